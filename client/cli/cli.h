@@ -1,0 +1,49 @@
+// The command line: one file per verb (import.cc, train.cc, ...), each adding itself to the application here.
+//
+// Conventions: results on stdout, progress and notes on stderr; exit codes 0, 1 (failed), 2 (usage), 3 (corruption).
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "quarry/base/status.h"
+#include "quarry/storage/store.h"
+
+namespace quarry::cli {
+
+// Set by the verb that was chosen while parsing; run after it.
+using Action = std::function<Status()>;
+
+void AddGenerate(CLI::App& app, Action& action);
+void AddImport(CLI::App& app, Action& action);
+void AddInfo(CLI::App& app, Action& action);
+void AddTrain(CLI::App& app, Action& action);
+void AddVerify(CLI::App& app, Action& action);
+
+// True once SIGINT or SIGTERM has arrived.
+bool Interrupted();
+
+// A bar on stderr while it is a terminal (nothing otherwise); erases itself at the end. One thread.
+class ProgressBar {
+ public:
+  ProgressBar();
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+  // Redraws at most ten times a second; shows a rate and the time left where total is known.
+  void Show(std::string_view phase, uint64_t done, uint64_t total, std::string_view unit = "");
+  void Clear();
+  // As the engine wants it: shows, and returns kCancelled once Interrupted().
+  ProgressFunction AsFunction();
+
+ private:
+  const bool terminal_;
+  std::string phase_;
+  double phase_start_ = 0;
+  double last_drawn_ = 0;
+  bool drawn_ = false;
+};
+
+}  // namespace quarry::cli

@@ -1,0 +1,54 @@
+// quarry: the composition of the verbs, and the one place where a Status becomes an exit code.
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+
+#include "cli.h"
+
+namespace quarry::cli {
+
+// The only global of the process: a signal handler can reach nothing else.
+std::atomic<bool> interrupted{false};
+
+bool Interrupted() { return interrupted.load(std::memory_order_relaxed); }
+
+namespace {
+
+void OnSignal(int signal) {
+  if (interrupted.exchange(true)) {  // asked twice: the user means it
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
+
+}  // namespace
+
+int Main(int argc, char** argv) {
+  std::signal(SIGINT, OnSignal);
+  std::signal(SIGTERM, OnSignal);
+  std::signal(SIGPIPE, SIG_IGN);
+  CLI::App app("quarry: a storage engine for the data that graph neural networks train on", "quarry");
+  app.set_version_flag("--version", "quarry " QUARRY_VERSION);
+  app.require_subcommand(1);
+  app.footer("Exit codes: 0 done, 1 failed, 2 usage, 3 corruption. `quarry VERB --help` has an example.");
+  Action action;
+  AddGenerate(app, action);
+  AddImport(app, action);
+  AddInfo(app, action);
+  AddVerify(app, action);
+  AddTrain(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    std::fprintf(stderr, "quarry: %s\n", error.what());
+    return ExitCode(Code::kUsage);
+  }
+  const Status status = action();
+  if (!status.ok()) std::fprintf(stderr, "quarry: %s\n", status.ToString().c_str());
+  return ExitCode(status.code());
+}
+
+}  // namespace quarry::cli
+
+int main(int argc, char** argv) { return quarry::cli::Main(argc, argv); }

@@ -1,0 +1,23 @@
+// What this process may use and has used: memory limits and peaks. All functions are thread-safe.
+#pragma once
+
+#include <cstdint>
+
+namespace quarry {
+
+// The largest resident set so far (VmHWM), in bytes; 0 when /proc does not tell.
+uint64_t PeakRssBytes();
+
+// The resident set now (VmRSS), in bytes; 0 when /proc does not tell.
+uint64_t CurrentRssBytes();
+
+// The least of physical memory and the limits of the memory cgroups (v1 or v2) that hold this process.
+uint64_t MemoryLimitBytes();
+
+// Logical processors that this process may run on (its affinity mask); at least 1.
+unsigned ProcessorCount();
+
+// Seconds of a monotonic clock, for durations.
+double MonotonicSeconds();
+
+}  // namespace quarry

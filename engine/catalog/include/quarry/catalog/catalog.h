@@ -1,0 +1,44 @@
+// Catalog: the transactional metadata of a database, in RocksDB under DB/catalog.
+//
+// Column families: `schema`, `manifest`, `delta`, `property`. The manifest is one record, replaced atomically and
+// synced: a data file exists for readers once a committed manifest names it (invariant 2). `property` maps names
+// to ids and back. RocksDB stays inside this room; its errors come back as Status.
+//
+// Thread-safe. Owned by the store that opened it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "quarry/base/status.h"
+#include "quarry/format/manifest.h"
+
+namespace quarry {
+
+enum class NameKind : uint8_t { kEntity, kRelation };
+
+class Catalog {
+ public:
+  // Creates DB/catalog; kAlreadyExists when there is one.
+  static Result<std::unique_ptr<Catalog>> Create(const std::string& database_path);
+  // Opens it; read_only leaves no trace on disk. kNotFound when there is none, kCorruption when RocksDB says so.
+  static Result<std::unique_ptr<Catalog>> Open(const std::string& database_path, bool read_only);
+  virtual ~Catalog() = default;
+
+  virtual Result<Manifest> ReadManifest() = 0;
+  virtual Status CommitManifest(const Manifest& manifest) = 0;  // synced
+
+  // Stores names[i] <-> first_id + i, both ways. Not synced: CommitManifest is the barrier.
+  virtual Status PutNames(NameKind kind, uint64_t first_id, std::span<const std::string> names) = 0;
+  virtual Result<std::optional<uint64_t>> IdOfName(NameKind kind, std::string_view name) = 0;
+  virtual Result<std::optional<std::string>> NameOfId(NameKind kind, uint64_t id) = 0;
+
+  // Flushes and closes cleanly; the destructor does it too, without telling errors.
+  virtual Status Close() = 0;
+};
+
+}  // namespace quarry

@@ -1,0 +1,96 @@
+// IoBackend: the seam between Quarry and the kernel. Everything that Quarry reads from or writes to a data file
+// passes here, so that a test can make any operation fail (fault_backend.h).
+//
+// Three implementations: io_uring (uring_backend.cc), a pool of pread threads (thread_backend.cc; taken when the
+// kernel refuses io_uring), and the fault-injecting wrapper. The seam is raw: a transfer may come back short, and
+// with -EINTR or -EAGAIN. IoRing (ring.h) above it turns that into whole transfers or errors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "quarry/base/status.h"
+
+namespace quarry {
+
+// An open file: an OS descriptor and the path for messages. A move-only resource; closing is its death.
+class File {
+ public:
+  File() = default;
+  File(int descriptor, std::string path, bool direct);
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  ~File();
+  int descriptor() const { return descriptor_; }
+  const std::string& path() const { return path_; }
+  bool direct() const { return direct_; }  // opened with O_DIRECT: offset, length and address must be aligned
+
+ private:
+  int descriptor_ = -1;
+  std::string path_;
+  bool direct_ = false;
+};
+
+enum class OpenMode {
+  kReadDirect,   // O_DIRECT where the file system can, else buffered with one logged line
+  kReadBuffered,
+  kCreate,       // new file for writing; kAlreadyExists when there is one
+  kCreateDirect,
+};
+
+// One raw transfer. `user_data` comes back with its completion.
+struct RawRequest {
+  enum class Kind : uint8_t { kRead, kWrite };
+  Kind kind = Kind::kRead;
+  int descriptor = -1;
+  uint64_t offset = 0;
+  std::byte* buffer = nullptr;
+  uint32_t bytes = 0;
+  uint64_t user_data = 0;
+};
+struct RawCompletion {
+  uint64_t user_data = 0;
+  int32_t result = 0;  // bytes transferred, or -errno
+};
+
+// A submission and completion channel; one thread uses it at a time.
+class IoPort {
+ public:
+  virtual ~IoPort() = default;
+  // Takes all of `requests`. REQUIRES: in flight + requests.size() <= the depth it was made with.
+  virtual Status Submit(std::span<const RawRequest> requests) = 0;
+  // Waits until at least `count_min` have completed (0 = do not wait), fills a prefix of `out`, returns its length.
+  virtual Result<size_t> Wait(size_t count_min, std::span<RawCompletion> out) = 0;
+};
+
+// Thread-safe. Outlives its ports; files are independent of it.
+class IoBackend {
+ public:
+  virtual ~IoBackend() = default;
+  virtual std::string_view name() const = 0;  // "io_uring", "threads", "fault(...)"
+  virtual Result<std::unique_ptr<IoPort>> NewPort(unsigned depth) = 0;
+
+  virtual Result<File> Open(const std::string& path, OpenMode mode) = 0;
+  virtual Result<uint64_t> FileBytes(const File& file) = 0;
+  // Synchronous positioned transfers for metadata and sequential writers; whole or an error.
+  virtual Status ReadAt(const File& file, uint64_t offset, std::span<std::byte> out) = 0;
+  virtual Status WriteAt(const File& file, uint64_t offset, std::span<const std::byte> bytes) = 0;
+  virtual Status SyncFile(const File& file) = 0;
+  virtual Status SyncDirectory(const std::string& path) = 0;
+  virtual Status Rename(const std::string& from, const std::string& to) = 0;
+};
+
+// io_uring, or the thread pool (with one logged line that says why) when the kernel refuses io_uring.
+// QUARRY_IO=uring|threads forces one.
+std::unique_ptr<IoBackend> MakeDefaultBackend();
+Result<std::unique_ptr<IoBackend>> MakeUringBackend();
+std::unique_ptr<IoBackend> MakeThreadBackend(unsigned threads = 32);
+
+// The logical block size that direct reads of this file must be aligned to (512 or 4096; 4096 when unknown).
+uint32_t LogicalBlockBytes(const File& file);
+
+}  // namespace quarry

@@ -1,0 +1,81 @@
+// BatchStream: what a trainer sees of the engine, whichever road the batches take (docs/architecture.md "Roads").
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/format/element_type.h"
+#include "quarry/sampling/block.h"
+
+namespace quarry {
+
+// The input features of a block, in place: row i of the block is at base + slots[i] * stride_bytes, encoded. Nothing was
+// copied; a kernel gathers and decodes as it aggregates.
+struct FeatureView {
+  const std::byte* base = nullptr;
+  uint64_t stride_bytes = 0;
+  ElementType element_type = ElementType::kFloat32;
+  uint32_t dim = 0;
+  std::span<const uint32_t> slots;  // one per block node
+};
+
+// One mini-batch. A move-only guard: its rows are pinned until it dies, which must be before its stream does. Read-only;
+// any thread may read it.
+class Batch {
+ public:
+  virtual ~Batch() = default;
+  virtual uint64_t index() const = 0;  // position in the epoch's order
+  virtual const Block& block() const = 0;
+  virtual const FeatureView& features() const = 0;
+  virtual std::span<const int64_t> labels() const = 0;  // of the seeds; -1 = unlabelled
+};
+
+// Seconds are summed over the threads of a stage.
+struct StreamStats {
+  uint64_t batches = 0;
+  uint64_t sampled_edges = 0;
+  uint64_t input_nodes = 0;
+  uint64_t feature_bytes_read = 0;   // by extraction, gaps and block rounding included
+  uint64_t topology_bytes_read = 0;  // by sampling from disk
+  uint64_t bytes_useful = 0;         // input_nodes x row bytes that were not already in memory (cache misses x row bytes)
+  uint64_t read_requests = 0;
+  uint64_t cache_lookups = 0;
+  uint64_t cache_hits = 0;
+  double sample_seconds = 0, sample_wait_seconds = 0;     // wait: output queue full
+  double extract_seconds = 0, extract_wait_seconds = 0;   // wait: nothing sampled, or no slots free
+  double consumer_wait_seconds = 0;                       // the trainer waited in Next
+};
+
+// Used by one consumer thread; destroying it at any point cancels and joins its workers (batches must be gone first).
+class BatchStream {
+ public:
+  virtual ~BatchStream() = default;
+  virtual uint64_t batch_count() const = 0;
+  // The next batch, null after the last. The first error of any stage comes back here, and again at every later call.
+  virtual Result<std::unique_ptr<Batch>> Next() = 0;
+  virtual StreamStats stats() const = 0;
+};
+
+struct PassOptions {
+  std::vector<NodeId> seeds;  // each used once
+  bool shuffle = true;        // by (road seed, pass)
+  uint64_t pass = 0;          // epoch number: names the random streams
+  bool ordered = false;       // deliver batches in order
+};
+
+// A road to batches, open for many passes: what the trainer is given.
+class Road {
+ public:
+  virtual ~Road() = default;
+  // One stream at a time; the previous one must be gone.
+  virtual Result<std::unique_ptr<BatchStream>> StartPass(PassOptions options) = 0;
+  virtual std::span<const int64_t> labels() const = 0;         // by node; -1 = none; empty without a label table
+  virtual std::vector<NodeId> SplitNodes(Split split) const = 0;  // ascending
+  virtual uint32_t feature_dim() const = 0;
+};
+
+}  // namespace quarry

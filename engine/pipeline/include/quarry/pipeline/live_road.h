@@ -1,0 +1,63 @@
+// LiveRoad: sample now, extract now (GNNDrive §4, Ginex §3.2). Owns what outlives an epoch: topology or neighbor caches,
+// the feature buffer with its cached rows, labels; and opens one BatchStream per pass over some seeds.
+//
+// samplers -> extract queue -> extractors (io_uring into the feature buffer) -> train queue -> consumer -> release
+//
+// Memory is divided once, at Open, and reserved from the budget:
+//   fixed    indptr, checksums, mapping table, labels, samplers' scratch, staging, blocks in flight
+//   cache    retained rows (--cache)
+//   flight   rows of batches_in_flight batches, by the largest of a few probed batches plus a margin
+//   topology indices in memory when the rest allows, else on disk with a neighbor cache of what is left
+// When that cannot hold one batch, kOutOfBudget states the least memory that can.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/status.h"
+#include "quarry/io/coalesce.h"
+#include "quarry/pipeline/batch_stream.h"
+#include "quarry/sampling/sampler.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+struct LiveRoadOptions {
+  std::string feature_table = "feature";
+  std::string topology = "graph";
+  Direction direction = Direction::kIn;
+  std::vector<uint32_t> fanouts = {10, 10};
+  uint32_t batch_size = 1024;
+  uint64_t cache_bytes = 0;         // rows that stay between batches
+  unsigned sampler_threads = 1;
+  unsigned extractor_threads = 1;
+  unsigned io_depth = 64;
+  DeviceProfile device;
+  uint64_t seed = 0;
+  enum class TopologyPlacement { kAuto, kMemory, kDisk } topology_placement = TopologyPlacement::kAuto;
+};
+
+// How the budget was divided, for people and tests.
+struct LiveRoadPlan {
+  uint64_t fixed_bytes = 0;
+  uint64_t cache_bytes = 0;
+  uint64_t flight_bytes = 0;
+  uint64_t topology_bytes = 0;
+  uint64_t neighbor_cache_bytes = 0;
+  bool topology_in_memory = false;
+  uint64_t batch_nodes_max = 0;    // estimated largest batch, in input nodes
+  uint32_t batches_in_flight = 0;
+};
+
+class LiveRoad : public Road {
+ public:
+  // `store` and `budget` outlive the road.
+  static Result<std::unique_ptr<LiveRoad>> Open(Store& store, MemoryBudget& budget, const LiveRoadOptions& options);
+  virtual const LiveRoadPlan& plan() const = 0;
+};
+
+}  // namespace quarry

@@ -1,0 +1,67 @@
+// FeatureTable: the reader of one .qft file, and its writer.
+//
+// Reader: opens the file for direct reads, loads and verifies the checksum array (4 bytes a cell, kept resident: it is
+// what lets every read be verified), and answers where rows lie. It issues no bulk I/O itself: extractors do, with
+// their own rings, and hand the bytes to VerifyRow. All const members are thread-safe.
+//
+// Writer: appends rows in order through one large buffer with direct writes, then checksums, footer, superblock and
+// fsync. The file is nothing until the catalog names it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/format/feature_table.h"
+#include "quarry/format/manifest.h"
+#include "quarry/format/superblock.h"
+#include "quarry/io/backend.h"
+#include "quarry/io/buffer.h"
+
+namespace quarry {
+
+class FeatureTable {
+ public:
+  // kCorruption when superblock, footer or checksum section do not hold or contradict `record`.
+  static Result<std::unique_ptr<FeatureTable>> Open(IoBackend& backend, const std::string& database_path,
+                                                    const TableRecord& record,
+                                                    std::span<const std::byte, 16> database_id);
+  const FeatureGeometry& geometry() const { return geometry_; }
+  const File& file() const { return file_; }
+  uint32_t block_bytes() const { return block_bytes_; }  // the device's logical block: align reads to it
+  uint64_t resident_bytes() const { return checksums_.size() * sizeof(uint32_t); }
+
+  // Bytes to read for row `row` so that it can be verified: its cell (geometry().cell_bytes() at CellOffset).
+  // Verifies one cell that was read; kCorruption names file, page and rows.
+  Status VerifyCell(uint64_t cell, std::span<const std::byte> bytes) const;
+
+  // Reads rows [first, first + count) into `out` (encoded, row_bytes apart), verified, by large sequential direct
+  // reads through an internal buffer of `buffer_bytes`. For loading small tables whole and for scans.
+  Status ReadRows(IoBackend& backend, uint64_t first, uint64_t count, std::span<std::byte> out,
+                  uint64_t buffer_bytes = 4 << 20) const;
+
+ private:
+  FeatureTable() = default;
+  FeatureGeometry geometry_;
+  File file_;
+  uint32_t block_bytes_ = 4096;
+  std::vector<uint32_t> checksums_;
+};
+
+class FeatureTableWriter {
+ public:
+  // `path` must not exist. Rows are of the geometry's type; exactly geometry.row_count must be appended.
+  static Result<std::unique_ptr<FeatureTableWriter>> Create(IoBackend& backend, const std::string& path,
+                                                            const FeatureGeometry& geometry,
+                                                            std::span<const std::byte, 16> database_id,
+                                                            uint64_t generation);
+  virtual ~FeatureTableWriter() = default;  // an unfinished file is left for its caller to remove
+  virtual Status Append(std::span<const std::byte> rows) = 0;  // whole rows, row_bytes apart
+  // Writes the rest, syncs; returns the file's bytes.
+  virtual Result<uint64_t> Finish() = 0;
+};
+
+}  // namespace quarry

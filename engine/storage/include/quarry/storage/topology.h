@@ -1,0 +1,92 @@
+// Topology: the reader of one .qtp file, and the external sort that writes it.
+//
+// indptr is always resident (8 bytes a node and direction). indices are loaded whole with LoadIndices, or stay on disk
+// and are read by the sampler through its own ring, page by page with VerifyIndexPage. In CSC, indptr[v]..indptr[v+1]
+// are the in-neighbors (sources) of v, ascending; in CSR the out-neighbors.
+//
+// All const members are thread-safe; LoadIndices is called once, before sharing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/format/manifest.h"
+#include "quarry/format/superblock.h"
+#include "quarry/format/types.h"
+#include "quarry/io/backend.h"
+#include "quarry/io/buffer.h"
+
+namespace quarry {
+
+enum class Adjacency : uint8_t { kCsc = 0, kCsr = 1 };
+
+class Topology {
+ public:
+  static Result<std::unique_ptr<Topology>> Open(IoBackend& backend, const std::string& database_path,
+                                                const TopologyRecord& record,
+                                                std::span<const std::byte, 16> database_id);
+
+  uint64_t node_count() const { return node_count_; }
+  uint64_t edge_count() const { return edge_count_; }
+  bool has(Adjacency side) const { return !sides_[static_cast<int>(side)].indptr.empty(); }
+  std::span<const uint64_t> indptr(Adjacency side) const { return sides_[static_cast<int>(side)].indptr; }
+  // Empty until LoadIndices.
+  std::span<const NodeId> indices(Adjacency side) const {
+    const Side& s = sides_[static_cast<int>(side)];
+    return {reinterpret_cast<const NodeId*>(s.indices.data()), s.indices.size() / sizeof(NodeId)};
+  }
+  uint64_t resident_bytes() const;  // indptr, checksums and loaded indices
+  uint64_t IndicesBytes() const { return edge_count_ * sizeof(NodeId); }
+
+  // Reads all indices of a side into memory, verified. The caller has reserved IndicesBytes().
+  Status LoadIndices(IoBackend& backend, Adjacency side);
+
+  // On-disk access: indices[i] lies at indices_offset(side) + 4 * i of file(), in 4 KiB pages counted from there.
+  const File& file() const { return file_; }
+  uint32_t block_bytes() const { return block_bytes_; }
+  uint64_t indices_offset(Adjacency side) const { return sides_[static_cast<int>(side)].indices_offset; }
+  // Verifies one whole page of the indices section (the last is padded with zeros to 4 KiB).
+  Status VerifyIndexPage(Adjacency side, uint64_t page, std::span<const std::byte> bytes) const;
+
+ private:
+  struct Side {
+    std::vector<uint64_t> indptr;
+    IoBuffer indices;
+    uint64_t indices_offset = 0;
+    std::vector<uint32_t> page_checksums;
+  };
+  Topology() = default;
+  uint64_t node_count_ = 0;
+  uint64_t edge_count_ = 0;
+  Side sides_[2];
+  File file_;
+  uint32_t block_bytes_ = 4096;
+};
+
+struct TopologyBuildOptions {
+  bool csr = false;           // also CSR
+  bool undirected = false;    // add the reverse of every edge; implies deduplicate
+  bool deduplicate = false;
+  uint64_t memory_bytes = 256 << 20;  // for sort buffers and merge; at least 16 MiB
+  std::string scratch_directory;      // runs are spilled here and removed
+};
+
+// Sorts edges by (destination, source) (and the other way for CSR) with an external merge sort in bounded memory and
+// writes the file. Add in any order, then Finish once.
+class TopologyBuilder {
+ public:
+  static Result<std::unique_ptr<TopologyBuilder>> Create(IoBackend& backend, const TopologyBuildOptions& options);
+  virtual ~TopologyBuilder() = default;
+  // Edges must be below kNodeCountMax; relation ids are kept per edge when any is not 0.
+  virtual Status Add(std::span<const Edge> edges, uint32_t relation = 0) = 0;
+  virtual uint64_t node_count_min() const = 0;  // 1 + the largest id added so far
+  // Writes `path` for node_count nodes (>= node_count_min()) and returns the record (name and file left empty).
+  virtual Result<TopologyRecord> Finish(const std::string& path, uint64_t node_count,
+                                        std::span<const std::byte, 16> database_id, uint64_t generation) = 0;
+};
+
+}  // namespace quarry

@@ -1,0 +1,100 @@
+// Import readers: foreign files as streams of edges, rows and integers. The formats, and how a folder is
+// recognised, are listed in docs/cli.md under `quarry import`.
+//
+// A reader holds a bounded buffer (under 8 MiB, whatever the file's size) and delivers in file order. Every error
+// names the file, the line or byte offset, and the value. Readers are not thread-safe; each is used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/format/element_type.h"
+#include "quarry/format/types.h"
+
+namespace quarry {
+
+// Edges in file order.
+class EdgeReader {
+ public:
+  virtual ~EdgeReader() = default;
+  // Fills a prefix of `out`, returns its length; 0 at the end.
+  virtual Result<size_t> Read(std::span<Edge> out) = 0;
+  // Edges in all, when the format tells (.npy); otherwise nothing.
+  virtual std::optional<uint64_t> count() const = 0;
+};
+
+// Dense rows in file order, encoded as `element_type()` (CSR sources are made dense; f8 becomes float32).
+class RowReader {
+ public:
+  virtual ~RowReader() = default;
+  virtual ElementType element_type() const = 0;
+  virtual uint64_t dim() const = 0;
+  virtual uint64_t row_count() const = 0;
+  // Fills `out` with rows of RowBytes(element_type(), dim()) each, returns how many rows; 0 at the end.
+  // REQUIRES: out.size() is a multiple of the row's bytes, at least one row.
+  virtual Result<size_t> Read(std::span<std::byte> out) = 0;
+  // "features.npy: row 17" for the row that the next Read starts with: for messages about its values.
+  virtual std::string Position() const = 0;
+};
+
+// Integers in file order: labels, node ids of a split.
+class IntReader {
+ public:
+  virtual ~IntReader() = default;
+  virtual Result<size_t> Read(std::span<int64_t> out) = 0;  // 0 at the end
+  virtual std::optional<uint64_t> count() const = 0;
+  virtual std::string Position() const = 0;  // of the next value, for messages
+};
+
+// Knowledge-graph triples with string names, already mapped to dense ids over all files.
+struct Triple {
+  NodeId head;
+  uint32_t relation;
+  NodeId tail;
+};
+class TripleReader {
+ public:
+  virtual ~TripleReader() = default;
+  virtual Result<size_t> Read(std::span<Triple> out) = 0;  // 0 at the end
+};
+
+// One relation's edge list.
+struct EdgeInput {
+  std::string name;  // relation name, "" for the only one
+  std::string path;  // for messages
+  std::unique_ptr<EdgeReader> reader;
+};
+
+// A source, opened and validated as far as headers go. Owns its readers.
+struct Dataset {
+  std::string source;
+  std::optional<uint64_t> node_count;  // stated by the source (metadata, row counts); else 1 + the largest id
+  std::unique_ptr<RowReader> features;
+  std::vector<EdgeInput> edges;
+  std::unique_ptr<IntReader> labels;
+  std::unique_ptr<IntReader> train, valid, test;  // node ids
+  // Triples sources only; the three parts in order, with the names that their ids stand for.
+  std::unique_ptr<TripleReader> train_triples, valid_triples, test_triples;
+  std::vector<std::string> entity_names;    // index = node id
+  std::vector<std::string> relation_names;  // index = relation id
+};
+
+// What a user may state about a source that it does not tell itself. Zero or empty = not stated.
+struct SourceHints {
+  uint64_t node_count = 0;         // --nodes
+  uint64_t feature_dim = 0;        // --dim: columns of a CSR feature matrix
+  bool u2_is_bfloat16 = false;     // --bf16: two-byte unsigned .npy features are bfloat16
+  // Explicit files; each overrides what the folder holds under its usual name.
+  std::string edges, features, labels, train, valid, test;
+};
+
+// Opens a folder (.npy set with or without metadata.yaml, OGB node-property, triples), or a single edge file
+// (.npy, .npz, .csv, .tsv, .txt, each also .gz). kNotFound and kInvalidArgument say what was looked for.
+Result<Dataset> OpenDataset(const std::string& path, const SourceHints& hints);
+
+}  // namespace quarry

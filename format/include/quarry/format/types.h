@@ -1,0 +1,24 @@
+// The words that every room shares: node ids and edges.
+#pragma once
+
+#include <cstdint>
+
+namespace quarry {
+
+// A node's dense id, 0-based. An element of tensors (indices, input nodes, labels' positions), so a plain
+// 32-bit integer and no wrapper: arrays of it are read from disk and handed to kernels as they are.
+// Databases hold at most kNodeCountMax nodes; importers refuse more.
+using NodeId = uint32_t;
+inline constexpr uint64_t kNodeCountMax = 0xfffffffe;
+inline constexpr NodeId kNoNode = 0xffffffff;
+
+// A directed edge as importers see it: 64-bit, before its ids are known to be in range.
+struct Edge {
+  uint64_t source;
+  uint64_t destination;
+};
+
+// Which nodes a node is used by: the training split.
+enum class Split : uint8_t { kNone = 0, kTrain = 1, kValid = 2, kTest = 3 };
+
+}  // namespace quarry
