@@ -7,29 +7,46 @@ namespace quarry {
 
 std::string_view CodeName(Code code) {
   switch (code) {
-    case Code::kOk: return "ok";
-    case Code::kUsage: return "usage";
-    case Code::kInvalidArgument: return "invalid argument";
-    case Code::kNotFound: return "not found";
-    case Code::kAlreadyExists: return "already exists";
-    case Code::kBusy: return "busy";
-    case Code::kIoError: return "I/O error";
-    case Code::kNoSpace: return "no space";
-    case Code::kOutOfBudget: return "out of budget";
-    case Code::kCorruption: return "corruption";
-    case Code::kUnsupported: return "unsupported";
-    case Code::kCancelled: return "cancelled";
-    case Code::kInternal: return "internal error";
+    case Code::kOk:
+      return "ok";
+    case Code::kUsage:
+      return "usage";
+    case Code::kInvalidArgument:
+      return "invalid argument";
+    case Code::kNotFound:
+      return "not found";
+    case Code::kAlreadyExists:
+      return "already exists";
+    case Code::kBusy:
+      return "busy";
+    case Code::kIoError:
+      return "I/O error";
+    case Code::kNoSpace:
+      return "no space";
+    case Code::kOutOfBudget:
+      return "out of budget";
+    case Code::kCorruption:
+      return "corruption";
+    case Code::kUnsupported:
+      return "unsupported";
+    case Code::kCancelled:
+      return "cancelled";
+    case Code::kInternal:
+      return "internal error";
   }
   return "unknown";
 }
 
 int ExitCode(Code code) {
   switch (code) {
-    case Code::kOk: return 0;
-    case Code::kUsage: return 2;
-    case Code::kCorruption: return 3;
-    default: return 1;
+    case Code::kOk:
+      return 0;
+    case Code::kUsage:
+      return 2;
+    case Code::kCorruption:
+      return 3;
+    default:
+      return 1;
   }
 }
 

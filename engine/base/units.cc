@@ -13,8 +13,8 @@ struct Unit {
 };
 
 constexpr Unit kByteUnits[] = {
-    {"", 1},          {"B", 1},           {"KB", 1e3},          {"MB", 1e6},           {"GB", 1e9},
-    {"TB", 1e12},     {"KiB", 0x1p10},    {"MiB", 0x1p20},      {"GiB", 0x1p30},       {"TiB", 0x1p40},
+    {"", 1},      {"B", 1},        {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
+    {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
 };
 constexpr Unit kCountUnits[] = {{"", 1}, {"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"B", 1e9}};
 
@@ -31,7 +31,8 @@ bool SplitNumber(std::string_view text, double* number, std::string_view* suffix
 bool SameIgnoringCase(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); i++) {
-    if (std::tolower(static_cast<unsigned char>(a[i])) != std::tolower(static_cast<unsigned char>(b[i]))) return false;
+    if (std::tolower(static_cast<unsigned char>(a[i])) != std::tolower(static_cast<unsigned char>(b[i])))
+      return false;
   }
   return true;
 }

@@ -26,6 +26,9 @@ enum class ElementType : uint8_t {
 std::string_view ElementTypeName(ElementType type);
 Result<ElementType> ParseElementType(std::string_view name);  // kUsage for an unknown name
 
+constexpr bool IsElementType(uint8_t value) { return value >= 1 && value <= 7; }
+constexpr bool IsFloatType(ElementType type) { return type <= ElementType::kInt8; }
+
 // Bytes of one element, without an int8 row's scale.
 size_t ElementBytes(ElementType type);
 

@@ -39,17 +39,22 @@ struct Superblock {
   uint64_t footer_checksum = 0;  // Checksum64 of the footer's bytes
 };
 
+// "a NumPy .npy file", "a gzip file", "zeros (a file that was never finished)": what a file that starts with
+// `bytes` looks like, for messages about files that are not Quarry's.
+std::string_view DescribeForeignBytes(std::span<const std::byte> bytes);
+
 std::array<std::byte, kSuperblockBytes> EncodeSuperblock(const Superblock& superblock);
 Result<Superblock> DecodeSuperblock(std::span<const std::byte> bytes, std::string_view path);
 
-// One section of a file. `checksum` is Checksum64 over the section's bytes for sections that are read whole
-// (checksum arrays, indptr); 0 for those covered cell by cell by the section named `checked_by`.
+// One section of a file. Sections are covered page by page (feature rows cell by cell) by an array of 32-bit
+// checksums in the section that `checked_by` names; checksum arrays themselves by `checksum`, Checksum64 of
+// their bytes.
 struct Section {
-  std::string name;  // "rows", "row_checksums", "csc_indptr", "csc_indices", "csc_indices_checksums", "csr_…"
+  std::string name;  // "rows", "rows_checksums", "csc_indptr", "csc_indptr_checksums", "csc_indices", ...
   uint64_t offset = 0;
   uint64_t bytes = 0;
   uint64_t checksum = 0;
-  std::string checked_by;
+  std::string checked_by;  // empty for checksum arrays
 };
 
 struct Footer {

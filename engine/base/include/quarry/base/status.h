@@ -2,8 +2,8 @@
 //
 // Quarry throws nothing across rooms and aborts for nothing that a user can cause. An operation that can fail
 // returns `Status` or `Result<T>`; both are [[nodiscard]]. The message is one sentence for a person: it names
-// the file, the place (line, offset, row) and the offending value, and what to do next. Programming errors are
-// asserted instead.
+// the file, the place (line, offset, row) and the offending value, and what to do next. Programming errors
+// are asserted instead.
 //
 // Both are values: copyable, movable, owned by whoever holds them, safe to hand between threads.
 #pragma once
@@ -28,14 +28,14 @@ enum class Code : uint8_t {
   kInvalidArgument,  // input data that cannot be taken: exit 1
   kNotFound,
   kAlreadyExists,
-  kBusy,          // held by another process (LOCK)
-  kIoError,       // the operating system refused; the message holds errno's text
-  kNoSpace,       // ENOSPC or EDQUOT
-  kOutOfBudget,   // the declared memory budget cannot hold it; the message names the least that would
-  kCorruption,    // a checksum or a cross-reference does not hold: exit 3
-  kUnsupported,   // well-formed, but not by this version
-  kCancelled,     // the caller asked to stop
-  kInternal,      // a bug that could be reported instead of asserted
+  kBusy,         // held by another process (LOCK)
+  kIoError,      // the operating system refused; the message holds errno's text
+  kNoSpace,      // ENOSPC or EDQUOT
+  kOutOfBudget,  // the declared memory budget cannot hold it; the message names the least that would
+  kCorruption,   // a checksum or a cross-reference does not hold: exit 3
+  kUnsupported,  // well-formed, but not by this version
+  kCancelled,    // the caller asked to stop
+  kInternal,     // a bug that could be reported instead of asserted
 };
 
 std::string_view CodeName(Code code);
@@ -79,14 +79,15 @@ Status ErrnoStatus(int error, std::string_view what, std::string_view path);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit by design
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}        // NOLINT: implicit by design
   Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {  // NOLINT
     assert(!std::get<1>(state_).ok() && "a Result needs a value or an error");
   }
   template <typename U>
-    requires(std::is_convertible_v<U &&, T> && !std::is_same_v<std::remove_cvref_t<U>, T> &&
-             !std::is_same_v<std::remove_cvref_t<U>, Status> && !std::is_same_v<std::remove_cvref_t<U>, Result>)
-  Result(U&& value) : state_(std::in_place_index<0>, std::forward<U>(value)) {}  // NOLINT
+  requires(std::is_convertible_v<U&&, T> && !std::is_same_v<std::remove_cvref_t<U>, T> &&
+           !std::is_same_v<std::remove_cvref_t<U>, Status> && !std::is_same_v<std::remove_cvref_t<U>, Result>)
+      Result(U&& value)
+      : state_(std::in_place_index<0>, std::forward<U>(value)) {}  // NOLINT
 
   bool ok() const { return state_.index() == 0; }
   Status status() const { return ok() ? Status() : std::get<1>(state_); }
@@ -111,13 +112,14 @@ class [[nodiscard]] Result {
 #define QUARRY_CONCAT(a, b) QUARRY_CONCAT_INNER(a, b)
 
 // Returns from the calling function when `expr` (a Status) is not OK.
-#define QUARRY_RETURN_IF_ERROR(expr)                        \
-  do {                                                      \
+#define QUARRY_RETURN_IF_ERROR(expr)                                                           \
+  do {                                                                                         \
     if (::quarry::Status quarry_status_ = (expr); !quarry_status_.ok()) return quarry_status_; \
   } while (false)
 
 // QUARRY_TRY(auto file, backend.Open(path)); declares `file` from a Result, or returns its Status.
-#define QUARRY_TRY(declaration, expr) QUARRY_TRY_INNER(QUARRY_CONCAT(quarry_result_, __LINE__), declaration, expr)
+#define QUARRY_TRY(declaration, expr) \
+  QUARRY_TRY_INNER(QUARRY_CONCAT(quarry_result_, __LINE__), declaration, expr)
 #define QUARRY_TRY_INNER(temporary, declaration, expr) \
   auto temporary = (expr);                             \
   if (!temporary.ok()) return temporary.status();      \

@@ -26,7 +26,9 @@ std::string FormatBytes(uint64_t bytes);
 // "12.3 M", "1,024"-free short counts for people.
 std::string FormatCount(double count);
 
-constexpr uint64_t RoundUp(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+constexpr uint64_t RoundUp(uint64_t value, uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 constexpr uint64_t RoundDown(uint64_t value, uint64_t multiple) { return value / multiple * multiple; }
 constexpr uint64_t CeilDiv(uint64_t value, uint64_t divisor) { return (value + divisor - 1) / divisor; }
 

@@ -23,8 +23,8 @@ struct FeatureView {
   std::span<const uint32_t> slots;  // one per block node
 };
 
-// One mini-batch. A move-only guard: its rows are pinned until it dies, which must be before its stream does. Read-only;
-// any thread may read it.
+// One mini-batch. A move-only guard: its rows are pinned until it dies, which must be before its stream does and before
+// the next one is asked for. Read-only; any thread may read it.
 class Batch {
  public:
   virtual ~Batch() = default;
@@ -34,7 +34,7 @@ class Batch {
   virtual std::span<const int64_t> labels() const = 0;  // of the seeds; -1 = unlabelled
 };
 
-// Seconds are summed over the threads of a stage.
+// Of one pass so far. Seconds are summed over the threads of a stage.
 struct StreamStats {
   uint64_t batches = 0;
   uint64_t sampled_edges = 0;
@@ -44,7 +44,7 @@ struct StreamStats {
   uint64_t bytes_useful = 0;         // input_nodes x row bytes that were not already in memory (cache misses x row bytes)
   uint64_t read_requests = 0;
   uint64_t cache_lookups = 0;
-  uint64_t cache_hits = 0;
+  uint64_t cache_hits = 0;  // lookups that cost no read: row in memory, or being read for another batch
   double sample_seconds = 0, sample_wait_seconds = 0;     // wait: output queue full
   double extract_seconds = 0, extract_wait_seconds = 0;   // wait: nothing sampled, or no slots free
   double consumer_wait_seconds = 0;                       // the trainer waited in Next
@@ -56,6 +56,7 @@ class BatchStream {
   virtual ~BatchStream() = default;
   virtual uint64_t batch_count() const = 0;
   // The next batch, null after the last. The first error of any stage comes back here, and again at every later call.
+  // kInternal while the previous batch is still held: the memory may be sized for one, and both would wait for ever.
   virtual Result<std::unique_ptr<Batch>> Next() = 0;
   virtual StreamStats stats() const = 0;
 };

@@ -41,16 +41,26 @@ struct LiveRoadOptions {
   enum class TopologyPlacement { kAuto, kMemory, kDisk } topology_placement = TopologyPlacement::kAuto;
 };
 
-// How the budget was divided, for people and tests.
+// How the budget was divided, for people and tests. The parts add up to what was reserved.
 struct LiveRoadPlan {
   uint64_t fixed_bytes = 0;
-  uint64_t cache_bytes = 0;
-  uint64_t flight_bytes = 0;
+  uint64_t cache_bytes = 0;   // of retained_max rows
+  uint64_t flight_bytes = 0;  // of the other slot_count - retained_max rows
   uint64_t topology_bytes = 0;
   uint64_t neighbor_cache_bytes = 0;
+  uint64_t total_bytes() const {
+    return fixed_bytes + cache_bytes + flight_bytes + topology_bytes + neighbor_cache_bytes;
+  }
+
   bool topology_in_memory = false;
-  uint64_t batch_nodes_max = 0;    // estimated largest batch, in input nodes
+  uint64_t batch_nodes_max = 0;  // estimated largest batch, in input nodes
   uint32_t batches_in_flight = 0;
+  uint32_t frame_count = 0;    // batches at any stage, from sampling to release
+  uint64_t slot_count = 0;     // rows that the feature buffer holds
+  uint64_t retained_max = 0;   // of these, rows that may stay between batches
+  uint64_t staging_bytes = 0;  // of each extractor
+
+  std::string ToString() const;  // one line
 };
 
 class LiveRoad : public Road {

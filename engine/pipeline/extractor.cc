@@ -1,0 +1,161 @@
+#include "extractor.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "quarry/base/units.h"
+#include "radix_sort.h"
+
+namespace quarry {
+namespace {
+
+// Requests are planned for this many rows at a time, so that their bookkeeping stays in the processor's cache and
+// does not grow with the batch; one merge is lost at each seam.
+constexpr size_t kWindowRows = 16 << 10;
+
+// Beyond this a request gains no bandwidth (docs/benchmarks.md).
+constexpr uint32_t kRequestBytesMax = 256 << 10;
+
+// Rows are announced in portions of about this many: the buffer's latch is taken once for each.
+constexpr size_t kAnnounceRows = 4 << 10;
+
+// Requests handed to the ring ahead of its depth, so that completions are refilled without waiting for copies.
+constexpr unsigned kFlightsPerDepth = 2;
+
+}  // namespace
+
+uint64_t Extractor::StagingBytesMin(const FeatureTable& table) {
+  // A cell may begin and end within a block.
+  const uint64_t cell = table.geometry().cell_bytes() + 2 * uint64_t{table.block_bytes()};
+  return RoundUp(std::max<uint64_t>(cell, kRequestBytesMax), kPageBytes);
+}
+
+uint64_t Extractor::ScratchBytes(uint64_t batch_nodes_max) {
+  const uint64_t per_node = 2 * sizeof(uint64_t) + 2 * sizeof(uint32_t);  // keys, their scratch, misses, waits
+  const uint64_t per_window_row = sizeof(ByteRange) + sizeof(MergedRead) + sizeof(uint32_t);
+  return batch_nodes_max * per_node + (kWindowRows + 2 * kAnnounceRows) * per_window_row;
+}
+
+Result<std::unique_ptr<Extractor>> Extractor::Make(IoBackend& backend, const FeatureTable& table,
+                                                   const ExtractorOptions& options) {
+  assert(options.staging_bytes >= StagingBytesMin(table) && options.io_depth > 0);
+  QUARRY_TRY(IoBuffer staging, IoBuffer::Allocate(options.staging_bytes));
+  return std::unique_ptr<Extractor>(new Extractor(backend, table, options, std::move(staging)));
+}
+
+Status Extractor::Load(FeatureBuffer& buffer, std::span<const NodeId> nodes, std::span<const uint32_t> slots,
+                       std::span<const uint32_t> misses, const std::atomic<bool>& cancelled,
+                       LoadStats& stats) {
+  if (!ring_) {
+    QUARRY_TRY(ring_, IoRing::Make(backend_, options_.io_depth));
+    flights_.resize(size_t{options_.io_depth} * kFlightsPerDepth);
+    idle_flights_.resize(flights_.size());
+    for (size_t i = 0; i < flights_.size(); ++i) idle_flights_[i] = static_cast<uint32_t>(i);
+    staging_ring_.Clear();
+  }
+  keys_.clear();
+  for (const uint32_t p : misses) keys_.push_back(uint64_t{nodes[p]} << 32 | slots[p]);
+  RadixSortByKey(keys_, table_.geometry().row_count, sort_scratch_);
+  planned_keys_ = next_read_ = 0;
+  reads_.clear();
+  loaded_.clear();
+
+  const Status status = LoadSorted(buffer, cancelled, stats);
+  if (!status.ok()) {
+    ring_->Drain();
+    ring_.reset();
+  }
+  buffer.FinishLoad(loaded_);
+  return status;
+}
+
+Status Extractor::LoadSorted(FeatureBuffer& buffer, const std::atomic<bool>& cancelled, LoadStats& stats) {
+  for (;;) {
+    if (cancelled.load(std::memory_order_relaxed)) return Status(Code::kCancelled, "extraction was cancelled");
+    QUARRY_RETURN_IF_ERROR(SubmitWhileRoom(stats));
+    if (ring_->pending() == 0) return Status::Ok();
+    done_.clear();
+    QUARRY_RETURN_IF_ERROR(ring_->Wait(done_));
+    for (const uint64_t id : done_) {
+      const Flight& flight = flights_[id];
+      QUARRY_RETURN_IF_ERROR(CopyRows(flight, buffer));
+      staging_ring_.Free(flight.piece.id);
+      idle_flights_.push_back(static_cast<uint32_t>(id));
+    }
+    if (loaded_.size() >= kAnnounceRows) {
+      buffer.FinishLoad(loaded_);
+      loaded_.clear();
+    }
+  }
+}
+
+// Merges the next rows in order into requests.
+void Extractor::PlanWindow() {
+  const FeatureGeometry& geometry = table_.geometry();
+  window_begin_ = planned_keys_;
+  planned_keys_ = std::min(keys_.size(), window_begin_ + kWindowRows);
+  ranges_.clear();
+  for (size_t i = window_begin_; i < planned_keys_; ++i) {
+    ranges_.push_back({geometry.CellOffset(geometry.CellOfRow(keys_[i] >> 32)), geometry.cell_bytes()});
+  }
+  reads_.clear();
+  next_read_ = 0;
+  Coalesce(ranges_,
+           {.block_bytes = table_.block_bytes(),
+            .gap_bytes_max = options_.device.GapBytesMax(),
+            .request_bytes_max = kRequestBytesMax},
+           reads_);
+}
+
+Status Extractor::SubmitWhileRoom(LoadStats& stats) {
+  submits_.clear();
+  while (!idle_flights_.empty()) {
+    if (next_read_ == reads_.size()) {
+      if (planned_keys_ == keys_.size()) break;
+      PlanWindow();
+    }
+    const MergedRead& read = reads_[next_read_];
+    const std::optional<StagingRing::Piece> piece = staging_ring_.Allocate(read.bytes);
+    if (!piece) break;
+    ++next_read_;
+    const uint32_t id = idle_flights_.back();
+    idle_flights_.pop_back();
+    flights_[id] = {.offset = read.offset,
+                    .bytes = read.bytes,
+                    .first = static_cast<uint32_t>(window_begin_ + read.first),
+                    .count = read.count,
+                    .piece = *piece};
+    submits_.push_back({.file = &table_.file(),
+                        .offset = read.offset,
+                        .bytes = read.bytes,
+                        .buffer = staging_.data() + piece->offset,
+                        .user_data = id});
+    ++stats.requests;
+    stats.bytes += read.bytes;
+  }
+  return submits_.empty() ? Status::Ok() : ring_->Submit(submits_);
+}
+
+Status Extractor::CopyRows(const Flight& flight, FeatureBuffer& buffer) {
+  const FeatureGeometry& geometry = table_.geometry();
+  const std::byte* const bytes = staging_.data() + flight.piece.offset;
+  uint64_t verified_cell = ~uint64_t{0};
+  for (uint32_t i = flight.first; i < flight.first + flight.count; ++i) {
+    const uint64_t node = keys_[i] >> 32;
+    const uint32_t slot = static_cast<uint32_t>(keys_[i]);
+    const uint64_t cell = geometry.CellOfRow(node);
+    if (cell != verified_cell) {  // several small rows share one
+      const uint64_t begin = geometry.CellOffset(cell) - flight.offset;
+      assert(begin + geometry.cell_bytes() <= flight.bytes);
+      QUARRY_RETURN_IF_ERROR(table_.VerifyCell(cell, {bytes + begin, geometry.cell_bytes()}));
+      verified_cell = cell;
+    }
+    std::memcpy(buffer.SlotData(slot), bytes + (geometry.RowOffset(node) - flight.offset),
+                geometry.row_bytes);
+    loaded_.push_back(slot);
+  }
+  return Status::Ok();
+}
+
+}  // namespace quarry

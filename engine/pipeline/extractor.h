@@ -1,0 +1,97 @@
+// Extractor: reads the missing rows of a batch from disk into the feature buffer (GNNDrive §4.2, asynchronous
+// two-phase extraction: device -> staging -> slot).
+//
+// Rows are read in the order of the file, neighbouring ones by one request where bridging the gap is cheaper
+// than another request (coalesce.h). Requests stream through one ring: while some are in flight, rows that have
+// arrived are verified and copied into their slots.
+//
+// One thread at a time. Table and buffer outlive it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/cache/feature_buffer.h"
+#include "quarry/io/buffer.h"
+#include "quarry/io/coalesce.h"
+#include "quarry/io/ring.h"
+#include "quarry/storage/feature_table.h"
+#include "staging_ring.h"
+
+namespace quarry {
+
+struct ExtractorOptions {
+  unsigned io_depth = 64;
+  uint64_t staging_bytes = 16 << 20;
+  DeviceProfile device;
+};
+
+struct LoadStats {
+  uint64_t requests = 0;
+  uint64_t bytes = 0;  // gaps and block rounding included
+};
+
+class Extractor {
+ public:
+  // The least staging that one request of this table needs.
+  static uint64_t StagingBytesMin(const FeatureTable& table);
+  // What an extractor holds beside its staging while it loads batches of up to `batch_nodes_max` input nodes.
+  static uint64_t ScratchBytes(uint64_t batch_nodes_max);
+  static Result<std::unique_ptr<Extractor>> Make(IoBackend& backend, const FeatureTable& table,
+                                                 const ExtractorOptions& options);
+
+  // Loads the row of nodes[p] into slots[p] of `buffer` for each p in `misses`, announcing them with FinishLoad
+  // as they come; `stats` is added to. kCorruption for a cell whose checksum does not hold, kIoError, kCancelled
+  // soon after `cancelled` is set. After an error no read is in flight, and rows that did not arrive are
+  // still loading: the caller aborts them.
+  Status Load(FeatureBuffer& buffer, std::span<const NodeId> nodes, std::span<const uint32_t> slots,
+              std::span<const uint32_t> misses, const std::atomic<bool>& cancelled, LoadStats& stats);
+
+ private:
+  // A merged read in flight: which rows (by position in keys_) it brings, and where to.
+  struct Flight {
+    uint64_t offset;
+    uint32_t bytes;
+    uint32_t first;
+    uint32_t count;
+    StagingRing::Piece piece;
+  };
+
+  Extractor(IoBackend& backend, const FeatureTable& table, const ExtractorOptions& options, IoBuffer staging)
+      : backend_(backend),
+        table_(table),
+        options_(options),
+        staging_(std::move(staging)),
+        staging_ring_(staging_.size()) {}
+
+  Status LoadSorted(FeatureBuffer& buffer, const std::atomic<bool>& cancelled, LoadStats& stats);
+  void PlanWindow();
+  Status SubmitWhileRoom(LoadStats& stats);
+  Status CopyRows(const Flight& flight, FeatureBuffer& buffer);
+
+  IoBackend& backend_;
+  const FeatureTable& table_;
+  const ExtractorOptions options_;
+  const IoBuffer staging_;
+  StagingRing staging_ring_;
+  std::unique_ptr<IoRing> ring_;  // made anew after an error
+
+  std::vector<uint64_t> keys_;  // node << 32 | slot, ascending
+  std::vector<uint64_t> sort_scratch_;
+  size_t planned_keys_ = 0;  // keys_[0, planned_keys_) have requests in reads_
+  std::vector<ByteRange> ranges_;
+  std::vector<MergedRead> reads_;  // of the current window; `first` counts from window_begin_
+  size_t window_begin_ = 0;
+  size_t next_read_ = 0;
+  std::vector<Flight> flights_;  // by user_data
+  std::vector<uint32_t> idle_flights_;
+  std::vector<ReadRequest> submits_;
+  std::vector<uint64_t> done_;
+  std::vector<uint32_t> loaded_;  // slots copied, not yet announced
+};
+
+}  // namespace quarry

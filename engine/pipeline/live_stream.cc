@@ -1,0 +1,214 @@
+#include "live_stream.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "quarry/base/process.h"
+#include "quarry/base/random.h"
+#include "quarry/base/units.h"
+
+namespace quarry {
+
+// A batch whose rows are pinned, and the frame that it gives back.
+class LiveStream::LiveBatch final : public Batch {
+ public:
+  LiveBatch(LiveStream& stream, uint64_t number, std::unique_ptr<Frame> frame)
+      : stream_(stream), number_(number), frame_(std::move(frame)) {
+    const FeatureGeometry& geometry = stream.resources_.table->geometry();
+    features_ = {.base = stream.resources_.buffer->base(),
+                 .stride_bytes = stream.resources_.buffer->slot_bytes(),
+                 .element_type = geometry.element_type,
+                 .dim = static_cast<uint32_t>(geometry.dim),
+                 .slots = frame_->slots};
+  }
+  ~LiveBatch() override {
+    stream_.resources_.buffer->Release(frame_->slots);
+    if (handed_out_) --stream_.held_;
+    stream_.Recycle(std::move(frame_));
+  }
+  void HandOut() {
+    handed_out_ = true;
+    ++stream_.held_;
+  }
+
+  uint64_t index() const override { return number_; }
+  const Block& block() const override { return frame_->block; }
+  const FeatureView& features() const override { return features_; }
+  std::span<const int64_t> labels() const override { return frame_->labels; }
+
+ private:
+  LiveStream& stream_;
+  const uint64_t number_;
+  std::unique_ptr<Frame> frame_;
+  FeatureView features_;
+  bool handed_out_ = false;
+};
+
+LiveStream::LiveStream(const LiveResources& resources, PassOptions options, std::function<void()> on_end)
+    : resources_(resources),
+      options_(std::move(options)),
+      batch_count_(CeilDiv(options_.seeds.size(), resources.batch_size)),
+      on_end_(std::move(on_end)),
+      buffer_stats_at_start_(resources.buffer->stats()),
+      frames_(resources.frame_count),
+      sampled_(batch_count_, options_.ordered),
+      ready_(batch_count_, options_.ordered) {
+  for (uint32_t i = 0; i < resources_.frame_count; ++i) {
+    auto frame = std::make_unique<Frame>();
+    // Sized once, so that growing does not double them.
+    frame->block.nodes.reserve(resources_.batch_nodes_max);
+    frame->block.indices.reserve(resources_.batch_edges_max);
+    frame->slots.reserve(resources_.batch_nodes_max);
+    frames_.Push(std::move(frame));
+  }
+  for (const auto& sampler : resources_.samplers) {
+    threads_.emplace_back([this, &sampler] { RunSampler(*sampler); });
+  }
+  for (const auto& extractor : resources_.extractors) {
+    threads_.emplace_back([this, &extractor] { RunExtractor(*extractor); });
+  }
+}
+
+LiveStream::~LiveStream() {
+  assert(held_ == 0 && "batches must be gone before their stream");
+  Cancel();
+  for (std::thread& thread : threads_) thread.join();
+  resources_.buffer->Resume();
+  on_end_();
+}
+
+void LiveStream::Cancel() {
+  cancelled_ = true;
+  frames_.Cancel();
+  sampled_.Cancel();
+  ready_.Cancel();
+  resources_.buffer->Cancel();
+}
+
+void LiveStream::Fail(const Status& status) {
+  {
+    MutexLock lock(mutex_);
+    // What the cancellation below makes others report comes later, and is not kept.
+    if (error_.ok()) error_ = status;
+  }
+  Cancel();
+}
+
+void LiveStream::Recycle(std::unique_ptr<Frame> frame) { frames_.Push(std::move(frame)); }
+
+void LiveStream::RunSampler(NeighborSampler& sampler) {
+  for (;;) {
+    const double start = MonotonicSeconds();
+    std::optional<std::unique_ptr<Frame>> frame = frames_.Pop();
+    if (!frame) return;
+    const uint64_t number = next_number_++;
+    if (number >= batch_count_) {
+      Recycle(*std::move(frame));  // for the next sampler to find the end as well
+      return;
+    }
+    const double sample_start = MonotonicSeconds();
+    const uint64_t first = number * resources_.batch_size;
+    const uint64_t count = std::min<uint64_t>(resources_.batch_size, options_.seeds.size() - first);
+    const std::span<const NodeId> seeds(options_.seeds.data() + first, count);
+    Block& block = (*frame)->block;
+    const uint64_t bytes_before = sampler.stats().bytes_read;
+    const Status status = sampler.Sample(seeds, MixSeed(resources_.seed, options_.pass, number), block);
+    if (!status.ok()) return Fail(status);
+    {
+      MutexLock lock(mutex_);
+      stats_.sampled_edges += block.indices.size();
+      stats_.input_nodes += block.nodes.size();
+      stats_.topology_bytes_read += sampler.stats().bytes_read - bytes_before;
+      stats_.sample_wait_seconds += sample_start - start;
+      stats_.sample_seconds += MonotonicSeconds() - sample_start;
+    }
+    if (!sampled_.Push(number, {number, *std::move(frame)})) return;
+  }
+}
+
+void LiveStream::RunExtractor(Extractor& extractor) {
+  std::vector<uint32_t> misses, waits;
+  for (;;) {
+    const double start = MonotonicSeconds();
+    double popped = start;
+    std::optional<Numbered> next;
+    Status status;
+    {
+      MutexLock lock(admission_);
+      next = sampled_.Pop();
+      if (!next) return;
+      popped = MonotonicSeconds();
+      Frame& frame = *next->frame;
+      frame.slots.resize(frame.block.nodes.size());
+      status = resources_.buffer->Acquire(frame.block.nodes, frame.slots, misses, waits);
+    }
+    if (!status.ok()) return Fail(status);
+    Frame& frame = *next->frame;
+    status = Load(extractor, frame, misses, waits);
+    if (!status.ok()) return;
+    frame.labels.clear();
+    for (const NodeId seed : frame.block.seeds()) {
+      frame.labels.push_back(resources_.labels.empty() ? -1 : resources_.labels[seed]);
+    }
+    auto batch = std::make_unique<LiveBatch>(*this, next->number, std::move(next->frame));
+    {
+      MutexLock lock(mutex_);
+      stats_.extract_wait_seconds += popped - start;
+      stats_.extract_seconds += MonotonicSeconds() - popped;
+    }
+    if (!ready_.Push(next->number, std::move(batch))) return;
+  }
+}
+
+// Brings the rows of an acquired frame in. On an error the frame's rows are given back, after the error has been
+// kept: batches that wait for the same rows must not be the first to report.
+Status LiveStream::Load(Extractor& extractor, const Frame& frame, const std::vector<uint32_t>& misses,
+                        std::vector<uint32_t>& waits) {
+  FeatureBuffer& buffer = *resources_.buffer;
+  LoadStats load;
+  Status status = extractor.Load(buffer, frame.block.nodes, frame.slots, misses, cancelled_, load);
+  {
+    MutexLock lock(mutex_);
+    stats_.feature_bytes_read += load.bytes;
+    stats_.read_requests += load.requests;
+  }
+  for (uint32_t& position : waits) position = frame.slots[position];
+  if (status.ok()) status = buffer.WaitLoaded(waits);
+  if (status.ok()) return status;
+  Fail(status);
+  std::vector<uint32_t> missed;
+  for (const uint32_t position : misses) missed.push_back(frame.slots[position]);
+  buffer.AbortLoad(missed);
+  buffer.Release(frame.slots);
+  return status;
+}
+
+Result<std::unique_ptr<Batch>> LiveStream::Next() {
+  if (held_ != 0) {
+    return Status(Code::kInternal, "Next was called while the previous batch was still held: let it go first");
+  }
+  std::optional<std::unique_ptr<Batch>> batch = ready_.Pop();
+  MutexLock lock(mutex_);
+  if (!error_.ok()) return error_;
+  if (!batch) return std::unique_ptr<Batch>();
+  static_cast<LiveBatch&>(**batch).HandOut();
+  ++stats_.batches;
+  return *std::move(batch);
+}
+
+StreamStats LiveStream::stats() const {
+  const FeatureBufferStats now = resources_.buffer->stats();
+  const FeatureBufferStats& then = buffer_stats_at_start_;
+  MutexLock lock(mutex_);
+  StreamStats stats = stats_;
+  stats.cache_lookups = now.lookups - then.lookups;
+  stats.cache_hits = stats.cache_lookups - (now.misses - then.misses);
+  stats.bytes_useful = (now.misses - then.misses) * resources_.table->geometry().row_bytes;
+  const double admission_wait = now.admission_wait_seconds - then.admission_wait_seconds;
+  stats.extract_seconds = std::max(0.0, stats.extract_seconds - admission_wait);
+  stats.extract_wait_seconds += admission_wait;
+  stats.consumer_wait_seconds = ready_.wait_seconds();
+  return stats;
+}
+
+}  // namespace quarry

@@ -1,0 +1,100 @@
+// LiveStream: one pass over the live road (GNNDrive §4.1, Fig. 4).
+//
+//   frames -> samplers -> [sampled_] -> extractors -> [ready_] -> Next -> consumer -> ~LiveBatch -> frames
+//
+// A *frame* is what one batch needs beside its rows (block, slots, labels). A fixed number of frames circulates, so
+// both queues are bounded by it and never block a push: a sampler takes a frame, then the next number, hence
+// the lowest unfinished number always has a frame, and progress.
+//
+// In order: batches are admitted to the feature buffer in the order of their numbers (an extractor pops and
+// acquires under one latch), so the batch that the consumer waits for never waits for slots that later ones hold.
+//
+// The first error of any stage is kept, everything else is cancelled, and Next returns it. Releasing is done by
+// whoever destroys the batch: it costs 3 to 6 ms per 500 thousand rows (docs/benchmarks.md), about a hundredth
+// of a batch's training, and needs no thread to hand over to.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "extractor.h"
+#include "quarry/base/bounded_queue.h"
+#include "quarry/base/mutex.h"
+#include "quarry/cache/feature_buffer.h"
+#include "quarry/pipeline/batch_stream.h"
+#include "quarry/sampling/sampler.h"
+#include "sequenced_queue.h"
+
+namespace quarry {
+
+// What a pass works with; owned by the road, which outlives it. One pass at a time.
+struct LiveResources {
+  const FeatureTable* table = nullptr;
+  FeatureBuffer* buffer = nullptr;
+  std::span<const std::unique_ptr<NeighborSampler>> samplers;
+  std::span<const std::unique_ptr<Extractor>> extractors;
+  std::span<const int64_t> labels;  // by node; empty = none
+  uint32_t batch_size = 0;
+  uint32_t frame_count = 0;
+  uint64_t batch_nodes_max = 0;  // what a frame is sized for at first
+  uint64_t batch_edges_max = 0;
+  uint64_t seed = 0;
+};
+
+struct Frame {
+  Block block;
+  std::vector<uint32_t> slots;
+  std::vector<int64_t> labels;
+};
+
+class LiveStream final : public BatchStream {
+ public:
+  // `seeds` in the order of use. Starts the threads. `on_end` is called by the destructor, after they have ended.
+  LiveStream(const LiveResources& resources, PassOptions options, std::function<void()> on_end);
+  ~LiveStream() override;
+
+  uint64_t batch_count() const override { return batch_count_; }
+  Result<std::unique_ptr<Batch>> Next() override;
+  StreamStats stats() const override;
+
+ private:
+  class LiveBatch;
+
+  void RunSampler(NeighborSampler& sampler);
+  void RunExtractor(Extractor& extractor);
+  Status Load(Extractor& extractor, const Frame& frame, const std::vector<uint32_t>& misses,
+              std::vector<uint32_t>& waits);
+  void Fail(const Status& status) QUARRY_EXCLUDES(mutex_);
+  void Cancel();
+  void Recycle(std::unique_ptr<Frame> frame);
+
+  const LiveResources resources_;
+  const PassOptions options_;
+  const uint64_t batch_count_;
+  const std::function<void()> on_end_;
+  const FeatureBufferStats buffer_stats_at_start_;
+
+  BoundedQueue<std::unique_ptr<Frame>> frames_;
+  struct Numbered {
+    uint64_t number = 0;
+    std::unique_ptr<Frame> frame;
+  };
+  SequencedQueue<Numbered> sampled_;
+  SequencedQueue<std::unique_ptr<Batch>> ready_;
+  std::atomic<uint64_t> next_number_{0};
+  std::atomic<bool> cancelled_{false};
+  std::atomic<uint64_t> held_{0};  // batches that the consumer has and that still pin their rows
+  Mutex admission_;  // held while popping from sampled_ and acquiring: see "In order" above
+
+  mutable Mutex mutex_;
+  Status error_ QUARRY_GUARDED_BY(mutex_);
+  StreamStats stats_ QUARRY_GUARDED_BY(mutex_);
+
+  std::vector<std::thread> threads_;  // last: they use everything above
+};
+
+}  // namespace quarry

@@ -1,0 +1,82 @@
+#include "memory_plan.h"
+
+#include <algorithm>
+
+#include "quarry/base/units.h"
+
+namespace quarry {
+namespace {
+
+struct Choice {
+  uint32_t batches_in_flight;
+  bool in_memory;
+  uint64_t staging_bytes;
+};
+
+std::vector<Choice> ChoicesByPreference(const MemoryDemand& d) {
+  using Placement = LiveRoadOptions::TopologyPlacement;
+  const bool memory = d.placement != Placement::kDisk;
+  const bool disk = d.placement != Placement::kMemory;
+  std::vector<Choice> choices;
+  const auto batches_max = static_cast<uint32_t>(d.rows_of_batches.size());
+  for (uint32_t k = batches_max; memory && k >= 2; --k) choices.push_back({k, true, d.staging_bytes});
+  if (disk && batches_max >= 2) choices.push_back({2, false, d.staging_bytes});
+  for (const uint64_t staging_bytes : {d.staging_bytes, d.staging_bytes_min}) {
+    if (memory) choices.push_back({1, true, staging_bytes});
+    if (disk) choices.push_back({1, false, staging_bytes});
+  }
+  return choices;
+}
+
+LiveRoadPlan PlanOf(const MemoryDemand& d, Choice choice) {
+  FeatureBufferOptions slots{.node_count = d.node_count, .slot_bytes = d.slot_bytes};
+  slots.retained_max = std::min(d.cache_bytes / d.slot_bytes, d.node_count);
+  const uint64_t flight_rows = d.rows_of_batches[choice.batches_in_flight - 1];
+  slots.slot_count = std::min(d.node_count, slots.retained_max + flight_rows);
+
+  LiveRoadPlan plan;
+  plan.staging_bytes = choice.staging_bytes;
+  plan.batches_in_flight = choice.batches_in_flight;
+  plan.frame_count = FrameCount(d.sampler_threads, d.extractor_threads, choice.batches_in_flight);
+  plan.slot_count = slots.slot_count;
+  plan.retained_max = slots.retained_max;
+  plan.batch_nodes_max = d.rows_of_batches.front();
+  plan.cache_bytes = slots.retained_max * d.slot_bytes;
+  plan.flight_bytes = (slots.slot_count - slots.retained_max) * d.slot_bytes;
+  plan.topology_in_memory = choice.in_memory;
+  plan.topology_bytes = choice.in_memory ? d.indices_bytes : 0;
+  const uint64_t metadata = FeatureBuffer::MemoryBytes(slots) - plan.cache_bytes - plan.flight_bytes;
+  plan.fixed_bytes = d.resident_bytes + metadata + plan.frame_count * d.frame_bytes +
+                     d.sampler_threads * d.sampler_bytes +
+                     d.extractor_threads * (d.extractor_bytes + choice.staging_bytes);
+  return plan;
+}
+
+}  // namespace
+
+uint32_t FrameCount(unsigned sampler_threads, unsigned extractor_threads, uint32_t batches_in_flight) {
+  return sampler_threads + std::max(extractor_threads, batches_in_flight) + 1;
+}
+
+Result<LiveRoadPlan> DivideMemory(const MemoryDemand& demand) {
+  uint64_t least_bytes = ~uint64_t{0};
+  for (const Choice choice : ChoicesByPreference(demand)) {
+    LiveRoadPlan plan = PlanOf(demand, choice);
+    if (plan.total_bytes() <= demand.available_bytes) {
+      if (!plan.topology_in_memory) plan.neighbor_cache_bytes = demand.available_bytes - plan.total_bytes();
+      return plan;
+    }
+    least_bytes = std::min(least_bytes, plan.total_bytes());
+  }
+  // Rounded up to whole MiB, so that the figure can be typed as it stands.
+  const uint64_t least_mib = CeilDiv(demand.other_bytes + least_bytes, kMiB);
+  return MakeStatus(Code::kOutOfBudget,
+                    "one batch of up to {} input nodes ({} of rows) with a cache of {} needs --memory {}MiB, the "
+                    "budget is {}: raise --memory, or lower --cache, --batch-size or --fanout",
+                    demand.rows_of_batches.front(),
+                    FormatBytes(demand.rows_of_batches.front() * demand.slot_bytes),
+                    FormatBytes(demand.cache_bytes), least_mib,
+                    FormatBytes(demand.available_bytes + demand.other_bytes));
+}
+
+}  // namespace quarry

@@ -1,0 +1,43 @@
+// How a live road divides its memory: pure arithmetic over what was measured at open.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/cache/feature_buffer.h"
+#include "quarry/pipeline/live_road.h"
+
+namespace quarry {
+
+// What there is to divide and who asks for how much.
+struct MemoryDemand {
+  uint64_t available_bytes = 0;  // of the budget
+  uint64_t other_bytes = 0;      // of the budget, held by others already
+  uint64_t resident_bytes = 0;   // indptr, checksums, labels, splits, seeds
+  uint64_t indices_bytes = 0;    // topology, if it is to be in memory
+  uint64_t node_count = 0;
+  uint64_t slot_bytes = 0;
+  uint64_t cache_bytes = 0;  // asked for
+  // rows_of_batches[k - 1]: distinct input nodes of k batches in flight together, margin included; ascending.
+  std::vector<uint64_t> rows_of_batches;
+  uint64_t frame_bytes = 0;      // a batch in flight without its rows: block, slots, labels
+  uint64_t sampler_bytes = 0;    // scratch of one
+  uint64_t extractor_bytes = 0;  // scratch of one, without staging
+  uint64_t staging_bytes = 0;    // of each extractor
+  uint64_t staging_bytes_min = 0;
+  unsigned sampler_threads = 1;
+  unsigned extractor_threads = 1;
+  LiveRoadOptions::TopologyPlacement placement = LiveRoadOptions::TopologyPlacement::kAuto;
+};
+
+// Prefers, in this order: topology in memory with as many batches in flight as rows_of_batches tells of, down to
+// two (one training, one being extracted); topology on disk with two; then the same with one, and with one and the
+// least staging. What is left over when the topology is on disk becomes its neighbor cache. kOutOfBudget names the
+// least budget that would do.
+Result<LiveRoadPlan> DivideMemory(const MemoryDemand& demand);
+
+// Frames that a pass uses: one for each sampler, each batch in flight, and one sampled ahead.
+uint32_t FrameCount(unsigned sampler_threads, unsigned extractor_threads, uint32_t batches_in_flight);
+
+}  // namespace quarry

@@ -1,0 +1,59 @@
+#include "probe.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "quarry/base/random.h"
+
+namespace quarry {
+namespace {
+
+// `count` distinct elements of `nodes`, in random order: the first steps of a Fisher-Yates shuffle, undone by being
+// done on a copy of the indices that were touched would cost more than it saves; a copy of the list is bounded.
+std::vector<NodeId> Draw(std::vector<NodeId>& nodes, uint32_t count, Rng& rng) {
+  const size_t taken = std::min<size_t>(count, nodes.size());
+  for (size_t i = 0; i < taken; ++i) std::swap(nodes[i], nodes[i + rng.Below(nodes.size() - i)]);
+  return {nodes.begin(), nodes.begin() + static_cast<ptrdiff_t>(taken)};
+}
+
+}  // namespace
+
+uint64_t ProbeScratchBytes(uint64_t node_count, uint64_t candidates) {
+  return node_count / 8 + candidates * sizeof(NodeId);
+}
+
+Result<BatchProbe> ProbeBatches(NeighborSampler& sampler, uint64_t node_count, uint32_t batch_size,
+                                uint32_t batches, std::span<const std::span<const NodeId>> candidates,
+                                uint64_t seed) {
+  BatchProbe probe;
+  std::vector<bool> seen(node_count);
+  uint64_t seen_count = 0;
+  uint64_t nodes_max = 0;
+  bool first_list = true;
+  Block block;
+  for (size_t list = 0; list < candidates.size(); ++list) {
+    if (candidates[list].empty()) continue;
+    std::vector<NodeId> nodes(candidates[list].begin(), candidates[list].end());
+    Rng rng(MixSeed(seed, list));
+    for (uint32_t b = 0; b < batches; ++b) {
+      const std::vector<NodeId> seeds = Draw(nodes, batch_size, rng);
+      QUARRY_RETURN_IF_ERROR(sampler.Sample(seeds, MixSeed(seed, list, b), block));
+      nodes_max = std::max<uint64_t>(nodes_max, block.nodes.size());
+      probe.edges_max = std::max<uint64_t>(probe.edges_max, block.indices.size());
+      probe.targets_max = std::max<uint64_t>(probe.targets_max, block.indptr.size());
+      if (!first_list) continue;
+      for (const NodeId node : block.nodes) {
+        seen_count += seen[node] ? 0 : 1;
+        seen[node] = true;
+      }
+      probe.distinct_nodes.push_back(seen_count);
+    }
+    first_list = false;
+  }
+  assert(!probe.distinct_nodes.empty());
+  for (uint64_t& distinct : probe.distinct_nodes) distinct = std::max(distinct, nodes_max);
+  probe.scratch_bytes_max = sampler.scratch_bytes();
+  return probe;
+}
+
+}  // namespace quarry

@@ -1,0 +1,29 @@
+// The names and widths of a topology file's sections. docs/format.md "Topology".
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace quarry {
+
+// Which way the lists run: in CSC, list v holds the in-neighbors (sources) of v; in CSR its out-neighbors.
+enum class Adjacency : uint8_t { kCsc = 0, kCsr = 1 };
+
+// The sections of one side. Each is covered page by page by the section of its name plus "_checksums".
+struct TopologySections {
+  std::string_view indptr;     // node_count + 1 uint64: list v is indices[indptr[v]..indptr[v+1])
+  std::string_view indices;    // edge_count NodeId, ascending within a list
+  std::string_view relations;  // edge_count relation ids beside the indices; absent when relation_count is 1
+};
+constexpr TopologySections SectionsOf(Adjacency side) {
+  return side == Adjacency::kCsc ? TopologySections{"csc_indptr", "csc_indices", "csc_relations"}
+                                 : TopologySections{"csr_indptr", "csr_indices", "csr_relations"};
+}
+
+// Bytes of one relation id: 1, 2 or 4, the least that holds relation_count - 1.
+constexpr uint64_t RelationIdBytes(uint64_t relation_count) {
+  if (relation_count <= 0x100) return 1;
+  return relation_count <= 0x10000 ? 2 : 4;
+}
+
+}  // namespace quarry

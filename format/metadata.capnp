@@ -1,0 +1,53 @@
+# The records that may gain fields without a new format version: a reader ignores fields that it does not know,
+# and sees defaults for those that a writer did not. Never renumber or reuse an ordinal.
+@0xb7c6f2a9d41e5f03;
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("quarry::schema");
+
+struct Section {
+  name @0 :Text;
+  offset @1 :UInt64;
+  bytes @2 :UInt64;
+  checksum @3 :UInt64;   # of the whole section; 0 where checkedBy is set
+  checkedBy @4 :Text;    # the section that holds one checksum per page or cell of this one
+}
+
+struct Footer {
+  sections @0 :List(Section);
+}
+
+struct TableRecord {
+  name @0 :Text;
+  file @1 :Text;
+  generation @2 :UInt64;
+  elementType @3 :UInt8;
+  rowCount @4 :UInt64;
+  dim @5 :UInt64;
+  fileBytes @6 :UInt64;
+}
+
+struct TopologyRecord {
+  name @0 :Text;
+  file @1 :Text;
+  generation @2 :UInt64;
+  nodeCount @3 :UInt64;
+  edgeCount @4 :UInt64;
+  relationCount @5 :UInt64;
+  hasCsr @6 :Bool;
+  deduplicated @7 :Bool;
+  undirected @8 :Bool;
+  fileBytes @9 :UInt64;
+}
+
+struct Manifest {
+  databaseId @0 :Data;
+  nodeCount @1 :UInt64;
+  classCount @2 :UInt64;
+  source @3 :Text;
+  createdUtc @4 :Text;
+  tables @5 :List(TableRecord);
+  topologies @6 :List(TopologyRecord);
+  hasEntityNames @7 :Bool;
+  hasRelationNames @8 :Bool;
+}

@@ -1,0 +1,271 @@
+#include "quarry/trainer/aggregate.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+
+#include "quarry/base/random.h"
+
+// One body, compiled for AVX-512, AVX2 + FMA and the baseline, and chosen when the program is loaded.
+// Sanitizers run before the loader's choice can, so they get the baseline.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define QUARRY_KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define QUARRY_KERNEL
+#endif
+// What a kernel calls must be inlined into each of its clones, or it runs as baseline code.
+#define QUARRY_INLINE inline __attribute__((always_inline))
+
+namespace quarry {
+namespace {
+
+constexpr size_t kLineBytes = 64;
+// Rows whose lines are asked for before they are needed: enough to cover a DRAM access (measured 4, 8, 12,
+// 16: flat from 8 on for 512-byte rows). Of wide rows only the first lines: the hardware's stream prefetcher
+// follows.
+constexpr size_t kPrefetchRows = 8;
+constexpr size_t kPrefetchBytesMax = 1024;
+
+// Decodes element c of a row. binary16 becomes binary32 by moving the fields and rescaling the exponent
+// (exact, denormals included); infinities and NaNs, whose exponent is all ones, get theirs restored.
+template <ElementType kType>
+QUARRY_INLINE float Element(const std::byte* row, uint32_t c);
+template <>
+QUARRY_INLINE float Element<ElementType::kFloat32>(const std::byte* row, uint32_t c) {
+  return reinterpret_cast<const float*>(row)[c];
+}
+template <>
+QUARRY_INLINE float Element<ElementType::kBfloat16>(const std::byte* row, uint32_t c) {
+  return std::bit_cast<float>(uint32_t{reinterpret_cast<const uint16_t*>(row)[c]} << 16);
+}
+template <>
+QUARRY_INLINE float Element<ElementType::kFloat16>(const std::byte* row, uint32_t c) {
+  const uint32_t half = reinterpret_cast<const uint16_t*>(row)[c];
+  const float finite = std::bit_cast<float>((half & 0x7fff) << 13) * 0x1p112F;
+  const uint32_t special = (half & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(finite) | special | (half & 0x8000) << 16);
+}
+template <>
+QUARRY_INLINE float Element<ElementType::kInt8>(const std::byte* row, uint32_t c) {
+  return static_cast<float>(reinterpret_cast<const int8_t*>(row)[c]);
+}
+
+template <ElementType kType>
+QUARRY_INLINE float RowScale(const std::byte* row, uint32_t dim, RowNorm norm) {
+  float encoded = 1.0F;
+  if constexpr (kType == ElementType::kInt8) std::memcpy(&encoded, row + (dim + 3) / 4 * 4, sizeof(encoded));
+  if (norm == RowNorm::kNone) return encoded;
+  // Eight partial sums, so that the loop is vectorized in the order in which it is written.
+  float partial[8] = {};
+  const bool squares = norm == RowNorm::kL2;
+  uint32_t c = 0;
+  for (; c + 8 <= dim; c += 8) {
+    for (uint32_t k = 0; k < 8; k++) {
+      const float x = Element<kType>(row, c + k);
+      partial[k] += squares ? x * x : std::fabs(x);
+    }
+  }
+  for (; c < dim; c++) {
+    const float x = Element<kType>(row, c);
+    partial[0] += squares ? x * x : std::fabs(x);
+  }
+  float sum = 0;
+  for (float p : partial) sum += p;
+  if (squares) sum = std::sqrt(sum);
+  // The encoded scale cancels: a normalised int8 row is its integers over their norm.
+  return sum > 0 ? 1.0F / sum : 0.0F;
+}
+
+template <ElementType kType>
+QUARRY_INLINE void AddRow(const std::byte* row, uint32_t dim, RowNorm norm, float* __restrict sum) {
+  const float scale = RowScale<kType>(row, dim, norm);
+  for (uint32_t c = 0; c < dim; c++) sum[c] += scale * Element<kType>(row, c);
+}
+
+template <ElementType kType>
+QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, const uint32_t* indptr,
+                                  const uint32_t* indices, uint32_t edge_count, uint32_t begin, uint32_t end,
+                                  float* out) {
+  const uint32_t dim = view.dim;
+  const uint32_t* slots = view.slots.empty() ? nullptr : view.slots.data();
+  const auto row = [&](uint32_t i) __attribute__((always_inline)) {
+    return view.base + (slots != nullptr ? slots[i] : i) * view.stride_bytes;
+  };
+  const size_t prefetch_bytes = std::min<size_t>(view.stride_bytes, kPrefetchBytesMax);
+  for (uint32_t v = begin; v < end; v++) {
+    float* self = out + size_t{v - begin} * 2 * dim;
+    float* mean = self + dim;
+    std::memset(self, 0, size_t{2} * dim * sizeof(float));
+    AddRow<kType>(row(v), dim, norm, self);
+    const uint32_t first = indptr[v];
+    const uint32_t last = indptr[v + 1];
+    for (uint32_t e = first; e < last; e++) {
+      const std::byte* ahead = row(indices[std::min<size_t>(e + kPrefetchRows, edge_count - 1)]);
+      for (size_t line = 0; line < prefetch_bytes; line += kLineBytes) __builtin_prefetch(ahead + line);
+      AddRow<kType>(row(indices[e]), dim, norm, mean);
+    }
+    if (last - first > 1) {
+      const float inverse = 1.0F / static_cast<float>(last - first);
+      for (uint32_t c = 0; c < dim; c++) mean[c] *= inverse;
+    }
+  }
+}
+
+#define QUARRY_AGGREGATE_KERNEL(type)                                                               \
+  QUARRY_KERNEL void Aggregate##type(const FeatureView& view, RowNorm norm, const uint32_t* indptr, \
+                                     const uint32_t* indices, uint32_t edge_count, uint32_t begin,  \
+                                     uint32_t end, float* out) {                                    \
+    AggregateRange<ElementType::k##type>(view, norm, indptr, indices, edge_count, begin, end, out); \
+  }
+QUARRY_AGGREGATE_KERNEL(Float32)
+QUARRY_AGGREGATE_KERNEL(Float16)
+QUARRY_AGGREGATE_KERNEL(Bfloat16)
+QUARRY_AGGREGATE_KERNEL(Int8)
+#undef QUARRY_AGGREGATE_KERNEL
+
+// A 32-bit mixer with low bias (Wellons 2018): two multiplications, so eight or sixteen lanes at a time.
+QUARRY_INLINE uint32_t Mix32(uint32_t x) {
+  x ^= x >> 16;
+  x *= 0x7feb352d;
+  x ^= x >> 15;
+  x *= 0x846ca68b;
+  return x ^ (x >> 16);
+}
+
+QUARRY_INLINE uint32_t RowKey(const DropoutMask& mask, uint32_t row) {
+  return static_cast<uint32_t>(MixSeed(mask.seed, row));
+}
+
+// Elements whose 31-bit hash is below this are dropped; 0 drops none.
+uint32_t DropThreshold(const DropoutMask& mask) {
+  assert(mask.probability >= 0 && mask.probability < 1);
+  return static_cast<uint32_t>(std::lround(mask.probability * 0x1p31));
+}
+
+QUARRY_KERNEL void DropRange(uint32_t dim, const DropoutMask& mask, uint32_t threshold, uint32_t begin,
+                             uint32_t end, float* values) {
+  const float scale = mask.keep_scale();
+  for (uint32_t v = begin; v < end; v++) {
+    float* row = values + size_t{v - begin} * dim;
+    const uint32_t key = RowKey(mask, v);
+    for (uint32_t c = 0; c < dim; c++) {
+      const float kept = row[c] * scale;
+      row[c] = static_cast<int32_t>(Mix32(key ^ c * 0x9e3779b9) >> 1) < static_cast<int32_t>(threshold)
+                   ? 0.0F
+                   : kept;
+    }
+  }
+}
+
+QUARRY_KERNEL void ActivateRange(const float* __restrict bias, uint32_t dim, const DropoutMask& mask,
+                                 uint32_t threshold, uint32_t begin, uint32_t end, float* __restrict values) {
+  const float scale = mask.keep_scale();
+  for (uint32_t v = begin; v < end; v++) {
+    float* row = values + size_t{v - begin} * dim;
+    const uint32_t key = RowKey(mask, v);
+    for (uint32_t c = 0; c < dim; c++) {
+      const float z = row[c] + bias[c];
+      const float active = z > 0 ? z * scale : 0.0F;
+      row[c] = static_cast<int32_t>(Mix32(key ^ c * 0x9e3779b9) >> 1) < static_cast<int32_t>(threshold)
+                   ? 0.0F
+                   : active;
+    }
+  }
+}
+
+QUARRY_KERNEL void AddBiasRelu(const float* __restrict bias, uint32_t dim, uint32_t begin, uint32_t end,
+                               float* __restrict values) {
+  for (uint32_t v = begin; v < end; v++) {
+    float* row = values + size_t{v - begin} * dim;
+    for (uint32_t c = 0; c < dim; c++) row[c] = std::max(row[c] + bias[c], 0.0F);
+  }
+}
+
+// Columns of a source's gradient that are summed at a time, in a buffer that stays in the first-level cache.
+constexpr uint32_t kBackwardColumns = 256;
+
+QUARRY_KERNEL void BackwardRange(const uint32_t* offsets, const uint32_t* destinations,
+                                 const float* inverse_degree, uint32_t destination_count, const float* grad,
+                                 uint32_t dim, float keep_scale, uint32_t begin, uint32_t end,
+                                 float* hidden) {
+  float sum[kBackwardColumns];
+  for (uint32_t u = begin; u < end; u++) {
+    for (uint32_t first = 0; first < dim; first += kBackwardColumns) {
+      const uint32_t columns = std::min(kBackwardColumns, dim - first);
+      if (u < destination_count) {
+        std::memcpy(sum, grad + size_t{u} * 2 * dim + first, columns * sizeof(float));
+      } else {
+        std::memset(sum, 0, columns * sizeof(float));
+      }
+      for (uint32_t e = offsets[u]; e < offsets[u + 1]; e++) {
+        const float* row = grad + size_t{destinations[e]} * 2 * dim + dim + first;
+        const float weight = inverse_degree[destinations[e]];
+        for (uint32_t c = 0; c < columns; c++) sum[c] += weight * row[c];
+      }
+      float* out = hidden + size_t{u - begin} * dim + first;
+      for (uint32_t c = 0; c < columns; c++) out[c] = out[c] > 0 ? sum[c] * keep_scale : 0.0F;
+    }
+  }
+}
+
+}  // namespace
+
+void AggregateMean(const FeatureView& view, RowNorm norm, std::span<const uint32_t> indptr,
+                   std::span<const uint32_t> indices, uint32_t begin, uint32_t end, float* out) {
+  assert(end < indptr.size() && indptr[end] <= indices.size());
+  const auto edge_count = static_cast<uint32_t>(indices.size());
+  switch (view.element_type) {
+    case ElementType::kFloat16:
+      return AggregateFloat16(view, norm, indptr.data(), indices.data(), edge_count, begin, end, out);
+    case ElementType::kBfloat16:
+      return AggregateBfloat16(view, norm, indptr.data(), indices.data(), edge_count, begin, end, out);
+    case ElementType::kInt8:
+      return AggregateInt8(view, norm, indptr.data(), indices.data(), edge_count, begin, end, out);
+    default:
+      assert(view.element_type == ElementType::kFloat32 && "features are of a float type");
+      return AggregateFloat32(view, norm, indptr.data(), indices.data(), edge_count, begin, end, out);
+  }
+}
+
+void Transpose(std::span<const uint32_t> indptr, std::span<const uint32_t> indices,
+               uint32_t destination_count, uint32_t source_count, TransposedBlock& transposed) {
+  const uint32_t edge_count = indptr[destination_count];
+  std::vector<uint32_t>& offsets = transposed.offsets;
+  offsets.assign(size_t{source_count} + 1, 0);
+  transposed.destinations.resize(edge_count);
+  transposed.inverse_degree.resize(destination_count);
+  // A counting sort: offsets[u] is where u's list ends while it is filled from its end, and where it begins
+  // afterwards.
+  for (uint32_t e = 0; e < edge_count; e++) {
+    assert(indices[e] < source_count);
+    offsets[indices[e]]++;
+  }
+  for (uint32_t u = 1; u <= source_count; u++) offsets[u] += offsets[u - 1];
+  for (uint32_t v = destination_count; v-- > 0;) {
+    for (uint32_t e = indptr[v]; e < indptr[v + 1]; e++) transposed.destinations[--offsets[indices[e]]] = v;
+    const uint32_t degree = indptr[v + 1] - indptr[v];
+    transposed.inverse_degree[v] = degree == 0 ? 0.0F : 1.0F / static_cast<float>(degree);
+  }
+}
+
+void BackwardMean(const TransposedBlock& transposed, const float* grad, uint32_t dim, float keep_scale,
+                  uint32_t begin, uint32_t end, float* hidden) {
+  BackwardRange(transposed.offsets.data(), transposed.destinations.data(), transposed.inverse_degree.data(),
+                static_cast<uint32_t>(transposed.inverse_degree.size()), grad, dim, keep_scale, begin, end,
+                hidden);
+}
+
+void ActivateRows(std::span<const float> bias, const DropoutMask& mask, uint32_t begin, uint32_t end,
+                  float* values) {
+  const auto dim = static_cast<uint32_t>(bias.size());
+  if (mask.probability == 0) return AddBiasRelu(bias.data(), dim, begin, end, values);
+  ActivateRange(bias.data(), dim, mask, DropThreshold(mask), begin, end, values);
+}
+
+void DropRows(uint32_t dim, const DropoutMask& mask, uint32_t begin, uint32_t end, float* values) {
+  if (mask.probability > 0) DropRange(dim, mask, DropThreshold(mask), begin, end, values);
+}
+
+}  // namespace quarry

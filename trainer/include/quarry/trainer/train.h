@@ -1,0 +1,101 @@
+// Train: the training loop of node classification, over any road (docs/architecture.md, "Data flow").
+//
+// GraphSAGE with mean aggregation (Hamilton, Ying, Leskovec 2017) on DENSE blocks (Waleffe §3.3), Adam,
+// cross-entropy, early stopping. Accuracy is that of sampled inference. The trainer sees batches only, so it
+// cannot tell one road from another; LibTorch stays behind this header.
+//
+// Training uses two kinds of threads: the engine's, which the road started, and LibTorch's (`torch_threads`:
+// GEMM and the aggregation kernels), whose number is a setting of the whole process.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/pipeline/batch_stream.h"
+
+namespace quarry {
+
+// How input rows are scaled before anything else sees them.
+enum class RowNorm : uint8_t { kNone, kL1, kL2 };
+
+struct TrainOptions {
+  uint32_t layers = 3;  // must equal the hops of the road's blocks
+  uint32_t hidden = 256;
+  uint32_t epochs = 10;
+  uint32_t patience = 0;  // stop after so many epochs without a better validation metric; 0 = never
+  double learning_rate = 0.003;
+  double dropout = 0.5;        // of hidden activations
+  double input_dropout = 0.0;  // of the first layer's inputs
+  double weight_decay = 0.0;   // L2, as Adam takes it
+  RowNorm row_norm = RowNorm::kNone;
+  uint64_t seed = 0;
+  unsigned torch_threads = 1;
+  bool ordered = false;  // batches in order: with one seed, the same losses to the last bit
+};
+
+// Metrics of one evaluation pass.
+struct Evaluation {
+  uint64_t nodes = 0;  // labelled nodes that were scored
+  double accuracy = 0;
+  std::optional<double> auc;  // where there are two classes, and both occur
+  // What models are selected by: the AUC where there is one (classes may be skewed), else the accuracy.
+  double selection_metric() const { return auc ? *auc : accuracy; }
+};
+
+// One epoch. The stream's figures are those of the training pass alone; evaluation has its own.
+struct EpochReport {
+  uint32_t epoch = 0;          // from 1
+  double loss = 0;             // mean over the labelled seeds
+  double seconds = 0;          // of the training pass
+  double compute_seconds = 0;  // of these, in the model
+  StreamStats stats;
+  std::optional<Evaluation> valid;  // nothing without validation nodes
+  double valid_seconds = 0;
+  StreamStats valid_stats;
+  bool best = false;  // the best validation metric so far
+};
+
+struct TrainSummary {
+  uint32_t epochs = 0;              // that ran
+  uint32_t best_epoch = 0;          // whose weights were tested: by validation metric, else the last
+  double best_loss = 0;             // of that epoch
+  std::optional<Evaluation> valid;  // of that epoch
+  std::optional<Evaluation> test;   // nothing without test nodes
+  double seconds = 0;               // everything
+  double train_seconds = 0;         // training passes
+  StreamStats stats;                // training passes, summed
+  bool stopped_early = false;
+};
+
+// Either may be empty. What they return other than OK stops the training (and is returned), at the next
+// batch.
+struct TrainCallbacks {
+  std::function<Status(const EpochReport&)> epoch;
+  // After every batch: the phase ("epoch 3", "validation", "test") and its batches done and in all.
+  std::function<Status(std::string_view phase, uint64_t done, uint64_t total)> progress;
+};
+
+// Trains and tests. `road` must have labels and training nodes (kInvalidArgument otherwise), and no stream
+// open. kUsage names an option out of range; errors of the road come back as they are; kCancelled from the
+// callbacks. One training per process at a time: LibTorch's thread count is global.
+Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks);
+
+// 1 + the largest label; 0 where there is none.
+uint32_t CountClasses(std::span<const int64_t> labels);
+
+// What the trainer allocates beside the engine's budget: activations of the largest block, weights with their
+// gradients and Adam's moments. `hop_nodes_max[h]` bounds the nodes known after hop h of a block (hop 0 = the
+// seeds); `layers` entries are used.
+uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
+                              std::span<const uint64_t> hop_nodes_max);
+
+// The bound of hop_nodes_max that batch size and fanouts give, held down by the largest block that was seen.
+std::vector<uint64_t> BoundHopNodes(uint64_t batch_size, std::span<const uint32_t> fanouts,
+                                    uint64_t nodes_max);
+
+}  // namespace quarry

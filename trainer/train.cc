@@ -1,0 +1,245 @@
+#include "quarry/trainer/train.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "metrics.h"
+#include "quarry/base/process.h"
+#include "quarry/base/random.h"
+#include "sage_model.h"
+
+namespace quarry {
+namespace {
+
+// Passes name the random streams of their samples. Evaluation uses the same stream at every epoch, far from
+// the training passes', so that a change of the metric is a change of the model.
+constexpr uint64_t kValidPass = uint64_t{1} << 40;
+constexpr uint64_t kTestPass = kValidPass + 1;
+
+Status CheckOptions(const TrainOptions& options) {
+  const auto check = [](bool good, std::string_view name, double value, std::string_view range) {
+    if (good) return Status::Ok();
+    return MakeStatus(Code::kUsage, "{} is {}, but must be {}", name, value, range);
+  };
+  const auto share = [](double p) { return p >= 0 && p < 1; };
+  const auto finite_from = [](double x, double low) { return std::isfinite(x) && x >= low; };
+  QUARRY_RETURN_IF_ERROR(check(options.layers >= 1 && options.layers <= NeighborSampler::kHopsMax, "layers",
+                               options.layers, fmt::format("1 to {}", NeighborSampler::kHopsMax)));
+  QUARRY_RETURN_IF_ERROR(
+      check(options.hidden >= 1 && options.hidden <= 65536, "hidden", options.hidden, "1 to 65536"));
+  QUARRY_RETURN_IF_ERROR(check(options.epochs >= 1, "epochs", options.epochs, "at least 1"));
+  QUARRY_RETURN_IF_ERROR(check(share(options.dropout), "dropout", options.dropout, "from 0 to below 1"));
+  QUARRY_RETURN_IF_ERROR(
+      check(share(options.input_dropout), "input dropout", options.input_dropout, "from 0 to below 1"));
+  QUARRY_RETURN_IF_ERROR(check(finite_from(options.learning_rate, 0) && options.learning_rate > 0,
+                               "learning rate", options.learning_rate, "above 0"));
+  QUARRY_RETURN_IF_ERROR(
+      check(finite_from(options.weight_decay, 0), "weight decay", options.weight_decay, "0 or more"));
+  return check(options.torch_threads >= 1 && options.torch_threads <= 1024, "torch threads",
+               options.torch_threads, "1 to 1024");
+}
+
+void AddStats(const StreamStats& more, StreamStats& sum) {
+  sum.batches += more.batches;
+  sum.sampled_edges += more.sampled_edges;
+  sum.input_nodes += more.input_nodes;
+  sum.feature_bytes_read += more.feature_bytes_read;
+  sum.topology_bytes_read += more.topology_bytes_read;
+  sum.bytes_useful += more.bytes_useful;
+  sum.read_requests += more.read_requests;
+  sum.cache_lookups += more.cache_lookups;
+  sum.cache_hits += more.cache_hits;
+  sum.sample_seconds += more.sample_seconds;
+  sum.sample_wait_seconds += more.sample_wait_seconds;
+  sum.extract_seconds += more.extract_seconds;
+  sum.extract_wait_seconds += more.extract_wait_seconds;
+  sum.consumer_wait_seconds += more.consumer_wait_seconds;
+}
+
+class Trainer {
+ public:
+  Trainer(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks)
+      : road_(road), options_(options), callbacks_(callbacks) {}
+
+  Result<TrainSummary> Run() {
+    const double start = MonotonicSeconds();
+    QUARRY_RETURN_IF_ERROR(Prepare());
+    TrainSummary summary;
+    uint32_t epochs_since_best = 0;
+    for (uint32_t epoch = 1; epoch <= options_.epochs; epoch++) {
+      QUARRY_TRY(EpochReport report, RunEpoch(epoch, summary));
+      AddStats(report.stats, summary.stats);
+      summary.epochs = epoch;
+      summary.train_seconds += report.seconds;
+      if (report.best) {
+        model_->Save();
+        summary.best_epoch = epoch;
+        summary.best_loss = report.loss;
+        summary.valid = report.valid;
+      }
+      epochs_since_best = report.best ? 0 : epochs_since_best + 1;
+      if (callbacks_.epoch) QUARRY_RETURN_IF_ERROR(callbacks_.epoch(report));
+      summary.stopped_early = options_.patience > 0 && epochs_since_best >= options_.patience;
+      if (summary.stopped_early) break;
+    }
+    model_->Restore();
+    StreamStats test_stats;
+    QUARRY_TRY(summary.test, Evaluate(road_.SplitNodes(Split::kTest), kTestPass, "test", test_stats));
+    summary.seconds = MonotonicSeconds() - start;
+    return summary;
+  }
+
+ private:
+  Status Prepare() {
+    class_count_ = CountClasses(road_.labels());
+    if (class_count_ < 2) {
+      return MakeStatus(Code::kInvalidArgument,
+                        "the database has labels of {} classes; training needs at least 2", class_count_);
+    }
+    if (road_.feature_dim() == 0) {
+      return MakeStatus(Code::kInvalidArgument, "the database has no node features to train on");
+    }
+    train_nodes_ = road_.SplitNodes(Split::kTrain);
+    const auto unlabelled = [&](NodeId node) { return road_.labels()[node] < 0; };
+    train_nodes_.erase(std::remove_if(train_nodes_.begin(), train_nodes_.end(), unlabelled),
+                       train_nodes_.end());
+    if (train_nodes_.empty()) {
+      return MakeStatus(Code::kInvalidArgument,
+                        "the database's split has no labelled training node; import one with --train");
+    }
+    valid_nodes_ = road_.SplitNodes(Split::kValid);
+    QUARRY_TRY(model_, SageModel::Make(options_, road_.feature_dim(), class_count_));
+    return Status::Ok();
+  }
+
+  Status Progress(std::string_view phase, uint64_t done, uint64_t total) const {
+    return callbacks_.progress ? callbacks_.progress(phase, done, total) : Status::Ok();
+  }
+
+  Result<EpochReport> RunEpoch(uint32_t epoch, const TrainSummary& so_far) {
+    EpochReport report;
+    report.epoch = epoch;
+    QUARRY_RETURN_IF_ERROR(TrainPass(report));
+    const double valid_start = MonotonicSeconds();
+    QUARRY_TRY(report.valid, Evaluate(valid_nodes_, kValidPass, "validation", report.valid_stats));
+    report.valid_seconds = MonotonicSeconds() - valid_start;
+    report.best =
+        !report.valid || !so_far.valid || report.valid->selection_metric() > so_far.valid->selection_metric();
+    return report;
+  }
+
+  Status TrainPass(EpochReport& report) {
+    const double start = MonotonicSeconds();
+    const std::string phase = fmt::format("epoch {}", report.epoch);
+    QUARRY_TRY(std::unique_ptr<BatchStream> stream,
+               road_.StartPass({train_nodes_, true, report.epoch, options_.ordered}));
+    const uint64_t batch_count = stream->batch_count();
+    double loss_sum = 0;
+    for (uint64_t done = 0;; done++) {
+      QUARRY_RETURN_IF_ERROR(Progress(phase, done, batch_count));
+      QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());
+      if (!batch) break;
+      const double compute_start = MonotonicSeconds();
+      const uint64_t dropout_seed = MixSeed(options_.seed, report.epoch, batch->index());
+      QUARRY_TRY(const float loss,
+                 model_->TrainStep(batch->block(), batch->features(), batch->labels(), dropout_seed));
+      loss_sum += static_cast<double>(loss) * static_cast<double>(batch->labels().size());
+      report.compute_seconds += MonotonicSeconds() - compute_start;
+    }
+    report.loss = loss_sum / static_cast<double>(train_nodes_.size());
+    report.stats = stream->stats();
+    report.seconds = MonotonicSeconds() - start;
+    return Status::Ok();
+  }
+
+  // Nothing when none of `nodes` has a label.
+  Result<std::optional<Evaluation>> Evaluate(const std::vector<NodeId>& nodes, uint64_t pass,
+                                             std::string_view phase, StreamStats& stats) {
+    if (nodes.empty()) return std::optional<Evaluation>();
+    QUARRY_TRY(std::unique_ptr<BatchStream> stream, road_.StartPass({nodes, false, pass, options_.ordered}));
+    const uint64_t batch_count = stream->batch_count();
+    Evaluation evaluation;
+    uint64_t correct = 0;
+    std::vector<float> scores;  // two classes: how much class 1 is preferred
+    std::vector<uint8_t> positive;
+    for (uint64_t done = 0;; done++) {
+      QUARRY_RETURN_IF_ERROR(Progress(phase, done, batch_count));
+      QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());
+      if (!batch) break;
+      QUARRY_TRY(const std::span<const float> logits, model_->Predict(batch->block(), batch->features()));
+      const std::span<const int64_t> labels = batch->labels();
+      for (size_t i = 0; i < labels.size(); i++) {
+        if (labels[i] < 0) continue;
+        const std::span<const float> row = logits.subspan(i * class_count_, class_count_);
+        evaluation.nodes++;
+        correct += ArgMax(row) == static_cast<uint64_t>(labels[i]);
+        if (class_count_ != 2) continue;
+        scores.push_back(row[1] - row[0]);
+        positive.push_back(labels[i] == 1);
+      }
+    }
+    stats = stream->stats();
+    if (evaluation.nodes == 0) return std::optional<Evaluation>();
+    evaluation.accuracy = static_cast<double>(correct) / static_cast<double>(evaluation.nodes);
+    if (class_count_ == 2) evaluation.auc = RocAuc(scores, positive);
+    return std::optional<Evaluation>(evaluation);
+  }
+
+  Road& road_;
+  const TrainOptions& options_;
+  const TrainCallbacks& callbacks_;
+  uint32_t class_count_ = 0;
+  std::vector<NodeId> train_nodes_;
+  std::vector<NodeId> valid_nodes_;
+  std::unique_ptr<SageModel> model_;
+};
+
+}  // namespace
+
+Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks) {
+  QUARRY_RETURN_IF_ERROR(CheckOptions(options));
+  return Trainer(road, options, callbacks).Run();
+}
+
+uint32_t CountClasses(std::span<const int64_t> labels) {
+  const auto largest = std::max_element(labels.begin(), labels.end());
+  return largest == labels.end() || *largest < 0 ? 0 : static_cast<uint32_t>(*largest + 1);
+}
+
+uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
+                              std::span<const uint64_t> hop_nodes_max) {
+  constexpr uint64_t kParameterCopies = 5;  // weight, gradient, Adam's two moments, the best weights
+  uint64_t bytes = 0;
+  for (uint32_t l = 0; l < options.layers; l++) {
+    const uint64_t rows = hop_nodes_max[options.layers - 1 - l];
+    const uint64_t in_bytes = (l == 0 ? feature_dim : options.hidden) * 2 * sizeof(float);
+    const uint64_t out_bytes = (l + 1 == options.layers ? class_count : options.hidden) * sizeof(float);
+    uint64_t input_bytes = rows * in_bytes;
+    if (l == 0 && input_bytes > kKeptInputBytes) {
+      input_bytes = std::min(input_bytes, std::max(kTileRowsMin * in_bytes, kTileBytes));
+    } else {
+      // The transposed block: a source's offset, and a destination's edges, bounded by its fanout's share of
+      // sources.
+      bytes += rows * 3 * sizeof(uint32_t);
+    }
+    bytes += input_bytes + rows * out_bytes;
+    bytes += (in_bytes / sizeof(float) + 1) * out_bytes * kParameterCopies;
+  }
+  // The logits of the loss and their gradients, which autograd holds.
+  return bytes + hop_nodes_max[0] * class_count * sizeof(float) * 4;
+}
+
+std::vector<uint64_t> BoundHopNodes(uint64_t batch_size, std::span<const uint32_t> fanouts,
+                                    uint64_t nodes_max) {
+  std::vector<uint64_t> bounds;
+  uint64_t bound = batch_size;
+  for (const uint32_t fanout : fanouts) {
+    bounds.push_back(std::min(bound, nodes_max));
+    bound = bounds.back() * (1 + uint64_t{fanout});
+  }
+  return bounds;
+}
+
+}  // namespace quarry
