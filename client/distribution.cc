@@ -1,10 +1,8 @@
 // Compiled with -ffp-contract=off (client/CMakeLists.txt): a fused multiply-add rounds once where two operations round twice.
-#include "client/distribution.h"
+#include "distribution.h"
 
 #include <cassert>
 #include <cmath>
-
-#include "quarry/base/random.h"
 
 namespace quarry {
 namespace {
@@ -97,7 +95,7 @@ uint64_t PowerLaw::Rank(uint64_t uniform, uint64_t count) const {
   const uint64_t fraction = uniform << kBits >> 32;
   const uint64_t low = quantiles_[slot];
   const uint64_t share = low + ((quantiles_[slot + 1] - low) * fraction >> 32);  // below 2^32: fraction is
-  return static_cast<uint64_t>(static_cast<uint128_t>(share) * count >> 32);
+  return share * count >> 32;
 }
 
 }  // namespace quarry

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace quarry {
@@ -24,7 +25,7 @@ class PowerLaw {
   // REQUIRES: exponent >= 1.5, peak_ratio > 1.
   PowerLaw(double exponent, double peak_ratio);
 
-  // The rank in [0, count) of a uniform 64-bit number; its upper bits matter most.
+  // The rank in [0, count) of a uniform 64-bit number; its upper bits matter most. REQUIRES: 0 < count <= 2^32.
   uint64_t Rank(uint64_t uniform, uint64_t count) const;
 
  private:

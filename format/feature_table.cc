@@ -26,16 +26,16 @@ uint64_t RowsPerGroup(uint64_t row_bytes, uint64_t stride) {
 
 Result<FeatureGeometry> FeatureGeometry::Make(ElementType type, uint64_t dim, uint64_t row_count) {
   if (dim == 0 || dim > kDimMax) {
-    return MakeStatus(Code::kInvalidArgument, "a row of {} elements cannot be stored: a table has 1 to {}", dim,
-                      kDimMax);
+    return MakeStatus(Code::kInvalidArgument, "a row of {} elements cannot be stored: a table has 1 to {}",
+                      dim, kDimMax);
   }
   FeatureGeometry geometry;
   geometry.element_type = type;
   geometry.dim = dim;
   geometry.row_count = row_count;
   geometry.row_bytes = RowBytes(type, dim);
-  geometry.stride_bytes =
-      geometry.row_bytes < kPageBytes ? RoundUp(geometry.row_bytes, 4) : RoundUp(geometry.row_bytes, kSectorBytes);
+  geometry.stride_bytes = geometry.row_bytes < kPageBytes ? RoundUp(geometry.row_bytes, 4)
+                                                          : RoundUp(geometry.row_bytes, kSectorBytes);
   geometry.rows_per_group = RowsPerGroup(geometry.row_bytes, geometry.stride_bytes);
   geometry.group_bytes = RoundUp(geometry.rows_per_group * geometry.stride_bytes, kPageBytes);
   if (row_count / geometry.rows_per_group > kTableBytesMax / geometry.group_bytes - 1) {

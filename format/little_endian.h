@@ -9,7 +9,8 @@
 namespace quarry {
 
 // Arrays of indices and rows go to disk as they lie in memory.
-static_assert(std::endian::native == std::endian::little, "Quarry's files are little-endian, and so must the CPU be");
+static_assert(std::endian::native == std::endian::little,
+              "Quarry's files are little-endian, and so must the CPU be");
 
 template <std::unsigned_integral T>
 T LoadLittle(const std::byte* from) {

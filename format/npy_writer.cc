@@ -1,6 +1,7 @@
 #include "quarry/format/npy_writer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cassert>
 #include <cstring>
@@ -11,13 +12,20 @@ namespace {
 
 std::string_view NumpyName(ElementType type) {
   switch (type) {
-    case ElementType::kFloat32: return "<f4";
-    case ElementType::kFloat16: return "<f2";
-    case ElementType::kBfloat16: return "<u2";
-    case ElementType::kInt8: return "|i1";
-    case ElementType::kUint8: return "|u1";
-    case ElementType::kInt32: return "<i4";
-    case ElementType::kInt64: return "<i8";
+    case ElementType::kFloat32:
+      return "<f4";
+    case ElementType::kFloat16:
+      return "<f2";
+    case ElementType::kBfloat16:
+      return "<u2";
+    case ElementType::kInt8:
+      return "|i1";
+    case ElementType::kUint8:
+      return "|u1";
+    case ElementType::kInt32:
+      return "<i4";
+    case ElementType::kInt64:
+      return "<i8";
   }
   assert(false && "an element type without a NumPy name");
   return "";
@@ -31,8 +39,8 @@ std::vector<std::byte> EncodeNpyHeader(ElementType type, std::span<const uint64_
   constexpr char kPrefix[] = "\x93NUMPY\x01\x00";
   constexpr size_t kPrefixBytes = 8;
   constexpr size_t kTextBytes = kNpyHeaderBytes - kPrefixBytes - 2;
-  std::string extents;
-  for (uint64_t extent : shape) extents += fmt::format("{}, ", extent);
+  // As NumPy itself writes tuples: (), (5,), (2, 5).
+  const std::string extents = fmt::format("{}{}", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   const std::string text =
       fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", NumpyName(type), extents);
   assert(text.size() < kTextBytes);

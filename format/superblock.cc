@@ -10,7 +10,8 @@
 namespace quarry {
 namespace {
 
-// Starts with a byte that no text has and ends with a line end, as PNG's does: a transfer that "fixes" either shows.
+// Starts with a byte that no text has and ends with a line end, as PNG's does: a transfer that "fixes" either
+// shows.
 constexpr std::array<char, 8> kMagic = {'\x89', 'Q', 'U', 'A', 'R', 'R', 'Y', '\n'};
 
 // Offsets of the fields; docs/format.md has the table. What is between dim and checksum is zero.
@@ -98,28 +99,33 @@ Result<Superblock> DecodeSuperblock(std::span<const std::byte> bytes, std::strin
                       DescribeForeignBytes(bytes));
   }
   if (bytes.size() < kSuperblockBytes) {
-    return MakeStatus(Code::kCorruption, "{}: only {} bytes, less than the {} of a superblock: the file is truncated",
-                      path, bytes.size(), kSuperblockBytes);
+    return MakeStatus(Code::kCorruption,
+                      "{}: only {} bytes, less than the {} of a superblock: the file is truncated", path,
+                      bytes.size(), kSuperblockBytes);
   }
   const uint64_t stored = LoadLittle<uint64_t>(&bytes[kChecksumAt]);
   const uint64_t computed = Checksum64(bytes.first(kChecksumAt));
   if (stored != computed) {
-    return MakeStatus(Code::kCorruption, "{}: page 0: superblock checksum is {:#018x}, its bytes give {:#018x}", path,
-                      stored, computed);
+    return MakeStatus(Code::kCorruption,
+                      "{}: page 0: superblock checksum is {:#018x}, its bytes give {:#018x}", path, stored,
+                      computed);
   }
   const uint32_t version = LoadLittle<uint32_t>(&bytes[kVersionAt]);
   if (version != kFormatVersion) {
-    return MakeStatus(Code::kUnsupported, "{}: format version {}; this Quarry reads version {}: use a newer one", path,
-                      version, kFormatVersion);
+    return MakeStatus(Code::kUnsupported,
+                      "{}: format version {}; this Quarry reads version {}: use a newer one", path, version,
+                      kFormatVersion);
   }
   const uint32_t kind = LoadLittle<uint32_t>(&bytes[kKindAt]);
-  if (kind != static_cast<uint32_t>(FileKind::kFeatureTable) && kind != static_cast<uint32_t>(FileKind::kTopology)) {
-    return MakeStatus(Code::kUnsupported, "{}: offset {}: file kind {} is unknown to this Quarry", path, kKindAt, kind);
+  if (kind != static_cast<uint32_t>(FileKind::kFeatureTable) &&
+      kind != static_cast<uint32_t>(FileKind::kTopology)) {
+    return MakeStatus(Code::kUnsupported, "{}: offset {}: file kind {} is unknown to this Quarry", path,
+                      kKindAt, kind);
   }
   const uint32_t page_bytes = LoadLittle<uint32_t>(&bytes[kPageBytesAt]);
   if (page_bytes != kPageBytes) {
-    return MakeStatus(Code::kUnsupported, "{}: offset {}: page size {}; this Quarry reads {}", path, kPageBytesAt,
-                      page_bytes, kPageBytes);
+    return MakeStatus(Code::kUnsupported, "{}: offset {}: page size {}; this Quarry reads {}", path,
+                      kPageBytesAt, page_bytes, kPageBytes);
   }
   const uint8_t element_type = std::to_integer<uint8_t>(bytes[kElementTypeAt]);
   if (!IsElementType(element_type)) {

@@ -167,7 +167,7 @@ QUARRY_KERNEL void ActivateRange(const float* __restrict bias, uint32_t dim, con
     const uint32_t key = RowKey(mask, v);
     for (uint32_t c = 0; c < dim; c++) {
       const float z = row[c] + bias[c];
-      const float active = z > 0 ? z * scale : 0.0F;
+      const float active = z <= 0 ? 0.0F : z * scale;  // a NaN stays one
       row[c] = static_cast<int32_t>(Mix32(key ^ c * 0x9e3779b9) >> 1) < static_cast<int32_t>(threshold)
                    ? 0.0F
                    : active;

@@ -129,7 +129,7 @@ class SageModelImpl final : public SageModel {
   Result<float> TrainStep(const Block& block, const FeatureView& features, std::span<const int64_t> labels,
                           uint64_t dropout_seed) override {
     float loss = 0;
-    QUARRY_RETURN_IF_ERROR(Guard([&]() -> Status {
+    const Status status = Guard([&]() -> Status {
       if (std::all_of(labels.begin(), labels.end(), [](int64_t label) { return label < 0; }))
         return Status::Ok();
       dropout_seed_ = dropout_seed;
@@ -138,7 +138,8 @@ class SageModelImpl final : public SageModel {
       Backward(block, features, logit_grad);
       optimizer_->step();
       return Status::Ok();
-    }));
+    });
+    if (!status.ok()) return status;
     return loss;
   }
 

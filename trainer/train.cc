@@ -8,6 +8,8 @@
 #include "metrics.h"
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
+#include "quarry/base/units.h"
+#include "quarry/sampling/sampler.h"
 #include "sage_model.h"
 
 namespace quarry {
@@ -149,6 +151,13 @@ class Trainer {
       report.compute_seconds += MonotonicSeconds() - compute_start;
     }
     report.loss = loss_sum / static_cast<double>(train_nodes_.size());
+    if (!std::isfinite(report.loss)) {
+      return MakeStatus(
+          Code::kInvalidArgument,
+          "the loss of epoch {} is {}: lower the learning rate ({}), or scale the features (they may hold "
+          "NaN or very large values)",
+          report.epoch, report.loss, options_.learning_rate);
+    }
     report.stats = stream->stats();
     report.seconds = MonotonicSeconds() - start;
     return Status::Ok();
@@ -211,7 +220,10 @@ uint32_t CountClasses(std::span<const int64_t> labels) {
 uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
                               std::span<const uint64_t> hop_nodes_max) {
   constexpr uint64_t kParameterCopies = 5;  // weight, gradient, Adam's two moments, the best weights
-  uint64_t bytes = 0;
+  constexpr uint64_t kLogitCopies = 4;      // of the loss: log-softmax and the gradients that autograd holds
+  // As Matrix allocates: an eighth of slack, whole huge pages.
+  const auto matrix_bytes = [](uint64_t bytes) { return RoundUp(bytes + bytes / 8, 2 * kMiB); };
+  uint64_t bytes = hop_nodes_max[0] * class_count * sizeof(float) * kLogitCopies;
   for (uint32_t l = 0; l < options.layers; l++) {
     const uint64_t rows = hop_nodes_max[options.layers - 1 - l];
     const uint64_t in_bytes = (l == 0 ? feature_dim : options.hidden) * 2 * sizeof(float);
@@ -219,16 +231,13 @@ uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim,
     uint64_t input_bytes = rows * in_bytes;
     if (l == 0 && input_bytes > kKeptInputBytes) {
       input_bytes = std::min(input_bytes, std::max(kTileRowsMin * in_bytes, kTileBytes));
-    } else {
-      // The transposed block: a source's offset, and a destination's edges, bounded by its fanout's share of
-      // sources.
-      bytes += rows * 3 * sizeof(uint32_t);
     }
-    bytes += input_bytes + rows * out_bytes;
+    bytes += matrix_bytes(input_bytes) + matrix_bytes(rows * out_bytes);
     bytes += (in_bytes / sizeof(float) + 1) * out_bytes * kParameterCopies;
+    // The transposed block of the next layer: an offset and about one edge for each of its sources.
+    if (l + 1 < options.layers) bytes += rows * 3 * sizeof(uint32_t);
   }
-  // The logits of the loss and their gradients, which autograd holds.
-  return bytes + hop_nodes_max[0] * class_count * sizeof(float) * 4;
+  return bytes;
 }
 
 std::vector<uint64_t> BoundHopNodes(uint64_t batch_size, std::span<const uint32_t> fanouts,

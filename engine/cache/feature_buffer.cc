@@ -20,9 +20,9 @@ enum class SlotState : uint32_t { kFree = 0, kLoading, kResident, kFailed };
 
 // 16 bytes, so that a slot is one cache line whatever is asked of it.
 struct alignas(16) Slot {
-  NodeId node;          // the reverse map; meaningless when kFree or kFailed
+  NodeId node;  // the reverse map; meaningless when kFree or kFailed
   uint32_t references;
-  uint32_t stamp;       // while in standby: the position of its entry in the standby log
+  uint32_t stamp;  // while in standby: the position of its entry in the standby log
   SlotState state;
 };
 
@@ -120,10 +120,10 @@ class FeatureBufferImpl final : public FeatureBuffer {
   uint32_t* const table_;  // by node: slot + 1, or 0
   Slot* const slots_;
 
-  // The standby list as a log: releasing appends a slot, evicting takes from the head. An entry whose slot has
-  // been acquired since is stale (its stamp points elsewhere) and skipped: no links to mend on a hit. When the
-  // log is full, stale entries are squeezed out; it is twice as long as there are slots, so that this costs
-  // O(1) a release.
+  // The standby list as a log: releasing appends a slot, evicting takes from the head. An entry whose slot
+  // has been acquired since is stale (its stamp points elsewhere) and skipped: no links to mend on a hit.
+  // When the log is full, stale entries are squeezed out; it is twice as long as there are slots, so that
+  // this costs O(1) a release.
   std::vector<uint32_t> log_ QUARRY_GUARDED_BY(mutex_);
   uint32_t log_head_ QUARRY_GUARDED_BY(mutex_) = 0;
   uint32_t log_tail_ QUARRY_GUARDED_BY(mutex_) = 0;
@@ -136,8 +136,8 @@ class FeatureBufferImpl final : public FeatureBuffer {
   FeatureBufferStats stats_ QUARRY_GUARDED_BY(mutex_);
 };
 
-// Exact: rows that others hold need no slot, every other row needs one that is free or in standby (its own, for a
-// hit there). The count is taken only when the batch's size alone does not settle it.
+// Exact: rows that others hold need no slot, every other row needs one that is free or in standby (its own,
+// for a hit there). The count is taken only when the batch's size alone does not settle it.
 bool FeatureBufferImpl::Fits(std::span<const NodeId> nodes) const {
   const uint64_t available = free_.size() + standby_count_;
   if (nodes.size() <= available) return true;
@@ -286,7 +286,8 @@ void FeatureBufferImpl::Release(std::span<const uint32_t> slots) {
     Slot& slot = slots_[index];
     assert(slot.references > 0);
     if (--slot.references > 0) return;
-    assert(slot.state != SlotState::kLoading && "its loader holds a reference until it has finished or aborted");
+    assert(slot.state != SlotState::kLoading &&
+           "its loader holds a reference until it has finished or aborted");
     if (slot.state == SlotState::kResident) {
       PushStandby(index);
     } else {

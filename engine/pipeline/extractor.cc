@@ -10,8 +10,8 @@
 namespace quarry {
 namespace {
 
-// Requests are planned for this many rows at a time, so that their bookkeeping stays in the processor's cache and
-// does not grow with the batch; one merge is lost at each seam.
+// Requests are planned for this many rows at a time, so that their bookkeeping stays in the processor's cache
+// and does not grow with the batch; one merge is lost at each seam.
 constexpr size_t kWindowRows = 16 << 10;
 
 // Beyond this a request gains no bandwidth (docs/benchmarks.md).
@@ -20,7 +20,8 @@ constexpr uint32_t kRequestBytesMax = 256 << 10;
 // Rows are announced in portions of about this many: the buffer's latch is taken once for each.
 constexpr size_t kAnnounceRows = 4 << 10;
 
-// Requests handed to the ring ahead of its depth, so that completions are refilled without waiting for copies.
+// Requests handed to the ring ahead of its depth, so that completions are refilled without waiting for
+// copies.
 constexpr unsigned kFlightsPerDepth = 2;
 
 }  // namespace
@@ -32,7 +33,8 @@ uint64_t Extractor::StagingBytesMin(const FeatureTable& table) {
 }
 
 uint64_t Extractor::ScratchBytes(uint64_t batch_nodes_max) {
-  const uint64_t per_node = 2 * sizeof(uint64_t) + 2 * sizeof(uint32_t);  // keys, their scratch, misses, waits
+  const uint64_t per_node =
+      2 * sizeof(uint64_t) + 2 * sizeof(uint32_t);  // keys, their scratch, misses, waits
   const uint64_t per_window_row = sizeof(ByteRange) + sizeof(MergedRead) + sizeof(uint32_t);
   return batch_nodes_max * per_node + (kWindowRows + 2 * kAnnounceRows) * per_window_row;
 }
@@ -72,7 +74,8 @@ Status Extractor::Load(FeatureBuffer& buffer, std::span<const NodeId> nodes, std
 
 Status Extractor::LoadSorted(FeatureBuffer& buffer, const std::atomic<bool>& cancelled, LoadStats& stats) {
   for (;;) {
-    if (cancelled.load(std::memory_order_relaxed)) return Status(Code::kCancelled, "extraction was cancelled");
+    if (cancelled.load(std::memory_order_relaxed))
+      return Status(Code::kCancelled, "extraction was cancelled");
     QUARRY_RETURN_IF_ERROR(SubmitWhileRoom(stats));
     if (ring_->pending() == 0) return Status::Ok();
     done_.clear();

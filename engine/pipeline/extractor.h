@@ -2,8 +2,8 @@
 // two-phase extraction: device -> staging -> slot).
 //
 // Rows are read in the order of the file, neighbouring ones by one request where bridging the gap is cheaper
-// than another request (coalesce.h). Requests stream through one ring: while some are in flight, rows that have
-// arrived are verified and copied into their slots.
+// than another request (coalesce.h). Requests stream through one ring: while some are in flight, rows that
+// have arrived are verified and copied into their slots.
 //
 // One thread at a time. Table and buffer outlive it.
 #pragma once
@@ -44,10 +44,10 @@ class Extractor {
   static Result<std::unique_ptr<Extractor>> Make(IoBackend& backend, const FeatureTable& table,
                                                  const ExtractorOptions& options);
 
-  // Loads the row of nodes[p] into slots[p] of `buffer` for each p in `misses`, announcing them with FinishLoad
-  // as they come; `stats` is added to. kCorruption for a cell whose checksum does not hold, kIoError, kCancelled
-  // soon after `cancelled` is set. After an error no read is in flight, and rows that did not arrive are
-  // still loading: the caller aborts them.
+  // Loads the row of nodes[p] into slots[p] of `buffer` for each p in `misses`, announcing them with
+  // FinishLoad as they come; `stats` is added to. kCorruption for a cell whose checksum does not hold,
+  // kIoError, kCancelled soon after `cancelled` is set. After an error no read is in flight, and rows that
+  // did not arrive are still loading: the caller aborts them.
   Status Load(FeatureBuffer& buffer, std::span<const NodeId> nodes, std::span<const uint32_t> slots,
               std::span<const uint32_t> misses, const std::atomic<bool>& cancelled, LoadStats& stats);
 

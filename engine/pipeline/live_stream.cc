@@ -22,9 +22,8 @@ class LiveStream::LiveBatch final : public Batch {
                  .slots = frame_->slots};
   }
   ~LiveBatch() override {
-    stream_.resources_.buffer->Release(frame_->slots);
     if (handed_out_) --stream_.held_;
-    stream_.Recycle(std::move(frame_));
+    stream_.released_.Push(std::move(frame_));
   }
   void HandOut() {
     handed_out_ = true;
@@ -52,7 +51,8 @@ LiveStream::LiveStream(const LiveResources& resources, PassOptions options, std:
       buffer_stats_at_start_(resources.buffer->stats()),
       frames_(resources.frame_count),
       sampled_(batch_count_, options_.ordered),
-      ready_(batch_count_, options_.ordered) {
+      ready_(batch_count_, options_.ordered),
+      released_(resources.frame_count) {
   for (uint32_t i = 0; i < resources_.frame_count; ++i) {
     auto frame = std::make_unique<Frame>();
     // Sized once, so that growing does not double them.
@@ -62,17 +62,20 @@ LiveStream::LiveStream(const LiveResources& resources, PassOptions options, std:
     frames_.Push(std::move(frame));
   }
   for (const auto& sampler : resources_.samplers) {
-    threads_.emplace_back([this, &sampler] { RunSampler(*sampler); });
+    workers_.emplace_back([this, &sampler] { RunSampler(*sampler); });
   }
   for (const auto& extractor : resources_.extractors) {
-    threads_.emplace_back([this, &extractor] { RunExtractor(*extractor); });
+    workers_.emplace_back([this, &extractor] { RunExtractor(*extractor); });
   }
+  releaser_ = std::thread([this] { RunReleaser(); });
 }
 
 LiveStream::~LiveStream() {
   assert(held_ == 0 && "batches must be gone before their stream");
   Cancel();
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& worker : workers_) worker.join();
+  released_.Close();
+  releaser_.join();
   resources_.buffer->Resume();
   on_end_();
 }
@@ -94,8 +97,6 @@ void LiveStream::Fail(const Status& status) {
   Cancel();
 }
 
-void LiveStream::Recycle(std::unique_ptr<Frame> frame) { frames_.Push(std::move(frame)); }
-
 void LiveStream::RunSampler(NeighborSampler& sampler) {
   for (;;) {
     const double start = MonotonicSeconds();
@@ -103,7 +104,7 @@ void LiveStream::RunSampler(NeighborSampler& sampler) {
     if (!frame) return;
     const uint64_t number = next_number_++;
     if (number >= batch_count_) {
-      Recycle(*std::move(frame));  // for the next sampler to find the end as well
+      frames_.Push(*std::move(frame));  // for the next sampler to find the end as well
       return;
     }
     const double sample_start = MonotonicSeconds();
@@ -160,8 +161,15 @@ void LiveStream::RunExtractor(Extractor& extractor) {
   }
 }
 
-// Brings the rows of an acquired frame in. On an error the frame's rows are given back, after the error has been
-// kept: batches that wait for the same rows must not be the first to report.
+void LiveStream::RunReleaser() {
+  while (std::optional<std::unique_ptr<Frame>> frame = released_.Pop()) {
+    resources_.buffer->Release((*frame)->slots);
+    frames_.Push(*std::move(frame));
+  }
+}
+
+// Brings the rows of an acquired frame in. On an error the frame's rows are given back, after the error has
+// been kept: batches that wait for the same rows must not be the first to report.
 Status LiveStream::Load(Extractor& extractor, const Frame& frame, const std::vector<uint32_t>& misses,
                         std::vector<uint32_t>& waits) {
   FeatureBuffer& buffer = *resources_.buffer;
@@ -185,7 +193,8 @@ Status LiveStream::Load(Extractor& extractor, const Frame& frame, const std::vec
 
 Result<std::unique_ptr<Batch>> LiveStream::Next() {
   if (held_ != 0) {
-    return Status(Code::kInternal, "Next was called while the previous batch was still held: let it go first");
+    return Status(Code::kInternal,
+                  "Next was called while the previous batch was still held: let it go first");
   }
   std::optional<std::unique_ptr<Batch>> batch = ready_.Pop();
   MutexLock lock(mutex_);

@@ -1,17 +1,18 @@
 // LiveStream: one pass over the live road (GNNDrive §4.1, Fig. 4).
 //
-//   frames -> samplers -> [sampled_] -> extractors -> [ready_] -> Next -> consumer -> ~LiveBatch -> frames
+//   frames -> samplers -> [sampled_] -> extractors -> [ready_] -> Next -> consumer -> [released_] -> releaser
+//   ^-------------------------------------------------------------------------------------------------'
 //
-// A *frame* is what one batch needs beside its rows (block, slots, labels). A fixed number of frames circulates, so
-// both queues are bounded by it and never block a push: a sampler takes a frame, then the next number, hence
-// the lowest unfinished number always has a frame, and progress.
+// A *frame* is what one batch needs beside its rows (block, slots, labels). A fixed number of frames
+// circulates, so all queues are bounded by it and never block a push: a sampler takes a frame, then the next
+// number, hence the lowest unfinished number always has a frame, and progress.
 //
 // In order: batches are admitted to the feature buffer in the order of their numbers (an extractor pops and
-// acquires under one latch), so the batch that the consumer waits for never waits for slots that later ones hold.
+// acquires under one latch), so the batch that the consumer waits for never waits for slots that later ones
+// hold.
 //
-// The first error of any stage is kept, everything else is cancelled, and Next returns it. Releasing is done by
-// whoever destroys the batch: it costs 3 to 6 ms per 500 thousand rows (docs/benchmarks.md), about a hundredth
-// of a batch's training, and needs no thread to hand over to.
+// The first error of any stage is kept, everything else is cancelled, and Next returns it. Releasing 670
+// thousand rows takes 12 ms (bench_feature_buffer), so a thread of its own does it and not the consumer.
 #pragma once
 
 #include <atomic>
@@ -53,7 +54,8 @@ struct Frame {
 
 class LiveStream final : public BatchStream {
  public:
-  // `seeds` in the order of use. Starts the threads. `on_end` is called by the destructor, after they have ended.
+  // `seeds` in the order of use. Starts the threads. `on_end` is called by the destructor, after they have
+  // ended.
   LiveStream(const LiveResources& resources, PassOptions options, std::function<void()> on_end);
   ~LiveStream() override;
 
@@ -66,11 +68,11 @@ class LiveStream final : public BatchStream {
 
   void RunSampler(NeighborSampler& sampler);
   void RunExtractor(Extractor& extractor);
+  void RunReleaser();
   Status Load(Extractor& extractor, const Frame& frame, const std::vector<uint32_t>& misses,
               std::vector<uint32_t>& waits);
   void Fail(const Status& status) QUARRY_EXCLUDES(mutex_);
   void Cancel();
-  void Recycle(std::unique_ptr<Frame> frame);
 
   const LiveResources resources_;
   const PassOptions options_;
@@ -85,16 +87,18 @@ class LiveStream final : public BatchStream {
   };
   SequencedQueue<Numbered> sampled_;
   SequencedQueue<std::unique_ptr<Batch>> ready_;
+  BoundedQueue<std::unique_ptr<Frame>> released_;  // never cancelled: pins must be dropped
   std::atomic<uint64_t> next_number_{0};
   std::atomic<bool> cancelled_{false};
   std::atomic<uint64_t> held_{0};  // batches that the consumer has and that still pin their rows
-  Mutex admission_;  // held while popping from sampled_ and acquiring: see "In order" above
+  Mutex admission_;                // held while popping from sampled_ and acquiring: see "In order" above
 
   mutable Mutex mutex_;
   Status error_ QUARRY_GUARDED_BY(mutex_);
   StreamStats stats_ QUARRY_GUARDED_BY(mutex_);
 
-  std::vector<std::thread> threads_;  // last: they use everything above
+  std::vector<std::thread> workers_;
+  std::thread releaser_;
 };
 
 }  // namespace quarry

@@ -31,10 +31,10 @@ struct MemoryDemand {
   LiveRoadOptions::TopologyPlacement placement = LiveRoadOptions::TopologyPlacement::kAuto;
 };
 
-// Prefers, in this order: topology in memory with as many batches in flight as rows_of_batches tells of, down to
-// two (one training, one being extracted); topology on disk with two; then the same with one, and with one and the
-// least staging. What is left over when the topology is on disk becomes its neighbor cache. kOutOfBudget names the
-// least budget that would do.
+// Prefers, in this order: topology in memory with as many batches in flight as rows_of_batches tells of, down
+// to two (one training, one being extracted); topology on disk with two; then the same with one, and with one
+// and the least staging. What is left over when the topology is on disk becomes its neighbor cache.
+// kOutOfBudget names the least budget that would do.
 Result<LiveRoadPlan> DivideMemory(const MemoryDemand& demand);
 
 // Frames that a pass uses: one for each sampler, each batch in flight, and one sampled ahead.

@@ -8,8 +8,7 @@
 namespace quarry {
 namespace {
 
-// `count` distinct elements of `nodes`, in random order: the first steps of a Fisher-Yates shuffle, undone by being
-// done on a copy of the indices that were touched would cost more than it saves; a copy of the list is bounded.
+// `count` distinct elements of `nodes` (or all), by the first steps of a Fisher-Yates shuffle of it.
 std::vector<NodeId> Draw(std::vector<NodeId>& nodes, uint32_t count, Rng& rng) {
   const size_t taken = std::min<size_t>(count, nodes.size());
   for (size_t i = 0; i < taken; ++i) std::swap(nodes[i], nodes[i + rng.Below(nodes.size() - i)]);

@@ -11,7 +11,8 @@
 namespace quarry {
 
 struct BatchProbe {
-  // distinct_nodes[k - 1]: distinct input nodes of k batches together, of the largest batch for k = 1. Ascending.
+  // distinct_nodes[k - 1]: distinct input nodes of k batches together, of the largest batch for k = 1.
+  // Ascending.
   std::vector<uint64_t> distinct_nodes;
   uint64_t edges_max = 0;          // sampled, of one batch
   uint64_t targets_max = 0;        // nodes with sampled neighbors (entries of Block::indptr), of one batch
@@ -21,9 +22,9 @@ struct BatchProbe {
 // Bytes that ProbeBatches needs beside sampler and one block.
 uint64_t ProbeScratchBytes(uint64_t node_count, uint64_t candidates);
 
-// Samples `batches` batches of `batch_size` nodes drawn from each of the `candidates` (lists of nodes; empty ones are
-// passed over); the union is taken over the first list that is not empty. Deterministic by `seed`. REQUIRES: one
-// list is not empty.
+// Samples `batches` batches of `batch_size` nodes drawn from each of the `candidates` (lists of nodes; empty
+// ones are passed over); the union is taken over the first list that is not empty. Deterministic by `seed`.
+// REQUIRES: one list is not empty.
 Result<BatchProbe> ProbeBatches(NeighborSampler& sampler, uint64_t node_count, uint32_t batch_size,
                                 uint32_t batches, std::span<const std::span<const NodeId>> candidates,
                                 uint64_t seed);

@@ -1,8 +1,8 @@
-// SequencedQueue<T>: joins two stages of a pass over a known number of items; pops in the order of arrival, or of
-// the items' numbers.
+// SequencedQueue<T>: joins two stages of a pass over a known number of items; pops in the order of arrival,
+// or of the items' numbers.
 //
-// It has no limit of its own: what it holds is bounded by the frames of the pass (live_stream.h). So a push never
-// blocks, and in order of numbers item i can never be kept out by items after it. Thread-safe.
+// It has no limit of its own: what it holds is bounded by the frames of the pass (live_stream.h). So a push
+// never blocks, and in order of numbers item i can never be kept out by items after it. Thread-safe.
 #pragma once
 
 #include <cstdint>

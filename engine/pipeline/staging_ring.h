@@ -1,5 +1,5 @@
-// StagingRing: places for reads in flight within one buffer: given out in order, freed in any order, reclaimed in
-// order. Counts bytes only; the memory is its user's. One thread.
+// StagingRing: places for reads in flight within one buffer: given out in order, freed in any order,
+// reclaimed in order. Counts bytes only; the memory is its user's. One thread.
 #pragma once
 
 #include <cassert>

@@ -1,8 +1,8 @@
 // Database: an open database with everything that serves it; what an embedding program starts from.
 //
-// The composition root: builds the I/O backend, the store and the memory budget and hands them to the roads. Roads that
-// it opens are the caller's and must be gone before it. Neither copied nor moved; thread-safe, except that one road at
-// a time should be opened (each plans with what the budget has left).
+// The composition root: builds the I/O backend, the store and the memory budget and hands them to the roads.
+// Roads that it opens are the caller's and must be gone before it. Neither copied nor moved; thread-safe,
+// except that one road at a time should be opened (each plans with what the budget has left).
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 namespace quarry {
 
 struct DatabaseOptions {
-  // The most that the engine may hold: caches, buffers, topology, batches in flight. 0 = 80 % of what the memory
-  // cgroup or the machine allows.
+  // The most that the engine may hold: caches, buffers, topology, batches in flight. 0 = 80 % of what the
+  // memory cgroup or the machine allows.
   uint64_t memory_bytes = 0;
   // What transfers go through; empty = MakeDefaultBackend().
   std::unique_ptr<IoBackend> backend;

@@ -1,8 +1,10 @@
 // Import readers: foreign files as streams of edges, rows and integers. The formats, and how a folder is
 // recognised, are listed in docs/cli.md under `quarry import`.
 //
-// A reader holds a bounded buffer (under 8 MiB, whatever the file's size) and delivers in file order. Every error
-// names the file, the line or byte offset, and the value. Readers are not thread-safe; each is used by one thread.
+// A reader holds a bounded buffer (under 8 MiB, whatever the file's size) and delivers in file order. Headers are
+// checked at open, values while reading. Every error is kInvalidArgument (kIoError when the system refused) and names
+// the file, the line, row or edge, and the value. Readers are not thread-safe; each is used by one thread, and after
+// an error not at all.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +20,23 @@
 
 namespace quarry {
 
-// Edges in file order.
+// Edges in file order. Ids are checked to be integers that are not negative, nothing more.
 class EdgeReader {
  public:
   virtual ~EdgeReader() = default;
   // Fills a prefix of `out`, returns its length; 0 at the end.
   virtual Result<size_t> Read(std::span<Edge> out) = 0;
-  // Edges in all, when the format tells (.npy); otherwise nothing.
+  // Edges in all, when the format tells (.npy, .npz); otherwise nothing.
   virtual std::optional<uint64_t> count() const = 0;
+  // Bytes read and bytes in all of the file behind it, for progress.
+  virtual uint64_t bytes_read() const = 0;
+  virtual uint64_t bytes_total() const = 0;
+  // "edges.npy: edge 17" or "edges.csv: line 18": where the edge with this number (from 0) stands.
+  // REQUIRES: the last Read delivered it.
+  virtual std::string Position(uint64_t edge) const = 0;
 };
 
-// Dense rows in file order, encoded as `element_type()` (CSR sources are made dense; f8 becomes float32).
+// Dense rows in file order, encoded as `element_type()` (CSR sources are made dense; float64 becomes float32).
 class RowReader {
  public:
   virtual ~RowReader() = default;
@@ -38,8 +46,8 @@ class RowReader {
   // Fills `out` with rows of RowBytes(element_type(), dim()) each, returns how many rows; 0 at the end.
   // REQUIRES: out.size() is a multiple of the row's bytes, at least one row.
   virtual Result<size_t> Read(std::span<std::byte> out) = 0;
-  // "features.npy: row 17" for the row that the next Read starts with: for messages about its values.
-  virtual std::string Position() const = 0;
+  // "features.npy: row 17", for messages about values.
+  virtual std::string Position(uint64_t row) const = 0;
 };
 
 // Integers in file order: labels, node ids of a split.
@@ -48,7 +56,9 @@ class IntReader {
   virtual ~IntReader() = default;
   virtual Result<size_t> Read(std::span<int64_t> out) = 0;  // 0 at the end
   virtual std::optional<uint64_t> count() const = 0;
-  virtual std::string Position() const = 0;  // of the next value, for messages
+  // "labels.npy: row 17" or "labels.csv: line 18", of the value with this number (from 0).
+  // REQUIRES: the last Read delivered it.
+  virtual std::string Position(uint64_t index) const = 0;
 };
 
 // Knowledge-graph triples with string names, already mapped to dense ids over all files.
@@ -61,6 +71,7 @@ class TripleReader {
  public:
   virtual ~TripleReader() = default;
   virtual Result<size_t> Read(std::span<Triple> out) = 0;  // 0 at the end
+  virtual uint64_t count() const = 0;
 };
 
 // One relation's edge list.
@@ -70,13 +81,15 @@ struct EdgeInput {
   std::unique_ptr<EdgeReader> reader;
 };
 
-// A source, opened and validated as far as headers go. Owns its readers.
+// A source, opened and validated as far as headers go. Owns its readers. Counts that headers state agree with each
+// other: node_count is features->row_count(), labels->count() and the hint, wherever these are known.
 struct Dataset {
   std::string source;
-  std::optional<uint64_t> node_count;  // stated by the source (metadata, row counts); else 1 + the largest id
+  std::optional<uint64_t> node_count;   // stated by the source (metadata, row counts); else 1 + the largest id
+  std::optional<uint64_t> class_count;  // stated by the metadata; else 1 + the largest label
   std::unique_ptr<RowReader> features;
   std::vector<EdgeInput> edges;
-  std::unique_ptr<IntReader> labels;
+  std::unique_ptr<IntReader> labels;              // -1 = none; NaN in the source becomes -1
   std::unique_ptr<IntReader> train, valid, test;  // node ids
   // Triples sources only; the three parts in order, with the names that their ids stand for.
   std::unique_ptr<TripleReader> train_triples, valid_triples, test_triples;
@@ -86,15 +99,16 @@ struct Dataset {
 
 // What a user may state about a source that it does not tell itself. Zero or empty = not stated.
 struct SourceHints {
-  uint64_t node_count = 0;         // --nodes
-  uint64_t feature_dim = 0;        // --dim: columns of a CSR feature matrix
-  bool u2_is_bfloat16 = false;     // --bf16: two-byte unsigned .npy features are bfloat16
+  uint64_t node_count = 0;      // --nodes
+  uint64_t feature_dim = 0;     // --dim: columns of a CSR feature matrix
+  bool u2_is_bfloat16 = false;  // --bf16: two-byte unsigned .npy features are bfloat16
   // Explicit files; each overrides what the folder holds under its usual name.
   std::string edges, features, labels, train, valid, test;
 };
 
-// Opens a folder (.npy set with or without metadata.yaml, OGB node-property, triples), or a single edge file
-// (.npy, .npz, .csv, .tsv, .txt, each also .gz). kNotFound and kInvalidArgument say what was looked for.
+// Opens a folder (.npy set with or without metadata.yaml, OGB node-property, triples), or a single file: an edge
+// list (.npy, .csv, .tsv, .txt, each text also .gz), or an .npz that holds edges (and more) or a sparse adjacency.
+// kNotFound and kInvalidArgument say what was looked for.
 Result<Dataset> OpenDataset(const std::string& path, const SourceHints& hints);
 
 }  // namespace quarry

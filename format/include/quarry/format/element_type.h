@@ -32,10 +32,12 @@ constexpr bool IsFloatType(ElementType type) { return type <= ElementType::kInt8
 // Bytes of one element, without an int8 row's scale.
 size_t ElementBytes(ElementType type);
 
-// Bytes of one encoded row of `dim` elements: dim * ElementBytes, for int8 rounded up to 4 plus 4 for the scale.
+// Bytes of one encoded row of `dim` elements: dim * ElementBytes, for int8 rounded up to 4 plus 4 for the
+// scale.
 uint64_t RowBytes(ElementType type, uint64_t dim);
 
-// Decodes one row of a float type (the first four) into `out`. REQUIRES: row.size() == RowBytes(type, out.size()).
+// Decodes one row of a float type (the first four) into `out`. REQUIRES: row.size() == RowBytes(type,
+// out.size()).
 void DecodeRow(ElementType type, std::span<const std::byte> row, std::span<float> out);
 
 // Encodes `values` as one row, rounding to nearest even; int8 takes max|v| / 127 as its scale (0 for a row of

@@ -1,8 +1,8 @@
 // The first 4 KiB of every data file, and the footer at its end. Byte layouts: docs/format.md.
 //
-// A data file is: superblock | sections (each page-aligned) | footer. The superblock is written last, after the
-// footer is known; the file counts only once the catalog names it (invariant 2). The footer is a Cap'n Proto
-// message (metadata.capnp: Footer) listing the sections with offset, length and checksum.
+// A data file is: superblock | sections (each page-aligned) | footer. The superblock is written last, after
+// the footer is known; the file counts only once the catalog names it (invariant 2). The footer is a Cap'n
+// Proto message (metadata.capnp: Footer) listing the sections with offset, length and checksum.
 //
 // Encode and decode are pure functions over bytes. Decode errors are kCorruption and name `path`, the offset
 // and the value; a wrong magic says what the file looks like instead.

@@ -1,10 +1,10 @@
-// FeatureBuffer: the feature buffer of GNNDrive §4.2 and Algorithm 1: rows of the batches in flight plus those
-// that stay between batches, in fixed slots.
+// FeatureBuffer: the feature buffer of GNNDrive §4.2 and Algorithm 1: rows of the batches in flight plus
+// those that stay between batches, in fixed slots.
 //
-// Mapping table (node -> slot, 4 bytes a node); per slot its node (reverse map), reference count and state (the
-// valid bit). A slot whose reference count is 0 is on the standby list, least recently used first, its row still
-// valid and served to whoever asks again; at most `retained_max` valid rows stay there (the --cache budget), the
-// rest are forgotten.
+// Mapping table (node -> slot, 4 bytes a node); per slot its node (reverse map), reference count and state
+// (the valid bit). A slot whose reference count is 0 is on the standby list, least recently used first, its
+// row still valid and served to whoever asks again; at most `retained_max` valid rows stay there (the --cache
+// budget), the rest are forgotten.
 //
 //   kFree     -> kLoading  [Acquire: miss]
 //   kLoading  -> kResident [FinishLoad]
@@ -14,9 +14,9 @@
 //   standby   -> kResident, references > 0 [Acquire: hit]
 //
 // Deadlock rule: GNNDrive reserves extractors x largest batch slots. Here a batch is admitted whole: Acquire
-// waits, in the order of arrival (tickets), until all the slots it needs are free or in standby, then takes them
-// at once. An admitted batch never waits for slots again, so it completes and is released whatever the others do.
-// A batch larger than the buffer is refused with kOutOfBudget.
+// waits, in the order of arrival (tickets), until all the slots it needs are free or in standby, then takes
+// them at once. An admitted batch never waits for slots again, so it completes and is released whatever the
+// others do. A batch larger than the buffer is refused with kOutOfBudget.
 //
 // Thread-safe: one latch, held for about 15 ns a row. Owned by a road; rows are valid while acquired.
 #pragma once
@@ -60,9 +60,9 @@ class FeatureBuffer {
   virtual uint64_t slot_bytes() const = 0;
 
   // Pins the rows of `nodes` (unique), writing each one's slot to `slots`. `misses` receives the positions
-  // (indices into nodes) that the caller must now load and FinishLoad or AbortLoad; `waits` those that another
-  // batch is loading: WaitLoaded, after one's own loads. Blocks for admission; kCancelled after Cancel(); on any
-  // error nothing is pinned.
+  // (indices into nodes) that the caller must now load and FinishLoad or AbortLoad; `waits` those that
+  // another batch is loading: WaitLoaded, after one's own loads. Blocks for admission; kCancelled after
+  // Cancel(); on any error nothing is pinned.
   virtual Status Acquire(std::span<const NodeId> nodes, std::span<uint32_t> slots,
                          std::vector<uint32_t>& misses, std::vector<uint32_t>& waits) = 0;
   // The rows in these slots are whole now. May be called in portions, and for a part of the misses.
@@ -70,12 +70,12 @@ class FeatureBuffer {
   // Waits until every slot is valid; kIoError when the batch that was loading one gave up, kCancelled after
   // Cancel().
   virtual Status WaitLoaded(std::span<const uint32_t> slots) = 0;
-  // The loader gives up: those of `slots` that are still loading become invalid and their waiters wake with an
-  // error. References stay and are dropped by Release as usual.
+  // The loader gives up: those of `slots` that are still loading become invalid and their waiters wake with
+  // an error. References stay and are dropped by Release as usual.
   virtual void AbortLoad(std::span<const uint32_t> slots) = 0;
-  // Drops one reference to each; the last one puts the slot on the standby list. Slots are retired from last to
-  // first, so the rows that a block found first (the ones nearest to its seeds, found again most often) are
-  // evicted last.
+  // Drops one reference to each; the last one puts the slot on the standby list. Slots are retired from last
+  // to first, so the rows that a block found first (the ones nearest to its seeds, found again most often)
+  // are evicted last.
   virtual void Release(std::span<const uint32_t> slots) = 0;
 
   // Wakes every waiter with kCancelled and refuses until Resume. Rows stay.

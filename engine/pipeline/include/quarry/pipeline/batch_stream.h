@@ -1,4 +1,5 @@
-// BatchStream: what a trainer sees of the engine, whichever road the batches take (docs/architecture.md "Roads").
+// BatchStream: what a trainer sees of the engine, whichever road the batches take (docs/architecture.md
+// "Roads").
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@
 
 namespace quarry {
 
-// The input features of a block, in place: row i of the block is at base + slots[i] * stride_bytes, encoded. Nothing was
-// copied; a kernel gathers and decodes as it aggregates.
+// The input features of a block, in place: row i of the block is at base + slots[i] * stride_bytes, encoded.
+// Nothing was copied; a kernel gathers and decodes as it aggregates.
 struct FeatureView {
   const std::byte* base = nullptr;
   uint64_t stride_bytes = 0;
@@ -23,8 +24,8 @@ struct FeatureView {
   std::span<const uint32_t> slots;  // one per block node
 };
 
-// One mini-batch. A move-only guard: its rows are pinned until it dies, which must be before its stream does and before
-// the next one is asked for. Read-only; any thread may read it.
+// One mini-batch. A move-only guard: its rows are pinned until it dies, which must be before its stream does
+// and before the next one is asked for. Read-only; any thread may read it.
 class Batch {
  public:
   virtual ~Batch() = default;
@@ -41,22 +42,25 @@ struct StreamStats {
   uint64_t input_nodes = 0;
   uint64_t feature_bytes_read = 0;   // by extraction, gaps and block rounding included
   uint64_t topology_bytes_read = 0;  // by sampling from disk
-  uint64_t bytes_useful = 0;         // input_nodes x row bytes that were not already in memory (cache misses x row bytes)
+  uint64_t bytes_useful =
+      0;  // input_nodes x row bytes that were not already in memory (cache misses x row bytes)
   uint64_t read_requests = 0;
   uint64_t cache_lookups = 0;
   uint64_t cache_hits = 0;  // lookups that cost no read: row in memory, or being read for another batch
-  double sample_seconds = 0, sample_wait_seconds = 0;     // wait: output queue full
-  double extract_seconds = 0, extract_wait_seconds = 0;   // wait: nothing sampled, or no slots free
-  double consumer_wait_seconds = 0;                       // the trainer waited in Next
+  double sample_seconds = 0, sample_wait_seconds = 0;    // wait: output queue full
+  double extract_seconds = 0, extract_wait_seconds = 0;  // wait: nothing sampled, or no slots free
+  double consumer_wait_seconds = 0;                      // the trainer waited in Next
 };
 
-// Used by one consumer thread; destroying it at any point cancels and joins its workers (batches must be gone first).
+// Used by one consumer thread; destroying it at any point cancels and joins its workers (batches must be gone
+// first).
 class BatchStream {
  public:
   virtual ~BatchStream() = default;
   virtual uint64_t batch_count() const = 0;
-  // The next batch, null after the last. The first error of any stage comes back here, and again at every later call.
-  // kInternal while the previous batch is still held: the memory may be sized for one, and both would wait for ever.
+  // The next batch, null after the last. The first error of any stage comes back here, and again at every
+  // later call. kInternal while the previous batch is still held: the memory may be sized for one, and both
+  // would wait for ever.
   virtual Result<std::unique_ptr<Batch>> Next() = 0;
   virtual StreamStats stats() const = 0;
 };
@@ -74,7 +78,7 @@ class Road {
   virtual ~Road() = default;
   // One stream at a time; the previous one must be gone.
   virtual Result<std::unique_ptr<BatchStream>> StartPass(PassOptions options) = 0;
-  virtual std::span<const int64_t> labels() const = 0;         // by node; -1 = none; empty without a label table
+  virtual std::span<const int64_t> labels() const = 0;  // by node; -1 = none; empty without a label table
   virtual std::vector<NodeId> SplitNodes(Split split) const = 0;  // ascending
   virtual uint32_t feature_dim() const = 0;
 };

@@ -1,7 +1,9 @@
-// LiveRoad: sample now, extract now (GNNDrive §4, Ginex §3.2). Owns what outlives an epoch: topology or neighbor caches,
-// the feature buffer with its cached rows, labels; and opens one BatchStream per pass over some seeds.
+// LiveRoad: sample now, extract now (GNNDrive §4, Ginex §3.2). Owns what outlives an epoch: topology or
+// neighbor caches, the feature buffer with its cached rows, labels; and opens one BatchStream per pass over
+// some seeds.
 //
-// samplers -> extract queue -> extractors (io_uring into the feature buffer) -> train queue -> consumer -> release
+// samplers -> extract queue -> extractors (io_uring into the feature buffer) -> train queue -> consumer ->
+// release
 //
 // Memory is divided once, at Open, and reserved from the budget:
 //   fixed    indptr, checksums, mapping table, labels, samplers' scratch, staging, blocks in flight
@@ -32,7 +34,7 @@ struct LiveRoadOptions {
   Direction direction = Direction::kIn;
   std::vector<uint32_t> fanouts = {10, 10};
   uint32_t batch_size = 1024;
-  uint64_t cache_bytes = 0;         // rows that stay between batches
+  uint64_t cache_bytes = 0;  // rows that stay between batches
   unsigned sampler_threads = 1;
   unsigned extractor_threads = 1;
   unsigned io_depth = 64;
@@ -66,7 +68,8 @@ struct LiveRoadPlan {
 class LiveRoad : public Road {
  public:
   // `store` and `budget` outlive the road.
-  static Result<std::unique_ptr<LiveRoad>> Open(Store& store, MemoryBudget& budget, const LiveRoadOptions& options);
+  static Result<std::unique_ptr<LiveRoad>> Open(Store& store, MemoryBudget& budget,
+                                                const LiveRoadOptions& options);
   virtual const LiveRoadPlan& plan() const = 0;
 };
 

@@ -1,0 +1,86 @@
+#include "quarry/generate.h"
+
+#include <charconv>
+#include <cstdio>
+#include <memory>
+
+#include "cli.h"
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+
+namespace quarry::cli {
+namespace {
+
+struct Arguments {
+  std::string path;
+  GenerateOptions options;
+  std::string nodes = "1M";
+  std::string dtype = "float32";
+  std::string train_share = "1%", valid_share = "0.5%", test_share = "0.5%";
+  unsigned threads = 0;
+};
+
+// "1%" or "0.01"; Generate checks the range.
+Result<double> ParseShare(std::string_view flag, std::string_view text) {
+  const bool percent = text.ends_with('%');
+  const std::string_view digits = percent ? text.substr(0, text.size() - 1) : text;
+  double share = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), share);
+  if (error != std::errc() || end != digits.data() + digits.size()) {
+    return MakeStatus(Code::kUsage, "{}: '{}' is not a share; write 1% or 0.01", flag, text);
+  }
+  return percent ? share / 100 : share;
+}
+
+Status Run(Arguments& arguments) {
+  GenerateOptions& options = arguments.options;
+  QUARRY_TRY(options.node_count, ParseCount(arguments.nodes));
+  QUARRY_TRY(options.element_type, ParseElementType(arguments.dtype));
+  QUARRY_TRY(options.train_share, ParseShare("--train-share", arguments.train_share));
+  QUARRY_TRY(options.valid_share, ParseShare("--valid-share", arguments.valid_share));
+  QUARRY_TRY(options.test_share, ParseShare("--test-share", arguments.test_share));
+  // One thread more than processors: it computes while another waits for its write.
+  const unsigned threads = arguments.threads > 0 ? arguments.threads : ProcessorCount() + 1;
+  const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
+  const double start = MonotonicSeconds();
+  ProgressBar progress;
+  QUARRY_TRY(const GenerateSummary summary,
+             Generate(*backend, arguments.path, options, threads, progress.AsFunction()));
+  progress.Clear();
+  const double seconds = MonotonicSeconds() - start;
+  std::printf("%s", fmt::format("{}: {} nodes, {} edges, {} classes, features {} x {} {}: {} in {:.1f} s ({:.0f} MB/s)\n",
+                                arguments.path, options.node_count, summary.edge_count, options.class_count,
+                                options.node_count, options.dim, ElementTypeName(options.element_type),
+                                FormatBytes(summary.bytes), seconds, static_cast<double>(summary.bytes) / 1e6 / seconds)
+                        .c_str());
+  return Status::Ok();
+}
+
+}  // namespace
+
+void AddGenerate(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand("generate", "make a synthetic graph to try Quarry on");
+  auto arguments = std::make_shared<Arguments>();
+  GenerateOptions& options = arguments->options;
+  verb->add_option("DIR", arguments->path, "folder to create")->required();
+  verb->add_option("--nodes", arguments->nodes, "number of nodes: 50k, 1M, 2.5M")->capture_default_str();
+  verb->add_option("--degree", options.degree, "mean degree")->capture_default_str();
+  verb->add_option("--dim", options.dim, "features per node")->capture_default_str();
+  verb->add_option("--classes", options.class_count, "communities, and values of the label")->capture_default_str();
+  verb->add_option("--exponent", options.exponent, "of the in-degree's power law")->capture_default_str();
+  verb->add_option("--homophily", options.homophily, "probability that an edge stays in its class")
+      ->capture_default_str();
+  verb->add_option("--noise", options.noise, "standard deviation of features around the class's centroid")
+      ->capture_default_str();
+  verb->add_option("--seed", options.seed, "the same seed gives the same bytes on every machine")
+      ->capture_default_str();
+  verb->add_option("--dtype", arguments->dtype, "of the features: float32 or float16")->capture_default_str();
+  verb->add_option("--train-share", arguments->train_share, "nodes to train on: 1% or 0.01")->capture_default_str();
+  verb->add_option("--valid-share", arguments->valid_share, "nodes to validate on")->capture_default_str();
+  verb->add_option("--test-share", arguments->test_share, "nodes to test on")->capture_default_str();
+  verb->add_option("--threads", arguments->threads, "default: one more than processors");
+  verb->footer("Example: quarry generate graph/ --nodes 4M --degree 15 --dim 128 --classes 50 --seed 1");
+  verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });
+}
+
+}  // namespace quarry::cli

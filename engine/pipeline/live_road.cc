@@ -1,0 +1,324 @@
+#include "quarry/pipeline/live_road.h"
+
+#include <algorithm>
+#include <cassert>
+#include <numeric>
+
+#include "extractor.h"
+#include "live_stream.h"
+#include "memory_plan.h"
+#include "probe.h"
+#include "quarry/base/log.h"
+#include "quarry/base/random.h"
+#include "quarry/base/units.h"
+#include "quarry/cache/neighbor_cache.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint32_t kBatchesInFlightMax = 4;
+constexpr uint64_t kStagingBytes = 16 * kMiB;  // holds 64 requests of 256 KiB
+constexpr uint64_t kProbeSeed = 0x70726f6265;  // apart from the streams of passes
+
+// Batches of a pass may be larger than the largest one probed.
+uint64_t WithMargin(uint64_t probed) { return probed + CeilDiv(probed * 15, 100); }
+
+std::vector<Adjacency> SidesOf(Direction direction) {
+  switch (direction) {
+    case Direction::kIn:
+      return {Adjacency::kCsc};
+    case Direction::kOut:
+      return {Adjacency::kCsr};
+    case Direction::kBoth:
+      break;
+  }
+  return {Adjacency::kCsc, Adjacency::kCsr};
+}
+
+class LiveRoadImpl final : public LiveRoad {
+ public:
+  LiveRoadImpl(Store& store, MemoryBudget& budget, const LiveRoadOptions& options)
+      : store_(store), budget_(budget), options_(options), sides_(SidesOf(options.direction)) {}
+  ~LiveRoadImpl() override { assert(!streaming_ && "streams must be gone before their road"); }
+
+  Status OpenAll();
+
+  Result<std::unique_ptr<BatchStream>> StartPass(PassOptions pass) override;
+  std::span<const int64_t> labels() const override { return labels_; }
+  std::vector<NodeId> SplitNodes(Split split) const override;
+  uint32_t feature_dim() const override { return static_cast<uint32_t>(table_->geometry().dim); }
+  const LiveRoadPlan& plan() const override { return plan_; }
+
+ private:
+  Status CheckOptions() const;
+  Status OpenBase();
+  Status ReadLabelsAndSplits();
+  Result<uint64_t> ResidentBytes() const;
+  Result<BatchProbe> Probe();
+  Status LoadIndices();
+  Status Allocate(const BatchProbe& probe);
+  Status AllocateSampling();
+  MemoryDemand DemandOf(const BatchProbe& probe) const;
+  uint64_t indices_bytes() const { return topology_->IndicesBytes() * sides_.size(); }
+
+  Store& store_;
+  MemoryBudget& budget_;
+  const LiveRoadOptions options_;
+  const std::vector<Adjacency> sides_;
+
+  MemoryBudget::Reservation resident_reservation_;  // what OpenBase loads
+  MemoryBudget::Reservation reservation_;           // everything else
+  std::unique_ptr<FeatureTable> table_;
+  std::unique_ptr<Topology> topology_;
+  bool indices_loaded_ = false;
+  std::vector<int64_t> labels_;
+  std::vector<uint8_t> splits_;  // Split by node; empty = none
+  std::unique_ptr<NeighborCache> neighbor_caches_[2];
+  NeighborSource source_;
+  std::unique_ptr<FeatureBuffer> buffer_;
+  std::vector<std::unique_ptr<NeighborSampler>> samplers_;
+  std::vector<std::unique_ptr<Extractor>> extractors_;
+  LiveRoadPlan plan_;
+  uint64_t batch_edges_max_ = 0;
+  bool streaming_ = false;
+};
+
+Status LiveRoadImpl::CheckOptions() const {
+  if (options_.batch_size == 0)
+    return Status(Code::kUsage, "--batch-size 0: a batch needs at least one seed");
+  if (options_.sampler_threads == 0 || options_.extractor_threads == 0) {
+    return Status(Code::kUsage,
+                  "0 threads for a stage: the live road needs a sampler and an extractor at least");
+  }
+  if (options_.io_depth == 0) return Status(Code::kUsage, "an I/O depth of 0: at least 1 is needed");
+  return Status::Ok();
+}
+
+Status LiveRoadImpl::OpenAll() {
+  QUARRY_RETURN_IF_ERROR(CheckOptions());
+  QUARRY_RETURN_IF_ERROR(OpenBase());
+  QUARRY_TRY(const BatchProbe probe, Probe());
+  return Allocate(probe);
+}
+
+// What OpenBase will hold, told by the manifest alone: it is reserved before anything is read.
+Result<uint64_t> LiveRoadImpl::ResidentBytes() const {
+  const Manifest& manifest = store_.manifest();
+  uint64_t bytes = 0;
+  if (const TableRecord* record = manifest.FindTable(options_.feature_table)) {
+    QUARRY_TRY(const FeatureGeometry geometry,
+               FeatureGeometry::Make(record->element_type, record->dim, record->row_count));
+    bytes += geometry.cell_count() * sizeof(uint32_t);
+  }
+  if (const TopologyRecord* record = manifest.FindTopology(options_.topology)) {
+    const uint64_t sides = record->has_csr ? 2 : 1;
+    const uint64_t pages = CeilDiv(record->edge_count * sizeof(NodeId), kPageBytes);
+    bytes += sides * ((record->node_count + 1) * sizeof(uint64_t) + pages * sizeof(uint32_t));
+  }
+  if (const TableRecord* record = manifest.FindTable("label")) bytes += record->row_count * sizeof(int64_t);
+  if (const TableRecord* record = manifest.FindTable("split")) {
+    bytes += record->row_count * (sizeof(uint8_t) + sizeof(NodeId));  // and the seeds of a pass
+  }
+  return bytes;
+}
+
+Status LiveRoadImpl::OpenBase() {
+  QUARRY_TRY(const uint64_t resident_bytes, ResidentBytes());
+  QUARRY_TRY(resident_reservation_,
+             budget_.Reserve(resident_bytes, "what a database keeps resident (indptr, checksums, labels)"));
+  QUARRY_TRY(table_, store_.OpenTable(options_.feature_table));
+  QUARRY_TRY(topology_, store_.OpenTopology(options_.topology));
+  const FeatureGeometry& geometry = table_->geometry();
+  if (geometry.row_count < topology_->node_count()) {
+    return MakeStatus(Code::kInvalidArgument, "{}: {} feature rows for the {} nodes of topology '{}'",
+                      table_->file().path(), geometry.row_count, topology_->node_count(), options_.topology);
+  }
+  if (topology_->node_count() == 0) {
+    return MakeStatus(Code::kInvalidArgument, "{}: topology '{}' has no nodes", topology_->file().path(),
+                      options_.topology);
+  }
+  return ReadLabelsAndSplits();
+}
+
+Status LiveRoadImpl::ReadLabelsAndSplits() {
+  const auto read = [&](std::string_view name, ElementType type, auto& values) -> Status {
+    if (store_.manifest().FindTable(name) == nullptr) return Status::Ok();
+    QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store_.OpenTable(name));
+    const FeatureGeometry& geometry = table->geometry();
+    if (geometry.element_type != type || geometry.dim != 1 || geometry.row_count != topology_->node_count()) {
+      return MakeStatus(Code::kCorruption, "{}: {} x {} of {}, expected {} x 1 of {}", table->file().path(),
+                        geometry.row_count, geometry.dim, ElementTypeName(geometry.element_type),
+                        topology_->node_count(), ElementTypeName(type));
+    }
+    values.resize(geometry.row_count);
+    return table->ReadRows(store_.backend(), 0, geometry.row_count,
+                           std::as_writable_bytes(std::span(values)));
+  };
+  QUARRY_RETURN_IF_ERROR(read("label", ElementType::kInt64, labels_));
+  return read("split", ElementType::kUint8, splits_);
+}
+
+std::vector<NodeId> LiveRoadImpl::SplitNodes(Split split) const {
+  std::vector<NodeId> nodes;
+  const auto wanted = static_cast<uint8_t>(split);
+  nodes.reserve(static_cast<size_t>(std::count(splits_.begin(), splits_.end(), wanted)));
+  for (size_t v = 0; v < splits_.size(); ++v) {
+    if (splits_[v] == wanted) nodes.push_back(static_cast<NodeId>(v));
+  }
+  return nodes;
+}
+
+Status LiveRoadImpl::LoadIndices() {
+  for (const Adjacency side : sides_) {
+    if (!topology_->has(side)) continue;  // NeighborSampler::Make says what is missing
+    QUARRY_RETURN_IF_ERROR(topology_->LoadIndices(store_.backend(), side));
+  }
+  indices_loaded_ = true;
+  return Status::Ok();
+}
+
+// Samples from disk, unless the indices are so small beside the budget that they will surely stay in memory.
+Result<BatchProbe> LiveRoadImpl::Probe() {
+  using Placement = LiveRoadOptions::TopologyPlacement;
+  std::vector<NodeId> lists[3] = {SplitNodes(Split::kTrain), SplitNodes(Split::kValid),
+                                  SplitNodes(Split::kTest)};
+  if (lists[0].empty() && lists[1].empty() && lists[2].empty()) {
+    lists[0].resize(topology_->node_count());
+    std::iota(lists[0].begin(), lists[0].end(), NodeId{0});
+  }
+  uint64_t candidates = 0;
+  for (const auto& list : lists) candidates += list.size();
+
+  const uint64_t available = budget_.available_bytes();
+  const uint64_t probe_bytes = ProbeScratchBytes(topology_->node_count(), 2 * candidates);
+  const uint64_t wanted = probe_bytes + options_.cache_bytes;
+  const bool in_memory = options_.topology_placement != Placement::kDisk && available > wanted &&
+                         indices_bytes() <= (available - wanted) / 2;
+  QUARRY_TRY(const MemoryBudget::Reservation reservation,
+             budget_.Reserve(probe_bytes + (in_memory ? indices_bytes() : 0), "probing a few batches"));
+  if (in_memory) QUARRY_RETURN_IF_ERROR(LoadIndices());
+
+  source_ = {.topology = topology_.get(),
+             .direction = options_.direction,
+             .backend = &store_.backend(),
+             .io_depth = options_.io_depth};
+  QUARRY_TRY(const std::unique_ptr<NeighborSampler> sampler,
+             NeighborSampler::Make(source_, options_.fanouts));
+  const std::span<const NodeId> spans[] = {lists[0], lists[1], lists[2]};
+  const uint32_t batches = std::min(kBatchesInFlightMax, options_.extractor_threads + 2);
+  return ProbeBatches(*sampler, topology_->node_count(), options_.batch_size, batches, spans,
+                      MixSeed(options_.seed, kProbeSeed));
+}
+
+MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
+  const uint64_t node_count = table_->geometry().row_count;
+  MemoryDemand demand;
+  demand.resident_bytes = resident_reservation_.bytes();
+  demand.available_bytes = budget_.available_bytes() + demand.resident_bytes;
+  demand.other_bytes = budget_.limit_bytes() - demand.available_bytes;
+  demand.indices_bytes = indices_bytes();
+  demand.node_count = node_count;
+  demand.slot_bytes = RoundUp(table_->geometry().row_bytes, sizeof(float));  // rows stay aligned for kernels
+  demand.cache_bytes = options_.cache_bytes;
+  for (const uint64_t distinct : probe.distinct_nodes) {
+    demand.rows_of_batches.push_back(std::min(node_count, WithMargin(distinct)));
+  }
+  const uint64_t nodes_max = demand.rows_of_batches.front();
+  demand.frame_bytes = nodes_max * (sizeof(NodeId) + sizeof(uint32_t)) +
+                       WithMargin(probe.edges_max + probe.targets_max) * sizeof(uint32_t) +
+                       options_.batch_size * sizeof(int64_t) + kKiB;
+  demand.sampler_bytes = WithMargin(probe.scratch_bytes_max);
+  demand.extractor_bytes = Extractor::ScratchBytes(nodes_max);
+  demand.staging_bytes_min = RoundUp(Extractor::StagingBytesMin(*table_), 2 * kMiB);
+  demand.staging_bytes = std::max(kStagingBytes, demand.staging_bytes_min);
+  demand.sampler_threads = options_.sampler_threads;
+  demand.extractor_threads = options_.extractor_threads;
+  demand.placement = options_.topology_placement;
+  return demand;
+}
+
+Status LiveRoadImpl::Allocate(const BatchProbe& probe) {
+  const MemoryDemand demand = DemandOf(probe);
+  QUARRY_TRY(plan_, DivideMemory(demand));
+  QUARRY_TRY(reservation_, budget_.Reserve(plan_.total_bytes() - demand.resident_bytes, "the live road"));
+  batch_edges_max_ = WithMargin(probe.edges_max);
+  QUARRY_RETURN_IF_ERROR(AllocateSampling());
+  QUARRY_TRY(buffer_, FeatureBuffer::Make({.node_count = demand.node_count,
+                                           .slot_bytes = demand.slot_bytes,
+                                           .slot_count = plan_.slot_count,
+                                           .retained_max = plan_.retained_max}));
+  for (unsigned i = 0; i < options_.extractor_threads; ++i) {
+    QUARRY_TRY(std::unique_ptr<Extractor> extractor, Extractor::Make(store_.backend(), *table_,
+                                                                     {.io_depth = options_.io_depth,
+                                                                      .staging_bytes = plan_.staging_bytes,
+                                                                      .device = options_.device}));
+    extractors_.push_back(std::move(extractor));
+  }
+  LogInfo("{}", plan_.ToString());
+  return Status::Ok();
+}
+
+Status LiveRoadImpl::AllocateSampling() {
+  if (indices_loaded_ && !plan_.topology_in_memory) {  // probing guessed wrong; a fresh reader holds none
+    QUARRY_TRY(topology_, store_.OpenTopology(options_.topology));
+  }
+  if (!indices_loaded_ && plan_.topology_in_memory) QUARRY_RETURN_IF_ERROR(LoadIndices());
+  indices_loaded_ = plan_.topology_in_memory;
+  source_.topology = topology_.get();
+  if (!plan_.topology_in_memory) {
+    for (const Adjacency side : sides_) {
+      auto& cache = neighbor_caches_[static_cast<int>(side)];
+      QUARRY_TRY(cache, NeighborCache::Build(store_.backend(), *topology_, side,
+                                             plan_.neighbor_cache_bytes / sides_.size()));
+      source_.caches[static_cast<int>(side)] = cache.get();
+    }
+  }
+  for (unsigned i = 0; i < options_.sampler_threads; ++i) {
+    QUARRY_TRY(std::unique_ptr<NeighborSampler> sampler, NeighborSampler::Make(source_, options_.fanouts));
+    samplers_.push_back(std::move(sampler));
+  }
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
+  if (streaming_)
+    return Status(Code::kInternal, "StartPass was called while another stream of the road exists");
+  if (pass.shuffle) {
+    Rng rng(MixSeed(options_.seed, pass.pass));
+    for (size_t i = pass.seeds.size(); i > 1; --i) std::swap(pass.seeds[i - 1], pass.seeds[rng.Below(i)]);
+  }
+  streaming_ = true;
+  const LiveResources resources{.table = table_.get(),
+                                .buffer = buffer_.get(),
+                                .samplers = samplers_,
+                                .extractors = extractors_,
+                                .labels = labels_,
+                                .batch_size = options_.batch_size,
+                                .frame_count = plan_.frame_count,
+                                .batch_nodes_max = plan_.batch_nodes_max,
+                                .batch_edges_max = batch_edges_max_,
+                                .seed = options_.seed};
+  return std::unique_ptr<BatchStream>(
+      std::make_unique<LiveStream>(resources, std::move(pass), [this] { streaming_ = false; }));
+}
+
+}  // namespace
+
+std::string LiveRoadPlan::ToString() const {
+  return fmt::format(
+      "memory plan: {} = {} fixed + {} cache + {} in flight ({} batches of up to {} nodes) + {} topology "
+      "({})",
+      FormatBytes(total_bytes()), FormatBytes(fixed_bytes), FormatBytes(cache_bytes),
+      FormatBytes(flight_bytes), batches_in_flight, batch_nodes_max,
+      FormatBytes(topology_in_memory ? topology_bytes : neighbor_cache_bytes),
+      topology_in_memory ? "indices in memory" : "neighbor cache, indices on disk");
+}
+
+Result<std::unique_ptr<LiveRoad>> LiveRoad::Open(Store& store, MemoryBudget& budget,
+                                                 const LiveRoadOptions& options) {
+  auto road = std::make_unique<LiveRoadImpl>(store, budget, options);
+  QUARRY_RETURN_IF_ERROR(road->OpenAll());
+  return std::unique_ptr<LiveRoad>(std::move(road));
+}
+
+}  // namespace quarry

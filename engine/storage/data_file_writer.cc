@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <filesystem>
+
+#include "quarry/base/units.h"
+#include "quarry/storage/data_file.h"
+
+namespace quarry {
+namespace {
+
+constexpr size_t kChecksumsBufferBytes = 256 * kKiB;
+
+}  // namespace
+
+Result<std::unique_ptr<DataFileWriter>> DataFileWriter::Create(IoBackend& backend, const std::string& path,
+                                                               uint64_t buffer_bytes) {
+  assert(buffer_bytes > 0 && buffer_bytes % kPageBytes == 0);
+  QUARRY_TRY(IoBuffer buffer, IoBuffer::Allocate(buffer_bytes));
+  QUARRY_TRY(IoBuffer checksums, IoBuffer::Allocate(kChecksumsBufferBytes));
+  QUARRY_TRY(File file, backend.Open(path, OpenMode::kCreateDirect));
+  return std::unique_ptr<DataFileWriter>(
+      new DataFileWriter(backend, std::move(file), std::move(buffer), std::move(checksums)));
+}
+
+DataFileWriter::DataFileWriter(IoBackend& backend, File file, IoBuffer buffer, IoBuffer checksums)
+    : backend_(backend), file_(std::move(file)), buffer_(std::move(buffer)), checksums_(std::move(checksums)) {}
+
+void DataFileWriter::BeginSection(std::string_view name, Cover cover, uint64_t section_bytes) {
+  assert(section_.name.empty() && buffered_bytes_ == 0);
+  section_ = Section{.name = std::string(name), .offset = position_};
+  section_.checked_by = section_.name + std::string(kChecksumsSuffix);
+  cover_ = cover;
+  planned_bytes_ = section_bytes;
+  checksum_count_ = 0;
+  checksums_flushed_bytes_ = 0;
+  checksums_digest_ = Checksum64Stream();
+}
+
+Status DataFileWriter::Append(std::span<const std::byte> bytes) {
+  section_.bytes += bytes.size();
+  while (!bytes.empty()) {
+    const size_t take = std::min(bytes.size(), buffer_.size() - buffered_bytes_);
+    std::memcpy(buffer_.data() + buffered_bytes_, bytes.data(), take);
+    buffered_bytes_ += take;
+    bytes = bytes.subspan(take);
+    if (buffered_bytes_ == buffer_.size()) QUARRY_RETURN_IF_ERROR(FlushBuffer());
+  }
+  return Status::Ok();
+}
+
+Status DataFileWriter::AppendZeros(uint64_t bytes) {
+  section_.bytes += bytes;
+  while (bytes > 0) {
+    const size_t take = std::min<uint64_t>(bytes, buffer_.size() - buffered_bytes_);
+    std::memset(buffer_.data() + buffered_bytes_, 0, take);
+    buffered_bytes_ += take;
+    bytes -= take;
+    if (buffered_bytes_ == buffer_.size()) QUARRY_RETURN_IF_ERROR(FlushBuffer());
+  }
+  return Status::Ok();
+}
+
+Status DataFileWriter::AddChecksum(uint32_t checksum) {
+  if ((checksum_count_ + 1) * sizeof(uint32_t) > checksums_.size()) {
+    if (planned_bytes_ > 0) {
+      QUARRY_RETURN_IF_ERROR(FlushChecksums(section_.offset + RoundUp(planned_bytes_, kPageBytes)));
+    } else {  // their place is known only once the section has ended
+      QUARRY_TRY(IoBuffer larger, IoBuffer::Allocate(checksums_.size() * 2));
+      std::memcpy(larger.data(), checksums_.data(), checksums_.size());
+      checksums_ = std::move(larger);
+    }
+  }
+  std::memcpy(checksums_.data() + checksum_count_ * sizeof(uint32_t), &checksum, sizeof(uint32_t));
+  ++checksum_count_;
+  return Status::Ok();
+}
+
+// Writes what is buffered, padded with zeros to whole pages.
+Status DataFileWriter::FlushBuffer() {
+  const size_t padded_bytes = RoundUp(buffered_bytes_, kPageBytes);
+  std::memset(buffer_.data() + buffered_bytes_, 0, padded_bytes - buffered_bytes_);
+  const std::span<const std::byte> pages = buffer_.span().first(padded_bytes);
+  if (!section_.name.empty() && cover_ == Cover::kPages) {
+    uint64_t page = (position_ - section_.offset) / kPageBytes;
+    for (size_t at = 0; at < padded_bytes; at += kPageBytes, ++page) {
+      QUARRY_RETURN_IF_ERROR(AddChecksum(CellChecksum(pages.subspan(at, kPageBytes), page)));
+    }
+  }
+  if (!pages.empty()) QUARRY_RETURN_IF_ERROR(backend_.WriteAt(file_, position_, pages));
+  position_ += padded_bytes;
+  buffered_bytes_ = 0;
+  return Status::Ok();
+}
+
+// REQUIRES: checksums_ is full, or these are the last.
+Status DataFileWriter::FlushChecksums(uint64_t checksums_offset) {
+  const size_t bytes = checksum_count_ * sizeof(uint32_t);
+  const size_t padded_bytes = RoundUp(bytes, kPageBytes);
+  checksums_digest_.Update(checksums_.span().first(bytes));
+  std::memset(checksums_.data() + bytes, 0, padded_bytes - bytes);
+  if (bytes > 0) {
+    QUARRY_RETURN_IF_ERROR(backend_.WriteAt(file_, checksums_offset + checksums_flushed_bytes_,
+                                            checksums_.span().first(padded_bytes)));
+  }
+  checksums_flushed_bytes_ += bytes;
+  checksum_count_ = 0;
+  return Status::Ok();
+}
+
+Status DataFileWriter::EndSection() {
+  assert(!section_.name.empty());
+  QUARRY_RETURN_IF_ERROR(FlushBuffer());
+  assert(planned_bytes_ == 0 || planned_bytes_ == section_.bytes);
+  QUARRY_RETURN_IF_ERROR(FlushChecksums(position_));
+  const Section checksums{.name = section_.checked_by,
+                          .offset = position_,
+                          .bytes = checksums_flushed_bytes_,
+                          .checksum = checksums_digest_.Digest()};
+  footer_.sections.push_back(std::move(section_));
+  footer_.sections.push_back(checksums);
+  position_ += RoundUp(checksums_flushed_bytes_, kPageBytes);
+  section_ = Section();
+  return Status::Ok();
+}
+
+Result<uint64_t> DataFileWriter::Finish(Superblock superblock) {
+  assert(section_.name.empty());
+  const std::vector<std::byte> footer = EncodeFooter(footer_);
+  superblock.footer_offset = position_;
+  superblock.footer_bytes = footer.size();
+  superblock.footer_checksum = Checksum64(footer);
+  QUARRY_RETURN_IF_ERROR(Append(footer));
+  QUARRY_RETURN_IF_ERROR(FlushBuffer());
+  const uint64_t file_bytes = position_;
+  const auto page = EncodeSuperblock(superblock);
+  std::copy(page.begin(), page.end(), buffer_.data());
+  QUARRY_RETURN_IF_ERROR(backend_.WriteAt(file_, 0, buffer_.span().first(page.size())));
+  QUARRY_RETURN_IF_ERROR(backend_.SyncFile(file_));
+  const std::string folder = std::filesystem::path(file_.path()).parent_path().string();
+  QUARRY_RETURN_IF_ERROR(backend_.SyncDirectory(folder.empty() ? "." : folder));
+  return file_bytes;
+}
+
+}  // namespace quarry

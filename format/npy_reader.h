@@ -1,0 +1,138 @@
+// Stored arrays: .npy files and the members of .npz archives, and the typed cursors over them. Private to
+// this room.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "byte_source.h"
+#include "quarry/base/status.h"
+#include "quarry/format/dataset.h"
+
+namespace quarry {
+
+// NumPy's dtype: kind 'f', 'i', 'u', 'b' (and 'S', 'U' for the tags that scipy stores).
+struct NpyType {
+  char kind = 0;
+  uint32_t bytes = 0;
+  std::string name;  // as the header has it, "<f4"
+  bool is_integer() const { return kind == 'i' || kind == 'u'; }
+};
+
+struct NpyHeader {
+  NpyType type;
+  std::vector<uint64_t> shape;
+  uint64_t header_bytes = 0;  // where the data starts
+  uint64_t items = 0;         // product of the shape
+  uint64_t data_bytes() const { return items * type.bytes; }
+};
+
+// An array whose header has been read and checked. Any number of cursors can be opened on its data.
+struct NpyArray {
+  std::string name;  // "edges.npy" with its folder, or "x.npz: edges"
+  NpyHeader header;
+  // A cursor that starts `offset` bytes into the data.
+  std::function<Result<std::unique_ptr<ByteSource>>(uint64_t offset)> open;
+
+  size_t dims() const { return header.shape.size(); }
+  uint64_t extent(size_t dim) const { return header.shape[dim]; }
+  std::string ShapeText() const;  // "[2, 10556]"
+};
+
+// Parses the header at the start of a stream of `stream_bytes` bytes. Refuses, in one sentence each: a wrong
+// magic or version, pickled objects, structured, big-endian and Fortran-ordered arrays, and data that is not
+// all there.
+Result<NpyHeader> ReadNpyHeader(ByteSource& source, uint64_t stream_bytes, const std::string& name);
+
+Result<NpyArray> OpenNpy(const std::string& path);
+
+// The members of an .npz archive. A header is read when its array is opened, so members that nobody asks for may hold
+// anything.
+struct NpzArchive {
+  struct Member {
+    std::string key;  // without ".npy"
+    uint64_t index;
+    uint64_t bytes;
+  };
+  std::string path;
+  std::vector<Member> members;
+  bool Has(std::string_view key) const;
+  // kInvalidArgument lists the keys there are.
+  Result<NpyArray> Open(std::string_view key) const;
+};
+Result<NpzArchive> OpenNpz(const std::string& path);
+
+// The string in a 0-dimensional 'S' or 'U' array: scipy's format tag.
+Result<std::string> ReadTag(const NpyArray& array);
+
+enum class IntRole : uint8_t {
+  kId,     // integers only
+  kLabel,  // also floats that hold integers; NaN becomes -1
+};
+
+// The items [first, first + count) of an array as int64, in order.
+class IntCursor {
+ public:
+  // Refuses a dtype that the role does not take.
+  static Result<std::unique_ptr<IntCursor>> Open(const NpyArray& array, uint64_t first, uint64_t count,
+                                                 IntRole role);
+  // Fills `out` as far as there are items; returns how many.
+  Result<size_t> Read(std::span<int64_t> out);
+  uint64_t consumed_bytes() const { return source_->consumed_bytes(); }
+
+ private:
+  IntCursor() = default;
+  Status Convert(std::span<const std::byte> raw, std::span<int64_t> out) const;
+  std::unique_ptr<ByteSource> source_;
+  NpyType type_;
+  std::string name_;
+  uint64_t item_ = 0;  // number of the next one in the array
+  uint64_t left_ = 0;
+  std::vector<std::byte> raw_;
+};
+
+// Every item as float, in order; 'f', 'i', 'u' and 'b' arrays.
+class FloatCursor {
+ public:
+  static Result<std::unique_ptr<FloatCursor>> Open(const NpyArray& array);
+  Result<size_t> Read(std::span<float> out);
+
+ private:
+  FloatCursor() = default;
+  std::unique_ptr<ByteSource> source_;
+  NpyType type_;
+  std::string name_;
+  uint64_t left_ = 0;
+  std::vector<std::byte> raw_;
+};
+
+// [2, E] or [E, 2]; [2, 2] is taken as the former.
+Result<std::unique_ptr<EdgeReader>> MakeEdgeReader(const NpyArray& edges);
+// Two arrays of the same length.
+Result<std::unique_ptr<EdgeReader>> MakeEdgeReader(const NpyArray& sources, const NpyArray& destinations);
+// The entries of a sparse matrix in CSR form: row -> column.
+Result<std::unique_ptr<EdgeReader>> MakeCsrEdgeReader(const NpyArray& indptr, const NpyArray& indices);
+
+// [N, D], or [N] taken as [N, 1].
+Result<std::unique_ptr<RowReader>> MakeRowReader(const NpyArray& rows, bool u2_is_bfloat16);
+
+// The three arrays of a sparse matrix in CSR form; `data` may be absent (all ones).
+struct CsrArrays {
+  NpyArray indptr;
+  NpyArray indices;
+  std::optional<NpyArray> data;
+};
+// Dense float32 rows of `dim` elements.
+Result<std::unique_ptr<RowReader>> MakeCsrRowReader(const CsrArrays& csr, uint64_t dim);
+// 1 + the largest column, by a pass over the indices.
+Result<uint64_t> CsrColumnCount(const NpyArray& indices);
+
+// [N] or [N, 1]. A bool array is a mask: for ids it yields the numbers of its true items.
+Result<std::unique_ptr<IntReader>> MakeIntReader(const NpyArray& values, IntRole role);
+
+}  // namespace quarry

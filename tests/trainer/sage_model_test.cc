@@ -1,0 +1,243 @@
+#include "sage_model.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <vector>
+
+#include "random_block.h"
+
+namespace quarry {
+namespace {
+
+struct Problem {
+  Block block;
+  std::vector<float> features;
+  FeatureView view;
+  std::vector<int64_t> labels;
+  uint32_t dim, classes;
+
+  Problem(uint64_t seed, std::vector<uint32_t> hop_offsets, uint32_t feature_dim, uint32_t class_count)
+      : dim(feature_dim), classes(class_count) {
+    Rng rng(seed);
+    block = RandomBlock(rng, std::move(hop_offsets), 6);
+    features = RandomMatrix(rng, block.nodes.size() * dim);
+    view = {reinterpret_cast<const std::byte*>(features.data()),
+            dim * sizeof(float),
+            ElementType::kFloat32,
+            dim,
+            {}};
+    for (uint32_t i = 0; i < block.seed_count(); i++)
+      labels.push_back(static_cast<int64_t>(rng.Below(classes)));
+    labels[1] = -1;
+  }
+};
+
+TrainOptions Options(uint32_t layers) {
+  TrainOptions options;
+  options.layers = layers;
+  options.hidden = 24;
+  options.dropout = 0;
+  options.seed = 3;
+  return options;
+}
+
+std::vector<std::vector<float>> Copies(const std::vector<std::span<float>>& spans) {
+  std::vector<std::vector<float>> copies;
+  for (const std::span<float> span : spans) copies.emplace_back(span.begin(), span.end());
+  return copies;
+}
+
+// The same network as plain double-precision Torch, by index_select and index_add.
+struct PlainSage {
+  std::vector<torch::Tensor> parameters;
+  torch::Tensor loss, logits;
+
+  PlainSage(const Problem& problem, const std::vector<std::vector<float>>& weights, uint32_t hidden) {
+    const size_t layers = weights.size() / 2;
+    const Block& block = problem.block;
+    torch::Tensor h =
+        torch::tensor(std::vector<double>(problem.features.begin(), problem.features.end()), torch::kDouble)
+            .view({-1, problem.dim});
+    for (size_t l = 0; l < layers; l++) {
+      const int64_t out = l + 1 == layers ? problem.classes : hidden;
+      const auto leaf = [&](const std::vector<float>& values) {
+        return torch::tensor(std::vector<double>(values.begin(), values.end()), torch::kDouble);
+      };
+      parameters.push_back(leaf(weights[2 * l]).view({-1, out}).clone().requires_grad_());
+      parameters.push_back(leaf(weights[2 * l + 1]).clone().requires_grad_());
+      const uint32_t rows = block.hop_offsets[layers - 1 - l];
+      std::vector<int64_t> from, to;
+      std::vector<double> share;
+      for (uint32_t v = 0; v < rows; v++) {
+        for (uint32_t e = block.indptr[v]; e < block.indptr[v + 1]; e++) {
+          from.push_back(block.indices[e]);
+          to.push_back(v);
+          share.push_back(1.0 / (block.indptr[v + 1] - block.indptr[v]));
+        }
+      }
+      const torch::Tensor messages = h.index_select(0, torch::tensor(from, torch::kLong)) *
+                                     torch::tensor(share, torch::kDouble).unsqueeze(1);
+      const torch::Tensor mean = torch::zeros({rows, h.size(1)}, torch::kDouble)
+                                     .index_add(0, torch::tensor(to, torch::kLong), messages);
+      h = torch::cat({h.slice(0, 0, rows), mean}, 1).matmul(parameters[2 * l]) + parameters[2 * l + 1];
+      if (l + 1 < layers) h = h.relu();
+    }
+    logits = h;
+    loss = torch::nn::functional::cross_entropy(
+        logits, torch::tensor(problem.labels, torch::kLong),
+        torch::nn::functional::CrossEntropyFuncOptions().ignore_index(-1));
+    loss.backward();
+  }
+};
+
+TEST(SageModel, AgreesWithPlainTorchInLogitsLossAndEveryGradient) {
+  const std::vector<std::vector<uint32_t>> shapes = {{9, 40}, {9, 40, 150}, {9, 40, 150, 400}};
+  for (const std::vector<uint32_t>& shape : shapes) {
+    SCOPED_TRACE(shape.size());
+    const Problem problem(shape.size(), shape, 10, 5);
+    const TrainOptions options = Options(static_cast<uint32_t>(shape.size() - 1));
+    auto model = SageModel::Make(options, problem.dim, problem.classes).value();
+    const PlainSage plain(problem, Copies(model->Parameters()), options.hidden);
+    const std::span<const float> logits = model->Predict(problem.block, problem.view).value();
+    for (size_t i = 0; i < logits.size(); i++) {
+      ASSERT_NEAR(logits[i], plain.logits.data_ptr<double>()[i], 1e-5);
+    }
+    const float loss = model->TrainStep(problem.block, problem.view, problem.labels, 0).value();
+    EXPECT_NEAR(loss, plain.loss.item<double>(), 1e-5);
+    const auto gradients = model->Gradients();
+    for (size_t p = 0; p < gradients.size(); p++) {
+      const torch::Tensor expected = plain.parameters[p].grad().contiguous();
+      ASSERT_EQ(static_cast<size_t>(expected.numel()), gradients[p].size());
+      for (size_t i = 0; i < gradients[p].size(); i++) {
+        ASSERT_NEAR(gradients[p][i], expected.data_ptr<double>()[i], 2e-6)
+            << "parameter " << p << " element " << i;
+      }
+    }
+  }
+}
+
+// With dropout there is no plain twin to compare with, but the masks are a function of the seed: so is the
+// loss, and its slope along the gradient must be the gradient's square.
+TEST(SageModel, GradientIsTheSlopeOfTheLossUnderDropout) {
+  const Problem problem(4, {40, 150, 400}, 12, 4);
+  TrainOptions options = Options(2);
+  options.dropout = 0.4;
+  options.input_dropout = 0.3;
+  options.learning_rate = 1e-30;  // TrainStep then leaves the weights as they are
+  auto model = SageModel::Make(options, problem.dim, problem.classes).value();
+  const auto loss = [&] { return model->TrainStep(problem.block, problem.view, problem.labels, 77).value(); };
+  loss();
+  std::vector<std::vector<float>> gradients;
+  double square = 0;
+  for (const std::span<const float> gradient : model->Gradients()) {
+    gradients.emplace_back(gradient.begin(), gradient.end());
+    for (const float g : gradient) square += double{g} * g;
+  }
+  const auto move = [&](double step) {
+    const auto parameters = model->Parameters();
+    for (size_t p = 0; p < parameters.size(); p++) {
+      for (size_t i = 0; i < parameters[p].size(); i++)
+        parameters[p][i] += static_cast<float>(step * gradients[p][i]);
+    }
+  };
+  const double step = 0.01;
+  move(step);
+  const double above = loss();
+  move(-2 * step);
+  const double below = loss();
+  EXPECT_NEAR((above - below) / (2 * step), square, 0.02 * square);
+}
+
+// Wide rows are gathered twice instead of kept; the result must not depend on it.
+TEST(SageModel, GradientsOfAnInputTooLargeToKeepAreThoseOfPlainTorch) {
+  const auto dim = static_cast<uint32_t>(kKeptInputBytes / sizeof(float) / 2 / 2000 + 1);
+  Problem problem(6, {5, 2000, 2100}, 4, 3);
+  // All rows are one row of `dim` columns, so that the test needs no gigabytes itself.
+  Rng rng(1);
+  const std::vector<float> row = RandomMatrix(rng, dim);
+  const std::vector<uint32_t> slots(2100, 0);
+  const FeatureView view{reinterpret_cast<const std::byte*>(row.data()), 0, ElementType::kFloat32, dim,
+                         slots};
+  TrainOptions options = Options(2);
+  options.hidden = 2;
+  auto model = SageModel::Make(options, dim, problem.classes).value();
+  model->TrainStep(problem.block, view, problem.labels, 0).value();
+  EXPECT_LT(model->activation_bytes(), kKeptInputBytes / 2);
+  // d loss / d weight[self half, column c] = row[c] * sum over rows of the hidden gradient = row[c] * bias
+  // gradient.
+  const std::span<const float> weight = model->Gradients()[0];
+  const std::span<const float> bias = model->Gradients()[1];
+  for (uint32_t c = 0; c < dim; c += 97) {
+    for (uint32_t h = 0; h < 2; h++) {
+      ASSERT_NEAR(weight[size_t{c} * 2 + h], row[c] * bias[h], 1e-4F * std::abs(bias[h]) + 1e-7F) << c;
+    }
+  }
+}
+
+TEST(SageModel, StepsAreTheSameForAnyNumberOfTorchThreadsInTheKernels) {
+  const Problem problem(8, {64, 400, 1500}, 16, 4);
+  std::vector<std::vector<float>> reference;
+  for (const unsigned threads : {1u, 2u}) {
+    TrainOptions options = Options(2);
+    options.dropout = 0.5;
+    options.torch_threads = threads;
+    auto model = SageModel::Make(options, problem.dim, problem.classes).value();
+    for (uint64_t step = 0; step < 3; step++)
+      model->TrainStep(problem.block, problem.view, problem.labels, step).value();
+    if (threads == 1) {
+      reference = Copies(model->Parameters());
+      continue;
+    }
+    // The GEMM library may split sums by threads, so only nearly the same.
+    const auto got = Copies(model->Parameters());
+    for (size_t p = 0; p < got.size(); p++) {
+      for (size_t i = 0; i < got[p].size(); i++) ASSERT_NEAR(got[p][i], reference[p][i], 1e-4);
+    }
+  }
+}
+
+TEST(SageModel, RestoreBringsBackTheSavedWeights) {
+  const Problem problem(9, {20, 60}, 8, 3);
+  auto model = SageModel::Make(Options(1), problem.dim, problem.classes).value();
+  model->Save();
+  const auto before = Copies(model->Parameters());
+  model->TrainStep(problem.block, problem.view, problem.labels, 0).value();
+  EXPECT_NE(Copies(model->Parameters()), before);
+  model->Restore();
+  EXPECT_EQ(Copies(model->Parameters()), before);
+}
+
+TEST(SageModel, ABatchWithoutLabelsTeachesNothing) {
+  const Problem problem(10, {20, 60}, 8, 3);
+  auto model = SageModel::Make(Options(1), problem.dim, problem.classes).value();
+  const auto before = Copies(model->Parameters());
+  EXPECT_EQ(model->TrainStep(problem.block, problem.view, std::vector<int64_t>(20, -1), 0).value(), 0);
+  EXPECT_EQ(Copies(model->Parameters()), before);
+}
+
+TEST(SageModel, RefusesBlocksWhoseHopsAreNotItsLayers) {
+  const Problem problem(11, {20, 60}, 8, 3);
+  auto model = SageModel::Make(Options(2), problem.dim, problem.classes).value();
+  const Status status = model->Predict(problem.block, problem.view).status();
+  EXPECT_EQ(status.code(), Code::kUsage);
+  EXPECT_NE(status.message().find("2 layers"), std::string::npos) << status.ToString();
+}
+
+TEST(SageModel, HoldsNoMoreThanTheEstimate) {
+  const std::vector<uint32_t> shape = {256, 4000, 20000, 30000};
+  const Problem problem(12, shape, 64, 5);
+  TrainOptions options = Options(3);
+  options.hidden = 128;
+  auto model = SageModel::Make(options, problem.dim, problem.classes).value();
+  model->TrainStep(problem.block, problem.view, problem.labels, 0).value();
+  const std::vector<uint64_t> hops(shape.begin(), shape.end() - 1);
+  const uint64_t estimate = EstimateTrainerBytes(options, problem.dim, problem.classes, hops);
+  EXPECT_LE(model->activation_bytes(),
+            estimate * 5 / 4);  // buffers have an eighth of slack and whole huge pages
+  EXPECT_GE(model->activation_bytes(), estimate / 2);
+}
+
+}  // namespace
+}  // namespace quarry
