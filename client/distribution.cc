@@ -1,4 +1,5 @@
-// Compiled with -ffp-contract=off (client/CMakeLists.txt): a fused multiply-add rounds once where two operations round twice.
+// Compiled with -ffp-contract=off (client/CMakeLists.txt): a fused multiply-add rounds once where two
+// operations round twice.
 #include "distribution.h"
 
 #include <cassert>
@@ -55,7 +56,8 @@ GaussianTable MakeGaussianTable(double deviation) {
   double x = 0;  // each quantile is the starting point of the next
   for (size_t i = 0; i < kGaussianLevels / 2; i++) {
     const double area = (static_cast<double>(i) + 0.5) / kGaussianLevels;
-    // Newton's method climbs a concave function from below: it cannot overshoot by much, and six steps reach 1e-12.
+    // Newton's method climbs a concave function from below: it cannot overshoot by much, and six steps reach
+    // 1e-12.
     for (int step = 0; step < 6; step++) x += (area - GaussianArea(x)) / GaussianDensity(x);
     table[kGaussianLevels / 2 + i] = static_cast<float>(x * deviation);
     table[kGaussianLevels / 2 - 1 - i] = -static_cast<float>(x * deviation);
@@ -85,7 +87,8 @@ PowerLaw::PowerLaw(double exponent, double peak_ratio) {
   const double whole = total(x0);
   const double steps = static_cast<double>(quantiles_.size() - 1);
   for (size_t i = 0; i + 1 < quantiles_.size(); i++) {
-    quantiles_[i] = static_cast<uint64_t>(std::floor(inverse(x0, whole * static_cast<double>(i) / steps) * 0x1p32));
+    quantiles_[i] =
+        static_cast<uint64_t>(std::floor(inverse(x0, whole * static_cast<double>(i) / steps) * 0x1p32));
   }
   quantiles_.back() = uint64_t{1} << 32;
 }

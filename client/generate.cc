@@ -16,11 +16,11 @@
 #include <thread>
 #include <vector>
 
-#include "synthetic_graph.h"
 #include "quarry/base/mutex.h"
 #include "quarry/base/units.h"
 #include "quarry/format/npy_writer.h"
 #include "quarry/io/buffer.h"
+#include "synthetic_graph.h"
 
 namespace quarry {
 namespace {
@@ -54,8 +54,8 @@ Status CheckOptions(const GenerateOptions& o) {
   return Status::Ok();
 }
 
-// The folder under construction. Locked, so that two processes cannot build the same one and a leftover of a killed one
-// can be told from a live one; removed when it dies without Publish.
+// The folder under construction. Locked, so that two processes cannot build the same one and a leftover of a
+// killed one can be told from a live one; removed when it dies without Publish.
 class WorkFolder {
  public:
   static Result<WorkFolder> Make(const std::string& target) {
@@ -117,7 +117,8 @@ class ArrayWriter {
     return Status::Ok();
   }
 
-  Status Write(const std::string& name, ElementType type, const std::vector<uint64_t>& shape, const Fill& fill);
+  Status Write(const std::string& name, ElementType type, const std::vector<uint64_t>& shape,
+               const Fill& fill);
   uint64_t bytes_done() const { return bytes_done_; }
 
  private:
@@ -151,7 +152,8 @@ Status ArrayWriter::WriteChunks(Array& array, const IoBuffer& buffer, bool repor
     std::memset(buffer.data() + bytes, 0, padded_bytes - bytes);
     Status status = backend_.WriteAt(array.file, kNpyHeaderBytes + offset, buffer.span().first(padded_bytes));
     const uint64_t done = bytes_done_.fetch_add(bytes) + bytes;
-    if (status.ok() && report && progress_) status = progress_("generating " + array.name, done, bytes_total_);
+    if (status.ok() && report && progress_)
+      status = progress_("generating " + array.name, done, bytes_total_);
     if (!status.ok()) {
       array.stop = true;
       return status;
@@ -231,7 +233,8 @@ Status WriteSplit(ArrayWriter& writer, const SyntheticGraph& graph, uint64_t nod
   return writer.Write(name, ElementType::kInt64, {nodes.size()}, FillBy<int64_t>(value));
 }
 
-Status WriteMetadata(IoBackend& backend, const std::string& folder, const GenerateOptions& o, uint64_t edge_count) {
+Status WriteMetadata(IoBackend& backend, const std::string& folder, const GenerateOptions& o,
+                     uint64_t edge_count) {
   const std::string text = fmt::format(
       "num_nodes: {}\nnum_edges: {}\nfeature_dim: {}\nnum_classes: {}\n"
       "generator: quarry generate\ndegree: {}\nexponent: {}\nhomophily: {}\nnoise: {}\nseed: {}\ndtype: {}\n"
@@ -247,8 +250,8 @@ Status CheckSpace(const std::string& folder, uint64_t bytes) {
   std::error_code error;
   const fs::space_info space = fs::space(folder, error);
   if (error || space.available >= bytes) return Status::Ok();
-  return MakeStatus(Code::kNoSpace, "{}: the files take {}, and the disk has {} left", folder, FormatBytes(bytes),
-                    FormatBytes(space.available));
+  return MakeStatus(Code::kNoSpace, "{}: the files take {}, and the disk has {} left", folder,
+                    FormatBytes(bytes), FormatBytes(space.available));
 }
 
 }  // namespace
@@ -263,8 +266,9 @@ Result<GenerateSummary> Generate(IoBackend& backend, const std::string& path, co
   const SyntheticGraph graph(options);
   const double shares = options.train_share + options.valid_share + options.test_share;
   const uint64_t node_bytes = sizeof(int64_t) + options.dim * ElementBytes(options.element_type);
-  const uint64_t bytes_total = 2 * sizeof(int64_t) * graph.edge_count() + options.node_count * node_bytes +
-                               static_cast<uint64_t>(shares * static_cast<double>(options.node_count)) * sizeof(int64_t);
+  const uint64_t bytes_total =
+      2 * sizeof(int64_t) * graph.edge_count() + options.node_count * node_bytes +
+      static_cast<uint64_t>(shares * static_cast<double>(options.node_count)) * sizeof(int64_t);
   QUARRY_TRY(WorkFolder folder, WorkFolder::Make(target));
   QUARRY_RETURN_IF_ERROR(CheckSpace(folder.path(), bytes_total));
   ArrayWriter writer(backend, folder.path(), bytes_total, progress);
@@ -274,8 +278,9 @@ Result<GenerateSummary> Generate(IoBackend& backend, const std::string& path, co
   QUARRY_RETURN_IF_ERROR(WriteFeatures(writer, graph, options));
   QUARRY_RETURN_IF_ERROR(
       writer.Write("labels.npy", ElementType::kInt64, {options.node_count}, FillBy<int64_t>(label)));
-  for (const auto& [split, name] : {std::pair(Split::kTrain, "train_idx.npy"),
-                                    std::pair(Split::kValid, "valid_idx.npy"), std::pair(Split::kTest, "test_idx.npy")}) {
+  for (const auto& [split, name] :
+       {std::pair(Split::kTrain, "train_idx.npy"), std::pair(Split::kValid, "valid_idx.npy"),
+        std::pair(Split::kTest, "test_idx.npy")}) {
     QUARRY_RETURN_IF_ERROR(WriteSplit(writer, graph, options.node_count, split, name));
   }
   QUARRY_RETURN_IF_ERROR(WriteMetadata(backend, folder.path(), options, graph.edge_count()));

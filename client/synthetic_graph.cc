@@ -1,4 +1,5 @@
-// Compiled with -ffp-contract=off (client/CMakeLists.txt): a fused multiply-add would change the last bit of features.
+// Compiled with -ffp-contract=off (client/CMakeLists.txt): a fused multiply-add would change the last bit of
+// features.
 #include "synthetic_graph.h"
 
 #include <algorithm>
@@ -14,17 +15,19 @@ namespace {
 // The random streams, as MixSeed's second part.
 enum Stream : uint64_t { kPlaces, kSplits, kDestinations, kSources, kCentroids, kFeatures };
 
-// Three edge ends in ten are uniform and the rest follow the power law: a pure power law of exponent 2.1 leaves a
-// quarter of the nodes without any neighbor to learn from.
+// Three edge ends in ten are uniform and the rest follow the power law: a pure power law of exponent 2.1
+// leaves a quarter of the nodes without any neighbor to learn from.
 constexpr uint64_t kUniformTenths = 3;
 
-// The norm of a centroid. At noise 1 and 50 classes the best classifier of single rows is right about one time in three,
-// and of the mean of ten neighbors nearly always.
+// The norm of a centroid. At noise 1 and 50 classes the best classifier of single rows is right about one
+// time in three, and of the mean of ten neighbors nearly always.
 constexpr double kCentroidNorm = 2;
 
-// The largest degrees of real graphs grow like N^(2/3) (ogbn-products: 17 k of 2.4 M; papers100M: 251 k of 111 M).
+// The largest degrees of real graphs grow like N^(2/3) (ogbn-products: 17 k of 2.4 M; papers100M: 251 k of
+// 111 M).
 double PeakRatio(uint64_t node_count, double degree) {
-  return std::max(2.0, std::cbrt(static_cast<double>(node_count)) * std::cbrt(static_cast<double>(node_count)) / degree);
+  return std::max(
+      2.0, std::cbrt(static_cast<double>(node_count)) * std::cbrt(static_cast<double>(node_count)) / degree);
 }
 
 uint64_t Fixed32(double share) { return static_cast<uint64_t>(std::llround(share * 0x1p32)); }
@@ -80,7 +83,8 @@ uint64_t IdPermutation::Backward(uint64_t x) const {
 SyntheticGraph::SyntheticGraph(const GenerateOptions& options)
     : node_count_(options.node_count),
       class_count_(options.class_count),
-      edge_count_(static_cast<uint64_t>(std::llround(static_cast<double>(options.node_count) * options.degree))),
+      edge_count_(
+          static_cast<uint64_t>(std::llround(static_cast<double>(options.node_count) * options.degree))),
       split_seed_(MixSeed(options.seed, kSplits)),
       destination_seed_(MixSeed(options.seed, kDestinations)),
       source_seed_(MixSeed(options.seed, kSources)),
@@ -125,7 +129,8 @@ uint64_t SyntheticGraph::Source(uint64_t edge) const {
   const bool same_class = bits.Below(uint64_t{1} << 32) < homophily_;
   if (!same_class) source.node_class = (source.node_class + 1 + bits.Below(class_count_ - 1)) % class_count_;
   const uint64_t size = ClassSize(source.node_class);
-  // Popular sources are half a class away from popular destinations: hubs of the two directions are different nodes.
+  // Popular sources are half a class away from popular destinations: hubs of the two directions are different
+  // nodes.
   source.rank = (DrawRank({Mix64(draw)}, out_ranks_, size) + size / 2) % size;
   if (same_class && source.rank == destination.rank) source.rank = (source.rank + 1) % size;  // no self-loop
   return Node(source);
@@ -135,7 +140,9 @@ void SyntheticGraph::Features(uint64_t node, std::span<float> out) const {
   constexpr uint64_t kMask = kGaussianLevels - 1;
   const float* centroid = centroids_.data() + static_cast<size_t>(Label(node)) * out.size();
   Rng rng(Mix64(feature_seed_ ^ Mix64(node)));
-  const auto noise = [&](uint32_t draw) { return noise_[draw & kMask] + noise_[draw >> kGaussianBits & kMask]; };
+  const auto noise = [&](uint32_t draw) {
+    return noise_[draw & kMask] + noise_[draw >> kGaussianBits & kMask];
+  };
   size_t i = 0;
   for (; i + 2 <= out.size(); i += 2) {
     const uint64_t draw = rng();

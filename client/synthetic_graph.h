@@ -12,8 +12,8 @@
 
 namespace quarry {
 
-// A pseudo-random bijection of [0, count) in constant memory: scatters ids so that neither class nor degree can be
-// read off them. A value; thread-safe.
+// A pseudo-random bijection of [0, count) in constant memory: scatters ids so that neither class nor degree
+// can be read off them. A value; thread-safe.
 class IdPermutation {
  public:
   // REQUIRES: 0 < count <= 2^62.
@@ -24,15 +24,15 @@ class IdPermutation {
  private:
   static constexpr int kRounds = 3;
   uint64_t count_;
-  uint64_t mask_;   // of the least power of two >= count
-  unsigned shift_;  // at least half of its bits, so that x ^= x >> shift_ is its own inverse
+  uint64_t mask_;               // of the least power of two >= count
+  unsigned shift_;              // at least half of its bits, so that x ^= x >> shift_ is its own inverse
   uint64_t factors_[kRounds];   // odd
   uint64_t inverses_[kRounds];  // modulo 2^64
   uint64_t offsets_[kRounds];
 };
 
-// Nodes are permuted *places*: place p has class p mod class_count and rank p / class_count within it, and a low rank
-// means many in-edges. Immutable, thread-safe. REQUIRES: options that Generate has checked.
+// Nodes are permuted *places*: place p has class p mod class_count and rank p / class_count within it, and a
+// low rank means many in-edges. Immutable, thread-safe. REQUIRES: options that Generate has checked.
 class SyntheticGraph {
  public:
   explicit SyntheticGraph(const GenerateOptions& options);
@@ -59,7 +59,8 @@ class SyntheticGraph {
   const uint64_t node_count_;
   const uint64_t class_count_;
   const uint64_t edge_count_;
-  const uint64_t split_seed_;  // each names a stream; Mix64(it ^ Mix64(position)) is MixSeed, half of it precomputed
+  const uint64_t
+      split_seed_;  // each names a stream; Mix64(it ^ Mix64(position)) is MixSeed, half of it precomputed
   const uint64_t destination_seed_;
   const uint64_t source_seed_;
   const uint64_t feature_seed_;

@@ -48,11 +48,13 @@ Status Run(Arguments& arguments) {
              Generate(*backend, arguments.path, options, threads, progress.AsFunction()));
   progress.Clear();
   const double seconds = MonotonicSeconds() - start;
-  std::printf("%s", fmt::format("{}: {} nodes, {} edges, {} classes, features {} x {} {}: {} in {:.1f} s ({:.0f} MB/s)\n",
-                                arguments.path, options.node_count, summary.edge_count, options.class_count,
-                                options.node_count, options.dim, ElementTypeName(options.element_type),
-                                FormatBytes(summary.bytes), seconds, static_cast<double>(summary.bytes) / 1e6 / seconds)
-                        .c_str());
+  std::printf(
+      "%s",
+      fmt::format("{}: {} nodes, {} edges, {} classes, features {} x {} {}: {} in {:.1f} s ({:.0f} MB/s)\n",
+                  arguments.path, options.node_count, summary.edge_count, options.class_count,
+                  options.node_count, options.dim, ElementTypeName(options.element_type),
+                  FormatBytes(summary.bytes), seconds, static_cast<double>(summary.bytes) / 1e6 / seconds)
+          .c_str());
   return Status::Ok();
 }
 
@@ -66,7 +68,8 @@ void AddGenerate(CLI::App& app, Action& action) {
   verb->add_option("--nodes", arguments->nodes, "number of nodes: 50k, 1M, 2.5M")->capture_default_str();
   verb->add_option("--degree", options.degree, "mean degree")->capture_default_str();
   verb->add_option("--dim", options.dim, "features per node")->capture_default_str();
-  verb->add_option("--classes", options.class_count, "communities, and values of the label")->capture_default_str();
+  verb->add_option("--classes", options.class_count, "communities, and values of the label")
+      ->capture_default_str();
   verb->add_option("--exponent", options.exponent, "of the in-degree's power law")->capture_default_str();
   verb->add_option("--homophily", options.homophily, "probability that an edge stays in its class")
       ->capture_default_str();
@@ -75,7 +78,8 @@ void AddGenerate(CLI::App& app, Action& action) {
   verb->add_option("--seed", options.seed, "the same seed gives the same bytes on every machine")
       ->capture_default_str();
   verb->add_option("--dtype", arguments->dtype, "of the features: float32 or float16")->capture_default_str();
-  verb->add_option("--train-share", arguments->train_share, "nodes to train on: 1% or 0.01")->capture_default_str();
+  verb->add_option("--train-share", arguments->train_share, "nodes to train on: 1% or 0.01")
+      ->capture_default_str();
   verb->add_option("--valid-share", arguments->valid_share, "nodes to validate on")->capture_default_str();
   verb->add_option("--test-share", arguments->test_share, "nodes to test on")->capture_default_str();
   verb->add_option("--threads", arguments->threads, "default: one more than processors");

@@ -23,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-constexpr const char* kFiles[] = {"edges.npy",     "features.npy",  "labels.npy",   "metadata.yaml",
-                                  "test_idx.npy",  "train_idx.npy", "valid_idx.npy"};
+constexpr const char* kFiles[] = {"edges.npy",    "features.npy",  "labels.npy",   "metadata.yaml",
+                                  "test_idx.npy", "train_idx.npy", "valid_idx.npy"};
 
 std::string ReadFile(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -81,8 +81,14 @@ class GenerateTest : public testing::Test {
   std::unique_ptr<IoBackend> backend_ = MakeThreadBackend(4);
 };
 
-const GenerateOptions kSmall = {.node_count = 1003, .degree = 7.5, .dim = 33, .class_count = 5, .seed = 42,
-                                .train_share = 0.5, .valid_share = 0.25, .test_share = 0.25};
+const GenerateOptions kSmall = {.node_count = 1003,
+                                .degree = 7.5,
+                                .dim = 33,
+                                .class_count = 5,
+                                .seed = 42,
+                                .train_share = 0.5,
+                                .valid_share = 0.25,
+                                .test_share = 0.25};
 
 TEST_F(GenerateTest, TheBytesOfASeedNeverChange) {
   ASSERT_TRUE(Make("a", kSmall).ok());
@@ -91,10 +97,12 @@ TEST_F(GenerateTest, TheBytesOfASeedNeverChange) {
 }
 
 TEST_F(GenerateTest, TheSameSeedGivesTheSameBytesForAnyNumberOfThreads) {
-  GenerateOptions options{.node_count = 30'011, .dim = 131, .class_count = 7};  // several chunks, cut inside rows
+  GenerateOptions options{
+      .node_count = 30'011, .dim = 131, .class_count = 7};  // several chunks, cut inside rows
   ASSERT_TRUE(Make("one", options, 1).ok());
   ASSERT_TRUE(Make("five", options, 5).ok());
-  for (const char* name : kFiles) EXPECT_EQ(ReadFile(Path("one") + "/" + name), ReadFile(Path("five") + "/" + name)) << name;
+  for (const char* name : kFiles)
+    EXPECT_EQ(ReadFile(Path("one") + "/" + name), ReadFile(Path("five") + "/" + name)) << name;
   options.seed = 2;
   ASSERT_TRUE(Make("other", options).ok());
   EXPECT_NE(ChecksumOf(Path("one")), ChecksumOf(Path("other")));
@@ -120,11 +128,13 @@ TEST_F(GenerateTest, Float16FeaturesAreTheRoundedFloat32Ones) {
   const auto half = ReadArray<uint16_t>(Path("half") + "/features.npy", "<f2", "(1003, 33)");
   std::vector<float> decoded(half.size());
   DecodeRow(ElementType::kFloat16, std::as_bytes(std::span(half)), decoded);
-  for (size_t i = 0; i < full.size(); i++) ASSERT_NEAR(full[i], decoded[i], std::abs(full[i]) * 0x1p-11 + 1e-7) << i;
+  for (size_t i = 0; i < full.size(); i++)
+    ASSERT_NEAR(full[i], decoded[i], std::abs(full[i]) * 0x1p-11 + 1e-7) << i;
 }
 
 TEST_F(GenerateTest, SplitsAreDisjointAscendingAndOfTheStatedShares) {
-  const GenerateOptions options{.node_count = 100'000, .degree = 1, .dim = 1, .train_share = 0.1, .valid_share = 0.02, .test_share = 0};
+  const GenerateOptions options{
+      .node_count = 100'000, .degree = 1, .dim = 1, .train_share = 0.1, .valid_share = 0.02, .test_share = 0};
   ASSERT_TRUE(Make("a", options).ok());
   const auto read = [&](const char* name) {
     const std::string path = Path("a") + "/" + name;
@@ -167,9 +177,11 @@ class GeneratedGraphTest : public testing::Test {
   // Slope of log P(degree >= k) between two degrees: 1 - exponent for a power law.
   static double TailSlope(const std::vector<uint64_t>& degrees, uint64_t low, uint64_t high) {
     const auto at_least = [&](uint64_t k) {
-      return static_cast<double>(std::ranges::count_if(degrees, [k](uint64_t degree) { return degree >= k; }));
+      return static_cast<double>(
+          std::ranges::count_if(degrees, [k](uint64_t degree) { return degree >= k; }));
     };
-    return std::log(at_least(high) / at_least(low)) / std::log(static_cast<double>(high) / static_cast<double>(low));
+    return std::log(at_least(high) / at_least(low)) /
+           std::log(static_cast<double>(high) / static_cast<double>(low));
   }
 
   // The share of nodes whose row in `rows` is nearest to the centroid of their own class.

@@ -20,6 +20,7 @@
 #include "quarry/format/superblock.h"
 #include "quarry/io/backend.h"
 #include "quarry/io/buffer.h"
+#include "quarry/storage/data_file.h"
 
 namespace quarry {
 
@@ -30,26 +31,29 @@ class FeatureTable {
                                                     const TableRecord& record,
                                                     std::span<const std::byte, 16> database_id);
   const FeatureGeometry& geometry() const { return geometry_; }
-  const File& file() const { return file_; }
-  uint32_t block_bytes() const { return block_bytes_; }  // the device's logical block: align reads to it
+  const File& file() const { return data_.file; }
+  uint32_t block_bytes() const { return data_.block_bytes; }  // the device's logical block: align reads to it
   uint64_t resident_bytes() const { return checksums_.size() * sizeof(uint32_t); }
 
-  // Bytes to read for row `row` so that it can be verified: its cell (geometry().cell_bytes() at CellOffset).
-  // Verifies one cell that was read; kCorruption names file, page and rows.
+  // Verifies one cell that was read: what a reader of row r fetches is geometry().cell_bytes() at CellOffset of cell
+  // CellOfRow(r). kCorruption names file, page and rows.
   Status VerifyCell(uint64_t cell, std::span<const std::byte> bytes) const;
 
   // Reads rows [first, first + count) into `out` (encoded, row_bytes apart), verified, by large sequential direct
-  // reads through an internal buffer of `buffer_bytes`. For loading small tables whole and for scans.
+  // reads through an internal buffer of about `buffer_bytes` (more when four groups of rows are larger). For loading
+  // small tables whole and for scans. REQUIRES: first + count <= row_count, out.size() == count * row_bytes.
   Status ReadRows(IoBackend& backend, uint64_t first, uint64_t count, std::span<std::byte> out,
                   uint64_t buffer_bytes = 4 << 20) const;
 
  private:
   FeatureTable() = default;
   FeatureGeometry geometry_;
-  File file_;
-  uint32_t block_bytes_ = 4096;
+  DataFile data_;
   std::vector<uint32_t> checksums_;
 };
+
+// "row 7" or "rows 12 to 15": the rows that cell `cell` of such a table covers, for messages.
+std::string RowsOfCell(const FeatureGeometry& geometry, uint64_t cell);
 
 class FeatureTableWriter {
  public:
@@ -59,8 +63,9 @@ class FeatureTableWriter {
                                                             std::span<const std::byte, 16> database_id,
                                                             uint64_t generation);
   virtual ~FeatureTableWriter() = default;  // an unfinished file is left for its caller to remove
-  virtual Status Append(std::span<const std::byte> rows) = 0;  // whole rows, row_bytes apart
-  // Writes the rest, syncs; returns the file's bytes.
+  // Whole rows, row_bytes apart. kInvalidArgument for more than geometry.row_count in all.
+  virtual Status Append(std::span<const std::byte> rows) = 0;
+  // Writes the rest, syncs; returns the file's bytes. kInvalidArgument when rows are missing.
   virtual Result<uint64_t> Finish() = 0;
 };
 

@@ -16,16 +16,18 @@
 #include "quarry/base/status.h"
 #include "quarry/format/manifest.h"
 #include "quarry/format/superblock.h"
+#include "quarry/format/topology.h"
 #include "quarry/format/types.h"
 #include "quarry/io/backend.h"
 #include "quarry/io/buffer.h"
+#include "quarry/storage/data_file.h"
 
 namespace quarry {
 
-enum class Adjacency : uint8_t { kCsc = 0, kCsr = 1 };
-
 class Topology {
  public:
+  // kCorruption when superblock, footer, indptr or a checksum array do not hold or contradict `record`. An open topology
+  // has indptr[0] == 0, ascending, ending at edge_count.
   static Result<std::unique_ptr<Topology>> Open(IoBackend& backend, const std::string& database_path,
                                                 const TopologyRecord& record,
                                                 std::span<const std::byte, 16> database_id);
@@ -42,14 +44,15 @@ class Topology {
   uint64_t resident_bytes() const;  // indptr, checksums and loaded indices
   uint64_t IndicesBytes() const { return edge_count_ * sizeof(NodeId); }
 
-  // Reads all indices of a side into memory, verified. The caller has reserved IndicesBytes().
+  // Reads all indices of a side into memory, verified and in range. The caller has reserved IndicesBytes().
   Status LoadIndices(IoBackend& backend, Adjacency side);
 
   // On-disk access: indices[i] lies at indices_offset(side) + 4 * i of file(), in 4 KiB pages counted from there.
-  const File& file() const { return file_; }
-  uint32_t block_bytes() const { return block_bytes_; }
+  const File& file() const { return data_.file; }
+  uint32_t block_bytes() const { return data_.block_bytes; }
   uint64_t indices_offset(Adjacency side) const { return sides_[static_cast<int>(side)].indices_offset; }
-  // Verifies one whole page of the indices section (the last is padded with zeros to 4 KiB).
+  // Verifies one whole page of the indices section (the last is padded with zeros to 4 KiB), and that its indices are
+  // below node_count; kCorruption names file, page and edges.
   Status VerifyIndexPage(Adjacency side, uint64_t page, std::span<const std::byte> bytes) const;
 
  private:
@@ -60,11 +63,13 @@ class Topology {
     std::vector<uint32_t> page_checksums;
   };
   Topology() = default;
+  Status OpenSide(IoBackend& backend, Adjacency side);
+  Status CheckRange(Adjacency side, uint64_t first_edge, std::span<const std::byte> indices) const;
+
   uint64_t node_count_ = 0;
   uint64_t edge_count_ = 0;
   Side sides_[2];
-  File file_;
-  uint32_t block_bytes_ = 4096;
+  DataFile data_;
 };
 
 struct TopologyBuildOptions {

@@ -1,0 +1,203 @@
+#include <malloc.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli.h"
+#include "quarry/base/log.h"
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+#include "quarry/database.h"
+#include "quarry/trainer/train.h"
+#include "train_report.h"
+
+namespace quarry::cli {
+namespace {
+
+struct Arguments {
+  std::string path;
+  std::string model = "sage";
+  std::vector<uint32_t> fanouts;
+  std::string memory, cache = "10%";
+  unsigned threads = 0, torch_threads = 0;
+  LiveRoadOptions road;
+  TrainOptions train;
+  bool json = false;
+};
+
+// Hop h samples 10 + 5 h neighbors, at most 20: 10,15,20 for three layers.
+std::vector<uint32_t> DefaultFanouts(uint32_t layers) {
+  std::vector<uint32_t> fanouts;
+  for (uint32_t hop = 0; hop < layers; hop++) fanouts.push_back(std::min(20U, 10 + 5 * hop));
+  return fanouts;
+}
+
+// Half of the engine's threads sample and half extract; each stage has one at least.
+void SplitThreads(const Arguments& arguments, LiveRoadOptions& road, TrainOptions& train) {
+  const unsigned threads = arguments.threads > 0 ? arguments.threads : std::max(2U, ProcessorCount());
+  road.sampler_threads = std::max(1U, threads / 2);
+  road.extractor_threads = std::max(1U, threads - road.sampler_threads);
+  train.torch_threads = arguments.torch_threads > 0 ? arguments.torch_threads : ProcessorCount();
+}
+
+// LibTorch allocates and frees megabytes for a moment, from several threads. Few arenas and a fixed threshold
+// give them back to the system instead of keeping the largest of each.
+void TuneMalloc() {
+  mallopt(M_ARENA_MAX, 2);
+  mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  mallopt(M_TRIM_THRESHOLD, 16 << 20);
+}
+
+// Sizes may be shares of the feature bytes, which the database tells: it is opened without a budget to ask
+// it.
+Result<std::unique_ptr<Database>> OpenWithBudgets(Arguments& arguments) {
+  DatabaseOptions options;
+  if (!arguments.memory.empty() && !arguments.memory.ends_with('%')) {
+    QUARRY_TRY(options.memory_bytes, ParseBytes(arguments.memory, 0));
+  }
+  QUARRY_TRY(std::unique_ptr<Database> database, Database::Open(arguments.path, std::move(options)));
+  const TableRecord* features = database->manifest().FindTable(arguments.road.feature_table);
+  if (features == nullptr) {
+    return MakeStatus(Code::kInvalidArgument, "{}: the database has no node features to train on",
+                      arguments.path);
+  }
+  const uint64_t feature_bytes = features->row_count * RowBytes(features->element_type, features->dim);
+  QUARRY_TRY(arguments.road.cache_bytes, ParseBytes(arguments.cache, feature_bytes));
+  if (arguments.memory.ends_with('%')) {
+    DatabaseOptions again;
+    QUARRY_TRY(again.memory_bytes, ParseBytes(arguments.memory, feature_bytes));
+    database.reset();
+    return Database::Open(arguments.path, std::move(again));
+  }
+  return database;
+}
+
+Status Run(Arguments& arguments) {
+  TuneMalloc();
+  LiveRoadOptions& road_options = arguments.road;
+  TrainOptions& train_options = arguments.train;
+  road_options.fanouts = arguments.fanouts.empty() ? DefaultFanouts(train_options.layers) : arguments.fanouts;
+  if (road_options.fanouts.size() != train_options.layers) {
+    return MakeStatus(Code::kUsage, "--layers {} needs {} fanouts, but --fanout gives {}",
+                      train_options.layers, train_options.layers, road_options.fanouts.size());
+  }
+  road_options.seed = train_options.seed;
+  SplitThreads(arguments, road_options, train_options);
+  QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudgets(arguments));
+  QUARRY_TRY(const std::unique_ptr<LiveRoad> road, database->OpenLiveRoad(road_options));
+
+  const std::vector<uint64_t> hop_nodes =
+      BoundHopNodes(road_options.batch_size, road_options.fanouts, road->plan().batch_nodes_max);
+  TrainSetup setup;
+  setup.memory_budget_bytes = database->budget().limit_bytes();
+  setup.cache_budget_bytes = road_options.cache_bytes;
+  setup.overhead_bytes =
+      kRuntimeOverheadBytes +
+      EstimateTrainerBytes(train_options, road->feature_dim(), CountClasses(road->labels()), hop_nodes);
+  setup.road = road_options;
+  setup.train = train_options;
+  LogInfo(
+      "threads: {} sampling, {} extracting, {} in LibTorch; memory: {} for the engine + {} for LibTorch and "
+      "code",
+      road_options.sampler_threads, road_options.extractor_threads, train_options.torch_threads,
+      FormatBytes(setup.memory_budget_bytes), FormatBytes(setup.overhead_bytes));
+
+  TrainReport report(setup, arguments.json);
+  ProgressBar bar;
+  TrainCallbacks callbacks;
+  callbacks.progress = [&](std::string_view phase, uint64_t done, uint64_t total) -> Status {
+    if (Interrupted()) {
+      return MakeStatus(Code::kCancelled, "interrupted in {} after {} of {} batches", phase, done, total);
+    }
+    bar.Show(phase, done, total, " batches");
+    return Status::Ok();
+  };
+  callbacks.epoch = [&](const EpochReport& epoch) {
+    bar.Clear();
+    report.Epoch(epoch);
+    return Status::Ok();
+  };
+  QUARRY_TRY(const TrainSummary summary, Train(*road, train_options, callbacks));
+  bar.Clear();
+  report.Summary(summary);
+  return Status::Ok();
+}
+
+template <typename Value>
+CLI::Option* AddChoice(CLI::App* verb, const std::string& name, Value& value,
+                       const std::vector<std::pair<std::string, Value>>& choices, const std::string& help) {
+  return verb->add_option(name, value, help)->transform(CLI::CheckedTransformer(choices, CLI::ignore_case));
+}
+
+void AddModelOptions(CLI::App* verb, Arguments& arguments) {
+  TrainOptions& train = arguments.train;
+  verb->add_option("--model", arguments.model, "sage: GraphSAGE with mean aggregation")
+      ->check(CLI::IsMember({"sage"}))
+      ->capture_default_str();
+  verb->add_option("--layers", train.layers, "one per hop; default: as many as fanouts, else 3");
+  verb->add_option("--hidden", train.hidden, "width of the hidden layers")->capture_default_str();
+  verb->add_option("--epochs", train.epochs)->capture_default_str();
+  verb->add_option("--patience", train.patience,
+                   "stop after so many epochs without a better validation metric; 0: never")
+      ->capture_default_str();
+  verb->add_option("--lr", train.learning_rate, "Adam's learning rate")->capture_default_str();
+  verb->add_option("--dropout", train.dropout, "of hidden activations")->capture_default_str();
+  verb->add_option("--input-dropout", train.input_dropout, "of the first layer's inputs")
+      ->capture_default_str();
+  verb->add_option("--weight-decay", train.weight_decay)->capture_default_str();
+  AddChoice<RowNorm>(verb, "--normalize-features", train.row_norm,
+                     {{"none", RowNorm::kNone}, {"l1", RowNorm::kL1}, {"l2", RowNorm::kL2}},
+                     "scale each row to norm 1 as it is gathered: none, l1, l2 (default none)");
+  verb->add_option("--seed", train.seed, "of weights, order, samples and dropout")->capture_default_str();
+}
+
+void AddEngineOptions(CLI::App* verb, Arguments& arguments) {
+  LiveRoadOptions& road = arguments.road;
+  using Placement = LiveRoadOptions::TopologyPlacement;
+  verb->add_option("--fanout", arguments.fanouts,
+                   "neighbors a hop, from the seeds outwards (default 10,15,20)")
+      ->delimiter(',');
+  verb->add_option("--batch-size", road.batch_size, "seed nodes a mini-batch")->capture_default_str();
+  AddChoice<Direction>(verb, "--direction", road.direction,
+                       {{"in", Direction::kIn}, {"out", Direction::kOut}, {"both", Direction::kBoth}},
+                       "neighbors along which edges: in, out, both (default in)");
+  verb->add_option("--memory", arguments.memory,
+                   "cap on all that the engine holds: 8GiB, 2GB, or 50% of the feature bytes; "
+                   "default: 80% of what the machine or cgroup allows");
+  verb->add_option("--cache", arguments.cache, "cap, within --memory, on feature rows kept between batches")
+      ->capture_default_str();
+  AddChoice<Placement>(
+      verb, "--topology", road.topology_placement,
+      {{"auto", Placement::kAuto}, {"memory", Placement::kMemory}, {"disk", Placement::kDisk}},
+      "where the adjacency lists lie: auto, memory, disk (default auto)");
+  verb->add_option("--threads", arguments.threads,
+                   "of the engine, shared by sampling and extraction; default: processors");
+  verb->add_option("--torch-threads", arguments.torch_threads, "of LibTorch; default: processors");
+  verb->add_flag("--ordered", arguments.train.ordered,
+                 "batches in order: one seed, the same losses to the last bit for any --threads");
+}
+
+}  // namespace
+
+void AddTrain(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand("train", "train a graph neural network on a database's node labels");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("DB", arguments->path, "database folder")->required();
+  AddModelOptions(verb, *arguments);
+  AddEngineOptions(verb, *arguments);
+  verb->add_flag("--json", arguments->json,
+                 "one JSON object per epoch on stdout, then {\"summary\": {...}}, and nothing else there");
+  verb->footer(
+      "Peak RSS stays under --memory plus an overhead for code and LibTorch's working set, which is "
+      "printed.\n"
+      "Example: quarry train db/ --fanout 10,15,20 --batch-size 1024 --epochs 10 --memory 8GiB --cache 10%");
+  verb->callback([verb, arguments, &action] {
+    if (verb->count("--layers") == 0 && !arguments->fanouts.empty()) {
+      arguments->train.layers = static_cast<uint32_t>(arguments->fanouts.size());
+    }
+    action = [arguments] { return Run(*arguments); };
+  });
+}
+
+}  // namespace quarry::cli

@@ -1,0 +1,166 @@
+#include "train_report.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+
+namespace quarry::cli {
+namespace {
+
+// Keeps the fields in the order in which they are added.
+using Json = nlohmann::ordered_json;
+
+void PrintLine(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);  // whoever reads the pipe sees an epoch when it ends
+}
+
+// Bytes read for features per byte that was missing; 1 where nothing was read.
+double ReadAmplification(const StreamStats& stats) {
+  if (stats.bytes_useful == 0) return 1;
+  return static_cast<double>(stats.feature_bytes_read) / static_cast<double>(stats.bytes_useful);
+}
+
+double CacheHitRatio(const StreamStats& stats) {
+  if (stats.cache_lookups == 0) return 0;
+  return static_cast<double>(stats.cache_hits) / static_cast<double>(stats.cache_lookups);
+}
+
+Json Accuracy(const std::optional<Evaluation>& evaluation) {
+  return evaluation ? Json(evaluation->accuracy) : Json(nullptr);
+}
+
+Json Auc(const std::optional<Evaluation>& evaluation) {
+  return evaluation && evaluation->auc ? Json(*evaluation->auc) : Json(nullptr);
+}
+
+void AddIo(const StreamStats& stats, Json& json) {
+  json["bytes_read"] = stats.feature_bytes_read;
+  json["bytes_useful"] = stats.bytes_useful;
+  json["read_amplification"] = ReadAmplification(stats);
+  json["cache_hit_ratio"] = CacheHitRatio(stats);
+}
+
+void AddBudgets(const TrainSetup& setup, Json& json) {
+  json["peak_rss_bytes"] = PeakRssBytes();
+  json["memory_budget_bytes"] = setup.memory_budget_bytes;
+  json["cache_budget_bytes"] = setup.cache_budget_bytes;
+  json["memory_overhead_bytes"] = setup.overhead_bytes;
+}
+
+void AddWork(const StreamStats& stats, Json& json) {
+  json["batches"] = stats.batches;
+  json["input_nodes"] = stats.input_nodes;
+  json["sampled_edges"] = stats.sampled_edges;
+  json["read_requests"] = stats.read_requests;
+  json["topology_bytes_read"] = stats.topology_bytes_read;
+  json["sample_seconds"] = stats.sample_seconds;
+  json["sample_wait_seconds"] = stats.sample_wait_seconds;
+  json["extract_seconds"] = stats.extract_seconds;
+  json["extract_wait_seconds"] = stats.extract_wait_seconds;
+  json["train_wait_seconds"] = stats.consumer_wait_seconds;
+}
+
+Json EpochJson(const EpochReport& epoch, const TrainSetup& setup) {
+  Json json;
+  json["epoch"] = epoch.epoch;
+  json["loss"] = epoch.loss;
+  json["valid_accuracy"] = Accuracy(epoch.valid);
+  json["valid_auc"] = Auc(epoch.valid);
+  json["test_accuracy"] = nullptr;  // the test nodes are looked at once, at the end
+  json["seconds"] = epoch.seconds;
+  AddIo(epoch.stats, json);
+  AddBudgets(setup, json);
+  AddWork(epoch.stats, json);
+  json["train_seconds"] = epoch.compute_seconds;
+  json["valid_seconds"] = epoch.valid_seconds;
+  json["best"] = epoch.best;
+  return json;
+}
+
+Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup) {
+  Json json;
+  json["epochs"] = summary.epochs;
+  json["best_epoch"] = summary.best_epoch;
+  json["stopped_early"] = summary.stopped_early;
+  json["loss"] = summary.best_loss;
+  json["valid_accuracy"] = Accuracy(summary.valid);
+  json["valid_auc"] = Auc(summary.valid);
+  json["test_accuracy"] = Accuracy(summary.test);
+  json["test_auc"] = Auc(summary.test);
+  json["seconds"] = summary.seconds;
+  json["seconds_per_epoch"] = summary.train_seconds / summary.epochs;
+  AddIo(summary.stats, json);
+  AddBudgets(setup, json);
+  AddWork(summary.stats, json);
+  json["fanouts"] = setup.road.fanouts;
+  json["batch_size"] = setup.road.batch_size;
+  json["hidden"] = setup.train.hidden;
+  json["seed"] = setup.train.seed;
+  json["sampler_threads"] = setup.road.sampler_threads;
+  json["extractor_threads"] = setup.road.extractor_threads;
+  json["torch_threads"] = setup.train.torch_threads;
+  json["ordered"] = setup.train.ordered;
+  return Json{{"summary", json}};
+}
+
+// The metric that models are selected by, as a cell.
+std::string Metric(const std::optional<Evaluation>& evaluation) {
+  return evaluation ? fmt::format("{:.4f}", evaluation->selection_metric()) : "-";
+}
+
+std::string Sentence(std::string_view what, const std::optional<Evaluation>& evaluation) {
+  if (!evaluation) return fmt::format("no {} nodes", what);
+  std::string text = fmt::format("{} accuracy {:.4f}", what, evaluation->accuracy);
+  if (evaluation->auc) text += fmt::format(" (AUC {:.4f})", *evaluation->auc);
+  return text;
+}
+
+constexpr std::string_view kRow =
+    "{:>5} {:>9} {:>8} {:>8} | {:>8} {:>8} {:>8} {:>8} | {:>9} {:>9} {:>5} {:>6} | {:>9}\n";
+
+}  // namespace
+
+void TrainReport::Epoch(const EpochReport& epoch) {
+  if (json_) return PrintLine(EpochJson(epoch, setup_).dump());
+  if (!header_printed_) {
+    const bool auc = epoch.valid && epoch.valid->auc;
+    std::fputs(fmt::format(fmt::runtime(kRow), "", "", "", "", "compute", "waited", "waited", "waited", "",
+                           "", "", "", "")
+                   .c_str(),
+               stdout);
+    std::fputs(fmt::format(fmt::runtime(kRow), "epoch", "loss", auc ? "AUC" : "valid", "seconds", "",
+                           "sample", "extract", "train", "read", "useful", "ampl", "hits", "peak RSS")
+                   .c_str(),
+               stdout);
+    header_printed_ = true;
+  }
+  const StreamStats& stats = epoch.stats;
+  const auto seconds = [](double value) { return fmt::format("{:.2f}", value); };
+  std::fputs(fmt::format(fmt::runtime(kRow), epoch.epoch, fmt::format("{:.4f}", epoch.loss),
+                         Metric(epoch.valid) + (epoch.best ? "*" : " "), seconds(epoch.seconds),
+                         seconds(epoch.compute_seconds), seconds(stats.sample_wait_seconds),
+                         seconds(stats.extract_wait_seconds), seconds(stats.consumer_wait_seconds),
+                         FormatBytes(stats.feature_bytes_read), FormatBytes(stats.bytes_useful),
+                         fmt::format("{:.2f}", ReadAmplification(stats)),
+                         fmt::format("{:.1f}%", 100 * CacheHitRatio(stats)), FormatBytes(PeakRssBytes()))
+                 .c_str(),
+             stdout);
+  std::fflush(stdout);
+}
+
+void TrainReport::Summary(const TrainSummary& summary) {
+  if (json_) return PrintLine(SummaryJson(summary, setup_).dump());
+  PrintLine(fmt::format("{}, {}; weights of epoch {} of {}{}, {:.2f} s an epoch, {:.1f} s in all",
+                        Sentence("test", summary.test), Sentence("validation", summary.valid),
+                        summary.best_epoch, summary.epochs, summary.stopped_early ? " (stopped early)" : "",
+                        summary.train_seconds / summary.epochs, summary.seconds));
+  PrintLine(fmt::format("peak RSS {} of {} budget + {} overhead", FormatBytes(PeakRssBytes()),
+                        FormatBytes(setup_.memory_budget_bytes), FormatBytes(setup_.overhead_bytes)));
+}
+
+}  // namespace quarry::cli

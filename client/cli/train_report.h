@@ -1,0 +1,37 @@
+// What `quarry train` prints on stdout: a table for people, or one JSON object a line (docs/cli.md, "quarry
+// train").
+#pragma once
+
+#include <cstdint>
+
+#include "quarry/pipeline/live_road.h"
+#include "quarry/trainer/train.h"
+
+namespace quarry::cli {
+
+// Code, LibTorch's libraries and BLAS's buffers: the peak RSS of training on a tiny graph, rounded up
+// (measured PLACEHOLDER).
+inline constexpr uint64_t kRuntimeOverheadBytes = uint64_t{320} << 20;
+
+// What a run was given.
+struct TrainSetup {
+  uint64_t memory_budget_bytes = 0;
+  uint64_t cache_budget_bytes = 0;
+  uint64_t overhead_bytes = 0;  // beyond the memory budget: peak RSS stays under the sum
+  LiveRoadOptions road;
+  TrainOptions train;
+};
+
+class TrainReport {
+ public:
+  TrainReport(const TrainSetup& setup, bool json) : setup_(setup), json_(json) {}
+  void Epoch(const EpochReport& epoch);
+  void Summary(const TrainSummary& summary);
+
+ private:
+  const TrainSetup setup_;
+  const bool json_;
+  bool header_printed_ = false;
+};
+
+}  // namespace quarry::cli

@@ -1,0 +1,93 @@
+#include "quarry/io/buffer.h"
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "quarry/base/log.h"
+#include "quarry/base/units.h"
+
+namespace quarry {
+namespace {
+
+constexpr size_t kHugePageBytes = 2 << 20;
+constexpr size_t kSmallPageBytes = 4096;
+
+// Whether the kernel gives huge pages to those who ask: "always [madvise] never" with never not chosen.
+bool HugePagesAllowed() {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string modes;
+  std::getline(file, modes);
+  return !modes.empty() && modes.find("[never]") == std::string::npos;
+}
+
+std::byte* Map(size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+// A mapping of `bytes` that starts at a multiple of a huge page: maps one more and gives back both ends.
+std::byte* MapAligned(size_t bytes) {
+  std::byte* memory = Map(bytes + kHugePageBytes);
+  if (memory == nullptr) return nullptr;
+  const size_t head =
+      (kHugePageBytes - reinterpret_cast<uintptr_t>(memory) % kHugePageBytes) % kHugePageBytes;
+  if (head > 0) munmap(memory, head);
+  munmap(memory + head + bytes, kHugePageBytes - head);
+  return memory + head;
+}
+
+}  // namespace
+
+IoBuffer::IoBuffer(IoBuffer&& other) noexcept { *this = std::move(other); }
+
+IoBuffer& IoBuffer::operator=(IoBuffer&& other) noexcept {
+  if (this != &other) {
+    if (data_ != nullptr) munmap(data_, mapped_);
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+    mapped_ = std::exchange(other.mapped_, 0);
+    huge_pages_ = std::exchange(other.huge_pages_, false);
+  }
+  return *this;
+}
+
+IoBuffer::~IoBuffer() {
+  if (data_ != nullptr) munmap(data_, mapped_);
+}
+
+Result<IoBuffer> IoBuffer::Allocate(size_t bytes) {
+  IoBuffer buffer;
+  buffer.size_ = bytes;
+  const bool large = bytes >= kMiB;
+  buffer.mapped_ = RoundUp(bytes == 0 ? 1 : bytes, large ? kHugePageBytes : kSmallPageBytes);
+  buffer.data_ = large ? MapAligned(buffer.mapped_) : Map(buffer.mapped_);
+  if (buffer.data_ == nullptr) {
+    return MakeStatus(Code::kOutOfBudget, "the system refuses {} of memory for an I/O buffer: {}",
+                      FormatBytes(buffer.mapped_), std::strerror(errno));
+  }
+  if (!large) return buffer;
+  buffer.huge_pages_ = HugePagesAllowed() && madvise(buffer.data_, buffer.mapped_, MADV_HUGEPAGE) == 0;
+  if (!buffer.huge_pages_) {
+    static std::atomic<bool> told{false};
+    if (!told.exchange(true)) {
+      LogWarn(
+          "no huge pages for I/O buffers (see /sys/kernel/mm/transparent_hugepage/enabled); reads may be 2 "
+          "to 3 "
+          "times slower");
+    }
+  }
+  // Touched once, so that the pages are there (and huge) before the first transfer.
+  for (size_t i = 0; i < buffer.mapped_; i += kSmallPageBytes) {
+    reinterpret_cast<volatile char*>(buffer.data_)[i] = 0;
+  }
+  return buffer;
+}
+
+}  // namespace quarry

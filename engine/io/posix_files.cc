@@ -1,0 +1,138 @@
+#include "posix_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <utility>
+
+#include "quarry/base/log.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint32_t kUnknownBlockBytes = 4096;  // what every device can read
+
+// The path of an open file as the kernel sees it under /sys, or the whole disk's when it is a partition.
+uint32_t BlockBytesOfDevice(dev_t device) {
+  const std::string base = fmt::format("/sys/dev/block/{}:{}", major(device), minor(device));
+  for (const char* place : {"/queue/logical_block_size", "/../queue/logical_block_size"}) {
+    std::ifstream file(base + place);
+    uint32_t bytes = 0;
+    if (file >> bytes && bytes >= 512 && bytes <= 65536) return bytes;
+  }
+  return kUnknownBlockBytes;
+}
+
+}  // namespace
+
+File::File(int descriptor, std::string path, bool direct)
+    : descriptor_(descriptor), path_(std::move(path)), direct_(direct) {}
+
+File::File(File&& other) noexcept { *this = std::move(other); }
+
+File& File::operator=(File&& other) noexcept {
+  if (this != &other) {
+    if (descriptor_ >= 0) close(descriptor_);
+    descriptor_ = std::exchange(other.descriptor_, -1);
+    path_ = std::move(other.path_);
+    direct_ = other.direct_;
+  }
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+uint32_t LogicalBlockBytes(const File& file) {
+  struct stat info {};
+  if (fstat(file.descriptor(), &info) != 0) return kUnknownBlockBytes;
+  return BlockBytesOfDevice(info.st_dev);
+}
+
+Result<File> PosixFiles::Open(const std::string& path, OpenMode mode) {
+  const bool create = mode == OpenMode::kCreate || mode == OpenMode::kCreateDirect;
+  const bool direct = mode == OpenMode::kReadDirect || mode == OpenMode::kCreateDirect;
+  const int flags = O_CLOEXEC | (create ? O_RDWR | O_CREAT | O_EXCL : O_RDONLY);
+  int descriptor = -1;
+  if (direct) {
+    descriptor = open(path.c_str(), flags | O_DIRECT, 0644);
+    if (descriptor >= 0) return File(descriptor, path, true);
+    if (errno != EINVAL) return ErrnoStatus(errno, create ? "create" : "open", path);
+    // Some file systems create the file and then refuse O_DIRECT; ours is empty and may go.
+    if (create) unlink(path.c_str());
+    static std::atomic<bool> told{false};
+    if (!told.exchange(true))
+      LogWarn("{}: the file system has no O_DIRECT; the page cache is in the way", path);
+  }
+  descriptor = open(path.c_str(), flags, 0644);
+  if (descriptor < 0) return ErrnoStatus(errno, create ? "create" : "open", path);
+  return File(descriptor, path, false);
+}
+
+Result<uint64_t> PosixFiles::FileBytes(const File& file) {
+  struct stat info {};
+  if (fstat(file.descriptor(), &info) != 0) return ErrnoStatus(errno, "stat", file.path());
+  return static_cast<uint64_t>(info.st_size);
+}
+
+Status PosixFiles::ReadAt(const File& file, uint64_t offset, std::span<std::byte> out) {
+  size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t n =
+        pread(file.descriptor(), out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n < 0) {
+      return ErrnoStatus(errno, fmt::format("read {} bytes at offset {} of", out.size(), offset),
+                         file.path());
+    }
+    if (n == 0) {
+      return MakeStatus(Code::kCorruption, "{}: ends at offset {}, but {} bytes are expected at offset {}",
+                        file.path(), offset + done, out.size(), offset);
+    }
+    done += static_cast<size_t>(n);
+  }
+  return Status::Ok();
+}
+
+Status PosixFiles::WriteAt(const File& file, uint64_t offset, std::span<const std::byte> bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = pwrite(file.descriptor(), bytes.data() + done, bytes.size() - done,
+                             static_cast<off_t>(offset + done));
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n < 0) {
+      return ErrnoStatus(errno, fmt::format("write {} bytes at offset {} of", bytes.size(), offset),
+                         file.path());
+    }
+    done += static_cast<size_t>(n);
+  }
+  return Status::Ok();
+}
+
+Status PosixFiles::SyncFile(const File& file) {
+  // Never retried: after a failed fsync the kernel may have dropped the dirty pages, and a second one would
+  // lie.
+  if (fsync(file.descriptor()) != 0) return ErrnoStatus(errno, "sync", file.path());
+  return Status::Ok();
+}
+
+Status PosixFiles::SyncDirectory(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return ErrnoStatus(errno, "open folder", path);
+  const File folder(descriptor, path, false);
+  return SyncFile(folder);
+}
+
+Status PosixFiles::Rename(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) != 0) return ErrnoStatus(errno, "rename to " + to + " the file", from);
+  return Status::Ok();
+}
+
+}  // namespace quarry

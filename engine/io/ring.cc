@@ -1,0 +1,153 @@
+#include "quarry/io/ring.h"
+
+#include <cassert>
+#include <cerrno>
+#include <deque>
+
+#include "quarry/base/process.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint32_t kBlockBytesMax = 4096;  // a multiple of every device's logical block
+
+class IoRingImpl final : public IoRing {
+ public:
+  IoRingImpl(std::unique_ptr<IoPort> port, unsigned depth)
+      : port_(std::move(port)), slots_(depth), completions_(depth) {
+    for (unsigned i = 0; i < depth; i++) free_slots_.push_back(depth - 1 - i);
+    raw_.reserve(depth);
+  }
+  ~IoRingImpl() override { Drain(); }
+
+  Status Submit(std::span<const ReadRequest> requests) override {
+    if (!poison_.ok()) return poison_;
+    for (const ReadRequest& request : requests) queued_.push_back({request, 0, 0});
+    return Pump();
+  }
+
+  Status Wait(std::vector<uint64_t>& done) override {
+    if (!poison_.ok()) return poison_;
+    const size_t before = done.size();
+    while (done.size() == before && in_flight_ > 0) {
+      const double start = MonotonicSeconds();
+      Result<size_t> count = port_->Wait(1, completions_);
+      stats_.wait_seconds += MonotonicSeconds() - start;
+      if (!count.ok()) return poison_ = count.status();
+      for (size_t i = 0; i < *count; i++) {
+        const Status status = Complete(completions_[i], done);
+        if (!status.ok() && poison_.ok()) poison_ = status;
+      }
+      if (!poison_.ok()) return poison_;
+      QUARRY_RETURN_IF_ERROR(Pump());
+    }
+    return Status::Ok();
+  }
+
+  void Drain() override {
+    queued_.clear();
+    while (in_flight_ > 0) {
+      const Result<size_t> count = port_->Wait(1, completions_);
+      if (!count.ok()) break;  // the port itself is gone; destroying it waits for the kernel
+      for (size_t i = 0; i < *count; i++)
+        free_slots_.push_back(static_cast<uint32_t>(completions_[i].user_data));
+      in_flight_ -= *count;
+    }
+  }
+
+  size_t pending() const override { return queued_.size() + in_flight_; }
+  const RingStats& stats() const override { return stats_; }
+
+ private:
+  // A request with what it has got so far.
+  struct Transfer {
+    ReadRequest request;
+    uint32_t done_bytes = 0;
+    unsigned retries = 0;  // without progress
+  };
+
+  // Submits queued transfers while the depth allows.
+  Status Pump() {
+    raw_.clear();
+    while (!queued_.empty() && !free_slots_.empty()) {
+      const uint32_t slot = free_slots_.back();
+      free_slots_.pop_back();
+      slots_[slot] = queued_.front();
+      queued_.pop_front();
+      const Transfer& t = slots_[slot];
+      raw_.push_back({.kind = RawRequest::Kind::kRead,
+                      .descriptor = t.request.file->descriptor(),
+                      .offset = t.request.offset + t.done_bytes,
+                      .buffer = t.request.buffer + t.done_bytes,
+                      .bytes = t.request.bytes - t.done_bytes,
+                      .user_data = slot});
+    }
+    if (raw_.empty()) return Status::Ok();
+    in_flight_ += raw_.size();
+    if (const Status status = port_->Submit(raw_); !status.ok()) return poison_ = status;
+    return Status::Ok();
+  }
+
+  Status Complete(const RawCompletion& completion, std::vector<uint64_t>& done) {
+    const auto slot = static_cast<uint32_t>(completion.user_data);
+    Transfer transfer = slots_[slot];
+    free_slots_.push_back(slot);
+    in_flight_--;
+    const ReadRequest& request = transfer.request;
+    if (completion.result < 0) {
+      const int error = -completion.result;
+      if ((error != EINTR && error != EAGAIN) || ++transfer.retries > kRetriesMax)
+        return Failure(request, error);
+      stats_.retries++;
+      queued_.push_front(transfer);
+      return Status::Ok();
+    }
+    if (completion.result == 0) return EndOfFile(transfer);
+    const uint32_t before_bytes = transfer.done_bytes;
+    transfer.done_bytes += static_cast<uint32_t>(completion.result);
+    if (transfer.done_bytes < request.bytes) {
+      // Direct reads go on at a block boundary: the part of a block that has arrived is read again.
+      if (request.file->direct()) transfer.done_bytes -= transfer.done_bytes % kBlockBytesMax;
+      transfer.retries = transfer.done_bytes > before_bytes ? 0 : transfer.retries + 1;
+      if (transfer.retries > kRetriesMax) return EndOfFile(transfer);
+      stats_.retries++;
+      queued_.push_front(transfer);
+      return Status::Ok();
+    }
+    stats_.requests++;
+    stats_.bytes += request.bytes;
+    done.push_back(request.user_data);
+    return Status::Ok();
+  }
+
+  static Status EndOfFile(const Transfer& transfer) {
+    return MakeStatus(Code::kCorruption, "{}: ends at offset {}, but {} bytes are expected at offset {}",
+                      transfer.request.file->path(), transfer.request.offset + transfer.done_bytes,
+                      transfer.request.bytes, transfer.request.offset);
+  }
+
+  static Status Failure(const ReadRequest& request, int error) {
+    return ErrnoStatus(error, fmt::format("read {} bytes at offset {} of", request.bytes, request.offset),
+                       request.file->path());
+  }
+
+  const std::unique_ptr<IoPort> port_;
+  std::vector<Transfer> slots_;
+  std::vector<uint32_t> free_slots_;
+  std::deque<Transfer> queued_;
+  std::vector<RawRequest> raw_;
+  std::vector<RawCompletion> completions_;
+  size_t in_flight_ = 0;
+  RingStats stats_;
+  Status poison_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<IoRing>> IoRing::Make(IoBackend& backend, unsigned depth) {
+  assert(depth > 0);
+  QUARRY_TRY(std::unique_ptr<IoPort> port, backend.NewPort(depth));
+  return std::unique_ptr<IoRing>(std::make_unique<IoRingImpl>(std::move(port), depth));
+}
+
+}  // namespace quarry

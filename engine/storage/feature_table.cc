@@ -1,0 +1,96 @@
+#include "quarry/storage/feature_table.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "quarry/base/units.h"
+#include "quarry/format/checksum.h"
+#include "quarry/storage/scanner.h"
+
+namespace quarry {
+
+std::string RowsOfCell(const FeatureGeometry& geometry, uint64_t cell) {
+  if (geometry.cell_is_row()) return fmt::format("row {}", cell);
+  // A page of a table with page cells is one group.
+  const uint64_t first = cell * geometry.rows_per_group;
+  const uint64_t last = std::min(first + geometry.rows_per_group, geometry.row_count) - 1;
+  return first == last ? fmt::format("row {}", first) : fmt::format("rows {} to {}", first, last);
+}
+
+Result<std::unique_ptr<FeatureTable>> FeatureTable::Open(IoBackend& backend, const std::string& database_path,
+                                                         const TableRecord& record,
+                                                         std::span<const std::byte, 16> database_id) {
+  std::unique_ptr<FeatureTable> table(new FeatureTable());
+  QUARRY_TRY(table->geometry_, FeatureGeometry::Make(record.element_type, record.dim, record.row_count));
+  const FeatureGeometry& geometry = table->geometry_;
+  QUARRY_TRY(table->data_, OpenDataFile(backend, database_path + "/" + record.file,
+                                        {.kind = FileKind::kFeatureTable,
+                                         .database_id = database_id,
+                                         .generation = record.generation,
+                                         .file_bytes = record.file_bytes}));
+  const Superblock& superblock = table->data_.superblock;
+  if (superblock.element_type != record.element_type || superblock.dim != record.dim ||
+      superblock.row_count != record.row_count) {
+    return MakeStatus(Code::kCorruption, "{}: page 0: {} rows of {} x {} where the catalog says {} rows of {} x {}",
+                      table->file().path(), superblock.row_count, superblock.dim,
+                      ElementTypeName(superblock.element_type), record.row_count, record.dim,
+                      ElementTypeName(record.element_type));
+  }
+  QUARRY_TRY(const Section rows, table->data_.Find("rows", geometry.data_bytes()));
+  if (rows.offset != geometry.data_offset) {
+    return MakeStatus(Code::kCorruption, "{}: footer: section \"rows\" at {} instead of {}", table->file().path(),
+                      rows.offset, geometry.data_offset);
+  }
+  QUARRY_TRY(table->checksums_, LoadChecksums(backend, table->data_, rows));
+  if (table->checksums_.size() != geometry.cell_count()) {
+    return MakeStatus(Code::kCorruption, "{}: footer: {} checksums for {} cells", table->file().path(),
+                      table->checksums_.size(), geometry.cell_count());
+  }
+  return table;
+}
+
+Status FeatureTable::VerifyCell(uint64_t cell, std::span<const std::byte> bytes) const {
+  assert(cell < checksums_.size() && bytes.size() == geometry_.cell_bytes());
+  const uint32_t computed = CellChecksum(bytes, cell);
+  if (computed == checksums_[cell]) [[likely]] {
+    return Status::Ok();
+  }
+  return ChecksumFault(file(), geometry_.CellOffset(cell), RowsOfCell(geometry_, cell), checksums_[cell], computed);
+}
+
+Status FeatureTable::ReadRows(IoBackend& backend, uint64_t first, uint64_t count, std::span<std::byte> out,
+                              uint64_t buffer_bytes) const {
+  const FeatureGeometry& geometry = geometry_;
+  assert(first + count <= geometry.row_count && out.size() == count * geometry.row_bytes);
+  if (count == 0) return Status::Ok();
+  // Whole groups, so that no row and no cell straddles two pieces.
+  const uint64_t piece_bytes =
+      std::max(RoundDown(buffer_bytes / FileScanner::kDepth, geometry.group_bytes), geometry.group_bytes);
+  const uint64_t first_group = first / geometry.rows_per_group;
+  const uint64_t group_count = CeilDiv(first + count, geometry.rows_per_group) - first_group;
+  const uint64_t scan_offset = geometry.data_offset + first_group * geometry.group_bytes;
+  QUARRY_TRY(const auto scanner,
+             FileScanner::Make(backend, file(), scan_offset, group_count * geometry.group_bytes, piece_bytes));
+  uint64_t piece_offset = scan_offset;
+  std::span<const std::byte> piece;
+  uint64_t verified_end = 0;  // of the cells verified so far: a page's rows come one after another
+  for (uint64_t row = first; row < first + count; ++row) {
+    const uint64_t offset = geometry.RowOffset(row);
+    while (offset >= piece_offset + piece.size()) {
+      piece_offset += piece.size();
+      QUARRY_TRY(piece, scanner->Next());
+    }
+    const uint64_t cell = geometry.CellOfRow(row);
+    if (cell >= verified_end) {
+      const uint64_t at = geometry.CellOffset(cell) - piece_offset;
+      QUARRY_RETURN_IF_ERROR(VerifyCell(cell, piece.subspan(at, geometry.cell_bytes())));
+      verified_end = cell + 1;
+    }
+    std::memcpy(out.data() + (row - first) * geometry.row_bytes, piece.data() + (offset - piece_offset),
+                geometry.row_bytes);
+  }
+  return Status::Ok();
+}
+
+}  // namespace quarry

@@ -1,0 +1,112 @@
+#include "quarry/storage/topology.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "quarry/base/units.h"
+#include "quarry/format/checksum.h"
+
+namespace quarry {
+
+Result<std::unique_ptr<Topology>> Topology::Open(IoBackend& backend, const std::string& database_path,
+                                                 const TopologyRecord& record,
+                                                 std::span<const std::byte, 16> database_id) {
+  std::unique_ptr<Topology> topology(new Topology());
+  topology->node_count_ = record.node_count;
+  topology->edge_count_ = record.edge_count;
+  QUARRY_TRY(topology->data_, OpenDataFile(backend, database_path + "/" + record.file,
+                                           {.kind = FileKind::kTopology,
+                                            .database_id = database_id,
+                                            .generation = record.generation,
+                                            .file_bytes = record.file_bytes}));
+  const Superblock& superblock = topology->data_.superblock;
+  if (superblock.row_count != record.node_count || superblock.edge_count != record.edge_count) {
+    return MakeStatus(Code::kCorruption, "{}: page 0: {} nodes and {} edges where the catalog says {} and {}",
+                      topology->file().path(), superblock.row_count, superblock.edge_count, record.node_count,
+                      record.edge_count);
+  }
+  QUARRY_RETURN_IF_ERROR(topology->OpenSide(backend, Adjacency::kCsc));
+  if (record.has_csr) QUARRY_RETURN_IF_ERROR(topology->OpenSide(backend, Adjacency::kCsr));
+  return topology;
+}
+
+Status Topology::OpenSide(IoBackend& backend, Adjacency adjacency) {
+  const TopologySections names = SectionsOf(adjacency);
+  Side& side = sides_[static_cast<int>(adjacency)];
+  QUARRY_TRY(const Section indptr_section, data_.Find(names.indptr, (node_count_ + 1) * sizeof(uint64_t)));
+  QUARRY_TRY(const Section indices_section, data_.Find(names.indices, IndicesBytes()));
+  QUARRY_TRY(const std::vector<uint32_t> indptr_checksums, LoadChecksums(backend, data_, indptr_section));
+  std::vector<uint64_t> indptr(node_count_ + 1);
+  QUARRY_RETURN_IF_ERROR(LoadPages(backend, data_, indptr_section, indptr_checksums,
+                                   std::as_writable_bytes(std::span(indptr))));
+  // The samplers index with these without further checks.
+  if (indptr.front() != 0 || indptr.back() != edge_count_) {
+    return MakeStatus(Code::kCorruption, "{}: {} runs from {} to {} instead of 0 to {}", file().path(), names.indptr,
+                      indptr.front(), indptr.back(), edge_count_);
+  }
+  if (const auto drop = std::is_sorted_until(indptr.begin(), indptr.end()); drop != indptr.end()) {
+    return MakeStatus(Code::kCorruption, "{}: {}[{}] = {} is less than the value before it, {}", file().path(),
+                      names.indptr, drop - indptr.begin(), *drop, *(drop - 1));
+  }
+  QUARRY_TRY(side.page_checksums, LoadChecksums(backend, data_, indices_section));
+  if (side.page_checksums.size() != CeilDiv(IndicesBytes(), kPageBytes)) {
+    return MakeStatus(Code::kCorruption, "{}: footer: {} checksums for {} bytes of {}", file().path(),
+                      side.page_checksums.size(), IndicesBytes(), names.indices);
+  }
+  side.indices_offset = indices_section.offset;
+  side.indptr = std::move(indptr);
+  return Status::Ok();
+}
+
+uint64_t Topology::resident_bytes() const {
+  uint64_t bytes = 0;
+  for (const Side& side : sides_) {
+    bytes += side.indptr.size() * sizeof(uint64_t) + side.page_checksums.size() * sizeof(uint32_t) +
+             side.indices.mapped_bytes();
+  }
+  return bytes;
+}
+
+Status Topology::LoadIndices(IoBackend& backend, Adjacency adjacency) {
+  assert(has(adjacency));
+  Side& side = sides_[static_cast<int>(adjacency)];
+  if (edge_count_ == 0 || side.indices.size() != 0) return Status::Ok();
+  QUARRY_TRY(const Section section, data_.Find(SectionsOf(adjacency).indices, IndicesBytes()));
+  QUARRY_TRY(IoBuffer indices, IoBuffer::Allocate(IndicesBytes()));
+  QUARRY_RETURN_IF_ERROR(LoadPages(backend, data_, section, side.page_checksums, indices.span()));
+  QUARRY_RETURN_IF_ERROR(CheckRange(adjacency, 0, indices.span()));
+  side.indices = std::move(indices);
+  return Status::Ok();
+}
+
+Status Topology::VerifyIndexPage(Adjacency adjacency, uint64_t page, std::span<const std::byte> bytes) const {
+  const Side& side = sides_[static_cast<int>(adjacency)];
+  assert(page < side.page_checksums.size() && bytes.size() == kPageBytes);
+  constexpr uint64_t kIndicesPerPage = kPageBytes / sizeof(NodeId);
+  const uint64_t first = page * kIndicesPerPage;
+  const uint64_t end = std::min(first + kIndicesPerPage, edge_count_);
+  const uint32_t computed = CellChecksum(bytes, page);
+  if (computed == side.page_checksums[page]) [[likely]] {
+    return CheckRange(adjacency, first, bytes.first((end - first) * sizeof(NodeId)));
+  }
+  return ChecksumFault(file(), side.indices_offset + page * kPageBytes,
+                       fmt::format("{} {} to {}", SectionsOf(adjacency).indices, first, end - 1),
+                       side.page_checksums[page], computed);
+}
+
+// All indices lie below node_count: they address feature rows and labels without further checks.
+Status Topology::CheckRange(Adjacency adjacency, uint64_t first_edge, std::span<const std::byte> indices) const {
+  const std::span<const NodeId> ids(reinterpret_cast<const NodeId*>(indices.data()), indices.size() / sizeof(NodeId));
+  NodeId max = 0;
+  for (const NodeId id : ids) max = std::max(max, id);
+  if (ids.empty() || max < node_count_) [[likely]] {
+    return Status::Ok();
+  }
+  const auto found = std::find_if(ids.begin(), ids.end(), [&](NodeId id) { return id >= node_count_; });
+  return MakeStatus(Code::kCorruption, "{}: {}[{}] = {}, and there are {} nodes", file().path(),
+                    SectionsOf(adjacency).indices, first_edge + static_cast<uint64_t>(found - ids.begin()), *found,
+                    node_count_);
+}
+
+}  // namespace quarry

@@ -1,0 +1,156 @@
+// Columns of integers and rows of numbers as text, as OGB ships them.
+#include <cmath>
+#include <cstring>
+
+#include "text_lines.h"
+
+namespace quarry {
+namespace {
+
+class TextInts final : public IntReader {
+ public:
+  TextInts(std::unique_ptr<LineReader> lines, IntRole role) : lines_(std::move(lines)), role_(role) {}
+
+  Result<size_t> Read(std::span<int64_t> out) override {
+    first_ += line_numbers_.size();
+    line_numbers_.clear();
+    size_t filled = 0;
+    std::string_view line;
+    while (filled < out.size() && lines_->Next(&line)) {
+      const std::string_view field = Trim(line);
+      if (field.empty()) continue;
+      if (!ParseInteger(field, &out[filled]) && !(role_ == IntRole::kLabel && ParseFloatLabel(field, &out[filled]))) {
+        return MakeStatus(Code::kInvalidArgument, "{}: '{}' is not {}", lines_->Position(), Excerpt(line),
+                          role_ == IntRole::kId ? "a node id (an integer)" : "a label (one integer)");
+      }
+      filled++;
+      line_numbers_.push_back(lines_->line_number());
+    }
+    QUARRY_RETURN_IF_ERROR(lines_->status());
+    return filled;
+  }
+  std::optional<uint64_t> count() const override { return std::nullopt; }
+  std::string Position(uint64_t index) const override {
+    return fmt::format("{}: line {}", lines_->path(), line_numbers_[index - first_]);
+  }
+
+ private:
+  static bool ParseFloatLabel(std::string_view field, int64_t* value) {
+    double number = 0;
+    if (!ParseNumber(field, &number)) return false;
+    if (std::isnan(number)) {
+      *value = -1;
+      return true;
+    }
+    *value = std::abs(number) < 0x1p53 ? static_cast<int64_t>(number) : 0;
+    return static_cast<double>(*value) == number;
+  }
+
+  const std::unique_ptr<LineReader> lines_;
+  const IntRole role_;
+  std::vector<uint64_t> line_numbers_;  // of the values that the last Read delivered
+  uint64_t first_ = 0;
+};
+
+class TextRows final : public RowReader {
+ public:
+  TextRows(std::unique_ptr<LineReader> lines, char separator, uint64_t dim, uint64_t row_count)
+      : lines_(std::move(lines)), separator_(separator), dim_(dim), row_count_(row_count), row_(dim) {}
+
+  ElementType element_type() const override { return ElementType::kFloat32; }
+  uint64_t dim() const override { return dim_; }
+  uint64_t row_count() const override { return row_count_; }
+  std::string Position(uint64_t row) const override { return fmt::format("{}: row {}", lines_->path(), row); }
+
+  Result<size_t> Read(std::span<std::byte> out) override {
+    const size_t row_bytes = dim_ * sizeof(float);
+    const size_t rows = out.size() / row_bytes;
+    size_t filled = 0;
+    std::string_view line;
+    while (filled < rows && lines_->Next(&line)) {
+      if (Trim(line).empty()) continue;
+      if (next_ == row_count_) {
+        return MakeStatus(Code::kInvalidArgument, "{}: a row beyond the {} that were announced", lines_->Position(),
+                          row_count_);
+      }
+      QUARRY_RETURN_IF_ERROR(ParseRow(line));
+      std::memcpy(out.data() + filled * row_bytes, row_.data(), row_bytes);
+      filled++;
+      next_++;
+    }
+    QUARRY_RETURN_IF_ERROR(lines_->status());
+    if (filled == 0 && next_ < row_count_) {
+      return MakeStatus(Code::kInvalidArgument, "{}: has {} rows where {} were announced", lines_->path(), next_,
+                        row_count_);
+    }
+    return filled;
+  }
+
+ private:
+  Status ParseRow(std::string_view line) {
+    uint64_t column = 0;
+    for (size_t at = 0; at <= line.size(); column++) {
+      if (separator_ == ' ') at = std::min(line.find_first_not_of(" \t", at), line.size());
+      if (separator_ == ' ' && at == line.size()) break;
+      const size_t end = std::min(line.find(separator_, at), line.size());
+      double value = 0;
+      const std::string_view field = Trim(line.substr(at, end - at));
+      if (column < dim_ && !ParseNumber(field, &value)) {
+        return MakeStatus(Code::kInvalidArgument, "{}: column {}: '{}' is not a number", lines_->Position(), column,
+                          Excerpt(field));
+      }
+      if (column < dim_) row_[column] = static_cast<float>(value);
+      at = end + 1;
+    }
+    if (column == dim_) return Status::Ok();
+    return MakeStatus(Code::kInvalidArgument, "{}: {} columns where the first line has {}", lines_->Position(), column,
+                      dim_);
+  }
+
+  const std::unique_ptr<LineReader> lines_;
+  const char separator_;
+  const uint64_t dim_;
+  const uint64_t row_count_;
+  std::vector<float> row_;
+  uint64_t next_ = 0;
+};
+
+uint64_t CountColumns(std::string_view line, char separator) {
+  uint64_t count = 0;
+  for (size_t at = 0; at <= line.size();) {
+    if (separator == ' ') at = std::min(line.find_first_not_of(" \t", at), line.size());
+    if (separator == ' ' && at == line.size()) break;
+    count++;
+    at = std::min(line.find(separator, at), line.size()) + 1;
+  }
+  return count;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<IntReader>> OpenTextInts(const std::string& path, IntRole role) {
+  QUARRY_TRY(auto lines, LineReader::Open(path));
+  return std::unique_ptr<IntReader>(std::make_unique<TextInts>(std::move(lines), role));
+}
+
+Result<std::unique_ptr<RowReader>> OpenTextRows(const std::string& path, uint64_t row_count) {
+  QUARRY_TRY(const auto scout, LineReader::Open(path));
+  std::string_view line;
+  if (!scout->Next(&line)) {
+    QUARRY_RETURN_IF_ERROR(scout->status());
+    return MakeStatus(Code::kInvalidArgument, "{}: holds no rows", path);
+  }
+  const char separator = DetectSeparator(line);
+  const uint64_t dim = CountColumns(line, separator);
+  if (row_count == 0) {
+    do {
+      if (!Trim(line).empty()) row_count++;
+    } while (scout->Next(&line));
+    QUARRY_RETURN_IF_ERROR(scout->status());
+  }
+  if (dim == 0) return MakeStatus(Code::kInvalidArgument, "{}: the first line is empty", path);
+  QUARRY_TRY(auto lines, LineReader::Open(path));
+  return std::unique_ptr<RowReader>(std::make_unique<TextRows>(std::move(lines), separator, dim, row_count));
+}
+
+}  // namespace quarry

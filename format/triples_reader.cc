@@ -1,0 +1,142 @@
+#include "triples_reader.h"
+
+#include <filesystem>
+#include <unordered_map>
+
+#include "text_lines.h"
+
+namespace quarry {
+namespace {
+
+struct NamedTriple {
+  std::string_view head, relation, tail;
+};
+
+// REQUIRES: lines.Next returned `line`.
+Status SplitTriple(const LineReader& lines, std::string_view line, NamedTriple* triple) {
+  const size_t first = line.find('\t');
+  const size_t second = first == std::string_view::npos ? first : line.find('\t', first + 1);
+  if (second == std::string_view::npos || line.find('\t', second + 1) != std::string_view::npos) {
+    return MakeStatus(Code::kInvalidArgument, "{}: '{}' is not head TAB relation TAB tail", lines.Position(), Excerpt(line));
+  }
+  *triple = {line.substr(0, first), line.substr(first + 1, second - first - 1), line.substr(second + 1)};
+  if (!triple->head.empty() && !triple->relation.empty() && !triple->tail.empty()) return Status::Ok();
+  return MakeStatus(Code::kInvalidArgument, "{}: '{}' has an empty name", lines.Position(), Excerpt(line));
+}
+
+// Names and their dense ids, in order of first appearance.
+class NameTable {
+ public:
+  // The name's id; new names get the next one. False when there are kNodeCountMax already.
+  bool Add(std::string_view name) {
+    if (ids_.find(name) != ids_.end()) return true;
+    if (names_.size() >= kNodeCountMax) return false;
+    ids_.emplace(name, static_cast<uint32_t>(names_.size()));
+    names_.emplace_back(name);
+    return true;
+  }
+  // REQUIRES: the name was added.
+  uint32_t IdOf(std::string_view name) const { return ids_.find(name)->second; }
+  bool Has(std::string_view name) const { return ids_.find(name) != ids_.end(); }
+  std::vector<std::string> TakeNames() { return std::move(names_); }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  std::unordered_map<std::string, uint32_t, Hash, std::equal_to<>> ids_;
+  std::vector<std::string> names_;
+};
+
+struct Names {
+  NameTable entities;
+  NameTable relations;
+};
+
+class TripleFile final : public TripleReader {
+ public:
+  TripleFile(std::unique_ptr<LineReader> lines, std::shared_ptr<const Names> names, uint64_t count)
+      : lines_(std::move(lines)), names_(std::move(names)), count_(count) {}
+
+  Result<size_t> Read(std::span<Triple> out) override {
+    size_t filled = 0;
+    std::string_view line;
+    NamedTriple named;
+    while (filled < out.size() && lines_->Next(&line)) {
+      if (line.empty()) continue;
+      QUARRY_RETURN_IF_ERROR(SplitTriple(*lines_, line, &named));
+      if (!names_->entities.Has(named.head) || !names_->relations.Has(named.relation) ||
+          !names_->entities.Has(named.tail)) {
+        return MakeStatus(Code::kInvalidArgument, "{}: the file changed while it was read", lines_->Position());
+      }
+      out[filled++] = {.head = names_->entities.IdOf(named.head),
+                       .relation = names_->relations.IdOf(named.relation),
+                       .tail = names_->entities.IdOf(named.tail)};
+    }
+    QUARRY_RETURN_IF_ERROR(lines_->status());
+    return filled;
+  }
+  uint64_t count() const override { return count_; }
+
+ private:
+  const std::unique_ptr<LineReader> lines_;
+  const std::shared_ptr<const Names> names_;
+  const uint64_t count_;
+};
+
+Result<uint64_t> CollectNames(const std::string& path, Names& names) {
+  QUARRY_TRY(const auto lines, LineReader::Open(path));
+  std::string_view line;
+  NamedTriple triple;
+  uint64_t count = 0;
+  while (lines->Next(&line)) {
+    if (line.empty()) continue;
+    QUARRY_RETURN_IF_ERROR(SplitTriple(*lines, line, &triple));
+    if (!names.entities.Add(triple.head) || !names.entities.Add(triple.tail) || !names.relations.Add(triple.relation)) {
+      return MakeStatus(Code::kUnsupported, "{}: more than {} entities", lines->Position(), kNodeCountMax);
+    }
+    count++;
+  }
+  QUARRY_RETURN_IF_ERROR(lines->status());
+  return count;
+}
+
+}  // namespace
+
+Result<bool> LooksLikeTriples(const std::string& path) {
+  QUARRY_TRY(const auto lines, LineReader::Open(path));
+  std::string_view line;
+  NamedTriple triple;
+  return lines->Next(&line) && SplitTriple(*lines, line, &triple).ok();
+}
+
+Status OpenTriples(const std::string& folder, Dataset& dataset) {
+  const auto names = std::make_shared<Names>();
+  struct Part {
+    const char* file;
+    std::unique_ptr<TripleReader>* reader;
+    uint64_t count = 0;
+    bool present = false;
+  };
+  Part parts[] = {{"train.txt", &dataset.train_triples},
+                  {"valid.txt", &dataset.valid_triples},
+                  {"test.txt", &dataset.test_triples}};
+  for (Part& part : parts) {
+    const std::string path = folder + "/" + part.file;
+    part.present = std::filesystem::exists(path);
+    if (!part.present) continue;
+    QUARRY_TRY(part.count, CollectNames(path, *names));
+  }
+  for (Part& part : parts) {
+    if (!part.present) continue;
+    QUARRY_TRY(auto lines, LineReader::Open(folder + "/" + part.file));
+    *part.reader = std::make_unique<TripleFile>(std::move(lines), names, part.count);
+  }
+  dataset.entity_names = names->entities.TakeNames();
+  dataset.relation_names = names->relations.TakeNames();
+  dataset.node_count = dataset.entity_names.size();
+  return Status::Ok();
+}
+
+}  // namespace quarry

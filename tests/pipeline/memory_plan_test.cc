@@ -1,0 +1,109 @@
+#include "memory_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "quarry/base/random.h"
+#include "quarry/base/units.h"
+
+namespace quarry {
+namespace {
+
+using Placement = LiveRoadOptions::TopologyPlacement;
+
+// 4 M nodes x 128 float32, 60 M edges, batches of 500 thousand input nodes.
+MemoryDemand Typical(uint64_t available_bytes) {
+  MemoryDemand demand;
+  demand.available_bytes = available_bytes;
+  demand.resident_bytes = 100 * kMiB;
+  demand.indices_bytes = 240'000'000;
+  demand.node_count = 4'000'000;
+  demand.slot_bytes = 512;
+  demand.cache_bytes = 205 * kMiB;
+  demand.rows_of_batches = {500'000, 850'000, 1'130'000};
+  demand.frame_bytes = 10 * kMiB;
+  demand.sampler_bytes = 16 * kMiB;
+  demand.extractor_bytes = 12 * kMiB;
+  demand.staging_bytes = 16 * kMiB;
+  demand.staging_bytes_min = 2 * kMiB;
+  return demand;
+}
+
+LiveRoadPlan Plan(const MemoryDemand& demand) {
+  auto plan = DivideMemory(demand);
+  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+  return plan.ok() ? *plan : LiveRoadPlan{};
+}
+
+TEST(MemoryPlanTest, KeepsTheTopologyInMemoryAndAsManyBatchesInFlightAsFit) {
+  const LiveRoadPlan plan = Plan(Typical(8 * kGiB));
+  EXPECT_TRUE(plan.topology_in_memory);
+  EXPECT_EQ(plan.batches_in_flight, 3u);
+  EXPECT_EQ(plan.topology_bytes, 240'000'000u);
+  EXPECT_EQ(plan.neighbor_cache_bytes, 0u);
+  EXPECT_EQ(plan.retained_max, 205 * kMiB / 512);
+  EXPECT_EQ(plan.slot_count, plan.retained_max + 1'130'000);
+}
+
+TEST(MemoryPlanTest, PutsTheTopologyOnDiskBeforeItGivesUpASecondBatchInFlight) {
+  const LiveRoadPlan plan = Plan(Typical(1000 * kMiB));
+  EXPECT_FALSE(plan.topology_in_memory);
+  EXPECT_EQ(plan.batches_in_flight, 2u);
+  EXPECT_GT(plan.neighbor_cache_bytes, 0u);
+  EXPECT_EQ(plan.total_bytes(), 1000 * kMiB) << "the neighbor cache takes what is left";
+}
+
+TEST(MemoryPlanTest, HonoursAPlacementThatWasAskedFor) {
+  MemoryDemand demand = Typical(8 * kGiB);
+  demand.placement = Placement::kDisk;
+  EXPECT_FALSE(Plan(demand).topology_in_memory);
+  demand = Typical(1000 * kMiB);
+  demand.placement = Placement::kMemory;
+  const LiveRoadPlan plan = Plan(demand);
+  EXPECT_TRUE(plan.topology_in_memory);
+  EXPECT_EQ(plan.batches_in_flight, 1u);
+}
+
+TEST(MemoryPlanTest, ACacheOfTheWholeTableHoldsEveryRowOnce) {
+  MemoryDemand demand = Typical(8 * kGiB);
+  demand.cache_bytes = 4'000'000 * uint64_t{512};
+  const LiveRoadPlan plan = Plan(demand);
+  EXPECT_EQ(plan.slot_count, demand.node_count);
+  EXPECT_EQ(plan.retained_max, demand.node_count);
+  EXPECT_EQ(plan.flight_bytes, 0u);
+}
+
+TEST(MemoryPlanTest, NeverPlansMoreThanThereIsAndTheLeastThatItNamesDoes) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Rng rng(seed);
+    MemoryDemand demand = Typical(rng.Below(1200) * kMiB);
+    demand.other_bytes = rng.Below(100) * kMiB + rng.Below(kMiB);
+    demand.cache_bytes = rng.Below(500 * kMiB);
+    demand.extractor_threads = 1 + static_cast<unsigned>(rng.Below(4));
+    demand.sampler_threads = 1 + static_cast<unsigned>(rng.Below(4));
+    demand.placement = static_cast<Placement>(rng.Below(3));
+    auto plan = DivideMemory(demand);
+    if (plan.ok()) {
+      EXPECT_LE(plan->total_bytes(), demand.available_bytes);
+      EXPECT_GE(plan->slot_count * demand.slot_bytes, plan->cache_bytes);
+      EXPECT_GE(plan->slot_count, demand.rows_of_batches.front());
+      continue;
+    }
+    ASSERT_EQ(plan.status().code(), Code::kOutOfBudget);
+    const std::string message(plan.status().message());
+    std::smatch match;
+    ASSERT_TRUE(std::regex_search(message, match, std::regex("--memory ([0-9]+)MiB"))) << message;
+    const uint64_t least = std::stoull(match[1]) * kMiB;
+    ASSERT_GT(least, demand.available_bytes + demand.other_bytes);
+    demand.available_bytes = least - demand.other_bytes;
+    EXPECT_TRUE(DivideMemory(demand).ok()) << "named " << message;
+    demand.available_bytes -= kMiB;
+    EXPECT_FALSE(DivideMemory(demand).ok()) << "one MiB less would have done: " << message;
+  }
+}
+
+}  // namespace
+}  // namespace quarry
