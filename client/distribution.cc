@@ -34,8 +34,6 @@ double Exp(double x) {
   return std::ldexp(sum, power);
 }
 
-double Pow(double base, double exponent) { return Exp(exponent * Log(base)); }
-
 double GaussianDensity(double x) { return 0.398942280401432677940 * Exp(-0.5 * x * x); }
 
 // The integral of the density from 0 to x: density(x) * (x + x^3/3 + x^5/(3*5) + ...).
@@ -50,6 +48,8 @@ double GaussianArea(double x) {
 }
 
 }  // namespace
+
+double ExactPow(double base, double exponent) { return Exp(exponent * Log(base)); }
 
 GaussianTable MakeGaussianTable(double deviation) {
   GaussianTable table;
@@ -71,17 +71,17 @@ PowerLaw::PowerLaw(double exponent, double peak_ratio) {
   const double rest = 1 - fall;
   // The integral of popularity over [0, 1), and the share x at which it reaches `area`.
   const auto total = [&](double x0) {
-    return rest == 0 ? Log((1 + x0) / x0) : (Pow(1 + x0, rest) - Pow(x0, rest)) / rest;
+    return rest == 0 ? Log((1 + x0) / x0) : (ExactPow(1 + x0, rest) - ExactPow(x0, rest)) / rest;
   };
   const auto inverse = [&](double x0, double area) {
-    return (rest == 0 ? x0 * Exp(area) : Pow(Pow(x0, rest) + area * rest, 1 / rest)) - x0;
+    return (rest == 0 ? x0 * Exp(area) : ExactPow(ExactPow(x0, rest) + area * rest, 1 / rest)) - x0;
   };
   // The peak ratio falls as x0 grows: bisect its logarithm.
   double low = -60, high = 20;
   for (int step = 0; step < 60; step++) {
     const double middle = (low + high) / 2;
     const double x0 = Exp(middle);
-    (Pow(x0, -fall) / total(x0) > peak_ratio ? low : high) = middle;
+    (ExactPow(x0, -fall) / total(x0) > peak_ratio ? low : high) = middle;
   }
   const double x0 = Exp(high);
   const double whole = total(x0);

@@ -8,6 +8,9 @@
 
 namespace quarry {
 
+// base^exponent to about 1e-14, by IEEE basic operations only: the same bits everywhere. REQUIRES: base > 0.
+double ExactPow(double base, double exponent);
+
 // Quantiles of a Gaussian at the middle of each 1/kGaussianLevels of probability. The sum of two draws has
 // kGaussianLevels^2 levels, and a kurtosis within 0.02 of the true one.
 inline constexpr unsigned kGaussianBits = 12;

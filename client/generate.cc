@@ -165,6 +165,8 @@ Status ArrayWriter::WriteChunks(Array& array, const IoBuffer& buffer, bool repor
 Status ArrayWriter::Write(const std::string& name, ElementType type, const std::vector<uint64_t>& shape,
                           const Fill& fill) {
   const std::string path = folder_ + "/" + name;
+  // Also here, since the other threads may take every chunk of a small array.
+  if (progress_) QUARRY_RETURN_IF_ERROR(progress_("generating " + name, bytes_done_, bytes_total_));
   QUARRY_TRY(const File file, backend_.Open(path, OpenMode::kCreateDirect));
   const std::vector<std::byte> header = EncodeNpyHeader(type, shape);
   std::ranges::copy(header, buffers_[0].data());

@@ -17,8 +17,8 @@ Status NegativeId(const std::string& name, uint64_t edge, int64_t source, int64_
 // Sources and destinations by separate cursors: [2, E], and two arrays.
 class TwoCursorEdges final : public EdgeReader {
  public:
-  TwoCursorEdges(std::string name, std::unique_ptr<IntCursor> sources, std::unique_ptr<IntCursor> destinations,
-                 uint64_t count, uint64_t bytes_total)
+  TwoCursorEdges(std::string name, std::unique_ptr<IntCursor> sources,
+                 std::unique_ptr<IntCursor> destinations, uint64_t count, uint64_t bytes_total)
       : name_(std::move(name)),
         sources_(std::move(sources)),
         destinations_(std::move(destinations)),
@@ -33,7 +33,8 @@ class TwoCursorEdges final : public EdgeReader {
     const std::span<int64_t> destinations(destination_ids_.data(), n);
     QUARRY_TRY(const size_t destination_count, destinations_->Read(destinations));
     if (destination_count != n) {
-      return MakeStatus(Code::kInvalidArgument, "{}: edge {} has no destination", name_, next_ + destination_count);
+      return MakeStatus(Code::kInvalidArgument, "{}: edge {} has no destination", name_,
+                        next_ + destination_count);
     }
     int64_t signs = 0;
     for (size_t i = 0; i < n; i++) {
@@ -41,13 +42,16 @@ class TwoCursorEdges final : public EdgeReader {
       out[i] = {static_cast<uint64_t>(sources[i]), static_cast<uint64_t>(destinations[i])};
     }
     for (size_t i = 0; signs < 0 && i < n; i++) {
-      if ((sources[i] | destinations[i]) < 0) return NegativeId(name_, next_ + i, sources[i], destinations[i]);
+      if ((sources[i] | destinations[i]) < 0)
+        return NegativeId(name_, next_ + i, sources[i], destinations[i]);
     }
     next_ += n;
     return n;
   }
   std::optional<uint64_t> count() const override { return count_; }
-  uint64_t bytes_read() const override { return sources_->consumed_bytes() + destinations_->consumed_bytes(); }
+  uint64_t bytes_read() const override {
+    return sources_->consumed_bytes() + destinations_->consumed_bytes();
+  }
   uint64_t bytes_total() const override { return bytes_total_; }
   std::string Position(uint64_t edge) const override { return fmt::format("{}: edge {}", name_, edge); }
 
@@ -123,8 +127,8 @@ class ArrayRows final : public RowReader {
   Status ReadWhole(std::span<std::byte> out) {
     QUARRY_TRY(const size_t got, source_->Read(out));
     if (got == out.size()) return Status::Ok();
-    return MakeStatus(Code::kInvalidArgument, "{}: ends early, within {} rows from row {} on", name_, row_count_,
-                      next_);
+    return MakeStatus(Code::kInvalidArgument, "{}: ends early, within {} rows from row {} on", name_,
+                      row_count_, next_);
   }
 
   Status ReadNarrowed(std::span<std::byte> out) {
@@ -169,7 +173,10 @@ class ArrayInts final : public IntReader {
 class MaskInts final : public IntReader {
  public:
   MaskInts(std::string name, std::unique_ptr<ByteSource> source, uint64_t items)
-      : name_(std::move(name)), source_(std::move(source)), items_(items), raw_(std::min<uint64_t>(kStepItems, items)) {}
+      : name_(std::move(name)),
+        source_(std::move(source)),
+        items_(items),
+        raw_(std::min<uint64_t>(kStepItems, items)) {}
 
   Result<size_t> Read(std::span<int64_t> out) override {
     size_t filled = 0;
@@ -202,7 +209,8 @@ class MaskInts final : public IntReader {
 };
 
 Status WrongShape(const NpyArray& array, std::string_view expected) {
-  return MakeStatus(Code::kInvalidArgument, "{}: has shape {}; expected {}", array.name, array.ShapeText(), expected);
+  return MakeStatus(Code::kInvalidArgument, "{}: has shape {}; expected {}", array.name, array.ShapeText(),
+                    expected);
 }
 
 }  // namespace
@@ -217,11 +225,12 @@ Result<std::unique_ptr<EdgeReader>> MakeEdgeReader(const NpyArray& edges) {
   if (pair_of_rows) {
     QUARRY_TRY(auto sources, IntCursor::Open(edges, 0, count, IntRole::kId));
     QUARRY_TRY(auto destinations, IntCursor::Open(edges, count, count, IntRole::kId));
-    return std::unique_ptr<EdgeReader>(std::make_unique<TwoCursorEdges>(edges.name, std::move(sources),
-                                                                        std::move(destinations), count, bytes));
+    return std::unique_ptr<EdgeReader>(std::make_unique<TwoCursorEdges>(
+        edges.name, std::move(sources), std::move(destinations), count, bytes));
   }
   QUARRY_TRY(auto ids, IntCursor::Open(edges, 0, 2 * count, IntRole::kId));
-  return std::unique_ptr<EdgeReader>(std::make_unique<InterleavedEdges>(edges.name, std::move(ids), count, bytes));
+  return std::unique_ptr<EdgeReader>(
+      std::make_unique<InterleavedEdges>(edges.name, std::move(ids), count, bytes));
 }
 
 Result<std::unique_ptr<EdgeReader>> MakeEdgeReader(const NpyArray& sources, const NpyArray& destinations) {
@@ -232,9 +241,9 @@ Result<std::unique_ptr<EdgeReader>> MakeEdgeReader(const NpyArray& sources, cons
   const uint64_t count = sources.header.items;
   QUARRY_TRY(auto source_ids, IntCursor::Open(sources, 0, count, IntRole::kId));
   QUARRY_TRY(auto destination_ids, IntCursor::Open(destinations, 0, count, IntRole::kId));
-  return std::unique_ptr<EdgeReader>(std::make_unique<TwoCursorEdges>(
-      sources.name, std::move(source_ids), std::move(destination_ids), count,
-      sources.header.data_bytes() + destinations.header.data_bytes()));
+  return std::unique_ptr<EdgeReader>(
+      std::make_unique<TwoCursorEdges>(sources.name, std::move(source_ids), std::move(destination_ids), count,
+                                       sources.header.data_bytes() + destinations.header.data_bytes()));
 }
 
 Result<std::unique_ptr<RowReader>> MakeRowReader(const NpyArray& rows, bool u2_is_bfloat16) {
@@ -252,12 +261,14 @@ Result<std::unique_ptr<RowReader>> MakeRowReader(const NpyArray& rows, bool u2_i
                                      : "save them as float32, float16 or float64");
   }
   QUARRY_TRY(auto source, rows.open(0));
-  return std::unique_ptr<RowReader>(std::make_unique<ArrayRows>(rows, std::move(source), element, type.bytes == 8));
+  return std::unique_ptr<RowReader>(
+      std::make_unique<ArrayRows>(rows, std::move(source), element, type.bytes == 8));
 }
 
 Result<std::unique_ptr<IntReader>> MakeIntReader(const NpyArray& values, IntRole role) {
   if (values.dims() != 1 && !(values.dims() == 2 && values.extent(1) == 1)) {
-    return WrongShape(values, role == IntRole::kLabel ? "[N], one class a node" : "[n], node ids or a bool mask");
+    return WrongShape(values,
+                      role == IntRole::kLabel ? "[N], one class a node" : "[n], node ids or a bool mask");
   }
   const uint64_t count = values.header.items;
   if (role == IntRole::kId && values.header.type.kind == 'b') {

@@ -14,8 +14,8 @@ class CsrWalk {
  public:
   static Result<CsrWalk> Open(const NpyArray& indptr, const NpyArray& indices) {
     if (indptr.dims() != 1 || indptr.extent(0) == 0 || indices.dims() != 1) {
-      return MakeStatus(Code::kInvalidArgument, "{} has shape {} and {} has {}; CSR needs [N + 1] and [nnz]", indptr.name,
-                        indptr.ShapeText(), indices.name, indices.ShapeText());
+      return MakeStatus(Code::kInvalidArgument, "{} has shape {} and {} has {}; CSR needs [N + 1] and [nnz]",
+                        indptr.name, indptr.ShapeText(), indices.name, indices.ShapeText());
     }
     CsrWalk walk;
     walk.indptr_name_ = indptr.name;
@@ -25,8 +25,10 @@ class CsrWalk {
     QUARRY_TRY(walk.indptr_, IntCursor::Open(indptr, 0, indptr.extent(0), IntRole::kId));
     QUARRY_TRY(walk.indices_, IntCursor::Open(indices, 0, indices.extent(0), IntRole::kId));
     QUARRY_TRY(const int64_t first, walk.NextOf(*walk.indptr_, walk.bounds_));
-    if (first != 0) {
+    if (first != 0)
       return MakeStatus(Code::kInvalidArgument, "{}: starts with {}, not 0", indptr.name, first);
+    if (walk.row_count_ == 0 && walk.entry_count_ > 0) {
+      return MakeStatus(Code::kInvalidArgument, "{}: no rows for {} entries", indptr.name, walk.entry_count_);
     }
     return walk;
   }
@@ -37,8 +39,8 @@ class CsrWalk {
     const bool last = row_ + 1 == row_count_;
     if (end < static_cast<int64_t>(row_end_) || end > static_cast<int64_t>(entry_count_) ||
         (last && end != static_cast<int64_t>(entry_count_))) {
-      return MakeStatus(Code::kInvalidArgument, "{}: row {} ends at entry {}, after {} and of {} in {}", indptr_name_,
-                        row_, end, row_end_, entry_count_, indices_name_);
+      return MakeStatus(Code::kInvalidArgument, "{}: row {} ends at entry {}, after {} and of {} in {}",
+                        indptr_name_, row_, end, row_end_, entry_count_, indices_name_);
     }
     row_++;
     row_end_ = static_cast<uint64_t>(end);
@@ -48,7 +50,8 @@ class CsrWalk {
   Result<uint64_t> NextColumn() {
     QUARRY_TRY(const int64_t column, NextOf(*indices_, columns_));
     if (column < 0) {
-      return MakeStatus(Code::kInvalidArgument, "{}: entry {} has the negative column {}", indices_name_, entry_, column);
+      return MakeStatus(Code::kInvalidArgument, "{}: entry {} has the negative column {}", indices_name_,
+                        entry_, column);
     }
     entry_++;
     return static_cast<uint64_t>(column);
@@ -147,21 +150,18 @@ class CsrRows final : public RowReader {
   Status TakeEntry() {
     QUARRY_TRY(const uint64_t column, walk_.NextColumn());
     if (column >= dim_) {
-      return MakeStatus(Code::kInvalidArgument,
-                        "{}: row {} has column {}, but rows have {} columns; state the right number with --dim",
-                        walk_.indices_name(), walk_.rows_begun() - 1, column, dim_);
+      return MakeStatus(
+          Code::kInvalidArgument,
+          "{}: row {} has column {}, but rows have {} columns; state the right number with --dim",
+          walk_.indices_name(), walk_.rows_begun() - 1, column, dim_);
     }
-    float value = 1;
-    if (data_ != nullptr) {
-      if (at_ == values_.size()) {
-        values_.resize(kStepItems);
-        QUARRY_TRY(const size_t n, data_->Read(values_));
-        values_.resize(n);
-        at_ = 0;
-      }
-      value = values_[at_++];
+    if (at_ == values_.size()) {  // as many values as columns, so there is one
+      values_.resize(kStepItems);
+      QUARRY_TRY(const size_t n, data_->Read(values_));
+      values_.resize(n);
+      at_ = 0;
     }
-    row_[column] += value;  // scipy's meaning of a column that a row names twice
+    row_[column] += values_[at_++];  // scipy's meaning of a column that a row names twice
     return Status::Ok();
   }
 
@@ -184,14 +184,11 @@ Result<std::unique_ptr<EdgeReader>> MakeCsrEdgeReader(const NpyArray& indptr, co
 
 Result<std::unique_ptr<RowReader>> MakeCsrRowReader(const CsrArrays& csr, uint64_t dim) {
   QUARRY_TRY(CsrWalk walk, CsrWalk::Open(csr.indptr, csr.indices));
-  std::unique_ptr<FloatCursor> data;
-  if (csr.data.has_value()) {
-    if (csr.data->header.shape != csr.indices.header.shape) {
-      return MakeStatus(Code::kInvalidArgument, "{} has shape {}, but {} has {}; CSR needs one value per index",
-                        csr.data->name, csr.data->ShapeText(), csr.indices.name, csr.indices.ShapeText());
-    }
-    QUARRY_TRY(data, FloatCursor::Open(*csr.data));
+  if (csr.data.header.shape != csr.indices.header.shape) {
+    return MakeStatus(Code::kInvalidArgument, "{} has shape {}, but {} has {}; CSR needs one value per index",
+                      csr.data.name, csr.data.ShapeText(), csr.indices.name, csr.indices.ShapeText());
   }
+  QUARRY_TRY(std::unique_ptr<FloatCursor> data, FloatCursor::Open(csr.data));
   return std::unique_ptr<RowReader>(std::make_unique<CsrRows>(std::move(walk), std::move(data), dim));
 }
 
@@ -202,7 +199,8 @@ Result<uint64_t> CsrColumnCount(const NpyArray& indices) {
   while (true) {
     QUARRY_TRY(const size_t n, cursor->Read(columns));
     if (n == 0) return static_cast<uint64_t>(largest + 1);
-    largest = std::max(largest, *std::max_element(columns.begin(), columns.begin() + static_cast<ptrdiff_t>(n)));
+    largest =
+        std::max(largest, *std::max_element(columns.begin(), columns.begin() + static_cast<ptrdiff_t>(n)));
   }
 }
 

@@ -97,13 +97,15 @@ class TextEdges final : public EdgeReader {
                         "{}: {} column{} in '{}'; an edge list has exactly two, source and destination",
                         lines_->Position(), columns.count, columns.count == 1 ? "" : "s", Excerpt(line));
     }
-    for (const auto& [field, value] : {std::pair(columns.first, source), std::pair(columns.second, destination)}) {
+    for (const auto& [field, value] :
+         {std::pair(columns.first, source), std::pair(columns.second, destination)}) {
       if (!ParseInteger(field, value)) {
-        return MakeStatus(Code::kInvalidArgument, "{}: '{}' is not a node id (an integer)", lines_->Position(),
-                          Excerpt(field));
+        return MakeStatus(Code::kInvalidArgument, "{}: '{}' is not a node id (an integer)",
+                          lines_->Position(), Excerpt(field));
       }
       if (*value < 0) {
-        return MakeStatus(Code::kInvalidArgument, "{}: the node id {} is negative", lines_->Position(), *value);
+        return MakeStatus(Code::kInvalidArgument, "{}: the node id {} is negative", lines_->Position(),
+                          *value);
       }
     }
     return Status::Ok();
@@ -111,7 +113,7 @@ class TextEdges final : public EdgeReader {
 
   const std::unique_ptr<LineReader> lines_;
   const char separator_;
-  const uint64_t header_line_;  // 0 = none
+  const uint64_t header_line_;          // 0 = none
   std::vector<uint64_t> line_numbers_;  // of the edges that the last Read delivered
   uint64_t first_ = 0;                  // number of the first of them
 };
@@ -119,7 +121,9 @@ class TextEdges final : public EdgeReader {
 // A header names its columns: neither field is a number. "nan" is data gone wrong, not a name.
 bool LooksLikeHeader(const Columns& columns) {
   double number = 0;
-  const auto is_name = [&number](std::string_view field) { return !field.empty() && !ParseNumber(field, &number); };
+  const auto is_name = [&number](std::string_view field) {
+    return !field.empty() && !ParseNumber(field, &number);
+  };
   return columns.count == 2 && is_name(columns.first) && is_name(columns.second);
 }
 

@@ -31,7 +31,8 @@ class HeaderText {
     QUARRY_TRY(std::string_view rest, Value("descr"));
     if (rest.starts_with("[")) {
       return MakeStatus(Code::kInvalidArgument,
-                        "{}: holds a structured array; save its fields as plain arrays of one number type", name_);
+                        "{}: holds a structured array; save its fields as plain arrays of one number type",
+                        name_);
     }
     const size_t end = rest.starts_with("'") ? rest.find('\'', 1) : std::string_view::npos;
     if (end == std::string_view::npos) return Malformed("has no readable 'descr'");
@@ -76,15 +77,19 @@ class HeaderText {
 Result<NpyType> ParseType(const std::string& descr, const std::string& name) {
   if (descr == "O" || descr == "|O") {
     return MakeStatus(Code::kInvalidArgument,
-                      "{}: holds pickled Python objects (dtype object), which are never unpickled; save it as a number type", name);
+                      "{}: holds pickled Python objects (dtype object), which are never unpickled; save it "
+                      "as a number type",
+                      name);
   }
   if (descr.starts_with('>')) {
-    return MakeStatus(Code::kInvalidArgument,
-                      "{}: dtype '{}' is big-endian; save it little-endian, as a.astype(a.dtype.newbyteorder('<'))", name,
-                      descr);
+    return MakeStatus(
+        Code::kInvalidArgument,
+        "{}: dtype '{}' is big-endian; save it little-endian, as a.astype(a.dtype.newbyteorder('<'))", name,
+        descr);
   }
   std::string_view rest = descr;
-  if (!rest.empty() && (rest.front() == '<' || rest.front() == '|' || rest.front() == '=')) rest.remove_prefix(1);
+  if (!rest.empty() && (rest.front() == '<' || rest.front() == '|' || rest.front() == '='))
+    rest.remove_prefix(1);
   NpyType type{.name = descr};
   if (!rest.empty()) type.kind = rest.front();
   const char* end = rest.data() + rest.size();
@@ -97,7 +102,8 @@ Result<NpyType> ParseType(const std::string& descr, const std::string& name) {
   if (type.kind == 'S' || type.kind == 'U') known = type.bytes <= 4096;
   if (type.kind == 'U') type.bytes *= 4;  // UCS-4
   if (!sized || !known) {
-    return MakeStatus(Code::kInvalidArgument, "{}: dtype '{}' is not one that Quarry reads (f2, f4, f8, i1 to i8, u1 to u8, bool)",
+    return MakeStatus(Code::kInvalidArgument,
+                      "{}: dtype '{}' is not one that Quarry reads (f2, f4, f8, i1 to i8, u1 to u8, bool)",
                       name, descr);
   }
   return type;
@@ -122,7 +128,8 @@ void ToFloat(std::span<const std::byte> raw, std::span<float> out) {
 }
 
 Status EndsEarly(const std::string& name, uint64_t item) {
-  return MakeStatus(Code::kInvalidArgument, "{}: ends at element {} although its header promises more", name, item);
+  return MakeStatus(Code::kInvalidArgument, "{}: ends at element {} although its header promises more", name,
+                    item);
 }
 
 }  // namespace
@@ -138,7 +145,9 @@ Result<NpyHeader> ReadNpyHeader(ByteSource& source, uint64_t stream_bytes, const
   start.resize(got);
   if (!start.starts_with("\x93NUMPY")) return bad("it looks like " + DescribePrefix(start));
   if (got < kMagicBytes + 6) return bad(fmt::format("it ends after {} bytes", got));
-  const auto byte_at = [&start](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(start[i])); };
+  const auto byte_at = [&start](size_t i) {
+    return static_cast<uint32_t>(static_cast<unsigned char>(start[i]));
+  };
   const uint32_t version = byte_at(6);
   if (version < 1 || version > 3) return bad(fmt::format("format version {} (1 to 3 are known)", version));
   // Version 1 has a two-byte length, so that two bytes of the text have been read already.
@@ -174,8 +183,9 @@ Result<NpyHeader> ReadNpyHeader(ByteSource& source, uint64_t stream_bytes, const
   }
   if (header.header_bytes + header.data_bytes() > stream_bytes) {
     return MakeStatus(Code::kInvalidArgument,
-                      "{}: is truncated: shape [{}] of '{}' needs {} bytes, the file has {}; copy it anew", name,
-                      fmt::join(header.shape, ", "), descr, header.header_bytes + header.data_bytes(), stream_bytes);
+                      "{}: is truncated: shape [{}] of '{}' needs {} bytes, the file has {}; copy it anew",
+                      name, fmt::join(header.shape, ", "), descr, header.header_bytes + header.data_bytes(),
+                      stream_bytes);
   }
   return header;
 }
@@ -196,12 +206,12 @@ Result<std::unique_ptr<IntCursor>> IntCursor::Open(const NpyArray& array, uint64
   const NpyType& type = array.header.type;
   if (role == IntRole::kId && type.kind == 'f') {
     return MakeStatus(Code::kInvalidArgument,
-                      "{}: node ids have the float dtype '{}'; save them as int64 (NaN is no node id)", array.name,
-                      type.name);
+                      "{}: node ids have the float dtype '{}'; save them as int64 (NaN is no node id)",
+                      array.name, type.name);
   }
   if (!type.is_integer() && !(role == IntRole::kLabel && type.kind == 'f' && type.bytes >= 4)) {
-    return MakeStatus(Code::kInvalidArgument, "{}: dtype '{}' holds no integers; save it as int64", array.name,
-                      type.name);
+    return MakeStatus(Code::kInvalidArgument, "{}: dtype '{}' holds no integers; save it as int64",
+                      array.name, type.name);
   }
   std::unique_ptr<IntCursor> cursor(new IntCursor);
   QUARRY_TRY(cursor->source_, array.open(first * type.bytes));
@@ -250,7 +260,8 @@ Status IntCursor::Convert(std::span<const std::byte> raw, std::span<int64_t> out
         }
       }
       return Status::Ok();
-    default: break;
+    default:
+      break;
   }
   for (size_t i = 0; i < out.size(); i++) {
     double value = 0;
@@ -266,7 +277,8 @@ Status IntCursor::Convert(std::span<const std::byte> raw, std::span<int64_t> out
     } else if (std::trunc(value) == value && std::abs(value) < 0x1p53) {
       out[i] = static_cast<int64_t>(value);
     } else {
-      return MakeStatus(Code::kInvalidArgument, "{}: element {} is {}, which is no integer", name_, item_ + i, value);
+      return MakeStatus(Code::kInvalidArgument, "{}: element {} is {}, which is no integer", name_, item_ + i,
+                        value);
     }
   }
   return Status::Ok();

@@ -51,8 +51,8 @@ Result<NpyHeader> ReadNpyHeader(ByteSource& source, uint64_t stream_bytes, const
 
 Result<NpyArray> OpenNpy(const std::string& path);
 
-// The members of an .npz archive. A header is read when its array is opened, so members that nobody asks for may hold
-// anything.
+// The members of an .npz archive. A header is read when its array is opened, so members that nobody asks for
+// may hold anything.
 struct NpzArchive {
   struct Member {
     std::string key;  // without ".npy"
@@ -121,11 +121,11 @@ Result<std::unique_ptr<EdgeReader>> MakeCsrEdgeReader(const NpyArray& indptr, co
 // [N, D], or [N] taken as [N, 1].
 Result<std::unique_ptr<RowReader>> MakeRowReader(const NpyArray& rows, bool u2_is_bfloat16);
 
-// The three arrays of a sparse matrix in CSR form; `data` may be absent (all ones).
+// The three arrays of a sparse matrix in CSR form.
 struct CsrArrays {
   NpyArray indptr;
   NpyArray indices;
-  std::optional<NpyArray> data;
+  NpyArray data;
 };
 // Dense float32 rows of `dim` elements.
 Result<std::unique_ptr<RowReader>> MakeCsrRowReader(const CsrArrays& csr, uint64_t dim);

@@ -1,5 +1,5 @@
-// .npz: a zip archive whose members are .npy arrays, stored or deflated. libzip inflates as a stream, so that a
-// member of any size costs a window.
+// .npz: a zip archive whose members are .npy arrays, stored or deflated. libzip inflates as a stream, so that
+// a member of any size costs a window.
 #include <zip.h>
 
 #include <algorithm>
@@ -27,17 +27,19 @@ Result<Archive> OpenArchive(const std::string& path) {
   const std::string text = zip_error_strerror(&error);
   zip_error_fini(&error);
   if (!prefix.starts_with("PK")) {
-    return MakeStatus(Code::kInvalidArgument, "{}: not an .npz archive: it looks like {}", path, DescribePrefix(prefix));
+    return MakeStatus(Code::kInvalidArgument, "{}: not an .npz archive: it looks like {}", path,
+                      DescribePrefix(prefix));
   }
-  return MakeStatus(Code::kInvalidArgument, "{}: the zip archive is cut off or damaged ({}); copy it anew", path, text);
+  return MakeStatus(Code::kInvalidArgument, "{}: the zip archive is cut off or damaged ({}); copy it anew",
+                    path, text);
 }
 
-// A cursor has an archive handle of its own: members of one handle cannot be read in turns by several threads, and a
-// second handle costs one small read of the directory.
+// A cursor has an archive handle of its own: members of one handle cannot be read in turns by several
+// threads, and a second handle costs one small read of the directory.
 class ZipMember final : public ByteSource {
  public:
-  static Result<std::unique_ptr<ByteSource>> Open(const std::string& path, uint64_t index, const std::string& name,
-                                                  uint64_t skip_bytes) {
+  static Result<std::unique_ptr<ByteSource>> Open(const std::string& path, uint64_t index,
+                                                  const std::string& name, uint64_t skip_bytes) {
     std::unique_ptr<ZipMember> member(new ZipMember);
     QUARRY_TRY(member->archive_, OpenArchive(path));
     member->name_ = name;
@@ -61,8 +63,8 @@ class ZipMember final : public ByteSource {
     while (filled < out.size()) {
       const zip_int64_t n = zip_fread(file_.get(), out.data() + filled, out.size() - filled);
       if (n < 0) {
-        return MakeStatus(Code::kInvalidArgument, "{}: damaged after {} bytes ({}); copy the archive anew", name_,
-                          consumed_ + filled, zip_file_strerror(file_.get()));
+        return MakeStatus(Code::kInvalidArgument, "{}: damaged after {} bytes ({}); copy the archive anew",
+                          name_, consumed_ + filled, zip_file_strerror(file_.get()));
       }
       if (n == 0) break;
       filled += static_cast<size_t>(n);
@@ -83,7 +85,8 @@ class ZipMember final : public ByteSource {
 }  // namespace
 
 bool NpzArchive::Has(std::string_view key) const {
-  return std::any_of(members.begin(), members.end(), [key](const Member& member) { return member.key == key; });
+  return std::any_of(members.begin(), members.end(),
+                     [key](const Member& member) { return member.key == key; });
 }
 
 Result<NpyArray> NpzArchive::Open(std::string_view key) const {
@@ -124,8 +127,8 @@ Result<NpzArchive> OpenNpz(const std::string& path) {
 Result<std::string> ReadTag(const NpyArray& array) {
   const NpyType& type = array.header.type;
   if ((type.kind != 'S' && type.kind != 'U') || array.header.items != 1) {
-    return MakeStatus(Code::kInvalidArgument, "{}: expected one short string, found shape {} of '{}'", array.name,
-                      array.ShapeText(), type.name);
+    return MakeStatus(Code::kInvalidArgument, "{}: expected one short string, found shape {} of '{}'",
+                      array.name, array.ShapeText(), type.name);
   }
   std::string raw(type.bytes, '\0');
   QUARRY_TRY(const auto source, array.open(0));

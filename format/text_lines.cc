@@ -23,8 +23,9 @@ bool LineReader::Refill() {
     if (window_.size() < kLineBytesMax) {
       window_.resize(std::min(kLineBytesMax, 2 * window_.size()));
     } else {
-      status_ = MakeStatus(Code::kInvalidArgument, "{}: line {} is longer than {} bytes; is this a text file?", path_,
-                           line_number_ + 1, kLineBytesMax);
+      status_ =
+          MakeStatus(Code::kInvalidArgument, "{}: line {} is longer than {} bytes; is this a text file?",
+                     path_, line_number_ + 1, kLineBytesMax);
       return false;
     }
   }
@@ -34,7 +35,8 @@ bool LineReader::Refill() {
     return false;
   }
   at_end_ = *got < window_.size() - end_;
-  if (line_number_ == 0 && end_ == 0 && std::string_view(window_.data(), *got).starts_with("\xef\xbb\xbf")) begin_ = 3;
+  if (line_number_ == 0 && end_ == 0 && std::string_view(window_.data(), *got).starts_with("\xef\xbb\xbf"))
+    begin_ = 3;
   end_ += *got;
   return true;
 }
@@ -76,7 +78,8 @@ std::string_view Trim(std::string_view field) {
   const size_t first = field.find_first_not_of(kBlanks);
   if (first == std::string_view::npos) return {};
   field = field.substr(first, field.find_last_not_of(kBlanks) - first + 1);
-  if (field.size() >= 2 && field.front() == '"' && field.back() == '"') return field.substr(1, field.size() - 2);
+  if (field.size() >= 2 && field.front() == '"' && field.back() == '"')
+    return field.substr(1, field.size() - 2);
   return field;
 }
 

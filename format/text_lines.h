@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "byte_source.h"
+#include "npy_reader.h"
 #include "quarry/base/status.h"
 #include "quarry/format/dataset.h"
-#include "npy_reader.h"
 
 namespace quarry {
 
-// Lines in order, without their ends (LF or CRLF) and without a byte order mark. Holds a window of the file; a line that
-// does not fit in it is an error.
+// Lines in order, without their ends (LF or CRLF) and without a byte order mark. Holds a window of the file;
+// a line that does not fit in it is an error.
 class LineReader {
  public:
   static constexpr size_t kLineBytesMax = 2 << 20;
@@ -56,10 +56,10 @@ bool ParseInteger(std::string_view field, int64_t* value);
 // True for anything that from_chars takes as a number, "nan" and "inf" included; trimmed before.
 bool ParseNumber(std::string_view field, double* value);
 
-// Two columns of integers; the separator (comma, semicolon, tab, blanks) and a header line are recognised; lines that
-// start with '#' or '%' are comments.
+// Two columns of integers; the separator (comma, semicolon, tab, blanks) and a header line are recognised;
+// lines that start with '#' or '%' are comments.
 Result<std::unique_ptr<EdgeReader>> OpenTextEdges(const std::string& path);
-// One integer a line.
+// One integer a line. Labels are counted first.
 Result<std::unique_ptr<IntReader>> OpenTextInts(const std::string& path, IntRole role);
 // Numbers, the same count on every line, as float32. `row_count` 0 = count the lines first.
 Result<std::unique_ptr<RowReader>> OpenTextRows(const std::string& path, uint64_t row_count);

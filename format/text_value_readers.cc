@@ -9,7 +9,8 @@ namespace {
 
 class TextInts final : public IntReader {
  public:
-  TextInts(std::unique_ptr<LineReader> lines, IntRole role) : lines_(std::move(lines)), role_(role) {}
+  TextInts(std::unique_ptr<LineReader> lines, IntRole role, std::optional<uint64_t> count)
+      : lines_(std::move(lines)), role_(role), count_(count) {}
 
   Result<size_t> Read(std::span<int64_t> out) override {
     first_ += line_numbers_.size();
@@ -19,7 +20,8 @@ class TextInts final : public IntReader {
     while (filled < out.size() && lines_->Next(&line)) {
       const std::string_view field = Trim(line);
       if (field.empty()) continue;
-      if (!ParseInteger(field, &out[filled]) && !(role_ == IntRole::kLabel && ParseFloatLabel(field, &out[filled]))) {
+      if (!ParseInteger(field, &out[filled]) &&
+          !(role_ == IntRole::kLabel && ParseFloatLabel(field, &out[filled]))) {
         return MakeStatus(Code::kInvalidArgument, "{}: '{}' is not {}", lines_->Position(), Excerpt(line),
                           role_ == IntRole::kId ? "a node id (an integer)" : "a label (one integer)");
       }
@@ -29,7 +31,7 @@ class TextInts final : public IntReader {
     QUARRY_RETURN_IF_ERROR(lines_->status());
     return filled;
   }
-  std::optional<uint64_t> count() const override { return std::nullopt; }
+  std::optional<uint64_t> count() const override { return count_; }
   std::string Position(uint64_t index) const override {
     return fmt::format("{}: line {}", lines_->path(), line_numbers_[index - first_]);
   }
@@ -48,6 +50,7 @@ class TextInts final : public IntReader {
 
   const std::unique_ptr<LineReader> lines_;
   const IntRole role_;
+  const std::optional<uint64_t> count_;
   std::vector<uint64_t> line_numbers_;  // of the values that the last Read delivered
   uint64_t first_ = 0;
 };
@@ -70,8 +73,8 @@ class TextRows final : public RowReader {
     while (filled < rows && lines_->Next(&line)) {
       if (Trim(line).empty()) continue;
       if (next_ == row_count_) {
-        return MakeStatus(Code::kInvalidArgument, "{}: a row beyond the {} that were announced", lines_->Position(),
-                          row_count_);
+        return MakeStatus(Code::kInvalidArgument, "{}: a row beyond the {} that were announced",
+                          lines_->Position(), row_count_);
       }
       QUARRY_RETURN_IF_ERROR(ParseRow(line));
       std::memcpy(out.data() + filled * row_bytes, row_.data(), row_bytes);
@@ -80,8 +83,8 @@ class TextRows final : public RowReader {
     }
     QUARRY_RETURN_IF_ERROR(lines_->status());
     if (filled == 0 && next_ < row_count_) {
-      return MakeStatus(Code::kInvalidArgument, "{}: has {} rows where {} were announced", lines_->path(), next_,
-                        row_count_);
+      return MakeStatus(Code::kInvalidArgument, "{}: has {} rows where {} were announced", lines_->path(),
+                        next_, row_count_);
     }
     return filled;
   }
@@ -96,15 +99,15 @@ class TextRows final : public RowReader {
       double value = 0;
       const std::string_view field = Trim(line.substr(at, end - at));
       if (column < dim_ && !ParseNumber(field, &value)) {
-        return MakeStatus(Code::kInvalidArgument, "{}: column {}: '{}' is not a number", lines_->Position(), column,
-                          Excerpt(field));
+        return MakeStatus(Code::kInvalidArgument, "{}: column {}: '{}' is not a number", lines_->Position(),
+                          column, Excerpt(field));
       }
       if (column < dim_) row_[column] = static_cast<float>(value);
       at = end + 1;
     }
     if (column == dim_) return Status::Ok();
-    return MakeStatus(Code::kInvalidArgument, "{}: {} columns where the first line has {}", lines_->Position(), column,
-                      dim_);
+    return MakeStatus(Code::kInvalidArgument, "{}: {} columns where the first line has {}",
+                      lines_->Position(), column, dim_);
   }
 
   const std::unique_ptr<LineReader> lines_;
@@ -126,11 +129,26 @@ uint64_t CountColumns(std::string_view line, char separator) {
   return count;
 }
 
+// Lines that hold something, from the one in `line` on.
+Result<uint64_t> CountLines(LineReader& lines, std::string_view line) {
+  uint64_t count = 0;
+  do {
+    if (!Trim(line).empty()) count++;
+  } while (lines.Next(&line));
+  QUARRY_RETURN_IF_ERROR(lines.status());
+  return count;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<IntReader>> OpenTextInts(const std::string& path, IntRole role) {
+  std::optional<uint64_t> count;
+  if (role == IntRole::kLabel) {  // their number is that of the nodes
+    QUARRY_TRY(const auto scout, LineReader::Open(path));
+    QUARRY_TRY(count, CountLines(*scout, {}));
+  }
   QUARRY_TRY(auto lines, LineReader::Open(path));
-  return std::unique_ptr<IntReader>(std::make_unique<TextInts>(std::move(lines), role));
+  return std::unique_ptr<IntReader>(std::make_unique<TextInts>(std::move(lines), role, count));
 }
 
 Result<std::unique_ptr<RowReader>> OpenTextRows(const std::string& path, uint64_t row_count) {
@@ -142,13 +160,10 @@ Result<std::unique_ptr<RowReader>> OpenTextRows(const std::string& path, uint64_
   }
   const char separator = DetectSeparator(line);
   const uint64_t dim = CountColumns(line, separator);
+  if (dim == 0) return MakeStatus(Code::kInvalidArgument, "{}: line 1 is empty", path);
   if (row_count == 0) {
-    do {
-      if (!Trim(line).empty()) row_count++;
-    } while (scout->Next(&line));
-    QUARRY_RETURN_IF_ERROR(scout->status());
+    QUARRY_TRY(row_count, CountLines(*scout, line));
   }
-  if (dim == 0) return MakeStatus(Code::kInvalidArgument, "{}: the first line is empty", path);
   QUARRY_TRY(auto lines, LineReader::Open(path));
   return std::unique_ptr<RowReader>(std::make_unique<TextRows>(std::move(lines), separator, dim, row_count));
 }

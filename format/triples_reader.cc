@@ -17,7 +17,8 @@ Status SplitTriple(const LineReader& lines, std::string_view line, NamedTriple* 
   const size_t first = line.find('\t');
   const size_t second = first == std::string_view::npos ? first : line.find('\t', first + 1);
   if (second == std::string_view::npos || line.find('\t', second + 1) != std::string_view::npos) {
-    return MakeStatus(Code::kInvalidArgument, "{}: '{}' is not head TAB relation TAB tail", lines.Position(), Excerpt(line));
+    return MakeStatus(Code::kInvalidArgument, "{}: '{}' is not head TAB relation TAB tail", lines.Position(),
+                      Excerpt(line));
   }
   *triple = {line.substr(0, first), line.substr(first + 1, second - first - 1), line.substr(second + 1)};
   if (!triple->head.empty() && !triple->relation.empty() && !triple->tail.empty()) return Status::Ok();
@@ -68,7 +69,8 @@ class TripleFile final : public TripleReader {
       QUARRY_RETURN_IF_ERROR(SplitTriple(*lines_, line, &named));
       if (!names_->entities.Has(named.head) || !names_->relations.Has(named.relation) ||
           !names_->entities.Has(named.tail)) {
-        return MakeStatus(Code::kInvalidArgument, "{}: the file changed while it was read", lines_->Position());
+        return MakeStatus(Code::kInvalidArgument, "{}: the file changed while it was read",
+                          lines_->Position());
       }
       out[filled++] = {.head = names_->entities.IdOf(named.head),
                        .relation = names_->relations.IdOf(named.relation),
@@ -93,7 +95,8 @@ Result<uint64_t> CollectNames(const std::string& path, Names& names) {
   while (lines->Next(&line)) {
     if (line.empty()) continue;
     QUARRY_RETURN_IF_ERROR(SplitTriple(*lines, line, &triple));
-    if (!names.entities.Add(triple.head) || !names.entities.Add(triple.tail) || !names.relations.Add(triple.relation)) {
+    if (!names.entities.Add(triple.head) || !names.entities.Add(triple.tail) ||
+        !names.relations.Add(triple.relation)) {
       return MakeStatus(Code::kUnsupported, "{}: more than {} entities", lines->Position(), kNodeCountMax);
     }
     count++;

@@ -80,6 +80,7 @@ class LiveRoadImpl final : public LiveRoad {
   std::vector<std::unique_ptr<Extractor>> extractors_;
   LiveRoadPlan plan_;
   uint64_t batch_edges_max_ = 0;
+  uint64_t seeds_max_ = 0;  // of a pass: the largest split
   bool streaming_ = false;
 };
 
@@ -116,9 +117,7 @@ Result<uint64_t> LiveRoadImpl::ResidentBytes() const {
     bytes += sides * ((record->node_count + 1) * sizeof(uint64_t) + pages * sizeof(uint32_t));
   }
   if (const TableRecord* record = manifest.FindTable("label")) bytes += record->row_count * sizeof(int64_t);
-  if (const TableRecord* record = manifest.FindTable("split")) {
-    bytes += record->row_count * (sizeof(uint8_t) + sizeof(NodeId));  // and the seeds of a pass
-  }
+  if (const TableRecord* record = manifest.FindTable("split")) bytes += record->row_count * sizeof(uint8_t);
   return bytes;
 }
 
@@ -187,7 +186,10 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
     std::iota(lists[0].begin(), lists[0].end(), NodeId{0});
   }
   uint64_t candidates = 0;
-  for (const auto& list : lists) candidates += list.size();
+  for (const auto& list : lists) {
+    candidates += list.size();
+    seeds_max_ = std::max<uint64_t>(seeds_max_, list.size());
+  }
 
   const uint64_t available = budget_.available_bytes();
   const uint64_t probe_bytes = ProbeScratchBytes(topology_->node_count(), 2 * candidates);
@@ -213,8 +215,8 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
 MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   const uint64_t node_count = table_->geometry().row_count;
   MemoryDemand demand;
-  demand.resident_bytes = resident_reservation_.bytes();
-  demand.available_bytes = budget_.available_bytes() + demand.resident_bytes;
+  demand.resident_bytes = resident_reservation_.bytes() + seeds_max_ * sizeof(NodeId);
+  demand.available_bytes = budget_.available_bytes() + resident_reservation_.bytes();
   demand.other_bytes = budget_.limit_bytes() - demand.available_bytes;
   demand.indices_bytes = indices_bytes();
   demand.node_count = node_count;
@@ -240,7 +242,8 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
 Status LiveRoadImpl::Allocate(const BatchProbe& probe) {
   const MemoryDemand demand = DemandOf(probe);
   QUARRY_TRY(plan_, DivideMemory(demand));
-  QUARRY_TRY(reservation_, budget_.Reserve(plan_.total_bytes() - demand.resident_bytes, "the live road"));
+  QUARRY_TRY(reservation_,
+             budget_.Reserve(plan_.total_bytes() - resident_reservation_.bytes(), "the live road"));
   batch_edges_max_ = WithMargin(probe.edges_max);
   QUARRY_RETURN_IF_ERROR(AllocateSampling());
   QUARRY_TRY(buffer_, FeatureBuffer::Make({.node_count = demand.node_count,

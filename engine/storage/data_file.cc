@@ -30,8 +30,10 @@ Status CheckSuperblock(const DataFile& data, const DataFileExpectation& expected
     return MakeStatus(Code::kCorruption, "{}: page 0: file kind {} where the catalog says {}", path,
                       static_cast<uint32_t>(superblock.kind), static_cast<uint32_t>(expected.kind));
   }
-  if (!std::equal(superblock.database_id.begin(), superblock.database_id.end(), expected.database_id.begin())) {
-    return MakeStatus(Code::kCorruption, "{}: page 0: the file belongs to another database; restore this one's", path);
+  if (!std::equal(superblock.database_id.begin(), superblock.database_id.end(),
+                  expected.database_id.begin())) {
+    return MakeStatus(Code::kCorruption,
+                      "{}: page 0: the file belongs to another database; restore this one's", path);
   }
   if (superblock.generation != expected.generation) {
     return MakeStatus(Code::kCorruption, "{}: page 0: generation {} where the catalog says {}", path,
@@ -46,7 +48,8 @@ Status CheckSuperblock(const DataFile& data, const DataFileExpectation& expected
   if (offset % kPageBytes != 0 || offset < kSuperblockBytes || offset > data.file_bytes ||
       superblock.footer_bytes > kFooterBytesMax ||
       offset + RoundUp(superblock.footer_bytes, kPageBytes) != data.file_bytes) {
-    return MakeStatus(Code::kCorruption, "{}: page 0: footer of {} bytes at {} does not end the file of {} bytes", path,
+    return MakeStatus(Code::kCorruption,
+                      "{}: page 0: footer of {} bytes at {} does not end the file of {} bytes", path,
                       superblock.footer_bytes, offset, data.file_bytes);
   }
   return Status::Ok();
@@ -58,17 +61,19 @@ Result<Footer> ReadFooter(IoBackend& backend, const DataFile& data) {
   QUARRY_RETURN_IF_ERROR(backend.ReadAt(data.file, superblock.footer_offset, pages.span()));
   const std::span<const std::byte> bytes = pages.span().first(superblock.footer_bytes);
   if (const uint64_t computed = Checksum64(bytes); computed != superblock.footer_checksum) {
-    return ChecksumFault(data.file, superblock.footer_offset, "the footer", superblock.footer_checksum, computed);
+    return ChecksumFault(data.file, superblock.footer_offset, "the footer", superblock.footer_checksum,
+                         computed);
   }
   return DecodeFooter(bytes, data.file.path());
 }
 
-// Sections fill the file between superblock and footer, in order and without gaps, so that everything that is not
-// covered by a checksum is padding; and each is covered.
+// Sections fill the file between superblock and footer, in order and without gaps, so that everything that is
+// not covered by a checksum is padding; and each is covered.
 Status CheckSections(const DataFile& data) {
   uint64_t end = kSuperblockBytes;
   for (const Section& section : data.footer.sections) {
-    if (section.offset != RoundUp(end, kPageBytes) || section.bytes > data.superblock.footer_offset - section.offset) {
+    if (section.offset != RoundUp(end, kPageBytes) ||
+        section.bytes > data.superblock.footer_offset - section.offset) {
       return MakeStatus(Code::kCorruption, "{}: footer: section \"{}\" at {} with {} bytes leaves its place",
                         data.file.path(), section.name, section.offset, section.bytes);
     }
@@ -76,8 +81,8 @@ Status CheckSections(const DataFile& data) {
     if (section.checked_by.empty()) continue;
     const Section* checksums = data.footer.Find(section.checked_by);
     if (checksums == nullptr || !checksums->checked_by.empty()) {
-      return MakeStatus(Code::kCorruption, "{}: footer: section \"{}\" has no checksums (\"{}\")", data.file.path(),
-                        section.name, section.checked_by);
+      return MakeStatus(Code::kCorruption, "{}: footer: section \"{}\" has no checksums (\"{}\")",
+                        data.file.path(), section.name, section.checked_by);
     }
   }
   if (RoundUp(end, kPageBytes) != data.superblock.footer_offset) {
@@ -89,11 +94,13 @@ Status CheckSections(const DataFile& data) {
 
 }  // namespace
 
-Status ChecksumFault(const File& file, uint64_t offset, std::string_view what, uint64_t stored, uint64_t computed) {
-  return MakeStatus(Code::kCorruption,
-                    "{}: page {} (offset {}), {}: checksum {:#x} is stored, the bytes give {:#x}; restore the file or "
-                    "import again",
-                    file.path(), offset / kPageBytes, offset, what, stored, computed);
+Status ChecksumFault(const File& file, uint64_t offset, std::string_view what, uint64_t stored,
+                     uint64_t computed) {
+  return MakeStatus(
+      Code::kCorruption,
+      "{}: page {} (offset {}), {}: checksum {:#x} is stored, the bytes give {:#x}; restore the file or "
+      "import again",
+      file.path(), offset / kPageBytes, offset, what, stored, computed);
 }
 
 Result<Section> DataFile::Find(std::string_view name, uint64_t bytes) const {
@@ -102,17 +109,19 @@ Result<Section> DataFile::Find(std::string_view name, uint64_t bytes) const {
     return MakeStatus(Code::kCorruption, "{}: footer: there is no section \"{}\"", file.path(), name);
   }
   if (section->bytes != bytes) {
-    return MakeStatus(Code::kCorruption, "{}: footer: section \"{}\" has {} bytes instead of {}", file.path(), name,
-                      section->bytes, bytes);
+    return MakeStatus(Code::kCorruption, "{}: footer: section \"{}\" has {} bytes instead of {}", file.path(),
+                      name, section->bytes, bytes);
   }
   return *section;
 }
 
-Result<DataFile> OpenDataFile(IoBackend& backend, const std::string& path, const DataFileExpectation& expected) {
+Result<DataFile> OpenDataFile(IoBackend& backend, const std::string& path,
+                              const DataFileExpectation& expected) {
   DataFile data;
   Result<File> opened = backend.Open(path, OpenMode::kReadDirect);
   if (opened.status().code() == Code::kNotFound) {
-    return MakeStatus(Code::kCorruption, "{}: the catalog names this file, and it is missing: restore it", path);
+    return MakeStatus(Code::kCorruption, "{}: the catalog names this file, and it is missing: restore it",
+                      path);
   }
   QUARRY_RETURN_IF_ERROR(opened.status());
   data.file = std::move(opened).value();
@@ -125,11 +134,12 @@ Result<DataFile> OpenDataFile(IoBackend& backend, const std::string& path, const
   return data;
 }
 
-Result<std::vector<uint32_t>> LoadChecksums(IoBackend& backend, const DataFile& data, const Section& section) {
+Result<std::vector<uint32_t>> LoadChecksums(IoBackend& backend, const DataFile& data,
+                                            const Section& section) {
   const Section* found = data.footer.Find(section.checked_by);
   if (found == nullptr || found->bytes % sizeof(uint32_t) != 0) {
-    return MakeStatus(Code::kCorruption, "{}: footer: section \"{}\" is no array of checksums", data.file.path(),
-                      section.checked_by);
+    return MakeStatus(Code::kCorruption, "{}: footer: section \"{}\" is no array of checksums",
+                      data.file.path(), section.checked_by);
   }
   std::vector<uint32_t> checksums(found->bytes / sizeof(uint32_t));
   const std::span<std::byte> out = std::as_writable_bytes(std::span(checksums));
@@ -141,8 +151,8 @@ Result<std::vector<uint32_t>> LoadChecksums(IoBackend& backend, const DataFile& 
     done += bytes;
   }
   if (const uint64_t computed = Checksum64(out); computed != found->checksum) {
-    return ChecksumFault(data.file, found->offset, fmt::format("section \"{}\"", found->name), found->checksum,
-                         computed);
+    return ChecksumFault(data.file, found->offset, fmt::format("section \"{}\"", found->name),
+                         found->checksum, computed);
   }
   return checksums;
 }
@@ -150,8 +160,8 @@ Result<std::vector<uint32_t>> LoadChecksums(IoBackend& backend, const DataFile& 
 Status LoadPages(IoBackend& backend, const DataFile& data, const Section& section,
                  std::span<const uint32_t> checksums, std::span<std::byte> out) {
   if (checksums.size() != CeilDiv(section.bytes, kPageBytes)) {
-    return MakeStatus(Code::kCorruption, "{}: footer: section \"{}\" has {} checksums for {} pages", data.file.path(),
-                      section.name, checksums.size(), CeilDiv(section.bytes, kPageBytes));
+    return MakeStatus(Code::kCorruption, "{}: footer: section \"{}\" has {} checksums for {} pages",
+                      data.file.path(), section.name, checksums.size(), CeilDiv(section.bytes, kPageBytes));
   }
   QUARRY_TRY(const auto scanner, FileScanner::Make(backend, data.file, section.offset, section.bytes));
   uint64_t page = 0;
@@ -161,7 +171,8 @@ Status LoadPages(IoBackend& backend, const DataFile& data, const Section& sectio
       const uint32_t computed = CellChecksum(piece.subspan(at, kPageBytes), page);
       if (computed == checksums[page]) continue;
       return ChecksumFault(data.file, section.offset + page * kPageBytes,
-                           fmt::format("page {} of section \"{}\"", page, section.name), checksums[page], computed);
+                           fmt::format("page {} of section \"{}\"", page, section.name), checksums[page],
+                           computed);
     }
     const size_t bytes = std::min<size_t>(piece.size(), out.size() - done);
     std::copy_n(piece.begin(), bytes, out.begin() + static_cast<ptrdiff_t>(done));

@@ -24,7 +24,10 @@ Result<std::unique_ptr<DataFileWriter>> DataFileWriter::Create(IoBackend& backen
 }
 
 DataFileWriter::DataFileWriter(IoBackend& backend, File file, IoBuffer buffer, IoBuffer checksums)
-    : backend_(backend), file_(std::move(file)), buffer_(std::move(buffer)), checksums_(std::move(checksums)) {}
+    : backend_(backend),
+      file_(std::move(file)),
+      buffer_(std::move(buffer)),
+      checksums_(std::move(checksums)) {}
 
 void DataFileWriter::BeginSection(std::string_view name, Cover cover, uint64_t section_bytes) {
   assert(section_.name.empty() && buffered_bytes_ == 0);

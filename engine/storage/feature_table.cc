@@ -32,15 +32,15 @@ Result<std::unique_ptr<FeatureTable>> FeatureTable::Open(IoBackend& backend, con
   const Superblock& superblock = table->data_.superblock;
   if (superblock.element_type != record.element_type || superblock.dim != record.dim ||
       superblock.row_count != record.row_count) {
-    return MakeStatus(Code::kCorruption, "{}: page 0: {} rows of {} x {} where the catalog says {} rows of {} x {}",
-                      table->file().path(), superblock.row_count, superblock.dim,
-                      ElementTypeName(superblock.element_type), record.row_count, record.dim,
-                      ElementTypeName(record.element_type));
+    return MakeStatus(
+        Code::kCorruption, "{}: page 0: {} rows of {} x {} where the catalog says {} rows of {} x {}",
+        table->file().path(), superblock.row_count, superblock.dim, ElementTypeName(superblock.element_type),
+        record.row_count, record.dim, ElementTypeName(record.element_type));
   }
   QUARRY_TRY(const Section rows, table->data_.Find("rows", geometry.data_bytes()));
   if (rows.offset != geometry.data_offset) {
-    return MakeStatus(Code::kCorruption, "{}: footer: section \"rows\" at {} instead of {}", table->file().path(),
-                      rows.offset, geometry.data_offset);
+    return MakeStatus(Code::kCorruption, "{}: footer: section \"rows\" at {} instead of {}",
+                      table->file().path(), rows.offset, geometry.data_offset);
   }
   QUARRY_TRY(table->checksums_, LoadChecksums(backend, table->data_, rows));
   if (table->checksums_.size() != geometry.cell_count()) {
@@ -56,7 +56,8 @@ Status FeatureTable::VerifyCell(uint64_t cell, std::span<const std::byte> bytes)
   if (computed == checksums_[cell]) [[likely]] {
     return Status::Ok();
   }
-  return ChecksumFault(file(), geometry_.CellOffset(cell), RowsOfCell(geometry_, cell), checksums_[cell], computed);
+  return ChecksumFault(file(), geometry_.CellOffset(cell), RowsOfCell(geometry_, cell), checksums_[cell],
+                       computed);
 }
 
 Status FeatureTable::ReadRows(IoBackend& backend, uint64_t first, uint64_t count, std::span<std::byte> out,
@@ -70,8 +71,8 @@ Status FeatureTable::ReadRows(IoBackend& backend, uint64_t first, uint64_t count
   const uint64_t first_group = first / geometry.rows_per_group;
   const uint64_t group_count = CeilDiv(first + count, geometry.rows_per_group) - first_group;
   const uint64_t scan_offset = geometry.data_offset + first_group * geometry.group_bytes;
-  QUARRY_TRY(const auto scanner,
-             FileScanner::Make(backend, file(), scan_offset, group_count * geometry.group_bytes, piece_bytes));
+  QUARRY_TRY(const auto scanner, FileScanner::Make(backend, file(), scan_offset,
+                                                   group_count * geometry.group_bytes, piece_bytes));
   uint64_t piece_offset = scan_offset;
   std::span<const std::byte> piece;
   uint64_t verified_end = 0;  // of the cells verified so far: a page's rows come one after another

@@ -9,8 +9,9 @@ namespace {
 
 class FeatureTableWriterImpl final : public FeatureTableWriter {
  public:
-  FeatureTableWriterImpl(std::unique_ptr<DataFileWriter> file, std::string path, const FeatureGeometry& geometry,
-                         std::span<const std::byte, 16> database_id, uint64_t generation)
+  FeatureTableWriterImpl(std::unique_ptr<DataFileWriter> file, std::string path,
+                         const FeatureGeometry& geometry, std::span<const std::byte, 16> database_id,
+                         uint64_t generation)
       : file_(std::move(file)), path_(std::move(path)), geometry_(geometry) {
     superblock_.kind = FileKind::kFeatureTable;
     std::copy(database_id.begin(), database_id.end(), superblock_.database_id.begin());
@@ -18,9 +19,9 @@ class FeatureTableWriterImpl final : public FeatureTableWriter {
     superblock_.element_type = geometry.element_type;
     superblock_.row_count = geometry.row_count;
     superblock_.dim = geometry.dim;
-    file_->BeginSection("rows",
-                        geometry.cell_is_row() ? DataFileWriter::Cover::kCells : DataFileWriter::Cover::kPages,
-                        geometry.data_bytes());
+    file_->BeginSection(
+        "rows", geometry.cell_is_row() ? DataFileWriter::Cover::kCells : DataFileWriter::Cover::kPages,
+        geometry.data_bytes());
   }
 
   Status Append(std::span<const std::byte> rows) override {
@@ -48,8 +49,8 @@ class FeatureTableWriterImpl final : public FeatureTableWriter {
 
   Result<uint64_t> Finish() override {
     if (next_row_ != geometry_.row_count) {
-      return MakeStatus(Code::kInvalidArgument, "{}: {} rows given, the table was made for {}", path_, next_row_,
-                        geometry_.row_count);
+      return MakeStatus(Code::kInvalidArgument, "{}: {} rows given, the table was made for {}", path_,
+                        next_row_, geometry_.row_count);
     }
     QUARRY_RETURN_IF_ERROR(file_->EndSection());
     return file_->Finish(superblock_);
@@ -62,10 +63,12 @@ class FeatureTableWriterImpl final : public FeatureTableWriter {
     return std::min(count, geometry_.rows_per_group - next_row_ % geometry_.rows_per_group);
   }
 
-  // Zeros from the end of the row before next_row_ to next_row_'s own place, or to the end of the last row's group.
+  // Zeros from the end of the row before next_row_ to next_row_'s own place, or to the end of the last row's
+  // group.
   Status Pad() {
     const uint64_t row_end = geometry_.RowOffset(next_row_ - 1) + geometry_.row_bytes;
-    const uint64_t next_start = next_row_ < geometry_.row_count ? geometry_.RowOffset(next_row_) : geometry_.data_end();
+    const uint64_t next_start =
+        next_row_ < geometry_.row_count ? geometry_.RowOffset(next_row_) : geometry_.data_end();
     return file_->AppendZeros(next_start - row_end);
   }
 
@@ -78,10 +81,9 @@ class FeatureTableWriterImpl final : public FeatureTableWriter {
 
 }  // namespace
 
-Result<std::unique_ptr<FeatureTableWriter>> FeatureTableWriter::Create(IoBackend& backend, const std::string& path,
-                                                                       const FeatureGeometry& geometry,
-                                                                       std::span<const std::byte, 16> database_id,
-                                                                       uint64_t generation) {
+Result<std::unique_ptr<FeatureTableWriter>> FeatureTableWriter::Create(
+    IoBackend& backend, const std::string& path, const FeatureGeometry& geometry,
+    std::span<const std::byte, 16> database_id, uint64_t generation) {
   QUARRY_TRY(auto file, DataFileWriter::Create(backend, path));
   return std::unique_ptr<FeatureTableWriter>(
       new FeatureTableWriterImpl(std::move(file), path, geometry, database_id, generation));

@@ -31,6 +31,28 @@ Result<std::unique_ptr<Topology>> Topology::Open(IoBackend& backend, const std::
   return topology;
 }
 
+Result<std::unique_ptr<Topology>> Topology::FromMemory(std::vector<uint64_t> csc_indptr,
+                                                       std::span<const NodeId> csc_indices,
+                                                       std::vector<uint64_t> csr_indptr,
+                                                       std::span<const NodeId> csr_indices) {
+  std::unique_ptr<Topology> topology(new Topology());
+  topology->node_count_ = csc_indptr.size() - 1;
+  topology->edge_count_ = csc_indices.size();
+  const auto fill = [](Side& side, std::vector<uint64_t> indptr, std::span<const NodeId> indices) -> Status {
+    assert(indptr.front() == 0 && indptr.back() == indices.size());
+    side.indptr = std::move(indptr);
+    if (indices.empty()) return Status::Ok();
+    QUARRY_TRY(side.indices, IoBuffer::Allocate(indices.size_bytes()));
+    std::memcpy(side.indices.data(), indices.data(), indices.size_bytes());
+    return Status::Ok();
+  };
+  QUARRY_RETURN_IF_ERROR(fill(topology->sides_[0], std::move(csc_indptr), csc_indices));
+  if (!csr_indptr.empty()) {
+    QUARRY_RETURN_IF_ERROR(fill(topology->sides_[1], std::move(csr_indptr), csr_indices));
+  }
+  return topology;
+}
+
 Status Topology::OpenSide(IoBackend& backend, Adjacency adjacency) {
   const TopologySections names = SectionsOf(adjacency);
   Side& side = sides_[static_cast<int>(adjacency)];
@@ -38,16 +60,16 @@ Status Topology::OpenSide(IoBackend& backend, Adjacency adjacency) {
   QUARRY_TRY(const Section indices_section, data_.Find(names.indices, IndicesBytes()));
   QUARRY_TRY(const std::vector<uint32_t> indptr_checksums, LoadChecksums(backend, data_, indptr_section));
   std::vector<uint64_t> indptr(node_count_ + 1);
-  QUARRY_RETURN_IF_ERROR(LoadPages(backend, data_, indptr_section, indptr_checksums,
-                                   std::as_writable_bytes(std::span(indptr))));
+  QUARRY_RETURN_IF_ERROR(
+      LoadPages(backend, data_, indptr_section, indptr_checksums, std::as_writable_bytes(std::span(indptr))));
   // The samplers index with these without further checks.
   if (indptr.front() != 0 || indptr.back() != edge_count_) {
-    return MakeStatus(Code::kCorruption, "{}: {} runs from {} to {} instead of 0 to {}", file().path(), names.indptr,
-                      indptr.front(), indptr.back(), edge_count_);
+    return MakeStatus(Code::kCorruption, "{}: {} runs from {} to {} instead of 0 to {}", file().path(),
+                      names.indptr, indptr.front(), indptr.back(), edge_count_);
   }
   if (const auto drop = std::is_sorted_until(indptr.begin(), indptr.end()); drop != indptr.end()) {
-    return MakeStatus(Code::kCorruption, "{}: {}[{}] = {} is less than the value before it, {}", file().path(),
-                      names.indptr, drop - indptr.begin(), *drop, *(drop - 1));
+    return MakeStatus(Code::kCorruption, "{}: {}[{}] = {} is less than the value before it, {}",
+                      file().path(), names.indptr, drop - indptr.begin(), *drop, *(drop - 1));
   }
   QUARRY_TRY(side.page_checksums, LoadChecksums(backend, data_, indices_section));
   if (side.page_checksums.size() != CeilDiv(IndicesBytes(), kPageBytes)) {
@@ -96,8 +118,10 @@ Status Topology::VerifyIndexPage(Adjacency adjacency, uint64_t page, std::span<c
 }
 
 // All indices lie below node_count: they address feature rows and labels without further checks.
-Status Topology::CheckRange(Adjacency adjacency, uint64_t first_edge, std::span<const std::byte> indices) const {
-  const std::span<const NodeId> ids(reinterpret_cast<const NodeId*>(indices.data()), indices.size() / sizeof(NodeId));
+Status Topology::CheckRange(Adjacency adjacency, uint64_t first_edge,
+                            std::span<const std::byte> indices) const {
+  const std::span<const NodeId> ids(reinterpret_cast<const NodeId*>(indices.data()),
+                                    indices.size() / sizeof(NodeId));
   NodeId max = 0;
   for (const NodeId id : ids) max = std::max(max, id);
   if (ids.empty() || max < node_count_) [[likely]] {
@@ -105,8 +129,8 @@ Status Topology::CheckRange(Adjacency adjacency, uint64_t first_edge, std::span<
   }
   const auto found = std::find_if(ids.begin(), ids.end(), [&](NodeId id) { return id >= node_count_; });
   return MakeStatus(Code::kCorruption, "{}: {}[{}] = {}, and there are {} nodes", file().path(),
-                    SectionsOf(adjacency).indices, first_edge + static_cast<uint64_t>(found - ids.begin()), *found,
-                    node_count_);
+                    SectionsOf(adjacency).indices, first_edge + static_cast<uint64_t>(found - ids.begin()),
+                    *found, node_count_);
 }
 
 }  // namespace quarry

@@ -1,10 +1,10 @@
 // Import readers: foreign files as streams of edges, rows and integers. The formats, and how a folder is
 // recognised, are listed in docs/cli.md under `quarry import`.
 //
-// A reader holds a bounded buffer (under 8 MiB, whatever the file's size) and delivers in file order. Headers are
-// checked at open, values while reading. Every error is kInvalidArgument (kIoError when the system refused) and names
-// the file, the line, row or edge, and the value. Readers are not thread-safe; each is used by one thread, and after
-// an error not at all.
+// A reader holds a bounded buffer (under 8 MiB, whatever the file's size) and delivers in file order. Headers
+// are checked at open, values while reading. Every error is kInvalidArgument (kIoError when the system
+// refused) and names the file, the line, row or edge, and the value. Readers are not thread-safe; each is
+// used by one thread, and after an error not at all.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,8 @@ class EdgeReader {
   virtual std::string Position(uint64_t edge) const = 0;
 };
 
-// Dense rows in file order, encoded as `element_type()` (CSR sources are made dense; float64 becomes float32).
+// Dense rows in file order, encoded as `element_type()` (CSR sources are made dense; float64 becomes
+// float32).
 class RowReader {
  public:
   virtual ~RowReader() = default;
@@ -81,11 +82,11 @@ struct EdgeInput {
   std::unique_ptr<EdgeReader> reader;
 };
 
-// A source, opened and validated as far as headers go. Owns its readers. Counts that headers state agree with each
-// other: node_count is features->row_count(), labels->count() and the hint, wherever these are known.
+// A source, opened and validated as far as headers go. Owns its readers. Counts that headers state agree with
+// each other: node_count is features->row_count(), labels->count() and the hint, wherever these are known.
 struct Dataset {
   std::string source;
-  std::optional<uint64_t> node_count;   // stated by the source (metadata, row counts); else 1 + the largest id
+  std::optional<uint64_t> node_count;  // stated by the source (metadata, row counts); else 1 + the largest id
   std::optional<uint64_t> class_count;  // stated by the metadata; else 1 + the largest label
   std::unique_ptr<RowReader> features;
   std::vector<EdgeInput> edges;
@@ -106,9 +107,9 @@ struct SourceHints {
   std::string edges, features, labels, train, valid, test;
 };
 
-// Opens a folder (.npy set with or without metadata.yaml, OGB node-property, triples), or a single file: an edge
-// list (.npy, .csv, .tsv, .txt, each text also .gz), or an .npz that holds edges (and more) or a sparse adjacency.
-// kNotFound and kInvalidArgument say what was looked for.
+// Opens a folder (.npy set with or without metadata.yaml, OGB node-property, triples), or a single file: an
+// edge list (.npy, .csv, .tsv, .txt, each text also .gz), or an .npz that holds edges (and more) or a sparse
+// adjacency. kNotFound and kInvalidArgument say what was looked for.
 Result<Dataset> OpenDataset(const std::string& path, const SourceHints& hints);
 
 }  // namespace quarry

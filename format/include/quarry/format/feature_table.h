@@ -1,9 +1,9 @@
 // Where the rows of a feature table lie in its .qft file. Pure arithmetic; docs/format.md "Feature table".
 //
-// Rows lie in *groups*: rows_per_group rows, `stride` bytes apart, in a whole number of pages. The group is as
-// long as it can be while each of its rows touches the fewest pages that a row of this size can touch, so a row
-// smaller than a page never straddles two. Rows of less than a page are packed at a stride of RoundUp(row, 4);
-// larger rows start at multiples of 512 bytes.
+// Rows lie in *groups*: rows_per_group rows, `stride` bytes apart, in a whole number of pages. The group is
+// as long as it can be while each of its rows touches the fewest pages that a row of this size can touch, so
+// a row smaller than a page never straddles two. Rows of less than a page are packed at a stride of
+// RoundUp(row, 4); larger rows start at multiples of 512 bytes.
 //
 // What one checksum covers, a *cell*: the row when the stride is at least 512 bytes, else the whole page. A
 // reader that wants to verify reads whole cells; both are single requests at the device's IOPS limit.
@@ -20,12 +20,12 @@ inline constexpr uint64_t kSectorBytes = 512;  // the least that any device read
 
 struct FeatureGeometry {
   ElementType element_type = ElementType::kFloat32;
-  uint64_t dim = 0;             // elements of a row, at least 1
+  uint64_t dim = 0;  // elements of a row, at least 1
   uint64_t row_count = 0;
-  uint64_t row_bytes = 0;       // RowBytes(element_type, dim)
-  uint64_t stride_bytes = 0;    // distance of two rows in a group
+  uint64_t row_bytes = 0;     // RowBytes(element_type, dim)
+  uint64_t stride_bytes = 0;  // distance of two rows in a group
   uint64_t rows_per_group = 0;
-  uint64_t group_bytes = 0;     // a multiple of kPageBytes
+  uint64_t group_bytes = 0;           // a multiple of kPageBytes
   uint64_t data_offset = kPageBytes;  // of row 0: after the superblock
 
   // kInvalidArgument for dim 0 or above 2^20, or for a table above 2^62 bytes.

@@ -1,5 +1,5 @@
-// The catalog's values: what a database consists of. Stored as Cap'n Proto messages (metadata.capnp) under the
-// keys named here; encode and decode are pure.
+// The catalog's values: what a database consists of. Stored as Cap'n Proto messages (metadata.capnp) under
+// the keys named here; encode and decode are pure.
 #pragma once
 
 #include <array>
@@ -52,8 +52,8 @@ struct Manifest {
   bool has_entity_names = false;    // the property family maps names <-> node ids
   bool has_relation_names = false;  // and names <-> relation ids
 
-  const TableRecord* FindTable(std::string_view name) const;          // nullptr when absent
-  const TopologyRecord* FindTopology(std::string_view name) const;    // nullptr when absent
+  const TableRecord* FindTable(std::string_view name) const;        // nullptr when absent
+  const TopologyRecord* FindTopology(std::string_view name) const;  // nullptr when absent
 };
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest);

@@ -1,8 +1,8 @@
 // Catalog: the transactional metadata of a database, in RocksDB under DB/catalog.
 //
-// Column families: `schema`, `manifest`, `delta`, `property`. The manifest is one record, replaced atomically and
-// synced: a data file exists for readers once a committed manifest names it (invariant 2). `property` maps names
-// to ids and back. RocksDB stays inside this room; its errors come back as Status.
+// Column families: `schema`, `manifest`, `delta`, `property`. The manifest is one record, replaced atomically
+// and synced: a data file exists for readers once a committed manifest names it (invariant 2). `property`
+// maps names to ids and back. RocksDB stays inside this room; its errors come back as Status.
 //
 // Thread-safe. Owned by the store that opened it.
 #pragma once
@@ -25,7 +25,8 @@ class Catalog {
  public:
   // Creates DB/catalog; kAlreadyExists when there is one.
   static Result<std::unique_ptr<Catalog>> Create(const std::string& database_path);
-  // Opens it; read_only leaves no trace on disk. kNotFound when there is none, kCorruption when RocksDB says so.
+  // Opens it; read_only leaves no trace on disk. kNotFound when there is none, kCorruption when RocksDB says
+  // so.
   static Result<std::unique_ptr<Catalog>> Open(const std::string& database_path, bool read_only);
   virtual ~Catalog() = default;
 
@@ -36,6 +37,12 @@ class Catalog {
   virtual Status PutNames(NameKind kind, uint64_t first_id, std::span<const std::string> names) = 0;
   virtual Result<std::optional<uint64_t>> IdOfName(NameKind kind, std::string_view name) = 0;
   virtual Result<std::optional<std::string>> NameOfId(NameKind kind, uint64_t id) = 0;
+
+  // Reads every block of the catalog's tables; kCorruption for one that does not hold.
+  virtual Status VerifyChecksums() = 0;
+  // Checks that ids run from 0 without gaps and that each one's name leads back to it; returns how many there
+  // are.
+  virtual Result<uint64_t> VerifyNames(NameKind kind) = 0;
 
   // Flushes and closes cleanly; the destructor does it too, without telling errors.
   virtual Status Close() = 0;

@@ -1,8 +1,9 @@
 // Block: the sampled message-flow graph of a mini-batch in DENSE form (Waleffe §3.3, Algorithm 1).
 //
-// Each node's neighbors are sampled once, at the hop that first finds it, and reused in every later layer. Nodes are unique
-// and stand in the order of discovery: seeds, then the new nodes of hop 1, of hop 2, ... So the nodes that layer l of k
-// computes are a prefix: nodes[0, hop_offsets[k - l]), and its inputs are nodes[0, hop_offsets[k - l + 1]).
+// Each node's neighbors are sampled once, at the hop that first finds it, and reused in every later layer.
+// Nodes are unique and stand in the order of discovery: seeds, then the new nodes of hop 1, of hop 2, ... So
+// the nodes that layer l of k computes are a prefix: nodes[0, hop_offsets[k - l]), and its inputs are
+// nodes[0, hop_offsets[k - l + 1]).
 //
 // A value. Local ids index `nodes`.
 #pragma once
@@ -16,16 +17,17 @@
 namespace quarry {
 
 struct Block {
-  std::vector<NodeId> nodes;           // input nodes, unique; the seeds first
-  std::vector<uint32_t> hop_offsets;   // [hops + 1]: nodes known after hop h; hop_offsets[0] = seeds
-  std::vector<uint32_t> indptr;        // [hop_offsets[hops - 1] + 1]: sampled neighbors of nodes[v]
-  std::vector<uint32_t> indices;       // [edges]: local ids of the neighbors
+  std::vector<NodeId> nodes;          // input nodes, unique; the seeds first
+  std::vector<uint32_t> hop_offsets;  // [hops + 1]: nodes known after hop h; hop_offsets[0] = seeds
+  std::vector<uint32_t> indptr;       // [hop_offsets[hops - 1] + 1]: sampled neighbors of nodes[v]
+  std::vector<uint32_t> indices;      // [edges]: local ids of the neighbors
 
   uint32_t seed_count() const { return hop_offsets.front(); }
   uint32_t hops() const { return static_cast<uint32_t>(hop_offsets.size()) - 1; }
   std::span<const NodeId> seeds() const { return {nodes.data(), seed_count()}; }
   uint64_t memory_bytes() const {
-    return nodes.capacity() * sizeof(NodeId) + (hop_offsets.capacity() + indptr.capacity() + indices.capacity()) * 4;
+    return nodes.capacity() * sizeof(NodeId) +
+           (hop_offsets.capacity() + indptr.capacity() + indices.capacity()) * 4;
   }
 };
 

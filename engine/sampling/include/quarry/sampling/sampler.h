@@ -1,11 +1,12 @@
 // NeighborSampler: multi-hop uniform neighbor sampling without replacement.
 //
-// A sampler belongs to one thread and keeps its scratch memory between calls (a hash table of the block's nodes, the
-// frontier's positions). Several samplers share one NeighborSource. The block depends on (seeds, fanouts, stream_seed)
-// and the topology alone: not on the thread, the source (memory or disk) or what was sampled before (invariant 6).
+// A sampler belongs to one thread and keeps its scratch memory between calls (a hash table of the block's
+// nodes, the frontier's positions). Several samplers share one NeighborSource. The block depends on (seeds,
+// fanouts, stream_seed) and the topology alone: not on the thread, the source (memory or disk) or what was
+// sampled before (invariant 6).
 //
-// Positions are drawn from indptr alone, then resolved to neighbors by the source: in memory by prefetched loads, on disk
-// by the neighbor cache and merged page reads.
+// Positions are drawn from indptr alone, then resolved to neighbors by the source: in memory by prefetched
+// loads, on disk by the neighbor cache and merged page reads.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,18 @@
 
 #include "quarry/base/status.h"
 #include "quarry/cache/neighbor_cache.h"
+#include "quarry/io/coalesce.h"
 #include "quarry/sampling/block.h"
 #include "quarry/storage/topology.h"
 
 namespace quarry {
 
-// Which neighbors a node is given: kIn from CSC (messages flow along the edges), kOut from CSR, kBoth from their union.
+// Which neighbors a node is given: kIn from CSC (messages flow along the edges), kOut from CSR, kBoth from
+// their union.
 enum class Direction : uint8_t { kIn, kOut, kBoth };
 
-// Where sampled positions become neighbors. Shared by samplers; immutable, thread-safe. Must not outlive topology and cache.
+// Where sampled positions become neighbors. Shared by samplers; immutable, thread-safe. Must not outlive
+// topology and cache.
 struct NeighborSource {
   const Topology* topology = nullptr;
   Direction direction = Direction::kIn;
@@ -31,13 +35,15 @@ struct NeighborSource {
   IoBackend* backend = nullptr;
   const NeighborCache* caches[2] = {nullptr, nullptr};
   unsigned io_depth = 64;
+  DeviceProfile device;  // which pages are worth reading in one request
 };
 
 struct SamplerStats {
   uint64_t edges = 0;
   uint64_t nodes = 0;
   uint64_t neighbor_cache_hits = 0;  // lists served by the neighbor cache (disk source only)
-  uint64_t bytes_read = 0;
+  uint64_t bytes_read = 0;           // disk source only, gaps included
+  uint64_t read_requests = 0;
   double seconds = 0;
 };
 
@@ -46,13 +52,19 @@ class NeighborSampler {
   static constexpr uint32_t kFanoutMax = 1024;
   static constexpr uint32_t kHopsMax = 8;
 
-  // `fanouts` are ordered away from the seeds, each 1..kFanoutMax; kUsage names a bad one. kInvalidArgument when the
-  // direction needs a side that the topology lacks.
+  // `fanouts` are ordered away from the seeds, each 1..kFanoutMax; kUsage names a bad one. kInvalidArgument
+  // when the direction needs a side that the topology lacks.
   static Result<std::unique_ptr<NeighborSampler>> Make(const NeighborSource& source,
                                                        std::span<const uint32_t> fanouts);
   virtual ~NeighborSampler() = default;
 
-  // Samples the block of `seeds` (unique, in range) into `block`, reusing its memory. kInvalidArgument names a bad seed.
+  // An upper bound of the scratch_bytes() of a sampler of `source` whose blocks have at most so many nodes
+  // and edges.
+  static uint64_t ScratchBytesMax(const NeighborSource& source, uint64_t nodes_max, uint64_t edges_max);
+
+  // Samples the block of `seeds` (unique, in range) into `block`, reusing its memory. kInvalidArgument names
+  // a bad seed, or says that the block exceeds 2^31 neighbors; from disk also kIoError and kCorruption. After
+  // an error the block means nothing; the sampler goes on working.
   virtual Status Sample(std::span<const NodeId> seeds, uint64_t stream_seed, Block& block) = 0;
   virtual const SamplerStats& stats() const = 0;
   virtual uint64_t scratch_bytes() const = 0;

@@ -2,9 +2,9 @@
 //
 //   superblock | section | its checksums | section | its checksums | ... | footer      (docs/format.md)
 //
-// Every part starts at a page; the rest of a part's last page is zero. A section is covered page by page (or, where its
-// writer says so, cell by cell) by 32-bit checksums in the section "<name>_checksums" behind it, and that one as a
-// whole by a 64-bit checksum in the footer.
+// Every part starts at a page; the rest of a part's last page is zero. A section is covered page by page (or,
+// where its writer says so, cell by cell) by 32-bit checksums in the section "<name>_checksums" behind it,
+// and that one as a whole by a 64-bit checksum in the footer.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ namespace quarry {
 
 inline constexpr std::string_view kChecksumsSuffix = "_checksums";
 
-// An open file whose superblock and footer hold: each section lies inside the file, page-aligned, without gap or overlap,
-// and has its checksums. A resource, moved but not copied; const use is thread-safe.
+// An open file whose superblock and footer hold: each section lies inside the file, page-aligned, without gap
+// or overlap, and has its checksums. A resource, moved but not copied; const use is thread-safe.
 struct DataFile {
   File file;  // for direct reads
   uint32_t block_bytes = kPageBytes;
@@ -46,8 +46,10 @@ struct DataFileExpectation {
   uint64_t file_bytes = 0;
 };
 
-// kCorruption when the file is missing, truncated, no Quarry file, of another database, or its metadata do not hold.
-Result<DataFile> OpenDataFile(IoBackend& backend, const std::string& path, const DataFileExpectation& expected);
+// kCorruption when the file is missing, truncated, no Quarry file, of another database, or its metadata do
+// not hold.
+Result<DataFile> OpenDataFile(IoBackend& backend, const std::string& path,
+                              const DataFileExpectation& expected);
 
 // Reads the checksums that cover `section`, verified.
 Result<std::vector<uint32_t>> LoadChecksums(IoBackend& backend, const DataFile& data, const Section& section);
@@ -57,11 +59,13 @@ Result<std::vector<uint32_t>> LoadChecksums(IoBackend& backend, const DataFile& 
 Status LoadPages(IoBackend& backend, const DataFile& data, const Section& section,
                  std::span<const uint32_t> checksums, std::span<std::byte> out);
 
-// The fault of a cell whose bytes do not give the stored checksum; `what` names its contents ("rows 12 to 15").
-Status ChecksumFault(const File& file, uint64_t offset, std::string_view what, uint64_t stored, uint64_t computed);
+// The fault of a cell whose bytes do not give the stored checksum; `what` names its contents ("rows 12 to
+// 15").
+Status ChecksumFault(const File& file, uint64_t offset, std::string_view what, uint64_t stored,
+                     uint64_t computed);
 
-// Writes one data file front to back with large direct writes. One thread. On any error, or when dropped unfinished,
-// the file is left for the caller to remove.
+// Writes one data file front to back with large direct writes. One thread. On any error, or when dropped
+// unfinished, the file is left for the caller to remove.
 //
 //   Create -> { BeginSection -> Append* -> EndSection }* -> Finish
 class DataFileWriter {
@@ -71,8 +75,8 @@ class DataFileWriter {
     kCells,  // the caller hands over one per cell, with AddChecksum, in order
   };
 
-  // kAlreadyExists when there is such a file. Holds buffer_bytes (a multiple of the page), 256 KiB for checksums, and 4 bytes
-  // per page of a section of unknown size while that section is open.
+  // kAlreadyExists when there is such a file. Holds buffer_bytes (a multiple of the page), 256 KiB for
+  // checksums, and 4 bytes per page of a section of unknown size while that section is open.
   static Result<std::unique_ptr<DataFileWriter>> Create(IoBackend& backend, const std::string& path,
                                                         uint64_t buffer_bytes = 4 << 20);
   DataFileWriter(const DataFileWriter&) = delete;
@@ -85,8 +89,8 @@ class DataFileWriter {
   Status AddChecksum(uint32_t checksum);
   Status EndSection();
 
-  // Writes footer and superblock (whose footer fields it fills in) and syncs the file and its folder. Returns the
-  // file's bytes.
+  // Writes footer and superblock (whose footer fields it fills in) and syncs the file and its folder. Returns
+  // the file's bytes.
   Result<uint64_t> Finish(Superblock superblock);
 
  private:
@@ -106,7 +110,7 @@ class DataFileWriter {
   Cover cover_ = Cover::kPages;
   uint64_t planned_bytes_ = 0;
   IoBuffer checksums_;
-  size_t checksum_count_ = 0;         // in checksums_
+  size_t checksum_count_ = 0;  // in checksums_
   uint64_t checksums_flushed_bytes_ = 0;
   Checksum64Stream checksums_digest_;
 };

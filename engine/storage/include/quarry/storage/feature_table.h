@@ -1,11 +1,12 @@
 // FeatureTable: the reader of one .qft file, and its writer.
 //
-// Reader: opens the file for direct reads, loads and verifies the checksum array (4 bytes a cell, kept resident: it is
-// what lets every read be verified), and answers where rows lie. It issues no bulk I/O itself: extractors do, with
-// their own rings, and hand the bytes to VerifyRow. All const members are thread-safe.
+// Reader: opens the file for direct reads, loads and verifies the checksum array (4 bytes a cell, kept
+// resident: it is what lets every read be verified), and answers where rows lie. It issues no bulk I/O
+// itself: extractors do, with their own rings, and hand the bytes to VerifyRow. All const members are
+// thread-safe.
 //
-// Writer: appends rows in order through one large buffer with direct writes, then checksums, footer, superblock and
-// fsync. The file is nothing until the catalog names it.
+// Writer: appends rows in order through one large buffer with direct writes, then checksums, footer,
+// superblock and fsync. The file is nothing until the catalog names it.
 #pragma once
 
 #include <cstdint>
@@ -35,13 +36,14 @@ class FeatureTable {
   uint32_t block_bytes() const { return data_.block_bytes; }  // the device's logical block: align reads to it
   uint64_t resident_bytes() const { return checksums_.size() * sizeof(uint32_t); }
 
-  // Verifies one cell that was read: what a reader of row r fetches is geometry().cell_bytes() at CellOffset of cell
-  // CellOfRow(r). kCorruption names file, page and rows.
+  // Verifies one cell that was read: what a reader of row r fetches is geometry().cell_bytes() at CellOffset
+  // of cell CellOfRow(r). kCorruption names file, page and rows.
   Status VerifyCell(uint64_t cell, std::span<const std::byte> bytes) const;
 
-  // Reads rows [first, first + count) into `out` (encoded, row_bytes apart), verified, by large sequential direct
-  // reads through an internal buffer of about `buffer_bytes` (more when four groups of rows are larger). For loading
-  // small tables whole and for scans. REQUIRES: first + count <= row_count, out.size() == count * row_bytes.
+  // Reads rows [first, first + count) into `out` (encoded, row_bytes apart), verified, by large sequential
+  // direct reads through an internal buffer of about `buffer_bytes` (more when four groups of rows are
+  // larger). For loading small tables whole and for scans. REQUIRES: first + count <= row_count, out.size()
+  // == count * row_bytes.
   Status ReadRows(IoBackend& backend, uint64_t first, uint64_t count, std::span<std::byte> out,
                   uint64_t buffer_bytes = 4 << 20) const;
 

@@ -20,15 +20,16 @@ class FileScanner {
  public:
   static constexpr unsigned kDepth = 4;
 
-  // Reads [offset, offset + bytes) in pieces of piece_bytes; holds kDepth pieces. The file must hold whole pages up to
-  // the end of the range. REQUIRES: offset and piece_bytes are multiples of the page.
-  static Result<std::unique_ptr<FileScanner>> Make(IoBackend& backend, const File& file, uint64_t offset, uint64_t bytes,
-                                                   uint64_t piece_bytes = 1 << 20);
+  // Reads [offset, offset + bytes) in pieces of piece_bytes; holds kDepth pieces. The file must hold whole
+  // pages up to the end of the range. REQUIRES: offset and piece_bytes are multiples of the page.
+  static Result<std::unique_ptr<FileScanner>> Make(IoBackend& backend, const File& file, uint64_t offset,
+                                                   uint64_t bytes, uint64_t piece_bytes = 1 << 20);
   ~FileScanner();
   FileScanner(const FileScanner&) = delete;
   FileScanner& operator=(const FileScanner&) = delete;
 
-  // The next piece, rounded up to whole pages at the end of the range; empty after the last. Valid until the next call.
+  // The next piece, rounded up to whole pages at the end of the range; empty after the last. Valid until the
+  // next call.
   Result<std::span<const std::byte>> Next();
 
  private:

@@ -1,13 +1,15 @@
 // Store: an open database directory: the LOCK, the catalog, and access to its tables and topologies.
 //
-// Opening read-only still takes a shared LOCK, so that an import or a writer is refused meanwhile (kBusy names the
-// process that holds it). A Store owns its catalog; tables and topologies that it opens are owned by the caller and must
-// not outlive it.
+// One process holds a database at a time: the LOCK is exclusive, also among readers (kBusy names the process
+// that holds it), and falls with the process. A Store owns its catalog; tables and topologies that it opens
+// are owned by the caller and must not outlive it. Opening tables and topologies is thread-safe.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quarry/base/status.h"
@@ -20,9 +22,14 @@
 
 namespace quarry {
 
+// Makes the folder `path` (which must not exist) with what every database has besides its catalog: features/,
+// topology/, LOCK and VERSION, synced.
+Status CreateStoreDirectory(IoBackend& backend, const std::string& path);
+
 class Store {
  public:
-  // kNotFound when `path` is no database (and says what it looks like), kBusy, kCorruption, kUnsupported (VERSION).
+  // kNotFound when `path` is no database (and says what it looks like), kBusy, kCorruption, kUnsupported
+  // (VERSION).
   static Result<std::unique_ptr<Store>> Open(IoBackend& backend, const std::string& path);
   virtual ~Store() = default;
 
@@ -30,37 +37,44 @@ class Store {
   virtual const Manifest& manifest() const = 0;
   virtual Catalog& catalog() = 0;
   virtual IoBackend& backend() = 0;
-  virtual Result<std::unique_ptr<FeatureTable>> OpenTable(std::string_view name) = 0;  // kNotFound lists what there is
+  virtual Result<std::unique_ptr<FeatureTable>> OpenTable(
+      std::string_view name) = 0;  // kNotFound lists what there is
   virtual Result<std::unique_ptr<Topology>> OpenTopology(std::string_view name) = 0;
 };
 
-// Called now and then with the bytes or items done and in all (total 0 = unknown). What it returns other than OK stops the
-// operation, which undoes itself and returns that status: this is how Ctrl-C becomes kCancelled. May be empty.
+// Called now and then with the bytes or items done and in all (total 0 = unknown). What it returns other than
+// OK stops the operation, which undoes itself and returns that status: this is how Ctrl-C becomes kCancelled.
+// May be empty.
 using ProgressFunction = std::function<Status(std::string_view phase, uint64_t done, uint64_t total)>;
 
 struct ImportOptions {
   uint64_t memory_bytes = 1 << 30;
   bool undirected = false;
-  bool add_reverse = false;       // adds reversed edges as relations of their own ("<name>_reverse")
-  bool both_directions = false;   // CSR beside CSC
+  bool add_reverse = false;      // adds reversed edges as relations of their own ("<name>_reverse")
+  bool both_directions = false;  // CSR beside CSC
   bool deduplicate = false;
   bool allow_nan = false;
   std::optional<ElementType> feature_type;  // convert features to this type
   ProgressFunction progress;
 };
 
-// Builds the database at `path` from `dataset`: everything in `<path>.importing`, fsynced, then renamed, so `path`
-// appears whole or not at all. kAlreadyExists when `path` exists. A leftover of a killed import is removed.
-Status ImportDatabase(IoBackend& backend, const std::string& path, Dataset dataset, const ImportOptions& options);
+// Builds the database at `path` from `dataset`: everything in `<path>.importing`, fsynced, then renamed, so
+// `path` appears whole or not at all. kAlreadyExists when `path` exists. A leftover of a killed import is
+// removed.
+Status ImportDatabase(IoBackend& backend, const std::string& path, Dataset dataset,
+                      const ImportOptions& options);
 
 struct VerifyReport {
   uint64_t files = 0;
   uint64_t bytes = 0;
-  std::vector<Status> faults;  // all kCorruption; empty = sound
+  std::vector<Status> faults;  // all kCorruption, the first kVerifyFaultsMax of them; empty = sound
 };
+inline constexpr size_t kVerifyFaultsMax = 1000;
 
-// Reads everything: superblocks, footers, every cell and section checksum, indptr monotone, indices in range, counts
-// equal to the catalog's, no stray files, labels and splits in range. An error (not a fault) means it could not run.
+// Reads everything: superblocks, footers, every cell and section checksum, padding, indptr monotone, indices
+// in range and ascending within each list, counts equal to the catalog's, names, labels and splits in range,
+// no stray files. Holds under 16 MiB, whatever the database's size. An error (not a fault) means that it
+// could not run.
 Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress);
 
 }  // namespace quarry

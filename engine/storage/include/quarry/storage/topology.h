@@ -1,13 +1,14 @@
 // Topology: the reader of one .qtp file, and the external sort that writes it.
 //
-// indptr is always resident (8 bytes a node and direction). indices are loaded whole with LoadIndices, or stay on disk
-// and are read by the sampler through its own ring, page by page with VerifyIndexPage. In CSC, indptr[v]..indptr[v+1]
-// are the in-neighbors (sources) of v, ascending; in CSR the out-neighbors.
+// indptr is always resident (8 bytes a node and direction). indices are loaded whole with LoadIndices, or
+// stay on disk and are read by the sampler through its own ring, page by page with VerifyIndexPage. In CSC,
+// indptr[v]..indptr[v+1] are the in-neighbors (sources) of v, ascending; in CSR the out-neighbors.
 //
 // All const members are thread-safe; LoadIndices is called once, before sharing.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,11 +27,18 @@ namespace quarry {
 
 class Topology {
  public:
-  // kCorruption when superblock, footer, indptr or a checksum array do not hold or contradict `record`. An open topology
-  // has indptr[0] == 0, ascending, ending at edge_count.
+  // kCorruption when superblock, footer, indptr or a checksum array do not hold or contradict `record`. An
+  // open topology has indptr[0] == 0, ascending, ending at edge_count.
   static Result<std::unique_ptr<Topology>> Open(IoBackend& backend, const std::string& database_path,
                                                 const TopologyRecord& record,
                                                 std::span<const std::byte, 16> database_id);
+
+  // A topology without a file, its indices in memory: for tests and benchmarks. CSC, and CSR where csr_indptr is not empty.
+  // REQUIRES: indptr from 0, ascending, ending at the edge count, of one size; indices below the node count.
+  static Result<std::unique_ptr<Topology>> FromMemory(std::vector<uint64_t> csc_indptr,
+                                                      std::span<const NodeId> csc_indices,
+                                                      std::vector<uint64_t> csr_indptr = {},
+                                                      std::span<const NodeId> csr_indices = {});
 
   uint64_t node_count() const { return node_count_; }
   uint64_t edge_count() const { return edge_count_; }
@@ -47,12 +55,13 @@ class Topology {
   // Reads all indices of a side into memory, verified and in range. The caller has reserved IndicesBytes().
   Status LoadIndices(IoBackend& backend, Adjacency side);
 
-  // On-disk access: indices[i] lies at indices_offset(side) + 4 * i of file(), in 4 KiB pages counted from there.
+  // On-disk access: indices[i] lies at indices_offset(side) + 4 * i of file(), in 4 KiB pages counted from
+  // there.
   const File& file() const { return data_.file; }
   uint32_t block_bytes() const { return data_.block_bytes; }
   uint64_t indices_offset(Adjacency side) const { return sides_[static_cast<int>(side)].indices_offset; }
-  // Verifies one whole page of the indices section (the last is padded with zeros to 4 KiB), and that its indices are
-  // below node_count; kCorruption names file, page and edges.
+  // Verifies one whole page of the indices section (the last is padded with zeros to 4 KiB), and that its
+  // indices are below node_count; kCorruption names file, page and edges.
   Status VerifyIndexPage(Adjacency side, uint64_t page, std::span<const std::byte> bytes) const;
 
  private:
@@ -73,25 +82,36 @@ class Topology {
 };
 
 struct TopologyBuildOptions {
-  bool csr = false;           // also CSR
-  bool undirected = false;    // add the reverse of every edge; implies deduplicate
-  bool deduplicate = false;
-  uint64_t memory_bytes = 256 << 20;  // for sort buffers and merge; at least 16 MiB
-  std::string scratch_directory;      // runs are spilled here and removed
+  bool csr = false;         // also CSR
+  bool undirected = false;  // add the reverse of every edge; implies deduplicate
+  bool deduplicate =
+      false;  // edges equal in both ends (and in relation, when there are several) are kept once
+  uint32_t relation_count = 1;        // edge types; more than one: ids are kept per edge
+  uint64_t memory_bytes = 256 << 20;  // for sort buffers and merge; at least kTopologyBuildBytesMin
+  std::string scratch_directory;      // exists; runs are spilled here, to files that are unlinked at once
 };
+inline constexpr uint64_t kTopologyBuildBytesMin = 16 << 20;
 
-// Sorts edges by (destination, source) (and the other way for CSR) with an external merge sort in bounded memory and
-// writes the file. Add in any order, then Finish once.
+// Sorts edges by (destination, source, relation) (and by (source, destination, relation) for CSR) with an
+// external merge sort in bounded memory and writes the file. Add in any order, then Finish once. Owned and
+// used by one thread; after an error only its destructor may be called.
 class TopologyBuilder {
  public:
-  static Result<std::unique_ptr<TopologyBuilder>> Create(IoBackend& backend, const TopologyBuildOptions& options);
+  // kOutOfBudget for less memory than the least.
+  static Result<std::unique_ptr<TopologyBuilder>> Create(IoBackend& backend,
+                                                         const TopologyBuildOptions& options);
   virtual ~TopologyBuilder() = default;
-  // Edges must be below kNodeCountMax; relation ids are kept per edge when any is not 0.
+  // REQUIRES: ids below kNodeCountMax, relation below relation_count.
   virtual Status Add(std::span<const Edge> edges, uint32_t relation = 0) = 0;
   virtual uint64_t node_count_min() const = 0;  // 1 + the largest id added so far
-  // Writes `path` for node_count nodes (>= node_count_min()) and returns the record (name and file left empty).
+  // Edges that Finish will sort, before deduplication.
+  virtual uint64_t added_edges() const = 0;
+  // Writes `path` for node_count nodes (>= node_count_min()) and returns the record (name and file left
+  // empty). `progress` is called now and then with the edges written; what it returns other than OK ends the
+  // work.
   virtual Result<TopologyRecord> Finish(const std::string& path, uint64_t node_count,
-                                        std::span<const std::byte, 16> database_id, uint64_t generation) = 0;
+                                        std::span<const std::byte, 16> database_id, uint64_t generation,
+                                        const std::function<Status(uint64_t edges)>& progress = {}) = 0;
 };
 
 }  // namespace quarry

@@ -1,0 +1,253 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "quarry/base/units.h"
+#include "quarry/format/checksum.h"
+#include "quarry/format/topology.h"
+#include "quarry/format/types.h"
+#include "verify_scan.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Looks at the values of a label or split table, whose meaning the engine knows.
+class ValueCheck {
+ public:
+  ValueCheck(Verification& run, const Manifest& manifest, const TableRecord& record, std::string path)
+      : run_(run), manifest_(manifest), record_(record), path_(std::move(path)) {
+    label_ = record.name == "label";
+    split_ = record.name == "split";
+    const ElementType expected = label_ ? ElementType::kInt64 : ElementType::kUint8;
+    if ((label_ || split_) && (record.element_type != expected || record.dim != 1)) {
+      AddFault(run, "{}: {} x {} where a table \"{}\" is {} x 1", path_, ElementTypeName(record.element_type),
+               record.dim, record.name, ElementTypeName(expected));
+      label_ = split_ = false;
+    }
+  }
+
+  bool wanted() const { return label_ || split_; }
+
+  void Row(uint64_t row, const std::byte* bytes) {
+    int64_t value = 0;
+    std::memcpy(&value, bytes, label_ ? sizeof(int64_t) : sizeof(uint8_t));
+    if (label_) {
+      max_ = std::max(max_, value);
+      if (value >= -1 && value < static_cast<int64_t>(manifest_.class_count)) return;
+      AddFault(run_, "{}: the label of node {} is {}, and there are {} classes", path_, row, value,
+               manifest_.class_count);
+    } else if (value > static_cast<int64_t>(Split::kTest)) {
+      AddFault(run_, "{}: the split of node {} is {}; it is one of 0 to {}", path_, row, value,
+               static_cast<int>(Split::kTest));
+    }
+  }
+
+  // After all rows, when none of them was damaged.
+  void Finish() {
+    if (!label_ || max_ + 1 >= static_cast<int64_t>(manifest_.class_count)) return;
+    AddFault(run_, "{}: the largest label is {}, and the catalog says {} classes", path_, max_,
+             manifest_.class_count);
+  }
+
+ private:
+  Verification& run_;
+  const Manifest& manifest_;
+  const TableRecord& record_;
+  const std::string path_;
+  bool label_ = false;
+  bool split_ = false;
+  int64_t max_ = -1;
+};
+
+// Rows of less than a sector: checked page by page, and each page is one group.
+Status VerifyPagedRows(Verification& run, const DataFile& data, const FeatureGeometry& geometry,
+                       const Section& section, ValueCheck& values) {
+  QUARRY_TRY(PageScan scan,
+             PageScan::Make(run, data, section, [&](uint64_t page) { return RowsOfCell(geometry, page); }));
+  bool sound = true;
+  uint64_t row = 0;
+  while (true) {
+    QUARRY_TRY(const PageScan::Piece piece, scan.Next());
+    if (piece.bytes.empty()) break;
+    sound = sound && piece.sound;
+    const uint64_t row_end = std::min(
+        (piece.offset + piece.bytes.size()) / kPageBytes * geometry.rows_per_group, geometry.row_count);
+    for (; values.wanted() && row < row_end; ++row) {
+      const uint64_t at = geometry.RowOffset(row) - geometry.data_offset - piece.offset;
+      if (piece.sound) values.Row(row, piece.bytes.data() + at);
+    }
+  }
+  if (sound) values.Finish();
+  return Status::Ok();
+}
+
+// Rows with a checksum each. What lies between them is covered by none, and must be zero.
+Status VerifyRows(Verification& run, const DataFile& data, const FeatureGeometry& geometry,
+                  const Section& section) {
+  QUARRY_TRY(ChecksumCursor checksums, ChecksumCursor::Make(run, data, section, geometry.cell_count()));
+  const uint64_t piece_bytes = std::max(RoundDown(1 * kMiB, geometry.group_bytes), geometry.group_bytes);
+  QUARRY_TRY(const auto scanner,
+             FileScanner::Make(run.backend(), data.file, section.offset, section.bytes, piece_bytes));
+  uint64_t row = 0;
+  uint64_t piece_offset = geometry.data_offset;
+  while (true) {
+    QUARRY_TRY(const std::span<const std::byte> piece, scanner->Next());
+    if (piece.empty()) return checksums.Finish();
+    QUARRY_RETURN_IF_ERROR(run.Advance(piece.size()));
+    uint64_t at = 0;
+    for (; row < geometry.row_count && geometry.RowOffset(row) < piece_offset + piece.size(); ++row) {
+      const uint64_t row_at = geometry.RowOffset(row) - piece_offset;
+      if (!AllZero(piece.subspan(at, row_at - at))) {
+        AddFault(run, "{}: page {}: the padding before row {} is not zero", data.file.path(),
+                 (piece_offset + at) / kPageBytes, row);
+      }
+      at = row_at + geometry.row_bytes;
+      QUARRY_TRY(const std::optional<uint32_t> stored, checksums.Next());
+      const uint32_t computed = CellChecksum(piece.subspan(row_at, geometry.row_bytes), row);
+      if (!stored || *stored == computed) continue;
+      run.AddFault(
+          ChecksumFault(data.file, piece_offset + row_at, RowsOfCell(geometry, row), *stored, computed));
+    }
+    if (!AllZero(piece.subspan(at))) {
+      AddFault(run, "{}: page {}: the padding behind row {} is not zero", data.file.path(),
+               (piece_offset + at) / kPageBytes, row - 1);
+    }
+    piece_offset += piece.size();
+  }
+}
+
+Status VerifyTable(Verification& run, const DataFile& data, const Manifest& manifest,
+                   const TableRecord& record) {
+  const Superblock& superblock = data.superblock;
+  const std::string& path = data.file.path();
+  if (superblock.row_count != record.row_count || superblock.dim != record.dim ||
+      superblock.element_type != record.element_type) {
+    AddFault(run, "{}: page 0: {} rows of {} x {} where the catalog says {} rows of {} x {}", path,
+             superblock.row_count, superblock.dim, ElementTypeName(superblock.element_type), record.row_count,
+             record.dim, ElementTypeName(record.element_type));
+    return Status::Ok();
+  }
+  if (record.row_count != manifest.node_count) {
+    AddFault(run, "{}: {} rows, and the catalog says {} nodes", path, record.row_count, manifest.node_count);
+  }
+  const auto geometry = FeatureGeometry::Make(record.element_type, record.dim, record.row_count);
+  if (!geometry.ok()) {
+    AddFault(run, "{}: {}", path, geometry.status().message());
+    return Status::Ok();
+  }
+  const auto rows = data.Find("rows", geometry->data_bytes());
+  if (!rows.ok()) return run.Note(rows.status());
+  ValueCheck values(run, manifest, record, path);
+  return geometry->cell_is_row() ? VerifyRows(run, data, *geometry, *rows)
+                                 : VerifyPagedRows(run, data, *geometry, *rows, values);
+}
+
+Status VerifyGraph(Verification& run, const DataFile& data, const Manifest& manifest,
+                   const TopologyRecord& record) {
+  const Superblock& superblock = data.superblock;
+  if (superblock.row_count != record.node_count || superblock.edge_count != record.edge_count) {
+    AddFault(run, "{}: page 0: {} nodes and {} edges where the catalog says {} and {}", data.file.path(),
+             superblock.row_count, superblock.edge_count, record.node_count, record.edge_count);
+    return Status::Ok();
+  }
+  if (record.node_count != manifest.node_count) {
+    AddFault(run, "{}: {} nodes, and the catalog says {}", data.file.path(), record.node_count,
+             manifest.node_count);
+  }
+  return VerifyTopology(run, data, record);
+}
+
+// Opens a file that the catalog names, checks what every data file has, and hands it to `sections`.
+template <typename Record, typename Sections>
+Status VerifyFile(Verification& run, const Store& store, const Record& record, FileKind kind,
+                  Sections sections) {
+  ++run.report().files;
+  const std::string path = store.path() + "/" + record.file;
+  const auto data = OpenDataFile(run.backend(), path,
+                                 {.kind = kind,
+                                  .database_id = store.manifest().database_id,
+                                  .generation = record.generation,
+                                  .file_bytes = record.file_bytes});
+  if (!data.ok()) return run.Note(data.status());
+  const Superblock& superblock = data->superblock;
+  QUARRY_TRY(IoBuffer pages, IoBuffer::Allocate(data->file_bytes - superblock.footer_offset));
+  QUARRY_RETURN_IF_ERROR(run.backend().ReadAt(data->file, superblock.footer_offset, pages.span()));
+  if (!AllZero(pages.span().subspan(superblock.footer_bytes))) {
+    AddFault(run, "{}: page {}: the padding behind the footer is not zero", path,
+             data->file_bytes / kPageBytes - 1);
+  }
+  QUARRY_RETURN_IF_ERROR(run.Advance(kSuperblockBytes + pages.size()));
+  return sections(*data);
+}
+
+// Files that no record names: leftovers of a crash or strangers.
+Status FindStrays(Verification& run, const Store& store) {
+  std::set<std::string> named;
+  for (const TableRecord& table : store.manifest().tables) named.insert(table.file);
+  for (const TopologyRecord& topology : store.manifest().topologies) named.insert(topology.file);
+  for (const std::string folder : {"features", "topology"}) {
+    const std::string path = store.path() + "/" + folder;
+    std::error_code error;
+    for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+      const std::string file = folder + "/" + entry->path().filename().string();
+      if (named.contains(file)) continue;
+      AddFault(run, "{}/{}: the catalog names no such file: remove it", store.path(), file);
+    }
+    if (error == std::errc::no_such_file_or_directory) {
+      AddFault(run, "{}: the folder is missing", path);
+    } else if (error) {
+      return ErrnoStatus(error.value(), "list", path);
+    }
+  }
+  return Status::Ok();
+}
+
+Status VerifyNames(Verification& run, Store& store, NameKind kind, bool present, uint64_t expected) {
+  if (!present) return Status::Ok();
+  const Result<uint64_t> count = store.catalog().VerifyNames(kind);
+  if (!count.ok()) return run.Note(count.status());
+  if (*count != expected) {
+    AddFault(run, "{}/catalog: {} {} names for {}", store.path(), *count,
+             kind == NameKind::kEntity ? "entity" : "relation", expected);
+  }
+  return Status::Ok();
+}
+
+Status VerifyCatalog(Verification& run, Store& store) {
+  const Manifest& manifest = store.manifest();
+  QUARRY_RETURN_IF_ERROR(run.Note(store.catalog().VerifyChecksums()));
+  QUARRY_RETURN_IF_ERROR(
+      VerifyNames(run, store, NameKind::kEntity, manifest.has_entity_names, manifest.node_count));
+  const TopologyRecord* graph = manifest.FindTopology("graph");
+  return VerifyNames(run, store, NameKind::kRelation, manifest.has_relation_names,
+                     graph == nullptr ? 0 : graph->relation_count);
+}
+
+}  // namespace
+
+Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress) {
+  const Manifest& manifest = store.manifest();
+  uint64_t bytes_total = 0;
+  for (const TableRecord& table : manifest.tables) bytes_total += table.file_bytes;
+  for (const TopologyRecord& topology : manifest.topologies) bytes_total += topology.file_bytes;
+  Verification run(store.backend(), progress, bytes_total);
+  QUARRY_RETURN_IF_ERROR(VerifyCatalog(run, store));
+  QUARRY_RETURN_IF_ERROR(FindStrays(run, store));
+  for (const TopologyRecord& record : manifest.topologies) {
+    QUARRY_RETURN_IF_ERROR(VerifyFile(run, store, record, FileKind::kTopology, [&](const DataFile& data) {
+      return VerifyGraph(run, data, manifest, record);
+    }));
+  }
+  for (const TableRecord& record : manifest.tables) {
+    QUARRY_RETURN_IF_ERROR(VerifyFile(run, store, record, FileKind::kFeatureTable, [&](const DataFile& data) {
+      return VerifyTable(run, data, manifest, record);
+    }));
+  }
+  return std::move(run.report());
+}
+
+}  // namespace quarry

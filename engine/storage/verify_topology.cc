@@ -1,0 +1,204 @@
+#include <algorithm>
+#include <cstring>
+
+#include "quarry/base/units.h"
+#include "quarry/format/topology.h"
+#include "quarry/format/types.h"
+#include "verify_scan.h"
+
+namespace quarry {
+namespace {
+
+PageScan::Describe ElementsOf(const Section& section, uint64_t element_bytes) {
+  return [name = section.name, element_bytes, count = section.bytes / element_bytes](uint64_t page) {
+    const uint64_t per_page = kPageBytes / element_bytes;
+    return fmt::format("{} {} to {}", name, page * per_page, std::min((page + 1) * per_page, count) - 1);
+  };
+}
+
+template <typename T>
+T ElementAt(std::span<const std::byte> bytes, size_t index) {
+  T value;
+  std::memcpy(&value, bytes.data() + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+// Checks that indptr starts at 0, never falls, and ends at edge_count. False when there was a fault.
+Result<bool> VerifyIndptr(Verification& run, const DataFile& data, const Section& section,
+                          uint64_t edge_count) {
+  QUARRY_TRY(PageScan scan, PageScan::Make(run, data, section, ElementsOf(section, sizeof(uint64_t))));
+  bool sound = true;
+  uint64_t last = 0;
+  uint64_t index = 0;
+  while (true) {
+    QUARRY_TRY(const PageScan::Piece piece, scan.Next());
+    if (piece.bytes.empty()) break;
+    sound = sound && piece.sound;
+    for (size_t i = 0; sound && i < piece.bytes.size() / sizeof(uint64_t); ++i, ++index) {
+      const uint64_t value = ElementAt<uint64_t>(piece.bytes, i);
+      if (value < last || (index == 0 && value != 0)) {
+        AddFault(run, "{}: {}[{}] = {}, where {} comes before it", data.file.path(), section.name, index,
+                 value, index == 0 ? "0" : std::to_string(last));
+        sound = false;
+      }
+      last = value;
+    }
+  }
+  if (sound && last != edge_count) {
+    AddFault(run, "{}: {} ends with {}, and there are {} edges", data.file.path(), section.name, last,
+             edge_count);
+    return false;
+  }
+  return sound;
+}
+
+// The ends of the lists, in order, from an indptr that is known to be sound.
+class ListEnds {
+ public:
+  static Result<ListEnds> Make(IoBackend& backend, const DataFile& data, const Section& indptr) {
+    ListEnds ends;
+    QUARRY_TRY(ends.scanner_, FileScanner::Make(backend, data.file, indptr.offset, indptr.bytes));
+    QUARRY_RETURN_IF_ERROR(ends.Next().status());  // the 0 at which the first list starts
+    return ends;
+  }
+  Result<uint64_t> Next() {
+    if (piece_.empty()) {
+      QUARRY_TRY(piece_, scanner_->Next());
+    }
+    const uint64_t value = ElementAt<uint64_t>(piece_, 0);
+    piece_ = piece_.subspan(sizeof(uint64_t));
+    return value;
+  }
+
+ private:
+  std::unique_ptr<FileScanner> scanner_;
+  std::span<const std::byte> piece_;
+};
+
+// Walks lists and indices side by side.
+class ListWalk {
+ public:
+  ListWalk(Verification& run, const DataFile& data, const TopologyRecord& record, std::string name,
+           ListEnds ends)
+      : run_(run), data_(data), record_(record), name_(std::move(name)), ends_(std::move(ends)) {}
+
+  // `sound` = the bytes are what was written; otherwise only the place in the lists moves on.
+  Status Walk(std::span<const std::byte> indices, bool sound) {
+    const size_t count = indices.size() / sizeof(NodeId);
+    for (size_t i = 0; i < count;) {
+      while (edge_ >= list_end_) {
+        QUARRY_TRY(list_end_, ends_.Next());
+        ++list_count_;
+        previous_ = 0;
+        list_start_ = edge_;
+      }
+      const size_t end = i + std::min<uint64_t>(count - i, list_end_ - edge_);
+      if (sound) WalkList(indices.subspan(i * sizeof(NodeId), (end - i) * sizeof(NodeId)));
+      edge_ += end - i;
+      i = end;
+    }
+    return Status::Ok();
+  }
+
+ private:
+  // Part of one list: ascending, strictly so in a deduplicated graph, and in range.
+  void WalkList(std::span<const std::byte> indices) {
+    for (size_t i = 0; i < indices.size() / sizeof(NodeId); ++i) {
+      const NodeId index = ElementAt<NodeId>(indices, i);
+      const bool first = edge_ + i == list_start_;
+      if (index >= record_.node_count) [[unlikely]] {
+        AddFault(run_, "{}: {}[{}] of node {} is {}, and there are {} nodes", data_.file.path(), name_,
+                 edge_ + i, Node(), index, record_.node_count);
+      } else if (!first && (index < previous_ || (index == previous_ && record_.deduplicated))) [[unlikely]] {
+        AddFault(run_, "{}: {}[{}] of node {} is {} after {}: lists ascend{}", data_.file.path(), name_,
+                 edge_ + i, Node(), index, previous_, record_.deduplicated ? " without duplicates" : "");
+      }
+      previous_ = index;
+    }
+  }
+  uint64_t Node() const { return list_count_ - 1; }
+
+  Verification& run_;
+  const DataFile& data_;
+  const TopologyRecord& record_;
+  const std::string name_;
+  ListEnds ends_;
+  uint64_t list_count_ = 0;  // lists begun
+  uint64_t list_start_ = 0;
+  uint64_t list_end_ = 0;
+  uint64_t edge_ = 0;
+  NodeId previous_ = 0;
+};
+
+// Reads a section of which only the checksums are to be checked.
+Status VerifyPages(Verification& run, const DataFile& data, const Section& section, uint64_t element_bytes) {
+  QUARRY_TRY(PageScan scan, PageScan::Make(run, data, section, ElementsOf(section, element_bytes)));
+  while (true) {
+    QUARRY_TRY(const PageScan::Piece piece, scan.Next());
+    if (piece.bytes.empty()) return Status::Ok();
+  }
+}
+
+Status VerifyIndices(Verification& run, const DataFile& data, const TopologyRecord& record,
+                     const Section& section, const Section& indptr) {
+  QUARRY_TRY(ListEnds ends, ListEnds::Make(run.backend(), data, indptr));
+  ListWalk walk(run, data, record, section.name, std::move(ends));
+  QUARRY_TRY(PageScan scan, PageScan::Make(run, data, section, ElementsOf(section, sizeof(NodeId))));
+  while (true) {
+    QUARRY_TRY(const PageScan::Piece piece, scan.Next());
+    if (piece.bytes.empty()) return Status::Ok();
+    QUARRY_RETURN_IF_ERROR(walk.Walk(piece.bytes, piece.sound));
+  }
+}
+
+Status VerifyRelations(Verification& run, const DataFile& data, const Section& section,
+                       uint64_t relation_count) {
+  const uint64_t id_bytes = RelationIdBytes(relation_count);
+  QUARRY_TRY(PageScan scan, PageScan::Make(run, data, section, ElementsOf(section, id_bytes)));
+  while (true) {
+    QUARRY_TRY(const PageScan::Piece piece, scan.Next());
+    if (piece.bytes.empty()) return Status::Ok();
+    for (size_t i = 0; piece.sound && i < piece.bytes.size() / id_bytes; ++i) {
+      uint32_t relation = 0;
+      std::memcpy(&relation, piece.bytes.data() + i * id_bytes, id_bytes);
+      if (relation < relation_count) [[likely]] {
+        continue;
+      }
+      AddFault(run, "{}: {}[{}] = {}, and there are {} relations", data.file.path(), section.name,
+               piece.offset / id_bytes + i, relation, relation_count);
+    }
+  }
+}
+
+// Each of these notes what it finds, and goes on to the next.
+Status VerifySide(Verification& run, const DataFile& data, const TopologyRecord& record, Adjacency side) {
+  const TopologySections names = SectionsOf(side);
+  const auto indptr = data.Find(names.indptr, (record.node_count + 1) * sizeof(uint64_t));
+  const auto indices = data.Find(names.indices, record.edge_count * sizeof(NodeId));
+  QUARRY_RETURN_IF_ERROR(run.Note(indptr.status()));
+  QUARRY_RETURN_IF_ERROR(run.Note(indices.status()));
+  bool sound = false;
+  if (indptr.ok()) {
+    QUARRY_TRY(sound, VerifyIndptr(run, data, *indptr, record.edge_count));
+  }
+  if (indices.ok()) {
+    // Without a sound indptr nobody knows where lists end.
+    QUARRY_RETURN_IF_ERROR(sound ? VerifyIndices(run, data, record, *indices, *indptr)
+                                 : VerifyPages(run, data, *indices, sizeof(NodeId)));
+  }
+  if (record.relation_count <= 1) return Status::Ok();
+  const auto relations =
+      data.Find(names.relations, record.edge_count * RelationIdBytes(record.relation_count));
+  if (!relations.ok()) return run.Note(relations.status());
+  return VerifyRelations(run, data, *relations, record.relation_count);
+}
+
+}  // namespace
+
+Status VerifyTopology(Verification& run, const DataFile& data, const TopologyRecord& record) {
+  QUARRY_RETURN_IF_ERROR(VerifySide(run, data, record, Adjacency::kCsc));
+  if (record.has_csr) QUARRY_RETURN_IF_ERROR(VerifySide(run, data, record, Adjacency::kCsr));
+  return Status::Ok();
+}
+
+}  // namespace quarry

@@ -1,0 +1,140 @@
+// What kind of source a path is, and which of its files hold what.
+#include "quarry/format/dataset.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "byte_source.h"
+#include "dataset_parts.h"
+#include "quarry/base/log.h"
+#include "triples_reader.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kEdgeSuffixes = {".npy", ".npz",    ".csv", ".csv.gz",
+                                                ".tsv", ".tsv.gz", ".txt", ".txt.gz"};
+const std::vector<std::string> kRowSuffixes = {".npy", ".npz", ".csv", ".csv.gz"};
+const std::vector<std::string> kIntSuffixes = {".npy", ".csv", ".csv.gz"};
+
+// "train_idx.npy", or a mask of that name, or PyG's "val".
+std::string FindSplit(const std::string& folder, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    for (const char* kind : {"_idx", "_mask"}) {
+      std::string path = FirstFile(folder + "/" + name + kind, kIntSuffixes);
+      if (!path.empty()) return path;
+    }
+  }
+  return "";
+}
+
+// edges_<relation>.npy and so on, by name.
+Result<std::vector<std::pair<std::string, std::string>>> FindTypedEdges(const std::string& folder) {
+  constexpr std::string_view kPrefix = "edges_";
+  std::vector<std::pair<std::string, std::string>> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix) || !entry.is_regular_file(error)) continue;
+    for (const std::string& suffix : kEdgeSuffixes) {
+      if (!name.ends_with(suffix) || name.size() <= kPrefix.size() + suffix.size()) continue;
+      found.emplace_back(name.substr(kPrefix.size(), name.size() - kPrefix.size() - suffix.size()),
+                         entry.path().string());
+    }
+  }
+  if (error) return ErrnoStatus(error.value(), "list", folder);
+  std::sort(found.begin(), found.end());
+  for (size_t i = 1; i < found.size(); i++) {
+    if (found[i].first != found[i - 1].first) continue;
+    return MakeStatus(Code::kInvalidArgument, "{} and {} both hold the edges of '{}'; remove one",
+                      found[i - 1].second, found[i].second, found[i].first);
+  }
+  return found;
+}
+
+bool IsTriplesFolder(const std::string& folder) {
+  const std::string train = folder + "/train.txt";
+  if (!fs::is_regular_file(train)) return false;
+  const auto looks = LooksLikeTriples(train);
+  return looks.ok() && *looks;
+}
+
+Result<Dataset> OpenFolder(const std::string& folder, const SourceHints& hints) {
+  if (IsOgbFolder(folder)) {
+    QUARRY_TRY(const SourceParts parts, FindOgbParts(folder, hints));
+    return OpenParts(parts, hints);
+  }
+  QUARRY_TRY(const SourceParts parts, FindArrayParts(folder));
+  if (parts.edges.empty() && hints.edges.empty()) {
+    if (IsTriplesFolder(folder)) {
+      Dataset dataset;
+      QUARRY_RETURN_IF_ERROR(OpenTriples(folder, dataset));
+      return dataset;
+    }
+    return MakeStatus(
+        Code::kNotFound,
+        "{}: no edges found; looked for edges.npy (also .npz .csv .tsv .txt, each text also .gz), "
+        "edges_<relation>.npy, train.txt with triples, and OGB's raw/edge.csv.gz",
+        folder);
+  }
+  return OpenParts(parts, hints);
+}
+
+Result<Dataset> OpenFile(const std::string& path, const SourceHints& hints) {
+  QUARRY_TRY([[maybe_unused]] const uint64_t bytes, RegularFileBytes(path));
+  SourceParts parts;
+  parts.edges.emplace_back("", path);
+  if (path.ends_with(".npz")) {  // may hold more than edges; OpenParts takes what it finds
+    parts.features = parts.labels = parts.train = parts.valid = parts.test = path;
+  }
+  return OpenParts(parts, hints);
+}
+
+}  // namespace
+
+std::string FirstFile(const std::string& stem, const std::vector<std::string>& suffixes) {
+  std::error_code error;
+  for (const std::string& suffix : suffixes) {
+    if (fs::is_regular_file(stem + suffix, error)) return stem + suffix;
+  }
+  return "";
+}
+
+Result<SourceParts> FindArrayParts(const std::string& folder) {
+  SourceParts parts;
+  QUARRY_TRY(parts.edges, FindTypedEdges(folder));
+  const std::string edges = FirstFile(folder + "/edges", kEdgeSuffixes);
+  if (!edges.empty()) {
+    if (!parts.edges.empty()) LogWarn("{} is imported; {} is not", edges, parts.edges[0].second);
+    parts.edges.assign(1, {"", edges});
+  }
+  parts.features = FirstFile(folder + "/features", kRowSuffixes);
+  if (parts.features.empty() && !FirstFile(folder + "/features_indptr", {".npy"}).empty()) {
+    parts.features = folder + "/features";
+    parts.features_are_csr_files = true;
+  }
+  parts.labels = FirstFile(folder + "/labels", kIntSuffixes);
+  parts.train = FindSplit(folder, {"train"});
+  parts.valid = FindSplit(folder, {"valid", "val"});
+  parts.test = FindSplit(folder, {"test"});
+  parts.readme = folder + "/README.txt";
+  QUARRY_TRY(parts.metadata, ReadMetadata(folder + "/metadata.yaml"));
+  parts.node_count = parts.metadata.num_nodes;
+  parts.node_count_from = folder + "/metadata.yaml";
+  return parts;
+}
+
+Result<Dataset> OpenDataset(const std::string& path, const SourceHints& hints) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) return MakeStatus(Code::kNotFound, "{}: no such file or folder to import", path);
+  std::string trimmed = path;
+  while (trimmed.size() > 1 && trimmed.back() == '/') trimmed.pop_back();
+  auto dataset = fs::is_directory(status) ? OpenFolder(trimmed, hints) : OpenFile(trimmed, hints);
+  if (dataset.ok()) dataset->source = trimmed;
+  return dataset;
+}
+
+}  // namespace quarry

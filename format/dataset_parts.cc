@@ -1,0 +1,277 @@
+#include "dataset_parts.h"
+
+#include <array>
+#include <optional>
+
+#include "npy_reader.h"
+#include "quarry/base/log.h"
+#include "text_lines.h"
+
+namespace quarry {
+namespace {
+
+bool IsNpz(const std::string& path) { return path.ends_with(".npz"); }
+bool IsNpy(const std::string& path) { return path.ends_with(".npy"); }
+
+// A count that several places state: they must agree.
+class AgreedCount {
+ public:
+  explicit AgreedCount(std::string_view what) : what_(what) {}
+  Status Add(std::optional<uint64_t> count, const std::string& place, std::string_view unit) {
+    if (!count.has_value()) return Status::Ok();
+    if (!value_.has_value()) {
+      value_ = count;
+      first_ = fmt::format("{}: {} {}", place, *count, unit);
+    } else if (*value_ != *count) {
+      return MakeStatus(Code::kInvalidArgument, "{}: {} {}, but there are {} {} ({})", place, *count, unit,
+                        *value_, what_, first_);
+    }
+    return Status::Ok();
+  }
+  const std::optional<uint64_t>& value() const { return value_; }
+
+ private:
+  const std::string_view what_;
+  std::optional<uint64_t> value_;
+  std::string first_;
+};
+
+struct Opened {
+  const SourceParts& parts;
+  const SourceHints& hints;
+  AgreedCount nodes{"nodes"};
+  AgreedCount columns{"columns"};
+  Dataset dataset;
+};
+
+// The first of `keys` that the archive has; empty when none.
+std::string FirstKey(const NpzArchive& archive, const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    if (archive.Has(key)) return key;
+  }
+  return "";
+}
+
+// scipy.sparse.save_npz writes indptr, indices, data, shape, format; others put a prefix before each.
+struct CsrKeys {
+  std::string prefix;
+  bool found = false;
+};
+CsrKeys FindCsr(const NpzArchive& archive, const std::vector<std::string>& prefixes) {
+  for (const std::string& prefix : prefixes) {
+    if (archive.Has(prefix + "indptr") && archive.Has(prefix + "indices")) return {prefix, true};
+  }
+  return {};
+}
+
+// Rows and columns, where the archive states them; refuses formats other than CSR.
+Result<std::optional<std::array<uint64_t, 2>>> CsrShape(const NpzArchive& archive,
+                                                        const std::string& prefix) {
+  if (archive.Has(prefix + "format")) {
+    QUARRY_TRY(const NpyArray tag, archive.Open(prefix + "format"));
+    QUARRY_TRY(const std::string format, ReadTag(tag));
+    if (format != "csr") {
+      return MakeStatus(Code::kInvalidArgument, "{}: is a sparse matrix in {} form; save its .tocsr()",
+                        archive.path, Excerpt(format));
+    }
+  }
+  if (!archive.Has(prefix + "shape")) return std::optional<std::array<uint64_t, 2>>();
+  QUARRY_TRY(const NpyArray shape, archive.Open(prefix + "shape"));
+  QUARRY_TRY(const auto cursor, IntCursor::Open(shape, 0, shape.header.items, IntRole::kId));
+  std::array<int64_t, 2> extents{};
+  QUARRY_TRY(const size_t count, cursor->Read(extents));
+  if (count != 2 || shape.header.items != 2 || extents[0] < 0 || extents[1] < 0) {
+    return MakeStatus(Code::kInvalidArgument, "{}: is no shape of a matrix", shape.name);
+  }
+  return std::optional(
+      std::array<uint64_t, 2>{static_cast<uint64_t>(extents[0]), static_cast<uint64_t>(extents[1])});
+}
+
+Result<std::unique_ptr<EdgeReader>> OpenNpzEdges(const std::string& path, AgreedCount& nodes) {
+  QUARRY_TRY(const NpzArchive archive, OpenNpz(path));
+  const std::string key = FirstKey(archive, {"edges", "edge_index"});
+  if (!key.empty()) {
+    QUARRY_TRY(const NpyArray edges, archive.Open(key));
+    return MakeEdgeReader(edges);
+  }
+  const CsrKeys csr = FindCsr(archive, {"", "adj_"});
+  if (csr.found) {
+    QUARRY_TRY(const auto shape, CsrShape(archive, csr.prefix));
+    QUARRY_TRY(const NpyArray indptr, archive.Open(csr.prefix + "indptr"));
+    QUARRY_TRY(const NpyArray indices, archive.Open(csr.prefix + "indices"));
+    if (shape.has_value() && (*shape)[0] != (*shape)[1]) {
+      return MakeStatus(Code::kInvalidArgument, "{}: an adjacency matrix is square; this one is {} x {}",
+                        path, (*shape)[0], (*shape)[1]);
+    }
+    if (shape.has_value()) QUARRY_RETURN_IF_ERROR(nodes.Add((*shape)[0], path, "rows"));
+    return MakeCsrEdgeReader(indptr, indices);
+  }
+  return MakeStatus(
+      Code::kInvalidArgument,
+      "{}: holds no edges; looked for the keys edges, edge_index, and scipy's indptr and indices", path);
+}
+
+Result<std::unique_ptr<EdgeReader>> OpenEdges(const std::string& path, AgreedCount& nodes) {
+  if (IsNpz(path)) return OpenNpzEdges(path, nodes);
+  if (!IsNpy(path)) return OpenTextEdges(path);
+  QUARRY_TRY(const NpyArray edges, OpenNpy(path));
+  return MakeEdgeReader(edges);
+}
+
+// The number of columns of a CSR matrix, from whoever states it first.
+Result<uint64_t> CsrColumns(Opened& opened, const CsrArrays& csr, const std::string& name,
+                            std::optional<uint64_t> own_shape) {
+  QUARRY_RETURN_IF_ERROR(opened.columns.Add(own_shape, name, "columns in its shape"));
+  if (opened.columns.value().has_value()) return *opened.columns.value();
+  if (!opened.parts.readme.empty()) {
+    QUARRY_TRY(const auto stated, StatedColumns(opened.parts.readme));
+    if (stated.has_value()) return *stated;
+  }
+  QUARRY_TRY(const uint64_t columns, CsrColumnCount(csr.indices));
+  LogWarn(
+      "{}: nothing states the number of feature columns; taking 1 + the largest index = {} (--dim states it)",
+      name, columns);
+  return columns;
+}
+
+Result<std::unique_ptr<RowReader>> OpenCsrRows(Opened& opened, const CsrArrays& csr, const std::string& name,
+                                               std::optional<uint64_t> own_shape) {
+  QUARRY_TRY(const uint64_t columns, CsrColumns(opened, csr, name, own_shape));
+  if (columns == 0) return MakeStatus(Code::kInvalidArgument, "{}: the matrix has no columns", name);
+  return MakeCsrRowReader(csr, columns);
+}
+
+// Nothing when an .npz that was not named for its features holds none.
+Result<std::unique_ptr<RowReader>> OpenNpzRows(Opened& opened, const std::string& path, bool required) {
+  QUARRY_TRY(const NpzArchive archive, OpenNpz(path));
+  const std::string key = FirstKey(archive, {"features", "x"});
+  if (!key.empty()) {
+    QUARRY_TRY(const NpyArray rows, archive.Open(key));
+    return MakeRowReader(rows, opened.hints.u2_is_bfloat16);
+  }
+  // In an archive of its own, scipy's bare names are the features; beside edges they are the adjacency.
+  const CsrKeys csr = FindCsr(archive, required ? std::vector<std::string>{"features_", "attr_", ""}
+                                                : std::vector<std::string>{"features_", "attr_"});
+  if (csr.found) {
+    QUARRY_TRY(const auto shape, CsrShape(archive, csr.prefix));
+    CsrArrays arrays;
+    QUARRY_TRY(arrays.indptr, archive.Open(csr.prefix + "indptr"));
+    QUARRY_TRY(arrays.indices, archive.Open(csr.prefix + "indices"));
+    QUARRY_TRY(arrays.data, archive.Open(csr.prefix + "data"));
+    const std::optional<uint64_t> columns = shape.has_value() ? std::optional((*shape)[1]) : std::nullopt;
+    return OpenCsrRows(opened, arrays, path, columns);
+  }
+  if (!required) return std::unique_ptr<RowReader>();
+  return MakeStatus(Code::kInvalidArgument,
+                    "{}: holds no features; looked for the keys features, x, and scipy's indptr", path);
+}
+
+Result<std::unique_ptr<RowReader>> OpenRows(Opened& opened) {
+  const SourceParts& parts = opened.parts;
+  const bool stated = !opened.hints.features.empty();
+  const std::string path = stated ? opened.hints.features : parts.features;
+  if (path.empty()) return std::unique_ptr<RowReader>();
+  if (!stated && parts.features_are_csr_files) {
+    CsrArrays csr;
+    QUARRY_TRY(csr.indptr, OpenNpy(path + "_indptr.npy"));
+    QUARRY_TRY(csr.indices, OpenNpy(path + "_indices.npy"));
+    QUARRY_TRY(csr.data, OpenNpy(path + "_data.npy"));
+    return OpenCsrRows(opened, csr, path + "_indptr.npy", std::nullopt);
+  }
+  if (IsNpz(path))
+    return OpenNpzRows(opened, path, stated || parts.edges.empty() || path != parts.edges[0].second);
+  if (!IsNpy(path)) return OpenTextRows(path, opened.nodes.value().value_or(0));
+  QUARRY_TRY(const NpyArray rows, OpenNpy(path));
+  return MakeRowReader(rows, opened.hints.u2_is_bfloat16);
+}
+
+// `keys`: where an .npz has them; an .npz that was not named for them may hold none.
+Result<std::unique_ptr<IntReader>> OpenInts(Opened& opened, const std::string& hint, const std::string& found,
+                                            IntRole role, const std::vector<std::string>& keys) {
+  const std::string path = hint.empty() ? found : hint;
+  if (path.empty()) return std::unique_ptr<IntReader>();
+  if (!IsNpz(path) && !IsNpy(path)) return OpenTextInts(path, role);
+  NpyArray values;
+  if (IsNpz(path)) {
+    QUARRY_TRY(const NpzArchive archive, OpenNpz(path));
+    const std::string key = FirstKey(archive, keys);
+    if (key.empty() && hint.empty()) return std::unique_ptr<IntReader>();
+    QUARRY_TRY(values, archive.Open(key.empty() ? keys[0] : key));
+  } else {
+    QUARRY_TRY(values, OpenNpy(path));
+  }
+  const std::optional<uint64_t> nodes = opened.nodes.value();
+  if (role == IntRole::kId && values.header.type.kind == 'b' && nodes.has_value() &&
+      values.header.items != *nodes) {
+    return MakeStatus(Code::kInvalidArgument, "{}: a mask of {} items for {} nodes", values.name,
+                      values.header.items, *nodes);
+  }
+  return MakeIntReader(values, role);
+}
+
+Status OpenAllEdges(Opened& opened) {
+  auto edges = opened.parts.edges;
+  if (!opened.hints.edges.empty()) edges.assign(1, {"", opened.hints.edges});
+  uint64_t counted = 0;
+  bool all_counted = true;
+  for (const auto& [name, path] : edges) {
+    QUARRY_TRY(auto reader, OpenEdges(path, opened.nodes));
+    all_counted = all_counted && reader->count().has_value();
+    counted += reader->count().value_or(0);
+    opened.dataset.edges.push_back({.name = name, .path = path, .reader = std::move(reader)});
+  }
+  const std::optional<uint64_t> stated = opened.parts.metadata.num_edges;
+  if (stated.has_value() && all_counted && *stated != counted && opened.hints.edges.empty()) {
+    return MakeStatus(Code::kInvalidArgument, "{}: {} edges, but metadata.yaml says num_edges {}",
+                      edges[0].second, counted, *stated);
+  }
+  return Status::Ok();
+}
+
+Status OpenProperties(Opened& opened) {
+  const SourceParts& parts = opened.parts;
+  const SourceHints& hints = opened.hints;
+  Dataset& dataset = opened.dataset;
+  AgreedCount& nodes = opened.nodes;
+  QUARRY_TRY(dataset.features, OpenRows(opened));
+  if (dataset.features != nullptr) {
+    const std::string& path = hints.features.empty() ? parts.features : hints.features;
+    QUARRY_RETURN_IF_ERROR(nodes.Add(dataset.features->row_count(), path, "rows"));
+    QUARRY_RETURN_IF_ERROR(opened.columns.Add(dataset.features->dim(), path, "columns"));
+  }
+  QUARRY_TRY(dataset.labels,
+             OpenInts(opened, hints.labels, parts.labels, IntRole::kLabel, {"labels", "y", "label"}));
+  if (dataset.labels != nullptr) {
+    const std::string& path = hints.labels.empty() ? parts.labels : hints.labels;
+    QUARRY_RETURN_IF_ERROR(nodes.Add(dataset.labels->count(), path, "labels"));
+  }
+  QUARRY_TRY(dataset.train,
+             OpenInts(opened, hints.train, parts.train, IntRole::kId, {"train_idx", "train_mask"}));
+  QUARRY_TRY(dataset.valid, OpenInts(opened, hints.valid, parts.valid, IntRole::kId,
+                                     {"valid_idx", "val_idx", "valid_mask", "val_mask"}));
+  QUARRY_TRY(dataset.test, OpenInts(opened, hints.test, parts.test, IntRole::kId, {"test_idx", "test_mask"}));
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<Dataset> OpenParts(const SourceParts& parts, const SourceHints& hints) {
+  Opened opened{.parts = parts, .hints = hints};
+  const auto hint_of = [](uint64_t value) { return value == 0 ? std::nullopt : std::optional(value); };
+  QUARRY_RETURN_IF_ERROR(opened.nodes.Add(hint_of(hints.node_count), "--nodes", "nodes"));
+  QUARRY_RETURN_IF_ERROR(opened.nodes.Add(parts.node_count, parts.node_count_from, "nodes"));
+  QUARRY_RETURN_IF_ERROR(opened.columns.Add(hint_of(hints.feature_dim), "--dim", "columns"));
+  if (hints.features.empty()) {  // metadata.yaml describes the folder's own features
+    QUARRY_RETURN_IF_ERROR(opened.columns.Add(parts.metadata.feature_dim, parts.node_count_from, "columns"));
+  }
+  QUARRY_RETURN_IF_ERROR(OpenAllEdges(opened));
+  QUARRY_RETURN_IF_ERROR(OpenProperties(opened));
+  opened.dataset.node_count = opened.nodes.value();
+  opened.dataset.class_count = parts.metadata.num_classes;
+  if (opened.dataset.node_count == std::optional<uint64_t>(0)) {
+    return MakeStatus(Code::kInvalidArgument, "{}: the source holds no nodes", opened.dataset.edges[0].path);
+  }
+  return std::move(opened.dataset);
+}
+
+}  // namespace quarry

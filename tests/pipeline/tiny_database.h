@@ -1,0 +1,169 @@
+// A small database of known content, imported from memory.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "quarry/base/random.h"
+#include "quarry/format/dataset.h"
+#include "quarry/storage/store.h"
+
+namespace quarry::testing_util {
+
+struct TinyGraph {
+  uint64_t nodes = 600;
+  uint64_t dim = 128;
+  ElementType type = ElementType::kFloat32;
+  uint64_t degree = 6;
+  bool labels = true;
+  bool splits = true;
+  bool both_directions = false;
+  uint64_t lonely_from = ~uint64_t{0};  // nodes from here on have no in-neighbors
+  uint64_t split_from = 0;              // nodes before this one are in no split
+
+  std::vector<std::byte> Row(NodeId node) const {
+    std::vector<float> values(dim);
+    for (uint64_t j = 0; j < dim; ++j) {
+      values[j] = static_cast<float>(Mix64(node * 7919 + j) % 2001) / 1000.0f - 1.0f;
+    }
+    std::vector<std::byte> row(RowBytes(type, dim));
+    EncodeRow(type, values, row);
+    return row;
+  }
+  int64_t Label(NodeId node) const { return node % 7 == 0 ? -1 : static_cast<int64_t>(node % 5); }
+  // Some nodes have many more out-edges than others; every third edge comes from the first 20 nodes.
+  std::vector<Edge> Edges() const {
+    std::vector<Edge> edges;
+    Rng rng(99);
+    for (uint64_t v = 0; v < std::min(nodes, lonely_from); ++v) {
+      std::set<uint64_t> sources;
+      while (sources.size() < std::min(degree + v % 4, nodes)) {
+        sources.insert(rng.Below(3) == 0 ? rng.Below(20) : rng.Below(nodes));
+      }
+      for (const uint64_t source : sources) edges.push_back({source, v});
+    }
+    return edges;
+  }
+  // A node's split by its number: 6 of 10 train, 2 valid, 2 test.
+  std::vector<NodeId> SplitNodes(Split split) const {
+    std::vector<NodeId> out;
+    for (uint64_t v = split_from; v < nodes; ++v) {
+      const uint64_t part = v % 10;
+      const Split own = part < 6 ? Split::kTrain : part < 8 ? Split::kValid : Split::kTest;
+      if (own == split) out.push_back(static_cast<NodeId>(v));
+    }
+    return out;
+  }
+};
+
+template <typename Reader, typename T>
+class VectorReader : public Reader {
+ public:
+  explicit VectorReader(std::vector<T> values) : values_(std::move(values)) {}
+  Result<size_t> Read(std::span<T> out) override {
+    const size_t count = std::min(out.size(), values_.size() - next_);
+    std::copy_n(values_.begin() + static_cast<ptrdiff_t>(next_), count, out.begin());
+    next_ += count;
+    return count;
+  }
+  std::optional<uint64_t> count() const override { return values_.size(); }
+
+ protected:
+  std::vector<T> values_;
+  size_t next_ = 0;
+};
+
+class VectorIntReader final : public VectorReader<IntReader, int64_t> {
+ public:
+  using VectorReader::VectorReader;
+  std::string Position(uint64_t index) const override { return "value " + std::to_string(index); }
+};
+
+class VectorEdgeReader final : public VectorReader<EdgeReader, Edge> {
+ public:
+  using VectorReader::VectorReader;
+  uint64_t bytes_read() const override { return next_ * sizeof(Edge); }
+  uint64_t bytes_total() const override { return values_.size() * sizeof(Edge); }
+  std::string Position(uint64_t edge) const override { return "edge " + std::to_string(edge); }
+};
+
+class TinyRows final : public RowReader {
+ public:
+  explicit TinyRows(const TinyGraph& graph) : graph_(graph) {}
+  ElementType element_type() const override { return graph_.type; }
+  uint64_t dim() const override { return graph_.dim; }
+  uint64_t row_count() const override { return graph_.nodes; }
+  Result<size_t> Read(std::span<std::byte> out) override {
+    size_t rows = 0;
+    while (next_ < graph_.nodes) {
+      const std::vector<std::byte> row = graph_.Row(static_cast<NodeId>(next_));
+      if (out.size() < row.size()) break;
+      std::memcpy(out.data(), row.data(), row.size());
+      out = out.subspan(row.size());
+      ++next_;
+      ++rows;
+    }
+    return rows;
+  }
+  std::string Position(uint64_t row) const override { return "row " + std::to_string(row); }
+
+ private:
+  const TinyGraph graph_;
+  uint64_t next_ = 0;
+};
+
+inline std::unique_ptr<IntReader> SplitReader(const TinyGraph& graph, Split split) {
+  const std::vector<NodeId> nodes = graph.SplitNodes(split);
+  return std::make_unique<VectorIntReader>(std::vector<int64_t>(nodes.begin(), nodes.end()));
+}
+
+// The directory of a database that is imported at construction and removed at destruction.
+class TinyDatabase {
+ public:
+  explicit TinyDatabase(const TinyGraph& graph) : graph_(graph) {
+    static std::atomic<int> serial{0};
+    path_ = testing::TempDir() + "quarry-tiny-" + std::to_string(getpid()) + "-" + std::to_string(serial++);
+    Dataset dataset;
+    dataset.source = "memory";
+    dataset.node_count = graph.nodes;
+    dataset.features = std::make_unique<TinyRows>(graph);
+    dataset.edges.push_back(
+        {.name = "", .path = "memory", .reader = std::make_unique<VectorEdgeReader>(graph.Edges())});
+    if (graph.labels) {
+      std::vector<int64_t> labels;
+      for (uint64_t v = 0; v < graph.nodes; ++v) labels.push_back(graph.Label(static_cast<NodeId>(v)));
+      dataset.labels = std::make_unique<VectorIntReader>(std::move(labels));
+    }
+    if (graph.splits) {
+      dataset.train = SplitReader(graph, Split::kTrain);
+      dataset.valid = SplitReader(graph, Split::kValid);
+      dataset.test = SplitReader(graph, Split::kTest);
+    }
+    const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
+    ImportOptions options;
+    options.both_directions = graph.both_directions;
+    const Status status = ImportDatabase(*backend, path_, std::move(dataset), options);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+  }
+  ~TinyDatabase() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TinyDatabase(const TinyDatabase&) = delete;
+  TinyDatabase& operator=(const TinyDatabase&) = delete;
+  const std::string& path() const { return path_; }
+  const TinyGraph& graph() const { return graph_; }
+
+ private:
+  const TinyGraph graph_;
+  std::string path_;
+};
+
+}  // namespace quarry::testing_util
