@@ -1,9 +1,9 @@
-// IoBackend: the seam between Quarry and the kernel. Everything that Quarry reads from or writes to a data file
-// passes here, so that a test can make any operation fail (fault_backend.h).
+// IoBackend: the seam between Quarry and the kernel. Everything that Quarry reads from or writes to a data
+// file passes here, so that a test can make any operation fail (fault_backend.h).
 //
-// Three implementations: io_uring (uring_backend.cc), a pool of pread threads (thread_backend.cc; taken when the
-// kernel refuses io_uring), and the fault-injecting wrapper. The seam is raw: a transfer may come back short, and
-// with -EINTR or -EAGAIN. IoRing (ring.h) above it turns that into whole transfers or errors.
+// Three implementations: io_uring (uring_backend.cc), a pool of pread threads (thread_backend.cc; taken when
+// the kernel refuses io_uring), and the fault-injecting wrapper. The seam is raw: a transfer may come back
+// short, and with -EINTR or -EAGAIN. IoRing (ring.h) above it turns that into whole transfers or errors.
 #pragma once
 
 #include <cstddef>
@@ -36,9 +36,9 @@ class File {
 };
 
 enum class OpenMode {
-  kReadDirect,   // O_DIRECT where the file system can, else buffered with one logged line
+  kReadDirect,  // O_DIRECT where the file system can, else buffered with one logged line
   kReadBuffered,
-  kCreate,       // new file for writing; kAlreadyExists when there is one
+  kCreate,  // new file for writing; kAlreadyExists when there is one
   kCreateDirect,
 };
 
@@ -63,7 +63,8 @@ class IoPort {
   virtual ~IoPort() = default;
   // Takes all of `requests`. REQUIRES: in flight + requests.size() <= the depth it was made with.
   virtual Status Submit(std::span<const RawRequest> requests) = 0;
-  // Waits until at least `count_min` have completed (0 = do not wait), fills a prefix of `out`, returns its length.
+  // Waits until at least `count_min` have completed (0 = do not wait), fills a prefix of `out`, returns its
+  // length.
   virtual Result<size_t> Wait(size_t count_min, std::span<RawCompletion> out) = 0;
 };
 

@@ -1,8 +1,8 @@
 // IoBuffer: memory that direct I/O reads into at full speed.
 //
-// Anonymous memory aligned to 2 MiB with madvise(MADV_HUGEPAGE), touched once: physically contiguous pages read
-// 2 to 3 times faster than 4 KiB ones on virtio NVMe (docs/benchmarks.md). When huge pages cannot be had the
-// buffer falls back to ordinary pages, says so in `huge_pages()`, and one line is logged per process.
+// Anonymous memory aligned to 2 MiB with madvise(MADV_HUGEPAGE), touched once: physically contiguous pages
+// read 2 to 3 times faster than 4 KiB ones on virtio NVMe (docs/benchmarks.md). When huge pages cannot be had
+// the buffer falls back to ordinary pages, says so in `huge_pages()`, and one line is logged per process.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class IoBuffer {
   static Result<IoBuffer> Allocate(size_t bytes);
 
   std::byte* data() const { return data_; }
-  size_t size() const { return size_; }          // as asked
+  size_t size() const { return size_; }            // as asked
   size_t mapped_bytes() const { return mapped_; }  // what it costs a budget
   bool huge_pages() const { return huge_pages_; }
   std::span<std::byte> span() const { return {data_, size_}; }

@@ -1,7 +1,8 @@
-// Merging reads of nearby ranges into single requests, where bridging the gap is cheaper than another request.
+// Merging reads of nearby ranges into single requests, where bridging the gap is cheaper than another
+// request.
 //
-// A request costs 1/IOPS seconds, a byte 1/bandwidth: a gap shorter than bandwidth/IOPS is cheaper to read than to
-// skip (about 40 KiB on virtio NVMe). Pure functions.
+// A request costs 1/IOPS seconds, a byte 1/bandwidth: a gap shorter than bandwidth/IOPS is cheaper to read
+// than to skip (about 40 KiB on virtio NVMe). Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +29,19 @@ struct ByteRange {
 // One request that serves ranges [first, first + count) of the input.
 struct MergedRead {
   uint64_t offset = 0;  // multiple of block_bytes
-  uint32_t bytes = 0;   // multiple of block_bytes, at most request_bytes_max unless one range alone needs more
+  uint32_t bytes = 0;  // multiple of block_bytes, at most request_bytes_max unless one range alone needs more
   uint32_t first = 0;
   uint32_t count = 0;
 };
 
 struct CoalesceOptions {
-  uint32_t block_bytes = 512;               // logical block: requests start and end at multiples of it
-  uint64_t gap_bytes_max = 40 << 10;        // 0 merges only ranges whose blocks touch
-  uint32_t request_bytes_max = 256 << 10;   // beyond this a request gains no bandwidth
+  uint32_t block_bytes = 512;              // logical block: requests start and end at multiples of it
+  uint64_t gap_bytes_max = 40 << 10;       // 0 merges only ranges whose blocks touch
+  uint32_t request_bytes_max = 256 << 10;  // beyond this a request gains no bandwidth
 };
 
 // `ranges` ascending by offset (overlaps allowed). Appends to `out`.
-void Coalesce(std::span<const ByteRange> ranges, const CoalesceOptions& options, std::vector<MergedRead>& out);
+void Coalesce(std::span<const ByteRange> ranges, const CoalesceOptions& options,
+              std::vector<MergedRead>& out);
 
 }  // namespace quarry

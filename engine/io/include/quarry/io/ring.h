@@ -1,8 +1,8 @@
 // IoRing: whole reads with a bounded depth over an IoPort.
 //
-// Requests beyond the depth wait in the ring, in order. Short transfers are continued, EINTR and EAGAIN retried (at
-// most kRetriesMax times without progress); reading past the end of the file is an error. Completions come in any
-// order. One thread owns a ring; neither copied nor moved.
+// Requests beyond the depth wait in the ring, in order. Short transfers are continued, EINTR and EAGAIN
+// retried (at most kRetriesMax times without progress); reading past the end of the file is an error.
+// Completions come in any order. One thread owns a ring; neither copied nor moved.
 //
 //   queued -> submitted [Pump] -> completed [Wait] ; short or EAGAIN: submitted -> queued [Wait]
 #pragma once
@@ -25,10 +25,10 @@ struct ReadRequest {
 };
 
 struct RingStats {
-  uint64_t requests = 0;       // as the caller counted them
+  uint64_t requests = 0;  // as the caller counted them
   uint64_t bytes = 0;
-  uint64_t retries = 0;        // short transfers, EINTR, EAGAIN
-  double wait_seconds = 0;     // blocked in Wait
+  uint64_t retries = 0;     // short transfers, EINTR, EAGAIN
+  double wait_seconds = 0;  // blocked in Wait
 };
 
 class IoRing {
@@ -41,8 +41,8 @@ class IoRing {
 
   // Queues `requests` and submits as many as the depth allows. Never blocks.
   virtual Status Submit(std::span<const ReadRequest> requests) = 0;
-  // Waits until at least one request that was submitted has completed, appends the user_data of all that have to
-  // `done` and submits more of those queued. Nothing to wait for: returns at once. On an error the ring is
+  // Waits until at least one request that was submitted has completed, appends the user_data of all that have
+  // to `done` and submits more of those queued. Nothing to wait for: returns at once. On an error the ring is
   // poisoned: Drain() it, then destroy it.
   virtual Status Wait(std::vector<uint64_t>& done) = 0;
   // Waits for everything in flight and forgets what is queued: afterwards no buffer is written any more.

@@ -1,0 +1,218 @@
+// quarry info DB: what a database holds.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "cli.h"
+#include "quarry/base/units.h"
+#include "quarry/io/backend.h"
+
+namespace quarry::cli {
+namespace {
+
+// fmt::print throws when stdout is gone.
+template <typename... Args>
+void Print(fmt::format_string<Args...> format, Args&&... args) {
+  std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stdout);
+}
+
+struct InfoOptions {
+  std::string path;
+  bool json = false;
+  std::optional<std::string> entity, relation;
+  std::optional<uint64_t> entity_id, relation_id;
+};
+
+// Nodes by enum Split.
+using SplitCounts = std::array<uint64_t, 4>;
+
+std::string Hex(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte b : bytes) text += fmt::format("{:02x}", std::to_integer<unsigned>(b));
+  return text;
+}
+
+Result<std::optional<SplitCounts>> CountSplits(Store& store) {
+  if (store.manifest().FindTable("split") == nullptr) return std::optional<SplitCounts>();
+  QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store.OpenTable("split"));
+  const FeatureGeometry& geometry = table->geometry();
+  if (geometry.row_bytes != 1)
+    return MakeStatus(Code::kCorruption, "{}: not uint8 x 1", table->file().path());
+  constexpr uint64_t kChunkRows = 1 << 20;
+  std::vector<std::byte> rows(std::min(geometry.row_count, kChunkRows));
+  SplitCounts counts{};
+  for (uint64_t first = 0; first < geometry.row_count; first += kChunkRows) {
+    const std::span<std::byte> chunk =
+        std::span(rows).first(std::min(kChunkRows, geometry.row_count - first));
+    QUARRY_RETURN_IF_ERROR(table->ReadRows(store.backend(), first, chunk.size(), chunk));
+    for (const std::byte split : chunk) {
+      if (std::to_integer<size_t>(split) < counts.size()) ++counts[std::to_integer<size_t>(split)];
+    }
+  }
+  return std::optional<SplitCounts>(counts);
+}
+
+void PrintJson(const Store& store, const std::optional<SplitCounts>& splits) {
+  using Json = nlohmann::ordered_json;
+  const Manifest& manifest = store.manifest();
+  Json json = {{"path", store.path()},
+               {"database_id", Hex(manifest.database_id)},
+               {"nodes", manifest.node_count},
+               {"edges", 0},
+               {"relations", 0},
+               {"classes", manifest.class_count},
+               {"source", manifest.source},
+               {"created_utc", manifest.created_utc},
+               {"entity_names", manifest.has_entity_names},
+               {"relation_names", manifest.has_relation_names}};
+  if (const TopologyRecord* graph = manifest.FindTopology("graph")) {
+    json["edges"] = graph->edge_count;
+    json["relations"] = graph->relation_count;
+  }
+  if (splits) {
+    json["splits"] = {
+        {"train", (*splits)[1]}, {"valid", (*splits)[2]}, {"test", (*splits)[3]}, {"none", (*splits)[0]}};
+  }
+  json["tables"] = Json::array();
+  for (const TableRecord& table : manifest.tables) {
+    json["tables"].push_back({{"name", table.name},
+                              {"element_type", ElementTypeName(table.element_type)},
+                              {"dim", table.dim},
+                              {"rows", table.row_count},
+                              {"row_bytes", RowBytes(table.element_type, table.dim)},
+                              {"generation", table.generation},
+                              {"file", table.file},
+                              {"file_bytes", table.file_bytes}});
+  }
+  json["topologies"] = Json::array();
+  for (const TopologyRecord& topology : manifest.topologies) {
+    json["topologies"].push_back({{"name", topology.name},
+                                  {"nodes", topology.node_count},
+                                  {"edges", topology.edge_count},
+                                  {"relations", topology.relation_count},
+                                  {"csr", topology.has_csr},
+                                  {"undirected", topology.undirected},
+                                  {"deduplicated", topology.deduplicated},
+                                  {"generation", topology.generation},
+                                  {"file", topology.file},
+                                  {"file_bytes", topology.file_bytes}});
+  }
+  // Sources and paths may hold any bytes; JSON may not.
+  Print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+// Columns as wide as their widest cell; the first row is the header. Column i is flush right where right[i].
+void PrintTable(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right) {
+  std::vector<size_t> widths(right.size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      line +=
+          right[i] ? fmt::format("{:>{}}  ", row[i], widths[i]) : fmt::format("{:<{}}  ", row[i], widths[i]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    Print("{}\n", line);
+  }
+}
+
+void PrintText(const Store& store, const std::optional<SplitCounts>& splits) {
+  const Manifest& manifest = store.manifest();
+  uint64_t file_bytes = 0;
+  std::vector<std::vector<std::string>> files = {
+      {"name", "type", "dim", "rows", "edges", "row bytes", "file", "size", "generation"}};
+  for (const TableRecord& table : manifest.tables) {
+    file_bytes += table.file_bytes;
+    files.push_back({table.name, std::string(ElementTypeName(table.element_type)), std::to_string(table.dim),
+                     std::to_string(table.row_count), "",
+                     std::to_string(RowBytes(table.element_type, table.dim)), table.file,
+                     FormatBytes(table.file_bytes), std::to_string(table.generation)});
+  }
+  for (const TopologyRecord& topology : manifest.topologies) {
+    file_bytes += topology.file_bytes;
+    files.push_back({topology.name, topology.has_csr ? "CSC + CSR" : "CSC", "",
+                     std::to_string(topology.node_count), std::to_string(topology.edge_count), "",
+                     topology.file, FormatBytes(topology.file_bytes), std::to_string(topology.generation)});
+  }
+  std::vector<std::vector<std::string>> facts = {{"database", store.path()},
+                                                 {"id", Hex(manifest.database_id)}};
+  facts.push_back({"nodes", std::to_string(manifest.node_count)});
+  if (const TopologyRecord* graph = manifest.FindTopology("graph")) {
+    facts.push_back(
+        {"edges", fmt::format("{}{}{}", graph->edge_count, graph->undirected ? ", undirected" : "",
+                              graph->deduplicated ? ", deduplicated" : "")});
+    facts.push_back({"relations", std::to_string(graph->relation_count)});
+  }
+  facts.push_back({"classes", std::to_string(manifest.class_count)});
+  if (splits) {
+    facts.push_back({"splits", fmt::format("train {}, valid {}, test {}, none {}", (*splits)[1], (*splits)[2],
+                                           (*splits)[3], (*splits)[0])});
+  }
+  if (manifest.has_entity_names || manifest.has_relation_names) {
+    facts.push_back(
+        {"names", fmt::format("{}{}{}", manifest.has_entity_names ? "entities" : "",
+                              manifest.has_entity_names && manifest.has_relation_names ? ", " : "",
+                              manifest.has_relation_names ? "relations" : "")});
+  }
+  facts.push_back({"size", FormatBytes(file_bytes)});
+  facts.push_back({"source", manifest.source});
+  facts.push_back({"created", manifest.created_utc});
+  PrintTable(facts, {false, false});
+  Print("\n");
+  PrintTable(files, {false, false, true, true, true, true, false, true, true});
+}
+
+// Prints the id of a name, or the name of an id.
+Status PrintNames(Store& store, const InfoOptions& options) {
+  const auto print_id = [&](NameKind kind, const std::optional<std::string>& name) -> Status {
+    if (!name) return Status::Ok();
+    QUARRY_TRY(const std::optional<uint64_t> id, store.catalog().IdOfName(kind, *name));
+    if (!id) return MakeStatus(Code::kNotFound, "{}: nothing has the name \"{}\"", store.path(), *name);
+    Print("{}\n", *id);
+    return Status::Ok();
+  };
+  const auto print_name = [&](NameKind kind, std::optional<uint64_t> id) -> Status {
+    if (!id) return Status::Ok();
+    QUARRY_TRY(const std::optional<std::string> name, store.catalog().NameOfId(kind, *id));
+    if (!name) return MakeStatus(Code::kNotFound, "{}: id {} has no name", store.path(), *id);
+    Print("{}\n", *name);
+    return Status::Ok();
+  };
+  QUARRY_RETURN_IF_ERROR(print_id(NameKind::kEntity, options.entity));
+  QUARRY_RETURN_IF_ERROR(print_name(NameKind::kEntity, options.entity_id));
+  QUARRY_RETURN_IF_ERROR(print_id(NameKind::kRelation, options.relation));
+  return print_name(NameKind::kRelation, options.relation_id);
+}
+
+Status Info(const InfoOptions& options) {
+  const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
+  QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(*backend, options.path));
+  if (options.entity || options.entity_id || options.relation || options.relation_id) {
+    return PrintNames(*store, options);
+  }
+  QUARRY_TRY(const std::optional<SplitCounts> splits, CountSplits(*store));
+  options.json ? PrintJson(*store, splits) : PrintText(*store, splits);
+  return Status::Ok();
+}
+
+}  // namespace
+
+void AddInfo(CLI::App& app, Action& action) {
+  auto* verb = app.add_subcommand("info", "Show what a database holds");
+  auto options = std::make_shared<InfoOptions>();
+  verb->add_option("DB", options->path, "database folder")->required();
+  verb->add_flag("--json", options->json, "one JSON object on stdout");
+  verb->add_option("--entity", options->entity, "print the node id of this name, and nothing else");
+  verb->add_option("--entity-id", options->entity_id, "print the name of this node id");
+  verb->add_option("--relation", options->relation, "print the relation id of this name");
+  verb->add_option("--relation-id", options->relation_id, "print the name of this relation id");
+  verb->footer("Example: quarry info graph.db --json");
+  verb->callback([options, &action] { action = [options] { return Info(*options); }; });
+}
+
+}  // namespace quarry::cli

@@ -1,0 +1,64 @@
+// FaultBackend: an IoBackend that passes everything on to another and makes chosen operations fail. For
+// tests.
+//
+// Operations are counted from 1 in the order in which they arrive, each kind by itself; a plan names a kind,
+// the count at which it strikes and what happens then. So a test can fail the k-th operation for k = 1, 2,
+// ... until a run completes without a strike, which covers every place where the code under test touches the
+// disk. Thread-safe.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "quarry/base/mutex.h"
+#include "quarry/io/backend.h"
+
+namespace quarry {
+
+enum class FaultKind : uint8_t { kOpen, kRead, kWrite, kSync, kRename };
+inline constexpr size_t kFaultKindCount = 5;
+
+struct FaultPlan {
+  FaultKind kind = FaultKind::kRead;
+  uint64_t at = 0;      // the first operation of the kind that is struck, from 1; 0 = none
+  bool sticky = false;  // every later one too
+  int error = 0;  // errno to fail with (EIO, ENOSPC, EINTR, EAGAIN); 0 = a short transfer of half the bytes.
+                  // Synchronous transfers are whole or fail: a short one is an EIO to them.
+};
+
+class FaultBackend final : public IoBackend {
+ public:
+  // `inner` outlives this backend and its ports.
+  explicit FaultBackend(IoBackend& inner) : inner_(inner) {}
+
+  void SetPlans(std::vector<FaultPlan> plans);  // also restarts the counts
+  uint64_t count(FaultKind kind) const { return counts_[static_cast<size_t>(kind)].load(); }
+  uint64_t strikes() const { return strikes_.load(); }
+
+  std::string_view name() const override { return "fault"; }
+  Result<std::unique_ptr<IoPort>> NewPort(unsigned depth) override;
+  Result<File> Open(const std::string& path, OpenMode mode) override;
+  Result<uint64_t> FileBytes(const File& file) override { return inner_.FileBytes(file); }
+  Status ReadAt(const File& file, uint64_t offset, std::span<std::byte> out) override;
+  Status WriteAt(const File& file, uint64_t offset, std::span<const std::byte> bytes) override;
+  Status SyncFile(const File& file) override;
+  Status SyncDirectory(const std::string& path) override;
+  Status Rename(const std::string& from, const std::string& to) override;
+
+ private:
+  friend class FaultPort;
+  // What befalls the next operation of `kind`: null, or the plan that strikes.
+  std::unique_ptr<FaultPlan> Next(FaultKind kind);
+  Status Strike(FaultKind kind, std::string_view what, const std::string& path);
+
+  IoBackend& inner_;
+  std::array<std::atomic<uint64_t>, kFaultKindCount> counts_{};
+  std::atomic<uint64_t> strikes_{0};
+  Mutex mutex_;
+  std::vector<FaultPlan> plans_ QUARRY_GUARDED_BY(mutex_);
+};
+
+}  // namespace quarry

@@ -1,0 +1,241 @@
+#include "quarry/sampling/sampler.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "draw.h"
+#include "node_table.h"
+#include "quarry/base/process.h"
+#include "quarry/base/random.h"
+#include "quarry/base/units.h"
+#include "resolver.h"
+
+namespace quarry {
+namespace {
+
+// Nodes ahead of the one drawn for whose indptr is fetched.
+constexpr size_t kAhead = 16;
+
+// Ids that are renumbered between two looks at the table's load.
+constexpr size_t kRenumberMax = 4096;
+
+// Local ids and offsets are 32 bits wide, and the node table addresses 2^32 slots at half load.
+constexpr uint64_t kBlockEntriesMax = uint64_t{1} << 31;
+
+bool InMemory(const NeighborSource& source) {
+  return std::ranges::all_of(SidesOf(source.direction), [&](Adjacency side) {
+    return source.topology->indices(side).size() == source.topology->edge_count();
+  });
+}
+
+class DenseSampler final : public NeighborSampler {
+ public:
+  DenseSampler(const NeighborSource& source, std::span<const uint32_t> fanouts,
+               std::unique_ptr<Resolver> resolver)
+      : node_count_(source.topology->node_count()),
+        fanouts_(fanouts.begin(), fanouts.end()),
+        drawer_(*std::ranges::max_element(fanouts)),
+        resolver_(std::move(resolver)),
+        fresh_(kRenumberMax + 1) {
+    const std::span<const Adjacency> sides = SidesOf(source.direction);
+    for (size_t i = 0; i < sides.size(); ++i) indptr_[i] = source.topology->indptr(sides[i]).data();
+  }
+
+  Status Sample(std::span<const NodeId> seeds, uint64_t stream_seed, Block& block) override;
+  const SamplerStats& stats() const override { return stats_; }
+  uint64_t scratch_bytes() const override {
+    return positions_.capacity() * sizeof(uint64_t) + fresh_.capacity() * sizeof(NodeId) +
+           drawer_.memory_bytes() + table_.memory_bytes() + resolver_->memory_bytes();
+  }
+
+ private:
+  Status AddSeeds(std::span<const NodeId> seeds, Block& block);
+  Status SampleHop(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block);
+  template <bool kTwoSides>
+  uint32_t DrawTile(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block);
+  Status Renumber(std::span<uint32_t> ids, Block& block);
+
+  const uint64_t node_count_;
+  const std::vector<uint32_t> fanouts_;
+  const uint64_t* indptr_[2] = {nullptr, nullptr};
+  SubsetDrawer drawer_;
+  std::unique_ptr<Resolver> resolver_;
+  NodeTable table_;
+  std::vector<uint64_t> positions_;  // of one tile
+  size_t position_count_ = 0;
+  std::vector<NodeId> fresh_;
+  SamplerStats stats_;
+};
+
+// Waleffe Alg. 1, with the arrays growing at their ends instead of their fronts: hop after hop, draw the
+// positions of the neighbors of the nodes that the last hop found, resolve them, and append the nodes not met
+// before.
+Status DenseSampler::Sample(std::span<const NodeId> seeds, uint64_t stream_seed, Block& block) {
+  const double start = MonotonicSeconds();
+  block.nodes.clear();
+  block.indices.clear();
+  block.hop_offsets.clear();
+  block.indptr.assign(1, 0);
+  QUARRY_RETURN_IF_ERROR(AddSeeds(seeds, block));
+  block.hop_offsets.push_back(static_cast<uint32_t>(block.nodes.size()));
+  Rng rng(stream_seed);
+  uint32_t frontier = 0;
+  for (const uint32_t fanout : fanouts_) {
+    const uint32_t known = block.hop_offsets.back();
+    QUARRY_RETURN_IF_ERROR(SampleHop(fanout, frontier, known, rng, block));
+    frontier = known;
+    block.hop_offsets.push_back(static_cast<uint32_t>(block.nodes.size()));
+  }
+  stats_.edges += block.indices.size();
+  stats_.nodes += block.nodes.size();
+  stats_.seconds += MonotonicSeconds() - start;
+  return Status::Ok();
+}
+
+Status DenseSampler::AddSeeds(std::span<const NodeId> seeds, Block& block) {
+  for (const NodeId seed : seeds) {
+    if (seed >= node_count_) {
+      return MakeStatus(Code::kInvalidArgument, "seed node {} is out of range: the graph has {} nodes", seed,
+                        node_count_);
+    }
+  }
+  if (seeds.size() > kBlockEntriesMax) {
+    return MakeStatus(Code::kInvalidArgument, "{} seeds: a block takes at most {}", seeds.size(),
+                      kBlockEntriesMax);
+  }
+  table_.Clear();
+  block.nodes.reserve(seeds.size());
+  for (size_t begin = 0; begin < seeds.size(); begin += kRenumberMax) {
+    const std::span<const NodeId> part = seeds.subspan(begin, std::min(kRenumberMax, seeds.size() - begin));
+    std::vector<uint32_t> ids(part.begin(), part.end());
+    QUARRY_RETURN_IF_ERROR(Renumber(ids, block));
+    for (size_t i = 0; i < part.size(); ++i) {
+      if (ids[i] == begin + i) continue;
+      return MakeStatus(Code::kInvalidArgument, "seed node {} is given twice: at {} and at {}", part[i],
+                        ids[i], begin + i);
+    }
+  }
+  return Status::Ok();
+}
+
+Status DenseSampler::SampleHop(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block) {
+  while (begin < end) {
+    const uint32_t first_end = block.indptr.back();
+    const uint32_t tile_end = indptr_[1] == nullptr ? DrawTile<false>(fanout, begin, end, rng, block)
+                                                    : DrawTile<true>(fanout, begin, end, rng, block);
+    if (block.seed_count() + first_end + position_count_ > kBlockEntriesMax) {
+      return MakeStatus(
+          Code::kInvalidArgument,
+          "a block of {} seeds has more than {} sampled neighbors: take fewer seeds or smaller fanouts",
+          block.seed_count(), kBlockEntriesMax - block.seed_count());
+    }
+    block.indices.resize(first_end + position_count_);
+    const PositionTile tile{.nodes = std::span(block.nodes).subspan(begin, tile_end - begin),
+                            .ends = std::span(block.indptr).subspan(begin + 1),
+                            .first_end = first_end,
+                            .positions = {positions_.data(), position_count_}};
+    uint32_t* const neighbors = block.indices.data() + first_end;
+    QUARRY_RETURN_IF_ERROR(resolver_->Resolve(tile, neighbors, stats_));
+    for (size_t i = 0; i < position_count_; i += kRenumberMax) {
+      QUARRY_RETURN_IF_ERROR(Renumber({neighbors + i, std::min(kRenumberMax, position_count_ - i)}, block));
+    }
+    begin = tile_end;
+  }
+  return Status::Ok();
+}
+
+// Draws for nodes[begin..] as many as fit a tile; appends to indptr, and returns the first node not drawn
+// for.
+template <bool kTwoSides>
+uint32_t DenseSampler::DrawTile(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block) {
+  const NodeId* const nodes = block.nodes.data();
+  const uint64_t tile_max = resolver_->tile_positions_max();
+  uint32_t edge_end = block.indptr.back();
+  size_t count = 0;
+  uint32_t i = begin;
+  for (; i < end; ++i) {
+    if (count + fanout > positions_.size()) {
+      if (count + fanout > tile_max) break;
+      positions_.resize(std::min(tile_max, std::max(2 * positions_.size(), kMemoryTilePositions)));
+    }
+    if (i + kAhead < end) {
+      for (int side = 0; side <= kTwoSides; ++side) __builtin_prefetch(&indptr_[side][nodes[i + kAhead]]);
+    }
+    const uint64_t* const list = &indptr_[0][nodes[i]];
+    const uint64_t first_degree = list[1] - list[0];
+    const uint64_t* const second = kTwoSides ? &indptr_[1][nodes[i]] : nullptr;
+    const uint64_t degree = kTwoSides ? first_degree + second[1] - second[0] : first_degree;
+    const auto taken = static_cast<uint32_t>(std::min<uint64_t>(fanout, degree));
+    uint64_t* const out = positions_.data() + count;
+    if (degree > fanout) {
+      drawer_.Draw(rng, kTwoSides ? 0 : list[0], degree, taken, out);
+    } else {
+      for (uint32_t k = 0; k < taken; ++k) out[k] = (kTwoSides ? 0 : list[0]) + k;
+    }
+    if constexpr (kTwoSides) {
+      for (uint32_t k = 0; k < taken; ++k) {
+        out[k] = out[k] < first_degree ? list[0] + out[k] : (second[0] + out[k] - first_degree) | kSecondSide;
+      }
+    }
+    count += taken;
+    edge_end += taken;
+    block.indptr.push_back(edge_end);
+  }
+  position_count_ = count;
+  return i;
+}
+
+Status DenseSampler::Renumber(std::span<uint32_t> ids, Block& block) {
+  QUARRY_RETURN_IF_ERROR(table_.Reserve(block.nodes, ids.size()));
+  const uint32_t fresh = table_.Renumber(ids, static_cast<uint32_t>(block.nodes.size()), fresh_.data());
+  block.nodes.insert(block.nodes.end(), fresh_.begin(), fresh_.begin() + fresh);
+  return Status::Ok();
+}
+
+Status CheckFanouts(std::span<const uint32_t> fanouts) {
+  if (fanouts.empty() || fanouts.size() > NeighborSampler::kHopsMax) {
+    return MakeStatus(Code::kUsage, "{} fanouts: give 1 to {}, one for each hop", fanouts.size(),
+                      NeighborSampler::kHopsMax);
+  }
+  for (size_t hop = 0; hop < fanouts.size(); ++hop) {
+    if (fanouts[hop] >= 1 && fanouts[hop] <= NeighborSampler::kFanoutMax) continue;
+    return MakeStatus(Code::kUsage, "fanout {} of hop {}: give 1 to {}", fanouts[hop], hop + 1,
+                      NeighborSampler::kFanoutMax);
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NeighborSampler>> NeighborSampler::Make(const NeighborSource& source,
+                                                               std::span<const uint32_t> fanouts) {
+  assert(source.topology != nullptr);
+  QUARRY_RETURN_IF_ERROR(CheckFanouts(fanouts));
+  for (const Adjacency side : SidesOf(source.direction)) {
+    if (source.topology->has(side)) continue;
+    return MakeStatus(Code::kInvalidArgument,
+                      "{}: there are no {} lists, which this direction needs: import with --both-directions",
+                      source.topology->file().path(),
+                      side == Adjacency::kCsc ? "in-neighbor" : "out-neighbor");
+  }
+  std::unique_ptr<Resolver> resolver;
+  if (InMemory(source)) {
+    resolver = MakeMemoryResolver(source);
+  } else {
+    QUARRY_TRY(resolver, MakeDiskResolver(source));
+  }
+  return std::make_unique<DenseSampler>(source, fanouts, std::move(resolver));
+}
+
+uint64_t NeighborSampler::ScratchBytesMax(const NeighborSource& source, uint64_t nodes_max,
+                                          uint64_t edges_max) {
+  const bool in_memory = InMemory(source);
+  // A hop's positions double their vector, which is filled to the last fanout.
+  const uint64_t tile = std::clamp(2 * (edges_max + kFanoutMax), kMemoryTilePositions,
+                                   in_memory ? kMemoryTilePositions : kDiskTilePositions);
+  return tile * sizeof(uint64_t) + (kRenumberMax + 1) * sizeof(NodeId) +
+         SubsetDrawer(kFanoutMax).memory_bytes() + NodeTable::MemoryBytes(nodes_max + kRenumberMax) +
+         (in_memory ? kKiB : DiskResolverBytesMax(source, tile));
+}
+
+}  // namespace quarry
