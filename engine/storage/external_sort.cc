@@ -28,7 +28,8 @@ Key* RadixSort(Key* keys, Key* scratch, size_t count) {
   std::vector<std::array<size_t, 256>> histograms(kDigits);
   for (size_t i = 0; i < count; i++) {
     Key key = keys[i];
-    for (unsigned digit = 0; digit < kDigits; digit++, key >>= 8) histograms[digit][static_cast<uint8_t>(key)]++;
+    for (unsigned digit = 0; digit < kDigits; digit++, key >>= 8)
+      histograms[digit][static_cast<uint8_t>(key)]++;
   }
   for (unsigned digit = 0; digit < kDigits; digit++) {
     std::array<size_t, 256>& starts = histograms[digit];
@@ -77,8 +78,8 @@ Status RunFile::Read(const Run& run, uint64_t offset, std::span<std::byte> out) 
 template <typename Key>
 class ExternalSorter<Key>::Merger {
  public:
-  static Result<std::unique_ptr<Merger>> Make(const RunFile& file, size_t first, size_t count, uint64_t memory_bytes,
-                                              bool deduplicate) {
+  static Result<std::unique_ptr<Merger>> Make(const RunFile& file, size_t first, size_t count,
+                                              uint64_t memory_bytes, bool deduplicate) {
     std::unique_ptr<Merger> merger(new Merger(file, deduplicate));
     const uint64_t window_bytes =
         std::clamp(RoundDown(memory_bytes / count, kPageBytes), kWindowBytesMin, kWindowBytesMax);
@@ -198,13 +199,14 @@ Status ExternalSorter<Key>::Add(std::span<const Key> keys_in) {
   return Status::Ok();
 }
 
-// Doubles the buffer, or spills it when it has its full size. While it grows there is no sort scratch, so that old and
-// new buffer together stay below the memory.
+// Doubles the buffer, or spills it when it has its full size. While it grows there is no sort scratch, so
+// that old and new buffer together stay below the memory.
 template <typename Key>
 Status ExternalSorter<Key>::MakeRoom() {
   const uint64_t full_bytes = capacity_ * sizeof(Key);
   if (buffer_.size() == full_bytes) return Spill();
-  const uint64_t bytes = std::clamp<uint64_t>(2 * buffer_.size(), std::min(kFirstBufferBytes, full_bytes), full_bytes);
+  const uint64_t bytes =
+      std::clamp<uint64_t>(2 * buffer_.size(), std::min(kFirstBufferBytes, full_bytes), full_bytes);
   QUARRY_TRY(IoBuffer larger, IoBuffer::Allocate(bytes));
   std::memcpy(larger.data(), buffer_.data(), count_ * sizeof(Key));
   buffer_ = std::move(larger);
@@ -246,7 +248,8 @@ Status ExternalSorter<Key>::Finish() {
   buffer_ = IoBuffer();
   scratch_ = IoBuffer();
   QUARRY_RETURN_IF_ERROR(MergeDown());
-  QUARRY_TRY(merger_, Merger::Make(*runs_, 0, runs_->runs().size(), options_.memory_bytes / 2, options_.deduplicate));
+  QUARRY_TRY(merger_,
+             Merger::Make(*runs_, 0, runs_->runs().size(), options_.memory_bytes / 2, options_.deduplicate));
   return Status::Ok();
 }
 
@@ -256,11 +259,13 @@ Status ExternalSorter<Key>::MergeDown() {
   const size_t fan_in_max = std::max<size_t>(2, options_.memory_bytes / 2 / kWindowBytesMin);
   while (runs_->runs().size() > fan_in_max) {
     QUARRY_TRY(auto longer, RunFile::Create(backend_, options_.scratch_directory));
-    QUARRY_TRY(const IoBuffer out, IoBuffer::Allocate(std::min(kWriteBytes, RoundDown(options_.memory_bytes / 4, kPageBytes))));
+    QUARRY_TRY(const IoBuffer out,
+               IoBuffer::Allocate(std::min(kWriteBytes, RoundDown(options_.memory_bytes / 4, kPageBytes))));
     const std::span<Key> batch(reinterpret_cast<Key*>(out.data()), out.size() / sizeof(Key));
     for (size_t first = 0; first < runs_->runs().size(); first += fan_in_max) {
       const size_t count = std::min(fan_in_max, runs_->runs().size() - first);
-      QUARRY_TRY(const auto merger, Merger::Make(*runs_, first, count, options_.memory_bytes / 2, options_.deduplicate));
+      QUARRY_TRY(const auto merger,
+                 Merger::Make(*runs_, first, count, options_.memory_bytes / 2, options_.deduplicate));
       while (true) {
         QUARRY_TRY(const size_t n, merger->Read(batch));
         QUARRY_RETURN_IF_ERROR(longer->Append(std::as_bytes(batch.first(n))));

@@ -17,25 +17,27 @@ std::string ParentOf(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// Makes the folder and holds its LOCK. Another process may remove a leftover between our steps, so that what was locked
-// must still be what the path names.
+// Makes the folder and holds its LOCK. Another process may remove a leftover between our steps, so that what
+// was locked must still be what the path names.
 Result<File> LockFolder(const std::string& folder) {
   constexpr int kTriesMax = 16;
   const std::string lock_path = folder + "/LOCK";
   for (int i = 0; i < kTriesMax; i++) {
-    if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return ErrnoStatus(errno, "create the folder", folder);
+    if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST)
+      return ErrnoStatus(errno, "create the folder", folder);
     const int descriptor = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (descriptor < 0 && errno == ENOENT) continue;
     if (descriptor < 0) return ErrnoStatus(errno, "create", lock_path);
     File lock(descriptor, lock_path, /*direct=*/false);
     if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", lock_path);
-      return MakeStatus(Code::kBusy, "{}: another import of this database is running; wait for it or stop it", lock_path);
+      return MakeStatus(Code::kBusy, "{}: another import of this database is running; wait for it or stop it",
+                        lock_path);
     }
     struct stat held {};
     struct stat named {};
-    if (fstat(descriptor, &held) == 0 && stat(lock_path.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
-        held.st_dev == named.st_dev) {
+    if (fstat(descriptor, &held) == 0 && stat(lock_path.c_str(), &named) == 0 &&
+        held.st_ino == named.st_ino && held.st_dev == named.st_dev) {
       return lock;
     }
   }
@@ -52,19 +54,23 @@ Result<ImportWorkspace> ImportWorkspace::Acquire(IoBackend& backend, const std::
   }
   std::error_code error;
   if (!fs::is_directory(ParentOf(path), error)) {
-    return MakeStatus(Code::kNotFound, "{}: there is no folder {} to put the database in", path, ParentOf(path));
+    return MakeStatus(Code::kNotFound, "{}: there is no folder {} to put the database in", path,
+                      ParentOf(path));
   }
   std::string folder = path + ".importing";
-  // Before anything is made or removed: a refused import leaves everything as it was, unless there are leftovers.
+  // Before anything is made or removed: a refused import leaves everything as it was, unless there are
+  // leftovers.
   const bool exists = fs::exists(fs::symlink_status(path, error));
   if (exists && !fs::exists(folder, error)) {
-    return MakeStatus(Code::kAlreadyExists, "{} exists already; choose another path or remove it first", path);
+    return MakeStatus(Code::kAlreadyExists, "{} exists already; choose another path or remove it first",
+                      path);
   }
   QUARRY_TRY(File lock, LockFolder(folder));
   ImportWorkspace workspace(backend, path, folder, std::move(lock));
   QUARRY_RETURN_IF_ERROR(workspace.Clear());
   if (fs::exists(fs::symlink_status(path, error))) {
-    return MakeStatus(Code::kAlreadyExists, "{} exists already; choose another path or remove it first", path);
+    return MakeStatus(Code::kAlreadyExists, "{} exists already; choose another path or remove it first",
+                      path);
   }
   if (!fs::create_directory(workspace.scratch_path(), error)) {
     return ErrnoStatus(error.value(), "create the folder", workspace.scratch_path());

@@ -1,8 +1,8 @@
-// ImportWorkspace: the folder `<path>.importing` in which an import builds its database. Private to this room.
+// ImportWorkspace: the folder `<path>.importing` in which an import builds its database. Private to this
+// room.
 //
-//   <path>.importing/LOCK      held (flock) while the import lives; a folder whose LOCK nobody holds is a leftover
-//   <path>.importing/db/       becomes <path> by one rename
-//   <path>.importing/scratch/  spilled runs
+//   <path>.importing/LOCK      held (flock) while the import lives; a folder whose LOCK nobody holds is a
+//   leftover <path>.importing/db/       becomes <path> by one rename <path>.importing/scratch/  spilled runs
 //
 //   (nothing or leftover) -> held [Acquire] -> published [Publish] ; either -> gone [destructor]
 #pragma once
@@ -16,7 +16,8 @@ namespace quarry {
 
 class ImportWorkspace {
  public:
-  // Removes what a killed import left. kBusy when another import of `path` is alive, kAlreadyExists when `path` is there.
+  // Removes what a killed import left. kBusy when another import of `path` is alive, kAlreadyExists when
+  // `path` is there.
   static Result<ImportWorkspace> Acquire(IoBackend& backend, const std::string& path);
   ImportWorkspace(ImportWorkspace&& other) noexcept = default;
   ImportWorkspace& operator=(ImportWorkspace&&) = delete;
@@ -25,7 +26,8 @@ class ImportWorkspace {
   std::string database_path() const { return folder_ + "/db"; }
   std::string scratch_path() const { return folder_ + "/scratch"; }
 
-  // Moves the database, which must be complete and synced, to its path. When that cannot be made durable it is removed.
+  // Moves the database, which must be complete and synced, to its path. When that cannot be made durable it
+  // is removed.
   Status Publish();
 
  private:

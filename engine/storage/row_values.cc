@@ -27,10 +27,15 @@ std::optional<uint64_t> FindExponent(std::span<const std::byte> elements, Bits e
 
 std::optional<uint64_t> FindNonFinite(ElementType type, std::span<const std::byte> elements) {
   switch (type) {
-    case ElementType::kFloat32: return FindExponent<uint32_t>(elements, 0x7f800000);
-    case ElementType::kFloat16: return FindExponent<uint16_t>(elements, 0x7c00);
-    case ElementType::kBfloat16: return FindExponent<uint16_t>(elements, 0x7f80);
-    default: assert(false && "not a float type"); return std::nullopt;
+    case ElementType::kFloat32:
+      return FindExponent<uint32_t>(elements, 0x7f800000);
+    case ElementType::kFloat16:
+      return FindExponent<uint16_t>(elements, 0x7c00);
+    case ElementType::kBfloat16:
+      return FindExponent<uint16_t>(elements, 0x7f80);
+    default:
+      assert(false && "not a float type");
+      return std::nullopt;
   }
 }
 

@@ -1,5 +1,5 @@
-// Checks and conversions of encoded rows on their way into a database. Pure functions; thread-safe. Private to this
-// room.
+// Checks and conversions of encoded rows on their way into a database. Pure functions; thread-safe. Private
+// to this room.
 #pragma once
 
 #include <cstdint>

@@ -17,8 +17,8 @@ constexpr size_t kBatchKeys = 32 << 10;
 // Writer with its checksums, two spools, batches of keys and what is made of them.
 constexpr uint64_t kFixedBytes = 8 * kMiB;
 
-// What is sorted: list (the node whose neighbors these are), neighbor, and the relation where there are several, from
-// the most significant end, 32 bits each.
+// What is sorted: list (the node whose neighbors these are), neighbor, and the relation where there are
+// several, from the most significant end, 32 bits each.
 struct KeyParts {
   NodeId list;
   NodeId neighbor;
@@ -96,9 +96,11 @@ class Builder final : public TopologyBuilder {
  public:
   Builder(IoBackend& backend, const TopologyBuildOptions& options)
       : backend_(backend), options_(options), deduplicate_(options.deduplicate || options.undirected) {
-    const uint64_t sort_bytes = RoundDown((options.memory_bytes - kFixedBytes) / (options.csr ? 2 : 1), kPageBytes);
-    const ExternalSortOptions sort = {
-        .memory_bytes = sort_bytes, .scratch_directory = options.scratch_directory, .deduplicate = deduplicate_};
+    const uint64_t sort_bytes =
+        RoundDown((options.memory_bytes - kFixedBytes) / (options.csr ? 2 : 1), kPageBytes);
+    const ExternalSortOptions sort = {.memory_bytes = sort_bytes,
+                                      .scratch_directory = options.scratch_directory,
+                                      .deduplicate = deduplicate_};
     by_destination_ = std::make_unique<ExternalSorter<Key>>(backend, sort);
     if (options.csr) by_source_ = std::make_unique<ExternalSorter<Key>>(backend, sort);
     keys_.reserve(2 * kBatchKeys);
@@ -132,7 +134,8 @@ class Builder final : public TopologyBuilder {
     assert(node_count >= node_count_min());
     keys_ = {};
     QUARRY_TRY(const auto writer, DataFileWriter::Create(backend_, path, kWriterBytes));
-    QUARRY_TRY(const uint64_t edge_count, WriteSide(Adjacency::kCsc, node_count, *by_destination_, *writer, progress));
+    QUARRY_TRY(const uint64_t edge_count,
+               WriteSide(Adjacency::kCsc, node_count, *by_destination_, *writer, progress));
     by_destination_.reset();  // its memory and disk are not needed for the other side
     if (by_source_ != nullptr) {
       QUARRY_TRY([[maybe_unused]] const uint64_t same,
@@ -150,16 +153,17 @@ class Builder final : public TopologyBuilder {
                           .edge_count = edge_count,
                           .relation_count = options_.relation_count,
                           .has_csr = options_.csr,
-                          .deduplicated = deduplicate_,
+                          // Typed lists may hold a neighbor once per relation.
+                          .deduplicated = deduplicate_ && !kTyped<Key>,
                           .undirected = options_.undirected,
                           .file_bytes = file_bytes};
   }
 
  private:
-  // Drains `sorter` into the sections of one side; returns the edges written. The CSC side hands every edge on to the
-  // sorter of the CSR side, so that both hold the same ones.
-  Result<uint64_t> WriteSide(Adjacency side, uint64_t node_count, ExternalSorter<Key>& sorter, DataFileWriter& writer,
-                             const std::function<Status(uint64_t)>& progress) {
+  // Drains `sorter` into the sections of one side; returns the edges written. The CSC side hands every edge
+  // on to the sorter of the CSR side, so that both hold the same ones.
+  Result<uint64_t> WriteSide(Adjacency side, uint64_t node_count, ExternalSorter<Key>& sorter,
+                             DataFileWriter& writer, const std::function<Status(uint64_t)>& progress) {
     const TopologySections names = SectionsOf(side);
     QUARRY_RETURN_IF_ERROR(sorter.Finish());
     QUARRY_TRY(Spool indptr, Spool::Make(backend_, options_.scratch_directory));
@@ -185,7 +189,8 @@ class Builder final : public TopologyBuilder {
       if constexpr (kTyped<Key>) {
         QUARRY_RETURN_IF_ERROR(relations.Append(narrower.Narrow(std::span(relation_ids).first(n))));
       }
-      if (side == Adjacency::kCsc && by_source_ != nullptr) QUARRY_RETURN_IF_ERROR(Transpose(std::span(keys).first(n)));
+      if (side == Adjacency::kCsc && by_source_ != nullptr)
+        QUARRY_RETURN_IF_ERROR(Transpose(std::span(keys).first(n)));
       written += n;
       if (progress) QUARRY_RETURN_IF_ERROR(progress(written));
     }
@@ -229,7 +234,8 @@ Result<std::unique_ptr<TopologyBuilder>> TopologyBuilder::Create(IoBackend& back
     return MakeStatus(Code::kOutOfBudget, "building a topology needs at least {}; {} are given",
                       FormatBytes(kTopologyBuildBytesMin), FormatBytes(options.memory_bytes));
   }
-  if (options.relation_count == 1) return std::unique_ptr<TopologyBuilder>(new Builder<uint64_t>(backend, options));
+  if (options.relation_count == 1)
+    return std::unique_ptr<TopologyBuilder>(new Builder<uint64_t>(backend, options));
   return std::unique_ptr<TopologyBuilder>(new Builder<uint128_t>(backend, options));
 }
 

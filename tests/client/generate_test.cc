@@ -158,7 +158,8 @@ class GeneratedGraphTest : public testing::Test {
  protected:
   static constexpr uint64_t kNodes = 200'000, kEdges = 3'000'000, kDim = 64, kClasses = 20;
   static void SetUpTestSuite() {
-    const fs::path folder = fs::path(testing::TempDir()) / ("generated_graph_test-" + std::to_string(getpid()));
+    const fs::path folder =
+        fs::path(testing::TempDir()) / ("generated_graph_test-" + std::to_string(getpid()));
     const GenerateOptions options{.node_count = kNodes, .dim = kDim, .class_count = kClasses};
     ASSERT_TRUE(Generate(*MakeThreadBackend(2), folder.string(), options, 2, {}).ok());
     edges_ = ReadArray<int64_t>(folder / "edges.npy", "<i8", "(2, 3000000)");
@@ -322,6 +323,31 @@ TEST_F(GenerateTest, CancellingLeavesNothing) {
   });
   EXPECT_EQ(status.code(), Code::kCancelled);
   EXPECT_THAT(Entries(), testing::IsEmpty());
+}
+
+TEST_F(GenerateTest, AnyOperationThatFailsIsReportedAndLeavesNothing) {
+  FaultBackend faulty(*backend_);
+  for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kWrite, FaultKind::kSync, FaultKind::kRename}) {
+    for (uint64_t at = 1;; at++) {
+      SCOPED_TRACE("operation " + std::to_string(at) + " of kind " + std::to_string(static_cast<int>(kind)));
+      faulty.SetPlans({{.kind = kind, .at = at, .error = ENOSPC}});
+      const Status status = Generate(faulty, Path("a"), kSmall, 2, {}).status();
+      if (faulty.strikes() == 0) {
+        EXPECT_GT(at, 1u) << "no operation of this kind";
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        fs::remove_all(Path("a"));
+        break;
+      }
+      EXPECT_EQ(status.code(), Code::kNoSpace) << status.ToString();
+      // Only the very last operation, the sync of the parent folder, comes after the folder has its name.
+      if (fs::exists(Path("a"))) {
+        EXPECT_EQ(kind, FaultKind::kSync);
+        EXPECT_EQ(ChecksumOf(Path("a")), 17687211692765537601u);
+        fs::remove_all(Path("a"));
+      }
+      EXPECT_THAT(Entries(), testing::IsEmpty());
+    }
+  }
 }
 
 TEST_F(GenerateTest, OptionsOutOfRangeAreNamed) {

@@ -84,8 +84,7 @@ class Topology {
 struct TopologyBuildOptions {
   bool csr = false;         // also CSR
   bool undirected = false;  // add the reverse of every edge; implies deduplicate
-  bool deduplicate =
-      false;  // edges equal in both ends (and in relation, when there are several) are kept once
+  bool deduplicate = false;  // equal edges are kept once (equal in relation too, when there are several)
   uint32_t relation_count = 1;        // edge types; more than one: ids are kept per edge
   uint64_t memory_bytes = 256 << 20;  // for sort buffers and merge; at least kTopologyBuildBytesMin
   std::string scratch_directory;      // exists; runs are spilled here, to files that are unlinked at once

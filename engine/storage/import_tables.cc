@@ -1,0 +1,232 @@
+#include "import_tables.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "quarry/base/units.h"
+#include "quarry/storage/feature_table.h"
+#include "row_values.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kBatchBytes = 4 * kMiB;
+constexpr size_t kBatchInts = 64 << 10;
+// Class ids are 32-bit in the trainer, and no classifier has more outputs than this.
+constexpr int64_t kClassCountMax = int64_t{1} << 31;
+
+// A table that is being written; finished, it is entered into the manifest.
+class TableOutput {
+ public:
+  static Result<TableOutput> Create(ImportTarget& target, std::string_view name, ElementType type,
+                                    uint64_t dim) {
+    QUARRY_TRY(const FeatureGeometry geometry, FeatureGeometry::Make(type, dim, target.manifest.node_count));
+    TableOutput output;
+    output.record_ = {.name = std::string(name),
+                      .file = fmt::format("features/{}-1.qft", name),
+                      .element_type = type,
+                      .row_count = geometry.row_count,
+                      .dim = dim};
+    QUARRY_TRY(output.writer_,
+               FeatureTableWriter::Create(target.backend, target.database_path + "/" + output.record_.file,
+                                          geometry, target.manifest.database_id, output.record_.generation));
+    return output;
+  }
+  Status Append(std::span<const std::byte> rows) { return writer_->Append(rows); }
+  Status Finish(ImportTarget& target) {
+    QUARRY_TRY(record_.file_bytes, writer_->Finish());
+    target.manifest.tables.push_back(std::move(record_));
+    return Status::Ok();
+  }
+
+ private:
+  TableOutput() = default;
+  TableRecord record_;
+  std::unique_ptr<FeatureTableWriter> writer_;
+};
+
+std::string_view NameOfNonFinite(float value) {
+  if (std::isnan(value)) return "NaN";
+  return value > 0 ? "inf" : "-inf";
+}
+
+// Rows of the source's type into rows of the table's, with the checks between.
+class RowConverter {
+ public:
+  RowConverter(const RowReader& rows, ElementType to, bool allow_nan)
+      : rows_(rows), from_(rows.element_type()), to_(to), allow_nan_(allow_nan), values_(rows.dim()) {}
+
+  // Converts `in`, whose first row is number `first`; the result is valid until the next call.
+  Result<std::span<const std::byte>> Convert(std::span<const std::byte> in, uint64_t first) {
+    if (!allow_nan_ || to_ == ElementType::kInt8) QUARRY_RETURN_IF_ERROR(CheckFinite(in, first));
+    if (to_ == from_) return in;
+    const uint64_t from_bytes = RowBytes(from_, values_.size());
+    const uint64_t to_bytes = RowBytes(to_, values_.size());
+    const uint64_t row_count = in.size() / from_bytes;
+    converted_.resize(row_count * to_bytes);
+    for (uint64_t row = 0; row < row_count; row++) {
+      DecodeRow(from_, in.subspan(row * from_bytes, from_bytes), values_);
+      EncodeRow(to_, values_, std::span(converted_).subspan(row * to_bytes, to_bytes));
+    }
+    if (!allow_nan_) QUARRY_RETURN_IF_ERROR(CheckOverflow(in, first));
+    return std::span<const std::byte>(converted_);
+  }
+
+ private:
+  Status CheckFinite(std::span<const std::byte> in, uint64_t first) {
+    const std::optional<uint64_t> found = FindNonFinite(from_, in);
+    if (!found.has_value()) return Status::Ok();
+    const uint64_t row = *found / values_.size();
+    const uint64_t column = *found % values_.size();
+    return MakeStatus(Code::kInvalidArgument, "{}, column {}: the value is {}; {}",
+                      rows_.Position(first + row), column, NameOfNonFinite(ValueAt(in, row, column)),
+                      allow_nan_ ? "int8 rows hold finite values only"
+                                 : "clean the features, or import them with --allow-nan");
+  }
+
+  // float16 ends at 65,504: what was finite may not be any more.
+  Status CheckOverflow(std::span<const std::byte> in, uint64_t first) {
+    if (to_ == ElementType::kInt8) return Status::Ok();
+    const std::optional<uint64_t> found = FindNonFinite(to_, converted_);
+    if (!found.has_value()) return Status::Ok();
+    const uint64_t row = *found / values_.size();
+    const uint64_t column = *found % values_.size();
+    return MakeStatus(Code::kInvalidArgument,
+                      "{}, column {}: {} is beyond the range of {}; choose another --feature-dtype",
+                      rows_.Position(first + row), column, ValueAt(in, row, column), ElementTypeName(to_));
+  }
+
+  float ValueAt(std::span<const std::byte> in, uint64_t row, uint64_t column) {
+    const uint64_t row_bytes = RowBytes(from_, values_.size());
+    DecodeRow(from_, in.subspan(row * row_bytes, row_bytes), values_);
+    return values_[column];
+  }
+
+  const RowReader& rows_;
+  const ElementType from_;
+  const ElementType to_;
+  const bool allow_nan_;
+  std::vector<float> values_;
+  std::vector<std::byte> converted_;
+};
+
+// One row of an integer table after another, in batches.
+template <typename T>
+Status AppendInts(TableOutput& output, std::span<const T> values) {
+  return output.Append(std::as_bytes(values));
+}
+
+// Two bits a node.
+class SplitMap {
+ public:
+  explicit SplitMap(uint64_t node_count) : quarters_((node_count + 3) / 4) {}
+  Split Get(uint64_t node) const { return static_cast<Split>(quarters_[node / 4] >> (node % 4 * 2) & 3); }
+  void Set(uint64_t node, Split split) {
+    quarters_[node / 4] |= static_cast<uint8_t>(static_cast<unsigned>(split) << (node % 4 * 2));
+  }
+
+ private:
+  std::vector<uint8_t> quarters_;
+};
+
+Status FillSplit(const ImportTarget& target, IntReader& ids, Split split, SplitMap& map) {
+  constexpr std::string_view kNames[] = {"none", "train", "valid", "test"};
+  const uint64_t node_count = target.manifest.node_count;
+  std::vector<int64_t> batch(kBatchInts);
+  uint64_t first = 0;
+  while (true) {
+    QUARRY_TRY(const size_t n, ids.Read(batch));
+    if (n == 0) return Status::Ok();
+    for (size_t i = 0; i < n; i++) {
+      if (batch[i] < 0 || static_cast<uint64_t>(batch[i]) >= node_count) {
+        return MakeStatus(Code::kInvalidArgument, "{}: node id {} is out of range; there are {} nodes",
+                          ids.Position(first + i), batch[i], node_count);
+      }
+      const auto node = static_cast<uint64_t>(batch[i]);
+      const Split before = map.Get(node);
+      if (before != Split::kNone && before != split) {
+        return MakeStatus(Code::kInvalidArgument,
+                          "{}: node {} is in the {} split already; a node is in one split at most",
+                          ids.Position(first + i), node, kNames[static_cast<size_t>(before)]);
+      }
+      map.Set(node, split);
+    }
+    first += n;
+    QUARRY_RETURN_IF_ERROR(target.Progress("splits", first, ids.count().value_or(0)));
+  }
+}
+
+}  // namespace
+
+Status ImportFeatures(ImportTarget& target, RowReader& rows) {
+  const ElementType type = target.options.feature_type.value_or(rows.element_type());
+  QUARRY_TRY(TableOutput output, TableOutput::Create(target, "feature", type, rows.dim()));
+  RowConverter converter(rows, type, target.options.allow_nan);
+  const uint64_t row_bytes = RowBytes(rows.element_type(), rows.dim());
+  std::vector<std::byte> batch(std::max<uint64_t>(1, kBatchBytes / row_bytes) * row_bytes);
+  for (uint64_t done = 0;;) {
+    QUARRY_TRY(const size_t n, rows.Read(batch));
+    if (n == 0) break;
+    QUARRY_TRY(const auto converted, converter.Convert(std::span(batch).first(n * row_bytes), done));
+    QUARRY_RETURN_IF_ERROR(output.Append(converted));
+    done += n;
+    QUARRY_RETURN_IF_ERROR(target.Progress("features", done * row_bytes, rows.row_count() * row_bytes));
+  }
+  return output.Finish(target);
+}
+
+Status ImportLabels(ImportTarget& target, IntReader& labels, std::optional<uint64_t> class_count) {
+  QUARRY_TRY(TableOutput output, TableOutput::Create(target, "label", ElementType::kInt64, 1));
+  const int64_t bound =
+      static_cast<int64_t>(std::min<uint64_t>(class_count.value_or(kClassCountMax), kClassCountMax));
+  const uint64_t node_count = target.manifest.node_count;
+  int64_t largest = -1;
+  std::vector<int64_t> batch(kBatchInts);
+  uint64_t done = 0;
+  while (true) {
+    QUARRY_TRY(const size_t n, labels.Read(batch));
+    if (n == 0) break;
+    for (size_t i = 0; i < n; i++) {
+      if (batch[i] < -1 || batch[i] >= bound) {
+        return MakeStatus(Code::kInvalidArgument, "{}: the label is {}; labels are 0 to {}, or -1 for none",
+                          labels.Position(done + i), batch[i], bound - 1);
+      }
+      largest = std::max(largest, batch[i]);
+    }
+    if (done + n > node_count) {
+      return MakeStatus(Code::kInvalidArgument, "{}: more labels than the {} nodes",
+                        labels.Position(done + n - 1), node_count);
+    }
+    QUARRY_RETURN_IF_ERROR(AppendInts(output, std::span<const int64_t>(batch).first(n)));
+    done += n;
+    QUARRY_RETURN_IF_ERROR(target.Progress("labels", done, node_count));
+  }
+  target.manifest.class_count = static_cast<uint64_t>(largest + 1);
+  return output.Finish(target);
+}
+
+Status ImportSplits(ImportTarget& target, IntReader* train, IntReader* valid, IntReader* test) {
+  const uint64_t node_count = target.manifest.node_count;
+  const uint64_t need_bytes = node_count / 4 + 1 + kImportBufferBytes;
+  if (need_bytes > target.options.memory_bytes) {
+    return MakeStatus(Code::kOutOfBudget,
+                      "--memory {} is too little for the splits of {} nodes; the least is {} bytes",
+                      FormatBytes(target.options.memory_bytes), node_count, need_bytes);
+  }
+  SplitMap map(node_count);
+  for (const auto& [ids, split] :
+       {std::pair(train, Split::kTrain), std::pair(valid, Split::kValid), std::pair(test, Split::kTest)}) {
+    if (ids != nullptr) QUARRY_RETURN_IF_ERROR(FillSplit(target, *ids, split, map));
+  }
+  QUARRY_TRY(TableOutput output, TableOutput::Create(target, "split", ElementType::kUint8, 1));
+  std::vector<uint8_t> batch;
+  for (uint64_t node = 0; node < node_count;) {
+    batch.resize(std::min<uint64_t>(kBatchInts, node_count - node));
+    for (uint8_t& value : batch) value = static_cast<uint8_t>(map.Get(node++));
+    QUARRY_RETURN_IF_ERROR(AppendInts(output, std::span<const uint8_t>(batch)));
+  }
+  return output.Finish(target);
+}
+
+}  // namespace quarry
