@@ -95,7 +95,7 @@ std::array<std::byte, kSuperblockBytes> EncodeSuperblock(const Superblock& super
 
 Result<Superblock> DecodeSuperblock(std::span<const std::byte> bytes, std::string_view path) {
   if (!StartsWith(bytes, {kMagic.data(), kMagic.size()})) {
-    return MakeStatus(Code::kCorruption, "{}: offset 0: not a Quarry data file; it looks like {}", path,
+    return MakeStatus(Code::kCorruption, "{}: page 0: not a Quarry data file; it looks like {}", path,
                       DescribeForeignBytes(bytes));
   }
   if (bytes.size() < kSuperblockBytes) {

@@ -61,36 +61,40 @@ QUARRY_INLINE float Element<ElementType::kInt8>(const std::byte* row, uint32_t c
   return static_cast<float>(reinterpret_cast<const int8_t*>(row)[c]);
 }
 
-template <ElementType kType>
-QUARRY_INLINE float RowScale(const std::byte* row, uint32_t dim, RowNorm norm) {
-  float encoded = 1.0F;
-  if constexpr (kType == ElementType::kInt8) std::memcpy(&encoded, row + (dim + 3) / 4 * 4, sizeof(encoded));
-  if (norm == RowNorm::kNone) return encoded;
-  // Eight partial sums, so that the loop is vectorized in the order in which it is written.
-  float partial[8] = {};
-  const bool squares = norm == RowNorm::kL2;
-  uint32_t c = 0;
-  for (; c + 8 <= dim; c += 8) {
-    for (uint32_t k = 0; k < 8; k++) {
-      const float x = Element<kType>(row, c + k);
-      partial[k] += squares ? x * x : std::fabs(x);
+// 1 / norm of a decoded row; 0 for a row of zeros. Sixteen partial sums make one vector's lanes.
+QUARRY_INLINE float InverseNorm(const float* row, uint32_t dim, RowNorm norm) {
+  float partial[16] = {};
+  const uint32_t whole = dim / 16 * 16;
+  if (norm == RowNorm::kL2) {
+    for (uint32_t c = 0; c < whole; c += 16) {
+      for (uint32_t k = 0; k < 16; k++) partial[k] += row[c + k] * row[c + k];
     }
-  }
-  for (; c < dim; c++) {
-    const float x = Element<kType>(row, c);
-    partial[0] += squares ? x * x : std::fabs(x);
+    for (uint32_t c = whole; c < dim; c++) partial[0] += row[c] * row[c];
+  } else {
+    for (uint32_t c = 0; c < whole; c += 16) {
+      for (uint32_t k = 0; k < 16; k++) partial[k] += std::fabs(row[c + k]);
+    }
+    for (uint32_t c = whole; c < dim; c++) partial[0] += std::fabs(row[c]);
   }
   float sum = 0;
-  for (float p : partial) sum += p;
-  if (squares) sum = std::sqrt(sum);
-  // The encoded scale cancels: a normalised int8 row is its integers over their norm.
+  for (const float p : partial) sum += p;
+  if (norm == RowNorm::kL2) sum = std::sqrt(sum);
   return sum > 0 ? 1.0F / sum : 0.0F;
 }
 
+// `decoded` is scratch of `dim` for normalised rows, which are passed over twice.
 template <ElementType kType>
-QUARRY_INLINE void AddRow(const std::byte* row, uint32_t dim, RowNorm norm, float* __restrict sum) {
-  const float scale = RowScale<kType>(row, dim, norm);
-  for (uint32_t c = 0; c < dim; c++) sum[c] += scale * Element<kType>(row, c);
+QUARRY_INLINE void AddRow(const std::byte* row, uint32_t dim, RowNorm norm, float* __restrict decoded,
+                          float* __restrict sum) {
+  float scale = 1.0F;
+  if constexpr (kType == ElementType::kInt8) std::memcpy(&scale, row + (dim + 3) / 4 * 4, sizeof(scale));
+  if (norm == RowNorm::kNone) {
+    for (uint32_t c = 0; c < dim; c++) sum[c] += scale * Element<kType>(row, c);
+    return;
+  }
+  for (uint32_t c = 0; c < dim; c++) decoded[c] = scale * Element<kType>(row, c);
+  const float inverse = InverseNorm(decoded, dim, norm);
+  for (uint32_t c = 0; c < dim; c++) sum[c] += inverse * decoded[c];
 }
 
 template <ElementType kType>
@@ -103,17 +107,23 @@ QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, const u
     return view.base + (slots != nullptr ? slots[i] : i) * view.stride_bytes;
   };
   const size_t prefetch_bytes = std::min<size_t>(view.stride_bytes, kPrefetchBytesMax);
+  std::vector<float> decoded(norm == RowNorm::kNone ? 0 : dim);
   for (uint32_t v = begin; v < end; v++) {
     float* self = out + size_t{v - begin} * 2 * dim;
     float* mean = self + dim;
     std::memset(self, 0, size_t{2} * dim * sizeof(float));
-    AddRow<kType>(row(v), dim, norm, self);
+    AddRow<kType>(row(v), dim, norm, decoded.data(), self);
     const uint32_t first = indptr[v];
     const uint32_t last = indptr[v + 1];
     for (uint32_t e = first; e < last; e++) {
-      const std::byte* ahead = row(indices[std::min<size_t>(e + kPrefetchRows, edge_count - 1)]);
-      for (size_t line = 0; line < prefetch_bytes; line += kLineBytes) __builtin_prefetch(ahead + line);
-      AddRow<kType>(row(indices[e]), dim, norm, mean);
+      // The address of a row ahead needs its slot, itself a random read: that is asked for twice as far
+      // ahead.
+      const size_t ahead = std::min<size_t>(size_t{e} + kPrefetchRows, edge_count - 1);
+      const size_t far_ahead = std::min<size_t>(size_t{e} + 2 * kPrefetchRows, edge_count - 1);
+      if (slots != nullptr) __builtin_prefetch(slots + indices[far_ahead]);
+      const std::byte* next = row(indices[ahead]);
+      for (size_t line = 0; line < prefetch_bytes; line += kLineBytes) __builtin_prefetch(next + line);
+      AddRow<kType>(row(indices[e]), dim, norm, decoded.data(), mean);
     }
     if (last - first > 1) {
       const float inverse = 1.0F / static_cast<float>(last - first);

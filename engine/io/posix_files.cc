@@ -5,6 +5,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -12,22 +13,40 @@
 #include <utility>
 
 #include "quarry/base/log.h"
+#include "quarry/io/ring.h"
 
 namespace quarry {
 namespace {
 
-constexpr uint32_t kUnknownBlockBytes = 4096;  // what every device can read
+constexpr uint32_t kUnknownBlockBytes = 4096;  // a multiple of what nearly every device can read
 
-// The path of an open file as the kernel sees it under /sys, or the whole disk's when it is a partition.
-uint32_t BlockBytesOfDevice(dev_t device) {
+bool IsBlockBytes(uint32_t bytes) { return bytes >= 512 && bytes <= 65536 && (bytes & (bytes - 1)) == 0; }
+
+// What the file system itself says (Linux 6.1 and later); 0 when it does not.
+uint32_t DirectAlignment([[maybe_unused]] int descriptor) {
+#ifdef STATX_DIOALIGN
+  struct statx info {};
+  if (statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 &&
+      (info.stx_mask & STATX_DIOALIGN) != 0) {
+    return std::max(info.stx_dio_offset_align, info.stx_dio_mem_align);
+  }
+#endif
+  return 0;
+}
+
+// The block size of the disk that holds the file; 0 when no single disk does (overlayfs, btrfs, tmpfs).
+// Partitions have no queue of their own: their folder lies in their disk's.
+uint32_t DeviceBlockBytes(dev_t device) {
   const std::string base = fmt::format("/sys/dev/block/{}:{}", major(device), minor(device));
   for (const char* place : {"/queue/logical_block_size", "/../queue/logical_block_size"}) {
     std::ifstream file(base + place);
     uint32_t bytes = 0;
-    if (file >> bytes && bytes >= 512 && bytes <= 65536) return bytes;
+    if (file >> bytes) return bytes;
   }
-  return kUnknownBlockBytes;
+  return 0;
 }
+
+bool Retryable(int error) { return error == EINTR || error == EAGAIN; }
 
 }  // namespace
 
@@ -51,9 +70,11 @@ File::~File() {
 }
 
 uint32_t LogicalBlockBytes(const File& file) {
+  if (const uint32_t bytes = DirectAlignment(file.descriptor()); IsBlockBytes(bytes)) return bytes;
   struct stat info {};
   if (fstat(file.descriptor(), &info) != 0) return kUnknownBlockBytes;
-  return BlockBytesOfDevice(info.st_dev);
+  const uint32_t bytes = DeviceBlockBytes(info.st_dev);
+  return IsBlockBytes(bytes) ? bytes : kUnknownBlockBytes;
 }
 
 Result<File> PosixFiles::Open(const std::string& path, OpenMode mode) {
@@ -84,41 +105,47 @@ Result<uint64_t> PosixFiles::FileBytes(const File& file) {
 
 Status PosixFiles::ReadAt(const File& file, uint64_t offset, std::span<std::byte> out) {
   size_t done = 0;
+  unsigned retries = 0;
   while (done < out.size()) {
     const ssize_t n =
         pread(file.descriptor(), out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n < 0 && Retryable(errno) && ++retries <= IoRing::kRetriesMax) continue;
     if (n < 0) {
       return ErrnoStatus(errno, fmt::format("read {} bytes at offset {} of", out.size(), offset),
                          file.path());
     }
-    if (n == 0) {
-      return MakeStatus(Code::kCorruption, "{}: ends at offset {}, but {} bytes are expected at offset {}",
-                        file.path(), offset + done, out.size(), offset);
-    }
+    const size_t before = done;
     done += static_cast<size_t>(n);
+    // A direct read goes on at a block boundary: the part of a block that has arrived is read again.
+    if (file.direct() && done < out.size()) done -= done % kUnknownBlockBytes;
+    if (n == 0 || done <= before) {
+      return MakeStatus(Code::kCorruption, "{}: ends at offset {}, but {} bytes are expected at offset {}",
+                        file.path(), offset + before + static_cast<size_t>(n), out.size(), offset);
+    }
+    retries = 0;
   }
   return Status::Ok();
 }
 
 Status PosixFiles::WriteAt(const File& file, uint64_t offset, std::span<const std::byte> bytes) {
   size_t done = 0;
+  unsigned retries = 0;
   while (done < bytes.size()) {
     const ssize_t n = pwrite(file.descriptor(), bytes.data() + done, bytes.size() - done,
                              static_cast<off_t>(offset + done));
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (n < 0) {
-      return ErrnoStatus(errno, fmt::format("write {} bytes at offset {} of", bytes.size(), offset),
-                         file.path());
+    if (n < 0 && Retryable(errno) && ++retries <= IoRing::kRetriesMax) continue;
+    if (n <= 0) {
+      return ErrnoStatus(n < 0 ? errno : EIO,
+                         fmt::format("write {} bytes at offset {} of", bytes.size(), offset), file.path());
     }
     done += static_cast<size_t>(n);
+    retries = 0;
   }
   return Status::Ok();
 }
 
 Status PosixFiles::SyncFile(const File& file) {
-  // Never retried: after a failed fsync the kernel may have dropped the dirty pages, and a second one would
-  // lie.
+  // Never retried: after a failed fsync the kernel may have dropped the dirty pages; a second would lie.
   if (fsync(file.descriptor()) != 0) return ErrnoStatus(errno, "sync", file.path());
   return Status::Ok();
 }
@@ -131,7 +158,8 @@ Status PosixFiles::SyncDirectory(const std::string& path) {
 }
 
 Status PosixFiles::Rename(const std::string& from, const std::string& to) {
-  if (rename(from.c_str(), to.c_str()) != 0) return ErrnoStatus(errno, "rename to " + to + " the file", from);
+  if (rename(from.c_str(), to.c_str()) != 0)
+    return ErrnoStatus(errno, "rename", fmt::format("{} to {}", from, to));
   return Status::Ok();
 }
 

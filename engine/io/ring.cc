@@ -34,6 +34,7 @@ class IoRingImpl final : public IoRing {
       Result<size_t> count = port_->Wait(1, completions_);
       stats_.wait_seconds += MonotonicSeconds() - start;
       if (!count.ok()) return poison_ = count.status();
+      if (*count == 0) return poison_ = LostRequests();
       for (size_t i = 0; i < *count; i++) {
         const Status status = Complete(completions_[i], done);
         if (!status.ok() && poison_.ok()) poison_ = status;
@@ -48,7 +49,13 @@ class IoRingImpl final : public IoRing {
     queued_.clear();
     while (in_flight_ > 0) {
       const Result<size_t> count = port_->Wait(1, completions_);
-      if (!count.ok()) break;  // the port itself is gone; destroying it waits for the kernel
+      // Nothing comes although something is in flight: the port failed while it took them.
+      if (!count.ok() || *count == 0) {
+        if (poison_.ok()) poison_ = count.ok() ? LostRequests() : count.status();
+        port_.reset();  // waits for what the kernel did take
+        in_flight_ = 0;
+        return;
+      }
       for (size_t i = 0; i < *count; i++)
         free_slots_.push_back(static_cast<uint32_t>(completions_[i].user_data));
       in_flight_ -= *count;
@@ -120,6 +127,8 @@ class IoRingImpl final : public IoRing {
     return Status::Ok();
   }
 
+  static Status LostRequests() { return Status(Code::kInternal, "reads were submitted and never completed"); }
+
   static Status EndOfFile(const Transfer& transfer) {
     return MakeStatus(Code::kCorruption, "{}: ends at offset {}, but {} bytes are expected at offset {}",
                       transfer.request.file->path(), transfer.request.offset + transfer.done_bytes,
@@ -131,7 +140,7 @@ class IoRingImpl final : public IoRing {
                        request.file->path());
   }
 
-  const std::unique_ptr<IoPort> port_;
+  std::unique_ptr<IoPort> port_;  // null once it failed and was drained
   std::vector<Transfer> slots_;
   std::vector<uint32_t> free_slots_;
   std::deque<Transfer> queued_;

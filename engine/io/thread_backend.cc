@@ -3,11 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
-#include <condition_variable>
 #include <cstdlib>
 #include <deque>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -18,24 +19,66 @@
 namespace quarry {
 namespace {
 
-// Where completions of one port gather. Shared with the jobs in flight, so that a port may die first.
-struct Mailbox {
-  Mutex mutex;
-  CondVar arrived;
-  std::deque<RawCompletion> completions QUARRY_GUARDED_BY(mutex);
-  size_t in_flight QUARRY_GUARDED_BY(mutex) = 0;
+// Where completions of one port gather. The port outlives its jobs, so jobs point to it.
+class Mailbox {
+ public:
+  void Expect(size_t count) {
+    MutexLock lock(mutex_);
+    in_flight_ += count;
+  }
+
+  void Deliver(const RawCompletion& completion) {
+    MutexLock lock(mutex_);
+    completions_.push_back(completion);
+    in_flight_--;
+    arrived_.NotifyAll();  // under the latch: afterwards the mailbox may be gone
+  }
+
+  size_t Take(size_t count_min, std::span<RawCompletion> out) {
+    MutexLock lock(mutex_);
+    const size_t wanted = std::min({count_min, completions_.size() + in_flight_, out.size()});
+    while (completions_.size() < wanted) arrived_.Wait(mutex_);
+    const size_t count = std::min(out.size(), completions_.size());
+    std::copy_n(completions_.begin(), count, out.begin());
+    completions_.erase(completions_.begin(), completions_.begin() + static_cast<ptrdiff_t>(count));
+    return count;
+  }
+
+  void AwaitAll() {
+    MutexLock lock(mutex_);
+    while (in_flight_ > 0) arrived_.Wait(mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar arrived_;
+  std::deque<RawCompletion> completions_ QUARRY_GUARDED_BY(mutex_);
+  size_t in_flight_ QUARRY_GUARDED_BY(mutex_) = 0;
 };
 
 struct Job {
   RawRequest request;
-  std::shared_ptr<Mailbox> mailbox;
+  Mailbox* mailbox = nullptr;
 };
+
+void Run(const Job& job) {
+  const RawRequest& r = job.request;
+  const auto offset = static_cast<off_t>(r.offset);
+  const ssize_t n = r.kind == RawRequest::Kind::kRead ? pread(r.descriptor, r.buffer, r.bytes, offset)
+                                                      : pwrite(r.descriptor, r.buffer, r.bytes, offset);
+  const auto result = static_cast<int32_t>(n < 0 ? -errno : n);
+  job.mailbox->Deliver({.user_data = r.user_data, .result = result});
+}
 
 // The threads and their queue. Not bounded by itself: ports are, by their depth.
 class Pool {
  public:
   explicit Pool(unsigned threads) {
-    for (unsigned i = 0; i < threads; i++) threads_.emplace_back([this] { Run(); });
+    try {
+      for (unsigned i = 0; i < threads; i++) threads_.emplace_back([this] { Work(); });
+    } catch (const std::system_error&) {
+      // The system's limit of threads: those that there are do the work, or the caller when there is none.
+    }
   }
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -48,34 +91,30 @@ class Pool {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  void Add(Job job) {
+  void Add(std::span<const RawRequest> requests, Mailbox& mailbox) {
+    if (threads_.empty()) {
+      for (const RawRequest& request : requests) Run({request, &mailbox});
+      return;
+    }
     {
       MutexLock lock(mutex_);
-      jobs_.push_back(std::move(job));
+      for (const RawRequest& request : requests) jobs_.push_back({request, &mailbox});
     }
-    work_.NotifyOne();
+    for (size_t i = 0; i < std::min(requests.size(), threads_.size()); i++) work_.NotifyOne();
   }
 
  private:
-  void Run() {
+  void Work() {
     while (true) {
       Job job;
       {
         MutexLock lock(mutex_);
         while (jobs_.empty() && !stopping_) work_.Wait(mutex_);
         if (jobs_.empty()) return;
-        job = std::move(jobs_.front());
+        job = jobs_.front();
         jobs_.pop_front();
       }
-      const RawRequest& r = job.request;
-      const auto offset = static_cast<off_t>(r.offset);
-      const ssize_t n = r.kind == RawRequest::Kind::kRead ? pread(r.descriptor, r.buffer, r.bytes, offset)
-                                                          : pwrite(r.descriptor, r.buffer, r.bytes, offset);
-      const auto result = static_cast<int32_t>(n < 0 ? -errno : n);
-      MutexLock lock(job.mailbox->mutex);
-      job.mailbox->completions.push_back({.user_data = r.user_data, .result = result});
-      job.mailbox->in_flight--;
-      job.mailbox->arrived.NotifyAll();
+      Run(job);
     }
   }
 
@@ -88,36 +127,24 @@ class Pool {
 
 class ThreadPort final : public IoPort {
  public:
-  explicit ThreadPort(Pool& pool) : pool_(pool), mailbox_(std::make_shared<Mailbox>()) {}
+  explicit ThreadPort(Pool& pool) : pool_(pool) {}
   ThreadPort(const ThreadPort&) = delete;
   ThreadPort& operator=(const ThreadPort&) = delete;
-  ~ThreadPort() override {  // no buffer may be written after this
-    MutexLock lock(mailbox_->mutex);
-    while (mailbox_->in_flight > 0) mailbox_->arrived.Wait(mailbox_->mutex);
-  }
+  ~ThreadPort() override { mailbox_.AwaitAll(); }
 
   Status Submit(std::span<const RawRequest> requests) override {
-    {
-      MutexLock lock(mailbox_->mutex);
-      mailbox_->in_flight += requests.size();
-    }
-    for (const RawRequest& request : requests) pool_.Add({request, mailbox_});
+    mailbox_.Expect(requests.size());
+    pool_.Add(requests, mailbox_);
     return Status::Ok();
   }
 
   Result<size_t> Wait(size_t count_min, std::span<RawCompletion> out) override {
-    MutexLock lock(mailbox_->mutex);
-    while (mailbox_->completions.size() < count_min) mailbox_->arrived.Wait(mailbox_->mutex);
-    const size_t count = std::min(out.size(), mailbox_->completions.size());
-    std::copy_n(mailbox_->completions.begin(), count, out.begin());
-    mailbox_->completions.erase(mailbox_->completions.begin(),
-                                mailbox_->completions.begin() + static_cast<ptrdiff_t>(count));
-    return count;
+    return mailbox_.Take(count_min, out);
   }
 
  private:
   Pool& pool_;
-  const std::shared_ptr<Mailbox> mailbox_;
+  Mailbox mailbox_;
 };
 
 class ThreadBackend final : public PosixFiles {
@@ -140,9 +167,11 @@ std::unique_ptr<IoBackend> MakeThreadBackend(unsigned threads) {
 
 std::unique_ptr<IoBackend> MakeDefaultBackend() {
   const char* forced = std::getenv("QUARRY_IO");
-  if (forced == nullptr || std::string_view(forced) != "threads") {
-    auto uring = MakeUringBackend();
-    if (uring.ok()) return std::move(uring).value();
+  if (forced != nullptr && std::string_view(forced) == "threads") return MakeThreadBackend();
+  auto uring = MakeUringBackend();
+  if (uring.ok()) return std::move(uring).value();
+  static std::atomic<bool> told{false};
+  if (!told.exchange(true)) {
     LogWarn("io_uring is not to be had ({}); reading with a pool of threads", uring.status().message());
   }
   return MakeThreadBackend();

@@ -203,7 +203,8 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
   source_ = {.topology = topology_.get(),
              .direction = options_.direction,
              .backend = &store_.backend(),
-             .io_depth = options_.io_depth};
+             .io_depth = options_.io_depth,
+             .device = options_.device};
   QUARRY_TRY(const std::unique_ptr<NeighborSampler> sampler,
              NeighborSampler::Make(source_, options_.fanouts));
   const std::span<const NodeId> spans[] = {lists[0], lists[1], lists[2]};
@@ -229,7 +230,9 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   demand.frame_bytes = nodes_max * (sizeof(NodeId) + sizeof(uint32_t)) +
                        WithMargin(probe.edges_max + probe.targets_max) * sizeof(uint32_t) +
                        options_.batch_size * sizeof(int64_t) + kKiB;
-  demand.sampler_bytes = WithMargin(probe.scratch_bytes_max);
+  const uint64_t edges_max = WithMargin(probe.edges_max);
+  demand.memory_sampler_bytes = NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, true);
+  demand.disk_sampler_bytes = NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, false);
   demand.extractor_bytes = Extractor::ScratchBytes(nodes_max);
   demand.staging_bytes_min = RoundUp(Extractor::StagingBytesMin(*table_), 2 * kMiB);
   demand.staging_bytes = std::max(kStagingBytes, demand.staging_bytes_min);

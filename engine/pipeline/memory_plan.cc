@@ -47,7 +47,7 @@ LiveRoadPlan PlanOf(const MemoryDemand& d, Choice choice) {
   plan.topology_bytes = choice.in_memory ? d.indices_bytes : 0;
   const uint64_t metadata = FeatureBuffer::MemoryBytes(slots) - plan.cache_bytes - plan.flight_bytes;
   plan.fixed_bytes = d.resident_bytes + metadata + plan.frame_count * d.frame_bytes +
-                     d.sampler_threads * d.sampler_bytes +
+                     d.sampler_threads * (choice.in_memory ? d.memory_sampler_bytes : d.disk_sampler_bytes) +
                      d.extractor_threads * (d.extractor_bytes + choice.staging_bytes);
   return plan;
 }

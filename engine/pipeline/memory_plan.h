@@ -21,10 +21,11 @@ struct MemoryDemand {
   uint64_t cache_bytes = 0;  // asked for
   // rows_of_batches[k - 1]: distinct input nodes of k batches in flight together, margin included; ascending.
   std::vector<uint64_t> rows_of_batches;
-  uint64_t frame_bytes = 0;      // a batch in flight without its rows: block, slots, labels
-  uint64_t sampler_bytes = 0;    // scratch of one
-  uint64_t extractor_bytes = 0;  // scratch of one, without staging
-  uint64_t staging_bytes = 0;    // of each extractor
+  uint64_t frame_bytes = 0;           // a batch in flight without its rows: block, slots, labels
+  uint64_t memory_sampler_bytes = 0;  // scratch of one that samples from memory
+  uint64_t disk_sampler_bytes = 0;    // and of one that samples from disk
+  uint64_t extractor_bytes = 0;       // scratch of one, without staging
+  uint64_t staging_bytes = 0;         // of each extractor
   uint64_t staging_bytes_min = 0;
   unsigned sampler_threads = 1;
   unsigned extractor_threads = 1;

@@ -51,7 +51,6 @@ Result<BatchProbe> ProbeBatches(NeighborSampler& sampler, uint64_t node_count, u
   }
   assert(!probe.distinct_nodes.empty());
   for (uint64_t& distinct : probe.distinct_nodes) distinct = std::max(distinct, nodes_max);
-  probe.scratch_bytes_max = sampler.scratch_bytes();
   return probe;
 }
 

@@ -14,9 +14,8 @@ struct BatchProbe {
   // distinct_nodes[k - 1]: distinct input nodes of k batches together, of the largest batch for k = 1.
   // Ascending.
   std::vector<uint64_t> distinct_nodes;
-  uint64_t edges_max = 0;          // sampled, of one batch
-  uint64_t targets_max = 0;        // nodes with sampled neighbors (entries of Block::indptr), of one batch
-  uint64_t scratch_bytes_max = 0;  // of the sampler afterwards
+  uint64_t edges_max = 0;    // sampled, of one batch
+  uint64_t targets_max = 0;  // nodes with sampled neighbors (entries of Block::indptr), of one batch
 };
 
 // Bytes that ProbeBatches needs beside sampler and one block.

@@ -52,7 +52,7 @@ StagingShape ShapeOf(const NeighborSource& source) {
 // places.
 void SortByPage(std::span<uint64_t>& keys, std::span<uint64_t>& scratch, uint64_t page_count) {
   constexpr int kDigitBits = 11;
-  for (int bit = 0; bit < std::bit_width(page_count - 1); bit += kDigitBits) {
+  for (int bit = 0; bit < static_cast<int>(std::bit_width(page_count - 1)); bit += kDigitBits) {
     const auto digit = [&](uint64_t key) { return PageOf(key) >> bit & ((1 << kDigitBits) - 1); };
     uint32_t starts[(1 << kDigitBits) + 1] = {};
     for (const uint64_t key : keys) ++starts[digit(key) + 1];

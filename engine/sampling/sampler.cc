@@ -228,8 +228,7 @@ Result<std::unique_ptr<NeighborSampler>> NeighborSampler::Make(const NeighborSou
 }
 
 uint64_t NeighborSampler::ScratchBytesMax(const NeighborSource& source, uint64_t nodes_max,
-                                          uint64_t edges_max) {
-  const bool in_memory = InMemory(source);
+                                          uint64_t edges_max, bool in_memory) {
   // A hop's positions double their vector, which is filled to the last fanout.
   const uint64_t tile = std::clamp(2 * (edges_max + kFanoutMax), kMemoryTilePositions,
                                    in_memory ? kMemoryTilePositions : kDiskTilePositions);

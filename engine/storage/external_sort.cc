@@ -156,15 +156,21 @@ class ExternalSorter<Key>::Merger {
     winner_ = winners[1];
   }
 
-  // The winner has a new key: it plays again along its path to the root.
+  // The winner has a new key: it plays again along its path to the root. Who wins is a coin flip, so that the selects
+  // are kept apart for the compiler to make conditional moves of: twice as fast as branches.
   void Replay() {
-    for (size_t node = (windows_.size() + winner_.leaf) / 2; node > 0; node /= 2) {
-      Entry& loser = losers_[node];
-      const Entry challenger = winner_;
-      const bool loses = loser.key < challenger.key;
-      winner_ = loses ? loser : challenger;
-      loser = loses ? challenger : loser;
+    Key key = winner_.key;
+    size_t leaf = winner_.leaf;
+    for (size_t node = (windows_.size() + leaf) / 2; node > 0; node /= 2) {
+      const Key other_key = losers_[node].key;
+      const size_t other_leaf = losers_[node].leaf;
+      const bool loses = other_key < key;
+      losers_[node].key = loses ? key : other_key;
+      losers_[node].leaf = loses ? leaf : other_leaf;
+      key = loses ? other_key : key;
+      leaf = loses ? other_leaf : leaf;
     }
+    winner_ = {key, leaf};
   }
 
   const RunFile& file_;

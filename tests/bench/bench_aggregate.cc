@@ -101,6 +101,7 @@ double ReadRowsSeconds(const Workload& work, const FeatureView& view, std::byte*
         };
         read(static_cast<uint32_t>(v));
         for (uint32_t e = block.indptr[v]; e < block.indptr[v + 1]; e++) {
+          __builtin_prefetch(&view.slots[block.indices[std::min<size_t>(e + 16, block.indices.size() - 1)]]);
           const size_t ahead = std::min<size_t>(e + 8, block.indices.size() - 1);
           const std::byte* next = view.base + view.slots[block.indices[ahead]] * view.stride_bytes;
           for (size_t line = 0; line < view.stride_bytes; line += 64) __builtin_prefetch(next + line);

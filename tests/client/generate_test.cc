@@ -48,7 +48,7 @@ std::vector<T> ReadArray(const fs::path& path, const std::string& descr, const s
   const std::string data = bytes.substr(10 + header_bytes);
   EXPECT_EQ(data.size() % sizeof(T), 0u);
   std::vector<T> values(data.size() / sizeof(T));
-  std::memcpy(values.data(), data.data(), data.size());
+  if (!data.empty()) std::memcpy(values.data(), data.data(), data.size());
   return values;
 }
 

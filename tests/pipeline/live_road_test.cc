@@ -9,81 +9,19 @@
 #include <regex>
 #include <thread>
 
+#include "pipeline/pass_util.h"
 #include "pipeline/tiny_database.h"
-#include "quarry/base/units.h"
-#include "quarry/format/checksum.h"
 
 namespace quarry {
 namespace {
 
 using testing::HasSubstr;
+using testing_util::OpenRoad;
+using testing_util::RunPass;
+using testing_util::SmallOptions;
 using testing_util::TinyDatabase;
 using testing_util::TinyGraph;
 using Placement = LiveRoadOptions::TopologyPlacement;
-
-// An open road and what it stands on.
-struct OpenRoad {
-  std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
-  std::unique_ptr<Store> store;
-  std::unique_ptr<MemoryBudget> budget;
-  std::unique_ptr<LiveRoad> road;
-  Status status;
-
-  OpenRoad(const std::string& path, const LiveRoadOptions& options, uint64_t memory_bytes = kGiB)
-      : budget(std::make_unique<MemoryBudget>(memory_bytes)) {
-    auto opened = Store::Open(*backend, path);
-    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
-    store = std::move(opened).value();
-    auto made = LiveRoad::Open(*store, *budget, options);
-    status = made.status();
-    if (made.ok()) road = std::move(made).value();
-  }
-};
-
-LiveRoadOptions SmallOptions() {
-  LiveRoadOptions options;
-  options.fanouts = {4, 3};
-  options.batch_size = 32;
-  options.seed = 5;
-  return options;
-}
-
-// One number for everything that a trainer can see of a batch.
-uint64_t HashBatch(const Batch& batch) {
-  uint64_t hash = MixSeed(1, batch.index());
-  const auto add = [&hash](const auto& values) {
-    hash = MixSeed(hash, Checksum64(std::as_bytes(std::span(values))));
-  };
-  add(batch.block().nodes);
-  add(batch.block().hop_offsets);
-  add(batch.block().indptr);
-  add(batch.block().indices);
-  add(batch.labels());
-  const FeatureView& features = batch.features();
-  const uint64_t row_bytes = RowBytes(features.element_type, features.dim);
-  for (const uint32_t slot : features.slots) {
-    hash = MixSeed(hash, Checksum64({features.base + slot * features.stride_bytes, row_bytes}));
-  }
-  return hash;
-}
-
-// Batch numbers and hashes in the order of delivery.
-std::vector<std::pair<uint64_t, uint64_t>> RunPass(Road& road, PassOptions pass,
-                                                   StreamStats* stats = nullptr) {
-  std::vector<std::pair<uint64_t, uint64_t>> hashes;
-  auto stream = road.StartPass(std::move(pass));
-  EXPECT_TRUE(stream.ok()) << stream.status().ToString();
-  if (!stream.ok()) return hashes;
-  for (;;) {
-    auto batch = (*stream)->Next();
-    EXPECT_TRUE(batch.ok()) << batch.status().ToString();
-    if (!batch.ok() || !*batch) break;
-    hashes.emplace_back((*batch)->index(), HashBatch(**batch));
-  }
-  EXPECT_EQ(hashes.size(), (*stream)->batch_count());
-  if (stats != nullptr) *stats = (*stream)->stats();
-  return hashes;
-}
 
 void ExpectBatchIsTrue(const Batch& batch, const TinyGraph& graph,
                        const std::set<std::pair<NodeId, NodeId>>& edges) {
@@ -110,7 +48,20 @@ void ExpectBatchIsTrue(const Batch& batch, const TinyGraph& graph,
   }
 }
 
-TEST(LiveRoadTest, DeliversTheRowsLabelsAndEdgesOfTheDatabaseForEveryRowLayout) {
+// Importing takes a third of a second: most tests read one database of 2,000 nodes.
+class LiveRoadTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { database_ = std::make_unique<TinyDatabase>(TinyGraph{.nodes = 2000}); }
+  static void TearDownTestSuite() { database_.reset(); }
+  static const TinyDatabase& database() { return *database_; }
+  static std::vector<NodeId> TrainNodes() { return database_->graph().SplitNodes(Split::kTrain); }
+
+ private:
+  static std::unique_ptr<TinyDatabase> database_;
+};
+std::unique_ptr<TinyDatabase> LiveRoadTest::database_;
+
+TEST_F(LiveRoadTest, DeliversTheRowsLabelsAndEdgesOfTheDatabaseForEveryRowLayout) {
   const std::vector<TinyGraph> graphs = {
       {.dim = 128},                                 // one block a row
       {.nodes = 3000, .dim = 3},                    // many rows a page
@@ -152,9 +103,8 @@ TEST(LiveRoadTest, DeliversTheRowsLabelsAndEdgesOfTheDatabaseForEveryRowLayout) 
   }
 }
 
-TEST(LiveRoadTest, OrderedPassesAreTheSameForAnyThreadsMemoryAndCache) {
-  const TinyDatabase database({.nodes = 2000});
-  const std::vector<NodeId> seeds = database.graph().SplitNodes(Split::kTrain);
+TEST_F(LiveRoadTest, OrderedPassesAreTheSameForAnyThreadsMemoryAndCache) {
+  const std::vector<NodeId> seeds = TrainNodes();
   std::vector<std::pair<uint64_t, uint64_t>> expected[2];
   for (const auto& [threads, placement, cache] :
        std::vector<std::tuple<unsigned, Placement, uint64_t>>{{1, Placement::kAuto, 0},
@@ -166,7 +116,7 @@ TEST(LiveRoadTest, OrderedPassesAreTheSameForAnyThreadsMemoryAndCache) {
     options.sampler_threads = options.extractor_threads = threads;
     options.topology_placement = placement;
     options.cache_bytes = cache;
-    OpenRoad open(database.path(), options);
+    OpenRoad open(database().path(), options);
     ASSERT_TRUE(open.status.ok()) << open.status.ToString();
     EXPECT_EQ(open.road->plan().topology_in_memory, placement == Placement::kAuto);
     for (uint64_t pass = 0; pass < 2; ++pass) {
@@ -183,9 +133,8 @@ TEST(LiveRoadTest, OrderedPassesAreTheSameForAnyThreadsMemoryAndCache) {
   EXPECT_NE(expected[0].front().second, expected[1].front().second) << "passes shuffle anew";
 }
 
-TEST(LiveRoadTest, WithoutShufflingSeedsAreUsedInTheirOrder) {
-  const TinyDatabase database({.nodes = 100});
-  OpenRoad open(database.path(), SmallOptions());
+TEST_F(LiveRoadTest, WithoutShufflingSeedsAreUsedInTheirOrder) {
+  OpenRoad open(database().path(), SmallOptions());
   ASSERT_TRUE(open.status.ok()) << open.status.ToString();
   const std::vector<NodeId> seeds = {40, 3, 99, 0};
   auto stream = open.road->StartPass({.seeds = seeds, .shuffle = false});
@@ -196,24 +145,22 @@ TEST(LiveRoadTest, WithoutShufflingSeedsAreUsedInTheirOrder) {
   EXPECT_THAT((*batch)->block().seeds(), testing::ElementsAreArray(seeds));
 }
 
-TEST(LiveRoadTest, APassWithoutSeedsEndsAtOnce) {
-  const TinyDatabase database({.nodes = 100});
-  OpenRoad open(database.path(), SmallOptions());
+TEST_F(LiveRoadTest, APassWithoutSeedsEndsAtOnce) {
+  OpenRoad open(database().path(), SmallOptions());
   ASSERT_TRUE(open.status.ok()) << open.status.ToString();
   EXPECT_TRUE(RunPass(*open.road, {}).empty());
 }
 
-TEST(LiveRoadTest, ACacheOfTheWholeTableReadsEveryRowOnce) {
-  const TinyDatabase database({.nodes = 1000});
+TEST_F(LiveRoadTest, ACacheOfTheWholeTableReadsEveryRowOnce) {
   LiveRoadOptions options = SmallOptions();
-  options.cache_bytes = 1000 * 512;
-  OpenRoad open(database.path(), options);
+  options.cache_bytes = 2000 * 512;
+  OpenRoad open(database().path(), options);
   ASSERT_TRUE(open.status.ok()) << open.status.ToString();
-  std::vector<NodeId> all(1000);
-  for (NodeId v = 0; v < 1000; ++v) all[v] = v;
+  std::vector<NodeId> all(2000);
+  for (NodeId v = 0; v < 2000; ++v) all[v] = v;
   StreamStats first, second;
   RunPass(*open.road, {.seeds = all}, &first);
-  EXPECT_EQ(first.bytes_useful, 1000 * 512u);
+  EXPECT_EQ(first.bytes_useful, 2000 * 512u);
   EXPECT_GE(first.feature_bytes_read, first.bytes_useful);
   RunPass(*open.road, {.seeds = all, .pass = 1}, &second);
   EXPECT_EQ(second.feature_bytes_read, 0u);
@@ -221,13 +168,12 @@ TEST(LiveRoadTest, ACacheOfTheWholeTableReadsEveryRowOnce) {
   EXPECT_EQ(second.cache_hits, second.cache_lookups);
 }
 
-TEST(LiveRoadTest, StatsCountWhatWasDelivered) {
-  const TinyDatabase database({.nodes = 2000});
+TEST_F(LiveRoadTest, StatsCountWhatWasDelivered) {
   LiveRoadOptions options = SmallOptions();
   options.cache_bytes = 200 * 512;
-  OpenRoad open(database.path(), options);
+  OpenRoad open(database().path(), options);
   ASSERT_TRUE(open.status.ok()) << open.status.ToString();
-  auto stream = open.road->StartPass({.seeds = database.graph().SplitNodes(Split::kTrain)});
+  auto stream = open.road->StartPass({.seeds = TrainNodes()});
   ASSERT_TRUE(stream.ok());
   uint64_t batches = 0, nodes = 0, edges = 0;
   for (;;) {
@@ -252,15 +198,14 @@ TEST(LiveRoadTest, StatsCountWhatWasDelivered) {
   EXPECT_GT(stats.extract_seconds, 0);
 }
 
-TEST(LiveRoadTest, DestroyingAStreamAtAnyPointLeavesTheRoadWhole) {
-  const TinyDatabase database({.nodes = 2000});
+TEST_F(LiveRoadTest, DestroyingAStreamAtAnyPointLeavesTheRoadWhole) {
   LiveRoadOptions options = SmallOptions();
   options.sampler_threads = 2;
   options.extractor_threads = 2;
   options.cache_bytes = 100 * 512;
-  OpenRoad open(database.path(), options);
+  OpenRoad open(database().path(), options);
   ASSERT_TRUE(open.status.ok()) << open.status.ToString();
-  const std::vector<NodeId> seeds = database.graph().SplitNodes(Split::kTrain);
+  const std::vector<NodeId> seeds = TrainNodes();
   const auto expected = RunPass(*open.road, {.seeds = seeds, .ordered = true});
   Rng rng(3);
   for (int round = 0; round < 40; ++round) {
@@ -281,11 +226,10 @@ TEST(LiveRoadTest, DestroyingAStreamAtAnyPointLeavesTheRoadWhole) {
   }
 }
 
-TEST(LiveRoadTest, HoldingABatchWhileAskingForTheNextIsRefused) {
-  const TinyDatabase database({.nodes = 500});
-  OpenRoad open(database.path(), SmallOptions());
+TEST_F(LiveRoadTest, HoldingABatchWhileAskingForTheNextIsRefused) {
+  OpenRoad open(database().path(), SmallOptions());
   ASSERT_TRUE(open.status.ok()) << open.status.ToString();
-  auto stream = open.road->StartPass({.seeds = database.graph().SplitNodes(Split::kTrain)});
+  auto stream = open.road->StartPass({.seeds = TrainNodes()});
   ASSERT_TRUE(stream.ok());
   auto held = (*stream)->Next();
   ASSERT_TRUE(held.ok() && *held);
@@ -294,9 +238,8 @@ TEST(LiveRoadTest, HoldingABatchWhileAskingForTheNextIsRefused) {
   EXPECT_TRUE((*stream)->Next().ok());
 }
 
-TEST(LiveRoadTest, OneStreamAtATime) {
-  const TinyDatabase database({.nodes = 500});
-  OpenRoad open(database.path(), SmallOptions());
+TEST_F(LiveRoadTest, OneStreamAtATime) {
+  OpenRoad open(database().path(), SmallOptions());
   ASSERT_TRUE(open.status.ok()) << open.status.ToString();
   auto stream = open.road->StartPass({.seeds = {1, 2, 3}});
   ASSERT_TRUE(stream.ok());
@@ -305,12 +248,11 @@ TEST(LiveRoadTest, OneStreamAtATime) {
   EXPECT_TRUE(open.road->StartPass({.seeds = {1}}).ok());
 }
 
-TEST(LiveRoadTest, ReservesWhatItPlansAndGivesItBack) {
-  const TinyDatabase database({.nodes = 2000});
+TEST_F(LiveRoadTest, ReservesWhatItPlansAndGivesItBack) {
   LiveRoadOptions options = SmallOptions();
   options.topology_placement = Placement::kDisk;
   options.cache_bytes = 100 * 512;
-  OpenRoad open(database.path(), options, 64 * kMiB);
+  OpenRoad open(database().path(), options, 64 * kMiB);
   ASSERT_TRUE(open.status.ok()) << open.status.ToString();
   EXPECT_EQ(open.road->plan().total_bytes(), open.budget->used_bytes());
   EXPECT_LE(open.budget->used_bytes(), open.budget->limit_bytes());
@@ -319,7 +261,7 @@ TEST(LiveRoadTest, ReservesWhatItPlansAndGivesItBack) {
   EXPECT_EQ(open.budget->used_bytes(), 0u);
 }
 
-TEST(LiveRoadTest, ABudgetTooSmallNamesTheLeastAndTheLeastWorks) {
+TEST_F(LiveRoadTest, ABudgetTooSmallNamesTheLeastAndTheLeastWorks) {
   const TinyDatabase database({.nodes = 20000});
   LiveRoadOptions options = SmallOptions();
   options.batch_size = 512;
@@ -348,7 +290,7 @@ TEST(LiveRoadTest, ABudgetTooSmallNamesTheLeastAndTheLeastWorks) {
   EXPECT_EQ(tight, roomy);
 }
 
-TEST(LiveRoadTest, ABatchFarLargerThanThoseProbedIsRefusedWithWhatItNeeds) {
+TEST_F(LiveRoadTest, ABatchFarLargerThanThoseProbedIsRefusedWithWhatItNeeds) {
   // Every split lies among nodes without neighbors, so that probing sees batches of seeds alone.
   TinyGraph graph{.nodes = 20000, .degree = 20, .lonely_from = 2000, .split_from = 2000};
   const TinyDatabase database(graph);
@@ -374,7 +316,7 @@ TEST(LiveRoadTest, ABatchFarLargerThanThoseProbedIsRefusedWithWhatItNeeds) {
   EXPECT_EQ((*stream)->Next().status().message(), status.message()) << "it comes back at every call";
 }
 
-TEST(LiveRoadTest, SamplesAlongEdgesAndBothWaysWhenTheTopologyHasBothSides) {
+TEST_F(LiveRoadTest, SamplesAlongEdgesAndBothWaysWhenTheTopologyHasBothSides) {
   const TinyDatabase database({.nodes = 500, .both_directions = true});
   for (const Direction direction : {Direction::kOut, Direction::kBoth}) {
     std::vector<std::pair<uint64_t, uint64_t>> expected;
@@ -390,38 +332,35 @@ TEST(LiveRoadTest, SamplesAlongEdgesAndBothWaysWhenTheTopologyHasBothSides) {
       EXPECT_EQ(hashes, expected);
     }
   }
-  const TinyDatabase one_sided({.nodes = 100});
   LiveRoadOptions options = SmallOptions();
   options.direction = Direction::kOut;
-  EXPECT_EQ(OpenRoad(one_sided.path(), options).status.code(), Code::kInvalidArgument);
+  EXPECT_EQ(OpenRoad(LiveRoadTest::database().path(), options).status.code(), Code::kInvalidArgument);
 }
 
-TEST(LiveRoadTest, RefusesOptionsThatMakeNoSense) {
-  const TinyDatabase database({.nodes = 100});
+TEST_F(LiveRoadTest, RefusesOptionsThatMakeNoSense) {
   LiveRoadOptions options = SmallOptions();
   options.batch_size = 0;
-  EXPECT_EQ(OpenRoad(database.path(), options).status.code(), Code::kUsage);
+  EXPECT_EQ(OpenRoad(database().path(), options).status.code(), Code::kUsage);
   options = SmallOptions();
   options.fanouts = {3, 0};
-  EXPECT_EQ(OpenRoad(database.path(), options).status.code(), Code::kUsage);
+  EXPECT_EQ(OpenRoad(database().path(), options).status.code(), Code::kUsage);
   options = SmallOptions();
   options.sampler_threads = 0;
-  EXPECT_EQ(OpenRoad(database.path(), options).status.code(), Code::kUsage);
+  EXPECT_EQ(OpenRoad(database().path(), options).status.code(), Code::kUsage);
   options = SmallOptions();
   options.feature_table = "nothing";
-  EXPECT_EQ(OpenRoad(database.path(), options).status.code(), Code::kNotFound);
+  EXPECT_EQ(OpenRoad(database().path(), options).status.code(), Code::kNotFound);
 }
 
-TEST(LiveRoadTest, ASeedOutOfRangeComesBackAsTheError) {
-  const TinyDatabase database({.nodes = 100});
-  OpenRoad open(database.path(), SmallOptions());
+TEST_F(LiveRoadTest, ASeedOutOfRangeComesBackAsTheError) {
+  OpenRoad open(database().path(), SmallOptions());
   ASSERT_TRUE(open.status.ok());
-  auto stream = open.road->StartPass({.seeds = {1, 2, 100}});
+  auto stream = open.road->StartPass({.seeds = {1, 2, 2000}});
   ASSERT_TRUE(stream.ok());
   EXPECT_EQ((*stream)->Next().status().code(), Code::kInvalidArgument);
 }
 
-TEST(LiveRoadTest, ADamagedRowIsCorruptionThatNamesTheFileAndIsNeverDelivered) {
+TEST_F(LiveRoadTest, ADamagedRowIsCorruptionThatNamesTheFileAndIsNeverDelivered) {
   const TinyDatabase database({.nodes = 500});
   OpenRoad open(database.path(), SmallOptions());
   ASSERT_TRUE(open.status.ok());

@@ -24,7 +24,8 @@ MemoryDemand Typical(uint64_t available_bytes) {
   demand.cache_bytes = 205 * kMiB;
   demand.rows_of_batches = {500'000, 850'000, 1'130'000};
   demand.frame_bytes = 10 * kMiB;
-  demand.sampler_bytes = 16 * kMiB;
+  demand.memory_sampler_bytes = 16 * kMiB;
+  demand.disk_sampler_bytes = 40 * kMiB;
   demand.extractor_bytes = 12 * kMiB;
   demand.staging_bytes = 16 * kMiB;
   demand.staging_bytes_min = 2 * kMiB;

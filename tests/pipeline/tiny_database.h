@@ -28,13 +28,14 @@ struct TinyGraph {
   uint64_t lonely_from = ~uint64_t{0};  // nodes from here on have no in-neighbors
   uint64_t split_from = 0;              // nodes before this one are in no split
 
-  std::vector<std::byte> Row(NodeId node) const {
+  // The row of a node as `encoding`, by default as it is stored.
+  std::vector<std::byte> Row(NodeId node, std::optional<ElementType> encoding = {}) const {
     std::vector<float> values(dim);
     for (uint64_t j = 0; j < dim; ++j) {
       values[j] = static_cast<float>(Mix64(node * 7919 + j) % 2001) / 1000.0f - 1.0f;
     }
-    std::vector<std::byte> row(RowBytes(type, dim));
-    EncodeRow(type, values, row);
+    std::vector<std::byte> row(RowBytes(encoding.value_or(type), dim));
+    EncodeRow(encoding.value_or(type), values, row);
     return row;
   }
   int64_t Label(NodeId node) const { return node % 7 == 0 ? -1 : static_cast<int64_t>(node % 5); }
@@ -94,16 +95,17 @@ class VectorEdgeReader final : public VectorReader<EdgeReader, Edge> {
   std::string Position(uint64_t edge) const override { return "edge " + std::to_string(edge); }
 };
 
+// Rows as float32: the import converts them.
 class TinyRows final : public RowReader {
  public:
   explicit TinyRows(const TinyGraph& graph) : graph_(graph) {}
-  ElementType element_type() const override { return graph_.type; }
+  ElementType element_type() const override { return ElementType::kFloat32; }
   uint64_t dim() const override { return graph_.dim; }
   uint64_t row_count() const override { return graph_.nodes; }
   Result<size_t> Read(std::span<std::byte> out) override {
     size_t rows = 0;
     while (next_ < graph_.nodes) {
-      const std::vector<std::byte> row = graph_.Row(static_cast<NodeId>(next_));
+      const std::vector<std::byte> row = graph_.Row(static_cast<NodeId>(next_), element_type());
       if (out.size() < row.size()) break;
       std::memcpy(out.data(), row.data(), row.size());
       out = out.subspan(row.size());
@@ -149,6 +151,7 @@ class TinyDatabase {
     const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
     ImportOptions options;
     options.both_directions = graph.both_directions;
+    options.feature_type = graph.type;
     const Status status = ImportDatabase(*backend, path_, std::move(dataset), options);
     EXPECT_TRUE(status.ok()) << status.ToString();
   }

@@ -85,13 +85,16 @@ class IoBackend {
   virtual Status Rename(const std::string& from, const std::string& to) = 0;
 };
 
-// io_uring, or the thread pool (with one logged line that says why) when the kernel refuses io_uring.
-// QUARRY_IO=uring|threads forces one.
+// io_uring, or the thread pool when the kernel refuses io_uring (one logged line per process says why).
+// QUARRY_IO=threads in the environment takes the pool without asking.
 std::unique_ptr<IoBackend> MakeDefaultBackend();
+// kIoError with the kernel's reason when it refuses.
 Result<std::unique_ptr<IoBackend>> MakeUringBackend();
+// Has `threads` of them (or as many as the system allows) from construction to destruction.
 std::unique_ptr<IoBackend> MakeThreadBackend(unsigned threads = 32);
 
-// The logical block size that direct reads of this file must be aligned to (512 or 4096; 4096 when unknown).
+// The block size that direct reads of this file must be aligned to, in offset, length and address: what the
+// file system states, or the disk's logical block size; 4096 when neither is known.
 uint32_t LogicalBlockBytes(const File& file);
 
 }  // namespace quarry

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "quarry/base/mutex.h"
@@ -21,12 +22,18 @@ namespace quarry {
 enum class FaultKind : uint8_t { kOpen, kRead, kWrite, kSync, kRename };
 inline constexpr size_t kFaultKindCount = 5;
 
+// What befalls an operation:
+//   EINTR, EAGAIN, 0 (a short transfer)   of a port: completes so. Of ReadAt and WriteAt, which are whole or
+//   fail:
+//                                         passed on, since what is behind them retries these itself.
+//   other (EIO, ENOSPC, ...)              fails with it. A struck write leaves half its bytes behind, as a
+//   disk that
+//                                         fills up does.
 struct FaultPlan {
   FaultKind kind = FaultKind::kRead;
   uint64_t at = 0;      // the first operation of the kind that is struck, from 1; 0 = none
   bool sticky = false;  // every later one too
-  int error = 0;  // errno to fail with (EIO, ENOSPC, EINTR, EAGAIN); 0 = a short transfer of half the bytes.
-                  // Synchronous transfers are whole or fail: a short one is an EIO to them.
+  int error = 0;        // errno; 0 = half a transfer, in whole blocks (one too small for that: EINTR)
 };
 
 class FaultBackend final : public IoBackend {
@@ -34,9 +41,13 @@ class FaultBackend final : public IoBackend {
   // `inner` outlives this backend and its ports.
   explicit FaultBackend(IoBackend& inner) : inner_(inner) {}
 
-  void SetPlans(std::vector<FaultPlan> plans);  // also restarts the counts
+  // Also restarts the counts. Where several plans strike one operation, the first in order does.
+  void SetPlans(std::vector<FaultPlan> plans);
   uint64_t count(FaultKind kind) const { return counts_[static_cast<size_t>(kind)].load(); }
   uint64_t strikes() const { return strikes_.load(); }
+
+  // Counts an operation of `kind` and says which plan strikes it. For the backend's own ports.
+  std::optional<FaultPlan> Count(FaultKind kind);
 
   std::string_view name() const override { return "fault"; }
   Result<std::unique_ptr<IoPort>> NewPort(unsigned depth) override;
@@ -49,9 +60,7 @@ class FaultBackend final : public IoBackend {
   Status Rename(const std::string& from, const std::string& to) override;
 
  private:
-  friend class FaultPort;
-  // What befalls the next operation of `kind`: null, or the plan that strikes.
-  std::unique_ptr<FaultPlan> Next(FaultKind kind);
+  // The error to fail with, when one strikes.
   Status Strike(FaultKind kind, std::string_view what, const std::string& path);
 
   IoBackend& inner_;

@@ -58,9 +58,10 @@ class NeighborSampler {
                                                        std::span<const uint32_t> fanouts);
   virtual ~NeighborSampler() = default;
 
-  // An upper bound of the scratch_bytes() of a sampler of `source` whose blocks have at most so many nodes
-  // and edges.
-  static uint64_t ScratchBytesMax(const NeighborSource& source, uint64_t nodes_max, uint64_t edges_max);
+  // An upper bound of the scratch_bytes() of a sampler whose blocks have at most so many nodes and edges, if
+  // the source's indices are in memory, or if they are on disk: for planning where to put them.
+  static uint64_t ScratchBytesMax(const NeighborSource& source, uint64_t nodes_max, uint64_t edges_max,
+                                  bool in_memory);
 
   // Samples the block of `seeds` (unique, in range) into `block`, reusing its memory. kInvalidArgument names
   // a bad seed, or says that the block exceeds 2^31 neighbors; from disk also kIoError and kCorruption. After

@@ -1,0 +1,137 @@
+// quarry import DB SOURCE
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli.h"
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+#include "quarry/format/dataset.h"
+
+namespace quarry::cli {
+namespace {
+
+struct Arguments {
+  std::string database;
+  std::string source;
+  std::string memory = "1GiB";
+  std::string nodes;
+  std::string feature_type;
+  SourceHints hints;
+  ImportOptions options;
+  bool json = false;
+};
+
+uint64_t FileBytes(const Manifest& manifest) {
+  uint64_t bytes = 0;
+  for (const TableRecord& table : manifest.tables) bytes += table.file_bytes;
+  for (const TopologyRecord& topology : manifest.topologies) bytes += topology.file_bytes;
+  return bytes;
+}
+
+uint64_t EdgeCount(const Manifest& manifest) {
+  const TopologyRecord* graph = manifest.FindTopology("graph");
+  return graph == nullptr ? 0 : graph->edge_count;
+}
+
+void PrintSummary(const Arguments& arguments, const Manifest& manifest, double seconds) {
+  const TableRecord* features = manifest.FindTable("feature");
+  const TopologyRecord* graph = manifest.FindTopology("graph");
+  const double bytes_per_second = static_cast<double>(FileBytes(manifest)) / seconds;
+  if (arguments.json) {
+    const nlohmann::json summary = {
+        {"database", arguments.database},
+        {"nodes", manifest.node_count},
+        {"edges", EdgeCount(manifest)},
+        {"relations", graph == nullptr ? 0 : graph->relation_count},
+        {"classes", manifest.class_count},
+        {"feature_dim", features == nullptr ? 0 : features->dim},
+        {"feature_type", features == nullptr ? "" : std::string(ElementTypeName(features->element_type))},
+        {"bytes", FileBytes(manifest)},
+        {"seconds", seconds},
+        {"bytes_per_second", bytes_per_second},
+        {"peak_rss_bytes", PeakRssBytes()}};
+    fmt::print("{}\n", summary.dump());
+    return;
+  }
+  std::string text =
+      fmt::format("{}: {} nodes, {} edges", arguments.database, manifest.node_count, EdgeCount(manifest));
+  if (graph != nullptr && graph->relation_count > 1)
+    text += fmt::format(" of {} relations", graph->relation_count);
+  if (features != nullptr) {
+    text += fmt::format(", features {} x {}", ElementTypeName(features->element_type), features->dim);
+  }
+  if (manifest.class_count > 0) text += fmt::format(", {} classes", manifest.class_count);
+  fmt::print("{}\n{} in {:.2f} s, {:.0f} MB/s\n", text, FormatBytes(FileBytes(manifest)), seconds,
+             bytes_per_second / 1e6);
+}
+
+Status Run(Arguments& arguments) {
+  QUARRY_TRY(arguments.options.memory_bytes, ParseBytes(arguments.memory, MemoryLimitBytes()));
+  if (!arguments.nodes.empty()) {
+    QUARRY_TRY(arguments.hints.node_count, ParseCount(arguments.nodes));
+  }
+  if (!arguments.feature_type.empty()) {
+    QUARRY_TRY(arguments.options.feature_type, ParseElementType(arguments.feature_type));
+  }
+  const double start = MonotonicSeconds();
+  ProgressBar bar;
+  arguments.options.progress = bar.AsFunction();
+  const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
+  QUARRY_TRY(Dataset dataset, OpenDataset(arguments.source, arguments.hints));
+  const Status imported = ImportDatabase(*backend, arguments.database, std::move(dataset), arguments.options);
+  bar.Clear();
+  QUARRY_RETURN_IF_ERROR(imported);
+  const double seconds = MonotonicSeconds() - start;
+  QUARRY_TRY(const auto store, Store::Open(*backend, arguments.database));
+  PrintSummary(arguments, store->manifest(), seconds);
+  return Status::Ok();
+}
+
+constexpr const char* kFooter = R"(SOURCE is one of
+  a folder   edges.npy [2, E] or [E, 2] (or .npz .csv .tsv .txt, each text also .gz; or edges_<relation>.npy),
+             features.npy [N, D] (or .npz, .csv, or features_indptr/_indices/_data.npy), labels.npy [N],
+             train_idx.npy, valid_idx.npy, test_idx.npy, metadata.yaml; all but the edges may be absent
+  a folder   OGB's node-property sets: raw/*.csv.gz, split/*/
+  a folder   train.txt, valid.txt, test.txt with triples: head TAB relation TAB tail
+  a file     an edge list: .npy, .npz, or text with two columns
+
+Examples:
+  quarry import cora.db cora/
+  quarry import web.db edges.tsv.gz --undirected --memory 4GiB
+  quarry import papers.db ogbn_papers100M/ --add-reverse --feature-dtype float16)";
+
+}  // namespace
+
+void AddImport(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand("import", "make a database of a graph, its features and labels");
+  auto arguments = std::make_shared<Arguments>();
+  SourceHints& hints = arguments->hints;
+  ImportOptions& options = arguments->options;
+  verb->add_option("DB", arguments->database, "database to make; must not exist")->required();
+  verb->add_option("SOURCE", arguments->source, "folder or file to read")->required();
+  verb->add_option("--memory", arguments->memory, "memory for buffers and sorting: 512MiB, 4GB, 10%")
+      ->capture_default_str();
+  verb->add_flag("--undirected", options.undirected, "store both directions of every edge, each once");
+  verb->add_flag("--add-reverse", options.add_reverse, "add the reversed edges as relations of their own");
+  verb->add_flag("--both-directions", options.both_directions, "store out-neighbors too (CSR beside CSC)");
+  verb->add_flag("--dedup", options.deduplicate, "keep equal edges once");
+  verb->add_flag("--allow-nan", options.allow_nan, "take features that are NaN or infinite");
+  verb->add_option("--feature-dtype", arguments->feature_type,
+                   "store features as float32, float16, bfloat16 or int8");
+  verb->add_option("--nodes", arguments->nodes, "number of nodes, where the source does not tell: 1M");
+  verb->add_option("--dim", hints.feature_dim, "columns of sparse features, where the source does not tell");
+  verb->add_flag("--bf16", hints.u2_is_bfloat16, "two-byte unsigned features are bfloat16");
+  verb->add_option("--edges", hints.edges, "file to take the edges from");
+  verb->add_option("--features", hints.features, "file to take the features from");
+  verb->add_option("--labels", hints.labels, "file to take the labels from");
+  verb->add_option("--train", hints.train, "file with the training nodes: ids, or a mask");
+  verb->add_option("--valid", hints.valid, "file with the validation nodes");
+  verb->add_option("--test", hints.test, "file with the test nodes");
+  verb->add_flag("--json", arguments->json, "print the summary as one JSON object");
+  verb->footer(kFooter);
+  verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });
+}
+
+}  // namespace quarry::cli

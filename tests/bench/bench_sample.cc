@@ -1,0 +1,301 @@
+// Neighbor sampling: sampled edges per second, beside what the machine's memory allows and beside the same
+// algorithm written naively.
+//
+//   bench_sample [nodes] [edges] [fanouts, as 10,10,10] [scratch directory]
+//
+// The graph has a power-law degree distribution of exponent 2.1 on both ends of its edges, and ids that say
+// nothing about degrees. Batches of 1,024 seeds, shuffled over all nodes; without replacement; deduplication
+// and renumbering included.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+#include <thread>
+#include <unordered_map>
+
+#include "quarry/base/process.h"
+#include "quarry/base/random.h"
+#include "quarry/base/units.h"
+#include "quarry/sampling/sampler.h"
+#include "sampling/topology_file.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint32_t kBatchSize = 1024;
+constexpr double kExponent = 2.1;
+
+// Ranks with P(rank) ~ (rank + 1)^(-1 / (exponent - 1)), which gives degrees of that exponent, by inverting
+// the continuous distribution function.
+class PowerLawRank {
+ public:
+  explicit PowerLawRank(uint64_t count)
+      : power_(1 - 1 / (kExponent - 1)), top_(std::pow(static_cast<double>(count + 1), power_) - 1) {}
+  uint64_t operator()(Rng& rng) const {
+    return static_cast<uint64_t>(std::pow(rng.Unit() * top_ + 1, 1 / power_)) - 1;
+  }
+
+ private:
+  double power_;
+  double top_;
+};
+
+NeighborLists PowerLawGraph(uint64_t node_count, uint64_t edge_count) {
+  Rng rng(1);
+  std::vector<NodeId> node_of_rank(node_count);
+  std::iota(node_of_rank.begin(), node_of_rank.end(), 0);
+  for (size_t i = node_count; i > 1; --i) std::swap(node_of_rank[i - 1], node_of_rank[rng.Below(i)]);
+  const PowerLawRank draw(node_count);
+  const auto node = [&] { return node_of_rank[std::min(draw(rng), node_count - 1)]; };
+  NeighborLists csc;
+  csc.indptr.assign(node_count + 1, 0);
+  for (uint64_t i = 0; i < edge_count; ++i) ++csc.indptr[node() + 1];
+  for (uint64_t v = 0; v < node_count; ++v) csc.indptr[v + 1] += csc.indptr[v];
+  csc.indices.resize(edge_count);
+  for (NodeId& source : csc.indices) source = node();
+  for (uint64_t v = 0; v < node_count; ++v) {
+    std::sort(csc.indices.begin() + csc.indptr[v], csc.indices.begin() + csc.indptr[v + 1]);
+  }
+  return csc;
+}
+
+struct Rate {
+  uint64_t edges = 0;
+  uint64_t nodes = 0;
+  uint64_t batches = 0;
+  double seconds = 0;
+  double cpu_seconds = 0;  // of the thread
+  double edges_per_second() const { return static_cast<double>(edges) / seconds; }
+};
+
+// The batches of one pass, over and over.
+class Batches {
+ public:
+  explicit Batches(uint64_t node_count) : seeds_(node_count) {
+    std::iota(seeds_.begin(), seeds_.end(), 0);
+    Rng rng(2);
+    for (size_t i = seeds_.size(); i > 1; --i) std::swap(seeds_[i - 1], seeds_[rng.Below(i)]);
+  }
+  std::span<const NodeId> operator[](uint64_t i) const {
+    return std::span(seeds_).subspan(i * kBatchSize % (seeds_.size() - kBatchSize), kBatchSize);
+  }
+
+ private:
+  std::vector<NodeId> seeds_;
+};
+
+// Where it lags behind the clock on the wall, others used the processor (or the disk was waited for).
+double ThreadCpuSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+Rate Run(NeighborSampler& sampler, const Batches& batches, uint64_t first, uint64_t step, double seconds_min,
+         uint64_t batches_max = ~uint64_t{0}) {
+  Block block;
+  Rate rate;
+  // The first batch sizes tables and buffers.
+  if (!sampler.Sample(batches[first], 0, block).ok()) std::abort();
+  const double start = MonotonicSeconds();
+  const double cpu_start = ThreadCpuSeconds();
+  for (uint64_t i = first + step; rate.seconds < seconds_min && rate.batches < batches_max; i += step) {
+    if (const Status status = sampler.Sample(batches[i], i, block); !status.ok()) {
+      fmt::print(stderr, "{}\n", status.ToString());
+      std::abort();
+    }
+    rate.edges += block.indices.size();
+    rate.nodes += block.nodes.size();
+    ++rate.batches;
+    rate.seconds = MonotonicSeconds() - start;
+  }
+  rate.cpu_seconds = ThreadCpuSeconds() - cpu_start;
+  return rate;
+}
+
+// What one would write first: a hash map for the ids, and a shuffled copy of every list that is too long.
+Rate RunNaive(const NeighborLists& csc, std::span<const uint32_t> fanouts, const Batches& batches,
+              uint64_t batch_count) {
+  Rate rate{.batches = batch_count};
+  const double start = MonotonicSeconds();
+  const double cpu_start = ThreadCpuSeconds();
+  for (uint64_t b = 1; b <= batch_count; ++b) {
+    Rng rng(b);
+    std::vector<NodeId> nodes;
+    std::unordered_map<NodeId, uint32_t> local;
+    std::vector<uint32_t> indptr = {0}, indices;
+    const auto add = [&](NodeId node) {
+      const auto [found, is_new] = local.try_emplace(node, static_cast<uint32_t>(nodes.size()));
+      if (is_new) nodes.push_back(node);
+      return found->second;
+    };
+    for (const NodeId seed : batches[b]) add(seed);
+    size_t begin = 0;
+    for (const uint32_t fanout : fanouts) {
+      const size_t end = nodes.size();
+      for (; begin < end; ++begin) {
+        std::span<const NodeId> list = csc.Of(nodes[begin]);
+        std::vector<NodeId> shuffled;
+        if (list.size() > fanout) {
+          shuffled.assign(list.begin(), list.end());
+          for (size_t k = 0; k < fanout; ++k)
+            std::swap(shuffled[k], shuffled[k + rng.Below(list.size() - k)]);
+          list = std::span(shuffled).first(fanout);
+        }
+        for (const NodeId neighbor : list) indices.push_back(add(neighbor));
+        indptr.push_back(static_cast<uint32_t>(indices.size()));
+      }
+    }
+    rate.edges += indices.size();
+    rate.nodes += nodes.size();
+  }
+  rate.seconds = MonotonicSeconds() - start;
+  rate.cpu_seconds = ThreadCpuSeconds() - cpu_start;
+  return rate;
+}
+
+// Random 4-byte loads per second of a thread's own time: each address known at once, or each the result of
+// the load before.
+template <bool kDependent>
+double LoadsPerSecond(std::span<const NodeId> indices) {
+  constexpr uint64_t kLoads = 1 << 23;
+  const uint64_t bound = indices.size() - 1;
+  uint64_t sum = 0, state = 3;
+  const double start = ThreadCpuSeconds();
+  for (uint64_t i = 0; i < kLoads; ++i) {
+    // A Weyl sequence, so that addresses cost next to nothing.
+    state += 0x9e3779b97f4a7c15;
+    const uint64_t at = static_cast<uint64_t>((static_cast<uint128_t>(state) * bound) >> 64);
+    sum += indices[kDependent ? at + (sum & 1) : at];
+  }
+  const double seconds = ThreadCpuSeconds() - start;
+  volatile uint64_t sink = sum;
+  (void)sink;
+  return kLoads / seconds;
+}
+
+void PrintRate(std::string_view what, const Rate& rate) {
+  fmt::print(
+      "{:<34}{:>8.2f} M edges/s {:>8.1f} ns/edge {:>9.0f} edges/batch {:>9.0f} nodes/batch {:>4.0f}% CPU\n",
+      what, rate.edges_per_second() / 1e6, 1e9 / rate.edges_per_second(),
+      static_cast<double>(rate.edges) / static_cast<double>(rate.batches),
+      static_cast<double>(rate.nodes) / static_cast<double>(rate.batches),
+      100 * rate.cpu_seconds / rate.seconds);
+}
+
+template <typename T>
+T Must(Result<T> result) {
+  if (!result.ok()) {
+    fmt::print(stderr, "{}\n", result.status().ToString());
+    std::exit(1);
+  }
+  return std::move(result).value();
+}
+
+void BenchMemory(const Topology& topology, const NeighborLists& csc, std::span<const uint32_t> fanouts,
+                 const Batches& batches) {
+  const NeighborSource source{.topology = &topology};
+  const std::span<const NodeId> indices = topology.indices(Adjacency::kCsc);
+  const double independent = LoadsPerSecond<false>(indices);
+  const double dependent = LoadsPerSecond<true>(indices);
+  fmt::print(
+      "{:<34}{:>8.2f} M loads/s independent, {:.2f} M dependent: random 4-byte loads from the indices\n",
+      "limit, one thread", independent / 1e6, dependent / 1e6);
+
+  auto sampler = Must(NeighborSampler::Make(source, fanouts));
+  const Rate one = Run(*sampler, batches, 0, 1, 3);
+  PrintRate("one thread", one);
+  fmt::print("{:<34}{:>8.2f} of the limit; scratch {}\n", "", one.edges_per_second() / independent,
+             FormatBytes(sampler->scratch_bytes()));
+
+  Rate rates[2];
+  auto second = Must(NeighborSampler::Make(source, fanouts));
+  std::thread thread([&] { rates[1] = Run(*second, batches, 1, 2, 3); });
+  rates[0] = Run(*sampler, batches, 0, 2, 3);
+  thread.join();
+  const double both = rates[0].edges_per_second() + rates[1].edges_per_second();
+  fmt::print("{:<34}{:>8.2f} M edges/s, {:.2f} times one thread\n", "two threads", both / 1e6,
+             both / one.edges_per_second());
+
+  const Rate naive = RunNaive(csc, fanouts, batches, 3);
+  PrintRate("naive (unordered_map, shuffle)", naive);
+  fmt::print("{:<34}{:>8.1f} times the naive version's speed\n", "",
+             one.edges_per_second() / naive.edges_per_second());
+}
+
+void BenchDisk(const Topology& topology, IoBackend& backend, std::span<const uint32_t> fanouts,
+               const Batches& batches) {
+  for (const int percent : {0, 10, 30}) {
+    const uint64_t budget = topology.IndicesBytes() * percent / 100;
+    const double start = MonotonicSeconds();
+    const auto cache = Must(NeighborCache::Build(backend, topology, Adjacency::kCsc, budget));
+    const double build_seconds = MonotonicSeconds() - start;
+    const NeighborSource source{.topology = &topology, .backend = &backend, .caches = {cache.get(), nullptr}};
+    auto sampler = Must(NeighborSampler::Make(source, fanouts));
+    const Rate rate = Run(*sampler, batches, 0, 1, 3);
+    PrintRate(fmt::format("disk ({}), cache {}%", backend.name(), percent), rate);
+    const SamplerStats& stats = sampler->stats();
+    const auto batch_count = static_cast<double>(rate.batches + 1);
+    fmt::print(
+        "{:<34}{:>8.0f} MB read and {:.0f} requests a batch, {:.2f} GB/s; {:.2f} M lists a batch from the "
+        "cache\n",
+        "", static_cast<double>(stats.bytes_read) / batch_count / 1e6,
+        static_cast<double>(stats.read_requests) / batch_count,
+        static_cast<double>(stats.bytes_read) / stats.seconds / 1e9,
+        static_cast<double>(stats.neighbor_cache_hits) / batch_count / 1e6);
+    fmt::print(
+        "{:<34}cache of {} ({} lists, {:.1f} % of the edges) built in {:.2f} s; scratch {}\n", "",
+        FormatBytes(cache->memory_bytes()), cache->cached_nodes(),
+        100.0 * static_cast<double>(cache->cached_edges()) / static_cast<double>(topology.edge_count()),
+        build_seconds, FormatBytes(sampler->scratch_bytes()));
+  }
+}
+
+std::vector<uint32_t> ParseFanouts(const char* text) {
+  std::vector<uint32_t> fanouts;
+  for (char* end = nullptr; *text != '\0'; text = *end == ',' ? end + 1 : end) {
+    fanouts.push_back(static_cast<uint32_t>(std::strtoul(text, &end, 10)));
+  }
+  return fanouts;
+}
+
+int Main(uint64_t node_count, uint64_t edge_count, std::span<const uint32_t> fanouts,
+         const std::string& directory) {
+  const NeighborLists csc = PowerLawGraph(node_count, edge_count);
+  fmt::print("{} nodes, {} edges, fanouts {}, batches of {}\n", node_count, edge_count,
+             fmt::join(fanouts, ","), kBatchSize);
+  const Batches batches(node_count);
+  {
+    const auto topology = Must(Topology::FromMemory(csc.indptr, csc.indices));
+    BenchMemory(*topology, csc, fanouts, batches);
+  }
+  const auto backend = MakeDefaultBackend();
+  std::filesystem::create_directories(directory);
+  const std::string file = "bench_sample.qtp";
+  std::filesystem::remove(directory + "/" + file);
+  {
+    const auto topology = Must(WriteTopology(*backend, directory, file, csc, nullptr));
+    BenchDisk(*topology, *backend, fanouts, batches);
+  }
+  std::filesystem::remove(directory + "/" + file);
+  return 0;
+}
+
+}  // namespace
+}  // namespace quarry
+
+int main(int argc, char** argv) {
+  const auto count = [&](int i, uint64_t otherwise) {
+    if (argc <= i) return otherwise;
+    auto parsed = quarry::ParseCount(argv[i]);
+    return parsed.ok() ? *parsed : otherwise;
+  };
+  return quarry::Main(count(1, 2'000'000), count(2, 40'000'000),
+                      quarry::ParseFanouts(argc > 3 ? argv[3] : "10,10,10"),
+                      argc > 4 ? argv[4] : "build/bench-data");
+}

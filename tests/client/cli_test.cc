@@ -1,0 +1,333 @@
+// The real binary, end to end: what a person or a script sees of it.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct Outcome {
+  int exit_code = -1;  // 128 + the signal when one ended it
+  std::string out;
+  std::string err;
+};
+
+std::string ReadFile(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> Words(const std::string& line) {
+  std::istringstream stream(line);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// A running `quarry` whose outputs go to files.
+class Process {
+ public:
+  Process(const std::string& arguments, const fs::path& folder)
+      : out_(folder / ("out-" + std::to_string(next_))), err_(folder / ("err-" + std::to_string(next_))) {
+    next_++;
+    std::vector<std::string> words = Words(arguments);
+    words.insert(words.begin(), QUARRY_BINARY);
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    process_ = fork();
+    if (process_ == 0) {
+      const bool ready =
+          chdir(folder.c_str()) == 0 && Redirect(out_, STDOUT_FILENO) && Redirect(err_, STDERR_FILENO);
+      if (ready) execv(QUARRY_BINARY, argv.data());
+      _exit(127);
+    }
+  }
+
+  void Signal(int signal) const { kill(process_, signal); }
+
+  Outcome Wait() const {
+    int status = 0;
+    EXPECT_EQ(waitpid(process_, &status, 0), process_);
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    Outcome outcome{code, ReadFile(out_), ReadFile(err_)};
+    fs::remove(out_);
+    fs::remove(err_);
+    return outcome;
+  }
+
+ private:
+  static bool Redirect(const fs::path& path, int descriptor) {
+    const int file = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
+    return file >= 0 && dup2(file, descriptor) >= 0;
+  }
+  static inline int next_ = 0;
+  fs::path out_, err_;
+  pid_t process_ = -1;
+};
+
+// Databases are made once; tests that change one make a copy.
+class CliTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    root_ = fs::path(testing::TempDir()) / ("cli_test-" + std::to_string(getpid()));
+    fs::create_directories(root_);
+    Outcome made =
+        Run("generate graph --nodes 20k --degree 10 --dim 32 --classes 5 --train-share 20% --valid-share 5% "
+            "--test-share 5% --seed 7");
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    made = Run("import db graph");
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+  }
+  static void TearDownTestSuite() { fs::remove_all(root_); }
+
+  static Outcome Run(const std::string& arguments) { return Process(arguments, root_).Wait(); }
+
+  // Runs what must fail: the exit code, nothing on stdout, and one line that starts with "quarry: ".
+  static std::string Refused(const std::string& arguments, int exit_code) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, exit_code) << arguments << "\n" << outcome.err;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    const std::vector<std::string> lines = Lines(outcome.err);
+    EXPECT_FALSE(lines.empty()) << arguments;
+    if (lines.empty()) return "";
+    EXPECT_TRUE(lines.back().starts_with("quarry: ")) << outcome.err;
+    return lines.back();
+  }
+
+  static fs::path Path(const std::string& name) { return root_ / name; }
+  static void CopyDatabase(const std::string& name) {
+    fs::remove_all(Path(name));
+    fs::copy(Path("db"), Path(name), fs::copy_options::recursive);
+  }
+  static fs::path FirstFile(const std::string& folder) {
+    for (const auto& entry : fs::directory_iterator(Path(folder))) return entry.path();
+    return {};
+  }
+  static void Overwrite(const fs::path& path, uint64_t offset, const std::string& bytes) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(offset));
+    file << bytes;
+    ASSERT_TRUE(file.good()) << path;
+  }
+
+  static constexpr const char* kTrain =
+      " --layers 2 --fanout 5,5 --hidden 32 --batch-size 512 --epochs 2 --memory 256MiB --cache 25% "
+      "--threads 2 --torch-threads 1";
+
+  static inline fs::path root_;
+};
+
+TEST_F(CliTest, HelpOfEveryVerbHasAnExample) {
+  const Outcome outcome = Run("--help");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("generate"), HasSubstr("import"), HasSubstr("info"),
+                                 HasSubstr("verify"), HasSubstr("train"), HasSubstr("Exit codes")));
+  for (const std::string verb : {"generate", "import", "info", "verify", "train"}) {
+    const Outcome help = Run(verb + " --help");
+    EXPECT_EQ(help.exit_code, 0) << verb;
+    EXPECT_THAT(help.out, HasSubstr("quarry " + verb)) << "an example";
+  }
+}
+
+TEST_F(CliTest, InfoTellsWhatWasGenerated) {
+  const Outcome outcome = Run("info db --json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json info = json::parse(outcome.out);
+  EXPECT_EQ(info["nodes"], 20'000);
+  EXPECT_EQ(info["edges"], 200'000);
+  EXPECT_EQ(info["classes"], 5);
+  EXPECT_NEAR(info["splits"]["train"].get<double>(), 4000, 300);
+  const Outcome text = Run("info db");
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_THAT(text.out, AllOf(HasSubstr("20000"), HasSubstr("float32"), HasSubstr("label")));
+}
+
+TEST_F(CliTest, VerifyFindsAFreshImportSound) {
+  const Outcome outcome = Run("verify db");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("sound"));
+}
+
+TEST_F(CliTest, TrainingReportsOneObjectPerEpochAndASummaryAndNothingElse) {
+  const Outcome outcome = Run(std::string("train db --json") + kTrain);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<std::string> lines = Lines(outcome.out);
+  ASSERT_EQ(lines.size(), 3u) << outcome.out;
+  for (size_t i = 0; i < 2; i++) {
+    const json epoch = json::parse(lines[i]);
+    EXPECT_EQ(epoch["epoch"], i + 1);
+    for (const char* field : {"loss", "valid_accuracy", "test_accuracy", "seconds", "bytes_read",
+                              "bytes_useful", "read_amplification", "cache_hit_ratio", "peak_rss_bytes",
+                              "memory_budget_bytes", "cache_budget_bytes"}) {
+      EXPECT_TRUE(epoch.contains(field)) << field;
+    }
+    EXPECT_EQ(epoch["memory_budget_bytes"], 256 << 20);
+    EXPECT_EQ(epoch["cache_budget_bytes"], 20'000 * 32 * 4 / 4);
+    EXPECT_GE(epoch["read_amplification"].get<double>(), 1.0);
+  }
+  const json summary = json::parse(lines[2]).at("summary");
+  EXPECT_GT(summary["test_accuracy"].get<double>(), 0.6) << "far better than one in five";
+  EXPECT_LE(summary["peak_rss_bytes"].get<uint64_t>(), summary["memory_budget_bytes"].get<uint64_t>() +
+                                                           summary["memory_overhead_bytes"].get<uint64_t>());
+}
+
+TEST_F(CliTest, OrderedTrainingGivesTheSameLossesForAnyNumberOfThreads) {
+  std::vector<std::string> losses;
+  for (const std::string threads : {"1", "4"}) {
+    const Outcome outcome =
+        Run("train db --json --ordered --layers 2 --fanout 5,5 --hidden 16 --batch-size 256 --epochs 2 "
+            "--memory 256MiB --torch-threads 1 --seed 3 --threads " +
+            threads);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    std::string all;
+    for (const std::string& line : Lines(outcome.out)) {
+      const json object = json::parse(line);
+      if (object.contains("loss")) all += object["loss"].dump() + " " + object["valid_accuracy"].dump() + " ";
+    }
+    losses.push_back(all);
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+TEST_F(CliTest, WrongUsageExitsWithTwoAndNamesTheArgument) {
+  EXPECT_THAT(Refused("", 2), HasSubstr("subcommand"));
+  EXPECT_THAT(Refused("frobnicate", 2), HasSubstr("quarry: "));
+  EXPECT_THAT(Refused("train", 2), HasSubstr("DB"));
+  EXPECT_THAT(Refused("train db --no-such-flag", 2), HasSubstr("--no-such-flag"));
+  EXPECT_THAT(Refused("train db --layers 2 --fanout 5,0", 2), HasSubstr("0"));
+  EXPECT_THAT(Refused("train db --layers 3 --fanout 5,5", 2), HasSubstr("--layers 3 needs 3 fanouts"));
+  EXPECT_THAT(Refused("train db --memory 8Gigs", 2), HasSubstr("8Gigs"));
+  EXPECT_THAT(Refused("train db --cache lots", 2), HasSubstr("lots"));
+  EXPECT_THAT(Refused("train db --epochs 0", 2), HasSubstr("epochs"));
+  EXPECT_THAT(Refused("generate g2 --nodes many", 2), HasSubstr("many"));
+  EXPECT_THAT(Refused("generate g2 --homophily 2", 2), HasSubstr("--homophily"));
+  EXPECT_THAT(Refused("generate g2 --train-share most", 2), HasSubstr("--train-share"));
+  EXPECT_FALSE(fs::exists(Path("g2")));
+}
+
+TEST_F(CliTest, ABudgetThatCannotHoldOneBatchIsRefusedWithTheLeastThatWould) {
+  const std::string message =
+      Refused("train db --layers 2 --fanout 10,10 --batch-size 1024 --memory 1MiB", 1);
+  EXPECT_THAT(message, AllOf(HasSubstr("1.00 MiB"), HasSubstr("least")));
+}
+
+TEST_F(CliTest, MissingAndForeignDatabasesAreNamed) {
+  EXPECT_THAT(Refused("info nowhere", 1), HasSubstr("nowhere"));
+  EXPECT_THAT(Refused("verify nowhere", 1), HasSubstr("nowhere"));
+  EXPECT_THAT(Refused("train nowhere", 1), HasSubstr("nowhere"));
+  EXPECT_THAT(Refused("info graph", 1), HasSubstr("graph")) << "a source folder is no database";
+  EXPECT_THAT(Refused("import db2 nowhere", 1), HasSubstr("nowhere"));
+  EXPECT_FALSE(fs::exists(Path("db2")));
+  EXPECT_FALSE(fs::exists(Path("db2.importing")));
+}
+
+TEST_F(CliTest, WhatExistsIsNotOverwritten) {
+  const auto before = fs::last_write_time(FirstFile("db/features"));
+  EXPECT_THAT(Refused("import db graph", 1), AllOf(HasSubstr("db"), HasSubstr("exist")));
+  EXPECT_THAT(Refused("generate graph --nodes 1k", 1), AllOf(HasSubstr("graph"), HasSubstr("exist")));
+  EXPECT_EQ(fs::last_write_time(FirstFile("db/features")), before);
+}
+
+TEST_F(CliTest, ADatabaseIsOpenOnce) {
+  // A training run holds the database until it is interrupted.
+  const Process training(
+      std::string("train db --epochs 100000 --layers 1 --fanout 5 --hidden 8 --memory 256MiB "
+                  "--patience 0 --threads 1 --torch-threads 1 --json"),
+      root_);
+  Outcome second;
+  for (int attempt = 0; attempt < 100; attempt++) {  // until it has started
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    second = Run("info db");
+    if (second.exit_code != 0) break;
+  }
+  training.Signal(SIGINT);
+  const Outcome first = training.Wait();
+  EXPECT_EQ(second.exit_code, 1);
+  EXPECT_THAT(second.err, HasSubstr("busy"));
+  EXPECT_EQ(first.exit_code, 1) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("interrupted"));
+  EXPECT_EQ(Run("info db").exit_code, 0) << "the lock falls with the process";
+}
+
+TEST_F(CliTest, CorruptionExitsWithThreeAndNamesTheFile) {
+  CopyDatabase("flipped");
+  const fs::path file = [&] {
+    for (const auto& entry : fs::directory_iterator(Path("flipped/features"))) {
+      if (entry.path().filename().string().starts_with("feature")) return entry.path();
+    }
+    return fs::path();
+  }();
+  ASSERT_FALSE(file.empty());
+  Overwrite(file, 4096 + 100'000, "X!");
+  const Outcome verified = Run("verify flipped");
+  EXPECT_EQ(verified.exit_code, 3) << verified.err;
+  EXPECT_THAT(verified.err, HasSubstr(file.filename().string()));
+  const Outcome trained = Run(std::string("train flipped --json") + kTrain);
+  EXPECT_EQ(trained.exit_code, 3) << "a corrupt row is never training data";
+  EXPECT_THAT(trained.err, HasSubstr(file.filename().string()));
+  fs::remove_all(Path("flipped"));
+}
+
+TEST_F(CliTest, AWrongMagicSaysWhatTheFileLooksLike) {
+  CopyDatabase("swapped");
+  const fs::path file = FirstFile("swapped/topology");
+  const auto bytes = fs::file_size(file);
+  fs::copy_file(Path("graph/features.npy"), file, fs::copy_options::overwrite_existing);
+  fs::resize_file(file, bytes);
+  const Outcome outcome = Run("verify swapped");
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr(file.filename().string()), HasSubstr("NumPy")));
+  fs::remove_all(Path("swapped"));
+}
+
+TEST_F(CliTest, AnInterruptedGenerateLeavesNothing) {
+  const Process process("generate big --nodes 3M --dim 128 --degree 30", root_);
+  while (!fs::exists(Path("big.generating/edges.npy")))
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  process.Signal(SIGTERM);
+  const Outcome outcome = process.Wait();
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("interrupted"));
+  EXPECT_FALSE(fs::exists(Path("big")));
+  EXPECT_FALSE(fs::exists(Path("big.generating")));
+}
+
+TEST_F(CliTest, GenerateIsTheSameEverywhere) {
+  const std::string options =
+      " --nodes 5k --degree 4 --dim 9 --classes 3 --dtype float16 --seed 5 --threads ";
+  ASSERT_EQ(Run("generate g1" + options + "1").exit_code, 0);
+  ASSERT_EQ(Run("generate g3" + options + "3").exit_code, 0);
+  for (const auto& entry : fs::directory_iterator(Path("g1"))) {
+    EXPECT_EQ(ReadFile(entry.path()), ReadFile(Path("g3") / entry.path().filename())) << entry.path();
+  }
+  const Outcome imported = Run("import half g1");
+  EXPECT_EQ(imported.exit_code, 0) << imported.err;
+  EXPECT_THAT(Run("info half").out, HasSubstr("float16"));
+  for (const char* name : {"g1", "g3", "half"}) fs::remove_all(Path(name));
+}
+
+}  // namespace

@@ -1,0 +1,164 @@
+#include "quarry/storage/store.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "quarry/base/units.h"
+#include "storage/small_store.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+using testing_util::Lists;
+using testing_util::SmallStore;
+
+// One database for the tests that only read.
+class StoreTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    backend_ = MakeDefaultBackend().release();
+    small_ = new SmallStore(*backend_, testing_util::Medium::kDisk);
+    const Status status = small_->Write();
+    ASSERT_TRUE(status.ok()) << status.ToString();
+  }
+  static void TearDownTestSuite() {
+    delete small_;
+    delete backend_;
+  }
+  static IoBackend* backend_;
+  static SmallStore* small_;
+};
+IoBackend* StoreTest::backend_ = nullptr;
+SmallStore* StoreTest::small_ = nullptr;
+
+TEST_F(StoreTest, OpensWhatWasWritten) {
+  const auto store = Store::Open(*backend_, small_->path()).value();
+  EXPECT_EQ(store->manifest().node_count, SmallStore::kNodes);
+  for (const SmallStore::Table& expected : small_->tables) {
+    SCOPED_TRACE(expected.record.name);
+    const auto table = store->OpenTable(expected.record.name).value();
+    std::vector<std::byte> rows(expected.rows.size());
+    ASSERT_TRUE(table->ReadRows(*backend_, 0, SmallStore::kNodes, rows).ok());
+    EXPECT_EQ(rows, expected.rows);
+  }
+  EXPECT_EQ(store->catalog().IdOfName(NameKind::kRelation, "likes").value(), 1u);
+}
+
+TEST_F(StoreTest, TopologyHoldsBothSides) {
+  const auto store = Store::Open(*backend_, small_->path()).value();
+  const auto topology = store->OpenTopology("graph").value();
+  EXPECT_EQ(topology->edge_count(), small_->graph.edge_count);
+  for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
+    const Lists& expected = side == Adjacency::kCsc ? small_->csc : small_->csr;
+    ASSERT_TRUE(topology->has(side));
+    EXPECT_TRUE(std::ranges::equal(topology->indptr(side), expected.indptr));
+    EXPECT_TRUE(topology->indices(side).empty());
+    const uint64_t before = topology->resident_bytes();
+    ASSERT_TRUE(topology->LoadIndices(*backend_, side).ok());
+    EXPECT_TRUE(std::ranges::equal(topology->indices(side), expected.indices));
+    EXPECT_GE(topology->resident_bytes(), before + topology->IndicesBytes());
+  }
+}
+
+TEST_F(StoreTest, IndexPagesAreVerifiedOneByOne) {
+  const auto store = Store::Open(*backend_, small_->path()).value();
+  const auto topology = store->OpenTopology("graph").value();
+  const uint64_t pages = CeilDiv(topology->IndicesBytes(), kPageBytes);
+  ASSERT_GT(pages, 4u);
+  IoBuffer buffer = IoBuffer::Allocate(kPageBytes).value();
+  for (uint64_t page = 0; page < pages; ++page) {
+    const uint64_t offset = topology->indices_offset(Adjacency::kCsc) + page * kPageBytes;
+    ASSERT_TRUE(backend_->ReadAt(topology->file(), offset, buffer.span()).ok());
+    EXPECT_TRUE(topology->VerifyIndexPage(Adjacency::kCsc, page, buffer.span()).ok());
+    EXPECT_FALSE(topology->VerifyIndexPage(Adjacency::kCsc, (page + 1) % pages, buffer.span()).ok());
+    buffer.data()[100] ^= std::byte{1};
+    const Status status = topology->VerifyIndexPage(Adjacency::kCsc, page, buffer.span());
+    EXPECT_EQ(status.code(), Code::kCorruption);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(fmt::format("csc_indices {} to ", page * 1024)));
+  }
+}
+
+TEST_F(StoreTest, MissingNamesAreListed) {
+  const auto store = Store::Open(*backend_, small_->path()).value();
+  const Status table = store->OpenTable("features").status();
+  EXPECT_EQ(table.code(), Code::kNotFound);
+  EXPECT_THAT(std::string(table.message()), HasSubstr("feature, narrow, padded, wide, label, split"));
+  EXPECT_EQ(store->OpenTopology("x").status().code(), Code::kNotFound);
+}
+
+TEST_F(StoreTest, ASecondOpenIsRefusedAndNamesTheHolder) {
+  {
+    const auto store = Store::Open(*backend_, small_->path()).value();
+    const Status status = Store::Open(*backend_, small_->path()).status();
+    EXPECT_EQ(status.code(), Code::kBusy);
+    EXPECT_EQ(ExitCode(status.code()), 1);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(fmt::format("process {}", getpid())));
+  }
+  EXPECT_TRUE(Store::Open(*backend_, small_->path()).ok()) << "closing gives the lock back";
+}
+
+TEST_F(StoreTest, ALockWithoutAPidStillLocks) {
+  const int descriptor = open((small_->path() + "/LOCK").c_str(), O_RDWR);
+  ASSERT_EQ(ftruncate(descriptor, 0), 0);
+  ASSERT_EQ(flock(descriptor, LOCK_EX), 0);
+  EXPECT_THAT(std::string(Store::Open(*backend_, small_->path()).status().message()),
+              HasSubstr("another process"));
+  close(descriptor);
+}
+
+TEST_F(StoreTest, WhatIsNoDatabaseSaysWhatItIs) {
+  const std::string folder = small_->folder.path();
+  const auto message = [&](const std::string& path) {
+    const Status status = Store::Open(*backend_, path).status();
+    EXPECT_EQ(status.code(), Code::kNotFound) << path;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(message(folder + "/nothing"), HasSubstr("there is no such database"));
+  std::ofstream(folder + "/x.npy") << "\x93NUMPY...";
+  EXPECT_THAT(message(folder + "/x.npy"), HasSubstr("NumPy"));
+  fs::create_directory(folder + "/data");
+  EXPECT_THAT(message(folder + "/data"), HasSubstr("no VERSION file"));
+  EXPECT_FALSE(fs::exists(folder + "/data/LOCK")) << "a foreign folder is left alone";
+}
+
+TEST_F(StoreTest, OtherVersionsAreUnsupportedAndGarbageIsCorrupt) {
+  const std::string path = small_->path() + "/VERSION";
+  const auto code_with = [&](const char* text) {
+    std::ofstream(path, std::ios::trunc) << text;
+    return Store::Open(*backend_, small_->path()).status().code();
+  };
+  EXPECT_EQ(code_with("quarry 2\n"), Code::kUnsupported);
+  EXPECT_EQ(code_with("quarry 1"), Code::kCorruption);
+  EXPECT_EQ(code_with("quarr"), Code::kCorruption);
+  EXPECT_EQ(code_with(""), Code::kCorruption);
+  EXPECT_EQ(code_with("quarry 1\n"), Code::kOk);
+}
+
+TEST_F(StoreTest, AnExistingFolderIsNotMadeIntoADatabase) {
+  const Status status = CreateStoreDirectory(*backend_, small_->path());
+  EXPECT_EQ(status.code(), Code::kAlreadyExists);
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("Success")));
+}
+
+TEST_F(StoreTest, AReadOnlyFolderCanBeOpened) {
+  if (geteuid() == 0) GTEST_SKIP() << "root writes to read-only folders";
+  for (const char* name : {"/LOCK", "/VERSION", ""}) {
+    fs::permissions(small_->path() + name, fs::perms::owner_write, fs::perm_options::remove);
+  }
+  EXPECT_TRUE(Store::Open(*backend_, small_->path()).ok());
+  for (const char* name : {"", "/LOCK", "/VERSION"}) {
+    fs::permissions(small_->path() + name, fs::perms::owner_write, fs::perm_options::add);
+  }
+}
+
+}  // namespace
+}  // namespace quarry
