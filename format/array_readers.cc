@@ -183,11 +183,11 @@ class MaskInts final : public IntReader {
     while (filled < out.size()) {
       if (at_ == have_) {
         base_ += have_;
+        at_ = have_ = 0;
         const std::span<std::byte> part(raw_.data(), std::min<uint64_t>(raw_.size(), items_ - base_));
         if (part.empty()) break;
         QUARRY_TRY(have_, source_->Read(part));
         if (have_ < part.size()) return MakeStatus(Code::kInvalidArgument, "{}: ends early", name_);
-        at_ = 0;
       }
       if (raw_[at_] != std::byte{0}) out[filled++] = static_cast<int64_t>(base_ + at_);
       at_++;

@@ -38,12 +38,13 @@ Result<Archive> OpenArchive(const std::string& path) {
 // threads, and a second handle costs one small read of the directory.
 class ZipMember final : public ByteSource {
  public:
-  static Result<std::unique_ptr<ByteSource>> Open(const std::string& path, uint64_t index,
+  static Result<std::unique_ptr<ByteSource>> Open(const std::string& path, const NpzArchive::Member& info,
                                                   const std::string& name, uint64_t skip_bytes) {
     std::unique_ptr<ZipMember> member(new ZipMember);
     QUARRY_TRY(member->archive_, OpenArchive(path));
     member->name_ = name;
-    member->file_.reset(zip_fopen_index(member->archive_.get(), index, 0));
+    member->bytes_ = info.bytes;
+    member->file_.reset(zip_fopen_index(member->archive_.get(), info.index, 0));
     if (member->file_ == nullptr) {
       return MakeStatus(Code::kInvalidArgument, "{}: cannot be opened ({})", name,
                         zip_strerror(member->archive_.get()));
@@ -61,24 +62,34 @@ class ZipMember final : public ByteSource {
   Result<size_t> Read(std::span<std::byte> out) override {
     size_t filled = 0;
     while (filled < out.size()) {
-      const zip_int64_t n = zip_fread(file_.get(), out.data() + filled, out.size() - filled);
-      if (n < 0) {
-        return MakeStatus(Code::kInvalidArgument, "{}: damaged after {} bytes ({}); copy the archive anew",
-                          name_, consumed_ + filled, zip_file_strerror(file_.get()));
-      }
+      QUARRY_TRY(const size_t n, ReadSome(out.subspan(filled)));
       if (n == 0) break;
-      filled += static_cast<size_t>(n);
+      filled += n;
     }
-    consumed_ += filled;
+    // libzip compares the member's CRC when it is asked for more than there is.
+    std::byte beyond;
+    if (filled > 0 && consumed_ == bytes_) QUARRY_RETURN_IF_ERROR(ReadSome({&beyond, 1}).status());
     return filled;
   }
   uint64_t consumed_bytes() const override { return consumed_; }
 
  private:
   ZipMember() = default;
+
+  Result<size_t> ReadSome(std::span<std::byte> out) {
+    const zip_int64_t n = zip_fread(file_.get(), out.data(), out.size());
+    if (n >= 0) {
+      consumed_ += static_cast<uint64_t>(n);
+      return static_cast<size_t>(n);
+    }
+    return MakeStatus(Code::kInvalidArgument, "{}: damaged, found after {} bytes ({}); copy the archive anew",
+                      name_, consumed_, zip_file_strerror(file_.get()));
+  }
+
   Archive archive_;  // outlives file_
   std::unique_ptr<zip_file_t, MemberCloser> file_;
   std::string name_;
+  uint64_t bytes_ = 0;  // inflated
   uint64_t consumed_ = 0;
 };
 
@@ -95,10 +106,10 @@ Result<NpyArray> NpzArchive::Open(std::string_view key) const {
     keys += (keys.empty() ? "" : ", ") + member.key;
     if (member.key != key) continue;
     NpyArray array{.name = fmt::format("{}: {}", path, key)};
-    QUARRY_TRY(const auto source, ZipMember::Open(path, member.index, array.name, 0));
+    QUARRY_TRY(const auto source, ZipMember::Open(path, member, array.name, 0));
     QUARRY_TRY(array.header, ReadNpyHeader(*source, member.bytes, array.name));
-    array.open = [path = path, index = member.index, name = array.name, start = array.header.header_bytes](
-                     uint64_t offset) { return ZipMember::Open(path, index, name, start + offset); };
+    array.open = [path = path, member, name = array.name, start = array.header.header_bytes](
+                     uint64_t offset) { return ZipMember::Open(path, member, name, start + offset); };
     return array;
   }
   return MakeStatus(Code::kInvalidArgument, "{}: holds no array '{}', only {}", path, key,

@@ -99,9 +99,9 @@ QUARRY_INLINE void EncodeInt8s(const float* values, float scale, std::byte* row,
   // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, ties to even.
   constexpr float kRound = 12582912.0f;
   for (size_t i = 0; i < dim; ++i) {
-    // A subnormal scale is coarse, so a quotient may exceed 127.
-    const float quotient = std::min(127.0f, std::max(-127.0f, values[i] / scale));
-    row[i] = static_cast<std::byte>(static_cast<int8_t>(static_cast<int32_t>((quotient + kRound) - kRound)));
+    // A subnormal scale is coarse, so that a quotient may reach 190. Clamped as an integer, which vectorizes.
+    const auto quotient = static_cast<int32_t>((values[i] / scale + kRound) - kRound);
+    row[i] = static_cast<std::byte>(std::min(127, std::max(-127, quotient)));
   }
 }
 

@@ -55,7 +55,7 @@ void TellNoHugePages() {
   static std::atomic<bool> told{false};
   if (told.exchange(true)) return;
   LogWarn(
-      "no huge pages for I/O buffers (see /sys/kernel/mm/transparent_hugepage/enabled); reads may take 2 to "
+      "no huge pages for I/O buffers (see /sys/kernel/mm/transparent_hugepage/enabled): reads may take 2 to "
       "3 "
       "times as long");
 }

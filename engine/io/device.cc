@@ -1,5 +1,6 @@
 #include "quarry/io/device.h"
 
+#include <cassert>
 #include <numeric>
 #include <vector>
 
@@ -18,7 +19,13 @@ Result<double> MeasureReads(IoBackend& backend, const File& file, const ReadProb
     return MakeStatus(Code::kUnsupported, "{}: {} bytes{} cannot tell how fast the device is", file.path(),
                       file_bytes, file.direct() ? "" : " behind the page cache");
   }
-  QUARRY_TRY(const IoBuffer buffer, IoBuffer::Allocate(size_t{probe.depth} * probe.request_bytes));
+  const size_t buffer_bytes = size_t{probe.depth} * probe.request_bytes;
+  assert(probe.buffer.empty() || probe.buffer.size() >= buffer_bytes);
+  IoBuffer own;
+  if (probe.buffer.empty()) {
+    QUARRY_TRY(own, IoBuffer::Allocate(buffer_bytes));
+  }
+  std::byte* const buffer = probe.buffer.empty() ? own.data() : probe.buffer.data();
   QUARRY_TRY(const std::unique_ptr<IoRing> ring, IoRing::Make(backend, probe.depth));
   Rng rng(probe.seed);
   uint64_t next = rng.Below(places);
@@ -35,7 +42,7 @@ Result<double> MeasureReads(IoBackend& backend, const File& file, const ReadProb
       requests.push_back({.file = &file,
                           .offset = place * probe.request_bytes,
                           .bytes = probe.request_bytes,
-                          .buffer = buffer.data() + piece * probe.request_bytes,
+                          .buffer = buffer + piece * probe.request_bytes,
                           .user_data = piece});
     }
     QUARRY_RETURN_IF_ERROR(ring->Submit(requests));

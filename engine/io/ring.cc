@@ -109,14 +109,15 @@ class IoRingImpl final : public IoRing {
       queued_.push_front(transfer);
       return Status::Ok();
     }
-    if (completion.result == 0) return EndOfFile(transfer);
+    if (completion.result == 0) return EndOfFile(request, transfer.done_bytes);
     const uint32_t before_bytes = transfer.done_bytes;
-    transfer.done_bytes += static_cast<uint32_t>(completion.result);
-    if (transfer.done_bytes < request.bytes) {
+    const uint32_t arrived_bytes = before_bytes + static_cast<uint32_t>(completion.result);
+    transfer.done_bytes = arrived_bytes;
+    if (arrived_bytes < request.bytes) {
       // Direct reads go on at a block boundary: the part of a block that has arrived is read again.
       if (request.file->direct()) transfer.done_bytes -= transfer.done_bytes % kBlockBytesMax;
       transfer.retries = transfer.done_bytes > before_bytes ? 0 : transfer.retries + 1;
-      if (transfer.retries > kRetriesMax) return EndOfFile(transfer);
+      if (transfer.retries > kRetriesMax) return EndOfFile(request, arrived_bytes);
       stats_.retries++;
       queued_.push_front(transfer);
       return Status::Ok();
@@ -129,10 +130,9 @@ class IoRingImpl final : public IoRing {
 
   static Status LostRequests() { return Status(Code::kInternal, "reads were submitted and never completed"); }
 
-  static Status EndOfFile(const Transfer& transfer) {
+  static Status EndOfFile(const ReadRequest& request, uint32_t arrived_bytes) {
     return MakeStatus(Code::kCorruption, "{}: ends at offset {}, but {} bytes are expected at offset {}",
-                      transfer.request.file->path(), transfer.request.offset + transfer.done_bytes,
-                      transfer.request.bytes, transfer.request.offset);
+                      request.file->path(), request.offset + arrived_bytes, request.bytes, request.offset);
   }
 
   static Status Failure(const ReadRequest& request, int error) {

@@ -20,8 +20,12 @@ constexpr uint32_t kBatchesInFlightMax = 4;
 constexpr uint64_t kStagingBytes = 16 * kMiB;  // holds 64 requests of 256 KiB
 constexpr uint64_t kProbeSeed = 0x70726f6265;  // apart from the streams of passes
 
-// Batches of a pass may be larger than the largest one probed.
-uint64_t WithMargin(uint64_t probed) { return probed + CeilDiv(probed * 15, 100); }
+// Batches of a pass may be larger than the largest one probed, and a batch that exceeds all slots ends it.
+// Several in flight that need more than is there merely wait.
+uint64_t WithMargin(uint64_t probed, uint64_t percent = 15) {
+  return probed + CeilDiv(probed * percent, 100);
+}
+constexpr uint64_t kFlightMarginPercent = 3;
 
 std::vector<Adjacency> SidesOf(Direction direction) {
   switch (direction) {
@@ -223,10 +227,11 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   demand.node_count = node_count;
   demand.slot_bytes = RoundUp(table_->geometry().row_bytes, sizeof(float));  // rows stay aligned for kernels
   demand.cache_bytes = options_.cache_bytes;
+  const uint64_t nodes_max = std::min(node_count, WithMargin(probe.distinct_nodes.front()));
   for (const uint64_t distinct : probe.distinct_nodes) {
-    demand.rows_of_batches.push_back(std::min(node_count, WithMargin(distinct)));
+    const uint64_t rows = std::min(node_count, WithMargin(distinct, kFlightMarginPercent));
+    demand.rows_of_batches.push_back(std::max(rows, nodes_max));
   }
-  const uint64_t nodes_max = demand.rows_of_batches.front();
   demand.frame_bytes = nodes_max * (sizeof(NodeId) + sizeof(uint32_t)) +
                        WithMargin(probe.edges_max + probe.targets_max) * sizeof(uint32_t) +
                        options_.batch_size * sizeof(int64_t) + kKiB;

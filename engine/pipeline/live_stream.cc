@@ -117,8 +117,6 @@ void LiveStream::RunSampler(NeighborSampler& sampler) {
     if (!status.ok()) return Fail(status);
     {
       MutexLock lock(mutex_);
-      stats_.sampled_edges += block.indices.size();
-      stats_.input_nodes += block.nodes.size();
       stats_.topology_bytes_read += sampler.stats().bytes_read - bytes_before;
       stats_.sample_wait_seconds += sample_start - start;
       stats_.sample_seconds += MonotonicSeconds() - sample_start;
@@ -202,6 +200,8 @@ Result<std::unique_ptr<Batch>> LiveStream::Next() {
   if (!batch) return std::unique_ptr<Batch>();
   static_cast<LiveBatch&>(**batch).HandOut();
   ++stats_.batches;
+  stats_.sampled_edges += (*batch)->block().indices.size();
+  stats_.input_nodes += (*batch)->block().nodes.size();
   return *std::move(batch);
 }
 

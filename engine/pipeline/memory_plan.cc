@@ -31,8 +31,11 @@ std::vector<Choice> ChoicesByPreference(const MemoryDemand& d) {
 LiveRoadPlan PlanOf(const MemoryDemand& d, Choice choice) {
   FeatureBufferOptions slots{.node_count = d.node_count, .slot_bytes = d.slot_bytes};
   slots.retained_max = std::min(d.cache_bytes / d.slot_bytes, d.node_count);
-  const uint64_t flight_rows = d.rows_of_batches[choice.batches_in_flight - 1];
-  slots.slot_count = std::min(d.node_count, slots.retained_max + flight_rows);
+  // Retained rows make way for batches in flight: those that a batch evicts on admission are the oldest,
+  // which the release of the batch before it would have evicted anyway. So the cache needs room beside one
+  // batch, not beside all.
+  slots.slot_count = std::min(d.node_count, std::max(d.rows_of_batches[choice.batches_in_flight - 1],
+                                                     slots.retained_max + d.rows_of_batches.front()));
 
   LiveRoadPlan plan;
   plan.staging_bytes = choice.staging_bytes;

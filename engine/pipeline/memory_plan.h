@@ -19,7 +19,8 @@ struct MemoryDemand {
   uint64_t node_count = 0;
   uint64_t slot_bytes = 0;
   uint64_t cache_bytes = 0;  // asked for
-  // rows_of_batches[k - 1]: distinct input nodes of k batches in flight together, margin included; ascending.
+  // rows_of_batches[k - 1]: distinct input nodes of k batches in flight together, margins included;
+  // ascending.
   std::vector<uint64_t> rows_of_batches;
   uint64_t frame_bytes = 0;           // a batch in flight without its rows: block, slots, labels
   uint64_t memory_sampler_bytes = 0;  // scratch of one that samples from memory

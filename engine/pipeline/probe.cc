@@ -28,13 +28,13 @@ Result<BatchProbe> ProbeBatches(NeighborSampler& sampler, uint64_t node_count, u
   std::vector<bool> seen(node_count);
   uint64_t seen_count = 0;
   uint64_t nodes_max = 0;
-  bool first_list = true;
   Block block;
   for (size_t list = 0; list < candidates.size(); ++list) {
     if (candidates[list].empty()) continue;
     std::vector<NodeId> nodes(candidates[list].begin(), candidates[list].end());
     Rng rng(MixSeed(seed, list));
-    for (uint32_t b = 0; b < batches; ++b) {
+    const bool first_list = probe.distinct_nodes.empty();
+    for (uint32_t b = 0; b < (first_list ? batches : 1); ++b) {
       const std::vector<NodeId> seeds = Draw(nodes, batch_size, rng);
       QUARRY_RETURN_IF_ERROR(sampler.Sample(seeds, MixSeed(seed, list, b), block));
       nodes_max = std::max<uint64_t>(nodes_max, block.nodes.size());
@@ -47,7 +47,6 @@ Result<BatchProbe> ProbeBatches(NeighborSampler& sampler, uint64_t node_count, u
       }
       probe.distinct_nodes.push_back(seen_count);
     }
-    first_list = false;
   }
   assert(!probe.distinct_nodes.empty());
   for (uint64_t& distinct : probe.distinct_nodes) distinct = std::max(distinct, nodes_max);

@@ -21,9 +21,9 @@ struct BatchProbe {
 // Bytes that ProbeBatches needs beside sampler and one block.
 uint64_t ProbeScratchBytes(uint64_t node_count, uint64_t candidates);
 
-// Samples `batches` batches of `batch_size` nodes drawn from each of the `candidates` (lists of nodes; empty
-// ones are passed over); the union is taken over the first list that is not empty. Deterministic by `seed`.
-// REQUIRES: one list is not empty.
+// Samples `batches` batches of `batch_size` nodes drawn from the first of the `candidates` (lists of nodes;
+// empty ones are passed over), whose union is taken, and one batch from each of the others. Deterministic by
+// `seed`. REQUIRES: one list is not empty.
 Result<BatchProbe> ProbeBatches(NeighborSampler& sampler, uint64_t node_count, uint32_t batch_size,
                                 uint32_t batches, std::span<const std::span<const NodeId>> candidates,
                                 uint64_t seed);

@@ -127,7 +127,9 @@ TEST_F(NeighborCacheTest, NeverExceedsItsMemory) {
     const auto cache = NeighborCache::Build(*backend_, *topology, Adjacency::kCsc, bytes);
     ASSERT_TRUE(cache.ok());
     EXPECT_LE((*cache)->memory_bytes(), bytes);
-    if (bytes > 3 * kMiB) EXPECT_GT((*cache)->cached_nodes(), 0) << bytes;
+    if (bytes > 3 * kMiB) {
+      EXPECT_GT((*cache)->cached_nodes(), 0) << bytes;
+    }
   }
 }
 

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <regex>
 #include <sstream>
 #include <thread>
 
@@ -230,9 +230,14 @@ TEST_F(CliTest, WrongUsageExitsWithTwoAndNamesTheArgument) {
 }
 
 TEST_F(CliTest, ABudgetThatCannotHoldOneBatchIsRefusedWithTheLeastThatWould) {
-  const std::string message =
-      Refused("train db --layers 2 --fanout 10,10 --batch-size 1024 --memory 1MiB", 1);
-  EXPECT_THAT(message, AllOf(HasSubstr("1.00 MiB"), HasSubstr("least")));
+  const std::string options =
+      "train db --layers 2 --fanout 10,10 --batch-size 1024 --epochs 1 --hidden 8 --memory ";
+  const std::string message = Refused(options + "1MiB", 1);
+  EXPECT_THAT(message, HasSubstr("the budget is 1.00 MiB"));
+  std::smatch least;
+  ASSERT_TRUE(std::regex_search(message, least, std::regex("needs --memory ([0-9]+MiB)"))) << message;
+  const Outcome outcome = Run(options + least[1].str());
+  EXPECT_EQ(outcome.exit_code, 0) << "with the stated least: " << outcome.err;
 }
 
 TEST_F(CliTest, MissingAndForeignDatabasesAreNamed) {

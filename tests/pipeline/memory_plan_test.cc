@@ -45,22 +45,31 @@ TEST(MemoryPlanTest, KeepsTheTopologyInMemoryAndAsManyBatchesInFlightAsFit) {
   EXPECT_EQ(plan.topology_bytes, 240'000'000u);
   EXPECT_EQ(plan.neighbor_cache_bytes, 0u);
   EXPECT_EQ(plan.retained_max, 205 * kMiB / 512);
-  EXPECT_EQ(plan.slot_count, plan.retained_max + 1'130'000);
+  EXPECT_EQ(plan.slot_count, 1'130'000u) << "retained rows make way for batches in flight";
+}
+
+TEST(MemoryPlanTest, ALargeCacheNeedsRoomBesideOneBatchOnly) {
+  MemoryDemand demand = Typical(8 * kGiB);
+  demand.cache_bytes = 2'000'000 * uint64_t{512};
+  const LiveRoadPlan plan = Plan(demand);
+  EXPECT_EQ(plan.batches_in_flight, 3u);
+  EXPECT_EQ(plan.retained_max, 2'000'000u);
+  EXPECT_EQ(plan.slot_count, 2'500'000u);
 }
 
 TEST(MemoryPlanTest, PutsTheTopologyOnDiskBeforeItGivesUpASecondBatchInFlight) {
-  const LiveRoadPlan plan = Plan(Typical(1000 * kMiB));
+  const LiveRoadPlan plan = Plan(Typical(850 * kMiB));
   EXPECT_FALSE(plan.topology_in_memory);
   EXPECT_EQ(plan.batches_in_flight, 2u);
   EXPECT_GT(plan.neighbor_cache_bytes, 0u);
-  EXPECT_EQ(plan.total_bytes(), 1000 * kMiB) << "the neighbor cache takes what is left";
+  EXPECT_EQ(plan.total_bytes(), 850 * kMiB) << "the neighbor cache takes what is left";
 }
 
 TEST(MemoryPlanTest, HonoursAPlacementThatWasAskedFor) {
   MemoryDemand demand = Typical(8 * kGiB);
   demand.placement = Placement::kDisk;
   EXPECT_FALSE(Plan(demand).topology_in_memory);
-  demand = Typical(1000 * kMiB);
+  demand = Typical(850 * kMiB);
   demand.placement = Placement::kMemory;
   const LiveRoadPlan plan = Plan(demand);
   EXPECT_TRUE(plan.topology_in_memory);

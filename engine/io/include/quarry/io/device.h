@@ -5,7 +5,9 @@
 // have been opened for direct reads, else it would be the page cache that is measured.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "quarry/base/status.h"
 #include "quarry/io/backend.h"
@@ -19,10 +21,11 @@ struct ReadProbe {
   bool random = true;             // places drawn uniformly; else one after the other, from a random place on
   double seconds_max = 0.1;
   uint64_t seed = 1;
+  // Read into this, at least depth x request_bytes and aligned; empty: an IoBuffer of that size.
+  std::span<std::byte> buffer = {};
 };
 
-// Requests completed per second. Holds depth x request_bytes in an IoBuffer. kUnsupported when the file is
-// not direct or smaller than depth requests.
+// Requests completed per second. kUnsupported when the file is not direct or smaller than depth requests.
 Result<double> MeasureReads(IoBackend& backend, const File& file, const ReadProbe& probe);
 
 // Two probes of half of `seconds_max` each, holding 8 MiB: random reads of one block at depth 64, and

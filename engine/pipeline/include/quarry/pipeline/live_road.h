@@ -8,7 +8,8 @@
 // Memory is divided once, at Open, and reserved from the budget:
 //   fixed    indptr, checksums, mapping table, labels, samplers' scratch, staging, blocks in flight
 //   cache    retained rows (--cache)
-//   flight   rows of batches_in_flight batches, by the largest of a few probed batches plus a margin
+//   flight   what batches_in_flight batches need beyond that, by a few probed batches plus a margin; retained
+//            rows make way for them
 //   topology indices in memory when the rest allows, else on disk with a neighbor cache of what is left
 // When that cannot hold one batch, kOutOfBudget states the least memory that can.
 #pragma once

@@ -1,0 +1,159 @@
+// How sources are recognised, and how their parts are held against each other.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "packed_files.h"
+#include "reader_support.h"
+#include "support/array_files.h"
+
+namespace quarry {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// 4 nodes with everything.
+void WriteSet(const TemporaryFolder& folder) {
+  folder.Write("edges.npy", NpyEdges({{0, 1}, {1, 2}, {3, 0}}));
+  folder.Write("features.npy", NpyFile<float>({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2}));
+  folder.Write("labels.npy", NpyVector<int64_t>({0, 1, 0, 1}));
+  folder.Write("train_idx.npy", NpyVector<int64_t>({0, 1}));
+  folder.Write("valid_idx.npy", NpyVector<int64_t>({2}));
+  folder.Write("test_idx.npy", NpyVector<int64_t>({3}));
+  folder.Write("train_idx_20.npy", "ignored");
+  folder.Write("train_masks.npy", "ignored");
+  folder.Write("nodes.txt", "ignored\n");
+}
+
+TEST(DatasetTest, AFolderOfArraysIsTakenByItsNames) {
+  const TemporaryFolder folder("set");
+  WriteSet(folder);
+  auto dataset = OpenDataset(folder.path(), {});
+  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  EXPECT_EQ(dataset->source, folder.path());
+  EXPECT_EQ(dataset->node_count, 4u);
+  EXPECT_EQ(dataset->edges.size(), 1u);
+  EXPECT_EQ(dataset->edges[0].name, "");
+  EXPECT_THAT(*ReadAll(*dataset->train), ElementsAre(0, 1));
+  EXPECT_THAT(*ReadAll(*dataset->valid), ElementsAre(2));
+  EXPECT_THAT(*ReadAll(*dataset->test), ElementsAre(3));
+  EXPECT_THAT(dataset->features->Position(3), HasSubstr("features.npy: row 3"));
+  EXPECT_THAT(dataset->labels->Position(1), HasSubstr("labels.npy: row 1"));
+}
+
+TEST(DatasetTest, TopologyAloneIsEnough) {
+  const TemporaryFolder folder("set");
+  folder.Write("edges.tsv.gz", Gzip("0\t1\n"));
+  auto dataset = OpenDataset(folder.path(), {});
+  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  EXPECT_EQ(dataset->features, nullptr);
+  EXPECT_EQ(dataset->node_count, std::nullopt);
+}
+
+TEST(DatasetTest, TypedEdgesAreOneListPerFileByName) {
+  const TemporaryFolder folder("set");
+  folder.Write("edges_writes.npy", NpyEdges({{0, 1}}));
+  folder.Write("edges_cites.csv", "1,2\n");
+  auto dataset = OpenDataset(folder.path(), {});
+  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  ASSERT_EQ(dataset->edges.size(), 2u);
+  EXPECT_EQ(dataset->edges[0].name, "cites");
+  EXPECT_EQ(dataset->edges[1].name, "writes");
+  folder.Write("edges_cites.npy", NpyEdges({{0, 1}}));
+  EXPECT_THAT(std::string(OpenDataset(folder.path(), {}).status().message()),
+              HasSubstr("both hold the edges of 'cites'"));
+}
+
+TEST(DatasetTest, StatedFilesOverrideTheUsualOnes) {
+  const TemporaryFolder folder("set");
+  WriteSet(folder);
+  SourceHints hints;
+  hints.edges = folder.Write("other/e.csv", "2,3\n");
+  hints.labels = folder.Write("other/l.csv", "5\n6\n7\n8\n");
+  hints.train = folder.Write("other/mask.npy",
+                             NpyHeaderBytes({.descr = "|b1", .shape = {4}}) + std::string("\0\0\1\0", 4));
+  hints.features = folder.Write("other/f.csv", "1 2 3\n1 2 3\n1 2 3\n1 2 4\n");
+  auto dataset = OpenDataset(folder.path(), hints);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  EXPECT_EQ(*ReadAll(*dataset->edges[0].reader), (EdgeList{{2, 3}}));
+  EXPECT_THAT(*ReadAll(*dataset->labels), ElementsAre(5, 6, 7, 8));
+  EXPECT_THAT(*ReadAll(*dataset->train), ElementsAre(2));
+  EXPECT_EQ(dataset->features->dim(), 3u);
+  hints.labels = folder / "absent.npy";
+  EXPECT_EQ(OpenDataset(folder.path(), hints).status().code(), Code::kNotFound);
+}
+
+TEST(DatasetTest, SaysWhatItLookedForWhenThereIsNothing) {
+  const TemporaryFolder folder("set");
+  EXPECT_EQ(OpenDataset(folder / "absent", {}).status().code(), Code::kNotFound);
+  folder.Write("features.npy", NpyFile<float>({1}, {1, 1}));
+  folder.Write("train.txt", "these are words\n");
+  const Status status = OpenDataset(folder.path(), {}).status();
+  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(HasSubstr(folder.path()), HasSubstr("edges.npy"), HasSubstr("raw/edge.csv.gz")));
+  EXPECT_EQ(OpenDataset("/dev/null", {}).status().code(), Code::kInvalidArgument);
+}
+
+TEST(DatasetTest, MetadataIsHeldAgainstTheFiles) {
+  const TemporaryFolder folder("set");
+  WriteSet(folder);
+  folder.Write("metadata.yaml",
+               "num_nodes: 4\nnum_edges: 3\nfeature_dim: 2\nnum_classes: 9\nseed: 1\nextra: [1, 2]\n");
+  auto dataset = OpenDataset(folder.path(), {});
+  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  EXPECT_EQ(dataset->class_count, 9u);
+  for (const auto& [text, words] : std::vector<std::pair<std::string, std::vector<const char*>>>{
+           {"num_nodes: 5\n", {"features.npy", "4 rows", "5 nodes", "metadata.yaml"}},
+           {"num_edges: 5\n", {"edges.npy", "3 edges", "num_edges 5"}},
+           {"feature_dim: 5\n", {"features.npy", "2 columns", "5 columns"}},
+           {"num_nodes: many\n", {"metadata.yaml", "line 1", "num_nodes", "'many'"}},
+           {"num_nodes: -4\n", {"metadata.yaml", "'-4'"}},
+           {"- 1\n- 2\n", {"metadata.yaml", "map"}},
+           {"num_nodes: [\n", {"metadata.yaml", "line"}}}) {
+    folder.Write("metadata.yaml", text);
+    const Status status = OpenDataset(folder.path(), {}).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << text << status.ToString();
+    for (const char* word : words) EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+  }
+}
+
+TEST(DatasetTest, CountsThatContradictEachOtherAreRefused) {
+  struct Case {
+    const char* name;
+    std::string bytes;
+    uint64_t nodes;
+    std::vector<const char*> words;
+  };
+  const std::vector<Case> cases = {
+      {"labels.npy",
+       NpyVector<int64_t>({0, 1, 0, 1, 0}),
+       0,
+       {"labels.npy", "5 labels", "4 nodes", "features.npy"}},
+      {"labels.npy", NpyVector<int64_t>({0, 1}), 0, {"labels.npy", "2 labels", "4 nodes"}},
+      {"features.npy", NpyFile<float>({1, 2}, {2, 1}), 4, {"features.npy", "2 rows", "4 nodes", "--nodes"}},
+      {"train_idx.npy",
+       NpyHeaderBytes({.descr = "|b1", .shape = {3}}) + "\1\1\1",
+       0,
+       {"train_idx.npy", "3 items", "4 nodes"}},
+      {"features.npy", NpyFile<float>({}, {0, 2}), 0, {"labels.npy", "4 labels", "0 nodes"}},
+  };
+  for (const Case& bad : cases) {
+    const TemporaryFolder folder("set");
+    WriteSet(folder);
+    folder.Write(bad.name, bad.bytes);
+    const Status status = OpenDataset(folder.path(), {.node_count = bad.nodes}).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
+    for (const char* word : bad.words) EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+  }
+}
+
+TEST(DatasetTest, ASetWithoutNodesIsRefused) {
+  const TemporaryFolder folder("set");
+  folder.Write("edges.npy", NpyFile<int64_t>({}, {2, 0}));
+  folder.Write("features.npy", NpyFile<float>({}, {0, 2}));
+  EXPECT_THAT(std::string(OpenDataset(folder.path(), {}).status().message()), HasSubstr("no nodes"));
+}
+
+}  // namespace
+}  // namespace quarry
