@@ -82,12 +82,13 @@ class TextEdges final : public EdgeReader {
   }
 
   static bool ParseDigits(const char** at, const char* end, int64_t* value) {
-    constexpr ptrdiff_t kDigitsMax = 18;  // cannot overflow
+    constexpr ptrdiff_t kDigitsMax = 18;  // cannot overflow; longer ones are for the careful way
     const char* const start = *at;
+    const char* const stop = end - start > kDigitsMax ? start + kDigitsMax : end;
     int64_t number = 0;
-    while (*at != end && **at >= '0' && **at <= '9') number = number * 10 + (*(*at)++ - '0');
+    while (*at != stop && **at >= '0' && **at <= '9') number = number * 10 + (*(*at)++ - '0');
     *value = number;
-    return *at != start && *at - start <= kDigitsMax;
+    return *at != start;
   }
 
   Status ParseCarefully(std::string_view line, int64_t* source, int64_t* destination) const {

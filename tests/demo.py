@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-QUARRY = "build/h-client/bin/quarry"
+QUARRY = "build/release/bin/quarry"
 FOLDER = pathlib.Path("demo-data")
 DISK_BYTES = 6e9  # source and database, at their largest together
 GENERATE = "--nodes 4M --degree 15 --dim 128 --classes 50 --valid-share 0.2% --seed 1".split()

@@ -34,7 +34,7 @@ class IoRingImpl final : public IoRing {
       Result<size_t> count = port_->Wait(1, completions_);
       stats_.wait_seconds += MonotonicSeconds() - start;
       if (!count.ok()) return poison_ = count.status();
-      if (*count == 0) return poison_ = LostRequests();
+      assert(*count > 0 && "a port waits while something is in flight");
       for (size_t i = 0; i < *count; i++) {
         const Status status = Complete(completions_[i], done);
         if (!status.ok() && poison_.ok()) poison_ = status;
@@ -51,7 +51,8 @@ class IoRingImpl final : public IoRing {
       const Result<size_t> count = port_->Wait(1, completions_);
       // Nothing comes although something is in flight: the port failed while it took them.
       if (!count.ok() || *count == 0) {
-        if (poison_.ok()) poison_ = count.ok() ? LostRequests() : count.status();
+        assert(!count.ok() || !poison_.ok());
+        if (poison_.ok()) poison_ = count.status();
         port_.reset();  // waits for what the kernel did take
         in_flight_ = 0;
         return;
@@ -127,8 +128,6 @@ class IoRingImpl final : public IoRing {
     done.push_back(request.user_data);
     return Status::Ok();
   }
-
-  static Status LostRequests() { return Status(Code::kInternal, "reads were submitted and never completed"); }
 
   static Status EndOfFile(const ReadRequest& request, uint32_t arrived_bytes) {
     return MakeStatus(Code::kCorruption, "{}: ends at offset {}, but {} bytes are expected at offset {}",

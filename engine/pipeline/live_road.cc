@@ -240,7 +240,9 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   demand.disk_sampler_bytes = NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, false);
   demand.extractor_bytes = Extractor::ScratchBytes(nodes_max);
   demand.staging_bytes_min = RoundUp(Extractor::StagingBytesMin(*table_), 2 * kMiB);
-  demand.staging_bytes = std::max(kStagingBytes, demand.staging_bytes_min);
+  demand.staging_bytes =
+      std::clamp(RoundUp(table_->geometry().data_bytes(), 2 * kMiB), demand.staging_bytes_min,
+                 std::max(kStagingBytes, demand.staging_bytes_min));
   demand.sampler_threads = options_.sampler_threads;
   demand.extractor_threads = options_.extractor_threads;
   demand.placement = options_.topology_placement;

@@ -214,7 +214,7 @@ Status ExternalSorter<Key>::MakeRoom() {
   const uint64_t bytes =
       std::clamp<uint64_t>(2 * buffer_.size(), std::min(kFirstBufferBytes, full_bytes), full_bytes);
   QUARRY_TRY(IoBuffer larger, IoBuffer::Allocate(bytes));
-  std::memcpy(larger.data(), buffer_.data(), count_ * sizeof(Key));
+  if (count_ > 0) std::memcpy(larger.data(), buffer_.data(), count_ * sizeof(Key));
   buffer_ = std::move(larger);
   return Status::Ok();
 }

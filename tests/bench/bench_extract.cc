@@ -414,7 +414,7 @@ Result<bool> Run(Options options) {
     fmt::print("{} are free: the file is made smaller, and the batch with it\n",
                FormatBytes(space.available));
   }
-  options.file_bytes = RoundDown(options.file_bytes, kMiB);
+  options.file_bytes = RoundDown(options.file_bytes, kPageBytes);  // direct writes are of whole pages
   QUARRY_TRY(const File file, OpenRowFile(*backend, options.directory, options.file_bytes / kRowBytes));
   fmt::print("{}: {}, {}, blocks of {} B, {}\n", file.path(), FormatBytes(options.file_bytes),
              backend->name(), LogicalBlockBytes(file),

@@ -1,11 +1,11 @@
 // Neighbor sampling: sampled edges per second, beside what the machine's memory allows and beside the same
 // algorithm written naively.
 //
-//   bench_sample [nodes] [edges] [fanouts, as 10,10,10] [scratch directory]
+//   bench_sample [nodes] [edges] [fanouts, as 10,10,10] [exponent] [scratch directory]
 //
-// The graph has a power-law degree distribution of exponent 2.1 on both ends of its edges, and ids that say
-// nothing about degrees. Batches of 1,024 seeds, shuffled over all nodes; without replacement; deduplication
-// and renumbering included.
+// Both ends of the graph's edges follow a power law that gives degrees of the exponent (2.1; large ones come
+// near to uniform), and ids say nothing about degrees. Batches of 1,024 seeds, shuffled over all nodes;
+// without replacement; deduplication and renumbering included.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,14 +28,13 @@ namespace quarry {
 namespace {
 
 constexpr uint32_t kBatchSize = 1024;
-constexpr double kExponent = 2.1;
 
 // Ranks with P(rank) ~ (rank + 1)^(-1 / (exponent - 1)), which gives degrees of that exponent, by inverting
 // the continuous distribution function.
 class PowerLawRank {
  public:
-  explicit PowerLawRank(uint64_t count)
-      : power_(1 - 1 / (kExponent - 1)), top_(std::pow(static_cast<double>(count + 1), power_) - 1) {}
+  PowerLawRank(uint64_t count, double exponent)
+      : power_(1 - 1 / (exponent - 1)), top_(std::pow(static_cast<double>(count + 1), power_) - 1) {}
   uint64_t operator()(Rng& rng) const {
     return static_cast<uint64_t>(std::pow(rng.Unit() * top_ + 1, 1 / power_)) - 1;
   }
@@ -45,12 +44,12 @@ class PowerLawRank {
   double top_;
 };
 
-NeighborLists PowerLawGraph(uint64_t node_count, uint64_t edge_count) {
+NeighborLists PowerLawGraph(uint64_t node_count, uint64_t edge_count, double exponent) {
   Rng rng(1);
   std::vector<NodeId> node_of_rank(node_count);
   std::iota(node_of_rank.begin(), node_of_rank.end(), 0);
   for (size_t i = node_count; i > 1; --i) std::swap(node_of_rank[i - 1], node_of_rank[rng.Below(i)]);
-  const PowerLawRank draw(node_count);
+  const PowerLawRank draw(node_count, exponent);
   const auto node = [&] { return node_of_rank[std::min(draw(rng), node_count - 1)]; };
   NeighborLists csc;
   csc.indptr.assign(node_count + 1, 0);
@@ -264,10 +263,10 @@ std::vector<uint32_t> ParseFanouts(const char* text) {
   return fanouts;
 }
 
-int Main(uint64_t node_count, uint64_t edge_count, std::span<const uint32_t> fanouts,
+int Main(uint64_t node_count, uint64_t edge_count, std::span<const uint32_t> fanouts, double exponent,
          const std::string& directory) {
-  const NeighborLists csc = PowerLawGraph(node_count, edge_count);
-  fmt::print("{} nodes, {} edges, fanouts {}, batches of {}\n", node_count, edge_count,
+  const NeighborLists csc = PowerLawGraph(node_count, edge_count, exponent);
+  fmt::print("{} nodes, {} edges, exponent {}, fanouts {}, batches of {}\n", node_count, edge_count, exponent,
              fmt::join(fanouts, ","), kBatchSize);
   const Batches batches(node_count);
   {
@@ -295,7 +294,7 @@ int main(int argc, char** argv) {
     auto parsed = quarry::ParseCount(argv[i]);
     return parsed.ok() ? *parsed : otherwise;
   };
-  return quarry::Main(count(1, 2'000'000), count(2, 40'000'000),
-                      quarry::ParseFanouts(argc > 3 ? argv[3] : "10,10,10"),
-                      argc > 4 ? argv[4] : "build/bench-data");
+  return quarry::Main(
+      count(1, 2'000'000), count(2, 40'000'000), quarry::ParseFanouts(argc > 3 ? argv[3] : "10,10,10"),
+      argc > 4 ? std::strtod(argv[4], nullptr) : 2.1, argc > 5 ? argv[5] : "build/bench-data");
 }

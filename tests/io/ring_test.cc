@@ -184,7 +184,9 @@ TEST_P(RingTest, AFileThatEndsInTheMiddleOfABlockIsFound) {
   const ReadRequest request = {.file = &file, .bytes = 2 * kBlockBytes, .buffer = buffer.data()};
   ASSERT_TRUE(ring->Submit({&request, 1}).ok());
   std::vector<uint64_t> done;
-  EXPECT_EQ(ring->Wait(done).code(), Code::kCorruption);
+  const Status status = ring->Wait(done);
+  EXPECT_EQ(status.code(), Code::kCorruption);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("ends at offset 4196, but 8192 bytes"));
 }
 
 TEST_P(RingTest, WaitingForNothingReturnsAtOnce) {
@@ -231,14 +233,17 @@ class WatchedPort final : public IoPort {
     size_t in_flight_max = 0;
     size_t submit_failure_at = SIZE_MAX;  // requests until Submit fails, having taken those before
     bool wait_fails = false;
+    uint32_t first_bytes_max = UINT32_MAX;  // the first request gets no more than this
     size_t taken = 0;
+    std::vector<uint64_t> offsets;
   };
   explicit WatchedPort(Watch& watch) : watch_(watch) {}
   Status Submit(std::span<const RawRequest> requests) override {
     for (const RawRequest& request : requests) {
       if (watch_.taken == watch_.submit_failure_at) return Status(Code::kIoError, "submission refused");
-      watch_.taken++;
-      completions_.push_back({request.user_data, static_cast<int32_t>(request.bytes)});
+      const uint32_t bytes_max = watch_.taken++ == 0 ? watch_.first_bytes_max : UINT32_MAX;
+      watch_.offsets.push_back(request.offset);
+      completions_.push_back({request.user_data, static_cast<int32_t>(std::min(request.bytes, bytes_max))});
     }
     watch_.in_flight_max = std::max(watch_.in_flight_max, completions_.size());
     return Status::Ok();
@@ -287,6 +292,22 @@ TEST(RingDepthTest, NoMoreThanTheDepthIsEverInFlight) {
     while (ring->pending() > 0) ASSERT_TRUE(ring->Wait(done).ok());
     EXPECT_EQ(done.size(), 100u);
     EXPECT_EQ(backend.watch.in_flight_max, std::min(depth, 100U));
+  }
+}
+
+TEST(RingDepthTest, AShortDirectReadGoesOnAtABlockAndABufferedOneWhereItStopped) {
+  for (const bool direct : {true, false}) {
+    WatchedBackend backend;
+    backend.watch.first_bytes_max = 5000;
+    const File file(-1, "f", direct);
+    std::vector<std::byte> buffer(4 * kBlockBytes);
+    const std::unique_ptr<IoRing> ring = IoRing::Make(backend, 1).value();
+    const ReadRequest request = {
+        .file = &file, .offset = 512, .bytes = 4 * kBlockBytes, .buffer = buffer.data()};
+    ASSERT_TRUE(ring->Submit({&request, 1}).ok());
+    std::vector<uint64_t> done;
+    ASSERT_TRUE(ring->Wait(done).ok());
+    EXPECT_THAT(backend.watch.offsets, testing::ElementsAre(512, 512 + (direct ? 4096 : 5000)));
   }
 }
 

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -72,7 +72,8 @@ TEST_F(FeatureTableTest, RowsOfAnyShapeComeBackAsTheyWereWritten) {
       std::vector<std::byte> out(count * row_bytes);
       const Status status = table->ReadRows(*backend_, first, count, out, 64 << 10);
       ASSERT_TRUE(status.ok()) << status.ToString();
-      ASSERT_EQ(std::memcmp(out.data(), rows.data() + first * row_bytes, out.size()), 0)
+      ASSERT_TRUE(
+          std::equal(out.begin(), out.end(), rows.begin() + static_cast<ptrdiff_t>(first * row_bytes)))
           << first << "+" << count;
     }
   }

@@ -15,10 +15,17 @@
 
 namespace quarry {
 
+// Found from the test binary upwards: a build folder lies in the repository, and ../shared beside that.
 inline std::filesystem::path SharedDataFolder() {
   if (const char* stated = std::getenv("QUARRY_SHARED_DATA")) return stated;
-  // tests/support/shared_data.h -> the repository's root
-  return std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() / ".." / "shared" / "data";
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error);
+  while (folder.has_relative_path()) {
+    folder = folder.parent_path();
+    const std::filesystem::path found = folder / "shared" / "data";
+    if (std::filesystem::exists(found / "unpack", error)) return found;
+  }
+  return "../shared/data";
 }
 
 inline bool HasSharedSet(const std::string& name) {

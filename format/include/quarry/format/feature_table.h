@@ -1,9 +1,9 @@
 // Where the rows of a feature table lie in its .qft file. Pure arithmetic; docs/format.md "Feature table".
 //
 // Rows lie in *groups*: rows_per_group rows, `stride` bytes apart, in a whole number of pages. The group is
-// as long as it can be while each of its rows touches the fewest pages that a row of this size can touch, so
-// a row smaller than a page never straddles two. Rows of less than a page are packed at a stride of
-// RoundUp(row, 4); larger rows start at multiples of 512 bytes.
+// as long as it can be (up to 1 MiB) while each of its rows touches the fewest pages that a row of this size
+// can touch, so a row smaller than a page never straddles two. Rows of less than a page are packed at a
+// stride of RoundUp(row, 4); larger rows start at multiples of 512 bytes.
 //
 // What one checksum covers, a *cell*: the row when the stride is at least 512 bytes, else the whole page. A
 // reader that wants to verify reads whole cells; both are single requests at the device's IOPS limit.

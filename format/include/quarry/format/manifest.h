@@ -35,8 +35,8 @@ struct TopologyRecord {
   uint64_t edge_count = 0;
   uint64_t relation_count = 1;  // edge types; 1 = untyped
   bool has_csr = false;
-  bool deduplicated = false;
-  bool undirected = false;  // both directions of every edge are stored
+  bool deduplicated = false;  // no list holds a neighbor twice
+  bool undirected = false;    // both directions of every edge are stored
   uint64_t file_bytes = 0;
 };
 

@@ -1,0 +1,59 @@
+#include "quarry/database.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "pipeline/pass_util.h"
+#include "pipeline/tiny_database.h"
+#include "quarry/base/process.h"
+
+namespace quarry {
+namespace {
+
+using testing_util::RunPass;
+using testing_util::SmallOptions;
+using testing_util::TinyDatabase;
+
+TEST(DatabaseTest, OpensWithEverythingThatTrainingNeeds) {
+  const TinyDatabase directory({.nodes = 400});
+  auto database = Database::Open(directory.path(), {.memory_bytes = 128 * kMiB});
+  ASSERT_TRUE(database.ok()) << database.status().ToString();
+  EXPECT_EQ((*database)->budget().limit_bytes(), 128 * kMiB);
+  EXPECT_EQ((*database)->manifest().node_count, 400u);
+  EXPECT_EQ(&(*database)->store().backend(), &(*database)->backend());
+  auto road = (*database)->OpenLiveRoad(SmallOptions());
+  ASSERT_TRUE(road.ok()) << road.status().ToString();
+  EXPECT_EQ((*database)->budget().used_bytes(), (*road)->plan().total_bytes());
+  EXPECT_EQ(RunPass(**road, {.seeds = directory.graph().SplitNodes(Split::kTrain)}).size(), 240u / 32 + 1);
+}
+
+TEST(DatabaseTest, TakesFourFifthsOfTheMachineWhenNoBudgetIsGiven) {
+  const TinyDatabase directory({.nodes = 50});
+  auto database = Database::Open(directory.path());
+  ASSERT_TRUE(database.ok()) << database.status().ToString();
+  EXPECT_EQ((*database)->budget().limit_bytes(), MemoryLimitBytes() / 10 * 8);
+}
+
+TEST(DatabaseTest, UsesTheBackendThatItIsGiven) {
+  const TinyDatabase directory({.nodes = 50});
+  auto database = Database::Open(directory.path(), {.backend = MakeThreadBackend(2)});
+  ASSERT_TRUE(database.ok()) << database.status().ToString();
+  EXPECT_EQ((*database)->backend().name(), "threads");
+  auto road = (*database)->OpenLiveRoad(SmallOptions());
+  ASSERT_TRUE(road.ok()) << road.status().ToString();
+  EXPECT_FALSE(RunPass(**road, {.seeds = {1, 2, 3}}).empty());
+}
+
+TEST(DatabaseTest, IsOpenOnceAtATimeAndOnlyIfItIsOne) {
+  const TinyDatabase directory({.nodes = 50});
+  {
+    auto first = Database::Open(directory.path());
+    ASSERT_TRUE(first.ok()) << first.status().ToString();
+    EXPECT_EQ(Database::Open(directory.path()).status().code(), Code::kBusy);
+  }
+  EXPECT_TRUE(Database::Open(directory.path()).ok());
+  EXPECT_EQ(Database::Open(directory.path() + "-nothing").status().code(), Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace quarry
