@@ -11,7 +11,7 @@ namespace quarry {
 namespace {
 
 // Every lookup is two dependent cache misses: the table entry, then the slot. Both are prefetched, the entry
-// twice as far ahead as the slot it leads to (670 thousand nodes: 10 ms instead of 45).
+// twice as far ahead as the slot it leads to: without, Acquire takes 1.6 times and Release twice as long.
 constexpr size_t kAhead = 16;
 
 constexpr uint64_t kSlotCountMax = (uint64_t{1} << 31) - 1;

@@ -290,6 +290,29 @@ TEST_F(LiveRoadTest, ABudgetTooSmallNamesTheLeastAndTheLeastWorks) {
   EXPECT_EQ(tight, roomy);
 }
 
+TEST_F(LiveRoadTest, ManyExtractorsKeepTheOrderWhereOnlyOneBatchFits) {
+  LiveRoadOptions options = SmallOptions();
+  options.sampler_threads = options.extractor_threads = 4;
+  OpenRoad open(database().path(), options);
+  ASSERT_TRUE(open.status.ok()) << open.status.ToString();
+  const auto expected = RunPass(*open.road, {.seeds = TrainNodes(), .ordered = true});
+  // The least memory, found by asking for too little.
+  open.road.reset();
+  MemoryBudget nothing(kMiB);
+  const auto refused = LiveRoad::Open(*open.store, nothing, options);
+  const std::string message(refused.status().message());
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(message, match, std::regex("--memory ([0-9]+)MiB"))) << message;
+  MemoryBudget least(std::stoull(match[1]) * kMiB);
+  auto road = LiveRoad::Open(*open.store, least, options);
+  ASSERT_TRUE(road.ok()) << road.status().ToString();
+  ASSERT_EQ((*road)->plan().batches_in_flight, 1u);
+  for (int round = 0; round < 20; ++round) {  // a batch that overtook another would hold its slots for ever
+    EXPECT_EQ(RunPass(**road, {.seeds = TrainNodes(), .ordered = true}), expected);
+    EXPECT_EQ(RunPass(**road, {.seeds = TrainNodes(), .ordered = false}).size(), expected.size());
+  }
+}
+
 TEST_F(LiveRoadTest, ABatchFarLargerThanThoseProbedIsRefusedWithWhatItNeeds) {
   // Every split lies among nodes without neighbors, so that probing sees batches of seeds alone.
   TinyGraph graph{.nodes = 20000, .degree = 20, .lonely_from = 2000, .split_from = 2000};

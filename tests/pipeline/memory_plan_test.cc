@@ -69,7 +69,7 @@ TEST(MemoryPlanTest, HonoursAPlacementThatWasAskedFor) {
   MemoryDemand demand = Typical(8 * kGiB);
   demand.placement = Placement::kDisk;
   EXPECT_FALSE(Plan(demand).topology_in_memory);
-  demand = Typical(850 * kMiB);
+  demand = Typical(900 * kMiB);
   demand.placement = Placement::kMemory;
   const LiveRoadPlan plan = Plan(demand);
   EXPECT_TRUE(plan.topology_in_memory);
