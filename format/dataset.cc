@@ -23,7 +23,7 @@ const std::vector<std::string> kIntSuffixes = {".npy", ".csv", ".csv.gz"};
 std::string FindSplit(const std::string& folder, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     for (const char* kind : {"_idx", "_mask"}) {
-      std::string path = FirstFile(folder + "/" + name + kind, kIntSuffixes);
+      std::string path = FirstFile(fmt::format("{}/{}{}", folder, name, kind), kIntSuffixes);
       if (!path.empty()) return path;
     }
   }

@@ -114,7 +114,7 @@ void Widen(std::span<const std::byte> raw, std::span<int64_t> out) {
   for (size_t i = 0; i < out.size(); i++) {
     T value;
     std::memcpy(&value, raw.data() + i * sizeof(T), sizeof(T));
-    out[i] = static_cast<int64_t>(value);
+    out[i] = static_cast<int64_t>(value);  // NOLINT(bugprone-signed-char-misuse): an int8 here is a number
   }
 }
 

@@ -24,6 +24,7 @@ struct Arguments {
   LiveRoadOptions road;
   TrainOptions train;
   bool json = false;
+  bool dry_run = false;
 };
 
 // Hop h samples 10 + 5 h neighbors, at most 20: 10,15,20 for three layers.
@@ -104,6 +105,10 @@ Status Run(Arguments& arguments) {
       FormatBytes(setup.memory_budget_bytes), FormatBytes(setup.overhead_bytes));
 
   TrainReport report(setup, arguments.json);
+  if (arguments.dry_run) {
+    report.Plan(road->plan());
+    return Status::Ok();
+  }
   ProgressBar bar;
   TrainCallbacks callbacks;
   callbacks.progress = [&](std::string_view phase, uint64_t done, uint64_t total) -> Status {
@@ -188,6 +193,7 @@ void AddTrain(CLI::App& app, Action& action) {
   AddEngineOptions(verb, *arguments);
   verb->add_flag("--json", arguments->json,
                  "one JSON object per epoch on stdout, then {\"summary\": {...}}, and nothing else there");
+  verb->add_flag("--dry-run", arguments->dry_run, "say how the memory would be divided, and train nothing");
   verb->footer(
       "Peak RSS stays under --memory plus an overhead for code and LibTorch's working set, which is "
       "printed.\n"

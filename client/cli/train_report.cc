@@ -125,6 +125,28 @@ constexpr std::string_view kRow =
 
 }  // namespace
 
+void TrainReport::Plan(const LiveRoadPlan& plan) {
+  if (!json_) {
+    PrintLine(plan.ToString());
+    PrintLine(fmt::format("peak RSS: at most {} budget + {} overhead for code and LibTorch",
+                          FormatBytes(setup_.memory_budget_bytes), FormatBytes(setup_.overhead_bytes)));
+    return;
+  }
+  Json json;
+  json["memory_budget_bytes"] = setup_.memory_budget_bytes;
+  json["memory_overhead_bytes"] = setup_.overhead_bytes;
+  json["cache_budget_bytes"] = setup_.cache_budget_bytes;
+  json["fixed_bytes"] = plan.fixed_bytes;
+  json["cache_bytes"] = plan.cache_bytes;
+  json["flight_bytes"] = plan.flight_bytes;
+  json["topology_bytes"] = plan.topology_bytes;
+  json["neighbor_cache_bytes"] = plan.neighbor_cache_bytes;
+  json["topology_in_memory"] = plan.topology_in_memory;
+  json["batch_nodes_max"] = plan.batch_nodes_max;
+  json["batches_in_flight"] = plan.batches_in_flight;
+  PrintLine(json.dump());
+}
+
 void TrainReport::Epoch(const EpochReport& epoch) {
   if (json_) return PrintLine(EpochJson(epoch, setup_).dump());
   if (!header_printed_) {

@@ -25,6 +25,7 @@ struct TrainSetup {
 class TrainReport {
  public:
   TrainReport(const TrainSetup& setup, bool json) : setup_(setup), json_(json) {}
+  void Plan(const LiveRoadPlan& plan);
   void Epoch(const EpochReport& epoch);
   void Summary(const TrainSummary& summary);
 

@@ -18,7 +18,7 @@ using NpzMembers = std::vector<std::pair<std::string, std::string>>;
 
 inline std::string WriteNpz(const TemporaryFolder& folder, std::string_view name, const NpzMembers& members,
                             bool deflate) {
-  const std::string path = folder / name;
+  std::string path = folder / name;
   int error = 0;
   zip_t* const archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, &error);
   EXPECT_NE(archive, nullptr);

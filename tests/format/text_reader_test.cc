@@ -28,7 +28,7 @@ TEST(TextEdgesTest, EverySeparatorWithAndWithoutHeaderPlainAndGzip) {
       for (const std::string end : {"\n", "\r\n"}) {
         std::string text = start;
         for (const auto& [source, destination] : edges) {
-          text += std::to_string(source) + separator + std::to_string(destination) + end;
+          text += fmt::format("{}{}{}{}", source, separator, destination, end);
         }
         for (const bool gzip : {false, true}) {
           SCOPED_TRACE(fmt::format("separator '{}' start '{}' CRLF {} gzip {}", separator, start,
