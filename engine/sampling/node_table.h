@@ -1,7 +1,8 @@
 // NodeTable: node id -> local id of one block, by open addressing.
 //
 // Its memory follows the batch, not the graph: 16 to 32 bytes a node, one huge-page buffer kept between
-// batches.
+// batches. A table addressed by node id would make sampling 5 to 25 % faster (2 M nodes, 120 to 850 thousand
+// of them in a batch), but takes 4 bytes for each node of the graph in every sampler.
 #pragma once
 
 #include <cstdint>

@@ -35,6 +35,8 @@ class TemporaryFolder {
   std::string Write(std::string_view name, std::string_view bytes) const {
     const std::string path = *this / name;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    // Truncating a file that exists makes ext4 flush it when it is closed: 10 ms each time.
+    std::filesystem::remove(path);
     std::ofstream file(path, std::ios::binary);
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     EXPECT_TRUE(file.good()) << path;

@@ -18,7 +18,7 @@
 // them at once. An admitted batch never waits for slots again, so it completes and is released whatever the
 // others do. A batch larger than the buffer is refused with kOutOfBudget.
 //
-// Thread-safe: one latch, held for about 15 ns a row. Owned by a road; rows are valid while acquired.
+// Thread-safe: one latch, held for about 16 ns a row. Owned by a road; rows are valid while acquired.
 #pragma once
 
 #include <cstdint>
