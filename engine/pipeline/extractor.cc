@@ -119,7 +119,9 @@ Status Extractor::SubmitWhileRoom(LoadStats& stats) {
       PlanWindow();
     }
     const MergedRead& read = reads_[next_read_];
-    const std::optional<StagingRing::Piece> piece = staging_ring_.Allocate(read.bytes);
+    // At page boundaries: direct reads of 256 KiB lose a quarter of the bandwidth in memory that is only
+    // aligned to 512 bytes (2.4 against 3.2 GB/s on virtio NVMe).
+    const std::optional<StagingRing::Piece> piece = staging_ring_.Allocate(RoundUp(read.bytes, kPageBytes));
     if (!piece) break;
     ++next_read_;
     const uint32_t id = idle_flights_.back();

@@ -12,12 +12,16 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/cache/neighbor_cache.h"
+#include "quarry/io/device.h"
 
 namespace quarry {
 namespace {
 
 constexpr uint32_t kBatchesInFlightMax = 4;
 constexpr uint64_t kStagingBytes = 16 * kMiB;  // holds 64 requests of 256 KiB
+constexpr uint64_t kMeasuredTableBytes =
+    256 * kMiB;                                // smaller ones are read in a moment whatever the device does
+constexpr uint64_t kMeasureBytes = 8 * kMiB;   // held by MeasureDevice
 constexpr uint64_t kProbeSeed = 0x70726f6265;  // apart from the streams of passes
 
 // Batches of a pass may be larger than the largest one probed, and a batch that exceeds all slots ends it.
@@ -56,6 +60,7 @@ class LiveRoadImpl final : public LiveRoad {
  private:
   Status CheckOptions() const;
   Status OpenBase();
+  Status MeasureTableDevice();
   Status ReadLabelsAndSplits();
   Result<uint64_t> ResidentBytes() const;
   Result<BatchProbe> Probe();
@@ -73,6 +78,7 @@ class LiveRoadImpl final : public LiveRoad {
   MemoryBudget::Reservation resident_reservation_;  // what OpenBase loads
   MemoryBudget::Reservation reservation_;           // everything else
   std::unique_ptr<FeatureTable> table_;
+  DeviceProfile device_;
   std::unique_ptr<Topology> topology_;
   bool indices_loaded_ = false;
   std::vector<int64_t> labels_;
@@ -140,7 +146,20 @@ Status LiveRoadImpl::OpenBase() {
     return MakeStatus(Code::kInvalidArgument, "{}: topology '{}' has no nodes", topology_->file().path(),
                       options_.topology);
   }
+  QUARRY_RETURN_IF_ERROR(MeasureTableDevice());
   return ReadLabelsAndSplits();
+}
+
+// Prices reads only: nothing that it finds shows in a batch.
+Status LiveRoadImpl::MeasureTableDevice() {
+  if (options_.device) device_ = *options_.device;
+  if (options_.device || table_->geometry().data_bytes() < kMeasuredTableBytes) return Status::Ok();
+  QUARRY_TRY(const MemoryBudget::Reservation reservation,
+             budget_.Reserve(kMeasureBytes, "measuring the device"));
+  const Result<DeviceProfile> measured = MeasureDevice(store_.backend(), table_->file());
+  if (measured.ok()) device_ = *measured;
+  // A file system without direct reads cannot be measured; the default does.
+  return measured.status().code() == Code::kUnsupported ? Status::Ok() : measured.status();
 }
 
 Status LiveRoadImpl::ReadLabelsAndSplits() {
@@ -208,7 +227,7 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
              .direction = options_.direction,
              .backend = &store_.backend(),
              .io_depth = options_.io_depth,
-             .device = options_.device};
+             .device = device_};
   QUARRY_TRY(const std::unique_ptr<NeighborSampler> sampler,
              NeighborSampler::Make(source_, options_.fanouts));
   const std::span<const NodeId> spans[] = {lists[0], lists[1], lists[2]};
@@ -261,10 +280,10 @@ Status LiveRoadImpl::Allocate(const BatchProbe& probe) {
                                            .slot_count = plan_.slot_count,
                                            .retained_max = plan_.retained_max}));
   for (unsigned i = 0; i < options_.extractor_threads; ++i) {
-    QUARRY_TRY(std::unique_ptr<Extractor> extractor, Extractor::Make(store_.backend(), *table_,
-                                                                     {.io_depth = options_.io_depth,
-                                                                      .staging_bytes = plan_.staging_bytes,
-                                                                      .device = options_.device}));
+    QUARRY_TRY(std::unique_ptr<Extractor> extractor,
+               Extractor::Make(
+                   store_.backend(), *table_,
+                   {.io_depth = options_.io_depth, .staging_bytes = plan_.staging_bytes, .device = device_}));
     extractors_.push_back(std::move(extractor));
   }
   LogInfo("{}", plan_.ToString());

@@ -243,12 +243,12 @@ void BenchDisk(const Topology& topology, IoBackend& backend, std::span<const uin
     const SamplerStats& stats = sampler->stats();
     const auto batch_count = static_cast<double>(rate.batches + 1);
     fmt::print(
-        "{:<31}{:>7.0f} MB read and {:.0f} requests a batch, {:.2f} GB/s; {:.2f} M lists a batch from the "
+        "{:<31}{:>7.0f} MB read and {:.0f} requests a batch, {:.2f} GB/s; {:.0f} lists a batch from the "
         "cache\n",
         "", static_cast<double>(stats.bytes_read) / batch_count / 1e6,
         static_cast<double>(stats.read_requests) / batch_count,
         static_cast<double>(stats.bytes_read) / stats.seconds / 1e9,
-        static_cast<double>(stats.neighbor_cache_hits) / batch_count / 1e6);
+        static_cast<double>(stats.neighbor_cache_hits) / batch_count);
     fmt::print(
         "{:<31}cache of {} ({} lists, {:.1f} % of the edges) built in {:.2f} s; scratch {}\n", "",
         FormatBytes(cache->memory_bytes()), cache->cached_nodes(),

@@ -26,7 +26,7 @@ LiveRoadOptions DiskOptions() {
   options.extractor_threads = 2;
   options.cache_bytes = 50 * 512;
   options.io_depth = 8;
-  options.device.sequential_bytes_per_second = 1;  // merge nothing: more operations to fail
+  options.device = DeviceProfile{.sequential_bytes_per_second = 1};  // merge nothing: more operations to fail
   return options;
 }
 
