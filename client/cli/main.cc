@@ -21,6 +21,17 @@ void OnSignal(int signal) {
   }
 }
 
+// CLI11 says of a mistyped verb only that one is required.
+std::string UsageFault(const CLI::App& app, int argc, char** argv, const char* fault) {
+  if (argc < 2 || argv[1][0] == '-') return fault;
+  std::string verbs;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (verb->get_name() == argv[1]) return fault;
+    verbs += (verbs.empty() ? "" : ", ") + verb->get_name();
+  }
+  return fmt::format("there is no verb '{}'; the verbs are {}", argv[1], verbs);
+}
+
 }  // namespace
 
 int Main(int argc, char** argv) {
@@ -41,7 +52,7 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    std::fprintf(stderr, "quarry: %s\n", error.what());
+    std::fprintf(stderr, "quarry: usage: %s\n", UsageFault(app, argc, argv, error.what()).c_str());
     return ExitCode(Code::kUsage);
   }
   const Status status = action();

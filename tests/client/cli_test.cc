@@ -195,6 +195,20 @@ TEST_F(CliTest, TrainingReportsOneObjectPerEpochAndASummaryAndNothingElse) {
                                                            summary["memory_overhead_bytes"].get<uint64_t>());
 }
 
+TEST_F(CliTest, ADryRunTellsTheDivisionOfTheMemoryAndTrainsNothing) {
+  const Outcome outcome = Run(std::string("train db --json --dry-run") + kTrain);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  ASSERT_EQ(Lines(outcome.out).size(), 1u) << outcome.out;
+  const json plan = json::parse(outcome.out);
+  uint64_t bytes = 0;
+  for (const char* part :
+       {"fixed_bytes", "cache_bytes", "flight_bytes", "topology_bytes", "neighbor_cache_bytes"}) {
+    bytes += plan.at(part).get<uint64_t>();
+  }
+  EXPECT_GT(bytes, 0u);
+  EXPECT_LE(bytes, plan["memory_budget_bytes"].get<uint64_t>());
+}
+
 TEST_F(CliTest, OrderedTrainingGivesTheSameLossesForAnyNumberOfThreads) {
   std::vector<std::string> losses;
   for (const std::string threads : {"1", "4"}) {

@@ -1,0 +1,74 @@
+"""Imports the real node-classification sets and trains on them, out of core (--cache 25%).
+
+A set passes when its test accuracy (ROC-AUC where that is its published metric) is at least the reference less two
+points: logistic regression on features plus 2-hop smoothed features, as computed for each set in ../shared/data/README.txt.
+
+usage: accuracy.py [--quick] [--seed N] [SET...]
+  --quick   only the sets that train in seconds (what the test suite runs)
+Exit codes: 0 all pass, 1 one does not, 77 the data is not there (ctest counts that as skipped).
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+QUARRY = os.environ.get("QUARRY_BINARY", str(ROOT / "build/release/bin/quarry"))
+DATA = pathlib.Path(os.environ.get("QUARRY_SHARED_DATA", ROOT.parent / "shared/data"))
+TOLERANCE = 0.02
+
+# set: (reference, metric, import flags, train flags)
+SETS = {
+    "cora": (0.800, "test_accuracy", "", "--layers 2 --fanout 10,10 --epochs 30"),
+}
+QUICK = ("cora",)
+
+
+def run(arguments):
+    done = subprocess.run([QUARRY, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"quarry {' '.join(arguments)}: exit {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def train(name, seed, scratch):
+    reference, metric, import_flags, train_flags = SETS[name]
+    subprocess.run([str(DATA / "unpack"), name, scratch], check=True, stdout=subprocess.DEVNULL)
+    database = f"{scratch}/{name}.db"
+    start = time.monotonic()
+    run(["import", database, f"{scratch}/{name}", *import_flags.split()])
+    import_seconds = time.monotonic() - start
+    lines = run(["train", database, "--cache", "25%", "--seed", str(seed), "--json", *train_flags.split()])
+    summary = json.loads(lines.splitlines()[-1])["summary"]
+    passed = summary[metric] >= reference - TOLERANCE
+    print(f"{name:<18} {metric[5:]:<9} {summary[metric]:>7.4f} {reference:>9.3f} {import_seconds:>8.1f} "
+          f"{summary['seconds_per_epoch']:>8.2f} {summary['epochs']:>6} {summary['read_amplification']:>6.2f} "
+          f"{summary['cache_hit_ratio']:>6.1%} {summary['peak_rss_bytes'] / 2**20:>8.0f}  {'PASS' if passed else 'FAIL'}  "
+          f"{import_flags} {train_flags}".rstrip(), flush=True)
+    subprocess.run(["rm", "-rf", f"{scratch}/{name}", database], check=True)
+    return passed
+
+
+def main(arguments):
+    if not (DATA / "unpack").exists():
+        print(f"skipped: the data sets are not in {DATA} (QUARRY_SHARED_DATA names it)")
+        return 77
+    seed = 0
+    if "--seed" in arguments:
+        at = arguments.index("--seed")
+        seed = int(arguments[at + 1])
+        del arguments[at:at + 2]
+    names = list(QUICK) if "--quick" in arguments else list(SETS)
+    names = [a for a in arguments if not a.startswith("--")] or names
+    print(f"{'set':<18} {'metric':<9} {'test':>7} {'reference':>9} {'import s':>8} {'s/epoch':>8} {'epochs':>6} {'ampl':>6} "
+          f"{'hits':>6} {'RSS MiB':>8}  pass when test >= reference - {TOLERANCE}; seed {seed}")
+    with tempfile.TemporaryDirectory(dir=os.environ.get("QUARRY_BENCH_DATA")) as scratch:
+        return 0 if all([train(name, seed, scratch) for name in names]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
