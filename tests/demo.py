@@ -12,7 +12,7 @@ QUARRY = "build/release/bin/quarry"
 FOLDER = pathlib.Path("demo-data")
 DISK_BYTES = 6e9  # source and database, at their largest together
 GENERATE = "--nodes 4M --degree 15 --dim 128 --classes 50 --valid-share 0.2% --seed 1".split()
-TRAIN = "--layers 2 --fanout 10,10 --batch-size 1024 --epochs 3 --memory 768MiB --cache 10% --seed 1".split()
+TRAIN = "--layers 3 --fanout 10,10,5 --batch-size 1024 --epochs 3 --memory 768MiB --cache 10% --seed 1".split()
 
 
 def gib(size):

@@ -54,13 +54,14 @@ void SetThreads(unsigned threads) {
 // random rows from it.
 class Matrix {
  public:
-  Status Resize(uint64_t rows, uint64_t columns) {
+  // The slack for later, larger batches goes no further than `slack_bytes_max`.
+  Status Resize(uint64_t rows, uint64_t columns, uint64_t slack_bytes_max = UINT64_MAX) {
     rows_ = rows;
     columns_ = columns;
     const uint64_t bytes = rows * columns * sizeof(float);
     if (bytes <= buffer_.size()) return Status::Ok();
     buffer_ = IoBuffer();  // the contents are void: do not hold both at once
-    QUARRY_TRY(buffer_, IoBuffer::Allocate(bytes + bytes / 8));
+    QUARRY_TRY(buffer_, IoBuffer::Allocate(std::max(bytes, std::min(bytes + bytes / 8, slack_bytes_max))));
     return Status::Ok();
   }
   float* row(uint64_t i) { return reinterpret_cast<float*>(buffer_.data()) + i * columns_; }
@@ -233,7 +234,8 @@ class SageModelImpl final : public SageModel {
         input_kept_ = layer.rows * row_bytes <= kKeptInputBytes;
         if (!input_kept_) input_rows = std::min<uint64_t>(tile_rows_, layer.rows);
       }
-      QUARRY_RETURN_IF_ERROR(layer.input.Resize(input_rows, 2 * uint64_t{layer.in}));
+      QUARRY_RETURN_IF_ERROR(
+          layer.input.Resize(input_rows, 2 * uint64_t{layer.in}, l == 0 ? kKeptInputBytes : UINT64_MAX));
       QUARRY_RETURN_IF_ERROR(layer.output.Resize(layer.rows, layer.out));
     }
     return Status::Ok();

@@ -54,7 +54,7 @@ class SageModel {
 
 // Activations are reused from batch to batch. The first layer's input is kept for the backward pass up to
 // this size and gathered again beyond it: wide rows (thousands of columns) would otherwise need gigabytes.
-inline constexpr uint64_t kKeptInputBytes = uint64_t{512} << 20;
+inline constexpr uint64_t kKeptInputBytes = uint64_t{256} << 20;
 // A tile of the first layer's input: aggregated, then multiplied while it is in the last-level cache.
 inline constexpr uint64_t kTileBytes = uint64_t{8} << 20;
 inline constexpr uint32_t kTileRowsMin = 512;

@@ -1,6 +1,7 @@
 // The command line: one file per verb (import.cc, train.cc, ...), each adding itself to the application here.
 //
-// Conventions: results on stdout, progress and notes on stderr; exit codes 0, 1 (failed), 2 (usage), 3 (corruption).
+// Conventions: results on stdout, progress and notes on stderr; exit codes 0, 1 (failed), 2 (usage), 3
+// (corruption).
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -33,12 +33,15 @@ void ProgressBar::Show(std::string_view phase, uint64_t done, uint64_t total, st
   if (total > 0) {
     constexpr uint64_t kWidth = 30;
     const uint64_t filled = std::min(kWidth, done * kWidth / total);
-    line += fmt::format("[{:=<{}}{:<{}}] {:3d}%", "", filled, "", kWidth - filled, std::min<uint64_t>(100, done * 100 / total));
+    line += fmt::format("[{:=<{}}{:<{}}] {:3d}%", "", filled, "", kWidth - filled,
+                        std::min<uint64_t>(100, done * 100 / total));
     if (done > 0 && done < total && seconds > 1) {
-      line += fmt::format("  {:.0f} s left", seconds / static_cast<double>(done) * static_cast<double>(total - done));
+      line += fmt::format("  {:.0f} s left",
+                          seconds / static_cast<double>(done) * static_cast<double>(total - done));
     }
   }
-  if (seconds > 0.5 && done > 0) line += fmt::format("  {}{}/s", FormatCount(static_cast<double>(done) / seconds), unit);
+  if (seconds > 0.5 && done > 0)
+    line += fmt::format("  {}{}/s", FormatCount(static_cast<double>(done) / seconds), unit);
   std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
   drawn_ = true;
@@ -46,7 +49,8 @@ void ProgressBar::Show(std::string_view phase, uint64_t done, uint64_t total, st
 
 ProgressFunction ProgressBar::AsFunction() {
   return [this](std::string_view phase, uint64_t done, uint64_t total) {
-    if (Interrupted()) return MakeStatus(Code::kCancelled, "interrupted during {}; nothing was left behind", phase);
+    if (Interrupted())
+      return MakeStatus(Code::kCancelled, "interrupted during {}; nothing was left behind", phase);
     Show(phase, done, total);
     return Status::Ok();
   };

@@ -94,7 +94,6 @@ Status Run(Arguments& arguments) {
   setup.memory_budget_bytes = database->budget().limit_bytes();
   setup.cache_budget_bytes = road_options.cache_bytes;
   setup.overhead_bytes =
-      kRuntimeOverheadBytes +
       EstimateTrainerBytes(train_options, road->feature_dim(), CountClasses(road->labels()), hop_nodes);
   setup.road = road_options;
   setup.train = train_options;
@@ -130,19 +129,28 @@ Status Run(Arguments& arguments) {
 }
 
 template <typename Value>
-CLI::Option* AddChoice(CLI::App* verb, const std::string& name, Value& value,
-                       const std::vector<std::pair<std::string, Value>>& choices, const std::string& help) {
-  return verb->add_option(name, value, help)->transform(CLI::CheckedTransformer(choices, CLI::ignore_case));
+void AddChoice(CLI::App* verb, const std::string& name, Value& value,
+               const std::vector<std::pair<std::string, Value>>& choices, const std::string& help) {
+  std::vector<std::string> names;
+  for (const auto& choice : choices) names.push_back(choice.first);
+  const auto take = [&value, choices](const std::string& chosen) {
+    for (const auto& [choice, meaning] : choices) {
+      if (choice == chosen) value = meaning;
+    }
+  };
+  verb->add_option_function<std::string>(name, take, help)->type_name("NAME")->check(CLI::IsMember(names));
 }
 
 void AddModelOptions(CLI::App* verb, Arguments& arguments) {
   TrainOptions& train = arguments.train;
   verb->add_option("--model", arguments.model, "sage: GraphSAGE with mean aggregation")
+      ->type_name("NAME")
       ->check(CLI::IsMember({"sage"}))
       ->capture_default_str();
   verb->add_option("--layers", train.layers, "one per hop; default: as many as fanouts, else 3");
   verb->add_option("--hidden", train.hidden, "width of the hidden layers")->capture_default_str();
-  verb->add_option("--epochs", train.epochs)->capture_default_str();
+  verb->add_option("--epochs", train.epochs, "passes over the training nodes, at most")
+      ->capture_default_str();
   verb->add_option("--patience", train.patience,
                    "stop after so many epochs without a better validation metric; 0: never")
       ->capture_default_str();
@@ -150,10 +158,11 @@ void AddModelOptions(CLI::App* verb, Arguments& arguments) {
   verb->add_option("--dropout", train.dropout, "of hidden activations")->capture_default_str();
   verb->add_option("--input-dropout", train.input_dropout, "of the first layer's inputs")
       ->capture_default_str();
-  verb->add_option("--weight-decay", train.weight_decay)->capture_default_str();
+  verb->add_option("--weight-decay", train.weight_decay, "L2 penalty, as Adam takes it")
+      ->capture_default_str();
   AddChoice<RowNorm>(verb, "--normalize-features", train.row_norm,
                      {{"none", RowNorm::kNone}, {"l1", RowNorm::kL1}, {"l2", RowNorm::kL2}},
-                     "scale each row to norm 1 as it is gathered: none, l1, l2 (default none)");
+                     "scale each feature row to norm 1 as it is gathered (default none)");
   verb->add_option("--seed", train.seed, "of weights, order, samples and dropout")->capture_default_str();
 }
 
@@ -166,7 +175,7 @@ void AddEngineOptions(CLI::App* verb, Arguments& arguments) {
   verb->add_option("--batch-size", road.batch_size, "seed nodes a mini-batch")->capture_default_str();
   AddChoice<Direction>(verb, "--direction", road.direction,
                        {{"in", Direction::kIn}, {"out", Direction::kOut}, {"both", Direction::kBoth}},
-                       "neighbors along which edges: in, out, both (default in)");
+                       "along which edges neighbors send (default in)");
   verb->add_option("--memory", arguments.memory,
                    "cap on all that the engine holds: 8GiB, 2GB, or 50% of the feature bytes; "
                    "default: 80% of what the machine or cgroup allows");
@@ -175,7 +184,7 @@ void AddEngineOptions(CLI::App* verb, Arguments& arguments) {
   AddChoice<Placement>(
       verb, "--topology", road.topology_placement,
       {{"auto", Placement::kAuto}, {"memory", Placement::kMemory}, {"disk", Placement::kDisk}},
-      "where the adjacency lists lie: auto, memory, disk (default auto)");
+      "where adjacency lists lie (default auto: in memory if they fit)");
   verb->add_option("--threads", arguments.threads,
                    "of the engine, shared by sampling and extraction; default: processors");
   verb->add_option("--torch-threads", arguments.torch_threads, "of LibTorch; default: processors");

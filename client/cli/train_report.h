@@ -9,10 +9,6 @@
 
 namespace quarry::cli {
 
-// Code, LibTorch's libraries and BLAS's buffers: the peak RSS of training on a tiny graph, rounded up
-// (measured PLACEHOLDER).
-inline constexpr uint64_t kRuntimeOverheadBytes = uint64_t{320} << 20;
-
 // What a run was given.
 struct TrainSetup {
   uint64_t memory_budget_bytes = 0;

@@ -88,9 +88,9 @@ Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainC
 // 1 + the largest label; 0 where there is none.
 uint32_t CountClasses(std::span<const int64_t> labels);
 
-// What the trainer allocates beside the engine's budget: activations of the largest block, weights with their
-// gradients and Adam's moments. `hop_nodes_max[h]` bounds the nodes known after hop h of a block (hop 0 = the
-// seeds); `layers` entries are used.
+// What training adds to the process beside the engine's budget: code and libraries, BLAS's buffers,
+// activations of the largest block, weights with their gradients and Adam's moments. `hop_nodes_max[h]`
+// bounds the nodes known after hop h of a block (hop 0 = the seeds); `layers` entries are used.
 uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
                               std::span<const uint64_t> hop_nodes_max);
 

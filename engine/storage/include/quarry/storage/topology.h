@@ -33,8 +33,9 @@ class Topology {
                                                 const TopologyRecord& record,
                                                 std::span<const std::byte, 16> database_id);
 
-  // A topology without a file, its indices in memory: for tests and benchmarks. CSC, and CSR where csr_indptr is not empty.
-  // REQUIRES: indptr from 0, ascending, ending at the edge count, of one size; indices below the node count.
+  // A topology without a file, its indices in memory: for tests and benchmarks. CSC, and CSR where csr_indptr
+  // is not empty. REQUIRES: indptr from 0, ascending, ending at the edge count, of one size; indices below
+  // the node count.
   static Result<std::unique_ptr<Topology>> FromMemory(std::vector<uint64_t> csc_indptr,
                                                       std::span<const NodeId> csc_indices,
                                                       std::vector<uint64_t> csr_indptr = {},
@@ -82,10 +83,10 @@ class Topology {
 };
 
 struct TopologyBuildOptions {
-  bool csr = false;         // also CSR
-  bool undirected = false;  // add the reverse of every edge; implies deduplicate
-  bool deduplicate = false;  // equal edges are kept once (equal in relation too, when there are several)
-  uint32_t relation_count = 1;        // edge types; more than one: ids are kept per edge
+  bool csr = false;             // also CSR
+  bool undirected = false;      // add the reverse of every edge; implies deduplicate
+  bool deduplicate = false;     // equal edges are kept once (equal in relation too, when there are several)
+  uint32_t relation_count = 1;  // edge types; more than one: ids are kept per edge
   uint64_t memory_bytes = 256 << 20;  // for sort buffers and merge; at least kTopologyBuildBytesMin
   std::string scratch_directory;      // exists; runs are spilled here, to files that are unlinked at once
 };
