@@ -4,7 +4,10 @@
 // (corruption).
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -22,6 +25,12 @@ void AddImport(CLI::App& app, Action& action);
 void AddInfo(CLI::App& app, Action& action);
 void AddTrain(CLI::App& app, Action& action);
 void AddVerify(CLI::App& app, Action& action);
+
+// To stdout; unlike fmt::print it does not throw when stdout is gone.
+template <typename... Args>
+void Print(fmt::format_string<Args...> format, Args&&... args) {
+  std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stdout);
+}
 
 // True once SIGINT or SIGTERM has arrived.
 bool Interrupted();

@@ -52,7 +52,7 @@ void PrintSummary(const Arguments& arguments, const Manifest& manifest, double s
         {"seconds", seconds},
         {"bytes_per_second", bytes_per_second},
         {"peak_rss_bytes", PeakRssBytes()}};
-    fmt::print("{}\n", summary.dump());
+    Print("{}\n", summary.dump());
     return;
   }
   std::string text =
@@ -63,8 +63,8 @@ void PrintSummary(const Arguments& arguments, const Manifest& manifest, double s
     text += fmt::format(", features {} x {}", ElementTypeName(features->element_type), features->dim);
   }
   if (manifest.class_count > 0) text += fmt::format(", {} classes", manifest.class_count);
-  fmt::print("{}\n{} in {:.2f} s, {:.0f} MB/s\n", text, FormatBytes(FileBytes(manifest)), seconds,
-             bytes_per_second / 1e6);
+  Print("{}\n{} in {:.2f} s, {:.0f} MB/s\n", text, FormatBytes(FileBytes(manifest)), seconds,
+        bytes_per_second / 1e6);
 }
 
 Status Run(Arguments& arguments) {

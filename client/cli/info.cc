@@ -13,12 +13,6 @@
 namespace quarry::cli {
 namespace {
 
-// fmt::print throws when stdout is gone.
-template <typename... Args>
-void Print(fmt::format_string<Args...> format, Args&&... args) {
-  std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stdout);
-}
-
 struct InfoOptions {
   std::string path;
   bool json = false;

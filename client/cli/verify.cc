@@ -9,12 +9,6 @@
 namespace quarry::cli {
 namespace {
 
-// fmt::print throws when stdout is gone.
-template <typename... Args>
-void Print(fmt::format_string<Args...> format, Args&&... args) {
-  std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stdout);
-}
-
 Status Verify(const std::string& path) {
   const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
   QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(*backend, path));
