@@ -1,6 +1,7 @@
 #include "quarry/format/manifest.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "capnp_bytes.h"
 #include "metadata.capnp.h"
@@ -31,6 +32,48 @@ void Encode(const TopologyRecord& topology, schema::TopologyRecord::Builder out)
   out.setFileBytes(topology.file_bytes);
 }
 
+void Encode(const DeviceRecord& device, schema::DeviceRecord::Builder out) {
+  out.setRandomReadsPerSecond(device.random_reads_per_second);
+  out.setSequentialBytesPerSecond(device.sequential_bytes_per_second);
+  out.setWriteBytesPerSecond(device.write_bytes_per_second);
+  out.setGatherBytesPerSecond(device.gather_bytes_per_second);
+  out.setMeasuredUtc(ToText(device.measured_utc));
+}
+
+void Encode(const LayoutRecord& layout, schema::LayoutRecord::Builder out) {
+  out.setName(ToText(layout.name));
+  out.setDirectory(ToText(layout.directory));
+  out.setGeneration(layout.generation);
+  out.setTable(ToText(layout.table));
+  out.setTableGeneration(layout.table_generation);
+  out.setTopology(ToText(layout.topology));
+  out.setTopologyGeneration(layout.topology_generation);
+  out.setTimestamp(layout.timestamp);
+  out.setSeed(layout.seed);
+  out.setBatchSize(layout.batch_size);
+  auto fanouts = out.initFanouts(static_cast<unsigned>(layout.fanouts.size()));
+  for (unsigned i = 0; i < fanouts.size(); ++i) fanouts.set(i, layout.fanouts[i]);
+  out.setDirection(layout.direction);
+  out.setPolicy(ToText(layout.policy));
+  out.setSeedOrder(ToText(layout.seed_order));
+  out.setEpochs(layout.epochs);
+  out.setBatchCount(layout.batch_count);
+  out.setCacheRows(layout.cache_rows);
+  out.setBatchesPerSegment(layout.batches_per_segment);
+  out.setHashFunctions(layout.hash_functions);
+  out.setFileBytes(layout.file_bytes);
+  out.setTraceBytes(layout.trace_bytes);
+  out.setRowBytesRead(layout.row_bytes_read);
+  out.setUsefulBytes(layout.useful_bytes);
+  out.setPredictedSeconds(layout.predicted_seconds);
+  out.setMeasuredSeconds(layout.measured_seconds);
+  out.setMeasuredBytes(layout.measured_bytes);
+  out.setPlanSeconds(layout.plan_seconds);
+  out.setPlanBytesWritten(layout.plan_bytes_written);
+  out.setPlanBytesRead(layout.plan_bytes_read);
+  out.setCreatedUtc(ToText(layout.created_utc));
+}
+
 TopologyRecord Decode(schema::TopologyRecord::Reader in) {
   return {.name = ToString(in.getName()),
           .file = ToString(in.getFile()),
@@ -44,6 +87,49 @@ TopologyRecord Decode(schema::TopologyRecord::Reader in) {
           .file_bytes = in.getFileBytes()};
 }
 
+DeviceRecord Decode(schema::DeviceRecord::Reader in) {
+  return {.random_reads_per_second = in.getRandomReadsPerSecond(),
+          .sequential_bytes_per_second = in.getSequentialBytesPerSecond(),
+          .write_bytes_per_second = in.getWriteBytesPerSecond(),
+          .gather_bytes_per_second = in.getGatherBytesPerSecond(),
+          .measured_utc = ToString(in.getMeasuredUtc())};
+}
+
+LayoutRecord Decode(schema::LayoutRecord::Reader in) {
+  std::vector<uint32_t> fanouts;
+  for (const uint32_t fanout : in.getFanouts()) fanouts.push_back(fanout);
+  return {.name = ToString(in.getName()),
+          .directory = ToString(in.getDirectory()),
+          .generation = in.getGeneration(),
+          .table = ToString(in.getTable()),
+          .table_generation = in.getTableGeneration(),
+          .topology = ToString(in.getTopology()),
+          .topology_generation = in.getTopologyGeneration(),
+          .timestamp = in.getTimestamp(),
+          .seed = in.getSeed(),
+          .batch_size = in.getBatchSize(),
+          .fanouts = std::move(fanouts),
+          .direction = in.getDirection(),
+          .policy = ToString(in.getPolicy()),
+          .seed_order = ToString(in.getSeedOrder()),
+          .epochs = in.getEpochs(),
+          .batch_count = in.getBatchCount(),
+          .cache_rows = in.getCacheRows(),
+          .batches_per_segment = in.getBatchesPerSegment(),
+          .hash_functions = in.getHashFunctions(),
+          .file_bytes = in.getFileBytes(),
+          .trace_bytes = in.getTraceBytes(),
+          .row_bytes_read = in.getRowBytesRead(),
+          .useful_bytes = in.getUsefulBytes(),
+          .predicted_seconds = in.getPredictedSeconds(),
+          .measured_seconds = in.getMeasuredSeconds(),
+          .measured_bytes = in.getMeasuredBytes(),
+          .plan_seconds = in.getPlanSeconds(),
+          .plan_bytes_written = in.getPlanBytesWritten(),
+          .plan_bytes_read = in.getPlanBytesRead(),
+          .created_utc = ToString(in.getCreatedUtc())};
+}
+
 // A record's file lies below the database: a manifest must not lead a reader elsewhere.
 Status CheckFile(const std::string& file, std::string_view path) {
   if (file.empty() || file.front() == '/' || file.find("..") != std::string::npos) {
@@ -51,6 +137,34 @@ Status CheckFile(const std::string& file, std::string_view path) {
                       "{}: the manifest names the file \"{}\", which is not inside the database", path, file);
   }
   return Status::Ok();
+}
+
+// Reads are priced by dividing by these.
+Status CheckDevice(const DeviceRecord& device, std::string_view path) {
+  for (const double rate : {device.random_reads_per_second, device.sequential_bytes_per_second,
+                            device.write_bytes_per_second, device.gather_bytes_per_second}) {
+    if (std::isfinite(rate) && rate > 0) continue;
+    return MakeStatus(Code::kCorruption, "{}: the manifest's device profile has a rate of {} per second",
+                      path, rate);
+  }
+  return Status::Ok();
+}
+
+Status CheckLayout(const LayoutRecord& layout, std::string_view path) {
+  QUARRY_RETURN_IF_ERROR(CheckFile(layout.directory, path));
+  std::string_view fault;
+  if (layout.name.empty()) fault = "has no name";
+  if (layout.table.empty()) fault = "names no table";
+  if (layout.topology.empty()) fault = "names no topology";
+  if (layout.batch_size == 0) fault = "has a batch size of 0";
+  if (layout.fanouts.empty()) fault = "has no fanouts";
+  if (layout.epochs == 0) fault = "plans no epochs";
+  if (layout.batch_count < layout.epochs) fault = "has fewer batches than epochs";
+  for (const double seconds : {layout.predicted_seconds, layout.measured_seconds, layout.plan_seconds}) {
+    if (!std::isfinite(seconds) || seconds < 0) fault = "has a duration that is none";
+  }
+  if (fault.empty()) return Status::Ok();
+  return MakeStatus(Code::kCorruption, "{}: the manifest's layout \"{}\" {}", path, layout.name, fault);
 }
 
 Result<Manifest> DecodeRoot(schema::Manifest::Reader in, std::string_view path) {
@@ -86,6 +200,14 @@ Result<Manifest> DecodeRoot(schema::Manifest::Reader in, std::string_view path) 
     manifest.topologies.push_back(Decode(topology));
     QUARRY_RETURN_IF_ERROR(CheckFile(manifest.topologies.back().file, path));
   }
+  if (in.hasDevice()) {
+    manifest.device = Decode(in.getDevice());
+    QUARRY_RETURN_IF_ERROR(CheckDevice(*manifest.device, path));
+  }
+  for (const auto layout : in.getLayouts()) {
+    manifest.layouts.push_back(Decode(layout));
+    QUARRY_RETURN_IF_ERROR(CheckLayout(manifest.layouts.back(), path));
+  }
   return manifest;
 }
 
@@ -103,6 +225,12 @@ const TopologyRecord* Manifest::FindTopology(std::string_view name) const {
   return found == topologies.end() ? nullptr : &*found;
 }
 
+const LayoutRecord* Manifest::FindLayout(std::string_view name) const {
+  const auto found =
+      std::find_if(layouts.begin(), layouts.end(), [&](const auto& l) { return l.name == name; });
+  return found == layouts.end() ? nullptr : &*found;
+}
+
 std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
   capnp::MallocMessageBuilder message;
   auto out = message.initRoot<schema::Manifest>();
@@ -118,6 +246,9 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
   for (unsigned i = 0; i < tables.size(); ++i) Encode(manifest.tables[i], tables[i]);
   auto topologies = out.initTopologies(static_cast<unsigned>(manifest.topologies.size()));
   for (unsigned i = 0; i < topologies.size(); ++i) Encode(manifest.topologies[i], topologies[i]);
+  if (manifest.device) Encode(*manifest.device, out.initDevice());
+  auto layouts = out.initLayouts(static_cast<unsigned>(manifest.layouts.size()));
+  for (unsigned i = 0; i < layouts.size(); ++i) Encode(manifest.layouts[i], layouts[i]);
   return MessageBytes(message);
 }
 

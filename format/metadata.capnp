@@ -40,6 +40,47 @@ struct TopologyRecord {
   fileBytes @9 :UInt64;
 }
 
+struct DeviceRecord {
+  randomReadsPerSecond @0 :Float64;
+  sequentialBytesPerSecond @1 :Float64;
+  writeBytesPerSecond @2 :Float64;
+  gatherBytesPerSecond @3 :Float64;
+  measuredUtc @4 :Text;
+}
+
+struct LayoutRecord {
+  name @0 :Text;
+  directory @1 :Text;
+  generation @2 :UInt64;
+  table @3 :Text;
+  tableGeneration @4 :UInt64;
+  topology @5 :Text;
+  topologyGeneration @6 :UInt64;
+  timestamp @7 :UInt64;
+  seed @8 :UInt64;
+  batchSize @9 :UInt32;
+  fanouts @10 :List(UInt32);
+  direction @11 :UInt8;
+  policy @12 :Text;
+  seedOrder @13 :Text;
+  epochs @14 :UInt32;
+  batchCount @15 :UInt64;
+  cacheRows @16 :UInt64;
+  batchesPerSegment @17 :UInt64;   # 0 = no segment caches
+  hashFunctions @18 :UInt32;
+  fileBytes @19 :UInt64;
+  traceBytes @20 :UInt64;
+  rowBytesRead @21 :UInt64;
+  usefulBytes @22 :UInt64;
+  predictedSeconds @23 :Float64;
+  measuredSeconds @24 :Float64;    # 0 = no epoch was trained from it
+  measuredBytes @25 :UInt64;
+  planSeconds @26 :Float64;
+  planBytesWritten @27 :UInt64;
+  planBytesRead @28 :UInt64;
+  createdUtc @29 :Text;
+}
+
 struct Manifest {
   databaseId @0 :Data;
   nodeCount @1 :UInt64;
@@ -50,4 +91,6 @@ struct Manifest {
   topologies @6 :List(TopologyRecord);
   hasEntityNames @7 :Bool;
   hasRelationNames @8 :Bool;
+  device @9 :DeviceRecord;         # null = not calibrated
+  layouts @10 :List(LayoutRecord);
 }

@@ -20,9 +20,11 @@ namespace quarry::cli {
 // Set by the verb that was chosen while parsing; run after it.
 using Action = std::function<Status()>;
 
+void AddCalibrate(CLI::App& app, Action& action);
 void AddGenerate(CLI::App& app, Action& action);
 void AddImport(CLI::App& app, Action& action);
 void AddInfo(CLI::App& app, Action& action);
+void AddLayout(CLI::App& app, Action& action);
 void AddTrain(CLI::App& app, Action& action);
 void AddVerify(CLI::App& app, Action& action);
 

@@ -46,7 +46,9 @@ int Main(int argc, char** argv) {
   AddGenerate(app, action);
   AddImport(app, action);
   AddInfo(app, action);
+  AddLayout(app, action);
   AddVerify(app, action);
+  AddCalibrate(app, action);
   AddTrain(app, action);
   try {
     app.parse(argc, argv);

@@ -1,16 +1,77 @@
 #include "quarry/io/device.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cassert>
+#include <cerrno>
+#include <filesystem>
 #include <numeric>
 #include <vector>
 
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
-#include "quarry/io/buffer.h"
 #include "quarry/io/ring.h"
 
 namespace quarry {
+namespace {
+
+constexpr unsigned kProbes = 5;  // of each kind
+constexpr uint32_t kReadSizes[] = {512, 4 << 10, 16 << 10, 64 << 10, 256 << 10};
+constexpr uint64_t kWriteBytes = 4 * kMiB;
+static_assert(kScratchBytesMin == kProbes * 2 * kWriteBytes);
+static_assert(kMeasureRatesBytes == 64 * kReadSizes[4]);
+
+uint64_t AnySeed() { return static_cast<uint64_t>(MonotonicSeconds() * 1e9); }  // other places each time
+
+Result<File> MakeScratchFile(IoBackend& backend, const std::string& directory) {
+  const std::string path = directory + "/calibrate.tmp";
+  std::error_code error;
+  std::filesystem::remove(path, error);  // of a process that was killed before it could unlink it
+  QUARRY_TRY(File file, backend.Open(path, OpenMode::kCreateDirect));
+  if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, "unlink", path);
+  return file;
+}
+
+// Bytes per second of writing `file` on from `end` for so long, or up to bytes_max, twice at least.
+Result<double> MeasureWrites(IoBackend& backend, const File& file, std::span<const std::byte> bytes,
+                             uint64_t bytes_max, double seconds_max, uint64_t& end) {
+  const double start_seconds = MonotonicSeconds();
+  const uint64_t start = end;
+  while (end - start < 2 * bytes.size() ||
+         (end - start + bytes.size() <= bytes_max && MonotonicSeconds() - start_seconds < seconds_max)) {
+    QUARRY_RETURN_IF_ERROR(backend.WriteAt(file, end, bytes));
+    end += bytes.size();
+  }
+  QUARRY_RETURN_IF_ERROR(backend.SyncFile(file));
+  return static_cast<double>(end - start) / (MonotonicSeconds() - start_seconds);
+}
+
+// A third of the time at most; less where the scratch file is full before.
+Result<double> MeasureScratchWrites(IoBackend& backend, const File& scratch, const RatesProbe& probe,
+                                    const IoBuffer& buffer) {
+  Rng rng(1);  // zeros may be free to write
+  const std::span<std::byte> bytes = buffer.span().first(kWriteBytes);
+  for (std::byte& b : bytes) b = static_cast<std::byte>(rng());
+  std::vector<double> rates;
+  uint64_t end = 0;
+  for (unsigned i = 0; i < kProbes; ++i) {
+    QUARRY_TRY(const double rate, MeasureWrites(backend, scratch, bytes, probe.scratch_bytes / kProbes,
+                                                probe.seconds_max / 3 / kProbes, end));
+    rates.push_back(rate);
+  }
+  return Median(std::move(rates));
+}
+
+}  // namespace
+
+double Median(std::vector<double> values) {
+  assert(!values.empty());
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 Result<double> MeasureReads(IoBackend& backend, const File& file, const ReadProbe& probe) {
   QUARRY_TRY(const uint64_t file_bytes, backend.FileBytes(file));
@@ -56,7 +117,7 @@ Result<double> MeasureReads(IoBackend& backend, const File& file, const ReadProb
 }
 
 Result<DeviceProfile> MeasureDevice(IoBackend& backend, const File& file, double seconds_max) {
-  const uint64_t seed = static_cast<uint64_t>(MonotonicSeconds() * 1e9);  // other places each time
+  const uint64_t seed = AnySeed();
   DeviceProfile profile;
   QUARRY_TRY(profile.random_reads_per_second, MeasureReads(backend, file,
                                                            {.request_bytes = LogicalBlockBytes(file),
@@ -71,6 +132,42 @@ Result<DeviceProfile> MeasureDevice(IoBackend& backend, const File& file, double
                                                                 .seed = seed}));
   profile.sequential_bytes_per_second = large_reads_per_second * static_cast<double>(kMiB);
   return profile;
+}
+
+Result<DeviceRates> MeasureRates(IoBackend& backend, const RatesProbe& probe) {
+  assert(probe.scratch_bytes >= kScratchBytesMin);
+  QUARRY_TRY(const File scratch, MakeScratchFile(backend, probe.scratch_directory));
+  QUARRY_TRY(const IoBuffer buffer, IoBuffer::Allocate(kMeasureRatesBytes));
+  DeviceRates rates;
+  QUARRY_TRY(rates.write_bytes_per_second, MeasureScratchWrites(backend, scratch, probe, buffer));
+
+  const File& file = probe.file != nullptr ? *probe.file : scratch;
+  const uint32_t block_bytes = LogicalBlockBytes(file);
+  const auto row_bytes = static_cast<uint32_t>(RoundUp(probe.row_bytes, block_bytes));
+  std::vector<ReadProbe> kinds = {
+      {.request_bytes = std::min(row_bytes, kReadSizes[4])},
+      {.request_bytes = static_cast<uint32_t>(kMiB), .depth = 8, .random = false}};
+  for (const uint32_t bytes : kReadSizes) {
+    if (bytes >= block_bytes) kinds.push_back({.request_bytes = bytes});
+  }
+  std::vector<std::vector<double>> measured(kinds.size());
+  for (unsigned i = 0; i < kProbes; ++i) {
+    for (size_t kind = 0; kind < kinds.size(); ++kind) {
+      // The two that are kept have twice the time of the others.
+      const double shares = static_cast<double>(kinds.size() + 2) * kProbes;
+      kinds[kind].seconds_max = probe.seconds_max * 2 / 3 * (kind < 2 ? 2 : 1) / shares;
+      kinds[kind].seed = AnySeed();
+      kinds[kind].buffer = buffer.span();
+      QUARRY_TRY(const double rate, MeasureReads(backend, file, kinds[kind]));
+      measured[kind].push_back(rate);
+    }
+  }
+  rates.random_reads_per_second = Median(measured[0]);
+  rates.sequential_bytes_per_second = Median(measured[1]) * static_cast<double>(kMiB);
+  for (size_t kind = 2; kind < kinds.size(); ++kind) {
+    rates.random_reads.push_back({kinds[kind].request_bytes, Median(measured[kind])});
+  }
+  return rates;
 }
 
 }  // namespace quarry

@@ -4,8 +4,8 @@
 #include <cassert>
 #include <cstring>
 
+#include "quarry/base/radix_sort.h"
 #include "quarry/base/units.h"
-#include "radix_sort.h"
 
 namespace quarry {
 namespace {

@@ -13,6 +13,7 @@
 #include "quarry/base/units.h"
 #include "quarry/cache/neighbor_cache.h"
 #include "quarry/io/device.h"
+#include "quarry/sampling/seed_order.h"
 
 namespace quarry {
 namespace {
@@ -152,8 +153,10 @@ Status LiveRoadImpl::OpenBase() {
 
 // Prices reads only: nothing that it finds shows in a batch.
 Status LiveRoadImpl::MeasureTableDevice() {
+  const std::optional<DeviceRecord>& stored = store_.manifest().device;
+  if (stored) device_ = {stored->random_reads_per_second, stored->sequential_bytes_per_second};
   if (options_.device) device_ = *options_.device;
-  if (options_.device || table_->geometry().data_bytes() < kMeasuredTableBytes) return Status::Ok();
+  if (stored || options_.device || table_->geometry().data_bytes() < kMeasuredTableBytes) return Status::Ok();
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget_.Reserve(kMeasureBytes, "measuring the device"));
   const Result<DeviceProfile> measured = MeasureDevice(store_.backend(), table_->file());
@@ -315,10 +318,7 @@ Status LiveRoadImpl::AllocateSampling() {
 Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
   if (streaming_)
     return Status(Code::kInternal, "StartPass was called while another stream of the road exists");
-  if (pass.shuffle) {
-    Rng rng(MixSeed(options_.seed, pass.pass));
-    for (size_t i = pass.seeds.size(); i > 1; --i) std::swap(pass.seeds[i - 1], pass.seeds[rng.Below(i)]);
-  }
+  if (pass.shuffle) ShuffleSeeds(pass.seeds, options_.seed, pass.pass);
   streaming_ = true;
   const LiveResources resources{.table = table_.get(),
                                 .buffer = buffer_.get(),

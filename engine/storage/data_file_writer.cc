@@ -64,6 +64,12 @@ Status DataFileWriter::AppendZeros(uint64_t bytes) {
   return Status::Ok();
 }
 
+void DataFileWriter::SkipWritten(uint64_t bytes) {
+  assert(cover_ == Cover::kCells && planned_bytes_ > 0 && buffered_bytes_ == 0 && bytes % kPageBytes == 0);
+  section_.bytes += bytes;
+  position_ += bytes;
+}
+
 Status DataFileWriter::AddChecksum(uint32_t checksum) {
   if ((checksum_count_ + 1) * sizeof(uint32_t) > checksums_.size()) {
     if (planned_bytes_ > 0) {

@@ -89,6 +89,18 @@ class StoreImpl final : public Store {
   Catalog& catalog() override { return *catalog_; }
   IoBackend& backend() override { return backend_; }
 
+  // The catalog is open for reading only, which leaves no trace in a database that is only read. It is opened
+  // anew because the writer may delete files that the open one relies on.
+  Status CommitManifest(const Manifest& manifest) override {
+    QUARRY_RETURN_IF_ERROR(DecodeManifest(EncodeManifest(manifest), path_).status());
+    QUARRY_TRY(const std::unique_ptr<Catalog> writable, Catalog::Open(path_, /*read_only=*/false));
+    QUARRY_RETURN_IF_ERROR(writable->CommitManifest(manifest));
+    QUARRY_RETURN_IF_ERROR(writable->Close());
+    QUARRY_TRY(catalog_, Catalog::Open(path_, /*read_only=*/true));
+    QUARRY_TRY(manifest_, catalog_->ReadManifest());
+    return Status::Ok();
+  }
+
   Result<std::unique_ptr<FeatureTable>> OpenTable(std::string_view name) override {
     const TableRecord* record = manifest_.FindTable(name);
     if (record == nullptr) {
@@ -111,8 +123,8 @@ class StoreImpl final : public Store {
   IoBackend& backend_;
   const std::string path_;
   const StoreLock lock_;  // held until the catalog is closed
-  const std::unique_ptr<Catalog> catalog_;
-  const Manifest manifest_;
+  std::unique_ptr<Catalog> catalog_;
+  Manifest manifest_;
 };
 
 }  // namespace

@@ -144,9 +144,10 @@ class CliTest : public testing::Test {
 TEST_F(CliTest, HelpOfEveryVerbHasAnExample) {
   const Outcome outcome = Run("--help");
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("generate"), HasSubstr("import"), HasSubstr("info"),
-                                 HasSubstr("verify"), HasSubstr("train"), HasSubstr("Exit codes")));
-  for (const std::string verb : {"generate", "import", "info", "verify", "train"}) {
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("generate"), HasSubstr("import"), HasSubstr("info"), HasSubstr("verify"),
+                    HasSubstr("calibrate"), HasSubstr("train"), HasSubstr("Exit codes")));
+  for (const std::string verb : {"generate", "import", "info", "verify", "calibrate", "train"}) {
     const Outcome help = Run(verb + " --help");
     EXPECT_EQ(help.exit_code, 0) << verb;
     EXPECT_THAT(help.out, HasSubstr("quarry " + verb)) << "an example";
@@ -170,6 +171,29 @@ TEST_F(CliTest, VerifyFindsAFreshImportSound) {
   const Outcome outcome = Run("verify db");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("sound"));
+}
+
+TEST_F(CliTest, CalibrationIsStoredAndLeavesNothingElse) {
+  CopyDatabase("measured");
+  const Outcome first = Run("calibrate measured --json");
+  if (first.err.find("behind the page cache") != std::string::npos) GTEST_SKIP() << "no direct reads";
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("too few to measure reads on"));
+  const json fresh = json::parse(first.out);
+  EXPECT_EQ(fresh["measured_now"], true);
+  EXPECT_EQ(fresh["random_reads"].back()["request_bytes"], 256 << 10);
+  EXPECT_EQ(Run("verify measured").exit_code, 0);
+  EXPECT_FALSE(fs::exists(Path("measured/calibrate.tmp")));
+  const json stored = json::parse(Run("calibrate measured --json").out);
+  EXPECT_EQ(stored["measured_now"], false);
+  for (const char* field : {"random_reads_per_second", "sequential_bytes_per_second",
+                            "write_bytes_per_second", "gather_bytes_per_second", "measured_utc"}) {
+    EXPECT_EQ(stored[field], fresh[field]) << field;
+  }
+  EXPECT_GT(stored["gather_bytes_per_second"].get<double>(), 1e6);
+  EXPECT_THAT(Run("calibrate measured").out, HasSubstr("--force"));
+  EXPECT_THAT(Refused("calibrate nowhere", 1), HasSubstr("nowhere"));
+  fs::remove_all(Path("measured"));
 }
 
 TEST_F(CliTest, TrainingReportsOneObjectPerEpochAndASummaryAndNothingElse) {

@@ -44,6 +44,28 @@ TEST(DatabaseTest, UsesTheBackendThatItIsGiven) {
   EXPECT_FALSE(RunPass(**road, {.seeds = {1, 2, 3}}).empty());
 }
 
+// What is stored prices reads: a device of which requests cost nothing is read in more of them.
+TEST(DatabaseTest, ReadsAreMergedAsTheStoredProfileSays) {
+  const TinyDatabase directory({.nodes = 4000});
+  const auto requests = [&](double random_reads_per_second) {
+    auto database = Database::Open(directory.path(), {.memory_bytes = 128 * kMiB}).value();
+    Manifest manifest = database->manifest();
+    manifest.device = {.random_reads_per_second = random_reads_per_second,
+                       .sequential_bytes_per_second = 1e9,
+                       .write_bytes_per_second = 1e9,
+                       .gather_bytes_per_second = 1e9,
+                       .measured_utc = "2025-01-02T03:04:05Z"};
+    EXPECT_TRUE(database->store().CommitManifest(manifest).ok());
+    EXPECT_EQ(database->Calibrate(false).value().random_reads_per_second, random_reads_per_second)
+        << "what is stored is not measured again";
+    auto road = database->OpenLiveRoad(SmallOptions()).value();
+    StreamStats stats;
+    RunPass(*road, {.seeds = directory.graph().SplitNodes(Split::kTrain)}, &stats);
+    return stats.read_requests;
+  };
+  EXPECT_GT(requests(1e9), 2 * requests(1));
+}
+
 TEST(DatabaseTest, IsOpenOnceAtATimeAndOnlyIfItIsOne) {
   const TinyDatabase directory({.nodes = 50});
   {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <thread>
 
+#include "quarry/base/radix_sort.h"
 #include "quarry/base/random.h"
-#include "radix_sort.h"
 #include "sequenced_queue.h"
 #include "staging_ring.h"
 

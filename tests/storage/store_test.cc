@@ -149,6 +149,43 @@ TEST_F(StoreTest, AnExistingFolderIsNotMadeIntoADatabase) {
   EXPECT_THAT(std::string(status.message()), Not(HasSubstr("Success")));
 }
 
+TEST_F(StoreTest, ACommittedManifestIsThereAtOnceAndAfterReopening) {
+  SmallStore small(*backend_, testing_util::Medium::kMemory);
+  ASSERT_TRUE(small.Write().ok());
+  {
+    const auto store = Store::Open(*backend_, small.path()).value();
+    for (int round = 1; round <= 3; ++round) {
+      Manifest manifest = store->manifest();
+      manifest.device = {.random_reads_per_second = 1000.0 * round,
+                         .sequential_bytes_per_second = 2,
+                         .write_bytes_per_second = 3,
+                         .gather_bytes_per_second = 4,
+                         .measured_utc = "2025-01-02T03:04:05Z"};
+      const Status status = store->CommitManifest(manifest);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      ASSERT_TRUE(store->manifest().device.has_value());
+      EXPECT_EQ(store->manifest().device->random_reads_per_second, 1000.0 * round);
+      EXPECT_EQ(store->catalog().IdOfName(NameKind::kRelation, "likes").value(), 1u);
+      EXPECT_TRUE(store->OpenTable("feature").ok());
+    }
+    EXPECT_EQ(Store::Open(*backend_, small.path()).status().code(), Code::kBusy) << "the lock is kept";
+  }
+  const auto store = Store::Open(*backend_, small.path()).value();
+  ASSERT_TRUE(store->manifest().device.has_value());
+  EXPECT_EQ(store->manifest().device->random_reads_per_second, 3000);
+  EXPECT_EQ(store->catalog().IdOfName(NameKind::kRelation, "likes").value(), 1u);
+  EXPECT_THAT(VerifyStore(*store, {}).value().faults, testing::IsEmpty());
+}
+
+TEST_F(StoreTest, AManifestThatNoReaderWouldTakeIsNotCommitted) {
+  const auto store = Store::Open(*backend_, small_->path()).value();
+  Manifest manifest = store->manifest();
+  manifest.tables[0].file = "../elsewhere";
+  EXPECT_FALSE(store->CommitManifest(manifest).ok());
+  EXPECT_EQ(store->manifest().tables[0].file, small_->tables[0].record.file);
+  EXPECT_EQ(store->catalog().ReadManifest().value().tables[0].file, small_->tables[0].record.file);
+}
+
 TEST_F(StoreTest, AReadOnlyFolderCanBeOpened) {
   if (geteuid() == 0) GTEST_SKIP() << "root writes to read-only folders";
   for (const char* name : {"/LOCK", "/VERSION", ""}) {

@@ -8,10 +8,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
+#include "quarry/io/device.h"
+#include "quarry/layout/layout.h"
 #include "quarry/pipeline/live_road.h"
+#include "quarry/pipeline/planned_road.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {
@@ -24,6 +28,13 @@ struct DatabaseOptions {
   std::unique_ptr<IoBackend> backend;
 };
 
+// A fresh measurement: what is kept of it, and what is for people only.
+struct Calibration {
+  DeviceRecord device;
+  uint32_t row_bytes = 0;              // of device.random_reads_per_second
+  std::vector<ReadRate> random_reads;  // of other sizes
+};
+
 class Database {
  public:
   // As Store::Open: kNotFound, kBusy, kCorruption, kUnsupported.
@@ -33,6 +44,20 @@ class Database {
 
   // As LiveRoad::Open; the road draws on this database's budget.
   Result<std::unique_ptr<LiveRoad>> OpenLiveRoad(const LiveRoadOptions& options);
+
+  // What the device and the memory of this machine do: as it is stored in the database, or, where nothing is
+  // or with `force`, as Recalibrate measures it.
+  Result<DeviceRecord> Calibrate(bool force);
+  // Measures for 3 s, holding up to 300 MiB of the budget and writing up to 512 MiB to a file in the database
+  // that is gone afterwards, and stores the result. Not while a road is open. kUnsupported on a file system
+  // without direct reads, kNoSpace when the disk has too little room to be measured.
+  Result<Calibration> Recalibrate();
+
+  // As quarry::BuildLayout (layout.h), within this database's budget. Not while a road is open.
+  Result<LayoutRecord> BuildLayout(const LayoutSpec& spec, bool resume = false,
+                                   const ProgressFunction& progress = {}, BuildReport* report = nullptr);
+  // As PlannedRoad::Open; the road draws on this database's budget.
+  Result<std::unique_ptr<PlannedRoad>> OpenLayout(const PlannedRoadOptions& options);
 
   Store& store() { return *store_; }
   const Manifest& manifest() const { return store_->manifest(); }

@@ -5,8 +5,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quarry/base/status.h"
@@ -40,6 +42,55 @@ struct TopologyRecord {
   uint64_t file_bytes = 0;
 };
 
+// What the device and the memory of the machine do, as `quarry calibrate` measured them. Every rate is
+// positive.
+struct DeviceRecord {
+  double random_reads_per_second = 0;  // of one row of the table "feature" each
+  double sequential_bytes_per_second = 0;
+  double write_bytes_per_second = 0;
+  double gather_bytes_per_second = 0;  // rows copied from memory to memory
+  std::string measured_utc;            // RFC 3339
+};
+
+// One packed layout: the input rows of planned epochs in the order of their use, derived from one table and
+// one topology, disposable (invariant 7).
+struct LayoutRecord {
+  std::string name;
+  std::string directory;  // "layouts/NAME-1", relative to the database; holds layout.qlc and trace.qlt
+  uint64_t generation = 1;
+
+  // What it was built from, and the passes that it serves.
+  std::string table;
+  uint64_t table_generation = 1;
+  std::string topology;
+  uint64_t topology_generation = 1;
+  uint64_t timestamp = 0;  // version of the data
+  uint64_t seed = 0;
+  uint32_t batch_size = 0;
+  std::vector<uint32_t> fanouts;  // as the sampler takes them
+  uint8_t direction = 0;          // as the sampler names it
+  std::string policy;
+  std::string seed_order;
+  uint32_t epochs = 0;       // planned
+  uint64_t batch_count = 0;  // of all planned epochs
+  uint64_t cache_rows = 0;
+  uint64_t batches_per_segment = 0;  // 0 = no segment caches
+  uint32_t hash_functions = 0;
+
+  // Costs: what the plan promises, what training from it took, and what making it took.
+  uint64_t file_bytes = 0;      // layout.qlc
+  uint64_t trace_bytes = 0;     // trace.qlt
+  uint64_t row_bytes_read = 0;  // per planned cycle: chunks, segment caches and blocks
+  uint64_t useful_bytes = 0;
+  double predicted_seconds = 0;  // per epoch
+  double measured_seconds = 0;   // of the last epoch trained from it; 0 = none yet
+  uint64_t measured_bytes = 0;
+  double plan_seconds = 0;
+  uint64_t plan_bytes_written = 0;
+  uint64_t plan_bytes_read = 0;
+  std::string created_utc;  // RFC 3339
+};
+
 // Everything a reader needs to open a database; replaced atomically as one catalog record.
 struct Manifest {
   std::array<std::byte, 16> database_id{};
@@ -51,9 +102,12 @@ struct Manifest {
   std::vector<TopologyRecord> topologies;
   bool has_entity_names = false;    // the property family maps names <-> node ids
   bool has_relation_names = false;  // and names <-> relation ids
+  std::optional<DeviceRecord> device;
+  std::vector<LayoutRecord> layouts;
 
   const TableRecord* FindTable(std::string_view name) const;        // nullptr when absent
   const TopologyRecord* FindTopology(std::string_view name) const;  // nullptr when absent
+  const LayoutRecord* FindLayout(std::string_view name) const;      // nullptr when absent
 };
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest);

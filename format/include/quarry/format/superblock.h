@@ -24,7 +24,7 @@ namespace quarry {
 inline constexpr uint32_t kFormatVersion = 1;
 inline constexpr size_t kSuperblockBytes = 4096;
 
-enum class FileKind : uint32_t { kFeatureTable = 1, kTopology = 2 };
+enum class FileKind : uint32_t { kFeatureTable = 1, kTopology = 2, kLayout = 3, kTrace = 4 };
 
 struct Superblock {
   FileKind kind = FileKind::kFeatureTable;

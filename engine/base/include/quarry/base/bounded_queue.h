@@ -53,6 +53,16 @@ class BoundedQueue {
     return item;
   }
 
+  // As Pop, but nothing while empty.
+  std::optional<T> TryPop() {
+    MutexLock lock(mutex_);
+    if (items_.empty()) return std::nullopt;
+    std::optional<T> item(std::move(items_.front()));
+    items_.pop_front();
+    changed_.NotifyAll();
+    return item;
+  }
+
   void Close() {
     MutexLock lock(mutex_);
     if (state_ == State::kOpen) state_ = State::kClosed;

@@ -8,9 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "quarry/base/status.h"
 #include "quarry/io/backend.h"
+#include "quarry/io/buffer.h"
 #include "quarry/io/coalesce.h"
 
 namespace quarry {
@@ -32,5 +35,39 @@ Result<double> MeasureReads(IoBackend& backend, const File& file, const ReadProb
 // sequential reads of 1 MiB at depth 8. Wants a file of at least 8 MiB, better one beyond the caches of the
 // device.
 Result<DeviceProfile> MeasureDevice(IoBackend& backend, const File& file, double seconds_max = 0.2);
+
+// A fuller measurement, to be kept (`quarry calibrate`).
+struct RatesProbe {
+  const File* file = nullptr;  // what is read, at least kMeasuredFileBytesMin; null: the scratch file
+  uint32_t row_bytes = 4096;   // of the random reads that rows will need
+  // What is written, and read where there is no `file`: a file in this folder, which has room for it. It is
+  // unlinked at once, so that nothing is left of it however the process ends.
+  std::string scratch_directory;
+  uint64_t scratch_bytes = uint64_t{512} << 20;  // at least kScratchBytesMin
+  double seconds_max = 3;                        // a slow device takes longer to write the least
+};
+inline constexpr uint64_t kMeasuredFileBytesMin = uint64_t{64} << 20;
+inline constexpr uint64_t kScratchBytesMin = uint64_t{40} << 20;
+inline constexpr uint64_t kMeasureRatesBytes = uint64_t{16} << 20;  // what MeasureRates holds
+
+struct ReadRate {
+  uint32_t request_bytes = 0;
+  double reads_per_second = 0;
+};
+
+// Medians of five probes each; those of reads take turns, so that what disturbs the device for a while
+// disturbs one probe of each kind.
+struct DeviceRates {
+  double random_reads_per_second = 0;      // of row_bytes, 64 at a time
+  double sequential_bytes_per_second = 0;  // reads of 1 MiB, 8 at a time
+  double write_bytes_per_second = 0;       // of 4 MiB, one after the other, synced
+  std::vector<ReadRate> random_reads;      // of 512 B, 4, 16, 64 and 256 KiB: those that the device takes
+};
+
+// kUnsupported where the file system has no direct reads; kNoSpace and kIoError as writing gives them.
+Result<DeviceRates> MeasureRates(IoBackend& backend, const RatesProbe& probe);
+
+// The middle one. REQUIRES: at least one.
+double Median(std::vector<double> values);
 
 }  // namespace quarry

@@ -35,7 +35,8 @@ class Batch {
   virtual std::span<const int64_t> labels() const = 0;  // of the seeds; -1 = unlabelled
 };
 
-// Of one pass so far. Seconds are summed over the threads of a stage.
+// Of one pass so far. Seconds are summed over the threads of a stage. On the planned road "sampling" is
+// decoding blocks and reading segment caches, and "extraction" is reading chunks.
 struct StreamStats {
   uint64_t batches = 0;
   uint64_t sampled_edges = 0;
@@ -49,6 +50,7 @@ struct StreamStats {
   uint64_t cache_hits = 0;  // lookups that cost no read: row in memory, or being read for another batch
   double sample_seconds = 0, sample_wait_seconds = 0;    // wait: output queue full
   double extract_seconds = 0, extract_wait_seconds = 0;  // wait: nothing sampled, or no slots free
+  double update_seconds = 0;                             // rows copied into the cache between batches
   double consumer_wait_seconds = 0;                      // the trainer waited in Next
 };
 

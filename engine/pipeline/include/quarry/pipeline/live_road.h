@@ -40,7 +40,8 @@ struct LiveRoadOptions {
   unsigned sampler_threads = 1;
   unsigned extractor_threads = 1;
   unsigned io_depth = 64;
-  std::optional<DeviceProfile> device;  // empty: measured at open (0.2 s) for tables from 256 MiB on
+  // Empty: as calibrated; where it was not, measured at open (0.2 s) for tables from 256 MiB on.
+  std::optional<DeviceProfile> device;
   uint64_t seed = 0;
   enum class TopologyPlacement { kAuto, kMemory, kDisk } topology_placement = TopologyPlacement::kAuto;
 };

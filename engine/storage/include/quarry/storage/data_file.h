@@ -87,7 +87,15 @@ class DataFileWriter {
   Status Append(std::span<const std::byte> bytes);
   Status AppendZeros(uint64_t bytes);
   Status AddChecksum(uint32_t checksum);
+  // Counts `bytes` (whole pages) into the open section that the caller writes itself, to file(), at
+  // position(): for sections that are not written front to back. Their checksums come by AddChecksum.
+  // REQUIRES: a section of Cover::kCells whose size was given.
+  void SkipWritten(uint64_t bytes);
   Status EndSection();
+
+  const File& file() const { return file_; }
+  // Where the next byte goes. REQUIRES: a section has just begun, or nothing was appended since SkipWritten.
+  uint64_t position() const { return position_; }
 
   // Writes footer and superblock (whose footer fields it fills in) and syncs the file and its folder. Returns
   // the file's bytes.

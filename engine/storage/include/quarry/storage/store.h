@@ -35,6 +35,10 @@ class Store {
 
   virtual const std::string& path() const = 0;
   virtual const Manifest& manifest() const = 0;
+  // Replaces the manifest, synced; afterwards manifest() gives `manifest`, and records and catalog that were
+  // got before are gone. Not while another thread uses the store. A manifest that a reader would refuse is
+  // not written; on an error of the disk the old one or the new one stands, whole.
+  virtual Status CommitManifest(const Manifest& manifest) = 0;
   virtual Catalog& catalog() = 0;
   virtual IoBackend& backend() = 0;
   virtual Result<std::unique_ptr<FeatureTable>> OpenTable(

@@ -1,0 +1,79 @@
+#include "layout_options.h"
+
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+
+namespace quarry::cli {
+
+void LayoutFlags::AddPlanOptions(CLI::App* verb) {
+  verb->add_option("--disk", disk,
+                   "the most that the layout may take: 3x (times the feature bytes), 20GiB; "
+                   "default: no limit");
+  verb->add_option("--epochs-planned", epochs, "epochs sampled ahead, which training then repeats")
+      ->capture_default_str();
+  verb->add_option("--policy", policy, "which rows stay in memory")
+      ->check(CLI::IsMember({"none", "static-degree", "static-frequency", "fifo", "lru", "belady"}))
+      ->type_name("NAME")
+      ->capture_default_str();
+  verb->add_option("--seed-order", order, "random, or proximity: seeds near each other share batches")
+      ->check(CLI::IsMember({"random", "proximity"}))
+      ->type_name("NAME")
+      ->capture_default_str();
+  verb->add_option("--hash-functions", hash_functions,
+                   "of the MinHash order of segment caches; 0: by node id")
+      ->capture_default_str();
+}
+
+void LayoutFlags::AddTo(CLI::App* verb) {
+  verb->add_option("--fanout", fanouts, "neighbors a hop, from the seeds outwards")
+      ->delimiter(',')
+      ->capture_default_str();
+  verb->add_option("--batch-size", batch_size, "seed nodes a mini-batch")->capture_default_str();
+  verb->add_option("--direction", direction, "along which edges neighbors send")
+      ->check(CLI::IsMember({"in", "out", "both"}))
+      ->type_name("NAME")
+      ->capture_default_str();
+  verb->add_option("--seed", seed, "of order and samples")->capture_default_str();
+  verb->add_option("--cache", cache, "rows that stay in memory: a size, or a share of the feature bytes")
+      ->capture_default_str();
+  verb->add_option("--threads", threads, "default: processors");
+  AddPlanOptions(verb);
+}
+
+Result<uint64_t> ParseDisk(const std::string& text, uint64_t feature_bytes) {
+  if (!text.ends_with('x')) return ParseBytes(text, feature_bytes);
+  char* end = nullptr;
+  const double times = std::strtod(text.c_str(), &end);
+  if (end != text.c_str() + text.size() - 1 || !(times > 0) || times > 1e6) {
+    return MakeStatus(Code::kUsage,
+                      "--disk {}: a size such as 20GiB, or a multiple of the feature bytes such as 3x", text);
+  }
+  return static_cast<uint64_t>(times * static_cast<double>(feature_bytes));
+}
+
+Result<LayoutSpec> LayoutFlags::ToSpec(const Manifest& manifest) const {
+  LayoutSpec spec{.name = name,
+                  .direction = direction == "in"    ? Direction::kIn
+                               : direction == "out" ? Direction::kOut
+                                                    : Direction::kBoth,
+                  .fanouts = fanouts,
+                  .batch_size = batch_size,
+                  .seed = seed,
+                  .epochs = epochs,
+                  .hash_functions = hash_functions,
+                  .threads = threads > 0 ? threads : ProcessorCount()};
+  const TableRecord* features = manifest.FindTable(spec.feature_table);
+  if (features == nullptr) {
+    return MakeStatus(Code::kInvalidArgument, "the database has no node features to lay out");
+  }
+  const uint64_t feature_bytes = features->row_count * RowBytes(features->element_type, features->dim);
+  QUARRY_TRY(spec.cache_bytes, ParseBytes(cache, feature_bytes));
+  if (!disk.empty()) {
+    QUARRY_TRY(spec.disk_bytes, ParseDisk(disk, feature_bytes));
+  }
+  QUARRY_TRY(spec.policy, ParsePolicy(policy));
+  QUARRY_TRY(spec.order, ParseSeedOrder(order));
+  return spec;
+}
+
+}  // namespace quarry::cli

@@ -1,0 +1,438 @@
+#include <fmt/chrono.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "cache_plan.h"
+#include "layout_encoder.h"
+#include "layout_file.h"
+#include "packer.h"
+#include "quarry/base/log.h"
+#include "quarry/base/process.h"
+#include "quarry/base/random.h"
+#include "quarry/base/units.h"
+#include "quarry/layout/layout.h"
+#include "quarry/layout/segments.h"
+#include "quarry/storage/node_properties.h"
+#include "trace_source.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kMarkFile = "sampled";
+constexpr int kSegmentTriesMax = 6;
+
+bool IsLayoutName(std::string_view name) {
+  return !name.empty() && name.size() <= 100 &&
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") ==
+             std::string_view::npos;
+}
+
+std::string UtcNow() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
+
+// What a cycle of epochs will read.
+struct ReadPlan {
+  uint64_t bytes = 0;
+  uint64_t useful_bytes = 0;
+  double seconds = 0;
+};
+
+class Builder {
+ public:
+  Builder(Store& store, MemoryBudget& budget, const LayoutSpec& spec, const ProgressFunction& progress,
+          BuildReport& report)
+      : store_(store), budget_(budget), spec_(spec), progress_(progress), report_(report) {}
+
+  Result<LayoutRecord> Run(bool resume);
+
+ private:
+  Status Check() const;
+  Status Prepare();
+  Status Sample(bool resume);
+  Status SampleAnew();
+  bool TakeOverTrace();
+  uint64_t TraceKey() const;
+  Status WriteMark() const;
+  Status Plan();
+  Status Encode();
+  Result<PackStats> Pack();
+  Status PackFile(DataFileWriter& writer, std::vector<uint32_t>& checksums, PackStats& stats);
+  Result<LayoutRecord> Commit(const PackStats& pack);
+  Status Report(std::string_view phase, uint64_t done, uint64_t total) const {
+    return progress_ ? progress_(phase, done, total) : Status::Ok();
+  }
+  std::string Path(std::string_view file) const { return fmt::format("{}/{}", building_, file); }
+  void Remove(std::string_view file) const {
+    std::error_code error;
+    fs::remove(Path(file), error);
+  }
+  uint64_t TotalBytes() const;  // on disk, once it is packed
+  uint64_t row_stride() const { return RoundUp(geometry_.row_bytes, sizeof(float)); }
+  uint64_t cache_slots() const {
+    return spec_.policy == PolicyKind::kNone
+               ? 0
+               : std::min(spec_.cache_bytes / row_stride(), geometry_.row_count);
+  }
+  ReadPlan PlanReads(const DeviceProfile& device) const;
+
+  Store& store_;
+  MemoryBudget& budget_;
+  const LayoutSpec& spec_;
+  const ProgressFunction& progress_;
+  BuildReport& report_;
+
+  double start_seconds_ = MonotonicSeconds();
+  MemoryBudget::Reservation reservation_;
+  TableRecord table_record_;
+  TopologyRecord topology_record_;
+  FeatureGeometry geometry_;
+  uint64_t generation_ = 1;
+  std::string building_;  // the folder where everything is made
+  std::string replaced_;  // the folder of the layout of the same name
+
+  std::unique_ptr<TraceSource> source_;
+  std::unique_ptr<Trace> trace_;
+  CachePlan cache_plan_;
+  std::unique_ptr<LayoutEncoder> encoder_;
+  uint64_t seed_hash_ = 0;
+  uint64_t batches_per_epoch_ = 0;
+  uint64_t file_bytes_ = 0;
+};
+
+Status Builder::Check() const {
+  if (!IsLayoutName(spec_.name)) {
+    return MakeStatus(Code::kUsage, "layout name \"{}\": letters, digits, - and _ are allowed", spec_.name);
+  }
+  if (spec_.batch_size == 0) return Status(Code::kUsage, "--batch-size 0: a batch needs at least one seed");
+  if (spec_.epochs == 0) return Status(Code::kUsage, "--epochs-planned 0: a layout holds at least one epoch");
+  if (spec_.hash_functions > 64) {
+    return MakeStatus(Code::kUsage, "--hash-functions {}: at most 64", spec_.hash_functions);
+  }
+  return Status::Ok();
+}
+
+// Looks everything up and makes the folder.
+Status Builder::Prepare() {
+  const Manifest& manifest = store_.manifest();
+  const TableRecord* table = manifest.FindTable(spec_.feature_table);
+  const TopologyRecord* topology = manifest.FindTopology(spec_.topology);
+  if (table == nullptr) return store_.OpenTable(spec_.feature_table).status();
+  if (topology == nullptr) return store_.OpenTopology(spec_.topology).status();
+  table_record_ = *table;
+  topology_record_ = *topology;
+  QUARRY_TRY(geometry_, FeatureGeometry::Make(table->element_type, table->dim, table->row_count));
+  const std::string layouts = store_.path() + "/layouts";
+  building_ = fmt::format("{}/{}.building", layouts, spec_.name);
+  std::error_code error;
+  if (const LayoutRecord* old = manifest.FindLayout(spec_.name)) {
+    generation_ = old->generation + 1;
+    replaced_ = store_.path() + "/" + old->directory;
+  }
+  if (!fs::exists(layouts, error)) {
+    fs::create_directory(layouts, error);
+    if (error) return ErrnoStatus(error.value(), "create the folder", layouts);
+    QUARRY_RETURN_IF_ERROR(store_.backend().SyncDirectory(store_.path()));
+  }
+  // A folder that no record names was left behind by a crash between rename and commit.
+  fs::remove_all(fmt::format("{}/{}-{}", layouts, spec_.name, generation_), error);
+  fs::create_directory(building_, error);
+  if (error) return ErrnoStatus(error.value(), "create the folder", building_);
+  return Status::Ok();
+}
+
+// What the sampled batches depend on.
+uint64_t Builder::TraceKey() const {
+  uint64_t key = MixSeed(spec_.seed, spec_.first_pass, spec_.epochs, spec_.batch_size,
+                         static_cast<uint64_t>(spec_.direction), static_cast<uint64_t>(spec_.order),
+                         topology_record_.generation, topology_record_.edge_count, generation_, seed_hash_);
+  for (const uint32_t fanout : spec_.fanouts) key = MixSeed(key, fanout);
+  return key;
+}
+
+Status Builder::WriteMark() const {
+  const TraceSummary& t = report_.trace;
+  const std::string text =
+      fmt::format("{} {} {} {} {} {} {} {}\n", TraceKey(), t.trace_bytes, t.blocks_bytes, t.accesses, t.edges,
+                  t.batch_nodes_max, t.batch_edges_max, t.batch_targets_max);
+  IoBackend& backend = store_.backend();
+  QUARRY_TRY(const File file, backend.Open(Path(kMarkFile), OpenMode::kCreate));
+  QUARRY_RETURN_IF_ERROR(backend.WriteAt(file, 0, std::as_bytes(std::span(text))));
+  QUARRY_RETURN_IF_ERROR(backend.SyncFile(file));
+  return backend.SyncDirectory(building_);
+}
+
+// True when the folder holds the whole trace of the same spec.
+bool Builder::TakeOverTrace() {
+  std::ifstream mark(Path(kMarkFile));
+  uint64_t key = 0;
+  TraceSummary& t = report_.trace;
+  if (!(mark >> key >> t.trace_bytes >> t.blocks_bytes >> t.accesses >> t.edges >> t.batch_nodes_max >>
+        t.batch_edges_max >> t.batch_targets_max) ||
+      key != TraceKey()) {
+    return false;
+  }
+  const DatabaseId& id = store_.manifest().database_id;
+  return RecordFile::Open(store_.backend(), Path("blocks.tmp"), id, generation_, t.blocks_bytes).ok() &&
+         Trace::Open(store_.backend(), Path(kTraceFile), id, generation_, t.trace_bytes).ok();
+}
+
+Status Builder::SampleAnew() {
+  std::error_code error;
+  fs::remove_all(building_, error);
+  fs::create_directory(building_, error);
+  if (error) return ErrnoStatus(error.value(), "create the folder", building_);
+  report_.trace = TraceSummary();
+  const TraceSpec& spec = source_->spec();
+  QUARRY_TRY(report_.trace,
+             SampleTrace(source_->neighbors(), spec, store_.backend(), Path(kTraceFile), Path("blocks.tmp"),
+                         store_.manifest().database_id, generation_,
+                         [&](uint64_t batches) { return Report("sampling", batches, spec.batch_count()); }));
+  return WriteMark();
+}
+
+Status Builder::Sample(bool resume) {
+  const double start = MonotonicSeconds();
+  QUARRY_TRY(source_, TraceSource::Make(store_, budget_, spec_));
+  report_.sequences = source_->sequences();
+  seed_hash_ = source_->seed_hash();
+  batches_per_epoch_ = source_->spec().batch_count() / spec_.epochs;
+  report_.resumed = resume && TakeOverTrace();
+  if (!report_.resumed) QUARRY_RETURN_IF_ERROR(SampleAnew());
+  QUARRY_TRY(trace_, Trace::Open(store_.backend(), Path(kTraceFile), store_.manifest().database_id,
+                                 generation_, report_.trace.trace_bytes));
+  report_.sample_seconds = MonotonicSeconds() - start;
+  return Status::Ok();
+}
+
+// Simulates the cache and keeps what each batch finds there.
+Status Builder::Plan() {
+  IoBackend& backend = store_.backend();
+  const uint64_t node_count = geometry_.row_count;
+  const uint64_t stride = row_stride();
+  CachePlanOptions options{
+      .policy = spec_.policy, .node_count = node_count, .capacity = cache_slots(), .cyclic = spec_.cyclic};
+  std::vector<uint32_t> degrees;
+  if (spec_.policy == PolicyKind::kStaticDegree) {
+    QUARRY_TRY(degrees, source_->CountUses());
+    options.degrees = degrees;
+  }
+  source_.reset();  // the topology is needed no more
+  QUARRY_TRY(reservation_, budget_.Reserve(CachePlanBytes(options, report_.trace.batch_nodes_max) +
+                                               trace_->resident_bytes() +
+                                               LayoutEncoder::MemoryBytes(node_count, report_.trace),
+                                           "planning a layout"));
+  std::unique_ptr<NextUses> next_uses;
+  for (const std::string_view file : {"next.tmp", "plan.tmp", "misses.tmp"}) Remove(file);
+  if (WantsNextUses(spec_.policy)) {
+    QUARRY_TRY(next_uses, NextUses::Make(backend, *trace_, node_count, spec_.cyclic, Path("next.tmp")));
+  }
+  QUARRY_TRY(encoder_, LayoutEncoder::Make(backend, building_, *trace_, report_.trace.blocks_bytes,
+                                           store_.manifest().database_id, generation_, node_count, stride,
+                                           ProfileOf(store_.manifest()).GapBytesMax()));
+  QUARRY_TRY(cache_plan_, SimulateCache(*trace_, next_uses.get(), options,
+                                        [&](uint64_t batch, const TraceBatch& nodes, const CacheStep& step) {
+                                          QUARRY_RETURN_IF_ERROR(encoder_->AddStep(nodes, step));
+                                          return Report("planning", batch + 1, trace_->batch_count());
+                                        }));
+  QUARRY_RETURN_IF_ERROR(encoder_->FinishSteps(cache_plan_.carried));
+  Remove("next.tmp");
+  return Status::Ok();
+}
+
+uint64_t Builder::TotalBytes() const {
+  const uint64_t slack = 64 * kKiB;  // superblock, footer, the pages that sections fill in part
+  const uint64_t directory = encoder_->entries().size() * sizeof(BatchEntry) +
+                             encoder_->segments().size() * sizeof(SegmentEntry) +
+                             cache_plan_.start.size() * 2 * sizeof(uint32_t);
+  const uint64_t regions = encoder_->regions_bytes();
+  return regions + regions / kPageBytes * sizeof(uint32_t) + directory + report_.trace.trace_bytes + slack;
+}
+
+// Encodes the batches, with segments as small as the disk budget allows, or none.
+Status Builder::Encode() {
+  const SegmentOptions options{.node_count = geometry_.row_count,
+                               .batch_count = trace_->batch_count(),
+                               .row_bytes = row_stride(),
+                               .hash_functions = spec_.hash_functions,
+                               .seed = spec_.seed};
+  const auto progress = [&](uint64_t batch) { return Report("encoding", batch, trace_->batch_count()); };
+  QUARRY_RETURN_IF_ERROR(encoder_->Encode(0, options, cache_plan_.start, progress));
+  if (spec_.disk_bytes == 0 || TotalBytes() <= spec_.disk_bytes) return Status::Ok();
+
+  const double start = MonotonicSeconds();
+  const uint64_t chunk_bytes = encoder_->chunk_bytes();
+  // A segment row costs its block about four bytes more than a chunk row.
+  const uint64_t others = TotalBytes() - chunk_bytes + cache_plan_.misses * 4;
+  uint64_t rows_budget = spec_.disk_bytes > others ? spec_.disk_bytes - others : 0;
+  for (int tries = 0; tries < kSegmentTriesMax; ++tries) {
+    const Result<SegmentSearch> search = SearchSegmentSize(encoder_->miss_reader(), rows_budget, options);
+    if (search.status().code() == Code::kNoSpace) {
+      return MakeStatus(Code::kNoSpace,
+                        "a layout of {} does not fit: besides {} of blocks, trace and cache image, {}",
+                        FormatBytes(spec_.disk_bytes), FormatBytes(others), search.status().message());
+    }
+    QUARRY_RETURN_IF_ERROR(search.status());
+    report_.segment_search_seconds = MonotonicSeconds() - start;
+    QUARRY_RETURN_IF_ERROR(
+        encoder_->Encode(search->batches_per_segment, options, cache_plan_.start, progress));
+    if (TotalBytes() <= spec_.disk_bytes) return Status::Ok();
+    const uint64_t excess = TotalBytes() - spec_.disk_bytes + kMiB;
+    rows_budget = rows_budget > excess ? rows_budget - excess : 0;
+  }
+  return MakeStatus(Code::kNoSpace, "a layout of {} does not fit; {} would", FormatBytes(spec_.disk_bytes),
+                    FormatBytes(TotalBytes()));
+}
+
+// Writes the regions: blocks from where they were encoded, rows by batched packing.
+Status Builder::PackFile(DataFileWriter& writer, std::vector<uint32_t>& checksums, PackStats& stats) {
+  IoBackend& backend = store_.backend();
+  QUARRY_RETURN_IF_ERROR(encoder_->WriteBlocks(writer.file(), writer.position(), checksums));
+  QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store_.OpenTable(spec_.feature_table));
+  const std::vector<PackStream> streams = encoder_->Streams();
+  const uint64_t fixed =
+      table->resident_bytes() + checksums.size() * sizeof(uint32_t) + streams.size() * sizeof(PackStream);
+  const uint64_t least = PackBytesMin(*table, streams.size(), spec_.threads);
+  reservation_.Release();
+  const uint64_t available = budget_.available_bytes();
+  QUARRY_TRY(reservation_, budget_.Reserve(std::max(fixed + least, available), "packing a layout"));
+  QUARRY_TRY(stats,
+             PackRows(backend, *table, encoder_->ids(), streams, writer.file(), writer.position(), checksums,
+                      {.row_stride = encoder_->row_stride(),
+                       .memory_bytes = reservation_.bytes() - fixed,
+                       .threads = spec_.threads},
+                      [&](uint64_t rows, uint64_t total) { return Report("packing", rows, total); }));
+  return Status::Ok();
+}
+
+Result<PackStats> Builder::Pack() {
+  std::error_code error;
+  const fs::space_info space = fs::space(building_, error);
+  if (!error && space.available < encoder_->regions_bytes()) {
+    return MakeStatus(Code::kNoSpace, "{}: {} free, and the layout needs {}", building_,
+                      FormatBytes(space.available), FormatBytes(encoder_->regions_bytes()));
+  }
+  Remove(kLayoutFile);
+  QUARRY_TRY(const std::unique_ptr<DataFileWriter> writer,
+             DataFileWriter::Create(store_.backend(), Path(kLayoutFile)));
+  const uint64_t regions_bytes = encoder_->regions_bytes();
+  writer->BeginSection(kRegionsSection, DataFileWriter::Cover::kCells, regions_bytes);
+  std::vector<uint32_t> checksums(regions_bytes / kPageBytes);
+  PackStats stats;
+  if (regions_bytes > 0) QUARRY_RETURN_IF_ERROR(PackFile(*writer, checksums, stats));
+  writer->SkipWritten(regions_bytes);
+  for (const uint32_t checksum : checksums) QUARRY_RETURN_IF_ERROR(writer->AddChecksum(checksum));
+  QUARRY_RETURN_IF_ERROR(writer->EndSection());
+  LayoutDirectory directory{.row_bytes = geometry_.row_bytes,
+                            .row_stride = encoder_->row_stride(),
+                            .node_count = geometry_.row_count,
+                            .cache_slots = cache_slots(),
+                            .batches_per_epoch = batches_per_epoch_,
+                            .seed_hash = seed_hash_,
+                            .image_rows = cache_plan_.start.size(),
+                            .regions_bytes = regions_bytes,
+                            .batches = encoder_->entries(),
+                            .segments = encoder_->segments(),
+                            .start_nodes = cache_plan_.start,
+                            .wrap = cache_plan_.wrap};
+  QUARRY_RETURN_IF_ERROR(WriteDirectory(*writer, directory));
+  QUARRY_TRY(file_bytes_, writer->Finish({.kind = FileKind::kLayout,
+                                          .database_id = store_.manifest().database_id,
+                                          .generation = generation_,
+                                          .row_count = geometry_.row_count,
+                                          .dim = geometry_.dim}));
+  return stats;
+}
+
+// What an epoch reads, by the plan.
+ReadPlan Builder::PlanReads(const DeviceProfile& device) const {
+  ReadPlan plan;
+  for (const BatchEntry& entry : encoder_->entries()) {
+    plan.bytes +=
+        RoundUp(entry.block_bytes, kPageBytes) + RoundUp(entry.chunk_rows * row_stride(), kPageBytes);
+    plan.useful_bytes += entry.misses * geometry_.row_bytes;
+  }
+  const SegmentReadCost segments = encoder_->segment_reads();
+  plan.bytes += segments.bytes;
+  plan.seconds = static_cast<double>(plan.bytes) / device.sequential_bytes_per_second +
+                 static_cast<double>(segments.requests) / device.random_reads_per_second;
+  return plan;
+}
+
+Result<LayoutRecord> Builder::Commit(const PackStats& pack) {
+  IoBackend& backend = store_.backend();
+  Manifest manifest = store_.manifest();
+  const ReadPlan reads = PlanReads(ProfileOf(manifest));
+  LayoutRecord record{.name = spec_.name,
+                      .directory = fmt::format("layouts/{}-{}", spec_.name, generation_),
+                      .generation = generation_,
+                      .table = spec_.feature_table,
+                      .table_generation = table_record_.generation,
+                      .topology = spec_.topology,
+                      .topology_generation = topology_record_.generation,
+                      .seed = spec_.seed,
+                      .batch_size = spec_.batch_size,
+                      .fanouts = spec_.fanouts,
+                      .direction = static_cast<uint8_t>(spec_.direction),
+                      .policy = std::string(PolicyName(spec_.policy)),
+                      .seed_order = std::string(SeedOrderName(spec_.order)),
+                      .epochs = spec_.epochs,
+                      .batch_count = trace_->batch_count(),
+                      .cache_rows = cache_slots(),
+                      .batches_per_segment = encoder_->batches_per_segment(),
+                      .hash_functions = spec_.hash_functions,
+                      .file_bytes = file_bytes_,
+                      .trace_bytes = report_.trace.trace_bytes,
+                      .row_bytes_read = reads.bytes,
+                      .useful_bytes = reads.useful_bytes,
+                      .predicted_seconds = reads.seconds / spec_.epochs,
+                      .plan_seconds = MonotonicSeconds() - start_seconds_,
+                      .plan_bytes_written = file_bytes_ + report_.trace.trace_bytes,
+                      .plan_bytes_read = pack.bytes_read,
+                      .created_utc = UtcNow()};
+  encoder_.reset();
+  trace_.reset();
+  for (const fs::directory_entry& entry : fs::directory_iterator(building_)) {
+    const std::string name = entry.path().filename().string();
+    if (name != kLayoutFile && name != kTraceFile) Remove(name);
+  }
+  QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(building_));
+  QUARRY_RETURN_IF_ERROR(backend.Rename(building_, store_.path() + "/" + record.directory));
+  QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(store_.path() + "/layouts"));
+  std::erase_if(manifest.layouts, [&](const LayoutRecord& old) { return old.name == spec_.name; });
+  manifest.layouts.push_back(record);
+  QUARRY_RETURN_IF_ERROR(store_.CommitManifest(manifest));
+  std::error_code error;
+  if (!replaced_.empty()) fs::remove_all(replaced_, error);
+  return record;
+}
+
+Result<LayoutRecord> Builder::Run(bool resume) {
+  QUARRY_RETURN_IF_ERROR(Check());
+  QUARRY_RETURN_IF_ERROR(Prepare());
+  QUARRY_RETURN_IF_ERROR(Sample(resume));
+  const double plan_start = MonotonicSeconds();
+  QUARRY_RETURN_IF_ERROR(Plan());
+  QUARRY_RETURN_IF_ERROR(Encode());
+  report_.plan_seconds = MonotonicSeconds() - plan_start;
+  report_.blocks_bytes = encoder_->blocks_bytes();
+  QUARRY_TRY(const PackStats pack, Pack());
+  report_.pack_seconds = pack.seconds;
+  report_.pack_read_seconds = pack.read_seconds;
+  return Commit(pack);
+}
+
+}  // namespace
+
+Result<LayoutRecord> BuildLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec, bool resume,
+                                 const ProgressFunction& progress, BuildReport* report) {
+  BuildReport ignored;
+  Builder builder(store, budget, spec, progress, report != nullptr ? *report : ignored);
+  return builder.Run(resume);
+}
+
+}  // namespace quarry

@@ -1,0 +1,280 @@
+#include "packer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <future>
+#include <thread>
+
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+#include "quarry/cache/gather.h"
+#include "quarry/format/checksum.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kPartitionBytesMax = 512 * kMiB;
+constexpr uint64_t kPartitionBytesMin = 8 * kMiB;
+constexpr uint64_t kWriteBytes = 4 * kMiB;
+constexpr uint64_t kIdsAtATime = 64 * 1024;
+constexpr uint64_t kReadBufferBytes = 16 * kMiB;
+
+// What a thread packs with.
+struct Workspace {
+  IoBuffer ids;
+  IoBuffer rows;  // to be written: kWriteBytes and a page
+  std::vector<uint32_t> slots;
+};
+
+// Bytes of a page that streams share, or that a stream does not fill.
+struct Fragment {
+  uint64_t offset = 0;  // in the section
+  std::vector<std::byte> bytes;
+};
+
+// How far a stream has come.
+struct Progress {
+  uint64_t ids_done = 0;
+  uint64_t page_offset = 0;     // of the page at hand
+  uint64_t gap = 0;             // bytes before the stream's first in that page; 0 after the first page
+  std::vector<std::byte> tail;  // the page at hand so far, gap included: less than a page
+  std::vector<Fragment> fragments;
+};
+
+class Packing {
+ public:
+  Packing(IoBackend& backend, const FeatureTable& table, const RecordFile& ids,
+          std::span<const PackStream> streams, const File& file, uint64_t section_offset,
+          std::span<uint32_t> checksums, const PackOptions& options)
+      : backend_(backend),
+        table_(table),
+        ids_(ids),
+        streams_(streams),
+        file_(file),
+        section_offset_(section_offset),
+        checksums_(checksums),
+        options_(options),
+        progress_(streams.size()),
+        workspaces_(options.threads) {
+    for (size_t i = 0; i < streams.size(); ++i) {
+      progress_[i].page_offset = RoundDown(streams[i].offset, kPageBytes);
+      progress_[i].gap = streams[i].offset % kPageBytes;
+      progress_[i].tail.resize(progress_[i].gap);
+    }
+  }
+
+  Result<PackStats> Run(const std::function<Status(uint64_t, uint64_t)>& progress);
+
+ private:
+  uint64_t PartitionRows() const;
+  uint64_t write_bytes() const { return std::max(kWriteBytes, options_.row_stride); }
+  Status ReadPartition(uint64_t first, uint64_t count, IoBuffer& rows);
+  Status PackPartition(const IoBuffer& rows, uint64_t first, uint64_t end);
+  Status OnThreads(const std::function<Status(Workspace&, size_t stream)>& work);
+  Status PackStreamRows(Workspace& space, size_t stream, const std::byte* rows, uint64_t first, uint64_t end);
+  Status Flush(Workspace& space, size_t stream, uint64_t bytes);
+  Status WritePages(std::span<const std::byte> pages, uint64_t offset);
+  Status WriteFragments();
+
+  IoBackend& backend_;
+  const FeatureTable& table_;
+  const RecordFile& ids_;
+  const std::span<const PackStream> streams_;
+  const File& file_;
+  const uint64_t section_offset_;
+  const std::span<uint32_t> checksums_;
+  const PackOptions options_;
+  std::vector<Progress> progress_;
+  std::vector<Workspace> workspaces_;
+  PackStats stats_;
+  std::atomic<uint64_t> bytes_written_{0};
+};
+
+uint64_t Packing::PartitionRows() const {
+  const uint64_t fixed = options_.threads * (kWriteBytes + kPageBytes + kIdsAtATime * 8) + kReadBufferBytes +
+                         streams_.size() * kPageBytes;
+  const uint64_t left = options_.memory_bytes > fixed ? options_.memory_bytes - fixed : 0;
+  const uint64_t bytes = std::clamp(left / 2, kPartitionBytesMin, kPartitionBytesMax);
+  return std::max<uint64_t>(1, bytes / table_.geometry().row_bytes);
+}
+
+Result<PackStats> Packing::Run(const std::function<Status(uint64_t, uint64_t)>& progress) {
+  const double start = MonotonicSeconds();
+  const uint64_t row_count = table_.geometry().row_count;
+  const uint64_t partition_rows = std::min(PartitionRows(), row_count);
+  for (Workspace& space : workspaces_) {
+    QUARRY_TRY(space.rows, IoBuffer::Allocate(write_bytes() + kPageBytes));
+  }
+  IoBuffer buffers[2];
+  for (IoBuffer& buffer : buffers) {
+    QUARRY_TRY(buffer, IoBuffer::Allocate(partition_rows * table_.geometry().row_bytes));
+  }
+  // The next partition is read while this one is written.
+  const auto read = [&](uint64_t first, size_t which) {
+    return ReadPartition(first, std::min(partition_rows, row_count - first), buffers[which]);
+  };
+  std::future<Status> reading = std::async(std::launch::async, read, 0, 0);
+  for (uint64_t first = 0; first < row_count; first += partition_rows, ++stats_.partitions) {
+    const uint64_t end = std::min(first + partition_rows, row_count);
+    QUARRY_RETURN_IF_ERROR(reading.get());
+    const size_t which = stats_.partitions % 2;
+    if (end < row_count) reading = std::async(std::launch::async, read, end, 1 - which);
+    Status status = PackPartition(buffers[which], first, end);
+    if (status.ok() && progress) status = progress(end, row_count);
+    if (!status.ok()) {
+      if (reading.valid()) reading.wait();
+      return status;
+    }
+  }
+  QUARRY_RETURN_IF_ERROR(WriteFragments());
+  stats_.bytes_written = bytes_written_;
+  stats_.seconds = MonotonicSeconds() - start;
+  return stats_;
+}
+
+Status Packing::ReadPartition(uint64_t first, uint64_t count, IoBuffer& rows) {
+  const double start = MonotonicSeconds();
+  const uint64_t bytes = count * table_.geometry().row_bytes;
+  QUARRY_RETURN_IF_ERROR(table_.ReadRows(backend_, first, count, rows.span().first(bytes), kReadBufferBytes));
+  stats_.read_seconds += MonotonicSeconds() - start;
+  stats_.bytes_read += table_.geometry().RowOffset(first + count - 1) - table_.geometry().RowOffset(first) +
+                       table_.geometry().row_bytes;
+  return Status::Ok();
+}
+
+// Runs `work` for every stream, shared out among the threads as they come. The first error is returned.
+Status Packing::OnThreads(const std::function<Status(Workspace&, size_t stream)>& work) {
+  std::atomic<size_t> next{0};
+  std::vector<Status> statuses(workspaces_.size());
+  const auto run = [&](size_t thread) {
+    for (size_t stream = next++; stream < streams_.size() && statuses[thread].ok(); stream = next++) {
+      statuses[thread] = work(workspaces_[thread], stream);
+    }
+    if (!statuses[thread].ok()) next = streams_.size();
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < workspaces_.size(); ++i) threads.emplace_back(run, i);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+  for (Status& status : statuses) QUARRY_RETURN_IF_ERROR(status);
+  return Status::Ok();
+}
+
+Status Packing::PackPartition(const IoBuffer& rows, uint64_t first, uint64_t end) {
+  return OnThreads([&](Workspace& space, size_t stream) {
+    return PackStreamRows(space, stream, rows.data(), first, end);
+  });
+}
+
+// Appends the rows of nodes [first, end), which lie at `rows`, to a stream.
+Status Packing::PackStreamRows(Workspace& space, size_t stream, const std::byte* rows, uint64_t first,
+                               uint64_t end) {
+  const PackStream& target = streams_[stream];
+  Progress& progress = progress_[stream];
+  const uint64_t row_bytes = table_.geometry().row_bytes;
+  const uint64_t stride = options_.row_stride;
+  std::byte* const out = space.rows.data();
+  uint64_t filled = progress.tail.size();
+  std::memcpy(out, progress.tail.data(), filled);
+  while (progress.ids_done < target.count) {
+    const uint64_t wanted = std::min({kIdsAtATime, target.count - progress.ids_done,
+                                      std::max<uint64_t>(1, (write_bytes() - filled) / stride)});
+    QUARRY_TRY(const std::span<const std::byte> bytes,
+               ids_.Read(target.record, (target.first + progress.ids_done) * sizeof(NodeId),
+                         wanted * sizeof(NodeId), space.ids));
+    const std::span<const NodeId> nodes(reinterpret_cast<const NodeId*>(bytes.data()), wanted);
+    space.slots.clear();
+    for (const NodeId node : nodes) {
+      if (node >= end) break;
+      space.slots.push_back(static_cast<uint32_t>(node - first));
+    }
+    const uint64_t taken = space.slots.size();
+    if (stride == row_bytes) {
+      GatherRows({rows, row_bytes, row_bytes}, space.slots, std::span(out + filled, taken * stride));
+    } else {
+      for (uint64_t i = 0; i < taken; ++i) {
+        std::byte* const row = out + filled + i * stride;
+        std::memcpy(row, rows + space.slots[i] * row_bytes, row_bytes);
+        std::memset(row + row_bytes, 0, stride - row_bytes);
+      }
+    }
+    filled += taken * stride;
+    progress.ids_done += taken;
+    if (taken < wanted) break;
+    if (filled + stride > write_bytes()) {
+      QUARRY_RETURN_IF_ERROR(Flush(space, stream, filled));
+      filled = progress.tail.size();
+      std::memcpy(out, progress.tail.data(), filled);
+    }
+  }
+  return Flush(space, stream, filled);
+}
+
+// Writes the whole pages of the `bytes` at space.rows, which begin at the stream's page at hand, and keeps
+// the rest as its tail.
+Status Packing::Flush(Workspace& space, size_t stream, uint64_t bytes) {
+  Progress& progress = progress_[stream];
+  const std::span<const std::byte> out = space.rows.span().first(bytes);
+  const uint64_t whole = RoundDown(bytes, kPageBytes);
+  uint64_t begin = 0;
+  if (whole > 0 && progress.gap > 0) {  // the first page is shared with the stream before
+    const std::span<const std::byte> part = out.subspan(progress.gap, kPageBytes - progress.gap);
+    progress.fragments.push_back({progress.page_offset + progress.gap, {part.begin(), part.end()}});
+    progress.gap = 0;
+    begin = kPageBytes;
+  }
+  QUARRY_RETURN_IF_ERROR(WritePages(out.subspan(begin, whole - begin), progress.page_offset + begin));
+  progress.page_offset += whole;
+  progress.tail.assign(out.begin() + static_cast<ptrdiff_t>(whole), out.end());
+  return Status::Ok();
+}
+
+Status Packing::WritePages(std::span<const std::byte> pages, uint64_t offset) {
+  for (uint64_t at = 0; at < pages.size(); at += kPageBytes) {
+    const uint64_t page = (offset + at) / kPageBytes;
+    checksums_[page] = CellChecksum(pages.subspan(at, kPageBytes), page);
+  }
+  bytes_written_ += pages.size();
+  return pages.empty() ? Status::Ok() : backend_.WriteAt(file_, section_offset_ + offset, pages);
+}
+
+// The pages that no stream could write alone, and the ends of all streams.
+Status Packing::WriteFragments() {
+  std::vector<Fragment> fragments;
+  for (Progress& progress : progress_) {
+    for (Fragment& fragment : progress.fragments) fragments.push_back(std::move(fragment));
+    if (progress.tail.size() == progress.gap) continue;
+    fragments.push_back(
+        {progress.page_offset + progress.gap,
+         {progress.tail.begin() + static_cast<ptrdiff_t>(progress.gap), progress.tail.end()}});
+  }
+  std::ranges::sort(fragments, {}, &Fragment::offset);
+  const std::span<std::byte> page = workspaces_[0].rows.span().first(kPageBytes);
+  for (size_t i = 0; i < fragments.size();) {
+    const uint64_t offset = RoundDown(fragments[i].offset, kPageBytes);
+    std::memset(page.data(), 0, kPageBytes);
+    for (; i < fragments.size() && fragments[i].offset < offset + kPageBytes; ++i) {
+      std::ranges::copy(fragments[i].bytes, page.data() + (fragments[i].offset - offset));
+    }
+    QUARRY_RETURN_IF_ERROR(WritePages(page, offset));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+uint64_t PackBytesMin(const FeatureTable& table, uint64_t streams, unsigned threads) {
+  return 2 * std::max(kPartitionBytesMin, table.geometry().row_bytes) + kReadBufferBytes +
+         threads * (kWriteBytes + kPageBytes + kIdsAtATime * 8) + streams * kPageBytes;
+}
+
+Result<PackStats> PackRows(IoBackend& backend, const FeatureTable& table, const RecordFile& ids,
+                           std::span<const PackStream> streams, const File& file, uint64_t section_offset,
+                           std::span<uint32_t> checksums, const PackOptions& options,
+                           const std::function<Status(uint64_t rows, uint64_t total)>& progress) {
+  Packing packing(backend, table, ids, streams, file, section_offset, checksums, options);
+  return packing.Run(progress);
+}
+
+}  // namespace quarry

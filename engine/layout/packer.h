@@ -1,0 +1,52 @@
+// Batched packing (DiskGNN §5.2): the feature table is read once, front to back, in partitions that fit in
+// memory; from each, every stream (the chunk of a batch, a run of a segment cache, the cache image) is given
+// its next rows by large page-aligned writes. Threads take streams, so they share nothing that changes.
+// Private to this room.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "quarry/io/backend.h"
+#include "quarry/format/types.h"
+#include "quarry/storage/feature_table.h"
+#include "record_file.h"
+
+namespace quarry {
+
+// Rows of ascending node ids, which go to one place of the file, row after row. Streams do not overlap; pages
+// that several of them share are put together in memory.
+struct PackStream {
+  uint64_t record = 0;  // of the id file: an array of NodeId
+  uint64_t first = 0;   // [first, first + count) of it
+  uint64_t count = 0;
+  uint64_t offset = 0;  // in the section of regions
+};
+
+struct PackOptions {
+  uint64_t row_stride = 0;    // distance of two rows in the regions; row bytes, rounded up to 4
+  uint64_t memory_bytes = 0;  // for partitions and write buffers; at least PackBytesMin
+  unsigned threads = 1;
+};
+
+struct PackStats {
+  double seconds = 0;
+  double read_seconds = 0;  // the reading thread at work (reads overlap with writes)
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+  uint64_t partitions = 0;
+};
+
+uint64_t PackBytesMin(const FeatureTable& table, uint64_t streams, unsigned threads);
+
+// Writes the rows of all streams to `file` at section_offset + stream.offset, what no stream fills of the
+// pages that they touch zero, and the checksum of each page written to checksums[page of the section].
+// `progress` gets rows of the table done. kCorruption for a row that does not verify, kNoSpace, kIoError;
+// what was written is then worthless.
+Result<PackStats> PackRows(IoBackend& backend, const FeatureTable& table, const RecordFile& ids,
+                           std::span<const PackStream> streams, const File& file, uint64_t section_offset,
+                           std::span<uint32_t> checksums, const PackOptions& options,
+                           const std::function<Status(uint64_t rows, uint64_t total)>& progress);
+
+}  // namespace quarry

@@ -1,0 +1,193 @@
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "bits.h"
+#include "quarry/base/mutex.h"
+#include "quarry/base/radix_sort.h"
+#include "quarry/base/random.h"
+#include "quarry/base/units.h"
+#include "quarry/layout/trace.h"
+#include "record_file.h"
+
+namespace quarry {
+namespace {
+
+// Puts each hop group of a block in ascending order of ids, and renumbers the edges accordingly.
+class Canonizer {
+ public:
+  void Apply(const Block& block) {
+    const auto node_count = static_cast<uint32_t>(block.nodes.size());
+    nodes.resize(node_count);
+    new_id_.resize(node_count);
+    old_id_.resize(node_count);
+    uint32_t begin = 0;
+    for (const uint32_t end : block.hop_offsets) {
+      SortGroup(block, begin, end);
+      begin = end;
+    }
+    const auto targets = static_cast<uint32_t>(block.indptr.size()) - 1;
+    indptr.resize(targets + 1);
+    indices.resize(block.indices.size());
+    indptr[0] = 0;
+    for (uint32_t v = 0; v < targets; ++v) {  // targets are whole groups, so they stay a prefix
+      const uint32_t old = old_id_[v];
+      uint32_t at = indptr[v];
+      for (uint32_t e = block.indptr[old]; e < block.indptr[old + 1]; ++e) {
+        indices[at++] = new_id_[block.indices[e]];
+      }
+      indptr[v + 1] = at;
+    }
+  }
+
+  std::vector<NodeId> nodes;
+  std::vector<uint32_t> indptr, indices;
+
+ private:
+  void SortGroup(const Block& block, uint32_t begin, uint32_t end) {
+    pairs_.clear();
+    NodeId id_max = 0;
+    for (uint32_t i = begin; i < end; ++i) {
+      pairs_.push_back(uint64_t{block.nodes[i]} << 32 | i);
+      id_max = std::max(id_max, block.nodes[i]);
+    }
+    RadixSortByKey(pairs_, id_max, scratch_);
+    for (uint32_t i = begin; i < end; ++i) {
+      const uint64_t pair = pairs_[i - begin];
+      const auto old = static_cast<uint32_t>(pair);
+      nodes[i] = static_cast<NodeId>(pair >> 32);
+      old_id_[i] = old;
+      new_id_[old] = i;
+    }
+  }
+
+  std::vector<uint64_t> pairs_, scratch_;
+  std::vector<uint32_t> new_id_, old_id_;
+};
+
+class TraceSampling {
+ public:
+  TraceSampling(const NeighborSource& source, const TraceSpec& spec, RecordWriter& trace,
+                RecordWriter& blocks, const std::function<Status(uint64_t)>& progress)
+      : source_(source), spec_(spec), trace_(trace), blocks_(blocks), progress_(progress) {}
+
+  Status Run() {
+    std::vector<std::thread> threads;
+    for (unsigned i = 1; i < spec_.threads; ++i) threads.emplace_back([this] { Work(); });
+    Work();
+    for (std::thread& thread : threads) thread.join();
+    MutexLock lock(mutex_);
+    return error_;
+  }
+  const TraceSummary& summary() const { return summary_; }
+
+ private:
+  void Work() {
+    const Status status = SampleBatches();
+    if (status.ok()) return;
+    MutexLock lock(mutex_);
+    if (error_.ok()) error_ = status;
+    turn_changed_.NotifyAll();
+  }
+
+  Status SampleBatches() {
+    QUARRY_TRY(const std::unique_ptr<NeighborSampler> sampler, NeighborSampler::Make(source_, spec_.fanouts));
+    Block block;
+    Canonizer canonizer;
+    std::vector<std::byte> encoded;
+    const uint64_t batch_count = spec_.batch_count();
+    for (uint64_t batch = next_++; batch < batch_count; batch = next_++) {
+      QUARRY_RETURN_IF_ERROR(Sample(*sampler, batch, block));
+      canonizer.Apply(block);
+      encoded.clear();
+      Encode(canonizer.nodes, block.hop_offsets, encoded);
+      MutexLock lock(mutex_);
+      while (turn_ != batch && error_.ok()) turn_changed_.Wait(mutex_);
+      if (!error_.ok()) return error_;
+      QUARRY_RETURN_IF_ERROR(Write(canonizer, encoded));
+      ++turn_;
+      turn_changed_.NotifyAll();
+      if (progress_) QUARRY_RETURN_IF_ERROR(progress_(turn_));
+    }
+    return Status::Ok();
+  }
+
+  Status Sample(NeighborSampler& sampler, uint64_t batch, Block& block) const {
+    uint64_t number = batch;
+    size_t epoch = 0;
+    for (;; ++epoch) {
+      const uint64_t batches = CeilDiv(spec_.seeds[epoch].size(), spec_.batch_size);
+      if (number < batches) break;
+      number -= batches;
+    }
+    const std::vector<NodeId>& seeds = spec_.seeds[epoch];
+    const uint64_t first = number * spec_.batch_size;
+    const uint64_t count = std::min<uint64_t>(spec_.batch_size, seeds.size() - first);
+    return sampler.Sample({seeds.data() + first, count},
+                          MixSeed(spec_.seed, spec_.first_pass + epoch, number), block);
+  }
+
+  static void Encode(const std::vector<NodeId>& nodes, const std::vector<uint32_t>& hop_offsets,
+                     std::vector<std::byte>& out) {
+    ByteWriter writer(out);
+    writer.U32(static_cast<uint32_t>(hop_offsets.size()));
+    for (const uint32_t end : hop_offsets) writer.U32(end);
+    uint32_t begin = 0;
+    for (const uint32_t end : hop_offsets) {
+      writer.Ascending(std::span(nodes).subspan(begin, end - begin));
+      begin = end;
+    }
+  }
+
+  // Of the batch whose turn it is: records stand in the order of batches whatever the threads do.
+  Status Write(const Canonizer& canonizer, const std::vector<std::byte>& encoded) QUARRY_REQUIRES(mutex_) {
+    const auto targets = static_cast<uint32_t>(canonizer.indptr.size()) - 1;
+    const auto nodes = static_cast<uint32_t>(canonizer.nodes.size());
+    const auto edges = static_cast<uint32_t>(canonizer.indices.size());
+    summary_.accesses += nodes;
+    summary_.edges += edges;
+    summary_.batch_nodes_max = std::max(summary_.batch_nodes_max, nodes);
+    summary_.batch_edges_max = std::max(summary_.batch_edges_max, edges);
+    summary_.batch_targets_max = std::max(summary_.batch_targets_max, targets);
+    QUARRY_RETURN_IF_ERROR(trace_.Append({encoded}));
+    return blocks_.Append(
+        {std::as_bytes(std::span(&targets, 1)), BytesOf(canonizer.indptr), BytesOf(canonizer.indices)});
+  }
+
+  const NeighborSource source_;
+  const TraceSpec& spec_;
+  RecordWriter& trace_;
+  RecordWriter& blocks_;
+  const std::function<Status(uint64_t)>& progress_;
+  std::atomic<uint64_t> next_{0};
+
+  Mutex mutex_;
+  CondVar turn_changed_;
+  uint64_t turn_ QUARRY_GUARDED_BY(mutex_) = 0;
+  Status error_ QUARRY_GUARDED_BY(mutex_);
+  TraceSummary summary_;  // by whose turn it is
+};
+
+}  // namespace
+
+uint64_t TraceSpec::batch_count() const {
+  uint64_t count = 0;
+  for (const std::vector<NodeId>& epoch : seeds) count += CeilDiv(epoch.size(), batch_size);
+  return count;
+}
+
+Result<TraceSummary> SampleTrace(const NeighborSource& source, const TraceSpec& spec, IoBackend& backend,
+                                 const std::string& trace_path, const std::string& blocks_path,
+                                 const std::array<std::byte, 16>& database_id, uint64_t generation,
+                                 const std::function<Status(uint64_t batches)>& progress) {
+  QUARRY_TRY(const std::unique_ptr<RecordWriter> trace, RecordWriter::Create(backend, trace_path));
+  QUARRY_TRY(const std::unique_ptr<RecordWriter> blocks, RecordWriter::Create(backend, blocks_path));
+  TraceSampling sampling(source, spec, *trace, *blocks, progress);
+  QUARRY_RETURN_IF_ERROR(sampling.Run());
+  TraceSummary summary = sampling.summary();
+  QUARRY_TRY(summary.trace_bytes, trace->Finish(database_id, generation));
+  QUARRY_TRY(summary.blocks_bytes, blocks->Finish(database_id, generation));
+  return summary;
+}
+
+}  // namespace quarry

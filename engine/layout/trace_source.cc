@@ -1,0 +1,115 @@
+#include "trace_source.h"
+
+#include <algorithm>
+
+#include "quarry/base/random.h"
+#include "quarry/base/units.h"
+#include "quarry/storage/node_properties.h"
+#include "quarry/storage/scanner.h"
+
+namespace quarry {
+namespace {
+
+std::vector<Adjacency> SidesOf(Direction direction) {
+  if (direction == Direction::kIn) return {Adjacency::kCsc};
+  if (direction == Direction::kOut) return {Adjacency::kCsr};
+  return {Adjacency::kCsc, Adjacency::kCsr};
+}
+
+// What stays free for samplers and batches when indices are put into memory.
+constexpr uint64_t kSamplingBytes = 128 * kMiB;
+
+uint64_t ResidentBytes(const TopologyRecord& record) {
+  const uint64_t sides = record.has_csr ? 2 : 1;
+  const uint64_t pages = CeilDiv(record.edge_count * sizeof(NodeId), kPageBytes);
+  return sides * ((record.node_count + 1) * sizeof(uint64_t) + pages * sizeof(uint32_t));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudget& budget,
+                                                       const LayoutSpec& spec) {
+  std::unique_ptr<TraceSource> source(new TraceSource(store));
+  const Manifest& manifest = store.manifest();
+  const TopologyRecord* record = manifest.FindTopology(spec.topology);
+  if (record == nullptr) return store.OpenTopology(spec.topology).status();
+  const uint64_t resident_bytes = ResidentBytes(*record) + NodePropertiesBytes(manifest);
+  const std::vector<Adjacency> sides = SidesOf(spec.direction);
+  const uint64_t indices_bytes = sides.size() * record->edge_count * sizeof(NodeId);
+  const bool in_memory = budget.available_bytes() >= resident_bytes + indices_bytes + kSamplingBytes;
+  QUARRY_TRY(source->reservation_,
+             budget.Reserve(resident_bytes + (in_memory ? indices_bytes : 0), "sampling a trace"));
+  QUARRY_TRY(source->topology_, store.OpenTopology(spec.topology));
+  for (const Adjacency side : sides) {
+    if (in_memory && source->topology_->has(side)) {
+      QUARRY_RETURN_IF_ERROR(source->topology_->LoadIndices(store.backend(), side));
+    }
+  }
+  source->neighbors_ = {
+      .topology = source->topology_.get(), .direction = spec.direction, .backend = &store.backend()};
+  QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store, record->node_count));
+  const std::vector<NodeId> seeds = properties.TrainNodes();
+  if (seeds.empty()) {
+    return MakeStatus(Code::kInvalidArgument,
+                      "{}: the split has no labelled training node to plan for; import one with --train",
+                      store.path());
+  }
+  source->seed_hash_ = HashSeeds(seeds);
+  QUARRY_RETURN_IF_ERROR(source->OrderSeeds(spec, seeds, properties.labels));
+  return source;
+}
+
+Status TraceSource::OrderSeeds(const LayoutSpec& spec, const std::vector<NodeId>& seeds,
+                               const std::vector<int64_t>& labels) {
+  spec_ = {.batch_size = spec.batch_size,
+           .fanouts = spec.fanouts,
+           .seed = spec.seed,
+           .first_pass = spec.first_pass,
+           .threads = spec.threads};
+  for (uint32_t epoch = 0; epoch < spec.epochs; ++epoch) {
+    const uint64_t pass = spec.first_pass + epoch;
+    if (spec.order == SeedOrder::kRandom) {
+      spec_.seeds.push_back(seeds);
+      ShuffleSeeds(spec_.seeds.back(), spec.seed, pass);
+      continue;
+    }
+    QUARRY_TRY(OrderedSeeds ordered,
+               OrderByProximity(*topology_, seeds, labels,
+                                {.batch_size = spec.batch_size, .seed = MixSeed(spec.seed, pass)}));
+    sequences_ = ordered.sequences;
+    spec_.seeds.push_back(std::move(ordered.seeds));
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<uint32_t>> TraceSource::CountUses() const {
+  std::vector<uint32_t> counts(topology_->node_count());
+  for (const Adjacency side : SidesOf(neighbors_.direction)) {
+    const Adjacency other = side == Adjacency::kCsc ? Adjacency::kCsr : Adjacency::kCsc;
+    if (topology_->has(other)) {
+      const std::span<const uint64_t> indptr = topology_->indptr(other);
+      for (size_t v = 0; v < counts.size(); ++v)
+        counts[v] += static_cast<uint32_t>(indptr[v + 1] - indptr[v]);
+      continue;
+    }
+    for (const NodeId node : topology_->indices(side)) ++counts[node];
+    if (!topology_->indices(side).empty() || topology_->edge_count() == 0) continue;
+    QUARRY_TRY(const auto scanner,
+               FileScanner::Make(store_.backend(), topology_->file(), topology_->indices_offset(side),
+                                 topology_->IndicesBytes()));
+    uint64_t page = 0;
+    for (uint64_t left = topology_->edge_count(); left > 0;) {
+      QUARRY_TRY(const std::span<const std::byte> piece, scanner->Next());
+      for (size_t at = 0; at < piece.size(); at += kPageBytes, ++page) {
+        QUARRY_RETURN_IF_ERROR(topology_->VerifyIndexPage(side, page, piece.subspan(at, kPageBytes)));
+      }
+      const auto* nodes = reinterpret_cast<const NodeId*>(piece.data());
+      const uint64_t count = std::min<uint64_t>(left, piece.size() / sizeof(NodeId));
+      for (uint64_t i = 0; i < count; ++i) ++counts[nodes[i]];
+      left -= count;
+    }
+  }
+  return counts;
+}
+
+}  // namespace quarry

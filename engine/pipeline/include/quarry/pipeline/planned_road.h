@@ -1,0 +1,59 @@
+// PlannedRoad: batches from a layout (DiskGNN §4, §5.3): everything that a batch needs lies in one run of the
+// file, in the order in which it is needed, and every address is known.
+//
+//   loader    reads block and chunk of the next batches, by large direct requests, into frames
+//   assembler decodes the block beside it, and reads the batch's rows of its segment's cache
+//   Next      applies the changes of the batch before to the cache, and hands out the next
+//
+// Cache and frames are one array of rows, so a row's slot says where it lies, and rows are used where the
+// device put them: only rows that enter the cache, and rows of segment caches, are ever copied.
+//
+// A pass over the layout's seeds is served from it, whatever its number: planned epochs follow each other and
+// begin again. Any other pass (validation, test) is sampled live. A pass that was given up before its end, or
+// whose cycle cannot be continued, makes the next one begin the cycle anew with the cache image.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/status.h"
+#include "quarry/layout/layout.h"
+#include "quarry/pipeline/batch_stream.h"
+#include "quarry/pipeline/live_road.h"
+
+namespace quarry {
+
+struct PlannedRoadOptions {
+  std::string layout = "default";
+  unsigned io_depth = 16;  // requests of up to 1 MiB in flight
+  // Batches at any stage; 0 = four, or as many as the budget allows, at least two. 1 does one stage after the
+  // other, for comparison.
+  unsigned frame_count = 0;
+  // What passes over other seeds are sampled with, on what the budget has left; empty: they are refused.
+  std::optional<LiveRoadOptions> live;
+};
+
+struct PlannedRoadPlan {
+  uint64_t fixed_bytes = 0;  // directory, checksums, labels, block decoder
+  uint64_t cache_bytes = 0;
+  uint64_t frame_bytes = 0;  // of each: rows, block, its decoded form
+  uint32_t frame_count = 0;
+  uint64_t total_bytes() const { return fixed_bytes + cache_bytes + frame_bytes * frame_count; }
+  std::string ToString() const;  // one line
+};
+
+class PlannedRoad : public Road {
+ public:
+  // `store` and `budget` outlive the road. As Layout::Open; kOutOfBudget states the least memory that will
+  // do.
+  static Result<std::unique_ptr<PlannedRoad>> Open(Store& store, MemoryBudget& budget,
+                                                   const PlannedRoadOptions& options);
+  virtual const PlannedRoadPlan& plan() const = 0;
+  virtual const Layout& layout() const = 0;
+  virtual const LiveRoad* live() const = 0;  // null without one
+};
+
+}  // namespace quarry

@@ -1,0 +1,188 @@
+#include "quarry/pipeline/planned_road.h"
+
+#include <algorithm>
+#include <cassert>
+#include <numeric>
+
+#include "planned_stream.h"
+#include "quarry/base/log.h"
+#include "quarry/base/units.h"
+#include "quarry/storage/node_properties.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint32_t kFramesMax = 4;
+constexpr uint32_t kFramesMin = 2;
+constexpr uint64_t kStagingBytes = 16 * kMiB;
+
+class PlannedRoadImpl final : public PlannedRoad {
+ public:
+  PlannedRoadImpl(Store& store, MemoryBudget& budget, const PlannedRoadOptions& options)
+      : store_(store), budget_(budget), options_(options) {}
+  ~PlannedRoadImpl() override { assert(!streaming_ && "streams must be gone before their road"); }
+
+  Status OpenAll();
+
+  Result<std::unique_ptr<BatchStream>> StartPass(PassOptions pass) override;
+  std::span<const int64_t> labels() const override { return live_ ? live_->labels() : properties_.labels; }
+  std::vector<NodeId> SplitNodes(Split split) const override {
+    return live_ ? live_->SplitNodes(split) : properties_.SplitNodes(split);
+  }
+  uint32_t feature_dim() const override { return state_.dim; }
+  const PlannedRoadPlan& plan() const override { return plan_; }
+  const Layout& layout() const override { return *layout_; }
+  const LiveRoad* live() const override { return live_.get(); }
+
+ private:
+  Status CheckLive() const;
+  Status DivideMemory();
+  Status Allocate();
+  // Frames begin at multiples of this many bytes: whole pages and whole rows.
+  uint64_t FrameAlignment() const { return std::lcm(layout_->directory().row_stride, kPageBytes); }
+  uint64_t FrameRowsBytes() const;
+  uint64_t SegmentStagingBytes() const;
+
+  Store& store_;
+  MemoryBudget& budget_;
+  const PlannedRoadOptions options_;
+  std::unique_ptr<Layout> layout_;
+  std::unique_ptr<LiveRoad> live_;
+  NodeProperties properties_;
+  MemoryBudget::Reservation reservation_;
+  PlannedRoadPlan plan_;
+  PlannedState state_;
+  bool streaming_ = false;
+};
+
+// Live passes of the same training must see the same graph and the same features.
+Status PlannedRoadImpl::CheckLive() const {
+  const LayoutRecord& record = layout_->record();
+  const LiveRoadOptions& live = *options_.live;
+  if (live.feature_table == record.table && live.topology == record.topology &&
+      live.fanouts == record.fanouts && static_cast<uint8_t>(live.direction) == record.direction) {
+    return Status::Ok();
+  }
+  return MakeStatus(
+      Code::kUsage,
+      "layout \"{}\" was planned for fanouts {} of batches of {}; train with the same, or build "
+      "another layout",
+      record.name, fmt::join(record.fanouts, ","), record.batch_size);
+}
+
+Status PlannedRoadImpl::OpenAll() {
+  QUARRY_TRY(layout_, Layout::Open(store_, options_.layout));
+  const TableRecord* table = store_.manifest().FindTable(layout_->record().table);
+  const LayoutDirectory& directory = layout_->directory();
+  if (RowBytes(table->element_type, table->dim) != directory.row_bytes ||
+      directory.node_count != table->row_count) {
+    return MakeStatus(Code::kCorruption, "{}: rows of {} bytes for {} nodes, the table has {} for {}",
+                      layout_->file().path(), directory.row_bytes, directory.node_count,
+                      RowBytes(table->element_type, table->dim), table->row_count);
+  }
+  state_.element_type = table->element_type;
+  state_.dim = static_cast<uint32_t>(table->dim);
+  if (options_.live) QUARRY_RETURN_IF_ERROR(CheckLive());
+  QUARRY_RETURN_IF_ERROR(DivideMemory());
+  QUARRY_RETURN_IF_ERROR(Allocate());
+  LogInfo("{}", plan_.ToString());
+  if (options_.live) {
+    QUARRY_TRY(live_, LiveRoad::Open(store_, budget_, *options_.live));
+  } else {
+    QUARRY_TRY(properties_, LoadNodeProperties(store_, directory.node_count));
+  }
+  state_.labels = labels();
+  return Status::Ok();
+}
+
+uint64_t PlannedRoadImpl::FrameRowsBytes() const {
+  const LayoutDirectory& directory = layout_->directory();
+  return RoundUp(std::max<uint64_t>(1, directory.frame_rows_max()) * directory.row_stride, FrameAlignment());
+}
+
+uint64_t PlannedRoadImpl::SegmentStagingBytes() const {
+  if (layout_->directory().segments.empty()) return 0;
+  return std::max(kStagingBytes, 4 * RoundUp(layout_->directory().row_stride + kPageBytes, kPageBytes));
+}
+
+Status PlannedRoadImpl::DivideMemory() {
+  const LayoutDirectory& directory = layout_->directory();
+  const uint64_t nodes = directory.nodes_max();
+  plan_.cache_bytes = RoundUp(directory.cache_slots * directory.row_stride, FrameAlignment());
+  plan_.fixed_bytes = layout_->resident_bytes() + 2 * directory.cache_slots * sizeof(uint32_t) +
+                      2 * nodes * sizeof(uint32_t) + SegmentStagingBytes() +
+                      (options_.live ? 0 : NodePropertiesBytes(store_.manifest()));
+  // Decoded: id and slot a node; id, place and admission a frame row; degree and neighbors.
+  plan_.frame_bytes = FrameRowsBytes() + RoundUp(directory.block_bytes_max(), kPageBytes) +
+                      (3 * nodes + 4 * directory.frame_rows_max() + directory.edges_max()) * sizeof(uint32_t);
+  const uint32_t least = options_.frame_count > 0 ? options_.frame_count : kFramesMin;
+  const uint32_t most = options_.frame_count > 0 ? options_.frame_count : kFramesMax;
+  // A live road for the other passes needs its share: frames beyond the least take at most half of what is
+  // left.
+  const uint64_t available = budget_.available_bytes();
+  plan_.frame_count = least;
+  while (plan_.frame_count < most &&
+         plan_.total_bytes() + plan_.frame_bytes <= (options_.live ? available / 2 : available)) {
+    ++plan_.frame_count;
+  }
+  QUARRY_TRY(reservation_, budget_.Reserve(plan_.total_bytes(), "the planned road"));
+  return Status::Ok();
+}
+
+Status PlannedRoadImpl::Allocate() {
+  const LayoutDirectory& directory = layout_->directory();
+  const uint64_t frame_rows_bytes = FrameRowsBytes();
+  state_.layout = layout_.get();
+  state_.backend = &store_.backend();
+  state_.io_depth = options_.io_depth;
+  state_.gap_bytes_max = ProfileOf(store_.manifest()).GapBytesMax();
+  QUARRY_TRY(state_.arena, IoBuffer::Allocate(plan_.cache_bytes + plan_.frame_count * frame_rows_bytes));
+  for (uint32_t i = 0; i < plan_.frame_count; ++i) {
+    auto frame = std::make_unique<PlannedFrame>();
+    const uint64_t offset = plan_.cache_bytes + i * frame_rows_bytes;
+    frame->rows = state_.arena.data() + offset;
+    frame->first_slot = static_cast<uint32_t>(offset / directory.row_stride);
+    QUARRY_TRY(frame->block_bytes,
+               IoBuffer::Allocate(std::max(kPageBytes, RoundUp(directory.block_bytes_max(), kPageBytes))));
+    state_.frames.push_back(std::move(frame));
+  }
+  state_.decoder = std::make_unique<BlockDecoder>(static_cast<uint32_t>(directory.cache_slots),
+                                                  directory.node_count, directory.start_nodes);
+  state_.physical.resize(directory.cache_slots);
+  if (const uint64_t bytes = SegmentStagingBytes(); bytes > 0) {
+    QUARRY_TRY(state_.staging, IoBuffer::Allocate(bytes));
+  }
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<BatchStream>> PlannedRoadImpl::StartPass(PassOptions pass) {
+  if (streaming_) {
+    return Status(Code::kInternal, "StartPass was called while another stream of the road exists");
+  }
+  if (HashSeeds(pass.seeds) != layout_->directory().seed_hash) {
+    if (live_) return live_->StartPass(std::move(pass));
+    return MakeStatus(Code::kUnsupported,
+                      "layout \"{}\" was planned for other seeds than the {} of this pass",
+                      layout_->record().name, pass.seeds.size());
+  }
+  streaming_ = true;
+  return std::unique_ptr<BatchStream>(
+      std::make_unique<PlannedStream>(state_, [this] { streaming_ = false; }));
+}
+
+}  // namespace
+
+std::string PlannedRoadPlan::ToString() const {
+  return fmt::format("planned memory: {} = {} fixed + {} cache + {} frames of {}", FormatBytes(total_bytes()),
+                     FormatBytes(fixed_bytes), FormatBytes(cache_bytes), frame_count,
+                     FormatBytes(frame_bytes));
+}
+
+Result<std::unique_ptr<PlannedRoad>> PlannedRoad::Open(Store& store, MemoryBudget& budget,
+                                                       const PlannedRoadOptions& options) {
+  auto road = std::make_unique<PlannedRoadImpl>(store, budget, options);
+  QUARRY_RETURN_IF_ERROR(road->OpenAll());
+  return std::unique_ptr<PlannedRoad>(std::move(road));
+}
+
+}  // namespace quarry

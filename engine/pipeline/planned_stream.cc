@@ -1,0 +1,363 @@
+#include "planned_stream.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint32_t kRequestBytes = 1 * kMiB;
+constexpr unsigned kSegmentDepth = 64;
+constexpr size_t kPrefetchRows = 8;
+
+uint64_t BlockPages(const BatchEntry& entry) { return RoundUp(entry.block_bytes, kPageBytes); }
+
+}  // namespace
+
+// A batch in its frame, which stays the consumer's until the batch dies.
+class PlannedStream::PlannedBatch final : public Batch {
+ public:
+  PlannedBatch(PlannedStream& stream, PlannedFrame& frame, uint64_t index)
+      : stream_(stream), frame_(frame), index_(index) {
+    features_ = {.base = stream.state_.arena.data(),
+                 .stride_bytes = stream.directory_.row_stride,
+                 .element_type = stream.state_.element_type,
+                 .dim = stream.state_.dim,
+                 .slots = frame.planned.slots};
+  }
+  ~PlannedBatch() override {
+    stream_.held_ = false;
+    stream_.used_ = &frame_;
+  }
+
+  uint64_t index() const override { return index_; }
+  const Block& block() const override { return frame_.planned.block; }
+  const FeatureView& features() const override { return features_; }
+  std::span<const int64_t> labels() const override { return frame_.labels; }
+
+ private:
+  PlannedStream& stream_;
+  PlannedFrame& frame_;
+  const uint64_t index_;
+  FeatureView features_;
+};
+
+PlannedStream::PlannedStream(PlannedState& state, std::function<void()> on_end)
+    : state_(state),
+      directory_(state.layout->directory()),
+      first_(state.position),
+      batch_count_(directory_.batches_per_epoch),
+      on_end_(std::move(on_end)),
+      free_(state.frames.size()) {
+  for (const auto& frame : state_.frames) free_.Push(frame.get());
+  workers_.emplace_back([this] { RunLoader(); });
+  workers_.emplace_back([this] { RunAssembler(); });
+}
+
+PlannedStream::~PlannedStream() {
+  assert(!held_ && "batches must be gone before their stream");
+  Cancel();
+  for (std::thread& worker : workers_) worker.join();
+  const bool whole = delivered_ == batch_count_ && used_ == nullptr;
+  if (!whole) {  // the cache is somewhere between two batches: begin anew
+    state_.position = 0;
+    state_.image_loaded = false;
+  }
+  on_end_();
+}
+
+void PlannedStream::Cancel() {
+  cancelled_ = true;
+  free_.Cancel();
+  loaded_.Cancel();
+  ready_.Cancel();
+}
+
+void PlannedStream::Fail(const Status& status) {
+  {
+    MutexLock lock(mutex_);
+    if (error_.ok()) error_ = status;
+  }
+  Cancel();
+}
+
+void PlannedStream::RunLoader() {
+  const double start = MonotonicSeconds();
+  const Status status = LoadAll();
+  if (!status.ok()) return Fail(status);
+  loaded_.Close();
+  MutexLock lock(mutex_);
+  stats_.extract_wait_seconds = free_.pop_wait_seconds() + loaded_.push_wait_seconds();
+  stats_.extract_seconds = MonotonicSeconds() - start - stats_.extract_wait_seconds;
+}
+
+// Keeps the device busy across batches: reads of the next one are submitted as soon as there is a frame.
+Status PlannedStream::LoadAll() {
+  QUARRY_TRY(const std::unique_ptr<IoRing> ring, IoRing::Make(*state_.backend, state_.io_depth));
+  const auto load = [&]() -> Status {
+    if (!state_.image_loaded) QUARRY_RETURN_IF_ERROR(LoadImage(*ring));
+    const uint64_t end = first_ + batch_count_;
+    for (uint64_t next = first_; next < end || !loading_.empty();) {
+      while (next < end) {
+        const std::optional<PlannedFrame*> frame = loading_.empty() ? free_.Pop() : free_.TryPop();
+        if (!frame) break;
+        QUARRY_RETURN_IF_ERROR(StartReads(**frame, next++, *ring));
+      }
+      if (loading_.empty()) return Status::Ok();  // cancelled
+      QUARRY_RETURN_IF_ERROR(FinishReads(*ring));
+      for (; !loading_.empty() && loading_.front()->reads_left == 0; loading_.pop_front()) {
+        if (!loaded_.Push(loading_.front())) return Status::Ok();
+      }
+    }
+    return Status::Ok();
+  };
+  const Status status = load();
+  ring->Drain();
+  return status;
+}
+
+// What the cache holds before the first batch, straight into its slots.
+Status PlannedStream::LoadImage(IoRing& ring) {
+  state_.decoder->Restart();
+  for (size_t slot = 0; slot < state_.physical.size(); ++slot) {
+    state_.physical[slot] = static_cast<uint32_t>(slot);
+  }
+  const uint64_t bytes = RoundUp(directory_.image_rows * directory_.row_stride, kPageBytes);
+  QUARRY_RETURN_IF_ERROR(SubmitRange(nullptr, 0, state_.arena.span().first(bytes), ring));
+  while (ring.pending() > 0) QUARRY_RETURN_IF_ERROR(FinishReads(ring));
+  state_.image_loaded = true;
+  return Status::Ok();
+}
+
+Status PlannedStream::StartReads(PlannedFrame& frame, uint64_t number, IoRing& ring) {
+  const BatchEntry& entry = directory_.batches[number];
+  frame.number = number;
+  frame.reads_left = 0;
+  const uint64_t block_bytes = BlockPages(entry);
+  const uint64_t chunk_bytes = RoundUp(entry.chunk_rows * directory_.row_stride, kPageBytes);
+  QUARRY_RETURN_IF_ERROR(
+      SubmitRange(&frame, entry.offset, frame.block_bytes.span().first(block_bytes), ring));
+  QUARRY_RETURN_IF_ERROR(SubmitRange(&frame, entry.offset + block_bytes, {frame.rows, chunk_bytes}, ring));
+  loading_.push_back(&frame);
+  MutexLock lock(mutex_);
+  stats_.topology_bytes_read += block_bytes;
+  stats_.feature_bytes_read += chunk_bytes;
+  return Status::Ok();
+}
+
+Status PlannedStream::SubmitRange(PlannedFrame* frame, uint64_t offset, std::span<std::byte> bytes,
+                                  IoRing& ring) {
+  const uint64_t file_offset = state_.layout->regions_offset() + offset;
+  for (uint64_t at = 0; at < bytes.size(); at += kRequestBytes) {
+    const auto count = static_cast<uint32_t>(std::min<uint64_t>(kRequestBytes, bytes.size() - at));
+    uint32_t flight = 0;
+    if (idle_flights_.empty()) {
+      flight = static_cast<uint32_t>(flights_.size());
+      flights_.emplace_back();
+    } else {
+      flight = idle_flights_.back();
+      idle_flights_.pop_back();
+    }
+    flights_[flight] = {frame, offset + at, bytes.subspan(at, count)};
+    const ReadRequest request{&state_.layout->file(), file_offset + at, count, bytes.data() + at, flight};
+    QUARRY_RETURN_IF_ERROR(ring.Submit({&request, 1}));
+    if (frame != nullptr) ++frame->reads_left;
+  }
+  MutexLock lock(mutex_);
+  stats_.read_requests += CeilDiv(bytes.size(), kRequestBytes);
+  if (frame == nullptr) stats_.feature_bytes_read += bytes.size();
+  return Status::Ok();
+}
+
+// Waits for some of the reads in flight and verifies what they brought.
+Status PlannedStream::FinishReads(IoRing& ring) {
+  if (cancelled_) return Status(Code::kCancelled, "the stream was given up");
+  done_.clear();
+  QUARRY_RETURN_IF_ERROR(ring.Wait(done_));
+  for (const uint64_t id : done_) {
+    const Flight& flight = flights_[id];
+    QUARRY_RETURN_IF_ERROR(state_.layout->VerifyPages(flight.offset, flight.bytes));
+    if (flight.frame != nullptr) --flight.frame->reads_left;
+    idle_flights_.push_back(static_cast<uint32_t>(id));
+  }
+  return Status::Ok();
+}
+
+void PlannedStream::RunAssembler() {
+  const double start = MonotonicSeconds();
+  while (const std::optional<PlannedFrame*> frame = loaded_.Pop()) {
+    const Status status = Assemble(**frame);
+    if (!status.ok()) return Fail(status);
+    if (!ready_.Push(*frame)) return;
+  }
+  ready_.Close();
+  MutexLock lock(mutex_);
+  stats_.sample_wait_seconds = loaded_.pop_wait_seconds() + ready_.push_wait_seconds();
+  stats_.sample_seconds = MonotonicSeconds() - start - stats_.sample_wait_seconds;
+}
+
+Status PlannedStream::Assemble(PlannedFrame& frame) {
+  const BatchEntry& entry = directory_.batches[frame.number];
+  PlannedBlock& planned = frame.planned;
+  QUARRY_RETURN_IF_ERROR(state_.decoder->Decode(frame.block_bytes.span().first(entry.block_bytes), planned));
+  if (planned.chunk_rows != entry.chunk_rows || planned.segment_places.size() != entry.segment_rows) {
+    return MakeStatus(Code::kCorruption, "{}: batch {} has {} + {} rows, its directory says {} + {}",
+                      state_.layout->file().path(), frame.number, planned.chunk_rows,
+                      planned.segment_places.size(), entry.chunk_rows, entry.segment_rows);
+  }
+  const auto cache_slots = static_cast<uint32_t>(directory_.cache_slots);
+  for (uint32_t& slot : planned.slots) {
+    slot = slot < cache_slots ? state_.physical[slot] : frame.first_slot + (slot - cache_slots);
+  }
+  frame.labels.clear();
+  for (const NodeId seed : planned.block.seeds()) {
+    frame.labels.push_back(state_.labels.empty() ? -1 : state_.labels[seed]);
+  }
+  return planned.segment_places.empty() ? Status::Ok() : ReadSegmentRows(frame);
+}
+
+// Rows of the segment's cache: its pages by merged requests, each row verified and copied to its frame row.
+Status PlannedStream::ReadSegmentRows(PlannedFrame& frame) {
+  const BatchEntry& entry = directory_.batches[frame.number];
+  const SegmentEntry& segment = directory_.segments[entry.segment];
+  const std::vector<uint32_t>& places = frame.planned.segment_places;
+  if (places.back() >= segment.rows) {
+    return MakeStatus(Code::kCorruption, "{}: batch {} wants row {} of a segment of {}",
+                      state_.layout->file().path(), frame.number, places.back(), segment.rows);
+  }
+  if (segment_ring_ == nullptr) {
+    QUARRY_TRY(segment_ring_, IoRing::Make(*state_.backend, kSegmentDepth));
+  }
+  const uint64_t stride = directory_.row_stride;
+  reads_.clear();
+  PlanSegmentReads(segment.offset, stride, places, state_.gap_bytes_max, ranges_, reads_);
+  uint64_t largest = 0, bytes = 0;
+  for (const MergedRead& read : reads_) {
+    largest = std::max<uint64_t>(largest, read.bytes);
+    bytes += read.bytes;
+  }
+  const uint64_t pieces = state_.staging.size() / largest;
+  if (pieces == 0) {
+    return MakeStatus(Code::kInternal, "a read of {} bytes exceeds the staging of {}", largest,
+                      state_.staging.size());
+  }
+  std::vector<uint32_t> idle, read_of(pieces);
+  for (uint32_t piece = 0; piece < pieces; ++piece) idle.push_back(piece);
+  std::vector<uint64_t> done;
+  const auto run = [&]() -> Status {
+    for (size_t next = 0; next < reads_.size() || segment_ring_->pending() > 0;) {
+      if (cancelled_) return Status(Code::kCancelled, "the stream was given up");
+      for (; next < reads_.size() && !idle.empty(); ++next) {
+        const uint32_t piece = idle.back();
+        idle.pop_back();
+        read_of[piece] = static_cast<uint32_t>(next);
+        const ReadRequest request{&state_.layout->file(),
+                                  state_.layout->regions_offset() + reads_[next].offset, reads_[next].bytes,
+                                  state_.staging.data() + piece * largest, piece};
+        QUARRY_RETURN_IF_ERROR(segment_ring_->Submit({&request, 1}));
+      }
+      done.clear();
+      QUARRY_RETURN_IF_ERROR(segment_ring_->Wait(done));
+      for (const uint64_t piece : done) {
+        const MergedRead& read = reads_[read_of[piece]];
+        const std::byte* const from = state_.staging.data() + piece * largest;
+        QUARRY_RETURN_IF_ERROR(state_.layout->VerifyPages(read.offset, {from, read.bytes}));
+        for (uint32_t i = read.first; i < read.first + read.count; ++i) {
+          const uint64_t offset = segment.offset + places[i] * stride - read.offset;
+          std::memcpy(frame.rows + (frame.planned.chunk_rows + uint64_t{i}) * stride, from + offset, stride);
+        }
+        idle.push_back(static_cast<uint32_t>(piece));
+      }
+    }
+    return Status::Ok();
+  };
+  const Status status = run();
+  if (!status.ok()) {
+    segment_ring_->Drain();
+    segment_ring_.reset();
+  }
+  MutexLock lock(mutex_);
+  stats_.feature_bytes_read += bytes;
+  stats_.read_requests += reads_.size();
+  return status;
+}
+
+// Rows that enter the cache after a batch, from its frame to their slots.
+void PlannedStream::ApplyAdmissions(const PlannedFrame& frame) {
+  const uint64_t stride = directory_.row_stride;
+  const std::vector<uint32_t>& rows = frame.planned.admitted_rows;
+  const std::vector<uint32_t>& slots = frame.planned.admitted_slots;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::byte* const ahead = frame.rows + rows[std::min(i + kPrefetchRows, rows.size() - 1)] * stride;
+    for (uint64_t line = 0; line < std::min<uint64_t>(stride, 1024); line += 64) {
+      __builtin_prefetch(ahead + line);
+    }
+    std::memcpy(state_.Row(state_.physical[slots[i]]), frame.rows + rows[i] * stride, stride);
+  }
+}
+
+// After the last batch the cache holds what it held before the first, in other slots.
+void PlannedStream::Wrap() {
+  state_.position = 0;
+  if (directory_.wrap.size() != directory_.image_rows) {  // planned for one cycle
+    state_.image_loaded = false;
+    return;
+  }
+  std::vector<uint32_t> renamed(state_.physical.size());
+  std::vector<bool> taken(state_.physical.size());
+  for (size_t slot = 0; slot < directory_.wrap.size(); ++slot) {
+    renamed[slot] = state_.physical[directory_.wrap[slot]];
+    taken[renamed[slot]] = true;
+  }
+  uint32_t next = 0;
+  for (size_t slot = directory_.wrap.size(); slot < renamed.size(); ++slot) {
+    while (taken[next]) ++next;
+    renamed[slot] = next++;
+  }
+  state_.physical.swap(renamed);
+  state_.decoder->Restart();
+}
+
+Result<std::unique_ptr<Batch>> PlannedStream::Next() {
+  if (held_) {
+    return Status(Code::kInternal,
+                  "Next was called while the previous batch was still held: let it go first");
+  }
+  if (used_ != nullptr) {
+    const double start = MonotonicSeconds();
+    ApplyAdmissions(*used_);
+    free_.Push(std::exchange(used_, nullptr));
+    MutexLock lock(mutex_);
+    stats_.update_seconds += MonotonicSeconds() - start;
+    if (delivered_ == batch_count_) {
+      state_.position = first_ + batch_count_;
+      if (state_.position == directory_.batches.size()) Wrap();
+    }
+  }
+  const std::optional<PlannedFrame*> frame = ready_.Pop();
+  MutexLock lock(mutex_);
+  if (!error_.ok()) return error_;
+  if (!frame) return std::unique_ptr<Batch>();
+  const PlannedBlock& planned = (*frame)->planned;
+  held_ = true;
+  ++stats_.batches;
+  stats_.sampled_edges += planned.block.indices.size();
+  stats_.input_nodes += planned.block.nodes.size();
+  stats_.cache_lookups += planned.block.nodes.size();
+  stats_.cache_hits += planned.block.nodes.size() - planned.misses;
+  stats_.bytes_useful += planned.frame_nodes.size() * directory_.row_bytes;
+  return std::unique_ptr<Batch>(std::make_unique<PlannedBatch>(*this, **frame, delivered_++));
+}
+
+StreamStats PlannedStream::stats() const {
+  MutexLock lock(mutex_);
+  StreamStats stats = stats_;
+  stats.consumer_wait_seconds = ready_.pop_wait_seconds();
+  return stats;
+}
+
+}  // namespace quarry

@@ -1,0 +1,116 @@
+// PlannedStream: one pass over a planned epoch (planned_road.h), and the state that passes share.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "quarry/base/bounded_queue.h"
+#include "quarry/base/mutex.h"
+#include "quarry/io/buffer.h"
+#include "quarry/io/ring.h"
+#include "quarry/layout/layout.h"
+#include "quarry/layout/planned_block.h"
+#include "quarry/layout/segment_reads.h"
+#include "quarry/pipeline/batch_stream.h"
+
+namespace quarry {
+
+// What one batch is read into.
+struct PlannedFrame {
+  uint64_t number = 0;        // of the batch, in the cycle
+  std::byte* rows = nullptr;  // in the arena
+  uint32_t first_slot = 0;    // of its rows
+  IoBuffer block_bytes;
+  PlannedBlock planned;
+  std::vector<int64_t> labels;
+  uint32_t reads_left = 0;
+};
+
+// Owned by the road; one stream at a time uses it. `position` is where the cycle stands: the cache holds what
+// batch `position` expects.
+struct PlannedState {
+  const Layout* layout = nullptr;
+  IoBackend* backend = nullptr;
+  std::span<const int64_t> labels;  // by node; empty = none
+  ElementType element_type = ElementType::kFloat32;
+  uint32_t dim = 0;
+  unsigned io_depth = 16;
+  uint64_t gap_bytes_max = 0;
+
+  IoBuffer arena;  // cache slots, then the frames' rows, row_stride apart
+  std::vector<std::unique_ptr<PlannedFrame>> frames;
+  std::unique_ptr<BlockDecoder> decoder;
+  std::vector<uint32_t> physical;  // by the plan's slot: the slot of the arena (a cycle's end permutes them)
+  IoBuffer staging;                // of segment reads
+  bool image_loaded = false;
+  uint64_t position = 0;
+
+  std::byte* Row(uint64_t slot) const { return arena.data() + slot * layout->directory().row_stride; }
+};
+
+class PlannedStream final : public BatchStream {
+ public:
+  // Serves batches [state.position, + batches of an epoch). `on_end` is called by the destructor.
+  PlannedStream(PlannedState& state, std::function<void()> on_end);
+  ~PlannedStream() override;
+
+  uint64_t batch_count() const override { return batch_count_; }
+  Result<std::unique_ptr<Batch>> Next() override;
+  StreamStats stats() const override;
+
+ private:
+  class PlannedBatch;
+  struct Flight {  // a request on its way
+    PlannedFrame* frame = nullptr;
+    uint64_t offset = 0;  // in the regions
+    std::span<std::byte> bytes;
+  };
+
+  void RunLoader();
+  void RunAssembler();
+  Status LoadAll();
+  Status LoadImage(IoRing& ring);
+  Status StartReads(PlannedFrame& frame, uint64_t number, IoRing& ring);
+  Status SubmitRange(PlannedFrame* frame, uint64_t offset, std::span<std::byte> bytes, IoRing& ring);
+  Status FinishReads(IoRing& ring);
+  Status Assemble(PlannedFrame& frame);
+  Status ReadSegmentRows(PlannedFrame& frame);
+  void ApplyAdmissions(const PlannedFrame& frame);
+  void Wrap();
+  void Fail(const Status& status) QUARRY_EXCLUDES(mutex_);
+  void Cancel();
+
+  PlannedState& state_;
+  const LayoutDirectory& directory_;
+  const uint64_t first_;
+  const uint64_t batch_count_;
+  const std::function<void()> on_end_;
+
+  BoundedQueue<PlannedFrame*> free_;
+  BoundedQueue<PlannedFrame*> loaded_{2};
+  BoundedQueue<PlannedFrame*> ready_{2};
+  std::vector<Flight> flights_;
+  std::vector<uint32_t> idle_flights_;
+  std::deque<PlannedFrame*> loading_;  // in order
+  std::vector<uint64_t> done_;
+  std::unique_ptr<IoRing> segment_ring_;
+  std::vector<ByteRange> ranges_;
+  std::vector<MergedRead> reads_;
+
+  std::atomic<bool> cancelled_{false};
+  bool held_ = false;             // the consumer has a batch
+  PlannedFrame* used_ = nullptr;  // the batch before: its changes are not applied yet
+  uint64_t delivered_ = 0;
+
+  mutable Mutex mutex_;
+  Status error_ QUARRY_GUARDED_BY(mutex_);
+  StreamStats stats_ QUARRY_GUARDED_BY(mutex_);
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace quarry

@@ -1,0 +1,27 @@
+// Labels and splits of all nodes, in memory: which nodes are trained on, and towards what.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/format/types.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+struct NodeProperties {
+  std::vector<int64_t> labels;  // by node; -1 = none; empty without a label table
+  std::vector<uint8_t> splits;  // Split by node; empty = none
+
+  std::vector<NodeId> SplitNodes(Split split) const;  // ascending
+  // The nodes of the training split that have a label: what an epoch of training uses.
+  std::vector<NodeId> TrainNodes() const;
+};
+
+// Bytes that they will take, told by the manifest alone.
+uint64_t NodePropertiesBytes(const Manifest& manifest);
+// kCorruption when a table is not what its name says, for `node_count` nodes.
+Result<NodeProperties> LoadNodeProperties(Store& store, uint64_t node_count);
+
+}  // namespace quarry

@@ -1,0 +1,55 @@
+#include "quarry/storage/node_properties.h"
+
+#include <algorithm>
+
+namespace quarry {
+namespace {
+
+template <typename T>
+Status ReadProperty(Store& store, std::string_view name, ElementType type, uint64_t node_count,
+                    std::vector<T>& values) {
+  if (store.manifest().FindTable(name) == nullptr) return Status::Ok();
+  QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store.OpenTable(name));
+  const FeatureGeometry& geometry = table->geometry();
+  if (geometry.element_type != type || geometry.dim != 1 || geometry.row_count != node_count) {
+    return MakeStatus(Code::kCorruption, "{}: {} x {} of {}, expected {} x 1 of {}", table->file().path(),
+                      geometry.row_count, geometry.dim, ElementTypeName(geometry.element_type), node_count,
+                      ElementTypeName(type));
+  }
+  values.resize(geometry.row_count);
+  return table->ReadRows(store.backend(), 0, geometry.row_count, std::as_writable_bytes(std::span(values)));
+}
+
+}  // namespace
+
+std::vector<NodeId> NodeProperties::SplitNodes(Split split) const {
+  std::vector<NodeId> nodes;
+  const auto wanted = static_cast<uint8_t>(split);
+  nodes.reserve(static_cast<size_t>(std::count(splits.begin(), splits.end(), wanted)));
+  for (size_t v = 0; v < splits.size(); ++v) {
+    if (splits[v] == wanted) nodes.push_back(static_cast<NodeId>(v));
+  }
+  return nodes;
+}
+
+std::vector<NodeId> NodeProperties::TrainNodes() const {
+  std::vector<NodeId> nodes = SplitNodes(Split::kTrain);
+  std::erase_if(nodes, [this](NodeId node) { return labels.empty() || labels[node] < 0; });
+  return nodes;
+}
+
+uint64_t NodePropertiesBytes(const Manifest& manifest) {
+  uint64_t bytes = 0;
+  if (const TableRecord* record = manifest.FindTable("label")) bytes += record->row_count * sizeof(int64_t);
+  if (const TableRecord* record = manifest.FindTable("split")) bytes += record->row_count * sizeof(uint8_t);
+  return bytes;
+}
+
+Result<NodeProperties> LoadNodeProperties(Store& store, uint64_t node_count) {
+  NodeProperties properties;
+  QUARRY_RETURN_IF_ERROR(ReadProperty(store, "label", ElementType::kInt64, node_count, properties.labels));
+  QUARRY_RETURN_IF_ERROR(ReadProperty(store, "split", ElementType::kUint8, node_count, properties.splits));
+  return properties;
+}
+
+}  // namespace quarry

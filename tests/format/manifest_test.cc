@@ -1,0 +1,244 @@
+#include "quarry/format/manifest.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "quarry/base/random.h"
+
+namespace quarry {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Every field has a value of its own, so that none can stand for another.
+LayoutRecord ExampleLayout() {
+  return {.name = "default",
+          .directory = "layouts/default-7",
+          .generation = 7,
+          .table = "feature",
+          .table_generation = 2,
+          .topology = "graph",
+          .topology_generation = 3,
+          .timestamp = 4,
+          .seed = 0xfedcba9876543210,
+          .batch_size = 1000,
+          .fanouts = {10, 15, 20},
+          .direction = 1,
+          .policy = "belady",
+          .seed_order = "proximity",
+          .epochs = 5,
+          .batch_count = 600,
+          .cache_rows = 123456,
+          .batches_per_segment = 48,
+          .hash_functions = 6,
+          .file_bytes = uint64_t{1} << 40,
+          .trace_bytes = 8192,
+          .row_bytes_read = 9999,
+          .useful_bytes = 8888,
+          .predicted_seconds = 12.5,
+          .measured_seconds = 13.25,
+          .measured_bytes = 7777,
+          .plan_seconds = 99.5,
+          .plan_bytes_written = 6666,
+          .plan_bytes_read = 5555,
+          .created_utc = "2025-01-02T03:04:07Z"};
+}
+
+Manifest ExampleManifest() {
+  Manifest manifest;
+  manifest.database_id[3] = std::byte{9};
+  manifest.node_count = 10;
+  manifest.class_count = 3;
+  manifest.source = "dir/with \"quotes\" and \xc3\xa9";
+  manifest.created_utc = "2025-01-02T03:04:05Z";
+  manifest.has_relation_names = true;
+  manifest.tables = {{.name = "feature",
+                      .file = "features/feature-1.qft",
+                      .generation = 2,
+                      .element_type = ElementType::kInt8,
+                      .row_count = 10,
+                      .dim = 5,
+                      .file_bytes = 12288},
+                     {.name = "label", .file = "features/label-1.qft", .element_type = ElementType::kInt64}};
+  manifest.topologies = {{.name = "graph",
+                          .file = "topology/graph-1.qtp",
+                          .node_count = 10,
+                          .edge_count = 100,
+                          .relation_count = 4,
+                          .has_csr = true,
+                          .undirected = true,
+                          .file_bytes = 8192}};
+  manifest.device = {.random_reads_per_second = 77777.5,
+                     .sequential_bytes_per_second = 3.25e9,
+                     .write_bytes_per_second = 1.5e9,
+                     .gather_bytes_per_second = 6e9,
+                     .measured_utc = "2025-01-02T03:04:06Z"};
+  manifest.layouts = {ExampleLayout(), ExampleLayout()};
+  manifest.layouts[1].name = "other";
+  return manifest;
+}
+
+TEST(ManifestTest, RoundTrips) {
+  const Manifest in = ExampleManifest();
+  const Manifest out = DecodeManifest(EncodeManifest(in), "catalog").value();
+  EXPECT_EQ(out.database_id, in.database_id);
+  EXPECT_EQ(out.source, in.source);
+  EXPECT_EQ(out.created_utc, in.created_utc);
+  EXPECT_FALSE(out.has_entity_names);
+  EXPECT_TRUE(out.has_relation_names);
+  ASSERT_NE(out.FindTable("feature"), nullptr);
+  EXPECT_EQ(out.FindTable("feature")->element_type, ElementType::kInt8);
+  EXPECT_EQ(out.FindTable("feature")->file_bytes, 12288u);
+  EXPECT_EQ(out.FindTable("graph"), nullptr);
+  ASSERT_NE(out.FindTopology("graph"), nullptr);
+  EXPECT_EQ(out.FindTopology("graph")->edge_count, 100u);
+  EXPECT_TRUE(out.FindTopology("graph")->has_csr);
+  EXPECT_FALSE(out.FindTopology("graph")->deduplicated);
+  // Every field is carried: encoding what was decoded gives the same bytes.
+  EXPECT_EQ(EncodeManifest(out), EncodeManifest(in));
+}
+
+TEST(ManifestTest, AFileOutsideTheDatabaseIsRefused) {
+  for (const char* file : {"/etc/passwd", "features/../../x", ""}) {
+    Manifest manifest = ExampleManifest();
+    manifest.tables[0].file = file;
+    EXPECT_EQ(DecodeManifest(EncodeManifest(manifest), "catalog").status().code(), Code::kCorruption) << file;
+  }
+}
+
+TEST(ManifestTest, EveryFieldOfALayoutAndOfTheDeviceIsCarried) {
+  const Manifest out = DecodeManifest(EncodeManifest(ExampleManifest()), "catalog").value();
+  ASSERT_TRUE(out.device.has_value());
+  EXPECT_EQ(out.device->random_reads_per_second, 77777.5);
+  EXPECT_EQ(out.device->sequential_bytes_per_second, 3.25e9);
+  EXPECT_EQ(out.device->write_bytes_per_second, 1.5e9);
+  EXPECT_EQ(out.device->gather_bytes_per_second, 6e9);
+  EXPECT_EQ(out.device->measured_utc, "2025-01-02T03:04:06Z");
+  EXPECT_EQ(out.FindLayout("feature"), nullptr);
+  EXPECT_EQ(out.FindLayout("other"), &out.layouts[1]);
+  const LayoutRecord* layout = out.FindLayout("default");
+  ASSERT_NE(layout, nullptr);
+  EXPECT_EQ(layout->directory, "layouts/default-7");
+  EXPECT_EQ(layout->generation, 7u);
+  EXPECT_EQ(layout->table, "feature");
+  EXPECT_EQ(layout->table_generation, 2u);
+  EXPECT_EQ(layout->topology, "graph");
+  EXPECT_EQ(layout->topology_generation, 3u);
+  EXPECT_EQ(layout->timestamp, 4u);
+  EXPECT_EQ(layout->seed, 0xfedcba9876543210u);
+  EXPECT_EQ(layout->batch_size, 1000u);
+  EXPECT_THAT(layout->fanouts, ElementsAre(10, 15, 20));
+  EXPECT_EQ(layout->direction, 1);
+  EXPECT_EQ(layout->policy, "belady");
+  EXPECT_EQ(layout->seed_order, "proximity");
+  EXPECT_EQ(layout->epochs, 5u);
+  EXPECT_EQ(layout->batch_count, 600u);
+  EXPECT_EQ(layout->cache_rows, 123456u);
+  EXPECT_EQ(layout->batches_per_segment, 48u);
+  EXPECT_EQ(layout->hash_functions, 6u);
+  EXPECT_EQ(layout->file_bytes, uint64_t{1} << 40);
+  EXPECT_EQ(layout->trace_bytes, 8192u);
+  EXPECT_EQ(layout->row_bytes_read, 9999u);
+  EXPECT_EQ(layout->useful_bytes, 8888u);
+  EXPECT_EQ(layout->predicted_seconds, 12.5);
+  EXPECT_EQ(layout->measured_seconds, 13.25);
+  EXPECT_EQ(layout->measured_bytes, 7777u);
+  EXPECT_EQ(layout->plan_seconds, 99.5);
+  EXPECT_EQ(layout->plan_bytes_written, 6666u);
+  EXPECT_EQ(layout->plan_bytes_read, 5555u);
+  EXPECT_EQ(layout->created_utc, "2025-01-02T03:04:07Z");
+}
+
+// Written by the first version of the format, before there were profiles and layouts.
+TEST(ManifestTest, AnOldMessageDecodesWithoutDeviceAndLayouts) {
+  constexpr std::string_view kOld =
+      "000000002800000000000000030005000a00000000000000030000000000000002000000000000001100000082000000"
+      "150000002200000015000000aa0000001d0000003f0000004900000047000000000102030405060708090a0b0c0d0e0f"
+      "6f6c640000000000323032352d30312d30325430333a30343a30355a0000000004000000050002000100000000000000"
+      "02000000000000000a0000000000000005000000000000000030000000000000050000004200000005000000ba000000"
+      "666561747572650066656174757265732f666561747572652d312e716674000004000000060002000100000000000000"
+      "0a0000000000000064000000000000000400000000000000050000000000000000200000000000000500000032000000"
+      "05000000aa0000006772617068000000746f706f6c6f67792f67726170682d312e71747000000000";
+  std::vector<std::byte> bytes;
+  for (size_t at = 0; at < kOld.size(); at += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoi(std::string(kOld.substr(at, 2)), nullptr, 16)));
+  }
+  const Manifest manifest = DecodeManifest(bytes, "catalog").value();
+  EXPECT_EQ(manifest.database_id[15], std::byte{15});
+  EXPECT_EQ(manifest.node_count, 10u);
+  EXPECT_EQ(manifest.class_count, 3u);
+  EXPECT_EQ(manifest.source, "old");
+  EXPECT_EQ(manifest.created_utc, "2025-01-02T03:04:05Z");
+  EXPECT_TRUE(manifest.has_relation_names);
+  ASSERT_NE(manifest.FindTable("feature"), nullptr);
+  EXPECT_EQ(manifest.FindTable("feature")->element_type, ElementType::kFloat16);
+  ASSERT_NE(manifest.FindTopology("graph"), nullptr);
+  EXPECT_EQ(manifest.FindTopology("graph")->edge_count, 100u);
+  EXPECT_FALSE(manifest.device.has_value());
+  EXPECT_TRUE(manifest.layouts.empty());
+}
+
+TEST(ManifestTest, ALayoutThatCannotBeIsCorruption) {
+  const auto message = [](const std::function<void(LayoutRecord&)>& damage) {
+    Manifest manifest = ExampleManifest();
+    damage(manifest.layouts[1]);
+    const Status status = DecodeManifest(EncodeManifest(manifest), "catalog").status();
+    EXPECT_EQ(status.code(), Code::kCorruption);
+    return std::string(status.message());
+  };
+  for (const char* directory : {"/etc", "layouts/../../x", ""}) {
+    EXPECT_THAT(message([&](auto& l) { l.directory = directory; }), HasSubstr("inside the database"));
+  }
+  EXPECT_THAT(message([](auto& l) { l.name = ""; }), HasSubstr("no name"));
+  EXPECT_THAT(message([](auto& l) { l.table = ""; }), HasSubstr("no table"));
+  EXPECT_THAT(message([](auto& l) { l.topology = ""; }), HasSubstr("no topology"));
+  EXPECT_THAT(message([](auto& l) { l.batch_size = 0; }), HasSubstr("\"other\" has a batch size of 0"));
+  EXPECT_THAT(message([](auto& l) { l.fanouts.clear(); }), HasSubstr("no fanouts"));
+  EXPECT_THAT(message([](auto& l) { l.epochs = 0; }), HasSubstr("no epochs"));
+  EXPECT_THAT(message([](auto& l) { l.batch_count = 4; }), HasSubstr("fewer batches than epochs"));
+  EXPECT_THAT(message([](auto& l) { l.predicted_seconds = -1; }), HasSubstr("duration"));
+  EXPECT_THAT(message([](auto& l) { l.measured_seconds = std::numeric_limits<double>::quiet_NaN(); }),
+              HasSubstr("duration"));
+}
+
+TEST(ManifestTest, ADeviceWithARateThatIsNoneIsCorruption) {
+  for (double DeviceRecord::*const rate :
+       {&DeviceRecord::random_reads_per_second, &DeviceRecord::sequential_bytes_per_second,
+        &DeviceRecord::write_bytes_per_second, &DeviceRecord::gather_bytes_per_second}) {
+    for (const double value : {0.0, -1.0, std::numeric_limits<double>::infinity()}) {
+      Manifest manifest = ExampleManifest();
+      (*manifest.device).*rate = value;
+      EXPECT_EQ(DecodeManifest(EncodeManifest(manifest), "catalog").status().code(), Code::kCorruption);
+    }
+  }
+}
+
+// Cap'n Proto reports bad messages by throwing, which must not leave the room.
+TEST(ManifestTest, DamagedBytesGiveAStatusOrAnotherManifestButNeverThrow) {
+  constexpr uint64_t kSeed = 7;
+  SCOPED_TRACE(kSeed);
+  Rng rng(kSeed);
+  const std::vector<std::byte> sound = EncodeManifest(ExampleManifest());
+  int refused = 0;
+  for (int round = 0; round < 5000; ++round) {
+    std::vector<std::byte> bytes = sound;
+    for (uint64_t flips = 1 + rng.Below(4); flips > 0; --flips) {
+      bytes[rng.Below(bytes.size())] ^= static_cast<std::byte>(1 + rng.Below(255));
+    }
+    if (rng.Below(4) == 0) bytes.resize(rng.Below(bytes.size()));
+    const Result<Manifest> result = DecodeManifest(bytes, "catalog");
+    refused += result.ok() ? 0 : 1;
+    if (result.ok()) continue;
+    ASSERT_THAT(std::string(result.status().message()), HasSubstr("catalog"));
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_EQ(DecodeManifest({}, "catalog").status().code(), Code::kCorruption);
+}
+
+}  // namespace
+}  // namespace quarry

@@ -1,0 +1,315 @@
+#include "quarry/pipeline/planned_road.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "pipeline/pass_util.h"
+#include "pipeline/tiny_database.h"
+
+namespace quarry {
+namespace {
+
+using testing::HasSubstr;
+using testing_util::OpenRoad;
+using testing_util::SmallOptions;
+using testing_util::TinyDatabase;
+using testing_util::TinyGraph;
+
+// What a batch means, whatever its local ids: the nodes of each hop group, their rows and labels, and the
+// edges.
+struct Meaning {
+  std::vector<std::map<NodeId, std::vector<std::byte>>> groups;
+  std::map<NodeId, int64_t> labels;
+  std::multiset<std::pair<NodeId, NodeId>> edges;
+  bool operator==(const Meaning&) const = default;
+};
+
+Meaning MeaningOf(const Batch& batch) {
+  Meaning meaning;
+  const Block& block = batch.block();
+  const FeatureView& features = batch.features();
+  const uint64_t row_bytes = RowBytes(features.element_type, features.dim);
+  uint32_t v = 0;
+  for (const uint32_t end : block.hop_offsets) {
+    auto& group = meaning.groups.emplace_back();
+    for (; v < end; ++v) {
+      const std::byte* row = features.base + features.slots[v] * features.stride_bytes;
+      group.emplace(block.nodes[v], std::vector<std::byte>(row, row + row_bytes));
+    }
+  }
+  for (uint32_t s = 0; s < block.seed_count(); ++s) meaning.labels[block.nodes[s]] = batch.labels()[s];
+  for (size_t t = 0; t + 1 < block.indptr.size(); ++t) {
+    for (uint32_t e = block.indptr[t]; e < block.indptr[t + 1]; ++e) {
+      meaning.edges.emplace(block.nodes[block.indices[e]], block.nodes[t]);
+    }
+  }
+  return meaning;
+}
+
+Result<std::vector<Meaning>> RunEpoch(Road& road, const std::vector<NodeId>& seeds, uint64_t pass,
+                                      StreamStats* stats = nullptr) {
+  QUARRY_TRY(const std::unique_ptr<BatchStream> stream,
+             road.StartPass({.seeds = seeds, .pass = pass, .ordered = true}));
+  std::vector<Meaning> meanings;
+  for (;;) {
+    QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());
+    if (!batch) break;
+    EXPECT_EQ(batch->index(), meanings.size());
+    meanings.push_back(MeaningOf(*batch));
+  }
+  if (stats != nullptr) *stats = stream->stats();
+  return meanings;
+}
+
+// What an epoch of training uses.
+std::vector<NodeId> LabelledTrainNodes(const TinyGraph& graph) {
+  std::vector<NodeId> nodes = graph.SplitNodes(Split::kTrain);
+  std::erase_if(nodes, [&](NodeId node) { return graph.Label(node) < 0; });
+  return nodes;
+}
+
+void FlipByte(const std::string& path, uint64_t offset) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(offset));
+  const int byte = file.get();
+  file.seekp(static_cast<std::streamoff>(offset));
+  file.put(static_cast<char>(byte ^ 0x10));
+}
+
+LayoutSpec SmallSpec(const LiveRoadOptions& live) {
+  return {.fanouts = live.fanouts, .batch_size = live.batch_size, .seed = live.seed, .threads = 2};
+}
+
+class PlannedRoadTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { database_ = std::make_unique<TinyDatabase>(TinyGraph{.nodes = 2000}); }
+  static void TearDownTestSuite() { database_.reset(); }
+  static const TinyDatabase& database() { return *database_; }
+  static std::vector<NodeId> TrainNodes() { return LabelledTrainNodes(database_->graph()); }
+  static uint64_t FeatureBytes() { return 2000 * RowBytes(database_->graph().type, database_->graph().dim); }
+  static std::string LayoutFolder() { return database_->path() + "/layouts"; }
+
+  // The live epochs that a layout of `spec` must repeat.
+  static std::vector<std::vector<Meaning>> Live(OpenRoad& open, uint32_t epochs) {
+    std::vector<std::vector<Meaning>> expected;
+    for (uint32_t epoch = 0; epoch < epochs; ++epoch) {
+      auto meanings = RunEpoch(*open.road, TrainNodes(), 1 + epoch);
+      EXPECT_TRUE(meanings.ok()) << meanings.status().ToString();
+      expected.push_back(std::move(meanings).value());
+    }
+    open.road.reset();
+    return expected;
+  }
+
+ private:
+  static std::unique_ptr<TinyDatabase> database_;
+};
+std::unique_ptr<TinyDatabase> PlannedRoadTest::database_;
+
+TEST_F(PlannedRoadTest, RepeatsTheLiveEpochsForEveryPolicyAndDiskBudget) {
+  OpenRoad open(database().path(), SmallOptions());
+  const std::vector<std::vector<Meaning>> expected = Live(open, 2);
+  for (const PolicyKind policy : kAllPolicies) {
+    for (const bool small_disk : {false, true}) {
+      for (const uint32_t epochs : {1U, 2U}) {
+        for (const uint64_t cache_percent : {0, 20, 100}) {
+          if (epochs == 2 && (small_disk || cache_percent == 0)) continue;
+          SCOPED_TRACE(testing::Message()
+                       << PolicyName(policy) << ", " << epochs << " epochs, cache " << cache_percent << " %, "
+                       << (small_disk ? "small disk" : "all disk"));
+          LayoutSpec spec = SmallSpec(SmallOptions());
+          spec.policy = policy;
+          spec.epochs = epochs;
+          spec.cache_bytes = FeatureBytes() * cache_percent / 100;
+          if (small_disk) spec.disk_bytes = FeatureBytes() * 5 / 2;
+          const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
+          ASSERT_TRUE(record.ok()) << record.status().ToString();
+          if (small_disk) {
+            EXPECT_LE(record->file_bytes + record->trace_bytes, spec.disk_bytes);
+          }
+          auto road = PlannedRoad::Open(*open.store, *open.budget, {});
+          ASSERT_TRUE(road.ok()) << road.status().ToString();
+          uint64_t bytes = 0;
+          for (uint32_t pass = 0; pass < 2 * epochs + 1; ++pass) {  // the cycle, again, and its beginning
+            StreamStats stats;
+            const auto got = RunEpoch(**road, TrainNodes(), 77, &stats);
+            ASSERT_TRUE(got.ok()) << got.status().ToString();
+            ASSERT_EQ(*got, expected[pass % epochs]) << "pass " << pass;
+            if (pass >= epochs && pass < 2 * epochs)
+              bytes += stats.feature_bytes_read + stats.topology_bytes_read;
+          }
+          EXPECT_EQ(bytes, record->row_bytes_read) << "a cycle reads what the plan says";
+        }
+      }
+    }
+  }
+}
+
+TEST_F(PlannedRoadTest, BeladyReadsLeast) {
+  OpenRoad open(database().path(), SmallOptions());
+  open.road.reset();
+  std::map<PolicyKind, uint64_t> useful;
+  for (const PolicyKind policy : kAllPolicies) {
+    LayoutSpec spec = SmallSpec(SmallOptions());
+    spec.policy = policy;
+    spec.cache_bytes = FeatureBytes() / 10;
+    const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
+    ASSERT_TRUE(record.ok()) << record.status().ToString();
+    useful[policy] = record->useful_bytes;
+  }
+  for (const auto& [policy, bytes] : useful)
+    EXPECT_LE(useful[PolicyKind::kBelady], bytes) << PolicyName(policy);
+  EXPECT_LT(useful[PolicyKind::kBelady], useful[PolicyKind::kNone] * 95 / 100);
+}
+
+TEST_F(PlannedRoadTest, ServesEveryRowLayoutAndPassesOverOtherSeedsLive) {
+  const std::vector<TinyGraph> graphs = {{.nodes = 3000, .dim = 3},
+                                         {.dim = 700, .type = ElementType::kFloat16},
+                                         {.dim = 33, .type = ElementType::kBfloat16},
+                                         {.nodes = 300, .dim = 2000},
+                                         {.dim = 150, .type = ElementType::kInt8}};
+  for (const TinyGraph& graph : graphs) {
+    SCOPED_TRACE(testing::Message() << graph.dim << " " << ElementTypeName(graph.type));
+    const TinyDatabase tiny(graph);
+    OpenRoad open(tiny.path(), SmallOptions());
+    const std::vector<NodeId> seeds = LabelledTrainNodes(graph);
+    const std::vector<NodeId> others = graph.SplitNodes(Split::kValid);
+    const auto expected = RunEpoch(*open.road, seeds, 1);
+    const auto expected_others = RunEpoch(*open.road, others, 9);
+    ASSERT_TRUE(expected.ok() && expected_others.ok());
+    open.road.reset();
+    const uint64_t feature_bytes = graph.nodes * RowBytes(graph.type, graph.dim);
+    uint64_t disk_bytes = 0;
+    for (const bool small_disk : {false, true}) {
+      LayoutSpec spec = SmallSpec(SmallOptions());
+      spec.cache_bytes = feature_bytes / 10;
+      spec.disk_bytes = disk_bytes;
+      const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
+      // Of rows this small there is less than of blocks, and little to save.
+      if (small_disk && graph.dim == 3 && record.status().code() == Code::kNoSpace) continue;
+      ASSERT_TRUE(record.ok()) << record.status().ToString();
+      EXPECT_EQ(record->batches_per_segment > 0, small_disk);
+      disk_bytes = (record->file_bytes + record->trace_bytes) * 9 / 10;
+      auto road = PlannedRoad::Open(*open.store, *open.budget, {.live = SmallOptions()});
+      ASSERT_TRUE(road.ok()) << road.status().ToString();
+      for (int round = 0; round < 2; ++round) {
+        EXPECT_EQ(*RunEpoch(**road, seeds, 1), *expected);
+        EXPECT_EQ(*RunEpoch(**road, others, 9), *expected_others);
+      }
+    }
+  }
+}
+
+TEST_F(PlannedRoadTest, APassThatWasGivenUpBeginsTheCycleAnew) {
+  OpenRoad open(database().path(), SmallOptions());
+  const auto expected = Live(open, 1);
+  LayoutSpec spec = SmallSpec(SmallOptions());
+  spec.cache_bytes = FeatureBytes() / 5;
+  ASSERT_TRUE(BuildLayout(*open.store, *open.budget, spec, false, {}).ok());
+  auto road = PlannedRoad::Open(*open.store, *open.budget, {});
+  ASSERT_TRUE(road.ok());
+  for (size_t batches = 0; batches <= expected[0].size(); ++batches) {
+    {
+      auto stream = (*road)->StartPass({.seeds = TrainNodes()});
+      ASSERT_TRUE(stream.ok());
+      for (size_t i = 0; i < batches; ++i) ASSERT_TRUE((*stream)->Next().ok());
+    }
+    ASSERT_EQ(*RunEpoch(**road, TrainNodes(), 1), expected[0]) << "after " << batches << " batches";
+  }
+}
+
+TEST_F(PlannedRoadTest, EveryDamagedPageIsFound) {
+  OpenRoad open(database().path(), SmallOptions());
+  open.road.reset();
+  LayoutSpec spec = SmallSpec(SmallOptions());
+  spec.cache_bytes = FeatureBytes() / 5;
+  spec.disk_bytes = FeatureBytes() * 5 / 2;
+  const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
+  ASSERT_TRUE(record.ok()) << record.status().ToString();
+  ASSERT_GT(record->batches_per_segment, 0);
+  const std::string path = database().path() + "/" + record->directory + "/layout.qlc";
+  uint64_t silent = 0;
+  for (uint64_t offset = 4096 + 1234; offset + 4096 < record->file_bytes; offset += 64 * 4096) {
+    SCOPED_TRACE(testing::Message() << "damage at " << offset);
+    FlipByte(path, offset);
+    auto road = PlannedRoad::Open(*open.store, *open.budget, {});
+    Status status = road.status();
+    if (road.ok()) status = RunEpoch(**road, TrainNodes(), 1).status();
+    FlipByte(path, offset);
+    if (status.ok()) {  // a page of a segment cache that no batch reads
+      ++silent;
+      continue;
+    }
+    EXPECT_EQ(status.code(), Code::kCorruption);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("layout.qlc"));
+  }
+  EXPECT_LE(silent, 1);
+}
+
+TEST_F(PlannedRoadTest, AnInterruptedBuildLeavesTheDatabaseAsItWasAndResumes) {
+  OpenRoad open(database().path(), SmallOptions());
+  open.road.reset();
+  LayoutSpec spec = SmallSpec(SmallOptions());
+  spec.name = "interrupted";
+  spec.cache_bytes = FeatureBytes() / 5;
+  std::set<std::string> phases;
+  for (const std::string_view stop_in : {"sampling", "planning", "encoding", "packing"}) {
+    const auto stopped = BuildLayout(*open.store, *open.budget, spec, false,
+                                     [&](std::string_view phase, uint64_t, uint64_t) -> Status {
+                                       phases.emplace(phase);
+                                       if (phase == stop_in) return Status(Code::kCancelled, "stop");
+                                       return Status::Ok();
+                                     });
+    ASSERT_EQ(stopped.status().code(), Code::kCancelled) << stop_in;
+    EXPECT_EQ(open.store->manifest().FindLayout("interrupted"), nullptr);
+    EXPECT_EQ(open.budget->used_bytes(), 0);
+  }
+  BuildReport report;
+  const auto resumed = BuildLayout(*open.store, *open.budget, spec, true, {}, &report);
+  ASSERT_TRUE(resumed.ok()) << resumed.status().ToString();
+  EXPECT_TRUE(report.resumed);
+  spec.seed += 1;  // another trace: nothing to take over
+  std::filesystem::rename(database().path() + "/" + resumed->directory, LayoutFolder() + "/kept");
+  std::filesystem::rename(LayoutFolder() + "/kept", database().path() + "/" + resumed->directory);
+  const auto other = BuildLayout(*open.store, *open.budget, spec, true, {}, &report);
+  ASSERT_TRUE(other.ok());
+  EXPECT_FALSE(report.resumed);
+  EXPECT_FALSE(std::filesystem::exists(database().path() + "/" + resumed->directory)) << "replaced";
+  ASSERT_TRUE(DropLayout(*open.store, "interrupted").ok());
+  EXPECT_FALSE(std::filesystem::exists(database().path() + "/" + other->directory));
+  EXPECT_EQ(DropLayout(*open.store, "interrupted").code(), Code::kNotFound);
+}
+
+TEST_F(PlannedRoadTest, RefusesWhatCannotBe) {
+  OpenRoad open(database().path(), SmallOptions());
+  open.road.reset();
+  LayoutSpec spec = SmallSpec(SmallOptions());
+  spec.disk_bytes = FeatureBytes() / 10;
+  EXPECT_EQ(BuildLayout(*open.store, *open.budget, spec, false, {}).status().code(), Code::kNoSpace);
+  spec = SmallSpec(SmallOptions());
+  spec.name = "../escape";
+  EXPECT_EQ(BuildLayout(*open.store, *open.budget, spec, false, {}).status().code(), Code::kUsage);
+  EXPECT_EQ(PlannedRoad::Open(*open.store, *open.budget, {.layout = "absent"}).status().code(),
+            Code::kNotFound);
+  spec = SmallSpec(SmallOptions());
+  ASSERT_TRUE(BuildLayout(*open.store, *open.budget, spec, false, {}).ok());
+  MemoryBudget small(64 * kKiB);
+  EXPECT_EQ(PlannedRoad::Open(*open.store, small, {}).status().code(), Code::kOutOfBudget);
+  LiveRoadOptions other = SmallOptions();
+  other.fanouts = {2, 2};
+  const auto refused = PlannedRoad::Open(*open.store, *open.budget, {.live = other});
+  EXPECT_EQ(refused.status().code(), Code::kUsage);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("4,3"));
+  auto road = PlannedRoad::Open(*open.store, *open.budget, {});
+  ASSERT_TRUE(road.ok());
+  EXPECT_EQ((*road)->StartPass({.seeds = {1, 2, 3}}).status().code(), Code::kUnsupported);
+}
+
+}  // namespace
+}  // namespace quarry
