@@ -46,6 +46,7 @@ Status CheckOptions(const TrainOptions& options) {
 void AddStats(const StreamStats& more, StreamStats& sum) {
   sum.batches += more.batches;
   sum.sampled_edges += more.sampled_edges;
+  sum.update_seconds += more.update_seconds;
   sum.input_nodes += more.input_nodes;
   sum.feature_bytes_read += more.feature_bytes_read;
   sum.topology_bytes_read += more.topology_bytes_read;

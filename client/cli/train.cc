@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli.h"
+#include "layout_options.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
@@ -23,6 +24,9 @@ struct Arguments {
   unsigned threads = 0, torch_threads = 0;
   LiveRoadOptions road;
   TrainOptions train;
+  std::string layout;  // empty: the live road
+  LayoutFlags plan_flags;
+  bool plan = false;
   bool json = false;
   bool dry_run = false;
 };
@@ -74,38 +78,89 @@ Result<std::unique_ptr<Database>> OpenWithBudgets(Arguments& arguments) {
   return database;
 }
 
-Status Run(Arguments& arguments) {
-  TuneMalloc();
-  LiveRoadOptions& road_options = arguments.road;
-  TrainOptions& train_options = arguments.train;
-  road_options.fanouts = arguments.fanouts.empty() ? DefaultFanouts(train_options.layers) : arguments.fanouts;
-  if (road_options.fanouts.size() != train_options.layers) {
-    return MakeStatus(Code::kUsage, "--layers {} needs {} fanouts, but --fanout gives {}",
-                      train_options.layers, train_options.layers, road_options.fanouts.size());
-  }
-  road_options.seed = train_options.seed;
-  SplitThreads(arguments, road_options, train_options);
-  QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudgets(arguments));
-  QUARRY_TRY(const std::unique_ptr<LiveRoad> road, database->OpenLiveRoad(road_options));
+// A road to train on, and what it tells of itself.
+struct OpenRoad {
+  std::unique_ptr<Road> road;
+  const LiveRoad* live = nullptr;        // samples whatever the layout does not hold; null without one
+  const PlannedRoad* planned = nullptr;  // null on the live road
+  uint64_t batch_nodes_max = 0;
+};
 
-  const std::vector<uint64_t> hop_nodes =
-      BoundHopNodes(road_options.batch_size, road_options.fanouts, road->plan().batch_nodes_max);
-  TrainSetup setup;
-  setup.memory_budget_bytes = database->budget().limit_bytes();
-  setup.cache_budget_bytes = road_options.cache_bytes;
-  setup.overhead_bytes =
-      EstimateTrainerBytes(train_options, road->feature_dim(), CountClasses(road->labels()), hop_nodes);
-  setup.road = road_options;
-  setup.train = train_options;
+Result<OpenRoad> OpenLive(Database& database, const LiveRoadOptions& options) {
+  QUARRY_TRY(std::unique_ptr<LiveRoad> road, database.OpenLiveRoad(options));
+  OpenRoad open{.live = road.get(), .batch_nodes_max = road->plan().batch_nodes_max};
+  open.road = std::move(road);
+  return open;
+}
+
+Result<OpenRoad> OpenPlanned(Database& database, const std::string& layout, LiveRoadOptions live) {
+  live.cache_bytes = 0;  // what it samples, it samples once an epoch
+  QUARRY_TRY(std::unique_ptr<PlannedRoad> road, database.OpenLayout({.layout = layout, .live = live}));
+  OpenRoad open{.live = road->live(),
+                .planned = road.get(),
+                .batch_nodes_max =
+                    std::max(road->layout().directory().nodes_max(), road->live()->plan().batch_nodes_max)};
+  open.road = std::move(road);
+  return open;
+}
+
+// The layout that these arguments ask for.
+Result<LayoutSpec> SpecOf(const Arguments& arguments, const Manifest& manifest) {
+  LayoutFlags flags = arguments.plan_flags;
+  if (!arguments.layout.empty()) flags.name = arguments.layout;
+  flags.cache = arguments.cache;
+  QUARRY_TRY(LayoutSpec spec, flags.ToSpec(manifest));
+  spec.feature_table = arguments.road.feature_table;
+  spec.topology = arguments.road.topology;
+  spec.direction = arguments.road.direction;
+  spec.fanouts = arguments.road.fanouts;
+  spec.batch_size = arguments.road.batch_size;
+  spec.seed = arguments.road.seed;
+  spec.cache_bytes = arguments.road.cache_bytes;
+  spec.threads = arguments.threads > 0 ? arguments.threads : ProcessorCount();
+  return spec;
+}
+
+// Builds the layout unless the database has it already.
+Status BuildWhatIsMissing(Database& database, const LayoutSpec& spec, LayoutRecord& built) {
+  if (const LayoutRecord* record = database.manifest().FindLayout(spec.name)) {
+    if (IsLayoutOf(database.manifest(), *record, spec)) return Status::Ok();
+    LogInfo("layout \"{}\" was built for something else: it is built again", spec.name);
+  }
+  ProgressBar bar;
+  QUARRY_TRY(built, database.BuildLayout(spec, /*resume=*/true, bar.AsFunction()));
+  return Status::Ok();
+}
+
+// Remembers what an epoch took, so that `quarry layout explain` can say it beside what was predicted.
+Status RememberMeasured(Database& database, const std::string& layout, const StreamStats& epoch) {
+  Manifest manifest = database.manifest();
+  for (LayoutRecord& record : manifest.layouts) {
+    if (record.name != layout) continue;
+    record.measured_seconds = epoch.extract_seconds;
+    record.measured_bytes = epoch.feature_bytes_read + epoch.topology_bytes_read;
+    return database.store().CommitManifest(manifest);
+  }
+  return Status::Ok();
+}
+
+Status TrainOn(const Arguments& arguments, Database& database, const OpenRoad& open, TrainSetup setup,
+               StreamStats& last_epoch) {
+  setup.memory_budget_bytes = database.budget().limit_bytes();
+  setup.cache_budget_bytes = arguments.road.cache_bytes;
+  setup.overhead_bytes = EstimateTrainerBytes(
+      arguments.train, open.road->feature_dim(), CountClasses(open.road->labels()),
+      BoundHopNodes(arguments.road.batch_size, arguments.road.fanouts, open.batch_nodes_max));
+  setup.road = arguments.road;
+  setup.train = arguments.train;
   LogInfo(
       "threads: {} sampling, {} extracting, {} in LibTorch; memory: {} for the engine + {} for LibTorch and "
       "code",
-      road_options.sampler_threads, road_options.extractor_threads, train_options.torch_threads,
+      setup.road.sampler_threads, setup.road.extractor_threads, setup.train.torch_threads,
       FormatBytes(setup.memory_budget_bytes), FormatBytes(setup.overhead_bytes));
-
   TrainReport report(setup, arguments.json);
   if (arguments.dry_run) {
-    report.Plan(road->plan());
+    report.Plan(open.live->plan());
     return Status::Ok();
   }
   ProgressBar bar;
@@ -120,12 +175,45 @@ Status Run(Arguments& arguments) {
   callbacks.epoch = [&](const EpochReport& epoch) {
     bar.Clear();
     report.Epoch(epoch);
+    last_epoch = epoch.stats;
     return Status::Ok();
   };
-  QUARRY_TRY(const TrainSummary summary, Train(*road, train_options, callbacks));
+  QUARRY_TRY(const TrainSummary summary, Train(*open.road, arguments.train, callbacks));
   bar.Clear();
   report.Summary(summary);
   return Status::Ok();
+}
+
+Status Run(Arguments& arguments) {
+  TuneMalloc();
+  LiveRoadOptions& road_options = arguments.road;
+  TrainOptions& train_options = arguments.train;
+  road_options.fanouts = arguments.fanouts.empty() ? DefaultFanouts(train_options.layers) : arguments.fanouts;
+  if (road_options.fanouts.size() != train_options.layers) {
+    return MakeStatus(Code::kUsage, "--layers {} needs {} fanouts, but --fanout gives {}",
+                      train_options.layers, train_options.layers, road_options.fanouts.size());
+  }
+  road_options.seed = train_options.seed;
+  SplitThreads(arguments, road_options, train_options);
+  QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudgets(arguments));
+  TrainSetup setup;
+  StreamStats last_epoch;
+  if (!arguments.plan && arguments.layout.empty()) {
+    QUARRY_TRY(const OpenRoad open, OpenLive(*database, road_options));
+    return TrainOn(arguments, *database, open, setup, last_epoch);
+  }
+  QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, database->manifest()));
+  LayoutRecord built;
+  if (arguments.plan) QUARRY_RETURN_IF_ERROR(BuildWhatIsMissing(*database, spec, built));
+  setup.plan_seconds = built.plan_seconds;
+  setup.plan_bytes_written = built.plan_bytes_written;
+  setup.plan_bytes_read = built.plan_bytes_read;
+  {
+    QUARRY_TRY(const OpenRoad open, OpenPlanned(*database, spec.name, road_options));
+    setup.predicted_seconds = open.planned->layout().record().predicted_seconds;
+    QUARRY_RETURN_IF_ERROR(TrainOn(arguments, *database, open, setup, last_epoch));
+  }
+  return last_epoch.batches > 0 ? RememberMeasured(*database, spec.name, last_epoch) : Status::Ok();
 }
 
 template <typename Value>
@@ -200,6 +288,10 @@ void AddTrain(CLI::App& app, Action& action) {
   verb->add_option("DB", arguments->path, "database folder")->required();
   AddModelOptions(verb, *arguments);
   AddEngineOptions(verb, *arguments);
+  verb->add_option("--layout", arguments->layout, "train from this packed layout (quarry layout build)")
+      ->type_name("NAME");
+  verb->add_flag("--plan", arguments->plan, "build the layout if it is missing, then train from it");
+  arguments->plan_flags.AddPlanOptions(verb);
   verb->add_flag("--json", arguments->json,
                  "one JSON object per epoch on stdout, then {\"summary\": {...}}, and nothing else there");
   verb->add_flag("--dry-run", arguments->dry_run, "say how the memory would be divided, and train nothing");

@@ -62,7 +62,16 @@ void AddWork(const StreamStats& stats, Json& json) {
   json["sample_wait_seconds"] = stats.sample_wait_seconds;
   json["extract_seconds"] = stats.extract_seconds;
   json["extract_wait_seconds"] = stats.extract_wait_seconds;
+  json["update_seconds"] = stats.update_seconds;
   json["train_wait_seconds"] = stats.consumer_wait_seconds;
+}
+
+void AddPlan(const TrainSetup& setup, Json& json) {
+  if (!setup.predicted_seconds) return;
+  json["plan_seconds"] = setup.plan_seconds;
+  json["plan_bytes_written"] = setup.plan_bytes_written;
+  json["plan_bytes_read"] = setup.plan_bytes_read;
+  json["predicted_seconds"] = *setup.predicted_seconds;
 }
 
 Json EpochJson(const EpochReport& epoch, const TrainSetup& setup) {
@@ -76,6 +85,7 @@ Json EpochJson(const EpochReport& epoch, const TrainSetup& setup) {
   AddIo(epoch.stats, json);
   AddBudgets(setup, json);
   AddWork(epoch.stats, json);
+  AddPlan(setup, json);
   json["train_seconds"] = epoch.compute_seconds;
   json["valid_seconds"] = epoch.valid_seconds;
   json["best"] = epoch.best;
@@ -97,6 +107,7 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup) {
   AddIo(summary.stats, json);
   AddBudgets(setup, json);
   AddWork(summary.stats, json);
+  AddPlan(setup, json);
   json["fanouts"] = setup.road.fanouts;
   json["batch_size"] = setup.road.batch_size;
   json["hidden"] = setup.train.hidden;

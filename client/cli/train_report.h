@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "quarry/pipeline/live_road.h"
 #include "quarry/trainer/train.h"
@@ -14,6 +15,11 @@ struct TrainSetup {
   uint64_t memory_budget_bytes = 0;
   uint64_t cache_budget_bytes = 0;
   uint64_t overhead_bytes = 0;  // beyond the memory budget: peak RSS stays under the sum
+  // Of the planned road; what was built in this run, 0 when the layout was there.
+  double plan_seconds = 0;
+  uint64_t plan_bytes_written = 0;
+  uint64_t plan_bytes_read = 0;
+  std::optional<double> predicted_seconds;  // reading an epoch; empty on the live road
   LiveRoadOptions road;
   TrainOptions train;
 };

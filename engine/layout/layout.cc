@@ -225,6 +225,23 @@ Result<std::unique_ptr<Trace>> Layout::OpenTrace(Store& store) const {
                      store.manifest().database_id, record_.generation, record_.trace_bytes);
 }
 
+bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const LayoutSpec& spec) {
+  const TableRecord* table = manifest.FindTable(spec.feature_table);
+  const TopologyRecord* topology = manifest.FindTopology(spec.topology);
+  if (table == nullptr || topology == nullptr) return false;
+  const uint64_t stride = RoundUp(RowBytes(table->element_type, table->dim), sizeof(float));
+  const uint64_t cache_rows =
+      spec.policy == PolicyKind::kNone ? 0 : std::min(spec.cache_bytes / stride, table->row_count);
+  return record.table == spec.feature_table && record.table_generation == table->generation &&
+         record.topology == spec.topology && record.topology_generation == topology->generation &&
+         record.fanouts == spec.fanouts && record.direction == static_cast<uint8_t>(spec.direction) &&
+         record.batch_size == spec.batch_size && record.seed == spec.seed && record.epochs == spec.epochs &&
+         record.policy == PolicyName(spec.policy) && record.seed_order == SeedOrderName(spec.order) &&
+         record.cache_rows == cache_rows && record.hash_functions == spec.hash_functions &&
+         (spec.disk_bytes == 0 ? record.batches_per_segment == 0
+                               : record.file_bytes + record.trace_bytes <= spec.disk_bytes);
+}
+
 Status DropLayout(Store& store, std::string_view name) {
   Manifest manifest = store.manifest();
   const LayoutRecord* record = manifest.FindLayout(name);

@@ -139,6 +139,9 @@ struct BuildReport {
 Result<LayoutRecord> BuildLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec, bool resume,
                                  const ProgressFunction& progress, BuildReport* report = nullptr);
 
+// True when `record` is what building `spec` would give, from the data as they are.
+bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const LayoutSpec& spec);
+
 // Removes a layout from the catalog, then its files.
 Status DropLayout(Store& store, std::string_view name);
 
