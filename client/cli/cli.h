@@ -25,6 +25,7 @@ void AddGenerate(CLI::App& app, Action& action);
 void AddImport(CLI::App& app, Action& action);
 void AddInfo(CLI::App& app, Action& action);
 void AddLayout(CLI::App& app, Action& action);
+void AddLayoutExplain(CLI::App& layout, Action& action);  // verbs of layout
 void AddTrain(CLI::App& app, Action& action);
 void AddVerify(CLI::App& app, Action& action);
 

@@ -1,4 +1,5 @@
 // quarry layout build|list|rebuild|drop DB [NAME]: packed layouts, what an index is to a relational table.
+// explain and trace: layout_explain.cc.
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
@@ -190,6 +191,7 @@ void AddLayout(CLI::App& app, Action& action) {
       "All or nothing: interrupted, it leaves the database as it was.\n"
       "Example: quarry layout build db/ --fanout 10,15,20 --batch-size 1024 --cache 10% --disk 3x");
   AddVerb(layout, "list", "the layouts of a database", make(), action, List);
+  AddLayoutExplain(*layout, action);
   AddVerb(layout, "rebuild", "build a layout again, as it was specified", make(), action, Rebuild);
   AddVerb(layout, "drop", "remove a layout", make(), action, Drop);
 }

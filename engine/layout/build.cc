@@ -227,7 +227,7 @@ Status Builder::Plan() {
                                                LayoutEncoder::MemoryBytes(node_count, report_.trace),
                                            "planning a layout"));
   std::unique_ptr<NextUses> next_uses;
-  for (const std::string_view file : {"next.tmp", "plan.tmp", "misses.tmp"}) Remove(file);
+  for (const std::string_view file : {"next.tmp", "plan.tmp", "misses.tmp", "admit.tmp"}) Remove(file);
   if (WantsNextUses(spec_.policy)) {
     QUARRY_TRY(next_uses, NextUses::Make(backend, *trace_, node_count, spec_.cyclic, Path("next.tmp")));
   }
@@ -239,7 +239,7 @@ Status Builder::Plan() {
                                           QUARRY_RETURN_IF_ERROR(encoder_->AddStep(nodes, step));
                                           return Report("planning", batch + 1, trace_->batch_count());
                                         }));
-  QUARRY_RETURN_IF_ERROR(encoder_->FinishSteps(cache_plan_.carried));
+  QUARRY_RETURN_IF_ERROR(encoder_->FinishSteps(cache_plan_.carried, spec_.cyclic));
   Remove("next.tmp");
   return Status::Ok();
 }

@@ -1,6 +1,7 @@
 #include "layout_encoder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 #include "quarry/base/radix_sort.h"
@@ -11,6 +12,20 @@ namespace {
 
 constexpr DatabaseId kScratchId{};
 constexpr uint64_t kScratchGeneration = 1;
+
+// A record of AddStep.
+struct Step {
+  explicit Step(std::span<const std::byte> bytes) {
+    uint32_t count = 0;
+    std::memcpy(&count, bytes.data(), sizeof(count));
+    const std::byte* const pairs = bytes.data() + sizeof(count);
+    admitted = {reinterpret_cast<const Admission*>(pairs), count};
+    bytes = bytes.subspan(sizeof(count) + count * sizeof(Admission));
+    slots = {reinterpret_cast<const uint32_t*>(bytes.data()), bytes.size() / sizeof(uint32_t)};
+  }
+  std::span<const Admission> admitted;
+  std::span<const uint32_t> slots;
+};
 
 std::span<const uint32_t> Words(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const uint32_t*>(bytes.data()), bytes.size() / sizeof(uint32_t)};
@@ -61,12 +76,41 @@ Status LayoutEncoder::AddStep(const TraceBatch& nodes, const CacheStep& step) {
   return misses_writer_->Append({BytesOf(miss_nodes_)});
 }
 
-Status LayoutEncoder::FinishSteps(std::vector<CacheSimulator::Carried> carried) {
+Status LayoutEncoder::FinishSteps(std::vector<CacheSimulator::Carried> carried, bool cyclic) {
   carried_ = std::move(carried);
   QUARRY_TRY(steps_, Seal(*steps_writer_, "plan.tmp"));
   QUARRY_TRY(misses_, Seal(*misses_writer_, "misses.tmp"));
   steps_writer_.reset();
   misses_writer_.reset();
+  return PruneAdmissions(cyclic);
+}
+
+// Backwards over the steps: an admission is of use when the node's next occurrence is a hit. A cycle's last
+// occurrences are followed by its first ones, so a round before finds those.
+Status LayoutEncoder::PruneAdmissions(bool cyclic) {
+  QUARRY_TRY(const std::unique_ptr<RecordWriter> writer, RecordWriter::Create(backend_, Path("admit.tmp")));
+  std::vector<bool> next_is_hit(node_count_);
+  TraceCursor cursor(trace_);
+  std::vector<Admission> kept;
+  for (int round = cyclic ? 0 : 1; round < 2; ++round) {
+    for (uint64_t batch = trace_.batch_count(); batch-- > 0;) {
+      QUARRY_TRY(const TraceBatch* const nodes, cursor.Read(batch));
+      QUARRY_TRY(const std::span<const std::byte> bytes, steps_->Read(batch, steps_buffer_));
+      const Step step(bytes);
+      if (round == 1) {
+        kept.clear();
+        for (const Admission& admission : step.admitted) {
+          if (next_is_hit[nodes->nodes[admission.position]]) kept.push_back(admission);
+        }
+        QUARRY_RETURN_IF_ERROR(writer->Append({BytesOf(kept)}));
+      }
+      for (size_t p = 0; p < nodes->nodes.size(); ++p) {
+        next_is_hit[nodes->nodes[p]] = step.slots[p] != kNoSlot;
+      }
+    }
+  }
+  std::erase_if(carried_, [&](const CacheSimulator::Carried& c) { return !next_is_hit[c.node]; });
+  QUARRY_TRY(admissions_, Seal(*writer, "admit.tmp"));
   return Status::Ok();
 }
 
@@ -95,11 +139,11 @@ Status LayoutEncoder::EncodeBatch(uint64_t batch, TraceCursor& cursor, std::vect
   QUARRY_TRY(const std::span<const std::byte> step_bytes, steps_->Read(batch, steps_buffer_));
   const std::span<const uint32_t> block = Words(block_bytes);
   const uint32_t targets = block[0];
-  const std::span<const uint32_t> step = Words(step_bytes);
-  const uint32_t admissions = step[0];
+  const std::span<const uint32_t> slots = Step(step_bytes).slots;
+  QUARRY_TRY(const std::span<const Admission> useful,
+             ReadArray<Admission>(*admissions_, trace_.batch_count() - 1 - batch, admissions_buffer_));
   std::vector<BlockPlan::Admission> admitted;
-  for (uint32_t i = 0; i < admissions; ++i) admitted.push_back({step[1 + 2 * i], step[2 + 2 * i]});
-  const std::span<const uint32_t> slots = step.subspan(1 + 2 * uint64_t{admissions});
+  for (const Admission& admission : useful) admitted.push_back({admission.position, admission.slot});
 
   std::vector<BlockPlan::Carried> carried;
   if (batch + 1 == trace_.batch_count() && !carried_.empty()) {

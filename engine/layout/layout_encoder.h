@@ -40,8 +40,9 @@ class LayoutEncoder {
   static uint64_t MemoryBytes(uint64_t node_count, const TraceSummary& trace);
 
   Status AddStep(const TraceBatch& nodes, const CacheStep& step);
-  // `carried` rows are read with the last batch.
-  Status FinishSteps(std::vector<CacheSimulator::Carried> carried);
+  // `carried` rows are read with the last batch. Forgets the admissions of rows that leave the cache before
+  // they are used: they would be copied for nothing.
+  Status FinishSteps(std::vector<CacheSimulator::Carried> carried, bool cyclic);
 
   // Encodes all batches, in segments of so many (0 = none); `image` is what the cache holds at first.
   Status Encode(uint64_t batches_per_segment, const SegmentOptions& options, std::span<const NodeId> image,
@@ -73,6 +74,7 @@ class LayoutEncoder {
         node_count_(node_count),
         row_stride_(row_stride),
         gap_bytes_max_(gap_bytes_max) {}
+  Status PruneAdmissions(bool cyclic);
   Status BeginSegment(uint64_t segment, const SegmentOptions& options, RecordWriter& ids);
   Status EncodeBatch(uint64_t batch, TraceCursor& cursor, std::vector<std::byte>& out);
   void PlaceRegions(uint64_t image_rows);
@@ -89,6 +91,7 @@ class LayoutEncoder {
   std::unique_ptr<RecordFile> blocks_;  // as sampled
   std::unique_ptr<RecordWriter> steps_writer_, misses_writer_;
   std::unique_ptr<RecordFile> steps_, misses_;
+  std::unique_ptr<RecordFile> admissions_;  // of steps_ those that are of use, the last batch first
   std::vector<CacheSimulator::Carried> carried_;
   std::vector<uint64_t> pairs_, scratch_;
   std::vector<NodeId> miss_nodes_;
@@ -107,7 +110,7 @@ class LayoutEncoder {
   std::vector<MergedRead> reads_;
   uint64_t image_rows_ = 0;
   uint64_t regions_bytes_ = 0, blocks_bytes_ = 0, chunk_bytes_ = 0;
-  IoBuffer blocks_buffer_, steps_buffer_, misses_buffer_;
+  IoBuffer blocks_buffer_, steps_buffer_, admissions_buffer_, misses_buffer_;
 };
 
 }  // namespace quarry

@@ -4,6 +4,7 @@
 
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
+#include "quarry/layout/trace_statistics.h"
 #include "quarry/storage/node_properties.h"
 #include "quarry/storage/scanner.h"
 
@@ -15,6 +16,10 @@ std::vector<Adjacency> SidesOf(Direction direction) {
   if (direction == Direction::kOut) return {Adjacency::kCsr};
   return {Adjacency::kCsc, Adjacency::kCsr};
 }
+
+// A sequence costs a search of the whole graph; the bound is seldom met with any number of them, and more
+// make the order a shuffle again.
+constexpr uint32_t kSequencesMax = 8;
 
 // What stays free for samplers and batches when indices are put into memory.
 constexpr uint64_t kSamplingBytes = 128 * kMiB;
@@ -73,35 +78,35 @@ Status TraceSource::OrderSeeds(const LayoutSpec& spec, const std::vector<NodeId>
       ShuffleSeeds(spec_.seeds.back(), spec.seed, pass);
       continue;
     }
-    QUARRY_TRY(OrderedSeeds ordered,
-               OrderByProximity(*topology_, seeds, labels,
-                                {.batch_size = spec.batch_size, .seed = MixSeed(spec.seed, pass)}));
+    QUARRY_TRY(OrderedSeeds ordered, OrderByProximity(*topology_, seeds, labels,
+                                                      {.batch_size = spec.batch_size,
+                                                       .sequences_max = kSequencesMax,
+                                                       .seed = MixSeed(spec.seed, pass)}));
     sequences_ = ordered.sequences;
     spec_.seeds.push_back(std::move(ordered.seeds));
   }
   return Status::Ok();
 }
 
-Result<std::vector<uint32_t>> TraceSource::CountUses() const {
-  std::vector<uint32_t> counts(topology_->node_count());
-  for (const Adjacency side : SidesOf(neighbors_.direction)) {
+Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topology, Direction direction) {
+  std::vector<uint32_t> counts(topology.node_count());
+  for (const Adjacency side : SidesOf(direction)) {
     const Adjacency other = side == Adjacency::kCsc ? Adjacency::kCsr : Adjacency::kCsc;
-    if (topology_->has(other)) {
-      const std::span<const uint64_t> indptr = topology_->indptr(other);
+    if (topology.has(other)) {
+      const std::span<const uint64_t> indptr = topology.indptr(other);
       for (size_t v = 0; v < counts.size(); ++v)
         counts[v] += static_cast<uint32_t>(indptr[v + 1] - indptr[v]);
       continue;
     }
-    for (const NodeId node : topology_->indices(side)) ++counts[node];
-    if (!topology_->indices(side).empty() || topology_->edge_count() == 0) continue;
-    QUARRY_TRY(const auto scanner,
-               FileScanner::Make(store_.backend(), topology_->file(), topology_->indices_offset(side),
-                                 topology_->IndicesBytes()));
+    for (const NodeId node : topology.indices(side)) ++counts[node];
+    if (!topology.indices(side).empty() || topology.edge_count() == 0) continue;
+    QUARRY_TRY(const auto scanner, FileScanner::Make(backend, topology.file(), topology.indices_offset(side),
+                                                     topology.IndicesBytes()));
     uint64_t page = 0;
-    for (uint64_t left = topology_->edge_count(); left > 0;) {
+    for (uint64_t left = topology.edge_count(); left > 0;) {
       QUARRY_TRY(const std::span<const std::byte> piece, scanner->Next());
       for (size_t at = 0; at < piece.size(); at += kPageBytes, ++page) {
-        QUARRY_RETURN_IF_ERROR(topology_->VerifyIndexPage(side, page, piece.subspan(at, kPageBytes)));
+        QUARRY_RETURN_IF_ERROR(topology.VerifyIndexPage(side, page, piece.subspan(at, kPageBytes)));
       }
       const auto* nodes = reinterpret_cast<const NodeId*>(piece.data());
       const uint64_t count = std::min<uint64_t>(left, piece.size() / sizeof(NodeId));
@@ -110,6 +115,15 @@ Result<std::vector<uint32_t>> TraceSource::CountUses() const {
     }
   }
   return counts;
+}
+
+Result<std::vector<uint32_t>> CountUses(Store& store, MemoryBudget& budget, const LayoutRecord& layout) {
+  const TopologyRecord* record = store.manifest().FindTopology(layout.topology);
+  if (record == nullptr) return store.OpenTopology(layout.topology).status();
+  QUARRY_TRY(const MemoryBudget::Reservation reservation,
+             budget.Reserve(ResidentBytes(*record) + record->node_count * sizeof(uint32_t), "counting uses"));
+  QUARRY_TRY(const std::unique_ptr<Topology> topology, store.OpenTopology(layout.topology));
+  return CountUses(store.backend(), *topology, static_cast<Direction>(layout.direction));
 }
 
 }  // namespace quarry

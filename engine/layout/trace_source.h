@@ -11,6 +11,10 @@
 
 namespace quarry {
 
+// By node: how many neighbor lists hold it (PaGraph's out-degree). From indices in memory where they are,
+// else by a scan of them.
+Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topology, Direction direction);
+
 class TraceSource {
  public:
   // Indices stay in memory where the budget has room for them, else they are sampled from disk. A proximity
@@ -22,8 +26,9 @@ class TraceSource {
   const TraceSpec& spec() const { return spec_; }
   uint64_t seed_hash() const { return seed_hash_; }  // HashSeeds of an epoch's seeds
   uint32_t sequences() const { return sequences_; }  // of a proximity order
-  // By node: how many neighbor lists hold it (PaGraph's out-degree).
-  Result<std::vector<uint32_t>> CountUses() const;
+  Result<std::vector<uint32_t>> CountUses() const {
+    return quarry::CountUses(store_.backend(), *topology_, neighbors_.direction);
+  }
 
  private:
   explicit TraceSource(Store& store) : store_(store) {}

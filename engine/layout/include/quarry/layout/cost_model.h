@@ -1,0 +1,104 @@
+// The cost model: what an epoch of planned batches would cost by each way of reading its rows, predicted from
+// the access trace and the rates of the device. Nothing is read but the trace.
+//
+//   row reads       each missed row by a request of its own
+//   page reads      each 4 KiB page that holds a missed row, once a batch: what mapping the table costs
+//   merged reads    the misses of a batch sorted and merged (coalesce.h): what the live road does
+//   scan and pack   each epoch: the table read front to back, chunks written, chunks read; the price of
+//                   packing fresh samples for every epoch
+//   packed chunks   chunks written once and read by every epoch: a layout without segment caches
+//   segment caches  the same in less space (segments.h)
+//
+// Seconds are bytes / sequential bandwidth, and for scattered reads also requests / random reads per second:
+// the two add up, within 3 % of what merged reads were measured to take (docs/benchmarks.md). No path is
+// faster than the batches' rows can be gathered in memory. Sampling, simulating and training are not priced.
+//
+// Where a cache makes the misses, it is simulated as a cycle of epochs (a policy's start is its end), and a
+// row that must be put back at the end of the cycle is read with the last batch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/cache/cache_policy.h"
+#include "quarry/format/feature_table.h"
+#include "quarry/format/manifest.h"
+#include "quarry/io/backend.h"
+#include "quarry/layout/trace.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+enum class AccessPath : uint8_t {
+  kRowReads,
+  kPageReads,
+  kMergedReads,
+  kScanAndPack,
+  kPackedChunks,
+  kSegmentCaches
+};
+
+// "row reads", "page reads", "merged reads", "scan and pack", "packed chunks", "segment caches".
+std::string_view AccessPathName(AccessPath path);
+
+// Of one epoch, the mean over the epochs of the trace.
+struct PathCost {
+  AccessPath path = AccessPath::kRowReads;
+  PolicyKind policy = PolicyKind::kNone;
+  uint64_t useful_bytes = 0;   // rows that miss
+  uint64_t read_bytes = 0;     // with all that is read beside them, blocks of packed batches too
+  uint64_t written_bytes = 0;  // each epoch
+  uint64_t requests = 0;       // that start at a new place; the pieces of a long run count once
+  double seconds = 0;
+  bool gather_bound = false;    // `seconds` is what gathering in memory takes
+  double one_time_seconds = 0;  // before the first epoch
+  uint64_t one_time_bytes = 0;  // written then
+  double amplification() const {
+    return useful_bytes == 0 ? 1.0 : static_cast<double>(read_bytes) / static_cast<double>(useful_bytes);
+  }
+  // An epoch's share of `epochs` in all.
+  double AmortisedSeconds(uint64_t epochs) const {
+    return seconds + one_time_seconds / static_cast<double>(epochs);
+  }
+};
+
+// The rates that `quarry calibrate` stored, or those of virtio NVMe (docs/benchmarks.md).
+DeviceRecord DeviceOf(const Manifest& manifest);
+
+struct CostModelOptions {
+  FeatureGeometry geometry;
+  uint32_t block_bytes = kSectorBytes;  // the device's: direct reads are multiples of it
+  DeviceRecord device;                  // every rate positive
+  uint64_t cache_rows = 0;
+  uint64_t batches_per_epoch = 0;    // of which the trace holds a multiple
+  uint64_t planned_block_bytes = 0;  // of the whole trace, in whole pages
+  // Of the layout that is explained; its policy is priced for packed chunks beside belady and
+  // static-frequency, and segment caches where it has them.
+  PolicyKind policy = PolicyKind::kBelady;
+  uint64_t batches_per_segment = 0;  // 0 = it has none
+  uint32_t hash_functions = 2;
+  uint64_t seed = 0;
+  std::span<const uint32_t> degrees;  // by node; for static-degree alone
+  // Path of scratch files, which must not exist; nothing is left of them, also where the model fails.
+  std::string scratch_path;
+};
+
+// Every path, in the order of their list above. Holds CostModelBytes; 98 batches of 670 thousand of 10
+// million nodes take TODO s. The errors of the trace, and kCancelled when `progress` says so.
+Result<std::vector<PathCost>> PredictPaths(IoBackend& backend, const Trace& trace,
+                                           const CostModelOptions& options, const ProgressFunction& progress);
+uint64_t CostModelBytes(const CostModelOptions& options, uint64_t batch_nodes_max);
+
+struct PathChoice {
+  size_t best = 0;  // of the least amortised seconds, the first of equals
+  std::string why;  // one sentence
+};
+
+// REQUIRES: at least one path and one epoch.
+PathChoice ChoosePath(std::span<const PathCost> paths, uint64_t epochs);
+
+}  // namespace quarry
