@@ -80,6 +80,10 @@ Result<std::unique_ptr<PlannedRoad>> Database::OpenLayout(const PlannedRoadOptio
   return PlannedRoad::Open(*store_, budget_, options);
 }
 
+Result<std::unique_ptr<SuperbatchRoad>> Database::OpenSuperbatches(const SuperbatchRoadOptions& options) {
+  return SuperbatchRoad::Open(*store_, budget_, options);
+}
+
 Result<std::unique_ptr<LiveRoad>> Database::OpenLiveRoad(const LiveRoadOptions& options) {
   return LiveRoad::Open(*store_, budget_, options);
 }

@@ -27,6 +27,7 @@ struct Arguments {
   std::string layout;  // empty: the live road
   LayoutFlags plan_flags;
   bool plan = false;
+  bool resample = false;
   bool json = false;
   bool dry_run = false;
 };
@@ -100,6 +101,15 @@ Result<OpenRoad> OpenPlanned(Database& database, const std::string& layout, Live
                 .planned = road.get(),
                 .batch_nodes_max =
                     std::max(road->layout().directory().nodes_max(), road->live()->plan().batch_nodes_max)};
+  open.road = std::move(road);
+  return open;
+}
+
+// Every epoch from a layout of its own, built while the one before trains.
+Result<OpenRoad> OpenSuperbatches(Database& database, const LayoutSpec& spec, LiveRoadOptions live) {
+  live.cache_bytes = 0;
+  QUARRY_TRY(std::unique_ptr<SuperbatchRoad> road, database.OpenSuperbatches({.layout = spec, .live = live}));
+  OpenRoad open{.live = &road->live(), .batch_nodes_max = road->live().plan().batch_nodes_max};
   open.road = std::move(road);
   return open;
 }
@@ -203,6 +213,10 @@ Status Run(Arguments& arguments) {
     return TrainOn(arguments, *database, open, setup, last_epoch);
   }
   QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, database->manifest()));
+  if (arguments.resample) {
+    QUARRY_TRY(const OpenRoad open, OpenSuperbatches(*database, spec, road_options));
+    return TrainOn(arguments, *database, open, setup, last_epoch);
+  }
   LayoutRecord built;
   if (arguments.plan) QUARRY_RETURN_IF_ERROR(BuildWhatIsMissing(*database, spec, built));
   setup.plan_seconds = built.plan_seconds;
@@ -292,6 +306,9 @@ void AddTrain(CLI::App& app, Action& action) {
       ->type_name("NAME");
   verb->add_flag("--plan", arguments->plan, "build the layout if it is missing, then train from it");
   arguments->plan_flags.AddPlanOptions(verb);
+  AddChoice<bool>(verb, "--resample", arguments->resample, {{"never", false}, {"every-epoch", true}},
+                  "with --plan: repeat the planned epochs (default), or sample and pack every epoch anew "
+                  "while the one before trains");
   verb->add_flag("--json", arguments->json,
                  "one JSON object per epoch on stdout, then {\"summary\": {...}}, and nothing else there");
   verb->add_flag("--dry-run", arguments->dry_run, "say how the memory would be divided, and train nothing");
@@ -300,6 +317,7 @@ void AddTrain(CLI::App& app, Action& action) {
       "printed.\n"
       "Example: quarry train db/ --fanout 10,15,20 --batch-size 1024 --epochs 10 --memory 8GiB --cache 10%");
   verb->callback([verb, arguments, &action] {
+    if (arguments->resample) arguments->plan = true;
     if (verb->count("--layers") == 0 && !arguments->fanouts.empty()) {
       arguments->train.layers = static_cast<uint32_t>(arguments->fanouts.size());
     }

@@ -48,7 +48,8 @@ class Builder {
           BuildReport& report)
       : store_(store), budget_(budget), spec_(spec), progress_(progress), report_(report) {}
 
-  Result<LayoutRecord> Run(bool resume);
+  // Without a place in the catalog when `named` is false.
+  Result<LayoutRecord> Run(bool resume, bool named);
 
  private:
   Status Check() const;
@@ -62,7 +63,9 @@ class Builder {
   Status Encode();
   Result<PackStats> Pack();
   Status PackFile(DataFileWriter& writer, std::vector<uint32_t>& checksums, PackStats& stats);
-  Result<LayoutRecord> Commit(const PackStats& pack);
+  LayoutRecord Describe(const PackStats& pack) const;
+  Status RemoveScratch();
+  Status Commit(LayoutRecord& record);
   Status Report(std::string_view phase, uint64_t done, uint64_t total) const {
     return progress_ ? progress_(phase, done, total) : Status::Ok();
   }
@@ -363,12 +366,10 @@ ReadPlan Builder::PlanReads(const DeviceProfile& device) const {
   return plan;
 }
 
-Result<LayoutRecord> Builder::Commit(const PackStats& pack) {
-  IoBackend& backend = store_.backend();
-  Manifest manifest = store_.manifest();
-  const ReadPlan reads = PlanReads(ProfileOf(manifest));
-  LayoutRecord record{.name = spec_.name,
-                      .directory = fmt::format("layouts/{}-{}", spec_.name, generation_),
+LayoutRecord Builder::Describe(const PackStats& pack) const {
+  const ReadPlan reads = PlanReads(ProfileOf(store_.manifest()));
+  return LayoutRecord{.name = spec_.name,
+                      .directory = fmt::format("layouts/{}.building", spec_.name),
                       .generation = generation_,
                       .table = spec_.feature_table,
                       .table_generation = table_record_.generation,
@@ -394,24 +395,34 @@ Result<LayoutRecord> Builder::Commit(const PackStats& pack) {
                       .plan_bytes_written = file_bytes_ + report_.trace.trace_bytes,
                       .plan_bytes_read = pack.bytes_read,
                       .created_utc = UtcNow()};
+}
+
+Status Builder::RemoveScratch() {
   encoder_.reset();
   trace_.reset();
   for (const fs::directory_entry& entry : fs::directory_iterator(building_)) {
     const std::string name = entry.path().filename().string();
     if (name != kLayoutFile && name != kTraceFile) Remove(name);
   }
-  QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(building_));
+  return store_.backend().SyncDirectory(building_);
+}
+
+// The layout becomes visible with the commit of the manifest; what it replaces goes afterwards.
+Status Builder::Commit(LayoutRecord& record) {
+  IoBackend& backend = store_.backend();
+  record.directory = fmt::format("layouts/{}-{}", spec_.name, generation_);
   QUARRY_RETURN_IF_ERROR(backend.Rename(building_, store_.path() + "/" + record.directory));
   QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(store_.path() + "/layouts"));
+  Manifest manifest = store_.manifest();
   std::erase_if(manifest.layouts, [&](const LayoutRecord& old) { return old.name == spec_.name; });
   manifest.layouts.push_back(record);
   QUARRY_RETURN_IF_ERROR(store_.CommitManifest(manifest));
   std::error_code error;
   if (!replaced_.empty()) fs::remove_all(replaced_, error);
-  return record;
+  return Status::Ok();
 }
 
-Result<LayoutRecord> Builder::Run(bool resume) {
+Result<LayoutRecord> Builder::Run(bool resume, bool named) {
   QUARRY_RETURN_IF_ERROR(Check());
   QUARRY_RETURN_IF_ERROR(Prepare());
   QUARRY_RETURN_IF_ERROR(Sample(resume));
@@ -423,7 +434,10 @@ Result<LayoutRecord> Builder::Run(bool resume) {
   QUARRY_TRY(const PackStats pack, Pack());
   report_.pack_seconds = pack.seconds;
   report_.pack_read_seconds = pack.read_seconds;
-  return Commit(pack);
+  LayoutRecord record = Describe(pack);
+  QUARRY_RETURN_IF_ERROR(RemoveScratch());
+  if (named) QUARRY_RETURN_IF_ERROR(Commit(record));
+  return record;
 }
 
 }  // namespace
@@ -432,7 +446,13 @@ Result<LayoutRecord> BuildLayout(Store& store, MemoryBudget& budget, const Layou
                                  const ProgressFunction& progress, BuildReport* report) {
   BuildReport ignored;
   Builder builder(store, budget, spec, progress, report != nullptr ? *report : ignored);
-  return builder.Run(resume);
+  return builder.Run(resume, /*named=*/true);
+}
+
+Result<LayoutRecord> BuildPassingLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec,
+                                        const ProgressFunction& progress) {
+  BuildReport ignored;
+  return Builder(store, budget, spec, progress, ignored).Run(/*resume=*/false, /*named=*/false);
 }
 
 }  // namespace quarry

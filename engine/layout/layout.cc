@@ -173,6 +173,13 @@ Result<std::unique_ptr<Layout>> Layout::Open(Store& store, std::string_view name
                       "{}: there is no layout \"{}\"; layouts: {}; `quarry layout build` makes one",
                       store.path(), name, names.empty() ? "none" : names);
   }
+  return Open(store, *record);
+}
+
+Result<std::unique_ptr<Layout>> Layout::Open(Store& store, const LayoutRecord& named) {
+  const Manifest& manifest = store.manifest();
+  const LayoutRecord* const record = &named;
+  const std::string& name = record->name;
   const TableRecord* table = manifest.FindTable(record->table);
   const TopologyRecord* topology = manifest.FindTopology(record->topology);
   if (table == nullptr || table->generation != record->table_generation || topology == nullptr ||
@@ -209,7 +216,7 @@ Status Layout::VerifyPages(uint64_t offset, std::span<const std::byte> pages) co
     const uint64_t page = (offset + at) / kPageBytes;
     const uint32_t computed = CellChecksum(pages.subspan(at, kPageBytes), page);
     if (computed == checksums_[page]) continue;
-    return ChecksumFault(data_.file, regions_offset_ + offset + at,
+    return ChecksumFault(data_, regions_offset_ + offset + at,
                          fmt::format("a region of layout \"{}\"", record_.name), checksums_[page], computed);
   }
   return Status::Ok();
@@ -243,15 +250,22 @@ bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const Layo
 }
 
 Status DropLayout(Store& store, std::string_view name) {
+  const std::string building = fmt::format("{}/layouts/{}.building", store.path(), name);
+  std::error_code error;
+  // A name with a slash would lead out of layouts/.
+  const bool interrupted = !name.contains('/') && std::filesystem::is_directory(building, error);
   Manifest manifest = store.manifest();
   const LayoutRecord* record = manifest.FindLayout(name);
-  if (record == nullptr) return Layout::Open(store, name).status();  // says what there is
-  const std::string directory = store.path() + "/" + record->directory;
-  std::erase_if(manifest.layouts, [&](const LayoutRecord& other) { return other.name == name; });
-  QUARRY_RETURN_IF_ERROR(store.CommitManifest(manifest));
-  std::error_code error;
-  std::filesystem::remove_all(directory, error);  // what stays is collected by the next build
-  return Status::Ok();
+  if (record == nullptr && !interrupted) return Layout::Open(store, name).status();  // says what there is
+  if (record != nullptr) {
+    const std::string directory = store.path() + "/" + record->directory;
+    std::erase_if(manifest.layouts, [&](const LayoutRecord& other) { return other.name == name; });
+    QUARRY_RETURN_IF_ERROR(store.CommitManifest(manifest));
+    std::filesystem::remove_all(directory, error);  // what stays is a stray that `quarry verify` reports
+  }
+  if (!interrupted) return Status::Ok();
+  std::filesystem::remove_all(building, error);
+  return error ? ErrnoStatus(error.value(), "remove the folder", building) : Status::Ok();
 }
 
 }  // namespace quarry

@@ -71,7 +71,8 @@ Status PlannedRoadImpl::CheckLive() const {
 }
 
 Status PlannedRoadImpl::OpenAll() {
-  QUARRY_TRY(layout_, Layout::Open(store_, options_.layout));
+  QUARRY_TRY(layout_, options_.record ? Layout::Open(store_, *options_.record)
+                                      : Layout::Open(store_, options_.layout));
   const TableRecord* table = store_.manifest().FindTable(layout_->record().table);
   const LayoutDirectory& directory = layout_->directory();
   if (RowBytes(table->element_type, table->dim) != directory.row_bytes ||

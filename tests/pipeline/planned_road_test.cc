@@ -11,6 +11,7 @@
 
 #include "pipeline/pass_util.h"
 #include "pipeline/tiny_database.h"
+#include "quarry/pipeline/superbatch_road.h"
 
 namespace quarry {
 namespace {
@@ -284,6 +285,26 @@ TEST_F(PlannedRoadTest, AnInterruptedBuildLeavesTheDatabaseAsItWasAndResumes) {
   ASSERT_TRUE(DropLayout(*open.store, "interrupted").ok());
   EXPECT_FALSE(std::filesystem::exists(database().path() + "/" + other->directory));
   EXPECT_EQ(DropLayout(*open.store, "interrupted").code(), Code::kNotFound);
+}
+
+TEST_F(PlannedRoadTest, SuperbatchesAreTheLiveEpochsAndLeaveNothingBehind) {
+  OpenRoad open(database().path(), SmallOptions());
+  const auto expected = Live(open, 3);
+  LayoutSpec spec = SmallSpec(SmallOptions());
+  spec.cache_bytes = FeatureBytes() / 5;
+  {
+    auto road = SuperbatchRoad::Open(*open.store, *open.budget, {.layout = spec, .live = SmallOptions()});
+    ASSERT_TRUE(road.ok()) << road.status().ToString();
+    for (const uint64_t pass : {1, 2, 3, 1}) {  // the last one is not what was built ahead
+      const auto got = RunEpoch(**road, TrainNodes(), pass);
+      ASSERT_TRUE(got.ok()) << got.status().ToString();
+      ASSERT_EQ(*got, expected[pass - 1]) << "pass " << pass;
+    }
+  }
+  EXPECT_EQ(open.budget->used_bytes(), 0);
+  for (const auto& entry : std::filesystem::directory_iterator(LayoutFolder())) {
+    EXPECT_EQ(entry.path().string().find("superbatch"), std::string::npos) << entry.path();
+  }
 }
 
 TEST_F(PlannedRoadTest, RefusesWhatCannotBe) {

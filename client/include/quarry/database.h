@@ -16,6 +16,7 @@
 #include "quarry/layout/layout.h"
 #include "quarry/pipeline/live_road.h"
 #include "quarry/pipeline/planned_road.h"
+#include "quarry/pipeline/superbatch_road.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {
@@ -58,6 +59,9 @@ class Database {
                                    const ProgressFunction& progress = {}, BuildReport* report = nullptr);
   // As PlannedRoad::Open; the road draws on this database's budget.
   Result<std::unique_ptr<PlannedRoad>> OpenLayout(const PlannedRoadOptions& options);
+
+  // As SuperbatchRoad::Open; the road draws on this database's budget.
+  Result<std::unique_ptr<SuperbatchRoad>> OpenSuperbatches(const SuperbatchRoadOptions& options);
 
   Store& store() { return *store_; }
   const Manifest& manifest() const { return store_->manifest(); }

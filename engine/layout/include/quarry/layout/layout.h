@@ -98,6 +98,8 @@ class Layout {
   // kNotFound lists what there is; kUnsupported when table or topology are not those that it was built from;
   // kCorruption. Must not outlive the store.
   static Result<std::unique_ptr<Layout>> Open(Store& store, std::string_view name);
+  // One that the catalog does not name (BuildPassingLayout).
+  static Result<std::unique_ptr<Layout>> Open(Store& store, const LayoutRecord& record);
 
   const LayoutRecord& record() const { return record_; }
   const LayoutDirectory& directory() const { return directory_; }
@@ -139,10 +141,16 @@ struct BuildReport {
 Result<LayoutRecord> BuildLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec, bool resume,
                                  const ProgressFunction& progress, BuildReport* report = nullptr);
 
+// Builds a layout that the catalog never names, in layouts/NAME.building, for one use: the caller removes the
+// folder. Reads the store and changes nothing of it, so it may run beside training.
+Result<LayoutRecord> BuildPassingLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec,
+                                        const ProgressFunction& progress);
+
 // True when `record` is what building `spec` would give, from the data as they are.
 bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const LayoutSpec& spec);
 
-// Removes a layout from the catalog, then its files.
+// Removes a layout from the catalog, then its files, and what an interrupted build of the name left.
+// kNotFound lists what there is.
 Status DropLayout(Store& store, std::string_view name);
 
 }  // namespace quarry

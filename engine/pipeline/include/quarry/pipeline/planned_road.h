@@ -28,6 +28,8 @@ namespace quarry {
 
 struct PlannedRoadOptions {
   std::string layout = "default";
+  std::optional<LayoutRecord>
+      record;              // of a layout that the catalog does not name; then `layout` is not used
   unsigned io_depth = 16;  // requests of up to 1 MiB in flight
   // Batches at any stage; 0 = four, or as many as the budget allows, at least two. 1 does one stage after the
   // other, for comparison.

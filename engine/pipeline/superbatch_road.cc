@@ -1,0 +1,108 @@
+#include "quarry/pipeline/superbatch_road.h"
+
+#include <atomic>
+#include <cassert>
+#include <filesystem>
+#include <future>
+
+#include "quarry/base/process.h"
+#include "quarry/pipeline/planned_road.h"
+
+namespace quarry {
+namespace {
+
+class SuperbatchRoadImpl final : public SuperbatchRoad {
+ public:
+  SuperbatchRoadImpl(Store& store, MemoryBudget& budget, const SuperbatchRoadOptions& options)
+      : store_(store), budget_(budget), options_(options) {}
+
+  ~SuperbatchRoadImpl() override {
+    cancelled_ = true;
+    if (building_.valid()) building_.wait();
+    planned_.reset();
+    RemoveFolder(serving_);
+    RemoveFolder(1 - serving_);
+  }
+
+  Status OpenAll() {
+    QUARRY_TRY(build_reservation_, budget_.Reserve(budget_.available_bytes() / 2, "building the next epoch"));
+    build_budget_ = std::make_unique<MemoryBudget>(build_reservation_.bytes());
+    QUARRY_TRY(live_, LiveRoad::Open(store_, budget_, options_.live));
+    std::vector<NodeId> seeds = live_->SplitNodes(Split::kTrain);
+    const std::span<const int64_t> labels = live_->labels();
+    std::erase_if(seeds, [&](NodeId node) { return labels.empty() || labels[node] < 0; });
+    seed_hash_ = HashSeeds(seeds);
+    return Status::Ok();
+  }
+
+  Result<std::unique_ptr<BatchStream>> StartPass(PassOptions pass) override {
+    if (HashSeeds(pass.seeds) != seed_hash_) return live_->StartPass(std::move(pass));
+    const double start = MonotonicSeconds();
+    if (!building_.valid() || built_pass_ != pass.pass) {
+      if (building_.valid()) (void)building_.get();
+      StartBuild(pass.pass);
+    }
+    QUARRY_TRY(const LayoutRecord record, building_.get());
+    plan_wait_seconds_ += MonotonicSeconds() - start;
+    planned_.reset();
+    RemoveFolder(serving_);
+    serving_ = 1 - serving_;
+    QUARRY_TRY(planned_, PlannedRoad::Open(store_, budget_, {.record = record}));
+    StartBuild(pass.pass + 1);
+    return planned_->StartPass(std::move(pass));
+  }
+
+  std::span<const int64_t> labels() const override { return live_->labels(); }
+  std::vector<NodeId> SplitNodes(Split split) const override { return live_->SplitNodes(split); }
+  uint32_t feature_dim() const override { return live_->feature_dim(); }
+  const LiveRoad& live() const override { return *live_; }
+  double plan_wait_seconds() const override { return plan_wait_seconds_; }
+
+ private:
+  // Two are there at a time: the one that is served and the one that is made.
+  std::string NameOf(int which) const { return fmt::format("{}-superbatch-{}", options_.layout.name, which); }
+
+  void RemoveFolder(int which) const {
+    std::error_code error;
+    std::filesystem::remove_all(fmt::format("{}/layouts/{}.building", store_.path(), NameOf(which)), error);
+  }
+
+  void StartBuild(uint64_t pass) {
+    built_pass_ = pass;
+    LayoutSpec spec = options_.layout;
+    spec.name = NameOf(1 - serving_);
+    spec.epochs = 1;
+    spec.first_pass = pass;
+    spec.cyclic = false;
+    building_ = std::async(std::launch::async, [this, spec]() -> Result<LayoutRecord> {
+      return BuildPassingLayout(store_, *build_budget_, spec, [this](std::string_view, uint64_t, uint64_t) {
+        return cancelled_ ? Status(Code::kCancelled, "the next epoch is not wanted any more") : Status::Ok();
+      });
+    });
+  }
+
+  Store& store_;
+  MemoryBudget& budget_;
+  const SuperbatchRoadOptions options_;
+  MemoryBudget::Reservation build_reservation_;
+  std::unique_ptr<MemoryBudget> build_budget_;
+  std::unique_ptr<LiveRoad> live_;
+  std::unique_ptr<PlannedRoad> planned_;
+  uint64_t seed_hash_ = 0;
+  uint64_t built_pass_ = 0;
+  int serving_ = 0;
+  double plan_wait_seconds_ = 0;
+  std::atomic<bool> cancelled_{false};
+  std::future<Result<LayoutRecord>> building_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<SuperbatchRoad>> SuperbatchRoad::Open(Store& store, MemoryBudget& budget,
+                                                             const SuperbatchRoadOptions& options) {
+  auto road = std::make_unique<SuperbatchRoadImpl>(store, budget, options);
+  QUARRY_RETURN_IF_ERROR(road->OpenAll());
+  return std::unique_ptr<SuperbatchRoad>(std::move(road));
+}
+
+}  // namespace quarry
