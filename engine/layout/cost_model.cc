@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <future>
 #include <memory>
 #include <optional>
 
 #include "cache_plan.h"
+#include "quarry/base/mutex.h"
 #include "quarry/base/units.h"
 #include "quarry/io/coalesce.h"
 #include "quarry/layout/segment_reads.h"
@@ -51,7 +53,7 @@ struct MissTotals {
   uint64_t image_rows = 0;    // that the cache starts with
 };
 
-// Adds up the misses of one batch after the other. Holds a bit a node, and 24 bytes a miss of a batch.
+// Adds up the misses of one batch after the other. Holds a bit a node, and up to 44 bytes a miss of a batch.
 class MissCounter {
  public:
   MissCounter(const FeatureGeometry& geometry, uint32_t block_bytes, uint64_t gap_bytes_max)
@@ -63,7 +65,10 @@ class MissCounter {
   // Of the batch at hand. False when it was marked before.
   bool Mark(NodeId node) {
     uint64_t& word = missed_[node / 64];
-    return std::exchange(word, word | uint64_t{1} << (node % 64)) != word;
+    const uint64_t bit = uint64_t{1} << (node % 64);
+    const bool fresh = (word & bit) == 0;
+    word |= bit;
+    return fresh;
   }
 
   // Those marked, ascending. Valid until the next call.
@@ -113,6 +118,10 @@ class MissCounter {
   uint64_t next_page_ = 0;  // no page before it is read again by this batch
 };
 
+bool PricesOwnPolicy(const CostModelOptions& options) {
+  return options.policy != PolicyKind::kBelady && options.policy != PolicyKind::kStaticFrequency;
+}
+
 class CostModel {
  public:
   CostModel(IoBackend& backend, const Trace& trace, const CostModelOptions& options,
@@ -120,19 +129,24 @@ class CostModel {
       : backend_(backend), trace_(trace), options_(options), progress_(progress) {}
 
   Result<std::vector<PathCost>> Run() {
-    QUARRY_TRY(const MissTotals lru, Simulate(PolicyKind::kLru, nullptr));
+    // Beside the others: it takes as long as they do.
+    std::future<Result<MissTotals>> live =
+        std::async(std::launch::async, [this] { return Simulate(PolicyKind::kLru, nullptr); });
     QUARRY_TRY(const MissTotals belady, SimulatePacked(PolicyKind::kBelady));
     QUARRY_TRY(const MissTotals frequency, SimulatePacked(PolicyKind::kStaticFrequency));
+    std::optional<MissTotals> own;
+    if (PricesOwnPolicy(options_)) {
+      QUARRY_TRY(own, SimulatePacked(options_.policy));
+    }
+    QUARRY_TRY(const MissTotals lru, live.get());
+    accesses_ = lru.accesses;
     AddScattered(AccessPath::kRowReads, &MissTotals::row_reads, lru, belady);
     AddScattered(AccessPath::kPageReads, &MissTotals::page_reads, lru, belady);
     AddScattered(AccessPath::kMergedReads, &MissTotals::merged_reads, lru, belady);
     AddScanAndPack(belady);
     AddPacked(PolicyKind::kBelady, belady);
     AddPacked(PolicyKind::kStaticFrequency, frequency);
-    if (options_.policy != PolicyKind::kBelady && options_.policy != PolicyKind::kStaticFrequency) {
-      QUARRY_TRY(const MissTotals own, SimulatePacked(options_.policy));
-      AddPacked(options_.policy, own);
-    }
+    if (own) AddPacked(options_.policy, *own);
     if (segments_) AddSegmentCaches();
     return std::move(paths_);
   }
@@ -151,9 +165,10 @@ class CostModel {
   // Writes the misses of each batch to `misses` too, carried rows left out, unless it is null.
   Result<MissTotals> Simulate(PolicyKind policy, RecordWriter* misses);
   Result<MissTotals> SimulatePacked(PolicyKind policy);
-  Result<SegmentTotals> CountSegments(const RecordFile& misses, const MissTotals& totals) const;
+  Result<SegmentTotals> CountSegments(const RecordFile& misses, const MissTotals& totals);
+  Status ReportBatch();
   Status CountSegment(const MissReader& misses, uint64_t segment, const SegmentOptions& options,
-                      std::vector<uint32_t>& places, SegmentTotals& totals) const;
+                      std::vector<uint32_t>& places, SegmentTotals& totals);
 
   void AddScattered(AccessPath path, ReadCount MissTotals::*reads, const MissTotals& lru,
                     const MissTotals& belady);
@@ -178,6 +193,8 @@ class CostModel {
   const Trace& trace_;
   const CostModelOptions& options_;
   const ProgressFunction& progress_;
+  Mutex mutex_;
+  uint64_t batches_done_ QUARRY_GUARDED_BY(mutex_) = 0;
   uint64_t accesses_ = 0;
   std::optional<SegmentTotals> segments_;
   std::vector<PathCost> paths_;
@@ -185,14 +202,10 @@ class CostModel {
 
 Result<MissTotals> CostModel::Simulate(PolicyKind policy, RecordWriter* misses) {
   const uint64_t node_count = options_.geometry.row_count;
-  const std::string phase = fmt::format("simulating {}", PolicyName(policy));
-  const uint64_t batch_count = trace_.batch_count();
   std::unique_ptr<NextUses> next_uses;
-  const ScratchFile scratch(options_.scratch_path + "-next");
-  if (progress_) QUARRY_RETURN_IF_ERROR(progress_(phase, 0, batch_count));
   if (WantsNextUses(policy)) {
+    const ScratchFile scratch(options_.scratch_path + "-next");
     QUARRY_TRY(next_uses, NextUses::Make(backend_, trace_, node_count, /*cyclic=*/true, scratch.path()));
-    scratch.Remove();
   }
   MissTotals totals;
   MissCounter counter(options_.geometry, options_.block_bytes, GapBytesMax(options_.device));
@@ -202,7 +215,7 @@ Result<MissTotals> CostModel::Simulate(PolicyKind policy, RecordWriter* misses) 
       if (step.slots[i] == kNoSlot) counter.Mark(nodes.nodes[i]);
     }
     if (misses != nullptr) QUARRY_RETURN_IF_ERROR(misses->Append({BytesOf(counter.Marked())}));
-    return progress_ ? progress_(phase, batch + 1, batch_count) : Status::Ok();
+    return ReportBatch();
   };
   QUARRY_TRY(const CachePlan plan, SimulateCache(trace_, next_uses.get(),
                                                  {.policy = policy,
@@ -215,8 +228,15 @@ Result<MissTotals> CostModel::Simulate(PolicyKind policy, RecordWriter* misses) 
   }
   counter.FinishBatch(totals);
   totals.image_rows = plan.start.size();
-  accesses_ = plan.accesses;
+  totals.accesses = plan.accesses;
   return totals;
+}
+
+Status CostModel::ReportBatch() {
+  if (!progress_) return Status::Ok();
+  const uint64_t passes = uint64_t{3} + PricesOwnPolicy(options_) + (options_.batches_per_segment > 0);
+  MutexLock lock(mutex_);
+  return progress_("simulating caches", ++batches_done_, passes * trace_.batch_count());
 }
 
 // Counts segment caches too when it is the layout's policy and has them.
@@ -234,7 +254,7 @@ Result<MissTotals> CostModel::SimulatePacked(PolicyKind policy) {
 }
 
 Result<CostModel::SegmentTotals> CostModel::CountSegments(const RecordFile& misses,
-                                                          const MissTotals& totals) const {
+                                                          const MissTotals& totals) {
   IoBuffer buffer;
   const MissReader reader = [&](uint64_t batch) { return ReadArray<NodeId>(misses, batch, buffer); };
   const SegmentOptions options{.node_count = options_.geometry.row_count,
@@ -247,16 +267,12 @@ Result<CostModel::SegmentTotals> CostModel::CountSegments(const RecordFile& miss
   std::vector<uint32_t> places(options.node_count, kNoSlot);
   for (uint64_t segment = 0; segment * options_.batches_per_segment < options.batch_count; ++segment) {
     QUARRY_RETURN_IF_ERROR(CountSegment(reader, segment, options, places, segments));
-    if (progress_) {
-      QUARRY_RETURN_IF_ERROR(
-          progress_("ordering segment caches", segment * options_.batches_per_segment, options.batch_count));
-    }
   }
   return segments;
 }
 
 Status CostModel::CountSegment(const MissReader& misses, uint64_t segment, const SegmentOptions& options,
-                               std::vector<uint32_t>& places, SegmentTotals& totals) const {
+                               std::vector<uint32_t>& places, SegmentTotals& totals) {
   const uint64_t first = segment * options_.batches_per_segment;
   const uint64_t count = std::min(options_.batches_per_segment, options.batch_count - first);
   QUARRY_TRY(const SegmentCache cache, BuildSegmentCache(misses, first, count, options));
@@ -278,6 +294,7 @@ Status CostModel::CountSegment(const MissReader& misses, uint64_t segment, const
     reads.clear();
     PlanSegmentReads(0, stride(), batch_places, gap_bytes_max, ranges, reads);
     Add(reads, gap_bytes_max, totals.reads);
+    QUARRY_RETURN_IF_ERROR(ReportBatch());
   }
   for (const NodeId node : cache.nodes) places[node] = kNoSlot;
   return Status::Ok();
@@ -396,14 +413,15 @@ DeviceRecord DeviceOf(const Manifest& manifest) {
 
 uint64_t CostModelBytes(const CostModelOptions& options, uint64_t batch_nodes_max) {
   const uint64_t node_count = options.geometry.row_count;
-  uint64_t simulation_bytes = 0;
-  for (const PolicyKind policy : {PolicyKind::kLru, PolicyKind::kBelady, options.policy}) {
+  constexpr uint64_t kBytesPerMiss = sizeof(ByteRange) + sizeof(MergedRead) + sizeof(NodeId);
+  const auto simulation_bytes = [&](PolicyKind policy) {
     const CachePlanOptions plan{.policy = policy, .node_count = node_count, .capacity = options.cache_rows};
-    simulation_bytes = std::max(simulation_bytes, CachePlanBytes(plan, batch_nodes_max));
-  }
-  constexpr uint64_t kBytesPerMiss = sizeof(ByteRange) + sizeof(MergedRead) + 2 * sizeof(NodeId);
+    return CachePlanBytes(plan, batch_nodes_max) + node_count / 8 + batch_nodes_max * kBytesPerMiss;
+  };
+  // Places and the counts with which segments are built (segments.h).
   const uint64_t segment_bytes = options.batches_per_segment == 0 ? 0 : node_count * 2 * sizeof(uint32_t);
-  return std::max(simulation_bytes, segment_bytes) + node_count / 8 + batch_nodes_max * kBytesPerMiss;
+  return simulation_bytes(PolicyKind::kLru) +
+         std::max({simulation_bytes(PolicyKind::kBelady), simulation_bytes(options.policy), segment_bytes});
 }
 
 Result<std::vector<PathCost>> PredictPaths(IoBackend& backend, const Trace& trace,

@@ -253,7 +253,8 @@ Status DropLayout(Store& store, std::string_view name) {
   const std::string building = fmt::format("{}/layouts/{}.building", store.path(), name);
   std::error_code error;
   // A name with a slash would lead out of layouts/.
-  const bool interrupted = !name.contains('/') && std::filesystem::is_directory(building, error);
+  const bool interrupted =
+      name.find('/') == std::string_view::npos && std::filesystem::is_directory(building, error);
   Manifest manifest = store.manifest();
   const LayoutRecord* record = manifest.FindLayout(name);
   if (record == nullptr && !interrupted) return Layout::Open(store, name).status();  // says what there is

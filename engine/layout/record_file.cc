@@ -91,7 +91,7 @@ Result<std::span<const std::byte>> RecordFile::Read(uint64_t record, uint64_t fi
     const uint64_t page = (offset + at) / kPageBytes;
     const uint32_t computed = CellChecksum(pages.subspan(at, kPageBytes), page);
     if (computed == checksums_[page]) continue;
-    return ChecksumFault(data_.file, records_.offset + offset + at, fmt::format("record {}", record),
+    return ChecksumFault(data_, records_.offset + offset + at, fmt::format("record {}", record),
                          checksums_[page], computed);
   }
   return pages.subspan(first - begin, count);

@@ -61,8 +61,7 @@ Result<Footer> ReadFooter(IoBackend& backend, const DataFile& data) {
   QUARRY_RETURN_IF_ERROR(backend.ReadAt(data.file, superblock.footer_offset, pages.span()));
   const std::span<const std::byte> bytes = pages.span().first(superblock.footer_bytes);
   if (const uint64_t computed = Checksum64(bytes); computed != superblock.footer_checksum) {
-    return ChecksumFault(data.file, superblock.footer_offset, "the footer", superblock.footer_checksum,
-                         computed);
+    return ChecksumFault(data, superblock.footer_offset, "the footer", superblock.footer_checksum, computed);
   }
   return DecodeFooter(bytes, data.file.path());
 }
@@ -94,13 +93,14 @@ Status CheckSections(const DataFile& data) {
 
 }  // namespace
 
-Status ChecksumFault(const File& file, uint64_t offset, std::string_view what, uint64_t stored,
+Status ChecksumFault(const DataFile& data, uint64_t offset, std::string_view what, uint64_t stored,
                      uint64_t computed) {
-  return MakeStatus(
-      Code::kCorruption,
-      "{}: page {} (offset {}), {}: checksum {:#x} is stored, the bytes give {:#x}; restore the file or "
-      "import again",
-      file.path(), offset / kPageBytes, offset, what, stored, computed);
+  const FileKind kind = data.superblock.kind;
+  const bool derived = kind == FileKind::kLayout || kind == FileKind::kTrace;
+  return MakeStatus(Code::kCorruption,
+                    "{}: page {} (offset {}), {}: checksum {:#x} is stored, the bytes give {:#x}; {}",
+                    data.file.path(), offset / kPageBytes, offset, what, stored, computed,
+                    derived ? "build the layout again" : "restore the file or import again");
 }
 
 Result<Section> DataFile::Find(std::string_view name, uint64_t bytes) const {
@@ -151,8 +151,8 @@ Result<std::vector<uint32_t>> LoadChecksums(IoBackend& backend, const DataFile& 
     done += bytes;
   }
   if (const uint64_t computed = Checksum64(out); computed != found->checksum) {
-    return ChecksumFault(data.file, found->offset, fmt::format("section \"{}\"", found->name),
-                         found->checksum, computed);
+    return ChecksumFault(data, found->offset, fmt::format("section \"{}\"", found->name), found->checksum,
+                         computed);
   }
   return checksums;
 }
@@ -170,7 +170,7 @@ Status LoadPages(IoBackend& backend, const DataFile& data, const Section& sectio
     for (size_t at = 0; at < piece.size(); at += kPageBytes, ++page) {
       const uint32_t computed = CellChecksum(piece.subspan(at, kPageBytes), page);
       if (computed == checksums[page]) continue;
-      return ChecksumFault(data.file, section.offset + page * kPageBytes,
+      return ChecksumFault(data, section.offset + page * kPageBytes,
                            fmt::format("page {} of section \"{}\"", page, section.name), checksums[page],
                            computed);
     }

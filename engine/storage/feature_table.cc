@@ -56,7 +56,7 @@ Status FeatureTable::VerifyCell(uint64_t cell, std::span<const std::byte> bytes)
   if (computed == checksums_[cell]) [[likely]] {
     return Status::Ok();
   }
-  return ChecksumFault(file(), geometry_.CellOffset(cell), RowsOfCell(geometry_, cell), checksums_[cell],
+  return ChecksumFault(data_, geometry_.CellOffset(cell), RowsOfCell(geometry_, cell), checksums_[cell],
                        computed);
 }
 

@@ -112,7 +112,7 @@ Status Topology::VerifyIndexPage(Adjacency adjacency, uint64_t page, std::span<c
   if (computed == side.page_checksums[page]) [[likely]] {
     return CheckRange(adjacency, first, bytes.first((end - first) * sizeof(NodeId)));
   }
-  return ChecksumFault(file(), side.indices_offset + page * kPageBytes,
+  return ChecksumFault(data_, side.indices_offset + page * kPageBytes,
                        fmt::format("{} {} to {}", SectionsOf(adjacency).indices, first, end - 1),
                        side.page_checksums[page], computed);
 }

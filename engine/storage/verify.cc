@@ -109,8 +109,7 @@ Status VerifyRows(Verification& run, const DataFile& data, const FeatureGeometry
       QUARRY_TRY(const std::optional<uint32_t> stored, checksums.Next());
       const uint32_t computed = CellChecksum(piece.subspan(row_at, geometry.row_bytes), row);
       if (!stored || *stored == computed) continue;
-      run.AddFault(
-          ChecksumFault(data.file, piece_offset + row_at, RowsOfCell(geometry, row), *stored, computed));
+      run.AddFault(ChecksumFault(data, piece_offset + row_at, RowsOfCell(geometry, row), *stored, computed));
     }
     if (!AllZero(piece.subspan(at))) {
       AddFault(run, "{}: page {}: the padding behind row {} is not zero", data.file.path(),
@@ -161,17 +160,24 @@ Status VerifyGraph(Verification& run, const DataFile& data, const Manifest& mani
   return VerifyTopology(run, data, record);
 }
 
+// What the catalog says of a file.
+struct NamedFile {
+  std::string name;  // relative to the database
+  FileKind kind = FileKind::kFeatureTable;
+  uint64_t generation = 1;
+  uint64_t bytes = 0;
+};
+
 // Opens a file that the catalog names, checks what every data file has, and hands it to `sections`.
-template <typename Record, typename Sections>
-Status VerifyFile(Verification& run, const Store& store, const Record& record, FileKind kind,
-                  Sections sections) {
+template <typename Sections>
+Status VerifyFile(Verification& run, const Store& store, const NamedFile& file, Sections sections) {
   ++run.report().files;
-  const std::string path = store.path() + "/" + record.file;
+  const std::string path = store.path() + "/" + file.name;
   const auto data = OpenDataFile(run.backend(), path,
-                                 {.kind = kind,
+                                 {.kind = file.kind,
                                   .database_id = store.manifest().database_id,
-                                  .generation = record.generation,
-                                  .file_bytes = record.file_bytes});
+                                  .generation = file.generation,
+                                  .file_bytes = file.bytes});
   if (!data.ok()) return run.Note(data.status());
   const Superblock& superblock = data->superblock;
   QUARRY_TRY(IoBuffer pages, IoBuffer::Allocate(data->file_bytes - superblock.footer_offset));
@@ -182,6 +188,25 @@ Status VerifyFile(Verification& run, const Store& store, const Record& record, F
   }
   QUARRY_RETURN_IF_ERROR(run.Advance(kSuperblockBytes + pages.size()));
   return sections(*data);
+}
+
+// Both files of a layout. Its readers know what they mean; here they must be as they were written.
+Status VerifyLayout(Verification& run, const Store& store, const LayoutRecord& record) {
+  run.SetRemedy(fmt::format("`quarry layout rebuild {} {}` makes it anew", store.path(), record.name));
+  QUARRY_RETURN_IF_ERROR(VerifyFile(
+      run, store, {record.directory + "/layout.qlc", FileKind::kLayout, record.generation, record.file_bytes},
+      [&](const DataFile& data) { return VerifySections(run, data); }));
+  QUARRY_RETURN_IF_ERROR(VerifyFile(
+      run, store, {record.directory + "/trace.qlt", FileKind::kTrace, record.generation, record.trace_bytes},
+      [&](const DataFile& data) {
+        if (data.superblock.row_count != record.batch_count) {
+          AddFault(run, "{}: page 0: {} batches where the catalog says {}", data.file.path(),
+                   data.superblock.row_count, record.batch_count);
+        }
+        return VerifySections(run, data);
+      }));
+  run.SetRemedy("");
+  return Status::Ok();
 }
 
 // Files that no record names: leftovers of a crash or strangers.
@@ -203,7 +228,7 @@ Status FindStrays(Verification& run, const Store& store) {
       return ErrnoStatus(error.value(), "list", path);
     }
   }
-  return Status::Ok();
+  return FindLayoutStrays(run, store);
 }
 
 Status VerifyNames(Verification& run, Store& store, NameKind kind, bool present, uint64_t expected) {
@@ -234,18 +259,22 @@ Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress)
   uint64_t bytes_total = 0;
   for (const TableRecord& table : manifest.tables) bytes_total += table.file_bytes;
   for (const TopologyRecord& topology : manifest.topologies) bytes_total += topology.file_bytes;
+  for (const LayoutRecord& layout : manifest.layouts) bytes_total += layout.file_bytes + layout.trace_bytes;
   Verification run(store.backend(), progress, bytes_total);
   QUARRY_RETURN_IF_ERROR(VerifyCatalog(run, store));
   QUARRY_RETURN_IF_ERROR(FindStrays(run, store));
   for (const TopologyRecord& record : manifest.topologies) {
-    QUARRY_RETURN_IF_ERROR(VerifyFile(run, store, record, FileKind::kTopology, [&](const DataFile& data) {
-      return VerifyGraph(run, data, manifest, record);
-    }));
+    QUARRY_RETURN_IF_ERROR(
+        VerifyFile(run, store, {record.file, FileKind::kTopology, record.generation, record.file_bytes},
+                   [&](const DataFile& data) { return VerifyGraph(run, data, manifest, record); }));
   }
   for (const TableRecord& record : manifest.tables) {
-    QUARRY_RETURN_IF_ERROR(VerifyFile(run, store, record, FileKind::kFeatureTable, [&](const DataFile& data) {
-      return VerifyTable(run, data, manifest, record);
-    }));
+    QUARRY_RETURN_IF_ERROR(
+        VerifyFile(run, store, {record.file, FileKind::kFeatureTable, record.generation, record.file_bytes},
+                   [&](const DataFile& data) { return VerifyTable(run, data, manifest, record); }));
+  }
+  for (const LayoutRecord& record : manifest.layouts) {
+    QUARRY_RETURN_IF_ERROR(VerifyLayout(run, store, record));
   }
   return std::move(run.report());
 }

@@ -15,7 +15,9 @@ constexpr uint64_t kChecksumsPieceBytes = 64 * kKiB;
 }  // namespace
 
 void Verification::AddFault(Status fault) {
-  if (report_.faults.size() < kVerifyFaultsMax) report_.faults.push_back(std::move(fault));
+  if (report_.faults.size() >= kVerifyFaultsMax) return;
+  if (!remedy_.empty()) fault = MakeStatus(fault.code(), "{} ({})", fault.message(), remedy_);
+  report_.faults.push_back(std::move(fault));
 }
 
 Status Verification::Note(const Status& status) {
@@ -68,7 +70,7 @@ Result<std::optional<uint32_t>> ChecksumCursor::Next() {
 Status ChecksumCursor::Finish() {
   if (!scanner_) return Status::Ok();
   if (const uint64_t computed = digest_.Digest(); computed != section_.checksum) {
-    run_->AddFault(ChecksumFault(data_->file, section_.offset, fmt::format("section \"{}\"", section_.name),
+    run_->AddFault(ChecksumFault(*data_, section_.offset, fmt::format("section \"{}\"", section_.name),
                                  section_.checksum, computed));
   }
   if (!AllZero(piece_)) {
@@ -111,7 +113,7 @@ Result<PageScan::Piece> PageScan::Next() {
     piece.sound = false;
     if (!stored) continue;  // the array is missing, which is noted
     run_->AddFault(
-        ChecksumFault(data_->file, section_.offset + page * kPageBytes, describe_(page), *stored, computed));
+        ChecksumFault(*data_, section_.offset + page * kPageBytes, describe_(page), *stored, computed));
   }
   offset_ += pages.size();
   piece.bytes = pages.first(std::min<uint64_t>(pages.size(), section_.bytes - piece.offset));

@@ -24,6 +24,8 @@ class Verification {
   IoBackend& backend() { return backend_; }
   VerifyReport& report() { return report_; }
   void AddFault(Status fault);
+  // What faults from now on say besides; empty = nothing.
+  void SetRemedy(std::string remedy) { remedy_ = std::move(remedy); }
   // A fault is noted and OK returned; anything else comes back.
   Status Note(const Status& status);
   // Bytes that were read; what the progress function says.
@@ -33,6 +35,7 @@ class Verification {
   IoBackend& backend_;
   const ProgressFunction& progress_;
   const uint64_t bytes_total_;
+  std::string remedy_;
   VerifyReport report_;
 };
 
@@ -94,5 +97,11 @@ class PageScan {
 
 // Verifies the sections of a topology file that OpenDataFile has opened.
 Status VerifyTopology(Verification& run, const DataFile& data, const TopologyRecord& record);
+
+// Verifies every page of every section of a file that OpenDataFile has opened, whatever they mean.
+Status VerifySections(Verification& run, const DataFile& data);
+
+// Files and folders in layouts/ that no record names. An interrupted build is no fault, but is mentioned.
+Status FindLayoutStrays(Verification& run, const Store& store);
 
 }  // namespace quarry

@@ -123,6 +123,13 @@ class CliTest : public testing::Test {
     fs::remove_all(Path(name));
     fs::copy(Path("db"), Path(name), fs::copy_options::recursive);
   }
+  // A copy of the database with a layout.
+  static void MakePlanned() {
+    if (fs::exists(Path("planned"))) return;
+    CopyDatabase("planned");
+    const Outcome built = Run("layout build planned --fanout 5,5 --batch-size 512 --cache 10%");
+    ASSERT_EQ(built.exit_code, 0) << built.err;
+  }
   static fs::path FirstFile(const std::string& folder) {
     for (const auto& entry : fs::directory_iterator(Path(folder))) return entry.path();
     return {};
@@ -194,6 +201,74 @@ TEST_F(CliTest, CalibrationIsStoredAndLeavesNothingElse) {
   EXPECT_THAT(Run("calibrate measured").out, HasSubstr("--force"));
   EXPECT_THAT(Refused("calibrate nowhere", 1), HasSubstr("nowhere"));
   fs::remove_all(Path("measured"));
+}
+
+TEST_F(CliTest, ExplainPricesEveryPathAndChoosesTheCheapest) {
+  MakePlanned();
+  std::ofstream(Path("planned/layouts/.explain-1")) << "left by a killed process";
+  const Outcome outcome = Run("layout explain planned --json --epochs 4");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(std::distance(fs::directory_iterator(Path("planned/layouts")), fs::directory_iterator()), 1)
+      << "scratch files are gone, also those of a killed process";
+  const json explained = json::parse(outcome.out);
+  EXPECT_EQ(explained["predicted"]["path"], "packed chunks");
+  EXPECT_EQ(explained["predicted"]["policy"], "belady");
+  EXPECT_EQ(explained["measured"], nullptr);
+  EXPECT_EQ(explained["device"]["measured"], false);
+  double least = 1e9;
+  for (const json& path : explained["paths"]) {
+    const double amortised = path["amortised_seconds_per_epoch"].get<double>();
+    EXPECT_NEAR(amortised,
+                path["seconds_per_epoch"].get<double>() + path["one_time_seconds"].get<double>() / 4, 1e-9);
+    least = std::min(least, amortised);
+  }
+  const auto chosen = std::ranges::find_if(explained["paths"], [&](const json& path) {
+    return path["path"] == explained["choice"]["path"] && path["policy"] == explained["choice"]["policy"];
+  });
+  ASSERT_NE(chosen, explained["paths"].end());
+  EXPECT_EQ((*chosen)["amortised_seconds_per_epoch"].get<double>(), least);
+
+  const Outcome text = Run("layout explain planned");
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("merged reads"), HasSubstr("* packed chunks"), HasSubstr("not yet"),
+                              HasSubstr("quarry calibrate planned")));
+  EXPECT_THAT(Refused("layout explain planned --epochs 0", 2), HasSubstr("--epochs"));
+}
+
+TEST_F(CliTest, TraceTellsSkewAndHitsAndBeladyFindsMost) {
+  MakePlanned();
+  const Outcome outcome = Run("layout trace planned --json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json trace = json::parse(outcome.out);
+  EXPECT_EQ(trace["nodes"], 20'000);
+  EXPECT_GT(trace["input_nodes_max"].get<double>(), 512);
+  EXPECT_NEAR(trace["input_nodes_mean"].get<double>() * trace["batches"].get<double>(),
+              trace["accesses"].get<double>(), 1e-3);
+  double before = 0;
+  for (const json& top : trace["top_shares"]) {
+    EXPECT_GT(top["accesses_share"].get<double>(), before);
+    before = top["accesses_share"].get<double>();
+  }
+  double sum = 0;
+  ASSERT_EQ(trace["decile_shares"].size(), 10u);
+  for (const json& share : trace["decile_shares"]) sum += share.get<double>();
+  EXPECT_NEAR(sum, 1, 1e-9);
+  ASSERT_EQ(trace["hit_ratios"].size(), 7u);
+  for (const json& row : trace["hit_ratios"]) {
+    for (const char* policy : {"none", "static-degree", "static-frequency", "fifo", "lru"}) {
+      EXPECT_GE(row["belady"].get<double>(), row[policy].get<double>()) << row;
+    }
+    EXPECT_EQ(row["none"], 0);
+    EXPECT_GT(row["lru"].get<double>(), 0);
+  }
+  EXPECT_EQ(trace["hit_ratios"][3]["size"], "10%");
+  EXPECT_EQ(trace["hit_ratios"][3]["cache_rows"], 2000);
+
+  const Outcome text = Run("layout trace planned --sizes 10%,256KiB");
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("belady"), HasSubstr("10%"), HasSubstr("256KiB")));
+  EXPECT_THAT(Refused("layout trace planned --sizes many", 2), HasSubstr("many"));
+  EXPECT_THAT(Refused("layout trace planned other", 1), AllOf(HasSubstr("other"), HasSubstr("default")));
 }
 
 TEST_F(CliTest, TrainingReportsOneObjectPerEpochAndASummaryAndNothingElse) {

@@ -87,8 +87,8 @@ struct CostModelOptions {
   std::string scratch_path;
 };
 
-// Every path, in the order of their list above. Holds CostModelBytes; 98 batches of 670 thousand of 10
-// million nodes take TODO s. The errors of the trace, and kCancelled when `progress` says so.
+// Every path, in the order of their list above, each with the policies that it is priced with. Holds
+// CostModelBytes, on two threads. The errors of the trace, and kCancelled when `progress` says so.
 Result<std::vector<PathCost>> PredictPaths(IoBackend& backend, const Trace& trace,
                                            const CostModelOptions& options, const ProgressFunction& progress);
 uint64_t CostModelBytes(const CostModelOptions& options, uint64_t batch_nodes_max);

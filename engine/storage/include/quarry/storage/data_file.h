@@ -59,9 +59,9 @@ Result<std::vector<uint32_t>> LoadChecksums(IoBackend& backend, const DataFile& 
 Status LoadPages(IoBackend& backend, const DataFile& data, const Section& section,
                  std::span<const uint32_t> checksums, std::span<std::byte> out);
 
-// The fault of a cell whose bytes do not give the stored checksum; `what` names its contents ("rows 12 to
-// 15").
-Status ChecksumFault(const File& file, uint64_t offset, std::string_view what, uint64_t stored,
+// The fault of a cell whose bytes do not give the stored checksum, and what to do about it; `what` names its
+// contents ("rows 12 to 15").
+Status ChecksumFault(const DataFile& data, uint64_t offset, std::string_view what, uint64_t stored,
                      uint64_t computed);
 
 // Writes one data file front to back with large direct writes. One thread. On any error, or when dropped

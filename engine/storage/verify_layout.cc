@@ -1,0 +1,83 @@
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <set>
+
+#include "quarry/base/log.h"
+#include "verify_scan.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kBuildingSuffix = ".building";
+
+// Calls visit(entry) for what `folder` holds; a folder that is missing holds nothing.
+template <typename Visit>
+Status ForEachEntry(const std::string& folder, Visit visit) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    QUARRY_RETURN_IF_ERROR(visit(*entry));
+  }
+  if (!error || error == std::errc::no_such_file_or_directory) return Status::Ok();
+  return ErrnoStatus(error.value(), "list", folder);
+}
+
+void AddStray(Verification& run, const fs::directory_entry& entry) {
+  std::error_code ignored;
+  AddFault(run, "{}: the catalog names no such {}: remove it", entry.path().string(),
+           entry.is_directory(ignored) ? "folder" : "file");
+}
+
+}  // namespace
+
+Status VerifySections(Verification& run, const DataFile& data) {
+  std::set<std::string_view> arrays;
+  for (const Section& section : data.footer.sections) arrays.insert(section.checked_by);
+  for (const Section& section : data.footer.sections) {
+    if (section.checked_by.empty()) {
+      if (arrays.contains(section.name)) continue;  // read beside what it covers
+      AddFault(run, "{}: footer: section \"{}\" has no checksums", data.file.path(), section.name);
+      continue;
+    }
+    QUARRY_TRY(PageScan scan, PageScan::Make(run, data, section, [&](uint64_t page) {
+                 return fmt::format("page {} of section \"{}\"", page, section.name);
+               }));
+    while (true) {
+      QUARRY_TRY(const PageScan::Piece piece, scan.Next());
+      if (piece.bytes.empty()) break;
+    }
+  }
+  return Status::Ok();
+}
+
+Status FindLayoutStrays(Verification& run, const Store& store) {
+  constexpr std::array<std::string_view, 2> kFiles = {"layout.qlc", "trace.qlt"};
+  std::set<std::string> named;
+  for (const LayoutRecord& layout : store.manifest().layouts) {
+    named.insert(layout.directory);
+    QUARRY_RETURN_IF_ERROR(
+        ForEachEntry(store.path() + "/" + layout.directory, [&](const fs::directory_entry& entry) {
+          if (std::ranges::count(kFiles, entry.path().filename().string()) == 0) AddStray(run, entry);
+          return Status::Ok();
+        }));
+  }
+  return ForEachEntry(store.path() + "/layouts", [&](const fs::directory_entry& entry) {
+    const std::string name = entry.path().filename().string();
+    std::error_code ignored;
+    if (named.contains("layouts/" + name)) return Status::Ok();
+    if (name.ends_with(kBuildingSuffix) && entry.is_directory(ignored)) {
+      const std::string layout = name.substr(0, name.size() - kBuildingSuffix.size());
+      LogInfo(
+          "{}: an interrupted build of layout \"{}\" takes space there: build it again, or remove it "
+          "with `quarry layout drop {} {}`",
+          entry.path().string(), layout, store.path(), layout);
+      return Status::Ok();
+    }
+    AddStray(run, entry);
+    return Status::Ok();
+  });
+}
+
+}  // namespace quarry

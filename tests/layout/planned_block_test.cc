@@ -1,0 +1,443 @@
+#include "quarry/layout/planned_block.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "bits.h"
+#include "quarry/base/random.h"
+#include "quarry/cache/cache_simulator.h"
+
+namespace quarry {
+namespace {
+
+using Edges = std::multiset<std::pair<NodeId, NodeId>>;  // source and target
+
+struct Shape {
+  uint64_t node_count = 2000;
+  uint32_t cache_slots = 60;
+  uint32_t groups = 3;
+  uint32_t batch_nodes = 120;
+  bool segment = false;
+};
+
+// A batch in the trace's order, with memory of its own.
+struct PlannedBatch {
+  std::vector<NodeId> nodes;
+  std::vector<uint32_t> hop_offsets, indptr, indices, slots;
+  std::vector<uint32_t> segment_places;  // by node
+  std::vector<BlockPlan::Admission> admitted;
+  std::vector<BlockPlan::Carried> carried;
+  uint64_t node_count = 0;
+
+  BlockPlan plan() const {
+    return {nodes, hop_offsets, indptr, indices, slots, segment_places, admitted, carried, node_count};
+  }
+  bool Missed(size_t position) const { return slots[position] == kNoSlot; }
+  bool InSegment(NodeId node) const { return !segment_places.empty() && segment_places[node] != kNoSlot; }
+};
+
+// Draws batches whose cache hits are those of the admissions before them.
+class PlanMaker {
+ public:
+  PlanMaker(const Shape& shape, uint64_t seed) : shape_(shape), rng_(seed), cache_(shape.cache_slots) {
+    std::set<NodeId> start;
+    while (start.size() < shape.cache_slots / 2) start.insert(AnyNode());
+    start_.assign(start.begin(), start.end());
+    for (size_t i = 0; i < start_.size(); ++i) cache_[i] = start_[i];
+  }
+  const std::vector<NodeId>& start() const { return start_; }
+
+  PlannedBatch Next() {
+    PlannedBatch batch{.node_count = shape_.node_count};
+    DrawNodes(batch);
+    DrawEdges(batch);
+    PlaceNodes(batch);
+    Admit(batch);
+    return batch;
+  }
+
+ private:
+  NodeId AnyNode() { return static_cast<NodeId>(rng_.Below(shape_.node_count)); }
+
+  // Half of the nodes are looked for in the cache, so that there are hits.
+  void DrawNodes(PlannedBatch& batch) {
+    std::set<NodeId> seen;
+    for (uint32_t g = 0; g < shape_.groups; ++g) {
+      std::set<NodeId> group;
+      const uint64_t draws = (g == 0 ? 1 : 0) + rng_.Below(2 * shape_.batch_nodes / shape_.groups);
+      for (uint64_t i = 0; i < draws; ++i) {
+        NodeId node = AnyNode();
+        if (!cache_.empty() && rng_.Below(2) == 0) node = cache_[rng_.Below(cache_.size())].value_or(node);
+        if (seen.insert(node).second) group.insert(node);
+      }
+      batch.nodes.insert(batch.nodes.end(), group.begin(), group.end());
+      batch.hop_offsets.push_back(static_cast<uint32_t>(batch.nodes.size()));
+    }
+  }
+
+  // A node of hop g has neighbors among those known after hop g + 1.
+  void DrawEdges(PlannedBatch& batch) {
+    batch.indptr.push_back(0);
+    for (uint32_t g = 0; g + 1 < shape_.groups; ++g) {
+      for (uint32_t v = g == 0 ? 0 : batch.hop_offsets[g - 1]; v < batch.hop_offsets[g]; ++v) {
+        for (uint64_t degree = rng_.Below(6); degree > 0; --degree) {
+          batch.indices.push_back(static_cast<uint32_t>(rng_.Below(batch.hop_offsets[g + 1])));
+        }
+        batch.indptr.push_back(static_cast<uint32_t>(batch.indices.size()));
+      }
+    }
+  }
+
+  void PlaceNodes(PlannedBatch& batch) {
+    std::map<NodeId, uint32_t> resident;
+    for (uint32_t slot = 0; slot < cache_.size(); ++slot) {
+      if (cache_[slot]) resident[*cache_[slot]] = slot;
+    }
+    for (const NodeId node : batch.nodes) {
+      batch.slots.push_back(resident.contains(node) ? resident[node] : kNoSlot);
+    }
+    if (!shape_.segment) return;
+    batch.segment_places.assign(shape_.node_count, kNoSlot);
+    std::vector<uint32_t> places(shape_.node_count);
+    for (uint32_t i = 0; i < places.size(); ++i) places[i] = i;
+    for (NodeId node = 0; node < shape_.node_count; ++node) {  // a shuffle, of which half is used
+      std::swap(places[node], places[node + rng_.Below(shape_.node_count - node)]);
+      if (rng_.Below(2) == 0) batch.segment_places[node] = places[node];
+    }
+  }
+
+  // Some misses enter the cache, and some rows that the batch has no use for.
+  void Admit(PlannedBatch& batch) {
+    std::vector<uint32_t> slots(cache_.size());
+    for (uint32_t i = 0; i < slots.size(); ++i) slots[i] = i;
+    const auto take_slot = [&] {
+      std::swap(slots[rng_.Below(slots.size())], slots.back());
+      const uint32_t slot = slots.back();
+      slots.pop_back();
+      return slot;
+    };
+    std::set<NodeId> missed, stay(batch.nodes.begin(), batch.nodes.end());
+    for (uint32_t p = 0; p < batch.nodes.size(); ++p) {
+      if (!batch.Missed(p)) continue;
+      missed.insert(batch.nodes[p]);
+      if (!slots.empty() && rng_.Below(4) == 0) batch.admitted.push_back({p, take_slot()});
+    }
+    std::set<NodeId> carried;
+    for (uint64_t i = rng_.Below(8); i > 0; --i) {
+      const NodeId node = AnyNode();
+      if (!missed.contains(node)) carried.insert(node);
+    }
+    for (const NodeId node : carried) {
+      if (!slots.empty()) batch.carried.push_back({node, take_slot()});
+    }
+    // A row is in one slot: what enters anew leaves the slot that it had.
+    const auto enter = [&](NodeId node, uint32_t slot) {
+      std::ranges::replace(cache_, std::optional(node), std::optional<NodeId>());
+      cache_[slot] = node;
+    };
+    for (const BlockPlan::Admission& a : batch.admitted) enter(batch.nodes[a.position], a.slot);
+    for (const BlockPlan::Carried& c : batch.carried) enter(c.node, c.slot);
+  }
+
+  const Shape shape_;
+  Rng rng_;
+  std::vector<NodeId> start_;
+  std::vector<std::optional<NodeId>> cache_;  // by slot
+};
+
+Edges EdgesOf(std::span<const NodeId> nodes, std::span<const uint32_t> indptr,
+              std::span<const uint32_t> indices) {
+  Edges edges;
+  for (size_t v = 0; v + 1 < indptr.size(); ++v) {
+    for (uint32_t e = indptr[v]; e < indptr[v + 1]; ++e) edges.emplace(nodes[indices[e]], nodes[v]);
+  }
+  return edges;
+}
+
+// The rows of a hop group stand cached first, then packed, then of the segment, each in its order.
+void ExpectRanges(const PlannedBlock& got, uint32_t cache_slots) {
+  uint32_t begin = 0;
+  for (const uint32_t end : got.block.hop_offsets) {
+    std::vector<std::pair<int, uint32_t>> keys;
+    for (uint32_t v = begin; v < end; ++v) {
+      const uint32_t slot = got.slots[v];
+      const uint32_t row = slot - cache_slots;
+      if (slot < cache_slots) {
+        keys.emplace_back(0, slot);
+      } else if (row < got.chunk_rows) {
+        keys.emplace_back(1, got.block.nodes[v]);
+      } else {
+        keys.emplace_back(2, got.segment_places.at(row - got.chunk_rows));
+      }
+    }
+    EXPECT_TRUE(std::ranges::is_sorted(keys));
+    begin = end;
+  }
+}
+
+void ExpectPlacesOf(const PlannedBatch& batch, const PlannedBlock& got, uint32_t cache_slots) {
+  std::map<NodeId, uint32_t> cached;
+  std::set<NodeId> chunk;
+  for (size_t p = 0; p < batch.nodes.size(); ++p) {
+    if (!batch.Missed(p)) {
+      cached[batch.nodes[p]] = batch.slots[p];
+    } else if (!batch.InSegment(batch.nodes[p])) {
+      chunk.insert(batch.nodes[p]);
+    }
+  }
+  uint32_t misses = 0;
+  for (size_t v = 0; v < got.block.nodes.size(); ++v) {
+    const NodeId node = got.block.nodes[v];
+    if (cached.contains(node)) {
+      EXPECT_EQ(got.slots[v], cached[node]) << "node " << node;
+      continue;
+    }
+    ++misses;
+    ASSERT_GE(got.slots[v], cache_slots);
+    const uint32_t row = got.slots[v] - cache_slots;
+    ASSERT_LT(row, got.frame_nodes.size());
+    EXPECT_EQ(got.frame_nodes[row], node);
+    EXPECT_EQ(row < got.chunk_rows, chunk.contains(node)) << "node " << node;
+    if (row >= got.chunk_rows) {
+      EXPECT_EQ(got.segment_places.at(row - got.chunk_rows), batch.segment_places[node]);
+    }
+  }
+  EXPECT_EQ(got.misses, misses);
+  for (const BlockPlan::Carried& c : batch.carried) chunk.insert(c.node);
+  EXPECT_EQ(std::vector(got.frame_nodes.begin(), got.frame_nodes.begin() + got.chunk_rows),
+            std::vector(chunk.begin(), chunk.end()));
+}
+
+void ExpectSame(const PlannedBatch& batch, const PlannedBlock& got, uint32_t cache_slots) {
+  ASSERT_EQ(got.block.hop_offsets, batch.hop_offsets);
+  ASSERT_EQ(got.block.nodes.size(), batch.nodes.size());
+  uint32_t begin = 0;
+  for (const uint32_t end : batch.hop_offsets) {
+    std::vector<NodeId> group(got.block.nodes.begin() + begin, got.block.nodes.begin() + end);
+    std::ranges::sort(group);
+    EXPECT_TRUE(std::ranges::equal(group, std::span(batch.nodes).subspan(begin, end - begin)));
+    begin = end;
+  }
+  ASSERT_EQ(got.block.indptr.size(), batch.indptr.size());
+  EXPECT_EQ(EdgesOf(got.block.nodes, got.block.indptr, got.block.indices),
+            EdgesOf(batch.nodes, batch.indptr, batch.indices));
+  ExpectPlacesOf(batch, got, cache_slots);
+  ExpectRanges(got, cache_slots);
+
+  std::map<uint32_t, NodeId> entered, expected;
+  for (size_t i = 0; i < got.admitted_rows.size(); ++i) {
+    entered[got.admitted_slots[i]] = got.frame_nodes.at(got.admitted_rows[i]);
+  }
+  for (const BlockPlan::Admission& a : batch.admitted) expected[a.slot] = batch.nodes[a.position];
+  for (const BlockPlan::Carried& c : batch.carried) expected[c.slot] = c.node;
+  EXPECT_EQ(entered, expected);
+  EXPECT_EQ(got.admitted_rows.size(), expected.size());
+  EXPECT_TRUE(std::ranges::is_sorted(got.admitted_rows));
+}
+
+// Batches of a shape with their encoded bytes.
+struct Encoded {
+  Encoded(const Shape& s, uint64_t seed, size_t count) : shape(s), maker(s, seed) {
+    BlockEncoder encoder;
+    for (size_t b = 0; b < count; ++b) {
+      batches.push_back(maker.Next());
+      std::vector<std::byte> out = {std::byte{0x5a}};  // what is there stays
+      encoder.Encode(batches.back().plan(), out);
+      EXPECT_EQ(out.front(), std::byte{0x5a});
+      bytes.emplace_back(out.begin() + 1, out.end());
+      chunk_nodes.emplace_back(encoder.chunk_nodes().begin(), encoder.chunk_nodes().end());
+      places.emplace_back(encoder.segment_places().begin(), encoder.segment_places().end());
+    }
+  }
+  BlockDecoder Decoder() const { return {shape.cache_slots, shape.node_count, maker.start()}; }
+
+  Shape shape;
+  PlanMaker maker;
+  std::vector<PlannedBatch> batches;
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<std::vector<NodeId>> chunk_nodes;
+  std::vector<std::vector<uint32_t>> places;
+};
+
+const std::vector<Shape>& Shapes() {
+  static const std::vector<Shape> shapes = {
+      {},
+      {.segment = true},
+      {.cache_slots = 0},
+      {.cache_slots = 0, .segment = true},
+      {.groups = 1},
+      {.groups = 9, .batch_nodes = 300, .segment = true},
+      {.node_count = 40, .cache_slots = 30, .batch_nodes = 60, .segment = true},
+      {.node_count = 1 << 20, .cache_slots = 1000, .groups = 2},
+      {.node_count = 3, .cache_slots = 1, .batch_nodes = 4},
+  };
+  return shapes;
+}
+
+TEST(PlannedBlockTest, KeepsNodesEdgesAndWhereEveryRowLies) {
+  for (size_t shape = 0; shape < Shapes().size(); ++shape) {
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+      SCOPED_TRACE(testing::Message() << "shape " << shape << ", seed " << seed);
+      const Encoded encoded(Shapes()[shape], seed, 8);
+      BlockDecoder decoder = encoded.Decoder();
+      PlannedBlock got;
+      for (int round = 0; round < 2; ++round) {
+        for (size_t b = 0; b < encoded.batches.size(); ++b) {
+          SCOPED_TRACE(testing::Message() << "batch " << b);
+          const Status status = decoder.Decode(encoded.bytes[b], got);
+          ASSERT_TRUE(status.ok()) << status.ToString();
+          ExpectSame(encoded.batches[b], got, encoded.shape.cache_slots);
+          EXPECT_EQ(std::vector(got.frame_nodes.begin(), got.frame_nodes.begin() + got.chunk_rows),
+                    encoded.chunk_nodes[b]);
+          EXPECT_EQ(got.segment_places, encoded.places[b]);
+          if (testing::Test::HasFailure()) return;
+        }
+        decoder.Restart();
+      }
+    }
+  }
+}
+
+TEST(PlannedBlockTest, TheLargestNodeAndSlotAreHeld) {
+  PlannedBatch batch{.node_count = 0xffffffff};
+  batch.nodes = {0, 0xfffffffe};
+  batch.hop_offsets = {2};
+  batch.indptr = {0};
+  batch.slots = {kNoSlot, kNoSlot};
+  batch.admitted = {{.position = 1, .slot = 999'999}};
+  std::vector<std::byte> bytes;
+  BlockEncoder().Encode(batch.plan(), bytes);
+  BlockDecoder decoder(1'000'000, batch.node_count, {});
+  PlannedBlock got;
+  ASSERT_TRUE(decoder.Decode(bytes, got).ok());
+  ExpectSame(batch, got, 1'000'000);
+}
+
+// Whoever trains from a block indexes with what it says.
+std::string FaultOf(const PlannedBlock& got, uint64_t node_count, uint32_t cache_slots) {
+  const Block& block = got.block;
+  const auto below = [](const std::vector<uint32_t>& values, uint64_t limit) {
+    return std::ranges::all_of(values, [limit](uint32_t value) { return value < limit; });
+  };
+  if (block.hop_offsets.empty() || !std::ranges::is_sorted(block.hop_offsets) ||
+      block.hop_offsets.back() != block.nodes.size()) {
+    return "hop groups do not fill the nodes";
+  }
+  if (!below(block.nodes, node_count) || !below(got.frame_nodes, node_count)) return "an unknown node";
+  if (got.frame_nodes.size() != got.chunk_rows + got.segment_places.size()) return "frame rows";
+  if (got.slots.size() != block.nodes.size()) return "slots and nodes differ in number";
+  if (!below(got.slots, cache_slots + got.frame_nodes.size())) return "a row outside cache and frame";
+  if (!std::ranges::is_sorted(got.segment_places)) return "places are not ascending";
+  const uint32_t hops = block.hops();
+  if (block.indptr.size() != (hops == 0 ? 0 : block.hop_offsets[hops - 1]) + 1) return "number of targets";
+  if (block.indptr.front() != 0 || !std::ranges::is_sorted(block.indptr) ||
+      block.indptr.back() != block.indices.size()) {
+    return "degrees";
+  }
+  for (uint32_t g = 0; g < hops; ++g) {
+    const uint32_t begin = block.indptr[g == 0 ? 0 : block.hop_offsets[g - 1]];
+    for (uint32_t e = begin; e < block.indptr[block.hop_offsets[g]]; ++e) {
+      if (block.indices[e] >= block.hop_offsets[g + 1]) return "a neighbor beyond the next hop";
+    }
+  }
+  if (!below(got.admitted_rows, got.frame_nodes.size()) || !std::ranges::is_sorted(got.admitted_rows) ||
+      !below(got.admitted_slots, cache_slots) || got.admitted_rows.size() != got.admitted_slots.size()) {
+    return "an admission";
+  }
+  return "";
+}
+
+// Decodes damaged bytes as the batch after the first ones, into memory that other blocks were in.
+class Damage {
+ public:
+  explicit Damage(const Encoded& encoded) : encoded_(encoded) {
+    for (const auto& bytes : encoded.bytes) {  // leaves the largest of everything behind
+      BlockDecoder decoder = encoded.Decoder();
+      EXPECT_TRUE(decoder.Decode(encoded.bytes.front(), got_).ok());
+      (void)decoder.Decode(bytes, got_);
+    }
+  }
+  ::testing::AssertionResult Survives(const std::vector<std::byte>& bytes) {
+    const std::unique_ptr<std::byte[]> exact(new std::byte[bytes.size()]);  // for AddressSanitizer
+    std::ranges::copy(bytes, exact.get());
+    BlockDecoder decoder = encoded_.Decoder();
+    const Status status = decoder.Decode({exact.get(), bytes.size()}, got_);
+    if (status.code() == Code::kCorruption) {
+      ++found;
+      return ::testing::AssertionSuccess();
+    }
+    if (!status.ok()) return ::testing::AssertionFailure() << status.ToString();
+    const std::string fault = FaultOf(got_, encoded_.shape.node_count, encoded_.shape.cache_slots);
+    if (fault.empty()) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << "taken for whole: " << fault;
+  }
+  uint64_t found = 0;
+
+ private:
+  const Encoded& encoded_;
+  PlannedBlock got_;
+};
+
+TEST(PlannedBlockTest, ADamagedByteIsFoundOrGivesAWellFormedBlock) {
+  for (size_t shape = 0; shape < Shapes().size(); ++shape) {
+    constexpr uint64_t kSeed = 11;
+    SCOPED_TRACE(testing::Message() << "shape " << shape << ", seed " << kSeed);
+    Shape small = Shapes()[shape];
+    small.batch_nodes = std::min<uint32_t>(small.batch_nodes, 60);
+    const Encoded encoded(small, kSeed, 3);
+    Damage damage(encoded);
+    const std::vector<std::byte>& whole = encoded.bytes.front();
+    ASSERT_TRUE(damage.Survives(whole));
+    for (size_t at = 0; at < whole.size(); ++at) {
+      for (const int flip : {0x01, 0x02, 0x08, 0x40, 0x80, 0xff}) {
+        std::vector<std::byte> bytes = whole;
+        bytes[at] ^= static_cast<std::byte>(flip);
+        ASSERT_TRUE(damage.Survives(bytes)) << "byte " << at << " of " << whole.size() << " ^ " << flip;
+      }
+    }
+    EXPECT_GT(damage.found, 40u) << "the head alone is that much";
+  }
+}
+
+TEST(PlannedBlockTest, ATruncatedBlockIsFoundAtEveryLength) {
+  for (size_t shape = 0; shape < Shapes().size(); ++shape) {
+    SCOPED_TRACE(testing::Message() << "shape " << shape);
+    const Encoded encoded(Shapes()[shape], 12, 3);
+    Damage damage(encoded);
+    const std::vector<std::byte>& whole = encoded.bytes.front();
+    for (size_t length = 0; length < whole.size(); ++length) {
+      ASSERT_TRUE(damage.Survives({whole.begin(), whole.begin() + static_cast<ptrdiff_t>(length)}))
+          << "length " << length << " of " << whole.size();
+      ASSERT_EQ(damage.found, length + 1) << "length " << length << " of " << whole.size();
+    }
+  }
+}
+
+// Several bytes at once: runs of ones, which make varints of five bytes, of zeros, and of noise.
+TEST(PlannedBlockTest, ADamagedRangeIsFoundOrGivesAWellFormedBlock) {
+  const Encoded few(Shapes()[1], 13, 3), many(Shapes()[5], 13, 3);
+  Damage damages[] = {Damage(few), Damage(many)};
+  for (uint64_t seed = 1; seed <= 4000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Rng rng(seed);
+    const Encoded& encoded = seed % 2 == 0 ? few : many;
+    std::vector<std::byte> bytes = encoded.bytes.front();
+    for (uint64_t ranges = 1 + rng.Below(2); ranges > 0; --ranges) {
+      const uint64_t first = rng.Below(bytes.size());
+      const uint64_t end = std::min<uint64_t>(bytes.size(), first + 1 + rng.Below(8));
+      const uint64_t kind = rng.Below(3);
+      for (uint64_t at = first; at < end; ++at) {
+        bytes[at] = kind == 0 ? std::byte{0xff} : kind == 1 ? std::byte{0} : static_cast<std::byte>(rng());
+      }
+    }
+    ASSERT_TRUE(damages[seed % 2].Survives(bytes));
+  }
+}
+
+}  // namespace
+}  // namespace quarry

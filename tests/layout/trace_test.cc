@@ -1,0 +1,224 @@
+#include "quarry/layout/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "bits.h"
+#include "pipeline/tiny_database.h"
+#include "quarry/base/random.h"
+#include "quarry/io/fault_backend.h"
+#include "record_file.h"
+#include "support/temporary_folder.h"
+
+namespace quarry {
+namespace {
+
+using testing_util::TinyDatabase;
+using testing_util::TinyGraph;
+
+constexpr DatabaseId kId{std::byte{9}};
+constexpr uint64_t kGeneration = 2;
+
+std::string Bytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// What a batch is, whatever its local ids.
+struct Sampled {
+  std::vector<std::set<NodeId>> groups;
+  std::multiset<std::pair<NodeId, NodeId>> edges;
+  bool operator==(const Sampled&) const = default;
+};
+
+Sampled MeaningOf(std::span<const NodeId> nodes, std::span<const uint32_t> hop_offsets,
+                  std::span<const uint32_t> indptr, std::span<const uint32_t> indices) {
+  Sampled sampled;
+  uint32_t begin = 0;
+  for (const uint32_t end : hop_offsets) {
+    sampled.groups.emplace_back(nodes.begin() + begin, nodes.begin() + end);
+    EXPECT_EQ(sampled.groups.back().size(), end - begin) << "nodes of a group are unique";
+    begin = end;
+  }
+  EXPECT_EQ(begin, nodes.size());
+  for (size_t v = 0; v + 1 < indptr.size(); ++v) {
+    for (uint32_t e = indptr[v]; e < indptr[v + 1]; ++e) sampled.edges.emplace(nodes[indices[e]], nodes[v]);
+  }
+  return sampled;
+}
+
+// The topology of a small graph, in memory or on disk, and a folder for traces.
+class TraceTest : public testing::Test {
+ protected:
+  TraceTest() : folder_("trace"), database_(TinyGraph{.nodes = 900, .lonely_from = 850}) {
+    store_ = std::move(Store::Open(faulty_, database_.path())).value();
+    topology_ = std::move(store_->OpenTopology("graph")).value();
+    source_ = {.topology = topology_.get(), .direction = Direction::kIn, .backend = &faulty_};
+  }
+  void LoadIndices() { ASSERT_TRUE(topology_->LoadIndices(faulty_, Adjacency::kCsc).ok()); }
+
+  // Two epochs of different length, each with a last batch that is not full.
+  TraceSpec Spec(unsigned threads) const {
+    TraceSpec spec{.batch_size = 40, .fanouts = {4, 3, 2}, .seed = 17, .first_pass = 5, .threads = threads};
+    spec.seeds.push_back(database_.graph().SplitNodes(Split::kTrain));
+    spec.seeds.push_back(database_.graph().SplitNodes(Split::kValid));
+    return spec;
+  }
+  std::string TracePath(const std::string& name) const { return folder_ / (name + ".qlt"); }
+  std::string BlocksPath(const std::string& name) const { return folder_ / (name + ".tmp"); }
+  Result<TraceSummary> Sample(const TraceSpec& spec, const std::string& name,
+                              const std::function<Status(uint64_t)>& progress = {}) {
+    return SampleTrace(source_, spec, faulty_, TracePath(name), BlocksPath(name), kId, kGeneration, progress);
+  }
+
+  const TemporaryFolder folder_;
+  const TinyDatabase database_;
+  const std::unique_ptr<IoBackend> real_ = MakeDefaultBackend();
+  FaultBackend faulty_{*real_};
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Topology> topology_;
+  NeighborSource source_;
+};
+
+TEST_F(TraceTest, HoldsWhatTheSamplerDrawsForEveryBatch) {
+  LoadIndices();
+  const TraceSpec spec = Spec(2);
+  const auto summary = Sample(spec, "a");
+  ASSERT_TRUE(summary.ok()) << summary.status().ToString();
+  const auto trace = Trace::Open(faulty_, TracePath("a"), kId, kGeneration, summary->trace_bytes);
+  const auto blocks = RecordFile::Open(faulty_, BlocksPath("a"), kId, kGeneration, summary->blocks_bytes);
+  ASSERT_TRUE(trace.ok() && blocks.ok());
+  ASSERT_EQ((*trace)->batch_count(), spec.batch_count());
+  const auto sampler = NeighborSampler::Make(source_, spec.fanouts);
+  ASSERT_TRUE(sampler.ok());
+
+  TraceCursor cursor(**trace);
+  IoBuffer buffer;
+  Block block;
+  TraceSummary expected;
+  uint64_t batch = 0;
+  for (size_t epoch = 0; epoch < spec.seeds.size(); ++epoch) {
+    const std::vector<NodeId>& seeds = spec.seeds[epoch];
+    for (size_t first = 0, number = 0; first < seeds.size(); first += spec.batch_size, ++number, ++batch) {
+      SCOPED_TRACE(testing::Message() << "epoch " << epoch << " batch " << number);
+      const size_t count = std::min<size_t>(spec.batch_size, seeds.size() - first);
+      ASSERT_TRUE((*sampler)
+                      ->Sample(std::span(seeds).subspan(first, count),
+                               MixSeed(spec.seed, spec.first_pass + epoch, number), block)
+                      .ok());
+      const auto nodes = cursor.Read(batch);
+      ASSERT_TRUE(nodes.ok()) << nodes.status().ToString();
+      const auto words = ReadArray<uint32_t>(**blocks, batch, buffer);
+      ASSERT_TRUE(words.ok()) << words.status().ToString();
+      const uint32_t targets = (*words)[0];
+      EXPECT_EQ(targets + 1, block.indptr.size());
+      ASSERT_EQ((*nodes)->hop_offsets, block.hop_offsets);
+      ASSERT_EQ(words->size(), 1 + targets + 1 + block.indices.size());
+      EXPECT_EQ(MeaningOf((*nodes)->nodes, (*nodes)->hop_offsets, words->subspan(1, targets + 1),
+                          words->subspan(2 + targets)),
+                MeaningOf(block.nodes, block.hop_offsets, block.indptr, block.indices));
+      uint32_t begin = 0;
+      for (const uint32_t end : block.hop_offsets) {
+        EXPECT_TRUE(std::is_sorted((*nodes)->nodes.begin() + begin, (*nodes)->nodes.begin() + end));
+        begin = end;
+      }
+      expected.accesses += block.nodes.size();
+      expected.edges += block.indices.size();
+      expected.batch_nodes_max =
+          std::max(expected.batch_nodes_max, static_cast<uint32_t>(block.nodes.size()));
+      expected.batch_edges_max =
+          std::max(expected.batch_edges_max, static_cast<uint32_t>(block.indices.size()));
+      expected.batch_targets_max = std::max(expected.batch_targets_max, targets);
+    }
+  }
+  EXPECT_EQ(batch, spec.batch_count());
+  EXPECT_EQ(summary->accesses, expected.accesses);
+  EXPECT_EQ(summary->edges, expected.edges);
+  EXPECT_EQ(summary->batch_nodes_max, expected.batch_nodes_max);
+  EXPECT_EQ(summary->batch_edges_max, expected.batch_edges_max);
+  EXPECT_EQ(summary->batch_targets_max, expected.batch_targets_max);
+}
+
+TEST_F(TraceTest, TheFilesAreTheSameForAnyThreadsFromMemoryAndDisk) {
+  ASSERT_TRUE(Sample(Spec(1), "disk").ok());
+  LoadIndices();
+  ASSERT_TRUE(Sample(Spec(1), "one").ok());
+  ASSERT_TRUE(Sample(Spec(3), "three").ok());
+  ASSERT_GT(Bytes(TracePath("one")).size(), 4096u * 20);
+  for (const std::string other : {"three", "disk"}) {
+    EXPECT_TRUE(Bytes(TracePath("one")) == Bytes(TracePath(other))) << other;
+    EXPECT_TRUE(Bytes(BlocksPath("one")) == Bytes(BlocksPath(other))) << other;
+  }
+}
+
+TEST_F(TraceTest, CancellingStopsAfterTheBatchAtHand) {
+  LoadIndices();
+  for (const unsigned threads : {1u, 3u}) {
+    for (const uint64_t last : {1u, 2u, 7u}) {
+      SCOPED_TRACE(testing::Message() << threads << " threads, cancelled at " << last);
+      std::vector<uint64_t> reported;  // by whose turn it is
+      const auto summary =
+          Sample(Spec(threads), "cancelled" + std::to_string(threads * 10 + last), [&](uint64_t batches) {
+            reported.push_back(batches);
+            return batches == last ? Status(Code::kCancelled, "enough") : Status::Ok();
+          });
+      EXPECT_EQ(summary.status().code(), Code::kCancelled);
+      std::vector<uint64_t> expected;
+      for (uint64_t batches = 1; batches <= last; ++batches) expected.push_back(batches);
+      EXPECT_EQ(reported, expected);
+    }
+  }
+}
+
+TEST_F(TraceTest, AFailingReadOfOneThreadStopsAll) {
+  for (const uint64_t at : {1u, 30u, 200u}) {
+    SCOPED_TRACE(testing::Message() << "read " << at);
+    faulty_.SetPlans({{.kind = FaultKind::kRead, .at = at, .error = EIO}});
+    EXPECT_EQ(Sample(Spec(3), "read" + std::to_string(at)).status().code(), Code::kIoError);
+    EXPECT_EQ(faulty_.strikes(), 1u);
+  }
+}
+
+// Bytes that verify but were not written by this code are an error of the trace, at any length of them.
+TEST_F(TraceTest, MalformedBatchesAreCorruption) {
+  std::vector<std::byte> good;
+  ByteWriter writer(good);
+  for (const uint32_t word : {3, 2, 4, 6}) writer.U32(word);
+  for (const std::vector<uint32_t>& group :
+       {std::vector<uint32_t>{1, 800}, std::vector<uint32_t>{5, 6}, std::vector<uint32_t>{0, 70000}}) {
+    writer.Ascending(group);
+  }
+  std::vector<std::vector<std::byte>> records;
+  for (size_t bytes = 0; bytes <= good.size(); ++bytes)
+    records.emplace_back(good.begin(), good.begin() + bytes);
+  for (const std::vector<uint32_t>& head : std::vector<std::vector<uint32_t>>{
+           {0}, {10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {2, 5, 4, 1, 1, 1}, {1, 0xffffffff, 1, 1}}) {
+    ByteWriter(records.emplace_back()).Packed(head, 32);
+  }
+  auto out = RecordWriter::Create(faulty_, TracePath("odd"));
+  ASSERT_TRUE(out.ok());
+  for (const std::vector<std::byte>& record : records) ASSERT_TRUE((*out)->Append({record}).ok());
+  const auto file_bytes = (*out)->Finish(kId, kGeneration);
+  ASSERT_TRUE(file_bytes.ok());
+  const auto trace = Trace::Open(faulty_, TracePath("odd"), kId, kGeneration, *file_bytes);
+  ASSERT_TRUE(trace.ok()) << trace.status().ToString();
+  TraceCursor cursor(**trace);
+  for (size_t i = 0; i < records.size(); ++i) {
+    const auto batch = cursor.Read(i);
+    if (i == good.size()) {
+      ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+      EXPECT_EQ((*batch)->nodes, (std::vector<NodeId>{1, 800, 5, 6, 0, 70000}));
+      EXPECT_EQ((*batch)->hop_offsets, (std::vector<uint32_t>{2, 4, 6}));
+      continue;
+    }
+    EXPECT_EQ(batch.status().code(), Code::kCorruption) << "record " << i;
+  }
+}
+
+}  // namespace
+}  // namespace quarry
