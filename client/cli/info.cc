@@ -9,9 +9,12 @@
 #include "cli.h"
 #include "quarry/base/units.h"
 #include "quarry/io/backend.h"
+#include "quarry/layout/layout.h"
 
 namespace quarry::cli {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 struct InfoOptions {
   std::string path;
@@ -49,8 +52,33 @@ Result<std::optional<SplitCounts>> CountSplits(Store& store) {
   return std::optional<SplitCounts>(counts);
 }
 
+Json LayoutsJson(const Manifest& manifest) {
+  Json json = Json::array();
+  for (const LayoutRecord& layout : manifest.layouts) {
+    json.push_back({{"name", layout.name},
+                    {"policy", layout.policy},
+                    {"seed_order", layout.seed_order},
+                    {"epochs", layout.epochs},
+                    {"batches", layout.batch_count},
+                    {"batches_per_segment", layout.batches_per_segment},
+                    {"fresh", IsFresh(manifest, layout)},
+                    {"generation", layout.generation},
+                    {"directory", layout.directory},
+                    {"disk_bytes", layout.file_bytes + layout.trace_bytes}});
+  }
+  return json;
+}
+
+Json DeviceJson(const std::optional<DeviceRecord>& device) {
+  if (!device) return nullptr;
+  return {{"random_reads_per_second", device->random_reads_per_second},
+          {"sequential_bytes_per_second", device->sequential_bytes_per_second},
+          {"write_bytes_per_second", device->write_bytes_per_second},
+          {"gather_bytes_per_second", device->gather_bytes_per_second},
+          {"measured_utc", device->measured_utc}};
+}
+
 void PrintJson(const Store& store, const std::optional<SplitCounts>& splits) {
-  using Json = nlohmann::ordered_json;
   const Manifest& manifest = store.manifest();
   Json json = {{"path", store.path()},
                {"database_id", Hex(manifest.database_id)},
@@ -94,6 +122,8 @@ void PrintJson(const Store& store, const std::optional<SplitCounts>& splits) {
                                   {"file", topology.file},
                                   {"file_bytes", topology.file_bytes}});
   }
+  json["layouts"] = LayoutsJson(manifest);
+  json["device"] = DeviceJson(manifest.device);
   // Sources and paths may hold any bytes; JSON may not.
   Print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
@@ -113,6 +143,29 @@ void PrintTable(const std::vector<std::vector<std::string>>& rows, const std::ve
     line.erase(line.find_last_not_of(' ') + 1);
     Print("{}\n", line);
   }
+}
+
+void PrintLayouts(const Manifest& manifest) {
+  std::vector<std::vector<std::string>> rows = {
+      {"layout", "policy", "batches", "segment caches", "size", "built from"}};
+  for (const LayoutRecord& layout : manifest.layouts) {
+    rows.push_back({layout.name, layout.policy, std::to_string(layout.batch_count),
+                    layout.batches_per_segment == 0
+                        ? std::string("none")
+                        : fmt::format("of {} batches", layout.batches_per_segment),
+                    FormatBytes(layout.file_bytes + layout.trace_bytes),
+                    IsFresh(manifest, layout) ? "these data" : "earlier data: rebuild it"});
+  }
+  Print("\n");
+  PrintTable(rows, {false, false, true, false, true, false});
+}
+
+std::string DescribeDevice(const DeviceRecord& device) {
+  const auto bandwidth = [](double rate) { return FormatBytes(static_cast<uint64_t>(rate)) + "/s"; };
+  return fmt::format("{} random reads/s, {} sequential, {} written, {} gathered in memory; measured {}",
+                     FormatCount(device.random_reads_per_second),
+                     bandwidth(device.sequential_bytes_per_second), bandwidth(device.write_bytes_per_second),
+                     bandwidth(device.gather_bytes_per_second), device.measured_utc);
 }
 
 void PrintText(const Store& store, const std::optional<SplitCounts>& splits) {
@@ -156,9 +209,11 @@ void PrintText(const Store& store, const std::optional<SplitCounts>& splits) {
   facts.push_back({"size", FormatBytes(file_bytes)});
   facts.push_back({"source", manifest.source});
   facts.push_back({"created", manifest.created_utc});
+  if (manifest.device) facts.push_back({"device", DescribeDevice(*manifest.device)});
   PrintTable(facts, {false, false});
   Print("\n");
   PrintTable(files, {false, false, true, true, true, true, false, true, true});
+  if (!manifest.layouts.empty()) PrintLayouts(manifest);
 }
 
 // Prints the id of a name, or the name of an id.

@@ -20,7 +20,7 @@ struct LayoutFlags {
   uint32_t epochs = 1;
   std::string policy = "belady";
   std::string order = "random";
-  uint32_t hash_functions = 2;
+  uint32_t hash_functions = 8;
   unsigned threads = 0;
 
   // All of them.

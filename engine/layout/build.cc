@@ -281,6 +281,10 @@ Status Builder::Encode() {
     }
     QUARRY_RETURN_IF_ERROR(search.status());
     report_.segment_search_seconds = MonotonicSeconds() - start;
+    const uint64_t segment_misses =
+        cache_plan_.misses * search->batches_per_segment / std::max<uint64_t>(1, trace_->batch_count());
+    QUARRY_TRY(const MemoryBudget::Reservation reservation,
+               budget_.Reserve(SegmentCacheBytes(segment_misses / 2, options), "ordering a segment cache"));
     QUARRY_RETURN_IF_ERROR(
         encoder_->Encode(search->batches_per_segment, options, cache_plan_.start, progress));
     if (TotalBytes() <= spec_.disk_bytes) return Status::Ok();

@@ -180,10 +180,7 @@ Result<std::unique_ptr<Layout>> Layout::Open(Store& store, const LayoutRecord& n
   const Manifest& manifest = store.manifest();
   const LayoutRecord* const record = &named;
   const std::string& name = record->name;
-  const TableRecord* table = manifest.FindTable(record->table);
-  const TopologyRecord* topology = manifest.FindTopology(record->topology);
-  if (table == nullptr || table->generation != record->table_generation || topology == nullptr ||
-      topology->generation != record->topology_generation) {
+  if (!IsFresh(manifest, *record)) {
     return MakeStatus(
         Code::kUnsupported,
         "{}: layout \"{}\" was built from generation {} of table \"{}\" and {} of topology \"{}\", "
@@ -230,6 +227,13 @@ uint64_t Layout::resident_bytes() const {
 Result<std::unique_ptr<Trace>> Layout::OpenTrace(Store& store) const {
   return Trace::Open(store.backend(), fmt::format("{}/{}/{}", store.path(), record_.directory, kTraceFile),
                      store.manifest().database_id, record_.generation, record_.trace_bytes);
+}
+
+bool IsFresh(const Manifest& manifest, const LayoutRecord& record) {
+  const TableRecord* table = manifest.FindTable(record.table);
+  const TopologyRecord* topology = manifest.FindTopology(record.topology);
+  return table != nullptr && table->generation == record.table_generation && topology != nullptr &&
+         topology->generation == record.topology_generation;
 }
 
 bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const LayoutSpec& spec) {

@@ -236,9 +236,9 @@ Status BlockDecoder::Decode(std::span<const std::byte> bytes, PlannedBlock& out)
   }
   // Each of these takes a bit at least, so the bytes bound them.
   const uint64_t limit = bytes.size() * 8;
-  if (node_count > limit || targets > node_count || edges > limit || out.chunk_rows > limit ||
-      segment_rows > limit || admissions > limit || packed_rows > out.chunk_rows ||
-      segment_total != segment_rows) {
+  if (node_count > limit || targets != (group_count == 1 ? 0 : block.hop_offsets[group_count - 2]) ||
+      edges > limit || out.chunk_rows > limit || segment_rows > limit || admissions > limit ||
+      packed_rows > out.chunk_rows || segment_total != segment_rows) {
     return Malformed("its counts");
   }
   block.nodes.resize(node_count);
@@ -250,8 +250,11 @@ Status BlockDecoder::Decode(std::span<const std::byte> bytes, PlannedBlock& out)
     const uint32_t begin = g == 0 ? 0 : block.hop_offsets[g - 1];
     const std::span<uint32_t> slots(out.slots.data() + begin, cached[g]);
     reader.Ascending(slots);
-    if (!reader.ok() || (!slots.empty() && slots.back() >= cache_slots_)) return Malformed("a cache slot");
-    for (uint32_t i = 0; i < cached[g]; ++i) block.nodes[begin + i] = slot_nodes_[slots[i]];
+    if (!reader.ok()) return Malformed("its cache slots");
+    for (uint32_t i = 0; i < cached[g]; ++i) {
+      if (slots[i] >= cache_slots_ || slot_nodes_[slots[i]] == kNoNode) return Malformed("a cache slot");
+      block.nodes[begin + i] = slot_nodes_[slots[i]];
+    }
     next[g] = begin + cached[g];
   }
   out.frame_nodes.resize(out.chunk_rows + segment_rows);
@@ -261,7 +264,7 @@ Status BlockDecoder::Decode(std::span<const std::byte> bytes, PlannedBlock& out)
   reader.Packed(std::span(out.frame_nodes).subspan(out.chunk_rows), BitsFor(node_count_));
   tags_.resize(out.frame_nodes.size());
   reader.Packed(tags_, BitsFor(group_count));
-  if (!reader.ok()) return Malformed("its rows");
+  if (!reader.ok() || !std::ranges::is_sorted(out.segment_places)) return Malformed("its rows");
   for (uint32_t row = 0; row < out.frame_nodes.size(); ++row) {
     const uint32_t g = tags_[row];
     if (out.frame_nodes[row] >= node_count_ || g > group_count) return Malformed("a row");
@@ -270,6 +273,7 @@ Status BlockDecoder::Decode(std::span<const std::byte> bytes, PlannedBlock& out)
     block.nodes[next[g]] = out.frame_nodes[row];
     out.slots[next[g]++] = cache_slots_ + row;
   }
+  if (!std::equal(next, next + group_count, block.hop_offsets.begin())) return Malformed("a hop group");
 
   block.indptr.resize(targets + 1);
   reader.Packed(std::span(block.indptr).subspan(1), degree_bits);

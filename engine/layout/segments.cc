@@ -272,6 +272,10 @@ Result<uint64_t> LeastDiskBytes(const MissReader& misses, const RowCounts& count
 
 }  // namespace
 
+uint64_t SegmentCacheBytes(uint64_t rows, const SegmentOptions& options) {
+  return rows * (20 + 4 * uint64_t{options.hash_functions}) + options.node_count * 3 / 8;
+}
+
 Result<SegmentCache> BuildSegmentCache(const MissReader& misses, uint64_t first, uint64_t count,
                                        const SegmentOptions& options) {
   QUARRY_TRY(const BitSet cached, RepeatedNodes(misses, first, count, options));

@@ -35,7 +35,7 @@ std::vector<uint32_t> UsesByNode(const Batches& batches) {
 }
 
 TEST(NextUsesTest, AreThoseOfASearchForwardCyclicAndNot) {
-  for (const uint64_t seed : {1u, 2u, 3u}) {
+  for (const uint64_t seed : {1u, 2u}) {
     for (const bool cyclic : {false, true}) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << (cyclic ? ", cyclic" : ""));
       Batches batches = RandomBatches(seed, 12, kNodes, 60);
@@ -71,28 +71,39 @@ struct Steps {
   std::vector<CacheStep> steps;
 };
 
-Steps Simulate(const HandTrace& hand, PolicyKind policy, uint64_t capacity, bool cyclic) {
-  const std::vector<uint32_t> degrees = UsesByNode(hand.batches());
-  Result<std::unique_ptr<NextUses>> next_uses = std::unique_ptr<NextUses>();
-  if (WantsNextUses(policy)) {
-    std::filesystem::remove(hand.ScratchPath());
-    next_uses = NextUses::Make(hand.backend(), hand.trace(), kNodes, cyclic, hand.ScratchPath());
+class Simulations {
+ public:
+  Simulations(const HandTrace& hand, bool cyclic)
+      : hand_(hand), cyclic_(cyclic), degrees_(UsesByNode(hand.batches())) {
+    auto next_uses = NextUses::Make(hand.backend(), hand.trace(), kNodes, cyclic, hand.ScratchPath());
     EXPECT_TRUE(next_uses.ok()) << next_uses.status().ToString();
+    next_uses_ = std::move(next_uses).value();
   }
-  Steps result;
-  const CachePlanOptions options{
-      .policy = policy, .node_count = kNodes, .capacity = capacity, .degrees = degrees, .cyclic = cyclic};
-  auto plan = SimulateCache(hand.trace(), next_uses->get(), options,
-                            [&](uint64_t batch, const TraceBatch& nodes, const CacheStep& step) -> Status {
-                              EXPECT_EQ(batch, result.steps.size());
-                              EXPECT_EQ(nodes.nodes, hand.batches()[batch]);
-                              result.steps.push_back(step);
-                              return Status::Ok();
-                            });
-  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
-  result.plan = std::move(plan).value();
-  return result;
-}
+  Steps Run(PolicyKind policy, uint64_t capacity) const {
+    Steps result;
+    auto plan = SimulateCache(hand_.trace(), next_uses_.get(),
+                              {.policy = policy,
+                               .node_count = kNodes,
+                               .capacity = capacity,
+                               .degrees = degrees_,
+                               .cyclic = cyclic_},
+                              [&](uint64_t batch, const TraceBatch& nodes, const CacheStep& step) -> Status {
+                                EXPECT_EQ(batch, result.steps.size());
+                                EXPECT_EQ(nodes.nodes, hand_.batches()[batch]);
+                                result.steps.push_back(step);
+                                return Status::Ok();
+                              });
+    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    result.plan = std::move(plan).value();
+    return result;
+  }
+
+ private:
+  const HandTrace& hand_;
+  const bool cyclic_;
+  const std::vector<uint32_t> degrees_;
+  std::unique_ptr<NextUses> next_uses_;
+};
 
 // A cache of rows (here: the nodes whose they are) that does what a plan says and looks nothing up.
 class Replay {
@@ -134,12 +145,13 @@ class Replay {
 };
 
 TEST(SimulateCacheTest, ACyclicPlanServesEveryHitRoundAfterRound) {
-  for (const PolicyKind policy : kAllPolicies) {
-    for (const uint64_t capacity : {1, 20, 70, 299, 300}) {
-      for (const uint64_t seed : {4u, 5u}) {
+  for (const uint64_t seed : {4u, 5u}) {
+    const HandTrace hand(RandomBatches(seed, 10, kNodes, 60));
+    const Simulations simulations(hand, true);
+    for (const PolicyKind policy : kAllPolicies) {
+      for (const uint64_t capacity : {1, 20, 70, 299, 300}) {
         SCOPED_TRACE(testing::Message() << PolicyName(policy) << ", " << capacity << " rows, seed " << seed);
-        const HandTrace hand(RandomBatches(seed, 10, kNodes, 60));
-        const Steps steps = Simulate(hand, policy, policy == PolicyKind::kNone ? 0 : capacity, true);
+        const Steps steps = simulations.Run(policy, policy == PolicyKind::kNone ? 0 : capacity);
         ASSERT_EQ(steps.steps.size(), hand.batches().size());
         EXPECT_TRUE(std::ranges::is_sorted(steps.plan.start));
         EXPECT_LE(steps.plan.start.size(), capacity);
@@ -160,10 +172,12 @@ TEST(SimulateCacheTest, ACyclicPlanServesEveryHitRoundAfterRound) {
 }
 
 TEST(SimulateCacheTest, APlanThatIsNoCycleBeginsEmptyAndServesEveryHitOnce) {
+  constexpr uint64_t kSeed = 6;
+  const HandTrace hand(RandomBatches(kSeed, 10, kNodes, 60));
+  const Simulations simulations(hand, false);
   for (const PolicyKind policy : {PolicyKind::kFifo, PolicyKind::kLru, PolicyKind::kBelady}) {
-    SCOPED_TRACE(PolicyName(policy));
-    const HandTrace hand(RandomBatches(6, 10, kNodes, 60));
-    const Steps steps = Simulate(hand, policy, 70, false);
+    SCOPED_TRACE(testing::Message() << PolicyName(policy) << ", seed " << kSeed);
+    const Steps steps = simulations.Run(policy, 70);
     EXPECT_TRUE(steps.plan.start.empty());
     EXPECT_TRUE(steps.plan.wrap.empty());
     EXPECT_TRUE(steps.plan.carried.empty());
@@ -178,7 +192,7 @@ TEST(SimulateCacheTest, APlanThatIsNoCycleBeginsEmptyAndServesEveryHitOnce) {
 TEST(SimulateCacheTest, StaticPoliciesKeepTheNodesThatAreUsedMost) {
   const HandTrace hand(RandomBatches(7, 10, kNodes, 60));
   const std::vector<uint32_t> uses = UsesByNode(hand.batches());
-  const Steps steps = Simulate(hand, PolicyKind::kStaticFrequency, 25, true);
+  const Steps steps = Simulations(hand, true).Run(PolicyKind::kStaticFrequency, 25);
   ASSERT_EQ(steps.plan.start.size(), 25u);
   uint64_t hits = 0;
   uint32_t least = kNeverUsed;

@@ -339,12 +339,7 @@ std::string FaultOf(const PlannedBlock& got, uint64_t node_count, uint32_t cache
       block.indptr.back() != block.indices.size()) {
     return "degrees";
   }
-  for (uint32_t g = 0; g < hops; ++g) {
-    const uint32_t begin = block.indptr[g == 0 ? 0 : block.hop_offsets[g - 1]];
-    for (uint32_t e = begin; e < block.indptr[block.hop_offsets[g]]; ++e) {
-      if (block.indices[e] >= block.hop_offsets[g + 1]) return "a neighbor beyond the next hop";
-    }
-  }
+  if (!below(block.indices, block.nodes.size())) return "an unknown neighbor";
   if (!below(got.admitted_rows, got.frame_nodes.size()) || !std::ranges::is_sorted(got.admitted_rows) ||
       !below(got.admitted_slots, cache_slots) || got.admitted_rows.size() != got.admitted_slots.size()) {
     return "an admission";
@@ -352,19 +347,16 @@ std::string FaultOf(const PlannedBlock& got, uint64_t node_count, uint32_t cache
   return "";
 }
 
-// Decodes damaged bytes as the batch after the first ones, into memory that other blocks were in.
+// Decodes damaged bytes as the first batch, into memory that other blocks were in.
 class Damage {
  public:
-  explicit Damage(const Encoded& encoded) : encoded_(encoded) {
-    for (const auto& bytes : encoded.bytes) {  // leaves the largest of everything behind
-      BlockDecoder decoder = encoded.Decoder();
-      EXPECT_TRUE(decoder.Decode(encoded.bytes.front(), got_).ok());
-      (void)decoder.Decode(bytes, got_);
-    }
-  }
+  explicit Damage(const Encoded& encoded) : encoded_(encoded) {}
   ::testing::AssertionResult Survives(const std::vector<std::byte>& bytes) {
     const std::unique_ptr<std::byte[]> exact(new std::byte[bytes.size()]);  // for AddressSanitizer
     std::ranges::copy(bytes, exact.get());
+    // What an earlier block left in the memory must not come through.
+    got_.block.nodes.assign(kLeftBehind, kNoNode);
+    got_.slots.assign(kLeftBehind, kNoSlot);
     BlockDecoder decoder = encoded_.Decoder();
     const Status status = decoder.Decode({exact.get(), bytes.size()}, got_);
     if (status.code() == Code::kCorruption) {
@@ -379,6 +371,7 @@ class Damage {
   uint64_t found = 0;
 
  private:
+  static constexpr size_t kLeftBehind = 2000;
   const Encoded& encoded_;
   PlannedBlock got_;
 };
@@ -415,6 +408,44 @@ TEST(PlannedBlockTest, ATruncatedBlockIsFoundAtEveryLength) {
           << "length " << length << " of " << whole.size();
       ASSERT_EQ(damage.found, length + 1) << "length " << length << " of " << whole.size();
     }
+  }
+}
+
+// A list that is ascending but for an overflow would pass a look at its last value.
+TEST(PlannedBlockTest, ListsThatOverflowAreFound) {
+  const std::vector<uint32_t> overflowing = {0xfffffff0, 3};
+  const uint32_t bits = BitsFor(100);
+  for (const bool cached : {true, false}) {
+    SCOPED_TRACE(cached ? "cached" : "of the segment");
+    const uint32_t segment_rows = cached ? 0 : 2;
+    std::vector<std::byte> bytes;
+    ByteWriter writer(bytes);
+    for (const uint32_t word : {1u, 0u, 0u, 0u, segment_rows, 0u, 1u, 1u, 1u}) writer.U32(word);  // the head
+    for (const uint32_t word : {2 - segment_rows, 0u, segment_rows}) writer.U32(word);            // its group
+    writer.Ascending(overflowing);  // of slots, or of places
+    if (!cached) {
+      writer.Packed(std::vector<uint32_t>{7, 8}, bits);        // nodes
+      writer.Packed(std::vector<uint32_t>{0, 0}, BitsFor(1));  // groups
+    }
+    const std::vector<NodeId> start = {1, 2, 3, 4, 5};
+    BlockDecoder decoder(5, 100, start);
+    PlannedBlock got;
+    EXPECT_EQ(decoder.Decode(bytes, got).code(), Code::kCorruption);
+  }
+}
+
+TEST(PlannedBlockTest, TargetsMustBeTheGroupsBeforeTheLast) {
+  for (const uint32_t targets : {0u, 1u, 2u, 3u}) {
+    std::vector<std::byte> bytes;
+    ByteWriter writer(bytes);
+    for (const uint32_t word : {2u, targets, 0u, 3u, 0u, 0u, 1u, 1u, 1u}) writer.U32(word);  // the head
+    for (const uint32_t word : {0u, 2u, 0u, 0u, 1u, 0u}) writer.U32(word);                   // two groups
+    writer.Ascending(std::vector<uint32_t>{7, 8, 9});                                        // the chunk
+    writer.Packed(std::vector<uint32_t>{0, 1, 0}, BitsFor(2));  // groups of its rows
+    writer.Packed(std::vector<uint32_t>(targets), 1);           // degrees
+    BlockDecoder decoder(0, 100, {});
+    PlannedBlock got;
+    EXPECT_EQ(decoder.Decode(bytes, got).code(), targets == 2 ? Code::kOk : Code::kCorruption) << targets;
   }
 }
 

@@ -129,9 +129,10 @@ inline std::unique_ptr<IntReader> SplitReader(const TinyGraph& graph, Split spli
 // The directory of a database that is imported at construction and removed at destruction.
 class TinyDatabase {
  public:
-  explicit TinyDatabase(const TinyGraph& graph) : graph_(graph) {
+  explicit TinyDatabase(const TinyGraph& graph, const std::string& folder = testing::TempDir())
+      : graph_(graph) {
     static std::atomic<int> serial{0};
-    path_ = testing::TempDir() + "quarry-tiny-" + std::to_string(getpid()) + "-" + std::to_string(serial++);
+    path_ = folder + "quarry-tiny-" + std::to_string(getpid()) + "-" + std::to_string(serial++);
     Dataset dataset;
     dataset.source = "memory";
     dataset.node_count = graph.nodes;

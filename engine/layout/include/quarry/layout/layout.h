@@ -43,7 +43,7 @@ struct LayoutSpec {
   SeedOrder order = SeedOrder::kRandom;
   uint64_t cache_bytes = 0;  // rows that stay in memory between batches
   uint64_t disk_bytes = 0;   // the most that the layout may take; 0 = no limit
-  uint32_t hash_functions = 2;
+  uint32_t hash_functions = 8;
   bool cyclic = true;  // else it is read once, front to back (superbatches)
   unsigned threads = 1;
 };
@@ -145,6 +145,9 @@ Result<LayoutRecord> BuildLayout(Store& store, MemoryBudget& budget, const Layou
 // folder. Reads the store and changes nothing of it, so it may run beside training.
 Result<LayoutRecord> BuildPassingLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec,
                                         const ProgressFunction& progress);
+
+// True when the database still has the table and the topology that the layout was built from.
+bool IsFresh(const Manifest& manifest, const LayoutRecord& record);
 
 // True when `record` is what building `spec` would give, from the data as they are.
 bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const LayoutSpec& spec);
