@@ -365,8 +365,7 @@ ReadPlan Builder::PlanReads(const DeviceProfile& device) const {
   }
   const SegmentReadCost segments = encoder_->segment_reads();
   plan.bytes += segments.bytes;
-  plan.seconds = static_cast<double>(plan.bytes) / device.sequential_bytes_per_second +
-                 static_cast<double>(segments.requests) / device.random_reads_per_second;
+  plan.seconds = device.ReadSeconds(plan.bytes, segments.requests);
   return plan;
 }
 

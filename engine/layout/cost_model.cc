@@ -23,10 +23,9 @@ constexpr uint64_t kScratchGeneration = 1;
 
 uint64_t RowStride(const FeatureGeometry& geometry) { return RoundUp(geometry.row_bytes, sizeof(float)); }
 
-uint64_t GapBytesMax(const DeviceRecord& device) {
-  return DeviceProfile{.random_reads_per_second = device.random_reads_per_second,
-                       .sequential_bytes_per_second = device.sequential_bytes_per_second}
-      .GapBytesMax();
+DeviceProfile ReadsOf(const DeviceRecord& device) {
+  return {.random_reads_per_second = device.random_reads_per_second,
+          .sequential_bytes_per_second = device.sequential_bytes_per_second};
 }
 
 struct ReadCount {
@@ -208,7 +207,7 @@ Result<MissTotals> CostModel::Simulate(PolicyKind policy, RecordWriter* misses) 
     QUARRY_TRY(next_uses, NextUses::Make(backend_, trace_, node_count, /*cyclic=*/true, scratch.path()));
   }
   MissTotals totals;
-  MissCounter counter(options_.geometry, options_.block_bytes, GapBytesMax(options_.device));
+  MissCounter counter(options_.geometry, options_.block_bytes, ReadsOf(options_.device).GapBytesMax());
   const auto visit = [&](uint64_t batch, const TraceBatch& nodes, const CacheStep& step) -> Status {
     if (batch > 0) counter.FinishBatch(totals);  // the last batch waits for the carried rows
     for (size_t i = 0; i < step.slots.size(); ++i) {
@@ -278,7 +277,7 @@ Status CostModel::CountSegment(const MissReader& misses, uint64_t segment, const
   QUARRY_TRY(const SegmentCache cache, BuildSegmentCache(misses, first, count, options));
   for (uint32_t i = 0; i < cache.nodes.size(); ++i) places[cache.nodes[i]] = i;
   totals.cache_bytes += RoundUp(cache.nodes.size() * stride(), kPageBytes);
-  const uint64_t gap_bytes_max = GapBytesMax(options_.device);
+  const uint64_t gap_bytes_max = ReadsOf(options_.device).GapBytesMax();
   std::vector<uint32_t> batch_places;
   std::vector<ByteRange> ranges;
   std::vector<MergedRead> reads;
@@ -356,8 +355,8 @@ void CostModel::AddOneTime(uint64_t bytes, PathCost& cost) const {
 
 void CostModel::Price(PathCost cost, uint64_t seeks) {
   const auto epoch_count = static_cast<double>(epochs());
-  const double io_seconds = ReadSeconds(cost.read_bytes) + WriteSeconds(cost.written_bytes) +
-                            static_cast<double>(seeks) / options_.device.random_reads_per_second;
+  const double io_seconds =
+      ReadsOf(options_.device).ReadSeconds(cost.read_bytes, seeks) + WriteSeconds(cost.written_bytes);
   const double gather_seconds =
       static_cast<double>(accesses_ * options_.geometry.row_bytes) / options_.device.gather_bytes_per_second;
   cost.gather_bound = gather_seconds > io_seconds;

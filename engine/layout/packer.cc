@@ -176,7 +176,7 @@ Status Packing::PackStreamRows(Workspace& space, size_t stream, const std::byte*
   const uint64_t stride = options_.row_stride;
   std::byte* const out = space.rows.data();
   uint64_t filled = progress.tail.size();
-  std::memcpy(out, progress.tail.data(), filled);
+  std::ranges::copy(progress.tail, out);
   while (progress.ids_done < target.count) {
     const uint64_t wanted = std::min({kIdsAtATime, target.count - progress.ids_done,
                                       std::max<uint64_t>(1, (write_bytes() - filled) / stride)});
@@ -205,7 +205,7 @@ Status Packing::PackStreamRows(Workspace& space, size_t stream, const std::byte*
     if (filled + stride > write_bytes()) {
       QUARRY_RETURN_IF_ERROR(Flush(space, stream, filled));
       filled = progress.tail.size();
-      std::memcpy(out, progress.tail.data(), filled);
+      std::ranges::copy(progress.tail, out);
     }
   }
   return Flush(space, stream, filled);

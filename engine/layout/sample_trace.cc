@@ -105,9 +105,9 @@ class TraceSampling {
       while (turn_ != batch && error_.ok()) turn_changed_.Wait(mutex_);
       if (!error_.ok()) return error_;
       QUARRY_RETURN_IF_ERROR(Write(canonizer, encoded));
+      if (progress_) QUARRY_RETURN_IF_ERROR(progress_(turn_ + 1));
       ++turn_;
       turn_changed_.NotifyAll();
-      if (progress_) QUARRY_RETURN_IF_ERROR(progress_(turn_));
     }
     return Status::Ok();
   }

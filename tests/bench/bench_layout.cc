@@ -168,10 +168,10 @@ Result<StreamStats> GatherEpoch(Context& context, Road& road, const std::vector<
 
 // The second epoch of a cycle: the first also reads the cache image.
 Result<Epoch> RunLayout(Context& context, const std::string& name, unsigned frames = 0) {
-  QUARRY_TRY(const std::unique_ptr<PlannedRoad> road,
-             context.database.OpenLayout({.layout = name,
-                                          .io_depth = static_cast<unsigned>(context.options.depth),
-                                          .frame_count = frames}));
+  QUARRY_TRY(
+      const std::unique_ptr<PlannedRoad> road,
+      context.database.OpenLayout(
+          {.layout = name, .io_depth = static_cast<unsigned>(context.options.depth), .frame_count = frames}));
   const Layout& layout = road->layout();
   std::vector<NodeId> seeds;
   for (const NodeId node : road->SplitNodes(Split::kTrain)) {
@@ -324,7 +324,7 @@ Result<RoadLine> MeasurePath(Context& context, const SampledMisses& misses, Path
                              const std::string& road) {
   RoadLine line{.road = road, .useful = misses.misses * context.geometry().row_bytes};
   Reading total;
-  double continued = 0;  // pieces of one long run: no request of their own
+  uint64_t continued = 0;  // pieces of one long run: no request of their own
   for (const std::vector<NodeId>& batch : misses.batches) {
     const std::vector<MergedRead> reads = PlanReads(context, batch, path);
     QUARRY_TRY(const Reading reading, ReadAll(context, reads));
@@ -339,10 +339,7 @@ Result<RoadLine> MeasurePath(Context& context, const SampledMisses& misses, Path
   const double scale = static_cast<double>(misses.misses) / static_cast<double>(misses.sampled());
   line.read = static_cast<uint64_t>(static_cast<double>(total.bytes) * scale);
   line.seconds = total.seconds * scale;
-  line.predicted =
-      (static_cast<double>(total.bytes) / context.device.sequential_bytes_per_second +
-       (static_cast<double>(total.requests) - continued) / context.device.random_reads_per_second) *
-      scale;
+  line.predicted = context.device.ReadSeconds(total.bytes, total.requests - continued) * scale;
   return line;
 }
 
@@ -434,7 +431,7 @@ Status Disk(Context& context) {
   fmt::print(fmt::runtime(kLine), "budget", "k", "GB", "GB used", "segment", "GB read", "ampl", "s/epoch",
              "of limit", "search s");
   for (const double times : {5.0, 3.0, 2.0, 1.5}) {
-    for (const uint32_t k : {2U, 0U, 8U}) {
+    for (const uint32_t k : {8U, 2U, 0U}) {
       LayoutSpec spec = SpecOf(context, PolicyKind::kBelady, SeedOrder::kRandom);
       spec.disk_bytes = static_cast<uint64_t>(times * static_cast<double>(context.feature_bytes));
       spec.hash_functions = k;

@@ -193,6 +193,8 @@ TEST_F(CliTest, CalibrationIsStoredAndLeavesNothingElse) {
   EXPECT_FALSE(fs::exists(Path("measured/calibrate.tmp")));
   const json stored = json::parse(Run("calibrate measured --json").out);
   EXPECT_EQ(stored["measured_now"], false);
+  EXPECT_EQ(json::parse(Run("info measured --json").out)["device"]["measured_utc"], stored["measured_utc"]);
+  EXPECT_THAT(Run("info measured").out, HasSubstr("random reads/s"));
   for (const char* field : {"random_reads_per_second", "sequential_bytes_per_second",
                             "write_bytes_per_second", "gather_bytes_per_second", "measured_utc"}) {
     EXPECT_EQ(stored[field], fresh[field]) << field;
@@ -201,6 +203,30 @@ TEST_F(CliTest, CalibrationIsStoredAndLeavesNothingElse) {
   EXPECT_THAT(Run("calibrate measured").out, HasSubstr("--force"));
   EXPECT_THAT(Refused("calibrate nowhere", 1), HasSubstr("nowhere"));
   fs::remove_all(Path("measured"));
+}
+
+TEST_F(CliTest, InfoListsLayoutsAndVerifyReadsThem) {
+  MakePlanned();
+  const json info = json::parse(Run("info planned --json").out);
+  ASSERT_EQ(info["layouts"].size(), 1u);
+  const json& layout = info["layouts"][0];
+  EXPECT_EQ(layout["name"], "default");
+  EXPECT_EQ(layout["policy"], "belady");
+  EXPECT_EQ(layout["fresh"], true);
+  EXPECT_EQ(layout["batches_per_segment"], 0);
+  const fs::path folder = Path("planned") / layout["directory"].get<std::string>();
+  EXPECT_EQ(layout["disk_bytes"], fs::file_size(folder / "layout.qlc") + fs::file_size(folder / "trace.qlt"));
+  EXPECT_EQ(info["device"], nullptr);
+  EXPECT_THAT(Run("info planned").out, AllOf(HasSubstr("belady"), HasSubstr("these data")));
+  EXPECT_EQ(json::parse(Run("info db --json").out)["layouts"].size(), 0u);
+
+  EXPECT_EQ(Run("verify planned").exit_code, 0);
+  fs::copy(Path("planned"), Path("damaged"), fs::copy_options::recursive);
+  Overwrite(Path("damaged") / layout["directory"].get<std::string>() / "trace.qlt", 5000, "damage");
+  const Outcome damaged = Run("verify damaged");
+  EXPECT_EQ(damaged.exit_code, 3);
+  EXPECT_THAT(damaged.out, AllOf(HasSubstr("trace.qlt: page 1 "), HasSubstr("layout rebuild damaged")));
+  fs::remove_all(Path("damaged"));
 }
 
 TEST_F(CliTest, ExplainPricesEveryPathAndChoosesTheCheapest) {

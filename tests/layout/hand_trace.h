@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bits.h"
+#include "layout/unsynced_backend.h"
 #include "quarry/base/random.h"
 #include "quarry/layout/trace.h"
 #include "record_file.h"
@@ -60,7 +61,7 @@ class HandTrace {
   }
 
   const TemporaryFolder folder_;
-  const std::unique_ptr<IoBackend> backend_ = MakeDefaultBackend();
+  const std::unique_ptr<IoBackend> backend_ = std::make_unique<UnsyncedBackend>();
   Batches batches_;
   std::unique_ptr<Trace> trace_;
 };

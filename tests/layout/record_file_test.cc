@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "layout/unsynced_backend.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "support/temporary_folder.h"
@@ -62,7 +63,7 @@ class Records {
 
  private:
   const TemporaryFolder folder_;
-  const std::unique_ptr<IoBackend> backend_ = MakeDefaultBackend();
+  const std::unique_ptr<IoBackend> backend_ = std::make_unique<testing_util::UnsyncedBackend>();
   std::vector<Record> records_;
   uint64_t file_bytes_ = 0;
 };

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "bits.h"
+#include "layout/unsynced_backend.h"
 #include "pipeline/tiny_database.h"
 #include "quarry/base/random.h"
 #include "quarry/io/fault_backend.h"
@@ -55,8 +56,12 @@ Sampled MeaningOf(std::span<const NodeId> nodes, std::span<const uint32_t> hop_o
 // The topology of a small graph, in memory or on disk, and a folder for traces.
 class TraceTest : public testing::Test {
  protected:
-  TraceTest() : folder_("trace"), database_(TinyGraph{.nodes = 900, .lonely_from = 850}) {
-    store_ = std::move(Store::Open(faulty_, database_.path())).value();
+  static void SetUpTestSuite() {
+    database_ = std::make_unique<TinyDatabase>(TinyGraph{.nodes = 900, .lonely_from = 850});
+  }
+  static void TearDownTestSuite() { database_.reset(); }
+  TraceTest() : folder_("trace") {
+    store_ = std::move(Store::Open(faulty_, database_->path())).value();
     topology_ = std::move(store_->OpenTopology("graph")).value();
     source_ = {.topology = topology_.get(), .direction = Direction::kIn, .backend = &faulty_};
   }
@@ -65,8 +70,8 @@ class TraceTest : public testing::Test {
   // Two epochs of different length, each with a last batch that is not full.
   TraceSpec Spec(unsigned threads) const {
     TraceSpec spec{.batch_size = 40, .fanouts = {4, 3, 2}, .seed = 17, .first_pass = 5, .threads = threads};
-    spec.seeds.push_back(database_.graph().SplitNodes(Split::kTrain));
-    spec.seeds.push_back(database_.graph().SplitNodes(Split::kValid));
+    spec.seeds.push_back(database_->graph().SplitNodes(Split::kTrain));
+    spec.seeds.push_back(database_->graph().SplitNodes(Split::kValid));
     return spec;
   }
   std::string TracePath(const std::string& name) const { return folder_ / (name + ".qlt"); }
@@ -76,14 +81,15 @@ class TraceTest : public testing::Test {
     return SampleTrace(source_, spec, faulty_, TracePath(name), BlocksPath(name), kId, kGeneration, progress);
   }
 
+  static std::unique_ptr<TinyDatabase> database_;
   const TemporaryFolder folder_;
-  const TinyDatabase database_;
-  const std::unique_ptr<IoBackend> real_ = MakeDefaultBackend();
-  FaultBackend faulty_{*real_};
+  testing_util::UnsyncedBackend unsynced_;
+  FaultBackend faulty_{unsynced_};
   std::unique_ptr<Store> store_;
   std::unique_ptr<Topology> topology_;
   NeighborSource source_;
 };
+std::unique_ptr<TinyDatabase> TraceTest::database_;
 
 TEST_F(TraceTest, HoldsWhatTheSamplerDrawsForEveryBatch) {
   LoadIndices();
@@ -175,12 +181,20 @@ TEST_F(TraceTest, CancellingStopsAfterTheBatchAtHand) {
   }
 }
 
-TEST_F(TraceTest, AFailingReadOfOneThreadStopsAll) {
-  for (const uint64_t at : {1u, 30u, 200u}) {
-    SCOPED_TRACE(testing::Message() << "read " << at);
-    faulty_.SetPlans({{.kind = FaultKind::kRead, .at = at, .error = EIO}});
-    EXPECT_EQ(Sample(Spec(3), "read" + std::to_string(at)).status().code(), Code::kIoError);
-    EXPECT_EQ(faulty_.strikes(), 1u);
+TEST_F(TraceTest, AnyFailingReadOrWriteStopsAllThreads) {
+  for (const FaultKind kind : {FaultKind::kRead, FaultKind::kWrite, FaultKind::kSync}) {
+    faulty_.SetPlans({});
+    const std::string name = "fault" + std::to_string(static_cast<int>(kind)) + "-";
+    ASSERT_TRUE(Sample(Spec(3), name + "none").ok());
+    // Threads draw from what they have read, so the number of reads varies a little.
+    const uint64_t count = faulty_.count(kind) * 9 / 10;
+    ASSERT_GT(count, 2u);
+    for (uint64_t at = 1; at <= count; at += 1 + count / 9) {
+      SCOPED_TRACE(testing::Message() << name << at);
+      faulty_.SetPlans({{.kind = kind, .at = at, .error = EIO}});
+      EXPECT_EQ(Sample(Spec(3), name + std::to_string(at)).status().code(), Code::kIoError);
+      EXPECT_EQ(faulty_.strikes(), 1u);
+    }
   }
 }
 

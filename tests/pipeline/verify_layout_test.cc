@@ -163,7 +163,7 @@ TEST_F(VerifyLayoutTest, MissingAndShortAndExchangedFilesAreFaultsAndTheOthersAr
   EXPECT_THAT(Faults(), HasSubstr("one-2/trace.qlt: page 0: file kind 3 where the catalog says 4"));
 }
 
-TEST_F(VerifyLayoutTest, TheCatalogMustAgree) {
+TEST_F(VerifyLayoutTest, TheCatalogMustAgreeAndTellsWhetherALayoutIsFresh) {
   Build("one");
   Manifest manifest = store_->manifest();
   manifest.layouts[0].batch_count += 1;
@@ -173,6 +173,14 @@ TEST_F(VerifyLayoutTest, TheCatalogMustAgree) {
   manifest.layouts[0].trace_bytes += kPageBytes;
   ASSERT_TRUE(store_->CommitManifest(manifest).ok());
   EXPECT_THAT(Faults(), HasSubstr("trace.qlt: "));
+
+  EXPECT_TRUE(IsFresh(manifest, manifest.layouts[0]));
+  manifest.layouts[0].topology_generation += 1;
+  EXPECT_FALSE(IsFresh(manifest, manifest.layouts[0]));
+  manifest.layouts[0].topology_generation -= 1;
+  manifest.tables.back().generation += 1;
+  manifest.layouts[0].table = manifest.tables.back().name;
+  EXPECT_FALSE(IsFresh(manifest, manifest.layouts[0]));
 }
 
 TEST_F(VerifyLayoutTest, StraysAreFaultsAndAnInterruptedBuildIsMentioned) {

@@ -5,6 +5,7 @@
 // than to skip (about 40 KiB on virtio NVMe). Pure functions.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -18,6 +19,13 @@ struct DeviceProfile {
   // The longest gap that is cheaper to read than to skip.
   uint64_t GapBytesMax() const {
     return static_cast<uint64_t>(sequential_bytes_per_second / random_reads_per_second);
+  }
+  // What reading `bytes` takes of which `requests` start at a new place. Up to 4 KiB of a request are part of
+  // its price: reads of 512 bytes and of 4 KiB take the same time.
+  double ReadSeconds(uint64_t bytes, uint64_t requests) const {
+    const uint64_t streamed = bytes - std::min(bytes, requests * 4096);
+    return static_cast<double>(streamed) / sequential_bytes_per_second +
+           static_cast<double>(requests) / random_reads_per_second;
   }
 };
 

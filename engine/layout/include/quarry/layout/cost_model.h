@@ -9,8 +9,9 @@
 //   packed chunks   chunks written once and read by every epoch: a layout without segment caches
 //   segment caches  the same in less space (segments.h)
 //
-// Seconds are bytes / sequential bandwidth, and for scattered reads also requests / random reads per second:
-// the two add up, within 3 % of what merged reads were measured to take (docs/benchmarks.md). No path is
+// Seconds are bytes / sequential bandwidth, and for scattered reads also requests / random reads per second,
+// whose first page is then part of that price (512 bytes and 4 KiB take the same time): the two add up, within
+// a tenth of what scattered reads were measured to take (docs/benchmarks.md). No path is
 // faster than the batches' rows can be gathered in memory. Sampling, simulating and training are not priced.
 //
 // Where a cache makes the misses, it is simulated as a cycle of epochs (a policy's start is its end), and a
@@ -80,7 +81,7 @@ struct CostModelOptions {
   // static-frequency, and segment caches where it has them.
   PolicyKind policy = PolicyKind::kBelady;
   uint64_t batches_per_segment = 0;  // 0 = it has none
-  uint32_t hash_functions = 2;
+  uint32_t hash_functions = 8;
   uint64_t seed = 0;
   std::span<const uint32_t> degrees;  // by node; for static-degree alone
   // Path of scratch files, which must not exist; nothing is left of them, also where the model fails.

@@ -36,7 +36,7 @@ struct SegmentOptions {
   uint64_t row_bytes = 0;  // distance of two rows in chunk and cache
   uint64_t page_bytes = 4096;
   uint64_t gap_bytes_max = 0;   // between pages; gaps up to this are read through (0: touched pages alone)
-  uint32_t hash_functions = 2;  // k; 0 = no reordering: rows by node id
+  uint32_t hash_functions = 8;  // k; 0 = no reordering: rows by node id
   uint64_t seed = 0;
 };
 

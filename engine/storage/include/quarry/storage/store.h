@@ -77,8 +77,8 @@ inline constexpr size_t kVerifyFaultsMax = 1000;
 
 // Reads everything: superblocks, footers, every cell and section checksum, padding, indptr monotone, indices
 // in range and ascending within each list, counts equal to the catalog's, names, labels and splits in range,
-// both files of every layout, no stray files. Holds under 16 MiB whatever the database's size (and four rows where they exceed a
-// mebibyte). An error (not a fault) means that it could not run.
+// both files of every layout, no stray files. Holds under 16 MiB whatever the database's size (and four rows
+// where they exceed a mebibyte). An error (not a fault) means that it could not run.
 Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress);
 
 }  // namespace quarry
