@@ -112,6 +112,7 @@ Status Builder::Check() const {
     return MakeStatus(Code::kUsage, "layout name \"{}\": letters, digits, - and _ are allowed", spec_.name);
   }
   if (spec_.batch_size == 0) return Status(Code::kUsage, "--batch-size 0: a batch needs at least one seed");
+  if (spec_.threads == 0) return Status(Code::kUsage, "--threads 0: packing needs at least one thread");
   if (spec_.epochs == 0) return Status(Code::kUsage, "--epochs-planned 0: a layout holds at least one epoch");
   if (spec_.hash_functions > 64) {
     return MakeStatus(Code::kUsage, "--hash-functions {}: at most 64", spec_.hash_functions);
@@ -403,9 +404,9 @@ LayoutRecord Builder::Describe(const PackStats& pack) const {
 Status Builder::RemoveScratch() {
   encoder_.reset();
   trace_.reset();
-  for (const fs::directory_entry& entry : fs::directory_iterator(building_)) {
-    const std::string name = entry.path().filename().string();
-    if (name != kLayoutFile && name != kTraceFile) Remove(name);
+  for (const std::string_view file : {"next.tmp", "plan.tmp", "misses.tmp", "admit.tmp", "ids.tmp",
+                                      "encoded.tmp", "blocks.tmp", "sampled"}) {
+    Remove(file);
   }
   return store_.backend().SyncDirectory(building_);
 }

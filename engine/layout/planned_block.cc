@@ -286,9 +286,15 @@ Status BlockDecoder::Decode(std::span<const std::byte> bytes, PlannedBlock& out)
   if (total != edges) return Malformed("its degrees");
   block.indices.resize(edges);
   reader.Packed(block.indices, index_bits);
-  uint32_t largest = 0;
-  for (const uint32_t index : block.indices) largest = std::max(largest, index);
-  if (edges > 0 && largest >= node_count) return Malformed("an edge");
+  // Neighbors of a node are known one hop further at most: the layers of a model are sized by that.
+  for (uint32_t g = 0; g + 1 < group_count; ++g) {
+    const uint32_t first = block.indptr[g == 0 ? 0 : block.hop_offsets[g - 1]];
+    const uint32_t last = block.indptr[block.hop_offsets[g]];
+    uint32_t largest = 0;
+    for (uint32_t e = first; e < last; ++e) largest = std::max(largest, block.indices[e]);
+    if (last > first && largest >= block.hop_offsets[g + 1])
+      return Malformed("a neighbor beyond the next hop");
+  }
 
   out.admitted_rows.resize(admissions);
   out.admitted_slots.resize(admissions);
