@@ -101,9 +101,10 @@ class MissCounter {
     ranges_.push_back({cell, cell_bytes});
     ++totals.row_reads.requests;
     totals.row_reads.bytes += RoundUp(cell + cell_bytes, block_bytes_) - RoundDown(cell, block_bytes_);
-    const uint64_t first = std::max(next_page_, cell / kPageBytes);
+    const uint64_t begin = cell / kPageBytes;
+    const uint64_t first = std::max(next_page_, begin);
+    if (begin > next_page_ || next_page_ == 0) ++totals.page_reads.requests;  // pages that adjoin are one
     next_page_ = std::max(next_page_, CeilDiv(cell + cell_bytes, kPageBytes));
-    totals.page_reads.requests += next_page_ - first;
     totals.page_reads.bytes += (next_page_ - first) * kPageBytes;
   }
 

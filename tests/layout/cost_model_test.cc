@@ -97,7 +97,7 @@ Counted CountPages(const std::vector<std::set<NodeId>>& misses, const FeatureGeo
         pages.insert((geometry.RowOffset(node) + byte) / kPageBytes);
       }
     }
-    counted.requests += pages.size();
+    for (const uint64_t page : pages) counted.requests += pages.contains(page - 1) ? 0 : 1;
     counted.bytes += pages.size() * kPageBytes;
   }
   return counted;

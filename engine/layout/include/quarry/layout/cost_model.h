@@ -2,7 +2,7 @@
 // the access trace and the rates of the device. Nothing is read but the trace.
 //
 //   row reads       each missed row by a request of its own
-//   page reads      each 4 KiB page that holds a missed row, once a batch: what mapping the table costs
+//   page reads      each 4 KiB page that holds a missed row, once a batch, pages that adjoin as one request
 //   merged reads    the misses of a batch sorted and merged (coalesce.h): what the live road does
 //   scan and pack   each epoch: the table read front to back, chunks written, chunks read; the price of
 //                   packing fresh samples for every epoch
