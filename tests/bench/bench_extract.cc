@@ -352,7 +352,7 @@ Status MergedRows(IoBackend& backend, const File& file, const Options& options, 
   // The trace and the device together allow a ratio: its bytes at the sequential rate against its rows one by
   // one.
   report.Add("merged rows, times row reads", "x", Median(row_seconds) / Median(merged_seconds),
-             Median(row_seconds) / Median(limit_seconds), 0.8);
+             Median(row_seconds) / Median(limit_seconds), 0.85);
   return Status::Ok();
 }
 
