@@ -14,6 +14,7 @@
 #include "quarry/cache/neighbor_cache.h"
 #include "quarry/io/device.h"
 #include "quarry/sampling/seed_order.h"
+#include "quarry/storage/node_properties.h"
 
 namespace quarry {
 namespace {
@@ -53,8 +54,8 @@ class LiveRoadImpl final : public LiveRoad {
   Status OpenAll();
 
   Result<std::unique_ptr<BatchStream>> StartPass(PassOptions pass) override;
-  std::span<const int64_t> labels() const override { return labels_; }
-  std::vector<NodeId> SplitNodes(Split split) const override;
+  std::span<const int64_t> labels() const override { return properties_.labels; }
+  std::vector<NodeId> SplitNodes(Split split) const override { return properties_.SplitNodes(split); }
   uint32_t feature_dim() const override { return static_cast<uint32_t>(table_->geometry().dim); }
   const LiveRoadPlan& plan() const override { return plan_; }
 
@@ -62,7 +63,6 @@ class LiveRoadImpl final : public LiveRoad {
   Status CheckOptions() const;
   Status OpenBase();
   Status MeasureTableDevice();
-  Status ReadLabelsAndSplits();
   Result<uint64_t> ResidentBytes() const;
   Result<BatchProbe> Probe();
   Status LoadIndices();
@@ -82,8 +82,7 @@ class LiveRoadImpl final : public LiveRoad {
   DeviceProfile device_;
   std::unique_ptr<Topology> topology_;
   bool indices_loaded_ = false;
-  std::vector<int64_t> labels_;
-  std::vector<uint8_t> splits_;  // Split by node; empty = none
+  NodeProperties properties_;
   std::unique_ptr<NeighborCache> neighbor_caches_[2];
   NeighborSource source_;
   std::unique_ptr<FeatureBuffer> buffer_;
@@ -127,9 +126,7 @@ Result<uint64_t> LiveRoadImpl::ResidentBytes() const {
     const uint64_t pages = CeilDiv(record->edge_count * sizeof(NodeId), kPageBytes);
     bytes += sides * ((record->node_count + 1) * sizeof(uint64_t) + pages * sizeof(uint32_t));
   }
-  if (const TableRecord* record = manifest.FindTable("label")) bytes += record->row_count * sizeof(int64_t);
-  if (const TableRecord* record = manifest.FindTable("split")) bytes += record->row_count * sizeof(uint8_t);
-  return bytes;
+  return bytes + NodePropertiesBytes(manifest);
 }
 
 Status LiveRoadImpl::OpenBase() {
@@ -148,7 +145,8 @@ Status LiveRoadImpl::OpenBase() {
                       options_.topology);
   }
   QUARRY_RETURN_IF_ERROR(MeasureTableDevice());
-  return ReadLabelsAndSplits();
+  QUARRY_TRY(properties_, LoadNodeProperties(store_, topology_->node_count()));
+  return Status::Ok();
 }
 
 // Prices reads only: nothing that it finds shows in a batch.
@@ -163,34 +161,6 @@ Status LiveRoadImpl::MeasureTableDevice() {
   if (measured.ok()) device_ = *measured;
   // A file system without direct reads cannot be measured; the default does.
   return measured.status().code() == Code::kUnsupported ? Status::Ok() : measured.status();
-}
-
-Status LiveRoadImpl::ReadLabelsAndSplits() {
-  const auto read = [&](std::string_view name, ElementType type, auto& values) -> Status {
-    if (store_.manifest().FindTable(name) == nullptr) return Status::Ok();
-    QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store_.OpenTable(name));
-    const FeatureGeometry& geometry = table->geometry();
-    if (geometry.element_type != type || geometry.dim != 1 || geometry.row_count != topology_->node_count()) {
-      return MakeStatus(Code::kCorruption, "{}: {} x {} of {}, expected {} x 1 of {}", table->file().path(),
-                        geometry.row_count, geometry.dim, ElementTypeName(geometry.element_type),
-                        topology_->node_count(), ElementTypeName(type));
-    }
-    values.resize(geometry.row_count);
-    return table->ReadRows(store_.backend(), 0, geometry.row_count,
-                           std::as_writable_bytes(std::span(values)));
-  };
-  QUARRY_RETURN_IF_ERROR(read("label", ElementType::kInt64, labels_));
-  return read("split", ElementType::kUint8, splits_);
-}
-
-std::vector<NodeId> LiveRoadImpl::SplitNodes(Split split) const {
-  std::vector<NodeId> nodes;
-  const auto wanted = static_cast<uint8_t>(split);
-  nodes.reserve(static_cast<size_t>(std::count(splits_.begin(), splits_.end(), wanted)));
-  for (size_t v = 0; v < splits_.size(); ++v) {
-    if (splits_[v] == wanted) nodes.push_back(static_cast<NodeId>(v));
-  }
-  return nodes;
 }
 
 Status LiveRoadImpl::LoadIndices() {
@@ -324,7 +294,7 @@ Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
                                 .buffer = buffer_.get(),
                                 .samplers = samplers_,
                                 .extractors = extractors_,
-                                .labels = labels_,
+                                .labels = properties_.labels,
                                 .batch_size = options_.batch_size,
                                 .frame_count = plan_.frame_count,
                                 .batch_nodes_max = plan_.batch_nodes_max,
