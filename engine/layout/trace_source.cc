@@ -11,12 +11,6 @@
 namespace quarry {
 namespace {
 
-std::vector<Adjacency> SidesOf(Direction direction) {
-  if (direction == Direction::kIn) return {Adjacency::kCsc};
-  if (direction == Direction::kOut) return {Adjacency::kCsr};
-  return {Adjacency::kCsc, Adjacency::kCsr};
-}
-
 // A sequence costs a search of the whole graph; the bound is seldom met with any number of them, and more
 // make the order a shuffle again.
 constexpr uint32_t kSequencesMax = 8;
@@ -39,7 +33,7 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
   const TopologyRecord* record = manifest.FindTopology(spec.topology);
   if (record == nullptr) return store.OpenTopology(spec.topology).status();
   const uint64_t resident_bytes = ResidentBytes(*record) + NodePropertiesBytes(manifest);
-  const std::vector<Adjacency> sides = SidesOf(spec.direction);
+  const std::span<const Adjacency> sides = SidesOf(spec.direction);
   const uint64_t indices_bytes = sides.size() * record->edge_count * sizeof(NodeId);
   const bool in_memory = budget.available_bytes() >= resident_bytes + indices_bytes + kSamplingBytes;
   QUARRY_TRY(source->reservation_,

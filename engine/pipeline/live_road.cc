@@ -33,18 +33,6 @@ uint64_t WithMargin(uint64_t probed, uint64_t percent = 15) {
 }
 constexpr uint64_t kFlightMarginPercent = 3;
 
-std::vector<Adjacency> SidesOf(Direction direction) {
-  switch (direction) {
-    case Direction::kIn:
-      return {Adjacency::kCsc};
-    case Direction::kOut:
-      return {Adjacency::kCsr};
-    case Direction::kBoth:
-      break;
-  }
-  return {Adjacency::kCsc, Adjacency::kCsr};
-}
-
 class LiveRoadImpl final : public LiveRoad {
  public:
   LiveRoadImpl(Store& store, MemoryBudget& budget, const LiveRoadOptions& options)
@@ -74,7 +62,7 @@ class LiveRoadImpl final : public LiveRoad {
   Store& store_;
   MemoryBudget& budget_;
   const LiveRoadOptions options_;
-  const std::vector<Adjacency> sides_;
+  const std::span<const Adjacency> sides_;
 
   MemoryBudget::Reservation resident_reservation_;  // what OpenBase loads
   MemoryBudget::Reservation reservation_;           // everything else

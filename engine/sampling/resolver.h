@@ -15,20 +15,6 @@ namespace quarry {
 // sampler that goes both ways (CSR) from the first.
 inline constexpr uint64_t kSecondSide = uint64_t{1} << 63;
 
-// The sides that a direction draws from, in the order in which a node's lists are strung together.
-inline std::span<const Adjacency> SidesOf(Direction direction) {
-  static constexpr Adjacency kSides[] = {Adjacency::kCsc, Adjacency::kCsr};
-  switch (direction) {
-    case Direction::kIn:
-      return {kSides, 1};
-    case Direction::kOut:
-      return {kSides + 1, 1};
-    case Direction::kBoth:
-      return {kSides, 2};
-  }
-  return {};
-}
-
 // What is resolved at a time: the positions drawn for some nodes of the frontier.
 struct PositionTile {
   std::span<const NodeId> nodes;

@@ -26,6 +26,20 @@ namespace quarry {
 // their union.
 enum class Direction : uint8_t { kIn, kOut, kBoth };
 
+// The sides that a direction draws from, in the order in which a node's lists are strung together.
+inline std::span<const Adjacency> SidesOf(Direction direction) {
+  static constexpr Adjacency kSides[] = {Adjacency::kCsc, Adjacency::kCsr};
+  switch (direction) {
+    case Direction::kIn:
+      return {kSides, 1};
+    case Direction::kOut:
+      return {kSides + 1, 1};
+    case Direction::kBoth:
+      return {kSides, 2};
+  }
+  return {};
+}
+
 // Where sampled positions become neighbors. Shared by samplers; immutable, thread-safe. Must not outlive
 // topology and cache.
 struct NeighborSource {
