@@ -1,9 +1,6 @@
 #include "quarry/database.h"
 
-#include <fmt/chrono.h>
-
 #include <algorithm>
-#include <ctime>
 #include <filesystem>
 
 #include "quarry/base/log.h"
@@ -124,7 +121,7 @@ Result<Calibration> Database::Recalibrate() {
     calibration.random_reads = std::move(rates.random_reads);
   }
   QUARRY_TRY(device.gather_bytes_per_second, MeasureGather(budget_, row_bytes));
-  device.measured_utc = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  device.measured_utc = UtcNow();
   Manifest manifest = store_->manifest();
   manifest.device = device;
   QUARRY_RETURN_IF_ERROR(store_->CommitManifest(manifest));

@@ -1,7 +1,4 @@
-#include <fmt/chrono.h>
-
 #include <algorithm>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -32,8 +29,6 @@ bool IsLayoutName(std::string_view name) {
          name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") ==
              std::string_view::npos;
 }
-
-std::string UtcNow() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
 // What a cycle of epochs will read.
 struct ReadPlan {

@@ -1,11 +1,11 @@
 // ImportDatabase: a Dataset into a database, all or nothing.
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <random>
 
 #include "import_tables.h"
 #include "import_workspace.h"
+#include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/catalog/catalog.h"
 #include "quarry/storage/store.h"
@@ -19,15 +19,6 @@ constexpr uint64_t kImportBytesMin = kTopologyBuildBytesMin + kImportBufferBytes
 // The relation's name where the source has none and reverse edges need another.
 constexpr std::string_view kEdgeName = "edge";
 constexpr std::string_view kReverseSuffix = "_reverse";
-
-std::string UtcNow() {
-  const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char text[32];
-  return {text, std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc)};
-}
 
 std::array<std::byte, 16> NewDatabaseId() {
   std::array<std::byte, 16> id{};

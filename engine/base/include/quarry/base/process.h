@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace quarry {
 
@@ -16,6 +17,9 @@ uint64_t MemoryLimitBytes();
 
 // Logical processors that this process may run on (its affinity mask); at least 1.
 unsigned ProcessorCount();
+
+// The time of day as RFC 3339 in UTC, to the second: "2025-01-31T12:00:00Z".
+std::string UtcNow();
 
 // Seconds of a monotonic clock, for durations.
 double MonotonicSeconds();
