@@ -8,8 +8,8 @@
 #include <functional>
 #include <span>
 
-#include "quarry/io/backend.h"
 #include "quarry/format/types.h"
+#include "quarry/io/backend.h"
 #include "quarry/storage/feature_table.h"
 #include "record_file.h"
 

@@ -10,9 +10,9 @@
 //   segment caches  the same in less space (segments.h)
 //
 // Seconds are bytes / sequential bandwidth, and for scattered reads also requests / random reads per second,
-// whose first page is then part of that price (512 bytes and 4 KiB take the same time): the two add up, within
-// a tenth of what scattered reads were measured to take (docs/benchmarks.md). No path is
-// faster than the batches' rows can be gathered in memory. Sampling, simulating and training are not priced.
+// whose first page is then part of that price (512 bytes and 4 KiB take the same time): the two add up,
+// within a tenth of what scattered reads were measured to take (docs/benchmarks.md). No path is faster than
+// the batches' rows can be gathered in memory. Sampling, simulating and training are not priced.
 //
 // Where a cache makes the misses, it is simulated as a cycle of epochs (a policy's start is its end), and a
 // row that must be put back at the end of the cycle is read with the last batch.

@@ -51,8 +51,8 @@ struct SegmentCache {
 Result<SegmentCache> BuildSegmentCache(const MissReader& misses, uint64_t first, uint64_t count,
                                        const SegmentOptions& options);
 
-// What building a segment cache of `rows` rows holds: the nodes, their hash values and the sort, and three bits
-// a node.
+// What building a segment cache of `rows` rows holds: the nodes, their hash values and the sort, and three
+// bits a node.
 uint64_t SegmentCacheBytes(uint64_t rows, const SegmentOptions& options);
 
 // What a configuration costs, summed over an epoch.
