@@ -1,0 +1,1 @@
+#include "quarry/buffer/page_file.h"

@@ -1,0 +1,1 @@
+#include "quarry/embedding/embedding_table.h"

@@ -1,0 +1,1 @@
+#include "quarry/embedding/optimizer.h"
