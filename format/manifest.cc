@@ -72,6 +72,10 @@ void Encode(const LayoutRecord& layout, schema::LayoutRecord::Builder out) {
   out.setPlanBytesWritten(layout.plan_bytes_written);
   out.setPlanBytesRead(layout.plan_bytes_read);
   out.setCreatedUtc(ToText(layout.created_utc));
+  out.setGpuCacheRows(layout.gpu_cache_rows);
+  out.setAccesses(layout.accesses);
+  out.setHits(layout.hits);
+  out.setGpuHits(layout.gpu_hits);
 }
 
 TopologyRecord Decode(schema::TopologyRecord::Reader in) {
@@ -115,12 +119,16 @@ LayoutRecord Decode(schema::LayoutRecord::Reader in) {
           .epochs = in.getEpochs(),
           .batch_count = in.getBatchCount(),
           .cache_rows = in.getCacheRows(),
+          .gpu_cache_rows = in.getGpuCacheRows(),
           .batches_per_segment = in.getBatchesPerSegment(),
           .hash_functions = in.getHashFunctions(),
           .file_bytes = in.getFileBytes(),
           .trace_bytes = in.getTraceBytes(),
           .row_bytes_read = in.getRowBytesRead(),
           .useful_bytes = in.getUsefulBytes(),
+          .accesses = in.getAccesses(),
+          .hits = in.getHits(),
+          .gpu_hits = in.getGpuHits(),
           .predicted_seconds = in.getPredictedSeconds(),
           .measured_seconds = in.getMeasuredSeconds(),
           .measured_bytes = in.getMeasuredBytes(),

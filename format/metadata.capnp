@@ -79,6 +79,10 @@ struct LayoutRecord {
   planBytesWritten @27 :UInt64;
   planBytesRead @28 :UInt64;
   createdUtc @29 :Text;
+  gpuCacheRows @30 :UInt64;        # of cacheRows
+  accesses @31 :UInt64;            # rows that the batches of a cycle use
+  hits @32 :UInt64;                # of these, found in a cache
+  gpuHits @33 :UInt64;
 }
 
 struct Manifest {

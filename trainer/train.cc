@@ -104,10 +104,7 @@ class Trainer {
     if (road_.feature_dim() == 0) {
       return MakeStatus(Code::kInvalidArgument, "the database has no node features to train on");
     }
-    train_nodes_ = road_.SplitNodes(Split::kTrain);
-    const auto unlabelled = [&](NodeId node) { return road_.labels()[node] < 0; };
-    train_nodes_.erase(std::remove_if(train_nodes_.begin(), train_nodes_.end(), unlabelled),
-                       train_nodes_.end());
+    train_nodes_ = road_.TrainNodes();
     if (train_nodes_.empty()) {
       return MakeStatus(Code::kInvalidArgument,
                         "the database's split has no labelled training node; import one with --train");

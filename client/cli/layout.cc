@@ -32,6 +32,10 @@ Json RecordJson(const LayoutRecord& record) {
           {"epochs", record.epochs},
           {"batches", record.batch_count},
           {"cache_rows", record.cache_rows},
+          {"gpu_cache_rows", record.gpu_cache_rows},
+          {"accesses", record.accesses},
+          {"hits", record.hits},
+          {"gpu_hits", record.gpu_hits},
           {"batches_per_segment", record.batches_per_segment},
           {"disk_bytes", record.file_bytes + record.trace_bytes},
           {"bytes_read", record.row_bytes_read},
@@ -77,7 +81,6 @@ Status BuildAndPrint(Database& database, const LayoutSpec& spec, const LayoutArg
   QUARRY_RETURN_IF_ERROR(record.status());
   if (arguments.json) {
     Json json = RecordJson(*record);
-    json["accesses"] = report.trace.accesses;
     json["edges"] = report.trace.edges;
     json["block_bytes"] = report.blocks_bytes;
     json["block_bytes_per_edge"] = report.trace.edges == 0 ? 0.0
@@ -134,7 +137,8 @@ LayoutSpec SpecOf(const LayoutRecord& record, uint64_t row_stride) {
                   .batch_size = record.batch_size,
                   .seed = record.seed,
                   .epochs = record.epochs,
-                  .cache_bytes = record.cache_rows * row_stride,
+                  .cache_bytes = (record.cache_rows - record.gpu_cache_rows) * row_stride,
+                  .gpu_cache_bytes = record.gpu_cache_rows * row_stride,
                   .hash_functions = record.hash_functions,
                   .threads = ProcessorCount()};
   // One that needed segment caches had a budget, which was what it takes.

@@ -114,6 +114,45 @@ Result<Explanation> Explain(Opened& opened, const ExplainArguments& arguments) {
   return explanation;
 }
 
+// Where the rows of a cycle are served from, the nearest level first.
+struct Level {
+  std::string_view name;
+  uint64_t rows = 0;    // that it holds
+  uint64_t served = 0;  // accesses; of chunks also the rows that only enter the cache
+};
+
+std::vector<Level> LevelsOf(const LayoutRecord& record, const LayoutDirectory& directory) {
+  Level gpu{"GPU cache", record.gpu_cache_rows, record.gpu_hits};
+  Level cpu{"CPU cache", record.cache_rows - record.gpu_cache_rows, record.hits - record.gpu_hits};
+  Level segments{"segment caches"}, chunks{"chunks"};
+  for (const SegmentEntry& segment : directory.segments) segments.rows += segment.rows;
+  for (const BatchEntry& batch : directory.batches) {
+    segments.served += batch.segment_rows;
+    chunks.rows += batch.chunk_rows;
+    chunks.served += batch.chunk_rows;
+  }
+  return {gpu, cpu, segments, chunks};
+}
+
+Json LevelsJson(const LayoutRecord& record, const LayoutDirectory& directory) {
+  Json levels = Json::array();
+  for (const Level& level : LevelsOf(record, directory)) {
+    levels.push_back({{"level", level.name}, {"rows", level.rows}, {"served", level.served}});
+  }
+  return levels;
+}
+
+void PrintLevels(const LayoutRecord& record, const LayoutDirectory& directory) {
+  Print("level           {:>9} {:>9} {:>7}\n", "rows", "served", "share");
+  for (const Level& level : LevelsOf(record, directory)) {
+    if (level.rows == 0) continue;
+    Print("  {:<14}{:>9} {:>9} {:>7.3f}\n", level.name, FormatCount(static_cast<double>(level.rows)),
+          FormatCount(static_cast<double>(level.served)),
+          static_cast<double>(level.served) / static_cast<double>(std::max<uint64_t>(1, record.accesses)));
+  }
+  Print("\n");
+}
+
 Json PathJson(const PathCost& cost, uint64_t epochs) {
   return {{"path", AccessPathName(cost.path)},
           {"policy", PolicyName(cost.policy)},
@@ -135,11 +174,13 @@ Json MeasuredJson(const LayoutRecord& record) {
   return {{"seconds_per_epoch", record.measured_seconds}, {"bytes_read", record.measured_bytes}};
 }
 
-void PrintExplanationJson(const LayoutRecord& record, const Explanation& explanation, uint64_t epochs) {
+void PrintExplanationJson(const Opened& opened, const Explanation& explanation, uint64_t epochs) {
+  const LayoutRecord& record = opened.record();
   const DeviceRecord& device = explanation.device;
   Json json = {{"layout", record.name},
                {"policy", record.policy},
                {"cache_rows", record.cache_rows},
+               {"levels", LevelsJson(record, opened.directory())},
                {"epochs", epochs},
                {"device",
                 {{"measured", explanation.device_measured},
@@ -174,10 +215,11 @@ void PrintPaths(const Explanation& explanation) {
   }
 }
 
-void PrintExplanation(const LayoutRecord& record, const Explanation& explanation,
-                      const std::string& database) {
-  Print("an epoch of layout {}, {} rows in memory\n\n", record.name,
-        FormatCount(static_cast<double>(record.cache_rows)));
+void PrintExplanation(const Opened& opened, const Explanation& explanation, const std::string& database) {
+  const LayoutRecord& record = opened.record();
+  Print("layout {}, a cycle of {} epoch{}\n\n", record.name, record.epochs, record.epochs == 1 ? "" : "s");
+  PrintLevels(record, opened.directory());
+  Print("an epoch by each way of reading\n\n");
   PrintPaths(explanation);
   Print("\n* {}\n\n", explanation.choice.why);
   const PathCost& own = explanation.paths[explanation.own];
@@ -201,9 +243,9 @@ Status RunExplain(const ExplainArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<Opened> opened, Open(arguments));
   QUARRY_TRY(const Explanation explanation, Explain(*opened, arguments));
   if (arguments.json) {
-    PrintExplanationJson(opened->record(), explanation, arguments.epochs);
+    PrintExplanationJson(*opened, explanation, arguments.epochs);
   } else {
-    PrintExplanation(opened->record(), explanation, arguments.path);
+    PrintExplanation(*opened, explanation, arguments.path);
   }
   return Status::Ok();
 }

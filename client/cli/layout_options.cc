@@ -9,6 +9,11 @@ void LayoutFlags::AddPlanOptions(CLI::App* verb) {
   verb->add_option("--disk", disk,
                    "the most that the layout may take: 3x (times the feature bytes), 20GiB; "
                    "default: no limit");
+  verb->add_option(
+          "--gpu-cache", gpu_cache,
+          "rows that stay on the GPU, beside --cache: the most used; kept in memory, within --memory, "
+          "where there is no GPU; default: none")
+      ->type_name("SIZE");
   verb->add_option("--epochs-planned", epochs, "epochs sampled ahead, which training then repeats")
       ->capture_default_str();
   verb->add_option("--policy", policy, "which rows stay in memory")
@@ -68,6 +73,9 @@ Result<LayoutSpec> LayoutFlags::ToSpec(const Manifest& manifest) const {
   }
   const uint64_t feature_bytes = features->row_count * RowBytes(features->element_type, features->dim);
   QUARRY_TRY(spec.cache_bytes, ParseBytes(cache, feature_bytes));
+  if (!gpu_cache.empty()) {
+    QUARRY_TRY(spec.gpu_cache_bytes, ParseBytes(gpu_cache, feature_bytes));
+  }
   if (!disk.empty()) {
     QUARRY_TRY(spec.disk_bytes, ParseDisk(disk, feature_bytes));
   }

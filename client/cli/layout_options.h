@@ -15,7 +15,7 @@ struct LayoutFlags {
   uint32_t batch_size = 1024;
   std::string direction = "in";
   uint64_t seed = 0;
-  std::string cache = "10%";
+  std::string cache = "10%", gpu_cache;
   std::string disk;
   uint32_t epochs = 1;
   std::string policy = "belady";

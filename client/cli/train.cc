@@ -83,7 +83,8 @@ Result<std::unique_ptr<Database>> OpenWithBudgets(Arguments& arguments) {
 struct OpenRoad {
   std::unique_ptr<Road> road;
   const LiveRoad* live = nullptr;        // samples whatever the layout does not hold; null without one
-  const PlannedRoad* planned = nullptr;  // null on the live road
+  const PlannedRoad* planned = nullptr;  // null on the other roads
+  const SuperbatchRoad* superbatches = nullptr;
   uint64_t batch_nodes_max = 0;
 };
 
@@ -109,7 +110,9 @@ Result<OpenRoad> OpenPlanned(Database& database, const std::string& layout, Live
 Result<OpenRoad> OpenSuperbatches(Database& database, const LayoutSpec& spec, LiveRoadOptions live) {
   live.cache_bytes = 0;
   QUARRY_TRY(std::unique_ptr<SuperbatchRoad> road, database.OpenSuperbatches({.layout = spec, .live = live}));
-  OpenRoad open{.live = &road->live(), .batch_nodes_max = road->live().plan().batch_nodes_max};
+  OpenRoad open{.live = &road->live(),
+                .superbatches = road.get(),
+                .batch_nodes_max = road->live().plan().batch_nodes_max};
   open.road = std::move(road);
   return open;
 }
@@ -127,6 +130,7 @@ Result<LayoutSpec> SpecOf(const Arguments& arguments, const Manifest& manifest) 
   spec.batch_size = arguments.road.batch_size;
   spec.seed = arguments.road.seed;
   spec.cache_bytes = arguments.road.cache_bytes;
+  if (arguments.resample) spec.packing = Packing::kCheaper;
   spec.threads = arguments.threads > 0 ? arguments.threads : ProcessorCount();
   return spec;
 }
@@ -161,6 +165,7 @@ Status TrainOn(const Arguments& arguments, Database& database, const OpenRoad& o
   setup.overhead_bytes = EstimateTrainerBytes(
       arguments.train, open.road->feature_dim(), CountClasses(open.road->labels()),
       BoundHopNodes(arguments.road.batch_size, arguments.road.fanouts, open.batch_nodes_max));
+  setup.superbatches = open.superbatches;
   setup.road = arguments.road;
   setup.train = arguments.train;
   LogInfo(
@@ -307,8 +312,8 @@ void AddTrain(CLI::App& app, Action& action) {
   verb->add_flag("--plan", arguments->plan, "build the layout if it is missing, then train from it");
   arguments->plan_flags.AddPlanOptions(verb);
   AddChoice<bool>(verb, "--resample", arguments->resample, {{"never", false}, {"every-epoch", true}},
-                  "with --plan: repeat the planned epochs (default), or sample and pack every epoch anew "
-                  "while the one before trains");
+                  "with --plan: repeat the planned epochs (default), or sample and plan every epoch anew "
+                  "while the one before trains, packed or not, whichever is cheaper");
   verb->add_flag("--json", arguments->json,
                  "one JSON object per epoch on stdout, then {\"summary\": {...}}, and nothing else there");
   verb->add_flag("--dry-run", arguments->dry_run, "say how the memory would be divided, and train nothing");

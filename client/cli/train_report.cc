@@ -67,6 +67,11 @@ void AddWork(const StreamStats& stats, Json& json) {
 }
 
 void AddPlan(const TrainSetup& setup, Json& json) {
+  if (const SuperbatchRoad* const road = setup.superbatches) {
+    json["packed_epochs"] = road->packed_passes();
+    json["merged_epochs"] = road->merged_passes();
+    json["plan_wait_seconds"] = road->plan_wait_seconds();
+  }
   if (!setup.predicted_seconds) return;
   json["plan_seconds"] = setup.plan_seconds;
   json["plan_bytes_written"] = setup.plan_bytes_written;

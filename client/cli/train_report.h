@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "quarry/pipeline/live_road.h"
+#include "quarry/pipeline/superbatch_road.h"
 #include "quarry/trainer/train.h"
 
 namespace quarry::cli {
@@ -19,7 +20,8 @@ struct TrainSetup {
   double plan_seconds = 0;
   uint64_t plan_bytes_written = 0;
   uint64_t plan_bytes_read = 0;
-  std::optional<double> predicted_seconds;  // reading an epoch; empty on the live road
+  std::optional<double> predicted_seconds;       // reading an epoch; empty on the live road
+  const SuperbatchRoad* superbatches = nullptr;  // of --resample every-epoch; outlives the report
   LiveRoadOptions road;
   TrainOptions train;
 };

@@ -1,18 +1,35 @@
 #include "quarry/cache/cache_simulator.h"
 
 #include <cassert>
+#include <utility>
 
 namespace quarry {
 
 CacheSimulator::CacheSimulator(PolicyKind kind, uint64_t node_count, uint64_t capacity,
-                               std::span<const NodeId> start, std::span<const uint32_t> start_next_uses)
+                               std::span<const NodeId> start, std::span<const uint32_t> start_next_uses,
+                               CacheLevels levels)
     : policy_(CachePolicy::Make(kind, node_count, capacity, start, start_next_uses)),
+      levels_(std::move(levels)),
       slots_(node_count, kNoSlot),
       resident_count_(start.size()) {
-  assert(start.size() <= capacity && capacity < kNoSlot);
+  assert(start.size() <= capacity && capacity < kNoSlot && levels_.gpu_slots <= capacity);
   for (uint32_t slot = 0; slot < start.size(); ++slot) slots_[start[slot]] = slot;
-  free_slots_.reserve(capacity);
-  for (uint64_t slot = capacity; slot-- > start.size();) free_slots_.push_back(static_cast<uint32_t>(slot));
+  for (uint64_t slot = capacity; slot-- > start.size();) {
+    (slot < levels_.gpu_slots ? gpu_free_ : cpu_free_).push_back(static_cast<uint32_t>(slot));
+  }
+}
+
+uint32_t CacheSimulator::TakeSlot(NodeId node) {
+  const bool hot = !levels_.hot.empty() && levels_.hot[node];
+  std::vector<uint32_t>& free = gpu_free_.empty() || (!hot && !cpu_free_.empty()) ? cpu_free_ : gpu_free_;
+  const uint32_t slot = free.back();
+  free.pop_back();
+  return slots_[node] = slot;
+}
+
+void CacheSimulator::FreeSlotOf(NodeId node) {
+  const uint32_t slot = std::exchange(slots_[node], kNoSlot);
+  (slot < levels_.gpu_slots ? gpu_free_ : cpu_free_).push_back(slot);
 }
 
 void CacheSimulator::Step(uint32_t batch, std::span<const NodeId> nodes, std::span<const uint32_t> next_uses,
@@ -29,37 +46,24 @@ void CacheSimulator::Step(uint32_t batch, std::span<const NodeId> nodes, std::sp
   step.misses = nodes.size() - hits;
   policy_->Step({.batch = batch, .nodes = nodes, .next_uses = next_uses, .resident = resident_}, change_);
 
-  for (const NodeId node : change_.evicted) {
-    free_slots_.push_back(slots_[node]);
-    slots_[node] = kNoSlot;
-  }
+  for (const NodeId node : change_.evicted) FreeSlotOf(node);
   step.admitted.clear();
   for (const uint32_t position : change_.admitted) {
-    const uint32_t slot = free_slots_.back();
-    free_slots_.pop_back();
-    slots_[nodes[position]] = slot;
-    step.admitted.push_back({position, slot});
+    step.admitted.push_back({position, TakeSlot(nodes[position])});
   }
   resident_count_ += change_.admitted.size() - change_.evicted.size();
   step.evicted.swap(change_.evicted);
 }
 
 void CacheSimulator::Close(std::span<const NodeId> target, std::vector<Carried>& carried) {
-  size_t next = 0;
+  std::vector<bool> wanted(slots_.size());
+  for (const NodeId node : target) wanted[node] = true;
   for (size_t node = 0; node < slots_.size(); ++node) {
-    if (next < target.size() && target[next] == node) {
-      ++next;
-    } else if (slots_[node] != kNoSlot) {
-      free_slots_.push_back(slots_[node]);
-      slots_[node] = kNoSlot;
-    }
+    if (!wanted[node] && slots_[node] != kNoSlot) FreeSlotOf(static_cast<NodeId>(node));
   }
-  assert(next == target.size() && "the target is not ascending");
-  for (const NodeId node : target) {
-    if (slots_[node] != kNoSlot) continue;
-    slots_[node] = free_slots_.back();
-    free_slots_.pop_back();
-    carried.push_back({node, slots_[node]});
+  for (size_t node = 0; node < slots_.size(); ++node) {
+    if (!wanted[node] || slots_[node] != kNoSlot) continue;
+    carried.push_back({static_cast<NodeId>(node), TakeSlot(static_cast<NodeId>(node))});
   }
   resident_count_ = target.size();
 }

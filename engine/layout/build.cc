@@ -11,6 +11,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
+#include "quarry/layout/cost_model.h"
 #include "quarry/layout/layout.h"
 #include "quarry/layout/segments.h"
 #include "quarry/storage/node_properties.h"
@@ -56,6 +57,8 @@ class Builder {
   Status WriteMark() const;
   Status Plan();
   Status Encode();
+  Status EncodePacked();
+  Status ChoosePacking(const Status& packed);
   Result<PackStats> Pack();
   Status PackFile(DataFileWriter& writer, std::vector<uint32_t>& checksums, PackStats& stats);
   LayoutRecord Describe(const PackStats& pack) const;
@@ -71,11 +74,7 @@ class Builder {
   }
   uint64_t TotalBytes() const;  // on disk, once it is packed
   uint64_t row_stride() const { return RoundUp(geometry_.row_bytes, sizeof(float)); }
-  uint64_t cache_slots() const {
-    return spec_.policy == PolicyKind::kNone
-               ? 0
-               : std::min(spec_.cache_bytes / row_stride(), geometry_.row_count);
-  }
+  CacheRows cache_rows() const { return CacheRowsOf(spec_, row_stride(), geometry_.row_count); }
   ReadPlan PlanReads(const DeviceProfile& device) const;
 
   Store& store_;
@@ -213,8 +212,11 @@ Status Builder::Plan() {
   IoBackend& backend = store_.backend();
   const uint64_t node_count = geometry_.row_count;
   const uint64_t stride = row_stride();
-  CachePlanOptions options{
-      .policy = spec_.policy, .node_count = node_count, .capacity = cache_slots(), .cyclic = spec_.cyclic};
+  CachePlanOptions options{.policy = spec_.policy,
+                           .node_count = node_count,
+                           .capacity = cache_rows().rows,
+                           .gpu_capacity = cache_rows().gpu_rows,
+                           .cyclic = spec_.cyclic};
   std::vector<uint32_t> degrees;
   if (spec_.policy == PolicyKind::kStaticDegree) {
     QUARRY_TRY(degrees, source_->CountUses());
@@ -252,8 +254,38 @@ uint64_t Builder::TotalBytes() const {
   return regions + regions / kPageBytes * sizeof(uint32_t) + directory + report_.trace.trace_bytes + slack;
 }
 
-// Encodes the batches, with segments as small as the disk budget allows, or none.
 Status Builder::Encode() {
+  const Status packed = EncodePacked();
+  return spec_.packing == Packing::kAlways ? packed : ChoosePacking(packed);
+}
+
+// Packs or not, by the seconds of one epoch. `packed`: what encoding for packing came to; it may not fit.
+Status Builder::ChoosePacking(const Status& packed) {
+  const bool fits = packed.ok();
+  if (!fits && packed.code() != Code::kNoSpace) return packed;
+  if (spec_.packing == Packing::kCheaper) {
+    const DeviceProfile device = ProfileOf(store_.manifest());
+    QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store_.OpenTable(spec_.feature_table));
+    QUARRY_TRY(report_.merged_seconds, MergedReadSeconds(encoder_->miss_reader(), trace_->batch_count(),
+                                                         geometry_, table->block_bytes(), device));
+    const double write_rate = DeviceOf(store_.manifest()).write_bytes_per_second;
+    report_.packed_seconds = device.ReadSeconds(geometry_.data_bytes(), 0) +
+                             static_cast<double>(encoder_->regions_bytes()) / write_rate +
+                             PlanReads(device).seconds;
+    if (fits && report_.packed_seconds <= report_.merged_seconds) return Status::Ok();
+  }
+  report_.packed = false;
+  if (encoder_->batches_per_segment() > 0) {
+    QUARRY_RETURN_IF_ERROR(encoder_->Encode(0, {}, cache_plan_.start, {}));
+  }
+  encoder_->LeaveRowsInTable();
+  if (spec_.disk_bytes == 0 || TotalBytes() <= spec_.disk_bytes) return Status::Ok();
+  return MakeStatus(Code::kNoSpace, "a layout of {} does not fit: its blocks and trace alone take {}",
+                    FormatBytes(spec_.disk_bytes), FormatBytes(TotalBytes()));
+}
+
+// Encodes the batches, with segments as small as the disk budget allows, or none.
+Status Builder::EncodePacked() {
   const SegmentOptions options{.node_count = geometry_.row_count,
                                .batch_count = trace_->batch_count(),
                                .row_bytes = row_stride(),
@@ -295,6 +327,7 @@ Status Builder::Encode() {
 Status Builder::PackFile(DataFileWriter& writer, std::vector<uint32_t>& checksums, PackStats& stats) {
   IoBackend& backend = store_.backend();
   QUARRY_RETURN_IF_ERROR(encoder_->WriteBlocks(writer.file(), writer.position(), checksums));
+  if (!encoder_->packed()) return Status::Ok();
   QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store_.OpenTable(spec_.feature_table));
   const std::vector<PackStream> streams = encoder_->Streams();
   const uint64_t fixed =
@@ -333,7 +366,9 @@ Result<PackStats> Builder::Pack() {
   LayoutDirectory directory{.row_bytes = geometry_.row_bytes,
                             .row_stride = encoder_->row_stride(),
                             .node_count = geometry_.row_count,
-                            .cache_slots = cache_slots(),
+                            .cache_slots = cache_rows().rows,
+                            .gpu_slots = cache_rows().gpu_rows,
+                            .packed = encoder_->packed(),
                             .batches_per_epoch = batches_per_epoch_,
                             .seed_hash = seed_hash_,
                             .image_rows = cache_plan_.start.size(),
@@ -351,17 +386,18 @@ Result<PackStats> Builder::Pack() {
   return stats;
 }
 
-// What an epoch reads, by the plan.
+// What an epoch reads of the layout, by the plan.
 ReadPlan Builder::PlanReads(const DeviceProfile& device) const {
   ReadPlan plan;
   for (const BatchEntry& entry : encoder_->entries()) {
-    plan.bytes +=
-        RoundUp(entry.block_bytes, kPageBytes) + RoundUp(entry.chunk_rows * row_stride(), kPageBytes);
+    plan.bytes += RoundUp(entry.block_bytes, kPageBytes);
+    if (encoder_->packed()) plan.bytes += RoundUp(entry.chunk_rows * row_stride(), kPageBytes);
     plan.useful_bytes += entry.misses * geometry_.row_bytes;
   }
   const SegmentReadCost segments = encoder_->segment_reads();
   plan.bytes += segments.bytes;
   plan.seconds = device.ReadSeconds(plan.bytes, segments.requests);
+  if (!encoder_->packed()) plan.seconds += report_.merged_seconds;
   return plan;
 }
 
@@ -382,13 +418,17 @@ LayoutRecord Builder::Describe(const PackStats& pack) const {
                       .seed_order = std::string(SeedOrderName(spec_.order)),
                       .epochs = spec_.epochs,
                       .batch_count = trace_->batch_count(),
-                      .cache_rows = cache_slots(),
+                      .cache_rows = cache_rows().rows,
+                      .gpu_cache_rows = cache_rows().gpu_rows,
                       .batches_per_segment = encoder_->batches_per_segment(),
                       .hash_functions = spec_.hash_functions,
                       .file_bytes = file_bytes_,
                       .trace_bytes = report_.trace.trace_bytes,
                       .row_bytes_read = reads.bytes,
                       .useful_bytes = reads.useful_bytes,
+                      .accesses = cache_plan_.accesses,
+                      .hits = cache_plan_.hits,
+                      .gpu_hits = cache_plan_.gpu_hits,
                       .predicted_seconds = reads.seconds / spec_.epochs,
                       .plan_seconds = MonotonicSeconds() - start_seconds_,
                       .plan_bytes_written = file_bytes_ + report_.trace.trace_bytes,
@@ -449,9 +489,10 @@ Result<LayoutRecord> BuildLayout(Store& store, MemoryBudget& budget, const Layou
 }
 
 Result<LayoutRecord> BuildPassingLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec,
-                                        const ProgressFunction& progress) {
+                                        const ProgressFunction& progress, BuildReport* report) {
   BuildReport ignored;
-  return Builder(store, budget, spec, progress, ignored).Run(/*resume=*/false, /*named=*/false);
+  Builder builder(store, budget, spec, progress, report != nullptr ? *report : ignored);
+  return builder.Run(/*resume=*/false, /*named=*/false);
 }
 
 }  // namespace quarry

@@ -430,6 +430,19 @@ Result<std::vector<PathCost>> PredictPaths(IoBackend& backend, const Trace& trac
   return CostModel(backend, trace, options, progress).Run();
 }
 
+Result<double> MergedReadSeconds(const MissReader& misses, uint64_t batch_count,
+                                 const FeatureGeometry& geometry, uint32_t block_bytes,
+                                 const DeviceProfile& device) {
+  MissTotals totals;
+  MissCounter counter(geometry, block_bytes, device.GapBytesMax());
+  for (uint64_t batch = 0; batch < batch_count; ++batch) {
+    QUARRY_TRY(const std::span<const NodeId> nodes, misses(batch));
+    for (const NodeId node : nodes) counter.Mark(node);
+    counter.FinishBatch(totals);
+  }
+  return device.ReadSeconds(totals.merged_reads.bytes, totals.merged_reads.requests);
+}
+
 PathChoice ChoosePath(std::span<const PathCost> paths, uint64_t epochs) {
   const auto seconds = [epochs](const PathCost& cost) { return cost.AmortisedSeconds(epochs); };
   const auto best = std::ranges::min_element(paths, {}, seconds);

@@ -12,8 +12,8 @@
 namespace quarry {
 namespace {
 
-constexpr uint64_t kDirectoryVersion = 1;
-constexpr uint64_t kHeadWords = 11;
+constexpr uint64_t kDirectoryVersion = 2;
+constexpr uint64_t kHeadWords = 13;
 constexpr uint64_t kBatchWords = 8;
 constexpr uint64_t kSegmentWords = 2;
 
@@ -57,7 +57,8 @@ Status CheckDirectory(const LayoutDirectory& directory, const std::string& path)
   };
   const uint64_t stride = directory.row_stride;
   if (stride == 0 || stride < directory.row_bytes || stride > (uint64_t{1} << 24) ||
-      directory.image_rows > directory.cache_slots || directory.image_rows * stride > limit ||
+      directory.image_rows > directory.cache_slots || directory.gpu_slots > directory.cache_slots ||
+      directory.cache_slots > directory.node_count || directory.image_bytes() > limit ||
       directory.start_nodes.size() != directory.image_rows ||
       (!directory.wrap.empty() && directory.wrap.size() != directory.image_rows)) {
     return fault("the cache image of rows", directory.image_rows);
@@ -70,8 +71,9 @@ Status CheckDirectory(const LayoutDirectory& directory, const std::string& path)
   }
   for (size_t i = 0; i < directory.batches.size(); ++i) {
     const BatchEntry& batch = directory.batches[i];
-    if (batch.offset % kPageBytes != 0 || batch.block_bytes > limit || batch.chunk_rows > limit / stride ||
-        !inside(batch.offset, RoundUp(batch.block_bytes, kPageBytes) + batch.chunk_rows * stride) ||
+    if (batch.offset % kPageBytes != 0 || batch.block_bytes > limit ||
+        batch.chunk_rows > directory.node_count ||
+        !inside(batch.offset, RoundUp(batch.block_bytes, kPageBytes) + directory.chunk_bytes(batch)) ||
         (batch.segment_rows > 0 && batch.segment >= directory.segments.size())) {
       return fault("batch", i);
     }
@@ -108,9 +110,10 @@ uint64_t HashSeeds(std::span<const NodeId> seeds) {
 
 Status WriteDirectory(DataFileWriter& writer, const LayoutDirectory& directory) {
   std::vector<uint64_t> words = {
-      kDirectoryVersion,       directory.row_bytes,         directory.row_stride,     directory.node_count,
-      directory.cache_slots,   directory.batches_per_epoch, directory.seed_hash,      directory.image_rows,
-      directory.regions_bytes, directory.batches.size(),    directory.segments.size()};
+      kDirectoryVersion,         directory.row_bytes,         directory.row_stride,      directory.node_count,
+      directory.cache_slots,     directory.batches_per_epoch, directory.seed_hash,       directory.image_rows,
+      directory.regions_bytes,   directory.batches.size(),    directory.segments.size(), directory.gpu_slots,
+      directory.packed ? 1U : 0U};
   for (const BatchEntry& b : directory.batches) {
     for (const uint64_t word :
          {b.offset, b.block_bytes, b.chunk_rows, b.segment_rows, b.segment, b.nodes, b.edges, b.misses}) {
@@ -146,6 +149,8 @@ Result<LayoutDirectory> ReadDirectory(IoBackend& backend, const DataFile& data) 
                             .row_stride = words[2],
                             .node_count = words[3],
                             .cache_slots = words[4],
+                            .gpu_slots = words[11],
+                            .packed = words[12] != 0,
                             .batches_per_epoch = words[5],
                             .seed_hash = words[6],
                             .image_rows = words[7],
@@ -229,6 +234,12 @@ Result<std::unique_ptr<Trace>> Layout::OpenTrace(Store& store) const {
                      store.manifest().database_id, record_.generation, record_.trace_bytes);
 }
 
+CacheRows CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_count) {
+  if (spec.policy == PolicyKind::kNone) return {};
+  const uint64_t gpu_rows = std::min(spec.gpu_cache_bytes / row_stride, row_count);
+  return {.rows = std::min(gpu_rows + spec.cache_bytes / row_stride, row_count), .gpu_rows = gpu_rows};
+}
+
 bool IsFresh(const Manifest& manifest, const LayoutRecord& record) {
   const TableRecord* table = manifest.FindTable(record.table);
   const TopologyRecord* topology = manifest.FindTopology(record.topology);
@@ -241,14 +252,14 @@ bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const Layo
   const TopologyRecord* topology = manifest.FindTopology(spec.topology);
   if (table == nullptr || topology == nullptr) return false;
   const uint64_t stride = RoundUp(RowBytes(table->element_type, table->dim), sizeof(float));
-  const uint64_t cache_rows =
-      spec.policy == PolicyKind::kNone ? 0 : std::min(spec.cache_bytes / stride, table->row_count);
+  const CacheRows cache = CacheRowsOf(spec, stride, table->row_count);
   return record.table == spec.feature_table && record.table_generation == table->generation &&
          record.topology == spec.topology && record.topology_generation == topology->generation &&
          record.fanouts == spec.fanouts && record.direction == static_cast<uint8_t>(spec.direction) &&
          record.batch_size == spec.batch_size && record.seed == spec.seed && record.epochs == spec.epochs &&
          record.policy == PolicyName(spec.policy) && record.seed_order == SeedOrderName(spec.order) &&
-         record.cache_rows == cache_rows && record.hash_functions == spec.hash_functions &&
+         record.cache_rows == cache.rows && record.gpu_cache_rows == cache.gpu_rows &&
+         record.hash_functions == spec.hash_functions &&
          (spec.disk_bytes == 0 ? record.batches_per_segment == 0
                                : record.file_bytes + record.trace_bytes <= spec.disk_bytes);
 }

@@ -198,6 +198,7 @@ Status LayoutEncoder::Encode(uint64_t batches_per_segment, const SegmentOptions&
                              std::span<const NodeId> image,
                              const std::function<Status(uint64_t batch)>& progress) {
   batches_per_segment_ = batches_per_segment;
+  packed_ = true;
   entries_.clear();
   segment_reads_ = {};
   segments_.clear();
@@ -227,31 +228,41 @@ Status LayoutEncoder::Encode(uint64_t batches_per_segment, const SegmentOptions&
   }
   QUARRY_TRY(ids_, Seal(*ids, "ids.tmp"));
   QUARRY_TRY(encoded_, Seal(*encoded, "encoded.tmp"));
-  PlaceRegions(image.size());
+  image_rows_ = image.size();
+  image_turn_ = static_cast<uint64_t>(std::ranges::is_sorted_until(image) - image.begin());
+  PlaceRegions();
   return Status::Ok();
 }
 
+void LayoutEncoder::LeaveRowsInTable() {
+  packed_ = false;
+  PlaceRegions();
+}
+
 // Image, segment caches, then the batches, each from a page on.
-void LayoutEncoder::PlaceRegions(uint64_t image_rows) {
-  image_rows_ = image_rows;
+void LayoutEncoder::PlaceRegions() {
   blocks_bytes_ = chunk_bytes_ = 0;
-  uint64_t offset = RoundUp(image_rows * row_stride_, kPageBytes);
+  uint64_t offset = packed_ ? RoundUp(image_rows_ * row_stride_, kPageBytes) : 0;
   for (SegmentEntry& segment : segments_) {
     segment.offset = offset;
     offset += RoundUp(segment.rows * row_stride_, kPageBytes);
   }
   for (BatchEntry& entry : entries_) {
     entry.offset = offset;
-    blocks_bytes_ += RoundUp(entry.block_bytes, kPageBytes);
-    chunk_bytes_ += RoundUp(entry.chunk_rows * row_stride_, kPageBytes);
-    offset += RoundUp(entry.block_bytes, kPageBytes) + RoundUp(entry.chunk_rows * row_stride_, kPageBytes);
+    const uint64_t block_bytes = RoundUp(entry.block_bytes, kPageBytes);
+    const uint64_t chunk_bytes = packed_ ? RoundUp(entry.chunk_rows * row_stride_, kPageBytes) : 0;
+    blocks_bytes_ += block_bytes;
+    chunk_bytes_ += chunk_bytes;
+    offset += block_bytes + chunk_bytes;
   }
   regions_bytes_ = offset;
 }
 
 std::vector<PackStream> LayoutEncoder::Streams() const {
   std::vector<PackStream> streams;
-  streams.push_back({0, 0, image_rows_, 0});
+  if (!packed_) return streams;
+  streams.push_back({0, 0, image_turn_, 0});
+  streams.push_back({0, image_turn_, image_rows_ - image_turn_, image_turn_ * row_stride_});
   for (size_t s = 0; s < segments_.size(); ++s) {
     for (size_t run = 0; run + 1 < runs_[s].size(); ++run) {
       const uint64_t first = runs_[s][run];

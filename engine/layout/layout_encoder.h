@@ -48,6 +48,10 @@ class LayoutEncoder {
   Status Encode(uint64_t batches_per_segment, const SegmentOptions& options, std::span<const NodeId> image,
                 const std::function<Status(uint64_t batch)>& progress);
 
+  // Leaves the rows of chunks and image in the table: only blocks take room in the file then. After an Encode
+  // without segments.
+  void LeaveRowsInTable();
+
   // The misses of each batch, for the segment search. One thread; valid until Encode.
   MissReader miss_reader();
 
@@ -55,6 +59,7 @@ class LayoutEncoder {
   const std::vector<BatchEntry>& entries() const { return entries_; }
   const std::vector<SegmentEntry>& segments() const { return segments_; }
   uint64_t batches_per_segment() const { return batches_per_segment_; }
+  bool packed() const { return packed_; }
   uint64_t regions_bytes() const { return regions_bytes_; }
   uint64_t blocks_bytes() const { return blocks_bytes_; }  // as encoded, whole pages
   uint64_t chunk_bytes() const { return chunk_bytes_; }    // whole pages
@@ -77,7 +82,7 @@ class LayoutEncoder {
   Status PruneAdmissions(bool cyclic);
   Status BeginSegment(uint64_t segment, const SegmentOptions& options, RecordWriter& ids);
   Status EncodeBatch(uint64_t batch, TraceCursor& cursor, std::vector<std::byte>& out);
-  void PlaceRegions(uint64_t image_rows);
+  void PlaceRegions();
   std::string Path(std::string_view file) const { return folder_ + "/" + std::string(file); }
   Result<std::unique_ptr<RecordFile>> Seal(RecordWriter& writer, std::string_view file) const;
 
@@ -109,6 +114,8 @@ class LayoutEncoder {
   std::vector<ByteRange> ranges_;
   std::vector<MergedRead> reads_;
   uint64_t image_rows_ = 0;
+  uint64_t image_turn_ = 0;  // where the ascending rows of the image's second level begin
+  bool packed_ = true;
   uint64_t regions_bytes_ = 0, blocks_bytes_ = 0, chunk_bytes_ = 0;
   IoBuffer blocks_buffer_, steps_buffer_, admissions_buffer_, misses_buffer_;
 };

@@ -12,6 +12,13 @@ inline constexpr std::string_view kRegionsSection = "regions";
 inline constexpr std::string_view kLayoutFile = "layout.qlc";
 inline constexpr std::string_view kTraceFile = "trace.qlt";
 
+// How many rows the caches of a spec hold.
+struct CacheRows {
+  uint64_t rows = 0;      // of both levels
+  uint64_t gpu_rows = 0;  // of these
+};
+CacheRows CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_count);
+
 // Appends the directory's sections to a file whose regions are written.
 Status WriteDirectory(DataFileWriter& writer, const LayoutDirectory& directory);
 // kCorruption when the sections do not fit together.

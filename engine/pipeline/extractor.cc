@@ -17,7 +17,7 @@ constexpr size_t kWindowRows = 16 << 10;
 // Beyond this a request gains no bandwidth (docs/benchmarks.md).
 constexpr uint32_t kRequestBytesMax = 256 << 10;
 
-// Rows are announced in portions of about this many: the buffer's latch is taken once for each.
+// Rows are announced in portions of about this many: the feature buffer's latch is taken once for each.
 constexpr size_t kAnnounceRows = 4 << 10;
 
 // Requests handed to the ring ahead of its depth, so that completions are refilled without waiting for
@@ -25,6 +25,11 @@ constexpr size_t kAnnounceRows = 4 << 10;
 constexpr unsigned kFlightsPerDepth = 2;
 
 }  // namespace
+
+RowTarget RowTarget::In(FeatureBuffer& buffer) {
+  return {buffer.SlotData(0), buffer.slot_bytes(),
+          [&buffer](std::span<const uint32_t> slots) { buffer.FinishLoad(slots); }};
+}
 
 uint64_t Extractor::StagingBytesMin(const FeatureTable& table) {
   // A cell may begin and end within a block.
@@ -46,9 +51,9 @@ Result<std::unique_ptr<Extractor>> Extractor::Make(IoBackend& backend, const Fea
   return std::unique_ptr<Extractor>(new Extractor(backend, table, options, std::move(staging)));
 }
 
-Status Extractor::Load(FeatureBuffer& buffer, std::span<const NodeId> nodes, std::span<const uint32_t> slots,
-                       std::span<const uint32_t> misses, const std::atomic<bool>& cancelled,
-                       LoadStats& stats) {
+Status Extractor::Load(const RowTarget& target, std::span<const NodeId> nodes,
+                       std::span<const uint32_t> slots, std::span<const uint32_t> misses,
+                       const std::atomic<bool>& cancelled, LoadStats& stats) {
   if (!ring_) {
     QUARRY_TRY(ring_, IoRing::Make(backend_, options_.io_depth));
     flights_.resize(size_t{options_.io_depth} * kFlightsPerDepth);
@@ -63,16 +68,16 @@ Status Extractor::Load(FeatureBuffer& buffer, std::span<const NodeId> nodes, std
   reads_.clear();
   loaded_.clear();
 
-  const Status status = LoadSorted(buffer, cancelled, stats);
+  const Status status = LoadSorted(target, cancelled, stats);
   if (!status.ok()) {
     ring_->Drain();
     ring_.reset();
   }
-  buffer.FinishLoad(loaded_);
+  if (target.arrived) target.arrived(loaded_);
   return status;
 }
 
-Status Extractor::LoadSorted(FeatureBuffer& buffer, const std::atomic<bool>& cancelled, LoadStats& stats) {
+Status Extractor::LoadSorted(const RowTarget& target, const std::atomic<bool>& cancelled, LoadStats& stats) {
   for (;;) {
     if (cancelled.load(std::memory_order_relaxed))
       return Status(Code::kCancelled, "extraction was cancelled");
@@ -82,12 +87,12 @@ Status Extractor::LoadSorted(FeatureBuffer& buffer, const std::atomic<bool>& can
     QUARRY_RETURN_IF_ERROR(ring_->Wait(done_));
     for (const uint64_t id : done_) {
       const Flight& flight = flights_[id];
-      QUARRY_RETURN_IF_ERROR(CopyRows(flight, buffer));
+      QUARRY_RETURN_IF_ERROR(CopyRows(flight, target));
       staging_ring_.Free(flight.piece.id);
       idle_flights_.push_back(static_cast<uint32_t>(id));
     }
     if (loaded_.size() >= kAnnounceRows) {
-      buffer.FinishLoad(loaded_);
+      if (target.arrived) target.arrived(loaded_);
       loaded_.clear();
     }
   }
@@ -142,7 +147,7 @@ Status Extractor::SubmitWhileRoom(LoadStats& stats) {
   return submits_.empty() ? Status::Ok() : ring_->Submit(submits_);
 }
 
-Status Extractor::CopyRows(const Flight& flight, FeatureBuffer& buffer) {
+Status Extractor::CopyRows(const Flight& flight, const RowTarget& target) {
   const FeatureGeometry& geometry = table_.geometry();
   const std::byte* const bytes = staging_.data() + flight.piece.offset;
   uint64_t verified_cell = ~uint64_t{0};
@@ -156,7 +161,7 @@ Status Extractor::CopyRows(const Flight& flight, FeatureBuffer& buffer) {
       QUARRY_RETURN_IF_ERROR(table_.VerifyCell(cell, {bytes + begin, geometry.cell_bytes()}));
       verified_cell = cell;
     }
-    std::memcpy(buffer.SlotData(slot), bytes + (geometry.RowOffset(node) - flight.offset),
+    std::memcpy(target.base + slot * target.row_stride, bytes + (geometry.RowOffset(node) - flight.offset),
                 geometry.row_bytes);
     loaded_.push_back(slot);
   }

@@ -1,15 +1,16 @@
-// Extractor: reads the missing rows of a batch from disk into the feature buffer (GNNDrive §4.2, asynchronous
+// Extractor: reads the missing rows of a batch from disk into their slots (GNNDrive §4.2, asynchronous
 // two-phase extraction: device -> staging -> slot).
 //
 // Rows are read in the order of the file, neighbouring ones by one request where bridging the gap is cheaper
 // than another request (coalesce.h). Requests stream through one ring: while some are in flight, rows that
 // have arrived are verified and copied into their slots.
 //
-// One thread at a time. Table and buffer outlive it.
+// One thread at a time. The table outlives it.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,6 +36,17 @@ struct LoadStats {
   uint64_t bytes = 0;  // gaps and block rounding included
 };
 
+// Where rows go: row `slot` at base + slot * row_stride.
+struct RowTarget {
+  std::byte* base = nullptr;
+  uint64_t row_stride = 0;
+  // Told of slots that have arrived, in portions; may be empty.
+  std::function<void(std::span<const uint32_t>)> arrived;
+
+  // Rows that the buffer waits for, announced to it with FinishLoad.
+  static RowTarget In(FeatureBuffer& buffer);
+};
+
 class Extractor {
  public:
   // The least staging that one request of this table needs.
@@ -44,11 +56,10 @@ class Extractor {
   static Result<std::unique_ptr<Extractor>> Make(IoBackend& backend, const FeatureTable& table,
                                                  const ExtractorOptions& options);
 
-  // Loads the row of nodes[p] into slots[p] of `buffer` for each p in `misses`, announcing them with
-  // FinishLoad as they come; `stats` is added to. kCorruption for a cell whose checksum does not hold,
-  // kIoError, kCancelled soon after `cancelled` is set. After an error no read is in flight, and rows that
-  // did not arrive are still loading: the caller aborts them.
-  Status Load(FeatureBuffer& buffer, std::span<const NodeId> nodes, std::span<const uint32_t> slots,
+  // Loads the row of nodes[p] into slots[p] of `target` for each p in `misses`; `stats` is added to.
+  // kCorruption for a cell whose checksum does not hold, kIoError, kCancelled soon after `cancelled` is set.
+  // After an error no read is in flight, and the slots that had not been announced hold anything.
+  Status Load(const RowTarget& target, std::span<const NodeId> nodes, std::span<const uint32_t> slots,
               std::span<const uint32_t> misses, const std::atomic<bool>& cancelled, LoadStats& stats);
 
  private:
@@ -68,10 +79,10 @@ class Extractor {
         staging_(std::move(staging)),
         staging_ring_(staging_.size()) {}
 
-  Status LoadSorted(FeatureBuffer& buffer, const std::atomic<bool>& cancelled, LoadStats& stats);
+  Status LoadSorted(const RowTarget& target, const std::atomic<bool>& cancelled, LoadStats& stats);
   void PlanWindow();
   Status SubmitWhileRoom(LoadStats& stats);
-  Status CopyRows(const Flight& flight, FeatureBuffer& buffer);
+  Status CopyRows(const Flight& flight, const RowTarget& target);
 
   IoBackend& backend_;
   const FeatureTable& table_;

@@ -172,7 +172,8 @@ Status LiveStream::Load(Extractor& extractor, const Frame& frame, const std::vec
                         std::vector<uint32_t>& waits) {
   FeatureBuffer& buffer = *resources_.buffer;
   LoadStats load;
-  Status status = extractor.Load(buffer, frame.block.nodes, frame.slots, misses, cancelled_, load);
+  Status status =
+      extractor.Load(RowTarget::In(buffer), frame.block.nodes, frame.slots, misses, cancelled_, load);
   {
     MutexLock lock(mutex_);
     stats_.feature_bytes_read += load.bytes;

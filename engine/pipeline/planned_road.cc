@@ -42,11 +42,13 @@ class PlannedRoadImpl final : public PlannedRoad {
   uint64_t FrameAlignment() const { return std::lcm(layout_->directory().row_stride, kPageBytes); }
   uint64_t FrameRowsBytes() const;
   uint64_t SegmentStagingBytes() const;
+  uint64_t ExtractorBytes() const;
 
   Store& store_;
   MemoryBudget& budget_;
   const PlannedRoadOptions options_;
   std::unique_ptr<Layout> layout_;
+  std::unique_ptr<FeatureTable> table_;  // of rows that are not packed
   std::unique_ptr<LiveRoad> live_;
   NodeProperties properties_;
   MemoryBudget::Reservation reservation_;
@@ -84,6 +86,9 @@ Status PlannedRoadImpl::OpenAll() {
   state_.element_type = table->element_type;
   state_.dim = static_cast<uint32_t>(table->dim);
   if (options_.live) QUARRY_RETURN_IF_ERROR(CheckLive());
+  if (!directory.packed) {
+    QUARRY_TRY(table_, store_.OpenTable(layout_->record().table));
+  }
   QUARRY_RETURN_IF_ERROR(DivideMemory());
   QUARRY_RETURN_IF_ERROR(Allocate());
   LogInfo("{}", plan_.ToString());
@@ -106,12 +111,19 @@ uint64_t PlannedRoadImpl::SegmentStagingBytes() const {
   return std::max(kStagingBytes, 4 * RoundUp(layout_->directory().row_stride + kPageBytes, kPageBytes));
 }
 
+uint64_t PlannedRoadImpl::ExtractorBytes() const {
+  if (table_ == nullptr) return 0;
+  const uint64_t rows = layout_->directory().frame_rows_max();
+  return table_->resident_bytes() + Extractor::StagingBytesMin(*table_) + kStagingBytes +
+         Extractor::ScratchBytes(std::max(rows, layout_->directory().image_rows));
+}
+
 Status PlannedRoadImpl::DivideMemory() {
   const LayoutDirectory& directory = layout_->directory();
   const uint64_t nodes = directory.nodes_max();
   plan_.cache_bytes = RoundUp(directory.cache_slots * directory.row_stride, FrameAlignment());
   plan_.fixed_bytes = layout_->resident_bytes() + 2 * directory.cache_slots * sizeof(uint32_t) +
-                      2 * nodes * sizeof(uint32_t) + SegmentStagingBytes() +
+                      2 * nodes * sizeof(uint32_t) + SegmentStagingBytes() + ExtractorBytes() +
                       (options_.live ? 0 : NodePropertiesBytes(store_.manifest()));
   // Decoded: id and slot a node; id, place and admission a frame row; degree and neighbors.
   plan_.frame_bytes = FrameRowsBytes() + RoundUp(directory.block_bytes_max(), kPageBytes) +
@@ -152,6 +164,12 @@ Status PlannedRoadImpl::Allocate() {
   state_.physical.resize(directory.cache_slots);
   if (const uint64_t bytes = SegmentStagingBytes(); bytes > 0) {
     QUARRY_TRY(state_.staging, IoBuffer::Allocate(bytes));
+  }
+  if (table_ != nullptr) {
+    QUARRY_TRY(state_.extractor,
+               Extractor::Make(store_.backend(), *table_,
+                               {.staging_bytes = Extractor::StagingBytesMin(*table_) + kStagingBytes,
+                                .device = ProfileOf(store_.manifest())}));
   }
   return Status::Ok();
 }

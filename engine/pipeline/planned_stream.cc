@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <numeric>
 
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
@@ -92,7 +93,7 @@ void PlannedStream::RunLoader() {
   loaded_.Close();
   MutexLock lock(mutex_);
   stats_.extract_wait_seconds = free_.pop_wait_seconds() + loaded_.push_wait_seconds();
-  stats_.extract_seconds = MonotonicSeconds() - start - stats_.extract_wait_seconds;
+  stats_.extract_seconds += MonotonicSeconds() - start - stats_.extract_wait_seconds;
 }
 
 // Keeps the device busy across batches: reads of the next one are submitted as soon as there is a frame.
@@ -126,9 +127,13 @@ Status PlannedStream::LoadImage(IoRing& ring) {
   for (size_t slot = 0; slot < state_.physical.size(); ++slot) {
     state_.physical[slot] = static_cast<uint32_t>(slot);
   }
-  const uint64_t bytes = RoundUp(directory_.image_rows * directory_.row_stride, kPageBytes);
-  QUARRY_RETURN_IF_ERROR(SubmitRange(nullptr, 0, state_.arena.span().first(bytes), ring));
-  while (ring.pending() > 0) QUARRY_RETURN_IF_ERROR(FinishReads(ring));
+  if (directory_.packed) {
+    const std::span<std::byte> image = state_.arena.span().first(directory_.image_bytes());
+    QUARRY_RETURN_IF_ERROR(SubmitRange(nullptr, 0, image, ring));
+    while (ring.pending() > 0) QUARRY_RETURN_IF_ERROR(FinishReads(ring));
+  } else {
+    QUARRY_RETURN_IF_ERROR(ReadTableRows(directory_.start_nodes, 0));
+  }
   state_.image_loaded = true;
   return Status::Ok();
 }
@@ -138,7 +143,7 @@ Status PlannedStream::StartReads(PlannedFrame& frame, uint64_t number, IoRing& r
   frame.number = number;
   frame.reads_left = 0;
   const uint64_t block_bytes = BlockPages(entry);
-  const uint64_t chunk_bytes = RoundUp(entry.chunk_rows * directory_.row_stride, kPageBytes);
+  const uint64_t chunk_bytes = directory_.chunk_bytes(entry);
   QUARRY_RETURN_IF_ERROR(
       SubmitRange(&frame, entry.offset, frame.block_bytes.span().first(block_bytes), ring));
   QUARRY_RETURN_IF_ERROR(SubmitRange(&frame, entry.offset + block_bytes, {frame.rows, chunk_bytes}, ring));
@@ -197,7 +202,8 @@ void PlannedStream::RunAssembler() {
   ready_.Close();
   MutexLock lock(mutex_);
   stats_.sample_wait_seconds = loaded_.pop_wait_seconds() + ready_.push_wait_seconds();
-  stats_.sample_seconds = MonotonicSeconds() - start - stats_.sample_wait_seconds;
+  stats_.sample_seconds = MonotonicSeconds() - start - stats_.sample_wait_seconds - row_read_seconds_;
+  stats_.extract_seconds += row_read_seconds_;
 }
 
 Status PlannedStream::Assemble(PlannedFrame& frame) {
@@ -217,7 +223,31 @@ Status PlannedStream::Assemble(PlannedFrame& frame) {
   for (const NodeId seed : planned.block.seeds()) {
     frame.labels.push_back(state_.labels.empty() ? -1 : state_.labels[seed]);
   }
-  return planned.segment_places.empty() ? Status::Ok() : ReadSegmentRows(frame);
+  const double start = MonotonicSeconds();
+  const Status status = ReadRows(frame);
+  row_read_seconds_ += MonotonicSeconds() - start;
+  return status;
+}
+
+// What did not come with the chunk.
+Status PlannedStream::ReadRows(PlannedFrame& frame) {
+  if (!directory_.packed) return ReadTableRows(frame.planned.frame_nodes, frame.first_slot);
+  return frame.planned.segment_places.empty() ? Status::Ok() : ReadSegmentRows(frame);
+}
+
+// Rows that are not packed, into slots from `first_slot` on, by merged requests in the order of the table.
+Status PlannedStream::ReadTableRows(std::span<const NodeId> nodes, uint32_t first_slot) {
+  table_slots_.resize(nodes.size());
+  table_positions_.resize(nodes.size());
+  std::iota(table_slots_.begin(), table_slots_.end(), first_slot);
+  std::iota(table_positions_.begin(), table_positions_.end(), 0U);
+  LoadStats load;
+  const Status status = state_.extractor->Load({state_.arena.data(), directory_.row_stride, {}}, nodes,
+                                               table_slots_, table_positions_, cancelled_, load);
+  MutexLock lock(mutex_);
+  stats_.feature_bytes_read += load.bytes;
+  stats_.read_requests += load.requests;
+  return status;
 }
 
 // Rows of the segment's cache: its pages by merged requests, each row verified and copied to its frame row.

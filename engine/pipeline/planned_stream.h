@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "extractor.h"
 #include "quarry/base/bounded_queue.h"
 #include "quarry/base/mutex.h"
 #include "quarry/io/buffer.h"
@@ -47,6 +48,7 @@ struct PlannedState {
   std::unique_ptr<BlockDecoder> decoder;
   std::vector<uint32_t> physical;  // by the plan's slot: the slot of the arena (a cycle's end permutes them)
   IoBuffer staging;                // of segment reads
+  std::unique_ptr<Extractor> extractor;  // of rows that are not packed; the loader's, then the assembler's
   bool image_loaded = false;
   uint64_t position = 0;
 
@@ -79,6 +81,8 @@ class PlannedStream final : public BatchStream {
   Status SubmitRange(PlannedFrame* frame, uint64_t offset, std::span<std::byte> bytes, IoRing& ring);
   Status FinishReads(IoRing& ring);
   Status Assemble(PlannedFrame& frame);
+  Status ReadRows(PlannedFrame& frame);
+  Status ReadTableRows(std::span<const NodeId> nodes, uint32_t first_slot);
   Status ReadSegmentRows(PlannedFrame& frame);
   void ApplyAdmissions(const PlannedFrame& frame);
   void Wrap();
@@ -101,6 +105,8 @@ class PlannedStream final : public BatchStream {
   std::unique_ptr<IoRing> segment_ring_;
   std::vector<ByteRange> ranges_;
   std::vector<MergedRead> reads_;
+  std::vector<uint32_t> table_slots_, table_positions_;
+  double row_read_seconds_ = 0;  // of the assembler, in ReadRows
 
   std::atomic<bool> cancelled_{false};
   bool held_ = false;             // the consumer has a batch

@@ -5,11 +5,19 @@
 #include <filesystem>
 #include <future>
 
+#include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/pipeline/planned_road.h"
 
 namespace quarry {
 namespace {
+
+std::string DescribeChoice(const BuildReport& report) {
+  const std::string way = report.packed ? "from packed chunks" : "by merged requests, without packing";
+  if (report.merged_seconds == 0) return way;
+  return fmt::format("{} (predicted: {:.2f} s to pack and read, {:.2f} s without)", way,
+                     report.packed_seconds, report.merged_seconds);
+}
 
 class SuperbatchRoadImpl final : public SuperbatchRoad {
  public:
@@ -28,10 +36,7 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     QUARRY_TRY(build_reservation_, budget_.Reserve(budget_.available_bytes() / 2, "building the next epoch"));
     build_budget_ = std::make_unique<MemoryBudget>(build_reservation_.bytes());
     QUARRY_TRY(live_, LiveRoad::Open(store_, budget_, options_.live));
-    std::vector<NodeId> seeds = live_->SplitNodes(Split::kTrain);
-    const std::span<const int64_t> labels = live_->labels();
-    std::erase_if(seeds, [&](NodeId node) { return labels.empty() || labels[node] < 0; });
-    seed_hash_ = HashSeeds(seeds);
+    seed_hash_ = HashSeeds(live_->TrainNodes());
     return Status::Ok();
   }
 
@@ -44,6 +49,8 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     }
     QUARRY_TRY(const LayoutRecord record, building_.get());
     plan_wait_seconds_ += MonotonicSeconds() - start;
+    LogInfo("epoch {} is read {}", pass.pass, DescribeChoice(report_));
+    ++(report_.packed ? packed_passes_ : merged_passes_);
     planned_.reset();
     RemoveFolder(serving_);
     serving_ = 1 - serving_;
@@ -57,6 +64,8 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   uint32_t feature_dim() const override { return live_->feature_dim(); }
   const LiveRoad& live() const override { return *live_; }
   double plan_wait_seconds() const override { return plan_wait_seconds_; }
+  uint64_t packed_passes() const override { return packed_passes_; }
+  uint64_t merged_passes() const override { return merged_passes_; }
 
  private:
   // Two are there at a time: the one that is served and the one that is made.
@@ -74,10 +83,12 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     spec.epochs = 1;
     spec.first_pass = pass;
     spec.cyclic = false;
+    report_ = {};
     building_ = std::async(std::launch::async, [this, spec]() -> Result<LayoutRecord> {
-      return BuildPassingLayout(store_, *build_budget_, spec, [this](std::string_view, uint64_t, uint64_t) {
+      const auto progress = [this](std::string_view, uint64_t, uint64_t) {
         return cancelled_ ? Status(Code::kCancelled, "the next epoch is not wanted any more") : Status::Ok();
-      });
+      };
+      return BuildPassingLayout(store_, *build_budget_, spec, progress, &report_);
     });
   }
 
@@ -92,7 +103,9 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   uint64_t built_pass_ = 0;
   int serving_ = 0;
   double plan_wait_seconds_ = 0;
+  uint64_t packed_passes_ = 0, merged_passes_ = 0;
   std::atomic<bool> cancelled_{false};
+  BuildReport report_;  // the builder's until it has ended
   std::future<Result<LayoutRecord>> building_;
 };
 

@@ -3,7 +3,7 @@
 # (layout_accuracy.py).
 #
 # usage: ./dev bench layout [PART...]
-#   PART   roads, disk, search, packing, pipeline (all of them on 10 M nodes), accuracy, huge (50 M nodes planned in 2 GB);
+#   PART   roads, disk, search, packing, superbatch, pipeline (all of them on 10 M nodes), accuracy, huge (50 M nodes planned in 2 GB);
 #          default: all but huge
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -22,7 +22,7 @@ make_database() {
 }
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(roads disk search packing pipeline accuracy)
+[ ${#parts[@]} -gt 0 ] || parts=(roads disk search packing superbatch pipeline accuracy)
 status=0
 for part in "${parts[@]}"; do
   case $part in

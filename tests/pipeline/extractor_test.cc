@@ -80,7 +80,7 @@ Loaded LoadRows(TableFile& file, Extractor& extractor, const std::vector<NodeId>
   out.buffer = std::move(buffer).value();
   out.slots.resize(nodes.size());
   EXPECT_TRUE(out.buffer->Acquire(nodes, out.slots, out.misses, out.waits).ok());
-  out.status = extractor.Load(*out.buffer, nodes, out.slots, out.misses, cancelled, out.stats);
+  out.status = extractor.Load(RowTarget::In(*out.buffer), nodes, out.slots, out.misses, cancelled, out.stats);
   return out;
 }
 

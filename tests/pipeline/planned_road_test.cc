@@ -129,11 +129,14 @@ TEST_F(PlannedRoadTest, RepeatsTheLiveEpochsForEveryPolicyAndDiskBudget) {
           spec.epochs = epochs;
           spec.cache_bytes = FeatureBytes() * cache_percent / 100;
           if (small_disk) spec.disk_bytes = FeatureBytes() * 5 / 2;
+          if (epochs == 2) spec.gpu_cache_bytes = FeatureBytes() / 20;
           const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
           ASSERT_TRUE(record.ok()) << record.status().ToString();
           if (small_disk) {
             EXPECT_LE(record->file_bytes + record->trace_bytes, spec.disk_bytes);
           }
+          EXPECT_EQ(record->gpu_hits > 0, epochs == 2 && policy != PolicyKind::kNone);
+          EXPECT_LE(record->gpu_hits, record->hits);
           auto road = PlannedRoad::Open(*open.store, *open.budget, {});
           ASSERT_TRUE(road.ok()) << road.status().ToString();
           uint64_t bytes = 0;
@@ -150,6 +153,72 @@ TEST_F(PlannedRoadTest, RepeatsTheLiveEpochsForEveryPolicyAndDiskBudget) {
       }
     }
   }
+}
+
+TEST_F(PlannedRoadTest, RowsThatAreNotPackedComeFromTheTable) {
+  OpenRoad open(database().path(), SmallOptions());
+  const std::vector<std::vector<Meaning>> expected = Live(open, 1);
+  for (const PolicyKind policy : kAllPolicies) {
+    SCOPED_TRACE(PolicyName(policy));
+    LayoutSpec spec = SmallSpec(SmallOptions());
+    spec.policy = policy;
+    spec.cache_bytes = FeatureBytes() / 5;
+    spec.packing = Packing::kNever;
+    BuildReport report;
+    const auto record = BuildPassingLayout(*open.store, *open.budget, spec, {}, &report);
+    ASSERT_TRUE(record.ok()) << record.status().ToString();
+    EXPECT_FALSE(report.packed);
+    {
+      auto road = PlannedRoad::Open(*open.store, *open.budget, {.record = *record});
+      ASSERT_TRUE(road.ok()) << road.status().ToString();
+      for (int pass = 0; pass < 3; ++pass) {
+        StreamStats stats;
+        const auto got = RunEpoch(**road, TrainNodes(), 77, &stats);
+        ASSERT_TRUE(got.ok()) << got.status().ToString();
+        ASSERT_EQ(*got, expected[0]) << "pass " << pass;
+        uint64_t misses = 0;
+        for (const BatchEntry& batch : (*road)->layout().directory().batches) misses += batch.misses;
+        EXPECT_EQ(stats.bytes_useful, misses * (*road)->layout().directory().row_bytes);
+        EXPECT_GE(stats.feature_bytes_read, stats.bytes_useful);
+      }
+    }
+    std::filesystem::remove_all(database().path() + "/" + record->directory);
+  }
+  EXPECT_EQ(open.budget->used_bytes(), 0);
+}
+
+// The choice follows the rates of the device, and the room on the disk.
+TEST_F(PlannedRoadTest, PacksWhatIsCheaperPacked) {
+  OpenRoad open(database().path(), SmallOptions());
+  open.road.reset();
+  Manifest manifest = open.store->manifest();
+  const auto build = [&](double reads, double writes, uint64_t disk_bytes) {
+    manifest.device = DeviceRecord{.random_reads_per_second = reads,
+                                   .sequential_bytes_per_second = 1e9,
+                                   .write_bytes_per_second = writes,
+                                   .gather_bytes_per_second = 1e10,
+                                   .measured_utc = "2020-01-01T00:00:00Z"};
+    EXPECT_TRUE(open.store->CommitManifest(manifest).ok());
+    LayoutSpec spec = SmallSpec(SmallOptions());
+    spec.packing = Packing::kCheaper;
+    spec.disk_bytes = disk_bytes;
+    BuildReport report;
+    const auto record = BuildPassingLayout(*open.store, *open.budget, spec, {}, &report);
+    EXPECT_TRUE(record.ok()) << record.status().ToString();
+    EXPECT_GT(report.merged_seconds, 0);
+    EXPECT_GT(report.packed_seconds, 0);
+    if (record.ok()) std::filesystem::remove_all(database().path() + "/" + record->directory);
+    return report;
+  };
+  const BuildReport slow_requests = build(100, 1e9, 0);
+  EXPECT_TRUE(slow_requests.packed);
+  EXPECT_LE(slow_requests.packed_seconds, slow_requests.merged_seconds);
+  const BuildReport slow_writes = build(1e6, 1e5, 0);
+  EXPECT_FALSE(slow_writes.packed);
+  EXPECT_GT(slow_writes.packed_seconds, slow_writes.merged_seconds);
+  EXPECT_FALSE(build(100, 1e9, FeatureBytes() / 2).packed) << "chunks have no room";
+  manifest.device.reset();
+  EXPECT_TRUE(open.store->CommitManifest(manifest).ok());
 }
 
 TEST_F(PlannedRoadTest, BeladyReadsLeast) {
@@ -292,7 +361,9 @@ TEST_F(PlannedRoadTest, SuperbatchesAreTheLiveEpochsAndLeaveNothingBehind) {
   const auto expected = Live(open, 3);
   LayoutSpec spec = SmallSpec(SmallOptions());
   spec.cache_bytes = FeatureBytes() / 5;
-  {
+  for (const Packing packing : {Packing::kAlways, Packing::kNever}) {
+    SCOPED_TRACE(static_cast<int>(packing));
+    spec.packing = packing;
     auto road = SuperbatchRoad::Open(*open.store, *open.budget, {.layout = spec, .live = SmallOptions()});
     ASSERT_TRUE(road.ok()) << road.status().ToString();
     for (const uint64_t pass : {1, 2, 3, 1}) {  // the last one is not what was built ahead
@@ -300,6 +371,8 @@ TEST_F(PlannedRoadTest, SuperbatchesAreTheLiveEpochsAndLeaveNothingBehind) {
       ASSERT_TRUE(got.ok()) << got.status().ToString();
       ASSERT_EQ(*got, expected[pass - 1]) << "pass " << pass;
     }
+    EXPECT_EQ((*road)->packed_passes(), packing == Packing::kAlways ? 4 : 0);
+    EXPECT_EQ((*road)->merged_passes(), packing == Packing::kNever ? 4 : 0);
   }
   EXPECT_EQ(open.budget->used_bytes(), 0);
   for (const auto& entry : std::filesystem::directory_iterator(LayoutFolder())) {

@@ -71,9 +71,10 @@ struct LayoutRecord {
   uint8_t direction = 0;          // as the sampler names it
   std::string policy;
   std::string seed_order;
-  uint32_t epochs = 0;       // planned
-  uint64_t batch_count = 0;  // of all planned epochs
-  uint64_t cache_rows = 0;
+  uint32_t epochs = 0;               // planned
+  uint64_t batch_count = 0;          // of all planned epochs
+  uint64_t cache_rows = 0;           // of both levels
+  uint64_t gpu_cache_rows = 0;       // of these, on the GPU
   uint64_t batches_per_segment = 0;  // 0 = no segment caches
   uint32_t hash_functions = 0;
 
@@ -82,6 +83,9 @@ struct LayoutRecord {
   uint64_t trace_bytes = 0;     // trace.qlt
   uint64_t row_bytes_read = 0;  // per planned cycle: chunks, segment caches and blocks
   uint64_t useful_bytes = 0;
+  uint64_t accesses = 0;         // rows that the batches of a cycle use
+  uint64_t hits = 0;             // of these, found in a cache
+  uint64_t gpu_hits = 0;         // and of those, on the GPU
   double predicted_seconds = 0;  // per epoch
   double measured_seconds = 0;   // of the last epoch trained from it; 0 = none yet
   uint64_t measured_bytes = 0;

@@ -1,6 +1,10 @@
 // CacheSimulator: runs a policy over a trace and gives every resident row a slot, so that what it decided can
 // be executed later without a lookup (Ginex §3.4's changesets, with addresses).
 //
+// The cache may have two levels: slots [0, gpu_slots) are the GPU's, the others the CPU's. What is resident
+// is the policy's decision alone; the levels only say where. A row stays in its slot for as long as it is
+// resident, so nothing ever moves between levels.
+//
 // One thread. Holds 4 bytes a node beside the policy.
 #pragma once
 
@@ -28,20 +32,27 @@ struct CacheStep {
   uint64_t misses = 0;
 };
 
+struct CacheLevels {
+  uint64_t gpu_slots = 0;  // of the capacity
+  // By node: rows that enter a slot of the GPU as long as one is free; the others enter one of the CPU, and
+  // either takes what there is. Empty: none.
+  std::vector<bool> hot;
+};
+
 class CacheSimulator {
  public:
   // As CachePolicy::Make; start[i] gets slot i.
   CacheSimulator(PolicyKind kind, uint64_t node_count, uint64_t capacity, std::span<const NodeId> start,
-                 std::span<const uint32_t> start_next_uses);
+                 std::span<const uint32_t> start_next_uses, CacheLevels levels = {});
 
   // Serves one batch. `next_uses` as in BatchAccess.
   void Step(uint32_t batch, std::span<const NodeId> nodes, std::span<const uint32_t> next_uses,
             CacheStep& step);
 
-  // After the last Step: makes the resident set equal `target` (at most capacity, unique, ascending), so that
-  // a trace can be repeated: evicts what is not in it, and appends to `carried` the nodes of `target` that
-  // are not resident, with the slots that they get. The caller reads those with the last batch. No Step may
-  // follow.
+  // After the last Step: makes the resident set equal `target` (at most capacity, unique), so that a trace
+  // can be repeated: evicts what is not in it, and appends to `carried` the nodes of `target` that are not
+  // resident, ascending, with the slots that they get. The caller reads those with the last batch. No Step
+  // may follow.
   struct Carried {
     NodeId node = 0;
     uint32_t slot = 0;
@@ -53,9 +64,13 @@ class CacheSimulator {
   uint64_t resident_count() const { return resident_count_; }
 
  private:
+  uint32_t TakeSlot(NodeId node);
+  void FreeSlotOf(NodeId node);
+
   std::unique_ptr<CachePolicy> policy_;
-  std::vector<uint32_t> slots_;       // by node
-  std::vector<uint32_t> free_slots_;  // taken from the back
+  const CacheLevels levels_;
+  std::vector<uint32_t> slots_;                // by node
+  std::vector<uint32_t> gpu_free_, cpu_free_;  // slots, taken from the back
   uint64_t resident_count_ = 0;
   CacheChange change_;
   std::vector<uint8_t> resident_;

@@ -29,6 +29,8 @@
 #include "quarry/format/feature_table.h"
 #include "quarry/format/manifest.h"
 #include "quarry/io/backend.h"
+#include "quarry/io/coalesce.h"
+#include "quarry/layout/segments.h"
 #include "quarry/layout/trace.h"
 #include "quarry/storage/store.h"
 
@@ -93,6 +95,12 @@ struct CostModelOptions {
 Result<std::vector<PathCost>> PredictPaths(IoBackend& backend, const Trace& trace,
                                            const CostModelOptions& options, const ProgressFunction& progress);
 uint64_t CostModelBytes(const CostModelOptions& options, uint64_t batch_nodes_max);
+
+// Seconds of reading what `misses` names, batch after batch, by merged requests. Holds a bit a node and up to
+// 44 bytes a miss of a batch.
+Result<double> MergedReadSeconds(const MissReader& misses, uint64_t batch_count,
+                                 const FeatureGeometry& geometry, uint32_t block_bytes,
+                                 const DeviceProfile& device);
 
 struct PathChoice {
   size_t best = 0;  // of the least amortised seconds, the first of equals

@@ -20,7 +20,9 @@
 
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
+#include "quarry/base/units.h"
 #include "quarry/cache/cache_policy.h"
+#include "quarry/format/feature_table.h"
 #include "quarry/io/coalesce.h"
 #include "quarry/layout/planned_block.h"
 #include "quarry/layout/trace.h"
@@ -28,6 +30,14 @@
 #include "quarry/storage/store.h"
 
 namespace quarry {
+
+// Whether the rows that a batch misses are copied into the layout, or stay in the table, from where merged
+// requests read them.
+enum class Packing : uint8_t {
+  kAlways,
+  kNever,    // the blocks alone: Belady over the known batches without packing (Ginex)
+  kCheaper,  // what reads and writes for less seconds, when the layout is used for one epoch
+};
 
 struct LayoutSpec {
   std::string name = "default";  // letters, digits, - and _
@@ -42,9 +52,12 @@ struct LayoutSpec {
   PolicyKind policy = PolicyKind::kBelady;
   SeedOrder order = SeedOrder::kRandom;
   uint64_t cache_bytes = 0;  // rows that stay in memory between batches
-  uint64_t disk_bytes = 0;   // the most that the layout may take; 0 = no limit
+  uint64_t gpu_cache_bytes =
+      0;                    // and on the GPU: the rows used most often; in memory too where there is none
+  uint64_t disk_bytes = 0;  // the most that the layout may take; 0 = no limit
   uint32_t hash_functions = 8;
   bool cyclic = true;  // else it is read once, front to back (superbatches)
+  Packing packing = Packing::kAlways;
   unsigned threads = 1;
 };
 
@@ -52,7 +65,7 @@ struct LayoutSpec {
 struct BatchEntry {
   uint64_t offset = 0;  // of the block, page-aligned; the chunk follows at the next page
   uint64_t block_bytes = 0;
-  uint64_t chunk_rows = 0;
+  uint64_t chunk_rows = 0;  // in the chunk, or in the table when rows are not packed
   uint64_t segment_rows = 0;
   uint64_t segment = 0;  // whose cache it reads; meaningless without segment rows
   uint64_t nodes = 0;    // input nodes
@@ -69,7 +82,9 @@ struct LayoutDirectory {
   uint64_t row_bytes = 0;
   uint64_t row_stride = 0;
   uint64_t node_count = 0;
-  uint64_t cache_slots = 0;
+  uint64_t cache_slots = 0;  // of both levels
+  uint64_t gpu_slots = 0;    // the first of them
+  bool packed = true;        // else chunks and cache image are read from the table
   uint64_t batches_per_epoch = 0;
   uint64_t seed_hash = 0;   // HashSeeds of the nodes that an epoch trains on
   uint64_t image_rows = 0;  // slot i of the image holds start_nodes[i]; it lies at offset 0
@@ -78,6 +93,11 @@ struct LayoutDirectory {
   std::vector<SegmentEntry> segments;
   std::vector<NodeId> start_nodes;
   std::vector<uint32_t> wrap;  // by slot of the image: the slot of the same row after the last batch
+
+  uint64_t chunk_bytes(const BatchEntry& batch) const {  // in the file, whole pages
+    return packed ? RoundUp(batch.chunk_rows * row_stride, kPageBytes) : 0;
+  }
+  uint64_t image_bytes() const { return packed ? RoundUp(image_rows * row_stride, kPageBytes) : 0; }
 
   // Maxima over the batches, for sizing buffers.
   uint64_t frame_rows_max() const;
@@ -130,6 +150,10 @@ struct BuildReport {
   uint64_t blocks_bytes = 0;  // encoded
   uint64_t sequences = 0;     // of a proximity order
   bool resumed = false;       // the trace of an interrupted build was taken over
+  bool packed = true;
+  // What the choice of Packing::kCheaper was between, for one epoch; 0 when there was none.
+  double packed_seconds = 0;  // the table read, chunks written and read
+  double merged_seconds = 0;  // the rows read from the table by merged requests
 };
 
 // Builds the layout, and names it in the catalog once it is whole: a crash at any instant leaves the database
@@ -144,7 +168,7 @@ Result<LayoutRecord> BuildLayout(Store& store, MemoryBudget& budget, const Layou
 // Builds a layout that the catalog never names, in layouts/NAME.building, for one use: the caller removes the
 // folder. Reads the store and changes nothing of it, so it may run beside training.
 Result<LayoutRecord> BuildPassingLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec,
-                                        const ProgressFunction& progress);
+                                        const ProgressFunction& progress, BuildReport* report = nullptr);
 
 // True when the database still has the table and the topology that the layout was built from.
 bool IsFresh(const Manifest& manifest, const LayoutRecord& record);

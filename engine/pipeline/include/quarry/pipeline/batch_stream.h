@@ -83,6 +83,13 @@ class Road {
   virtual std::span<const int64_t> labels() const = 0;  // by node; -1 = none; empty without a label table
   virtual std::vector<NodeId> SplitNodes(Split split) const = 0;  // ascending
   virtual uint32_t feature_dim() const = 0;
+
+  // What training passes are over: nodes of the train split that have a label, ascending.
+  std::vector<NodeId> TrainNodes() const {
+    std::vector<NodeId> nodes = SplitNodes(Split::kTrain);
+    std::erase_if(nodes, [labels = labels()](NodeId node) { return labels.empty() || labels[node] < 0; });
+    return nodes;
+  }
 };
 
 }  // namespace quarry

@@ -1,10 +1,11 @@
-// SuperbatchRoad: fresh samples every epoch, each planned and packed ahead (Ginex §3.1 with DiskGNN's
-// packing): while one epoch trains, the next is sampled, planned and packed in the background.
+// SuperbatchRoad: fresh samples every epoch, each planned ahead (Ginex §3.1): while one epoch trains, the
+// next is sampled and planned in the background; and packed (DiskGNN), or its rows are left in the table and
+// read from there by merged requests, whichever the cost model finds cheaper for an epoch that is used once
+// (LayoutSpec:: packing may say which). Either way the cache is Belady's over the epoch's known batches.
 //
 // A pass over the training nodes is served from the layout that was built for its number, so it has the
 // batches of the live pass of that number; any other pass is sampled live. A layout is dropped when the next
-// pass begins. Packing reads the table once and writes the chunks: worth it when training an epoch takes
-// longer.
+// pass begins.
 //
 // Of the budget, half is for building and half for training.
 #pragma once
@@ -32,6 +33,9 @@ class SuperbatchRoad : public Road {
   virtual const LiveRoad& live() const = 0;
   // Seconds that passes waited for their layout, the first one's included.
   virtual double plan_wait_seconds() const = 0;
+  // Passes over the training nodes that were packed, and that were not.
+  virtual uint64_t packed_passes() const = 0;
+  virtual uint64_t merged_passes() const = 0;
 };
 
 }  // namespace quarry
