@@ -6,6 +6,7 @@
 #include <rocksdb/options.h>
 #include <rocksdb/table.h>
 
+#include <algorithm>
 #include <bit>
 #include <cassert>
 #include <cstdarg>
@@ -17,6 +18,7 @@ namespace quarry {
 namespace {
 
 constexpr std::string_view kManifestKey = "manifest";
+constexpr std::string_view kTimestampKey = "timestamp";  // of `schema`: the largest ever stored
 
 // Order of handles_; `default` is RocksDB's own and stays empty.
 enum Family : size_t { kDefault, kSchema, kManifest, kDelta, kProperty, kFamilyCount };
@@ -54,6 +56,24 @@ std::string IdBytes(uint64_t id) {
   for (size_t i = 0; i < sizeof(id); ++i) bytes[i] = static_cast<char>(id >> (56 - 8 * i));
   return bytes;
 }
+// Keys of `delta`: table, a zero byte, row, and the complement of the timestamp, so that versions come by row
+// and the newest first. Table names hold no zero byte.
+constexpr size_t kVersionTailBytes = 2 * sizeof(uint64_t);
+std::string VersionKey(std::string_view table, uint64_t row, uint64_t timestamp) {
+  std::string key(table);
+  key.push_back('\0');
+  return key.append(IdBytes(row)).append(IdBytes(~timestamp));
+}
+std::string TablePrefix(std::string_view table) {
+  std::string prefix(table);
+  prefix.push_back('\0');
+  return prefix;
+}
+
+// Values of `delta`: a byte that says what follows, and the row.
+constexpr char kRowValue = 1;
+constexpr char kDeletedValue = 0;
+
 std::string IdPrefix(NameKind kind) { return kind == NameKind::kEntity ? "ei" : "ri"; }
 uint64_t IdFromBytes(std::string_view bytes) {
   uint64_t id = 0;
@@ -159,6 +179,60 @@ class RocksCatalog final : public Catalog {
     return count;
   }
 
+  Status PutVersions(std::span<const RowVersion> versions, bool sync) override {
+    rocksdb::WriteBatch batch;
+    uint64_t newest = 0;
+    for (const RowVersion& version : versions) {
+      const char kind = version.deleted() ? kDeletedValue : kRowValue;
+      const std::string key = VersionKey(version.table, version.row, version.timestamp);
+      const rocksdb::Slice key_parts[] = {key};
+      const rocksdb::Slice value_parts[] = {
+          {&kind, 1}, {reinterpret_cast<const char*>(version.value.data()), version.value.size()}};
+      QUARRY_RETURN_IF_ERROR(FromRocks(batch.Put(handles_[kDelta], {key_parts, 1}, {value_parts, 2}),
+                                       "store row versions", path_));
+      newest = std::max(newest, version.timestamp);
+    }
+    QUARRY_RETURN_IF_ERROR(FromRocks(batch.Put(handles_[kSchema], ToSlice(kTimestampKey), IdBytes(newest)),
+                                     "store row versions", path_));
+    rocksdb::WriteOptions options;
+    options.sync = sync;
+    return FromRocks(db_->Write(options, &batch), "store row versions", path_);
+  }
+
+  Result<uint64_t> LastTimestamp() override {
+    std::string value;
+    const rocksdb::Status status =
+        db_->Get(VerifiedRead(), handles_[kSchema], ToSlice(kTimestampKey), &value);
+    if (status.IsNotFound()) return uint64_t{0};
+    QUARRY_RETURN_IF_ERROR(FromRocks(status, "read the last timestamp", path_));
+    return IdFromBytes(value);
+  }
+
+  Status ReadVersions(std::string_view table, std::span<const uint64_t> rows, uint64_t timestamp,
+                      const std::function<Status(size_t, const RowVersion&)>& visit) override {
+    const std::unique_ptr<rocksdb::Iterator> entries(db_->NewIterator(VerifiedRead(), handles_[kDelta]));
+    const std::string prefix = TablePrefix(table);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      entries->Seek(VersionKey(table, rows[i], timestamp));
+      if (!entries->Valid()) break;
+      if (!IsVersionOf(entries->key(), prefix)) continue;
+      QUARRY_TRY(const RowVersion version, ToVersion(table, prefix.size(), *entries));
+      if (version.row == rows[i]) QUARRY_RETURN_IF_ERROR(visit(i, version));
+    }
+    return FromRocks(entries->status(), "read row versions", path_);
+  }
+
+  Status ScanVersions(std::string_view table,
+                      const std::function<Status(const RowVersion&)>& visit) override {
+    const std::unique_ptr<rocksdb::Iterator> entries(db_->NewIterator(VerifiedRead(), handles_[kDelta]));
+    const std::string prefix = TablePrefix(table);
+    for (entries->Seek(prefix); entries->Valid() && IsVersionOf(entries->key(), prefix); entries->Next()) {
+      QUARRY_TRY(const RowVersion version, ToVersion(table, prefix.size(), *entries));
+      QUARRY_RETURN_IF_ERROR(visit(version));
+    }
+    return FromRocks(entries->status(), "read row versions", path_);
+  }
+
   Status VerifyChecksums() override { return FromRocks(db_->VerifyChecksum(), "verify checksums", path_); }
 
   Status Close() override {
@@ -182,6 +256,24 @@ class RocksCatalog final : public Catalog {
     rocksdb::ReadOptions options;
     options.verify_checksums = true;
     return options;
+  }
+
+  static bool IsVersionOf(const rocksdb::Slice& key, const std::string& prefix) {
+    return key.size() == prefix.size() + kVersionTailBytes && key.starts_with(prefix);
+  }
+
+  Result<RowVersion> ToVersion(std::string_view table, size_t prefix_bytes, const rocksdb::Iterator& entry) {
+    const std::string_view tail = entry.key().ToStringView().substr(prefix_bytes);
+    RowVersion version{.table = table,
+                       .row = IdFromBytes(tail.substr(0, sizeof(uint64_t))),
+                       .timestamp = ~IdFromBytes(tail.substr(sizeof(uint64_t)))};
+    const std::string_view value = entry.value().ToStringView();
+    if (value.empty() || (value[0] == kDeletedValue) != (value.size() == 1)) {
+      return MakeStatus(Code::kCorruption, "{}: the version {} of row {} of table \"{}\" has {} bytes", path_,
+                        version.timestamp, version.row, table, value.size());
+    }
+    version.value = std::as_bytes(std::span(value).subspan(1));
+    return version;
   }
 
   Result<std::optional<std::string>> GetProperty(const std::string& key) {

@@ -46,7 +46,11 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
   }
   source->neighbors_ = {
       .topology = source->topology_.get(), .direction = spec.direction, .backend = &store.backend()};
-  QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store, record->node_count));
+  std::shared_ptr<const Snapshot> snapshot = spec.snapshot;
+  if (snapshot == nullptr) {
+    QUARRY_TRY(snapshot, store.TakeSnapshot());
+  }
+  QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store, record->node_count, snapshot));
   const std::vector<NodeId> seeds = properties.TrainNodes();
   if (seeds.empty()) {
     return MakeStatus(Code::kInvalidArgument,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 #include "quarry/base/radix_sort.h"
 #include "quarry/base/units.h"
@@ -38,8 +39,9 @@ uint64_t Extractor::StagingBytesMin(const FeatureTable& table) {
 }
 
 uint64_t Extractor::ScratchBytes(uint64_t batch_nodes_max) {
-  const uint64_t per_node =
-      2 * sizeof(uint64_t) + 2 * sizeof(uint32_t);  // keys, their scratch, misses, waits
+  const uint64_t per_node = 2 * sizeof(uint64_t) +
+                            2 * sizeof(uint32_t) +              // keys, their scratch, misses, waits
+                            sizeof(uint64_t) + sizeof(size_t);  // rows of the overlay
   const uint64_t per_window_row = sizeof(ByteRange) + sizeof(MergedRead) + sizeof(uint32_t);
   return batch_nodes_max * per_node + (kWindowRows + 2 * kAnnounceRows) * per_window_row;
 }
@@ -68,13 +70,34 @@ Status Extractor::Load(const RowTarget& target, std::span<const NodeId> nodes,
   reads_.clear();
   loaded_.clear();
 
-  const Status status = LoadSorted(target, cancelled, stats);
+  Status status = TakeOverlaid(target);
+  if (status.ok()) status = LoadSorted(target, cancelled, stats);
   if (!status.ok()) {
     ring_->Drain();
     ring_.reset();
   }
   if (target.arrived) target.arrived(loaded_);
   return status;
+}
+
+// Rows that the overlay has are not read from the table: their keys go.
+Status Extractor::TakeOverlaid(const RowTarget& target) {
+  if (options_.overlay == nullptr || options_.overlay->empty()) return Status::Ok();
+  touched_.clear();
+  touched_keys_.clear();
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    if (!options_.overlay->Touched(keys_[i] >> 32)) continue;
+    touched_.push_back(keys_[i] >> 32);
+    touched_keys_.push_back(i);
+  }
+  constexpr uint64_t kTaken = ~uint64_t{0};
+  QUARRY_RETURN_IF_ERROR(options_.overlay->Read(touched_, [&](size_t i, std::span<const std::byte> value) {
+    const auto slot = static_cast<uint32_t>(std::exchange(keys_[touched_keys_[i]], kTaken));
+    std::memcpy(target.base + slot * target.row_stride, value.data(), value.size());
+    loaded_.push_back(slot);
+  }));
+  std::erase(keys_, kTaken);
+  return Status::Ok();
 }
 
 Status Extractor::LoadSorted(const RowTarget& target, const std::atomic<bool>& cancelled, LoadStats& stats) {

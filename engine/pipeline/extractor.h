@@ -20,12 +20,15 @@
 #include "quarry/io/buffer.h"
 #include "quarry/io/coalesce.h"
 #include "quarry/io/ring.h"
+#include "quarry/storage/deltas.h"
 #include "quarry/storage/feature_table.h"
 #include "staging_ring.h"
 
 namespace quarry {
 
 struct ExtractorOptions {
+  // Rows that are newer than the table; outlives the extractor. Null: none.
+  const RowOverlay* overlay = nullptr;
   unsigned io_depth = 64;
   uint64_t staging_bytes = 16 << 20;
   DeviceProfile device;
@@ -56,9 +59,10 @@ class Extractor {
   static Result<std::unique_ptr<Extractor>> Make(IoBackend& backend, const FeatureTable& table,
                                                  const ExtractorOptions& options);
 
-  // Loads the row of nodes[p] into slots[p] of `target` for each p in `misses`; `stats` is added to.
-  // kCorruption for a cell whose checksum does not hold, kIoError, kCancelled soon after `cancelled` is set.
-  // After an error no read is in flight, and the slots that had not been announced hold anything.
+  // Loads the row of nodes[p], as the overlay or else the table has it, into slots[p] of `target` for each p
+  // in `misses`; `stats` is added to. kCorruption for a cell whose checksum does not hold, kIoError,
+  // kCancelled soon after `cancelled` is set. After an error no read is in flight, and the slots that had not
+  // been announced hold anything.
   Status Load(const RowTarget& target, std::span<const NodeId> nodes, std::span<const uint32_t> slots,
               std::span<const uint32_t> misses, const std::atomic<bool>& cancelled, LoadStats& stats);
 
@@ -79,6 +83,7 @@ class Extractor {
         staging_(std::move(staging)),
         staging_ring_(staging_.size()) {}
 
+  Status TakeOverlaid(const RowTarget& target);
   Status LoadSorted(const RowTarget& target, const std::atomic<bool>& cancelled, LoadStats& stats);
   void PlanWindow();
   Status SubmitWhileRoom(LoadStats& stats);
@@ -102,7 +107,9 @@ class Extractor {
   std::vector<uint32_t> idle_flights_;
   std::vector<ReadRequest> submits_;
   std::vector<uint64_t> done_;
-  std::vector<uint32_t> loaded_;  // slots copied, not yet announced
+  std::vector<uint32_t> loaded_;      // slots copied, not yet announced
+  std::vector<uint64_t> touched_;     // rows that the overlay may have
+  std::vector<size_t> touched_keys_;  // where they are in keys_
 };
 
 }  // namespace quarry

@@ -50,6 +50,7 @@ class LiveRoadImpl final : public LiveRoad {
  private:
   Status CheckOptions() const;
   Status OpenBase();
+  Status OpenSnapshot();
   Status MeasureTableDevice();
   Result<uint64_t> ResidentBytes() const;
   Result<BatchProbe> Probe();
@@ -65,8 +66,10 @@ class LiveRoadImpl final : public LiveRoad {
   const std::span<const Adjacency> sides_;
 
   MemoryBudget::Reservation resident_reservation_;  // what OpenBase loads
-  MemoryBudget::Reservation reservation_;           // everything else
+  MemoryBudget::Reservation overlay_reservation_;
+  MemoryBudget::Reservation reservation_;  // everything else
   std::unique_ptr<FeatureTable> table_;
+  std::unique_ptr<RowOverlay> overlay_;  // of the table, in the road's snapshot
   DeviceProfile device_;
   std::unique_ptr<Topology> topology_;
   bool indices_loaded_ = false;
@@ -133,7 +136,18 @@ Status LiveRoadImpl::OpenBase() {
                       options_.topology);
   }
   QUARRY_RETURN_IF_ERROR(MeasureTableDevice());
-  QUARRY_TRY(properties_, LoadNodeProperties(store_, topology_->node_count()));
+  return OpenSnapshot();
+}
+
+// Rows and labels are those of one snapshot for as long as the road is open, so no buffer ever grows stale.
+Status LiveRoadImpl::OpenSnapshot() {
+  std::shared_ptr<const Snapshot> snapshot = options_.snapshot;
+  if (snapshot == nullptr) {
+    QUARRY_TRY(snapshot, store_.TakeSnapshot());
+  }
+  QUARRY_TRY(properties_, LoadNodeProperties(store_, topology_->node_count(), snapshot));
+  QUARRY_TRY(overlay_, store_.OpenOverlay(options_.feature_table, snapshot));
+  QUARRY_TRY(overlay_reservation_, budget_.Reserve(overlay_->resident_bytes(), "the bitmap of changed rows"));
   return Status::Ok();
 }
 
@@ -241,10 +255,11 @@ Status LiveRoadImpl::Allocate(const BatchProbe& probe) {
                                            .slot_count = plan_.slot_count,
                                            .retained_max = plan_.retained_max}));
   for (unsigned i = 0; i < options_.extractor_threads; ++i) {
-    QUARRY_TRY(std::unique_ptr<Extractor> extractor,
-               Extractor::Make(
-                   store_.backend(), *table_,
-                   {.io_depth = options_.io_depth, .staging_bytes = plan_.staging_bytes, .device = device_}));
+    QUARRY_TRY(std::unique_ptr<Extractor> extractor, Extractor::Make(store_.backend(), *table_,
+                                                                     {.overlay = overlay_.get(),
+                                                                      .io_depth = options_.io_depth,
+                                                                      .staging_bytes = plan_.staging_bytes,
+                                                                      .device = device_}));
     extractors_.push_back(std::move(extractor));
   }
   LogInfo("{}", plan_.ToString());

@@ -36,6 +36,7 @@ class PlannedRoadImpl final : public PlannedRoad {
 
  private:
   Status CheckLive() const;
+  Status OpenSnapshot();
   Status DivideMemory();
   Status Allocate();
   // Frames begin at multiples of this many bytes: whole pages and whole rows.
@@ -49,6 +50,8 @@ class PlannedRoadImpl final : public PlannedRoad {
   const PlannedRoadOptions options_;
   std::unique_ptr<Layout> layout_;
   std::unique_ptr<FeatureTable> table_;  // of rows that are not packed
+  std::shared_ptr<const Snapshot> snapshot_;
+  std::unique_ptr<RowOverlay> overlay_;  // of the table
   std::unique_ptr<LiveRoad> live_;
   NodeProperties properties_;
   MemoryBudget::Reservation reservation_;
@@ -89,15 +92,27 @@ Status PlannedRoadImpl::OpenAll() {
   if (!directory.packed) {
     QUARRY_TRY(table_, store_.OpenTable(layout_->record().table));
   }
+  QUARRY_RETURN_IF_ERROR(OpenSnapshot());
   QUARRY_RETURN_IF_ERROR(DivideMemory());
   QUARRY_RETURN_IF_ERROR(Allocate());
   LogInfo("{}", plan_.ToString());
   if (options_.live) {
-    QUARRY_TRY(live_, LiveRoad::Open(store_, budget_, *options_.live));
+    LiveRoadOptions live = *options_.live;
+    live.snapshot = snapshot_;
+    QUARRY_TRY(live_, LiveRoad::Open(store_, budget_, live));
   } else {
-    QUARRY_TRY(properties_, LoadNodeProperties(store_, directory.node_count));
+    QUARRY_TRY(properties_, LoadNodeProperties(store_, directory.node_count, snapshot_));
   }
   state_.labels = labels();
+  return Status::Ok();
+}
+
+Status PlannedRoadImpl::OpenSnapshot() {
+  snapshot_ = options_.snapshot;
+  if (snapshot_ == nullptr) {
+    QUARRY_TRY(snapshot_, store_.TakeSnapshot());
+  }
+  QUARRY_TRY(overlay_, store_.OpenOverlay(layout_->record().table, snapshot_));
   return Status::Ok();
 }
 
@@ -124,6 +139,7 @@ Status PlannedRoadImpl::DivideMemory() {
   plan_.cache_bytes = RoundUp(directory.cache_slots * directory.row_stride, FrameAlignment());
   plan_.fixed_bytes = layout_->resident_bytes() + 2 * directory.cache_slots * sizeof(uint32_t) +
                       2 * nodes * sizeof(uint32_t) + SegmentStagingBytes() + ExtractorBytes() +
+                      overlay_->resident_bytes() +
                       (options_.live ? 0 : NodePropertiesBytes(store_.manifest()));
   // Decoded: id and slot a node; id, place and admission a frame row; degree and neighbors.
   plan_.frame_bytes = FrameRowsBytes() + RoundUp(directory.block_bytes_max(), kPageBytes) +
@@ -146,6 +162,7 @@ Status PlannedRoadImpl::Allocate() {
   const LayoutDirectory& directory = layout_->directory();
   const uint64_t frame_rows_bytes = FrameRowsBytes();
   state_.layout = layout_.get();
+  state_.overlay = overlay_.get();
   state_.backend = &store_.backend();
   state_.io_depth = options_.io_depth;
   state_.gap_bytes_max = ProfileOf(store_.manifest()).GapBytesMax();
@@ -168,7 +185,8 @@ Status PlannedRoadImpl::Allocate() {
   if (table_ != nullptr) {
     QUARRY_TRY(state_.extractor,
                Extractor::Make(store_.backend(), *table_,
-                               {.staging_bytes = Extractor::StagingBytesMin(*table_) + kStagingBytes,
+                               {.overlay = overlay_.get(),
+                                .staging_bytes = Extractor::StagingBytesMin(*table_) + kStagingBytes,
                                 .device = ProfileOf(store_.manifest())}));
   }
   return Status::Ok();

@@ -131,6 +131,7 @@ Status PlannedStream::LoadImage(IoRing& ring) {
     const std::span<std::byte> image = state_.arena.span().first(directory_.image_bytes());
     QUARRY_RETURN_IF_ERROR(SubmitRange(nullptr, 0, image, ring));
     while (ring.pending() > 0) QUARRY_RETURN_IF_ERROR(FinishReads(ring));
+    QUARRY_RETURN_IF_ERROR(PutOverlay(directory_.start_nodes, 0));
   } else {
     QUARRY_RETURN_IF_ERROR(ReadTableRows(directory_.start_nodes, 0));
   }
@@ -232,7 +233,24 @@ Status PlannedStream::Assemble(PlannedFrame& frame) {
 // What did not come with the chunk.
 Status PlannedStream::ReadRows(PlannedFrame& frame) {
   if (!directory_.packed) return ReadTableRows(frame.planned.frame_nodes, frame.first_slot);
-  return frame.planned.segment_places.empty() ? Status::Ok() : ReadSegmentRows(frame);
+  if (!frame.planned.segment_places.empty()) QUARRY_RETURN_IF_ERROR(ReadSegmentRows(frame));
+  return PutOverlay(frame.planned.frame_nodes, frame.first_slot);
+}
+
+// Rows that are newer than the layout, over those of `nodes` in the slots from `first_slot` on.
+Status PlannedStream::PutOverlay(std::span<const NodeId> nodes, uint32_t first_slot) {
+  if (state_.overlay->empty()) return Status::Ok();
+  std::vector<std::pair<uint64_t, uint32_t>> touched;  // row, slot
+  for (uint32_t i = 0; i < nodes.size(); ++i) {
+    if (state_.overlay->Touched(nodes[i])) touched.emplace_back(nodes[i], first_slot + i);
+  }
+  std::ranges::sort(touched);
+  std::vector<uint64_t> rows;
+  rows.reserve(touched.size());
+  for (const auto& [row, slot] : touched) rows.push_back(row);
+  return state_.overlay->Read(rows, [&](size_t i, std::span<const std::byte> value) {
+    std::memcpy(state_.Row(touched[i].second), value.data(), value.size());
+  });
 }
 
 // Rows that are not packed, into slots from `first_slot` on, by merged requests in the order of the table.

@@ -36,6 +36,7 @@ struct PlannedFrame {
 // batch `position` expects.
 struct PlannedState {
   const Layout* layout = nullptr;
+  const RowOverlay* overlay = nullptr;  // rows newer than the layout's
   IoBackend* backend = nullptr;
   std::span<const int64_t> labels;  // by node; empty = none
   ElementType element_type = ElementType::kFloat32;
@@ -84,6 +85,7 @@ class PlannedStream final : public BatchStream {
   Status ReadRows(PlannedFrame& frame);
   Status ReadTableRows(std::span<const NodeId> nodes, uint32_t first_slot);
   Status ReadSegmentRows(PlannedFrame& frame);
+  Status PutOverlay(std::span<const NodeId> nodes, uint32_t first_slot);
   void ApplyAdmissions(const PlannedFrame& frame);
   void Wrap();
   void Fail(const Status& status) QUARRY_EXCLUDES(mutex_);

@@ -35,7 +35,13 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   Status OpenAll() {
     QUARRY_TRY(build_reservation_, budget_.Reserve(budget_.available_bytes() / 2, "building the next epoch"));
     build_budget_ = std::make_unique<MemoryBudget>(build_reservation_.bytes());
-    QUARRY_TRY(live_, LiveRoad::Open(store_, budget_, options_.live));
+    snapshot_ = options_.live.snapshot;
+    if (snapshot_ == nullptr) {
+      QUARRY_TRY(snapshot_, store_.TakeSnapshot());
+    }
+    LiveRoadOptions live = options_.live;
+    live.snapshot = snapshot_;
+    QUARRY_TRY(live_, LiveRoad::Open(store_, budget_, live));
     seed_hash_ = HashSeeds(live_->TrainNodes());
     return Status::Ok();
   }
@@ -54,7 +60,7 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     planned_.reset();
     RemoveFolder(serving_);
     serving_ = 1 - serving_;
-    QUARRY_TRY(planned_, PlannedRoad::Open(store_, budget_, {.record = record}));
+    QUARRY_TRY(planned_, PlannedRoad::Open(store_, budget_, {.record = record, .snapshot = snapshot_}));
     StartBuild(pass.pass + 1);
     return planned_->StartPass(std::move(pass));
   }
@@ -83,6 +89,7 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     spec.epochs = 1;
     spec.first_pass = pass;
     spec.cyclic = false;
+    spec.snapshot = snapshot_;
     report_ = {};
     building_ = std::async(std::launch::async, [this, spec]() -> Result<LayoutRecord> {
       const auto progress = [this](std::string_view, uint64_t, uint64_t) {
@@ -97,6 +104,7 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   const SuperbatchRoadOptions options_;
   MemoryBudget::Reservation build_reservation_;
   std::unique_ptr<MemoryBudget> build_budget_;
+  std::shared_ptr<const Snapshot> snapshot_;  // of all passes
   std::unique_ptr<LiveRoad> live_;
   std::unique_ptr<PlannedRoad> planned_;
   uint64_t seed_hash_ = 0;

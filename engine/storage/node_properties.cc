@@ -1,13 +1,14 @@
 #include "quarry/storage/node_properties.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace quarry {
 namespace {
 
 template <typename T>
 Status ReadProperty(Store& store, std::string_view name, ElementType type, uint64_t node_count,
-                    std::vector<T>& values) {
+                    const std::shared_ptr<const Snapshot>& snapshot, std::vector<T>& values) {
   if (store.manifest().FindTable(name) == nullptr) return Status::Ok();
   QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store.OpenTable(name));
   const FeatureGeometry& geometry = table->geometry();
@@ -17,7 +18,13 @@ Status ReadProperty(Store& store, std::string_view name, ElementType type, uint6
                       ElementTypeName(type));
   }
   values.resize(geometry.row_count);
-  return table->ReadRows(store.backend(), 0, geometry.row_count, std::as_writable_bytes(std::span(values)));
+  QUARRY_RETURN_IF_ERROR(
+      table->ReadRows(store.backend(), 0, geometry.row_count, std::as_writable_bytes(std::span(values))));
+  QUARRY_TRY(const std::unique_ptr<RowOverlay> overlay, store.OpenOverlay(name, snapshot));
+  const std::vector<uint64_t> rows = overlay->TouchedRows();
+  return overlay->Read(rows, [&](size_t i, std::span<const std::byte> value) {
+    std::memcpy(&values[rows[i]], value.data(), sizeof(T));
+  });
 }
 
 }  // namespace
@@ -45,10 +52,13 @@ uint64_t NodePropertiesBytes(const Manifest& manifest) {
   return bytes;
 }
 
-Result<NodeProperties> LoadNodeProperties(Store& store, uint64_t node_count) {
+Result<NodeProperties> LoadNodeProperties(Store& store, uint64_t node_count,
+                                          const std::shared_ptr<const Snapshot>& snapshot) {
   NodeProperties properties;
-  QUARRY_RETURN_IF_ERROR(ReadProperty(store, "label", ElementType::kInt64, node_count, properties.labels));
-  QUARRY_RETURN_IF_ERROR(ReadProperty(store, "split", ElementType::kUint8, node_count, properties.splits));
+  QUARRY_RETURN_IF_ERROR(
+      ReadProperty(store, "label", ElementType::kInt64, node_count, snapshot, properties.labels));
+  QUARRY_RETURN_IF_ERROR(
+      ReadProperty(store, "split", ElementType::kUint8, node_count, snapshot, properties.splits));
   return properties;
 }
 

@@ -5,7 +5,9 @@
 #include <charconv>
 #include <filesystem>
 
+#include "delta_log.h"
 #include "lock.h"
+#include "quarry/base/mutex.h"
 #include "quarry/format/superblock.h"
 
 namespace quarry {
@@ -89,24 +91,34 @@ class StoreImpl final : public Store {
   Catalog& catalog() override { return *catalog_; }
   IoBackend& backend() override { return backend_; }
 
-  // The catalog is open for reading only, which leaves no trace in a database that is only read. It is opened
-  // anew because the writer may delete files that the open one relies on.
   Status CommitManifest(const Manifest& manifest) override {
     QUARRY_RETURN_IF_ERROR(DecodeManifest(EncodeManifest(manifest), path_).status());
-    QUARRY_TRY(const std::unique_ptr<Catalog> writable, Catalog::Open(path_, /*read_only=*/false));
-    QUARRY_RETURN_IF_ERROR(writable->CommitManifest(manifest));
-    QUARRY_RETURN_IF_ERROR(writable->Close());
-    QUARRY_TRY(catalog_, Catalog::Open(path_, /*read_only=*/true));
+    {
+      MutexLock lock(mutex_);
+      if (writable_) {
+        QUARRY_RETURN_IF_ERROR(catalog_->CommitManifest(manifest));
+      } else {
+        QUARRY_RETURN_IF_ERROR(CommitAndReopen(manifest));
+      }
+    }
     QUARRY_TRY(manifest_, catalog_->ReadManifest());
     return Status::Ok();
   }
 
+  Result<uint64_t> Write(const WriteBatch& batch, const WriteOptions& options) override {
+    return deltas_.Write(manifest_, batch, options);
+  }
+  Result<std::shared_ptr<const Snapshot>> TakeSnapshot() override { return deltas_.TakeSnapshot(); }
+  Result<std::unique_ptr<RowOverlay>> OpenOverlay(std::string_view table,
+                                                  std::shared_ptr<const Snapshot> snapshot) override {
+    const TableRecord* const record = manifest_.FindTable(table);
+    if (record == nullptr) return NoTable(table);
+    return deltas_.OpenOverlay(*record, std::move(snapshot));
+  }
+
   Result<std::unique_ptr<FeatureTable>> OpenTable(std::string_view name) override {
     const TableRecord* record = manifest_.FindTable(name);
-    if (record == nullptr) {
-      return MakeStatus(Code::kNotFound, "{}: there is no table \"{}\"; tables: {}", path_, name,
-                        NamesOf(manifest_.tables));
-    }
+    if (record == nullptr) return NoTable(name);
     return FeatureTable::Open(backend_, path_, *record, manifest_.database_id);
   }
 
@@ -120,11 +132,39 @@ class StoreImpl final : public Store {
   }
 
  private:
+  Status NoTable(std::string_view name) const {
+    return MakeStatus(Code::kNotFound, "{}: there is no table \"{}\"; tables: {}", path_, name,
+                      NamesOf(manifest_.tables));
+  }
+
+  // A catalog that is open for reading only leaves no trace in a database that is only read; the first write
+  // of rows opens it for writing, for good. Whoever reads in the one that was open meanwhile keeps it alive.
+  Result<std::shared_ptr<Catalog>> OpenCatalog(bool writable) QUARRY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    if (writable && !writable_) {
+      QUARRY_TRY(catalog_, Catalog::Open(path_, /*read_only=*/false));
+      writable_ = true;
+    }
+    return catalog_;
+  }
+
+  // Opened anew because the writer may delete files that the open one relies on.
+  Status CommitAndReopen(const Manifest& manifest) QUARRY_REQUIRES(mutex_) {
+    QUARRY_TRY(const std::unique_ptr<Catalog> writable, Catalog::Open(path_, /*read_only=*/false));
+    QUARRY_RETURN_IF_ERROR(writable->CommitManifest(manifest));
+    QUARRY_RETURN_IF_ERROR(writable->Close());
+    QUARRY_TRY(catalog_, Catalog::Open(path_, /*read_only=*/true));
+    return Status::Ok();
+  }
+
   IoBackend& backend_;
   const std::string path_;
   const StoreLock lock_;  // held until the catalog is closed
-  std::unique_ptr<Catalog> catalog_;
+  Mutex mutex_;           // of what follows
+  std::shared_ptr<Catalog> catalog_;
+  bool writable_ QUARRY_GUARDED_BY(mutex_) = false;
   Manifest manifest_;
+  DeltaLog deltas_{path_, [this](bool writable) { return OpenCatalog(writable); }};
 };
 
 }  // namespace

@@ -7,7 +7,9 @@
 // Thread-safe. Owned by the store that opened it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +22,15 @@
 namespace quarry {
 
 enum class NameKind : uint8_t { kEntity, kRelation };
+
+// A version of a row of a table: the row as the table encodes it, or (empty) its deletion.
+struct RowVersion {
+  std::string_view table;
+  uint64_t row = 0;
+  uint64_t timestamp = 0;  // of the commit; from 1 on
+  std::span<const std::byte> value;
+  bool deleted() const { return value.empty(); }
+};
 
 class Catalog {
  public:
@@ -37,6 +48,19 @@ class Catalog {
   virtual Status PutNames(NameKind kind, uint64_t first_id, std::span<const std::string> names) = 0;
   virtual Result<std::optional<uint64_t>> IdOfName(NameKind kind, std::string_view name) = 0;
   virtual Result<std::optional<std::string>> NameOfId(NameKind kind, uint64_t id) = 0;
+
+  // Stores versions, all or none, and remembers the largest timestamp of them. Synced when asked: then they,
+  // and whatever was written before, survive a power failure.
+  virtual Status PutVersions(std::span<const RowVersion> versions, bool sync) = 0;
+  // The largest timestamp ever stored; 0 = none.
+  virtual Result<uint64_t> LastTimestamp() = 0;
+  // Calls visit(i, version) with the newest version of rows[i] that is not newer than `timestamp`, for each
+  // row that has one. `rows` ascending. A version is valid during the call.
+  virtual Status ReadVersions(std::string_view table, std::span<const uint64_t> rows, uint64_t timestamp,
+                              const std::function<Status(size_t, const RowVersion&)>& visit) = 0;
+  // Calls visit with every version of the table, by row, the newest of a row first.
+  virtual Status ScanVersions(std::string_view table,
+                              const std::function<Status(const RowVersion&)>& visit) = 0;
 
   // Reads every block of the catalog's tables; kCorruption for one that does not hold.
   virtual Status VerifyChecksums() = 0;

@@ -58,6 +58,8 @@ struct LayoutSpec {
   uint32_t hash_functions = 8;
   bool cyclic = true;  // else it is read once, front to back (superbatches)
   Packing packing = Packing::kAlways;
+  // Whose labels and splits say which nodes are trained on; null: as they are now.
+  std::shared_ptr<const Snapshot> snapshot;
   unsigned threads = 1;
 };
 

@@ -43,6 +43,8 @@ struct LiveRoadOptions {
   // Empty: as calibrated; where it was not, measured at open (0.2 s) for tables from 256 MiB on.
   std::optional<DeviceProfile> device;
   uint64_t seed = 0;
+  // What the road sees, as long as it is open; null: everything committed when it is opened.
+  std::shared_ptr<const Snapshot> snapshot;
   enum class TopologyPlacement { kAuto, kMemory, kDisk } topology_placement = TopologyPlacement::kAuto;
 };
 

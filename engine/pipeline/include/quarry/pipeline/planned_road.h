@@ -8,6 +8,9 @@
 // Cache and frames are one array of rows, so a row's slot says where it lies, and rows are used where the
 // device put them: only rows that enter the cache, and rows of segment caches, are ever copied.
 //
+// Rows in the layout are those of the table's file; rows that the road's snapshot has newer are put over them
+// as they arrive, so a layout serves writes that came after it.
+//
 // A pass over the layout's seeds is served from it, whatever its number: planned epochs follow each other and
 // begin again. Any other pass (validation, test) is sampled live. A pass that was given up before its end, or
 // whose cycle cannot be continued, makes the next one begin the cycle anew with the cache image.
@@ -34,6 +37,8 @@ struct PlannedRoadOptions {
   // Batches at any stage; 0 = four, or as many as the budget allows, at least two. 1 does one stage after the
   // other, for comparison.
   unsigned frame_count = 0;
+  // What the road sees, as long as it is open; null: everything committed when it is opened.
+  std::shared_ptr<const Snapshot> snapshot;
   // What passes over other seeds are sampled with, on what the budget has left; empty: they are refused.
   std::optional<LiveRoadOptions> live;
 };

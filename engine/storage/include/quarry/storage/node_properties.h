@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "quarry/base/status.h"
@@ -21,7 +22,8 @@ struct NodeProperties {
 
 // Bytes that they will take, told by the manifest alone.
 uint64_t NodePropertiesBytes(const Manifest& manifest);
-// kCorruption when a table is not what its name says, for `node_count` nodes.
-Result<NodeProperties> LoadNodeProperties(Store& store, uint64_t node_count);
+// As `snapshot` has them. kCorruption when a table is not what its name says, for `node_count` nodes.
+Result<NodeProperties> LoadNodeProperties(Store& store, uint64_t node_count,
+                                          const std::shared_ptr<const Snapshot>& snapshot);
 
 }  // namespace quarry

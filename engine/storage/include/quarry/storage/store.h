@@ -2,7 +2,8 @@
 //
 // One process holds a database at a time: the LOCK is exclusive, also among readers (kBusy names the process
 // that holds it), and falls with the process. A Store owns its catalog; tables and topologies that it opens
-// are owned by the caller and must not outlive it. Opening tables and topologies is thread-safe.
+// are owned by the caller and must not outlive it. Opening tables and topologies, writing, and reading
+// versions are thread-safe.
 #pragma once
 
 #include <functional>
@@ -17,6 +18,7 @@
 #include "quarry/format/dataset.h"
 #include "quarry/format/manifest.h"
 #include "quarry/io/backend.h"
+#include "quarry/storage/deltas.h"
 #include "quarry/storage/feature_table.h"
 #include "quarry/storage/topology.h"
 
@@ -44,6 +46,17 @@ class Store {
   virtual Result<std::unique_ptr<FeatureTable>> OpenTable(
       std::string_view name) = 0;  // kNotFound lists what there is
   virtual Result<std::unique_ptr<Topology>> OpenTopology(std::string_view name) = 0;
+
+  // Commits the batch under the next timestamp, which it returns: afterwards every new snapshot sees all of
+  // it, and (with sync) so does every process after a crash. Concurrent writers share a sync.
+  // kInvalidArgument names the entry that does not fit its table; then nothing is written. After an error of
+  // the disk further writes are refused with it: a failed sync is not tried again.
+  virtual Result<uint64_t> Write(const WriteBatch& batch, const WriteOptions& options = {}) = 0;
+  // Everything committed so far.
+  virtual Result<std::shared_ptr<const Snapshot>> TakeSnapshot() = 0;
+  // What the snapshot has newer than the table's base file; kept alive by the overlay.
+  virtual Result<std::unique_ptr<RowOverlay>> OpenOverlay(std::string_view table,
+                                                          std::shared_ptr<const Snapshot> snapshot) = 0;
 };
 
 // Called now and then with the bytes or items done and in all (total 0 = unknown). What it returns other than

@@ -1,0 +1,75 @@
+// DeltaLog: what the store does with writes (deltas.h): one queue of writers, of which the first commits for
+// all that wait (group commit), and the bitmaps of touched rows. Private to this room.
+//
+// Thread-safe.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <roaring/roaring.hh>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quarry/base/mutex.h"
+#include "quarry/base/status.h"
+#include "quarry/catalog/catalog.h"
+#include "quarry/format/manifest.h"
+#include "quarry/storage/deltas.h"
+
+// Debian 12's library has its class in no namespace, later ones have it in this one.
+namespace roaring {}
+
+namespace quarry {
+
+namespace roaring_names {
+using namespace ::roaring;  // NOLINT(google-build-using-namespace): see above
+using RowBitmap = Roaring;
+}  // namespace roaring_names
+using roaring_names::RowBitmap;  // a set of 32-bit rows
+
+class DeltaLog {
+ public:
+  // `catalog(writable)` gives the catalog that is open, opened for writing where that is asked.
+  using CatalogFunction = std::function<Result<std::shared_ptr<Catalog>>(bool writable)>;
+  DeltaLog(std::string path, CatalogFunction catalog)
+      : path_(std::move(path)), catalog_(std::move(catalog)) {}
+
+  // As Store's functions of these names.
+  Result<uint64_t> Write(const Manifest& manifest, const WriteBatch& batch, const WriteOptions& options)
+      QUARRY_EXCLUDES(mutex_);
+  Result<std::shared_ptr<const Snapshot>> TakeSnapshot() QUARRY_EXCLUDES(mutex_);
+  Result<std::unique_ptr<RowOverlay>> OpenOverlay(const TableRecord& table,
+                                                  std::shared_ptr<const Snapshot> snapshot)
+      QUARRY_EXCLUDES(mutex_);
+
+ private:
+  struct Writer {
+    const WriteBatch* batch = nullptr;
+    bool sync = true;
+    bool done = false;
+    Status status;
+    uint64_t timestamp = 0;
+    CondVar wake;
+  };
+
+  Status Load() QUARRY_REQUIRES(mutex_);
+  Result<RowBitmap*> Touched(const std::string& table) QUARRY_REQUIRES(mutex_);
+  std::vector<Writer*> TakeGroup() QUARRY_REQUIRES(mutex_);
+  Status Commit(std::span<Writer* const> group);
+  void Publish(std::span<Writer* const> group) QUARRY_REQUIRES(mutex_);
+
+  const std::string path_;
+  const CatalogFunction catalog_;
+
+  Mutex mutex_;
+  bool loaded_ QUARRY_GUARDED_BY(mutex_) = false;
+  uint64_t last_timestamp_ QUARRY_GUARDED_BY(mutex_) = 0;  // committed and visible
+  Status failed_ QUARRY_GUARDED_BY(mutex_);                // of the first commit that failed
+  std::deque<Writer*> writers_ QUARRY_GUARDED_BY(mutex_);  // the first one commits
+  std::map<std::string, RowBitmap, std::less<>> touched_ QUARRY_GUARDED_BY(mutex_);  // of tables asked about
+};
+
+}  // namespace quarry

@@ -1,0 +1,79 @@
+// Writes to tables: versions of rows over the base files, in the catalog (DESIGN "Writes").
+//
+//   WriteBatch   rows to be stored, of any tables: visible together, under one timestamp, or not at all
+//   Snapshot     what was committed up to a timestamp
+//   RowOverlay   the rows of one table that a snapshot has newer than the base file
+//
+// A reader takes its base rows from wherever it likes (file, cache, chunk) and asks the overlay about them: a
+// row that nobody wrote to costs one bit test.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/format/types.h"
+
+namespace quarry {
+
+// Rows for one commit. Of two writes to a row the later one counts.
+class WriteBatch {
+ public:
+  // `row` as the table encodes rows; copied.
+  void Put(std::string_view table, uint64_t row, std::span<const std::byte> bytes);
+  // The row reads as zeros afterwards.
+  void Delete(std::string_view table, uint64_t row) { Put(table, row, {}); }
+  void SetLabel(NodeId node, int64_t label);  // -1 = none
+  void SetSplit(NodeId node, Split split);
+
+  struct Entry {
+    uint32_t table = 0;  // of tables()
+    uint64_t row = 0;
+    size_t offset = 0, bytes = 0;  // of values(); no bytes: a deletion
+  };
+  std::span<const Entry> entries() const { return entries_; }
+  const std::vector<std::string>& tables() const { return tables_; }
+  std::span<const std::byte> value(const Entry& entry) const {
+    return std::span(values_).subspan(entry.offset, entry.bytes);
+  }
+  bool empty() const { return entries_.empty(); }
+  uint64_t memory_bytes() const { return entries_.capacity() * sizeof(Entry) + values_.capacity(); }
+  void Clear();
+
+ private:
+  std::vector<std::string> tables_;
+  std::vector<Entry> entries_;
+  std::vector<std::byte> values_;
+};
+
+struct WriteOptions {
+  bool sync = true;  // else a power failure may lose the batch, and those after it; never part of it
+};
+
+// A point in time: everything committed up to `timestamp`. Pinned while it lives: what it sees is kept.
+struct Snapshot {
+  uint64_t timestamp = 0;
+};
+
+// The newest versions of a table's rows in a snapshot. Const use is thread-safe. Must not outlive its store.
+class RowOverlay {
+ public:
+  virtual ~RowOverlay() = default;
+  virtual bool empty() const = 0;  // nobody wrote to the table
+  virtual bool Touched(uint64_t row) const = 0;
+  virtual std::vector<uint64_t> TouchedRows() const = 0;  // ascending
+  virtual uint64_t resident_bytes() const = 0;
+  // Calls put(i, value) for each of `rows` (ascending) that is touched: `value` is the row as encoded, zeros
+  // for a deleted one, valid during the call. kCorruption, kIoError.
+  virtual Status Read(std::span<const uint64_t> rows,
+                      const std::function<void(size_t, std::span<const std::byte>)>& put) const = 0;
+};
+
+}  // namespace quarry
