@@ -268,10 +268,12 @@ Result<Dataset> OpenParts(const SourceParts& parts, const SourceHints& hints) {
   QUARRY_RETURN_IF_ERROR(OpenProperties(opened));
   opened.dataset.node_count = opened.nodes.value();
   opened.dataset.class_count = parts.metadata.num_classes;
-  if (opened.dataset.node_count == std::optional<uint64_t>(0)) {
+  if (opened.dataset.node_count == std::optional<uint64_t>(0) && !opened.dataset.edges.empty()) {
     return MakeStatus(Code::kInvalidArgument, "{}: the source holds no nodes", opened.dataset.edges[0].path);
   }
   return std::move(opened.dataset);
 }
+
+Result<Dataset> OpenArrays(const SourceHints& hints) { return OpenParts(SourceParts(), hints); }
 
 }  // namespace quarry

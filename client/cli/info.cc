@@ -10,6 +10,7 @@
 #include "quarry/base/units.h"
 #include "quarry/io/backend.h"
 #include "quarry/layout/layout.h"
+#include "quarry/storage/node_properties.h"
 
 namespace quarry::cli {
 namespace {
@@ -32,25 +33,33 @@ std::string Hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-Result<std::optional<SplitCounts>> CountSplits(Store& store) {
+Result<std::optional<SplitCounts>> CountSplits(Store& store,
+                                               const std::shared_ptr<const Snapshot>& snapshot) {
   if (store.manifest().FindTable("split") == nullptr) return std::optional<SplitCounts>();
-  QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store.OpenTable("split"));
-  const FeatureGeometry& geometry = table->geometry();
-  if (geometry.row_bytes != 1)
-    return MakeStatus(Code::kCorruption, "{}: not uint8 x 1", table->file().path());
-  constexpr uint64_t kChunkRows = 1 << 20;
-  std::vector<std::byte> rows(std::min(geometry.row_count, kChunkRows));
+  QUARRY_TRY(const NodeProperties properties,
+             LoadNodeProperties(store, store.manifest().node_count, snapshot));
   SplitCounts counts{};
-  for (uint64_t first = 0; first < geometry.row_count; first += kChunkRows) {
-    const std::span<std::byte> chunk =
-        std::span(rows).first(std::min(kChunkRows, geometry.row_count - first));
-    QUARRY_RETURN_IF_ERROR(table->ReadRows(store.backend(), first, chunk.size(), chunk));
-    for (const std::byte split : chunk) {
-      if (std::to_integer<size_t>(split) < counts.size()) ++counts[std::to_integer<size_t>(split)];
-    }
+  for (const uint8_t split : properties.splits) {
+    if (split < counts.size()) ++counts[split];
   }
   return std::optional<SplitCounts>(counts);
 }
+
+// Rows that were written since the base files were made, by table.
+Result<std::vector<uint64_t>> CountChanged(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {
+  std::vector<uint64_t> counts;
+  for (const TableRecord& table : store.manifest().tables) {
+    QUARRY_TRY(const std::unique_ptr<RowOverlay> overlay, store.OpenOverlay(table.name, snapshot));
+    counts.push_back(overlay->TouchedRows().size());
+  }
+  return counts;
+}
+
+// What a database tells about itself beyond its manifest.
+struct Facts {
+  std::optional<SplitCounts> splits;
+  std::vector<uint64_t> changed;  // rows, by table
+};
 
 Json LayoutsJson(const Manifest& manifest) {
   Json json = Json::array();
@@ -78,7 +87,8 @@ Json DeviceJson(const std::optional<DeviceRecord>& device) {
           {"measured_utc", device->measured_utc}};
 }
 
-void PrintJson(const Store& store, const std::optional<SplitCounts>& splits) {
+void PrintJson(const Store& store, const Facts& facts) {
+  const std::optional<SplitCounts>& splits = facts.splits;
   const Manifest& manifest = store.manifest();
   Json json = {{"path", store.path()},
                {"database_id", Hex(manifest.database_id)},
@@ -99,11 +109,13 @@ void PrintJson(const Store& store, const std::optional<SplitCounts>& splits) {
         {"train", (*splits)[1]}, {"valid", (*splits)[2]}, {"test", (*splits)[3]}, {"none", (*splits)[0]}};
   }
   json["tables"] = Json::array();
-  for (const TableRecord& table : manifest.tables) {
+  for (size_t i = 0; i < manifest.tables.size(); ++i) {
+    const TableRecord& table = manifest.tables[i];
     json["tables"].push_back({{"name", table.name},
                               {"element_type", ElementTypeName(table.element_type)},
                               {"dim", table.dim},
                               {"rows", table.row_count},
+                              {"changed_rows", facts.changed[i]},
                               {"row_bytes", RowBytes(table.element_type, table.dim)},
                               {"generation", table.generation},
                               {"file", table.file},
@@ -168,22 +180,24 @@ std::string DescribeDevice(const DeviceRecord& device) {
                      bandwidth(device.gather_bytes_per_second), device.measured_utc);
 }
 
-void PrintText(const Store& store, const std::optional<SplitCounts>& splits) {
+void PrintText(const Store& store, const Facts& known) {
+  const std::optional<SplitCounts>& splits = known.splits;
   const Manifest& manifest = store.manifest();
   uint64_t file_bytes = 0;
   std::vector<std::vector<std::string>> files = {
-      {"name", "type", "dim", "rows", "edges", "row bytes", "file", "size", "generation"}};
-  for (const TableRecord& table : manifest.tables) {
+      {"name", "type", "dim", "rows", "changed", "edges", "row bytes", "file", "size", "generation"}};
+  for (size_t i = 0; i < manifest.tables.size(); ++i) {
+    const TableRecord& table = manifest.tables[i];
     file_bytes += table.file_bytes;
     files.push_back({table.name, std::string(ElementTypeName(table.element_type)), std::to_string(table.dim),
-                     std::to_string(table.row_count), "",
+                     std::to_string(table.row_count), std::to_string(known.changed[i]), "",
                      std::to_string(RowBytes(table.element_type, table.dim)), table.file,
                      FormatBytes(table.file_bytes), std::to_string(table.generation)});
   }
   for (const TopologyRecord& topology : manifest.topologies) {
     file_bytes += topology.file_bytes;
     files.push_back({topology.name, topology.has_csr ? "CSC + CSR" : "CSC", "",
-                     std::to_string(topology.node_count), std::to_string(topology.edge_count), "",
+                     std::to_string(topology.node_count), "", std::to_string(topology.edge_count), "",
                      topology.file, FormatBytes(topology.file_bytes), std::to_string(topology.generation)});
   }
   std::vector<std::vector<std::string>> facts = {{"database", store.path()},
@@ -212,7 +226,7 @@ void PrintText(const Store& store, const std::optional<SplitCounts>& splits) {
   if (manifest.device) facts.push_back({"device", DescribeDevice(*manifest.device)});
   PrintTable(facts, {false, false});
   Print("\n");
-  PrintTable(files, {false, false, true, true, true, true, false, true, true});
+  PrintTable(files, {false, false, true, true, true, true, true, false, true, true});
   if (!manifest.layouts.empty()) PrintLayouts(manifest);
 }
 
@@ -244,8 +258,11 @@ Status Info(const InfoOptions& options) {
   if (options.entity || options.entity_id || options.relation || options.relation_id) {
     return PrintNames(*store, options);
   }
-  QUARRY_TRY(const std::optional<SplitCounts> splits, CountSplits(*store));
-  options.json ? PrintJson(*store, splits) : PrintText(*store, splits);
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store->TakeSnapshot());
+  Facts facts;
+  QUARRY_TRY(facts.splits, CountSplits(*store, snapshot));
+  QUARRY_TRY(facts.changed, CountChanged(*store, snapshot));
+  options.json ? PrintJson(*store, facts) : PrintText(*store, facts);
   return Status::Ok();
 }
 

@@ -45,6 +45,7 @@ int Main(int argc, char** argv) {
   Action action;
   AddGenerate(app, action);
   AddImport(app, action);
+  AddPut(app, action);
   AddInfo(app, action);
   AddLayout(app, action);
   AddVerify(app, action);

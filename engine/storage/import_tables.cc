@@ -1,20 +1,17 @@
 #include "import_tables.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "quarry/base/units.h"
 #include "quarry/storage/feature_table.h"
-#include "row_values.h"
+#include "row_converter.h"
 
 namespace quarry {
 namespace {
 
 constexpr uint64_t kBatchBytes = 4 * kMiB;
 constexpr size_t kBatchInts = 64 << 10;
-// Class ids are 32-bit in the trainer, and no classifier has more outputs than this.
-constexpr int64_t kClassCountMax = int64_t{1} << 31;
 
 // A table that is being written; finished, it is entered into the manifest.
 class TableOutput {
@@ -44,71 +41,6 @@ class TableOutput {
   TableOutput() = default;
   TableRecord record_;
   std::unique_ptr<FeatureTableWriter> writer_;
-};
-
-std::string_view NameOfNonFinite(float value) {
-  if (std::isnan(value)) return "NaN";
-  return value > 0 ? "inf" : "-inf";
-}
-
-// Rows of the source's type into rows of the table's, with the checks between.
-class RowConverter {
- public:
-  RowConverter(const RowReader& rows, ElementType to, bool allow_nan)
-      : rows_(rows), from_(rows.element_type()), to_(to), allow_nan_(allow_nan), values_(rows.dim()) {}
-
-  // Converts `in`, whose first row is number `first`; the result is valid until the next call.
-  Result<std::span<const std::byte>> Convert(std::span<const std::byte> in, uint64_t first) {
-    if (!allow_nan_ || to_ == ElementType::kInt8) QUARRY_RETURN_IF_ERROR(CheckFinite(in, first));
-    if (to_ == from_) return in;
-    const uint64_t from_bytes = RowBytes(from_, values_.size());
-    const uint64_t to_bytes = RowBytes(to_, values_.size());
-    const uint64_t row_count = in.size() / from_bytes;
-    converted_.resize(row_count * to_bytes);
-    for (uint64_t row = 0; row < row_count; row++) {
-      DecodeRow(from_, in.subspan(row * from_bytes, from_bytes), values_);
-      EncodeRow(to_, values_, std::span(converted_).subspan(row * to_bytes, to_bytes));
-    }
-    if (!allow_nan_) QUARRY_RETURN_IF_ERROR(CheckOverflow(in, first));
-    return std::span<const std::byte>(converted_);
-  }
-
- private:
-  Status CheckFinite(std::span<const std::byte> in, uint64_t first) {
-    const std::optional<uint64_t> found = FindNonFinite(from_, in);
-    if (!found.has_value()) return Status::Ok();
-    const uint64_t row = *found / values_.size();
-    const uint64_t column = *found % values_.size();
-    return MakeStatus(Code::kInvalidArgument, "{}, column {}: the value is {}; {}",
-                      rows_.Position(first + row), column, NameOfNonFinite(ValueAt(in, row, column)),
-                      allow_nan_ ? "int8 rows hold finite values only"
-                                 : "clean the features, or import them with --allow-nan");
-  }
-
-  // float16 ends at 65,504: what was finite may not be any more.
-  Status CheckOverflow(std::span<const std::byte> in, uint64_t first) {
-    if (to_ == ElementType::kInt8) return Status::Ok();
-    const std::optional<uint64_t> found = FindNonFinite(to_, converted_);
-    if (!found.has_value()) return Status::Ok();
-    const uint64_t row = *found / values_.size();
-    const uint64_t column = *found % values_.size();
-    return MakeStatus(Code::kInvalidArgument,
-                      "{}, column {}: {} is beyond the range of {}; choose another --feature-dtype",
-                      rows_.Position(first + row), column, ValueAt(in, row, column), ElementTypeName(to_));
-  }
-
-  float ValueAt(std::span<const std::byte> in, uint64_t row, uint64_t column) {
-    const uint64_t row_bytes = RowBytes(from_, values_.size());
-    DecodeRow(from_, in.subspan(row * row_bytes, row_bytes), values_);
-    return values_[column];
-  }
-
-  const RowReader& rows_;
-  const ElementType from_;
-  const ElementType to_;
-  const bool allow_nan_;
-  std::vector<float> values_;
-  std::vector<std::byte> converted_;
 };
 
 // One row of an integer table after another, in batches.
@@ -178,8 +110,7 @@ Status ImportFeatures(ImportTarget& target, RowReader& rows) {
 
 Status ImportLabels(ImportTarget& target, IntReader& labels, std::optional<uint64_t> class_count) {
   QUARRY_TRY(TableOutput output, TableOutput::Create(target, "label", ElementType::kInt64, 1));
-  const int64_t bound =
-      static_cast<int64_t>(std::min<uint64_t>(class_count.value_or(kClassCountMax), kClassCountMax));
+  const int64_t bound = static_cast<int64_t>(std::min<uint64_t>(class_count.value_or(kLabelMax), kLabelMax));
   const uint64_t node_count = target.manifest.node_count;
   int64_t largest = -1;
   std::vector<int64_t> batch(kBatchInts);

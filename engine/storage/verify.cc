@@ -242,12 +242,34 @@ Status VerifyNames(Verification& run, Store& store, NameKind kind, bool present,
   return Status::Ok();
 }
 
+// Every version is of a row that is there, has the bytes of a row and a time that was handed out.
+Status VerifyVersions(Verification& run, Store& store, const TableRecord& table) {
+  QUARRY_TRY(const uint64_t newest, store.catalog().LastTimestamp());
+  const uint64_t row_bytes = RowBytes(table.element_type, table.dim);
+  const Status scanned = store.catalog().ScanVersions(table.name, [&](const RowVersion& version) {
+    if (version.row >= table.row_count || version.timestamp == 0 || version.timestamp > newest ||
+        (!version.deleted() && version.value.size() != row_bytes)) {
+      AddFault(
+          run,
+          "{}: the catalog has a version {} of row {} of table \"{}\" with {} bytes; rows have {} bytes, "
+          "there are {} of them and {} commits",
+          store.path(), version.timestamp, version.row, table.name, version.value.size(), row_bytes,
+          table.row_count, newest);
+    }
+    return Status::Ok();
+  });
+  return run.Note(scanned);
+}
+
 Status VerifyCatalog(Verification& run, Store& store) {
   const Manifest& manifest = store.manifest();
   QUARRY_RETURN_IF_ERROR(run.Note(store.catalog().VerifyChecksums()));
   QUARRY_RETURN_IF_ERROR(
       VerifyNames(run, store, NameKind::kEntity, manifest.has_entity_names, manifest.node_count));
   const TopologyRecord* graph = manifest.FindTopology("graph");
+  for (const TableRecord& table : manifest.tables) {
+    QUARRY_RETURN_IF_ERROR(VerifyVersions(run, store, table));
+  }
   return VerifyNames(run, store, NameKind::kRelation, manifest.has_relation_names,
                      graph == nullptr ? 0 : graph->relation_count);
 }

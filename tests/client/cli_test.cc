@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -178,6 +179,52 @@ TEST_F(CliTest, VerifyFindsAFreshImportSound) {
   const Outcome outcome = Run("verify db");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("sound"));
+}
+
+// A version-1 .npy file.
+void WriteNpy(const fs::path& path, const std::string& type, const std::string& shape,
+              const std::string& data) {
+  std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': " + shape + ", }";
+  header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 11, ' ');
+  header += '\n';
+  std::ofstream file(path, std::ios::binary);
+  file << std::string("\x93NUMPY\x01\x00", 8) << static_cast<char>(header.size() % 256)
+       << static_cast<char>(header.size() / 256) << header << data;
+}
+
+template <typename T>
+std::string BytesOfAll(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+TEST_F(CliTest, PutChangesRowsForEveryLaterCommandOrNothing) {
+  fs::copy(root_ / "db", root_ / "written", fs::copy_options::recursive);
+  WriteNpy(root_ / "ids.npy", "<i8", "(2,)", BytesOfAll<int64_t>({3, 17}));
+  WriteNpy(root_ / "rows.npy", "<f4", "(2, 32)", BytesOfAll(std::vector<float>(64, 0.25f)));
+  WriteNpy(root_ / "short.npy", "<f4", "(2, 31)", BytesOfAll(std::vector<float>(62, 0.25f)));
+  WriteNpy(root_ / "far.npy", "<i8", "(2,)", BytesOfAll<int64_t>({3, 20000}));
+  WriteNpy(root_ / "nan.npy", "<f4", "(2, 32)", BytesOfAll(std::vector<float>(64, NAN)));
+  EXPECT_THAT(Refused("put written --ids far.npy --features rows.npy", 1),
+              HasSubstr("far.npy: row 1: node id 20000"));
+  EXPECT_THAT(Refused("put written --ids ids.npy --features short.npy", 1), HasSubstr("31 columns"));
+  EXPECT_THAT(Refused("put written --ids ids.npy --features nan.npy", 1),
+              HasSubstr("row 0, column 0: the value is NaN"));
+  EXPECT_THAT(Refused("put written --ids ids.npy", 2), HasSubstr("nothing to put"));
+  const json before = json::parse(Run("info written --json").out);
+  for (const json& table : before["tables"]) EXPECT_EQ(table["changed_rows"], 0);
+
+  const Outcome put = Run("put written --ids ids.npy --features rows.npy --split train --json");
+  ASSERT_EQ(put.exit_code, 0) << put.err;
+  EXPECT_EQ(json::parse(put.out)["timestamp"], 1);
+  EXPECT_EQ(json::parse(put.out)["rows"], 4);
+  const json after = json::parse(Run("info written --json").out);
+  for (const json& table : after["tables"]) {
+    EXPECT_EQ(table["changed_rows"], table["name"] == "label" ? 0 : 2) << table["name"];
+  }
+  EXPECT_GE(after["splits"]["train"], before["splits"]["train"]);
+  EXPECT_EQ(Run("verify written").exit_code, 0);
+  EXPECT_EQ(json::parse(Run("put written --ids ids.npy --delete --json").out)["timestamp"], 2);
+  EXPECT_EQ(Run(std::string("train written") + kTrain).exit_code, 0);
 }
 
 TEST_F(CliTest, CalibrationIsStoredAndLeavesNothingElse) {

@@ -18,6 +18,9 @@ struct Edge {
   uint64_t destination;
 };
 
+// Labels are less than this: class ids are 32-bit in the trainer, and no classifier has more outputs.
+inline constexpr int64_t kLabelMax = int64_t{1} << 31;
+
 // Which nodes a node is used by: the training split.
 enum class Split : uint8_t { kNone = 0, kTrain = 1, kValid = 2, kTest = 3 };
 

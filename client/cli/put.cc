@@ -1,0 +1,95 @@
+// quarry put DB --ids FILE ...: rows, labels and splits of existing nodes, as one commit.
+#include <nlohmann/json.hpp>
+
+#include "cli.h"
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+#include "quarry/storage/put.h"
+
+namespace quarry::cli {
+namespace {
+
+struct Arguments {
+  std::string database;
+  std::string ids, split, memory = "1GiB";
+  SourceHints hints;
+  PutOptions options;
+  bool delete_features = false;
+  bool json = false;
+};
+
+std::optional<Split> ParseSplit(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  if (name == "train") return Split::kTrain;
+  if (name == "valid") return Split::kValid;
+  return name == "test" ? Split::kTest : Split::kNone;
+}
+
+Status Run(Arguments& arguments) {
+  if (arguments.hints.features.empty() && arguments.hints.labels.empty() && arguments.split.empty() &&
+      !arguments.delete_features) {
+    return Status(Code::kUsage, "nothing to put: give --features, --labels, --split or --delete");
+  }
+  if (arguments.delete_features && !arguments.hints.features.empty()) {
+    return Status(Code::kUsage, "--features and --delete contradict each other");
+  }
+  QUARRY_TRY(arguments.options.memory_bytes, ParseBytes(arguments.memory, MemoryLimitBytes()));
+  const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
+  QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(*backend, arguments.database));
+  arguments.hints.train = arguments.ids;  // a list of ids, or a mask
+  QUARRY_TRY(const Dataset source, OpenArrays(arguments.hints));
+  ProgressBar bar;
+  arguments.options.progress = bar.AsFunction();
+  WriteBatch batch;
+  const double start = MonotonicSeconds();
+  const Result<uint64_t> nodes = FillBatch(store->manifest(),
+                                           {.ids = source.train.get(),
+                                            .features = source.features.get(),
+                                            .labels = source.labels.get(),
+                                            .split = ParseSplit(arguments.split),
+                                            .delete_features = arguments.delete_features},
+                                           arguments.options, batch);
+  bar.Clear();
+  QUARRY_RETURN_IF_ERROR(nodes.status());
+  const size_t rows = batch.entries().size();
+  QUARRY_TRY(const uint64_t timestamp, store->Write(batch));
+  const double seconds = MonotonicSeconds() - start;
+  if (arguments.json) {
+    const nlohmann::ordered_json json = {
+        {"timestamp", timestamp}, {"nodes", *nodes}, {"rows", rows}, {"seconds", seconds}};
+    Print("{}\n", json.dump());
+  } else {
+    Print("{} rows of {} nodes committed as {} in {:.2f} s\n", rows, *nodes, timestamp, seconds);
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+void AddPut(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand("put", "change features, labels or splits of nodes, as one commit");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("DB", arguments->database, "database folder")->required();
+  verb->add_option("--ids", arguments->ids, "file with the nodes: .npy, .npz, .csv")
+      ->required()
+      ->type_name("FILE");
+  verb->add_option("--features", arguments->hints.features, "file with a row for each")->type_name("FILE");
+  verb->add_option("--labels", arguments->hints.labels, "file with a label for each; -1: none")
+      ->type_name("FILE");
+  verb->add_option("--split", arguments->split, "of all of them")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"train", "valid", "test", "none"}));
+  verb->add_flag("--delete", arguments->delete_features, "their feature rows read as zeros from now on");
+  verb->add_option("--table", arguments->options.table, "of the features")->capture_default_str();
+  verb->add_flag("--allow-nan", arguments->options.allow_nan, "take features that are NaN or infinite");
+  verb->add_flag("--bf16", arguments->hints.u2_is_bfloat16, "two-byte unsigned features are bfloat16");
+  verb->add_option("--memory", arguments->memory, "the most that the commit may take")->capture_default_str();
+  verb->add_flag("--json", arguments->json, "one JSON object on stdout");
+  verb->footer(
+      "All or nothing: once it returns, every reader that opens the database sees the change, after a power\n"
+      "failure too. Layouts stay valid and serve the new rows.\n"
+      "Example: quarry put db/ --ids ids.npy --features rows.npy");
+  verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });
+}
+
+}  // namespace quarry::cli
