@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kHugePageBytes = 2 << 20;
 constexpr size_t kSmallPageBytes = 4096;
+constexpr size_t kLargeBytes = kMiB;  // from here on a buffer is made of huge pages
 
 // Whether the kernel gives huge pages to those who ask: "always [madvise] never" with never not chosen.
 bool HugePagesAllowed() {
@@ -79,14 +80,18 @@ IoBuffer::~IoBuffer() {
   if (data_ != nullptr) munmap(data_, mapped_);
 }
 
+size_t IoBuffer::MappedBytes(size_t bytes) {
+  return RoundUp(bytes == 0 ? 1 : bytes, bytes >= kLargeBytes ? kHugePageBytes : kSmallPageBytes);
+}
+
 Result<IoBuffer> IoBuffer::Allocate(size_t bytes) {
   IoBuffer buffer;
   buffer.size_ = bytes;
-  const bool large = bytes >= kMiB;
+  const bool large = bytes >= kLargeBytes;
   if (bytes > SIZE_MAX / 2) {  // beyond any address space, and rounding up must not wrap
     return MakeStatus(Code::kOutOfBudget, "{} bytes for an I/O buffer are more than any machine has", bytes);
   }
-  buffer.mapped_ = RoundUp(bytes == 0 ? 1 : bytes, large ? kHugePageBytes : kSmallPageBytes);
+  buffer.mapped_ = MappedBytes(bytes);
   buffer.data_ = large ? MapAligned(buffer.mapped_) : Map(buffer.mapped_);
   if (buffer.data_ == nullptr) {
     return MakeStatus(Code::kOutOfBudget, "the system refuses {} of memory for an I/O buffer: {}",

@@ -16,8 +16,8 @@ constexpr uint32_t kCutBytes = 512;
 
 bool Transient(int error) { return error == 0 || error == EINTR || error == EAGAIN; }
 
-// Requests struck by an error complete without reaching the inner port; short ones reach it at half their
-// length.
+// Short transfers, and writes struck by an error, reach the inner port at half their length; other requests
+// that are struck do not reach it.
 class FaultPort final : public IoPort {
  public:
   FaultPort(FaultBackend& backend, std::unique_ptr<IoPort> inner)
@@ -29,7 +29,9 @@ class FaultPort final : public IoPort {
       const bool read = request.kind == RawRequest::Kind::kRead;
       const std::optional<FaultPlan> plan = backend_.Count(read ? FaultKind::kRead : FaultKind::kWrite);
       const auto half_bytes = static_cast<uint32_t>(RoundDown(request.bytes / 2, kCutBytes));
-      if (plan && (plan->error != 0 || half_bytes == 0)) {
+      const bool torn = plan && !read && !Transient(plan->error) && half_bytes > 0;
+      if (torn) torn_.push_back({.user_data = request.user_data, .result = -plan->error});
+      if (plan && !torn && (plan->error != 0 || half_bytes == 0)) {
         const int error = plan->error != 0 ? plan->error : EINTR;
         struck_.push_back({.user_data = request.user_data, .result = -error});
         continue;
@@ -47,14 +49,26 @@ class FaultPort final : public IoPort {
     if (count == out.size()) return count;
     QUARRY_TRY(const size_t more,
                inner_->Wait(count_min > count ? count_min - count : 0, out.subspan(count)));
+    for (RawCompletion& completion : out.subspan(count, more)) Tear(completion);
     return count + more;
   }
 
  private:
+  // Turns the half of a struck write that has completed into its failure.
+  void Tear(RawCompletion& completion) {
+    const auto torn = std::find_if(torn_.begin(), torn_.end(), [&](const RawCompletion& t) {
+      return t.user_data == completion.user_data;
+    });
+    if (torn == torn_.end()) return;
+    completion = *torn;
+    torn_.erase(torn);
+  }
+
   FaultBackend& backend_;
   const std::unique_ptr<IoPort> inner_;
   std::vector<RawRequest> passed_;
   std::deque<RawCompletion> struck_;
+  std::vector<RawCompletion> torn_;  // what writes of which a half is in flight will end with
 };
 
 }  // namespace

@@ -79,8 +79,9 @@ uint32_t LogicalBlockBytes(const File& file) {
 
 Result<File> PosixFiles::Open(const std::string& path, OpenMode mode) {
   const bool create = mode == OpenMode::kCreate || mode == OpenMode::kCreateDirect;
-  const bool direct = mode == OpenMode::kReadDirect || mode == OpenMode::kCreateDirect;
-  const int flags = O_CLOEXEC | (create ? O_RDWR | O_CREAT | O_EXCL : O_RDONLY);
+  const bool direct = mode != OpenMode::kReadBuffered && mode != OpenMode::kCreate;
+  const bool read_write = mode == OpenMode::kReadWriteDirect;
+  const int flags = O_CLOEXEC | (create ? O_RDWR | O_CREAT | O_EXCL : read_write ? O_RDWR : O_RDONLY);
   int descriptor = -1;
   if (direct) {
     descriptor = open(path.c_str(), flags | O_DIRECT, 0644);

@@ -20,9 +20,9 @@ class IoRingImpl final : public IoRing {
   }
   ~IoRingImpl() override { Drain(); }
 
-  Status Submit(std::span<const ReadRequest> requests) override {
+  Status Submit(std::span<const IoRequest> requests) override {
     if (!poison_.ok()) return poison_;
-    for (const ReadRequest& request : requests) queued_.push_back({request, 0, 0});
+    for (const IoRequest& request : requests) queued_.push_back({request, 0, 0});
     return Pump();
   }
 
@@ -69,7 +69,7 @@ class IoRingImpl final : public IoRing {
  private:
   // A request with what it has got so far.
   struct Transfer {
-    ReadRequest request;
+    IoRequest request;
     uint32_t done_bytes = 0;
     unsigned retries = 0;  // without progress
   };
@@ -83,7 +83,7 @@ class IoRingImpl final : public IoRing {
       slots_[slot] = queued_.front();
       queued_.pop_front();
       const Transfer& t = slots_[slot];
-      raw_.push_back({.kind = RawRequest::Kind::kRead,
+      raw_.push_back({.kind = t.request.kind,
                       .descriptor = t.request.file->descriptor(),
                       .offset = t.request.offset + t.done_bytes,
                       .buffer = t.request.buffer + t.done_bytes,
@@ -101,7 +101,7 @@ class IoRingImpl final : public IoRing {
     Transfer transfer = slots_[slot];
     free_slots_.push_back(slot);
     in_flight_--;
-    const ReadRequest& request = transfer.request;
+    const IoRequest& request = transfer.request;
     if (completion.result < 0) {
       const int error = -completion.result;
       if ((error != EINTR && error != EAGAIN) || ++transfer.retries > kRetriesMax)
@@ -110,15 +110,15 @@ class IoRingImpl final : public IoRing {
       queued_.push_front(transfer);
       return Status::Ok();
     }
-    if (completion.result == 0) return EndOfFile(request, transfer.done_bytes);
+    if (completion.result == 0) return NoProgress(request, transfer.done_bytes);
     const uint32_t before_bytes = transfer.done_bytes;
     const uint32_t arrived_bytes = before_bytes + static_cast<uint32_t>(completion.result);
     transfer.done_bytes = arrived_bytes;
     if (arrived_bytes < request.bytes) {
-      // Direct reads go on at a block boundary: the part of a block that has arrived is read again.
+      // Direct transfers go on at a block boundary: the part of a block that has passed does so again.
       if (request.file->direct()) transfer.done_bytes -= transfer.done_bytes % kBlockBytesMax;
       transfer.retries = transfer.done_bytes > before_bytes ? 0 : transfer.retries + 1;
-      if (transfer.retries > kRetriesMax) return EndOfFile(request, arrived_bytes);
+      if (transfer.retries > kRetriesMax) return NoProgress(request, arrived_bytes);
       stats_.retries++;
       queued_.push_front(transfer);
       return Status::Ok();
@@ -129,13 +129,15 @@ class IoRingImpl final : public IoRing {
     return Status::Ok();
   }
 
-  static Status EndOfFile(const ReadRequest& request, uint32_t arrived_bytes) {
+  static Status NoProgress(const IoRequest& request, uint32_t arrived_bytes) {
+    if (request.kind == RawRequest::Kind::kWrite) return Failure(request, EIO);
     return MakeStatus(Code::kCorruption, "{}: ends at offset {}, but {} bytes are expected at offset {}",
                       request.file->path(), request.offset + arrived_bytes, request.bytes, request.offset);
   }
 
-  static Status Failure(const ReadRequest& request, int error) {
-    return ErrnoStatus(error, fmt::format("read {} bytes at offset {} of", request.bytes, request.offset),
+  static Status Failure(const IoRequest& request, int error) {
+    const char* const verb = request.kind == RawRequest::Kind::kWrite ? "write" : "read";
+    return ErrnoStatus(error, fmt::format("{} {} bytes at offset {} of", verb, request.bytes, request.offset),
                        request.file->path());
   }
 

@@ -64,9 +64,22 @@ TEST_P(BackendTest, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(out, bytes);
 }
 
+TEST_P(BackendTest, AFileThatExistsIsReadAndWrittenInPlace) {
+  const auto bytes = RandomBytes(3 * 4096, 1);
+  WriteFile(folder_.Path("f"), bytes);
+  const IoBuffer buffer = IoBuffer::Allocate(3 * 4096).value();
+  std::ranges::copy(RandomBytes(4096, 2), buffer.data());
+  const File file = backend_->Open(folder_.Path("f"), OpenMode::kReadWriteDirect).value();
+  ASSERT_TRUE(backend_->WriteAt(file, 4096, buffer.span().first(4096)).ok());
+  ASSERT_TRUE(backend_->ReadAt(file, 0, buffer.span()).ok());
+  auto expected = bytes;
+  std::ranges::copy(RandomBytes(4096, 2), expected.begin() + 4096);
+  EXPECT_TRUE(std::ranges::equal(buffer.span(), expected));
+}
+
 TEST_P(BackendTest, ErrorsOfOpeningNameTheFile) {
   const std::string path = folder_.Path("f");
-  for (const OpenMode mode : {OpenMode::kReadDirect, OpenMode::kReadBuffered}) {
+  for (const OpenMode mode : {OpenMode::kReadDirect, OpenMode::kReadBuffered, OpenMode::kReadWriteDirect}) {
     const Status status = backend_->Open(path, mode).status();
     EXPECT_EQ(status.code(), Code::kNotFound);
     EXPECT_THAT(std::string(status.message()), HasSubstr(path));

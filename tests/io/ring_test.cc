@@ -107,6 +107,68 @@ TEST_P(RingTest, RandomReadsGiveTheFilesBytesWhateverIsShortInterruptedOrRefused
   }
 }
 
+// Random pieces of a new file, written in any order while transfers are short, interrupted or refused for
+// now.
+TEST_P(RingTest, RandomWritesLeaveTheirBytesWhateverIsShortInterruptedOrRefusedForNow) {
+  constexpr uint32_t kPieceBytes = 4 * kBlockBytes;
+  for (uint64_t seed = 1; seed <= 20; seed++) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    std::vector<FaultPlan> plans(rng.Below(20));
+    for (FaultPlan& plan : plans) {
+      constexpr int kErrors[] = {0, EINTR, EAGAIN};
+      plan = {.kind = FaultKind::kWrite, .at = 1 + rng.Below(60), .error = kErrors[rng.Below(3)]};
+    }
+    backend_->SetPlans(plans);
+    const size_t count = 1 + rng.Below(40);
+    const std::string path = folder_.Path("w" + std::to_string(seed));
+    const File file = inner_->Open(path, OpenMode::kCreateDirect).value();
+    const IoBuffer buffer = IoBuffer::Allocate(count * kPieceBytes).value();
+    const auto bytes = RandomBytes(count * kPieceBytes, seed);
+    std::ranges::copy(bytes, buffer.data());
+    std::vector<IoRequest> requests;
+    for (size_t i = 0; i < count; i++) {
+      requests.push_back({.file = &file,
+                          .offset = i * kPieceBytes,
+                          .bytes = kPieceBytes,
+                          .buffer = buffer.data() + i * kPieceBytes,
+                          .user_data = i,
+                          .kind = RawRequest::Kind::kWrite});
+    }
+    std::shuffle(requests.begin(), requests.end(), rng);
+    const std::unique_ptr<IoRing> ring =
+        IoRing::Make(*backend_, static_cast<unsigned>(1 + rng.Below(16))).value();
+    ASSERT_TRUE(ring->Submit(requests).ok());
+    std::vector<uint64_t> done;
+    while (ring->pending() > 0) ASSERT_TRUE(ring->Wait(done).ok());
+    EXPECT_EQ(done.size(), count);
+    EXPECT_EQ(ring->stats().retries, backend_->strikes());
+    std::vector<std::byte> found(bytes.size());
+    ASSERT_TRUE(inner_->ReadAt(inner_->Open(path, OpenMode::kReadBuffered).value(), 0, found).ok());
+    EXPECT_EQ(found, bytes);
+  }
+}
+
+TEST_P(RingTest, AnErrorOfAWriteNamesThePlaceAndLeavesHalfOfIt) {
+  const File file = inner_->Open(folder_.Path("w"), OpenMode::kCreateDirect).value();
+  const IoBuffer buffer = IoBuffer::Allocate(4 * kBlockBytes).value();
+  std::ranges::fill(buffer.span(), std::byte{5});
+  backend_->SetPlans({{.kind = FaultKind::kWrite, .at = 1, .error = ENOSPC}});
+  const std::unique_ptr<IoRing> ring = IoRing::Make(*backend_, 4).value();
+  const IoRequest request = {.file = &file,
+                             .offset = kBlockBytes,
+                             .bytes = 4 * kBlockBytes,
+                             .buffer = buffer.data(),
+                             .kind = RawRequest::Kind::kWrite};
+  ASSERT_TRUE(ring->Submit({&request, 1}).ok());
+  std::vector<uint64_t> done;
+  const Status status = ring->Wait(done);
+  EXPECT_EQ(status.code(), Code::kNoSpace);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("write 16384 bytes at offset 4096 of " + file.path()));
+  EXPECT_EQ(ring->Submit({&request, 1}).code(), Code::kNoSpace) << "poisoned";
+  EXPECT_EQ(inner_->FileBytes(file).value(), 3 * kBlockBytes);
+}
+
 TEST_P(RingTest, ATransferThatShrinksToNothingIsGivenUp) {
   backend_->SetPlans({{.kind = FaultKind::kRead, .at = 1, .sticky = true, .error = 0}});
   const std::unique_ptr<IoRing> ring = IoRing::Make(*backend_, 4).value();

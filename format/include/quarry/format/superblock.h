@@ -24,15 +24,22 @@ namespace quarry {
 inline constexpr uint32_t kFormatVersion = 1;
 inline constexpr size_t kSuperblockBytes = 4096;
 
-enum class FileKind : uint32_t { kFeatureTable = 1, kTopology = 2, kLayout = 3, kTrace = 4 };
+enum class FileKind : uint32_t {
+  kFeatureTable = 1,
+  kTopology = 2,
+  kLayout = 3,
+  kTrace = 4,
+  kPageFile = 5,  // these two have slots and map pages instead of sections and a footer
+  kPageMap = 6,
+};
 
 struct Superblock {
   FileKind kind = FileKind::kFeatureTable;
   std::array<std::byte, 16> database_id{};  // random, made at import; equal in every file of a database
   uint64_t generation = 1;
   ElementType element_type = ElementType::kFloat32;  // features only
-  uint64_t row_count = 0;                            // nodes
-  uint64_t dim = 0;                                  // elements per row; 0 for topology
+  uint64_t row_count = 0;                            // nodes; records, pages
+  uint64_t dim = 0;                                  // elements per row; bytes per page; 0 for topology
   uint64_t edge_count = 0;                           // topology only
   uint64_t footer_offset = 0;
   uint64_t footer_bytes = 0;

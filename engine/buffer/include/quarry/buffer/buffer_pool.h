@@ -1,13 +1,13 @@
 // BufferPool: pages of a PageFile in a fixed number of frames, read and changed in place, written behind.
 //
-//   Pin      brings a page in (or finds it), and holds it there, latched, while the guard lives
-//   prefetch reads pages that will be wanted soon
-//   writers  dirty pages are copied under their latch, checksummed and written to new slots by a ring, from the
-//            high-water mark of dirty frames down to the low one, at most at the given rate; readers and writers
-//            of the page go on meanwhile
-//   Checkpoint  everything that is dirty is written and synced, and the page map with it
+//   Pin          brings a page in (or finds it), and holds it there, latched, while the guard lives
+//   Prefetch     reads pages that will be wanted soon
+//   write-behind one thread copies dirty pages under their latch, checksums them and writes them to new slots
+//                by a ring, from the high-water mark of dirty frames down to the low one, at most at the
+//                given rate; readers and writers of the page go on meanwhile
+//   checkpoint   Flush, then PageFile::WriteMap, the catalog's commit, and PageFile::CommitMap
 //
-// Thread-safe. Lock order: shard of the page table < frame latch < the writer's state.
+// Thread-safe. Lock order: frame latch < shard of the page table < the writer's state < the page file's.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,12 @@ enum class LatchMode : uint8_t { kShared, kExclusive };
 
 struct BufferPoolOptions {
   uint64_t memory_bytes = 0;  // frames and all that the pool holds; at least BufferPool::BytesMin
-  unsigned io_depth = 64;
-  double dirty_high = 0.5;  // share of frames: above it, writing begins
-  double dirty_low = 0.25;  // and goes on down to it
-  uint64_t write_bytes_per_second = 0;  // 0 = as fast as the device
+  unsigned io_depth = 64;     // of reading ahead, and of writing behind; at least 1
+  double dirty_high = 0.5;    // share of frames: above it, writing begins
+  double dirty_low = 0.25;    // and goes on down to it
+  // Of writing behind; 0 = as fast as the device. Flush, and writes that a reader waits for, are not held
+  // back.
+  uint64_t write_bytes_per_second = 0;
 };
 
 struct BufferPoolStats {
@@ -37,12 +39,13 @@ struct BufferPoolStats {
   uint64_t pages_read = 0, pages_written = 0;
   uint64_t dirty_pages = 0;
   double read_wait_seconds = 0;   // of Pin, for reads
-  double frame_wait_seconds = 0;  // of Pin, for a frame: all that could leave were dirty
+  double frame_wait_seconds = 0;  // of Pin, for a frame: all were pinned, dirty or being written
 };
 
 class BufferPool;
 
 // A pinned and latched page. The body may be used while the guard lives; by many readers, or by one writer.
+// A thread pins a page once at a time.
 class PageGuard {
  public:
   PageGuard() = default;
@@ -52,9 +55,9 @@ class PageGuard {
   std::span<const std::byte> body() const;
   // Marks the page dirty. REQUIRES: an exclusive latch.
   std::span<std::byte> mutable_body();
-  // Marks the page dirty under a shared latch, for callers that guard parts of the body by latches of their own
-  // (rows). The writer copies pages under an exclusive latch, so it never sees half of what happens under a
-  // shared one.
+  // Marks the page dirty under a shared latch, for callers that guard parts of the body by latches of their
+  // own (rows). The writer copies pages under an exclusive latch, so it never sees half of what happens under
+  // a shared one.
   std::span<std::byte> shared_mutable_body();
   void Release();
 
@@ -67,25 +70,28 @@ class PageGuard {
 
 class BufferPool {
  public:
-  // Fills the body of a page that was never written.
+  // Fills the body (zeros) of a page that was never written. Such a page may leave and be filled anew: the
+  // same bytes each time. Called by any thread. Empty: zeros.
   using PageInit = std::function<void(PageNumber page, std::span<std::byte> body)>;
 
+  // The least memory_bytes: for 16 frames at the default io_depth, what the page file holds included.
   static uint64_t BytesMin(const PageFile& file);
   // `file` outlives the pool. kOutOfBudget when memory_bytes is less than BytesMin.
   static Result<std::unique_ptr<BufferPool>> Make(IoBackend& backend, PageFile& file, MemoryBudget& budget,
                                                   const BufferPoolOptions& options, PageInit init);
   virtual ~BufferPool() = default;  // does not write: what is dirty and not checkpointed is lost
 
-  // Waits for the read of the page, and for other holders of the latch, and for a frame only when every frame is
-  // pinned or dirty. kCorruption for a page that does not verify, kIoError, kOutOfBudget when all frames stay
-  // pinned by this thread's own doing cannot be told apart from waiting: a thread pins at most
-  // frames / threads pages at a time.
+  // Waits for the read of the page, for other holders of the latch, and for a frame when every frame is
+  // pinned, dirty or being written. A thread pins at most frames / threads pages at a time: more may wait
+  // forever. kCorruption for a page that does not verify, kIoError; the error of a failed write when only
+  // frames that could not be written are left. REQUIRES: page < the file's page_count().
   virtual Result<PageGuard> Pin(PageNumber page, LatchMode mode) = 0;
-  // Starts reading what is not there, as far as clean frames are free; never waits for a write.
+  // Starts reading what is not there, as far as clean frames are free; never waits for a write. A hint: what
+  // cannot be read is an error of the Pin that wants it.
   virtual Status Prefetch(std::span<const PageNumber> pages) = 0;
   // Writes all that is dirty now and syncs the file. What is changed meanwhile may or may not be written: the
-  // caller keeps writers out when it wants an exact state. After an error of a write or a sync the pool refuses
-  // all further writes with that error.
+  // caller keeps writers out when it wants an exact state. The caller holds no pins. After an error of a
+  // write or a sync the pool refuses all further writes with that error; what is dirty then stays in memory.
   virtual Status Flush() = 0;
   virtual BufferPoolStats stats() const = 0;
   virtual uint32_t frame_count() const = 0;
@@ -95,6 +101,7 @@ class BufferPool {
   virtual std::span<std::byte> Body(uint32_t frame) = 0;
   virtual void MarkDirty(uint32_t frame) = 0;
   virtual void Unpin(uint32_t frame, LatchMode mode) = 0;
+  PageGuard MakeGuard(uint32_t frame, LatchMode mode);
 };
 
 }  // namespace quarry

@@ -1,21 +1,28 @@
-// PageFile: pages of one size that are written in place of nothing: every write of a page goes to a free slot of
-// the file (copy on write), and the *page map* says which slot holds which page. What the last checkpoint's map
-// names is never overwritten before the next checkpoint has committed.
+// PageFile: pages of one size that are written in place of nothing: every write of a page goes to a free slot
+// of the file (copy on write), and the *page map* says which slot holds which page. What the last
+// checkpoint's map names is never overwritten before the next checkpoint has committed.
 //
-// So a page is never torn in the eyes of a reader: a crash during a write damages a slot that no map names. And a
-// checkpoint is exact: a restart finds the pages as they were at it, none newer, without a log. A page costs one
-// write (a double-write area would cost two, and an update log beside it a third); the price is space for two
-// versions of the pages that changed between two checkpoints.
+// So a page is never torn in the eyes of a reader: a crash during a write damages a slot that no map names.
+// And a checkpoint is exact: a restart finds the pages as they were at it, none newer, without a log. A page
+// costs one write (a double-write area would cost two, and an update log beside it a third); the price is
+// space for two versions of the pages that changed between two checkpoints.
 //
 //   file   superblock | slot 0 | slot 1 | ...          a slot: page header | body
-//   map    superblock | one entry a page | checksums   written whole by every checkpoint, named by the catalog
+//   map    superblock | map page 0 | map page 1 | ...  whole with every checkpoint, named by the catalog
 //
-// A page header holds the checksum of the page, its number, and its version, which the map repeats: a read
-// verifies all three, so a lost or misdirected write is found as surely as a torn one.
+// A page header holds the page's checksum, number and version; the map repeats version and checksum. A read
+// verifies all of it, so a lost or misdirected write is found as surely as a torn one. (The version alone
+// would not do: after a crash versions that no map names are given once more.) docs/format.md has the bytes.
+//
+//   slot: free -> given [AllocateSlot] -> current [SetEntry] -> written [WriteMap] -> committed [CommitMap]
+//         given -> free [ReleaseSlot]; current -> free [SetEntry of the page's next write];
+//         committed -> free [CommitMap of a map that does not name it]
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,5 +44,119 @@ struct PageHeader {
   uint32_t reserved = 0;
 };
 static_assert(sizeof(PageHeader) == 24);
+
+inline constexpr uint32_t kNoSlot = 0xffffffff;
+
+// Where a page lies and what is there; as it is in the map.
+struct PageEntry {
+  uint64_t version = 0;     // 0: never written
+  uint32_t slot = kNoSlot;  // kNoSlot: never written
+  uint32_t checksum = 0;    // the low half of that in the page's header
+  friend bool operator==(const PageEntry&, const PageEntry&) = default;
+};
+static_assert(sizeof(PageEntry) == 16);
+
+struct PageFileSpec {
+  std::string path;
+  std::array<std::byte, 16> database_id{};
+  uint64_t generation = 1;
+  uint32_t page_bytes = 0;  // a multiple of 4096, header included
+  uint32_t page_count = 0;  // at most PageFile::kPageCountMax
+};
+
+// A map that the catalog names. An empty path: none was committed yet, and no page was ever written.
+struct PageMapName {
+  std::string path;
+  uint64_t generation = 0;
+};
+
+// Takes a page's body, or the fault that was found instead of it.
+using PageVisit = std::function<void(PageNumber page, const Result<std::span<const std::byte>>& body)>;
+
+// Thread-safe, but for Open and Create. The backend outlives it.
+class PageFile {
+ public:
+  static constexpr uint32_t kPageCountMax = 1U << 30;  // three versions of each still have 32-bit slots
+
+  // A new file without pages, synced with its folder. kAlreadyExists, kIoError, kNoSpace; kInvalidArgument
+  // for a size that is not allowed.
+  static Result<std::unique_ptr<PageFile>> Create(IoBackend& backend, const PageFileSpec& spec);
+  // kCorruption where file or map are not what `spec` and `map` say, or do not verify. Reads the map, no
+  // pages.
+  static Result<std::unique_ptr<PageFile>> Open(IoBackend& backend, const PageFileSpec& spec,
+                                                const PageMapName& map);
+  PageFile(const PageFile&) = delete;
+  PageFile& operator=(const PageFile&) = delete;
+
+  uint32_t page_bytes() const { return spec_.page_bytes; }
+  uint32_t body_bytes() const { return spec_.page_bytes - uint32_t{sizeof(PageHeader)}; }
+  uint32_t page_count() const { return spec_.page_count; }
+  const File& file() const { return file_; }
+  uint64_t SlotOffset(uint32_t slot) const;
+  uint64_t slot_count() const;  // that the file ever had: its size
+  // What a file of this many pages holds at most; BufferPool::BytesMin has it in.
+  uint64_t memory_bytes() const;
+
+  // The page's place now. Writing it elsewhere: AllocateSlot, write the sealed page there, SetEntry.
+  PageEntry entry(PageNumber page) const;
+  // A slot that no map names: neither the committed one, nor the current, nor one that was written and whose
+  // commit may have happened. Freed slots come before new ones.
+  uint32_t AllocateSlot();
+  void ReleaseSlot(uint32_t slot);  // that was given and not used
+  // The page has been written to entry.slot: its older slot is free, unless a map on disk names it.
+  void SetEntry(PageNumber page, const PageEntry& entry);
+
+  // Reads a page that has a slot into `bytes` (page_bytes, aligned to 4096) and verifies it.
+  Status Read(PageNumber page, std::span<std::byte> bytes) const;
+  // kCorruption, naming file, page, slot and offset, when `bytes` are not what the map says of `page`.
+  Status Check(PageNumber page, const PageEntry& entry, std::span<const std::byte> bytes) const;
+
+  // Brings all that SetEntry was called for to the disk. Never tried again after it failed.
+  Status Sync();
+  // Writes the current map to a new file, synced with its folder; syncs the pages that it names before. The
+  // caller publishes its name and then calls CommitMap. kAlreadyExists when there is such a file.
+  Status WriteMap(const std::string& path, uint64_t generation);
+  // The map that was written last is the one that a restart finds: slots that only older maps name are free.
+  // A map that was written and not committed keeps its slots until the next one is, since its name may have
+  // reached the disk.
+  void CommitMap();
+
+  // The first error of a write or a sync: from then on nothing is written any more. OK while there is none.
+  Status write_error() const;
+  void SetWriteError(const Status& error);
+
+ private:
+  friend Status VerifyPageFile(IoBackend& backend, const PageFileSpec& spec, const PageMapName& map,
+                               const PageVisit& visit);
+  // What a slot is used by; free when by nothing.
+  enum Use : uint8_t { kGiven = 1, kCurrent = 2, kWritten = 4, kAbandoned = 8, kCommitted = 16 };
+
+  PageFile(IoBackend& backend, const PageFileSpec& spec, File file);
+  static Result<std::unique_ptr<PageFile>> OpenAs(IoBackend& backend, const PageFileSpec& spec,
+                                                  const PageMapName& map, OpenMode mode);
+  Status LoadMap(const PageMapName& map);
+  void Drop(uint32_t slot, uint8_t uses) QUARRY_REQUIRES(mutex_);
+  std::vector<PageEntry> MarkWritten();
+
+  IoBackend& backend_;
+  const PageFileSpec spec_;
+  const File file_;
+
+  Mutex sync_mutex_;  // before mutex_: one sync at a time, so that none returns before another's is done
+  mutable Mutex mutex_;
+  std::vector<PageEntry> entries_ QUARRY_GUARDED_BY(mutex_);  // by page
+  std::vector<uint8_t> uses_ QUARRY_GUARDED_BY(mutex_);       // by slot
+  std::vector<uint32_t> free_ QUARRY_GUARDED_BY(mutex_);      // the next one to give last
+  bool unsynced_ QUARRY_GUARDED_BY(mutex_) = false;
+  Status write_error_ QUARRY_GUARDED_BY(mutex_);
+};
+
+// Fills in the header of the page in `bytes`; the entry that names it in `slot`.
+PageEntry SealPage(PageNumber page, uint64_t version, uint32_t slot, std::span<std::byte> bytes);
+
+// Reads every page that the map names, in the order of slots, and hands it to `visit`. The Status is that of
+// what ends it: superblocks, map and memory. Opens the files for reading alone.
+Status VerifyPageFile(IoBackend& backend, const PageFileSpec& spec, const PageMapName& map,
+                      const PageVisit& visit);
 
 }  // namespace quarry

@@ -38,7 +38,8 @@ class File {
 enum class OpenMode {
   kReadDirect,  // O_DIRECT where the file system can, else buffered with one logged line
   kReadBuffered,
-  kCreate,  // new file for writing; kAlreadyExists when there is one
+  kReadWriteDirect,  // a file that exists, for both; direct as above
+  kCreate,           // new file for writing; kAlreadyExists when there is one
   kCreateDirect,
 };
 

@@ -23,6 +23,9 @@ class IoBuffer {
   // pages) and to 4096 otherwise. kOutOfBudget when the system refuses.
   static Result<IoBuffer> Allocate(size_t bytes);
 
+  // What Allocate(bytes) costs a budget.
+  static size_t MappedBytes(size_t bytes);
+
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }            // as asked
   size_t mapped_bytes() const { return mapped_; }  // what it costs a budget

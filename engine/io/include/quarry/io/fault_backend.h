@@ -24,11 +24,9 @@ inline constexpr size_t kFaultKindCount = 5;
 
 // What befalls an operation:
 //   EINTR, EAGAIN, 0 (a short transfer)   of a port: completes so. Of ReadAt and WriteAt, which are whole or
-//   fail:
-//                                         passed on, since what is behind them retries these itself.
-//   other (EIO, ENOSPC, ...)              fails with it. A struck write leaves half its bytes behind, as a
-//   disk that
-//                                         fills up does.
+//                                         fail: passed on, since what is behind them retries these itself.
+//   other (EIO, ENOSPC, ...)              fails with it. A struck write, a port's too, leaves half its bytes
+//                                         behind, as a disk that fills up does.
 struct FaultPlan {
   FaultKind kind = FaultKind::kRead;
   uint64_t at = 0;      // the first operation of the kind that is struck, from 1; 0 = none

@@ -1,4 +1,4 @@
-// IoRing: whole reads with a bounded depth over an IoPort.
+// IoRing: whole reads and writes with a bounded depth over an IoPort.
 //
 // Requests beyond the depth wait in the ring, in order. Short transfers are continued, EINTR and EAGAIN
 // retried (at most kRetriesMax times without progress); reading past the end of the file is an error.
@@ -16,13 +16,15 @@
 
 namespace quarry {
 
-struct ReadRequest {
+struct IoRequest {
   const File* file = nullptr;  // outlives the request
   uint64_t offset = 0;
   uint32_t bytes = 0;
-  std::byte* buffer = nullptr;  // outlives the request
+  std::byte* buffer = nullptr;  // outlives the request; what is written is only read
   uint64_t user_data = 0;
+  RawRequest::Kind kind = RawRequest::Kind::kRead;
 };
+using ReadRequest = IoRequest;
 
 struct RingStats {
   uint64_t requests = 0;  // as the caller counted them
@@ -40,12 +42,12 @@ class IoRing {
   IoRing& operator=(const IoRing&) = delete;
 
   // Queues `requests` and submits as many as the depth allows. Never blocks.
-  virtual Status Submit(std::span<const ReadRequest> requests) = 0;
+  virtual Status Submit(std::span<const IoRequest> requests) = 0;
   // Waits until at least one request that was submitted has completed, appends the user_data of all that have
   // to `done` and submits more of those queued. Nothing to wait for: returns at once. On an error the ring is
   // poisoned: Drain() it, then destroy it.
   virtual Status Wait(std::vector<uint64_t>& done) = 0;
-  // Waits for everything in flight and forgets what is queued: afterwards no buffer is written any more.
+  // Waits for everything in flight and forgets what is queued: afterwards no buffer is in use.
   virtual void Drain() = 0;
   virtual size_t pending() const = 0;  // queued and submitted
   virtual const RingStats& stats() const = 0;
