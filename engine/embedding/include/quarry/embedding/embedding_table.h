@@ -1,6 +1,6 @@
-// EmbeddingTable: learned parameters, a row a node (or a relation): the vector, the optimizer's state beside it,
-// and the timestamp of the batch that wrote them last (dissertation §3.2.2). Value, state and timestamp of a row
-// are read and written as one.
+// EmbeddingTable: learned parameters, a row a node (or a relation): the vector, the optimizer's state beside
+// it, and the timestamp of the batch that wrote them last (dissertation §3.2.2). Value, state and timestamp
+// of a row are read and written as one.
 //
 // Rows travel as `RowBlock`s: float32 whatever the table stores. A bfloat16 table rounds; who computes rounds
 // before anybody else sees the values (RoundToStored), so that a cache and the table never differ.
@@ -61,8 +61,8 @@ struct RowBlock {
   }
 };
 
-// What row `row` holds before anybody writes it; a pure function of spec and row. Timestamp kNeverWritten,
-// state zero.
+// The vector of row `row` before anybody writes it, as the table gives it back; a pure function of spec and
+// row. Its timestamp is kNeverWritten, its state zero.
 void InitRow(const EmbeddingSpec& spec, RowId row, std::span<float> values);
 
 // Rounds to what a table of this element type gives back after a write. Nothing to do for float32.
@@ -83,7 +83,8 @@ class EmbeddingTable {
   virtual Status Prefetch(std::span<const RowId> ids) = 0;
 };
 
-// A table that lives in memory alone, on a fixed number of striped latches.
+// A table that lives in memory alone, in huge pages where they can be had, on a fixed number of striped
+// latches. All rows are made at once. Null when the system refuses the memory.
 std::unique_ptr<EmbeddingTable> MakeMemoryEmbeddingTable(const EmbeddingSpec& spec);
 
 }  // namespace quarry

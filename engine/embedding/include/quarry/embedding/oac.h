@@ -1,5 +1,6 @@
-// Optimistic asynchrony control (dissertation §3.2.2): batches of parameters are read and written in parallel, and
-// yet the result is, bit for bit, that of processing one after the other in the order in which they computed.
+// Optimistic asynchrony control (dissertation §3.2.2): batches of parameters are read and written in
+// parallel, and yet the result is, bit for bit, that of processing one after the other in the order in which
+// they computed.
 //
 //   Begin      just before a batch's parameters are read: its MFCT, and the safe-to-evict timestamp
 //   Validate   just before it computes: rows that the cache has newer are replaced
@@ -40,8 +41,8 @@ class CommitTracker {
 // `last_finished`: of a checkpoint that training resumes from.
 std::unique_ptr<CommitTracker> MakeCommitTracker(int64_t last_finished = kNeverWritten);
 
-// The newest versions of the rows that batches under way may have missed. In front of the computation, and used
-// by its one thread; behind an interface so that it can lie where the computation is (a GPU's memory).
+// The newest versions of the rows that batches under way may have missed. In front of the computation, and
+// used by its one thread; behind an interface so that it can lie where the computation is (a GPU's memory).
 class ValidationCache {
  public:
   virtual ~ValidationCache() = default;

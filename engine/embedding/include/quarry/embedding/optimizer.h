@@ -1,5 +1,5 @@
-// Sparse optimizers: one step of a row of an embedding table by its gradient. Pure functions, the same bits for
-// the same inputs whatever thread runs them.
+// Sparse optimizers: one step of a row of an embedding table by its gradient. Pure functions, the same bits
+// for the same inputs whatever thread runs them.
 #pragma once
 
 #include <span>

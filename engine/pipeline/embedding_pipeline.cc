@@ -1,0 +1,292 @@
+#include "quarry/pipeline/embedding_pipeline.h"
+
+#include <algorithm>
+#include <cassert>
+#include <optional>
+#include <thread>
+
+#include "quarry/base/bounded_queue.h"
+#include "quarry/base/process.h"
+#include "quarry/embedding/oac.h"
+#include "sequenced_queue.h"
+
+namespace quarry {
+namespace {
+
+// A batch on its way, and the memory of those that follow it.
+struct Flight {
+  EmbeddingItem item;
+  uint64_t number = 0;  // within the run
+  CommitTracker::Ticket ticket;
+  int64_t timestamp = kNeverWritten;
+};
+
+// The queues of one run.
+//
+//   idle ─prepare─► prepared ─transfer─► ready ─compute─► computed ─transfer back─► returned ─update─► idle
+//
+// A flight goes idle as the one for the batch `flights` later, and is popped in the order of these numbers:
+// that is the bound on how far batches may overtake each other, and why compute in order cannot starve.
+struct RunQueues {
+  RunQueues(uint64_t count, size_t flights, bool ordered)
+      : idle(count, true), prepared(flights), ready(count, ordered), computed(flights), returned(flights) {}
+  void Cancel() {
+    idle.Cancel();
+    prepared.Cancel();
+    ready.Cancel();
+    computed.Cancel();
+    returned.Cancel();
+  }
+
+  SequencedQueue<Flight*> idle;
+  BoundedQueue<Flight*> prepared;
+  SequencedQueue<Flight*> ready;
+  BoundedQueue<Flight*> computed;
+  BoundedQueue<Flight*> returned;
+};
+
+unsigned FlightCount(const EmbeddingPipelineOptions& options) {
+  switch (options.mode) {
+    case AsyncMode::kSync:
+      return 1;
+    case AsyncMode::kAsyncBounded:
+      return std::min(options.staleness, options.batches_in_flight);
+    case AsyncMode::kAsync:
+    case AsyncMode::kOac:
+      return options.batches_in_flight;
+  }
+  return 1;
+}
+
+class EmbeddingPipelineImpl final : public EmbeddingPipeline {
+ public:
+  EmbeddingPipelineImpl(std::span<EmbeddingTable* const> tables, EmbeddingTask& task,
+                        const EmbeddingPipelineOptions& options)
+      : tables_(tables.begin(), tables.end()),
+        task_(task),
+        options_(options),
+        tracker_(MakeCommitTracker(options.last_timestamp)),
+        flights_(FlightCount(options)),
+        last_timestamp_(options.last_timestamp) {
+    for (Flight& flight : flights_) flight.item.blocks.resize(tables_.size());
+    if (options_.mode != AsyncMode::kOac) return;
+    for (const EmbeddingTable* table : tables_) caches_.push_back(MakeValidationCache(table->spec()));
+  }
+
+  Status Run(uint64_t first_batch, uint64_t count) override;
+  void Cancel() override { Stop(Status(Code::kCancelled, "training was cancelled")); }
+
+  int64_t last_timestamp() const override { return last_timestamp_; }
+  std::span<const uint64_t> order() const override { return order_; }
+  EmbeddingPipelineStats stats() const override {
+    MutexLock lock(mutex_);
+    return stats_;
+  }
+
+ private:
+  void RunStages(RunQueues& queues, uint64_t first_batch);
+  template <typename Queue, typename Body>
+  void WorkOn(EmbeddingStage stage, Queue& input, const Body& body);
+  template <typename Queue, typename Body>
+  std::vector<std::thread> StartWorkers(EmbeddingStage stage, unsigned count, Queue& input, const Body& body);
+
+  Status Prepare(Flight& flight);
+  Status Compute(Flight& flight);
+  Status Update(Flight& flight);
+  uint64_t Validate(Flight& flight);
+  void InsertIntoCaches(const Flight& flight);
+  void AccountCompute(const Flight& flight, uint64_t replaced);
+
+  void Stop(const Status& status);
+
+  const std::vector<EmbeddingTable*> tables_;
+  EmbeddingTask& task_;
+  const EmbeddingPipelineOptions options_;
+  const std::unique_ptr<CommitTracker> tracker_;
+  std::vector<Flight> flights_;
+
+  // Of the computing thread.
+  std::vector<std::unique_ptr<ValidationCache>> caches_;  // by table; none without OAC
+  int64_t last_timestamp_;
+  std::vector<uint64_t> order_;
+
+  mutable Mutex mutex_;
+  RunQueues* queues_ QUARRY_GUARDED_BY(mutex_) = nullptr;  // of the run, if there is one
+  Status stopped_ QUARRY_GUARDED_BY(mutex_);               // the first error, or that it was cancelled
+  uint64_t finished_ QUARRY_GUARDED_BY(mutex_) = 0;        // batches of the run
+  EmbeddingPipelineStats stats_ QUARRY_GUARDED_BY(mutex_);
+};
+
+Status EmbeddingPipelineImpl::Run(uint64_t first_batch, uint64_t count) {
+  RunQueues queues(count, flights_.size(), options_.ordered);
+  for (size_t i = 0; i < flights_.size(); ++i) {
+    flights_[i].number = i;
+    queues.idle.Push(i, &flights_[i]);
+  }
+  {
+    MutexLock lock(mutex_);
+    if (!stopped_.ok()) {
+      return MakeStatus(Code::kCancelled, "the pipeline has been stopped before: {}", stopped_.message());
+    }
+    queues_ = &queues;
+    finished_ = 0;
+  }
+  RunStages(queues, first_batch);
+  MutexLock lock(mutex_);
+  queues_ = nullptr;
+  // What stops a run after its last batch stops only the next one.
+  return finished_ == count ? Status() : stopped_;
+}
+
+void EmbeddingPipelineImpl::RunStages(RunQueues& queues, uint64_t first_batch) {
+  auto preparing =
+      StartWorkers(EmbeddingStage::kPrepare, options_.prepare_workers, queues.idle, [&](Flight& flight) {
+        flight.item.batch = first_batch + flight.number;
+        QUARRY_RETURN_IF_ERROR(Prepare(flight));
+        queues.prepared.Push(&flight);
+        return Status();
+      });
+  auto transferring = StartWorkers(EmbeddingStage::kTransfer, options_.transfer_workers, queues.prepared,
+                                   [&](Flight& flight) {
+                                     QUARRY_RETURN_IF_ERROR(task_.Transfer(flight.item));
+                                     queues.ready.Push(flight.number, &flight);
+                                     return Status();
+                                   });
+  auto returning = StartWorkers(EmbeddingStage::kTransferBack, options_.transfer_back_workers,
+                                queues.computed, [&](Flight& flight) {
+                                  QUARRY_RETURN_IF_ERROR(task_.TransferBack(flight.item));
+                                  queues.returned.Push(&flight);
+                                  return Status();
+                                });
+  auto updating =
+      StartWorkers(EmbeddingStage::kUpdate, options_.update_workers, queues.returned, [&](Flight& flight) {
+        QUARRY_RETURN_IF_ERROR(Update(flight));
+        flight.number += flights_.size();
+        queues.idle.Push(flight.number, &flight);
+        return Status();
+      });
+  WorkOn(EmbeddingStage::kCompute, queues.ready, [&](Flight& flight) {
+    QUARRY_RETURN_IF_ERROR(Compute(flight));
+    queues.computed.Push(&flight);
+    return Status();
+  });
+  // Here all batches have computed, or the run was stopped. From front to back, each stage ends when the one
+  // before it has and its queue is empty.
+  const auto join = [](std::vector<std::thread>& workers) {
+    for (std::thread& worker : workers) worker.join();
+  };
+  queues.prepared.Close();
+  queues.computed.Close();
+  join(preparing);
+  join(transferring);
+  join(returning);
+  queues.returned.Close();
+  join(updating);
+}
+
+template <typename Queue, typename Body>
+void EmbeddingPipelineImpl::WorkOn(EmbeddingStage stage, Queue& input, const Body& body) {
+  for (;;) {
+    const double start = MonotonicSeconds();
+    const std::optional<Flight*> flight = input.Pop();
+    if (!flight) return;
+    const double popped = MonotonicSeconds();
+    const Status status = body(**flight);
+    {
+      MutexLock lock(mutex_);
+      EmbeddingStageStats& stats = stats_.stages[static_cast<size_t>(stage)];
+      stats.batches += status.ok() ? 1 : 0;
+      stats.wait_seconds += popped - start;
+      stats.busy_seconds += MonotonicSeconds() - popped;
+    }
+    if (!status.ok()) return Stop(status);
+  }
+}
+
+template <typename Queue, typename Body>
+std::vector<std::thread> EmbeddingPipelineImpl::StartWorkers(EmbeddingStage stage, unsigned count,
+                                                             Queue& input, const Body& body) {
+  std::vector<std::thread> workers;
+  for (unsigned i = 0; i < count; ++i) {
+    workers.emplace_back([this, stage, &input, body] { WorkOn(stage, input, body); });
+  }
+  return workers;
+}
+
+Status EmbeddingPipelineImpl::Prepare(Flight& flight) {
+  QUARRY_RETURN_IF_ERROR(task_.Prepare(flight.item));
+  std::vector<RowBlock>& blocks = flight.item.blocks;
+  for (size_t i = 0; i < tables_.size(); ++i) QUARRY_RETURN_IF_ERROR(tables_[i]->Prefetch(blocks[i].ids));
+  flight.ticket = tracker_->Begin();
+  for (size_t i = 0; i < tables_.size(); ++i) QUARRY_RETURN_IF_ERROR(tables_[i]->Read(blocks[i]));
+  return Status();
+}
+
+Status EmbeddingPipelineImpl::Compute(Flight& flight) {
+  const uint64_t replaced = Validate(flight);
+  QUARRY_RETURN_IF_ERROR(task_.Compute(flight.item));
+  flight.timestamp = ++last_timestamp_;
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    RowBlock& block = flight.item.blocks[i];
+    RoundToStored(tables_[i]->spec().element_type, block.values);
+    std::fill(block.timestamps.begin(), block.timestamps.end(), flight.timestamp);
+  }
+  InsertIntoCaches(flight);
+  if (options_.record_order) order_.push_back(flight.item.batch);
+  AccountCompute(flight, replaced);
+  return Status();
+}
+
+Status EmbeddingPipelineImpl::Update(Flight& flight) {
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    QUARRY_RETURN_IF_ERROR(tables_[i]->Write(flight.item.blocks[i]));
+  }
+  tracker_->Finish(flight.ticket, flight.timestamp);
+  MutexLock lock(mutex_);
+  ++finished_;
+  return Status();
+}
+
+uint64_t EmbeddingPipelineImpl::Validate(Flight& flight) {
+  uint64_t replaced = 0;
+  for (size_t i = 0; i < caches_.size(); ++i) {
+    replaced += caches_[i]->Validate(flight.ticket, flight.item.blocks[i]);
+  }
+  return replaced;
+}
+
+void EmbeddingPipelineImpl::InsertIntoCaches(const Flight& flight) {
+  for (size_t i = 0; i < caches_.size(); ++i) caches_[i]->Insert(flight.item.blocks[i]);
+}
+
+void EmbeddingPipelineImpl::AccountCompute(const Flight& flight, uint64_t replaced) {
+  uint64_t cache_rows = 0, cache_bytes = 0;
+  for (const auto& cache : caches_) {
+    cache_rows += cache->row_count();
+    cache_bytes += cache->memory_bytes();
+  }
+  MutexLock lock(mutex_);
+  for (const RowBlock& block : flight.item.blocks) stats_.rows_computed += block.ids.size();
+  stats_.rows_replaced += replaced;
+  stats_.cache_rows_peak = std::max(stats_.cache_rows_peak, cache_rows);
+  stats_.cache_bytes_peak = std::max(stats_.cache_bytes_peak, cache_bytes);
+}
+
+// What the cancellation of the queues makes others report comes later, and is not kept.
+void EmbeddingPipelineImpl::Stop(const Status& status) {
+  MutexLock lock(mutex_);
+  if (stopped_.ok()) stopped_ = status;
+  if (queues_ != nullptr) queues_->Cancel();
+}
+
+}  // namespace
+
+std::unique_ptr<EmbeddingPipeline> EmbeddingPipeline::Make(std::span<EmbeddingTable* const> tables,
+                                                           EmbeddingTask& task,
+                                                           const EmbeddingPipelineOptions& options) {
+  assert(options.batches_in_flight > 0 && options.staleness > 0 && options.prepare_workers > 0 &&
+         options.transfer_workers > 0 && options.transfer_back_workers > 0 && options.update_workers > 0);
+  return std::make_unique<EmbeddingPipelineImpl>(tables, task, options);
+}
+
+}  // namespace quarry
