@@ -1,0 +1,232 @@
+#include "link_decoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "link_reference.h"
+
+namespace quarry {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr uint64_t kSeed = 20;
+
+// A model with a batch, and what the decoder makes of them.
+struct Problem {
+  LinkSpec spec;
+  OwnedBatch batch;
+  std::vector<float> nodes, relations;
+  std::vector<float> node_gradients, relation_gradients;
+  double loss = 0;
+
+  Problem(const LinkSpec& with, OwnedBatch edges, uint32_t node_count, uint32_t relation_count, Rng& rng)
+      : spec(with),
+        batch(std::move(edges)),
+        nodes(RandomValues<float>(rng, size_t{node_count} * spec.dim)),
+        relations(RandomValues<float>(rng, size_t{relation_count} * spec.relation_dim())) {}
+
+  void Compute(unsigned threads) {
+    node_gradients.assign(nodes.size(), 0.0F);
+    relation_gradients.assign(relations.size(), 0.0F);
+    LinkDecoder decoder(spec, threads);
+    loss = decoder.Compute(batch.view(), nodes, relations, node_gradients, relation_gradients);
+  }
+
+  double ReferenceLoss() const { return ReferenceTables<float>{spec, nodes, relations}.Loss(batch.view()); }
+};
+
+// d loss / d values[i] of the reference, by central differences. `loss` reads `values`.
+template <typename Loss>
+double Difference(std::vector<double>& values, size_t i, const Loss& loss) {
+  constexpr double kStep = 1e-6;
+  const double value = values[i];
+  values[i] = value + kStep;
+  const double above = loss();
+  values[i] = value - kStep;
+  const double below = loss();
+  values[i] = value;
+  return (above - below) / (2 * kStep);
+}
+
+void ExpectGradients(const Problem& problem) {
+  std::vector<double> nodes(problem.nodes.begin(), problem.nodes.end());
+  std::vector<double> relations(problem.relations.begin(), problem.relations.end());
+  const LinkBatch batch = problem.batch.view();
+  const auto loss = [&] { return ReferenceTables<double>{problem.spec, nodes, relations}.Loss(batch); };
+  for (size_t i = 0; i < nodes.size(); i++) {
+    const double expected = Difference(nodes, i, loss);
+    ASSERT_NEAR(problem.node_gradients[i], expected, 1e-4 * (1 + std::abs(expected))) << "node value " << i;
+  }
+  for (size_t i = 0; i < relations.size(); i++) {
+    const double expected = Difference(relations, i, loss);
+    ASSERT_NEAR(problem.relation_gradients[i], expected, 1e-4 * (1 + std::abs(expected)))
+        << "relation value " << i;
+  }
+}
+
+class LinkDecoderTest : public testing::TestWithParam<std::tuple<DecoderKind, LinkLoss>> {
+ protected:
+  LinkSpec Spec(uint32_t dim) const {
+    return {.decoder = std::get<0>(GetParam()), .dim = dim, .loss = std::get<1>(GetParam()), .margin = 0.5F};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(AllKinds, LinkDecoderTest,
+                         testing::Combine(testing::Values(DecoderKind::kDot, DecoderKind::kDistMult,
+                                                          DecoderKind::kComplEx, DecoderKind::kTransE),
+                                          testing::Values(LinkLoss::kSoftmax, LinkLoss::kMargin)),
+                         [](const auto& kind) {
+                           return std::string(DecoderName(std::get<0>(kind.param))) + "_" +
+                                  std::string(LinkLossName(std::get<1>(kind.param)));
+                         });
+
+TEST_P(LinkDecoderTest, GradientsAreThoseOfTheFormulas) {
+  for (uint64_t seed = kSeed; seed < kSeed + 5; seed++) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Rng rng(seed);
+    // Three chunks, the last one short; seven nodes, so that rows recur and some negatives are the truth.
+    Problem problem(Spec(6), RandomBatch(rng, 10, 4, 5, 7, 3), 7, 3, rng);
+    problem.Compute(2);
+    EXPECT_NEAR(problem.loss, problem.ReferenceLoss(), 1e-5 * (1 + problem.loss));
+    ExpectGradients(problem);
+  }
+}
+
+// Chunks of several tiles, a number of negatives that no vector divides, and rows far apart.
+TEST_P(LinkDecoderTest, LossOfLargeBatchesIsThatOfTheFormula) {
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  Rng rng(kSeed);
+  Problem problem(Spec(50), RandomBatch(rng, 700, 300, 37, 900, 5), 900, 5, rng);
+  problem.Compute(2);
+  EXPECT_NEAR(problem.loss, problem.ReferenceLoss(), 1e-5 * problem.loss);
+}
+
+// The gradient along a random direction, as of single values there would be too many.
+TEST_P(LinkDecoderTest, GradientsOfLargeBatchesAreThoseOfTheFormula) {
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  Rng rng(kSeed);
+  Problem problem(Spec(20), RandomBatch(rng, 300, 200, 37, 90, 5), 90, 5, rng);
+  problem.Compute(2);
+  const std::vector<double> node_step = RandomValues<double>(rng, problem.nodes.size());
+  const std::vector<double> relation_step = RandomValues<double>(rng, problem.relations.size());
+  const auto moved_loss = [&](double step) {
+    std::vector<double> nodes(problem.nodes.begin(), problem.nodes.end());
+    std::vector<double> relations(problem.relations.begin(), problem.relations.end());
+    for (size_t i = 0; i < nodes.size(); i++) nodes[i] += step * node_step[i];
+    for (size_t i = 0; i < relations.size(); i++) relations[i] += step * relation_step[i];
+    return ReferenceTables<double>{problem.spec, nodes, relations}.Loss(problem.batch.view());
+  };
+  double along = 0, lengths = 0;
+  for (size_t i = 0; i < node_step.size(); i++) {
+    along += node_step[i] * double{problem.node_gradients[i]};
+    lengths += std::abs(node_step[i] * double{problem.node_gradients[i]});
+  }
+  for (size_t i = 0; i < relation_step.size(); i++) {
+    along += relation_step[i] * double{problem.relation_gradients[i]};
+    lengths += std::abs(relation_step[i] * double{problem.relation_gradients[i]});
+  }
+  constexpr double kStep = 1e-6;
+  EXPECT_NEAR(along, (moved_loss(kStep) - moved_loss(-kStep)) / (2 * kStep), 1e-5 * lengths);
+}
+
+TEST_P(LinkDecoderTest, AnyNumberOfThreadsGivesTheSameBits) {
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  Rng rng(kSeed);
+  Problem problem(Spec(50), RandomBatch(rng, 500, 150, 60, 200, 5), 200, 5, rng);
+  problem.Compute(1);
+  for (const unsigned threads : {2U, 3U}) {
+    Problem other = problem;
+    other.Compute(threads);
+    EXPECT_EQ(other.loss, problem.loss);
+    EXPECT_EQ(other.node_gradients, problem.node_gradients);
+    EXPECT_EQ(other.relation_gradients, problem.relation_gradients);
+  }
+}
+
+TEST_P(LinkDecoderTest, GradientsAreAddedAndScratchIsReused) {
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  Rng rng(kSeed);
+  Problem large(Spec(8), RandomBatch(rng, 40, 20, 30, 30, 4), 30, 4, rng);
+  Problem small(Spec(8), RandomBatch(rng, 9, 4, 6, 30, 4), 30, 4, rng);
+  small.Compute(2);
+  LinkDecoder decoder(small.spec, 2);
+  std::vector<float> nodes(large.nodes.size()), relations(large.relations.size());
+  decoder.Compute(large.batch.view(), large.nodes, large.relations, nodes, relations);
+  std::fill(nodes.begin(), nodes.end(), 1.0F);
+  std::fill(relations.begin(), relations.end(), 1.0F);
+  EXPECT_EQ(decoder.Compute(small.batch.view(), small.nodes, small.relations, nodes, relations), small.loss);
+  for (size_t i = 0; i < nodes.size(); i++) ASSERT_NEAR(nodes[i], 1 + small.node_gradients[i], 1e-5);
+  for (size_t i = 0; i < relations.size(); i++)
+    ASSERT_NEAR(relations[i], 1 + small.relation_gradients[i], 1e-5);
+}
+
+TEST_P(LinkDecoderTest, NegativesThatAreTheTruthHaveNoPart) {
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  Rng rng(kSeed);
+  OwnedBatch batch;
+  batch.chunk_edges = 2;
+  batch.negative_count = 20;
+  batch.sources = {0, 0};
+  batch.relations = {0, 1};
+  batch.destinations = {1, 1};
+  batch.source_negatives.assign(20, 0);
+  batch.destination_negatives.assign(20, 1);
+  Problem problem(Spec(4), batch, 2, 2, rng);
+  problem.Compute(1);
+  EXPECT_EQ(problem.loss, 0);
+  EXPECT_THAT(problem.node_gradients, Each(0.0F));
+  EXPECT_THAT(problem.relation_gradients, Each(0.0F));
+}
+
+TEST_P(LinkDecoderTest, NoEdgesHaveNoLoss) {
+  Rng rng(kSeed);
+  Problem problem(Spec(4), RandomBatch(rng, 0, 2, 3, 4, 2), 4, 2, rng);
+  problem.Compute(2);
+  EXPECT_EQ(problem.loss, 0);
+  EXPECT_THAT(problem.node_gradients, Each(0.0F));
+}
+
+// Scores of thousands, where exp would overflow, and vectors of zeros, where distances are none.
+TEST_P(LinkDecoderTest, ExtremeVectorsHaveFiniteGradients) {
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  for (const float scale : {0.0F, 1e-20F, 1e3F}) {
+    Rng rng(kSeed);
+    Problem problem(Spec(8), RandomBatch(rng, 20, 20, 21, 9, 3), 9, 3, rng);
+    for (float& value : problem.nodes) value *= scale;
+    for (float& value : problem.relations) value *= scale;
+    problem.Compute(1);
+    EXPECT_TRUE(std::isfinite(problem.loss)) << scale;
+    for (const float gradient : problem.node_gradients) ASSERT_TRUE(std::isfinite(gradient)) << scale;
+    for (const float gradient : problem.relation_gradients) ASSERT_TRUE(std::isfinite(gradient)) << scale;
+  }
+}
+
+TEST(LinkSpecTest, NamesAreParsedBack) {
+  for (const DecoderKind kind :
+       {DecoderKind::kDot, DecoderKind::kDistMult, DecoderKind::kComplEx, DecoderKind::kTransE}) {
+    EXPECT_EQ(ParseDecoder(DecoderName(kind)).value(), kind);
+  }
+  for (const LinkLoss loss : {LinkLoss::kSoftmax, LinkLoss::kMargin}) {
+    EXPECT_EQ(ParseLinkLoss(LinkLossName(loss)).value(), loss);
+  }
+  EXPECT_THAT(std::string(ParseDecoder("rescal").status().message()), HasSubstr("'rescal'"));
+  EXPECT_EQ(ParseLinkLoss("bce").status().code(), Code::kUsage);
+}
+
+TEST(LinkSpecTest, ImpossibleOnesAreRefused) {
+  EXPECT_TRUE(CheckLinkSpec({}).ok());
+  EXPECT_EQ(CheckLinkSpec({.dim = 0}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(CheckLinkSpec({.decoder = DecoderKind::kComplEx, .dim = 51}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(CheckLinkSpec({.loss = LinkLoss::kMargin, .margin = 0}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(CheckLinkSpec({.loss = LinkLoss::kMargin, .margin = NAN}).code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace quarry

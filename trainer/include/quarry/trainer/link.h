@@ -1,0 +1,88 @@
+// Link prediction: decoders that score edges by the vectors of their two nodes and of their relation, the
+// losses that train them, and the ranking metrics that judge them (dissertation §2.1, §3.4.2; MRR as Mohoney
+// et al. 2021).
+//
+// An edge is ranked twice: its destination among all nodes for (source, relation, ?), and its source among
+// all nodes for (?, relation, destination). In training, negatives stand for "all nodes", and an edge's loss
+// is the sum of both sides.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/format/dataset.h"
+
+namespace quarry {
+
+// Scores of an edge (s, r, d); larger is likelier.
+enum class DecoderKind : uint8_t {
+  kDot,       // s . d: relations count for nothing, and have no vectors
+  kDistMult,  // sum of s * r * d (Yang et al. 2015)
+  kComplEx,   // Re(sum of s * r * conj(d)) (Trouillon et al. 2016); a row is [real half | imaginary half]
+  kTransE,    // -|s + r - d|, Euclidean (Bordes et al. 2013)
+};
+std::string_view DecoderName(DecoderKind kind);           // "dot", "distmult", "complex", "transe"
+Result<DecoderKind> ParseDecoder(std::string_view name);  // kUsage lists the names
+
+// Of an edge's score f against the scores f_j of its n negatives, for each side.
+enum class LinkLoss : uint8_t {
+  kSoftmax,  // -log(exp f / (exp f + sum of exp f_j))
+  kMargin,   // mean of max(0, margin - f + f_j)
+};
+std::string_view LinkLossName(LinkLoss loss);  // "softmax", "margin"
+Result<LinkLoss> ParseLinkLoss(std::string_view name);
+
+struct LinkSpec {
+  DecoderKind decoder = DecoderKind::kDistMult;
+  uint32_t dim = 50;
+  LinkLoss loss = LinkLoss::kSoftmax;
+  float margin = 0.1F;
+
+  // Floats in a relation's row, [forward | inverse]: destinations are asked for by the forward vector, as (s,
+  // r, ?), sources by the inverse one, as (d, inverse r, ?) (Lacroix et al. 2018). One vector for both gave
+  // filtered MRRs that were lower by .005 to .02 (FB15k-237, the Debian graph).
+  uint32_t relation_dim() const { return decoder == DecoderKind::kDot ? 0 : 2 * dim; }
+};
+
+// kInvalidArgument for a dim of 0, an odd one of ComplEx, or a margin that is no positive number.
+Status CheckLinkSpec(const LinkSpec& spec);
+
+// Over both sides of all edges. Of equal scores the mean rank counts, so that a constant model is no good
+// one.
+struct LinkMetrics {
+  uint64_t rankings = 0;                       // two an edge
+  double mrr = 0;                              // mean of 1 / rank
+  double hits_1 = 0, hits_3 = 0, hits_10 = 0;  // share of ranks up to 1, 3, 10
+};
+
+// `filtered` leaves out of a ranking all other nodes that would make a known edge too.
+struct LinkEvaluation {
+  LinkMetrics raw, filtered;
+};
+
+// The edges that filtered rankings leave out. Holds 24 bytes an edge. Immutable after construction: any
+// thread.
+class KnownEdges {
+ public:
+  explicit KnownEdges(std::vector<Triple> edges);  // training, validation and test edges together
+
+  // The edges with this head (or tail) and relation, ascending by tail (or head).
+  std::span<const Triple> WithHead(NodeId head, uint32_t relation) const;
+  std::span<const Triple> WithTail(NodeId tail, uint32_t relation) const;
+
+ private:
+  std::vector<Triple> by_head_;  // (head, relation, tail)
+  std::vector<Triple> by_tail_;  // (tail, relation, head)
+};
+
+// Ranks both sides of `edges` among all nodes. `nodes` is [node count, dim], `relations` [relation count,
+// relation_dim], row-major. Deterministic for any number of threads. Holds 1 MiB a thread and 16 bytes a
+// ranking. REQUIRES: the ids of `edges` are rows of the two.
+LinkEvaluation EvaluateLinks(const LinkSpec& spec, std::span<const float> nodes,
+                             std::span<const float> relations, std::span<const Triple> edges,
+                             const KnownEdges& known, unsigned threads);
+
+}  // namespace quarry

@@ -1,0 +1,23 @@
+// Matrix products on plain arrays, by the BLAS that LibTorch brings, on the calling thread alone: who has
+// more threads gives each its own product.
+#pragma once
+
+#include <cstdint>
+
+namespace quarry {
+
+// Row-major float32, in somebody else's memory.
+struct MatrixRef {
+  float* data = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+};
+
+// BLAS's own threads, a setting of the whole process, would wait for one another: one is left.
+void UseOneBlasThread();
+
+void MultiplyTransposed(const MatrixRef& a, const MatrixRef& b, const MatrixRef& out);     // out = a b^T
+void Multiply(const MatrixRef& a, const MatrixRef& b, const MatrixRef& out);               // out = a b
+void AddTransposedMultiply(const MatrixRef& a, const MatrixRef& b, const MatrixRef& out);  // out += a^T b
+
+}  // namespace quarry
