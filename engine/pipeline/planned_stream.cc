@@ -131,6 +131,7 @@ Status PlannedStream::LoadImage(IoRing& ring) {
     const std::span<std::byte> image = state_.arena.span().first(directory_.image_bytes());
     QUARRY_RETURN_IF_ERROR(SubmitRange(nullptr, 0, image, ring));
     while (ring.pending() > 0) QUARRY_RETURN_IF_ERROR(FinishReads(ring));
+    QUARRY_RETURN_IF_ERROR(state_.layout->VerifyPages(0, image));
     QUARRY_RETURN_IF_ERROR(PutOverlay(directory_.start_nodes, 0));
   } else {
     QUARRY_RETURN_IF_ERROR(ReadTableRows(directory_.start_nodes, 0));
@@ -168,7 +169,7 @@ Status PlannedStream::SubmitRange(PlannedFrame* frame, uint64_t offset, std::spa
       flight = idle_flights_.back();
       idle_flights_.pop_back();
     }
-    flights_[flight] = {frame, offset + at, bytes.subspan(at, count)};
+    flights_[flight] = frame;
     const ReadRequest request{&state_.layout->file(), file_offset + at, count, bytes.data() + at, flight};
     QUARRY_RETURN_IF_ERROR(ring.Submit({&request, 1}));
     if (frame != nullptr) ++frame->reads_left;
@@ -179,15 +180,14 @@ Status PlannedStream::SubmitRange(PlannedFrame* frame, uint64_t offset, std::spa
   return Status::Ok();
 }
 
-// Waits for some of the reads in flight and verifies what they brought.
+// Waits for some of the reads in flight. What they brought is verified by the assembler: the loader's only
+// work is to keep the device busy.
 Status PlannedStream::FinishReads(IoRing& ring) {
   if (cancelled_) return Status(Code::kCancelled, "the stream was given up");
   done_.clear();
   QUARRY_RETURN_IF_ERROR(ring.Wait(done_));
   for (const uint64_t id : done_) {
-    const Flight& flight = flights_[id];
-    QUARRY_RETURN_IF_ERROR(state_.layout->VerifyPages(flight.offset, flight.bytes));
-    if (flight.frame != nullptr) --flight.frame->reads_left;
+    if (PlannedFrame* const frame = flights_[id]; frame != nullptr) --frame->reads_left;
     idle_flights_.push_back(static_cast<uint32_t>(id));
   }
   return Status::Ok();
@@ -210,6 +210,11 @@ void PlannedStream::RunAssembler() {
 Status PlannedStream::Assemble(PlannedFrame& frame) {
   const BatchEntry& entry = directory_.batches[frame.number];
   PlannedBlock& planned = frame.planned;
+  const uint64_t block_bytes = BlockPages(entry);
+  QUARRY_RETURN_IF_ERROR(
+      state_.layout->VerifyPages(entry.offset, frame.block_bytes.span().first(block_bytes)));
+  QUARRY_RETURN_IF_ERROR(
+      state_.layout->VerifyPages(entry.offset + block_bytes, {frame.rows, directory_.chunk_bytes(entry)}));
   QUARRY_RETURN_IF_ERROR(state_.decoder->Decode(frame.block_bytes.span().first(entry.block_bytes), planned));
   if (planned.chunk_rows != entry.chunk_rows || planned.segment_places.size() != entry.segment_rows) {
     return MakeStatus(Code::kCorruption, "{}: batch {} has {} + {} rows, its directory says {} + {}",

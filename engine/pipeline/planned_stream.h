@@ -68,12 +68,6 @@ class PlannedStream final : public BatchStream {
 
  private:
   class PlannedBatch;
-  struct Flight {  // a request on its way
-    PlannedFrame* frame = nullptr;
-    uint64_t offset = 0;  // in the regions
-    std::span<std::byte> bytes;
-  };
-
   void RunLoader();
   void RunAssembler();
   Status LoadAll();
@@ -100,7 +94,7 @@ class PlannedStream final : public BatchStream {
   BoundedQueue<PlannedFrame*> free_;
   BoundedQueue<PlannedFrame*> loaded_{2};
   BoundedQueue<PlannedFrame*> ready_{2};
-  std::vector<Flight> flights_;
+  std::vector<PlannedFrame*> flights_;  // whose request is on its way; null: the image's
   std::vector<uint32_t> idle_flights_;
   std::deque<PlannedFrame*> loading_;  // in order
   std::vector<uint64_t> done_;
