@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <deque>
 #include <filesystem>
 #include <numeric>
 #include <vector>
@@ -91,14 +92,18 @@ Result<double> MeasureReads(IoBackend& backend, const File& file, const ReadProb
   Rng rng(probe.seed);
   uint64_t next = rng.Below(places);
   uint64_t completed = 0;
-  std::vector<uint64_t> idle(probe.depth);  // pieces of the buffer
-  std::iota(idle.begin(), idle.end(), uint64_t{0});
+  // Pieces of the buffer, the one that was free longest first.
+  std::deque<uint64_t> free(std::max(probe.buffer.size(), buffer_bytes) / probe.request_bytes);
+  std::iota(free.begin(), free.end(), uint64_t{0});
+  std::vector<uint64_t> done;
   std::vector<ReadRequest> requests;
   const double start_seconds = MonotonicSeconds();
   double now_seconds = start_seconds;
   while (now_seconds - start_seconds < probe.seconds_max) {
     requests.clear();
-    for (const uint64_t piece : idle) {
+    while (ring->pending() + requests.size() < probe.depth) {
+      const uint64_t piece = free.front();
+      free.pop_front();
       const uint64_t place = probe.random ? rng.Below(places) : next++ % places;
       requests.push_back({.file = &file,
                           .offset = place * probe.request_bytes,
@@ -107,9 +112,10 @@ Result<double> MeasureReads(IoBackend& backend, const File& file, const ReadProb
                           .user_data = piece});
     }
     QUARRY_RETURN_IF_ERROR(ring->Submit(requests));
-    idle.clear();
-    QUARRY_RETURN_IF_ERROR(ring->Wait(idle));
-    completed += idle.size();
+    done.clear();
+    QUARRY_RETURN_IF_ERROR(ring->Wait(done));
+    free.insert(free.end(), done.begin(), done.end());
+    completed += done.size();
     now_seconds = MonotonicSeconds();
   }
   ring->Drain();

@@ -105,11 +105,15 @@ struct Context {
   }
 };
 
-// Bytes a second of 1 MiB reads in order, into huge pages: the limit.
-Result<double> SequentialRate(Context& context, const File& file, double seconds) {
-  QUARRY_TRY(const double reads,
-             MeasureReads(context.database.backend(), file,
-                          {.request_bytes = kMiB, .depth = 16, .random = false, .seconds_max = seconds}));
+// Bytes a second of 1 MiB reads in order, into `memory_bytes` of huge pages in turn: the limit.
+Result<double> SequentialRate(Context& context, const File& file, uint64_t memory_bytes, double seconds) {
+  QUARRY_TRY(const IoBuffer memory, IoBuffer::Allocate(std::max<uint64_t>(memory_bytes, 16 * kMiB)));
+  QUARRY_TRY(const double reads, MeasureReads(context.database.backend(), file,
+                                              {.request_bytes = kMiB,
+                                               .depth = 16,
+                                               .random = false,
+                                               .seconds_max = seconds,
+                                               .buffer = memory.span()}));
   return reads * kMiB;
 }
 
@@ -176,13 +180,15 @@ Result<Epoch> RunLayout(Context& context, const std::string& name, unsigned fram
   const std::vector<NodeId> seeds = road->TrainNodes();
   IoBuffer dense;
   const uint64_t slots = layout.directory().cache_slots;
-  QUARRY_TRY(const double before, SequentialRate(context, layout.file(), 1));
+  const uint64_t memory_bytes =
+      road->plan().frame_bytes * road->plan().frame_count;  // where the road's reads go
+  QUARRY_TRY(const double before, SequentialRate(context, layout.file(), memory_bytes, 1));
   QUARRY_RETURN_IF_ERROR(GatherEpoch(context, *road, seeds, slots, dense).status());
   Epoch epoch;
   const double start = MonotonicSeconds();
   QUARRY_TRY(epoch.stats, GatherEpoch(context, *road, seeds, slots, dense));
   epoch.seconds = MonotonicSeconds() - start;
-  QUARRY_TRY(const double after, SequentialRate(context, layout.file(), 1));
+  QUARRY_TRY(const double after, SequentialRate(context, layout.file(), memory_bytes, 1));
   epoch.limit_seconds = static_cast<double>(epoch.bytes()) / ((before + after) / 2);
   return epoch;
 }

@@ -24,7 +24,9 @@ struct ReadProbe {
   bool random = true;             // places drawn uniformly; else one after the other, from a random place on
   double seconds_max = 0.1;
   uint64_t seed = 1;
-  // Read into this, at least depth x request_bytes and aligned; empty: an IoBuffer of that size.
+  // Read into this, all of it in turn, at least depth x request_bytes and aligned; empty: an IoBuffer of that
+  // size. What fits into the processor's cache is read into up to a tenth faster (docs/benchmarks.md): give
+  // as much memory as will be read into.
   std::span<std::byte> buffer = {};
 };
 
