@@ -15,6 +15,7 @@ namespace {
 constexpr uint32_t kFramesMax = 4;
 constexpr uint32_t kFramesMin = 2;
 constexpr uint64_t kStagingBytes = 16 * kMiB;
+constexpr uint64_t kHugePageBytes = 2 * kMiB;
 
 class PlannedRoadImpl final : public PlannedRoad {
  public:
@@ -36,11 +37,19 @@ class PlannedRoadImpl final : public PlannedRoad {
 
  private:
   Status CheckLive() const;
-  Status OpenSnapshot();
+  Status OpenTable();
   Status DivideMemory();
   Status Allocate();
-  // Frames begin at multiples of this many bytes: whole pages and whole rows.
-  uint64_t FrameAlignment() const { return std::lcm(layout_->directory().row_stride, kPageBytes); }
+  // Frames begin at multiples of this many bytes: whole pages and whole rows; whole huge pages where that is
+  // not much more, so that no request lies across two.
+  uint64_t FrameAlignment() const {
+    const uint64_t stride = layout_->directory().row_stride;
+    const uint64_t huge = std::lcm(stride, kHugePageBytes);
+    return huge <= 2 * kHugePageBytes && FrameRowsMaxBytes() >= huge ? huge : std::lcm(stride, kPageBytes);
+  }
+  uint64_t FrameRowsMaxBytes() const {
+    return std::max<uint64_t>(1, layout_->directory().frame_rows_max()) * layout_->directory().row_stride;
+  }
   uint64_t FrameRowsBytes() const;
   uint64_t SegmentStagingBytes() const;
   uint64_t ExtractorBytes() const;
@@ -76,23 +85,15 @@ Status PlannedRoadImpl::CheckLive() const {
 }
 
 Status PlannedRoadImpl::OpenAll() {
+  snapshot_ = options_.snapshot;
+  if (snapshot_ == nullptr) {
+    QUARRY_TRY(snapshot_, store_.TakeSnapshot());
+  }
   QUARRY_TRY(layout_, options_.record ? Layout::Open(store_, *options_.record)
                                       : Layout::Open(store_, options_.layout));
-  const TableRecord* table = store_.manifest().FindTable(layout_->record().table);
   const LayoutDirectory& directory = layout_->directory();
-  if (RowBytes(table->element_type, table->dim) != directory.row_bytes ||
-      directory.node_count != table->row_count) {
-    return MakeStatus(Code::kCorruption, "{}: rows of {} bytes for {} nodes, the table has {} for {}",
-                      layout_->file().path(), directory.row_bytes, directory.node_count,
-                      RowBytes(table->element_type, table->dim), table->row_count);
-  }
-  state_.element_type = table->element_type;
-  state_.dim = static_cast<uint32_t>(table->dim);
+  QUARRY_RETURN_IF_ERROR(OpenTable());
   if (options_.live) QUARRY_RETURN_IF_ERROR(CheckLive());
-  if (!directory.packed) {
-    QUARRY_TRY(table_, store_.OpenTable(layout_->record().table));
-  }
-  QUARRY_RETURN_IF_ERROR(OpenSnapshot());
   QUARRY_RETURN_IF_ERROR(DivideMemory());
   QUARRY_RETURN_IF_ERROR(Allocate());
   LogInfo("{}", plan_.ToString());
@@ -107,19 +108,29 @@ Status PlannedRoadImpl::OpenAll() {
   return Status::Ok();
 }
 
-Status PlannedRoadImpl::OpenSnapshot() {
-  snapshot_ = options_.snapshot;
-  if (snapshot_ == nullptr) {
-    QUARRY_TRY(snapshot_, store_.TakeSnapshot());
+// The table in the road's snapshot, and what is newer there than the rows that the layout gives.
+Status PlannedRoadImpl::OpenTable() {
+  const LayoutRecord& record = layout_->record();
+  const LayoutDirectory& directory = layout_->directory();
+  QUARRY_TRY(std::unique_ptr<FeatureTable> table, store_.OpenTable(*snapshot_, record.table));
+  const FeatureGeometry& geometry = table->geometry();
+  if (geometry.row_bytes != directory.row_bytes || directory.node_count != geometry.row_count) {
+    return MakeStatus(Code::kCorruption, "{}: rows of {} bytes for {} nodes, the table has {} for {}",
+                      layout_->file().path(), directory.row_bytes, directory.node_count, geometry.row_bytes,
+                      geometry.row_count);
   }
-  QUARRY_TRY(overlay_, store_.OpenOverlay(layout_->record().table, snapshot_));
+  state_.element_type = geometry.element_type;
+  state_.dim = static_cast<uint32_t>(geometry.dim);
+  if (directory.packed) {
+    QUARRY_TRY(overlay_, store_.OpenOverlay(record.table, snapshot_, record.table_generation));
+  } else {
+    QUARRY_TRY(overlay_, store_.OpenOverlay(record.table, snapshot_));
+    table_ = std::move(table);
+  }
   return Status::Ok();
 }
 
-uint64_t PlannedRoadImpl::FrameRowsBytes() const {
-  const LayoutDirectory& directory = layout_->directory();
-  return RoundUp(std::max<uint64_t>(1, directory.frame_rows_max()) * directory.row_stride, FrameAlignment());
-}
+uint64_t PlannedRoadImpl::FrameRowsBytes() const { return RoundUp(FrameRowsMaxBytes(), FrameAlignment()); }
 
 uint64_t PlannedRoadImpl::SegmentStagingBytes() const {
   if (layout_->directory().segments.empty()) return 0;
