@@ -122,9 +122,10 @@ Result<Calibration> Database::Recalibrate() {
   }
   QUARRY_TRY(device.gather_bytes_per_second, MeasureGather(budget_, row_bytes));
   device.measured_utc = UtcNow();
-  Manifest manifest = store_->manifest();
-  manifest.device = device;
-  QUARRY_RETURN_IF_ERROR(store_->CommitManifest(manifest));
+  QUARRY_RETURN_IF_ERROR(store_->UpdateManifest([&](Manifest& manifest) {
+    manifest.device = device;
+    return Status::Ok();
+  }));
   return calibration;
 }
 

@@ -17,6 +17,7 @@ void Encode(const TableRecord& table, schema::TableRecord::Builder out) {
   out.setRowCount(table.row_count);
   out.setDim(table.dim);
   out.setFileBytes(table.file_bytes);
+  out.setFolded(table.folded);
 }
 
 void Encode(const TopologyRecord& topology, schema::TopologyRecord::Builder out) {
@@ -76,6 +77,25 @@ void Encode(const LayoutRecord& layout, schema::LayoutRecord::Builder out) {
   out.setAccesses(layout.accesses);
   out.setHits(layout.hits);
   out.setGpuHits(layout.gpu_hits);
+}
+
+void Encode(const EmbeddingRecord& embedding, schema::EmbeddingRecord::Builder out) {
+  out.setName(ToText(embedding.name));
+  out.setFile(ToText(embedding.file));
+  out.setGeneration(embedding.generation);
+  out.setPageBytes(embedding.page_bytes);
+  out.setPageCount(embedding.page_count);
+  out.setMapFile(ToText(embedding.map_file));
+  out.setMapGeneration(embedding.map_generation);
+  out.setRowCount(embedding.row_count);
+  out.setDim(embedding.dim);
+  out.setElementType(static_cast<uint8_t>(embedding.element_type));
+  out.setOptimizer(embedding.optimizer);
+  out.setInit(embedding.init);
+  out.setInitScale(embedding.init_scale);
+  out.setSeed(embedding.seed);
+  out.setTimestamp(embedding.timestamp);
+  out.setCreatedUtc(ToText(embedding.created_utc));
 }
 
 TopologyRecord Decode(schema::TopologyRecord::Reader in) {
@@ -138,6 +158,25 @@ LayoutRecord Decode(schema::LayoutRecord::Reader in) {
           .created_utc = ToString(in.getCreatedUtc())};
 }
 
+EmbeddingRecord Decode(schema::EmbeddingRecord::Reader in) {
+  return {.name = ToString(in.getName()),
+          .file = ToString(in.getFile()),
+          .generation = in.getGeneration(),
+          .page_bytes = in.getPageBytes(),
+          .page_count = in.getPageCount(),
+          .map_file = ToString(in.getMapFile()),
+          .map_generation = in.getMapGeneration(),
+          .row_count = in.getRowCount(),
+          .dim = in.getDim(),
+          .element_type = static_cast<ElementType>(in.getElementType()),
+          .optimizer = in.getOptimizer(),
+          .init = in.getInit(),
+          .init_scale = in.getInitScale(),
+          .seed = in.getSeed(),
+          .timestamp = in.getTimestamp(),
+          .created_utc = ToString(in.getCreatedUtc())};
+}
+
 // A record's file lies below the database: a manifest must not lead a reader elsewhere.
 Status CheckFile(const std::string& file, std::string_view path) {
   if (file.empty() || file.front() == '/' || file.find("..") != std::string::npos) {
@@ -175,6 +214,31 @@ Status CheckLayout(const LayoutRecord& layout, std::string_view path) {
   return MakeStatus(Code::kCorruption, "{}: the manifest's layout \"{}\" {}", path, layout.name, fault);
 }
 
+Status CheckEmbedding(const EmbeddingRecord& embedding, std::string_view path) {
+  QUARRY_RETURN_IF_ERROR(CheckFile(embedding.file, path));
+  const bool checkpointed = !embedding.map_file.empty();
+  if (checkpointed) QUARRY_RETURN_IF_ERROR(CheckFile(embedding.map_file, path));
+  if (!IsElementType(static_cast<uint8_t>(embedding.element_type))) {
+    return MakeStatus(Code::kUnsupported,
+                      "{}: embedding table \"{}\" has element type {}, which this Quarry does not know", path,
+                      embedding.name, static_cast<uint8_t>(embedding.element_type));
+  }
+  std::string_view fault;
+  if (embedding.name.empty()) fault = "has no name";
+  if (embedding.page_bytes == 0 || embedding.page_bytes % 4096 != 0)
+    fault = "has pages of a size that is none";
+  if (embedding.page_count == 0) fault = "has no pages";
+  if (embedding.row_count == 0) fault = "has no rows";
+  if (embedding.dim == 0) fault = "has rows of no elements";
+  if (!std::isfinite(embedding.init_scale)) fault = "has initial values without a scale";
+  if (embedding.timestamp < -1) fault = "has a checkpoint of a timestamp that is none";
+  if (!checkpointed && embedding.timestamp != -1) fault = "has a checkpoint without a map";
+  if (checkpointed != (embedding.map_generation > 0)) fault = "has a map of a generation that is none";
+  if (fault.empty()) return Status::Ok();
+  return MakeStatus(Code::kCorruption, "{}: the manifest's embedding table \"{}\" {}", path, embedding.name,
+                    fault);
+}
+
 Result<Manifest> DecodeRoot(schema::Manifest::Reader in, std::string_view path) {
   Manifest manifest;
   const auto id = in.getDatabaseId();
@@ -201,7 +265,8 @@ Result<Manifest> DecodeRoot(schema::Manifest::Reader in, std::string_view path) 
                                .element_type = static_cast<ElementType>(table.getElementType()),
                                .row_count = table.getRowCount(),
                                .dim = table.getDim(),
-                               .file_bytes = table.getFileBytes()});
+                               .file_bytes = table.getFileBytes(),
+                               .folded = table.getFolded()});
     QUARRY_RETURN_IF_ERROR(CheckFile(manifest.tables.back().file, path));
   }
   for (const auto topology : in.getTopologies()) {
@@ -215,6 +280,10 @@ Result<Manifest> DecodeRoot(schema::Manifest::Reader in, std::string_view path) 
   for (const auto layout : in.getLayouts()) {
     manifest.layouts.push_back(Decode(layout));
     QUARRY_RETURN_IF_ERROR(CheckLayout(manifest.layouts.back(), path));
+  }
+  for (const auto embedding : in.getEmbeddings()) {
+    manifest.embeddings.push_back(Decode(embedding));
+    QUARRY_RETURN_IF_ERROR(CheckEmbedding(manifest.embeddings.back(), path));
   }
   return manifest;
 }
@@ -239,6 +308,12 @@ const LayoutRecord* Manifest::FindLayout(std::string_view name) const {
   return found == layouts.end() ? nullptr : &*found;
 }
 
+const EmbeddingRecord* Manifest::FindEmbedding(std::string_view name) const {
+  const auto found =
+      std::find_if(embeddings.begin(), embeddings.end(), [&](const auto& e) { return e.name == name; });
+  return found == embeddings.end() ? nullptr : &*found;
+}
+
 std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
   capnp::MallocMessageBuilder message;
   auto out = message.initRoot<schema::Manifest>();
@@ -257,6 +332,8 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
   if (manifest.device) Encode(*manifest.device, out.initDevice());
   auto layouts = out.initLayouts(static_cast<unsigned>(manifest.layouts.size()));
   for (unsigned i = 0; i < layouts.size(); ++i) Encode(manifest.layouts[i], layouts[i]);
+  auto embeddings = out.initEmbeddings(static_cast<unsigned>(manifest.embeddings.size()));
+  for (unsigned i = 0; i < embeddings.size(); ++i) Encode(manifest.embeddings[i], embeddings[i]);
   return MessageBytes(message);
 }
 

@@ -25,6 +25,7 @@ struct TableRecord {
   rowCount @4 :UInt64;
   dim @5 :UInt64;
   fileBytes @6 :UInt64;
+  folded @7 :UInt64;       # the file holds the row versions up to this timestamp
 }
 
 struct TopologyRecord {
@@ -85,6 +86,25 @@ struct LayoutRecord {
   gpuHits @33 :UInt64;
 }
 
+struct EmbeddingRecord {
+  name @0 :Text;
+  file @1 :Text;
+  generation @2 :UInt64;
+  pageBytes @3 :UInt32;
+  pageCount @4 :UInt32;
+  mapFile @5 :Text;          # "" = no checkpoint yet
+  mapGeneration @6 :UInt64;  # 0 = no checkpoint yet
+  rowCount @7 :UInt64;
+  dim @8 :UInt32;
+  elementType @9 :UInt8;
+  optimizer @10 :UInt8;
+  init @11 :UInt8;
+  initScale @12 :Float32;
+  seed @13 :UInt64;
+  timestamp @14 :Int64;      # of the last checkpoint; -1 = never
+  createdUtc @15 :Text;
+}
+
 struct Manifest {
   databaseId @0 :Data;
   nodeCount @1 :UInt64;
@@ -97,4 +117,5 @@ struct Manifest {
   hasRelationNames @8 :Bool;
   device @9 :DeviceRecord;         # null = not calibrated
   layouts @10 :List(LayoutRecord);
+  embeddings @11 :List(EmbeddingRecord);
 }

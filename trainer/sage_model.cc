@@ -13,11 +13,13 @@
 #include "quarry/base/units.h"
 #include "quarry/io/buffer.h"
 #include "quarry/trainer/aggregate.h"
+#include "task_pool.h"
 
 namespace quarry {
 namespace {
 
-constexpr int64_t kRowsPerTask = 64;  // least work worth handing to another thread
+constexpr uint32_t kRowsPerTask = 64;    // least work worth handing to another thread
+constexpr uint32_t kTasksPerThread = 8;  // so that a thread that is held up does not hold up the others
 constexpr int64_t kIgnoredLabel = -1;
 
 // LibTorch's faults end here: whatever it throws becomes a Status.
@@ -104,7 +106,8 @@ std::span<float> Span(const torch::Tensor& tensor) {
 
 class SageModelImpl final : public SageModel {
  public:
-  SageModelImpl(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count) : options_(options) {
+  SageModelImpl(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count)
+      : options_(options), pool_(std::max(1U, options.torch_threads)) {
     const torch::NoGradGuard no_grad;
     Rng rng(MixSeed(options.seed, 0x5a6e));
     std::vector<torch::Tensor> parameters;
@@ -193,17 +196,27 @@ class SageModelImpl final : public SageModel {
     return {training ? options_.dropout : 0, MixSeed(dropout_seed_, l + 1)};
   }
 
+  // Runs work(first, last) over parts of [begin, end), on all threads. (at::parallel_for is a serial loop in
+  // code that is compiled without OpenMP.)
+  template <typename Work>
+  void ForRows(uint32_t begin, uint32_t end, const Work& work) {
+    const auto part = static_cast<uint32_t>(
+        std::max<uint64_t>(kRowsPerTask, CeilDiv(end - begin, pool_.threads() * kTasksPerThread)));
+    pool_.Run(static_cast<uint32_t>(CeilDiv(end - begin, part)), [&](uint32_t task, unsigned) {
+      const uint32_t first = begin + task * part;
+      work(first, std::min(end, first + part));
+    });
+  }
+
   // Fills rows [begin, end) of the first layer's input; row `begin` goes to `out`.
   void GatherInput(const Block& block, const FeatureView& features, bool training, uint32_t begin,
                    uint32_t end, float* out) {
     const DropoutMask mask{training ? options_.input_dropout : 0, MixSeed(dropout_seed_, 0)};
     const uint32_t width = 2 * layers_[0].in;
-    at::parallel_for(begin, end, kRowsPerTask, [&](int64_t first, int64_t last) {
-      const auto task_begin = static_cast<uint32_t>(first);
-      const auto task_end = static_cast<uint32_t>(last);
-      float* rows = out + (first - begin) * width;
-      AggregateMean(features, options_.row_norm, block.indptr, block.indices, task_begin, task_end, rows);
-      DropRows(width, mask, task_begin, task_end, rows);
+    ForRows(begin, end, [&](uint32_t first, uint32_t last) {
+      float* rows = out + uint64_t{first - begin} * width;
+      AggregateMean(features, options_.row_norm, block.indptr, block.indices, first, last, rows);
+      DropRows(width, mask, first, last, rows);
     });
   }
 
@@ -265,9 +278,9 @@ class SageModelImpl final : public SageModel {
                     });
       } else {
         const FeatureView hidden = HiddenView(layers_[l - 1].output);
-        at::parallel_for(0, layer.rows, kRowsPerTask, [&](int64_t begin, int64_t end) {
-          AggregateMean(hidden, RowNorm::kNone, block.indptr, block.indices, static_cast<uint32_t>(begin),
-                        static_cast<uint32_t>(end), layer.input.row(static_cast<uint64_t>(begin)));
+        ForRows(0, layer.rows, [&](uint32_t begin, uint32_t end) {
+          AggregateMean(hidden, RowNorm::kNone, block.indptr, block.indices, begin, end,
+                        layer.input.row(begin));
         });
         torch::Tensor output = layer.output.All();
         at::mm_out(output, layer.input.All(), layer.weight);
@@ -277,9 +290,8 @@ class SageModelImpl final : public SageModel {
         break;
       }
       const DropoutMask mask = HiddenMask(l, training);
-      at::parallel_for(0, layer.rows, kRowsPerTask, [&](int64_t begin, int64_t end) {
-        ActivateRows(Span(layer.bias), mask, static_cast<uint32_t>(begin), static_cast<uint32_t>(end),
-                     layer.output.row(static_cast<uint64_t>(begin)));
+      ForRows(0, layer.rows, [&](uint32_t begin, uint32_t end) {
+        ActivateRows(Span(layer.bias), mask, begin, end, layer.output.row(begin));
       });
     }
     return Status::Ok();
@@ -318,14 +330,15 @@ class SageModelImpl final : public SageModel {
       Layer& below = layers_[l - 1];
       Transpose(block.indptr, block.indices, layer.rows, below.rows, transposed_);
       const float keep_scale = HiddenMask(l - 1, true).keep_scale();
-      at::parallel_for(0, below.rows, kRowsPerTask, [&](int64_t begin, int64_t end) {
-        BackwardMean(transposed_, layer.input.row(0), layer.in, keep_scale, static_cast<uint32_t>(begin),
-                     static_cast<uint32_t>(end), below.output.row(static_cast<uint64_t>(begin)));
+      ForRows(0, below.rows, [&](uint32_t begin, uint32_t end) {
+        BackwardMean(transposed_, layer.input.row(0), layer.in, keep_scale, begin, end,
+                     below.output.row(begin));
       });
     }
   }
 
   const TrainOptions options_;
+  TaskPool pool_;
   std::vector<Layer> layers_;
   std::unique_ptr<torch::optim::Adam> optimizer_;
   TransposedBlock transposed_;

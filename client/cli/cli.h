@@ -21,6 +21,7 @@ namespace quarry::cli {
 using Action = std::function<Status()>;
 
 void AddCalibrate(CLI::App& app, Action& action);
+void AddCompact(CLI::App& app, Action& action);
 void AddGenerate(CLI::App& app, Action& action);
 void AddImport(CLI::App& app, Action& action);
 void AddInfo(CLI::App& app, Action& action);

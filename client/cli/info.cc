@@ -166,7 +166,9 @@ void PrintLayouts(const Manifest& manifest) {
                         ? std::string("none")
                         : fmt::format("of {} batches", layout.batches_per_segment),
                     FormatBytes(layout.file_bytes + layout.trace_bytes),
-                    IsFresh(manifest, layout) ? "these data" : "earlier data: rebuild it"});
+                    IsFresh(manifest, layout)      ? "these data"
+                    : IsServable(manifest, layout) ? "an earlier generation: serves, changed rows from the table"
+                                                   : "other data: rebuild it"});
   }
   Print("\n");
   PrintTable(rows, {false, false, true, false, true, false});

@@ -46,6 +46,7 @@ int Main(int argc, char** argv) {
   AddGenerate(app, action);
   AddImport(app, action);
   AddPut(app, action);
+  AddCompact(app, action);
   AddInfo(app, action);
   AddLayout(app, action);
   AddVerify(app, action);

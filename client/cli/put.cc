@@ -2,8 +2,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
+#include "quarry/storage/compaction.h"
 #include "quarry/storage/put.h"
 
 namespace quarry::cli {
@@ -12,6 +14,7 @@ namespace {
 struct Arguments {
   std::string database;
   std::string ids, split, memory = "1GiB";
+  std::string auto_compact;  // empty: never
   SourceHints hints;
   PutOptions options;
   bool delete_features = false;
@@ -25,6 +28,24 @@ std::optional<Split> ParseSplit(const std::string& name) {
   return name == "test" ? Split::kTest : Split::kNone;
 }
 
+// Compacts tables of which more than the given share of rows has changed.
+Status CompactBeyond(Store& store, const Arguments& arguments) {
+  if (arguments.auto_compact.empty()) return Status::Ok();
+  MemoryBudget budget(MemoryLimitBytes());
+  for (const TableRecord& table : store.manifest().tables) {
+    QUARRY_TRY(const uint64_t rows_max, ParseBytes(arguments.auto_compact, table.row_count));
+    QUARRY_TRY(const CompactionReport pending, CompactTable(store, budget, table.name, /*dry_run=*/true, {}));
+    if (pending.rows_changed <= rows_max) continue;
+    ProgressBar bar;
+    const auto report = CompactTable(store, budget, table.name, /*dry_run=*/false, bar.AsFunction());
+    bar.Clear();
+    QUARRY_RETURN_IF_ERROR(report.status());
+    LogInfo("table {}: {} changed rows of {} were compacted in {:.2f} s", table.name, report->rows_changed,
+            report->row_count, report->seconds);
+  }
+  return Status::Ok();
+}
+
 Status Run(Arguments& arguments) {
   if (arguments.hints.features.empty() && arguments.hints.labels.empty() && arguments.split.empty() &&
       !arguments.delete_features) {
@@ -32,6 +53,9 @@ Status Run(Arguments& arguments) {
   }
   if (arguments.delete_features && !arguments.hints.features.empty()) {
     return Status(Code::kUsage, "--features and --delete contradict each other");
+  }
+  if (!arguments.auto_compact.empty() && !arguments.auto_compact.ends_with('%')) {
+    return MakeStatus(Code::kUsage, "--auto-compact {}: a share of the rows, such as 20%", arguments.auto_compact);
   }
   QUARRY_TRY(arguments.options.memory_bytes, ParseBytes(arguments.memory, MemoryLimitBytes()));
   const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
@@ -54,6 +78,7 @@ Status Run(Arguments& arguments) {
   const size_t rows = batch.entries().size();
   QUARRY_TRY(const uint64_t timestamp, store->Write(batch));
   const double seconds = MonotonicSeconds() - start;
+  QUARRY_RETURN_IF_ERROR(CompactBeyond(*store, arguments));
   if (arguments.json) {
     const nlohmann::ordered_json json = {
         {"timestamp", timestamp}, {"nodes", *nodes}, {"rows", rows}, {"seconds", seconds}};
@@ -84,6 +109,9 @@ void AddPut(CLI::App& app, Action& action) {
   verb->add_flag("--allow-nan", arguments->options.allow_nan, "take features that are NaN or infinite");
   verb->add_flag("--bf16", arguments->hints.u2_is_bfloat16, "two-byte unsigned features are bfloat16");
   verb->add_option("--memory", arguments->memory, "the most that the commit may take")->capture_default_str();
+  verb->add_option("--auto-compact", arguments->auto_compact,
+                   "compact a table once more than this share of its rows has changed: 20%; default: never")
+      ->type_name("SHARE");
   verb->add_flag("--json", arguments->json, "one JSON object on stdout");
   verb->footer(
       "All or nothing: once it returns, every reader that opens the database sees the change, after a power\n"

@@ -6,11 +6,13 @@
 
 #include "cli.h"
 #include "layout_options.h"
+#include "option_values.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 #include "quarry/trainer/train.h"
+#include "train_link.h"
 #include "train_report.h"
 
 namespace quarry::cli {
@@ -18,6 +20,8 @@ namespace {
 
 struct Arguments {
   std::string path;
+  std::string task = "node";
+  LinkArguments link;  // of --task link, beside the options that both tasks have
   std::string model = "sage";
   std::vector<uint32_t> fanouts;
   std::string memory, cache = "10%";
@@ -148,14 +152,14 @@ Status BuildWhatIsMissing(Database& database, const LayoutSpec& spec, LayoutReco
 
 // Remembers what an epoch took, so that `quarry layout explain` can say it beside what was predicted.
 Status RememberMeasured(Database& database, const std::string& layout, const StreamStats& epoch) {
-  Manifest manifest = database.manifest();
-  for (LayoutRecord& record : manifest.layouts) {
-    if (record.name != layout) continue;
-    record.measured_seconds = epoch.extract_seconds;
-    record.measured_bytes = epoch.feature_bytes_read + epoch.topology_bytes_read;
-    return database.store().CommitManifest(manifest);
-  }
-  return Status::Ok();
+  return database.store().UpdateManifest([&](Manifest& manifest) {
+    for (LayoutRecord& record : manifest.layouts) {
+      if (record.name != layout) continue;
+      record.measured_seconds = epoch.extract_seconds;
+      record.measured_bytes = epoch.feature_bytes_read + epoch.topology_bytes_read;
+    }
+    return Status::Ok();
+  });
 }
 
 Status TrainOn(const Arguments& arguments, Database& database, const OpenRoad& open, TrainSetup setup,
@@ -235,19 +239,6 @@ Status Run(Arguments& arguments) {
   return last_epoch.batches > 0 ? RememberMeasured(*database, spec.name, last_epoch) : Status::Ok();
 }
 
-template <typename Value>
-void AddChoice(CLI::App* verb, const std::string& name, Value& value,
-               const std::vector<std::pair<std::string, Value>>& choices, const std::string& help) {
-  std::vector<std::string> names;
-  for (const auto& choice : choices) names.push_back(choice.first);
-  const auto take = [&value, choices](const std::string& chosen) {
-    for (const auto& [choice, meaning] : choices) {
-      if (choice == chosen) value = meaning;
-    }
-  };
-  verb->add_option_function<std::string>(name, take, help)->type_name("NAME")->check(CLI::IsMember(names));
-}
-
 void AddModelOptions(CLI::App* verb, Arguments& arguments) {
   TrainOptions& train = arguments.train;
   verb->add_option("--model", arguments.model, "sage: GraphSAGE with mean aggregation")
@@ -279,7 +270,8 @@ void AddEngineOptions(CLI::App* verb, Arguments& arguments) {
   verb->add_option("--fanout", arguments.fanouts,
                    "neighbors a hop, from the seeds outwards (default 10,15,20)")
       ->delimiter(',');
-  verb->add_option("--batch-size", road.batch_size, "seed nodes a mini-batch")->capture_default_str();
+  verb->add_option("--batch-size", road.batch_size, "seed nodes (link: edges) a mini-batch")
+      ->capture_default_str();
   AddChoice<Direction>(verb, "--direction", road.direction,
                        {{"in", Direction::kIn}, {"out", Direction::kOut}, {"both", Direction::kBoth}},
                        "along which edges neighbors send (default in)");
@@ -302,9 +294,13 @@ void AddEngineOptions(CLI::App* verb, Arguments& arguments) {
 }  // namespace
 
 void AddTrain(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand("train", "train a graph neural network on a database's node labels");
+  CLI::App* verb = app.add_subcommand("train", "train on a database: classify nodes, or predict edges");
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("DB", arguments->path, "database folder")->required();
+  verb->add_option("--task", arguments->task, "node: classes of nodes, by a GNN; link: edges, by vectors")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"node", "link"}))
+      ->capture_default_str();
   AddModelOptions(verb, *arguments);
   AddEngineOptions(verb, *arguments);
   verb->add_option("--layout", arguments->layout, "train from this packed layout (quarry layout build)")
@@ -317,16 +313,26 @@ void AddTrain(CLI::App& app, Action& action) {
   verb->add_flag("--json", arguments->json,
                  "one JSON object per epoch on stdout, then {\"summary\": {...}}, and nothing else there");
   verb->add_flag("--dry-run", arguments->dry_run, "say how the memory would be divided, and train nothing");
+  AddLinkOptions(verb, arguments->link);
   verb->footer(
       "Peak RSS stays under --memory plus an overhead for code and LibTorch's working set, which is "
       "printed.\n"
-      "Example: quarry train db/ --fanout 10,15,20 --batch-size 1024 --epochs 10 --memory 8GiB --cache 10%");
+      "With --task link: --batch-size 1000 edges, --lr 0.05, and --memory shares are of the machine's.\n"
+      "Example: quarry train db/ --fanout 10,15,20 --batch-size 1024 --epochs 10 --memory 8GiB --cache 10%\n"
+      "         quarry train kg/ --task link --decoder distmult --dim 50");
   verb->callback([verb, arguments, &action] {
     if (arguments->resample) arguments->plan = true;
     if (verb->count("--layers") == 0 && !arguments->fanouts.empty()) {
       arguments->train.layers = static_cast<uint32_t>(arguments->fanouts.size());
     }
-    action = [arguments] { return Run(*arguments); };
+    if (arguments->task == "link") {
+      action = [verb, arguments] { return TrainLink(*verb, arguments->link); };
+      return;
+    }
+    action = [verb, arguments] {
+      QUARRY_RETURN_IF_ERROR(CheckTaskOptions(*verb, "node"));
+      return Run(*arguments);
+    };
   });
 }
 

@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
+#include "quarry/embedding/embedding_store.h"
 #include "quarry/io/backend.h"
 
 namespace quarry::cli {
@@ -14,7 +15,8 @@ Status Verify(const std::string& path) {
   QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(*backend, path));
   const double start = MonotonicSeconds();
   ProgressBar bar;
-  QUARRY_TRY(const VerifyReport report, VerifyStore(*store, bar.AsFunction()));
+  QUARRY_TRY(VerifyReport report, VerifyStore(*store, bar.AsFunction()));
+  QUARRY_RETURN_IF_ERROR(VerifyEmbeddings(*store, bar.AsFunction(), report));
   bar.Clear();
   const double seconds = MonotonicSeconds() - start;
   if (report.faults.empty()) {

@@ -45,6 +45,9 @@ Status FromRocks(const rocksdb::Status& status, std::string_view what, const std
 }
 
 rocksdb::Slice ToSlice(std::string_view text) { return {text.data(), text.size()}; }
+rocksdb::Slice ToSlice(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 // Keys of `property`: kind, direction, then the name or the id (big-endian, so that ids come in order).
 std::string NameKey(NameKind kind, std::string_view name) {
@@ -68,6 +71,11 @@ std::string TablePrefix(std::string_view table) {
   std::string prefix(table);
   prefix.push_back('\0');
   return prefix;
+}
+
+// Keys of `schema` for what a compaction folded.
+std::string FoldedKey(std::string_view table, uint64_t generation) {
+  return std::string("folded/").append(table).append("/").append(IdBytes(generation));
 }
 
 // Values of `delta`: a byte that says what follows, and the row.
@@ -122,13 +130,22 @@ class RocksCatalog final : public Catalog {
     return DecodeManifest(std::as_bytes(std::span(value)), path_);
   }
 
-  Status CommitManifest(const Manifest& manifest) override {
+  Status CommitManifest(const Manifest& manifest, const FoldedRows* folded) override {
     const std::vector<std::byte> bytes = EncodeManifest(manifest);
+    rocksdb::WriteBatch batch;
+    rocksdb::Status status = batch.Put(handles_[kManifest], ToSlice(kManifestKey), ToSlice(bytes));
+    if (status.ok() && folded != nullptr) {
+      status =
+          batch.Put(handles_[kSchema], FoldedKey(folded->table, folded->generation), ToSlice(folded->rows));
+    }
+    QUARRY_RETURN_IF_ERROR(FromRocks(status, "commit the manifest", path_));
     rocksdb::WriteOptions synced;
     synced.sync = true;  // also syncs the names written before: they are in the same log
-    const rocksdb::Slice value(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    return FromRocks(db_->Put(synced, handles_[kManifest], ToSlice(kManifestKey), value),
-                     "commit the manifest", path_);
+    return FromRocks(db_->Write(synced, &batch), "commit the manifest", path_);
+  }
+
+  Result<std::optional<std::string>> ReadFolded(std::string_view table, uint64_t generation) override {
+    return Get(kSchema, FoldedKey(table, generation), "read the rows of a compaction");
   }
 
   Status PutNames(NameKind kind, uint64_t first_id, std::span<const std::string> names) override {
@@ -200,12 +217,9 @@ class RocksCatalog final : public Catalog {
   }
 
   Result<uint64_t> LastTimestamp() override {
-    std::string value;
-    const rocksdb::Status status =
-        db_->Get(VerifiedRead(), handles_[kSchema], ToSlice(kTimestampKey), &value);
-    if (status.IsNotFound()) return uint64_t{0};
-    QUARRY_RETURN_IF_ERROR(FromRocks(status, "read the last timestamp", path_));
-    return IdFromBytes(value);
+    QUARRY_TRY(const std::optional<std::string> value,
+               Get(kSchema, std::string(kTimestampKey), "read the last timestamp"));
+    return value ? IdFromBytes(*value) : 0;
   }
 
   Status ReadVersions(std::string_view table, std::span<const uint64_t> rows, uint64_t timestamp,
@@ -231,6 +245,24 @@ class RocksCatalog final : public Catalog {
       QUARRY_RETURN_IF_ERROR(visit(version));
     }
     return FromRocks(entries->status(), "read row versions", path_);
+  }
+
+  Status DropVersions(std::string_view table, uint64_t timestamp) override {
+    constexpr size_t kBatchBytes = 1 << 20;
+    rocksdb::WriteBatch batch;
+    const std::unique_ptr<rocksdb::Iterator> entries(db_->NewIterator(VerifiedRead(), handles_[kDelta]));
+    const std::string prefix = TablePrefix(table);
+    for (entries->Seek(prefix); entries->Valid() && IsVersionOf(entries->key(), prefix); entries->Next()) {
+      QUARRY_TRY(const RowVersion version, ToVersion(table, prefix.size(), *entries));
+      if (version.timestamp > timestamp) continue;
+      QUARRY_RETURN_IF_ERROR(
+          FromRocks(batch.Delete(handles_[kDelta], entries->key()), "drop row versions", path_));
+      if (batch.GetDataSize() < kBatchBytes) continue;
+      QUARRY_RETURN_IF_ERROR(FromRocks(db_->Write({}, &batch), "drop row versions", path_));
+      batch.Clear();
+    }
+    QUARRY_RETURN_IF_ERROR(FromRocks(entries->status(), "drop row versions", path_));
+    return FromRocks(db_->Write({}, &batch), "drop row versions", path_);
   }
 
   Status VerifyChecksums() override { return FromRocks(db_->VerifyChecksum(), "verify checksums", path_); }
@@ -276,12 +308,15 @@ class RocksCatalog final : public Catalog {
     return version;
   }
 
-  Result<std::optional<std::string>> GetProperty(const std::string& key) {
+  Result<std::optional<std::string>> Get(Family family, const std::string& key, std::string_view what) {
     std::string value;
-    const rocksdb::Status status = db_->Get(VerifiedRead(), handles_[kProperty], key, &value);
+    const rocksdb::Status status = db_->Get(VerifiedRead(), handles_[family], key, &value);
     if (status.IsNotFound()) return std::optional<std::string>();
-    QUARRY_RETURN_IF_ERROR(FromRocks(status, "read a name", path_));
+    QUARRY_RETURN_IF_ERROR(FromRocks(status, what, path_));
     return std::optional<std::string>(std::move(value));
+  }
+  Result<std::optional<std::string>> GetProperty(const std::string& key) {
+    return Get(kProperty, key, "read a name");
   }
 
   const std::string path_;

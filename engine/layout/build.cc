@@ -79,7 +79,7 @@ class Builder {
 
   Store& store_;
   MemoryBudget& budget_;
-  const LayoutSpec& spec_;
+  LayoutSpec spec_;  // with a snapshot
   const ProgressFunction& progress_;
   BuildReport& report_;
 
@@ -116,8 +116,11 @@ Status Builder::Check() const {
 
 // Looks everything up and makes the folder.
 Status Builder::Prepare() {
+  if (spec_.snapshot == nullptr) {
+    QUARRY_TRY(spec_.snapshot, store_.TakeSnapshot());
+  }
   const Manifest& manifest = store_.manifest();
-  const TableRecord* table = manifest.FindTable(spec_.feature_table);
+  const TableRecord* table = spec_.snapshot->FindTable(spec_.feature_table);
   const TopologyRecord* topology = manifest.FindTopology(spec_.topology);
   if (table == nullptr) return store_.OpenTable(spec_.feature_table).status();
   if (topology == nullptr) return store_.OpenTopology(spec_.topology).status();
@@ -265,7 +268,8 @@ Status Builder::ChoosePacking(const Status& packed) {
   if (!fits && packed.code() != Code::kNoSpace) return packed;
   if (spec_.packing == Packing::kCheaper) {
     const DeviceProfile device = ProfileOf(store_.manifest());
-    QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store_.OpenTable(spec_.feature_table));
+    QUARRY_TRY(const std::unique_ptr<FeatureTable> table,
+               store_.OpenTable(*spec_.snapshot, spec_.feature_table));
     QUARRY_TRY(report_.merged_seconds, MergedReadSeconds(encoder_->miss_reader(), trace_->batch_count(),
                                                          geometry_, table->block_bytes(), device));
     const double write_rate = DeviceOf(store_.manifest()).write_bytes_per_second;
@@ -328,7 +332,8 @@ Status Builder::PackFile(DataFileWriter& writer, std::vector<uint32_t>& checksum
   IoBackend& backend = store_.backend();
   QUARRY_RETURN_IF_ERROR(encoder_->WriteBlocks(writer.file(), writer.position(), checksums));
   if (!encoder_->packed()) return Status::Ok();
-  QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store_.OpenTable(spec_.feature_table));
+  QUARRY_TRY(const std::unique_ptr<FeatureTable> table,
+             store_.OpenTable(*spec_.snapshot, spec_.feature_table));
   const std::vector<PackStream> streams = encoder_->Streams();
   const uint64_t fixed =
       table->resident_bytes() + checksums.size() * sizeof(uint32_t) + streams.size() * sizeof(PackStream);
@@ -452,10 +457,11 @@ Status Builder::Commit(LayoutRecord& record) {
   record.directory = fmt::format("layouts/{}-{}", spec_.name, generation_);
   QUARRY_RETURN_IF_ERROR(backend.Rename(building_, store_.path() + "/" + record.directory));
   QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(store_.path() + "/layouts"));
-  Manifest manifest = store_.manifest();
-  std::erase_if(manifest.layouts, [&](const LayoutRecord& old) { return old.name == spec_.name; });
-  manifest.layouts.push_back(record);
-  QUARRY_RETURN_IF_ERROR(store_.CommitManifest(manifest));
+  QUARRY_RETURN_IF_ERROR(store_.UpdateManifest([&](Manifest& manifest) {
+    std::erase_if(manifest.layouts, [&](const LayoutRecord& old) { return old.name == spec_.name; });
+    manifest.layouts.push_back(record);
+    return Status::Ok();
+  }));
   std::error_code error;
   if (!replaced_.empty()) fs::remove_all(replaced_, error);
   return Status::Ok();

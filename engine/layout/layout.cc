@@ -185,7 +185,7 @@ Result<std::unique_ptr<Layout>> Layout::Open(Store& store, const LayoutRecord& n
   const Manifest& manifest = store.manifest();
   const LayoutRecord* const record = &named;
   const std::string& name = record->name;
-  if (!IsFresh(manifest, *record)) {
+  if (!IsServable(manifest, *record)) {
     return MakeStatus(
         Code::kUnsupported,
         "{}: layout \"{}\" was built from generation {} of table \"{}\" and {} of topology \"{}\", "
@@ -247,6 +247,13 @@ bool IsFresh(const Manifest& manifest, const LayoutRecord& record) {
          topology->generation == record.topology_generation;
 }
 
+bool IsServable(const Manifest& manifest, const LayoutRecord& record) {
+  const TableRecord* table = manifest.FindTable(record.table);
+  const TopologyRecord* topology = manifest.FindTopology(record.topology);
+  return table != nullptr && table->generation >= record.table_generation && topology != nullptr &&
+         topology->generation == record.topology_generation;
+}
+
 bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const LayoutSpec& spec) {
   const TableRecord* table = manifest.FindTable(spec.feature_table);
   const TopologyRecord* topology = manifest.FindTopology(spec.topology);
@@ -270,13 +277,14 @@ Status DropLayout(Store& store, std::string_view name) {
   // A name with a slash would lead out of layouts/.
   const bool interrupted =
       name.find('/') == std::string_view::npos && std::filesystem::is_directory(building, error);
-  Manifest manifest = store.manifest();
-  const LayoutRecord* record = manifest.FindLayout(name);
+  const LayoutRecord* record = store.manifest().FindLayout(name);
   if (record == nullptr && !interrupted) return Layout::Open(store, name).status();  // says what there is
   if (record != nullptr) {
     const std::string directory = store.path() + "/" + record->directory;
-    std::erase_if(manifest.layouts, [&](const LayoutRecord& other) { return other.name == name; });
-    QUARRY_RETURN_IF_ERROR(store.CommitManifest(manifest));
+    QUARRY_RETURN_IF_ERROR(store.UpdateManifest([&](Manifest& manifest) {
+      std::erase_if(manifest.layouts, [&](const LayoutRecord& other) { return other.name == name; });
+      return Status::Ok();
+    }));
     std::filesystem::remove_all(directory, error);  // what stays is a stray that `quarry verify` reports
   }
   if (!interrupted) return Status::Ok();

@@ -68,6 +68,7 @@ class LiveRoadImpl final : public LiveRoad {
   MemoryBudget::Reservation resident_reservation_;  // what OpenBase loads
   MemoryBudget::Reservation overlay_reservation_;
   MemoryBudget::Reservation reservation_;  // everything else
+  std::shared_ptr<const Snapshot> snapshot_;
   std::unique_ptr<FeatureTable> table_;
   std::unique_ptr<RowOverlay> overlay_;  // of the table, in the road's snapshot
   DeviceProfile device_;
@@ -98,6 +99,10 @@ Status LiveRoadImpl::CheckOptions() const {
 
 Status LiveRoadImpl::OpenAll() {
   QUARRY_RETURN_IF_ERROR(CheckOptions());
+  snapshot_ = options_.snapshot;
+  if (snapshot_ == nullptr) {
+    QUARRY_TRY(snapshot_, store_.TakeSnapshot());
+  }
   QUARRY_RETURN_IF_ERROR(OpenBase());
   QUARRY_TRY(const BatchProbe probe, Probe());
   return Allocate(probe);
@@ -124,7 +129,7 @@ Status LiveRoadImpl::OpenBase() {
   QUARRY_TRY(const uint64_t resident_bytes, ResidentBytes());
   QUARRY_TRY(resident_reservation_,
              budget_.Reserve(resident_bytes, "what a database keeps resident (indptr, checksums, labels)"));
-  QUARRY_TRY(table_, store_.OpenTable(options_.feature_table));
+  QUARRY_TRY(table_, store_.OpenTable(*snapshot_, options_.feature_table));
   QUARRY_TRY(topology_, store_.OpenTopology(options_.topology));
   const FeatureGeometry& geometry = table_->geometry();
   if (geometry.row_count < topology_->node_count()) {
@@ -141,12 +146,8 @@ Status LiveRoadImpl::OpenBase() {
 
 // Rows and labels are those of one snapshot for as long as the road is open, so no buffer ever grows stale.
 Status LiveRoadImpl::OpenSnapshot() {
-  std::shared_ptr<const Snapshot> snapshot = options_.snapshot;
-  if (snapshot == nullptr) {
-    QUARRY_TRY(snapshot, store_.TakeSnapshot());
-  }
-  QUARRY_TRY(properties_, LoadNodeProperties(store_, topology_->node_count(), snapshot));
-  QUARRY_TRY(overlay_, store_.OpenOverlay(options_.feature_table, snapshot));
+  QUARRY_TRY(properties_, LoadNodeProperties(store_, topology_->node_count(), snapshot_));
+  QUARRY_TRY(overlay_, store_.OpenOverlay(options_.feature_table, snapshot_));
   QUARRY_TRY(overlay_reservation_, budget_.Reserve(overlay_->resident_bytes(), "the bitmap of changed rows"));
   return Status::Ok();
 }

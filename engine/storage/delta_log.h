@@ -8,7 +8,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <roaring/roaring.hh>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,18 +16,12 @@
 #include "quarry/base/status.h"
 #include "quarry/catalog/catalog.h"
 #include "quarry/format/manifest.h"
+#include "quarry/io/backend.h"
 #include "quarry/storage/deltas.h"
-
-// Debian 12's library has its class in no namespace, later ones have it in this one.
-namespace roaring {}
+#include "quarry/storage/feature_table.h"
+#include "row_bitmap.h"
 
 namespace quarry {
-
-namespace roaring_names {
-using namespace ::roaring;  // NOLINT(google-build-using-namespace): see above
-using RowBitmap = Roaring;
-}  // namespace roaring_names
-using roaring_names::RowBitmap;  // a set of 32-bit rows
 
 class DeltaLog {
  public:
@@ -37,13 +30,16 @@ class DeltaLog {
   DeltaLog(std::string path, CatalogFunction catalog)
       : path_(std::move(path)), catalog_(std::move(catalog)) {}
 
-  // As Store's functions of these names.
+  // As Store::Write.
   Result<uint64_t> Write(const Manifest& manifest, const WriteBatch& batch, const WriteOptions& options)
       QUARRY_EXCLUDES(mutex_);
-  Result<std::shared_ptr<const Snapshot>> TakeSnapshot() QUARRY_EXCLUDES(mutex_);
-  Result<std::unique_ptr<RowOverlay>> OpenOverlay(const TableRecord& table,
-                                                  std::shared_ptr<const Snapshot> snapshot)
-      QUARRY_EXCLUDES(mutex_);
+  // Of the newest commit that is visible.
+  Result<uint64_t> LastTimestamp() QUARRY_EXCLUDES(mutex_);
+  // The overlay of `table` in the snapshot, together with `folded`: rows that are newer in `file` than in the
+  // base that the overlay is for. `file` may be null when there are none.
+  Result<std::unique_ptr<RowOverlay>> OpenOverlay(IoBackend& backend, const TableRecord& table,
+                                                  std::shared_ptr<const Snapshot> snapshot, RowBitmap folded,
+                                                  std::unique_ptr<FeatureTable> file) QUARRY_EXCLUDES(mutex_);
 
  private:
   struct Writer {
@@ -56,7 +52,7 @@ class DeltaLog {
   };
 
   Status Load() QUARRY_REQUIRES(mutex_);
-  Result<RowBitmap*> Touched(const std::string& table) QUARRY_REQUIRES(mutex_);
+  Result<const RowBitmap*> RowsSince(const TableRecord& table) QUARRY_REQUIRES(mutex_);
   std::vector<Writer*> TakeGroup() QUARRY_REQUIRES(mutex_);
   Status Commit(std::span<Writer* const> group);
   void Publish(std::span<Writer* const> group) QUARRY_REQUIRES(mutex_);
@@ -69,7 +65,8 @@ class DeltaLog {
   uint64_t last_timestamp_ QUARRY_GUARDED_BY(mutex_) = 0;  // committed and visible
   Status failed_ QUARRY_GUARDED_BY(mutex_);                // of the first commit that failed
   std::deque<Writer*> writers_ QUARRY_GUARDED_BY(mutex_);  // the first one commits
-  std::map<std::string, RowBitmap, std::less<>> touched_ QUARRY_GUARDED_BY(mutex_);  // of tables asked about
+  // Of tables that were asked about: rows that have versions above a timestamp.
+  std::map<std::pair<std::string, uint64_t>, RowBitmap> touched_ QUARRY_GUARDED_BY(mutex_);
 };
 
 }  // namespace quarry

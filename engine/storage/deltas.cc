@@ -5,6 +5,7 @@
 #include "delta_log.h"
 #include "quarry/base/units.h"
 #include "quarry/format/element_type.h"
+#include "scattered_read.h"
 
 namespace quarry {
 namespace {
@@ -37,46 +38,82 @@ Status CheckEntry(const Manifest& manifest, const WriteBatch& batch, const Write
 
 class Overlay final : public RowOverlay {
  public:
-  Overlay(std::string table, uint64_t row_bytes, std::shared_ptr<const Snapshot> snapshot, RowBitmap touched,
-          DeltaLog::CatalogFunction catalog)
-      : table_(std::move(table)),
+  Overlay(IoBackend& backend, TableRecord table, std::shared_ptr<const Snapshot> snapshot, RowBitmap written,
+          RowBitmap folded, std::unique_ptr<FeatureTable> file, DeltaLog::CatalogFunction catalog)
+      : backend_(backend),
+        table_(std::move(table)),
         snapshot_(std::move(snapshot)),
-        touched_(std::move(touched)),
-        zeros_(row_bytes),
+        written_(std::move(written)),
+        folded_(std::move(folded)),
+        file_(std::move(file)),
+        zeros_(RowBytes(table_.element_type, table_.dim)),
         catalog_(std::move(catalog)) {}
 
-  bool empty() const override { return touched_.isEmpty(); }
-  bool Touched(uint64_t row) const override { return touched_.contains(static_cast<uint32_t>(row)); }
-  std::vector<uint64_t> TouchedRows() const override { return {touched_.begin(), touched_.end()}; }
-  uint64_t resident_bytes() const override { return touched_.getSizeInBytes(false) + zeros_.size(); }
+  bool empty() const override { return written_.isEmpty() && folded_.isEmpty(); }
+  bool Touched(uint64_t row) const override {
+    return written_.contains(static_cast<uint32_t>(row)) || folded_.contains(static_cast<uint32_t>(row));
+  }
+  std::vector<uint64_t> TouchedRows() const override {
+    const RowBitmap both = written_ | folded_;
+    return {both.begin(), both.end()};
+  }
+  uint64_t resident_bytes() const override {
+    return written_.getSizeInBytes(false) + folded_.getSizeInBytes(false) + zeros_.size() +
+           (file_ ? file_->resident_bytes() : 0);
+  }
 
   Status Read(std::span<const uint64_t> rows,
               const std::function<void(size_t, std::span<const std::byte>)>& put) const override {
+    std::vector<size_t> older;  // what no version says
+    QUARRY_RETURN_IF_ERROR(ReadVersions(rows, put, older));
     std::vector<uint64_t> wanted;
-    std::vector<size_t> positions;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (!Touched(rows[i])) continue;
-      wanted.push_back(rows[i]);
-      positions.push_back(i);
-    }
+    for (const size_t i : older) wanted.push_back(rows[i]);
     if (wanted.empty()) return Status::Ok();
-    QUARRY_TRY(const std::shared_ptr<Catalog> catalog, catalog_(/*writable=*/false));
-    return catalog->ReadVersions(
-        table_, wanted, snapshot_->timestamp, [&](size_t i, const RowVersion& version) -> Status {
-          if (!version.deleted() && version.value.size() != zeros_.size()) {
-            return MakeStatus(Code::kCorruption,
-                              "row {} of table \"{}\": version {} has {} bytes, a row has {}", version.row,
-                              table_, version.timestamp, version.value.size(), zeros_.size());
-          }
-          put(positions[i], version.deleted() ? std::span<const std::byte>(zeros_) : version.value);
-          return Status::Ok();
-        });
+    return ReadScattered(backend_, *file_, wanted,
+                         [&](size_t i, std::span<const std::byte> row) { put(older[i], row); });
   }
 
  private:
-  const std::string table_;
+  // Appends to `older` the folded rows that have no version.
+  Status ReadVersions(std::span<const uint64_t> rows,
+                      const std::function<void(size_t, std::span<const std::byte>)>& put,
+                      std::vector<size_t>& older) const {
+    std::vector<uint64_t> wanted;
+    std::vector<size_t> positions;
+    std::vector<bool> found(rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (!written_.contains(static_cast<uint32_t>(rows[i]))) continue;
+      wanted.push_back(rows[i]);
+      positions.push_back(i);
+    }
+    if (!wanted.empty()) {
+      QUARRY_TRY(const std::shared_ptr<Catalog> catalog, catalog_(/*writable=*/false));
+      QUARRY_RETURN_IF_ERROR(catalog->ReadVersions(
+          table_.name, wanted, snapshot_->timestamp, [&](size_t i, const RowVersion& version) -> Status {
+            if (version.timestamp <= table_.folded) return Status::Ok();  // the file has it
+            if (!version.deleted() && version.value.size() != zeros_.size()) return WrongSize(version);
+            put(positions[i], version.deleted() ? std::span<const std::byte>(zeros_) : version.value);
+            found[positions[i]] = true;
+            return Status::Ok();
+          }));
+    }
+    for (size_t i = 0; !folded_.isEmpty() && i < rows.size(); ++i) {
+      if (!found[i] && folded_.contains(static_cast<uint32_t>(rows[i]))) older.push_back(i);
+    }
+    return Status::Ok();
+  }
+
+  Status WrongSize(const RowVersion& version) const {
+    return MakeStatus(Code::kCorruption, "row {} of table \"{}\": version {} has {} bytes, a row has {}",
+                      version.row, table_.name, version.timestamp, version.value.size(), zeros_.size());
+  }
+
+  IoBackend& backend_;
+  const TableRecord table_;
   const std::shared_ptr<const Snapshot> snapshot_;
-  const RowBitmap touched_;
+  const RowBitmap written_;  // has versions that the file does not
+  const RowBitmap folded_;   // differs between the file and the base that the overlay is for
+  const std::unique_ptr<FeatureTable> file_;
   const std::vector<std::byte> zeros_;
   const DeltaLog::CatalogFunction catalog_;
 };
@@ -113,17 +150,18 @@ Status DeltaLog::Load() {
   return Status::Ok();
 }
 
-Result<RowBitmap*> DeltaLog::Touched(const std::string& table) {
-  const auto found = touched_.find(table);
+Result<const RowBitmap*> DeltaLog::RowsSince(const TableRecord& table) {
+  const auto key = std::pair(table.name, table.folded);
+  const auto found = touched_.find(key);
   if (found != touched_.end()) return &found->second;
   RowBitmap rows;
   QUARRY_TRY(const std::shared_ptr<Catalog> catalog, catalog_(/*writable=*/false));
-  QUARRY_RETURN_IF_ERROR(catalog->ScanVersions(table, [&](const RowVersion& version) {
-    rows.add(static_cast<uint32_t>(version.row));
+  QUARRY_RETURN_IF_ERROR(catalog->ScanVersions(table.name, [&](const RowVersion& version) {
+    if (version.timestamp > table.folded) rows.add(static_cast<uint32_t>(version.row));
     return Status::Ok();
   }));
   rows.runOptimize();
-  return &touched_.emplace(table, std::move(rows)).first->second;
+  return &touched_.emplace(key, std::move(rows)).first->second;
 }
 
 // The first writers of the queue, together up to kGroupBytesMax; at least one.
@@ -158,9 +196,10 @@ Status DeltaLog::Commit(std::span<Writer* const> group) {
 // From here on new snapshots see the group.
 void DeltaLog::Publish(std::span<Writer* const> group) {
   for (const Writer* const writer : group) {
-    for (const WriteBatch::Entry& entry : writer->batch->entries()) {
-      const auto rows = touched_.find(writer->batch->tables()[entry.table]);
-      if (rows != touched_.end()) rows->second.add(static_cast<uint32_t>(entry.row));
+    for (auto& [key, rows] : touched_) {
+      for (const WriteBatch::Entry& entry : writer->batch->entries()) {
+        if (writer->batch->tables()[entry.table] == key.first) rows.add(static_cast<uint32_t>(entry.row));
+      }
     }
     last_timestamp_ = writer->timestamp;
   }
@@ -203,18 +242,20 @@ Result<uint64_t> DeltaLog::Write(const Manifest& manifest, const WriteBatch& bat
   return self.timestamp;
 }
 
-Result<std::shared_ptr<const Snapshot>> DeltaLog::TakeSnapshot() {
+Result<uint64_t> DeltaLog::LastTimestamp() {
   MutexLock lock(mutex_);
   QUARRY_RETURN_IF_ERROR(Load());
-  return std::make_shared<const Snapshot>(Snapshot{.timestamp = last_timestamp_});
+  return last_timestamp_;
 }
 
-Result<std::unique_ptr<RowOverlay>> DeltaLog::OpenOverlay(const TableRecord& table,
-                                                          std::shared_ptr<const Snapshot> snapshot) {
+Result<std::unique_ptr<RowOverlay>> DeltaLog::OpenOverlay(IoBackend& backend, const TableRecord& table,
+                                                          std::shared_ptr<const Snapshot> snapshot,
+                                                          RowBitmap folded,
+                                                          std::unique_ptr<FeatureTable> file) {
   MutexLock lock(mutex_);
-  QUARRY_TRY(const RowBitmap* const touched, Touched(table.name));
-  return std::unique_ptr<RowOverlay>(std::make_unique<Overlay>(
-      table.name, RowBytes(table.element_type, table.dim), std::move(snapshot), *touched, catalog_));
+  QUARRY_TRY(const RowBitmap* const written, RowsSince(table));
+  return std::unique_ptr<RowOverlay>(std::make_unique<Overlay>(backend, table, std::move(snapshot), *written,
+                                                               std::move(folded), std::move(file), catalog_));
 }
 
 }  // namespace quarry

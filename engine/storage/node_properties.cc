@@ -9,8 +9,8 @@ namespace {
 template <typename T>
 Status ReadProperty(Store& store, std::string_view name, ElementType type, uint64_t node_count,
                     const std::shared_ptr<const Snapshot>& snapshot, std::vector<T>& values) {
-  if (store.manifest().FindTable(name) == nullptr) return Status::Ok();
-  QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store.OpenTable(name));
+  if (snapshot->FindTable(name) == nullptr) return Status::Ok();
+  QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store.OpenTable(*snapshot, name));
   const FeatureGeometry& geometry = table->geometry();
   if (geometry.element_type != type || geometry.dim != 1 || geometry.row_count != node_count) {
     return MakeStatus(Code::kCorruption, "{}: {} x {} of {}, expected {} x 1 of {}", table->file().path(),

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <filesystem>
+#include <map>
+#include <utility>
 
 #include "delta_log.h"
 #include "lock.h"
+#include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
 #include "quarry/format/superblock.h"
 
@@ -76,65 +80,172 @@ std::string NamesOf(const std::vector<Record>& records) {
   return names.empty() ? "none" : names;
 }
 
+// A table's file, which goes with the last that uses it once another has taken its place.
+class TableFile {
+ public:
+  explicit TableFile(std::string path) : path_(std::move(path)) {}
+  ~TableFile() {
+    std::error_code ignored;  // what stays, the next open removes
+    if (replaced_) fs::remove(path_, ignored);
+  }
+  TableFile(const TableFile&) = delete;
+  TableFile& operator=(const TableFile&) = delete;
+  void Replace() { replaced_ = true; }
+
+ private:
+  const std::string path_;
+  std::atomic<bool> replaced_{false};
+};
+
 class StoreImpl final : public Store {
  public:
   StoreImpl(IoBackend& backend, std::string path, StoreLock lock, std::unique_ptr<Catalog> catalog,
             Manifest manifest)
-      : backend_(backend),
-        path_(std::move(path)),
-        lock_(std::move(lock)),
-        catalog_(std::move(catalog)),
-        manifest_(std::move(manifest)) {}
+      : backend_(backend), path_(std::move(path)), lock_(std::move(lock)), catalog_(std::move(catalog)) {
+    Keep(std::move(manifest));
+  }
 
   const std::string& path() const override { return path_; }
-  const Manifest& manifest() const override { return manifest_; }
+  const Manifest& manifest() const override { return *manifest_.load(std::memory_order_acquire); }
   Catalog& catalog() override { return *catalog_; }
   IoBackend& backend() override { return backend_; }
 
-  Status CommitManifest(const Manifest& manifest) override {
-    QUARRY_RETURN_IF_ERROR(DecodeManifest(EncodeManifest(manifest), path_).status());
-    {
-      MutexLock lock(mutex_);
-      if (writable_) {
-        QUARRY_RETURN_IF_ERROR(catalog_->CommitManifest(manifest));
-      } else {
-        QUARRY_RETURN_IF_ERROR(CommitAndReopen(manifest));
-      }
-    }
-    QUARRY_TRY(manifest_, catalog_->ReadManifest());
+  Status UpdateManifest(const std::function<Status(Manifest&)>& change,
+                        const Catalog::FoldedRows* folded) override {
+    MutexLock one_at_a_time(manifest_mutex_);
+    Manifest next = manifest();
+    QUARRY_RETURN_IF_ERROR(change(next));
+    QUARRY_RETURN_IF_ERROR(DecodeManifest(EncodeManifest(next), path_).status());
+    MutexLock lock(mutex_);
+    QUARRY_RETURN_IF_ERROR(writable_ ? catalog_->CommitManifest(next, folded)
+                                     : CommitAndReopen(next, folded));
+    QUARRY_TRY(next, catalog_->ReadManifest());
+    Keep(std::move(next));
     return Status::Ok();
   }
 
   Result<uint64_t> Write(const WriteBatch& batch, const WriteOptions& options) override {
-    return deltas_.Write(manifest_, batch, options);
+    return deltas_.Write(manifest(), batch, options);
   }
-  Result<std::shared_ptr<const Snapshot>> TakeSnapshot() override { return deltas_.TakeSnapshot(); }
-  Result<std::unique_ptr<RowOverlay>> OpenOverlay(std::string_view table,
-                                                  std::shared_ptr<const Snapshot> snapshot) override {
-    const TableRecord* const record = manifest_.FindTable(table);
-    if (record == nullptr) return NoTable(table);
-    return deltas_.OpenOverlay(*record, std::move(snapshot));
+
+  // Tables first: what their files hold was committed by then, so the snapshot has all of it.
+  Result<std::shared_ptr<const Snapshot>> TakeSnapshot() override {
+    auto snapshot = std::make_shared<Snapshot>();
+    {
+      MutexLock lock(mutex_);
+      snapshot->tables = manifest().tables;
+      for (const TableRecord& table : snapshot->tables) snapshot->files.push_back(FileOf(table));
+    }
+    QUARRY_TRY(snapshot->timestamp, deltas_.LastTimestamp());
+    return std::shared_ptr<const Snapshot>(std::move(snapshot));
+  }
+
+  Result<std::unique_ptr<RowOverlay>> OpenOverlay(std::string_view name,
+                                                  std::shared_ptr<const Snapshot> snapshot,
+                                                  std::optional<uint64_t> base) override {
+    const TableRecord* const record = snapshot->FindTable(name);
+    if (record == nullptr) return NoTable(name);
+    QUARRY_TRY(RowBitmap folded, FoldedSince(*record, base.value_or(record->generation)));
+    std::unique_ptr<FeatureTable> file;
+    if (!folded.isEmpty()) {
+      QUARRY_TRY(file, OpenTable(*snapshot, name));
+    }
+    return deltas_.OpenOverlay(backend_, *record, std::move(snapshot), std::move(folded), std::move(file));
+  }
+
+  Status SwitchTable(const TableRecord& record, std::span<const std::byte> folded_rows) override {
+    const Catalog::FoldedRows folded{record.name, record.generation, folded_rows};
+    std::string replaced;
+    QUARRY_RETURN_IF_ERROR(UpdateManifest(
+        [&](Manifest& next) {
+          for (TableRecord& table : next.tables) {
+            if (table.name == record.name) replaced = std::exchange(table, record).file;
+          }
+          return Status::Ok();
+        },
+        &folded));
+    if (IsUsedAfter(record.name, replaced)) return Status::Ok();
+    QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
+    return catalog->DropVersions(record.name, record.folded);
   }
 
   Result<std::unique_ptr<FeatureTable>> OpenTable(std::string_view name) override {
-    const TableRecord* record = manifest_.FindTable(name);
+    const TableRecord* record = manifest().FindTable(name);
     if (record == nullptr) return NoTable(name);
-    return FeatureTable::Open(backend_, path_, *record, manifest_.database_id);
+    return FeatureTable::Open(backend_, path_, *record, manifest().database_id);
+  }
+
+  Result<std::unique_ptr<FeatureTable>> OpenTable(const Snapshot& snapshot, std::string_view name) override {
+    const TableRecord* record = snapshot.FindTable(name);
+    if (record == nullptr) return NoTable(name);
+    return FeatureTable::Open(backend_, path_, *record, manifest().database_id);
   }
 
   Result<std::unique_ptr<Topology>> OpenTopology(std::string_view name) override {
-    const TopologyRecord* record = manifest_.FindTopology(name);
+    const TopologyRecord* record = manifest().FindTopology(name);
     if (record == nullptr) {
       return MakeStatus(Code::kNotFound, "{}: there is no topology \"{}\"; topologies: {}", path_, name,
-                        NamesOf(manifest_.topologies));
+                        NamesOf(manifest().topologies));
     }
-    return Topology::Open(backend_, path_, *record, manifest_.database_id);
+    return Topology::Open(backend_, path_, *record, manifest().database_id);
   }
 
  private:
   Status NoTable(std::string_view name) const {
     return MakeStatus(Code::kNotFound, "{}: there is no table \"{}\"; tables: {}", path_, name,
-                      NamesOf(manifest_.tables));
+                      NamesOf(manifest().tables));
+  }
+
+  void Keep(Manifest manifest) {
+    manifests_.push_back(std::make_unique<const Manifest>(std::move(manifest)));
+    manifest_.store(manifests_.back().get(), std::memory_order_release);
+  }
+
+  std::shared_ptr<TableFile> FileOf(const TableRecord& table) QUARRY_REQUIRES(mutex_) {
+    std::shared_ptr<TableFile>& file = files_[table.file];
+    if (file == nullptr) file = std::make_shared<TableFile>(path_ + "/" + table.file);
+    return file;
+  }
+
+  // Gives up a file that another has replaced, and says whether snapshots still use it or one before it: they
+  // need the versions that the new file holds.
+  bool IsUsedAfter(const std::string& table, const std::string& replaced) QUARRY_EXCLUDES(mutex_) {
+    std::shared_ptr<TableFile> file;
+    MutexLock lock(mutex_);
+    file = std::exchange(files_[replaced], nullptr);
+    files_.erase(replaced);
+    if (file == nullptr) file = std::make_shared<TableFile>(path_ + "/" + replaced);
+    file->Replace();
+    std::vector<std::weak_ptr<TableFile>>& older = replaced_[table];
+    older.push_back(file);
+    file.reset();
+    std::erase_if(older, [](const std::weak_ptr<TableFile>& old) { return old.expired(); });
+    return !older.empty();
+  }
+
+  // The rows that compactions have changed in the table's file since it was of generation `base`.
+  Result<RowBitmap> FoldedSince(const TableRecord& table, uint64_t base) {
+    RowBitmap rows;
+    if (base > table.generation) {
+      return MakeStatus(Code::kUnsupported,
+                        "{}: table \"{}\" of generation {} is newer than the snapshot's, {}", path_,
+                        table.name, base, table.generation);
+    }
+    for (uint64_t generation = base + 1; generation <= table.generation; ++generation) {
+      QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/false));
+      QUARRY_TRY(const std::optional<std::string> folded, catalog->ReadFolded(table.name, generation));
+      if (!folded) {
+        return MakeStatus(Code::kUnsupported,
+                          "{}: it is not known what changed in table \"{}\" from generation {}", path_,
+                          table.name, base);
+      }
+      QUARRY_TRY(const RowBitmap more,
+                 DecodeRows(std::as_bytes(std::span(*folded)),
+                            fmt::format("{}: rows folded into generation {} of table \"{}\"", path_,
+                                        generation, table.name)));
+      rows |= more;
+    }
+    return rows;
   }
 
   // A catalog that is open for reading only leaves no trace in a database that is only read; the first write
@@ -149,9 +260,10 @@ class StoreImpl final : public Store {
   }
 
   // Opened anew because the writer may delete files that the open one relies on.
-  Status CommitAndReopen(const Manifest& manifest) QUARRY_REQUIRES(mutex_) {
+  Status CommitAndReopen(const Manifest& manifest, const Catalog::FoldedRows* folded)
+      QUARRY_REQUIRES(mutex_) {
     QUARRY_TRY(const std::unique_ptr<Catalog> writable, Catalog::Open(path_, /*read_only=*/false));
-    QUARRY_RETURN_IF_ERROR(writable->CommitManifest(manifest));
+    QUARRY_RETURN_IF_ERROR(writable->CommitManifest(manifest, folded));
     QUARRY_RETURN_IF_ERROR(writable->Close());
     QUARRY_TRY(catalog_, Catalog::Open(path_, /*read_only=*/true));
     return Status::Ok();
@@ -160,12 +272,67 @@ class StoreImpl final : public Store {
   IoBackend& backend_;
   const std::string path_;
   const StoreLock lock_;  // held until the catalog is closed
-  Mutex mutex_;           // of what follows
+  Mutex manifest_mutex_;  // of changes of the manifest; taken before mutex_
+  Mutex mutex_;
   std::shared_ptr<Catalog> catalog_;
   bool writable_ QUARRY_GUARDED_BY(mutex_) = false;
-  Manifest manifest_;
+  std::vector<std::unique_ptr<const Manifest>> manifests_;  // all that there were: commits are rare
+  std::atomic<const Manifest*> manifest_{nullptr};          // the last of them
+  std::map<std::string, std::shared_ptr<TableFile>> files_ QUARRY_GUARDED_BY(mutex_);  // of tables, by name
+  // Of each table, those that snapshots kept when they were replaced.
+  std::map<std::string, std::vector<std::weak_ptr<TableFile>>> replaced_ QUARRY_GUARDED_BY(mutex_);
   DeltaLog deltas_{path_, [this](bool writable) { return OpenCatalog(writable); }};
 };
+
+// "NAME-7": the name, when `text` is one with a generation.
+std::optional<std::string_view> NameOfGeneration(std::string_view text) {
+  const size_t dash = text.rfind('-');
+  if (dash == 0 || dash == std::string_view::npos || dash + 1 == text.size() ||
+      text.find_first_not_of("0123456789", dash + 1) != std::string_view::npos) {
+    return std::nullopt;
+  }
+  return text.substr(0, dash);
+}
+
+// True for features/NAME-<gen>.qft of a table, and layouts/NAME-<gen> with the files of a layout, which the
+// manifest does not name.
+bool IsLeftover(const Manifest& manifest, std::string_view folder, const fs::directory_entry& entry) {
+  std::string name = entry.path().filename().string();
+  const std::string path = fmt::format("{}/{}", folder, name);
+  if (folder == "features") {
+    constexpr std::string_view kSuffix = ".qft";
+    if (!name.ends_with(kSuffix)) return false;
+    name.resize(name.size() - kSuffix.size());
+    const std::optional<std::string_view> table = NameOfGeneration(name);
+    const TableRecord* const record = table ? manifest.FindTable(*table) : nullptr;
+    return record != nullptr && record->file != path;
+  }
+  std::error_code error;
+  if (!entry.is_directory(error) || !NameOfGeneration(name)) return false;
+  if (std::ranges::find(manifest.layouts, path, &LayoutRecord::directory) != manifest.layouts.end())
+    return false;
+  for (fs::directory_iterator file(entry.path(), error), end; !error && file != end; file.increment(error)) {
+    const std::string inside = file->path().filename().string();
+    if (inside != "layout.qlc" && inside != "trace.qlt") return false;
+  }
+  return !error;
+}
+
+// What a crash left of a compaction or of a layout's build: written, and not named, or no longer.
+void RemoveLeftovers(const std::string& path, const Manifest& manifest) {
+  for (const std::string_view folder : {"features", "layouts"}) {
+    std::vector<fs::path> leftovers;
+    std::error_code error;
+    for (fs::directory_iterator entry(fmt::format("{}/{}", path, folder), error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (IsLeftover(manifest, folder, *entry)) leftovers.push_back(entry->path());
+    }
+    for (const fs::path& leftover : leftovers) {
+      LogInfo("{}: removed, left over from a command that was interrupted", leftover.string());
+      fs::remove_all(leftover, error);
+    }
+  }
+}
 
 }  // namespace
 
@@ -201,6 +368,7 @@ Result<std::unique_ptr<Store>> Store::Open(IoBackend& backend, const std::string
   }
   QUARRY_RETURN_IF_ERROR(catalog.status());
   QUARRY_TRY(Manifest manifest, (*catalog)->ReadManifest());
+  RemoveLeftovers(path, manifest);
   return std::unique_ptr<Store>(
       new StoreImpl(backend, path, std::move(lock), std::move(catalog).value(), std::move(manifest)));
 }

@@ -55,7 +55,8 @@ TEST(DatabaseTest, ReadsAreMergedAsTheStoredProfileSays) {
                        .write_bytes_per_second = 1e9,
                        .gather_bytes_per_second = 1e9,
                        .measured_utc = "2025-01-02T03:04:05Z"};
-    EXPECT_TRUE(database->store().CommitManifest(manifest).ok());
+    EXPECT_TRUE(
+        database->store().UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }).ok());
     EXPECT_EQ(database->Calibrate(false).value().random_reads_per_second, random_reads_per_second)
         << "what is stored is not measured again";
     auto road = database->OpenLiveRoad(SmallOptions()).value();

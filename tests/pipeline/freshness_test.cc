@@ -10,6 +10,7 @@
 #include "pipeline/tiny_database.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/pipeline/superbatch_road.h"
+#include "quarry/storage/compaction.h"
 
 namespace quarry {
 namespace {
@@ -83,9 +84,12 @@ class World {
   }
 
   void Step() {
-    switch (rng_.Below(8)) {
+    switch (rng_.Below(9)) {
       case 0:
         Reopen();
+        break;
+      case 8:
+        Compact();
         break;
       case 1:
         Build();
@@ -112,6 +116,13 @@ class World {
     const auto snapshot = store_->TakeSnapshot();
     ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
     ASSERT_EQ((*snapshot)->timestamp, newest_);
+  }
+
+  void Compact() {
+    MemoryBudget budget(kGiB);
+    constexpr const char* kTables[] = {"feature", "feature", "label", "split"};
+    const auto report = CompactTable(*store_, budget, kTables[rng_.Below(4)], false, {});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
   }
 
   LayoutSpec RandomSpec() {

@@ -198,7 +198,7 @@ TEST_F(PlannedRoadTest, PacksWhatIsCheaperPacked) {
                                    .write_bytes_per_second = writes,
                                    .gather_bytes_per_second = 1e10,
                                    .measured_utc = "2020-01-01T00:00:00Z"};
-    EXPECT_TRUE(open.store->CommitManifest(manifest).ok());
+    EXPECT_TRUE(open.store->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }).ok());
     LayoutSpec spec = SmallSpec(SmallOptions());
     spec.packing = Packing::kCheaper;
     spec.disk_bytes = disk_bytes;
@@ -218,7 +218,7 @@ TEST_F(PlannedRoadTest, PacksWhatIsCheaperPacked) {
   EXPECT_GT(slow_writes.packed_seconds, slow_writes.merged_seconds);
   EXPECT_FALSE(build(100, 1e9, FeatureBytes() / 2).packed) << "chunks have no room";
   manifest.device.reset();
-  EXPECT_TRUE(open.store->CommitManifest(manifest).ok());
+  EXPECT_TRUE(open.store->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }).ok());
 }
 
 TEST_F(PlannedRoadTest, BeladyReadsLeast) {

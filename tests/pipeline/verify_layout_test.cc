@@ -167,11 +167,11 @@ TEST_F(VerifyLayoutTest, TheCatalogMustAgreeAndTellsWhetherALayoutIsFresh) {
   Build("one");
   Manifest manifest = store_->manifest();
   manifest.layouts[0].batch_count += 1;
-  ASSERT_TRUE(store_->CommitManifest(manifest).ok());
+  ASSERT_TRUE(store_->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }).ok());
   EXPECT_THAT(Faults(), HasSubstr("batches where the catalog says"));
   manifest.layouts[0].batch_count -= 1;
   manifest.layouts[0].trace_bytes += kPageBytes;
-  ASSERT_TRUE(store_->CommitManifest(manifest).ok());
+  ASSERT_TRUE(store_->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }).ok());
   EXPECT_THAT(Faults(), HasSubstr("trace.qlt: "));
 
   EXPECT_TRUE(IsFresh(manifest, manifest.layouts[0]));

@@ -161,7 +161,7 @@ TEST_F(StoreTest, ACommittedManifestIsThereAtOnceAndAfterReopening) {
                          .write_bytes_per_second = 3,
                          .gather_bytes_per_second = 4,
                          .measured_utc = "2025-01-02T03:04:05Z"};
-      const Status status = store->CommitManifest(manifest);
+      const Status status = store->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); });
       ASSERT_TRUE(status.ok()) << status.ToString();
       ASSERT_TRUE(store->manifest().device.has_value());
       EXPECT_EQ(store->manifest().device->random_reads_per_second, 1000.0 * round);
@@ -181,7 +181,7 @@ TEST_F(StoreTest, AManifestThatNoReaderWouldTakeIsNotCommitted) {
   const auto store = Store::Open(*backend_, small_->path()).value();
   Manifest manifest = store->manifest();
   manifest.tables[0].file = "../elsewhere";
-  EXPECT_FALSE(store->CommitManifest(manifest).ok());
+  EXPECT_FALSE(store->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }).ok());
   EXPECT_EQ(store->manifest().tables[0].file, small_->tables[0].record.file);
   EXPECT_EQ(store->catalog().ReadManifest().value().tables[0].file, small_->tables[0].record.file);
 }

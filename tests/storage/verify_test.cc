@@ -126,8 +126,8 @@ TEST(VerifyTest, StrayAndMissingAndExchangedFilesAreReported) {
   const auto nothing = [](SmallStore&) {};
   EXPECT_THAT(
       FaultsAfter(nothing,
-                  [](SmallStore& s) { std::ofstream(s.path() + "/features/feature-0.qft") << "old"; }),
-      HasSubstr("features/feature-0.qft: the catalog names no such file"));
+                  [](SmallStore& s) { std::ofstream(s.path() + "/features/feature-old.qft") << "old"; }),
+      HasSubstr("features/feature-old.qft: the catalog names no such file"));
   EXPECT_THAT(FaultsAfter(nothing, [](SmallStore& s) { std::ofstream(s.path() + "/topology/x") << "x"; }),
               HasSubstr("topology/x: the catalog names no such file"));
   EXPECT_THAT(FaultsAfter(nothing, [](SmallStore& s) { fs::remove(s.path() + "/features/wide-1.qft"); }),

@@ -17,6 +17,7 @@
 #include "quarry/pipeline/live_road.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/pipeline/superbatch_road.h"
+#include "quarry/storage/compaction.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {

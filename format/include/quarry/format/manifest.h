@@ -26,6 +26,7 @@ struct TableRecord {
   uint64_t row_count = 0;
   uint64_t dim = 0;
   uint64_t file_bytes = 0;
+  uint64_t folded = 0;  // the file holds the row versions up to this timestamp
 };
 
 // One topology file. Well-known name: "graph".
@@ -95,6 +96,27 @@ struct LayoutRecord {
   std::string created_utc;  // RFC 3339
 };
 
+// One embedding table: a page file, and the page map of its last checkpoint.
+struct EmbeddingRecord {
+  std::string name;
+  std::string file;  // "embeddings/NAME-1.qet", relative to the database
+  uint64_t generation = 1;
+  uint32_t page_bytes = 0;
+  uint32_t page_count = 0;
+  std::string map_file;  // "embeddings/NAME-1-7.qem"; empty before the first checkpoint
+  uint64_t map_generation = 0;
+
+  uint64_t row_count = 0;
+  uint32_t dim = 0;
+  ElementType element_type = ElementType::kFloat32;
+  uint8_t optimizer = 0;  // these two as embedding tables number them
+  uint8_t init = 0;
+  float init_scale = 0;
+  uint64_t seed = 0;
+  int64_t timestamp = -1;   // of the last checkpoint; -1 = never
+  std::string created_utc;  // RFC 3339
+};
+
 // Everything a reader needs to open a database; replaced atomically as one catalog record.
 struct Manifest {
   std::array<std::byte, 16> database_id{};
@@ -108,10 +130,12 @@ struct Manifest {
   bool has_relation_names = false;  // and names <-> relation ids
   std::optional<DeviceRecord> device;
   std::vector<LayoutRecord> layouts;
+  std::vector<EmbeddingRecord> embeddings;
 
-  const TableRecord* FindTable(std::string_view name) const;        // nullptr when absent
-  const TopologyRecord* FindTopology(std::string_view name) const;  // nullptr when absent
-  const LayoutRecord* FindLayout(std::string_view name) const;      // nullptr when absent
+  const TableRecord* FindTable(std::string_view name) const;          // nullptr when absent
+  const TopologyRecord* FindTopology(std::string_view name) const;    // nullptr when absent
+  const LayoutRecord* FindLayout(std::string_view name) const;        // nullptr when absent
+  const EmbeddingRecord* FindEmbedding(std::string_view name) const;  // nullptr when absent
 };
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest);

@@ -42,7 +42,15 @@ class Catalog {
   virtual ~Catalog() = default;
 
   virtual Result<Manifest> ReadManifest() = 0;
-  virtual Status CommitManifest(const Manifest& manifest) = 0;  // synced
+  // Synced. With `folded`, these rows are remembered in the same write as those that a generation of a table
+  // has changed since the generation before.
+  struct FoldedRows {
+    std::string_view table;
+    uint64_t generation = 0;
+    std::span<const std::byte> rows;  // a set of rows, as the caller encodes it
+  };
+  virtual Status CommitManifest(const Manifest& manifest, const FoldedRows* folded = nullptr) = 0;
+  virtual Result<std::optional<std::string>> ReadFolded(std::string_view table, uint64_t generation) = 0;
 
   // Stores names[i] <-> first_id + i, both ways. Not synced: CommitManifest is the barrier.
   virtual Status PutNames(NameKind kind, uint64_t first_id, std::span<const std::string> names) = 0;
@@ -61,6 +69,10 @@ class Catalog {
   // Calls visit with every version of the table, by row, the newest of a row first.
   virtual Status ScanVersions(std::string_view table,
                               const std::function<Status(const RowVersion&)>& visit) = 0;
+
+  // Forgets the versions of the table up to `timestamp`. Not synced: what is left of them after a crash can
+  // be dropped again.
+  virtual Status DropVersions(std::string_view table, uint64_t timestamp) = 0;
 
   // Reads every block of the catalog's tables; kCorruption for one that does not hold.
   virtual Status VerifyChecksums() = 0;

@@ -8,6 +8,7 @@
 // row that nobody wrote to costs one bit test.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "quarry/base/status.h"
+#include "quarry/format/manifest.h"
 #include "quarry/format/types.h"
 
 namespace quarry {
@@ -57,21 +59,31 @@ struct WriteOptions {
   bool sync = true;  // else a power failure may lose the batch, and those after it; never part of it
 };
 
-// A point in time: everything committed up to `timestamp`. Pinned while it lives: what it sees is kept.
+// A point in time: everything committed up to `timestamp`. While it lives, the base files that it names and
+// the versions over them are kept, whatever is compacted meanwhile. Must not outlive its store.
 struct Snapshot {
   uint64_t timestamp = 0;
+  std::vector<TableRecord> tables;
+  std::vector<std::shared_ptr<const void>> files;  // pins of the tables' files
+
+  const TableRecord* FindTable(std::string_view name) const {
+    const auto found = std::ranges::find(tables, name, &TableRecord::name);
+    return found == tables.end() ? nullptr : &*found;
+  }
 };
 
-// The newest versions of a table's rows in a snapshot. Const use is thread-safe. Must not outlive its store.
+// What a snapshot has newer than a base of a table: the table's file in the snapshot, or an older generation
+// of it (what a layout was packed from). Const use is thread-safe. Must not outlive its store.
 class RowOverlay {
  public:
   virtual ~RowOverlay() = default;
-  virtual bool empty() const = 0;  // nobody wrote to the table
+  virtual bool empty() const = 0;
   virtual bool Touched(uint64_t row) const = 0;
   virtual std::vector<uint64_t> TouchedRows() const = 0;  // ascending
   virtual uint64_t resident_bytes() const = 0;
-  // Calls put(i, value) for each of `rows` (ascending) that is touched: `value` is the row as encoded, zeros
-  // for a deleted one, valid during the call. kCorruption, kIoError.
+  // Calls put(i, value) for each of `rows` (ascending) that the snapshot has newer, in any order: `value` is
+  // the row as encoded, zeros for a deleted one, valid during the call. These rows are touched; not every
+  // touched row is among them. kCorruption, kIoError.
   virtual Status Read(std::span<const uint64_t> rows,
                       const std::function<void(size_t, std::span<const std::byte>)>& put) const = 0;
 };

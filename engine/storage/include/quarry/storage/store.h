@@ -36,15 +36,19 @@ class Store {
   virtual ~Store() = default;
 
   virtual const std::string& path() const = 0;
-  virtual const Manifest& manifest() const = 0;
-  // Replaces the manifest, synced; afterwards manifest() gives `manifest`, and records and catalog that were
-  // got before are gone. Not while another thread uses the store. A manifest that a reader would refuse is
-  // not written; on an error of the disk the old one or the new one stands, whole.
-  virtual Status CommitManifest(const Manifest& manifest) = 0;
-  virtual Catalog& catalog() = 0;
+  virtual const Manifest& manifest() const = 0;  // the newest; every one lives as long as the store
+  // Replaces the manifest by what `change` makes of it, synced; one change at a time. `folded` as in
+  // Catalog::CommitManifest. A manifest that a reader would refuse is not written; on an error of the disk
+  // the old one or the new one stands, whole.
+  virtual Status UpdateManifest(const std::function<Status(Manifest&)>& change,
+                                const Catalog::FoldedRows* folded = nullptr) = 0;
+  virtual Catalog& catalog() = 0;  // until the next write or change of the manifest
   virtual IoBackend& backend() = 0;
   virtual Result<std::unique_ptr<FeatureTable>> OpenTable(
       std::string_view name) = 0;  // kNotFound lists what there is
+  // As the snapshot has it.
+  virtual Result<std::unique_ptr<FeatureTable>> OpenTable(const Snapshot& snapshot,
+                                                          std::string_view name) = 0;
   virtual Result<std::unique_ptr<Topology>> OpenTopology(std::string_view name) = 0;
 
   // Commits the batch under the next timestamp, which it returns: afterwards every new snapshot sees all of
@@ -54,9 +58,17 @@ class Store {
   virtual Result<uint64_t> Write(const WriteBatch& batch, const WriteOptions& options = {}) = 0;
   // Everything committed so far.
   virtual Result<std::shared_ptr<const Snapshot>> TakeSnapshot() = 0;
-  // What the snapshot has newer than the table's base file; kept alive by the overlay.
+  // What the snapshot has newer than generation `base` of the table, by default its own; keeps the snapshot.
+  // kUnsupported when the base is newer than the snapshot's, or so old that it is not known what changed
+  // since.
   virtual Result<std::unique_ptr<RowOverlay>> OpenOverlay(std::string_view table,
-                                                          std::shared_ptr<const Snapshot> snapshot) = 0;
+                                                          std::shared_ptr<const Snapshot> snapshot,
+                                                          std::optional<uint64_t> base = {}) = 0;
+
+  // For CompactTable (compaction.h): makes `record`, whose file is whole, the base of its table, in which
+  // `folded_rows` differ from the generation before. The file before it goes with the last snapshot that
+  // names it.
+  virtual Status SwitchTable(const TableRecord& record, std::span<const std::byte> folded_rows) = 0;
 };
 
 // Called now and then with the bytes or items done and in all (total 0 = unknown). What it returns other than

@@ -1,0 +1,86 @@
+// quarry compact DB: folds the changed rows of tables into new files.
+#include <nlohmann/json.hpp>
+
+#include "cli.h"
+#include "quarry/base/units.h"
+#include "quarry/database.h"
+
+namespace quarry::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  std::string path;
+  std::string table;  // empty: all
+  std::string memory;
+  bool dry_run = false;
+  bool json = false;
+};
+
+Json ReportJson(const std::string& table, const CompactionReport& report) {
+  return {{"table", table},
+          {"changed_rows", report.rows_changed},
+          {"rows", report.row_count},
+          {"bytes", report.rows_changed == 0 ? 0 : report.bytes},
+          {"timestamp", report.timestamp},
+          {"generation", report.generation},
+          {"seconds", report.seconds},
+          {"bytes_per_second", report.seconds > 0 ? static_cast<double>(report.bytes) / report.seconds : 0.0}};
+}
+
+void PrintReport(const std::string& table, const CompactionReport& report, bool dry_run) {
+  if (report.rows_changed == 0) {
+    Print("{}: nothing to do\n", table);
+    return;
+  }
+  Print("{}: {} of {} rows changed; {} {} {} as generation {}", table, report.rows_changed, report.row_count,
+        FormatBytes(report.bytes), dry_run ? "would be" : "were", "written", report.generation);
+  if (!dry_run) {
+    Print(" in {:.2f} s, {:.0f} MB/s", report.seconds, static_cast<double>(report.bytes) / report.seconds / 1e6);
+  }
+  Print("\n");
+}
+
+Status Run(const Arguments& arguments) {
+  DatabaseOptions options;
+  if (!arguments.memory.empty()) {
+    QUARRY_TRY(options.memory_bytes, ParseBytes(arguments.memory, 0));
+  }
+  QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.path, std::move(options)));
+  std::vector<std::string> tables = {arguments.table};
+  if (arguments.table.empty()) {
+    tables.clear();
+    for (const TableRecord& table : database->manifest().tables) tables.push_back(table.name);
+  }
+  Json json = Json::array();
+  for (const std::string& table : tables) {
+    ProgressBar bar;
+    const auto report =
+        CompactTable(database->store(), database->budget(), table, arguments.dry_run, bar.AsFunction());
+    bar.Clear();
+    QUARRY_RETURN_IF_ERROR(report.status());
+    arguments.json ? json.push_back(ReportJson(table, *report)) : PrintReport(table, *report, arguments.dry_run);
+  }
+  if (arguments.json) Print("{}\n", json.dump());
+  return Status::Ok();
+}
+
+}  // namespace
+
+void AddCompact(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand("compact", "fold changed rows into new table files");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("DB", arguments->path, "database folder")->required();
+  verb->add_option("--table", arguments->table, "of all tables only this one")->type_name("NAME");
+  verb->add_option("--memory", arguments->memory, "cap on what the engine holds (default 80% of the machine)");
+  verb->add_flag("--dry-run", arguments->dry_run, "say what would be written, and write nothing");
+  verb->add_flag("--json", arguments->json, "JSON on stdout");
+  verb->footer(
+      "Interrupted, it leaves the database as it was. Layouts stay valid: rows that changed since they were\n"
+      "packed are read from the new file; `quarry layout rebuild` packs them again.\n"
+      "Example: quarry compact db/ --dry-run");
+  verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });
+}
+
+}  // namespace quarry::cli

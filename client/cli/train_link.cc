@@ -1,0 +1,140 @@
+#include "train_link.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "quarry/base/log.h"
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+#include "quarry/database.h"
+#include "train_link_report.h"
+
+namespace quarry::cli {
+namespace {
+
+constexpr const char* kLinkGroup = "Link prediction (--task link)";
+constexpr std::string_view kSharedOptions[] = {"DB",       "--task",    "--epochs", "--patience",
+                                               "--lr",     "--seed",    "--json",   "--batch-size",
+                                               "--memory", "--threads", "--ordered"};
+
+template <typename Value>
+Value SharedOption(const CLI::App& verb, const std::string& name, Value value) {
+  const CLI::Option* option = verb.get_option(name);
+  return option->count() > 0 ? option->as<Value>() : value;
+}
+
+// The decoder runs on all of the threads; half as many prepare batches and write them back.
+void TakeSharedOptions(const CLI::App& verb, LinkTrainOptions& train) {
+  train.epochs = SharedOption(verb, "--epochs", train.epochs);
+  train.patience = SharedOption(verb, "--patience", train.patience);
+  train.batch_edges = SharedOption(verb, "--batch-size", train.batch_edges);
+  const double rate = SharedOption<double>(verb, "--lr", train.optimizer_options.learning_rate);
+  train.optimizer_options.learning_rate = static_cast<float>(rate);
+  train.seed = SharedOption(verb, "--seed", train.seed);
+  train.ordered = verb.count("--ordered") > 0;
+  const unsigned threads = SharedOption(verb, "--threads", 0U);
+  train.compute_threads = threads > 0 ? threads : ProcessorCount();
+  train.workers = std::max(1U, train.compute_threads / 2);
+}
+
+Result<HeldOutShares> ParseShares(const LinkArguments& arguments) {
+  HeldOutShares shares{.seed = arguments.train.seed};
+  QUARRY_TRY(shares.valid, ParseShare("--valid-share", arguments.valid_share));
+  QUARRY_TRY(shares.test, ParseShare("--test-share", arguments.test_share));
+  return shares;
+}
+
+Result<std::unique_ptr<Database>> OpenWithBudget(const CLI::App& verb) {
+  DatabaseOptions options;
+  const auto memory = SharedOption<std::string>(verb, "--memory", "");
+  if (!memory.empty()) {
+    QUARRY_TRY(options.memory_bytes, ParseBytes(memory, MemoryLimitBytes()));
+  }
+  return Database::Open(verb.get_option("DB")->as<std::string>(), std::move(options));
+}
+
+}  // namespace
+
+void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
+  LinkTrainOptions& train = arguments.train;
+  const auto add = [verb](const std::string& name, auto& value, const std::string& help) {
+    verb->add_option(name, value, help)->capture_default_str()->group(kLinkGroup);
+  };
+  AddChoice<DecoderKind>(verb, "--decoder", train.spec.decoder,
+                         {{"dot", DecoderKind::kDot},
+                          {"distmult", DecoderKind::kDistMult},
+                          {"complex", DecoderKind::kComplEx},
+                          {"transe", DecoderKind::kTransE}},
+                         "what scores an edge (default distmult); dot has no vectors for relations")
+      ->group(kLinkGroup);
+  add("--dim", train.spec.dim, "floats of a node's vector");
+  AddChoice<LinkLoss>(verb, "--loss", train.spec.loss,
+                      {{"softmax", LinkLoss::kSoftmax}, {"margin", LinkLoss::kMargin}},
+                      "of an edge's score against its negatives' (default softmax)")
+      ->group(kLinkGroup);
+  add("--margin", train.spec.margin, "of --loss margin");
+  add("--negatives", train.negatives, "nodes that take the place of each end of the edges of a chunk");
+  add("--chunk", train.chunk_edges, "edges that share negatives");
+  add("--degree-share", train.degree_share, "of the negatives: drawn by degree, from 0 to 1");
+  AddChoice(verb, "--optimizer", train.optimizer, Optimizers(), "of the vectors (default adagrad)")
+      ->group(kLinkGroup);
+  AddChoice(
+      verb, "--embedding-mode", train.mode, AsyncModes(),
+      "one batch at a time; several, whose updates may be lost; at most --staleness of them; or several "
+      "with the result of one at a time (default oac)")
+      ->group(kLinkGroup);
+  add("--batches-in-flight", train.batches_in_flight, "batches between reading and having written");
+  add("--staleness", train.staleness, "the same, of async-bounded");
+  add("--valid-every", train.valid_every, "epochs from one validation to the next; 0: none");
+  add("--valid-share", arguments.valid_share, "edges to hold out where the database has no valid edges: 5%");
+  add("--test-share", arguments.test_share, "the same, of test edges");
+}
+
+Status CheckTaskOptions(const CLI::App& verb, std::string_view task) {
+  for (const CLI::Option* option : verb.get_options()) {
+    if (option->count() == 0 || std::ranges::count(kSharedOptions, option->get_name()) > 0) continue;
+    const std::string_view owner = option->get_group() == kLinkGroup ? "link" : "node";
+    if (owner == task) continue;
+    return MakeStatus(Code::kUsage, "{} belongs to --task {}, and this is --task {}", option->get_name(),
+                      owner, task);
+  }
+  return Status::Ok();
+}
+
+Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
+  LinkTrainOptions& train = arguments.train;
+  QUARRY_RETURN_IF_ERROR(CheckTaskOptions(verb, "link"));
+  TakeSharedOptions(verb, train);
+  QUARRY_TRY(const HeldOutShares shares, ParseShares(arguments));
+  QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
+  QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudget(verb));
+  MemoryBudget& budget = database->budget();
+  // Refused as a whole: the least that would do is for all of it.
+  QUARRY_RETURN_IF_ERROR(
+      budget.Reserve(LinkMemoryBytes(database->manifest(), train), "edges, vectors and batches").status());
+  QUARRY_TRY(const LinkData data, LoadLinkData(database->store(), budget, shares));
+  LogInfo("{} nodes, {} relations, {} + {} + {} edges; threads: {} computing, {} preparing, {} writing back",
+          data.node_count, data.relation_count, data.train.size(), data.valid.size(), data.test.size(),
+          train.compute_threads, train.workers, train.workers);
+  LinkReport report(train, budget, verb.count("--json") > 0);
+  ProgressBar bar;
+  LinkTrainCallbacks callbacks;
+  callbacks.progress = [&](std::string_view phase, uint64_t done, uint64_t total) -> Status {
+    if (Interrupted()) {
+      return MakeStatus(Code::kCancelled, "interrupted in {} after {} of {} edges", phase, done, total);
+    }
+    bar.Show(phase, done, total, " edges");
+    return Status::Ok();
+  };
+  callbacks.epoch = [&](const LinkEpochReport& epoch) {
+    bar.Clear();
+    report.Epoch(epoch);
+    return Status::Ok();
+  };
+  QUARRY_TRY(const LinkTrainSummary summary, TrainLinks(data, train, budget, callbacks));
+  bar.Clear();
+  report.Summary(summary);
+  return Status::Ok();
+}
+
+}  // namespace quarry::cli

@@ -1,0 +1,38 @@
+// `quarry train --task link`: its options, and the run that they ask for.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cli.h"
+#include "option_values.h"
+#include "quarry/trainer/link_train.h"
+
+namespace quarry::cli {
+
+inline Choices<AsyncMode> AsyncModes() {
+  return {{"sync", AsyncMode::kSync},
+          {"async", AsyncMode::kAsync},
+          {"async-bounded", AsyncMode::kAsyncBounded},
+          {"oac", AsyncMode::kOac}};
+}
+inline Choices<OptimizerKind> Optimizers() {
+  return {{"sgd", OptimizerKind::kSgd}, {"adagrad", OptimizerKind::kAdagrad}, {"adam", OptimizerKind::kAdam}};
+}
+
+struct LinkArguments {
+  LinkTrainOptions train;
+  std::string valid_share = "0", test_share = "0";
+};
+
+// Adds those options that only this task has.
+void AddLinkOptions(CLI::App* verb, LinkArguments& arguments);
+
+// kUsage when `verb` was given an option of the other task. `task` is "node" or "link".
+Status CheckTaskOptions(const CLI::App& verb, std::string_view task);
+
+// Takes from `verb` what both tasks have: where the user gave none of these, link prediction has its own
+// defaults.
+Status TrainLink(const CLI::App& verb, LinkArguments& arguments);
+
+}  // namespace quarry::cli

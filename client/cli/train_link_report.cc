@@ -1,0 +1,165 @@
+#include "train_link_report.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+#include "train_link.h"
+
+namespace quarry::cli {
+namespace {
+
+// Keeps the fields in the order in which they are added.
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kStageNames[kEmbeddingStageCount] = {"prepare", "transfer", "compute",
+                                                                "transfer_back", "update"};
+
+void PrintLine(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);  // whoever reads the pipe sees an epoch when it ends
+}
+
+void AddMetrics(const std::string& prefix, const std::optional<LinkEvaluation>& evaluation, Json& json) {
+  const auto add = [&](const std::string& suffix, double LinkMetrics::*metric) {
+    json[prefix + suffix] = evaluation ? Json(evaluation->filtered.*metric) : Json(nullptr);
+    json[prefix + suffix + "_raw"] = evaluation ? Json(evaluation->raw.*metric) : Json(nullptr);
+  };
+  add("_mrr", &LinkMetrics::mrr);
+  add("_hits_1", &LinkMetrics::hits_1);
+  add("_hits_3", &LinkMetrics::hits_3);
+  add("_hits_10", &LinkMetrics::hits_10);
+}
+
+void AddWork(const EmbeddingPipelineStats& stats, Json& json) {
+  json["batches"] = stats.stage(EmbeddingStage::kCompute).batches;
+  json["rows_computed"] = stats.rows_computed;
+  json["rows_replaced"] = stats.rows_replaced;
+  json["cache_rows_peak"] = stats.cache_rows_peak;
+  json["cache_bytes_peak"] = stats.cache_bytes_peak;
+  for (size_t i = 0; i < kEmbeddingStageCount; i++) {
+    json[fmt::format("{}_seconds", kStageNames[i])] = stats.stages[i].busy_seconds;
+    json[fmt::format("{}_wait_seconds", kStageNames[i])] = stats.stages[i].wait_seconds;
+  }
+}
+
+void AddMemory(uint64_t reserved_bytes, const MemoryBudget& budget, Json& json) {
+  json["peak_rss_bytes"] = PeakRssBytes();
+  json["memory_budget_bytes"] = budget.limit_bytes();
+  json["memory_reserved_bytes"] = reserved_bytes;
+}
+
+void AddSettings(const LinkTrainOptions& train, Json& json) {
+  json["decoder"] = DecoderName(train.spec.decoder);
+  json["dim"] = train.spec.dim;
+  json["loss_function"] = LinkLossName(train.spec.loss);
+  json["batch_size"] = train.batch_edges;
+  json["chunk"] = train.chunk_edges;
+  json["negatives"] = train.negatives;
+  json["degree_share"] = train.degree_share;
+  json["optimizer"] = NameOf(Optimizers(), train.optimizer);
+  json["learning_rate"] = train.optimizer_options.learning_rate;
+  json["seed"] = train.seed;
+  json["embedding_mode"] = NameOf(AsyncModes(), train.mode);
+  json["batches_in_flight"] = train.batches_in_flight;
+  json["staleness"] = train.staleness;
+  json["ordered"] = train.ordered;
+  json["threads"] = train.compute_threads;
+}
+
+double Rate(uint64_t edges, double seconds) { return static_cast<double>(edges) / seconds; }
+
+std::string Sentence(std::string_view what, const std::optional<LinkEvaluation>& evaluation) {
+  if (!evaluation) return fmt::format("no {} edges were ranked", what);
+  const LinkMetrics& filtered = evaluation->filtered;
+  return fmt::format("{} MRR {:.4f} (Hits@1 {:.4f}, @3 {:.4f}, @10 {:.4f}; raw MRR {:.4f})", what,
+                     filtered.mrr, filtered.hits_1, filtered.hits_3, filtered.hits_10, evaluation->raw.mrr);
+}
+
+constexpr std::string_view kRow =
+    "{:>5} {:>9} {:>8} {:>8} {:>8} {:>9} | {:>8} {:>8} {:>8} {:>8} | {:>9} {:>9} {:>9}\n";
+
+void PrintHeader() {
+  std::fputs(
+      fmt::format(fmt::runtime(kRow), "", "", "", "", "", "", "", "waited", "", "", "", "", "").c_str(),
+      stdout);
+  std::fputs(fmt::format(fmt::runtime(kRow), "epoch", "loss", "MRR", "Hits@10", "seconds", "edges/s",
+                         "compute", "compute", "prepare", "update", "rows", "replaced", "peak RSS")
+                 .c_str(),
+             stdout);
+}
+
+}  // namespace
+
+void LinkReport::Epoch(const LinkEpochReport& epoch) {
+  reserved_bytes_ = budget_.used_bytes();
+  if (json_) {
+    Json json;
+    json["epoch"] = epoch.epoch;
+    json["loss"] = epoch.loss;
+    AddMetrics("valid", epoch.valid, json);
+    json["seconds"] = epoch.seconds;
+    json["edges"] = epoch.edges;
+    json["edges_per_second"] = Rate(epoch.edges, epoch.seconds);
+    AddWork(epoch.stats, json);
+    AddMemory(reserved_bytes_, budget_, json);
+    json["valid_seconds"] = epoch.valid_seconds;
+    json["best"] = epoch.best;
+    return PrintLine(json.dump());
+  }
+  if (!header_printed_) PrintHeader();
+  header_printed_ = true;
+  const EmbeddingPipelineStats& stats = epoch.stats;
+  const auto busy = [&](EmbeddingStage stage) {
+    return fmt::format("{:.2f}", stats.stage(stage).busy_seconds);
+  };
+  const auto metric = [&](double LinkMetrics::*value) {
+    return epoch.valid ? fmt::format("{:.4f}", epoch.valid->filtered.*value) : std::string("-");
+  };
+  std::fputs(fmt::format(fmt::runtime(kRow), epoch.epoch, fmt::format("{:.4f}", epoch.loss),
+                         metric(&LinkMetrics::mrr) + (epoch.best ? "*" : " "), metric(&LinkMetrics::hits_10),
+                         fmt::format("{:.2f}", epoch.seconds), FormatCount(Rate(epoch.edges, epoch.seconds)),
+                         busy(EmbeddingStage::kCompute),
+                         fmt::format("{:.2f}", stats.stage(EmbeddingStage::kCompute).wait_seconds),
+                         busy(EmbeddingStage::kPrepare), busy(EmbeddingStage::kUpdate),
+                         FormatCount(static_cast<double>(stats.rows_computed)),
+                         FormatCount(static_cast<double>(stats.rows_replaced)), FormatBytes(PeakRssBytes()))
+                 .c_str(),
+             stdout);
+  std::fflush(stdout);
+}
+
+void LinkReport::Summary(const LinkTrainSummary& summary) {
+  const double edges_per_second = Rate(summary.edges, summary.train_seconds);
+  const double seconds_per_epoch = summary.train_seconds / summary.epochs;
+  if (!json_) {
+    PrintLine(Sentence("test", summary.test));
+    PrintLine(Sentence("validation", summary.valid));
+    PrintLine(fmt::format("{} epochs{}, {:.2f} s each, {} edges/s, {:.1f} s in all", summary.epochs,
+                          summary.stopped_early ? " (stopped early)" : "", seconds_per_epoch,
+                          FormatCount(edges_per_second), summary.seconds));
+    return PrintLine(fmt::format("peak RSS {}; {} reserved of {} budget", FormatBytes(PeakRssBytes()),
+                                 FormatBytes(reserved_bytes_), FormatBytes(budget_.limit_bytes())));
+  }
+  Json json;
+  json["epochs"] = summary.epochs;
+  json["stopped_early"] = summary.stopped_early;
+  json["loss"] = summary.loss;
+  AddMetrics("valid", summary.valid, json);
+  AddMetrics("test", summary.test, json);
+  json["seconds"] = summary.seconds;
+  json["seconds_per_epoch"] = seconds_per_epoch;
+  json["test_seconds"] = summary.test_seconds;
+  json["edges"] = summary.edges;
+  json["edges_per_second"] = edges_per_second;
+  AddWork(summary.stats, json);
+  AddMemory(reserved_bytes_, budget_, json);
+  AddSettings(train_, json);
+  PrintLine(Json{{"summary", json}}.dump());
+}
+
+}  // namespace quarry::cli

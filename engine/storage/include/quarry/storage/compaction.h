@@ -1,0 +1,37 @@
+// Compaction: folds the versions of a table's rows into a new generation of its file, written front to back
+// beside the old one, and switches in the catalog. Readers go on meanwhile, and so do writers: what they
+// commit after the compaction began stays a version over the new file.
+//
+//   write features/NAME-<gen + 1>.qft, sync -> catalog names it, in the same write with the set of folded
+//   rows
+//   -> the old file goes with the last snapshot that names it, its versions with the next compaction at the
+//   latest
+//
+// A crash before the catalog's write leaves the old table and a file that the next open removes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/status.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+struct CompactionReport {
+  uint64_t rows_changed = 0;
+  uint64_t row_count = 0;
+  uint64_t bytes = 0;       // of the new file; about as many are read
+  uint64_t timestamp = 0;   // of the newest commit that is folded in
+  uint64_t generation = 0;  // of the new file
+  double seconds = 0;
+};
+
+// Nothing to do when nobody wrote to the table. With `dry_run` only says what would be done. Holds about 24
+// MiB of the budget, and the table's checksums. Any thread, one compaction of a table at a time. kNotFound,
+// kNoSpace, kCancelled when `progress` says so: then the table is as before.
+Result<CompactionReport> CompactTable(Store& store, MemoryBudget& budget, const std::string& table,
+                                      bool dry_run, const ProgressFunction& progress);
+
+}  // namespace quarry

@@ -1,0 +1,247 @@
+#include "quarry/storage/compaction.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "pipeline/tiny_database.h"
+#include "quarry/base/units.h"
+#include "quarry/io/fault_backend.h"
+
+namespace quarry {
+namespace {
+
+using testing::HasSubstr;
+using testing_util::TinyDatabase;
+using testing_util::TinyGraph;
+
+using Bytes = std::vector<std::byte>;
+
+constexpr uint64_t kNodes = 300;
+
+// Small rows share checksums, large ones have their own.
+class CompactionTest : public testing::TestWithParam<uint64_t> {
+ protected:
+  CompactionTest() { Reopen(); }
+  void Reopen() {
+    store_.reset();
+    auto store = Store::Open(backend_, database_.path());
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    store_ = std::move(store).value();
+  }
+  std::shared_ptr<const Snapshot> Now() { return store_->TakeSnapshot().value(); }
+  Bytes RowOf(float value) const {
+    const std::vector<float> values(GetParam(), value);
+    const auto bytes = std::as_bytes(std::span(values));
+    return {bytes.begin(), bytes.end()};
+  }
+  void Write(std::initializer_list<std::pair<uint64_t, float>> rows) {
+    WriteBatch batch;
+    for (const auto& [row, value] : rows) batch.Put("feature", row, RowOf(value));
+    const auto timestamp = store_->Write(batch);
+    ASSERT_TRUE(timestamp.ok()) << timestamp.status().ToString();
+  }
+  Result<CompactionReport> Compact(const ProgressFunction& progress = {}) {
+    return CompactTable(*store_, budget_, "feature", false, progress);
+  }
+  // The rows of a snapshot: its file, and what is newer.
+  std::vector<Bytes> Rows(const std::shared_ptr<const Snapshot>& snapshot) {
+    const uint64_t row_bytes = GetParam() * sizeof(float);
+    const auto table = store_->OpenTable(*snapshot, "feature");
+    EXPECT_TRUE(table.ok()) << table.status().ToString();
+    Bytes all(kNodes * row_bytes);
+    EXPECT_TRUE((*table)->ReadRows(backend_, 0, kNodes, all).ok());
+    const auto overlay = store_->OpenOverlay("feature", snapshot);
+    EXPECT_TRUE(overlay.ok()) << overlay.status().ToString();
+    const std::vector<uint64_t> touched = (*overlay)->TouchedRows();
+    const Status status = (*overlay)->Read(touched, [&](size_t i, std::span<const std::byte> value) {
+      std::memcpy(all.data() + touched[i] * row_bytes, value.data(), row_bytes);
+    });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    std::vector<Bytes> rows;
+    for (uint64_t row = 0; row < kNodes; ++row) {
+      rows.emplace_back(all.begin() + static_cast<ptrdiff_t>(row * row_bytes),
+                        all.begin() + static_cast<ptrdiff_t>((row + 1) * row_bytes));
+    }
+    return rows;
+  }
+  uint64_t Versions() {
+    uint64_t count = 0;
+    EXPECT_TRUE(store_->catalog()
+                    .ScanVersions("feature", [&](const RowVersion&) { return ++count, Status::Ok(); })
+                    .ok());
+    return count;
+  }
+  bool FileOfGeneration(uint64_t generation) const {
+    return std::filesystem::exists(fmt::format("{}/features/feature-{}.qft", database_.path(), generation));
+  }
+  void ExpectSound() {
+    const auto report = VerifyStore(*store_, {});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    for (const Status& fault : report->faults) ADD_FAILURE() << fault.ToString();
+  }
+
+  const TinyDatabase database_{TinyGraph{.nodes = kNodes, .dim = GetParam()}};
+  const std::unique_ptr<IoBackend> real_ = MakeDefaultBackend();
+  FaultBackend backend_{*real_};
+  MemoryBudget budget_{kGiB};
+  std::unique_ptr<Store> store_;
+};
+
+TEST_P(CompactionTest, TheNewFileHoldsTheNewestRowsAndTheVersionsGo) {
+  EXPECT_EQ(Compact()->generation, 1u) << "nothing to do";
+  Write({{3, 1}, {299, 2}});
+  Write({{3, 3}, {0, 4}});
+  WriteBatch deletion;
+  deletion.Delete("feature", 7);
+  ASSERT_TRUE(store_->Write(deletion).ok());
+  const std::vector<Bytes> before = Rows(Now());
+  EXPECT_EQ(before[3], RowOf(3));
+  EXPECT_EQ(before[7], RowOf(0));
+  const auto report = Compact();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->rows_changed, 4u);
+  EXPECT_EQ(report->generation, 2u);
+  EXPECT_EQ(report->timestamp, 3u);
+  EXPECT_EQ(budget_.used_bytes(), 0u);
+  EXPECT_TRUE(FileOfGeneration(2));
+  EXPECT_FALSE(FileOfGeneration(1));
+  EXPECT_EQ(Versions(), 0u);
+  EXPECT_TRUE((*store_->OpenOverlay("feature", Now()))->empty());
+  EXPECT_EQ(Rows(Now()), before);
+  Write({{3, 9}});
+  Reopen();
+  EXPECT_EQ(Rows(Now())[3], RowOf(9));
+  EXPECT_EQ(Rows(Now())[299], RowOf(2));
+  ExpectSound();
+  EXPECT_EQ(Compact()->generation, 3u);
+  EXPECT_EQ(Rows(Now())[3], RowOf(9));
+  EXPECT_EQ(Rows(Now())[0], RowOf(4));
+}
+
+TEST_P(CompactionTest, ASnapshotKeepsItsFileAndItsVersions) {
+  Write({{3, 1}, {5, 1}});
+  const auto old = Now();
+  const std::vector<Bytes> rows = Rows(old);
+  Write({{3, 2}});
+  ASSERT_TRUE(Compact().ok());
+  EXPECT_TRUE(FileOfGeneration(1)) << "a snapshot has it";
+  EXPECT_EQ(Rows(old), rows);
+  Write({{3, 3}, {6, 3}});
+  ASSERT_TRUE(Compact().ok());
+  EXPECT_EQ(Rows(old), rows);
+  EXPECT_EQ(Rows(Now())[3], RowOf(3));
+  EXPECT_EQ(Rows(Now())[5], RowOf(1));
+}
+
+TEST_P(CompactionTest, TheFileGoesWithTheLastSnapshot) {
+  Write({{3, 1}});
+  auto old = Now();
+  ASSERT_TRUE(Compact().ok());
+  EXPECT_TRUE(FileOfGeneration(1));
+  old.reset();
+  EXPECT_FALSE(FileOfGeneration(1));
+  Write({{4, 1}});
+  ASSERT_TRUE(Compact().ok());
+  EXPECT_EQ(Versions(), 0u) << "those that the snapshot had kept go too";
+}
+
+TEST_P(CompactionTest, WhatIsWrittenMeanwhileStaysAVersion) {
+  Write({{3, 1}, {4, 1}});
+  bool written = false;
+  const auto report = Compact([&](std::string_view, uint64_t, uint64_t) {
+    if (!written) Write({{3, 2}, {5, 2}});
+    written = true;
+    return Status::Ok();
+  });
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->timestamp, 1u);
+  const std::vector<Bytes> rows = Rows(Now());
+  EXPECT_EQ(rows[3], RowOf(2));
+  EXPECT_EQ(rows[4], RowOf(1));
+  EXPECT_EQ(rows[5], RowOf(2));
+  EXPECT_EQ((*store_->OpenOverlay("feature", Now()))->TouchedRows(), (std::vector<uint64_t>{3, 5}));
+  ExpectSound();
+}
+
+// What a layout of an earlier generation asks.
+TEST_P(CompactionTest, AnOverlayForAnOlderBaseHasWhatWasFoldedSince) {
+  Write({{3, 1}, {4, 1}});
+  ASSERT_TRUE(Compact().ok());
+  Write({{4, 2}, {5, 2}});
+  ASSERT_TRUE(Compact().ok());
+  Write({{6, 3}});
+  const auto touched_since = [&](uint64_t base) {
+    std::map<uint64_t, Bytes> found;
+    const auto overlay = store_->OpenOverlay("feature", Now(), base);
+    EXPECT_TRUE(overlay.ok()) << overlay.status().ToString();
+    const std::vector<uint64_t> rows = (*overlay)->TouchedRows();
+    const Status status = (*overlay)->Read(rows, [&](size_t i, std::span<const std::byte> value) {
+      found[rows[i]] = Bytes(value.begin(), value.end());
+    });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return found;
+  };
+  using Found = std::map<uint64_t, Bytes>;
+  EXPECT_EQ(touched_since(1), (Found{{3, RowOf(1)}, {4, RowOf(2)}, {5, RowOf(2)}, {6, RowOf(3)}}));
+  EXPECT_EQ(touched_since(2), (Found{{4, RowOf(2)}, {5, RowOf(2)}, {6, RowOf(3)}}));
+  EXPECT_EQ(touched_since(3), (Found{{6, RowOf(3)}}));
+  EXPECT_EQ(store_->OpenOverlay("feature", Now(), 4).status().code(), Code::kUnsupported);
+}
+
+TEST_P(CompactionTest, CancelledItLeavesTheTableAsItWas) {
+  Write({{3, 1}});
+  const auto cancelled = Compact([](std::string_view, uint64_t, uint64_t) {
+    return Status(Code::kCancelled, "enough");
+  });
+  EXPECT_EQ(cancelled.status().code(), Code::kCancelled);
+  EXPECT_FALSE(FileOfGeneration(2));
+  EXPECT_EQ(Rows(Now())[3], RowOf(1));
+  const auto dry = CompactTable(*store_, budget_, "feature", true, {});
+  ASSERT_TRUE(dry.ok());
+  EXPECT_EQ(dry->rows_changed, 1u);
+  EXPECT_EQ(dry->generation, 2u);
+  EXPECT_FALSE(FileOfGeneration(2));
+}
+
+TEST_P(CompactionTest, ALeftoverIsRemovedAtOpen) {
+  const std::string folder = database_.path() + "/features/";
+  std::filesystem::copy(folder + "feature-1.qft", folder + "feature-2.qft");
+  std::filesystem::copy(folder + "feature-1.qft", folder + "feature-x.qft");
+  Reopen();
+  EXPECT_FALSE(FileOfGeneration(2));
+  EXPECT_TRUE(FileOfGeneration(1));
+  EXPECT_TRUE(std::filesystem::exists(folder + "feature-x.qft")) << "none of ours";
+}
+
+TEST_P(CompactionTest, AnyFaultLeavesTheTableBeforeOrAfter) {
+  Write({{3, 1}, {200, 2}});
+  const std::vector<Bytes> rows = Rows(Now());
+  for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kRead, FaultKind::kWrite, FaultKind::kSync}) {
+    for (const int error : {EIO, ENOSPC, 0}) {
+      if (error == 0 && kind != FaultKind::kRead) continue;  // a short read is continued
+      bool struck = true;
+      for (uint64_t k = 1; struck; ++k) {
+        SCOPED_TRACE(testing::Message() << "kind " << static_cast<int>(kind) << ", error " << error
+                                        << " at operation " << k);
+        backend_.SetPlans({{.kind = kind, .at = k, .sticky = k % 2 == 0 && error != 0, .error = error}});
+        const auto report = Compact();
+        struck = backend_.strikes() > 0;
+        backend_.SetPlans({});
+        EXPECT_EQ(report.ok(), !struck || error == 0) << report.status().ToString();
+        Reopen();
+        ASSERT_EQ(Rows(Now()), rows);
+        if (report.ok()) Write({{3, 1}});  // something to do again
+      }
+    }
+  }
+  ExpectSound();
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, CompactionTest, testing::Values(5, 128));
+
+}  // namespace
+}  // namespace quarry
