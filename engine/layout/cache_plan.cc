@@ -60,7 +60,7 @@ Result<CacheLevels> PlanLevels(const Trace& trace, const CachePlanOptions& optio
 void OrderByLevel(const CacheLevels& levels, std::vector<NodeId>& start) {
   const uint64_t gpu_rows = std::min<uint64_t>(levels.gpu_slots, start.size());
   if (gpu_rows == 0) return;
-  std::ranges::stable_partition(start, [&](NodeId node) { return levels.hot[node]; });
+  std::stable_partition(start.begin(), start.end(), [&](NodeId node) { return levels.hot[node]; });
   const auto middle = start.begin() + static_cast<std::ptrdiff_t>(gpu_rows);
   std::sort(start.begin(), middle);
   std::sort(middle, start.end());
