@@ -25,12 +25,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kMarkFile = "sampled";
 constexpr int kSegmentTriesMax = 6;
 
-bool IsLayoutName(std::string_view name) {
-  return !name.empty() && name.size() <= 100 &&
-         name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") ==
-             std::string_view::npos;
-}
-
 // What a cycle of epochs will read.
 struct ReadPlan {
   uint64_t bytes = 0;
@@ -48,7 +42,6 @@ class Builder {
   Result<LayoutRecord> Run(bool resume, bool named);
 
  private:
-  Status Check() const;
   Status Prepare();
   Status Sample(bool resume);
   Status SampleAnew();
@@ -100,19 +93,6 @@ class Builder {
   uint64_t batches_per_epoch_ = 0;
   uint64_t file_bytes_ = 0;
 };
-
-Status Builder::Check() const {
-  if (!IsLayoutName(spec_.name)) {
-    return MakeStatus(Code::kUsage, "layout name \"{}\": letters, digits, - and _ are allowed", spec_.name);
-  }
-  if (spec_.batch_size == 0) return Status(Code::kUsage, "--batch-size 0: a batch needs at least one seed");
-  if (spec_.threads == 0) return Status(Code::kUsage, "--threads 0: packing needs at least one thread");
-  if (spec_.epochs == 0) return Status(Code::kUsage, "--epochs-planned 0: a layout holds at least one epoch");
-  if (spec_.hash_functions > 64) {
-    return MakeStatus(Code::kUsage, "--hash-functions {}: at most 64", spec_.hash_functions);
-  }
-  return Status::Ok();
-}
 
 // Looks everything up and makes the folder.
 Status Builder::Prepare() {
@@ -468,7 +448,7 @@ Status Builder::Commit(LayoutRecord& record) {
 }
 
 Result<LayoutRecord> Builder::Run(bool resume, bool named) {
-  QUARRY_RETURN_IF_ERROR(Check());
+  QUARRY_RETURN_IF_ERROR(CheckSpec(spec_));
   QUARRY_RETURN_IF_ERROR(Prepare());
   QUARRY_RETURN_IF_ERROR(Sample(resume));
   const double plan_start = MonotonicSeconds();

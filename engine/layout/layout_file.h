@@ -12,6 +12,9 @@ inline constexpr std::string_view kRegionsSection = "regions";
 inline constexpr std::string_view kLayoutFile = "layout.qlc";
 inline constexpr std::string_view kTraceFile = "trace.qlt";
 
+// kUsage names the option that cannot be.
+Status CheckSpec(const LayoutSpec& spec);
+
 // How many rows the caches of a spec hold.
 struct CacheRows {
   uint64_t rows = 0;      // of both levels

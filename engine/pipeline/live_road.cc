@@ -58,6 +58,7 @@ class LiveRoadImpl final : public LiveRoad {
   Status Allocate(const BatchProbe& probe);
   Status AllocateSampling();
   MemoryDemand DemandOf(const BatchProbe& probe) const;
+  uint64_t resident_bytes() const { return resident_reservation_.bytes() + overlay_reservation_.bytes(); }
   uint64_t indices_bytes() const { return topology_->IndicesBytes() * sides_.size(); }
 
   Store& store_;
@@ -215,8 +216,8 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
 MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   const uint64_t node_count = table_->geometry().row_count;
   MemoryDemand demand;
-  demand.resident_bytes = resident_reservation_.bytes() + seeds_max_ * sizeof(NodeId);
-  demand.available_bytes = budget_.available_bytes() + resident_reservation_.bytes();
+  demand.resident_bytes = resident_bytes() + seeds_max_ * sizeof(NodeId);
+  demand.available_bytes = budget_.available_bytes() + resident_bytes();
   demand.other_bytes = budget_.limit_bytes() - demand.available_bytes;
   demand.indices_bytes = indices_bytes();
   demand.node_count = node_count;
@@ -247,8 +248,7 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
 Status LiveRoadImpl::Allocate(const BatchProbe& probe) {
   const MemoryDemand demand = DemandOf(probe);
   QUARRY_TRY(plan_, DivideMemory(demand));
-  QUARRY_TRY(reservation_,
-             budget_.Reserve(plan_.total_bytes() - resident_reservation_.bytes(), "the live road"));
+  QUARRY_TRY(reservation_, budget_.Reserve(plan_.total_bytes() - resident_bytes(), "the live road"));
   batch_edges_max_ = WithMargin(probe.edges_max);
   QUARRY_RETURN_IF_ERROR(AllocateSampling());
   QUARRY_TRY(buffer_, FeatureBuffer::Make({.node_count = demand.node_count,

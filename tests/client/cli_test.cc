@@ -69,6 +69,7 @@ class Process {
   }
 
   void Signal(int signal) const { kill(process_, signal); }
+  bool HasPrinted() const { return fs::exists(out_) && fs::file_size(out_) > 0; }
 
   Outcome Wait() const {
     int status = 0;
@@ -519,6 +520,103 @@ TEST_F(CliTest, GenerateIsTheSameEverywhere) {
   EXPECT_EQ(imported.exit_code, 0) << imported.err;
   EXPECT_THAT(Run("info half").out, HasSubstr("float16"));
   for (const char* name : {"g1", "g3", "half"}) fs::remove_all(Path(name));
+}
+
+// 120 nodes in 20 groups of 6; a relation leads from each node to all of another group, and back.
+void WriteTriples(const fs::path& folder) {
+  fs::create_directories(folder);
+  std::ofstream parts[] = {std::ofstream(folder / "train.txt"), std::ofstream(folder / "valid.txt"),
+                           std::ofstream(folder / "test.txt")};
+  for (int head = 0; head < 120; head++) {
+    for (int i = 0; i < 18; i++) {
+      const int relation = i / 6, tail = (5 * relation + 39 - head / 6) % 20 * 6 + i % 6;
+      const int draw = (head * 18 + i) * 7919 % 20;
+      parts[draw < 2 ? draw + 1 : 0] << "n" << head << "\tr" << relation << "\tn" << tail << "\n";
+    }
+  }
+}
+
+TEST_F(CliTest, LinkPredictionLearnsTriplesAndTellsSo) {
+  WriteTriples(Path("triples"));
+  ASSERT_EQ(Run("import kg triples").exit_code, 0);
+  const std::string train =
+      "train kg --task link --dim 16 --lr 0.2 --batch-size 100 --chunk 50 --negatives 30 --epochs 8 --seed 3 "
+      "--ordered --memory 256MiB --threads 2 --json";
+  const Outcome outcome = Run(train);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<std::string> lines = Lines(outcome.out);
+  ASSERT_EQ(lines.size(), 9u);
+  const json first = json::parse(lines[0]), last = json::parse(lines[7]);
+  EXPECT_EQ(last["epoch"], 8);
+  EXPECT_LT(last["loss"].get<double>(), first["loss"].get<double>());
+  EXPECT_GT(last["valid_mrr"].get<double>(), 0.4);
+  EXPECT_GT(last["edges_per_second"].get<double>(), 0);
+  EXPECT_EQ(last["batches"].get<double>(), std::ceil(last["edges"].get<double>() / 100));
+  for (const char* field : {"valid_mrr_raw", "valid_hits_1", "valid_hits_10", "seconds", "rows_computed",
+                            "rows_replaced", "prepare_seconds", "compute_wait_seconds", "update_seconds",
+                            "peak_rss_bytes", "memory_budget_bytes", "memory_reserved_bytes", "best"}) {
+    EXPECT_TRUE(last.contains(field)) << field;
+  }
+  const json summary = json::parse(lines[8])["summary"];
+  EXPECT_EQ(summary["epochs"], 8);
+  EXPECT_GT(summary["test_mrr"].get<double>(), 0.4);
+  EXPECT_GE(summary["test_hits_10"], summary["test_hits_3"]);
+  EXPECT_GE(summary["test_hits_3"], summary["test_hits_1"]);
+  EXPECT_EQ(summary["decoder"], "distmult");
+  EXPECT_EQ(summary["embedding_mode"], "oac");
+  EXPECT_LT(summary["memory_reserved_bytes"], 256 << 20);
+
+  const Outcome sync = Run(train + " --embedding-mode sync");
+  ASSERT_EQ(sync.exit_code, 0) << sync.err;
+  for (size_t i = 0; i < 8; i++) {
+    EXPECT_EQ(json::parse(Lines(sync.out)[i])["loss"], json::parse(lines[i])["loss"]) << "epoch " << i + 1;
+  }
+  const Outcome text =
+      Run("train kg --task link --epochs 2 --decoder transe --loss margin --optimizer adam --lr 0.01 "
+          "--embedding-mode async-bounded --staleness 2 --threads 2");
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("edges/s"), HasSubstr("test MRR"), HasSubstr("Hits@1")));
+}
+
+TEST_F(CliTest, LinkPredictionHoldsEdgesOutOfAGraphWithoutTriples) {
+  EXPECT_THAT(Refused("train db --task link", 1), HasSubstr("--valid-share 5%"));
+  const Outcome outcome = Run(
+      "train db --task link --decoder dot --dim 8 --valid-share 0.5% --test-share 0.005 --epochs 1 --json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json epoch = json::parse(Lines(outcome.out)[0]);
+  EXPECT_NEAR(epoch["edges"].get<double>(), 198'000, 500);
+}
+
+TEST_F(CliTest, LinkPredictionRefusesWhatItCannotDo) {
+  if (!fs::exists(Path("kg"))) {
+    WriteTriples(Path("triples"));
+    ASSERT_EQ(Run("import kg triples").exit_code, 0);
+  }
+  EXPECT_THAT(Refused("train kg --task edges", 2), HasSubstr("edges"));
+  EXPECT_THAT(Refused("train kg --task link --layers 2", 2), HasSubstr("--layers belongs to --task node"));
+  EXPECT_THAT(Refused("train db --decoder dot", 2), HasSubstr("--decoder belongs to --task link"));
+  EXPECT_THAT(Refused("train kg --task link --decoder complex --dim 7", 2), HasSubstr("odd"));
+  EXPECT_THAT(Refused("train kg --task link --negatives 0", 2), HasSubstr("negatives is 0"));
+  EXPECT_THAT(Refused("train kg --task link --lr 1e300", 2), HasSubstr("learning rate"));
+  EXPECT_THAT(Refused("train kg --task link --valid-share much", 2), HasSubstr("much"));
+
+  const std::string refusal = Refused("train kg --task link --epochs 1 --memory 1MiB", 1);
+  std::smatch least;
+  ASSERT_TRUE(std::regex_search(refusal, least, std::regex("at least ([0-9.]+) MiB"))) << refusal;
+  const Outcome enough = Run("train kg --task link --epochs 1 --memory " + least[1].str() + "MiB");
+  EXPECT_EQ(enough.exit_code, 0) << enough.err;
+}
+
+TEST_F(CliTest, InterruptedLinkPredictionStops) {
+  const Process training(
+      "train db --task link --decoder dot --valid-share 1% --test-share 1% --epochs 100000 --json", root_);
+  for (int attempt = 0; attempt < 1000 && !training.HasPrinted(); attempt++) {  // an epoch
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  training.Signal(SIGINT);
+  const Outcome outcome = training.Wait();
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("interrupted in"));
 }
 
 }  // namespace

@@ -27,10 +27,9 @@ struct PooledTable {
     OpenPool();
   }
 
-  // As few frames as a pool can have.
+  // As few frames as a pool can have: sixteen.
   void OpenPool() {
-    auto opened = BufferPool::Make(*backend, *file, budget,
-                                   {.memory_bytes = BufferPool::BytesMin(*file), .io_depth = 4},
+    auto opened = BufferPool::Make(*backend, *file, budget, {.memory_bytes = BufferPool::BytesMin(*file)},
                                    MakePooledPageInit(spec));
     EXPECT_TRUE(opened.ok()) << opened.status().ToString();
     pool = *std::move(opened);

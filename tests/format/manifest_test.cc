@@ -49,6 +49,52 @@ LayoutRecord ExampleLayout() {
           .created_utc = "2025-01-02T03:04:07Z"};
 }
 
+EmbeddingRecord ExampleEmbedding() {
+  return {.name = "nodes",
+          .file = "embeddings/nodes-2.qet",
+          .generation = 2,
+          .page_bytes = 16384,
+          .page_count = 77,
+          .map_file = "embeddings/nodes-2-9.qem",
+          .map_generation = 9,
+          .row_count = uint64_t{1} << 33,
+          .dim = 50,
+          .element_type = ElementType::kBfloat16,
+          .optimizer = 2,
+          .init = 1,
+          .init_scale = 0.25F,
+          .seed = 0xabcdef0123456789,
+          .timestamp = 1234567890123,
+          .created_utc = "2025-01-02T03:04:08Z"};
+}
+
+void ExpectExampleEmbedding(const EmbeddingRecord& embedding) {
+  EXPECT_EQ(embedding.name, "nodes");
+  EXPECT_EQ(embedding.file, "embeddings/nodes-2.qet");
+  EXPECT_EQ(embedding.generation, 2u);
+  EXPECT_EQ(embedding.page_bytes, 16384u);
+  EXPECT_EQ(embedding.page_count, 77u);
+  EXPECT_EQ(embedding.map_file, "embeddings/nodes-2-9.qem");
+  EXPECT_EQ(embedding.map_generation, 9u);
+  EXPECT_EQ(embedding.row_count, uint64_t{1} << 33);
+  EXPECT_EQ(embedding.dim, 50u);
+  EXPECT_EQ(embedding.element_type, ElementType::kBfloat16);
+  EXPECT_EQ(embedding.optimizer, 2);
+  EXPECT_EQ(embedding.init, 1);
+  EXPECT_EQ(embedding.init_scale, 0.25F);
+  EXPECT_EQ(embedding.seed, 0xabcdef0123456789);
+  EXPECT_EQ(embedding.timestamp, 1234567890123);
+  EXPECT_EQ(embedding.created_utc, "2025-01-02T03:04:08Z");
+}
+
+std::vector<std::byte> FromHex(std::string_view hex) {
+  std::vector<std::byte> bytes;
+  for (size_t at = 0; at < hex.size(); at += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoi(std::string(hex.substr(at, 2)), nullptr, 16)));
+  }
+  return bytes;
+}
+
 Manifest ExampleManifest() {
   Manifest manifest;
   manifest.database_id[3] = std::byte{9};
@@ -80,6 +126,8 @@ Manifest ExampleManifest() {
                      .measured_utc = "2025-01-02T03:04:06Z"};
   manifest.layouts = {ExampleLayout(), ExampleLayout()};
   manifest.layouts[1].name = "other";
+  manifest.embeddings = {ExampleEmbedding(), ExampleEmbedding()};
+  manifest.embeddings[1].name = "relations";
   return manifest;
 }
 
@@ -154,6 +202,31 @@ TEST(ManifestTest, EveryFieldOfALayoutAndOfTheDeviceIsCarried) {
   EXPECT_EQ(layout->created_utc, "2025-01-02T03:04:07Z");
 }
 
+TEST(ManifestTest, EveryFieldOfAnEmbeddingIsCarried) {
+  const Manifest out = DecodeManifest(EncodeManifest(ExampleManifest()), "catalog").value();
+  EXPECT_EQ(out.FindEmbedding("feature"), nullptr);
+  EXPECT_EQ(out.FindEmbedding("relations"), &out.embeddings[1]);
+  const EmbeddingRecord* embedding = out.FindEmbedding("nodes");
+  ASSERT_NE(embedding, nullptr);
+  ExpectExampleEmbedding(*embedding);
+}
+
+// Written by the first version that had embeddings.
+TEST(ManifestTest, AnOldEmbeddingDecodes) {
+  constexpr std::string_view kOld =
+      "000000002b00000000000000030008000000000000000000000000000000000000000000000000001d00000082000000"
+      "210000000a000000210000000a0000002100000007000000210000000700000000000000000000001d00000007000000"
+      "1d0000006700000000000000000000000000000000000000000000000000000000000000000000000000000006000200"
+      "0000000006000200000000001800080004000000080004000200000000000000004000004d0000000900000000000000"
+      "000000000200000032000000030201000000803e000000008967452301efcdabcb04fb711f0100000d00000032000000"
+      "0d000000ba00000015000000ca00000021000000aa0000006e6f646573000000656d62656464696e67732f6e6f646573"
+      "2d322e7165740000656d62656464696e67732f6e6f6465732d322d392e71656d0000000000000000323032352d30312d"
+      "30325430333a30343a30385a00000000";
+  const Manifest manifest = DecodeManifest(FromHex(kOld), "catalog").value();
+  ASSERT_EQ(manifest.embeddings.size(), 1u);
+  ExpectExampleEmbedding(manifest.embeddings[0]);
+}
+
 // Written by the first version of the format, before there were profiles and layouts.
 TEST(ManifestTest, AnOldMessageDecodesWithoutDeviceAndLayouts) {
   constexpr std::string_view kOld =
@@ -164,11 +237,7 @@ TEST(ManifestTest, AnOldMessageDecodesWithoutDeviceAndLayouts) {
       "666561747572650066656174757265732f666561747572652d312e716674000004000000060002000100000000000000"
       "0a0000000000000064000000000000000400000000000000050000000000000000200000000000000500000032000000"
       "05000000aa0000006772617068000000746f706f6c6f67792f67726170682d312e71747000000000";
-  std::vector<std::byte> bytes;
-  for (size_t at = 0; at < kOld.size(); at += 2) {
-    bytes.push_back(static_cast<std::byte>(std::stoi(std::string(kOld.substr(at, 2)), nullptr, 16)));
-  }
-  const Manifest manifest = DecodeManifest(bytes, "catalog").value();
+  const Manifest manifest = DecodeManifest(FromHex(kOld), "catalog").value();
   EXPECT_EQ(manifest.database_id[15], std::byte{15});
   EXPECT_EQ(manifest.node_count, 10u);
   EXPECT_EQ(manifest.class_count, 3u);
@@ -181,6 +250,7 @@ TEST(ManifestTest, AnOldMessageDecodesWithoutDeviceAndLayouts) {
   EXPECT_EQ(manifest.FindTopology("graph")->edge_count, 100u);
   EXPECT_FALSE(manifest.device.has_value());
   EXPECT_TRUE(manifest.layouts.empty());
+  EXPECT_TRUE(manifest.embeddings.empty());
 }
 
 TEST(ManifestTest, ALayoutThatCannotBeIsCorruption) {
@@ -204,6 +274,38 @@ TEST(ManifestTest, ALayoutThatCannotBeIsCorruption) {
   EXPECT_THAT(message([](auto& l) { l.predicted_seconds = -1; }), HasSubstr("duration"));
   EXPECT_THAT(message([](auto& l) { l.measured_seconds = std::numeric_limits<double>::quiet_NaN(); }),
               HasSubstr("duration"));
+}
+
+TEST(ManifestTest, AnEmbeddingThatCannotBeIsRefused) {
+  const auto status = [](const std::function<void(EmbeddingRecord&)>& damage) {
+    Manifest manifest = ExampleManifest();
+    damage(manifest.embeddings[1]);
+    return DecodeManifest(EncodeManifest(manifest), "catalog").status();
+  };
+  const auto message = [&](const std::function<void(EmbeddingRecord&)>& damage) {
+    EXPECT_EQ(status(damage).code(), Code::kCorruption);
+    return std::string(status(damage).message());
+  };
+  for (const char* file : {"/etc/passwd", "embeddings/../../x", ""}) {
+    EXPECT_THAT(message([&](auto& e) { e.file = file; }), HasSubstr("inside the database"));
+  }
+  EXPECT_THAT(message([](auto& e) { e.map_file = "/etc/passwd"; }), HasSubstr("inside the database"));
+  EXPECT_THAT(message([](auto& e) { e.map_file = ""; }), HasSubstr("map of a generation"));
+  EXPECT_THAT(message([](auto& e) { e.map_generation = 0; }), HasSubstr("map of a generation"));
+  EXPECT_THAT(message([](auto& e) { e.map_file = "", e.map_generation = 0; }), HasSubstr("without a map"));
+  EXPECT_THAT(message([](auto& e) { e.timestamp = -2; }), HasSubstr("timestamp that is none"));
+  EXPECT_THAT(message([](auto& e) { e.name = ""; }), HasSubstr("no name"));
+  EXPECT_THAT(message([](auto& e) { e.page_bytes = 0; }), HasSubstr("\"relations\" has pages of a size"));
+  EXPECT_THAT(message([](auto& e) { e.page_bytes = 5000; }), HasSubstr("pages of a size"));
+  EXPECT_THAT(message([](auto& e) { e.page_count = 0; }), HasSubstr("no pages"));
+  EXPECT_THAT(message([](auto& e) { e.row_count = 0; }), HasSubstr("no rows"));
+  EXPECT_THAT(message([](auto& e) { e.dim = 0; }), HasSubstr("no elements"));
+  EXPECT_THAT(message([](auto& e) { e.init_scale = std::numeric_limits<float>::infinity(); }),
+              HasSubstr("scale"));
+  const auto new_type = [](auto& e) { e.element_type = static_cast<ElementType>(99); };
+  EXPECT_EQ(status(new_type).code(), Code::kUnsupported);
+  const auto new_table = [](auto& e) { e.map_file = "", e.map_generation = 0, e.timestamp = -1; };
+  EXPECT_TRUE(status(new_table).ok());
 }
 
 TEST(ManifestTest, ADeviceWithARateThatIsNoneIsCorruption) {

@@ -1,0 +1,210 @@
+#include "quarry/embedding/embedding_store.h"
+
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <vector>
+
+#include "embedding_files.h"
+#include "quarry/base/log.h"
+#include "quarry/base/process.h"
+#include "quarry/embedding/pooled_table.h"
+#include "quarry/format/feature_table.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kFirstGeneration = 1;  // what is left of a table of the same name goes before
+
+Status NoTable(const Store& store, std::string_view name) {
+  std::string names;
+  for (const EmbeddingRecord& record : store.manifest().embeddings) {
+    names += (names.empty() ? "" : ", ") + record.name;
+  }
+  return MakeStatus(Code::kNotFound, "{}: there is no embedding table \"{}\"; embedding tables: {}",
+                    store.path(), name, names.empty() ? "none" : names);
+}
+
+// Two that write to one page file would overwrite each other's pages. Falls when the file is closed.
+Status LockAlone(const File& file, std::string_view name) {
+  if (flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0) return Status::Ok();
+  if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", file.path());
+  return MakeStatus(Code::kBusy, "{}: embedding table \"{}\" is open already: close it first", file.path(),
+                    name);
+}
+
+// Removes files that no record names: of `name`, and of tables that are none. Files of other tables may be of
+// checkpoints that are being made.
+Status RemoveLeftovers(Store& store, std::string_view name) {
+  std::vector<std::string> leftovers;
+  QUARRY_RETURN_IF_ERROR(ForEachUnnamedFile(store, [&](const std::string& file) {
+    const auto table = TableOfFile(file);
+    if (table && (*table == name || store.manifest().FindEmbedding(*table) == nullptr)) {
+      leftovers.push_back(fmt::format("{}/{}/{}", store.path(), kEmbeddingFolder, file));
+    }
+  }));
+  if (leftovers.empty()) return Status::Ok();
+  // A commit that failed may have reached the disk, and name one of them. After this one, none does.
+  QUARRY_RETURN_IF_ERROR(store.UpdateManifest([](Manifest&) { return Status::Ok(); }));
+  for (const std::string& path : leftovers) {
+    std::error_code error;
+    if (fs::remove(path, error)) LogInfo("{}: removed, a leftover that no checkpoint needs", path);
+  }
+  return Status::Ok();
+}
+
+Status MakeFolder(Store& store) {
+  const std::string folder = fmt::format("{}/{}", store.path(), kEmbeddingFolder);
+  std::error_code error;
+  fs::create_directory(folder, error);
+  if (error) return ErrnoStatus(error.value(), "create the folder", folder);
+  return store.backend().SyncDirectory(store.path());
+}
+
+Result<PooledTableShape> ShapeOf(const EmbeddingSpec& spec, uint32_t page_bytes) {
+  const bool possible =
+      spec.row_count > 0 && spec.dim > 0 && std::isfinite(spec.init_scale) &&
+      (spec.element_type == ElementType::kFloat32 || spec.element_type == ElementType::kBfloat16);
+  if (!possible || page_bytes == 0 || page_bytes % kPageBytes != 0) {
+    return MakeStatus(Code::kInvalidArgument,
+                      "an embedding table of {} rows of {} x {} with initial values of scale {} in pages of "
+                      "{} bytes: it has rows and elements, of float32 or bfloat16, a finite scale, and "
+                      "pages of a multiple of {} bytes",
+                      spec.row_count, ElementTypeName(spec.element_type), spec.dim, spec.init_scale,
+                      page_bytes, kPageBytes);
+  }
+  return ShapePooledTable(spec, page_bytes - sizeof(PageHeader));
+}
+
+EmbeddingRecord RecordOf(std::string_view name, const EmbeddingSpec& spec, uint32_t page_bytes,
+                         const PooledTableShape& shape) {
+  return {.name = std::string(name),
+          .file = PageFileName(name, kFirstGeneration),
+          .generation = kFirstGeneration,
+          .page_bytes = page_bytes,
+          .page_count = shape.page_count,
+          .row_count = spec.row_count,
+          .dim = spec.dim,
+          .element_type = spec.element_type,
+          .optimizer = static_cast<uint8_t>(spec.optimizer),
+          .init = static_cast<uint8_t>(spec.init),
+          .init_scale = spec.init_scale,
+          .seed = spec.seed,
+          .created_utc = UtcNow()};
+}
+
+}  // namespace
+
+Status CreateEmbeddings(Store& store, std::string_view name, const EmbeddingSpec& spec, uint32_t page_bytes) {
+  if (!IsTableName(name)) {
+    return MakeStatus(Code::kUsage,
+                      "\"{}\" cannot be the name of an embedding table: use letters, digits, - and _", name);
+  }
+  if (store.manifest().FindEmbedding(name) != nullptr) {
+    return MakeStatus(Code::kAlreadyExists, "{}: there is an embedding table \"{}\" already", store.path(),
+                      name);
+  }
+  QUARRY_TRY(const PooledTableShape shape, ShapeOf(spec, page_bytes));
+  const EmbeddingRecord record = RecordOf(name, spec, page_bytes, shape);
+  QUARRY_RETURN_IF_ERROR(MakeFolder(store));
+  QUARRY_RETURN_IF_ERROR(RemoveLeftovers(store, name));
+  QUARRY_TRY(const EmbeddingFiles files, FilesOf(store, record));
+  QUARRY_RETURN_IF_ERROR(PageFile::Create(store.backend(), files.pages).status());
+  // A commit that fails may have happened: the file stays.
+  return store.UpdateManifest([&](Manifest& manifest) {
+    manifest.embeddings.push_back(record);
+    return Status::Ok();
+  });
+}
+
+Status DropEmbeddings(Store& store, std::string_view name) {
+  const EmbeddingRecord* const record = store.manifest().FindEmbedding(name);
+  if (record == nullptr) return NoTable(store, name);
+  const auto file = store.backend().Open(store.path() + "/" + record->file, OpenMode::kReadBuffered);
+  if (file.ok()) QUARRY_RETURN_IF_ERROR(LockAlone(*file, name));
+  // A table whose file is missing can be dropped all the same.
+  if (!file.ok() && file.status().code() != Code::kNotFound) return file.status();
+  QUARRY_RETURN_IF_ERROR(store.UpdateManifest([&](Manifest& manifest) {
+    std::erase_if(manifest.embeddings, [&](const EmbeddingRecord& other) { return other.name == name; });
+    return Status::Ok();
+  }));
+  return RemoveLeftovers(store, name);
+}
+
+Result<std::unique_ptr<StoredEmbeddings>> StoredEmbeddings::Open(Store& store, MemoryBudget& budget,
+                                                                 std::string_view name,
+                                                                 const BufferPoolOptions& options) {
+  const EmbeddingRecord* const record = store.manifest().FindEmbedding(name);
+  if (record == nullptr) return NoTable(store, name);
+  QUARRY_TRY(const EmbeddingFiles files, FilesOf(store, *record));
+  std::unique_ptr<StoredEmbeddings> opened(new StoredEmbeddings(store, *record));
+  auto file = PageFile::Open(store.backend(), files.pages, files.map);
+  if (!file.ok()) return MissingIsCorruption(file.status());
+  opened->file_ = std::move(file).value();
+  QUARRY_RETURN_IF_ERROR(LockAlone(opened->file_->file(), name));
+  QUARRY_RETURN_IF_ERROR(RemoveLeftovers(store, name));
+  QUARRY_TRY(opened->pool_, BufferPool::Make(store.backend(), *opened->file_, budget, options,
+                                             MakePooledPageInit(files.spec)));
+  opened->table_ = MakePooledEmbeddingTable(files.spec, files.shape, *opened->pool_);
+  return opened;
+}
+
+Status StoredEmbeddings::Checkpoint(int64_t timestamp) {
+  StoredEmbeddings* const self = this;
+  return CheckpointAll(store_, {&self, 1}, timestamp);
+}
+
+Status StoredEmbeddings::WriteMap(int64_t timestamp) {
+  if (timestamp < record_.timestamp) {
+    return MakeStatus(Code::kInvalidArgument,
+                      "a checkpoint of embedding table \"{}\" at timestamp {}, and there is one at {}",
+                      record_.name, timestamp, record_.timestamp);
+  }
+  QUARRY_RETURN_IF_ERROR(pool_->Flush());
+  ++next_.map_generation;
+  next_.map_file = MapFileName(record_.name, record_.generation, next_.map_generation);
+  next_.timestamp = timestamp;
+  return file_->WriteMap(store_.path() + "/" + next_.map_file, next_.map_generation);
+}
+
+Status StoredEmbeddings::Publish(Manifest& manifest) const {
+  for (EmbeddingRecord& record : manifest.embeddings) {
+    if (record.file != record_.file) continue;
+    record = next_;
+    return Status::Ok();
+  }
+  return NoTable(store_, record_.name);
+}
+
+void StoredEmbeddings::Commit() {
+  file_->CommitMap();
+  // The map before, and those whose commit did not come about.
+  for (uint64_t map = record_.map_generation; map < next_.map_generation; ++map) {
+    std::error_code ignored;  // what stays, the next Open removes
+    fs::remove(store_.path() + "/" + MapFileName(record_.name, record_.generation, map), ignored);
+  }
+  record_ = next_;
+}
+
+Status CheckpointAll(Store& store, std::span<StoredEmbeddings* const> tables, int64_t timestamp,
+                     const std::function<Status(Manifest&)>& also) {
+  for (StoredEmbeddings* const table : tables) {
+    assert(&table->store_ == &store);
+    QUARRY_RETURN_IF_ERROR(table->WriteMap(timestamp));
+  }
+  const auto publish = [&](Manifest& manifest) {
+    for (const StoredEmbeddings* const table : tables) QUARRY_RETURN_IF_ERROR(table->Publish(manifest));
+    return also ? also(manifest) : Status::Ok();
+  };
+  QUARRY_RETURN_IF_ERROR(store.UpdateManifest(publish));
+  for (StoredEmbeddings* const table : tables) table->Commit();
+  return Status::Ok();
+}
+
+}  // namespace quarry

@@ -1,0 +1,123 @@
+#include "link_memory.h"
+
+#include <algorithm>
+
+#include "quarry/base/random.h"
+#include "quarry/base/units.h"
+#include "quarry/format/topology.h"
+#include "quarry/io/buffer.h"
+
+namespace quarry {
+namespace {
+
+// Random streams of a seed, apart from each other.
+constexpr uint64_t kNodeStream = 1;
+constexpr uint64_t kRelationStream = 2;
+
+uint64_t RecordBytes(const EmbeddingSpec& spec) {
+  return RoundUp(sizeof(int64_t) + (uint64_t{spec.dim} + spec.state_dim()) * sizeof(float), sizeof(int64_t));
+}
+
+// Of the validation cache of a table of which a batch uses `batch_rows`: at most four times the rows in
+// flight, in vectors that double, with hash table, log and free list beside.
+uint64_t CacheBytes(const LinkTrainOptions& options, const EmbeddingSpec& spec, uint64_t batch_rows) {
+  if (options.mode != AsyncMode::kOac) return 0;
+  constexpr uint64_t kRowOverhead = 96;
+  const uint64_t log_rows = 4 * options.batches_in_flight * batch_rows;
+  const uint64_t rows = std::min(spec.row_count, log_rows);
+  return 2 * rows * (RecordBytes(spec) + kRowOverhead) + 4 * log_rows * 2 * sizeof(int64_t);
+}
+
+// Scores, queries and staged gradients of LinkDecoder, and the gradients by row.
+uint64_t DecoderBytes(const LinkTrainOptions& options, uint64_t node_rows, uint64_t relation_rows) {
+  constexpr uint64_t kTileEdges = 128;
+  const LinkSpec& spec = options.spec;
+  const uint64_t chunks = CeilDiv(options.batch_edges, options.chunk_edges);
+  const uint64_t staged = 2 * (3 * uint64_t{options.batch_edges} + chunks * options.negatives) * spec.dim;
+  const uint64_t scratch = 2 * kTileEdges * (uint64_t{spec.dim} + options.negatives) +
+                           (spec.dim + 2) * uint64_t{options.negatives};
+  const uint64_t gradients = node_rows * spec.dim + relation_rows * spec.relation_dim();
+  return (staged + options.compute_threads * scratch + gradients) * sizeof(float);
+}
+
+}  // namespace
+
+EmbeddingSpec NodeTableSpec(const LinkTrainOptions& options, uint64_t node_count) {
+  return {.row_count = node_count,
+          .dim = options.spec.dim,
+          .optimizer = options.optimizer,
+          .init = options.init,
+          .init_scale = options.init_scale,
+          .seed = MixSeed(options.seed, kNodeStream)};
+}
+
+EmbeddingSpec RelationTableSpec(const LinkTrainOptions& options, uint64_t relation_count) {
+  EmbeddingSpec spec = NodeTableSpec(options, relation_count);
+  spec.dim = options.spec.relation_dim();
+  spec.seed = MixSeed(options.seed, kRelationStream);
+  return spec;
+}
+
+uint64_t TopologyReadBytes(const TopologyRecord& record) {
+  constexpr uint64_t kReadBuffers = 8 * kMiB;  // a file scanner's, and slack of whole huge pages
+  const uint64_t sides = record.has_csr ? 2 : 1;
+  const uint64_t relation_bytes =
+      record.relation_count > 1 ? record.edge_count * RelationIdBytes(record.relation_count) : 0;
+  const uint64_t indptr_bytes = (record.node_count + 1) * sizeof(uint64_t);
+  const uint64_t checksum_bytes =
+      (CeilDiv(record.edge_count * sizeof(NodeId), kPageBytes) + CeilDiv(indptr_bytes, kPageBytes)) *
+      sizeof(uint32_t);
+  return sides * (indptr_bytes + checksum_bytes) + IoBuffer::MappedBytes(record.edge_count * sizeof(NodeId)) +
+         relation_bytes + kReadBuffers;
+}
+
+uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
+  const auto bytes = [](const EmbeddingSpec& spec) {
+    return IoBuffer::MappedBytes(spec.row_count * RecordBytes(spec));
+  };
+  return bytes(NodeTableSpec(options, counts.nodes)) + bytes(RelationTableSpec(options, counts.relations));
+}
+
+uint64_t LinkWorkBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
+  constexpr uint64_t kRankerBytes = 2 * kMiB;  // of a thread, with a group's queries
+  const EmbeddingSpec nodes = NodeTableSpec(options, counts.nodes);
+  const EmbeddingSpec relations = RelationTableSpec(options, counts.relations);
+  const uint64_t chunks = CeilDiv(options.batch_edges, options.chunk_edges);
+  const uint64_t slots = 2 * (options.batch_edges + chunks * options.negatives);
+  const uint64_t node_rows = std::min(slots, counts.nodes);
+  const uint64_t relation_rows = std::min<uint64_t>(options.batch_edges, counts.relations);
+
+  uint64_t bytes = counts.train_edges * sizeof(uint32_t);  // their order
+  bytes += counts.edges * 2 * sizeof(Triple);              // KnownEdges
+  if (options.degree_share > 0) bytes += counts.train_edges * 2 * sizeof(NodeId);
+  // Rows of the batches in flight with their ids, and what preparing them sorts.
+  const uint64_t row_bytes = node_rows * (RecordBytes(nodes) + sizeof(RowId)) +
+                             relation_rows * (RecordBytes(relations) + sizeof(RowId));
+  const uint64_t flights = options.mode == AsyncMode::kSync ? 1 : options.batches_in_flight;
+  bytes += flights * (row_bytes + slots * (2 * sizeof(uint64_t) + sizeof(uint32_t)) +
+                      options.batch_edges * sizeof(uint32_t));
+  bytes += CacheBytes(options, nodes, node_rows) + CacheBytes(options, relations, relation_rows);
+  bytes += DecoderBytes(options, node_rows, relation_rows);
+  // The vectors as ranking reads them, without the optimizer's state; half lengths beside.
+  bytes += counts.nodes * (nodes.dim + 1) * sizeof(float) + counts.relations * relations.dim * sizeof(float);
+  bytes += options.compute_threads * kRankerBytes;
+  return RoundUp(bytes, kMiB);
+}
+
+uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& options) {
+  LinkCounts counts{.nodes = manifest.node_count, .relations = 1};
+  uint64_t edge_bytes = 0, read_bytes = 0;
+  for (const char* name : {"graph", "valid", "test"}) {
+    const TopologyRecord* record = manifest.FindTopology(name);
+    if (record == nullptr) continue;
+    if (counts.edges == 0) counts.train_edges = record->edge_count;
+    counts.relations = std::max(counts.relations, record->relation_count);
+    counts.edges += record->edge_count;
+    edge_bytes += record->edge_count * sizeof(Triple);
+    read_bytes = std::max(read_bytes, TopologyReadBytes(*record));
+  }
+  const uint64_t train_bytes = LinkTableBytes(options, counts) + LinkWorkBytes(options, counts);
+  return RoundUp(edge_bytes + std::max(read_bytes, train_bytes), kMiB);
+}
+
+}  // namespace quarry

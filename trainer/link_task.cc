@@ -1,0 +1,145 @@
+#include "link_task.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "quarry/base/radix_sort.h"
+#include "quarry/base/random.h"
+#include "quarry/base/units.h"
+#include "quarry/sampling/negative_sampler.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kOrderStream = 3;  // apart from other streams of the seed
+
+// A batch's edges and negatives, and what preparing it sorts.
+struct LinkItem final : EmbeddingItemData {
+  // sources | destinations | source negatives | destination negatives: ids first, then rows of the block.
+  std::vector<uint32_t> nodes;
+  std::vector<uint32_t> relations;
+  size_t edge_count = 0;
+  std::vector<uint64_t> pairs, sorted;
+};
+
+// Replaces ids by their places among the unique ones, which go to `unique`, ascending.
+void Localize(uint64_t id_count, std::vector<uint32_t>& ids, LinkItem& item, std::vector<RowId>& unique) {
+  item.pairs.resize(ids.size());
+  for (size_t i = 0; i < ids.size(); i++) item.pairs[i] = uint64_t{ids[i]} << 32 | i;
+  RadixSortByKey(item.pairs, id_count - 1, item.sorted);
+  unique.clear();
+  for (const uint64_t pair : item.pairs) {
+    const RowId id = pair >> 32;
+    if (unique.empty() || unique.back() != id) unique.push_back(id);
+    ids[static_cast<uint32_t>(pair)] = static_cast<uint32_t>(unique.size() - 1);
+  }
+}
+
+}  // namespace
+
+LinkTask::LinkTask(const LinkData& data, const LinkTrainOptions& options)
+    : data_(data),
+      options_(options),
+      has_relations_(options.spec.relation_dim() > 0),
+      order_(data.train.size()),
+      decoder_(options.spec, options.compute_threads),
+      pool_(options.compute_threads) {
+  if (options.degree_share == 0) return;
+  for (std::vector<NodeId>& ends : ends_) ends.reserve(data.train.size());
+  for (const Triple& edge : data.train) {
+    ends_[0].push_back(edge.head);
+    ends_[1].push_back(edge.tail);
+  }
+}
+
+uint64_t LinkTask::batch_count() const { return CeilDiv(data_.train.size(), options_.batch_edges); }
+
+void LinkTask::StartEpoch(uint32_t epoch, Progress progress) {
+  epoch_ = epoch;
+  progress_ = std::move(progress);
+  loss_ = 0;
+  edges_done_ = 0;
+  std::iota(order_.begin(), order_.end(), 0U);
+  Rng rng(MixSeed(options_.seed, kOrderStream, epoch));
+  for (size_t i = order_.size(); i > 1; i--) std::swap(order_[i - 1], order_[rng.Below(i)]);
+}
+
+Status LinkTask::Prepare(EmbeddingItem& item) {
+  if (item.data == nullptr) item.data = std::make_unique<LinkItem>();
+  auto& link = static_cast<LinkItem&>(*item.data);
+  const uint64_t batch = item.batch - first_batch();
+  const uint64_t first = batch * options_.batch_edges;
+  const size_t count = std::min<uint64_t>(options_.batch_edges, order_.size() - first);
+  const auto chunks = static_cast<uint32_t>(CeilDiv(count, options_.chunk_edges));
+  const size_t negatives = size_t{chunks} * options_.negatives;
+  link.edge_count = count;
+  link.nodes.resize(2 * (count + negatives));
+  link.relations.resize(has_relations_ ? count : 0);
+  for (size_t i = 0; i < count; i++) {
+    const Triple& edge = data_.train[order_[first + i]];
+    link.nodes[i] = edge.head;
+    link.nodes[count + i] = edge.tail;
+    if (has_relations_) link.relations[i] = edge.relation;
+  }
+  const std::span<NodeId> drawn = std::span(link.nodes).subspan(2 * count);
+  DrawNegatives(batch, chunks, drawn.first(negatives), drawn.last(negatives));
+  Localize(data_.node_count, link.nodes, link, item.blocks[0].ids);
+  if (has_relations_) Localize(data_.relation_count, link.relations, link, item.blocks[1].ids);
+  return Status::Ok();
+}
+
+void LinkTask::DrawNegatives(uint64_t batch, uint32_t chunks, std::span<NodeId> source_negatives,
+                             std::span<NodeId> destination_negatives) const {
+  const NegativeOptions options{.degree_share = options_.degree_share, .seed = options_.seed};
+  for (uint32_t side = 0; side < 2; side++) {
+    const NegativePool pool{.node_count = data_.node_count, .edge_ends = ends_[side]};
+    const std::span<NodeId> negatives = side == 0 ? source_negatives : destination_negatives;
+    for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+      SampleNegatives(options, pool, {.epoch = epoch_, .batch = batch, .chunk = chunk, .side = side},
+                      negatives.subspan(size_t{chunk} * options_.negatives, options_.negatives));
+    }
+  }
+}
+
+Status LinkTask::Compute(EmbeddingItem& item) {
+  const auto& link = static_cast<const LinkItem&>(*item.data);
+  const std::span<const uint32_t> nodes = link.nodes;
+  const size_t negatives = nodes.size() / 2 - link.edge_count;
+  const LinkBatch batch{.sources = nodes.first(link.edge_count),
+                        .relations = link.relations,
+                        .destinations = nodes.subspan(link.edge_count, link.edge_count),
+                        .chunk_edges = options_.chunk_edges,
+                        .negative_count = options_.negatives,
+                        .source_negatives = nodes.subspan(2 * link.edge_count, negatives),
+                        .destination_negatives = nodes.last(negatives)};
+  RowBlock no_relations;
+  RowBlock& node_rows = item.blocks[0];
+  RowBlock& relation_rows = has_relations_ ? item.blocks[1] : no_relations;
+  node_gradients_.assign(node_rows.values.size(), 0.0F);
+  relation_gradients_.assign(relation_rows.values.size(), 0.0F);
+  loss_ +=
+      decoder_.Compute(batch, node_rows.values, relation_rows.values, node_gradients_, relation_gradients_);
+  pool_.Run(options_.compute_threads, [&](uint32_t part, unsigned) {
+    Step(node_rows, node_gradients_, part);
+    Step(relation_rows, relation_gradients_, part);
+  });
+  edges_done_ += link.edge_count;
+  return progress_ ? progress_(edges_done_) : Status::Ok();
+}
+
+// One of compute_threads parts of the rows.
+void LinkTask::Step(RowBlock& block, std::span<const float> gradients, uint32_t part) {
+  const size_t rows = block.ids.size();
+  if (rows == 0) return;
+  const size_t dim = block.values.size() / rows, state_dim = block.state.size() / rows;
+  const size_t parts = options_.compute_threads;
+  for (size_t row = rows * part / parts; row < rows * (part + 1) / parts; row++) {
+    OptimizerStep(options_.optimizer, options_.optimizer_options, gradients.subspan(row * dim, dim),
+                  std::span(block.values).subspan(row * dim, dim),
+                  std::span(block.state).subspan(row * state_dim, state_dim));
+  }
+}
+
+}  // namespace quarry
