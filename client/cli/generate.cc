@@ -1,10 +1,10 @@
 #include "quarry/generate.h"
 
-#include <charconv>
 #include <cstdio>
 #include <memory>
 
 #include "cli.h"
+#include "option_values.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 
@@ -19,18 +19,6 @@ struct Arguments {
   std::string train_share = "1%", valid_share = "0.5%", test_share = "0.5%";
   unsigned threads = 0;
 };
-
-// "1%" or "0.01"; Generate checks the range.
-Result<double> ParseShare(std::string_view flag, std::string_view text) {
-  const bool percent = text.ends_with('%');
-  const std::string_view digits = percent ? text.substr(0, text.size() - 1) : text;
-  double share = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), share);
-  if (error != std::errc() || end != digits.data() + digits.size()) {
-    return MakeStatus(Code::kUsage, "{}: '{}' is not a share; write 1% or 0.01", flag, text);
-  }
-  return percent ? share / 100 : share;
-}
 
 Status Run(Arguments& arguments) {
   GenerateOptions& options = arguments.options;
