@@ -19,14 +19,15 @@ struct Arguments {
 };
 
 Json ReportJson(const std::string& table, const CompactionReport& report) {
-  return {{"table", table},
-          {"changed_rows", report.rows_changed},
-          {"rows", report.row_count},
-          {"bytes", report.rows_changed == 0 ? 0 : report.bytes},
-          {"timestamp", report.timestamp},
-          {"generation", report.generation},
-          {"seconds", report.seconds},
-          {"bytes_per_second", report.seconds > 0 ? static_cast<double>(report.bytes) / report.seconds : 0.0}};
+  return {
+      {"table", table},
+      {"changed_rows", report.rows_changed},
+      {"rows", report.row_count},
+      {"bytes", report.rows_changed == 0 ? 0 : report.bytes},
+      {"timestamp", report.timestamp},
+      {"generation", report.generation},
+      {"seconds", report.seconds},
+      {"bytes_per_second", report.seconds > 0 ? static_cast<double>(report.bytes) / report.seconds : 0.0}};
 }
 
 void PrintReport(const std::string& table, const CompactionReport& report, bool dry_run) {
@@ -37,7 +38,8 @@ void PrintReport(const std::string& table, const CompactionReport& report, bool 
   Print("{}: {} of {} rows changed; {} {} {} as generation {}", table, report.rows_changed, report.row_count,
         FormatBytes(report.bytes), dry_run ? "would be" : "were", "written", report.generation);
   if (!dry_run) {
-    Print(" in {:.2f} s, {:.0f} MB/s", report.seconds, static_cast<double>(report.bytes) / report.seconds / 1e6);
+    Print(" in {:.2f} s, {:.0f} MB/s", report.seconds,
+          static_cast<double>(report.bytes) / report.seconds / 1e6);
   }
   Print("\n");
 }
@@ -60,7 +62,8 @@ Status Run(const Arguments& arguments) {
         CompactTable(database->store(), database->budget(), table, arguments.dry_run, bar.AsFunction());
     bar.Clear();
     QUARRY_RETURN_IF_ERROR(report.status());
-    arguments.json ? json.push_back(ReportJson(table, *report)) : PrintReport(table, *report, arguments.dry_run);
+    arguments.json ? json.push_back(ReportJson(table, *report))
+                   : PrintReport(table, *report, arguments.dry_run);
   }
   if (arguments.json) Print("{}\n", json.dump());
   return Status::Ok();
@@ -73,7 +76,8 @@ void AddCompact(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("DB", arguments->path, "database folder")->required();
   verb->add_option("--table", arguments->table, "of all tables only this one")->type_name("NAME");
-  verb->add_option("--memory", arguments->memory, "cap on what the engine holds (default 80% of the machine)");
+  verb->add_option("--memory", arguments->memory,
+                   "cap on what the engine holds (default 80% of the machine)");
   verb->add_flag("--dry-run", arguments->dry_run, "say what would be written, and write nothing");
   verb->add_flag("--json", arguments->json, "JSON on stdout");
   verb->footer(

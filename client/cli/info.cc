@@ -161,14 +161,14 @@ void PrintLayouts(const Manifest& manifest) {
   std::vector<std::vector<std::string>> rows = {
       {"layout", "policy", "batches", "segment caches", "size", "built from"}};
   for (const LayoutRecord& layout : manifest.layouts) {
-    rows.push_back({layout.name, layout.policy, std::to_string(layout.batch_count),
-                    layout.batches_per_segment == 0
-                        ? std::string("none")
-                        : fmt::format("of {} batches", layout.batches_per_segment),
-                    FormatBytes(layout.file_bytes + layout.trace_bytes),
-                    IsFresh(manifest, layout)      ? "these data"
-                    : IsServable(manifest, layout) ? "an earlier generation: serves, changed rows from the table"
-                                                   : "other data: rebuild it"});
+    rows.push_back(
+        {layout.name, layout.policy, std::to_string(layout.batch_count),
+         layout.batches_per_segment == 0 ? std::string("none")
+                                         : fmt::format("of {} batches", layout.batches_per_segment),
+         FormatBytes(layout.file_bytes + layout.trace_bytes),
+         IsFresh(manifest, layout)      ? "these data"
+         : IsServable(manifest, layout) ? "an earlier generation: serves, changed rows from the table"
+                                        : "other data: rebuild it"});
   }
   Print("\n");
   PrintTable(rows, {false, false, true, false, true, false});

@@ -55,7 +55,8 @@ Status Run(Arguments& arguments) {
     return Status(Code::kUsage, "--features and --delete contradict each other");
   }
   if (!arguments.auto_compact.empty() && !arguments.auto_compact.ends_with('%')) {
-    return MakeStatus(Code::kUsage, "--auto-compact {}: a share of the rows, such as 20%", arguments.auto_compact);
+    return MakeStatus(Code::kUsage, "--auto-compact {}: a share of the rows, such as 20%",
+                      arguments.auto_compact);
   }
   QUARRY_TRY(arguments.options.memory_bytes, ParseBytes(arguments.memory, MemoryLimitBytes()));
   const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();

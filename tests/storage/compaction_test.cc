@@ -194,9 +194,8 @@ TEST_P(CompactionTest, AnOverlayForAnOlderBaseHasWhatWasFoldedSince) {
 
 TEST_P(CompactionTest, CancelledItLeavesTheTableAsItWas) {
   Write({{3, 1}});
-  const auto cancelled = Compact([](std::string_view, uint64_t, uint64_t) {
-    return Status(Code::kCancelled, "enough");
-  });
+  const auto cancelled =
+      Compact([](std::string_view, uint64_t, uint64_t) { return Status(Code::kCancelled, "enough"); });
   EXPECT_EQ(cancelled.status().code(), Code::kCancelled);
   EXPECT_FALSE(FileOfGeneration(2));
   EXPECT_EQ(Rows(Now())[3], RowOf(1));
@@ -225,8 +224,8 @@ TEST_P(CompactionTest, AnyFaultLeavesTheTableBeforeOrAfter) {
       if (error == 0 && kind != FaultKind::kRead) continue;  // a short read is continued
       bool struck = true;
       for (uint64_t k = 1; struck; ++k) {
-        SCOPED_TRACE(testing::Message() << "kind " << static_cast<int>(kind) << ", error " << error
-                                        << " at operation " << k);
+        SCOPED_TRACE(testing::Message()
+                     << "kind " << static_cast<int>(kind) << ", error " << error << " at operation " << k);
         backend_.SetPlans({{.kind = kind, .at = k, .sticky = k % 2 == 0 && error != 0, .error = error}});
         const auto report = Compact();
         struck = backend_.strikes() > 0;

@@ -112,8 +112,8 @@ struct SourceHints {
 // adjacency. kNotFound and kInvalidArgument say what was looked for.
 Result<Dataset> OpenDataset(const std::string& path, const SourceHints& hints);
 
-// Opens the files that the hints name, and nothing else: features, labels and lists of ids without a graph. The
-// counts of features and labels agree.
+// Opens the files that the hints name, and nothing else: features, labels and lists of ids without a graph.
+// The counts of features and labels agree.
 Result<Dataset> OpenArrays(const SourceHints& hints);
 
 }  // namespace quarry

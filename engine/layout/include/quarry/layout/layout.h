@@ -58,7 +58,8 @@ struct LayoutSpec {
   uint32_t hash_functions = 8;
   bool cyclic = true;  // else it is read once, front to back (superbatches)
   Packing packing = Packing::kAlways;
-  // Whose labels and splits say which nodes are trained on, and whose base file is packed; null: as they are now.
+  // Whose labels and splits say which nodes are trained on, and whose base file is packed; null: as they are
+  // now.
   std::shared_ptr<const Snapshot> snapshot;
   unsigned threads = 1;
 };
@@ -117,7 +118,8 @@ uint64_t HashSeeds(std::span<const NodeId> seeds);
 // An open layout. Const use is thread-safe.
 class Layout {
  public:
-  // kNotFound lists what there is; kUnsupported when it is not servable; kCorruption. Must not outlive the store.
+  // kNotFound lists what there is; kUnsupported when it is not servable; kCorruption. Must not outlive the
+  // store.
   static Result<std::unique_ptr<Layout>> Open(Store& store, std::string_view name);
   // One that the catalog does not name (BuildPassingLayout).
   static Result<std::unique_ptr<Layout>> Open(Store& store, const LayoutRecord& record);
@@ -174,8 +176,8 @@ Result<LayoutRecord> BuildPassingLayout(Store& store, MemoryBudget& budget, cons
 // True when the database still has the table and the topology that the layout was built from.
 bool IsFresh(const Manifest& manifest, const LayoutRecord& record);
 
-// True when the layout can still be served: the same topology, and the same table or a later generation of it, whose
-// changed rows are then read from there.
+// True when the layout can still be served: the same topology, and the same table or a later generation of
+// it, whose changed rows are then read from there.
 bool IsServable(const Manifest& manifest, const LayoutRecord& record);
 
 // True when `record` is what building `spec` would give, from the data as they are.
