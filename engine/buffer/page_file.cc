@@ -32,20 +32,6 @@ Status CheckSpec(const PageFileSpec& spec) {
                     spec.page_count, spec.page_bytes, PageFile::kPageCountMax);
 }
 
-Status CheckSuperblock(const Superblock& found, const PageFileSpec& spec) {
-  if (found.kind == FileKind::kPageFile && found.database_id == spec.database_id &&
-      found.generation == spec.generation && found.row_count == spec.page_count &&
-      found.dim == spec.page_bytes) {
-    return Status::Ok();
-  }
-  return MakeStatus(Code::kCorruption,
-                    "{}: page 0: is not the page file of generation {} with {} pages of {} bytes that the "
-                    "catalog names (kind {}, generation {}, {} pages of {} bytes{})",
-                    spec.path, spec.generation, spec.page_count, spec.page_bytes,
-                    static_cast<uint32_t>(found.kind), found.generation, found.row_count, found.dim,
-                    found.database_id == spec.database_id ? "" : ", another database's");
-}
-
 Status WriteSuperblock(IoBackend& backend, const File& file, const PageFileSpec& spec) {
   const auto superblock = EncodeSuperblock({.kind = FileKind::kPageFile,
                                             .database_id = spec.database_id,
@@ -65,7 +51,8 @@ Result<uint64_t> ReadSuperblock(IoBackend& backend, const File& file, const Page
   QUARRY_TRY(const IoBuffer buffer, IoBuffer::Allocate(kSuperblockBytes));
   QUARRY_RETURN_IF_ERROR(backend.ReadAt(file, 0, buffer.span()));
   QUARRY_TRY(const Superblock superblock, DecodeSuperblock(buffer.span(), spec.path));
-  QUARRY_RETURN_IF_ERROR(CheckSuperblock(superblock, spec));
+  QUARRY_RETURN_IF_ERROR(
+      CheckSuperblock(superblock, FileKind::kPageFile, "page file", {spec.path, spec.generation}, spec));
   QUARRY_TRY(const uint64_t file_bytes, backend.FileBytes(file));
   return std::min<uint64_t>((file_bytes - kSuperblockBytes) / spec.page_bytes, kNoSlot);
 }

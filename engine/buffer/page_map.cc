@@ -60,20 +60,6 @@ Status WriteMapContent(IoBackend& backend, const File& file, const PageFileSpec&
   });
 }
 
-Status CheckSuperblock(const Superblock& found, const PageFileSpec& spec, const PageMapName& map) {
-  if (found.kind == FileKind::kPageMap && found.database_id == spec.database_id &&
-      found.generation == map.generation && found.row_count == spec.page_count &&
-      found.dim == spec.page_bytes) {
-    return Status::Ok();
-  }
-  return MakeStatus(Code::kCorruption,
-                    "{}: page 0: is not the page map of generation {} with {} pages of {} bytes that the "
-                    "catalog names (kind {}, generation {}, {} pages of {} bytes{})",
-                    map.path, map.generation, spec.page_count, spec.page_bytes,
-                    static_cast<uint32_t>(found.kind), found.generation, found.row_count, found.dim,
-                    found.database_id == spec.database_id ? "" : ", another database's");
-}
-
 // Each entry is of a page that was never written, or names a slot of the file, and no slot is named twice.
 Status CheckEntries(std::span<const PageEntry> entries, uint64_t slot_count, const PageMapName& map,
                     const PageFileSpec& spec) {
@@ -96,6 +82,20 @@ Status CheckEntries(std::span<const PageEntry> entries, uint64_t slot_count, con
 }
 
 }  // namespace
+
+Status CheckSuperblock(const Superblock& found, FileKind kind, std::string_view what, const PageMapName& file,
+                       const PageFileSpec& spec) {
+  if (found.kind == kind && found.database_id == spec.database_id && found.generation == file.generation &&
+      found.row_count == spec.page_count && found.dim == spec.page_bytes) {
+    return Status::Ok();
+  }
+  return MakeStatus(Code::kCorruption,
+                    "{}: page 0: is not the {} of generation {} with {} pages of {} bytes that the catalog "
+                    "names (kind {}, generation {}, {} pages of {} bytes{})",
+                    file.path, what, file.generation, spec.page_count, spec.page_bytes,
+                    static_cast<uint32_t>(found.kind), found.generation, found.row_count, found.dim,
+                    found.database_id == spec.database_id ? "" : ", another database's");
+}
 
 void EncodeMapPage(std::span<const PageEntry> entries, uint64_t generation, uint64_t number,
                    std::span<std::byte, kMapPageBytes> out) {
@@ -153,7 +153,7 @@ Result<std::vector<PageEntry>> ReadMapFile(IoBackend& backend, const PageFileSpe
   QUARRY_TRY(const IoBuffer buffer, IoBuffer::Allocate(BufferBytes(spec.page_count)));
   QUARRY_RETURN_IF_ERROR(backend.ReadAt(file, 0, buffer.span().first(kSuperblockBytes)));
   QUARRY_TRY(const Superblock superblock, DecodeSuperblock(buffer.span().first(kSuperblockBytes), map.path));
-  QUARRY_RETURN_IF_ERROR(CheckSuperblock(superblock, spec, map));
+  QUARRY_RETURN_IF_ERROR(CheckSuperblock(superblock, FileKind::kPageMap, "page map", map, spec));
   std::vector<PageEntry> entries(spec.page_count);
   const auto read_chunk = [&](uint64_t first, std::span<std::byte> chunk) {
     QUARRY_RETURN_IF_ERROR(backend.ReadAt(file, kSuperblockBytes + first * kMapPageBytes, chunk));

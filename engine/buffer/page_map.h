@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quarry/buffer/page_file.h"
+#include "quarry/format/superblock.h"
 
 namespace quarry {
 
@@ -25,6 +27,10 @@ void EncodeMapPage(std::span<const PageEntry> entries, uint64_t generation, uint
 // Fills `entries`. kCorruption names `path` and the map page.
 Status DecodeMapPage(std::span<const std::byte, kMapPageBytes> bytes, uint64_t generation, uint64_t number,
                      std::string_view path, std::span<PageEntry> entries);
+
+// kCorruption when a superblock is not that of `file`, a `what` of these pages.
+Status CheckSuperblock(const Superblock& found, FileKind kind, std::string_view what, const PageMapName& file,
+                       const PageFileSpec& spec);
 
 // Memory that either of these takes beside the entries.
 uint64_t MapBufferBytes(uint64_t page_count);
