@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <thread>
 #include <vector>
 
 #include "embedding_files.h"
@@ -31,12 +33,21 @@ Status NoTable(const Store& store, std::string_view name) {
                     store.path(), name, names.empty() ? "none" : names);
 }
 
-// Two that write to one page file would overwrite each other's pages. Falls when the file is closed.
+// Two that write to one page file would overwrite each other's pages. Falls when the file is closed; of a
+// process that was killed, when the kernel has done its last requests, which may be after the process is
+// gone.
 Status LockAlone(const File& file, std::string_view name) {
-  if (flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0) return Status::Ok();
-  if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", file.path());
-  return MakeStatus(Code::kBusy, "{}: embedding table \"{}\" is open already: close it first", file.path(),
-                    name);
+  constexpr std::chrono::seconds kPatience{2};
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", file.path());
+    if (std::chrono::steady_clock::now() > deadline) {
+      return MakeStatus(Code::kBusy, "{}: embedding table \"{}\" is open already: close it first",
+                        file.path(), name);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return Status::Ok();
 }
 
 // Removes files that no record names: of `name`, and of tables that are none. Files of other tables may be of
