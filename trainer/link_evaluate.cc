@@ -225,7 +225,7 @@ std::span<const Triple> KnownEdges::WithTail(NodeId tail, uint32_t relation) con
 LinkEvaluation EvaluateLinks(const LinkSpec& spec, std::span<const float> nodes,
                              std::span<const float> relations, std::span<const Triple> edges,
                              const KnownEdges& known, unsigned threads) {
-  UseOneBlasThread();
+  SetBlasThreads(1);  // BLAS's own threads would wait for one another
   const Tables tables{spec, nodes, relations, HalfLengths(spec, nodes)};
   std::vector<GroupRanker> rankers(threads, GroupRanker(tables, known));
   std::vector<double> raw(2 * edges.size()), filtered(2 * edges.size());  // by side and edge

@@ -13,12 +13,13 @@ at::Tensor View(const MatrixRef& matrix) { return at::from_blob(matrix.data, {ma
 
 }  // namespace
 
-void UseOneBlasThread() {
-  at::set_num_threads(1);
-  // at::set_num_threads does not reach OpenBLAS, whose symbol is there only when it is the BLAS in use.
+bool SetBlasThreads(unsigned threads) {
+  at::set_num_threads(static_cast<int>(threads));
+  // The symbol is there only when OpenBLAS is the BLAS in use.
   const auto set_openblas_threads =
       reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
-  if (set_openblas_threads != nullptr) set_openblas_threads(1);
+  if (set_openblas_threads != nullptr) set_openblas_threads(static_cast<int>(threads));
+  return set_openblas_threads != nullptr;
 }
 
 void MultiplyTransposed(const MatrixRef& a, const MatrixRef& b, const MatrixRef& out) {

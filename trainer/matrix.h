@@ -13,8 +13,9 @@ struct MatrixRef {
   int64_t columns = 0;
 };
 
-// BLAS's own threads, a setting of the whole process, would wait for one another: one is left.
-void UseOneBlasThread();
+// A setting of the whole process, of LibTorch's own threads too. False when the BLAS in use is not OpenBLAS,
+// whose threads at::set_num_threads does not reach.
+bool SetBlasThreads(unsigned threads);
 
 void MultiplyTransposed(const MatrixRef& a, const MatrixRef& b, const MatrixRef& out);     // out = a b^T
 void Multiply(const MatrixRef& a, const MatrixRef& b, const MatrixRef& out);               // out = a b

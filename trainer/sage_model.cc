@@ -1,6 +1,5 @@
 #include "sage_model.h"
 
-#include <dlfcn.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <exception>
 #include <optional>
 
+#include "matrix.h"
 #include "quarry/base/log.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
@@ -37,15 +37,8 @@ Status Guard(Function&& function) {
   }
 }
 
-// at::set_num_threads reaches OpenMP and MKL but not OpenBLAS, whose symbol is there only when it is the BLAS
-// in use.
 void SetThreads(unsigned threads) {
-  at::set_num_threads(static_cast<int>(threads));
-  const auto set_openblas_threads =
-      reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
-  if (set_openblas_threads != nullptr) {
-    set_openblas_threads(static_cast<int>(threads));
-  } else if (!at::hasMKL()) {
+  if (!SetBlasThreads(threads) && !at::hasMKL()) {
     LogWarn(
         "LibTorch's BLAS is neither OpenBLAS nor MKL, and may be 30 times slower; install "
         "libopenblas0-pthread");
