@@ -2,7 +2,8 @@
 // file, in the order in which it is needed, and every address is known.
 //
 //   loader    reads block and chunk of the next batches, by large direct requests, into frames
-//   assembler decodes the block beside it, and reads the batch's rows of its segment's cache
+//   assembler verifies both, decodes the block, and reads the batch's rows of its segment's cache (of the
+//             table, where rows are not packed)
 //   Next      applies the changes of the batch before to the cache, and hands out the next
 //
 // Cache and frames are one array of rows, so a row's slot says where it lies, and rows are used where the
