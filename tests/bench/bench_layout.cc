@@ -140,9 +140,11 @@ Result<LayoutRecord> Build(Context& context, const LayoutSpec& spec, BuildReport
 
 struct Epoch {
   double seconds = 0;
-  double limit_seconds = 0;  // the same bytes at the sequential rate
+  double limit_seconds = 0;                   // the same bytes at the sequential rate
+  double least_share = 0, largest_share = 0;  // of the limit, of the epochs that were run
   StreamStats stats;
   uint64_t bytes() const { return stats.feature_bytes_read + stats.topology_bytes_read; }
+  double share() const { return limit_seconds / seconds; }
   double amplification() const {
     return static_cast<double>(stats.feature_bytes_read) / static_cast<double>(stats.bytes_useful);
   }
@@ -170,27 +172,35 @@ Result<StreamStats> GatherEpoch(Context& context, Road& road, const std::vector<
   }
 }
 
-// The second epoch of a cycle: the first also reads the cache image.
-Result<Epoch> RunLayout(Context& context, const std::string& name, unsigned frames = 0) {
-  QUARRY_TRY(
-      const std::unique_ptr<PlannedRoad> road,
-      context.database.OpenLayout(
-          {.layout = name, .io_depth = static_cast<unsigned>(context.options.depth), .frame_count = frames}));
+// One epoch of a cycle after its first, which also reads the cache image. The device's rate changes by a
+// tenth from minute to minute: it is measured before and after each epoch, and of several epochs the one with
+// the median share of it counts.
+Result<Epoch> RunLayout(Context& context, const std::string& name, unsigned epoch_count) {
+  QUARRY_TRY(const std::unique_ptr<PlannedRoad> road,
+             context.database.OpenLayout(
+                 {.layout = name, .io_depth = static_cast<unsigned>(context.options.depth)}));
   const Layout& layout = road->layout();
   const std::vector<NodeId> seeds = road->TrainNodes();
   IoBuffer dense;
   const uint64_t slots = layout.directory().cache_slots;
   const uint64_t memory_bytes =
       road->plan().frame_bytes * road->plan().frame_count;  // where the road's reads go
-  QUARRY_TRY(const double before, SequentialRate(context, layout.file(), memory_bytes, 1));
   QUARRY_RETURN_IF_ERROR(GatherEpoch(context, *road, seeds, slots, dense).status());
-  Epoch epoch;
-  const double start = MonotonicSeconds();
-  QUARRY_TRY(epoch.stats, GatherEpoch(context, *road, seeds, slots, dense));
-  epoch.seconds = MonotonicSeconds() - start;
-  QUARRY_TRY(const double after, SequentialRate(context, layout.file(), memory_bytes, 1));
-  epoch.limit_seconds = static_cast<double>(epoch.bytes()) / ((before + after) / 2);
-  return epoch;
+  QUARRY_TRY(double before, SequentialRate(context, layout.file(), memory_bytes, 1));
+  std::vector<Epoch> epochs(epoch_count);
+  for (Epoch& epoch : epochs) {
+    const double start = MonotonicSeconds();
+    QUARRY_TRY(epoch.stats, GatherEpoch(context, *road, seeds, slots, dense));
+    epoch.seconds = MonotonicSeconds() - start;
+    QUARRY_TRY(const double after, SequentialRate(context, layout.file(), memory_bytes, 1));
+    epoch.limit_seconds = static_cast<double>(epoch.bytes()) / ((before + after) / 2);
+    before = after;
+  }
+  std::ranges::sort(epochs, {}, &Epoch::share);
+  Epoch& median = epochs[epoch_count / 2];
+  median.least_share = epochs.front().share();
+  median.largest_share = epochs.back().share();
+  return median;
 }
 
 // --- reads of chosen batches
@@ -347,6 +357,7 @@ Result<RoadLine> MeasurePath(Context& context, const SampledMisses& misses, Path
 }
 
 Status Roads(Context& context) {
+  constexpr unsigned kEpochs = 5;
   fmt::print("\nroads: one epoch, gather only; cache {} of {}\n", FormatBytes(context.cache_bytes),
              FormatBytes(context.feature_bytes));
   fmt::print(fmt::runtime(kRow), "road", "GB useful", "GB read", "ampl", "seconds", "predicted", "ratio",
@@ -379,7 +390,7 @@ Status Roads(Context& context) {
           }
         }
       }
-      QUARRY_TRY(const Epoch epoch, RunLayout(context, "bench"));
+      QUARRY_TRY(const Epoch epoch, RunLayout(context, "bench", kEpochs));
       const std::string name =
           (policy == PolicyKind::kBelady ? "Belady + packed" : "DiskGNN: static + packed") + suffix;
       RoadLine line{.road = name,
@@ -390,9 +401,10 @@ Status Roads(Context& context) {
                     .limit = epoch.limit_seconds};
       PrintLine(line);
       fmt::print(
-          "  ({:.2f} GB of blocks; hits {:.1f} %; loading {:.2f} s busy {:.2f} s waiting, decoding {:.2f} / "
+          "  (of the limit in {} epochs: {:.2f} to {:.2f}; {:.2f} GB of blocks; hits {:.1f} %; loading "
+          "{:.2f} s busy {:.2f} s waiting, decoding {:.2f} / "
           "{:.2f}, changes {:.2f}, consumer waited {:.2f})\n",
-          Giga(epoch.stats.topology_bytes_read),
+          kEpochs, epoch.least_share, epoch.largest_share, Giga(epoch.stats.topology_bytes_read),
           100.0 * static_cast<double>(epoch.stats.cache_hits) /
               static_cast<double>(epoch.stats.cache_lookups),
           epoch.stats.extract_seconds, epoch.stats.extract_wait_seconds, epoch.stats.sample_seconds,
@@ -446,7 +458,7 @@ Status Disk(Context& context) {
       }
       QUARRY_RETURN_IF_ERROR(record.status());
       const uint64_t used = FolderBytes(context.options.database + "/" + record->directory);
-      QUARRY_TRY(const Epoch epoch, RunLayout(context, "bench"));
+      QUARRY_TRY(const Epoch epoch, RunLayout(context, "bench", 1));
       fmt::print(fmt::runtime(kLine), fmt::format("{}x", times), k,
                  fmt::format("{:.2f}", Giga(spec.disk_bytes)), fmt::format("{:.2f}", Giga(used)),
                  record->batches_per_segment, fmt::format("{:.2f}", Giga(epoch.stats.feature_bytes_read)),
