@@ -17,6 +17,7 @@ namespace {
 constexpr uint64_t kPartitionBytesMax = 512 * kMiB;
 constexpr uint64_t kPartitionBytesMin = 8 * kMiB;
 constexpr uint64_t kWriteBytes = 4 * kMiB;
+constexpr unsigned kWritersPerThread = 2;  // one gathers while the other's write is under way
 constexpr uint64_t kIdsAtATime = 64 * 1024;
 constexpr uint64_t kReadBufferBytes = 16 * kMiB;
 
@@ -56,7 +57,7 @@ class Packing {
         checksums_(checksums),
         options_(options),
         progress_(streams.size()),
-        workspaces_(options.threads) {
+        workspaces_(options.threads * kWritersPerThread) {
     for (size_t i = 0; i < streams.size(); ++i) {
       progress_[i].page_offset = RoundDown(streams[i].offset, kPageBytes);
       progress_[i].gap = streams[i].offset % kPageBytes;
@@ -91,12 +92,22 @@ class Packing {
   std::atomic<uint64_t> bytes_written_{0};
 };
 
+// So many that a stream's rows of a partition make a large write, and no more: making memory costs time too.
 uint64_t Packing::PartitionRows() const {
-  const uint64_t fixed = options_.threads * (kWriteBytes + kPageBytes + kIdsAtATime * 8) + kReadBufferBytes +
-                         streams_.size() * kPageBytes;
+  const uint64_t row_bytes = table_.geometry().row_bytes;
+  const uint64_t fixed = workspaces_.size() * (kWriteBytes + kPageBytes + kIdsAtATime * 8) +
+                         kReadBufferBytes + streams_.size() * kPageBytes;
   const uint64_t left = options_.memory_bytes > fixed ? options_.memory_bytes - fixed : 0;
-  const uint64_t bytes = std::clamp(left / 2, kPartitionBytesMin, kPartitionBytesMax);
-  return std::max<uint64_t>(1, bytes / table_.geometry().row_bytes);
+  uint64_t packed_rows = 1;
+  for (const PackStream& stream : streams_) packed_rows += stream.count;
+  const double runs =
+      static_cast<double>(packed_rows * options_.row_stride) / static_cast<double>(kWriteBytes);
+  const double share =
+      0.75 * static_cast<double>(streams_.size()) / runs;  // of the table; runs differ in length
+  const auto wanted = static_cast<uint64_t>(std::min(1.0, share) *
+                                            static_cast<double>(table_.geometry().row_count * row_bytes));
+  const uint64_t bytes = std::max(std::min({left / 2, wanted, kPartitionBytesMax}), kPartitionBytesMin);
+  return std::max<uint64_t>(1, bytes / row_bytes);
 }
 
 Result<PackStats> Packing::Run(const std::function<Status(uint64_t, uint64_t)>& progress) {
@@ -266,7 +277,7 @@ Status Packing::WriteFragments() {
 
 uint64_t PackBytesMin(const FeatureTable& table, uint64_t streams, unsigned threads) {
   return 2 * std::max(kPartitionBytesMin, table.geometry().row_bytes) + kReadBufferBytes +
-         threads * (kWriteBytes + kPageBytes + kIdsAtATime * 8) + streams * kPageBytes;
+         threads * kWritersPerThread * (kWriteBytes + kPageBytes + kIdsAtATime * 8) + streams * kPageBytes;
 }
 
 Result<PackStats> PackRows(IoBackend& backend, const FeatureTable& table, const RecordFile& ids,
