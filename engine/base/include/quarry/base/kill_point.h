@@ -1,0 +1,80 @@
+// Kill points: the places where the death of the process matters most, by name. For tests of crashes: a child
+// arms one, and dies by SIGKILL when it comes by. Unarmed, a kill point is one relaxed load.
+//
+//   KillPoint("compaction: file written, not named");
+//
+// A name that is not in the list below does not compile; the crash tests go through the list and demand that
+// each point is reached.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+
+namespace quarry {
+
+inline constexpr std::string_view kKillPoints[] = {
+    "import: built, not renamed",
+    "import: renamed, folder not synced",
+    "open: leftovers there",
+    "put: not logged",
+    "put: logged, not visible",
+    "put: visible, not told",
+    "manifest: not committed",
+    "manifest: committed, not known",
+    "compaction: part of the file written",
+    "compaction: progress synced, not renamed",
+    "compaction: progress there",
+    "compaction: file written, not named",
+    "compaction: named, old file there",
+    "compaction: old file gone, versions there",
+    "checkpoint: catalog copied, no files",
+    "checkpoint: files there, not synced",
+    "pages: writes on the way",
+    "pages: page written, not in the map",
+    "pages: map written, not synced",
+    "embeddings: pages flushed",
+    "embeddings: one map written",
+    "embeddings: maps written, not named",
+    "embeddings: named, old maps there",
+    "embeddings: leftovers settled, not removed",
+    "training: state written, not named",
+    "training: named, old state there",
+    "layout: sampled",
+    "layout: file written",
+    "layout: patch written",
+    "layout: whole, folder not renamed",
+    "layout: folder renamed, not named",
+    "layout: named, old folder there",
+};
+inline constexpr size_t kKillPointCount = std::size(kKillPoints);
+
+class KillPointName {
+ public:
+  consteval KillPointName(const char* name) : index_(Find(name)) {}  // NOLINT: made of a literal at each call
+  size_t index() const { return index_; }
+
+ private:
+  static consteval size_t Find(std::string_view name) {
+    const auto* const found = std::ranges::find(kKillPoints, name);
+    if (found == std::end(kKillPoints)) throw "no kill point of this name: see kKillPoints";
+    return static_cast<size_t>(found - std::begin(kKillPoints));
+  }
+  size_t index_;
+};
+
+// Of all kill points, this one kills from now on: when a thread passes it for the `passages`-th time, counted
+// from 1. For the children of tests.
+void ArmKillPoint(size_t index, uint64_t passages);
+
+extern std::atomic<bool> kill_point_armed;
+void PassKillPoint(size_t index);
+
+inline void KillPoint(KillPointName name) {
+  if (kill_point_armed.load(std::memory_order_relaxed)) PassKillPoint(name.index());
+}
+
+}  // namespace quarry
