@@ -77,6 +77,13 @@ void Encode(const LayoutRecord& layout, schema::LayoutRecord::Builder out) {
   out.setAccesses(layout.accesses);
   out.setHits(layout.hits);
   out.setGpuHits(layout.gpu_hits);
+  out.setDiskBytesMax(layout.disk_bytes_max);
+  out.setTraceGeneration(layout.trace_generation);
+  auto bases = out.initBases(static_cast<unsigned>(layout.bases.size()));
+  for (unsigned i = 0; i < bases.size(); ++i) {
+    bases[i].setGeneration(layout.bases[i].generation);
+    bases[i].setFileBytes(layout.bases[i].file_bytes);
+  }
 }
 
 void Encode(const EmbeddingRecord& embedding, schema::EmbeddingRecord::Builder out) {
@@ -96,6 +103,16 @@ void Encode(const EmbeddingRecord& embedding, schema::EmbeddingRecord::Builder o
   out.setSeed(embedding.seed);
   out.setTimestamp(embedding.timestamp);
   out.setCreatedUtc(ToText(embedding.created_utc));
+}
+
+void Encode(const TrainingRecord& training, schema::TrainingRecord::Builder out) {
+  out.setName(ToText(training.name));
+  out.setFile(ToText(training.file));
+  out.setGeneration(training.generation);
+  out.setFileBytes(training.file_bytes);
+  out.setSettings(ToText(training.settings));
+  out.setTimestamp(training.timestamp);
+  out.setCreatedUtc(ToText(training.created_utc));
 }
 
 TopologyRecord Decode(schema::TopologyRecord::Reader in) {
@@ -122,6 +139,9 @@ DeviceRecord Decode(schema::DeviceRecord::Reader in) {
 LayoutRecord Decode(schema::LayoutRecord::Reader in) {
   std::vector<uint32_t> fanouts;
   for (const uint32_t fanout : in.getFanouts()) fanouts.push_back(fanout);
+  std::vector<LayoutBase> bases;
+  for (const auto base : in.getBases()) bases.push_back({base.getGeneration(), base.getFileBytes()});
+  const uint64_t trace_generation = in.getTraceGeneration();
   return {.name = ToString(in.getName()),
           .directory = ToString(in.getDirectory()),
           .generation = in.getGeneration(),
@@ -142,6 +162,9 @@ LayoutRecord Decode(schema::LayoutRecord::Reader in) {
           .gpu_cache_rows = in.getGpuCacheRows(),
           .batches_per_segment = in.getBatchesPerSegment(),
           .hash_functions = in.getHashFunctions(),
+          .disk_bytes_max = in.getDiskBytesMax(),
+          .trace_generation = trace_generation == 0 ? in.getGeneration() : trace_generation,
+          .bases = std::move(bases),
           .file_bytes = in.getFileBytes(),
           .trace_bytes = in.getTraceBytes(),
           .row_bytes_read = in.getRowBytesRead(),
@@ -173,6 +196,16 @@ EmbeddingRecord Decode(schema::EmbeddingRecord::Reader in) {
           .init = in.getInit(),
           .init_scale = in.getInitScale(),
           .seed = in.getSeed(),
+          .timestamp = in.getTimestamp(),
+          .created_utc = ToString(in.getCreatedUtc())};
+}
+
+TrainingRecord Decode(schema::TrainingRecord::Reader in) {
+  return {.name = ToString(in.getName()),
+          .file = ToString(in.getFile()),
+          .generation = in.getGeneration(),
+          .file_bytes = in.getFileBytes(),
+          .settings = ToString(in.getSettings()),
           .timestamp = in.getTimestamp(),
           .created_utc = ToString(in.getCreatedUtc())};
 }
@@ -285,34 +318,32 @@ Result<Manifest> DecodeRoot(schema::Manifest::Reader in, std::string_view path) 
     manifest.embeddings.push_back(Decode(embedding));
     QUARRY_RETURN_IF_ERROR(CheckEmbedding(manifest.embeddings.back(), path));
   }
+  for (const auto training : in.getTrainings()) {
+    manifest.trainings.push_back(Decode(training));
+    QUARRY_RETURN_IF_ERROR(CheckFile(manifest.trainings.back().file, path));
+  }
   return manifest;
+}
+
+template <typename Record>
+const Record* Find(const std::vector<Record>& records, std::string_view name) {
+  const auto found = std::ranges::find(records, name, &Record::name);
+  return found == records.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
-const TableRecord* Manifest::FindTable(std::string_view name) const {
-  const auto found =
-      std::find_if(tables.begin(), tables.end(), [&](const auto& t) { return t.name == name; });
-  return found == tables.end() ? nullptr : &*found;
+uint64_t LayoutRecord::total_bytes() const {
+  uint64_t bytes = file_bytes + trace_bytes;
+  for (const LayoutBase& base : bases) bytes += base.file_bytes;
+  return bytes;
 }
 
-const TopologyRecord* Manifest::FindTopology(std::string_view name) const {
-  const auto found =
-      std::find_if(topologies.begin(), topologies.end(), [&](const auto& t) { return t.name == name; });
-  return found == topologies.end() ? nullptr : &*found;
-}
-
-const LayoutRecord* Manifest::FindLayout(std::string_view name) const {
-  const auto found =
-      std::find_if(layouts.begin(), layouts.end(), [&](const auto& l) { return l.name == name; });
-  return found == layouts.end() ? nullptr : &*found;
-}
-
-const EmbeddingRecord* Manifest::FindEmbedding(std::string_view name) const {
-  const auto found =
-      std::find_if(embeddings.begin(), embeddings.end(), [&](const auto& e) { return e.name == name; });
-  return found == embeddings.end() ? nullptr : &*found;
-}
+const TableRecord* Manifest::FindTable(std::string_view name) const { return Find(tables, name); }
+const TopologyRecord* Manifest::FindTopology(std::string_view name) const { return Find(topologies, name); }
+const LayoutRecord* Manifest::FindLayout(std::string_view name) const { return Find(layouts, name); }
+const EmbeddingRecord* Manifest::FindEmbedding(std::string_view name) const { return Find(embeddings, name); }
+const TrainingRecord* Manifest::FindTraining(std::string_view name) const { return Find(trainings, name); }
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
   capnp::MallocMessageBuilder message;
@@ -334,6 +365,8 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
   for (unsigned i = 0; i < layouts.size(); ++i) Encode(manifest.layouts[i], layouts[i]);
   auto embeddings = out.initEmbeddings(static_cast<unsigned>(manifest.embeddings.size()));
   for (unsigned i = 0; i < embeddings.size(); ++i) Encode(manifest.embeddings[i], embeddings[i]);
+  auto trainings = out.initTrainings(static_cast<unsigned>(manifest.trainings.size()));
+  for (unsigned i = 0; i < trainings.size(); ++i) Encode(manifest.trainings[i], trainings[i]);
   return MessageBytes(message);
 }
 

@@ -49,6 +49,11 @@ struct DeviceRecord {
   measuredUtc @4 :Text;
 }
 
+struct LayoutBase {
+  generation @0 :UInt64;
+  fileBytes @1 :UInt64;
+}
+
 struct LayoutRecord {
   name @0 :Text;
   directory @1 :Text;
@@ -84,6 +89,9 @@ struct LayoutRecord {
   accesses @31 :UInt64;            # rows that the batches of a cycle use
   hits @32 :UInt64;                # of these, found in a cache
   gpuHits @33 :UInt64;
+  diskBytesMax @34 :UInt64;        # 0 = no limit
+  traceGeneration @35 :UInt64;     # 0 = the layout's
+  bases @36 :List(LayoutBase);     # of a patched layout
 }
 
 struct EmbeddingRecord {
@@ -105,6 +113,16 @@ struct EmbeddingRecord {
   createdUtc @15 :Text;
 }
 
+struct TrainingRecord {
+  name @0 :Text;
+  file @1 :Text;
+  generation @2 :UInt64;
+  fileBytes @3 :UInt64;
+  settings @4 :Text;
+  timestamp @5 :Int64;
+  createdUtc @6 :Text;
+}
+
 struct Manifest {
   databaseId @0 :Data;
   nodeCount @1 :UInt64;
@@ -118,4 +136,5 @@ struct Manifest {
   device @9 :DeviceRecord;         # null = not calibrated
   layouts @10 :List(LayoutRecord);
   embeddings @11 :List(EmbeddingRecord);
+  trainings @12 :List(TrainingRecord);
 }

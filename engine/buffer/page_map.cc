@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "quarry/base/kill_point.h"
 #include "quarry/base/units.h"
 #include "quarry/format/checksum.h"
 #include "quarry/format/superblock.h"
@@ -133,6 +134,7 @@ Status WriteMapFile(IoBackend& backend, const PageFileSpec& spec, const PageMapN
                     std::span<const PageEntry> entries) {
   QUARRY_TRY(const File file, backend.Open(map.path, OpenMode::kCreateDirect));
   Status status = WriteMapContent(backend, file, spec, map.generation, entries);
+  KillPoint("pages: map written, not synced");
   if (status.ok()) status = backend.SyncFile(file);
   if (status.ok()) status = SyncFolderOf(backend, map.path);
   std::error_code ignored;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "quarry/base/kill_point.h"
 #include "quarry/base/process.h"
 
 namespace quarry {
@@ -130,7 +131,11 @@ Status WriteBehind::SubmitWrites() {
     if (held_back || !TakeDirty(dirty)) break;
     if (!Prepare(dirty)) PutBack(dirty);
   }
-  if (!requests_.empty()) return ring_->Submit(requests_);
+  if (!requests_.empty()) {
+    QUARRY_RETURN_IF_ERROR(ring_->Submit(requests_));
+    KillPoint("pages: writes on the way");
+    return Status::Ok();
+  }
   if (ring_->pending() > 0) return Status::Ok();
   if (held_back) {
     std::this_thread::sleep_for(kNap);
@@ -176,6 +181,7 @@ void WriteBehind::Finish(uint32_t number) {
   const Write write = writes_[number];
   writes_[number].entry.slot = kNoSlot;
   spare_.push_back(number);
+  KillPoint("pages: page written, not in the map");
   // Before the frame may leave: who reads it again needs the new slot.
   file_.SetEntry(write.page, write.entry);
   frames_.EndWrite(write.dirty.frame, true);

@@ -3,20 +3,30 @@
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
+#include <rocksdb/listener.h>
 #include <rocksdb/options.h>
 #include <rocksdb/table.h>
+#include <rocksdb/utilities/checkpoint.h>
 
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <cerrno>
 #include <cstdarg>
 #include <cstring>
 #include <filesystem>
 #include <vector>
 
+#include "catalog_environment.h"
+#include "quarry/base/mutex.h"
+
 namespace quarry {
 namespace {
 
+namespace fs = std::filesystem;
+
+constexpr std::string_view kCatalogFolder = "/catalog";
+constexpr std::string_view kTableSuffix = ".sst";
 constexpr std::string_view kManifestKey = "manifest";
 constexpr std::string_view kTimestampKey = "timestamp";  // of `schema`: the largest ever stored
 
@@ -32,6 +42,15 @@ class SilentLogger final : public rocksdb::Logger {
   void Logv(const char* /*format*/, va_list /*arguments*/) override {}
 };
 
+// RocksDB would write again on its own what a full disk has refused, and be seconds in closing for it.
+class NoRetries final : public rocksdb::EventListener {
+ public:
+  void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason /*reason*/, rocksdb::Status /*error*/,
+                            bool* retries) override {
+    *retries = false;
+  }
+};
+
 Status FromRocks(const rocksdb::Status& status, std::string_view what, const std::string& path) {
   if (status.ok()) return Status::Ok();
   Code code = Code::kIoError;
@@ -39,9 +58,15 @@ Status FromRocks(const rocksdb::Status& status, std::string_view what, const std
   if (status.IsNoSpace()) code = Code::kNoSpace;
   if (status.IsBusy() || status.IsTryAgain()) code = Code::kBusy;
   if (status.IsNotSupported()) code = Code::kUnsupported;
+  // RocksDB calls it so when it cannot open CURRENT to see what the file system can.
+  const std::string text = status.ToString();
+  if (status.IsInvalidArgument() && (text.find("Direct I/O is not supported") != std::string::npos ||
+                                     text.find("incompatible with filesystem") != std::string::npos)) {
+    return MakeStatus(Code::kIoError, "{}: cannot {}: {}", path, what, text);
+  }
   // An unreadable set of files comes as InvalidArgument or as a missing file: to us the catalog is damaged.
   if (status.IsInvalidArgument() || status.IsNotFound() || status.IsPathNotFound()) code = Code::kCorruption;
-  return MakeStatus(code, "{}: cannot {}: {}", path, what, status.ToString());
+  return MakeStatus(code, "{}: cannot {}: {}", path, what, text);
 }
 
 rocksdb::Slice ToSlice(std::string_view text) { return {text.data(), text.size()}; }
@@ -93,7 +118,9 @@ uint64_t IdFromBytes(std::string_view bytes) {
 // overhead.
 rocksdb::Options MakeOptions() {
   rocksdb::Options options;
+  options.env = CatalogEnvironment();
   options.info_log = std::make_shared<SilentLogger>();
+  options.listeners.push_back(std::make_shared<NoRetries>());
   options.write_buffer_size = 16 << 20;
   options.max_open_files = 64;
   options.max_file_opening_threads = 1;  // RocksDB starts sixteen a family otherwise, at every open
@@ -110,6 +137,26 @@ std::vector<rocksdb::ColumnFamilyDescriptor> MakeFamilies(const rocksdb::Options
   std::vector<rocksdb::ColumnFamilyDescriptor> families;
   for (const std::string_view name : kFamilyNames) families.emplace_back(std::string(name), options);
   return families;
+}
+
+// Makes the folder `to` with the files of `from`. Tables are never changed: the same file will do.
+Status CopyFiles(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  if (!fs::create_directory(to, error)) {
+    return ErrnoStatus(error ? error.value() : EEXIST, "create the folder", to.string());
+  }
+  for (fs::directory_iterator entry(from, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code failed;
+    if (!entry->is_regular_file(failed)) continue;
+    const fs::path copy = to / entry->path().filename();
+    if (copy.extension() == kTableSuffix) {
+      fs::create_hard_link(entry->path(), copy, failed);
+      if (!failed) continue;
+    }
+    fs::copy_file(entry->path(), copy, failed);
+    if (failed) return ErrnoStatus(failed.value(), "copy", entry->path().string());
+  }
+  return error ? ErrnoStatus(error.value(), "list", from.string()) : Status::Ok();
 }
 
 class RocksCatalog final : public Catalog {
@@ -140,9 +187,8 @@ class RocksCatalog final : public Catalog {
           batch.Put(handles_[kSchema], FoldedKey(folded->table, folded->generation), ToSlice(folded->rows));
     }
     QUARRY_RETURN_IF_ERROR(FromRocks(status, "commit the manifest", path_));
-    rocksdb::WriteOptions synced;
-    synced.sync = true;  // also syncs the names written before: they are in the same log
-    return FromRocks(db_->Write(synced, &batch), "commit the manifest", path_);
+    // Also syncs the names written before: they are in the same log.
+    return Write(batch, /*sync=*/true, "commit the manifest");
   }
 
   Result<std::optional<std::string>> ReadFolded(std::string_view table, uint64_t generation) override {
@@ -159,7 +205,7 @@ class RocksCatalog final : public Catalog {
       QUARRY_RETURN_IF_ERROR(
           FromRocks(batch.Put(handles_[kProperty], IdPrefix(kind) + id, names[i]), "store names", path_));
       if (batch.GetDataSize() < kBatchBytes && i + 1 < names.size()) continue;
-      QUARRY_RETURN_IF_ERROR(FromRocks(db_->Write({}, &batch), "store names", path_));
+      QUARRY_RETURN_IF_ERROR(Write(batch, /*sync=*/false, "store names"));
       batch.Clear();
     }
     return Status::Ok();
@@ -212,9 +258,7 @@ class RocksCatalog final : public Catalog {
     }
     QUARRY_RETURN_IF_ERROR(FromRocks(batch.Put(handles_[kSchema], ToSlice(kTimestampKey), IdBytes(newest)),
                                      "store row versions", path_));
-    rocksdb::WriteOptions options;
-    options.sync = sync;
-    return FromRocks(db_->Write(options, &batch), "store row versions", path_);
+    return Write(batch, sync, "store row versions");
   }
 
   Result<uint64_t> LastTimestamp() override {
@@ -259,19 +303,31 @@ class RocksCatalog final : public Catalog {
       QUARRY_RETURN_IF_ERROR(
           FromRocks(batch.Delete(handles_[kDelta], entries->key()), "drop row versions", path_));
       if (batch.GetDataSize() < kBatchBytes) continue;
-      QUARRY_RETURN_IF_ERROR(FromRocks(db_->Write({}, &batch), "drop row versions", path_));
+      QUARRY_RETURN_IF_ERROR(Write(batch, /*sync=*/false, "drop row versions"));
       batch.Clear();
     }
     QUARRY_RETURN_IF_ERROR(FromRocks(entries->status(), "drop row versions", path_));
-    return FromRocks(db_->Write({}, &batch), "drop row versions", path_);
+    return Write(batch, /*sync=*/false, "drop row versions");
   }
 
   Status VerifyChecksums() override { return FromRocks(db_->VerifyChecksum(), "verify checksums", path_); }
 
+  Status CopyTo(const std::string& to_path) override {
+    const std::string to = to_path + std::string(kCatalogFolder);
+    if (read_only_) return CopyFiles(path_, to);
+    QUARRY_RETURN_IF_ERROR(WriteError());
+    rocksdb::Checkpoint* made = nullptr;
+    rocksdb::Status status = rocksdb::Checkpoint::Create(db_.get(), &made);
+    const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
+    if (status.ok()) status = checkpoint->CreateCheckpoint(to);
+    return FromRocks(status, fmt::format("copy the catalog to {}", to), path_);
+  }
+
   Status Close() override {
     if (!db_) return Status::Ok();
     rocksdb::Status status;
-    if (!read_only_) {
+    MutexLock lock(write_mutex_);
+    if (!read_only_ && write_error_.ok()) {
       status = db_->Flush(rocksdb::FlushOptions(), handles_);
       if (status.ok()) status = db_->SyncWAL();
     }
@@ -285,6 +341,26 @@ class RocksCatalog final : public Catalog {
   }
 
  private:
+  // After a write that failed it is not known what the log holds, and RocksDB must not go on with it: nothing
+  // is written any more. One at a time, so that none is under way then.
+  Status Write(rocksdb::WriteBatch& batch, bool sync, std::string_view what) {
+    MutexLock lock(write_mutex_);
+    if (!write_error_.ok()) return write_error_;
+    rocksdb::WriteOptions options;
+    options.sync = sync;
+    const Status status = FromRocks(db_->Write(options, &batch), what, path_);
+    if (!status.ok()) {
+      write_error_ = MakeStatus(status.code(), "{}; nothing is written any more until it is opened anew",
+                                status.message());
+    }
+    return status;
+  }
+
+  Status WriteError() {
+    MutexLock lock(write_mutex_);
+    return write_error_;
+  }
+
   static rocksdb::ReadOptions VerifiedRead() {
     rocksdb::ReadOptions options;
     options.verify_checksums = true;
@@ -324,41 +400,63 @@ class RocksCatalog final : public Catalog {
   const bool read_only_;
   std::unique_ptr<rocksdb::DB> db_;
   std::vector<rocksdb::ColumnFamilyHandle*> handles_;  // owned through db_
+  Mutex write_mutex_;
+  Status write_error_ QUARRY_GUARDED_BY(write_mutex_);  // of the first write that failed
 };
+
+Result<std::unique_ptr<Catalog>> OpenRocks(const std::string& path, const rocksdb::Options& options,
+                                           bool read_only, std::string_view what = "open the catalog") {
+  rocksdb::DB* db = nullptr;
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  const rocksdb::Status status =
+      read_only ? rocksdb::DB::OpenForReadOnly(options, path, MakeFamilies(options), &handles, &db)
+                : rocksdb::DB::Open(options, path, MakeFamilies(options), &handles, &db);
+  QUARRY_RETURN_IF_ERROR(FromRocks(status, what, path));
+  return std::unique_ptr<Catalog>(
+      new RocksCatalog(path, read_only, std::unique_ptr<rocksdb::DB>(db), std::move(handles)));
+}
 
 }  // namespace
 
 Result<std::unique_ptr<Catalog>> Catalog::Create(const std::string& database_path) {
-  const std::string path = database_path + "/catalog";
-  if (std::error_code error; std::filesystem::exists(path, error)) {
+  const std::string path = database_path + std::string(kCatalogFolder);
+  if (std::error_code error; fs::exists(path, error)) {
     return MakeStatus(Code::kAlreadyExists, "{}: there is a catalog already", path);
   }
   rocksdb::Options options = MakeOptions();
   options.create_if_missing = true;
   options.create_missing_column_families = true;
   options.error_if_exists = true;
-  rocksdb::DB* db = nullptr;
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  const rocksdb::Status status = rocksdb::DB::Open(options, path, MakeFamilies(options), &handles, &db);
-  QUARRY_RETURN_IF_ERROR(FromRocks(status, "create the catalog", path));
-  return std::unique_ptr<Catalog>(
-      new RocksCatalog(path, false, std::unique_ptr<rocksdb::DB>(db), std::move(handles)));
+  return OpenRocks(path, options, /*read_only=*/false, "create the catalog");
 }
 
 Result<std::unique_ptr<Catalog>> Catalog::Open(const std::string& database_path, bool read_only) {
-  const std::string path = database_path + "/catalog";
-  if (std::error_code error; !std::filesystem::exists(path, error)) {
+  const std::string path = database_path + std::string(kCatalogFolder);
+  if (std::error_code error; !fs::exists(path, error)) {
     return MakeStatus(Code::kNotFound, "{}: there is no catalog", path);
   }
-  const rocksdb::Options options = MakeOptions();
-  rocksdb::DB* db = nullptr;
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  const rocksdb::Status status =
-      read_only ? rocksdb::DB::OpenForReadOnly(options, path, MakeFamilies(options), &handles, &db)
-                : rocksdb::DB::Open(options, path, MakeFamilies(options), &handles, &db);
-  QUARRY_RETURN_IF_ERROR(FromRocks(status, "open the catalog", path));
-  return std::unique_ptr<Catalog>(
-      new RocksCatalog(path, read_only, std::unique_ptr<rocksdb::DB>(db), std::move(handles)));
+  return OpenRocks(path, MakeOptions(), read_only);
+}
+
+Result<std::vector<std::string>> Catalog::Salvage(const std::string& database_path,
+                                                  const std::string& to_path) {
+  const std::string path = to_path + std::string(kCatalogFolder);
+  QUARRY_RETURN_IF_ERROR(CopyFiles(database_path + std::string(kCatalogFolder), path));
+  rocksdb::Options options = MakeOptions();
+  QUARRY_RETURN_IF_ERROR(
+      FromRocks(rocksdb::RepairDB(path, options, MakeFamilies(options)), "repair the catalog", path));
+  std::vector<std::string> lost;
+  std::error_code error;
+  for (fs::directory_iterator entry(path + "/lost", error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == kTableSuffix) lost.push_back(entry->path().filename().string());
+  }
+  fs::remove_all(path + "/lost", error);          // the catalog that this was copied from has them
+  options.create_missing_column_families = true;  // those of which there was no table
+  QUARRY_TRY(const std::unique_ptr<Catalog> catalog, OpenRocks(path, options, /*read_only=*/false));
+  QUARRY_RETURN_IF_ERROR(catalog->ReadManifest().status());
+  QUARRY_RETURN_IF_ERROR(catalog->Close());
+  return lost;
 }
 
 }  // namespace quarry

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "embedding_files.h"
+#include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/embedding/pooled_table.h"
@@ -63,6 +64,7 @@ Status RemoveLeftovers(Store& store, std::string_view name) {
   if (leftovers.empty()) return Status::Ok();
   // A commit that failed may have reached the disk, and name one of them. After this one, none does.
   QUARRY_RETURN_IF_ERROR(store.UpdateManifest([](Manifest&) { return Status::Ok(); }));
+  KillPoint("embeddings: leftovers settled, not removed");
   for (const std::string& path : leftovers) {
     std::error_code error;
     if (fs::remove(path, error)) LogInfo("{}: removed, a leftover that no checkpoint needs", path);
@@ -178,6 +180,7 @@ Status StoredEmbeddings::WriteMap(int64_t timestamp) {
                       record_.name, timestamp, record_.timestamp);
   }
   QUARRY_RETURN_IF_ERROR(pool_->Flush());
+  KillPoint("embeddings: pages flushed");
   ++next_.map_generation;
   next_.map_file = MapFileName(record_.name, record_.generation, next_.map_generation);
   next_.timestamp = timestamp;
@@ -208,12 +211,15 @@ Status CheckpointAll(Store& store, std::span<StoredEmbeddings* const> tables, in
   for (StoredEmbeddings* const table : tables) {
     assert(&table->store_ == &store);
     QUARRY_RETURN_IF_ERROR(table->WriteMap(timestamp));
+    KillPoint("embeddings: one map written");
   }
+  KillPoint("embeddings: maps written, not named");
   const auto publish = [&](Manifest& manifest) {
     for (const StoredEmbeddings* const table : tables) QUARRY_RETURN_IF_ERROR(table->Publish(manifest));
     return also ? also(manifest) : Status::Ok();
   };
   QUARRY_RETURN_IF_ERROR(store.UpdateManifest(publish));
+  KillPoint("embeddings: named, old maps there");
   for (StoredEmbeddings* const table : tables) table->Commit();
   return Status::Ok();
 }

@@ -27,7 +27,7 @@ class TableCheck {
   // A fault is noted; what is none comes back.
   Status Note(const Status& status) {
     if (status.code() != Code::kCorruption) return status;
-    if (report_.faults.size() < kVerifyFaultsMax) report_.faults.push_back(status);
+    report_.Add(status, {Damage::Kind::kEmbedding, record_.name});
     return Status::Ok();
   }
 
@@ -61,13 +61,15 @@ class TableCheck {
 // Files that the manifest does not name: ours are leftovers of a crash, others are strangers.
 Status FindStrays(const Store& store, VerifyReport& report) {
   return ForEachUnnamedFile(store, [&](const std::string& file) {
+    const std::string path = fmt::format("{}/{}", kEmbeddingFolder, file);
     if (TableOfFile(file)) {
-      LogInfo("{}/{}/{}: a leftover; the next time that an embedding table is opened removes it",
-              store.path(), kEmbeddingFolder, file);
-    } else if (report.faults.size() < kVerifyFaultsMax) {
-      report.faults.push_back(MakeStatus(Code::kCorruption,
-                                         "{}/{}/{}: the catalog names no such file: remove it", store.path(),
-                                         kEmbeddingFolder, file));
+      report.AddDamage({Damage::Kind::kLeftover, path});
+      LogInfo("{}/{}: a leftover; the next time that an embedding table is opened removes it", store.path(),
+              path);
+    } else {
+      report.Add(MakeStatus(Code::kCorruption, "{}/{}: the catalog names no such file: remove it",
+                            store.path(), path),
+                 {Damage::Kind::kStray, path});
     }
   });
 }
@@ -79,7 +81,7 @@ Status VerifyEmbeddings(Store& store, const ProgressFunction& progress, VerifyRe
   for (const EmbeddingRecord& record : store.manifest().embeddings) {
     const auto files = FilesOf(store, record);
     if (files.status().code() == Code::kCorruption) {
-      if (report.faults.size() < kVerifyFaultsMax) report.faults.push_back(files.status());
+      report.Add(files.status(), {Damage::Kind::kEmbedding, record.name});
       continue;
     }
     QUARRY_RETURN_IF_ERROR(files.status());

@@ -6,7 +6,9 @@
 #include "cache_plan.h"
 #include "layout_encoder.h"
 #include "layout_file.h"
+#include "layout_place.h"
 #include "packer.h"
+#include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
@@ -56,11 +58,10 @@ class Builder {
   Status PackFile(DataFileWriter& writer, std::vector<uint32_t>& checksums, PackStats& stats);
   LayoutRecord Describe(const PackStats& pack) const;
   Status RemoveScratch();
-  Status Commit(LayoutRecord& record);
   Status Report(std::string_view phase, uint64_t done, uint64_t total) const {
     return progress_ ? progress_(phase, done, total) : Status::Ok();
   }
-  std::string Path(std::string_view file) const { return fmt::format("{}/{}", building_, file); }
+  std::string Path(std::string_view file) const { return fmt::format("{}/{}", place_.building, file); }
   void Remove(std::string_view file) const {
     std::error_code error;
     fs::remove(Path(file), error);
@@ -81,9 +82,7 @@ class Builder {
   TableRecord table_record_;
   TopologyRecord topology_record_;
   FeatureGeometry geometry_;
-  uint64_t generation_ = 1;
-  std::string building_;  // the folder where everything is made
-  std::string replaced_;  // the folder of the layout of the same name
+  LayoutPlace place_;
 
   std::unique_ptr<TraceSource> source_;
   std::unique_ptr<Trace> trace_;
@@ -107,30 +106,16 @@ Status Builder::Prepare() {
   table_record_ = *table;
   topology_record_ = *topology;
   QUARRY_TRY(geometry_, FeatureGeometry::Make(table->element_type, table->dim, table->row_count));
-  const std::string layouts = store_.path() + "/layouts";
-  building_ = fmt::format("{}/{}.building", layouts, spec_.name);
-  std::error_code error;
-  if (const LayoutRecord* old = manifest.FindLayout(spec_.name)) {
-    generation_ = old->generation + 1;
-    replaced_ = store_.path() + "/" + old->directory;
-  }
-  if (!fs::exists(layouts, error)) {
-    fs::create_directory(layouts, error);
-    if (error) return ErrnoStatus(error.value(), "create the folder", layouts);
-    QUARRY_RETURN_IF_ERROR(store_.backend().SyncDirectory(store_.path()));
-  }
-  // A folder that no record names was left behind by a crash between rename and commit.
-  fs::remove_all(fmt::format("{}/{}-{}", layouts, spec_.name, generation_), error);
-  fs::create_directory(building_, error);
-  if (error) return ErrnoStatus(error.value(), "create the folder", building_);
+  QUARRY_TRY(place_, PrepareLayout(store_, spec_.name));
   return Status::Ok();
 }
 
 // What the sampled batches depend on.
 uint64_t Builder::TraceKey() const {
-  uint64_t key = MixSeed(spec_.seed, spec_.first_pass, spec_.epochs, spec_.batch_size,
-                         static_cast<uint64_t>(spec_.direction), static_cast<uint64_t>(spec_.order),
-                         topology_record_.generation, topology_record_.edge_count, generation_, seed_hash_);
+  uint64_t key =
+      MixSeed(spec_.seed, spec_.first_pass, spec_.epochs, spec_.batch_size,
+              static_cast<uint64_t>(spec_.direction), static_cast<uint64_t>(spec_.order),
+              topology_record_.generation, topology_record_.edge_count, place_.generation, seed_hash_);
   for (const uint32_t fanout : spec_.fanouts) key = MixSeed(key, fanout);
   return key;
 }
@@ -144,7 +129,9 @@ Status Builder::WriteMark() const {
   QUARRY_TRY(const File file, backend.Open(Path(kMarkFile), OpenMode::kCreate));
   QUARRY_RETURN_IF_ERROR(backend.WriteAt(file, 0, std::as_bytes(std::span(text))));
   QUARRY_RETURN_IF_ERROR(backend.SyncFile(file));
-  return backend.SyncDirectory(building_);
+  QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(place_.building));
+  KillPoint("layout: sampled");
+  return Status::Ok();
 }
 
 // True when the folder holds the whole trace of the same spec.
@@ -158,20 +145,20 @@ bool Builder::TakeOverTrace() {
     return false;
   }
   const DatabaseId& id = store_.manifest().database_id;
-  return RecordFile::Open(store_.backend(), Path("blocks.tmp"), id, generation_, t.blocks_bytes).ok() &&
-         Trace::Open(store_.backend(), Path(kTraceFile), id, generation_, t.trace_bytes).ok();
+  return RecordFile::Open(store_.backend(), Path("blocks.tmp"), id, place_.generation, t.blocks_bytes).ok() &&
+         Trace::Open(store_.backend(), Path(kTraceFile), id, place_.generation, t.trace_bytes).ok();
 }
 
 Status Builder::SampleAnew() {
   std::error_code error;
-  fs::remove_all(building_, error);
-  fs::create_directory(building_, error);
-  if (error) return ErrnoStatus(error.value(), "create the folder", building_);
+  fs::remove_all(place_.building, error);
+  fs::create_directory(place_.building, error);
+  if (error) return ErrnoStatus(error.value(), "create the folder", place_.building);
   report_.trace = TraceSummary();
   const TraceSpec& spec = source_->spec();
   QUARRY_TRY(report_.trace,
              SampleTrace(source_->neighbors(), spec, store_.backend(), Path(kTraceFile), Path("blocks.tmp"),
-                         store_.manifest().database_id, generation_,
+                         store_.manifest().database_id, place_.generation,
                          [&](uint64_t batches) { return Report("sampling", batches, spec.batch_count()); }));
   return WriteMark();
 }
@@ -185,7 +172,7 @@ Status Builder::Sample(bool resume) {
   report_.resumed = resume && TakeOverTrace();
   if (!report_.resumed) QUARRY_RETURN_IF_ERROR(SampleAnew());
   QUARRY_TRY(trace_, Trace::Open(store_.backend(), Path(kTraceFile), store_.manifest().database_id,
-                                 generation_, report_.trace.trace_bytes));
+                                 place_.generation, report_.trace.trace_bytes));
   report_.sample_seconds = MonotonicSeconds() - start;
   return Status::Ok();
 }
@@ -215,9 +202,9 @@ Status Builder::Plan() {
   if (WantsNextUses(spec_.policy)) {
     QUARRY_TRY(next_uses, NextUses::Make(backend, *trace_, node_count, spec_.cyclic, Path("next.tmp")));
   }
-  QUARRY_TRY(encoder_, LayoutEncoder::Make(backend, building_, *trace_, report_.trace.blocks_bytes,
-                                           store_.manifest().database_id, generation_, node_count, stride,
-                                           ProfileOf(store_.manifest()).GapBytesMax()));
+  QUARRY_TRY(encoder_, LayoutEncoder::Make(backend, place_.building, *trace_, report_.trace.blocks_bytes,
+                                           store_.manifest().database_id, place_.generation, node_count,
+                                           stride, ProfileOf(store_.manifest()).GapBytesMax()));
   QUARRY_TRY(cache_plan_, SimulateCache(*trace_, next_uses.get(), options,
                                         [&](uint64_t batch, const TraceBatch& nodes, const CacheStep& step) {
                                           QUARRY_RETURN_IF_ERROR(encoder_->AddStep(nodes, step));
@@ -314,16 +301,20 @@ Status Builder::PackFile(DataFileWriter& writer, std::vector<uint32_t>& checksum
   if (!encoder_->packed()) return Status::Ok();
   QUARRY_TRY(const std::unique_ptr<FeatureTable> table,
              store_.OpenTable(*spec_.snapshot, spec_.feature_table));
+  QUARRY_TRY(const std::unique_ptr<RowOverlay> newer,
+             store_.OpenOverlay(spec_.feature_table, spec_.snapshot));
   const std::vector<PackStream> streams = encoder_->Streams();
-  const uint64_t fixed =
-      table->resident_bytes() + checksums.size() * sizeof(uint32_t) + streams.size() * sizeof(PackStream);
+  const uint64_t fixed = table->resident_bytes() + checksums.size() * sizeof(uint32_t) +
+                         streams.size() * sizeof(PackStream) + newer->resident_bytes() +
+                         newer->TouchedRows().size() * sizeof(uint64_t);
   const uint64_t least = PackBytesMin(*table, streams.size(), spec_.threads);
   reservation_.Release();
   const uint64_t available = budget_.available_bytes();
   QUARRY_TRY(reservation_, budget_.Reserve(std::max(fixed + least, available), "packing a layout"));
   QUARRY_TRY(stats,
              PackRows(backend, *table, encoder_->ids(), streams, writer.file(), writer.position(), checksums,
-                      {.row_stride = encoder_->row_stride(),
+                      {.newer = newer.get(),
+                       .row_stride = encoder_->row_stride(),
                        .memory_bytes = reservation_.bytes() - fixed,
                        .threads = spec_.threads},
                       [&](uint64_t rows, uint64_t total) { return Report("packing", rows, total); }));
@@ -332,9 +323,9 @@ Status Builder::PackFile(DataFileWriter& writer, std::vector<uint32_t>& checksum
 
 Result<PackStats> Builder::Pack() {
   std::error_code error;
-  const fs::space_info space = fs::space(building_, error);
+  const fs::space_info space = fs::space(place_.building, error);
   if (!error && space.available < encoder_->regions_bytes()) {
-    return MakeStatus(Code::kNoSpace, "{}: {} free, and the layout needs {}", building_,
+    return MakeStatus(Code::kNoSpace, "{}: {} free, and the layout needs {}", place_.building,
                       FormatBytes(space.available), FormatBytes(encoder_->regions_bytes()));
   }
   Remove(kLayoutFile);
@@ -365,7 +356,7 @@ Result<PackStats> Builder::Pack() {
   QUARRY_RETURN_IF_ERROR(WriteDirectory(*writer, directory));
   QUARRY_TRY(file_bytes_, writer->Finish({.kind = FileKind::kLayout,
                                           .database_id = store_.manifest().database_id,
-                                          .generation = generation_,
+                                          .generation = place_.generation,
                                           .row_count = geometry_.row_count,
                                           .dim = geometry_.dim}));
   return stats;
@@ -390,11 +381,12 @@ LayoutRecord Builder::Describe(const PackStats& pack) const {
   const ReadPlan reads = PlanReads(ProfileOf(store_.manifest()));
   return LayoutRecord{.name = spec_.name,
                       .directory = fmt::format("layouts/{}.building", spec_.name),
-                      .generation = generation_,
+                      .generation = place_.generation,
                       .table = spec_.feature_table,
                       .table_generation = table_record_.generation,
                       .topology = spec_.topology,
                       .topology_generation = topology_record_.generation,
+                      .timestamp = spec_.snapshot->timestamp,
                       .seed = spec_.seed,
                       .batch_size = spec_.batch_size,
                       .fanouts = spec_.fanouts,
@@ -407,6 +399,8 @@ LayoutRecord Builder::Describe(const PackStats& pack) const {
                       .gpu_cache_rows = cache_rows().gpu_rows,
                       .batches_per_segment = encoder_->batches_per_segment(),
                       .hash_functions = spec_.hash_functions,
+                      .disk_bytes_max = spec_.disk_bytes,
+                      .trace_generation = place_.generation,
                       .file_bytes = file_bytes_,
                       .trace_bytes = report_.trace.trace_bytes,
                       .row_bytes_read = reads.bytes,
@@ -428,23 +422,7 @@ Status Builder::RemoveScratch() {
                                       "encoded.tmp", "blocks.tmp", "sampled"}) {
     Remove(file);
   }
-  return store_.backend().SyncDirectory(building_);
-}
-
-// The layout becomes visible with the commit of the manifest; what it replaces goes afterwards.
-Status Builder::Commit(LayoutRecord& record) {
-  IoBackend& backend = store_.backend();
-  record.directory = fmt::format("layouts/{}-{}", spec_.name, generation_);
-  QUARRY_RETURN_IF_ERROR(backend.Rename(building_, store_.path() + "/" + record.directory));
-  QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(store_.path() + "/layouts"));
-  QUARRY_RETURN_IF_ERROR(store_.UpdateManifest([&](Manifest& manifest) {
-    std::erase_if(manifest.layouts, [&](const LayoutRecord& old) { return old.name == spec_.name; });
-    manifest.layouts.push_back(record);
-    return Status::Ok();
-  }));
-  std::error_code error;
-  if (!replaced_.empty()) fs::remove_all(replaced_, error);
-  return Status::Ok();
+  return store_.backend().SyncDirectory(place_.building);
 }
 
 Result<LayoutRecord> Builder::Run(bool resume, bool named) {
@@ -457,11 +435,12 @@ Result<LayoutRecord> Builder::Run(bool resume, bool named) {
   report_.plan_seconds = MonotonicSeconds() - plan_start;
   report_.blocks_bytes = encoder_->blocks_bytes();
   QUARRY_TRY(const PackStats pack, Pack());
+  KillPoint("layout: file written");
   report_.pack_seconds = pack.seconds;
   report_.pack_read_seconds = pack.read_seconds;
   LayoutRecord record = Describe(pack);
   QUARRY_RETURN_IF_ERROR(RemoveScratch());
-  if (named) QUARRY_RETURN_IF_ERROR(Commit(record));
+  if (named) QUARRY_RETURN_IF_ERROR(CommitLayout(store_, place_, record));
   return record;
 }
 

@@ -7,94 +7,8 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/format/checksum.h"
-#include "record_file.h"
 
 namespace quarry {
-namespace {
-
-constexpr uint64_t kDirectoryVersion = 2;
-constexpr uint64_t kHeadWords = 13;
-constexpr uint64_t kBatchWords = 8;
-constexpr uint64_t kSegmentWords = 2;
-
-Status WriteSection(DataFileWriter& writer, std::string_view name, std::span<const std::byte> bytes) {
-  writer.BeginSection(name, DataFileWriter::Cover::kPages);
-  QUARRY_RETURN_IF_ERROR(writer.Append(bytes));
-  return writer.EndSection();
-}
-
-template <typename T>
-Result<std::vector<T>> ReadSection(IoBackend& backend, const DataFile& data, std::string_view name) {
-  const Section* section = data.footer.Find(name);
-  if (section == nullptr || section->bytes % sizeof(T) != 0) {
-    return MakeStatus(Code::kCorruption, "{}: footer: there is no whole section \"{}\"", data.file.path(),
-                      name);
-  }
-  std::vector<T> values(section->bytes / sizeof(T));
-  if (values.empty()) return values;
-  QUARRY_TRY(const std::vector<uint32_t> checksums, LoadChecksums(backend, data, *section));
-  QUARRY_RETURN_IF_ERROR(
-      LoadPages(backend, data, *section, checksums, std::as_writable_bytes(std::span(values))));
-  return values;
-}
-
-template <typename Field>
-uint64_t MaxOf(const std::vector<BatchEntry>& batches, Field field) {
-  uint64_t largest = 0;
-  for (const BatchEntry& batch : batches) largest = std::max<uint64_t>(largest, field(batch));
-  return largest;
-}
-
-// Every region lies inside the section, and what the entries promise fits together.
-Status CheckDirectory(const LayoutDirectory& directory, const std::string& path) {
-  const auto fault = [&](std::string_view what, uint64_t number) {
-    return MakeStatus(Code::kCorruption, "{}: directory: {} {} leaves its place: build the layout again",
-                      path, what, number);
-  };
-  const uint64_t limit = directory.regions_bytes;
-  const auto inside = [&](uint64_t offset, uint64_t bytes) {
-    return offset <= limit && bytes <= limit - offset;
-  };
-  const uint64_t stride = directory.row_stride;
-  if (stride == 0 || stride < directory.row_bytes || stride > (uint64_t{1} << 24) ||
-      directory.image_rows > directory.cache_slots || directory.gpu_slots > directory.cache_slots ||
-      directory.cache_slots > directory.node_count || directory.image_bytes() > limit ||
-      directory.start_nodes.size() != directory.image_rows ||
-      (!directory.wrap.empty() && directory.wrap.size() != directory.image_rows)) {
-    return fault("the cache image of rows", directory.image_rows);
-  }
-  for (size_t i = 0; i < directory.segments.size(); ++i) {
-    const SegmentEntry& segment = directory.segments[i];
-    if (segment.rows > limit / stride || !inside(segment.offset, segment.rows * stride)) {
-      return fault("segment", i);
-    }
-  }
-  for (size_t i = 0; i < directory.batches.size(); ++i) {
-    const BatchEntry& batch = directory.batches[i];
-    if (batch.offset % kPageBytes != 0 || batch.block_bytes > limit ||
-        batch.chunk_rows > directory.node_count ||
-        !inside(batch.offset, RoundUp(batch.block_bytes, kPageBytes) + directory.chunk_bytes(batch)) ||
-        (batch.segment_rows > 0 && batch.segment >= directory.segments.size())) {
-      return fault("batch", i);
-    }
-  }
-  return Status::Ok();
-}
-
-}  // namespace
-
-uint64_t LayoutDirectory::frame_rows_max() const {
-  return MaxOf(batches, [](const BatchEntry& b) { return b.chunk_rows + b.segment_rows; });
-}
-uint64_t LayoutDirectory::nodes_max() const {
-  return MaxOf(batches, [](const BatchEntry& b) { return b.nodes; });
-}
-uint64_t LayoutDirectory::edges_max() const {
-  return MaxOf(batches, [](const BatchEntry& b) { return b.edges; });
-}
-uint64_t LayoutDirectory::block_bytes_max() const {
-  return MaxOf(batches, [](const BatchEntry& b) { return b.block_bytes; });
-}
 
 DeviceProfile ProfileOf(const Manifest& manifest) {
   if (!manifest.device) return {};
@@ -106,66 +20,6 @@ uint64_t HashSeeds(std::span<const NodeId> seeds) {
   uint64_t hash = Mix64(seeds.size());
   for (const NodeId seed : seeds) hash += Mix64(seed);  // a sum: the order does not matter
   return hash;
-}
-
-Status WriteDirectory(DataFileWriter& writer, const LayoutDirectory& directory) {
-  std::vector<uint64_t> words = {
-      kDirectoryVersion,         directory.row_bytes,         directory.row_stride,      directory.node_count,
-      directory.cache_slots,     directory.batches_per_epoch, directory.seed_hash,       directory.image_rows,
-      directory.regions_bytes,   directory.batches.size(),    directory.segments.size(), directory.gpu_slots,
-      directory.packed ? 1U : 0U};
-  for (const BatchEntry& b : directory.batches) {
-    for (const uint64_t word :
-         {b.offset, b.block_bytes, b.chunk_rows, b.segment_rows, b.segment, b.nodes, b.edges, b.misses}) {
-      words.push_back(word);
-    }
-  }
-  for (const SegmentEntry& s : directory.segments) {
-    words.push_back(s.offset);
-    words.push_back(s.rows);
-  }
-  QUARRY_RETURN_IF_ERROR(WriteSection(writer, "directory", BytesOf(words)));
-  QUARRY_RETURN_IF_ERROR(WriteSection(writer, "start_nodes", BytesOf(directory.start_nodes)));
-  return WriteSection(writer, "wrap", BytesOf(directory.wrap));
-}
-
-Result<LayoutDirectory> ReadDirectory(IoBackend& backend, const DataFile& data) {
-  const std::string& path = data.file.path();
-  QUARRY_TRY(const std::vector<uint64_t> words, ReadSection<uint64_t>(backend, data, "directory"));
-  if (words.size() < kHeadWords || words[0] != kDirectoryVersion) {
-    return MakeStatus(Code::kUnsupported,
-                      "{}: directory version {}; this Quarry reads version {}: build the "
-                      "layout again",
-                      path, words.empty() ? 0 : words[0], kDirectoryVersion);
-  }
-  const uint64_t batch_count = words[9];
-  const uint64_t segment_count = words[10];
-  if (batch_count > words.size() || segment_count > words.size() ||
-      words.size() != kHeadWords + kBatchWords * batch_count + kSegmentWords * segment_count) {
-    return MakeStatus(Code::kCorruption, "{}: directory: {} words for {} batches and {} segments", path,
-                      words.size(), batch_count, segment_count);
-  }
-  LayoutDirectory directory{.row_bytes = words[1],
-                            .row_stride = words[2],
-                            .node_count = words[3],
-                            .cache_slots = words[4],
-                            .gpu_slots = words[11],
-                            .packed = words[12] != 0,
-                            .batches_per_epoch = words[5],
-                            .seed_hash = words[6],
-                            .image_rows = words[7],
-                            .regions_bytes = words[8]};
-  const uint64_t* word = words.data() + kHeadWords;
-  for (uint64_t i = 0; i < batch_count; ++i, word += kBatchWords) {
-    directory.batches.push_back({word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]});
-  }
-  for (uint64_t i = 0; i < segment_count; ++i, word += kSegmentWords) {
-    directory.segments.push_back({word[0], word[1]});
-  }
-  QUARRY_TRY(directory.start_nodes, ReadSection<NodeId>(backend, data, "start_nodes"));
-  QUARRY_TRY(directory.wrap, ReadSection<uint32_t>(backend, data, "wrap"));
-  QUARRY_RETURN_IF_ERROR(CheckDirectory(directory, path));
-  return directory;
 }
 
 Result<std::unique_ptr<Layout>> Layout::Open(Store& store, std::string_view name) {
@@ -195,43 +49,115 @@ Result<std::unique_ptr<Layout>> Layout::Open(Store& store, const LayoutRecord& n
   }
   std::unique_ptr<Layout> layout(new Layout());
   layout->record_ = *record;
-  IoBackend& backend = store.backend();
-  const std::string path = fmt::format("{}/{}/{}", store.path(), record->directory, kLayoutFile);
-  QUARRY_TRY(layout->data_, OpenDataFile(backend, path,
-                                         {.kind = FileKind::kLayout,
-                                          .database_id = manifest.database_id,
-                                          .generation = record->generation,
-                                          .file_bytes = record->file_bytes}));
-  QUARRY_TRY(layout->directory_, ReadDirectory(backend, layout->data_));
-  QUARRY_TRY(const Section regions, layout->data_.Find(kRegionsSection, layout->directory_.regions_bytes));
-  QUARRY_TRY(layout->checksums_, LoadChecksums(backend, layout->data_, regions));
-  if (layout->checksums_.size() * kPageBytes != regions.bytes) {
-    return MakeStatus(Code::kCorruption, "{}: {} checksums for {} bytes of regions", path,
-                      layout->checksums_.size(), regions.bytes);
+  std::vector<LayoutFile> files = FilesOf(*record);
+  files.pop_back();  // the trace
+  for (const LayoutFile& file : files) {
+    QUARRY_TRY(RegionFile opened, OpenFile(store, file));
+    layout->files_.push_back(std::move(opened));
   }
-  layout->regions_offset_ = regions.offset;
+  const RegionFile& own = layout->files_[0];
+  QUARRY_TRY(layout->directory_, ReadDirectory(store.backend(), own.data));
+  QUARRY_TRY(layout->extents_, ReadExtents(store.backend(), own.data));
+  if (layout->extents_.empty()) {
+    layout->extents_.push_back({.page_count = layout->directory_.regions_bytes / kPageBytes});
+  }
+  QUARRY_RETURN_IF_ERROR(layout->CheckExtents());
   return layout;
 }
 
+Result<Layout::RegionFile> Layout::OpenFile(Store& store, const LayoutFile& file) {
+  RegionFile opened;
+  const std::string path = fmt::format("{}/{}", store.path(), file.path);
+  QUARRY_TRY(opened.data, OpenDataFile(store.backend(), path,
+                                       {.kind = file.kind,
+                                        .database_id = store.manifest().database_id,
+                                        .generation = file.generation,
+                                        .file_bytes = file.bytes}));
+  const Section* const regions = opened.data.footer.Find(kRegionsSection);
+  if (regions == nullptr) {
+    return MakeStatus(Code::kCorruption, "{}: footer: there is no section \"{}\"", path, kRegionsSection);
+  }
+  opened.regions = *regions;
+  QUARRY_TRY(opened.checksums, LoadChecksums(store.backend(), opened.data, *regions));
+  if (opened.checksums.size() * kPageBytes != regions->bytes) {
+    return MakeStatus(Code::kCorruption, "{}: {} checksums for {} bytes of regions", path,
+                      opened.checksums.size(), regions->bytes);
+  }
+  return opened;
+}
+
+// The extents are all of the regions, and each lies in its file.
+Status Layout::CheckExtents() const {
+  uint64_t page = 0;
+  for (const Extent& extent : extents_) {
+    const bool inside = extent.file < files_.size() &&
+                        extent.file_page <= files_[extent.file].checksums.size() &&
+                        extent.page_count <= files_[extent.file].checksums.size() - extent.file_page;
+    if (extent.first_page != page || !inside) {
+      return MakeStatus(Code::kCorruption,
+                        "{}: {} pages of regions from page {} on leave their place: build the layout again",
+                        file().path(), extent.page_count, extent.first_page);
+    }
+    page += extent.page_count;
+  }
+  if (page * kPageBytes == directory_.regions_bytes) return Status::Ok();
+  return MakeStatus(Code::kCorruption, "{}: {} pages for {} bytes of regions: build the layout again",
+                    file().path(), page, directory_.regions_bytes);
+}
+
+const Extent& Layout::ExtentOf(uint64_t page) const {
+  return *std::prev(std::ranges::upper_bound(extents_, page, {}, &Extent::first_page));
+}
+
+Layout::Part Layout::Locate(uint64_t offset, uint64_t bytes) const {
+  const uint64_t page = offset / kPageBytes;
+  const Extent& extent = ExtentOf(page);
+  const RegionFile& in = files_[extent.file];
+  const uint64_t skipped = page - extent.first_page;
+  return {.file = &in.data.file,
+          .offset = in.regions.offset + (extent.file_page + skipped) * kPageBytes,
+          .bytes = std::min(bytes, (extent.page_count - skipped) * kPageBytes)};
+}
+
 Status Layout::VerifyPages(uint64_t offset, std::span<const std::byte> pages) const {
-  for (uint64_t at = 0; at < pages.size(); at += kPageBytes) {
-    const uint64_t page = (offset + at) / kPageBytes;
-    const uint32_t computed = CellChecksum(pages.subspan(at, kPageBytes), page);
-    if (computed == checksums_[page]) continue;
-    return ChecksumFault(data_, regions_offset_ + offset + at,
-                         fmt::format("a region of layout \"{}\"", record_.name), checksums_[page], computed);
+  uint64_t page = offset / kPageBytes;
+  while (!pages.empty()) {
+    const Extent& extent = ExtentOf(page);
+    const RegionFile& in = files_[extent.file];
+    for (; !pages.empty() && page < extent.first_page + extent.page_count; ++page) {
+      const uint64_t number =
+          extent.file_page + page - extent.first_page;  // in the section that it was written to
+      const uint32_t computed = CellChecksum(pages.first(kPageBytes), number);
+      if (computed != in.checksums[number]) {
+        return ChecksumFault(in.data, in.regions.offset + number * kPageBytes,
+                             fmt::format("a region of layout \"{}\"", record_.name), in.checksums[number],
+                             computed);
+      }
+      pages = pages.subspan(kPageBytes);
+    }
   }
   return Status::Ok();
 }
 
+Status Layout::ReadPages(IoBackend& backend, uint64_t offset, std::span<std::byte> pages) const {
+  for (uint64_t at = 0; at < pages.size();) {
+    const Part part = Locate(offset + at, pages.size() - at);
+    QUARRY_RETURN_IF_ERROR(backend.ReadAt(*part.file, part.offset, pages.subspan(at, part.bytes)));
+    at += part.bytes;
+  }
+  return VerifyPages(offset, pages);
+}
+
 uint64_t Layout::resident_bytes() const {
-  return checksums_.size() * sizeof(uint32_t) + directory_.batches.size() * sizeof(BatchEntry) +
-         (directory_.start_nodes.size() + directory_.wrap.size()) * sizeof(uint32_t);
+  uint64_t bytes = directory_.batches.size() * sizeof(BatchEntry) + extents_.size() * sizeof(Extent) +
+                   (directory_.start_nodes.size() + directory_.wrap.size()) * sizeof(uint32_t);
+  for (const RegionFile& file : files_) bytes += file.checksums.size() * sizeof(uint32_t);
+  return bytes;
 }
 
 Result<std::unique_ptr<Trace>> Layout::OpenTrace(Store& store) const {
   return Trace::Open(store.backend(), fmt::format("{}/{}/{}", store.path(), record_.directory, kTraceFile),
-                     store.manifest().database_id, record_.generation, record_.trace_bytes);
+                     store.manifest().database_id, record_.trace_generation, record_.trace_bytes);
 }
 
 CacheRows CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_count) {
@@ -267,8 +193,7 @@ bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const Layo
          record.policy == PolicyName(spec.policy) && record.seed_order == SeedOrderName(spec.order) &&
          record.cache_rows == cache.rows && record.gpu_cache_rows == cache.gpu_rows &&
          record.hash_functions == spec.hash_functions &&
-         (spec.disk_bytes == 0 ? record.batches_per_segment == 0
-                               : record.file_bytes + record.trace_bytes <= spec.disk_bytes);
+         (spec.disk_bytes == 0 ? record.batches_per_segment == 0 : record.total_bytes() <= spec.disk_bytes);
 }
 
 Status DropLayout(Store& store, std::string_view name) {

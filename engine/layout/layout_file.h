@@ -5,12 +5,11 @@
 
 #include "quarry/layout/layout.h"
 #include "quarry/storage/data_file.h"
+#include "quarry/storage/layout_files.h"
 
 namespace quarry {
 
 inline constexpr std::string_view kRegionsSection = "regions";
-inline constexpr std::string_view kLayoutFile = "layout.qlc";
-inline constexpr std::string_view kTraceFile = "trace.qlt";
 
 // kUsage names the option that cannot be.
 Status CheckSpec(const LayoutSpec& spec);
@@ -22,9 +21,13 @@ struct CacheRows {
 };
 CacheRows CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_count);
 
-// Appends the directory's sections to a file whose regions are written.
-Status WriteDirectory(DataFileWriter& writer, const LayoutDirectory& directory);
+// Appends the directory's sections to a file whose regions are written; `extents` are those of a patched
+// layout.
+Status WriteDirectory(DataFileWriter& writer, const LayoutDirectory& directory,
+                      std::span<const Extent> extents = {});
 // kCorruption when the sections do not fit together.
 Result<LayoutDirectory> ReadDirectory(IoBackend& backend, const DataFile& data);
+// Empty: the layout is not patched.
+Result<std::vector<Extent>> ReadExtents(IoBackend& backend, const DataFile& data);
 
 }  // namespace quarry

@@ -63,6 +63,7 @@ class Packing {
       progress_[i].gap = streams[i].offset % kPageBytes;
       progress_[i].tail.resize(progress_[i].gap);
     }
+    if (options.newer != nullptr) touched_ = options.newer->TouchedRows();
   }
 
   Result<PackStats> Run(const std::function<Status(uint64_t, uint64_t)>& progress);
@@ -86,6 +87,7 @@ class Packing {
   const uint64_t section_offset_;
   const std::span<uint32_t> checksums_;
   const PackOptions options_;
+  std::vector<uint64_t> touched_;  // rows that options_.newer has
   std::vector<Progress> progress_;
   std::vector<Workspace> workspaces_;
   PackStats stats_;
@@ -147,7 +149,11 @@ Result<PackStats> Packing::Run(const std::function<Status(uint64_t, uint64_t)>& 
 Status Packing::ReadPartition(uint64_t first, uint64_t count, IoBuffer& rows) {
   const double start = MonotonicSeconds();
   const uint64_t bytes = count * table_.geometry().row_bytes;
-  QUARRY_RETURN_IF_ERROR(table_.ReadRows(backend_, first, count, rows.span().first(bytes), kReadBufferBytes));
+  const std::span<std::byte> out = rows.span().first(bytes);
+  QUARRY_RETURN_IF_ERROR(table_.ReadRows(backend_, first, count, out, kReadBufferBytes));
+  if (!touched_.empty()) {
+    QUARRY_RETURN_IF_ERROR(FoldRows(*options_.newer, touched_, first, table_.geometry().row_bytes, out));
+  }
   stats_.read_seconds += MonotonicSeconds() - start;
   stats_.bytes_read += table_.geometry().RowOffset(first + count - 1) - table_.geometry().RowOffset(first) +
                        table_.geometry().row_bytes;

@@ -10,6 +10,7 @@
 
 #include "quarry/format/types.h"
 #include "quarry/io/backend.h"
+#include "quarry/storage/deltas.h"
 #include "quarry/storage/feature_table.h"
 #include "record_file.h"
 
@@ -25,8 +26,9 @@ struct PackStream {
 };
 
 struct PackOptions {
-  uint64_t row_stride = 0;    // distance of two rows in the regions; row bytes, rounded up to 4
-  uint64_t memory_bytes = 0;  // for partitions and write buffers; at least PackBytesMin
+  const RowOverlay* newer = nullptr;  // put over the table's rows; null: nothing is newer
+  uint64_t row_stride = 0;            // distance of two rows in the regions; row bytes, rounded up to 4
+  uint64_t memory_bytes = 0;          // for partitions and write buffers; at least PackBytesMin
   unsigned threads = 1;
 };
 

@@ -17,7 +17,76 @@ Status Malformed(std::string_view what) {
   return MakeStatus(Code::kCorruption, "a planned block is malformed ({}): build the layout again", what);
 }
 
+// What stands before a block's arrays.
+struct BlockHead {
+  uint32_t groups = 0, targets = 0, edges = 0, chunk_rows = 0, segment_rows = 0, admissions = 0;
+  uint32_t degree_bits = 0, index_bits = 0, slot_bits = 0;
+  uint32_t cached[kGroupsMax] = {};  // rows of each kind, by hop group
+  uint32_t packed[kGroupsMax] = {};
+  uint32_t segment[kGroupsMax] = {};
+  uint32_t ends[kGroupsMax] = {};  // nodes up to the end of each group
+  uint64_t node_count = 0, cached_rows = 0;
+};
+
+// `bytes`: of the whole block.
+Status ReadHead(ByteReader& reader, uint64_t bytes, BlockHead& head) {
+  for (uint32_t* const value :
+       {&head.groups, &head.targets, &head.edges, &head.chunk_rows, &head.segment_rows, &head.admissions,
+        &head.degree_bits, &head.index_bits, &head.slot_bits}) {
+    *value = reader.U32();
+  }
+  if (!reader.ok() || head.groups == 0 || head.groups > kGroupsMax) return Malformed("its head");
+  for (const uint32_t bits : {head.degree_bits, head.index_bits, head.slot_bits}) {
+    if (bits == 0 || bits > 32) return Malformed("a width of bits");
+  }
+  uint64_t packed_rows = 0, segment_rows = 0;
+  for (uint32_t g = 0; g < head.groups; ++g) {
+    head.cached[g] = reader.U32();
+    head.packed[g] = reader.U32();
+    head.segment[g] = reader.U32();
+    head.cached_rows += head.cached[g];
+    packed_rows += head.packed[g];
+    segment_rows += head.segment[g];
+    head.node_count += uint64_t{head.cached[g]} + head.packed[g] + head.segment[g];
+    head.ends[g] = static_cast<uint32_t>(head.node_count);
+  }
+  // Each of these takes a bit at least, so the bytes bound them.
+  const uint64_t limit = bytes * 8;
+  if (head.node_count > limit || head.targets != (head.groups == 1 ? 0 : head.ends[head.groups - 2]) ||
+      head.edges > limit || head.chunk_rows > limit || head.segment_rows > limit || head.admissions > limit ||
+      packed_rows > head.chunk_rows || segment_rows != head.segment_rows) {
+    return Malformed("its counts");
+  }
+  return Status::Ok();
+}
+
+// The nodes of the frame's rows, and the places of its segment rows.
+Status ReadFrame(ByteReader& reader, const BlockHead& head, uint64_t node_count,
+                 std::vector<NodeId>& frame_nodes, std::vector<uint32_t>& segment_places) {
+  frame_nodes.resize(uint64_t{head.chunk_rows} + head.segment_rows);
+  reader.Ascending(std::span(frame_nodes).first(head.chunk_rows));
+  segment_places.resize(head.segment_rows);
+  reader.Ascending(segment_places);
+  reader.Packed(std::span(frame_nodes).subspan(head.chunk_rows), BitsFor(node_count));
+  const bool in_range = std::ranges::all_of(frame_nodes, [&](NodeId node) { return node < node_count; });
+  if (!reader.ok() || !in_range || !std::ranges::is_sorted(segment_places)) return Malformed("its rows");
+  return Status::Ok();
+}
+
 }  // namespace
+
+Status DecodeFrame(std::span<const std::byte> bytes, uint64_t node_count, BlockFrame& out) {
+  ByteReader reader(bytes);
+  BlockHead head;
+  QUARRY_RETURN_IF_ERROR(ReadHead(reader, bytes.size(), head));
+  std::vector<uint32_t> slots;
+  for (uint32_t g = 0; g < head.groups; ++g) {
+    slots.resize(head.cached[g]);
+    reader.Ascending(slots);
+  }
+  out.chunk_rows = head.chunk_rows;
+  return ReadFrame(reader, head, node_count, out.nodes, out.segment_places);
+}
 
 uint64_t PlannedBlock::memory_bytes() const {
   return block.memory_bytes() + 4 * (slots.capacity() + segment_places.capacity() + frame_nodes.capacity() +
@@ -207,67 +276,37 @@ void BlockDecoder::Restart() {
 
 Status BlockDecoder::Decode(std::span<const std::byte> bytes, PlannedBlock& out) {
   ByteReader reader(bytes);
-  const uint32_t group_count = reader.U32();
-  const uint32_t targets = reader.U32();
-  const uint32_t edges = reader.U32();
-  out.chunk_rows = reader.U32();
-  const uint32_t segment_rows = reader.U32();
-  const uint32_t admissions = reader.U32();
-  const uint32_t degree_bits = reader.U32();
-  const uint32_t index_bits = reader.U32();
-  const uint32_t slot_bits = reader.U32();
-  if (!reader.ok() || group_count == 0 || group_count > kGroupsMax) return Malformed("its head");
-  for (const uint32_t bits : {degree_bits, index_bits, slot_bits}) {
-    if (bits == 0 || bits > 32) return Malformed("a width of bits");
-  }
-  uint32_t cached[kGroupsMax], packed[kGroupsMax], segment[kGroupsMax];
-  uint64_t node_count = 0, cached_rows = 0, packed_rows = 0, segment_total = 0;
+  BlockHead head;
+  QUARRY_RETURN_IF_ERROR(ReadHead(reader, bytes.size(), head));
+  const uint32_t group_count = head.groups;
+  const uint32_t targets = head.targets;
+  const uint32_t edges = head.edges;
   Block& block = out.block;
-  block.hop_offsets.resize(group_count);
-  for (uint32_t g = 0; g < group_count; ++g) {
-    cached[g] = reader.U32();
-    packed[g] = reader.U32();
-    segment[g] = reader.U32();
-    cached_rows += cached[g];
-    packed_rows += packed[g];
-    segment_total += segment[g];
-    node_count += uint64_t{cached[g]} + packed[g] + segment[g];
-    block.hop_offsets[g] = static_cast<uint32_t>(node_count);
-  }
-  // Each of these takes a bit at least, so the bytes bound them.
-  const uint64_t limit = bytes.size() * 8;
-  if (node_count > limit || targets != (group_count == 1 ? 0 : block.hop_offsets[group_count - 2]) ||
-      edges > limit || out.chunk_rows > limit || segment_rows > limit || admissions > limit ||
-      packed_rows > out.chunk_rows || segment_total != segment_rows) {
-    return Malformed("its counts");
-  }
-  block.nodes.resize(node_count);
-  out.slots.resize(node_count);
-  out.misses = node_count - cached_rows;
+  block.hop_offsets.assign(head.ends, head.ends + group_count);
+  block.nodes.resize(head.node_count);
+  out.chunk_rows = head.chunk_rows;
+  out.slots.resize(head.node_count);
+  out.misses = head.node_count - head.cached_rows;
 
   uint32_t next[kGroupsMax + 1];
   for (uint32_t g = 0; g < group_count; ++g) {
     const uint32_t begin = g == 0 ? 0 : block.hop_offsets[g - 1];
-    const std::span<uint32_t> slots(out.slots.data() + begin, cached[g]);
+    const std::span<uint32_t> slots(out.slots.data() + begin, head.cached[g]);
     reader.Ascending(slots);
     if (!reader.ok()) return Malformed("its cache slots");
-    for (uint32_t i = 0; i < cached[g]; ++i) {
+    for (uint32_t i = 0; i < head.cached[g]; ++i) {
       if (slots[i] >= cache_slots_ || slot_nodes_[slots[i]] == kNoNode) return Malformed("a cache slot");
       block.nodes[begin + i] = slot_nodes_[slots[i]];
     }
-    next[g] = begin + cached[g];
+    next[g] = begin + head.cached[g];
   }
-  out.frame_nodes.resize(out.chunk_rows + segment_rows);
-  reader.Ascending(std::span(out.frame_nodes).first(out.chunk_rows));
-  out.segment_places.resize(segment_rows);
-  reader.Ascending(out.segment_places);
-  reader.Packed(std::span(out.frame_nodes).subspan(out.chunk_rows), BitsFor(node_count_));
+  QUARRY_RETURN_IF_ERROR(ReadFrame(reader, head, node_count_, out.frame_nodes, out.segment_places));
   tags_.resize(out.frame_nodes.size());
   reader.Packed(tags_, BitsFor(group_count));
-  if (!reader.ok() || !std::ranges::is_sorted(out.segment_places)) return Malformed("its rows");
+  if (!reader.ok()) return Malformed("its rows");
   for (uint32_t row = 0; row < out.frame_nodes.size(); ++row) {
     const uint32_t g = tags_[row];
-    if (out.frame_nodes[row] >= node_count_ || g > group_count) return Malformed("a row");
+    if (g > group_count) return Malformed("a row");
     if (g == group_count) continue;  // carried
     if (next[g] >= block.hop_offsets[g]) return Malformed("a hop group");
     block.nodes[next[g]] = out.frame_nodes[row];
@@ -276,7 +315,7 @@ Status BlockDecoder::Decode(std::span<const std::byte> bytes, PlannedBlock& out)
   if (!std::equal(next, next + group_count, block.hop_offsets.begin())) return Malformed("a hop group");
 
   block.indptr.resize(targets + 1);
-  reader.Packed(std::span(block.indptr).subspan(1), degree_bits);
+  reader.Packed(std::span(block.indptr).subspan(1), head.degree_bits);
   block.indptr[0] = 0;
   uint64_t total = 0;
   for (uint32_t v = 1; v <= targets; ++v) {
@@ -285,7 +324,7 @@ Status BlockDecoder::Decode(std::span<const std::byte> bytes, PlannedBlock& out)
   }
   if (total != edges) return Malformed("its degrees");
   block.indices.resize(edges);
-  reader.Packed(block.indices, index_bits);
+  reader.Packed(block.indices, head.index_bits);
   // Neighbors of a node are known one hop further at most: the layers of a model are sized by that.
   for (uint32_t g = 0; g + 1 < group_count; ++g) {
     const uint32_t first = block.indptr[g == 0 ? 0 : block.hop_offsets[g - 1]];
@@ -296,12 +335,12 @@ Status BlockDecoder::Decode(std::span<const std::byte> bytes, PlannedBlock& out)
       return Malformed("a neighbor beyond the next hop");
   }
 
-  out.admitted_rows.resize(admissions);
-  out.admitted_slots.resize(admissions);
+  out.admitted_rows.resize(head.admissions);
+  out.admitted_slots.resize(head.admissions);
   reader.Ascending(out.admitted_rows);
-  reader.Packed(out.admitted_slots, slot_bits);
+  reader.Packed(out.admitted_slots, head.slot_bits);
   if (!reader.ok()) return Malformed("its end");
-  for (uint32_t i = 0; i < admissions; ++i) {
+  for (uint32_t i = 0; i < head.admissions; ++i) {
     if (out.admitted_rows[i] >= out.frame_nodes.size() || out.admitted_slots[i] >= cache_slots_) {
       return Malformed("an admission");
     }

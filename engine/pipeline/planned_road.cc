@@ -122,7 +122,8 @@ Status PlannedRoadImpl::OpenTable() {
   state_.element_type = geometry.element_type;
   state_.dim = static_cast<uint32_t>(geometry.dim);
   if (directory.packed) {
-    QUARRY_TRY(overlay_, store_.OpenOverlay(record.table, snapshot_, record.table_generation));
+    QUARRY_TRY(overlay_, store_.OpenOverlay(record.table, snapshot_,
+                                            TableVersion{record.table_generation, record.timestamp}));
   } else {
     QUARRY_TRY(overlay_, store_.OpenOverlay(record.table, snapshot_));
     table_ = std::move(table);

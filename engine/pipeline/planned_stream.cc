@@ -158,9 +158,10 @@ Status PlannedStream::StartReads(PlannedFrame& frame, uint64_t number, IoRing& r
 
 Status PlannedStream::SubmitRange(PlannedFrame* frame, uint64_t offset, std::span<std::byte> bytes,
                                   IoRing& ring) {
-  const uint64_t file_offset = state_.layout->regions_offset() + offset;
-  for (uint64_t at = 0; at < bytes.size(); at += kRequestBytes) {
-    const auto count = static_cast<uint32_t>(std::min<uint64_t>(kRequestBytes, bytes.size() - at));
+  uint64_t requests = 0;
+  for (uint64_t at = 0; at < bytes.size(); ++requests) {
+    const Layout::Part part =
+        state_.layout->Locate(offset + at, std::min<uint64_t>(kRequestBytes, bytes.size() - at));
     uint32_t flight = 0;
     if (idle_flights_.empty()) {
       flight = static_cast<uint32_t>(flights_.size());
@@ -170,12 +171,14 @@ Status PlannedStream::SubmitRange(PlannedFrame* frame, uint64_t offset, std::spa
       idle_flights_.pop_back();
     }
     flights_[flight] = frame;
-    const ReadRequest request{&state_.layout->file(), file_offset + at, count, bytes.data() + at, flight};
+    const ReadRequest request{part.file, part.offset, static_cast<uint32_t>(part.bytes), bytes.data() + at,
+                              flight};
     QUARRY_RETURN_IF_ERROR(ring.Submit({&request, 1}));
     if (frame != nullptr) ++frame->reads_left;
+    at += part.bytes;
   }
   MutexLock lock(mutex_);
-  stats_.read_requests += CeilDiv(bytes.size(), kRequestBytes);
+  stats_.read_requests += requests;
   if (frame == nullptr) stats_.feature_bytes_read += bytes.size();
   return Status::Ok();
 }
@@ -298,9 +301,20 @@ Status PlannedStream::ReadSegmentRows(PlannedFrame& frame) {
     return MakeStatus(Code::kInternal, "a read of {} bytes exceeds the staging of {}", largest,
                       state_.staging.size());
   }
-  std::vector<uint32_t> idle, read_of(pieces);
+  std::vector<uint32_t> idle, read_of(pieces), parts_left(pieces);
   for (uint32_t piece = 0; piece < pieces; ++piece) idle.push_back(piece);
   std::vector<uint64_t> done;
+  // A read of a patched layout may consist of several parts.
+  const auto submit = [&](const MergedRead& read, uint32_t piece) -> Status {
+    std::byte* const to = state_.staging.data() + piece * largest;
+    for (uint64_t at = 0; at < read.bytes; ++parts_left[piece]) {
+      const Layout::Part part = state_.layout->Locate(read.offset + at, read.bytes - at);
+      const ReadRequest request{part.file, part.offset, static_cast<uint32_t>(part.bytes), to + at, piece};
+      QUARRY_RETURN_IF_ERROR(segment_ring_->Submit({&request, 1}));
+      at += part.bytes;
+    }
+    return Status::Ok();
+  };
   const auto run = [&]() -> Status {
     for (size_t next = 0; next < reads_.size() || segment_ring_->pending() > 0;) {
       if (cancelled_) return Status(Code::kCancelled, "the stream was given up");
@@ -308,14 +322,12 @@ Status PlannedStream::ReadSegmentRows(PlannedFrame& frame) {
         const uint32_t piece = idle.back();
         idle.pop_back();
         read_of[piece] = static_cast<uint32_t>(next);
-        const ReadRequest request{&state_.layout->file(),
-                                  state_.layout->regions_offset() + reads_[next].offset, reads_[next].bytes,
-                                  state_.staging.data() + piece * largest, piece};
-        QUARRY_RETURN_IF_ERROR(segment_ring_->Submit({&request, 1}));
+        QUARRY_RETURN_IF_ERROR(submit(reads_[next], piece));
       }
       done.clear();
       QUARRY_RETURN_IF_ERROR(segment_ring_->Wait(done));
       for (const uint64_t piece : done) {
+        if (--parts_left[piece] > 0) continue;
         const MergedRead& read = reads_[read_of[piece]];
         const std::byte* const from = state_.staging.data() + piece * largest;
         QUARRY_RETURN_IF_ERROR(state_.layout->VerifyPages(read.offset, {from, read.bytes}));

@@ -1,9 +1,12 @@
 #include "quarry/storage/compaction.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 
+#include "compaction_pace.h"
+#include "compaction_progress.h"
+#include "quarry/base/kill_point.h"
+#include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/storage/feature_table.h"
@@ -14,116 +17,241 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kPieceBytes = 16 * kMiB;
-
 class Compaction {
  public:
-  Compaction(Store& store, const ProgressFunction& progress) : store_(store), progress_(progress) {}
+  Compaction(Store& store, const ProgressFunction& progress, const CompactionPace& pace)
+      : store_(store), progress_(progress), pace_(pace) {}
 
-  Status Open(const std::string& name) {
-    QUARRY_TRY(snapshot_, store_.TakeSnapshot());
-    QUARRY_TRY(table_, store_.OpenTable(*snapshot_, name));
-    QUARRY_TRY(overlay_, store_.OpenOverlay(name, snapshot_));
-    record_ = *snapshot_->FindTable(name);
-    touched_ = overlay_->TouchedRows();
-    return Status::Ok();
-  }
-
+  Status Open(const std::string& name);
   CompactionReport Describe() const {
     return {.rows_changed = touched_.size(),
             .row_count = record_.row_count,
             .bytes = record_.file_bytes,
             .timestamp = snapshot_->timestamp,
-            .generation = record_.generation + (touched_.empty() ? 0 : 1)};
+            .generation = record_.generation + (touched_.empty() ? 0 : 1),
+            .resumed_row = done_.rows};
   }
-
   bool needed() const { return !touched_.empty(); }
   uint64_t memory_bytes() const {
     return table_->resident_bytes() + overlay_->resident_bytes() + touched_.size() * sizeof(uint64_t) +
-           std::max(kPieceBytes, table_->geometry().row_bytes) + 8 * kMiB;
+           RowsAtATime() * table_->geometry().row_bytes + 8 * kMiB;
   }
-
-  Status Run() {
-    TableRecord next = record_;
-    ++next.generation;
-    next.folded = snapshot_->timestamp;
-    next.file = fmt::format("features/{}-{}.qft", next.name, next.generation);
-    const std::string path = store_.path() + "/" + next.file;
-    std::error_code error;
-    const fs::space_info space = fs::space(store_.path(), error);
-    if (!error && space.available < record_.file_bytes) {
-      return MakeStatus(Code::kNoSpace, "{}: {} free, and compacting table \"{}\" writes {}", store_.path(),
-                        FormatBytes(space.available), next.name, FormatBytes(record_.file_bytes));
-    }
-    fs::remove(path, error);  // of a compaction that failed
-    const Status written = WriteFile(path, next);
-    if (!written.ok()) {
-      fs::remove(path, error);
-      return written;
-    }
-    // This reader needs the old file and its versions no longer.
-    overlay_.reset();
-    table_.reset();
-    snapshot_.reset();
-    // A commit that failed may have happened: the file stays, and the next open knows.
-    return store_.SwitchTable(next, EncodeRows(touched_));
-  }
+  Status Run();
+  uint64_t resumed_row() const { return resumed_row_; }
 
  private:
-  Status WriteFile(const std::string& path, TableRecord& next) {
+  Status TakeUp(const CompactionProgress& progress);
+  // Whole groups, so that what was written can be synced after any of them.
+  uint64_t RowsAtATime() const {
     const FeatureGeometry& geometry = table_->geometry();
-    QUARRY_TRY(const std::unique_ptr<FeatureTableWriter> writer,
-               FeatureTableWriter::Create(store_.backend(), path, geometry, store_.manifest().database_id,
-                                          next.generation));
-    const uint64_t rows_max = std::max<uint64_t>(1, kPieceBytes / geometry.row_bytes);
-    std::vector<std::byte> rows(std::min(rows_max, geometry.row_count) * geometry.row_bytes);
-    for (uint64_t first = 0; first < geometry.row_count;) {
-      const uint64_t count = std::min(rows_max, geometry.row_count - first);
-      const std::span<std::byte> piece = std::span(rows).first(count * geometry.row_bytes);
-      QUARRY_RETURN_IF_ERROR(table_->ReadRows(store_.backend(), first, count, piece));
-      QUARRY_RETURN_IF_ERROR(Fold(first, count, piece));
-      QUARRY_RETURN_IF_ERROR(writer->Append(piece));
-      first += count;
-      if (progress_) QUARRY_RETURN_IF_ERROR(progress_("compacting", first, geometry.row_count));
-    }
-    QUARRY_TRY(next.file_bytes, writer->Finish());
-    return Status::Ok();
+    return std::max(RoundDown(pace_.piece_bytes / geometry.row_bytes, geometry.rows_per_group),
+                    geometry.rows_per_group);
   }
-
-  // Puts the versions of rows [first, first + count) over `piece`.
-  Status Fold(uint64_t first, uint64_t count, std::span<std::byte> piece) const {
-    const auto begin = std::ranges::lower_bound(touched_, first);
-    const std::span<const uint64_t> rows(begin,
-                                         std::ranges::lower_bound(begin, touched_.end(), first + count));
-    const uint64_t row_bytes = table_->geometry().row_bytes;
-    return overlay_->Read(rows, [&](size_t i, std::span<const std::byte> value) {
-      std::memcpy(piece.data() + (rows[i] - first) * row_bytes, value.data(), row_bytes);
-    });
+  Status Settle(const TableRecord& next) const;
+  Status CheckSpace() const;
+  Result<std::unique_ptr<FeatureTableWriter>> OpenWriter(const TableRecord& next);
+  Status WriteFile(TableRecord& next);
+  Status WriteRows(FeatureTableWriter& writer);
+  Status Keep(FeatureTableWriter& writer, uint64_t rows);
+  Status GiveUp(const Status& why);
+  Status ReadBase(uint64_t first, uint64_t count, std::span<std::byte> rows) const;
+  void Remove(const std::string& file) const {
+    std::error_code ignored;
+    fs::remove(store_.path() + "/" + file, ignored);
   }
 
   Store& store_;
   const ProgressFunction& progress_;
+  const CompactionPace& pace_;
   std::shared_ptr<const Snapshot> snapshot_;
   std::unique_ptr<FeatureTable> table_;
   std::unique_ptr<RowOverlay> overlay_;
   TableRecord record_;
   std::vector<uint64_t> touched_;
+  CompactionProgress done_;  // rows that are written for good
+  uint64_t resumed_row_ = 0;
 };
+
+Status Compaction::Open(const std::string& name) {
+  QUARRY_TRY(snapshot_, store_.TakeSnapshot());
+  QUARRY_TRY(table_, store_.OpenTable(*snapshot_, name));
+  record_ = *snapshot_->FindTable(name);
+  done_ = {.generation = record_.generation + 1, .timestamp = snapshot_->timestamp};
+  const auto progress =
+      ReadCompactionProgress(store_.backend(), store_.path(), store_.manifest().database_id, record_);
+  if (progress.ok() && progress->timestamp <= snapshot_->timestamp) return TakeUp(*progress);
+  QUARRY_TRY(overlay_, store_.OpenOverlay(name, snapshot_));
+  touched_ = overlay_->TouchedRows();
+  return Status::Ok();
+}
+
+// Goes on with the rows of the instant at which the interrupted compaction began: no version up to it is
+// dropped before a file has it.
+Status Compaction::TakeUp(const CompactionProgress& progress) {
+  auto then = std::make_shared<Snapshot>(*snapshot_);
+  then->timestamp = progress.timestamp;
+  snapshot_ = std::move(then);
+  done_ = progress;
+  QUARRY_TRY(overlay_, store_.OpenOverlay(record_.name, snapshot_));
+  // Rows that were written to since are touched too, and have no version of then.
+  const std::vector<uint64_t> touched = overlay_->TouchedRows();
+  QUARRY_RETURN_IF_ERROR(overlay_->Read(
+      touched, [&](size_t i, std::span<const std::byte> /*value*/) { touched_.push_back(touched[i]); }));
+  std::ranges::sort(touched_);
+  return Status::Ok();
+}
+
+Status Compaction::Run() {
+  TableRecord next = record_;
+  ++next.generation;
+  next.folded = snapshot_->timestamp;
+  next.file = CompactionFiles(record_).rows;
+  QUARRY_RETURN_IF_ERROR(Settle(next));
+  const Status written = WriteFile(next);
+  if (!written.ok()) return GiveUp(written);
+  KillPoint("compaction: file written, not named");
+  // This reader needs the old file and its versions no longer.
+  overlay_.reset();
+  table_.reset();
+  snapshot_.reset();
+  // A commit that failed may have happened: the file stays, the next open knows, and nobody goes on with it.
+  const Status switched = store_.SwitchTable(next, EncodeRows(touched_));
+  Remove(CompactionFiles(record_).progress);
+  return switched;
+}
+
+// A file that is there and not gone on with may be of a switch that failed, and named on disk all the same.
+// Behind another commit it is not.
+Status Compaction::Settle(const TableRecord& next) const {
+  std::error_code error;
+  if (done_.rows > 0 || !fs::exists(store_.path() + "/" + next.file, error)) return Status::Ok();
+  return store_.UpdateManifest([](Manifest&) { return Status::Ok(); });
+}
+
+Status Compaction::CheckSpace() const {
+  std::error_code error;
+  const fs::space_info space = fs::space(store_.path(), error);
+  const uint64_t bytes = record_.file_bytes - std::min(record_.file_bytes, done_.mark.section_bytes);
+  if (error || space.available >= bytes) return Status::Ok();
+  return MakeStatus(Code::kNoSpace, "{}: {} free, and compacting table \"{}\" writes {}", store_.path(),
+                    FormatBytes(space.available), record_.name, FormatBytes(bytes));
+}
+
+// Of the file that an interrupted compaction left, where it holds what its record says, else of a new one.
+Result<std::unique_ptr<FeatureTableWriter>> Compaction::OpenWriter(const TableRecord& next) {
+  const std::string path = store_.path() + "/" + next.file;
+  const auto& id = store_.manifest().database_id;
+  if (done_.rows > 0) {
+    auto writer = FeatureTableWriter::Resume(store_.backend(), path, table_->geometry(), id, next.generation,
+                                             done_.rows, done_.mark);
+    resumed_row_ = done_.rows;
+    if (writer.ok()) return writer;
+    LogInfo("{}: compacting table \"{}\" begins anew", writer.status().message(), next.name);
+  }
+  resumed_row_ = done_.rows = 0;
+  Remove(CompactionFiles(record_).progress);
+  Remove(next.file);
+  return FeatureTableWriter::Create(store_.backend(), path, table_->geometry(), id, next.generation);
+}
+
+Status Compaction::WriteFile(TableRecord& next) {
+  QUARRY_RETURN_IF_ERROR(CheckSpace());
+  QUARRY_TRY(const std::unique_ptr<FeatureTableWriter> writer, OpenWriter(next));
+  QUARRY_RETURN_IF_ERROR(WriteRows(*writer));
+  QUARRY_TRY(next.file_bytes, writer->Finish());
+  return Status::Ok();
+}
+
+Status Compaction::WriteRows(FeatureTableWriter& writer) {
+  const FeatureGeometry& geometry = table_->geometry();
+  const uint64_t rows_max = std::min(RowsAtATime(), geometry.row_count);
+  const uint64_t sync_rows = pace_.SyncBytes(record_.file_bytes) / geometry.row_bytes;
+  std::vector<std::byte> rows(rows_max * geometry.row_bytes);
+  for (uint64_t first = done_.rows; first < geometry.row_count;) {
+    const uint64_t count = std::min(rows_max, geometry.row_count - first);
+    const std::span<std::byte> piece = std::span(rows).first(count * geometry.row_bytes);
+    QUARRY_RETURN_IF_ERROR(ReadBase(first, count, piece));
+    QUARRY_RETURN_IF_ERROR(FoldRows(*overlay_, touched_, first, geometry.row_bytes, piece));
+    QUARRY_RETURN_IF_ERROR(writer.Append(piece));
+    KillPoint("compaction: part of the file written");
+    first += count;
+    if (first < geometry.row_count && first - done_.rows >= sync_rows) {
+      QUARRY_RETURN_IF_ERROR(Keep(writer, first));
+    }
+    if (progress_) QUARRY_RETURN_IF_ERROR(progress_("compacting", first, geometry.row_count));
+  }
+  return Status::Ok();
+}
+
+// A synced commit first: the rows must not outlive versions that were written without a sync.
+Status Compaction::Keep(FeatureTableWriter& writer, uint64_t rows) {
+  if (done_.rows == 0) {
+    QUARRY_RETURN_IF_ERROR(store_.UpdateManifest([](Manifest&) { return Status::Ok(); }));
+  }
+  CompactionProgress progress = done_;
+  progress.rows = rows;
+  QUARRY_TRY(progress.mark, writer.Sync());
+  QUARRY_RETURN_IF_ERROR(WriteCompactionProgress(store_.backend(), store_.path(),
+                                                 store_.manifest().database_id, record_, progress));
+  done_ = progress;
+  KillPoint("compaction: progress there");
+  return Status::Ok();
+}
+
+// What is worth it stays for the next compaction.
+Status Compaction::GiveUp(const Status& why) {
+  if (done_.rows * 10 > record_.row_count) {
+    return MakeStatus(why.code(),
+                      "{}; {} of the {} rows of table \"{}\" stay compacted: the next compaction "
+                      "goes on from there",
+                      why.message(), done_.rows, record_.row_count, record_.name);
+  }
+  Remove(CompactionFiles(record_).progress);
+  Remove(CompactionFiles(record_).rows);
+  return why;
+}
+
+// Rows that newer versions will replace need not be readable: where a cell is damaged, only such rows are
+// let pass. What is in their place then is not said.
+Status Compaction::ReadBase(uint64_t first, uint64_t count, std::span<std::byte> rows) const {
+  const Status status = table_->ReadRows(store_.backend(), first, count, rows);
+  if (status.code() != Code::kCorruption) return status;
+  const auto begin = std::ranges::lower_bound(touched_, first);
+  const auto end = std::ranges::lower_bound(begin, touched_.end(), first + count);
+  if (static_cast<uint64_t>(end - begin) == count) {
+    uint64_t replaced = 0;  // touched rows need not have a version that this snapshot sees
+    QUARRY_RETURN_IF_ERROR(overlay_->Read(
+        {begin, end}, [&](size_t /*i*/, std::span<const std::byte> /*value*/) { ++replaced; }));
+    if (replaced == count) return Status::Ok();
+  }
+  if (count == 1) return status;
+  const uint64_t half = count / 2;
+  const uint64_t half_bytes = half * table_->geometry().row_bytes;
+  QUARRY_RETURN_IF_ERROR(ReadBase(first, half, rows.first(half_bytes)));
+  return ReadBase(first + half, count - half, rows.subspan(half_bytes));
+}
 
 }  // namespace
 
 Result<CompactionReport> CompactTable(Store& store, MemoryBudget& budget, const std::string& table,
-                                      bool dry_run, const ProgressFunction& progress) {
+                                      bool dry_run, const ProgressFunction& progress,
+                                      const CompactionPace& pace) {
   const double start = MonotonicSeconds();
-  Compaction compaction(store, progress);
+  Compaction compaction(store, progress, pace);
   QUARRY_RETURN_IF_ERROR(compaction.Open(table));
   CompactionReport report = compaction.Describe();
   if (dry_run || !compaction.needed()) return report;
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget.Reserve(compaction.memory_bytes(), "compacting a table"));
   QUARRY_RETURN_IF_ERROR(compaction.Run());
+  report.resumed_row = compaction.resumed_row();
   report.seconds = MonotonicSeconds() - start;
   return report;
+}
+
+Result<CompactionReport> CompactTable(Store& store, MemoryBudget& budget, const std::string& table,
+                                      bool dry_run, const ProgressFunction& progress) {
+  return CompactTable(store, budget, table, dry_run, progress, CompactionPace());
 }
 
 }  // namespace quarry

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstring>
 #include <filesystem>
@@ -15,10 +16,20 @@ constexpr size_t kChecksumsBufferBytes = 256 * kKiB;
 
 Result<std::unique_ptr<DataFileWriter>> DataFileWriter::Create(IoBackend& backend, const std::string& path,
                                                                uint64_t buffer_bytes) {
+  return Open(backend, path, OpenMode::kCreateDirect, buffer_bytes);
+}
+
+Result<std::unique_ptr<DataFileWriter>> DataFileWriter::Reopen(IoBackend& backend, const std::string& path,
+                                                               uint64_t buffer_bytes) {
+  return Open(backend, path, OpenMode::kReadWriteDirect, buffer_bytes);
+}
+
+Result<std::unique_ptr<DataFileWriter>> DataFileWriter::Open(IoBackend& backend, const std::string& path,
+                                                             OpenMode mode, uint64_t buffer_bytes) {
   assert(buffer_bytes > 0 && buffer_bytes % kPageBytes == 0);
   QUARRY_TRY(IoBuffer buffer, IoBuffer::Allocate(buffer_bytes));
   QUARRY_TRY(IoBuffer checksums, IoBuffer::Allocate(kChecksumsBufferBytes));
-  QUARRY_TRY(File file, backend.Open(path, OpenMode::kCreateDirect));
+  QUARRY_TRY(File file, backend.Open(path, mode));
   return std::unique_ptr<DataFileWriter>(
       new DataFileWriter(backend, std::move(file), std::move(buffer), std::move(checksums)));
 }
@@ -73,7 +84,7 @@ void DataFileWriter::SkipWritten(uint64_t bytes) {
 Status DataFileWriter::AddChecksum(uint32_t checksum) {
   if ((checksum_count_ + 1) * sizeof(uint32_t) > checksums_.size()) {
     if (planned_bytes_ > 0) {
-      QUARRY_RETURN_IF_ERROR(FlushChecksums(section_.offset + RoundUp(planned_bytes_, kPageBytes)));
+      QUARRY_RETURN_IF_ERROR(FlushChecksums(checksums_offset()));
     } else {  // their place is known only once the section has ended
       QUARRY_TRY(IoBuffer larger, IoBuffer::Allocate(checksums_.size() * 2));
       std::memcpy(larger.data(), checksums_.data(), checksums_.size());
@@ -114,6 +125,56 @@ Status DataFileWriter::FlushChecksums(uint64_t checksums_offset) {
   }
   checksums_flushed_bytes_ += bytes;
   checksum_count_ = 0;
+  return Status::Ok();
+}
+
+uint64_t DataFileWriter::checksums_offset() const {
+  return section_.offset + RoundUp(planned_bytes_, kPageBytes);
+}
+
+// Of all checksums of the open section so far: of those that were written for good, and of the others.
+uint64_t DataFileWriter::ChecksumsDigest() const {
+  const std::array<uint64_t, 2> parts = {
+      checksums_digest_.Digest(), Checksum64(checksums_.span().first(checksum_count_ * sizeof(uint32_t)))};
+  return Checksum64(std::as_bytes(std::span(parts)));
+}
+
+Result<DataFileWriter::Mark> DataFileWriter::Sync() {
+  assert(footer_.sections.empty() && planned_bytes_ > 0 && buffered_bytes_ % kPageBytes == 0);
+  QUARRY_RETURN_IF_ERROR(FlushBuffer());
+  // Checksums that do not fill their buffer are written too, and written again with those that follow.
+  const size_t bytes = checksum_count_ * sizeof(uint32_t);
+  const size_t padded_bytes = RoundUp(bytes, kPageBytes);
+  std::memset(checksums_.data() + bytes, 0, padded_bytes - bytes);
+  if (bytes > 0) {
+    QUARRY_RETURN_IF_ERROR(backend_.WriteAt(file_, checksums_offset() + checksums_flushed_bytes_,
+                                            checksums_.span().first(padded_bytes)));
+  }
+  QUARRY_RETURN_IF_ERROR(backend_.SyncFile(file_));
+  return Mark{section_.bytes, (checksums_flushed_bytes_ + bytes) / sizeof(uint32_t), ChecksumsDigest()};
+}
+
+Status DataFileWriter::Continue(const Mark& mark) {
+  assert(footer_.sections.empty() && planned_bytes_ > 0 && section_.bytes == 0);
+  uint64_t left = mark.checksum_count * sizeof(uint32_t);
+  while (left > 0) {
+    const uint64_t bytes = std::min<uint64_t>(checksums_.size(), left);
+    QUARRY_RETURN_IF_ERROR(backend_.ReadAt(file_, checksums_offset() + checksums_flushed_bytes_,
+                                           checksums_.span().first(RoundUp(bytes, kPageBytes))));
+    left -= bytes;
+    if (left == 0) {  // the last ones wait in the buffer, as they did
+      checksum_count_ = bytes / sizeof(uint32_t);
+    } else {
+      checksums_digest_.Update(checksums_.span());
+      checksums_flushed_bytes_ += bytes;
+    }
+  }
+  if (ChecksumsDigest() != mark.checksums_digest) {
+    return MakeStatus(Code::kCorruption, "{}: its {} checksums are not those that were synced", file_.path(),
+                      mark.checksum_count);
+  }
+  section_.bytes = mark.section_bytes;
+  position_ += mark.section_bytes;
   return Status::Ok();
 }
 

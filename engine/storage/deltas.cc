@@ -1,8 +1,10 @@
 #include "quarry/storage/deltas.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "delta_log.h"
+#include "quarry/base/kill_point.h"
 #include "quarry/base/units.h"
 #include "quarry/format/element_type.h"
 #include "scattered_read.h"
@@ -120,6 +122,16 @@ class Overlay final : public RowOverlay {
 
 }  // namespace
 
+Status FoldRows(const RowOverlay& overlay, std::span<const uint64_t> touched, uint64_t first,
+                uint64_t row_bytes, std::span<std::byte> rows) {
+  const auto begin = std::ranges::lower_bound(touched, first);
+  const auto end = std::ranges::lower_bound(begin, touched.end(), first + rows.size() / row_bytes);
+  const std::span<const uint64_t> changed(begin, end);
+  return overlay.Read(changed, [&](size_t i, std::span<const std::byte> value) {
+    std::memcpy(rows.data() + (changed[i] - first) * row_bytes, value.data(), row_bytes);
+  });
+}
+
 void WriteBatch::Put(std::string_view table, uint64_t row, std::span<const std::byte> bytes) {
   auto found = std::ranges::find(tables_, table);
   if (found == tables_.end()) found = tables_.insert(found, std::string(table));
@@ -190,7 +202,10 @@ Status DeltaLog::Commit(std::span<Writer* const> group) {
                           .value = writer->batch->value(entry)});
     }
   }
-  return catalog->PutVersions(versions, sync);
+  KillPoint("put: not logged");
+  QUARRY_RETURN_IF_ERROR(catalog->PutVersions(versions, sync));
+  KillPoint("put: logged, not visible");
+  return Status::Ok();
 }
 
 // From here on new snapshots see the group.
@@ -225,6 +240,7 @@ Result<uint64_t> DeltaLog::Write(const Manifest& manifest, const WriteBatch& bat
       mutex_.Lock();
       if (status.ok()) {
         Publish(group);
+        KillPoint("put: visible, not told");
       } else {
         failed_ =
             MakeStatus(status.code(), "{}: writes are refused since one failed: {}", path_, status.message());

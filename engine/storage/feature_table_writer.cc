@@ -24,6 +24,18 @@ class FeatureTableWriterImpl final : public FeatureTableWriter {
         geometry.data_bytes());
   }
 
+  Status Continue(uint64_t rows, const DataFileWriter::Mark& mark) {
+    const uint64_t bytes = rows / geometry_.rows_per_group * geometry_.group_bytes;
+    const uint64_t checksums = geometry_.cell_is_row() ? rows : bytes / kPageBytes;
+    if (rows > geometry_.row_count || rows % geometry_.rows_per_group != 0 || mark.section_bytes != bytes ||
+        mark.checksum_count != checksums) {
+      return MakeStatus(Code::kCorruption, "{}: {} rows cannot be {} bytes with {} checksums", path_, rows,
+                        mark.section_bytes, mark.checksum_count);
+    }
+    next_row_ = rows;
+    return file_->Continue(mark);
+  }
+
   Status Append(std::span<const std::byte> rows) override {
     assert(rows.size() % geometry_.row_bytes == 0);
     const uint64_t count = rows.size() / geometry_.row_bytes;
@@ -45,6 +57,11 @@ class FeatureTableWriterImpl final : public FeatureTableWriter {
       QUARRY_RETURN_IF_ERROR(Pad());
     }
     return Status::Ok();
+  }
+
+  Result<DataFileWriter::Mark> Sync() override {
+    assert(next_row_ % geometry_.rows_per_group == 0);
+    return file_->Sync();
   }
 
   Result<uint64_t> Finish() override {
@@ -87,6 +104,17 @@ Result<std::unique_ptr<FeatureTableWriter>> FeatureTableWriter::Create(
   QUARRY_TRY(auto file, DataFileWriter::Create(backend, path));
   return std::unique_ptr<FeatureTableWriter>(
       new FeatureTableWriterImpl(std::move(file), path, geometry, database_id, generation));
+}
+
+Result<std::unique_ptr<FeatureTableWriter>> FeatureTableWriter::Resume(
+    IoBackend& backend, const std::string& path, const FeatureGeometry& geometry,
+    std::span<const std::byte, 16> database_id, uint64_t generation, uint64_t rows,
+    const DataFileWriter::Mark& mark) {
+  QUARRY_TRY(auto file, DataFileWriter::Reopen(backend, path));
+  auto writer =
+      std::make_unique<FeatureTableWriterImpl>(std::move(file), path, geometry, database_id, generation);
+  QUARRY_RETURN_IF_ERROR(writer->Continue(rows, mark));
+  return std::unique_ptr<FeatureTableWriter>(std::move(writer));
 }
 
 }  // namespace quarry

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "quarry/base/kill_point.h"
+
 namespace quarry {
 namespace {
 
@@ -98,7 +100,9 @@ ImportWorkspace::~ImportWorkspace() {
 
 Status ImportWorkspace::Publish() {
   QUARRY_RETURN_IF_ERROR(backend_->SyncDirectory(database_path()));
+  KillPoint("import: built, not renamed");
   QUARRY_RETURN_IF_ERROR(backend_->Rename(database_path(), path_));
+  KillPoint("import: renamed, folder not synced");
   Status durable = backend_->SyncDirectory(ParentOf(path_));
   if (!durable.ok()) {
     std::error_code error;

@@ -8,11 +8,14 @@
 #include <map>
 #include <utility>
 
+#include "compaction_progress.h"
 #include "delta_log.h"
 #include "lock.h"
+#include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
 #include "quarry/format/superblock.h"
+#include "quarry/storage/layout_files.h"
 
 namespace quarry {
 namespace {
@@ -117,8 +120,10 @@ class StoreImpl final : public Store {
     QUARRY_RETURN_IF_ERROR(change(next));
     QUARRY_RETURN_IF_ERROR(DecodeManifest(EncodeManifest(next), path_).status());
     MutexLock lock(mutex_);
+    KillPoint("manifest: not committed");
     QUARRY_RETURN_IF_ERROR(writable_ ? catalog_->CommitManifest(next, folded)
                                      : CommitAndReopen(next, folded));
+    KillPoint("manifest: committed, not known");
     QUARRY_TRY(next, catalog_->ReadManifest());
     Keep(std::move(next));
     return Status::Ok();
@@ -142,15 +147,38 @@ class StoreImpl final : public Store {
 
   Result<std::unique_ptr<RowOverlay>> OpenOverlay(std::string_view name,
                                                   std::shared_ptr<const Snapshot> snapshot,
-                                                  std::optional<uint64_t> base) override {
+                                                  std::optional<TableVersion> base) override {
     const TableRecord* const record = snapshot->FindTable(name);
     if (record == nullptr) return NoTable(name);
-    QUARRY_TRY(RowBitmap folded, FoldedSince(*record, base.value_or(record->generation)));
+    if (base && base->timestamp > snapshot->timestamp) {
+      return MakeStatus(Code::kUnsupported,
+                        "{}: rows of table \"{}\" as of {} are newer than the snapshot's, {}", path_, name,
+                        base->timestamp, snapshot->timestamp);
+    }
+    TableRecord table = *record;
+    RowBitmap folded;
     std::unique_ptr<FeatureTable> file;
+    if (base && base->timestamp >= table.folded) {
+      table.folded = base->timestamp;  // the base has all that the file has: versions alone are newer
+    } else if (base) {
+      QUARRY_TRY(folded, FoldedSince(table, base->generation));
+    }
     if (!folded.isEmpty()) {
       QUARRY_TRY(file, OpenTable(*snapshot, name));
     }
-    return deltas_.OpenOverlay(backend_, *record, std::move(snapshot), std::move(folded), std::move(file));
+    return deltas_.OpenOverlay(backend_, table, std::move(snapshot), std::move(folded), std::move(file));
+  }
+
+  Status CopyCatalog(const std::string& path, const std::function<Status()>& copy_files) override {
+    MutexLock no_other_manifest(manifest_mutex_);
+    std::shared_ptr<Catalog> writable;
+    {
+      MutexLock lock(mutex_);  // nobody opens it for writing meanwhile; once it is, it stays so
+      if (writable_) writable = catalog_;
+      if (!writable_) QUARRY_RETURN_IF_ERROR(catalog_->CopyTo(path));
+    }
+    if (writable) QUARRY_RETURN_IF_ERROR(writable->CopyTo(path));
+    return copy_files();
   }
 
   Status SwitchTable(const TableRecord& record, std::span<const std::byte> folded_rows) override {
@@ -164,7 +192,9 @@ class StoreImpl final : public Store {
           return Status::Ok();
         },
         &folded));
+    KillPoint("compaction: named, old file there");
     if (IsUsedAfter(record.name, replaced)) return Status::Ok();
+    KillPoint("compaction: old file gone, versions there");
     QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
     return catalog->DropVersions(record.name, record.folded);
   }
@@ -259,14 +289,18 @@ class StoreImpl final : public Store {
     return catalog_;
   }
 
-  // Opened anew because the writer may delete files that the open one relies on.
+  // Opened anew, also after an error, because the writer may delete files that the open one relies on.
   Status CommitAndReopen(const Manifest& manifest, const Catalog::FoldedRows* folded)
       QUARRY_REQUIRES(mutex_) {
-    QUARRY_TRY(const std::unique_ptr<Catalog> writable, Catalog::Open(path_, /*read_only=*/false));
-    QUARRY_RETURN_IF_ERROR(writable->CommitManifest(manifest, folded));
-    QUARRY_RETURN_IF_ERROR(writable->Close());
-    QUARRY_TRY(catalog_, Catalog::Open(path_, /*read_only=*/true));
-    return Status::Ok();
+    const auto commit = [&]() -> Status {
+      QUARRY_TRY(const std::unique_ptr<Catalog> writable, Catalog::Open(path_, /*read_only=*/false));
+      QUARRY_RETURN_IF_ERROR(writable->CommitManifest(manifest, folded));
+      return writable->Close();
+    };
+    const Status committed = commit();
+    Result<std::unique_ptr<Catalog>> reopened = Catalog::Open(path_, /*read_only=*/true);
+    if (reopened.ok()) catalog_ = std::move(reopened).value();
+    return committed.ok() ? reopened.status() : committed;
   }
 
   IoBackend& backend_;
@@ -294,18 +328,30 @@ std::optional<std::string_view> NameOfGeneration(std::string_view text) {
   return text.substr(0, dash);
 }
 
-// True for features/NAME-<gen>.qft of a table, and layouts/NAME-<gen> with the files of a layout, which the
-// manifest does not name.
-bool IsLeftover(const Manifest& manifest, std::string_view folder, const fs::directory_entry& entry) {
-  std::string name = entry.path().filename().string();
+// "NAME-7.qft": the name, when the suffix is this one.
+std::optional<std::string_view> NameOfFile(std::string_view file, std::string_view suffix) {
+  if (!file.ends_with(suffix)) return std::nullopt;
+  return NameOfGeneration(file.substr(0, file.size() - suffix.size()));
+}
+
+// True for features/NAME-<gen>.qft of a table, training/NAME-<gen>.qts, and layouts/NAME-<gen> with the files
+// of a layout, which the manifest does not name; but not for those of a compaction that can go on.
+bool IsLeftover(IoBackend& backend, const std::string& database_path, const Manifest& manifest,
+                std::string_view folder, const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
   const std::string path = fmt::format("{}/{}", folder, name);
   if (folder == "features") {
-    constexpr std::string_view kSuffix = ".qft";
-    if (!name.ends_with(kSuffix)) return false;
-    name.resize(name.size() - kSuffix.size());
-    const std::optional<std::string_view> table = NameOfGeneration(name);
-    const TableRecord* const record = table ? manifest.FindTable(*table) : nullptr;
-    return record != nullptr && record->file != path;
+    for (const std::string_view suffix : {".qft", ".progress", ".progress.new"}) {
+      const std::optional<std::string_view> table = NameOfFile(name, suffix);
+      const TableRecord* const record = table ? manifest.FindTable(*table) : nullptr;
+      if (record != nullptr) return IsDeadCompactionFile(backend, database_path, manifest, *record, path);
+    }
+    return false;
+  }
+  if (folder == "training") {
+    const std::optional<std::string_view> run = NameOfFile(name, ".qts");
+    const TrainingRecord* const record = run ? manifest.FindTraining(*run) : nullptr;
+    return run && (record == nullptr || record->file != path);
   }
   std::error_code error;
   if (!entry.is_directory(error) || !NameOfGeneration(name)) return false;
@@ -313,24 +359,35 @@ bool IsLeftover(const Manifest& manifest, std::string_view folder, const fs::dir
     return false;
   for (fs::directory_iterator file(entry.path(), error), end; !error && file != end; file.increment(error)) {
     const std::string inside = file->path().filename().string();
-    if (inside != "layout.qlc" && inside != "trace.qlt") return false;
+    if (!IsLayoutFile(inside)) return false;
   }
   return !error;
 }
 
-// What a crash left of a compaction or of a layout's build: written, and not named, or no longer.
-void RemoveLeftovers(const std::string& path, const Manifest& manifest) {
-  for (const std::string_view folder : {"features", "layouts"}) {
-    std::vector<fs::path> leftovers;
-    std::error_code error;
-    for (fs::directory_iterator entry(fmt::format("{}/{}", path, folder), error), end; !error && entry != end;
-         entry.increment(error)) {
-      if (IsLeftover(manifest, folder, *entry)) leftovers.push_back(entry->path());
+// What a crash left of a compaction, a layout's build or a checkpoint: written, and not named, or no longer.
+// The manifest that says so may not be on disk yet, and the one that is may name them: so they go behind a
+// commit of it, or stay.
+void RemoveLeftovers(Store& store) {
+  std::vector<fs::path> leftovers;
+  std::error_code error;
+  for (const std::string_view folder : {"features", "layouts", "training"}) {
+    for (fs::directory_iterator entry(fmt::format("{}/{}", store.path(), folder), error), end;
+         !error && entry != end; entry.increment(error)) {
+      if (IsLeftover(store.backend(), store.path(), store.manifest(), folder, *entry)) {
+        leftovers.push_back(entry->path());
+      }
     }
-    for (const fs::path& leftover : leftovers) {
-      LogInfo("{}: removed, left over from a command that was interrupted", leftover.string());
-      fs::remove_all(leftover, error);
-    }
+  }
+  if (leftovers.empty()) return;
+  const Status settled = store.UpdateManifest([](Manifest&) { return Status::Ok(); });
+  if (!settled.ok()) {
+    LogInfo("{}: what interrupted commands left over stays: {}", store.path(), settled.message());
+    return;
+  }
+  KillPoint("open: leftovers there");
+  for (const fs::path& leftover : leftovers) {
+    LogInfo("{}: removed, left over from a command that was interrupted", leftover.string());
+    fs::remove_all(leftover, error);
   }
 }
 
@@ -368,9 +425,10 @@ Result<std::unique_ptr<Store>> Store::Open(IoBackend& backend, const std::string
   }
   QUARRY_RETURN_IF_ERROR(catalog.status());
   QUARRY_TRY(Manifest manifest, (*catalog)->ReadManifest());
-  RemoveLeftovers(path, manifest);
-  return std::unique_ptr<Store>(
-      new StoreImpl(backend, path, std::move(lock), std::move(catalog).value(), std::move(manifest)));
+  auto store = std::make_unique<StoreImpl>(backend, path, std::move(lock), std::move(catalog).value(),
+                                           std::move(manifest));
+  RemoveLeftovers(*store);
+  return std::unique_ptr<Store>(std::move(store));
 }
 
 }  // namespace quarry

@@ -4,10 +4,13 @@
 #include <filesystem>
 #include <set>
 
+#include "compaction_progress.h"
+#include "quarry/base/log.h"
 #include "quarry/base/units.h"
 #include "quarry/format/checksum.h"
 #include "quarry/format/topology.h"
 #include "quarry/format/types.h"
+#include "quarry/storage/layout_files.h"
 #include "verify_scan.h"
 
 namespace quarry {
@@ -38,11 +41,13 @@ class ValueCheck {
     if (label_) {
       max_ = std::max(max_, value);
       if (value >= -1 && value < static_cast<int64_t>(manifest_.class_count)) return;
-      AddFault(run_, "{}: the label of node {} is {}, and there are {} classes", path_, row, value,
-               manifest_.class_count);
+      run_.AddFault(MakeStatus(Code::kCorruption, "{}: the label of node {} is {}, and there are {} classes",
+                               path_, row, value, manifest_.class_count),
+                    row, 1);
     } else if (value > static_cast<int64_t>(Split::kTest)) {
-      AddFault(run_, "{}: the split of node {} is {}; it is one of 0 to {}", path_, row, value,
-               static_cast<int>(Split::kTest));
+      run_.AddFault(MakeStatus(Code::kCorruption, "{}: the split of node {} is {}; it is one of 0 to {}",
+                               path_, row, value, static_cast<int>(Split::kTest)),
+                    row, 1);
     }
   }
 
@@ -66,8 +71,11 @@ class ValueCheck {
 // Rows of less than a sector: checked page by page, and each page is one group.
 Status VerifyPagedRows(Verification& run, const DataFile& data, const FeatureGeometry& geometry,
                        const Section& section, ValueCheck& values) {
-  QUARRY_TRY(PageScan scan,
-             PageScan::Make(run, data, section, [&](uint64_t page) { return RowsOfCell(geometry, page); }));
+  QUARRY_TRY(PageScan scan, PageScan::Make(run, data, section, [&](uint64_t page) {
+               const uint64_t first = page * geometry.rows_per_group;
+               return PageScan::Contents(RowsOfCell(geometry, page), first,
+                                         std::min(geometry.rows_per_group, geometry.row_count - first));
+             }));
   bool sound = true;
   uint64_t row = 0;
   while (true) {
@@ -109,7 +117,8 @@ Status VerifyRows(Verification& run, const DataFile& data, const FeatureGeometry
       QUARRY_TRY(const std::optional<uint32_t> stored, checksums.Next());
       const uint32_t computed = CellChecksum(piece.subspan(row_at, geometry.row_bytes), row);
       if (!stored || *stored == computed) continue;
-      run.AddFault(ChecksumFault(data, piece_offset + row_at, RowsOfCell(geometry, row), *stored, computed));
+      run.AddFault(ChecksumFault(data, piece_offset + row_at, RowsOfCell(geometry, row), *stored, computed),
+                   row, 1);
     }
     if (!AllZero(piece.subspan(at))) {
       AddFault(run, "{}: page {}: the padding behind row {} is not zero", data.file.path(),
@@ -190,23 +199,47 @@ Status VerifyFile(Verification& run, const Store& store, const NamedFile& file, 
   return sections(*data);
 }
 
-// Both files of a layout. Its readers know what they mean; here they must be as they were written.
+// The files of a layout. Its readers know what they mean; here they must be as they were written.
 Status VerifyLayout(Verification& run, const Store& store, const LayoutRecord& record) {
-  run.SetRemedy(fmt::format("`quarry layout rebuild {} {}` makes it anew", store.path(), record.name));
-  QUARRY_RETURN_IF_ERROR(VerifyFile(
-      run, store, {record.directory + "/layout.qlc", FileKind::kLayout, record.generation, record.file_bytes},
-      [&](const DataFile& data) { return VerifySections(run, data); }));
-  QUARRY_RETURN_IF_ERROR(VerifyFile(
-      run, store, {record.directory + "/trace.qlt", FileKind::kTrace, record.generation, record.trace_bytes},
-      [&](const DataFile& data) {
-        if (data.superblock.row_count != record.batch_count) {
-          AddFault(run, "{}: page 0: {} batches where the catalog says {}", data.file.path(),
-                   data.superblock.row_count, record.batch_count);
-        }
-        return VerifySections(run, data);
-      }));
-  run.SetRemedy("");
+  run.SetSubject(
+      Damage::Kind::kLayout, record.name,
+      fmt::format("`quarry layout rebuild {} {} --full` makes it anew", store.path(), record.name));
+  for (const LayoutFile& file : FilesOf(record)) {
+    QUARRY_RETURN_IF_ERROR(VerifyFile(
+        run, store, {file.path, file.kind, file.generation, file.bytes}, [&](const DataFile& data) {
+          if (file.kind == FileKind::kTrace && data.superblock.row_count != record.batch_count) {
+            AddFault(run, "{}: page 0: {} batches where the catalog says {}", data.file.path(),
+                     data.superblock.row_count, record.batch_count);
+          }
+          return VerifySections(run, data);
+        }));
+  }
   return Status::Ok();
+}
+
+Status VerifyTraining(Verification& run, const Store& store, const TrainingRecord& record) {
+  run.SetSubject(Damage::Kind::kTraining, record.name);
+  return VerifyFile(run, store, {record.file, FileKind::kTraining, record.generation, record.file_bytes},
+                    [&](const DataFile& data) { return VerifySections(run, data); });
+}
+
+// True for the files of a compaction that can go on, which are no fault.
+bool NoteInterruptedCompaction(Verification& run, const Store& store, const std::string& file) {
+  const Manifest& manifest = store.manifest();
+  for (const TableRecord& table : manifest.tables) {
+    const CompactionFiles files(table);
+    if ((file != files.rows && file != files.progress) ||
+        IsDeadCompactionFile(run.backend(), store.path(), manifest, table, file)) {
+      continue;
+    }
+    run.report().AddDamage({Damage::Kind::kLeftover, file});
+    if (file == files.progress) {
+      LogInfo("{}/{}: an interrupted compaction of table \"{}\": `quarry compact {}` goes on with it",
+              store.path(), file, table.name, store.path());
+    }
+    return true;
+  }
+  return false;
 }
 
 // Files that no record names: leftovers of a crash or strangers.
@@ -214,16 +247,19 @@ Status FindStrays(Verification& run, const Store& store) {
   std::set<std::string> named;
   for (const TableRecord& table : store.manifest().tables) named.insert(table.file);
   for (const TopologyRecord& topology : store.manifest().topologies) named.insert(topology.file);
-  for (const std::string folder : {"features", "topology"}) {
+  for (const TrainingRecord& training : store.manifest().trainings) named.insert(training.file);
+  for (const std::string folder : {"features", "topology", "training"}) {
     const std::string path = store.path() + "/" + folder;
     std::error_code error;
     for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
       const std::string file = folder + "/" + entry->path().filename().string();
-      if (named.contains(file)) continue;
+      if (named.contains(file) || NoteInterruptedCompaction(run, store, file)) continue;
+      run.SetSubject(Damage::Kind::kStray, file);
       AddFault(run, "{}/{}: the catalog names no such file: remove it", store.path(), file);
     }
     if (error == std::errc::no_such_file_or_directory) {
-      AddFault(run, "{}: the folder is missing", path);
+      run.SetSubject(Damage::Kind::kFolder, folder);
+      if (folder != "training") AddFault(run, "{}: the folder is missing", path);
     } else if (error) {
       return ErrnoStatus(error.value(), "list", path);
     }
@@ -263,6 +299,7 @@ Status VerifyVersions(Verification& run, Store& store, const TableRecord& table)
 
 Status VerifyCatalog(Verification& run, Store& store) {
   const Manifest& manifest = store.manifest();
+  run.SetSubject(Damage::Kind::kCatalog);
   QUARRY_RETURN_IF_ERROR(run.Note(store.catalog().VerifyChecksums()));
   QUARRY_RETURN_IF_ERROR(
       VerifyNames(run, store, NameKind::kEntity, manifest.has_entity_names, manifest.node_count));
@@ -281,22 +318,28 @@ Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress)
   uint64_t bytes_total = 0;
   for (const TableRecord& table : manifest.tables) bytes_total += table.file_bytes;
   for (const TopologyRecord& topology : manifest.topologies) bytes_total += topology.file_bytes;
-  for (const LayoutRecord& layout : manifest.layouts) bytes_total += layout.file_bytes + layout.trace_bytes;
+  for (const LayoutRecord& layout : manifest.layouts) bytes_total += layout.total_bytes();
+  for (const TrainingRecord& training : manifest.trainings) bytes_total += training.file_bytes;
   Verification run(store.backend(), progress, bytes_total);
   QUARRY_RETURN_IF_ERROR(VerifyCatalog(run, store));
   QUARRY_RETURN_IF_ERROR(FindStrays(run, store));
   for (const TopologyRecord& record : manifest.topologies) {
+    run.SetSubject(Damage::Kind::kTopology, record.name);
     QUARRY_RETURN_IF_ERROR(
         VerifyFile(run, store, {record.file, FileKind::kTopology, record.generation, record.file_bytes},
                    [&](const DataFile& data) { return VerifyGraph(run, data, manifest, record); }));
   }
   for (const TableRecord& record : manifest.tables) {
+    run.SetSubject(Damage::Kind::kTable, record.name);
     QUARRY_RETURN_IF_ERROR(
         VerifyFile(run, store, {record.file, FileKind::kFeatureTable, record.generation, record.file_bytes},
                    [&](const DataFile& data) { return VerifyTable(run, data, manifest, record); }));
   }
   for (const LayoutRecord& record : manifest.layouts) {
     QUARRY_RETURN_IF_ERROR(VerifyLayout(run, store, record));
+  }
+  for (const TrainingRecord& record : manifest.trainings) {
+    QUARRY_RETURN_IF_ERROR(VerifyTraining(run, store, record));
   }
   return std::move(run.report());
 }

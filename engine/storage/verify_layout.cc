@@ -1,9 +1,8 @@
-#include <algorithm>
-#include <array>
 #include <filesystem>
 #include <set>
 
 #include "quarry/base/log.h"
+#include "quarry/storage/layout_files.h"
 #include "verify_scan.h"
 
 namespace quarry {
@@ -24,8 +23,9 @@ Status ForEachEntry(const std::string& folder, Visit visit) {
   return ErrnoStatus(error.value(), "list", folder);
 }
 
-void AddStray(Verification& run, const fs::directory_entry& entry) {
+void AddStray(Verification& run, const std::string& folder, const fs::directory_entry& entry) {
   std::error_code ignored;
+  run.SetSubject(Damage::Kind::kStray, folder + "/" + entry.path().filename().string());
   AddFault(run, "{}: the catalog names no such {}: remove it", entry.path().string(),
            entry.is_directory(ignored) ? "folder" : "file");
 }
@@ -53,13 +53,16 @@ Status VerifySections(Verification& run, const DataFile& data) {
 }
 
 Status FindLayoutStrays(Verification& run, const Store& store) {
-  constexpr std::array<std::string_view, 2> kFiles = {"layout.qlc", "trace.qlt"};
   std::set<std::string> named;
   for (const LayoutRecord& layout : store.manifest().layouts) {
     named.insert(layout.directory);
+    std::set<std::string> files;
+    for (const LayoutFile& file : FilesOf(layout)) files.insert(file.path);
     QUARRY_RETURN_IF_ERROR(
         ForEachEntry(store.path() + "/" + layout.directory, [&](const fs::directory_entry& entry) {
-          if (std::ranges::count(kFiles, entry.path().filename().string()) == 0) AddStray(run, entry);
+          if (!files.contains(layout.directory + "/" + entry.path().filename().string())) {
+            AddStray(run, layout.directory, entry);
+          }
           return Status::Ok();
         }));
   }
@@ -68,6 +71,7 @@ Status FindLayoutStrays(Verification& run, const Store& store) {
     std::error_code ignored;
     if (named.contains("layouts/" + name)) return Status::Ok();
     if (name.ends_with(kBuildingSuffix) && entry.is_directory(ignored)) {
+      run.report().AddDamage({Damage::Kind::kLeftover, "layouts/" + name});
       const std::string layout = name.substr(0, name.size() - kBuildingSuffix.size());
       LogInfo(
           "{}: an interrupted build of layout \"{}\" takes space there: build it again, or remove it "
@@ -75,7 +79,7 @@ Status FindLayoutStrays(Verification& run, const Store& store) {
           entry.path().string(), layout, store.path(), layout);
       return Status::Ok();
     }
-    AddStray(run, entry);
+    AddStray(run, "layouts", entry);
     return Status::Ok();
   });
 }

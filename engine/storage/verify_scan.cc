@@ -14,10 +14,37 @@ constexpr uint64_t kChecksumsPieceBytes = 64 * kKiB;
 
 }  // namespace
 
-void Verification::AddFault(Status fault) {
-  if (report_.faults.size() >= kVerifyFaultsMax) return;
+void VerifyReport::Add(const Status& fault, const Damage& damage) {
+  if (faults.size() < kVerifyFaultsMax) faults.push_back(fault);
+  AddDamage(damage);
+}
+
+// Faults of one object come one after another, and those of its rows in order.
+void VerifyReport::AddDamage(const Damage& damage) {
+  const bool of_rows = damage.row_count > 0;
+  auto last = damages.rbegin();
+  const auto same = [&] { return last->kind == damage.kind && last->name == damage.name; };
+  while (last != damages.rend() && same() && (last->row_count > 0) != of_rows) ++last;
+  if (last == damages.rend() || !same()) return damages.push_back(damage);
+  if (!of_rows) return;
+  const uint64_t end = last->first_row + last->row_count;
+  if (damage.first_row > end && damages.size() < kVerifyFaultsMax) return damages.push_back(damage);
+  last->row_count = std::max(end, damage.first_row + damage.row_count) - last->first_row;
+}
+
+void Verification::SetSubject(Damage::Kind kind, std::string_view name, std::string remedy) {
+  subject_ = {.kind = kind, .name = std::string(name)};
+  remedy_ = std::move(remedy);
+}
+
+void Verification::AddFault(Status fault) { AddFault(std::move(fault), 0, 0); }
+
+void Verification::AddFault(Status fault, uint64_t first_row, uint64_t row_count) {
   if (!remedy_.empty()) fault = MakeStatus(fault.code(), "{} ({})", fault.message(), remedy_);
-  report_.faults.push_back(std::move(fault));
+  Damage damage = subject_;
+  damage.first_row = first_row;
+  damage.row_count = row_count;
+  report_.Add(fault, damage);
 }
 
 Status Verification::Note(const Status& status) {
@@ -112,8 +139,10 @@ Result<PageScan::Piece> PageScan::Next() {
     if (stored == computed) continue;
     piece.sound = false;
     if (!stored) continue;  // the array is missing, which is noted
+    const Contents contents = describe_(page);
     run_->AddFault(
-        ChecksumFault(*data_, section_.offset + page * kPageBytes, describe_(page), *stored, computed));
+        ChecksumFault(*data_, section_.offset + page * kPageBytes, contents.text, *stored, computed),
+        contents.first_row, contents.row_count);
   }
   offset_ += pages.size();
   piece.bytes = pages.first(std::min<uint64_t>(pages.size(), section_.bytes - piece.offset));

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "quarry/base/status.h"
 #include "quarry/storage/data_file.h"
@@ -23,9 +24,11 @@ class Verification {
 
   IoBackend& backend() { return backend_; }
   VerifyReport& report() { return report_; }
+  // What faults from now on are of, and say besides (empty = nothing).
+  void SetSubject(Damage::Kind kind, std::string_view name = {}, std::string remedy = {});
   void AddFault(Status fault);
-  // What faults from now on say besides; empty = nothing.
-  void SetRemedy(std::string remedy) { remedy_ = std::move(remedy); }
+  // Of some of the table's rows.
+  void AddFault(Status fault, uint64_t first_row, uint64_t row_count);
   // A fault is noted and OK returned; anything else comes back.
   Status Note(const Status& status);
   // Bytes that were read; what the progress function says.
@@ -35,6 +38,7 @@ class Verification {
   IoBackend& backend_;
   const ProgressFunction& progress_;
   const uint64_t bytes_total_;
+  Damage subject_;
   std::string remedy_;
   VerifyReport report_;
 };
@@ -77,8 +81,15 @@ class PageScan {
         bytes;          // up to the section's end, without its padding; empty after the last piece
     bool sound = true;  // every page gave its checksum; otherwise the faults are noted
   };
-  // `describe` names what page i of the section holds ("rows 12 to 15").
-  using Describe = std::function<std::string(uint64_t page)>;
+  // What page i of the section holds, in words ("rows 12 to 15"), and which rows of a table, if any.
+  struct Contents {
+    Contents(std::string words, uint64_t first = 0, uint64_t count = 0)  // NOLINT: words are all there is
+        : text(std::move(words)), first_row(first), row_count(count) {}
+    std::string text;
+    uint64_t first_row = 0;
+    uint64_t row_count = 0;
+  };
+  using Describe = std::function<Contents(uint64_t page)>;
   static Result<PageScan> Make(Verification& run, const DataFile& data, const Section& section,
                                Describe describe);
   Result<Piece> Next();

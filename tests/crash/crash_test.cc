@@ -1,312 +1,392 @@
-// Invariants 2 and 5 against SIGKILL: a child puts rows, compacts and builds layouts, and is killed at random
-// instants and at chosen operations on files; the parent opens what is left and holds it against what the
-// child had acknowledged. No step of repair between.
+// Invariants 2 and 5 against SIGKILL: a child puts, compacts, trains embeddings, builds and rebuilds layouts
+// and makes a checkpoint of the database, all at once, or imports, and is killed at random instants, at
+// chosen operations on files, and at every kill point (quarry/base/kill_point.h). The parent opens what is
+// left, with no step of repair between, and holds it against what had been acknowledged to the child:
 //
-// The rows of commit t are a function of (seed, t), so the parent needs no word from the child but the last
-// t.
+//   rows, labels    of each writer all that it was told, perhaps the batch after that, and nothing in part
+//   embeddings      both tables and the training state exactly as at one checkpoint, the last that was told
+//                   or a later one
+//   layouts         serve the newest rows
+//   a checkpoint    is not there, or a whole database as of one instant
+//   all of it       verifies
 //
-//   QUARRY_TEST_KILLS=3000   more of them          QUARRY_TEST_SEED=7   another sequence
+// Of some kills nothing is checked but by the next child, which begins with what it finds and goes on.
+//
+//   crash_test --iterations=3000     more of them (or QUARRY_TEST_KILLS=3000)
+//   QUARRY_TEST_SEED=7 crash_test    another sequence
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <map>
 #include <optional>
-#include <sstream>
 
-#include "pipeline/tiny_database.h"
-#include "quarry/base/units.h"
-#include "quarry/layout/layout.h"
-#include "quarry/pipeline/planned_road.h"
-#include "quarry/storage/compaction.h"
+#include "crash/crash_oracle.h"
+#include "crash/crash_work.h"
+#include "embedding/trained_tables.h"
+#include "quarry/base/kill_point.h"
+#include "quarry/base/process.h"
 
-namespace quarry {
+namespace quarry::crash {
 namespace {
 
-using testing_util::TinyDatabase;
-using testing_util::TinyGraph;
+namespace fs = std::filesystem;
+using testing_util::ScratchFolder;
+using testing_util::TrainedTables;
 
-using Bytes = std::vector<std::byte>;
+constexpr double kPatienceSeconds = 5;  // for a child to come by its kill point
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* const value = std::getenv(name);
   return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
 }
 
-// Passes everything on, and dies at the k-th operation that changes files.
-class KillingBackend final : public IoBackend {
+// How a child is to die.
+struct Round {
+  uint32_t work = 0;
+  std::optional<size_t> point;  // of kKillPoints
+  uint64_t passages = 1;
+  uint64_t operation = 0;  // on a file; 0 = neither: at an instant
+  bool checked = true;
+};
+
+// What a child must do to come by the point.
+uint32_t WorkOf(std::string_view point) {
+  const std::pair<std::string_view, uint32_t> kinds[] = {
+      {"import", kImport},   {"open", kPut},     {"put", kPut},
+      {"manifest", kTrain},  {"pages", kTrain},  {"embeddings", kTrain},
+      {"training", kTrain},  {"layout", kBuild}, {"compaction", kCompact | kPut},
+      {"checkpoint", kCopy},
+  };
+  for (const auto& [kind, work] : kinds) {
+    if (point.starts_with(kind)) return work;
+  }
+  ADD_FAILURE() << "what comes by \"" << point << "\"?";
+  return kPut;
+}
+
+size_t PointOf(std::string_view name) {
+  return static_cast<size_t>(std::ranges::find(kKillPoints, name) - std::begin(kKillPoints));
+}
+
+// Where a child must have died before one comes by a point of what was left over.
+std::optional<size_t> PointBefore(size_t point) {
+  if (kKillPoints[point] == "open: leftovers there") return PointOf("compaction: file written, not named");
+  if (kKillPoints[point] == "embeddings: leftovers settled, not removed") {
+    return PointOf("embeddings: maps written, not named");
+  }
+  return {};
+}
+
+class Planner {
  public:
-  KillingBackend(IoBackend& inner, uint64_t kill_at) : inner_(inner), kill_at_(kill_at) {}
-  std::string_view name() const override { return "killing"; }
-  Result<std::unique_ptr<IoPort>> NewPort(unsigned depth) override { return inner_.NewPort(depth); }
-  Result<File> Open(const std::string& path, OpenMode mode) override {
-    if (mode == OpenMode::kCreate || mode == OpenMode::kCreateDirect) Count();
-    return inner_.Open(path, mode);
-  }
-  Result<uint64_t> FileBytes(const File& file) override { return inner_.FileBytes(file); }
-  Status ReadAt(const File& file, uint64_t offset, std::span<std::byte> out) override {
-    return inner_.ReadAt(file, offset, out);
-  }
-  Status WriteAt(const File& file, uint64_t offset, std::span<const std::byte> bytes) override {
-    Count();
-    return inner_.WriteAt(file, offset, bytes);
-  }
-  Status SyncFile(const File& file) override {
-    Count();
-    return inner_.SyncFile(file);
-  }
-  Status SyncDirectory(const std::string& path) override {
-    Count();
-    return inner_.SyncDirectory(path);
-  }
-  Status Rename(const std::string& from, const std::string& to) override {
-    Count();
-    return inner_.Rename(from, to);
+  explicit Planner(uint64_t seed) : rng_(MixSeed(seed, 1)) {}
+
+  // Half of the children die at a kill point, the others at operations on files and at instants.
+  Round Next() {
+    if (!planned_) {
+      planned_ = AtPoint(next_point_);
+      const std::optional<size_t> before = PointBefore(next_point_);
+      next_point_ = (next_point_ + 1) % kKillPointCount;
+      if (!before) return Anywhere();
+      planned_->passages = 1;
+      Round leaves = AtPoint(*before);
+      leaves.passages = 1;
+      leaves.checked = false;
+      return leaves;
+    }
+    const Round round = *planned_;
+    planned_.reset();
+    return round;
   }
 
  private:
-  void Count() {
-    if (++count_ == kill_at_) raise(SIGKILL);
+  uint32_t Some() { return static_cast<uint32_t>(rng_.Below(kImport)); }
+  Round AtPoint(size_t point) {
+    const uint32_t work = WorkOf(kKillPoints[point]);
+    if (work == kImport) return {.work = work, .point = point};
+    // A child makes one checkpoint of the database, and many of all else.
+    return {.work = work | Some(), .point = point, .passages = work == kCopy ? 1 : 1 + rng_.Below(3)};
   }
-  IoBackend& inner_;
-  const uint64_t kill_at_;  // 0: never
-  std::atomic<uint64_t> count_{0};
+  Round Anywhere() {
+    const uint64_t kind = rng_.Below(12);
+    Round round{.work = kind == 0 ? uint32_t{kImport} : kPut | Some(), .checked = rng_.Below(4) != 0};
+    if (kind % 2 == 1) round.operation = 1 + rng_.Below(80);
+    return round;
+  }
+
+  Rng rng_;
+  size_t next_point_ = 0;
+  std::optional<Round> planned_;
 };
 
-// What commit `timestamp` writes, by row; empty: deleted.
-std::map<uint64_t, Bytes> CommitOf(uint64_t seed, uint64_t timestamp, const TinyGraph& graph) {
-  Rng rng(MixSeed(seed, timestamp));
-  std::map<uint64_t, Bytes> rows;
-  const uint64_t count = 1 + rng.Below(30);
-  for (uint64_t i = 0; i < count; ++i) {
-    Bytes row;
-    if (rng.Below(8) != 0) {
-      row.resize(RowBytes(graph.type, graph.dim));
-      for (std::byte& byte : row) byte = static_cast<std::byte>(rng.Below(256));
-    }
-    rows[rng.Below(graph.nodes)] = std::move(row);
-  }
-  return rows;
-}
-
-LayoutSpec SpecOf(const TinyGraph& graph) {
-  return {.fanouts = {3, 2}, .batch_size = 32, .seed = 5, .cache_bytes = graph.nodes * 128};
-}
-
-// What the child is told, in its environment: it is a process of its own, because RocksDB's threads do not
-// come along in a fork.
-struct Orders {
-  std::string database;
-  uint64_t nodes = 0, seed = 0, round = 0, kill_at = 0;
-  int acknowledged = -1;  // where each commit is told
-
-  std::string ToText() const {
-    return fmt::format("{} {} {} {} {} {}", nodes, seed, round, kill_at, acknowledged, database);
-  }
-  static Orders FromText(const std::string& text) {
-    Orders orders;
-    std::istringstream stream(text);
-    stream >> orders.nodes >> orders.seed >> orders.round >> orders.kill_at >> orders.acknowledged;
-    stream >> std::ws;
-    std::getline(stream, orders.database);
-    return orders;
-  }
-};
-constexpr const char* kOrders = "QUARRY_CRASH_ORDERS";
-
-// The child: never returns.
-[[noreturn]] void Work(const Orders& orders) {
-  const TinyGraph graph{.nodes = orders.nodes};
-  const std::unique_ptr<IoBackend> real = MakeThreadBackend(2);
-  KillingBackend backend(*real, orders.kill_at);
-  const auto check = [](const Status& status) {
-    if (status.ok()) return;
-    std::fprintf(stderr, "the child failed: %s\n", status.ToString().c_str());
-    _exit(3);
-  };
-  auto opened = Store::Open(backend, orders.database);
-  check(opened.status());
-  Store& store = **opened;
-  MemoryBudget budget(kGiB);
-  Rng rng(MixSeed(orders.seed, orders.round, 99));
-  const auto snapshot = store.TakeSnapshot();
-  check(snapshot.status());
-  for (uint64_t timestamp = (*snapshot)->timestamp + 1;;) {
-    const uint64_t what = rng.Below(10);
-    if (what == 0) {
-      check(CompactTable(store, budget, "feature", false, {}).status());
-    } else if (what == 1) {
-      check(BuildLayout(store, budget, SpecOf(graph), rng.Below(2) == 0, {}).status());
-    } else {
-      WriteBatch batch;
-      for (const auto& [row, value] : CommitOf(orders.seed, timestamp, graph))
-        batch.Put("feature", row, value);
-      const auto written = store.Write(batch);
-      check(written.status());
-      if (*written != timestamp) _exit(4);
-      if (write(orders.acknowledged, &timestamp, sizeof(timestamp)) != sizeof(timestamp)) _exit(5);
-      ++timestamp;
-    }
-  }
-}
-
-class Harness {
+// A child, until it is dead.
+class ChildProcess {
  public:
-  Harness(const TinyDatabase& database, uint64_t seed) : database_(database), seed_(seed), rng_(seed) {
-    for (NodeId node = 0; node < database.graph().nodes; ++node) rows_.push_back(database.graph().Row(node));
-  }
-
-  void Kill(uint64_t round) {
-    int ends[2];
-    ASSERT_EQ(pipe(ends), 0);
-    // Half of them die at an operation on a file, the others at an instant.
-    const uint64_t kill_at = rng_.Below(2) == 0 ? 1 + rng_.Below(80) : 0;
-    // Most die soon after their first commit, however slow the machine is; some earlier, some a good deal
-    // later.
-    const uint64_t kind = rng_.Below(8);
-    const auto wait_us = static_cast<useconds_t>(rng_.Below(kind == 0 ? 400'000 : 40'000));
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      close(ends[0]);
-      const Orders orders{database_.path(), database_.graph().nodes, seed_, round, kill_at, ends[1]};
-      setenv(kOrders, orders.ToText().c_str(), 1);
-      execl("/proc/self/exe", "crash_test", "--gtest_filter=CrashChild.*", "--gtest_brief=1", nullptr);
+  explicit ChildProcess(Orders orders) {
+    EXPECT_EQ(pipe(pipe_.data()), 0);
+    orders.tell = pipe_[1];
+    setenv(kOrdersVariable, orders.ToText().c_str(), 1);
+    process_ = fork();
+    if (process_ == 0) {
+      close(pipe_[0]);
+      execl("/proc/self/exe", "crash_test", nullptr);
       _exit(127);
     }
-    close(ends[1]);
-    if (kind != 1) {
-      pollfd first{.fd = ends[0], .events = POLLIN, .revents = 0};
-      poll(&first, 1, 10'000);
-    }
-    usleep(kill_at == 0 ? wait_us : 100'000);
-    kill(child, SIGKILL);
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended with " << WEXITSTATUS(status);
-    uint64_t acknowledged = committed_;
-    for (uint64_t timestamp = 0; read(ends[0], &timestamp, sizeof(timestamp)) == sizeof(timestamp);) {
-      acknowledged = timestamp;
-    }
-    close(ends[0]);
-    Check(acknowledged);
+    unsetenv(kOrdersVariable);
+    close(pipe_[1]);
   }
+  ~ChildProcess() { close(pipe_[0]); }
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
 
-  uint64_t committed() const { return committed_; }
-  uint64_t generation() const { return generation_; }
-  uint64_t layouts() const { return layouts_; }
+  // Its next message before `deadline`, in seconds of the clock; nothing when it has not come. `dead` when
+  // none will.
+  std::optional<Message> Hear(double deadline, bool& dead) const {
+    pollfd heard{.fd = pipe_[0], .events = POLLIN, .revents = 0};
+    const double seconds = std::max(0.0, deadline - MonotonicSeconds());
+    if (poll(&heard, 1, static_cast<int>(seconds * 1000 + 0.999)) <= 0) return {};
+    Message message;
+    dead = read(pipe_[0], &message, sizeof(message)) != sizeof(message);
+    return dead ? std::nullopt : std::optional(message);
+  }
+  void Kill() const {
+    kill(process_, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(waitpid(process_, &status, 0), process_);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        << "the child ended by itself: " << status;
+  }
 
  private:
-  void Check(uint64_t acknowledged) {
-    const std::unique_ptr<IoBackend> backend = MakeThreadBackend(2);
-    const auto opened = Store::Open(*backend, database_.path());
-    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-    Store& store = **opened;
-    const std::shared_ptr<const Snapshot> snapshot = store.TakeSnapshot().value();
-    ASSERT_GE(snapshot->timestamp, acknowledged) << "an acknowledged commit is lost";
-    ASSERT_LE(snapshot->timestamp, acknowledged + 1) << "a commit that nobody made";
-    for (uint64_t t = committed_ + 1; t <= snapshot->timestamp; ++t) {
-      for (auto& [row, value] : CommitOf(seed_, t, database_.graph())) {
-        rows_[row] = value.empty() ? Bytes(rows_[row].size()) : value;
-      }
-    }
-    committed_ = snapshot->timestamp;
-    ExpectRows(store, snapshot);
-    const auto report = VerifyStore(store, {});
-    ASSERT_TRUE(report.ok()) << report.status().ToString();
-    for (const Status& fault : report->faults) ADD_FAILURE() << fault.ToString();
-    generation_ = store.manifest().FindTable("feature")->generation;
-    if (const LayoutRecord* const layout = store.manifest().FindLayout("default")) {
-      layouts_ = layout->generation;
-      if (rng_.Below(4) == 0) ExpectLayout(store);
-    }
-  }
-
-  void ExpectRows(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {
-    const auto table = store.OpenTable(*snapshot, "feature");
-    ASSERT_TRUE(table.ok()) << table.status().ToString();
-    const uint64_t row_bytes = (*table)->geometry().row_bytes;
-    Bytes all(rows_.size() * row_bytes);
-    ASSERT_TRUE((*table)->ReadRows(store.backend(), 0, rows_.size(), all).ok());
-    const auto overlay = store.OpenOverlay("feature", snapshot);
-    ASSERT_TRUE(overlay.ok()) << overlay.status().ToString();
-    const std::vector<uint64_t> touched = (*overlay)->TouchedRows();
-    ASSERT_TRUE((*overlay)
-                    ->Read(touched,
-                           [&](size_t i, std::span<const std::byte> value) {
-                             std::memcpy(all.data() + touched[i] * row_bytes, value.data(), row_bytes);
-                           })
-                    .ok());
-    for (uint64_t row = 0; row < rows_.size(); ++row) {
-      ASSERT_EQ(std::memcmp(all.data() + row * row_bytes, rows_[row].data(), row_bytes), 0)
-          << "row " << row << " after commit " << committed_;
-    }
-  }
-
-  // The layout that is there serves the newest rows.
-  void ExpectLayout(Store& store) {
-    MemoryBudget budget(kGiB);
-    const auto road = PlannedRoad::Open(store, budget, {});
-    ASSERT_TRUE(road.ok()) << road.status().ToString();
-    const auto stream = (*road)->StartPass({.seeds = (*road)->TrainNodes(), .ordered = true});
-    ASSERT_TRUE(stream.ok()) << stream.status().ToString();
-    for (;;) {
-      const auto batch = (*stream)->Next();
-      ASSERT_TRUE(batch.ok()) << batch.status().ToString();
-      if (!*batch) return;
-      const FeatureView& view = (*batch)->features();
-      for (size_t v = 0; v < view.slots.size(); ++v) {
-        const Bytes& expected = rows_[(*batch)->block().nodes[v]];
-        ASSERT_EQ(
-            std::memcmp(view.base + view.slots[v] * view.stride_bytes, expected.data(), expected.size()), 0);
-      }
-    }
-  }
-
-  const TinyDatabase& database_;
-  const uint64_t seed_;
-  Rng rng_;
-  std::vector<Bytes> rows_;  // after commit committed_
-  uint64_t committed_ = 0;
-  uint64_t generation_ = 1;
-  uint64_t layouts_ = 0;
+  std::array<int, 2> pipe_{};
+  pid_t process_ = -1;
 };
 
-TEST(CrashChild, Work) {
-  const char* const orders = std::getenv(kOrders);
-  if (orders == nullptr) GTEST_SKIP() << "the child's part of CrashTest";
-  std::fclose(stdout);
-  Work(Orders::FromText(orders));
-}
+class Parent {
+ public:
+  Parent(const std::string& folder, uint64_t seed)
+      : folder_(folder), seed_(seed), rng_(MixSeed(seed, 2)), oracle_(seed), copy_oracle_(seed) {}
+
+  void Create() {
+    ASSERT_TRUE(ImportTinyGraph(*backend_, Graph(), folder_ + "/db").ok());
+    const auto store = Store::Open(*backend_, folder_ + "/db");
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_TRUE(TrainedTables(seed_).Create(**store).ok());
+  }
+
+  void Run(uint64_t number, const Round& round) {
+    const ChildProcess child({.seed = seed_,
+                              .round = number,
+                              .work = round.work,
+                              .kill_point = round.point ? static_cast<int64_t>(*round.point) : -1,
+                              .passages = round.passages,
+                              .operation = round.operation,
+                              .folder = folder_});
+    const bool suicide = Listen(child, round);
+    child.Kill();
+    bool dead = false;
+    while (!dead) Take(child.Hear(MonotonicSeconds() + kPatienceSeconds, dead));
+    if (round.point && suicide) ++deaths_[*round.point];
+    if (testing::Test::HasFailure()) return;
+    if (round.work == kImport) {
+      CheckImported();
+    } else if (round.checked) {
+      CheckDatabase();
+    }
+  }
+
+  void ExpectThatAllWasDone(uint64_t kills) const {
+    fmt::print("{} batches, {} compactions, {} trainings, {} layouts, {} copies, {} imports\n",
+               acknowledged_[0] + acknowledged_[1] + acknowledged_[2], done_[Message::kCompacted],
+               done_[Message::kTrained], done_[Message::kBuilt], done_[Message::kCopied],
+               done_[Message::kImported]);
+    if (kills < 4 * kKillPointCount) return;
+    for (const uint64_t batches : acknowledged_) EXPECT_GT(batches, kills / 2);
+    for (const uint64_t done : done_) EXPECT_GT(done, 0u);
+    for (size_t point = 0; point < kKillPointCount; ++point) {
+      EXPECT_GT(deaths_[point], 0u) << "no child came by \"" << kKillPoints[point] << "\"";
+    }
+  }
+
+ private:
+  // Hears the child until its time has come; true when it died by itself.
+  bool Listen(const ChildProcess& child, const Round& round) {
+    const double start = MonotonicSeconds();
+    bool dead = false;
+    if (round.point) {
+      while (!dead && MonotonicSeconds() < start + kPatienceSeconds) {
+        Take(child.Hear(start + kPatienceSeconds, dead));
+      }
+      return dead;
+    }
+    // Most die soon after their first message, however slow the machine is; some earlier, some a good deal
+    // later.
+    const uint64_t kind = rng_.Below(8);
+    const double wait = 1e-6 * static_cast<double>(rng_.Below(kind == 0 ? 300'000 : 40'000));
+    if (kind != 1) Take(child.Hear(start + kPatienceSeconds, dead));
+    const double end = MonotonicSeconds() + (round.operation == 0 ? wait : 0.1);
+    while (!dead && MonotonicSeconds() < end) Take(child.Hear(end, dead));
+    return dead;
+  }
+
+  void Take(const std::optional<Message>& message) {
+    if (!message) return;
+    if (message->kind == Message::kBatch) {
+      ASSERT_GE(message->number, acknowledged_[message->writer])
+          << "a child found less than was acknowledged";
+      acknowledged_[message->writer] = message->number;
+    } else if (message->kind == Message::kTrained) {
+      ASSERT_GE(static_cast<int64_t>(message->number), trained_) << "a child found an older checkpoint";
+      trained_ = static_cast<int64_t>(message->number);
+    }
+    imported_ |= message->kind == Message::kImported;
+    if (message->kind == Message::kCopied) copied_ = message->number;
+    ++done_[message->kind];
+  }
+
+  void CheckDatabase() {
+    const auto store = Store::Open(*backend_, folder_ + "/db");
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    oracle_.Check(**store);
+    if (testing::Test::HasFailure()) return;
+    for (uint64_t writer = 0; writer < kWriters; ++writer) {
+      ASSERT_GE(oracle_.batches(writer), acknowledged_[writer])
+          << "an acknowledged batch of writer " << writer << " is lost";
+      ASSERT_LE(oracle_.batches(writer), acknowledged_[writer] + 1)
+          << "a batch that writer " << writer << " never made";
+      acknowledged_[writer] = oracle_.batches(writer);  // it was seen
+    }
+    ASSERT_GE(oracle_.trained(), trained_) << "an acknowledged checkpoint is lost";
+    trained_ = oracle_.trained();
+    if ((*store)->manifest().FindLayout("default") != nullptr && rng_.Below(4) == 0) {
+      oracle_.CheckLayout(**store);
+    }
+    CheckFiles((*store)->manifest());
+    CheckCopy();
+  }
+
+  // What a killed one left, the next one removes.
+  void CheckCopy() {
+    const std::string path = Orders{.folder = folder_}.copy();
+    ASSERT_TRUE(fs::exists(path) || !copied_) << "an acknowledged copy is lost";
+    if (!fs::exists(path)) return;
+    {
+      const auto store = Store::Open(*backend_, path);
+      ASSERT_TRUE(store.ok()) << store.status().ToString();
+      copy_oracle_.Check(**store);
+      if (testing::Test::HasFailure()) return;
+      EXPECT_EQ(copied_.value_or(copy_oracle_.batches()), copy_oracle_.batches());
+      EXPECT_LE(copy_oracle_.trained(), oracle_.trained());
+      if ((*store)->manifest().FindLayout("default") != nullptr) copy_oracle_.CheckLayout(**store);
+    }
+    copied_.reset();
+    fs::remove_all(path);
+  }
+
+  // Named, or of a compaction that the next one goes on with.
+  static bool IsOfTables(const Manifest& manifest, const std::string& file) {
+    return std::ranges::any_of(manifest.tables, [&](const TableRecord& table) {
+      const std::string next = fmt::format("{}-{}.", table.name, table.generation + 1);
+      return table.file == "features/" + file || file == next + "qft" || file == next + "progress";
+    });
+  }
+
+  // Nothing that a crash left is there any more, but for what is gone on with: compactions, and traces of
+  // layouts.
+  void CheckFiles(const Manifest& manifest) {
+    using testing_util::FilesIn;
+    const std::string path = folder_ + "/db/";
+    for (const std::string& file : FilesIn(path + "features")) {
+      EXPECT_TRUE(IsOfTables(manifest, file)) << file;
+    }
+    EXPECT_THAT(FilesIn(path + "embeddings"), testing::SizeIs(trained_ == kNeverWritten ? 2 : 4));
+    if (fs::exists(path + "training")) {
+      EXPECT_THAT(FilesIn(path + "training"), testing::SizeIs(manifest.trainings.size()));
+    }
+    if (!fs::exists(path + "layouts")) return;
+    for (const std::string& folder : FilesIn(path + "layouts")) {
+      const LayoutRecord* const layout = manifest.FindLayout("default");
+      EXPECT_TRUE(folder == "default.building" ||
+                  (layout != nullptr && layout->directory == "layouts/" + folder))
+          << folder;
+    }
+  }
+
+  // There is no database, or a whole one. What the import left, the next one removes.
+  void CheckImported() {
+    const std::string path = folder_ + "/imported";
+    ASSERT_TRUE(fs::exists(path) || !imported_) << "an acknowledged import is lost";
+    imported_ = false;
+    if (!fs::exists(path)) return;
+    {
+      const auto store = Store::Open(*backend_, path);
+      ASSERT_TRUE(store.ok()) << store.status().ToString();
+      for (const Status& fault : testing_util::FaultsOf(**store)) ADD_FAILURE() << fault.ToString();
+      const auto rows = ReadFeatures(**store, (*store)->TakeSnapshot().value());
+      ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+      for (NodeId node = 0; node < Graph().nodes; ++node) ASSERT_TRUE((*rows)[node] == Graph().Row(node));
+    }
+    fs::remove_all(path);
+  }
+
+  const std::string folder_;
+  const uint64_t seed_;
+  Rng rng_;
+  const std::unique_ptr<IoBackend> backend_ = MakeDefaultBackend();
+  Oracle oracle_, copy_oracle_;
+  // To the children.
+  std::array<uint64_t, kWriters> acknowledged_{};
+  int64_t trained_ = kNeverWritten;
+  std::optional<uint64_t> copied_;
+  bool imported_ = false;
+  std::array<uint64_t, 6> done_{};  // messages by kind
+  std::array<uint64_t, kKillPointCount> deaths_{};
+};
 
 TEST(CrashTest, WhatWasAcknowledgedSurvivesAndNothingIsHalfThere) {
   const uint64_t kills = FromEnvironment("QUARRY_TEST_KILLS", 300);
   const uint64_t seed = FromEnvironment("QUARRY_TEST_SEED", 1);
-  std::printf("%llu kills, seed %llu\n", static_cast<unsigned long long>(kills),
-              static_cast<unsigned long long>(seed));
-  const TinyDatabase database(TinyGraph{.nodes = 250});
-  Harness harness(database, seed);
-  for (uint64_t round = 0; round < kills; ++round) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed << ", kill " << round);
-    harness.Kill(round);
+  fmt::print("{} kills, seed {}\n", kills, seed);
+  const ScratchFolder folder;
+  Parent parent(folder.path(), seed);
+  ASSERT_NO_FATAL_FAILURE(parent.Create());
+  Planner planner(seed);
+  for (uint64_t number = 0; number < kills; ++number) {
+    Round round = planner.Next();
+    round.checked |= number + 1 == kills;
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ", kill " << number << " at "
+                                    << (round.point ? kKillPoints[*round.point] : "any place") << ", passage "
+                                    << round.passages << ", operation " << round.operation);
+    parent.Run(number, round);
     if (testing::Test::HasFailure()) return;
   }
-  // The child came to all that it does.
-  EXPECT_GT(harness.committed(), kills / 2);
-  EXPECT_GT(harness.generation(), 1u);
-  if (kills >= 100) {
-    EXPECT_GT(harness.layouts(), 0u);
-  }
-  std::printf("%llu commits, %llu compactions, %llu layouts\n",
-              static_cast<unsigned long long>(harness.committed()),
-              static_cast<unsigned long long>(harness.generation()),
-              static_cast<unsigned long long>(harness.layouts()));
+  parent.ExpectThatAllWasDone(kills);
 }
 
 }  // namespace
-}  // namespace quarry
+}  // namespace quarry::crash
+
+// The child is this program too.
+int main(int count, char** arguments) {
+  using quarry::crash::kOrdersVariable;
+  using quarry::crash::Orders;
+  if (const char* const orders = std::getenv(kOrdersVariable)) {
+    quarry::crash::RunChild(Orders::FromText(orders));
+  }
+  setenv("QUARRY_LOG", "warn", 0);  // leftovers are removed all the time
+  testing::InitGoogleTest(&count, arguments);
+  constexpr std::string_view kIterations = "--iterations=";
+  for (int i = 1; i < count; ++i) {
+    const std::string_view argument = arguments[i];
+    if (argument.starts_with(kIterations)) {
+      setenv("QUARRY_TEST_KILLS", arguments[i] + kIterations.size(), 1);
+    }
+  }
+  return RUN_ALL_TESTS();
+}

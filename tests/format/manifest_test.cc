@@ -87,6 +87,26 @@ void ExpectExampleEmbedding(const EmbeddingRecord& embedding) {
   EXPECT_EQ(embedding.created_utc, "2025-01-02T03:04:08Z");
 }
 
+TrainingRecord ExampleTraining() {
+  return {.name = "node",
+          .file = "training/node-7.qts",
+          .generation = 7,
+          .file_bytes = 8888,
+          .settings = "--layers 2 --seed 1",
+          .timestamp = 1234567890124,
+          .created_utc = "2025-01-02T03:04:09Z"};
+}
+
+void ExpectExampleTraining(const TrainingRecord& training) {
+  EXPECT_EQ(training.name, "node");
+  EXPECT_EQ(training.file, "training/node-7.qts");
+  EXPECT_EQ(training.generation, 7u);
+  EXPECT_EQ(training.file_bytes, 8888u);
+  EXPECT_EQ(training.settings, "--layers 2 --seed 1");
+  EXPECT_EQ(training.timestamp, 1234567890124);
+  EXPECT_EQ(training.created_utc, "2025-01-02T03:04:09Z");
+}
+
 std::vector<std::byte> FromHex(std::string_view hex) {
   std::vector<std::byte> bytes;
   for (size_t at = 0; at < hex.size(); at += 2) {
@@ -128,6 +148,8 @@ Manifest ExampleManifest() {
   manifest.layouts[1].name = "other";
   manifest.embeddings = {ExampleEmbedding(), ExampleEmbedding()};
   manifest.embeddings[1].name = "relations";
+  manifest.trainings = {ExampleTraining(), ExampleTraining()};
+  manifest.trainings[1].name = "link";
   return manifest;
 }
 
@@ -211,6 +233,23 @@ TEST(ManifestTest, EveryFieldOfAnEmbeddingIsCarried) {
   ExpectExampleEmbedding(*embedding);
 }
 
+TEST(ManifestTest, EveryFieldOfATrainingIsCarried) {
+  const Manifest out = DecodeManifest(EncodeManifest(ExampleManifest()), "catalog").value();
+  EXPECT_EQ(out.FindTraining("feature"), nullptr);
+  EXPECT_EQ(out.FindTraining("link"), &out.trainings[1]);
+  const TrainingRecord* training = out.FindTraining("node");
+  ASSERT_NE(training, nullptr);
+  ExpectExampleTraining(*training);
+}
+
+TEST(ManifestTest, ATrainingWhoseFileLiesElsewhereIsRefused) {
+  for (const char* file : {"/etc/passwd", "training/../../x", ""}) {
+    Manifest manifest = ExampleManifest();
+    manifest.trainings[1].file = file;
+    EXPECT_EQ(DecodeManifest(EncodeManifest(manifest), "catalog").status().code(), Code::kCorruption) << file;
+  }
+}
+
 // Written by the first version that had embeddings.
 TEST(ManifestTest, AnOldEmbeddingDecodes) {
   constexpr std::string_view kOld =
@@ -225,6 +264,22 @@ TEST(ManifestTest, AnOldEmbeddingDecodes) {
   const Manifest manifest = DecodeManifest(FromHex(kOld), "catalog").value();
   ASSERT_EQ(manifest.embeddings.size(), 1u);
   ExpectExampleEmbedding(manifest.embeddings[0]);
+  EXPECT_TRUE(manifest.trainings.empty());
+}
+
+// Written by the first version that had training runs.
+TEST(ManifestTest, AnOldTrainingDecodes) {
+  constexpr std::string_view kOld =
+      "000000002700000000000000030009000000000000000000000000000000000000000000000000002100000082000000"
+      "250000000a000000250000000a0000002500000007000000250000000700000000000000000000002100000007000000"
+      "2100000007000000210000003f000000000102030405060708090a0b0c0d0e0f00000000000000000000000000000000"
+      "00000000060002000000000006000200000000001a000900000000000800040004000000030004000700000000000000"
+      "b822000000000000cc04fb711f0100000d0000002a0000000d000000a200000015000000a20000001d000000aa000000"
+      "6e6f646500000000747261696e696e672f6e6f64652d372e71747300000000002d2d6c61796572732032202d2d736565"
+      "6420310000000000323032352d30312d30325430333a30343a30395a00000000";
+  const Manifest manifest = DecodeManifest(FromHex(kOld), "catalog").value();
+  ASSERT_EQ(manifest.trainings.size(), 1u);
+  ExpectExampleTraining(manifest.trainings[0]);
 }
 
 // Written by the first version of the format, before there were profiles and layouts.
@@ -251,6 +306,7 @@ TEST(ManifestTest, AnOldMessageDecodesWithoutDeviceAndLayouts) {
   EXPECT_FALSE(manifest.device.has_value());
   EXPECT_TRUE(manifest.layouts.empty());
   EXPECT_TRUE(manifest.embeddings.empty());
+  EXPECT_TRUE(manifest.trainings.empty());
 }
 
 TEST(ManifestTest, ALayoutThatCannotBeIsCorruption) {

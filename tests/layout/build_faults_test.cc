@@ -77,7 +77,7 @@ class Workbench {
     EXPECT_EQ(contents.second.size(), record.trace_bytes);
     const std::string_view regions =
         std::string_view(contents.first)
-            .substr((*layout)->regions_offset(), (*layout)->directory().regions_bytes);
+            .substr((*layout)->Locate(0, kPageBytes).offset, (*layout)->directory().regions_bytes);
     const Status status = (*layout)->VerifyPages(0, std::as_bytes(std::span(regions)));
     EXPECT_TRUE(status.ok()) << status.ToString();
     contents.first.erase(0, kPageBytes);
@@ -161,6 +161,31 @@ TEST_F(BuildFaultsTest, AnyFailingOperationLeavesTheLayoutThatWasThereAndTheNext
     }
     EXPECT_GE(failed, std::min<uint64_t>(counts_[i] - 1, 10));
   }
+}
+
+// Write errors of the disk besides ENOSPC, and transfers that come in parts.
+TEST_F(BuildFaultsTest, AnyErrorIsReportedAndShortTransfersAreContinued) {
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    for (uint64_t at = 1; at < counts_[i]; at += 1 + counts_[i] / 5) {
+      for (const int error : {EIO, 0, EINTR, EAGAIN}) {
+        const bool transfer = kKinds[i] == FaultKind::kRead || kKinds[i] == FaultKind::kWrite;
+        if (error != EIO && !transfer) continue;
+        SCOPED_TRACE(testing::Message() << "kind " << static_cast<int>(kKinds[i]) << ", operation " << at
+                                        << ", error " << error);
+        bench_.Strike({.kind = kKinds[i], .at = at, .error = error});
+        const auto built = bench_.Build(Spec());
+        EXPECT_EQ(bench_.backend().strikes(), 1u);
+        bench_.Heal();
+        if (error == EIO) {
+          EXPECT_EQ(built.status().code(), Code::kIoError) << built.status().ToString();
+        } else {
+          EXPECT_TRUE(built.ok()) << built.status().ToString();
+        }
+        ASSERT_TRUE(bench_.Read() == contents_);
+      }
+    }
+  }
+  ASSERT_TRUE(bench_.Build(Spec()).ok());  // nothing is left of the last one that failed
 }
 
 TEST_F(BuildFaultsTest, AFirstBuildThatFailsLeavesNoLayoutAndTheNextIsWhole) {

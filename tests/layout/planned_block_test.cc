@@ -295,6 +295,11 @@ TEST(PlannedBlockTest, KeepsNodesEdgesAndWhereEveryRowLies) {
           EXPECT_EQ(std::vector(got.frame_nodes.begin(), got.frame_nodes.begin() + got.chunk_rows),
                     encoded.chunk_nodes[b]);
           EXPECT_EQ(got.segment_places, encoded.places[b]);
+          BlockFrame frame;
+          ASSERT_TRUE(DecodeFrame(encoded.bytes[b], encoded.shape.node_count, frame).ok());
+          EXPECT_EQ(frame.chunk_rows, got.chunk_rows);
+          EXPECT_EQ(frame.nodes, got.frame_nodes);
+          EXPECT_EQ(frame.segment_places, got.segment_places);
           if (testing::Test::HasFailure()) return;
         }
         decoder.Restart();
@@ -359,6 +364,9 @@ class Damage {
     got_.slots.assign(kLeftBehind, kNoSlot);
     BlockDecoder decoder = encoded_.Decoder();
     const Status status = decoder.Decode({exact.get(), bytes.size()}, got_);
+    BlockFrame frame;
+    const Status framed = DecodeFrame({exact.get(), bytes.size()}, encoded_.shape.node_count, frame);
+    if (!framed.ok() && status.ok()) return ::testing::AssertionFailure() << framed.ToString();
     if (status.code() == Code::kCorruption) {
       ++found;
       return ::testing::AssertionSuccess();

@@ -126,6 +126,33 @@ inline std::unique_ptr<IntReader> SplitReader(const TinyGraph& graph, Split spli
   return std::make_unique<VectorIntReader>(std::vector<int64_t>(nodes.begin(), nodes.end()));
 }
 
+inline Dataset TinyDataset(const TinyGraph& graph) {
+  Dataset dataset;
+  dataset.source = "memory";
+  dataset.node_count = graph.nodes;
+  dataset.features = std::make_unique<TinyRows>(graph);
+  dataset.edges.push_back(
+      {.name = "", .path = "memory", .reader = std::make_unique<VectorEdgeReader>(graph.Edges())});
+  if (graph.labels) {
+    std::vector<int64_t> labels;
+    for (uint64_t v = 0; v < graph.nodes; ++v) labels.push_back(graph.Label(static_cast<NodeId>(v)));
+    dataset.labels = std::make_unique<VectorIntReader>(std::move(labels));
+  }
+  if (graph.splits) {
+    dataset.train = SplitReader(graph, Split::kTrain);
+    dataset.valid = SplitReader(graph, Split::kValid);
+    dataset.test = SplitReader(graph, Split::kTest);
+  }
+  return dataset;
+}
+
+inline Status ImportTinyGraph(IoBackend& backend, const TinyGraph& graph, const std::string& path) {
+  ImportOptions options;
+  options.both_directions = graph.both_directions;
+  options.feature_type = graph.type;
+  return ImportDatabase(backend, path, TinyDataset(graph), options);
+}
+
 // The directory of a database that is imported at construction and removed at destruction.
 class TinyDatabase {
  public:
@@ -133,27 +160,7 @@ class TinyDatabase {
       : graph_(graph) {
     static std::atomic<int> serial{0};
     path_ = folder + "quarry-tiny-" + std::to_string(getpid()) + "-" + std::to_string(serial++);
-    Dataset dataset;
-    dataset.source = "memory";
-    dataset.node_count = graph.nodes;
-    dataset.features = std::make_unique<TinyRows>(graph);
-    dataset.edges.push_back(
-        {.name = "", .path = "memory", .reader = std::make_unique<VectorEdgeReader>(graph.Edges())});
-    if (graph.labels) {
-      std::vector<int64_t> labels;
-      for (uint64_t v = 0; v < graph.nodes; ++v) labels.push_back(graph.Label(static_cast<NodeId>(v)));
-      dataset.labels = std::make_unique<VectorIntReader>(std::move(labels));
-    }
-    if (graph.splits) {
-      dataset.train = SplitReader(graph, Split::kTrain);
-      dataset.valid = SplitReader(graph, Split::kValid);
-      dataset.test = SplitReader(graph, Split::kTest);
-    }
-    const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
-    ImportOptions options;
-    options.both_directions = graph.both_directions;
-    options.feature_type = graph.type;
-    const Status status = ImportDatabase(*backend, path_, std::move(dataset), options);
+    const Status status = ImportTinyGraph(*MakeDefaultBackend(), graph, path_);
     EXPECT_TRUE(status.ok()) << status.ToString();
   }
   ~TinyDatabase() {

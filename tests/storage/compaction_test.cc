@@ -174,9 +174,9 @@ TEST_P(CompactionTest, AnOverlayForAnOlderBaseHasWhatWasFoldedSince) {
   Write({{4, 2}, {5, 2}});
   ASSERT_TRUE(Compact().ok());
   Write({{6, 3}});
-  const auto touched_since = [&](uint64_t base) {
+  const auto touched_since = [&](uint64_t base, uint64_t timestamp = 0) {
     std::map<uint64_t, Bytes> found;
-    const auto overlay = store_->OpenOverlay("feature", Now(), base);
+    const auto overlay = store_->OpenOverlay("feature", Now(), TableVersion{base, timestamp});
     EXPECT_TRUE(overlay.ok()) << overlay.status().ToString();
     const std::vector<uint64_t> rows = (*overlay)->TouchedRows();
     const Status status = (*overlay)->Read(rows, [&](size_t i, std::span<const std::byte> value) {
@@ -189,7 +189,12 @@ TEST_P(CompactionTest, AnOverlayForAnOlderBaseHasWhatWasFoldedSince) {
   EXPECT_EQ(touched_since(1), (Found{{3, RowOf(1)}, {4, RowOf(2)}, {5, RowOf(2)}, {6, RowOf(3)}}));
   EXPECT_EQ(touched_since(2), (Found{{4, RowOf(2)}, {5, RowOf(2)}, {6, RowOf(3)}}));
   EXPECT_EQ(touched_since(3), (Found{{6, RowOf(3)}}));
-  EXPECT_EQ(store_->OpenOverlay("feature", Now(), 4).status().code(), Code::kUnsupported);
+  // Of a base with versions beside its file, the newer of the two counts.
+  EXPECT_EQ(touched_since(1, 1), touched_since(1)) << "more than it lacks: the first compaction's rows too";
+  EXPECT_EQ(touched_since(1, 2), (Found{{6, RowOf(3)}}));
+  EXPECT_EQ(touched_since(1, 3), Found());
+  EXPECT_EQ(store_->OpenOverlay("feature", Now(), TableVersion{1, 4}).status().code(), Code::kUnsupported);
+  EXPECT_EQ(store_->OpenOverlay("feature", Now(), TableVersion{4, 0}).status().code(), Code::kUnsupported);
 }
 
 TEST_P(CompactionTest, CancelledItLeavesTheTableAsItWas) {

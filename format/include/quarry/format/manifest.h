@@ -53,6 +53,13 @@ struct DeviceRecord {
   std::string measured_utc;            // RFC 3339
 };
 
+// A file of an earlier generation of a layout, "base-GENERATION.qlc" in its folder.
+struct LayoutBase {
+  uint64_t generation = 1;
+  uint64_t file_bytes = 0;
+  friend bool operator==(const LayoutBase&, const LayoutBase&) = default;
+};
+
 // One packed layout: the input rows of planned epochs in the order of their use, derived from one table and
 // one topology, disposable (invariant 7).
 struct LayoutRecord {
@@ -65,7 +72,7 @@ struct LayoutRecord {
   uint64_t table_generation = 1;
   std::string topology;
   uint64_t topology_generation = 1;
-  uint64_t timestamp = 0;  // version of the data
+  uint64_t timestamp = 0;  // the rows are the newest up to it
   uint64_t seed = 0;
   uint32_t batch_size = 0;
   std::vector<uint32_t> fanouts;  // as the sampler takes them
@@ -78,6 +85,11 @@ struct LayoutRecord {
   uint64_t gpu_cache_rows = 0;       // of these, on the GPU
   uint64_t batches_per_segment = 0;  // 0 = no segment caches
   uint32_t hash_functions = 0;
+  uint64_t disk_bytes_max = 0;  // what it was allowed to take; 0 = no limit
+
+  // Its trace, and of a patched layout the files that it reads besides its own.
+  uint64_t trace_generation = 1;
+  std::vector<LayoutBase> bases;
 
   // Costs: what the plan promises, what training from it took, and what making it took.
   uint64_t file_bytes = 0;      // layout.qlc
@@ -94,6 +106,8 @@ struct LayoutRecord {
   uint64_t plan_bytes_written = 0;
   uint64_t plan_bytes_read = 0;
   std::string created_utc;  // RFC 3339
+
+  uint64_t total_bytes() const;  // of all its files
 };
 
 // One embedding table: a page file, and the page map of its last checkpoint.
@@ -117,6 +131,17 @@ struct EmbeddingRecord {
   std::string created_utc;  // RFC 3339
 };
 
+// The last checkpoint of a training run: what it needs to go on, beside its embedding tables.
+struct TrainingRecord {
+  std::string name;         // of the run
+  std::string file;         // "training/NAME-7.qts", relative to the database
+  uint64_t generation = 1;  // one more with every checkpoint
+  uint64_t file_bytes = 0;
+  std::string settings;     // what a run that goes on must have been given again, for people to read too
+  int64_t timestamp = -1;   // of the last batch in it
+  std::string created_utc;  // RFC 3339
+};
+
 // Everything a reader needs to open a database; replaced atomically as one catalog record.
 struct Manifest {
   std::array<std::byte, 16> database_id{};
@@ -131,11 +156,13 @@ struct Manifest {
   std::optional<DeviceRecord> device;
   std::vector<LayoutRecord> layouts;
   std::vector<EmbeddingRecord> embeddings;
+  std::vector<TrainingRecord> trainings;
 
   const TableRecord* FindTable(std::string_view name) const;          // nullptr when absent
   const TopologyRecord* FindTopology(std::string_view name) const;    // nullptr when absent
   const LayoutRecord* FindLayout(std::string_view name) const;        // nullptr when absent
   const EmbeddingRecord* FindEmbedding(std::string_view name) const;  // nullptr when absent
+  const TrainingRecord* FindTraining(std::string_view name) const;    // nullptr when absent
 };
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest);

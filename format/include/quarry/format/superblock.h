@@ -31,6 +31,7 @@ enum class FileKind : uint32_t {
   kTrace = 4,
   kPageFile = 5,  // these two have slots and map pages instead of sections and a footer
   kPageMap = 6,
+  kTraining = 7,
 };
 
 struct Superblock {

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "quarry/base/status.h"
 #include "quarry/format/manifest.h"
@@ -39,6 +40,12 @@ class Catalog {
   // Opens it; read_only leaves no trace on disk. kNotFound when there is none, kCorruption when RocksDB says
   // so.
   static Result<std::unique_ptr<Catalog>> Open(const std::string& database_path, bool read_only);
+  // For a catalog that does not open: makes one in the folder `to_path` (which has none) of all that RocksDB
+  // can still read of its files, which stay as they are. Returns the names of those tables of which nothing
+  // could be read; newer log records may be lost besides. kCorruption when there is no manifest in what was
+  // read.
+  static Result<std::vector<std::string>> Salvage(const std::string& database_path,
+                                                  const std::string& to_path);
   virtual ~Catalog() = default;
 
   virtual Result<Manifest> ReadManifest() = 0;
@@ -79,6 +86,12 @@ class Catalog {
   // Checks that ids run from 0 without gaps and that each one's name leads back to it; returns how many there
   // are.
   virtual Result<uint64_t> VerifyNames(NameKind kind) = 0;
+
+  // Makes `to_path`/catalog, which must not exist: a catalog of everything that was written up to some
+  // instant of the call, and of nothing later. Tables, which nobody changes, are hard links where the file
+  // system can. What is in the folder has yet to be synced. Of a catalog that is open for reading only, its
+  // files as they are: REQUIRES that nobody opens it for writing meanwhile.
+  virtual Status CopyTo(const std::string& to_path) = 0;
 
   // Flushes and closes cleanly; the destructor does it too, without telling errors.
   virtual Status Close() = 0;

@@ -5,6 +5,9 @@
 //                                   directory: where each region lies, and what the plan promises
 //   layouts/NAME-<gen>/trace.qlt    the access trace that it was planned on
 //
+// A patched layout (rebuild.h) has pieces of its regions in its own file and the others in files of earlier
+// generations. A region keeps its offset; Locate says where a range of it lies.
+//
 // Every batch's region is its planned block (planned_block.h) and then its chunk, so that one sequential read
 // brings both; the rows of chunk, segment cache and image stand `row_stride` bytes apart, as the feature
 // buffer holds them, so that they land by DMA where the batch uses them.
@@ -24,9 +27,12 @@
 #include "quarry/cache/cache_policy.h"
 #include "quarry/format/feature_table.h"
 #include "quarry/io/coalesce.h"
+#include "quarry/layout/layout_directory.h"
 #include "quarry/layout/planned_block.h"
 #include "quarry/layout/trace.h"
 #include "quarry/sampling/seed_order.h"
+#include "quarry/storage/data_file.h"
+#include "quarry/storage/layout_files.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {
@@ -58,55 +64,9 @@ struct LayoutSpec {
   uint32_t hash_functions = 8;
   bool cyclic = true;  // else it is read once, front to back (superbatches)
   Packing packing = Packing::kAlways;
-  // Whose labels and splits say which nodes are trained on, and whose base file is packed; null: as they are
-  // now.
+  // Whose labels and splits say which nodes are trained on, and whose rows are packed; null: as they are now.
   std::shared_ptr<const Snapshot> snapshot;
   unsigned threads = 1;
-};
-
-// Where one batch lies: offsets in the section of regions.
-struct BatchEntry {
-  uint64_t offset = 0;  // of the block, page-aligned; the chunk follows at the next page
-  uint64_t block_bytes = 0;
-  uint64_t chunk_rows = 0;  // in the chunk, or in the table when rows are not packed
-  uint64_t segment_rows = 0;
-  uint64_t segment = 0;  // whose cache it reads; meaningless without segment rows
-  uint64_t nodes = 0;    // input nodes
-  uint64_t edges = 0;
-  uint64_t misses = 0;  // rows that are not in the cache: useful bytes / row bytes
-};
-
-struct SegmentEntry {
-  uint64_t offset = 0;
-  uint64_t rows = 0;
-};
-
-struct LayoutDirectory {
-  uint64_t row_bytes = 0;
-  uint64_t row_stride = 0;
-  uint64_t node_count = 0;
-  uint64_t cache_slots = 0;  // of both levels
-  uint64_t gpu_slots = 0;    // the first of them
-  bool packed = true;        // else chunks and cache image are read from the table
-  uint64_t batches_per_epoch = 0;
-  uint64_t seed_hash = 0;   // HashSeeds of the nodes that an epoch trains on
-  uint64_t image_rows = 0;  // slot i of the image holds start_nodes[i]; it lies at offset 0
-  uint64_t regions_bytes = 0;
-  std::vector<BatchEntry> batches;
-  std::vector<SegmentEntry> segments;
-  std::vector<NodeId> start_nodes;
-  std::vector<uint32_t> wrap;  // by slot of the image: the slot of the same row after the last batch
-
-  uint64_t chunk_bytes(const BatchEntry& batch) const {  // in the file, whole pages
-    return packed ? RoundUp(batch.chunk_rows * row_stride, kPageBytes) : 0;
-  }
-  uint64_t image_bytes() const { return packed ? RoundUp(image_rows * row_stride, kPageBytes) : 0; }
-
-  // Maxima over the batches, for sizing buffers.
-  uint64_t frame_rows_max() const;
-  uint64_t nodes_max() const;
-  uint64_t edges_max() const;
-  uint64_t block_bytes_max() const;
 };
 
 // The device as `quarry calibrate` measured it, or the default.
@@ -126,20 +86,40 @@ class Layout {
 
   const LayoutRecord& record() const { return record_; }
   const LayoutDirectory& directory() const { return directory_; }
-  const File& file() const { return data_.file; }
-  uint64_t regions_offset() const { return regions_offset_; }  // of the section, in the file
+  const File& file() const { return files_[0].data.file; }
+  std::span<const Extent> extents() const { return extents_; }  // all of the regions, in order
+
+  // Where the first part of [offset, offset + bytes) of the regions lies that is in one piece. REQUIRES:
+  // offset is a multiple of the page, bytes > 0, and the range lies in the regions.
+  struct Part {
+    const File* file = nullptr;
+    uint64_t offset = 0;  // in the file
+    uint64_t bytes = 0;
+  };
+  Part Locate(uint64_t offset, uint64_t bytes) const;
   // Verifies whole pages that were read from `offset` (a multiple of the page) of the regions.
   Status VerifyPages(uint64_t offset, std::span<const std::byte> pages) const;
+  // Reads whole pages from `offset` on, and verifies them.
+  Status ReadPages(IoBackend& backend, uint64_t offset, std::span<std::byte> pages) const;
   uint64_t resident_bytes() const;
   Result<std::unique_ptr<Trace>> OpenTrace(Store& store) const;
 
  private:
+  // A file with regions.
+  struct RegionFile {
+    DataFile data;
+    Section regions;
+    std::vector<uint32_t> checksums;
+  };
   Layout() = default;
+  static Result<RegionFile> OpenFile(Store& store, const LayoutFile& file);
+  Status CheckExtents() const;
+  const Extent& ExtentOf(uint64_t page) const;
+
   LayoutRecord record_;
   LayoutDirectory directory_;
-  DataFile data_;
-  uint64_t regions_offset_ = 0;
-  std::vector<uint32_t> checksums_;
+  std::vector<RegionFile> files_;
+  std::vector<Extent> extents_;
 };
 
 // What building went through, for reports and benchmarks.
@@ -173,7 +153,7 @@ Result<LayoutRecord> BuildLayout(Store& store, MemoryBudget& budget, const Layou
 Result<LayoutRecord> BuildPassingLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec,
                                         const ProgressFunction& progress, BuildReport* report = nullptr);
 
-// True when the database still has the table and the topology that the layout was built from.
+// True when the database still has the table's file and the topology that the layout was built from.
 bool IsFresh(const Manifest& manifest, const LayoutRecord& record);
 
 // True when the layout can still be served: the same topology, and the same table or a later generation of

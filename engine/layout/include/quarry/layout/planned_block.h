@@ -34,6 +34,16 @@ struct PlannedBlock {
   uint64_t memory_bytes() const;
 };
 
+// The rows of a block's frame alone.
+struct BlockFrame {
+  uint32_t chunk_rows = 0;
+  std::vector<NodeId> nodes;             // by frame row
+  std::vector<uint32_t> segment_places;  // of frame rows chunk_rows + i
+};
+
+// Needs no block before it. The errors of BlockDecoder::Decode.
+Status DecodeFrame(std::span<const std::byte> bytes, uint64_t node_count, BlockFrame& out);
+
 // What is encoded: the batch in the trace's order.
 struct BlockPlan {
   std::span<const NodeId> nodes;

@@ -75,9 +75,19 @@ class DataFileWriter {
     kCells,  // the caller hands over one per cell, with AddChecksum, in order
   };
 
+  // What of the first section is on disk for good.
+  struct Mark {
+    uint64_t section_bytes = 0;
+    uint64_t checksum_count = 0;
+    uint64_t checksums_digest = 0;  // of those; as Sync computes it
+  };
+
   // kAlreadyExists when there is such a file. Holds buffer_bytes (a multiple of the page), 256 KiB for
   // checksums, and 4 bytes per page of a section of unknown size while that section is open.
   static Result<std::unique_ptr<DataFileWriter>> Create(IoBackend& backend, const std::string& path,
+                                                        uint64_t buffer_bytes = 4 << 20);
+  // Opens a file that was not finished, to go on with its first section: BeginSection, then Continue.
+  static Result<std::unique_ptr<DataFileWriter>> Reopen(IoBackend& backend, const std::string& path,
                                                         uint64_t buffer_bytes = 4 << 20);
   DataFileWriter(const DataFileWriter&) = delete;
   DataFileWriter& operator=(const DataFileWriter&) = delete;
@@ -93,6 +103,13 @@ class DataFileWriter {
   void SkipWritten(uint64_t bytes);
   Status EndSection();
 
+  // Writes what was appended to the open section, and syncs the file. REQUIRES: it is the first section, its
+  // size was given, and what was appended are whole pages.
+  Result<Mark> Sync();
+  // Makes the section that has just begun what it was at the mark; reads its checksums. kCorruption when they
+  // are not those of the mark.
+  Status Continue(const Mark& mark);
+
   const File& file() const { return file_; }
   // Where the next byte goes. REQUIRES: a section has just begun, or nothing was appended since SkipWritten.
   uint64_t position() const { return position_; }
@@ -102,9 +119,14 @@ class DataFileWriter {
   Result<uint64_t> Finish(Superblock superblock);
 
  private:
+  static Result<std::unique_ptr<DataFileWriter>> Open(IoBackend& backend, const std::string& path,
+                                                      OpenMode mode, uint64_t buffer_bytes);
   DataFileWriter(IoBackend& backend, File file, IoBuffer buffer, IoBuffer checksums);
   Status FlushBuffer();
   Status FlushChecksums(uint64_t checksums_offset);
+  // Of a section whose size was given.
+  uint64_t checksums_offset() const;
+  uint64_t ChecksumsDigest() const;
 
   IoBackend& backend_;
   File file_;

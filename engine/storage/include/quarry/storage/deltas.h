@@ -71,8 +71,15 @@ struct Snapshot {
   }
 };
 
-// What a snapshot has newer than a base of a table: the table's file in the snapshot, or an older generation
-// of it (what a layout was packed from). Const use is thread-safe. Must not outlive its store.
+// Which rows of a table a copy of them (a layout) has: the newest up to `timestamp`, made when the table's
+// file was of `generation`. A compaction may fold less than that into the next file: its own snapshot.
+struct TableVersion {
+  uint64_t generation = 1;
+  uint64_t timestamp = 0;
+};
+
+// What a snapshot has newer than a base of a table: the table's file in the snapshot, or an older version of
+// the table (what a layout holds). Const use is thread-safe. Must not outlive its store.
 class RowOverlay {
  public:
   virtual ~RowOverlay() = default;
@@ -86,5 +93,10 @@ class RowOverlay {
   virtual Status Read(std::span<const uint64_t> rows,
                       const std::function<void(size_t, std::span<const std::byte>)>& put) const = 0;
 };
+
+// Puts what the overlay has newer over `rows`: the rows of the table from `first` on, row_bytes apart.
+// `touched` is its TouchedRows().
+Status FoldRows(const RowOverlay& overlay, std::span<const uint64_t> touched, uint64_t first,
+                uint64_t row_bytes, std::span<std::byte> rows);
 
 }  // namespace quarry

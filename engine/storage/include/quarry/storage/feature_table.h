@@ -64,9 +64,18 @@ class FeatureTableWriter {
                                                             const FeatureGeometry& geometry,
                                                             std::span<const std::byte, 16> database_id,
                                                             uint64_t generation);
+  // Goes on with a file that was not finished: `rows` of it were appended when Sync gave `mark`. kCorruption
+  // when the file is not what it was then.
+  static Result<std::unique_ptr<FeatureTableWriter>> Resume(IoBackend& backend, const std::string& path,
+                                                            const FeatureGeometry& geometry,
+                                                            std::span<const std::byte, 16> database_id,
+                                                            uint64_t generation, uint64_t rows,
+                                                            const DataFileWriter::Mark& mark);
   virtual ~FeatureTableWriter() = default;  // an unfinished file is left for its caller to remove
   // Whole rows, row_bytes apart. kInvalidArgument for more than geometry.row_count in all.
   virtual Status Append(std::span<const std::byte> rows) = 0;
+  // Makes the rows so far outlive a crash. REQUIRES: whole groups of rows were appended.
+  virtual Result<DataFileWriter::Mark> Sync() = 0;
   // Writes the rest, syncs; returns the file's bytes. kInvalidArgument when rows are missing.
   virtual Result<uint64_t> Finish() = 0;
 };

@@ -58,12 +58,16 @@ class Store {
   virtual Result<uint64_t> Write(const WriteBatch& batch, const WriteOptions& options = {}) = 0;
   // Everything committed so far.
   virtual Result<std::shared_ptr<const Snapshot>> TakeSnapshot() = 0;
-  // What the snapshot has newer than generation `base` of the table, by default its own; keeps the snapshot.
-  // kUnsupported when the base is newer than the snapshot's, or so old that it is not known what changed
-  // since.
+  // What the snapshot has newer than `base`, by default the table's file in the snapshot; keeps the snapshot.
+  // kUnsupported when the base is newer than the snapshot, or so old that it is not known what changed since.
   virtual Result<std::unique_ptr<RowOverlay>> OpenOverlay(std::string_view table,
                                                           std::shared_ptr<const Snapshot> snapshot,
-                                                          std::optional<uint64_t> base = {}) = 0;
+                                                          std::optional<TableVersion> base = {}) = 0;
+
+  // For CheckpointStore (checkpoint.h): makes a copy of the catalog in the folder `path` (Catalog::CopyTo)
+  // and calls `copy_files`, during which no other manifest is committed: so long the files that the copy
+  // names are there, and what the maps of page files name is not overwritten. Rows may be written meanwhile.
+  virtual Status CopyCatalog(const std::string& path, const std::function<Status()>& copy_files) = 0;
 
   // For CompactTable (compaction.h): makes `record`, whose file is whole, the base of its table, in which
   // `folded_rows` differ from the generation before. The file before it goes with the last snapshot that
@@ -93,16 +97,41 @@ struct ImportOptions {
 Status ImportDatabase(IoBackend& backend, const std::string& path, Dataset dataset,
                       const ImportOptions& options);
 
+// What a fault is found in, for RepairStore (repair.h).
+struct Damage {
+  enum class Kind : uint8_t {
+    kCatalog,   // its tables, names or versions
+    kFolder,    // one that every database has, and this one has not
+    kStray,     // a file or folder that no record names
+    kLeftover,  // the same, of a command that was interrupted: mentioned, and no fault
+    kTable,
+    kTopology,
+    kLayout,
+    kTraining,
+    kEmbedding,
+  };
+  Kind kind = Kind::kCatalog;
+  std::string name;        // as its record has it; of folders, strays and leftovers the path in the database
+  uint64_t first_row = 0;  // of a table, where single rows are damaged
+  uint64_t row_count = 0;  // 0: something else than rows
+};
+
+inline constexpr size_t kVerifyFaultsMax = 1000;
+
 struct VerifyReport {
   uint64_t files = 0;
   uint64_t bytes = 0;
-  std::vector<Status> faults;  // all kCorruption, the first kVerifyFaultsMax of them; empty = sound
+  std::vector<Status> faults;   // all kCorruption, the first kVerifyFaultsMax of them; empty = sound
+  std::vector<Damage> damages;  // what they are of, each once, and neighboring rows together; of a table with
+                                // more than kVerifyFaultsMax of those, the last has all that follow
+
+  void Add(const Status& fault, const Damage& damage);
+  void AddDamage(const Damage& damage);
 };
-inline constexpr size_t kVerifyFaultsMax = 1000;
 
 // Reads everything: superblocks, footers, every cell and section checksum, padding, indptr monotone, indices
 // in range and ascending within each list, counts equal to the catalog's, names, labels and splits in range,
-// both files of every layout, no stray files. Holds under 16 MiB whatever the database's size (and four rows
+// the files of every layout, no stray files. Holds under 16 MiB whatever the database's size (and four rows
 // where they exceed a mebibyte). An error (not a fault) means that it could not run.
 Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress);
 

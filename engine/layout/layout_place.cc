@@ -1,0 +1,55 @@
+#include "layout_place.h"
+
+#include <filesystem>
+
+#include "quarry/base/kill_point.h"
+
+namespace quarry {
+
+namespace fs = std::filesystem;
+
+Result<LayoutPlace> PrepareLayout(Store& store, const std::string& name) {
+  const std::string layouts = store.path() + "/layouts";
+  LayoutPlace place{.building = fmt::format("{}/{}.building", layouts, name)};
+  if (const LayoutRecord* old = store.manifest().FindLayout(name)) {
+    place.generation = old->generation + 1;
+    place.replaced = store.path() + "/" + old->directory;
+  }
+  std::error_code error;
+  if (!fs::exists(layouts, error)) {
+    fs::create_directory(layouts, error);
+    if (error) return ErrnoStatus(error.value(), "create the folder", layouts);
+    QUARRY_RETURN_IF_ERROR(store.backend().SyncDirectory(store.path()));
+  }
+  // A folder that no record names was left behind between rename and commit. A commit that failed may be on
+  // disk and name it: behind another one nothing does.
+  const std::string leftover = fmt::format("{}/{}-{}", layouts, name, place.generation);
+  if (fs::exists(leftover, error)) {
+    QUARRY_RETURN_IF_ERROR(store.UpdateManifest([](Manifest&) { return Status::Ok(); }));
+    fs::remove_all(leftover, error);
+  }
+  fs::create_directory(place.building, error);
+  if (error) return ErrnoStatus(error.value(), "create the folder", place.building);
+  return place;
+}
+
+// The layout becomes visible with the commit of the manifest; what it replaces goes afterwards.
+Status CommitLayout(Store& store, const LayoutPlace& place, LayoutRecord& record) {
+  IoBackend& backend = store.backend();
+  record.directory = fmt::format("layouts/{}-{}", record.name, place.generation);
+  KillPoint("layout: whole, folder not renamed");
+  QUARRY_RETURN_IF_ERROR(backend.Rename(place.building, store.path() + "/" + record.directory));
+  QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(store.path() + "/layouts"));
+  KillPoint("layout: folder renamed, not named");
+  QUARRY_RETURN_IF_ERROR(store.UpdateManifest([&](Manifest& manifest) {
+    std::erase_if(manifest.layouts, [&](const LayoutRecord& old) { return old.name == record.name; });
+    manifest.layouts.push_back(record);
+    return Status::Ok();
+  }));
+  KillPoint("layout: named, old folder there");
+  std::error_code error;
+  if (!place.replaced.empty()) fs::remove_all(place.replaced, error);
+  return Status::Ok();
+}
+
+}  // namespace quarry

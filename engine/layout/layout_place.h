@@ -1,0 +1,24 @@
+// Where a layout is made, and how it takes the place of the one before: atomic by the catalog. Private to
+// this room.
+//
+//   layouts/NAME.building -> layouts/NAME-<gen> [rename] -> the catalog names it -> the folder before goes
+#pragma once
+
+#include <string>
+
+#include "quarry/layout/layout.h"
+
+namespace quarry {
+
+struct LayoutPlace {
+  uint64_t generation = 1;
+  std::string building;  // the folder where everything is made; it may hold what an interrupted build left
+  std::string replaced;  // the folder of the layout of the same name; empty: there is none
+};
+
+Result<LayoutPlace> PrepareLayout(Store& store, const std::string& name);
+
+// Everything in place.building must be synced, folder included. Sets the record's directory.
+Status CommitLayout(Store& store, const LayoutPlace& place, LayoutRecord& record);
+
+}  // namespace quarry

@@ -1,0 +1,296 @@
+#include "quarry/layout/rebuild.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "patch.h"
+#include "quarry/base/kill_point.h"
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+#include "quarry/layout/cost_model.h"
+#include "quarry/storage/node_properties.h"
+
+namespace quarry {
+namespace {
+
+constexpr size_t kBasesMax = 16;    // files besides its own
+constexpr uint64_t kGrowthMax = 2;  // a layout without a disk budget takes up to so much more by patches
+
+// A fault of the layout, and of nothing else, which building it anew heals.
+bool IsOfLayout(const Status& status) {
+  return status.code() == Code::kCorruption || status.code() == Code::kUnsupported;
+}
+
+class Rebuild {
+ public:
+  Rebuild(Store& store, MemoryBudget& budget, const RebuildOptions& options, const ProgressFunction& progress,
+          RebuildReport& report)
+      : store_(store), budget_(budget), options_(options), progress_(progress), report_(report) {}
+
+  Result<LayoutRecord> Run(std::string_view name) {
+    const double start = MonotonicSeconds();
+    const LayoutRecord* const found = store_.manifest().FindLayout(name);
+    if (found == nullptr) return Layout::Open(store_, name).status();  // says what there is
+    record_ = *found;
+    QUARRY_TRY(snapshot_, store_.TakeSnapshot());
+    report_.build_seconds = record_.plan_seconds;
+    report_.build_bytes = record_.plan_bytes_written;
+    QUARRY_RETURN_IF_ERROR(Choose());
+    if (options_.dry_run) return record_;
+    QUARRY_TRY(LayoutRecord record, Carry());
+    report_.seconds = MonotonicSeconds() - start;
+    return record;
+  }
+
+ private:
+  Status Choose();
+  Result<std::string> WhyOtherBatches();
+  Result<bool> PropertiesMayDiffer() const;
+  Status ChoosePatch();
+  void PlanWithinBounds();
+  void Price();
+  Result<LayoutRecord> Carry();
+  Result<LayoutRecord> ChangeRecord();
+  Result<LayoutRecord> Patch();
+  Result<LayoutRecord> Build();
+  Result<LayoutSpec> Spec() const;
+  void Take(RebuildPath path, std::string why) {
+    report_.path = path;
+    report_.why = std::move(why);
+  }
+  // Records of older databases do not say. A layout that needed segment caches had a budget, which was what
+  // it takes.
+  uint64_t DiskBytesMax() const {
+    const bool untold = record_.disk_bytes_max == 0 && record_.batches_per_segment > 0;
+    return untold ? record_.total_bytes() : record_.disk_bytes_max;
+  }
+  // To what the layout's rows belong from now on.
+  void Renew(LayoutRecord& record) const {
+    record.table_generation = snapshot_->FindTable(record.table)->generation;
+    record.timestamp = snapshot_->timestamp;
+  }
+
+  Store& store_;
+  MemoryBudget& budget_;
+  const RebuildOptions options_;
+  const ProgressFunction& progress_;
+  RebuildReport& report_;
+  LayoutRecord record_;
+  std::shared_ptr<const Snapshot> snapshot_;
+  std::unique_ptr<Layout> layout_;
+  MemoryBudget::Reservation reservation_;  // of the open layout
+  std::unique_ptr<RowOverlay> newer_;      // than the layout's rows
+  MemoryBudget::Reservation newer_reservation_;
+  FoundRows found_;
+  PatchPlan plan_;
+};
+
+Status Rebuild::Choose() {
+  Result<std::unique_ptr<Layout>> layout = Layout::Open(store_, record_);
+  if (!layout.ok() && !IsOfLayout(layout.status())) return layout.status();
+  if (options_.full || !layout.ok()) {
+    Take(RebuildPath::kBuild, options_.full ? "that was asked for" : std::string(layout.status().message()));
+  }
+  if (!layout.ok()) return Status::Ok();
+  layout_ = std::move(layout).value();
+  QUARRY_TRY(reservation_, budget_.Reserve(layout_->resident_bytes(), "an open layout"));
+  if (options_.full) return Status::Ok();
+  QUARRY_TRY(const std::string others, WhyOtherBatches());
+  if (!others.empty()) {
+    Take(RebuildPath::kBuild, others);
+    return Status::Ok();
+  }
+  const Status status = ChoosePatch();
+  if (!IsOfLayout(status) && status.code() != Code::kOutOfBudget) return status;
+  Take(RebuildPath::kBuild, std::string(status.message()));
+  return Status::Ok();
+}
+
+// Empty when a build would plan the same batches of the same rows.
+Result<std::string> Rebuild::WhyOtherBatches() {
+  const LayoutDirectory& directory = layout_->directory();
+  const TableRecord* const table = snapshot_->FindTable(record_.table);
+  const uint64_t row_bytes = RowBytes(table->element_type, table->dim);
+  if (row_bytes != directory.row_bytes || table->row_count != directory.node_count) {
+    return fmt::format("table \"{}\" has other rows", record_.table);
+  }
+  QUARRY_TRY(const bool may_differ, PropertiesMayDiffer());
+  if (!may_differ) return std::string();
+  if (record_.seed_order != SeedOrderName(SeedOrder::kRandom)) {
+    return std::string("labels or splits have changed, on which the order of the batches depends");
+  }
+  QUARRY_TRY(const MemoryBudget::Reservation reservation,
+             budget_.Reserve(NodePropertiesBytes(store_.manifest()), "labels and splits"));
+  QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store_, directory.node_count, snapshot_));
+  if (HashSeeds(properties.TrainNodes()) == directory.seed_hash) return std::string();
+  return std::string("other nodes are trained on: labels or splits have changed");
+}
+
+Result<bool> Rebuild::PropertiesMayDiffer() const {
+  for (const std::string_view name : {"label", "split"}) {
+    const TableRecord* const table = snapshot_->FindTable(name);
+    if (table == nullptr) continue;
+    if (table->folded > record_.timestamp) return true;
+    QUARRY_TRY(const std::unique_ptr<RowOverlay> newer,
+               store_.OpenOverlay(name, snapshot_, TableVersion{table->generation, record_.timestamp}));
+    if (!newer->empty()) return true;
+  }
+  return false;
+}
+
+// The batches are the same; what becomes of their rows?
+Status Rebuild::ChoosePatch() {
+  QUARRY_TRY(newer_, store_.OpenOverlay(record_.table, snapshot_,
+                                        TableVersion{record_.table_generation, record_.timestamp}));
+  QUARRY_TRY(newer_reservation_, budget_.Reserve(newer_->resident_bytes(), "the versions of changed rows"));
+  report_.rows_changed = newer_->TouchedRows().size();
+  if (!layout_->directory().packed) {
+    Take(RebuildPath::kRecord, "its rows are not packed, but read from the table");
+    return Status::Ok();
+  }
+  const double start = MonotonicSeconds();
+  if (!newer_->empty()) {
+    QUARRY_TRY(found_, FindRows(store_.backend(), budget_, *layout_, *newer_, progress_));
+  }
+  report_.places = found_.places.size();
+  report_.find_seconds = MonotonicSeconds() - start;
+  if (found_.places.empty()) {
+    Take(RebuildPath::kRecord, "it holds none of the rows that have changed");
+    return Status::Ok();
+  }
+  PlanWithinBounds();
+  Price();
+  return Status::Ok();
+}
+
+// A patch, or, where that would take too much, a copy.
+void Rebuild::PlanWithinBounds() {
+  plan_ = PlanPatch(*layout_, found_.places);
+  Take(RebuildPath::kPatch, "");
+  LayoutRecord patched = record_;
+  patched.file_bytes = plan_.file_bytes;
+  patched.bases = plan_.bases;
+  const uint64_t bytes_max = DiskBytesMax() > 0
+                                 ? DiskBytesMax()
+                                 : kGrowthMax * layout_->directory().regions_bytes + record_.trace_bytes;
+  if (patched.bases.size() <= kBasesMax && patched.total_bytes() <= bytes_max) return;
+  Take(RebuildPath::kCopy, fmt::format("patched, it would take {} in {} files, and may take {} in {}; ",
+                                       FormatBytes(patched.total_bytes()), 2 + patched.bases.size(),
+                                       FormatBytes(bytes_max), 2 + kBasesMax));
+  plan_ = PlanCopy(*layout_);
+}
+
+// The plan against building.
+void Rebuild::Price() {
+  report_.patch_bytes = plan_.file_bytes;
+  report_.patch_seconds =
+      ProfileOf(store_.manifest())
+          .ReadSeconds(plan_.written_bytes(), plan_.written.size() + report_.rows_changed) +
+      static_cast<double>(plan_.file_bytes) / DeviceOf(store_.manifest()).write_bytes_per_second;
+  if (report_.patch_seconds > report_.build_seconds) {
+    report_.path = RebuildPath::kBuild;
+    report_.why += "that takes less time than patching";
+  } else {
+    report_.why += "that takes less time than building";
+  }
+}
+
+Result<LayoutRecord> Rebuild::Carry() {
+  if (report_.path == RebuildPath::kRecord) return ChangeRecord();
+  if (report_.path == RebuildPath::kBuild) return Build();
+  Result<LayoutRecord> patched = Patch();
+  if (!IsOfLayout(patched.status()) && patched.status().code() != Code::kOutOfBudget) return patched;
+  Take(RebuildPath::kBuild, std::string(patched.status().message()));
+  return Build();
+}
+
+Result<LayoutRecord> Rebuild::ChangeRecord() {
+  QUARRY_RETURN_IF_ERROR(store_.UpdateManifest([&](Manifest& manifest) {
+    for (LayoutRecord& layout : manifest.layouts) {
+      if (layout.name == record_.name) Renew(layout);
+    }
+    return Status::Ok();
+  }));
+  return *store_.manifest().FindLayout(record_.name);
+}
+
+Result<LayoutRecord> Rebuild::Patch() {
+  QUARRY_TRY(const LayoutPlace place, PrepareLayout(store_, record_.name));
+  const auto write = [&]() -> Result<LayoutRecord> {
+    QUARRY_TRY(LayoutRecord record, WritePatch(store_, budget_, place, *layout_, plan_,
+                                               std::move(found_.places), *newer_, progress_));
+    KillPoint("layout: patch written");
+    report_.bytes_written = record.file_bytes;
+    Renew(record);
+    QUARRY_RETURN_IF_ERROR(CommitLayout(store_, place, record));
+    return record;
+  };
+  Result<LayoutRecord> record = write();
+  std::error_code ignored;
+  if (!record.ok()) std::filesystem::remove_all(place.building, ignored);
+  return record;
+}
+
+Result<LayoutRecord> Rebuild::Build() {
+  QUARRY_TRY(LayoutSpec spec, Spec());
+  layout_.reset();  // what it holds, building may need
+  newer_.reset();
+  found_ = {};
+  reservation_.Release();
+  newer_reservation_.Release();
+  QUARRY_TRY(LayoutRecord record,
+             BuildLayout(store_, budget_, spec, /*resume=*/false, progress_, &report_.build));
+  report_.bytes_written = record.plan_bytes_written;
+  return record;
+}
+
+// What the layout was built with.
+Result<LayoutSpec> Rebuild::Spec() const {
+  const TableRecord* const table = snapshot_->FindTable(record_.table);
+  if (table == nullptr) return store_.OpenTable(record_.table).status();
+  const uint64_t row_stride = RoundUp(RowBytes(table->element_type, table->dim), sizeof(float));
+  LayoutSpec spec{.name = record_.name,
+                  .feature_table = record_.table,
+                  .topology = record_.topology,
+                  .direction = static_cast<Direction>(record_.direction),
+                  .fanouts = record_.fanouts,
+                  .batch_size = record_.batch_size,
+                  .seed = record_.seed,
+                  .epochs = record_.epochs,
+                  .cache_bytes = (record_.cache_rows - record_.gpu_cache_rows) * row_stride,
+                  .gpu_cache_bytes = record_.gpu_cache_rows * row_stride,
+                  .disk_bytes = DiskBytesMax(),
+                  .hash_functions = record_.hash_functions,
+                  .snapshot = snapshot_,
+                  .threads = options_.threads};
+  if (layout_ != nullptr) spec.packing = layout_->directory().packed ? Packing::kAlways : Packing::kNever;
+  QUARRY_TRY(spec.policy, ParsePolicy(record_.policy));
+  QUARRY_TRY(spec.order, ParseSeedOrder(record_.seed_order));
+  return spec;
+}
+
+}  // namespace
+
+std::string_view RebuildPathName(RebuildPath path) {
+  switch (path) {
+    case RebuildPath::kRecord:
+      return "record";
+    case RebuildPath::kPatch:
+      return "patch";
+    case RebuildPath::kCopy:
+      return "copy";
+    case RebuildPath::kBuild:
+      break;
+  }
+  return "build";
+}
+
+Result<LayoutRecord> RebuildLayout(Store& store, MemoryBudget& budget, std::string_view name,
+                                   const RebuildOptions& options, const ProgressFunction& progress,
+                                   RebuildReport* report) {
+  RebuildReport ignored;
+  Rebuild rebuild(store, budget, options, progress, report != nullptr ? *report : ignored);
+  return rebuild.Run(name);
+}
+
+}  // namespace quarry

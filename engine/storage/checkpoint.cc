@@ -1,0 +1,55 @@
+#include "quarry/storage/checkpoint.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "checkpoint_files.h"
+#include "import_workspace.h"
+#include "quarry/base/kill_point.h"
+#include "quarry/base/process.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A checkpoint inside of its database would go with it, or be taken for a stray.
+Status CheckPlace(const std::string& database_path, const std::string& path) {
+  std::error_code error;
+  const fs::path database = fs::weakly_canonical(database_path, error);
+  const fs::path place = fs::weakly_canonical(path, error);
+  const auto end = std::mismatch(database.begin(), database.end(), place.begin(), place.end()).first;
+  if (error || end != database.end()) return Status::Ok();
+  return MakeStatus(Code::kInvalidArgument, "{}: lies in the database {}: put it elsewhere", path,
+                    database_path);
+}
+
+// The catalog's copy says which files belong to it.
+Status TakeFiles(const std::string& path, CheckpointFiles& files) {
+  KillPoint("checkpoint: catalog copied, no files");
+  QUARRY_TRY(const std::unique_ptr<Catalog> catalog, Catalog::Open(path, /*read_only=*/true));
+  QUARRY_TRY(const Manifest manifest, catalog->ReadManifest());
+  QUARRY_TRY(files.report().timestamp, catalog->LastTimestamp());
+  return files.Take(manifest);
+}
+
+}  // namespace
+
+Result<CheckpointReport> CheckpointStore(Store& store, MemoryBudget& budget, const std::string& path,
+                                         const ProgressFunction& progress) {
+  const double start = MonotonicSeconds();
+  QUARRY_RETURN_IF_ERROR(CheckPlace(store.path(), path));
+  QUARRY_TRY(ImportWorkspace workspace, ImportWorkspace::Acquire(store.backend(), path));
+  const std::string copy = workspace.database_path();
+  QUARRY_RETURN_IF_ERROR(CreateStoreDirectory(store.backend(), copy));
+  CheckpointFiles files(store.backend(), budget, store.path(), copy, progress);
+  QUARRY_RETURN_IF_ERROR(store.CopyCatalog(copy, [&] { return TakeFiles(copy, files); }));
+  QUARRY_RETURN_IF_ERROR(files.CopyRest());
+  KillPoint("checkpoint: files there, not synced");
+  QUARRY_RETURN_IF_ERROR(files.Sync());
+  QUARRY_RETURN_IF_ERROR(workspace.Publish());
+  files.report().seconds = MonotonicSeconds() - start;
+  return files.report();
+}
+
+}  // namespace quarry

@@ -1,0 +1,27 @@
+// How often a compaction makes its work outlive a crash. Private to this room; tests go at another pace.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "quarry/base/units.h"
+#include "quarry/storage/compaction.h"
+
+namespace quarry {
+
+struct CompactionPace {
+  uint64_t piece_bytes = 16 * kMiB;  // of rows at a time
+  // A tenth of the file, within these: less is not worth the syncs, and no more is ever lost.
+  uint64_t sync_bytes_min = 64 * kMiB;
+  uint64_t sync_bytes_max = 1 * kGiB;
+  uint64_t SyncBytes(uint64_t file_bytes) const {
+    return std::clamp(file_bytes / 10, sync_bytes_min, sync_bytes_max);
+  }
+};
+
+Result<CompactionReport> CompactTable(Store& store, MemoryBudget& budget, const std::string& table,
+                                      bool dry_run, const ProgressFunction& progress,
+                                      const CompactionPace& pace);
+
+}  // namespace quarry

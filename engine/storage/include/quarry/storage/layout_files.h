@@ -1,0 +1,37 @@
+// The files of a layout, as its record in the catalog has them. What they hold, engine/layout knows; here
+// only which there are: for whoever verifies, copies or removes them. Pure functions.
+//
+//   layouts/NAME-<gen>/layout.qlc       its own
+//                      base-<gen>.qlc   of a patched layout: files of earlier generations that it still reads
+//                      trace.qlt        the access trace that it was planned on
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quarry/format/manifest.h"
+#include "quarry/format/superblock.h"
+
+namespace quarry {
+
+inline constexpr std::string_view kLayoutFile = "layout.qlc";
+inline constexpr std::string_view kTraceFile = "trace.qlt";
+
+std::string LayoutBaseFile(uint64_t generation);
+
+struct LayoutFile {
+  std::string path;  // relative to the database
+  FileKind kind = FileKind::kLayout;
+  uint64_t generation = 1;
+  uint64_t bytes = 0;
+};
+
+// layout.qlc, then the bases in the order of the record, then the trace.
+std::vector<LayoutFile> FilesOf(const LayoutRecord& record);
+
+// True for the names above.
+bool IsLayoutFile(std::string_view name);
+
+}  // namespace quarry

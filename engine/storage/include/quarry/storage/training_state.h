@@ -1,0 +1,50 @@
+// Checkpoints of training runs: what a run needs to go on (weights of the model, optimizer state, position in
+// its batches), as bytes that the trainer understands, in DB/training/NAME-GENERATION.qts.
+//
+// The catalog names one file a run, the last: a crash at any instant leaves the checkpoint before or the new
+// one. What else belongs to it (embedding tables) is committed with it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/format/manifest.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+// kUsage for a name that no run can have: letters, digits, - and _ make one.
+Status CheckTrainingName(std::string_view name);
+
+// kNotFound: there is no checkpoint of a run of this name; lists what there is.
+Status NoTraining(const Store& store, std::string_view name);
+
+struct TrainingCheckpoint {
+  std::string_view name;      // of the run
+  std::string_view settings;  // as in TrainingRecord
+  int64_t timestamp = -1;
+  std::span<const std::byte> state;
+};
+
+// Commits `change` together with whatever else belongs to the checkpoint: Store::UpdateManifest, or
+// CheckpointAll of embedding tables.
+using ManifestChange = std::function<Status(Manifest&)>;
+using ManifestCommit = std::function<Status(const ManifestChange& change)>;
+
+// Writes the state, synced, then names it by `commit`; the file before it goes after that. On an error the
+// checkpoint before stands, but for a commit that the disk failed, which may have happened. One thread at a
+// time for a run.
+Status CheckpointTraining(Store& store, const TrainingCheckpoint& checkpoint, const ManifestCommit& commit);
+
+// The state of the run's last checkpoint. kCorruption; NoTraining.
+Result<std::vector<std::byte>> ReadTrainingState(Store& store, std::string_view name);
+
+// Removes the run's record, then its file. NoTraining.
+Status DropTraining(Store& store, std::string_view name);
+
+}  // namespace quarry

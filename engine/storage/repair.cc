@@ -1,0 +1,216 @@
+#include "quarry/storage/repair.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "lock.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The newest commit of a catalog that opens and has a manifest.
+Result<uint64_t> ReadCatalog(const std::string& database_path) {
+  QUARRY_TRY(const std::unique_ptr<Catalog> catalog, Catalog::Open(database_path, /*read_only=*/true));
+  QUARRY_RETURN_IF_ERROR(catalog->ReadManifest().status());
+  return catalog->LastTimestamp();
+}
+
+Status SyncFolder(IoBackend& backend, const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    QUARRY_TRY(const File file, backend.Open(entry->path().string(), OpenMode::kReadBuffered));
+    QUARRY_RETURN_IF_ERROR(backend.SyncFile(file));
+  }
+  return error ? ErrnoStatus(error.value(), "list", folder) : backend.SyncDirectory(folder);
+}
+
+// The catalogs of a database that is being repaired.
+struct CatalogPaths {
+  explicit CatalogPaths(const std::string& database_path)
+      : database(database_path),
+        catalog(database_path + "/catalog"),
+        damaged(database_path + "/catalog.damaged"),
+        workspace(database_path + "/catalog.repairing") {}
+  const std::string database, catalog, damaged, workspace;
+};
+
+// A death between the two renames of Exchange left no catalog.
+Status UndoHalfExchange(IoBackend& backend, const CatalogPaths& paths) {
+  std::error_code error;
+  if (fs::exists(paths.catalog, error) || !fs::exists(paths.damaged, error)) return Status::Ok();
+  return backend.Rename(paths.damaged, paths.catalog);
+}
+
+Status Exchange(IoBackend& backend, const CatalogPaths& paths) {
+  const std::string repaired = paths.workspace + "/catalog";
+  QUARRY_RETURN_IF_ERROR(SyncFolder(backend, repaired));
+  QUARRY_RETURN_IF_ERROR(backend.Rename(paths.catalog, paths.damaged));
+  if (const Status status = backend.Rename(repaired, paths.catalog); !status.ok()) {
+    QUARRY_RETURN_IF_ERROR(UndoHalfExchange(backend, paths));
+    return status;
+  }
+  return backend.SyncDirectory(paths.database);
+}
+
+Result<std::vector<std::string>> SalvageCatalog(IoBackend& backend, const CatalogPaths& paths) {
+  std::error_code error;
+  fs::remove_all(paths.workspace, error);
+  if (!fs::create_directory(paths.workspace, error)) {
+    return ErrnoStatus(error.value(), "create the folder", paths.workspace);
+  }
+  Result<std::vector<std::string>> lost = Catalog::Salvage(paths.database, paths.workspace);
+  const Status status = lost.ok() ? Exchange(backend, paths) : lost.status();
+  fs::remove_all(paths.workspace, error);
+  QUARRY_RETURN_IF_ERROR(status);
+  return lost;
+}
+
+// One repair of a store: first everything is sorted into the report, then what it says is done.
+class Repair {
+ public:
+  Repair(Store& store, const RepairOptions& options) : store_(store), options_(options) {}
+
+  RepairReport& report() { return report_; }
+
+  Status Plan(const VerifyReport& found) {
+    for (const Damage& damage : found.damages) {
+      if (damage.kind != Damage::Kind::kTable || damage.row_count > 0) continue;
+      if (store_.OpenTable(damage.name).status().code() == Code::kCorruption) unusable_.insert(damage.name);
+    }
+    for (const Damage& damage : found.damages) QUARRY_RETURN_IF_ERROR(Sort(damage));
+    return Status::Ok();
+  }
+
+  Status Run() {
+    for (const std::string& folder : report_.folders) QUARRY_RETURN_IF_ERROR(MakeFolder(folder));
+    if (report_.removed.empty() && report_.layouts.empty() && report_.trainings.empty()) return Status::Ok();
+    // A commit that failed may have reached the disk, and name something that is to be removed. After this
+    // one, none does.
+    QUARRY_RETURN_IF_ERROR(store_.UpdateManifest([&](Manifest& manifest) {
+      Forget(report_.layouts, manifest.layouts);
+      Forget(report_.trainings, manifest.trainings);
+      return Status::Ok();
+    }));
+    for (const LayoutRecord& layout : report_.layouts) QUARRY_RETURN_IF_ERROR(Remove(layout.directory));
+    for (const TrainingRecord& training : report_.trainings) QUARRY_RETURN_IF_ERROR(Remove(training.file));
+    for (const std::string& path : report_.removed) QUARRY_RETURN_IF_ERROR(Remove(path));
+    return Status::Ok();
+  }
+
+ private:
+  Status Sort(const Damage& damage) {
+    const Manifest& manifest = store_.manifest();
+    switch (damage.kind) {
+      case Damage::Kind::kStray:
+      case Damage::Kind::kLeftover:
+        report_.removed.push_back(damage.name);
+        return Status::Ok();
+      case Damage::Kind::kFolder:
+        report_.folders.push_back(damage.name);
+        return Status::Ok();
+      case Damage::Kind::kLayout:
+        report_.layouts.push_back(*manifest.FindLayout(damage.name));
+        return Status::Ok();
+      case Damage::Kind::kTable:
+        return SortTable(damage);
+      case Damage::Kind::kTraining:
+        if (!options_.drop_damaged) break;
+        report_.trainings.push_back(*manifest.FindTraining(damage.name));
+        return Status::Ok();
+      case Damage::Kind::kEmbedding:
+        if (!options_.drop_damaged) break;
+        report_.embeddings.push_back(damage.name);
+        return Status::Ok();
+      case Damage::Kind::kCatalog:
+      case Damage::Kind::kTopology:
+        break;
+    }
+    report_.lost.push_back(damage);
+    return Status::Ok();
+  }
+
+  Status SortTable(const Damage& damage) {
+    const bool unusable = unusable_.contains(damage.name);
+    if (damage.row_count > 0) return unusable ? Status::Ok() : SortRows(damage);
+    report_.lost.push_back(damage);
+    if (!unusable) return Status::Ok();
+    const TableRecord& table = *store_.manifest().FindTable(damage.name);
+    return SortRows({damage.kind, damage.name, 0, table.row_count});
+  }
+
+  Status SortRows(const Damage& damage) {
+    QUARRY_TRY(std::shared_ptr<const Snapshot> snapshot, store_.TakeSnapshot());
+    QUARRY_TRY(const auto newer, store_.OpenOverlay(damage.name, std::move(snapshot)));
+    bool continued = false;
+    for (uint64_t row = damage.first_row; row < damage.first_row + damage.row_count; ++row) {
+      const bool replaced = newer->Touched(row);
+      if (!continued || report_.rows.back().replaced != replaced) {
+        report_.rows.push_back({damage.name, row, 0, replaced});
+      }
+      ++report_.rows.back().row_count;
+      continued = true;
+    }
+    return Status::Ok();
+  }
+
+  template <typename Record>
+  static void Forget(const std::vector<Record>& dropped, std::vector<Record>& records) {
+    for (const Record& record : dropped) {
+      std::erase_if(records, [&](const Record& other) { return other.name == record.name; });
+    }
+  }
+
+  Status MakeFolder(const std::string& folder) {
+    const std::string path = store_.path() + "/" + folder;
+    std::error_code error;
+    fs::create_directory(path, error);
+    if (error) return ErrnoStatus(error.value(), "create the folder", path);
+    return store_.backend().SyncDirectory(store_.path());
+  }
+
+  Status Remove(const std::string& name) {
+    const std::string path = store_.path() + "/" + name;
+    std::error_code error;
+    fs::remove_all(path, error);
+    return error ? ErrnoStatus(error.value(), "remove", path) : Status::Ok();
+  }
+
+  Store& store_;
+  const RepairOptions options_;
+  RepairReport report_;
+  std::set<std::string> unusable_;  // tables whose file does not open
+};
+
+}  // namespace
+
+Result<std::optional<CatalogRepair>> RepairCatalog(IoBackend& backend, const std::string& path,
+                                                   bool dry_run) {
+  std::error_code error;
+  if (!fs::exists(path + "/VERSION", error)) return std::optional<CatalogRepair>();  // Store::Open tells
+  const CatalogPaths paths(path);
+  QUARRY_TRY(const StoreLock lock, StoreLock::Acquire(path));
+  QUARRY_RETURN_IF_ERROR(UndoHalfExchange(backend, paths));
+  CatalogRepair repair{.fault = ReadCatalog(path).status(), .damaged_path = paths.damaged};
+  if (repair.fault.code() != Code::kCorruption) return std::optional<CatalogRepair>();
+  if (dry_run) return std::optional(std::move(repair));
+  if (fs::exists(paths.damaged, error)) {
+    return MakeStatus(Code::kAlreadyExists,
+                      "{}: the catalog of an earlier repair is there; move it away or remove it",
+                      paths.damaged);
+  }
+  QUARRY_TRY(repair.lost_tables, SalvageCatalog(backend, paths));
+  QUARRY_TRY(repair.timestamp, ReadCatalog(path));
+  return std::optional(std::move(repair));
+}
+
+Result<RepairReport> RepairStore(Store& store, const VerifyReport& found, const RepairOptions& options) {
+  Repair repair(store, options);
+  QUARRY_RETURN_IF_ERROR(repair.Plan(found));
+  if (!options.dry_run) QUARRY_RETURN_IF_ERROR(repair.Run());
+  return std::move(repair.report());
+}
+
+}  // namespace quarry

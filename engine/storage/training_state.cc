@@ -1,0 +1,128 @@
+#include "quarry/storage/training_state.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "quarry/base/kill_point.h"
+#include "quarry/base/process.h"
+#include "quarry/storage/data_file.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kState = "state";
+
+// The folder is made with the first checkpoint.
+Status MakeFolder(Store& store) {
+  const std::string folder = store.path() + "/training";
+  std::error_code error;
+  if (!fs::create_directory(folder, error)) {
+    return error ? ErrnoStatus(error.value(), "create the folder", folder) : Status::Ok();
+  }
+  const Status synced = store.backend().SyncDirectory(store.path());
+  if (!synced.ok()) fs::remove(folder, error);  // so that the next checkpoint syncs it
+  return synced;
+}
+
+std::string FileOf(std::string_view name, uint64_t generation) {
+  return fmt::format("training/{}-{}.qts", name, generation);
+}
+
+// Never that of a file that is there: one whose commit failed may be named all the same, until the database
+// is opened anew.
+uint64_t NextGeneration(const Store& store, std::string_view name, const TrainingRecord* before) {
+  uint64_t generation = before == nullptr ? 1 : before->generation + 1;
+  std::error_code ignored;
+  while (fs::exists(store.path() + "/" + FileOf(name, generation), ignored)) ++generation;
+  return generation;
+}
+
+Result<uint64_t> WriteState(Store& store, const std::string& path, const TrainingRecord& record,
+                            std::span<const std::byte> state) {
+  QUARRY_TRY(const std::unique_ptr<DataFileWriter> writer, DataFileWriter::Create(store.backend(), path));
+  writer->BeginSection(kState, DataFileWriter::Cover::kPages);
+  QUARRY_RETURN_IF_ERROR(writer->Append(state));
+  QUARRY_RETURN_IF_ERROR(writer->EndSection());
+  return writer->Finish({.kind = FileKind::kTraining,
+                         .database_id = store.manifest().database_id,
+                         .generation = record.generation,
+                         .row_count = state.size()});
+}
+
+}  // namespace
+
+Status CheckTrainingName(std::string_view name) {
+  constexpr std::string_view kCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+  if (!name.empty() && name.find_first_not_of(kCharacters) == std::string_view::npos) return Status::Ok();
+  return MakeStatus(Code::kUsage, "\"{}\" is no name of a training run: letters, digits, - and _", name);
+}
+
+Status NoTraining(const Store& store, std::string_view name) {
+  std::string names;
+  for (const TrainingRecord& record : store.manifest().trainings) {
+    names += (names.empty() ? "" : ", ") + record.name;
+  }
+  return MakeStatus(Code::kNotFound, "{}: there is no checkpoint of a training run \"{}\"; runs: {}",
+                    store.path(), name, names.empty() ? "none" : names);
+}
+
+Status CheckpointTraining(Store& store, const TrainingCheckpoint& checkpoint, const ManifestCommit& commit) {
+  QUARRY_RETURN_IF_ERROR(CheckTrainingName(checkpoint.name));
+  const TrainingRecord* const before = store.manifest().FindTraining(checkpoint.name);
+  TrainingRecord record{.name = std::string(checkpoint.name),
+                        .generation = NextGeneration(store, checkpoint.name, before),
+                        .settings = std::string(checkpoint.settings),
+                        .timestamp = checkpoint.timestamp,
+                        .created_utc = UtcNow()};
+  record.file = FileOf(record.name, record.generation);
+  QUARRY_RETURN_IF_ERROR(MakeFolder(store));
+  const std::string path = store.path() + "/" + record.file;
+  std::error_code ignored;
+  Result<uint64_t> written = WriteState(store, path, record, checkpoint.state);
+  if (!written.ok()) {
+    fs::remove(path, ignored);
+    return written.status();
+  }
+  record.file_bytes = *written;
+  KillPoint("training: state written, not named");
+  // A commit that failed may have happened: then the file stays, and the next open knows.
+  QUARRY_RETURN_IF_ERROR(commit([&](Manifest& manifest) {
+    std::erase_if(manifest.trainings, [&](const TrainingRecord& old) { return old.name == record.name; });
+    manifest.trainings.push_back(record);
+    return Status::Ok();
+  }));
+  KillPoint("training: named, old state there");
+  if (before != nullptr) fs::remove(store.path() + "/" + before->file, ignored);
+  return Status::Ok();
+}
+
+Result<std::vector<std::byte>> ReadTrainingState(Store& store, std::string_view name) {
+  const TrainingRecord* const record = store.manifest().FindTraining(name);
+  if (record == nullptr) return NoTraining(store, name);
+  QUARRY_TRY(const DataFile data, OpenDataFile(store.backend(), store.path() + "/" + record->file,
+                                               {.kind = FileKind::kTraining,
+                                                .database_id = store.manifest().database_id,
+                                                .generation = record->generation,
+                                                .file_bytes = record->file_bytes}));
+  QUARRY_TRY(const Section section, data.Find(kState, data.superblock.row_count));
+  QUARRY_TRY(const std::vector<uint32_t> checksums, LoadChecksums(store.backend(), data, section));
+  std::vector<std::byte> state(section.bytes);
+  QUARRY_RETURN_IF_ERROR(LoadPages(store.backend(), data, section, checksums, state));
+  return state;
+}
+
+Status DropTraining(Store& store, std::string_view name) {
+  const TrainingRecord* const record = store.manifest().FindTraining(name);
+  if (record == nullptr) return NoTraining(store, name);
+  QUARRY_RETURN_IF_ERROR(store.UpdateManifest([&](Manifest& manifest) {
+    std::erase_if(manifest.trainings, [&](const TrainingRecord& old) { return old.name == name; });
+    return Status::Ok();
+  }));
+  std::error_code ignored;
+  fs::remove(store.path() + "/" + record->file, ignored);
+  return Status::Ok();
+}
+
+}  // namespace quarry

@@ -1,0 +1,164 @@
+// The child: puts, compacts, trains and builds, all at once, until it is killed.
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+#include "compaction_pace.h"
+#include "crash/crash_work.h"
+#include "embedding/trained_tables.h"
+#include "quarry/base/kill_point.h"
+#include "quarry/base/units.h"
+#include "quarry/layout/rebuild.h"
+#include "quarry/storage/checkpoint.h"
+#include "quarry/storage/training_state.h"
+#include "support/killing_backend.h"
+
+namespace quarry::crash {
+namespace {
+
+using testing_util::KillingBackend;
+using testing_util::TrainedTables;
+
+void Check(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "the child failed: %s\n", status.ToString().c_str());
+  _exit(3);
+}
+
+template <typename T>
+T Check(Result<T> result) {
+  Check(result.status());
+  return std::move(result).value();
+}
+
+// Rows of a table of 125 kB, synced after every third piece.
+constexpr CompactionPace kPace{
+    .piece_bytes = 16 << 10, .sync_bytes_min = 40 << 10, .sync_bytes_max = 40 << 10};
+
+class Child {
+ public:
+  explicit Child(const Orders& orders) : orders_(orders) {}
+
+  void Run() {
+    if ((orders_.work & kImport) != 0) {
+      Check(ImportTinyGraph(backend_, Graph(), orders_.imported()));
+      Tell({.kind = Message::kImported});
+      return;
+    }
+    store_ = Check(Store::Open(backend_, orders_.database()));
+    std::vector<std::thread> threads;
+    if ((orders_.work & kPut) != 0) {
+      const std::vector<Bytes> rows = Check(ReadFeatures(*store_, Check(store_->TakeSnapshot())));
+      for (uint64_t writer = 0; writer < kWriters; ++writer) {
+        const uint64_t done = AuthorOf(rows[writer], Graph().Row(static_cast<NodeId>(writer))).second;
+        threads.emplace_back([this, writer, done] { Put(writer, done); });
+      }
+    }
+    if ((orders_.work & kCompact) != 0) threads.emplace_back([this] { Compact(); });
+    if ((orders_.work & kBuild) != 0) threads.emplace_back([this] { Build(); });
+    if ((orders_.work & kTrain) != 0) threads.emplace_back([this] { Train(); });
+    if ((orders_.work & kCopy) != 0) threads.emplace_back([this] { Copy(); });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  void Tell(const Message& message) const {
+    if (write(orders_.tell, &message, sizeof(message)) != sizeof(message)) _exit(5);
+  }
+
+  // Of a thread.
+  Rng RngOf(uint64_t thread) const { return Rng(MixSeed(orders_.seed, orders_.round, thread)); }
+
+  void Put(uint64_t writer, uint64_t done) {
+    Rng rng = RngOf(writer);
+    for (uint64_t number = done;; ++number) {
+      Tell({.kind = Message::kBatch, .writer = static_cast<uint32_t>(writer), .number = number});
+      const WriterBatch rows = BatchOf(orders_.seed, writer, number + 1);
+      WriteBatch batch;
+      for (const auto& [row, value] : rows.rows) batch.Put("feature", row, value);
+      for (const auto& [node, label] : rows.labels) batch.SetLabel(node, label);
+      Check(store_->Write(batch).status());
+      usleep(static_cast<useconds_t>(rng.Below(2'000)));
+    }
+  }
+
+  void Compact() {
+    Rng rng = RngOf(kWriters);
+    MemoryBudget budget(kGiB);
+    std::shared_ptr<const Snapshot> held;
+    for (;;) {
+      held = rng.Below(3) == 0 ? Check(store_->TakeSnapshot()) : nullptr;
+      const char* const table = rng.Below(4) == 0 ? "label" : "feature";
+      const CompactionReport report = Check(CompactTable(*store_, budget, table, false, {}, kPace));
+      Tell({.kind = Message::kCompacted, .number = report.generation});
+      usleep(static_cast<useconds_t>(rng.Below(3'000)));
+    }
+  }
+
+  void Build() {
+    Rng rng = RngOf(kWriters + 1);
+    MemoryBudget budget(kGiB);
+    for (;;) {
+      const bool built = store_->manifest().FindLayout("default") != nullptr;
+      const LayoutRecord layout =
+          built && rng.Below(2) == 0
+              ? Check(RebuildLayout(*store_, budget, "default", {}, {}))
+              : Check(BuildLayout(*store_, budget, LayoutToBuild(), rng.Below(2) == 0, {}));
+      Tell({.kind = Message::kBuilt, .number = layout.generation});
+      usleep(static_cast<useconds_t>(rng.Below(10'000)));
+    }
+  }
+
+  // One, at some time of the child's life.
+  void Copy() {
+    usleep(static_cast<useconds_t>(RngOf(kWriters + 3).Below(30'000)));
+    MemoryBudget budget(kGiB);
+    if (std::filesystem::exists(orders_.copy())) return;  // of a child before, not looked at yet
+    const CheckpointReport report = Check(CheckpointStore(*store_, budget, orders_.copy(), {}));
+    Tell({.kind = Message::kCopied, .number = report.timestamp});
+  }
+
+  void Train() {
+    Rng rng = RngOf(kWriters + 2);
+    Check(tables_.Open(*store_));
+    for (int64_t now = tables_[0].timestamp();; ++now) {
+      Tell({.kind = Message::kTrained, .number = static_cast<uint64_t>(now)});
+      for (uint64_t steps = rng.Below(20); steps > 0; --steps) Check(tables_.Train(++now));
+      Check(tables_.Train(now + 1));
+      Check(Checkpoint(now + 1));
+    }
+  }
+
+  // Both tables, and the training state, as one.
+  Status Checkpoint(int64_t now) {
+    const std::array<StoredEmbeddings*, TrainedTables::kTables> tables = {&tables_[0], &tables_[1]};
+    const auto commit = [&](const ManifestChange& change) {
+      return CheckpointAll(*store_, tables, now, [&](Manifest& manifest) {
+        manifest.source = std::to_string(now);
+        return change(manifest);
+      });
+    };
+    const Bytes state = TrainingStateOf(orders_.seed, now);
+    return CheckpointTraining(*store_, {.name = "run", .timestamp = now, .state = state}, commit);
+  }
+
+  const Orders& orders_;
+  const std::unique_ptr<IoBackend> real_ = MakeDefaultBackend();
+  KillingBackend backend_{*real_, orders_.operation};
+  std::unique_ptr<Store> store_;
+  TrainedTables tables_{orders_.seed};
+};
+
+}  // namespace
+
+void RunChild(const Orders& orders) {
+  alarm(60);  // for when the parent dies first
+  if (orders.kill_point >= 0) ArmKillPoint(static_cast<size_t>(orders.kill_point), orders.passages);
+  Child(orders).Run();
+  for (;;) pause();
+}
+
+}  // namespace quarry::crash

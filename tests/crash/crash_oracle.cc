@@ -1,0 +1,108 @@
+#include "crash/crash_oracle.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "quarry/base/units.h"
+#include "quarry/pipeline/planned_road.h"
+#include "quarry/storage/node_properties.h"
+#include "quarry/storage/training_state.h"
+
+namespace quarry::crash {
+
+Oracle::Oracle(uint64_t seed) : seed_(seed), tables_(seed) {
+  for (NodeId node = 0; node < Graph().nodes; ++node) {
+    rows_.push_back(Graph().Row(node));
+    labels_.push_back(Graph().Label(node));
+  }
+}
+
+uint64_t Oracle::batches() const { return std::reduce(batches_.begin(), batches_.end()); }
+
+void Oracle::Check(Store& store) {
+  for (const Status& fault : testing_util::FaultsOf(store)) ADD_FAILURE() << fault.ToString();
+  const auto snapshot = store.TakeSnapshot();
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
+  CheckWriters(store, *snapshot);
+  CheckTraining(store);
+}
+
+void Oracle::CheckWriters(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {
+  const auto found = ReadFeatures(store, snapshot);
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  for (uint64_t writer = 0; writer < kWriters; ++writer) {
+    const auto [author, number] = AuthorOf((*found)[writer], Graph().Row(static_cast<NodeId>(writer)));
+    ASSERT_TRUE(author == writer || number == 0) << "row " << writer << " is of writer " << author;
+    ASSERT_GE(number, batches_[writer]) << "batches of writer " << writer << " were there before";
+    Advance(writer, number);
+  }
+  ASSERT_EQ(snapshot->timestamp, batches());
+  ASSERT_NO_FATAL_FAILURE(CheckSharedRow((*found)[kSharedRow]));
+  for (uint64_t row = 0; row < rows_.size(); ++row) {
+    ASSERT_TRUE((*found)[row] == rows_[row]) << "row " << row << " is not of the last batch that wrote it";
+  }
+  const auto properties = LoadNodeProperties(store, Graph().nodes, snapshot);
+  ASSERT_TRUE(properties.ok()) << properties.status().ToString();
+  ASSERT_EQ(properties->labels, labels_);
+}
+
+void Oracle::Advance(uint64_t writer, uint64_t number) {
+  while (batches_[writer] < number) {
+    const WriterBatch batch = BatchOf(seed_, writer, ++batches_[writer]);
+    for (const auto& [row, value] : batch.rows) rows_[row] = value.empty() ? Bytes(FeatureBytes()) : value;
+    for (const auto& [node, label] : batch.labels) labels_[node] = label;
+  }
+}
+
+// Every batch writes it, so that it is of the last batch of one of the writers; which one came last they
+// settle among themselves.
+void Oracle::CheckSharedRow(const Bytes& found) {
+  const auto [writer, number] = AuthorOf(found, Graph().Row(kSharedRow));
+  if (number != 0) {
+    ASSERT_LT(writer, kWriters);
+    ASSERT_EQ(number, batches_[writer]) << "there is a later batch of writer " << writer;
+    ASSERT_TRUE(found == BatchOf(seed_, writer, number).rows[kSharedRow]);
+  }
+  rows_[kSharedRow] = found;
+}
+
+void Oracle::CheckTraining(Store& store) {
+  const Status opened = tables_.Open(store);
+  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  const int64_t timestamp = tables_[0].timestamp();
+  ASSERT_GE(timestamp, trained_) << "there was a later checkpoint before";
+  while (trained_ < timestamp) tables_.Note(++trained_, writes_);
+  tables_.ExpectState(store, timestamp, writes_);
+  tables_.Close();
+  if (timestamp == kNeverWritten) return;
+  const auto state = ReadTrainingState(store, "run");
+  ASSERT_TRUE(state.ok()) << state.status().ToString();
+  ASSERT_TRUE(*state == TrainingStateOf(seed_, timestamp)) << "of another checkpoint than the tables";
+}
+
+void Oracle::CheckLayout(Store& store) const {
+  MemoryBudget budget(kGiB);
+  const auto road = PlannedRoad::Open(store, budget, {});
+  ASSERT_TRUE(road.ok()) << road.status().ToString();
+  const auto stream = (*road)->StartPass({.seeds = (*road)->TrainNodes(), .ordered = true});
+  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  for (;;) {
+    const auto batch = (*stream)->Next();
+    ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+    if (!*batch) return;
+    const Block& block = (*batch)->block();
+    const FeatureView& view = (*batch)->features();
+    for (size_t v = 0; v < view.slots.size(); ++v) {
+      const Bytes& expected = rows_[block.nodes[v]];
+      const std::byte* const row = view.base + view.slots[v] * view.stride_bytes;
+      ASSERT_EQ(std::memcmp(row, expected.data(), expected.size()), 0) << "row " << block.nodes[v];
+    }
+    for (size_t i = 0; i < block.seed_count(); ++i) {
+      ASSERT_EQ((*batch)->labels()[i], labels_[block.nodes[i]]);
+    }
+  }
+}
+
+}  // namespace quarry::crash

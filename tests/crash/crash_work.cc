@@ -1,0 +1,91 @@
+#include "crash/crash_work.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <sstream>
+
+namespace quarry::crash {
+namespace {
+
+Bytes RandomBytes(Rng& rng, uint64_t bytes) {
+  Bytes out(bytes);
+  for (std::byte& byte : out) byte = static_cast<std::byte>(rng());
+  return out;
+}
+
+}  // namespace
+
+std::string Orders::ToText() const {
+  return fmt::format("{} {} {} {} {} {} {} {}", seed, round, work, kill_point, passages, operation, tell,
+                     folder);
+}
+
+Orders Orders::FromText(const std::string& text) {
+  Orders orders;
+  std::istringstream stream(text);
+  stream >> orders.seed >> orders.round >> orders.work >> orders.kill_point >> orders.passages >>
+      orders.operation >> orders.tell >> std::ws;
+  std::getline(stream, orders.folder);
+  return orders;
+}
+
+WriterBatch BatchOf(uint64_t seed, uint64_t writer, uint64_t number) {
+  Rng rng(MixSeed(seed, writer, number));
+  const uint64_t nodes = Graph().nodes;
+  const auto signed_row = [&] {
+    Bytes row = RandomBytes(rng, FeatureBytes());
+    std::memcpy(row.data(), &number, sizeof(number));
+    std::memcpy(row.data() + sizeof(number), &writer, sizeof(writer));
+    return row;
+  };
+  WriterBatch batch;
+  for (uint64_t count = rng.Below(20); count > 0; --count) {
+    const uint64_t row = writer + kWriters * rng.Below(nodes / kWriters);
+    batch.rows[row] = rng.Below(8) == 0 ? Bytes() : signed_row();
+  }
+  batch.rows[writer] = signed_row();
+  batch.rows[kSharedRow] = signed_row();
+  for (uint64_t count = rng.Below(4); count > 0; --count) {
+    const auto node = static_cast<NodeId>(writer + kWriters * rng.Below(nodes / kWriters));
+    // Which nodes have labels stays as it is: that is what layouts are made for.
+    if (Graph().Label(node) >= 0) batch.labels[node] = static_cast<int64_t>(rng.Below(5));
+  }
+  return batch;
+}
+
+std::pair<uint64_t, uint64_t> AuthorOf(const Bytes& row, const Bytes& unwritten) {
+  std::pair<uint64_t, uint64_t> author;
+  if (row == unwritten) return author;
+  std::memcpy(&author.second, row.data(), sizeof(uint64_t));
+  std::memcpy(&author.first, row.data() + sizeof(uint64_t), sizeof(uint64_t));
+  return author;
+}
+
+Bytes TrainingStateOf(uint64_t seed, int64_t timestamp) {
+  Rng rng(MixSeed(seed, static_cast<uint64_t>(timestamp)));
+  return RandomBytes(rng, 1 + rng.Below(10'000));
+}
+
+LayoutSpec LayoutToBuild() {
+  return {.fanouts = {3, 2}, .batch_size = 32, .seed = 5, .cache_bytes = Graph().nodes * 128};
+}
+
+Result<std::vector<Bytes>> ReadFeatures(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {
+  QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store.OpenTable(*snapshot, "feature"));
+  QUARRY_TRY(const std::unique_ptr<RowOverlay> overlay, store.OpenOverlay("feature", snapshot));
+  const uint64_t row_bytes = FeatureBytes();
+  Bytes all(Graph().nodes * row_bytes);
+  QUARRY_RETURN_IF_ERROR(table->ReadRows(store.backend(), 0, Graph().nodes, all));
+  const std::vector<uint64_t> touched = overlay->TouchedRows();
+  QUARRY_RETURN_IF_ERROR(overlay->Read(touched, [&](size_t i, std::span<const std::byte> value) {
+    std::memcpy(all.data() + touched[i] * row_bytes, value.data(), row_bytes);
+  }));
+  std::vector<Bytes> rows;
+  for (auto row = all.begin(); row != all.end(); row += static_cast<ptrdiff_t>(row_bytes)) {
+    rows.emplace_back(row, row + static_cast<ptrdiff_t>(row_bytes));
+  }
+  return rows;
+}
+
+}  // namespace quarry::crash

@@ -1,0 +1,247 @@
+#include "quarry/storage/training_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <set>
+
+#include "quarry/base/units.h"
+#include "quarry/io/fault_backend.h"
+#include "storage/small_store.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+using testing_util::Medium;
+using testing_util::RandomBytes;
+using testing_util::SmallStore;
+
+using Bytes = std::vector<std::byte>;
+
+class TrainingStateTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(small_.Write().ok());
+    Reopen();
+  }
+  void Reopen() {
+    store_.reset();
+    auto store = Store::Open(backend_, small_.path());
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    store_ = std::move(store).value();
+  }
+  Status Checkpoint(std::string_view name, const Bytes& state, std::string_view settings = "--seed 1") {
+    return CheckpointTraining(*store_, {.name = name, .settings = settings, .timestamp = 7, .state = state},
+                              [&](const ManifestChange& change) { return store_->UpdateManifest(change); });
+  }
+  Bytes Read(std::string_view name) {
+    auto state = ReadTrainingState(*store_, name);
+    EXPECT_TRUE(state.ok()) << state.status().ToString();
+    return state.ok() ? std::move(state).value() : Bytes();
+  }
+  std::string PathOf(std::string_view name) {
+    return small_.path() + "/" + store_->manifest().FindTraining(name)->file;
+  }
+  std::set<std::string> Files() const {
+    std::set<std::string> files;
+    for (const auto& entry : fs::directory_iterator(small_.path() + "/training")) {
+      files.insert(entry.path().filename().string());
+    }
+    return files;
+  }
+  std::string Faults() {
+    const auto report = VerifyStore(*store_, {});
+    EXPECT_TRUE(report.ok()) << report.status().ToString();
+    std::string text;
+    for (const Status& fault : report->faults) text += fault.ToString() + "\n";
+    return text;
+  }
+
+  // Makes the k-th operation of a kind fail, k = 1, 2, ... until all went well, and checks after each, in a
+  // store that was opened anew, whether the checkpoint was taken.
+  void ForEachFault(const std::function<Status()>& checkpoint, const std::function<void(bool taken)>& check) {
+    for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kWrite, FaultKind::kSync}) {
+      for (const int error : {EIO, ENOSPC}) {
+        bool struck = true;
+        for (uint64_t k = 1; struck; ++k) {
+          SCOPED_TRACE(testing::Message()
+                       << "kind " << static_cast<int>(kind) << ", error " << error << " at operation " << k);
+          backend_.SetPlans({{.kind = kind, .at = k, .sticky = k % 2 == 0, .error = error}});
+          const Status status = checkpoint();
+          struck = backend_.strikes() > 0;
+          backend_.SetPlans({});
+          EXPECT_EQ(status.ok(), !struck) << status.ToString();
+          if (struck) {
+            EXPECT_EQ(status.code(), error == EIO ? Code::kIoError : Code::kNoSpace);
+            EXPECT_THAT(std::string(status.message()), HasSubstr(small_.path()));
+          }
+          Reopen();
+          check(status.ok());
+        }
+      }
+    }
+  }
+
+  const std::unique_ptr<IoBackend> real_ = MakeDefaultBackend();
+  FaultBackend backend_{*real_};
+  SmallStore small_{backend_, Medium::kMemory};
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(TrainingStateTest, AStateComesBackByteForByteFromAnotherProcess) {
+  for (const uint64_t bytes : {uint64_t{1}, kPageBytes - 1, kPageBytes, kPageBytes + 1, 9 * kMiB + 5}) {
+    SCOPED_TRACE(bytes);
+    const Bytes state = RandomBytes(bytes, bytes);
+    ASSERT_TRUE(Checkpoint("node", state, "--layers 2 --seed 1").ok());
+    EXPECT_EQ(Read("node"), state);
+    Reopen();
+    EXPECT_EQ(Read("node"), state);
+  }
+  const TrainingRecord* const record = store_->manifest().FindTraining("node");
+  EXPECT_EQ(record->generation, 5u);
+  EXPECT_EQ(record->file, "training/node-5.qts");
+  EXPECT_EQ(record->settings, "--layers 2 --seed 1");
+  EXPECT_EQ(record->timestamp, 7);
+  EXPECT_EQ(record->file_bytes, fs::file_size(PathOf("node")));
+  EXPECT_FALSE(record->created_utc.empty());
+  EXPECT_EQ(Faults(), "");
+}
+
+TEST_F(TrainingStateTest, RunsAreApartAndEachHasOneFile) {
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(Checkpoint("a", RandomBytes(5000, i)).ok());
+    ASSERT_TRUE(Checkpoint("a-1", RandomBytes(6000, 100 + i)).ok());
+  }
+  EXPECT_THAT(Files(), UnorderedElementsAre("a-3.qts", "a-1-3.qts"));
+  Reopen();
+  EXPECT_EQ(Read("a"), RandomBytes(5000, 2));
+  EXPECT_EQ(Read("a-1"), RandomBytes(6000, 102));
+  EXPECT_THAT(Files(), UnorderedElementsAre("a-3.qts", "a-1-3.qts"));
+}
+
+TEST_F(TrainingStateTest, ADroppedRunIsGone) {
+  ASSERT_TRUE(Checkpoint("node", RandomBytes(100, 1)).ok());
+  ASSERT_TRUE(Checkpoint("other", RandomBytes(100, 2)).ok());
+  ASSERT_TRUE(DropTraining(*store_, "node").ok());
+  EXPECT_THAT(Files(), UnorderedElementsAre("other-1.qts"));
+  for (const Status& status : {ReadTrainingState(*store_, "node").status(), DropTraining(*store_, "node")}) {
+    EXPECT_EQ(status.code(), Code::kNotFound);
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("\"node\""), HasSubstr("runs: other")));
+  }
+}
+
+TEST_F(TrainingStateTest, ANameThatLeadsElsewhereIsRefused) {
+  for (const char* name : {"", "../x", "a/b", "a b", "a.b"}) {
+    EXPECT_EQ(Checkpoint(name, RandomBytes(100, 1)).code(), Code::kUsage) << name;
+  }
+  EXPECT_FALSE(fs::exists(small_.path() + "/training"));
+}
+
+TEST_F(TrainingStateTest, WhatACrashLeftIsRemovedAtOpenAndStrangersStay) {
+  ASSERT_TRUE(Checkpoint("node", RandomBytes(5000, 1)).ok());
+  const std::string folder = small_.path() + "/training/";
+  fs::copy(PathOf("node"), folder + "node-2.qts");   // written, and not named
+  fs::copy(PathOf("node"), folder + "first-1.qts");  // of a run whose first checkpoint it was to be
+  fs::copy(PathOf("node"), folder + "notes.txt");
+  Reopen();
+  EXPECT_THAT(Files(), UnorderedElementsAre("node-1.qts", "notes.txt"));
+  EXPECT_EQ(Read("node"), RandomBytes(5000, 1));
+  EXPECT_THAT(Faults(), AllOf(HasSubstr("training/notes.txt"), Not(HasSubstr("node-1.qts"))));
+}
+
+TEST_F(TrainingStateTest, EveryDamagedByteIsFoundByReadingAndByVerify) {
+  constexpr uint64_t kSeed = 11;
+  SCOPED_TRACE(kSeed);
+  Rng rng(kSeed);
+  const Bytes state = RandomBytes(3 * kPageBytes + 17, 1);
+  ASSERT_TRUE(Checkpoint("node", state).ok());
+  const std::string path = PathOf("node");
+  const uint64_t file_bytes = fs::file_size(path);
+  for (uint64_t page = 0; page * kPageBytes < file_bytes; ++page) {
+    const uint64_t at = page * kPageBytes + rng.Below(16);  // never in padding
+    SCOPED_TRACE(at);
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto flip = [&] {
+      file.seekg(static_cast<std::streamoff>(at));
+      const int byte = file.get();
+      file.seekp(static_cast<std::streamoff>(at));
+      file.put(static_cast<char>(byte ^ 0x40));
+      file.flush();
+    };
+    flip();
+    const Status status = ReadTrainingState(*store_, "node").status();
+    EXPECT_EQ(status.code(), Code::kCorruption);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("node-1.qts"));
+    EXPECT_THAT(Faults(), HasSubstr("node-1.qts"));
+    flip();
+  }
+  EXPECT_EQ(Read("node"), state);
+  fs::resize_file(path, file_bytes - kPageBytes);
+  EXPECT_EQ(ReadTrainingState(*store_, "node").status().code(), Code::kCorruption);
+  fs::remove(path);
+  EXPECT_EQ(ReadTrainingState(*store_, "node").status().code(), Code::kCorruption);
+}
+
+TEST_F(TrainingStateTest, AnyFaultOfTheDiskLeavesTheCheckpointBefore) {
+  Bytes state = RandomBytes(5 * kMiB, 1);  // more than the writer's buffer
+  ASSERT_TRUE(Checkpoint("node", state).ok());
+  Bytes next = state;
+  ForEachFault(
+      [&] {
+        next[next.size() / 2] ^= std::byte{1};
+        return Checkpoint("node", next);
+      },
+      [&](bool taken) {
+        if (taken) state = next;
+        EXPECT_EQ(Read("node"), state);
+        EXPECT_EQ(Files().size(), 1u);
+      });
+  EXPECT_EQ(Faults(), "");
+}
+
+TEST_F(TrainingStateTest, AnyFaultOfTheDiskLeavesNoHalfOfAFirstCheckpoint) {
+  const Bytes state = RandomBytes(3 * kPageBytes, 1);
+  const std::string folder = small_.path() + "/training";
+  ForEachFault([&] { return Checkpoint("node", state); },
+               [&](bool taken) {
+                 EXPECT_EQ(store_->manifest().FindTraining("node") != nullptr, taken);
+                 if (taken) {
+                   EXPECT_EQ(Read("node"), state);
+                   ASSERT_TRUE(DropTraining(*store_, "node").ok());
+                 }
+                 if (fs::exists(folder)) {
+                   EXPECT_THAT(Files(), testing::IsEmpty());
+                 }
+                 fs::remove(folder);
+               });
+  EXPECT_EQ(Faults(), "");
+}
+
+TEST_F(TrainingStateTest, ACommitThatFailedKeepsItsFileUntilTheNextOpen) {
+  const Bytes before = RandomBytes(5000, 1);
+  ASSERT_TRUE(Checkpoint("node", before).ok());
+  const Status failed =
+      CheckpointTraining(*store_, {.name = "node", .state = before},
+                         [](const ManifestChange&) { return Status(Code::kIoError, "the disk is gone"); });
+  EXPECT_EQ(failed.code(), Code::kIoError);
+  EXPECT_EQ(Read("node"), before);
+  // It may be what the disk names now: nothing else is written in its place.
+  EXPECT_THAT(Files(), UnorderedElementsAre("node-1.qts", "node-2.qts"));
+  const Bytes after = RandomBytes(6000, 2);
+  ASSERT_TRUE(Checkpoint("node", after).ok());
+  EXPECT_THAT(Files(), UnorderedElementsAre("node-2.qts", "node-3.qts"));
+  Reopen();
+  EXPECT_THAT(Files(), UnorderedElementsAre("node-3.qts"));
+  EXPECT_EQ(Read("node"), after);
+}
+
+}  // namespace
+}  // namespace quarry
