@@ -88,9 +88,9 @@ QUARRY_INLINE void AddRow(const std::byte* row, uint32_t dim, RowNorm norm, floa
   for (uint32_t c = 0; c < dim; c++) sum[c] += inverse * decoded[c];
 }
 
-template <ElementType kType>
-QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, const uint32_t* indptr,
-                                  const uint32_t* indices, uint32_t edge_count, uint32_t begin, uint32_t end,
+template <ElementType kType, typename Offset>
+QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, const Offset* indptr,
+                                  const uint32_t* indices, size_t edge_count, uint32_t begin, uint32_t end,
                                   float* out) {
   const uint32_t dim = view.dim;
   const uint32_t* slots = view.slots.empty() ? nullptr : view.slots.data();
@@ -104,9 +104,9 @@ QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, const u
     float* mean = self + dim;
     std::memset(self, 0, size_t{2} * dim * sizeof(float));
     AddRow<kType>(row(v), dim, norm, decoded.data(), self);
-    const uint32_t first = indptr[v];
-    const uint32_t last = indptr[v + 1];
-    for (uint32_t e = first; e < last; e++) {
+    const Offset first = indptr[v];
+    const Offset last = indptr[v + 1];
+    for (Offset e = first; e < last; e++) {
       // The address of a row ahead needs its slot, itself a random read: that is asked for twice as far
       // ahead.
       const size_t ahead = std::min<size_t>(size_t{e} + kPrefetchRows, edge_count - 1);
@@ -125,7 +125,7 @@ QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, const u
 
 #define QUARRY_AGGREGATE_KERNEL(type)                                                               \
   QUARRY_KERNEL void Aggregate##type(const FeatureView& view, RowNorm norm, const uint32_t* indptr, \
-                                     const uint32_t* indices, uint32_t edge_count, uint32_t begin,  \
+                                     const uint32_t* indices, size_t edge_count, uint32_t begin,    \
                                      uint32_t end, float* out) {                                    \
     AggregateRange<ElementType::k##type>(view, norm, indptr, indices, edge_count, begin, end, out); \
   }
@@ -134,6 +134,12 @@ QUARRY_AGGREGATE_KERNEL(Float16)
 QUARRY_AGGREGATE_KERNEL(Bfloat16)
 QUARRY_AGGREGATE_KERNEL(Int8)
 #undef QUARRY_AGGREGATE_KERNEL
+
+QUARRY_KERNEL void AggregateFloat32Graph(const FeatureView& view, const uint64_t* indptr,
+                                         const NodeId* indices, size_t edge_count, uint32_t begin,
+                                         uint32_t end, float* out) {
+  AggregateRange<ElementType::kFloat32>(view, RowNorm::kNone, indptr, indices, edge_count, begin, end, out);
+}
 
 // A 32-bit mixer with low bias (Wellons 2018): two multiplications, so eight or sixteen lanes at a time.
 QUARRY_INLINE uint32_t Mix32(uint32_t x) {
@@ -196,28 +202,64 @@ QUARRY_KERNEL void AddBiasRelu(const float* __restrict bias, uint32_t dim, uint3
 // Columns of a source's gradient that are summed at a time, in a buffer that stays in the first-level cache.
 constexpr uint32_t kBackwardColumns = 256;
 
-QUARRY_KERNEL void BackwardRange(const uint32_t* offsets, const uint32_t* destinations,
-                                 const float* inverse_degree, uint32_t destination_count, const float* grad,
-                                 uint32_t dim, float keep_scale, uint32_t begin, uint32_t end,
+// What a block's edges carry back.
+struct Backflow {
+  const uint32_t* offsets;
+  const uint32_t* destinations;
+  const float* inverse_degree;
+  uint32_t destination_count;
+  const float* grad;  // [destinations, 2 * dim]
+  uint32_t dim;
+};
+
+// Columns [first, first + columns) of source u's gradient.
+QUARRY_INLINE void SumBackflow(const Backflow& flow, uint32_t u, uint32_t first, uint32_t columns,
+                               float* sum) {
+  const uint32_t dim = flow.dim;
+  if (u < flow.destination_count) {
+    std::memcpy(sum, flow.grad + size_t{u} * 2 * dim + first, columns * sizeof(float));
+  } else {
+    std::memset(sum, 0, columns * sizeof(float));
+  }
+  for (uint32_t e = flow.offsets[u]; e < flow.offsets[u + 1]; e++) {
+    const float* row = flow.grad + size_t{flow.destinations[e]} * 2 * dim + dim + first;
+    const float weight = flow.inverse_degree[flow.destinations[e]];
+    for (uint32_t c = 0; c < columns; c++) sum[c] += weight * row[c];
+  }
+}
+
+QUARRY_KERNEL void BackwardRange(const Backflow& flow, float keep_scale, uint32_t begin, uint32_t end,
                                  float* hidden) {
   float sum[kBackwardColumns];
   for (uint32_t u = begin; u < end; u++) {
-    for (uint32_t first = 0; first < dim; first += kBackwardColumns) {
-      const uint32_t columns = std::min(kBackwardColumns, dim - first);
-      if (u < destination_count) {
-        std::memcpy(sum, grad + size_t{u} * 2 * dim + first, columns * sizeof(float));
-      } else {
-        std::memset(sum, 0, columns * sizeof(float));
-      }
-      for (uint32_t e = offsets[u]; e < offsets[u + 1]; e++) {
-        const float* row = grad + size_t{destinations[e]} * 2 * dim + dim + first;
-        const float weight = inverse_degree[destinations[e]];
-        for (uint32_t c = 0; c < columns; c++) sum[c] += weight * row[c];
-      }
-      float* out = hidden + size_t{u - begin} * dim + first;
+    for (uint32_t first = 0; first < flow.dim; first += kBackwardColumns) {
+      const uint32_t columns = std::min(kBackwardColumns, flow.dim - first);
+      SumBackflow(flow, u, first, columns, sum);
+      float* out = hidden + size_t{u - begin} * flow.dim + first;
       for (uint32_t c = 0; c < columns; c++) out[c] = out[c] > 0 ? sum[c] * keep_scale : 0.0F;
     }
   }
+}
+
+QUARRY_KERNEL void BackwardInputRange(const Backflow& flow, const uint32_t* slots, uint32_t begin,
+                                      uint32_t end, float* gradients) {
+  float sum[kBackwardColumns];
+  for (uint32_t u = begin; u < end; u++) {
+    for (uint32_t first = 0; first < flow.dim; first += kBackwardColumns) {
+      const uint32_t columns = std::min(kBackwardColumns, flow.dim - first);
+      SumBackflow(flow, u, first, columns, sum);
+      std::memcpy(gradients + size_t{slots[u]} * flow.dim + first, sum, columns * sizeof(float));
+    }
+  }
+}
+
+Backflow FlowOf(const TransposedBlock& transposed, const float* grad, uint32_t dim) {
+  return {transposed.offsets.data(),
+          transposed.destinations.data(),
+          transposed.inverse_degree.data(),
+          static_cast<uint32_t>(transposed.inverse_degree.size()),
+          grad,
+          dim};
 }
 
 }  // namespace
@@ -225,7 +267,7 @@ QUARRY_KERNEL void BackwardRange(const uint32_t* offsets, const uint32_t* destin
 void AggregateMean(const FeatureView& view, RowNorm norm, std::span<const uint32_t> indptr,
                    std::span<const uint32_t> indices, uint32_t begin, uint32_t end, float* out) {
   assert(end < indptr.size() && indptr[end] <= indices.size());
-  const auto edge_count = static_cast<uint32_t>(indices.size());
+  const size_t edge_count = indices.size();
   switch (view.element_type) {
     case ElementType::kFloat16:
       return AggregateFloat16(view, norm, indptr.data(), indices.data(), edge_count, begin, end, out);
@@ -237,6 +279,16 @@ void AggregateMean(const FeatureView& view, RowNorm norm, std::span<const uint32
       assert(view.element_type == ElementType::kFloat32 && "features are of a float type");
       return AggregateFloat32(view, norm, indptr.data(), indices.data(), edge_count, begin, end, out);
   }
+}
+
+void AggregateGraph(const float* rows, uint32_t dim, std::span<const uint64_t> indptr,
+                    std::span<const NodeId> indices, uint32_t begin, uint32_t end, float* out) {
+  assert(end < indptr.size() && indptr[end] <= indices.size());
+  FeatureView view;
+  view.base = reinterpret_cast<const std::byte*>(rows);
+  view.dim = dim;
+  view.stride_bytes = dim * sizeof(float);
+  AggregateFloat32Graph(view, indptr.data(), indices.data(), indices.size(), begin, end, out);
 }
 
 void Transpose(std::span<const uint32_t> indptr, std::span<const uint32_t> indices,
@@ -262,9 +314,13 @@ void Transpose(std::span<const uint32_t> indptr, std::span<const uint32_t> indic
 
 void BackwardMean(const TransposedBlock& transposed, const float* grad, uint32_t dim, float keep_scale,
                   uint32_t begin, uint32_t end, float* hidden) {
-  BackwardRange(transposed.offsets.data(), transposed.destinations.data(), transposed.inverse_degree.data(),
-                static_cast<uint32_t>(transposed.inverse_degree.size()), grad, dim, keep_scale, begin, end,
-                hidden);
+  BackwardRange(FlowOf(transposed, grad, dim), keep_scale, begin, end, hidden);
+}
+
+void BackwardMeanInput(const TransposedBlock& transposed, const float* grad, uint32_t dim,
+                       std::span<const uint32_t> slots, uint32_t begin, uint32_t end, float* gradients) {
+  assert(end <= slots.size());
+  BackwardInputRange(FlowOf(transposed, grad, dim), slots.data(), begin, end, gradients);
 }
 
 void ActivateRows(std::span<const float> bias, const DropoutMask& mask, uint32_t begin, uint32_t end,

@@ -123,6 +123,7 @@ Result<LinkData> LoadLinkData(Store& store, MemoryBudget& budget, const HeldOutS
   }
   const Manifest& manifest = store.manifest();
   LinkData data;
+  data.held_out = shares;
   data.node_count = manifest.node_count;
   const std::pair<const TopologyRecord*, std::vector<Triple>*> parts[] = {
       {manifest.FindTopology("graph"), &data.train},

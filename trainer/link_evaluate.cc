@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "kernel.h"
 #include "link_decoder.h"
@@ -16,6 +18,20 @@ namespace {
 // Queries that are scored at a time against so many nodes: 1 MiB of scores.
 constexpr uint32_t kGroupEdges = 128;
 constexpr uint32_t kBlockNodes = 2048;
+
+// Edges that are ranked in one pass over the nodes: the queries of their two sides take 16 MiB. Whole groups,
+// so that scores do not depend on how edges are cut into pieces.
+uint64_t PieceEdges(const LinkSpec& spec) {
+  constexpr uint64_t kQueryBytes = 16 * kMiB;
+  return std::max<uint64_t>(kGroupEdges,
+                            RoundDown(kQueryBytes / (2 * sizeof(float) * spec.dim), kGroupEdges));
+}
+
+// Nodes that are read at a time: 4 MiB, in whole blocks for the same reason.
+uint64_t StripNodes(const LinkSpec& spec) {
+  constexpr uint64_t kStripBytes = 4 * kMiB;
+  return std::max<uint64_t>(kBlockNodes, RoundDown(kStripBytes / (sizeof(float) * spec.dim), kBlockNodes));
+}
 
 // `scores` less half the squared lengths of the nodes: as |q - n|^2 = |q|^2 - 2 (q . n - |n|^2 / 2), what is
 // nearer to the query scores higher.
@@ -51,85 +67,170 @@ struct Truth {
   }
 };
 
-struct Tables {
-  const LinkSpec& spec;
-  std::span<const float> nodes, relations;
-  std::vector<float> half_lengths;  // of nodes, for TransE
-
-  const float* node(uint64_t i) const { return nodes.data() + i * spec.dim; }
-  uint64_t node_count() const { return nodes.size() / spec.dim; }
+// Vectors of nodes that follow each other.
+struct Strip {
+  uint64_t first = 0, count = 0;
+  std::vector<float> values;        // [count, dim]
+  std::vector<float> half_lengths;  // for TransE
 };
 
-// Ranks a group of edges from one side. A thread has one, and uses it again.
-class GroupRanker {
- public:
-  GroupRanker(const Tables& tables, const KnownEdges& known)
-      : tables_(tables),
-        known_(known),
-        queries_(size_t{kGroupEdges} * tables.spec.dim),
-        scores_(size_t{kGroupEdges} * kBlockNodes) {}
+// The vectors that a piece's edges name.
+struct Ends {
+  std::vector<RowId> ids;  // ascending, unique
+  std::vector<float> values;
 
-  // REQUIRES: edges.size() <= kGroupEdges
-  void Rank(std::span<const Triple> edges, LinkSide side, double* raw, double* filtered) {
-    Start(edges, side);
-    const uint64_t node_count = tables_.node_count();
-    for (uint64_t first = 0; first < node_count; first += kBlockNodes) {
-      CountBlock(side, first, std::min<uint64_t>(kBlockNodes, node_count - first));
+  uint32_t RowOf(NodeId node) const {
+    return static_cast<uint32_t>(std::lower_bound(ids.begin(), ids.end(), node) - ids.begin());
+  }
+};
+
+// Ranks pieces of edges, both sides, in one pass over all nodes each. Ranking i of a piece is edge i from its
+// source side, ranking (edges + i) the same edge from the other.
+class PieceRanker {
+ public:
+  PieceRanker(const LinkSpec& spec, const LinkVectors& vectors, const KnownEdges& known, unsigned threads)
+      : spec_(spec),
+        vectors_(vectors),
+        known_(known),
+        pool_(threads),
+        scores_(threads, std::vector<float>(size_t{kGroupEdges} * kBlockNodes)),
+        strip_nodes_(StripNodes(spec)) {}
+
+  // Calls progress(nodes) with those that all edges have met. REQUIRES: at most PieceEdges.
+  template <typename Progress>
+  Result<LinkEvaluation> Rank(std::span<const Triple> edges, const Progress& progress) {
+    QUARRY_RETURN_IF_ERROR(Start(edges));
+    QUARRY_RETURN_IF_ERROR(ReadStrip(0, strips_[0]));
+    for (size_t turn = 0; strips_[turn % 2].count > 0; turn++) {
+      const Strip& strip = strips_[turn % 2];
+      QUARRY_RETURN_IF_ERROR(CountStrip(strip, strips_[(turn + 1) % 2]));
+      QUARRY_RETURN_IF_ERROR(progress(strip.first + strip.count));
     }
-    for (size_t i = 0; i < truths_.size(); i++) {
-      raw[i] = truths_[i].raw.rank();
-      filtered[i] = truths_[i].filtered.rank();
+    std::vector<double> raw, filtered;
+    for (const Truth& truth : truths_) {
+      raw.push_back(truth.raw.rank());
+      filtered.push_back(truth.filtered.rank());
     }
+    return LinkEvaluation{MetricsOfRanks(raw), MetricsOfRanks(filtered)};
   }
 
  private:
-  void Start(std::span<const Triple> edges, LinkSide side) {
-    const bool is_source = side == LinkSide::kSource;
-    given_.clear();
-    relations_.clear();
-    truths_.clear();
+  uint32_t group_count() const { return static_cast<uint32_t>(CeilDiv(edges_.size(), kGroupEdges)); }
+
+  Status Start(std::span<const Triple> edges) {
+    edges_ = edges;
+    queries_.resize(2 * edges.size() * spec_.dim);
+    truths_.assign(2 * edges.size(), {});
+    Ends ends;
+    for (const Triple& edge : edges) ends.ids.insert(ends.ids.end(), {edge.head, edge.tail});
+    std::sort(ends.ids.begin(), ends.ids.end());
+    ends.ids.erase(std::unique(ends.ids.begin(), ends.ids.end()), ends.ids.end());
+    ends.values.resize(ends.ids.size() * spec_.dim);
+    QUARRY_RETURN_IF_ERROR(vectors_.read_nodes(ends.ids, ends.values));
+    pool_.Run(2 * group_count(), [&](uint32_t task, unsigned) { StartGroup(ends, task); });
+    return Status::Ok();
+  }
+
+  // The side and the edges of a group's number.
+  LinkSide SideOf(uint32_t group) const { return kLinkSides[group / group_count()]; }
+  std::span<const Triple> EdgesOf(uint32_t group) const {
+    const size_t first = size_t{group % group_count()} * kGroupEdges;
+    return edges_.subspan(first, std::min<size_t>(kGroupEdges, edges_.size() - first));
+  }
+  size_t FirstRanking(uint32_t group) const {
+    return group / group_count() * edges_.size() + size_t{group % group_count()} * kGroupEdges;
+  }
+
+  void StartGroup(const Ends& ends, uint32_t group) {
+    const bool is_source = SideOf(group) == LinkSide::kSource;
+    const std::span<const Triple> edges = EdgesOf(group);
+    std::vector<uint32_t> given, relations;
     for (const Triple& edge : edges) {
-      given_.push_back(is_source ? edge.tail : edge.head);
-      relations_.push_back(edge.relation);
+      given.push_back(ends.RowOf(is_source ? edge.tail : edge.head));
+      relations.push_back(edge.relation);
     }
-    MakeQueries(tables_.spec, side, tables_.nodes.data(), tables_.relations.data(), given_, relations_,
-                queries_.data());
+    float* const queries = queries_.data() + FirstRanking(group) * spec_.dim;
+    MakeQueries(spec_, SideOf(group), ends.values.data(), vectors_.relations.data(), given, relations,
+                queries);
     for (size_t i = 0; i < edges.size(); i++) {
       const Triple& edge = edges[i];
-      Truth truth = Score(is_source ? edge.head : edge.tail, queries_.data() + i * tables_.spec.dim);
+      const NodeId node = is_source ? edge.head : edge.tail;
+      Truth& truth = truths_[FirstRanking(group) + i];
+      truth = Score(node, queries + i * spec_.dim, ends.values.data() + size_t{ends.RowOf(node)} * spec_.dim);
       truth.known =
           is_source ? known_.WithTail(edge.tail, edge.relation) : known_.WithHead(edge.head, edge.relation);
-      truths_.push_back(truth);
     }
   }
 
-  Truth Score(NodeId node, const float* query) const {
-    const float* values = tables_.node(node);
+  Truth Score(NodeId node, const float* query, const float* values) const {
     double score = 0, query_length = 0, length = 0;
-    for (uint32_t c = 0; c < tables_.spec.dim; c++) {
+    for (uint32_t c = 0; c < spec_.dim; c++) {
       score += double{query[c]} * double{values[c]};
       query_length += double{query[c]} * double{query[c]};
       length += double{values[c]} * double{values[c]};
     }
-    if (tables_.spec.decoder == DecoderKind::kTransE) score -= length / 2;
+    if (spec_.decoder == DecoderKind::kTransE) score -= length / 2;
     // Float32 sums of the same products differ by up to this with the order of their terms, and that depends
     // on where in a matrix a row lies.
-    const double noise = tables_.spec.dim * 0x1p-24 * (std::sqrt(query_length * length) + length / 2);
+    const double noise = spec_.dim * 0x1p-24 * (std::sqrt(query_length * length) + length / 2);
     return {node, static_cast<float>(score - noise), static_cast<float>(score + noise), {}, 0, {}, {}};
   }
 
-  void CountBlock(LinkSide side, uint64_t first, uint64_t count) {
-    const auto rows = static_cast<int64_t>(truths_.size());
-    const auto columns = static_cast<int64_t>(count);
-    const auto dim = static_cast<int64_t>(tables_.spec.dim);
-    MultiplyTransposed({queries_.data(), rows, dim}, {const_cast<float*>(tables_.node(first)), columns, dim},
-                       {scores_.data(), rows, columns});
-    for (size_t i = 0; i < truths_.size(); i++) {
-      float* row = scores_.data() + i * count;
-      if (!tables_.half_lengths.empty()) {
-        SubtractRow(tables_.half_lengths.data() + first, static_cast<uint32_t>(count), row);
+  // Nothing behind the last node.
+  Status ReadStrip(uint64_t first, Strip& strip) {
+    strip.first = first;
+    strip.count = std::min(strip_nodes_, vectors_.node_count - first);
+    if (strip.count == 0) return Status::Ok();
+    std::vector<RowId> ids(strip.count);
+    std::iota(ids.begin(), ids.end(), first);
+    strip.values.resize(strip.count * spec_.dim);
+    QUARRY_RETURN_IF_ERROR(vectors_.read_nodes(ids, strip.values));
+    if (spec_.decoder == DecoderKind::kTransE) SetHalfLengths(strip);
+    return Status::Ok();
+  }
+
+  void SetHalfLengths(Strip& strip) const {
+    strip.half_lengths.clear();
+    for (uint64_t row = 0; row < strip.count; row++) {
+      double length = 0;
+      for (const float value : std::span(strip.values).subspan(row * spec_.dim, spec_.dim)) {
+        length += double{value} * double{value};
       }
-      CountTruth(side, first, {row, count}, truths_[i]);
+      strip.half_lengths.push_back(static_cast<float>(length / 2));
+    }
+  }
+
+  // Holds every group against the strip, while one thread reads the next one.
+  Status CountStrip(const Strip& strip, Strip& next) {
+    Status read;
+    pool_.Run(1 + 2 * group_count(), [&](uint32_t task, unsigned thread) {
+      if (task == 0) {
+        read = ReadStrip(strip.first + strip.count, next);
+        return;
+      }
+      for (uint64_t first = 0; first < strip.count; first += kBlockNodes) {
+        const uint64_t count = std::min<uint64_t>(kBlockNodes, strip.count - first);
+        CountBlock(task - 1, strip, first, count, scores_[thread].data());
+      }
+    });
+    return read;
+  }
+
+  // Of the strip's nodes [first, first + count).
+  void CountBlock(uint32_t group, const Strip& strip, uint64_t first, uint64_t count, float* scores) {
+    const auto rows = static_cast<int64_t>(EdgesOf(group).size());
+    const auto columns = static_cast<int64_t>(count);
+    const auto dim = static_cast<int64_t>(spec_.dim);
+    const size_t ranking = FirstRanking(group);
+    MultiplyTransposed({queries_.data() + ranking * spec_.dim, rows, dim},
+                       {const_cast<float*>(strip.values.data()) + first * spec_.dim, columns, dim},
+                       {scores, rows, columns});
+    for (int64_t i = 0; i < rows; i++) {
+      float* const row = scores + i * columns;
+      if (!strip.half_lengths.empty()) {
+        SubtractRow(strip.half_lengths.data() + first, static_cast<uint32_t>(count), row);
+      }
+      CountTruth(SideOf(group), strip.first + first, {row, count}, truths_[ranking + static_cast<size_t>(i)]);
     }
   }
 
@@ -149,25 +250,25 @@ class GroupRanker {
     truth.filtered.equal += counts.equal;
   }
 
-  const Tables& tables_;
+  const LinkSpec& spec_;
+  const LinkVectors& vectors_;
   const KnownEdges& known_;
-  std::vector<NodeId> given_;
-  std::vector<uint32_t> relations_;
-  std::vector<Truth> truths_;
-  std::vector<float> queries_;  // [kGroupEdges, dim]
-  std::vector<float> scores_;   // [kGroupEdges, kBlockNodes]
+  TaskPool pool_;
+  std::vector<std::vector<float>> scores_;  // by thread: [kGroupEdges, kBlockNodes]
+  const uint64_t strip_nodes_;
+  Strip strips_[2];
+  // Of the piece.
+  std::span<const Triple> edges_;
+  std::vector<float> queries_;  // [rankings, dim]
+  std::vector<Truth> truths_;   // by ranking
 };
 
-std::vector<float> HalfLengths(const LinkSpec& spec, std::span<const float> nodes) {
-  std::vector<float> half_lengths;
-  if (spec.decoder != DecoderKind::kTransE) return half_lengths;
-  half_lengths.reserve(nodes.size() / spec.dim);
-  for (size_t first = 0; first < nodes.size(); first += spec.dim) {
-    double length = 0;
-    for (const float value : nodes.subspan(first, spec.dim)) length += double{value} * double{value};
-    half_lengths.push_back(static_cast<float>(length / 2));
-  }
-  return half_lengths;
+void AddPart(const LinkMetrics& part, double share, LinkMetrics& whole) {
+  whole.rankings += part.rankings;
+  whole.mrr += share * part.mrr;
+  whole.hits_1 += share * part.hits_1;
+  whole.hits_3 += share * part.hits_3;
+  whole.hits_10 += share * part.hits_10;
 }
 
 auto ByHead(const Triple& edge) { return std::tuple(edge.head, edge.relation, edge.tail); }
@@ -194,6 +295,14 @@ void SortUnique(std::vector<Triple>& edges, const Key& key) {
 }
 
 }  // namespace
+
+Status CopyRows(std::span<const float> rows, std::span<const RowId> ids, std::span<float> values) {
+  const size_t dim = values.size() / ids.size();
+  for (size_t i = 0; i < ids.size(); i++) {
+    std::ranges::copy(rows.subspan(ids[i] * dim, dim), values.begin() + static_cast<ptrdiff_t>(i * dim));
+  }
+  return Status::Ok();
+}
 
 LinkMetrics MetricsOfRanks(std::span<const double> ranks) {
   LinkMetrics metrics;
@@ -222,23 +331,44 @@ std::span<const Triple> KnownEdges::WithTail(NodeId tail, uint32_t relation) con
   return Find(by_tail_, tail, relation, ByTail);
 }
 
+uint64_t RankingBytes(const LinkSpec& spec, uint64_t node_count, uint64_t edges, unsigned threads) {
+  constexpr uint64_t kRankingBytes = sizeof(Truth) + 2 * sizeof(double) + sizeof(RowId);
+  const uint64_t vector_bytes = uint64_t{spec.dim} * sizeof(float);
+  const uint64_t rankings = 2 * std::min(edges, PieceEdges(spec));
+  const uint64_t strip_bytes = vector_bytes + sizeof(float) + sizeof(RowId);
+  return rankings * (vector_bytes + kRankingBytes) + std::min(rankings, node_count) * vector_bytes +
+         2 * std::min(node_count, StripNodes(spec)) * strip_bytes +
+         threads * uint64_t{kGroupEdges} * kBlockNodes * sizeof(float);
+}
+
+Result<LinkEvaluation> EvaluateLinks(const LinkSpec& spec, const LinkVectors& vectors,
+                                     std::span<const Triple> edges, const KnownEdges& known, unsigned threads,
+                                     const std::function<Status(uint64_t edges)>& progress) {
+  SetBlasThreads(1);  // BLAS's own threads would wait for one another
+  PieceRanker ranker(spec, vectors, known, threads);
+  LinkEvaluation whole;
+  for (size_t first = 0; first < edges.size(); first += PieceEdges(spec)) {
+    const auto piece = edges.subspan(first, std::min<size_t>(PieceEdges(spec), edges.size() - first));
+    const auto tell = [&](uint64_t nodes) {
+      return progress ? progress(first + piece.size() * nodes / vectors.node_count) : Status::Ok();
+    };
+    QUARRY_RETURN_IF_ERROR(tell(0));
+    QUARRY_TRY(const LinkEvaluation part, ranker.Rank(piece, tell));
+    const double share = static_cast<double>(piece.size()) / static_cast<double>(edges.size());
+    AddPart(part.raw, share, whole.raw);
+    AddPart(part.filtered, share, whole.filtered);
+  }
+  return whole;
+}
+
 LinkEvaluation EvaluateLinks(const LinkSpec& spec, std::span<const float> nodes,
                              std::span<const float> relations, std::span<const Triple> edges,
                              const KnownEdges& known, unsigned threads) {
-  SetBlasThreads(1);  // BLAS's own threads would wait for one another
-  const Tables tables{spec, nodes, relations, HalfLengths(spec, nodes)};
-  std::vector<GroupRanker> rankers(threads, GroupRanker(tables, known));
-  std::vector<double> raw(2 * edges.size()), filtered(2 * edges.size());  // by side and edge
-  const auto group_count = static_cast<uint32_t>(CeilDiv(edges.size(), kGroupEdges));
-  TaskPool pool(threads);
-  pool.Run(2 * group_count, [&](uint32_t task, unsigned thread) {
-    const uint32_t side = task / group_count;
-    const size_t first = size_t{task % group_count} * kGroupEdges;
-    const size_t row = side * edges.size() + first;
-    rankers[thread].Rank(edges.subspan(first, std::min<size_t>(kGroupEdges, edges.size() - first)),
-                         kLinkSides[side], raw.data() + row, filtered.data() + row);
-  });
-  return {MetricsOfRanks(raw), MetricsOfRanks(filtered)};
+  const auto read_nodes = [&](std::span<const RowId> ids, std::span<float> values) {
+    return CopyRows(nodes, ids, values);
+  };
+  const LinkVectors vectors{nodes.size() / spec.dim, read_nodes, relations};
+  return *EvaluateLinks(spec, vectors, edges, known, threads);  // copying cannot fail
 }
 
 }  // namespace quarry

@@ -1,6 +1,7 @@
 // What ranks are made of, apart from the loops of EvaluateLinks.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "quarry/trainer/link.h"
@@ -17,5 +18,11 @@ struct RankCounts {
 
 // Sums are taken in order. All zero without ranks.
 LinkMetrics MetricsOfRanks(std::span<const double> ranks);
+
+// LinkVectors::read_nodes of an array. Never fails.
+Status CopyRows(std::span<const float> rows, std::span<const RowId> ids, std::span<float> values);
+
+// The most that EvaluateLinks holds beside its arguments, and what reading vectors takes.
+uint64_t RankingBytes(const LinkSpec& spec, uint64_t node_count, uint64_t edges, unsigned threads);
 
 }  // namespace quarry

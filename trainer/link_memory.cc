@@ -2,8 +2,12 @@
 
 #include <algorithm>
 
+#include "link_encoder.h"
+#include "link_evaluate.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
+#include "quarry/buffer/page_file.h"
+#include "quarry/embedding/embedding_store.h"
 #include "quarry/format/topology.h"
 #include "quarry/io/buffer.h"
 
@@ -28,6 +32,18 @@ uint64_t CacheBytes(const LinkTrainOptions& options, const EmbeddingSpec& spec, 
   return 2 * rows * (RecordBytes(spec) + kRowOverhead) + 4 * log_rows * 2 * sizeof(int64_t);
 }
 
+// As BufferPool counts it, or a little more: frames and copies of them that are being written, what is known
+// of each, and of each page of the file, and a piece of its map.
+uint64_t PooledBytes(uint64_t page_bytes, uint64_t pages, uint64_t frames) {
+  constexpr uint64_t kPoolOverhead = 128 * kKiB, kFrameOverhead = 256, kPageOverhead = 68;
+  constexpr uint64_t kWriteBuffers = 64;
+  return kPoolOverhead + pages * kPageOverhead + frames * kFrameOverhead +
+         IoBuffer::MappedBytes(frames * page_bytes) +
+         IoBuffer::MappedBytes(std::min(frames / 4, kWriteBuffers) * page_bytes) +
+         IoBuffer::MappedBytes(
+             std::clamp<uint64_t>(pages * sizeof(PageEntry) + kPageBytes, 2 * kPageBytes, kMiB));
+}
+
 // Scores, queries and staged gradients of LinkDecoder, and the gradients by row.
 uint64_t DecoderBytes(const LinkTrainOptions& options, uint64_t node_rows, uint64_t relation_rows) {
   constexpr uint64_t kTileEdges = 128;
@@ -41,6 +57,13 @@ uint64_t DecoderBytes(const LinkTrainOptions& options, uint64_t node_rows, uint6
 }
 
 }  // namespace
+
+LinkCounts CountsOf(const LinkData& data) {
+  return {.nodes = data.node_count,
+          .relations = data.relation_count,
+          .train_edges = data.train.size(),
+          .edges = data.train.size() + data.valid.size() + data.test.size()};
+}
 
 EmbeddingSpec NodeTableSpec(const LinkTrainOptions& options, uint64_t node_count) {
   return {.row_count = node_count,
@@ -78,13 +101,27 @@ uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& count
   return bytes(NodeTableSpec(options, counts.nodes)) + bytes(RelationTableSpec(options, counts.relations));
 }
 
+uint32_t StoredPageBytes(const EmbeddingSpec& spec) {
+  return static_cast<uint32_t>(RoundUp(RecordBytes(spec) + sizeof(PageHeader), kPageBytes));
+}
+
+PoolBytes StoredPoolBytes(const EmbeddingSpec& spec, unsigned workers) {
+  constexpr uint64_t kFramesMin = 16;  // of any pool
+  const uint64_t page_bytes = StoredPageBytes(spec);
+  const uint64_t page_rows = (page_bytes - sizeof(PageHeader)) / RecordBytes(spec);
+  const uint64_t pages = CeilDiv(spec.row_count, page_rows);
+  const uint64_t frames_most = std::max(pages, kFramesMin);
+  // Each worker holds a page at a time; some more, so that they seldom wait for one another.
+  const uint64_t frames_least = std::min(frames_most, 32 + uint64_t{4} * workers);
+  return {PooledBytes(page_bytes, pages, frames_least), PooledBytes(page_bytes, pages, frames_most)};
+}
+
 uint64_t LinkWorkBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
-  constexpr uint64_t kRankerBytes = 2 * kMiB;  // of a thread, with a group's queries
   const EmbeddingSpec nodes = NodeTableSpec(options, counts.nodes);
   const EmbeddingSpec relations = RelationTableSpec(options, counts.relations);
   const uint64_t chunks = CeilDiv(options.batch_edges, options.chunk_edges);
   const uint64_t slots = 2 * (options.batch_edges + chunks * options.negatives);
-  const uint64_t node_rows = std::min(slots, counts.nodes);
+  const uint64_t node_rows = LinkInputNodes(options, counts, slots);
   const uint64_t relation_rows = std::min<uint64_t>(options.batch_edges, counts.relations);
 
   uint64_t bytes = counts.train_edges * sizeof(uint32_t);  // their order
@@ -97,14 +134,14 @@ uint64_t LinkWorkBytes(const LinkTrainOptions& options, const LinkCounts& counts
   bytes += flights * (row_bytes + slots * (2 * sizeof(uint64_t) + sizeof(uint32_t)) +
                       options.batch_edges * sizeof(uint32_t));
   bytes += CacheBytes(options, nodes, node_rows) + CacheBytes(options, relations, relation_rows);
-  bytes += DecoderBytes(options, node_rows, relation_rows);
-  // The vectors as ranking reads them, without the optimizer's state; half lengths beside.
-  bytes += counts.nodes * (nodes.dim + 1) * sizeof(float) + counts.relations * relations.dim * sizeof(float);
-  bytes += options.compute_threads * kRankerBytes;
+  bytes += DecoderBytes(options, node_rows, relation_rows) + LinkEncoderBytes(options, counts, slots);
+  // Ranking: relations whole, nodes in strips. Which edges are held out, only those who read them know.
+  bytes += counts.relations * relations.dim * sizeof(float) + kReadRows * RecordBytes(nodes) +
+           RankingBytes(options.spec, counts.nodes, counts.edges, options.compute_threads);
   return RoundUp(bytes, kMiB);
 }
 
-uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& options) {
+uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& options, LinkTables tables) {
   LinkCounts counts{.nodes = manifest.node_count, .relations = 1};
   uint64_t edge_bytes = 0, read_bytes = 0;
   for (const char* name : {"graph", "valid", "test"}) {
@@ -116,7 +153,14 @@ uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& optio
     edge_bytes += record->edge_count * sizeof(Triple);
     read_bytes = std::max(read_bytes, TopologyReadBytes(*record));
   }
-  const uint64_t train_bytes = LinkTableBytes(options, counts) + LinkWorkBytes(options, counts);
+  uint64_t table_bytes = LinkTableBytes(options, counts);
+  if (tables == LinkTables::kStored) {
+    table_bytes = StoredPoolBytes(NodeTableSpec(options, counts.nodes), options.workers).least;
+    if (options.spec.relation_dim() > 0) {
+      table_bytes += StoredPoolBytes(RelationTableSpec(options, counts.relations), options.workers).least;
+    }
+  }
+  const uint64_t train_bytes = table_bytes + LinkWorkBytes(options, counts);
   return RoundUp(edge_bytes + std::max(read_bytes, train_bytes), kMiB);
 }
 

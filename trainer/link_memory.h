@@ -10,6 +10,8 @@ struct LinkCounts {
   uint64_t train_edges = 0, edges = 0;  // `edges`: training, validation and test edges together
 };
 
+LinkCounts CountsOf(const LinkData& data);
+
 // The vectors of nodes and relations as tables.
 EmbeddingSpec NodeTableSpec(const LinkTrainOptions& options, uint64_t node_count);
 EmbeddingSpec RelationTableSpec(const LinkTrainOptions& options, uint64_t relation_count);
@@ -19,6 +21,20 @@ uint64_t TopologyReadBytes(const TopologyRecord& record);
 
 // Both tables, in memory.
 uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& counts);
+
+// Pages of a stored table: as large as a row, in 4 KiB. Rows are scattered, so larger ones fill the pool with
+// what nobody asked for: with 16 KiB a batch reads half as many pages again (bench_link_stored).
+uint32_t StoredPageBytes(const EmbeddingSpec& spec);
+
+// What a buffer pool over a stored table takes: with as few frames as training by so many workers can do
+// with, and with one for every page.
+struct PoolBytes {
+  uint64_t least = 0, most = 0;
+};
+PoolBytes StoredPoolBytes(const EmbeddingSpec& spec, unsigned workers);
+
+// Rows that are read at a time where all are.
+inline constexpr uint64_t kReadRows = 1024;
 
 // All else that training and ranking hold, beside the edges.
 uint64_t LinkWorkBytes(const LinkTrainOptions& options, const LinkCounts& counts);

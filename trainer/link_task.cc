@@ -15,14 +15,22 @@ namespace {
 
 constexpr uint64_t kOrderStream = 3;  // apart from other streams of the seed
 
+}  // namespace
+
 // A batch's edges and negatives, and what preparing it sorts.
 struct LinkItem final : EmbeddingItemData {
-  // sources | destinations | source negatives | destination negatives: ids first, then rows of the block.
+  // sources | destinations | source negatives | destination negatives: ids first, then places among the
+  // unique ones, which are the rows that the decoder scores.
   std::vector<uint32_t> nodes;
   std::vector<uint32_t> relations;
   size_t edge_count = 0;
   std::vector<uint64_t> pairs, sorted;
+  // With an encoder.
+  std::vector<NodeId> seeds;
+  LinkNeighborhood neighborhood;
 };
+
+namespace {
 
 // Replaces ids by their places among the unique ones, which go to `unique`, ascending.
 void Localize(uint64_t id_count, std::vector<uint32_t>& ids, LinkItem& item, std::vector<RowId>& unique) {
@@ -56,14 +64,31 @@ LinkTask::LinkTask(const LinkData& data, const LinkTrainOptions& options)
 
 uint64_t LinkTask::batch_count() const { return CeilDiv(data_.train.size(), options_.batch_edges); }
 
-void LinkTask::StartEpoch(uint32_t epoch, Progress progress) {
+void LinkTask::StartEpoch(uint32_t epoch, Progress progress, double loss) {
   epoch_ = epoch;
   progress_ = std::move(progress);
-  loss_ = 0;
+  loss_ = loss;
   edges_done_ = 0;
   std::iota(order_.begin(), order_.end(), 0U);
   Rng rng(MixSeed(options_.seed, kOrderStream, epoch));
   for (size_t i = order_.size(); i > 1; i--) std::swap(order_[i - 1], order_[rng.Below(i)]);
+}
+
+Status LinkTask::MakeEncoder() {
+  if (options_.encoder_fanouts.empty()) return Status::Ok();
+  QUARRY_TRY(encoder_, LinkEncoder::Make(data_, options_));
+  return Status::Ok();
+}
+
+std::vector<std::byte> LinkTask::State() const {
+  return encoder_ ? encoder_->State() : std::vector<std::byte>();
+}
+
+Status LinkTask::TakeState(std::span<const std::byte> state) {
+  if (state.empty()) return Status::Ok();
+  if (encoder_) return encoder_->TakeState(state);
+  return MakeStatus(Code::kCorruption, "{} bytes of an encoder's state, and there is no encoder",
+                    state.size());
 }
 
 Status LinkTask::Prepare(EmbeddingItem& item) {
@@ -87,6 +112,14 @@ Status LinkTask::Prepare(EmbeddingItem& item) {
   DrawNegatives(batch, chunks, drawn.first(negatives), drawn.last(negatives));
   Localize(data_.node_count, link.nodes, link, item.blocks[0].ids);
   if (has_relations_) Localize(data_.relation_count, link.relations, link, item.blocks[1].ids);
+  return encoder_ ? SampleNeighbors(item.batch, link, item.blocks[0].ids) : Status::Ok();
+}
+
+// `ids` are those of the scored nodes; they become those of the encoder's input nodes.
+Status LinkTask::SampleNeighbors(uint64_t batch, LinkItem& link, std::vector<RowId>& ids) const {
+  link.seeds.assign(ids.begin(), ids.end());
+  QUARRY_RETURN_IF_ERROR(encoder_->Sample(batch, link.seeds, link.neighborhood));
+  Localize(data_.node_count, link.neighborhood.rows, link, ids);
   return Status::Ok();
 }
 
@@ -105,6 +138,20 @@ void LinkTask::DrawNegatives(uint64_t batch, uint32_t chunks, std::span<NodeId> 
 
 Status LinkTask::Compute(EmbeddingItem& item) {
   const auto& link = static_cast<const LinkItem&>(*item.data);
+  RowBlock no_relations;
+  RowBlock& node_rows = item.blocks[0];
+  RowBlock& relation_rows = has_relations_ ? item.blocks[1] : no_relations;
+  QUARRY_RETURN_IF_ERROR(ComputeGradients(link, node_rows, relation_rows));
+  pool_.Run(options_.compute_threads, [&](uint32_t part, unsigned) {
+    Step(node_rows, node_gradients_, part);
+    Step(relation_rows, relation_gradients_, part);
+  });
+  edges_done_ += link.edge_count;
+  return progress_ ? progress_(edges_done_) : Status::Ok();
+}
+
+Status LinkTask::ComputeGradients(const LinkItem& link, const RowBlock& node_rows,
+                                  const RowBlock& relation_rows) {
   const std::span<const uint32_t> nodes = link.nodes;
   const size_t negatives = nodes.size() / 2 - link.edge_count;
   const LinkBatch batch{.sources = nodes.first(link.edge_count),
@@ -114,19 +161,20 @@ Status LinkTask::Compute(EmbeddingItem& item) {
                         .negative_count = options_.negatives,
                         .source_negatives = nodes.subspan(2 * link.edge_count, negatives),
                         .destination_negatives = nodes.last(negatives)};
-  RowBlock no_relations;
-  RowBlock& node_rows = item.blocks[0];
-  RowBlock& relation_rows = has_relations_ ? item.blocks[1] : no_relations;
   node_gradients_.assign(node_rows.values.size(), 0.0F);
   relation_gradients_.assign(relation_rows.values.size(), 0.0F);
+  if (encoder_) return ComputeEncoded(link, batch, node_rows, relation_rows);
   loss_ +=
       decoder_.Compute(batch, node_rows.values, relation_rows.values, node_gradients_, relation_gradients_);
-  pool_.Run(options_.compute_threads, [&](uint32_t part, unsigned) {
-    Step(node_rows, node_gradients_, part);
-    Step(relation_rows, relation_gradients_, part);
-  });
-  edges_done_ += link.edge_count;
-  return progress_ ? progress_(edges_done_) : Status::Ok();
+  return Status::Ok();
+}
+
+Status LinkTask::ComputeEncoded(const LinkItem& link, const LinkBatch& batch, const RowBlock& node_rows,
+                                const RowBlock& relation_rows) {
+  QUARRY_TRY(const std::span<const float> outputs, encoder_->Forward(link.neighborhood, node_rows.values));
+  output_gradients_.assign(outputs.size(), 0.0F);
+  loss_ += decoder_.Compute(batch, outputs, relation_rows.values, output_gradients_, relation_gradients_);
+  return encoder_->Backward(link.neighborhood, node_rows.values, output_gradients_, node_gradients_);
 }
 
 // One of compute_threads parts of the rows.

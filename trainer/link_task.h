@@ -2,16 +2,21 @@
 // computes loss and gradients, and steps the rows.
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "link_decoder.h"
+#include "link_encoder.h"
 #include "quarry/pipeline/embedding_pipeline.h"
 #include "quarry/trainer/link_train.h"
 #include "task_pool.h"
 
 namespace quarry {
+
+struct LinkItem;
 
 // Table 0 holds the nodes, table 1 the relations, where the decoder has vectors for them.
 class LinkTask final : public EmbeddingTask {
@@ -21,12 +26,26 @@ class LinkTask final : public EmbeddingTask {
   // `data` and `options` outlive it.
   LinkTask(const LinkData& data, const LinkTrainOptions& options);
 
+  // Before all else, where the options ask for an encoder. Errors as LinkEncoder::Make.
+  Status MakeEncoder();
+
   // Orders the edges for this epoch, of which batches [first_batch(), first_batch() + batch_count()) are
-  // then to be run. Between runs.
-  void StartEpoch(uint32_t epoch, Progress progress);
+  // then to be run, or those that are left of them: `loss` is that of the others. Between runs.
+  void StartEpoch(uint32_t epoch, Progress progress, double loss = 0);
   uint64_t first_batch() const { return (epoch_ - 1) * batch_count(); }
   uint64_t batch_count() const;
   double loss() const { return loss_; }  // of the epoch's batches, summed over edges and sides
+
+  // What is learned beside the tables (weights of an encoder and their optimizer's state; nothing without
+  // one), as bytes. Between runs. TakeState: kCorruption for bytes of another shape; no bytes at all are a
+  // run's that is at its beginning.
+  std::vector<std::byte> State() const;
+  Status TakeState(std::span<const std::byte> state);
+
+  // With an encoder, what the decoder scores is not what the table of nodes has: EncodeAll replaces the
+  // vectors of all nodes ([node_count, dim]) by it, and holds both for a while. Between runs.
+  bool has_encoder() const { return encoder_ != nullptr; }
+  Status EncodeAll(std::vector<float>& node_values) { return encoder_->EncodeAll(node_values); }
 
   Status Prepare(EmbeddingItem& item) override;
   Status Compute(EmbeddingItem& item) override;
@@ -34,6 +53,11 @@ class LinkTask final : public EmbeddingTask {
  private:
   void DrawNegatives(uint64_t batch, uint32_t chunks, std::span<NodeId> source_negatives,
                      std::span<NodeId> destination_negatives) const;
+  Status SampleNeighbors(uint64_t batch, LinkItem& link, std::vector<RowId>& ids) const;
+  // Adds to loss_, and fills the gradients.
+  Status ComputeGradients(const LinkItem& link, const RowBlock& node_rows, const RowBlock& relation_rows);
+  Status ComputeEncoded(const LinkItem& link, const LinkBatch& batch, const RowBlock& node_rows,
+                        const RowBlock& relation_rows);
   void Step(RowBlock& block, std::span<const float> gradients, uint32_t part);
 
   const LinkData& data_;
@@ -47,9 +71,11 @@ class LinkTask final : public EmbeddingTask {
 
   // Of the computing thread.
   Progress progress_;
+  std::unique_ptr<LinkEncoder> encoder_;  // workers sample by it
   LinkDecoder decoder_;
   TaskPool pool_;
   std::vector<float> node_gradients_, relation_gradients_;
+  std::vector<float> output_gradients_;  // of the encoder
   double loss_ = 0;
   uint64_t edges_done_ = 0;
 };

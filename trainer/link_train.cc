@@ -5,25 +5,25 @@
 #include <numeric>
 #include <string>
 
+#include "link_evaluate.h"
 #include "link_memory.h"
 #include "link_task.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
+#include "quarry/sampling/sampler.h"
+#include "quarry/trainer/link_run.h"
 
 namespace quarry {
 namespace {
 
-// Edges that are ranked between two looks at the callback: a second or two where nodes are 150 thousand.
-constexpr size_t kRankedEdges = 4096;
-constexpr uint64_t kReadRows = 4096;
-
-EmbeddingPipelineOptions PipelineOptions(const LinkTrainOptions& options) {
+EmbeddingPipelineOptions PipelineOptions(const LinkTrainOptions& options, int64_t last_timestamp) {
   return {.mode = options.mode,
           .ordered = options.ordered,
           .batches_in_flight = options.batches_in_flight,
           .staleness = options.staleness,
           .prepare_workers = options.workers,
-          .update_workers = options.workers};
+          .update_workers = options.workers,
+          .last_timestamp = last_timestamp};
 }
 
 // Of what came after `before`.
@@ -38,25 +38,28 @@ EmbeddingPipelineStats Since(const EmbeddingPipelineStats& before, EmbeddingPipe
   return stats;
 }
 
-void AddPart(const LinkMetrics& part, double share, LinkMetrics& whole) {
-  whole.rankings += part.rankings;
-  whole.mrr += share * part.mrr;
-  whole.hits_1 += share * part.hits_1;
-  whole.hits_3 += share * part.hits_3;
-  whole.hits_10 += share * part.hits_10;
+// Fills `values` with the vectors of these rows.
+Status ReadRows(EmbeddingTable& table, std::span<const RowId> ids, std::span<float> values) {
+  const uint32_t dim = table.spec().dim;
+  QUARRY_RETURN_IF_ERROR(table.Prefetch(ids));
+  RowBlock block;
+  for (size_t first = 0; first < ids.size(); first += kReadRows) {
+    const auto piece = ids.subspan(first, std::min<size_t>(kReadRows, ids.size() - first));
+    block.ids.assign(piece.begin(), piece.end());
+    QUARRY_RETURN_IF_ERROR(table.Read(block));
+    std::ranges::copy(block.values, values.begin() + static_cast<ptrdiff_t>(first * dim));
+  }
+  return Status::Ok();
 }
 
-// Fills `values` with the vectors of all rows.
 Status ReadAll(EmbeddingTable& table, std::vector<float>& values) {
   const EmbeddingSpec& spec = table.spec();
   values.resize(spec.row_count * spec.dim);
-  RowBlock block;
+  std::vector<RowId> ids;
   for (RowId first = 0; first < spec.row_count; first += kReadRows) {
-    block.ids.resize(std::min(kReadRows, spec.row_count - first));
-    std::iota(block.ids.begin(), block.ids.end(), first);
-    QUARRY_RETURN_IF_ERROR(table.Read(block));
-    std::copy(block.values.begin(), block.values.end(),
-              values.begin() + static_cast<ptrdiff_t>(first * spec.dim));
+    ids.resize(std::min(kReadRows, spec.row_count - first));
+    std::iota(ids.begin(), ids.end(), first);
+    QUARRY_RETURN_IF_ERROR(ReadRows(table, ids, std::span(values).subspan(first * spec.dim)));
   }
   return Status::Ok();
 }
@@ -72,37 +75,30 @@ std::vector<Triple> AllEdges(const LinkData& data) {
 
 class Trainer {
  public:
-  Trainer(const LinkData& data, const LinkTrainOptions& options, const LinkTrainCallbacks& callbacks)
-      : data_(data), options_(options), callbacks_(callbacks), known_(AllEdges(data)), task_(data, options) {}
-
-  Status MakeTables(const EmbeddingTableFactory& make_table) {
-    QUARRY_TRY(nodes_, make_table(NodeTableSpec(options_, data_.node_count)));
-    std::vector<EmbeddingTable*> tables{nodes_.get()};
-    if (options_.spec.relation_dim() > 0) {
-      QUARRY_TRY(relations_, make_table(RelationTableSpec(options_, data_.relation_count)));
-      tables.push_back(relations_.get());
-    }
-    pipeline_ = EmbeddingPipeline::Make(tables, task_, PipelineOptions(options_));
-    return Status::Ok();
+  // `relations` is null for decoders without, `run` where tables are in memory.
+  Trainer(const LinkData& data, const LinkTrainOptions& options, const LinkTrainCallbacks& callbacks,
+          EmbeddingTable& nodes, EmbeddingTable* relations, LinkRun* run)
+      : data_(data),
+        options_(options),
+        callbacks_(callbacks),
+        known_(AllEdges(data)),
+        nodes_(nodes),
+        relations_(relations),
+        run_(run),
+        task_(data, options) {
+    std::vector<EmbeddingTable*> tables{&nodes};
+    if (relations != nullptr) tables.push_back(relations);
+    const int64_t last_timestamp = run == nullptr ? kNeverWritten : run->timestamp();
+    pipeline_ = EmbeddingPipeline::Make(tables, task_, PipelineOptions(options, last_timestamp));
+    if (run != nullptr) place_ = run->place();
   }
 
   Result<LinkTrainSummary> Run() {
     const double start = MonotonicSeconds();
+    QUARRY_RETURN_IF_ERROR(task_.MakeEncoder());
+    if (run_ != nullptr) QUARRY_RETURN_IF_ERROR(task_.TakeState(run_->task_state()));
     LinkTrainSummary summary;
-    uint32_t validations_since_best = 0;
-    for (uint32_t epoch = 1; epoch <= options_.epochs && !summary.stopped_early; epoch++) {
-      QUARRY_TRY(const LinkEpochReport report, RunEpoch(epoch));
-      summary.epochs = epoch;
-      summary.loss = report.loss;
-      summary.edges += report.edges;
-      summary.train_seconds += report.seconds;
-      if (report.valid) {
-        summary.valid = report.valid;
-        validations_since_best = report.best ? 0 : validations_since_best + 1;
-      }
-      if (callbacks_.epoch) QUARRY_RETURN_IF_ERROR(callbacks_.epoch(report));
-      summary.stopped_early = options_.patience > 0 && validations_since_best >= options_.patience;
-    }
+    QUARRY_RETURN_IF_ERROR(RunEpochs(summary));
     const double test_start = MonotonicSeconds();
     QUARRY_TRY(summary.test, Evaluate(data_.test, "test"));
     summary.test_seconds = MonotonicSeconds() - test_start;
@@ -116,58 +112,116 @@ class Trainer {
     return callbacks_.progress ? callbacks_.progress(phase, done, total) : Status::Ok();
   }
 
-  Result<LinkEpochReport> RunEpoch(uint32_t epoch) {
-    LinkEpochReport report{.epoch = epoch, .edges = data_.train.size()};
+  Status RunEpochs(LinkTrainSummary& summary) {
+    for (;;) {
+      QUARRY_TRY(const LinkEpochReport report, RunEpoch());
+      LinkPlace next{.epoch = place_.epoch + 1,
+                     .best_mrr = place_.best_mrr,
+                     .validations_since_best = place_.validations_since_best};
+      if (report.valid) {
+        summary.valid = report.valid;
+        next.validations_since_best = report.best ? 0 : next.validations_since_best + 1;
+        if (report.best) next.best_mrr = report.valid->filtered.mrr;
+      }
+      summary.epochs = report.epoch;
+      summary.loss = report.loss;
+      summary.edges += report.edges;
+      summary.train_seconds += report.seconds;
+      if (callbacks_.epoch) QUARRY_RETURN_IF_ERROR(callbacks_.epoch(report));
+      summary.stopped_early = options_.patience > 0 && next.validations_since_best >= options_.patience;
+      if (summary.stopped_early || report.epoch >= options_.epochs) break;
+      place_ = next;
+    }
+    if (summary.edges > 0) {
+      summary.seconds_per_epoch = summary.train_seconds * static_cast<double>(data_.train.size()) /
+                                  static_cast<double>(summary.edges);
+    }
+    return Checkpoint();
+  }
+
+  Result<LinkEpochReport> RunEpoch() {
+    LinkEpochReport report{.epoch = place_.epoch};
     QUARRY_RETURN_IF_ERROR(TrainPass(report));
-    if (options_.valid_every == 0 || epoch % options_.valid_every != 0) return report;
+    if (options_.valid_every == 0 || report.epoch % options_.valid_every != 0) return report;
     const double start = MonotonicSeconds();
     QUARRY_TRY(report.valid, Evaluate(data_.valid, "validation"));
     report.valid_seconds = MonotonicSeconds() - start;
-    report.best = report.valid && report.valid->filtered.mrr > best_mrr_;
-    if (report.best) best_mrr_ = report.valid->filtered.mrr;
+    report.best = report.valid && report.valid->filtered.mrr > place_.best_mrr;
     return report;
   }
 
+  // What is left of the epoch's batches, with a checkpoint where one is due.
   Status TrainPass(LinkEpochReport& report) {
     const double start = MonotonicSeconds();
     const EmbeddingPipelineStats before = pipeline_->stats();
     const std::string phase = fmt::format("epoch {}", report.epoch);
-    task_.StartEpoch(report.epoch, [&](uint64_t edges) { return Progress(phase, edges, report.edges); });
-    QUARRY_RETURN_IF_ERROR(pipeline_->Run(task_.first_batch(), task_.batch_count()));
-    report.loss = task_.loss() / static_cast<double>(report.edges) / 2;
+    const uint64_t total = data_.train.size();
+    const uint64_t edges_before = std::min(place_.batches * options_.batch_edges, total);
+    task_.StartEpoch(
+        report.epoch, [&](uint64_t edges) { return Progress(phase, edges_before + edges, total); },
+        place_.loss);
+    while (place_.batches < task_.batch_count()) QUARRY_RETURN_IF_ERROR(TrainToCheckpoint());
+    report.loss = place_.loss / static_cast<double>(total) / 2;
+    report.edges = total - edges_before;
     report.stats = Since(before, pipeline_->stats());
     report.seconds = MonotonicSeconds() - start;
-    if (std::isfinite(report.loss)) return Status::Ok();
-    return MakeStatus(Code::kInvalidArgument, "the loss of epoch {} is {}: lower the learning rate ({})",
-                      report.epoch, report.loss, options_.optimizer_options.learning_rate);
+    return Status::Ok();
+  }
+
+  Status TrainToCheckpoint() {
+    const uint64_t done = task_.first_batch() + place_.batches;
+    const uint64_t left = task_.batch_count() - place_.batches;
+    const uint64_t due = run_ == nullptr ? UINT64_MAX : run_->BatchesToCheckpoint(done);
+    const uint64_t count = std::min(left, due);
+    QUARRY_RETURN_IF_ERROR(pipeline_->Run(done, count));
+    place_.batches += count;
+    place_.loss = task_.loss();
+    if (!std::isfinite(place_.loss)) {
+      return MakeStatus(Code::kInvalidArgument, "the loss of epoch {} is {}: lower the learning rate ({})",
+                        place_.epoch, place_.loss, options_.optimizer_options.learning_rate);
+    }
+    // The last epoch's comes before its validation, which may take long.
+    const bool at_end = place_.epoch == options_.epochs && count == left;
+    return count == due || at_end ? Checkpoint() : Status::Ok();
+  }
+
+  // Unless there is one of this place.
+  Status Checkpoint() {
+    const int64_t timestamp = pipeline_->last_timestamp();
+    if (run_ == nullptr || !run_->options().keep || run_->timestamp() == timestamp) return Status::Ok();
+    return run_->Checkpoint(place_, task_.State(), timestamp);
   }
 
   // Nothing without edges.
   Result<std::optional<LinkEvaluation>> Evaluate(const std::vector<Triple>& edges, std::string_view phase) {
     if (edges.empty()) return std::optional<LinkEvaluation>();
-    QUARRY_RETURN_IF_ERROR(ReadAll(*nodes_, node_values_));
-    if (relations_) QUARRY_RETURN_IF_ERROR(ReadAll(*relations_, relation_values_));
-    LinkEvaluation whole;
-    for (size_t first = 0; first < edges.size(); first += kRankedEdges) {
-      QUARRY_RETURN_IF_ERROR(Progress(phase, first, edges.size()));
-      const auto piece = std::span(edges).subspan(first, std::min(kRankedEdges, edges.size() - first));
-      const LinkEvaluation part = EvaluateLinks(options_.spec, node_values_, relation_values_, piece, known_,
-                                                options_.compute_threads);
-      const double share = static_cast<double>(piece.size()) / static_cast<double>(edges.size());
-      AddPart(part.raw, share, whole.raw);
-      AddPart(part.filtered, share, whole.filtered);
+    if (relations_ != nullptr) QUARRY_RETURN_IF_ERROR(ReadAll(*relations_, relation_values_));
+    if (task_.has_encoder()) {
+      QUARRY_RETURN_IF_ERROR(ReadAll(nodes_, encoded_));
+      QUARRY_RETURN_IF_ERROR(task_.EncodeAll(encoded_));
     }
-    return std::optional<LinkEvaluation>(whole);
+    const auto read_nodes = [this](std::span<const RowId> ids, std::span<float> values) {
+      return task_.has_encoder() ? CopyRows(encoded_, ids, values) : ReadRows(nodes_, ids, values);
+    };
+    QUARRY_TRY(const LinkEvaluation evaluation,
+               EvaluateLinks(options_.spec, {data_.node_count, read_nodes, relation_values_}, edges, known_,
+                             options_.compute_threads,
+                             [&](uint64_t done) { return Progress(phase, done, edges.size()); }));
+    return std::optional<LinkEvaluation>(evaluation);
   }
 
   const LinkData& data_;
   const LinkTrainOptions& options_;
   const LinkTrainCallbacks& callbacks_;
   const KnownEdges known_;
-  double best_mrr_ = -1;
-  std::vector<float> node_values_, relation_values_;  // of all rows, for ranking
+  EmbeddingTable& nodes_;
+  EmbeddingTable* const relations_;
+  LinkRun* const run_;
+  // Its counts of validations are those before its epoch until the next one begins.
+  LinkPlace place_;
+  std::vector<float> relation_values_;  // of all rows, for ranking
+  std::vector<float> encoded_;          // with an encoder: what it makes of all nodes, for ranking
 
-  std::unique_ptr<EmbeddingTable> nodes_, relations_;
   LinkTask task_;
   std::unique_ptr<EmbeddingPipeline> pipeline_;  // uses what is above
 };
@@ -178,6 +232,13 @@ Result<std::unique_ptr<EmbeddingTable>> MakeMemoryTable(const EmbeddingSpec& spe
   if (table) return table;
   return MakeStatus(Code::kOutOfBudget, "the system refuses the memory for a table of {} rows of {} floats",
                     spec.row_count, spec.dim + spec.state_dim());
+}
+
+Status CheckEdgeCount(const LinkData& data) {
+  if (data.train.empty()) return Status(Code::kInvalidArgument, "there are no edges to train on");
+  if (data.train.size() <= UINT32_MAX) return Status::Ok();
+  return MakeStatus(Code::kUnsupported, "{} training edges; at most {} can be put in order",
+                    data.train.size(), UINT32_MAX);
 }
 
 }  // namespace
@@ -208,6 +269,16 @@ Status CheckLinkTrainOptions(const LinkTrainOptions& options) {
   QUARRY_RETURN_IF_ERROR(between("staleness", options.staleness, 1, 1024));
   QUARRY_RETURN_IF_ERROR(between("workers", options.workers, 1, 1024));
   QUARRY_RETURN_IF_ERROR(between("threads", options.compute_threads, 1, 1024));
+  const std::vector<uint32_t>& fanouts = options.encoder_fanouts;
+  QUARRY_RETURN_IF_ERROR(check(fanouts.size() <= NeighborSampler::kHopsMax, "number of fanouts",
+                               static_cast<double>(fanouts.size()),
+                               fmt::format("at most {}", NeighborSampler::kHopsMax)));
+  for (const uint32_t fanout : fanouts) {
+    QUARRY_RETURN_IF_ERROR(between("fanout", fanout, 1, NeighborSampler::kFanoutMax));
+  }
+  const float encoder_rate = options.encoder_learning_rate;
+  QUARRY_RETURN_IF_ERROR(check(std::isfinite(encoder_rate) && encoder_rate > 0, "encoder learning rate",
+                               encoder_rate, "above 0"));
   // Places in a batch are 32-bit, and so are its scores' in the decoder.
   const uint64_t chunks = CeilDiv(options.batch_edges, options.chunk_edges);
   return check(options.batch_edges + chunks * options.negatives < uint64_t{1} << 28, "batch size",
@@ -218,20 +289,34 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks,
                                     const EmbeddingTableFactory& make_table) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(options));
-  if (data.train.size() > UINT32_MAX) {
-    return MakeStatus(Code::kUnsupported, "{} training edges; at most {} can be put in order",
-                      data.train.size(), UINT32_MAX);
-  }
-  const LinkCounts counts{.nodes = data.node_count,
-                          .relations = data.relation_count,
-                          .train_edges = data.train.size(),
-                          .edges = data.train.size() + data.valid.size() + data.test.size()};
+  QUARRY_RETURN_IF_ERROR(CheckEdgeCount(data));
+  const LinkCounts counts = CountsOf(data);
   const uint64_t table_bytes = make_table ? 0 : LinkTableBytes(options, counts);
   QUARRY_TRY(const MemoryBudget::Reservation reserved,
              budget.Reserve(LinkWorkBytes(options, counts) + table_bytes, "training on edges"));
-  Trainer trainer(data, options, callbacks);
-  QUARRY_RETURN_IF_ERROR(trainer.MakeTables(make_table ? make_table : MakeMemoryTable));
-  return trainer.Run();
+  const EmbeddingTableFactory& make = make_table ? make_table : MakeMemoryTable;
+  QUARRY_TRY(const std::unique_ptr<EmbeddingTable> nodes, make(NodeTableSpec(options, counts.nodes)));
+  std::unique_ptr<EmbeddingTable> relations;
+  if (options.spec.relation_dim() > 0) {
+    QUARRY_TRY(relations, make(RelationTableSpec(options, counts.relations)));
+  }
+  return Trainer(data, options, callbacks, *nodes, relations.get(), nullptr).Run();
+}
+
+Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
+                                    MemoryBudget& budget, const LinkTrainCallbacks& callbacks, LinkRun& run) {
+  QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(options));
+  QUARRY_RETURN_IF_ERROR(CheckEdgeCount(data));
+  if (run.place().epoch > options.epochs) {
+    return MakeStatus(Code::kUsage, "epochs is {}, but run \"{}\" is in epoch {}", options.epochs,
+                      run.options().name, run.place().epoch);
+  }
+  QUARRY_TRY(const MemoryBudget::Reservation reserved,
+             budget.Reserve(LinkWorkBytes(options, CountsOf(data)), "training on edges"));
+  Result<LinkTrainSummary> summary =
+      Trainer(data, options, callbacks, run.nodes(), run.relations(), &run).Run();
+  if (summary.status().code() == Code::kCancelled) return run.Explain(summary.status());
+  return summary;
 }
 
 }  // namespace quarry

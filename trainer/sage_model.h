@@ -1,18 +1,9 @@
-// SageModel: GraphSAGE-mean with an explicit forward and backward pass over preallocated buffers.
-//
-// Layer l of k turns the rows of hop k-l+1's prefix into those of hop k-l's (engine/sampling/block.h):
-//
-//   input_l  = [h | mean of sampled neighbors' h]      [n_l, 2 * width_{l-1}]   AggregateMean
-//   output_l = dropout(relu(input_l W_l + b_l))        [n_l, width_l]           one GEMM, ActivateRows
-//
-// The last layer has no activation. Why no autograd below the loss: with the buffers in our own hands the
-// gradient of an activation overwrites it, and the gradient of a layer's input overwrites that input, so a
-// step holds each activation once (two to three times less than a tape) and allocates nothing after the first
-// batch.
+// SageModel: GraphSAGE-mean with cross-entropy on top: SageLayers, a loss, and a step.
 //
 // One thread drives a model; LibTorch's threads work under it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -45,18 +36,16 @@ class SageModel {
   virtual void Save() = 0;
   virtual void Restore() = 0;
 
+  // SageLayers' state: with it, training goes on to the same bits. TakeState: kCorruption for bytes of a
+  // model of other widths; then the weights mean nothing.
+  virtual std::vector<std::byte> State() const = 0;
+  virtual Status TakeState(std::span<const std::byte> state) = 0;
+
   // By layer: weight [2 * in, out] row-major, bias [out]; gradients likewise, of the last TrainStep.
   virtual std::vector<std::span<float>> Parameters() = 0;
   virtual std::vector<std::span<const float>> Gradients() const = 0;
 
   virtual uint64_t activation_bytes() const = 0;  // held now
 };
-
-// Activations are reused from batch to batch. The first layer's input is kept for the backward pass up to
-// this size and gathered again beyond it: wide rows (thousands of columns) would otherwise need gigabytes.
-inline constexpr uint64_t kKeptInputBytes = uint64_t{256} << 20;
-// A tile of the first layer's input: aggregated, then multiplied while it is in the last-level cache.
-inline constexpr uint64_t kTileBytes = uint64_t{8} << 20;
-inline constexpr uint32_t kTileRowsMin = 512;
 
 }  // namespace quarry

@@ -10,7 +10,10 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/sampling/sampler.h"
+#include "sage_layers.h"
 #include "sage_model.h"
+#include "stream_totals.h"
+#include "train_checkpoint.h"
 
 namespace quarry {
 namespace {
@@ -43,58 +46,35 @@ Status CheckOptions(const TrainOptions& options) {
                options.torch_threads, "1 to 1024");
 }
 
-void AddStats(const StreamStats& more, StreamStats& sum) {
-  sum.batches += more.batches;
-  sum.sampled_edges += more.sampled_edges;
-  sum.update_seconds += more.update_seconds;
-  sum.input_nodes += more.input_nodes;
-  sum.feature_bytes_read += more.feature_bytes_read;
-  sum.topology_bytes_read += more.topology_bytes_read;
-  sum.bytes_useful += more.bytes_useful;
-  sum.read_requests += more.read_requests;
-  sum.cache_lookups += more.cache_lookups;
-  sum.cache_hits += more.cache_hits;
-  sum.sample_seconds += more.sample_seconds;
-  sum.sample_wait_seconds += more.sample_wait_seconds;
-  sum.extract_seconds += more.extract_seconds;
-  sum.extract_wait_seconds += more.extract_wait_seconds;
-  sum.consumer_wait_seconds += more.consumer_wait_seconds;
-}
-
 class Trainer {
  public:
-  Trainer(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks)
-      : road_(road), options_(options), callbacks_(callbacks) {}
+  Trainer(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks, const TrainRun& run)
+      : road_(road), options_(options), callbacks_(callbacks), run_(run), checkpoints_(run) {}
 
   Result<TrainSummary> Run() {
-    const double start = MonotonicSeconds();
+    start_ = MonotonicSeconds();
     QUARRY_RETURN_IF_ERROR(Prepare());
-    TrainSummary summary;
-    uint32_t epochs_since_best = 0;
-    for (uint32_t epoch = 1; epoch <= options_.epochs; epoch++) {
-      QUARRY_TRY(EpochReport report, RunEpoch(epoch, summary));
-      AddStats(report.stats, summary.stats);
-      summary.epochs = epoch;
-      summary.train_seconds += report.seconds;
-      if (report.best) {
-        model_->Save();
-        summary.best_epoch = epoch;
-        summary.best_loss = report.loss;
-        summary.valid = report.valid;
-      }
-      epochs_since_best = report.best ? 0 : epochs_since_best + 1;
-      if (callbacks_.epoch) QUARRY_RETURN_IF_ERROR(callbacks_.epoch(report));
-      summary.stopped_early = options_.patience > 0 && epochs_since_best >= options_.patience;
-      if (summary.stopped_early) break;
-    }
-    model_->Restore();
-    StreamStats test_stats;
-    QUARRY_TRY(summary.test, Evaluate(road_.SplitNodes(Split::kTest), kTestPass, "test", test_stats));
-    summary.seconds = MonotonicSeconds() - start;
-    return summary;
+    const Status status = RunAll();
+    if (status.code() == Code::kCancelled) return checkpoints_.Explain(status);
+    QUARRY_RETURN_IF_ERROR(status);
+    return progress_.summary;
   }
 
  private:
+  Status RunAll() {
+    TrainSummary& summary = progress_.summary;
+    QUARRY_RETURN_IF_ERROR(SkipToCheckpoint());
+    while (summary.epochs < options_.epochs && !StopsEarly()) {
+      QUARRY_RETURN_IF_ERROR(RunEpoch(summary.epochs + 1));
+    }
+    summary.stopped_early = StopsEarly();
+    model_->Restore();
+    StreamStats test_stats;
+    QUARRY_TRY(summary.test, Evaluate(road_.SplitNodes(Split::kTest), kTestPass, "test", test_stats));
+    summary.seconds = Seconds();
+    return Status::Ok();
+  }
+
   Status Prepare() {
     class_count_ = CountClasses(road_.labels());
     if (class_count_ < 2) {
@@ -111,6 +91,31 @@ class Trainer {
     }
     valid_nodes_ = road_.SplitNodes(Split::kValid);
     QUARRY_TRY(model_, SageModel::Make(options_, road_.feature_dim(), class_count_));
+    progress_.class_count = class_count_;
+    QUARRY_RETURN_IF_ERROR(checkpoints_.Start(progress_, *model_));
+    seconds_before_ = progress_.summary.seconds;
+    return Status::Ok();
+  }
+
+  // Of the run, the part before it was gone on with included.
+  double Seconds() const { return seconds_before_ + MonotonicSeconds() - start_; }
+
+  bool StopsEarly() const {
+    return options_.patience > 0 && progress_.epochs_since_best >= options_.patience;
+  }
+
+  // Brings a road whose batches repeat to where the checkpoint was taken.
+  Status SkipToCheckpoint() {
+    const uint32_t behind = progress_.summary.epochs % run_.epochs_of_cycle;
+    for (uint32_t i = 1; i <= behind; i++) {
+      QUARRY_TRY(const std::unique_ptr<BatchStream> stream,
+                 road_.StartPass({train_nodes_, true, progress_.summary.epochs - behind + i, true}));
+      for (uint64_t done = 0;; done++) {
+        QUARRY_RETURN_IF_ERROR(Progress("skipping trained batches", done, stream->batch_count()));
+        QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());
+        if (!batch) break;
+      }
+    }
     return Status::Ok();
   }
 
@@ -118,16 +123,35 @@ class Trainer {
     return callbacks_.progress ? callbacks_.progress(phase, done, total) : Status::Ok();
   }
 
-  Result<EpochReport> RunEpoch(uint32_t epoch, const TrainSummary& so_far) {
+  Status RunEpoch(uint32_t epoch) {
     EpochReport report;
     report.epoch = epoch;
     QUARRY_RETURN_IF_ERROR(TrainPass(report));
     const double valid_start = MonotonicSeconds();
     QUARRY_TRY(report.valid, Evaluate(valid_nodes_, kValidPass, "validation", report.valid_stats));
     report.valid_seconds = MonotonicSeconds() - valid_start;
-    report.best =
-        !report.valid || !so_far.valid || report.valid->selection_metric() > so_far.valid->selection_metric();
-    return report;
+    Account(report);
+    if (checkpoints_.Due(report.stats.batches, epoch == options_.epochs || StopsEarly())) {
+      progress_.summary.seconds = Seconds();
+      QUARRY_TRY(report.checkpoint_seconds, checkpoints_.Take(progress_, *model_));
+    }
+    return callbacks_.epoch ? callbacks_.epoch(report) : Status::Ok();
+  }
+
+  // What the epoch changes in the progress of the run.
+  void Account(EpochReport& report) {
+    TrainSummary& summary = progress_.summary;
+    AddStats(report.stats, summary.stats);
+    summary.epochs = report.epoch;
+    summary.train_seconds += report.seconds;
+    report.best = !report.valid || !summary.valid ||
+                  report.valid->selection_metric() > summary.valid->selection_metric();
+    progress_.epochs_since_best = report.best ? 0 : progress_.epochs_since_best + 1;
+    if (!report.best) return;
+    model_->Save();
+    summary.best_epoch = report.epoch;
+    summary.best_loss = report.loss;
+    summary.valid = report.valid;
   }
 
   Status TrainPass(EpochReport& report) {
@@ -197,6 +221,11 @@ class Trainer {
   Road& road_;
   const TrainOptions& options_;
   const TrainCallbacks& callbacks_;
+  const TrainRun& run_;
+  TrainCheckpoints checkpoints_;
+  TrainProgress progress_;
+  double start_ = 0;
+  double seconds_before_ = 0;  // this call
   uint32_t class_count_ = 0;
   std::vector<NodeId> train_nodes_;
   std::vector<NodeId> valid_nodes_;
@@ -205,9 +234,10 @@ class Trainer {
 
 }  // namespace
 
-Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks) {
+Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks,
+                           const TrainRun& run) {
   QUARRY_RETURN_IF_ERROR(CheckOptions(options));
-  return Trainer(road, options, callbacks).Run();
+  return Trainer(road, options, callbacks, run).Run();
 }
 
 uint32_t CountClasses(std::span<const int64_t> labels) {
@@ -216,16 +246,21 @@ uint32_t CountClasses(std::span<const int64_t> labels) {
 }
 
 uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
-                              std::span<const uint64_t> hop_nodes_max) {
+                              std::span<const uint64_t> hop_nodes_max, bool checkpoints) {
   // Code and libraries, and what OpenBLAS and OpenMP keep for a thread: training on a tiny graph peaks at 195
   // MiB with two threads, 20 MiB of which are the engine's.
   constexpr uint64_t kRuntimeBytes = 208 * kMiB;
   constexpr uint64_t kThreadBytes = 24 * kMiB;
   constexpr uint64_t kParameterCopies = 5;  // weight, gradient, Adam's two moments, the best weights
-  constexpr uint64_t kLogitCopies = 4;      // of the loss: log-softmax and the gradients that autograd holds
+  // Of a checkpoint: weights, moments and best weights as bytes, twice while they are put together, and the
+  // file's buffer.
+  constexpr uint64_t kStateCopies = 8;
+  constexpr uint64_t kStateBufferBytes = 6 * kMiB;
+  constexpr uint64_t kLogitCopies = 4;  // of the loss: log-softmax and the gradients that autograd holds
   // As Matrix allocates: an eighth of slack, whole huge pages.
   const auto matrix_bytes = [](uint64_t bytes) { return RoundUp(bytes + bytes / 8, 2 * kMiB); };
-  uint64_t bytes = kRuntimeBytes + options.torch_threads * kThreadBytes;
+  uint64_t bytes =
+      kRuntimeBytes + options.torch_threads * kThreadBytes + (checkpoints ? kStateBufferBytes : 0);
   bytes += hop_nodes_max[0] * class_count * sizeof(float) * kLogitCopies;
   for (uint32_t l = 0; l < options.layers; l++) {
     const uint64_t rows = hop_nodes_max[options.layers - 1 - l];
@@ -235,7 +270,8 @@ uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim,
     if (l == 0)
       input_bytes = std::min(input_bytes, std::max(kKeptInputBytes, matrix_bytes(kTileRowsMin * in_bytes)));
     bytes += input_bytes + matrix_bytes(rows * out_bytes);
-    bytes += (in_bytes / sizeof(float) + 1) * out_bytes * kParameterCopies;
+    bytes +=
+        (in_bytes / sizeof(float) + 1) * out_bytes * (kParameterCopies + (checkpoints ? kStateCopies : 0));
     // The transposed block of the next layer: an offset and about one edge for each of its sources.
     if (l + 1 < options.layers) bytes += rows * 3 * sizeof(uint32_t);
   }

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "link_reference.h"
@@ -70,6 +72,15 @@ void ExpectSame(const LinkMetrics& metrics, const LinkMetrics& expected) {
   EXPECT_DOUBLE_EQ(metrics.hits_1, expected.hits_1);
   EXPECT_DOUBLE_EQ(metrics.hits_3, expected.hits_3);
   EXPECT_DOUBLE_EQ(metrics.hits_10, expected.hits_10);
+}
+
+// Sums of pieces.
+void ExpectClose(const LinkMetrics& metrics, const LinkMetrics& expected) {
+  EXPECT_EQ(metrics.rankings, expected.rankings);
+  EXPECT_NEAR(metrics.mrr, expected.mrr, 1e-12);
+  EXPECT_NEAR(metrics.hits_1, expected.hits_1, 1e-12);
+  EXPECT_NEAR(metrics.hits_3, expected.hits_3, 1e-12);
+  EXPECT_NEAR(metrics.hits_10, expected.hits_10, 1e-12);
 }
 
 class LinkEvaluateTest : public testing::TestWithParam<DecoderKind> {};
@@ -146,6 +157,74 @@ TEST_P(LinkEvaluateTest, AModelThatHasDivergedRanksInTheMiddle) {
     EXPECT_NEAR(evaluation.raw.mrr, 2.0 / 10, 1e-12) << value;
     EXPECT_NEAR(evaluation.filtered.mrr, 2.0 / 10, 1e-12) << value;
   }
+}
+
+// Rows of small integers before zeros: so long that few of them fit where bytes count, and yet exact.
+std::vector<float> LongRows(Rng& rng, size_t rows, uint32_t dim) {
+  std::vector<float> values(rows * dim);
+  for (size_t i = 0; i < values.size(); i++) {
+    if (i % dim < 10) values[i] = static_cast<float>(rng.Below(7)) - 3;
+  }
+  return values;
+}
+
+// More edges than are ranked in a pass over the nodes, or more nodes than are read at a time.
+TEST(LinkEvaluateTest, PiecesAndStripsAreRankedAsTheWhole) {
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  const LinkSpec spec{.decoder = DecoderKind::kTransE, .dim = 2000};
+  for (const auto& [node_count, edge_count] : {std::pair(2100U, size_t{20}), std::pair(30U, size_t{1100})}) {
+    Rng rng(kSeed);
+    const std::vector<float> nodes = LongRows(rng, node_count, spec.dim);
+    const std::vector<float> relations = LongRows(rng, 4, spec.dim);  // two, each with its inverse
+    const std::vector<Triple> edges = RandomTriples(rng, edge_count, node_count, 2);
+    const std::vector<Triple> known = RandomTriples(rng, size_t{20} * node_count, node_count, 2);
+    size_t rows_max = 0;
+    uint64_t passes = 0;
+    const LinkVectors vectors{
+        node_count,
+        [&, count = node_count](std::span<const RowId> ids, std::span<float> values) {
+          EXPECT_TRUE(std::ranges::is_sorted(ids));
+          rows_max = std::max(rows_max, ids.size());
+          passes += ids.back() + 1 == count && ids.back() - ids.front() + 1 == ids.size() ? 1 : 0;
+          return CopyRows(nodes, ids, values);
+        },
+        relations};
+    std::vector<uint64_t> done;
+    const auto evaluation = EvaluateLinks(spec, vectors, edges, KnownEdges(known), 2, [&](uint64_t count) {
+      done.push_back(count);
+      return Status::Ok();
+    });
+    ASSERT_TRUE(evaluation.ok()) << evaluation.status().ToString();
+    EXPECT_EQ(rows_max, std::min(node_count, 2048U));
+    // The ends of a piece's edges may be all nodes, too.
+    EXPECT_EQ(passes, edge_count > 1000 ? 4u : 1u);
+    EXPECT_TRUE(std::ranges::is_sorted(done));
+    EXPECT_EQ(done.front(), 0u);
+    EXPECT_EQ(done.back(), edge_count);
+    const LinkEvaluation expected = BruteForce(spec, nodes, relations, edges, known);
+    ExpectClose(evaluation->raw, expected.raw);
+    ExpectClose(evaluation->filtered, expected.filtered);
+  }
+}
+
+TEST(LinkEvaluateTest, AFaultOfReadingOrOfTheCallerEndsIt) {
+  const LinkSpec spec{.dim = 4};
+  const std::vector<float> nodes(size_t{5000} * spec.dim), relations(spec.relation_dim());
+  const std::vector<Triple> edges{{0, 0, 4999}};
+  for (int fault_at = 0; fault_at < 2; fault_at++) {  // the edge's own vectors, and all
+    int reads = 0;
+    const LinkVectors vectors{5000,
+                              [&](std::span<const RowId> ids, std::span<float> values) {
+                                if (reads++ == fault_at) return Status(Code::kIoError, "no disk");
+                                return CopyRows(nodes, ids, values);
+                              },
+                              relations};
+    EXPECT_EQ(EvaluateLinks(spec, vectors, edges, KnownEdges({}), 2).status().message(), "no disk");
+  }
+  const LinkVectors vectors{5000, [&](auto ids, auto values) { return CopyRows(nodes, ids, values); },
+                            relations};
+  const auto stop = [](uint64_t) { return Status(Code::kCancelled, "enough"); };
+  EXPECT_EQ(EvaluateLinks(spec, vectors, edges, KnownEdges({}), 2, stop).status().code(), Code::kCancelled);
 }
 
 TEST(LinkEvaluateTest, NothingToRankIsNoFault) {

@@ -15,6 +15,7 @@
 #include "support/array_files.h"
 #include "support/shared_data.h"
 #include "support/temporary_folder.h"
+#include "trainer/grouped_graph.h"
 
 namespace quarry {
 namespace {
@@ -25,44 +26,7 @@ using testing::ElementsAre;
 using testing::Gt;
 using testing::HasSubstr;
 
-constexpr uint64_t kSeed = 17;
-
-// 120 nodes in 20 groups of 6; relation r leads from each node of group g to all of group (5 r + 19 - g) mod
-// 20, and so both ways, as DistMult needs it. Of an edge's rivals nearly all of the right group are known:
-// who learns the groups ranks it first.
-LinkData GroupedGraph() {
-  constexpr uint32_t kGroups = 20, kMembers = 6, kRelations = 3;
-  LinkData data;
-  data.node_count = kGroups * kMembers;
-  data.relation_count = kRelations;
-  Rng rng(kSeed);
-  for (NodeId head = 0; head < data.node_count; head++) {
-    for (uint32_t relation = 0; relation < kRelations; relation++) {
-      const uint32_t group = (5 * relation + 19 + kGroups - head / kMembers) % kGroups;
-      for (uint32_t member = 0; member < kMembers; member++) {
-        const uint64_t part = rng.Below(20);
-        auto& edges = part == 0 ? data.valid : part == 1 ? data.test : data.train;
-        edges.push_back({head, relation, group * kMembers + member});
-      }
-    }
-  }
-  return data;
-}
-// A model that knows nothing ranks evenly: the mean of 1 / rank over 120 ranks.
-constexpr double kChance = 0.045;
-
-LinkTrainOptions SmallOptions() {
-  LinkTrainOptions options;
-  options.spec.dim = 16;
-  options.batch_edges = 100;
-  options.chunk_edges = 50;
-  options.negatives = 30;
-  options.optimizer_options.learning_rate = 0.2F;
-  options.epochs = 12;
-  options.seed = kSeed;
-  options.ordered = true;
-  return options;
-}
+constexpr uint64_t kSeed = kGraphSeed;
 
 MemoryBudget& Plenty() {
   static MemoryBudget budget(kGiB);
@@ -260,24 +224,6 @@ TEST(LinkTrain, NegativesByDegreeAreEndsOfEdges) {
   EXPECT_EQ(rows_written(), 12);
   options.degree_share = 0.5;
   EXPECT_GT(rows_written(), 100);
-}
-
-// More edges than are ranked between two looks at the callback.
-TEST(LinkTrain, RankingInPiecesIsRankingTheWhole) {
-  LinkData data = GroupedGraph();
-  const std::vector<Triple> once = data.test;
-  while (data.test.size() <= 9000) data.test.insert(data.test.end(), once.begin(), once.end());
-  LinkTrainOptions options = SmallOptions();
-  options.epochs = 2;
-  const LinkEvaluation whole = *Follow(data, options).summary.test;
-  EXPECT_EQ(whole.raw.rankings, 2 * data.test.size());
-  data.test = once;
-  const LinkEvaluation single = *Follow(data, options).summary.test;
-  EXPECT_NEAR(whole.raw.mrr, single.raw.mrr, 1e-9);
-  EXPECT_NEAR(whole.filtered.mrr, single.filtered.mrr, 1e-9);
-  EXPECT_NEAR(whole.filtered.hits_1, single.filtered.hits_1, 1e-9);
-  EXPECT_NEAR(whole.filtered.hits_3, single.filtered.hits_3, 1e-9);
-  EXPECT_NEAR(whole.raw.hits_10, single.raw.hits_10, 1e-9);
 }
 
 TEST(LinkTrain, ValidatesWhenAskedAndStopsWhenItGetsNoBetter) {

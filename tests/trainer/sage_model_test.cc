@@ -6,7 +6,9 @@
 #include <cmath>
 #include <vector>
 
+#include "plain_sage.h"
 #include "random_block.h"
+#include "sage_layers.h"
 
 namespace quarry {
 namespace {
@@ -49,42 +51,14 @@ std::vector<std::vector<float>> Copies(const std::vector<std::span<float>>& span
   return copies;
 }
 
-// The same network as plain double-precision Torch, by index_select and index_add.
-struct PlainSage {
+// The same network and loss as plain Torch.
+struct PlainModel {
   std::vector<torch::Tensor> parameters;
   torch::Tensor loss, logits;
 
-  PlainSage(const Problem& problem, const std::vector<std::vector<float>>& weights, uint32_t hidden) {
-    const size_t layers = weights.size() / 2;
-    const Block& block = problem.block;
-    torch::Tensor h =
-        torch::tensor(std::vector<double>(problem.features.begin(), problem.features.end()), torch::kDouble)
-            .view({-1, problem.dim});
-    for (size_t l = 0; l < layers; l++) {
-      const int64_t out = l + 1 == layers ? problem.classes : hidden;
-      const auto leaf = [&](const std::vector<float>& values) {
-        return torch::tensor(std::vector<double>(values.begin(), values.end()), torch::kDouble);
-      };
-      parameters.push_back(leaf(weights[2 * l]).view({-1, out}).clone().requires_grad_());
-      parameters.push_back(leaf(weights[2 * l + 1]).clone().requires_grad_());
-      const uint32_t rows = block.hop_offsets[layers - 1 - l];
-      std::vector<int64_t> from, to;
-      std::vector<double> share;
-      for (uint32_t v = 0; v < rows; v++) {
-        for (uint32_t e = block.indptr[v]; e < block.indptr[v + 1]; e++) {
-          from.push_back(block.indices[e]);
-          to.push_back(v);
-          share.push_back(1.0 / (block.indptr[v + 1] - block.indptr[v]));
-        }
-      }
-      const torch::Tensor messages = h.index_select(0, torch::tensor(from, torch::kLong)) *
-                                     torch::tensor(share, torch::kDouble).unsqueeze(1);
-      const torch::Tensor mean = torch::zeros({rows, h.size(1)}, torch::kDouble)
-                                     .index_add(0, torch::tensor(to, torch::kLong), messages);
-      h = torch::cat({h.slice(0, 0, rows), mean}, 1).matmul(parameters[2 * l]) + parameters[2 * l + 1];
-      if (l + 1 < layers) h = h.relu();
-    }
-    logits = h;
+  PlainModel(const Problem& problem, const std::vector<std::span<float>>& weights)
+      : parameters(PlainParameters(weights)) {
+    logits = PlainSage(problem.block, DoubleTensor(problem.features).view({-1, problem.dim}), parameters);
     loss = torch::nn::functional::cross_entropy(
         logits, torch::tensor(problem.labels, torch::kLong),
         torch::nn::functional::CrossEntropyFuncOptions().ignore_index(-1));
@@ -99,7 +73,7 @@ TEST(SageModel, AgreesWithPlainTorchInLogitsLossAndEveryGradient) {
     const Problem problem(shape.size(), shape, 10, 5);
     const TrainOptions options = Options(static_cast<uint32_t>(shape.size() - 1));
     auto model = SageModel::Make(options, problem.dim, problem.classes).value();
-    const PlainSage plain(problem, Copies(model->Parameters()), options.hidden);
+    const PlainModel plain(problem, model->Parameters());
     const std::span<const float> logits = model->Predict(problem.block, problem.view).value();
     for (size_t i = 0; i < logits.size(); i++) {
       ASSERT_NEAR(logits[i], plain.logits.data_ptr<double>()[i], 1e-5);

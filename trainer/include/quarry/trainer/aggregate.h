@@ -21,6 +21,11 @@ namespace quarry {
 void AggregateMean(const FeatureView& view, RowNorm norm, std::span<const uint32_t> indptr,
                    std::span<const uint32_t> indices, uint32_t begin, uint32_t end, float* out);
 
+// The same over a whole graph, whose offsets take 64 bits: `rows` is [nodes, dim], and indices are its row
+// numbers.
+void AggregateGraph(const float* rows, uint32_t dim, std::span<const uint64_t> indptr,
+                    std::span<const NodeId> indices, uint32_t begin, uint32_t end, float* out);
+
 // A block's edges by source: the destinations of local node u are destinations[offsets[u]..offsets[u + 1]),
 // ascending.
 struct TransposedBlock {
@@ -40,6 +45,11 @@ void Transpose(std::span<const uint32_t> indptr, std::span<const uint32_t> indic
 // the activations are their own mask.
 void BackwardMean(const TransposedBlock& transposed, const float* grad, uint32_t dim, float keep_scale,
                   uint32_t begin, uint32_t end, float* hidden);
+
+// The same where nothing was activated before: the gradient of source u, an input row, goes to row slots[u]
+// of `gradients`. Here `gradients` is the whole matrix.
+void BackwardMeanInput(const TransposedBlock& transposed, const float* grad, uint32_t dim,
+                       std::span<const uint32_t> slots, uint32_t begin, uint32_t end, float* gradients);
 
 // Dropout whose mask depends on (seed, row, column) alone.
 struct DropoutMask {

@@ -8,11 +8,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "quarry/base/status.h"
+#include "quarry/embedding/embedding_table.h"
 #include "quarry/format/dataset.h"
 
 namespace quarry {
@@ -78,9 +80,25 @@ class KnownEdges {
   std::vector<Triple> by_tail_;  // (tail, relation, head)
 };
 
-// Ranks both sides of `edges` among all nodes. `nodes` is [node count, dim], `relations` [relation count,
-// relation_dim], row-major. Deterministic for any number of threads. Holds 1 MiB a thread and 16 bytes a
-// ranking. REQUIRES: the ids of `edges` are rows of the two.
+// What is ranked: the vectors of all nodes, wherever they lie, and those of relations.
+struct LinkVectors {
+  uint64_t node_count = 0;
+  // Fills `values` ([ids, dim], row-major) with the vectors of these nodes, ascending and unique. Called by
+  // one thread at a time, which is not always the same.
+  std::function<Status(std::span<const RowId> ids, std::span<float> values)> read_nodes;
+  std::span<const float> relations;  // [relation count, relation_dim], row-major
+};
+
+// Ranks both sides of `edges` among all nodes. Reads the nodes front to back, once for as many edges as have
+// queries of 16 MiB, one strip of them ahead of the scores; so nothing that it holds grows with their number,
+// and the result is the same to the last bit wherever they lie, for any number of threads. `progress` (may be
+// empty) gets the edges done now and then; what it returns other than OK ends the ranking, as an error of
+// read_nodes does. REQUIRES: the ids of `edges` are rows of the two.
+Result<LinkEvaluation> EvaluateLinks(const LinkSpec& spec, const LinkVectors& vectors,
+                                     std::span<const Triple> edges, const KnownEdges& known, unsigned threads,
+                                     const std::function<Status(uint64_t edges)>& progress = {});
+
+// The same of vectors in memory: `nodes` is [node count, dim].
 LinkEvaluation EvaluateLinks(const LinkSpec& spec, std::span<const float> nodes,
                              std::span<const float> relations, std::span<const Triple> edges,
                              const KnownEdges& known, unsigned threads);

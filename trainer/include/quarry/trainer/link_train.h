@@ -23,8 +23,15 @@
 
 namespace quarry {
 
+class LinkRun;
+
 struct LinkTrainOptions {
   LinkSpec spec;
+  // An encoder between the vectors and the decoder: GraphSAGE of spec.dim wide layers, one for each of these
+  // numbers of neighbors, from the scored nodes outwards. Neighbors are the other ends of training edges,
+  // both ways. Empty: the decoder scores the vectors themselves.
+  std::vector<uint32_t> encoder_fanouts;
+  float encoder_learning_rate = 0.001F;  // of Adam, for the encoder's weights
   uint32_t batch_edges = 1000;
   uint32_t chunk_edges = 500;  // that share negatives
   uint32_t negatives = 500;    // of a chunk, for each side
@@ -60,6 +67,7 @@ struct LinkData {
   std::vector<Triple> train, valid, test;
   uint64_t node_count = 0;
   uint64_t relation_count = 1;         // 1 where edges have no type
+  HeldOutShares held_out;              // of the training edges
   MemoryBudget::Reservation reserved;  // for the edges
 };
 
@@ -68,15 +76,19 @@ struct LinkData {
 // to train on; kOutOfBudget; errors of the store.
 Result<LinkData> LoadLinkData(Store& store, MemoryBudget& budget, const HeldOutShares& shares = {});
 
-// The most that LoadLinkData and TrainLinks reserve, with tables in memory: for a budget to be refused before
-// the work begins.
-uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& options);
+// Where vectors lie while they are trained: all in memory, or in the database (quarry/trainer/link_run.h).
+enum class LinkTables : uint8_t { kMemory, kStored };
 
-// One epoch.
+// The least budget that LoadLinkData and TrainLinks can do with: for one to be refused before the work
+// begins. Stored tables are the faster the more there is.
+uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& options,
+                         LinkTables tables = LinkTables::kMemory);
+
+// One epoch. Of one that a run goes on with, edges, seconds and stats are of what was left of it.
 struct LinkEpochReport {
   uint32_t epoch = 0;                   // from 1
   double loss = 0;                      // mean over edges and sides
-  double seconds = 0;                   // of training
+  double seconds = 0;                   // of training, with checkpoints
   uint64_t edges = 0;                   // trained on
   EmbeddingPipelineStats stats;         // of this epoch; peaks: so far
   std::optional<LinkEvaluation> valid;  // of the epochs that are validated, where there are such edges
@@ -84,15 +96,16 @@ struct LinkEpochReport {
   bool best = false;  // the best validation MRR so far
 };
 
-// Of the final vectors.
+// Of the final vectors. Edges, seconds and stats are of this call alone.
 struct LinkTrainSummary {
-  uint32_t epochs = 0;                  // that ran
+  uint32_t epochs = 0;                  // the last one's number
   double loss = 0;                      // of the last epoch
   uint64_t edges = 0;                   // trained on, over all epochs
   std::optional<LinkEvaluation> valid;  // the last one
   std::optional<LinkEvaluation> test;   // nothing without test edges
   double seconds = 0;                   // everything
   double train_seconds = 0;
+  double seconds_per_epoch = 0;  // of training, had it all been whole epochs
   double test_seconds = 0;
   EmbeddingPipelineStats stats;
   bool stopped_early = false;
@@ -116,5 +129,11 @@ using EmbeddingTableFactory =
 Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks = {},
                                     const EmbeddingTableFactory& make_table = {});
+
+// The same in the tables of a run, from its place on, with its checkpoints; one more at the end of training.
+// What a checkpoint has been taken of stands whatever happens later. kUsage when the run is beyond
+// options.epochs. REQUIRES: `run` was opened with this data and these options.
+Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
+                                    MemoryBudget& budget, const LinkTrainCallbacks& callbacks, LinkRun& run);
 
 }  // namespace quarry

@@ -12,11 +12,13 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "quarry/base/status.h"
 #include "quarry/pipeline/batch_stream.h"
+#include "quarry/storage/store.h"
 
 namespace quarry {
 
@@ -58,8 +60,11 @@ struct EpochReport {
   double valid_seconds = 0;
   StreamStats valid_stats;
   bool best = false;  // the best validation metric so far
+  // Of the checkpoint that was taken behind it, which stands by the time of the report; nothing without one.
+  std::optional<double> checkpoint_seconds;
 };
 
+// Of the whole run: what was trained before the run was gone on with counts, where nothing else is said.
 struct TrainSummary {
   uint32_t epochs = 0;              // that ran
   uint32_t best_epoch = 0;          // whose weights were tested: by validation metric, else the last
@@ -70,6 +75,30 @@ struct TrainSummary {
   double train_seconds = 0;         // training passes
   StreamStats stats;                // training passes, summed
   bool stopped_early = false;
+  // Of this call to Train alone:
+  uint32_t checkpoints = 0;  // that were taken
+  double checkpoint_seconds = 0;
+  std::optional<uint32_t> resumed_from_epoch;  // whose checkpoint it went on from; nothing when begun anew
+};
+
+// Where a run keeps its checkpoints (quarry/storage/training_state.h), to go on after a crash or to train
+// longer. A checkpoint holds weights, Adam's moments, the best weights and the figures so far; batches need
+// none of it, being functions of (seed, epoch), and dropout masks of (seed, epoch, batch). So with `ordered`,
+// and the same torch_threads, a run that goes on has the losses and weights of one that was never
+// interrupted, to the last bit.
+struct TrainRun {
+  Store* store = nullptr;  // null: no checkpoints; outlives the training
+  std::string name = "node";
+  // Everything that decides the result, as "--option value --option value": a run goes on only with the same.
+  std::string settings;
+  // Batches from one checkpoint to the next, rounded up to the end of an epoch; 0: none but the one that is
+  // taken in any case at the end of training.
+  uint64_t checkpoint_every = 0;
+  bool resume = false;     // go on from the last checkpoint
+  bool overwrite = false;  // begin anew although there is one; it stands until the first new one
+  // After so many epochs the road's batches repeat, whatever the number of the pass (the epochs of a layout):
+  // a run that goes on reads those of the cycle again that it has behind it.
+  uint32_t epochs_of_cycle = 1;
 };
 
 // Either may be empty. What they return other than OK stops the training (and is returned), at the next
@@ -80,19 +109,27 @@ struct TrainCallbacks {
   std::function<Status(std::string_view phase, uint64_t done, uint64_t total)> progress;
 };
 
+// What Train would refuse of a run, before there is a road: kUsage for a name that cannot be, or for a
+// setting in which the run and its checkpoint differ; kNotFound when there is no checkpoint to go on from;
+// kAlreadyExists when there is one and neither `resume` nor `overwrite`.
+Status CheckTrainRun(const TrainRun& run);
+
 // Trains and tests. `road` must have labels and training nodes (kInvalidArgument otherwise), and no stream
-// open. kUsage names an option out of range; errors of the road come back as they are; kCancelled from the
-// callbacks. One training per process at a time: LibTorch's thread count is global.
-Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks);
+// open. kUsage names an option out of range; faults of CheckTrainRun, of the road and of the disk come back
+// as they are; kCancelled from the callbacks. On any error the last checkpoint stands. One training per
+// process at a time: LibTorch's thread count is global.
+Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks,
+                           const TrainRun& run = {});
 
 // 1 + the largest label; 0 where there is none.
 uint32_t CountClasses(std::span<const int64_t> labels);
 
 // What training adds to the process beside the engine's budget: code and libraries, BLAS's buffers,
-// activations of the largest block, weights with their gradients and Adam's moments. `hop_nodes_max[h]`
-// bounds the nodes known after hop h of a block (hop 0 = the seeds); `layers` entries are used.
+// activations of the largest block, weights with their gradients and Adam's moments, and what writing a
+// checkpoint holds. `hop_nodes_max[h]` bounds the nodes known after hop h of a block (hop 0 = the seeds);
+// `layers` entries are used.
 uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
-                              std::span<const uint64_t> hop_nodes_max);
+                              std::span<const uint64_t> hop_nodes_max, bool checkpoints = false);
 
 // The bound of hop_nodes_max that batch size and fanouts give, held down by the largest block that was seen.
 std::vector<uint64_t> BoundHopNodes(uint64_t batch_size, std::span<const uint32_t> fanouts,

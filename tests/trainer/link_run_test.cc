@@ -1,0 +1,355 @@
+// Runs of link prediction in stored tables: what is learned in them is what is learned in memory, however
+// little of them memory holds, and a run that is stopped anywhere goes on as if it had not been.
+#include "quarry/trainer/link_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <string>
+
+#include "embedding/trained_tables.h"
+#include "link_memory.h"
+#include "quarry/base/units.h"
+#include "quarry/storage/training_state.h"
+#include "trainer/grouped_graph.h"
+
+namespace quarry {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Start = LinkRunOptions::Start;
+
+constexpr uint64_t kEpochBatches = 20;  // of GroupedGraph and SmallOptions
+
+// What a training tells of an epoch.
+struct EpochFacts {
+  double loss = 0, mrr = -1;
+  bool best = false;
+  friend bool operator==(const EpochFacts&, const EpochFacts&) = default;
+};
+
+// A training's epochs by number: of one that two sessions tell, both must tell the same.
+class Course {
+ public:
+  LinkTrainCallbacks callbacks() {
+    LinkTrainCallbacks callbacks;
+    callbacks.epoch = [this](const LinkEpochReport& report) {
+      const EpochFacts facts{report.loss, report.valid ? report.valid->filtered.mrr : -1, report.best};
+      const auto [before, is_new] = epochs_.emplace(report.epoch, facts);
+      EXPECT_TRUE(is_new || before->second == facts) << "epoch " << report.epoch;
+      return Status::Ok();
+    };
+    return callbacks;
+  }
+  const std::map<uint32_t, EpochFacts>& epochs() const { return epochs_; }
+
+ private:
+  std::map<uint32_t, EpochFacts> epochs_;
+};
+
+// A database with nothing in it, which is opened anew for each session.
+class LinkRunTest : public testing::Test {
+ protected:
+  LinkRunTest() : folder_(testing_util::Medium::kMemory), backend_(MakeDefaultBackend()) {
+    EXPECT_TRUE(testing_util::CreateEmptyDatabase(*backend_, path()).ok());
+    Reopen();
+  }
+  std::string path() const { return folder_.path() + "/db"; }
+  Store& store() { return *store_; }
+  void Reopen() {
+    store_.reset();
+    auto store = Store::Open(*backend_, path());
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    store_ = *std::move(store);
+  }
+
+  Result<std::unique_ptr<LinkRun>> Open(const LinkTrainOptions& train, const LinkRunOptions& options) {
+    return LinkRun::Open(store(), budget_, data_, train, options);
+  }
+  // Cancels the training after so many batches of this session, if there are more.
+  Result<LinkTrainSummary> Train(const LinkTrainOptions& train, const LinkRunOptions& options,
+                                 Course* course = nullptr, uint64_t batches = UINT64_MAX) {
+    QUARRY_TRY(const std::unique_ptr<LinkRun> run, Open(train, options));
+    LinkTrainCallbacks callbacks = course != nullptr ? course->callbacks() : LinkTrainCallbacks();
+    callbacks.progress = [&](std::string_view phase, uint64_t, uint64_t) {
+      if (!phase.starts_with("epoch") || batches-- > 0) return Status::Ok();
+      return Status(Code::kCancelled, "stopped");
+    };
+    return TrainLinks(data_, train, budget_, callbacks, *run);
+  }
+
+  // The rows of a run's tables as its checkpoint has them.
+  std::vector<RowBlock> Rows(const std::string& name) {
+    std::vector<RowBlock> rows;
+    for (const char* table : {"-nodes", "-relations"}) {
+      auto opened = StoredEmbeddings::Open(store(), budget_, name + table, {.memory_bytes = 16 * kMiB});
+      EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+      if (!opened.ok()) continue;
+      rows.push_back(testing_util::AllRowsOf((*opened)->table().spec()));
+      EXPECT_TRUE((*opened)->table().Read(rows.back()).ok());
+    }
+    return rows;
+  }
+
+  const LinkData data_ = GroupedGraph();
+  MemoryBudget budget_{kGiB};
+
+ private:
+  testing_util::ScratchFolder folder_;
+  const std::unique_ptr<IoBackend> backend_;
+  std::unique_ptr<Store> store_;
+};
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+void ExpectSame(const std::vector<RowBlock>& a, const std::vector<RowBlock>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t t = 0; t < a.size(); t++) {
+    EXPECT_EQ(a[t].timestamps, b[t].timestamps) << "table " << t;
+    EXPECT_TRUE(SameBits(a[t].values, b[t].values) && SameBits(a[t].state, b[t].state)) << "table " << t;
+  }
+}
+
+// Tables in memory.
+Course InMemory(const LinkData& data, const LinkTrainOptions& train) {
+  Course course;
+  MemoryBudget budget(kGiB);
+  const auto summary = TrainLinks(data, train, budget, course.callbacks());
+  EXPECT_TRUE(summary.ok()) << summary.status().ToString();
+  return course;
+}
+
+TEST_F(LinkRunTest, TablesLargerThanTheirPoolsLearnTheSame) {
+  LinkTrainOptions train = SmallOptions();
+  train.spec.dim = 1100;  // a row a page: 120 pages, and 36 frames
+  train.epochs = 2;
+  const LinkCounts counts = CountsOf(data_);
+  const uint64_t pool_bytes =
+      StoredPoolBytes(NodeTableSpec(train, counts.nodes), train.workers).least +
+      StoredPoolBytes(RelationTableSpec(train, counts.relations), train.workers).least;
+  uint64_t least = 0;
+  const Course expected = InMemory(data_, train);
+  for (const AsyncMode mode : {AsyncMode::kSync, AsyncMode::kOac}) {
+    SCOPED_TRACE(fmt::format("seed {}, mode {}", kGraphSeed, static_cast<int>(mode)));
+    train.mode = mode;
+    least = LinkWorkBytes(train, counts) + pool_bytes;
+    MemoryBudget budget(least);
+    {
+      const auto run = LinkRun::Open(store(), budget, data_, train, {.keep = false});
+      ASSERT_TRUE(run.ok()) << run.status().ToString();
+      Course course;
+      const auto summary = TrainLinks(data_, train, budget, course.callbacks(), **run);
+      ASSERT_TRUE(summary.ok()) << summary.status().ToString();
+      EXPECT_EQ(course.epochs(), expected.epochs());
+      EXPECT_GT((*run)->stats().pools.pages_read, 1000u);
+      EXPECT_GT((*run)->stats().pools.pages_written, 100u);
+      EXPECT_EQ((*run)->stats().checkpoints, 0u);
+      EXPECT_LE((*run)->stats().pool_bytes, pool_bytes);
+    }
+    EXPECT_EQ(budget.used_bytes(), 0u);
+    EXPECT_THAT(store().manifest().embeddings, IsEmpty());
+    EXPECT_THAT(testing_util::FilesIn(path() + "/embeddings"), IsEmpty());
+  }
+  MemoryBudget too_small(least - 1);
+  const Status refused = LinkRun::Open(store(), too_small, data_, train, {.keep = false}).status();
+  EXPECT_EQ(refused.code(), Code::kOutOfBudget);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("give at least"));
+  EXPECT_THAT(store().manifest().embeddings, IsEmpty()) << "what a refused run had made is gone";
+}
+
+TEST_F(LinkRunTest, WhatPoolsAreSaidToTakeIsEnough) {
+  for (const auto& [rows, dim] : {std::pair(1, 2), std::pair(120, 1100), std::pair(70'000, 10),
+                                  std::pair(500, 5000), std::pair(5'000'000, 10)}) {
+    SCOPED_TRACE(fmt::format("{} rows of {}", rows, dim));
+    const EmbeddingSpec spec{.row_count = static_cast<uint64_t>(rows), .dim = static_cast<uint32_t>(dim)};
+    const PoolBytes bytes = StoredPoolBytes(spec, 4);
+    EXPECT_LT(bytes.most, 8 * kMiB + uint64_t{spec.row_count} * (spec.dim + 1) * 2 * sizeof(float) * 3 / 2);
+    ASSERT_TRUE(CreateEmbeddings(store(), "x", spec, StoredPageBytes(spec)).ok());
+    for (const uint64_t memory_bytes : {bytes.least, bytes.most}) {
+      if (memory_bytes > 64 * kMiB) continue;
+      MemoryBudget budget(memory_bytes);
+      const auto opened = StoredEmbeddings::Open(store(), budget, "x", {.memory_bytes = memory_bytes});
+      ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+      RowBlock block{.ids = std::vector<RowId>(std::min(rows, 70'000))};
+      std::iota(block.ids.begin(), block.ids.end(), RowId{0});
+      ASSERT_TRUE((*opened)->table().Read(block).ok());
+      if (memory_bytes == bytes.most) EXPECT_EQ((*opened)->stats().evictions, 0u) << "all pages fit";
+    }
+    ASSERT_TRUE(DropEmbeddings(store(), "x").ok());
+  }
+}
+
+// A run in several sessions, each of which is cancelled after some batches: what lies behind its last
+// checkpoint is lost. The last session trains to the end.
+TEST_F(LinkRunTest, ARunThatIsStoppedAnywhereEndsAsIfItHadNotBeen) {
+  LinkTrainOptions train = SmallOptions();
+  train.epochs = 3;
+  train.valid_every = 2;
+  train.mode = AsyncMode::kSync;
+  ASSERT_EQ(CeilDiv(data_.train.size(), train.batch_edges), kEpochBatches);
+  Course expected;
+  ASSERT_TRUE(Train(train, {.name = "whole"}, &expected).ok());
+  EXPECT_EQ(expected.epochs(), InMemory(data_, train).epochs());
+  const std::vector<RowBlock> rows = Rows("whole");
+  for (uint64_t seed = 1; seed <= 4; seed++) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Rng rng(seed);
+    LinkRunOptions options{.name = "stopped", .start = Start::kOverwrite};
+    Course course;
+    std::optional<LinkTrainSummary> summary;
+    int sessions = 0;
+    for (; !summary && sessions < 200; sessions++) {
+      train.mode = rng.Below(2) == 0 ? AsyncMode::kSync : AsyncMode::kOac;
+      train.workers = static_cast<unsigned>(1 + rng.Below(3));
+      train.batches_in_flight = static_cast<unsigned>(1 + rng.Below(8));
+      options.checkpoint_every = 1 + rng.Below(kEpochBatches + 3);
+      const auto trained = Train(train, options, &course, options.checkpoint_every + rng.Below(30));
+      if (trained.ok()) summary = *trained;
+      if (!trained.ok()) {
+        ASSERT_EQ(trained.status().code(), Code::kCancelled) << trained.status().ToString();
+        EXPECT_THAT(std::string(trained.status().message()), HasSubstr("--resume goes on behind batch"));
+      }
+      Reopen();
+      options.start = Start::kResume;
+    }
+    EXPECT_GT(sessions, 1) << "it was stopped";
+    ASSERT_TRUE(summary.has_value());
+    EXPECT_EQ(course.epochs(), expected.epochs());
+    ExpectSame(Rows("stopped"), rows);
+    EXPECT_THAT(testing_util::FaultsOf(store()), IsEmpty());
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(LinkRunTest, ValidationsAreCountedOverStops) {
+  LinkTrainOptions train = SmallOptions();
+  train.epochs = 50;
+  train.patience = 3;
+  train.optimizer_options.learning_rate = 1e-12F;  // nothing is learned: epoch 1 stays the best
+  LinkRunOptions options{.checkpoint_every = 10};
+  Course course;
+  for (int session = 0; session < 3; session++) {
+    EXPECT_FALSE(Train(train, options, &course, 25).ok());
+    options.start = Start::kResume;
+  }
+  const auto summary = Train(train, options, &course);
+  ASSERT_TRUE(summary.ok()) << summary.status().ToString();
+  EXPECT_TRUE(summary->stopped_early);
+  EXPECT_EQ(summary->epochs, 4u);
+  EXPECT_TRUE(course.epochs().at(1).best);
+  EXPECT_FALSE(course.epochs().at(4).best);
+  // One that has ended ends again.
+  const auto again = Train(train, options, &course);
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_EQ(again->epochs, 4u);
+  EXPECT_EQ(again->edges, 0u);
+  EXPECT_EQ(again->test->filtered.mrr, summary->test->filtered.mrr);
+}
+
+TEST_F(LinkRunTest, AFinishedRunCanBeTrainedLonger) {
+  LinkTrainOptions train = SmallOptions();
+  train.epochs = 4;
+  Course expected;
+  ASSERT_TRUE(Train(train, {.name = "whole"}, &expected).ok());
+  Course course;
+  train.epochs = 2;
+  {
+    const auto run = Open(train, {.checkpoint_every = 7});
+    ASSERT_TRUE(run.ok()) << run.status().ToString();
+    ASSERT_TRUE(TrainLinks(data_, train, budget_, course.callbacks(), **run).ok());
+    EXPECT_EQ((*run)->stats().checkpoints, 6u) << "5 times 7 of 40 batches, and the end";
+    EXPECT_EQ((*run)->timestamp(), static_cast<int64_t>(2 * kEpochBatches - 1));
+  }
+  train.epochs = 4;
+  const auto longer = Train(train, {.start = Start::kResume}, &course);
+  ASSERT_TRUE(longer.ok()) << longer.status().ToString();
+  EXPECT_EQ(longer->edges, 2 * data_.train.size());
+  EXPECT_EQ(course.epochs(), expected.epochs());
+  ExpectSame(Rows("link"), Rows("whole"));
+  train.epochs = 3;
+  const Status shorter = Train(train, {.start = Start::kResume}).status();
+  EXPECT_EQ(shorter.code(), Code::kUsage);
+  EXPECT_THAT(std::string(shorter.message()), HasSubstr("epochs is 3, but run \"link\" is in epoch 4"));
+}
+
+TEST_F(LinkRunTest, ACheckpointIsNeitherReplacedNorInventedUnasked) {
+  LinkTrainOptions train = SmallOptions();
+  train.epochs = 1;
+  const Status missing = Open(train, {.name = "first", .start = Start::kResume}).status();
+  EXPECT_EQ(missing.code(), Code::kNotFound);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("\"first\""));
+  EXPECT_EQ(Open(train, {.name = "a/b"}).status().code(), Code::kUsage);
+  ASSERT_TRUE(Train(train, {}).ok());
+  const Status there = Open(train, {}).status();
+  EXPECT_EQ(there.code(), Code::kAlreadyExists);
+  EXPECT_THAT(std::string(there.message()), AllOf(HasSubstr("--resume"), HasSubstr("--overwrite")));
+  EXPECT_TRUE(Train(train, {.name = "other"}).ok());
+
+  const auto differs = [&](const auto& change) {
+    LinkTrainOptions changed = train;
+    change(changed);
+    const Status status = Open(changed, {.start = Start::kResume}).status();
+    EXPECT_EQ(status.code(), Code::kUsage) << status.ToString();
+    return std::string(status.message());
+  };
+  using Options = LinkTrainOptions;
+  EXPECT_THAT(differs([](Options& o) { o.spec.dim = 8; }), HasSubstr("--dim is 8, but was 16"));
+  EXPECT_THAT(differs([](Options& o) { o.spec.decoder = DecoderKind::kDot; }), HasSubstr("--decoder is dot"));
+  EXPECT_THAT(differs([](Options& o) { o.seed = 1; }), HasSubstr("--seed is 1, but was 17"));
+  EXPECT_THAT(differs([](Options& o) { o.batch_edges = 99; }), HasSubstr("--batch-size is 99"));
+  EXPECT_THAT(differs([](Options& o) { o.optimizer = OptimizerKind::kSgd; }), HasSubstr("adagrad"));
+  EXPECT_THAT(differs([](Options& o) { o.optimizer_options.learning_rate = 0.1F; }),
+              HasSubstr("--lr is 0.1"));
+  // How it is trained may change.
+  train.mode = AsyncMode::kAsync;
+  train.ordered = false;
+  train.workers = 2;
+  train.epochs = 2;
+  EXPECT_TRUE(Train(train, {.start = Start::kResume}).ok());
+
+  train.spec.decoder = DecoderKind::kDot;  // which has no table of relations
+  EXPECT_TRUE(Train(train, {.start = Start::kOverwrite}).ok());
+  EXPECT_NE(store().manifest().FindEmbedding("link-nodes"), nullptr);
+  EXPECT_EQ(store().manifest().FindEmbedding("link-relations"), nullptr);
+  EXPECT_NE(store().manifest().FindEmbedding("other-relations"), nullptr);
+}
+
+TEST_F(LinkRunTest, ARunWithoutACheckpointLeavesNothing) {
+  const LinkTrainOptions train = SmallOptions();
+  // Left by a run that was killed.
+  ASSERT_TRUE(CreateEmbeddings(store(), "link-nodes", {.row_count = 9, .dim = 3}).ok());
+  ASSERT_TRUE(CreateEmbeddings(store(), "link-scratch-relations", {.row_count = 9, .dim = 3}).ok());
+  const Status stopped = Train(train, {.checkpoint_every = 10}, nullptr, 5).status();
+  EXPECT_EQ(stopped.code(), Code::kCancelled);
+  EXPECT_THAT(std::string(stopped.message()), HasSubstr("no checkpoint of this training yet"));
+  EXPECT_EQ(store().manifest().FindEmbedding("link-nodes"), nullptr);
+  EXPECT_EQ(Train(train, {.checkpoint_every = 10, .keep = false}, nullptr, 50).status().message(), "stopped");
+  EXPECT_THAT(store().manifest().embeddings, IsEmpty());
+  EXPECT_THAT(store().manifest().trainings, IsEmpty());
+}
+
+TEST_F(LinkRunTest, AStateThatIsNotOfItsTablesIsRefused) {
+  LinkTrainOptions train = SmallOptions();
+  train.epochs = 1;
+  ASSERT_TRUE(Train(train, {}).ok());
+  {
+    auto nodes = StoredEmbeddings::Open(store(), budget_, "link-nodes", {.memory_bytes = 16 * kMiB});
+    ASSERT_TRUE(nodes.ok()) << nodes.status().ToString();
+    ASSERT_TRUE((*nodes)->Checkpoint(1000).ok());
+  }
+  const Status status = Open(train, {.start = Start::kResume}).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("training/link-1.qts"), HasSubstr("--overwrite")));
+}
+
+}  // namespace
+}  // namespace quarry

@@ -1,0 +1,158 @@
+#include "link_encoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "quarry/base/random.h"
+#include "quarry/base/units.h"
+#include "quarry/io/buffer.h"
+
+namespace quarry {
+namespace {
+
+// Apart from other streams of the seed.
+constexpr uint64_t kNeighborStream = 5;
+constexpr uint64_t kWeightStream = 6;
+
+// Each node's list: the other ends of its training edges, both ways.
+Result<std::unique_ptr<Topology>> NeighborsOf(const LinkData& data) {
+  std::vector<uint64_t> indptr(data.node_count + 1);
+  for (const Triple& edge : data.train) {
+    indptr[edge.head]++;
+    indptr[edge.tail]++;
+  }
+  // indptr[v] is where v's list ends while it is filled from its end, and where it begins afterwards.
+  for (uint64_t node = 1; node <= data.node_count; node++) indptr[node] += indptr[node - 1];
+  std::vector<NodeId> neighbors(2 * data.train.size());
+  for (const Triple& edge : data.train) {
+    neighbors[--indptr[edge.head]] = edge.tail;
+    neighbors[--indptr[edge.tail]] = edge.head;
+  }
+  return Topology::FromMemory(std::move(indptr), neighbors);
+}
+
+// Bounds of a block.
+struct BlockBounds {
+  std::vector<uint64_t> hop_nodes;  // known after each hop but the last: a layer's rows
+  uint64_t nodes = 0, edges = 0;
+};
+
+BlockBounds BoundBlock(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
+  const std::vector<uint32_t>& fanouts = options.encoder_fanouts;
+  BlockBounds bounds{.hop_nodes = BoundHopNodes(scored, fanouts, counts.nodes)};
+  const uint64_t inner = bounds.hop_nodes.back();
+  bounds.nodes = std::min(inner * (1 + fanouts.back()), counts.nodes);
+  bounds.edges = std::min(inner * *std::ranges::max_element(fanouts), 2 * counts.train_edges);
+  return bounds;
+}
+
+// Of one batch in flight: the block, whose vectors double, its nodes once more, sorted, and the seeds.
+uint64_t NeighborhoodBytes(const BlockBounds& bounds) {
+  const uint64_t block_bytes = (bounds.nodes + bounds.hop_nodes.back() + bounds.edges) * sizeof(uint32_t);
+  const uint64_t number_bytes = bounds.nodes * (sizeof(uint32_t) + 2 * sizeof(uint64_t));
+  return 2 * block_bytes + number_bytes + bounds.hop_nodes.front() * sizeof(NodeId) +
+         NeighborSampler::ScratchBytesMax({}, bounds.nodes, bounds.edges, true);
+}
+
+uint64_t MatrixBytes(uint64_t floats) { return IoBuffer::MappedBytes(floats / 8 * 9 * sizeof(float) + 64); }
+
+// The matrices of EncodeAll, the ids by which one is read, and a tile of the first layer's input.
+uint64_t EncodeAllBytes(uint64_t nodes, uint64_t dim) {
+  const uint64_t row_floats = 2 * dim;
+  const uint64_t tile_floats = std::max(kTileBytes / sizeof(float), kTileRowsMin * row_floats);
+  return nodes * (2 * dim * sizeof(float) + sizeof(RowId)) +
+         MatrixBytes(std::min(tile_floats, nodes * row_floats));
+}
+
+// Of the layers: their inputs and outputs with an eighth of slack, the transposed block, and the parameters
+// with gradients, moments and what a step computes of them.
+uint64_t LayerBytes(const LinkTrainOptions& options, const BlockBounds& bounds) {
+  const uint64_t dim = options.spec.dim;
+  uint64_t bytes = (bounds.nodes + bounds.edges + bounds.hop_nodes.back()) * sizeof(uint32_t);
+  for (const uint64_t rows : bounds.hop_nodes) {
+    bytes += MatrixBytes(2 * dim * rows) + MatrixBytes(dim * rows) + 6 * (2 * dim + 1) * dim * sizeof(float);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+LinkEncoder::LinkEncoder(const LinkTrainOptions& options, std::unique_ptr<Topology> topology,
+                         std::unique_ptr<SageLayers> layers)
+    : dim_(options.spec.dim),
+      fanouts_(options.encoder_fanouts),
+      sample_seed_(MixSeed(options.seed, kNeighborStream)),
+      topology_(std::move(topology)),
+      layers_(std::move(layers)) {}
+
+Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data,
+                                                       const LinkTrainOptions& options) {
+  SageLayersOptions layers_options{.learning_rate = options.encoder_learning_rate,
+                                   .seed = MixSeed(options.seed, kWeightStream),
+                                   .threads = options.compute_threads,
+                                   .input_gradients = true,
+                                   .split_products = true};
+  layers_options.widths.assign(options.encoder_fanouts.size() + 1, options.spec.dim);
+  QUARRY_TRY(std::unique_ptr<Topology> topology, NeighborsOf(data));
+  QUARRY_RETURN_IF_ERROR(
+      NeighborSampler::Make({.topology = topology.get()}, options.encoder_fanouts).status());
+  QUARRY_TRY(std::unique_ptr<SageLayers> layers, SageLayers::Make(layers_options));
+  return std::unique_ptr<LinkEncoder>(new LinkEncoder(options, std::move(topology), std::move(layers)));
+}
+
+Status LinkEncoder::Sample(uint64_t batch, std::span<const NodeId> seeds,
+                           LinkNeighborhood& neighborhood) const {
+  if (neighborhood.sampler == nullptr) {
+    QUARRY_TRY(neighborhood.sampler, NeighborSampler::Make({.topology = topology_.get()}, fanouts_));
+  }
+  Block& block = neighborhood.block;
+  QUARRY_RETURN_IF_ERROR(neighborhood.sampler->Sample(seeds, MixSeed(sample_seed_, batch), block));
+  neighborhood.rows = block.nodes;
+  return Status::Ok();
+}
+
+FeatureView LinkEncoder::View(const LinkNeighborhood& neighborhood, std::span<const float> values) const {
+  return {.base = reinterpret_cast<const std::byte*>(values.data()),
+          .stride_bytes = dim_ * sizeof(float),
+          .element_type = ElementType::kFloat32,
+          .dim = dim_,
+          .slots = neighborhood.rows};
+}
+
+Result<std::span<const float>> LinkEncoder::Forward(const LinkNeighborhood& neighborhood,
+                                                    std::span<const float> values) {
+  QUARRY_RETURN_IF_ERROR(layers_->Forward(neighborhood.block, View(neighborhood, values), std::nullopt));
+  return std::span<const float>(layers_->output());
+}
+
+Status LinkEncoder::Backward(const LinkNeighborhood& neighborhood, std::span<const float> values,
+                             std::span<float> output_gradients, std::span<float> gradients) {
+  QUARRY_RETURN_IF_ERROR(layers_->Backward(neighborhood.block, View(neighborhood, values),
+                                           output_gradients.data(), gradients.data()));
+  return layers_->Step();
+}
+
+Status LinkEncoder::EncodeAll(std::vector<float>& values) {
+  return layers_->ForwardGraph(topology_->indptr(Adjacency::kCsc), topology_->indices(Adjacency::kCsc),
+                               values);
+}
+
+uint64_t LinkInputNodes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
+  if (options.encoder_fanouts.empty()) return std::min(scored, counts.nodes);
+  return BoundBlock(options, counts, scored).nodes;
+}
+
+uint64_t LinkEncoderBytes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
+  if (options.encoder_fanouts.empty()) return 0;
+  const BlockBounds bounds = BoundBlock(options, counts, scored);
+  const uint64_t flights = options.mode == AsyncMode::kSync ? 1 : options.batches_in_flight;
+  const uint64_t neighbor_bytes = 2 * counts.train_edges * sizeof(NodeId);
+  // While the lists are made, they are there twice.
+  uint64_t bytes =
+      (counts.nodes + 1) * sizeof(uint64_t) + neighbor_bytes + IoBuffer::MappedBytes(neighbor_bytes);
+  bytes += flights * NeighborhoodBytes(bounds);
+  bytes += LayerBytes(options, bounds) + scored * options.spec.dim * sizeof(float);
+  return bytes + EncodeAllBytes(counts.nodes, options.spec.dim);
+}
+
+}  // namespace quarry

@@ -1,0 +1,102 @@
+// SageLayers: the layers of GraphSAGE-mean, with an explicit forward and backward pass over preallocated
+// buffers, and their optimizer. SageModel puts a loss on them, LinkEncoder a decoder.
+//
+// Layer l of k turns the rows of hop k-l+1's prefix into those of hop k-l's (quarry/sampling/block.h):
+//
+//   input_l  = [h | mean of sampled neighbors' h]      [n_l, 2 * width_{l-1}]   AggregateMean
+//   output_l = dropout(relu(input_l W_l + b_l))        [n_l, width_l]           one GEMM, ActivateRows
+//
+// The last layer has no activation. Why no autograd below the loss: with the buffers in our own hands the
+// gradient of an activation overwrites it, and the gradient of a layer's input overwrites that input, so a
+// step holds each activation once (two to three times less than a tape) and allocates nothing after the first
+// batch.
+//
+// One thread drives it; `threads - 1` of its own work under it. LibTorch's faults come back as kInternal, and
+// kOutOfBudget where it finds no memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/format/types.h"
+#include "quarry/pipeline/batch_stream.h"
+#include "quarry/trainer/train.h"
+
+namespace quarry {
+
+struct SageLayersOptions {
+  std::vector<uint32_t> widths;  // of the input, then of each layer's output
+  double learning_rate = 0;      // of Adam
+  double weight_decay = 0;       // L2, as Adam takes it
+  double dropout = 0;            // of hidden activations
+  double input_dropout = 0;      // of the first layer's inputs
+  RowNorm row_norm = RowNorm::kNone;
+  uint64_t seed = 0;  // of the first weights
+  unsigned threads = 1;
+  // Backward also gives the gradients of the input rows; the first layer's input is then kept whole.
+  bool input_gradients = false;
+  // A product is cut into pieces that the threads share out, and the results are the same bits for any number
+  // of them. BLAS must then be set to one thread. Else a product is one call, and BLAS's threads share it
+  // out as they like.
+  bool split_products = false;
+};
+
+class SageLayers {
+ public:
+  // Weights are Glorot uniform, biases 0. REQUIRES: two widths at least, none of them 0.
+  static Result<std::unique_ptr<SageLayers>> Make(const SageLayersOptions& options);
+  virtual ~SageLayers() = default;
+
+  // Leaves output(). With a seed, dropout by masks that depend on it; without one, none. kUsage when the
+  // block's hops are not the layers.
+  virtual Status Forward(const Block& block, const FeatureView& features,
+                         std::optional<uint64_t> dropout_seed) = 0;
+  // [seeds, last width] of the last Forward; valid until the next one.
+  virtual std::span<float> output() = 0;
+  // Leaves the gradients of the parameters, for `output_gradients` (as output()); both other arguments are
+  // those of the last Forward. Of the input rows where the options ask for it: node i's goes to row
+  // features.slots[i] of `input_gradients` ([rows, first width]); rows of no node stay as they are.
+  virtual Status Backward(const Block& block, const FeatureView& features, float* output_gradients,
+                          float* input_gradients = nullptr) = 0;
+  // Moves the parameters against the gradients (Kingma, Ba 2015).
+  virtual Status Step() = 0;
+
+  // Carries the rows of all nodes of a graph ([nodes, first width]) through the layers, from all neighbors
+  // and without dropout: they become [nodes, last width]. Holds a second such matrix, and a tile. The same
+  // bits for any number of threads where products are split.
+  virtual Status ForwardGraph(std::span<const uint64_t> indptr, std::span<const NodeId> indices,
+                              std::vector<float>& rows) = 0;
+
+  // Sets the weights aside, and takes them back. REQUIRES: Restore after Save.
+  virtual void Save() = 0;
+  virtual void Restore() = 0;
+
+  // Weights, Adam's moments and its steps, and the weights set aside, as bytes: with them, training goes on
+  // to the same bits. TakeState: kCorruption for bytes of other widths; then the weights mean nothing.
+  virtual std::vector<std::byte> State() const = 0;
+  virtual Status TakeState(std::span<const std::byte> state) = 0;
+
+  // By layer: weight [2 * in, out] row-major, bias [out]; gradients likewise, of the last Backward.
+  virtual std::vector<std::span<float>> Parameters() = 0;
+  virtual std::vector<std::span<const float>> Gradients() const = 0;
+
+  virtual uint64_t activation_bytes() const = 0;  // held now
+};
+
+// Runs `work`, and returns what it returns or, as a Status, what LibTorch throws in it.
+Status GuardTorch(const std::function<Status()>& work);
+
+// Activations are reused from batch to batch. The first layer's input is kept for the backward pass up to
+// this size and gathered again beyond it: wide rows (thousands of columns) would otherwise need gigabytes.
+inline constexpr uint64_t kKeptInputBytes = uint64_t{256} << 20;
+// A tile of the first layer's input: aggregated, then multiplied while it is in the last-level cache.
+inline constexpr uint64_t kTileBytes = uint64_t{8} << 20;
+inline constexpr uint32_t kTileRowsMin = 512;
+
+}  // namespace quarry

@@ -1,0 +1,148 @@
+#include "train_checkpoint.h"
+
+#include "quarry/base/log.h"
+#include "quarry/base/process.h"
+#include "quarry/storage/training_state.h"
+#include "run_settings.h"
+#include "state_bytes.h"
+#include "stream_totals.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint32_t kNodeTask = 1;
+constexpr uint32_t kVersion = 1;
+
+void PutEvaluation(const std::optional<Evaluation>& evaluation, StateWriter& writer) {
+  const Evaluation value = evaluation.value_or(Evaluation{});
+  writer.Put(uint8_t{evaluation.has_value()});
+  writer.Put(value.nodes);
+  writer.Put(value.accuracy);
+  writer.Put(uint8_t{value.auc.has_value()});
+  writer.Put(value.auc.value_or(0));
+}
+
+std::optional<Evaluation> GetEvaluation(StateReader& reader) {
+  const bool there = reader.Get<uint8_t>() != 0;
+  Evaluation value;
+  value.nodes = reader.Get<uint64_t>();
+  value.accuracy = reader.Get<double>();
+  const bool has_auc = reader.Get<uint8_t>() != 0;
+  const double auc = reader.Get<double>();
+  if (has_auc) value.auc = auc;
+  return there ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::byte> EncodeTrainState(const TrainProgress& progress, const SageModel& model) {
+  const TrainSummary& summary = progress.summary;
+  StateWriter writer;
+  writer.Put(kNodeTask);
+  writer.Put(kVersion);
+  writer.Put(progress.class_count);
+  writer.Put(summary.epochs);
+  writer.Put(summary.best_epoch);
+  writer.Put(progress.epochs_since_best);
+  writer.Put(summary.best_loss);
+  PutEvaluation(summary.valid, writer);
+  writer.Put(summary.seconds);
+  writer.Put(summary.train_seconds);
+  for (const auto count : kStreamCounts) writer.Put(summary.stats.*count);
+  for (const auto seconds : kStreamSeconds) writer.Put(summary.stats.*seconds);
+  writer.PutBytes(model.State());
+  return writer.Take();
+}
+
+Status DecodeTrainState(std::span<const std::byte> bytes, TrainProgress& progress, SageModel& model) {
+  StateReader reader(bytes);
+  const auto task = reader.Get<uint32_t>();
+  const auto version = reader.Get<uint32_t>();
+  const auto class_count = reader.Get<uint32_t>();
+  QUARRY_RETURN_IF_ERROR(reader.status());
+  if (task != kNodeTask) {
+    return MakeStatus(Code::kCorruption, "the state is of task {}, not of node classification ({})", task,
+                      kNodeTask);
+  }
+  if (version != kVersion) {
+    return MakeStatus(Code::kUnsupported, "the state has version {}; this Quarry reads version {}", version,
+                      kVersion);
+  }
+  if (class_count != progress.class_count) {
+    return MakeStatus(Code::kInvalidArgument, "the model tells {} classes, and the labels are of {} now",
+                      class_count, progress.class_count);
+  }
+  TrainSummary& summary = progress.summary;
+  summary.epochs = reader.Get<uint32_t>();
+  summary.best_epoch = reader.Get<uint32_t>();
+  progress.epochs_since_best = reader.Get<uint32_t>();
+  summary.best_loss = reader.Get<double>();
+  summary.valid = GetEvaluation(reader);
+  summary.seconds = reader.Get<double>();
+  summary.train_seconds = reader.Get<double>();
+  for (const auto count : kStreamCounts) summary.stats.*count = reader.Get<uint64_t>();
+  for (const auto seconds : kStreamSeconds) summary.stats.*seconds = reader.Get<double>();
+  QUARRY_RETURN_IF_ERROR(reader.status());
+  return model.TakeState(reader.rest());
+}
+
+Status CheckTrainRun(const TrainRun& run) {
+  if (run.store == nullptr) return Status::Ok();
+  QUARRY_RETURN_IF_ERROR(CheckTrainingName(run.name));
+  const TrainingRecord* const record = run.store->manifest().FindTraining(run.name);
+  if (run.resume) {
+    if (record == nullptr) return NoTraining(*run.store, run.name);
+    return CheckSettings(run.name, record->settings, run.settings);
+  }
+  if (record == nullptr || run.overwrite) return Status::Ok();
+  return MakeStatus(Code::kAlreadyExists,
+                    "{}: run \"{}\" has a checkpoint of {}: --resume goes on from it, --overwrite begins it "
+                    "anew, --run names another",
+                    run.store->path(), run.name, record->created_utc);
+}
+
+Status TrainCheckpoints::Start(TrainProgress& progress, SageModel& model) {
+  QUARRY_RETURN_IF_ERROR(CheckTrainRun(run_));
+  if (run_.store == nullptr || !run_.resume) return Status::Ok();
+  const TrainingRecord& record = *run_.store->manifest().FindTraining(run_.name);
+  QUARRY_TRY(const std::vector<std::byte> state, ReadTrainingState(*run_.store, run_.name));
+  if (const Status status = DecodeTrainState(state, progress, model); !status.ok()) {
+    return MakeStatus(status.code(), "{}/{}: {}; --overwrite begins the run anew", run_.store->path(),
+                      record.file, status.message());
+  }
+  epoch_of_last_ = progress.summary.epochs;
+  progress.summary.resumed_from_epoch = epoch_of_last_;
+  LogInfo("run \"{}\" goes on from the end of epoch {} (checkpoint of {})", run_.name, *epoch_of_last_,
+          record.created_utc);
+  return Status::Ok();
+}
+
+bool TrainCheckpoints::Due(uint64_t batches, bool last_epoch) {
+  if (run_.store == nullptr) return false;
+  batches_since_ += batches;
+  return last_epoch || (run_.checkpoint_every > 0 && batches_since_ >= run_.checkpoint_every);
+}
+
+Result<double> TrainCheckpoints::Take(TrainProgress& progress, const SageModel& model) {
+  const double start = MonotonicSeconds();
+  Store& store = *run_.store;
+  QUARRY_RETURN_IF_ERROR(CheckpointTraining(
+      store, {.name = run_.name, .settings = run_.settings, .state = EncodeTrainState(progress, model)},
+      [&store](const ManifestChange& change) { return store.UpdateManifest(change); }));
+  const double seconds = MonotonicSeconds() - start;
+  epoch_of_last_ = progress.summary.epochs;
+  batches_since_ = 0;
+  ++progress.summary.checkpoints;
+  progress.summary.checkpoint_seconds += seconds;
+  return seconds;
+}
+
+Status TrainCheckpoints::Explain(const Status& cancelled) const {
+  if (run_.store == nullptr) return cancelled;
+  const std::string what = epoch_of_last_
+                               ? fmt::format("--resume goes on from the end of epoch {}", *epoch_of_last_)
+                               : std::string("there is no checkpoint of this training yet");
+  return MakeStatus(cancelled.code(), "{}; {}", cancelled.message(), what);
+}
+
+}  // namespace quarry

@@ -1,0 +1,50 @@
+// Checkpoints of node classification: when they are taken, and the state in them as bytes (docs/format.md,
+// "Training states").
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/trainer/train.h"
+#include "sage_model.h"
+
+namespace quarry {
+
+// Where a training stands at the end of an epoch, beside its model.
+struct TrainProgress {
+  uint32_t class_count = 0;  // of the labels
+  TrainSummary summary;      // of the epochs so far
+  uint32_t epochs_since_best = 0;
+};
+
+// REQUIRES: the model's best weights are set aside.
+std::vector<std::byte> EncodeTrainState(const TrainProgress& progress, const SageModel& model);
+// REQUIRES: progress.class_count, as the database has it now. kInvalidArgument when that has changed,
+// kCorruption when the bytes are no such state, or of a model of another shape.
+Status DecodeTrainState(std::span<const std::byte> bytes, TrainProgress& progress, SageModel& model);
+
+// The checkpoints of one call to Train; does nothing for a run without a store. One thread.
+class TrainCheckpoints {
+ public:
+  explicit TrainCheckpoints(const TrainRun& run) : run_(run) {}
+
+  // Before training: refuses a run that cannot be (TrainRun), or brings back what it left.
+  Status Start(TrainProgress& progress, SageModel& model);
+  // True when a checkpoint belongs behind an epoch of `batches`.
+  bool Due(uint64_t batches, bool last_epoch);
+  // Adds itself to the summary, and returns its seconds.
+  Result<double> Take(TrainProgress& progress, const SageModel& model);
+  // A training that ended so, with what --resume does now.
+  Status Explain(const Status& cancelled) const;
+
+ private:
+  const TrainRun& run_;
+  uint64_t batches_since_ = 0;             // the last checkpoint
+  std::optional<uint32_t> epoch_of_last_;  // of this run's checkpoints
+};
+
+}  // namespace quarry
