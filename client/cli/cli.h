@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "quarry/base/status.h"
+#include "quarry/storage/checkpoint.h"
 #include "quarry/storage/store.h"
 
 namespace quarry::cli {
@@ -21,6 +22,7 @@ namespace quarry::cli {
 using Action = std::function<Status()>;
 
 void AddCalibrate(CLI::App& app, Action& action);
+void AddCheckpoint(CLI::App& app, Action& action);
 void AddCompact(CLI::App& app, Action& action);
 void AddGenerate(CLI::App& app, Action& action);
 void AddImport(CLI::App& app, Action& action);
@@ -28,6 +30,8 @@ void AddInfo(CLI::App& app, Action& action);
 void AddLayout(CLI::App& app, Action& action);
 void AddLayoutExplain(CLI::App& layout, Action& action);  // verbs of layout
 void AddPut(CLI::App& app, Action& action);
+void AddRepair(CLI::App& app, Action& action);
+void AddRestore(CLI::App& app, Action& action);
 void AddTrain(CLI::App& app, Action& action);
 void AddVerify(CLI::App& app, Action& action);
 
@@ -36,6 +40,9 @@ template <typename... Args>
 void Print(fmt::format_string<Args...> format, Args&&... args) {
   std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stdout);
 }
+
+// What a checkpoint or a restoring made at `path`.
+void PrintCheckpoint(const std::string& path, const CheckpointReport& report, bool json);
 
 // True once SIGINT or SIGTERM has arrived.
 bool Interrupted();

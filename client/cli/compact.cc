@@ -26,6 +26,7 @@ Json ReportJson(const std::string& table, const CompactionReport& report) {
       {"bytes", report.rows_changed == 0 ? 0 : report.bytes},
       {"timestamp", report.timestamp},
       {"generation", report.generation},
+      {"resumed_row", report.resumed_row},
       {"seconds", report.seconds},
       {"bytes_per_second", report.seconds > 0 ? static_cast<double>(report.bytes) / report.seconds : 0.0}};
 }
@@ -37,6 +38,7 @@ void PrintReport(const std::string& table, const CompactionReport& report, bool 
   }
   Print("{}: {} of {} rows changed; {} {} {} as generation {}", table, report.rows_changed, report.row_count,
         FormatBytes(report.bytes), dry_run ? "would be" : "were", "written", report.generation);
+  if (report.resumed_row > 0) Print(", resumed at row {}", report.resumed_row);
   if (!dry_run) {
     Print(" in {:.2f} s, {:.0f} MB/s", report.seconds,
           static_cast<double>(report.bytes) / report.seconds / 1e6);
@@ -58,8 +60,13 @@ Status Run(const Arguments& arguments) {
   Json json = Json::array();
   for (const std::string& table : tables) {
     ProgressBar bar;
+    const ProgressFunction progress = [&](std::string_view phase, uint64_t done, uint64_t total) {
+      if (Interrupted()) return MakeStatus(Code::kCancelled, "interrupted while compacting");
+      bar.Show(phase, done, total);
+      return Status::Ok();
+    };
     const auto report =
-        CompactTable(database->store(), database->budget(), table, arguments.dry_run, bar.AsFunction());
+        CompactTable(database->store(), database->budget(), table, arguments.dry_run, progress);
     bar.Clear();
     QUARRY_RETURN_IF_ERROR(report.status());
     arguments.json ? json.push_back(ReportJson(table, *report))
@@ -81,8 +88,9 @@ void AddCompact(CLI::App& app, Action& action) {
   verb->add_flag("--dry-run", arguments->dry_run, "say what would be written, and write nothing");
   verb->add_flag("--json", arguments->json, "JSON on stdout");
   verb->footer(
-      "Interrupted, it leaves the database as it was. Layouts stay valid: rows that changed since they were\n"
-      "packed are read from the new file; `quarry layout rebuild` packs them again.\n"
+      "Interrupted, it leaves the database as it was, and the next one goes on where it was. Layouts stay\n"
+      "valid: rows that changed since they were packed are read from the new file; `quarry layout rebuild`\n"
+      "packs them again.\n"
       "Example: quarry compact db/ --dry-run");
   verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });
 }

@@ -1,4 +1,6 @@
 // quarry info DB: what a database holds.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -8,6 +10,7 @@
 
 #include "cli.h"
 #include "quarry/base/units.h"
+#include "quarry/embedding/embedding_table.h"
 #include "quarry/io/backend.h"
 #include "quarry/layout/layout.h"
 #include "quarry/storage/node_properties.h"
@@ -55,11 +58,59 @@ Result<std::vector<uint64_t>> CountChanged(Store& store, const std::shared_ptr<c
   return counts;
 }
 
+// Bytes of the page files of embedding tables, which have holes, and of their page maps.
+uint64_t EmbeddingBytes(const Store& store, const EmbeddingRecord& table) {
+  uint64_t bytes = 0;
+  for (const std::string& file : {table.file, table.map_file}) {
+    struct stat status {};
+    if (file.empty() || stat((store.path() + "/" + file).c_str(), &status) != 0) continue;
+    bytes += static_cast<uint64_t>(status.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+std::string OptimizerName(const EmbeddingRecord& table) {
+  constexpr std::array<const char*, 3> kNames = {"sgd", "adagrad", "adam"};
+  return table.optimizer < kNames.size() ? kNames[table.optimizer] : std::to_string(table.optimizer);
+}
+
 // What a database tells about itself beyond its manifest.
 struct Facts {
   std::optional<SplitCounts> splits;
   std::vector<uint64_t> changed;  // rows, by table
 };
+
+Json EmbeddingsJson(const Store& store) {
+  Json json = Json::array();
+  for (const EmbeddingRecord& table : store.manifest().embeddings) {
+    const bool checkpointed = table.timestamp != kNeverWritten;
+    json.push_back({{"name", table.name},
+                    {"rows", table.row_count},
+                    {"dim", table.dim},
+                    {"element_type", ElementTypeName(table.element_type)},
+                    {"optimizer", OptimizerName(table)},
+                    {"page_bytes", table.page_bytes},
+                    {"disk_bytes", EmbeddingBytes(store, table)},
+                    {"timestamp", checkpointed ? Json(table.timestamp) : Json(nullptr)},
+                    {"file", table.file},
+                    {"created_utc", table.created_utc}});
+  }
+  return json;
+}
+
+Json TrainingsJson(const Manifest& manifest) {
+  Json json = Json::array();
+  for (const TrainingRecord& run : manifest.trainings) {
+    const bool has_batches = run.timestamp != kNeverWritten;
+    json.push_back({{"name", run.name},
+                    {"settings", run.settings},
+                    {"timestamp", has_batches ? Json(run.timestamp) : Json(nullptr)},
+                    {"checkpoint_utc", run.created_utc},
+                    {"file", run.file},
+                    {"disk_bytes", run.file_bytes}});
+  }
+  return json;
+}
 
 Json LayoutsJson(const Manifest& manifest) {
   Json json = Json::array();
@@ -73,7 +124,7 @@ Json LayoutsJson(const Manifest& manifest) {
                     {"fresh", IsFresh(manifest, layout)},
                     {"generation", layout.generation},
                     {"directory", layout.directory},
-                    {"disk_bytes", layout.file_bytes + layout.trace_bytes}});
+                    {"disk_bytes", layout.total_bytes()}});
   }
   return json;
 }
@@ -135,6 +186,8 @@ void PrintJson(const Store& store, const Facts& facts) {
                                   {"file_bytes", topology.file_bytes}});
   }
   json["layouts"] = LayoutsJson(manifest);
+  json["embeddings"] = EmbeddingsJson(store);
+  json["trainings"] = TrainingsJson(manifest);
   json["device"] = DeviceJson(manifest.device);
   // Sources and paths may hold any bytes; JSON may not.
   Print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -165,13 +218,35 @@ void PrintLayouts(const Manifest& manifest) {
         {layout.name, layout.policy, std::to_string(layout.batch_count),
          layout.batches_per_segment == 0 ? std::string("none")
                                          : fmt::format("of {} batches", layout.batches_per_segment),
-         FormatBytes(layout.file_bytes + layout.trace_bytes),
+         FormatBytes(layout.total_bytes()),
          IsFresh(manifest, layout)      ? "these data"
          : IsServable(manifest, layout) ? "an earlier generation: serves, changed rows from the table"
                                         : "other data: rebuild it"});
   }
   Print("\n");
   PrintTable(rows, {false, false, true, false, true, false});
+}
+
+void PrintEmbeddings(const Store& store) {
+  std::vector<std::vector<std::string>> rows = {
+      {"embeddings", "type", "dim", "rows", "optimizer", "size", "batches at the checkpoint"}};
+  for (const EmbeddingRecord& table : store.manifest().embeddings) {
+    rows.push_back(
+        {table.name, std::string(ElementTypeName(table.element_type)), std::to_string(table.dim),
+         std::to_string(table.row_count), OptimizerName(table), FormatBytes(EmbeddingBytes(store, table)),
+         table.timestamp == kNeverWritten ? "no checkpoint" : std::to_string(table.timestamp + 1)});
+  }
+  Print("\n");
+  PrintTable(rows, {false, false, true, true, false, true, true});
+}
+
+void PrintTrainings(const Manifest& manifest) {
+  std::vector<std::vector<std::string>> rows = {{"run", "checkpoint of", "size", "settings"}};
+  for (const TrainingRecord& run : manifest.trainings) {
+    rows.push_back({run.name, run.created_utc, FormatBytes(run.file_bytes), run.settings});
+  }
+  Print("\n");
+  PrintTable(rows, {false, false, true, false});
 }
 
 std::string DescribeDevice(const DeviceRecord& device) {
@@ -230,6 +305,8 @@ void PrintText(const Store& store, const Facts& known) {
   Print("\n");
   PrintTable(files, {false, false, true, true, true, true, true, false, true, true});
   if (!manifest.layouts.empty()) PrintLayouts(manifest);
+  if (!manifest.embeddings.empty()) PrintEmbeddings(store);
+  if (!manifest.trainings.empty()) PrintTrainings(manifest);
 }
 
 // Prints the id of a name, or the name of an id.

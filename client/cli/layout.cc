@@ -7,6 +7,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
+#include "quarry/layout/rebuild.h"
 
 namespace quarry::cli {
 namespace {
@@ -18,6 +19,8 @@ struct LayoutArguments {
   LayoutFlags flags;
   std::string memory;
   bool resume = false;
+  bool full = false;
+  bool dry_run = false;
   bool json = false;
 };
 
@@ -37,7 +40,10 @@ Json RecordJson(const LayoutRecord& record) {
           {"hits", record.hits},
           {"gpu_hits", record.gpu_hits},
           {"batches_per_segment", record.batches_per_segment},
-          {"disk_bytes", record.file_bytes + record.trace_bytes},
+          {"disk_bytes", record.total_bytes()},
+          {"disk_bytes_max", record.disk_bytes_max},
+          {"timestamp", record.timestamp},
+          {"files", 2 + record.bases.size()},
           {"bytes_read", record.row_bytes_read},
           {"bytes_useful", record.useful_bytes},
           {"predicted_seconds", record.predicted_seconds},
@@ -53,7 +59,7 @@ void PrintRecord(const LayoutRecord& record) {
   Print("layout {}: {} batches of {} seeds, fanout {}, {} epoch{}, policy {}, order {}\n", record.name,
         record.batch_count, record.batch_size, fmt::join(record.fanouts, ","), record.epochs,
         record.epochs == 1 ? "" : "s", record.policy, record.seed_order);
-  Print("  disk       {} in {}{}\n", FormatBytes(record.file_bytes + record.trace_bytes), record.directory,
+  Print("  disk       {} in {}{}\n", FormatBytes(record.total_bytes()), record.directory,
         record.batches_per_segment == 0
             ? std::string()
             : fmt::format(", segment caches of {} batches", record.batches_per_segment));
@@ -127,36 +133,62 @@ Status List(const LayoutArguments& arguments) {
   return Status::Ok();
 }
 
-// The spec that a layout was built with.
-LayoutSpec SpecOf(const LayoutRecord& record, uint64_t row_stride) {
-  LayoutSpec spec{.name = record.name,
-                  .feature_table = record.table,
-                  .topology = record.topology,
-                  .direction = static_cast<Direction>(record.direction),
-                  .fanouts = record.fanouts,
-                  .batch_size = record.batch_size,
-                  .seed = record.seed,
-                  .epochs = record.epochs,
-                  .cache_bytes = (record.cache_rows - record.gpu_cache_rows) * row_stride,
-                  .gpu_cache_bytes = record.gpu_cache_rows * row_stride,
-                  .hash_functions = record.hash_functions,
-                  .threads = ProcessorCount()};
-  // One that needed segment caches had a budget, which was what it takes.
-  if (record.batches_per_segment > 0) spec.disk_bytes = record.file_bytes + record.trace_bytes;
-  return spec;
+Json RebuildJson(const RebuildReport& report) {
+  return {{"path", RebuildPathName(report.path)},  {"why", report.why},
+          {"changed_rows", report.rows_changed},   {"places", report.places},
+          {"find_seconds", report.find_seconds},   {"patch_seconds", report.patch_seconds},
+          {"patch_bytes", report.patch_bytes},     {"build_seconds", report.build_seconds},
+          {"build_bytes", report.build_bytes},     {"seconds", report.seconds},
+          {"bytes_written", report.bytes_written}, {"peak_rss_bytes", PeakRssBytes()}};
+}
+
+std::string_view Outcome(RebuildPath path) {
+  switch (path) {
+    case RebuildPath::kRecord:
+      return "left as it is";
+    case RebuildPath::kPatch:
+      return "patched";
+    case RebuildPath::kCopy:
+      return "copied and patched";
+    case RebuildPath::kBuild:
+      break;
+  }
+  return "built anew";
+}
+
+void PrintRebuild(const RebuildReport& report, bool dry_run) {
+  Print("  changed    {} rows, which the layout holds in {} places, found in {:.2f} s\n", report.rows_changed,
+        report.places, report.find_seconds);
+  if (report.patch_bytes > 0) {
+    Print("  patching   {:.2f} s predicted, {} written\n", report.patch_seconds,
+          FormatBytes(report.patch_bytes));
+  }
+  Print("  building   {:.2f} s the last time, {} written\n", report.build_seconds,
+        FormatBytes(report.build_bytes));
+  Print("  {} {}: {}\n", dry_run ? "would be" : "was", Outcome(report.path), report.why);
+  if (dry_run) return;
+  Print("  in         {:.2f} s, {} written\n", report.seconds, FormatBytes(report.bytes_written));
 }
 
 Status Rebuild(const LayoutArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenDatabase(arguments));
-  const LayoutRecord* found = database->manifest().FindLayout(arguments.flags.name);
-  if (found == nullptr) return Layout::Open(database->store(), arguments.flags.name).status();
-  const LayoutRecord record = *found;
-  const TableRecord* table = database->manifest().FindTable(record.table);
-  if (table == nullptr) return database->store().OpenTable(record.table).status();
-  LayoutSpec spec = SpecOf(record, RoundUp(RowBytes(table->element_type, table->dim), sizeof(float)));
-  QUARRY_TRY(spec.policy, ParsePolicy(record.policy));
-  QUARRY_TRY(spec.order, ParseSeedOrder(record.seed_order));
-  return BuildAndPrint(*database, spec, arguments);
+  ProgressBar bar;
+  RebuildReport report;
+  const auto record =
+      RebuildLayout(database->store(), database->budget(), arguments.flags.name,
+                    {.full = arguments.full, .dry_run = arguments.dry_run, .threads = ProcessorCount()},
+                    bar.AsFunction(), &report);
+  bar.Clear();
+  QUARRY_RETURN_IF_ERROR(record.status());
+  if (arguments.json) {
+    Json json = RecordJson(*record);
+    json["rebuild"] = RebuildJson(report);
+    Print("{}\n", json.dump());
+    return Status::Ok();
+  }
+  PrintRecord(*record);
+  PrintRebuild(report, arguments.dry_run);
+  return Status::Ok();
 }
 
 Status Drop(const LayoutArguments& arguments) {
@@ -196,7 +228,16 @@ void AddLayout(CLI::App& app, Action& action) {
       "Example: quarry layout build db/ --fanout 10,15,20 --batch-size 1024 --cache 10% --disk 3x");
   AddVerb(layout, "list", "the layouts of a database", make(), action, List);
   AddLayoutExplain(*layout, action);
-  AddVerb(layout, "rebuild", "build a layout again, as it was specified", make(), action, Rebuild);
+  arguments = make();
+  CLI::App* rebuild =
+      AddVerb(layout, "rebuild", "put the rows that changed into a layout", arguments, action, Rebuild);
+  rebuild->add_flag("--full", arguments->full, "build it anew, whatever changed");
+  rebuild->add_flag("--dry-run", arguments->dry_run, "say what would be done, and why; do nothing");
+  rebuild->footer(
+      "Writes the pages of the layout that hold changed rows, or builds it anew where that is cheaper or "
+      "the\n"
+      "batches are others. Interrupted, it leaves the layout as it was.\n"
+      "Example: quarry layout rebuild db/ --dry-run");
   AddVerb(layout, "drop", "remove a layout", make(), action, Drop);
 }
 

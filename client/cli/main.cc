@@ -50,6 +50,9 @@ int Main(int argc, char** argv) {
   AddInfo(app, action);
   AddLayout(app, action);
   AddVerify(app, action);
+  AddCheckpoint(app, action);
+  AddRestore(app, action);
+  AddRepair(app, action);
   AddCalibrate(app, action);
   AddTrain(app, action);
   try {

@@ -14,6 +14,7 @@
 #include "quarry/trainer/train.h"
 #include "train_link.h"
 #include "train_report.h"
+#include "train_run.h"
 
 namespace quarry::cli {
 namespace {
@@ -28,6 +29,7 @@ struct Arguments {
   unsigned threads = 0, torch_threads = 0;
   LiveRoadOptions road;
   TrainOptions train;
+  RunFlags run;
   std::string layout;  // empty: the live road
   LayoutFlags plan_flags;
   bool plan = false;
@@ -162,14 +164,40 @@ Status RememberMeasured(Database& database, const std::string& layout, const Str
   });
 }
 
+// What the run is filed under and goes on from; refused here rather than when a road has been made.
+Result<TrainRun> RunOf(const Arguments& arguments, Database& database, const LayoutSpec* spec) {
+  const RunFlags& flags = arguments.run;
+  TrainRun run{.name = flags.name.empty() ? arguments.task : flags.name,
+               .checkpoint_every = flags.checkpoint_every,
+               .resume = flags.resume,
+               .overwrite = flags.overwrite};
+  if (flags.checkpoint_every == 0 && !flags.resume) {
+    if (flags.name.empty() && !flags.overwrite) return run;  // one without checkpoints
+    return MakeStatus(Code::kUsage, "{} is of runs with checkpoints: give --checkpoint-every or --resume too",
+                      flags.overwrite ? "--overwrite" : "--run");
+  }
+  NodeSettings settings{.road = arguments.road, .train = arguments.train, .resample = arguments.resample};
+  if (arguments.plan) settings.planned = spec;
+  if (!arguments.plan && spec != nullptr) {
+    settings.built = database.manifest().FindLayout(spec->name);
+    if (settings.built == nullptr) return run;  // opening it says so
+  }
+  run.store = &database.store();
+  run.settings = settings.ToString();
+  QUARRY_RETURN_IF_ERROR(CheckTrainRun(run));
+  return run;
+}
+
 Status TrainOn(const Arguments& arguments, Database& database, const OpenRoad& open, TrainSetup setup,
                StreamStats& last_epoch) {
   setup.memory_budget_bytes = database.budget().limit_bytes();
   setup.cache_budget_bytes = arguments.road.cache_bytes;
   setup.overhead_bytes = EstimateTrainerBytes(
       arguments.train, open.road->feature_dim(), CountClasses(open.road->labels()),
-      BoundHopNodes(arguments.road.batch_size, arguments.road.fanouts, open.batch_nodes_max));
+      BoundHopNodes(arguments.road.batch_size, arguments.road.fanouts, open.batch_nodes_max),
+      setup.run.store != nullptr);
   setup.superbatches = open.superbatches;
+  if (open.planned != nullptr) setup.run.epochs_of_cycle = open.planned->layout().record().epochs;
   setup.road = arguments.road;
   setup.train = arguments.train;
   LogInfo(
@@ -197,7 +225,7 @@ Status TrainOn(const Arguments& arguments, Database& database, const OpenRoad& o
     last_epoch = epoch.stats;
     return Status::Ok();
   };
-  QUARRY_TRY(const TrainSummary summary, Train(*open.road, arguments.train, callbacks));
+  QUARRY_TRY(const TrainSummary summary, Train(*open.road, arguments.train, callbacks, setup.run));
   bar.Clear();
   report.Summary(summary);
   return Status::Ok();
@@ -218,10 +246,12 @@ Status Run(Arguments& arguments) {
   TrainSetup setup;
   StreamStats last_epoch;
   if (!arguments.plan && arguments.layout.empty()) {
+    QUARRY_TRY(setup.run, RunOf(arguments, *database, nullptr));
     QUARRY_TRY(const OpenRoad open, OpenLive(*database, road_options));
     return TrainOn(arguments, *database, open, setup, last_epoch);
   }
   QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, database->manifest()));
+  QUARRY_TRY(setup.run, RunOf(arguments, *database, &spec));
   if (arguments.resample) {
     QUARRY_TRY(const OpenRoad open, OpenSuperbatches(*database, spec, road_options));
     return TrainOn(arguments, *database, open, setup, last_epoch);
@@ -258,9 +288,8 @@ void AddModelOptions(CLI::App* verb, Arguments& arguments) {
       ->capture_default_str();
   verb->add_option("--weight-decay", train.weight_decay, "L2 penalty, as Adam takes it")
       ->capture_default_str();
-  AddChoice<RowNorm>(verb, "--normalize-features", train.row_norm,
-                     {{"none", RowNorm::kNone}, {"l1", RowNorm::kL1}, {"l2", RowNorm::kL2}},
-                     "scale each feature row to norm 1 as it is gathered (default none)");
+  AddChoice(verb, "--normalize-features", train.row_norm, RowNorms(),
+            "scale each feature row to norm 1 as it is gathered (default none)");
   verb->add_option("--seed", train.seed, "of weights, order, samples and dropout")->capture_default_str();
 }
 
@@ -268,13 +297,12 @@ void AddEngineOptions(CLI::App* verb, Arguments& arguments) {
   LiveRoadOptions& road = arguments.road;
   using Placement = LiveRoadOptions::TopologyPlacement;
   verb->add_option("--fanout", arguments.fanouts,
-                   "neighbors a hop, from the seeds outwards (default 10,15,20)")
+                   "neighbors a hop, from the seeds outwards (default 10,15,20; link: 20)")
       ->delimiter(',');
   verb->add_option("--batch-size", road.batch_size, "seed nodes (link: edges) a mini-batch")
       ->capture_default_str();
-  AddChoice<Direction>(verb, "--direction", road.direction,
-                       {{"in", Direction::kIn}, {"out", Direction::kOut}, {"both", Direction::kBoth}},
-                       "along which edges neighbors send (default in)");
+  AddChoice(verb, "--direction", road.direction, Directions(),
+            "along which edges neighbors send (default in)");
   verb->add_option("--memory", arguments.memory,
                    "cap on all that the engine holds: 8GiB, 2GB, or 50% of the feature bytes; "
                    "default: 80% of what the machine or cgroup allows");
@@ -312,6 +340,7 @@ void AddTrain(CLI::App& app, Action& action) {
                   "while the one before trains, packed or not, whichever is cheaper");
   verb->add_flag("--json", arguments->json,
                  "one JSON object per epoch on stdout, then {\"summary\": {...}}, and nothing else there");
+  arguments->run.AddTo(verb);
   verb->add_flag("--dry-run", arguments->dry_run, "say how the memory would be divided, and train nothing");
   AddLinkOptions(verb, arguments->link);
   verb->footer(

@@ -2,20 +2,24 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
+#include "quarry/trainer/link_run.h"
 #include "train_link_report.h"
 
 namespace quarry::cli {
 namespace {
 
 constexpr const char* kLinkGroup = "Link prediction (--task link)";
-constexpr std::string_view kSharedOptions[] = {"DB",       "--task",    "--epochs", "--patience",
-                                               "--lr",     "--seed",    "--json",   "--batch-size",
-                                               "--memory", "--threads", "--ordered"};
+constexpr std::string_view kSharedOptions[] = {"DB",       "--task",    "--epochs",    "--patience",
+                                               "--lr",     "--seed",    "--json",      "--batch-size",
+                                               "--memory", "--threads", "--ordered",   "--fanout",
+                                               "--run",    "--resume",  "--overwrite", "--checkpoint-every"};
 
 template <typename Value>
 Value SharedOption(const CLI::App& verb, const std::string& name, Value value) {
@@ -37,6 +41,16 @@ void TakeSharedOptions(const CLI::App& verb, LinkTrainOptions& train) {
   train.workers = std::max(1U, train.compute_threads / 2);
 }
 
+// One layer by default, as the dissertation's link prediction has it (§3.4).
+Status TakeFanouts(const CLI::App& verb, LinkArguments& arguments) {
+  if (arguments.has_encoder) {
+    arguments.train.encoder_fanouts = SharedOption(verb, "--fanout", std::vector<uint32_t>{20});
+  } else if (verb.count("--fanout") > 0) {
+    return Status(Code::kUsage, "--fanout is of an encoder, and there is none: give --encoder sage too");
+  }
+  return Status::Ok();
+}
+
 Result<HeldOutShares> ParseShares(const LinkArguments& arguments) {
   HeldOutShares shares{.seed = arguments.train.seed};
   QUARRY_TRY(shares.valid, ParseShare("--valid-share", arguments.valid_share));
@@ -51,6 +65,36 @@ Result<std::unique_ptr<Database>> OpenWithBudget(const CLI::App& verb) {
     QUARRY_TRY(options.memory_bytes, ParseBytes(memory, MemoryLimitBytes()));
   }
   return Database::Open(verb.get_option("DB")->as<std::string>(), std::move(options));
+}
+
+// What the run is filed under and how it begins, where its vectors are stored: because the user wants to keep
+// them, or because memory has no room for all. Nothing where they are in memory. Refuses a budget as a whole:
+// the least that would do is for all of it.
+Result<std::optional<LinkRunOptions>> StoredRun(const CLI::App& verb, const LinkArguments& arguments,
+                                                Database& database) {
+  using Start = LinkRunOptions::Start;
+  LinkRunOptions run{.name = SharedOption<std::string>(verb, "--run", "link"),
+                     .checkpoint_every = SharedOption<uint64_t>(verb, "--checkpoint-every", 0)};
+  if (verb.count("--overwrite") > 0) run.start = Start::kOverwrite;
+  if (verb.count("--resume") > 0) run.start = Start::kResume;
+  run.keep = arguments.save || run.checkpoint_every > 0 || run.start == Start::kResume;
+  if (!run.keep && (verb.count("--run") > 0 || run.start == Start::kOverwrite)) {
+    return MakeStatus(Code::kUsage,
+                      "{} is of runs with checkpoints: give --save, --checkpoint-every or --resume too",
+                      run.start == Start::kOverwrite ? "--overwrite" : "--run");
+  }
+  const uint64_t in_memory = LinkMemoryBytes(database.manifest(), arguments.train);
+  const uint64_t stored = LinkMemoryBytes(database.manifest(), arguments.train, LinkTables::kStored);
+  QUARRY_RETURN_IF_ERROR(
+      database.budget()
+          .Reserve(run.keep ? stored : std::min(stored, in_memory), "edges, batches and the least of vectors")
+          .status());
+  if (!run.keep && in_memory <= database.budget().available_bytes()) return std::optional<LinkRunOptions>();
+  LogInfo("vectors are stored in the database{}",
+          run.keep ? fmt::format(", as those of run \"{}\"", run.name)
+                   : fmt::format(" while they are trained: in memory they would take --memory {}",
+                                 FormatBytes(in_memory)));
+  return std::optional(run);
 }
 
 }  // namespace
@@ -68,6 +112,11 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
                          "what scores an edge (default distmult); dot has no vectors for relations")
       ->group(kLinkGroup);
   add("--dim", train.spec.dim, "floats of a node's vector");
+  AddChoice<bool>(verb, "--encoder", arguments.has_encoder, {{"none", false}, {"sage", true}},
+                  "GraphSAGE between vectors and decoder, over --fanout neighbors (default 20) by training "
+                  "edges (default none)")
+      ->group(kLinkGroup);
+  add("--encoder-lr", train.encoder_learning_rate, "of the encoder's weights, which Adam steps");
   AddChoice<LinkLoss>(verb, "--loss", train.spec.loss,
                       {{"softmax", LinkLoss::kSoftmax}, {"margin", LinkLoss::kMargin}},
                       "of an edge's score against its negatives' (default softmax)")
@@ -86,6 +135,8 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
   add("--batches-in-flight", train.batches_in_flight, "batches between reading and having written");
   add("--staleness", train.staleness, "the same, of async-bounded");
   add("--valid-every", train.valid_every, "epochs from one validation to the next; 0: none");
+  verb->add_flag("--save", arguments.save, "keep the vectors in the database, as a checkpoint at the end")
+      ->group(kLinkGroup);
   add("--valid-share", arguments.valid_share, "edges to hold out where the database has no valid edges: 5%");
   add("--test-share", arguments.test_share, "the same, of test edges");
 }
@@ -105,18 +156,21 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   LinkTrainOptions& train = arguments.train;
   QUARRY_RETURN_IF_ERROR(CheckTaskOptions(verb, "link"));
   TakeSharedOptions(verb, train);
+  QUARRY_RETURN_IF_ERROR(TakeFanouts(verb, arguments));
   QUARRY_TRY(const HeldOutShares shares, ParseShares(arguments));
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudget(verb));
   MemoryBudget& budget = database->budget();
-  // Refused as a whole: the least that would do is for all of it.
-  QUARRY_RETURN_IF_ERROR(
-      budget.Reserve(LinkMemoryBytes(database->manifest(), train), "edges, vectors and batches").status());
+  QUARRY_TRY(const std::optional<LinkRunOptions> stored, StoredRun(verb, arguments, *database));
   QUARRY_TRY(const LinkData data, LoadLinkData(database->store(), budget, shares));
   LogInfo("{} nodes, {} relations, {} + {} + {} edges; threads: {} computing, {} preparing, {} writing back",
           data.node_count, data.relation_count, data.train.size(), data.valid.size(), data.test.size(),
           train.compute_threads, train.workers, train.workers);
-  LinkReport report(train, budget, verb.count("--json") > 0);
+  std::unique_ptr<LinkRun> run;
+  if (stored) {
+    QUARRY_TRY(run, LinkRun::Open(database->store(), budget, data, train, *stored));
+  }
+  LinkReport report(train, budget, run.get(), verb.count("--json") > 0);
   ProgressBar bar;
   LinkTrainCallbacks callbacks;
   callbacks.progress = [&](std::string_view phase, uint64_t done, uint64_t total) -> Status {
@@ -131,7 +185,8 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
     report.Epoch(epoch);
     return Status::Ok();
   };
-  QUARRY_TRY(const LinkTrainSummary summary, TrainLinks(data, train, budget, callbacks));
+  QUARRY_TRY(const LinkTrainSummary summary, run ? TrainLinks(data, train, budget, callbacks, *run)
+                                                 : TrainLinks(data, train, budget, callbacks));
   bar.Clear();
   report.Summary(summary);
   return Status::Ok();

@@ -22,7 +22,9 @@ inline Choices<OptimizerKind> Optimizers() {
 
 struct LinkArguments {
   LinkTrainOptions train;
+  bool has_encoder = false;
   std::string valid_share = "0", test_share = "0";
+  bool save = false;
 };
 
 // Adds those options that only this task has.

@@ -53,9 +53,35 @@ void AddMemory(uint64_t reserved_bytes, const MemoryBudget& budget, Json& json) 
   json["memory_reserved_bytes"] = reserved_bytes;
 }
 
+double HitRatio(const BufferPoolStats& pools) {
+  const uint64_t pins = pools.hits + pools.misses;
+  return pins == 0 ? 0 : static_cast<double>(pools.hits) / static_cast<double>(pins);
+}
+
+// Where the vectors are, and what it took to have them there. `run` may be null.
+void AddTables(const LinkRun* run, const std::optional<LinkPlace>& start, Json& json) {
+  json["tables"] = run == nullptr ? "memory" : "stored";
+  if (run == nullptr) return;
+  const LinkRunStats stats = run->stats();
+  json["pool_bytes"] = stats.pool_bytes;
+  json["pool_hit_ratio"] = HitRatio(stats.pools);
+  json["pages_read"] = stats.pools.pages_read;
+  json["pages_written"] = stats.pools.pages_written;
+  json["read_wait_seconds"] = stats.pools.read_wait_seconds;
+  json["frame_wait_seconds"] = stats.pools.frame_wait_seconds;
+  json["run"] = run->options().keep ? Json(run->options().name) : Json(nullptr);
+  json["checkpoints"] = stats.checkpoints;
+  json["checkpoint_seconds"] = stats.checkpoint_seconds;
+  json["resumed_from_epoch"] = start ? Json(start->epoch) : Json(nullptr);
+  json["resumed_from_batch"] = start ? Json(start->batches) : Json(nullptr);
+}
+
 void AddSettings(const LinkTrainOptions& train, Json& json) {
   json["decoder"] = DecoderName(train.spec.decoder);
   json["dim"] = train.spec.dim;
+  json["encoder"] = train.encoder_fanouts.empty() ? "none" : "sage";
+  json["fanout"] = train.encoder_fanouts;
+  json["encoder_lr"] = train.encoder_learning_rate;
   json["loss_function"] = LinkLossName(train.spec.loss);
   json["batch_size"] = train.batch_edges;
   json["chunk"] = train.chunk_edges;
@@ -82,6 +108,18 @@ std::string Sentence(std::string_view what, const std::optional<LinkEvaluation>&
 
 constexpr std::string_view kRow =
     "{:>5} {:>9} {:>8} {:>8} {:>8} {:>9} | {:>8} {:>8} {:>8} {:>8} | {:>9} {:>9} {:>9}\n";
+
+void PrintRun(const LinkRun& run) {
+  const LinkRunStats stats = run.stats();
+  if (run.options().keep) {
+    PrintLine(fmt::format("run \"{}\": {} checkpoints in {:.2f} s; --resume --epochs N trains on",
+                          run.options().name, stats.checkpoints, stats.checkpoint_seconds));
+  }
+  PrintLine(fmt::format("stored vectors: {} of memory, {:.1f} % of pages found there, {} read, {} written",
+                        FormatBytes(stats.pool_bytes), 100 * HitRatio(stats.pools),
+                        FormatCount(static_cast<double>(stats.pools.pages_read)),
+                        FormatCount(static_cast<double>(stats.pools.pages_written))));
+}
 
 void PrintHeader() {
   std::fputs(
@@ -135,13 +173,13 @@ void LinkReport::Epoch(const LinkEpochReport& epoch) {
 
 void LinkReport::Summary(const LinkTrainSummary& summary) {
   const double edges_per_second = Rate(summary.edges, summary.train_seconds);
-  const double seconds_per_epoch = summary.train_seconds / summary.epochs;
   if (!json_) {
     PrintLine(Sentence("test", summary.test));
     PrintLine(Sentence("validation", summary.valid));
     PrintLine(fmt::format("{} epochs{}, {:.2f} s each, {} edges/s, {:.1f} s in all", summary.epochs,
-                          summary.stopped_early ? " (stopped early)" : "", seconds_per_epoch,
+                          summary.stopped_early ? " (stopped early)" : "", summary.seconds_per_epoch,
                           FormatCount(edges_per_second), summary.seconds));
+    if (run_ != nullptr) PrintRun(*run_);
     return PrintLine(fmt::format("peak RSS {}; {} reserved of {} budget", FormatBytes(PeakRssBytes()),
                                  FormatBytes(reserved_bytes_), FormatBytes(budget_.limit_bytes())));
   }
@@ -152,12 +190,13 @@ void LinkReport::Summary(const LinkTrainSummary& summary) {
   AddMetrics("valid", summary.valid, json);
   AddMetrics("test", summary.test, json);
   json["seconds"] = summary.seconds;
-  json["seconds_per_epoch"] = seconds_per_epoch;
+  json["seconds_per_epoch"] = summary.seconds_per_epoch;
   json["test_seconds"] = summary.test_seconds;
   json["edges"] = summary.edges;
   json["edges_per_second"] = edges_per_second;
   AddWork(summary.stats, json);
   AddMemory(reserved_bytes_, budget_, json);
+  AddTables(run_, start_, json);
   AddSettings(train_, json);
   PrintLine(Json{{"summary", json}}.dump());
 }

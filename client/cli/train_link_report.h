@@ -2,22 +2,29 @@
 // prediction").
 #pragma once
 
+#include <optional>
+
 #include "quarry/base/budget.h"
+#include "quarry/trainer/link_run.h"
 #include "quarry/trainer/link_train.h"
 
 namespace quarry::cli {
 
 class LinkReport {
  public:
-  // Both outlive the report.
-  LinkReport(const LinkTrainOptions& train, const MemoryBudget& budget, bool json)
-      : train_(train), budget_(budget), json_(json) {}
+  // All outlive the report; `run` is null where vectors are in memory.
+  LinkReport(const LinkTrainOptions& train, const MemoryBudget& budget, const LinkRun* run, bool json)
+      : train_(train), budget_(budget), run_(run), json_(json) {
+    if (run != nullptr && run->timestamp() != kNeverWritten) start_ = run->place();
+  }
   void Epoch(const LinkEpochReport& epoch);
   void Summary(const LinkTrainSummary& summary);
 
  private:
   const LinkTrainOptions& train_;
   const MemoryBudget& budget_;
+  const LinkRun* const run_;
+  std::optional<LinkPlace> start_;  // of a run that is gone on with
   const bool json_;
   bool header_printed_ = false;
   uint64_t reserved_bytes_ = 0;  // while training; the summary comes after

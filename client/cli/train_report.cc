@@ -94,7 +94,17 @@ Json EpochJson(const EpochReport& epoch, const TrainSetup& setup) {
   json["train_seconds"] = epoch.compute_seconds;
   json["valid_seconds"] = epoch.valid_seconds;
   json["best"] = epoch.best;
+  json["checkpoint_seconds"] = epoch.checkpoint_seconds ? Json(*epoch.checkpoint_seconds) : Json(nullptr);
   return json;
+}
+
+void AddCheckpoints(const TrainSummary& summary, const TrainRun& run, Json& json) {
+  if (run.store == nullptr) return;
+  const std::optional<uint32_t>& resumed = summary.resumed_from_epoch;
+  json["run"] = run.name;
+  json["checkpoints"] = summary.checkpoints;
+  json["checkpoint_seconds"] = summary.checkpoint_seconds;
+  json["resumed_from_epoch"] = resumed ? Json(*resumed) : Json(nullptr);
 }
 
 Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup) {
@@ -113,6 +123,7 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup) {
   AddBudgets(setup, json);
   AddWork(summary.stats, json);
   AddPlan(setup, json);
+  AddCheckpoints(summary, setup.run, json);
   json["fanouts"] = setup.road.fanouts;
   json["batch_size"] = setup.road.batch_size;
   json["hidden"] = setup.train.hidden;
@@ -197,6 +208,12 @@ void TrainReport::Summary(const TrainSummary& summary) {
                         Sentence("test", summary.test), Sentence("validation", summary.valid),
                         summary.best_epoch, summary.epochs, summary.stopped_early ? " (stopped early)" : "",
                         summary.train_seconds / summary.epochs, summary.seconds));
+  if (setup_.run.store != nullptr) {
+    PrintLine(
+        fmt::format("run \"{}\": {} checkpoint{} in {:.2f} s; --resume --epochs N trains on from epoch {}",
+                    setup_.run.name, summary.checkpoints, summary.checkpoints == 1 ? "" : "s",
+                    summary.checkpoint_seconds, summary.epochs));
+  }
   PrintLine(fmt::format("peak RSS {} of {} budget + {} overhead", FormatBytes(PeakRssBytes()),
                         FormatBytes(setup_.memory_budget_bytes), FormatBytes(setup_.overhead_bytes)));
 }

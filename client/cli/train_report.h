@@ -24,6 +24,7 @@ struct TrainSetup {
   const SuperbatchRoad* superbatches = nullptr;  // of --resample every-epoch; outlives the report
   LiveRoadOptions road;
   TrainOptions train;
+  TrainRun run;
 };
 
 class TrainReport {

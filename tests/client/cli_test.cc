@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
@@ -69,6 +70,7 @@ class Process {
   }
 
   void Signal(int signal) const { kill(process_, signal); }
+  std::string Printed() const { return ReadFile(out_); }
   bool HasPrinted() const { return fs::exists(out_) && fs::file_size(out_) > 0; }
 
   Outcome Wait() const {
@@ -90,6 +92,20 @@ class Process {
   fs::path out_, err_;
   pid_t process_ = -1;
 };
+
+// 120 nodes in 20 groups of 6; a relation leads from each node to all of another group, and back.
+void WriteTriples(const fs::path& folder) {
+  fs::create_directories(folder);
+  std::ofstream parts[] = {std::ofstream(folder / "train.txt"), std::ofstream(folder / "valid.txt"),
+                           std::ofstream(folder / "test.txt")};
+  for (int head = 0; head < 120; head++) {
+    for (int i = 0; i < 18; i++) {
+      const int relation = i / 6, tail = (5 * relation + 39 - head / 6) % 20 * 6 + i % 6;
+      const int draw = (head * 18 + i) * 7919 % 20;
+      parts[draw < 2 ? draw + 1 : 0] << "n" << head << "\tr" << relation << "\tn" << tail << "\n";
+    }
+  }
+}
 
 // Databases are made once; tests that change one make a copy.
 class CliTest : public testing::Test {
@@ -131,6 +147,12 @@ class CliTest : public testing::Test {
     CopyDatabase("planned");
     const Outcome built = Run("layout build planned --fanout 5,5 --batch-size 512 --cache 10%");
     ASSERT_EQ(built.exit_code, 0) << built.err;
+  }
+  // A database of triples.
+  static void MakeTriples() {
+    if (fs::exists(Path("kg"))) return;
+    WriteTriples(Path("triples"));
+    ASSERT_EQ(Run("import kg triples").exit_code, 0);
   }
   static fs::path FirstFile(const std::string& folder) {
     for (const auto& entry : fs::directory_iterator(Path(folder))) return entry.path();
@@ -226,6 +248,76 @@ TEST_F(CliTest, PutChangesRowsForEveryLaterCommandOrNothing) {
   EXPECT_EQ(Run("verify written").exit_code, 0);
   EXPECT_EQ(json::parse(Run("put written --ids ids.npy --delete --json").out)["timestamp"], 2);
   EXPECT_EQ(Run(std::string("train written") + kTrain).exit_code, 0);
+}
+
+TEST_F(CliTest, ACheckpointIsADatabaseThatRestoresAndOutlivesItsSource) {
+  MakePlanned();
+  fs::copy(Path("planned"), Path("source"), fs::copy_options::recursive);
+  const Outcome made = Run("checkpoint source kept --json");
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const json report = json::parse(made.out);
+  EXPECT_EQ(report["timestamp"], 0);
+  EXPECT_GE(report["files_linked"].get<int>(), 6) << "three tables, the graph and two files of a layout";
+  EXPECT_GT(report["bytes"].get<uint64_t>(), fs::file_size(FirstFile("source/topology")));
+  EXPECT_LT(report["bytes_copied"].get<uint64_t>(), report["bytes"].get<uint64_t>() / 2);
+  EXPECT_THAT(Refused("checkpoint source kept", 1), HasSubstr("kept exists already"));
+  EXPECT_THAT(Refused("checkpoint source source/inside", 1), HasSubstr("put it elsewhere"));
+  fs::remove_all(Path("source"));
+  const Outcome restored = Run("restore kept source");
+  ASSERT_EQ(restored.exit_code, 0) << restored.err;
+  EXPECT_THAT(restored.out, HasSubstr("source: "));
+  EXPECT_EQ(Run("verify source").exit_code, 0);
+  EXPECT_EQ(json::parse(Run("info source --json").out)["layouts"].size(), 1u);
+  EXPECT_THAT(Refused("restore kept source", 1), HasSubstr("source exists already"));
+  Overwrite(Path("kept/features/feature-1.qft"), 9000, "damage");
+  EXPECT_THAT(Refused("restore kept other", 3), AllOf(HasSubstr("feature-1.qft"), HasSubstr("page 2")));
+  EXPECT_FALSE(fs::exists(Path("other")));
+  for (const char* name : {"source", "kept"}) fs::remove_all(Path(name));
+}
+
+TEST_F(CliTest, RepairDoesWhatCanBeDoneAndSaysTheRest) {
+  MakePlanned();
+  fs::copy(Path("planned"), Path("broken"), fs::copy_options::recursive);
+  std::ofstream(Path("broken/features/notes")) << "mine";
+  Overwrite(Path("broken/layouts/default-1/layout.qlc"), 9000, "damage");
+  const Outcome dry = Run("repair broken --dry-run");
+  EXPECT_EQ(dry.exit_code, 3);
+  EXPECT_THAT(dry.out, AllOf(HasSubstr("features/notes: would be removed"), HasSubstr("would be dropped")));
+  const Outcome repaired = Run("repair broken");
+  EXPECT_EQ(repaired.exit_code, 0) << repaired.err;
+  std::smatch command;
+  ASSERT_TRUE(std::regex_search(repaired.out, command, std::regex("  quarry (layout build .*)")));
+  EXPECT_EQ(Run(command[1].str()).exit_code, 0) << command[1];
+  const auto spec_of = [](const std::string& database) {
+    const json layout = json::parse(Run("layout list " + database + " --json").out).at(0);
+    return std::vector<json>{layout["fanouts"],   layout["batch_size"], layout["seed"],
+                             layout["policy"],    layout["cache_rows"], layout["accesses"],
+                             layout["disk_bytes"]};
+  };
+  EXPECT_EQ(spec_of("broken"), spec_of("planned"));
+
+  // 32 rows of 128 bytes share a page; lost ones are put again.
+  Overwrite(Path("broken/features/feature-1.qft"), 4096 + 300, "damage");
+  const Outcome lost = Run("repair broken");
+  EXPECT_EQ(lost.exit_code, 3);
+  EXPECT_THAT(lost.out, AllOf(HasSubstr("table \"feature\": rows 0 to 31: lost"), HasSubstr("quarry put")));
+  std::vector<int64_t> ids(32);
+  for (size_t i = 0; i < ids.size(); i++) ids[i] = static_cast<int64_t>(i);
+  WriteNpy(root_ / "ids.npy", "<i8", "(32,)", BytesOfAll(ids));
+  WriteNpy(root_ / "rows.npy", "<f4", "(32, 32)", BytesOfAll(std::vector<float>(1024, 0.5f)));
+  EXPECT_EQ(Run("put broken --ids ids.npy --features rows.npy").exit_code, 0);
+  EXPECT_THAT(Run("repair broken").out, HasSubstr("rows 0 to 31: damaged in the file, but there is a newer"));
+  EXPECT_EQ(Run("compact broken --table feature").exit_code, 0);
+  EXPECT_EQ(Run("repair broken").exit_code, 0);
+
+  fs::remove(Path("broken/catalog/CURRENT"));
+  EXPECT_THAT(Refused("verify broken", 3), HasSubstr("catalog"));
+  EXPECT_EQ(Run("repair broken --dry-run").exit_code, 3);
+  const Outcome anew = Run("repair broken");
+  EXPECT_EQ(anew.exit_code, 0) << anew.err;
+  EXPECT_THAT(anew.out, AllOf(HasSubstr("made anew"), HasSubstr("commits up to 1"), HasSubstr("sound")));
+  EXPECT_EQ(Run("verify broken").exit_code, 0);
+  fs::remove_all(Path("broken"));
 }
 
 TEST_F(CliTest, CalibrationIsStoredAndLeavesNothingElse) {
@@ -400,6 +492,102 @@ TEST_F(CliTest, OrderedTrainingGivesTheSameLossesForAnyNumberOfThreads) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
+// Loss and validation accuracy of every epoch that a run reported.
+std::map<int, std::string> EpochsIn(const std::string& out) {
+  std::map<int, std::string> epochs;
+  for (const std::string& line : Lines(out)) {
+    const json object = json::parse(line);
+    if (!object.contains("epoch")) continue;
+    epochs[object["epoch"]] = object["loss"].dump() + " " + object["valid_accuracy"].dump();
+  }
+  return epochs;
+}
+
+TEST_F(CliTest, AKilledTrainingGoesOnToTheSameLosses) {
+  CopyDatabase("resumed");
+  const std::string train =
+      "train resumed --json --ordered --layers 2 --fanout 5,5 --hidden 16 --batch-size 512 --epochs 10 "
+      "--memory 256MiB --torch-threads 1 --seed 3 --checkpoint-every 8";
+  const Outcome whole = Run(train + " --run whole");
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const json expected = json::parse(Lines(whole.out).back()).at("summary");
+  EXPECT_EQ(expected["run"], "whole");
+  EXPECT_TRUE(expected["resumed_from_epoch"].is_null());
+  EXPECT_GT(expected["checkpoint_seconds"].get<double>(), 0);
+
+  const Process training(train, root_);
+  for (int attempt = 0; attempt < 5000 && !training.HasPrinted(); attempt++) {  // an epoch
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  training.Signal(SIGKILL);
+  const Outcome killed = training.Wait();
+  ASSERT_EQ(killed.exit_code, 128 + SIGKILL) << killed.err;
+  std::map<int, std::string> epochs = EpochsIn(killed.out);
+  ASSERT_GE(epochs.size(), 1u);
+  ASSERT_LT(epochs.size(), 10u) << "it was killed too late";
+  EXPECT_THAT(Refused(train, 1), AllOf(HasSubstr("--resume"), HasSubstr("--overwrite")));
+  EXPECT_THAT(Refused(train + " --resume --lr 0.5", 2), HasSubstr("--lr is 0.5, but was 0.003"));
+
+  const Outcome resumed = Run(train + " --resume --threads 4");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  const std::map<int, std::string> rest = EpochsIn(resumed.out);
+  EXPECT_LE(rest.begin()->first, static_cast<int>(epochs.size()) + 1) << "what was reported is not lost";
+  epochs.insert(rest.begin(), rest.end());
+  EXPECT_EQ(epochs, EpochsIn(whole.out));
+  const json summary = json::parse(Lines(resumed.out).back()).at("summary");
+  EXPECT_EQ(summary["resumed_from_epoch"], rest.begin()->first - 1);
+  EXPECT_EQ(summary["checkpoints"], rest.size());
+  for (const char* field : {"epochs", "best_epoch", "loss", "valid_accuracy", "test_accuracy", "batches"}) {
+    EXPECT_EQ(summary[field], expected[field]) << field;
+  }
+  EXPECT_EQ(Run("verify resumed").exit_code, 0);
+}
+
+TEST_F(CliTest, AnInterruptedTrainingSaysWhereItGoesOn) {
+  CopyDatabase("stopped");
+  const std::string train =
+      "train stopped --json --layers 1 --fanout 5 --hidden 8 --memory 256MiB --threads 1 --torch-threads 1 "
+      "--checkpoint-every 1 --epochs ";
+  const Process training(train + "100000", root_);
+  for (int attempt = 0; attempt < 5000 && !training.HasPrinted(); attempt++) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  training.Signal(SIGINT);
+  const Outcome outcome = training.Wait();
+  EXPECT_EQ(outcome.exit_code, 1);
+  const std::string last = Lines(outcome.err).back();
+  std::smatch epoch;
+  ASSERT_TRUE(std::regex_search(last, epoch, std::regex("--resume goes on from the end of epoch ([0-9]+)")))
+      << last;
+  const Outcome resumed = Run(train + std::to_string(std::stoi(epoch[1].str()) + 1) + " --resume");
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(EpochsIn(resumed.out).size(), 1u);
+}
+
+TEST_F(CliTest, AResumedRunKeepsToItsLayout) {
+  MakePlanned();
+  fs::copy(Path("planned"), Path("kept"), fs::copy_options::recursive);
+  const std::string train =
+      "train kept --json --fanout 5,5 --hidden 8 --batch-size 512 --memory 256MiB --checkpoint-every 1 ";
+  ASSERT_EQ(Run(train + "--plan --cache 10% --epochs 1").exit_code, 0);
+  EXPECT_THAT(Refused(train + "--plan --cache 20% --epochs 2 --resume", 2), HasSubstr("--cache is "));
+  EXPECT_TRUE(fs::exists(Path("kept/layouts/default-1")))
+      << "it was refused before the layout was built anew";
+  EXPECT_THAT(Refused(train + "--epochs 2 --resume", 2), HasSubstr("--plan is not set, but was default"));
+  const Outcome resumed = Run(train + "--plan --cache 10% --epochs 2 --resume");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(json::parse(Lines(resumed.out).back()).at("summary")["resumed_from_epoch"], 1);
+}
+
+TEST_F(CliTest, CheckpointOptionsThatMakeNoSenseAreRefused) {
+  EXPECT_THAT(Refused("train db --resume", 1), HasSubstr("no checkpoint of a training run \"node\""));
+  EXPECT_THAT(Refused("train db --checkpoint-every 0", 2), HasSubstr("--checkpoint-every"));
+  EXPECT_THAT(Refused("train db --run a", 2), HasSubstr("--checkpoint-every"));
+  EXPECT_THAT(Refused("train db --overwrite", 2), HasSubstr("--checkpoint-every"));
+  EXPECT_THAT(Refused("train db --resume --overwrite", 2), HasSubstr("--overwrite"));
+  EXPECT_THAT(Refused("train db --run a/b --checkpoint-every 1", 2), HasSubstr("a/b"));
+}
+
 TEST_F(CliTest, WrongUsageExitsWithTwoAndNamesTheArgument) {
   EXPECT_THAT(Refused("", 2), HasSubstr("subcommand"));
   EXPECT_THAT(Refused("frobnicate", 2), HasSubstr("quarry: "));
@@ -522,23 +710,8 @@ TEST_F(CliTest, GenerateIsTheSameEverywhere) {
   for (const char* name : {"g1", "g3", "half"}) fs::remove_all(Path(name));
 }
 
-// 120 nodes in 20 groups of 6; a relation leads from each node to all of another group, and back.
-void WriteTriples(const fs::path& folder) {
-  fs::create_directories(folder);
-  std::ofstream parts[] = {std::ofstream(folder / "train.txt"), std::ofstream(folder / "valid.txt"),
-                           std::ofstream(folder / "test.txt")};
-  for (int head = 0; head < 120; head++) {
-    for (int i = 0; i < 18; i++) {
-      const int relation = i / 6, tail = (5 * relation + 39 - head / 6) % 20 * 6 + i % 6;
-      const int draw = (head * 18 + i) * 7919 % 20;
-      parts[draw < 2 ? draw + 1 : 0] << "n" << head << "\tr" << relation << "\tn" << tail << "\n";
-    }
-  }
-}
-
 TEST_F(CliTest, LinkPredictionLearnsTriplesAndTellsSo) {
-  WriteTriples(Path("triples"));
-  ASSERT_EQ(Run("import kg triples").exit_code, 0);
+  MakeTriples();
   const std::string train =
       "train kg --task link --dim 16 --lr 0.2 --batch-size 100 --chunk 50 --negatives 30 --epochs 8 --seed 3 "
       "--ordered --memory 256MiB --threads 2 --json";
@@ -588,10 +761,7 @@ TEST_F(CliTest, LinkPredictionHoldsEdgesOutOfAGraphWithoutTriples) {
 }
 
 TEST_F(CliTest, LinkPredictionRefusesWhatItCannotDo) {
-  if (!fs::exists(Path("kg"))) {
-    WriteTriples(Path("triples"));
-    ASSERT_EQ(Run("import kg triples").exit_code, 0);
-  }
+  MakeTriples();
   EXPECT_THAT(Refused("train kg --task edges", 2), HasSubstr("edges"));
   EXPECT_THAT(Refused("train kg --task link --layers 2", 2), HasSubstr("--layers belongs to --task node"));
   EXPECT_THAT(Refused("train db --decoder dot", 2), HasSubstr("--decoder belongs to --task link"));
@@ -605,6 +775,112 @@ TEST_F(CliTest, LinkPredictionRefusesWhatItCannotDo) {
   ASSERT_TRUE(std::regex_search(refusal, least, std::regex("at least ([0-9.]+) MiB"))) << refusal;
   const Outcome enough = Run("train kg --task link --epochs 1 --memory " + least[1].str() + "MiB");
   EXPECT_EQ(enough.exit_code, 0) << enough.err;
+}
+
+TEST_F(CliTest, AKilledLinkPredictionGoesOnToTheSameVectors) {
+  MakeTriples();
+  fs::copy(Path("kg"), Path("kg-run"), fs::copy_options::recursive);
+  const std::string train =
+      "train kg-run --task link --dim 16 --lr 0.2 --batch-size 100 --chunk 50 --negatives 30 --epochs 8 "
+      "--seed 3 --ordered --memory 256MiB --threads 2 --checkpoint-every 7 --json";
+  const Outcome whole = Run(train + " --run whole");
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  EXPECT_THAT(whole.err, HasSubstr("stored in the database, as those of run \"whole\""));
+  const json expected = json::parse(Lines(whole.out).back()).at("summary");
+  EXPECT_EQ(expected["tables"], "stored");
+  EXPECT_EQ(expected["run"], "whole");
+  EXPECT_TRUE(expected["resumed_from_epoch"].is_null());
+  EXPECT_EQ(expected["checkpoints"], (expected["batches"].get<int>() + 6) / 7);
+
+  const Process training(train, root_);
+  for (int attempt = 0; attempt < 5000 && !training.HasPrinted(); attempt++) {  // an epoch
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  training.Signal(SIGKILL);
+  const Outcome killed = training.Wait();
+  ASSERT_EQ(killed.exit_code, 128 + SIGKILL) << killed.err;
+  EXPECT_THAT(Refused(train, 1), AllOf(HasSubstr("--resume"), HasSubstr("--overwrite")));
+  EXPECT_THAT(Refused(train + " --resume --dim 8", 2), HasSubstr("--dim"));
+  const Outcome resumed = Run(train + " --resume --embedding-mode sync");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  const std::vector<std::string> lines = Lines(resumed.out);
+  const json summary = json::parse(lines.back()).at("summary");
+  EXPECT_EQ(summary["resumed_from_epoch"], json::parse(lines.front())["epoch"]);
+  EXPECT_LT(summary["edges"], expected["edges"]);
+  for (const char* field : {"epochs", "loss", "valid_mrr", "test_mrr", "test_mrr_raw", "test_hits_10"}) {
+    EXPECT_EQ(summary[field], expected[field]) << field;
+  }
+  for (size_t i = 0; i + 1 < lines.size(); i++) {
+    const json epoch = json::parse(lines[i]);
+    const json before = json::parse(Lines(whole.out)[epoch["epoch"].get<size_t>() - 1]);
+    EXPECT_EQ(epoch["loss"], before["loss"]) << lines[i];
+    EXPECT_EQ(epoch["best"], before["best"]) << lines[i];
+  }
+  EXPECT_EQ(Run("verify kg-run").exit_code, 0);
+  const json info = json::parse(Run("info kg-run --json").out);
+  ASSERT_EQ(info["embeddings"].size(), 4u);
+  EXPECT_EQ(info["embeddings"][0]["name"], "whole-nodes");
+  EXPECT_EQ(info["embeddings"][0]["rows"], 120);
+  EXPECT_EQ(info["embeddings"][0]["dim"], 16);
+  EXPECT_EQ(info["embeddings"][0]["optimizer"], "adagrad");
+  EXPECT_GT(info["embeddings"][0]["disk_bytes"], 0);
+  EXPECT_EQ(info["embeddings"][0]["timestamp"], expected["batches"].get<int>() - 1);
+  ASSERT_EQ(info["trainings"].size(), 2u);
+  EXPECT_EQ(info["trainings"][1]["name"], "link");
+  EXPECT_THAT(info["trainings"][1]["settings"].get<std::string>(), HasSubstr("--dim 16"));
+  EXPECT_THAT(Run("info kg-run").out, AllOf(HasSubstr("whole-relations"), HasSubstr("--task link")));
+}
+
+TEST_F(CliTest, LinkPredictionOfMoreVectorsThanMemoryHoldsStoresThem) {
+  const std::string train =
+      "train db --task link --decoder dot --dim 64 --batch-size 10000 --chunk 5000 --negatives 100 --epochs "
+      "1 "
+      "--valid-share 0.1% --test-share 0.1% --threads 2 --ordered --json";
+  const Outcome in_memory = Run(train);
+  ASSERT_EQ(in_memory.exit_code, 0) << in_memory.err;
+  std::smatch least;
+  const std::string refusal = Refused(train + " --memory 1MiB", 1);
+  ASSERT_TRUE(std::regex_search(refusal, least, std::regex("at least ([0-9.]+) MiB"))) << refusal;
+  const Outcome stored = Run(train + " --memory " + least[1].str() + "MiB");
+  ASSERT_EQ(stored.exit_code, 0) << stored.err;
+  EXPECT_THAT(stored.err, HasSubstr("in memory they would take"));
+  const json expected = json::parse(Lines(in_memory.out).back()).at("summary");
+  const json summary = json::parse(Lines(stored.out).back()).at("summary");
+  EXPECT_EQ(expected["tables"], "memory");
+  EXPECT_EQ(summary["tables"], "stored");
+  EXPECT_EQ(summary["test_mrr"], expected["test_mrr"]);
+  EXPECT_EQ(summary["loss"], expected["loss"]);
+  EXPECT_GT(summary["pages_read"], 0);
+  EXPECT_LT(summary["pool_hit_ratio"], 0.99);
+  EXPECT_EQ(summary["checkpoints"], 0);
+  EXPECT_LE(summary["memory_reserved_bytes"], summary["memory_budget_bytes"]);
+  EXPECT_EQ(json::parse(Run("info db --json").out)["embeddings"].size(), 0u) << "scratch tables are gone";
+}
+
+TEST_F(CliTest, InterruptedLinkPredictionSaysWhereItGoesOn) {
+  MakeTriples();
+  fs::copy(Path("kg"), Path("kg-stop"), fs::copy_options::recursive);
+  const std::string train =
+      "train kg-stop --task link --dim 16 --batch-size 100 --valid-every 0 --checkpoint-every 30 --json "
+      "--epochs ";
+  const Process training(train + "100000", root_);
+  for (int attempt = 0; attempt < 1000 && Lines(training.Printed()).size() < 3; attempt++) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  training.Signal(SIGINT);
+  const Outcome outcome = training.Wait();
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  std::smatch place;
+  ASSERT_TRUE(
+      std::regex_search(outcome.err, place, std::regex("goes on behind batch ([0-9]+) of epoch ([0-9]+)")))
+      << outcome.err;
+  const Outcome resumed = Run(train + place[2].str() + " --resume");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  const json summary = json::parse(Lines(resumed.out).back()).at("summary");
+  EXPECT_EQ(summary["resumed_from_batch"].dump(), place[1].str());
+  EXPECT_EQ(summary["resumed_from_epoch"].dump(), place[2].str());
+  EXPECT_EQ(Run(train + place[2].str() + " --overwrite --save").exit_code, 0);
+  EXPECT_THAT(Refused("train kg-stop --task link --overwrite", 2), HasSubstr("--save"));
 }
 
 TEST_F(CliTest, InterruptedLinkPredictionStops) {

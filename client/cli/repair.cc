@@ -1,0 +1,169 @@
+// quarry repair DB: removes and drops what `quarry verify` finds and can be done without, and says what is
+// lost.
+#include <algorithm>
+
+#include "cli.h"
+#include "quarry/base/units.h"
+#include "quarry/embedding/embedding_store.h"
+#include "quarry/format/element_type.h"
+#include "quarry/storage/repair.h"
+
+namespace quarry::cli {
+namespace {
+
+struct Arguments {
+  std::string path;
+  RepairOptions options;
+};
+
+// `quarry layout build` with what the layout was built with.
+std::string BuildCommand(const Store& store, const LayoutRecord& layout) {
+  constexpr std::string_view kDirections[] = {"in", "out", "both"};
+  std::string command = fmt::format(
+      "quarry layout build {} {} --fanout {} --batch-size {} --seed {} --direction {} --epochs-planned {} "
+      "--policy {} --seed-order {} --hash-functions {}",
+      store.path(), layout.name, fmt::join(layout.fanouts, ","), layout.batch_size, layout.seed,
+      kDirections[std::min<size_t>(layout.direction, 2)], layout.epochs, layout.policy, layout.seed_order,
+      layout.hash_functions);
+  if (const TableRecord* table = store.manifest().FindTable(layout.table)) {
+    const uint64_t row_bytes = RoundUp(RowBytes(table->element_type, table->dim), sizeof(float));
+    command += fmt::format(" --cache {}", (layout.cache_rows - layout.gpu_cache_rows) * row_bytes);
+    if (layout.gpu_cache_rows > 0) {
+      command += fmt::format(" --gpu-cache {}", layout.gpu_cache_rows * row_bytes);
+    }
+  }
+  uint64_t disk_bytes = layout.disk_bytes_max;
+  // Older records do not say; one that needed segment caches had a budget, which was what it takes.
+  if (disk_bytes == 0 && layout.batches_per_segment > 0) disk_bytes = layout.file_bytes + layout.trace_bytes;
+  if (disk_bytes > 0) command += fmt::format(" --disk {}", disk_bytes);
+  return command;
+}
+
+std::string NameOf(const Damage& damage) {
+  switch (damage.kind) {
+    case Damage::Kind::kTable:
+      return fmt::format("table \"{}\"", damage.name);
+    case Damage::Kind::kTopology:
+      return fmt::format("topology \"{}\"", damage.name);
+    case Damage::Kind::kTraining:
+      return fmt::format("the checkpoint of training run \"{}\"", damage.name);
+    case Damage::Kind::kEmbedding:
+      return fmt::format("embedding table \"{}\"", damage.name);
+    default:
+      return "the catalog";
+  }
+}
+
+std::string RemedyOf(const Damage& damage) {
+  const bool droppable = damage.kind == Damage::Kind::kTraining || damage.kind == Damage::Kind::kEmbedding;
+  return droppable ? "restore a checkpoint, or drop it with --drop-damaged" : "restore a checkpoint";
+}
+
+std::string RangeOf(const DamagedRows& rows) {
+  if (rows.row_count == 1) return fmt::format("row {}", rows.first_row);
+  return fmt::format("rows {} to {}", rows.first_row, rows.first_row + rows.row_count - 1);
+}
+
+// A compaction writes a table anew when newer versions replace all that it cannot read.
+void PrintRows(const Store& store, const RepairReport& report) {
+  for (const DamagedRows& rows : report.rows) {
+    Print("table \"{}\": {}: {}\n", rows.table, RangeOf(rows),
+          rows.replaced ? "damaged in the file, but there is a newer version" : "lost");
+  }
+  std::string last;
+  for (const DamagedRows& rows : report.rows) {
+    const bool whole = std::ranges::any_of(report.lost, [&](const Damage& damage) {
+      return damage.kind == Damage::Kind::kTable && damage.name == rows.table;
+    });
+    if (whole || rows.table == last) continue;
+    last = rows.table;
+    const bool lost = std::ranges::any_of(
+        report.rows, [&](const DamagedRows& other) { return other.table == last && !other.replaced; });
+    Print("table \"{}\": {}`quarry compact {} --table {}` writes it anew, without them\n", last,
+          lost ? "restore a checkpoint; or put the lost rows (`quarry put`), and then " : "", store.path(),
+          last);
+  }
+}
+
+void PrintReport(const Store& store, const RepairReport& report, bool dry_run) {
+  const std::string_view would = dry_run ? "would be " : "";
+  for (const std::string& folder : report.folders) Print("{}/: {}made: it was missing\n", folder, would);
+  for (const std::string& path : report.removed) Print("{}: {}removed: no record names it\n", path, would);
+  for (const LayoutRecord& layout : report.layouts) {
+    Print("layout \"{}\": {}dropped: it is damaged; this makes it again:\n  {}\n", layout.name, would,
+          BuildCommand(store, layout));
+  }
+  for (const TrainingRecord& training : report.trainings) {
+    Print("training run \"{}\": its checkpoint {}dropped: it is damaged\n", training.name, would);
+  }
+  for (const std::string& table : report.embeddings) {
+    Print("embedding table \"{}\": {}dropped: it is damaged\n", table, would);
+  }
+  PrintRows(store, report);
+  for (const Damage& damage : report.lost) Print("{}: damaged: {}\n", NameOf(damage), RemedyOf(damage));
+}
+
+// OK when the catalog opens, at least now.
+Status RepairCatalogOf(IoBackend& backend, const Arguments& arguments) {
+  QUARRY_TRY(const auto repair, RepairCatalog(backend, arguments.path, arguments.options.dry_run));
+  if (!repair) return Status::Ok();
+  if (arguments.options.dry_run) {
+    Print("the catalog does not open; it would be made anew of what can be read\n");
+    return repair->fault;
+  }
+  Print("the catalog did not open: {}\n", repair->fault.message());
+  Print("catalog: made anew of what could be read; commits up to {} are in it, later ones would be lost\n",
+        repair->timestamp);
+  for (const std::string& table : repair->lost_tables) Print("catalog: nothing of {} could be read\n", table);
+  Print("catalog: the old one is in {}; remove it when nothing is missing\n", repair->damaged_path);
+  return Status::Ok();
+}
+
+Result<VerifyReport> Find(Store& store) {
+  ProgressBar bar;
+  QUARRY_TRY(VerifyReport found, VerifyStore(store, bar.AsFunction()));
+  QUARRY_RETURN_IF_ERROR(VerifyEmbeddings(store, bar.AsFunction(), found));
+  return found;
+}
+
+Status Repair(const Arguments& arguments) {
+  const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
+  QUARRY_RETURN_IF_ERROR(RepairCatalogOf(*backend, arguments));
+  QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(*backend, arguments.path));
+  QUARRY_TRY(const VerifyReport found, Find(*store));
+  for (const Status& fault : found.faults) Print("{}\n", fault.message());
+  QUARRY_TRY(const RepairReport report, RepairStore(*store, found, arguments.options));
+  const bool dry_run = arguments.options.dry_run;
+  if (!dry_run) {
+    for (const std::string& table : report.embeddings) {
+      QUARRY_RETURN_IF_ERROR(DropEmbeddings(*store, table));
+    }
+  }
+  PrintReport(*store, report, dry_run);
+  if (found.faults.empty() || (!dry_run && report.sound())) {
+    Print("{}: sound\n", arguments.path);
+    return Status::Ok();
+  }
+  return MakeStatus(Code::kCorruption, "{}: {}; the first fault: {}", arguments.path,
+                    dry_run ? "nothing was changed" : "what is lost stays as it is",
+                    found.faults.front().message());
+}
+
+}  // namespace
+
+void AddRepair(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand("repair", "do what can be done about the faults that verify finds");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("DB", arguments->path, "database folder")->required();
+  verb->add_flag("--dry-run", arguments->options.dry_run, "say what would be done, and change nothing");
+  verb->add_flag("--drop-damaged", arguments->options.drop_damaged,
+                 "drop damaged checkpoints of training runs and of embeddings, too");
+  verb->footer(
+      "Removes what no record names, drops damaged layouts, makes a catalog that does not open anew, and "
+      "says\n"
+      "what of tables and graph is lost. Exit code 0 when the database is sound then, else 3.\n"
+      "Example: quarry repair graph.db --dry-run");
+  verb->callback([arguments, &action] { action = [arguments] { return Repair(*arguments); }; });
+}
+
+}  // namespace quarry::cli

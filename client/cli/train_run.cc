@@ -1,0 +1,57 @@
+#include "train_run.h"
+
+namespace quarry::cli {
+namespace {
+
+std::string LayoutSettings(const LayoutRecord& record) {
+  return fmt::format(
+      "--layout {} (seed {}, batches of {}) --cache {} rows --gpu-cache {} rows --disk {} batches a segment "
+      "--policy {} --epochs-planned {} --seed-order {}",
+      record.name, record.seed, record.batch_size, record.cache_rows, record.gpu_cache_rows,
+      record.batches_per_segment, record.policy, record.epochs, record.seed_order);
+}
+
+std::string LayoutSettings(const LayoutSpec& spec, bool resample) {
+  const std::string epochs = resample ? "--resample every-epoch"
+                                      : fmt::format("--plan {} --epochs-planned {}", spec.name, spec.epochs);
+  return fmt::format("{} --cache {} --gpu-cache {} --disk {} --policy {} --seed-order {}", epochs,
+                     spec.cache_bytes, spec.gpu_cache_bytes, spec.disk_bytes, PolicyName(spec.policy),
+                     SeedOrderName(spec.order));
+}
+
+}  // namespace
+
+void RunFlags::AddTo(CLI::App* verb) {
+  constexpr const char* kGroup = "Checkpoints";
+  verb->add_option("--run", name, "what the run's checkpoints are filed under; default: the task")
+      ->type_name("NAME")
+      ->group(kGroup);
+  verb->add_option("--checkpoint-every", checkpoint_every,
+                   "batches from one checkpoint to the next; node: rounded up to the end of an epoch; the "
+                   "last one is taken at the end of training")
+      ->type_name("BATCHES")
+      ->check(CLI::PositiveNumber)
+      ->group(kGroup);
+  CLI::Option* const goes_on =
+      verb->add_flag("--resume", resume, "go on from the run's last checkpoint, with the same settings")
+          ->group(kGroup);
+  verb->add_flag("--overwrite", overwrite, "begin anew, although the run has a checkpoint")
+      ->excludes(goes_on)
+      ->group(kGroup);
+}
+
+std::string NodeSettings::ToString() const {
+  std::string text = fmt::format(
+      "--task node --model sage --layers {} --hidden {} --fanout {} --batch-size {} --direction {} --lr {} "
+      "--dropout {} --input-dropout {} --weight-decay {} --normalize-features {} --seed {} --ordered {}",
+      train.layers, train.hidden, fmt::join(road.fanouts, ","), road.batch_size,
+      NameOf(Directions(), road.direction), train.learning_rate, train.dropout, train.input_dropout,
+      train.weight_decay, NameOf(RowNorms(), train.row_norm), train.seed, train.ordered);
+  // How BLAS shares out a product decides its last bits.
+  if (train.ordered) text += fmt::format(" --torch-threads {}", train.torch_threads);
+  if (built != nullptr) text += " " + LayoutSettings(*built);
+  if (planned != nullptr) text += " " + LayoutSettings(*planned, resample);
+  return text;
+}
+
+}  // namespace quarry::cli

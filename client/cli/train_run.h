@@ -1,0 +1,42 @@
+// The options of `quarry train` that name a run and say when it takes checkpoints, for both tasks; and the
+// settings of node classification, which a run that goes on must be given again.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cli.h"
+#include "option_values.h"
+#include "quarry/layout/layout.h"
+#include "quarry/pipeline/live_road.h"
+#include "quarry/trainer/train.h"
+
+namespace quarry::cli {
+
+inline Choices<Direction> Directions() {
+  return {{"in", Direction::kIn}, {"out", Direction::kOut}, {"both", Direction::kBoth}};
+}
+inline Choices<RowNorm> RowNorms() {
+  return {{"none", RowNorm::kNone}, {"l1", RowNorm::kL1}, {"l2", RowNorm::kL2}};
+}
+
+struct RunFlags {
+  std::string name;               // empty: the task's
+  uint64_t checkpoint_every = 0;  // batches; 0: it was not given
+  bool resume = false;
+  bool overwrite = false;
+
+  void AddTo(CLI::App* verb);
+};
+
+// What `train` and a road, or the layout that it reads (one of `built` and `planned`), say of the result.
+struct NodeSettings {
+  const LiveRoadOptions& road;
+  const TrainOptions& train;
+  const LayoutRecord* built = nullptr;  // --layout
+  const LayoutSpec* planned = nullptr;  // --plan
+  bool resample = false;
+  std::string ToString() const;  // "--task node --layers 3 ..."
+};
+
+}  // namespace quarry::cli
