@@ -1,7 +1,9 @@
 #include "quarry/storage/compaction.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <future>
 
 #include "compaction_pace.h"
 #include "compaction_progress.h"
@@ -9,6 +11,7 @@
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
+#include "quarry/io/buffer.h"
 #include "quarry/storage/feature_table.h"
 #include "row_bitmap.h"
 
@@ -34,7 +37,7 @@ class Compaction {
   bool needed() const { return !touched_.empty(); }
   uint64_t memory_bytes() const {
     return table_->resident_bytes() + overlay_->resident_bytes() + touched_.size() * sizeof(uint64_t) +
-           RowsAtATime() * table_->geometry().row_bytes + 8 * kMiB;
+           2 * IoBuffer::MappedBytes(RowsAtATime() * table_->geometry().row_bytes) + 8 * kMiB;
   }
   Status Run();
   uint64_t resumed_row() const { return resumed_row_; }
@@ -54,6 +57,7 @@ class Compaction {
   Status WriteRows(FeatureTableWriter& writer);
   Status Keep(FeatureTableWriter& writer, uint64_t rows);
   Status GiveUp(const Status& why);
+  Status ReadPiece(uint64_t first, std::span<std::byte> rows) const;
   Status ReadBase(uint64_t first, uint64_t count, std::span<std::byte> rows) const;
   void Remove(const std::string& file) const {
     std::error_code ignored;
@@ -162,25 +166,45 @@ Status Compaction::WriteFile(TableRecord& next) {
   return Status::Ok();
 }
 
+// The next piece is read while one is written.
 Status Compaction::WriteRows(FeatureTableWriter& writer) {
   const FeatureGeometry& geometry = table_->geometry();
-  const uint64_t rows_max = std::min(RowsAtATime(), geometry.row_count);
   const uint64_t sync_rows = pace_.SyncBytes(record_.file_bytes) / geometry.row_bytes;
-  std::vector<std::byte> rows(rows_max * geometry.row_bytes);
-  for (uint64_t first = done_.rows; first < geometry.row_count;) {
-    const uint64_t count = std::min(rows_max, geometry.row_count - first);
-    const std::span<std::byte> piece = std::span(rows).first(count * geometry.row_bytes);
-    QUARRY_RETURN_IF_ERROR(ReadBase(first, count, piece));
-    QUARRY_RETURN_IF_ERROR(FoldRows(*overlay_, touched_, first, geometry.row_bytes, piece));
-    QUARRY_RETURN_IF_ERROR(writer.Append(piece));
-    KillPoint("compaction: part of the file written");
+  const uint64_t rows_max = std::min(RowsAtATime(), geometry.row_count);
+  std::array<IoBuffer, 2> pieces;
+  for (IoBuffer& piece : pieces) {
+    QUARRY_TRY(piece, IoBuffer::Allocate(rows_max * geometry.row_bytes));
+  }
+  const auto piece_rows = [&](uint64_t first) { return std::min(rows_max, geometry.row_count - first); };
+  const auto load = [&](size_t piece, uint64_t first) {
+    const std::span<std::byte> rows = pieces[piece].span().first(piece_rows(first) * geometry.row_bytes);
+    return std::async(std::launch::async, [this, rows, first] { return ReadPiece(first, rows); });
+  };
+  size_t piece = 0;
+  uint64_t first = done_.rows;
+  std::future<Status> loading = load(piece, first);
+  while (first < geometry.row_count) {
+    QUARRY_RETURN_IF_ERROR(loading.get());
+    const uint64_t count = piece_rows(first);
+    const std::span<const std::byte> rows = pieces[piece].span().first(count * geometry.row_bytes);
     first += count;
+    piece = 1 - piece;
+    if (first < geometry.row_count) loading = load(piece, first);
+    QUARRY_RETURN_IF_ERROR(writer.Append(rows));
+    KillPoint("compaction: part of the file written");
     if (first < geometry.row_count && first - done_.rows >= sync_rows) {
       QUARRY_RETURN_IF_ERROR(Keep(writer, first));
     }
     if (progress_) QUARRY_RETURN_IF_ERROR(progress_("compacting", first, geometry.row_count));
   }
   return Status::Ok();
+}
+
+// Rows from `first` on, the newest versions over them.
+Status Compaction::ReadPiece(uint64_t first, std::span<std::byte> rows) const {
+  const uint64_t row_bytes = table_->geometry().row_bytes;
+  QUARRY_RETURN_IF_ERROR(ReadBase(first, rows.size() / row_bytes, rows));
+  return FoldRows(*overlay_, touched_, first, row_bytes, rows);
 }
 
 // A synced commit first: the rows must not outlive versions that were written without a sync.
