@@ -1,0 +1,194 @@
+// What a client asks of the local server: plain values, one struct a request. docs/protocol.md says what each
+// does, what answers it and when it may be asked; numbers and lists are bounded there and by wire::Limits.
+//
+// Names are of letters, digits, - and _, and no longer than 64: they name what the server has, never a path.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "quarry/format/types.h"
+#include "quarry/format/wire_types.h"
+
+namespace quarry::wire {
+
+struct Hello {
+  uint16_t version_min = 1, version_max = 1;  // of the protocol
+  uint64_t capabilities = kSharedMemory | kInline;
+  uint32_t message_bytes_max = 1 << 20;  // the largest message that the client takes
+  bool operator==(const Hello&) const = default;
+};
+
+struct OpenSession {
+  std::array<std::byte, 16> client_id{};  // random, the same in every session of a client: names its retries
+  uint64_t budget_bytes = 0;              // asked of the server's memory
+  uint64_t budget_bytes_min = 0;          // with less, rather none
+  uint32_t wait_ms = 0;                   // for others to leave, at most
+  bool operator==(const OpenSession&) const = default;
+};
+
+struct Describe {
+  bool operator==(const Describe&) const = default;
+};
+
+struct Lookup {
+  std::string table;
+  NodeIds ids;            // in any order, repeated or not
+  uint64_t snapshot = 0;  // 0 = as things are
+  bool operator==(const Lookup&) const = default;
+};
+
+struct Sample {
+  std::string topology = "graph";
+  std::vector<NodeId> seeds;  // unique
+  std::vector<uint32_t> fanouts;
+  Direction direction = Direction::kIn;
+  uint64_t stream_seed = 0;
+  bool operator==(const Sample&) const = default;
+};
+
+struct LiveSpec {
+  std::string feature_table = "feature";
+  std::string topology = "graph";
+  Direction direction = Direction::kIn;
+  std::vector<uint32_t> fanouts = {10, 10};
+  uint32_t batch_size = 1024;
+  uint64_t cache_bytes = 0;
+  uint64_t seed = 0;
+  bool operator==(const LiveSpec&) const = default;
+};
+
+struct PlannedSpec {
+  std::string layout = "default";
+  std::optional<LiveSpec> live;  // what passes over other seeds are sampled with
+  bool operator==(const PlannedSpec&) const = default;
+};
+
+struct SuperbatchSpec {
+  LiveSpec live;
+  std::string policy = "belady";      // as the cache names it
+  std::string seed_order = "random";  // as the sampler names it
+  Packing packing = Packing::kCheaper;
+  uint64_t disk_bytes = 0;  // 0 = no limit
+  bool operator==(const SuperbatchSpec&) const = default;
+};
+
+enum class StreamMode : uint8_t {
+  kExclusive,  // batches are this client's alone
+  kShared,     // every member of the group gets every batch, which is made once
+  kSplit,      // every batch goes to one member
+};
+
+struct OpenStream {
+  std::variant<LiveSpec, PlannedSpec, SuperbatchSpec> road;
+  StreamMode mode = StreamMode::kExclusive;
+  std::string group;      // shared and split: who takes part
+  uint32_t members = 1;   // a pass begins when so many have started it
+  uint64_t snapshot = 0;  // 0 = as things are
+  bool operator==(const OpenStream&) const = default;
+};
+
+struct StartPass {
+  uint64_t stream = 0;
+  // Each used once. kTrain: those of the split with a label; the other splits: all of them.
+  std::variant<Split, NodeIds> seeds = Split::kTrain;
+  bool shuffle = true;
+  uint64_t pass = 0;
+  bool ordered = false;
+  bool operator==(const StartPass&) const = default;
+};
+
+struct NextBatch {
+  uint64_t stream = 0;
+  bool operator==(const NextBatch&) const = default;
+};
+
+struct CloseStream {
+  uint64_t stream = 0;
+  bool operator==(const CloseStream&) const = default;
+};
+
+struct ReleaseLeases {
+  std::vector<uint64_t> leases;
+  bool operator==(const ReleaseLeases&) const = default;
+};
+
+// For clients without shared memory: a piece of what is leased.
+struct ReadLease {
+  uint64_t lease = 0;
+  uint64_t offset = 0;
+  uint32_t bytes = 0;  // the answer may have fewer
+  bool operator==(const ReadLease&) const = default;
+};
+
+struct ReadEmbeddings {
+  std::string table;
+  RowIds ids;  // ascending, unique
+  bool operator==(const ReadEmbeddings&) const = default;
+};
+
+// New values of rows of one table, as a row block (wire_batch.h) whose timestamps are those that were read.
+struct EmbeddingUpdate {
+  std::string table;
+  uint64_t rows = 0;
+  uint32_t dim = 0;
+  uint32_t state_dim = 0;
+  Bulk block;
+  bool operator==(const EmbeddingUpdate&) const = default;
+};
+
+struct CommitEmbeddings {
+  uint64_t number = 0;  // of the client's writes, from 1: one that is sent again is done once
+  std::vector<EmbeddingUpdate> updates;
+  bool operator==(const CommitEmbeddings&) const = default;
+};
+
+// Rows to be stored: rows x uint64 ids, then the rows as the table encodes them.
+struct PutRows {
+  std::string table;
+  uint64_t rows = 0;
+  uint32_t row_bytes = 0;  // 0: the rows are deleted
+  Bulk block;
+  bool operator==(const PutRows&) const = default;
+};
+
+struct Put {
+  uint64_t number = 0;  // as above
+  bool sync = true;
+  std::vector<PutRows> tables;
+  bool operator==(const Put&) const = default;
+};
+
+struct TakeSnapshot {
+  bool operator==(const TakeSnapshot&) const = default;
+};
+
+struct ReleaseSnapshot {
+  uint64_t snapshot = 0;
+  bool operator==(const ReleaseSnapshot&) const = default;
+};
+
+struct Stats {
+  uint64_t stream = 0;  // 0 = of the server
+  bool operator==(const Stats&) const = default;
+};
+
+struct Ping {
+  bool operator==(const Ping&) const = default;
+};
+
+struct Cancel {
+  uint64_t request = 0;
+  bool operator==(const Cancel&) const = default;
+};
+
+using Request = std::variant<Hello, OpenSession, Describe, Lookup, Sample, OpenStream, StartPass, NextBatch,
+                             CloseStream, ReleaseLeases, ReadLease, ReadEmbeddings, CommitEmbeddings, Put,
+                             TakeSnapshot, ReleaseSnapshot, Stats, Ping, Cancel>;
+
+}  // namespace quarry::wire

@@ -1,0 +1,342 @@
+# The messages between the local server and its clients (docs/protocol.md has what they mean). A peer ignores
+# fields that it does not know, and sees defaults for those that the other did not send. Never renumber or
+# reuse an ordinal; Hello and Welcome keep the places of their fields in all versions.
+@0x9e2b6c41d7f3a805;
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("quarry::wire::schema");
+
+# Bytes in a region of shared memory.
+struct Range {
+  region @0 :UInt32;
+  offset @1 :UInt64;
+  bytes @2 :UInt64;
+}
+
+struct Lease {
+  id @0 :UInt64;
+  range @1 :Range;       # region 0: in no region of the client's; read with ReadLease
+}
+
+struct Region {
+  id @0 :UInt32;
+  bytes @1 :UInt64;
+  access @2 :UInt8;      # 0 client reads, 1 client writes
+}
+
+# From server to client.
+struct Payload {
+  union {
+    inline @0 :Data;
+    lease @1 :Lease;
+  }
+}
+
+# From client to server.
+struct Bulk {
+  union {
+    inline @0 :Data;
+    range @1 :Range;
+  }
+}
+
+struct NodeIds {
+  union {
+    list @0 :List(UInt32);
+    range @1 :Range;     # of uint32
+  }
+}
+
+struct RowIds {
+  union {
+    list @0 :List(UInt64);
+    range @1 :Range;     # of uint64
+  }
+}
+
+# ---- requests
+
+struct Request {
+  union {
+    hello @0 :Hello;
+    openSession @1 :OpenSession;
+    describe @2 :Void;
+    lookup @3 :Lookup;
+    sample @4 :Sample;
+    openStream @5 :OpenStream;
+    startPass @6 :StartPass;
+    nextBatch @7 :UInt64;        # stream
+    closeStream @8 :UInt64;      # stream
+    releaseLeases @9 :List(UInt64);
+    readLease @10 :ReadLease;
+    readEmbeddings @11 :ReadEmbeddings;
+    commitEmbeddings @12 :CommitEmbeddings;
+    put @13 :Put;
+    takeSnapshot @14 :Void;
+    releaseSnapshot @15 :UInt64;
+    stats @16 :UInt64;           # stream; 0 = the server
+    ping @17 :Void;
+    cancel @18 :UInt64;          # request
+  }
+}
+
+struct Hello {
+  magic @0 :UInt64;
+  versionMin @1 :UInt16;
+  versionMax @2 :UInt16;
+  capabilities @3 :UInt64;       # bits: 0 shared memory, 1 inline
+  messageBytesMax @4 :UInt32;
+}
+
+struct OpenSession {
+  clientId @0 :Data;
+  budgetBytes @1 :UInt64;
+  budgetBytesMin @2 :UInt64;
+  waitMs @3 :UInt32;
+}
+
+struct Lookup {
+  table @0 :Text;
+  ids @1 :NodeIds;
+  snapshot @2 :UInt64;
+}
+
+struct Sample {
+  topology @0 :Text;
+  seeds @1 :List(UInt32);
+  fanouts @2 :List(UInt32);
+  direction @3 :UInt8;           # 0 in, 1 out, 2 both
+  streamSeed @4 :UInt64;
+}
+
+struct LiveSpec {
+  featureTable @0 :Text;
+  topology @1 :Text;
+  direction @2 :UInt8;
+  fanouts @3 :List(UInt32);
+  batchSize @4 :UInt32;
+  cacheBytes @5 :UInt64;
+  seed @6 :UInt64;
+}
+
+struct PlannedSpec {
+  layout @0 :Text;
+  live @1 :LiveSpec;             # null = passes over other seeds are refused
+}
+
+struct SuperbatchSpec {
+  live @0 :LiveSpec;
+  policy @1 :Text;
+  seedOrder @2 :Text;
+  packing @3 :UInt8;             # 0 always, 1 never, 2 cheaper
+  diskBytes @4 :UInt64;
+}
+
+struct OpenStream {
+  road :union {
+    live @0 :LiveSpec;
+    planned @1 :PlannedSpec;
+    superbatch @2 :SuperbatchSpec;
+  }
+  mode @3 :UInt8;                # 0 exclusive, 1 shared, 2 split
+  group @4 :Text;
+  members @5 :UInt32;
+  snapshot @6 :UInt64;
+}
+
+struct StartPass {
+  stream @0 :UInt64;
+  seeds :union {
+    split @1 :UInt8;             # 1 train, 2 valid, 3 test
+    ids @2 :NodeIds;
+  }
+  shuffle @3 :Bool;
+  pass @4 :UInt64;
+  ordered @5 :Bool;
+}
+
+struct ReadLease {
+  lease @0 :UInt64;
+  offset @1 :UInt64;
+  bytes @2 :UInt32;
+}
+
+struct ReadEmbeddings {
+  table @0 :Text;
+  ids @1 :RowIds;
+}
+
+struct EmbeddingUpdate {
+  table @0 :Text;
+  rows @1 :UInt64;
+  dim @2 :UInt32;
+  stateDim @3 :UInt32;
+  block @4 :Bulk;
+}
+
+struct CommitEmbeddings {
+  number @0 :UInt64;
+  updates @1 :List(EmbeddingUpdate);
+}
+
+struct PutRows {
+  table @0 :Text;
+  rows @1 :UInt64;
+  rowBytes @2 :UInt32;
+  block @3 :Bulk;
+}
+
+struct Put {
+  number @0 :UInt64;
+  unsynced @1 :Bool;
+  tables @2 :List(PutRows);
+}
+
+# ---- responses
+
+struct Response {
+  union {
+    failure @0 :Failure;
+    done @1 :Void;
+    welcome @2 :Welcome;
+    sessionOpened @3 :SessionOpened;
+    description @4 :Description;
+    rows @5 :Rows;
+    sampled @6 :Payload;
+    streamOpened @7 :StreamOpened;
+    passStarted @8 :UInt64;      # batches
+    batch @9 :Batch;
+    passEnded @10 :Void;
+    chunk @11 :Data;
+    embeddingRows @12 :EmbeddingRows;
+    embeddingsCommitted @13 :EmbeddingsCommitted;
+    written @14 :UInt64;         # timestamp
+    snapshotTaken @15 :SnapshotTaken;
+    counters @16 :List(Counter);
+  }
+}
+
+struct Failure {
+  code @0 :UInt8;
+  message @1 :Text;
+}
+
+struct ServerLimits {
+  messageBytesMax @0 :UInt32;
+  outstandingMax @1 :UInt32;
+  idsMax @2 :UInt32;
+  sessionsMax @3 :UInt32;
+  budgetBytes @4 :UInt64;
+}
+
+struct Welcome {
+  magic @0 :UInt64;
+  version @1 :UInt16;
+  capabilities @2 :UInt64;
+  serverId @3 :Data;
+  limits @4 :ServerLimits;
+}
+
+struct SessionOpened {
+  session @0 :UInt64;
+  budgetBytes @1 :UInt64;
+  regions @2 :List(Region);
+}
+
+struct TableInfo {
+  name @0 :Text;
+  elementType @1 :UInt8;
+  rowCount @2 :UInt64;
+  dim @3 :UInt64;
+  generation @4 :UInt64;
+}
+
+struct TopologyInfo {
+  name @0 :Text;
+  nodeCount @1 :UInt64;
+  edgeCount @2 :UInt64;
+  relationCount @3 :UInt64;
+  hasCsr @4 :Bool;
+  undirected @5 :Bool;
+  deduplicated @6 :Bool;
+}
+
+struct LayoutInfo {
+  name @0 :Text;
+  table @1 :Text;
+  topology @2 :Text;
+  seed @3 :UInt64;
+  batchSize @4 :UInt32;
+  fanouts @5 :List(UInt32);
+  direction @6 :UInt8;
+  policy @7 :Text;
+  seedOrder @8 :Text;
+  epochs @9 :UInt32;
+  batchCount @10 :UInt64;
+  cacheRows @11 :UInt64;
+  fileBytes @12 :UInt64;
+  servable @13 :Bool;
+}
+
+struct EmbeddingInfo {
+  name @0 :Text;
+  rowCount @1 :UInt64;
+  dim @2 :UInt32;
+  stateDim @3 :UInt32;
+  elementType @4 :UInt8;
+  optimizer @5 :UInt8;           # 0 sgd, 1 adagrad, 2 adam
+}
+
+struct Description {
+  databaseId @0 :Data;
+  nodeCount @1 :UInt64;
+  classCount @2 :UInt64;
+  tables @3 :List(TableInfo);
+  topologies @4 :List(TopologyInfo);
+  layouts @5 :List(LayoutInfo);
+  embeddings @6 :List(EmbeddingInfo);
+  limits @7 :ServerLimits;
+}
+
+struct Rows {
+  rows @0 :UInt64;
+  elementType @1 :UInt8;
+  dim @2 :UInt32;
+  payload @3 :Payload;
+}
+
+struct StreamOpened {
+  stream @0 :UInt64;
+  featureDim @1 :UInt32;
+  slots @2 :UInt32;
+  timestamp @3 :UInt64;
+  regions @4 :List(Region);
+}
+
+struct Batch {
+  index @0 :UInt64;
+  payload @1 :Payload;
+  rows @2 :Range;                # null = in the payload
+}
+
+struct EmbeddingRows {
+  rows @0 :UInt64;
+  dim @1 :UInt32;
+  stateDim @2 :UInt32;
+  payload @3 :Payload;
+}
+
+struct EmbeddingsCommitted {
+  timestamp @0 :Int64;
+  staleRows @1 :UInt64;
+}
+
+struct SnapshotTaken {
+  snapshot @0 :UInt64;
+  timestamp @1 :UInt64;
+}
+
+struct Counter {
+  name @0 :Text;
+  value @1 :Float64;
+}

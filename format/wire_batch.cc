@@ -1,0 +1,353 @@
+#include "quarry/format/wire_batch.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <functional>
+#include <limits>
+
+#include "little_endian.h"
+#include "quarry/base/units.h"
+#include "quarry/format/wire.h"
+
+namespace quarry::wire {
+namespace {
+
+// As the magic of data files: no text begins so, and none that was "repaired" ends so.
+constexpr std::array<char, 8> kMagic = {'\x89', 'Q', 'B', 'A', 'T', 'C', 'H', '\n'};
+
+// Offsets of the header's fields; docs/protocol.md has the table. What is behind the last one is zero.
+constexpr size_t kMagicAt = 0;
+constexpr size_t kVersionAt = 8;
+constexpr size_t kFlagsAt = 12;
+constexpr size_t kIndexAt = 16;
+constexpr size_t kBytesAt = 24;
+constexpr size_t kHopsAt = 32;
+constexpr size_t kSeedsAt = 36;
+constexpr size_t kTargetsAt = 40;
+constexpr size_t kNodesAt = 44;
+constexpr size_t kEdgesAt = 48;
+constexpr size_t kElementTypeAt = 56;
+constexpr size_t kDimAt = 60;
+constexpr size_t kRowsAt = 64;
+constexpr size_t kStrideAt = 72;
+constexpr size_t kPlacesAt = 80;
+constexpr size_t kPlaces = 7;
+static_assert(kPlacesAt + 8 * kPlaces <= kBatchHeaderBytes && kBatchHeaderBytes % kBatchAlignment == 0);
+
+constexpr uint32_t kHasLabels = 1;
+constexpr uint32_t kHasSlots = 2;
+constexpr uint32_t kRowsOutside = 4;
+
+constexpr uint64_t kEdgesMax = uint64_t{1} << 31;
+constexpr uint64_t kRowsMax = uint64_t{1} << 32;
+constexpr uint64_t kStrideMax = uint64_t{1} << 28;
+
+using Header = std::array<std::byte, kBatchHeaderBytes>;
+
+// Offsets of the arrays from the start of the slot, in this order; 0 where there is none.
+struct Places {
+  uint64_t hop_offsets = 0;
+  uint64_t indptr = 0;
+  uint64_t indices = 0;
+  uint64_t nodes = 0;
+  uint64_t labels = 0;
+  uint64_t slots = 0;
+  uint64_t rows = 0;
+  uint64_t end = 0;
+
+  std::array<uint64_t, kPlaces> all() const {
+    return {hop_offsets, indptr, indices, nodes, labels, slots, rows};
+  }
+};
+
+// REQUIRES: a shape that CheckShape accepts: no sum here can overflow then.
+Places PlacesOf(const BatchShape& shape) {
+  uint64_t at = kBatchHeaderBytes;
+  const auto take = [&at](uint64_t count, uint64_t bytes) {
+    const uint64_t place = at;
+    at = RoundUp(at + count * bytes, kBatchAlignment);
+    return place;
+  };
+  Places places;
+  places.hop_offsets = take(uint64_t{shape.hops} + 1, 4);
+  places.indptr = take(uint64_t{shape.targets} + 1, 4);
+  places.indices = take(shape.edges, 4);
+  places.nodes = take(shape.nodes, sizeof(NodeId));
+  if (shape.labels) places.labels = take(shape.seeds, sizeof(int64_t));
+  if (shape.slots) places.slots = take(shape.nodes, 4);
+  if (shape.dim > 0 && !shape.rows_outside) places.rows = take(shape.rows, shape.stride_bytes);
+  places.end = at;
+  return places;
+}
+
+// What is wrong with the shape's features; empty: nothing.
+std::string_view FeatureFault(const BatchShape& shape) {
+  if (!IsElementType(static_cast<uint8_t>(shape.element_type))) return "has elements of an unknown type";
+  if (shape.dim == 0) {
+    const bool none = shape.rows == 0 && shape.stride_bytes == 0 && !shape.slots && !shape.rows_outside;
+    return none ? "" : "has rows of no elements";
+  }
+  if (shape.dim > kDimMax) return "has rows of too many elements";
+  if (shape.stride_bytes < RowBytes(shape.element_type, shape.dim)) return "has rows that overlap";
+  if (shape.stride_bytes % 4 != 0 || shape.stride_bytes > kStrideMax)
+    return "has rows at a distance that is none";
+  if (shape.rows > kRowsMax) return "has too many rows";
+  if (!shape.slots && shape.rows != shape.nodes) return "has neither slots nor a row for each node";
+  return "";
+}
+
+std::string_view ShapeFault(const BatchShape& shape) {
+  if (shape.hops == 0 || shape.hops > kHopsMax) return "has a number of hops that is none";
+  if (shape.seeds > shape.targets || shape.targets > shape.nodes)
+    return "has fewer nodes than it starts from";
+  if (shape.hops == 1 && shape.targets != shape.seeds)
+    return "has lists of nodes that it does not start from";
+  if (shape.nodes > kNodeCountMax) return "has more nodes than a graph";
+  if (shape.edges > kEdgesMax) return "has too many edges";
+  return FeatureFault(shape);
+}
+
+Status CheckShape(const BatchShape& shape, Code code) {
+  const std::string_view fault = ShapeFault(shape);
+  if (fault.empty()) return Status();
+  return MakeStatus(
+      code,
+      "batch {} {}: {} hops, {} seeds, {} targets, {} nodes, {} edges; {} rows of {} elements, {} "
+      "bytes apart",
+      shape.index, fault, shape.hops, shape.seeds, shape.targets, shape.nodes, shape.edges, shape.rows,
+      shape.dim, shape.stride_bytes);
+}
+
+bool IsAligned(const std::byte* memory, uint64_t alignment) {
+  return reinterpret_cast<uintptr_t>(memory) % alignment == 0;
+}
+
+template <typename T, typename Byte>
+auto ArrayAt(std::span<Byte> slot, uint64_t place, uint64_t count) {
+  using Element = std::conditional_t<std::is_const_v<Byte>, const T, T>;
+  return std::span<Element>(reinterpret_cast<Element*>(slot.data() + place), count);
+}
+
+template <typename Byte>
+auto ArraysOf(const BatchShape& shape, const Places& places, std::span<Byte> slot) {
+  BatchArrays<!std::is_const_v<Byte>> arrays;
+  arrays.shape = shape;
+  arrays.hop_offsets = ArrayAt<uint32_t>(slot, places.hop_offsets, uint64_t{shape.hops} + 1);
+  arrays.indptr = ArrayAt<uint32_t>(slot, places.indptr, uint64_t{shape.targets} + 1);
+  arrays.indices = ArrayAt<uint32_t>(slot, places.indices, shape.edges);
+  arrays.nodes = ArrayAt<NodeId>(slot, places.nodes, shape.nodes);
+  if (shape.labels) arrays.labels = ArrayAt<int64_t>(slot, places.labels, shape.seeds);
+  if (shape.slots) arrays.slots = ArrayAt<uint32_t>(slot, places.slots, shape.nodes);
+  if (places.rows > 0) arrays.rows = ArrayAt<std::byte>(slot, places.rows, shape.rows * shape.stride_bytes);
+  return arrays;
+}
+
+Header EncodeHeader(const BatchShape& shape, const Places& places) {
+  Header header{};
+  std::memcpy(&header[kMagicAt], kMagic.data(), kMagic.size());
+  const uint32_t flags = (shape.labels ? kHasLabels : 0) | (shape.slots ? kHasSlots : 0) |
+                         (shape.rows_outside ? kRowsOutside : 0);
+  StoreLittle<uint32_t>(&header[kVersionAt], kBatchVersion);
+  StoreLittle<uint32_t>(&header[kFlagsAt], flags);
+  StoreLittle<uint64_t>(&header[kIndexAt], shape.index);
+  StoreLittle<uint64_t>(&header[kBytesAt], places.end);
+  StoreLittle<uint32_t>(&header[kHopsAt], shape.hops);
+  StoreLittle<uint32_t>(&header[kSeedsAt], shape.seeds);
+  StoreLittle<uint32_t>(&header[kTargetsAt], shape.targets);
+  StoreLittle<uint32_t>(&header[kNodesAt], shape.nodes);
+  StoreLittle<uint64_t>(&header[kEdgesAt], shape.edges);
+  StoreLittle<uint32_t>(&header[kElementTypeAt], static_cast<uint32_t>(shape.element_type));
+  StoreLittle<uint32_t>(&header[kDimAt], shape.dim);
+  StoreLittle<uint64_t>(&header[kRowsAt], shape.rows);
+  StoreLittle<uint64_t>(&header[kStrideAt], shape.stride_bytes);
+  const auto all = places.all();
+  for (size_t i = 0; i < kPlaces; ++i) StoreLittle<uint64_t>(&header[kPlacesAt + 8 * i], all[i]);
+  return header;
+}
+
+// Shared memory is looked at once: a plain copy, which the compiler may leave out, would look again behind
+// the checks.
+template <typename T>
+T LoadOnce(const T& shared) {
+  return *static_cast<const volatile T*>(&shared);
+}
+
+Header LoadHeader(std::span<const std::byte> slot) {
+  const auto* words = reinterpret_cast<const uint64_t*>(slot.data());
+  Header header;
+  for (size_t i = 0; i < kBatchHeaderBytes / 8; ++i)
+    StoreLittle<uint64_t>(&header[8 * i], LoadOnce(words[i]));
+  return header;
+}
+
+// kCorruption for what no writer writes; the shape is still to be checked.
+Result<BatchShape> DecodeHeader(const Header& header) {
+  if (std::memcmp(&header[kMagicAt], kMagic.data(), kMagic.size()) != 0) {
+    return MakeStatus(Code::kCorruption, "no batch is in the slot: it begins with {:#018x}",
+                      LoadLittle<uint64_t>(&header[kMagicAt]));
+  }
+  const uint32_t version = LoadLittle<uint32_t>(&header[kVersionAt]);
+  if (version != kBatchVersion) {
+    return MakeStatus(Code::kUnsupported, "a batch of version {}; this Quarry reads {}", version,
+                      kBatchVersion);
+  }
+  const uint32_t flags = LoadLittle<uint32_t>(&header[kFlagsAt]);
+  const uint32_t element_type = LoadLittle<uint32_t>(&header[kElementTypeAt]);
+  if (flags > (kHasLabels | kHasSlots | kRowsOutside) || element_type > std::numeric_limits<uint8_t>::max()) {
+    return MakeStatus(Code::kCorruption, "a batch with flags {:#x} and elements of type {}", flags,
+                      element_type);
+  }
+  return BatchShape{.index = LoadLittle<uint64_t>(&header[kIndexAt]),
+                    .hops = LoadLittle<uint32_t>(&header[kHopsAt]),
+                    .seeds = LoadLittle<uint32_t>(&header[kSeedsAt]),
+                    .targets = LoadLittle<uint32_t>(&header[kTargetsAt]),
+                    .nodes = LoadLittle<uint32_t>(&header[kNodesAt]),
+                    .edges = LoadLittle<uint64_t>(&header[kEdgesAt]),
+                    .labels = (flags & kHasLabels) != 0,
+                    .element_type = static_cast<ElementType>(element_type),
+                    .dim = LoadLittle<uint32_t>(&header[kDimAt]),
+                    .rows = LoadLittle<uint64_t>(&header[kRowsAt]),
+                    .stride_bytes = LoadLittle<uint64_t>(&header[kStrideAt]),
+                    .slots = (flags & kHasSlots) != 0,
+                    .rows_outside = (flags & kRowsOutside) != 0};
+}
+
+// The counts say where everything lies; the header must say the same.
+Status CheckPlaces(const Header& header, const BatchShape& shape, const Places& places, uint64_t slot_bytes) {
+  if (places.end > slot_bytes || LoadLittle<uint64_t>(&header[kBytesAt]) != places.end) {
+    return MakeStatus(Code::kCorruption,
+                      "batch {}: its arrays take {} bytes, its header says {}, the slot has {}", shape.index,
+                      places.end, LoadLittle<uint64_t>(&header[kBytesAt]), slot_bytes);
+  }
+  const auto all = places.all();
+  for (size_t i = 0; i < kPlaces; ++i) {
+    const uint64_t said = LoadLittle<uint64_t>(&header[kPlacesAt + 8 * i]);
+    if (said == all[i]) continue;
+    return MakeStatus(Code::kCorruption, "batch {}: array {} lies at {}; its header says {}", shape.index, i,
+                      all[i], said);
+  }
+  return Status();
+}
+
+Status BlockFault(const BatchShape& shape, std::string_view what, uint64_t at, uint64_t value) {
+  return MakeStatus(Code::kCorruption, "batch {}: {} {} is {}", shape.index, what, at, value);
+}
+
+// The first value that is not below `bound`, or the number of values.
+uint64_t FirstBeyond(std::span<const uint32_t> values, uint64_t bound) {
+  const auto beyond = std::ranges::find_if(values, [bound](uint32_t value) { return value >= bound; });
+  return static_cast<uint64_t>(beyond - values.begin());
+}
+
+// Offsets that never fall, from `first` to `last`.
+Status CheckOffsets(const BatchShape& shape, std::span<const uint32_t> offsets, std::string_view what,
+                    uint64_t first, uint64_t last) {
+  if (offsets.front() != first) return BlockFault(shape, what, 0, offsets.front());
+  if (offsets.back() != last) return BlockFault(shape, what, offsets.size() - 1, offsets.back());
+  const auto fall = std::ranges::adjacent_find(offsets, std::greater<>());
+  if (fall == offsets.end()) return Status();
+  return BlockFault(shape, what, static_cast<uint64_t>(fall - offsets.begin()), *fall);
+}
+
+// The lists of the nodes [begin, end) hold local ids below `known`: layers read no further.
+Status CheckLists(const BatchView& batch, uint32_t begin, uint32_t end, uint32_t known) {
+  const uint64_t first = LoadOnce(batch.indptr[begin]);
+  const uint64_t last = LoadOnce(batch.indptr[end]);
+  if (first > last || last > batch.indices.size()) return BlockFault(batch.shape, "list offset", end, last);
+  const uint64_t at = FirstBeyond(batch.indices.subspan(first, last - first), known);
+  if (at == last - first) return Status();
+  return BlockFault(batch.shape, "neighbor", first + at, batch.indices[first + at]);
+}
+
+template <typename Byte>
+Result<RowBlockArrays<!std::is_const_v<Byte>>> RowBlockIn(std::span<Byte> bytes, const RowBlockShape& shape) {
+  if (bytes.size() != RowBlockBytes(shape)) {
+    return MakeStatus(Code::kInvalidArgument, "{} bytes are no block of {} rows of {} and {} elements",
+                      bytes.size(), shape.rows, shape.dim, shape.state_dim);
+  }
+  const uint64_t timestamps = 8 * shape.rows;
+  const uint64_t values = 2 * timestamps;
+  const uint64_t state = values + 4 * shape.rows * shape.dim;
+  RowBlockArrays<!std::is_const_v<Byte>> arrays;
+  arrays.ids = ArrayAt<uint64_t>(bytes, 0, shape.rows);
+  arrays.timestamps = ArrayAt<int64_t>(bytes, timestamps, shape.rows);
+  arrays.values = ArrayAt<float>(bytes, values, shape.rows * shape.dim);
+  arrays.state = ArrayAt<float>(bytes, state, shape.rows * shape.state_dim);
+  return arrays;
+}
+
+}  // namespace
+
+Result<uint64_t> BatchBytes(const BatchShape& shape) {
+  QUARRY_RETURN_IF_ERROR(CheckShape(shape, Code::kInvalidArgument));
+  return PlacesOf(shape).end;
+}
+
+Result<BatchWriter> WriteBatchHeader(const BatchShape& shape, std::span<std::byte> slot) {
+  assert(IsAligned(slot.data(), kBatchAlignment));
+  QUARRY_TRY(const uint64_t bytes, BatchBytes(shape));
+  if (bytes > slot.size()) {
+    return MakeStatus(Code::kInvalidArgument, "batch {} takes {} bytes; its slot has {}", shape.index, bytes,
+                      slot.size());
+  }
+  const Places places = PlacesOf(shape);
+  std::ranges::copy(EncodeHeader(shape, places), slot.begin());
+  return ArraysOf(shape, places, slot);
+}
+
+Result<BatchView> OpenBatch(std::span<const std::byte> slot, std::span<const std::byte> outside) {
+  if (slot.size() < kBatchHeaderBytes || !IsAligned(slot.data(), kBatchAlignment) ||
+      !IsAligned(outside.data(), kBatchAlignment)) {
+    return MakeStatus(Code::kCorruption,
+                      "a batch in a slot of {} bytes, or at a place that is no multiple of {}", slot.size(),
+                      kBatchAlignment);
+  }
+  const Header header = LoadHeader(slot);
+  QUARRY_TRY(const BatchShape shape, DecodeHeader(header));
+  QUARRY_RETURN_IF_ERROR(CheckShape(shape, Code::kCorruption));
+  const Places places = PlacesOf(shape);
+  QUARRY_RETURN_IF_ERROR(CheckPlaces(header, shape, places, slot.size()));
+  BatchView view = ArraysOf(shape, places, slot);
+  if (!shape.rows_outside) return view;
+  const uint64_t bytes = shape.rows * shape.stride_bytes;
+  if (bytes > outside.size()) {
+    return MakeStatus(Code::kCorruption, "batch {}: its rows take {} bytes outside; there are {}",
+                      shape.index, bytes, outside.size());
+  }
+  view.rows = outside.first(bytes);
+  return view;
+}
+
+Status CheckBatch(const BatchView& batch) {
+  const BatchShape& shape = batch.shape;
+  std::array<uint32_t, kHopsMax + 1> copied{};
+  for (uint32_t hop = 0; hop <= shape.hops; ++hop) copied[hop] = LoadOnce(batch.hop_offsets[hop]);
+  const std::span<const uint32_t> known = std::span(copied).first(shape.hops + 1);
+  QUARRY_RETURN_IF_ERROR(CheckOffsets(shape, known, "hop offset", shape.seeds, shape.nodes));
+  if (known[shape.hops - 1] != shape.targets) {
+    return BlockFault(shape, "hop offset", shape.hops - 1, known[shape.hops - 1]);
+  }
+  QUARRY_RETURN_IF_ERROR(CheckOffsets(shape, batch.indptr, "list offset", 0, shape.edges));
+  uint32_t begin = 0;
+  for (uint32_t hop = 0; hop < shape.hops; begin = known[hop], ++hop) {
+    QUARRY_RETURN_IF_ERROR(CheckLists(batch, begin, known[hop], known[hop + 1]));
+  }
+  const uint64_t at = FirstBeyond(batch.slots, shape.rows);
+  if (at == batch.slots.size()) return Status();
+  return BlockFault(shape, "slot", at, batch.slots[at]);
+}
+
+uint64_t RowBlockBytes(const RowBlockShape& shape) {
+  return shape.rows * (16 + 4 * (uint64_t{shape.dim} + shape.state_dim));
+}
+
+Result<RowBlockArrays<false>> OpenRowBlock(std::span<const std::byte> bytes, const RowBlockShape& shape) {
+  return RowBlockIn(bytes, shape);
+}
+
+Result<RowBlockArrays<true>> OpenRowBlock(std::span<std::byte> bytes, const RowBlockShape& shape) {
+  return RowBlockIn(bytes, shape);
+}
+
+}  // namespace quarry::wire

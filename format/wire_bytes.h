@@ -1,0 +1,119 @@
+// Messages of the local protocol: what requests and answers share on their way to bytes and back. Private to
+// this room.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "capnp_bytes.h"
+#include "quarry/format/wire.h"
+#include "wire.capnp.h"
+
+namespace quarry::wire {
+
+// 89 'Q' 'W' 'I' 'R' 'E' 0d 0a, as a little-endian number: in both sides' first message.
+inline constexpr uint64_t kMagic = 0x0a0d455249575189;
+
+// Builds messages whose segments double: seven of them hold the largest, so they never exceed the limit.
+inline unsigned FirstSegmentWords(uint32_t bytes_max) { return std::max(bytes_max / 8 / 64, 64u); }
+
+// The message behind its header. kInvalidArgument when it exceeds `bytes_max`; `what` names it.
+Result<std::vector<std::byte>> FrameOf(uint64_t id, uint32_t fds, capnp::MessageBuilder& message,
+                                       uint32_t bytes_max, std::string_view what);
+
+// The framing of segments: at most so many, and as long together as the message. kCorruption otherwise.
+Status CheckSegments(std::span<const std::byte> message, const Limits& limits);
+
+// Hands the root of a stranger's message to `read` (Root::Reader -> Result<T>). kCorruption when the bytes
+// are no such message, or following its pointers would go further than the limits.
+template <typename Root, typename T, typename Read>
+Result<T> ReadFrame(const Frame& frame, const Limits& limits, std::string_view what, Read read) {
+  QUARRY_RETURN_IF_ERROR(CheckSegments(frame.message, limits));
+  // Copied to aligned words, which the reader requires.
+  kj::Array<capnp::word> words = kj::heapArray<capnp::word>(frame.message.size() / sizeof(capnp::word));
+  std::memcpy(words.begin(), frame.message.data(), frame.message.size());
+  Result<T> result = MakeStatus(Code::kInternal, "{} {} was not read", what, frame.id);
+  const auto failure = kj::runCatchingExceptions([&] {
+    capnp::ReaderOptions options;
+    options.traversalLimitInWords = limits.traversal_words(frame.message.size());
+    options.nestingLimit = static_cast<int>(limits.nesting_max);
+    capnp::FlatArrayMessageReader message(words, options);
+    result = read(message.getRoot<Root>());
+  });
+  KJ_IF_MAYBE (exception, failure) {
+    return MakeStatus(Code::kCorruption, "{} {}: its message ({} bytes) cannot be decoded: {}", what,
+                      frame.id, frame.message.size(), exception->getDescription().cStr());
+  }
+  return result;
+}
+
+// Lists are refused by their length before memory is taken for them.
+inline Status CheckCount(uint64_t count, uint64_t count_max, std::string_view what) {
+  if (count <= count_max) return Status();
+  return MakeStatus(Code::kInvalidArgument, "{} {}; the limit is {}", count, what, count_max);
+}
+
+// Numbers: List(UIntN) <-> vector.
+template <typename List, typename T>
+Status ReadNumbers(const List& list, uint64_t count_max, std::string_view what, std::vector<T>& out) {
+  QUARRY_RETURN_IF_ERROR(CheckCount(list.size(), count_max, what));
+  out.resize(list.size());
+  for (unsigned i = 0; i < list.size(); ++i) out[i] = list[i];
+  return Status();
+}
+template <typename T, typename List>
+void WriteNumbers(const std::vector<T>& values, List list) {
+  for (unsigned i = 0; i < list.size(); ++i) list.set(i, values[i]);
+}
+
+// Records: List(Struct) <-> vector, by `read` (Reader, T& -> Status) and `write` (T, Builder).
+template <typename List, typename T, typename Read>
+Status ReadRecords(const List& list, std::string_view what, std::vector<T>& out, Read read) {
+  QUARRY_RETURN_IF_ERROR(CheckCount(list.size(), kListedMax, what));
+  out.resize(list.size());
+  for (unsigned i = 0; i < list.size(); ++i) QUARRY_RETURN_IF_ERROR(read(list[i], out[i]));
+  return Status();
+}
+template <typename T, typename List, typename Write>
+void WriteRecords(const std::vector<T>& records, List list, Write write) {
+  for (unsigned i = 0; i < list.size(); ++i) write(records[i], list[i]);
+}
+
+inline unsigned Count(const auto& list) { return static_cast<unsigned>(list.size()); }
+
+inline capnp::Data::Reader ToData(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const capnp::byte*>(bytes.data()), bytes.size()};
+}
+inline std::vector<std::byte> ToBytes(capnp::Data::Reader data) {
+  std::vector<std::byte> bytes(data.size());
+  if (data.size() > 0) std::memcpy(bytes.data(), data.begin(), data.size());
+  return bytes;
+}
+inline Status ReadId(capnp::Data::Reader data, std::string_view what, std::array<std::byte, 16>& out) {
+  if (data.size() != out.size()) {
+    return MakeStatus(Code::kInvalidArgument, "{} of {} bytes instead of {}", what, data.size(), out.size());
+  }
+  std::memcpy(out.data(), data.begin(), out.size());
+  return Status();
+}
+
+inline Range ReadRange(schema::Range::Reader in) {
+  return {.region = in.getRegion(), .offset = in.getOffset(), .bytes = in.getBytes()};
+}
+inline void WriteRange(const Range& range, schema::Range::Builder out) {
+  out.setRegion(range.region);
+  out.setOffset(range.offset);
+  out.setBytes(range.bytes);
+}
+
+// What an alternative of a union is when its number is none that this Quarry knows.
+inline Status UnknownKind(std::string_view what, unsigned kind) {
+  return MakeStatus(Code::kUnsupported, "{} of kind {}, which this Quarry does not know", what, kind);
+}
+
+}  // namespace quarry::wire

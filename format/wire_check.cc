@@ -1,0 +1,389 @@
+#include "wire_check.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "quarry/format/wire_batch.h"
+#include "wire_bytes.h"
+
+namespace quarry::wire {
+namespace {
+
+// Every fault names the field and its value.
+template <typename... Args>
+Status Fault(fmt::format_string<Args...> format, Args&&... args) {
+  return MakeStatus(Code::kInvalidArgument, format, std::forward<Args>(args)...);
+}
+
+bool IsNameByte(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+}
+
+Status CheckName(std::string_view name, std::string_view what) {
+  if (!name.empty() && name.size() <= kNameBytesMax && std::ranges::all_of(name, IsNameByte)) return Status();
+  // The sentence may end up in a log: bytes of a stranger's that are no text stay out of it.
+  std::string shown(name.substr(0, kNameBytesMax));
+  std::ranges::replace_if(
+      shown, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return Fault("{} \"{}\" ({} bytes): letters, digits, - and _ are allowed, {} of them at most", what, shown,
+               name.size(), kNameBytesMax);
+}
+
+template <typename Enum>
+Status CheckEnum(Enum value, Enum last, std::string_view what) {
+  if (value <= last) return Status();
+  return Fault("{} {} is unknown to this Quarry", what, static_cast<unsigned>(value));
+}
+
+Status CheckPositive(uint64_t value, std::string_view what) {
+  return value > 0 ? Status() : Fault("{} is 0", what);
+}
+
+Status CheckElementType(ElementType type, std::string_view what) {
+  if (IsElementType(static_cast<uint8_t>(type))) return Status();
+  return Fault("{} of element type {}, which is unknown to this Quarry", what, static_cast<unsigned>(type));
+}
+
+Status CheckPlace(const Range& range, uint32_t alignment, std::string_view what) {
+  if (range.bytes > 0 && range.bytes <= kRegionBytesMax && range.offset <= kRegionBytesMax &&
+      range.offset % alignment == 0) {
+    return Status();
+  }
+  return Fault("{}: {} bytes at {} of a region: a range has 1 to {}, at a multiple of {}", what, range.bytes,
+               range.offset, kRegionBytesMax, alignment);
+}
+
+Status CheckUpload(const Range& range, std::string_view what) {
+  if (range.region == 0) return Fault("{}: region 0 is none", what);
+  return CheckPlace(range, kRangeAlignment, what);
+}
+
+template <typename Id>
+Status CheckIds(const std::variant<std::vector<Id>, Range>& ids, uint64_t count_max, std::string_view what) {
+  if (const auto* list = std::get_if<0>(&ids)) return CheckCount(list->size(), count_max, what);
+  const Range& range = std::get<1>(ids);
+  QUARRY_RETURN_IF_ERROR(CheckUpload(range, what));
+  if (range.bytes % sizeof(Id) != 0)
+    return Fault("{}: {} bytes are no whole number of ids", what, range.bytes);
+  return CheckCount(range.bytes / sizeof(Id), count_max, what);
+}
+
+Status CheckBulk(const Bulk& bulk, uint64_t bytes, std::string_view what) {
+  const auto* range = std::get_if<Range>(&bulk);
+  if (range != nullptr) QUARRY_RETURN_IF_ERROR(CheckUpload(*range, what));
+  const uint64_t there = range != nullptr ? range->bytes : std::get<0>(bulk).size();
+  return there == bytes ? Status() : Fault("{}: {} bytes instead of {}", what, there, bytes);
+}
+
+Status CheckPayload(const Payload& payload, uint64_t bytes, std::string_view what) {
+  const auto* lease = std::get_if<Lease>(&payload);
+  if (lease != nullptr) {
+    QUARRY_RETURN_IF_ERROR(CheckPositive(lease->id, "a lease's id"));
+    QUARRY_RETURN_IF_ERROR(CheckPlace(lease->range, kLeaseAlignment, what));
+  }
+  const uint64_t there = lease != nullptr ? lease->range.bytes : std::get<0>(payload).size();
+  return there == bytes ? Status() : Fault("{}: {} bytes instead of {}", what, there, bytes);
+}
+
+// A payload that says itself how long it is.
+Status CheckBatchPayload(const Payload& payload, std::string_view what) {
+  const auto* lease = std::get_if<Lease>(&payload);
+  const uint64_t there = lease != nullptr ? lease->range.bytes : std::get<0>(payload).size();
+  if (there < kBatchHeaderBytes) return Fault("{}: {} bytes are no batch", what, there);
+  return CheckPayload(payload, there, what);
+}
+
+Status CheckFanouts(std::span<const uint32_t> fanouts) {
+  if (fanouts.empty() || fanouts.size() > kHopsMax) {
+    return Fault("{} fanouts: there are 1 to {}", fanouts.size(), kHopsMax);
+  }
+  for (const uint32_t fanout : fanouts) {
+    if (fanout == 0 || fanout > kFanoutMax)
+      return Fault("fanout {}: 1 to {} are allowed", fanout, kFanoutMax);
+  }
+  return Status();
+}
+
+Status CheckShape(const RowBlockShape& shape, const Limits& limits) {
+  QUARRY_RETURN_IF_ERROR(CheckCount(shape.rows, limits.ids_max, "embedding rows"));
+  QUARRY_RETURN_IF_ERROR(CheckPositive(shape.dim, "the embedding's dimension"));
+  QUARRY_RETURN_IF_ERROR(CheckCount(shape.dim, kDimMax, "elements of a row"));
+  return CheckCount(shape.state_dim, 2 * kDimMax + 1, "elements of a row's state");
+}
+
+// ---- requests
+
+Status Check(const LiveSpec& spec) {
+  QUARRY_RETURN_IF_ERROR(CheckName(spec.feature_table, "table"));
+  QUARRY_RETURN_IF_ERROR(CheckName(spec.topology, "topology"));
+  QUARRY_RETURN_IF_ERROR(CheckEnum(spec.direction, Direction::kBoth, "direction"));
+  QUARRY_RETURN_IF_ERROR(CheckFanouts(spec.fanouts));
+  return CheckPositive(spec.batch_size, "the batch size");
+}
+
+Status Check(const PlannedSpec& spec) {
+  QUARRY_RETURN_IF_ERROR(CheckName(spec.layout, "layout"));
+  return spec.live ? Check(*spec.live) : Status();
+}
+
+Status Check(const SuperbatchSpec& spec) {
+  QUARRY_RETURN_IF_ERROR(Check(spec.live));
+  QUARRY_RETURN_IF_ERROR(CheckName(spec.policy, "policy"));
+  QUARRY_RETURN_IF_ERROR(CheckName(spec.seed_order, "seed order"));
+  return CheckEnum(spec.packing, Packing::kCheaper, "packing");
+}
+
+struct RequestCheck {
+  const Limits& limits;
+
+  Status operator()(const Hello& hello) const {
+    if (hello.version_min == 0 || hello.version_min > hello.version_max) {
+      return Fault("protocol versions {} to {}", hello.version_min, hello.version_max);
+    }
+    if (hello.message_bytes_max >= limits.hello_bytes_max) return Status();
+    return Fault("messages of at most {} bytes: at least {} are needed", hello.message_bytes_max,
+                 limits.hello_bytes_max);
+  }
+
+  Status operator()(const OpenSession& session) const {
+    if (session.budget_bytes_min <= session.budget_bytes) return Status();
+    return Fault("a budget of {} bytes, and at least {}", session.budget_bytes, session.budget_bytes_min);
+  }
+
+  Status operator()(const Lookup& lookup) const {
+    QUARRY_RETURN_IF_ERROR(CheckName(lookup.table, "table"));
+    return CheckIds(lookup.ids, limits.ids_max, "ids");
+  }
+
+  Status operator()(const Sample& sample) const {
+    QUARRY_RETURN_IF_ERROR(CheckName(sample.topology, "topology"));
+    QUARRY_RETURN_IF_ERROR(CheckPositive(sample.seeds.size(), "the number of seeds"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(sample.seeds.size(), limits.ids_max, "seeds"));
+    QUARRY_RETURN_IF_ERROR(CheckEnum(sample.direction, Direction::kBoth, "direction"));
+    return CheckFanouts(sample.fanouts);
+  }
+
+  Status operator()(const OpenStream& open) const {
+    QUARRY_RETURN_IF_ERROR(std::visit([](const auto& spec) { return Check(spec); }, open.road));
+    QUARRY_RETURN_IF_ERROR(CheckEnum(open.mode, StreamMode::kSplit, "stream mode"));
+    QUARRY_RETURN_IF_ERROR(CheckPositive(open.members, "the number of members"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(open.members, limits.members_max, "members of a group"));
+    if (open.mode != StreamMode::kExclusive) return CheckName(open.group, "group");
+    if (open.group.empty() && open.members == 1) return Status();
+    return Fault("an exclusive stream with a group, or with {} members", open.members);
+  }
+
+  Status operator()(const StartPass& pass) const {
+    QUARRY_RETURN_IF_ERROR(CheckPositive(pass.stream, "the stream"));
+    if (const auto* ids = std::get_if<NodeIds>(&pass.seeds)) return CheckIds(*ids, kNodeCountMax, "seeds");
+    const Split split = std::get<Split>(pass.seeds);
+    QUARRY_RETURN_IF_ERROR(CheckPositive(static_cast<uint64_t>(split), "the split"));
+    return CheckEnum(split, Split::kTest, "split");
+  }
+
+  Status operator()(const NextBatch& next) const { return CheckPositive(next.stream, "the stream"); }
+  Status operator()(const CloseStream& close) const { return CheckPositive(close.stream, "the stream"); }
+
+  Status operator()(const ReleaseLeases& release) const {
+    QUARRY_RETURN_IF_ERROR(CheckCount(release.leases.size(), kListedMax, "leases"));
+    const bool all = std::ranges::find(release.leases, uint64_t{0}) == release.leases.end();
+    return CheckPositive(all ? 1 : 0, "a lease");
+  }
+
+  Status operator()(const ReadLease& read) const {
+    QUARRY_RETURN_IF_ERROR(CheckPositive(read.lease, "the lease"));
+    QUARRY_RETURN_IF_ERROR(CheckPositive(read.bytes, "the number of bytes"));
+    return CheckCount(read.offset, kRegionBytesMax, "bytes into a lease");
+  }
+
+  Status operator()(const ReadEmbeddings& read) const {
+    QUARRY_RETURN_IF_ERROR(CheckName(read.table, "embedding table"));
+    return CheckIds(read.ids, limits.ids_max, "rows");
+  }
+
+  Status operator()(const CommitEmbeddings& commit) const {
+    QUARRY_RETURN_IF_ERROR(CheckPositive(commit.number, "the number of the write"));
+    QUARRY_RETURN_IF_ERROR(CheckPositive(commit.updates.size(), "the number of tables"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(commit.updates.size(), kListedMax, "tables"));
+    for (const EmbeddingUpdate& update : commit.updates) {
+      QUARRY_RETURN_IF_ERROR(CheckName(update.table, "embedding table"));
+      const RowBlockShape shape = {update.rows, update.dim, update.state_dim};
+      QUARRY_RETURN_IF_ERROR(CheckShape(shape, limits));
+      QUARRY_RETURN_IF_ERROR(CheckBulk(update.block, RowBlockBytes(shape), "row block"));
+    }
+    return Status();
+  }
+
+  Status operator()(const Put& put) const {
+    QUARRY_RETURN_IF_ERROR(CheckPositive(put.number, "the number of the write"));
+    QUARRY_RETURN_IF_ERROR(CheckPositive(put.tables.size(), "the number of tables"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(put.tables.size(), kListedMax, "tables"));
+    for (const PutRows& rows : put.tables) {
+      QUARRY_RETURN_IF_ERROR(CheckName(rows.table, "table"));
+      QUARRY_RETURN_IF_ERROR(CheckCount(rows.rows, limits.ids_max, "rows"));
+      QUARRY_RETURN_IF_ERROR(CheckBulk(rows.block, rows.rows * (8 + uint64_t{rows.row_bytes}), "rows"));
+    }
+    return Status();
+  }
+
+  Status operator()(const ReleaseSnapshot& release) const {
+    return CheckPositive(release.snapshot, "the snapshot");
+  }
+  Status operator()(const Cancel& cancel) const { return CheckPositive(cancel.request, "the request"); }
+
+  // These have nothing that could be wrong.
+  Status operator()(const Describe&) const { return Status(); }
+  Status operator()(const TakeSnapshot&) const { return Status(); }
+  Status operator()(const Stats&) const { return Status(); }
+  Status operator()(const Ping&) const { return Status(); }
+};
+
+// ---- answers
+
+Status Check(const TableInfo& table) {
+  QUARRY_RETURN_IF_ERROR(CheckName(table.name, "table"));
+  return CheckElementType(table.element_type, "a table");
+}
+
+Status Check(const LayoutInfo& layout) {
+  for (const std::string& name :
+       {layout.name, layout.table, layout.topology, layout.policy, layout.seed_order}) {
+    QUARRY_RETURN_IF_ERROR(CheckName(name, "layout, or what it was built from,"));
+  }
+  QUARRY_RETURN_IF_ERROR(CheckEnum(layout.direction, Direction::kBoth, "direction"));
+  return CheckFanouts(layout.fanouts);
+}
+
+Status Check(const EmbeddingInfo& embedding, const Limits& limits) {
+  QUARRY_RETURN_IF_ERROR(CheckName(embedding.name, "embedding table"));
+  QUARRY_RETURN_IF_ERROR(CheckElementType(embedding.element_type, "an embedding table"));
+  return CheckShape({.dim = embedding.dim, .state_dim = embedding.state_dim}, limits);
+}
+
+Status Check(const ServerLimits& server, const Limits& limits) {
+  if (server.message_bytes_max >= limits.hello_bytes_max && server.outstanding_max > 0) return Status();
+  return Fault("a server that takes messages of {} bytes, and {} requests at a time",
+               server.message_bytes_max, server.outstanding_max);
+}
+
+Status CheckRegions(std::span<const Region> regions, const Limits& limits) {
+  QUARRY_RETURN_IF_ERROR(CheckCount(regions.size(), limits.fds_max, "regions"));
+  for (const Region& region : regions) {
+    QUARRY_RETURN_IF_ERROR(CheckPositive(region.id, "a region's id"));
+    QUARRY_RETURN_IF_ERROR(CheckPositive(region.bytes, "a region's size"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(region.bytes, kRegionBytesMax, "bytes of a region"));
+    QUARRY_RETURN_IF_ERROR(CheckEnum(region.access, RegionAccess::kClientWrites, "access to a region"));
+  }
+  return Status();
+}
+
+struct ResponseCheck {
+  const Limits& limits;
+
+  Status operator()(const Failure& failure) const {
+    if (failure.code == Code::kOk) return Fault("a failure of code 0");
+    QUARRY_RETURN_IF_ERROR(CheckEnum(failure.code, Code::kInternal, "code"));
+    return CheckCount(failure.message.size(), kFailureBytesMax, "bytes of a failure's sentence");
+  }
+
+  Status operator()(const Welcome& welcome) const {
+    QUARRY_RETURN_IF_ERROR(CheckPositive(welcome.version, "the protocol's version"));
+    return Check(welcome.limits, limits);
+  }
+
+  Status operator()(const SessionOpened& opened) const {
+    QUARRY_RETURN_IF_ERROR(CheckPositive(opened.session, "the session"));
+    return CheckRegions(opened.regions, limits);
+  }
+
+  Status operator()(const Description& description) const {
+    for (const uint64_t count : {description.tables.size(), description.topologies.size(),
+                                 description.layouts.size(), description.embeddings.size()}) {
+      QUARRY_RETURN_IF_ERROR(CheckCount(count, kListedMax, "entries of a list"));
+    }
+    for (const TableInfo& table : description.tables) QUARRY_RETURN_IF_ERROR(Check(table));
+    for (const TopologyInfo& topology : description.topologies) {
+      QUARRY_RETURN_IF_ERROR(CheckName(topology.name, "topology"));
+    }
+    for (const LayoutInfo& layout : description.layouts) QUARRY_RETURN_IF_ERROR(Check(layout));
+    for (const EmbeddingInfo& embedding : description.embeddings) {
+      QUARRY_RETURN_IF_ERROR(Check(embedding, limits));
+    }
+    return Check(description.limits, limits);
+  }
+
+  Status operator()(const Rows& rows) const {
+    QUARRY_RETURN_IF_ERROR(CheckCount(rows.rows, limits.ids_max, "rows"));
+    QUARRY_RETURN_IF_ERROR(CheckElementType(rows.element_type, "rows"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(rows.dim, kDimMax, "elements of a row"));
+    return CheckPayload(rows.payload, rows.rows * RowBytes(rows.element_type, rows.dim), "rows");
+  }
+
+  Status operator()(const Sampled& sampled) const { return CheckBatchPayload(sampled.payload, "sample"); }
+
+  Status operator()(const StreamOpened& opened) const {
+    QUARRY_RETURN_IF_ERROR(CheckPositive(opened.stream, "the stream"));
+    QUARRY_RETURN_IF_ERROR(CheckPositive(opened.slots, "the number of slots"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(opened.feature_dim, kDimMax, "elements of a row"));
+    return CheckRegions(opened.regions, limits);
+  }
+
+  Status operator()(const Batch& batch) const {
+    QUARRY_RETURN_IF_ERROR(CheckBatchPayload(batch.payload, "batch"));
+    if (!batch.rows) return Status();
+    if (batch.rows->region == 0 || !std::holds_alternative<Lease>(batch.payload)) {
+      return Fault("a batch whose rows lie elsewhere: under no lease, or in no region");
+    }
+    return CheckPlace(*batch.rows, kLeaseAlignment, "rows of a batch");
+  }
+
+  Status operator()(const EmbeddingRows& rows) const {
+    const RowBlockShape shape = {rows.rows, rows.dim, rows.state_dim};
+    QUARRY_RETURN_IF_ERROR(CheckShape(shape, limits));
+    return CheckPayload(rows.payload, RowBlockBytes(shape), "row block");
+  }
+
+  Status operator()(const EmbeddingsCommitted& committed) const {
+    if (committed.timestamp >= -1 && (committed.timestamp == -1) == (committed.stale_rows > 0))
+      return Status();
+    return Fault("a commit of timestamp {} with {} stale rows", committed.timestamp, committed.stale_rows);
+  }
+
+  Status operator()(const SnapshotTaken& taken) const {
+    return CheckPositive(taken.snapshot, "the snapshot");
+  }
+
+  Status operator()(const Counters& counters) const {
+    QUARRY_RETURN_IF_ERROR(CheckCount(counters.counters.size(), kListedMax, "counters"));
+    for (const Counter& counter : counters.counters) {
+      QUARRY_RETURN_IF_ERROR(CheckName(counter.name, "counter"));
+      if (!std::isfinite(counter.value)) return Fault("counter {} is {}", counter.name, counter.value);
+    }
+    return Status();
+  }
+
+  // These have nothing that could be wrong.
+  Status operator()(const Done&) const { return Status(); }
+  Status operator()(const PassStarted&) const { return Status(); }
+  Status operator()(const PassEnded&) const { return Status(); }
+  Status operator()(const Chunk&) const { return Status(); }
+  Status operator()(const Written&) const { return Status(); }
+};
+
+}  // namespace
+
+Status Check(const Request& request, const Limits& limits) {
+  return std::visit(RequestCheck{limits}, request);
+}
+
+Status Check(const Response& response, const Limits& limits) {
+  return std::visit(ResponseCheck{limits}, response);
+}
+
+uint32_t FdsOf(const Response& response) {
+  if (const auto* session = std::get_if<SessionOpened>(&response)) return Count(session->regions);
+  if (const auto* stream = std::get_if<StreamOpened>(&response)) return Count(stream->regions);
+  return 0;
+}
+
+}  // namespace quarry::wire

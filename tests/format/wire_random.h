@@ -1,0 +1,253 @@
+// Random messages of the local protocol, of every kind and with every field set.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "quarry/base/random.h"
+#include "quarry/format/wire.h"
+#include "quarry/format/wire_batch.h"
+
+namespace quarry::wire {
+
+class RandomMessage {
+ public:
+  explicit RandomMessage(uint64_t seed) : rng_(seed) {}
+
+  // Of kind `kind`: its place in the variant.
+  Request request(size_t kind) { return OfKind<Request>(kind); }
+  Response response(size_t kind) { return OfKind<Response>(kind); }
+
+ private:
+  template <typename Variant, size_t I = 0>
+  Variant OfKind(size_t kind) {
+    if constexpr (I + 1 < std::variant_size_v<Variant>) {
+      if (kind > I) return OfKind<Variant, I + 1>(kind);
+    }
+    std::variant_alternative_t<I, Variant> message;
+    Fill(message);
+    return message;
+  }
+
+  uint64_t Below(uint64_t bound) { return rng_.Below(bound); }
+  uint64_t Any() { return rng_() >> Below(64); }  // of any magnitude
+  uint64_t Positive() { return Any() | 1; }
+  uint32_t Any32() { return static_cast<uint32_t>(rng_() >> (32 + Below(32))); }
+  bool Flip() { return Below(2) == 1; }
+
+  std::string Name() {
+    static constexpr std::string_view kBytes =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    std::string name(1 + Below(kNameBytesMax), ' ');
+    for (char& c : name) c = kBytes[Below(kBytes.size())];
+    return name;
+  }
+  std::vector<std::byte> Bytes(uint64_t count) {
+    std::vector<std::byte> bytes(count);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(Any());
+    return bytes;
+  }
+  std::array<std::byte, 16> Id() {
+    std::array<std::byte, 16> id;
+    for (std::byte& byte : id) byte = static_cast<std::byte>(rng_());
+    return id;
+  }
+  template <typename T>
+  std::vector<T> Numbers(uint64_t least, uint64_t most) {
+    std::vector<T> numbers(least + Below(most - least + 1));
+    for (T& number : numbers) number = static_cast<T>(Any());
+    return numbers;
+  }
+  std::vector<uint32_t> Fanouts() {
+    std::vector<uint32_t> fanouts(1 + Below(kHopsMax));
+    for (uint32_t& fanout : fanouts) fanout = static_cast<uint32_t>(1 + Below(kFanoutMax));
+    return fanouts;
+  }
+  template <typename Enum>
+  Enum OneOf(Enum last) {
+    return static_cast<Enum>(Below(static_cast<uint64_t>(last) + 1));
+  }
+  ElementType AnyElementType() { return static_cast<ElementType>(1 + Below(7)); }
+
+  Range Place(uint64_t bytes, uint64_t alignment) {
+    return {.region = Any32() | 1, .offset = Below(1 << 20) * alignment, .bytes = bytes};
+  }
+  template <typename T>
+  std::variant<std::vector<T>, Range> Ids() {
+    if (Flip()) return Numbers<T>(0, 300);
+    return Place((1 + Below(1000)) * sizeof(T), kRangeAlignment);
+  }
+  Bulk SomeBulk(uint64_t bytes) {
+    if (bytes == 0 || Flip()) return Bytes(bytes);
+    return Place(bytes, kRangeAlignment);
+  }
+  Payload SomePayload(uint64_t bytes) {
+    if (bytes == 0 || Flip()) return Bytes(bytes);
+    Lease lease = {.id = Positive(), .range = Place(bytes, kLeaseAlignment)};
+    if (Flip()) lease.range.region = 0;
+    return lease;
+  }
+  template <typename T>
+  void FillEach(std::vector<T>& records, uint64_t least) {
+    records.resize(least + Below(5));
+    for (T& record : records) Fill(record);
+  }
+
+  void Fill(Hello& m) {
+    m.version_min = static_cast<uint16_t>(1 + Below(100));
+    m.version_max = static_cast<uint16_t>(m.version_min + Below(100));
+    m.capabilities = Any();
+    m.message_bytes_max = 4096 + Any32() / 2;
+  }
+  void Fill(OpenSession& m) {
+    m = {Id(), Any(), 0, Any32()};
+    m.budget_bytes_min = m.budget_bytes / 2;
+  }
+  void Fill(Lookup& m) { m = {Name(), Ids<NodeId>(), Any()}; }
+  void Fill(Sample& m) { m = {Name(), Numbers<NodeId>(1, 100), Fanouts(), OneOf(Direction::kBoth), Any()}; }
+  void Fill(LiveSpec& m) {
+    m = {Name(), Name(), OneOf(Direction::kBoth), Fanouts(), Any32() | 1, Any(), Any()};
+  }
+  void Fill(PlannedSpec& m) {
+    m.layout = Name();
+    if (Flip()) Fill(m.live.emplace());
+  }
+  void Fill(SuperbatchSpec& m) {
+    Fill(m.live);
+    m.policy = Name();
+    m.seed_order = Name();
+    m.packing = OneOf(Packing::kCheaper);
+    m.disk_bytes = Any();
+  }
+  void Fill(OpenStream& m) {
+    const uint64_t road = Below(3);
+    if (road == 0) Fill(m.road.emplace<LiveSpec>());
+    if (road == 1) Fill(m.road.emplace<PlannedSpec>());
+    if (road == 2) Fill(m.road.emplace<SuperbatchSpec>());
+    m.mode = OneOf(StreamMode::kSplit);
+    if (m.mode != StreamMode::kExclusive) {
+      m.group = Name();
+      m.members = static_cast<uint32_t>(1 + Below(64));
+    }
+    m.snapshot = Any();
+  }
+  void Fill(StartPass& m) {
+    m = {.stream = Positive(), .shuffle = Flip(), .pass = Any(), .ordered = Flip()};
+    if (Flip()) {
+      m.seeds = Ids<NodeId>();
+    } else {
+      m.seeds = static_cast<Split>(1 + Below(3));
+    }
+  }
+  void Fill(NextBatch& m) { m.stream = Positive(); }
+  void Fill(CloseStream& m) { m.stream = Positive(); }
+  void Fill(ReleaseLeases& m) {
+    m.leases = Numbers<uint64_t>(0, 20);
+    for (uint64_t& lease : m.leases) lease |= 1;
+  }
+  void Fill(ReadLease& m) { m = {Positive(), Below(kRegionBytesMax), Any32() | 1}; }
+  void Fill(ReadEmbeddings& m) { m = {Name(), Ids<uint64_t>()}; }
+  void Fill(EmbeddingUpdate& m) {
+    m = {.table = Name(),
+         .rows = Below(20),
+         .dim = static_cast<uint32_t>(1 + Below(20)),
+         .state_dim = static_cast<uint32_t>(Below(40))};
+    m.block = SomeBulk(RowBlockBytes({m.rows, m.dim, m.state_dim}));
+  }
+  void Fill(CommitEmbeddings& m) {
+    m.number = Positive();
+    FillEach(m.updates, 1);
+  }
+  void Fill(PutRows& m) {
+    m = {.table = Name(), .rows = Below(20), .row_bytes = static_cast<uint32_t>(Below(100))};
+    m.block = SomeBulk(m.rows * (8 + uint64_t{m.row_bytes}));
+  }
+  void Fill(Put& m) {
+    m.number = Positive();
+    m.sync = Flip();
+    FillEach(m.tables, 1);
+  }
+  void Fill(ReleaseSnapshot& m) { m.snapshot = Positive(); }
+  void Fill(Stats& m) { m.stream = Any(); }
+  void Fill(Cancel& m) { m.request = Positive(); }
+  void Fill(Describe&) {}
+  void Fill(TakeSnapshot&) {}
+  void Fill(Ping&) {}
+
+  void Fill(Failure& m) {
+    m.code = static_cast<Code>(1 + Below(static_cast<uint64_t>(Code::kInternal)));
+    m.message = Name() + " \"\xc3\xa9\"";
+  }
+  void Fill(ServerLimits& m) { m = {4096 + Any32() / 2, Any32() | 1, Any32(), Any32(), Any()}; }
+  void Fill(Welcome& m) {
+    m = {.version = static_cast<uint16_t>(1 + Below(100)), .capabilities = Any(), .server_id = Id()};
+    Fill(m.limits);
+  }
+  void Fill(Region& m) { m = {Any32() | 1, 1 + Below(kRegionBytesMax), OneOf(RegionAccess::kClientWrites)}; }
+  void Fill(SessionOpened& m) {
+    m = {.session = Positive(), .budget_bytes = Any()};
+    FillEach(m.regions, 0);
+  }
+  void Fill(TableInfo& m) { m = {Name(), AnyElementType(), Any(), Any(), Any()}; }
+  void Fill(TopologyInfo& m) { m = {Name(), Any(), Any(), Any(), Flip(), Flip(), Flip()}; }
+  void Fill(LayoutInfo& m) {
+    m = {Name(), Name(), Name(),  Any(), Any32(), Fanouts(), OneOf(Direction::kBoth),
+         Name(), Name(), Any32(), Any(), Any(),   Any(),     Flip()};
+  }
+  void Fill(EmbeddingInfo& m) {
+    m = {Name(),
+         Any(),
+         static_cast<uint32_t>(1 + Below(kDimMax)),
+         static_cast<uint32_t>(Below(kDimMax)),
+         AnyElementType(),
+         static_cast<uint8_t>(Below(256))};
+  }
+  void Fill(Description& m) {
+    m = {.database_id = Id(), .node_count = Any(), .class_count = Any()};
+    FillEach(m.tables, 0);
+    FillEach(m.topologies, 0);
+    FillEach(m.layouts, 0);
+    FillEach(m.embeddings, 0);
+    Fill(m.limits);
+  }
+  void Fill(Rows& m) {
+    m = {.rows = Below(20), .element_type = AnyElementType(), .dim = static_cast<uint32_t>(Below(50))};
+    m.payload = SomePayload(m.rows * RowBytes(m.element_type, m.dim));
+  }
+  void Fill(Sampled& m) { m.payload = SomePayload(kBatchHeaderBytes + Below(500)); }
+  void Fill(StreamOpened& m) {
+    m = {Positive(), static_cast<uint32_t>(Below(kDimMax)), Any32() | 1, Any(), {}};
+    FillEach(m.regions, 0);
+  }
+  void Fill(PassStarted& m) { m.batches = Any(); }
+  void Fill(Batch& m) {
+    m = {.index = Any(), .payload = SomePayload(kBatchHeaderBytes + Below(500))};
+    if (std::holds_alternative<Lease>(m.payload) && Flip())
+      m.rows = Place(1 + Below(1 << 30), kLeaseAlignment);
+  }
+  void Fill(Chunk& m) { m.bytes = Bytes(Below(1000)); }
+  void Fill(EmbeddingRows& m) {
+    m = {.rows = Below(20),
+         .dim = static_cast<uint32_t>(1 + Below(20)),
+         .state_dim = static_cast<uint32_t>(Below(40))};
+    m.payload = SomePayload(RowBlockBytes({m.rows, m.dim, m.state_dim}));
+  }
+  void Fill(EmbeddingsCommitted& m) {
+    m = {.timestamp = static_cast<int64_t>(Any() >> 1)};
+    if (Flip()) m = {.timestamp = -1, .stale_rows = Positive()};
+  }
+  void Fill(Written& m) { m.timestamp = Any(); }
+  void Fill(SnapshotTaken& m) { m = {Positive(), Any()}; }
+  void Fill(Counter& m) { m = {Name(), rng_.Unit() * 1e18}; }
+  void Fill(Counters& m) { FillEach(m.counters, 0); }
+  void Fill(Done&) {}
+  void Fill(PassEnded&) {}
+
+  Rng rng_;
+};
+
+}  // namespace quarry::wire

@@ -1,0 +1,414 @@
+#include "quarry/format/wire.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "format/wire_hostile.h"
+#include "format/wire_random.h"
+
+namespace quarry::wire {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kSeed = 20240611;
+
+// Everything that the decoder makes of `bytes`; stops at its first error.
+struct Decoded {
+  std::vector<Frame> frames;
+  Status status;
+};
+Decoded Decode(FrameDecoder& decoder, std::span<const std::byte> bytes) {
+  Decoded decoded;
+  while (true) {
+    auto frame = decoder.Next(bytes);
+    decoded.status = frame.status();
+    if (!frame.ok() || !*frame) return decoded;
+    decoded.frames.push_back(std::move(**frame));
+  }
+}
+
+FrameDecoder AfterHandshake(const Limits& limits = {}) {
+  FrameDecoder decoder(limits);
+  decoder.HandshakeDone(limits.message_bytes_max);
+  return decoder;
+}
+
+Frame OnlyFrame(std::span<const std::byte> bytes) {
+  FrameDecoder decoder = AfterHandshake();
+  Decoded decoded = Decode(decoder, bytes);
+  EXPECT_TRUE(decoded.status.ok()) << decoded.status.ToString();
+  EXPECT_EQ(decoded.frames.size(), 1u);
+  return decoded.frames.empty() ? Frame{} : std::move(decoded.frames.front());
+}
+
+Code RequestCode(const Request& request) { return EncodeRequest(7, request).status().code(); }
+Code ResponseCode(const Response& response) { return EncodeResponse(7, response).status().code(); }
+
+std::string ToHex(std::span<const std::byte> bytes) {
+  std::string hex;
+  for (const std::byte byte : bytes) hex += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+  return hex;
+}
+
+Words MessageWords(std::span<const std::byte> frame) {
+  Words words((frame.size() - kFrameHeaderBytes) / 8);
+  std::memcpy(words.data(), frame.data() + kFrameHeaderBytes, 8 * words.size());
+  return words;
+}
+
+// ---- frames
+
+TEST(WireFrameTest, TheHeaderIsTheseBytes) {
+  const auto frame = EncodeRequest(0x0102030405060708, Ping{}).value();
+  EXPECT_EQ(ToHex(std::span(frame).first(kFrameHeaderBytes)),
+            "28000000"
+            "00000000"
+            "0807060504030201");
+  const auto regions =
+      EncodeResponse(9, SessionOpened{.session = 1, .regions = {{1, 4096}, {2, 4096}}}).value();
+  EXPECT_EQ(ToHex(std::span(regions).subspan(4, 12)),
+            "02000000"
+            "0900000000000000");
+}
+
+TEST(WireFrameTest, TheHelloIsTheseWords) {
+  const Hello hello = {.version_min = 1, .version_max = 2, .capabilities = 3, .message_bytes_max = 1 << 20};
+  EXPECT_EQ(MessageWords(EncodeRequest(1, hello).value()),
+            (Words{uint64_t{7} << 32, kRoot, 0, 0, StructPointer(0, 3, 0), 0x0a0d455249575189,
+                   1 | 2 << 16 | uint64_t{1} << 52, 3}));
+  const Welcome welcome = {.version = 1,
+                           .capabilities = 1,
+                           .server_id = {std::byte{0xab}},
+                           .limits = {.message_bytes_max = 1 << 20,
+                                      .outstanding_max = 64,
+                                      .ids_max = 1 << 18,
+                                      .sessions_max = 5,
+                                      .budget_bytes = 1 << 30}};
+  EXPECT_EQ(MessageWords(EncodeResponse(1, welcome).value()),
+            (Words{uint64_t{14} << 32, kRoot, 2, 0, StructPointer(0, 3, 2), 0x0a0d455249575189, 1, 1,
+                   ListPointer(1, 2, 16), StructPointer(2, 3, 0), 0xab, 0, 1 << 20 | uint64_t{64} << 32,
+                   1 << 18 | uint64_t{5} << 32, 1 << 30}));
+}
+
+TEST(WireFrameTest, FramesArriveInPiecesOfAnySize) {
+  SCOPED_TRACE(fmt::format("seed {}", kSeed));
+  Rng rng(kSeed);
+  RandomMessage random(kSeed);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::vector<std::byte>> sent;
+    std::vector<std::byte> stream;
+    for (uint64_t id = 1; id <= 5; ++id) {
+      sent.push_back(EncodeRequest(id, random.request(rng.Below(std::variant_size_v<Request>))).value());
+      stream.insert(stream.end(), sent.back().begin(), sent.back().end());
+    }
+    FrameDecoder decoder = AfterHandshake();
+    std::vector<Frame> frames;
+    for (size_t at = 0; at < stream.size();) {
+      const size_t count = std::min<size_t>(stream.size() - at, 1 + rng.Below(round % 2 == 0 ? 10 : 1000));
+      Decoded decoded = Decode(decoder, std::span(stream).subspan(at, count));
+      ASSERT_TRUE(decoded.status.ok()) << decoded.status.ToString();
+      for (Frame& frame : decoded.frames) frames.push_back(std::move(frame));
+      at += count;
+    }
+    ASSERT_EQ(frames.size(), sent.size());
+    for (size_t i = 0; i < sent.size(); ++i) {
+      EXPECT_EQ(frames[i].id, i + 1);
+      EXPECT_EQ(ToHex(frames[i].message), ToHex(std::span(sent[i]).subspan(kFrameHeaderBytes)));
+    }
+  }
+}
+
+TEST(WireFrameTest, ATruncatedFrameIsNone) {
+  const auto frame =
+      EncodeRequest(1, Lookup{.table = "feature", .ids = std::vector<NodeId>{1, 2, 3}}).value();
+  for (size_t bytes = 0; bytes < frame.size(); ++bytes) {
+    FrameDecoder decoder = AfterHandshake();
+    const Decoded decoded = Decode(decoder, std::span(frame).first(bytes));
+    EXPECT_TRUE(decoded.status.ok());
+    EXPECT_TRUE(decoded.frames.empty()) << bytes;
+  }
+}
+
+TEST(WireFrameTest, AStrangerGetsOnlySmallMessages) {
+  const Limits limits;
+  const Words large(limits.hello_bytes_max / 8 + 1);
+  const auto bytes = FrameOfWords(limits.hello_bytes_max + 8, 0, 1, large);
+  FrameDecoder stranger(limits);
+  const Decoded refused = Decode(stranger, bytes);
+  EXPECT_EQ(refused.status.code(), Code::kUsage);
+  EXPECT_THAT(std::string(refused.status.message()), HasSubstr("4104 bytes; the limit is 4096"));
+  FrameDecoder known = AfterHandshake(limits);
+  EXPECT_EQ(Decode(known, bytes).frames.size(), 1u);
+}
+
+TEST(WireFrameTest, DescriptorsAreCountedBeforeTheyAreTaken) {
+  FrameDecoder decoder = AfterHandshake();
+  const Decoded refused = Decode(decoder, FrameOfWords(40, 17, 7, {}));
+  EXPECT_EQ(refused.status.code(), Code::kUsage);
+  EXPECT_THAT(std::string(refused.status.message()), HasSubstr("17 file descriptors; the limit is 16"));
+}
+
+TEST(WireFrameTest, AnErrorStays) {
+  FrameDecoder decoder = AfterHandshake();
+  const auto ping = EncodeRequest(1, Ping{}).value();
+  EXPECT_EQ(Decode(decoder, FrameOfWords(0, 0, 7, {})).status.code(), Code::kCorruption);
+  const Decoded after = Decode(decoder, ping);
+  EXPECT_EQ(after.status.code(), Code::kCorruption);
+  EXPECT_TRUE(after.frames.empty());
+}
+
+TEST(WireFrameTest, EveryHostileFrameIsRefused) {
+  for (const HostileFrame& hostile : HostileFrames()) {
+    SCOPED_TRACE(hostile.name);
+    FrameDecoder decoder = AfterHandshake();
+    const Decoded decoded = Decode(decoder, hostile.bytes);
+    if (!decoded.status.ok()) continue;
+    ASSERT_EQ(decoded.frames.size(), 1u);
+    const Status request = DecodeRequest(decoded.frames.front()).status();
+    EXPECT_FALSE(request.ok());
+    EXPECT_FALSE(request.message().empty());
+    (void)DecodeResponse(decoded.frames.front());  // may be an answer; must do no harm
+  }
+}
+
+TEST(WireFrameTest, AMessageThatIsLargeOnlyToFollowIsCorrupt) {
+  for (const HostileFrame& hostile : HostileFrames()) {
+    if (hostile.name != "name-shared-by-100-tables") continue;
+    const Status status = DecodeRequest(OnlyFrame(hostile.bytes)).status();
+    EXPECT_EQ(status.code(), Code::kCorruption) << status.ToString();
+  }
+}
+
+// Of every request and answer: a byte that changed on its way gives an error, or another message, whole.
+TEST(WireFrameTest, AFlippedByteNeverBreaksTheDecoder) {
+  SCOPED_TRACE(fmt::format("seed {}", kSeed));
+  RandomMessage random(kSeed);
+  const auto flip = [](const std::vector<std::byte>& bytes, auto decode) {
+    for (size_t at = 0; at < bytes.size(); ++at) {
+      for (const unsigned mask : {0x01u, 0x80u, 0xffu}) {
+        std::vector<std::byte> flipped = bytes;
+        flipped[at] ^= static_cast<std::byte>(mask);
+        FrameDecoder decoder = AfterHandshake();
+        for (const Frame& frame : Decode(decoder, flipped).frames) decode(frame);
+      }
+    }
+  };
+  for (size_t kind = 0; kind < std::variant_size_v<Request>; ++kind) {
+    flip(EncodeRequest(7, random.request(kind)).value(), [](const Frame& frame) {
+      const auto request = DecodeRequest(frame);
+      EXPECT_TRUE(!request.ok() || EncodeRequest(7, *request).ok());
+    });
+  }
+  for (size_t kind = 0; kind < std::variant_size_v<Response>; ++kind) {
+    flip(EncodeResponse(7, random.response(kind)).value(), [](const Frame& frame) {
+      const auto response = DecodeResponse(frame);
+      EXPECT_TRUE(!response.ok() || EncodeResponse(7, *response).ok());
+    });
+  }
+}
+
+// ---- messages
+
+TEST(WireMessageTest, EveryRequestComesBackEqual) {
+  for (size_t kind = 0; kind < std::variant_size_v<Request>; ++kind) {
+    for (uint64_t round = 0; round < 100; ++round) {
+      const uint64_t seed = MixSeed(kSeed, kind, round);
+      SCOPED_TRACE(fmt::format("kind {}, seed {}", kind, seed));
+      const Request sent = RandomMessage(seed).request(kind);
+      const auto bytes = EncodeRequest(seed | 1, sent);
+      ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+      const Frame frame = OnlyFrame(*bytes);
+      EXPECT_EQ(frame.id, seed | 1);
+      const auto received = DecodeRequest(frame);
+      ASSERT_TRUE(received.ok()) << received.status().ToString();
+      EXPECT_EQ(received->index(), kind);
+      EXPECT_TRUE(*received == sent);
+    }
+  }
+}
+
+TEST(WireMessageTest, EveryResponseComesBackEqual) {
+  for (size_t kind = 0; kind < std::variant_size_v<Response>; ++kind) {
+    for (uint64_t round = 0; round < 100; ++round) {
+      const uint64_t seed = MixSeed(kSeed, kind, round);
+      SCOPED_TRACE(fmt::format("kind {}, seed {}", kind, seed));
+      const Response sent = RandomMessage(seed).response(kind);
+      const auto bytes = EncodeResponse(seed | 1, sent);
+      ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+      const auto received = DecodeResponse(OnlyFrame(*bytes));
+      ASSERT_TRUE(received.ok()) << received.status().ToString();
+      EXPECT_EQ(received->index(), kind);
+      EXPECT_TRUE(*received == sent);
+    }
+  }
+}
+
+TEST(WireMessageTest, TheLargestMessagesFitIntoTheSegments) {
+  const Limits limits;
+  Lookup lookup = {.table = "feature", .ids = std::vector<NodeId>((limits.message_bytes_max - 200) / 4, 5)};
+  EXPECT_TRUE(DecodeRequest(OnlyFrame(EncodeRequest(7, lookup).value())).ok());
+  Put put = {.number = 1};
+  for (int i = 0; i < 1000; ++i) {
+    put.tables.push_back({.table = std::string(64, 'a'), .rows = 1, .row_bytes = 800});
+    put.tables.back().block = std::vector<std::byte>(808);
+  }
+  EXPECT_TRUE(DecodeRequest(OnlyFrame(EncodeRequest(7, put).value())).ok());
+  const Chunk chunk = {std::vector<std::byte>(limits.message_bytes_max - 200)};
+  EXPECT_TRUE(DecodeResponse(OnlyFrame(EncodeResponse(7, chunk).value())).ok());
+}
+
+TEST(WireMessageTest, AMessageBeyondTheLimitIsNotSent) {
+  const Status status = EncodeResponse(7, Chunk{std::vector<std::byte>(1 << 20)}).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the limit is 1048576"));
+}
+
+TEST(WireMessageTest, NamesThatCouldBePathsAreRefused) {
+  using std::string_literals::operator""s;
+  for (const std::string& name :
+       {""s, "../../x"s, "/etc"s, "."s, "a b"s, "a\0b"s, "a\n"s, "\xc3\xa4"s, "a."s, std::string(65, 'a')}) {
+    SCOPED_TRACE(name);
+    LiveSpec bad_table, bad_topology;
+    bad_table.feature_table = name;
+    bad_topology.topology = name;
+    EXPECT_EQ(RequestCode(Lookup{.table = name}), Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(Sample{.topology = name, .seeds = {1}, .fanouts = {2}}), Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(ReadEmbeddings{.table = name}), Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(OpenStream{.road = bad_table}), Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(OpenStream{.road = bad_topology}), Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(OpenStream{.road = PlannedSpec{.layout = name}}), Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(OpenStream{.road = PlannedSpec{.live = bad_table}}), Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(OpenStream{.road = SuperbatchSpec{.live = bad_table}}), Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(OpenStream{.mode = StreamMode::kShared, .group = name}), Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(Put{.number = 1, .tables = {{.table = name}}}), Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(CommitEmbeddings{.number = 1, .updates = {{.table = name, .dim = 1}}}),
+              Code::kInvalidArgument);
+  }
+  EXPECT_EQ(RequestCode(Lookup{.table = std::string(64, 'a')}), Code::kOk);
+}
+
+TEST(WireMessageTest, BytesThatAreNoTextStayOutOfSentences) {
+  const Status status = EncodeRequest(7, Lookup{.table = "a\n\x1b[31mb"}).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("table \"a??[31mb\" (8 bytes)"));
+}
+
+TEST(WireMessageTest, NumbersOutOfRangeAreRefused) {
+  const Range ten_gb = {.region = 1, .offset = 0, .bytes = uint64_t{10} << 30};
+  EXPECT_EQ(RequestCode(Lookup{.table = "t", .ids = ten_gb}), Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(Lookup{.table = "t", .ids = Range{1, 4, 4}}), Code::kInvalidArgument)
+      << "not aligned";
+  EXPECT_EQ(RequestCode(Lookup{.table = "t", .ids = Range{1, 8, 6}}), Code::kInvalidArgument) << "half an id";
+  EXPECT_EQ(RequestCode(Lookup{.table = "t", .ids = Range{0, 8, 8}}), Code::kInvalidArgument) << "no region";
+  EXPECT_EQ(RequestCode(Lookup{.table = "t", .ids = Range{1, ~uint64_t{7}, 8}}), Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(Lookup{.table = "t", .ids = Range{1, 8, 8}}), Code::kOk);
+  EXPECT_EQ(RequestCode(Sample{.seeds = {1}, .fanouts = {1025}}), Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(Sample{.seeds = {1}, .fanouts = {1, 2, 3, 4, 5, 6, 7, 8, 9}}),
+            Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(Sample{.seeds = {1}, .fanouts = {1}, .direction = Direction{3}}),
+            Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(Sample{.fanouts = {1}}), Code::kInvalidArgument) << "no seeds";
+  EXPECT_EQ(RequestCode(OpenStream{.mode = StreamMode{3}, .group = "g"}), Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(OpenStream{.mode = StreamMode::kSplit, .group = "g", .members = 0}),
+            Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(OpenStream{.group = "g"}), Code::kInvalidArgument) << "exclusive in a group";
+  EXPECT_EQ(RequestCode(OpenStream{.road = SuperbatchSpec{.packing = Packing{3}}}), Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(StartPass{.stream = 1, .seeds = Split{4}}), Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(StartPass{.stream = 1, .seeds = Split::kNone}), Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(ReleaseLeases{{1, 0}}), Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(Hello{.version_min = 2, .version_max = 1}), Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(Hello{.message_bytes_max = 64}), Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(OpenSession{.budget_bytes = 1, .budget_bytes_min = 2}), Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(Put{.number = 1, .tables = {{.table = "t", .rows = 1, .row_bytes = 4}}}),
+            Code::kInvalidArgument)
+      << "a row that is not there";
+  EXPECT_EQ(RequestCode(Put{.tables = {{.table = "t"}}}), Code::kInvalidArgument)
+      << "a write without a number";
+  EXPECT_EQ(ResponseCode(Failure{.code = Code::kOk}), Code::kInvalidArgument);
+  EXPECT_EQ(ResponseCode(Failure{.code = static_cast<Code>(13)}), Code::kInvalidArgument);
+  EXPECT_EQ(ResponseCode(EmbeddingsCommitted{.timestamp = 5, .stale_rows = 1}), Code::kInvalidArgument);
+  EXPECT_EQ(ResponseCode(Counters{{{"rows", std::numeric_limits<double>::quiet_NaN()}}}),
+            Code::kInvalidArgument);
+  EXPECT_EQ(ResponseCode(Rows{.rows = 2, .dim = 2, .payload = Lease{1, {1, 4096, 15}}}),
+            Code::kInvalidArgument);
+  EXPECT_EQ(ResponseCode(Rows{.rows = 2, .dim = 2, .payload = Lease{1, {1, 64, 16}}}),
+            Code::kInvalidArgument);
+  EXPECT_EQ(ResponseCode(Rows{.rows = 2, .dim = 2, .payload = Lease{1, {1, 4096, 16}}}), Code::kOk);
+}
+
+// What a peer refuses to send may come from another one.
+TEST(WireMessageTest, WhatArrivesIsHeldToTheSameRules) {
+  const auto sent = EncodeRequest(7, Lookup{.table = "nameofatable"}).value();
+  const std::string_view text(reinterpret_cast<const char*>(sent.data()), sent.size());
+  std::vector<std::byte> changed = sent;
+  changed[text.find("nameofatable") + 4] = std::byte{'/'};
+  const Status status = DecodeRequest(OnlyFrame(changed)).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("name/fatable"));
+
+  const auto answer = EncodeResponse(7, Counters{{{"nameofatable", 1}}}).value();
+  const std::string_view answer_text(reinterpret_cast<const char*>(answer.data()), answer.size());
+  changed = answer;
+  changed[answer_text.find("nameofatable") + 4] = std::byte{'/'};
+  EXPECT_EQ(DecodeResponse(OnlyFrame(changed)).status().code(), Code::kCorruption) << "the server's fault";
+}
+
+TEST(WireMessageTest, UnknownKindsAreUnsupported) {
+  const Frame frame = OnlyFrame(FrameOfSegment({kRoot, 1000, 0, 0}));
+  EXPECT_EQ(DecodeRequest(frame).status().code(), Code::kUnsupported);
+  EXPECT_EQ(DecodeResponse(frame).status().code(), Code::kUnsupported);
+  // A message of a later version, with fields that this one does not know.
+  const Words later = {StructPointer(0, 4, 3), kPingKind, 0, 1234, 5678, 0, 0, 0};
+  EXPECT_TRUE(DecodeRequest(OnlyFrame(FrameOfSegment(later))).ok());
+}
+
+TEST(WireMessageTest, DescriptorsComeWithRegionsAndNothingElse) {
+  const auto opened =
+      EncodeResponse(7, StreamOpened{.stream = 1, .slots = 2, .regions = {{1, 4096}}}).value();
+  Frame frame = OnlyFrame(opened);
+  EXPECT_EQ(frame.fds, 1u);
+  EXPECT_TRUE(DecodeResponse(frame).ok());
+  frame.fds = 2;
+  EXPECT_EQ(DecodeResponse(frame).status().code(), Code::kCorruption);
+  frame = OnlyFrame(EncodeResponse(7, Done{}).value());
+  frame.fds = 1;
+  EXPECT_EQ(DecodeResponse(frame).status().code(), Code::kCorruption);
+}
+
+TEST(WireMessageTest, OnlyFailuresAnswerNoRequest) {
+  EXPECT_TRUE(DecodeResponse(OnlyFrame(EncodeResponse(0, Failure{.message = "shutting down"}).value())).ok());
+  EXPECT_EQ(DecodeResponse(OnlyFrame(EncodeResponse(0, Done{}).value())).status().code(), Code::kCorruption);
+}
+
+TEST(WireMessageTest, VersionsAreAgreedOn) {
+  EXPECT_EQ(AgreeVersion({.version_min = 1, .version_max = 9}).value(), 1);
+  const Status later = AgreeVersion({.version_min = 2, .version_max = 9}).status();
+  EXPECT_EQ(later.code(), Code::kUnsupported);
+  EXPECT_THAT(std::string(later.message()), HasSubstr("versions 2 to 9"));
+}
+
+TEST(WireMessageTest, RangesLieInTheirRegions) {
+  EXPECT_TRUE(CheckRange({1, 0, 4096}, 4096).ok());
+  EXPECT_TRUE(CheckRange({1, 4096, 0}, 4096).ok());
+  EXPECT_FALSE(CheckRange({1, 8, 4096}, 4096).ok());
+  EXPECT_FALSE(CheckRange({1, 4104, 0}, 4096).ok());
+  EXPECT_FALSE(CheckRange({1, ~uint64_t{7}, 16}, 4096).ok()) << "their sum wraps";
+  EXPECT_FALSE(CheckRange({1, 16, ~uint64_t{7}}, 4096).ok());
+}
+
+TEST(WireMessageTest, FailuresCarryCodesAndSentences) {
+  const Status status = MakeStatus(Code::kNoSpace, "{}: no space", std::string(5000, 'x'));
+  const Failure failure = ToFailure(status);
+  EXPECT_EQ(failure.message.size(), kFailureBytesMax);
+  EXPECT_EQ(ResponseCode(failure), Code::kOk);
+  const Status back = ToStatus(failure);
+  EXPECT_EQ(back.code(), Code::kNoSpace);
+  EXPECT_EQ(back.message(), failure.message);
+}
+
+}  // namespace
+}  // namespace quarry::wire

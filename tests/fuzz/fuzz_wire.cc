@@ -1,0 +1,69 @@
+// Fuzz target: what a peer may send. Its bytes as a stream of frames, decoded as requests and as answers, and
+// as a batch in shared memory. What decodes must encode again, and a batch that opens must lie in its slot.
+//
+// clang with -DQUARRY_FUZZ=ON: a libFuzzer program. Any compiler: fuzz_wire_replay, which runs the corpus.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <span>
+
+#include "quarry/format/wire.h"
+#include "quarry/format/wire_batch.h"
+
+namespace quarry::wire {
+namespace {
+
+void Require(bool holds) {
+  if (!holds) std::abort();
+}
+
+void DecodeFrames(std::span<const std::byte> bytes) {
+  const Limits limits;
+  FrameDecoder decoder(limits);
+  decoder.HandshakeDone(limits.message_bytes_max);
+  while (true) {
+    const auto frame = decoder.Next(bytes);
+    if (!frame.ok() || !frame->has_value()) return;
+    // What shares its parts grows as it is written anew, and may then be too large.
+    if ((*frame)->message.size() > limits.message_bytes_max / 4) continue;
+    const auto request = DecodeRequest(**frame);
+    Require(!request.ok() || EncodeRequest((*frame)->id, *request).ok());
+    const auto response = DecodeResponse(**frame);
+    Require(!response.ok() || EncodeResponse((*frame)->id, *response).ok());
+  }
+}
+
+// Loads that the compiler may not leave out.
+template <typename T>
+void Touch(std::span<T> array) {
+  for (const std::byte& byte : std::as_bytes(array)) (void)*static_cast<const volatile std::byte*>(&byte);
+}
+
+void DecodeBatch(std::span<const std::byte> bytes) {
+  constexpr std::align_val_t kAlignment{kBatchAlignment};
+  auto* memory = static_cast<std::byte*>(::operator new(bytes.size(), kAlignment));
+  if (!bytes.empty()) std::memcpy(memory, bytes.data(), bytes.size());
+  const auto batch = OpenBatch({memory, bytes.size()});
+  if (batch.ok()) {
+    Touch(batch->indptr);
+    Touch(batch->indices);
+    Touch(batch->nodes);
+    Touch(batch->labels);
+    Touch(batch->slots);
+    Touch(batch->rows);
+    (void)CheckBatch(*batch);
+  }
+  ::operator delete(memory, kAlignment);
+}
+
+}  // namespace
+}  // namespace quarry::wire
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto bytes = std::as_bytes(std::span(data, size));
+  quarry::wire::DecodeFrames(bytes);
+  quarry::wire::DecodeBatch(bytes);
+  return 0;
+}
