@@ -32,6 +32,7 @@ void AddLayoutExplain(CLI::App& layout, Action& action);  // verbs of layout
 void AddPut(CLI::App& app, Action& action);
 void AddRepair(CLI::App& app, Action& action);
 void AddRestore(CLI::App& app, Action& action);
+void AddSql(CLI::App& app, Action& action);
 void AddTrain(CLI::App& app, Action& action);
 void AddVerify(CLI::App& app, Action& action);
 

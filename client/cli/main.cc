@@ -48,6 +48,7 @@ int Main(int argc, char** argv) {
   AddPut(app, action);
   AddCompact(app, action);
   AddInfo(app, action);
+  AddSql(app, action);
   AddLayout(app, action);
   AddVerify(app, action);
   AddCheckpoint(app, action);

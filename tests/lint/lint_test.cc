@@ -67,7 +67,7 @@ const std::pair<const char*, const char*> kOwners[] = {
     {"liburing", "engine/io"}, {"rocksdb/", "engine/catalog"}, {"capnp/", "format"},    {"kj/", "format"},
     {"zip.h", "format"},       {"zlib.h", "format"},           {"yaml-cpp/", "format"}, {"xxh", "format"},
     {"torch/", "trainer"},     {"ATen/", "trainer"},           {"c10/", "trainer"},     {"CLI/", "client"},
-    {"nlohmann/", "client"},   {"spdlog/", "engine/base"},
+    {"nlohmann/", "client"},   {"spdlog/", "engine/base"},     {"sqlite3", "sql"},
 };
 
 // What is wrong with the includes of one source, as "path:line: ..." lines.
@@ -101,7 +101,7 @@ std::vector<std::string> IncludeFaults(const Ranks& ranks, const std::string& pa
 // Sources of the rooms, relative to the root, sorted.
 std::vector<std::string> RoomSources() {
   std::vector<std::string> paths;
-  for (const char* top : {"engine", "format", "client", "trainer"}) {
+  for (const char* top : {"engine", "format", "client", "sql", "trainer"}) {
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / top)) {
       const fs::path& path = entry.path();
       if (path.extension() == ".h" || path.extension() == ".cc") paths.push_back(fs::relative(path, kRoot));

@@ -1,0 +1,203 @@
+// features: the rows of all tables of floats, decoded to float32.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "id_set.h"
+#include "row_stream.h"
+#include "tables.h"
+
+namespace quarry::sql {
+namespace {
+
+enum FeatureColumn : int { kId, kTable, kFeature, kDim, kTimestamp };
+
+constexpr Column kColumns[] = {
+    {"id", ColumnType::kInteger, Pushdown::kRange},
+    {"table", ColumnType::kText, Pushdown::kEquality},
+    {"feature", ColumnType::kBlob},
+    {"dim", ColumnType::kInteger},
+    {"timestamp", ColumnType::kInteger},
+};
+
+bool Allows(const Query& query, const std::string& table) {
+  return std::ranges::all_of(query.constraints, [&](const Constraint& constraint) {
+    return constraint.column != kTable || std::ranges::any_of(constraint.values, [&](const Value& value) {
+             const auto* name = std::get_if<std::string>(&value);
+             return name != nullptr && *name == table;
+           });
+  });
+}
+
+class FeaturesCursor final : public Cursor {
+ public:
+  static Result<std::unique_ptr<Cursor>> Open(Session& session, const Query& query) {
+    QUARRY_TRY(std::shared_ptr<const Snapshot> snapshot, session.snapshot());
+    std::unique_ptr<FeaturesCursor> cursor(new FeaturesCursor(session, query, std::move(snapshot)));
+    for (size_t i = 0; i < cursor->snapshot_->tables.size(); ++i) {
+      const TableRecord& record = cursor->snapshot_->tables[i];
+      if (IsFloatType(record.element_type) && Allows(query, record.name)) cursor->tables_.push_back(i);
+    }
+    return std::unique_ptr<Cursor>(std::move(cursor));
+  }
+
+  Result<bool> Next() override {
+    while (next_ == ids_.size()) {
+      if (next_table_ == tables_.size()) return false;
+      QUARRY_RETURN_IF_ERROR(OpenTable());
+    }
+    id_ = ids_[next_++];
+    if (stream_ != nullptr) QUARRY_RETURN_IF_ERROR(stream_->Next().status());
+    return true;
+  }
+
+  Status Get(int column, Output& out) override {
+    switch (column) {
+      case kId:
+        out.Integer(static_cast<int64_t>(id_));
+        return Status::Ok();
+      case kTable:
+        out.Text(table_->record.name);
+        return Status::Ok();
+      case kFeature:
+        if (stream_ != nullptr) out.Blob(Decoded());
+        return Status::Ok();
+      case kDim:
+        out.Integer(static_cast<int64_t>(table_->record.dim));
+        return Status::Ok();
+      default: {
+        QUARRY_TRY(const uint64_t timestamp, session_.TimestampOf(*table_, id_));
+        out.Integer(static_cast<int64_t>(timestamp));
+        return Status::Ok();
+      }
+    }
+  }
+
+  // Node ids have 32 bits.
+  Result<int64_t> RowId() override { return static_cast<int64_t>(tables_[next_table_ - 1] << 32 | id_); }
+
+ private:
+  FeaturesCursor(Session& session, const Query& query, std::shared_ptr<const Snapshot> snapshot)
+      : session_(session), query_(query), snapshot_(std::move(snapshot)) {}
+
+  Status OpenTable() {
+    stream_.reset();  // gives back its memory before the next one takes it
+    const TableRecord& record = snapshot_->tables[tables_[next_table_++]];
+    QUARRY_TRY(table_, session_.OpenTable(record.name));
+    ids_ = IdSet::Make(query_, kId, record.row_count);
+    next_ = 0;
+    if (query_.Wants(kFeature)) {
+      QUARRY_TRY(stream_, RowStream::Make(session_, table_, ids_));
+    }
+    return Status::Ok();
+  }
+
+  std::span<const std::byte> Decoded() {
+    const TableRecord& record = table_->record;
+    if (record.element_type == ElementType::kFloat32) return stream_->bytes();
+    values_.resize(record.dim);
+    DecodeRow(record.element_type, stream_->bytes(), values_);
+    return std::as_bytes(std::span(values_));
+  }
+
+  Session& session_;
+  const Query query_;
+  const std::shared_ptr<const Snapshot> snapshot_;
+  std::vector<size_t> tables_;  // of the snapshot's
+  size_t next_table_ = 0;
+  std::shared_ptr<const StoredTable> table_;
+  IdSet ids_;
+  uint64_t next_ = 0;
+  uint64_t id_ = 0;
+  std::unique_ptr<RowStream> stream_;  // null: nobody asks for rows
+  std::vector<float> values_;
+};
+
+class FeaturesTable final : public Table {
+ public:
+  explicit FeaturesTable(Session& session) : session_(session) {}
+  std::string_view name() const override { return "features"; }
+  std::span<const Column> columns() const override { return kColumns; }
+
+  std::optional<Estimate> Price(const Query& query) const override {
+    Estimate estimate;
+    const IdShare share = ShareOf(query, kId);
+    for (const TableRecord& record : session_.manifest().tables) {
+      if (!IsFloatType(record.element_type)) continue;
+      const double rows = share.Of(static_cast<double>(record.row_count));
+      estimate.rows += rows;
+      if (!query.Wants(kFeature)) continue;
+      estimate.seconds += ReadRowsSeconds(session_.profile(), record, rows, !share.ids);
+    }
+    return estimate;
+  }
+  std::vector<int> Order(const Query&) const override {
+    return IsOneTable() ? std::vector<int>{kId} : std::vector<int>();
+  }
+  Result<std::unique_ptr<Cursor>> Open(const Query& query) override {
+    return FeaturesCursor::Open(session_, query);
+  }
+
+  bool IsWritable() const override { return true; }
+  Status Update(int64_t row_id, int column, const Value& value) override {
+    QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session_.snapshot());
+    const auto number = static_cast<uint64_t>(row_id);
+    if (column == kFeature) return Put(snapshot->tables[number >> 32], number & 0xffffffff, value);
+    return MakeStatus(Code::kInvalidArgument, "features: {} of node {} cannot be set; feature can",
+                      kColumns[column].name, number & 0xffffffff);
+  }
+  // Without a table, the row is of "feature".
+  Status Replace(std::span<const Value> values) override {
+    QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session_.snapshot());
+    const auto* const name = std::get_if<std::string>(&values[kTable]);
+    const TableRecord* const record = snapshot->FindTable(name == nullptr ? "feature" : *name);
+    if (record == nullptr || !IsFloatType(record->element_type)) {
+      return MakeStatus(Code::kNotFound, "features: there is no table of floats \"{}\"",
+                        name == nullptr ? "feature" : *name);
+    }
+    const std::optional<int64_t> id = IntegerOf(values[kId]);
+    if (!id || *id < 0 || static_cast<uint64_t>(*id) >= record->row_count) {
+      return MakeStatus(Code::kInvalidArgument, "features: ids of table \"{}\" are 0 to {}", record->name,
+                        record->row_count - 1);
+    }
+    return Put(*record, static_cast<uint64_t>(*id), values[kFeature]);
+  }
+
+ private:
+  // A blob of float32, encoded as the table has it.
+  Status Put(const TableRecord& record, uint64_t row, const Value& value) {
+    const auto refuse = [&](const std::string& why) {
+      return MakeStatus(Code::kInvalidArgument, "features: table \"{}\", node {}: {}", record.name, row, why);
+    };
+    const auto* const blob = std::get_if<std::vector<std::byte>>(&value);
+    if (blob == nullptr || blob->size() != record.dim * sizeof(float)) {
+      return refuse(fmt::format("a row is a blob of {} bytes, float32 each 4", record.dim * sizeof(float)));
+    }
+    std::vector<float> values(record.dim);
+    std::memcpy(values.data(), blob->data(), blob->size());
+    std::vector<std::byte> bytes(RowBytes(record.element_type, record.dim));
+    const auto finite = [](float element) { return std::isfinite(element); };
+    if (!std::ranges::all_of(values, finite)) return refuse("an element is NaN or infinite");
+    EncodeRow(record.element_type, values, bytes);
+    DecodeRow(record.element_type, bytes, values);
+    if (!std::ranges::all_of(values, finite)) {
+      return refuse(fmt::format("an element is too large for {}", ElementTypeName(record.element_type)));
+    }
+    return session_.pending().Put(record.name, row, std::move(bytes));
+  }
+
+  bool IsOneTable() const {
+    const auto is_float = [](const TableRecord& record) { return IsFloatType(record.element_type); };
+    return std::ranges::count_if(session_.manifest().tables, is_float) == 1;
+  }
+
+  Session& session_;
+};
+
+}  // namespace
+
+std::unique_ptr<Table> MakeFeaturesTable(Session& session) {
+  return std::make_unique<FeaturesTable>(session);
+}
+
+}  // namespace quarry::sql

@@ -1,0 +1,102 @@
+// SQL over an open database, by SQLite's engine on virtual tables. The tables are listed in docs/cli.md under
+// `quarry sql`.
+//
+//   QUARRY_TRY(auto sql, sql::Connection::Open(db->store(), db->budget(), {}));
+//   QUARRY_TRY(auto rows, sql->Query("SELECT id, feature FROM features WHERE id IN (?1, ?2)", {7, 9}));
+//   while (true) {
+//     QUARRY_TRY(const bool more, rows.Next());
+//     if (!more) break;
+//     rows.Integer(0);
+//     rows.Blob(1);  // float32
+//   }
+//
+// Tables that a statement creates lie in memory and go with the connection. A statement sees one snapshot,
+// and so do all statements between BEGIN and COMMIT: the one that the first of them took, and what they wrote
+// themselves. What a transaction writes is one WriteBatch, committed by COMMIT, under one timestamp. It takes
+// the place of what others have written to the same rows since the snapshot.
+//
+// Connection and Rows belong to one thread; any number of connections may be open. Store and budget outlive
+// them, Rows must be gone before their connection. While a statement runs, the store must not be written to
+// for the first time by another thread (Store::catalog).
+//
+// Errors: kInvalidArgument is what SQLite makes of the text (it names the line); kCancelled a timeout or
+// `cancelled`; what the tables meet comes back as it is (kCorruption, kIoError, kOutOfBudget).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/status.h"
+#include "quarry/storage/store.h"
+
+struct sqlite3_stmt;
+
+namespace quarry::sql {
+
+// NULL, INTEGER, REAL, TEXT, BLOB.
+using Value = std::variant<std::monostate, int64_t, double, std::string, std::vector<std::byte>>;
+
+struct ConnectionOptions {
+  bool write = false;               // UPDATE and INSERT OR REPLACE reach the database
+  double timeout_seconds = 0;       // of one statement, from its first row on; 0 = none
+  std::function<bool()> cancelled;  // asked now and then while a statement runs; may be empty
+};
+
+// One statement and its rows, forward only. Moved, not copied.
+class Rows {
+ public:
+  enum class Type : uint8_t { kNull, kInteger, kReal, kText, kBlob };
+
+  Rows(Rows&& other) noexcept;
+  Rows& operator=(Rows&& other) noexcept;
+  ~Rows();
+
+  // To the first row, then to the next; false after the last. A statement without rows runs in the first
+  // call.
+  Result<bool> Next();
+
+  int column_count() const;  // 0: the statement has no rows
+  std::string_view column_name(int column) const;
+  // Of the row that Next came to; text and blobs are valid until the next call of Next. A value is converted
+  // as SQLite does it: the text of a number, 0 for NULL.
+  Type type(int column) const;
+  int64_t Integer(int column) const;
+  double Real(int column) const;
+  std::string_view Text(int column) const;
+  std::span<const std::byte> Blob(int column) const;
+
+ private:
+  friend class ConnectionImpl;
+  class Statement;
+  explicit Rows(std::unique_ptr<Statement> statement);
+  std::unique_ptr<Statement> statement_;
+};
+
+class Connection {
+ public:
+  static Result<std::unique_ptr<Connection>> Open(Store& store, MemoryBudget& budget,
+                                                  const ConnectionOptions& options);
+  virtual ~Connection() = default;
+
+  // The one statement of `sql`, with `parameters` for ?1, ?2, ... kInvalidArgument when there are more
+  // statements, or another number of parameters.
+  virtual Result<Rows> Query(std::string_view sql, std::span<const Value> parameters = {}) = 0;
+  Result<Rows> Query(std::string_view sql, std::initializer_list<Value> parameters) {
+    return Query(sql, std::span(parameters.begin(), parameters.size()));
+  }
+
+  // Runs the statements of `script` one after the other: calls `visit` with each that there is, before its
+  // first row. Ends at the first error, of `visit` too; lines are counted from the script's first.
+  virtual Status Run(std::string_view script, const std::function<Status(Rows&)>& visit) = 0;
+};
+
+}  // namespace quarry::sql

@@ -1,0 +1,292 @@
+#include "module.h"
+
+#include <sqlite3.h>
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include "plan.h"
+
+namespace quarry::sql {
+namespace {
+
+struct Connected : sqlite3_vtab {
+  sqlite3* database = nullptr;
+  Session* session = nullptr;
+  Table* table = nullptr;
+};
+
+struct OpenCursor : sqlite3_vtab_cursor {
+  std::unique_ptr<Cursor> cursor;
+  bool at_end = true;
+};
+
+struct Registration {
+  Session* session;
+  Table* table;
+};
+
+Connected& ConnectedOf(sqlite3_vtab* base) { return *static_cast<Connected*>(base); }
+OpenCursor& CursorOf(sqlite3_vtab_cursor* base) { return *static_cast<OpenCursor*>(base); }
+
+int Fail(sqlite3_vtab* base, const Status& status) {
+  sqlite3_free(base->zErrMsg);
+  const std::string text = status.ToString();
+  base->zErrMsg = sqlite3_mprintf("%s", text.c_str());
+  ConnectedOf(base).session->SetFault(status);
+  return SQLITE_ERROR;
+}
+
+// Runs what a callback does. SQLite is C: nothing may be thrown through it.
+template <typename Function>
+int Guarded(sqlite3_vtab* base, Function&& function) {
+  try {
+    const Status status = function();
+    return status.ok() ? SQLITE_OK : Fail(base, status);
+  } catch (const std::bad_alloc&) {
+    return SQLITE_NOMEM;
+  } catch (const std::exception& error) {
+    return Fail(base, Status(Code::kInternal, error.what()));
+  }
+}
+
+const char* TypeName(ColumnType type) {
+  switch (type) {
+    case ColumnType::kInteger:
+      return "INTEGER";
+    case ColumnType::kReal:
+      return "REAL";
+    case ColumnType::kText:
+      return "TEXT";
+    case ColumnType::kBlob:
+      return "BLOB";
+  }
+  return "";
+}
+
+std::string Declaration(const Table& table) {
+  std::string text;
+  for (const Column& column : table.columns()) {
+    text += fmt::format("{}\"{}\" {}{}", text.empty() ? "CREATE TABLE x(" : ", ", column.name,
+                        TypeName(column.type), column.pushdown == Pushdown::kArgument ? " HIDDEN" : "");
+  }
+  return text + ")";
+}
+
+int Connect(sqlite3* database, void* aux, int, const char* const*, sqlite3_vtab** out, char**) try {
+  const auto* registration = static_cast<const Registration*>(aux);
+  int rc = sqlite3_declare_vtab(database, Declaration(*registration->table).c_str());
+  // Views and triggers of a schema may not reach the database.
+  if (rc == SQLITE_OK) rc = sqlite3_vtab_config(database, SQLITE_VTAB_DIRECTONLY);
+  // INSERT OR REPLACE is for the table to decide.
+  if (rc == SQLITE_OK) rc = sqlite3_vtab_config(database, SQLITE_VTAB_CONSTRAINT_SUPPORT, 1);
+  if (rc != SQLITE_OK) return rc;
+  auto connected = std::make_unique<Connected>();
+  connected->database = database;
+  connected->session = registration->session;
+  connected->table = registration->table;
+  *out = connected.release();
+  return SQLITE_OK;
+} catch (const std::bad_alloc&) {
+  return SQLITE_NOMEM;
+}
+
+int Disconnect(sqlite3_vtab* base) {
+  delete &ConnectedOf(base);
+  return SQLITE_OK;
+}
+
+int BestIndex(sqlite3_vtab* base, sqlite3_index_info* info) {
+  int rc = SQLITE_OK;
+  const int guarded = Guarded(base, [&] {
+    rc = PlanQuery(*ConnectedOf(base).table, *info);
+    return Status::Ok();
+  });
+  return guarded == SQLITE_OK ? rc : guarded;
+}
+
+int Open(sqlite3_vtab*, sqlite3_vtab_cursor** out) {
+  auto cursor = std::unique_ptr<OpenCursor>(new (std::nothrow) OpenCursor());
+  *out = cursor.release();
+  return *out == nullptr ? SQLITE_NOMEM : SQLITE_OK;
+}
+
+int Close(sqlite3_vtab_cursor* base) {
+  delete &CursorOf(base);
+  return SQLITE_OK;
+}
+
+Status Step(OpenCursor& open) {
+  QUARRY_TRY(const bool more, open.cursor->Next());
+  open.at_end = !more;
+  return Status::Ok();
+}
+
+int Filter(sqlite3_vtab_cursor* base, int columns, const char* text, int count, sqlite3_value** arguments) {
+  return Guarded(base->pVtab, [&]() -> Status {
+    Table& table = *ConnectedOf(base->pVtab).table;
+    OpenCursor& open = CursorOf(base);
+    open.cursor.reset();  // gives back what it holds before the next one takes it
+    QUARRY_TRY(const Query query,
+               ReadPlan(table, columns, text, std::span(arguments, static_cast<size_t>(count))));
+    QUARRY_TRY(open.cursor, table.Open(query));
+    return Step(open);
+  });
+}
+
+int Next(sqlite3_vtab_cursor* base) {
+  return Guarded(base->pVtab, [&] { return Step(CursorOf(base)); });
+}
+
+int Eof(sqlite3_vtab_cursor* base) { return static_cast<int>(CursorOf(base).at_end); }
+
+int GetColumn(sqlite3_vtab_cursor* base, sqlite3_context* context, int column) {
+  // Of an UPDATE that leaves the column as it is: Update is told so by nothing being said here.
+  if (sqlite3_vtab_nochange(context) != 0) return SQLITE_OK;
+  return Guarded(base->pVtab, [&] {
+    Output out(context);
+    return CursorOf(base).cursor->Get(column, out);
+  });
+}
+
+int GetRowId(sqlite3_vtab_cursor* base, sqlite3_int64* out) {
+  return Guarded(base->pVtab, [&]() -> Status {
+    QUARRY_TRY(*out, CursorOf(base).cursor->RowId());
+    return Status::Ok();
+  });
+}
+
+Status UpdateRow(Table& table, sqlite3_value** values, std::span<sqlite3_value*> columns) {
+  const sqlite3_int64 row_id = sqlite3_value_int64(values[0]);
+  if (sqlite3_value_int64(values[1]) != row_id) {
+    return MakeStatus(Code::kInvalidArgument, "the rowid of a row of {} cannot be changed", table.name());
+  }
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (sqlite3_value_nochange(columns[i]) != 0) continue;
+    const Value value = ValueOf(columns[i], table.columns()[i].type);
+    QUARRY_RETURN_IF_ERROR(table.Update(row_id, static_cast<int>(i), value));
+  }
+  return Status::Ok();
+}
+
+// values: the old rowid, the new one, the columns. A new row has no old rowid.
+int Update(sqlite3_vtab* base, int count, sqlite3_value** values, sqlite3_int64*) {
+  bool conflict = false;
+  const int rc = Guarded(base, [&]() -> Status {
+    Table& table = *ConnectedOf(base).table;
+    if (count == 1) return MakeStatus(Code::kUnsupported, "rows of {} cannot be deleted", table.name());
+    const std::span<sqlite3_value*> columns(values + 2, static_cast<size_t>(count) - 2);
+    if (sqlite3_value_type(values[0]) != SQLITE_NULL) return UpdateRow(table, values, columns);
+    conflict = sqlite3_vtab_on_conflict(ConnectedOf(base).database) != SQLITE_REPLACE;
+    if (conflict) {
+      return MakeStatus(Code::kInvalidArgument, "{} has a row for each node: INSERT OR REPLACE",
+                        table.name());
+    }
+    std::vector<Value> row;
+    for (size_t i = 0; i < columns.size(); ++i) row.push_back(ValueOf(columns[i], table.columns()[i].type));
+    return table.Replace(row);
+  });
+  return conflict ? SQLITE_CONSTRAINT : rc;
+}
+
+PendingWrites& PendingOf(sqlite3_vtab* base) { return ConnectedOf(base).session->pending(); }
+
+int Begin(sqlite3_vtab*) { return SQLITE_OK; }
+
+// The commit proper: it may still fail here. All tables share one batch, so the first of them has written it.
+int Sync(sqlite3_vtab* base) {
+  return Guarded(base, [&] { return PendingOf(base).Commit(ConnectedOf(base).session->store()); });
+}
+int Commit(sqlite3_vtab*) { return SQLITE_OK; }
+int Rollback(sqlite3_vtab* base) {
+  PendingOf(base).Rollback();
+  return SQLITE_OK;
+}
+int Savepoint(sqlite3_vtab* base, int number) {
+  return Guarded(base, [&] { return PendingOf(base).Mark(number), Status::Ok(); });
+}
+int Release(sqlite3_vtab* base, int number) {
+  PendingOf(base).Release(number);
+  return SQLITE_OK;
+}
+int RollbackTo(sqlite3_vtab* base, int number) {
+  PendingOf(base).RollbackTo(number);
+  return SQLITE_OK;
+}
+
+// Without xCreate: the tables are there under their names, and no statement makes more of them.
+constexpr sqlite3_module kModule = {
+    .iVersion = 0,
+    .xCreate = nullptr,
+    .xConnect = Connect,
+    .xBestIndex = BestIndex,
+    .xDisconnect = Disconnect,
+    .xDestroy = nullptr,
+    .xOpen = Open,
+    .xClose = Close,
+    .xFilter = Filter,
+    .xNext = Next,
+    .xEof = Eof,
+    .xColumn = GetColumn,
+    .xRowid = GetRowId,
+    .xUpdate = nullptr,
+};
+
+constexpr sqlite3_module WritableModule() {
+  sqlite3_module module = kModule;
+  module.iVersion = 2;  // has savepoints
+  module.xUpdate = Update;
+  module.xBegin = Begin;
+  module.xSync = Sync;
+  module.xCommit = Commit;
+  module.xRollback = Rollback;
+  module.xSavepoint = Savepoint;
+  module.xRelease = Release;
+  module.xRollbackTo = RollbackTo;
+  return module;
+}
+constexpr sqlite3_module kWritableModule = WritableModule();
+
+}  // namespace
+
+Status Table::Update(int64_t, int, const Value&) {
+  return MakeStatus(Code::kUnsupported, "{} is only read", name());
+}
+Status Table::Replace(std::span<const Value>) {
+  return MakeStatus(Code::kUnsupported, "rows of {} cannot be inserted", name());
+}
+
+void Output::Null() { sqlite3_result_null(context_); }
+void Output::Integer(int64_t value) { sqlite3_result_int64(context_, value); }
+void Output::Real(double value) { sqlite3_result_double(context_, value); }
+void Output::Text(std::string_view value) {
+  sqlite3_result_text64(context_, value.data(), value.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+}
+void Output::Blob(std::span<const std::byte> value) {
+  // A null pointer would be NULL.
+  if (value.empty()) return static_cast<void>(sqlite3_result_zeroblob64(context_, 0));
+  sqlite3_result_blob64(context_, value.data(), value.size(), SQLITE_TRANSIENT);
+}
+
+void Output::Put(const Value& value) {
+  if (const auto* integer = std::get_if<int64_t>(&value)) return Integer(*integer);
+  if (const auto* real = std::get_if<double>(&value)) return Real(*real);
+  if (const auto* text = std::get_if<std::string>(&value)) return Text(*text);
+  if (const auto* blob = std::get_if<std::vector<std::byte>>(&value)) return Blob(*blob);
+  Null();
+}
+
+Status RegisterTable(sqlite3* database, Session& session, Table& table) {
+  const std::string name(table.name());
+  auto registration = std::make_unique<Registration>(Registration{&session, &table});
+  const auto release = [](void* aux) { delete static_cast<Registration*>(aux); };
+  const bool writable = session.writable() && table.IsWritable();
+  // Also when this fails, SQLite releases what it was given.
+  const int rc = sqlite3_create_module_v2(database, name.c_str(), writable ? &kWritableModule : &kModule,
+                                          registration.release(), release);
+  if (rc == SQLITE_OK) return Status::Ok();
+  return MakeStatus(Code::kInternal, "SQLite takes no table \"{}\": {}", name, sqlite3_errstr(rc));
+}
+
+}  // namespace quarry::sql

@@ -1,0 +1,266 @@
+// nodes: the properties of nodes, from the tables "label" and "split", the topology's indptr and the catalog.
+#include <algorithm>
+#include <cstring>
+
+#include "id_set.h"
+#include "quarry/format/types.h"
+#include "row_stream.h"
+#include "tables.h"
+
+namespace quarry::sql {
+namespace {
+
+enum NodeColumn : int { kId, kName, kSplit, kLabel, kInDegree, kOutDegree, kTimestamp };
+
+constexpr Column kColumns[] = {
+    {"id", ColumnType::kInteger, Pushdown::kRange},
+    {"name", ColumnType::kText, Pushdown::kEquality},
+    {"split", ColumnType::kText, Pushdown::kEquality},
+    {"label", ColumnType::kInteger, Pushdown::kEquality},
+    {"in_degree", ColumnType::kInteger},
+    {"out_degree", ColumnType::kInteger},
+    {"timestamp", ColumnType::kInteger},
+};
+
+constexpr std::string_view kSplitNames[] = {"none", "train", "valid", "test"};  // by enum Split
+constexpr double kNameSeconds = 10e-6;                                          // a lookup in the catalog
+constexpr double kLabelShare = 0.05, kSplitShare = 0.25;
+
+// One of the tables of a property, beside the ids; without a table the property is NULL.
+struct Property {
+  std::shared_ptr<const StoredTable> table;
+  std::unique_ptr<RowStream> stream;  // null: nobody asks for its values
+};
+
+class NodesCursor final : public Cursor {
+ public:
+  static Result<std::unique_ptr<Cursor>> Open(Session& session, const Query& query) {
+    std::unique_ptr<NodesCursor> cursor(new NodesCursor(session, query));
+    QUARRY_RETURN_IF_ERROR(cursor->ResolveNames());
+    cursor->ids_ = IdSet::Make(cursor->query_, kId, session.manifest().node_count);
+    QUARRY_RETURN_IF_ERROR(cursor->OpenProperty("label", kLabel, cursor->label_));
+    QUARRY_RETURN_IF_ERROR(cursor->OpenProperty("split", kSplit, cursor->split_));
+    QUARRY_RETURN_IF_ERROR(cursor->OpenDegrees());
+    return std::unique_ptr<Cursor>(std::move(cursor));
+  }
+
+  Result<bool> Next() override {
+    do {
+      if (next_ == ids_.size()) return false;
+      id_ = ids_[next_++];
+      for (Property* property : {&label_, &split_}) {
+        if (property->stream != nullptr) QUARRY_RETURN_IF_ERROR(property->stream->Next().status());
+      }
+    } while (!Matches());
+    return true;
+  }
+
+  Status Get(int column, Output& out) override {
+    switch (column) {
+      case kId:
+        out.Integer(static_cast<int64_t>(id_));
+        return Status::Ok();
+      case kName:
+        return GetName(out);
+      case kSplit:
+        if (split_.stream != nullptr) out.Text(SplitName());
+        return Status::Ok();
+      case kLabel:
+        if (label_.stream != nullptr && Label() >= 0) out.Integer(Label());
+        return Status::Ok();
+      case kInDegree:
+        if (topology_ != nullptr) out.Integer(Degree(Adjacency::kCsc));
+        return Status::Ok();
+      case kOutDegree:
+        if (!out_degrees_.empty()) {
+          out.Integer(int64_t{out_degrees_[id_]});
+        } else if (topology_ != nullptr) {
+          out.Integer(Degree(Adjacency::kCsr));
+        }
+        return Status::Ok();
+      default:
+        return GetTimestamp(out);
+    }
+  }
+
+  Result<int64_t> RowId() override { return static_cast<int64_t>(id_); }
+
+ private:
+  NodesCursor(Session& session, const Query& query) : session_(session), query_(query) {}
+
+  // A name is a constraint on the id.
+  Status ResolveNames() {
+    for (Constraint& constraint : query_.constraints) {
+      if (constraint.column != kName) continue;
+      std::vector<Value> ids;
+      for (const Value& value : constraint.values) {
+        const auto* name = std::get_if<std::string>(&value);
+        if (name == nullptr || !session_.manifest().has_entity_names) continue;
+        QUARRY_TRY(const std::optional<uint64_t> id,
+                   session_.store().catalog().IdOfName(NameKind::kEntity, *name));
+        if (id) ids.push_back(static_cast<int64_t>(*id));
+      }
+      constraint = {.column = kId, .op = Op::kIn, .values = std::move(ids)};
+    }
+    return Status::Ok();
+  }
+
+  Status OpenProperty(std::string_view name, int column, Property& property) {
+    const bool values = query_.Wants(column) || query_.Has(column);
+    if (!values && !query_.Wants(kTimestamp)) return Status::Ok();
+    QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session_.snapshot());
+    if (snapshot->FindTable(name) == nullptr) return Status::Ok();
+    QUARRY_TRY(property.table, session_.OpenTable(name));
+    const FeatureGeometry& geometry = property.table->geometry();
+    const ElementType type = column == kLabel ? ElementType::kInt64 : ElementType::kUint8;
+    if (geometry.element_type != type || geometry.dim != 1 ||
+        geometry.row_count != session_.manifest().node_count) {
+      return MakeStatus(Code::kCorruption, "{}: {} x {} of {}, expected {} x 1 of {}",
+                        property.table->file->file().path(), geometry.row_count, geometry.dim,
+                        ElementTypeName(geometry.element_type), session_.manifest().node_count,
+                        ElementTypeName(type));
+    }
+    if (!values) return Status::Ok();
+    QUARRY_TRY(property.stream, RowStream::Make(session_, property.table, ids_));
+    return Status::Ok();
+  }
+
+  Status OpenDegrees() {
+    if (!query_.Wants(kInDegree) && !query_.Wants(kOutDegree)) return Status::Ok();
+    if (session_.manifest().FindTopology("graph") == nullptr) return Status::Ok();
+    QUARRY_TRY(topology_, session_.OpenTopology());
+    if (query_.Wants(kOutDegree) && !topology_->has(Adjacency::kCsr)) {
+      QUARRY_TRY(out_degrees_, session_.OutDegrees());
+    }
+    return Status::Ok();
+  }
+
+  bool Matches() const {
+    return std::ranges::all_of(query_.constraints, [&](const Constraint& constraint) {
+      if (constraint.column == kLabel) return MatchesLabel(constraint.values);
+      if (constraint.column == kSplit) return MatchesSplit(constraint.values);
+      return true;  // the ids are those that the others allow
+    });
+  }
+  bool MatchesLabel(const std::vector<Value>& values) const {
+    if (label_.stream == nullptr || Label() < 0) return false;
+    return std::ranges::any_of(values, [&](const Value& value) { return IntegerOf(value) == Label(); });
+  }
+  bool MatchesSplit(const std::vector<Value>& values) const {
+    if (split_.stream == nullptr) return false;
+    return std::ranges::any_of(values, [&](const Value& value) {
+      const auto* name = std::get_if<std::string>(&value);
+      return name != nullptr && *name == SplitName();
+    });
+  }
+
+  int64_t Label() const {
+    int64_t label = -1;
+    std::memcpy(&label, label_.stream->bytes().data(), sizeof(label));
+    return label;
+  }
+  std::string_view SplitName() const {
+    const auto split = std::to_integer<size_t>(split_.stream->bytes()[0]);
+    return split < std::size(kSplitNames) ? kSplitNames[split] : "unknown";
+  }
+  int64_t Degree(Adjacency side) const {
+    const std::span<const uint64_t> indptr = topology_->indptr(side);
+    return static_cast<int64_t>(indptr[id_ + 1] - indptr[id_]);
+  }
+
+  Status GetName(Output& out) {
+    if (!session_.manifest().has_entity_names) return Status::Ok();
+    QUARRY_TRY(const std::optional<std::string> name,
+               session_.store().catalog().NameOfId(NameKind::kEntity, id_));
+    if (name) out.Text(*name);
+    return Status::Ok();
+  }
+
+  Status GetTimestamp(Output& out) {
+    uint64_t newest = 0;
+    for (const Property* property : {&label_, &split_}) {
+      if (property->table == nullptr) continue;
+      QUARRY_TRY(const uint64_t timestamp, session_.TimestampOf(*property->table, id_));
+      newest = std::max(newest, timestamp);
+    }
+    out.Integer(static_cast<int64_t>(newest));
+    return Status::Ok();
+  }
+
+  Session& session_;
+  Query query_;
+  IdSet ids_;
+  uint64_t next_ = 0;
+  uint64_t id_ = 0;
+  Property label_, split_;
+  const Topology* topology_ = nullptr;
+  std::span<const uint32_t> out_degrees_;  // empty: the topology tells
+};
+
+class NodesTable final : public Table {
+ public:
+  explicit NodesTable(Session& session) : session_(session) {}
+  std::string_view name() const override { return "nodes"; }
+  std::span<const Column> columns() const override { return kColumns; }
+
+  std::optional<Estimate> Price(const Query& query) const override {
+    const Manifest& manifest = session_.manifest();
+    const auto count = static_cast<double>(manifest.node_count);
+    IdShare share = ShareOf(query, kId);
+    const IdShare named = ShareOf(query, kName);
+    if (named.ids) share.ids = std::min(share.ids.value_or(*named.ids), *named.ids);
+    double rows = share.Of(count);
+    double seconds = query.Wants(kName) ? rows * kNameSeconds : 0;
+    for (const auto& [name, column] : {std::pair("label", int{kLabel}), std::pair("split", int{kSplit})}) {
+      const TableRecord* const record = manifest.FindTable(name);
+      if (record == nullptr || (!query.Wants(column) && !query.Has(column))) continue;
+      seconds += ReadRowsSeconds(session_.profile(), *record, rows, !share.ids);
+    }
+    if (query.Has(kLabel)) rows *= kLabelShare;
+    if (query.Has(kSplit)) rows *= kSplitShare;
+    return Estimate{rows, seconds};
+  }
+  std::vector<int> Order(const Query&) const override { return {kId}; }
+  Result<std::unique_ptr<Cursor>> Open(const Query& query) override {
+    return NodesCursor::Open(session_, query);
+  }
+
+  bool IsWritable() const override { return true; }
+  Status Update(int64_t row_id, int column, const Value& value) override {
+    const auto node = static_cast<uint64_t>(row_id);
+    if (column == kLabel) return SetLabel(node, value);
+    if (column == kSplit) return SetSplit(node, value);
+    return MakeStatus(Code::kInvalidArgument, "nodes: {} of node {} cannot be set; label and split can",
+                      kColumns[column].name, node);
+  }
+
+ private:
+  Status SetLabel(uint64_t node, const Value& value) {
+    const int64_t label = std::holds_alternative<std::monostate>(value) ? -1 : IntegerOf(value).value_or(-2);
+    if (label < -1 || label >= kLabelMax) {
+      return MakeStatus(Code::kInvalidArgument,
+                        "nodes: the label of node {} would be no integer from 0 to {}, and not NULL for none",
+                        node, kLabelMax - 1);
+    }
+    const auto bytes = std::as_bytes(std::span(&label, 1));
+    return session_.pending().Put("label", node, {bytes.begin(), bytes.end()});
+  }
+  Status SetSplit(uint64_t node, const Value& value) {
+    const auto* name = std::get_if<std::string>(&value);
+    const auto* const place = name == nullptr ? std::end(kSplitNames) : std::ranges::find(kSplitNames, *name);
+    if (place == std::end(kSplitNames)) {
+      return MakeStatus(Code::kInvalidArgument,
+                        "nodes: the split of node {} would be {}: none, train, valid, test", node,
+                        name == nullptr ? "no text" : "'" + *name + "'");
+    }
+    return session_.pending().Put("split", node, {static_cast<std::byte>(place - std::begin(kSplitNames))});
+  }
+
+  Session& session_;
+};
+
+}  // namespace
+
+std::unique_ptr<Table> MakeNodesTable(Session& session) { return std::make_unique<NodesTable>(session); }
+
+}  // namespace quarry::sql

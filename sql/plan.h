@@ -1,0 +1,24 @@
+// A query's way from xBestIndex to xFilter. Private to this room; for module.cc alone.
+#pragma once
+
+#include <sqlite3.h>
+
+#include <span>
+#include <string_view>
+
+#include "quarry/base/status.h"
+#include "table.h"
+
+namespace quarry::sql {
+
+// Fills in what the table takes over; the result is SQLite's: SQLITE_CONSTRAINT for a way that is none.
+int PlanQuery(const Table& table, sqlite3_index_info& info);
+
+// The inverse: the query that idxNum and idxStr stand for, with its values.
+Result<Query> ReadPlan(const Table& table, int columns, std::string_view text,
+                       std::span<sqlite3_value* const> arguments);
+
+// As a column of this type is compared with it.
+Value ValueOf(sqlite3_value* value, ColumnType type);
+
+}  // namespace quarry::sql

@@ -1,0 +1,208 @@
+#include "row_stream.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "quarry/base/units.h"
+#include "quarry/storage/scanner.h"
+
+namespace quarry::sql {
+namespace {
+
+constexpr uint64_t kPieceBytes = kMiB;      // of a scan
+constexpr uint64_t kBatchBytes = 2 * kMiB;  // of a list
+constexpr uint64_t kBatchRowsMax = 4096;
+
+// Newest versions of some rows, as the overlay has them.
+class ChangedRows {
+ public:
+  // Takes the place of those before it. `rows` ascending.
+  Status Load(const StoredTable& table, std::vector<uint64_t> rows) {
+    const uint64_t row_bytes = table.geometry().row_bytes;
+    rows_ = std::move(rows);
+    bytes_.resize(rows_.size() * row_bytes);
+    found_.assign(rows_.size(), false);
+    row_bytes_ = row_bytes;
+    if (rows_.empty()) return Status::Ok();
+    return table.overlay->Read(rows_, [&](size_t i, std::span<const std::byte> value) {
+      std::memcpy(bytes_.data() + i * row_bytes, value.data(), row_bytes);
+      found_[i] = true;
+    });
+  }
+  // Empty when the row is as the file has it.
+  std::span<const std::byte> Find(uint64_t row) const {
+    const auto place = std::ranges::lower_bound(rows_, row);
+    if (place == rows_.end() || *place != row) return {};
+    const auto i = static_cast<size_t>(place - rows_.begin());
+    if (!found_[i]) return {};
+    return std::span(bytes_).subspan(i * row_bytes_, row_bytes_);
+  }
+
+ private:
+  std::vector<uint64_t> rows_;
+  std::vector<std::byte> bytes_;
+  std::vector<bool> found_;
+  uint64_t row_bytes_ = 0;
+};
+
+// A range, front to back, in the scanner's own buffer.
+class ScanStream final : public RowStream {
+ public:
+  static Result<std::unique_ptr<RowStream>> Make(Session& session,
+                                                 const std::shared_ptr<const StoredTable>& table,
+                                                 uint64_t first, uint64_t count) {
+    const FeatureGeometry& geometry = table->geometry();
+    // Whole groups, so that no row and no cell straddles two pieces.
+    const uint64_t first_group = first / geometry.rows_per_group;
+    const uint64_t groups = CeilDiv(first + count, geometry.rows_per_group) - first_group;
+    const uint64_t bytes = groups * geometry.group_bytes;
+    const uint64_t piece_bytes =
+        std::min(std::max(RoundDown(kPieceBytes, geometry.group_bytes), geometry.group_bytes), bytes);
+    const uint64_t pieces = std::min<uint64_t>(FileScanner::kDepth, CeilDiv(bytes, piece_bytes));
+    std::unique_ptr<ScanStream> stream(new ScanStream(session, table, first, first + count));
+    QUARRY_TRY(stream->reservation_,
+               session.budget().Reserve(IoBuffer::MappedBytes(pieces * piece_bytes), "scanning a table"));
+    stream->piece_offset_ = geometry.data_offset + first_group * geometry.group_bytes;
+    QUARRY_TRY(stream->scanner_, FileScanner::Make(session.store().backend(), table->file->file(),
+                                                   stream->piece_offset_, bytes, piece_bytes));
+    return std::unique_ptr<RowStream>(std::move(stream));
+  }
+
+  Result<bool> Advance() override {
+    if (next_ == end_) return false;
+    const FeatureGeometry& geometry = table_->geometry();
+    const uint64_t row = row_ = next_++;
+    const uint64_t offset = geometry.RowOffset(row);
+    if (offset >= piece_offset_ + piece_.size()) {
+      QUARRY_RETURN_IF_ERROR(session_.Look());
+      piece_offset_ += piece_.size();
+      QUARRY_TRY(piece_, scanner_->Next());
+      QUARRY_RETURN_IF_ERROR(LoadChanged(row));
+    }
+    const uint64_t cell = geometry.CellOfRow(row);
+    if (cell >= verified_end_) {
+      QUARRY_RETURN_IF_ERROR(table_->file->VerifyCell(
+          cell, piece_.subspan(geometry.CellOffset(cell) - piece_offset_, geometry.cell_bytes())));
+      verified_end_ = cell + 1;
+    }
+    bytes_ = piece_.subspan(offset - piece_offset_, geometry.row_bytes);
+    if (!table_->overlay->empty() && table_->overlay->Touched(row)) {
+      const std::span<const std::byte> changed = changed_.Find(row);
+      if (!changed.empty()) bytes_ = changed;
+    }
+    return true;
+  }
+
+ private:
+  ScanStream(Session& session, std::shared_ptr<const StoredTable> table, uint64_t first, uint64_t end)
+      : RowStream(session, std::move(table)), next_(first), end_(end) {}
+
+  // Of the rows of the piece from `first` on.
+  Status LoadChanged(uint64_t first) {
+    if (table_->overlay->empty()) return Status::Ok();
+    const FeatureGeometry& geometry = table_->geometry();
+    const uint64_t piece_end = piece_offset_ + piece_.size();
+    std::vector<uint64_t> rows;
+    for (uint64_t row = first; row < end_ && geometry.RowOffset(row) < piece_end; ++row) {
+      if (table_->overlay->Touched(row)) rows.push_back(row);
+    }
+    return changed_.Load(*table_, std::move(rows));
+  }
+
+  MemoryBudget::Reservation reservation_;
+  std::unique_ptr<FileScanner> scanner_;
+  uint64_t next_;
+  const uint64_t end_;
+  std::span<const std::byte> piece_;
+  uint64_t piece_offset_ = 0;  // of the piece, in the file
+  uint64_t verified_end_ = 0;  // of the cells verified so far: a page's rows come one after another
+  ChangedRows changed_;
+};
+
+// A list, a batch of rows at a time.
+class ListStream final : public RowStream {
+ public:
+  ListStream(Session& session, std::shared_ptr<const StoredTable> table, MergedReader& reader, IdSet rows)
+      : RowStream(session, std::move(table)),
+        reader_(reader),
+        rows_(std::move(rows)),
+        batch_rows_max_(std::clamp<uint64_t>(kBatchBytes / table_->geometry().row_bytes, 1, kBatchRowsMax)) {}
+
+  Result<bool> Advance() override {
+    if (next_ == rows_.size()) return false;
+    if (next_ == batch_end_) QUARRY_RETURN_IF_ERROR(LoadBatch());
+    const uint64_t row_bytes = table_->geometry().row_bytes;
+    bytes_ = std::span(batch_).subspan((next_ - batch_first_) * row_bytes, row_bytes);
+    row_ = rows_[next_++];
+    return true;
+  }
+
+ private:
+  Status LoadBatch() {
+    const FeatureGeometry& geometry = table_->geometry();
+    batch_first_ = next_;
+    batch_end_ = std::min(next_ + batch_rows_max_, rows_.size());
+    batch_.resize((batch_end_ - batch_first_) * geometry.row_bytes);
+    std::vector<uint64_t> touched;
+    for (uint64_t i = batch_first_; !table_->overlay->empty() && i < batch_end_; ++i) {
+      if (table_->overlay->Touched(rows_[i])) touched.push_back(rows_[i]);
+    }
+    QUARRY_RETURN_IF_ERROR(changed_.Load(*table_, std::move(touched)));
+    std::vector<ByteRange> ranges;  // the cells of those that nobody changed
+    std::vector<uint64_t> places;
+    for (uint64_t i = batch_first_; i < batch_end_; ++i) {
+      const std::span<const std::byte> changed = changed_.Find(rows_[i]);
+      if (!changed.empty()) {
+        std::memcpy(RowAt(i), changed.data(), changed.size());
+        continue;
+      }
+      ranges.push_back({geometry.CellOffset(geometry.CellOfRow(rows_[i])), geometry.cell_bytes()});
+      places.push_back(i);
+    }
+    return reader_.Read(table_->file->file(), table_->file->block_bytes(), ranges,
+                        [&](size_t i, std::span<const std::byte> bytes) -> Status {
+                          const uint64_t row = rows_[places[i]];
+                          QUARRY_RETURN_IF_ERROR(table_->file->VerifyCell(geometry.CellOfRow(row), bytes));
+                          const uint64_t at = geometry.RowOffset(row) - ranges[i].offset;
+                          std::memcpy(RowAt(places[i]), bytes.data() + at, geometry.row_bytes);
+                          return Status::Ok();
+                        });
+  }
+  std::byte* RowAt(uint64_t i) { return batch_.data() + (i - batch_first_) * table_->geometry().row_bytes; }
+
+  MergedReader& reader_;
+  const IdSet rows_;
+  const uint64_t batch_rows_max_;
+  uint64_t next_ = 0;  // these three are places in rows_
+  uint64_t batch_first_ = 0, batch_end_ = 0;
+  std::vector<std::byte> batch_;
+  ChangedRows changed_;
+};
+
+}  // namespace
+
+Result<bool> RowStream::Next() {
+  QUARRY_TRY(const bool more, Advance());
+  if (!more || session_.pending().empty()) return more;
+  const std::span<const std::byte> written = session_.pending().Find(table_->record.name, row_);
+  if (!written.empty()) bytes_ = written;
+  return more;
+}
+
+Result<std::unique_ptr<RowStream>> RowStream::Make(Session& session, std::shared_ptr<const StoredTable> table,
+                                                   const IdSet& rows) {
+  if (!rows.is_list() && rows.size() > 0) {
+    return ScanStream::Make(session, table, rows[0], rows.size());
+  }
+  QUARRY_TRY(MergedReader* const reader, session.reader());
+  return std::unique_ptr<RowStream>(std::make_unique<ListStream>(session, std::move(table), *reader, rows));
+}
+
+double ReadRowsSeconds(const DeviceProfile& profile, const TableRecord& record, double rows, bool scan) {
+  const auto bytes = rows * static_cast<double>(RowBytes(record.element_type, record.dim));
+  if (scan) return profile.ReadSeconds(static_cast<uint64_t>(bytes), 1);
+  return profile.ReadSeconds(static_cast<uint64_t>(bytes), static_cast<uint64_t>(rows));
+}
+
+}  // namespace quarry::sql

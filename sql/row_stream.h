@@ -1,0 +1,42 @@
+// RowStream: rows of a table as a snapshot has them, by ascending row. Private to this room; one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "id_set.h"
+#include "quarry/base/status.h"
+#include "session.h"
+
+namespace quarry::sql {
+
+class RowStream {
+ public:
+  // Rows `rows` of the table: a range is scanned front to back by large reads that run ahead, a list is read
+  // in batches by merged requests.
+  static Result<std::unique_ptr<RowStream>> Make(Session& session, std::shared_ptr<const StoredTable> table,
+                                                 const IdSet& rows);
+  virtual ~RowStream() = default;
+  // To the first row, then to the next; false after the last.
+  Result<bool> Next();
+  // As encoded; valid until the next call of Next.
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ protected:
+  RowStream(Session& session, std::shared_ptr<const StoredTable> table)
+      : session_(session), table_(std::move(table)) {}
+  // Next, as the snapshot has it: sets row_ and bytes_.
+  virtual Result<bool> Advance() = 0;
+
+  Session& session_;
+  const std::shared_ptr<const StoredTable> table_;
+  uint64_t row_ = 0;
+  std::span<const std::byte> bytes_;
+};
+
+// What reading `rows` rows of a table of `count` takes, one by one or (scan) front to back.
+double ReadRowsSeconds(const DeviceProfile& profile, const TableRecord& record, double rows, bool scan);
+
+}  // namespace quarry::sql

@@ -1,0 +1,141 @@
+#include "session.h"
+
+#include "edge_reader.h"
+#include "quarry/base/units.h"
+#include "quarry/layout/layout.h"
+
+namespace quarry::sql {
+namespace {
+
+constexpr std::string_view kGraph = "graph";
+
+// indptr and the checksums of pages, for each side.
+uint64_t TopologyBytes(const TopologyRecord& record) {
+  const uint64_t side_bytes = (record.node_count + 1) * sizeof(uint64_t) +
+                              CeilDiv(record.edge_count * sizeof(NodeId), kPageBytes) * sizeof(uint32_t);
+  return record.has_csr ? 2 * side_bytes : side_bytes;
+}
+
+}  // namespace
+
+Session::Session(Store& store, MemoryBudget& budget, bool writable, std::function<Status()> look)
+    : store_(store), budget_(budget), writable_(writable), look_(std::move(look)), pending_(budget) {}
+
+DeviceProfile Session::profile() const { return ProfileOf(manifest()); }
+
+Result<std::shared_ptr<const Snapshot>> Session::snapshot() {
+  if (snapshot_ == nullptr) {
+    QUARRY_TRY(snapshot_, store_.TakeSnapshot());
+  }
+  return snapshot_;
+}
+
+void Session::EndSnapshot() {
+  tables_.clear();
+  snapshot_.reset();
+}
+
+Result<std::shared_ptr<const FeatureTable>> Session::OpenTableFile(const Snapshot& snapshot,
+                                                                   const TableRecord& record) {
+  std::shared_ptr<OpenFile>& open = files_[record.name];
+  if (open == nullptr || open->generation != record.generation) {
+    QUARRY_TRY(const FeatureGeometry geometry,
+               FeatureGeometry::Make(record.element_type, record.dim, record.row_count));
+    auto next = std::make_shared<OpenFile>();
+    next->generation = record.generation;
+    QUARRY_TRY(next->reservation, budget_.Reserve(geometry.cell_count() * sizeof(uint32_t),
+                                                  "checksums of table \"" + record.name + "\""));
+    QUARRY_TRY(next->table, store_.OpenTable(snapshot, record.name));
+    open = std::move(next);
+  }
+  return std::shared_ptr<const FeatureTable>(open, open->table.get());
+}
+
+Result<std::shared_ptr<const StoredTable>> Session::OpenTable(std::string_view name) {
+  if (const auto found = tables_.find(name); found != tables_.end()) return found->second;
+  auto table = std::make_shared<StoredTable>();
+  QUARRY_TRY(table->snapshot, snapshot());
+  const TableRecord* const record = table->snapshot->FindTable(name);
+  if (record == nullptr) {
+    return MakeStatus(Code::kNotFound, "{}: there is no table \"{}\"", store_.path(), name);
+  }
+  table->record = *record;
+  QUARRY_TRY(table->file, OpenTableFile(*table->snapshot, *record));
+  QUARRY_TRY(table->overlay, store_.OpenOverlay(name, table->snapshot));
+  std::shared_ptr<const StoredTable> shared = std::move(table);
+  tables_.emplace(name, shared);
+  return shared;
+}
+
+Result<const Topology*> Session::OpenTopology() {
+  if (topology_ == nullptr) {
+    if (const TopologyRecord* record = manifest().FindTopology(kGraph)) {
+      QUARRY_TRY(topology_reservation_, budget_.Reserve(TopologyBytes(*record), "the topology's indptr"));
+    }
+    QUARRY_TRY(topology_, store_.OpenTopology(kGraph));
+  }
+  return topology_.get();
+}
+
+Result<std::span<const uint32_t>> Session::OutDegrees() {
+  if (out_degrees_.empty()) {
+    const uint64_t nodes = manifest().node_count;
+    QUARRY_TRY(out_degrees_reservation_, budget_.Reserve(nodes * sizeof(uint32_t), "out-degrees"));
+    QUARRY_TRY(const auto edges, EdgeReader::Make(*this, Adjacency::kCsc, IdSet::Range(0, nodes),
+                                                  /*with_relations=*/false));
+    std::vector<uint32_t> degrees(nodes);
+    while (true) {
+      QUARRY_TRY(const bool more, edges->Next());
+      if (!more) break;
+      ++degrees[edges->neighbor()];
+    }
+    out_degrees_ = std::move(degrees);
+  }
+  return std::span<const uint32_t>(out_degrees_);
+}
+
+Result<const RelationIds*> Session::OpenRelations(Adjacency side) {
+  const TopologyRecord* const record = manifest().FindTopology(kGraph);
+  if (record == nullptr || record->relation_count <= 1) return static_cast<const RelationIds*>(nullptr);
+  std::unique_ptr<RelationIds>& open = relations_[static_cast<int>(side)];
+  if (open == nullptr) {
+    auto ids = std::make_unique<RelationIds>();
+    ids->id_bytes = RelationIdBytes(record->relation_count);
+    const uint64_t bytes = record->edge_count * ids->id_bytes;
+    QUARRY_TRY(ids->reservation, budget_.Reserve(CeilDiv(bytes, kPageBytes) * sizeof(uint32_t),
+                                                 "checksums of the edges' relations"));
+    QUARRY_TRY(ids->data, OpenDataFile(store_.backend(), store_.path() + "/" + record->file,
+                                       {.kind = FileKind::kTopology,
+                                        .database_id = manifest().database_id,
+                                        .generation = record->generation,
+                                        .file_bytes = record->file_bytes}));
+    QUARRY_TRY(ids->section, ids->data.Find(SectionsOf(side).relations, bytes));
+    QUARRY_TRY(ids->checksums, LoadChecksums(store_.backend(), ids->data, ids->section));
+    if (ids->checksums.size() != CeilDiv(bytes, kPageBytes)) {
+      return MakeStatus(Code::kCorruption, "{}: footer: {} checksums for {} bytes of {}",
+                        ids->data.file.path(), ids->checksums.size(), bytes, SectionsOf(side).relations);
+    }
+    open = std::move(ids);
+  }
+  return static_cast<const RelationIds*>(open.get());
+}
+
+Result<uint64_t> Session::TimestampOf(const StoredTable& table, uint64_t row) {
+  uint64_t timestamp = 0;
+  if (!table.overlay->Touched(row)) return timestamp;
+  QUARRY_RETURN_IF_ERROR(store_.catalog().ReadVersions(
+      table.record.name, {&row, 1}, table.snapshot->timestamp, [&](size_t, const RowVersion& version) {
+        timestamp = version.timestamp;
+        return Status::Ok();
+      }));
+  return timestamp > table.record.folded ? timestamp : 0;
+}
+
+Result<MergedReader*> Session::reader() {
+  if (reader_ == nullptr) {
+    QUARRY_TRY(reader_, MergedReader::Make(store_.backend(), budget_, profile()));
+  }
+  return reader_.get();
+}
+
+}  // namespace quarry::sql

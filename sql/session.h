@@ -1,0 +1,106 @@
+// Session: what the tables of a connection share: the snapshot, open files, the reader, and the last fault.
+// Private to this room; one thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "merged_reader.h"
+#include "pending_writes.h"
+#include "quarry/base/budget.h"
+#include "quarry/base/status.h"
+#include "quarry/format/topology.h"
+#include "quarry/io/coalesce.h"
+#include "quarry/storage/data_file.h"
+#include "quarry/storage/store.h"
+
+namespace quarry::sql {
+
+// A table as a snapshot has it.
+struct StoredTable {
+  std::shared_ptr<const Snapshot> snapshot;
+  TableRecord record;
+  std::shared_ptr<const FeatureTable> file;
+  std::unique_ptr<const RowOverlay> overlay;
+  const FeatureGeometry& geometry() const { return file->geometry(); }
+};
+
+// The relation of each edge of one side, on disk.
+struct RelationIds {
+  MemoryBudget::Reservation reservation;
+  DataFile data;
+  Section section;
+  uint64_t id_bytes = 0;
+  std::vector<uint32_t> checksums;
+};
+
+class Session {
+ public:
+  // `look` returns other than OK when the statement that runs shall end.
+  Session(Store& store, MemoryBudget& budget, bool writable, std::function<Status()> look);
+
+  Store& store() { return store_; }
+  MemoryBudget& budget() { return budget_; }
+  bool writable() const { return writable_; }
+  // What the transaction has written: its statements see it.
+  PendingWrites& pending() { return pending_; }
+  const Manifest& manifest() const { return store_.manifest(); }
+  // What reads cost here: as `quarry calibrate` has measured it, or the default.
+  DeviceProfile profile() const;
+
+  // The same until EndSnapshot.
+  Result<std::shared_ptr<const Snapshot>> snapshot();
+  Result<std::shared_ptr<const StoredTable>> OpenTable(std::string_view name);
+  void EndSnapshot();
+
+  // The commit that wrote this row last; 0: the row is as the table's file has it.
+  Result<uint64_t> TimestampOf(const StoredTable& table, uint64_t row);
+
+  Result<const Topology*> OpenTopology();  // "graph"; kNotFound when there is none
+  // By node, counted in a pass over all edges where the topology has no lists of out-neighbors.
+  Result<std::span<const uint32_t>> OutDegrees();
+  // Of the topology's edges; null when there is but one.
+  Result<const RelationIds*> OpenRelations(Adjacency side);
+  Result<MergedReader*> reader();
+
+  // For what may take long between two rows: now and then.
+  Status Look() const { return look_(); }
+
+  // SQLite carries numbers and texts; the fault itself waits here.
+  void SetFault(Status fault) { fault_ = std::move(fault); }
+  Status TakeFault() { return std::exchange(fault_, Status::Ok()); }
+
+ private:
+  struct OpenFile {
+    MemoryBudget::Reservation reservation;
+    uint64_t generation = 0;
+    std::unique_ptr<FeatureTable> table;
+  };
+  Result<std::shared_ptr<const FeatureTable>> OpenTableFile(const Snapshot& snapshot,
+                                                            const TableRecord& record);
+
+  Store& store_;
+  MemoryBudget& budget_;
+  const bool writable_;
+  const std::function<Status()> look_;
+  PendingWrites pending_;
+  std::shared_ptr<const Snapshot> snapshot_;
+  std::map<std::string, std::shared_ptr<const StoredTable>, std::less<>> tables_;  // of the snapshot
+  // Kept from snapshot to snapshot: opening one reads all of its checksums.
+  std::map<std::string, std::shared_ptr<OpenFile>, std::less<>> files_;
+  MemoryBudget::Reservation topology_reservation_;
+  std::unique_ptr<Topology> topology_;
+  std::unique_ptr<RelationIds> relations_[2];  // by Adjacency
+  MemoryBudget::Reservation out_degrees_reservation_;
+  std::vector<uint32_t> out_degrees_;  // empty until somebody asks
+  std::unique_ptr<MergedReader> reader_;
+  Status fault_;
+};
+
+}  // namespace quarry::sql

@@ -1,0 +1,103 @@
+// What a virtual table is to this room: columns, what a query of it would cost, and a cursor over its rows.
+// module.h puts SQLite over it. Private to this room; one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/sql/connection.h"
+
+struct sqlite3_context;
+
+namespace quarry::sql {
+
+enum class Op : uint8_t { kEqual, kIn, kLess, kLessEqual, kGreater, kGreaterEqual };
+
+struct Constraint {
+  int column = 0;
+  Op op = Op::kEqual;
+  // None while a query is priced; then one, or for kIn any number. Those of an INTEGER column are numbers
+  // where they can be made ones.
+  std::vector<Value> values;
+};
+
+// What SQLite leaves to the table: of its rows, those for which all constraints hold.
+struct Query {
+  uint64_t columns = 0;  // bit i: column i will be asked for
+  std::vector<Constraint> constraints;
+
+  bool Wants(int column) const { return (columns >> column & 1) != 0; }
+  bool Has(int column, Op op) const;
+  bool Has(int column) const;  // a constraint on it
+};
+
+// Which constraints a table takes over. SQLite tests the others on the rows that it gets.
+enum class Pushdown : uint8_t {
+  kNone,
+  kEquality,  // = and IN
+  kRange,     // and <, <=, >, >=
+  kArgument,  // hidden: a parameter of a table-valued function, in the order of the columns
+};
+
+enum class ColumnType : uint8_t { kInteger, kReal, kText, kBlob };
+
+struct Column {
+  const char* name;
+  ColumnType type;
+  Pushdown pushdown = Pushdown::kNone;
+};
+
+struct Estimate {
+  double rows = 0;
+  double seconds = 0;
+};
+
+// Where a cursor puts the value of a column. Text and blobs are copied.
+class Output {
+ public:
+  explicit Output(sqlite3_context* context) : context_(context) {}
+  void Null();
+  void Integer(int64_t value);
+  void Real(double value);
+  void Text(std::string_view value);
+  void Blob(std::span<const std::byte> value);
+  void Put(const Value& value);
+
+ private:
+  sqlite3_context* const context_;
+};
+
+class Cursor {
+ public:
+  virtual ~Cursor() = default;
+  virtual Result<bool> Next() = 0;  // to the first row, then to the next; false after the last
+  virtual Status Get(int column, Output& out) = 0;
+  // The same for a row whatever the query, and of no other row: SQLite tells rows apart by it.
+  virtual Result<int64_t> RowId() = 0;
+};
+
+class Table {
+ public:
+  virtual ~Table() = default;
+  virtual std::string_view name() const = 0;
+  virtual std::span<const Column> columns() const = 0;
+  // Nothing when a query cannot be run so (an argument is missing).
+  virtual std::optional<Estimate> Price(const Query& query) const = 0;
+  // The columns that the rows of `query` ascend by; empty: in no order.
+  virtual std::vector<int> Order(const Query& query) const = 0;
+  virtual Result<std::unique_ptr<Cursor>> Open(const Query& query) = 0;
+  // The table can be written to, where the connection allows it.
+  virtual bool IsWritable() const { return false; }
+  // Makes `value` what the column of this row holds. kInvalidArgument when it cannot be.
+  virtual Status Update(int64_t row_id, int column, const Value& value);
+  // Takes the place of the row that these values, by column, name; NULL: not given.
+  virtual Status Replace(std::span<const Value> values);
+};
+
+}  // namespace quarry::sql

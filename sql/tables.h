@@ -1,0 +1,24 @@
+// The virtual tables. Private to this room. Sessions outlive their tables.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "session.h"
+#include "table.h"
+
+namespace quarry::sql {
+
+// nodes (id, name, split, label, in_degree, out_degree, timestamp): a row a node.
+std::unique_ptr<Table> MakeNodesTable(Session& session);
+// edges (src, dst, relation): a row an edge of the topology "graph".
+std::unique_ptr<Table> MakeEdgesTable(Session& session);
+// features (id, table, feature, dim, timestamp): a row a row of each table of floats.
+std::unique_ptr<Table> MakeFeaturesTable(Session& session);
+// What the catalog says: relations, files, versions, layouts, embeddings, device_profile.
+std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session);
+
+// neighbors(id, hops, direction), sample_block(seeds, fanouts, seed), feature_json(id).
+std::vector<std::unique_ptr<Table>> MakeTableFunctions(Session& session);
+
+}  // namespace quarry::sql
