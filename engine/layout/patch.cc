@@ -44,8 +44,7 @@ class NewRows {
     std::vector<uint64_t> rows;
     for (const RowPlace& place : places) rows.push_back(place.row);
     std::ranges::sort(rows);
-    const auto repeated = std::ranges::unique(rows);
-    rows.erase(repeated.begin(), repeated.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
     return rows;
   }
 

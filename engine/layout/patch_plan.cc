@@ -29,8 +29,9 @@ class RowFinder {
     }
     std::ranges::sort(found_.places, {}, &RowPlace::offset);
     // Batches of a segment share its rows.
-    const auto repeated = std::ranges::unique(found_.places, {}, &RowPlace::offset);
-    found_.places.erase(repeated.begin(), repeated.end());
+    std::vector<RowPlace>& places = found_.places;
+    const auto same = [](const RowPlace& a, const RowPlace& b) { return a.offset == b.offset; };
+    places.erase(std::unique(places.begin(), places.end(), same), places.end());
     return std::move(found_);
   }
 

@@ -299,8 +299,9 @@ class StoreImpl final : public Store {
     };
     const Status committed = commit();
     Result<std::unique_ptr<Catalog>> reopened = Catalog::Open(path_, /*read_only=*/true);
-    if (reopened.ok()) catalog_ = std::move(reopened).value();
-    return committed.ok() ? reopened.status() : committed;
+    if (!reopened.ok()) return committed.ok() ? reopened.status() : committed;
+    catalog_ = std::move(reopened).value();
+    return committed;
   }
 
   IoBackend& backend_;
