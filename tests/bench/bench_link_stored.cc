@@ -7,7 +7,9 @@
 // same batches on tables in memory (what the decoder can do), and the device reading and writing as many
 // pages, 64 at a time (what the disk can do).
 //
-//   bench_link_stored [DIR (build/bench-data/link_stored)] [NODES (1000000)] [DIM (100)] [BATCHES (100)]
+//   bench_link_stored [DIR (build/bench-data)] [NODES (1000000)] [DIM (100)] [BATCHES (100)]
+//
+// The database is DIR/link_stored, which goes before and after.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "link_memory.h"
@@ -303,7 +306,7 @@ int main(int argc, char** argv) {
   const auto number = [&](int i, uint64_t otherwise) {
     return argc > i ? std::strtoull(argv[i], nullptr, 10) : otherwise;
   };
-  quarry::bench::Setup setup{.folder = argc > 1 ? argv[1] : "build/bench-data/link_stored",
+  quarry::bench::Setup setup{.folder = std::string(argc > 1 ? argv[1] : "build/bench-data") + "/link_stored",
                              .nodes = number(2, 1'000'000),
                              .batches = number(4, 100)};
   setup.train.spec.dim = static_cast<uint32_t>(number(3, 100));
