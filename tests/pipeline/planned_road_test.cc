@@ -12,11 +12,13 @@
 #include "pipeline/pass_util.h"
 #include "pipeline/tiny_database.h"
 #include "quarry/pipeline/superbatch_road.h"
+#include "support/flip_byte.h"
 
 namespace quarry {
 namespace {
 
 using testing::HasSubstr;
+using testing_util::FlipByte;
 using testing_util::OpenRoad;
 using testing_util::SmallOptions;
 using testing_util::TinyDatabase;
@@ -73,14 +75,6 @@ std::vector<NodeId> LabelledTrainNodes(const TinyGraph& graph) {
   std::vector<NodeId> nodes = graph.SplitNodes(Split::kTrain);
   std::erase_if(nodes, [&](NodeId node) { return graph.Label(node) < 0; });
   return nodes;
-}
-
-void FlipByte(const std::string& path, uint64_t offset) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(offset));
-  const int byte = file.get();
-  file.seekp(static_cast<std::streamoff>(offset));
-  file.put(static_cast<char>(byte ^ 0x10));
 }
 
 LayoutSpec SmallSpec(const LiveRoadOptions& live) {

@@ -17,12 +17,14 @@
 #include "quarry/io/fault_backend.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/storage/compaction.h"
+#include "support/flip_byte.h"
 
 namespace quarry {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing_util::FlipByte;
 using testing_util::TinyDatabase;
 using testing_util::TinyGraph;
 
@@ -464,14 +466,6 @@ TEST(RebuildTest, ASnapshotBeforeTheLayoutIsRefused) {
   const auto road = PlannedRoad::Open(world.store(), budget, {.snapshot = before});
   EXPECT_EQ(road.status().code(), Code::kUnsupported);
   EXPECT_THAT(std::string(road.status().message()), HasSubstr("as of 1 are newer than the snapshot's, 0"));
-}
-
-void FlipByte(const std::string& path, uint64_t offset) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(offset));
-  const int byte = file.get();
-  file.seekp(static_cast<std::streamoff>(offset));
-  file.put(static_cast<char>(byte ^ 0x10));
 }
 
 TEST(RebuildTest, DamageInAnyFileOfAPatchedLayoutIsFoundAndHealed) {

@@ -12,6 +12,7 @@
 #include "quarry/base/units.h"
 #include "quarry/io/fault_backend.h"
 #include "quarry/layout/layout.h"
+#include "support/flip_byte.h"
 
 namespace quarry {
 namespace {
@@ -19,16 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing_util::FlipByte;
 using testing_util::TinyDatabase;
 using testing_util::TinyGraph;
-
-void FlipByte(const std::string& path, uint64_t offset, char mask) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(offset));
-  const int byte = file.get();
-  file.seekp(static_cast<std::streamoff>(offset));
-  file.put(static_cast<char>(byte ^ mask));
-}
 
 class VerifyLayoutTest : public testing::Test {
  protected:

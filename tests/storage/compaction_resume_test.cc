@@ -16,6 +16,7 @@
 #include "quarry/io/fault_backend.h"
 #include "storage/small_store.h"
 #include "storage/store_rows.h"
+#include "support/flip_byte.h"
 #include "support/killing_backend.h"
 
 namespace quarry {
@@ -24,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing_util::FaultsIn;
+using testing_util::FlipByte;
 using testing_util::RandomBytes;
 using testing_util::RowsNow;
 using testing_util::ScratchFolder;
@@ -171,20 +173,12 @@ TEST_P(CompactionResumeTest, LittleWorkIsNotKept) {
   ExpectRows();
 }
 
-void Change(const std::string& path, uint64_t offset) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(offset));
-  const int byte = file.get();
-  file.seekp(static_cast<std::streamoff>(offset));
-  file.put(static_cast<char>(byte ^ 0x40));
-}
-
 TEST_P(CompactionResumeTest, WhatDoesNotHoldIsRemovedAndBegunAnew) {
   Write(60);
   const std::vector<std::pair<std::string, std::function<void()>>> damages = {
-      {"record, magic", [&] { Change(Progress(), 0); }},
-      {"record, rows", [&] { Change(Progress(), 48); }},
-      {"record, checksum", [&] { Change(Progress(), 80); }},
+      {"record, magic", [&] { FlipByte(Progress(), 0, 0x40); }},
+      {"record, rows", [&] { FlipByte(Progress(), 48, 0x40); }},
+      {"record, checksum", [&] { FlipByte(Progress(), 80, 0x40); }},
       {"record cut", [&] { fs::resize_file(Progress(), 40); }},
       {"no record", [&] { fs::remove(Progress()); }},
       {"no file", [&] { fs::remove(Partial()); }},
@@ -217,7 +211,7 @@ TEST_P(CompactionResumeTest, OtherChecksumsInTheFileAreBegunAnew) {
   Write(60);
   Interrupt();
   const auto geometry = FeatureGeometry::Make(ElementType::kFloat32, GetParam(), kNodes);
-  Change(Partial(), geometry->data_end() + 9);
+  FlipByte(Partial(), geometry->data_end() + 9, 0x40);
   Reopen();
   testing::internal::CaptureStderr();
   const auto report = Compact();

@@ -18,6 +18,7 @@
 #include "quarry/storage/training_state.h"
 #include "storage/small_store.h"
 #include "storage/store_rows.h"
+#include "support/flip_byte.h"
 
 namespace quarry {
 namespace {
@@ -28,21 +29,13 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 using testing_util::FaultsIn;
+using testing_util::FlipByte;
 using testing_util::Medium;
 using testing_util::RandomBytes;
 using testing_util::RowsNow;
 using testing_util::SmallStore;
 using testing_util::TableRows;
 using testing_util::TrainedTables;
-
-void Flip(const std::string& path, uint64_t offset) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(offset));
-  const int byte = file.get();
-  file.seekp(static_cast<std::streamoff>(offset));
-  file.put(static_cast<char>(byte ^ 0x5a));
-  EXPECT_TRUE(file.good()) << path;
-}
 
 void Plant(const std::string& path) {
   fs::create_directories(fs::path(path).parent_path());
@@ -199,7 +192,7 @@ TEST_F(RepairTest, ADamagedLayoutIsDroppedAndAnotherStays) {
   PutLayout("one");
   PutLayout("two");
   PutLayout("three");
-  Flip(path_ + "/layouts/one-1/layout.qlc", 4096 + 5000);
+  FlipByte(path_ + "/layouts/one-1/layout.qlc", 4096 + 5000, 0x5a);
   fs::remove(path_ + "/layouts/three-1/trace.qlt");
   const RepairReport dry = Repair({.dry_run = true});
   EXPECT_EQ(dry.layouts.size(), 2u);
@@ -221,7 +214,7 @@ TEST_F(RepairTest, ADamagedLayoutIsDroppedAndAnotherStays) {
 TEST_F(RepairTest, ADamagedStateOfATrainingRunIsDroppedOnlyWhenAsked) {
   PutTraining("one");
   PutTraining("two");
-  Flip(path_ + "/training/one-1.qts", 4096 + 100);
+  FlipByte(path_ + "/training/one-1.qts", 4096 + 100, 0x5a);
   const RepairReport kept = Repair();
   ASSERT_EQ(kept.lost.size(), 1u);
   EXPECT_EQ(kept.lost[0].kind, Damage::Kind::kTraining);
@@ -243,7 +236,7 @@ TEST_F(RepairTest, DamagedEmbeddingsAreForTheCallerToDrop) {
   ASSERT_TRUE(tables.Train(0).ok());
   ASSERT_TRUE(tables.Checkpoint(*store_, 0).ok());
   tables.Close();
-  Flip(path_ + "/embeddings/relations-1.qet", 4096 + 200);
+  FlipByte(path_ + "/embeddings/relations-1.qet", 4096 + 200, 0x5a);
   const RepairReport kept = Repair();
   ASSERT_EQ(kept.lost.size(), 1u);
   EXPECT_EQ(kept.lost[0].kind, Damage::Kind::kEmbedding);
@@ -259,8 +252,9 @@ TEST_F(RepairTest, DamagedEmbeddingsAreForTheCallerToDrop) {
 TEST_F(RepairTest, LostRowsAreToldExactlyAndCompactionHealsThoseThatWereReplaced) {
   // A row of "feature" has a checksum of its own, 146 rows of "narrow" share one.
   const auto feature_row = [](uint64_t row) { return 4096 + row * 512; };
-  for (const uint64_t row : {5, 6, 9}) Flip(path_ + "/features/feature-1.qft", feature_row(row) + 7);
-  Flip(path_ + "/features/narrow-1.qft", 4096 + 4096 + 50);
+  for (const uint64_t row : {5, 6, 9})
+    FlipByte(path_ + "/features/feature-1.qft", feature_row(row) + 7, 0x5a);
+  FlipByte(path_ + "/features/narrow-1.qft", 4096 + 4096 + 50, 0x5a);
   Put("feature", 5, 2, 1);
   Put("feature", 9, 1, 1);
   Put("narrow", 100, 100, 1);
@@ -305,7 +299,7 @@ TEST_F(RepairTest, OfATableWithoutAFileAllRowsAreLost) {
 
 TEST_F(RepairTest, DamageBesideTheRowsOfATableLosesNone) {
   // Rows of 4200 bytes are 4608 apart; what lies between is no row's.
-  Flip(path_ + "/features/wide-1.qft", 4096 + 4200);
+  FlipByte(path_ + "/features/wide-1.qft", 4096 + 4200, 0x5a);
   const RepairReport report = Repair();
   EXPECT_THAT(report.rows, IsEmpty());
   ASSERT_EQ(report.lost.size(), 1u);
