@@ -380,6 +380,17 @@ Status Check(const Response& response, const Limits& limits) {
   return std::visit(ResponseCheck{limits}, response);
 }
 
+template <typename T>
+Status CheckRequest(const T& request, const Limits& limits) {
+  return RequestCheck{limits}(request);
+}
+template Status CheckRequest(const Lookup& request, const Limits& limits);
+template Status CheckRequest(const Sample& request, const Limits& limits);
+template Status CheckRequest(const OpenStream& request, const Limits& limits);
+template Status CheckRequest(const StartPass& request, const Limits& limits);
+template Status CheckRequest(const ReadEmbeddings& request, const Limits& limits);
+template Status CheckRequest(const Put& request, const Limits& limits);
+
 uint32_t FdsOf(const Response& response) {
   if (const auto* session = std::get_if<SessionOpened>(&response)) return Count(session->regions);
   if (const auto* stream = std::get_if<StreamOpened>(&response)) return Count(stream->regions);

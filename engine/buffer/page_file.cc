@@ -207,8 +207,9 @@ Status PageFile::Sync() {
     unsynced_ = false;  // a write that ends from now on may not be covered
   }
   const Status status = backend_.SyncFile(file_);
-  if (!status.ok()) SetWriteError(status);
-  return status;
+  if (status.ok()) return status;
+  SetWriteError(status);
+  return write_error();
 }
 
 std::vector<PageEntry> PageFile::MarkWritten() {
@@ -245,7 +246,9 @@ Status PageFile::write_error() const {
 
 void PageFile::SetWriteError(const Status& error) {
   MutexLock lock(mutex_);
-  if (write_error_.ok()) write_error_ = error;
+  if (!write_error_.ok()) return;
+  write_error_ =
+      MakeStatus(error.code(), "{}; nothing is written any more until it is opened anew", error.message());
 }
 
 }  // namespace quarry

@@ -193,7 +193,7 @@ void WriteBehind::Finish(uint32_t number) {
 void WriteBehind::Fail(const Status& error) {
   file_.SetWriteError(error);
   Abandon();
-  frames_.SetError(error);
+  frames_.SetError(file_.write_error());
   MutexLock lock(mutex_);
   failed_ = true;
   flushed_.NotifyAll();

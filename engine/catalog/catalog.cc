@@ -3,7 +3,6 @@
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
-#include <rocksdb/listener.h>
 #include <rocksdb/options.h>
 #include <rocksdb/table.h>
 #include <rocksdb/utilities/checkpoint.h>
@@ -12,12 +11,15 @@
 #include <bit>
 #include <cassert>
 #include <cerrno>
-#include <cstdarg>
 #include <cstring>
 #include <filesystem>
 #include <vector>
 
 #include "catalog_environment.h"
+#include "catalog_files.h"
+#include "catalog_keys.h"
+#include "catalog_listeners.h"
+#include "quarry/base/kill_point.h"
 #include "quarry/base/mutex.h"
 
 namespace quarry {
@@ -26,30 +28,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kCatalogFolder = "/catalog";
-constexpr std::string_view kTableSuffix = ".sst";
-constexpr std::string_view kManifestKey = "manifest";
-constexpr std::string_view kTimestampKey = "timestamp";  // of `schema`: the largest ever stored
-
 // Order of handles_; `default` is RocksDB's own and stays empty.
 enum Family : size_t { kDefault, kSchema, kManifest, kDelta, kProperty, kFamilyCount };
 constexpr std::string_view kFamilyNames[kFamilyCount] = {"default", "schema", "manifest", "delta",
                                                          "property"};
-
-// RocksDB keeps a LOG file otherwise, and writes it in read-only databases too.
-class SilentLogger final : public rocksdb::Logger {
- public:
-  using rocksdb::Logger::Logv;
-  void Logv(const char* /*format*/, va_list /*arguments*/) override {}
-};
-
-// RocksDB would write again on its own what a full disk has refused, and be seconds in closing for it.
-class NoRetries final : public rocksdb::EventListener {
- public:
-  void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason /*reason*/, rocksdb::Status /*error*/,
-                            bool* retries) override {
-    *retries = false;
-  }
-};
 
 Status FromRocks(const rocksdb::Status& status, std::string_view what, const std::string& path) {
   if (status.ok()) return Status::Ok();
@@ -74,46 +56,6 @@ rocksdb::Slice ToSlice(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Keys of `property`: kind, direction, then the name or the id (big-endian, so that ids come in order).
-std::string NameKey(NameKind kind, std::string_view name) {
-  std::string key(kind == NameKind::kEntity ? "en" : "rn");
-  return key.append(name);
-}
-std::string IdBytes(uint64_t id) {
-  std::string bytes(sizeof(id), '\0');
-  for (size_t i = 0; i < sizeof(id); ++i) bytes[i] = static_cast<char>(id >> (56 - 8 * i));
-  return bytes;
-}
-// Keys of `delta`: table, a zero byte, row, and the complement of the timestamp, so that versions come by row
-// and the newest first. Table names hold no zero byte.
-constexpr size_t kVersionTailBytes = 2 * sizeof(uint64_t);
-std::string VersionKey(std::string_view table, uint64_t row, uint64_t timestamp) {
-  std::string key(table);
-  key.push_back('\0');
-  return key.append(IdBytes(row)).append(IdBytes(~timestamp));
-}
-std::string TablePrefix(std::string_view table) {
-  std::string prefix(table);
-  prefix.push_back('\0');
-  return prefix;
-}
-
-// Keys of `schema` for what a compaction folded.
-std::string FoldedKey(std::string_view table, uint64_t generation) {
-  return std::string("folded/").append(table).append("/").append(IdBytes(generation));
-}
-
-// Values of `delta`: a byte that says what follows, and the row.
-constexpr char kRowValue = 1;
-constexpr char kDeletedValue = 0;
-
-std::string IdPrefix(NameKind kind) { return kind == NameKind::kEntity ? "ei" : "ri"; }
-uint64_t IdFromBytes(std::string_view bytes) {
-  uint64_t id = 0;
-  for (const char c : bytes) id = id << 8 | static_cast<unsigned char>(c);
-  return id;
-}
-
 // Sized for metadata: the engine's memory budget goes to features, and this is the fixed part of its
 // overhead.
 rocksdb::Options MakeOptions() {
@@ -136,27 +78,9 @@ rocksdb::Options MakeOptions() {
 std::vector<rocksdb::ColumnFamilyDescriptor> MakeFamilies(const rocksdb::Options& options) {
   std::vector<rocksdb::ColumnFamilyDescriptor> families;
   for (const std::string_view name : kFamilyNames) families.emplace_back(std::string(name), options);
+  // Rows hardly get smaller, and are read many times.
+  families[kDelta].options.compression = rocksdb::kNoCompression;
   return families;
-}
-
-// Makes the folder `to` with the files of `from`. Tables are never changed: the same file will do.
-Status CopyFiles(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  if (!fs::create_directory(to, error)) {
-    return ErrnoStatus(error ? error.value() : EEXIST, "create the folder", to.string());
-  }
-  for (fs::directory_iterator entry(from, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code failed;
-    if (!entry->is_regular_file(failed)) continue;
-    const fs::path copy = to / entry->path().filename();
-    if (copy.extension() == kTableSuffix) {
-      fs::create_hard_link(entry->path(), copy, failed);
-      if (!failed) continue;
-    }
-    fs::copy_file(entry->path(), copy, failed);
-    if (failed) return ErrnoStatus(failed.value(), "copy", entry->path().string());
-  }
-  return error ? ErrnoStatus(error.value(), "list", from.string()) : Status::Ok();
 }
 
 class RocksCatalog final : public Catalog {
@@ -182,17 +106,35 @@ class RocksCatalog final : public Catalog {
     const std::vector<std::byte> bytes = EncodeManifest(manifest);
     rocksdb::WriteBatch batch;
     rocksdb::Status status = batch.Put(handles_[kManifest], ToSlice(kManifestKey), ToSlice(bytes));
-    if (status.ok() && folded != nullptr) {
-      status =
-          batch.Put(handles_[kSchema], FoldedKey(folded->table, folded->generation), ToSlice(folded->rows));
+    for (size_t i = 0; status.ok() && folded != nullptr && i < folded->changed.size(); ++i) {
+      const auto& [timestamp, rows] = folded->changed[i];
+      status = batch.Put(handles_[kSchema], FoldedKey(folded->table, folded->generation, timestamp),
+                         ToSlice(rows));
     }
     QUARRY_RETURN_IF_ERROR(FromRocks(status, "commit the manifest", path_));
     // Also syncs the names written before: they are in the same log.
     return Write(batch, /*sync=*/true, "commit the manifest");
   }
 
-  Result<std::optional<std::string>> ReadFolded(std::string_view table, uint64_t generation) override {
-    return Get(kSchema, FoldedKey(table, generation), "read the rows of a compaction");
+  Status CommitDrop(const Manifest& manifest, std::string_view table) override {
+    const std::vector<std::byte> bytes = EncodeManifest(manifest);
+    rocksdb::WriteBatch batch;
+    QUARRY_RETURN_IF_ERROR(FromRocks(batch.Put(handles_[kManifest], ToSlice(kManifestKey), ToSlice(bytes)),
+                                     "commit the manifest", path_));
+    QUARRY_RETURN_IF_ERROR(AddDropOf(kDelta, TablePrefix(table), batch));
+    QUARRY_RETURN_IF_ERROR(AddDropOf(kSchema, FoldedPrefix(table), batch));
+    return Write(batch, /*sync=*/true, "commit the manifest");
+  }
+
+  Result<std::optional<std::string>> ReadFolded(std::string_view table, uint64_t generation,
+                                                uint64_t timestamp) override {
+    const std::string prefix = FoldedPrefix(table, generation);
+    const std::unique_ptr<rocksdb::Iterator> entries(db_->NewIterator(VerifiedRead(), handles_[kSchema]));
+    // Also finds the prefix itself: databases of before have all rows under it.
+    entries->SeekForPrev(FoldedKey(table, generation, timestamp));
+    QUARRY_RETURN_IF_ERROR(FromRocks(entries->status(), "read the rows of a compaction", path_));
+    if (!entries->Valid() || !entries->key().starts_with(prefix)) return std::optional<std::string>();
+    return std::optional(entries->value().ToString());
   }
 
   Status PutNames(NameKind kind, uint64_t first_id, std::span<const std::string> names) override {
@@ -245,20 +187,44 @@ class RocksCatalog final : public Catalog {
 
   Status PutVersions(std::span<const RowVersion> versions, bool sync) override {
     rocksdb::WriteBatch batch;
-    uint64_t newest = 0;
-    for (const RowVersion& version : versions) {
-      const char kind = version.deleted() ? kDeletedValue : kRowValue;
-      const std::string key = VersionKey(version.table, version.row, version.timestamp);
-      const rocksdb::Slice key_parts[] = {key};
-      const rocksdb::Slice value_parts[] = {
-          {&kind, 1}, {reinterpret_cast<const char*>(version.value.data()), version.value.size()}};
-      QUARRY_RETURN_IF_ERROR(FromRocks(batch.Put(handles_[kDelta], {key_parts, 1}, {value_parts, 2}),
-                                       "store row versions", path_));
-      newest = std::max(newest, version.timestamp);
-    }
+    QUARRY_TRY(const uint64_t newest, AddVersions(versions, batch));
     QUARRY_RETURN_IF_ERROR(FromRocks(batch.Put(handles_[kSchema], ToSlice(kTimestampKey), IdBytes(newest)),
                                      "store row versions", path_));
     return Write(batch, sync, "store row versions");
+  }
+
+  Status StageVersions(std::span<const RowVersion> versions) override {
+    rocksdb::WriteBatch batch;
+    QUARRY_TRY(const uint64_t timestamp, AddVersions(versions, batch));
+    QUARRY_RETURN_IF_ERROR(FromRocks(batch.Put(handles_[kSchema], ToSlice(kStagedKey), IdBytes(timestamp)),
+                                     "store row versions", path_));
+    return Write(batch, /*sync=*/false, "store row versions");
+  }
+
+  Result<std::optional<uint64_t>> StagedTimestamp() override {
+    QUARRY_TRY(const std::optional<std::string> value,
+               Get(kSchema, std::string(kStagedKey), "read the timestamp of a commit under way"));
+    return value ? std::optional(IdFromBytes(*value)) : std::nullopt;
+  }
+
+  Status PublishStaged(uint64_t timestamp) override {
+    rocksdb::WriteBatch batch;
+    rocksdb::Status status = batch.Delete(handles_[kSchema], ToSlice(kStagedKey));
+    if (status.ok()) status = batch.Put(handles_[kSchema], ToSlice(kTimestampKey), IdBytes(timestamp));
+    QUARRY_RETURN_IF_ERROR(FromRocks(status, "commit row versions", path_));
+    return Write(batch, /*sync=*/true, "commit row versions");  // also syncs them: they are in the same log
+  }
+
+  Status DropStaged() override {
+    QUARRY_TRY(const std::optional<uint64_t> staged, StagedTimestamp());
+    if (!staged) return Status::Ok();
+    rocksdb::WriteBatch batch;
+    QUARRY_RETURN_IF_ERROR(DeleteVersions(
+        "", [&](uint64_t timestamp) { return timestamp == *staged; }, batch));
+    KillPoint("put: staged rows dropped, their record there");
+    QUARRY_RETURN_IF_ERROR(
+        FromRocks(batch.Delete(handles_[kSchema], ToSlice(kStagedKey)), "drop row versions", path_));
+    return Write(batch, /*sync=*/true, "drop row versions");
   }
 
   Result<uint64_t> LastTimestamp() override {
@@ -272,7 +238,7 @@ class RocksCatalog final : public Catalog {
     const std::unique_ptr<rocksdb::Iterator> entries(db_->NewIterator(VerifiedRead(), handles_[kDelta]));
     const std::string prefix = TablePrefix(table);
     for (size_t i = 0; i < rows.size(); ++i) {
-      entries->Seek(VersionKey(table, rows[i], timestamp));
+      SeekForward(*entries, VersionKey(table, rows[i], timestamp));
       if (!entries->Valid()) break;
       if (!IsVersionOf(entries->key(), prefix)) continue;
       QUARRY_TRY(const RowVersion version, ToVersion(table, prefix.size(), *entries));
@@ -293,20 +259,15 @@ class RocksCatalog final : public Catalog {
   }
 
   Status DropVersions(std::string_view table, uint64_t timestamp) override {
-    constexpr size_t kBatchBytes = 1 << 20;
     rocksdb::WriteBatch batch;
-    const std::unique_ptr<rocksdb::Iterator> entries(db_->NewIterator(VerifiedRead(), handles_[kDelta]));
-    const std::string prefix = TablePrefix(table);
-    for (entries->Seek(prefix); entries->Valid() && IsVersionOf(entries->key(), prefix); entries->Next()) {
-      QUARRY_TRY(const RowVersion version, ToVersion(table, prefix.size(), *entries));
-      if (version.timestamp > timestamp) continue;
-      QUARRY_RETURN_IF_ERROR(
-          FromRocks(batch.Delete(handles_[kDelta], entries->key()), "drop row versions", path_));
-      if (batch.GetDataSize() < kBatchBytes) continue;
-      QUARRY_RETURN_IF_ERROR(Write(batch, /*sync=*/false, "drop row versions"));
-      batch.Clear();
-    }
-    QUARRY_RETURN_IF_ERROR(FromRocks(entries->status(), "drop row versions", path_));
+    QUARRY_RETURN_IF_ERROR(DeleteVersions(
+        TablePrefix(table), [&](uint64_t version) { return version <= timestamp; }, batch));
+    return Write(batch, /*sync=*/false, "drop row versions");
+  }
+
+  Status DropAllVersions(std::string_view table) override {
+    rocksdb::WriteBatch batch;
+    QUARRY_RETURN_IF_ERROR(AddDropOf(kDelta, TablePrefix(table), batch));
     return Write(batch, /*sync=*/false, "drop row versions");
   }
 
@@ -365,6 +326,56 @@ class RocksCatalog final : public Catalog {
     rocksdb::ReadOptions options;
     options.verify_checksums = true;
     return options;
+  }
+
+  // Adds them to `batch`; returns the newest timestamp.
+  Result<uint64_t> AddVersions(std::span<const RowVersion> versions, rocksdb::WriteBatch& batch) {
+    uint64_t newest = 0;
+    for (const RowVersion& version : versions) {
+      const char kind = version.deleted() ? kDeletedValue : kRowValue;
+      const std::string key = VersionKey(version.table, version.row, version.timestamp);
+      const rocksdb::Slice key_parts[] = {key};
+      const rocksdb::Slice value_parts[] = {
+          {&kind, 1}, {reinterpret_cast<const char*>(version.value.data()), version.value.size()}};
+      QUARRY_RETURN_IF_ERROR(FromRocks(batch.Put(handles_[kDelta], {key_parts, 1}, {value_parts, 2}),
+                                       "store row versions", path_));
+      newest = std::max(newest, version.timestamp);
+    }
+    return newest;
+  }
+
+  // Adds the deletion of all keys under `prefix`, whose last byte is not the largest.
+  Status AddDropOf(Family family, const std::string& prefix, rocksdb::WriteBatch& batch) {
+    std::string end = prefix;
+    ++end.back();
+    return FromRocks(batch.DeleteRange(handles_[family], prefix, end), "drop row versions", path_);
+  }
+
+  // Deletes the versions under `prefix` of whose timestamp `dropped` says so; the last of them are left in
+  // `batch`.
+  template <typename Dropped>
+  Status DeleteVersions(const std::string& prefix, const Dropped& dropped, rocksdb::WriteBatch& batch) {
+    constexpr size_t kBatchBytes = 1 << 20;
+    const std::unique_ptr<rocksdb::Iterator> entries(db_->NewIterator(VerifiedRead(), handles_[kDelta]));
+    for (entries->Seek(prefix); entries->Valid() && entries->key().starts_with(prefix); entries->Next()) {
+      if (!dropped(TimestampOfKey(entries->key().ToStringView()))) continue;
+      QUARRY_RETURN_IF_ERROR(
+          FromRocks(batch.Delete(handles_[kDelta], entries->key()), "drop row versions", path_));
+      if (batch.GetDataSize() < kBatchBytes) continue;
+      QUARRY_RETURN_IF_ERROR(Write(batch, /*sync=*/false, "drop row versions"));
+      batch.Clear();
+    }
+    return FromRocks(entries->status(), "drop row versions", path_);
+  }
+
+  // To the first entry at `key` or behind it; it was before. Rows that are next to each other are a step or
+  // two apart, which costs a tenth of a search.
+  static void SeekForward(rocksdb::Iterator& entries, const std::string& key) {
+    constexpr int kStepsMax = 4;
+    for (int step = 0; step < kStepsMax && entries.Valid(); ++step, entries.Next()) {
+      if (entries.key().compare(key) >= 0) return;
+    }
+    if (!entries.Valid() || entries.key().compare(key) < 0) entries.Seek(key);
   }
 
   static bool IsVersionOf(const rocksdb::Slice& key, const std::string& prefix) {
@@ -441,12 +452,22 @@ Result<std::unique_ptr<Catalog>> Catalog::Open(const std::string& database_path,
 Result<std::vector<std::string>> Catalog::Salvage(const std::string& database_path,
                                                   const std::string& to_path) {
   const std::string path = to_path + std::string(kCatalogFolder);
-  QUARRY_RETURN_IF_ERROR(CopyFiles(database_path + std::string(kCatalogFolder), path));
   rocksdb::Options options = MakeOptions();
-  QUARRY_RETURN_IF_ERROR(
-      FromRocks(rocksdb::RepairDB(path, options, MakeFamilies(options)), "repair the catalog", path));
-  std::vector<std::string> lost;
+  // An error of the disk may pass: what could not be read is tried again before it is given up for lost.
+  constexpr int kTriesMax = 2;
+  bool disk_failed = true;
   std::error_code error;
+  for (int i = 0; disk_failed && i < kTriesMax; ++i) {
+    fs::remove_all(path, error);
+    QUARRY_RETURN_IF_ERROR(CopyFiles(database_path + std::string(kCatalogFolder), path));
+    const auto logger = std::make_shared<RepairLogger>();
+    options.info_log = logger;
+    QUARRY_RETURN_IF_ERROR(
+        FromRocks(rocksdb::RepairDB(path, options, MakeFamilies(options)), "repair the catalog", path));
+    disk_failed = logger->disk_failed();
+  }
+  options = MakeOptions();
+  std::vector<std::string> lost;
   for (fs::directory_iterator entry(path + "/lost", error), end; !error && entry != end;
        entry.increment(error)) {
     if (entry->path().extension() == kTableSuffix) lost.push_back(entry->path().filename().string());

@@ -1,7 +1,9 @@
 #include "quarry/catalog/catalog_faults.h"
 
 #include <rocksdb/file_system.h>
+#include <rocksdb/system_clock.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cassert>
@@ -35,15 +37,17 @@ class Plan {
     plan_ = plan;
     counts_.fill(0);
     strikes_ = 0;
+    struck_file_.clear();
   }
   // Counts an operation; the errno that it fails with, or 0.
-  int Count(CatalogFault kind) {
+  int Count(CatalogFault kind, const std::string& file) {
     MutexLock lock(mutex_);
     const uint64_t number = ++counts_[static_cast<size_t>(kind)];
     const bool struck =
         kind == plan_.kind && plan_.at != 0 && (plan_.sticky ? number >= plan_.at : number == plan_.at);
-    strikes_ += struck ? 1 : 0;
-    return struck ? plan_.error : 0;
+    if (!struck) return 0;
+    if (++strikes_ == 1) struck_file_ = file;
+    return plan_.error;
   }
   uint64_t count(CatalogFault kind) const {
     MutexLock lock(mutex_);
@@ -53,12 +57,52 @@ class Plan {
     MutexLock lock(mutex_);
     return strikes_;
   }
+  std::string struck_file() const {
+    MutexLock lock(mutex_);
+    return struck_file_;
+  }
 
  private:
   mutable Mutex mutex_;
   CatalogFaultPlan plan_ QUARRY_GUARDED_BY(mutex_);
   std::array<uint64_t, kCatalogFaultCount> counts_ QUARRY_GUARDED_BY(mutex_) = {};
   uint64_t strikes_ QUARRY_GUARDED_BY(mutex_) = 0;
+  std::string struck_file_ QUARRY_GUARDED_BY(mutex_);
+};
+
+class FaultyLog final : public rocksdb::FSSequentialFileOwnerWrapper {
+ public:
+  FaultyLog(Plan& plan, std::string name, std::unique_ptr<rocksdb::FSSequentialFile> file)
+      : FSSequentialFileOwnerWrapper(std::move(file)), plan_(plan), name_(std::move(name)) {}
+
+  rocksdb::IOStatus Read(size_t bytes, const rocksdb::IOOptions& options, rocksdb::Slice* result,
+                         char* scratch, rocksdb::IODebugContext* debug) override {
+    const int error = plan_.Count(CatalogFault::kRead, name_);
+    return error == 0 ? FSSequentialFileOwnerWrapper::Read(bytes, options, result, scratch, debug)
+                      : ToRocks(error, "read", name_);
+  }
+
+ private:
+  Plan& plan_;
+  const std::string name_;
+};
+
+class FaultyTable final : public rocksdb::FSRandomAccessFileOwnerWrapper {
+ public:
+  FaultyTable(Plan& plan, std::string name, std::unique_ptr<rocksdb::FSRandomAccessFile> file)
+      : FSRandomAccessFileOwnerWrapper(std::move(file)), plan_(plan), name_(std::move(name)) {}
+
+  rocksdb::IOStatus Read(uint64_t offset, size_t bytes, const rocksdb::IOOptions& options,
+                         rocksdb::Slice* result, char* scratch,
+                         rocksdb::IODebugContext* debug) const override {
+    const int error = plan_.Count(CatalogFault::kRead, name_);
+    return error == 0 ? FSRandomAccessFileOwnerWrapper::Read(offset, bytes, options, result, scratch, debug)
+                      : ToRocks(error, "read", name_);
+  }
+
+ private:
+  Plan& plan_;
+  const std::string name_;
 };
 
 class FaultyFile final : public rocksdb::FSWritableFileOwnerWrapper {
@@ -68,7 +112,7 @@ class FaultyFile final : public rocksdb::FSWritableFileOwnerWrapper {
 
   rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
                            rocksdb::IODebugContext* debug) override {
-    const int error = plan_.Count(CatalogFault::kAppend);
+    const int error = plan_.Count(CatalogFault::kAppend, name_);
     if (error == 0) return FSWritableFileOwnerWrapper::Append(data, options, debug);
     const rocksdb::Slice half(data.data(), data.size() / 2);
     const rocksdb::IOStatus torn = FSWritableFileOwnerWrapper::Append(half, options, debug);
@@ -83,11 +127,11 @@ class FaultyFile final : public rocksdb::FSWritableFileOwnerWrapper {
   void PrepareWrite(size_t /*offset*/, size_t /*bytes*/, const rocksdb::IOOptions& /*options*/,
                     rocksdb::IODebugContext* /*debug*/) override {}
   rocksdb::IOStatus Sync(const rocksdb::IOOptions& options, rocksdb::IODebugContext* debug) override {
-    const int error = plan_.Count(CatalogFault::kSync);
+    const int error = plan_.Count(CatalogFault::kSync, name_);
     return error == 0 ? FSWritableFileOwnerWrapper::Sync(options, debug) : ToRocks(error, "sync", name_);
   }
   rocksdb::IOStatus Fsync(const rocksdb::IOOptions& options, rocksdb::IODebugContext* debug) override {
-    const int error = plan_.Count(CatalogFault::kSync);
+    const int error = plan_.Count(CatalogFault::kSync, name_);
     return error == 0 ? FSWritableFileOwnerWrapper::Fsync(options, debug) : ToRocks(error, "sync", name_);
   }
 
@@ -103,7 +147,7 @@ class FaultyFolder final : public rocksdb::FSDirectoryWrapper {
 
   rocksdb::IOStatus FsyncWithDirOptions(const rocksdb::IOOptions& options, rocksdb::IODebugContext* debug,
                                         const rocksdb::DirFsyncOptions& folder_options) override {
-    const int error = plan_.Count(CatalogFault::kSync);
+    const int error = plan_.Count(CatalogFault::kSync, name_);
     return error == 0 ? FSDirectoryWrapper::FsyncWithDirOptions(options, debug, folder_options)
                       : ToRocks(error, "sync", name_);
   }
@@ -121,21 +165,27 @@ class FaultyFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus NewSequentialFile(const std::string& name, const rocksdb::FileOptions& options,
                                       std::unique_ptr<rocksdb::FSSequentialFile>* file,
                                       rocksdb::IODebugContext* debug) override {
-    const int error = plan_.Count(CatalogFault::kOpen);
-    return error == 0 ? FileSystemWrapper::NewSequentialFile(name, options, file, debug)
-                      : ToRocks(error, "open", name);
+    const int error = plan_.Count(CatalogFault::kOpen, name);
+    if (error != 0) return ToRocks(error, "open", name);
+    const rocksdb::IOStatus status = FileSystemWrapper::NewSequentialFile(name, options, file, debug);
+    if (status.ok()) *file = std::make_unique<FaultyLog>(plan_, name, std::move(*file));
+    return status;
   }
   rocksdb::IOStatus NewRandomAccessFile(const std::string& name, const rocksdb::FileOptions& options,
                                         std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
                                         rocksdb::IODebugContext* debug) override {
-    const int error = plan_.Count(CatalogFault::kOpen);
-    return error == 0 ? FileSystemWrapper::NewRandomAccessFile(name, options, file, debug)
-                      : ToRocks(error, "open", name);
+    const int error = plan_.Count(CatalogFault::kOpen, name);
+    if (error != 0) return ToRocks(error, "open", name);
+    const rocksdb::IOStatus status = FileSystemWrapper::NewRandomAccessFile(name, options, file, debug);
+    if (status.ok()) *file = std::make_unique<FaultyTable>(plan_, name, std::move(*file));
+    return status;
   }
   rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
                                     std::unique_ptr<rocksdb::FSWritableFile>* file,
                                     rocksdb::IODebugContext* debug) override {
-    const int error = plan_.Count(CatalogFault::kOpen);
+    // RocksDB writes its options down at every open, which takes half of the time, and can do without.
+    if (name.find("/OPTIONS-") != std::string::npos) return ToRocks(EIO, "create", name);
+    const int error = plan_.Count(CatalogFault::kCreate, name);
     if (error != 0) return ToRocks(error, "create", name);
     const rocksdb::IOStatus status = FileSystemWrapper::NewWritableFile(name, options, file, debug);
     if (status.ok()) *file = std::make_unique<FaultyFile>(plan_, name, std::move(*file));
@@ -150,13 +200,36 @@ class FaultyFileSystem final : public rocksdb::FileSystemWrapper {
   }
   rocksdb::IOStatus RenameFile(const std::string& from, const std::string& to,
                                const rocksdb::IOOptions& options, rocksdb::IODebugContext* debug) override {
-    const int error = plan_.Count(CatalogFault::kRename);
+    const int error = plan_.Count(CatalogFault::kRename, from);
     return error == 0 ? FileSystemWrapper::RenameFile(from, to, options, debug)
                       : ToRocks(error, "rename", from);
+  }
+  rocksdb::IOStatus LinkFile(const std::string& from, const std::string& to,
+                             const rocksdb::IOOptions& options, rocksdb::IODebugContext* debug) override {
+    const int error = plan_.Count(CatalogFault::kCreate, to);
+    return error == 0 ? FileSystemWrapper::LinkFile(from, to, options, debug) : ToRocks(error, "link", to);
   }
 
  private:
   Plan& plan_;
+};
+
+// RocksDB sleeps for a second after each flush that failed, and whoever closes it waits for that.
+class ImpatientClock final : public rocksdb::SystemClockWrapper {
+ public:
+  ImpatientClock() : SystemClockWrapper(SystemClock::Default()) {}
+  const char* Name() const override { return "ImpatientClock"; }
+  void SleepForMicroseconds(int micros) override {
+    SystemClockWrapper::SleepForMicroseconds(std::min(micros, 100));
+  }
+};
+
+class FaultyEnvironment final : public rocksdb::EnvWrapper {
+ public:
+  explicit FaultyEnvironment(Plan& plan) : EnvWrapper(Env::Default()) {
+    file_system_ = std::make_shared<FaultyFileSystem>(plan);
+    system_clock_ = std::make_shared<ImpatientClock>();
+  }
 };
 
 }  // namespace
@@ -164,8 +237,7 @@ class FaultyFileSystem final : public rocksdb::FileSystemWrapper {
 class CatalogFaults::Impl {
  public:
   Plan plan;
-  const std::unique_ptr<rocksdb::Env> environment =
-      rocksdb::NewCompositeEnv(std::make_shared<FaultyFileSystem>(plan));
+  const std::unique_ptr<rocksdb::Env> environment = std::make_unique<FaultyEnvironment>(plan);
 };
 
 CatalogFaults::CatalogFaults() : impl_(std::make_unique<Impl>()) {
@@ -177,6 +249,7 @@ CatalogFaults::~CatalogFaults() { faulty_environment = nullptr; }
 void CatalogFaults::SetPlan(const CatalogFaultPlan& plan) { impl_->plan.Set(plan); }
 uint64_t CatalogFaults::count(CatalogFault kind) const { return impl_->plan.count(kind); }
 uint64_t CatalogFaults::strikes() const { return impl_->plan.strikes(); }
+std::string CatalogFaults::struck_file() const { return impl_->plan.struck_file(); }
 
 rocksdb::Env* CatalogEnvironment() {
   rocksdb::Env* const faulty = faulty_environment;

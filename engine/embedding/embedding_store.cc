@@ -15,6 +15,7 @@
 #include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
+#include "quarry/base/trace.h"
 #include "quarry/embedding/pooled_table.h"
 #include "quarry/format/feature_table.h"
 
@@ -147,6 +148,10 @@ Status DropEmbeddings(Store& store, std::string_view name) {
     std::erase_if(manifest.embeddings, [&](const EmbeddingRecord& other) { return other.name == name; });
     return Status::Ok();
   }));
+  for (const std::string& dropped : {record->file, record->map_file}) {
+    std::error_code ignored;  // what stays is a leftover
+    if (!dropped.empty()) fs::remove(store.path() + "/" + dropped, ignored);
+  }
   return RemoveLeftovers(store, name);
 }
 
@@ -208,6 +213,7 @@ void StoredEmbeddings::Commit() {
 
 Status CheckpointAll(Store& store, std::span<StoredEmbeddings* const> tables, int64_t timestamp,
                      const std::function<Status(Manifest&)>& also) {
+  const ScopedSpan span("checkpoint embeddings");
   for (StoredEmbeddings* const table : tables) {
     assert(&table->store_ == &store);
     QUARRY_RETURN_IF_ERROR(table->WriteMap(timestamp));

@@ -51,11 +51,14 @@ class RowRecord {
     }
   }
 
+  void DecodeVector(const std::byte* record, std::span<float> values) const {
+    DecodeRow(spec_.element_type, {record + kVectorOffset, vector_bytes_}, values);
+  }
+
   // Between a record and row i of a block.
   void Load(const std::byte* record, RowBlock& block, size_t i) const {
     block.timestamps[i] = Timestamp(record);
-    DecodeRow(spec_.element_type, {record + kVectorOffset, vector_bytes_},
-              {&block.values[i * spec_.dim], spec_.dim});
+    DecodeVector(record, {&block.values[i * spec_.dim], spec_.dim});
     if (state_bytes_ == 0) return;
     std::memcpy(&block.state[i * spec_.state_dim()], record + state_offset_, state_bytes_);
   }

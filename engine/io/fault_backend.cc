@@ -105,7 +105,9 @@ Result<std::unique_ptr<IoPort>> FaultBackend::NewPort(unsigned depth) {
 }
 
 Result<File> FaultBackend::Open(const std::string& path, OpenMode mode) {
-  QUARRY_RETURN_IF_ERROR(Strike(FaultKind::kOpen, "open", path));
+  const bool create = mode == OpenMode::kCreate || mode == OpenMode::kCreateDirect;
+  QUARRY_RETURN_IF_ERROR(create ? Strike(FaultKind::kCreate, "create", path)
+                                : Strike(FaultKind::kOpen, "open", path));
   return inner_.Open(path, mode);
 }
 

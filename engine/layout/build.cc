@@ -12,6 +12,7 @@
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/cost_model.h"
 #include "quarry/layout/layout.h"
@@ -164,6 +165,7 @@ Status Builder::SampleAnew() {
 }
 
 Status Builder::Sample(bool resume) {
+  const ScopedSpan span("sample an epoch ahead");
   const double start = MonotonicSeconds();
   QUARRY_TRY(source_, TraceSource::Make(store_, budget_, spec_));
   report_.sequences = source_->sequences();
@@ -179,6 +181,7 @@ Status Builder::Sample(bool resume) {
 
 // Simulates the cache and keeps what each batch finds there.
 Status Builder::Plan() {
+  const ScopedSpan span("plan the cache");
   IoBackend& backend = store_.backend();
   const uint64_t node_count = geometry_.row_count;
   const uint64_t stride = row_stride();
@@ -225,6 +228,7 @@ uint64_t Builder::TotalBytes() const {
 }
 
 Status Builder::Encode() {
+  const ScopedSpan span("encode blocks");
   const Status packed = EncodePacked();
   return spec_.packing == Packing::kAlways ? packed : ChoosePacking(packed);
 }
@@ -322,6 +326,7 @@ Status Builder::PackFile(DataFileWriter& writer, std::vector<uint32_t>& checksum
 }
 
 Result<PackStats> Builder::Pack() {
+  const ScopedSpan span("pack");
   std::error_code error;
   const fs::space_info space = fs::space(place_.building, error);
   if (!error && space.available < encoder_->regions_bytes()) {

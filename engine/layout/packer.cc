@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "quarry/base/process.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/cache/gather.h"
 #include "quarry/format/checksum.h"
@@ -147,6 +148,7 @@ Result<PackStats> Packing::Run(const std::function<Status(uint64_t, uint64_t)>& 
 }
 
 Status Packing::ReadPartition(uint64_t first, uint64_t count, IoBuffer& rows) {
+  const ScopedSpan span("read a partition", first);
   const double start = MonotonicSeconds();
   const uint64_t bytes = count * table_.geometry().row_bytes;
   const std::span<std::byte> out = rows.span().first(bytes);
@@ -179,6 +181,7 @@ Status Packing::OnThreads(const std::function<Status(Workspace&, size_t stream)>
 }
 
 Status Packing::PackPartition(const IoBuffer& rows, uint64_t first, uint64_t end) {
+  const ScopedSpan span("pack a partition", first);
   return OnThreads([&](Workspace& space, size_t stream) {
     return PackStreamRows(space, stream, rows.data(), first, end);
   });

@@ -6,6 +6,7 @@
 #include "patch.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/process.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/cost_model.h"
 #include "quarry/storage/node_properties.h"
@@ -140,6 +141,7 @@ Result<bool> Rebuild::PropertiesMayDiffer() const {
 
 // The batches are the same; what becomes of their rows?
 Status Rebuild::ChoosePatch() {
+  const ScopedSpan span("find changed rows");
   QUARRY_TRY(newer_, store_.OpenOverlay(record_.table, snapshot_,
                                         TableVersion{record_.table_generation, record_.timestamp}));
   QUARRY_TRY(newer_reservation_, budget_.Reserve(newer_->resident_bytes(), "the versions of changed rows"));
@@ -215,6 +217,7 @@ Result<LayoutRecord> Rebuild::ChangeRecord() {
 }
 
 Result<LayoutRecord> Rebuild::Patch() {
+  const ScopedSpan span("patch");
   QUARRY_TRY(const LayoutPlace place, PrepareLayout(store_, record_.name));
   const auto write = [&]() -> Result<LayoutRecord> {
     QUARRY_TRY(LayoutRecord record, WritePatch(store_, budget_, place, *layout_, plan_,

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 #include <optional>
 #include <thread>
 
 #include "quarry/base/bounded_queue.h"
 #include "quarry/base/process.h"
+#include "quarry/base/trace.h"
 #include "quarry/embedding/oac.h"
 #include "sequenced_queue.h"
 
@@ -44,6 +46,10 @@ struct RunQueues {
   BoundedQueue<Flight*> computed;
   BoundedQueue<Flight*> returned;
 };
+
+// As the enumeration has them.
+constexpr const char* kStageNames[] = {"prepare", "transfer", "compute", "transfer back", "update"};
+static_assert(std::size(kStageNames) == kEmbeddingStageCount);
 
 unsigned FlightCount(const EmbeddingPipelineOptions& options) {
   switch (options.mode) {
@@ -191,7 +197,8 @@ void EmbeddingPipelineImpl::WorkOn(EmbeddingStage stage, Queue& input, const Bod
     const std::optional<Flight*> flight = input.Pop();
     if (!flight) return;
     const double popped = MonotonicSeconds();
-    const Status status = body(**flight);
+    const char* const name = kStageNames[static_cast<size_t>(stage)];
+    const Status status = InSpan(name, (*flight)->number, [&] { return body(**flight); });
     {
       MutexLock lock(mutex_);
       EmbeddingStageStats& stats = stats_.stages[static_cast<size_t>(stage)];
@@ -208,7 +215,10 @@ std::vector<std::thread> EmbeddingPipelineImpl::StartWorkers(EmbeddingStage stag
                                                              Queue& input, const Body& body) {
   std::vector<std::thread> workers;
   for (unsigned i = 0; i < count; ++i) {
-    workers.emplace_back([this, stage, &input, body] { WorkOn(stage, input, body); });
+    workers.emplace_back([this, stage, &input, body] {
+      NameThread(kStageNames[static_cast<size_t>(stage)]);
+      WorkOn(stage, input, body);
+    });
   }
   return workers;
 }

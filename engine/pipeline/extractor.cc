@@ -113,6 +113,8 @@ Status Extractor::LoadSorted(const RowTarget& target, const std::atomic<bool>& c
       QUARRY_RETURN_IF_ERROR(CopyRows(flight, target));
       staging_ring_.Free(flight.piece.id);
       idle_flights_.push_back(static_cast<uint32_t>(id));
+      // At once: the device must not wait for the rows of the other reads to be copied.
+      QUARRY_RETURN_IF_ERROR(SubmitWhileRoom(stats));
     }
     if (loaded_.size() >= kAnnounceRows) {
       if (target.arrived) target.arrived(loaded_);

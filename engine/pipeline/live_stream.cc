@@ -5,6 +5,7 @@
 
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 
 namespace quarry {
@@ -98,6 +99,7 @@ void LiveStream::Fail(const Status& status) {
 }
 
 void LiveStream::RunSampler(NeighborSampler& sampler) {
+  NameThread("sample");
   for (;;) {
     const double start = MonotonicSeconds();
     std::optional<std::unique_ptr<Frame>> frame = frames_.Pop();
@@ -113,7 +115,9 @@ void LiveStream::RunSampler(NeighborSampler& sampler) {
     const std::span<const NodeId> seeds(options_.seeds.data() + first, count);
     Block& block = (*frame)->block;
     const uint64_t bytes_before = sampler.stats().bytes_read;
-    const Status status = sampler.Sample(seeds, MixSeed(resources_.seed, options_.pass, number), block);
+    const Status status = InSpan("sample", number, [&] {
+      return sampler.Sample(seeds, MixSeed(resources_.seed, options_.pass, number), block);
+    });
     if (!status.ok()) return Fail(status);
     {
       MutexLock lock(mutex_);
@@ -126,6 +130,7 @@ void LiveStream::RunSampler(NeighborSampler& sampler) {
 }
 
 void LiveStream::RunExtractor(Extractor& extractor) {
+  NameThread("extract");
   std::vector<uint32_t> misses, waits;
   for (;;) {
     const double start = MonotonicSeconds();
@@ -143,7 +148,7 @@ void LiveStream::RunExtractor(Extractor& extractor) {
     }
     if (!status.ok()) return Fail(status);
     Frame& frame = *next->frame;
-    status = Load(extractor, frame, misses, waits);
+    status = InSpan("extract", next->number, [&] { return Load(extractor, frame, misses, waits); });
     if (!status.ok()) return;
     frame.labels.clear();
     for (const NodeId seed : frame.block.seeds()) {
@@ -160,6 +165,7 @@ void LiveStream::RunExtractor(Extractor& extractor) {
 }
 
 void LiveStream::RunReleaser() {
+  NameThread("release");
   while (std::optional<std::unique_ptr<Frame>> frame = released_.Pop()) {
     resources_.buffer->Release((*frame)->slots);
     frames_.Push(*std::move(frame));
@@ -195,6 +201,7 @@ Result<std::unique_ptr<Batch>> LiveStream::Next() {
     return Status(Code::kInternal,
                   "Next was called while the previous batch was still held: let it go first");
   }
+  const ScopedSpan span("wait");
   std::optional<std::unique_ptr<Batch>> batch = ready_.Pop();
   MutexLock lock(mutex_);
   if (!error_.ok()) return error_;

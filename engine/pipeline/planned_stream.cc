@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "quarry/base/process.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 
 namespace quarry {
@@ -87,6 +88,7 @@ void PlannedStream::Fail(const Status& status) {
 }
 
 void PlannedStream::RunLoader() {
+  NameThread("load");
   const double start = MonotonicSeconds();
   const Status status = LoadAll();
   if (!status.ok()) return Fail(status);
@@ -123,6 +125,7 @@ Status PlannedStream::LoadAll() {
 
 // What the cache holds before the first batch, straight into its slots.
 Status PlannedStream::LoadImage(IoRing& ring) {
+  const ScopedSpan span("load the cache");
   state_.decoder->Restart();
   for (size_t slot = 0; slot < state_.physical.size(); ++slot) {
     state_.physical[slot] = static_cast<uint32_t>(slot);
@@ -141,6 +144,7 @@ Status PlannedStream::LoadImage(IoRing& ring) {
 }
 
 Status PlannedStream::StartReads(PlannedFrame& frame, uint64_t number, IoRing& ring) {
+  const ScopedSpan span("start reads", number);
   const BatchEntry& entry = directory_.batches[number];
   frame.number = number;
   frame.reads_left = 0;
@@ -187,6 +191,7 @@ Status PlannedStream::SubmitRange(PlannedFrame* frame, uint64_t offset, std::spa
 // work is to keep the device busy.
 Status PlannedStream::FinishReads(IoRing& ring) {
   if (cancelled_) return Status(Code::kCancelled, "the stream was given up");
+  const ScopedSpan span("load");
   done_.clear();
   QUARRY_RETURN_IF_ERROR(ring.Wait(done_));
   for (const uint64_t id : done_) {
@@ -197,6 +202,7 @@ Status PlannedStream::FinishReads(IoRing& ring) {
 }
 
 void PlannedStream::RunAssembler() {
+  NameThread("assemble");
   const double start = MonotonicSeconds();
   while (const std::optional<PlannedFrame*> frame = loaded_.Pop()) {
     const Status status = Assemble(**frame);
@@ -211,6 +217,7 @@ void PlannedStream::RunAssembler() {
 }
 
 Status PlannedStream::Assemble(PlannedFrame& frame) {
+  const ScopedSpan span("assemble", frame.number);
   const BatchEntry& entry = directory_.batches[frame.number];
   PlannedBlock& planned = frame.planned;
   const uint64_t block_bytes = BlockPages(entry);
@@ -240,6 +247,7 @@ Status PlannedStream::Assemble(PlannedFrame& frame) {
 
 // What did not come with the chunk.
 Status PlannedStream::ReadRows(PlannedFrame& frame) {
+  const ScopedSpan span("read rows", frame.number);
   if (!directory_.packed) return ReadTableRows(frame.planned.frame_nodes, frame.first_slot);
   if (!frame.planned.segment_places.empty()) QUARRY_RETURN_IF_ERROR(ReadSegmentRows(frame));
   return PutOverlay(frame.planned.frame_nodes, frame.first_slot);
@@ -353,6 +361,7 @@ Status PlannedStream::ReadSegmentRows(PlannedFrame& frame) {
 
 // Rows that enter the cache after a batch, from its frame to their slots.
 void PlannedStream::ApplyAdmissions(const PlannedFrame& frame) {
+  const ScopedSpan span("copy", frame.number);
   const uint64_t stride = directory_.row_stride;
   const std::vector<uint32_t>& rows = frame.planned.admitted_rows;
   const std::vector<uint32_t>& slots = frame.planned.admitted_slots;
@@ -403,6 +412,7 @@ Result<std::unique_ptr<Batch>> PlannedStream::Next() {
       if (state_.position == directory_.batches.size()) Wrap();
     }
   }
+  const ScopedSpan span("wait");
   const std::optional<PlannedFrame*> frame = ready_.Pop();
   MutexLock lock(mutex_);
   if (!error_.ok()) return error_;

@@ -7,6 +7,7 @@
 
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
+#include "quarry/base/trace.h"
 #include "quarry/pipeline/planned_road.h"
 
 namespace quarry {
@@ -53,7 +54,8 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
       if (building_.valid()) (void)building_.get();
       StartBuild(pass.pass);
     }
-    QUARRY_TRY(const LayoutRecord record, building_.get());
+    QUARRY_TRY(const LayoutRecord record,
+               InSpan("wait for the plan", pass.pass, [&] { return building_.get(); }));
     plan_wait_seconds_ += MonotonicSeconds() - start;
     LogInfo("epoch {} is read {}", pass.pass, DescribeChoice(report_));
     ++(report_.packed ? packed_passes_ : merged_passes_);
@@ -92,6 +94,7 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     spec.snapshot = snapshot_;
     report_ = {};
     building_ = std::async(std::launch::async, [this, spec]() -> Result<LayoutRecord> {
+      NameThread("plan");
       const auto progress = [this](std::string_view, uint64_t, uint64_t) {
         return cancelled_ ? Status(Code::kCancelled, "the next epoch is not wanted any more") : Status::Ok();
       };

@@ -39,7 +39,8 @@ Result<CheckpointReport> CheckpointStore(Store& store, MemoryBudget& budget, con
                                          const ProgressFunction& progress) {
   const double start = MonotonicSeconds();
   QUARRY_RETURN_IF_ERROR(CheckPlace(store.path(), path));
-  QUARRY_TRY(ImportWorkspace workspace, ImportWorkspace::Acquire(store.backend(), path));
+  QUARRY_TRY(ImportWorkspace workspace,
+             ImportWorkspace::Acquire(store.backend(), path, ImportWorkspace::kCopy));
   const std::string copy = workspace.database_path();
   QUARRY_RETURN_IF_ERROR(CreateStoreDirectory(store.backend(), copy));
   CheckpointFiles files(store.backend(), budget, store.path(), copy, progress);

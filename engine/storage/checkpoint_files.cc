@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/buffer/page_file.h"
 #include "quarry/io/buffer.h"
@@ -83,6 +84,7 @@ class PageAppender {
 }  // namespace
 
 Status CheckpointFiles::Take(const Manifest& manifest) {
+  const ScopedSpan span("link files");
   std::vector<std::pair<std::string, uint64_t>> files;
   for (const TableRecord& table : manifest.tables) files.emplace_back(table.file, table.file_bytes);
   for (const TopologyRecord& topology : manifest.topologies) {
@@ -196,6 +198,7 @@ Status CheckpointFiles::CopyBytes(const File& from, const File& to, uint64_t byt
 }
 
 Status CheckpointFiles::CopyRest() {
+  const ScopedSpan span("copy files");
   for (const Pending& pending : pending_) {
     QUARRY_TRY(const File to, backend_.Open(pending.to, OpenMode::kCreateDirect));
     QUARRY_TRY(const bool cloned, Clone(pending.file, to, pending.bytes));
@@ -217,6 +220,7 @@ Status CheckpointFiles::SyncCatalogFile(const std::string& path) {
 }
 
 Status CheckpointFiles::Sync() {
+  const ScopedSpan span("sync");
   const std::string catalog = to_ + "/catalog";
   std::error_code error;
   for (fs::directory_iterator entry(catalog, error), end; !error && entry != end; entry.increment(error)) {

@@ -10,6 +10,7 @@
 #include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/io/buffer.h"
 #include "quarry/storage/feature_table.h"
@@ -19,6 +20,9 @@ namespace quarry {
 namespace {
 
 namespace fs = std::filesystem;
+
+// What the disk reads while a piece is folded: more than one.
+constexpr uint64_t kReadAheadBytes = 16 * kMiB;
 
 class Compaction {
  public:
@@ -37,7 +41,9 @@ class Compaction {
   bool needed() const { return !touched_.empty(); }
   uint64_t memory_bytes() const {
     return table_->resident_bytes() + overlay_->resident_bytes() + touched_.size() * sizeof(uint64_t) +
-           2 * IoBuffer::MappedBytes(RowsAtATime() * table_->geometry().row_bytes) + 8 * kMiB;
+           touched_.size() * sizeof(uint64_t) +  // of what changed since a layout
+           2 * IoBuffer::MappedBytes(RowsAtATime() * table_->geometry().row_bytes) + kReadAheadBytes +
+           9 * kMiB;
   }
   Status Run();
   uint64_t resumed_row() const { return resumed_row_; }
@@ -57,7 +63,9 @@ class Compaction {
   Status WriteRows(FeatureTableWriter& writer);
   Status Keep(FeatureTableWriter& writer, uint64_t rows);
   Status GiveUp(const Status& why);
-  Status ReadPiece(uint64_t first, std::span<std::byte> rows) const;
+  Result<std::vector<Catalog::FoldedRows::Change>> Changes() const;
+  Status ReadPiece(uint64_t first, std::span<std::byte> rows);
+  Status ReadNext(uint64_t first, std::span<std::byte> rows);
   Status ReadBase(uint64_t first, uint64_t count, std::span<std::byte> rows) const;
   void Remove(const std::string& file) const {
     std::error_code ignored;
@@ -72,17 +80,20 @@ class Compaction {
   std::unique_ptr<RowOverlay> overlay_;
   TableRecord record_;
   std::vector<uint64_t> touched_;
-  CompactionProgress done_;  // rows that are written for good
+  std::optional<RowScanner> base_;  // of table_
+  CompactionProgress done_;         // rows that are written for good
   uint64_t resumed_row_ = 0;
 };
 
 Status Compaction::Open(const std::string& name) {
+  const ScopedSpan span("what has changed");
   QUARRY_TRY(snapshot_, store_.TakeSnapshot());
   QUARRY_TRY(table_, store_.OpenTable(*snapshot_, name));
   record_ = *snapshot_->FindTable(name);
   done_ = {.generation = record_.generation + 1, .timestamp = snapshot_->timestamp};
   const auto progress =
       ReadCompactionProgress(store_.backend(), store_.path(), store_.manifest().database_id, record_);
+  if (!progress.ok() && !IsUseless(progress.status())) return progress.status();
   if (progress.ok() && progress->timestamp <= snapshot_->timestamp) return TakeUp(*progress);
   QUARRY_TRY(overlay_, store_.OpenOverlay(name, snapshot_));
   touched_ = overlay_->TouchedRows();
@@ -114,14 +125,36 @@ Status Compaction::Run() {
   const Status written = WriteFile(next);
   if (!written.ok()) return GiveUp(written);
   KillPoint("compaction: file written, not named");
+  QUARRY_TRY(std::vector<Catalog::FoldedRows::Change> changes, Changes());
   // This reader needs the old file and its versions no longer.
   overlay_.reset();
+  base_.reset();
   table_.reset();
   snapshot_.reset();
+  const ScopedSpan span("switch");
   // A commit that failed may have happened: the file stays, the next open knows, and nobody goes on with it.
-  const Status switched = store_.SwitchTable(next, EncodeRows(touched_));
+  const Status switched = store_.SwitchTable(next, std::move(changes));
   Remove(CompactionFiles(record_).progress);
   return switched;
+}
+
+// What layouts will ask: which of the folded rows are newer than theirs? For those that there are it is
+// remembered exactly; of others, all rows are newer, or none.
+Result<std::vector<Catalog::FoldedRows::Change>> Compaction::Changes() const {
+  std::vector<Catalog::FoldedRows::Change> changes = {{0, EncodeRows(touched_)}};
+  for (const LayoutRecord& layout : store_.manifest().layouts) {
+    const uint64_t since = layout.timestamp;
+    if (layout.table != record_.name || since <= record_.folded || since >= snapshot_->timestamp) continue;
+    if (std::ranges::count(changes, since, &Catalog::FoldedRows::Change::since) > 0) continue;
+    QUARRY_TRY(const std::unique_ptr<RowOverlay> newer,
+               store_.OpenOverlay(record_.name, snapshot_, TableVersion{record_.generation, since}));
+    std::vector<uint64_t> rows;
+    std::ranges::copy_if(touched_, std::back_inserter(rows),
+                         [&](uint64_t row) { return newer->Touched(row); });
+    changes.push_back({since, EncodeRows(rows)});
+  }
+  changes.push_back({snapshot_->timestamp, EncodeRows({})});
+  return changes;
 }
 
 // A file that is there and not gone on with may be of a switch that failed, and named on disk all the same.
@@ -168,6 +201,7 @@ Status Compaction::WriteFile(TableRecord& next) {
 
 // The next piece is read while one is written.
 Status Compaction::WriteRows(FeatureTableWriter& writer) {
+  const ScopedSpan span("write rows");
   const FeatureGeometry& geometry = table_->geometry();
   const uint64_t sync_rows = pace_.SyncBytes(record_.file_bytes) / geometry.row_bytes;
   const uint64_t rows_max = std::min(RowsAtATime(), geometry.row_count);
@@ -201,14 +235,28 @@ Status Compaction::WriteRows(FeatureTableWriter& writer) {
 }
 
 // Rows from `first` on, the newest versions over them.
-Status Compaction::ReadPiece(uint64_t first, std::span<std::byte> rows) const {
+Status Compaction::ReadPiece(uint64_t first, std::span<std::byte> rows) {
+  NameThread("read a piece");
+  const ScopedSpan span("read and fold", first);
   const uint64_t row_bytes = table_->geometry().row_bytes;
-  QUARRY_RETURN_IF_ERROR(ReadBase(first, rows.size() / row_bytes, rows));
+  QUARRY_RETURN_IF_ERROR(ReadNext(first, rows));
   return FoldRows(*overlay_, touched_, first, row_bytes, rows);
+}
+
+// The base from where the last piece ended, which is read ahead; what is damaged is tried in parts.
+Status Compaction::ReadNext(uint64_t first, std::span<std::byte> rows) {
+  if (!base_) {
+    QUARRY_TRY(base_, RowScanner::Make(store_.backend(), *table_, first, record_.row_count, kReadAheadBytes));
+  }
+  const Status status = base_->Read(rows);
+  if (status.code() != Code::kCorruption) return status;
+  base_.reset();
+  return ReadBase(first, rows.size() / table_->geometry().row_bytes, rows);
 }
 
 // A synced commit first: the rows must not outlive versions that were written without a sync.
 Status Compaction::Keep(FeatureTableWriter& writer, uint64_t rows) {
+  const ScopedSpan span("sync what is written", rows);
   if (done_.rows == 0) {
     QUARRY_RETURN_IF_ERROR(store_.UpdateManifest([](Manifest&) { return Status::Ok(); }));
   }

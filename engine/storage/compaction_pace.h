@@ -11,7 +11,7 @@
 namespace quarry {
 
 struct CompactionPace {
-  uint64_t piece_bytes = 16 * kMiB;  // of rows at a time
+  uint64_t piece_bytes = 8 * kMiB;  // of rows at a time
   // A tenth of the file, within these: less is not worth the syncs, and no more is ever lost.
   uint64_t sync_bytes_min = 64 * kMiB;
   uint64_t sync_bytes_max = 1 * kGiB;

@@ -107,7 +107,7 @@ bool IsDeadCompactionFile(IoBackend& backend, const std::string& database_path, 
   if (file == table.file) return false;
   const CompactionFiles files(table);
   if (file != files.rows && file != files.progress) return true;
-  return !ReadCompactionProgress(backend, database_path, manifest.database_id, table).ok();
+  return IsUseless(ReadCompactionProgress(backend, database_path, manifest.database_id, table).status());
 }
 
 }  // namespace quarry

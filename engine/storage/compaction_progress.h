@@ -33,10 +33,14 @@ struct CompactionFiles {
   std::string progress;
 };
 
-// kNotFound when there is none; kCorruption when it, or the file beside it, does not hold.
+// kNotFound when there is none; kCorruption when it, or the file beside it, does not hold: IsUseless. Others
+// say that it could not be read.
 Result<CompactionProgress> ReadCompactionProgress(IoBackend& backend, const std::string& database_path,
                                                   const std::array<std::byte, 16>& database_id,
                                                   const TableRecord& table);
+inline bool IsUseless(const Status& status) {
+  return status.code() == Code::kNotFound || status.code() == Code::kCorruption;
+}
 Status WriteCompactionProgress(IoBackend& backend, const std::string& database_path,
                                const std::array<std::byte, 16>& database_id, const TableRecord& table,
                                const CompactionProgress& progress);

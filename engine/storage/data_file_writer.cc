@@ -53,6 +53,12 @@ void DataFileWriter::BeginSection(std::string_view name, Cover cover, uint64_t s
 
 Status DataFileWriter::Append(std::span<const std::byte> bytes) {
   section_.bytes += bytes.size();
+  // Whole pages that lie as the disk wants them need no copy.
+  const bool aligned = reinterpret_cast<uintptr_t>(bytes.data()) % kPageBytes == 0;
+  while (aligned && buffered_bytes_ == 0 && bytes.size() >= buffer_.size()) {
+    QUARRY_RETURN_IF_ERROR(WritePages(bytes.first(buffer_.size())));
+    bytes = bytes.subspan(buffer_.size());
+  }
   while (!bytes.empty()) {
     const size_t take = std::min(bytes.size(), buffer_.size() - buffered_bytes_);
     std::memcpy(buffer_.data() + buffered_bytes_, bytes.data(), take);
@@ -100,16 +106,20 @@ Status DataFileWriter::AddChecksum(uint32_t checksum) {
 Status DataFileWriter::FlushBuffer() {
   const size_t padded_bytes = RoundUp(buffered_bytes_, kPageBytes);
   std::memset(buffer_.data() + buffered_bytes_, 0, padded_bytes - buffered_bytes_);
-  const std::span<const std::byte> pages = buffer_.span().first(padded_bytes);
+  QUARRY_RETURN_IF_ERROR(WritePages(buffer_.span().first(padded_bytes)));
+  buffered_bytes_ = 0;
+  return Status::Ok();
+}
+
+Status DataFileWriter::WritePages(std::span<const std::byte> pages) {
   if (!section_.name.empty() && cover_ == Cover::kPages) {
     uint64_t page = (position_ - section_.offset) / kPageBytes;
-    for (size_t at = 0; at < padded_bytes; at += kPageBytes, ++page) {
+    for (size_t at = 0; at < pages.size(); at += kPageBytes, ++page) {
       QUARRY_RETURN_IF_ERROR(AddChecksum(CellChecksum(pages.subspan(at, kPageBytes), page)));
     }
   }
   if (!pages.empty()) QUARRY_RETURN_IF_ERROR(backend_.WriteAt(file_, position_, pages));
-  position_ += padded_bytes;
-  buffered_bytes_ = 0;
+  position_ += pages.size();
   return Status::Ok();
 }
 

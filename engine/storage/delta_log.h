@@ -27,12 +27,18 @@ class DeltaLog {
  public:
   // `catalog(writable)` gives the catalog that is open, opened for writing where that is asked.
   using CatalogFunction = std::function<Result<std::shared_ptr<Catalog>>(bool writable)>;
-  DeltaLog(std::string path, CatalogFunction catalog)
-      : path_(std::move(path)), catalog_(std::move(catalog)) {}
+  // While a large write is under way, so many other commits may come, less one.
+  static constexpr uint64_t kCommitsBesideMax = uint64_t{1} << 32;
+  DeltaLog(std::string path, CatalogFunction catalog, uint64_t commits_beside_max = kCommitsBesideMax)
+      : path_(std::move(path)), catalog_(std::move(catalog)), commits_beside_max_(commits_beside_max) {}
 
   // As Store::Write.
   Result<uint64_t> Write(const Manifest& manifest, const WriteBatch& batch, const WriteOptions& options)
       QUARRY_EXCLUDES(mutex_);
+  // As Store::BeginLargeWrite. `manifest` outlives it.
+  Result<std::unique_ptr<LargeWrite>> BeginLargeWrite(const Manifest& manifest) QUARRY_EXCLUDES(mutex_);
+  // Catalog::DropVersions of a table that compaction has folded up to `timestamp`.
+  Status DropVersions(const std::string& table, uint64_t timestamp) QUARRY_EXCLUDES(mutex_);
   // Of the newest commit that is visible.
   Result<uint64_t> LastTimestamp() QUARRY_EXCLUDES(mutex_);
   // The overlay of `table` in the snapshot, together with `folded`: rows that are newer in `file` than in the
@@ -42,8 +48,15 @@ class DeltaLog {
                                                   std::unique_ptr<FeatureTable> file) QUARRY_EXCLUDES(mutex_);
 
  private:
+  class StagedWrite;
+  // Of a large write: what Add has written.
+  struct StagedRows {
+    uint64_t timestamp = 0;
+    std::map<std::string, RowBitmap, std::less<>> rows;  // by table
+  };
   struct Writer {
     const WriteBatch* batch = nullptr;
+    const StagedRows* staged = nullptr;  // instead of a batch
     bool sync = true;
     bool done = false;
     Status status;
@@ -53,18 +66,22 @@ class DeltaLog {
 
   Status Load() QUARRY_REQUIRES(mutex_);
   Result<const RowBitmap*> RowsSince(const TableRecord& table) QUARRY_REQUIRES(mutex_);
+  Result<uint64_t> CommitInTurn(Writer& self) QUARRY_REQUIRES(mutex_);
   std::vector<Writer*> TakeGroup() QUARRY_REQUIRES(mutex_);
+  Status CheckGroup(std::span<Writer* const> group) const QUARRY_REQUIRES(mutex_);
   Status Commit(std::span<Writer* const> group);
   void Publish(std::span<Writer* const> group) QUARRY_REQUIRES(mutex_);
 
   const std::string path_;
   const CatalogFunction catalog_;
+  const uint64_t commits_beside_max_;
 
   Mutex mutex_;
   bool loaded_ QUARRY_GUARDED_BY(mutex_) = false;
-  uint64_t last_timestamp_ QUARRY_GUARDED_BY(mutex_) = 0;  // committed and visible
-  Status failed_ QUARRY_GUARDED_BY(mutex_);                // of the first commit that failed
-  std::deque<Writer*> writers_ QUARRY_GUARDED_BY(mutex_);  // the first one commits
+  uint64_t last_timestamp_ QUARRY_GUARDED_BY(mutex_) = 0;    // committed and visible
+  uint64_t staged_timestamp_ QUARRY_GUARDED_BY(mutex_) = 0;  // of the large write under way; 0 = none
+  Status failed_ QUARRY_GUARDED_BY(mutex_);                  // of the first commit that failed
+  std::deque<Writer*> writers_ QUARRY_GUARDED_BY(mutex_);    // the first one commits
   // Of tables that were asked about: rows that have versions above a timestamp.
   std::map<std::pair<std::string, uint64_t>, RowBitmap> touched_ QUARRY_GUARDED_BY(mutex_);
 };

@@ -5,6 +5,7 @@
 
 #include "delta_log.h"
 #include "quarry/base/kill_point.h"
+#include "quarry/base/log.h"
 #include "quarry/base/units.h"
 #include "quarry/format/element_type.h"
 #include "scattered_read.h"
@@ -36,6 +37,22 @@ Status CheckEntry(const Manifest& manifest, const WriteBatch& batch, const Write
                               std::to_integer<int>(batch.value(entry)[0])));
   }
   return Status::Ok();
+}
+
+Status CheckEntries(const Manifest& manifest, const WriteBatch& batch) {
+  for (const WriteBatch::Entry& entry : batch.entries()) {
+    QUARRY_RETURN_IF_ERROR(CheckEntry(manifest, batch, entry));
+  }
+  return Status::Ok();
+}
+
+void AppendVersions(const WriteBatch& batch, uint64_t timestamp, std::vector<RowVersion>& versions) {
+  for (const WriteBatch::Entry& entry : batch.entries()) {
+    versions.push_back({.table = batch.tables()[entry.table],
+                        .row = entry.row,
+                        .timestamp = timestamp,
+                        .value = batch.value(entry)});
+  }
 }
 
 class Overlay final : public RowOverlay {
@@ -169,18 +186,26 @@ Result<const RowBitmap*> DeltaLog::RowsSince(const TableRecord& table) {
   RowBitmap rows;
   QUARRY_TRY(const std::shared_ptr<Catalog> catalog, catalog_(/*writable=*/false));
   QUARRY_RETURN_IF_ERROR(catalog->ScanVersions(table.name, [&](const RowVersion& version) {
-    if (version.timestamp > table.folded) rows.add(static_cast<uint32_t>(version.row));
+    // What is not visible yet, Publish adds.
+    if (version.timestamp > table.folded && version.timestamp <= last_timestamp_) {
+      rows.add(static_cast<uint32_t>(version.row));
+    }
     return Status::Ok();
   }));
   rows.runOptimize();
   return &touched_.emplace(key, std::move(rows)).first->second;
 }
 
-// The first writers of the queue, together up to kGroupBytesMax; at least one.
+// The first writers of the queue, together up to kGroupBytesMax; at least one. A large write goes alone.
 std::vector<DeltaLog::Writer*> DeltaLog::TakeGroup() {
   std::vector<Writer*> group;
+  if (Writer* const first = writers_.front(); first->staged != nullptr) {
+    first->timestamp = first->staged->timestamp;
+    return {first};
+  }
   uint64_t bytes = 0;
   for (Writer* const writer : writers_) {
+    if (writer->staged != nullptr) break;
     bytes += writer->batch->memory_bytes();
     if (!group.empty() && bytes > kGroupBytesMax) break;
     group.push_back(writer);
@@ -189,21 +214,30 @@ std::vector<DeltaLog::Writer*> DeltaLog::TakeGroup() {
   return group;
 }
 
+Status DeltaLog::CheckGroup(std::span<Writer* const> group) const {
+  QUARRY_RETURN_IF_ERROR(failed_);
+  const Writer& last = *group.back();
+  if (staged_timestamp_ == 0 || last.staged != nullptr || last.timestamp < staged_timestamp_) {
+    return Status::Ok();
+  }
+  return MakeStatus(Code::kBusy, "{}: {} commits have come since a large one began: wait for it", path_,
+                    commits_beside_max_ - 1);
+}
+
 Status DeltaLog::Commit(std::span<Writer* const> group) {
   QUARRY_TRY(const std::shared_ptr<Catalog> catalog, catalog_(/*writable=*/true));
-  std::vector<RowVersion> versions;
-  bool sync = false;
-  for (const Writer* const writer : group) {
-    sync |= writer->sync;
-    for (const WriteBatch::Entry& entry : writer->batch->entries()) {
-      versions.push_back({.table = writer->batch->tables()[entry.table],
-                          .row = entry.row,
-                          .timestamp = writer->timestamp,
-                          .value = writer->batch->value(entry)});
-    }
-  }
   KillPoint("put: not logged");
-  QUARRY_RETURN_IF_ERROR(catalog->PutVersions(versions, sync));
+  if (group.front()->staged != nullptr) {
+    QUARRY_RETURN_IF_ERROR(catalog->PublishStaged(group.front()->timestamp));
+  } else {
+    std::vector<RowVersion> versions;
+    bool sync = false;
+    for (const Writer* const writer : group) {
+      sync |= writer->sync;
+      AppendVersions(*writer->batch, writer->timestamp, versions);
+    }
+    QUARRY_RETURN_IF_ERROR(catalog->PutVersions(versions, sync));
+  }
   KillPoint("put: logged, not visible");
   return Status::Ok();
 }
@@ -212,28 +246,37 @@ Status DeltaLog::Commit(std::span<Writer* const> group) {
 void DeltaLog::Publish(std::span<Writer* const> group) {
   for (const Writer* const writer : group) {
     for (auto& [key, rows] : touched_) {
+      if (writer->staged != nullptr) {
+        const auto staged = writer->staged->rows.find(key.first);
+        if (staged != writer->staged->rows.end()) rows |= staged->second;
+        continue;
+      }
       for (const WriteBatch::Entry& entry : writer->batch->entries()) {
         if (writer->batch->tables()[entry.table] == key.first) rows.add(static_cast<uint32_t>(entry.row));
       }
     }
     last_timestamp_ = writer->timestamp;
+    if (writer->staged != nullptr) staged_timestamp_ = 0;
   }
 }
 
 Result<uint64_t> DeltaLog::Write(const Manifest& manifest, const WriteBatch& batch,
                                  const WriteOptions& options) {
-  for (const WriteBatch::Entry& entry : batch.entries()) {
-    QUARRY_RETURN_IF_ERROR(CheckEntry(manifest, batch, entry));
-  }
+  QUARRY_RETURN_IF_ERROR(CheckEntries(manifest, batch));
   MutexLock lock(mutex_);
   QUARRY_RETURN_IF_ERROR(Load());
   if (batch.empty()) return last_timestamp_;
   Writer self{.batch = &batch, .sync = options.sync};
+  return CommitInTurn(self);
+}
+
+// Commits it, by itself or by a writer before it.
+Result<uint64_t> DeltaLog::CommitInTurn(Writer& self) {
   writers_.push_back(&self);
   while (!self.done && writers_.front() != &self) self.wake.Wait(mutex_);
   if (!self.done) {
     const std::vector<Writer*> group = TakeGroup();
-    Status status = failed_;
+    Status status = CheckGroup(group);
     if (status.ok()) {
       mutex_.Unlock();
       status = Commit(group);
@@ -256,6 +299,96 @@ Result<uint64_t> DeltaLog::Write(const Manifest& manifest, const WriteBatch& bat
   }
   if (!self.status.ok()) return self.status;
   return self.timestamp;
+}
+
+class DeltaLog::StagedWrite final : public LargeWrite {
+ public:
+  StagedWrite(DeltaLog& log, const Manifest& manifest, std::shared_ptr<Catalog> catalog, uint64_t timestamp)
+      : log_(log), manifest_(manifest), catalog_(std::move(catalog)) {
+    staged_.timestamp = timestamp;
+  }
+
+  ~StagedWrite() override {
+    if (published_) return;
+    // A commit that failed may have happened: what stays, the next open drops.
+    const Status dropped = tried_ ? Status::Ok() : catalog_->DropStaged();
+    if (!dropped.ok()) LogInfo("{}: rows that were not committed stay: {}", log_.path_, dropped.message());
+    MutexLock lock(log_.mutex_);
+    log_.staged_timestamp_ = 0;
+  }
+
+  Status Add(const WriteBatch& batch) override {
+    if (batch.empty()) return Status::Ok();
+    QUARRY_RETURN_IF_ERROR(CheckEntries(manifest_, batch));
+    std::vector<RowVersion> versions;
+    AppendVersions(batch, staged_.timestamp, versions);
+    QUARRY_RETURN_IF_ERROR(catalog_->StageVersions(versions));
+    KillPoint("put: part of the rows staged");
+    for (const RowVersion& version : versions) {
+      auto found = staged_.rows.find(version.table);
+      if (found == staged_.rows.end()) {
+        found = staged_.rows.emplace(std::string(version.table), RowBitmap()).first;
+      }
+      found->second.add(static_cast<uint32_t>(version.row));
+    }
+    return Status::Ok();
+  }
+
+  Result<uint64_t> Commit() override {
+    if (staged_.rows.empty()) return log_.LastTimestamp();
+    KillPoint("put: rows staged, not published");
+    tried_ = true;
+    MutexLock lock(log_.mutex_);
+    Writer self{.staged = &staged_};
+    Result<uint64_t> timestamp = log_.CommitInTurn(self);
+    published_ = timestamp.ok();
+    return timestamp;
+  }
+
+ private:
+  DeltaLog& log_;
+  const Manifest& manifest_;
+  const std::shared_ptr<Catalog> catalog_;
+  StagedRows staged_;
+  bool tried_ = false, published_ = false;
+};
+
+Result<std::unique_ptr<LargeWrite>> DeltaLog::BeginLargeWrite(const Manifest& manifest) {
+  uint64_t timestamp = 0;
+  {
+    MutexLock lock(mutex_);
+    QUARRY_RETURN_IF_ERROR(failed_);
+    QUARRY_RETURN_IF_ERROR(Load());
+    if (staged_timestamp_ != 0) {
+      return MakeStatus(Code::kBusy, "{}: another large commit is under way: wait for it", path_);
+    }
+    timestamp = staged_timestamp_ = last_timestamp_ + commits_beside_max_;
+  }
+  auto catalog = catalog_(/*writable=*/true);
+  // Of one before whose rows could not be dropped: they may have the same timestamp.
+  const Status dropped = catalog.ok() ? (*catalog)->DropStaged() : catalog.status();
+  if (!dropped.ok()) {
+    MutexLock lock(mutex_);
+    staged_timestamp_ = 0;
+    return dropped;
+  }
+  return std::unique_ptr<LargeWrite>(
+      std::make_unique<StagedWrite>(*this, manifest, std::move(catalog).value(), timestamp));
+}
+
+// While nobody writes, and has since, all versions go by one record instead of one each.
+Status DeltaLog::DropVersions(const std::string& table, uint64_t timestamp) {
+  QUARRY_TRY(const std::shared_ptr<Catalog> catalog, catalog_(/*writable=*/true));
+  {
+    MutexLock lock(mutex_);
+    QUARRY_RETURN_IF_ERROR(Load());
+    if (writers_.empty() && staged_timestamp_ == 0 && last_timestamp_ <= timestamp) {
+      QUARRY_RETURN_IF_ERROR(catalog->DropAllVersions(table));
+      touched_.emplace(std::pair(table, timestamp), RowBitmap());
+      return Status::Ok();
+    }
+  }
+  return catalog->DropVersions(table, timestamp);
 }
 
 Result<uint64_t> DeltaLog::LastTimestamp() {

@@ -62,34 +62,48 @@ Status FeatureTable::VerifyCell(uint64_t cell, std::span<const std::byte> bytes)
 
 Status FeatureTable::ReadRows(IoBackend& backend, uint64_t first, uint64_t count, std::span<std::byte> out,
                               uint64_t buffer_bytes) const {
-  const FeatureGeometry& geometry = geometry_;
-  assert(first + count <= geometry.row_count && out.size() == count * geometry.row_bytes);
+  assert(first + count <= geometry_.row_count && out.size() == count * geometry_.row_bytes);
   if (count == 0) return Status::Ok();
+  QUARRY_TRY(RowScanner scanner, RowScanner::Make(backend, *this, first, first + count, buffer_bytes));
+  return scanner.Read(out);
+}
+
+RowScanner::RowScanner(const FeatureTable& table, uint64_t first) : table_(&table), row_(first) {}
+RowScanner::RowScanner(RowScanner&&) noexcept = default;
+RowScanner& RowScanner::operator=(RowScanner&&) noexcept = default;
+RowScanner::~RowScanner() = default;
+
+Result<RowScanner> RowScanner::Make(IoBackend& backend, const FeatureTable& table, uint64_t first,
+                                    uint64_t end, uint64_t buffer_bytes) {
+  const FeatureGeometry& geometry = table.geometry();
+  assert(first < end && end <= geometry.row_count);
   // Whole groups, so that no row and no cell straddles two pieces.
   const uint64_t piece_bytes =
       std::max(RoundDown(buffer_bytes / FileScanner::kDepth, geometry.group_bytes), geometry.group_bytes);
   const uint64_t first_group = first / geometry.rows_per_group;
-  const uint64_t group_count = CeilDiv(first + count, geometry.rows_per_group) - first_group;
-  const uint64_t scan_offset = geometry.data_offset + first_group * geometry.group_bytes;
-  QUARRY_TRY(const auto scanner, FileScanner::Make(backend, file(), scan_offset,
-                                                   group_count * geometry.group_bytes, piece_bytes));
-  uint64_t piece_offset = scan_offset;
-  std::span<const std::byte> piece;
-  uint64_t verified_end = 0;  // of the cells verified so far: a page's rows come one after another
-  for (uint64_t row = first; row < first + count; ++row) {
-    const uint64_t offset = geometry.RowOffset(row);
-    while (offset >= piece_offset + piece.size()) {
-      piece_offset += piece.size();
-      QUARRY_TRY(piece, scanner->Next());
+  const uint64_t group_count = CeilDiv(end, geometry.rows_per_group) - first_group;
+  RowScanner rows(table, first);
+  rows.piece_offset_ = geometry.data_offset + first_group * geometry.group_bytes;
+  QUARRY_TRY(rows.scanner_, FileScanner::Make(backend, table.file(), rows.piece_offset_,
+                                              group_count * geometry.group_bytes, piece_bytes));
+  return rows;
+}
+
+Status RowScanner::Read(std::span<std::byte> out) {
+  const FeatureGeometry& geometry = table_->geometry();
+  for (; !out.empty(); ++row_, out = out.subspan(geometry.row_bytes)) {
+    const uint64_t offset = geometry.RowOffset(row_);
+    while (offset >= piece_offset_ + piece_.size()) {
+      piece_offset_ += piece_.size();
+      QUARRY_TRY(piece_, scanner_->Next());
     }
-    const uint64_t cell = geometry.CellOfRow(row);
-    if (cell >= verified_end) {
-      const uint64_t at = geometry.CellOffset(cell) - piece_offset;
-      QUARRY_RETURN_IF_ERROR(VerifyCell(cell, piece.subspan(at, geometry.cell_bytes())));
-      verified_end = cell + 1;
+    const uint64_t cell = geometry.CellOfRow(row_);
+    if (cell >= verified_end_) {
+      const uint64_t at = geometry.CellOffset(cell) - piece_offset_;
+      QUARRY_RETURN_IF_ERROR(table_->VerifyCell(cell, piece_.subspan(at, geometry.cell_bytes())));
+      verified_end_ = cell + 1;
     }
-    std::memcpy(out.data() + (row - first) * geometry.row_bytes, piece.data() + (offset - piece_offset),
-                geometry.row_bytes);
+    std::memcpy(out.data(), piece_.data() + (offset - piece_offset_), geometry.row_bytes);
   }
   return Status::Ok();
 }

@@ -74,9 +74,11 @@ class FeatureTableWriterImpl final : public FeatureTableWriter {
   }
 
  private:
-  // How many of the next `count` rows lie on disk as they lie in memory: back to back, within a group.
+  // How many of the next `count` rows lie on disk as they lie in memory: back to back, within a group where
+  // groups are padded.
   uint64_t TakenInARun(uint64_t count) const {
     if (geometry_.stride_bytes != geometry_.row_bytes) return 1;
+    if (geometry_.rows_per_group * geometry_.row_bytes == geometry_.group_bytes) return count;
     return std::min(count, geometry_.rows_per_group - next_row_ % geometry_.rows_per_group);
   }
 

@@ -6,6 +6,7 @@
 #include "import_tables.h"
 #include "import_workspace.h"
 #include "quarry/base/process.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/catalog/catalog.h"
 #include "quarry/storage/store.h"
@@ -96,6 +97,7 @@ class Importer {
   }
 
   Status ImportEdges() {
+    const ScopedSpan span("import edges");
     QUARRY_TRY(const auto builder, NewBuilder());
     for (uint32_t i = 0; i < dataset_.edges.size(); i++) {
       EdgeInput& input = dataset_.edges[i];
@@ -112,6 +114,7 @@ class Importer {
   }
 
   Status AddEdges(TopologyBuilder& builder, EdgeReader& reader, uint32_t relation) const {
+    const ScopedSpan span("read edges", relation);
     const uint64_t limit = dataset_.node_count.value_or(kNodeCountMax);
     std::vector<Edge> batch(kBatchEdges);
     uint64_t first = 0;
@@ -150,6 +153,7 @@ class Importer {
 
   // The graph to sample from holds the training triples alone; the others are there to be predicted.
   Status ImportTriples() {
+    const ScopedSpan span("import triples");
     manifest_.node_count = *dataset_.node_count;
     if (manifest_.node_count == 0) {
       return MakeStatus(Code::kInvalidArgument, "{}: holds no triples", dataset_.source);
@@ -186,6 +190,7 @@ class Importer {
   }
 
   Status FinishTopology(TopologyBuilder& builder, std::string_view name) {
+    const ScopedSpan span("write topology");
     const std::string file = fmt::format("topology/{}-1.qtp", name);
     const uint64_t total = builder.added_edges();
     QUARRY_TRY(TopologyRecord record, builder.Finish(workspace_.database_path() + "/" + file,
@@ -200,6 +205,7 @@ class Importer {
   }
 
   Status ImportTables() {
+    const ScopedSpan span("import tables");
     ImportTarget target{.backend = backend_,
                         .database_path = workspace_.database_path(),
                         .options = options_,
@@ -216,6 +222,7 @@ class Importer {
   }
 
   Status CommitCatalog() {
+    const ScopedSpan span("commit the catalog");
     QUARRY_RETURN_IF_ERROR(Progress("catalog", 0, 0));
     QUARRY_TRY(const auto catalog, Catalog::Create(workspace_.database_path()));
     manifest_.has_entity_names = !dataset_.entity_names.empty();
@@ -239,7 +246,7 @@ class Importer {
 
 Status ImportDatabase(IoBackend& backend, const std::string& path, Dataset dataset,
                       const ImportOptions& options) {
-  QUARRY_TRY(ImportWorkspace workspace, ImportWorkspace::Acquire(backend, path));
+  QUARRY_TRY(ImportWorkspace workspace, ImportWorkspace::Acquire(backend, path, ImportWorkspace::kImport));
   QUARRY_RETURN_IF_ERROR(Importer(backend, workspace, dataset, options).Run());
   return workspace.Publish();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/storage/feature_table.h"
 #include "row_converter.h"
@@ -92,6 +93,7 @@ Status FillSplit(const ImportTarget& target, IntReader& ids, Split split, SplitM
 }  // namespace
 
 Status ImportFeatures(ImportTarget& target, RowReader& rows) {
+  const ScopedSpan span("import features");
   const ElementType type = target.options.feature_type.value_or(rows.element_type());
   QUARRY_TRY(TableOutput output, TableOutput::Create(target, "feature", type, rows.dim()));
   RowConverter converter(rows, type, target.options.allow_nan);
@@ -109,6 +111,7 @@ Status ImportFeatures(ImportTarget& target, RowReader& rows) {
 }
 
 Status ImportLabels(ImportTarget& target, IntReader& labels, std::optional<uint64_t> class_count) {
+  const ScopedSpan span("import labels");
   QUARRY_TRY(TableOutput output, TableOutput::Create(target, "label", ElementType::kInt64, 1));
   const int64_t bound = static_cast<int64_t>(std::min<uint64_t>(class_count.value_or(kLabelMax), kLabelMax));
   const uint64_t node_count = target.manifest.node_count;
@@ -138,6 +141,7 @@ Status ImportLabels(ImportTarget& target, IntReader& labels, std::optional<uint6
 }
 
 Status ImportSplits(ImportTarget& target, IntReader* train, IntReader* valid, IntReader* test) {
+  const ScopedSpan span("import splits");
   const uint64_t node_count = target.manifest.node_count;
   const uint64_t need_bytes = node_count / 4 + 1 + kImportBufferBytes;
   if (need_bytes > target.options.memory_bytes) {

@@ -21,7 +21,7 @@ std::string ParentOf(const std::string& path) {
 
 // Makes the folder and holds its LOCK. Another process may remove a leftover between our steps, so that what
 // was locked must still be what the path names.
-Result<File> LockFolder(const std::string& folder) {
+Result<File> LockFolder(const std::string& folder, std::string_view work) {
   constexpr int kTriesMax = 16;
   const std::string lock_path = folder + "/LOCK";
   for (int i = 0; i < kTriesMax; i++) {
@@ -33,8 +33,7 @@ Result<File> LockFolder(const std::string& folder) {
     File lock(descriptor, lock_path, /*direct=*/false);
     if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", lock_path);
-      return MakeStatus(Code::kBusy, "{}: another import of this database is running; wait for it or stop it",
-                        lock_path);
+      return MakeStatus(Code::kBusy, "{}: another {} is running; wait for it or stop it", lock_path, work);
     }
     struct stat held {};
     struct stat named {};
@@ -43,12 +42,13 @@ Result<File> LockFolder(const std::string& folder) {
       return lock;
     }
   }
-  return MakeStatus(Code::kBusy, "{}: other imports come and go; try again", lock_path);
+  return MakeStatus(Code::kBusy, "{}: others of this {} come and go; try again", lock_path, work);
 }
 
 }  // namespace
 
-Result<ImportWorkspace> ImportWorkspace::Acquire(IoBackend& backend, const std::string& given_path) {
+Result<ImportWorkspace> ImportWorkspace::Acquire(IoBackend& backend, const std::string& given_path,
+                                                 const Kind& kind) {
   std::string path = given_path;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (path.empty() || path == "/") {
@@ -59,15 +59,15 @@ Result<ImportWorkspace> ImportWorkspace::Acquire(IoBackend& backend, const std::
     return MakeStatus(Code::kNotFound, "{}: there is no folder {} to put the database in", path,
                       ParentOf(path));
   }
-  std::string folder = path + ".importing";
-  // Before anything is made or removed: a refused import leaves everything as it was, unless there are
+  std::string folder = path + std::string(kind.suffix);
+  // Before anything is made or removed: one that is refused leaves everything as it was, unless there are
   // leftovers.
   const bool exists = fs::exists(fs::symlink_status(path, error));
   if (exists && !fs::exists(folder, error)) {
     return MakeStatus(Code::kAlreadyExists, "{} exists already; choose another path or remove it first",
                       path);
   }
-  QUARRY_TRY(File lock, LockFolder(folder));
+  QUARRY_TRY(File lock, LockFolder(folder, kind.work));
   ImportWorkspace workspace(backend, path, folder, std::move(lock));
   QUARRY_RETURN_IF_ERROR(workspace.Clear());
   if (fs::exists(fs::symlink_status(path, error))) {
@@ -92,7 +92,7 @@ Status ImportWorkspace::Clear() const {
 
 ImportWorkspace::~ImportWorkspace() {
   if (lock_.descriptor() < 0) return;  // moved from
-  if (!Clear().ok()) return;           // a later import tries again
+  if (!Clear().ok()) return;           // a later one tries again
   std::error_code error;
   fs::remove(folder_ + "/LOCK", error);
   fs::remove(folder_, error);

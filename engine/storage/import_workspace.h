@@ -1,13 +1,15 @@
-// ImportWorkspace: the folder `<path>.importing` in which an import builds its database. Private to this
-// room.
+// ImportWorkspace: the folder beside its place in which a database is built, `<path>.importing` of an import,
+// `<path>.copying` of a checkpoint. Private to this room.
 //
-//   <path>.importing/LOCK      held (flock) while the import lives; a folder whose LOCK nobody holds is a
-//   leftover <path>.importing/db/       becomes <path> by one rename <path>.importing/scratch/  spilled runs
+//   <path>.importing/LOCK      held (flock) while it lives; a folder whose LOCK nobody holds is a leftover
+//   <path>.importing/db/       becomes <path> by one rename
+//   <path>.importing/scratch/  spilled runs
 //
 //   (nothing or leftover) -> held [Acquire] -> published [Publish] ; either -> gone [destructor]
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "quarry/base/status.h"
 #include "quarry/io/backend.h"
@@ -16,9 +18,16 @@ namespace quarry {
 
 class ImportWorkspace {
  public:
-  // Removes what a killed import left. kBusy when another import of `path` is alive, kAlreadyExists when
+  struct Kind {
+    std::string_view suffix;
+    std::string_view work;  // for messages
+  };
+  static constexpr Kind kImport{".importing", "import of this database"};
+  static constexpr Kind kCopy{".copying", "checkpoint to this place"};
+
+  // Removes what a killed one left. kBusy when another of the same `path` is alive, kAlreadyExists when
   // `path` is there.
-  static Result<ImportWorkspace> Acquire(IoBackend& backend, const std::string& path);
+  static Result<ImportWorkspace> Acquire(IoBackend& backend, const std::string& path, const Kind& kind);
   ImportWorkspace(ImportWorkspace&& other) noexcept = default;
   ImportWorkspace& operator=(ImportWorkspace&&) = delete;
   ~ImportWorkspace();

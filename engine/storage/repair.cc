@@ -194,7 +194,8 @@ Result<std::optional<CatalogRepair>> RepairCatalog(IoBackend& backend, const std
   QUARRY_TRY(const StoreLock lock, StoreLock::Acquire(path));
   QUARRY_RETURN_IF_ERROR(UndoHalfExchange(backend, paths));
   CatalogRepair repair{.fault = ReadCatalog(path).status(), .damaged_path = paths.damaged};
-  if (repair.fault.code() != Code::kCorruption) return std::optional<CatalogRepair>();
+  if (repair.fault.ok()) return std::optional<CatalogRepair>();
+  if (repair.fault.code() != Code::kCorruption) return repair.fault;  // nobody knows what is in it
   if (dry_run) return std::optional(std::move(repair));
   if (fs::exists(paths.damaged, error)) {
     return MakeStatus(Code::kAlreadyExists,

@@ -8,14 +8,14 @@
 #include <map>
 #include <utility>
 
-#include "compaction_progress.h"
 #include "delta_log.h"
+#include "leftovers.h"
 #include "lock.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
+#include "quarry/base/trace.h"
 #include "quarry/format/superblock.h"
-#include "quarry/storage/layout_files.h"
 
 namespace quarry {
 namespace {
@@ -130,7 +130,12 @@ class StoreImpl final : public Store {
   }
 
   Result<uint64_t> Write(const WriteBatch& batch, const WriteOptions& options) override {
+    const ScopedSpan span("commit");
     return deltas_.Write(manifest(), batch, options);
+  }
+
+  Result<std::unique_ptr<LargeWrite>> BeginLargeWrite() override {
+    return deltas_.BeginLargeWrite(manifest());
   }
 
   // Tables first: what their files hold was committed by then, so the snapshot has all of it.
@@ -161,7 +166,7 @@ class StoreImpl final : public Store {
     if (base && base->timestamp >= table.folded) {
       table.folded = base->timestamp;  // the base has all that the file has: versions alone are newer
     } else if (base) {
-      QUARRY_TRY(folded, FoldedSince(table, base->generation));
+      QUARRY_TRY(folded, FoldedSince(table, *base));
     }
     if (!folded.isEmpty()) {
       QUARRY_TRY(file, OpenTable(*snapshot, name));
@@ -181,8 +186,8 @@ class StoreImpl final : public Store {
     return copy_files();
   }
 
-  Status SwitchTable(const TableRecord& record, std::span<const std::byte> folded_rows) override {
-    const Catalog::FoldedRows folded{record.name, record.generation, folded_rows};
+  Status SwitchTable(const TableRecord& record, std::vector<Catalog::FoldedRows::Change> changed) override {
+    const Catalog::FoldedRows folded{record.name, record.generation, std::move(changed)};
     std::string replaced;
     QUARRY_RETURN_IF_ERROR(UpdateManifest(
         [&](Manifest& next) {
@@ -195,8 +200,29 @@ class StoreImpl final : public Store {
     KillPoint("compaction: named, old file there");
     if (IsUsedAfter(record.name, replaced)) return Status::Ok();
     KillPoint("compaction: old file gone, versions there");
+    const ScopedSpan span("drop versions");
+    return deltas_.DropVersions(record.name, record.folded);
+  }
+
+  Status DropTable(std::string_view name) override {
     QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
-    return catalog->DropVersions(record.name, record.folded);
+    MutexLock one_at_a_time(manifest_mutex_);
+    const TableRecord* const table = manifest().FindTable(name);
+    if (table == nullptr) return NoTable(name);
+    QUARRY_RETURN_IF_ERROR(CheckNotNeeded(*table));
+    Manifest next = manifest();
+    std::erase_if(next.tables, [&](const TableRecord& other) { return other.name == name; });
+    MutexLock lock(mutex_);  // no snapshot is taken meanwhile
+    if (FileOf(*table).use_count() > 2 || !IsFreeOfOlder(table->name)) {
+      return MakeStatus(Code::kBusy, "{}: table \"{}\" is being read: close its readers first", path_, name);
+    }
+    QUARRY_RETURN_IF_ERROR(catalog->CommitDrop(next, name));
+    QUARRY_TRY(next, catalog->ReadManifest());
+    Keep(std::move(next));
+    files_.erase(table->file);
+    std::error_code ignored;  // what stays, the next open removes
+    fs::remove(path_ + "/" + table->file, ignored);
+    return Status::Ok();
   }
 
   Result<std::unique_ptr<FeatureTable>> OpenTable(std::string_view name) override {
@@ -220,6 +246,20 @@ class StoreImpl final : public Store {
     return Topology::Open(backend_, path_, *record, manifest().database_id);
   }
 
+  // What a large commit that was interrupted left. Nobody sees it, so that it may as well stay.
+  void DropStaged() {
+    const auto staged = catalog_->StagedTimestamp();
+    if (!staged.ok() || !*staged) return;
+    const auto drop = [&]() -> Status {
+      QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
+      KillPoint("open: staged rows there");
+      return catalog->DropStaged();
+    };
+    const Status dropped = drop();
+    LogInfo("{}: the rows of a commit that was interrupted {}", path_,
+            dropped.ok() ? "were removed" : fmt::format("stay: {}", dropped.message()));
+  }
+
  private:
   Status NoTable(std::string_view name) const {
     return MakeStatus(Code::kNotFound, "{}: there is no table \"{}\"; tables: {}", path_, name,
@@ -237,6 +277,24 @@ class StoreImpl final : public Store {
     return file;
   }
 
+  // Layouts have rows of a feature table, and batches by labels and splits.
+  Status CheckNotNeeded(const TableRecord& table) const {
+    const bool property = table.name == "label" || table.name == "split";
+    for (const LayoutRecord& layout : manifest().layouts) {
+      if (!property && layout.table != table.name) continue;
+      return MakeStatus(Code::kInvalidArgument, "{}: layout \"{}\" needs table \"{}\": drop that first",
+                        path_, layout.name, table.name);
+    }
+    return Status::Ok();
+  }
+
+  // No snapshot has a file of the table that another has replaced.
+  bool IsFreeOfOlder(const std::string& table) QUARRY_REQUIRES(mutex_) {
+    std::vector<std::weak_ptr<TableFile>>& older = replaced_[table];
+    std::erase_if(older, [](const std::weak_ptr<TableFile>& old) { return old.expired(); });
+    return older.empty();
+  }
+
   // Gives up a file that another has replaced, and says whether snapshots still use it or one before it: they
   // need the versions that the new file holds.
   bool IsUsedAfter(const std::string& table, const std::string& replaced) QUARRY_EXCLUDES(mutex_) {
@@ -246,28 +304,27 @@ class StoreImpl final : public Store {
     files_.erase(replaced);
     if (file == nullptr) file = std::make_shared<TableFile>(path_ + "/" + replaced);
     file->Replace();
-    std::vector<std::weak_ptr<TableFile>>& older = replaced_[table];
-    older.push_back(file);
+    replaced_[table].push_back(file);
     file.reset();
-    std::erase_if(older, [](const std::weak_ptr<TableFile>& old) { return old.expired(); });
-    return !older.empty();
+    return !IsFreeOfOlder(table);
   }
 
-  // The rows that compactions have changed in the table's file since it was of generation `base`.
-  Result<RowBitmap> FoldedSince(const TableRecord& table, uint64_t base) {
+  // The rows that compactions have put into the table's file since `base`, and that changed after it.
+  Result<RowBitmap> FoldedSince(const TableRecord& table, const TableVersion& base) {
     RowBitmap rows;
-    if (base > table.generation) {
+    if (base.generation > table.generation) {
       return MakeStatus(Code::kUnsupported,
                         "{}: table \"{}\" of generation {} is newer than the snapshot's, {}", path_,
-                        table.name, base, table.generation);
+                        table.name, base.generation, table.generation);
     }
-    for (uint64_t generation = base + 1; generation <= table.generation; ++generation) {
-      QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/false));
-      QUARRY_TRY(const std::optional<std::string> folded, catalog->ReadFolded(table.name, generation));
+    QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/false));
+    for (uint64_t generation = base.generation + 1; generation <= table.generation; ++generation) {
+      QUARRY_TRY(const std::optional<std::string> folded,
+                 catalog->ReadFolded(table.name, generation, base.timestamp));
       if (!folded) {
         return MakeStatus(Code::kUnsupported,
                           "{}: it is not known what changed in table \"{}\" from generation {}", path_,
-                          table.name, base);
+                          table.name, base.generation);
       }
       QUARRY_TRY(const RowBitmap more,
                  DecodeRows(std::as_bytes(std::span(*folded)),
@@ -319,79 +376,6 @@ class StoreImpl final : public Store {
   DeltaLog deltas_{path_, [this](bool writable) { return OpenCatalog(writable); }};
 };
 
-// "NAME-7": the name, when `text` is one with a generation.
-std::optional<std::string_view> NameOfGeneration(std::string_view text) {
-  const size_t dash = text.rfind('-');
-  if (dash == 0 || dash == std::string_view::npos || dash + 1 == text.size() ||
-      text.find_first_not_of("0123456789", dash + 1) != std::string_view::npos) {
-    return std::nullopt;
-  }
-  return text.substr(0, dash);
-}
-
-// "NAME-7.qft": the name, when the suffix is this one.
-std::optional<std::string_view> NameOfFile(std::string_view file, std::string_view suffix) {
-  if (!file.ends_with(suffix)) return std::nullopt;
-  return NameOfGeneration(file.substr(0, file.size() - suffix.size()));
-}
-
-// True for features/NAME-<gen>.qft of a table, training/NAME-<gen>.qts, and layouts/NAME-<gen> with the files
-// of a layout, which the manifest does not name; but not for those of a compaction that can go on.
-bool IsLeftover(IoBackend& backend, const std::string& database_path, const Manifest& manifest,
-                std::string_view folder, const fs::directory_entry& entry) {
-  const std::string name = entry.path().filename().string();
-  const std::string path = fmt::format("{}/{}", folder, name);
-  if (folder == "features") {
-    for (const std::string_view suffix : {".qft", ".progress", ".progress.new"}) {
-      const std::optional<std::string_view> table = NameOfFile(name, suffix);
-      const TableRecord* const record = table ? manifest.FindTable(*table) : nullptr;
-      if (record != nullptr) return IsDeadCompactionFile(backend, database_path, manifest, *record, path);
-    }
-    return false;
-  }
-  if (folder == "training") {
-    const std::optional<std::string_view> run = NameOfFile(name, ".qts");
-    const TrainingRecord* const record = run ? manifest.FindTraining(*run) : nullptr;
-    return run && (record == nullptr || record->file != path);
-  }
-  std::error_code error;
-  if (!entry.is_directory(error) || !NameOfGeneration(name)) return false;
-  if (std::ranges::find(manifest.layouts, path, &LayoutRecord::directory) != manifest.layouts.end())
-    return false;
-  for (fs::directory_iterator file(entry.path(), error), end; !error && file != end; file.increment(error)) {
-    const std::string inside = file->path().filename().string();
-    if (!IsLayoutFile(inside)) return false;
-  }
-  return !error;
-}
-
-// What a crash left of a compaction, a layout's build or a checkpoint: written, and not named, or no longer.
-// The manifest that says so may not be on disk yet, and the one that is may name them: so they go behind a
-// commit of it, or stay.
-void RemoveLeftovers(Store& store) {
-  std::vector<fs::path> leftovers;
-  std::error_code error;
-  for (const std::string_view folder : {"features", "layouts", "training"}) {
-    for (fs::directory_iterator entry(fmt::format("{}/{}", store.path(), folder), error), end;
-         !error && entry != end; entry.increment(error)) {
-      if (IsLeftover(store.backend(), store.path(), store.manifest(), folder, *entry)) {
-        leftovers.push_back(entry->path());
-      }
-    }
-  }
-  if (leftovers.empty()) return;
-  const Status settled = store.UpdateManifest([](Manifest&) { return Status::Ok(); });
-  if (!settled.ok()) {
-    LogInfo("{}: what interrupted commands left over stays: {}", store.path(), settled.message());
-    return;
-  }
-  KillPoint("open: leftovers there");
-  for (const fs::path& leftover : leftovers) {
-    LogInfo("{}: removed, left over from a command that was interrupted", leftover.string());
-    fs::remove_all(leftover, error);
-  }
-}
-
 }  // namespace
 
 Status CreateStoreDirectory(IoBackend& backend, const std::string& path) {
@@ -428,6 +412,7 @@ Result<std::unique_ptr<Store>> Store::Open(IoBackend& backend, const std::string
   QUARRY_TRY(Manifest manifest, (*catalog)->ReadManifest());
   auto store = std::make_unique<StoreImpl>(backend, path, std::move(lock), std::move(catalog).value(),
                                            std::move(manifest));
+  store->DropStaged();
   RemoveLeftovers(*store);
   return std::unique_ptr<Store>(std::move(store));
 }

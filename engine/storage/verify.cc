@@ -6,6 +6,7 @@
 
 #include "compaction_progress.h"
 #include "quarry/base/log.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/format/checksum.h"
 #include "quarry/format/topology.h"
@@ -180,6 +181,7 @@ struct NamedFile {
 // Opens a file that the catalog names, checks what every data file has, and hands it to `sections`.
 template <typename Sections>
 Status VerifyFile(Verification& run, const Store& store, const NamedFile& file, Sections sections) {
+  const ScopedSpan span("verify a file", run.report().files);
   ++run.report().files;
   const std::string path = store.path() + "/" + file.name;
   const auto data = OpenDataFile(run.backend(), path,
@@ -281,14 +283,17 @@ Status VerifyNames(Verification& run, Store& store, NameKind kind, bool present,
 // Every version is of a row that is there, has the bytes of a row and a time that was handed out.
 Status VerifyVersions(Verification& run, Store& store, const TableRecord& table) {
   QUARRY_TRY(const uint64_t newest, store.catalog().LastTimestamp());
+  QUARRY_TRY(const std::optional<uint64_t> staged, store.catalog().StagedTimestamp());
   const uint64_t row_bytes = RowBytes(table.element_type, table.dim);
   const Status scanned = store.catalog().ScanVersions(table.name, [&](const RowVersion& version) {
-    if (version.row >= table.row_count || version.timestamp == 0 || version.timestamp > newest ||
+    const bool in_time =
+        version.timestamp > 0 && (version.timestamp <= newest || version.timestamp == staged);
+    if (version.row >= table.row_count || !in_time ||
         (!version.deleted() && version.value.size() != row_bytes)) {
       AddFault(
           run,
           "{}: the catalog has a version {} of row {} of table \"{}\" with {} bytes; rows have {} bytes, "
-          "there are {} of them and {} commits",
+          "there are {} of them, and the last commit is {}",
           store.path(), version.timestamp, version.row, table.name, version.value.size(), row_bytes,
           table.row_count, newest);
     }
@@ -298,6 +303,7 @@ Status VerifyVersions(Verification& run, Store& store, const TableRecord& table)
 }
 
 Status VerifyCatalog(Verification& run, Store& store) {
+  const ScopedSpan span("verify the catalog");
   const Manifest& manifest = store.manifest();
   run.SetSubject(Damage::Kind::kCatalog);
   QUARRY_RETURN_IF_ERROR(run.Note(store.catalog().VerifyChecksums()));

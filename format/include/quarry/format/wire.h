@@ -92,6 +92,9 @@ class FrameDecoder {
 // REQUIRES: id > 0.
 Result<std::vector<std::byte>> EncodeRequest(uint64_t id, const Request& request, const Limits& limits = {});
 Result<Request> DecodeRequest(const Frame& frame, const Limits& limits = {});
+// What both of them refuse one of Request's alternatives for.
+template <typename T>
+Status CheckRequest(const T& request, const Limits& limits = {});
 
 // A whole frame; as many descriptors as the answer has regions are to be sent with it. `limits`: those of the
 // client.

@@ -121,7 +121,8 @@ class PageFile {
   // reached the disk.
   void CommitMap();
 
-  // The first error of a write or a sync: from then on nothing is written any more. OK while there is none.
+  // The first error of a write or a sync, and that nothing is written any more from then on. OK while there
+  // is none.
   Status write_error() const;
   void SetWriteError(const Status& error);
 

@@ -49,15 +49,24 @@ class Catalog {
   virtual ~Catalog() = default;
 
   virtual Result<Manifest> ReadManifest() = 0;
-  // Synced. With `folded`, these rows are remembered in the same write as those that a generation of a table
-  // has changed since the generation before.
+  // Synced. With `folded`, it is remembered in the same write what a generation of a table has changed since
+  // the generation before: sets of rows, as the caller encodes them, by the timestamp since which.
   struct FoldedRows {
+    struct Change {
+      uint64_t since = 0;  // rows with versions newer than this
+      std::vector<std::byte> rows;
+    };
     std::string_view table;
     uint64_t generation = 0;
-    std::span<const std::byte> rows;  // a set of rows, as the caller encodes it
+    std::vector<Change> changed;
   };
   virtual Status CommitManifest(const Manifest& manifest, const FoldedRows* folded = nullptr) = 0;
-  virtual Result<std::optional<std::string>> ReadFolded(std::string_view table, uint64_t generation) = 0;
+  // CommitManifest of one that no longer has the table; what is known of its rows goes in the same write.
+  virtual Status CommitDrop(const Manifest& manifest, std::string_view table) = 0;
+  // Of these, the set for the newest `since` that is not newer than `timestamp`: all rows that the generation
+  // changed after it, and perhaps more.
+  virtual Result<std::optional<std::string>> ReadFolded(std::string_view table, uint64_t generation,
+                                                        uint64_t timestamp) = 0;
 
   // Stores names[i] <-> first_id + i, both ways. Not synced: CommitManifest is the barrier.
   virtual Status PutNames(NameKind kind, uint64_t first_id, std::span<const std::string> names) = 0;
@@ -67,8 +76,16 @@ class Catalog {
   // Stores versions, all or none, and remembers the largest timestamp of them. Synced when asked: then they,
   // and whatever was written before, survive a power failure.
   virtual Status PutVersions(std::span<const RowVersion> versions, bool sync) = 0;
-  // The largest timestamp ever stored; 0 = none.
+  // The largest timestamp ever committed; 0 = none.
   virtual Result<uint64_t> LastTimestamp() = 0;
+
+  // A commit in pieces: versions of one timestamp that is larger than any other, which LastTimestamp stays
+  // below until they are published. One such commit at a time; others may come meanwhile.
+  virtual Status StageVersions(std::span<const RowVersion> versions) = 0;  // not synced
+  virtual Result<std::optional<uint64_t>> StagedTimestamp() = 0;           // when there are any
+  virtual Status PublishStaged(uint64_t timestamp) = 0;                    // synced, and they with it
+  virtual Status DropStaged() = 0;  // whoever left them; synced. Nothing when there are none
+
   // Calls visit(i, version) with the newest version of rows[i] that is not newer than `timestamp`, for each
   // row that has one. `rows` ascending. A version is valid during the call.
   virtual Status ReadVersions(std::string_view table, std::span<const uint64_t> rows, uint64_t timestamp,
@@ -80,6 +97,8 @@ class Catalog {
   // Forgets the versions of the table up to `timestamp`. Not synced: what is left of them after a crash can
   // be dropped again.
   virtual Status DropVersions(std::string_view table, uint64_t timestamp) = 0;
+  // All of them, at once. REQUIRES: nobody stores one of the table meanwhile.
+  virtual Status DropAllVersions(std::string_view table) = 0;
 
   // Reads every block of the catalog's tables; kCorruption for one that does not hold.
   virtual Status VerifyChecksums() = 0;

@@ -8,11 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace quarry {
 
-enum class CatalogFault : uint8_t { kOpen, kAppend, kSync, kRename };
-inline constexpr size_t kCatalogFaultCount = 4;
+// kOpen: of a file that exists; kCreate: of a new one, or of a link to one.
+enum class CatalogFault : uint8_t { kOpen, kCreate, kRead, kAppend, kSync, kRename };
+inline constexpr size_t kCatalogFaultCount = 6;
 
 // As FaultPlan (fault_backend.h). A struck append leaves half its bytes behind.
 struct CatalogFaultPlan {
@@ -32,6 +34,7 @@ class CatalogFaults {
   void SetPlan(const CatalogFaultPlan& plan);  // also restarts the counts
   uint64_t count(CatalogFault kind) const;
   uint64_t strikes() const;
+  std::string struck_file() const;  // that the first strike was on; empty: none
 
   class Impl;
 

@@ -19,8 +19,9 @@
 
 namespace quarry {
 
-enum class FaultKind : uint8_t { kOpen, kRead, kWrite, kSync, kRename };
-inline constexpr size_t kFaultKindCount = 5;
+// kOpen: of a file that exists; kCreate: of a new one.
+enum class FaultKind : uint8_t { kOpen, kCreate, kRead, kWrite, kSync, kRename };
+inline constexpr size_t kFaultKindCount = 6;
 
 // What befalls an operation:
 //   EINTR, EAGAIN, 0 (a short transfer)   of a port: completes so. Of ReadAt and WriteAt, which are whole or

@@ -1,7 +1,7 @@
 // Checkpoints: a copy of a database as of one instant, which is itself a whole database. Restoring is the
 // same the other way round: open the checkpoint, and make a checkpoint of it where the database shall be.
 //
-//   DEST.importing/db: catalog -> the files that its manifest names -> all synced -> one rename to DEST
+//   DEST.copying/db: catalog -> the files that its manifest names -> all synced -> one rename to DEST
 //
 // What nobody changes once it is written (tables, topology, layouts, states of training runs, page maps, the
 // catalog's own tables) is shared by hard link where both lie on one file system: that costs neither time nor

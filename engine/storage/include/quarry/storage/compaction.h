@@ -32,7 +32,7 @@ struct CompactionReport {
   double seconds = 0;
 };
 
-// Nothing to do when nobody wrote to the table. With `dry_run` only says what would be done. Holds about 40
+// Nothing to do when nobody wrote to the table. With `dry_run` only says what would be done. Holds about 45
 // MiB of the budget, and the table's checksums. Any thread, one compaction of a table at a time. kNotFound,
 // kNoSpace, kCancelled when `progress` says so: then the table is as before, and what was written stays for
 // the next one if it is more than a tenth, which the message says.

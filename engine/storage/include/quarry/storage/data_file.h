@@ -123,6 +123,7 @@ class DataFileWriter {
                                                       OpenMode mode, uint64_t buffer_bytes);
   DataFileWriter(IoBackend& backend, File file, IoBuffer buffer, IoBuffer checksums);
   Status FlushBuffer();
+  Status WritePages(std::span<const std::byte> pages);
   Status FlushChecksums(uint64_t checksums_offset);
   // Of a section whose size was given.
   uint64_t checksums_offset() const;

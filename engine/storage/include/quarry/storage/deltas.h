@@ -1,6 +1,7 @@
 // Writes to tables: versions of rows over the base files, in the catalog (DESIGN "Writes").
 //
 //   WriteBatch   rows to be stored, of any tables: visible together, under one timestamp, or not at all
+//   LargeWrite   the same of more rows than memory holds
 //   Snapshot     what was committed up to a timestamp
 //   RowOverlay   the rows of one table that a snapshot has newer than the base file
 //
@@ -56,6 +57,18 @@ class WriteBatch {
 
 struct WriteOptions {
   bool sync = true;  // else a power failure may lose the batch, and those after it; never part of it
+};
+
+// A commit in pieces, for more rows than one batch should hold. They are on disk before the commit, where no
+// snapshot sees them; what is not committed in the end is forgotten, after a crash by the next open. Memory:
+// a bit or two for each row. One thread. Must not outlive its store.
+class LargeWrite {
+ public:
+  virtual ~LargeWrite() = default;  // forgets the rows, unless they were committed
+  // As Store::Write, but that nobody sees them yet. Of two writes to a row the later one counts.
+  virtual Status Add(const WriteBatch& batch) = 0;
+  // Synced; the timestamp of all of it. Once.
+  virtual Result<uint64_t> Commit() = 0;
 };
 
 // A point in time: everything committed up to `timestamp`. While it lives, the base files that it names and

@@ -25,6 +25,8 @@
 
 namespace quarry {
 
+class FileScanner;
+
 class FeatureTable {
  public:
   // kCorruption when superblock, footer or checksum section do not hold or contradict `record`.
@@ -52,6 +54,32 @@ class FeatureTable {
   FeatureGeometry geometry_;
   DataFile data_;
   std::vector<uint32_t> checksums_;
+};
+
+// Rows of a table one after another, verified, read ahead of whoever takes them. One thread; the table and
+// the backend outlive it.
+class RowScanner {
+ public:
+  // Of rows [first, end), through a buffer as ReadRows has.
+  static Result<RowScanner> Make(IoBackend& backend, const FeatureTable& table, uint64_t first, uint64_t end,
+                                 uint64_t buffer_bytes = 4 << 20);
+  RowScanner(RowScanner&&) noexcept;
+  RowScanner& operator=(RowScanner&&) noexcept;
+  ~RowScanner();
+
+  // The next out.size() / row_bytes rows, encoded, row_bytes apart. After an error it is of no more use.
+  // REQUIRES: there are so many.
+  Status Read(std::span<std::byte> out);
+
+ private:
+  RowScanner(const FeatureTable& table, uint64_t first);
+
+  const FeatureTable* table_;
+  std::unique_ptr<FileScanner> scanner_;
+  uint64_t row_;
+  std::span<const std::byte> piece_;  // of the file, from piece_offset_ on
+  uint64_t piece_offset_ = 0;
+  uint64_t verified_end_ = 0;  // of the cells verified so far: a page's rows come one after another
 };
 
 // "row 7" or "rows 12 to 15": the rows that cell `cell` of such a table covers, for messages.

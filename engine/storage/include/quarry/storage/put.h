@@ -1,4 +1,4 @@
-// Filling a WriteBatch from arrays on disk.
+// Committing rows, labels and splits from arrays on disk.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,6 @@
 
 #include "quarry/base/status.h"
 #include "quarry/format/dataset.h"
-#include "quarry/format/manifest.h"
-#include "quarry/storage/deltas.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {
@@ -25,14 +23,21 @@ struct PutSource {
 struct PutOptions {
   std::string table = "feature";
   bool allow_nan = false;
-  uint64_t memory_bytes = 1 << 30;  // the most that the batch may take
+  uint64_t memory_bytes = 1 << 30;  // for rows on the way; each node takes a few bits besides
   ProgressFunction progress;
 };
 
-// Adds everything to `batch`; returns the number of ids. Features are converted to the table's type.
-// kInvalidArgument names the place and the value of what does not fit (an id that occurs twice among them),
-// kOutOfBudget when the batch grows beyond memory_bytes.
-Result<uint64_t> FillBatch(const Manifest& manifest, const PutSource& source, const PutOptions& options,
-                           WriteBatch& batch);
+struct PutReport {
+  uint64_t nodes = 0;
+  uint64_t rows = 0;  // of all tables
+  uint64_t timestamp = 0;
+};
+
+// All of it in one commit, synced, or nothing. Features are converted to the table's type. What memory_bytes
+// has no room for is written ahead of the commit (LargeWrite), and forgotten when there is none. Any thread.
+//
+// kInvalidArgument names the place and the value of what does not fit (an id that occurs twice among them);
+// kNotFound; kBusy beside another large commit; kCancelled when `progress` says so.
+Result<PutReport> PutRows(Store& store, const PutSource& source, const PutOptions& options);
 
 }  // namespace quarry

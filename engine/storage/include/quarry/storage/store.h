@@ -42,6 +42,9 @@ class Store {
   // the old one or the new one stands, whole.
   virtual Status UpdateManifest(const std::function<Status(Manifest&)>& change,
                                 const Catalog::FoldedRows* folded = nullptr) = 0;
+  // Removes a table, with the versions of its rows, and its file. kNotFound; kInvalidArgument names the
+  // layout that needs it; kBusy while a snapshot has it. REQUIRES: nobody writes to it meanwhile.
+  virtual Status DropTable(std::string_view name) = 0;
   virtual Catalog& catalog() = 0;  // until the next write or change of the manifest
   virtual IoBackend& backend() = 0;
   virtual Result<std::unique_ptr<FeatureTable>> OpenTable(
@@ -56,6 +59,8 @@ class Store {
   // kInvalidArgument names the entry that does not fit its table; then nothing is written. After an error of
   // the disk further writes are refused with it: a failed sync is not tried again.
   virtual Result<uint64_t> Write(const WriteBatch& batch, const WriteOptions& options = {}) = 0;
+  // One at a time, kBusy for the next; others go on to write meanwhile.
+  virtual Result<std::unique_ptr<LargeWrite>> BeginLargeWrite() = 0;
   // Everything committed so far.
   virtual Result<std::shared_ptr<const Snapshot>> TakeSnapshot() = 0;
   // What the snapshot has newer than `base`, by default the table's file in the snapshot; keeps the snapshot.
@@ -70,9 +75,9 @@ class Store {
   virtual Status CopyCatalog(const std::string& path, const std::function<Status()>& copy_files) = 0;
 
   // For CompactTable (compaction.h): makes `record`, whose file is whole, the base of its table, in which
-  // `folded_rows` differ from the generation before. The file before it goes with the last snapshot that
-  // names it.
-  virtual Status SwitchTable(const TableRecord& record, std::span<const std::byte> folded_rows) = 0;
+  // `changed` differs from the generation before. The file before it goes with the last snapshot that names
+  // it.
+  virtual Status SwitchTable(const TableRecord& record, std::vector<Catalog::FoldedRows::Change> changed) = 0;
 };
 
 // Called now and then with the bytes or items done and in all (total 0 = unknown). What it returns other than

@@ -1,0 +1,112 @@
+#include "block_sampler.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "quarry/base/units.h"
+#include "quarry/format/feature_table.h"
+#include "quarry/format/wire_batch.h"
+#include "quarry/layout/layout.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kEdgesMax = uint64_t{1} << 31;  // of a block, as samplers have it
+
+// indptr and the checksums of pages of one side.
+uint64_t SideBytes(const TopologyRecord& record) {
+  return (record.node_count + 1) * sizeof(uint64_t) +
+         CeilDiv(record.edge_count * sizeof(NodeId), kPageBytes) * sizeof(uint32_t);
+}
+
+struct BlockBound {
+  uint64_t nodes = 0;
+  uint64_t edges = 0;
+};
+
+// The most that a block can have: every node finds as many new ones as its fanout, until there are no more.
+BlockBound BoundOf(const Topology& topology, const wire::Sample& request) {
+  const uint64_t sides = request.direction == wire::Direction::kBoth ? 2 : 1;
+  BlockBound bound{.nodes = request.seeds.size()};
+  uint64_t frontier = bound.nodes;
+  for (const uint32_t fanout : request.fanouts) {
+    const uint64_t edges = frontier * fanout;
+    bound.edges += edges;
+    frontier = std::min(edges, topology.node_count() - std::min(topology.node_count(), bound.nodes));
+    bound.nodes += frontier;
+  }
+  bound.edges = std::min({bound.edges, topology.edge_count() * sides, kEdgesMax});
+  return bound;
+}
+
+wire::BatchShape ShapeOf(const Block& block) {
+  return {.hops = block.hops(),
+          .seeds = block.seed_count(),
+          .targets = block.hop_offsets[block.hops() - 1],
+          .nodes = static_cast<uint32_t>(block.nodes.size()),
+          .edges = block.indices.size()};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<const BlockSampler::Open>> BlockSampler::OpenTopology(const TopologyRecord& record) {
+  const uint64_t sides = record.has_csr ? 2 : 1;
+  const uint64_t indices_bytes = IoBuffer::MappedBytes(record.edge_count * sizeof(NodeId)) * sides;
+  const uint64_t fixed_bytes = SideBytes(record) * sides;
+  auto open = std::make_unique<Open>();
+  // Half of it stays for the tables.
+  open->in_memory = fixed_bytes + indices_bytes <= budget_.available_bytes() / 2;
+  QUARRY_TRY(open->reservation, budget_.Reserve(fixed_bytes + (open->in_memory ? indices_bytes : 0),
+                                                "topology \"" + record.name + "\""));
+  QUARRY_TRY(open->topology, store_.OpenTopology(record.name));
+  for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
+    if (!open->in_memory || !open->topology->has(side)) continue;
+    QUARRY_RETURN_IF_ERROR(open->topology->LoadIndices(store_.backend(), side));
+  }
+  return std::unique_ptr<const Open>(std::move(open));
+}
+
+Result<const BlockSampler::Open*> BlockSampler::Find(std::string_view name) {
+  MutexLock lock(mutex_);
+  if (const auto found = open_.find(name); found != open_.end()) return found->second.get();
+  const Manifest& manifest = store_.manifest();
+  const TopologyRecord* const record = manifest.FindTopology(name);
+  if (record == nullptr) {
+    std::string names;
+    for (const TopologyRecord& other : manifest.topologies) names += (names.empty() ? "" : ", ") + other.name;
+    return MakeStatus(Code::kNotFound, "there is no topology \"{}\"; topologies: {}", name, names);
+  }
+  QUARRY_TRY(auto open, OpenTopology(*record));
+  return open_.emplace(name, std::move(open)).first->second.get();
+}
+
+Result<BlockSampler::Sampled> BlockSampler::Sample(const wire::Sample& request, MemoryBudget& session) {
+  QUARRY_TRY(const Open* const open, Find(request.topology));
+  const NeighborSource source = {.topology = open->topology.get(),
+                                 .direction = static_cast<Direction>(request.direction),
+                                 .backend = &store_.backend(),
+                                 .device = ProfileOf(store_.manifest())};
+  QUARRY_TRY(const auto sampler, NeighborSampler::Make(source, request.fanouts));
+  const BlockBound bound = BoundOf(*open->topology, request);
+  // Vectors that grow double: what is filled is half of what is held, at worst.
+  const uint64_t block_bytes = (bound.nodes * 2 + bound.edges) * 2 * sizeof(uint32_t) + 4 * kKiB;
+  const uint64_t scratch_bytes =
+      NeighborSampler::ScratchBytesMax(source, bound.nodes, bound.edges, open->in_memory);
+  Sampled sampled;
+  QUARRY_TRY(sampled.reservation, session.Reserve(block_bytes + scratch_bytes, "sampling a block"));
+  QUARRY_RETURN_IF_ERROR(sampler->Sample(request.seeds, request.stream_seed, sampled.block));
+  return sampled;
+}
+
+Result<uint64_t> BlockBatchBytes(const Block& block) { return wire::BatchBytes(ShapeOf(block)); }
+
+Status WriteBlockBatch(const Block& block, std::span<std::byte> out) {
+  QUARRY_TRY(const wire::BatchWriter batch, wire::WriteBatchHeader(ShapeOf(block), out));
+  std::ranges::copy(block.hop_offsets, batch.hop_offsets.begin());
+  std::ranges::copy(block.indptr, batch.indptr.begin());
+  std::ranges::copy(block.indices, batch.indices.begin());
+  std::ranges::copy(block.nodes, batch.nodes.begin());
+  return Status::Ok();
+}
+
+}  // namespace quarry

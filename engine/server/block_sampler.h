@@ -1,0 +1,59 @@
+// BlockSampler: the blocks that clients ask for by themselves (`sample`), from topologies that are opened
+// once for all of them: in memory where the server's share of the budget has room for the indices, else from
+// disk.
+//
+// A block depends on seeds, fanouts and stream seed alone. Thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/mutex.h"
+#include "quarry/base/status.h"
+#include "quarry/format/wire_requests.h"
+#include "quarry/sampling/block.h"
+#include "quarry/sampling/sampler.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+class BlockSampler {
+ public:
+  // `budget`: of what is opened once. Store and budget outlive it.
+  BlockSampler(Store& store, MemoryBudget& budget) : store_(store), budget_(budget) {}
+
+  // A block, and what it holds of its session's budget.
+  struct Sampled {
+    Block block;
+    MemoryBudget::Reservation reservation;
+  };
+  // Reserves from `session` what the block may take at most, before it samples. kNotFound lists what there
+  // is, kInvalidArgument names a seed that is no node or given twice, and sides that the topology lacks;
+  // kOutOfBudget, kIoError, kCorruption.
+  Result<Sampled> Sample(const wire::Sample& request, MemoryBudget& session);
+
+ private:
+  struct Open {
+    MemoryBudget::Reservation reservation;
+    std::unique_ptr<Topology> topology;
+    bool in_memory = false;
+  };
+  Result<const Open*> Find(std::string_view name);
+  Result<std::unique_ptr<const Open>> OpenTopology(const TopologyRecord& record);
+
+  Store& store_;
+  MemoryBudget& budget_;
+  Mutex mutex_;
+  std::map<std::string, std::unique_ptr<const Open>, std::less<>> open_ QUARRY_GUARDED_BY(mutex_);
+};
+
+// The block as a batch without labels and features (wire_batch.h).
+Result<uint64_t> BlockBatchBytes(const Block& block);
+// REQUIRES: `out` is aligned to wire::kBatchAlignment.
+Status WriteBlockBatch(const Block& block, std::span<std::byte> out);
+
+}  // namespace quarry

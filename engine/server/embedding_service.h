@@ -1,0 +1,58 @@
+// EmbeddingService: embedding tables that several trainers train at a time (docs/protocol.md, "Training
+// embeddings together"). One order of commits: an update happens if every row still has the timestamp that
+// its trainer read, under the next timestamp, or not at all (validation of OAC, §3.2.2).
+//
+// Timestamps go on from the last checkpoint. So the tables are, bit for bit, what the commits that happened
+// give one after the other, in the order of their timestamps. A reader sees each row whole, as some commit
+// left it; of several rows, one may be as before a commit and another as after it. Who commits what it
+// computed from such a mixture is refused, since the one before is stale by then.
+//
+// Thread-safe; called by workers (it reads from disk). Lock order: commits < tables.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/status.h"
+#include "quarry/embedding/embedding_table.h"
+#include "quarry/format/wire_batch.h"
+#include "quarry/format/wire_responses.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+class EmbeddingService {
+ public:
+  // Tables are opened when they are first asked for, each with a buffer pool of at most `pool_bytes` of
+  // `budget`, and less when less is there. Store and budget outlive the service. What no checkpoint has is
+  // lost with it.
+  static std::unique_ptr<EmbeddingService> Make(Store& store, MemoryBudget& budget, uint64_t pool_bytes);
+  virtual ~EmbeddingService() = default;
+
+  // kNotFound lists what there is; kOutOfBudget says how much memory the table needs at least; kBusy when a
+  // run of this process trains it; kCorruption.
+  virtual Result<EmbeddingSpec> Spec(std::string_view table) = 0;
+  // Fills the block of `ids`, whose arrays are `block`. Errors as Spec; kInvalidArgument for ids that are not
+  // ascending, unique and within the table, and for arrays of other sizes than ids and table have.
+  virtual Status Read(std::string_view table, std::span<const uint64_t> ids,
+                      const wire::RowBlockArrays<true>& block) = 0;
+  struct Update {
+    std::string table;
+    wire::RowBlockShape shape;
+    std::vector<std::byte> block;  // a row block, the server's own copy
+  };
+  // All or none. Errors as Read; kInvalidArgument also for blocks that are none, shapes that differ from the
+  // table's, and a table that is named twice. An error of the disk in the middle of the updates leaves a part
+  // of them: all later commits and checkpoints are refused with it, and a restart finds the last checkpoint.
+  virtual Result<wire::EmbeddingsCommitted> Commit(std::span<const Update> updates) = 0;
+  // Everything committed so far is on disk afterwards, as one checkpoint of all tables; commits wait
+  // meanwhile. Without a commit since the last one, nothing is written.
+  virtual Status Checkpoint() = 0;
+};
+
+}  // namespace quarry

@@ -1,0 +1,57 @@
+// Server: one open database for several trainers of one machine, over a Unix socket (docs/protocol.md).
+//
+//   acceptor     peer's user, number of sessions
+//   session      a strand on the I/O threads: cuts frames, decodes, checks the state, and hands requests to
+//   ... workers      threads for lookups, samples, puts, commits; nothing of it runs on an I/O thread stream
+//   hub   roads and their producers: batches into shared memory, turns by deficit round-robin embeddings
+//   tables that several trainers train: one order of commits
+//
+// One copy of every cache serves all: what sessions hold comes from one MemoryBudget, divided by admission. A
+// client is a stranger: it holds what its session was granted and nothing of anybody else's.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/status.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+struct ServerOptions {
+  std::string
+      socket_path;  // its folder is made (0700) when there is none; one that others may enter is refused
+  uint32_t sessions_max = 64;
+  unsigned io_threads = 2;
+  unsigned workers = 4;        // threads that read and sample: they wait for the disk, mostly
+  unsigned producing_max = 2;  // streams that copy a batch at a time (the roads read ahead meanwhile)
+  // Besides the server's own. With any, others may enter the folder (0711) and connect (0666); the kernel
+  // says who they are.
+  std::vector<uid_t> allow_uids;
+  // HTTP on 127.0.0.1: Prometheus at /metrics, a status page at /; empty: none; 0: any free port.
+  std::optional<uint16_t> metrics_port;
+};
+
+class Server {
+ public:
+  // Listens. Store and budget outlive the server. kAlreadyExists when a server answers at the socket (a stale
+  // one is replaced), kInvalidArgument for a path that cannot be or a folder that others may enter.
+  static Result<std::unique_ptr<Server>> Start(Store& store, MemoryBudget& budget,
+                                               const ServerOptions& options);
+  // As Stop, without its errors.
+  virtual ~Server() = default;
+
+  // Accepts nobody any more, cancels what is under way (clients are told kCancelled), checkpoints embedding
+  // tables, removes the socket. Idempotent. The first error of a checkpoint.
+  virtual Status Stop() = 0;
+  virtual const std::string& socket_path() const = 0;
+  virtual uint16_t metrics_port() const = 0;  // 0 without one
+};
+
+}  // namespace quarry

@@ -1,0 +1,215 @@
+#include "metrics_http.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/bind_handler.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "quarry/base/trace.h"
+#include "status_page.h"
+
+namespace quarry {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+using tcp = asio::ip::tcp;
+
+constexpr uint32_t kHeaderBytesMax = 8 << 10;
+constexpr unsigned kConnectionsMax = 32;
+// For a whole request, from when the connection or the answer before it was there; and for an answer.
+constexpr std::chrono::seconds kRequestTime{10};
+constexpr std::chrono::seconds kLingerTime{1};
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+// Nothing from elsewhere is loaded, whatever the page says.
+constexpr const char* kPagePolicy =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
+
+using Response = http::response<http::string_body>;
+
+struct Page {
+  http::status status = http::status::ok;
+  const char* type = "text/plain; charset=utf-8";
+  std::string text;
+};
+
+Page PageAt(std::string_view target, const StatusSource& source) {
+  target = target.substr(0, target.find('?'));
+  if (target == "/metrics") {
+    return {.type = "text/plain; version=0.0.4; charset=utf-8", .text = source.metrics->Prometheus()};
+  }
+  if (target == "/status.json") return {.type = "application/json", .text = StatusJson(source)};
+  if (target == "/") return {.type = "text/html; charset=utf-8", .text = std::string(kStatusPage)};
+  return {.status = http::status::not_found, .text = "/, /metrics and /status.json are all there is\n"};
+}
+
+Response ResponseOf(Page page, unsigned version, bool with_body) {
+  Response response(page.status, version);
+  response.set(http::field::content_type, page.type);
+  response.set(http::field::cache_control, "no-store");
+  response.set("X-Content-Type-Options", "nosniff");
+  response.set("Content-Security-Policy", kPagePolicy);
+  if (page.status == http::status::method_not_allowed) response.set(http::field::allow, "GET, HEAD");
+  response.content_length(page.text.size());
+  if (with_body) response.body() = std::move(page.text);
+  return response;
+}
+
+// One client: requests one after the other.
+//
+//   read -> write [OnRead] -> read [OnWritten, kept alive] | linger [OnWritten, not] -> closed
+//
+// Owned by the operation that is under way; a connection with none is gone.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(tcp::socket socket, const StatusSource& source, unsigned& connections)
+      : stream_(std::move(socket)), source_(source), connections_(connections) {
+    ++connections_;
+  }
+  ~Connection() { --connections_; }
+
+  void Read() {
+    parser_.emplace();
+    parser_->header_limit(kHeaderBytesMax);
+    stream_.expires_after(kRequestTime);
+    http::async_read(stream_, buffer_, *parser_,
+                     beast::bind_front_handler(&Connection::OnRead, shared_from_this()));
+  }
+
+ private:
+  void OnRead(error_code error, size_t /*bytes*/) {
+    if (error == http::error::header_limit) {
+      return Refuse({http::status::request_header_fields_too_large, "text/plain",
+                     fmt::format("headers are {} bytes at most\n", kHeaderBytesMax)});
+    }
+    // The peer has gone, or took too long: there is nobody to tell.
+    const bool malformed = error.category() == http::make_error_code(http::error::bad_method).category() &&
+                           error != http::error::end_of_stream && error != http::error::partial_message;
+    if (malformed) return Refuse({http::status::bad_request, "text/plain", error.message() + "\n"});
+    if (error) return;
+    const auto& request = parser_->get();
+    if (request.method() != http::verb::get && request.method() != http::verb::head) {
+      return Refuse({http::status::method_not_allowed, "text/plain", "GET and HEAD only\n"});
+    }
+    const beast::string_view target = request.target();
+    Page page = PageAt({target.data(), target.size()}, source_);
+    Write(ResponseOf(std::move(page), request.version(), request.method() == http::verb::get),
+          request.keep_alive());
+  }
+
+  void Refuse(Page page) { Write(ResponseOf(std::move(page), 11, true), false); }
+
+  void Write(Response response, bool keep_alive) {
+    response_ = std::move(response);
+    response_.keep_alive(keep_alive);
+    stream_.expires_after(kRequestTime);
+    http::async_write(stream_, response_,
+                      beast::bind_front_handler(&Connection::OnWritten, shared_from_this()));
+  }
+
+  void OnWritten(error_code error, size_t /*bytes*/) {
+    if (error) return;
+    if (response_.keep_alive()) return Read();
+    stream_.socket().shutdown(tcp::socket::shutdown_send, error);
+    stream_.expires_after(kLingerTime);
+    Linger({}, 0);
+  }
+
+  // Closing while the peer still sends would take the answer from it: what comes is thrown away.
+  void Linger(error_code error, size_t /*bytes*/) {
+    if (error) return;
+    buffer_.clear();
+    stream_.async_read_some(buffer_.prepare(kHeaderBytesMax),
+                            beast::bind_front_handler(&Connection::Linger, shared_from_this()));
+  }
+
+  beast::tcp_stream stream_;
+  const StatusSource& source_;
+  unsigned& connections_;
+  beast::flat_buffer buffer_{2 * kHeaderBytesMax};
+  std::optional<http::request_parser<http::empty_body>> parser_;
+  Response response_;
+};
+
+class MetricsHttpImpl final : public MetricsHttp {
+ public:
+  explicit MetricsHttpImpl(StatusSource source) : source_(std::move(source)) {}
+  ~MetricsHttpImpl() override {
+    context_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  Status Listen(uint16_t port) {
+    const tcp::endpoint endpoint(asio::ip::address_v4::loopback(), port);
+    const std::string where = fmt::format("127.0.0.1:{}", port);
+    error_code error;
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(kConnectionsMax, error);
+    if (error == asio::error::address_in_use) {
+      return MakeStatus(Code::kAlreadyExists, "{}: another program listens there: choose another port",
+                        where);
+    }
+    if (error) return ErrnoStatus(error.value(), "listen on", where);
+    port_ = acceptor_.local_endpoint(error).port();
+    if (error) return ErrnoStatus(error.value(), "listen on", where);
+    Accept();
+    thread_ = std::thread([this] {
+      NameThread("metrics");
+      context_.run();
+    });
+    return Status::Ok();
+  }
+
+  uint16_t port() const override { return port_; }
+
+ private:
+  void Accept() {
+    acceptor_.async_accept([this](error_code error, tcp::socket socket) {
+      if (error) return AcceptLater();
+      // Whoever is one too many is let go by the end of this scope.
+      if (connections_ < kConnectionsMax) {
+        std::make_shared<Connection>(std::move(socket), source_, connections_)->Read();
+      }
+      Accept();
+    });
+  }
+
+  // Without descriptors, accept would fail again at once.
+  void AcceptLater() {
+    pause_.expires_after(kAcceptPause);
+    pause_.async_wait([this](error_code error) {
+      if (!error) Accept();
+    });
+  }
+
+  const StatusSource source_;
+  uint16_t port_ = 0;
+  unsigned connections_ = 0;  // of the thread; outlives them, which the context owns
+  asio::io_context context_{1};
+  tcp::acceptor acceptor_{context_};
+  asio::steady_timer pause_{context_};
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<MetricsHttp>> MetricsHttp::Start(StatusSource source, uint16_t port) {
+  auto server = std::make_unique<MetricsHttpImpl>(std::move(source));
+  QUARRY_RETURN_IF_ERROR(server->Listen(port));
+  return std::unique_ptr<MetricsHttp>(std::move(server));
+}
+
+}  // namespace quarry

@@ -1,0 +1,35 @@
+// RequestMetrics: how many requests of each kind there were, how many failed, and how long they took.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "metrics.h"
+#include "quarry/format/wire_requests.h"
+
+namespace quarry {
+
+class RequestMetrics {
+ public:
+  explicit RequestMetrics(Metrics& metrics);
+  // `kind`: the alternative of wire::Request. Thread-safe.
+  void Add(size_t kind, double seconds, bool ok);
+
+  // Of all sessions.
+  Counter& bytes_received;
+  Counter& bytes_sent;
+  Counter& shared_bytes;  // of answers that were put into shared memory
+
+  static std::string_view KindName(size_t kind);  // "lookup"
+
+ private:
+  struct Kind {
+    Counter& requests;
+    Counter& failures;
+    Histogram& seconds;
+  };
+  std::vector<Kind> kinds_;
+};
+
+}  // namespace quarry

@@ -1,0 +1,318 @@
+#include "road_opener.h"
+
+#include <algorithm>
+#include <span>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "quarry/base/units.h"
+#include "quarry/format/element_type.h"
+#include "quarry/format/wire.h"
+#include "quarry/format/wire_batch.h"
+#include "quarry/pipeline/live_road.h"
+#include "quarry/pipeline/planned_road.h"
+#include "quarry/pipeline/superbatch_road.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kBlockEdgesMax = uint64_t{1} << 31;
+constexpr unsigned kRoadThreadsMax = 8;  // each extractor has staging memory of its own
+
+// Counts of a batch that none of a road's is expected to exceed.
+struct LargestBatch {
+  std::string table;
+  uint32_t hops = 0;
+  uint64_t seeds = 0, nodes = 0, edges = 0;
+};
+
+Direction DirectionOf(wire::Direction direction) {
+  switch (direction) {
+    case wire::Direction::kIn:
+      return Direction::kIn;
+    case wire::Direction::kOut:
+      return Direction::kOut;
+    case wire::Direction::kBoth:
+      return Direction::kBoth;
+  }
+  return Direction::kIn;
+}
+
+Packing PackingOf(wire::Packing packing) {
+  switch (packing) {
+    case wire::Packing::kAlways:
+      return Packing::kAlways;
+    case wire::Packing::kNever:
+      return Packing::kNever;
+    case wire::Packing::kCheaper:
+      return Packing::kCheaper;
+  }
+  return Packing::kCheaper;
+}
+
+LiveRoadOptions LiveOptions(const wire::LiveSpec& spec, const std::shared_ptr<const Snapshot>& snapshot) {
+  const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 2U, kRoadThreadsMax);
+  LiveRoadOptions options;
+  options.feature_table = spec.feature_table;
+  options.topology = spec.topology;
+  options.direction = DirectionOf(spec.direction);
+  options.fanouts = spec.fanouts;
+  options.batch_size = spec.batch_size;
+  options.cache_bytes = spec.cache_bytes;
+  options.sampler_threads = threads / 2;
+  options.extractor_threads = threads - threads / 2;
+  options.seed = spec.seed;
+  options.snapshot = snapshot;
+  return options;
+}
+
+// Passes beside the planned ones are one an epoch: nothing stays in memory for them.
+LiveRoadOptions OtherPasses(const wire::LiveSpec& spec, const std::shared_ptr<const Snapshot>& snapshot) {
+  LiveRoadOptions options = LiveOptions(spec, snapshot);
+  options.cache_bytes = 0;
+  return options;
+}
+
+Result<LayoutSpec> LayoutSpecOf(const wire::SuperbatchSpec& spec, const std::string& name) {
+  LayoutSpec layout;
+  layout.name = name;
+  layout.feature_table = spec.live.feature_table;
+  layout.topology = spec.live.topology;
+  layout.direction = DirectionOf(spec.live.direction);
+  layout.fanouts = spec.live.fanouts;
+  layout.batch_size = spec.live.batch_size;
+  layout.seed = spec.live.seed;
+  layout.cache_bytes = spec.live.cache_bytes;
+  layout.disk_bytes = spec.disk_bytes;
+  layout.packing = PackingOf(spec.packing);
+  QUARRY_TRY(layout.policy, ParsePolicy(spec.policy));
+  QUARRY_TRY(layout.order, ParseSeedOrder(spec.seed_order));
+  return layout;
+}
+
+// The road knows its nodes; edges are bounded by the fanouts, and by the edges that there are.
+LargestBatch LargestOf(const Store& store, const wire::LiveSpec& spec, const LiveRoad& road) {
+  LargestBatch largest{.table = spec.feature_table,
+                       .hops = static_cast<uint32_t>(spec.fanouts.size()),
+                       .seeds = spec.batch_size,
+                       .nodes = road.plan().batch_nodes_max};
+  uint64_t frontier = std::min(largest.seeds, largest.nodes);
+  for (const uint64_t fanout : spec.fanouts) {
+    const uint64_t found = frontier * fanout;
+    largest.edges += found;
+    frontier = std::min(found, largest.nodes);
+  }
+  const TopologyRecord* const topology = store.manifest().FindTopology(spec.topology);
+  if (topology != nullptr) largest.edges = std::min(largest.edges, 2 * topology->edge_count);
+  return largest;
+}
+
+LargestBatch LargestOf(const Layout& layout) {
+  return {.table = layout.record().table,
+          .hops = static_cast<uint32_t>(layout.record().fanouts.size()),
+          .seeds = layout.record().batch_size,
+          .nodes = layout.directory().nodes_max(),
+          .edges = layout.directory().edges_max()};
+}
+
+Result<uint64_t> WireBytes(const Snapshot& snapshot, const LargestBatch& largest) {
+  const TableRecord* const table = snapshot.FindTable(largest.table);  // the road has found it there
+  const uint64_t seeds = std::min(largest.seeds, largest.nodes);
+  QUARRY_TRY(
+      const uint64_t bytes,
+      wire::BatchBytes({.hops = largest.hops,
+                        .seeds = static_cast<uint32_t>(seeds),
+                        .targets = static_cast<uint32_t>(largest.hops == 1 ? seeds : largest.nodes),
+                        .nodes = static_cast<uint32_t>(largest.nodes),
+                        .edges = std::min(largest.edges, kBlockEdgesMax),
+                        .labels = true,
+                        .element_type = table->element_type,
+                        .dim = static_cast<uint32_t>(table->dim),
+                        .rows = largest.nodes,
+                        .stride_bytes = RoundUp(RowBytes(table->element_type, table->dim), sizeof(float))}));
+  return RoundUp(bytes, wire::kLeaseAlignment);
+}
+
+// A road, and what becomes known with it.
+struct SizedRoad {
+  std::unique_ptr<Road> road;
+  uint64_t node_count = 0;
+  uint64_t slot_bytes = 0;
+  uint64_t road_bytes = 0;  // of the budget, that it cannot do without
+};
+
+// What a road takes only because it is there.
+uint64_t SpareBytes(const LiveRoad* road) { return road == nullptr ? 0 : road->plan().neighbor_cache_bytes; }
+
+class Opener {
+ public:
+  Opener(Store& store, MemoryBudget& budget, std::shared_ptr<const Snapshot> snapshot,
+         const std::string& name)
+      : store_(store),
+        budget_(budget),
+        snapshot_(std::move(snapshot)),
+        name_(name),
+        used_before_(budget.used_bytes()) {}
+
+  Result<SizedRoad> operator()(const wire::LiveSpec& spec) const {
+    QUARRY_TRY(std::unique_ptr<LiveRoad> road, LiveRoad::Open(store_, budget_, LiveOptions(spec, snapshot_)));
+    const LargestBatch largest = LargestOf(store_, spec, *road);
+    const uint64_t spare_bytes = SpareBytes(road.get());
+    return Sized(std::move(road), NodesOf(spec), {largest}, spare_bytes);
+  }
+
+  Result<SizedRoad> operator()(const wire::PlannedSpec& spec) const {
+    PlannedRoadOptions options{.layout = spec.layout, .snapshot = snapshot_};
+    if (spec.live) options.live = OtherPasses(*spec.live, snapshot_);
+    QUARRY_TRY(std::unique_ptr<PlannedRoad> road, PlannedRoad::Open(store_, budget_, options));
+    std::vector<LargestBatch> largest = {LargestOf(road->layout())};
+    if (spec.live) largest.push_back(LargestOf(store_, *spec.live, *road->live()));
+    const uint64_t nodes = road->layout().directory().node_count;
+    const uint64_t spare_bytes = SpareBytes(road->live());
+    return Sized(std::move(road), nodes, largest, spare_bytes);
+  }
+
+  Result<SizedRoad> operator()(const wire::SuperbatchSpec& spec) const {
+    QUARRY_TRY(LayoutSpec layout, LayoutSpecOf(spec, name_));
+    QUARRY_TRY(
+        std::unique_ptr<SuperbatchRoad> road,
+        SuperbatchRoad::Open(store_, budget_,
+                             {.layout = std::move(layout), .live = OtherPasses(spec.live, snapshot_)}));
+    const LargestBatch largest = LargestOf(store_, spec.live, road->live());
+    const uint64_t spare_bytes = SpareBytes(&road->live());
+    return Sized(std::move(road), NodesOf(spec.live), {largest}, spare_bytes);
+  }
+
+ private:
+  uint64_t NodesOf(const wire::LiveSpec& spec) const {
+    return store_.manifest().FindTopology(spec.topology)->node_count;  // the road has found it there
+  }
+  Result<SizedRoad> Sized(std::unique_ptr<Road> road, uint64_t nodes,
+                          const std::vector<LargestBatch>& largest, uint64_t spare_bytes) const {
+    SizedRoad sized{.road = std::move(road), .node_count = nodes};
+    sized.road_bytes = budget_.used_bytes() - used_before_ - spare_bytes;
+    for (const LargestBatch& batch : largest) {
+      QUARRY_TRY(const uint64_t bytes, WireBytes(*snapshot_, batch));
+      sized.slot_bytes = std::max(sized.slot_bytes, bytes);
+    }
+    return sized;
+  }
+
+  Store& store_;
+  MemoryBudget& budget_;
+  const std::shared_ptr<const Snapshot> snapshot_;
+  const std::string name_;
+  const uint64_t used_before_;
+};
+
+// Slots that a member may have, by preference. Members of a split hold a batch each while they wait for each
+// other, so theirs are counted apart, and one does.
+std::span<const uint32_t> SlotChoices(wire::StreamMode mode) {
+  static constexpr uint32_t kOwn[] = {4, 3, 2}, kSplit[] = {2, 1};
+  return mode == wire::StreamMode::kSplit ? std::span<const uint32_t>(kSplit) : kOwn;
+}
+
+// Batches that the region has room for. One more than a member of a shared group may hold: so a member that
+// never releases cannot have all of them.
+uint64_t RoomOf(const wire::OpenStream& request, uint32_t slots) {
+  switch (request.mode) {
+    case wire::StreamMode::kExclusive:
+      return slots;
+    case wire::StreamMode::kShared:
+      return slots + 1;
+    case wire::StreamMode::kSplit:
+      return uint64_t{slots} * request.members;
+  }
+  return slots;
+}
+
+Status RegionTooLarge(const MemoryBudget& budget, const SizedRoad& sized, uint64_t region_bytes) {
+  return MakeStatus(
+      Code::kOutOfBudget,
+      "the memory budget of {} cannot hold a stream: batches of up to {} take {} of shared memory, "
+      "beside a road of {}; give at least {}",
+      FormatBytes(budget.limit_bytes()), FormatBytes(sized.slot_bytes), FormatBytes(region_bytes),
+      FormatBytes(sized.road_bytes), FormatBytes(budget.used_bytes() + region_bytes + sized.road_bytes));
+}
+
+// The region beside the road; or, since some roads take all that the budget has left, the region first and
+// the road again on the rest. kOutOfBudget leaves `sized` with or without its road.
+Result<MemoryBudget::Reservation> PutAside(MemoryBudget& budget, const wire::OpenStream& request,
+                                           const Opener& opener, uint64_t region_bytes, SizedRoad& sized) {
+  constexpr std::string_view kWhat = "a stream's batches in shared memory";
+  if (sized.road != nullptr) {
+    auto beside = budget.Reserve(region_bytes, kWhat);
+    if (beside.ok()) return beside;
+    sized.road.reset();
+  }
+  auto region = budget.Reserve(region_bytes, kWhat);
+  if (!region.ok()) return RegionTooLarge(budget, sized, region_bytes);
+  QUARRY_TRY(SizedRoad again, std::visit(opener, request.road));
+  sized.road = std::move(again.road);
+  return region;
+}
+
+// With as many slots as the budget has room for.
+Result<OpenedRoad> OpenSized(MemoryBudget& budget, const wire::OpenStream& request,
+                             std::shared_ptr<const Snapshot> snapshot, const Opener& opener) {
+  QUARRY_TRY(SizedRoad sized, std::visit(opener, request.road));
+  Status status;
+  for (const uint32_t slots : SlotChoices(request.mode)) {
+    const uint64_t room = RoomOf(request, slots);
+    if (sized.slot_bytes > wire::kRegionBytesMax / room) {
+      status =
+          MakeStatus(Code::kOutOfBudget, "{} batches of {} are more than a region of shared memory holds",
+                     room, FormatBytes(sized.slot_bytes));
+      continue;
+    }
+    auto region = PutAside(budget, request, opener, room * sized.slot_bytes, sized);
+    status = region.status();
+    if (status.code() == Code::kOutOfBudget) continue;
+    QUARRY_RETURN_IF_ERROR(status);
+    return OpenedRoad{.snapshot = std::move(snapshot),
+                      .road = std::move(sized.road),
+                      .node_count = sized.node_count,
+                      .slot_bytes = sized.slot_bytes,
+                      .slots = slots,
+                      .region = std::move(region).value()};
+  }
+  return status;
+}
+
+Status CheckSeeds(std::vector<NodeId> seeds, uint64_t node_count) {
+  std::ranges::sort(seeds);
+  if (!seeds.empty() && seeds.back() >= node_count) {
+    return MakeStatus(Code::kInvalidArgument, "seed {}: there are {} nodes", seeds.back(), node_count);
+  }
+  const auto twice = std::ranges::adjacent_find(seeds);
+  if (twice == seeds.end()) return Status::Ok();
+  return MakeStatus(Code::kInvalidArgument, "seed {} is given twice", *twice);
+}
+
+}  // namespace
+
+Result<OpenedRoad> OpenRoad(Store& store, MemoryBudget& budget, const wire::OpenStream& request,
+                            std::shared_ptr<const Snapshot> snapshot, const std::string& name) {
+  if (snapshot == nullptr) {
+    QUARRY_TRY(snapshot, store.TakeSnapshot());
+  }
+  auto opened = OpenSized(budget, request, snapshot, Opener(store, budget, snapshot, name));
+  if (opened.ok() || opened.status().code() != Code::kUsage) return opened;
+  return Status(Code::kInvalidArgument, std::string(opened.status().message()));
+}
+
+Result<PassOptions> PassOf(const OpenedRoad& opened, const wire::StartPass& request) {
+  PassOptions pass{.shuffle = request.shuffle, .pass = request.pass, .ordered = request.ordered};
+  if (const Split* const split = std::get_if<Split>(&request.seeds)) {
+    pass.seeds = *split == Split::kTrain ? opened.road->TrainNodes() : opened.road->SplitNodes(*split);
+    return pass;
+  }
+  const auto* const ids = std::get_if<std::vector<NodeId>>(&std::get<wire::NodeIds>(request.seeds));
+  if (ids == nullptr) return Status(Code::kInternal, "the seeds of a pass were not copied from their region");
+  QUARRY_RETURN_IF_ERROR(CheckSeeds(*ids, opened.node_count));
+  pass.seeds = *ids;
+  return pass;
+}
+
+}  // namespace quarry

@@ -1,0 +1,34 @@
+// What a client asks a stream to read from, opened: the road, and the size of the shared memory that its
+// batches need, both paid from the session's budget.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/status.h"
+#include "quarry/format/wire_requests.h"
+#include "quarry/pipeline/batch_stream.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+struct OpenedRoad {
+  std::shared_ptr<const Snapshot> snapshot;
+  std::unique_ptr<Road> road;
+  uint64_t node_count = 0;
+  uint64_t slot_bytes = 0;  // the largest batch in wire form, estimated; a multiple of wire::kLeaseAlignment
+  uint32_t slots = 0;       // batches that a member may hold at a time
+  MemoryBudget::Reservation region;  // slot_bytes for each batch that all members together may hold
+};
+
+// `name` is for the road's files, and nobody else's while it is open. `snapshot` null: as things are. Errors
+// as the roads', but kInvalidArgument for what they call wrong usage. `store` and `budget` outlive the road.
+Result<OpenedRoad> OpenRoad(Store& store, MemoryBudget& budget, const wire::OpenStream& request,
+                            std::shared_ptr<const Snapshot> snapshot, const std::string& name);
+
+// The seeds of a pass. kInvalidArgument for ids that are no nodes, or are given twice.
+Result<PassOptions> PassOf(const OpenedRoad& opened, const wire::StartPass& request);
+
+}  // namespace quarry

@@ -1,0 +1,75 @@
+// RowFetcher: rows of a table by id, in any order, through one ring that stays open: a lookup of one row is
+// one read and nothing else. Rows are read in the order in which they lie, in merged requests, each once
+// however often it is asked for, verified, and copied to where the answer wants them.
+//
+// One thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/status.h"
+#include "quarry/format/types.h"
+#include "quarry/io/backend.h"
+#include "quarry/io/buffer.h"
+#include "quarry/io/coalesce.h"
+#include "quarry/io/ring.h"
+#include "stored_tables.h"
+
+namespace quarry {
+
+class RowFetcher {
+ public:
+  // What Read takes for a while, per id, of its caller's budget.
+  static constexpr uint64_t kBytesPerId = 24;
+
+  // Backend and budget outlive it. Holds 2 MiB of the budget from the first row on, more from the first row
+  // on that is larger.
+  RowFetcher(IoBackend& backend, MemoryBudget& budget, const DeviceProfile& profile)
+      : backend_(backend), budget_(budget), profile_(profile) {}
+
+  // The rows of a lookup in the order in which they lie, and how far reading them is. A value.
+  class Order {
+   private:
+    friend class RowFetcher;
+    std::vector<uint64_t> rows_;  // row << 32 | place
+    size_t next_ = 0;
+  };
+  // kInvalidArgument names an id beyond the table.
+  static Result<Order> Sort(const TableRecord& table, std::span<const NodeId> ids);
+  // Reads the next 16 Ki of them, a few milliseconds' worth; false when none are left. kCorruption, kIoError.
+  Result<bool> ReadSome(const StoredTable& table, Order& order, std::span<std::byte> out);
+
+  // Row ids[i] to out[i * row_bytes]. Errors as both; kCancelled soon after `cancelled` was set. REQUIRES:
+  // out has ids.size() rows.
+  Status Read(const StoredTable& table, std::span<const NodeId> ids, std::span<std::byte> out,
+              const std::atomic<bool>& cancelled);
+
+ private:
+  // A row that is wanted, and where.
+  struct Wanted {
+    NodeId row;
+    uint32_t place;
+  };
+  Status ReadPiece(const StoredTable& table, std::span<const Wanted> rows, std::span<std::byte> out);
+  Status ReadChanged(const StoredTable& table, std::span<const Wanted> rows, std::span<std::byte> out,
+                     std::vector<Wanted>& unchanged);
+  Status ReadFile(const FeatureTable& file, std::span<const Wanted> rows, std::span<std::byte> out);
+  Status Run(const FeatureTable& file, std::span<const Wanted> rows, std::span<std::byte> out);
+  Status Grow(uint64_t bytes);
+
+  IoBackend& backend_;
+  MemoryBudget& budget_;
+  const DeviceProfile profile_;
+  MemoryBudget::Reservation reservation_;
+  IoBuffer staging_;
+  std::unique_ptr<IoRing> ring_;  // dies before the buffer that it writes to; null after an error
+  std::vector<ByteRange> ranges_;
+  std::vector<MergedRead> reads_;
+};
+
+}  // namespace quarry

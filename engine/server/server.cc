@@ -1,0 +1,195 @@
+#include "quarry/server/server.h"
+
+#include <algorithm>
+#include <boost/asio/executor_work_guard.hpp>
+#include <chrono>
+#include <exception>
+#include <future>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "acceptor.h"
+#include "quarry/base/mutex.h"
+#include "quarry/base/trace.h"
+#include "server_core.h"
+#include "session.h"
+#include "socket_path.h"
+
+namespace quarry {
+namespace {
+
+constexpr std::chrono::seconds kDrain{
+    5};  // for writes that have begun, and for clients to read their last answers
+constexpr std::chrono::milliseconds kLook{5};
+
+class ServerImpl final : public Server {
+ public:
+  ServerImpl(Store& store, MemoryBudget& budget, const ServerOptions& options)
+      : options_(options), core_(store, budget, options), work_(boost::asio::make_work_guard(core_.io)) {}
+  ~ServerImpl() override { static_cast<void>(Stop()); }
+
+  Status Listen();
+  Status Stop() override;
+  const std::string& socket_path() const override { return options_.socket_path; }
+  uint16_t metrics_port() const override { return http_ == nullptr ? 0 : http_->port(); }
+
+ private:
+  Status AddSession(const Session::Peer& peer, int descriptor);
+  void RemoveSession(SessionId id);
+  std::vector<std::shared_ptr<Session>> Sessions() const;
+  void AddGauges();
+  void StopAccepting();
+  void EndSessions();
+
+  const ServerOptions options_;
+  ServerCore core_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  std::shared_ptr<Acceptor> acceptor_;
+  std::vector<std::thread> threads_;
+  std::unique_ptr<MetricsHttp> http_;
+
+  mutable Mutex mutex_;
+  SessionId last_session_ QUARRY_GUARDED_BY(mutex_) = 0;
+  std::map<SessionId, std::shared_ptr<Session>> sessions_ QUARRY_GUARDED_BY(mutex_);
+  bool stopping_ QUARRY_GUARDED_BY(mutex_) = false;
+
+  Mutex stop_mutex_;  // of Stop, which is done once
+  bool stopped_ QUARRY_GUARDED_BY(stop_mutex_) = false;
+  Status stop_status_ QUARRY_GUARDED_BY(stop_mutex_);
+};
+
+Status ServerImpl::Listen() {
+  core_.on_session_end = [this](SessionId id) { RemoveSession(id); };
+  AddGauges();
+  if (options_.metrics_port) {
+    QUARRY_TRY(http_, MetricsHttp::Start(core_.status, *options_.metrics_port));
+  }
+  QUARRY_TRY(const int listener, ListenAt(options_.socket_path, !options_.allow_uids.empty()));
+  acceptor_ = std::make_shared<Acceptor>(
+      core_.io, listener, options_.allow_uids,
+      [this](const Session::Peer& peer, int descriptor) { return AddSession(peer, descriptor); });
+  acceptor_->Start();
+  for (unsigned i = 0; i < std::max(1U, options_.io_threads); ++i) {
+    threads_.emplace_back([this] {
+      NameThread("sessions");
+      core_.io.run();
+    });
+  }
+  return Status::Ok();
+}
+
+void ServerImpl::AddGauges() {
+  core_.status.metrics = &core_.metrics;
+  core_.status.sessions = [this] {
+    std::vector<SessionStatus> all;
+    for (const auto& session : Sessions()) all.push_back(session->status());
+    return all;
+  };
+  core_.status.streams = [this] { return core_.hub->States(); };
+  const auto add = [this](const char* name, const char* help, std::function<double()> value) {
+    core_.metrics.AddGauge(name, "", help, std::move(value));
+  };
+  add("quarry_sessions", "Clients that are connected.",
+      [this] { return static_cast<double>(Sessions().size()); });
+  add("quarry_outstanding_requests", "Requests that have no answer yet.", [this] {
+    uint64_t requests = 0;
+    for (const auto& session : Sessions()) requests += session->status().outstanding;
+    return static_cast<double>(requests);
+  });
+  add("quarry_queued_reads", "Requests that wait for a thread that reads.",
+      [this] { return static_cast<double>(core_.readers.queued()); });
+  add("quarry_queued_writes", "Requests that wait for a thread that writes.",
+      [this] { return static_cast<double>(core_.writers.queued()); });
+  add("quarry_budget_bytes", "Memory that sessions share.",
+      [this] { return static_cast<double>(core_.granted.limit_bytes()); });
+  add("quarry_budget_granted_bytes", "Memory that was granted to sessions.",
+      [this] { return static_cast<double>(core_.granted.used_bytes()); });
+  add("quarry_common_budget_bytes", "Memory for what is open once for all sessions.",
+      [this] { return static_cast<double>(core_.common.limit_bytes()); });
+  add("quarry_common_budget_used_bytes", "Memory that is used of that.",
+      [this] { return static_cast<double>(core_.common.used_bytes()); });
+}
+
+std::vector<std::shared_ptr<Session>> ServerImpl::Sessions() const {
+  MutexLock lock(mutex_);
+  std::vector<std::shared_ptr<Session>> all;
+  for (const auto& [id, session] : sessions_) all.push_back(session);
+  return all;
+}
+
+Status ServerImpl::AddSession(const Session::Peer& peer, int descriptor) {
+  std::shared_ptr<Session> session;
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return {Code::kCancelled, "the server shuts down"};
+    if (sessions_.size() >= options_.sessions_max) {
+      return MakeStatus(Code::kBusy, "{} clients are connected, and no more are allowed: try again later",
+                        sessions_.size());
+    }
+    session = std::make_shared<Session>(core_, ++last_session_, peer, descriptor);
+    sessions_.emplace(last_session_, session);
+  }
+  session->Start();
+  return Status::Ok();
+}
+
+void ServerImpl::RemoveSession(SessionId id) {
+  std::shared_ptr<Session> removed;  // dies behind the lock
+  MutexLock lock(mutex_);
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  removed = std::move(found->second);
+  sessions_.erase(found);
+}
+
+void ServerImpl::StopAccepting() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  if (threads_.empty()) return;  // it never listened
+  std::promise<int> released;
+  acceptor_->Stop([&](int listener) { released.set_value(listener); });
+  RemoveSocket(options_.socket_path, released.get_future().get());
+}
+
+void ServerImpl::EndSessions() {
+  for (const auto& session : Sessions()) session->Shutdown();
+  const auto deadline = std::chrono::steady_clock::now() + kDrain;
+  while (!Sessions().empty() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(kLook);
+  for (const auto& session : Sessions()) session->Close();
+}
+
+Status ServerImpl::Stop() {
+  MutexLock lock(stop_mutex_);
+  if (stopped_) return stop_status_;
+  stopped_ = true;
+  StopAccepting();
+  EndSessions();
+  core_.readers.Stop();
+  core_.writers.Stop();
+  work_.reset();
+  core_.io.stop();
+  for (std::thread& thread : threads_) thread.join();
+  http_.reset();
+  core_.hub.reset();
+  stop_status_ = core_.embeddings->Checkpoint();
+  return stop_status_;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> Server::Start(Store& store, MemoryBudget& budget,
+                                              const ServerOptions& options) {
+  try {  // an event loop takes descriptors and threads, which the system may not have
+    auto server = std::make_unique<ServerImpl>(store, budget, options);
+    QUARRY_RETURN_IF_ERROR(server->Listen());
+    return std::unique_ptr<Server>(std::move(server));
+  } catch (const std::exception& error) {
+    return MakeStatus(Code::kIoError, "{}: the server cannot start: {}", options.socket_path, error.what());
+  }
+}
+
+}  // namespace quarry

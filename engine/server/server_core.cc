@@ -1,0 +1,58 @@
+#include "server_core.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "quarry/base/units.h"
+#include "quarry/layout/layout.h"
+
+namespace quarry {
+namespace {
+
+constexpr unsigned kWriters = 4;
+
+// Tables' checksums, changed rows, a topology and the pools of embedding tables are open once for all.
+uint64_t CommonBytes(uint64_t budget_bytes) { return budget_bytes / 4; }
+
+std::array<std::byte, 16> RandomId() {
+  std::random_device device;
+  std::array<std::byte, 16> id{};
+  for (std::byte& byte : id) byte = static_cast<std::byte>(device());
+  return id;
+}
+
+// Nobody else shall take of it what sessions are promised.
+MemoryBudget::Reservation ReserveAll(MemoryBudget& budget) {
+  auto all = budget.Reserve(budget.available_bytes(), "the server");
+  return all.ok() ? std::move(all).value() : MemoryBudget::Reservation();
+}
+
+}  // namespace
+
+ServerCore::ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptions& options)
+    : store(the_store),
+      server_id(RandomId()),
+      reservation(ReserveAll(budget)),
+      common(CommonBytes(reservation.bytes())),
+      granted(reservation.bytes() - common.limit_bytes()),
+      tables(the_store, common),
+      blocks(the_store, common),
+      embeddings(EmbeddingService::Make(the_store, common, common.limit_bytes() / 2)),
+      readers(std::max(1U, options.workers)),
+      writers(kWriters) {
+  announced = {.message_bytes_max = limits.message_bytes_max,
+               .outstanding_max = limits.outstanding_max,
+               .ids_max = limits.ids_max,
+               .sessions_max = options.sessions_max,
+               .budget_bytes = granted.limit_bytes()};
+  const DeviceProfile profile = ProfileOf(store.manifest());
+  for (unsigned i = 0; i < std::max(1U, options.workers); ++i) {
+    fetchers.push_back(std::make_unique<RowFetcher>(store.backend(), common, profile));
+  }
+  hub = StreamHub::Make(store, {.producing_max = options.producing_max});
+}
+
+ServerCore::~ServerCore() = default;
+
+}  // namespace quarry

@@ -1,0 +1,66 @@
+// ServerCore: what the sessions of a server share. Built by the server, which outlives them.
+#pragma once
+
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "admission.h"
+#include "block_sampler.h"
+#include "embedding_service.h"
+#include "metrics.h"
+#include "metrics_http.h"
+#include "quarry/base/budget.h"
+#include "quarry/format/wire.h"
+#include "quarry/server/server.h"
+#include "quarry/storage/store.h"
+#include "request_metrics.h"
+#include "retry_memory.h"
+#include "row_fetcher.h"
+#include "stored_tables.h"
+#include "stream_hub.h"
+#include "workers.h"
+
+namespace quarry {
+
+struct ServerCore {
+  ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptions& options);
+  ~ServerCore();
+  ServerCore(const ServerCore&) = delete;
+  ServerCore& operator=(const ServerCore&) = delete;
+
+  Store& store;
+  std::array<std::byte, 16> server_id{};  // another after every start
+  wire::Limits limits;                    // of messages
+  wire::ServerLimits announced;           // the same, as clients are told them
+
+  // The server's budget, divided: what is open once for all of them, and what sessions are granted.
+  MemoryBudget::Reservation reservation;
+  MemoryBudget common;
+  MemoryBudget granted;
+  Admission admission{granted};
+
+  Metrics metrics;
+  RequestMetrics requests{metrics};
+  StatusSource status;  // filled by the server
+
+  RetryMemory retries;
+  StoredTables tables;
+  BlockSampler blocks;
+  std::unique_ptr<EmbeddingService> embeddings;
+  std::vector<std::unique_ptr<RowFetcher>> fetchers;  // one a thread of the readers
+
+  boost::asio::io_context io;
+  std::function<void(SessionId)> on_session_end;  // on any thread, once for each
+
+  // Writes wait for the disk, and share its syncs: they have threads of their own, so that reads do not wait
+  // behind them.
+  Workers readers;
+  Workers writers;
+  std::unique_ptr<StreamHub> hub;
+};
+
+}  // namespace quarry

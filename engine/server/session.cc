@@ -1,0 +1,347 @@
+#include "session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "quarry/base/trace.h"
+#include "quarry/base/units.h"
+
+namespace quarry {
+namespace {
+
+constexpr std::chrono::seconds kHelloWait{5};      // a stranger that says nothing is not kept
+constexpr std::chrono::milliseconds kFlush{1000};  // for the last words to be read
+constexpr uint64_t kSessionBytesMin = kMiB;
+constexpr uint64_t kUploadBytesMax = 16 * kMiB;
+constexpr uint64_t kAnswerBytesMax = 256 * kMiB;
+constexpr uint64_t kRegionShare = 8;          // of a session's budget, for each of its regions
+constexpr uint64_t kInlineBytes = 32 * kKiB;  // copying these costs less than a lease's release
+constexpr uint64_t kMessageOverhead = kKiB;   // of an answer beside its bulk
+
+template <typename T>
+constexpr size_t KindOf() {
+  return wire::Request(T{}).index();
+}
+
+// These are answered at once, and are how a client gets out of what it is in.
+bool IsCounted(const wire::Request& request) {
+  return !std::holds_alternative<wire::Cancel>(request) &&
+         !std::holds_alternative<wire::ReleaseLeases>(request);
+}
+
+bool IsWrite(size_t kind) {
+  static const size_t put = KindOf<wire::Put>();
+  static const size_t commit = KindOf<wire::CommitEmbeddings>();
+  return kind == put || kind == commit;
+}
+
+}  // namespace
+
+Session::Session(ServerCore& core, SessionId id, const Peer& peer, int descriptor)
+    : core_(core),
+      id_(id),
+      peer_(peer),
+      strand_(boost::asio::make_strand(core.io.get_executor())),
+      connection_(strand_, descriptor, core.limits),
+      deadline_(strand_),
+      admission_timer_(strand_) {}
+
+void Session::Start() {
+  boost::asio::post(strand_, [self = shared_from_this(), this] {
+    deadline_.expires_after(kHelloWait);
+    deadline_.async_wait([self, this](const boost::system::error_code& error) {
+      if (error || state_ != State::kConnected) return;
+      Break(MakeStatus(Code::kUsage, "no hello within {} s", kHelloWait.count()));
+    });
+    connection_.Start(self, {.frame = [this](const wire::Frame& frame) { OnFrame(frame); },
+                             .fault = [this](const Status& fault) { Break(fault); },
+                             .closed = [this] { OnClosed(); }});
+  });
+}
+
+void Session::OnClosed() {
+  EndWork();
+  deadline_.cancel();
+  core_.on_session_end(id_);
+}
+
+void Session::Close() {
+  boost::asio::post(strand_, [self = shared_from_this()] { self->connection_.Close(); });
+}
+
+void Session::Shutdown() {
+  boost::asio::post(strand_, [self = shared_from_this(), this] {
+    draining_ = true;
+    std::vector<uint64_t> ids;
+    for (const auto& [id, pending] : pending_) {
+      *pending.cancelled = true;
+      if (!IsWrite(pending.kind) || pending.cancel) ids.push_back(id);
+    }
+    const Status stopping(Code::kCancelled, "the server shuts down");
+    for (const uint64_t id : ids) Reply(id, stopping);
+    DrainStep();
+  });
+}
+
+// A write that has begun is waited for: its client shall know what became of it.
+void Session::DrainStep() {
+  if (draining_ && pending_.empty()) Break(Status(Code::kCancelled, "the server shuts down"));
+}
+
+SessionStatus Session::status() const {
+  const MemoryBudget* const budget = budget_shown_.load(std::memory_order_acquire);
+  return {.id = id_,
+          .pid = peer_.pid,
+          .uid = peer_.uid,
+          .seconds = std::chrono::duration<double>(Clock::now() - since_).count(),
+          .budget_bytes = budget == nullptr ? 0 : budget->limit_bytes(),
+          .used_bytes = budget == nullptr ? 0 : budget->used_bytes(),
+          .outstanding = pending_shown_,
+          .leases = leases_shown_,
+          .bytes_sent = bytes_sent_,
+          .shared_bytes = shared_bytes_,
+          .requests = requests_};
+}
+
+void Session::OnFrame(const wire::Frame& frame) {
+  ++requests_;
+  core_.requests.bytes_received.Add(wire::kFrameHeaderBytes + frame.message.size());
+  Result<wire::Request> request = wire::DecodeRequest(frame, core_.limits);
+  if (request.status().code() == Code::kCorruption) return Break(request.status());
+  if (state_ == State::kConnected && !(request.ok() && std::holds_alternative<wire::Hello>(*request))) {
+    return Break(request.ok() ? Status(Code::kUsage, "the first request of a connection is a hello")
+                              : request.status());
+  }
+  if (pending_.contains(frame.id)) {
+    return Break(
+        MakeStatus(Code::kUsage, "request {}: an earlier one of this id is not answered yet", frame.id));
+  }
+  if (pending_.size() >= core_.limits.outstanding_max && !(request.ok() && !IsCounted(*request))) {
+    return Break(MakeStatus(Code::kUsage, "request {}: {} are not answered yet, and no more are allowed",
+                            frame.id, pending_.size()));
+  }
+  if (!request.ok()) {
+    Send(frame.id, wire::ToFailure(request.status()));
+    return;
+  }
+  Pending& pending = pending_[frame.id];
+  pending.kind = request->index();
+  pending.start = Clock::now();
+  pending_shown_ = pending_.size();
+  if (const Status status = Admit(*request, frame, pending); !status.ok()) return Reply(frame.id, status);
+  const ScopedSpan span("request", frame.id);
+  std::visit([&](const auto& asked) { On(frame.id, asked); }, *request);
+}
+
+// Whether the request may be asked now, and its message be paid.
+Status Session::Admit(const wire::Request& request, const wire::Frame& frame, Pending& pending) {
+  if (draining_) return {Code::kCancelled, "the server shuts down"};
+  const auto refuse = [&](std::string_view why) {
+    return MakeStatus(Code::kUsage, "{}: {}", RequestMetrics::KindName(request.index()), why);
+  };
+  if (std::holds_alternative<wire::Hello>(request)) {
+    return state_ == State::kConnected ? Status::Ok() : refuse("there has been one");
+  }
+  if (std::holds_alternative<wire::OpenSession>(request)) {
+    return state_ == State::kGreeted && !opening_ ? Status::Ok() : refuse("there has been one");
+  }
+  if (state_ != State::kOpen) {
+    const auto* const stats = std::get_if<wire::Stats>(&request);
+    const bool early =
+        std::holds_alternative<wire::Describe>(request) || std::holds_alternative<wire::Ping>(request) ||
+        std::holds_alternative<wire::Cancel>(request) || (stats != nullptr && stats->stream == 0);
+    return early ? Status::Ok() : refuse("no session has been opened");
+  }
+  if (frame.message.size() > kUnpaidBytes) {
+    QUARRY_TRY(pending.reservation, budget_->Reserve(frame.message.size(), "a request's message"));
+  }
+  return Status::Ok();
+}
+
+void Session::Reply(uint64_t id, const Result<wire::Response>& result,
+                    std::vector<std::shared_ptr<SharedRegion>> regions) {
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) return;
+  const Pending pending = std::move(found->second);
+  pending_.erase(found);
+  pending_shown_ = pending_.size();
+  const bool sent = result.ok() ? Send(id, *result, std::move(regions)) : false;
+  if (!result.ok()) Send(id, wire::ToFailure(result.status()));
+  core_.requests.Add(pending.kind, std::chrono::duration<double>(Clock::now() - pending.start).count(), sent);
+  DrainStep();
+}
+
+// False when it was a failure that was sent instead, since the client does not take the answer.
+bool Session::Send(uint64_t id, const wire::Response& response,
+                   std::vector<std::shared_ptr<SharedRegion>> regions) {
+  Result<std::vector<std::byte>> frame = wire::EncodeResponse(id, response, client_limits_);
+  Connection::Outgoing outgoing;
+  Status status = frame.status();
+  if (status.ok() && budget_ != nullptr && frame->size() > kUnpaidBytes) {
+    auto reservation = budget_->Reserve(frame->size(), "an answer's message");
+    status = reservation.status();
+    if (reservation.ok()) outgoing.reservation = std::move(reservation).value();
+  }
+  if (!status.ok()) {
+    Send(id, wire::ToFailure(status));
+    return false;
+  }
+  outgoing.bytes = std::move(frame).value();
+  outgoing.regions = std::move(regions);
+  bytes_sent_ += outgoing.bytes.size();
+  core_.requests.bytes_sent.Add(outgoing.bytes.size());
+  connection_.Send(std::move(outgoing));
+  return true;
+}
+
+void Session::Break(const Status& status) {
+  if (state_ == State::kEnded) return;
+  EndWork();
+  Send(0, wire::ToFailure(status));
+  CloseWhenSent();
+}
+
+// A client that does not read what is left to be sent is not waited for.
+void Session::CloseWhenSent() {
+  connection_.CloseWhenSent();
+  deadline_.expires_after(kFlush);
+  deadline_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error) self->connection_.Close();
+  });
+}
+
+// Everything that the client held is free afterwards, but for what a worker or the hub uses at the moment.
+void Session::EndWork() {
+  if (state_ == State::kEnded) return;
+  state_ = State::kEnded;
+  for (const auto& [id, pending] : pending_) *pending.cancelled = true;
+  pending_.clear();
+  pending_shown_ = 0;
+  admission_timer_.cancel();
+  if (admission_ticket_ != 0) static_cast<void>(core_.admission.GiveUp(admission_ticket_));
+  core_.readers.Forget(id_);
+  core_.writers.Forget(id_);
+  core_.hub->CloseSession(id_);
+  leases_.clear();
+  leases_shown_ = 0;
+  snapshots_.clear();
+  streams_.clear();
+}
+
+void Session::On(uint64_t id, const wire::Hello& hello) {
+  const Result<uint16_t> version = wire::AgreeVersion(hello);
+  const uint64_t capabilities = hello.capabilities & (wire::kSharedMemory | wire::kInline);
+  Status refused = version.status();
+  if (refused.ok() && capabilities == 0) {
+    refused = MakeStatus(Code::kUnsupported,
+                         "capabilities {:#x}: this server knows shared memory (1) and inline (2)",
+                         hello.capabilities);
+  }
+  if (!refused.ok()) {
+    Reply(id, refused);
+    EndWork();
+    return CloseWhenSent();
+  }
+  deadline_.cancel();
+  state_ = State::kGreeted;
+  shared_memory_ = (capabilities & wire::kSharedMemory) != 0;
+  client_limits_.message_bytes_max = std::min(hello.message_bytes_max, core_.limits.message_bytes_max);
+  chunk_bytes_max_ = client_limits_.message_bytes_max - kMessageOverhead;
+  inline_bytes_max_ = shared_memory_ ? std::min(chunk_bytes_max_, kInlineBytes) : chunk_bytes_max_;
+  connection_.HandshakeDone(core_.limits.message_bytes_max);
+  Reply(id, wire::Welcome{.version = *version,
+                          .capabilities = capabilities,
+                          .server_id = core_.server_id,
+                          .limits = core_.announced});
+}
+
+void Session::On(uint64_t id, const wire::OpenSession& request) {
+  opening_ = true;
+  const uint64_t share = core_.granted.limit_bytes() / 4;  // of who does not say what it wants
+  const uint64_t bytes = std::max(request.budget_bytes == 0 ? share : request.budget_bytes, kSessionBytesMin);
+  const uint64_t bytes_min = std::max(request.budget_bytes_min, kSessionBytesMin);
+  Result<Admission::Grant> grant = core_.admission.Ask(bytes, bytes_min);
+  const bool ever = bytes_min <= core_.granted.limit_bytes();
+  if (grant.ok() || request.wait_ms == 0 || !ever) return Opened(id, request, grant);
+  WaitForMemory(id, request, bytes, bytes_min);
+}
+
+void Session::WaitForMemory(uint64_t id, const wire::OpenSession& request, uint64_t bytes,
+                            uint64_t bytes_min) {
+  const auto end = [this, id, request](const Result<Admission::Grant>& grant) {
+    admission_ticket_ = 0;
+    admission_timer_.cancel();
+    Opened(id, request, grant);
+  };
+  admission_ticket_ = core_.admission.Wait(bytes, bytes_min, OnStrand<Admission::Grant>(end));
+  const auto give_up = [this, end](const Status& instead) {
+    const Status status = core_.admission.GiveUp(admission_ticket_);
+    if (!status.ok()) end(instead.ok() ? status : instead);
+  };
+  pending_.at(id).cancel = [give_up] { give_up(CancelledStatus()); };
+  admission_timer_.expires_after(std::chrono::milliseconds(request.wait_ms));
+  admission_timer_.async_wait([self = shared_from_this(), give_up](const boost::system::error_code& error) {
+    if (!error) give_up(Status::Ok());
+  });
+}
+
+void Session::Opened(uint64_t id, const wire::OpenSession& request, const Result<Admission::Grant>& grant) {
+  opening_ = false;
+  if (!pending_.contains(id)) return;
+  if (!grant.ok()) return Reply(id, grant.status());
+  budget_ = *grant;
+  wire::SessionOpened opened = {.session = id_, .budget_bytes = budget_->limit_bytes()};
+  std::vector<std::shared_ptr<SharedRegion>> regions;
+  if (const Status status = MakeRegions(opened.regions, regions); !status.ok()) {
+    region_reservations_.clear();
+    budget_.reset();
+    return Reply(id, status);
+  }
+  client_id_ = request.client_id;
+  budget_shown_.store(budget_.get(), std::memory_order_release);
+  state_ = State::kOpen;
+  Reply(id, opened, std::move(regions));
+}
+
+Status Session::MakeRegions(std::vector<wire::Region>& announced,
+                            std::vector<std::shared_ptr<SharedRegion>>& regions) {
+  upload_.reset();
+  if (!shared_memory_) {
+    answers_ = std::make_unique<AnswerMemory>(0, nullptr, *budget_);
+    return Status::Ok();
+  }
+  const auto make = [&](uint64_t bytes_max, wire::RegionAccess access) -> Status {
+    const uint64_t share = RoundDown(budget_->limit_bytes() / kRegionShare, wire::kLeaseAlignment);
+    const uint64_t bytes = std::min(bytes_max, share);
+    QUARRY_TRY(auto reservation, budget_->Reserve(bytes, "a region of shared memory"));
+    QUARRY_TRY(auto region, SharedRegion::Make(bytes, access));
+    region_reservations_.push_back(std::move(reservation));
+    regions.push_back(std::move(region));
+    announced.push_back({.id = ++regions_, .bytes = bytes, .access = access});
+    return Status::Ok();
+  };
+  QUARRY_RETURN_IF_ERROR(make(kUploadBytesMax, wire::RegionAccess::kClientWrites));
+  QUARRY_RETURN_IF_ERROR(make(kAnswerBytesMax, wire::RegionAccess::kClientReads));
+  upload_ = regions[0];
+  upload_region_id_ = announced[0].id;
+  answers_ = std::make_unique<AnswerMemory>(announced[1].id, regions[1], *budget_);
+  return Status::Ok();
+}
+
+void Session::On(uint64_t id, const wire::Stats& request) {
+  if (request.stream == 0) return Reply(id, wire::Counters{StatusCounters(core_.status)});
+  ReplyStreamStats(id, request.stream);
+}
+
+void Session::On(uint64_t id, const wire::Ping&) { Reply(id, wire::Done{}); }
+
+void Session::On(uint64_t id, const wire::Cancel& request) {
+  Reply(id, wire::Done{});
+  const auto found = pending_.find(request.request);
+  if (found == pending_.end()) return;
+  *found->second.cancelled = true;
+  const std::function<void()> cancel = found->second.cancel;
+  if (cancel) cancel();
+}
+
+}  // namespace quarry

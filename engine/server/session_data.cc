@@ -1,0 +1,274 @@
+// Session: tables, blocks, writes and embeddings, which the workers read and write.
+#include <algorithm>
+#include <utility>
+
+#include "put_rows.h"
+#include "quarry/base/trace.h"
+#include "quarry/base/units.h"
+#include "quarry/format/wire_batch.h"
+#include "session.h"
+#include "wire_forms.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kEntryBytes = 64;  // of a row in a batch of writes, beside its value
+
+template <typename Id>
+uint64_t CountOf(const std::variant<std::vector<Id>, wire::Range>& ids) {
+  if (const auto* const list = std::get_if<std::vector<Id>>(&ids)) return list->size();
+  return std::get<wire::Range>(ids).bytes / sizeof(Id);
+}
+
+uint64_t BytesOf(const wire::Bulk& bulk) {
+  if (const auto* const bytes = std::get_if<std::vector<std::byte>>(&bulk)) return bytes->size();
+  return std::get<wire::Range>(bulk).bytes;
+}
+
+// As many of a kind as a message lists.
+template <typename Info>
+void Cut(std::vector<Info>& infos) {
+  if (infos.size() > wire::kListedMax) infos.resize(wire::kListedMax);
+}
+
+}  // namespace
+
+void Session::On(uint64_t id, const wire::Describe&) {
+  wire::Description description = DescriptionOf(core_.store.manifest());
+  description.limits = core_.announced;
+  Cut(description.tables);
+  Cut(description.topologies);
+  Cut(description.layouts);
+  Cut(description.embeddings);
+  Reply(id, description);
+}
+
+Result<std::shared_ptr<StoredTables::View>> Session::FindSnapshot(uint64_t snapshot) const {
+  if (snapshot == 0) return std::shared_ptr<StoredTables::View>();
+  const auto found = snapshots_.find(snapshot);
+  if (found != snapshots_.end()) return found->second;
+  return MakeStatus(Code::kUsage, "this session has no snapshot {}", snapshot);
+}
+
+// What a lookup needs from its first piece to its last.
+struct Session::LookupWork {
+  wire::Lookup request;
+  wire::Rows answer;  // without its payload
+  std::shared_ptr<StoredTables::View> view;
+  std::shared_ptr<BulkAnswer> bulk;
+  MemoryBudget::Reservation scratch;
+  const StoredTable* table = nullptr;  // once it has begun
+  RowFetcher::Order order;
+};
+
+void Session::On(uint64_t id, const wire::Lookup& request) {
+  const auto view = FindSnapshot(request.snapshot);
+  const auto record = core_.tables.Find(request.table);
+  if (!view.ok() || !record.ok()) return Reply(id, view.ok() ? record.status() : view.status());
+  auto work = std::make_shared<LookupWork>();
+  work->request = request;
+  work->view = *view;
+  work->answer = {.rows = CountOf(request.ids),
+                  .element_type = record->element_type,
+                  .dim = static_cast<uint32_t>(record->dim)};
+  const uint64_t bytes = work->answer.rows * RowBytes(record->element_type, record->dim);
+  MakeRoom(id, bytes, [this, id, work](const std::shared_ptr<BulkAnswer>& bulk) {
+    work->bulk = bulk;
+    LookUp(id, work);
+  });
+}
+
+// A piece of it, and so on: others have their turns in between.
+void Session::LookUp(uint64_t id, const std::shared_ptr<LookupWork>& work) {
+  const auto read = [this, work](const Task& task) { return LookUpSome(*work, task); };
+  Work<bool>(core_.readers, id, read, [this, id, work](const Result<bool>& more) {
+    if (more.ok() && *more && pending_.contains(id)) return LookUp(id, work);
+    ReplyBulk(id, more.status(), *work->bulk, [&](wire::Payload payload) {
+      work->answer.payload = std::move(payload);
+      return std::move(work->answer);
+    });
+  });
+}
+
+Result<bool> Session::LookUpSome(LookupWork& work, const Task& task) {
+  const ScopedSpan span("lookup");
+  if (work.table == nullptr) {
+    if (work.answer.rows * RowFetcher::kBytesPerId > kUnpaidBytes) {
+      QUARRY_TRY(work.scratch,
+                 budget_->Reserve(work.answer.rows * RowFetcher::kBytesPerId, "sorting the ids of a lookup"));
+    }
+    if (work.view == nullptr) {
+      QUARRY_TRY(work.view, core_.tables.Newest());
+    }
+    QUARRY_TRY(const std::vector<NodeId> ids, CopyOf(work.request.ids));
+    QUARRY_TRY(work.table, work.view->Open(work.request.table));
+    QUARRY_TRY(work.order, RowFetcher::Sort(work.table->record, ids));
+  }
+  return core_.fetchers[task.thread]->ReadSome(*work.table, work.order, work.bulk->bytes());
+}
+
+void Session::On(uint64_t id, const wire::Sample& request) {
+  using Sampled = std::shared_ptr<BlockSampler::Sampled>;
+  const auto sample = [this, request](const Task&) -> Result<Sampled> {
+    const ScopedSpan span("sample");
+    QUARRY_TRY(BlockSampler::Sampled sampled, core_.blocks.Sample(request, *budget_));
+    return std::make_shared<BlockSampler::Sampled>(std::move(sampled));
+  };
+  Work<Sampled>(core_.readers, id, sample, [this, id](const Result<Sampled>& sampled) {
+    if (!sampled.ok()) return Reply(id, sampled.status());
+    const Result<uint64_t> bytes = BlockBatchBytes((*sampled)->block);
+    if (!bytes.ok()) return Reply(id, bytes.status());
+    MakeRoom(id, *bytes, [this, id, sampled = *sampled](const std::shared_ptr<BulkAnswer>& bulk) {
+      Work<bool>(
+          core_.readers, id,
+          [sampled, bulk](const Task&) -> Result<bool> {
+            QUARRY_RETURN_IF_ERROR(WriteBlock(sampled->block, *bulk));
+            return true;
+          },
+          [this, id, bulk](const Result<bool>& done) {
+            ReplyBulk(id, done.status(), *bulk,
+                      [](wire::Payload payload) { return wire::Sampled{std::move(payload)}; });
+          });
+    });
+  });
+}
+
+// A message's bytes lie anywhere, a batch at a multiple of 64.
+Status Session::WriteBlock(const Block& block, BulkAnswer& bulk) {
+  if (bulk.place != nullptr) return WriteBlockBatch(block, bulk.bytes());
+  struct alignas(wire::kBatchAlignment) Line {
+    std::byte bytes[wire::kBatchAlignment];
+  };
+  std::vector<Line> aligned(bulk.message.size() / sizeof(Line));
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(aligned));
+  QUARRY_RETURN_IF_ERROR(WriteBlockBatch(block, bytes));
+  std::ranges::copy(bytes, bulk.message.begin());
+  return Status::Ok();
+}
+
+// A write that another connection of the client has under way is waited for; when it comes to nothing there,
+// since that connection ended before it began, it is done here.
+void Session::Write(uint64_t id, uint64_t number, const WriteWork& work) {
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) return;
+  const auto cancelled = found->second.cancelled;
+  const auto mine = std::make_shared<bool>(false);
+  const auto answer = [this, id, number, work, cancelled, mine](const Result<wire::Response>& result) {
+    if (result.status().code() == Code::kCancelled && !*mine && !*cancelled) return Write(id, number, work);
+    Reply(id, result);
+  };
+  auto turn = core_.retries.Begin(client_id_, number, OnStrand<wire::Response>(answer));
+  if (!turn.ok()) return Reply(id, turn.status());
+  *mine = *turn != nullptr;
+  if (!*mine) {
+    found->second.cancel = [this, id] { Reply(id, CancelledStatus()); };
+    return;
+  }
+  core_.writers.Submit(id_, [self = shared_from_this(), cancelled, turn = *turn, work](unsigned) {
+    if (!*cancelled) turn->Finish(work());
+  });
+}
+
+void Session::On(uint64_t id, const wire::Put& request) {
+  Write(id, request.number, [this, request] { return DoPut(request); });
+}
+
+Result<wire::Response> Session::DoPut(const wire::Put& request) {
+  const ScopedSpan span("put", request.number);
+  uint64_t bytes = 0;
+  for (const wire::PutRows& rows : request.tables) bytes += 3 * BytesOf(rows.block) + rows.rows * kEntryBytes;
+  MemoryBudget::Reservation reservation;
+  if (bytes > kUnpaidBytes) {
+    QUARRY_TRY(reservation, budget_->Reserve(bytes, "the rows of a put"));
+  }
+  WriteBatch batch;
+  for (const wire::PutRows& rows : request.tables) {
+    QUARRY_TRY(const std::vector<std::byte> block, CopyOf(rows.block));
+    QUARRY_RETURN_IF_ERROR(AddPutRows(core_.store.manifest(), rows, block, batch));
+  }
+  QUARRY_TRY(const uint64_t timestamp, core_.store.Write(batch, {.sync = request.sync}));
+  return wire::Response(wire::Written{timestamp});
+}
+
+void Session::On(uint64_t id, const wire::ReadEmbeddings& request) {
+  using Ids = std::shared_ptr<std::vector<uint64_t>>;
+  struct Known {
+    Ids ids;
+    EmbeddingSpec spec;
+    MemoryBudget::Reservation reservation;
+  };
+  using KnownPointer = std::shared_ptr<Known>;
+  const auto prepare = [this, request](const Task&) -> Result<KnownPointer> {
+    auto known = std::make_shared<Known>();
+    const uint64_t count = CountOf(request.ids);
+    if (count * sizeof(uint64_t) > kUnpaidBytes) {
+      QUARRY_TRY(known->reservation, budget_->Reserve(count * sizeof(uint64_t), "ids of embedding rows"));
+    }
+    QUARRY_TRY(known->spec, core_.embeddings->Spec(request.table));
+    QUARRY_TRY(std::vector<uint64_t> ids, CopyOf(request.ids));
+    known->ids = std::make_shared<std::vector<uint64_t>>(std::move(ids));
+    return known;
+  };
+  Work<KnownPointer>(core_.readers, id, prepare, [this, id, request](const Result<KnownPointer>& prepared) {
+    if (!prepared.ok()) return Reply(id, prepared.status());
+    const KnownPointer& known = *prepared;
+    const wire::RowBlockShape shape = {known->ids->size(), known->spec.dim, known->spec.state_dim()};
+    MakeRoom(id, wire::RowBlockBytes(shape), [=, this](const std::shared_ptr<BulkAnswer>& bulk) {
+      Work<bool>(
+          core_.readers, id,
+          [this, table = request.table, known, shape, bulk](const Task&) -> Result<bool> {
+            const ScopedSpan span("read embeddings");
+            QUARRY_TRY(const auto arrays, wire::OpenRowBlock(bulk->bytes(), shape));
+            QUARRY_RETURN_IF_ERROR(core_.embeddings->Read(table, *known->ids, arrays));
+            return true;
+          },
+          [this, id, shape, bulk](const Result<bool>& done) {
+            ReplyBulk(id, done.status(), *bulk, [&](wire::Payload payload) {
+              return wire::EmbeddingRows{shape.rows, shape.dim, shape.state_dim, std::move(payload)};
+            });
+          });
+    });
+  });
+}
+
+void Session::On(uint64_t id, const wire::CommitEmbeddings& request) {
+  Write(id, request.number, [this, request] { return DoCommit(request); });
+}
+
+Result<wire::Response> Session::DoCommit(const wire::CommitEmbeddings& request) {
+  uint64_t bytes = 0;
+  for (const wire::EmbeddingUpdate& update : request.updates) bytes += BytesOf(update.block);
+  MemoryBudget::Reservation reservation;
+  if (bytes > kUnpaidBytes) {
+    QUARRY_TRY(reservation, budget_->Reserve(bytes, "the rows of a commit"));
+  }
+  std::vector<EmbeddingService::Update> updates;
+  for (const wire::EmbeddingUpdate& update : request.updates) {
+    QUARRY_TRY(std::vector<std::byte> block, CopyOf(update.block));
+    updates.push_back({update.table, {update.rows, update.dim, update.state_dim}, std::move(block)});
+  }
+  QUARRY_TRY(const wire::EmbeddingsCommitted committed, core_.embeddings->Commit(updates));
+  return wire::Response(committed);
+}
+
+void Session::On(uint64_t id, const wire::TakeSnapshot&) {
+  if (snapshots_.size() >= wire::kListedMax) {
+    return Reply(id, MakeStatus(Code::kOutOfBudget, "this session holds {} snapshots: release some",
+                                snapshots_.size()));
+  }
+  using View = std::shared_ptr<StoredTables::View>;
+  const auto take = [this](const Task&) { return core_.tables.Newest(); };
+  Work<View>(core_.readers, id, take, [this, id](const Result<View>& view) {
+    if (!view.ok()) return Reply(id, view.status());
+    if (!pending_.contains(id)) return;
+    snapshots_.emplace(++snapshots_made_, *view);
+    Reply(id, wire::SnapshotTaken{snapshots_made_, (*view)->snapshot()->timestamp});
+  });
+}
+
+void Session::On(uint64_t id, const wire::ReleaseSnapshot& request) {
+  if (snapshots_.erase(request.snapshot) > 0) return Reply(id, wire::Done{});
+  Reply(id, FindSnapshot(request.snapshot).status());
+}
+
+}  // namespace quarry

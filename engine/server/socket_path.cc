@@ -1,0 +1,116 @@
+#include "socket_path.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+#include "quarry/io/backend.h"
+
+namespace quarry {
+namespace {
+
+constexpr int kBacklog = 128;
+
+Result<sockaddr_un> AddressOf(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return MakeStatus(Code::kInvalidArgument, "{}: the path of a socket has 1 to {} bytes, this one {}", path,
+                      sizeof(address.sun_path) - 1, path.size());
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+std::string FolderOf(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path();
+  return folder.empty() ? "." : folder;
+}
+
+// The folder, open; made when there is none.
+Result<File> OpenFolder(const std::string& folder, bool others) {
+  if (mkdir(folder.c_str(), others ? 0711 : 0700) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno, "create the folder", folder);
+  }
+  File opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), folder, false);
+  struct stat about {};
+  if (opened.descriptor() < 0 || fstat(opened.descriptor(), &about) != 0) {
+    return ErrnoStatus(errno, "open the folder", folder);
+  }
+  if (about.st_uid != geteuid()) {
+    return MakeStatus(Code::kInvalidArgument,
+                      "{}: the folder of a socket must be one's own; this one is of user {}", folder,
+                      about.st_uid);
+  }
+  const mode_t refused = others ? 022 : 077;
+  if ((about.st_mode & refused) == 0) return opened;
+  return MakeStatus(
+      Code::kInvalidArgument,
+      "{}: the folder has mode {:04o}, so others may {} it: give the socket a folder of its own "
+      "(chmod {})",
+      folder, about.st_mode & 07777, others ? "write to" : "enter", others ? "0711" : "0700");
+}
+
+bool Answers(const sockaddr_un& address) {
+  const File probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "", false);
+  const auto* const to = reinterpret_cast<const sockaddr*>(&address);
+  // EAGAIN: it listens, and has much to do.
+  return probe.descriptor() >= 0 &&
+         (connect(probe.descriptor(), to, sizeof(address)) == 0 || errno == EAGAIN);
+}
+
+// The lock of the folder is held: nobody else replaces what is there.
+Status MakePlace(const std::string& path, const sockaddr_un& address) {
+  struct stat about {};
+  if (lstat(path.c_str(), &about) != 0) {
+    return errno == ENOENT ? Status::Ok() : ErrnoStatus(errno, "look at", path);
+  }
+  if (!S_ISSOCK(about.st_mode)) {
+    return MakeStatus(Code::kAlreadyExists, "{}: is there, and is no socket: give another path", path);
+  }
+  if (Answers(address)) {
+    return MakeStatus(Code::kAlreadyExists, "{}: a server answers there: stop it, or give another path",
+                      path);
+  }
+  return unlink(path.c_str()) == 0 ? Status::Ok() : ErrnoStatus(errno, "remove the stale socket", path);
+}
+
+}  // namespace
+
+Result<int> ListenAt(const std::string& path, bool others) {
+  QUARRY_TRY(const sockaddr_un address, AddressOf(path));
+  QUARRY_TRY(const File folder, OpenFolder(FolderOf(path), others));
+  if (flock(folder.descriptor(), LOCK_EX) != 0) return ErrnoStatus(errno, "lock", folder.path());
+  QUARRY_RETURN_IF_ERROR(MakePlace(path, address));
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (listener < 0) return ErrnoStatus(errno, "open a socket for", path);
+  const mode_t mode = others ? 0666 : 0600;
+  // The mode first of the socket itself, so that there is no instant at which it is another.
+  if (fchmod(listener, mode) == 0 &&
+      bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+      chmod(path.c_str(), mode) == 0 && listen(listener, kBacklog) == 0) {
+    return listener;
+  }
+  const Status status = ErrnoStatus(errno, "listen at", path);
+  close(listener);
+  return status;
+}
+
+void RemoveSocket(const std::string& path, int descriptor) {
+  // Whoever answers at the path now would be found by its lock: only one server is between look and removal.
+  const File folder(open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), path, false);
+  if (folder.descriptor() < 0 || flock(folder.descriptor(), LOCK_EX) != 0) return;
+  close(descriptor);
+  const Result<sockaddr_un> address = AddressOf(path);
+  if (address.ok() && !Answers(*address)) unlink(path.c_str());
+}
+
+}  // namespace quarry

@@ -1,0 +1,21 @@
+// The socket in the file system: its folder, and who else is there.
+#pragma once
+
+#include <string>
+
+#include "quarry/base/status.h"
+
+namespace quarry {
+
+// A socket that listens at `path`, for the user alone (0600), or, with `others`, for whoever may enter the
+// folder; who it is then is asked of each connection.
+//
+// The folder is made (0700) when there is none. kInvalidArgument for a path that is too long for a socket,
+// and for a folder of somebody else's, or that others may enter (with `others`: write to). A socket where
+// nobody listens is replaced; kAlreadyExists when somebody does, or what is there is no socket.
+Result<int> ListenAt(const std::string& path, bool others);
+
+// Removes the socket, if it is still the one of `descriptor`.
+void RemoveSocket(const std::string& path, int descriptor);
+
+}  // namespace quarry

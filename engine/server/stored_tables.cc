@@ -1,0 +1,76 @@
+#include "stored_tables.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace quarry {
+namespace {
+
+Status NoTable(std::string_view name, std::span<const TableRecord> tables) {
+  std::string names;
+  for (const TableRecord& table : tables) names += (names.empty() ? "" : ", ") + table.name;
+  return MakeStatus(Code::kNotFound, "there is no table \"{}\"; tables: {}", name, names);
+}
+
+bool SameTables(const Snapshot& a, const Snapshot& b) {
+  return std::ranges::equal(a.tables, b.tables, {}, &TableRecord::file, &TableRecord::file);
+}
+
+}  // namespace
+
+Result<const StoredTable*> StoredTables::View::Open(std::string_view name) {
+  MutexLock lock(mutex_);
+  const auto found = open_.find(name);
+  if (found != open_.end()) return found->second.get();
+  QUARRY_TRY(auto table, tables_.Open(name, snapshot_));
+  return open_.emplace(name, std::move(table)).first->second.get();
+}
+
+Result<std::shared_ptr<StoredTables::View>> StoredTables::Newest() {
+  QUARRY_TRY(std::shared_ptr<const Snapshot> snapshot, store_.TakeSnapshot());
+  std::shared_ptr<View> replaced;  // dies behind the lock
+  MutexLock lock(mutex_);
+  if (newest_ == nullptr || newest_->snapshot()->timestamp < snapshot->timestamp ||
+      !SameTables(*newest_->snapshot(), *snapshot)) {
+    replaced = std::exchange(newest_, std::make_shared<View>(*this, std::move(snapshot)));
+  }
+  return newest_;
+}
+
+Result<TableRecord> StoredTables::Find(std::string_view name) const {
+  const Manifest& manifest = store_.manifest();
+  if (const TableRecord* const record = manifest.FindTable(name)) return *record;
+  return NoTable(name, manifest.tables);
+}
+
+Result<std::shared_ptr<const FeatureTable>> StoredTables::File(const Snapshot& snapshot,
+                                                               const TableRecord& record) {
+  MutexLock lock(mutex_);
+  std::shared_ptr<const OpenFile>& open = files_[record.name];
+  if (open == nullptr || open->generation != record.generation) {
+    QUARRY_TRY(const FeatureGeometry geometry,
+               FeatureGeometry::Make(record.element_type, record.dim, record.row_count));
+    auto next = std::make_shared<OpenFile>();
+    next->generation = record.generation;
+    QUARRY_TRY(next->reservation, budget_.Reserve(geometry.cell_count() * sizeof(uint32_t),
+                                                  "checksums of table \"" + record.name + "\""));
+    QUARRY_TRY(next->table, store_.OpenTable(snapshot, record.name));
+    open = std::move(next);
+  }
+  return std::shared_ptr<const FeatureTable>(open, open->table.get());
+}
+
+Result<std::unique_ptr<const StoredTable>> StoredTables::Open(
+    std::string_view name, const std::shared_ptr<const Snapshot>& snapshot) {
+  const TableRecord* const record = snapshot->FindTable(name);
+  if (record == nullptr) return NoTable(name, snapshot->tables);
+  auto table = std::make_unique<StoredTable>();
+  table->record = *record;
+  QUARRY_TRY(table->file, File(*snapshot, *record));
+  QUARRY_TRY(table->overlay, store_.OpenOverlay(name, snapshot));
+  QUARRY_TRY(table->reservation, budget_.Reserve(table->overlay->resident_bytes(),
+                                                 "changed rows of table \"" + record->name + "\""));
+  return std::unique_ptr<const StoredTable>(std::move(table));
+}
+
+}  // namespace quarry

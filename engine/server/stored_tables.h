@@ -1,0 +1,72 @@
+// StoredTables: the feature tables that lookups read, open for as long as the server runs.
+//
+// Opening a table reads all of its checksums, and an overlay is a set of all changed rows: a lookup of one
+// row must pay for neither. So the files are kept from snapshot to snapshot, and overlays with the snapshot
+// that they are of; that of the newest commit stays until there is a newer one. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/mutex.h"
+#include "quarry/base/status.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+// A table as a snapshot has it.
+struct StoredTable {
+  TableRecord record;
+  std::shared_ptr<const FeatureTable> file;
+  std::unique_ptr<const RowOverlay> overlay;
+  MemoryBudget::Reservation reservation;  // of the overlay
+};
+
+class StoredTables {
+ public:
+  // What is read as of one timestamp. Shared by the requests that read it.
+  class View {
+   public:
+    View(StoredTables& tables, std::shared_ptr<const Snapshot> snapshot)
+        : tables_(tables), snapshot_(std::move(snapshot)) {}
+    const std::shared_ptr<const Snapshot>& snapshot() const { return snapshot_; }
+    // kNotFound lists what there is. Valid as long as the view is.
+    Result<const StoredTable*> Open(std::string_view name);
+
+   private:
+    StoredTables& tables_;
+    const std::shared_ptr<const Snapshot> snapshot_;
+    Mutex mutex_;
+    std::map<std::string, std::unique_ptr<const StoredTable>, std::less<>> open_ QUARRY_GUARDED_BY(mutex_);
+  };
+
+  // Store and budget outlive it, and it its views.
+  StoredTables(Store& store, MemoryBudget& budget) : store_(store), budget_(budget) {}
+
+  // Everything committed so far; the same view as before while there was no commit.
+  Result<std::shared_ptr<View>> Newest();
+  // kNotFound lists what there is.
+  Result<TableRecord> Find(std::string_view name) const;
+
+ private:
+  struct OpenFile {
+    MemoryBudget::Reservation reservation;
+    uint64_t generation = 0;
+    std::unique_ptr<FeatureTable> table;
+  };
+  Result<std::shared_ptr<const FeatureTable>> File(const Snapshot& snapshot, const TableRecord& record);
+  Result<std::unique_ptr<const StoredTable>> Open(std::string_view name,
+                                                  const std::shared_ptr<const Snapshot>& snapshot);
+
+  Store& store_;
+  MemoryBudget& budget_;
+  Mutex mutex_;
+  std::shared_ptr<View> newest_ QUARRY_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<const OpenFile>, std::less<>> files_ QUARRY_GUARDED_BY(mutex_);
+};
+
+}  // namespace quarry

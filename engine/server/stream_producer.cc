@@ -1,0 +1,275 @@
+// StreamGroup's thread: opens the road, waits for passes, and produces their batches.
+#include <algorithm>
+#include <utility>
+
+#include "batch_copier.h"
+#include "quarry/base/trace.h"
+#include "quarry/base/units.h"
+#include "stream_group.h"
+
+namespace quarry {
+
+void StreamGroup::Run() {
+  NameThread("produce");
+  for (const auto& group : before_) group->WaitGone();
+  before_.clear();
+  OpenAll();
+  while (const std::optional<wire::StartPass> request = WaitForPass()) RunPass(*request);
+  LetGo();
+}
+
+void StreamGroup::OpenAll() {
+  std::shared_ptr<const Snapshot> snapshot;
+  {
+    MutexLock lock(mutex_);
+    if (closing_) return;
+    snapshot = snapshot_;
+  }
+  auto opened = OpenRoad(environment_.store, *budget_, request_, std::move(snapshot), name_);
+  Status status = opened.status();
+  if (status.ok()) status = OpenRegion(std::move(opened).value());
+  if (!status.ok()) LeaveAll(status);
+  answers_.Run();
+}
+
+Status StreamGroup::OpenRegion(OpenedRoad opened) {
+  QUARRY_TRY(std::shared_ptr<SharedRegion> region,
+             SharedRegion::Make(opened.region.bytes(), wire::RegionAccess::kClientReads));
+  memory_ = region->bytes();
+  opened_ = std::move(opened);
+  MutexLock lock(mutex_);
+  snapshot_ = opened_->snapshot;
+  region_ = std::move(region);
+  room_ = std::make_unique<BatchRoom>(memory_.size(), opened_->slot_bytes);
+  described_ = {.feature_dim = opened_->road->feature_dim(),
+                .slots = opened_->slots,
+                .timestamp = snapshot_->timestamp,
+                .region = region_};
+  for (const auto& member : members_) Tell(std::exchange(member->opening, nullptr), DescribeStream(*member));
+  return Status::Ok();
+}
+
+// Nothing when the group is closing.
+std::optional<wire::StartPass> StreamGroup::WaitForPass() {
+  MutexLock lock(mutex_);
+  while (!closing_ && !AllHaveStarted()) changed_.Wait(mutex_);
+  if (closing_) return std::nullopt;
+  std::optional<wire::StartPass> request;
+  for (const auto& member : members_) {
+    if (!member->active()) continue;
+    member->starting = std::move(member->start->answer);
+    request = std::move(member->start->request);
+    member->start.reset();
+    member->in_pass = true;
+    member->told_end = false;
+    member->given = 0;
+  }
+  ++pass_;
+  pass_over_ = false;
+  pass_status_ = Status::Ok();
+  last_stats_ = {};
+  stop_ = std::stop_source();
+  return request;
+}
+
+void StreamGroup::RunPass(const wire::StartPass& request) {
+  std::stop_token stop;
+  {
+    MutexLock lock(mutex_);
+    stop = stop_.get_token();
+  }
+  const Result<uint64_t> begun = BeginPass(request);
+  AnswerStarting(begun);
+  EndPass(begun.ok() ? Produce(stop) : begun.status());
+}
+
+// The number of its batches.
+Result<uint64_t> StreamGroup::BeginPass(const wire::StartPass& request) {
+  QUARRY_TRY(PassOptions pass, PassOf(*opened_, request));
+  QUARRY_TRY(std::unique_ptr<BatchStream> stream, opened_->road->StartPass(std::move(pass)));
+  MutexLock lock(mutex_);
+  stream_ = std::move(stream);
+  return stream_->batch_count();
+}
+
+void StreamGroup::AnswerStarting(const Result<uint64_t>& begun) {
+  {
+    MutexLock lock(mutex_);
+    for (const auto& member : members_) {
+      if (member->starting) Tell(std::exchange(member->starting, nullptr), begun);
+    }
+  }
+  answers_.Run();
+}
+
+Status StreamGroup::Produce(const std::stop_token& stop) {
+  BatchStream* stream = nullptr;
+  {
+    MutexLock lock(mutex_);
+    stream = stream_.get();
+  }
+  std::optional<DeficitRoundRobin::Producer> producer(std::in_place, environment_.turns, session_);
+  while (!stop.stop_requested()) {
+    QUARRY_TRY(std::unique_ptr<Batch> batch, stream->Next());
+    if (batch == nullptr) break;
+    QUARRY_RETURN_IF_ERROR(ProduceOne(std::move(batch), producer, stop));
+    answers_.Run();
+  }
+  return Status::Ok();
+}
+
+Status StreamGroup::ProduceOne(std::unique_ptr<Batch> batch,
+                               std::optional<DeficitRoundRobin::Producer>& producer,
+                               const std::stop_token& stop) {
+  const wire::BatchShape shape = WireShapeOf(*batch);
+  QUARRY_TRY(const uint64_t bytes, wire::BatchBytes(shape));
+  QUARRY_TRY(std::shared_ptr<BatchRoom::Place> place, TakePlace(shape.index, bytes, producer, stop));
+  if (place == nullptr) return Status::Ok();  // and the pass is over
+  const bool in_turn = producer->WaitTurn(bytes, stop);
+  const Status status = in_turn ? CopyBatch(*batch, shape, memory_.subspan(place->offset, bytes),
+                                            environment_.options.copy_threads)
+                                : Status::Ok();
+  producer->EndTurn();
+  batch.reset();
+  MutexLock lock(mutex_);
+  if (in_turn && status.ok()) Give(std::move(place));
+  place.reset();
+  return status;
+}
+
+// Null when the pass is given up. Who waits for room does not produce: its session's share of the turns goes
+// to others meanwhile.
+Result<std::shared_ptr<BatchRoom::Place>> StreamGroup::TakePlace(
+    uint64_t index, uint64_t bytes, std::optional<DeficitRoundRobin::Producer>& producer,
+    const std::stop_token& stop) {
+  for (Lag lag;;) {
+    answers_.Run();  // of those who were dropped
+    MutexLock lock(mutex_);
+    if (stop.stop_requested()) return std::shared_ptr<BatchRoom::Place>();
+    if (bytes > room_->region_bytes()) {
+      return MakeStatus(
+          Code::kOutOfBudget,
+          "batch {} takes {}, the whole shared memory of its stream is {}: ask for smaller batches", index,
+          FormatBytes(bytes), FormatBytes(room_->region_bytes()));
+    }
+    if (HasSlots(index)) {
+      if (std::shared_ptr<BatchRoom::Place> place = room_->Take(bytes)) {
+        place->index = index;
+        place->pass = pass_;
+        if (!producer) producer.emplace(environment_.turns, session_);
+        return place;
+      }
+      if (OnlyDroppedHold()) {
+        return MakeStatus(
+            Code::kBusy,
+            "group '{}': members that fell behind hold all of its shared memory, until they close "
+            "their streams",
+            request_.group);
+      }
+    }
+    producer.reset();
+    WaitForRoom(lag);
+  }
+}
+
+// Whoever is to get the batch may hold one more.
+bool StreamGroup::HasSlots(uint64_t index) {
+  if (request_.mode == wire::StreamMode::kSplit) {
+    const Member* const member = SplitMember(index);
+    return member != nullptr && member->outstanding() < described_.slots;
+  }
+  return std::ranges::all_of(members_, [this](const auto& member) {
+    return !member->in_pass || member->outstanding() < described_.slots;
+  });
+}
+
+// Until something has changed, or those who stop the others have done so for too long: then they are dropped.
+void StreamGroup::WaitForRoom(Lag& lag) {
+  std::vector<uint64_t> laggards = Laggards();
+  if (request_.mode != wire::StreamMode::kShared || !SomebodyWaits(laggards)) {
+    lag = {};
+    changed_.Wait(mutex_);
+    return;
+  }
+  if (laggards != lag.streams) lag = {std::move(laggards), Clock::now()};
+  const Clock::time_point deadline = lag.since + environment_.options.lag_max;
+  if (Clock::now() < deadline) return changed_.WaitUntil(mutex_, deadline);
+  for (const uint64_t stream : lag.streams) Drop(*Find(stream));
+}
+
+// Who has all slots that it may have; else, when the region is full, who has not released the oldest batch.
+std::vector<uint64_t> StreamGroup::Laggards() const {
+  std::vector<uint64_t> laggards;
+  for (const auto& member : members_) {
+    if (member->in_pass && member->outstanding() >= described_.slots) laggards.push_back(member->stream);
+  }
+  for (auto place = room_->places().begin(); laggards.empty() && place != room_->places().end(); ++place) {
+    for (const auto& member : members_) {
+      if (member->active() && member->Has(place->first)) laggards.push_back(member->stream);
+    }
+  }
+  return laggards;
+}
+
+bool StreamGroup::SomebodyWaits(const std::vector<uint64_t>& laggards) const {
+  return !laggards.empty() && std::ranges::any_of(members_, [&laggards](const auto& member) {
+    return member->in_pass && !member->wanted.empty() &&
+           std::ranges::find(laggards, member->stream) == laggards.end();
+  });
+}
+
+bool StreamGroup::OnlyDroppedHold() const {
+  return std::ranges::none_of(
+      members_, [](const auto& member) { return member->active() && member->outstanding() > 0; });
+}
+
+void StreamGroup::Give(std::shared_ptr<BatchRoom::Place> place) {
+  const BatchRoom::Ref batch = std::move(place);
+  const auto give = [this, &batch](Member& member) {
+    member.ready.push_back(batch);
+    ++member.given;
+    Serve(member);
+  };
+  if (request_.mode == wire::StreamMode::kSplit) {
+    if (Member* const member = SplitMember(batch->index)) give(*member);
+    return;
+  }
+  for (const auto& member : members_) {
+    if (member->in_pass) give(*member);
+  }
+}
+
+void StreamGroup::EndPass(const Status& status) {
+  std::unique_ptr<BatchStream> ended;
+  {
+    MutexLock lock(mutex_);
+    if (stream_ != nullptr) last_stats_ = stream_->stats();
+    ended = std::move(stream_);
+    pass_over_ = true;
+    pass_status_ = status;
+    for (const auto& member : members_) Serve(*member);
+  }
+  answers_.Run();
+}
+
+// What is let go of is gone before anybody sees that the group is.
+void StreamGroup::LetGo() {
+  {
+    MutexLock lock(mutex_);
+    for (const auto& member : members_) {  // those who were dropped
+      member->ready.clear();
+      member->held.clear();
+    }
+    room_.reset();
+    region_.reset();
+    described_.region.reset();
+    snapshot_.reset();
+  }
+  opened_.reset();
+  budget_.reset();
+  MutexLock lock(mutex_);
+  gone_ = true;
+  changed_.NotifyAll();
+}
+
+}  // namespace quarry
