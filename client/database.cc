@@ -85,6 +85,21 @@ Result<std::unique_ptr<LiveRoad>> Database::OpenLiveRoad(const LiveRoadOptions& 
   return LiveRoad::Open(*store_, budget_, options);
 }
 
+Result<std::unique_ptr<sql::Connection>> Database::Connect(const sql::ConnectionOptions& options) {
+  return sql::Connection::Open(*store_, budget_, options);
+}
+
+Result<sql::Rows> Database::Query(std::string_view sql, std::span<const sql::Value> parameters) {
+  if (connection_ == nullptr) {
+    QUARRY_TRY(connection_, Connect());
+  }
+  return connection_->Query(sql, parameters);
+}
+
+Result<sql::Rows> Database::Query(std::string_view sql, std::initializer_list<sql::Value> parameters) {
+  return Query(sql, std::span(parameters.begin(), parameters.size()));
+}
+
 Result<DeviceRecord> Database::Calibrate(bool force) {
   if (!force && manifest().device) return *manifest().device;
   QUARRY_TRY(const Calibration calibration, Recalibrate());

@@ -24,6 +24,7 @@ using Action = std::function<Status()>;
 void AddCalibrate(CLI::App& app, Action& action);
 void AddCheckpoint(CLI::App& app, Action& action);
 void AddCompact(CLI::App& app, Action& action);
+void AddDrop(CLI::App& app, Action& action);
 void AddGenerate(CLI::App& app, Action& action);
 void AddImport(CLI::App& app, Action& action);
 void AddInfo(CLI::App& app, Action& action);
@@ -32,7 +33,9 @@ void AddLayoutExplain(CLI::App& layout, Action& action);  // verbs of layout
 void AddPut(CLI::App& app, Action& action);
 void AddRepair(CLI::App& app, Action& action);
 void AddRestore(CLI::App& app, Action& action);
+void AddServe(CLI::App& app, Action& action);
 void AddSql(CLI::App& app, Action& action);
+void AddTop(CLI::App& app, Action& action);
 void AddTrain(CLI::App& app, Action& action);
 void AddVerify(CLI::App& app, Action& action);
 
@@ -47,6 +50,7 @@ void PrintCheckpoint(const std::string& path, const CheckpointReport& report, bo
 
 // True once SIGINT or SIGTERM has arrived.
 bool Interrupted();
+void ForgetInterrupt();  // for a shell: what was interrupted has ended
 
 // A bar on stderr while it is a terminal (nothing otherwise); erases itself at the end. One thread.
 class ProgressBar {

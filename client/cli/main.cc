@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "cli.h"
+#include "trace_option.h"
 
 namespace quarry::cli {
 
@@ -11,6 +12,7 @@ namespace quarry::cli {
 std::atomic<bool> interrupted{false};
 
 bool Interrupted() { return interrupted.load(std::memory_order_relaxed); }
+void ForgetInterrupt() { interrupted = false; }
 
 namespace {
 
@@ -54,8 +56,13 @@ int Main(int argc, char** argv) {
   AddCheckpoint(app, action);
   AddRestore(app, action);
   AddRepair(app, action);
+  AddDrop(app, action);
   AddCalibrate(app, action);
   AddTrain(app, action);
+  AddServe(app, action);
+  AddTop(app, action);
+  std::string trace_path;
+  AddTrace(app, trace_path);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -63,7 +70,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "quarry: usage: %s\n", UsageFault(app, argc, argv, error.what()).c_str());
     return ExitCode(Code::kUsage);
   }
-  const Status status = action();
+  const Status status = RunTraced(trace_path, action);
   if (!status.ok()) std::fprintf(stderr, "quarry: %s\n", status.ToString().c_str());
   return ExitCode(status.code());
 }

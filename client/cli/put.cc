@@ -65,27 +65,28 @@ Status Run(Arguments& arguments) {
   QUARRY_TRY(const Dataset source, OpenArrays(arguments.hints));
   ProgressBar bar;
   arguments.options.progress = bar.AsFunction();
-  WriteBatch batch;
   const double start = MonotonicSeconds();
-  const Result<uint64_t> nodes = FillBatch(store->manifest(),
-                                           {.ids = source.train.get(),
-                                            .features = source.features.get(),
-                                            .labels = source.labels.get(),
-                                            .split = ParseSplit(arguments.split),
-                                            .delete_features = arguments.delete_features},
-                                           arguments.options, batch);
+  const Result<PutReport> put = PutRows(*store,
+                                        {.ids = source.train.get(),
+                                         .features = source.features.get(),
+                                         .labels = source.labels.get(),
+                                         .split = ParseSplit(arguments.split),
+                                         .delete_features = arguments.delete_features},
+                                        arguments.options);
   bar.Clear();
-  QUARRY_RETURN_IF_ERROR(nodes.status());
-  const size_t rows = batch.entries().size();
-  QUARRY_TRY(const uint64_t timestamp, store->Write(batch));
+  QUARRY_RETURN_IF_ERROR(put.status());
   const double seconds = MonotonicSeconds() - start;
   QUARRY_RETURN_IF_ERROR(CompactBeyond(*store, arguments));
   if (arguments.json) {
-    const nlohmann::ordered_json json = {
-        {"timestamp", timestamp}, {"nodes", *nodes}, {"rows", rows}, {"seconds", seconds}};
+    const nlohmann::ordered_json json = {{"timestamp", put->timestamp},
+                                         {"nodes", put->nodes},
+                                         {"rows", put->rows},
+                                         {"seconds", seconds},
+                                         {"peak_rss_bytes", PeakRssBytes()}};
     Print("{}\n", json.dump());
   } else {
-    Print("{} rows of {} nodes committed as {} in {:.2f} s\n", rows, *nodes, timestamp, seconds);
+    Print("{} rows of {} nodes committed as {} in {:.2f} s\n", put->rows, put->nodes, put->timestamp,
+          seconds);
   }
   return Status::Ok();
 }
@@ -109,7 +110,8 @@ void AddPut(CLI::App& app, Action& action) {
   verb->add_option("--table", arguments->options.table, "of the features")->capture_default_str();
   verb->add_flag("--allow-nan", arguments->options.allow_nan, "take features that are NaN or infinite");
   verb->add_flag("--bf16", arguments->hints.u2_is_bfloat16, "two-byte unsigned features are bfloat16");
-  verb->add_option("--memory", arguments->memory, "the most that the commit may take")->capture_default_str();
+  verb->add_option("--memory", arguments->memory, "the most that the rows on their way may take")
+      ->capture_default_str();
   verb->add_option("--auto-compact", arguments->auto_compact,
                    "compact a table once more than this share of its rows has changed: 20%; default: never")
       ->type_name("SHARE");

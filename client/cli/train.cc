@@ -11,31 +11,18 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
+#include "quarry/server/server.h"
 #include "quarry/trainer/train.h"
 #include "train_link.h"
-#include "train_report.h"
-#include "train_run.h"
+#include "train_node.h"
 
 namespace quarry::cli {
 namespace {
 
 struct Arguments {
-  std::string path;
+  NodeArguments node;
   std::string task = "node";
   LinkArguments link;  // of --task link, beside the options that both tasks have
-  std::string model = "sage";
-  std::vector<uint32_t> fanouts;
-  std::string memory, cache = "10%";
-  unsigned threads = 0, torch_threads = 0;
-  LiveRoadOptions road;
-  TrainOptions train;
-  RunFlags run;
-  std::string layout;  // empty: the live road
-  LayoutFlags plan_flags;
-  bool plan = false;
-  bool resample = false;
-  bool json = false;
-  bool dry_run = false;
 };
 
 // Hop h samples 10 + 5 h neighbors, at most 20: 10,15,20 for three layers.
@@ -46,7 +33,7 @@ std::vector<uint32_t> DefaultFanouts(uint32_t layers) {
 }
 
 // Half of the engine's threads sample and half extract; each stage has one at least.
-void SplitThreads(const Arguments& arguments, LiveRoadOptions& road, TrainOptions& train) {
+void SplitThreads(const NodeArguments& arguments, LiveRoadOptions& road, TrainOptions& train) {
   const unsigned threads = arguments.threads > 0 ? arguments.threads : std::max(2U, ProcessorCount());
   road.sampler_threads = std::max(1U, threads / 2);
   road.extractor_threads = std::max(1U, threads - road.sampler_threads);
@@ -63,7 +50,7 @@ void TuneMalloc() {
 
 // Sizes may be shares of the feature bytes, which the database tells: it is opened without a budget to ask
 // it.
-Result<std::unique_ptr<Database>> OpenWithBudgets(Arguments& arguments) {
+Result<std::unique_ptr<Database>> OpenWithBudgets(NodeArguments& arguments) {
   DatabaseOptions options;
   if (!arguments.memory.empty() && !arguments.memory.ends_with('%')) {
     QUARRY_TRY(options.memory_bytes, ParseBytes(arguments.memory, 0));
@@ -124,7 +111,7 @@ Result<OpenRoad> OpenSuperbatches(Database& database, const LayoutSpec& spec, Li
 }
 
 // The layout that these arguments ask for.
-Result<LayoutSpec> SpecOf(const Arguments& arguments, const Manifest& manifest) {
+Result<LayoutSpec> SpecOf(const NodeArguments& arguments, const Manifest& manifest) {
   LayoutFlags flags = arguments.plan_flags;
   if (!arguments.layout.empty()) flags.name = arguments.layout;
   flags.cache = arguments.cache;
@@ -165,9 +152,9 @@ Status RememberMeasured(Database& database, const std::string& layout, const Str
 }
 
 // What the run is filed under and goes on from; refused here rather than when a road has been made.
-Result<TrainRun> RunOf(const Arguments& arguments, Database& database, const LayoutSpec* spec) {
+Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const LayoutSpec* spec) {
   const RunFlags& flags = arguments.run;
-  TrainRun run{.name = flags.name.empty() ? arguments.task : flags.name,
+  TrainRun run{.name = flags.name.empty() ? "node" : flags.name,
                .checkpoint_every = flags.checkpoint_every,
                .resume = flags.resume,
                .overwrite = flags.overwrite};
@@ -188,7 +175,7 @@ Result<TrainRun> RunOf(const Arguments& arguments, Database& database, const Lay
   return run;
 }
 
-Status TrainOn(const Arguments& arguments, Database& database, const OpenRoad& open, TrainSetup setup,
+Status TrainOn(const NodeArguments& arguments, Database& database, const OpenRoad& open, TrainSetup setup,
                StreamStats& last_epoch) {
   setup.memory_budget_bytes = database.budget().limit_bytes();
   setup.cache_budget_bytes = arguments.road.cache_bytes;
@@ -205,43 +192,16 @@ Status TrainOn(const Arguments& arguments, Database& database, const OpenRoad& o
       "code",
       setup.road.sampler_threads, setup.road.extractor_threads, setup.train.torch_threads,
       FormatBytes(setup.memory_budget_bytes), FormatBytes(setup.overhead_bytes));
-  TrainReport report(setup, arguments.json);
   if (arguments.dry_run) {
-    report.Plan(open.live->plan());
+    TrainReport(setup, arguments.json).Plan(open.live->plan());
     return Status::Ok();
   }
-  ProgressBar bar;
-  TrainCallbacks callbacks;
-  callbacks.progress = [&](std::string_view phase, uint64_t done, uint64_t total) -> Status {
-    if (Interrupted()) {
-      return MakeStatus(Code::kCancelled, "interrupted in {} after {} of {} batches", phase, done, total);
-    }
-    bar.Show(phase, done, total, " batches");
-    return Status::Ok();
-  };
-  callbacks.epoch = [&](const EpochReport& epoch) {
-    bar.Clear();
-    report.Epoch(epoch);
-    last_epoch = epoch.stats;
-    return Status::Ok();
-  };
-  QUARRY_TRY(const TrainSummary summary, Train(*open.road, arguments.train, callbacks, setup.run));
-  bar.Clear();
-  report.Summary(summary);
-  return Status::Ok();
+  return TrainReported(*open.road, arguments, setup, nullptr, last_epoch);
 }
 
-Status Run(Arguments& arguments) {
-  TuneMalloc();
+Status TrainOnDatabase(NodeArguments& arguments) {
   LiveRoadOptions& road_options = arguments.road;
-  TrainOptions& train_options = arguments.train;
-  road_options.fanouts = arguments.fanouts.empty() ? DefaultFanouts(train_options.layers) : arguments.fanouts;
-  if (road_options.fanouts.size() != train_options.layers) {
-    return MakeStatus(Code::kUsage, "--layers {} needs {} fanouts, but --fanout gives {}",
-                      train_options.layers, train_options.layers, road_options.fanouts.size());
-  }
-  road_options.seed = train_options.seed;
-  SplitThreads(arguments, road_options, train_options);
+  SplitThreads(arguments, road_options, arguments.train);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudgets(arguments));
   TrainSetup setup;
   StreamStats last_epoch;
@@ -269,7 +229,46 @@ Status Run(Arguments& arguments) {
   return last_epoch.batches > 0 ? RememberMeasured(*database, spec.name, last_epoch) : Status::Ok();
 }
 
-void AddModelOptions(CLI::App* verb, Arguments& arguments) {
+// A database without a server gets one, for as long as the workers run.
+Status TrainWithWorkers(NodeArguments& arguments) {
+  QUARRY_RETURN_IF_ERROR(CheckCommunicator());
+  QUARRY_TRY(const std::unique_ptr<WorkerFolder> folder, WorkerFolder::Make());
+  const uint32_t count = arguments.workers.count;
+  if (IsServerAddress(arguments.path)) return RunWorkers(count, arguments.path, 0, *folder);
+  QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudgets(arguments));
+  QUARRY_TRY(
+      const std::unique_ptr<Server> server,
+      Server::Start(database->store(), database->budget(), {.socket_path = folder->path() + "/socket"}));
+  QUARRY_RETURN_IF_ERROR(
+      RunWorkers(count, "unix:" + server->socket_path(), database->budget().limit_bytes(), *folder));
+  return server->Stop();
+}
+
+// One trainer alone on a database, or one of a server's; or whoever starts several of the latter.
+Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
+  TuneMalloc();
+  TrainOptions& train = arguments.train;
+  arguments.road.fanouts = arguments.fanouts.empty() ? DefaultFanouts(train.layers) : arguments.fanouts;
+  if (arguments.road.fanouts.size() != train.layers) {
+    return MakeStatus(Code::kUsage, "--layers {} needs {} fanouts, but --fanout gives {}", train.layers,
+                      train.layers, arguments.road.fanouts.size());
+  }
+  arguments.road.seed = train.seed;
+  train.torch_threads = arguments.torch_threads;
+  const int status_fd = arguments.workers.status_fd;
+  if (status_fd >= 0) {
+    QUARRY_RETURN_IF_ERROR(FollowStarter(status_fd));
+    return TellStarter(status_fd, TrainRemotely(arguments));
+  }
+  const bool starts_workers = arguments.workers.count > 1;
+  if (starts_workers || IsServerAddress(arguments.path)) {
+    QUARRY_RETURN_IF_ERROR(CheckRemoteOptions(verb, arguments));
+    return starts_workers ? TrainWithWorkers(arguments) : TrainRemotely(arguments);
+  }
+  return TrainOnDatabase(arguments);
+}
+
+void AddModelOptions(CLI::App* verb, NodeArguments& arguments) {
   TrainOptions& train = arguments.train;
   verb->add_option("--model", arguments.model, "sage: GraphSAGE with mean aggregation")
       ->type_name("NAME")
@@ -293,7 +292,7 @@ void AddModelOptions(CLI::App* verb, Arguments& arguments) {
   verb->add_option("--seed", train.seed, "of weights, order, samples and dropout")->capture_default_str();
 }
 
-void AddEngineOptions(CLI::App* verb, Arguments& arguments) {
+void AddEngineOptions(CLI::App* verb, NodeArguments& arguments) {
   LiveRoadOptions& road = arguments.road;
   using Placement = LiveRoadOptions::TopologyPlacement;
   verb->add_option("--fanout", arguments.fanouts,
@@ -324,24 +323,27 @@ void AddEngineOptions(CLI::App* verb, Arguments& arguments) {
 void AddTrain(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("train", "train on a database: classify nodes, or predict edges");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("DB", arguments->path, "database folder")->required();
+  NodeArguments& node = arguments->node;
+  verb->add_option("DB", node.path, "database folder, or unix:PATH of a server's socket (quarry serve)")
+      ->required();
   verb->add_option("--task", arguments->task, "node: classes of nodes, by a GNN; link: edges, by vectors")
       ->type_name("NAME")
       ->check(CLI::IsMember({"node", "link"}))
       ->capture_default_str();
-  AddModelOptions(verb, *arguments);
-  AddEngineOptions(verb, *arguments);
-  verb->add_option("--layout", arguments->layout, "train from this packed layout (quarry layout build)")
+  AddModelOptions(verb, node);
+  AddEngineOptions(verb, node);
+  verb->add_option("--layout", node.layout, "train from this packed layout (quarry layout build)")
       ->type_name("NAME");
-  verb->add_flag("--plan", arguments->plan, "build the layout if it is missing, then train from it");
-  arguments->plan_flags.AddPlanOptions(verb);
-  AddChoice<bool>(verb, "--resample", arguments->resample, {{"never", false}, {"every-epoch", true}},
+  verb->add_flag("--plan", node.plan, "build the layout if it is missing, then train from it");
+  node.plan_flags.AddPlanOptions(verb);
+  AddChoice<bool>(verb, "--resample", node.resample, {{"never", false}, {"every-epoch", true}},
                   "with --plan: repeat the planned epochs (default), or sample and plan every epoch anew "
                   "while the one before trains, packed or not, whichever is cheaper");
-  verb->add_flag("--json", arguments->json,
+  verb->add_flag("--json", node.json,
                  "one JSON object per epoch on stdout, then {\"summary\": {...}}, and nothing else there");
-  arguments->run.AddTo(verb);
-  verb->add_flag("--dry-run", arguments->dry_run, "say how the memory would be divided, and train nothing");
+  node.run.AddTo(verb);
+  node.workers.AddTo(verb);
+  verb->add_flag("--dry-run", node.dry_run, "say how the memory would be divided, and train nothing");
   AddLinkOptions(verb, arguments->link);
   verb->footer(
       "Peak RSS stays under --memory plus an overhead for code and LibTorch's working set, which is "
@@ -350,17 +352,23 @@ void AddTrain(CLI::App& app, Action& action) {
       "Example: quarry train db/ --fanout 10,15,20 --batch-size 1024 --epochs 10 --memory 8GiB --cache 10%\n"
       "         quarry train kg/ --task link --decoder distmult --dim 50");
   verb->callback([verb, arguments, &action] {
-    if (arguments->resample) arguments->plan = true;
-    if (verb->count("--layers") == 0 && !arguments->fanouts.empty()) {
-      arguments->train.layers = static_cast<uint32_t>(arguments->fanouts.size());
+    NodeArguments& given = arguments->node;
+    if (given.resample) given.plan = true;
+    if (verb->count("--layers") == 0 && !given.fanouts.empty()) {
+      given.train.layers = static_cast<uint32_t>(given.fanouts.size());
     }
     if (arguments->task == "link") {
-      action = [verb, arguments] { return TrainLink(*verb, arguments->link); };
+      action = [verb, arguments] {
+        if (!IsServerAddress(arguments->node.path)) return TrainLink(*verb, arguments->link);
+        return Status(
+            Code::kUsage,
+            "--task link trains vectors in the database itself, not over a server: give its folder");
+      };
       return;
     }
     action = [verb, arguments] {
       QUARRY_RETURN_IF_ERROR(CheckTaskOptions(*verb, "node"));
-      return Run(*arguments);
+      return TrainNode(*verb, arguments->node);
     };
   });
 }

@@ -16,10 +16,10 @@ namespace quarry::cli {
 namespace {
 
 constexpr const char* kLinkGroup = "Link prediction (--task link)";
-constexpr std::string_view kSharedOptions[] = {"DB",       "--task",    "--epochs",    "--patience",
-                                               "--lr",     "--seed",    "--json",      "--batch-size",
-                                               "--memory", "--threads", "--ordered",   "--fanout",
-                                               "--run",    "--resume",  "--overwrite", "--checkpoint-every"};
+constexpr std::string_view kSharedOptions[] = {
+    "DB",     "--task",       "--epochs",    "--patience",         "--lr",      "--seed",
+    "--json", "--batch-size", "--memory",    "--threads",          "--ordered", "--fanout",
+    "--run",  "--resume",     "--overwrite", "--checkpoint-every", "--trace"};
 
 template <typename Value>
 Value SharedOption(const CLI::App& verb, const std::string& name, Value value) {

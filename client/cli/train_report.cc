@@ -132,6 +132,7 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup) {
   json["extractor_threads"] = setup.road.extractor_threads;
   json["torch_threads"] = setup.train.torch_threads;
   json["ordered"] = setup.train.ordered;
+  json["trainers"] = setup.trainers;
   return Json{{"summary", json}};
 }
 
@@ -213,6 +214,10 @@ void TrainReport::Summary(const TrainSummary& summary) {
         fmt::format("run \"{}\": {} checkpoint{} in {:.2f} s; --resume --epochs N trains on from epoch {}",
                     setup_.run.name, summary.checkpoints, summary.checkpoints == 1 ? "" : "s",
                     summary.checkpoint_seconds, summary.epochs));
+  }
+  if (setup_.remote) {
+    return PrintLine(
+        fmt::format("peak RSS {}, batches of the server's included", FormatBytes(PeakRssBytes())));
   }
   PrintLine(fmt::format("peak RSS {} of {} budget + {} overhead", FormatBytes(PeakRssBytes()),
                         FormatBytes(setup_.memory_budget_bytes), FormatBytes(setup_.overhead_bytes)));

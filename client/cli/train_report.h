@@ -13,6 +13,8 @@ namespace quarry::cli {
 
 // What a run was given.
 struct TrainSetup {
+  bool remote = false;    // the engine is a server's
+  uint32_t trainers = 1;  // of the model
   uint64_t memory_budget_bytes = 0;
   uint64_t cache_budget_bytes = 0;
   uint64_t overhead_bytes = 0;  // beyond the memory budget: peak RSS stays under the sum

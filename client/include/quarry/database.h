@@ -6,8 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quarry/base/budget.h"
@@ -17,6 +20,7 @@
 #include "quarry/pipeline/live_road.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/pipeline/superbatch_road.h"
+#include "quarry/sql/connection.h"
 #include "quarry/storage/compaction.h"
 #include "quarry/storage/store.h"
 
@@ -64,6 +68,13 @@ class Database {
   // As SuperbatchRoad::Open; the road draws on this database's budget.
   Result<std::unique_ptr<SuperbatchRoad>> OpenSuperbatches(const SuperbatchRoadOptions& options);
 
+  // SQL over this database (quarry/sql/connection.h), within its budget. Connections must be gone before it.
+  Result<std::unique_ptr<sql::Connection>> Connect(const sql::ConnectionOptions& options = {});
+  // As Connection::Query, on a connection of this database's own, which only reads: for one thread at a time;
+  // others Connect. The rows must be gone before the database.
+  Result<sql::Rows> Query(std::string_view sql, std::span<const sql::Value> parameters = {});
+  Result<sql::Rows> Query(std::string_view sql, std::initializer_list<sql::Value> parameters);
+
   Store& store() { return *store_; }
   const Manifest& manifest() const { return store_->manifest(); }
   MemoryBudget& budget() { return budget_; }
@@ -76,6 +87,7 @@ class Database {
   const std::unique_ptr<IoBackend> backend_;
   const std::unique_ptr<Store> store_;
   MemoryBudget budget_;
+  std::unique_ptr<sql::Connection> connection_;  // of Query; none before the first
 };
 
 }  // namespace quarry

@@ -1,0 +1,135 @@
+// The C interface: blocks, streams, and their batches.
+#include "handles.h"
+
+using quarry::Code;
+using quarry::MakeStatus;
+using quarry::Result;
+using quarry::Split;
+using quarry::Status;
+using quarry::client::Ends;
+using quarry::client::Given;
+using quarry::client::Listed;
+using quarry::client::ListOf;
+using quarry::client::TextOr;
+namespace wire = quarry::wire;
+
+namespace {
+
+Result<wire::LiveSpec> LiveOf(const quarry_live_spec* spec) {
+  QUARRY_TRY(const quarry_live_spec given, Given(spec, "quarry_live_spec"));
+  wire::LiveSpec live;
+  QUARRY_TRY(live.direction, Listed(given.direction, wire::Direction::kBoth, "direction"));
+  live.feature_table = TextOr(given.feature_table, "feature");
+  live.topology = TextOr(given.topology, "graph");
+  if (given.fanouts != nullptr) live.fanouts = ListOf(given.fanouts, given.fanout_count);
+  if (given.batch_size != 0) live.batch_size = given.batch_size;
+  live.cache_bytes = given.cache_bytes;
+  live.seed = given.seed;
+  return live;
+}
+
+template <typename Road>
+Status Open(quarry_store* store, Road road, const quarry_stream_options* options, quarry_stream** stream) {
+  QUARRY_TRY(const quarry_stream_options given, Given(options, "quarry_stream_options"));
+  wire::OpenStream open;
+  open.road = std::move(road);
+  QUARRY_TRY(open.mode, Listed(given.mode, wire::StreamMode::kSplit, "stream mode"));
+  open.group = TextOr(given.group, "");
+  if (given.members != 0) open.members = given.members;
+  open.snapshot = quarry::client::IdOf(given.snapshot);
+  QUARRY_TRY(auto opened, store->store->OpenStream(open));
+  *stream = new quarry_stream{std::move(opened)};
+  return Status();
+}
+
+template <typename T>
+const T* PointerTo(std::span<const T> array) {
+  return array.empty() ? nullptr : array.data();
+}
+
+}  // namespace
+
+int quarry_sample(quarry_store* store, const char* topology, const uint32_t* seeds, size_t seed_count,
+                  const uint32_t* fanouts, size_t fanout_count, int direction, uint64_t stream_seed,
+                  quarry_batch** batch) {
+  return Ends([&]() -> Status {
+    wire::Sample sample = {.topology = TextOr(topology, "graph"),
+                           .seeds = ListOf(seeds, seed_count),
+                           .fanouts = ListOf(fanouts, fanout_count),
+                           .stream_seed = stream_seed};
+    QUARRY_TRY(sample.direction, Listed(direction, wire::Direction::kBoth, "direction"));
+    QUARRY_TRY(auto sampled, store->store->Sample(sample));
+    *batch = new quarry_batch{std::move(sampled)};
+    return Status();
+  });
+}
+void quarry_batch_free(quarry_batch* batch) { delete batch; }
+int quarry_batch_get(const quarry_batch* batch, quarry_batch_arrays* arrays, size_t arrays_bytes) {
+  return Ends([&]() -> Status {
+    const wire::BatchView& view = batch->batch->view();
+    const quarry_batch_arrays out = {.index = view.shape.index,
+                                     .hop_count = view.shape.hops,
+                                     .seed_count = view.shape.seeds,
+                                     .target_count = view.shape.targets,
+                                     .node_count = view.shape.nodes,
+                                     .edge_count = view.shape.edges,
+                                     .hop_offsets = view.hop_offsets.data(),
+                                     .indptr = view.indptr.data(),
+                                     .indices = PointerTo(view.indices),
+                                     .nodes = PointerTo(view.nodes),
+                                     .labels = PointerTo(view.labels),
+                                     .slots = PointerTo(view.slots),
+                                     .rows = PointerTo(view.rows),
+                                     .row_count = view.shape.rows,
+                                     .row_stride_bytes = view.shape.stride_bytes,
+                                     .dim = view.shape.dim,
+                                     .element_type = static_cast<int>(view.shape.element_type)};
+    std::memcpy(arrays, &out, std::min(arrays_bytes, sizeof(out)));
+    return Status();
+  });
+}
+
+int quarry_open_live(quarry_store* store, const quarry_live_spec* spec, const quarry_stream_options* options,
+                     quarry_stream** stream) {
+  return Ends([&]() -> Status {
+    QUARRY_TRY(wire::LiveSpec live, LiveOf(spec));
+    return Open(store, std::move(live), options, stream);
+  });
+}
+int quarry_open_planned(quarry_store* store, const char* layout, const quarry_live_spec* other,
+                        const quarry_stream_options* options, quarry_stream** stream) {
+  return Ends([&]() -> Status {
+    wire::PlannedSpec planned = {.layout = TextOr(layout, "default")};
+    if (other != nullptr) {
+      QUARRY_TRY(planned.live, LiveOf(other));
+    }
+    return Open(store, std::move(planned), options, stream);
+  });
+}
+void quarry_stream_free(quarry_stream* stream) { delete stream; }
+uint32_t quarry_stream_slots(const quarry_stream* stream) { return stream->stream->slots(); }
+uint32_t quarry_stream_feature_dim(const quarry_stream* stream) { return stream->stream->feature_dim(); }
+uint64_t quarry_stream_timestamp(const quarry_stream* stream) { return stream->stream->timestamp(); }
+
+int quarry_start_pass(quarry_stream* stream, const quarry_pass* pass, uint64_t* batch_count) {
+  return Ends([&]() -> Status {
+    QUARRY_TRY(const quarry_pass given, Given(pass, "quarry_pass"));
+    wire::StartPass start = {
+        .shuffle = given.no_shuffle == 0, .pass = given.pass, .ordered = given.ordered != 0};
+    if (given.seeds != nullptr) {
+      start.seeds = wire::NodeIds(ListOf(given.seeds, given.seed_count));
+    } else if (given.split != 0) {
+      QUARRY_TRY(start.seeds, Listed(given.split, Split::kTest, "split"));
+    }
+    QUARRY_TRY(const uint64_t batches, stream->stream->StartPass(std::move(start)));
+    if (batch_count != nullptr) *batch_count = batches;
+    return Status();
+  });
+}
+int quarry_next(quarry_stream* stream, quarry_batch** batch) {
+  return Ends([&]() -> Status {
+    QUARRY_TRY(auto next, stream->stream->Next());
+    *batch = next == nullptr ? nullptr : new quarry_batch{std::move(next)};
+    return Status();
+  });
+}

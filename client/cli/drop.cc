@@ -1,0 +1,85 @@
+// quarry drop DB layout|embeddings|training|table NAME: removes what a database no longer needs.
+#include <nlohmann/json.hpp>
+
+#include "cli.h"
+#include "quarry/base/units.h"
+#include "quarry/database.h"
+#include "quarry/embedding/embedding_store.h"
+#include "quarry/layout/layout.h"
+#include "quarry/storage/training_state.h"
+
+namespace quarry::cli {
+namespace {
+
+struct Arguments {
+  std::string path;
+  std::string kind;
+  std::string name;
+  bool yes = false;
+  bool json = false;
+};
+
+// What goes, in bytes of the disk; nothing where there is no such thing, which dropping then tells.
+std::optional<uint64_t> BytesOf(const Database& database, const Arguments& arguments) {
+  const Manifest& manifest = database.manifest();
+  if (const auto* layout = manifest.FindLayout(arguments.name); arguments.kind == "layout" && layout) {
+    return layout->total_bytes();
+  }
+  if (const auto* table = manifest.FindTable(arguments.name); arguments.kind == "table" && table) {
+    return table->file_bytes;
+  }
+  if (const auto* run = manifest.FindTraining(arguments.name); arguments.kind == "training" && run) {
+    return run->file_bytes;
+  }
+  const auto* embeddings = manifest.FindEmbedding(arguments.name);
+  if (arguments.kind != "embeddings" || embeddings == nullptr) return std::nullopt;
+  return uint64_t{embeddings->page_count} * embeddings->page_bytes;
+}
+
+Status Drop(Store& store, const Arguments& arguments) {
+  if (arguments.kind == "layout") return DropLayout(store, arguments.name);
+  if (arguments.kind == "embeddings") return DropEmbeddings(store, arguments.name);
+  if (arguments.kind == "training") return DropTraining(store, arguments.name);
+  return store.DropTable(arguments.name);
+}
+
+Status Run(const Arguments& arguments) {
+  QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.path));
+  const std::optional<uint64_t> bytes = BytesOf(*database, arguments);
+  // A layout can be built again.
+  if (bytes && arguments.kind != "layout" && !arguments.yes) {
+    return MakeStatus(Code::kUsage, "{} \"{}\" ({}) would be gone for good: say --yes to drop it",
+                      arguments.kind, arguments.name, FormatBytes(*bytes));
+  }
+  QUARRY_RETURN_IF_ERROR(Drop(database->store(), arguments));
+  if (arguments.json) {
+    const nlohmann::ordered_json object = {
+        {"kind", arguments.kind}, {"name", arguments.name}, {"bytes", bytes.value_or(0)}};
+    Print("{}\n", object.dump());
+  } else {
+    Print("{} {}: dropped\n", arguments.kind, arguments.name);
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+void AddDrop(CLI::App& app, Action& action) {
+  CLI::App* verb =
+      app.add_subcommand("drop", "remove a layout, an embedding table, a training run or a table");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("DB", arguments->path, "database folder")->required();
+  verb->add_option("KIND", arguments->kind, "layout, embeddings, training, table")
+      ->required()
+      ->type_name("KIND")
+      ->check(CLI::IsMember({"layout", "embeddings", "training", "table"}));
+  verb->add_option("NAME", arguments->name, "as `quarry info` has it")->required();
+  verb->add_flag("--yes", arguments->yes, "also what cannot be built again, which all but layouts is");
+  verb->add_flag("--json", arguments->json, "one JSON object on stdout");
+  verb->footer(
+      "All or nothing. A table that a layout needs stays, and so does one that is in use.\n"
+      "Example: quarry drop graph.db training run --yes");
+  verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });
+}
+
+}  // namespace quarry::cli

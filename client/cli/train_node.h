@@ -1,0 +1,48 @@
+// `quarry train --task node`: what the command line asks for, and the parts that training on a database and
+// on a server have in common.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli.h"
+#include "layout_options.h"
+#include "quarry/trainer/communicator.h"
+#include "quarry/trainer/train.h"
+#include "train_report.h"
+#include "train_run.h"
+#include "workers.h"
+
+namespace quarry::cli {
+
+struct NodeArguments {
+  std::string path;  // of a database, or "unix:" and that of a server's socket
+  std::string model = "sage";
+  std::vector<uint32_t> fanouts;
+  std::string memory, cache = "10%";
+  unsigned threads = 0, torch_threads = 0;
+  LiveRoadOptions road;
+  TrainOptions train;
+  RunFlags run;
+  std::string layout;  // empty: the live road
+  LayoutFlags plan_flags;
+  bool plan = false;
+  bool resample = false;
+  bool json = false;
+  bool dry_run = false;
+  WorkerFlags workers;
+};
+
+bool IsServerAddress(std::string_view path);
+
+// Trains and reports: of several trainers the first alone reports. `setup` has all but what the road tells.
+Status TrainReported(Road& road, const NodeArguments& arguments, const TrainSetup& setup,
+                     Communicator* trainers, StreamStats& last_epoch);
+
+// kUsage for an option of those that train on the database itself, with what to do instead.
+Status CheckRemoteOptions(const CLI::App& verb, const NodeArguments& arguments);
+// Trains on a server's streams, alone or as one of several trainers: which, the environment says.
+Status TrainRemotely(NodeArguments& arguments);
+
+}  // namespace quarry::cli

@@ -1,0 +1,262 @@
+// `quarry train unix:SOCKET`: the road is a server's, the model is here; alone, or as one of several trainers
+// that share the road's batches.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "quarry/base/log.h"
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+#include "quarry/client/store.h"
+#include "remote_road.h"
+#include "train_node.h"
+
+namespace quarry::cli {
+namespace {
+
+// For one answer: planning an epoch of superbatches takes minutes, and the server may be started anew.
+constexpr double kTimeoutSeconds = 600;
+
+struct Refusal {
+  const char* option;
+  const char* why;
+};
+constexpr const char* kServers = "is the server's to decide";
+constexpr const char* kCheckpoints =
+    "is of checkpoints, which lie in the database and need the whole of it: train on the database itself";
+constexpr Refusal kRefusals[] = {
+    {"--threads", kServers},
+    {"--topology", kServers},
+    {"--dry-run", "is of memory that is divided here, and this is the server's"},
+    {"--gpu-cache", "is of layouts that are built here: `quarry layout build`, then --layout"},
+    {"--epochs-planned", "is of layouts that are built here: `quarry layout build`, then --layout"},
+    {"--hash-functions", "is of layouts that are built here: `quarry layout build`, then --layout"},
+    {"--checkpoint-every", kCheckpoints},
+    {"--resume", kCheckpoints},
+    {"--overwrite", kCheckpoints},
+    {"--run", kCheckpoints},
+};
+
+wire::Direction DirectionOf(Direction direction) {
+  switch (direction) {
+    case Direction::kIn:
+      return wire::Direction::kIn;
+    case Direction::kOut:
+      return wire::Direction::kOut;
+    case Direction::kBoth:
+      return wire::Direction::kBoth;
+  }
+  return wire::Direction::kIn;
+}
+
+Result<uint64_t> FeatureBytes(const wire::Description& description, const std::string& table) {
+  const auto found = std::ranges::find(description.tables, table, &wire::TableInfo::name);
+  if (found == description.tables.end()) {
+    return Status(Code::kInvalidArgument, "the server's database has no node features to train on");
+  }
+  return found->row_count * RowBytes(found->element_type, found->dim);
+}
+
+// The road that these arguments ask for.
+Result<wire::OpenStream> StreamOf(const NodeArguments& arguments, uint64_t feature_bytes) {
+  const LiveRoadOptions& road = arguments.road;
+  wire::LiveSpec live{.feature_table = road.feature_table,
+                      .topology = road.topology,
+                      .direction = DirectionOf(road.direction),
+                      .fanouts = road.fanouts,
+                      .batch_size = road.batch_size,
+                      .seed = road.seed};
+  QUARRY_TRY(live.cache_bytes, ParseBytes(arguments.cache, feature_bytes));
+  wire::OpenStream request;
+  if (arguments.resample) {
+    wire::SuperbatchSpec superbatches{.live = std::move(live),
+                                      .policy = arguments.plan_flags.policy,
+                                      .seed_order = arguments.plan_flags.order};
+    if (!arguments.plan_flags.disk.empty()) {
+      QUARRY_TRY(superbatches.disk_bytes, ParseDisk(arguments.plan_flags.disk, feature_bytes));
+    }
+    request.road = std::move(superbatches);
+  } else if (!arguments.layout.empty()) {
+    live.cache_bytes = 0;  // what is sampled beside a layout, is sampled once an epoch
+    request.road = wire::PlannedSpec{.layout = arguments.layout, .live = std::move(live)};
+  } else {
+    request.road = std::move(live);
+  }
+  return request;
+}
+
+// One rank after the other; all get the error of one.
+Status InTurn(Communicator* trainers, const std::function<Status()>& work) {
+  if (trainers == nullptr) return work();
+  for (uint32_t rank = 0; rank < trainers->size(); rank++) {
+    QUARRY_RETURN_IF_ERROR(Agree(trainers, rank == trainers->rank() ? work() : Status::Ok()));
+  }
+  return Status::Ok();
+}
+
+// What rank 0 has, all have afterwards.
+template <typename T>
+Status TellAll(Communicator& trainers, std::vector<T>& values) {
+  std::array<uint64_t, 1> count = {values.size()};
+  QUARRY_RETURN_IF_ERROR(trainers.Broadcast(std::as_writable_bytes(std::span(count)), 0));
+  values.resize(count[0]);
+  return values.empty() ? Status::Ok() : trainers.Broadcast(std::as_writable_bytes(std::span(values)), 0);
+}
+
+class RemoteTraining {
+ public:
+  RemoteTraining(NodeArguments& arguments, Communicator* trainers)
+      : arguments_(arguments),
+        trainers_(trainers),
+        size_(trainers != nullptr ? trainers->size() : 1),
+        first_(trainers == nullptr || trainers->rank() == 0),
+        address_(arguments.workers.address.empty() ? arguments.path : arguments.workers.address) {}
+
+  Status Run() {
+    QUARRY_RETURN_IF_ERROR(Connect());
+    QUARRY_RETURN_IF_ERROR(OpenRoad());
+    if (arguments_.train.torch_threads == 0) {
+      arguments_.train.torch_threads = std::max(1U, ProcessorCount() / size_);
+    }
+    const TrainSetup setup = Setup();
+    if (first_) {
+      LogInfo("{}: {} trainer{}, {} threads each in LibTorch; memory: {} each for LibTorch and code",
+              address_, size_, size_ == 1 ? "" : "s", setup.train.torch_threads,
+              FormatBytes(setup.overhead_bytes));
+    }
+    StreamStats last_epoch;
+    return TrainReported(*road_, arguments_, setup, trainers_, last_epoch);
+  }
+
+ private:
+  Result<std::unique_ptr<client::Store>> ConnectWith(uint64_t memory_bytes) {
+    return client::OpenRemote(address_, {.memory_bytes = memory_bytes, .timeout_seconds = kTimeoutSeconds});
+  }
+
+  // The road is the first one's, and so is the memory; the others take the least that a session can have,
+  // and before it takes what there is.
+  Status Connect() {
+    if (trainers_ != nullptr) QUARRY_RETURN_IF_ERROR(Agree(trainers_, first_ ? Status::Ok() : ConnectLate()));
+    return Agree(trainers_, first_ ? ConnectFirst() : Status::Ok());
+  }
+
+  Status ConnectLate() {
+    QUARRY_TRY(store_, ConnectWith(1));
+    return Describe();
+  }
+
+  // A share is of the feature bytes, which the server tells: it is asked without memory.
+  Status ConnectFirst() {
+    memory_bytes_ = arguments_.workers.memory_bytes;
+    if (memory_bytes_ == 0 && arguments_.memory.ends_with('%')) {
+      QUARRY_TRY(store_, ConnectWith(1));
+      QUARRY_RETURN_IF_ERROR(Describe());
+      QUARRY_TRY(memory_bytes_, ParseBytes(arguments_.memory, feature_bytes_));
+      store_.reset();
+    } else if (memory_bytes_ == 0 && !arguments_.memory.empty()) {
+      QUARRY_TRY(memory_bytes_, ParseBytes(arguments_.memory, 0));
+    }
+    QUARRY_TRY(store_, ConnectWith(memory_bytes_));
+    return Describe();
+  }
+
+  Status Describe() {
+    QUARRY_TRY(description_, store_->Describe());
+    QUARRY_TRY(feature_bytes_, FeatureBytes(description_, arguments_.road.feature_table));
+    return Status::Ok();
+  }
+
+  // Batch i goes to the rank that opened the stream as number i mod ranks, so they open it in order.
+  Status OpenRoad() {
+    std::array<uint64_t, 1> group = {std::random_device()()};
+    if (trainers_ != nullptr) {
+      QUARRY_RETURN_IF_ERROR(trainers_->Broadcast(std::as_writable_bytes(std::span(group)), 0));
+    }
+    std::unique_ptr<client::Stream> stream;
+    NodeProperties properties;
+    QUARRY_RETURN_IF_ERROR(InTurn(trainers_, [&]() -> Status {
+      QUARRY_TRY(wire::OpenStream request, StreamOf(arguments_, feature_bytes_));
+      if (trainers_ != nullptr) {
+        request.mode = wire::StreamMode::kSplit;
+        request.group = fmt::format("train-{:x}", group[0]);
+        request.members = size_;
+      }
+      if (first_) {
+        QUARRY_TRY(snapshot_, store_->TakeSnapshot());
+        QUARRY_TRY(properties, LookUpProperties(*store_, description_, *snapshot_));
+        request.snapshot = snapshot_->id();
+        QUARRY_TRY(stream, store_->OpenStream(request));
+        return Status::Ok();
+      }
+      QUARRY_TRY(stream, store_->OpenStream(request));
+      return Status::Ok();
+    }));
+    if (trainers_ != nullptr) {
+      QUARRY_RETURN_IF_ERROR(TellAll(*trainers_, properties.labels));
+      QUARRY_RETURN_IF_ERROR(TellAll(*trainers_, properties.splits));
+    }
+    road_ = std::make_unique<RemoteRoad>(std::move(stream), std::move(properties), size_);
+    return Status::Ok();
+  }
+
+  TrainSetup Setup() const {
+    TrainSetup setup;
+    setup.remote = true;
+    setup.trainers = size_;
+    setup.memory_budget_bytes = memory_bytes_;
+    setup.overhead_bytes = EstimateTrainerBytes(
+        arguments_.train, road_->feature_dim(), CountClasses(road_->labels()),
+        BoundHopNodes(arguments_.road.batch_size, arguments_.road.fanouts, description_.node_count));
+    setup.road = arguments_.road;
+    setup.road.sampler_threads = setup.road.extractor_threads = 0;
+    setup.train = arguments_.train;
+    return setup;
+  }
+
+  NodeArguments& arguments_;
+  Communicator* const trainers_;
+  const uint32_t size_;
+  const bool first_;
+  const std::string address_;
+  uint64_t memory_bytes_ = 0;             // asked of the server; 0: as it likes
+  std::unique_ptr<client::Store> store_;  // goes last
+  wire::Description description_;
+  uint64_t feature_bytes_ = 0;
+  std::unique_ptr<client::Snapshot>
+      snapshot_;  // the road's; of the first, as long as it may have to open it anew
+  std::unique_ptr<RemoteRoad> road_;
+};
+
+}  // namespace
+
+Status CheckRemoteOptions(const CLI::App& verb, const NodeArguments& arguments) {
+  for (const Refusal& refusal : kRefusals) {
+    if (verb.count(refusal.option) == 0) continue;
+    return MakeStatus(Code::kUsage, "{} {}", refusal.option, refusal.why);
+  }
+  if (arguments.plan && !arguments.resample) {
+    return Status(
+        Code::kUsage,
+        "--plan builds a layout in the database: `quarry layout build`, then --layout; or sample and "
+        "plan every epoch anew: --resample every-epoch");
+  }
+  return Status::Ok();
+}
+
+Status TrainRemotely(NodeArguments& arguments) {
+  QUARRY_TRY(const std::optional<Rendezvous> rendezvous, RendezvousFromEnvironment(std::getenv));
+  std::unique_ptr<Communicator> trainers;
+  if (rendezvous) {
+    QUARRY_TRY(trainers, JoinTrainers(*rendezvous));
+  }
+  return RemoteTraining(arguments, trainers.get()).Run();
+}
+
+}  // namespace quarry::cli

@@ -1,0 +1,44 @@
+# What `cmake --install` gives: component `library` (shared libraries, their headers, and how CMake and
+# pkg-config find them) and component `tool` (the command).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(QUARRY_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Quarry)
+set(QUARRY_PKGCONFIG_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+install(TARGETS quarry RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
+install(TARGETS quarry_shared quarry_remote_shared EXPORT QuarryTargets
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT library)
+install(EXPORT QuarryTargets NAMESPACE Quarry:: DESTINATION ${QUARRY_CMAKE_DIR} COMPONENT library)
+
+# No others: an installed header includes installed headers only.
+install(FILES include/quarry.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
+install(FILES
+  include/quarry/client/c_batches.h
+  include/quarry/client/c_tables.h
+  include/quarry/client/store.h
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quarry/client COMPONENT library)
+install(FILES ${CMAKE_SOURCE_DIR}/engine/base/include/quarry/base/status.h
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quarry/base COMPONENT library)
+set(QUARRY_FORMAT_HEADERS element_type types wire_batch wire_requests wire_responses wire_types)
+list(TRANSFORM QUARRY_FORMAT_HEADERS PREPEND ${CMAKE_SOURCE_DIR}/format/include/quarry/format/)
+list(TRANSFORM QUARRY_FORMAT_HEADERS APPEND .h)
+install(FILES ${QUARRY_FORMAT_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quarry/format COMPONENT library)
+
+configure_package_config_file(cmake/QuarryConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/QuarryConfig.cmake
+  INSTALL_DESTINATION ${QUARRY_CMAKE_DIR})
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/QuarryConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  ${CMAKE_CURRENT_BINARY_DIR}/QuarryConfig.cmake
+  ${CMAKE_CURRENT_BINARY_DIR}/QuarryConfigVersion.cmake
+  DESTINATION ${QUARRY_CMAKE_DIR} COMPONENT library)
+
+# Relative, so that an installed tree can be moved.
+file(RELATIVE_PATH QUARRY_PREFIX_FROM_PKGCONFIG
+  ${CMAKE_INSTALL_PREFIX}/${QUARRY_PKGCONFIG_DIR} ${CMAKE_INSTALL_PREFIX})
+foreach(QUARRY_LIBRARY quarry quarry_remote)
+  string(REPLACE _ - QUARRY_PACKAGE ${QUARRY_LIBRARY})
+  configure_file(cmake/quarry.pc.in ${CMAKE_CURRENT_BINARY_DIR}/${QUARRY_PACKAGE}.pc @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${QUARRY_PACKAGE}.pc DESTINATION ${QUARRY_PKGCONFIG_DIR} COMPONENT library)
+endforeach()

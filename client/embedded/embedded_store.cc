@@ -1,0 +1,270 @@
+// The Store of a database in this process (quarry/client/store.h).
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "block_sampler.h"
+#include "embedded_batch.h"
+#include "embedded_stream.h"
+#include "embedding_rows.h"
+#include "embedding_service.h"
+#include "put_rows.h"
+#include "quarry/base/log.h"
+#include "quarry/base/mutex.h"
+#include "quarry/client/store.h"
+#include "quarry/database.h"
+#include "quarry/format/wire.h"
+#include "request_errors.h"
+#include "row_fetcher.h"
+#include "stored_tables.h"
+#include "stream_hub.h"
+#include "wire_forms.h"
+
+namespace quarry::client {
+namespace {
+
+constexpr std::string_view kScheme = "unix:";
+
+// Messages have limits; here memory is the only one.
+constexpr wire::Limits kAnyNumber = {.ids_max = 0xffffffff};
+
+class EmbeddedRows final : public Rows {
+ public:
+  EmbeddedRows(uint64_t count, const TableRecord& record, MemoryBudget::Reservation reservation)
+      : count_(count),
+        dim_(static_cast<uint32_t>(record.dim)),
+        type_(record.element_type),
+        reservation_(std::move(reservation)),
+        bytes_(count * RowBytes(record.element_type, record.dim)) {}
+  uint64_t count() const override { return count_; }
+  uint32_t dim() const override { return dim_; }
+  ElementType element_type() const override { return type_; }
+  std::span<const std::byte> bytes() const override { return bytes_; }
+  std::span<std::byte> writable() { return bytes_; }
+
+ private:
+  const uint64_t count_;
+  const uint32_t dim_;
+  const ElementType type_;
+  const MemoryBudget::Reservation reservation_;
+  std::vector<std::byte> bytes_;
+};
+
+// Views by id. Shared by the store and the snapshots that it gave out.
+class HeldSnapshots {
+ public:
+  using View = std::shared_ptr<StoredTables::View>;
+
+  uint64_t Add(View view) {
+    MutexLock lock(mutex_);
+    views_.emplace(++last_id_, std::move(view));
+    return last_id_;
+  }
+  void Remove(uint64_t id) {
+    View view;  // dies outside the lock
+    MutexLock lock(mutex_);
+    view = std::move(views_.extract(id).mapped());
+  }
+  Result<View> Find(uint64_t id) {
+    MutexLock lock(mutex_);
+    const auto found = views_.find(id);
+    if (found == views_.end()) return NoSnapshot(id);
+    return found->second;
+  }
+
+ private:
+  Mutex mutex_;
+  uint64_t last_id_ QUARRY_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, View> views_ QUARRY_GUARDED_BY(mutex_);
+};
+
+class EmbeddedSnapshot final : public Snapshot {
+ public:
+  EmbeddedSnapshot(HeldSnapshots& held, const HeldSnapshots::View& view)
+      : held_(held), id_(held.Add(view)), timestamp_(view->snapshot()->timestamp) {}
+  ~EmbeddedSnapshot() override { held_.Remove(id_); }
+  uint64_t id() const override { return id_; }
+  uint64_t timestamp() const override { return timestamp_; }
+
+ private:
+  HeldSnapshots& held_;
+  const uint64_t id_;
+  const uint64_t timestamp_;
+};
+
+// Readers of rows, as many as threads look up at a time: each has a ring of its own.
+class RowFetchers {
+ public:
+  explicit RowFetchers(Database& database) : database_(database) {}
+
+  Status Read(const StoredTable& table, std::span<const NodeId> ids, std::span<std::byte> out) {
+    std::unique_ptr<RowFetcher> fetcher = Take();
+    const std::atomic<bool> cancelled{false};
+    const Status status = fetcher->Read(table, ids, out, cancelled);
+    MutexLock lock(mutex_);
+    idle_.push_back(std::move(fetcher));
+    return status;
+  }
+
+ private:
+  std::unique_ptr<RowFetcher> Take() {
+    MutexLock lock(mutex_);
+    if (idle_.empty()) {
+      return std::make_unique<RowFetcher>(database_.backend(), database_.budget(),
+                                          ProfileOf(database_.manifest()));
+    }
+    std::unique_ptr<RowFetcher> fetcher = std::move(idle_.back());
+    idle_.pop_back();
+    return fetcher;
+  }
+
+  Database& database_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<RowFetcher>> idle_ QUARRY_GUARDED_BY(mutex_);
+};
+
+class EmbeddedStore final : public Store {
+ public:
+  explicit EmbeddedStore(std::unique_ptr<Database> database)
+      : database_(std::move(database)),
+        tables_(database_->store(), database_->budget()),
+        blocks_(database_->store(), database_->budget()),
+        embeddings_(EmbeddingService::Make(database_->store(), database_->budget(),
+                                           database_->budget().limit_bytes() / 4)),
+        fetchers_(*database_),
+        hub_(StreamHub::Make(database_->store(), {})) {}
+  ~EmbeddedStore() override {
+    const Status kept = embeddings_->Checkpoint();
+    if (!kept.ok()) LogWarn("embedding tables stay as of their last checkpoint: {}", kept.ToString());
+  }
+
+  Result<wire::Description> Describe() override { return DescriptionOf(database_->manifest()); }
+  Result<std::unique_ptr<Rows>> Lookup(const wire::Lookup& request) override;
+  Result<std::unique_ptr<Batch>> Sample(const wire::Sample& request) override;
+  Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request) override;
+  Result<std::unique_ptr<Snapshot>> TakeSnapshot() override {
+    QUARRY_TRY(const HeldSnapshots::View view, tables_.Newest());
+    return std::make_unique<EmbeddedSnapshot>(snapshots_, view);
+  }
+  Result<uint64_t> Put(const wire::Put& request) override;
+  Result<std::unique_ptr<EmbeddingRows>> ReadEmbeddings(std::string_view table,
+                                                        std::span<const uint64_t> ids) override;
+  Result<wire::EmbeddingsCommitted> CommitEmbeddings(std::span<const Update> updates) override;
+  Result<wire::Counters> Stats() override {
+    const MemoryBudget& budget = database_->budget();
+    return wire::Counters{{{"budget_bytes", static_cast<double>(budget.limit_bytes())},
+                           {"budget_used_bytes", static_cast<double>(budget.used_bytes())}}};
+  }
+  Status Ping() override { return Status(); }
+
+ private:
+  Result<HeldSnapshots::View> ViewOf(uint64_t snapshot) {
+    if (snapshot == 0) return tables_.Newest();
+    return snapshots_.Find(snapshot);
+  }
+
+  // Destroyed last to first.
+  const std::unique_ptr<Database> database_;
+  StoredTables tables_;
+  BlockSampler blocks_;
+  const std::unique_ptr<EmbeddingService> embeddings_;
+  RowFetchers fetchers_;
+  HeldSnapshots snapshots_;
+  const std::unique_ptr<StreamHub> hub_;
+  std::atomic<uint64_t> streams_{0};
+  Mutex opening_;  // each road plans with what the budget has left
+};
+
+Result<std::unique_ptr<Rows>> EmbeddedStore::Lookup(const wire::Lookup& request) {
+  const auto* ids = std::get_if<std::vector<NodeId>>(&request.ids);
+  if (ids == nullptr) return NotInMemory("ids");
+  QUARRY_RETURN_IF_ERROR(wire::CheckRequest(wire::Lookup{.table = request.table}));
+  QUARRY_TRY(const HeldSnapshots::View view, ViewOf(request.snapshot));
+  QUARRY_TRY(const StoredTable* const table, view->Open(request.table));
+  const uint64_t row_bytes = RowBytes(table->record.element_type, table->record.dim);
+  QUARRY_TRY(MemoryBudget::Reservation reservation,
+             database_->budget().Reserve(ids->size() * row_bytes, "looking rows up"));
+  auto rows = std::make_unique<EmbeddedRows>(ids->size(), table->record, std::move(reservation));
+  QUARRY_RETURN_IF_ERROR(fetchers_.Read(*table, *ids, rows->writable()));
+  return std::unique_ptr<Rows>(std::move(rows));
+}
+
+Result<std::unique_ptr<Batch>> EmbeddedStore::Sample(const wire::Sample& request) {
+  QUARRY_RETURN_IF_ERROR(wire::CheckRequest(request, kAnyNumber));
+  QUARRY_TRY(BlockSampler::Sampled sampled, blocks_.Sample(request, database_->budget()));
+  auto held = std::make_shared<MemoryBudget::Reservation>(std::move(sampled.reservation));
+  return WrapBlock(std::move(sampled.block), std::move(held));
+}
+
+Result<std::unique_ptr<Stream>> EmbeddedStore::OpenStream(const wire::OpenStream& request) {
+  QUARRY_RETURN_IF_ERROR(wire::CheckRequest(request, kAnyNumber));
+  std::shared_ptr<const quarry::Snapshot> snapshot;
+  if (request.snapshot != 0) {
+    QUARRY_TRY(const HeldSnapshots::View view, snapshots_.Find(request.snapshot));
+    snapshot = view->snapshot();
+  }
+  const uint64_t number = ++streams_;
+  if (request.mode != wire::StreamMode::kExclusive) {
+    const std::shared_ptr<MemoryBudget> budget(std::shared_ptr<void>(), &database_->budget());
+    return JoinGroup(*hub_, number, budget, request, std::move(snapshot));
+  }
+  MutexLock lock(opening_);
+  QUARRY_TRY(OpenedRoad opened, OpenRoad(database_->store(), database_->budget(), request,
+                                         std::move(snapshot), fmt::format("embedded-{}", number)));
+  opened.region.Release();  // batches are read where the road has them
+  return MakeRoadStream(std::move(opened));
+}
+
+Result<uint64_t> EmbeddedStore::Put(const wire::Put& request) {
+  uint64_t bytes = 0;
+  for (const wire::PutRows& rows : request.tables) {
+    const auto* block = std::get_if<std::vector<std::byte>>(&rows.block);
+    if (block == nullptr) return NotInMemory("rows");
+    bytes += block->size();
+  }
+  wire::Put put = request;
+  put.number = 1;  // nobody sends it twice
+  QUARRY_RETURN_IF_ERROR(wire::CheckRequest(put, kAnyNumber));
+  QUARRY_TRY(const MemoryBudget::Reservation reservation,
+             database_->budget().Reserve(3 * bytes, "the rows of a put"));
+  WriteBatch batch;
+  for (const wire::PutRows& rows : put.tables) {
+    const std::span<const std::byte> block = std::get<std::vector<std::byte>>(rows.block);
+    QUARRY_RETURN_IF_ERROR(AddPutRows(database_->manifest(), rows, block, batch));
+  }
+  return database_->store().Write(batch, {.sync = put.sync});
+}
+
+Result<std::unique_ptr<EmbeddingRows>> EmbeddedStore::ReadEmbeddings(std::string_view table,
+                                                                     std::span<const uint64_t> ids) {
+  QUARRY_RETURN_IF_ERROR(wire::CheckRequest(wire::ReadEmbeddings{.table = std::string(table)}));
+  QUARRY_TRY(const EmbeddingSpec spec, embeddings_->Spec(table));
+  const wire::RowBlockShape shape = {.rows = ids.size(), .dim = spec.dim, .state_dim = spec.state_dim()};
+  auto rows = std::make_unique<OwnedEmbeddingRows>(shape, OwnedEmbeddingRows::Source());
+  QUARRY_RETURN_IF_ERROR(embeddings_->Read(table, ids, rows->arrays()));
+  return std::unique_ptr<EmbeddingRows>(std::move(rows));
+}
+
+Result<wire::EmbeddingsCommitted> EmbeddedStore::CommitEmbeddings(std::span<const Update> updates) {
+  std::vector<EmbeddingService::Update> blocks;
+  for (const Update& update : updates) {
+    const auto* rows = dynamic_cast<const OwnedEmbeddingRows*>(update.rows);
+    if (rows == nullptr) return ForeignRows(update.table);
+    blocks.push_back({.table = update.table,
+                      .shape = rows->shape(),
+                      .block = {rows->block().begin(), rows->block().end()}});
+  }
+  return embeddings_->Commit(blocks);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> Open(std::string_view address, const OpenOptions& options) {
+  if (address.starts_with(kScheme)) return OpenRemote(address, options);
+  QUARRY_TRY(std::unique_ptr<Database> database,
+             Database::Open(std::string(address), {.memory_bytes = options.memory_bytes}));
+  return std::unique_ptr<Store>(std::make_unique<EmbeddedStore>(std::move(database)));
+}
+
+}  // namespace quarry::client

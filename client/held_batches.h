@@ -1,0 +1,25 @@
+// HeldBatches: how many batches of a stream are out. Private to the client libraries.
+//
+// Thread-safe; lives as long as one of them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace quarry::client {
+
+class HeldBatches : public std::enable_shared_from_this<HeldBatches> {
+ public:
+  uint32_t count() const { return count_.load(); }
+  // One more, until what comes back dies.
+  std::shared_ptr<const void> Hold() {
+    ++count_;
+    return {this, [self = shared_from_this()](const void*) { --self->count_; }};
+  }
+
+ private:
+  std::atomic<uint32_t> count_{0};
+};
+
+}  // namespace quarry::client

@@ -1,0 +1,97 @@
+/* Quarry's C interface: blocks, streams, and their batches. Part of quarry.h, which is what programs include.
+ */
+#ifndef QUARRY_CLIENT_C_BATCHES_H_
+#define QUARRY_CLIENT_C_BATCHES_H_
+
+#include "quarry.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* NOLINTBEGIN(readability-identifier-naming): names as C has them */
+
+/* ---- batches */
+
+typedef struct quarry_batch quarry_batch;
+enum quarry_direction { QUARRY_IN = 0, QUARRY_OUT = 1, QUARRY_BOTH = 2 };
+/* The arrays of a batch (docs/protocol.md, "Batch"); null where there is none. */
+struct quarry_batch_arrays {
+  uint64_t index;        /* position in the pass */
+  uint32_t hop_count;    /* hop_offsets has one more */
+  uint32_t seed_count;   /* labels */
+  uint32_t target_count; /* indptr has one more */
+  uint32_t node_count;
+  uint64_t edge_count;
+  const uint32_t* hop_offsets;
+  const uint32_t* indptr;
+  const uint32_t* indices;
+  const uint32_t* nodes;
+  const int64_t* labels;
+  const uint32_t* slots; /* the row of each node; null: node i has row i */
+  const void* rows;      /* row r is at rows + r * row_stride_bytes */
+  uint64_t row_count;
+  uint64_t row_stride_bytes;
+  uint32_t dim;
+  int element_type;
+};
+/* A block of `seeds`, each given once, without labels and features. */
+int quarry_sample(quarry_store* store, const char* topology, const uint32_t* seeds, size_t seed_count,
+                  const uint32_t* fanouts, size_t fanout_count, int direction, uint64_t stream_seed,
+                  quarry_batch** batch);
+void quarry_batch_free(quarry_batch* batch);
+/* `arrays_bytes`: sizeof *arrays, as the caller knows it. */
+int quarry_batch_get(const quarry_batch* batch, struct quarry_batch_arrays* arrays, size_t arrays_bytes);
+
+/* ---- streams */
+
+typedef struct quarry_stream quarry_stream;
+struct quarry_live_spec {
+  size_t size;
+  const char* feature_table; /* null: "feature" */
+  const char* topology;      /* null: "graph" */
+  int direction;
+  const uint32_t* fanouts; /* null: 10, 10 */
+  size_t fanout_count;
+  uint32_t batch_size; /* 0: 1024 */
+  uint64_t cache_bytes;
+  uint64_t seed;
+};
+enum quarry_stream_mode { QUARRY_EXCLUSIVE = 0, QUARRY_SHARED = 1, QUARRY_SPLIT = 2 };
+struct quarry_stream_options {
+  size_t size;
+  int mode;
+  const char* group; /* shared and split */
+  uint32_t members;  /* of the group; 0: 1 */
+  const quarry_snapshot* snapshot;
+};
+/* `options` may be null. */
+int quarry_open_live(quarry_store* store, const struct quarry_live_spec* spec,
+                     const struct quarry_stream_options* options, quarry_stream** stream);
+/* `other`: what passes over other seeds than the layout's are sampled with; null: they are refused. */
+int quarry_open_planned(quarry_store* store, const char* layout, const struct quarry_live_spec* other,
+                        const struct quarry_stream_options* options, quarry_stream** stream);
+void quarry_stream_free(quarry_stream* stream);
+uint32_t quarry_stream_slots(const quarry_stream* stream); /* batches that may be held at a time */
+uint32_t quarry_stream_feature_dim(const quarry_stream* stream);
+uint64_t quarry_stream_timestamp(const quarry_stream* stream);
+
+enum quarry_split { QUARRY_TRAIN = 1, QUARRY_VALID = 2, QUARRY_TEST = 3 };
+struct quarry_pass {
+  size_t size;
+  int split;             /* used when seeds is null; 0: train */
+  const uint32_t* seeds; /* each used once */
+  size_t seed_count;
+  int no_shuffle;
+  int ordered;
+  uint64_t pass; /* its number: names the random streams */
+};
+int quarry_start_pass(quarry_stream* stream, const struct quarry_pass* pass, uint64_t* batch_count);
+/* Null behind the last. */
+int quarry_next(quarry_stream* stream, quarry_batch** batch);
+
+/* NOLINTEND(readability-identifier-naming) */
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* QUARRY_CLIENT_C_BATCHES_H_ */

@@ -1,0 +1,129 @@
+/* Quarry's C interface: what there is, snapshots, rows, embeddings, counters. Part of quarry.h, which is what
+ * programs include. */
+#ifndef QUARRY_CLIENT_C_TABLES_H_
+#define QUARRY_CLIENT_C_TABLES_H_
+
+#include "quarry.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* NOLINTBEGIN(readability-identifier-naming): names as C has them */
+
+/* ---- what there is */
+
+typedef struct quarry_description quarry_description;
+enum quarry_element_type {
+  QUARRY_FLOAT32 = 1,
+  QUARRY_FLOAT16 = 2,
+  QUARRY_BFLOAT16 = 3,
+  QUARRY_INT8 = 4, /* with a scale a row */
+  QUARRY_UINT8 = 5,
+  QUARRY_INT32 = 6,
+  QUARRY_INT64 = 7
+};
+struct quarry_table_info {
+  const char* name;
+  uint64_t row_count, dim;
+  uint64_t row_bytes; /* of a row as it is encoded */
+  int element_type;
+};
+struct quarry_topology_info {
+  const char* name;
+  uint64_t node_count, edge_count;
+};
+struct quarry_layout_info {
+  const char* name;
+  uint64_t batch_count, seed;
+  uint32_t batch_size, epochs;
+  int servable;
+};
+struct quarry_embedding_info {
+  const char* name;
+  uint64_t row_count;
+  uint32_t dim, state_dim;
+};
+int quarry_describe(quarry_store* store, quarry_description** description);
+void quarry_description_free(quarry_description* description);
+uint64_t quarry_node_count(const quarry_description* description);
+uint64_t quarry_class_count(const quarry_description* description);
+/* Null beyond the last. */
+const struct quarry_table_info* quarry_table(const quarry_description* description, size_t i);
+const struct quarry_topology_info* quarry_topology(const quarry_description* description, size_t i);
+const struct quarry_layout_info* quarry_layout(const quarry_description* description, size_t i);
+const struct quarry_embedding_info* quarry_embedding(const quarry_description* description, size_t i);
+
+/* ---- snapshots */
+
+int quarry_take_snapshot(quarry_store* store, quarry_snapshot** snapshot);
+void quarry_snapshot_free(quarry_snapshot* snapshot);
+uint64_t quarry_snapshot_timestamp(const quarry_snapshot* snapshot);
+
+/* ---- rows */
+
+typedef struct quarry_rows quarry_rows;
+/* `snapshot` may be null: as things are. */
+int quarry_lookup(quarry_store* store, const char* table, const uint32_t* ids, size_t count,
+                  const quarry_snapshot* snapshot, quarry_rows** rows);
+void quarry_rows_free(quarry_rows* rows);
+uint64_t quarry_rows_count(const quarry_rows* rows);
+uint32_t quarry_rows_dim(const quarry_rows* rows);
+int quarry_rows_element_type(const quarry_rows* rows);
+/* As the table encodes them, one behind the other. */
+const void* quarry_rows_data(const quarry_rows* rows, uint64_t* bytes);
+/* Decoded to count x dim floats. QUARRY_INVALID_ARGUMENT for rows of integers, or another number of floats.
+ */
+int quarry_rows_float32(const quarry_rows* rows, float* out, size_t count);
+
+struct quarry_put_rows {
+  const char* table;
+  const uint64_t* ids;
+  size_t count;
+  const void* rows;   /* as the table encodes them, one behind the other; null with row_bytes 0 */
+  uint32_t row_bytes; /* 0: the rows are deleted */
+};
+/* Visible together, under the timestamp that is set; on disk by then, if `sync`. */
+int quarry_put(quarry_store* store, const struct quarry_put_rows* tables, size_t table_count, int sync,
+               uint64_t* timestamp);
+/* One row of a float type, to be put. QUARRY_INVALID_ARGUMENT when `row` has other bytes than such a row. */
+int quarry_encode_row(int element_type, const float* values, uint32_t dim, void* row, size_t row_bytes);
+
+/* ---- embeddings */
+
+typedef struct quarry_embedding_rows quarry_embedding_rows;
+struct quarry_embedding_arrays {
+  uint64_t row_count;
+  uint32_t dim, state_dim;
+  const uint64_t* ids;
+  const int64_t* timestamps; /* of the last write, -1: never */
+  float* values;             /* row_count x dim, the caller's to change */
+  float* state;              /* row_count x state_dim, too */
+};
+/* `ids` ascending, each once. */
+int quarry_read_embeddings(quarry_store* store, const char* table, const uint64_t* ids, size_t count,
+                           quarry_embedding_rows** rows);
+void quarry_embedding_rows_free(quarry_embedding_rows* rows);
+int quarry_embedding_rows_get(quarry_embedding_rows* rows, struct quarry_embedding_arrays* arrays,
+                              size_t arrays_bytes);
+/* All or none. `timestamp` is -1, and nothing happened, when `stale_rows` rows were written since they were
+ * read. */
+int quarry_commit_embeddings(quarry_store* store, const char* const* tables,
+                             quarry_embedding_rows* const* rows, size_t count, int64_t* timestamp,
+                             uint64_t* stale_rows);
+
+/* ---- counters */
+
+typedef struct quarry_counters quarry_counters;
+int quarry_stats(quarry_store* store, quarry_counters** counters);
+int quarry_stream_stats(quarry_stream* stream, quarry_counters** counters);
+void quarry_counters_free(quarry_counters* counters);
+size_t quarry_counters_count(const quarry_counters* counters);
+const char* quarry_counter_name(const quarry_counters* counters, size_t i); /* null beyond the last */
+double quarry_counter_value(const quarry_counters* counters, size_t i);
+
+/* NOLINTEND(readability-identifier-naming) */
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* QUARRY_CLIENT_C_TABLES_H_ */

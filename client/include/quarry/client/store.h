@@ -1,0 +1,113 @@
+// client::Store: a database as its users hold it, in this process or behind a server: the same calls, the
+// same results (docs/protocol.md says what each does).
+//
+//   auto store = client::Open("path/to/db");             embedded: needs the whole library
+//   auto store = client::Open("unix:/run/quarry.sock");  remote: of a server (`quarry serve`)
+//
+// The remote form lives in a library of its own, which links neither RocksDB nor LibTorch: there client::Open
+// opens servers only. Requests are the plain values of quarry/format/wire_requests.h, with ids in memory
+// (ranges are the transport's matter).
+//
+// A Store is thread-safe. Streams and batches that it gave out must be gone before it. A remote store
+// reconnects by itself, with pauses that double from 10 ms to 1 s, and sends again what may be sent again;
+// what went with the connection (a stream's pass) is opened anew and goes on behind the last batch that was
+// used, where passes are ordered. After `timeout_seconds` without an answer a call fails with kIoError.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/format/wire_batch.h"
+#include "quarry/format/wire_requests.h"
+#include "quarry/format/wire_responses.h"
+
+namespace quarry::client {
+
+struct OpenOptions {
+  // Embedded: the engine's budget (0: 80 % of what the machine allows). Remote: asked of the server's.
+  uint64_t memory_bytes = 0;
+  uint64_t memory_bytes_min = 0;  // remote: with less, kOutOfBudget
+  double wait_seconds = 0;        // remote: for that much memory to become free
+  double timeout_seconds = 60;    // remote: of a request, reconnecting included
+  bool inline_only = false;       // remote: no shared memory, everything through the socket
+};
+
+// Rows that Lookup gave: as the table encodes them, one behind the other.
+class Rows {
+ public:
+  virtual ~Rows() = default;
+  virtual uint64_t count() const = 0;
+  virtual uint32_t dim() const = 0;
+  virtual ElementType element_type() const = 0;
+  virtual std::span<const std::byte> bytes() const = 0;
+};
+
+// A mini-batch, read in place: valid until it dies, which must be before its stream does. Any thread may
+// read.
+class Batch {
+ public:
+  virtual ~Batch() = default;
+  virtual uint64_t index() const = 0;
+  virtual const wire::BatchView& view() const = 0;  // checked: its arrays are a block
+};
+
+// One road. For one thread at a time.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual uint32_t feature_dim() const = 0;
+  virtual uint32_t slots() const = 0;      // batches that may be held at a time
+  virtual uint64_t timestamp() const = 0;  // of the snapshot that it reads
+  // Batches of the pass. A pass that runs is given up. `request.stream` is set by the store.
+  virtual Result<uint64_t> StartPass(wire::StartPass request) = 0;
+  virtual Result<std::unique_ptr<Batch>> Next() = 0;  // null behind the last
+  virtual Result<wire::Counters> Stats() = 0;
+};
+
+// A point in time; kept until it dies, which must be before its store does.
+class Snapshot {
+ public:
+  virtual ~Snapshot() = default;
+  virtual uint64_t id() const = 0;  // for Lookup and OpenStream
+  virtual uint64_t timestamp() const = 0;
+};
+
+class EmbeddingRows {
+ public:
+  virtual ~EmbeddingRows() = default;
+  virtual wire::RowBlockShape shape() const = 0;
+  virtual wire::RowBlockArrays<true> arrays() = 0;  // the caller's to change, and to commit
+};
+
+class Store {
+ public:
+  virtual ~Store() = default;
+  virtual Result<wire::Description> Describe() = 0;
+  virtual Result<std::unique_ptr<Rows>> Lookup(const wire::Lookup& request) = 0;
+  virtual Result<std::unique_ptr<Batch>> Sample(const wire::Sample& request) = 0;  // without labels, features
+  virtual Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request) = 0;
+  virtual Result<std::unique_ptr<Snapshot>> TakeSnapshot() = 0;
+  // Rows of several tables, visible together under the timestamp that comes back. `number` is the store's.
+  virtual Result<uint64_t> Put(const wire::Put& request) = 0;
+  virtual Result<std::unique_ptr<EmbeddingRows>> ReadEmbeddings(std::string_view table,
+                                                                std::span<const uint64_t> ids) = 0;
+  struct Update {
+    std::string table;
+    EmbeddingRows* rows = nullptr;  // with the timestamps that were read
+  };
+  virtual Result<wire::EmbeddingsCommitted> CommitEmbeddings(std::span<const Update> updates) = 0;
+  virtual Result<wire::Counters> Stats() = 0;
+  virtual Status Ping() = 0;
+};
+
+// "unix:PATH". kNotFound when nobody listens there, kUnsupported for a server of another protocol.
+Result<std::unique_ptr<Store>> OpenRemote(std::string_view address, const OpenOptions& options = {});
+// The same, or the database at the path. Errors as Database::Open.
+Result<std::unique_ptr<Store>> Open(std::string_view address, const OpenOptions& options = {});
+
+}  // namespace quarry::client

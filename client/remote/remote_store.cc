@@ -1,0 +1,322 @@
+// The Store of a server (quarry/client/store.h, docs/protocol.md).
+#include <sys/random.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "embedding_rows.h"
+#include "link.h"
+#include "quarry/client/store.h"
+#include "remote_batch.h"
+#include "remote_stream.h"
+#include "request_errors.h"
+#include "upload.h"
+
+namespace quarry::client {
+namespace {
+
+constexpr std::string_view kScheme = "unix:";
+
+class RemoteRows final : public Rows {
+ public:
+  RemoteRows(uint64_t count, uint32_t dim, ElementType type, Brought brought)
+      : count_(count), dim_(dim), type_(type), brought_(std::move(brought)) {}
+  uint64_t count() const override { return count_; }
+  uint32_t dim() const override { return dim_; }
+  ElementType element_type() const override { return type_; }
+  std::span<const std::byte> bytes() const override { return brought_.bytes; }
+
+ private:
+  const uint64_t count_;
+  const uint32_t dim_;
+  const ElementType type_;
+  const Brought brought_;
+};
+
+class RemoteSnapshot final : public Snapshot {
+ public:
+  RemoteSnapshot(std::shared_ptr<Link> link, const Link::Taken& taken)
+      : link_(std::move(link)), taken_(taken) {}
+  ~RemoteSnapshot() override { link_->ReleaseSnapshot(taken_.id); }
+  uint64_t id() const override { return taken_.id; }
+  uint64_t timestamp() const override { return taken_.timestamp; }
+
+ private:
+  const std::shared_ptr<Link> link_;
+  const Link::Taken taken_;
+};
+
+class RemoteStore final : public Store {
+ public:
+  explicit RemoteStore(std::shared_ptr<Link> link) : link_(std::move(link)) {}
+
+  Result<wire::Description> Describe() override { return Ask<wire::Description>(wire::Describe{}); }
+  Result<wire::Counters> Stats() override { return Ask<wire::Counters>(wire::Stats{}); }
+  Status Ping() override { return Ask<wire::Done>(wire::Ping{}).status(); }
+
+  Result<std::unique_ptr<Rows>> Lookup(const wire::Lookup& request) override;
+  Result<std::unique_ptr<Batch>> Sample(const wire::Sample& request) override;
+  Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request) override {
+    return OpenRemoteStream(link_, request);
+  }
+  Result<std::unique_ptr<Snapshot>> TakeSnapshot() override {
+    QUARRY_TRY(const Link::Taken taken, link_->TakeSnapshot(link_->NewDeadline()));
+    return std::make_unique<RemoteSnapshot>(link_, taken);
+  }
+  Result<uint64_t> Put(const wire::Put& request) override;
+  Result<std::unique_ptr<EmbeddingRows>> ReadEmbeddings(std::string_view table,
+                                                        std::span<const uint64_t> ids) override;
+  Result<wire::EmbeddingsCommitted> CommitEmbeddings(std::span<const Update> updates) override;
+
+ private:
+  // Asks what only reads, and has an answer that is all in its message.
+  template <typename T>
+  Result<T> Ask(const wire::Request& request) {
+    const Deadline deadline = link_->NewDeadline();
+    return link_->Run(deadline, [&](const std::shared_ptr<Session>& session) -> Result<T> {
+      QUARRY_TRY(Connection::Answer answer, session->Call(request, deadline));
+      return Expect<T>(answer.response, session->path());
+    });
+  }
+
+  Result<std::unique_ptr<RemoteRows>> LookupOnce(const wire::Lookup& request, std::span<const NodeId> ids,
+                                                 Deadline deadline);
+  Result<std::unique_ptr<Rows>> LookupInPieces(const wire::Lookup& request, std::span<const NodeId> ids,
+                                               size_t piece, Deadline deadline);
+  Result<std::unique_ptr<OwnedEmbeddingRows>> ReadOnce(const std::string& table,
+                                                       std::span<const uint64_t> ids, Deadline deadline);
+  // How many ids of so many bytes go into one request.
+  Result<size_t> IdsMax(size_t id_bytes, Deadline deadline);
+
+  const std::shared_ptr<Link> link_;
+  const std::shared_ptr<BlockMemory> block_memory_ = std::make_shared<BlockMemory>();
+  std::atomic<uint64_t> writes_{0};  // numbered from 1, for the server to know one that it gets twice
+};
+
+Result<size_t> RemoteStore::IdsMax(size_t id_bytes, Deadline deadline) {
+  QUARRY_TRY(const std::shared_ptr<Session> session, link_->Current(deadline));
+  const uint64_t in_memory = (Upload::BytesMax(*session) - wire::kRangeAlignment) / id_bytes;
+  return std::max<uint64_t>(1, std::min<uint64_t>(session->limits().ids_max, in_memory));
+}
+
+Result<std::unique_ptr<Rows>> RemoteStore::Lookup(const wire::Lookup& request) {
+  const auto* ids = std::get_if<std::vector<NodeId>>(&request.ids);
+  if (ids == nullptr) return NotInMemory("ids");
+  const Deadline deadline = link_->NewDeadline();
+  QUARRY_TRY(const size_t piece, IdsMax(sizeof(NodeId), deadline));
+  if (ids->size() > piece) return LookupInPieces(request, *ids, piece, deadline);
+  QUARRY_TRY(std::unique_ptr<RemoteRows> rows, LookupOnce(request, *ids, deadline));
+  return std::unique_ptr<Rows>(std::move(rows));
+}
+
+Result<std::unique_ptr<RemoteRows>> RemoteStore::LookupOnce(const wire::Lookup& request,
+                                                            std::span<const NodeId> ids, Deadline deadline) {
+  using Found = std::unique_ptr<RemoteRows>;
+  return link_->Run(deadline, [&](const std::shared_ptr<Session>& session) -> Result<Found> {
+    QUARRY_TRY(const uint64_t snapshot, link_->SnapshotIn(session, request.snapshot, deadline));
+    QUARRY_TRY(Upload upload, Upload::Make(*session, ids.size_bytes(), 1, deadline));
+    const wire::Lookup lookup = {.table = request.table, .ids = upload.Add(ids), .snapshot = snapshot};
+    QUARRY_TRY(Connection::Answer answer, session->Call(lookup, deadline, upload.holds()));
+    QUARRY_TRY(wire::Rows rows, Expect<wire::Rows>(answer.response, session->path()));
+    if (rows.rows != ids.size()) {
+      return MakeStatus(Code::kCorruption, "{}: the server gave {} rows for {} ids", session->path(),
+                        rows.rows, ids.size());
+    }
+    QUARRY_TRY(Brought brought, session->TakeCopy(std::move(rows.payload), deadline));
+    return std::make_unique<RemoteRows>(rows.rows, rows.dim, rows.element_type, std::move(brought));
+  });
+}
+
+// All pieces as of one snapshot: nobody can tell that there were several.
+Result<std::unique_ptr<Rows>> RemoteStore::LookupInPieces(const wire::Lookup& request,
+                                                          std::span<const NodeId> ids, size_t piece,
+                                                          Deadline deadline) {
+  std::unique_ptr<RemoteSnapshot> own;
+  wire::Lookup as_of = {.table = request.table, .snapshot = request.snapshot};
+  if (as_of.snapshot == 0) {
+    QUARRY_TRY(const Link::Taken taken, link_->TakeSnapshot(deadline));
+    own = std::make_unique<RemoteSnapshot>(link_, taken);
+    as_of.snapshot = taken.id;
+  }
+  const auto bytes = std::make_shared<std::vector<std::byte>>();
+  uint32_t dim = 0;
+  ElementType type = ElementType::kFloat32;
+  for (size_t i = 0; i < ids.size(); i += piece) {
+    const std::span<const NodeId> some = ids.subspan(i, std::min(piece, ids.size() - i));
+    QUARRY_TRY(const std::unique_ptr<RemoteRows> rows, LookupOnce(as_of, some, deadline));
+    if (i > 0 && (rows->dim() != dim || rows->element_type() != type)) {
+      return MakeStatus(Code::kCorruption, "{}: the server gave rows of {} and of {} elements of one table",
+                        link_->path(), dim, rows->dim());
+    }
+    dim = rows->dim();
+    type = rows->element_type();
+    if (i == 0) bytes->reserve(ids.size() * RowBytes(type, dim));
+    bytes->insert(bytes->end(), rows->bytes().begin(), rows->bytes().end());
+  }
+  return std::unique_ptr<Rows>(
+      std::make_unique<RemoteRows>(ids.size(), dim, type, Brought{.bytes = *bytes, .owner = bytes}));
+}
+
+Result<std::unique_ptr<Batch>> RemoteStore::Sample(const wire::Sample& request) {
+  using Sampled = std::unique_ptr<Batch>;
+  const Deadline deadline = link_->NewDeadline();
+  return link_->Run(deadline, [&](const std::shared_ptr<Session>& session) -> Result<Sampled> {
+    QUARRY_TRY(Connection::Answer answer, session->Call(request, deadline));
+    QUARRY_TRY(wire::Sampled sampled, Expect<wire::Sampled>(answer.response, session->path()));
+    QUARRY_TRY(Brought brought, session->TakeCopy(std::move(sampled.payload), deadline));
+    return OpenRemoteBatch(std::move(brought), 0, session->path(), block_memory_, nullptr);
+  });
+}
+
+Result<uint64_t> RemoteStore::Put(const wire::Put& request) {
+  uint64_t bytes = 0;
+  for (const wire::PutRows& rows : request.tables) {
+    const auto* block = std::get_if<std::vector<std::byte>>(&rows.block);
+    if (block == nullptr) return NotInMemory("rows");
+    bytes += block->size();
+  }
+  const uint64_t number = ++writes_;
+  const Deadline deadline = link_->NewDeadline();
+  return link_->Run(deadline, [&](const std::shared_ptr<Session>& session) -> Result<uint64_t> {
+    QUARRY_TRY(Upload upload, Upload::Make(*session, bytes, request.tables.size(), deadline));
+    wire::Put put = {.number = number, .sync = request.sync};
+    for (const wire::PutRows& rows : request.tables) {
+      const std::span<const std::byte> block = std::get<std::vector<std::byte>>(rows.block);
+      put.tables.push_back(
+          {.table = rows.table, .rows = rows.rows, .row_bytes = rows.row_bytes, .block = upload.Add(block)});
+    }
+    QUARRY_TRY(Connection::Answer answer, session->Call(put, deadline, upload.holds()));
+    QUARRY_TRY(const wire::Written written, Expect<wire::Written>(answer.response, session->path()));
+    return written.timestamp;
+  });
+}
+
+Result<std::unique_ptr<OwnedEmbeddingRows>> RemoteStore::ReadOnce(const std::string& table,
+                                                                  std::span<const uint64_t> ids,
+                                                                  Deadline deadline) {
+  using Read = std::unique_ptr<OwnedEmbeddingRows>;
+  return link_->Run(deadline, [&](const std::shared_ptr<Session>& session) -> Result<Read> {
+    QUARRY_TRY(Upload upload, Upload::Make(*session, ids.size_bytes(), 1, deadline));
+    const wire::ReadEmbeddings request = {.table = table, .ids = upload.Add(ids)};
+    QUARRY_TRY(Connection::Answer answer, session->Call(request, deadline, upload.holds()));
+    QUARRY_TRY(wire::EmbeddingRows rows, Expect<wire::EmbeddingRows>(answer.response, session->path()));
+    if (rows.rows != ids.size()) {
+      return MakeStatus(Code::kCorruption, "{}: the server gave {} rows of \"{}\" for {} ids",
+                        session->path(), rows.rows, table, ids.size());
+    }
+    const wire::RowBlockShape shape = {.rows = rows.rows, .dim = rows.dim, .state_dim = rows.state_dim};
+    QUARRY_RETURN_IF_ERROR(session->CheckSize(wire::RowBlockBytes(shape)));
+    QUARRY_TRY(const Brought brought, session->Take(std::move(rows.payload), {}, false, deadline));
+    return std::make_unique<OwnedEmbeddingRows>(shape, session->server_id(), brought.bytes);
+  });
+}
+
+// Pieces of one table, one behind the other. kCorruption when they are not of one shape, or of one server.
+Result<std::unique_ptr<EmbeddingRows>> JoinRows(std::vector<std::unique_ptr<OwnedEmbeddingRows>> pieces,
+                                                const std::string& path) {
+  if (pieces.size() == 1) return std::unique_ptr<EmbeddingRows>(std::move(pieces.front()));
+  wire::RowBlockShape shape = pieces.front()->shape();
+  shape.rows = 0;
+  for (const auto& piece : pieces) {
+    const wire::RowBlockShape part = piece->shape();
+    if (part.dim != shape.dim || part.state_dim != shape.state_dim ||
+        piece->source() != pieces.front()->source()) {
+      return MakeStatus(Code::kIoError, "{}: the embedding table changed while its rows were read", path);
+    }
+    shape.rows += part.rows;
+  }
+  auto joined = std::make_unique<OwnedEmbeddingRows>(shape, pieces.front()->source());
+  wire::RowBlockArrays<true> to = joined->arrays();
+  const auto append = [](auto& out, const auto& from) {
+    std::ranges::copy(from, out.begin());
+    out = out.subspan(from.size());
+  };
+  for (const auto& piece : pieces) {
+    const wire::RowBlockArrays<true> from = piece->arrays();
+    append(to.ids, from.ids);
+    append(to.timestamps, from.timestamps);
+    append(to.values, from.values);
+    append(to.state, from.state);
+  }
+  return std::unique_ptr<EmbeddingRows>(std::move(joined));
+}
+
+Result<std::unique_ptr<EmbeddingRows>> RemoteStore::ReadEmbeddings(std::string_view table,
+                                                                   std::span<const uint64_t> ids) {
+  const Deadline deadline = link_->NewDeadline();
+  QUARRY_TRY(const size_t piece, IdsMax(sizeof(uint64_t), deadline));
+  std::vector<std::unique_ptr<OwnedEmbeddingRows>> pieces;
+  for (size_t i = 0; i == 0 || i < ids.size(); i += piece) {
+    const std::span<const uint64_t> some = ids.subspan(i, std::min(piece, ids.size() - i));
+    QUARRY_TRY(std::unique_ptr<OwnedEmbeddingRows> rows, ReadOnce(std::string(table), some, deadline));
+    pieces.push_back(std::move(rows));
+  }
+  return JoinRows(std::move(pieces), link_->path());
+}
+
+Result<wire::EmbeddingsCommitted> RemoteStore::CommitEmbeddings(std::span<const Update> updates) {
+  std::vector<const OwnedEmbeddingRows*> rows;
+  uint64_t bytes = 0;
+  for (const Update& update : updates) {
+    rows.push_back(dynamic_cast<const OwnedEmbeddingRows*>(update.rows));
+    if (rows.back() == nullptr) return ForeignRows(update.table);
+    bytes += rows.back()->block().size();
+  }
+  const uint64_t number = ++writes_;
+  const Deadline deadline = link_->NewDeadline();
+  return link_->Run(
+      deadline, [&](const std::shared_ptr<Session>& session) -> Result<wire::EmbeddingsCommitted> {
+        QUARRY_TRY(Upload upload, Upload::Make(*session, bytes, updates.size(), deadline));
+        wire::CommitEmbeddings commit = {.number = number};
+        for (size_t i = 0; i < updates.size(); ++i) {
+          // Never to another server than the one that gave the rows: what was trained since its last
+          // checkpoint is gone, and its timestamps are given again.
+          if (rows[i]->source() != session->server_id()) {
+            return MakeStatus(
+                Code::kIoError,
+                "{}: the server was started anew since the rows of \"{}\" were read: its tables are as "
+                "their last checkpoint left them; read again, and go on from there",
+                session->path(), updates[i].table);
+          }
+          const wire::RowBlockShape shape = rows[i]->shape();
+          commit.updates.push_back({.table = updates[i].table,
+                                    .rows = shape.rows,
+                                    .dim = shape.dim,
+                                    .state_dim = shape.state_dim,
+                                    .block = upload.Add(rows[i]->block())});
+        }
+        QUARRY_TRY(Connection::Answer answer, session->Call(commit, deadline, upload.holds()));
+        return Expect<wire::EmbeddingsCommitted>(answer.response, session->path());
+      });
+}
+
+Result<std::array<std::byte, 16>> RandomId() {
+  std::array<std::byte, 16> id;
+  if (getrandom(id.data(), id.size(), 0) == static_cast<ssize_t>(id.size())) return id;
+  return MakeStatus(Code::kIoError, "the system gives no random numbers: {}", std::strerror(errno));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> OpenRemote(std::string_view address, const OpenOptions& options) {
+  if (!address.starts_with(kScheme)) {
+    return MakeStatus(Code::kInvalidArgument, "\"{}\": a server's address is unix:PATH", address);
+  }
+  if (!std::isfinite(options.timeout_seconds) || options.timeout_seconds <= 0) {
+    return MakeStatus(Code::kInvalidArgument, "a timeout of {} seconds: it is a positive number",
+                      options.timeout_seconds);
+  }
+  SessionOptions session = {.path = std::string(address.substr(kScheme.size())),
+                            .budget_bytes = options.memory_bytes,
+                            .budget_bytes_min = options.memory_bytes_min,
+                            .wait_seconds = options.wait_seconds,
+                            .inline_only = options.inline_only};
+  QUARRY_TRY(session.client_id, RandomId());
+  QUARRY_TRY(std::shared_ptr<Link> link, Link::Open(session, options.timeout_seconds));
+  return std::unique_ptr<Store>(std::make_unique<RemoteStore>(std::move(link)));
+}
+
+}  // namespace quarry::client

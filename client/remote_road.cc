@@ -1,0 +1,170 @@
+#include "remote_road.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kPieceRows = 65536;  // half a megabyte of labels: small beside any session's budget
+
+template <typename T>
+Status LookUpProperty(client::Store& store, const wire::Description& description, const std::string& name,
+                      ElementType type, uint64_t snapshot, std::vector<T>& values) {
+  const auto table = std::ranges::find(description.tables, name, &wire::TableInfo::name);
+  if (table == description.tables.end()) return Status::Ok();
+  if (table->row_count != description.node_count) {
+    return MakeStatus(Code::kCorruption, "table '{}' has {} rows for {} nodes", name, table->row_count,
+                      description.node_count);
+  }
+  const uint64_t piece_rows = std::min<uint64_t>(kPieceRows, description.limits.ids_max);
+  values.resize(table->row_count);
+  for (uint64_t row = 0; row < values.size(); row += piece_rows) {
+    std::vector<NodeId> ids(std::min(piece_rows, values.size() - row));
+    std::iota(ids.begin(), ids.end(), static_cast<NodeId>(row));
+    QUARRY_TRY(const std::unique_ptr<client::Rows> rows,
+               store.Lookup({.table = name, .ids = ids, .snapshot = snapshot}));
+    if (rows->element_type() != type || rows->bytes().size() != ids.size() * sizeof(T)) {
+      return MakeStatus(Code::kCorruption, "rows {} of table '{}' are {} bytes of {}, not {} of {}", row,
+                        name, rows->bytes().size(), ElementTypeName(rows->element_type()),
+                        ids.size() * sizeof(T), ElementTypeName(type));
+    }
+    std::memcpy(&values[row], rows->bytes().data(), rows->bytes().size());
+  }
+  return Status::Ok();
+}
+
+constexpr std::array<std::pair<std::string_view, uint64_t StreamStats::*>, 9> kCounts = {{
+    {"batches", &StreamStats::batches},
+    {"sampled_edges", &StreamStats::sampled_edges},
+    {"input_nodes", &StreamStats::input_nodes},
+    {"feature_bytes_read", &StreamStats::feature_bytes_read},
+    {"topology_bytes_read", &StreamStats::topology_bytes_read},
+    {"bytes_useful", &StreamStats::bytes_useful},
+    {"read_requests", &StreamStats::read_requests},
+    {"cache_lookups", &StreamStats::cache_lookups},
+    {"cache_hits", &StreamStats::cache_hits},
+}};
+// What a consumer waits is measured here.
+constexpr std::array<std::pair<std::string_view, double StreamStats::*>, 5> kSeconds = {{
+    {"sample_seconds", &StreamStats::sample_seconds},
+    {"sample_wait_seconds", &StreamStats::sample_wait_seconds},
+    {"extract_seconds", &StreamStats::extract_seconds},
+    {"extract_wait_seconds", &StreamStats::extract_wait_seconds},
+    {"update_seconds", &StreamStats::update_seconds},
+}};
+
+StreamStats StatsOf(const wire::Counters& counters) {
+  StreamStats stats;
+  for (const wire::Counter& counter : counters.counters) {
+    for (const auto& [name, field] : kCounts) {
+      if (counter.name == name) stats.*field = static_cast<uint64_t>(counter.value);
+    }
+    for (const auto& [name, field] : kSeconds) {
+      if (counter.name == name) stats.*field = counter.value;
+    }
+  }
+  return stats;
+}
+
+template <typename T>
+void Assign(std::span<const T> from, std::vector<T>& to) {
+  to.assign(from.begin(), from.end());
+}
+
+class RemoteBatch final : public Batch {
+ public:
+  RemoteBatch(std::unique_ptr<client::Batch> batch, const Block& block, bool& held)
+      : batch_(std::move(batch)), block_(block), held_(held) {
+    const wire::BatchView& view = batch_->view();
+    features_ = {view.rows.data(), view.shape.stride_bytes, view.shape.element_type, view.shape.dim,
+                 view.slots};
+    held_ = true;
+  }
+  ~RemoteBatch() override { held_ = false; }
+
+  uint64_t index() const override { return batch_->index(); }
+  const Block& block() const override { return block_; }
+  const FeatureView& features() const override { return features_; }
+  std::span<const int64_t> labels() const override { return batch_->view().labels; }
+
+ private:
+  const std::unique_ptr<client::Batch> batch_;
+  const Block& block_;
+  bool& held_;  // of the stream
+  FeatureView features_;
+};
+
+class RemoteStream final : public BatchStream {
+ public:
+  RemoteStream(client::Stream& stream, uint64_t batch_count) : stream_(stream), batch_count_(batch_count) {}
+
+  uint64_t batch_count() const override { return batch_count_; }
+
+  Result<std::unique_ptr<Batch>> Next() override {
+    if (held_) return Status(Code::kInternal, "a batch is asked for while the one before is held");
+    const double start = MonotonicSeconds();
+    QUARRY_TRY(std::unique_ptr<client::Batch> batch, stream_.Next());
+    wait_seconds_ += MonotonicSeconds() - start;
+    if (!batch) return std::unique_ptr<Batch>();
+    const wire::BatchView& view = batch->view();
+    Assign(view.nodes, block_.nodes);
+    Assign(view.hop_offsets, block_.hop_offsets);
+    Assign(view.indptr, block_.indptr);
+    Assign(view.indices, block_.indices);
+    return std::unique_ptr<Batch>(std::make_unique<RemoteBatch>(std::move(batch), block_, held_));
+  }
+
+  // Of the road, so of all who share its batches. Nothing once the server cannot be asked any more.
+  StreamStats stats() const override {
+    const Result<wire::Counters> counters = stream_.Stats();
+    StreamStats stats = counters.ok() ? StatsOf(*counters) : StreamStats();
+    stats.consumer_wait_seconds = wait_seconds_;
+    return stats;
+  }
+
+ private:
+  client::Stream& stream_;
+  const uint64_t batch_count_;
+  double wait_seconds_ = 0;
+  Block block_;  // of the batch that is held; its memory serves all
+  bool held_ = false;
+};
+
+}  // namespace
+
+Result<NodeProperties> LookUpProperties(client::Store& store, const wire::Description& description,
+                                        const client::Snapshot& snapshot) {
+  NodeProperties properties;
+  QUARRY_RETURN_IF_ERROR(
+      LookUpProperty(store, description, "label", ElementType::kInt64, snapshot.id(), properties.labels));
+  QUARRY_RETURN_IF_ERROR(
+      LookUpProperty(store, description, "split", ElementType::kUint8, snapshot.id(), properties.splits));
+  return properties;
+}
+
+Result<std::unique_ptr<BatchStream>> RemoteRoad::StartPass(PassOptions options) {
+  wire::StartPass request{.shuffle = options.shuffle, .pass = options.pass, .ordered = options.ordered};
+  if (options.seeds == TrainNodes()) {
+    request.seeds = Split::kTrain;
+  } else if (options.seeds == SplitNodes(Split::kValid)) {
+    request.seeds = Split::kValid;
+  } else if (options.seeds == SplitNodes(Split::kTest)) {
+    request.seeds = Split::kTest;
+  } else {
+    request.seeds = std::move(options.seeds);
+  }
+  QUARRY_TRY(const uint64_t batches, stream_->StartPass(std::move(request)));
+  return std::unique_ptr<BatchStream>(
+      std::make_unique<RemoteStream>(*stream_, CeilDiv(batches, uint64_t{sharers_})));
+}
+
+}  // namespace quarry

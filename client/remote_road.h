@@ -1,0 +1,37 @@
+// RemoteRoad: the road of a stream that a store gave out (client::Store), which a trainer cannot tell from
+// one of its own. The engine that makes its batches is the server's; their rows are read where the server put
+// them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "quarry/client/store.h"
+#include "quarry/pipeline/batch_stream.h"
+#include "quarry/storage/node_properties.h"
+
+namespace quarry {
+
+// Labels and splits of all nodes, as of the snapshot; looked up in pieces.
+Result<NodeProperties> LookUpProperties(client::Store& store, const wire::Description& description,
+                                        const client::Snapshot& snapshot);
+
+// One thread at a time.
+class RemoteRoad final : public Road {
+ public:
+  // `sharers`: how many clients its batches are shared out to, one of which this is; 1: all are ours.
+  RemoteRoad(std::unique_ptr<client::Stream> stream, NodeProperties properties, uint32_t sharers = 1)
+      : stream_(std::move(stream)), properties_(std::move(properties)), sharers_(sharers) {}
+
+  Result<std::unique_ptr<BatchStream>> StartPass(PassOptions options) override;
+  std::span<const int64_t> labels() const override { return properties_.labels; }
+  std::vector<NodeId> SplitNodes(Split split) const override { return properties_.SplitNodes(split); }
+  uint32_t feature_dim() const override { return stream_->feature_dim(); }
+
+ private:
+  const std::unique_ptr<client::Stream> stream_;
+  const NodeProperties properties_;
+  const uint32_t sharers_;
+};
+
+}  // namespace quarry
