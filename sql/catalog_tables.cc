@@ -1,62 +1,19 @@
 // Tables of what the catalog says: short lists, made when a query begins.
 #include <filesystem>
-#include <functional>
+#include <set>
+#include <utility>
 
-#include "quarry/layout/layout.h"
+#include "list_table.h"
+#include "quarry/embedding/embedding_store.h"
+#include "quarry/storage/layout_files.h"
 #include "tables.h"
 
 namespace quarry::sql {
 namespace {
 
-using RowValues = std::vector<Value>;
-using RowList = std::vector<RowValues>;
-
-// What prices a listing is nothing; a row is a few microseconds of SQLite's time.
-constexpr double kListRows = 10;
-
-Value Integer(uint64_t value) { return static_cast<int64_t>(value); }
-Value Flag(bool value) { return int64_t{value ? 1 : 0}; }
-
-class ListCursor final : public Cursor {
- public:
-  explicit ListCursor(RowList rows) : rows_(std::move(rows)) {}
-  Result<bool> Next() override { return next_++ < rows_.size(); }
-  Status Get(int column, Output& out) override {
-    out.Put(rows_[next_ - 1][static_cast<size_t>(column)]);
-    return Status::Ok();
-  }
-  Result<int64_t> RowId() override { return static_cast<int64_t>(next_ - 1); }
-
- private:
-  const RowList rows_;
-  size_t next_ = 0;
-};
-
-// A list by its name, its columns, and the function that makes it.
-class ListTable final : public Table {
- public:
-  using Make = std::function<Result<RowList>(Session&)>;
-  ListTable(Session& session, std::string_view name, std::vector<Column> columns, Make make)
-      : session_(session), name_(name), columns_(std::move(columns)), make_(std::move(make)) {}
-  std::string_view name() const override { return name_; }
-  std::span<const Column> columns() const override { return columns_; }
-  std::optional<Estimate> Price(const Query&) const override { return Estimate{.rows = kListRows}; }
-  std::vector<int> Order(const Query&) const override { return {}; }
-  Result<std::unique_ptr<Cursor>> Open(const Query&) override {
-    QUARRY_TRY(RowList rows, make_(session_));
-    return std::unique_ptr<Cursor>(std::make_unique<ListCursor>(std::move(rows)));
-  }
-
- private:
-  Session& session_;
-  const std::string_view name_;
-  const std::vector<Column> columns_;
-  const Make make_;
-};
-
 constexpr ColumnType kInteger = ColumnType::kInteger, kReal = ColumnType::kReal, kText = ColumnType::kText;
 
-Result<RowList> ListRelations(Session& session) {
+Result<RowList> ListRelations(Session& session, const Query&) {
   RowList rows;
   const TopologyRecord* const graph = session.manifest().FindTopology("graph");
   for (uint64_t id = 0; graph != nullptr && id < graph->relation_count; ++id) {
@@ -64,7 +21,7 @@ Result<RowList> ListRelations(Session& session) {
     if (session.manifest().has_relation_names) {
       QUARRY_TRY(name, session.store().catalog().NameOfId(NameKind::kRelation, id));
     }
-    rows.push_back({Integer(id), name ? Value(*name) : Value()});
+    rows.Add({Integer(id), name ? Value(*name) : Value()});
   }
   return rows;
 }
@@ -76,75 +33,139 @@ Value FileBytes(const std::string& path) {
   return error ? Value() : Integer(bytes);
 }
 
-Result<RowList> ListFiles(Session& session) {
-  const Manifest& manifest = session.manifest();
-  RowList rows;
-  const auto add = [&](const std::string& file, std::string_view kind, const std::string& name,
-                       uint64_t generation) {
-    rows.push_back(
-        {file, std::string(kind), name, Integer(generation), FileBytes(session.store().path() + "/" + file)});
-  };
-  for (const TableRecord& table : manifest.tables) add(table.file, "table", table.name, table.generation);
+struct NamedFile {
+  std::string path;  // relative to the database
+  const char* kind;
+  std::string name;
+  uint64_t generation = 0;
+  Damage::Kind damage = Damage::Kind::kTable;  // what a fault in it is of
+};
+
+std::vector<NamedFile> FilesIn(const Manifest& manifest) {
+  std::vector<NamedFile> files;
+  for (const TableRecord& table : manifest.tables) {
+    files.push_back({table.file, "table", table.name, table.generation, Damage::Kind::kTable});
+  }
   for (const TopologyRecord& topology : manifest.topologies) {
-    add(topology.file, "topology", topology.name, topology.generation);
+    files.push_back({topology.file, "topology", topology.name, topology.generation, Damage::Kind::kTopology});
   }
   for (const LayoutRecord& layout : manifest.layouts) {
-    add(layout.directory + "/layout.qlc", "layout", layout.name, layout.generation);
-    add(layout.directory + "/trace.qlt", "trace", layout.name, layout.generation);
+    for (const LayoutFile& file : FilesOf(layout)) {
+      const char* const kind = file.path.ends_with(kTraceFile) ? "trace" : "layout";
+      files.push_back({file.path, kind, layout.name, file.generation, Damage::Kind::kLayout});
+    }
   }
   for (const EmbeddingRecord& table : manifest.embeddings) {
-    add(table.file, "embeddings", table.name, table.generation);
-    if (!table.map_file.empty()) add(table.map_file, "page map", table.name, table.map_generation);
+    files.push_back({table.file, "embeddings", table.name, table.generation, Damage::Kind::kEmbedding});
+    if (table.map_file.empty()) continue;
+    files.push_back({table.map_file, "page map", table.name, table.map_generation, Damage::Kind::kEmbedding});
   }
-  for (const TrainingRecord& run : manifest.trainings) add(run.file, "training", run.name, run.generation);
+  for (const TrainingRecord& run : manifest.trainings) {
+    files.push_back({run.file, "training", run.name, run.generation, Damage::Kind::kTraining});
+  }
+  return files;
+}
+
+enum FileColumn : int { kChecksum = 5 };
+
+// Reads every byte of the database. What a fault is of, all files of it are called damaged.
+Result<std::set<std::pair<Damage::Kind, std::string>>> FindDamaged(Session& session) {
+  const auto look = [&](std::string_view, uint64_t, uint64_t) { return session.Look(); };
+  QUARRY_TRY(VerifyReport report, VerifyStore(session.store(), look));
+  QUARRY_RETURN_IF_ERROR(VerifyEmbeddings(session.store(), look, report));
+  std::set<std::pair<Damage::Kind, std::string>> damaged;
+  for (const Damage& damage : report.damages) damaged.emplace(damage.kind, damage.name);
+  return damaged;
+}
+
+Result<RowList> ListFiles(Session& session, const Query& query) {
+  std::set<std::pair<Damage::Kind, std::string>> damaged;
+  if (query.Wants(kChecksum)) {
+    QUARRY_TRY(damaged, FindDamaged(session));
+  }
+  RowList rows;
+  for (const NamedFile& file : FilesIn(session.manifest())) {
+    rows.Add({file.path, file.kind, file.name, Integer(file.generation),
+              FileBytes(session.store().path() + "/" + file.path),
+              damaged.contains({file.damage, file.name}) ? "damaged" : "ok"});
+  }
   return rows;
 }
 
-Result<RowList> ListVersions(Session& session) {
+Result<RowList> ListVersions(Session& session, const Query&) {
   QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session.snapshot());
   RowList rows;
   for (const TableRecord& table : snapshot->tables) {
     QUARRY_TRY(const std::shared_ptr<const StoredTable> open, session.OpenTable(table.name));
-    rows.push_back({table.name, Integer(table.generation), std::string(ElementTypeName(table.element_type)),
-                    Integer(table.dim), Integer(table.row_count),
-                    Integer(open->overlay->TouchedRows().size()), Integer(table.folded),
-                    Integer(snapshot->timestamp)});
+    rows.Add({table.name, Integer(table.generation), std::string(ElementTypeName(table.element_type)),
+              Integer(table.dim), Integer(table.row_count), Integer(open->overlay->TouchedRows().size()),
+              Integer(table.folded), Integer(snapshot->timestamp)});
   }
   return rows;
 }
 
-Result<RowList> ListLayouts(Session& session) {
-  const Manifest& manifest = session.manifest();
-  RowList rows;
-  for (const LayoutRecord& layout : manifest.layouts) {
-    rows.push_back({layout.name, layout.policy, layout.seed_order, layout.table, Integer(layout.batch_size),
-                    Integer(layout.epochs), Integer(layout.batch_count), Integer(layout.batches_per_segment),
-                    Integer(layout.cache_rows), Integer(layout.accesses), Integer(layout.hits),
-                    Integer(layout.file_bytes + layout.trace_bytes), layout.predicted_seconds,
-                    layout.measured_seconds == 0 ? Value() : Value(layout.measured_seconds),
-                    Flag(IsFresh(manifest, layout)), Flag(IsServable(manifest, layout)), layout.created_utc});
-  }
-  return rows;
-}
-
-Result<RowList> ListEmbeddings(Session& session) {
+Result<RowList> ListEmbeddings(Session& session, const Query&) {
   RowList rows;
   for (const EmbeddingRecord& table : session.manifest().embeddings) {
-    rows.push_back({table.name, Integer(table.row_count), Integer(table.dim),
-                    std::string(ElementTypeName(table.element_type)),
-                    table.timestamp < 0 ? Value() : Value(table.timestamp), table.created_utc});
+    rows.Add({table.name, Integer(table.row_count), Integer(table.dim),
+              std::string(ElementTypeName(table.element_type)),
+              table.timestamp < 0 ? Value() : Value(table.timestamp), table.created_utc});
   }
   return rows;
 }
 
-Result<RowList> ListDeviceProfile(Session& session) {
+Result<RowList> ListDeviceProfile(Session& session, const Query&) {
   RowList rows;
   if (const std::optional<DeviceRecord>& device = session.manifest().device) {
-    rows.push_back({device->random_reads_per_second, device->sequential_bytes_per_second,
-                    device->write_bytes_per_second, device->gather_bytes_per_second, device->measured_utc});
+    rows.Add({device->random_reads_per_second, device->sequential_bytes_per_second,
+              device->write_bytes_per_second, device->gather_bytes_per_second, device->measured_utc});
   }
   return rows;
 }
+
+// Rows of the snapshot's tables that have versions newer than their files.
+Result<uint64_t> ChangedRows(Session& session, const std::shared_ptr<const Snapshot>& snapshot) {
+  uint64_t rows = 0;
+  for (const TableRecord& table : snapshot->tables) {
+    QUARRY_TRY(const auto overlay, session.store().OpenOverlay(table.name, snapshot));
+    rows += overlay->TouchedRows().size();
+  }
+  return rows;
+}
+
+Result<RowList> ListStats(Session& session, const Query&) {
+  const Manifest& manifest = session.manifest();
+  const TopologyRecord* const graph = manifest.FindTopology("graph");
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session.snapshot());
+  QUARRY_TRY(const uint64_t changed_rows, ChangedRows(session, snapshot));
+  uint64_t file_bytes = 0;
+  const std::vector<NamedFile> files = FilesIn(manifest);
+  for (const NamedFile& file : files) {
+    const Value bytes = FileBytes(session.store().path() + "/" + file.path);
+    if (const auto* known = std::get_if<int64_t>(&bytes)) file_bytes += static_cast<uint64_t>(*known);
+  }
+  const std::pair<const char*, uint64_t> stats[] = {
+      {"nodes", manifest.node_count},
+      {"edges", graph == nullptr ? 0 : graph->edge_count},
+      {"relations", graph == nullptr ? 0 : graph->relation_count},
+      {"classes", manifest.class_count},
+      {"tables", snapshot->tables.size()},
+      {"layouts", manifest.layouts.size()},
+      {"embeddings", manifest.embeddings.size()},
+      {"files", files.size()},
+      {"file_bytes", file_bytes},
+      {"timestamp", snapshot->timestamp},
+      {"changed_rows", changed_rows},
+      {"memory_bytes_max", session.budget().limit_bytes()},
+      {"memory_bytes_used", session.budget().used_bytes()},
+  };
+  RowList rows;
+  for (const auto& [metric, value] : stats) rows.Add({metric, Integer(value)});
+  return rows;
+}
+
+// Nothing cuts a topology into partitions yet.
+Result<RowList> ListPartitions(Session&, const Query&) { return RowList(); }
 
 }  // namespace
 
@@ -155,7 +176,12 @@ std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session) {
   };
   add("relations", {{"id", kInteger}, {"name", kText}}, ListRelations);
   add("files",
-      {{"path", kText}, {"kind", kText}, {"name", kText}, {"generation", kInteger}, {"bytes", kInteger}},
+      {{"path", kText},
+       {"kind", kText},
+       {"name", kText},
+       {"generation", kInteger},
+       {"bytes", kInteger},
+       {.name = "checksum", .type = kText, .costly = true}},
       ListFiles);
   add("versions",
       {{"table", kText},
@@ -167,25 +193,6 @@ std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session) {
        {"folded", kInteger},
        {"snapshot", kInteger}},
       ListVersions);
-  add("layouts",
-      {{"name", kText},
-       {"policy", kText},
-       {"seed_order", kText},
-       {"table", kText},
-       {"batch_size", kInteger},
-       {"epochs", kInteger},
-       {"batches", kInteger},
-       {"batches_per_segment", kInteger},
-       {"cache_rows", kInteger},
-       {"accesses", kInteger},
-       {"hits", kInteger},
-       {"bytes", kInteger},
-       {"predicted_seconds", kReal},
-       {"measured_seconds", kReal},
-       {"fresh", kInteger},
-       {"servable", kInteger},
-       {"created_utc", kText}},
-      ListLayouts);
   add("embeddings",
       {{"name", kText},
        {"row_count", kInteger},
@@ -201,6 +208,9 @@ std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session) {
        {"gather_bytes_per_second", kReal},
        {"measured_utc", kText}},
       ListDeviceProfile);
+  add("stats", {{"metric", kText}, {"value", kInteger}}, ListStats);
+  add("partitions", {{"topology", kText}, {"partition", kInteger}, {"nodes", kInteger}, {"edges", kInteger}},
+      ListPartitions);
   return tables;
 }
 

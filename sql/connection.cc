@@ -18,6 +18,8 @@ namespace {
 // So often a running statement looks at the clock: some tens of microseconds apart.
 constexpr int kOpsPerLook = 1000;
 constexpr size_t kTextBytesMax = 1'000'000'000;  // SQLite's own limit
+// Of one value. What SQLite holds is no part of the budget, and a row of features is far smaller.
+constexpr int kValueBytesMax = 64 << 20;
 
 struct CloseDatabase {
   void operator()(sqlite3* database) const { sqlite3_close(database); }
@@ -97,21 +99,19 @@ class ConnectionImpl final : public Connection {
     sqlite3_db_config(database, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
     sqlite3_db_config(database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
     sqlite3_limit(database, SQLITE_LIMIT_ATTACHED, 0);  // no other file is opened or made
+    sqlite3_limit(database, SQLITE_LIMIT_LENGTH, kValueBytesMax);
     sqlite3_progress_handler(database, kOpsPerLook, &ConnectionImpl::OnProgress, this);
     QUARRY_RETURN_IF_ERROR(RegisterVectorFunctions(database));
-    tables_ = MakeCatalogTables(session_);
-    tables_.push_back(MakeNodesTable(session_));
-    tables_.push_back(MakeEdgesTable(session_));
-    tables_.push_back(MakeFeaturesTable(session_));
-    std::ranges::move(MakeTableFunctions(session_), std::back_inserter(tables_));
+    tables_ = MakeTables(session_);
     for (const std::unique_ptr<Table>& table : tables_) {
-      QUARRY_RETURN_IF_ERROR(RegisterTable(database, session_, *table));
+      QUARRY_RETURN_IF_ERROR(RegisterTable(database, std::string(table->name()), session_, *table));
     }
     return Status::Ok();
   }
 
   Result<Rows> Query(std::string_view sql, std::span<const Value> parameters) override;
   Status Run(std::string_view script, const std::function<Status(Rows&)>& visit) override;
+  std::vector<TableInfo> tables() const override;
 
  private:
   friend class Rows::Statement;
@@ -265,6 +265,20 @@ Status ConnectionImpl::Run(std::string_view text, const std::function<Status(Row
   }
   return Status::Ok();
 }
+
+std::vector<TableInfo> ConnectionImpl::tables() const {
+  std::vector<TableInfo> tables;
+  for (const std::unique_ptr<Table>& table : tables_) {
+    TableInfo info{.name = std::string(table->name())};
+    for (const Column& column : table->columns()) {
+      info.columns.push_back({column.name, TypeName(column.type), column.is_hidden()});
+    }
+    tables.push_back(std::move(info));
+  }
+  return tables;
+}
+
+bool IsComplete(const std::string& text) { return sqlite3_complete(text.c_str()) != 0; }
 
 Rows::Rows(std::unique_ptr<Statement> statement) : statement_(std::move(statement)) {}
 Rows::Rows(Rows&&) noexcept = default;

@@ -20,15 +20,6 @@ constexpr Column kColumns[] = {
     {"timestamp", ColumnType::kInteger},
 };
 
-bool Allows(const Query& query, const std::string& table) {
-  return std::ranges::all_of(query.constraints, [&](const Constraint& constraint) {
-    return constraint.column != kTable || std::ranges::any_of(constraint.values, [&](const Value& value) {
-             const auto* name = std::get_if<std::string>(&value);
-             return name != nullptr && *name == table;
-           });
-  });
-}
-
 class FeaturesCursor final : public Cursor {
  public:
   static Result<std::unique_ptr<Cursor>> Open(Session& session, const Query& query) {
@@ -36,7 +27,7 @@ class FeaturesCursor final : public Cursor {
     std::unique_ptr<FeaturesCursor> cursor(new FeaturesCursor(session, query, std::move(snapshot)));
     for (size_t i = 0; i < cursor->snapshot_->tables.size(); ++i) {
       const TableRecord& record = cursor->snapshot_->tables[i];
-      if (IsFloatType(record.element_type) && Allows(query, record.name)) cursor->tables_.push_back(i);
+      if (IsFloatType(record.element_type) && query.Allows(kTable, record.name)) cursor->tables_.push_back(i);
     }
     return std::unique_ptr<Cursor>(std::move(cursor));
   }

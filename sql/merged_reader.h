@@ -32,8 +32,6 @@ class MergedReader {
   MergedReader(IoBackend& backend, MemoryBudget& budget, const DeviceProfile& profile)
       : backend_(backend), budget_(budget), profile_(profile) {}
   Status Grow(uint64_t bytes);
-  Status Run(const File& file, std::span<const ByteRange> ranges, std::span<const MergedRead> reads,
-             const Visit& visit);
 
   IoBackend& backend_;
   MemoryBudget& budget_;

@@ -1,12 +1,11 @@
 #include "module.h"
 
-#include <sqlite3.h>
-
 #include <exception>
 #include <new>
 #include <string>
 
 #include "plan.h"
+#include "sqlite_api.h"
 
 namespace quarry::sql {
 namespace {
@@ -15,6 +14,10 @@ struct Connected : sqlite3_vtab {
   sqlite3* database = nullptr;
   Session* session = nullptr;
   Table* table = nullptr;
+  // Of tables that CREATE VIRTUAL TABLE made:
+  TableMaker* maker = nullptr;
+  std::string name;
+  std::shared_ptr<void> owner;
 };
 
 struct OpenCursor : sqlite3_vtab_cursor {
@@ -25,6 +28,7 @@ struct OpenCursor : sqlite3_vtab_cursor {
 struct Registration {
   Session* session;
   Table* table;
+  std::shared_ptr<void> owner;
 };
 
 Connected& ConnectedOf(sqlite3_vtab* base) { return *static_cast<Connected*>(base); }
@@ -51,36 +55,27 @@ int Guarded(sqlite3_vtab* base, Function&& function) {
   }
 }
 
-const char* TypeName(ColumnType type) {
-  switch (type) {
-    case ColumnType::kInteger:
-      return "INTEGER";
-    case ColumnType::kReal:
-      return "REAL";
-    case ColumnType::kText:
-      return "TEXT";
-    case ColumnType::kBlob:
-      return "BLOB";
-  }
-  return "";
-}
-
 std::string Declaration(const Table& table) {
   std::string text;
   for (const Column& column : table.columns()) {
     text += fmt::format("{}\"{}\" {}{}", text.empty() ? "CREATE TABLE x(" : ", ", column.name,
-                        TypeName(column.type), column.pushdown == Pushdown::kArgument ? " HIDDEN" : "");
+                        TypeName(column.type), column.is_hidden() ? " HIDDEN" : "");
   }
   return text + ")";
 }
 
-int Connect(sqlite3* database, void* aux, int, const char* const*, sqlite3_vtab** out, char**) try {
-  const auto* registration = static_cast<const Registration*>(aux);
-  int rc = sqlite3_declare_vtab(database, Declaration(*registration->table).c_str());
+int Declare(sqlite3* database, const Table& table) {
+  int rc = sqlite3_declare_vtab(database, Declaration(table).c_str());
   // Views and triggers of a schema may not reach the database.
   if (rc == SQLITE_OK) rc = sqlite3_vtab_config(database, SQLITE_VTAB_DIRECTONLY);
   // INSERT OR REPLACE is for the table to decide.
   if (rc == SQLITE_OK) rc = sqlite3_vtab_config(database, SQLITE_VTAB_CONSTRAINT_SUPPORT, 1);
+  return rc;
+}
+
+int Connect(sqlite3* database, void* aux, int, const char* const*, sqlite3_vtab** out, char**) try {
+  const auto* registration = static_cast<const Registration*>(aux);
+  const int rc = Declare(database, *registration->table);
   if (rc != SQLITE_OK) return rc;
   auto connected = std::make_unique<Connected>();
   connected->database = database;
@@ -92,9 +87,44 @@ int Connect(sqlite3* database, void* aux, int, const char* const*, sqlite3_vtab*
   return SQLITE_NOMEM;
 }
 
+// words: the module, the schema, the table, and what stands in brackets behind the module.
+int Make(sqlite3* database, void* aux, int count, const char* const* words, sqlite3_vtab** out,
+         char** error) try {
+  auto connected = std::make_unique<Connected>();
+  connected->database = database;
+  connected->maker = static_cast<TableMaker*>(aux);
+  connected->name = words[2];
+  Result<TableMaker::Made> made = connected->maker->Make(
+      database, connected->name, std::span(words, static_cast<size_t>(count)).subspan(3));
+  if (!made.ok()) {
+    *error = sqlite3_mprintf("%s", made.status().ToString().c_str());
+    return SQLITE_ERROR;
+  }
+  connected->session = made->session;
+  connected->table = made->table;
+  connected->owner = std::move(made->owner);
+  const int rc = Declare(database, *connected->table);
+  if (rc == SQLITE_OK) *out = connected.release();
+  return rc;
+} catch (const std::bad_alloc&) {
+  return SQLITE_NOMEM;
+} catch (const std::exception& fault) {
+  *error = sqlite3_mprintf("%s", fault.what());
+  return SQLITE_ERROR;
+}
+
 int Disconnect(sqlite3_vtab* base) {
   delete &ConnectedOf(base);
   return SQLITE_OK;
+}
+
+int Drop(sqlite3_vtab* base) {
+  Connected& connected = ConnectedOf(base);
+  const int rc = Guarded(base, [&] {
+    connected.maker->Drop(connected.database, connected.name);
+    return Status::Ok();
+  });
+  return rc == SQLITE_OK ? Disconnect(base) : rc;
 }
 
 int BestIndex(sqlite3_vtab* base, sqlite3_index_info* info) {
@@ -106,13 +136,16 @@ int BestIndex(sqlite3_vtab* base, sqlite3_index_info* info) {
   return guarded == SQLITE_OK ? rc : guarded;
 }
 
-int Open(sqlite3_vtab*, sqlite3_vtab_cursor** out) {
+int Open(sqlite3_vtab* base, sqlite3_vtab_cursor** out) {
   auto cursor = std::unique_ptr<OpenCursor>(new (std::nothrow) OpenCursor());
   *out = cursor.release();
-  return *out == nullptr ? SQLITE_NOMEM : SQLITE_OK;
+  if (*out == nullptr) return SQLITE_NOMEM;
+  ConnectedOf(base).session->BeginCursor();
+  return SQLITE_OK;
 }
 
 int Close(sqlite3_vtab_cursor* base) {
+  ConnectedOf(base->pVtab).session->EndCursor();
   delete &CursorOf(base);
   return SQLITE_OK;
 }
@@ -196,7 +229,7 @@ int Begin(sqlite3_vtab*) { return SQLITE_OK; }
 
 // The commit proper: it may still fail here. All tables share one batch, so the first of them has written it.
 int Sync(sqlite3_vtab* base) {
-  return Guarded(base, [&] { return PendingOf(base).Commit(ConnectedOf(base).session->store()); });
+  return Guarded(base, [&] { return ConnectedOf(base).session->Commit(); });
 }
 int Commit(sqlite3_vtab*) { return SQLITE_OK; }
 int Rollback(sqlite3_vtab* base) {
@@ -248,14 +281,21 @@ constexpr sqlite3_module WritableModule() {
 }
 constexpr sqlite3_module kWritableModule = WritableModule();
 
-}  // namespace
+constexpr sqlite3_module MakingModule() {
+  sqlite3_module module = kModule;
+  module.xCreate = Make;
+  module.xConnect = Make;
+  module.xDestroy = Drop;
+  return module;
+}
+constexpr sqlite3_module kMakingModule = MakingModule();
 
-Status Table::Update(int64_t, int, const Value&) {
-  return MakeStatus(Code::kUnsupported, "{} is only read", name());
+Status TakenStatus(int rc, std::string_view what, std::string_view name) {
+  if (rc == SQLITE_OK) return Status::Ok();
+  return MakeStatus(Code::kInternal, "SQLite takes no {} \"{}\": {}", what, name, sqlite3_errstr(rc));
 }
-Status Table::Replace(std::span<const Value>) {
-  return MakeStatus(Code::kUnsupported, "rows of {} cannot be inserted", name());
-}
+
+}  // namespace
 
 void Output::Null() { sqlite3_result_null(context_); }
 void Output::Integer(int64_t value) { sqlite3_result_int64(context_, value); }
@@ -277,16 +317,25 @@ void Output::Put(const Value& value) {
   Null();
 }
 
-Status RegisterTable(sqlite3* database, Session& session, Table& table) {
-  const std::string name(table.name());
-  auto registration = std::make_unique<Registration>(Registration{&session, &table});
+Status RegisterTable(sqlite3* database, const std::string& name, Session& session, Table& table,
+                     std::shared_ptr<void> owner) {
+  auto registration = std::make_unique<Registration>(Registration{&session, &table, std::move(owner)});
   const auto release = [](void* aux) { delete static_cast<Registration*>(aux); };
   const bool writable = session.writable() && table.IsWritable();
   // Also when this fails, SQLite releases what it was given.
-  const int rc = sqlite3_create_module_v2(database, name.c_str(), writable ? &kWritableModule : &kModule,
-                                          registration.release(), release);
-  if (rc == SQLITE_OK) return Status::Ok();
-  return MakeStatus(Code::kInternal, "SQLite takes no table \"{}\": {}", name, sqlite3_errstr(rc));
+  return TakenStatus(sqlite3_create_module_v2(database, name.c_str(), writable ? &kWritableModule : &kModule,
+                                              registration.release(), release),
+                     "table", name);
+}
+
+void UnregisterTable(sqlite3* database, const std::string& name) {
+  sqlite3_create_module_v2(database, name.c_str(), nullptr, nullptr, nullptr);
+}
+
+Status RegisterMaker(sqlite3* database, const char* module, std::unique_ptr<TableMaker> maker) {
+  const auto release = [](void* aux) { delete static_cast<TableMaker*>(aux); };
+  return TakenStatus(sqlite3_create_module_v2(database, module, &kMakingModule, maker.release(), release),
+                     "module", module);
 }
 
 }  // namespace quarry::sql

@@ -142,15 +142,6 @@ Result<std::vector<Value>> ValuesOf(sqlite3_value* argument, Op op, ColumnType t
 
 }  // namespace
 
-bool Query::Has(int column, Op op) const {
-  return std::ranges::any_of(constraints,
-                             [&](const Constraint& c) { return c.column == column && c.op == op; });
-}
-
-bool Query::Has(int column) const {
-  return std::ranges::any_of(constraints, [&](const Constraint& c) { return c.column == column; });
-}
-
 int PlanQuery(const Table& table, sqlite3_index_info& info) { return Planner(table, info).Plan(); }
 
 Value ValueOf(sqlite3_value* value, ColumnType type) {

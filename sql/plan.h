@@ -1,12 +1,11 @@
 // A query's way from xBestIndex to xFilter. Private to this room; for module.cc alone.
 #pragma once
 
-#include <sqlite3.h>
-
 #include <span>
 #include <string_view>
 
 #include "quarry/base/status.h"
+#include "sqlite_api.h"
 #include "table.h"
 
 namespace quarry::sql {

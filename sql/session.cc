@@ -33,6 +33,16 @@ Result<std::shared_ptr<const Snapshot>> Session::snapshot() {
 void Session::EndSnapshot() {
   tables_.clear();
   snapshot_.reset();
+  snapshot_is_old_ = false;
+}
+
+Status Session::Commit() {
+  snapshot_is_old_ = true;
+  return pending_.Commit(store_);
+}
+
+void Session::BeginCursor() {
+  if (cursors_++ == 0 && snapshot_is_old_) EndSnapshot();
 }
 
 Result<std::shared_ptr<const FeatureTable>> Session::OpenTableFile(const Snapshot& snapshot,

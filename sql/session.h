@@ -58,6 +58,11 @@ class Session {
   Result<std::shared_ptr<const Snapshot>> snapshot();
   Result<std::shared_ptr<const StoredTable>> OpenTable(std::string_view name);
   void EndSnapshot();
+  // What the transaction has written becomes a commit. After it, the next statement has another snapshot: the
+  // next cursor that is opened while none is.
+  Status Commit();
+  void BeginCursor();
+  void EndCursor() { --cursors_; }
 
   // The commit that wrote this row last; 0: the row is as the table's file has it.
   Result<uint64_t> TimestampOf(const StoredTable& table, uint64_t row);
@@ -91,6 +96,8 @@ class Session {
   const std::function<Status()> look_;
   PendingWrites pending_;
   std::shared_ptr<const Snapshot> snapshot_;
+  uint64_t cursors_ = 0;
+  bool snapshot_is_old_ = false;
   std::map<std::string, std::shared_ptr<const StoredTable>, std::less<>> tables_;  // of the snapshot
   // Kept from snapshot to snapshot: opening one reads all of its checksums.
   std::map<std::string, std::shared_ptr<OpenFile>, std::less<>> files_;

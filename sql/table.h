@@ -35,6 +35,8 @@ struct Query {
   bool Wants(int column) const { return (columns >> column & 1) != 0; }
   bool Has(int column, Op op) const;
   bool Has(int column) const;  // a constraint on it
+  // Whether the constraints on this TEXT column, all of = and IN, leave `text`.
+  bool Allows(int column, std::string_view text) const;
 };
 
 // Which constraints a table takes over. SQLite tests the others on the rows that it gets.
@@ -46,11 +48,14 @@ enum class Pushdown : uint8_t {
 };
 
 enum class ColumnType : uint8_t { kInteger, kReal, kText, kBlob };
+const char* TypeName(ColumnType type);  // in SQL
 
 struct Column {
   const char* name;
   ColumnType type;
   Pushdown pushdown = Pushdown::kNone;
+  bool costly = false;  // of no SELECT *, as arguments are none of it
+  bool is_hidden() const { return costly || pushdown == Pushdown::kArgument; }
 };
 
 struct Estimate {

@@ -15,10 +15,16 @@ std::unique_ptr<Table> MakeNodesTable(Session& session);
 std::unique_ptr<Table> MakeEdgesTable(Session& session);
 // features (id, table, feature, dim, timestamp): a row a row of each table of floats.
 std::unique_ptr<Table> MakeFeaturesTable(Session& session);
-// What the catalog says: relations, files, versions, layouts, embeddings, device_profile.
+// embedding_rows (table, id, vector, timestamp): a row a row of each embedding table.
+std::unique_ptr<Table> MakeEmbeddingRowsTable(Session& session);
+// What the catalog says: relations, files, versions, embeddings, device_profile, stats, partitions.
 std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session);
-
+// What it says of layouts: layouts, batches, segments, caches.
+std::vector<std::unique_ptr<Table>> MakeLayoutTables(Session& session);
 // neighbors(id, hops, direction), sample_block(seeds, fanouts, seed), feature_json(id).
 std::vector<std::unique_ptr<Table>> MakeTableFunctions(Session& session);
+
+// All of them.
+std::vector<std::unique_ptr<Table>> MakeTables(Session& session);
 
 }  // namespace quarry::sql

@@ -1,6 +1,4 @@
 // Scalar functions over vectors: blobs of float32, little-endian, as features.feature has them.
-#include <sqlite3.h>
-
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -9,6 +7,7 @@
 
 #include "json_array.h"
 #include "module.h"
+#include "sqlite_api.h"
 
 namespace quarry::sql {
 namespace {

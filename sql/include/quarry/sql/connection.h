@@ -10,10 +10,11 @@
 //     rows.Blob(1);  // float32
 //   }
 //
-// Tables that a statement creates lie in memory and go with the connection. A statement sees one snapshot,
-// and so do all statements between BEGIN and COMMIT: the one that the first of them took, and what they wrote
-// themselves. What a transaction writes is one WriteBatch, committed by COMMIT, under one timestamp. It takes
-// the place of what others have written to the same rows since the snapshot.
+// Texts and blobs have 64 MiB at most. Tables that a statement creates lie in memory and go with the
+// connection. A statement sees one snapshot, and so do all statements between BEGIN and COMMIT: the one that
+// the first of them took, and what they wrote themselves. What a transaction writes is one WriteBatch,
+// committed by COMMIT, under one timestamp. It takes the place of what others have written to the same rows
+// since the snapshot.
 //
 // Connection and Rows belong to one thread; any number of connections may be open. Store and budget outlive
 // them, Rows must be gone before their connection. While a statement runs, the store must not be written to
@@ -81,6 +82,19 @@ class Rows {
   std::unique_ptr<Statement> statement_;
 };
 
+// A table, or a function that gives one, for people who ask what there is.
+struct TableInfo {
+  struct Column {
+    std::string name, type;
+    bool hidden = false;  // of no SELECT *: an argument, or what takes long to tell
+  };
+  std::string name;
+  std::vector<Column> columns;
+};
+
+// Whether `text` ends a statement: a shell that reads lines goes on until it does.
+bool IsComplete(const std::string& text);
+
 class Connection {
  public:
   static Result<std::unique_ptr<Connection>> Open(Store& store, MemoryBudget& budget,
@@ -97,6 +111,8 @@ class Connection {
   // Runs the statements of `script` one after the other: calls `visit` with each that there is, before its
   // first row. Ends at the first error, of `visit` too; lines are counted from the script's first.
   virtual Status Run(std::string_view script, const std::function<Status(Rows&)>& visit) = 0;
+
+  virtual std::vector<TableInfo> tables() const = 0;
 };
 
 }  // namespace quarry::sql
