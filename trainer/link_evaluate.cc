@@ -9,6 +9,7 @@
 #include "kernel.h"
 #include "link_decoder.h"
 #include "matrix.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "task_pool.h"
 
@@ -352,6 +353,7 @@ Result<LinkEvaluation> EvaluateLinks(const LinkSpec& spec, const LinkVectors& ve
     const auto tell = [&](uint64_t nodes) {
       return progress ? progress(first + piece.size() * nodes / vectors.node_count) : Status::Ok();
     };
+    const ScopedSpan span("rank", first);
     QUARRY_RETURN_IF_ERROR(tell(0));
     QUARRY_TRY(const LinkEvaluation part, ranker.Rank(piece, tell));
     const double share = static_cast<double>(piece.size()) / static_cast<double>(edges.size());

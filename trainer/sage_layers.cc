@@ -186,8 +186,8 @@ class SageLayersImpl final : public SageLayers {
     return spans;
   }
 
-  std::vector<std::span<const float>> Gradients() const override {
-    std::vector<std::span<const float>> spans;
+  std::vector<std::span<float>> Gradients() override {
+    std::vector<std::span<float>> spans;
     for (const Parameter* parameter : parameters_) spans.push_back(Span(parameter->gradient));
     return spans;
   }

@@ -84,7 +84,7 @@ class SageLayers {
 
   // By layer: weight [2 * in, out] row-major, bias [out]; gradients likewise, of the last Backward.
   virtual std::vector<std::span<float>> Parameters() = 0;
-  virtual std::vector<std::span<const float>> Gradients() const = 0;
+  virtual std::vector<std::span<float>> Gradients() = 0;
 
   virtual uint64_t activation_bytes() const = 0;  // held now
 };

@@ -41,9 +41,8 @@ class SageModelImpl final : public SageModel {
   SageModelImpl(std::unique_ptr<SageLayers> layers, uint32_t class_count)
       : layers_(std::move(layers)), class_count_(class_count) {}
 
-  Result<float> TrainStep(const Block& block, const FeatureView& features, std::span<const int64_t> labels,
-                          uint64_t dropout_seed) override {
-    if (std::ranges::all_of(labels, [](int64_t label) { return label < 0; })) return 0.0F;
+  Result<float> ComputeGradients(const Block& block, const FeatureView& features,
+                                 std::span<const int64_t> labels, uint64_t dropout_seed) override {
     QUARRY_RETURN_IF_ERROR(layers_->Forward(block, features, dropout_seed));
     float loss = 0;
     torch::Tensor gradient;
@@ -52,9 +51,9 @@ class SageModelImpl final : public SageModel {
       return Status::Ok();
     }));
     QUARRY_RETURN_IF_ERROR(layers_->Backward(block, features, gradient.data_ptr<float>()));
-    QUARRY_RETURN_IF_ERROR(layers_->Step());
     return loss;
   }
+  Status Step() override { return layers_->Step(); }
 
   Result<std::span<const float>> Predict(const Block& block, const FeatureView& features) override {
     QUARRY_RETURN_IF_ERROR(layers_->Forward(block, features, std::nullopt));
@@ -66,7 +65,7 @@ class SageModelImpl final : public SageModel {
   std::vector<std::byte> State() const override { return layers_->State(); }
   Status TakeState(std::span<const std::byte> state) override { return layers_->TakeState(state); }
   std::vector<std::span<float>> Parameters() override { return layers_->Parameters(); }
-  std::vector<std::span<const float>> Gradients() const override { return layers_->Gradients(); }
+  std::vector<std::span<float>> Gradients() override { return layers_->Gradients(); }
   uint64_t activation_bytes() const override { return layers_->activation_bytes(); }
 
  private:
@@ -89,6 +88,18 @@ class SageModelImpl final : public SageModel {
 };
 
 }  // namespace
+
+uint32_t CountLabelled(std::span<const int64_t> labels) {
+  return static_cast<uint32_t>(std::ranges::count_if(labels, [](int64_t label) { return label >= 0; }));
+}
+
+Result<float> SageModel::TrainStep(const Block& block, const FeatureView& features,
+                                   std::span<const int64_t> labels, uint64_t dropout_seed) {
+  if (CountLabelled(labels) == 0) return 0.0F;
+  QUARRY_TRY(const float loss, ComputeGradients(block, features, labels, dropout_seed));
+  QUARRY_RETURN_IF_ERROR(Step());
+  return loss;
+}
 
 Result<std::unique_ptr<SageModel>> SageModel::Make(const TrainOptions& options, uint32_t feature_dim,
                                                    uint32_t class_count) {

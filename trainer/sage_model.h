@@ -15,6 +15,9 @@
 
 namespace quarry {
 
+// Seeds that have a label.
+uint32_t CountLabelled(std::span<const int64_t> labels);
+
 class SageModel {
  public:
   // Weights are drawn from options.seed (Glorot uniform), biases are 0. Sets the process's LibTorch and BLAS
@@ -23,11 +26,16 @@ class SageModel {
                                                  uint32_t class_count);
   virtual ~SageModel() = default;
 
-  // Forward, backward and one step of Adam; the mean loss over the seeds whose label is not -1 (0 and no step
-  // when there is none). The dropout masks depend on `dropout_seed`. kUsage when the block's hops are not the
-  // layers.
-  virtual Result<float> TrainStep(const Block& block, const FeatureView& features,
-                                  std::span<const int64_t> labels, uint64_t dropout_seed) = 0;
+  // Forward and backward: leaves the gradients of the mean loss over the seeds whose label is not -1, and
+  // returns it. The dropout masks depend on `dropout_seed`. kUsage when the block's hops are not the layers.
+  // REQUIRES: a seed has a label.
+  virtual Result<float> ComputeGradients(const Block& block, const FeatureView& features,
+                                         std::span<const int64_t> labels, uint64_t dropout_seed) = 0;
+  // One step of Adam, against the gradients.
+  virtual Status Step() = 0;
+  // Both; 0 and no step when no seed has a label.
+  Result<float> TrainStep(const Block& block, const FeatureView& features, std::span<const int64_t> labels,
+                          uint64_t dropout_seed);
 
   // The logits [seeds, classes], without dropout; valid until the next call.
   virtual Result<std::span<const float>> Predict(const Block& block, const FeatureView& features) = 0;
@@ -41,9 +49,10 @@ class SageModel {
   virtual std::vector<std::byte> State() const = 0;
   virtual Status TakeState(std::span<const std::byte> state) = 0;
 
-  // By layer: weight [2 * in, out] row-major, bias [out]; gradients likewise, of the last TrainStep.
+  // By layer: weight [2 * in, out] row-major, bias [out]; gradients likewise, of the last
+  // ComputeGradients.
   virtual std::vector<std::span<float>> Parameters() = 0;
-  virtual std::vector<std::span<const float>> Gradients() const = 0;
+  virtual std::vector<std::span<float>> Gradients() = 0;
 
   virtual uint64_t activation_bytes() const = 0;  // held now
 };

@@ -1,17 +1,20 @@
 #include "quarry/trainer/train.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <string>
 
-#include "metrics.h"
+#include "gradient_exchange.h"
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/sampling/sampler.h"
 #include "sage_layers.h"
 #include "sage_model.h"
+#include "scores.h"
 #include "stream_totals.h"
 #include "train_checkpoint.h"
 
@@ -48,12 +51,20 @@ Status CheckOptions(const TrainOptions& options) {
 
 class Trainer {
  public:
-  Trainer(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks, const TrainRun& run)
-      : road_(road), options_(options), callbacks_(callbacks), run_(run), checkpoints_(run) {}
+  Trainer(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks, const TrainRun& run,
+          Communicator* trainers)
+      : road_(road),
+        options_(options),
+        callbacks_(callbacks),
+        run_(run),
+        checkpoints_(run),
+        trainers_(trainers) {
+    if (trainers != nullptr) exchange_.emplace(*trainers);
+  }
 
   Result<TrainSummary> Run() {
     start_ = MonotonicSeconds();
-    QUARRY_RETURN_IF_ERROR(Prepare());
+    QUARRY_RETURN_IF_ERROR(Agree(trainers_, Prepare()));
     const Status status = RunAll();
     if (status.code() == Code::kCancelled) return checkpoints_.Explain(status);
     QUARRY_RETURN_IF_ERROR(status);
@@ -135,7 +146,7 @@ class Trainer {
       progress_.summary.seconds = Seconds();
       QUARRY_TRY(report.checkpoint_seconds, checkpoints_.Take(progress_, *model_));
     }
-    return callbacks_.epoch ? callbacks_.epoch(report) : Status::Ok();
+    return Agree(trainers_, callbacks_.epoch ? callbacks_.epoch(report) : Status::Ok());
   }
 
   // What the epoch changes in the progress of the run.
@@ -156,23 +167,23 @@ class Trainer {
 
   Status TrainPass(EpochReport& report) {
     const double start = MonotonicSeconds();
-    const std::string phase = fmt::format("epoch {}", report.epoch);
-    QUARRY_TRY(std::unique_ptr<BatchStream> stream,
-               road_.StartPass({train_nodes_, true, report.epoch, options_.ordered}));
-    const uint64_t batch_count = stream->batch_count();
-    double loss_sum = 0;
+    Result<std::unique_ptr<BatchStream>> started =
+        road_.StartPass({train_nodes_, true, report.epoch, options_.ordered});
+    QUARRY_RETURN_IF_ERROR(Agree(trainers_, started.status()));
+    const std::unique_ptr<BatchStream> stream = std::move(started).value();
+    std::array<double, 1> loss_sum = {0};
     for (uint64_t done = 0;; done++) {
-      QUARRY_RETURN_IF_ERROR(Progress(phase, done, batch_count));
-      QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());
-      if (!batch) break;
-      const double compute_start = MonotonicSeconds();
-      const uint64_t dropout_seed = MixSeed(options_.seed, report.epoch, batch->index());
-      QUARRY_TRY(const float loss,
-                 model_->TrainStep(batch->block(), batch->features(), batch->labels(), dropout_seed));
-      loss_sum += static_cast<double>(loss) * static_cast<double>(batch->labels().size());
-      report.compute_seconds += MonotonicSeconds() - compute_start;
+      StepShare share;
+      const Status made = MakeShare(*stream, done, share, loss_sum[0], report);
+      QUARRY_TRY(const StepShare total, Average(made, share));
+      if (total.batches == 0) break;
+      const ScopedSpan span("step", done);
+      const double step_start = MonotonicSeconds();
+      if (total.seeds > 0) QUARRY_RETURN_IF_ERROR(model_->Step());
+      report.compute_seconds += MonotonicSeconds() - step_start;
     }
-    report.loss = loss_sum / static_cast<double>(train_nodes_.size());
+    if (trainers_ != nullptr) QUARRY_RETURN_IF_ERROR(trainers_->AllReduceSum(loss_sum));
+    report.loss = loss_sum[0] / static_cast<double>(train_nodes_.size());
     if (!std::isfinite(report.loss)) {
       return MakeStatus(
           Code::kInvalidArgument,
@@ -185,37 +196,56 @@ class Trainer {
     return Status::Ok();
   }
 
-  // Nothing when none of `nodes` has a label.
+  // The next batch, if there is one: leaves its gradients in the model. The batch itself is gone when others
+  // are waited for: they may need its room for theirs.
+  Status MakeShare(BatchStream& stream, uint64_t done, StepShare& share, double& loss_sum,
+                   EpochReport& report) {
+    QUARRY_RETURN_IF_ERROR(Progress(fmt::format("epoch {}", report.epoch), done, stream.batch_count()));
+    QUARRY_TRY(const std::unique_ptr<Batch> batch, stream.Next());
+    if (!batch) return Status::Ok();
+    const ScopedSpan span("compute", batch->index());
+    const double start = MonotonicSeconds();
+    share = {.batches = 1, .seeds = CountLabelled(batch->labels())};
+    if (share.seeds == 0) return Status::Ok();
+    const uint64_t dropout_seed = MixSeed(options_.seed, report.epoch, batch->index());
+    QUARRY_TRY(const float loss,
+               model_->ComputeGradients(batch->block(), batch->features(), batch->labels(), dropout_seed));
+    loss_sum += static_cast<double>(loss) * static_cast<double>(batch->labels().size());
+    report.compute_seconds += MonotonicSeconds() - start;
+    return Status::Ok();
+  }
+
+  // The gradients of all trainers' shares of a step.
+  Result<StepShare> Average(const Status& made, const StepShare& share) {
+    if (exchange_) return exchange_->Average(made, share, model_->Gradients());
+    QUARRY_RETURN_IF_ERROR(made);
+    return share;
+  }
+
+  // Nothing when none of `nodes` has a label. Trainers share the nodes, and all have the result.
   Result<std::optional<Evaluation>> Evaluate(const std::vector<NodeId>& nodes, uint64_t pass,
                                              std::string_view phase, StreamStats& stats) {
     if (nodes.empty()) return std::optional<Evaluation>();
-    QUARRY_TRY(std::unique_ptr<BatchStream> stream, road_.StartPass({nodes, false, pass, options_.ordered}));
-    const uint64_t batch_count = stream->batch_count();
-    Evaluation evaluation;
-    uint64_t correct = 0;
-    std::vector<float> scores;  // two classes: how much class 1 is preferred
-    std::vector<uint8_t> positive;
+    Scores scores(class_count_);
+    QUARRY_RETURN_IF_ERROR(Agree(trainers_, ScoreAll(nodes, pass, phase, scores, stats)));
+    if (trainers_ != nullptr) QUARRY_RETURN_IF_ERROR(scores.Gather(*trainers_));
+    return scores.Evaluate();
+  }
+
+  Status ScoreAll(const std::vector<NodeId>& nodes, uint64_t pass, std::string_view phase, Scores& scores,
+                  StreamStats& stats) {
+    QUARRY_TRY(const std::unique_ptr<BatchStream> stream,
+               road_.StartPass({nodes, false, pass, options_.ordered}));
     for (uint64_t done = 0;; done++) {
-      QUARRY_RETURN_IF_ERROR(Progress(phase, done, batch_count));
+      QUARRY_RETURN_IF_ERROR(Progress(phase, done, stream->batch_count()));
       QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());
       if (!batch) break;
+      const ScopedSpan span("evaluate", batch->index());
       QUARRY_TRY(const std::span<const float> logits, model_->Predict(batch->block(), batch->features()));
-      const std::span<const int64_t> labels = batch->labels();
-      for (size_t i = 0; i < labels.size(); i++) {
-        if (labels[i] < 0) continue;
-        const std::span<const float> row = logits.subspan(i * class_count_, class_count_);
-        evaluation.nodes++;
-        correct += ArgMax(row) == static_cast<uint64_t>(labels[i]);
-        if (class_count_ != 2) continue;
-        scores.push_back(row[1] - row[0]);
-        positive.push_back(labels[i] == 1);
-      }
+      scores.Add(logits, batch->labels());
     }
     stats = stream->stats();
-    if (evaluation.nodes == 0) return std::optional<Evaluation>();
-    evaluation.accuracy = static_cast<double>(correct) / static_cast<double>(evaluation.nodes);
-    if (class_count_ == 2) evaluation.auc = RocAuc(scores, positive);
-    return std::optional<Evaluation>(evaluation);
+    return Status::Ok();
   }
 
   Road& road_;
@@ -223,6 +253,8 @@ class Trainer {
   const TrainCallbacks& callbacks_;
   const TrainRun& run_;
   TrainCheckpoints checkpoints_;
+  Communicator* const trainers_;  // null: alone
+  std::optional<GradientExchange> exchange_;
   TrainProgress progress_;
   double start_ = 0;
   double seconds_before_ = 0;  // this call
@@ -235,9 +267,9 @@ class Trainer {
 }  // namespace
 
 Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks,
-                           const TrainRun& run) {
+                           const TrainRun& run, Communicator* trainers) {
   QUARRY_RETURN_IF_ERROR(CheckOptions(options));
-  return Trainer(road, options, callbacks, run).Run();
+  return Trainer(road, options, callbacks, run, trainers).Run();
 }
 
 uint32_t CountClasses(std::span<const int64_t> labels) {

@@ -19,6 +19,7 @@
 #include "quarry/base/status.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/storage/store.h"
+#include "quarry/trainer/communicator.h"
 
 namespace quarry {
 
@@ -118,8 +119,13 @@ Status CheckTrainRun(const TrainRun& run);
 // open. kUsage names an option out of range; faults of CheckTrainRun, of the road and of the disk come back
 // as they are; kCancelled from the callbacks. On any error the last checkpoint stands. One training per
 // process at a time: LibTorch's thread count is global.
+//
+// With `trainers`, all of them train one model, which each has whole: a step takes a batch of every rank's
+// road and moves the weights by the gradient of their union. So N trainers step as one would with batches N
+// times as large. Batches of the ranks must be different ones of the same pass, and reports are the same at
+// all ranks but for their times. REQUIRES: no checkpoints then.
 Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks,
-                           const TrainRun& run = {});
+                           const TrainRun& run = {}, Communicator* trainers = nullptr);
 
 // 1 + the largest label; 0 where there is none.
 uint32_t CountClasses(std::span<const int64_t> labels);

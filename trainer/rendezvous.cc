@@ -1,0 +1,65 @@
+#include <array>
+#include <charconv>
+#include <string_view>
+
+#include "quarry/trainer/communicator.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint32_t kSizeMax = 1024;  // members of a group of the local protocol
+
+struct Launcher {
+  const char* rank;
+  const char* size;
+};
+// In this order: mpirun under Slurm sets both, and knows better.
+constexpr std::array<Launcher, 4> kLaunchers = {{{"RANK", "WORLD_SIZE"},  // torchrun
+                                                 {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                                 {"PMI_RANK", "PMI_SIZE"},  // MPICH
+                                                 {"SLURM_PROCID", "SLURM_NTASKS"}}};
+
+Result<uint32_t> Number(const char* name, std::string_view text, uint32_t min, uint32_t max) {
+  uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && value >= min && value <= max) return value;
+  return MakeStatus(Code::kUsage, "the environment has {}={}, which is no number from {} to {}", name, text,
+                    min, max);
+}
+
+// Of "node[03-07,9],other" the first: "node03".
+std::string FirstHost(std::string_view list) {
+  const size_t bracket = list.find('[');
+  const size_t comma = list.find(',');
+  if (bracket >= comma) return std::string(list.substr(0, comma));
+  const std::string_view numbers = list.substr(bracket + 1);
+  return std::string(list.substr(0, bracket)) + std::string(numbers.substr(0, numbers.find_first_of("-,]")));
+}
+
+}  // namespace
+
+Result<std::optional<Rendezvous>> RendezvousFromEnvironment(
+    const std::function<const char*(const char*)>& get) {
+  for (const Launcher& launcher : kLaunchers) {
+    const char* const rank = get(launcher.rank);
+    const char* const size = get(launcher.size);
+    if (rank == nullptr || size == nullptr) continue;
+    Rendezvous found;
+    QUARRY_TRY(found.size, Number(launcher.size, size, 1, kSizeMax));
+    if (found.size == 1) return std::optional<Rendezvous>();
+    QUARRY_TRY(found.rank, Number(launcher.rank, rank, 0, found.size - 1));
+    if (const char* const address = get("MASTER_ADDR")) {
+      found.address = address;
+    } else if (const char* const nodes = get("SLURM_NODELIST")) {
+      found.address = FirstHost(nodes);
+    }
+    if (const char* const port = get("MASTER_PORT")) {
+      QUARRY_TRY(const uint32_t number, Number("MASTER_PORT", port, 1, UINT16_MAX));
+      found.port = static_cast<uint16_t>(number);
+    }
+    return std::optional<Rendezvous>(found);
+  }
+  return std::optional<Rendezvous>();
+}
+
+}  // namespace quarry
