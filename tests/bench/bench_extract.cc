@@ -251,26 +251,30 @@ class RowReader {
               .gap_bytes_max = gap_bytes_max,
               .request_bytes_max = kRequestBytesMax},
              reads);
-    std::vector<uint32_t> idle, flights(kPieces);
-    for (uint32_t piece = 0; piece < kPieces; piece++) idle.push_back(piece);
+    // The next read follows as soon as a piece is free: the device never waits for rows to be copied.
+    std::vector<uint32_t> flights(kPieces);
     std::vector<ReadRequest> requests;
     std::vector<uint64_t> done;
     Extraction result{0, reads.size(), 0};
-    for (size_t next = 0; next < reads.size() || ring_->pending() > 0;) {
-      requests.clear();
-      for (; next < reads.size() && !idle.empty(); next++) {
-        const uint32_t piece = idle.back();
-        idle.pop_back();
-        flights[piece] = static_cast<uint32_t>(next);
-        requests.push_back({&file_, reads[next].offset, reads[next].bytes, Piece(piece), piece});
-        result.bytes += reads[next].bytes;
-      }
-      QUARRY_RETURN_IF_ERROR(ring_->Submit(requests));
+    size_t next = 0;
+    const auto request = [&](uint32_t piece) {
+      const MergedRead& read = reads[next];
+      flights[piece] = static_cast<uint32_t>(next++);
+      result.bytes += read.bytes;
+      return ReadRequest{&file_, read.offset, read.bytes, Piece(piece), piece};
+    };
+    for (uint32_t piece = 0; piece < kPieces && next < reads.size(); piece++)
+      requests.push_back(request(piece));
+    QUARRY_RETURN_IF_ERROR(ring_->Submit(requests));
+    while (ring_->pending() > 0) {
       done.clear();
       QUARRY_RETURN_IF_ERROR(ring_->Wait(done));
-      for (const uint64_t piece : done) {
-        QUARRY_RETURN_IF_ERROR(CopyRows(reads[flights[piece]], Piece(static_cast<uint32_t>(piece))));
-        idle.push_back(static_cast<uint32_t>(piece));
+      for (const uint64_t tag : done) {
+        const auto piece = static_cast<uint32_t>(tag);
+        QUARRY_RETURN_IF_ERROR(CopyRows(reads[flights[piece]], Piece(piece)));
+        if (next == reads.size()) continue;
+        const ReadRequest follower = request(piece);
+        QUARRY_RETURN_IF_ERROR(ring_->Submit({&follower, 1}));
       }
     }
     result.seconds = MonotonicSeconds() - start;
@@ -278,8 +282,8 @@ class RowReader {
   }
 
  private:
-  static constexpr uint32_t kRequestBytesMax = 256 << 10;
-  static constexpr uint32_t kPieces = 32;  // 8 MiB of staging stay in the processor's cache
+  static constexpr uint32_t kRequestBytesMax = 512 << 10;
+  static constexpr uint32_t kPieces = 16;  // 8 MiB of staging stay in the processor's cache
 
   RowReader(const File& file, std::vector<uint32_t> rows) : file_(file), rows_(std::move(rows)) {
     std::byte row[kRowBytes];

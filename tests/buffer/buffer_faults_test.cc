@@ -90,7 +90,7 @@ class BufferFaultsTest : public testing::Test {
   // What is in memory is still right; after an error of a write nothing is written any more.
   void CheckSticky(SmallPages& pages, const Values& now, const FaultPlan& plan) {
     const Status error = pages.file->write_error();
-    if (plan.kind == FaultKind::kRead || plan.kind == FaultKind::kOpen) {
+    if (plan.kind == FaultKind::kRead || plan.kind == FaultKind::kCreate) {
       EXPECT_TRUE(error.ok()) << error.ToString();
     }
     if (!error.ok()) {
@@ -133,9 +133,10 @@ TEST_F(BufferFaultsTest, AnySyncMayFail) {
   for (const bool sticky : {false, true})
     RunForEachK({.kind = FaultKind::kSync, .sticky = sticky, .error = EIO});
 }
-TEST_F(BufferFaultsTest, AnyOpenMayFail) {
-  for (const bool sticky : {false, true})
-    RunForEachK({.kind = FaultKind::kOpen, .sticky = sticky, .error = EIO});
+TEST_F(BufferFaultsTest, AnyCreationMayFail) {
+  for (const bool sticky : {false, true}) {
+    RunForEachK({.kind = FaultKind::kCreate, .sticky = sticky, .error = ENOSPC});
+  }
 }
 TEST_F(BufferFaultsTest, ShortAndInterruptedTransfersAreContinued) {
   for (const FaultKind kind : {FaultKind::kWrite, FaultKind::kRead}) {

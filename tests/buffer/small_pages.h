@@ -2,11 +2,9 @@
 // commit a map, restart from the one that was committed last.
 #pragma once
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -16,46 +14,13 @@
 #include "quarry/base/random.h"
 #include "quarry/buffer/buffer_pool.h"
 #include "support/temporary_folder.h"
+#include "support/unsynced_backend.h"
 
 namespace quarry {
 
-// Does not wait for the disk, for tests with thousands of transfers and syncs that lose no power: files stay
-// in the page cache. What is asked for as direct must be aligned as if it were.
-class UnsyncedBackend final : public IoBackend {
- public:
-  std::string_view name() const override { return "unsynced"; }
-  Result<std::unique_ptr<IoPort>> NewPort(unsigned depth) override { return inner_->NewPort(depth); }
-  Result<File> Open(const std::string& path, OpenMode mode) override {
-    if (mode == OpenMode::kCreateDirect) return inner_->Open(path, OpenMode::kCreate);
-    if (mode != OpenMode::kReadWriteDirect) return inner_->Open(path, OpenMode::kReadBuffered);
-    const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (descriptor < 0) return ErrnoStatus(errno, "open", path);
-    return File(descriptor, path, false);
-  }
-  Result<uint64_t> FileBytes(const File& file) override { return inner_->FileBytes(file); }
-  Status ReadAt(const File& file, uint64_t offset, std::span<std::byte> out) override {
-    CheckAlignment(offset, out);
-    return inner_->ReadAt(file, offset, out);
-  }
-  Status WriteAt(const File& file, uint64_t offset, std::span<const std::byte> bytes) override {
-    CheckAlignment(offset, bytes);
-    return inner_->WriteAt(file, offset, bytes);
-  }
-  Status SyncFile(const File& /*file*/) override { return Status::Ok(); }
-  Status SyncDirectory(const std::string& /*path*/) override { return Status::Ok(); }
-  Status Rename(const std::string& from, const std::string& to) override { return inner_->Rename(from, to); }
-
- private:
-  static void CheckAlignment(uint64_t offset, std::span<const std::byte> bytes) {
-    EXPECT_EQ((offset | bytes.size() | reinterpret_cast<uint64_t>(bytes.data())) % 512, 0u);
-  }
-  const std::unique_ptr<IoBackend> inner_ =
-      MakeDefaultBackend();  // threads when QUARRY_IO says so, as under TSan
-};
-
 // One of each for all tests: a pool of threads is not cheap to make.
 inline IoBackend& MemoryBackend() {
-  static UnsyncedBackend backend;
+  static testing_util::UnsyncedBackend backend;
   return backend;
 }
 inline IoBackend& DiskBackend() {

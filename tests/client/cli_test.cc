@@ -17,81 +17,22 @@
 #include <sstream>
 #include <thread>
 
+#include "quarry_process.h"
+
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using quarry::Lines;
+using quarry::Outcome;
+using quarry::Process;
+using quarry::ReadFile;
+using quarry::Words;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-struct Outcome {
-  int exit_code = -1;  // 128 + the signal when one ended it
-  std::string out;
-  std::string err;
-};
-
-std::string ReadFile(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::vector<std::string> Words(const std::string& line) {
-  std::istringstream stream(line);
-  return {std::istream_iterator<std::string>(stream), {}};
-}
-
-std::vector<std::string> Lines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-// A running `quarry` whose outputs go to files.
-class Process {
- public:
-  Process(const std::string& arguments, const fs::path& folder)
-      : out_(folder / ("out-" + std::to_string(next_))), err_(folder / ("err-" + std::to_string(next_))) {
-    next_++;
-    std::vector<std::string> words = Words(arguments);
-    words.insert(words.begin(), QUARRY_BINARY);
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    process_ = fork();
-    if (process_ == 0) {
-      const bool ready =
-          chdir(folder.c_str()) == 0 && Redirect(out_, STDOUT_FILENO) && Redirect(err_, STDERR_FILENO);
-      if (ready) execv(QUARRY_BINARY, argv.data());
-      _exit(127);
-    }
-  }
-
-  void Signal(int signal) const { kill(process_, signal); }
-  std::string Printed() const { return ReadFile(out_); }
-  bool HasPrinted() const { return fs::exists(out_) && fs::file_size(out_) > 0; }
-
-  Outcome Wait() const {
-    int status = 0;
-    EXPECT_EQ(waitpid(process_, &status, 0), process_);
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    Outcome outcome{code, ReadFile(out_), ReadFile(err_)};
-    fs::remove(out_);
-    fs::remove(err_);
-    return outcome;
-  }
-
- private:
-  static bool Redirect(const fs::path& path, int descriptor) {
-    const int file = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
-    return file >= 0 && dup2(file, descriptor) >= 0;
-  }
-  static inline int next_ = 0;
-  fs::path out_, err_;
-  pid_t process_ = -1;
-};
+using testing::Not;
 
 // 120 nodes in 20 groups of 6; a relation leads from each node to all of another group, and back.
 void WriteTriples(const fs::path& folder) {
@@ -250,6 +191,49 @@ TEST_F(CliTest, PutChangesRowsForEveryLaterCommandOrNothing) {
   EXPECT_EQ(Run(std::string("train written") + kTrain).exit_code, 0);
 }
 
+// 64 MiB of rows with a quarter of that for them: one commit all the same.
+TEST_F(CliTest, APutMayBeLargerThanItsMemory) {
+  constexpr uint64_t kRows = 16'384, kDim = 1024, kRowBytes = kDim * sizeof(float);
+  ASSERT_EQ(Run("generate wide --nodes 16384 --degree 2 --dim 1024 --classes 2 --seed 1").exit_code, 0);
+  ASSERT_EQ(Run("import wide.db wide").exit_code, 0);
+  std::vector<int64_t> ids(kRows);
+  for (uint64_t i = 0; i < kRows; ++i) ids[i] = static_cast<int64_t>(i * 5 % kRows);
+  std::vector<float> values(kRows * kDim);
+  for (uint64_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i / kDim);
+  WriteNpy(root_ / "all.npy", "<i8", "(16384,)", BytesOfAll(ids));
+  WriteNpy(root_ / "wide.npy", "<f4", "(16384, 1024)", BytesOfAll(values));
+  values.back() = NAN;
+  WriteNpy(root_ / "bad.npy", "<f4", "(16384, 1024)", BytesOfAll(values));
+  WriteNpy(root_ / "one.npy", "<i8", "(1,)", BytesOfAll<int64_t>({7}));
+  const json small = json::parse(Run("put wide.db --ids one.npy --split test --memory 16MiB --json").out);
+
+  EXPECT_THAT(Refused("put wide.db --ids all.npy --features bad.npy --memory 16MiB", 1),
+              HasSubstr("row 16383, column 1023: the value is NaN"));
+  EXPECT_THAT(Run("info wide.db --json").out, Not(HasSubstr("\"changed_rows\": 16384")));
+  EXPECT_EQ(Run("verify wide.db").exit_code, 0);
+
+  const Outcome put = Run("put wide.db --ids all.npy --features wide.npy --memory 16MiB --json");
+  ASSERT_EQ(put.exit_code, 0) << put.err;
+  const json report = json::parse(put.out);
+  EXPECT_EQ(report["rows"], kRows);
+  EXPECT_GT(report["timestamp"], small["timestamp"]);
+  const auto more = report["peak_rss_bytes"].get<int64_t>() - small["peak_rss_bytes"].get<int64_t>();
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which keep what was freed
+  EXPECT_LT(more, 64 << 20) << "the rows, and the catalog's own 40 MiB";
+#else
+  EXPECT_GT(more, 0);
+#endif
+  EXPECT_EQ(Run("compact wide.db").exit_code, 0);
+  EXPECT_EQ(Run("verify wide.db").exit_code, 0);
+  const std::string file = ReadFile(Path("wide.db") / "features" / "feature-2.qft");
+  for (const uint64_t i : {uint64_t{0}, uint64_t{1}, kRows / 2, kRows - 1}) {
+    float value = 0;
+    const auto row = static_cast<uint64_t>(ids[i]);
+    std::memcpy(&value, file.data() + 4096 + row * kRowBytes, sizeof(value));
+    EXPECT_EQ(value, static_cast<float>(i)) << "row " << row;
+  }
+}
+
 TEST_F(CliTest, ACheckpointIsADatabaseThatRestoresAndOutlivesItsSource) {
   MakePlanned();
   fs::copy(Path("planned"), Path("source"), fs::copy_options::recursive);
@@ -367,6 +351,78 @@ TEST_F(CliTest, InfoListsLayoutsAndVerifyReadsThem) {
   EXPECT_EQ(damaged.exit_code, 3);
   EXPECT_THAT(damaged.out, AllOf(HasSubstr("trace.qlt: page 1 "), HasSubstr("layout rebuild damaged")));
   fs::remove_all(Path("damaged"));
+}
+
+TEST_F(CliTest, RebuildTellsWhatItWouldDoAndDoesIt) {
+  MakePlanned();
+  fs::copy(Path("planned"), Path("rebuilt"), fs::copy_options::recursive);
+  WriteNpy(root_ / "few.npy", "<i8", "(3,)", BytesOfAll<int64_t>({3, 17, 170}));
+  WriteNpy(root_ / "few_rows.npy", "<f4", "(3, 32)", BytesOfAll(std::vector<float>(96, 0.5f)));
+  ASSERT_EQ(Run("put rebuilt --ids few.npy --features few_rows.npy").exit_code, 0);
+  const json before = json::parse(Run("layout list rebuilt --json").out)[0];
+  const Outcome dry = Run("layout rebuild rebuilt --dry-run --json");
+  ASSERT_EQ(dry.exit_code, 0) << dry.err;
+  const json plan = json::parse(dry.out)["rebuild"];
+  EXPECT_EQ(plan["changed_rows"], 3);
+  EXPECT_GT(plan["places"], 0);
+  EXPECT_EQ(plan["seconds"], 0);
+  EXPECT_EQ(plan["bytes_written"], 0);
+  EXPECT_THAT(Run("layout rebuild rebuilt --dry-run").out, HasSubstr("would be "));
+  EXPECT_EQ(json::parse(Run("layout list rebuilt --json").out)[0], before) << "nothing was done";
+
+  const json full = json::parse(Run("layout rebuild rebuilt --full --json").out);
+  EXPECT_EQ(full["rebuild"]["path"], "build");
+  EXPECT_EQ(full["rebuild"]["why"], "that was asked for");
+  EXPECT_EQ(full["timestamp"], 1);
+  EXPECT_NE(full["directory"], before["directory"]);
+  EXPECT_GT(full["rebuild"]["bytes_written"], 0);
+  const json again = json::parse(Run("layout rebuild rebuilt --json").out);
+  EXPECT_EQ(again["rebuild"]["path"], "record") << again["rebuild"]["why"];
+  EXPECT_EQ(again["rebuild"]["changed_rows"], 0);
+  EXPECT_EQ(Run("verify rebuilt").exit_code, 0);
+  fs::remove_all(Path("rebuilt"));
+}
+
+TEST_F(CliTest, DropRemovesWhatNothingNeeds) {
+  MakePlanned();
+  fs::copy(Path("planned"), Path("dropping"), fs::copy_options::recursive);
+  EXPECT_THAT(Refused("drop dropping table feature", 2), AllOf(HasSubstr("MiB"), HasSubstr("--yes")));
+  EXPECT_THAT(Refused("drop dropping table feature --yes", 1), HasSubstr("layout \"default\" needs table"));
+  EXPECT_THAT(Refused("drop dropping table split --yes", 1), HasSubstr("layout \"default\" needs table"));
+  EXPECT_THAT(Refused("drop dropping table other", 1), HasSubstr("tables: label, split, feature"));
+  EXPECT_THAT(Refused("drop dropping layout other", 1), HasSubstr("default"));
+  EXPECT_THAT(Refused("drop dropping embeddings other --yes", 1), HasSubstr("embedding tables: none"));
+  EXPECT_THAT(Refused("drop dropping training other --yes", 1), HasSubstr("runs: none"));
+  EXPECT_THAT(Refused("drop dropping nodes other", 2), HasSubstr("nodes"));
+  WriteNpy(root_ / "two.npy", "<i8", "(2,)", BytesOfAll<int64_t>({5, 6}));
+  EXPECT_EQ(Run("put dropping --ids two.npy --delete").exit_code, 0);
+  EXPECT_THAT(Run("drop dropping layout default").out, HasSubstr("layout default: dropped"));
+  const Outcome dropped = Run("drop dropping table feature --yes --json");
+  ASSERT_EQ(dropped.exit_code, 0) << dropped.err;
+  EXPECT_GT(json::parse(dropped.out)["bytes"], 20'000 * 128);
+  EXPECT_FALSE(fs::exists(Path("dropping/features/feature-1.qft")));
+  EXPECT_TRUE(fs::is_empty(Path("dropping/layouts")));
+  EXPECT_EQ(Run("verify dropping").exit_code, 0);
+  EXPECT_EQ(json::parse(Run("info dropping --json").out)["tables"].size(), 2u);
+  fs::remove_all(Path("dropping"));
+}
+
+TEST_F(CliTest, DropRemovesRunsAndTheirVectors) {
+  MakeTriples();
+  fs::copy(Path("kg"), Path("kg-drop"), fs::copy_options::recursive);
+  ASSERT_EQ(Run("train kg-drop --task link --dim 8 --epochs 1 --save").exit_code, 0);
+  EXPECT_THAT(Refused("drop kg-drop training link", 2), HasSubstr("--yes"));
+  const Outcome dropped = Run("drop kg-drop training link --yes");
+  EXPECT_EQ(dropped.exit_code, 0) << dropped.err;
+  for (const char* table : {"link-nodes", "link-relations"}) {
+    const Outcome outcome = Run(std::string("drop kg-drop embeddings ") + table + " --yes");
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_THAT(outcome.err, Not(HasSubstr("leftover")));
+  }
+  EXPECT_TRUE(fs::is_empty(Path("kg-drop/embeddings")));
+  EXPECT_TRUE(fs::is_empty(Path("kg-drop/training")));
+  EXPECT_EQ(Run("verify kg-drop").exit_code, 0);
+  fs::remove_all(Path("kg-drop"));
 }
 
 TEST_F(CliTest, ExplainPricesEveryPathAndChoosesTheCheapest) {
@@ -749,6 +805,20 @@ TEST_F(CliTest, LinkPredictionLearnsTriplesAndTellsSo) {
           "--embedding-mode async-bounded --staleness 2 --threads 2");
   EXPECT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(text.out, AllOf(HasSubstr("edges/s"), HasSubstr("test MRR"), HasSubstr("Hits@1")));
+}
+
+TEST_F(CliTest, LinkPredictionEncodesNeighborhoods) {
+  MakeTriples();
+  const std::string train =
+      "train kg --task link --encoder sage --fanout 5 --dim 16 --lr 0.05 --batch-size 100 --chunk 50 "
+      "--negatives 30 --epochs 4 --seed 3 --ordered --threads 2 --json";
+  const Outcome outcome = Run(train);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<std::string> lines = Lines(outcome.out);
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_LT(json::parse(lines[3])["loss"].get<double>(), json::parse(lines[0])["loss"].get<double>());
+  EXPECT_EQ(json::parse(lines[4])["summary"]["encoder"], "sage");
+  EXPECT_THAT(Refused("train kg --task link --encoder gat", 2), HasSubstr("gat"));
 }
 
 TEST_F(CliTest, LinkPredictionHoldsEdgesOutOfAGraphWithoutTriples) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "pipeline/pass_util.h"
 #include "pipeline/tiny_database.h"
 #include "quarry/base/process.h"
@@ -42,6 +44,28 @@ TEST(DatabaseTest, UsesTheBackendThatItIsGiven) {
   auto road = (*database)->OpenLiveRoad(SmallOptions());
   ASSERT_TRUE(road.ok()) << road.status().ToString();
   EXPECT_FALSE(RunPass(**road, {.seeds = {1, 2, 3}}).empty());
+}
+
+TEST(DatabaseTest, AnswersSql) {
+  const TinyDatabase directory({.nodes = 400});
+  auto database = Database::Open(directory.path(), {.memory_bytes = 512 * kMiB}).value();
+  const std::vector<std::byte> row = directory.graph().Row(17);
+  {
+    auto rows = database->Query("SELECT id, feature FROM features WHERE id IN (?1, ?2) AND feature = ?3",
+                                {5, 17, row});
+    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    ASSERT_TRUE(rows->Next().value());
+    EXPECT_EQ(rows->Integer(0), 17);
+    EXPECT_TRUE(std::ranges::equal(rows->Blob(1), row));
+    EXPECT_FALSE(rows->Next().value());
+  }
+  EXPECT_FALSE(database->Query("UPDATE nodes SET label = 3 WHERE id = 5").ok()) << "it only reads";
+  const auto writer = database->Connect({.write = true}).value();
+  const auto written = writer->Query("UPDATE nodes SET label = 3 WHERE id = 5")->Next();
+  EXPECT_TRUE(written.ok()) << written.status().ToString();
+  auto label = database->Query("SELECT label FROM nodes WHERE id = 5").value();
+  ASSERT_TRUE(label.Next().value());
+  EXPECT_EQ(label.Integer(0), 3);
 }
 
 // What is stored prices reads: a device of which requests cost nothing is read in more of them.

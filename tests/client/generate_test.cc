@@ -327,7 +327,7 @@ TEST_F(GenerateTest, CancellingLeavesNothing) {
 
 TEST_F(GenerateTest, AnyOperationThatFailsIsReportedAndLeavesNothing) {
   FaultBackend faulty(*backend_);
-  for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kWrite, FaultKind::kSync, FaultKind::kRename}) {
+  for (const FaultKind kind : {FaultKind::kCreate, FaultKind::kWrite, FaultKind::kSync, FaultKind::kRename}) {
     for (uint64_t at = 1;; at++) {
       SCOPED_TRACE("operation " + std::to_string(at) + " of kind " + std::to_string(static_cast<int>(kind)));
       faulty.SetPlans({{.kind = kind, .at = at, .error = ENOSPC}});

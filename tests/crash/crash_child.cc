@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <mutex>
 #include <thread>
 
 #include "compaction_pace.h"
@@ -79,10 +80,28 @@ class Child {
       const WriterBatch rows = BatchOf(orders_.seed, writer, number + 1);
       WriteBatch batch;
       for (const auto& [row, value] : rows.rows) batch.Put("feature", row, value);
-      for (const auto& [node, label] : rows.labels) batch.SetLabel(node, label);
-      Check(store_->Write(batch).status());
+      WriteBatch labels;
+      for (const auto& [node, label] : rows.labels) labels.SetLabel(node, label);
+      if (rng.Below(4) == 0) {
+        WriteInPieces(batch, labels);
+      } else {
+        for (const auto& [node, label] : rows.labels) batch.SetLabel(node, label);
+        Check(store_->Write(batch).status());
+      }
       usleep(static_cast<useconds_t>(rng.Below(2'000)));
     }
+  }
+
+  void WriteInPieces(const WriteBatch& rows, const WriteBatch& labels) {
+    const std::lock_guard<std::mutex> one_at_a_time(pieces_);
+    {  // one that is given up
+      const std::unique_ptr<LargeWrite> large = Check(store_->BeginLargeWrite());
+      Check(large->Add(labels));
+    }
+    const std::unique_ptr<LargeWrite> large = Check(store_->BeginLargeWrite());
+    Check(large->Add(rows));
+    Check(large->Add(labels));
+    Check(large->Commit().status());
   }
 
   void Compact() {
@@ -150,6 +169,7 @@ class Child {
   KillingBackend backend_{*real_, orders_.operation};
   std::unique_ptr<Store> store_;
   TrainedTables tables_{orders_.seed};
+  std::mutex pieces_;  // of a large write
 };
 
 }  // namespace

@@ -25,10 +25,11 @@ class Oracle {
 
   // As the last check has found it.
   uint64_t batches(uint64_t writer) const { return batches_[writer]; }
-  uint64_t batches() const;  // of all writers: the timestamp of the last
+  uint64_t timestamp() const { return timestamp_; }
   int64_t trained() const { return trained_; }
 
  private:
+  uint64_t batches() const;  // of all writers
   void CheckWriters(Store& store, const std::shared_ptr<const Snapshot>& snapshot);
   void Advance(uint64_t writer, uint64_t number);
   void CheckSharedRow(const Bytes& found);
@@ -38,6 +39,7 @@ class Oracle {
   std::vector<Bytes> rows_;
   std::vector<int64_t> labels_;
   std::array<uint64_t, kWriters> batches_{};
+  uint64_t timestamp_ = 0;  // of the last of them
   testing_util::TrainedTables tables_;
   testing_util::TrainedTables::LastWrites writes_;
   int64_t trained_ = kNeverWritten;

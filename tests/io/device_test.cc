@@ -101,12 +101,12 @@ TEST_F(RatesTest, ReplacesWhatAKilledProcessLeft) {
 
 TEST_F(RatesTest, EveryFaultIsReportedAndLeavesNothing) {
   FaultBackend faulty(*backend_);
-  for (const auto& [kind, error] : {std::pair(FaultKind::kOpen, EACCES),
+  for (const auto& [kind, error] : {std::pair(FaultKind::kCreate, EACCES),
                                     {FaultKind::kWrite, ENOSPC},
                                     {FaultKind::kSync, EIO},
                                     {FaultKind::kRead, EIO}}) {
     for (const uint64_t at : {1, 2, 5}) {
-      if (kind == FaultKind::kOpen && at > 1) continue;
+      if (kind == FaultKind::kCreate && at > 1) continue;
       SCOPED_TRACE(fmt::format("kind {} at {}", static_cast<int>(kind), at));
       faulty.SetPlans({{.kind = kind, .at = at, .error = error}});
       const Status status = MeasureRates(faulty, Probe(nullptr)).status();

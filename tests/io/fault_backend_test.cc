@@ -38,7 +38,8 @@ TEST_F(FaultBackendTest, WithoutPlansItOnlyCounts) {
   ASSERT_TRUE(faulty_.SyncFile(written).ok());
   ASSERT_TRUE(faulty_.SyncDirectory(folder_.Path("")).ok());
   ASSERT_TRUE(faulty_.Rename(folder_.Path("g"), folder_.Path("h")).ok());
-  EXPECT_EQ(faulty_.count(FaultKind::kOpen), 2u);
+  EXPECT_EQ(faulty_.count(FaultKind::kOpen), 1u);
+  EXPECT_EQ(faulty_.count(FaultKind::kCreate), 1u);
   EXPECT_EQ(faulty_.count(FaultKind::kRead), 1u);
   EXPECT_EQ(faulty_.count(FaultKind::kWrite), 1u);
   EXPECT_EQ(faulty_.count(FaultKind::kSync), 2u);
@@ -61,6 +62,11 @@ TEST_F(FaultBackendTest, APlanStrikesItsOperationOnceOrFromThenOn) {
 TEST_F(FaultBackendTest, EveryKindOfOperationCanFailWithEveryError) {
   const std::function<Status()> operations[] = {
       [&] { return faulty_.Open(folder_.Path("f"), OpenMode::kReadBuffered).status(); },
+      [&] {
+        const Status status = faulty_.Open(folder_.Path("c"), OpenMode::kCreate).status();
+        EXPECT_EQ(std::filesystem::exists(folder_.Path("c")), status.ok());
+        return status;
+      },
       [&] {
         std::byte out[16];
         return faulty_.ReadAt(Open(), 0, out);

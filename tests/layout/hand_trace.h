@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "bits.h"
-#include "layout/unsynced_backend.h"
 #include "quarry/base/random.h"
 #include "quarry/layout/trace.h"
 #include "record_file.h"
 #include "support/temporary_folder.h"
+#include "support/unsynced_backend.h"
 
 namespace quarry::testing_util {
 

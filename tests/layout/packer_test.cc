@@ -9,12 +9,12 @@
 #include <fstream>
 #include <set>
 
-#include "layout/unsynced_backend.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/format/checksum.h"
 #include "quarry/io/fault_backend.h"
 #include "support/temporary_folder.h"
+#include "support/unsynced_backend.h"
 
 namespace quarry {
 namespace {

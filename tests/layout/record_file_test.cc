@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <fstream>
 
-#include "layout/unsynced_backend.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "support/temporary_folder.h"
+#include "support/unsynced_backend.h"
 
 namespace quarry {
 namespace {

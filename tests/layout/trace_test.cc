@@ -9,12 +9,12 @@
 #include <set>
 
 #include "bits.h"
-#include "layout/unsynced_backend.h"
 #include "pipeline/tiny_database.h"
 #include "quarry/base/random.h"
 #include "quarry/io/fault_backend.h"
 #include "record_file.h"
 #include "support/temporary_folder.h"
+#include "support/unsynced_backend.h"
 
 namespace quarry {
 namespace {

@@ -64,10 +64,15 @@ std::string RoomOfInclude(const Ranks& ranks, const std::string& include) {
 
 // Foreign headers that only one room may include.
 const std::pair<const char*, const char*> kOwners[] = {
-    {"liburing", "engine/io"}, {"rocksdb/", "engine/catalog"}, {"capnp/", "format"},    {"kj/", "format"},
-    {"zip.h", "format"},       {"zlib.h", "format"},           {"yaml-cpp/", "format"}, {"xxh", "format"},
-    {"torch/", "trainer"},     {"ATen/", "trainer"},           {"c10/", "trainer"},     {"CLI/", "client"},
-    {"nlohmann/", "client"},   {"spdlog/", "engine/base"},     {"sqlite3", "sql"},
+    {"liburing", "engine/io"},   {"rocksdb/", "engine/catalog"},
+    {"capnp/", "format"},        {"kj/", "format"},
+    {"zip.h", "format"},         {"zlib.h", "format"},
+    {"yaml-cpp/", "format"},     {"xxh", "format"},
+    {"torch/", "trainer"},       {"ATen/", "trainer"},
+    {"c10/", "trainer"},         {"CLI/", "client"},
+    {"nlohmann/", "client"},     {"spdlog/", "engine/base"},
+    {"sqlite3", "sql"},          {"histedit", "client"},
+    {"boost/", "engine/server"},
 };
 
 // What is wrong with the includes of one source, as "path:line: ..." lines.

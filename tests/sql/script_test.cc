@@ -1,13 +1,10 @@
-// The scripts of tests/sql/scripts, through the API and through `quarry sql`. What they expect is what plain
-// SQLite tables of the same content give.
+// The scripts of tests/sql/scripts, through the API and through `quarry sql`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <fstream>
 
+#include "sql/script.h"
 #include "sql/sql_database.h"
 #include "support/temporary_folder.h"
 
@@ -18,62 +15,14 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+using testing_util::CsvField;
+using testing_util::Outcome;
+using testing_util::ReadScript;
+using testing_util::RunCommand;
+using testing_util::ScriptCase;
+using testing_util::Scripts;
 using testing_util::SqlStore;
 using testing_util::TenNodes;
-
-// -- name: a sentence
-// -- group: the script
-// SELECT ...;
-// ----                 or, in its place: ---- error: what the message contains
-// the lines that `quarry sql --csv` prints
-struct Case {
-  std::string name, group, sql;
-  bool fails = false;
-  std::string error;
-  std::vector<std::string> lines;
-};
-
-std::vector<Case> ReadScript(const fs::path& path) {
-  constexpr std::string_view kName = "-- name: ", kGroup = "-- group: ", kResult = "----",
-                             kError = "---- error: ";
-  std::vector<Case> cases;
-  std::ifstream file(path);
-  bool in_result = false;
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(kName)) {
-      in_result = false;
-      cases.push_back({.name = line.substr(kName.size())});
-    } else if (line.starts_with(kGroup)) {
-      cases.back().group = line.substr(kGroup.size());
-    } else if (line.starts_with(kResult)) {
-      in_result = true;
-      cases.back().fails = line.starts_with(kError);
-      if (cases.back().fails) cases.back().error = line.substr(kError.size());
-    } else if (in_result) {
-      cases.back().lines.push_back(line);
-    } else {
-      cases.back().sql += line + "\n";
-    }
-  }
-  for (Case& c : cases) {
-    if (!c.lines.empty() && c.lines.back().empty()) c.lines.pop_back();  // between two cases
-  }
-  return cases;
-}
-
-std::vector<fs::path> Scripts() {
-  std::vector<fs::path> paths;
-  for (const auto& entry : fs::directory_iterator(QUARRY_SQL_SCRIPTS)) paths.push_back(entry.path());
-  std::ranges::sort(paths);
-  return paths;
-}
-
-std::string CsvField(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
-  return quoted + "\"";
-}
 
 // What `quarry sql --csv` prints of a statement.
 Status Print(sql::Rows& rows, std::vector<std::string>& lines) {
@@ -105,7 +54,7 @@ class ScriptTest : public testing::TestWithParam<fs::path> {
 TEST_P(ScriptTest, GivesTheSameThroughTheApiWithAndWithoutOutgoingLists) {
   for (const bool both_directions : {false, true}) {
     const auto store = MakeStore(both_directions);
-    for (const Case& c : ReadScript(GetParam())) {
+    for (const ScriptCase& c : ReadScript(GetParam())) {
       SCOPED_TRACE(c.group + ": " + c.name + (both_directions ? " (CSR)" : ""));
       std::vector<std::string> lines;
       const Status status = store->sql().Run(c.sql, [&](sql::Rows& rows) { return Print(rows, lines); });
@@ -120,27 +69,14 @@ TEST_P(ScriptTest, GivesTheSameThroughTheApiWithAndWithoutOutgoingLists) {
 }
 
 #ifdef QUARRY_BINARY
-struct Outcome {
-  int exit_code = -1;
-  std::string out;
-};
-
-Outcome RunQuarry(const std::string& arguments) {
-  FILE* const pipe = popen((QUARRY_BINARY " " + arguments).c_str(), "r");
-  if (pipe == nullptr) return {};
-  Outcome outcome;
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) outcome.out += static_cast<char>(c);
-  const int status = pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
+Outcome RunQuarry(const std::string& arguments) { return RunCommand(QUARRY_BINARY " " + arguments); }
 
 TEST_P(ScriptTest, GivesTheSameThroughTheCommandLine) {
   const auto store = MakeStore(/*both_directions=*/true);
   store->CloseStore();  // the command locks it
   const TemporaryFolder folder("script");
   std::string script, expected;
-  for (const Case& c : ReadScript(GetParam())) {
+  for (const ScriptCase& c : ReadScript(GetParam())) {
     if (c.fails) continue;
     script += "-- " + c.name + "\n" + c.sql;
     for (const std::string& line : c.lines) expected += line + "\n";

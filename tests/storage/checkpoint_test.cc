@@ -17,7 +17,6 @@
 
 #include "embedding/trained_tables.h"
 #include "quarry/base/units.h"
-#include "quarry/io/fault_backend.h"
 #include "quarry/storage/compaction.h"
 #include "quarry/storage/training_state.h"
 #include "storage/small_store.h"
@@ -60,7 +59,7 @@ class CheckpointTest : public testing::Test {
   CheckpointReport Checkpoint(Store& store, const std::string& path) {
     const auto report = CheckpointStore(store, budget_, path, {});
     EXPECT_TRUE(report.ok()) << report.status().ToString();
-    EXPECT_FALSE(fs::exists(path + ".importing"));
+    EXPECT_FALSE(fs::exists(path + ".copying"));
     EXPECT_EQ(budget_.used_bytes(), 0u);
     return report.ok() ? *report : CheckpointReport{};
   }
@@ -71,8 +70,7 @@ class CheckpointTest : public testing::Test {
     ASSERT_TRUE(written.ok()) << written.status().ToString();
   }
 
-  const std::unique_ptr<IoBackend> real_ = MakeDefaultBackend();
-  std::unique_ptr<FaultBackend> backend_ = std::make_unique<FaultBackend>(*real_);
+  const std::unique_ptr<IoBackend> backend_ = MakeDefaultBackend();
   MemoryBudget budget_{kGiB};
 };
 
@@ -265,35 +263,6 @@ TEST_F(CheckpointTest, OfCommitsThatAreMadeMeanwhileItHasAPrefix) {
   compactor.join();
 }
 
-TEST_F(CheckpointTest, AnyFaultLeavesNothingAndTheNextOneSucceeds) {
-  for (const Medium medium : {Medium::kMemory, Medium::kDisk}) {
-    SCOPED_TRACE(medium == Medium::kMemory ? "linked" : "copied");
-    SmallStore small(*real_, medium);
-    ASSERT_TRUE(small.Write().ok());
-    const ScratchFolder elsewhere(Medium::kMemory);
-    const auto store = Open(small.path());
-    const std::string path = elsewhere.path() + "/checkpoint";
-    for (const FaultKind kind :
-         {FaultKind::kOpen, FaultKind::kRead, FaultKind::kWrite, FaultKind::kSync, FaultKind::kRename}) {
-      for (uint64_t k = 1;; ++k) {
-        SCOPED_TRACE(testing::Message() << "kind " << static_cast<int>(kind) << " at operation " << k);
-        backend_->SetPlans({{.kind = kind, .at = k, .error = EIO}});
-        const auto report = CheckpointStore(*store, budget_, path, {});
-        const bool struck = backend_->strikes() > 0;
-        backend_->SetPlans({});
-        ASSERT_EQ(report.ok(), !struck) << report.status().ToString();
-        ASSERT_EQ(budget_.used_bytes(), 0u);
-        if (!struck) break;
-        EXPECT_EQ(report.status().code(), Code::kIoError);
-        EXPECT_THAT(std::string(report.status().message()), HasSubstr("quarry-storage-")) << "names a file";
-        ASSERT_TRUE(fs::is_empty(elsewhere.path()));
-      }
-      EXPECT_EQ(FaultsIn(*Open(path)), "");
-      fs::remove_all(path);
-    }
-  }
-}
-
 TEST_F(CheckpointTest, CancelledAtAnyTimeItLeavesNothing) {
   SmallStore small(*backend_, Medium::kMemory);
   ASSERT_TRUE(small.Write().ok());
@@ -308,7 +277,7 @@ TEST_F(CheckpointTest, CancelledAtAnyTimeItLeavesNothing) {
     done = report.ok();
     EXPECT_EQ(report.status().code(), done ? Code::kOk : Code::kCancelled);
     EXPECT_EQ(fs::exists(path), done);
-    EXPECT_FALSE(fs::exists(path + ".importing"));
+    EXPECT_FALSE(fs::exists(path + ".copying"));
   }
 }
 
@@ -328,8 +297,8 @@ TEST_F(CheckpointTest, ItNeedsAPlaceOfItsOwn) {
   EXPECT_EQ(code(small.folder.path() + "/db2"), Code::kOk) << "a name that only starts like the database's";
   EXPECT_EQ(code(small.folder.path() + "/db2"), Code::kAlreadyExists);
   // What a killed one left.
-  fs::create_directories(small.folder.path() + "/db3.importing/db/features");
-  std::ofstream(small.folder.path() + "/db3.importing/db/features/feature-1.qft") << "half";
+  fs::create_directories(small.folder.path() + "/db3.copying/db/features");
+  std::ofstream(small.folder.path() + "/db3.copying/db/features/feature-1.qft") << "half";
   EXPECT_EQ(code(small.folder.path() + "/db3/"), Code::kOk);
   EXPECT_EQ(FaultsIn(*Open(small.folder.path() + "/db3")), "");
 }
@@ -429,32 +398,6 @@ TEST_F(EmbeddingCheckpointTest, TrainingGoesOnMeanwhile) {
   }
   stop = true;
   trainer.join();
-}
-
-TEST_F(EmbeddingCheckpointTest, AnyFaultLeavesNothing) {
-  TrainedTables tables(kSeed);
-  ASSERT_TRUE(tables.Create(*store_).ok());
-  ASSERT_TRUE(tables.Open(*store_).ok());
-  for (int64_t t = 0; t <= 10; ++t) ASSERT_TRUE(tables.Train(t).ok());
-  ASSERT_TRUE(tables.Checkpoint(*store_, 10).ok());
-  tables.Close();
-  const std::string path = folder_.path() + "/checkpoint";
-  for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kRead, FaultKind::kWrite, FaultKind::kSync}) {
-    for (uint64_t k = 1;; ++k) {
-      SCOPED_TRACE(testing::Message() << "kind " << static_cast<int>(kind) << " at operation " << k);
-      // Pages of a run that cannot be read are tried one by one.
-      backend_->SetPlans({{.kind = kind, .at = k, .sticky = kind == FaultKind::kRead, .error = ENOSPC}});
-      const auto report = CheckpointStore(*store_, budget_, path, {});
-      const bool struck = backend_->strikes() > 0;
-      backend_->SetPlans({});
-      ASSERT_EQ(report.ok(), !struck) << report.status().ToString();
-      if (!struck) break;
-      EXPECT_EQ(report.status().code(), Code::kNoSpace);
-      ASSERT_EQ(testing_util::FilesIn(folder_.path()), std::vector<std::string>{"db"});
-    }
-    ExpectCopy(path);
-    fs::remove_all(path);
-  }
 }
 
 TEST_F(EmbeddingCheckpointTest, APageThatDoesNotVerifyIsRefused) {

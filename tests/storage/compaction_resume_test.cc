@@ -13,7 +13,6 @@
 
 #include "compaction_pace.h"
 #include "pipeline/tiny_database.h"
-#include "quarry/io/fault_backend.h"
 #include "storage/small_store.h"
 #include "storage/store_rows.h"
 #include "support/flip_byte.h"
@@ -91,7 +90,7 @@ class CompactionResumeTest : public testing::TestWithParam<uint64_t> {
 
   const TinyDatabase database_{TinyGraph{.nodes = kNodes, .dim = GetParam()}, Folder()};
   const std::unique_ptr<IoBackend> real_ = MakeDefaultBackend();
-  FaultBackend backend_{*real_};
+  IoBackend& backend_ = *real_;
   MemoryBudget budget_{kGiB};
   std::unique_ptr<Store> store_;
   Rng rng_;
@@ -230,34 +229,6 @@ TEST_P(CompactionResumeTest, AfterTheSwitchARecordThatStayedIsRemoved) {
   Reopen();
   EXPECT_FALSE(fs::exists(Progress()));
   EXPECT_TRUE(fs::exists(Partial())) << "it is the table's now";
-  ExpectRows();
-}
-
-TEST_P(CompactionResumeTest, AnyFaultWhileItGoesOnLeavesTheTableBeforeOrAfter) {
-  if (GetParam() != 128) GTEST_SKIP() << "the operations are the same";
-  uint64_t kept = 0;
-  for (const FaultKind kind :
-       {FaultKind::kOpen, FaultKind::kRead, FaultKind::kWrite, FaultKind::kSync, FaultKind::kRename}) {
-    bool struck = true;
-    for (uint64_t at = 1; struck; ++at) {
-      const int error = at % 3 == 0 ? ENOSPC : EIO;
-      SCOPED_TRACE(testing::Message() << "kind " << static_cast<int>(kind) << ", operation " << at);
-      Write(5);
-      ASSERT_FALSE(Compact(kNodes / 3).ok());
-      backend_.SetPlans({{.kind = kind, .at = at, .sticky = at % 2 == 0, .error = error}});
-      const auto report = Compact();
-      struck = backend_.strikes() > 0;
-      backend_.SetPlans({});
-      ASSERT_TRUE(struck || report.ok()) << report.status().ToString();
-      Reopen();
-      for (const auto& entry : fs::directory_iterator(Path("")))
-        kept += entry.path().extension() == ".progress";
-      ExpectRows();
-      if (testing::Test::HasFailure()) return;
-    }
-  }
-  EXPECT_GT(kept, 10u) << "what was done outlived most faults";
-  ASSERT_TRUE(Compact().ok());
   ExpectRows();
 }
 

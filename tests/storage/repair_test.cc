@@ -13,7 +13,6 @@
 
 #include "embedding/trained_tables.h"
 #include "quarry/base/units.h"
-#include "quarry/io/fault_backend.h"
 #include "quarry/storage/compaction.h"
 #include "quarry/storage/training_state.h"
 #include "storage/small_store.h"
@@ -127,7 +126,7 @@ class RepairTest : public testing::Test {
   }
 
   const std::unique_ptr<IoBackend> real_ = MakeDefaultBackend();
-  FaultBackend backend_{*real_};
+  IoBackend& backend_ = *real_;
   SmallStore small_{backend_, Medium::kMemory};
   const std::string path_ = small_.path();
   MemoryBudget budget_{kGiB};
@@ -421,29 +420,6 @@ TEST_F(CatalogRepairTest, ADeathBetweenTheRenamesIsUndone) {
   const auto repair = RepairCatalog(backend_, path_, false);
   ASSERT_TRUE(repair.ok()) << repair.status().ToString();
   EXPECT_FALSE(repair->has_value()) << "it opens";
-  ExpectWhole();
-}
-
-TEST_F(CatalogRepairTest, AnyFaultLeavesTheOldCatalogOrTheNewOne) {
-  fs::remove(path_ + "/catalog/CURRENT");
-  for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kSync, FaultKind::kRename}) {
-    for (uint64_t k = 1;; ++k) {
-      SCOPED_TRACE(testing::Message() << "kind " << static_cast<int>(kind) << " at operation " << k);
-      backend_.SetPlans({{.kind = kind, .at = k, .error = EIO}});
-      const auto repair = RepairCatalog(backend_, path_, false);
-      const bool struck = backend_.strikes() > 0;
-      backend_.SetPlans({});
-      ASSERT_EQ(repair.ok(), !struck) << repair.status().ToString();
-      EXPECT_FALSE(fs::exists(path_ + "/catalog.repairing"));
-      ASSERT_TRUE(fs::exists(path_ + "/catalog"));
-      if (fs::exists(path_ + "/catalog.damaged")) {  // the exchange came about
-        fs::remove_all(path_ + "/catalog");
-        fs::rename(path_ + "/catalog.damaged", path_ + "/catalog");
-      }
-      if (!struck) break;
-    }
-  }
-  ASSERT_TRUE(RepairCatalog(backend_, path_, false).ok());
   ExpectWhole();
 }
 

@@ -10,7 +10,6 @@
 #include <set>
 
 #include "quarry/base/units.h"
-#include "quarry/io/fault_backend.h"
 #include "storage/small_store.h"
 
 namespace quarry {
@@ -65,33 +64,8 @@ class TrainingStateTest : public testing::Test {
     return text;
   }
 
-  // Makes the k-th operation of a kind fail, k = 1, 2, ... until all went well, and checks after each, in a
-  // store that was opened anew, whether the checkpoint was taken.
-  void ForEachFault(const std::function<Status()>& checkpoint, const std::function<void(bool taken)>& check) {
-    for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kWrite, FaultKind::kSync}) {
-      for (const int error : {EIO, ENOSPC}) {
-        bool struck = true;
-        for (uint64_t k = 1; struck; ++k) {
-          SCOPED_TRACE(testing::Message()
-                       << "kind " << static_cast<int>(kind) << ", error " << error << " at operation " << k);
-          backend_.SetPlans({{.kind = kind, .at = k, .sticky = k % 2 == 0, .error = error}});
-          const Status status = checkpoint();
-          struck = backend_.strikes() > 0;
-          backend_.SetPlans({});
-          EXPECT_EQ(status.ok(), !struck) << status.ToString();
-          if (struck) {
-            EXPECT_EQ(status.code(), error == EIO ? Code::kIoError : Code::kNoSpace);
-            EXPECT_THAT(std::string(status.message()), HasSubstr(small_.path()));
-          }
-          Reopen();
-          check(status.ok());
-        }
-      }
-    }
-  }
-
   const std::unique_ptr<IoBackend> real_ = MakeDefaultBackend();
-  FaultBackend backend_{*real_};
+  IoBackend& backend_ = *real_;
   SmallStore small_{backend_, Medium::kMemory};
   std::unique_ptr<Store> store_;
 };
@@ -188,41 +162,6 @@ TEST_F(TrainingStateTest, EveryDamagedByteIsFoundByReadingAndByVerify) {
   EXPECT_EQ(ReadTrainingState(*store_, "node").status().code(), Code::kCorruption);
   fs::remove(path);
   EXPECT_EQ(ReadTrainingState(*store_, "node").status().code(), Code::kCorruption);
-}
-
-TEST_F(TrainingStateTest, AnyFaultOfTheDiskLeavesTheCheckpointBefore) {
-  Bytes state = RandomBytes(5 * kMiB, 1);  // more than the writer's buffer
-  ASSERT_TRUE(Checkpoint("node", state).ok());
-  Bytes next = state;
-  ForEachFault(
-      [&] {
-        next[next.size() / 2] ^= std::byte{1};
-        return Checkpoint("node", next);
-      },
-      [&](bool taken) {
-        if (taken) state = next;
-        EXPECT_EQ(Read("node"), state);
-        EXPECT_EQ(Files().size(), 1u);
-      });
-  EXPECT_EQ(Faults(), "");
-}
-
-TEST_F(TrainingStateTest, AnyFaultOfTheDiskLeavesNoHalfOfAFirstCheckpoint) {
-  const Bytes state = RandomBytes(3 * kPageBytes, 1);
-  const std::string folder = small_.path() + "/training";
-  ForEachFault([&] { return Checkpoint("node", state); },
-               [&](bool taken) {
-                 EXPECT_EQ(store_->manifest().FindTraining("node") != nullptr, taken);
-                 if (taken) {
-                   EXPECT_EQ(Read("node"), state);
-                   ASSERT_TRUE(DropTraining(*store_, "node").ok());
-                 }
-                 if (fs::exists(folder)) {
-                   EXPECT_THAT(Files(), testing::IsEmpty());
-                 }
-                 fs::remove(folder);
-               });
-  EXPECT_EQ(Faults(), "");
 }
 
 TEST_F(TrainingStateTest, ACommitThatFailedKeepsItsFileUntilTheNextOpen) {

@@ -13,10 +13,10 @@
 
 #include "link_task.h"
 #include "quarry/base/random.h"
-#include "quarry/base/units.h"
 #include "quarry/trainer/link_train.h"
 #include "support/array_files.h"
 #include "support/temporary_folder.h"
+#include "trainer/link_course.h"
 
 namespace quarry {
 namespace {
@@ -59,11 +59,6 @@ LinkTrainOptions SmallOptions(std::vector<uint32_t> fanouts) {
   options.seed = kSeed;
   options.ordered = true;
   return options;
-}
-
-MemoryBudget& Plenty() {
-  static MemoryBudget budget(kGiB);
-  return budget;
 }
 
 // Both ways round.
@@ -251,25 +246,6 @@ INSTANTIATE_TEST_SUITE_P(Chains, LinkEncoderGradientTest,
                                          Chain{DecoderKind::kComplEx, {4}},
                                          Chain{DecoderKind::kTransE, {3, 3, 2}}),
                          NameOfChain);
-
-struct Course {
-  std::vector<double> losses, mrrs;
-  LinkTrainSummary summary;
-};
-
-Course Follow(const LinkData& data, const LinkTrainOptions& options) {
-  Course course;
-  LinkTrainCallbacks callbacks;
-  callbacks.epoch = [&](const LinkEpochReport& epoch) {
-    course.losses.push_back(epoch.loss);
-    if (epoch.valid) course.mrrs.push_back(epoch.valid->filtered.mrr);
-    return Status::Ok();
-  };
-  auto summary = TrainLinks(data, options, Plenty(), callbacks);
-  EXPECT_TRUE(summary.ok()) << summary.status().ToString();
-  if (summary.ok()) course.summary = *summary;
-  return course;
-}
 
 // Every batch uses most rows, so batches in flight read rows that others are about to write.
 TEST(LinkEncoder, InOrderOacIsSyncToTheLastBitForAnyNumberOfWorkersAndThreads) {

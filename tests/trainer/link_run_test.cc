@@ -181,7 +181,9 @@ TEST_F(LinkRunTest, WhatPoolsAreSaidToTakeIsEnough) {
       RowBlock block{.ids = std::vector<RowId>(std::min(rows, 70'000))};
       std::iota(block.ids.begin(), block.ids.end(), RowId{0});
       ASSERT_TRUE((*opened)->table().Read(block).ok());
-      if (memory_bytes == bytes.most) EXPECT_EQ((*opened)->stats().evictions, 0u) << "all pages fit";
+      if (memory_bytes == bytes.most) {
+        EXPECT_EQ((*opened)->stats().evictions, 0u) << "all pages fit";
+      }
     }
     ASSERT_TRUE(DropEmbeddings(store(), "x").ok());
   }

@@ -16,6 +16,7 @@
 #include "support/shared_data.h"
 #include "support/temporary_folder.h"
 #include "trainer/grouped_graph.h"
+#include "trainer/link_course.h"
 
 namespace quarry {
 namespace {
@@ -27,31 +28,6 @@ using testing::Gt;
 using testing::HasSubstr;
 
 constexpr uint64_t kSeed = kGraphSeed;
-
-MemoryBudget& Plenty() {
-  static MemoryBudget budget(kGiB);
-  return budget;
-}
-
-// What tells two runs apart.
-struct Course {
-  std::vector<double> losses, mrrs;
-  LinkTrainSummary summary;
-};
-
-Course Follow(const LinkData& data, const LinkTrainOptions& options) {
-  Course course;
-  LinkTrainCallbacks callbacks;
-  callbacks.epoch = [&](const LinkEpochReport& epoch) {
-    course.losses.push_back(epoch.loss);
-    course.mrrs.push_back(epoch.valid ? epoch.valid->filtered.mrr : -1);
-    return Status::Ok();
-  };
-  auto summary = TrainLinks(data, options, Plenty(), callbacks);
-  EXPECT_TRUE(summary.ok()) << summary.status().ToString();
-  if (summary.ok()) course.summary = *summary;
-  return course;
-}
 
 struct Learner {
   DecoderKind decoder;

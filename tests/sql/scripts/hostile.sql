@@ -2,7 +2,7 @@
 -- group: hostile
 SELECT id
 FORM nodes;
----- error: line 2: near
+---- error: near "nodes": syntax error
 
 -- name: a table that there is not
 -- group: hostile
@@ -36,21 +36,25 @@ DROP TABLE nodes;
 
 -- name: no other file is opened
 -- group: hostile
+-- only: quarry
 ATTACH 'other.db' AS other;
 ---- error: too many attached databases
 
 -- name: nor written
 -- group: hostile
+-- only: quarry
 VACUUM INTO 'copy.db';
 ---- error: 
 
 -- name: nor read
 -- group: hostile
+-- only: quarry
 SELECT readfile('/etc/passwd');
 ---- error: no such function: readfile
 
 -- name: nor loaded
 -- group: hostile
+-- only: quarry
 SELECT load_extension('x.so');
 ---- error: 
 

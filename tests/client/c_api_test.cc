@@ -1,0 +1,202 @@
+// The C interface gives what the C++ one gives, and says what went wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/store_util.h"
+#include "quarry.h"
+#include "quarry/embedding/embedding_store.h"
+
+namespace quarry {
+namespace {
+
+using namespace testing_util;  // NOLINT: a test of what it has
+using testing::HasSubstr;
+
+class CApiTest : public testing::Test {
+ protected:
+  CApiTest() : database_({.nodes = 300, .dim = 32}) {
+    {
+      const auto backend = MakeDefaultBackend();
+      const auto store = quarry::Store::Open(*backend, database_.path()).value();
+      EXPECT_TRUE(CreateEmbeddings(*store, "nodes", {.row_count = 20, .dim = 4}).ok());
+    }
+    const quarry_open_options options = {.size = sizeof(options), .memory_bytes = 64 << 20};
+    EXPECT_EQ(quarry_open(database_.path().c_str(), &options, &store_), QUARRY_OK) << quarry_last_error();
+  }
+  ~CApiTest() override { quarry_close(store_); }
+
+  const TinyDatabase database_;
+  quarry_store* store_ = nullptr;
+};
+
+TEST_F(CApiTest, DescribesTheDatabase) {
+  EXPECT_EQ(quarry_abi_version() >> 16, QUARRY_ABI_VERSION >> 16);
+  EXPECT_EQ(quarry_ping(store_), QUARRY_OK);
+  quarry_description* description = nullptr;
+  ASSERT_EQ(quarry_describe(store_, &description), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(quarry_node_count(description), 300u);
+  EXPECT_EQ(quarry_class_count(description), 5u);
+  size_t tables = 0;
+  for (; quarry_table(description, tables) != nullptr; ++tables) {
+    const quarry_table_info& table = *quarry_table(description, tables);
+    if (std::string(table.name) == "feature") {
+      EXPECT_EQ(table.row_bytes, 128u);
+    }
+  }
+  EXPECT_EQ(tables, 3u);
+  EXPECT_STREQ(quarry_topology(description, 0)->name, "graph");
+  EXPECT_EQ(quarry_layout(description, 0), nullptr);
+  EXPECT_STREQ(quarry_embedding(description, 0)->name, "nodes");
+  quarry_description_free(description);
+}
+
+TEST_F(CApiTest, PutsAndLooksUpRowsAsOfSnapshots) {
+  quarry_snapshot* before = nullptr;
+  ASSERT_EQ(quarry_take_snapshot(store_, &before), QUARRY_OK) << quarry_last_error();
+  std::vector<float> values(32, 0.5F);
+  std::vector<std::byte> row(128);
+  ASSERT_EQ(quarry_encode_row(QUARRY_FLOAT32, values.data(), 32, row.data(), row.size()), QUARRY_OK);
+  EXPECT_EQ(quarry_encode_row(QUARRY_FLOAT32, values.data(), 32, row.data(), 127), QUARRY_INVALID_ARGUMENT);
+  const uint64_t id = 7;
+  const quarry_put_rows put = {
+      .table = "feature", .ids = &id, .count = 1, .rows = row.data(), .row_bytes = 128};
+  uint64_t timestamp = 0;
+  ASSERT_EQ(quarry_put(store_, &put, 1, 1, &timestamp), QUARRY_OK) << quarry_last_error();
+  EXPECT_GT(timestamp, quarry_snapshot_timestamp(before));
+  const uint32_t node = 7;
+  for (const quarry_snapshot* snapshot :
+       {static_cast<const quarry_snapshot*>(nullptr), static_cast<const quarry_snapshot*>(before)}) {
+    quarry_rows* rows = nullptr;
+    ASSERT_EQ(quarry_lookup(store_, "feature", &node, 1, snapshot, &rows), QUARRY_OK) << quarry_last_error();
+    uint64_t bytes = 0;
+    const void* const data = quarry_rows_data(rows, &bytes);
+    ASSERT_EQ(bytes, 128u);
+    const std::vector<std::byte> expected = snapshot == nullptr ? row : database_.graph().Row(7);
+    EXPECT_EQ(std::memcmp(data, expected.data(), bytes), 0);
+    std::vector<float> floats(32);
+    EXPECT_EQ(quarry_rows_float32(rows, floats.data(), 31), QUARRY_INVALID_ARGUMENT);
+    ASSERT_EQ(quarry_rows_float32(rows, floats.data(), 32), QUARRY_OK);
+    EXPECT_EQ(std::memcmp(floats.data(), expected.data(), bytes), 0);
+    EXPECT_EQ(quarry_rows_element_type(rows), QUARRY_FLOAT32);
+    quarry_rows_free(rows);
+  }
+  quarry_snapshot_free(before);
+}
+
+TEST_F(CApiTest, GivesBlocksAndBatches) {
+  const std::vector<uint32_t> seeds = {1, 2, 3}, fanouts = {4, 3};
+  quarry_batch* block = nullptr;
+  ASSERT_EQ(quarry_sample(store_, nullptr, seeds.data(), 3, fanouts.data(), 2, QUARRY_IN, 5, &block),
+            QUARRY_OK)
+      << quarry_last_error();
+  quarry_batch_arrays arrays{};
+  ASSERT_EQ(quarry_batch_get(block, &arrays, sizeof(arrays)), QUARRY_OK);
+  EXPECT_EQ(arrays.seed_count, 3u);
+  EXPECT_EQ(arrays.nodes[0], 1u);
+  EXPECT_EQ(arrays.rows, nullptr);
+  EXPECT_EQ(arrays.indptr[arrays.target_count], arrays.edge_count);
+  quarry_batch_free(block);
+
+  const quarry_live_spec live = {
+      .size = sizeof(live), .fanouts = fanouts.data(), .fanout_count = 2, .batch_size = 16};
+  quarry_stream* stream = nullptr;
+  ASSERT_EQ(quarry_open_live(store_, &live, nullptr, &stream), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(quarry_stream_feature_dim(stream), 32u);
+  const quarry_pass pass = {.size = sizeof(pass), .split = QUARRY_VALID, .ordered = 1};
+  uint64_t batches = 0, seen = 0;
+  ASSERT_EQ(quarry_start_pass(stream, &pass, &batches), QUARRY_OK) << quarry_last_error();
+  while (true) {
+    quarry_batch* batch = nullptr;
+    ASSERT_EQ(quarry_next(stream, &batch), QUARRY_OK) << quarry_last_error();
+    if (batch == nullptr) break;
+    ASSERT_EQ(quarry_batch_get(batch, &arrays, sizeof(arrays)), QUARRY_OK);
+    EXPECT_EQ(arrays.index, seen++);
+    const uint64_t row = arrays.slots == nullptr ? 0 : arrays.slots[0];
+    const auto* const bytes = static_cast<const std::byte*>(arrays.rows) + row * arrays.row_stride_bytes;
+    EXPECT_EQ(std::memcmp(bytes, database_.graph().Row(arrays.nodes[0]).data(), 128), 0);
+    EXPECT_EQ(arrays.labels[0], database_.graph().Label(arrays.nodes[0]));
+    quarry_batch_free(batch);
+  }
+  EXPECT_EQ(seen, batches);
+  quarry_counters* counters = nullptr;
+  ASSERT_EQ(quarry_stream_stats(stream, &counters), QUARRY_OK) << quarry_last_error();
+  EXPECT_STREQ(quarry_counter_name(counters, 0), "batches");
+  EXPECT_EQ(quarry_counter_value(counters, 0), static_cast<double>(batches));
+  EXPECT_EQ(quarry_counter_name(counters, quarry_counters_count(counters)), nullptr);
+  quarry_counters_free(counters);
+  quarry_stream_free(stream);
+  ASSERT_EQ(quarry_stats(store_, &counters), QUARRY_OK);
+  EXPECT_GT(quarry_counters_count(counters), 0u);
+  quarry_counters_free(counters);
+}
+
+TEST_F(CApiTest, CommitsEmbeddings) {
+  const std::vector<uint64_t> ids = {3, 4};
+  quarry_embedding_rows *mine = nullptr, *theirs = nullptr;
+  ASSERT_EQ(quarry_read_embeddings(store_, "nodes", ids.data(), 2, &mine), QUARRY_OK) << quarry_last_error();
+  ASSERT_EQ(quarry_read_embeddings(store_, "nodes", ids.data(), 1, &theirs), QUARRY_OK);
+  quarry_embedding_arrays arrays{};
+  ASSERT_EQ(quarry_embedding_rows_get(mine, &arrays, sizeof(arrays)), QUARRY_OK);
+  EXPECT_EQ(arrays.dim, 4u);
+  EXPECT_EQ(arrays.ids[1], 4u);
+  arrays.values[0] = 2;
+  const char* const table = "nodes";
+  int64_t timestamp = -2;
+  uint64_t stale = 9;
+  ASSERT_EQ(quarry_commit_embeddings(store_, &table, &mine, 1, &timestamp, &stale), QUARRY_OK)
+      << quarry_last_error();
+  EXPECT_GE(timestamp, 0);
+  EXPECT_EQ(stale, 0u);
+  ASSERT_EQ(quarry_commit_embeddings(store_, &table, &theirs, 1, &timestamp, &stale), QUARRY_OK);
+  EXPECT_EQ(timestamp, -1);
+  EXPECT_EQ(stale, 1u);
+  quarry_embedding_rows_free(mine);
+  quarry_embedding_rows_free(theirs);
+}
+
+TEST_F(CApiTest, SaysWhatWentWrongToTheThreadThatDidIt) {
+  quarry_rows* rows = nullptr;
+  const uint32_t node = 300;
+  EXPECT_EQ(quarry_lookup(store_, "feature", &node, 1, nullptr, &rows), QUARRY_INVALID_ARGUMENT);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("300"));
+  EXPECT_EQ(rows, nullptr);
+  std::thread([&] {
+    EXPECT_STREQ(quarry_last_error(), "");
+    EXPECT_EQ(quarry_lookup(store_, nullptr, &node, 1, nullptr, &rows), QUARRY_INVALID_ARGUMENT) << "no name";
+  }).join();
+  EXPECT_THAT(quarry_last_error(), HasSubstr("300"));
+  quarry_store* none = nullptr;
+  EXPECT_EQ(quarry_open("/nothing/there", nullptr, &none), QUARRY_NOT_FOUND);
+  EXPECT_EQ(quarry_open(nullptr, nullptr, &none), QUARRY_USAGE);
+  const quarry_open_options unset{};
+  EXPECT_EQ(quarry_open("/nothing/there", &unset, &none), QUARRY_USAGE) << "no size";
+  quarry_stream* stream = nullptr;
+  const quarry_live_spec live = {.size = sizeof(live), .direction = 7};
+  EXPECT_EQ(quarry_open_live(store_, &live, nullptr, &stream), QUARRY_INVALID_ARGUMENT);
+  quarry_close(nullptr);
+  quarry_rows_free(nullptr);
+}
+
+// A program compiled when the struct was shorter.
+TEST_F(CApiTest, TakesStructsOfEarlierVersions) {
+  struct {
+    size_t size;
+    uint64_t memory_bytes;
+  } early = {sizeof(early), 1 << 20};
+  quarry_close(store_);
+  store_ = nullptr;
+  ASSERT_EQ(
+      quarry_open(database_.path().c_str(), reinterpret_cast<const quarry_open_options*>(&early), &store_),
+      QUARRY_OK);
+  quarry_stream* stream = nullptr;
+  EXPECT_EQ(quarry_open_live(store_, nullptr, nullptr, &stream), QUARRY_OUT_OF_BUDGET) << "a mebibyte";
+}
+
+}  // namespace
+}  // namespace quarry

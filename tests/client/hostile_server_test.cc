@@ -1,0 +1,310 @@
+// A remote store survives its server, whatever that sends: calls fail with a sentence, nothing is read beyond
+// what was mapped, no descriptor stays open.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "client/fake_server.h"
+#include "format/wire_hostile.h"
+#include "quarry/client/store.h"
+#include "support/temporary_folder.h"
+
+namespace quarry {
+namespace {
+
+using namespace testing_util;  // NOLINT: a test of what it has
+using Reply = FakeServer::Reply;
+using Scripted = std::optional<Reply>;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+constexpr uint64_t kRegionBytes = 1 << 20;
+const Reply kAsUsual;  // as a good server answers
+
+size_t OpenDescriptors() {
+  const std::filesystem::directory_iterator fds("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(fds), end(fds)));
+}
+
+class HostileServerTest : public testing::Test {
+ protected:
+  HostileServerTest() : folder_("hostile"), descriptors_(OpenDescriptors()) {}
+  ~HostileServerTest() override { EXPECT_EQ(OpenDescriptors(), descriptors_) << "nothing leaks"; }
+  std::string socket() const { return folder_ / "q.sock"; }
+  static Result<std::unique_ptr<client::Store>> Connect(const FakeServer& server) {
+    return client::OpenRemote(server.address(), {.memory_bytes = 16 << 20, .timeout_seconds = 1});
+  }
+
+ private:
+  const TemporaryFolder folder_;
+  const size_t descriptors_;
+};
+
+TEST_F(HostileServerTest, FramesThatDoHarmAreNoWelcome) {
+  for (const wire::HostileFrame& frame : wire::HostileFrames()) {
+    SCOPED_TRACE(frame.name);
+    FakeServer server(socket(), [&](uint64_t, const wire::Request&) -> Scripted {
+      return Reply{.frame = frame.bytes, .close = true};
+    });
+    EXPECT_FALSE(Connect(server).ok());
+  }
+}
+
+TEST_F(HostileServerTest, FramesThatDoHarmAreNoAnswer) {
+  for (const wire::HostileFrame& frame : wire::HostileFrames()) {
+    SCOPED_TRACE(frame.name);
+    FakeServer server(socket(), [&](uint64_t, const wire::Request& request) -> Scripted {
+      if (!std::holds_alternative<wire::Describe>(request)) return kAsUsual;
+      return Reply{.frame = frame.bytes, .close = true};
+    });
+    auto store = Connect(server);
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    EXPECT_FALSE((*store)->Describe().ok());
+  }
+}
+
+TEST_F(HostileServerTest, AnswersToNobodyEndTheConnection) {
+  FakeServer server(socket(), [](uint64_t id, const wire::Request& request) -> Scripted {
+    if (!std::holds_alternative<wire::Ping>(request)) return kAsUsual;
+    return FakeServer::Answer(id + 100, wire::Done{});
+  });
+  auto store = Connect(server);
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  const Status status = (*store)->Ping();
+  EXPECT_EQ(status.code(), Code::kCorruption) << status.ToString();
+}
+
+TEST_F(HostileServerTest, AnswersOfAnotherKindAreCorruption) {
+  FakeServer server(socket(), [](uint64_t id, const wire::Request& request) -> Scripted {
+    if (std::holds_alternative<wire::Hello>(request) || std::holds_alternative<wire::OpenSession>(request)) {
+      return kAsUsual;
+    }
+    return FakeServer::Answer(id, wire::Written{.timestamp = 1});
+  });
+  auto store = Connect(server);
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  const std::vector<NodeId> ids = {1};
+  EXPECT_EQ((*store)->Ping().code(), Code::kCorruption);
+  EXPECT_EQ((*store)->Describe().status().code(), Code::kCorruption);
+  EXPECT_EQ((*store)->Lookup({.table = "label", .ids = ids}).status().code(), Code::kCorruption);
+  EXPECT_EQ((*store)->Sample({.seeds = ids, .fanouts = {1}}).status().code(), Code::kCorruption);
+  EXPECT_EQ((*store)->OpenStream({.road = wire::LiveSpec{}}).status().code(), Code::kCorruption);
+  EXPECT_EQ((*store)->TakeSnapshot().status().code(), Code::kCorruption);
+}
+
+TEST_F(HostileServerTest, ServersOfAnotherProtocolAreUnsupported) {
+  FakeServer server(socket(), [](uint64_t id, const wire::Request&) -> Scripted {
+    return FakeServer::Answer(id, wire::Welcome{.version = 99, .capabilities = 3});
+  });
+  EXPECT_EQ(Connect(server).status().code(), Code::kUnsupported);
+}
+
+// A session with one region, and what a lookup in it answers.
+Scripted WithRegion(uint64_t id, const wire::Request& request, const wire::Region& region,
+                    std::vector<int> fds, const wire::Response& answer) {
+  if (std::holds_alternative<wire::OpenSession>(request)) {
+    return FakeServer::Answer(
+        id, wire::SessionOpened{.session = 1, .budget_bytes = 16 << 20, .regions = {region}}, std::move(fds));
+  }
+  if (std::holds_alternative<wire::Lookup>(request)) return FakeServer::Answer(id, answer);
+  return kAsUsual;
+}
+
+wire::Rows LeasedRows(const wire::Range& range) {
+  return {.rows = 512,
+          .element_type = ElementType::kInt64,
+          .dim = 1,
+          .payload = wire::Lease{.id = 1, .range = range}};
+}
+
+TEST_F(HostileServerTest, RegionsAreWhatTheyShouldBe) {
+  struct Case {
+    std::string name;
+    uint64_t announced = kRegionBytes;
+    uint64_t bytes = kRegionBytes;
+    int seals = F_SEAL_SHRINK;
+  };
+  for (const Case& bad :
+       {Case{.name = "could shrink", .seals = F_SEAL_GROW}, Case{.name = "no seals", .seals = 0},
+        Case{.name = "smaller", .bytes = 4096}, Case{.name = "larger", .bytes = 2 * kRegionBytes}}) {
+    SCOPED_TRACE(bad.name);
+    const int fd = MakeRegion(bad.bytes, bad.seals);
+    FakeServer server(socket(), [&](uint64_t id, const wire::Request& request) {
+      return WithRegion(id, request, {.id = 1, .bytes = bad.announced}, {fd}, wire::Done{});
+    });
+    const auto store = Connect(server);
+    EXPECT_EQ(store.status().code(), Code::kCorruption) << store.status().ToString();
+    close(fd);
+  }
+  // Something else than memory.
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  {
+    FakeServer server(socket(), [&](uint64_t id, const wire::Request& request) {
+      return WithRegion(id, request, {.id = 1, .bytes = 4096}, {ends[0]}, wire::Done{});
+    });
+    EXPECT_EQ(Connect(server).status().code(), Code::kCorruption);
+  }
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST_F(HostileServerTest, DescriptorsComeWithTheirFrames) {
+  const int fd = MakeRegion(kRegionBytes);
+  for (const size_t sent : {0, 18, 40}) {
+    SCOPED_TRACE(testing::Message() << sent << " descriptors");
+    FakeServer server(socket(), [&](uint64_t id, const wire::Request& request) {
+      return WithRegion(id, request, {.id = 1, .bytes = kRegionBytes}, std::vector<int>(sent, fd),
+                        wire::Done{});
+    });
+    const auto store = Connect(server);
+    // Too many may be noticed behind the frame that they came with.
+    const Status status = store.ok() ? (*store)->Ping() : store.status();
+    EXPECT_EQ(status.code(), Code::kCorruption) << status.ToString();
+  }
+  close(fd);
+}
+
+TEST_F(HostileServerTest, LeasesLieInTheirRegions) {
+  const int fd = MakeRegion(kRegionBytes);
+  const wire::Region region = {.id = 1, .bytes = kRegionBytes};
+  for (const wire::Range& range : {wire::Range{.region = 2, .offset = 0, .bytes = 4096},
+                                   wire::Range{.region = 1, .offset = kRegionBytes, .bytes = 4096},
+                                   wire::Range{.region = 1, .offset = uint64_t{1} << 45, .bytes = 4096}}) {
+    SCOPED_TRACE(testing::Message() << "region " << range.region << ", offset " << range.offset);
+    FakeServer server(socket(), [&](uint64_t id, const wire::Request& request) {
+      return WithRegion(id, request, region, {fd}, LeasedRows(range));
+    });
+    auto store = Connect(server);
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    const auto rows = (*store)->Lookup({.table = "label", .ids = std::vector<NodeId>(512)});
+    EXPECT_EQ(rows.status().code(), Code::kCorruption) << rows.status().ToString();
+  }
+  close(fd);
+}
+
+TEST_F(HostileServerTest, AnswersHaveWhatWasAskedFor) {
+  FakeServer server(socket(), [&](uint64_t id, const wire::Request& request) -> Scripted {
+    if (!std::holds_alternative<wire::Lookup>(request)) return kAsUsual;
+    return FakeServer::Answer(
+        id,
+        wire::Rows{
+            .rows = 1, .element_type = ElementType::kInt64, .dim = 1, .payload = std::vector<std::byte>(8)});
+  });
+  auto store = Connect(server);
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  EXPECT_EQ((*store)->Lookup({.table = "label", .ids = std::vector<NodeId>{1, 2}}).status().code(),
+            Code::kCorruption);
+}
+
+// A claim costs the server nothing; it must cost the client nothing either.
+TEST_F(HostileServerTest, ALeaseIsNoLargerThanItsSession) {
+  FakeServer server(socket(), [&](uint64_t id, const wire::Request& request) -> Scripted {
+    if (!std::holds_alternative<wire::Sample>(request)) return kAsUsual;
+    return FakeServer::Answer(
+        id, wire::Sampled{.payload = wire::Lease{
+                              .id = 1, .range = {.region = 0, .offset = 0, .bytes = uint64_t{1} << 45}}});
+  });
+  auto store = Connect(server);
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  EXPECT_EQ((*store)->Sample({.seeds = {1}, .fanouts = {1}}).status().code(), Code::kCorruption);
+}
+
+// A stream whose region holds one batch; `spoil` makes something else of it.
+class LyingStream {
+ public:
+  using Spoil = std::function<void(wire::BatchWriter&, std::span<std::byte>)>;
+  LyingStream(const std::string& socket, const Spoil& spoil, uint64_t index = 0)
+      : fd_(MakeRegion(kRegionBytes)),
+        index_(index),
+        server_(socket, [this](uint64_t id, const wire::Request& request) { return Answer(id, request); }) {
+    memory_ =
+        static_cast<std::byte*>(mmap(nullptr, kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0));
+    const wire::BatchShape shape = {.hops = 1, .seeds = 2, .targets = 2, .nodes = 4, .edges = 3};
+    auto batch = wire::WriteBatchHeader(shape, slot());
+    EXPECT_TRUE(batch.ok()) << batch.status().ToString();
+    writer_ = *batch;
+    std::ranges::copy(std::vector<uint32_t>{2, 4}, writer_.hop_offsets.begin());
+    std::ranges::copy(std::vector<uint32_t>{0, 2, 3}, writer_.indptr.begin());
+    std::ranges::copy(std::vector<uint32_t>{2, 3, 1}, writer_.indices.begin());
+    std::ranges::copy(std::vector<uint32_t>{10, 11, 12, 13}, writer_.nodes.begin());
+    spoil(writer_, slot());
+  }
+  ~LyingStream() {
+    munmap(memory_, kRegionBytes);
+    close(fd_);
+  }
+  const FakeServer& server() const { return server_; }
+  wire::BatchWriter& writer() { return writer_; }
+
+ private:
+  std::span<std::byte> slot() { return {memory_, kRegionBytes}; }
+  Scripted Answer(uint64_t id, const wire::Request& request) {
+    if (std::holds_alternative<wire::OpenStream>(request)) {
+      return FakeServer::Answer(
+          id, wire::StreamOpened{.stream = 1, .slots = 1, .regions = {{.id = 5, .bytes = kRegionBytes}}},
+          {fd_});
+    }
+    if (std::holds_alternative<wire::StartPass>(request))
+      return FakeServer::Answer(id, wire::PassStarted{.batches = 1});
+    if (std::holds_alternative<wire::NextBatch>(request)) {
+      return FakeServer::Answer(
+          id, wire::Batch{.index = index_, .payload = wire::Lease{.id = 9, .range = {5, 0, kRegionBytes}}});
+    }
+    return kAsUsual;
+  }
+
+  const int fd_;
+  const uint64_t index_;
+  std::byte* memory_ = nullptr;
+  wire::BatchWriter writer_;
+  FakeServer server_;
+};
+
+Result<std::unique_ptr<client::Batch>> FirstBatch(client::Store& store,
+                                                  std::unique_ptr<client::Stream>& stream) {
+  QUARRY_TRY(stream, store.OpenStream({.road = wire::LiveSpec{}}));
+  QUARRY_RETURN_IF_ERROR(stream->StartPass({}).status());
+  return stream->Next();
+}
+
+TEST_F(HostileServerTest, BatchesAreBlocks) {
+  const std::vector<std::pair<std::string, LyingStream::Spoil>> lies = {
+      {"indices", [](auto& batch, auto) { batch.indices[1] = 4; }},
+      {"offsets", [](auto& batch, auto) { batch.indptr[1] = 7; }},
+      {"hops", [](auto& batch, auto) { batch.hop_offsets[1] = 5; }},
+      {"edges", [](auto&, auto slot) { slot[48] = std::byte{255}; }},
+      {"places", [](auto&, auto slot) { slot[88] = std::byte{1}; }},
+      {"magic", [](auto&, auto slot) { slot[0] = std::byte{0}; }},
+      {"number", [](auto&, auto slot) { slot[16] = std::byte{3}; }},
+      {"nodes", [](auto&, auto slot) { slot[47] = std::byte{200}; }},
+  };
+  for (const auto& [name, spoil] : lies) {
+    SCOPED_TRACE(name);
+    LyingStream lying(socket(), spoil);
+    auto store = Connect(lying.server());
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    std::unique_ptr<client::Stream> stream;
+    const auto batch = FirstBatch(**store, stream);
+    EXPECT_EQ(batch.status().code(), Code::kCorruption) << batch.status().ToString();
+  }
+}
+
+TEST_F(HostileServerTest, WhatWasCheckedStaysAsItWas) {
+  LyingStream lying(socket(), [](auto&, auto) {});
+  auto store = Connect(lying.server());
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  std::unique_ptr<client::Stream> stream;
+  auto batch = FirstBatch(**store, stream);
+  ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+  std::ranges::fill(lying.writer().indices, 0xffffffff);
+  std::ranges::fill(lying.writer().indptr, 0xffffffff);
+  std::ranges::fill(lying.writer().hop_offsets, 0xffffffff);
+  EXPECT_TRUE(wire::CheckBatch((*batch)->view()).ok());
+  batch->reset();
+}
+
+}  // namespace
+}  // namespace quarry

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# What is installed serves programs outside: a project of C++ and C finds it by CMake and by pkg-config, also
+# where the tree was moved to; and opens a database through both libraries.
+#
+#   install_test.sh BUILD QUARRY    the build folder; the command
+set -euo pipefail
+build=$1
+quarry=$2
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+work=$(mktemp -d)
+server=
+cleanup() {
+  [ -z "$server" ] || { kill "$server" && wait "$server" || true; }
+  rm -rf "$work"
+}
+trap cleanup EXIT
+fail() {
+  echo "install_test: $*" >&2
+  exit 1
+}
+
+cmake --install "$build" --prefix "$work/first" --component library >"$work/install.log"
+mv "$work/first" "$work/moved"
+lib=$(dirname "$(find "$work/moved" -name libquarry_remote.so.0)")
+export PKG_CONFIG_PATH=$lib/pkgconfig LD_LIBRARY_PATH=$lib
+[ -e "$lib/libquarry.so.0" ] || fail "there is no libquarry.so.0"
+! ldd "$lib/libquarry_remote.so.0" | grep -E 'rocksdb|torch|not found' || fail "the remote library links these"
+! ldd "$lib/libquarry.so.0" | grep -E 'torch|not found' || fail "the library links these"
+# Of names, only those of the interface: quarry_*, and what the installed headers declare.
+! nm -DC --defined-only "$lib/libquarry.so.0" | cut -d' ' -f3- | grep -vE '^quarry(_|::)' || fail "libquarry shows these"
+
+# The examples of the manual are programs: ```cpp and ```c blocks.
+awk -v out="$work/example" '/^```(cpp|c)$/ { f = out (++n) ($0 == "```c" ? ".c" : ".cc"); next } /^```/ { f = "" } f { print > f }' \
+  "$root/docs/client.md"
+examples=$(find "$work" -maxdepth 1 -name 'example*' | paste -sd';')
+[ -n "$examples" ] || fail "docs/client.md has no examples"
+
+cmake -S "$here/outside" -B "$work/outside" -DCMAKE_PREFIX_PATH="$work/moved" -DEXAMPLES="$examples" >"$work/configure.log"
+cmake --build "$work/outside" -j2 >"$work/build.log" || { cat "$work/build.log" >&2; fail "the outside project does not build"; }
+for package in quarry quarry-remote; do
+  # shellcheck disable=SC2046
+  c++ -std=c++20 $(pkg-config --cflags "$package") "$here/outside/counts.cc" $(pkg-config --libs "$package") -o "$work/pc_$package"
+  # shellcheck disable=SC2046
+  cc -std=c99 -Wall -Wextra -pedantic -Werror $(pkg-config --cflags "$package") "$here/outside/counts.c" \
+    $(pkg-config --libs "$package") -o "$work/pc_c_$package"
+done
+
+{ "$quarry" generate "$work/source" --nodes 2000 --dim 16 --classes 4 && "$quarry" import "$work/db" "$work/source"; } \
+  >"$work/import.log" 2>&1 || { cat "$work/import.log" >&2; fail "no database"; }
+expected=$("$work/outside/counts_cc_quarry" "$work/db")
+echo "$expected"
+grep -q '^2000 nodes' <<<"$expected" || fail "the counts are wrong"
+same() {
+  local got
+  got=$("$@") || fail "$* ended with $?"
+  [ "$got" = "$expected" ] || fail "$* says: $got"
+}
+same "$work/outside/counts_c_quarry" "$work/db"
+same "$work/pc_quarry" "$work/db"
+same "$work/pc_c_quarry" "$work/db"
+! "$work/outside/counts_cc_remote" "$work/db" 2>"$work/refused" || fail "a remote client opens no folder"
+grep -q libquarry "$work/refused" || fail "the refusal names the library that would do"
+
+"$quarry" serve "$work/db" --socket "$work/run/q.sock" --memory 256MiB 2>"$work/serve.log" &
+server=$!
+for _ in $(seq 100); do
+  [ -S "$work/run/q.sock" ] && break
+  sleep 0.1
+done
+for program in outside/counts_cc_quarry outside/counts_cc_remote outside/counts_c_remote pc_quarry-remote pc_c_quarry-remote; do
+  same "$work/$program" "unix:$work/run/q.sock"
+done
+echo "installed: ok"

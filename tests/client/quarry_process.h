@@ -1,0 +1,91 @@
+// The real binary, as a process of its own, and what it printed. QUARRY_BINARY is its path.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace quarry {
+
+struct Outcome {
+  int exit_code = -1;  // 128 + the signal when one ended it
+  std::string out;
+  std::string err;
+};
+
+inline std::string ReadFile(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline std::vector<std::string> Words(const std::string& line) {
+  std::istringstream stream(line);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+inline std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// A running `quarry` whose outputs go to files.
+class Process {
+ public:
+  // `variables`: of the environment, as NAME=VALUE.
+  Process(const std::string& arguments, const std::filesystem::path& folder,
+          std::vector<std::string> variables = {})
+      : out_(folder / ("out-" + std::to_string(next_))), err_(folder / ("err-" + std::to_string(next_))) {
+    next_++;
+    std::vector<std::string> words = Words(arguments);
+    words.insert(words.begin(), QUARRY_BINARY);
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    process_ = fork();
+    if (process_ == 0) {
+      for (std::string& variable : variables) putenv(variable.data());
+      const bool ready =
+          chdir(folder.c_str()) == 0 && Redirect(out_, STDOUT_FILENO) && Redirect(err_, STDERR_FILENO);
+      if (ready) execv(QUARRY_BINARY, argv.data());
+      _exit(127);
+    }
+  }
+
+  pid_t id() const { return process_; }
+  void Signal(int signal) const { kill(process_, signal); }
+  std::string Printed() const { return ReadFile(out_); }
+  bool HasPrinted() const { return std::filesystem::exists(out_) && std::filesystem::file_size(out_) > 0; }
+
+  Outcome Wait() const {
+    int status = 0;
+    EXPECT_EQ(waitpid(process_, &status, 0), process_);
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    Outcome outcome{code, ReadFile(out_), ReadFile(err_)};
+    std::filesystem::remove(out_);
+    std::filesystem::remove(err_);
+    return outcome;
+  }
+
+ private:
+  static bool Redirect(const std::filesystem::path& path, int descriptor) {
+    const int file = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
+    return file >= 0 && dup2(file, descriptor) >= 0;
+  }
+  static inline int next_ = 0;
+  std::filesystem::path out_, err_;
+  pid_t process_ = -1;
+};
+
+}  // namespace quarry

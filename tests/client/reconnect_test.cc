@@ -1,0 +1,370 @@
+// Remote stores whose server goes away and comes back: nothing is lost, nothing happens twice, and what
+// cannot go on says so.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "client/fake_server.h"
+#include "client/store_util.h"
+#include "quarry/embedding/embedding_store.h"
+
+extern char** environ;
+
+namespace quarry {
+namespace {
+
+using namespace testing_util;  // NOLINT: a test of what it has
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+constexpr uint64_t kSeed = 77;
+
+class ReconnectTest : public testing::Test {
+ protected:
+  ReconnectTest() : database_({.nodes = 600, .dim = 64}), folder_("reconnect") {}
+  std::string socket() const { return folder_ / "s/q.sock"; }
+  std::unique_ptr<client::Store> Connect(const std::string& address, double timeout_seconds = 30) {
+    auto store = client::Open(address, {.memory_bytes = 128 * kMiB, .timeout_seconds = timeout_seconds});
+    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    return store.ok() ? std::move(store).value() : nullptr;
+  }
+  // Rows of random nodes, held against the file's, until told to stop. Returns how many lookups.
+  uint64_t LookUp(client::Store& store, uint64_t seed, const std::atomic<bool>& stop) {
+    Rng rng(seed);
+    uint64_t lookups = 0;
+    for (; !stop; ++lookups) {
+      std::vector<NodeId> ids(1 + rng.Below(50));
+      for (NodeId& id : ids) id = static_cast<NodeId>(rng.Below(600));
+      const auto rows = store.Lookup({.table = "feature", .ids = ids});
+      EXPECT_TRUE(rows.ok()) << rows.status().ToString();
+      if (!rows.ok()) break;
+      for (size_t i = 0; i < ids.size(); ++i) {
+        EXPECT_TRUE(
+            std::ranges::equal((*rows)->bytes().subspan(i * 256, 256), database_.graph().Row(ids[i])));
+      }
+    }
+    return lookups;
+  }
+
+  const TinyDatabase database_;
+  const TemporaryFolder folder_;
+};
+
+TEST_F(ReconnectTest, LookupsGoOnWhenTheServerIsStartedAnew) {
+  TestServer server(database_.path(), socket());
+  const auto store = Connect(server.address());
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> lookups{0};
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] { lookups += LookUp(*store, MixSeed(kSeed, i), stop); });
+  }
+  for (int restart = 0; restart < 4; ++restart) {
+    std::this_thread::sleep_for(50ms);
+    server.Stop();
+    std::this_thread::sleep_for(20ms);
+    server.Start();
+  }
+  std::this_thread::sleep_for(50ms);
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(lookups, 4u);
+}
+
+TEST_F(ReconnectTest, APassGoesOnBehindTheBatchesThatWereUsed) {
+  const Hashes expected = RoadPass(database_.path(), 6);
+  TestServer server(database_.path(), socket());
+  const auto store = Connect(server.address());
+  auto stream = store->OpenStream(SmallStream());
+  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  for (const bool ordered : {true, false}) {
+    SCOPED_TRACE(ordered ? "ordered" : "in any order");
+    ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .pass = 6, .ordered = ordered}).ok());
+    Hashes seen;
+    for (int restart = 0; restart < 3; ++restart) {
+      std::ranges::move(DrainPass(**stream, 1), std::back_inserter(seen));
+      // The batch is held over the restart: what it reads stays as it was.
+      auto held = (*stream)->Next();
+      ASSERT_TRUE(held.ok() && *held != nullptr) << held.status().ToString();
+      server.Stop();
+      server.Start();
+      seen.emplace_back((*held)->index(), HashOf((*held)->view()));
+    }
+    std::ranges::move(DrainPass(**stream), std::back_inserter(seen));
+    if (!ordered) std::ranges::sort(seen);
+    EXPECT_EQ(seen, expected);
+  }
+}
+
+TEST_F(ReconnectTest, APassDoesNotGoOnOverOtherRows) {
+  TestServer server(database_.path(), socket());
+  const auto store = Connect(server.address());
+  auto stream = store->OpenStream(SmallStream());
+  ASSERT_TRUE(stream.ok());
+  ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .ordered = true}).ok());
+  EXPECT_EQ(DrainPass(**stream, 2).size(), 2u);
+  server.Stop();
+  server.Start();
+  ASSERT_TRUE(store->Put({.tables = {RowsToPut("label", {1}, {BytesOf(int64_t{2})})}}).ok());
+  const auto next = (*stream)->Next();
+  EXPECT_EQ(next.status().code(), Code::kIoError);
+  EXPECT_THAT(next.status().ToString(), HasSubstr("begin the pass again"));
+  EXPECT_EQ((*stream)->Next().status().ToString(), next.status().ToString()) << "and again";
+  ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .ordered = true}).ok());
+  EXPECT_GT(DrainPass(**stream).size(), 2u);
+}
+
+TEST_F(ReconnectTest, ASplitPassIsBegunAgain) {
+  TestServer server(database_.path(), socket());
+  const auto store = Connect(server.address());
+  wire::OpenStream request = SmallStream();
+  request.mode = wire::StreamMode::kSplit;
+  request.group = "mine";
+  auto stream = store->OpenStream(request);
+  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain}).ok());
+  EXPECT_EQ(DrainPass(**stream, 1).size(), 1u);
+  server.Stop();
+  server.Start();
+  EXPECT_THAT((*stream)->Next().status().ToString(), HasSubstr("begin the pass again"));
+  const auto batches = (*stream)->StartPass({.seeds = Split::kTrain});
+  ASSERT_TRUE(batches.ok()) << batches.status().ToString();
+  EXPECT_EQ(DrainPass(**stream).size(), *batches);
+}
+
+TEST_F(ReconnectTest, SnapshotsAreTakenAgainUnlessTheyWouldBeOthers) {
+  TestServer server(database_.path(), socket());
+  const auto store = Connect(server.address());
+  auto snapshot = store->TakeSnapshot();
+  ASSERT_TRUE(snapshot.ok());
+  const wire::Lookup lookup = {
+      .table = "label", .ids = std::vector<NodeId>{1}, .snapshot = (*snapshot)->id()};
+  server.Stop();
+  server.Start();
+  EXPECT_TRUE(store->Lookup(lookup).ok());
+  server.Stop();
+  server.Start();
+  ASSERT_TRUE(store->Put({.tables = {RowsToPut("label", {1}, {BytesOf(int64_t{2})})}}).ok());
+  EXPECT_THAT(store->Lookup(lookup).status().ToString(), HasSubstr("take another one"));
+}
+
+TEST_F(ReconnectTest, APutWhoseAnswerWasLostHappensOnce) {
+  TestServer server(database_.path(), socket());
+  BreakingWire wire(folder_ / "wire.sock", socket());
+  const auto store = Connect(wire.address());
+  const wire::Put put = {.tables = {RowsToPut("label", {3}, {BytesOf(int64_t{4})})}};
+  const uint64_t before = store->Put(put).value();
+  wire.CutBeforeNextAnswer();
+  const auto written = store->Put(put);
+  ASSERT_TRUE(written.ok()) << written.status().ToString();
+  EXPECT_EQ(wire.connections(), 2);
+  EXPECT_EQ(*written, before + 1) << "one commit";
+  EXPECT_EQ(store->TakeSnapshot().value()->timestamp(), before + 1);
+}
+
+TEST_F(ReconnectTest, APutIsSentToAnotherServerUnderANewTimestamp) {
+  TestServer server(database_.path(), socket());
+  BreakingWire wire(folder_ / "wire.sock", socket());
+  const auto store = Connect(wire.address());
+  const wire::Put put = {.tables = {RowsToPut("label", {3}, {BytesOf(int64_t{4})})}};
+  const uint64_t before = store->Put(put).value();
+  wire.on_cut = [&] {
+    server.Stop();
+    server.Start();
+  };
+  wire.CutBeforeNextAnswer();
+  const auto written = store->Put(put);
+  ASSERT_TRUE(written.ok()) << written.status().ToString();
+  EXPECT_EQ(*written, before + 2) << "it was done, and done again";
+  const auto label = store->Lookup({.table = "label", .ids = std::vector<NodeId>{3}});
+  ASSERT_TRUE(label.ok());
+  EXPECT_EQ(At<int64_t>((*label)->bytes(), 0), 4);
+}
+
+TEST_F(ReconnectTest, EmbeddingsAreCommittedOnceAndNeverToAnotherServer) {
+  {
+    const auto backend = MakeDefaultBackend();
+    const auto store = quarry::Store::Open(*backend, database_.path()).value();
+    ASSERT_TRUE(CreateEmbeddings(*store, "nodes", {.row_count = 50, .dim = 4}).ok());
+  }
+  TestServer server(database_.path(), socket());
+  BreakingWire wire(folder_ / "wire.sock", socket());
+  const auto store = Connect(wire.address());
+  const std::vector<uint64_t> ids = {1, 2};
+  auto rows = store->ReadEmbeddings("nodes", ids);
+  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  (*rows)->arrays().values[0] = 9;
+  wire.CutBeforeNextAnswer();
+  auto committed = store->CommitEmbeddings(std::vector<client::Store::Update>{{"nodes", rows->get()}});
+  ASSERT_TRUE(committed.ok()) << committed.status().ToString();
+  EXPECT_GE(committed->timestamp, 0) << "the second time it would be stale";
+  rows = store->ReadEmbeddings("nodes", ids);
+  ASSERT_TRUE(rows.ok());
+  EXPECT_EQ((*rows)->arrays().values[0], 9);
+  server.Stop();
+  server.Start();
+  committed = store->CommitEmbeddings(std::vector<client::Store::Update>{{"nodes", rows->get()}});
+  EXPECT_EQ(committed.status().code(), Code::kIoError);
+  EXPECT_THAT(committed.status().ToString(), HasSubstr("started anew"));
+}
+
+// The wire breaks after 1, 2, ... pieces of what the server sends: whatever was under way goes on.
+TEST_F(ReconnectTest, AWireThatBreaksAnywhereBreaksNothing) {
+  const Hashes expected = RoadPass(database_.path(), 1);
+  TestServer server(database_.path(), socket());
+  BreakingWire wire(folder_ / "wire.sock", socket());
+  const auto store = Connect(wire.address());
+  auto stream = store->OpenStream(SmallStream());
+  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  for (int answers = 0; answers < 25; ++answers) {
+    SCOPED_TRACE(testing::Message() << "after " << answers);
+    wire.CutAfterAnswers(answers);
+    ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .pass = 1, .ordered = true}).ok());
+    EXPECT_EQ(DrainPass(**stream), expected);
+    ASSERT_TRUE(store->Lookup({.table = "label", .ids = std::vector<NodeId>{1}}).ok());
+  }
+  EXPECT_GT(wire.connections(), 10);
+}
+
+// The server still holds it for the other, which it does not know to be gone.
+TEST_F(ReconnectTest, ASessionThatTakesThePlaceOfAnotherHasItsMemory) {
+  TestServer server(database_.path(), socket(), 32 * kMiB);
+  BreakingWire wire(folder_ / "wire.sock", socket());
+  wire.server_lag = 300ms;
+  auto store = client::Open(wire.address(), {.memory_bytes = 20 * kMiB, .memory_bytes_min = kMiB});
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  for (int cut = 0; cut < 2; ++cut) {
+    wire.CutBeforeNextAnswer();
+    ASSERT_TRUE((*store)->Ping().ok());
+    const auto stream = (*store)->OpenStream(SmallStream());
+    EXPECT_TRUE(stream.ok()) << stream.status().ToString();
+  }
+}
+
+TEST_F(ReconnectTest, CallsEndWhenTheirTimeIsOver) {
+  // Nobody answers.
+  FakeServer silent(folder_ / "silent.sock", [](uint64_t, const wire::Request& request) {
+    return std::holds_alternative<wire::Hello>(request) || std::holds_alternative<wire::OpenSession>(request)
+               ? std::optional(FakeServer::Reply())
+               : std::nullopt;
+  });
+  const auto slow = Connect(silent.address(), 0.2);
+  ASSERT_NE(slow, nullptr);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(slow->Ping().code(), Code::kIoError);
+  EXPECT_EQ(slow->Lookup({.table = "label", .ids = std::vector<NodeId>{1}}).status().code(), Code::kIoError);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+  // Nobody is there any more.
+  std::unique_ptr<client::Store> alone;
+  {
+    TestServer server(database_.path(), socket());
+    alone = Connect(server.address(), 0.3);
+  }
+  const Status lost = alone->Ping();
+  EXPECT_EQ(lost.code(), Code::kIoError);
+  EXPECT_THAT(lost.ToString(), HasSubstr("no other came in time"));
+}
+
+// A server of its own process, that can be killed.
+class ServerProcess {
+ public:
+  ServerProcess(const std::string& database, const std::string& socket)
+      : database_(database), socket_(socket) {
+    Start();
+  }
+  ~ServerProcess() { Kill(); }
+  void Start() {
+    int ready[2];
+    ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ready[1], 1);
+    std::string self = "/proc/self/exe", verb = "--serve";
+    char* const arguments[] = {self.data(), verb.data(), database_.data(), socket_.data(), nullptr};
+    ASSERT_EQ(posix_spawn(&pid_, self.c_str(), &actions, nullptr, arguments, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ready[1]);
+    char byte = 0;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1) << "the server did not start";
+    close(ready[0]);
+  }
+  void Kill() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+
+ private:
+  std::string database_;
+  std::string socket_;
+  pid_t pid_ = -1;
+};
+
+TEST_F(ReconnectTest, AKilledServerIsWaitedFor) {
+  const Hashes expected = RoadPass(database_.path(), 8);
+  ServerProcess server(database_.path(), socket());
+  const auto store = Connect("unix:" + socket());
+  ASSERT_NE(store, nullptr);
+  auto before = store->TakeSnapshot();
+  ASSERT_TRUE(before.ok());
+  auto stream = store->OpenStream(SmallStream());
+  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] { EXPECT_GT(LookUp(*store, MixSeed(kSeed, 100 + i), stop), 0u); });
+  }
+  ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .pass = 8, .ordered = true}).ok());
+  Hashes seen;
+  for (int death = 0; death < 3; ++death) {
+    std::ranges::move(DrainPass(**stream, 2), std::back_inserter(seen));
+    server.Kill();
+    std::this_thread::sleep_for(30ms);
+    server.Start();
+  }
+  std::ranges::move(DrainPass(**stream), std::back_inserter(seen));
+  EXPECT_EQ(seen, expected);
+  // Writes that were acknowledged are there, however their server ends.
+  uint64_t last = 0;
+  for (int64_t round = 0; round < 6; ++round) {
+    const auto written = store->Put({.tables = {RowsToPut("label", {9}, {BytesOf(round % 5)})}});
+    ASSERT_TRUE(written.ok()) << written.status().ToString();
+    EXPECT_GT(*written, last);
+    last = *written;
+    if (round % 2 == 0) {
+      server.Kill();
+      server.Start();
+    }
+    const auto label = store->Lookup({.table = "label", .ids = std::vector<NodeId>{9}});
+    ASSERT_TRUE(label.ok()) << label.status().ToString();
+    EXPECT_EQ(At<int64_t>((*label)->bytes(), 0), round % 5);
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Serves until it is killed.
+int Serve(const std::string& database, const std::string& socket) {
+  TestServer server(database, socket);
+  if (testing::Test::HasFailure()) return 1;
+  std::fputc('1', stdout);
+  std::fflush(stdout);
+  pause();
+  return 0;
+}
+
+}  // namespace
+}  // namespace quarry
+
+int main(int count, char** arguments) {
+  testing::InitGoogleTest(&count, arguments);
+  if (count == 4 && std::string(arguments[1]) == "--serve") return quarry::Serve(arguments[2], arguments[3]);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,476 @@
+// A store is the same whether it is embedded or a server's: every call of client::Store, held against what is
+// known of the database.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <thread>
+
+#include "client/store_util.h"
+#include "quarry/embedding/embedding_store.h"
+#include "quarry/sampling/sampler.h"
+
+namespace quarry {
+namespace {
+
+using namespace testing_util;  // NOLINT: a test of what it has
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr uint64_t kSeed = 4711;
+
+class StoreTest : public testing::TestWithParam<StoreKind> {
+ protected:
+  static void SetUpTestSuite() { shared_ = new TinyDatabase({.nodes = 600}); }
+  static void TearDownTestSuite() {
+    delete shared_;
+    shared_ = nullptr;
+  }
+  // A database that no test changes.
+  static const TinyDatabase& shared() { return *shared_; }
+  OpenedStore Open(const TinyDatabase& database, const client::OpenOptions& options = {}) {
+    return OpenedStore(GetParam(), database.path(), options);
+  }
+
+ private:
+  static TinyDatabase* shared_;
+};
+TinyDatabase* StoreTest::shared_ = nullptr;
+
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest,
+                         testing::Values(StoreKind::kEmbedded, StoreKind::kRemote, StoreKind::kInline),
+                         [](const auto& kind) { return NameOf(kind.param); });
+
+TEST_P(StoreTest, DescribesWhatTheDatabaseHas) {
+  OpenedStore store = Open(shared());
+  const auto description = store->Describe();
+  ASSERT_TRUE(description.ok()) << description.status().ToString();
+  EXPECT_EQ(description->node_count, 600u);
+  EXPECT_EQ(description->class_count, 5u);
+  std::map<std::string, std::pair<uint64_t, uint64_t>> tables;
+  for (const auto& table : description->tables) tables[table.name] = {table.row_count, table.dim};
+  EXPECT_EQ(tables["feature"], std::make_pair(uint64_t{600}, uint64_t{128}));
+  EXPECT_EQ(tables["label"], std::make_pair(uint64_t{600}, uint64_t{1}));
+  ASSERT_EQ(description->topologies.size(), 1u);
+  EXPECT_EQ(description->topologies[0].edge_count, shared().graph().Edges().size());
+  EXPECT_TRUE(store->Ping().ok());
+  EXPECT_TRUE(store->Stats().ok());
+}
+
+TEST_P(StoreTest, LookupGivesTheRowsOfTheIdsInTheirOrder) {
+  OpenedStore store = Open(shared());
+  Rng rng(kSeed);
+  for (const size_t count : {0, 1, 16, 300, 3000}) {
+    SCOPED_TRACE(testing::Message() << "seed " << kSeed << ", " << count << " ids");
+    std::vector<NodeId> ids(count);
+    for (NodeId& id : ids) id = static_cast<NodeId>(rng.Below(600));
+    const auto rows = store->Lookup({.table = "feature", .ids = ids});
+    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    ASSERT_EQ((*rows)->count(), count);
+    EXPECT_EQ((*rows)->dim(), 128u);
+    EXPECT_EQ((*rows)->element_type(), ElementType::kFloat32);
+    ASSERT_EQ((*rows)->bytes().size(), count * 512);
+    for (size_t i = 0; i < count; ++i) {
+      ASSERT_TRUE(std::ranges::equal((*rows)->bytes().subspan(i * 512, 512), shared().graph().Row(ids[i])));
+    }
+  }
+}
+
+// 300,000 ids are more than a message holds.
+TEST_P(StoreTest, LookupsOfAnySizeAreOne) {
+  OpenedStore store = Open(shared());
+  std::vector<NodeId> ids(300'000);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<NodeId>(Mix64(i) % 600);
+  const auto rows = store->Lookup({.table = "label", .ids = ids});
+  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  ASSERT_EQ((*rows)->bytes().size(), ids.size() * 8);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    ASSERT_EQ(At<int64_t>((*rows)->bytes(), i), shared().graph().Label(ids[i])) << "id " << i;
+  }
+}
+
+TEST_P(StoreTest, SamplesAreThoseOfTheSampler) {
+  const std::vector<NodeId> seeds = {3, 599, 17, 100};
+  const std::vector<uint32_t> fanouts = {5, 4, 3};
+  Block expected;
+  {
+    const auto backend = MakeDefaultBackend();
+    const auto store = quarry::Store::Open(*backend, shared().path()).value();
+    const auto topology = store->OpenTopology("graph").value();
+    ASSERT_TRUE(topology->LoadIndices(*backend, Adjacency::kCsc).ok());
+    const auto sampler = NeighborSampler::Make({.topology = topology.get()}, fanouts).value();
+    ASSERT_TRUE(sampler->Sample(seeds, 77, expected).ok());
+  }
+  OpenedStore store = Open(shared());
+  const auto batch = store->Sample({.seeds = seeds, .fanouts = fanouts, .stream_seed = 77});
+  ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+  const wire::BatchView& view = (*batch)->view();
+  EXPECT_TRUE(std::ranges::equal(view.nodes, expected.nodes));
+  EXPECT_TRUE(std::ranges::equal(view.hop_offsets, expected.hop_offsets));
+  EXPECT_TRUE(std::ranges::equal(view.indptr, expected.indptr));
+  EXPECT_TRUE(std::ranges::equal(view.indices, expected.indices));
+  EXPECT_THAT(view.rows, IsEmpty());
+  EXPECT_THAT(view.labels, IsEmpty());
+}
+
+TEST_P(StoreTest, BatchesAreThoseOfTheRoad) {
+  const Hashes first = RoadPass(shared().path(), 0);
+  const Hashes second = RoadPass(shared().path(), 3);
+  const std::vector<NodeId> some = {1, 5, 7, 200, 300};
+  const Hashes third = RoadPass(shared().path(), 9, some);
+  OpenedStore store = Open(shared());
+  auto stream = store->OpenStream(SmallStream());
+  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  EXPECT_EQ((*stream)->feature_dim(), 128u);
+  for (const auto& [pass, expected] : {std::pair(uint64_t{0}, first), std::pair(uint64_t{3}, second)}) {
+    const auto batches = (*stream)->StartPass({.seeds = Split::kTrain, .pass = pass, .ordered = true});
+    ASSERT_TRUE(batches.ok()) << batches.status().ToString();
+    EXPECT_EQ(*batches, expected.size());
+    EXPECT_EQ(DrainPass(**stream), expected);
+    EXPECT_EQ((*stream)->Next().value(), nullptr) << "behind the last there is none";
+  }
+  ASSERT_TRUE((*stream)->StartPass({.seeds = wire::NodeIds(some), .pass = 9, .ordered = true}).ok());
+  EXPECT_EQ(DrainPass(**stream), third);
+  const auto stats = (*stream)->Stats();
+  ASSERT_TRUE(stats.ok()) << stats.status().ToString();
+  const auto found = std::ranges::find(stats->counters, "batches", &wire::Counter::name);
+  ASSERT_NE(found, stats->counters.end());
+  EXPECT_EQ(found->value, static_cast<double>(third.size()));
+}
+
+TEST_P(StoreTest, APassThatIsGivenUpLeavesNothingToTheNext) {
+  const Hashes expected = RoadPass(shared().path(), 1);
+  OpenedStore store = Open(shared());
+  auto stream = store->OpenStream(SmallStream());
+  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  for (size_t used = 0; used < 4; ++used) {
+    SCOPED_TRACE(testing::Message() << used << " batches used");
+    ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .pass = 0, .ordered = true}).ok());
+    EXPECT_EQ(DrainPass(**stream, used).size(), used);
+    ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .pass = 1, .ordered = true}).ok());
+    EXPECT_EQ(DrainPass(**stream), expected);
+  }
+}
+
+TEST_P(StoreTest, AStreamSaysWhatItsCallerDidWrong) {
+  OpenedStore store = Open(shared());
+  auto stream = store->OpenStream(SmallStream());
+  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  EXPECT_EQ((*stream)->Next().status().code(), Code::kUsage) << "no pass";
+  ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain}).ok());
+  std::vector<std::unique_ptr<client::Batch>> held;
+  for (uint32_t i = 0; i < (*stream)->slots(); ++i) {
+    auto batch = (*stream)->Next();
+    ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+    held.push_back(std::move(batch).value());
+  }
+  EXPECT_EQ((*stream)->Next().status().code(), Code::kUsage) << "all slots are held";
+  EXPECT_EQ((*stream)->StartPass({.seeds = Split::kTrain}).status().code(), Code::kUsage)
+      << "batches are held";
+  held.clear();
+  EXPECT_TRUE((*stream)->Next().ok());
+  EXPECT_TRUE((*stream)->StartPass({.seeds = Split::kValid}).ok());
+}
+
+TEST_P(StoreTest, WhatWasPutIsSeenByWhoComesLater) {
+  const TinyDatabase database({.nodes = 200, .dim = 32});
+  OpenedStore store = Open(database);
+  const auto row_of = [&](NodeId id) {
+    const auto rows = store->Lookup({.table = "feature", .ids = std::vector<NodeId>{id}});
+    EXPECT_TRUE(rows.ok()) << rows.status().ToString();
+    return std::vector<std::byte>((*rows)->bytes().begin(), (*rows)->bytes().end());
+  };
+  auto before = store->TakeSnapshot();
+  ASSERT_TRUE(before.ok()) << before.status().ToString();
+  const wire::Put put = {
+      .tables = {RowsToPut("feature", {7, 8}, {database.graph().Row(100), database.graph().Row(101)}),
+                 RowsToPut("label", {7}, {BytesOf(int64_t{4})})}};
+  const auto first = store->Put(put);
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  EXPECT_GT(*first, (*before)->timestamp());
+  EXPECT_EQ(row_of(7), database.graph().Row(100));
+  EXPECT_EQ(row_of(8), database.graph().Row(101));
+  const auto label = store->Lookup({.table = "label", .ids = std::vector<NodeId>{7, 9}});
+  ASSERT_TRUE(label.ok());
+  EXPECT_EQ(At<int64_t>((*label)->bytes(), 0), 4);
+  EXPECT_EQ(At<int64_t>((*label)->bytes(), 1), database.graph().Label(9));
+
+  const auto second = store->Put({.sync = false, .tables = {RowsToPut("feature", {8}, {})}});
+  ASSERT_TRUE(second.ok()) << second.status().ToString();
+  EXPECT_GT(*second, *first);
+  EXPECT_EQ(row_of(8), std::vector<std::byte>(32 * 4)) << "deleted";
+
+  const uint64_t id = (*before)->id();
+  const auto old = store->Lookup({.table = "feature", .ids = std::vector<NodeId>{7, 8}, .snapshot = id});
+  ASSERT_TRUE(old.ok()) << old.status().ToString();
+  EXPECT_TRUE(std::ranges::equal((*old)->bytes().first(128), database.graph().Row(7)));
+  EXPECT_TRUE(std::ranges::equal((*old)->bytes().last(128), database.graph().Row(8)));
+  wire::OpenStream old_stream = SmallStream();
+  old_stream.snapshot = id;
+  auto stream = store->OpenStream(old_stream);
+  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  EXPECT_EQ((*stream)->timestamp(), (*before)->timestamp());
+  ASSERT_TRUE((*stream)->StartPass({.seeds = wire::NodeIds(std::vector<NodeId>{7, 8})}).ok());
+  {
+    const auto batch = (*stream)->Next();
+    ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+    const wire::BatchView& view = (*batch)->view();
+    const uint32_t at = view.nodes[0] == 7 ? 0 : 1;
+    const uint64_t row = view.slots.empty() ? at : view.slots[at];
+    EXPECT_TRUE(
+        std::ranges::equal(view.rows.subspan(row * view.shape.stride_bytes, 128), database.graph().Row(7)));
+  }
+  before->reset();
+  EXPECT_EQ(
+      store->Lookup({.table = "feature", .ids = std::vector<NodeId>{7}, .snapshot = id}).status().code(),
+      Code::kUsage);
+}
+
+// 2 MiB of rows go neither into a message nor one by one.
+TEST_P(StoreTest, APutIsAsLargeAsItsMemory) {
+  const TinyDatabase database({.nodes = 1000, .dim = 512});
+  OpenedStore store = Open(database);
+  std::vector<uint64_t> ids(1000);
+  std::vector<std::vector<std::byte>> rows;
+  for (uint64_t i = 0; i < ids.size(); ++i) {
+    ids[i] = i;
+    rows.push_back(database.graph().Row(static_cast<NodeId>(999 - i)));
+  }
+  const auto written = store->Put({.tables = {RowsToPut("feature", ids, rows)}});
+  if (GetParam() == StoreKind::kInline) {
+    EXPECT_EQ(written.status().code(), Code::kOutOfBudget)
+        << "a client without shared memory has messages only";
+    return;
+  }
+  ASSERT_TRUE(written.ok()) << written.status().ToString();
+  std::vector<NodeId> nodes(ids.begin(), ids.end());
+  const auto read = store->Lookup({.table = "feature", .ids = nodes});
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    ASSERT_TRUE(std::ranges::equal((*read)->bytes().subspan(i * 2048, 2048), rows[i])) << i;
+  }
+}
+
+class StoreEmbeddingTest : public StoreTest {
+ protected:
+  StoreEmbeddingTest() : database_({.nodes = 100, .dim = 8}) {
+    const auto backend = MakeDefaultBackend();
+    const auto store = quarry::Store::Open(*backend, database_.path()).value();
+    const Status made = CreateEmbeddings(*store, "nodes", {.row_count = 100, .dim = 6, .seed = 3});
+    EXPECT_TRUE(made.ok()) << made.ToString();
+  }
+  const TinyDatabase database_;
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreEmbeddingTest,
+                         testing::Values(StoreKind::kEmbedded, StoreKind::kRemote, StoreKind::kInline),
+                         [](const auto& kind) { return NameOf(kind.param); });
+
+TEST_P(StoreEmbeddingTest, UpdatesHappenUnlessTheirRowsAreStale) {
+  const EmbeddingSpec spec = {.row_count = 100, .dim = 6, .seed = 3};
+  {
+    OpenedStore store = Open(database_);
+    const std::vector<uint64_t> ids = {2, 5, 99};
+    auto mine = store->ReadEmbeddings("nodes", ids);
+    auto theirs = store->ReadEmbeddings("nodes", std::vector<uint64_t>{5, 6});
+    ASSERT_TRUE(mine.ok() && theirs.ok()) << mine.status().ToString() << theirs.status().ToString();
+    EXPECT_EQ((*mine)->shape().dim, 6u);
+    EXPECT_EQ((*mine)->shape().state_dim, spec.state_dim());
+    const auto rows = (*mine)->arrays();
+    EXPECT_TRUE(std::ranges::equal(rows.ids, ids));
+    std::vector<float> fresh(6);
+    InitRow(spec, 5, fresh);
+    EXPECT_TRUE(std::ranges::equal(rows.values.subspan(6, 6), fresh));
+    std::ranges::fill(rows.values, 1.5F);
+    std::ranges::fill(rows.state, 0.25F);
+    const auto committed =
+        store->CommitEmbeddings(std::vector<client::Store::Update>{{"nodes", mine->get()}});
+    ASSERT_TRUE(committed.ok()) << committed.status().ToString();
+    EXPECT_GE(committed->timestamp, 0);
+    EXPECT_EQ(committed->stale_rows, 0u);
+    const auto stale = store->CommitEmbeddings(std::vector<client::Store::Update>{{"nodes", theirs->get()}});
+    ASSERT_TRUE(stale.ok()) << stale.status().ToString();
+    EXPECT_EQ(stale->timestamp, -1);
+    EXPECT_EQ(stale->stale_rows, 1u) << "row 5";
+    auto again = store->ReadEmbeddings("nodes", std::vector<uint64_t>{5, 6});
+    ASSERT_TRUE(again.ok()) << again.status().ToString();
+    EXPECT_EQ((*again)->arrays().timestamps[0], committed->timestamp);
+    EXPECT_EQ((*again)->arrays().values[0], 1.5F);
+    EXPECT_EQ((*again)->arrays().state[0], 0.25F);
+  }
+  OpenedStore store = Open(database_);
+  auto kept = store->ReadEmbeddings("nodes", std::vector<uint64_t>{99});
+  ASSERT_TRUE(kept.ok()) << kept.status().ToString();
+  EXPECT_EQ((*kept)->arrays().values[5], 1.5F)
+      << "a store, or its server, that ends keeps what was committed";
+}
+
+TEST_P(StoreTest, ThreadsUseOneStoreAtATime) {
+  const TinyDatabase database({.nodes = 400, .dim = 16});
+  const Hashes expected = RoadPass(database.path(), 2);
+  OpenedStore store = Open(database);
+  std::atomic<uint64_t> rows_read{0};
+  const auto look_up = [&](uint64_t thread) {
+    Rng rng(MixSeed(kSeed, thread));
+    for (int round = 0; round < 50; ++round) {
+      std::vector<NodeId> ids(1 + rng.Below(200));
+      for (NodeId& id : ids) id = 200 + static_cast<NodeId>(rng.Below(200));
+      const auto rows = store->Lookup({.table = "feature", .ids = ids});
+      ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+      for (size_t i = 0; i < ids.size(); ++i) {
+        ASSERT_TRUE(std::ranges::equal((*rows)->bytes().subspan(i * 64, 64), database.graph().Row(ids[i])));
+      }
+      rows_read += ids.size();
+    }
+  };
+  const auto sample = [&] {
+    for (uint64_t seed = 0; seed < 50; ++seed) {
+      const auto batch = store->Sample({.seeds = {1, 2, 3}, .fanouts = {3, 3}, .stream_seed = seed});
+      ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+    }
+  };
+  const auto put = [&] {
+    for (uint64_t round = 0; round < 20; ++round) {
+      const wire::Put request = {
+          .sync = false, .tables = {RowsToPut("label", {round}, {BytesOf(static_cast<int64_t>(round % 5))})}};
+      ASSERT_TRUE(store->Put(request).ok());
+    }
+  };
+  auto before = store->TakeSnapshot();
+  ASSERT_TRUE(before.ok());
+  wire::OpenStream request = SmallStream();
+  request.snapshot = (*before)->id();
+  auto stream = store->OpenStream(request);
+  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < 3; ++i) threads.emplace_back(look_up, i);
+  threads.emplace_back(sample);
+  threads.emplace_back(put);
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .pass = 2, .ordered = true}).ok());
+    EXPECT_EQ(DrainPass(**stream), expected);
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(rows_read, 0u);
+}
+
+TEST_P(StoreTest, MembersOfAGroupShareItsBatchesOrShareThemOut) {
+  const Hashes expected = RoadPass(shared().path(), 4);
+  OpenedStore store = Open(shared());
+  for (const auto mode : {wire::StreamMode::kShared, wire::StreamMode::kSplit}) {
+    SCOPED_TRACE(mode == wire::StreamMode::kShared ? "shared" : "split");
+    wire::OpenStream request = SmallStream();
+    request.mode = mode;
+    request.group = mode == wire::StreamMode::kShared ? "all" : "each";
+    request.members = 2;
+    std::vector<std::unique_ptr<client::Stream>> streams;
+    for (int i = 0; i < 2; ++i) {
+      auto stream = store->OpenStream(request);
+      ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+      streams.push_back(std::move(stream).value());
+    }
+    std::vector<Hashes> seen(2);
+    const auto train = [&](size_t member) {
+      const auto pass = streams[member]->StartPass({.seeds = Split::kTrain, .pass = 4, .ordered = true});
+      ASSERT_TRUE(pass.ok()) << pass.status().ToString();
+      seen[member] = DrainPass(*streams[member]);
+    };
+    std::thread other(train, 1);
+    train(0);
+    other.join();
+    if (mode == wire::StreamMode::kShared) {
+      EXPECT_EQ(seen[0], expected);
+      EXPECT_EQ(seen[1], expected);
+    } else {
+      EXPECT_GT(seen[0].size(), 0u);
+      EXPECT_GT(seen[1].size(), 0u);
+      Hashes together = seen[0];
+      together.insert(together.end(), seen[1].begin(), seen[1].end());
+      std::ranges::sort(together);
+      EXPECT_EQ(together, expected);
+    }
+  }
+}
+
+// What a store says to requests that it cannot serve.
+std::vector<std::string> Refusals(client::Store& store) {
+  const std::vector<NodeId> ids = {1, 2};
+  const wire::Range range = {.region = 1, .offset = 0, .bytes = 8};
+  std::vector<float> row(128, 1.0F);
+  row[3] = INFINITY;
+  const auto infinite = std::as_bytes(std::span(row));
+  std::vector<Status> statuses = {
+      store.Lookup({.table = "nothing", .ids = ids}).status(),
+      store.Lookup({.table = "../../x", .ids = ids}).status(),
+      store.Lookup({.table = "feature", .ids = std::vector<NodeId>{1, 600}}).status(),
+      store.Lookup({.table = "feature", .ids = range}).status(),
+      store.Lookup({.table = "feature", .ids = ids, .snapshot = 99}).status(),
+      store.Sample({.topology = "nothing", .seeds = {1}, .fanouts = {2}}).status(),
+      store.Sample({.seeds = {1}, .fanouts = {0}}).status(),
+      store.Sample({.seeds = {1, 1}, .fanouts = {2}}).status(),
+      store.Sample({.seeds = {600}, .fanouts = {2}}).status(),
+      store.Sample({.seeds = {1}, .fanouts = {2}, .direction = wire::Direction::kOut}).status(),
+      store.OpenStream({.road = wire::LiveSpec{.feature_table = "nothing"}}).status(),
+      store.OpenStream({.road = wire::LiveSpec{.fanouts = {}}}).status(),
+      store.OpenStream({.road = wire::PlannedSpec{.layout = "nothing"}}).status(),
+      store.OpenStream({.road = wire::LiveSpec{}, .mode = wire::StreamMode::kShared}).status(),
+      store.OpenStream({.road = wire::LiveSpec{}, .snapshot = 99}).status(),
+      store.Put({.tables = {}}).status(),
+      store.Put({.tables = {RowsToPut("nothing", {1}, {BytesOf(int64_t{1})})}}).status(),
+      store.Put({.tables = {RowsToPut("label", {600}, {BytesOf(int64_t{1})})}}).status(),
+      store.Put({.tables = {RowsToPut("label", {1}, {BytesOf(int64_t{-5})})}}).status(),
+      store.Put({.tables = {RowsToPut("feature", {1}, {BytesOf(int64_t{1})})}}).status(),
+      store.Put({.tables = {RowsToPut("feature", {1}, {{infinite.begin(), infinite.end()}})}}).status(),
+      store.Put({.tables = {{.table = "label", .rows = 1, .row_bytes = 8, .block = range}}}).status(),
+      store.ReadEmbeddings("nothing", std::vector<uint64_t>{1}).status(),
+  };
+  auto stream = store.OpenStream(SmallStream());
+  EXPECT_TRUE(stream.ok()) << stream.status().ToString();
+  statuses.push_back((*stream)->Next().status());
+  statuses.push_back((*stream)->StartPass({.seeds = wire::NodeIds(std::vector<NodeId>{600})}).status());
+  statuses.push_back((*stream)->StartPass({.seeds = wire::NodeIds(std::vector<NodeId>{5, 5})}).status());
+  statuses.push_back((*stream)->StartPass({.seeds = wire::NodeIds(range)}).status());
+  statuses.push_back((*stream)->StartPass({.seeds = Split::kNone}).status());
+  std::vector<std::string> texts;
+  for (const Status& status : statuses) {
+    EXPECT_FALSE(status.ok()) << "refusal " << texts.size();
+    texts.push_back(status.ToString());
+  }
+  return texts;
+}
+
+TEST_P(StoreTest, RefusalsHaveTheSameCodeAndWords) {
+  const TinyDatabase database({.nodes = 600});
+  std::vector<std::string> embedded;
+  {
+    OpenedStore store(StoreKind::kEmbedded, database.path());
+    embedded = Refusals(*store);
+  }
+  OpenedStore store = Open(database);
+  const std::vector<std::string> texts = Refusals(*store);
+  for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(texts[i], embedded[i]) << "refusal " << i;
+}
+
+TEST(OpenTest, SaysWhyThereIsNoStore) {
+  const TemporaryFolder folder("nobody");
+  EXPECT_EQ(client::Open(folder / "nothing.db").status().code(), Code::kNotFound);
+  EXPECT_EQ(client::Open("unix:" + (folder / "q.sock")).status().code(), Code::kNotFound);
+  EXPECT_EQ(client::Open("unix:").status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(client::Open("unix:" + std::string(200, 'x')).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(client::OpenRemote(folder / "q.sock").status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(client::OpenRemote("unix:q.sock", {.timeout_seconds = 0}).status().code(),
+            Code::kInvalidArgument);
+}
+
+TEST(OpenTest, ASessionThatCannotHaveItsLeastMemoryIsTold) {
+  const TinyDatabase database({.nodes = 50, .dim = 8});
+  const TemporaryFolder folder("memory");
+  TestServer server(database.path(), folder / "s/q.sock");
+  const auto store = client::Open(server.address(), {.memory_bytes = kGiB, .memory_bytes_min = kGiB});
+  EXPECT_EQ(store.status().code(), Code::kOutOfBudget) << store.status().ToString();
+}
+
+}  // namespace
+}  // namespace quarry

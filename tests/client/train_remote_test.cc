@@ -1,0 +1,241 @@
+// Training on a server, alone and together: the real binary, as it is started by people and launchers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "quarry_process.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using quarry::Lines;
+using quarry::Outcome;
+using quarry::Process;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kTrain =
+    " --fanout 5,5 --hidden 32 --epochs 3 --cache 25% --seed 3 --ordered --torch-threads 1 --json "
+    "--batch-size ";
+
+// True once it is; false when it is not within some seconds.
+template <typename Condition>
+bool Becomes(const Condition& condition) {
+  for (int i = 0; i < 2000; i++) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+// What does not depend on the machine, to the last bit: of every epoch, and of the end.
+std::string ResultsIn(const std::string& out) {
+  std::string results;
+  for (const std::string& line : Lines(out)) {
+    const json object = json::parse(line);
+    const json& figures = object.contains("summary") ? object["summary"] : object;
+    results += figures["loss"].dump() + " " + figures["valid_accuracy"].dump() + " " +
+               figures["test_accuracy"].dump() + "\n";
+  }
+  return results;
+}
+
+json SummaryIn(const std::string& out) {
+  const std::vector<std::string> lines = Lines(out);
+  return lines.empty() ? json() : json::parse(lines.back()).value("summary", json());
+}
+
+class TrainRemoteTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    root_ = fs::path(testing::TempDir()) / ("train_remote_test-" + std::to_string(getpid()));
+    fs::create_directories(root_);
+    Outcome made =
+        Run("generate graph --nodes 6k --degree 10 --dim 16 --classes 4 --train-share 20% --valid-share 10% "
+            "--test-share 10% --seed 7");
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    made = Run("import db graph");
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    made = Run("layout build db --fanout 5,5 --batch-size 128 --cache 25% --seed 3");
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+  }
+  static void TearDownTestSuite() { fs::remove_all(root_); }
+
+  static Outcome Run(const std::string& arguments) {
+    return Process(arguments, root_, {TemporaryFolders()}).Wait();
+  }
+  // Where workers meet; what a killed one leaves is removed with the rest.
+  static std::string TemporaryFolders() { return "TMPDIR=" + root_.string(); }
+
+  // `quarry serve db`, for as long as it lives.
+  class Server {
+   public:
+    Server() : process_("serve db --socket run/socket --memory 512MiB", root_) {
+      EXPECT_TRUE(Becomes([] { return fs::exists(root_ / "run/socket"); }));
+    }
+    ~Server() {
+      process_.Signal(SIGTERM);
+      const Outcome outcome = process_.Wait();
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    }
+
+   private:
+    const Process process_;
+  };
+
+  static std::vector<pid_t> ChildrenOf(pid_t process) {
+    const std::string id = std::to_string(process);
+    std::ifstream file("/proc/" + id + "/task/" + id + "/children");
+    return {std::istream_iterator<pid_t>(file), {}};
+  }
+  static bool AllGone(const std::vector<pid_t>& processes) {
+    return Becomes([&] {
+      for (const pid_t process : processes) {
+        // One whose starter was killed is reaped by whoever adopts it, if by anyone.
+        std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+        const std::string stat{std::istreambuf_iterator<char>(file), {}};
+        if (!stat.empty() && stat.find(") Z ") == std::string::npos) return false;
+      }
+      return true;
+    });
+  }
+  // Two workers that would train for hours, in their second epoch or later.
+  static std::unique_ptr<Process> StartEndless() {
+    auto process = std::make_unique<Process>(
+        "train db --workers 2 --epochs 100000 --fanout 5,5 --hidden 32 --batch-size 128 --json", root_,
+        std::vector<std::string>{TemporaryFolders()});
+    EXPECT_TRUE(Becomes([&] { return process->HasPrinted(); }));
+    return process;
+  }
+
+  static inline fs::path root_;
+};
+
+TEST_F(TrainRemoteTest, ATrainerCannotTellAServerFromADatabase) {
+  const std::string roads[] = {"", " --layout default", " --resample every-epoch"};
+  std::vector<std::string> embedded;
+  for (const std::string& road : roads) {
+    const Outcome outcome = Run("train db --memory 256MiB" + std::string(kTrain) + "128" + road);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    embedded.push_back(ResultsIn(outcome.out));
+  }
+  const Server server;
+  for (size_t i = 0; i < std::size(roads); i++) {
+    SCOPED_TRACE("road:" + roads[i]);
+    const Outcome outcome =
+        Run("train unix:run/socket --memory 256MiB" + std::string(kTrain) + "128" + roads[i]);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_EQ(ResultsIn(outcome.out), embedded[i]);
+    const json summary = SummaryIn(outcome.out);
+    EXPECT_EQ(summary["trainers"], 1);
+    EXPECT_EQ(summary["batches"], 30);  // 3 epochs of 1200 nodes
+    EXPECT_GT(summary["input_nodes"], 30 * 128);
+  }
+}
+
+TEST_F(TrainRemoteTest, WhatIsTheServersToDecideIsRefusedHere) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"--threads 2", "--threads is the server's to decide"},
+      {"--topology disk", "--topology is the server's to decide"},
+      {"--plan", "--plan builds a layout in the database"},
+      {"--checkpoint-every 5", "--checkpoint-every is of checkpoints"},
+      {"--dry-run", "--dry-run is of memory that is divided here"},
+      {"--task link", "--task link trains vectors in the database itself"},
+  };
+  for (const auto& [option, sentence] : cases) {
+    const Outcome outcome = Run("train unix:run/socket " + option);
+    EXPECT_EQ(outcome.exit_code, 2) << option;
+    EXPECT_THAT(outcome.err, HasSubstr(sentence));
+    EXPECT_EQ(Lines(outcome.err).size(), 1u) << outcome.err;
+  }
+  const Outcome nobody = Run("train unix:run/nobody");
+  EXPECT_EQ(nobody.exit_code, 1);
+  EXPECT_THAT(nobody.err, HasSubstr("run/nobody"));
+}
+
+TEST_F(TrainRemoteTest, WorkersLearnWhatOneTrainerDoes) {
+  // Both step by 128 nodes.
+  const Outcome one = Run("train db" + std::string(kTrain) + "128");
+  const Outcome two = Run("train db --workers 2" + std::string(kTrain) + "64");
+  const Outcome again = Run("train db --workers 2" + std::string(kTrain) + "64");
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  ASSERT_EQ(two.exit_code, 0) << two.err;
+  EXPECT_EQ(ResultsIn(two.out), ResultsIn(again.out)) << "in order, and to the last bit";
+  ASSERT_EQ(Lines(two.out).size(), 4u) << "of one of them alone:\n" << two.out;
+  const json summary = SummaryIn(two.out);
+  EXPECT_EQ(summary["trainers"], 2);
+  EXPECT_EQ(summary["batches"], 3 * 19) << "each by one of them";
+  const double accuracy = SummaryIn(one.out)["test_accuracy"];
+  EXPECT_GT(accuracy, 0.5) << "more than one in four";
+  EXPECT_NEAR(summary["test_accuracy"].get<double>(), accuracy, 0.05);
+  for (const auto& entry : fs::directory_iterator(root_)) {
+    EXPECT_THAT(entry.path().filename().string(), testing::Not(testing::StartsWith("quarry-train-")));
+  }
+}
+
+TEST_F(TrainRemoteTest, TrainersOfALauncherShareAServer) {
+  const Server server;
+  const std::string command = "train unix:run/socket" + std::string(kTrain) + "128";
+  const std::string meeting = "MASTER_ADDR=" + (root_ / "meeting").string();
+  const Process first(command, root_, {"RANK=0", "WORLD_SIZE=2", meeting});
+  const Process second(command, root_, {"RANK=1", "WORLD_SIZE=2", meeting});
+  const Outcome outcome = first.Wait();
+  const Outcome other = second.Wait();
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_EQ(other.out, "");
+  EXPECT_EQ(SummaryIn(outcome.out)["trainers"], 2);
+}
+
+TEST_F(TrainRemoteTest, AFaultOfAllIsToldOnce) {
+  const Outcome outcome = Run("train db --workers 2 --fanout 5,5 --layout none-such");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("trainer 0: "));
+  EXPECT_THAT(outcome.err, HasSubstr("none-such"));
+  EXPECT_EQ(Lines(outcome.err).size(), 1u) << outcome.err;
+}
+
+TEST_F(TrainRemoteTest, AKilledWorkerEndsAll) {
+  const std::unique_ptr<Process> process = StartEndless();
+  const std::vector<pid_t> workers = ChildrenOf(process->id());
+  ASSERT_EQ(workers.size(), 2u);
+  kill(workers[1], SIGKILL);
+  const Outcome outcome = process->Wait();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("was ended by signal 9"));
+  EXPECT_TRUE(AllGone(workers));
+}
+
+TEST_F(TrainRemoteTest, CtrlCEndsAllWorkers) {
+  const std::unique_ptr<Process> process = StartEndless();
+  const std::vector<pid_t> workers = ChildrenOf(process->id());
+  ASSERT_EQ(workers.size(), 2u);
+  for (const pid_t worker : workers) kill(worker, SIGINT);  // as a terminal does
+  process->Signal(SIGINT);
+  const Outcome outcome = process->Wait();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("interrupted in "));
+  EXPECT_TRUE(AllGone(workers));
+}
+
+TEST_F(TrainRemoteTest, WorkersEndWithTheirStarter) {
+  const std::unique_ptr<Process> process = StartEndless();
+  const std::vector<pid_t> workers = ChildrenOf(process->id());
+  ASSERT_EQ(workers.size(), 2u);
+  process->Signal(SIGKILL);
+  EXPECT_EQ(process->Wait().exit_code, 128 + SIGKILL);
+  EXPECT_TRUE(AllGone(workers));
+}
+
+}  // namespace

@@ -1,0 +1,281 @@
+// A database with something of everything (tables with versions over them, a layout, embeddings, a training
+// run), of which it is known what it must hold: what the work of a FaultScenario is done on.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "embedding/trained_tables.h"
+#include "pipeline/tiny_database.h"
+#include "quarry/base/units.h"
+#include "quarry/io/fault_backend.h"
+#include "quarry/layout/layout.h"
+#include "quarry/storage/training_state.h"
+#include "storage/store_rows.h"
+#include "support/fault_matrix.h"
+#include "support/unsynced_backend.h"
+
+namespace quarry::testing_util {
+
+class SmallWorld final : public FaultScenario {
+ public:
+  struct Spec {
+    // Once: what is done before the faults, to the database that every fault finds.
+    std::function<Status(SmallWorld&)> prepare = {};
+    // Of a store that is open (or not, where opening it is the work).
+    std::function<Status(SmallWorld&)> work;
+    // Besides what the world knows by itself.
+    std::function<void(SmallWorld&, bool done)> check = {};
+    std::function<bool(const FaultPlan&)> may_end_well = {};
+    bool only_tidies = false;  // the catalog is written to only in order to remove what is left over
+    std::function<bool(const FaultPlan&)> skips = {};
+    std::function<bool(const CatalogFaultPlan&)> skips_of_catalog = {};
+    bool reads_catalog = false;  // with faults of these reads: most are of opening, the same for all works
+    bool opens_store = true;
+    bool damaged = false;  // until the work is done
+    // What is in the database besides rows and versions over them. Less is quicker.
+    bool trained = false;
+    bool layout = false;
+  };
+
+  explicit SmallWorld(Spec spec) : spec_(std::move(spec)) {
+    setenv("QUARRY_LOG", "error", 0);  // what is removed is not worth a line each time
+    Expect(Make());
+    if (spec_.prepare) {
+      Expect(OpenStore());
+      Expect(spec_.prepare(*this));
+      Close();
+    }
+    prepared_state_ = state_;
+    path_ = folder_.path() + "/db";
+  }
+
+  // All faults, and without one: what is there then is what must be there after each.
+  void Run() {
+    Fresh();
+    Expect(Open());
+    Expect(Work());
+    Close();
+    Expect(Open());
+    names_.clear();
+    if (!testing::Test::HasFailure()) Check(true);
+    Close();
+    names_ = Names();
+    FaultMatrix(backend_, "/quarry-storage-").Run(*this);  // as ScratchFolders are called
+  }
+
+  void Fresh() override {
+    std::filesystem::remove_all(path_);
+    std::filesystem::copy(prepared_, path_, std::filesystem::copy_options::recursive);
+    state_ = prepared_state_;
+  }
+  Status Open() override { return spec_.opens_store ? OpenStore() : Status::Ok(); }
+  Status Work() override { return spec_.work(*this); }
+  void Close() override {
+    tables_.Close();
+    store_.reset();
+  }
+  bool MayEndWell(const FaultPlan& fault) override { return spec_.may_end_well && spec_.may_end_well(fault); }
+  bool MayEndWell(const CatalogFaultPlan& /*fault*/) override { return spec_.only_tidies; }
+  bool Skips(const FaultPlan& fault) override { return spec_.skips && spec_.skips(fault); }
+  bool Skips(const CatalogFaultPlan& fault) override {
+    return (fault.kind == CatalogFault::kRead && !spec_.reads_catalog) ||
+           (spec_.skips_of_catalog && spec_.skips_of_catalog(fault));
+  }
+  void Check(bool done) override {
+    if (spec_.damaged && !done) return;
+    if (store_ == nullptr) Expect(OpenStore());
+    if (store_ == nullptr) return;
+    EXPECT_THAT(FaultsOf(*store_), testing::IsEmpty());
+    CheckRows();
+    CheckTrained();
+    if (spec_.check) spec_.check(*this, done);
+    EXPECT_EQ(budget_.used_bytes(), 0u);
+    if (done && !names_.empty()) {
+      EXPECT_EQ(Names(), names_) << "something is left over";
+    }
+  }
+
+  // Another database holds the rows that this one must hold, and nothing is wrong with it.
+  void ExpectCopy(const std::string& path) {
+    const auto copy = Store::Open(backend_, path);
+    ASSERT_TRUE(copy.ok()) << copy.status().ToString();
+    EXPECT_THAT(FaultsOf(**copy), testing::IsEmpty());
+    EXPECT_TRUE(RowsNow(**copy, "feature") == RowsAfter(state_.puts));
+  }
+
+  // What works are made of.
+
+  Status OpenStore() {
+    QUARRY_TRY(store_, Store::Open(backend_, path_));
+    return Status::Ok();
+  }
+  Store& store() { return *store_; }
+  FaultBackend& backend() { return backend_; }
+  MemoryBudget& budget() { return budget_; }
+  TrainedTables& tables() { return tables_; }
+  const std::string& path() const { return path_; }
+  std::string folder() const { return folder_.path(); }
+  const TinyGraph& graph() const { return Graph(); }
+
+  // Three rows get the number as their elements.
+  Status Put(uint64_t number) {
+    WriteBatch batch;
+    for (const uint64_t row : RowsOfPut(number)) batch.Put("feature", row, RowOf(number));
+    const auto written = store_->Write(batch);
+    if (written.ok()) {
+      state_.puts.push_back(number);
+      state_.timestamp = *written;
+    } else if (state_.tried_put == 0) {
+      state_.tried_put = number;
+    }
+    return written.status();
+  }
+  Status OpenTables() { return tables_.Open(*store_, pools_); }
+  // Trains both tables from their checkpoint on, and makes one of them and of the run.
+  Status Train(int64_t timestamp) {
+    tables_.Close();
+    QUARRY_RETURN_IF_ERROR(OpenTables());
+    if (tables_[0].timestamp() >= timestamp) return Status::Ok();  // by a commit that failed, and happened
+    for (int64_t now = tables_[0].timestamp() + 1; now <= timestamp; ++now) {
+      QUARRY_RETURN_IF_ERROR(tables_.Train(now));
+    }
+    const std::array<StoredEmbeddings*, TrainedTables::kTables> tables = {&tables_[0], &tables_[1]};
+    const auto commit = [&](const ManifestChange& change) {
+      return CheckpointAll(*store_, tables, timestamp, [&](Manifest& manifest) {
+        manifest.source = std::to_string(timestamp);
+        return change(manifest);
+      });
+    };
+    const auto state = RowOf(static_cast<uint64_t>(timestamp));
+    const Status status =
+        CheckpointTraining(*store_, {.name = "run", .timestamp = timestamp, .state = state}, commit);
+    if (status.ok()) state_.checkpoints.clear();
+    state_.checkpoints.push_back(timestamp);
+    return status;
+  }
+  static LayoutSpec LayoutOf(std::string name) {
+    return {.name = std::move(name),
+            .fanouts = {3},
+            .batch_size = 16,
+            .seed = 5,
+            .cache_bytes = 8 * Graph().dim * sizeof(float)};
+  }
+  Status Build(const LayoutSpec& spec, bool resume = false, const ProgressFunction& progress = {}) {
+    return BuildLayout(*store_, budget_, spec, resume, progress).status();
+  }
+  // All that a layout holds, verified.
+  std::vector<std::byte> Regions(std::string_view name) {
+    const auto layout = Layout::Open(*store_, name);
+    EXPECT_TRUE(layout.ok()) << layout.status().ToString();
+    if (!layout.ok()) return {};
+    IoBuffer pages = IoBuffer::Allocate((*layout)->directory().regions_bytes).value();
+    Expect((*layout)->ReadPages(backend_, 0, pages.span()));
+    return {pages.span().begin(), pages.span().end()};
+  }
+  // Files and folders of the database but for the catalog's own, with # for the digits.
+  std::multiset<std::string> Names() const {
+    std::multiset<std::string> names;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path_)) {
+      std::string name = std::filesystem::relative(entry.path(), path_);
+      if (name.starts_with("catalog/")) continue;
+      std::ranges::replace_if(
+          name, [](char c) { return c >= '0' && c <= '9'; }, '#');
+      names.insert(std::move(name));
+    }
+    return names;
+  }
+  static void Expect(const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); }
+
+ private:
+  // What must be there.
+  struct State {
+    std::vector<uint64_t> puts;
+    uint64_t tried_put = 0;  // the first that failed: may be there
+    uint64_t timestamp = 0;  // of the last that was acknowledged
+    // The last that succeeded, and what was tried after it.
+    std::vector<int64_t> checkpoints = {kNeverWritten};
+  };
+  static const TinyGraph& Graph() {
+    static const TinyGraph graph{.nodes = 60, .dim = 128};
+    return graph;
+  }
+  Status Make() {
+    QUARRY_RETURN_IF_ERROR(ImportTinyGraph(backend_, Graph(), path_));
+    QUARRY_RETURN_IF_ERROR(OpenStore());
+    QUARRY_RETURN_IF_ERROR(Put(1));  // the catalog stays open for writing from here on
+    if (spec_.trained) {
+      QUARRY_RETURN_IF_ERROR(tables_.Create(*store_));
+      for (size_t i = 0; i < pools_.size(); ++i) pools_[i] = FewFrames(*store_, TrainedTables::kNames[i]);
+      QUARRY_RETURN_IF_ERROR(Train(5));
+    }
+    if (spec_.layout) QUARRY_RETURN_IF_ERROR(Build(LayoutOf("default")));
+    QUARRY_RETURN_IF_ERROR(Put(2));
+    Close();
+    return Status::Ok();
+  }
+
+  static std::vector<uint64_t> RowsOfPut(uint64_t number) { return {1, 2 + number % 7, 20 + number % 40}; }
+  static std::vector<std::byte> RowOf(uint64_t number) {
+    const std::vector<float> values(Graph().dim, static_cast<float>(number));
+    const auto bytes = std::as_bytes(std::span(values));
+    return {bytes.begin(), bytes.end()};
+  }
+  static TableRows RowsAfter(const std::vector<uint64_t>& puts) {
+    TableRows rows;
+    for (NodeId node = 0; node < Graph().nodes; ++node) rows.push_back(Graph().Row(node));
+    for (const uint64_t number : puts) {
+      for (const uint64_t row : RowsOfPut(number)) rows[row] = RowOf(number);
+    }
+    return rows;
+  }
+
+  void CheckRows() {
+    const TableRows rows = RowsNow(*store_, "feature");
+    std::vector<uint64_t> with_tried = state_.puts;
+    with_tried.push_back(std::exchange(state_.tried_put, 0));
+    if (with_tried.back() != 0 && rows == RowsAfter(with_tried)) state_.puts = with_tried;
+    EXPECT_TRUE(rows == RowsAfter(state_.puts)) << "a batch is lost, or half there";
+    EXPECT_GE(store_->TakeSnapshot().value()->timestamp, state_.timestamp);
+  }
+  void CheckTrained() {
+    if (store_->manifest().FindEmbedding("nodes") == nullptr) return;
+    tables_.Close();
+    const Status opened = OpenTables();
+    ASSERT_TRUE(opened.ok()) << opened.ToString();
+    const int64_t timestamp = tables_[0].timestamp();
+    ASSERT_THAT(state_.checkpoints, testing::Contains(timestamp));
+    state_.checkpoints = {timestamp};
+    tables_.ExpectState(*store_, timestamp, tables_.WritesUpTo(timestamp));
+    tables_.Close();
+    if (store_->manifest().FindTraining("run") == nullptr) return;
+    const auto state = ReadTrainingState(*store_, "run");
+    ASSERT_TRUE(state.ok()) << state.status().ToString();
+    EXPECT_TRUE(*state == RowOf(static_cast<uint64_t>(timestamp)));
+  }
+
+  static constexpr uint64_t kSeed = 6;
+  const Spec spec_;
+  const ScratchFolder folder_{Medium::kMemory};
+  const std::string prepared_ = folder_.path() + "/prepared";
+  std::string path_ = prepared_;
+  UnsyncedBackend unsynced_;
+  FaultBackend backend_{unsynced_};
+  MemoryBudget budget_{48 * kMiB};
+  State state_, prepared_state_;
+  std::unique_ptr<Store> store_;
+  TrainedTables tables_{kSeed};
+  std::array<BufferPoolOptions, TrainedTables::kTables> pools_;
+  std::multiset<std::string> names_;
+};
+
+}  // namespace quarry::testing_util

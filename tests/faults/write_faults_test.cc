@@ -1,0 +1,146 @@
+// Puts, compactions and opening, on a disk that fails.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <string>
+
+#include "compaction_pace.h"
+#include "faults/small_world.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_util::SmallWorld;
+
+// A third of the rows at a time, synced after each of these.
+constexpr CompactionPace kPace{.piece_bytes = 20 * 512, .sync_bytes_min = 1, .sync_bytes_max = 1};
+
+Status Compact(SmallWorld& world, const ProgressFunction& progress = {}) {
+  return CompactTable(world.store(), world.budget(), "feature", false, progress, kPace).status();
+}
+
+// Stops a compaction when some of its rows are written for good.
+Status InterruptCompaction(SmallWorld& world) {
+  const Status stopped = Compact(world, [](std::string_view, uint64_t done, uint64_t) {
+    return done > 20 ? Status(Code::kCancelled, "enough") : Status::Ok();
+  });
+  EXPECT_EQ(stopped.code(), Code::kCancelled) << stopped.ToString();
+  return Status::Ok();
+}
+
+// What an interrupted compaction has left is worth no more than the time to do it again.
+bool MayBeginAnew(const FaultPlan& fault) {
+  return fault.kind == FaultKind::kOpen || fault.kind == FaultKind::kRead;
+}
+
+void ExpectCompacted(SmallWorld& world, bool done) {
+  const uint64_t generation = world.store().manifest().FindTable("feature")->generation;
+  EXPECT_TRUE(generation > 1 || !done) << generation;
+}
+
+TEST(WriteFaultsTest, Puts) {
+  SmallWorld world({.work = [](SmallWorld& w) -> Status {
+    QUARRY_RETURN_IF_ERROR(w.Put(10));
+    return w.Put(11);
+  }});
+  world.Run();
+}
+
+// One process after the other, with the catalog open for writing.
+TEST(WriteFaultsTest, ADay) {
+  SmallWorld world({
+      .work = [](SmallWorld& w) -> Status {
+        QUARRY_RETURN_IF_ERROR(w.Put(10));
+        QUARRY_RETURN_IF_ERROR(Compact(w));
+        QUARRY_RETURN_IF_ERROR(w.Put(11));
+        QUARRY_RETURN_IF_ERROR(w.Train(7));
+        return w.Put(12);
+      },
+      .check = ExpectCompacted,
+      .may_end_well = MayBeginAnew,
+      .reads_catalog = true,
+      .trained = true,
+  });
+  world.Run();
+}
+
+TEST(WriteFaultsTest, ACompaction) {
+  SmallWorld world({
+      .work = [](SmallWorld& w) { return Compact(w); },
+      .check = ExpectCompacted,
+      .may_end_well = MayBeginAnew,
+  });
+  world.Run();
+}
+
+TEST(WriteFaultsTest, ACompactionThatGoesOn) {
+  SmallWorld world({
+      .prepare = [](SmallWorld& w) -> Status {
+        QUARRY_RETURN_IF_ERROR(InterruptCompaction(w));
+        return w.Put(3);
+      },
+      .work = [](SmallWorld& w) { return Compact(w); },
+      .check = ExpectCompacted,
+      .may_end_well = MayBeginAnew,
+  });
+  world.Run();
+}
+
+// What the kernel has done with the pages of a file whose sync failed is not known: the file goes.
+TEST(WriteFaultsTest, ADataFileWhoseSyncFailedIsWrittenAnewAndNotSyncedAgain) {
+  SmallWorld world({.work = [](SmallWorld& w) {
+    return CompactTable(w.store(), w.budget(), "feature", false, {}).status();
+  }});
+  world.Fresh();
+  ASSERT_TRUE(world.Open().ok());
+  const std::string file = world.path() + "/features/feature-2.qft";
+  world.backend().SetPlans({{.kind = FaultKind::kSync, .at = 1, .error = EIO}});
+  const Status failed = world.Work();
+  EXPECT_EQ(failed.code(), Code::kIoError);
+  EXPECT_EQ(failed.message(), "cannot sync " + file + ": Input/output error");
+  EXPECT_EQ(world.backend().count(FaultKind::kSync), 1u);
+  EXPECT_FALSE(fs::exists(file));
+  world.Check(/*done=*/false);
+  const Status again = world.Work();
+  EXPECT_TRUE(again.ok()) << again.ToString();
+  EXPECT_TRUE(fs::exists(file));
+  world.Check(/*done=*/true);
+  world.Close();
+}
+
+// Everything that a reader opens, and what an interrupted compaction and training left is removed.
+TEST(WriteFaultsTest, Opening) {
+  SmallWorld world({
+      .prepare = [](SmallWorld& w) -> Status {
+        QUARRY_RETURN_IF_ERROR(InterruptCompaction(w));
+        fs::copy(w.path() + "/features/label-1.qft", w.path() + "/features/label-7.qft");
+        fs::copy(w.path() + "/training/run-1.qts", w.path() + "/training/run-8.qts");
+        fs::create_directory(w.path() + "/layouts/default-9");
+        return Status::Ok();
+      },
+      .work = [](SmallWorld& w) -> Status {
+        w.Close();
+        QUARRY_RETURN_IF_ERROR(w.OpenStore());
+        QUARRY_TRY(auto snapshot, w.store().TakeSnapshot());
+        QUARRY_RETURN_IF_ERROR(w.store().OpenTable(*snapshot, "feature").status());
+        QUARRY_RETURN_IF_ERROR(w.store().OpenOverlay("feature", std::move(snapshot)).status());
+        QUARRY_RETURN_IF_ERROR(w.store().OpenTopology("graph").status());
+        QUARRY_RETURN_IF_ERROR(ReadTrainingState(w.store(), "run").status());
+        QUARRY_RETURN_IF_ERROR(Layout::Open(w.store(), "default").status());
+        return w.OpenTables();
+      },
+      .may_end_well = MayBeginAnew,
+      .only_tidies = true,
+      .reads_catalog = true,
+      .opens_store = false,
+      .trained = true,
+      .layout = true,
+  });
+  world.Run();
+}
+
+}  // namespace
+}  // namespace quarry

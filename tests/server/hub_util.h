@@ -1,0 +1,177 @@
+// Users of a StreamHub in this process, and batches as hashes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "pipeline/pass_util.h"
+#include "pipeline/tiny_database.h"
+#include "quarry/format/wire_batch.h"
+#include "stream_hub.h"
+
+namespace quarry::testing_util {
+
+inline constexpr std::chrono::seconds kPatience{30};  // after which something hangs
+
+// What HashBatch (pass_util.h) makes of the batch that was sent.
+inline uint64_t HashView(const wire::BatchView& view) {
+  uint64_t hash = MixSeed(1, view.shape.index);
+  const auto add = [&hash](const auto& values) { hash = MixSeed(hash, Checksum64(std::as_bytes(values))); };
+  add(view.nodes);
+  add(view.hop_offsets);
+  add(view.indptr);
+  add(view.indices);
+  add(view.labels);
+  const uint64_t row_bytes = RowBytes(view.shape.element_type, view.shape.dim);
+  for (uint64_t row = 0; row < view.shape.rows; ++row) {
+    hash = MixSeed(hash, Checksum64(view.rows.subspan(row * view.shape.stride_bytes, row_bytes)));
+  }
+  return hash;
+}
+
+// An answer that is to come. A second answer ends the test: the promise throws.
+template <typename T>
+class Pending {
+ public:
+  StreamHub::Answer<T> slot() {
+    return [promise = promise_](Result<T> result) { promise->set_value(std::move(result)); };
+  }
+  bool answered(std::chrono::milliseconds wait = std::chrono::milliseconds(0)) const {
+    return future_.wait_for(wait) == std::future_status::ready;
+  }
+  Result<T> Get() const {
+    if (answered(kPatience)) return future_.get();
+    ADD_FAILURE() << "no answer";
+    return Status(Code::kInternal, "no answer");
+  }
+
+ private:
+  std::shared_ptr<std::promise<Result<T>>> promise_ = std::make_shared<std::promise<Result<T>>>();
+  std::shared_future<Result<T>> future_ = promise_->get_future().share();
+};
+
+using NextResult = Result<std::optional<StreamBatch>>;
+using PendingBatch = Pending<std::optional<StreamBatch>>;
+
+// A stream of a session, closed with it.
+class HubUser {
+ public:
+  HubUser(StreamHub& hub, SessionId session, std::shared_ptr<MemoryBudget> budget)
+      : hub_(&hub), session_(session), budget_(std::move(budget)) {}
+
+  Pending<OpenedStream> AskOpen(const wire::OpenStream& request) {
+    Pending<OpenedStream> pending;
+    hub_->Open(session_, budget_, request, nullptr, pending.slot());
+    return pending;
+  }
+  Status Open(const wire::OpenStream& request) {
+    const Result<OpenedStream> result = AskOpen(request).Get();
+    if (result.ok()) opened = *result;
+    return result.status();
+  }
+  Pending<uint64_t> AskStart(wire::StartPass pass) {
+    Pending<uint64_t> pending;
+    pass.stream = opened.stream;
+    hub_->StartPass(session_, pass, pending.slot());
+    return pending;
+  }
+  Result<uint64_t> Start(const wire::StartPass& pass) { return AskStart(pass).Get(); }
+  PendingBatch AskNext(uint64_t tag = 0) {
+    PendingBatch pending;
+    hub_->Next(session_, opened.stream, tag, pending.slot());
+    return pending;
+  }
+  NextResult Next() { return AskNext().Get(); }
+  void Release(const StreamBatch& batch) { hub_->Release(session_, opened.stream, batch.hold); }
+  void CancelNext(uint64_t tag) { hub_->CancelNext(session_, opened.stream, tag); }
+  Status Close() { return hub_->Close(session_, opened.stream); }
+  void CloseSession() { hub_->CloseSession(session_); }
+  Result<StreamStats> Stats() { return hub_->Stats(session_, opened.stream); }
+
+  // Checks the batch where it lies.
+  uint64_t Hash(const StreamBatch& batch) const {
+    const auto view = wire::OpenBatch(opened.region->bytes().subspan(batch.offset, batch.bytes));
+    EXPECT_TRUE(view.ok()) << view.status().ToString();
+    if (!view.ok()) return 0;
+    EXPECT_TRUE(wire::CheckBatch(*view).ok());
+    EXPECT_EQ(view->shape.index, batch.index);
+    return HashView(*view);
+  }
+
+  // The rest of the pass, each batch released once it is read.
+  Status Drain(std::vector<std::pair<uint64_t, uint64_t>>& hashes) {
+    for (;;) {
+      QUARRY_TRY(const std::optional<StreamBatch> batch, Next());
+      if (!batch) return Status::Ok();
+      hashes.emplace_back(batch->index, Hash(*batch));
+      Release(*batch);
+    }
+  }
+
+  OpenedStream opened;
+
+ private:
+  StreamHub* hub_;
+  SessionId session_;
+  std::shared_ptr<MemoryBudget> budget_;
+};
+
+inline wire::LiveSpec SmallLive() {
+  wire::LiveSpec spec;
+  spec.fanouts = SmallOptions().fanouts;
+  spec.batch_size = SmallOptions().batch_size;
+  spec.seed = SmallOptions().seed;
+  return spec;
+}
+
+inline wire::OpenStream Exclusive(decltype(wire::OpenStream::road) road = SmallLive()) {
+  return {.road = std::move(road)};
+}
+
+inline wire::OpenStream Grouped(wire::StreamMode mode, uint32_t members,
+                                decltype(wire::OpenStream::road) road = SmallLive()) {
+  return {.road = std::move(road), .mode = mode, .group = "g", .members = members};
+}
+
+// Imported once; opened by one test after the other.
+inline const TinyDatabase& SharedDatabase() {
+  static const TinyDatabase database{TinyGraph()};
+  return database;
+}
+
+// A hub over a small database, and the road that its batches are held against.
+struct HubWorld {
+  explicit HubWorld(const StreamHubOptions& options = {}, const TinyDatabase& database = SharedDatabase())
+      : open(database.path(), SmallOptions()), hub(StreamHub::Make(*open.store, options)) {}
+
+  HubUser User(SessionId session = 1) { return HubUser(*hub, session, budget); }
+
+  // Of the training nodes.
+  std::vector<std::pair<uint64_t, uint64_t>> Expected(uint64_t pass) {
+    return RunPass(*open.road, {.seeds = open.road->TrainNodes(), .pass = pass, .ordered = true});
+  }
+
+  // What was closed is let go of by the hub's threads.
+  void ExpectBudgetFree() const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+    while (budget->used_bytes() > 0 && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(budget->used_bytes(), 0u);
+  }
+
+  OpenRoad open;
+  std::shared_ptr<MemoryBudget> budget = std::make_shared<MemoryBudget>(kGiB);
+  std::unique_ptr<StreamHub> hub;
+};
+
+}  // namespace quarry::testing_util

@@ -1,0 +1,71 @@
+// A small database behind a server, for tests of the server and of its clients.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "pipeline/tiny_database.h"
+#include "quarry/base/budget.h"
+#include "quarry/embedding/embedding_store.h"
+#include "quarry/server/server.h"
+#include "quarry/storage/store.h"
+#include "wire_peer.h"
+
+namespace quarry::testing_util {
+
+inline size_t OpenDescriptors() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+// True once `holds` is, within so many seconds.
+inline bool Eventually(const std::function<bool()>& holds, double seconds = 2) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+class ServedDatabase {
+ public:
+  static constexpr uint64_t kBudgetBytes = 256 << 20;
+
+  explicit ServedDatabase(const TinyGraph& graph = {}) : tiny(graph) {
+    auto opened = Store::Open(*backend, tiny.path());
+    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    store = std::move(opened).value();
+  }
+  ~ServedDatabase() {
+    server.reset();
+    store.reset();
+    std::error_code ignored;
+    std::filesystem::remove_all(folder(), ignored);
+  }
+
+  std::string folder() const { return tiny.path() + ".run"; }
+  std::string socket() const { return folder() + "/s"; }
+
+  void Start(ServerOptions options = {}) {
+    options.socket_path = socket();
+    auto started = Server::Start(*store, budget, options);
+    ASSERT_TRUE(started.ok()) << started.status().ToString();
+    server = std::move(started).value();
+  }
+
+  std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
+  TinyDatabase tiny;
+  std::unique_ptr<Store> store;
+  MemoryBudget budget{kBudgetBytes};
+  std::unique_ptr<Server> server;
+};
+
+}  // namespace quarry::testing_util

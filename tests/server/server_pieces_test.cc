@@ -1,0 +1,232 @@
+// The parts of a server that decide without a socket: who gets memory, which write is done again, whose turn
+// a thread is.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "admission.h"
+#include "answer_memory.h"
+#include "quarry/base/random.h"
+#include "retry_memory.h"
+#include "workers.h"
+
+namespace quarry {
+namespace {
+
+using testing::ElementsAre;
+using Grant = Admission::Grant;
+
+constexpr uint64_t kSeed = 20267;
+
+TEST(AdmissionTest, GrantsWhatThereIsUpToWhatIsAsked) {
+  MemoryBudget budget(1000);
+  Admission admission(budget);
+  auto first = admission.Ask(600, 100);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ((*first)->limit_bytes(), 600U);
+  const auto second = admission.Ask(600, 100);
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ((*second)->limit_bytes(), 400U);
+  EXPECT_EQ(admission.Ask(600, 100).status().code(), Code::kOutOfBudget);
+  std::move(first).value().reset();
+  EXPECT_EQ(budget.used_bytes(), 400U);
+  EXPECT_TRUE(admission.Ask(1, 1).ok());
+}
+
+TEST(AdmissionTest, WhoWaitsIsServedInOrderAndNotOvertaken) {
+  MemoryBudget budget(1000);
+  Admission admission(budget);
+  Grant all = admission.Ask(1000, 1000).value();
+  std::vector<int> served;
+  std::vector<Grant> grants;
+  const auto wait = [&](int who, uint64_t bytes) {
+    return admission.Wait(bytes, bytes, [&, who](Result<Grant> grant) {
+      served.push_back(who);
+      grants.push_back(std::move(grant).value());
+    });
+  };
+  wait(1, 900);
+  const uint64_t second = wait(2, 50);
+  wait(3, 100);
+  EXPECT_EQ(admission.Ask(1, 1).status().code(), Code::kOutOfBudget) << "others wait";
+  EXPECT_EQ(admission.GiveUp(second).code(), Code::kOutOfBudget);
+  EXPECT_TRUE(admission.GiveUp(second).ok());
+  all.reset();
+  EXPECT_THAT(served, ElementsAre(1, 3));
+  EXPECT_EQ(budget.used_bytes(), 1000U);
+  grants.clear();
+  EXPECT_EQ(budget.used_bytes(), 0U);
+}
+
+TEST(AdmissionTest, AGrantMayOutliveEverybody) {
+  MemoryBudget budget(10);
+  Grant grant;
+  {
+    Admission admission(budget);
+    grant = admission.Ask(10, 10).value();
+  }
+  grant.reset();
+  EXPECT_EQ(budget.used_bytes(), 0U);
+}
+
+wire::Response Written(uint64_t timestamp) { return wire::Written{timestamp}; }
+
+class RetryMemoryTest : public testing::Test {
+ protected:
+  // Begins a write, and tells what its answer was, once there is one.
+  Result<std::shared_ptr<RetryMemory::Turn>> Begin(uint64_t number, uint8_t client = 1,
+                                                   RetryMemory::Clock::time_point now = {}) {
+    ClientId id{};
+    id[0] = std::byte{client};
+    id[1] = static_cast<std::byte>(client_high_);
+    return memory_.Begin(
+        id, number,
+        [this, number](const Result<wire::Response>& result) {
+          answers_.emplace_back(number, result.ok() ? std::get<wire::Written>(*result).timestamp : 0);
+        },
+        now);
+  }
+  RetryMemory memory_;
+  std::vector<std::pair<uint64_t, uint64_t>> answers_;  // number, timestamp; 0: a failure
+  uint8_t client_high_ = 0;
+};
+
+TEST_F(RetryMemoryTest, AWriteIsDoneOnceAndWhoAsksMeanwhileWaitsForIt) {
+  const auto turn = Begin(1).value();
+  ASSERT_NE(turn, nullptr);
+  EXPECT_EQ(Begin(1).value(), nullptr);
+  EXPECT_NE(Begin(1, 2).value(), nullptr) << "another client's number 1 is another write";
+  answers_.clear();
+  turn->Finish(Written(77));
+  EXPECT_THAT(answers_, ElementsAre(std::pair(1, 77), std::pair(1, 77)));
+  EXPECT_EQ(Begin(1).value(), nullptr);
+  EXPECT_EQ(answers_.back(), std::pair(uint64_t{1}, uint64_t{77}));
+}
+
+TEST_F(RetryMemoryTest, FailuresAndWritesThatNeverBeganMayBeTriedAgain) {
+  Begin(1).value()->Finish(Status(Code::kNoSpace, "full"));
+  EXPECT_NE(Begin(1).value(), nullptr);  // which dies unfinished at once
+  EXPECT_NE(Begin(1).value(), nullptr);
+  EXPECT_THAT(answers_, ElementsAre(std::pair(1, 0), std::pair(1, 0), std::pair(1, 0)));
+}
+
+TEST_F(RetryMemoryTest, RemembersTheLast64AndRefusesOlderOnes) {
+  for (uint64_t number = 1; number <= 100; ++number) Begin(number).value()->Finish(Written(number));
+  EXPECT_EQ(Begin(36).status().code(), Code::kUsage);
+  answers_.clear();
+  EXPECT_EQ(Begin(37).value(), nullptr);
+  EXPECT_THAT(answers_, ElementsAre(std::pair(37, 37)));
+}
+
+TEST_F(RetryMemoryTest, KeepsAClientForTenMinutes) {
+  const RetryMemory::Clock::time_point start{};
+  Begin(1, 1, start).value()->Finish(Written(5));
+  for (size_t i = 0; i + 1 < RetryMemory::kClientsMax; ++i) {
+    client_high_ = static_cast<uint8_t>(1 + i / 200);
+    ASSERT_TRUE(Begin(1, static_cast<uint8_t>(i % 200), start).ok()) << i;
+  }
+  client_high_ = 200;
+  EXPECT_EQ(Begin(1, 201, start + std::chrono::minutes(9)).status().code(), Code::kBusy);
+  client_high_ = 0;
+  EXPECT_EQ(Begin(1, 1, start + std::chrono::minutes(9)).value(), nullptr) << "it is remembered";
+  client_high_ = 200;
+  EXPECT_TRUE(Begin(1, 201, start + std::chrono::minutes(11)).ok()) << "idle ones make room";
+  client_high_ = 0;
+  EXPECT_EQ(Begin(1, 1, start + std::chrono::minutes(11)).value(), nullptr) << "it was not idle";
+}
+
+TEST(WorkersTest, ASessionWithMuchToDoWaitsForItself) {
+  Workers workers(1);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<int> ran;
+  bool open = false;
+  workers.Submit(1, [&](unsigned) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return open; });
+  });
+  const auto note = [&](int who) {
+    return [&, who](unsigned) {
+      const std::scoped_lock lock(mutex);
+      ran.push_back(who);
+      changed.notify_all();
+    };
+  };
+  for (int i = 0; i < 4; ++i) workers.Submit(1, note(1));
+  for (int i = 0; i < 2; ++i) workers.Submit(2, note(2));
+  workers.Submit(3, note(3));
+  workers.Forget(3);
+  {
+    std::unique_lock lock(mutex);
+    open = true;
+    changed.notify_all();
+    changed.wait(lock, [&] { return ran.size() == 6; });
+  }
+  EXPECT_THAT(ran, ElementsAre(2, 1, 2, 1, 1, 1));
+}
+
+TEST(WorkersTest, ASessionHasOneThreadAtATime) {
+  Workers workers(2);
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool open = false;
+  bool other = false;
+  for (int i = 0; i < 3; ++i) {
+    workers.Submit(1, [&](unsigned) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return open; });
+    });
+  }
+  workers.Submit(2, [&](unsigned) {
+    const std::scoped_lock lock(mutex);
+    other = true;
+    changed.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return other; });  // while those of the other session stand still
+  open = true;
+  changed.notify_all();
+}
+
+// Answers take what they need, wait for each other, and never overlap.
+TEST(AnswerMemoryTest, PlacesNeverOverlapAndWhoWaitsIsServedInOrder) {
+  SCOPED_TRACE(kSeed);
+  Rng rng(kSeed);
+  MemoryBudget budget(1 << 20);
+  const auto region = SharedRegion::Make(64 << 10, wire::RegionAccess::kClientReads).value();
+  AnswerMemory memory(3, region, budget);
+  std::vector<std::shared_ptr<AnswerMemory::Place>> held;
+  uint64_t asked = 0, last = 0;
+  for (int step = 0; step < 5000; ++step) {
+    if (rng.Below(2) == 0) {
+      const uint64_t request = ++asked;
+      memory.Allocate(request, 1 + rng.Below(30'000),
+                      [&, request](Result<std::shared_ptr<AnswerMemory::Place>> place) {
+                        ASSERT_TRUE(place.ok());
+                        EXPECT_GT(request, last);
+                        last = request;
+                        EXPECT_EQ((*place)->range.region, 3U);
+                        for (const auto& other : held) {
+                          EXPECT_TRUE((*place)->range.offset >= other->range.offset + other->range.bytes ||
+                                      other->range.offset >= (*place)->range.offset + (*place)->range.bytes);
+                        }
+                        held.push_back(*place);
+                      });
+    } else if (!held.empty()) {
+      const size_t i = rng.Below(held.size());
+      const auto place = held[i];
+      held.erase(held.begin() + static_cast<ptrdiff_t>(i));
+      memory.Free(place);
+    }
+  }
+  EXPECT_GT(last, 1000U);
+  bool refused = false;
+  memory.Allocate(++asked, 65 << 10,
+                  [&](const auto& place) { refused = place.status().code() == Code::kOutOfBudget; });
+  EXPECT_TRUE(refused) << "what never fits does not wait";
+}
+
+}  // namespace
+}  // namespace quarry

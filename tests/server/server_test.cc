@@ -1,0 +1,429 @@
+// The server as strangers see it: who may connect, what is refused and what ends a connection, whose memory
+// is whose, and how it starts and stops.
+#include "quarry/server/server.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "format/wire_hostile.h"
+#include "quarry/base/process.h"
+#include "quarry/format/wire_batch.h"
+#include "served_database.h"
+
+namespace quarry {
+namespace {
+
+using testing::HasSubstr;
+using testing_util::ConnectTo;
+using testing_util::Eventually;
+using testing_util::OpenDescriptors;
+using testing_util::ServedDatabase;
+using testing_util::TinyGraph;
+using testing_util::WirePeer;
+
+constexpr uint64_t kMiBytes = 1 << 20;
+
+class ServerTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { served_ = new ServedDatabase(TinyGraph{}); }
+  static void TearDownTestSuite() {
+    delete served_;
+    served_ = nullptr;
+  }
+  void TearDown() override { served_->server.reset(); }
+
+  // A figure of the server, by name.
+  static double Figure(const std::string& name) {
+    WirePeer peer(served_->socket());
+    EXPECT_TRUE(peer.Hello().ok());
+    const auto stats = peer.CallFor<wire::Counters>(wire::Stats{});
+    EXPECT_TRUE(stats.ok()) << stats.status().ToString();
+    const auto found = std::ranges::find(stats->counters, name, &wire::Counter::name);
+    EXPECT_NE(found, stats->counters.end()) << name;
+    return found == stats->counters.end() ? -1 : found->value;
+  }
+  static mode_t ModeOf(const std::string& path) {
+    struct stat about {};
+    EXPECT_EQ(stat(path.c_str(), &about), 0) << path;
+    return about.st_mode & 07777;
+  }
+  static Status StartAt(const std::string& path, std::vector<uid_t> allow_uids = {}) {
+    MemoryBudget budget(64 << 20);
+    return Server::Start(*served_->store, budget, {.socket_path = path, .allow_uids = std::move(allow_uids)})
+        .status();
+  }
+
+  static ServedDatabase* served_;
+};
+ServedDatabase* ServerTest::served_ = nullptr;
+
+TEST_F(ServerTest, TheFolderIsMadeForTheUserAloneAndTheSocketToo) {
+  served_->Start();
+  EXPECT_EQ(ModeOf(served_->folder()), 0700U);
+  EXPECT_EQ(ModeOf(served_->socket()), 0600U);
+  ASSERT_TRUE(served_->server->Stop().ok());
+  EXPECT_FALSE(std::filesystem::exists(served_->socket())) << "a server that stops removes its socket";
+}
+
+TEST_F(ServerTest, APathThatCannotBeIsRefused) {
+  const std::string open_folder = served_->tiny.path() + ".open";
+  std::filesystem::create_directory(open_folder);
+  ASSERT_EQ(chmod(open_folder.c_str(), 0755), 0);
+  EXPECT_THAT(StartAt(open_folder + "/s").ToString(), HasSubstr("chmod 0700"));
+  EXPECT_TRUE(StartAt(open_folder + "/s", {65534}).ok())
+      << "others may enter where they are asked for their names";
+  ASSERT_EQ(chmod(open_folder.c_str(), 0777), 0);
+  EXPECT_EQ(StartAt(open_folder + "/s", {65534}).code(), Code::kInvalidArgument);
+  ASSERT_EQ(chmod(open_folder.c_str(), 0700), 0);
+  EXPECT_EQ(StartAt(open_folder + "/" + std::string(200, 'x')).code(), Code::kInvalidArgument);
+  EXPECT_EQ(StartAt("").code(), Code::kInvalidArgument);
+  EXPECT_EQ(StartAt(open_folder + "/no/folder/s").code(), Code::kNotFound);
+  std::ofstream(open_folder + "/file") << "something";
+  EXPECT_THAT(StartAt(open_folder + "/file").ToString(), HasSubstr("no socket"));
+  EXPECT_TRUE(std::filesystem::is_regular_file(open_folder + "/file")) << "what is there stays";
+  std::filesystem::remove_all(open_folder);
+}
+
+TEST_F(ServerTest, ASecondServerIsRefusedAndAStaleSocketReplaced) {
+  served_->Start();
+  EXPECT_EQ(StartAt(served_->socket()).code(), Code::kAlreadyExists);
+  EXPECT_TRUE(WirePeer(served_->socket()).Hello().ok()) << "the first one goes on";
+  served_->server.reset();
+  {  // what a killed server leaves: nobody listens
+    const int dead = socket(AF_UNIX, SOCK_STREAM, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, served_->socket().data(), served_->socket().size());
+    ASSERT_EQ(bind(dead, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    close(dead);
+  }
+  served_->Start();
+  EXPECT_TRUE(WirePeer(served_->socket()).Hello().ok());
+}
+
+TEST_F(ServerTest, AnotherUserIsRefusedBeforeAByteIsRead) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "its allocator may be locked by another thread when the stranger is forked";
+#endif
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const auto code_of_stranger = [&] {
+    const pid_t child = fork();
+    if (child == 0) {
+      if (setgid(65534) != 0 || setuid(65534) != 0) _exit(100);
+      WirePeer peer(served_->socket());
+      if (peer.fd() < 0) _exit(101);
+      const auto answer = peer.Receive(2);  // it says nothing
+      if (!answer) _exit(peer.Hello().ok() ? 0 : 102);
+      if (answer->id != 0 || !answer->response.ok()) _exit(103);
+      const auto* const failure = std::get_if<wire::Failure>(&*answer->response);
+      _exit(failure != nullptr && peer.IsClosed() ? static_cast<int>(failure->code) : 104);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  served_->Start();
+  // Even where the file system would let them in.
+  ASSERT_EQ(chmod(served_->folder().c_str(), 0711), 0);
+  ASSERT_EQ(chmod(served_->socket().c_str(), 0666), 0);
+  EXPECT_EQ(code_of_stranger(), static_cast<int>(Code::kUsage));
+  served_->server.reset();
+  served_->Start({.allow_uids = {65534}});
+  EXPECT_EQ(ModeOf(served_->socket()), 0666U);
+  EXPECT_EQ(code_of_stranger(), 0) << "one who may is heard";
+  served_->server.reset();
+  ASSERT_EQ(chmod(served_->folder().c_str(), 0700), 0);
+}
+
+TEST_F(ServerTest, AStrangerHasToSayHelloFirst) {
+  served_->Start();
+  WirePeer peer(served_->socket());
+  peer.Send(wire::Ping{});
+  EXPECT_TRUE(peer.IsClosed());
+  EXPECT_EQ(peer.last_failure().code(), Code::kUsage);
+  WirePeer old(served_->socket());
+  EXPECT_EQ(old.Call(wire::Hello{.version_min = 7, .version_max = 9}).status().code(), Code::kUnsupported);
+  EXPECT_TRUE(old.IsClosed());
+  WirePeer unable(served_->socket());
+  EXPECT_EQ(unable.Hello(1 << 20).status().code(), Code::kUnsupported);
+}
+
+TEST_F(ServerTest, RequestsOfAnotherStateAreRefusedAndTheConnectionGoesOn) {
+  served_->Start();
+  WirePeer peer(served_->socket());
+  ASSERT_TRUE(peer.Hello().ok());
+  for (const wire::Request& request :
+       std::vector<wire::Request>{wire::Hello{}, wire::Lookup{"feature", std::vector<NodeId>{1}},
+                                  wire::TakeSnapshot{}, wire::Stats{7}, wire::ReleaseLeases{{1}},
+                                  wire::NextBatch{1}, wire::Sample{.seeds = {1}, .fanouts = {1}}}) {
+    EXPECT_EQ(peer.Call(request).status().code(), Code::kUsage) << request.index();
+  }
+  EXPECT_TRUE(peer.CallFor<wire::Description>(wire::Describe{}).ok());
+  EXPECT_TRUE(peer.CallFor<wire::Counters>(wire::Stats{}).ok());
+  EXPECT_TRUE(peer.CallFor<wire::Done>(wire::Cancel{99}).ok());
+  ASSERT_TRUE(peer.OpenSession({.budget_bytes = kMiBytes}).ok());
+  EXPECT_EQ(peer.Call(wire::OpenSession{}).status().code(), Code::kUsage);
+  EXPECT_TRUE(peer.CallFor<wire::Rows>(wire::Lookup{"feature", std::vector<NodeId>{1}}).ok());
+}
+
+TEST_F(ServerTest, WhatIsNoProtocolEndsTheConnectionAndNobodyElses) {
+  served_->Start();
+  WirePeer good(served_->socket());
+  ASSERT_TRUE(good.Open(2 * kMiBytes).ok());
+  size_t closed = 0;
+  for (const wire::HostileFrame& frame : wire::HostileFrames()) {
+    SCOPED_TRACE(frame.name);
+    WirePeer peer(served_->socket());
+    ASSERT_TRUE(peer.Open(2 * kMiBytes).ok());
+    peer.SendBytes(frame.bytes);
+    // Either it is refused, and a ping is answered behind it, or the connection is closed; or the frame says
+    // that there is more to come.
+    shutdown(peer.fd(), SHUT_WR);
+    while (const auto answer = peer.Receive(5)) closed += answer->id == 0 ? 1 : 0;
+  }
+  EXPECT_GT(closed, 20U) << "most of them are told why";
+  EXPECT_TRUE(good.CallFor<wire::Done>(wire::Ping{}).ok());
+}
+
+TEST_F(ServerTest, ARequestWithADescriptorEndsTheConnection) {
+  served_->Start();
+  const size_t before = OpenDescriptors();
+  {
+    WirePeer peer(served_->socket());
+    ASSERT_TRUE(peer.Hello().ok());
+    auto frame = wire::EncodeRequest(9, wire::Ping{});
+    ASSERT_TRUE(frame.ok());
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    iovec piece = {frame->data(), frame->size()};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    *header = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    const int sent = peer.fd();
+    std::memcpy(CMSG_DATA(header), &sent, sizeof(sent));
+    ASSERT_GT(sendmsg(peer.fd(), &message, 0), 0);
+    EXPECT_TRUE(peer.IsClosed());
+    EXPECT_EQ(peer.last_failure().code(), Code::kUsage);
+  }
+  EXPECT_TRUE(Eventually([&] { return OpenDescriptors() == before; })) << "the server keeps none";
+}
+
+TEST_F(ServerTest, MoreThanMayBeOutstandingEndsTheConnection) {
+  served_->Start();
+  WirePeer peer(served_->socket());
+  ASSERT_TRUE(peer.Open(8 * kMiBytes).ok());
+  const auto opened = peer.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 10}});
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  for (uint64_t id = 1000; id < 1064; ++id)
+    peer.Send(id, wire::StartPass{.stream = opened->stream, .pass = 1});
+  // A pass takes the place of the one before, so at most a few of these are answered with a pass.
+  for (uint64_t id = 2000; id < 2200; ++id) peer.Send(id, wire::NextBatch{opened->stream});
+  EXPECT_TRUE(peer.IsClosed());
+  EXPECT_THAT(peer.last_failure().ToString(), HasSubstr("no more are allowed"));
+}
+
+TEST_F(ServerTest, AnIdThatIsUsedTwiceAtATimeEndsTheConnection) {
+  served_->Start();
+  WirePeer peer(served_->socket());
+  ASSERT_TRUE(peer.Open(8 * kMiBytes).ok());
+  const auto opened = peer.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 10}});
+  ASSERT_TRUE(opened.ok());
+  peer.Send(500, wire::NextBatch{opened->stream});
+  peer.Send(501, wire::StartPass{.stream = opened->stream});
+  for (int i = 0; i < 20; ++i) peer.Send(502, wire::NextBatch{opened->stream});
+  EXPECT_TRUE(peer.IsClosed());
+}
+
+// What the table of limits refuses is answered, costs nothing, and the connection goes on.
+TEST_F(ServerTest, RequestsBeyondTheLimitsAreRefused) {
+  served_->Start();
+  WirePeer peer(served_->socket());
+  ASSERT_TRUE(peer.Open(16 * kMiBytes).ok());
+  wire::Limits lax;  // a client that does not keep them
+  lax.ids_max = ~uint32_t{0};
+  lax.members_max = ~uint32_t{0};
+  uint64_t id = 5000;
+  const auto refused = [&](const wire::Request& request) {
+    const auto frame = wire::EncodeRequest(++id, request, lax);
+    EXPECT_TRUE(frame.ok()) << frame.status().ToString();
+    EXPECT_TRUE(peer.SendBytes(*frame));
+    return peer.Await(id).status().code();
+  };
+  const wire::Range huge = {.region = 1, .bytes = uint64_t{4} * ((1 << 20) + 1)};
+  EXPECT_EQ(refused(wire::Lookup{.table = "feature", .ids = huge}), Code::kInvalidArgument);
+  EXPECT_EQ(refused(wire::ReadEmbeddings{.table = "x", .ids = wire::Range{.region = 1, .bytes = 1 << 24}}),
+            Code::kInvalidArgument);
+  EXPECT_EQ(refused(wire::OpenStream{
+                .road = wire::LiveSpec{}, .mode = wire::StreamMode::kShared, .group = "g", .members = 1025}),
+            Code::kInvalidArgument);
+  for (const wire::HostileFrame& frame : wire::HostileFrames()) {
+    if (frame.name != "path-as-name") continue;
+    EXPECT_TRUE(peer.SendBytes(frame.bytes));
+    const auto answer = peer.Receive();
+    ASSERT_TRUE(answer && answer->response.ok());
+    EXPECT_EQ(std::get<wire::Failure>(*answer->response).code, Code::kInvalidArgument);
+  }
+  EXPECT_TRUE(peer.CallFor<wire::Done>(wire::Ping{}).ok());
+}
+
+TEST_F(ServerTest, ARequestForTenGigabytesCostsWhatItsMessageCosts) {
+  served_->Start();
+  WirePeer peer(served_->socket());
+  ASSERT_TRUE(peer.Open(64 * kMiBytes).ok());
+  const uint64_t before = PeakRssBytes();
+  const std::vector<NodeId> ids(200'000, 3);  // 100 MB of rows: more than there is
+  EXPECT_EQ(peer.Call(wire::Lookup{"feature", ids}).status().code(), Code::kOutOfBudget);
+  wire::Put put = {.number = 1};
+  put.tables.push_back({.table = "feature",
+                        .rows = 1 << 20,
+                        .row_bytes = 10'000,
+                        .block = wire::Range{.region = 1, .bytes = (uint64_t{1} << 20) * 10'008}});
+  EXPECT_EQ(peer.Call(put).status().code(), Code::kOutOfBudget);
+  EXPECT_LT(PeakRssBytes(), before + 16 * kMiBytes);
+  WirePeer greedy(served_->socket());
+  EXPECT_EQ(greedy.Open(uint64_t{10} << 30).status().code(), Code::kOutOfBudget);
+}
+
+TEST_F(ServerTest, MemoryIsDividedAndWhoWaitsGetsItInOrder) {
+  served_->Start();
+  const auto whole = static_cast<uint64_t>(Figure("quarry_budget_bytes"));
+  EXPECT_EQ(whole, ServedDatabase::kBudgetBytes / 4 * 3);
+  auto first = std::make_unique<WirePeer>(served_->socket());
+  ASSERT_TRUE(first->Open(whole - 10 * kMiBytes).ok());
+  WirePeer second(served_->socket());
+  ASSERT_TRUE(second.Hello().ok());
+  const auto refused = second.OpenSession({.budget_bytes = 20 * kMiBytes, .budget_bytes_min = 20 * kMiBytes});
+  EXPECT_EQ(refused.status().code(), Code::kOutOfBudget);
+  EXPECT_THAT(refused.status().ToString(), HasSubstr("10.0 MiB of the 192 MiB"));
+  const auto less = second.OpenSession({.budget_bytes = 20 * kMiBytes, .budget_bytes_min = 5 * kMiBytes});
+  ASSERT_TRUE(less.ok()) << less.status().ToString();
+  EXPECT_EQ(less->budget_bytes, 10 * kMiBytes);
+
+  WirePeer third(served_->socket());
+  WirePeer fourth(served_->socket());
+  ASSERT_TRUE(third.Hello().ok());
+  ASSERT_TRUE(fourth.Hello().ok());
+  const uint64_t large = third.Send(
+      wire::OpenSession{.budget_bytes = whole, .budget_bytes_min = 100 * kMiBytes, .wait_ms = 10'000});
+  ASSERT_TRUE(third.CallFor<wire::Done>(wire::Ping{}).ok());  // so that it is the first
+  const auto waited = fourth.CallFor<wire::SessionOpened>(
+      wire::OpenSession{.budget_bytes = kMiBytes, .budget_bytes_min = kMiBytes, .wait_ms = 50});
+  EXPECT_EQ(waited.status().code(), Code::kOutOfBudget) << "it does not overtake";
+  const uint64_t small = fourth.Send(
+      wire::OpenSession{.budget_bytes = kMiBytes, .budget_bytes_min = kMiBytes, .wait_ms = 10'000});
+  first.reset();
+  const auto opened = third.Await(large);
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  EXPECT_EQ(std::get<wire::SessionOpened>(*opened).budget_bytes, whole - 10 * kMiBytes);
+  EXPECT_TRUE(fourth.CallFor<wire::Done>(wire::Cancel{small}).ok());
+  EXPECT_EQ(fourth.Await(small).status().code(), Code::kCancelled);
+}
+
+TEST_F(ServerTest, MoreSessionsThanAllowedAreToldSo) {
+  served_->Start({.sessions_max = 2});
+  auto first = std::make_unique<WirePeer>(served_->socket());
+  WirePeer second(served_->socket());
+  ASSERT_TRUE(first->Hello().ok());
+  ASSERT_TRUE(second.Hello().ok());
+  WirePeer third(served_->socket());
+  EXPECT_TRUE(third.IsClosed());
+  EXPECT_EQ(third.last_failure().code(), Code::kBusy);
+  first.reset();
+  EXPECT_TRUE(Eventually([&] {
+    WirePeer fourth(served_->socket());
+    return fourth.Hello().ok();
+  }));
+}
+
+TEST_F(ServerTest, WithoutDescriptorsItWaitsAndDoesNotSpin) {
+  served_->Start();
+  WirePeer good(served_->socket());
+  ASSERT_TRUE(good.Hello().ok());
+  const int waiting = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);  // before there are none
+  std::vector<int> taken;
+  rlimit old_limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old_limit), 0);
+  rlimit low = {OpenDescriptors() + 8, old_limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  for (int fd = dup(waiting); fd >= 0; fd = dup(waiting)) taken.push_back(fd);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, served_->socket().data(), served_->socket().size());
+  ASSERT_EQ(connect(waiting, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const clock_t start = clock();
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  const double busy_seconds = static_cast<double>(clock() - start) / CLOCKS_PER_SEC;
+  EXPECT_TRUE(good.CallFor<wire::Done>(wire::Ping{}).ok());
+  for (const int fd : taken) close(fd);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old_limit), 0);
+  EXPECT_LT(busy_seconds, 0.2);
+  const auto hello = wire::EncodeRequest(1, wire::Hello{});
+  ASSERT_EQ(send(waiting, hello->data(), hello->size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello->size()));
+  char byte = 0;
+  EXPECT_EQ(recv(waiting, &byte, 1, 0), 1) << "who waited is served";
+  close(waiting);
+}
+
+TEST_F(ServerTest, StopsWithClientsConnectedAndTellsThem) {
+  served_->Start();
+  WirePeer idle(served_->socket());
+  ASSERT_TRUE(idle.Open(8 * kMiBytes).ok());
+  WirePeer waiting(served_->socket());
+  ASSERT_TRUE(waiting.Open(8 * kMiBytes).ok());
+  const auto opened = waiting.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 10}});
+  ASSERT_TRUE(opened.ok());
+  ASSERT_TRUE(waiting.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream}).ok());
+  uint64_t last = 0;
+  for (uint32_t i = 0; i <= opened->slots; ++i) last = waiting.Send(wire::NextBatch{opened->stream});
+  WirePeer silent(served_->socket());
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_TRUE(served_->server->Stop().ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+  EXPECT_EQ(waiting.Await(last).status().code(), Code::kCancelled);
+  EXPECT_TRUE(idle.IsClosed());
+  EXPECT_EQ(idle.last_failure().code(), Code::kCancelled);
+  EXPECT_LT(ConnectTo(served_->socket()), 0);
+  EXPECT_TRUE(served_->server->Stop().ok()) << "twice is once";
+}
+
+TEST_F(ServerTest, CommitsThatWereToldAreThereAfterAStop) {
+  const EmbeddingSpec spec = {.row_count = 50, .dim = 8, .optimizer = OptimizerKind::kSgd};
+  ASSERT_TRUE(CreateEmbeddings(*served_->store, "kept", spec).ok());
+  served_->Start();
+  {
+    WirePeer peer(served_->socket());
+    ASSERT_TRUE(peer.Open(8 * kMiBytes).ok());
+    const wire::RowBlockShape shape = {1, 8, 0};
+    std::vector<std::byte> block(wire::RowBlockBytes(shape));
+    const auto arrays = wire::OpenRowBlock(std::span(block), shape);
+    arrays->ids[0] = 7;
+    arrays->timestamps[0] = -1;
+    std::ranges::fill(arrays->values, 2.5F);
+    const wire::CommitEmbeddings commit = {1, {{"kept", 1, 8, 0, block}}};
+    ASSERT_TRUE(peer.CallFor<wire::EmbeddingsCommitted>(commit).ok());
+  }
+  ASSERT_TRUE(served_->server->Stop().ok());
+  served_->server.reset();
+  MemoryBudget budget(64 << 20);
+  const auto stored = StoredEmbeddings::Open(*served_->store, budget, "kept", {.memory_bytes = 16 << 20});
+  ASSERT_TRUE(stored.ok()) << stored.status().ToString();
+  RowBlock row;
+  row.ids = {7};
+  row.Resize(spec);
+  ASSERT_TRUE((*stored)->table().Read(row).ok());
+  EXPECT_EQ(row.values[3], 2.5F);
+}
+
+}  // namespace
+}  // namespace quarry
