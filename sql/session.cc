@@ -19,7 +19,12 @@ uint64_t TopologyBytes(const TopologyRecord& record) {
 }  // namespace
 
 Session::Session(Store& store, MemoryBudget& budget, bool writable, std::function<Status()> look)
-    : store_(store), budget_(budget), writable_(writable), look_(std::move(look)), pending_(budget) {}
+    : store_(store),
+      budget_(budget),
+      writable_(writable),
+      look_(std::move(look)),
+      pending_(budget),
+      files_(store, budget) {}
 
 DeviceProfile Session::profile() const { return ProfileOf(manifest()); }
 
@@ -45,22 +50,6 @@ void Session::BeginCursor() {
   if (cursors_++ == 0 && snapshot_is_old_) EndSnapshot();
 }
 
-Result<std::shared_ptr<const FeatureTable>> Session::OpenTableFile(const Snapshot& snapshot,
-                                                                   const TableRecord& record) {
-  std::shared_ptr<OpenFile>& open = files_[record.name];
-  if (open == nullptr || open->generation != record.generation) {
-    QUARRY_TRY(const FeatureGeometry geometry,
-               FeatureGeometry::Make(record.element_type, record.dim, record.row_count));
-    auto next = std::make_shared<OpenFile>();
-    next->generation = record.generation;
-    QUARRY_TRY(next->reservation, budget_.Reserve(geometry.cell_count() * sizeof(uint32_t),
-                                                  "checksums of table \"" + record.name + "\""));
-    QUARRY_TRY(next->table, store_.OpenTable(snapshot, record.name));
-    open = std::move(next);
-  }
-  return std::shared_ptr<const FeatureTable>(open, open->table.get());
-}
-
 Result<std::shared_ptr<const StoredTable>> Session::OpenTable(std::string_view name) {
   if (const auto found = tables_.find(name); found != tables_.end()) return found->second;
   auto table = std::make_shared<StoredTable>();
@@ -70,7 +59,7 @@ Result<std::shared_ptr<const StoredTable>> Session::OpenTable(std::string_view n
     return MakeStatus(Code::kNotFound, "{}: there is no table \"{}\"", store_.path(), name);
   }
   table->record = *record;
-  QUARRY_TRY(table->file, OpenTableFile(*table->snapshot, *record));
+  QUARRY_TRY(table->file, files_.Open(*table->snapshot, *record));
   QUARRY_TRY(table->overlay, store_.OpenOverlay(name, table->snapshot));
   std::shared_ptr<const StoredTable> shared = std::move(table);
   tables_.emplace(name, shared);

@@ -19,6 +19,7 @@
 #include "quarry/io/coalesce.h"
 #include "quarry/storage/data_file.h"
 #include "quarry/storage/store.h"
+#include "quarry/storage/table_files.h"
 
 namespace quarry::sql {
 
@@ -82,14 +83,6 @@ class Session {
   Status TakeFault() { return std::exchange(fault_, Status::Ok()); }
 
  private:
-  struct OpenFile {
-    MemoryBudget::Reservation reservation;
-    uint64_t generation = 0;
-    std::unique_ptr<FeatureTable> table;
-  };
-  Result<std::shared_ptr<const FeatureTable>> OpenTableFile(const Snapshot& snapshot,
-                                                            const TableRecord& record);
-
   Store& store_;
   MemoryBudget& budget_;
   const bool writable_;
@@ -99,8 +92,7 @@ class Session {
   uint64_t cursors_ = 0;
   bool snapshot_is_old_ = false;
   std::map<std::string, std::shared_ptr<const StoredTable>, std::less<>> tables_;  // of the snapshot
-  // Kept from snapshot to snapshot: opening one reads all of its checksums.
-  std::map<std::string, std::shared_ptr<OpenFile>, std::less<>> files_;
+  TableFiles files_;
   MemoryBudget::Reservation topology_reservation_;
   std::unique_ptr<Topology> topology_;
   std::unique_ptr<RelationIds> relations_[2];  // by Adjacency

@@ -43,30 +43,13 @@ Result<TableRecord> StoredTables::Find(std::string_view name) const {
   return NoTable(name, manifest.tables);
 }
 
-Result<std::shared_ptr<const FeatureTable>> StoredTables::File(const Snapshot& snapshot,
-                                                               const TableRecord& record) {
-  MutexLock lock(mutex_);
-  std::shared_ptr<const OpenFile>& open = files_[record.name];
-  if (open == nullptr || open->generation != record.generation) {
-    QUARRY_TRY(const FeatureGeometry geometry,
-               FeatureGeometry::Make(record.element_type, record.dim, record.row_count));
-    auto next = std::make_shared<OpenFile>();
-    next->generation = record.generation;
-    QUARRY_TRY(next->reservation, budget_.Reserve(geometry.cell_count() * sizeof(uint32_t),
-                                                  "checksums of table \"" + record.name + "\""));
-    QUARRY_TRY(next->table, store_.OpenTable(snapshot, record.name));
-    open = std::move(next);
-  }
-  return std::shared_ptr<const FeatureTable>(open, open->table.get());
-}
-
 Result<std::unique_ptr<const StoredTable>> StoredTables::Open(
     std::string_view name, const std::shared_ptr<const Snapshot>& snapshot) {
   const TableRecord* const record = snapshot->FindTable(name);
   if (record == nullptr) return NoTable(name, snapshot->tables);
   auto table = std::make_unique<StoredTable>();
   table->record = *record;
-  QUARRY_TRY(table->file, File(*snapshot, *record));
+  QUARRY_TRY(table->file, files_.Open(*snapshot, *record));
   QUARRY_TRY(table->overlay, store_.OpenOverlay(name, snapshot));
   QUARRY_TRY(table->reservation, budget_.Reserve(table->overlay->resident_bytes(),
                                                  "changed rows of table \"" + record->name + "\""));

@@ -1,8 +1,7 @@
 // StoredTables: the feature tables that lookups read, open for as long as the server runs.
 //
-// Opening a table reads all of its checksums, and an overlay is a set of all changed rows: a lookup of one
-// row must pay for neither. So the files are kept from snapshot to snapshot, and overlays with the snapshot
-// that they are of; that of the newest commit stays until there is a newer one. Thread-safe.
+// An overlay is a set of all changed rows, which a lookup of one row must not pay for: overlays are kept with
+// the snapshot that they are of, and that of the newest commit until there is a newer one. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -15,6 +14,7 @@
 #include "quarry/base/mutex.h"
 #include "quarry/base/status.h"
 #include "quarry/storage/store.h"
+#include "quarry/storage/table_files.h"
 
 namespace quarry {
 
@@ -45,7 +45,7 @@ class StoredTables {
   };
 
   // Store and budget outlive it, and it its views.
-  StoredTables(Store& store, MemoryBudget& budget) : store_(store), budget_(budget) {}
+  StoredTables(Store& store, MemoryBudget& budget) : store_(store), budget_(budget), files_(store, budget) {}
 
   // Everything committed so far; the same view as before while there was no commit.
   Result<std::shared_ptr<View>> Newest();
@@ -53,20 +53,14 @@ class StoredTables {
   Result<TableRecord> Find(std::string_view name) const;
 
  private:
-  struct OpenFile {
-    MemoryBudget::Reservation reservation;
-    uint64_t generation = 0;
-    std::unique_ptr<FeatureTable> table;
-  };
-  Result<std::shared_ptr<const FeatureTable>> File(const Snapshot& snapshot, const TableRecord& record);
   Result<std::unique_ptr<const StoredTable>> Open(std::string_view name,
                                                   const std::shared_ptr<const Snapshot>& snapshot);
 
   Store& store_;
   MemoryBudget& budget_;
+  TableFiles files_;
   Mutex mutex_;
   std::shared_ptr<View> newest_ QUARRY_GUARDED_BY(mutex_);
-  std::map<std::string, std::shared_ptr<const OpenFile>, std::less<>> files_ QUARRY_GUARDED_BY(mutex_);
 };
 
 }  // namespace quarry

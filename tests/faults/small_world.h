@@ -131,15 +131,10 @@ class SmallWorld final : public FaultScenario {
   Status Put(uint64_t number) {
     WriteBatch batch;
     for (const uint64_t row : RowsOfPut(number)) batch.Put("feature", row, RowOf(number));
-    const auto written = store_->Write(batch);
-    if (written.ok()) {
-      state_.puts.push_back(number);
-      state_.timestamp = *written;
-    } else if (state_.tried_put == 0) {
-      state_.tried_put = number;
-    }
-    return written.status();
+    return Remember(number, store_->Write(batch));
   }
+  // The same, but that each row is written ahead of the commit.
+  Status PutInPieces(uint64_t number) { return Remember(number, WriteInPieces(number)); }
   Status OpenTables() { return tables_.Open(*store_, pools_); }
   // Trains both tables from their checkpoint on, and makes one of them and of the run.
   Status Train(int64_t timestamp) {
@@ -237,6 +232,25 @@ class SmallWorld final : public FaultScenario {
       for (const uint64_t row : RowsOfPut(number)) rows[row] = RowOf(number);
     }
     return rows;
+  }
+
+  Result<uint64_t> WriteInPieces(uint64_t number) {
+    QUARRY_TRY(const std::unique_ptr<LargeWrite> write, store_->BeginLargeWrite());
+    for (const uint64_t row : RowsOfPut(number)) {
+      WriteBatch batch;
+      batch.Put("feature", row, RowOf(number));
+      QUARRY_RETURN_IF_ERROR(write->Add(batch));
+    }
+    return write->Commit();
+  }
+  Status Remember(uint64_t number, const Result<uint64_t>& written) {
+    if (written.ok()) {
+      state_.puts.push_back(number);
+      state_.timestamp = *written;
+    } else if (state_.tried_put == 0) {
+      state_.tried_put = number;
+    }
+    return written.status();
   }
 
   void CheckRows() {

@@ -49,6 +49,15 @@ TEST(WriteFaultsTest, Puts) {
   world.Run();
 }
 
+TEST(WriteFaultsTest, PutsInPieces) {
+  SmallWorld world({.work = [](SmallWorld& w) -> Status {
+    QUARRY_RETURN_IF_ERROR(w.PutInPieces(10));
+    QUARRY_RETURN_IF_ERROR(w.Put(11));
+    return w.PutInPieces(12);
+  }});
+  world.Run();
+}
+
 // One process after the other, with the catalog open for writing.
 TEST(WriteFaultsTest, ADay) {
   SmallWorld world({

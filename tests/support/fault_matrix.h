@@ -85,13 +85,15 @@ class FaultMatrix {
     add(FaultKind::kRename, {EIO, ENOSPC});
     return plans;
   }
-  // Half as many: each of them costs some opens of the catalog.
   static std::vector<CatalogFaultPlan> CatalogPlans() {
     std::vector<CatalogFaultPlan> plans;
-    for (size_t kind = 0; kind < kCatalogFaultCount; ++kind) {
-      plans.push_back({.kind = static_cast<CatalogFault>(kind), .error = EIO});
-      const bool reads = plans.back().kind == CatalogFault::kOpen || plans.back().kind == CatalogFault::kRead;
-      if (!reads) plans.push_back({.kind = plans.back().kind, .sticky = true, .error = ENOSPC});
+    for (size_t i = 0; i < kCatalogFaultCount; ++i) {
+      const auto kind = static_cast<CatalogFault>(i);
+      const bool reads = kind == CatalogFault::kOpen || kind == CatalogFault::kRead;
+      for (const int error : {EIO, ENOSPC}) {
+        if (reads && error == ENOSPC) continue;
+        for (const bool sticky : {false, true}) plans.push_back({.kind = kind, .sticky = sticky, .error = error});
+      }
     }
     return plans;
   }
