@@ -220,17 +220,21 @@ Result<std::unique_ptr<EdgeReader>> MakeEdgeReader(const NpyArray& edges) {
   if (!pair_of_rows && !(edges.dims() == 2 && edges.extent(1) == 2)) {
     return WrongShape(edges, "[2, E] (sources, then destinations) or [E, 2]");
   }
-  const uint64_t count = edges.header.items / 2;
-  const uint64_t bytes = edges.header.data_bytes();
   if (pair_of_rows) {
+    const uint64_t count = edges.extent(1);
     QUARRY_TRY(auto sources, IntCursor::Open(edges, 0, count, IntRole::kId));
     QUARRY_TRY(auto destinations, IntCursor::Open(edges, count, count, IntRole::kId));
     return std::unique_ptr<EdgeReader>(std::make_unique<TwoCursorEdges>(
-        edges.name, std::move(sources), std::move(destinations), count, bytes));
+        edges.name, std::move(sources), std::move(destinations), count, edges.header.data_bytes()));
   }
-  QUARRY_TRY(auto ids, IntCursor::Open(edges, 0, 2 * count, IntRole::kId));
-  return std::unique_ptr<EdgeReader>(
-      std::make_unique<InterleavedEdges>(edges.name, std::move(ids), count, bytes));
+  return MakePairReader(edges);
+}
+
+Result<std::unique_ptr<EdgeReader>> MakePairReader(const NpyArray& pairs) {
+  if (pairs.dims() != 2 || pairs.extent(1) != 2) return WrongShape(pairs, "[E, 2]");
+  QUARRY_TRY(auto ids, IntCursor::Open(pairs, 0, pairs.header.items, IntRole::kId));
+  return std::unique_ptr<EdgeReader>(std::make_unique<InterleavedEdges>(
+      pairs.name, std::move(ids), pairs.extent(0), pairs.header.data_bytes()));
 }
 
 Result<std::unique_ptr<EdgeReader>> MakeEdgeReader(const NpyArray& sources, const NpyArray& destinations) {
@@ -251,7 +255,7 @@ Result<std::unique_ptr<RowReader>> MakeRowReader(const NpyArray& rows, bool u2_i
   if (rows.dims() == 2 && rows.extent(1) == 0) return WrongShape(rows, "[N, D] with D at least 1");
   const NpyType& type = rows.header.type;
   ElementType element = ElementType::kFloat32;
-  const bool bfloat16 = type.kind == 'u' && type.bytes == 2 && u2_is_bfloat16;
+  const bool bfloat16 = type.kind == 'B' || (type.kind == 'u' && type.bytes == 2 && u2_is_bfloat16);
   if (type.kind == 'f' && type.bytes == 2) element = ElementType::kFloat16;
   if (bfloat16) element = ElementType::kBfloat16;
   if (type.kind != 'f' && !bfloat16) {

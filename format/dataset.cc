@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "array_archive.h"
 #include "byte_source.h"
 #include "dataset_parts.h"
+#include "graphbolt_reader.h"
 #include "quarry/base/log.h"
 #include "triples_reader.h"
 
@@ -16,7 +18,7 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> kEdgeSuffixes = {".npy", ".npz",    ".csv", ".csv.gz",
                                                 ".tsv", ".tsv.gz", ".txt", ".txt.gz"};
-const std::vector<std::string> kRowSuffixes = {".npy", ".npz", ".csv", ".csv.gz"};
+const std::vector<std::string> kRowSuffixes = {".npy", ".npz", ".safetensors", ".csv", ".csv.gz"};
 const std::vector<std::string> kIntSuffixes = {".npy", ".csv", ".csv.gz"};
 
 // "train_idx.npy", or a mask of that name, or PyG's "val".
@@ -54,6 +56,27 @@ Result<std::vector<std::pair<std::string, std::string>>> FindTypedEdges(const st
   return found;
 }
 
+// In the order that metadata.yaml states: their ids.
+Status OrderRelations(const std::string& folder, SourceParts& parts) {
+  const std::vector<std::string>& stated = parts.metadata.relations;
+  if (stated.empty()) return Status::Ok();
+  std::vector<std::pair<std::string, std::string>> ordered;
+  for (const std::string& relation : stated) {
+    const auto found = std::find_if(parts.edges.begin(), parts.edges.end(),
+                                    [&](const auto& edges) { return edges.first == relation; });
+    if (found != parts.edges.end()) ordered.push_back(*found);
+  }
+  if (ordered.size() == stated.size() && ordered.size() == parts.edges.size()) {
+    parts.edges = std::move(ordered);
+    return Status::Ok();
+  }
+  return MakeStatus(
+      Code::kInvalidArgument,
+      "{}/metadata.yaml: relations names {}, and {} of them have files edges_<relation>, of which "
+      "there are {}",
+      folder, stated.size(), ordered.size(), parts.edges.size());
+}
+
 bool IsTriplesFolder(const std::string& folder) {
   const std::string train = folder + "/train.txt";
   if (!fs::is_regular_file(train)) return false;
@@ -61,22 +84,47 @@ bool IsTriplesFolder(const std::string& folder) {
   return looks.ok() && *looks;
 }
 
+// With features, labels and splits where entities.dict says which node a row is of.
+Result<Dataset> OpenTriplesFolder(const std::string& folder, SourceParts parts, const SourceHints& hints) {
+  Dataset triples;
+  QUARRY_RETURN_IF_ERROR(OpenTriples(folder, triples));
+  const std::string entities = FirstFile(folder + "/entities", {".dict"});
+  if (entities.empty()) return triples;
+  parts.node_count = triples.node_count;
+  parts.node_count_from = entities;
+  parts.metadata.num_edges.reset();  // of the training edges alone, or of all: nobody says
+  QUARRY_TRY(Dataset dataset, OpenParts(parts, hints));
+  dataset.train_triples = std::move(triples.train_triples);
+  dataset.valid_triples = std::move(triples.valid_triples);
+  dataset.test_triples = std::move(triples.test_triples);
+  dataset.entity_names = std::move(triples.entity_names);
+  dataset.relation_names = std::move(triples.relation_names);
+  return dataset;
+}
+
 Result<Dataset> OpenFolder(const std::string& folder, const SourceHints& hints) {
   if (IsOgbFolder(folder)) {
     QUARRY_TRY(const SourceParts parts, FindOgbParts(folder, hints));
     return OpenParts(parts, hints);
   }
+  if (IsGraphBoltFolder(folder)) return OpenGraphBolt(folder, hints);
+  if (IsPaperFolder(folder)) {
+    QUARRY_TRY(const SourceParts parts, FindPaperParts(folder, hints));
+    return OpenParts(parts, hints);
+  }
+  if (IsMariusFolder(folder)) {
+    QUARRY_TRY(const SourceParts parts, FindMariusParts(folder));
+    return OpenParts(parts, hints);
+  }
   QUARRY_TRY(const SourceParts parts, FindArrayParts(folder));
   if (parts.edges.empty() && hints.edges.empty()) {
-    if (IsTriplesFolder(folder)) {
-      Dataset dataset;
-      QUARRY_RETURN_IF_ERROR(OpenTriples(folder, dataset));
-      return dataset;
-    }
+    if (IsTriplesFolder(folder)) return OpenTriplesFolder(folder, parts, hints);
     return MakeStatus(
         Code::kNotFound,
         "{}: no edges found; looked for edges.npy (also .npz .csv .tsv .txt, each text also .gz), "
-        "edges_<relation>.npy, train.txt with triples, and OGB's raw/edge.csv.gz",
+        "edges_<relation>.npy, train.txt with triples, OGB's raw/edge.csv.gz and raw/data.npz, "
+        "processed/paper of "
+        "MAG240M and IGB, and Marius' edges/train_edges.bin",
         folder);
   }
   return OpenParts(parts, hints);
@@ -86,7 +134,7 @@ Result<Dataset> OpenFile(const std::string& path, const SourceHints& hints) {
   QUARRY_TRY([[maybe_unused]] const uint64_t bytes, RegularFileBytes(path));
   SourceParts parts;
   parts.edges.emplace_back("", path);
-  if (path.ends_with(".npz")) {  // may hold more than edges; OpenParts takes what it finds
+  if (IsArrayArchive(path)) {  // may hold more than edges; OpenParts takes what it finds
     parts.features = parts.labels = parts.train = parts.valid = parts.test = path;
   }
   return OpenParts(parts, hints);
@@ -121,6 +169,7 @@ Result<SourceParts> FindArrayParts(const std::string& folder) {
   parts.test = FindSplit(folder, {"test"});
   parts.readme = folder + "/README.txt";
   QUARRY_TRY(parts.metadata, ReadMetadata(folder + "/metadata.yaml"));
+  if (edges.empty()) QUARRY_RETURN_IF_ERROR(OrderRelations(folder, parts));
   parts.node_count = parts.metadata.num_nodes;
   parts.node_count_from = folder + "/metadata.yaml";
   return parts;

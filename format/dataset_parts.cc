@@ -3,15 +3,12 @@
 #include <array>
 #include <optional>
 
-#include "npy_reader.h"
+#include "array_archive.h"
 #include "quarry/base/log.h"
 #include "text_lines.h"
 
 namespace quarry {
 namespace {
-
-bool IsNpz(const std::string& path) { return path.ends_with(".npz"); }
-bool IsNpy(const std::string& path) { return path.ends_with(".npy"); }
 
 // A count that several places state: they must agree.
 class AgreedCount {
@@ -36,6 +33,19 @@ class AgreedCount {
   std::string first_;
 };
 
+const RawFile* FindRaw(const SourceParts& parts, const std::string& path) {
+  for (const RawFile& file : parts.raw) {
+    if (file.path == path) return &file;
+  }
+  return nullptr;
+}
+
+// An archive that is the whole source may lack any part; one that was found under a part's name holds it.
+bool SharedWithEdges(const SourceParts& parts, const std::string& path) {
+  if (parts.links.has_value()) return path == parts.links->train;
+  return !parts.edges.empty() && path == parts.edges[0].second;
+}
+
 struct Opened {
   const SourceParts& parts;
   const SourceHints& hints;
@@ -44,20 +54,12 @@ struct Opened {
   Dataset dataset;
 };
 
-// The first of `keys` that the archive has; empty when none.
-std::string FirstKey(const NpzArchive& archive, const std::vector<std::string>& keys) {
-  for (const std::string& key : keys) {
-    if (archive.Has(key)) return key;
-  }
-  return "";
-}
-
 // scipy.sparse.save_npz writes indptr, indices, data, shape, format; others put a prefix before each.
 struct CsrKeys {
   std::string prefix;
   bool found = false;
 };
-CsrKeys FindCsr(const NpzArchive& archive, const std::vector<std::string>& prefixes) {
+CsrKeys FindCsr(const ArrayArchive& archive, const std::vector<std::string>& prefixes) {
   for (const std::string& prefix : prefixes) {
     if (archive.Has(prefix + "indptr") && archive.Has(prefix + "indices")) return {prefix, true};
   }
@@ -65,7 +67,7 @@ CsrKeys FindCsr(const NpzArchive& archive, const std::vector<std::string>& prefi
 }
 
 // Rows and columns, where the archive states them; refuses formats other than CSR.
-Result<std::optional<std::array<uint64_t, 2>>> CsrShape(const NpzArchive& archive,
+Result<std::optional<std::array<uint64_t, 2>>> CsrShape(const ArrayArchive& archive,
                                                         const std::string& prefix) {
   if (archive.Has(prefix + "format")) {
     QUARRY_TRY(const NpyArray tag, archive.Open(prefix + "format"));
@@ -87,9 +89,9 @@ Result<std::optional<std::array<uint64_t, 2>>> CsrShape(const NpzArchive& archiv
       std::array<uint64_t, 2>{static_cast<uint64_t>(extents[0]), static_cast<uint64_t>(extents[1])});
 }
 
-Result<std::unique_ptr<EdgeReader>> OpenNpzEdges(const std::string& path, AgreedCount& nodes) {
-  QUARRY_TRY(const NpzArchive archive, OpenNpz(path));
-  const std::string key = FirstKey(archive, {"edges", "edge_index"});
+Result<std::unique_ptr<EdgeReader>> OpenArchiveEdges(const std::string& path, AgreedCount& nodes) {
+  QUARRY_TRY(const ArrayArchive archive, OpenArrayArchive(path));
+  const std::string key = archive.FirstOf({"edges", "edge_index"});
   if (!key.empty()) {
     QUARRY_TRY(const NpyArray edges, archive.Open(key));
     return MakeEdgeReader(edges);
@@ -111,11 +113,11 @@ Result<std::unique_ptr<EdgeReader>> OpenNpzEdges(const std::string& path, Agreed
       "{}: holds no edges; looked for the keys edges, edge_index, and scipy's indptr and indices", path);
 }
 
-Result<std::unique_ptr<EdgeReader>> OpenEdges(const std::string& path, AgreedCount& nodes) {
-  if (IsNpz(path)) return OpenNpzEdges(path, nodes);
-  if (!IsNpy(path)) return OpenTextEdges(path);
-  QUARRY_TRY(const NpyArray edges, OpenNpy(path));
-  return MakeEdgeReader(edges);
+Result<std::unique_ptr<EdgeReader>> OpenEdges(Opened& opened, const std::string& path) {
+  if (IsArrayArchive(path)) return OpenArchiveEdges(path, opened.nodes);
+  if (!IsArrayFile(opened.parts, path)) return OpenTextEdges(path);
+  QUARRY_TRY(const NpyArray edges, OpenArrayFile(opened.parts, path));
+  return FindRaw(opened.parts, path) != nullptr ? MakePairReader(edges) : MakeEdgeReader(edges);
 }
 
 // The number of columns of a CSR matrix, from whoever states it first.
@@ -142,9 +144,9 @@ Result<std::unique_ptr<RowReader>> OpenCsrRows(Opened& opened, const CsrArrays& 
 }
 
 // Nothing when an .npz that was not named for its features holds none.
-Result<std::unique_ptr<RowReader>> OpenNpzRows(Opened& opened, const std::string& path, bool required) {
-  QUARRY_TRY(const NpzArchive archive, OpenNpz(path));
-  const std::string key = FirstKey(archive, {"features", "x"});
+Result<std::unique_ptr<RowReader>> OpenArchiveRows(Opened& opened, const std::string& path, bool required) {
+  QUARRY_TRY(const ArrayArchive archive, OpenArrayArchive(path));
+  const std::string key = archive.FirstOf({"features", "x", "node_feat"});
   if (!key.empty()) {
     QUARRY_TRY(const NpyArray rows, archive.Open(key));
     return MakeRowReader(rows, opened.hints.u2_is_bfloat16);
@@ -163,7 +165,58 @@ Result<std::unique_ptr<RowReader>> OpenNpzRows(Opened& opened, const std::string
   }
   if (!required) return std::unique_ptr<RowReader>();
   return MakeStatus(Code::kInvalidArgument,
-                    "{}: holds no features; looked for the keys features, x, and scipy's indptr", path);
+                    "{}: holds no features; looked for the keys features, x, node_feat, and scipy's indptr",
+                    path);
+}
+
+// --dtype, of features that lie in a file without a header.
+Result<NpyType> RawRowType(const std::string& name) {
+  const NpyType known[] = {
+      {'f', 4, "float32"}, {'f', 2, "float16"}, {'B', 2, "bfloat16"}, {'f', 8, "float64"}};
+  for (const NpyType& type : known) {
+    if (type.name == name) return type;
+  }
+  return MakeStatus(Code::kUsage, "--dtype {} is none of float32, float16, bfloat16, float64", name);
+}
+
+// Whether the file has no header although its name ends in .npy, as IGB's memory maps.
+Result<bool> LacksHeader(const Opened& opened, const std::string& path) {
+  if (FindRaw(opened.parts, path) != nullptr) return false;
+  QUARRY_TRY(const std::string prefix, ReadPrefix(path, kNpyMagic.size()));
+  return prefix != kNpyMagic;
+}
+
+Result<NpyArray> OpenRowFile(const Opened& opened, const std::string& path) {
+  QUARRY_TRY(const bool headerless, LacksHeader(opened, path));
+  if (!headerless) return OpenArrayFile(opened.parts, path);
+  const std::optional<uint64_t> nodes = opened.nodes.value();
+  const std::optional<uint64_t> columns = opened.columns.value();
+  if (opened.hints.raw_type.empty() || !nodes.has_value() || !columns.has_value()) {
+    QUARRY_TRY(const std::string prefix, ReadPrefix(path, 8));
+    return MakeStatus(
+        Code::kInvalidArgument,
+        "{}: has no .npy header (it looks like {}); if these are plain rows, as a memory map has them, "
+        "state --nodes, --dim and --dtype",
+        path, DescribePrefix(prefix));
+  }
+  QUARRY_TRY(const NpyType type, RawRowType(opened.hints.raw_type));
+  return OpenRawArray(path, type, {*nodes, *columns}, "--nodes, --dim and --dtype");
+}
+
+// Where features have no header, IGB's labels have none either; they are float32 whatever the features are.
+Result<NpyArray> OpenLabelFile(const Opened& opened, const std::string& path) {
+  QUARRY_TRY(const bool headerless, LacksHeader(opened, path));
+  const std::optional<uint64_t> nodes = opened.nodes.value();
+  if (!headerless || opened.hints.raw_type.empty() || !nodes.has_value())
+    return OpenArrayFile(opened.parts, path);
+  return OpenRawArray(path, {'f', 4, "float32"}, {*nodes}, "--nodes");
+}
+
+// "features_scale.npy" beside "features.npy", where it is there.
+std::string ScalesOf(const std::string& path) {
+  constexpr std::string_view kSuffix = ".npy";
+  if (!path.ends_with(kSuffix)) return "";
+  return FirstFile(path.substr(0, path.size() - kSuffix.size()) + "_scale", {".npy"});
 }
 
 Result<std::unique_ptr<RowReader>> OpenRows(Opened& opened) {
@@ -178,27 +231,33 @@ Result<std::unique_ptr<RowReader>> OpenRows(Opened& opened) {
     QUARRY_TRY(csr.data, OpenNpy(path + "_data.npy"));
     return OpenCsrRows(opened, csr, path + "_indptr.npy", std::nullopt);
   }
-  if (IsNpz(path))
-    return OpenNpzRows(opened, path, stated || parts.edges.empty() || path != parts.edges[0].second);
-  if (!IsNpy(path)) return OpenTextRows(path, opened.nodes.value().value_or(0));
-  QUARRY_TRY(const NpyArray rows, OpenNpy(path));
+  if (IsArrayArchive(path)) return OpenArchiveRows(opened, path, stated || !SharedWithEdges(parts, path));
+  if (!IsArrayFile(parts, path)) return OpenTextRows(path, opened.nodes.value().value_or(0));
+  QUARRY_TRY(const NpyArray rows, OpenRowFile(opened, path));
+  if (const std::string scales = ScalesOf(path); !scales.empty()) {
+    QUARRY_TRY(const NpyArray values, OpenNpy(scales));
+    return MakeScaledRowReader(rows, values);
+  }
   return MakeRowReader(rows, opened.hints.u2_is_bfloat16);
 }
 
-// `keys`: where an .npz has them; an .npz that was not named for them may hold none.
+// `keys`: where an archive has them.
 Result<std::unique_ptr<IntReader>> OpenInts(Opened& opened, const std::string& hint, const std::string& found,
                                             IntRole role, const std::vector<std::string>& keys) {
   const std::string path = hint.empty() ? found : hint;
   if (path.empty()) return std::unique_ptr<IntReader>();
-  if (!IsNpz(path) && !IsNpy(path)) return OpenTextInts(path, role);
+  const bool archived = IsArrayArchive(path);
+  if (!archived && !IsArrayFile(opened.parts, path)) return OpenTextInts(path, role);
   NpyArray values;
-  if (IsNpz(path)) {
-    QUARRY_TRY(const NpzArchive archive, OpenNpz(path));
-    const std::string key = FirstKey(archive, keys);
-    if (key.empty() && hint.empty()) return std::unique_ptr<IntReader>();
+  if (archived) {
+    QUARRY_TRY(const ArrayArchive archive, OpenArrayArchive(path));
+    const std::string key = archive.FirstOf(keys);
+    if (key.empty() && hint.empty() && SharedWithEdges(opened.parts, path))
+      return std::unique_ptr<IntReader>();
     QUARRY_TRY(values, archive.Open(key.empty() ? keys[0] : key));
   } else {
-    QUARRY_TRY(values, OpenNpy(path));
+    QUARRY_TRY(values,
+               role == IntRole::kLabel ? OpenLabelFile(opened, path) : OpenArrayFile(opened.parts, path));
   }
   const std::optional<uint64_t> nodes = opened.nodes.value();
   if (role == IntRole::kId && values.header.type.kind == 'b' && nodes.has_value() &&
@@ -215,7 +274,7 @@ Status OpenAllEdges(Opened& opened) {
   uint64_t counted = 0;
   bool all_counted = true;
   for (const auto& [name, path] : edges) {
-    QUARRY_TRY(auto reader, OpenEdges(path, opened.nodes));
+    QUARRY_TRY(auto reader, OpenEdges(opened, path));
     all_counted = all_counted && reader->count().has_value();
     counted += reader->count().value_or(0);
     opened.dataset.edges.push_back({.name = name, .path = path, .reader = std::move(reader)});
@@ -239,8 +298,8 @@ Status OpenProperties(Opened& opened) {
     QUARRY_RETURN_IF_ERROR(nodes.Add(dataset.features->row_count(), path, "rows"));
     QUARRY_RETURN_IF_ERROR(opened.columns.Add(dataset.features->dim(), path, "columns"));
   }
-  QUARRY_TRY(dataset.labels,
-             OpenInts(opened, hints.labels, parts.labels, IntRole::kLabel, {"labels", "y", "label"}));
+  QUARRY_TRY(dataset.labels, OpenInts(opened, hints.labels, parts.labels, IntRole::kLabel,
+                                      {"labels", "y", "label", "node_label"}));
   if (dataset.labels != nullptr) {
     const std::string& path = hints.labels.empty() ? parts.labels : hints.labels;
     QUARRY_RETURN_IF_ERROR(nodes.Add(dataset.labels->count(), path, "labels"));
@@ -255,6 +314,15 @@ Status OpenProperties(Opened& opened) {
 
 }  // namespace
 
+bool IsArrayFile(const SourceParts& parts, const std::string& path) {
+  return path.ends_with(".npy") || FindRaw(parts, path) != nullptr;
+}
+
+Result<NpyArray> OpenArrayFile(const SourceParts& parts, const std::string& path) {
+  const RawFile* const raw = FindRaw(parts, path);
+  return raw == nullptr ? OpenNpy(path) : OpenRawArray(path, raw->type, raw->shape, raw->stated_by);
+}
+
 Result<Dataset> OpenParts(const SourceParts& parts, const SourceHints& hints) {
   Opened opened{.parts = parts, .hints = hints};
   const auto hint_of = [](uint64_t value) { return value == 0 ? std::nullopt : std::optional(value); };
@@ -264,8 +332,10 @@ Result<Dataset> OpenParts(const SourceParts& parts, const SourceHints& hints) {
   if (hints.features.empty()) {  // metadata.yaml describes the folder's own features
     QUARRY_RETURN_IF_ERROR(opened.columns.Add(parts.metadata.feature_dim, parts.node_count_from, "columns"));
   }
-  QUARRY_RETURN_IF_ERROR(OpenAllEdges(opened));
+  if (!parts.links.has_value()) QUARRY_RETURN_IF_ERROR(OpenAllEdges(opened));
   QUARRY_RETURN_IF_ERROR(OpenProperties(opened));
+  if (parts.links.has_value())
+    QUARRY_RETURN_IF_ERROR(OpenLinks(parts, hints, opened.nodes.value(), opened.dataset));
   opened.dataset.node_count = opened.nodes.value();
   opened.dataset.class_count = parts.metadata.num_classes;
   if (opened.dataset.node_count == std::optional<uint64_t>(0) && !opened.dataset.edges.empty()) {

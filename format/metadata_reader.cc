@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <filesystem>
+#include <span>
 
 #include "byte_source.h"
 
@@ -13,11 +14,11 @@ namespace {
 
 constexpr size_t kTextBytesMax = 1 << 20;
 
-Status ParseMetadata(const std::string& path, const std::string& text, Metadata* metadata) {
-  const std::pair<const char*, std::optional<uint64_t>*> keys[] = {{"num_nodes", &metadata->num_nodes},
-                                                                   {"num_edges", &metadata->num_edges},
-                                                                   {"feature_dim", &metadata->feature_dim},
-                                                                   {"num_classes", &metadata->num_classes}};
+using CountKey = std::pair<const char*, std::optional<uint64_t>*>;
+
+// `unset`: what stands for a count that is not there.
+Status ParseCounts(const std::string& path, const std::string& text, std::span<const CountKey> keys,
+                   std::string_view unset) {
   try {
     const YAML::Node root = YAML::Load(text);
     if (!root.IsMap()) return MakeStatus(Code::kInvalidArgument, "{}: holds no YAML map", path);
@@ -25,6 +26,7 @@ Status ParseMetadata(const std::string& path, const std::string& text, Metadata*
       const YAML::Node node = root[key];
       if (!node.IsDefined() || node.IsNull()) continue;
       const std::string scalar = node.IsScalar() ? node.Scalar() : "";
+      if (!unset.empty() && scalar == unset) continue;
       uint64_t number = 0;
       const char* end = scalar.data() + scalar.size();
       const auto [rest, error] = std::from_chars(scalar.data(), end, number);
@@ -40,13 +42,51 @@ Status ParseMetadata(const std::string& path, const std::string& text, Metadata*
   return Status::Ok();
 }
 
+// REQUIRES: `text` is a YAML map.
+Result<std::vector<std::string>> ParseRelations(const std::string& path, const std::string& text) {
+  std::vector<std::string> names;
+  const YAML::Node list = YAML::Load(text)["relations"];
+  if (!list.IsDefined() || list.IsNull()) return names;
+  bool sound = list.IsSequence();
+  for (size_t i = 0; sound && i < list.size(); ++i) {
+    sound = list[i].IsScalar();
+    if (sound) names.push_back(list[i].Scalar());
+  }
+  if (sound) return names;
+  return MakeStatus(Code::kInvalidArgument, "{}: line {}: relations is not a list of names", path,
+                    list.Mark().line + 1);
+}
+
 }  // namespace
 
 Result<Metadata> ReadMetadata(const std::string& path) {
   Metadata metadata;
   if (!std::filesystem::exists(path)) return metadata;
   QUARRY_TRY(const std::string text, ReadPrefix(path, kTextBytesMax));
-  QUARRY_RETURN_IF_ERROR(ParseMetadata(path, text, &metadata));
+  const CountKey keys[] = {{"num_nodes", &metadata.num_nodes},
+                           {"num_edges", &metadata.num_edges},
+                           {"feature_dim", &metadata.feature_dim},
+                           {"num_classes", &metadata.num_classes}};
+  QUARRY_RETURN_IF_ERROR(ParseCounts(path, text, keys, ""));
+  QUARRY_TRY(metadata.relations, ParseRelations(path, text));
+  return metadata;
+}
+
+Result<MariusMetadata> ReadMariusMetadata(const std::string& path) {
+  QUARRY_TRY(const std::string text, ReadPrefix(path, kTextBytesMax));
+  MariusMetadata metadata;
+  std::optional<uint64_t> feature_dim;  // the older name
+  const CountKey keys[] = {{"num_nodes", &metadata.num_nodes},
+                           {"num_edges", &metadata.num_edges},
+                           {"num_relations", &metadata.num_relations},
+                           {"num_train", &metadata.num_train},
+                           {"num_valid", &metadata.num_valid},
+                           {"num_test", &metadata.num_test},
+                           {"feature_dim", &feature_dim},
+                           {"node_feature_dim", &metadata.feature_dim},
+                           {"num_classes", &metadata.num_classes}};
+  QUARRY_RETURN_IF_ERROR(ParseCounts(path, text, keys, "-1"));
+  if (!metadata.feature_dim.has_value()) metadata.feature_dim = feature_dim;
   return metadata;
 }
 

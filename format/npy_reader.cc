@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -10,7 +11,6 @@
 namespace quarry {
 namespace {
 
-constexpr size_t kMagicBytes = 6;
 constexpr uint32_t kHeaderTextBytesMax = 1 << 20;
 constexpr size_t kRawBytes = 1 << 20;  // a cursor's reads: sequential speed is reached well below this
 
@@ -136,15 +136,28 @@ Status EndsEarly(const std::string& name, uint64_t item) {
 
 std::string NpyArray::ShapeText() const { return fmt::format("[{}]", fmt::join(header.shape, ", ")); }
 
+Result<uint64_t> CountItems(const std::vector<uint64_t>& shape, const NpyType& type,
+                            const std::string& name) {
+  uint64_t items = 1;
+  for (const uint64_t extent : shape) {
+    if (extent != 0 && items > (uint64_t{1} << 62) / extent / type.bytes) {
+      return MakeStatus(Code::kInvalidArgument, "{}: shape [{}] is larger than 2^62 bytes", name,
+                        fmt::join(shape, ", "));
+    }
+    items *= extent;
+  }
+  return items;
+}
+
 Result<NpyHeader> ReadNpyHeader(ByteSource& source, uint64_t stream_bytes, const std::string& name) {
   const auto bad = [&](std::string_view what) {
     return MakeStatus(Code::kInvalidArgument, "{}: not a readable .npy array: {}", name, what);
   };
-  std::string start(kMagicBytes + 6, '\0');
+  std::string start(kNpyMagic.size() + 6, '\0');
   QUARRY_TRY(const size_t got, source.Read(std::as_writable_bytes(std::span(start))));
   start.resize(got);
-  if (!start.starts_with("\x93NUMPY")) return bad("it looks like " + DescribePrefix(start));
-  if (got < kMagicBytes + 6) return bad(fmt::format("it ends after {} bytes", got));
+  if (!start.starts_with(kNpyMagic)) return bad("it looks like " + DescribePrefix(start));
+  if (got < kNpyMagic.size() + 6) return bad(fmt::format("it ends after {} bytes", got));
   const auto byte_at = [&start](size_t i) {
     return static_cast<uint32_t>(static_cast<unsigned char>(start[i]));
   };
@@ -174,13 +187,7 @@ Result<NpyHeader> ReadNpyHeader(ByteSource& source, uint64_t stream_bytes, const
                       "{}: is in Fortran order (columns first); save it with np.ascontiguousarray", name);
   }
   header.header_bytes = text_at + text_bytes;
-  header.items = 1;
-  for (const uint64_t extent : header.shape) {
-    if (extent != 0 && header.items > (uint64_t{1} << 62) / extent / header.type.bytes) {
-      return bad(fmt::format("shape [{}] is larger than 2^62 bytes", fmt::join(header.shape, ", ")));
-    }
-    header.items *= extent;
-  }
+  QUARRY_TRY(header.items, CountItems(header.shape, header.type, name));
   if (header.header_bytes + header.data_bytes() > stream_bytes) {
     return MakeStatus(Code::kInvalidArgument,
                       "{}: is truncated: shape [{}] of '{}' needs {} bytes, the file has {}; copy it anew",
@@ -201,6 +208,19 @@ Result<NpyArray> OpenNpy(const std::string& path) {
   return array;
 }
 
+Result<NpyArray> OpenRawArray(const std::string& path, const NpyType& type, std::vector<uint64_t> shape,
+                              std::string_view stated_by) {
+  NpyArray array{.name = path, .header = {.type = type, .shape = std::move(shape)}};
+  QUARRY_TRY(array.header.items, CountItems(array.header.shape, type, path));
+  QUARRY_TRY(const uint64_t file_bytes, RegularFileBytes(path));
+  if (file_bytes != array.header.data_bytes()) {
+    return MakeStatus(Code::kInvalidArgument, "{}: has {} bytes, but {} of '{}' takes {}; look into {}", path,
+                      file_bytes, array.ShapeText(), type.name, array.header.data_bytes(), stated_by);
+  }
+  array.open = [path](uint64_t offset) { return OpenPlainFile(path, offset); };
+  return array;
+}
+
 Result<std::unique_ptr<IntCursor>> IntCursor::Open(const NpyArray& array, uint64_t first, uint64_t count,
                                                    IntRole role) {
   const NpyType& type = array.header.type;
@@ -216,6 +236,7 @@ Result<std::unique_ptr<IntCursor>> IntCursor::Open(const NpyArray& array, uint64
   std::unique_ptr<IntCursor> cursor(new IntCursor);
   QUARRY_TRY(cursor->source_, array.open(first * type.bytes));
   cursor->type_ = type;
+  cursor->role_ = role;
   cursor->name_ = array.name;
   cursor->item_ = first;
   cursor->left_ = count;
@@ -246,6 +267,9 @@ Status IntCursor::Convert(std::span<const std::byte> raw, std::span<int64_t> out
       if (type_.bytes == 2) Widen<int16_t>(raw, out);
       if (type_.bytes == 4) Widen<int32_t>(raw, out);
       if (type_.bytes == 8) std::memcpy(out.data(), raw.data(), raw.size());
+      if (role_ == IntRole::kLabel && type_.bytes == 4) {
+        std::replace(out.begin(), out.end(), int64_t{std::numeric_limits<int32_t>::min()}, int64_t{-1});
+      }
       return Status::Ok();
     case 'u':
       if (type_.bytes == 1) Widen<uint8_t>(raw, out);

@@ -1,5 +1,5 @@
-// Stored arrays: .npy files and the members of .npz archives, and the typed cursors over them. Private to
-// this room.
+// Stored arrays: .npy files, members of .npz archives, tensors of .safetensors files and files without a
+// header, and the typed cursors over them. Private to this room.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,12 @@
 
 namespace quarry {
 
-// NumPy's dtype: kind 'f', 'i', 'u', 'b' (and 'S', 'U' for the tags that scipy stores).
+// NumPy's dtype: kind 'f', 'i', 'u', 'b' (and 'S', 'U' for the tags that scipy stores); 'B' for bfloat16,
+// which NumPy lacks.
 struct NpyType {
   char kind = 0;
   uint32_t bytes = 0;
-  std::string name;  // as the header has it, "<f4"
+  std::string name;  // as the header has it, "<f4" or "F32"
   bool is_integer() const { return kind == 'i' || kind == 'u'; }
 };
 
@@ -44,6 +45,8 @@ struct NpyArray {
   std::string ShapeText() const;  // "[2, 10556]"
 };
 
+inline constexpr std::string_view kNpyMagic = "\x93NUMPY";
+
 // Parses the header at the start of a stream of `stream_bytes` bytes. Refuses, in one sentence each: a wrong
 // magic or version, pickled objects, structured, big-endian and Fortran-ordered arrays, and data that is not
 // all there.
@@ -51,28 +54,21 @@ Result<NpyHeader> ReadNpyHeader(ByteSource& source, uint64_t stream_bytes, const
 
 Result<NpyArray> OpenNpy(const std::string& path);
 
-// The members of an .npz archive. A header is read when its array is opened, so members that nobody asks for
-// may hold anything.
-struct NpzArchive {
-  struct Member {
-    std::string key;  // without ".npy"
-    uint64_t index;
-    uint64_t bytes;
-  };
-  std::string path;
-  std::vector<Member> members;
-  bool Has(std::string_view key) const;
-  // kInvalidArgument lists the keys there are.
-  Result<NpyArray> Open(std::string_view key) const;
-};
-Result<NpzArchive> OpenNpz(const std::string& path);
+// The product of a shape, of items of `type`; refuses what is larger than 2^62 bytes.
+Result<uint64_t> CountItems(const std::vector<uint64_t>& shape, const NpyType& type, const std::string& name);
+
+// An array without a header, as tofile and memmap write it. Refused unless the file is exactly as large as
+// `type` and `shape` say; `stated_by` is who says so, for that message.
+Result<NpyArray> OpenRawArray(const std::string& path, const NpyType& type, std::vector<uint64_t> shape,
+                              std::string_view stated_by);
 
 // The string in a 0-dimensional 'S' or 'U' array: scipy's format tag.
 Result<std::string> ReadTag(const NpyArray& array);
 
 enum class IntRole : uint8_t {
   kId,     // integers only
-  kLabel,  // also floats that hold integers; NaN becomes -1
+  kLabel,  // also floats that hold integers; NaN becomes -1, and so does what a cast to int32 makes of it,
+           // -2^31
 };
 
 // The items [first, first + count) of an array as int64, in order.
@@ -90,6 +86,7 @@ class IntCursor {
   Status Convert(std::span<const std::byte> raw, std::span<int64_t> out) const;
   std::unique_ptr<ByteSource> source_;
   NpyType type_;
+  IntRole role_ = IntRole::kId;
   std::string name_;
   uint64_t item_ = 0;  // number of the next one in the array
   uint64_t left_ = 0;
@@ -113,6 +110,8 @@ class FloatCursor {
 
 // [2, E] or [E, 2]; [2, 2] is taken as the former.
 Result<std::unique_ptr<EdgeReader>> MakeEdgeReader(const NpyArray& edges);
+// [E, 2], and [2, 2] is that too.
+Result<std::unique_ptr<EdgeReader>> MakePairReader(const NpyArray& pairs);
 // Two arrays of the same length.
 Result<std::unique_ptr<EdgeReader>> MakeEdgeReader(const NpyArray& sources, const NpyArray& destinations);
 // The entries of a sparse matrix in CSR form: row -> column.
@@ -120,6 +119,8 @@ Result<std::unique_ptr<EdgeReader>> MakeCsrEdgeReader(const NpyArray& indptr, co
 
 // [N, D], or [N] taken as [N, 1].
 Result<std::unique_ptr<RowReader>> MakeRowReader(const NpyArray& rows, bool u2_is_bfloat16);
+// int8 [N, D] and float32 [N]: rows of elements times their scale.
+Result<std::unique_ptr<RowReader>> MakeScaledRowReader(const NpyArray& rows, const NpyArray& scales);
 
 // The three arrays of a sparse matrix in CSR form.
 struct CsrArrays {

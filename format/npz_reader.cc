@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "npy_reader.h"
+#include "array_archive.h"
 
 namespace quarry {
 namespace {
@@ -17,7 +17,13 @@ struct MemberCloser {
 };
 using Archive = std::unique_ptr<zip_t, ArchiveCloser>;
 
-Result<Archive> OpenArchive(const std::string& path) {
+struct MemberInfo {
+  std::string key;
+  uint64_t index = 0;
+  uint64_t bytes = 0;
+};
+
+Result<Archive> OpenZip(const std::string& path) {
   QUARRY_TRY(const std::string prefix, ReadPrefix(path, 8));
   int code = 0;
   Archive archive(zip_open(path.c_str(), ZIP_RDONLY, &code));
@@ -38,10 +44,10 @@ Result<Archive> OpenArchive(const std::string& path) {
 // threads, and a second handle costs one small read of the directory.
 class ZipMember final : public ByteSource {
  public:
-  static Result<std::unique_ptr<ByteSource>> Open(const std::string& path, const NpzArchive::Member& info,
+  static Result<std::unique_ptr<ByteSource>> Open(const std::string& path, const MemberInfo& info,
                                                   const std::string& name, uint64_t skip_bytes) {
     std::unique_ptr<ZipMember> member(new ZipMember);
-    QUARRY_TRY(member->archive_, OpenArchive(path));
+    QUARRY_TRY(member->archive_, OpenZip(path));
     member->name_ = name;
     member->bytes_ = info.bytes;
     member->file_.reset(zip_fopen_index(member->archive_.get(), info.index, 0));
@@ -93,32 +99,21 @@ class ZipMember final : public ByteSource {
   uint64_t consumed_ = 0;
 };
 
+Result<NpyArray> OpenMember(const std::string& path, const MemberInfo& member) {
+  NpyArray array{.name = fmt::format("{}: {}", path, member.key)};
+  QUARRY_TRY(const auto source, ZipMember::Open(path, member, array.name, 0));
+  QUARRY_TRY(array.header, ReadNpyHeader(*source, member.bytes, array.name));
+  array.open = [path, member, name = array.name, start = array.header.header_bytes](uint64_t offset) {
+    return ZipMember::Open(path, member, name, start + offset);
+  };
+  return array;
+}
+
 }  // namespace
 
-bool NpzArchive::Has(std::string_view key) const {
-  return std::any_of(members.begin(), members.end(),
-                     [key](const Member& member) { return member.key == key; });
-}
-
-Result<NpyArray> NpzArchive::Open(std::string_view key) const {
-  std::string keys;
-  for (const Member& member : members) {
-    keys += (keys.empty() ? "" : ", ") + member.key;
-    if (member.key != key) continue;
-    NpyArray array{.name = fmt::format("{}: {}", path, key)};
-    QUARRY_TRY(const auto source, ZipMember::Open(path, member, array.name, 0));
-    QUARRY_TRY(array.header, ReadNpyHeader(*source, member.bytes, array.name));
-    array.open = [path = path, member, name = array.name, start = array.header.header_bytes](
-                     uint64_t offset) { return ZipMember::Open(path, member, name, start + offset); };
-    return array;
-  }
-  return MakeStatus(Code::kInvalidArgument, "{}: holds no array '{}', only {}", path, key,
-                    keys.empty() ? "nothing" : keys);
-}
-
-Result<NpzArchive> OpenNpz(const std::string& path) {
-  QUARRY_TRY(const Archive archive, OpenArchive(path));
-  NpzArchive npz{.path = path};
+Result<ArrayArchive> OpenNpz(const std::string& path) {
+  QUARRY_TRY(const Archive archive, OpenZip(path));
+  ArrayArchive npz{.path = path};
   const zip_int64_t member_count = zip_get_num_entries(archive.get(), 0);
   for (zip_int64_t i = 0; i < member_count; i++) {
     zip_stat_t info;
@@ -130,7 +125,9 @@ Result<NpzArchive> OpenNpz(const std::string& path) {
     std::string key = info.name;
     if (!key.ends_with(".npy")) continue;
     key.resize(key.size() - 4);
-    npz.members.push_back({.key = std::move(key), .index = static_cast<uint64_t>(i), .bytes = info.size});
+    const MemberInfo member{.key = key, .index = static_cast<uint64_t>(i), .bytes = info.size};
+    npz.members.push_back(
+        {.key = std::move(key), .open = [path, member] { return OpenMember(path, member); }});
   }
   return npz;
 }

@@ -1,29 +1,54 @@
-// OGB's node-property folders: raw/edge.csv.gz, raw/node-feat.csv.gz, ..., split/<name>/train.csv.gz.
+// OGB's folders: raw/ as text (edge.csv.gz, node-feat.csv.gz, ...) or as arrays (data.npz), and
+// split/<name>/.
+//
+// Node-property sets have labels, and splits of nodes as text. Link-property sets have none; their raw/ holds
+// the edges to train on, and their splits are torch pickles, which are taken where somebody has saved them as
+// arrays.
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
+#include "array_archive.h"
 #include "dataset_parts.h"
+#include "quarry/base/log.h"
 #include "text_lines.h"
 
 namespace quarry {
 namespace {
 
-const std::vector<std::string> kCsv = {".csv.gz", ".csv"};
+namespace fs = std::filesystem;
 
-// The one folder below split/. A node is in one split of a database, so that several need a choice.
-Result<std::string> FindSplit(const std::string& folder) {
+const std::vector<std::string> kCsv = {".csv.gz", ".csv"};
+const std::vector<std::string> kSavedLinks = {".npz", ".npy", ".csv.gz", ".csv"};
+const std::vector<std::string> kPickle = {".pt"};
+
+// The folders below split/ that have a train file with one of the suffixes, by name.
+std::vector<std::string> ListSplits(const std::string& folder, const std::vector<std::string>& suffixes) {
   std::vector<std::string> splits;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder + "/split", error)) {
-    if (!FirstFile(entry.path().string() + "/train", kCsv).empty()) splits.push_back(entry.path().string());
+  for (const auto& entry : fs::directory_iterator(folder + "/split", error)) {
+    if (!FirstFile(entry.path().string() + "/train", suffixes).empty())
+      splits.push_back(entry.path().string());
   }
   std::sort(splits.begin(), splits.end());
+  return splits;
+}
+
+// The one folder below split/. A node is in one split of a database, so that several need a choice.
+Result<std::string> FindNodeSplit(const std::string& folder) {
+  const std::vector<std::string> splits = ListSplits(folder, kCsv);
   if (splits.empty()) return std::string();
   if (splits.size() == 1) return splits[0];
   return MakeStatus(
       Code::kInvalidArgument,
       "{}/split holds {} splits; choose one with --train {}/train.csv.gz --valid ... --test ...", folder,
       splits.size(), splits[0]);
+}
+
+Status SeveralGraphs(const std::string& place) {
+  return MakeStatus(Code::kUnsupported, "{}: lists several graphs; Quarry imports sets of one graph", place);
 }
 
 Result<uint64_t> ReadNodeCount(const std::string& path) {
@@ -37,30 +62,120 @@ Result<uint64_t> ReadNodeCount(const std::string& path) {
   }
   while (lines->Next(&line)) {
     if (Trim(line).empty()) continue;
-    return MakeStatus(Code::kUnsupported,
-                      "{}: lists several graphs; Quarry imports node-property sets, of one graph", path);
+    return SeveralGraphs(path);
   }
   QUARRY_RETURN_IF_ERROR(lines->status());
   return static_cast<uint64_t>(count);
 }
 
+// num_nodes_list of data.npz.
+Result<uint64_t> ReadNodeCountArray(const std::string& path) {
+  QUARRY_TRY(const ArrayArchive archive, OpenNpz(path));
+  QUARRY_TRY(const NpyArray list, archive.Open("num_nodes_list"));
+  QUARRY_TRY(const auto cursor, IntCursor::Open(list, 0, list.header.items, IntRole::kId));
+  std::array<int64_t, 2> counts{};
+  QUARRY_TRY(const size_t n, cursor->Read(counts));
+  if (n > 1) return SeveralGraphs(list.name);
+  if (n == 0 || counts[0] < 0) {
+    return MakeStatus(Code::kInvalidArgument, "{}: holds no node count", list.name);
+  }
+  return static_cast<uint64_t>(counts[0]);
+}
+
+// Values of edges (weights, years), which a database has no place for.
+void NoteEdgeValues(const std::string& raw) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(raw, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool values = name.starts_with("edge-feat.") || name.starts_with("edge_");
+    if (values && !name.starts_with("edge_reltype.")) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  if (!names.empty()) LogInfo("{}: {}: edges are imported without values", raw, fmt::join(names, ", "));
+}
+
+// Moves parts.edges to parts.links where edges have relations or there are edges to predict.
+Status FindLinkParts(const std::string& folder, SourceParts& parts) {
+  NoteEdgeValues(folder + "/raw");
+  LinkParts links{.train = parts.edges[0].second,
+                  .train_relations = FirstFile(folder + "/raw/edge_reltype", kCsv)};
+  std::vector<std::string> suffixes = kSavedLinks;
+  suffixes.insert(suffixes.end(), kPickle.begin(), kPickle.end());
+  const std::vector<std::string> splits = ListSplits(folder, suffixes);
+  if (splits.size() > 1) {
+    return MakeStatus(Code::kInvalidArgument, "{}/split holds {} splits; leave one of them there", folder,
+                      splits.size());
+  }
+  std::vector<std::string> left_out;
+  for (size_t i = 0; i < splits.size() * 3; i++) {
+    const std::string stem = splits[0] + std::array{"/train", "/valid", "/test"}[i];
+    const std::string saved = FirstFile(stem, kSavedLinks);
+    if (saved.empty() && !FirstFile(stem, kPickle).empty() && i > 0) left_out.push_back(stem + ".pt");
+    if (saved.empty()) continue;
+    std::array{&links.train, &links.valid, &links.test}[i]->assign(saved);
+    if (i == 0) links.train_relations.clear();
+  }
+  if (!left_out.empty()) {
+    LogWarn(
+        "{}: torch pickles, which Quarry does not read, so that these edges are left out; in Python, save "
+        "each of "
+        "them as numpy.savez('valid.npz', **torch.load('valid.pt'))",
+        fmt::join(left_out, ", "));
+  }
+  if (links.train_relations.empty() && links.train == parts.edges[0].second && links.valid.empty() &&
+      links.test.empty()) {
+    return Status::Ok();
+  }
+  parts.edges.clear();
+  parts.links = std::move(links);
+  return Status::Ok();
+}
+
+bool HasSeveralTypes(const std::string& folder) {
+  return !FirstFile(folder + "/raw/triplet-type-list", kCsv).empty() ||
+         !FirstFile(folder + "/raw/edge_index_dict", {".npz"}).empty();
+}
+
 }  // namespace
 
-bool IsOgbFolder(const std::string& folder) { return !FirstFile(folder + "/raw/edge", kCsv).empty(); }
+bool IsOgbFolder(const std::string& folder) {
+  return !FirstFile(folder + "/raw/edge", kCsv).empty() ||
+         !FirstFile(folder + "/raw/data", {".npz"}).empty() || HasSeveralTypes(folder);
+}
 
 Result<SourceParts> FindOgbParts(const std::string& folder, const SourceHints& hints) {
   const std::string raw = folder + "/raw/";
+  if (HasSeveralTypes(folder)) {
+    return MakeStatus(
+        Code::kUnsupported,
+        "{}: nodes of several types, each numbered from 0 on; Quarry takes one numbering: shift the "
+        "ids of each type and write train.txt, valid.txt and test.txt with triples",
+        raw);
+  }
   SourceParts parts;
-  parts.edges.emplace_back("", FirstFile(raw + "edge", kCsv));
-  parts.features = FirstFile(raw + "node-feat", kCsv);
-  parts.labels = FirstFile(raw + "node-label", kCsv);
-  const std::string nodes = FirstFile(raw + "num-node-list", kCsv);
-  if (!nodes.empty()) {
-    QUARRY_TRY(parts.node_count, ReadNodeCount(nodes));
-    parts.node_count_from = nodes;
+  const std::string arrays = FirstFile(raw + "data", {".npz"});
+  if (arrays.empty()) {
+    parts.edges.emplace_back("", FirstFile(raw + "edge", kCsv));
+    parts.features = FirstFile(raw + "node-feat", kCsv);
+    parts.labels = FirstFile(raw + "node-label", kCsv);
+    parts.node_count_from = FirstFile(raw + "num-node-list", kCsv);
+    if (!parts.node_count_from.empty()) {
+      QUARRY_TRY(parts.node_count, ReadNodeCount(parts.node_count_from));
+    }
+  } else {
+    parts.edges.emplace_back("", arrays);
+    parts.features = arrays;
+    parts.labels = FirstFile(raw + "node-label", {".npz"});
+    parts.node_count_from = arrays;
+    QUARRY_TRY(parts.node_count, ReadNodeCountArray(arrays));
   }
   if (!hints.train.empty() || !hints.valid.empty() || !hints.test.empty()) return parts;
-  QUARRY_TRY(const std::string split, FindSplit(folder));
+  if (parts.labels.empty() && hints.labels.empty()) {
+    QUARRY_RETURN_IF_ERROR(FindLinkParts(folder, parts));
+    return parts;
+  }
+  QUARRY_TRY(const std::string split, FindNodeSplit(folder));
   if (split.empty()) return parts;
   parts.train = FirstFile(split + "/train", kCsv);
   parts.valid = FirstFile(split + "/valid", kCsv);

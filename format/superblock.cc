@@ -112,9 +112,9 @@ Result<Superblock> DecodeSuperblock(std::span<const std::byte> bytes, std::strin
   }
   const uint32_t version = LoadLittle<uint32_t>(&bytes[kVersionAt]);
   if (version != kFormatVersion) {
-    return MakeStatus(Code::kUnsupported,
-                      "{}: format version {}; this Quarry reads version {}: use a newer one", path, version,
-                      kFormatVersion);
+    return MakeStatus(Code::kUnsupported, "{}: format version {}; this Quarry reads version {}: use {}", path,
+                      version, kFormatVersion,
+                      version > kFormatVersion ? "a newer one" : "the one that wrote it");
   }
   const uint32_t kind = LoadLittle<uint32_t>(&bytes[kKindAt]);
   if (kind < static_cast<uint32_t>(FileKind::kFeatureTable) ||

@@ -95,6 +95,16 @@ bool ParseNumber(std::string_view field, double* value) {
   return error == std::errc() && rest == end && !field.empty();
 }
 
+bool ParseNumber(std::string_view field, float* value) {
+  const char* end = field.data() + field.size();
+  const auto [rest, error] = std::from_chars(field.data(), end, *value);
+  if (error == std::errc() && rest == end && !field.empty()) return true;
+  double wide = 0;  // beyond the range of a float: infinite, or zero
+  if (!ParseNumber(field, &wide)) return false;
+  *value = static_cast<float>(wide);
+  return true;
+}
+
 char DetectSeparator(std::string_view line) {
   for (const char separator : {',', ';', '\t'}) {
     if (line.find(separator) != std::string_view::npos) return separator;

@@ -55,6 +55,8 @@ std::string_view Trim(std::string_view field);
 bool ParseInteger(std::string_view field, int64_t* value);
 // True for anything that from_chars takes as a number, "nan" and "inf" included; trimmed before.
 bool ParseNumber(std::string_view field, double* value);
+// The nearest float, by one rounding, so that what was written as a float reads back as the same.
+bool ParseNumber(std::string_view field, float* value);
 
 // Two columns of integers; the separator (comma, semicolon, tab, blanks) and a header line are recognised;
 // lines that start with '#' or '%' are comments.

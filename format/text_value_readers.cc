@@ -96,13 +96,11 @@ class TextRows final : public RowReader {
       if (separator_ == ' ') at = std::min(line.find_first_not_of(" \t", at), line.size());
       if (separator_ == ' ' && at == line.size()) break;
       const size_t end = std::min(line.find(separator_, at), line.size());
-      double value = 0;
       const std::string_view field = Trim(line.substr(at, end - at));
-      if (column < dim_ && !ParseNumber(field, &value)) {
+      if (column < dim_ && !ParseNumber(field, &row_[column])) {
         return MakeStatus(Code::kInvalidArgument, "{}: column {}: '{}' is not a number", lines_->Position(),
                           column, Excerpt(field));
       }
-      if (column < dim_) row_[column] = static_cast<float>(value);
       at = end + 1;
     }
     if (column == dim_) return Status::Ok();

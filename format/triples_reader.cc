@@ -79,7 +79,7 @@ class TripleFile final : public TripleReader {
     QUARRY_RETURN_IF_ERROR(lines_->status());
     return filled;
   }
-  uint64_t count() const override { return count_; }
+  std::optional<uint64_t> count() const override { return count_; }
 
  private:
   const std::unique_ptr<LineReader> lines_;
@@ -105,6 +105,30 @@ Result<uint64_t> CollectNames(const std::string& path, Names& names) {
   return count;
 }
 
+// Ids that were given before, a line "id TAB name" each, from 0 on. Nothing when there is no such file.
+Status ReadDictionary(const std::string& path, NameTable& names) {
+  if (!std::filesystem::exists(path)) return Status::Ok();
+  QUARRY_TRY(const auto lines, LineReader::Open(path));
+  std::string_view line;
+  for (int64_t expected = 0; lines->Next(&line); ++expected) {
+    const size_t tab = line.find('\t');
+    const std::string_view name = tab == std::string_view::npos ? "" : line.substr(tab + 1);
+    int64_t id = -1;
+    if (name.empty() || !ParseInteger(line.substr(0, tab), &id) || id != expected) {
+      return MakeStatus(Code::kInvalidArgument, "{}: '{}' is not {} TAB name", lines->Position(),
+                        Excerpt(line), expected);
+    }
+    if (names.Has(name)) {
+      return MakeStatus(Code::kInvalidArgument, "{}: '{}' has the id {} already", lines->Position(),
+                        Excerpt(name), names.IdOf(name));
+    }
+    if (!names.Add(name)) {
+      return MakeStatus(Code::kUnsupported, "{}: more than {} entities", lines->Position(), kNodeCountMax);
+    }
+  }
+  return lines->status();
+}
+
 }  // namespace
 
 Result<bool> LooksLikeTriples(const std::string& path) {
@@ -116,6 +140,8 @@ Result<bool> LooksLikeTriples(const std::string& path) {
 
 Status OpenTriples(const std::string& folder, Dataset& dataset) {
   const auto names = std::make_shared<Names>();
+  QUARRY_RETURN_IF_ERROR(ReadDictionary(folder + "/entities.dict", names->entities));
+  QUARRY_RETURN_IF_ERROR(ReadDictionary(folder + "/relations.dict", names->relations));
   struct Part {
     const char* file;
     std::unique_ptr<TripleReader>* reader;

@@ -93,9 +93,12 @@ constexpr const char* kFooter = R"(SOURCE is one of
   a folder   edges.npy [2, E] or [E, 2] (or .npz .csv .tsv .txt, each text also .gz; or edges_<relation>.npy),
              features.npy [N, D] (or .npz, .csv, or features_indptr/_indices/_data.npy), labels.npy [N],
              train_idx.npy, valid_idx.npy, test_idx.npy, metadata.yaml; all but the edges may be absent
-  a folder   OGB's node-property sets: raw/*.csv.gz, split/*/
+  a folder   OGB's node-property and link-property sets: raw/*.csv.gz or raw/data.npz, split/*/
+  a folder   MAG240M, or a size of IGB: processed/paper/, processed/paper__cites__paper/edge_index.npy
+  a folder   what marius_preprocess writes: dataset.yaml, edges/*_edges.bin, nodes/*.bin
   a folder   train.txt, valid.txt, test.txt with triples: head TAB relation TAB tail
-  a file     an edge list: .npy, .npz, or text with two columns
+  a folder   GraphBolt's (DGL): metadata.yaml and the files that it names
+  a file     an edge list: .npy, or text with two columns; .npz or .safetensors, with features and more
 
 Examples:
   quarry import cora.db cora/
@@ -121,7 +124,13 @@ void AddImport(CLI::App& app, Action& action) {
   verb->add_option("--feature-dtype", arguments->feature_type,
                    "store features as float32, float16, bfloat16 or int8");
   verb->add_option("--nodes", arguments->nodes, "number of nodes, where the source does not tell: 1M");
-  verb->add_option("--dim", hints.feature_dim, "columns of sparse features, where the source does not tell");
+  verb->add_option(
+      "--dim", hints.feature_dim,
+      "columns of sparse features, or of features without a header, where the source does not tell");
+  verb->add_option(
+      "--dtype", hints.raw_type,
+      "type of features in a .npy without a header, as IGB's memory maps: float32, float16, bfloat16, "
+      "float64; --nodes and --dim are their shape");
   verb->add_flag("--bf16", hints.u2_is_bfloat16, "two-byte unsigned features are bfloat16");
   verb->add_option("--edges", hints.edges, "file to take the edges from");
   verb->add_option("--features", hints.features, "file to take the features from");

@@ -73,6 +73,7 @@ class Importer {
       for (const EdgeInput& input : dataset_.edges) {
         relations_.push_back(input.name.empty() ? std::string(kEdgeName) : input.name);
       }
+      if (dataset_.edges.empty()) relations_.emplace_back(kEdgeName);
     }
     if (!options_.add_reverse) return;
     const size_t forward_count = relations_.size();
@@ -163,7 +164,13 @@ class Importer {
     const std::pair<const char*, TripleReader*> parts[] = {{"graph", dataset_.train_triples.get()},
                                                            {"valid", dataset_.valid_triples.get()},
                                                            {"test", dataset_.test_triples.get()}};
-    for (const auto& [name, reader] : parts) total += reader != nullptr ? reader->count() : 0;
+    bool counted = true;
+    for (const auto& [name, reader] : parts) {
+      if (reader == nullptr) continue;
+      counted = counted && reader->count().has_value();
+      total += reader->count().value_or(0);
+    }
+    if (!counted) total = 0;
     std::vector<Triple> batch(kBatchEdges);
     for (const auto& [name, reader] : parts) {
       if (reader == nullptr) continue;

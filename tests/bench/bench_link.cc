@@ -90,7 +90,7 @@ struct Graph {
 };
 
 Result<std::vector<Triple>> ReadTriples(TripleReader& reader) {
-  std::vector<Triple> triples(reader.count());
+  std::vector<Triple> triples(*reader.count());
   size_t filled = 0;
   while (filled < triples.size()) {
     QUARRY_TRY(const size_t count, reader.Read(std::span(triples).subspan(filled)));

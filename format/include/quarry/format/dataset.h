@@ -62,7 +62,8 @@ class IntReader {
   virtual std::string Position(uint64_t index) const = 0;
 };
 
-// Knowledge-graph triples with string names, already mapped to dense ids over all files.
+// Edges with a relation each, all ids in range. Names of knowledge-graph triples are mapped to dense ids over
+// all files.
 struct Triple {
   NodeId head;
   uint32_t relation;
@@ -72,7 +73,7 @@ class TripleReader {
  public:
   virtual ~TripleReader() = default;
   virtual Result<size_t> Read(std::span<Triple> out) = 0;  // 0 at the end
-  virtual uint64_t count() const = 0;
+  virtual std::optional<uint64_t> count() const = 0;
 };
 
 // One relation's edge list.
@@ -92,7 +93,8 @@ struct Dataset {
   std::vector<EdgeInput> edges;
   std::unique_ptr<IntReader> labels;              // -1 = none; NaN in the source becomes -1
   std::unique_ptr<IntReader> train, valid, test;  // node ids
-  // Triples sources only; the three parts in order, with the names that their ids stand for.
+  // Sets for link prediction only, instead of `edges`; the three parts in order, with the names that their
+  // ids stand for. Without relation names every relation is 0; without entity names nodes are numbers.
   std::unique_ptr<TripleReader> train_triples, valid_triples, test_triples;
   std::vector<std::string> entity_names;    // index = node id
   std::vector<std::string> relation_names;  // index = relation id
@@ -101,15 +103,16 @@ struct Dataset {
 // What a user may state about a source that it does not tell itself. Zero or empty = not stated.
 struct SourceHints {
   uint64_t node_count = 0;      // --nodes
-  uint64_t feature_dim = 0;     // --dim: columns of a CSR feature matrix
+  uint64_t feature_dim = 0;     // --dim: columns of CSR features, and of features without a header
   bool u2_is_bfloat16 = false;  // --bf16: two-byte unsigned .npy features are bfloat16
+  std::string raw_type;  // --dtype: of features without a header; node_count and feature_dim are their shape
   // Explicit files; each overrides what the folder holds under its usual name.
   std::string edges, features, labels, train, valid, test;
 };
 
-// Opens a folder (.npy set with or without metadata.yaml, OGB node-property, triples), or a single file: an
-// edge list (.npy, .csv, .tsv, .txt, each text also .gz), or an .npz that holds edges (and more) or a sparse
-// adjacency. kNotFound and kInvalidArgument say what was looked for.
+// Opens a folder (.npy set with or without metadata.yaml, OGB, MAG240M, IGB, Marius, GraphBolt, triples), or a
+// single file: an edge list (.npy, .csv, .tsv, .txt, each text also .gz), or an .npz or .safetensors that holds
+// edges (and more) or a sparse adjacency. kNotFound and kInvalidArgument say what was looked for.
 Result<Dataset> OpenDataset(const std::string& path, const SourceHints& hints);
 
 // Opens the files that the hints name, and nothing else: features, labels and lists of ids without a graph.
