@@ -33,6 +33,10 @@ uint64_t WithMargin(uint64_t probed, uint64_t percent = 15) {
 }
 constexpr uint64_t kFlightMarginPercent = 3;
 
+// Of a block while it is sampled: a neighbor, a node, its place in a hash table at a quarter of its load;
+// arrays that grow are there twice.
+constexpr uint64_t kProbedEntryBytes = 64;
+
 class LiveRoadImpl final : public LiveRoad {
  public:
   LiveRoadImpl(Store& store, MemoryBudget& budget, const LiveRoadOptions& options)
@@ -49,11 +53,13 @@ class LiveRoadImpl final : public LiveRoad {
 
  private:
   Status CheckOptions() const;
+  Status CheckWanted() const;
   Status OpenBase();
   Status OpenSnapshot();
   Status MeasureTableDevice();
   Result<uint64_t> ResidentBytes() const;
   Result<BatchProbe> Probe();
+  uint64_t ProbedEntriesMax() const;
   Status LoadIndices();
   Status Allocate(const BatchProbe& probe);
   Status AllocateSampling();
@@ -98,6 +104,11 @@ Status LiveRoadImpl::CheckOptions() const {
   return Status::Ok();
 }
 
+Status LiveRoadImpl::CheckWanted() const {
+  return options_.stop.stop_requested() ? Status(Code::kCancelled, "the road is not wanted any more")
+                                        : Status::Ok();
+}
+
 Status LiveRoadImpl::OpenAll() {
   QUARRY_RETURN_IF_ERROR(CheckOptions());
   snapshot_ = options_.snapshot;
@@ -105,7 +116,9 @@ Status LiveRoadImpl::OpenAll() {
     QUARRY_TRY(snapshot_, store_.TakeSnapshot());
   }
   QUARRY_RETURN_IF_ERROR(OpenBase());
+  QUARRY_RETURN_IF_ERROR(CheckWanted());
   QUARRY_TRY(const BatchProbe probe, Probe());
+  QUARRY_RETURN_IF_ERROR(CheckWanted());
   return Allocate(probe);
 }
 
@@ -170,6 +183,7 @@ Status LiveRoadImpl::MeasureTableDevice() {
 Status LiveRoadImpl::LoadIndices() {
   for (const Adjacency side : sides_) {
     if (!topology_->has(side)) continue;  // NeighborSampler::Make says what is missing
+    QUARRY_RETURN_IF_ERROR(CheckWanted());
     QUARRY_RETURN_IF_ERROR(topology_->LoadIndices(store_.backend(), side));
   }
   indices_loaded_ = true;
@@ -198,6 +212,9 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
                          indices_bytes() <= (available - wanted) / 2;
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget_.Reserve(probe_bytes + (in_memory ? indices_bytes() : 0), "probing a few batches"));
+  const uint64_t entries_max = ProbedEntriesMax();
+  QUARRY_TRY(const MemoryBudget::Reservation block_reservation,
+             budget_.Reserve(entries_max * kProbedEntryBytes, "the largest batch that is probed"));
   if (in_memory) QUARRY_RETURN_IF_ERROR(LoadIndices());
 
   source_ = {.topology = topology_.get(),
@@ -205,12 +222,35 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
              .backend = &store_.backend(),
              .io_depth = options_.io_depth,
              .device = device_};
-  QUARRY_TRY(const std::unique_ptr<NeighborSampler> sampler,
-             NeighborSampler::Make(source_, options_.fanouts));
+  NeighborSource probed = source_;
+  probed.block_entries_max = entries_max;
+  QUARRY_TRY(const std::unique_ptr<NeighborSampler> sampler, NeighborSampler::Make(probed, options_.fanouts));
   const std::span<const NodeId> spans[] = {lists[0], lists[1], lists[2]};
   const uint32_t batches = std::min(kBatchesInFlightMax, options_.extractor_threads + 2);
-  return ProbeBatches(*sampler, topology_->node_count(), options_.batch_size, batches, spans,
-                      MixSeed(options_.seed, kProbeSeed));
+  auto probe = ProbeBatches(*sampler, topology_->node_count(), options_.batch_size, batches, spans,
+                            MixSeed(options_.seed, kProbeSeed), options_.stop);
+  if (probe.status().code() != Code::kInvalidArgument) return probe;
+  return MakeStatus(Code::kOutOfBudget,
+                    "one batch of {} seeds with fanouts {} is larger than the {} that are left of the memory "
+                    "budget of {} can hold: raise --memory, or lower --batch-size or --fanout",
+                    options_.batch_size, fmt::join(options_.fanouts, ","),
+                    FormatBytes(entries_max * kProbedEntryBytes), FormatBytes(budget_.limit_bytes()));
+}
+
+// Seeds and neighbors of a batch that is probed, at most: as the fanouts and the edges have it, or as many as
+// there is memory for.
+uint64_t LiveRoadImpl::ProbedEntriesMax() const {
+  const uint64_t node_count = topology_->node_count();
+  const uint64_t edges = sides_.size() * topology_->edge_count();
+  uint64_t frontier = std::min<uint64_t>(options_.batch_size, node_count);
+  uint64_t entries = frontier;
+  for (const uint64_t fanout : options_.fanouts) {
+    const uint64_t found = std::min(frontier * fanout, edges);
+    entries += found;
+    frontier = std::min(found, node_count);
+  }
+  return std::min({entries, node_count + edges, budget_.available_bytes() / kProbedEntryBytes,
+                   NeighborSource().block_entries_max});
 }
 
 MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
@@ -224,6 +264,7 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   demand.slot_bytes = RoundUp(table_->geometry().row_bytes, sizeof(float));  // rows stay aligned for kernels
   demand.cache_bytes = options_.cache_bytes;
   const uint64_t nodes_max = std::min(node_count, WithMargin(probe.distinct_nodes.front()));
+  if (options_.beside_bytes) demand.beside_bytes = options_.beside_bytes(nodes_max);
   for (const uint64_t distinct : probe.distinct_nodes) {
     const uint64_t rows = std::min(node_count, WithMargin(distinct, kFlightMarginPercent));
     demand.rows_of_batches.push_back(std::max(rows, nodes_max));
@@ -277,6 +318,7 @@ Status LiveRoadImpl::AllocateSampling() {
   if (!plan_.topology_in_memory) {
     for (const Adjacency side : sides_) {
       auto& cache = neighbor_caches_[static_cast<int>(side)];
+      QUARRY_RETURN_IF_ERROR(CheckWanted());
       QUARRY_TRY(cache, NeighborCache::Build(store_.backend(), *topology_, side,
                                              plan_.neighbor_cache_bytes / sides_.size()));
       source_.caches[static_cast<int>(side)] = cache.get();

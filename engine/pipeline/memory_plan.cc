@@ -65,11 +65,12 @@ Result<LiveRoadPlan> DivideMemory(const MemoryDemand& demand) {
   uint64_t least_bytes = ~uint64_t{0};
   for (const Choice choice : ChoicesByPreference(demand)) {
     LiveRoadPlan plan = PlanOf(demand, choice);
-    if (plan.total_bytes() <= demand.available_bytes) {
-      if (!plan.topology_in_memory) plan.neighbor_cache_bytes = demand.available_bytes - plan.total_bytes();
+    const uint64_t bytes = plan.total_bytes() + demand.beside_bytes;
+    if (bytes <= demand.available_bytes) {
+      if (!plan.topology_in_memory) plan.neighbor_cache_bytes = demand.available_bytes - bytes;
       return plan;
     }
-    least_bytes = std::min(least_bytes, plan.total_bytes());
+    least_bytes = std::min(least_bytes, bytes);
   }
   // Rounded up to whole MiB, so that the figure can be typed as it stands.
   const uint64_t least_mib = CeilDiv(demand.other_bytes + least_bytes, kMiB);

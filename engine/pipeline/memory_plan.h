@@ -14,6 +14,7 @@ namespace quarry {
 struct MemoryDemand {
   uint64_t available_bytes = 0;  // of the budget
   uint64_t other_bytes = 0;      // of the budget, held by others already
+  uint64_t beside_bytes = 0;     // of what is available, to be left to others
   uint64_t resident_bytes = 0;   // indptr, checksums, labels, splits, seeds
   uint64_t indices_bytes = 0;    // topology, if it is to be in memory
   uint64_t node_count = 0;

@@ -23,7 +23,7 @@ uint64_t ProbeScratchBytes(uint64_t node_count, uint64_t candidates) {
 
 Result<BatchProbe> ProbeBatches(NeighborSampler& sampler, uint64_t node_count, uint32_t batch_size,
                                 uint32_t batches, std::span<const std::span<const NodeId>> candidates,
-                                uint64_t seed) {
+                                uint64_t seed, const std::stop_token& stop) {
   BatchProbe probe;
   std::vector<bool> seen(node_count);
   uint64_t seen_count = 0;
@@ -35,6 +35,7 @@ Result<BatchProbe> ProbeBatches(NeighborSampler& sampler, uint64_t node_count, u
     Rng rng(MixSeed(seed, list));
     const bool first_list = probe.distinct_nodes.empty();
     for (uint32_t b = 0; b < (first_list ? batches : 1); ++b) {
+      if (stop.stop_requested()) return Status(Code::kCancelled, "the batches are not wanted any more");
       const std::vector<NodeId> seeds = Draw(nodes, batch_size, rng);
       QUARRY_RETURN_IF_ERROR(sampler.Sample(seeds, MixSeed(seed, list, b), block));
       nodes_max = std::max<uint64_t>(nodes_max, block.nodes.size());

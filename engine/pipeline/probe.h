@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "quarry/base/status.h"
@@ -23,9 +24,9 @@ uint64_t ProbeScratchBytes(uint64_t node_count, uint64_t candidates);
 
 // Samples `batches` batches of `batch_size` nodes drawn from the first of the `candidates` (lists of nodes;
 // empty ones are passed over), whose union is taken, and one batch from each of the others. Deterministic by
-// `seed`. REQUIRES: one list is not empty.
+// `seed`. kCancelled soon after `stop` is requested. REQUIRES: one list is not empty.
 Result<BatchProbe> ProbeBatches(NeighborSampler& sampler, uint64_t node_count, uint32_t batch_size,
                                 uint32_t batches, std::span<const std::span<const NodeId>> candidates,
-                                uint64_t seed);
+                                uint64_t seed, const std::stop_token& stop);
 
 }  // namespace quarry

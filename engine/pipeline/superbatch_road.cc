@@ -26,8 +26,7 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
       : store_(store), budget_(budget), options_(options) {}
 
   ~SuperbatchRoadImpl() override {
-    cancelled_ = true;
-    if (building_.valid()) building_.wait();
+    GiveUpBuild();
     planned_.reset();
     RemoveFolder(serving_);
     RemoveFolder(1 - serving_);
@@ -51,11 +50,10 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     if (HashSeeds(pass.seeds) != seed_hash_) return live_->StartPass(std::move(pass));
     const double start = MonotonicSeconds();
     if (!building_.valid() || built_pass_ != pass.pass) {
-      if (building_.valid()) (void)building_.get();
+      GiveUpBuild();
       StartBuild(pass.pass);
     }
-    QUARRY_TRY(const LayoutRecord record,
-               InSpan("wait for the plan", pass.pass, [&] { return building_.get(); }));
+    QUARRY_TRY(const LayoutRecord record, WaitForBuild(pass));
     plan_wait_seconds_ += MonotonicSeconds() - start;
     LogInfo("epoch {} is read {}", pass.pass, DescribeChoice(report_));
     ++(report_.packed ? packed_passes_ : merged_passes_);
@@ -84,7 +82,19 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     std::filesystem::remove_all(fmt::format("{}/layouts/{}.building", store_.path(), NameOf(which)), error);
   }
 
+  void GiveUpBuild() {
+    cancelled_ = true;
+    if (building_.valid()) (void)building_.get();
+  }
+
+  Result<LayoutRecord> WaitForBuild(const PassOptions& pass) {
+    const ScopedSpan span("wait for the plan", pass.pass);
+    const std::stop_callback give_up(pass.stop, [this] { cancelled_ = true; });
+    return building_.get();
+  }
+
   void StartBuild(uint64_t pass) {
+    cancelled_ = false;
     built_pass_ = pass;
     LayoutSpec spec = options_.layout;
     spec.name = NameOf(1 - serving_);
@@ -96,7 +106,8 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     building_ = std::async(std::launch::async, [this, spec]() -> Result<LayoutRecord> {
       NameThread("plan");
       const auto progress = [this](std::string_view, uint64_t, uint64_t) {
-        return cancelled_ ? Status(Code::kCancelled, "the next epoch is not wanted any more") : Status::Ok();
+        return cancelled_ ? Status(Code::kCancelled, "the epoch that is being built is not wanted any more")
+                          : Status::Ok();
       };
       return BuildPassingLayout(store_, *build_budget_, spec, progress, &report_);
     });

@@ -19,9 +19,6 @@ constexpr size_t kAhead = 16;
 // Ids that are renumbered between two looks at the table's load.
 constexpr size_t kRenumberMax = 4096;
 
-// Local ids and offsets are 32 bits wide, and the node table addresses 2^32 slots at half load.
-constexpr uint64_t kBlockEntriesMax = uint64_t{1} << 31;
-
 bool InMemory(const NeighborSource& source) {
   return std::ranges::all_of(SidesOf(source.direction), [&](Adjacency side) {
     return source.topology->indices(side).size() == source.topology->edge_count();
@@ -34,6 +31,7 @@ class DenseSampler final : public NeighborSampler {
                std::unique_ptr<Resolver> resolver)
       : node_count_(source.topology->node_count()),
         fanouts_(fanouts.begin(), fanouts.end()),
+        entries_max_(source.block_entries_max),
         drawer_(*std::ranges::max_element(fanouts)),
         resolver_(std::move(resolver)),
         fresh_(kRenumberMax + 1) {
@@ -57,6 +55,7 @@ class DenseSampler final : public NeighborSampler {
 
   const uint64_t node_count_;
   const std::vector<uint32_t> fanouts_;
+  const uint64_t entries_max_;
   const uint64_t* indptr_[2] = {nullptr, nullptr};
   SubsetDrawer drawer_;
   std::unique_ptr<Resolver> resolver_;
@@ -99,9 +98,9 @@ Status DenseSampler::AddSeeds(std::span<const NodeId> seeds, Block& block) {
                         node_count_);
     }
   }
-  if (seeds.size() > kBlockEntriesMax) {
+  if (seeds.size() > entries_max_) {
     return MakeStatus(Code::kInvalidArgument, "{} seeds: a block takes at most {}", seeds.size(),
-                      kBlockEntriesMax);
+                      entries_max_);
   }
   table_.Clear();
   block.nodes.reserve(seeds.size());
@@ -123,11 +122,11 @@ Status DenseSampler::SampleHop(uint32_t fanout, uint32_t begin, uint32_t end, Rn
     const uint32_t first_end = block.indptr.back();
     const uint32_t tile_end = indptr_[1] == nullptr ? DrawTile<false>(fanout, begin, end, rng, block)
                                                     : DrawTile<true>(fanout, begin, end, rng, block);
-    if (block.seed_count() + first_end + position_count_ > kBlockEntriesMax) {
+    if (block.seed_count() + first_end + position_count_ > entries_max_) {
       return MakeStatus(
           Code::kInvalidArgument,
           "a block of {} seeds has more than {} sampled neighbors: take fewer seeds or smaller fanouts",
-          block.seed_count(), kBlockEntriesMax - block.seed_count());
+          block.seed_count(), entries_max_ - block.seed_count());
     }
     block.indices.resize(first_end + position_count_);
     const PositionTile tile{.nodes = std::span(block.nodes).subspan(begin, tile_end - begin),

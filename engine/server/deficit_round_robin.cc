@@ -12,6 +12,8 @@ namespace {
 // Small beside a batch: going round costs nothing, and shares are equal to within a quantum and a batch.
 constexpr uint64_t kQuantumBytes = 1 * kMiB;
 
+using Clock = std::chrono::steady_clock;
+
 }  // namespace
 
 size_t DeficitRoundRobin::waiting() const {
@@ -30,9 +32,28 @@ DeficitRoundRobin::Producer::~Producer() {
   EndTurn();
   MutexLock lock(turns_.mutex_);
   const auto flow = turns_.flows_.find(flow_);
+  if (flow->second.floor == this) flow->second.floor = nullptr;
+  turns_.changed_.NotifyAll();
   if (--flow->second.producers > 0) return;
   turns_.flows_.erase(flow);
   turns_.GrantTurns();  // there is a flow less to share them with
+}
+
+bool DeficitRoundRobin::Producer::WaitFloor(const std::stop_token& stop) {
+  const std::stop_callback wake(stop, [this] {
+    MutexLock lock(turns_.mutex_);
+    turns_.changed_.NotifyAll();
+  });
+  MutexLock lock(turns_.mutex_);
+  Flow& flow = turns_.flows_.at(flow_);
+  if (flow.floor == this && (flow.slice_batches == 0 || Clock::now() >= flow.slice_end)) {
+    flow.floor = nullptr;
+    turns_.changed_.NotifyAll();
+  }
+  if (flow.floor != this) flow.line.push_back(this);
+  while (!turns_.TakeFloor(flow, *this) && !stop.stop_requested()) turns_.changed_.Wait(turns_.mutex_);
+  std::erase(flow.line, this);
+  return !stop.stop_requested();
 }
 
 bool DeficitRoundRobin::Producer::WaitTurn(uint64_t bytes, const std::stop_token& stop) {
@@ -58,6 +79,19 @@ void DeficitRoundRobin::Producer::EndTurn() {
   --turns_.flows_.at(flow_).turns;
   --turns_.turns_;
   turns_.GrantTurns();
+}
+
+// Whoever is alone needs none.
+bool DeficitRoundRobin::TakeFloor(Flow& flow, const Producer& producer) {
+  if (flows_.size() == 1) return true;
+  if (flow.floor == nullptr && flow.line.front() == &producer) {
+    flow.floor = &producer;
+    flow.slice_batches = kSliceBatches;
+    flow.slice_end = Clock::now() + kSliceMax;
+  }
+  if (flow.floor != &producer) return false;
+  flow.slice_batches -= std::min(flow.slice_batches, 1U);
+  return true;
 }
 
 void DeficitRoundRobin::Enqueue(uint64_t flow_id, Waiter& waiter) {

@@ -9,9 +9,15 @@
 // are divided among the flows that produce, waiting or not; credit is kept as long as a flow produces; and
 // who comes back is looked at first.
 //
+// The turns do not bound what the roads behind the producers take of processors and disk, which is most of
+// it. So while others produce, the producers of a flow have its *floor* one at a time, for a slice of some
+// batches: whoever has many gets about as much as who has one. The roads of the others have read ahead, and
+// rest.
+//
 // Thread-safe. Outlives its producers.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -34,10 +40,12 @@ class DeficitRoundRobin {
   class Producer {
    public:
     Producer(DeficitRoundRobin& turns, uint64_t flow);
-    ~Producer();  // ends the turn, too
+    ~Producer();  // ends turn and slice, too
     Producer(const Producer&) = delete;
     Producer& operator=(const Producer&) = delete;
 
+    // Waits until it may ask its road for a batch. False when `stop` is requested before.
+    bool WaitFloor(const std::stop_token& stop);
     // Waits for a turn to copy `bytes`. False, without a turn, when `stop` is requested before. REQUIRES: it
     // has none.
     bool WaitTurn(uint64_t bytes, const std::stop_token& stop);
@@ -48,6 +56,8 @@ class DeficitRoundRobin {
     const uint64_t flow_;
     bool has_turn_ = false;
   };
+  static constexpr unsigned kSliceBatches = 256;  // many beside those that a road reads ahead
+  static constexpr std::chrono::seconds kSliceMax{2};
 
  private:
   struct Waiter {
@@ -59,11 +69,16 @@ class DeficitRoundRobin {
     unsigned producers = 0;
     unsigned turns = 0;
     std::deque<Waiter*> waiters;
+    const Producer* floor = nullptr;  // who has it, for so many batches or so long
+    unsigned slice_batches = 0;
+    std::chrono::steady_clock::time_point slice_end;
+    std::deque<const Producer*> line;  // who waits for it
   };
 
   void Enqueue(uint64_t flow, Waiter& waiter) QUARRY_REQUIRES(mutex_);
   void Remove(uint64_t flow, const Waiter& waiter) QUARRY_REQUIRES(mutex_);
   void GrantTurns() QUARRY_REQUIRES(mutex_);
+  bool TakeFloor(Flow& flow, const Producer& producer) QUARRY_REQUIRES(mutex_);
   Flow* NextFlow() QUARRY_REQUIRES(mutex_);
 
   const unsigned turns_max_;

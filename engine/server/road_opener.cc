@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "batch_room.h"
 #include "quarry/base/units.h"
 #include "quarry/format/element_type.h"
 #include "quarry/format/wire.h"
@@ -91,12 +92,12 @@ Result<LayoutSpec> LayoutSpecOf(const wire::SuperbatchSpec& spec, const std::str
   return layout;
 }
 
-// The road knows its nodes; edges are bounded by the fanouts, and by the edges that there are.
-LargestBatch LargestOf(const Store& store, const wire::LiveSpec& spec, const LiveRoad& road) {
+// The road estimates its nodes; edges are bounded by the fanouts, and by the edges that there are.
+LargestBatch LargestOf(const Store& store, const wire::LiveSpec& spec, uint64_t nodes_max) {
   LargestBatch largest{.table = spec.feature_table,
                        .hops = static_cast<uint32_t>(spec.fanouts.size()),
                        .seeds = spec.batch_size,
-                       .nodes = road.plan().batch_nodes_max};
+                       .nodes = nodes_max};
   uint64_t frontier = std::min(largest.seeds, largest.nodes);
   for (const uint64_t fanout : spec.fanouts) {
     const uint64_t found = frontier * fanout;
@@ -140,53 +141,105 @@ struct SizedRoad {
   uint64_t node_count = 0;
   uint64_t slot_bytes = 0;
   uint64_t road_bytes = 0;  // of the budget, that it cannot do without
+  bool estimated = true;    // slot_bytes: a batch may be larger
 };
 
+// Slots that a member may have, by preference. Members of a split hold a batch each while they wait for each
+// other, so theirs are counted apart, and one does.
+std::span<const uint32_t> SlotChoices(wire::StreamMode mode) {
+  static constexpr uint32_t kOwn[] = {4, 3, 2}, kSplit[] = {2, 1};
+  return mode == wire::StreamMode::kSplit ? std::span<const uint32_t>(kSplit) : kOwn;
+}
+
+// Batches that the region has room for. One more than a member of a shared group may hold: so a member that
+// never releases cannot have all of them.
+uint64_t PlacesOf(const wire::OpenStream& request, uint32_t slots) {
+  switch (request.mode) {
+    case wire::StreamMode::kExclusive:
+      return slots;
+    case wire::StreamMode::kShared:
+      return slots + 1;
+    case wire::StreamMode::kSplit:
+      return uint64_t{slots} * request.members;
+  }
+  return slots;
+}
+
+// What is paid for a region: its places, and as much as one of them for batches that are larger than
+// expected.
+uint64_t RegionBytes(const SizedRoad& sized, uint64_t places) {
+  return (places + (sized.estimated ? 1 : 0)) * sized.slot_bytes;
+}
+
 // What a road takes only because it is there.
-uint64_t SpareBytes(const LiveRoad* road) { return road == nullptr ? 0 : road->plan().neighbor_cache_bytes; }
+uint64_t NeighborCacheBytes(const LiveRoad* road) {
+  return road == nullptr ? 0 : road->plan().neighbor_cache_bytes;
+}
 
 class Opener {
  public:
-  Opener(Store& store, MemoryBudget& budget, std::shared_ptr<const Snapshot> snapshot,
-         const std::string& name)
+  Opener(Store& store, MemoryBudget& budget, const wire::OpenStream& request,
+         std::shared_ptr<const Snapshot> snapshot, const std::string& name, const std::stop_token& stop)
       : store_(store),
         budget_(budget),
+        request_(request),
         snapshot_(std::move(snapshot)),
         name_(name),
+        stop_(stop),
         used_before_(budget.used_bytes()) {}
 
+  // `region_paid`: else the road leaves room for the least region, as far as it knows.
+  Result<SizedRoad> Open(bool region_paid) {
+    region_paid_ = region_paid;
+    return std::visit(*this, request_.road);
+  }
+
   Result<SizedRoad> operator()(const wire::LiveSpec& spec) const {
-    QUARRY_TRY(std::unique_ptr<LiveRoad> road, LiveRoad::Open(store_, budget_, LiveOptions(spec, snapshot_)));
-    const LargestBatch largest = LargestOf(store_, spec, *road);
-    const uint64_t spare_bytes = SpareBytes(road.get());
+    LiveRoadOptions options = LiveOptions(spec, snapshot_);
+    options.stop = stop_;
+    if (!region_paid_) {
+      options.beside_bytes = [this, &spec](uint64_t nodes_max) { return LeastRegionBytes(spec, nodes_max); };
+    }
+    QUARRY_TRY(std::unique_ptr<LiveRoad> road, LiveRoad::Open(store_, budget_, options));
+    const LargestBatch largest = LargestOf(store_, spec, road->plan().batch_nodes_max);
+    const uint64_t spare_bytes = NeighborCacheBytes(road.get());
     return Sized(std::move(road), NodesOf(spec), {largest}, spare_bytes);
   }
 
   Result<SizedRoad> operator()(const wire::PlannedSpec& spec) const {
     PlannedRoadOptions options{.layout = spec.layout, .snapshot = snapshot_};
     if (spec.live) options.live = OtherPasses(*spec.live, snapshot_);
+    if (spec.live) options.live->stop = stop_;
     QUARRY_TRY(std::unique_ptr<PlannedRoad> road, PlannedRoad::Open(store_, budget_, options));
     std::vector<LargestBatch> largest = {LargestOf(road->layout())};
-    if (spec.live) largest.push_back(LargestOf(store_, *spec.live, *road->live()));
+    if (spec.live) largest.push_back(LargestOf(store_, *spec.live, road->live()->plan().batch_nodes_max));
     const uint64_t nodes = road->layout().directory().node_count;
-    const uint64_t spare_bytes = SpareBytes(road->live());
-    return Sized(std::move(road), nodes, largest, spare_bytes);
+    const uint64_t spare_bytes = NeighborCacheBytes(road->live());
+    QUARRY_TRY(SizedRoad sized, Sized(std::move(road), nodes, largest, spare_bytes));
+    sized.estimated = spec.live.has_value();  // the layout knows its batches
+    return sized;
   }
 
   Result<SizedRoad> operator()(const wire::SuperbatchSpec& spec) const {
     QUARRY_TRY(LayoutSpec layout, LayoutSpecOf(spec, name_));
-    QUARRY_TRY(
-        std::unique_ptr<SuperbatchRoad> road,
-        SuperbatchRoad::Open(store_, budget_,
-                             {.layout = std::move(layout), .live = OtherPasses(spec.live, snapshot_)}));
-    const LargestBatch largest = LargestOf(store_, spec.live, road->live());
-    const uint64_t spare_bytes = SpareBytes(&road->live());
+    LiveRoadOptions live = OtherPasses(spec.live, snapshot_);
+    live.stop = stop_;
+    QUARRY_TRY(std::unique_ptr<SuperbatchRoad> road,
+               SuperbatchRoad::Open(store_, budget_, {.layout = std::move(layout), .live = std::move(live)}));
+    const LargestBatch largest = LargestOf(store_, spec.live, road->live().plan().batch_nodes_max);
+    const uint64_t spare_bytes = NeighborCacheBytes(&road->live());
     return Sized(std::move(road), NodesOf(spec.live), {largest}, spare_bytes);
   }
 
  private:
   uint64_t NodesOf(const wire::LiveSpec& spec) const {
     return store_.manifest().FindTopology(spec.topology)->node_count;  // the road has found it there
+  }
+  // Nothing where it cannot be told: the road is refused for another reason, or opened.
+  uint64_t LeastRegionBytes(const wire::LiveSpec& spec, uint64_t nodes_max) const {
+    const auto bytes = WireBytes(*snapshot_, LargestOf(store_, spec, nodes_max));
+    if (!bytes.ok()) return 0;
+    return RegionBytes({.slot_bytes = *bytes}, PlacesOf(request_, SlotChoices(request_.mode).back()));
   }
   Result<SizedRoad> Sized(std::unique_ptr<Road> road, uint64_t nodes,
                           const std::vector<LargestBatch>& largest, uint64_t spare_bytes) const {
@@ -201,45 +254,27 @@ class Opener {
 
   Store& store_;
   MemoryBudget& budget_;
+  const wire::OpenStream& request_;
   const std::shared_ptr<const Snapshot> snapshot_;
   const std::string name_;
+  const std::stop_token stop_;
   const uint64_t used_before_;
+  bool region_paid_ = false;
 };
-
-// Slots that a member may have, by preference. Members of a split hold a batch each while they wait for each
-// other, so theirs are counted apart, and one does.
-std::span<const uint32_t> SlotChoices(wire::StreamMode mode) {
-  static constexpr uint32_t kOwn[] = {4, 3, 2}, kSplit[] = {2, 1};
-  return mode == wire::StreamMode::kSplit ? std::span<const uint32_t>(kSplit) : kOwn;
-}
-
-// Batches that the region has room for. One more than a member of a shared group may hold: so a member that
-// never releases cannot have all of them.
-uint64_t RoomOf(const wire::OpenStream& request, uint32_t slots) {
-  switch (request.mode) {
-    case wire::StreamMode::kExclusive:
-      return slots;
-    case wire::StreamMode::kShared:
-      return slots + 1;
-    case wire::StreamMode::kSplit:
-      return uint64_t{slots} * request.members;
-  }
-  return slots;
-}
 
 Status RegionTooLarge(const MemoryBudget& budget, const SizedRoad& sized, uint64_t region_bytes) {
   return MakeStatus(
       Code::kOutOfBudget,
       "the memory budget of {} cannot hold a stream: batches of up to {} take {} of shared memory, "
-      "beside a road of {}; give at least {}",
+      "beside a road of {}; give at least {}MiB",
       FormatBytes(budget.limit_bytes()), FormatBytes(sized.slot_bytes), FormatBytes(region_bytes),
-      FormatBytes(sized.road_bytes), FormatBytes(budget.used_bytes() + region_bytes + sized.road_bytes));
+      FormatBytes(sized.road_bytes), CeilDiv(budget.used_bytes() + region_bytes + sized.road_bytes, kMiB));
 }
 
 // The region beside the road; or, since some roads take all that the budget has left, the region first and
 // the road again on the rest. kOutOfBudget leaves `sized` with or without its road.
-Result<MemoryBudget::Reservation> PutAside(MemoryBudget& budget, const wire::OpenStream& request,
-                                           const Opener& opener, uint64_t region_bytes, SizedRoad& sized) {
+Result<MemoryBudget::Reservation> PutAside(MemoryBudget& budget, Opener& opener, uint64_t region_bytes,
+                                           SizedRoad& sized) {
   constexpr std::string_view kWhat = "a stream's batches in shared memory";
   if (sized.road != nullptr) {
     auto beside = budget.Reserve(region_bytes, kWhat);
@@ -248,25 +283,25 @@ Result<MemoryBudget::Reservation> PutAside(MemoryBudget& budget, const wire::Ope
   }
   auto region = budget.Reserve(region_bytes, kWhat);
   if (!region.ok()) return RegionTooLarge(budget, sized, region_bytes);
-  QUARRY_TRY(SizedRoad again, std::visit(opener, request.road));
+  QUARRY_TRY(SizedRoad again, opener.Open(true));
   sized.road = std::move(again.road);
   return region;
 }
 
 // With as many slots as the budget has room for.
 Result<OpenedRoad> OpenSized(MemoryBudget& budget, const wire::OpenStream& request,
-                             std::shared_ptr<const Snapshot> snapshot, const Opener& opener) {
-  QUARRY_TRY(SizedRoad sized, std::visit(opener, request.road));
+                             std::shared_ptr<const Snapshot> snapshot, Opener opener) {
+  QUARRY_TRY(SizedRoad sized, opener.Open(false));
   Status status;
   for (const uint32_t slots : SlotChoices(request.mode)) {
-    const uint64_t room = RoomOf(request, slots);
-    if (sized.slot_bytes > wire::kRegionBytesMax / room) {
+    const uint64_t places = PlacesOf(request, slots);
+    if (sized.slot_bytes > wire::kRegionBytesMax / BatchRoom::AddressBytes(places, 1)) {
       status =
           MakeStatus(Code::kOutOfBudget, "{} batches of {} are more than a region of shared memory holds",
-                     room, FormatBytes(sized.slot_bytes));
+                     places, FormatBytes(sized.slot_bytes));
       continue;
     }
-    auto region = PutAside(budget, request, opener, room * sized.slot_bytes, sized);
+    auto region = PutAside(budget, opener, RegionBytes(sized, places), sized);
     status = region.status();
     if (status.code() == Code::kOutOfBudget) continue;
     QUARRY_RETURN_IF_ERROR(status);
@@ -275,6 +310,8 @@ Result<OpenedRoad> OpenSized(MemoryBudget& budget, const wire::OpenStream& reque
                       .node_count = sized.node_count,
                       .slot_bytes = sized.slot_bytes,
                       .slots = slots,
+                      .places = places,
+                      .spare_bytes = sized.estimated ? sized.slot_bytes : 0,
                       .region = std::move(region).value()};
   }
   return status;
@@ -293,17 +330,20 @@ Status CheckSeeds(std::vector<NodeId> seeds, uint64_t node_count) {
 }  // namespace
 
 Result<OpenedRoad> OpenRoad(Store& store, MemoryBudget& budget, const wire::OpenStream& request,
-                            std::shared_ptr<const Snapshot> snapshot, const std::string& name) {
+                            std::shared_ptr<const Snapshot> snapshot, const std::string& name,
+                            const std::stop_token& stop) {
   if (snapshot == nullptr) {
     QUARRY_TRY(snapshot, store.TakeSnapshot());
   }
-  auto opened = OpenSized(budget, request, snapshot, Opener(store, budget, snapshot, name));
+  auto opened = OpenSized(budget, request, snapshot, Opener(store, budget, request, snapshot, name, stop));
   if (opened.ok() || opened.status().code() != Code::kUsage) return opened;
   return Status(Code::kInvalidArgument, std::string(opened.status().message()));
 }
 
-Result<PassOptions> PassOf(const OpenedRoad& opened, const wire::StartPass& request) {
-  PassOptions pass{.shuffle = request.shuffle, .pass = request.pass, .ordered = request.ordered};
+Result<PassOptions> PassOf(const OpenedRoad& opened, const wire::StartPass& request,
+                           const std::stop_token& stop) {
+  PassOptions pass{
+      .shuffle = request.shuffle, .pass = request.pass, .ordered = request.ordered, .stop = stop};
   if (const Split* const split = std::get_if<Split>(&request.seeds)) {
     pass.seeds = *split == Split::kTrain ? opened.road->TrainNodes() : opened.road->SplitNodes(*split);
     return pass;

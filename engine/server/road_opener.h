@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "quarry/base/budget.h"
@@ -18,17 +19,22 @@ struct OpenedRoad {
   std::shared_ptr<const Snapshot> snapshot;
   std::unique_ptr<Road> road;
   uint64_t node_count = 0;
-  uint64_t slot_bytes = 0;  // the largest batch in wire form, estimated; a multiple of wire::kLeaseAlignment
-  uint32_t slots = 0;       // batches that a member may hold at a time
-  MemoryBudget::Reservation region;  // slot_bytes for each batch that all members together may hold
+  uint64_t slot_bytes = 0;   // the largest batch in wire form, estimated; a multiple of wire::kLeaseAlignment
+  uint32_t slots = 0;        // batches that a member may hold at a time
+  uint64_t places = 0;       // batches that all members together may hold
+  uint64_t spare_bytes = 0;  // for batches that are larger than the estimate
+  MemoryBudget::Reservation region;  // places * slot_bytes + spare_bytes
 };
 
 // `name` is for the road's files, and nobody else's while it is open. `snapshot` null: as things are. Errors
-// as the roads', but kInvalidArgument for what they call wrong usage. `store` and `budget` outlive the road.
+// as the roads', but kInvalidArgument for what they call wrong usage; kCancelled soon after `stop` is
+// requested. `store` and `budget` outlive the road.
 Result<OpenedRoad> OpenRoad(Store& store, MemoryBudget& budget, const wire::OpenStream& request,
-                            std::shared_ptr<const Snapshot> snapshot, const std::string& name);
+                            std::shared_ptr<const Snapshot> snapshot, const std::string& name,
+                            const std::stop_token& stop = {});
 
-// The seeds of a pass. kInvalidArgument for ids that are no nodes, or are given twice.
-Result<PassOptions> PassOf(const OpenedRoad& opened, const wire::StartPass& request);
+// What is asked of the road. kInvalidArgument for seeds that are no nodes, or are given twice.
+Result<PassOptions> PassOf(const OpenedRoad& opened, const wire::StartPass& request,
+                           const std::stop_token& stop = {});
 
 }  // namespace quarry

@@ -78,11 +78,12 @@ bool StreamGroup::AllHaveStarted() const {
 
 // Wakes the producer, and takes it out of its pass when that is to end.
 void StreamGroup::Changed() {
+  if (closing_) opening_.request_stop();
   if (closing_ || AllHaveStarted()) stop_.request_stop();
   changed_.NotifyAll();
 }
 
-Status StreamGroup::CheckJoin(const wire::OpenStream& request,
+Status StreamGroup::CheckSame(const wire::OpenStream& request,
                               const std::shared_ptr<const Snapshot>& snapshot) const {
   std::string difference = Difference(request, request_);
   if (difference.empty() && snapshot != nullptr && snapshot_ != nullptr &&
@@ -90,18 +91,71 @@ Status StreamGroup::CheckJoin(const wire::OpenStream& request,
     difference =
         fmt::format("snapshot of timestamp {}, the group has {}", snapshot->timestamp, snapshot_->timestamp);
   }
-  if (!difference.empty()) {
-    return MakeStatus(Code::kInvalidArgument, "group '{}' is of another stream: {}", request.group,
-                      difference);
-  }
+  if (difference.empty()) return Status::Ok();
+  return MakeStatus(Code::kInvalidArgument, "group '{}' is of another stream: {}", request.group, difference);
+}
+
+Status StreamGroup::CheckFree() const {
   if (active_count() >= members_max_) {
-    return MakeStatus(Code::kBusy, "group '{}' has its {} members", request.group, members_max_);
+    return MakeStatus(Code::kBusy, "group '{}' has its {} members", request_.group, members_max_);
   }
   if (passing()) {
     return MakeStatus(Code::kBusy, "group '{}' is in the middle of a pass: join when it has ended",
-                      request.group);
+                      request_.group);
   }
   return Status::Ok();
+}
+
+// Null when it has none, or several: which of them comes back would not be known.
+StreamGroup::Member* StreamGroup::OnlyMemberOf(const ClientId& client) {
+  Member* only = nullptr;
+  for (const auto& member : members_) {
+    if (client == ClientId{} || member->owner.client != client) continue;
+    if (only != nullptr) return nullptr;
+    only = member.get();
+  }
+  return only;
+}
+
+bool StreamGroup::MayComeBack(const Member& member) {
+  return request_.mode == wire::StreamMode::kShared && region_ != nullptr && member.active() &&
+         OnlyMemberOf(member.owner.client) == &member &&
+         std::ranges::any_of(members_,
+                             [&](const auto& other) { return other.get() != &member && other->present(); });
+}
+
+// The place that the client had in another session: that one may not be known to be lost yet.
+StreamGroup::Member* StreamGroup::PlaceOf(const Owner& owner) {
+  Member* const member = OnlyMemberOf(owner.client);
+  if (member == nullptr || member->owner.session == owner.session || !MayComeBack(*member)) return nullptr;
+  return member->lost_until || !CheckFree().ok() ? member : nullptr;
+}
+
+// Between passes nobody who comes back would miss a batch: somebody else may have the place at once.
+void StreamGroup::GiveAwayLostPlace() {
+  if (passing() || active_count() < members_max_) return;
+  const auto lost = [](const auto& member) { return member->lost_until.has_value(); };
+  const auto found = std::ranges::find_if(members_, lost);
+  if (found != members_.end()) LeaveLocked(**found, Status(Code::kCancelled, "another has its place"));
+}
+
+// What it had of the pass and has not released is given to it again.
+void StreamGroup::ComeBack(Member& member, const Owner& owner, uint64_t stream) {
+  AnswerPending(member, Status(Code::kCancelled, "the client goes on in another session"));
+  member.owner = owner;
+  member.stream = stream;
+  member.lost_until.reset();
+  member.came_back = member.in_pass;
+  for (auto held = member.held.rbegin(); held != member.held.rend(); ++held) {
+    if (member.in_pass && held->second->pass == pass_) member.ready.push_front(held->second);
+  }
+  member.held.clear();
+}
+
+// Whether a member that came back wants the rest of the pass that it was in.
+bool StreamGroup::GoesOn(Member& member, const wire::StartPass& request) const {
+  return std::exchange(member.came_back, false) && pass_request_ != nullptr &&
+         Difference(request, *pass_request_).empty();
 }
 
 uint32_t StreamGroup::FreeOrder() const {
@@ -111,14 +165,22 @@ uint32_t StreamGroup::FreeOrder() const {
   return order;
 }
 
-Result<bool> StreamGroup::Join(SessionId session, uint64_t stream, const wire::OpenStream& request,
+Result<bool> StreamGroup::Join(const Owner& owner, uint64_t stream, const wire::OpenStream& request,
                                const std::shared_ptr<const Snapshot>& snapshot, Answer<OpenedStream> answer) {
   MutexLock lock(mutex_);
   if (closing_) return false;
-  QUARRY_RETURN_IF_ERROR(CheckJoin(request, snapshot));
+  QUARRY_RETURN_IF_ERROR(CheckSame(request, snapshot));
+  if (Member* const own = PlaceOf(owner)) {
+    ComeBack(*own, owner, stream);
+    Tell(answer, DescribeStream(*own));
+    Changed();
+    return true;
+  }
+  GiveAwayLostPlace();
+  QUARRY_RETURN_IF_ERROR(CheckFree());
   if (active_count() + left_ == members_max_) --left_;  // takes the place of one that left
   auto member = std::make_unique<Member>();
-  member->session = session;
+  member->owner = owner;
   member->stream = stream;
   member->order = FreeOrder();
   if (region_ != nullptr) {
@@ -153,6 +215,12 @@ void StreamGroup::StartPass(uint64_t stream, const wire::StartPass& request, Ans
   Member* const member = Find(stream);
   if (member == nullptr) return Tell(answer, StreamNotOpen(stream));
   if (!member->active()) return Tell(answer, member->dropped);
+  if (GoesOn(*member, request)) {
+    if (pass_batches_) return Tell(answer, *pass_batches_);
+    if (pass_over_) return Tell(answer, pass_status_);
+    member->starting = std::move(answer);
+    return;
+  }
   const Status status = CheckStart(*member, request);
   if (!status.ok()) return Tell(answer, status);
   AnswerPending(*member, MakeStatus(Code::kCancelled, "pass {} was started instead", request.pass));
@@ -273,6 +341,16 @@ void StreamGroup::Leave(uint64_t stream, const Status& why) {
   if (Member* const member = Find(stream)) LeaveLocked(*member, why);
 }
 
+void StreamGroup::Lose(uint64_t stream, const Status& why) {
+  MutexLock lock(mutex_);
+  Member* const member = Find(stream);
+  if (member == nullptr) return;
+  if (!MayComeBack(*member)) return LeaveLocked(*member, why);
+  AnswerPending(*member, why);
+  member->lost_until = Clock::now() + environment_.options.return_max;
+  Changed();
+}
+
 void StreamGroup::LeaveAll(const Status& why) {
   MutexLock lock(mutex_);
   while (!members_.empty()) LeaveLocked(*members_.back(), why);
@@ -288,7 +366,11 @@ void StreamGroup::LeaveLocked(Member& member, const Status& why) {
   }
   if (member.active()) ++left_;
   std::erase_if(members_, [&member](const auto& own) { return own.get() == &member; });
-  if (active_count() == 0) closing_ = true;
+  const auto present = [](const auto& own) { return own->present(); };
+  if (std::ranges::none_of(members_, present)) {
+    closing_ = true;
+    std::erase_if(members_, [](const auto& own) { return own->lost_until.has_value(); });
+  }
   Changed();
 }
 
@@ -301,7 +383,8 @@ void StreamGroup::AddStates(std::vector<StreamHub::StreamState>& states) const {
   const StreamStats stats = Stats();
   MutexLock lock(mutex_);
   for (const auto& member : members_) {
-    states.push_back({.session = member->session,
+    if (member->lost_until) continue;
+    states.push_back({.session = member->owner.session,
                       .stream = member->stream,
                       .road = std::string(kRoadNames[request_.road.index()]),
                       .group = request_.mode == wire::StreamMode::kExclusive ? "" : request_.group,

@@ -4,7 +4,7 @@
 //   opening -> idle       [OpenAll]
 //   idle -> passing       all members that there are have started a pass [WaitForPass]
 //   passing -> idle       the last batch is in the region, an error, or all members have started another pass
-//   any -> closing        the last member has left, or opening failed
+//   any -> closing        the last member has left, or opening failed; what is being prepared is given up
 //   closing -> gone       [Run] road, region and budget have been let go
 //
 // A member goes through a pass by itself: it is in the pass from its begin until it starts the next one or
@@ -17,6 +17,10 @@
 // In a shared group a member that does not release would stop the others. One that has done so for `lag_max`,
 // while another waits for a batch and has nothing to release, is dropped. What it has not asked for is given
 // up; what it holds stays as it is until it closes the stream, since it may be reading it.
+//
+// A member of a shared group whose connection is lost would miss batches that are made once. Its place, what
+// is ready for it and what it held are kept for `return_max`, while others are there: a client that comes
+// back goes on in the pass where it was [ComeBack].
 //
 // Thread-safe. The last reference must not be dropped by the group's own thread.
 #pragma once
@@ -61,6 +65,12 @@ class StreamGroup {
     const StreamHubOptions options;
   };
 
+  // Whose a member is.
+  struct Owner {
+    SessionId session = 0;
+    ClientId client{};
+  };
+
   // `request` is that of the first member, which is to Join before Start. `before`: groups that are closing
   // and pay from the same budget; the road is opened once they are gone.
   StreamGroup(Environment& environment, SessionId session, std::shared_ptr<MemoryBudget> budget,
@@ -70,13 +80,14 @@ class StreamGroup {
 
   void Start();
   // False when the group is closing: it is to be replaced.
-  Result<bool> Join(SessionId session, uint64_t stream, const wire::OpenStream& request,
+  Result<bool> Join(const Owner& owner, uint64_t stream, const wire::OpenStream& request,
                     const std::shared_ptr<const Snapshot>& snapshot, Answer<OpenedStream> answer);
   void StartPass(uint64_t stream, const wire::StartPass& request, Answer<uint64_t> answer);
   void Next(uint64_t stream, uint64_t tag, Answer<std::optional<StreamBatch>> answer);
   void CancelNext(uint64_t stream, uint64_t tag);
   void Release(uint64_t stream, uint64_t hold);
   void Leave(uint64_t stream, const Status& why);  // `why` answers what is pending
+  void Lose(uint64_t stream, const Status& why);   // as Leave, but the client may come back
   void LeaveAll(const Status& why);
   StreamStats Stats() const;
   void AddStates(std::vector<StreamHub::StreamState>& states) const;
@@ -97,11 +108,14 @@ class StreamGroup {
     wire::StartPass request;
     Answer<uint64_t> answer;
   };
+  using Clock = TimedCondVar::Clock;
   struct Member {
-    SessionId session = 0;
+    Owner owner;
     uint64_t stream = 0;
-    uint32_t order = 0;            // of the group's `members`
-    Answer<OpenedStream> opening;  // until it is answered, as the following two
+    std::optional<Clock::time_point> lost_until;  // its connection is lost: it may come back by then
+    bool came_back = false;                       // in the middle of a pass, which it has not started again
+    uint32_t order = 0;                           // of the group's `members`
+    Answer<OpenedStream> opening;                 // until it is answered, as the following two
     std::optional<PendingStart> start;
     Answer<uint64_t> starting;  // the road is starting the pass
     std::deque<Wanted> wanted;
@@ -114,6 +128,7 @@ class StreamGroup {
     uint64_t batches = 0, bytes = 0;          // delivered
 
     bool active() const { return dropped.ok(); }
+    bool present() const { return active() && !lost_until; }
     size_t outstanding() const { return ready.size() + held.size(); }
     bool Has(uint64_t number) const {
       const auto is_it = [number](const BatchRoom::Ref& batch) { return batch->number == number; };
@@ -121,11 +136,12 @@ class StreamGroup {
              std::ranges::any_of(held, is_it, &std::map<uint64_t, BatchRoom::Ref>::value_type::second);
     }
   };
-  using Clock = TimedCondVar::Clock;
-  // Since when the same members have stopped the others.
+  // Since when the same members have stopped the others; until when a place that is large enough is waited
+  // for.
   struct Lag {
     std::vector<uint64_t> streams;
     Clock::time_point since;
+    Clock::time_point stuck_until = Clock::time_point::max();
   };
 
   template <typename T, typename Value>
@@ -139,8 +155,15 @@ class StreamGroup {
   bool passing() const QUARRY_REQUIRES(mutex_);
   bool AllHaveStarted() const QUARRY_REQUIRES(mutex_);
   void Changed() QUARRY_REQUIRES(mutex_);
-  Status CheckJoin(const wire::OpenStream& request, const std::shared_ptr<const Snapshot>& snapshot) const
+  Status CheckSame(const wire::OpenStream& request, const std::shared_ptr<const Snapshot>& snapshot) const
       QUARRY_REQUIRES(mutex_);
+  Status CheckFree() const QUARRY_REQUIRES(mutex_);
+  Member* OnlyMemberOf(const ClientId& client) QUARRY_REQUIRES(mutex_);
+  Member* PlaceOf(const Owner& owner) QUARRY_REQUIRES(mutex_);
+  void GiveAwayLostPlace() QUARRY_REQUIRES(mutex_);
+  void ComeBack(Member& member, const Owner& owner, uint64_t stream) QUARRY_REQUIRES(mutex_);
+  bool GoesOn(Member& member, const wire::StartPass& request) const QUARRY_REQUIRES(mutex_);
+  bool MayComeBack(const Member& member) QUARRY_REQUIRES(mutex_);
   uint32_t FreeOrder() const QUARRY_REQUIRES(mutex_);
   Status CheckStart(const Member& member, const wire::StartPass& request) const QUARRY_REQUIRES(mutex_);
   OpenedStream DescribeStream(const Member& member) const QUARRY_REQUIRES(mutex_);
@@ -157,9 +180,9 @@ class StreamGroup {
   void Run();
   void OpenAll();
   Status OpenRegion(OpenedRoad opened);
-  std::optional<wire::StartPass> WaitForPass();
-  void RunPass(const wire::StartPass& request);
-  Result<uint64_t> BeginPass(const wire::StartPass& request);
+  bool WaitForPass();
+  void RunPass();
+  Result<uint64_t> BeginPass(const std::stop_token& stop);
   void AnswerStarting(const Result<uint64_t>& begun);
   Status Produce(const std::stop_token& stop);
   Status ProduceOne(std::unique_ptr<Batch> batch, std::optional<DeficitRoundRobin::Producer>& producer,
@@ -168,8 +191,11 @@ class StreamGroup {
   Result<std::shared_ptr<BatchRoom::Place>> TakePlace(uint64_t index, uint64_t bytes,
                                                       std::optional<DeficitRoundRobin::Producer>& producer,
                                                       const std::stop_token& stop);
+  Status NoRoomFor(uint64_t index, uint64_t bytes) const;
   bool HasSlots(uint64_t index) QUARRY_REQUIRES(mutex_);
   void WaitForRoom(Lag& lag) QUARRY_REQUIRES(mutex_);
+  bool IsStuckTooLong(Lag& lag) const QUARRY_REQUIRES(mutex_);
+  void WaitForChange(Clock::time_point deadline = Clock::time_point::max()) QUARRY_REQUIRES(mutex_);
   std::vector<uint64_t> Laggards() const QUARRY_REQUIRES(mutex_);
   bool SomebodyWaits(const std::vector<uint64_t>& laggards) const QUARRY_REQUIRES(mutex_);
   bool OnlyDroppedHold() const QUARRY_REQUIRES(mutex_);
@@ -199,8 +225,11 @@ class StreamGroup {
   std::vector<std::unique_ptr<Member>> members_ QUARRY_GUARDED_BY(mutex_);
   uint32_t left_ QUARRY_GUARDED_BY(mutex_) = 0;  // active members that have gone, and were not replaced
   bool closing_ QUARRY_GUARDED_BY(mutex_) = false;
+  std::stop_source opening_ QUARRY_GUARDED_BY(mutex_);  // stopped with closing_
   bool gone_ QUARRY_GUARDED_BY(mutex_) = false;
   uint64_t pass_ QUARRY_GUARDED_BY(mutex_) = 0;  // counts them
+  std::shared_ptr<const wire::StartPass> pass_request_ QUARRY_GUARDED_BY(mutex_);
+  std::optional<uint64_t> pass_batches_ QUARRY_GUARDED_BY(mutex_);  // nothing until it has begun
   bool pass_over_ QUARRY_GUARDED_BY(mutex_) = true;
   Status pass_status_ QUARRY_GUARDED_BY(mutex_);  // how it ended
   std::stop_source stop_ QUARRY_GUARDED_BY(mutex_);

@@ -25,10 +25,12 @@ class StreamHubImpl final : public StreamHub {
     for (const GroupPtr& group : groups) group->JoinThread();
   }
 
-  void Open(SessionId session, std::shared_ptr<MemoryBudget> budget, const wire::OpenStream& request,
-            std::shared_ptr<const Snapshot> snapshot, Answer<OpenedStream> answer) override {
+  void Open(SessionId session, const ClientId& client, std::shared_ptr<MemoryBudget> budget,
+            const wire::OpenStream& request, std::shared_ptr<const Snapshot> snapshot,
+            Answer<OpenedStream> answer) override {
     Reap();
-    const Result<GroupPtr> group = Place(session, std::move(budget), request, std::move(snapshot), answer);
+    const Result<GroupPtr> group =
+        Place({session, client}, std::move(budget), request, std::move(snapshot), answer);
     if (!group.ok()) return answer(group.status());
     (*group)->RunAnswers();
   }
@@ -69,7 +71,10 @@ class StreamHubImpl final : public StreamHub {
   }
 
   void CloseSession(SessionId session) override {
-    for (const auto& [stream, group] : TakeSession(session)) Leave(*group, stream);
+    for (const auto& [stream, group] : TakeSession(session)) {
+      group->Lose(stream, MakeStatus(Code::kCancelled, "the session of stream {} has ended", stream));
+      group->RunAnswers();
+    }
     Reap();
   }
 
@@ -123,11 +128,11 @@ class StreamHubImpl final : public StreamHub {
   }
 
   // Puts the stream into the group of its name, or into one of its own.
-  Result<GroupPtr> Place(SessionId session, std::shared_ptr<MemoryBudget> budget,
+  Result<GroupPtr> Place(const StreamGroup::Owner& owner, std::shared_ptr<MemoryBudget> budget,
                          const wire::OpenStream& request, std::shared_ptr<const Snapshot> snapshot,
                          const Answer<OpenedStream>& answer) {
     MutexLock lock(mutex_);
-    QUARRY_RETURN_IF_ERROR(CheckOpen(session, request));
+    QUARRY_RETURN_IF_ERROR(CheckOpen(owner.session, request));
     const uint64_t stream = next_stream_++;
     const auto told = [this, stream, answer](const Result<OpenedStream>& opened) {
       if (!opened.ok()) Forget(stream);
@@ -135,20 +140,20 @@ class StreamHubImpl final : public StreamHub {
     };
     const bool named = request.mode != wire::StreamMode::kExclusive;
     if (const auto found = groups_by_name_.find(request.group); named && found != groups_by_name_.end()) {
-      QUARRY_TRY(const bool joined, found->second->Join(session, stream, request, snapshot, told));
+      QUARRY_TRY(const bool joined, found->second->Join(owner, stream, request, snapshot, told));
       if (joined) {
-        streams_[stream] = {session, found->second};
+        streams_[stream] = {owner.session, found->second};
         return found->second;
       }
     }
     std::vector<GroupPtr> before = ClosingOn(*budget);
-    auto group = std::make_shared<StreamGroup>(environment_, session, std::move(budget), request,
+    auto group = std::make_shared<StreamGroup>(environment_, owner.session, std::move(budget), request,
                                                std::move(snapshot), stream, std::move(before));
-    QUARRY_TRY([[maybe_unused]] const bool joined, group->Join(session, stream, request, nullptr, told));
+    QUARRY_TRY([[maybe_unused]] const bool joined, group->Join(owner, stream, request, nullptr, told));
     group->Start();
     if (named) groups_by_name_[request.group] = group;
     groups_.push_back(group);
-    streams_[stream] = {session, group};
+    streams_[stream] = {owner.session, group};
     return group;
   }
 

@@ -6,7 +6,7 @@
 // (wire_batch.h; rows dense, in the order of the nodes), and gives it to whom it is for. A range is free when
 // all that were given it have released it or have left: a member that never reads stops its own group when
 // the region is full, and nobody else. In a shared group, which others would wait in for ever, it is dropped
-// after `lag_max` (docs/protocol.md).
+// after `lag_max`; one whose connection is lost finds its place again within `return_max` (docs/protocol.md).
 //
 // Turns are by deficit round-robin over sessions (deficit_round_robin.h), in bytes copied: a session of many
 // streams gets no more than one of few. A group uses the turns of the session that opened it first.
@@ -28,6 +28,7 @@
 #include "quarry/format/wire_requests.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/storage/store.h"
+#include "retry_memory.h"
 #include "shared_region.h"
 
 namespace quarry {
@@ -54,6 +55,8 @@ struct StreamHubOptions {
   unsigned copy_threads = 2;   // of each
   // How long a member of a shared group may stop the others by not releasing.
   std::chrono::milliseconds lag_max{10'000};
+  // How long the place of a member of a shared group is kept when its connection is lost.
+  std::chrono::milliseconds return_max{2'000};
 };
 
 class StreamHub {
@@ -67,12 +70,15 @@ class StreamHub {
   // Everything is closed; pending answers get kCancelled. Not from within a callback.
   virtual ~StreamHub() = default;
 
+  // `client` is told by its id when its connection is lost and it comes back; zeros: it does not.
+  //
   // The road, its region and what it holds are paid from `budget`, the session's, which the group keeps alive
   // while it exists. A member that joins a group pays nothing. Errors as the roads', but kInvalidArgument for
   // what they call wrong usage; it also says in what a joining member's request differs. kBusy when a group
   // is full or in the middle of a pass, or the session has kStreamsMax streams.
-  virtual void Open(SessionId session, std::shared_ptr<MemoryBudget> budget, const wire::OpenStream& request,
-                    std::shared_ptr<const Snapshot> snapshot, Answer<OpenedStream> answer) = 0;
+  virtual void Open(SessionId session, const ClientId& client, std::shared_ptr<MemoryBudget> budget,
+                    const wire::OpenStream& request, std::shared_ptr<const Snapshot> snapshot,
+                    Answer<OpenedStream> answer) = 0;
   // `request.seeds` are a split or ids in memory. Answers with the number of batches when all members have
   // started the pass. Calls of Next that wait for a batch of the pass before are answered kCancelled.
   virtual void StartPass(SessionId session, const wire::StartPass& request, Answer<uint64_t> answer) = 0;
@@ -85,7 +91,8 @@ class StreamHub {
   virtual void Release(SessionId session, uint64_t stream,
                        uint64_t hold) = 0;  // of what is not held: nothing
   virtual Status Close(SessionId session, uint64_t stream) = 0;
-  // The session is gone: its streams are closed, its holds are free, groups go on without it.
+  // The session is gone: its streams are closed, its holds are free, groups go on without it; a shared one
+  // keeps its place for a while.
   virtual void CloseSession(SessionId session) = 0;
   virtual Result<StreamStats> Stats(SessionId session, uint64_t stream) = 0;
 

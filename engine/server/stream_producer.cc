@@ -14,18 +14,20 @@ void StreamGroup::Run() {
   for (const auto& group : before_) group->WaitGone();
   before_.clear();
   OpenAll();
-  while (const std::optional<wire::StartPass> request = WaitForPass()) RunPass(*request);
+  while (WaitForPass()) RunPass();
   LetGo();
 }
 
 void StreamGroup::OpenAll() {
   std::shared_ptr<const Snapshot> snapshot;
+  std::stop_token stop;
   {
     MutexLock lock(mutex_);
     if (closing_) return;
     snapshot = snapshot_;
+    stop = opening_.get_token();
   }
-  auto opened = OpenRoad(environment_.store, *budget_, request_, std::move(snapshot), name_);
+  auto opened = OpenRoad(environment_.store, *budget_, request_, std::move(snapshot), name_, stop);
   Status status = opened.status();
   if (status.ok()) status = OpenRegion(std::move(opened).value());
   if (!status.ok()) LeaveAll(status);
@@ -34,13 +36,14 @@ void StreamGroup::OpenAll() {
 
 Status StreamGroup::OpenRegion(OpenedRoad opened) {
   QUARRY_TRY(std::shared_ptr<SharedRegion> region,
-             SharedRegion::Make(opened.region.bytes(), wire::RegionAccess::kClientReads));
+             SharedRegion::Make(BatchRoom::AddressBytes(opened.places, opened.slot_bytes),
+                                wire::RegionAccess::kClientReads));
   memory_ = region->bytes();
   opened_ = std::move(opened);
   MutexLock lock(mutex_);
   snapshot_ = opened_->snapshot;
   region_ = std::move(region);
-  room_ = std::make_unique<BatchRoom>(memory_.size(), opened_->slot_bytes);
+  room_ = std::make_unique<BatchRoom>(opened_->places, opened_->slot_bytes, opened_->spare_bytes);
   described_ = {.feature_dim = opened_->road->feature_dim(),
                 .slots = opened_->slots,
                 .timestamp = snapshot_->timestamp,
@@ -49,18 +52,18 @@ Status StreamGroup::OpenRegion(OpenedRoad opened) {
   return Status::Ok();
 }
 
-// Nothing when the group is closing.
-std::optional<wire::StartPass> StreamGroup::WaitForPass() {
+// False when the group is closing.
+bool StreamGroup::WaitForPass() {
   MutexLock lock(mutex_);
-  while (!closing_ && !AllHaveStarted()) changed_.Wait(mutex_);
-  if (closing_) return std::nullopt;
-  std::optional<wire::StartPass> request;
+  while (!closing_ && !AllHaveStarted()) WaitForChange();
+  if (closing_) return false;
   for (const auto& member : members_) {
     if (!member->active()) continue;
     member->starting = std::move(member->start->answer);
-    request = std::move(member->start->request);
+    pass_request_ = std::make_shared<const wire::StartPass>(std::move(member->start->request));
     member->start.reset();
     member->in_pass = true;
+    member->came_back = false;
     member->told_end = false;
     member->given = 0;
   }
@@ -68,28 +71,35 @@ std::optional<wire::StartPass> StreamGroup::WaitForPass() {
   pass_over_ = false;
   pass_status_ = Status::Ok();
   last_stats_ = {};
+  pass_batches_.reset();
   stop_ = std::stop_source();
-  return request;
+  return true;
 }
 
-void StreamGroup::RunPass(const wire::StartPass& request) {
+void StreamGroup::RunPass() {
   std::stop_token stop;
   {
     MutexLock lock(mutex_);
     stop = stop_.get_token();
   }
-  const Result<uint64_t> begun = BeginPass(request);
+  const Result<uint64_t> begun = BeginPass(stop);
   AnswerStarting(begun);
   EndPass(begun.ok() ? Produce(stop) : begun.status());
 }
 
 // The number of its batches.
-Result<uint64_t> StreamGroup::BeginPass(const wire::StartPass& request) {
-  QUARRY_TRY(PassOptions pass, PassOf(*opened_, request));
+Result<uint64_t> StreamGroup::BeginPass(const std::stop_token& stop) {
+  std::shared_ptr<const wire::StartPass> request;
+  {
+    MutexLock lock(mutex_);
+    request = pass_request_;
+  }
+  QUARRY_TRY(PassOptions pass, PassOf(*opened_, *request, stop));
   QUARRY_TRY(std::unique_ptr<BatchStream> stream, opened_->road->StartPass(std::move(pass)));
   MutexLock lock(mutex_);
   stream_ = std::move(stream);
-  return stream_->batch_count();
+  pass_batches_ = stream_->batch_count();
+  return *pass_batches_;
 }
 
 void StreamGroup::AnswerStarting(const Result<uint64_t>& begun) {
@@ -109,7 +119,7 @@ Status StreamGroup::Produce(const std::stop_token& stop) {
     stream = stream_.get();
   }
   std::optional<DeficitRoundRobin::Producer> producer(std::in_place, environment_.turns, session_);
-  while (!stop.stop_requested()) {
+  while (!stop.stop_requested() && producer->WaitFloor(stop)) {
     QUARRY_TRY(std::unique_ptr<Batch> batch, stream->Next());
     if (batch == nullptr) break;
     QUARRY_RETURN_IF_ERROR(ProduceOne(std::move(batch), producer, stop));
@@ -146,12 +156,7 @@ Result<std::shared_ptr<BatchRoom::Place>> StreamGroup::TakePlace(
     answers_.Run();  // of those who were dropped
     MutexLock lock(mutex_);
     if (stop.stop_requested()) return std::shared_ptr<BatchRoom::Place>();
-    if (bytes > room_->region_bytes()) {
-      return MakeStatus(
-          Code::kOutOfBudget,
-          "batch {} takes {}, the whole shared memory of its stream is {}: ask for smaller batches", index,
-          FormatBytes(bytes), FormatBytes(room_->region_bytes()));
-    }
+    if (!room_->CanHold(bytes)) return NoRoomFor(index, bytes);
     if (HasSlots(index)) {
       if (std::shared_ptr<BatchRoom::Place> place = room_->Take(bytes)) {
         place->index = index;
@@ -166,10 +171,19 @@ Result<std::shared_ptr<BatchRoom::Place>> StreamGroup::TakePlace(
             "their streams",
             request_.group);
       }
+      if (IsStuckTooLong(lag)) return NoRoomFor(index, bytes);
     }
     producer.reset();
     WaitForRoom(lag);
   }
+}
+
+Status StreamGroup::NoRoomFor(uint64_t index, uint64_t bytes) const {
+  return MakeStatus(Code::kOutOfBudget,
+                    "batch {} takes {}, its stream expected {} at most and has no room for such a one beside "
+                    "those that are "
+                    "held: ask for smaller batches, or release each before the next",
+                    index, FormatBytes(bytes), FormatBytes(opened_->slot_bytes));
 }
 
 // Whoever is to get the batch may hold one more.
@@ -183,18 +197,47 @@ bool StreamGroup::HasSlots(uint64_t index) {
   });
 }
 
+// Places are free, but none that is large enough: where those who wait hold that one, it may be for ever.
+bool StreamGroup::IsStuckTooLong(Lag& lag) const {
+  const bool waits = std::ranges::any_of(
+      members_, [](const auto& member) { return member->in_pass && !member->wanted.empty(); });
+  const bool others_wait = request_.mode == wire::StreamMode::kShared && SomebodyWaits(Laggards());
+  if (!waits || others_wait) {
+    lag.stuck_until = Clock::time_point::max();
+  } else if (lag.stuck_until == Clock::time_point::max()) {
+    lag.stuck_until = Clock::now() + environment_.options.lag_max;
+  }
+  return Clock::now() >= lag.stuck_until;
+}
+
 // Until something has changed, or those who stop the others have done so for too long: then they are dropped.
 void StreamGroup::WaitForRoom(Lag& lag) {
   std::vector<uint64_t> laggards = Laggards();
   if (request_.mode != wire::StreamMode::kShared || !SomebodyWaits(laggards)) {
-    lag = {};
-    changed_.Wait(mutex_);
-    return;
+    lag.streams.clear();
+    return WaitForChange(lag.stuck_until);
   }
-  if (laggards != lag.streams) lag = {std::move(laggards), Clock::now()};
+  if (laggards != lag.streams) {
+    lag.streams = std::move(laggards);
+    lag.since = Clock::now();
+  }
   const Clock::time_point deadline = lag.since + environment_.options.lag_max;
-  if (Clock::now() < deadline) return changed_.WaitUntil(mutex_, deadline);
+  if (Clock::now() < deadline) return WaitForChange(deadline);
   for (const uint64_t stream : lag.streams) Drop(*Find(stream));
+}
+
+// Or until a member that may come back is late: then it leaves.
+void StreamGroup::WaitForChange(Clock::time_point deadline) {
+  for (const auto& member : members_) deadline = std::min(deadline, member->lost_until.value_or(deadline));
+  if (deadline == Clock::time_point::max()) return changed_.Wait(mutex_);
+  changed_.WaitUntil(mutex_, deadline);
+  const auto late = [now = Clock::now()](const auto& member) {
+    return member->lost_until && *member->lost_until <= now;
+  };
+  for (auto found = std::ranges::find_if(members_, late); found != members_.end();
+       found = std::ranges::find_if(members_, late)) {
+    LeaveLocked(**found, Status(Code::kCancelled, "its client has not come back"));
+  }
 }
 
 // Who has all slots that it may have; else, when the region is full, who has not released the oldest batch.
@@ -247,7 +290,12 @@ void StreamGroup::EndPass(const Status& status) {
     ended = std::move(stream_);
     pass_over_ = true;
     pass_status_ = status;
-    for (const auto& member : members_) Serve(*member);
+    for (const auto& member : members_) {
+      if (member->starting && !status.ok()) {  // it came back when the others had been told
+        Tell(std::exchange(member->starting, nullptr), status);
+      }
+      Serve(*member);
+    }
   }
   answers_.Run();
 }

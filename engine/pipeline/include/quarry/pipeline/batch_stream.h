@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "quarry/base/status.h"
@@ -72,6 +73,8 @@ struct PassOptions {
   bool shuffle = true;        // by (road seed, pass)
   uint64_t pass = 0;          // epoch number: names the random streams
   bool ordered = false;       // deliver batches in order
+  // Once it is requested, a StartPass that is under way ends soon, with kCancelled. The stream does not look.
+  std::stop_token stop = {};
 };
 
 // A road to batches, open for many passes: what the trainer is given.

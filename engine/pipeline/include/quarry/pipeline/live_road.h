@@ -15,9 +15,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -45,6 +47,12 @@ struct LiveRoadOptions {
   uint64_t seed = 0;
   // What the road sees, as long as it is open; null: everything committed when it is opened.
   std::shared_ptr<const Snapshot> snapshot;
+  // Once it is requested, opening the road ends with kCancelled: at the next batch that is probed, or behind
+  // the file that is being read.
+  std::stop_token stop = {};
+  // Memory that the caller needs beside the road for batches of up to so many nodes: it is left free, and
+  // part of the least that kOutOfBudget states. May be empty.
+  std::function<uint64_t(uint64_t batch_nodes_max)> beside_bytes = {};
   enum class TopologyPlacement { kAuto, kMemory, kDisk } topology_placement = TopologyPlacement::kAuto;
 };
 

@@ -7,6 +7,9 @@
 // batches of the live pass of that number; any other pass is sampled live. A layout is dropped when the next
 // pass begins.
 //
+// A pass that is stopped while it waits for its layout gives the layout up; it is built anew when the pass is
+// started again.
+//
 // Of the budget, half is for building and half for training.
 #pragma once
 

@@ -50,6 +50,9 @@ struct NeighborSource {
   const NeighborCache* caches[2] = {nullptr, nullptr};
   unsigned io_depth = 64;
   DeviceProfile device;  // which pages are worth reading in one request
+  // Seeds and sampled neighbors of a block, at most: for who does not know yet how large blocks are. Local
+  // ids are 32 bits wide.
+  uint64_t block_entries_max = uint64_t{1} << 31;
 };
 
 struct SamplerStats {
@@ -78,8 +81,8 @@ class NeighborSampler {
                                   bool in_memory);
 
   // Samples the block of `seeds` (unique, in range) into `block`, reusing its memory. kInvalidArgument names
-  // a bad seed, or says that the block exceeds 2^31 neighbors; from disk also kIoError and kCorruption. After
-  // an error the block means nothing; the sampler goes on working.
+  // a bad seed, or says that the block exceeds the source's block_entries_max; from disk also kIoError and
+  // kCorruption. After an error the block means nothing; the sampler goes on working.
   virtual Status Sample(std::span<const NodeId> seeds, uint64_t stream_seed, Block& block) = 0;
   virtual const SamplerStats& stats() const = 0;
   virtual uint64_t scratch_bytes() const = 0;
