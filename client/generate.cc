@@ -1,7 +1,5 @@
 #include "quarry/generate.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +19,7 @@
 #include "quarry/format/npy_writer.h"
 #include "quarry/io/buffer.h"
 #include "synthetic_graph.h"
+#include "work_folder.h"
 
 namespace quarry {
 namespace {
@@ -53,52 +52,6 @@ Status CheckOptions(const GenerateOptions& o) {
   if (shares > 1) return wrong("the sum of the shares", shares, "at most 100%");
   return Status::Ok();
 }
-
-// The folder under construction. Locked, so that two processes cannot build the same one and a leftover of a
-// killed one can be told from a live one; removed when it dies without Publish.
-class WorkFolder {
- public:
-  static Result<WorkFolder> Make(const std::string& target) {
-    std::error_code error;
-    if (fs::exists(fs::symlink_status(target, error))) {
-      return MakeStatus(Code::kAlreadyExists, "{} exists; remove it or choose another folder", target);
-    }
-    const std::string path = target + ".generating";
-    fs::create_directory(path, error);
-    if (error) return ErrnoStatus(error.value(), "create folder", path);
-    const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) return ErrnoStatus(errno, "open", path);
-    File lock(descriptor, path, false);
-    if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
-      return MakeStatus(Code::kBusy, "{}: another `quarry generate` is writing it", path);
-    }
-    for (const fs::directory_entry& leftover : fs::directory_iterator(path, error)) {
-      fs::remove_all(leftover.path(), error);
-    }
-    return WorkFolder(std::move(lock));
-  }
-  WorkFolder(WorkFolder&&) = default;
-  WorkFolder& operator=(WorkFolder&&) = delete;
-  ~WorkFolder() {
-    std::error_code ignored;
-    if (lock_.descriptor() >= 0 && !published_) fs::remove_all(path(), ignored);
-  }
-
-  const std::string& path() const { return lock_.path(); }
-
-  Status Publish(IoBackend& backend, const std::string& target) {
-    QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(path()));
-    QUARRY_RETURN_IF_ERROR(backend.Rename(path(), target));
-    published_ = true;
-    const fs::path parent = fs::path(target).parent_path();
-    return backend.SyncDirectory(parent.empty() ? "." : parent.string());
-  }
-
- private:
-  explicit WorkFolder(File lock) : lock_(std::move(lock)) {}
-  File lock_;
-  bool published_ = false;
-};
 
 // Writes arrays: threads take chunks of the data, fill them and write them where they belong.
 class ArrayWriter {
@@ -262,16 +215,13 @@ Result<GenerateSummary> Generate(IoBackend& backend, const std::string& path, co
                                  unsigned threads, const ProgressFunction& progress) {
   assert(threads >= 1);
   QUARRY_RETURN_IF_ERROR(CheckOptions(options));
-  fs::path clean = fs::path(path).lexically_normal();
-  if (!clean.has_filename()) clean = clean.parent_path();  // "data/" means "data"
-  const std::string target = clean.string();
   const SyntheticGraph graph(options);
   const double shares = options.train_share + options.valid_share + options.test_share;
   const uint64_t node_bytes = sizeof(int64_t) + options.dim * ElementBytes(options.element_type);
   const uint64_t bytes_total =
       2 * sizeof(int64_t) * graph.edge_count() + options.node_count * node_bytes +
       static_cast<uint64_t>(shares * static_cast<double>(options.node_count)) * sizeof(int64_t);
-  QUARRY_TRY(WorkFolder folder, WorkFolder::Make(target));
+  QUARRY_TRY(WorkFolder folder, WorkFolder::Make(path, ".generating", "`quarry generate`"));
   QUARRY_RETURN_IF_ERROR(CheckSpace(folder.path(), bytes_total));
   ArrayWriter writer(backend, folder.path(), bytes_total, progress);
   QUARRY_RETURN_IF_ERROR(writer.AllocateBuffers(threads));
@@ -286,7 +236,7 @@ Result<GenerateSummary> Generate(IoBackend& backend, const std::string& path, co
     QUARRY_RETURN_IF_ERROR(WriteSplit(writer, graph, options.node_count, split, name));
   }
   QUARRY_RETURN_IF_ERROR(WriteMetadata(backend, folder.path(), options, graph.edge_count()));
-  QUARRY_RETURN_IF_ERROR(folder.Publish(backend, target));
+  QUARRY_RETURN_IF_ERROR(folder.Publish(backend));
   return GenerateSummary{graph.edge_count(), writer.bytes_done()};
 }
 

@@ -77,6 +77,14 @@ struct Request {
     stats @16 :UInt64;           # stream; 0 = the server
     ping @17 :Void;
     cancel @18 :UInt64;          # request
+    saveTraining @19 :SaveTraining;
+    readTraining @20 :ReadTraining;
+    readEdges @21 :ReadEdges;
+    openSql @22 :OpenSql;
+    closeSql @23 :UInt64;        # SQL connection
+    query @24 :Query;
+    fetch @25 :Fetch;
+    closeQuery @26 :UInt64;      # cursor
   }
 }
 
@@ -192,6 +200,45 @@ struct Put {
   tables @2 :List(PutRows);
 }
 
+# A piece of the state; the last one saves it.
+struct SaveTraining {
+  name @0 :Text;
+  settings @1 :Text;
+  stateBytes @2 :UInt64;         # of all pieces
+  offset @3 :UInt64;
+  piece @4 :Bulk;
+  withEmbeddings @5 :Bool;
+}
+
+struct ReadTraining {
+  name @0 :Text;
+  withoutState @1 :Bool;
+}
+
+struct ReadEdges {
+  topology @0 :Text;
+  first @1 :UInt64;
+  count @2 :UInt32;
+}
+
+struct OpenSql {
+  write @0 :Bool;
+  timeoutSeconds @1 :Float64;    # 0 = the server's own limit
+}
+
+struct Query {
+  connection @0 :UInt64;
+  script @1 :Bool;               # statements one after the other, without parameters
+  text @2 :Bulk;
+  parameters @3 :UInt32;
+  values @4 :Bulk;               # of the parameters, one behind the other
+}
+
+struct Fetch {
+  cursor @0 :UInt64;
+  next @1 :Bool;                 # the next statement, instead of rows of this one
+}
+
 # ---- responses
 
 struct Response {
@@ -213,6 +260,11 @@ struct Response {
     written @14 :UInt64;         # timestamp
     snapshotTaken @15 :SnapshotTaken;
     counters @16 :List(Counter);
+    training @17 :Training;
+    edges @18 :Edges;
+    sqlOpened @19 :SqlOpened;
+    statement @20 :Statement;
+    sqlRows @21 :SqlRows;
   }
 }
 
@@ -276,6 +328,8 @@ struct LayoutInfo {
   cacheRows @11 :UInt64;
   fileBytes @12 :UInt64;
   servable @13 :Bool;
+  gpuCacheRows @14 :UInt64;
+  batchesPerSegment @15 :UInt64;
 }
 
 struct EmbeddingInfo {
@@ -339,4 +393,42 @@ struct SnapshotTaken {
 struct Counter {
   name @0 :Text;
   value @1 :Float64;
+}
+
+struct Training {
+  settings @0 :Text;
+  createdUtc @1 :Text;
+  timestamp @2 :Int64;           # of the embedding tables that belong to it; -1: none
+  state @3 :Payload;
+}
+
+struct Edges {
+  edges @0 :UInt64;
+  payload @1 :Payload;
+}
+
+struct SqlColumn {
+  name @0 :Text;
+  type @1 :Text;
+  hidden @2 :Bool;
+}
+
+struct SqlTable {
+  name @0 :Text;
+  columns @1 :List(SqlColumn);
+}
+
+struct SqlOpened {
+  connection @0 :UInt64;
+  tables @1 :List(SqlTable);
+}
+
+struct Statement {
+  cursor @0 :UInt64;
+  columns @1 :List(Text);
+}
+
+struct SqlRows {
+  bytes @0 :Data;                # rows go on from one page to the next
+  last @1 :Bool;
 }

@@ -85,6 +85,16 @@ Status CheckPayload(const Payload& payload, uint64_t bytes, std::string_view wha
   return there == bytes ? Status() : Fault("{}: {} bytes instead of {}", what, there, bytes);
 }
 
+uint64_t BytesOf(const Bulk& bulk) {
+  const auto* range = std::get_if<Range>(&bulk);
+  return range != nullptr ? range->bytes : std::get<0>(bulk).size();
+}
+
+uint64_t BytesOf(const Payload& payload) {
+  const auto* lease = std::get_if<Lease>(&payload);
+  return lease != nullptr ? lease->range.bytes : std::get<0>(payload).size();
+}
+
 // A payload that says itself how long it is.
 Status CheckBatchPayload(const Payload& payload, std::string_view what) {
   const auto* lease = std::get_if<Lease>(&payload);
@@ -226,6 +236,45 @@ struct RequestCheck {
     return Status();
   }
 
+  Status operator()(const SaveTraining& save) const {
+    QUARRY_RETURN_IF_ERROR(CheckName(save.name, "training run"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(save.settings.size(), kSettingsBytesMax, "bytes of settings"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(save.state_bytes, kStateBytesMax, "bytes of a training state"));
+    const uint64_t bytes = BytesOf(save.piece);
+    QUARRY_RETURN_IF_ERROR(CheckPositive(bytes, "the number of bytes of a training state's piece"));
+    QUARRY_RETURN_IF_ERROR(CheckBulk(save.piece, bytes, "a training state's piece"));
+    if (bytes <= save.state_bytes && save.offset <= save.state_bytes - bytes) return Status();
+    return Fault("{} bytes at {} of a training state of {}", bytes, save.offset, save.state_bytes);
+  }
+
+  Status operator()(const ReadTraining& read) const { return CheckName(read.name, "training run"); }
+
+  Status operator()(const ReadEdges& read) const {
+    QUARRY_RETURN_IF_ERROR(CheckName(read.topology, "topology"));
+    QUARRY_RETURN_IF_ERROR(CheckPositive(read.count, "the number of edges"));
+    return CheckCount(read.count, limits.ids_max, "edges");
+  }
+
+  Status operator()(const OpenSql& open) const {
+    if (std::isfinite(open.timeout_seconds) && open.timeout_seconds >= 0) return Status();
+    return Fault("a timeout of {} seconds", open.timeout_seconds);
+  }
+  Status operator()(const CloseSql& close) const {
+    return CheckPositive(close.connection, "the SQL connection");
+  }
+  Status operator()(const Query& query) const {
+    QUARRY_RETURN_IF_ERROR(CheckPositive(query.connection, "the SQL connection"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(BytesOf(query.text), kSqlTextBytesMax, "bytes of SQL"));
+    QUARRY_RETURN_IF_ERROR(CheckBulk(query.text, BytesOf(query.text), "SQL"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(query.parameters, kSqlParametersMax, "parameters"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(BytesOf(query.values), kSqlRowBytesMax, "bytes of parameters"));
+    QUARRY_RETURN_IF_ERROR(CheckBulk(query.values, BytesOf(query.values), "parameters"));
+    if (!query.script || query.parameters == 0) return Status();
+    return Fault("a script with {} parameters: a single statement has them", query.parameters);
+  }
+  Status operator()(const Fetch& fetch) const { return CheckPositive(fetch.cursor, "the cursor"); }
+  Status operator()(const CloseQuery& close) const { return CheckPositive(close.cursor, "the cursor"); }
+
   Status operator()(const ReleaseSnapshot& release) const {
     return CheckPositive(release.snapshot, "the snapshot");
   }
@@ -349,6 +398,19 @@ struct ResponseCheck {
     return Fault("a commit of timestamp {} with {} stale rows", committed.timestamp, committed.stale_rows);
   }
 
+  Status operator()(const Training& training) const {
+    QUARRY_RETURN_IF_ERROR(CheckCount(training.settings.size(), kSettingsBytesMax, "bytes of settings"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(training.created_utc.size(), kNameBytesMax, "bytes of a time"));
+    const uint64_t bytes = BytesOf(training.state);
+    QUARRY_RETURN_IF_ERROR(CheckCount(bytes, kStateBytesMax, "bytes of a training state"));
+    return CheckPayload(training.state, bytes, "training state");
+  }
+
+  Status operator()(const Edges& edges) const {
+    QUARRY_RETURN_IF_ERROR(CheckCount(edges.edges, limits.ids_max, "edges"));
+    return CheckPayload(edges.payload, edges.edges * kEdgeBytes, "edges");
+  }
+
   Status operator()(const SnapshotTaken& taken) const {
     return CheckPositive(taken.snapshot, "the snapshot");
   }
@@ -360,6 +422,27 @@ struct ResponseCheck {
       if (!std::isfinite(counter.value)) return Fault("counter {} is {}", counter.name, counter.value);
     }
     return Status();
+  }
+
+  Status operator()(const SqlOpened& opened) const {
+    QUARRY_RETURN_IF_ERROR(CheckPositive(opened.connection, "the SQL connection"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(opened.tables.size(), kListedMax, "tables"));
+    for (const SqlTable& table : opened.tables) {
+      QUARRY_RETURN_IF_ERROR(CheckName(table.name, "table"));
+      QUARRY_RETURN_IF_ERROR(CheckCount(table.columns.size(), kListedMax, "columns of a table"));
+      for (const SqlColumn& column : table.columns) {
+        QUARRY_RETURN_IF_ERROR(CheckName(column.name, "column"));
+        QUARRY_RETURN_IF_ERROR(CheckName(column.type, "type"));
+      }
+    }
+    return Status();
+  }
+  Status operator()(const Statement& statement) const {
+    QUARRY_RETURN_IF_ERROR(CheckPositive(statement.cursor, "the cursor"));
+    return CheckCount(statement.columns.size(), kSqlColumnsMax, "columns");
+  }
+  Status operator()(const SqlRows& rows) const {
+    return rows.last || !rows.bytes.empty() ? Status() : Fault("no rows, and not the last of them");
   }
 
   // These have nothing that could be wrong.
@@ -390,6 +473,9 @@ template Status CheckRequest(const OpenStream& request, const Limits& limits);
 template Status CheckRequest(const StartPass& request, const Limits& limits);
 template Status CheckRequest(const ReadEmbeddings& request, const Limits& limits);
 template Status CheckRequest(const Put& request, const Limits& limits);
+template Status CheckRequest(const SaveTraining& request, const Limits& limits);
+template Status CheckRequest(const ReadTraining& request, const Limits& limits);
+template Status CheckRequest(const ReadEdges& request, const Limits& limits);
 
 uint32_t FdsOf(const Response& response) {
   if (const auto* session = std::get_if<SessionOpened>(&response)) return Count(session->regions);

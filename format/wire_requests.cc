@@ -209,6 +209,46 @@ struct RequestWriter {
     WriteRecords(put.tables, to.initTables(Count(put.tables)),
                  [](const PutRows& from, auto rows) { Write(from, rows); });
   }
+  void operator()(const SaveTraining& save) {
+    auto to = out.initSaveTraining();
+    to.setName(ToText(save.name));
+    to.setSettings(ToText(save.settings));
+    to.setStateBytes(save.state_bytes);
+    to.setOffset(save.offset);
+    Write(save.piece, to.initPiece());
+    to.setWithEmbeddings(save.with_embeddings);
+  }
+  void operator()(const ReadTraining& read) {
+    auto to = out.initReadTraining();
+    to.setName(ToText(read.name));
+    to.setWithoutState(!read.with_state);
+  }
+  void operator()(const ReadEdges& read) {
+    auto to = out.initReadEdges();
+    to.setTopology(ToText(read.topology));
+    to.setFirst(read.first);
+    to.setCount(read.count);
+  }
+  void operator()(const OpenSql& open) {
+    auto to = out.initOpenSql();
+    to.setWrite(open.write);
+    to.setTimeoutSeconds(open.timeout_seconds);
+  }
+  void operator()(const Query& query) {
+    auto to = out.initQuery();
+    to.setConnection(query.connection);
+    to.setScript(query.script);
+    Write(query.text, to.initText());
+    to.setParameters(query.parameters);
+    Write(query.values, to.initValues());
+  }
+  void operator()(const Fetch& fetch) {
+    auto to = out.initFetch();
+    to.setCursor(fetch.cursor);
+    to.setNext(fetch.next);
+  }
+  void operator()(const CloseSql& close) { out.setCloseSql(close.connection); }
+  void operator()(const CloseQuery& close) { out.setCloseQuery(close.cursor); }
   void operator()(const NextBatch& next) { out.setNextBatch(next.stream); }
   void operator()(const CloseStream& close) { out.setCloseStream(close.stream); }
   void operator()(const ReleaseSnapshot& release) { out.setReleaseSnapshot(release.snapshot); }
@@ -305,6 +345,24 @@ Result<Request> ReadPut(schema::Put::Reader in) {
   return put;
 }
 
+Result<Request> ReadSaveTraining(schema::SaveTraining::Reader in) {
+  SaveTraining save = {.name = ToString(in.getName()),
+                       .settings = ToString(in.getSettings()),
+                       .state_bytes = in.getStateBytes(),
+                       .offset = in.getOffset(),
+                       .with_embeddings = in.getWithEmbeddings()};
+  QUARRY_RETURN_IF_ERROR(Read(in.getPiece(), save.piece));
+  return save;
+}
+
+Result<Request> ReadQuery(schema::Query::Reader in) {
+  Query query = {
+      .connection = in.getConnection(), .script = in.getScript(), .parameters = in.getParameters()};
+  QUARRY_RETURN_IF_ERROR(Read(in.getText(), query.text));
+  QUARRY_RETURN_IF_ERROR(Read(in.getValues(), query.values));
+  return query;
+}
+
 Result<Request> ReadRequest(schema::Request::Reader in, const Limits& limits) {
   switch (in.which()) {
     case schema::Request::HELLO:
@@ -347,6 +405,26 @@ Result<Request> ReadRequest(schema::Request::Reader in, const Limits& limits) {
       return Ping{};
     case schema::Request::CANCEL:
       return Cancel{in.getCancel()};
+    case schema::Request::SAVE_TRAINING:
+      return ReadSaveTraining(in.getSaveTraining());
+    case schema::Request::READ_TRAINING: {
+      const auto read = in.getReadTraining();
+      return ReadTraining{ToString(read.getName()), !read.getWithoutState()};
+    }
+    case schema::Request::READ_EDGES: {
+      const auto read = in.getReadEdges();
+      return ReadEdges{ToString(read.getTopology()), read.getFirst(), read.getCount()};
+    }
+    case schema::Request::OPEN_SQL:
+      return OpenSql{in.getOpenSql().getWrite(), in.getOpenSql().getTimeoutSeconds()};
+    case schema::Request::CLOSE_SQL:
+      return CloseSql{in.getCloseSql()};
+    case schema::Request::QUERY:
+      return ReadQuery(in.getQuery());
+    case schema::Request::FETCH:
+      return Fetch{in.getFetch().getCursor(), in.getFetch().getNext()};
+    case schema::Request::CLOSE_QUERY:
+      return CloseQuery{in.getCloseQuery()};
   }
   return UnknownKind("a request", static_cast<unsigned>(in.which()));
 }

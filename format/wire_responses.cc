@@ -106,6 +106,8 @@ void Write(const LayoutInfo& layout, schema::LayoutInfo::Builder out) {
   out.setCacheRows(layout.cache_rows);
   out.setFileBytes(layout.file_bytes);
   out.setServable(layout.servable);
+  out.setGpuCacheRows(layout.gpu_cache_rows);
+  out.setBatchesPerSegment(layout.batches_per_segment);
 }
 Status Read(schema::LayoutInfo::Reader in, LayoutInfo& out) {
   out = {.name = ToString(in.getName()),
@@ -120,7 +122,9 @@ Status Read(schema::LayoutInfo::Reader in, LayoutInfo& out) {
          .batch_count = in.getBatchCount(),
          .cache_rows = in.getCacheRows(),
          .file_bytes = in.getFileBytes(),
-         .servable = in.getServable()};
+         .servable = in.getServable(),
+         .gpu_cache_rows = in.getGpuCacheRows(),
+         .batches_per_segment = in.getBatchesPerSegment()};
   return ReadNumbers(in.getFanouts(), kHopsMax, "fanouts", out.fanouts);
 }
 
@@ -149,6 +153,27 @@ void Write(const Counter& counter, schema::Counter::Builder out) {
 Status Read(schema::Counter::Reader in, Counter& out) {
   out = {.name = ToString(in.getName()), .value = in.getValue()};
   return Status();
+}
+
+void Write(const SqlColumn& column, schema::SqlColumn::Builder out) {
+  out.setName(ToText(column.name));
+  out.setType(ToText(column.type));
+  out.setHidden(column.hidden);
+}
+Status Read(schema::SqlColumn::Reader in, SqlColumn& out) {
+  out = {.name = ToString(in.getName()), .type = ToString(in.getType()), .hidden = in.getHidden()};
+  return Status();
+}
+
+void Write(const SqlTable& table, schema::SqlTable::Builder out) {
+  out.setName(ToText(table.name));
+  WriteRecords(table.columns, out.initColumns(Count(table.columns)),
+               [](const SqlColumn& from, auto to) { Write(from, to); });
+}
+Status Read(schema::SqlTable::Reader in, SqlTable& out) {
+  out.name = ToString(in.getName());
+  return ReadRecords(in.getColumns(), "columns of a table", out.columns,
+                     [](auto from, SqlColumn& to) { return Read(from, to); });
 }
 
 template <typename T, typename List>
@@ -237,6 +262,34 @@ struct ResponseWriter {
   void operator()(const Counters& counters) {
     WriteEach(counters.counters, out.initCounters(Count(counters.counters)));
   }
+  void operator()(const Training& training) {
+    auto to = out.initTraining();
+    to.setSettings(ToText(training.settings));
+    to.setCreatedUtc(ToText(training.created_utc));
+    to.setTimestamp(training.timestamp);
+    Write(training.state, to.initState());
+  }
+  void operator()(const Edges& edges) {
+    auto to = out.initEdges();
+    to.setEdges(edges.edges);
+    Write(edges.payload, to.initPayload());
+  }
+  void operator()(const SqlOpened& opened) {
+    auto to = out.initSqlOpened();
+    to.setConnection(opened.connection);
+    WriteEach(opened.tables, to.initTables(Count(opened.tables)));
+  }
+  void operator()(const Statement& statement) {
+    auto to = out.initStatement();
+    to.setCursor(statement.cursor);
+    auto columns = to.initColumns(Count(statement.columns));
+    for (unsigned i = 0; i < columns.size(); ++i) columns.set(i, ToText(statement.columns[i]));
+  }
+  void operator()(const SqlRows& rows) {
+    auto to = out.initSqlRows();
+    to.setBytes(ToData(rows.bytes));
+    to.setLast(rows.last);
+  }
   void operator()(const Chunk& chunk) { out.setChunk(ToData(chunk.bytes)); }
   void operator()(const PassStarted& started) { out.setPassStarted(started.batches); }
   void operator()(const Written& written) { out.setWritten(written.timestamp); }
@@ -316,6 +369,35 @@ Result<Response> ReadCounters(capnp::List<schema::Counter>::Reader in) {
   return counters;
 }
 
+Result<Response> ReadTrainingAnswer(schema::Training::Reader in) {
+  Training training = {.settings = ToString(in.getSettings()),
+                       .created_utc = ToString(in.getCreatedUtc()),
+                       .timestamp = in.getTimestamp()};
+  QUARRY_RETURN_IF_ERROR(Read(in.getState(), training.state));
+  return training;
+}
+
+Result<Response> ReadEdgesAnswer(schema::Edges::Reader in) {
+  Edges edges = {.edges = in.getEdges()};
+  QUARRY_RETURN_IF_ERROR(Read(in.getPayload(), edges.payload));
+  return edges;
+}
+
+Result<Response> ReadSqlOpened(schema::SqlOpened::Reader in) {
+  SqlOpened opened = {.connection = in.getConnection()};
+  QUARRY_RETURN_IF_ERROR(ReadEach(in.getTables(), "tables", opened.tables));
+  return opened;
+}
+
+Result<Response> ReadStatement(schema::Statement::Reader in) {
+  Statement statement = {.cursor = in.getCursor()};
+  const auto columns = in.getColumns();
+  QUARRY_RETURN_IF_ERROR(CheckCount(columns.size(), kSqlColumnsMax, "columns"));
+  statement.columns.reserve(columns.size());
+  for (const auto column : columns) statement.columns.push_back(ToString(column));
+  return statement;
+}
+
 Result<Response> ReadResponse(schema::Response::Reader in) {
   switch (in.which()) {
     case schema::Response::FAILURE: {
@@ -358,6 +440,16 @@ Result<Response> ReadResponse(schema::Response::Reader in) {
     }
     case schema::Response::COUNTERS:
       return ReadCounters(in.getCounters());
+    case schema::Response::TRAINING:
+      return ReadTrainingAnswer(in.getTraining());
+    case schema::Response::EDGES:
+      return ReadEdgesAnswer(in.getEdges());
+    case schema::Response::SQL_OPENED:
+      return ReadSqlOpened(in.getSqlOpened());
+    case schema::Response::STATEMENT:
+      return ReadStatement(in.getStatement());
+    case schema::Response::SQL_ROWS:
+      return SqlRows{ToBytes(in.getSqlRows().getBytes()), in.getSqlRows().getLast()};
   }
   return UnknownKind("an answer", static_cast<unsigned>(in.which()));
 }

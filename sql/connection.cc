@@ -82,6 +82,17 @@ int Bind(sqlite3_stmt* statement, int place, const Value& value) {
   return sqlite3_bind_null(statement, place);
 }
 
+// Of PRAGMAs, those that tell what there is. Some of the others are of the whole process.
+int Authorize(void*, int action, const char* name, const char*, const char*, const char*) {
+  constexpr const char* kTelling[] = {
+      "collation_list", "compile_options", "database_list", "foreign_key_list", "function_list",
+      "index_info",     "index_list",      "index_xinfo",   "module_list",      "pragma_list",
+      "table_info",     "table_list",      "table_xinfo"};
+  if (action != SQLITE_PRAGMA) return SQLITE_OK;
+  const auto is_name = [name](const char* telling) { return sqlite3_stricmp(name, telling) == 0; };
+  return std::ranges::any_of(kTelling, is_name) ? SQLITE_OK : SQLITE_DENY;
+}
+
 }  // namespace
 
 class ConnectionImpl final : public Connection {
@@ -100,6 +111,7 @@ class ConnectionImpl final : public Connection {
     sqlite3_db_config(database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
     sqlite3_limit(database, SQLITE_LIMIT_ATTACHED, 0);  // no other file is opened or made
     sqlite3_limit(database, SQLITE_LIMIT_LENGTH, kValueBytesMax);
+    if (options_.served) sqlite3_set_authorizer(database, &Authorize, nullptr);
     sqlite3_progress_handler(database, kOpsPerLook, &ConnectionImpl::OnProgress, this);
     QUARRY_RETURN_IF_ERROR(RegisterVectorFunctions(database));
     tables_ = MakeTables(session_);
@@ -111,6 +123,7 @@ class ConnectionImpl final : public Connection {
 
   Result<Rows> Query(std::string_view sql, std::span<const Value> parameters) override;
   Status Run(std::string_view script, const std::function<Status(Rows&)>& visit) override;
+  Result<std::optional<Rows>> Next(const std::string& script, size_t& at) override;
   std::vector<TableInfo> tables() const override;
 
  private:
@@ -254,16 +267,25 @@ Result<Rows> ConnectionImpl::Query(std::string_view text, std::span<const Value>
 }
 
 Status ConnectionImpl::Run(std::string_view text, const std::function<Status(Rows&)>& visit) {
-  QUARRY_RETURN_IF_ERROR(CheckText(text));
   const std::string script(text);
-  for (size_t at = SkipSpace(script, 0); at < script.size(); at = SkipSpace(script, at)) {
+  size_t at = 0;
+  while (true) {
+    QUARRY_TRY(std::optional<Rows> rows, Next(script, at));
+    if (!rows) return Status::Ok();
+    QUARRY_RETURN_IF_ERROR(visit(*rows));
+  }
+}
+
+Result<std::optional<Rows>> ConnectionImpl::Next(const std::string& script, size_t& at) {
+  if (at == 0) QUARRY_RETURN_IF_ERROR(CheckText(script));
+  for (at = SkipSpace(script, at); at < script.size(); at = SkipSpace(script, at)) {
     const size_t begin = at;
     QUARRY_TRY(StatementHandle statement, Prepare(script, begin, at));
     if (statement == nullptr) continue;  // a comment
     QUARRY_TRY(Rows rows, MakeRows(std::move(statement), LineOf(script, begin)));
-    QUARRY_RETURN_IF_ERROR(visit(rows));
+    return std::optional<Rows>(std::move(rows));
   }
-  return Status::Ok();
+  return std::optional<Rows>();
 }
 
 std::vector<TableInfo> ConnectionImpl::tables() const {
@@ -279,6 +301,8 @@ std::vector<TableInfo> ConnectionImpl::tables() const {
 }
 
 bool IsComplete(const std::string& text) { return sqlite3_complete(text.c_str()) != 0; }
+
+void LimitMemory(uint64_t bytes) { sqlite3_hard_heap_limit64(static_cast<sqlite3_int64>(bytes)); }
 
 Rows::Rows(std::unique_ptr<Statement> statement) : statement_(std::move(statement)) {}
 Rows::Rows(Rows&&) noexcept = default;

@@ -1,4 +1,5 @@
 // The Store of a database in this process (quarry/client/store.h).
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -6,6 +7,7 @@
 
 #include "block_sampler.h"
 #include "embedded_batch.h"
+#include "embedded_sql.h"
 #include "embedded_stream.h"
 #include "embedding_rows.h"
 #include "embedding_service.h"
@@ -15,10 +17,13 @@
 #include "quarry/client/store.h"
 #include "quarry/database.h"
 #include "quarry/format/wire.h"
+#include "quarry/storage/edges.h"
 #include "request_errors.h"
 #include "row_fetcher.h"
+#include "sql_values.h"
 #include "stored_tables.h"
 #include "stream_hub.h"
+#include "training_service.h"
 #include "wire_forms.h"
 
 namespace quarry::client {
@@ -132,6 +137,7 @@ class EmbeddedStore final : public Store {
         blocks_(database_->store(), database_->budget()),
         embeddings_(EmbeddingService::Make(database_->store(), database_->budget(),
                                            database_->budget().limit_bytes() / 4)),
+        trainings_(database_->store(), *embeddings_),
         fetchers_(*database_),
         hub_(StreamHub::Make(database_->store(), {})) {}
   ~EmbeddedStore() override {
@@ -151,12 +157,23 @@ class EmbeddedStore final : public Store {
   Result<std::unique_ptr<EmbeddingRows>> ReadEmbeddings(std::string_view table,
                                                         std::span<const uint64_t> ids) override;
   Result<wire::EmbeddingsCommitted> CommitEmbeddings(std::span<const Update> updates) override;
+  Result<Training> ReadTraining(std::string_view name, bool with_state) override;
+  Result<Training> SaveTraining(const TrainingToSave& training) override;
+  Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first, uint64_t count) override;
   Result<wire::Counters> Stats() override {
     const MemoryBudget& budget = database_->budget();
     return wire::Counters{{{"budget_bytes", static_cast<double>(budget.limit_bytes())},
                            {"budget_used_bytes", static_cast<double>(budget.used_bytes())}}};
   }
   Status Ping() override { return Status(); }
+  Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options) override {
+    QUARRY_RETURN_IF_ERROR(writable_.Open(database_->store()));
+    QUARRY_TRY(std::unique_ptr<sql::Connection> connection,
+               database_->Connect({.write = options.write,
+                                   .timeout_seconds = options.timeout_seconds,
+                                   .cancelled = options.cancelled}));
+    return WrapSql(std::move(connection));
+  }
 
  private:
   Result<HeldSnapshots::View> ViewOf(uint64_t snapshot) {
@@ -169,10 +186,12 @@ class EmbeddedStore final : public Store {
   StoredTables tables_;
   BlockSampler blocks_;
   const std::unique_ptr<EmbeddingService> embeddings_;
+  TrainingService trainings_;
   RowFetchers fetchers_;
   HeldSnapshots snapshots_;
   const std::unique_ptr<StreamHub> hub_;
   std::atomic<uint64_t> streams_{0};
+  WritableOnce writable_;
   Mutex opening_;  // each road plans with what the budget has left
 };
 
@@ -256,6 +275,42 @@ Result<wire::EmbeddingsCommitted> EmbeddedStore::CommitEmbeddings(std::span<cons
                       .block = {rows->block().begin(), rows->block().end()}});
   }
   return embeddings_->Commit(blocks);
+}
+
+Result<Training> EmbeddedStore::ReadTraining(std::string_view name, bool with_state) {
+  const wire::ReadTraining request = {.name = std::string(name), .with_state = with_state};
+  QUARRY_RETURN_IF_ERROR(wire::CheckRequest(request));
+  QUARRY_TRY(TrainingService::Read read, trainings_.ReadTraining(request, database_->budget()));
+  return Training{.settings = std::move(read.training.settings),
+                  .created_utc = std::move(read.training.created_utc),
+                  .timestamp = read.training.timestamp,
+                  .state = std::move(read.state)};
+}
+
+Result<Training> EmbeddedStore::SaveTraining(const TrainingToSave& training) {
+  const wire::SaveTraining request = {.name = training.name,
+                                      .settings = training.settings,
+                                      .state_bytes = training.state.size(),
+                                      .piece = wire::Range{.region = 1, .bytes = training.state.size()},
+                                      .with_embeddings = training.with_embeddings};
+  QUARRY_RETURN_IF_ERROR(wire::CheckRequest(request));
+  QUARRY_TRY(wire::Training saved, trainings_.Save(request, training.state));
+  return Training{.settings = std::move(saved.settings),
+                  .created_utc = std::move(saved.created_utc),
+                  .timestamp = saved.timestamp};
+}
+
+Result<std::vector<uint32_t>> EmbeddedStore::ReadEdges(std::string_view topology, uint64_t first,
+                                                       uint64_t count) {
+  QUARRY_RETURN_IF_ERROR(wire::CheckRequest(wire::ReadEdges{.topology = std::string(topology), .count = 1}));
+  QUARRY_TRY(const std::unique_ptr<EdgeList> list,
+             EdgeList::Open(database_->store(), database_->budget(), topology));
+  std::vector<Triple> edges(std::min(count, list->size() - std::min(first, list->size())));
+  if (!edges.empty()) list->Read(first, edges);
+  std::vector<uint32_t> numbers;
+  numbers.reserve(3 * edges.size());
+  for (const Triple& edge : edges) numbers.insert(numbers.end(), {edge.head, edge.relation, edge.tail});
+  return numbers;
 }
 
 }  // namespace

@@ -162,7 +162,7 @@ Result<std::unique_ptr<Stream>> JoinGroup(StreamHub& hub, SessionId session,
                                           const wire::OpenStream& request,
                                           std::shared_ptr<const quarry::Snapshot> snapshot) {
   Waiter<OpenedStream> waiter;
-  hub.Open(session, std::move(budget), request, std::move(snapshot), waiter.answer());
+  hub.Open(session, ClientId{}, std::move(budget), request, std::move(snapshot), waiter.answer());
   QUARRY_TRY(OpenedStream opened, waiter.Wait());
   return std::make_unique<GroupStream>(hub, session, std::move(opened));
 }

@@ -20,6 +20,7 @@ uint64_t LeaseOf(const wire::Response& response) {
   return std::visit(
       [](const auto& answer) -> uint64_t {
         if constexpr (requires { answer.payload; }) return LeaseOf(answer.payload);
+        if constexpr (requires { answer.state; }) return LeaseOf(answer.state);
         return 0;
       },
       response);

@@ -10,7 +10,9 @@
 #include "embedding_rows.h"
 #include "link.h"
 #include "quarry/client/store.h"
+#include "quarry/format/wire.h"
 #include "remote_batch.h"
+#include "remote_sql.h"
 #include "remote_stream.h"
 #include "request_errors.h"
 #include "upload.h"
@@ -19,6 +21,7 @@ namespace quarry::client {
 namespace {
 
 constexpr std::string_view kScheme = "unix:";
+constexpr uint64_t kPieceBytes = 4 << 20;  // of a training's state: small beside the region for uploads
 
 class RemoteRows final : public Rows {
  public:
@@ -56,6 +59,9 @@ class RemoteStore final : public Store {
   Result<wire::Description> Describe() override { return Ask<wire::Description>(wire::Describe{}); }
   Result<wire::Counters> Stats() override { return Ask<wire::Counters>(wire::Stats{}); }
   Status Ping() override { return Ask<wire::Done>(wire::Ping{}).status(); }
+  Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options) override {
+    return OpenRemoteSql(link_, options);
+  }
 
   Result<std::unique_ptr<Rows>> Lookup(const wire::Lookup& request) override;
   Result<std::unique_ptr<Batch>> Sample(const wire::Sample& request) override;
@@ -70,6 +76,9 @@ class RemoteStore final : public Store {
   Result<std::unique_ptr<EmbeddingRows>> ReadEmbeddings(std::string_view table,
                                                         std::span<const uint64_t> ids) override;
   Result<wire::EmbeddingsCommitted> CommitEmbeddings(std::span<const Update> updates) override;
+  Result<Training> ReadTraining(std::string_view name, bool with_state) override;
+  Result<Training> SaveTraining(const TrainingToSave& training) override;
+  Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first, uint64_t count) override;
 
  private:
   // Asks what only reads, and has an answer that is all in its message.
@@ -291,6 +300,88 @@ Result<wire::EmbeddingsCommitted> RemoteStore::CommitEmbeddings(std::span<const 
         QUARRY_TRY(Connection::Answer answer, session->Call(commit, deadline, upload.holds()));
         return Expect<wire::EmbeddingsCommitted>(answer.response, session->path());
       });
+}
+
+Result<Training> RemoteStore::ReadTraining(std::string_view name, bool with_state) {
+  const wire::ReadTraining request = {.name = std::string(name), .with_state = with_state};
+  const Deadline deadline = link_->NewDeadline();
+  return link_->Run(deadline, [&](const std::shared_ptr<Session>& session) -> Result<Training> {
+    QUARRY_RETURN_IF_ERROR(session->CheckTrainings());
+    QUARRY_TRY(Connection::Answer answer, session->Call(request, deadline));
+    QUARRY_TRY(wire::Training training, Expect<wire::Training>(answer.response, session->path()));
+    QUARRY_TRY(const Brought state, session->Take(std::move(training.state), {}, false, deadline));
+    return Training{.settings = std::move(training.settings),
+                    .created_utc = std::move(training.created_utc),
+                    .timestamp = training.timestamp,
+                    .state = {state.bytes.begin(), state.bytes.end()}};
+  });
+}
+
+// Piece by piece; in a session that takes the place of a lost one, from the beginning. What is saved twice is
+// the same.
+Result<Training> RemoteStore::SaveTraining(const TrainingToSave& training) {
+  const wire::SaveTraining whole = {.name = training.name,
+                                    .settings = training.settings,
+                                    .state_bytes = training.state.size(),
+                                    .piece = wire::Range{.region = 1, .bytes = training.state.size()}};
+  QUARRY_RETURN_IF_ERROR(wire::CheckRequest(whole));
+  const Deadline deadline = link_->NewDeadline();
+  return link_->Run(deadline, [&](const std::shared_ptr<Session>& session) -> Result<Training> {
+    QUARRY_RETURN_IF_ERROR(session->CheckTrainings());
+    const uint64_t piece_max = std::min(kPieceBytes, Upload::BytesMax(*session) - wire::kRangeAlignment);
+    wire::SaveTraining save = {.name = training.name,
+                               .settings = training.settings,
+                               .state_bytes = training.state.size(),
+                               .with_embeddings = training.with_embeddings};
+    while (true) {
+      const std::span<const std::byte> rest = training.state.subspan(save.offset);
+      const std::span<const std::byte> piece = rest.first(std::min<uint64_t>(rest.size(), piece_max));
+      QUARRY_TRY(Upload upload, Upload::Make(*session, piece.size(), 1, deadline));
+      save.piece = upload.Add(piece);
+      QUARRY_TRY(Connection::Answer answer, session->Call(save, deadline, upload.holds()));
+      save.offset += piece.size();
+      if (save.offset < save.state_bytes) {
+        QUARRY_RETURN_IF_ERROR(Expect<wire::Done>(answer.response, session->path()).status());
+        continue;
+      }
+      QUARRY_TRY(wire::Training saved, Expect<wire::Training>(answer.response, session->path()));
+      return Training{.settings = std::move(saved.settings),
+                      .created_utc = std::move(saved.created_utc),
+                      .timestamp = saved.timestamp};
+    }
+  });
+}
+
+Result<std::vector<uint32_t>> RemoteStore::ReadEdges(std::string_view topology, uint64_t first,
+                                                     uint64_t count) {
+  const Deadline deadline = link_->NewDeadline();
+  std::vector<uint32_t> edges;
+  while (count > 0) {
+    wire::ReadEdges request = {.topology = std::string(topology), .first = first};
+    const auto ask = [&](const std::shared_ptr<Session>& session) -> Result<uint64_t> {
+      QUARRY_RETURN_IF_ERROR(session->CheckTrainings());
+      // Half of what the region for answers holds, or less.
+      const uint64_t fit = std::max<uint64_t>(1, session->budget_bytes() / 16 / wire::kEdgeBytes);
+      const uint64_t some = std::min<uint64_t>({count, session->limits().ids_max, fit});
+      request.count = static_cast<uint32_t>(some);
+      QUARRY_TRY(Connection::Answer answer, session->Call(request, deadline));
+      QUARRY_TRY(wire::Edges given, Expect<wire::Edges>(answer.response, session->path()));
+      if (given.edges > some) {
+        return MakeStatus(Code::kCorruption, "{}: the server gave {} edges where {} were asked for",
+                          session->path(), given.edges, some);
+      }
+      QUARRY_TRY(const Brought brought, session->Take(std::move(given.payload), {}, false, deadline));
+      const size_t before = edges.size();
+      edges.resize(before + brought.bytes.size() / sizeof(uint32_t));
+      if (!brought.bytes.empty()) std::memcpy(&edges[before], brought.bytes.data(), brought.bytes.size());
+      return given.edges;
+    };
+    QUARRY_TRY(const uint64_t given, link_->Run(deadline, ask));
+    if (given < request.count) break;
+    first += given;
+    count -= given;
+  }
+  return edges;
 }
 
 Result<std::array<std::byte, 16>> RandomId() {

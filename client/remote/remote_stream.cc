@@ -67,6 +67,8 @@ class RemoteStream final : public Stream {
 
   Result<uint64_t> Start(Deadline deadline);
   Status Resume(Deadline deadline);
+  bool IsOfLayout() const;
+  Status CheckEpoch(Deadline deadline);
   void DropAsked();
   Status AskAhead(Deadline deadline);
   Result<wire::Response> WaitNext(Deadline deadline);
@@ -84,6 +86,7 @@ class RemoteStream final : public Stream {
   wire::StartPass pass_;
   uint64_t batches_ = 0;
   uint64_t pass_timestamp_ = 0;
+  uint64_t epochs_ = 0;  // of a layout, that at_ has served to their end, one after the other
   UsedBatches used_;
   std::deque<Connection::Ticket> asked_;  // in at_.session
 };
@@ -103,6 +106,7 @@ Status RemoteStream::OpenIn(const std::shared_ptr<Session>& session, Deadline de
   QUARRY_TRY(wire::StreamOpened opened, Expect<wire::StreamOpened>(answer.response, session->path()));
   QUARRY_RETURN_IF_ERROR(session->AddRegions(opened.regions, answer.fds));
   asked_.clear();
+  epochs_ = 0;
   at_ = {.session = session, .opened = std::move(opened)};
   return Status();
 }
@@ -113,6 +117,7 @@ Result<uint64_t> RemoteStream::StartPass(wire::StartPass request) {
   }
   if (held_->count() > 0) return BatchesHeldAtStart(held_->count());
   DropAsked();
+  if (state_ != State::kEnded && IsOfLayout()) epochs_ = 0;
   pass_ = std::move(request);
   used_ = UsedBatches();
   state_ = State::kIdle;
@@ -151,6 +156,7 @@ Status RemoteStream::Resume(Deadline deadline) {
         "out: who has had which is not known any more; begin the pass again",
         link_->path());
   }
+  QUARRY_RETURN_IF_ERROR(CheckEpoch(deadline));
   QUARRY_TRY(const uint64_t batches, Start(deadline));
   if (at_.opened.timestamp == pass_timestamp_ && batches == batches_) return Status();
   return MakeStatus(
@@ -158,6 +164,32 @@ Status RemoteStream::Resume(Deadline deadline) {
       "{}: the connection was lost in the middle of a pass of timestamp {}, and there is {} by now: "
       "other rows; begin the pass again",
       link_->path(), pass_timestamp_, at_.opened.timestamp);
+}
+
+// Whether the pass is over the seeds of a layout, as far as can be told: those of other splits are sampled.
+bool RemoteStream::IsOfLayout() const {
+  const auto* const split = std::get_if<Split>(&pass_.seeds);
+  return std::holds_alternative<wire::PlannedSpec>(request_.road) &&
+         (split == nullptr || *split == Split::kTrain);
+}
+
+// A layout's epochs follow each other, and a stream that is opened anew begins with the first.
+Status RemoteStream::CheckEpoch(Deadline deadline) {
+  if (epochs_ == 0 || !IsOfLayout()) return Status();
+  const std::string& name = std::get<wire::PlannedSpec>(request_.road).layout;
+  auto answer = link_->Run(deadline, [&](const std::shared_ptr<Session>& session) {
+    return session->Call(wire::Describe(), deadline);
+  });
+  if (!answer.ok()) return answer.status();
+  QUARRY_TRY(const wire::Description description, Expect<wire::Description>(answer->response, link_->path()));
+  const auto layout = std::ranges::find(description.layouts, name, &wire::LayoutInfo::name);
+  if (layout != description.layouts.end() && layout->epochs > 0 && epochs_ % layout->epochs == 0) {
+    return Status();
+  }
+  return MakeStatus(Code::kIoError,
+                    "{}: the connection was lost in the middle of a later epoch of layout '{}', which begins "
+                    "with its first now; begin the pass again",
+                    link_->path(), name);
 }
 
 void RemoteStream::DropAsked() {
@@ -207,6 +239,7 @@ Result<std::unique_ptr<Batch>> RemoteStream::Next() {
     } else if (std::holds_alternative<wire::PassEnded>(*answer)) {
       DropAsked();
       state_ = State::kEnded;
+      if (IsOfLayout()) ++epochs_;
       return batch;
     } else {
       batch = MakeStatus(Code::kCorruption, "{}: the server answered no batch", link_->path());

@@ -44,21 +44,29 @@ Result<std::shared_ptr<Session>> Session::Open(const SessionOptions& options, De
 }
 
 Status Session::Greet(Deadline deadline) {
-  const uint64_t offered = options_.inline_only ? wire::kInline : wire::kSharedMemory | wire::kInline;
-  QUARRY_TRY(Connection::Answer answer, Call(wire::Hello{.capabilities = offered}, deadline));
+  const uint64_t ways = options_.inline_only ? wire::kInline : wire::kSharedMemory | wire::kInline;
+  QUARRY_TRY(Connection::Answer answer,
+             Call(wire::Hello{.capabilities = ways | wire::kTrainings | wire::kSql}, deadline));
   QUARRY_TRY(const wire::Welcome welcome, Expect<wire::Welcome>(answer.response, path()));
   if (welcome.version != wire::kProtocolVersion) {
     return MakeStatus(Code::kUnsupported, "{}: the server speaks version {} of the protocol; this client {}",
                       path(), welcome.version, wire::kProtocolVersion);
   }
-  if ((welcome.capabilities & offered) == 0) {
+  if ((welcome.capabilities & ways) == 0) {
     return MakeStatus(Code::kUnsupported, "{}: the server gives bulk data in no way that this client takes",
                       path());
   }
   server_id_ = welcome.server_id;
   limits_ = welcome.limits;
+  capabilities_ = welcome.capabilities;
   connection_->SetServerLimits(limits_);
   return Status();
+}
+
+Status Session::CheckTrainings() const {
+  if ((capabilities_ & wire::kTrainings) != 0) return Status();
+  return MakeStatus(Code::kUnsupported, "{}: the server is of a Quarry that keeps no states of trainings",
+                    path());
 }
 
 Status Session::OpenAs(Deadline deadline) {

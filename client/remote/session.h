@@ -45,7 +45,10 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::string& path() const { return options_.path; }
   const std::array<std::byte, 16>& server_id() const { return server_id_; }
   const wire::ServerLimits& limits() const { return limits_; }
+  // kUnsupported for a server that knows no trainings and edges.
+  Status CheckTrainings() const;
   uint64_t budget_bytes() const { return budget_bytes_; }  // granted
+  bool has_sql() const { return (capabilities_ & wire::kSql) != 0; }
   uint64_t upload_bytes_max() const { return upload_ == nullptr ? 0 : upload_->size(); }
 
   // What the server answers; a Failure, too. Errors are of the connection, or of the request.
@@ -81,6 +84,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::unique_ptr<Connection> connection_;
   std::array<std::byte, 16> server_id_{};
   wire::ServerLimits limits_;
+  uint64_t capabilities_ = 0;  // agreed
   uint64_t budget_bytes_ = 0;
   std::shared_ptr<UploadRegion> upload_;  // null: everything goes in messages
 

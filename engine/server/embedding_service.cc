@@ -83,7 +83,8 @@ class EmbeddingServiceImpl final : public EmbeddingService {
   Status Read(std::string_view table, std::span<const uint64_t> ids,
               const wire::RowBlockArrays<true>& block) override;
   Result<wire::EmbeddingsCommitted> Commit(std::span<const Update> updates) override;
-  Status Checkpoint() override;
+  Status Checkpoint() override { return Checkpoint({}); }
+  Status Checkpoint(const std::function<Status(Manifest&, int64_t)>& also) override;
 
  private:
   // An update, checked, with its table.
@@ -213,17 +214,20 @@ Result<wire::EmbeddingsCommitted> EmbeddingServiceImpl::Commit(std::span<const U
   return committed;
 }
 
-Status EmbeddingServiceImpl::Checkpoint() {
+Status EmbeddingServiceImpl::Checkpoint(const std::function<Status(Manifest&, int64_t)>& also) {
   const ScopedSpan span("checkpoint embeddings");
   MutexLock lock(commits_);
   QUARRY_RETURN_IF_ERROR(broken_);
-  if (last_timestamp_ == checkpointed_) return Status::Ok();
+  const auto change = [&also, timestamp = last_timestamp_](Manifest& manifest) {
+    return also ? also(manifest, timestamp) : Status::Ok();
+  };
+  if (last_timestamp_ == checkpointed_) return also ? store_.UpdateManifest(change) : Status::Ok();
   std::vector<StoredEmbeddings*> tables;  // whatever was committed to is open
   {
     MutexLock tables_lock(tables_mutex_);
     for (const auto& [name, table] : tables_) tables.push_back(table.get());
   }
-  QUARRY_RETURN_IF_ERROR(CheckpointAll(store_, tables, last_timestamp_));
+  QUARRY_RETURN_IF_ERROR(CheckpointAll(store_, tables, last_timestamp_, change));
   checkpointed_ = last_timestamp_;
   return Status::Ok();
 }

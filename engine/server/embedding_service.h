@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,6 +54,9 @@ class EmbeddingService {
   // Everything committed so far is on disk afterwards, as one checkpoint of all tables; commits wait
   // meanwhile. Without a commit since the last one, nothing is written.
   virtual Status Checkpoint() = 0;
+  // The same, together with what `also` does to the manifest, which is done in any case; it is told the
+  // timestamp of the last commit.
+  virtual Status Checkpoint(const std::function<Status(Manifest&, int64_t timestamp)>& also) = 0;
 };
 
 }  // namespace quarry

@@ -24,7 +24,15 @@ constexpr std::array<std::string_view, std::variant_size_v<wire::Request>> kKind
                                                                                          "release_snapshot",
                                                                                          "stats",
                                                                                          "ping",
-                                                                                         "cancel"};
+                                                                                         "cancel",
+                                                                                         "save_training",
+                                                                                         "read_training",
+                                                                                         "read_edges",
+                                                                                         "open_sql",
+                                                                                         "close_sql",
+                                                                                         "query",
+                                                                                         "fetch",
+                                                                                         "close_query"};
 
 }  // namespace
 

@@ -170,6 +170,7 @@ Status ServerImpl::Stop() {
   EndSessions();
   core_.readers.Stop();
   core_.writers.Stop();
+  core_.sql_workers.Stop();
   work_.reset();
   core_.io.stop();
   for (std::thread& thread : threads_) thread.join();

@@ -11,6 +11,7 @@ namespace quarry {
 namespace {
 
 constexpr unsigned kWriters = 4;
+constexpr unsigned kSqlWorkers = 4;
 
 // Tables' checksums, changed rows, a topology and the pools of embedding tables are open once for all.
 uint64_t CommonBytes(uint64_t budget_bytes) { return budget_bytes / 4; }
@@ -39,8 +40,11 @@ ServerCore::ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptio
       tables(the_store, common),
       blocks(the_store, common),
       embeddings(EmbeddingService::Make(the_store, common, common.limit_bytes() / 2)),
+      trainings(the_store, *embeddings),
       readers(std::max(1U, options.workers)),
-      writers(kWriters) {
+      writers(kWriters),
+      sql(options.sql),
+      sql_workers(sql == nullptr ? 0 : kSqlWorkers) {
   announced = {.message_bytes_max = limits.message_bytes_max,
                .outstanding_max = limits.outstanding_max,
                .ids_max = limits.ids_max,

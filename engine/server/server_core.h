@@ -16,12 +16,14 @@
 #include "quarry/base/budget.h"
 #include "quarry/format/wire.h"
 #include "quarry/server/server.h"
+#include "quarry/server/sql_runner.h"
 #include "quarry/storage/store.h"
 #include "request_metrics.h"
 #include "retry_memory.h"
 #include "row_fetcher.h"
 #include "stored_tables.h"
 #include "stream_hub.h"
+#include "training_service.h"
 #include "workers.h"
 
 namespace quarry {
@@ -51,6 +53,7 @@ struct ServerCore {
   StoredTables tables;
   BlockSampler blocks;
   std::unique_ptr<EmbeddingService> embeddings;
+  TrainingService trainings;
   std::vector<std::unique_ptr<RowFetcher>> fetchers;  // one a thread of the readers
 
   boost::asio::io_context io;
@@ -60,6 +63,9 @@ struct ServerCore {
   // behind them.
   Workers readers;
   Workers writers;
+  // Statements of SQL may take an hour, and cannot be interrupted for others.
+  const std::shared_ptr<SqlRunner> sql;  // null: this server runs none
+  Workers sql_workers;
   std::unique_ptr<StreamHub> hub;
 };
 

@@ -29,10 +29,12 @@ bool IsCounted(const wire::Request& request) {
          !std::holds_alternative<wire::ReleaseLeases>(request);
 }
 
+// What has begun is seen to its end. A statement is cancelled, and ends soon: but not in its commit.
 bool IsWrite(size_t kind) {
   static const size_t put = KindOf<wire::Put>();
   static const size_t commit = KindOf<wire::CommitEmbeddings>();
-  return kind == put || kind == commit;
+  static const size_t fetch = KindOf<wire::Fetch>();
+  return kind == put || kind == commit || kind == fetch;
 }
 
 }  // namespace
@@ -226,13 +228,18 @@ void Session::EndWork() {
   leases_shown_ = 0;
   snapshots_.clear();
   streams_.clear();
+  EndAllSql();
+  staged_.reset();
+  edges_.reset();
 }
 
 void Session::On(uint64_t id, const wire::Hello& hello) {
   const Result<uint16_t> version = wire::AgreeVersion(hello);
-  const uint64_t capabilities = hello.capabilities & (wire::kSharedMemory | wire::kInline);
+  const uint64_t sql = core_.sql == nullptr ? 0 : wire::kSql;
+  const uint64_t capabilities =
+      hello.capabilities & (wire::kSharedMemory | wire::kInline | wire::kTrainings | sql);
   Status refused = version.status();
-  if (refused.ok() && capabilities == 0) {
+  if (refused.ok() && (capabilities & (wire::kSharedMemory | wire::kInline)) == 0) {
     refused = MakeStatus(Code::kUnsupported,
                          "capabilities {:#x}: this server knows shared memory (1) and inline (2)",
                          hello.capabilities);

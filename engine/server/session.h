@@ -77,7 +77,9 @@ class Session : public std::enable_shared_from_this<Session> {
     uint64_t stream = 0, hold = 0;
     std::span<const std::byte> bytes;
   };
-  using LeaseHold = std::variant<std::shared_ptr<AnswerMemory::Place>, StreamLease>;
+  using HeldState = std::shared_ptr<TrainingService::Read>;  // of a training run, in no region
+  using LeaseHold = std::variant<std::shared_ptr<AnswerMemory::Place>, StreamLease, HeldState>;
+  static std::span<const std::byte> HeldBytes(const LeaseHold& hold);
   // Where a bulk answer is written: into its message, or into a place that is leased.
   struct BulkAnswer {
     std::shared_ptr<AnswerMemory::Place> place;  // null: `message`
@@ -130,6 +132,15 @@ class Session : public std::enable_shared_from_this<Session> {
   // The view of a snapshot; null for 0. kUsage when the session has none of this id.
   Result<std::shared_ptr<StoredTables::View>> FindSnapshot(uint64_t snapshot) const;
 
+  // session_training.cc: states of training runs, edges.
+  void On(uint64_t id, const wire::SaveTraining& request);
+  void On(uint64_t id, const wire::ReadTraining& request);
+  void On(uint64_t id, const wire::ReadEdges& request);
+  struct StagedState;
+  struct OpenEdges;
+  // Takes the request's piece, and the memory for all of them with the first.
+  Status Stage(const wire::SaveTraining& request, StagedState& staged) const;
+
   // session_streams.cc: streams, leases.
   void On(uint64_t id, const wire::OpenStream& request);
   void On(uint64_t id, const wire::StartPass& request);
@@ -141,6 +152,21 @@ class Session : public std::enable_shared_from_this<Session> {
   void GiveBatch(uint64_t id, uint64_t stream, const Result<std::optional<StreamBatch>>& result);
   void ReplyStreamStats(uint64_t id, uint64_t stream);
   void ReleaseLease(uint64_t lease);
+
+  // session_sql.cc: SQL.
+  void On(uint64_t id, const wire::OpenSql& request);
+  void On(uint64_t id, const wire::CloseSql& request);
+  void On(uint64_t id, const wire::Query& request);
+  void On(uint64_t id, const wire::Fetch& request);
+  void On(uint64_t id, const wire::CloseQuery& request);
+  struct SqlHold;
+  template <typename T>
+  void WorkSql(uint64_t id, const std::shared_ptr<SqlHold>& hold, std::function<Result<T>()> work,
+               std::function<void(Result<T>)> then);
+  Result<wire::Statement> DoQuery(SqlHold& hold, uint64_t id, const wire::Query& request);
+  Result<wire::Response> DoFetch(SqlHold& hold, const wire::Fetch& request);
+  void EndSql(std::vector<std::shared_ptr<SqlHold>> holds);
+  void EndAllSql();
 
   // session_bulk.cc: bytes beside messages.
   // Calls `then` once there is room for a bulk answer of so many bytes; answers `id` with why there is none.
@@ -208,6 +234,12 @@ class Session : public std::enable_shared_from_this<Session> {
   std::map<uint64_t, LeaseHold> leases_;
   std::map<uint64_t, std::shared_ptr<StoredTables::View>> snapshots_;
   std::map<uint64_t, OpenedRegion> streams_;
+  uint64_t sql_made_ = 0;                                     // connections and cursors
+  std::map<uint64_t, std::shared_ptr<SqlHold>> sql_;          // connections
+  std::map<uint64_t, std::shared_ptr<SqlHold>> sql_cursors_;  // the connection of each
+  // Of the request before, for the next one; null while one is at work with it.
+  std::shared_ptr<StagedState> staged_;
+  std::shared_ptr<OpenEdges> edges_;
 
   // For the status page.
   std::atomic<const MemoryBudget*> budget_shown_{nullptr};

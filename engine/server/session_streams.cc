@@ -11,7 +11,7 @@ void Session::On(uint64_t id, const wire::OpenStream& request) {
   if (!view.ok()) return Reply(id, view.status());
   pending_.at(id).cancel = [this, id] { Reply(id, CancelledStatus()); };
   core_.hub->Open(
-      id_, budget_, request, *view == nullptr ? nullptr : (*view)->snapshot(),
+      id_, client_id_, budget_, request, *view == nullptr ? nullptr : (*view)->snapshot(),
       OnStrand<OpenedStream>([this, id](const Result<OpenedStream>& opened) { StreamOpened(id, opened); }));
 }
 
@@ -120,9 +120,17 @@ void Session::ReleaseLease(uint64_t lease) {
   leases_.erase(found);
   if (const auto* const batch = std::get_if<StreamLease>(&hold)) {
     core_.hub->Release(id_, batch->stream, batch->hold);
-  } else {
-    answers_->Free(std::get<std::shared_ptr<AnswerMemory::Place>>(hold));
+  } else if (const auto* const place = std::get_if<std::shared_ptr<AnswerMemory::Place>>(&hold)) {
+    answers_->Free(*place);
   }
+}
+
+std::span<const std::byte> Session::HeldBytes(const LeaseHold& hold) {
+  if (const auto* const batch = std::get_if<StreamLease>(&hold)) return batch->bytes;
+  if (const auto* const place = std::get_if<std::shared_ptr<AnswerMemory::Place>>(&hold)) {
+    return (*place)->bytes;
+  }
+  return std::get<HeldState>(hold)->state;
 }
 
 void Session::On(uint64_t id, const wire::ReadLease& request) {
@@ -130,9 +138,7 @@ void Session::On(uint64_t id, const wire::ReadLease& request) {
   if (found == leases_.end()) {
     return Reply(id, MakeStatus(Code::kUsage, "lease {} is not held by this session", request.lease));
   }
-  const auto* const batch = std::get_if<StreamLease>(&found->second);
-  const std::span<const std::byte> bytes =
-      batch != nullptr ? batch->bytes : std::get<std::shared_ptr<AnswerMemory::Place>>(found->second)->bytes;
+  const std::span<const std::byte> bytes = HeldBytes(found->second);
   if (request.offset >= bytes.size()) {
     return Reply(id, MakeStatus(Code::kInvalidArgument, "lease {} has {} bytes, and none at {}",
                                 request.lease, bytes.size(), request.offset));

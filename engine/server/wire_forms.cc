@@ -20,7 +20,9 @@ wire::LayoutInfo InfoOf(const Manifest& manifest, const LayoutRecord& layout) {
           .batch_count = layout.batch_count,
           .cache_rows = layout.cache_rows,
           .file_bytes = layout.total_bytes(),
-          .servable = IsServable(manifest, layout)};
+          .servable = IsServable(manifest, layout),
+          .gpu_cache_rows = layout.gpu_cache_rows,
+          .batches_per_segment = layout.batches_per_segment};
 }
 
 wire::EmbeddingInfo InfoOf(const EmbeddingRecord& table) {

@@ -51,7 +51,33 @@ Result<uint64_t> WriteState(Store& store, const std::string& path, const Trainin
                          .row_count = state.size()});
 }
 
+class StoredTrainingStates final : public TrainingStates {
+ public:
+  explicit StoredTrainingStates(Store& store) : store_(store) {}
+
+  const std::string& path() const override { return store_.path(); }
+  Result<TrainingRecord> Find(std::string_view name) override {
+    const TrainingRecord* const record = store_.manifest().FindTraining(name);
+    if (record == nullptr) return NoTraining(store_, name);
+    return *record;
+  }
+  Result<std::vector<std::byte>> Read(std::string_view name) override {
+    return ReadTrainingState(store_, name);
+  }
+  Status Save(const TrainingCheckpoint& checkpoint) override {
+    return CheckpointTraining(store_, checkpoint,
+                              [this](const ManifestChange& change) { return store_.UpdateManifest(change); });
+  }
+
+ private:
+  Store& store_;
+};
+
 }  // namespace
+
+std::unique_ptr<TrainingStates> TrainingStatesOf(Store& store) {
+  return std::make_unique<StoredTrainingStates>(store);
+}
 
 Status CheckTrainingName(std::string_view name) {
   constexpr std::string_view kCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";

@@ -35,7 +35,8 @@ constexpr uint64_t FarPointer(uint64_t word, uint64_t segment, bool two = false)
 
 // Request and Response: the number of the kind, a number, a pointer.
 constexpr uint64_t kRoot = StructPointer(0, 2, 1);
-constexpr uint64_t kLookupKind = 3, kPutKind = 13, kPingKind = 17;
+constexpr uint64_t kLookupKind = 3, kPutKind = 13, kPingKind = 17, kSaveTrainingKind = 19,
+                   kReadEdgesKind = 21;
 
 using Words = std::vector<uint64_t>;
 
@@ -61,6 +62,27 @@ inline Words LookupWords(const Words& parts) {
   Words words = {kRoot, kLookupKind, 0, StructPointer(0, 1, 2), 0};
   words.insert(words.end(), parts.begin(), parts.end());
   return words;
+}
+
+// A piece of 8 bytes, in region 1, of a training's state: of so many bytes, at `offset`, for the run "abc".
+inline Words SaveTrainingWords(uint64_t state_bytes, uint64_t offset, uint64_t name, uint64_t settings) {
+  constexpr uint64_t kAbc = 0x636261;
+  return {kRoot,
+          kSaveTrainingKind,
+          0,
+          StructPointer(0, 3, 3),
+          state_bytes,
+          offset,
+          0,
+          name,
+          settings,
+          StructPointer(1, 1, 1),
+          kAbc,
+          1,
+          StructPointer(0, 3, 0),
+          1,
+          0,
+          8};
 }
 
 // ---- frames
@@ -162,6 +184,53 @@ inline void AddHostilePointers(std::vector<HostileFrame>& frames) {
   add("name-shared-by-100-tables", shared);
 }
 
+inline void AddHostileTrainings(std::vector<HostileFrame>& frames) {
+  constexpr uint64_t kName = ListPointer(2, 2, 4);
+  const auto add = [&frames](std::string name, const Words& segment) {
+    frames.push_back({std::move(name), FrameOfSegment(segment)});
+  };
+  add("state-of-10-gb", SaveTrainingWords(uint64_t{10} << 30, 0, kName, 0));
+  add("state-piece-behind-the-end", SaveTrainingWords(64, 57, kName, 0));
+  add("state-piece-that-wraps", SaveTrainingWords(64, ~uint64_t{0} - 3, kName, 0));
+  add("state-without-a-name", SaveTrainingWords(64, 0, 0, 0));
+  add("state-settings-of-2-29-bytes", SaveTrainingWords(64, 0, kName, ListPointer(1, 2, (1 << 29) - 1)));
+  // Edges from 0 of topology "../../x", then 4 billion of "abc": first, count, name.
+  add("edges-of-a-path",
+      {kRoot, kReadEdgesKind, 0, StructPointer(0, 2, 1), 0, 1, ListPointer(0, 2, 8), 0x00782f2e2e2f2e2e});
+  add("edges-2-32-less-1",
+      {kRoot, kReadEdgesKind, 0, StructPointer(0, 2, 1), 0, 0xffffffff, ListPointer(0, 2, 4), 0x636261});
+}
+
+inline void AddHostileSql(std::vector<HostileFrame>& frames) {
+  const auto add = [&frames](std::string name, const Words& segment) {
+    frames.push_back({std::move(name), FrameOfSegment(segment)});
+  };
+  constexpr uint64_t kOpenSqlKind = 22, kQueryKind = 24, kFetchKind = 25;
+  const auto open = [](uint64_t seconds) {
+    return Words{kRoot, kOpenSqlKind, 0, StructPointer(0, 2, 0), 0, seconds};
+  };
+  add("sql-timeout-nan", open(0x7ff8000000000000));
+  add("sql-timeout-negative", open(0xbff0000000000000));
+  add("sql-timeout-infinite", open(0x7ff0000000000000));
+  // Of connection 1: its flags and count of parameters, its pointers to the text and to the values first.
+  const auto query = [](uint64_t flags, const Words& parts) {
+    Words words = {kRoot, kQueryKind, 0, StructPointer(0, 2, 2), 1, flags};
+    words.insert(words.end(), parts.begin(), parts.end());
+    return words;
+  };
+  const Words ten_gb = {1, StructPointer(0, 3, 0), 1, 0, uint64_t{10} << 30};
+  Words text = {StructPointer(1, 1, 1), 0}, values = {0, StructPointer(0, 1, 1)};
+  text.insert(text.end(), ten_gb.begin(), ten_gb.end());
+  values.insert(values.end(), ten_gb.begin(), ten_gb.end());
+  add("sql-of-10-gb", query(0, text));
+  add("sql-parameters-of-10-gb", query(0, values));
+  add("sql-parameters-2-32-less-1", query(uint64_t{0xffffffff} << 32, {0, 0}));
+  add("sql-script-with-parameters", query(1 | uint64_t{1} << 32, {0, 0}));
+  add("sql-of-unknown-kind", query(0, {StructPointer(1, 1, 1), 0, 0xffff, 0}));
+  add("sql-of-nothing", {kRoot, kQueryKind, 0, 0});
+  add("fetch-of-nothing", {kRoot, kFetchKind, 0, 0});
+}
+
 // All of them: a FrameDecoder after the handshake, or DecodeRequest, refuses each.
 inline std::vector<HostileFrame> HostileFrames() {
   std::vector<HostileFrame> frames;
@@ -169,6 +238,8 @@ inline std::vector<HostileFrame> HostileFrames() {
   AddHostileSegments(frames);
   AddHostileRoots(frames);
   AddHostilePointers(frames);
+  AddHostileSql(frames);
+  AddHostileTrainings(frames);
   return frames;
 }
 

@@ -171,6 +171,24 @@ class RandomMessage {
     m.sync = Flip();
     FillEach(m.tables, 1);
   }
+  void Fill(SaveTraining& m) {
+    const uint64_t bytes = 1 + Below(300);
+    m = {.name = Name(), .settings = "--seed " + Name(), .offset = Below(1 << 20), .with_embeddings = Flip()};
+    m.state_bytes = m.offset + bytes + Below(1 << 20);
+    m.piece = SomeBulk(bytes);
+  }
+  void Fill(ReadTraining& m) { m = {Name(), Flip()}; }
+  void Fill(ReadEdges& m) { m = {Name(), Any(), static_cast<uint32_t>(1 + Below(1 << 20))}; }
+  void Fill(OpenSql& m) { m = {Flip(), rng_.Unit() * 1e6}; }
+  void Fill(CloseSql& m) { m.connection = Positive(); }
+  void Fill(Query& m) {
+    m = {.connection = Positive(), .script = Flip(), .text = SomeBulk(Below(500))};
+    if (m.script) return;
+    m.parameters = static_cast<uint32_t>(Below(100));
+    m.values = SomeBulk(Below(500));
+  }
+  void Fill(Fetch& m) { m = {Positive(), Flip()}; }
+  void Fill(CloseQuery& m) { m.cursor = Positive(); }
   void Fill(ReleaseSnapshot& m) { m.snapshot = Positive(); }
   void Fill(Stats& m) { m.stream = Any(); }
   void Fill(Cancel& m) { m.request = Positive(); }
@@ -195,8 +213,8 @@ class RandomMessage {
   void Fill(TableInfo& m) { m = {Name(), AnyElementType(), Any(), Any(), Any()}; }
   void Fill(TopologyInfo& m) { m = {Name(), Any(), Any(), Any(), Flip(), Flip(), Flip()}; }
   void Fill(LayoutInfo& m) {
-    m = {Name(), Name(), Name(),  Any(), Any32(), Fanouts(), OneOf(Direction::kBoth),
-         Name(), Name(), Any32(), Any(), Any(),   Any(),     Flip()};
+    m = {Name(), Name(), Name(), Any(),  Any32(), Fanouts(), OneOf(Direction::kBoth), Name(), Name(), Any32(),
+         Any(),  Any(),  Any(),  Flip(), Any(),   Any()};
   }
   void Fill(EmbeddingInfo& m) {
     m = {Name(),
@@ -243,7 +261,30 @@ class RandomMessage {
   void Fill(Written& m) { m.timestamp = Any(); }
   void Fill(SnapshotTaken& m) { m = {Positive(), Any()}; }
   void Fill(Counter& m) { m = {Name(), rng_.Unit() * 1e18}; }
+  void Fill(Training& m) {
+    m = {"--seed " + Name(), "2026-01-02T03:04:05Z", static_cast<int64_t>(Any() >> 1),
+         SomePayload(Below(300))};
+  }
+  void Fill(Edges& m) {
+    m.edges = Below(50);
+    m.payload = SomePayload(m.edges * kEdgeBytes);
+  }
   void Fill(Counters& m) { FillEach(m.counters, 0); }
+  void Fill(SqlColumn& m) { m = {Name(), Name(), Flip()}; }
+  void Fill(SqlTable& m) {
+    m.name = Name();
+    FillEach(m.columns, 0);
+  }
+  void Fill(SqlOpened& m) {
+    m.connection = Positive();
+    FillEach(m.tables, 0);
+  }
+  void Fill(Statement& m) {
+    m.cursor = Positive();
+    m.columns.resize(Below(20));
+    for (std::string& column : m.columns) column = "count(*) \"" + Name() + "\" \xc3\xa9";
+  }
+  void Fill(SqlRows& m) { m = {Bytes(1 + Below(1000)), Flip()}; }
   void Fill(Done&) {}
   void Fill(PassEnded&) {}
 

@@ -286,6 +286,10 @@ TEST(WireMessageTest, NamesThatCouldBePathsAreRefused) {
     EXPECT_EQ(RequestCode(OpenStream{.road = SuperbatchSpec{.live = bad_table}}), Code::kInvalidArgument);
     EXPECT_EQ(RequestCode(OpenStream{.mode = StreamMode::kShared, .group = name}), Code::kInvalidArgument);
     EXPECT_EQ(RequestCode(Put{.number = 1, .tables = {{.table = name}}}), Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(SaveTraining{.name = name, .state_bytes = 1, .piece = Range{1, 8, 1}}),
+              Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(ReadTraining{.name = name}), Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(ReadEdges{.topology = name, .count = 1}), Code::kInvalidArgument);
     EXPECT_EQ(RequestCode(CommitEmbeddings{.number = 1, .updates = {{.table = name, .dim = 1}}}),
               Code::kInvalidArgument);
   }
@@ -328,6 +332,30 @@ TEST(WireMessageTest, NumbersOutOfRangeAreRefused) {
       << "a row that is not there";
   EXPECT_EQ(RequestCode(Put{.tables = {{.table = "t"}}}), Code::kInvalidArgument)
       << "a write without a number";
+  const SaveTraining save = {.name = "n", .state_bytes = 8, .piece = Range{1, 8, 8}};
+  EXPECT_EQ(RequestCode(save), Code::kOk);
+  const auto saved = [&save](uint64_t state_bytes, uint64_t offset, const Bulk& piece) {
+    SaveTraining changed = save;
+    changed.state_bytes = state_bytes;
+    changed.offset = offset;
+    changed.piece = piece;
+    return RequestCode(changed);
+  };
+  EXPECT_EQ(saved(uint64_t{10} << 30, 0, save.piece), Code::kInvalidArgument) << "10 GB of state";
+  EXPECT_EQ(saved(7, 0, save.piece), Code::kInvalidArgument) << "a piece larger than the whole";
+  EXPECT_EQ(saved(8, 1, save.piece), Code::kInvalidArgument) << "a piece beyond the end";
+  EXPECT_EQ(saved(8, ~uint64_t{0}, save.piece), Code::kInvalidArgument) << "beyond all numbers";
+  EXPECT_EQ(saved(8, 0, std::vector<std::byte>()), Code::kInvalidArgument) << "a piece of nothing";
+  EXPECT_EQ(RequestCode(SaveTraining{.name = "n",
+                                     .settings = std::string(kSettingsBytesMax + 1, 'a'),
+                                     .state_bytes = 8,
+                                     .piece = Range{1, 8, 8}}),
+            Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(ReadEdges{.count = 0}), Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(ReadEdges{.count = (1 << 20) + 1}), Code::kInvalidArgument);
+  EXPECT_EQ(RequestCode(ReadEdges{.first = ~uint64_t{0}, .count = 1 << 20}), Code::kOk);
+  EXPECT_EQ(ResponseCode(Edges{.edges = 2, .payload = std::vector<std::byte>(23)}), Code::kInvalidArgument);
+  EXPECT_EQ(ResponseCode(Training{.state = Lease{1, {1, 4096, uint64_t{10} << 30}}}), Code::kInvalidArgument);
   EXPECT_EQ(ResponseCode(Failure{.code = Code::kOk}), Code::kInvalidArgument);
   EXPECT_EQ(ResponseCode(Failure{.code = static_cast<Code>(13)}), Code::kInvalidArgument);
   EXPECT_EQ(ResponseCode(EmbeddingsCommitted{.timestamp = 5, .stale_rows = 1}), Code::kInvalidArgument);

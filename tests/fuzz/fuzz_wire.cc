@@ -1,7 +1,9 @@
 // Fuzz target: what a peer may send. Its bytes as a stream of frames, decoded as requests and as answers, and
-// as a batch in shared memory. What decodes must encode again, and a batch that opens must lie in its slot.
+// as a batch in shared memory, and as rows of SQL. What decodes must encode again, and a batch that opens
+// must lie in its slot.
 //
 // clang with -DQUARRY_FUZZ=ON: a libFuzzer program. Any compiler: fuzz_wire_replay, which runs the corpus.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -11,6 +13,7 @@
 
 #include "quarry/format/wire.h"
 #include "quarry/format/wire_batch.h"
+#include "quarry/format/wire_sql.h"
 
 namespace quarry::wire {
 namespace {
@@ -32,6 +35,24 @@ void DecodeFrames(std::span<const std::byte> bytes) {
     Require(!request.ok() || EncodeRequest((*frame)->id, *request).ok());
     const auto response = DecodeResponse(**frame);
     Require(!response.ok() || EncodeResponse((*frame)->id, *response).ok());
+  }
+}
+
+// The first two bytes say how many columns there are, and how long the pages.
+void DecodeRows(std::span<const std::byte> bytes) {
+  if (bytes.size() < 2) return;
+  SqlRowReader reader(std::to_integer<size_t>(bytes[0]) % 16);
+  const size_t page_bytes = 1 + std::to_integer<size_t>(bytes[1]);
+  (void)ReadSqlValues(bytes.subspan(2), std::to_integer<uint32_t>(bytes[0]));
+  for (bytes = bytes.subspan(2); !bytes.empty();) {
+    const size_t page = std::min(bytes.size(), page_bytes);
+    reader.Add(bytes.first(page));
+    bytes = bytes.subspan(page);
+    while (true) {
+      const auto row = reader.Next();
+      if (!row.ok()) return;
+      if (!*row) break;
+    }
   }
 }
 
@@ -64,6 +85,7 @@ void DecodeBatch(std::span<const std::byte> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   quarry::wire::DecodeFrames(bytes);
+  quarry::wire::DecodeRows(bytes);
   quarry::wire::DecodeBatch(bytes);
   return 0;
 }

@@ -13,6 +13,7 @@
 #include "format/wire_hostile.h"
 #include "format/wire_random.h"
 #include "quarry/format/wire_batch.h"
+#include "quarry/format/wire_sql.h"
 
 namespace quarry::wire {
 namespace {
@@ -58,6 +59,17 @@ void WriteBatch(const std::filesystem::path& folder) {
   WriteFile(folder / "batch", slot);
 }
 
+void WriteRows(const std::filesystem::path& folder) {
+  const std::vector<SqlValue> values = {std::monostate(), int64_t{-1}, 0.5, std::string("text"),
+                                        std::vector<std::byte>(9)};
+  std::vector<std::byte> bytes = {std::byte{5}, std::byte{6}};  // columns, bytes of a page less one
+  for (int row = 0; row < 3; ++row) {
+    const std::vector<std::byte> more = SqlValueBytes(values);
+    bytes.insert(bytes.end(), more.begin(), more.end());
+  }
+  WriteFile(folder / "rows", bytes);
+}
+
 }  // namespace
 }  // namespace quarry::wire
 
@@ -72,5 +84,6 @@ int main(int argc, char** argv) {
     quarry::wire::WriteFile(folder / ("hostile-" + hostile.name), hostile.bytes);
   }
   quarry::wire::WriteBatch(folder);
+  quarry::wire::WriteRows(folder);
   return 0;
 }

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "quarry/base/status.h"
+#include "quarry/client/sql.h"
 #include "quarry/format/wire_batch.h"
 #include "quarry/format/wire_requests.h"
 #include "quarry/format/wire_responses.h"
@@ -84,6 +85,14 @@ class EmbeddingRows {
   virtual wire::RowBlockArrays<true> arrays() = 0;  // the caller's to change, and to commit
 };
 
+// The last checkpoint of a training run: what a trainer left for itself, or another one, to go on from.
+struct Training {
+  std::string settings;  // all that decided its result
+  std::string created_utc;
+  int64_t timestamp = -1;        // of the embedding tables that belong to it; -1: none
+  std::vector<std::byte> state;  // as the trainer wrote it
+};
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -101,8 +110,28 @@ class Store {
     EmbeddingRows* rows = nullptr;  // with the timestamps that were read
   };
   virtual Result<wire::EmbeddingsCommitted> CommitEmbeddings(std::span<const Update> updates) = 0;
+  // kNotFound lists the runs that there are. Without its state it takes no memory.
+  virtual Result<Training> ReadTraining(std::string_view name, bool with_state = true) = 0;
+  struct TrainingToSave {
+    std::string name;
+    std::string settings;
+    std::span<const std::byte> state;  // a byte at least
+    bool with_embeddings = false;      // in one commit with all that was committed to embedding tables
+  };
+  // In the place of the run's checkpoint before, at once and on disk. Returns what ReadTraining would,
+  // without the state.
+  virtual Result<Training> SaveTraining(const TrainingToSave& training) = 0;
+  // Head, relation and tail of edges [first, first + count) of a topology, one edge behind the other, in the
+  // order of the database (by destination); of fewer where there are fewer.
+  virtual Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first,
+                                                  uint64_t count) = 0;
   virtual Result<wire::Counters> Stats() = 0;
   virtual Status Ping() = 0;
+  // SQL, with a transaction and tables of its own.
+  virtual Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options = {}) = 0;
+  // The one statement of `sql`, on a connection that goes with its rows. They are for one thread at a time.
+  Result<std::unique_ptr<RowCursor>> Query(std::string_view sql, std::span<const Value> parameters = {},
+                                           const SqlOptions& options = {});
 };
 
 // "unix:PATH". kNotFound when nobody listens there, kUnsupported for a server of another protocol.

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "quarry/format/types.h"
+#include "quarry/format/wire_sql.h"
+#include "quarry/format/wire_training.h"
 #include "quarry/format/wire_types.h"
 
 namespace quarry::wire {
@@ -189,6 +191,7 @@ struct Cancel {
 
 using Request = std::variant<Hello, OpenSession, Describe, Lookup, Sample, OpenStream, StartPass, NextBatch,
                              CloseStream, ReleaseLeases, ReadLease, ReadEmbeddings, CommitEmbeddings, Put,
-                             TakeSnapshot, ReleaseSnapshot, Stats, Ping, Cancel>;
+                             TakeSnapshot, ReleaseSnapshot, Stats, Ping, Cancel, SaveTraining, ReadTraining,
+                             ReadEdges, OpenSql, CloseSql, Query, Fetch, CloseQuery>;
 
 }  // namespace quarry::wire

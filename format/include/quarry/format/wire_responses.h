@@ -11,6 +11,8 @@
 
 #include "quarry/base/status.h"
 #include "quarry/format/element_type.h"
+#include "quarry/format/wire_sql.h"
+#include "quarry/format/wire_training.h"
 #include "quarry/format/wire_types.h"
 
 namespace quarry::wire {
@@ -77,6 +79,8 @@ struct LayoutInfo {
   uint64_t cache_rows = 0;
   uint64_t file_bytes = 0;
   bool servable = false;
+  uint64_t gpu_cache_rows = 0;
+  uint64_t batches_per_segment = 0;
   bool operator==(const LayoutInfo&) const = default;
 };
 
@@ -185,8 +189,9 @@ struct Counters {
   bool operator==(const Counters&) const = default;
 };
 
-using Response = std::variant<Failure, Done, Welcome, SessionOpened, Description, Rows, Sampled, StreamOpened,
-                              PassStarted, Batch, PassEnded, Chunk, EmbeddingRows, EmbeddingsCommitted,
-                              Written, SnapshotTaken, Counters>;
+using Response =
+    std::variant<Failure, Done, Welcome, SessionOpened, Description, Rows, Sampled, StreamOpened, PassStarted,
+                 Batch, PassEnded, Chunk, EmbeddingRows, EmbeddingsCommitted, Written, SnapshotTaken,
+                 Counters, Training, Edges, SqlOpened, Statement, SqlRows>;
 
 }  // namespace quarry::wire

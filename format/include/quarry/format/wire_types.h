@@ -30,6 +30,8 @@ enum class Packing : uint8_t { kAlways, kNever, kCheaper };
 // What a peer can do, as bits; bits that the other does not know are ignored.
 inline constexpr uint64_t kSharedMemory = 1;  // maps regions
 inline constexpr uint64_t kInline = 2;        // takes bulk data in messages
+inline constexpr uint64_t kTrainings = 4;     // SaveTraining, ReadTraining, ReadEdges
+inline constexpr uint64_t kSql = 8;           // OpenSql, CloseSql, Query, Fetch, CloseQuery
 
 // Bytes that stay as they are until the client releases them. range.region 0: they lie in no region that the
 // client has mapped, and are read with ReadLease.

@@ -29,6 +29,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -50,6 +51,7 @@ struct ConnectionOptions {
   bool write = false;               // UPDATE and INSERT OR REPLACE reach the database
   double timeout_seconds = 0;       // of one statement, from its first row on; 0 = none
   std::function<bool()> cancelled;  // asked now and then while a statement runs; may be empty
+  bool served = false;              // for a stranger: no PRAGMA sets anything, here or for the process
 };
 
 // One statement and its rows, forward only. Moved, not copied.
@@ -95,6 +97,10 @@ struct TableInfo {
 // Whether `text` ends a statement: a shell that reads lines goes on until it does.
 bool IsComplete(const std::string& text);
 
+// What SQLite may hold, for all connections of the process together; 0: no limit. A statement that would take
+// more fails with kOutOfBudget.
+void LimitMemory(uint64_t bytes);
+
 class Connection {
  public:
   static Result<std::unique_ptr<Connection>> Open(Store& store, MemoryBudget& budget,
@@ -111,6 +117,10 @@ class Connection {
   // Runs the statements of `script` one after the other: calls `visit` with each that there is, before its
   // first row. Ends at the first error, of `visit` too; lines are counted from the script's first.
   virtual Status Run(std::string_view script, const std::function<Status(Rows&)>& visit) = 0;
+
+  // The statement at byte `at` of a script, which moves behind it; none: there are no more. Lines are counted
+  // from the script's first. Once what came before is run: a statement may create what the next one names.
+  virtual Result<std::optional<Rows>> Next(const std::string& script, size_t& at) = 0;
 
   virtual std::vector<TableInfo> tables() const = 0;
 };

@@ -20,6 +20,7 @@
 
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
+#include "quarry/server/sql_runner.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {
@@ -36,6 +37,8 @@ struct ServerOptions {
   std::vector<uid_t> allow_uids;
   // HTTP on 127.0.0.1: Prometheus at /metrics, a status page at /; empty: none; 0: any free port.
   std::optional<uint16_t> metrics_port;
+  // Runs SQL for clients; null: nobody does.
+  std::shared_ptr<SqlRunner> sql;
 };
 
 class Server {

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -46,5 +48,21 @@ Result<std::vector<std::byte>> ReadTrainingState(Store& store, std::string_view 
 
 // Removes the run's record, then its file. NoTraining.
 Status DropTraining(Store& store, std::string_view name);
+
+// The checkpoints of runs, wherever they lie: for who trains, and need not know. One thread.
+class TrainingStates {
+ public:
+  virtual ~TrainingStates() = default;
+  virtual const std::string& path() const = 0;  // of the database, or of a server's socket: for sentences
+  // The record of the run's last checkpoint. NoTraining.
+  virtual Result<TrainingRecord> Find(std::string_view name) = 0;
+  // Its state. Errors as ReadTrainingState.
+  virtual Result<std::vector<std::byte>> Read(std::string_view name) = 0;
+  // CheckpointTraining of nothing else.
+  virtual Status Save(const TrainingCheckpoint& checkpoint) = 0;
+};
+
+// Of an open database, which outlives them.
+std::unique_ptr<TrainingStates> TrainingStatesOf(Store& store);
 
 }  // namespace quarry

@@ -1,0 +1,27 @@
+// The edges of an export: arrays, one for each relation, or triples with names. Private to this room.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "export_output.h"
+#include "quarry/base/status.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+// Names of relations in the order of their ids; none where the only relation has no name.
+Result<std::vector<std::string>> RelationNames(Store& store);
+
+// Writes the edges of relation i to the file `names`[i], by ascending destination: int64 [2, E], as text a
+// line for each edge. REQUIRES: as many names as there are relations.
+Status ExportEdges(Store& store, ExportTarget& target, const std::vector<std::string>& names,
+                   const ProgressFunction& progress);
+
+// Writes train.txt, valid.txt and test.txt, as far as there are such topologies, and entities.dict and
+// relations.dict, which keep the ids. Nodes without names have their numbers for names. Holds all names.
+Status ExportTriples(Store& store, ExportTarget& target, const std::vector<std::string>& relations,
+                     const ProgressFunction& progress);
+
+}  // namespace quarry

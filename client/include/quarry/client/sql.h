@@ -1,0 +1,74 @@
+// SQL over a store, the same embedded and remote. The tables are listed in docs/cli.md under `quarry sql`.
+//
+//   QUARRY_TRY(auto rows, store->Query("SELECT id, feature FROM features WHERE id IN (?1, ?2)", ids));
+//   while (true) {
+//     QUARRY_TRY(const bool more, rows->Next());
+//     if (!more) break;
+//     std::get<int64_t>(rows->value(0));
+//     std::get<std::span<const std::byte>>(rows->value(1));  // float32
+//   }
+//
+// A statement sees one snapshot, and so do all statements of an SqlConnection between BEGIN and COMMIT; what
+// they write is one commit. Texts and blobs have 64 MiB at most. Tables that a statement creates go with the
+// connection. Of a server: texts have 16 MiB at most, rows 256 MiB, and a statement takes an hour at most;
+// rows come in pages, and the statement waits in between. When the server goes away, the statement fails with
+// kIoError, what was not committed is gone, and the next statement has a connection anew.
+//
+// A connection and its cursors belong to one thread, and must be gone before the store; cursors before their
+// connection. Errors: kInvalidArgument is what SQLite makes of the text (it names the line); kCancelled a
+// timeout or `cancelled`; kUnsupported a server that runs no SQL; what the tables meet comes as it is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/format/wire_sql.h"
+
+namespace quarry::client {
+
+using Value = wire::SqlValue;  // NULL, INTEGER, REAL, TEXT, BLOB
+using ValueView = wire::SqlValueView;
+
+struct SqlOptions {
+  bool write = false;               // UPDATE and INSERT OR REPLACE reach the database
+  double timeout_seconds = 0;       // of one statement, from its first row on; 0 = none
+  std::function<bool()> cancelled;  // asked now and then while a statement runs; may be empty
+};
+
+// The rows of a statement, forward only.
+class RowCursor {
+ public:
+  virtual ~RowCursor() = default;
+  // To the first row, then to the next; false after the last. A statement without rows runs in the first
+  // call.
+  virtual Result<bool> Next() = 0;
+  virtual const std::vector<std::string>& columns()
+      const = 0;  // their names; none: the statement has no rows
+  // Of the row that Next came to; texts and blobs are valid until the next call of Next. REQUIRES: column <
+  // columns().size().
+  virtual ValueView value(size_t column) const = 0;
+  // The value as SQLite writes it: of a number its text, of NULL nothing.
+  virtual std::string Text(size_t column) const = 0;
+};
+
+class SqlConnection {
+ public:
+  virtual ~SqlConnection() = default;
+  // The one statement of `sql`, with `parameters` for ?1, ?2, ... kInvalidArgument when there are more
+  // statements, or another number of parameters.
+  virtual Result<std::unique_ptr<RowCursor>> Query(std::string_view sql,
+                                                   std::span<const Value> parameters = {}) = 0;
+  // Runs the statements of `script` one after the other: calls `visit` with each that there is, before its
+  // first row. Ends at the first error, of `visit` too; lines are counted from the script's first.
+  virtual Status Run(std::string_view script, const std::function<Status(RowCursor&)>& visit) = 0;
+  virtual const std::vector<wire::SqlTable>& tables() const = 0;
+};
+
+}  // namespace quarry::client

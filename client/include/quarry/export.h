@@ -1,0 +1,55 @@
+// Export: what a database holds, as files that others read and `quarry import` takes back.
+//
+// The rows are those that a snapshot has when the export begins: changed rows are in it, whether they have
+// been compacted or not. Bulk data is read and written front to back, past the page cache.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "quarry/database.h"
+
+namespace quarry {
+
+enum class ExportFormat : uint8_t {
+  kNpy,        // a folder of arrays, or of triples where nodes have names
+  kCsv,        // the same as text
+  kGraphBolt,  // an OnDiskDataset of DGL: arrays, and a metadata.yaml that says what they are
+};
+
+// What of it; what the database does not have is left out.
+struct ExportParts {
+  bool topology = true;
+  bool features = true;
+  bool labels = true;
+  bool split = true;
+  bool embeddings = false;  // all embedding tables, which no import takes
+};
+
+struct ExportOptions {
+  ExportFormat format = ExportFormat::kNpy;
+  ExportParts parts;
+  std::string table = "feature";  // whose rows are the features
+};
+
+struct ExportReport {
+  uint64_t timestamp = 0;  // all rows that were committed up to here are in it, and none later
+  uint64_t files = 0;
+  uint64_t bytes = 0;
+  std::vector<std::string> import_options;  // that `quarry import` needs to make an equal database of it
+  double seconds = 0;
+};
+
+// Writes the folder `path`, which must not exist. Built in `<path>.exporting`, synced, then renamed, so that
+// it appears whole or not at all. Draws on the database's budget: indptr and checksums of the topology, the
+// checksums of a table, some 30 MiB of buffers, and for triples the names of all nodes. Other threads may
+// read and write meanwhile.
+//
+// kNotFound (the table), kAlreadyExists, kInvalidArgument (a path inside of the database, nothing to export),
+// kUnsupported (what the format has no form for), kBusy (another export, or embeddings that are being
+// trained), kOutOfBudget, kCorruption, kNoSpace, kIoError; kCancelled when `progress` says so.
+Result<ExportReport> ExportDatabase(Database& database, const std::string& path, const ExportOptions& options,
+                                    const ProgressFunction& progress = {});
+
+}  // namespace quarry

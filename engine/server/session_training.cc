@@ -1,0 +1,145 @@
+// Session: states of training runs, in pieces as they come up, and edges.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "quarry/base/trace.h"
+#include "quarry/storage/edges.h"
+#include "session.h"
+
+namespace quarry {
+namespace {
+
+// Edges go to an answer in pieces of about this many, which no budget pays.
+constexpr uint64_t kPieceEdges = 16 << 10;
+
+void WriteEdges(const EdgeList& list, uint64_t first, std::span<std::byte> out) {
+  std::vector<Triple> piece;
+  for (uint64_t left = out.size() / wire::kEdgeBytes; left > 0; left -= piece.size()) {
+    piece.resize(std::min(left, kPieceEdges));
+    list.Read(first, piece);
+    const auto bytes = std::as_bytes(std::span(piece));
+    std::ranges::copy(bytes, out.begin());
+    out = out.subspan(bytes.size());
+    first += piece.size();
+  }
+}
+static_assert(sizeof(Triple) == wire::kEdgeBytes);
+
+}  // namespace
+
+// What has come up of a state.
+struct Session::StagedState {
+  std::string name;
+  uint64_t state_bytes = 0;
+  MemoryBudget::Reservation reservation;
+  std::vector<std::byte> bytes;
+};
+
+Status Session::Stage(const wire::SaveTraining& request, StagedState& staged) const {
+  std::span<const std::byte> piece;
+  if (const auto* const bytes = std::get_if<std::vector<std::byte>>(&request.piece)) {
+    piece = *bytes;
+  } else {
+    QUARRY_TRY(piece, Uploaded(std::get<wire::Range>(request.piece)));
+  }
+  if (request.offset == 0) {
+    QUARRY_TRY(staged.reservation, budget_->Reserve(request.state_bytes, "a training state"));
+    staged.bytes.reserve(request.state_bytes);
+  }
+  staged.bytes.insert(staged.bytes.end(), piece.begin(), piece.end());
+  return Status::Ok();
+}
+
+void Session::On(uint64_t id, const wire::SaveTraining& request) {
+  std::shared_ptr<StagedState> staged = std::exchange(staged_, nullptr);
+  if (request.offset == 0) {
+    staged = std::make_shared<StagedState>();
+    staged->name = request.name;
+    staged->state_bytes = request.state_bytes;
+  }
+  if (staged == nullptr || staged->name != request.name || staged->state_bytes != request.state_bytes ||
+      staged->bytes.size() != request.offset) {
+    return Reply(id, MakeStatus(Code::kUsage,
+                                "the piece at {} of the state of training run \"{}\" does not follow one "
+                                "that this session has brought: begin at 0",
+                                request.offset, request.name));
+  }
+  using Saved = std::optional<wire::Training>;
+  const auto save = [this, request, staged](const Task&) -> Result<Saved> {
+    QUARRY_RETURN_IF_ERROR(Stage(request, *staged));
+    if (staged->bytes.size() < request.state_bytes) return Saved();
+    QUARRY_TRY(wire::Training saved, core_.trainings.Save(request, staged->bytes));
+    return Saved(std::move(saved));
+  };
+  Work<Saved>(core_.writers, id, save, [this, id, staged](const Result<Saved>& saved) {
+    if (!saved.ok()) return Reply(id, saved.status());
+    if (saved->has_value()) return Reply(id, **saved);
+    if (state_ == State::kOpen) staged_ = staged;
+    Reply(id, wire::Done{});
+  });
+}
+
+// A state may be larger than the region for answers: it is leased where the file was read to.
+void Session::On(uint64_t id, const wire::ReadTraining& request) {
+  const auto read = [this, request](const Task&) -> Result<HeldState> {
+    QUARRY_TRY(TrainingService::Read training, core_.trainings.ReadTraining(request, *budget_));
+    return std::make_shared<TrainingService::Read>(std::move(training));
+  };
+  Work<HeldState>(core_.readers, id, read, [this, id](const Result<HeldState>& result) {
+    if (!result.ok()) return Reply(id, result.status());
+    if (!pending_.contains(id)) return;
+    const HeldState& held = *result;
+    wire::Training answer = held->training;
+    if (held->state.size() <= kUnpaidBytes) {
+      answer.state = held->state;
+    } else {
+      const wire::Lease lease = {++leases_made_, {.bytes = held->state.size()}};
+      leases_.emplace(lease.id, held);
+      leases_shown_ = leases_.size();
+      answer.state = lease;
+    }
+    Reply(id, answer);
+  });
+}
+
+struct Session::OpenEdges {
+  std::string topology;
+  std::unique_ptr<EdgeList> list;
+};
+
+// The list stays open until its last edge is given, or another one is asked for.
+void Session::On(uint64_t id, const wire::ReadEdges& request) {
+  using Edges = std::shared_ptr<OpenEdges>;
+  Edges edges = std::exchange(edges_, nullptr);
+  if (edges != nullptr && edges->topology != request.topology) edges = nullptr;
+  const auto open = [this, request, edges](const Task&) -> Result<Edges> {
+    if (edges != nullptr) return edges;
+    const ScopedSpan span("open edges");
+    QUARRY_TRY(std::unique_ptr<EdgeList> list, EdgeList::Open(core_.store, *budget_, request.topology));
+    return std::make_shared<OpenEdges>(OpenEdges{request.topology, std::move(list)});
+  };
+  Work<Edges>(core_.readers, id, open, [this, id, request](const Result<Edges>& opened) {
+    if (!opened.ok()) return Reply(id, opened.status());
+    const Edges& list = *opened;
+    const uint64_t left = list->list->size() - std::min(request.first, list->list->size());
+    const uint64_t count = std::min<uint64_t>(request.count, left);
+    if (count < left && state_ == State::kOpen) edges_ = list;
+    MakeRoom(id, count * wire::kEdgeBytes, [=, this](const std::shared_ptr<BulkAnswer>& bulk) {
+      Work<bool>(
+          core_.readers, id,
+          [list, first = request.first, bulk](const Task&) -> Result<bool> {
+            const ScopedSpan span("read edges");
+            WriteEdges(*list->list, first, bulk->bytes());
+            return true;
+          },
+          [this, id, count, bulk](const Result<bool>& done) {
+            ReplyBulk(id, done.status(), *bulk, [&](wire::Payload payload) {
+              return wire::Edges{count, std::move(payload)};
+            });
+          });
+    });
+  });
+}
+
+}  // namespace quarry

@@ -1,0 +1,48 @@
+#include "training_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "quarry/base/trace.h"
+#include "quarry/storage/training_state.h"
+
+namespace quarry {
+namespace {
+
+wire::Training AnswerOf(const TrainingRecord& record) {
+  return {.settings = record.settings, .created_utc = record.created_utc, .timestamp = record.timestamp};
+}
+
+}  // namespace
+
+Result<TrainingService::Read> TrainingService::ReadTraining(const wire::ReadTraining& request,
+                                                            MemoryBudget& budget) {
+  const ScopedSpan span("read training");
+  MutexLock lock(states_);
+  const TrainingRecord* const record = store_.manifest().FindTraining(request.name);
+  if (record == nullptr) return NoTraining(store_, request.name);
+  Read read{.training = AnswerOf(*record)};
+  if (!request.with_state) return read;
+  QUARRY_TRY(read.reservation, budget.Reserve(record->file_bytes, "a training state"));
+  QUARRY_TRY(read.state, ReadTrainingState(store_, request.name));
+  return read;
+}
+
+Result<wire::Training> TrainingService::Save(const wire::SaveTraining& request,
+                                             std::span<const std::byte> state) {
+  const ScopedSpan span("save training");
+  const auto commit = [&](const ManifestChange& change) {
+    if (!request.with_embeddings) return store_.UpdateManifest(change);
+    return embeddings_.Checkpoint([&](Manifest& manifest, int64_t timestamp) {
+      QUARRY_RETURN_IF_ERROR(change(manifest));
+      std::ranges::find(manifest.trainings, request.name, &TrainingRecord::name)->timestamp = timestamp;
+      return Status::Ok();
+    });
+  };
+  MutexLock lock(states_);
+  QUARRY_RETURN_IF_ERROR(CheckpointTraining(
+      store_, {.name = request.name, .settings = request.settings, .state = state}, commit));
+  return AnswerOf(*store_.manifest().FindTraining(request.name));
+}
+
+}  // namespace quarry

@@ -1,0 +1,42 @@
+// TrainingService: states of training runs (quarry/storage/training_state.h), for trainers elsewhere.
+//
+// Thread-safe; called by workers (it reads and writes files). Lock order: this one < commits of embeddings.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "embedding_service.h"
+#include "quarry/base/budget.h"
+#include "quarry/base/mutex.h"
+#include "quarry/base/status.h"
+#include "quarry/format/wire_requests.h"
+#include "quarry/format/wire_responses.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+class TrainingService {
+ public:
+  // Both outlive the service.
+  TrainingService(Store& store, EmbeddingService& embeddings) : store_(store), embeddings_(embeddings) {}
+
+  struct Read {
+    wire::Training training;  // without its state
+    std::vector<std::byte> state;
+    MemoryBudget::Reservation reservation;  // of the state
+  };
+  // kNotFound lists what there is; kOutOfBudget; kCorruption.
+  Result<Read> ReadTraining(const wire::ReadTraining& request, MemoryBudget& budget);
+  // The checkpoint of the run that the request names, in the place of the one before, with `state` as its
+  // state. On an error the one before stands, but for a commit that the disk failed, which may have happened.
+  Result<wire::Training> Save(const wire::SaveTraining& request, std::span<const std::byte> state);
+
+ private:
+  Store& store_;
+  EmbeddingService& embeddings_;
+  Mutex states_;  // one is saved, or read, at a time
+};
+
+}  // namespace quarry

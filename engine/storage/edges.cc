@@ -1,0 +1,81 @@
+#include "quarry/storage/edges.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "quarry/base/units.h"
+#include "quarry/format/topology.h"
+#include "quarry/io/buffer.h"
+#include "quarry/storage/data_file.h"
+
+namespace quarry {
+
+uint64_t EdgeList::Bytes(const TopologyRecord& record) {
+  constexpr uint64_t kReadBuffers = 8 * kMiB;  // a file scanner's, and slack of whole huge pages
+  const uint64_t sides = record.has_csr ? 2 : 1;
+  const uint64_t relation_bytes =
+      record.relation_count > 1 ? record.edge_count * RelationIdBytes(record.relation_count) : 0;
+  const uint64_t indptr_bytes = (record.node_count + 1) * sizeof(uint64_t);
+  const uint64_t checksum_bytes =
+      (CeilDiv(record.edge_count * sizeof(NodeId), kPageBytes) + CeilDiv(indptr_bytes, kPageBytes)) *
+      sizeof(uint32_t);
+  return sides * (indptr_bytes + checksum_bytes) + IoBuffer::MappedBytes(record.edge_count * sizeof(NodeId)) +
+         relation_bytes + kReadBuffers;
+}
+
+Result<std::unique_ptr<EdgeList>> EdgeList::Open(Store& store, MemoryBudget& budget,
+                                                 std::string_view topology) {
+  std::unique_ptr<EdgeList> list(new EdgeList);
+  const TopologyRecord* const record = store.manifest().FindTopology(topology);
+  if (record != nullptr) {
+    QUARRY_TRY(list->reservation_, budget.Reserve(Bytes(*record), "reading a topology"));
+  }
+  QUARRY_TRY(list->topology_, store.OpenTopology(topology));
+  QUARRY_RETURN_IF_ERROR(list->topology_->LoadIndices(store.backend(), Adjacency::kCsc));
+  QUARRY_RETURN_IF_ERROR(list->LoadRelations(store, *record));
+  return list;
+}
+
+Status EdgeList::LoadRelations(Store& store, const TopologyRecord& record) {
+  if (record.relation_count <= 1) return Status::Ok();
+  relation_bytes_ = RelationIdBytes(record.relation_count);
+  relations_.resize(record.edge_count * relation_bytes_);
+  QUARRY_TRY(const DataFile data, OpenDataFile(store.backend(), store.path() + "/" + record.file,
+                                               {.kind = FileKind::kTopology,
+                                                .database_id = store.manifest().database_id,
+                                                .generation = record.generation,
+                                                .file_bytes = record.file_bytes}));
+  const std::string_view name = SectionsOf(Adjacency::kCsc).relations;
+  QUARRY_TRY(const Section section, data.Find(name, relations_.size()));
+  QUARRY_TRY(const std::vector<uint32_t> checksums, LoadChecksums(store.backend(), data, section));
+  QUARRY_RETURN_IF_ERROR(LoadPages(store.backend(), data, section, checksums, relations_));
+  for (uint64_t edge = 0; edge < record.edge_count; edge++) {
+    if (relation(edge) < record.relation_count) continue;
+    return MakeStatus(Code::kCorruption, "{}: {}[{}] = {}, and there are {} relations", data.file.path(),
+                      name, edge, relation(edge), record.relation_count);
+  }
+  return Status::Ok();
+}
+
+uint32_t EdgeList::relation(uint64_t edge) const {
+  uint32_t relation = 0;
+  if (relation_bytes_ > 0)
+    std::memcpy(&relation, relations_.data() + edge * relation_bytes_, relation_bytes_);
+  return relation;
+}
+
+void EdgeList::Read(uint64_t first, std::span<Triple> out) const {
+  const std::span<const uint64_t> indptr = topology_->indptr(Adjacency::kCsc);
+  const std::span<const NodeId> sources = topology_->indices(Adjacency::kCsc);
+  // The last one whose edges begin at `first` or before.
+  auto next = std::ranges::upper_bound(indptr, first);
+  for (uint64_t i = 0; i < out.size(); i++) {
+    const uint64_t edge = first + i;
+    while (*next <= edge) ++next;
+    const auto destination = static_cast<NodeId>(next - indptr.begin() - 1);
+    out[i] = {sources[edge], relation(edge), destination};
+  }
+}
+
+}  // namespace quarry

@@ -1,0 +1,53 @@
+// What training needs of the local protocol besides batches: states of its runs, and edges; requests and
+// answers (docs/protocol.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "quarry/format/wire_types.h"
+
+namespace quarry::wire {
+
+// The state of a training run, to go on from: piece by piece, in order; the last one makes it the run's.
+struct SaveTraining {
+  std::string name;          // of the run
+  std::string settings;      // all that decides its result, for it to be gone on with by the same
+  uint64_t state_bytes = 0;  // of all pieces
+  uint64_t offset = 0;       // of this one
+  Bulk piece;
+  bool with_embeddings = false;  // in one commit with what embedding tables hold by then
+  bool operator==(const SaveTraining&) const = default;
+};
+
+struct ReadTraining {
+  std::string name;
+  bool with_state = true;  // or what is said of it alone
+  bool operator==(const ReadTraining&) const = default;
+};
+
+// Edges [first, first + count) of a topology, in the order of the database: by destination.
+struct ReadEdges {
+  std::string topology = "graph";
+  uint64_t first = 0;
+  uint32_t count = 0;
+  bool operator==(const ReadEdges&) const = default;
+};
+
+// Answers ReadTraining: the run's last checkpoint; SaveTraining: the one that was taken, without its state.
+struct Training {
+  std::string settings;
+  std::string created_utc;
+  int64_t timestamp = -1;  // of the embedding tables that belong to it; -1: none
+  Payload state;           // empty where it was not asked for
+  bool operator==(const Training&) const = default;
+};
+
+// Answers ReadEdges: head, relation and tail of each, as uint32.
+struct Edges {
+  uint64_t edges = 0;  // fewer than asked for at the end alone
+  Payload payload;
+  bool operator==(const Edges&) const = default;
+};
+
+}  // namespace quarry::wire
