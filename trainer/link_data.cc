@@ -1,89 +1,58 @@
 // LoadLinkData: edges with their relations, out of topologies.
 #include <algorithm>
-#include <cstring>
+#include <memory>
 #include <utility>
 
 #include "link_memory.h"
 #include "quarry/base/random.h"
-#include "quarry/format/topology.h"
-#include "quarry/storage/data_file.h"
+#include "quarry/storage/edges.h"
 
 namespace quarry {
 namespace {
 
 constexpr uint64_t kHeldOutStream = 4;  // apart from other streams of the seed
 
-// Relation ids as the file has them, beside the indices of CSC; none where there is one relation.
-class RelationIds {
- public:
-  static Result<RelationIds> Load(Store& store, const TopologyRecord& record) {
-    RelationIds ids;
-    if (record.relation_count <= 1) return ids;
-    ids.width_ = RelationIdBytes(record.relation_count);
-    ids.bytes_.resize(record.edge_count * ids.width_);
-    QUARRY_TRY(const DataFile data, OpenDataFile(store.backend(), store.path() + "/" + record.file,
-                                                 {.kind = FileKind::kTopology,
-                                                  .database_id = store.manifest().database_id,
-                                                  .generation = record.generation,
-                                                  .file_bytes = record.file_bytes}));
-    const std::string_view name = SectionsOf(Adjacency::kCsc).relations;
-    QUARRY_TRY(const Section section, data.Find(name, ids.bytes_.size()));
-    QUARRY_TRY(const std::vector<uint32_t> checksums, LoadChecksums(store.backend(), data, section));
-    QUARRY_RETURN_IF_ERROR(LoadPages(store.backend(), data, section, checksums, ids.bytes_));
-    for (uint64_t edge = 0; edge < record.edge_count; edge++) {
-      if (ids[edge] < record.relation_count) continue;
-      return MakeStatus(Code::kCorruption, "{}: {}[{}] = {}, and there are {} relations", data.file.path(),
-                        name, edge, ids[edge], record.relation_count);
-    }
-    return ids;
-  }
-
-  uint32_t operator[](uint64_t edge) const {
-    uint32_t relation = 0;
-    if (width_ > 0) std::memcpy(&relation, bytes_.data() + edge * width_, width_);
-    return relation;
-  }
-
- private:
-  uint64_t width_ = 0;
-  std::vector<std::byte> bytes_;
-};
-
 Result<std::vector<Triple>> ReadTriples(Store& store, MemoryBudget& budget, const TopologyRecord& record) {
-  QUARRY_TRY(const MemoryBudget::Reservation reserved,
-             budget.Reserve(TopologyReadBytes(record), "reading a topology"));
-  QUARRY_TRY(const std::unique_ptr<Topology> topology, store.OpenTopology(record.name));
-  QUARRY_RETURN_IF_ERROR(topology->LoadIndices(store.backend(), Adjacency::kCsc));
-  QUARRY_TRY(const RelationIds relations, RelationIds::Load(store, record));
-  const std::span<const uint64_t> indptr = topology->indptr(Adjacency::kCsc);
-  const std::span<const NodeId> sources = topology->indices(Adjacency::kCsc);
-  std::vector<Triple> triples;
-  triples.reserve(record.edge_count);
-  for (NodeId destination = 0; destination < record.node_count; destination++) {
-    for (uint64_t edge = indptr[destination]; edge < indptr[destination + 1]; edge++) {
-      triples.push_back({sources[edge], relations[edge], destination});
-    }
-  }
+  QUARRY_TRY(const std::unique_ptr<EdgeList> edges, EdgeList::Open(store, budget, record.name));
+  std::vector<Triple> triples(edges->size());
+  edges->Read(0, triples);
   return triples;
 }
 
+// What is not of this process may say anything.
+Status CheckEdges(const LinkSource& source, const TopologyRecord& record, std::span<const Triple> edges) {
+  const auto fits = [&](const Triple& edge) {
+    return edge.head < source.manifest.node_count && edge.tail < source.manifest.node_count &&
+           edge.relation < record.relation_count;
+  };
+  const auto bad = std::ranges::find_if_not(edges, fits);
+  if (bad == edges.end() && edges.size() == record.edge_count) return Status::Ok();
+  if (bad == edges.end()) {
+    return MakeStatus(Code::kCorruption, "{}: topology \"{}\" has {} edges, and {} came", source.path,
+                      record.name, record.edge_count, edges.size());
+  }
+  return MakeStatus(Code::kCorruption, "{}: topology \"{}\": edge ({}, {}, {}) of {} nodes and {} relations",
+                    source.path, record.name, bad->head, bad->relation, bad->tail, source.manifest.node_count,
+                    record.relation_count);
+}
+
 // A topology of its own, or a share of the training edges: one of the two.
-Status CheckHeldOut(const Store& store, std::string_view name, double share) {
+Status CheckHeldOut(const LinkSource& source, std::string_view name, double share) {
   if (!(share >= 0 && share < 1)) {
     return MakeStatus(Code::kUsage, "--{}-share is {}, but must be from 0 to below 1", name, share);
   }
-  const bool has_topology = store.manifest().FindTopology(name) != nullptr;
+  const bool has_topology = source.manifest.FindTopology(name) != nullptr;
   if (!has_topology && share == 0) {
     return MakeStatus(
         Code::kInvalidArgument,
         "{}: the database has no edges \"{}\" to rank; import a folder of triples that has them, "
         "or hold some of the edges out with --{}-share 5%",
-        store.path(), name, name);
+        source.path, name, name);
   }
   if (has_topology && share > 0) {
     return MakeStatus(Code::kInvalidArgument,
-                      "{}: the database has edges \"{}\" of its own: leave out --{}-share", store.path(),
-                      name, name);
+                      "{}: the database has edges \"{}\" of its own: leave out --{}-share", source.path, name,
+                      name);
   }
   return Status::Ok();
 }
@@ -115,13 +84,18 @@ Status HoldOut(const HeldOutShares& shares, MemoryBudget& budget, LinkData& data
 }  // namespace
 
 Result<LinkData> LoadLinkData(Store& store, MemoryBudget& budget, const HeldOutShares& shares) {
-  QUARRY_RETURN_IF_ERROR(CheckHeldOut(store, "valid", shares.valid));
-  QUARRY_RETURN_IF_ERROR(CheckHeldOut(store, "test", shares.test));
+  const auto read = [&](const TopologyRecord& record) { return ReadTriples(store, budget, record); };
+  return LoadLinkData({.path = store.path(), .manifest = store.manifest(), .read = read}, budget, shares);
+}
+
+Result<LinkData> LoadLinkData(const LinkSource& source, MemoryBudget& budget, const HeldOutShares& shares) {
+  QUARRY_RETURN_IF_ERROR(CheckHeldOut(source, "valid", shares.valid));
+  QUARRY_RETURN_IF_ERROR(CheckHeldOut(source, "test", shares.test));
   if (shares.valid + shares.test >= 1) {
     return MakeStatus(Code::kUsage, "--valid-share {} and --test-share {} leave no edge to train on",
                       shares.valid, shares.test);
   }
-  const Manifest& manifest = store.manifest();
+  const Manifest& manifest = source.manifest;
   LinkData data;
   data.held_out = shares;
   data.node_count = manifest.node_count;
@@ -134,12 +108,13 @@ Result<LinkData> LoadLinkData(Store& store, MemoryBudget& budget, const HeldOutS
   QUARRY_TRY(data.reserved, budget.Reserve(edge_count * sizeof(Triple), "the edges"));
   for (const auto& [record, edges] : parts) {
     if (record == nullptr) continue;
-    QUARRY_TRY(*edges, ReadTriples(store, budget, *record));
+    QUARRY_TRY(*edges, source.read(*record));
+    QUARRY_RETURN_IF_ERROR(CheckEdges(source, *record, *edges));
     data.relation_count = std::max(data.relation_count, record->relation_count);
   }
   if (shares.valid + shares.test > 0) QUARRY_RETURN_IF_ERROR(HoldOut(shares, budget, data));
   if (data.train.empty()) {
-    return MakeStatus(Code::kInvalidArgument, "{}: the database has no edges to train on", store.path());
+    return MakeStatus(Code::kInvalidArgument, "{}: the database has no edges to train on", source.path);
   }
   return data;
 }

@@ -8,8 +8,8 @@
 #include "quarry/base/units.h"
 #include "quarry/buffer/page_file.h"
 #include "quarry/embedding/embedding_store.h"
-#include "quarry/format/topology.h"
 #include "quarry/io/buffer.h"
+#include "quarry/storage/edges.h"
 
 namespace quarry {
 namespace {
@@ -81,19 +81,6 @@ EmbeddingSpec RelationTableSpec(const LinkTrainOptions& options, uint64_t relati
   return spec;
 }
 
-uint64_t TopologyReadBytes(const TopologyRecord& record) {
-  constexpr uint64_t kReadBuffers = 8 * kMiB;  // a file scanner's, and slack of whole huge pages
-  const uint64_t sides = record.has_csr ? 2 : 1;
-  const uint64_t relation_bytes =
-      record.relation_count > 1 ? record.edge_count * RelationIdBytes(record.relation_count) : 0;
-  const uint64_t indptr_bytes = (record.node_count + 1) * sizeof(uint64_t);
-  const uint64_t checksum_bytes =
-      (CeilDiv(record.edge_count * sizeof(NodeId), kPageBytes) + CeilDiv(indptr_bytes, kPageBytes)) *
-      sizeof(uint32_t);
-  return sides * (indptr_bytes + checksum_bytes) + IoBuffer::MappedBytes(record.edge_count * sizeof(NodeId)) +
-         relation_bytes + kReadBuffers;
-}
-
 uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
   const auto bytes = [](const EmbeddingSpec& spec) {
     return IoBuffer::MappedBytes(spec.row_count * RecordBytes(spec));
@@ -151,7 +138,7 @@ uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& optio
     counts.relations = std::max(counts.relations, record->relation_count);
     counts.edges += record->edge_count;
     edge_bytes += record->edge_count * sizeof(Triple);
-    read_bytes = std::max(read_bytes, TopologyReadBytes(*record));
+    read_bytes = std::max(read_bytes, EdgeList::Bytes(*record));
   }
   uint64_t table_bytes = LinkTableBytes(options, counts);
   if (tables == LinkTables::kStored) {

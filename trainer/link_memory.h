@@ -16,9 +16,6 @@ LinkCounts CountsOf(const LinkData& data);
 EmbeddingSpec NodeTableSpec(const LinkTrainOptions& options, uint64_t node_count);
 EmbeddingSpec RelationTableSpec(const LinkTrainOptions& options, uint64_t relation_count);
 
-// While a topology is read, beside the edges that come of it.
-uint64_t TopologyReadBytes(const TopologyRecord& record);
-
 // Both tables, in memory.
 uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& counts);
 

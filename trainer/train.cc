@@ -65,6 +65,7 @@ class Trainer {
   Result<TrainSummary> Run() {
     start_ = MonotonicSeconds();
     QUARRY_RETURN_IF_ERROR(Agree(trainers_, Prepare()));
+    QUARRY_RETURN_IF_ERROR(ShareCheckpoint());
     const Status status = RunAll();
     if (status.code() == Code::kCancelled) return checkpoints_.Explain(status);
     QUARRY_RETURN_IF_ERROR(status);
@@ -74,7 +75,7 @@ class Trainer {
  private:
   Status RunAll() {
     TrainSummary& summary = progress_.summary;
-    QUARRY_RETURN_IF_ERROR(SkipToCheckpoint());
+    QUARRY_RETURN_IF_ERROR(Agree(trainers_, SkipToCheckpoint()));
     while (summary.epochs < options_.epochs && !StopsEarly()) {
       QUARRY_RETURN_IF_ERROR(RunEpoch(summary.epochs + 1));
     }
@@ -106,6 +107,19 @@ class Trainer {
     QUARRY_RETURN_IF_ERROR(checkpoints_.Start(progress_, *model_));
     seconds_before_ = progress_.summary.seconds;
     return Status::Ok();
+  }
+
+  // All go on from what rank 0 has read.
+  Status ShareCheckpoint() {
+    if (trainers_ == nullptr || !run_.resume) return Status::Ok();
+    const bool first = trainers_->rank() == 0;
+    std::vector<std::byte> state;
+    if (first) state = EncodeTrainState(progress_, *model_);
+    std::array<uint64_t, 1> bytes = {state.size()};
+    QUARRY_RETURN_IF_ERROR(trainers_->Broadcast(std::as_writable_bytes(std::span(bytes)), 0));
+    state.resize(bytes[0]);
+    QUARRY_RETURN_IF_ERROR(trainers_->Broadcast(state, 0));
+    return Agree(trainers_, first ? Status::Ok() : DecodeTrainState(state, progress_, *model_));
   }
 
   // Of the run, the part before it was gone on with included.
@@ -142,11 +156,18 @@ class Trainer {
     QUARRY_TRY(report.valid, Evaluate(valid_nodes_, kValidPass, "validation", report.valid_stats));
     report.valid_seconds = MonotonicSeconds() - valid_start;
     Account(report);
-    if (checkpoints_.Due(report.stats.batches, epoch == options_.epochs || StopsEarly())) {
-      progress_.summary.seconds = Seconds();
-      QUARRY_TRY(report.checkpoint_seconds, checkpoints_.Take(progress_, *model_));
+    const Status taken = TakeCheckpoint(report);
+    return Agree(trainers_, taken.ok() && callbacks_.epoch ? callbacks_.epoch(report) : taken);
+  }
+
+  // Where one is due behind the epoch.
+  Status TakeCheckpoint(EpochReport& report) {
+    if (!checkpoints_.Due(report.stats.batches, report.epoch == options_.epochs || StopsEarly())) {
+      return Status::Ok();
     }
-    return Agree(trainers_, callbacks_.epoch ? callbacks_.epoch(report) : Status::Ok());
+    progress_.summary.seconds = Seconds();
+    QUARRY_TRY(report.checkpoint_seconds, checkpoints_.Take(progress_, *model_));
+    return Status::Ok();
   }
 
   // What the epoch changes in the progress of the run.

@@ -87,28 +87,27 @@ Status DecodeTrainState(std::span<const std::byte> bytes, TrainProgress& progres
 }
 
 Status CheckTrainRun(const TrainRun& run) {
-  if (run.store == nullptr) return Status::Ok();
+  if (run.states == nullptr) return Status::Ok();
   QUARRY_RETURN_IF_ERROR(CheckTrainingName(run.name));
-  const TrainingRecord* const record = run.store->manifest().FindTraining(run.name);
-  if (run.resume) {
-    if (record == nullptr) return NoTraining(*run.store, run.name);
-    return CheckSettings(run.name, record->settings, run.settings);
-  }
-  if (record == nullptr || run.overwrite) return Status::Ok();
+  const Result<TrainingRecord> record = run.states->Find(run.name);
+  if (!record.ok() && (run.resume || record.status().code() != Code::kNotFound)) return record.status();
+  if (run.resume) return CheckSettings(run.name, record->settings, run.settings);
+  if (!record.ok() || run.overwrite) return Status::Ok();
   return MakeStatus(Code::kAlreadyExists,
                     "{}: run \"{}\" has a checkpoint of {}: --resume goes on from it, --overwrite begins it "
                     "anew, --run names another",
-                    run.store->path(), run.name, record->created_utc);
+                    run.states->path(), run.name, record->created_utc);
 }
 
 Status TrainCheckpoints::Start(TrainProgress& progress, SageModel& model) {
   QUARRY_RETURN_IF_ERROR(CheckTrainRun(run_));
-  if (run_.store == nullptr || !run_.resume) return Status::Ok();
-  const TrainingRecord& record = *run_.store->manifest().FindTraining(run_.name);
-  QUARRY_TRY(const std::vector<std::byte> state, ReadTrainingState(*run_.store, run_.name));
+  if (run_.states == nullptr || !run_.resume) return Status::Ok();
+  QUARRY_TRY(const TrainingRecord record, run_.states->Find(run_.name));
+  QUARRY_TRY(const std::vector<std::byte> state, run_.states->Read(run_.name));
   if (const Status status = DecodeTrainState(state, progress, model); !status.ok()) {
-    return MakeStatus(status.code(), "{}/{}: {}; --overwrite begins the run anew", run_.store->path(),
-                      record.file, status.message());
+    const std::string file = record.file.empty() ? "" : "/" + record.file;  // a server does not name it
+    return MakeStatus(status.code(), "{}{}: run \"{}\": {}; --overwrite begins the run anew",
+                      run_.states->path(), file, run_.name, status.message());
   }
   epoch_of_last_ = progress.summary.epochs;
   progress.summary.resumed_from_epoch = epoch_of_last_;
@@ -118,17 +117,15 @@ Status TrainCheckpoints::Start(TrainProgress& progress, SageModel& model) {
 }
 
 bool TrainCheckpoints::Due(uint64_t batches, bool last_epoch) {
-  if (run_.store == nullptr) return false;
+  if (run_.states == nullptr) return false;
   batches_since_ += batches;
   return last_epoch || (run_.checkpoint_every > 0 && batches_since_ >= run_.checkpoint_every);
 }
 
 Result<double> TrainCheckpoints::Take(TrainProgress& progress, const SageModel& model) {
   const double start = MonotonicSeconds();
-  Store& store = *run_.store;
-  QUARRY_RETURN_IF_ERROR(CheckpointTraining(
-      store, {.name = run_.name, .settings = run_.settings, .state = EncodeTrainState(progress, model)},
-      [&store](const ManifestChange& change) { return store.UpdateManifest(change); }));
+  QUARRY_RETURN_IF_ERROR(run_.states->Save(
+      {.name = run_.name, .settings = run_.settings, .state = EncodeTrainState(progress, model)}));
   const double seconds = MonotonicSeconds() - start;
   epoch_of_last_ = progress.summary.epochs;
   batches_since_ = 0;
@@ -138,7 +135,7 @@ Result<double> TrainCheckpoints::Take(TrainProgress& progress, const SageModel& 
 }
 
 Status TrainCheckpoints::Explain(const Status& cancelled) const {
-  if (run_.store == nullptr) return cancelled;
+  if (run_.states == nullptr) return cancelled;
   const std::string what = epoch_of_last_
                                ? fmt::format("--resume goes on from the end of epoch {}", *epoch_of_last_)
                                : std::string("there is no checkpoint of this training yet");

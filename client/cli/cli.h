@@ -24,20 +24,31 @@ using Action = std::function<Status()>;
 void AddCalibrate(CLI::App& app, Action& action);
 void AddCheckpoint(CLI::App& app, Action& action);
 void AddCompact(CLI::App& app, Action& action);
+void AddCompletion(CLI::App& app, Action& action);
+void AddDoctor(CLI::App& app, Action& action);
 void AddDrop(CLI::App& app, Action& action);
+void AddExport(CLI::App& app, Action& action);
 void AddGenerate(CLI::App& app, Action& action);
 void AddImport(CLI::App& app, Action& action);
 void AddInfo(CLI::App& app, Action& action);
 void AddLayout(CLI::App& app, Action& action);
 void AddLayoutExplain(CLI::App& layout, Action& action);  // verbs of layout
+void AddPlot(CLI::App& app, Action& action);
 void AddPut(CLI::App& app, Action& action);
 void AddRepair(CLI::App& app, Action& action);
 void AddRestore(CLI::App& app, Action& action);
 void AddServe(CLI::App& app, Action& action);
 void AddSql(CLI::App& app, Action& action);
+void AddStats(CLI::App& app, Action& action);
 void AddTop(CLI::App& app, Action& action);
 void AddTrain(CLI::App& app, Action& action);
+void AddUpgrade(CLI::App& app, Action& action);
 void AddVerify(CLI::App& app, Action& action);
+
+inline constexpr const char* kTrainDescription = "train on a database: classify nodes, or predict edges";
+
+// Where the arguments need the program that trains, and this is not it, becomes that one. Otherwise returns.
+void HandOver(int argc, char** argv);
 
 // To stdout; unlike fmt::print it does not throw when stdout is gone.
 template <typename... Args>

@@ -1,6 +1,4 @@
 // quarry info DB: what a database holds.
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "cli.h"
+#include "footprint.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_table.h"
 #include "quarry/io/backend.h"
@@ -48,25 +47,23 @@ Result<std::optional<SplitCounts>> CountSplits(Store& store,
   return std::optional<SplitCounts>(counts);
 }
 
-// Rows that were written since the base files were made, by table.
-Result<std::vector<uint64_t>> CountChanged(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {
-  std::vector<uint64_t> counts;
+// Of a table, what was written since its file was made.
+struct Changes {
+  uint64_t rows = 0;
+  uint64_t resident_bytes = 0;  // of the set of these rows
+};
+
+Result<std::vector<Changes>> FindChanges(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {
+  std::vector<Changes> changes;
   for (const TableRecord& table : store.manifest().tables) {
     QUARRY_TRY(const std::unique_ptr<RowOverlay> overlay, store.OpenOverlay(table.name, snapshot));
-    counts.push_back(overlay->TouchedRows().size());
+    if (overlay->empty()) {
+      changes.emplace_back();
+    } else {
+      changes.push_back({overlay->TouchedRows().size(), overlay->resident_bytes()});
+    }
   }
-  return counts;
-}
-
-// Bytes of the page files of embedding tables, which have holes, and of their page maps.
-uint64_t EmbeddingBytes(const Store& store, const EmbeddingRecord& table) {
-  uint64_t bytes = 0;
-  for (const std::string& file : {table.file, table.map_file}) {
-    struct stat status {};
-    if (file.empty() || stat((store.path() + "/" + file).c_str(), &status) != 0) continue;
-    bytes += static_cast<uint64_t>(status.st_blocks) * 512;
-  }
-  return bytes;
+  return changes;
 }
 
 std::string OptimizerName(const EmbeddingRecord& table) {
@@ -77,7 +74,9 @@ std::string OptimizerName(const EmbeddingRecord& table) {
 // What a database tells about itself beyond its manifest.
 struct Facts {
   std::optional<SplitCounts> splits;
-  std::vector<uint64_t> changed;  // rows, by table
+  std::vector<Changes> changes;  // by table
+  uint64_t timestamp = 0;        // of the newest commit
+  DiskFootprint disk;
 };
 
 Json EmbeddingsJson(const Store& store) {
@@ -150,7 +149,15 @@ void PrintJson(const Store& store, const Facts& facts) {
                {"source", manifest.source},
                {"created_utc", manifest.created_utc},
                {"entity_names", manifest.has_entity_names},
-               {"relation_names", manifest.has_relation_names}};
+               {"relation_names", manifest.has_relation_names},
+               {"timestamp", facts.timestamp},
+               {"disk_bytes",
+                {{"tables", facts.disk.tables},
+                 {"topologies", facts.disk.topologies},
+                 {"layouts", facts.disk.layouts},
+                 {"embeddings", facts.disk.embeddings},
+                 {"trainings", facts.disk.trainings},
+                 {"catalog", facts.disk.catalog}}}};
   if (const TopologyRecord* graph = manifest.FindTopology("graph")) {
     json["edges"] = graph->edge_count;
     json["relations"] = graph->relation_count;
@@ -166,11 +173,12 @@ void PrintJson(const Store& store, const Facts& facts) {
                               {"element_type", ElementTypeName(table.element_type)},
                               {"dim", table.dim},
                               {"rows", table.row_count},
-                              {"changed_rows", facts.changed[i]},
+                              {"changed_rows", facts.changes[i].rows},
                               {"row_bytes", RowBytes(table.element_type, table.dim)},
                               {"generation", table.generation},
                               {"file", table.file},
-                              {"file_bytes", table.file_bytes}});
+                              {"file_bytes", table.file_bytes},
+                              {"resident_bytes", ResidentBytes(table) + facts.changes[i].resident_bytes}});
   }
   json["topologies"] = Json::array();
   for (const TopologyRecord& topology : manifest.topologies) {
@@ -183,7 +191,8 @@ void PrintJson(const Store& store, const Facts& facts) {
                                   {"deduplicated", topology.deduplicated},
                                   {"generation", topology.generation},
                                   {"file", topology.file},
-                                  {"file_bytes", topology.file_bytes}});
+                                  {"file_bytes", topology.file_bytes},
+                                  {"resident_bytes", ResidentBytes(topology)}});
   }
   json["layouts"] = LayoutsJson(manifest);
   json["embeddings"] = EmbeddingsJson(store);
@@ -257,25 +266,37 @@ std::string DescribeDevice(const DeviceRecord& device) {
                      bandwidth(device.gather_bytes_per_second), device.measured_utc);
 }
 
+// "5.2 MiB: tables 4.1 MiB, graph 1.0 MiB, catalog 84 KiB": the kinds that there are.
+std::string DescribeDisk(const DiskFootprint& disk) {
+  std::string kinds;
+  for (const auto& [name, bytes] :
+       {std::pair("tables", disk.tables), std::pair("graph", disk.topologies),
+        std::pair("layouts", disk.layouts), std::pair("embeddings", disk.embeddings),
+        std::pair("training runs", disk.trainings), std::pair("catalog", disk.catalog)}) {
+    if (bytes > 0) kinds += fmt::format("{} {} {}", kinds.empty() ? ":" : ",", name, FormatBytes(bytes));
+  }
+  return FormatBytes(disk.total()) + kinds;
+}
+
 void PrintText(const Store& store, const Facts& known) {
   const std::optional<SplitCounts>& splits = known.splits;
   const Manifest& manifest = store.manifest();
-  uint64_t file_bytes = 0;
-  std::vector<std::vector<std::string>> files = {
-      {"name", "type", "dim", "rows", "changed", "edges", "row bytes", "file", "size", "generation"}};
+  std::vector<std::vector<std::string>> files = {{"name", "type", "dim", "rows", "changed", "edges",
+                                                  "row bytes", "file", "size", "memory", "generation"}};
   for (size_t i = 0; i < manifest.tables.size(); ++i) {
     const TableRecord& table = manifest.tables[i];
-    file_bytes += table.file_bytes;
     files.push_back({table.name, std::string(ElementTypeName(table.element_type)), std::to_string(table.dim),
-                     std::to_string(table.row_count), std::to_string(known.changed[i]), "",
+                     std::to_string(table.row_count), std::to_string(known.changes[i].rows), "",
                      std::to_string(RowBytes(table.element_type, table.dim)), table.file,
-                     FormatBytes(table.file_bytes), std::to_string(table.generation)});
+                     FormatBytes(table.file_bytes),
+                     FormatBytes(ResidentBytes(table) + known.changes[i].resident_bytes),
+                     std::to_string(table.generation)});
   }
   for (const TopologyRecord& topology : manifest.topologies) {
-    file_bytes += topology.file_bytes;
     files.push_back({topology.name, topology.has_csr ? "CSC + CSR" : "CSC", "",
                      std::to_string(topology.node_count), "", std::to_string(topology.edge_count), "",
-                     topology.file, FormatBytes(topology.file_bytes), std::to_string(topology.generation)});
+                     topology.file, FormatBytes(topology.file_bytes), FormatBytes(ResidentBytes(topology)),
+                     std::to_string(topology.generation)});
   }
   std::vector<std::vector<std::string>> facts = {{"database", store.path()},
                                                  {"id", Hex(manifest.database_id)}};
@@ -297,13 +318,13 @@ void PrintText(const Store& store, const Facts& known) {
                               manifest.has_entity_names && manifest.has_relation_names ? ", " : "",
                               manifest.has_relation_names ? "relations" : "")});
   }
-  facts.push_back({"size", FormatBytes(file_bytes)});
+  facts.push_back({"size", DescribeDisk(known.disk)});
   facts.push_back({"source", manifest.source});
   facts.push_back({"created", manifest.created_utc});
   if (manifest.device) facts.push_back({"device", DescribeDevice(*manifest.device)});
   PrintTable(facts, {false, false});
   Print("\n");
-  PrintTable(files, {false, false, true, true, true, true, true, false, true, true});
+  PrintTable(files, {false, false, true, true, true, true, true, false, true, true, true});
   if (!manifest.layouts.empty()) PrintLayouts(manifest);
   if (!manifest.embeddings.empty()) PrintEmbeddings(store);
   if (!manifest.trainings.empty()) PrintTrainings(manifest);
@@ -340,7 +361,9 @@ Status Info(const InfoOptions& options) {
   QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store->TakeSnapshot());
   Facts facts;
   QUARRY_TRY(facts.splits, CountSplits(*store, snapshot));
-  QUARRY_TRY(facts.changed, CountChanged(*store, snapshot));
+  QUARRY_TRY(facts.changes, FindChanges(*store, snapshot));
+  facts.timestamp = snapshot->timestamp;
+  facts.disk = DiskFootprintOf(*store);
   options.json ? PrintJson(*store, facts) : PrintText(*store, facts);
   return Status::Ok();
 }

@@ -226,7 +226,8 @@ void AddLayout(CLI::App& app, Action& action) {
   build->footer(
       "All or nothing: interrupted, it leaves the database as it was.\n"
       "Example: quarry layout build db/ --fanout 10,15,20 --batch-size 1024 --cache 10% --disk 3x");
-  AddVerb(layout, "list", "the layouts of a database", make(), action, List);
+  AddVerb(layout, "list", "the layouts of a database", make(), action, List)
+      ->footer("Example: quarry layout list db/ --json");
   AddLayoutExplain(*layout, action);
   arguments = make();
   CLI::App* rebuild =
@@ -238,7 +239,8 @@ void AddLayout(CLI::App& app, Action& action) {
       "the\n"
       "batches are others. Interrupted, it leaves the layout as it was.\n"
       "Example: quarry layout rebuild db/ --dry-run");
-  AddVerb(layout, "drop", "remove a layout", make(), action, Drop);
+  AddVerb(layout, "drop", "remove a layout", make(), action, Drop)
+      ->footer("Example: quarry layout drop db/ default");
 }
 
 }  // namespace quarry::cli

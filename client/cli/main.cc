@@ -4,7 +4,9 @@
 #include <cstdio>
 
 #include "cli.h"
+#include "config_file.h"
 #include "trace_option.h"
+#include "usage.h"
 
 namespace quarry::cli {
 
@@ -23,54 +25,59 @@ void OnSignal(int signal) {
   }
 }
 
-// CLI11 says of a mistyped verb only that one is required.
-std::string UsageFault(const CLI::App& app, int argc, char** argv, const char* fault) {
-  if (argc < 2 || argv[1][0] == '-') return fault;
-  std::string verbs;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (verb->get_name() == argv[1]) return fault;
-    verbs += (verbs.empty() ? "" : ", ") + verb->get_name();
-  }
-  return fmt::format("there is no verb '{}'; the verbs are {}", argv[1], verbs);
+// Writes down what the action runs with before it begins: what fails or is killed can be run again, too.
+Status Run(const CLI::App& app, const std::string& config_path, const std::string& trace_path,
+           const Action& action) {
+  if (!config_path.empty()) QUARRY_RETURN_IF_ERROR(SaveConfig(app, config_path));
+  return RunTraced(trace_path, action);
 }
 
 }  // namespace
 
 int Main(int argc, char** argv) {
+  HandOver(argc, argv);
   std::signal(SIGINT, OnSignal);
   std::signal(SIGTERM, OnSignal);
   std::signal(SIGPIPE, SIG_IGN);
   CLI::App app("quarry: a storage engine for the data that graph neural networks train on", "quarry");
   app.set_version_flag("--version", "quarry " QUARRY_VERSION);
   app.require_subcommand(1);
+  app.fallthrough();  // --config may stand behind the verb
+  std::string config_path, trace_path;
+  AddConfig(app, config_path);
   app.footer("Exit codes: 0 done, 1 failed, 2 usage, 3 corruption. `quarry VERB --help` has an example.");
   Action action;
   AddGenerate(app, action);
   AddImport(app, action);
+  AddExport(app, action);
   AddPut(app, action);
   AddCompact(app, action);
   AddInfo(app, action);
+  AddStats(app, action);
   AddSql(app, action);
   AddLayout(app, action);
   AddVerify(app, action);
   AddCheckpoint(app, action);
   AddRestore(app, action);
   AddRepair(app, action);
+  AddUpgrade(app, action);
   AddDrop(app, action);
   AddCalibrate(app, action);
   AddTrain(app, action);
   AddServe(app, action);
   AddTop(app, action);
-  std::string trace_path;
+  AddPlot(app, action);
+  AddDoctor(app, action);
+  AddCompletion(app, action);
   AddTrace(app, trace_path);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    std::fprintf(stderr, "quarry: usage: %s\n", UsageFault(app, argc, argv, error.what()).c_str());
+    std::fprintf(stderr, "quarry: usage: %s\n", UsageFault(app, error).c_str());
     return ExitCode(Code::kUsage);
   }
-  const Status status = RunTraced(trace_path, action);
+  const Status status = Run(app, config_path, trace_path, action);
   if (!status.ok()) std::fprintf(stderr, "quarry: %s\n", status.ToString().c_str());
   return ExitCode(status.code());
 }

@@ -1,20 +1,16 @@
 // quarry repair DB: removes and drops what `quarry verify` finds and can be done without, and says what is
 // lost.
+#include "repair.h"
+
 #include <algorithm>
 
 #include "cli.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_store.h"
 #include "quarry/format/element_type.h"
-#include "quarry/storage/repair.h"
 
 namespace quarry::cli {
 namespace {
-
-struct Arguments {
-  std::string path;
-  RepairOptions options;
-};
 
 // `quarry layout build` with what the layout was built with.
 std::string BuildCommand(const Store& store, const LayoutRecord& layout) {
@@ -104,7 +100,7 @@ void PrintReport(const Store& store, const RepairReport& report, bool dry_run) {
 }
 
 // OK when the catalog opens, at least now.
-Status RepairCatalogOf(IoBackend& backend, const Arguments& arguments) {
+Status RepairCatalogOf(IoBackend& backend, const RepairArguments& arguments) {
   QUARRY_TRY(const auto repair, RepairCatalog(backend, arguments.path, arguments.options.dry_run));
   if (!repair) return Status::Ok();
   if (arguments.options.dry_run) {
@@ -126,7 +122,9 @@ Result<VerifyReport> Find(Store& store) {
   return found;
 }
 
-Status Repair(const Arguments& arguments) {
+}  // namespace
+
+Status Repair(const RepairArguments& arguments) {
   const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
   QUARRY_RETURN_IF_ERROR(RepairCatalogOf(*backend, arguments));
   QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(*backend, arguments.path));
@@ -149,11 +147,9 @@ Status Repair(const Arguments& arguments) {
                     found.faults.front().message());
 }
 
-}  // namespace
-
 void AddRepair(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("repair", "do what can be done about the faults that verify finds");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<RepairArguments>();
   verb->add_option("DB", arguments->path, "database folder")->required();
   verb->add_flag("--dry-run", arguments->options.dry_run, "say what would be done, and change nothing");
   verb->add_flag("--drop-damaged", arguments->options.drop_damaged,

@@ -9,6 +9,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
+#include "quarry/served_sql.h"
 #include "quarry/server/server.h"
 
 namespace quarry::cli {
@@ -64,8 +65,10 @@ Status Run(Arguments& arguments) {
   }
   QUARRY_TRY(const std::unique_ptr<Database> database,
              Database::Open(arguments.database, std::move(options)));
+  ServerOptions serving = arguments.options;  // what runs SQL goes before the database
+  QUARRY_TRY(serving.sql, MakeSqlRunner(database->store(), database->budget()));
   QUARRY_TRY(const std::unique_ptr<Server> server,
-             Server::Start(database->store(), database->budget(), arguments.options));
+             Server::Start(database->store(), database->budget(), serving));
   Announce(arguments, *server, *database);
   while (!Interrupted()) std::this_thread::sleep_for(kLook);
   return server->Stop();

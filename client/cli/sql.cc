@@ -1,11 +1,12 @@
-// quarry sql DB ["SQL"]: statements over a database, their rows on stdout; on a terminal a shell.
-#include "quarry/sql/connection.h"
-
+// quarry sql DB ["SQL"]: statements over a database, in a folder or a server's, their rows on stdout; on a
+// terminal a shell.
 #include <unistd.h>
 
 #include <array>
 
 #include "cli.h"
+#include "embedded/embedded_sql.h"
+#include "quarry/client/store.h"
 #include "quarry/database.h"
 #include "sql_print.h"
 #include "sql_shell.h"
@@ -13,12 +14,14 @@
 namespace quarry::cli {
 namespace {
 
+constexpr uint64_t kWriteBytes = 192 << 20;  // of a session that writes: a transaction takes 128 MiB
+
 struct Arguments {
   std::string database;
   std::string text;
   bool script = true;  // on stdin, unless the text was given
   bool json = false, csv = false, box = false;
-  sql::ConnectionOptions options;
+  client::SqlOptions options;
 
   SqlFormat format() const {
     if (json) return SqlFormat::kJson;
@@ -35,17 +38,41 @@ Result<std::string> ReadStdin() {
   return text;
 }
 
+// What gives the connection outlives it.
+struct Source {
+  std::unique_ptr<Database> database;
+  std::unique_ptr<client::Store> server;
+
+  Status Open(const std::string& address, bool write) {
+    if (!address.starts_with("unix:")) {
+      QUARRY_TRY(database, Database::Open(address));
+    } else {
+      QUARRY_TRY(server, client::OpenRemote(address, {.memory_bytes_min = write ? kWriteBytes : 0}));
+    }
+    return Status::Ok();
+  }
+  Result<std::unique_ptr<client::SqlConnection>> Connect(const client::SqlOptions& options) const {
+    if (server != nullptr) return server->Connect(options);
+    QUARRY_TRY(std::unique_ptr<sql::Connection> connection,
+               database->Connect({.write = options.write,
+                                  .timeout_seconds = options.timeout_seconds,
+                                  .cancelled = options.cancelled}));
+    return client::WrapSql(std::move(connection));
+  }
+};
+
 Status Run(Arguments& arguments) {
   const bool shell = arguments.script && isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
-  QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.database));
+  Source source;
+  QUARRY_RETURN_IF_ERROR(source.Open(arguments.database, arguments.options.write));
   if (arguments.script && !shell) {
     QUARRY_TRY(arguments.text, ReadStdin());
   }
   arguments.options.cancelled = Interrupted;
-  QUARRY_TRY(const std::unique_ptr<sql::Connection> connection, database->Connect(arguments.options));
+  QUARRY_TRY(const std::unique_ptr<client::SqlConnection> connection, source.Connect(arguments.options));
   if (shell) return RunSqlShell(*connection, arguments.database, arguments.format());
   return connection->Run(arguments.text,
-                         [&](sql::Rows& rows) { return PrintRows(rows, arguments.format()); });
+                         [&](client::RowCursor& rows) { return PrintRows(rows, arguments.format()); });
 }
 
 }  // namespace
@@ -53,7 +80,7 @@ Status Run(Arguments& arguments) {
 void AddSql(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("sql", "query a database by SQL");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("DB", arguments->database, "database folder")->required();
+  verb->add_option("DB", arguments->database, "database folder, or unix:PATH of a server")->required();
   CLI::Option* text =
       verb->add_option("SQL", arguments->text,
                        "statements; without them, stdin is read: a script, or what is typed on a terminal");

@@ -11,7 +11,8 @@
 namespace quarry::cli {
 namespace {
 
-using sql::Rows;
+using client::RowCursor;
+using client::ValueView;
 using Json = nlohmann::ordered_json;
 
 std::string Hex(std::span<const std::byte> bytes) {
@@ -21,9 +22,13 @@ std::string Hex(std::span<const std::byte> bytes) {
   return text;
 }
 
+using Blob = std::span<const std::byte>;
+
 // A value for people and for CSV: blobs in hexadecimal, NULL empty.
-std::string TextOf(const Rows& rows, int column) {
-  return rows.type(column) == Rows::Type::kBlob ? Hex(rows.Blob(column)) : std::string(rows.Text(column));
+std::string TextOf(const RowCursor& rows, size_t column) {
+  const ValueView value = rows.value(column);
+  const auto* const blob = std::get_if<Blob>(&value);
+  return blob != nullptr ? Hex(*blob) : rows.Text(column);
 }
 
 // Values may hold any bytes. An error ends the statement: `quarry sql ... | head`.
@@ -44,42 +49,38 @@ std::string CsvField(const std::string& text) {
 }
 
 template <typename Field>
-Status PrintCsvLine(int columns, Field&& field) {
+Status PrintCsvLine(size_t columns, Field&& field) {
   std::string line;
-  for (int i = 0; i < columns; ++i) line += (i > 0 ? "," : "") + CsvField(field(i));
+  for (size_t i = 0; i < columns; ++i) line += (i > 0 ? "," : "") + CsvField(field(i));
   return PrintBytes(line + "\n");
 }
 
-Status PrintCsv(Rows& rows) {
-  const int columns = rows.column_count();
-  QUARRY_RETURN_IF_ERROR(PrintCsvLine(columns, [&](int i) { return std::string(rows.column_name(i)); }));
+Status PrintCsv(RowCursor& rows) {
+  const std::vector<std::string>& names = rows.columns();
+  QUARRY_RETURN_IF_ERROR(PrintCsvLine(names.size(), [&](size_t i) { return names[i]; }));
   while (true) {
     QUARRY_TRY(const bool more, rows.Next());
     if (!more) return Status::Ok();
-    QUARRY_RETURN_IF_ERROR(PrintCsvLine(columns, [&](int i) { return TextOf(rows, i); }));
+    QUARRY_RETURN_IF_ERROR(PrintCsvLine(names.size(), [&](size_t i) { return TextOf(rows, i); }));
   }
 }
 
-Json JsonOf(const Rows& rows, int column) {
-  switch (rows.type(column)) {
-    case Rows::Type::kNull:
-      return nullptr;
-    case Rows::Type::kInteger:
-      return rows.Integer(column);
-    case Rows::Type::kReal:
-      return rows.Real(column);
-    default:
-      return TextOf(rows, column);
-  }
+Json JsonOf(const RowCursor& rows, size_t column) {
+  const ValueView value = rows.value(column);
+  if (std::holds_alternative<std::monostate>(value)) return nullptr;
+  if (const auto* const integer = std::get_if<int64_t>(&value)) return *integer;
+  if (const auto* const real = std::get_if<double>(&value)) return *real;
+  return TextOf(rows, column);
 }
 
 // One array of objects for each statement.
-Status PrintJson(Rows& rows) {
+Status PrintJson(RowCursor& rows) {
+  const std::vector<std::string>& names = rows.columns();
   for (bool first = true;; first = false) {
     QUARRY_TRY(const bool more, rows.Next());
     if (!more) return PrintBytes(first ? "[]\n" : "]\n");
     Json object = Json::object();
-    for (int i = 0; i < rows.column_count(); ++i) object[std::string(rows.column_name(i))] = JsonOf(rows, i);
+    for (size_t i = 0; i < names.size(); ++i) object[names[i]] = JsonOf(rows, i);
     // Names in a database may hold any bytes; JSON may not.
     QUARRY_RETURN_IF_ERROR(
         PrintBytes((first ? "[" : ",\n ") + object.dump(-1, ' ', false, Json::error_handler_t::replace)));
@@ -89,18 +90,14 @@ Status PrintJson(Rows& rows) {
 // Columns in a frame, as wide as the first rows want them: a result of any length is printed while it comes.
 class Box {
  public:
-  explicit Box(Rows& rows) : rows_(rows), widths_(static_cast<size_t>(rows.column_count())) {
-    std::vector<std::string> names;
-    for (int i = 0; i < rows.column_count(); ++i) names.emplace_back(rows.column_name(i));
-    Add(std::move(names));
-  }
+  explicit Box(RowCursor& rows) : rows_(rows), widths_(rows.columns().size()) { Add(rows.columns()); }
 
   Status Run() {
     while (true) {
       QUARRY_TRY(const bool more, rows_.Next());
       if (!more) break;
       std::vector<std::string> cells;
-      for (int i = 0; i < rows_.column_count(); ++i) cells.push_back(Cell(i));
+      for (size_t i = 0; i < widths_.size(); ++i) cells.push_back(Cell(i));
       Add(std::move(cells));
       if (held_.size() > kHeldRowsMax) QUARRY_RETURN_IF_ERROR(Flush());
     }
@@ -112,11 +109,12 @@ class Box {
   static constexpr size_t kHeldRowsMax = 1000;
   static constexpr size_t kBlobBytesMax = 16;  // more of one is only counted
 
-  std::string Cell(int column) const {
+  std::string Cell(size_t column) const {
     std::string text;
-    if (rows_.type(column) == Rows::Type::kBlob && rows_.Blob(column).size() > kBlobBytesMax) {
-      const std::span<const std::byte> blob = rows_.Blob(column);
-      text = fmt::format("{}... {} bytes", Hex(blob.first(kBlobBytesMax)), blob.size());
+    const ValueView value = rows_.value(column);
+    const auto* const blob = std::get_if<Blob>(&value);
+    if (blob != nullptr && blob->size() > kBlobBytesMax) {
+      text = fmt::format("{}... {} bytes", Hex(blob->first(kBlobBytesMax)), blob->size());
     } else {
       text = TextOf(rows_, column);
     }
@@ -166,7 +164,7 @@ class Box {
     return line + "│\n";
   }
 
-  Rows& rows_;
+  RowCursor& rows_;
   std::vector<size_t> widths_;
   bool measured_ = false;  // and the head is printed
   std::vector<std::vector<std::string>> held_;
@@ -174,8 +172,8 @@ class Box {
 
 }  // namespace
 
-Status PrintRows(Rows& rows, SqlFormat format) {
-  if (rows.column_count() == 0) return rows.Next().status();
+Status PrintRows(RowCursor& rows, SqlFormat format) {
+  if (rows.columns().empty()) return rows.Next().status();
   switch (format) {
     case SqlFormat::kCsv:
       return PrintCsv(rows);

@@ -4,13 +4,13 @@
 #include <cstdint>
 
 #include "quarry/base/status.h"
-#include "quarry/sql/connection.h"
+#include "quarry/client/sql.h"
 
 namespace quarry::cli {
 
 enum class SqlFormat : uint8_t { kBox, kCsv, kJson };
 
 // Runs the statement; what it gives goes to stdout while it comes. A statement without rows is only run.
-Status PrintRows(sql::Rows& rows, SqlFormat format);
+Status PrintRows(client::RowCursor& rows, SqlFormat format);
 
 }  // namespace quarry::cli

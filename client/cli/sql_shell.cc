@@ -10,6 +10,7 @@
 #include "cli.h"
 #include "line_editor.h"
 #include "quarry/base/process.h"
+#include "quarry/sql/connection.h"
 
 namespace quarry::cli {
 namespace {
@@ -45,7 +46,7 @@ std::string HistoryFile() {
   return home == nullptr ? "" : std::string(home) + "/.quarry_history";
 }
 
-std::string ArgumentsOf(const sql::TableInfo& table) {
+std::string ArgumentsOf(const wire::SqlTable& table) {
   std::string text;
   for (const auto& column : table.columns) {
     text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", column.name, column.type,
@@ -56,13 +57,13 @@ std::string ArgumentsOf(const sql::TableInfo& table) {
 
 class Shell {
  public:
-  Shell(sql::Connection& connection, SqlFormat format)
+  Shell(client::SqlConnection& connection, SqlFormat format)
       : connection_(connection),
         format_(format),
         editor_(HistoryFile(), [this](std::string_view word) { return Complete(word); }) {
     words_.insert(std::begin(kCommands), std::end(kCommands));
     words_.insert(std::begin(kKeywords), std::end(kKeywords));
-    for (const sql::TableInfo& table : connection_.tables()) {
+    for (const wire::SqlTable& table : connection_.tables()) {
       words_.insert(table.name);
       for (const auto& column : table.columns) words_.insert(column.name);
     }
@@ -94,7 +95,8 @@ class Shell {
   void Execute(const std::string& text) {
     ForgetInterrupt();
     const double start = MonotonicSeconds();
-    const Status status = connection_.Run(text, [this](sql::Rows& rows) { return PrintRows(rows, format_); });
+    const Status status =
+        connection_.Run(text, [this](client::RowCursor& rows) { return PrintRows(rows, format_); });
     std::fflush(stdout);
     if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
     if (timer_) Print("{:.3f} s\n", MonotonicSeconds() - start);
@@ -120,12 +122,12 @@ class Shell {
   }
 
   bool PrintTables() const {
-    for (const sql::TableInfo& table : connection_.tables()) Print("{}\n", table.name);
+    for (const wire::SqlTable& table : connection_.tables()) Print("{}\n", table.name);
     return true;
   }
   bool PrintSchema(const std::string& name) const {
     bool found = false;
-    for (const sql::TableInfo& table : connection_.tables()) {
+    for (const wire::SqlTable& table : connection_.tables()) {
       if (!name.empty() && name != table.name) continue;
       Print("{}({})\n", table.name, ArgumentsOf(table));
       found = true;
@@ -161,7 +163,7 @@ class Shell {
     return found;
   }
 
-  sql::Connection& connection_;
+  client::SqlConnection& connection_;
   SqlFormat format_;
   bool timer_ = false;
   bool quit_ = false;
@@ -171,7 +173,7 @@ class Shell {
 
 }  // namespace
 
-Status RunSqlShell(sql::Connection& connection, const std::string& database, SqlFormat format) {
+Status RunSqlShell(client::SqlConnection& connection, const std::string& database, SqlFormat format) {
   Print("{}: .help lists commands, Ctrl-D ends\n", database);
   Shell(connection, format).Run();
   return Status::Ok();

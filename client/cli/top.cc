@@ -1,10 +1,6 @@
 // quarry top: what a server does, in a terminal.
-#include <poll.h>
-#include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,13 +10,14 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/client/store.h"
+#include "screen.h"
 #include "top_view.h"
 
 namespace quarry::cli {
 namespace {
 
 constexpr std::string_view kUnix = "unix:";
-constexpr int kRefreshMs = 1000;
+constexpr double kRefreshSeconds = 1;
 
 struct Arguments {
   std::string address;
@@ -92,53 +89,9 @@ class Source {
   std::unique_ptr<client::Store> store_;
 };
 
-// Keys come at once and unseen, and the screen is another one, until this dies.
-class Screen {
- public:
-  Screen() {
-    std::fputs("\033[?1049h\033[?25l", stdout);
-    if (tcgetattr(STDIN_FILENO, &before_) != 0) return;
-    termios raw = before_;
-    raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
-    keys_ = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
-  }
-  ~Screen() {
-    if (keys_) tcsetattr(STDIN_FILENO, TCSANOW, &before_);
-    std::fputs("\033[?25h\033[?1049l", stdout);
-    std::fflush(stdout);
-  }
-  Screen(const Screen&) = delete;
-  Screen& operator=(const Screen&) = delete;
-
-  void Draw(std::string_view text) const {
-    std::string screen = "\033[H";
-    for (const char c : text) screen += c == '\n' ? std::string("\033[K\n") : std::string(1, c);
-    std::fputs((screen + "\033[J").c_str(), stdout);
-    std::fflush(stdout);
-  }
-  static size_t Rows() {
-    winsize size{};
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 2 ? size.ws_row - 2U : 22U;
-  }
-  // False when the user wants no more.
-  bool WaitForNext() const {
-    pollfd input{.fd = keys_ ? STDIN_FILENO : -1, .events = POLLIN};
-    if (poll(&input, 1, kRefreshMs) > 0) {
-      char key = 0;
-      if (read(STDIN_FILENO, &key, 1) <= 0 || key == 'q' || key == 'Q') return false;
-    }
-    return !Interrupted();
-  }
-
- private:
-  termios before_{};
-  bool keys_ = false;
-};
-
 // Until the user ends it; a server that goes away may come back.
 Status Watch(Source& source) {
-  const char* const no_color = std::getenv("NO_COLOR");
-  const bool color = no_color == nullptr || *no_color == '\0';
+  const bool color = ColorWanted();
   const Screen screen;
   std::optional<TopState> before;
   do {
@@ -149,7 +102,7 @@ Status Watch(Source& source) {
     } else {
       screen.Draw(fmt::format("{}\ntrying again; q ends\n", now.status().message()));
     }
-  } while (screen.WaitForNext());
+  } while (screen.WaitForNext(kRefreshSeconds));
   return Status::Ok();
 }
 

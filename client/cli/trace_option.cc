@@ -16,8 +16,8 @@ namespace quarry::cli {
 namespace {
 
 // build and rebuild are layout's.
-constexpr std::array<std::string_view, 9> kLongVerbs = {"build",   "checkpoint", "compact", "import", "put",
-                                                        "rebuild", "serve",      "train",   "verify"};
+constexpr std::array<std::string_view, 10> kLongVerbs = {
+    "build", "checkpoint", "compact", "export", "import", "put", "rebuild", "serve", "train", "verify"};
 
 // One of several trainers of one run has a file of its own: they were started by one command line.
 std::string PathOfRank(const std::string& path) {

@@ -1,6 +1,7 @@
 #include <malloc.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -152,27 +153,20 @@ Status RememberMeasured(Database& database, const std::string& layout, const Str
 }
 
 // What the run is filed under and goes on from; refused here rather than when a road has been made.
-Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const LayoutSpec* spec) {
-  const RunFlags& flags = arguments.run;
-  TrainRun run{.name = flags.name.empty() ? "node" : flags.name,
-               .checkpoint_every = flags.checkpoint_every,
-               .resume = flags.resume,
-               .overwrite = flags.overwrite};
-  if (flags.checkpoint_every == 0 && !flags.resume) {
-    if (flags.name.empty() && !flags.overwrite) return run;  // one without checkpoints
-    return MakeStatus(Code::kUsage, "{} is of runs with checkpoints: give --checkpoint-every or --resume too",
-                      flags.overwrite ? "--overwrite" : "--run");
-  }
+Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const LayoutSpec* spec,
+                       TrainingStates& states) {
+  QUARRY_TRY(std::optional<TrainRun> run, arguments.run.NodeRun());
+  if (!run) return TrainRun();
   NodeSettings settings{.road = arguments.road, .train = arguments.train, .resample = arguments.resample};
   if (arguments.plan) settings.planned = spec;
   if (!arguments.plan && spec != nullptr) {
     settings.built = database.manifest().FindLayout(spec->name);
-    if (settings.built == nullptr) return run;  // opening it says so
+    if (settings.built == nullptr) return *run;  // opening it says so
   }
-  run.store = &database.store();
-  run.settings = settings.ToString();
-  QUARRY_RETURN_IF_ERROR(CheckTrainRun(run));
-  return run;
+  run->states = &states;
+  run->settings = settings.ToString();
+  QUARRY_RETURN_IF_ERROR(CheckTrainRun(*run));
+  return *run;
 }
 
 Status TrainOn(const NodeArguments& arguments, Database& database, const OpenRoad& open, TrainSetup setup,
@@ -182,7 +176,7 @@ Status TrainOn(const NodeArguments& arguments, Database& database, const OpenRoa
   setup.overhead_bytes = EstimateTrainerBytes(
       arguments.train, open.road->feature_dim(), CountClasses(open.road->labels()),
       BoundHopNodes(arguments.road.batch_size, arguments.road.fanouts, open.batch_nodes_max),
-      setup.run.store != nullptr);
+      setup.run.states != nullptr);
   setup.superbatches = open.superbatches;
   if (open.planned != nullptr) setup.run.epochs_of_cycle = open.planned->layout().record().epochs;
   setup.road = arguments.road;
@@ -203,15 +197,16 @@ Status TrainOnDatabase(NodeArguments& arguments) {
   LiveRoadOptions& road_options = arguments.road;
   SplitThreads(arguments, road_options, arguments.train);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudgets(arguments));
+  const std::unique_ptr<TrainingStates> states = TrainingStatesOf(database->store());
   TrainSetup setup;
   StreamStats last_epoch;
   if (!arguments.plan && arguments.layout.empty()) {
-    QUARRY_TRY(setup.run, RunOf(arguments, *database, nullptr));
+    QUARRY_TRY(setup.run, RunOf(arguments, *database, nullptr, *states));
     QUARRY_TRY(const OpenRoad open, OpenLive(*database, road_options));
     return TrainOn(arguments, *database, open, setup, last_epoch);
   }
   QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, database->manifest()));
-  QUARRY_TRY(setup.run, RunOf(arguments, *database, &spec));
+  QUARRY_TRY(setup.run, RunOf(arguments, *database, &spec, *states));
   if (arguments.resample) {
     QUARRY_TRY(const OpenRoad open, OpenSuperbatches(*database, spec, road_options));
     return TrainOn(arguments, *database, open, setup, last_epoch);
@@ -320,8 +315,10 @@ void AddEngineOptions(CLI::App* verb, NodeArguments& arguments) {
 
 }  // namespace
 
+void HandOver(int /*argc*/, char** /*argv*/) {}  // this program trains
+
 void AddTrain(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand("train", "train on a database: classify nodes, or predict edges");
+  CLI::App* verb = app.add_subcommand("train", kTrainDescription);
   auto arguments = std::make_shared<Arguments>();
   NodeArguments& node = arguments->node;
   verb->add_option("DB", node.path, "database folder, or unix:PATH of a server's socket (quarry serve)")
@@ -358,12 +355,7 @@ void AddTrain(CLI::App& app, Action& action) {
       given.train.layers = static_cast<uint32_t>(given.fanouts.size());
     }
     if (arguments->task == "link") {
-      action = [verb, arguments] {
-        if (!IsServerAddress(arguments->node.path)) return TrainLink(*verb, arguments->link);
-        return Status(
-            Code::kUsage,
-            "--task link trains vectors in the database itself, not over a server: give its folder");
-      };
+      action = [verb, arguments] { return TrainLink(*verb, arguments->link); };
       return;
     }
     action = [verb, arguments] {

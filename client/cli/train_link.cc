@@ -11,6 +11,7 @@
 #include "quarry/database.h"
 #include "quarry/trainer/link_run.h"
 #include "train_link_report.h"
+#include "train_node.h"
 
 namespace quarry::cli {
 namespace {
@@ -58,12 +59,15 @@ Result<HeldOutShares> ParseShares(const LinkArguments& arguments) {
   return shares;
 }
 
+// As databases are opened with: --memory, or 80 % of what the machine allows.
+Result<uint64_t> BudgetBytes(const CLI::App& verb) {
+  const auto memory = SharedOption<std::string>(verb, "--memory", "");
+  return memory.empty() ? MemoryLimitBytes() / 10 * 8 : ParseBytes(memory, MemoryLimitBytes());
+}
+
 Result<std::unique_ptr<Database>> OpenWithBudget(const CLI::App& verb) {
   DatabaseOptions options;
-  const auto memory = SharedOption<std::string>(verb, "--memory", "");
-  if (!memory.empty()) {
-    QUARRY_TRY(options.memory_bytes, ParseBytes(memory, MemoryLimitBytes()));
-  }
+  QUARRY_TRY(options.memory_bytes, BudgetBytes(verb));
   return Database::Open(verb.get_option("DB")->as<std::string>(), std::move(options));
 }
 
@@ -95,6 +99,56 @@ Result<std::optional<LinkRunOptions>> StoredRun(const CLI::App& verb, const Link
                    : fmt::format(" while they are trained: in memory they would take --memory {}",
                                  FormatBytes(in_memory)));
   return std::optional(run);
+}
+
+// Trains and reports. `run` is null where vectors are in memory.
+Status TrainOn(const CLI::App& verb, const LinkData& data, const LinkTrainOptions& train,
+               MemoryBudget& budget, LinkRun* run) {
+  LogInfo("{} nodes, {} relations, {} + {} + {} edges; threads: {} computing, {} preparing, {} writing back",
+          data.node_count, data.relation_count, data.train.size(), data.valid.size(), data.test.size(),
+          train.compute_threads, train.workers, train.workers);
+  LinkReport report(train, budget, run, verb.count("--json") > 0);
+  ProgressBar bar;
+  LinkTrainCallbacks callbacks;
+  callbacks.progress = [&](std::string_view phase, uint64_t done, uint64_t total) -> Status {
+    if (Interrupted()) {
+      return MakeStatus(Code::kCancelled, "interrupted in {} after {} of {} edges", phase, done, total);
+    }
+    bar.Show(phase, done, total, " edges");
+    return Status::Ok();
+  };
+  callbacks.epoch = [&](const LinkEpochReport& epoch) {
+    bar.Clear();
+    report.Epoch(epoch);
+    return Status::Ok();
+  };
+  QUARRY_TRY(const LinkTrainSummary summary, run != nullptr ? TrainLinks(data, train, budget, callbacks, *run)
+                                                            : TrainLinks(data, train, budget, callbacks));
+  bar.Clear();
+  report.Summary(summary);
+  return Status::Ok();
+}
+
+// Vectors that are kept lie in the database, in tables that a run writes to alone.
+constexpr const char* kStoredOptions[] = {"--save", "--checkpoint-every", "--resume", "--overwrite", "--run"};
+
+Status TrainLinkRemotely(const CLI::App& verb, const std::string& address, const LinkTrainOptions& train,
+                         const HeldOutShares& shares) {
+  for (const char* option : kStoredOptions) {
+    if (verb.count(option) == 0) continue;
+    return MakeStatus(Code::kUsage,
+                      "{} with --task link is of vectors that are stored, which needs the whole database: "
+                      "train on the database itself",
+                      option);
+  }
+  QUARRY_TRY(const LinkSource source, OpenLinkSource(address));
+  QUARRY_TRY(const uint64_t memory_bytes, BudgetBytes(verb));
+  MemoryBudget budget(memory_bytes);
+  // For a moment, so that a budget that is too small says what would do before anything is read.
+  QUARRY_RETURN_IF_ERROR(
+      budget.Reserve(LinkMemoryBytes(source.manifest, train), "edges, batches and vectors").status());
+  QUARRY_TRY(const LinkData data, LoadLinkData(source, budget, shares));
+  return TrainOn(verb, data, train, budget, nullptr);
 }
 
 }  // namespace
@@ -159,37 +213,17 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(TakeFanouts(verb, arguments));
   QUARRY_TRY(const HeldOutShares shares, ParseShares(arguments));
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
+  const auto path = verb.get_option("DB")->as<std::string>();
+  if (IsServerAddress(path)) return TrainLinkRemotely(verb, path, train, shares);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudget(verb));
   MemoryBudget& budget = database->budget();
   QUARRY_TRY(const std::optional<LinkRunOptions> stored, StoredRun(verb, arguments, *database));
   QUARRY_TRY(const LinkData data, LoadLinkData(database->store(), budget, shares));
-  LogInfo("{} nodes, {} relations, {} + {} + {} edges; threads: {} computing, {} preparing, {} writing back",
-          data.node_count, data.relation_count, data.train.size(), data.valid.size(), data.test.size(),
-          train.compute_threads, train.workers, train.workers);
   std::unique_ptr<LinkRun> run;
   if (stored) {
     QUARRY_TRY(run, LinkRun::Open(database->store(), budget, data, train, *stored));
   }
-  LinkReport report(train, budget, run.get(), verb.count("--json") > 0);
-  ProgressBar bar;
-  LinkTrainCallbacks callbacks;
-  callbacks.progress = [&](std::string_view phase, uint64_t done, uint64_t total) -> Status {
-    if (Interrupted()) {
-      return MakeStatus(Code::kCancelled, "interrupted in {} after {} of {} edges", phase, done, total);
-    }
-    bar.Show(phase, done, total, " edges");
-    return Status::Ok();
-  };
-  callbacks.epoch = [&](const LinkEpochReport& epoch) {
-    bar.Clear();
-    report.Epoch(epoch);
-    return Status::Ok();
-  };
-  QUARRY_TRY(const LinkTrainSummary summary, run ? TrainLinks(data, train, budget, callbacks, *run)
-                                                 : TrainLinks(data, train, budget, callbacks));
-  bar.Clear();
-  report.Summary(summary);
-  return Status::Ok();
+  return TrainOn(verb, data, train, budget, run.get());
 }
 
 }  // namespace quarry::cli

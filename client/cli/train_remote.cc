@@ -16,6 +16,7 @@
 #include "quarry/base/units.h"
 #include "quarry/client/store.h"
 #include "remote_road.h"
+#include "remote_states.h"
 #include "train_node.h"
 
 namespace quarry::cli {
@@ -29,8 +30,6 @@ struct Refusal {
   const char* why;
 };
 constexpr const char* kServers = "is the server's to decide";
-constexpr const char* kCheckpoints =
-    "is of checkpoints, which lie in the database and need the whole of it: train on the database itself";
 constexpr Refusal kRefusals[] = {
     {"--threads", kServers},
     {"--topology", kServers},
@@ -38,10 +37,6 @@ constexpr Refusal kRefusals[] = {
     {"--gpu-cache", "is of layouts that are built here: `quarry layout build`, then --layout"},
     {"--epochs-planned", "is of layouts that are built here: `quarry layout build`, then --layout"},
     {"--hash-functions", "is of layouts that are built here: `quarry layout build`, then --layout"},
-    {"--checkpoint-every", kCheckpoints},
-    {"--resume", kCheckpoints},
-    {"--overwrite", kCheckpoints},
-    {"--run", kCheckpoints},
 };
 
 wire::Direction DirectionOf(Direction direction) {
@@ -92,6 +87,29 @@ Result<wire::OpenStream> StreamOf(const NodeArguments& arguments, uint64_t featu
   return request;
 }
 
+// What settings say of a layout.
+LayoutRecord RecordOf(const wire::LayoutInfo& layout) {
+  LayoutRecord record;
+  record.name = layout.name;
+  record.seed = layout.seed;
+  record.batch_size = layout.batch_size;
+  record.policy = layout.policy;
+  record.seed_order = layout.seed_order;
+  record.epochs = layout.epochs;
+  record.cache_rows = layout.cache_rows;
+  record.gpu_cache_rows = layout.gpu_cache_rows;
+  record.batches_per_segment = layout.batches_per_segment;
+  return record;
+}
+
+// As it would be given to a road here, for settings.
+Result<LayoutSpec> SpecOf(const wire::SuperbatchSpec& superbatches) {
+  LayoutSpec spec{.cache_bytes = superbatches.live.cache_bytes, .disk_bytes = superbatches.disk_bytes};
+  QUARRY_TRY(spec.policy, ParsePolicy(superbatches.policy));
+  QUARRY_TRY(spec.order, ParseSeedOrder(superbatches.seed_order));
+  return spec;
+}
+
 // One rank after the other; all get the error of one.
 Status InTurn(Communicator* trainers, const std::function<Status()>& work) {
   if (trainers == nullptr) return work();
@@ -121,10 +139,11 @@ class RemoteTraining {
 
   Status Run() {
     QUARRY_RETURN_IF_ERROR(Connect());
-    QUARRY_RETURN_IF_ERROR(OpenRoad());
     if (arguments_.train.torch_threads == 0) {
       arguments_.train.torch_threads = std::max(1U, ProcessorCount() / size_);
     }
+    QUARRY_RETURN_IF_ERROR(Agree(trainers_, OpenRun()));
+    QUARRY_RETURN_IF_ERROR(OpenRoad());
     const TrainSetup setup = Setup();
     if (first_) {
       LogInfo("{}: {} trainer{}, {} threads each in LibTorch; memory: {} each for LibTorch and code",
@@ -173,6 +192,36 @@ class RemoteTraining {
     return Status::Ok();
   }
 
+  // The first one's checkpoints are those of all. What cannot be is refused before there is a road.
+  Status OpenRun() {
+    QUARRY_TRY(const std::optional<TrainRun> run, arguments_.run.NodeRun());
+    if (!run) return Status::Ok();
+    run_ = *run;
+    NodeSettings settings{.road = arguments_.road,
+                          .train = arguments_.train,
+                          .resample = arguments_.resample,
+                          .trainers = size_};
+    QUARRY_TRY(const wire::OpenStream stream, StreamOf(arguments_, feature_bytes_));
+    const auto* const superbatches = std::get_if<wire::SuperbatchSpec>(&stream.road);
+    LayoutSpec planned;
+    if (superbatches != nullptr) {
+      QUARRY_TRY(planned, SpecOf(*superbatches));
+      settings.planned = &planned;
+    }
+    const auto layout = std::ranges::find(description_.layouts, arguments_.layout, &wire::LayoutInfo::name);
+    LayoutRecord built;
+    if (layout != description_.layouts.end()) {
+      built = RecordOf(*layout);
+      settings.built = &built;
+      run_.epochs_of_cycle = built.epochs;
+    }
+    if (!first_) return Status::Ok();
+    run_.settings = settings.ToString();
+    states_ = std::make_unique<RemoteStates>(*store_, address_);
+    run_.states = states_.get();
+    return CheckTrainRun(run_);
+  }
+
   // Batch i goes to the rank that opened the stream as number i mod ranks, so they open it in order.
   Status OpenRoad() {
     std::array<uint64_t, 1> group = {std::random_device()()};
@@ -213,7 +262,9 @@ class RemoteTraining {
     setup.memory_budget_bytes = memory_bytes_;
     setup.overhead_bytes = EstimateTrainerBytes(
         arguments_.train, road_->feature_dim(), CountClasses(road_->labels()),
-        BoundHopNodes(arguments_.road.batch_size, arguments_.road.fanouts, description_.node_count));
+        BoundHopNodes(arguments_.road.batch_size, arguments_.road.fanouts, description_.node_count),
+        run_.states != nullptr);
+    setup.run = run_;
     setup.road = arguments_.road;
     setup.road.sampler_threads = setup.road.extractor_threads = 0;
     setup.train = arguments_.train;
@@ -227,6 +278,8 @@ class RemoteTraining {
   const std::string address_;
   uint64_t memory_bytes_ = 0;             // asked of the server; 0: as it likes
   std::unique_ptr<client::Store> store_;  // goes last
+  std::unique_ptr<RemoteStates> states_;
+  TrainRun run_;
   wire::Description description_;
   uint64_t feature_bytes_ = 0;
   std::unique_ptr<client::Snapshot>
@@ -247,7 +300,7 @@ Status CheckRemoteOptions(const CLI::App& verb, const NodeArguments& arguments) 
         "--plan builds a layout in the database: `quarry layout build`, then --layout; or sample and "
         "plan every epoch anew: --resample every-epoch");
   }
-  return Status::Ok();
+  return arguments.run.NodeRun().status();
 }
 
 Status TrainRemotely(NodeArguments& arguments) {

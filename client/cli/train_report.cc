@@ -99,7 +99,7 @@ Json EpochJson(const EpochReport& epoch, const TrainSetup& setup) {
 }
 
 void AddCheckpoints(const TrainSummary& summary, const TrainRun& run, Json& json) {
-  if (run.store == nullptr) return;
+  if (run.states == nullptr) return;
   const std::optional<uint32_t>& resumed = summary.resumed_from_epoch;
   json["run"] = run.name;
   json["checkpoints"] = summary.checkpoints;
@@ -209,7 +209,7 @@ void TrainReport::Summary(const TrainSummary& summary) {
                         Sentence("test", summary.test), Sentence("validation", summary.valid),
                         summary.best_epoch, summary.epochs, summary.stopped_early ? " (stopped early)" : "",
                         summary.train_seconds / summary.epochs, summary.seconds));
-  if (setup_.run.store != nullptr) {
+  if (setup_.run.states != nullptr) {
     PrintLine(
         fmt::format("run \"{}\": {} checkpoint{} in {:.2f} s; --resume --epochs N trains on from epoch {}",
                     setup_.run.name, summary.checkpoints, summary.checkpoints == 1 ? "" : "s",

@@ -40,6 +40,18 @@ void RunFlags::AddTo(CLI::App* verb) {
       ->group(kGroup);
 }
 
+Result<std::optional<TrainRun>> RunFlags::NodeRun() const {
+  if (checkpoint_every == 0 && !resume) {
+    if (name.empty() && !overwrite) return std::optional<TrainRun>();
+    return MakeStatus(Code::kUsage, "{} is of runs with checkpoints: give --checkpoint-every or --resume too",
+                      overwrite ? "--overwrite" : "--run");
+  }
+  return std::optional(TrainRun{.name = name.empty() ? "node" : name,
+                                .checkpoint_every = checkpoint_every,
+                                .resume = resume,
+                                .overwrite = overwrite});
+}
+
 std::string NodeSettings::ToString() const {
   std::string text = fmt::format(
       "--task node --model sage --layers {} --hidden {} --fanout {} --batch-size {} --direction {} --lr {} "
@@ -49,6 +61,7 @@ std::string NodeSettings::ToString() const {
       train.weight_decay, NameOf(RowNorms(), train.row_norm), train.seed, train.ordered);
   // How BLAS shares out a product decides its last bits.
   if (train.ordered) text += fmt::format(" --torch-threads {}", train.torch_threads);
+  if (trainers > 1) text += fmt::format(" --workers {}", trainers);
   if (built != nullptr) text += " " + LayoutSettings(*built);
   if (planned != nullptr) text += " " + LayoutSettings(*planned, resample);
   return text;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "cli.h"
@@ -27,6 +28,9 @@ struct RunFlags {
   bool overwrite = false;
 
   void AddTo(CLI::App* verb);
+  // Of node classification, still without states and settings; nothing for one without checkpoints. kUsage
+  // for options that are of runs with them.
+  Result<std::optional<TrainRun>> NodeRun() const;
 };
 
 // What `train` and a road, or the layout that it reads (one of `built` and `planned`), say of the result.
@@ -36,6 +40,7 @@ struct NodeSettings {
   const LayoutRecord* built = nullptr;  // --layout
   const LayoutSpec* planned = nullptr;  // --plan
   bool resample = false;
+  uint32_t trainers = 1;
   std::string ToString() const;  // "--task node --layers 3 ..."
 };
 

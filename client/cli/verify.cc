@@ -6,6 +6,7 @@
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_store.h"
 #include "quarry/io/backend.h"
+#include "repair.h"
 
 namespace quarry::cli {
 namespace {
@@ -36,12 +37,25 @@ Status Verify(const std::string& path) {
 void AddVerify(CLI::App& app, Action& action) {
   auto* verb =
       app.add_subcommand("verify", "Read a whole database and check every checksum and cross-reference");
-  auto path = std::make_shared<std::string>();
-  verb->add_option("DB", *path, "database folder")->required();
+  auto arguments = std::make_shared<RepairArguments>();
+  auto repair = std::make_shared<bool>(false);
+  verb->add_option("DB", arguments->path, "database folder")->required();
+  CLI::Option* repairs =
+      verb->add_flag("--repair", *repair, "do what can be done about the faults, as `quarry repair` does");
+  verb->add_flag("--dry-run", arguments->options.dry_run,
+                 "with --repair: say what would be done, and change nothing")
+      ->needs(repairs);
+  verb->add_flag("--drop-damaged", arguments->options.drop_damaged,
+                 "with --repair: drop damaged checkpoints of training runs and of embeddings, too")
+      ->needs(repairs);
   verb->footer(
-      "Exit code 3 when anything does not hold; each fault names file, page and rows.\nExample: quarry "
-      "verify graph.db");
-  verb->callback([path, &action] { action = [path] { return Verify(*path); }; });
+      "Exit code 3 when anything does not hold, with --repair when it does not afterwards; each fault names "
+      "file, page and rows.\n"
+      "Example: quarry verify graph.db\n"
+      "         quarry verify graph.db --repair --dry-run");
+  verb->callback([arguments, repair, &action] {
+    action = [arguments, repair] { return *repair ? Repair(*arguments) : Verify(arguments->path); };
+  });
 }
 
 }  // namespace quarry::cli

@@ -40,16 +40,22 @@ constexpr int kLookMilliseconds = 50;
 constexpr std::string_view kOwnVariables[] = {
     "RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "MASTER_ADDR=", "MASTER_PORT="};
 
-// The arguments of this process, as they were given, without --trace: one file is for one process.
+// What names a file that one process writes.
+constexpr std::string_view kOwnOptions[] = {"--trace", "--save-config"};
+
+// The arguments of this process, as they were given, without those.
 Result<std::vector<std::string>> OwnArguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string all{std::istreambuf_iterator<char>(file), {}};
   if (all.empty()) return ErrnoStatus(ENOENT, "read", "/proc/self/cmdline");
   std::vector<std::string> arguments;
   for (size_t at = 0; at < all.size(); at += arguments.back().size() + 1) arguments.emplace_back(&all[at]);
-  const auto trace = std::ranges::find(arguments, "--trace");
-  if (trace != arguments.end()) arguments.erase(trace, trace + 2);
-  std::erase_if(arguments, [](const std::string& argument) { return argument.starts_with("--trace="); });
+  for (const std::string_view own : kOwnOptions) {
+    const auto found = std::ranges::find(arguments, own);
+    if (found != arguments.end()) arguments.erase(found, found + 2);
+    std::erase_if(arguments,
+                  [&](const std::string& argument) { return argument.starts_with(fmt::format("{}=", own)); });
+  }
   return arguments;
 }
 

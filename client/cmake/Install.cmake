@@ -6,6 +6,9 @@ include(CMakePackageConfigHelpers)
 set(QUARRY_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Quarry)
 set(QUARRY_PKGCONFIG_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+if(TARGET quarry-train)
+  install(TARGETS quarry-train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
+endif()
 install(TARGETS quarry RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
 install(TARGETS quarry_shared quarry_remote_shared EXPORT QuarryTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT library)
@@ -16,11 +19,12 @@ install(FILES include/quarry.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT
 install(FILES
   include/quarry/client/c_batches.h
   include/quarry/client/c_tables.h
+  include/quarry/client/sql.h
   include/quarry/client/store.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quarry/client COMPONENT library)
 install(FILES ${CMAKE_SOURCE_DIR}/engine/base/include/quarry/base/status.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quarry/base COMPONENT library)
-set(QUARRY_FORMAT_HEADERS element_type types wire_batch wire_requests wire_responses wire_types)
+set(QUARRY_FORMAT_HEADERS element_type types wire_batch wire_requests wire_responses wire_sql wire_types)
 list(TRANSFORM QUARRY_FORMAT_HEADERS PREPEND ${CMAKE_SOURCE_DIR}/format/include/quarry/format/)
 list(TRANSFORM QUARRY_FORMAT_HEADERS APPEND .h)
 install(FILES ${QUARRY_FORMAT_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quarry/format COMPONENT library)

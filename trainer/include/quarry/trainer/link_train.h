@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -75,6 +76,16 @@ struct LinkData {
 // missing and no share takes its place, where shares are given though it is there, and where no edge is left
 // to train on; kOutOfBudget; errors of the store.
 Result<LinkData> LoadLinkData(Store& store, MemoryBudget& budget, const HeldOutShares& shares = {});
+
+// Where the edges of a database that is not open here come from.
+struct LinkSource {
+  std::string path;   // for sentences
+  Manifest manifest;  // its node count and its topologies
+  // All edges of a topology, in the order of the database. Answers for what it holds meanwhile.
+  std::function<Result<std::vector<Triple>>(const TopologyRecord&)> read;
+};
+// The same from there. kCorruption for an edge between nodes, or of a relation, that there are not.
+Result<LinkData> LoadLinkData(const LinkSource& source, MemoryBudget& budget, const HeldOutShares& shares);
 
 // Where vectors lie while they are trained: all in memory, or in the database (quarry/trainer/link_run.h).
 enum class LinkTables : uint8_t { kMemory, kStored };

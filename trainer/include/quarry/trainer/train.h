@@ -18,7 +18,7 @@
 
 #include "quarry/base/status.h"
 #include "quarry/pipeline/batch_stream.h"
-#include "quarry/storage/store.h"
+#include "quarry/storage/training_state.h"
 #include "quarry/trainer/communicator.h"
 
 namespace quarry {
@@ -88,7 +88,7 @@ struct TrainSummary {
 // and the same torch_threads, a run that goes on has the losses and weights of one that was never
 // interrupted, to the last bit.
 struct TrainRun {
-  Store* store = nullptr;  // null: no checkpoints; outlives the training
+  TrainingStates* states = nullptr;  // null: no checkpoints; outlives the training
   std::string name = "node";
   // Everything that decides the result, as "--option value --option value": a run goes on only with the same.
   std::string settings;
@@ -123,7 +123,8 @@ Status CheckTrainRun(const TrainRun& run);
 // With `trainers`, all of them train one model, which each has whole: a step takes a batch of every rank's
 // road and moves the weights by the gradient of their union. So N trainers step as one would with batches N
 // times as large. Batches of the ranks must be different ones of the same pass, and reports are the same at
-// all ranks but for their times. REQUIRES: no checkpoints then.
+// all ranks but for their times. Checkpoints are those of rank 0, which has `states`; `resume` is the same at
+// all ranks, and brings what rank 0 reads to all of them.
 Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks,
                            const TrainRun& run = {}, Communicator* trainers = nullptr);
 

@@ -1,0 +1,64 @@
+// quarry doctor: what of this machine keeps Quarry from working, or from working fast.
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli.h"
+#include "doctor_facts.h"
+#include "doctor_findings.h"
+
+namespace quarry::cli {
+namespace {
+
+struct Arguments {
+  std::string path = ".";
+  bool json = false;
+};
+
+void PrintJson(const std::vector<Finding>& findings) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const Finding& finding : findings) {
+    json.push_back({{"what", finding.what},
+                    {"verdict", VerdictName(finding.verdict)},
+                    {"value", finding.value},
+                    {"fix", finding.fix}});
+  }
+  Print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void PrintText(const std::vector<Finding>& findings) {
+  size_t width = 0;
+  for (const Finding& finding : findings) width = std::max(width, finding.what.size());
+  for (const Finding& finding : findings) {
+    Print("{:<6}  {:<{}}  {}\n", VerdictName(finding.verdict), finding.what, width, finding.value);
+    if (!finding.fix.empty()) Print("{:<6}  {:<{}}  -> {}\n", "", "", width, finding.fix);
+  }
+}
+
+Status Doctor(const Arguments& arguments) {
+  QUARRY_TRY(const PlaceFacts place, AskPlace(arguments.path));
+  std::vector<Finding> findings = JudgeMachine(AskMachine());
+  for (Finding& finding : JudgePlace(place)) findings.push_back(std::move(finding));
+  arguments.json ? PrintJson(findings) : PrintText(findings);
+  const auto broken = std::ranges::find(findings, Verdict::kBroken, &Finding::verdict);
+  if (broken == findings.end()) return Status::Ok();
+  return MakeStatus(Code::kUnsupported, "{}: {}: {}", broken->what, broken->value, broken->fix);
+}
+
+}  // namespace
+
+void AddDoctor(CLI::App& app, Action& action) {
+  CLI::App* verb =
+      app.add_subcommand("doctor", "say what of this machine is slow or broken, and how to fix it");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("PATH", arguments->path, "a database, or a folder where one shall lie")
+      ->capture_default_str();
+  verb->add_flag("--json", arguments->json, "one JSON array on stdout");
+  verb->footer(
+      "Looks, and changes nothing. Exit code 1 when something is broken.\n"
+      "Example: quarry doctor /data\n"
+      "         quarry doctor graph.db --json");
+  verb->callback([arguments, &action] { action = [arguments] { return Doctor(*arguments); }; });
+}
+
+}  // namespace quarry::cli

@@ -1,0 +1,187 @@
+// quarry plot cache: hit ratio by memory and policy, of a trace that is sampled from a database, or as
+// `quarry layout trace --json` printed it of a layout's.
+#include <algorithm>
+#include <filesystem>
+
+#include "layout_options.h"
+#include "plot.h"
+#include "plot_gnuplot.h"
+#include "plot_json.h"
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+#include "quarry/database.h"
+#include "quarry/layout/trace_statistics.h"
+
+namespace quarry::cli {
+namespace {
+
+constexpr uint64_t kPercents[] = {1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 40, 50};
+
+struct CacheArguments {
+  std::string source, output, memory;
+  LayoutFlags flags;
+  std::vector<const CLI::Option*> sampling;  // options of a database alone
+};
+
+// Curve i is of kAllPolicies[i]: hit ratio by percent of the rows that memory holds.
+using Curves = std::vector<std::vector<std::pair<double, double>>>;
+
+double Percent(double rows, double node_count) { return 100 * rows / node_count; }
+
+// A layout that holds no rows and that the catalog never names, for its trace; gone with its owner.
+class SampledTrace {
+ public:
+  static Result<std::unique_ptr<SampledTrace>> Make(Database& database, LayoutSpec spec,
+                                                    const ProgressFunction& progress) {
+    spec.name = "plot-cache";
+    spec.policy = PolicyKind::kNone;
+    spec.packing = Packing::kNever;
+    auto sampled = std::unique_ptr<SampledTrace>(new SampledTrace(
+        std::filesystem::path(database.store().path()) / "layouts" / (spec.name + ".building")));
+    QUARRY_TRY(sampled->record_, BuildPassingLayout(database.store(), database.budget(), spec, progress));
+    QUARRY_TRY(const std::unique_ptr<Layout> layout, Layout::Open(database.store(), sampled->record_));
+    sampled->node_count_ = layout->directory().node_count;
+    sampled->batch_nodes_max_ = layout->directory().nodes_max();
+    QUARRY_TRY(sampled->trace_, layout->OpenTrace(database.store()));
+    return sampled;
+  }
+  ~SampledTrace() {
+    trace_.reset();
+    std::error_code error;
+    std::filesystem::remove_all(folder_, error);
+  }
+  SampledTrace(const SampledTrace&) = delete;
+  SampledTrace& operator=(const SampledTrace&) = delete;
+
+  const LayoutRecord& record() const { return record_; }
+  const Trace& trace() const { return *trace_; }
+  uint64_t node_count() const { return node_count_; }
+  uint64_t batch_nodes_max() const { return batch_nodes_max_; }
+  std::string scratch_path() const { return folder_ / "next.tmp"; }
+
+ private:
+  explicit SampledTrace(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  const std::filesystem::path folder_;
+  LayoutRecord record_;
+  std::unique_ptr<Trace> trace_;
+  uint64_t node_count_ = 0, batch_nodes_max_ = 0;
+};
+
+Result<std::vector<HitRatio>> Simulate(Database& database, const SampledTrace& sampled, unsigned threads,
+                                       const ProgressFunction& progress) {
+  QUARRY_TRY(const std::vector<uint32_t> degrees,
+             CountUses(database.store(), database.budget(), sampled.record()));
+  HitCurveOptions options{.degrees = degrees, .threads = threads, .scratch_path = sampled.scratch_path()};
+  for (const uint64_t percent : kPercents) {
+    options.cache_rows.push_back(sampled.node_count() * percent / 100);
+  }
+  constexpr uint64_t kBytesPerNode = 2 * sizeof(uint32_t);  // degrees, uses
+  QUARRY_TRY(
+      const MemoryBudget::Reservation reservation,
+      database.budget().Reserve(HitCurveBytes(options, sampled.node_count(), sampled.batch_nodes_max()) +
+                                    sampled.node_count() * kBytesPerNode + sampled.trace().resident_bytes(),
+                                "simulating caches"));
+  QUARRY_TRY(const TraceStatistics statistics, MeasureTrace(sampled.trace(), sampled.node_count(), progress));
+  return MeasureHitCurve(database.backend(), sampled.trace(), statistics, options, progress);
+}
+
+Result<Curves> SampleCurves(const CacheArguments& arguments) {
+  DatabaseOptions options;
+  if (!arguments.memory.empty()) {
+    QUARRY_TRY(options.memory_bytes, ParseBytes(arguments.memory, 0));
+  }
+  QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.source, std::move(options)));
+  LayoutFlags flags = arguments.flags;
+  flags.cache = "0";
+  QUARRY_TRY(const LayoutSpec spec, flags.ToSpec(database->manifest()));
+  ProgressBar bar;
+  QUARRY_TRY(const std::unique_ptr<SampledTrace> sampled,
+             SampledTrace::Make(*database, spec, bar.AsFunction()));
+  QUARRY_TRY(const std::vector<HitRatio> hits, Simulate(*database, *sampled, spec.threads, bar.AsFunction()));
+  Curves curves(std::size(kAllPolicies));
+  for (size_t i = 0; i < hits.size(); ++i) {
+    curves[i % curves.size()].emplace_back(
+        Percent(static_cast<double>(hits[i].cache_rows), static_cast<double>(sampled->node_count())),
+        hits[i].ratio);
+  }
+  return curves;
+}
+
+Result<Curves> ReadCurves(const CacheArguments& arguments) {
+  for (const CLI::Option* const option : arguments.sampling) {
+    if (option->count() == 0) continue;
+    return MakeStatus(Code::kUsage, "{}: {} is no database to sample, but what was sampled already",
+                      option->get_name(), arguments.source);
+  }
+  QUARRY_TRY(const std::vector<JsonObject> objects, ReadObjects(arguments.source));
+  const JsonObject& traced = objects.front();
+  QUARRY_TRY(const double nodes, NeedNumber(traced.value, traced.place, "nodes"));
+  QUARRY_TRY(const std::vector<JsonObject> sizes, NeedObjects(traced.value, traced.place, "hit_ratios"));
+  if (sizes.empty() || nodes <= 0) {
+    return MakeStatus(Code::kInvalidArgument, "{}: {} nodes and {} sizes of memory: nothing to draw",
+                      traced.place, nodes, sizes.size());
+  }
+  Curves curves(std::size(kAllPolicies));
+  for (const JsonObject& size : sizes) {
+    QUARRY_TRY(const double rows, NeedNumber(size.value, size.place, "cache_rows"));
+    for (size_t i = 0; i < curves.size(); ++i) {
+      QUARRY_TRY(const double ratio,
+                 NeedNumber(size.value, size.place, std::string(PolicyName(kAllPolicies[i]))));
+      curves[i].emplace_back(Percent(rows, nodes), ratio);
+    }
+  }
+  for (auto& curve : curves) std::ranges::sort(curve);
+  return curves;
+}
+
+Result<Picture> Compose(const CacheArguments& arguments) {
+  const bool database = std::filesystem::is_directory(arguments.source);
+  QUARRY_TRY(Curves curves, database ? SampleCurves(arguments) : ReadCurves(arguments));
+  std::vector<std::string> legend;
+  for (const PolicyKind policy : kAllPolicies) legend.emplace_back(PolicyName(policy));
+  // The first is `none`, whose ratio is 0; the last misses least, and comes first.
+  static_assert(kAllPolicies[0] == PolicyKind::kNone);
+  curves.erase(curves.begin());
+  legend.erase(legend.begin());
+  std::ranges::reverse(curves);
+  std::ranges::reverse(legend);
+  return DrawCurves("Rows found in memory, by what memory holds", legend,
+                    {{.x_label = "memory (% of the rows)",
+                      .y_label = "hit ratio (share of the accesses)",
+                      .axes = "set xrange [0:*]\nset yrange [0:1]\n",
+                      .curves = curves}});
+}
+
+Status Run(const CacheArguments& arguments) {
+  return DrawPicture(arguments.output, [&] { return Compose(arguments); });
+}
+
+}  // namespace
+
+void AddPlotCache(CLI::App& plot, Action& action) {
+  auto arguments = std::make_shared<CacheArguments>();
+  CLI::App* const verb = plot.add_subcommand("cache", "hit ratio by memory and policy");
+  verb->add_option("DB", arguments->source,
+                   "database to sample an epoch from, or what `quarry layout trace --json` printed")
+      ->required();
+  AddOutput(*verb, arguments->output);
+  LayoutFlags& flags = arguments->flags;
+  arguments->sampling = {
+      verb->add_option("--fanout", flags.fanouts, "neighbors to sample per layer, from the seeds outwards")
+          ->delimiter(',')
+          ->capture_default_str(),
+      verb->add_option("--batch-size", flags.batch_size, "seed nodes a mini-batch")->capture_default_str(),
+      verb->add_option("--direction", flags.direction, "along which edges neighbors send")
+          ->check(CLI::IsMember({"in", "out", "both"}))
+          ->type_name("NAME")
+          ->capture_default_str(),
+      verb->add_option("--seed", flags.seed, "of order and samples")->capture_default_str(),
+      verb->add_option("--epochs-planned", flags.epochs, "epochs to sample")->capture_default_str(),
+      verb->add_option("--threads", flags.threads, "default: processors"),
+      verb->add_option("--memory", arguments->memory,
+                       "cap on what the engine holds (default 80% of the machine)")};
+  verb->footer("Example: quarry plot cache db/ --fanout 10,15,20 --batch-size 1024 -o cache.svg");
+  verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });
+}
+
+}  // namespace quarry::cli

@@ -1,0 +1,20 @@
+// What `quarry repair` and `quarry verify --repair` do.
+#pragma once
+
+#include <string>
+
+#include "quarry/base/status.h"
+#include "quarry/storage/repair.h"
+
+namespace quarry::cli {
+
+struct RepairArguments {
+  std::string path;
+  RepairOptions options;
+};
+
+// Verifies the database, does what can be done about the faults, and prints both. kCorruption when it is not
+// sound afterwards.
+Status Repair(const RepairArguments& arguments);
+
+}  // namespace quarry::cli

@@ -1,0 +1,149 @@
+// quarry stats DB: the figures of a database, or of the server that has it open; once, or again and again.
+#include <unistd.h>
+
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli.h"
+#include "quarry/base/log.h"
+#include "quarry/base/units.h"
+#include "quarry/client/store.h"
+#include "quarry/database.h"
+#include "screen.h"
+
+namespace quarry::cli {
+namespace {
+
+constexpr std::string_view kUnix = "unix:";
+
+struct Arguments {
+  std::string address;
+  bool json = false;
+  std::optional<double> watch_seconds;
+};
+
+// Numbers by name, in the order in which they are told.
+using Figures = nlohmann::ordered_json;
+
+// The table `stats` of SQL. Opened for this look alone: between two looks others have the database.
+Result<Figures> LookAtDatabase(const std::string& path) {
+  QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(path));
+  QUARRY_TRY(sql::Rows rows, database->Query("SELECT metric, value FROM stats"));
+  Figures figures;
+  while (true) {
+    QUARRY_TRY(const bool more, rows.Next());
+    if (!more) return figures;
+    figures[std::string(rows.Text(0))] = rows.Integer(1);
+  }
+}
+
+Result<Figures> LookAtServer(client::Store& server) {
+  QUARRY_TRY(const wire::Counters answer, server.Stats());
+  Figures figures;
+  for (const wire::Counter& counter : answer.counters) {
+    const bool whole = std::trunc(counter.value) == counter.value && std::abs(counter.value) < 0x1p53;
+    figures[counter.name] = whole ? Figures(static_cast<int64_t>(counter.value)) : Figures(counter.value);
+  }
+  return figures;
+}
+
+// Where the figures come from: a folder, or a server's socket.
+class Source {
+ public:
+  static Result<Source> Open(const std::string& address) {
+    Source source;
+    source.address_ = address;
+    if (!address.starts_with(kUnix)) return source;
+    // A session that asks for next to nothing: it takes no memory from trainers.
+    QUARRY_TRY(
+        source.server_,
+        client::OpenRemote(address, {.memory_bytes = kMiB, .timeout_seconds = 5, .inline_only = true}));
+    return source;
+  }
+  Result<Figures> Look() { return server_ ? LookAtServer(*server_) : LookAtDatabase(address_); }
+
+ private:
+  std::string address_;
+  std::unique_ptr<client::Store> server_;
+};
+
+std::string Text(const Figures& figures) {
+  size_t width = 0;
+  for (const auto& [name, value] : figures.items()) width = std::max(width, name.size());
+  std::string text;
+  for (const auto& [name, value] : figures.items()) {
+    text += fmt::format("{:<{}}  {}\n", name, width, value.dump());
+  }
+  return text;
+}
+
+std::string FirstLines(const std::string& text, size_t lines_max) {
+  size_t end = 0;
+  for (size_t line = 0; line < lines_max && end < text.size(); ++line) end = text.find('\n', end) + 1;
+  return text.substr(0, end);
+}
+
+// A database that somebody else has open is looked at again later.
+Status WatchOnTerminal(Source& source, double seconds) {
+  const Screen screen;
+  do {
+    const Result<Figures> figures = source.Look();
+    if (!figures.ok() && figures.status().code() != Code::kBusy) return figures.status();
+    screen.Draw(figures.ok() ? FirstLines(Text(*figures), Screen::Rows())
+                             : fmt::format("{}\ntrying again; q ends\n", figures.status().message()));
+  } while (screen.WaitForNext(seconds));
+  return Status::Ok();
+}
+
+Status WatchInBlocks(Source& source, double seconds, bool json) {
+  do {
+    const Result<Figures> figures = source.Look();
+    if (figures.ok()) {
+      json ? Print("{}\n", figures->dump()) : Print("{}\n", Text(*figures));
+      std::fflush(stdout);  // whoever reads the pipe sees a block when it is there
+    } else if (figures.status().code() == Code::kBusy) {
+      LogInfo("{}; trying again in {} s", figures.status().message(), seconds);
+    } else {
+      return figures.status();
+    }
+  } while (WaitUnlessInterrupted(seconds));
+  return Status::Ok();
+}
+
+Status Stats(const Arguments& arguments) {
+  QUARRY_TRY(Source source, Source::Open(arguments.address));
+  if (arguments.watch_seconds && !arguments.json && isatty(STDOUT_FILENO) == 1) {
+    return WatchOnTerminal(source, *arguments.watch_seconds);
+  }
+  if (arguments.watch_seconds) return WatchInBlocks(source, *arguments.watch_seconds, arguments.json);
+  QUARRY_TRY(const Figures figures, source.Look());
+  arguments.json ? Print("{}\n", figures.dump(2)) : Print("{}", Text(figures));
+  return Status::Ok();
+}
+
+}  // namespace
+
+void AddStats(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand("stats", "show the figures of a database, or of a server");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("DB", arguments->address, "database folder, or unix:PATH of a server's socket")
+      ->required();
+  verb->add_flag("--json", arguments->json, "one JSON object; with --watch, one a line");
+  verb->add_option("--watch", arguments->watch_seconds, "again and again, with so many seconds in between")
+      ->expected(0, 1)
+      ->default_str("1")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 86400.0));
+  verb->footer(
+      "A database is opened for each look and closed again; while another process has it open, --watch "
+      "waits.\n"
+      "With --watch, a terminal is redrawn (q ends it), and anything else gets block after block. Ctrl-C "
+      "ends it.\n"
+      "Example: quarry stats graph.db --json\n"
+      "         quarry stats unix:run/quarry.sock --watch 5");
+  verb->callback([arguments, &action] { action = [arguments] { return Stats(*arguments); }; });
+}
+
+}  // namespace quarry::cli

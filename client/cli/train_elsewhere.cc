@@ -1,0 +1,45 @@
+// The command line without the trainer: LibTorch, which takes half a second to load, is in quarry-train alone.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "cli.h"
+
+namespace quarry::cli {
+namespace {
+
+// Verbs and options that need to know training's.
+bool NeedsTrainer(int argc, char** argv) {
+  constexpr std::array<std::string_view, 2> kVerbs = {"train", "completion"};
+  const std::span<char*> arguments(argv + 1, argv + argc);
+  const bool configured = std::ranges::any_of(
+      arguments, [](std::string_view argument) { return argument.starts_with("--config"); });
+  return configured || (argc > 1 && std::ranges::count(kVerbs, std::string_view(argv[1])) > 0);
+}
+
+}  // namespace
+
+void HandOver(int argc, char** argv) {
+  if (!NeedsTrainer(argc, argv)) return;
+  std::error_code unknown;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  execv((self.parent_path() / "quarry-train").c_str(), argv);
+}
+
+void AddTrain(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand("train", kTrainDescription);
+  verb->allow_extras();
+  verb->callback([&action] {
+    action = [] {
+      return Status(Code::kUnsupported,
+                    "there is no quarry-train beside this program, which trains: build with LibTorch and "
+                    "-DQUARRY_TRAINER=ON");
+    };
+  });
+}
+
+}  // namespace quarry::cli

@@ -1,0 +1,111 @@
+#include "usage.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace quarry::cli {
+namespace {
+
+// Letters that are missing, too many, wrong, or swapped with their neighbor (optimal string alignment).
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  std::iota(last.begin(), last.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
+      }
+    }
+    before_last.swap(last);
+    last.swap(row);
+  }
+  return last[b.size()];
+}
+
+std::vector<std::string> NamesOf(const std::vector<const CLI::App*>& verbs) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : verbs) names.push_back(verb->get_name());
+  return names;
+}
+
+// "--layers" of "--layers" and of "--layers=3".
+std::string NameIn(const std::string& word) { return word.substr(0, word.find('=')); }
+
+std::string UnknownOption(const CLI::App& app, const CLI::App& verb, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* taker : {&verb, &app}) {
+    for (const CLI::Option* option : taker->get_options()) {
+      if (option->get_group().empty()) continue;  // in no help
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  }
+  const std::string command = &verb == &app ? "quarry" : "quarry " + PathOf(verb);
+  const std::string meant = DidYouMean(NameIn(word), names);
+  return fmt::format("`{}` has no option '{}'{}", command, NameIn(word),
+                     meant.empty() ? fmt::format("; `{} --help` lists them", command) : meant);
+}
+
+std::string UnknownVerb(const CLI::App& parent, const std::string& word) {
+  const std::vector<std::string> verbs = NamesOf(VerbsOf(parent));
+  const std::string path = PathOf(parent);
+  const std::string meant = DidYouMean(word, verbs);
+  return fmt::format("there is no verb '{}'{}", path.empty() ? word : path + " " + word,
+                     meant.empty() ? fmt::format("; the verbs are {}", fmt::join(verbs, ", ")) : meant);
+}
+
+}  // namespace
+
+std::vector<CLI::App*> VerbsOf(CLI::App& app) {
+  return app.get_subcommands([](const CLI::App* verb) { return !verb->get_name().empty(); });
+}
+
+std::vector<const CLI::App*> VerbsOf(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App* verb) { return !verb->get_name().empty(); });
+}
+
+std::string PathOf(const CLI::App& verb) {
+  if (verb.get_parent() == nullptr) return "";
+  const std::string parent = PathOf(*verb.get_parent());
+  return parent.empty() ? verb.get_name() : parent + " " + verb.get_name();
+}
+
+const CLI::App& ChosenVerb(const CLI::App& app) {
+  const CLI::App* verb = &app;
+  while (!verb->get_subcommands().empty()) verb = verb->get_subcommands().front();
+  return *verb;
+}
+
+std::string Nearest(std::string_view word, std::span<const std::string> candidates) {
+  std::string nearest;
+  size_t least = word.size() < 6 ? 2 : 3;  // one slip in a short word, two in a long one
+  for (const std::string& candidate : candidates) {
+    const size_t distance = EditDistance(word, candidate);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = candidate;
+  }
+  return nearest;
+}
+
+std::string DidYouMean(std::string_view word, std::span<const std::string> candidates) {
+  const std::string nearest = Nearest(word, candidates);
+  return nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest);
+}
+
+std::string UsageFault(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& verb = ChosenVerb(app);
+  const std::vector<std::string> words = app.remaining(/*recurse=*/true);
+  // In front of what else is missing: `quarry train --lyers 3` lacks a database, too.
+  for (const std::string& word : words) {
+    if (word.size() > 1 && word[0] == '-' && word != "--") return UnknownOption(app, verb, word);
+  }
+  if (!VerbsOf(verb).empty() && !words.empty()) return UnknownVerb(verb, words.front());
+  return error.what();
+}
+
+}  // namespace quarry::cli
