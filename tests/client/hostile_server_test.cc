@@ -212,6 +212,50 @@ TEST_F(HostileServerTest, ALeaseIsNoLargerThanItsSession) {
   EXPECT_EQ((*store)->Sample({.seeds = {1}, .fanouts = {1}}).status().code(), Code::kCorruption);
 }
 
+std::vector<std::byte> BytesOf(const std::vector<uint8_t>& numbers) {
+  const auto bytes = std::as_bytes(std::span(numbers));
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST_F(HostileServerTest, RowsOfSqlAreRows) {
+  const std::pair<wire::Response, const char*> kAnswers[] = {
+      {wire::SqlRows{BytesOf({9}), false}, "a value of type 9"},
+      {wire::SqlRows{BytesOf({0}), true}, "the last is cut short"},
+      {wire::SqlRows{BytesOf({0, 0, 1}), true}, "the last is cut short"},
+      {wire::SqlRows{BytesOf({4, 255, 255, 255, 255}), false}, "a value of 4294967295 bytes"},
+      {wire::Statement{.cursor = 7, .columns = {"a", "b"}}, "something else than what it was asked"},
+      {wire::Written{.timestamp = 1}, "something else than what it was asked"},
+      {wire::Failure{.code = Code::kCorruption, .message = "page 3 is damaged"}, "page 3 is damaged"},
+  };
+  for (const auto& [answer, said] : kAnswers) {
+    SCOPED_TRACE(said);
+    FakeServer server(socket(), [&](uint64_t id, const wire::Request& request) -> Scripted {
+      if (std::holds_alternative<wire::Hello>(request)) {
+        return FakeServer::Answer(id, wire::Welcome{.capabilities = wire::kInline | wire::kSql,
+                                                    .limits = {.sessions_max = 4, .budget_bytes = 64 << 20}});
+      }
+      if (std::holds_alternative<wire::OpenSql>(request)) {
+        return FakeServer::Answer(id, wire::SqlOpened{.connection = 1});
+      }
+      if (std::holds_alternative<wire::Query>(request)) {
+        return FakeServer::Answer(id, wire::Statement{.cursor = 7, .columns = {"a", "b"}});
+      }
+      if (std::holds_alternative<wire::Fetch>(request)) return FakeServer::Answer(id, answer);
+      if (std::holds_alternative<wire::OpenSession>(request)) return kAsUsual;
+      return FakeServer::Answer(id, wire::Done{});
+    });
+    auto store = Connect(server);
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    auto rows = (*store)->Query("SELECT a, b FROM t");
+    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    Result<bool> more = (*rows)->Next();
+    while (more.ok() && *more) more = (*rows)->Next();  // of the third, one is whole
+    EXPECT_EQ(more.status().code(), Code::kCorruption);
+    EXPECT_THAT(more.status().ToString(), HasSubstr(said));
+    EXPECT_FALSE((*rows)->Next().value()) << "it has ended";
+  }
+}
+
 // A stream whose region holds one batch; `spoil` makes something else of it.
 class LyingStream {
  public:

@@ -2,9 +2,6 @@
 // cannot go on says so.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,10 +10,9 @@
 #include <thread>
 
 #include "client/fake_server.h"
+#include "client/server_process.h"
 #include "client/store_util.h"
 #include "quarry/embedding/embedding_store.h"
-
-extern char** environ;
 
 namespace quarry {
 namespace {
@@ -77,6 +73,36 @@ TEST_F(ReconnectTest, LookupsGoOnWhenTheServerIsStartedAnew) {
   stop = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_GT(lookups, 4u);
+}
+
+// Of 6 MiB, in two pieces: a server that is started anew between them has none, and gets both again.
+TEST_F(ReconnectTest, StatesAreSavedWholeWhenTheServerIsStartedAnew) {
+  TestServer server(database_.path(), socket());
+  const auto store = Connect(server.address());
+  std::atomic<bool> stop{false};
+  uint8_t saved = 0;
+  std::thread trainer([&] {
+    while (!stop) {
+      const std::vector<std::byte> state(6 << 20, static_cast<std::byte>(saved + 1));
+      const auto training =
+          store->SaveTraining({.name = "run", .settings = std::to_string(saved + 1), .state = state});
+      ASSERT_TRUE(training.ok()) << training.status().ToString();
+      saved = static_cast<uint8_t>(saved + 1);
+    }
+  });
+  for (int restart = 0; restart < 4; ++restart) {
+    std::this_thread::sleep_for(50ms);
+    server.Stop();
+    server.Start();
+  }
+  stop = true;
+  trainer.join();
+  EXPECT_GT(saved, 0);
+  const auto last = store->ReadTraining("run");
+  ASSERT_TRUE(last.ok()) << last.status().ToString();
+  EXPECT_EQ(last->settings, std::to_string(saved));
+  EXPECT_TRUE(last->state == std::vector<std::byte>(6 << 20, static_cast<std::byte>(saved)));
+  EXPECT_EQ(server.store().manifest().trainings.size(), 1u);
 }
 
 TEST_F(ReconnectTest, APassGoesOnBehindTheBatchesThatWereUsed) {
@@ -272,40 +298,6 @@ TEST_F(ReconnectTest, CallsEndWhenTheirTimeIsOver) {
   EXPECT_EQ(lost.code(), Code::kIoError);
   EXPECT_THAT(lost.ToString(), HasSubstr("no other came in time"));
 }
-
-// A server of its own process, that can be killed.
-class ServerProcess {
- public:
-  ServerProcess(const std::string& database, const std::string& socket)
-      : database_(database), socket_(socket) {
-    Start();
-  }
-  ~ServerProcess() { Kill(); }
-  void Start() {
-    int ready[2];
-    ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ready[1], 1);
-    std::string self = "/proc/self/exe", verb = "--serve";
-    char* const arguments[] = {self.data(), verb.data(), database_.data(), socket_.data(), nullptr};
-    ASSERT_EQ(posix_spawn(&pid_, self.c_str(), &actions, nullptr, arguments, environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    close(ready[1]);
-    char byte = 0;
-    EXPECT_EQ(read(ready[0], &byte, 1), 1) << "the server did not start";
-    close(ready[0]);
-  }
-  void Kill() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-
- private:
-  std::string database_;
-  std::string socket_;
-  pid_t pid_ = -1;
-};
 
 TEST_F(ReconnectTest, AKilledServerIsWaitedFor) {
   const Hashes expected = RoadPass(database_.path(), 8);

@@ -307,6 +307,101 @@ TEST_P(StoreEmbeddingTest, UpdatesHappenUnlessTheirRowsAreStale) {
       << "a store, or its server, that ends keeps what was committed";
 }
 
+std::vector<std::byte> RandomState(uint64_t bytes, uint64_t seed) {
+  Rng rng(MixSeed(kSeed, seed));
+  std::vector<std::byte> state(bytes);
+  for (std::byte& byte : state) byte = static_cast<std::byte>(rng());
+  return state;
+}
+
+TEST_P(StoreEmbeddingTest, AStateIsThereAsItWasSavedAndTheOneBeforeIsNot) {
+  // In a message; in several; more than the session's regions hold.
+  for (const uint64_t bytes : {1, 100'000, 3 << 20, 20 << 20}) {
+    SCOPED_TRACE(testing::Message() << "seed " << kSeed << ", " << bytes << " bytes");
+    const std::vector<std::byte> state = RandomState(bytes, bytes);
+    std::string created;
+    {
+      OpenedStore store = Open(database_);
+      const auto saved = store->SaveTraining({.name = "run", .settings = "--seed 3", .state = state});
+      ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+      EXPECT_EQ(saved->settings, "--seed 3");
+      EXPECT_EQ(saved->timestamp, -1) << "it has no embedding tables";
+      created = saved->created_utc;
+      const auto read = store->ReadTraining("run");
+      ASSERT_TRUE(read.ok()) << read.status().ToString();
+      EXPECT_TRUE(read->state == state);
+      const auto alone = store->ReadTraining("run", /*with_state=*/false);
+      ASSERT_TRUE(alone.ok()) << alone.status().ToString();
+      EXPECT_THAT(alone->state, IsEmpty());
+      EXPECT_EQ(alone->settings, "--seed 3");
+    }
+    OpenedStore later = Open(database_);
+    const auto read = later->ReadTraining("run");
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    EXPECT_TRUE(read->state == state) << "after a restart, too";
+    EXPECT_EQ(read->created_utc, created);
+  }
+}
+
+// As a trainer of vectors saves where it is, so that both are of one moment.
+TEST_P(StoreEmbeddingTest, AStateAndTheEmbeddingsThatBelongToItAreOneCheckpoint) {
+  const std::vector<std::byte> state = RandomState(1000, 1);
+  int64_t timestamp = 0;
+  {
+    OpenedStore store = Open(database_);
+    auto rows = store->ReadEmbeddings("nodes", std::vector<uint64_t>{7});
+    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    std::ranges::fill((*rows)->arrays().values, 2.5F);
+    const auto committed =
+        store->CommitEmbeddings(std::vector<client::Store::Update>{{"nodes", rows->get()}});
+    ASSERT_TRUE(committed.ok()) << committed.status().ToString();
+    timestamp = committed->timestamp;
+    for (int i = 0; i < 2; i++) {  // the second one has nothing new to write
+      const auto saved = store->SaveTraining({.name = "run", .state = state, .with_embeddings = true});
+      ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+      EXPECT_EQ(saved->timestamp, timestamp);
+    }
+  }
+  const auto backend = MakeDefaultBackend();
+  const auto store = quarry::Store::Open(*backend, database_.path()).value();
+  EXPECT_EQ(store->manifest().FindTraining("run")->timestamp, timestamp);
+  EXPECT_EQ(store->manifest().FindEmbedding("nodes")->timestamp, timestamp);
+}
+
+TEST_P(StoreTest, EdgesAreThoseOfTheTopologyInItsOrder) {
+  const auto backend = MakeDefaultBackend();
+  std::vector<uint32_t> expected;
+  {
+    const auto store = quarry::Store::Open(*backend, shared().path()).value();
+    const auto topology = store->OpenTopology("graph").value();
+    ASSERT_TRUE(topology->LoadIndices(*backend, Adjacency::kCsc).ok());
+    const auto indptr = topology->indptr(Adjacency::kCsc);
+    for (NodeId node = 0; node < 600; node++) {
+      for (uint64_t edge = indptr[node]; edge < indptr[node + 1]; edge++) {
+        expected.insert(expected.end(), {topology->indices(Adjacency::kCsc)[edge], 0, node});
+      }
+    }
+  }
+  const uint64_t edges = expected.size() / 3;
+  OpenedStore store = Open(shared(), {.memory_bytes = 16 * kMiB});
+  for (const auto& [first, count] : {std::pair<uint64_t, uint64_t>{0, edges},
+                                     {0, edges + 5},
+                                     {0, 1},
+                                     {17, 100},
+                                     {edges - 1, 7},
+                                     {edges, 1},
+                                     {~uint64_t{0}, 9},
+                                     {3, 0}}) {
+    SCOPED_TRACE(testing::Message() << count << " edges from " << first);
+    const auto given = store->ReadEdges("graph", first, count);
+    ASSERT_TRUE(given.ok()) << given.status().ToString();
+    const uint64_t begin = std::min(first, edges);
+    const uint64_t end = begin + std::min(count, edges - begin);
+    EXPECT_EQ(*given, std::vector<uint32_t>(expected.begin() + static_cast<ptrdiff_t>(3 * begin),
+                                            expected.begin() + static_cast<ptrdiff_t>(3 * end)));
+  }
+}
+
 TEST_P(StoreTest, ThreadsUseOneStoreAtATime) {
   const TinyDatabase database({.nodes = 400, .dim = 16});
   const Hashes expected = RoadPass(database.path(), 2);
@@ -426,6 +521,16 @@ std::vector<std::string> Refusals(client::Store& store) {
       store.Put({.tables = {{.table = "label", .rows = 1, .row_bytes = 8, .block = range}}}).status(),
       store.ReadEmbeddings("nothing", std::vector<uint64_t>{1}).status(),
   };
+  const std::byte byte{};
+  statuses.push_back(store.ReadTraining("nothing").status());
+  statuses.push_back(store.ReadTraining("../../x").status());
+  statuses.push_back(store.SaveTraining({.name = "../../x", .state = {&byte, 1}}).status());
+  statuses.push_back(store.SaveTraining({.name = "run"}).status());
+  statuses.push_back(store.SaveTraining({.name = "run", .state = {&byte, size_t{10} << 30}}).status());
+  statuses.push_back(
+      store.SaveTraining({.name = "run", .settings = std::string(5000, 'a'), .state = {&byte, 1}}).status());
+  statuses.push_back(store.ReadEdges("nothing", 0, 1).status());
+  statuses.push_back(store.ReadEdges("../../x", 0, 1).status());
   auto stream = store.OpenStream(SmallStream());
   EXPECT_TRUE(stream.ok()) << stream.status().ToString();
   statuses.push_back((*stream)->Next().status());

@@ -15,6 +15,7 @@
 #include "quarry/base/units.h"
 #include "quarry/client/store.h"
 #include "quarry/format/checksum.h"
+#include "quarry/served_sql.h"
 #include "quarry/server/server.h"
 #include "quarry/storage/store.h"
 #include "support/temporary_folder.h"
@@ -34,7 +35,9 @@ class TestServer {
     ASSERT_TRUE(store.ok()) << store.status().ToString();
     store_ = std::move(store).value();
     budget_ = std::make_unique<MemoryBudget>(memory_bytes_);
-    auto server = Server::Start(*store_, *budget_, {.socket_path = socket_});
+    auto sql = MakeSqlRunner(*store_, *budget_);
+    ASSERT_TRUE(sql.ok()) << sql.status().ToString();
+    auto server = Server::Start(*store_, *budget_, {.socket_path = socket_, .sql = std::move(sql).value()});
     ASSERT_TRUE(server.ok()) << server.status().ToString();
     server_ = std::move(server).value();
   }

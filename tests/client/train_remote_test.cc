@@ -44,11 +44,23 @@ std::string ResultsIn(const std::string& out) {
   std::string results;
   for (const std::string& line : Lines(out)) {
     const json object = json::parse(line);
-    const json& figures = object.contains("summary") ? object["summary"] : object;
-    results += figures["loss"].dump() + " " + figures["valid_accuracy"].dump() + " " +
-               figures["test_accuracy"].dump() + "\n";
+    json figures = object.contains("summary") ? object["summary"] : object;
+    for (const char* name :
+         {"loss", "valid_accuracy", "test_accuracy", "valid_mrr", "test_mrr", "test_hits_10"}) {
+      results += figures[name].dump() + " ";
+    }
+    results += "\n";
   }
   return results;
+}
+
+// The last `count` lines of results.
+std::string LastOf(const std::string& results, size_t count) {
+  const std::vector<std::string> lines = Lines(results);
+  std::string last;
+  for (size_t i = lines.size() - std::min(count, lines.size()); i < lines.size(); i++)
+    last += lines[i] + "\n";
+  return last;
 }
 
 json SummaryIn(const std::string& out) {
@@ -149,9 +161,10 @@ TEST_F(TrainRemoteTest, WhatIsTheServersToDecideIsRefusedHere) {
       {"--threads 2", "--threads is the server's to decide"},
       {"--topology disk", "--topology is the server's to decide"},
       {"--plan", "--plan builds a layout in the database"},
-      {"--checkpoint-every 5", "--checkpoint-every is of checkpoints"},
       {"--dry-run", "--dry-run is of memory that is divided here"},
-      {"--task link", "--task link trains vectors in the database itself"},
+      {"--task link --save", "--save with --task link is of vectors that are stored"},
+      {"--task link --resume", "--resume with --task link is of vectors that are stored"},
+      {"--run mine", "--run is of runs with checkpoints"},
   };
   for (const auto& [option, sentence] : cases) {
     const Outcome outcome = Run("train unix:run/socket " + option);
@@ -162,6 +175,109 @@ TEST_F(TrainRemoteTest, WhatIsTheServersToDecideIsRefusedHere) {
   const Outcome nobody = Run("train unix:run/nobody");
   EXPECT_EQ(nobody.exit_code, 1);
   EXPECT_THAT(nobody.err, HasSubstr("run/nobody"));
+}
+
+// The trainer is killed, the server started anew, and the rest trained there; and then on the database
+// itself.
+TEST_F(TrainRemoteTest, ARunGoesOnToTheLastBitWhoeverDies) {
+  const std::string options =
+      " --fanout 5,5 --hidden 32 --seed 3 --ordered --torch-threads 1 --json --cache 25% "
+      "--batch-size 128 --checkpoint-every 1 --run killed";
+  for (const std::string& road : {std::string(), std::string(" --layout default")}) {
+    SCOPED_TRACE("road:" + road);
+    size_t told = 0;
+    {
+      const Server server;
+      const Process process("train unix:run/socket --epochs 100000 --overwrite" + options + road, root_);
+      EXPECT_TRUE(Becomes([&] { return process.HasPrinted(); }));
+      process.Signal(SIGKILL);
+      const Outcome killed = process.Wait();
+      EXPECT_EQ(killed.exit_code, 128 + SIGKILL);
+      told = Lines(killed.out).size();  // or one epoch more
+      ASSERT_GT(told, 0u);
+    }
+    const std::string to_end = " --epochs " + std::to_string(told + 3);
+    const std::string longer = " --epochs " + std::to_string(told + 4);
+    Outcome rest;
+    {
+      const Server server;
+      rest = Run("train unix:run/socket --resume" + to_end + options + road);
+      ASSERT_EQ(rest.exit_code, 0) << rest.err;
+      EXPECT_GE(SummaryIn(rest.out)["resumed_from_epoch"], told);
+    }
+    const Outcome more = Run("train db --resume" + longer + options + road);
+    ASSERT_EQ(more.exit_code, 0) << more.err;
+    EXPECT_EQ(SummaryIn(more.out)["resumed_from_epoch"], told + 3);
+    const auto whole = [&](const std::string& epochs) {
+      return Run("train db" + epochs + options + "-not --overwrite" + road);
+    };
+    const Outcome all = whole(to_end);
+    ASSERT_EQ(all.exit_code, 0) << all.err;
+    const size_t lines = Lines(rest.out).size();
+    EXPECT_GE(lines, 3u);
+    EXPECT_EQ(ResultsIn(rest.out), LastOf(ResultsIn(all.out), lines));
+    EXPECT_EQ(ResultsIn(more.out), LastOf(ResultsIn(whole(longer).out), 2));
+  }
+}
+
+TEST_F(TrainRemoteTest, WorkersGoOnTogetherFromOneCheckpoint) {
+  const std::string options =
+      " --fanout 5,5 --hidden 32 --seed 3 --ordered --torch-threads 1 --json --batch-size 64 "
+      "--checkpoint-every 1 --run together";
+  const Outcome all = Run("train db --workers 2 --epochs 4" + options + "-all");
+  ASSERT_EQ(all.exit_code, 0) << all.err;
+  EXPECT_EQ(SummaryIn(all.out)["checkpoints"], 4);
+  ASSERT_EQ(Run("train db --workers 2 --epochs 2" + options).exit_code, 0);
+  const Outcome rest = Run("train db --workers 2 --epochs 4 --resume" + options);
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  EXPECT_EQ(ResultsIn(rest.out), LastOf(ResultsIn(all.out), 3));
+  const Outcome alone = Run("train db --epochs 4 --resume" + options);
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("--workers is not set, but was 2"));
+}
+
+TEST_F(TrainRemoteTest, RunsOfAServerAreNeitherLostNorMixedUp) {
+  const Server server;
+  const std::string train =
+      "train unix:run/socket --fanout 5,5 --hidden 8 --epochs 1 --checkpoint-every 1 --json ";
+  const auto refusal = [&](const std::string& options, int exit_code) {
+    const Outcome outcome = Run(train + options);
+    EXPECT_EQ(outcome.exit_code, exit_code) << options;
+    EXPECT_EQ(outcome.out, "");
+    return outcome.err;
+  };
+  EXPECT_THAT(refusal("--run ../../x", 2), HasSubstr("\"../../x\" is no name of a training run"));
+  EXPECT_THAT(refusal("--run mine --resume", 1), HasSubstr("no checkpoint of a training run \"mine\""));
+  ASSERT_EQ(Run(train + "--run mine").exit_code, 0);
+  EXPECT_THAT(refusal("--run mine", 1), HasSubstr("run \"mine\" has a checkpoint of 20"));
+  EXPECT_THAT(refusal("--run mine --resume --lr 0.5", 2), HasSubstr("--lr is 0.5, but was 0.003"));
+  EXPECT_EQ(Run(train + "--run mine --overwrite").exit_code, 0);
+}
+
+// Vectors, batches and ranking are the trainer's; the edges are all that it asks for.
+TEST_F(TrainRemoteTest, LinksAreLearnedFromAServersEdges) {
+  const std::string options =
+      " --task link --dim 8 --epochs 2 --batch-size 2000 --negatives 20 --ordered --seed 3 "
+      "--json --memory 128MiB ";
+  const std::string shares = "--valid-share 1% --test-share 1% ";
+  for (const std::string& encoder : {std::string(), std::string("--encoder sage --fanout 3")}) {
+    const Outcome embedded = Run("train db" + options + shares + encoder);
+    ASSERT_EQ(embedded.exit_code, 0) << embedded.err;
+    const Server server;
+    const Outcome remote = Run("train unix:run/socket" + options + shares + encoder);
+    ASSERT_EQ(remote.exit_code, 0) << remote.err;
+    EXPECT_EQ(ResultsIn(remote.out), ResultsIn(embedded.out));
+    EXPECT_GT(SummaryIn(remote.out)["test_mrr"], 0);
+    EXPECT_EQ(SummaryIn(remote.out)["memory_budget_bytes"], 128 << 20);
+  }
+  const Server server;
+  const Outcome nothing_held_out = Run("train unix:run/socket" + options);
+  EXPECT_EQ(nothing_held_out.exit_code, 1);
+  EXPECT_THAT(nothing_held_out.err, HasSubstr("--valid-share"));
+  const Outcome small =
+      Run("train unix:run/socket --memory 1MiB" + options.substr(0, options.find(" --memory")));
+  EXPECT_EQ(small.exit_code, 1);
+  EXPECT_THAT(small.err, HasSubstr("edges, batches and vectors"));
 }
 
 TEST_F(TrainRemoteTest, WorkersLearnWhatOneTrainerDoes) {

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -187,6 +188,32 @@ TEST(DeficitRoundRobinTest, StoppingAtAnyMomentLosesNoTurn) {
     EXPECT_TRUE(a.WaitTurn(1, {}));
     EXPECT_TRUE(b.WaitTurn(1, {}));
   }
+}
+
+TEST(DeficitRoundRobinTest, ProducersOfOneFlowHaveItsFloorOneAfterTheOtherWhileOthersProduce) {
+  DeficitRoundRobin turns(2);
+  DeficitRoundRobin::Producer first(turns, 1), second(turns, 1);
+  EXPECT_TRUE(first.WaitFloor({}) && second.WaitFloor({})) << "there is nobody else";
+  std::optional<DeficitRoundRobin::Producer> other(std::in_place, turns, 2);
+  EXPECT_TRUE(other->WaitFloor({}));
+  for (unsigned batch = 0; batch < DeficitRoundRobin::kSliceBatches; ++batch)
+    EXPECT_TRUE(first.WaitFloor({}));
+  std::atomic<bool> second_has_it{false}, first_goes_on{false};
+  std::thread waits([&] { second_has_it = second.WaitFloor({}); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_FALSE(second_has_it) << "the first has not come for its next batch";
+  std::thread comes([&] { first_goes_on = first.WaitFloor({}); });
+  waits.join();
+  EXPECT_TRUE(second_has_it) << "its slice is over";
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_FALSE(first_goes_on);
+  std::stop_source stop;
+  stop.request_stop();
+  DeficitRoundRobin::Producer third(turns, 1);
+  EXPECT_FALSE(third.WaitFloor(stop.get_token()));
+  other.reset();
+  comes.join();
+  EXPECT_TRUE(first_goes_on) << "nobody else is there any more";
 }
 
 }  // namespace

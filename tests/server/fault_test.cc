@@ -3,12 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <map>
+#include <numeric>
 #include <thread>
 
 #include "quarry/base/process.h"
@@ -16,6 +17,7 @@
 #include "quarry/format/wire_batch.h"
 #include "quarry/io/buffer.h"
 #include "served_database.h"
+#include "support/zygote.h"
 
 namespace quarry {
 namespace {
@@ -25,6 +27,7 @@ using testing_util::OpenDescriptors;
 using testing_util::ServedDatabase;
 using testing_util::TinyGraph;
 using testing_util::WirePeer;
+using testing_util::Zygote;
 
 constexpr uint64_t kSeed = 20266;
 constexpr NodeId kUntouched = 300;  // rows from here on are written by nobody
@@ -36,18 +39,12 @@ constexpr bool kIsInstrumented = true;
 #else
 constexpr bool kIsInstrumented = false;
 #endif
-// AddressSanitizer's allocator may be locked by another thread when a client is forked, for ever in the
-// child.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kCanFork = false;
-#else
-constexpr bool kCanFork = true;
-#endif
 const wire::LiveSpec kRoad = {.fanouts = {3, 2}, .batch_size = 40, .seed = 3};
 
+// In each state.
 int Kills() {
-  const char* const kills = std::getenv("QUARRY_TEST_CLIENT_KILLS");
-  return kills == nullptr ? 50 : std::atoi(kills);
+  const char* const kills = std::getenv("QUARRY_TEST_KILLS");
+  return kills == nullptr ? 50 : std::max(1, std::atoi(kills) / 6);
 }
 
 // A client that does what it is there for, and checks every byte.
@@ -124,12 +121,18 @@ class GoodClient {
   std::thread thread_;
 };
 
-// What a client does before it is killed; false when something of it failed.
-using Deed = std::function<bool(WirePeer& peer, uint64_t round)>;
+// What follows is done by clients before they are killed; false when something of it failed.
+
+// The connection of the client that this process is: it lasts as long as the process.
+WirePeer& Peer(const std::string& socket) {
+  static WirePeer peer(socket);
+  return peer;
+}
 
 bool Open(WirePeer& peer) { return peer.Open(8 * kMiBytes, wire::kSharedMemory, 7).ok(); }
 
-bool Stream(WirePeer& peer) {
+bool Stream(const std::string& socket, uint64_t /*round*/) {
+  WirePeer& peer = Peer(socket);
   if (!Open(peer)) return false;
   const auto opened = peer.OpenStream({.road = kRoad});
   if (!opened.ok()) return false;
@@ -138,8 +141,10 @@ bool Stream(WirePeer& peer) {
   return true;
 }
 
-bool HoldLeases(WirePeer& peer) {
-  if (!Stream(peer) || !peer.CallFor<wire::SnapshotTaken>(wire::TakeSnapshot{}).ok()) return false;
+bool HoldLeases(const std::string& socket, uint64_t round) {
+  if (!Stream(socket, round)) return false;
+  WirePeer& peer = Peer(socket);
+  if (!peer.CallFor<wire::SnapshotTaken>(wire::TakeSnapshot{}).ok()) return false;
   const auto rows = peer.CallFor<wire::Rows>(wire::Lookup{"feature", std::vector<NodeId>(300, 5)});
   return rows.ok() && std::holds_alternative<wire::Lease>(rows->payload);
 }
@@ -153,7 +158,8 @@ std::vector<std::byte> PutBlock(NodeId row, uint64_t round, uint64_t dim) {
   return block;
 }
 
-bool Put(WirePeer& peer, uint64_t round) {
+bool Put(const std::string& socket, uint64_t round) {
+  WirePeer& peer = Peer(socket);
   if (!Open(peer)) return false;
   wire::PutRows rows = {.table = "feature", .rows = 1, .row_bytes = 128 * 4};
   for (NodeId row = 0; row < 4; ++row) {
@@ -163,7 +169,8 @@ bool Put(WirePeer& peer, uint64_t round) {
   return true;
 }
 
-bool Commit(WirePeer& peer, uint64_t round) {
+bool Commit(const std::string& socket, uint64_t round) {
+  WirePeer& peer = Peer(socket);
   if (!Open(peer)) return false;
   const auto read =
       peer.CallFor<wire::EmbeddingRows>(wire::ReadEmbeddings{"nodes", std::vector<uint64_t>{1, 2}});
@@ -199,28 +206,15 @@ class FaultTest : public testing::Test {
   }
 
   // A child does its deed, and is killed: some milliseconds later, when the server may be at anything.
-  void Kill(const Deed& deed, uint64_t round) {
-    int ready[2];
-    ASSERT_EQ(pipe(ready), 0);
-    const pid_t child = fork();
-    if (child == 0) {
-      WirePeer peer(served_.socket());
-      const char done = deed(peer, round) ? 'y' : 'n';
-      if (write(ready[1], &done, 1) != 1) _exit(1);
-      while (true) pause();
-    }
-    close(ready[1]);
-    char done = 0;
-    EXPECT_EQ(read(ready[0], &done, 1), 1);
-    EXPECT_EQ(done, 'y') << "the deed failed";
-    close(ready[0]);
+  void Kill(Zygote::Deed deed, uint64_t round) {
+    const Zygote::Child child = Zygote::Instance().Fork(deed, served_.socket(), round);
+    EXPECT_TRUE(child.done) << "the deed failed";
     std::this_thread::sleep_for(std::chrono::microseconds(MixSeed(kSeed, round) % 2000));
-    kill(child, SIGKILL);
-    EXPECT_EQ(waitpid(child, nullptr, 0), child);
+    ASSERT_EQ(kill(child.pid, SIGKILL), 0);
+    EXPECT_EQ(WTERMSIG(Zygote::Instance().Wait(child.pid)), SIGKILL);
   }
 
-  void KillMany(const Deed& deed) {
-    if (!kCanFork) GTEST_SKIP() << "no clients can be forked";
+  void KillMany(Zygote::Deed deed) {
     SCOPED_TRACE(kSeed);
     GoodClient good(served_);
     good.Once();
@@ -243,22 +237,23 @@ class FaultTest : public testing::Test {
 };
 
 TEST_F(FaultTest, ClientsThatDieBeforeTheyHaveSaidAnything) {
-  KillMany([](WirePeer& peer, uint64_t) { return peer.fd() >= 0; });
+  KillMany([](const std::string& socket, uint64_t) { return Peer(socket).fd() >= 0; });
 }
 
 TEST_F(FaultTest, ClientsThatDieInTheMiddleOfAFrame) {
-  KillMany([](WirePeer& peer, uint64_t round) {
+  KillMany([](const std::string& socket, uint64_t round) {
     const auto frame = wire::EncodeRequest(1, wire::Hello{});
-    return peer.SendBytes(std::span(*frame).first(1 + round % (frame->size() - 1)));
+    return Peer(socket).SendBytes(std::span(*frame).first(1 + round % (frame->size() - 1)));
   });
 }
 
 TEST_F(FaultTest, ClientsThatDieOnceTheyAreGreeted) {
-  KillMany([](WirePeer& peer, uint64_t) { return peer.Hello().ok(); });
+  KillMany([](const std::string& socket, uint64_t) { return Peer(socket).Hello().ok(); });
 }
 
 TEST_F(FaultTest, ClientsThatDieWhileTheyWaitForMemory) {
-  KillMany([](WirePeer& peer, uint64_t) {
+  KillMany([](const std::string& socket, uint64_t) {
+    WirePeer& peer = Peer(socket);
     if (!peer.Hello().ok()) return false;
     const uint64_t all = ServedDatabase::kBudgetBytes / 4 * 3;
     peer.Send(wire::OpenSession{.budget_bytes = all, .budget_bytes_min = all, .wait_ms = 60'000});
@@ -267,16 +262,12 @@ TEST_F(FaultTest, ClientsThatDieWhileTheyWaitForMemory) {
 }
 
 TEST_F(FaultTest, ClientsThatDieWithASessionOpen) {
-  KillMany([](WirePeer& peer, uint64_t) { return Open(peer); });
+  KillMany([](const std::string& socket, uint64_t) { return Open(Peer(socket)); });
 }
 
-TEST_F(FaultTest, ClientsThatDieWhileBatchesAreMadeForThem) {
-  KillMany([](WirePeer& peer, uint64_t) { return Stream(peer); });
-}
+TEST_F(FaultTest, ClientsThatDieWhileBatchesAreMadeForThem) { KillMany(Stream); }
 
-TEST_F(FaultTest, ClientsThatDieHoldingLeasesAndSnapshots) {
-  KillMany([](WirePeer& peer, uint64_t) { return HoldLeases(peer); });
-}
+TEST_F(FaultTest, ClientsThatDieHoldingLeasesAndSnapshots) { KillMany(HoldLeases); }
 
 TEST_F(FaultTest, ClientsThatDieWhileTheyPutLeaveWholeRows) {
   KillMany(Put);
@@ -375,41 +366,96 @@ TEST_F(SlowClientsTest, AClientOfAByteASecondCostsNothing) {
   EXPECT_TRUE(peers[0]->IsClosed(10)) << "who says no hello is not kept";
 }
 
-TEST_F(SlowClientsTest, AClientThatAsksForEverythingWaitsForItself) {
-  std::atomic<bool> stop{false};
-  std::thread greedy;
-  const double share = ShareOfRate(
-      [&] {
-        stop = false;
-        greedy = std::thread([&] {
-          WirePeer peer(served_.socket());
-          ASSERT_TRUE(peer.Hello().ok());
-          wire::OpenSession all = {.budget_bytes = uint64_t{1} << 40};
-          all.client_id.fill(std::byte{66});
-          ASSERT_TRUE(peer.OpenSession(all).ok());
-          Rng rng(kSeed);
-          std::vector<NodeId> ids(30'000);
-          for (NodeId& id : ids) id = static_cast<NodeId>(rng.Below(600));
-          std::vector<uint64_t> sent;
-          while (!stop) {
-            while (sent.size() < 32) sent.push_back(peer.Send(wire::Lookup{"feature", ids}));
-            const auto rows = peer.Await(sent.front());
-            sent.erase(sent.begin());
-            if (!rows.ok()) continue;
-            const auto* const lease = std::get_if<wire::Lease>(&std::get<wire::Rows>(*rows).payload);
-            if (lease != nullptr) peer.Send(wire::ReleaseLeases{{lease->id}});
-          }
-        });
-      },
-      [&] {
-        stop = true;
-        greedy.join();
-      });
-  printf("beside a client that asks for all there is, the rate is %.2f of what it is alone\n", share);
-  EXPECT_TRUE(kIsInstrumented || share > 0.2)
-      << share << ": "
-      << "two processors are shared by the client, the greedy one and the server's threads";
+// A trainer that takes batches as fast as they come, in one session and over one connection: of one stream,
+// or of many at once.
+class Trainer {
+ public:
+  Trainer(const std::string& socket, uint64_t budget_bytes, int streams, uint8_t client) : peer_(socket) {
+    EXPECT_TRUE(peer_.Hello().ok());
+    wire::OpenSession request = {.budget_bytes = budget_bytes};
+    request.client_id.fill(std::byte{client});
+    EXPECT_TRUE(peer_.OpenSession(request).ok());
+    for (int i = 0; i < streams; ++i) {
+      const auto opened = peer_.OpenStream({.road = wire::LiveSpec{.fanouts = {10, 10}, .batch_size = 2}});
+      EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+      if (opened.ok()) streams_.push_back(*opened);
+    }
+    thread_ = std::thread([this] { Train(); });
+  }
+  ~Trainer() {
+    stop_ = true;
+    thread_.join();
+  }
+  uint64_t batches() const { return batches_; }
+
+ private:
+  void Train() {
+    for (const wire::StreamOpened& stream : streams_) StartPass(stream);
+    while (!stop_) {
+      const auto answer = peer_.Receive();
+      ASSERT_TRUE(answer && answer->response.ok()) << answer->response.status().ToString();
+      const auto* const failure = std::get_if<wire::Failure>(&*answer->response);
+      ASSERT_EQ(failure, nullptr) << failure->message;
+      if (const auto* const batch = std::get_if<wire::Batch>(&*answer->response)) {
+        ++batches_;
+        peer_.Send(wire::ReleaseLeases{{std::get<wire::Lease>(batch->payload).id}});
+        Ask(*asked_.extract(answer->id).mapped());
+      } else if (std::holds_alternative<wire::PassEnded>(*answer->response)) {
+        const wire::StreamOpened& stream = *asked_.extract(answer->id).mapped();
+        const auto is_of_it = [&](const auto& asked) { return asked.second == &stream; };
+        if (std::ranges::none_of(asked_, is_of_it)) StartPass(stream);
+      }
+    }
+  }
+  void StartPass(const wire::StreamOpened& stream) {
+    peer_.Send(wire::StartPass{.stream = stream.stream, .seeds = Seeds()});
+    for (uint32_t slot = 0; slot < stream.slots; ++slot) Ask(stream);
+  }
+  void Ask(const wire::StreamOpened& stream) { asked_[peer_.Send(wire::NextBatch{stream.stream})] = &stream; }
+  static wire::NodeIds Seeds() {
+    std::vector<NodeId> seeds(TinyGraph().nodes);
+    std::iota(seeds.begin(), seeds.end(), NodeId{0});
+    return seeds;
+  }
+
+  WirePeer peer_;
+  std::vector<wire::StreamOpened> streams_;
+  std::map<uint64_t, const wire::StreamOpened*> asked_;  // by request
+  std::atomic<uint64_t> batches_{0};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+TEST_F(SlowClientsTest, AClientThatAsksForEverythingGetsNoMoreThanAnotherTrainer) {
+  // Of the batches that it and the other get in the same time.
+  const auto share_beside = [&](uint64_t budget_bytes, int streams) {
+    Trainer own(served_.socket(), 32 * kMiBytes, 1, 1);
+    Trainer other(served_.socket(), budget_bytes, streams, 2);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const auto own_before = static_cast<double>(own.batches());
+    const auto other_before = static_cast<double>(other.batches());
+    std::this_thread::sleep_for(std::chrono::milliseconds(800));
+    const double own_batches = static_cast<double>(own.batches()) - own_before;
+    const double other_batches = static_cast<double>(other.batches()) - other_before;
+    return own_batches / (own_batches + other_batches);
+  };
+  // The best of three, since the machine has other things to do.
+  double ordinary = 0, greedy = 0;
+  for (int attempt = 0; attempt < 3 && (attempt == 0 || greedy < 0.9 * ordinary); ++attempt) {
+    ordinary = share_beside(32 * kMiBytes, 1);
+    greedy = share_beside(uint64_t{1} << 40, 4);
+    printf("beside another trainer the share is %.2f, beside one that asks for everything %.2f\n", ordinary,
+           greedy);
+  }
+  EXPECT_GT(ordinary, 0);
+  EXPECT_GE(greedy, 0.9 * ordinary);
 }
 
 }  // namespace
 }  // namespace quarry
+
+int main(int count, char** arguments) {
+  quarry::testing_util::Zygote::Instance();
+  testing::InitGoogleTest(&count, arguments);
+  return RUN_ALL_TESTS();
+}

@@ -70,7 +70,7 @@ class HubUser {
 
   Pending<OpenedStream> AskOpen(const wire::OpenStream& request) {
     Pending<OpenedStream> pending;
-    hub_->Open(session_, budget_, request, nullptr, pending.slot());
+    hub_->Open(session_, client, budget_, request, nullptr, pending.slot());
     return pending;
   }
   Status Open(const wire::OpenStream& request) {
@@ -118,6 +118,7 @@ class HubUser {
   }
 
   OpenedStream opened;
+  ClientId client{};
 
  private:
   StreamHub* hub_;

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "quarry/base/process.h"
 #include "quarry/base/random.h"
 #include "quarry/format/wire_batch.h"
 #include "quarry/pipeline/live_road.h"
 #include "quarry/sampling/sampler.h"
+#include "quarry/storage/training_state.h"
 #include "served_database.h"
 
 namespace quarry {
@@ -328,6 +330,48 @@ TEST_P(RequestsTest, AStreamGivesTheBatchesOfTheRoad) {
   EXPECT_EQ(stats->counters[0], (wire::Counter{"batches", static_cast<double>(batches)}));
   ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}).ok());
   EXPECT_EQ(CodeOf(wire::NextBatch{opened->stream}).code(), Code::kUsage);
+}
+
+TEST_P(RequestsTest, PiecesOfAStateFollowEachOther) {
+  const std::vector<std::byte> piece(1000, std::byte{7});
+  const auto save = [&](uint64_t offset, uint64_t state_bytes = 3000, const std::string& name = "run") {
+    return peer_.Call(
+        wire::SaveTraining{.name = name, .state_bytes = state_bytes, .offset = offset, .piece = piece});
+  };
+  EXPECT_EQ(save(1000).status().code(), Code::kUsage) << "there is no first one";
+  EXPECT_TRUE(std::holds_alternative<wire::Done>(save(0).value()));
+  EXPECT_EQ(save(2000).status().code(), Code::kUsage) << "one is missing";
+  EXPECT_EQ(save(1000).status().code(), Code::kUsage) << "what came before is forgotten then";
+  EXPECT_TRUE(save(0).ok());
+  EXPECT_EQ(save(1000, 4000).status().code(), Code::kUsage) << "of another size";
+  EXPECT_TRUE(save(0).ok());
+  EXPECT_EQ(save(1000, 3000, "other").status().code(), Code::kUsage) << "of another run";
+  EXPECT_EQ(store().manifest().FindTraining("run"), nullptr) << "half a state is none";
+  EXPECT_TRUE(save(0).ok());
+  EXPECT_TRUE(save(1000).ok());
+  EXPECT_TRUE(std::holds_alternative<wire::Training>(save(2000).value()));
+  ASSERT_NE(store().manifest().FindTraining("run"), nullptr);
+  const auto read = peer_.CallFor<wire::Training>(wire::ReadTraining{.name = "run"});
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  const auto state = peer_.Take(read->state);
+  ASSERT_TRUE(state.ok()) << state.status().ToString();
+  EXPECT_EQ(*state, std::vector<std::byte>(3000, std::byte{7}));
+  ASSERT_TRUE(DropTraining(store(), "run").ok());
+}
+
+// The session has 64 MiB: what does not fit is refused with its first piece, before memory is taken for it.
+TEST_P(RequestsTest, AStateThatTheSessionCannotHoldIsRefusedWithItsFirstPiece) {
+  const uint64_t before = PeakRssBytes();
+  const auto save = [&](uint64_t state_bytes) {
+    const std::vector<std::byte> piece(1000);
+    return CodeOf(wire::SaveTraining{.name = "large", .state_bytes = state_bytes, .piece = piece});
+  };
+  const Status refused = save(uint64_t{1} << 30);
+  EXPECT_EQ(refused.code(), Code::kOutOfBudget);
+  EXPECT_THAT(refused.ToString(), HasSubstr("a training state"));
+  EXPECT_LT(PeakRssBytes(), before + (16 << 20));
+  EXPECT_TRUE(save(32 << 20).ok()) << "one that fits";
+  EXPECT_TRUE(save(32 << 20).ok()) << "which begins anew, and pays for one";
 }
 
 TEST_P(RequestsTest, ABatchThatIsCancelledWhileItIsWaitedForIsNoLonger) {

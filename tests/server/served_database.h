@@ -39,7 +39,9 @@ class ServedDatabase {
  public:
   static constexpr uint64_t kBudgetBytes = 256 << 20;
 
-  explicit ServedDatabase(const TinyGraph& graph = {}) : tiny(graph) {
+  explicit ServedDatabase(const TinyGraph& graph = {},
+                          std::unique_ptr<IoBackend> own_backend = MakeDefaultBackend())
+      : backend(std::move(own_backend)), tiny(graph) {
     auto opened = Store::Open(*backend, tiny.path());
     EXPECT_TRUE(opened.ok()) << opened.status().ToString();
     store = std::move(opened).value();
@@ -61,7 +63,7 @@ class ServedDatabase {
     server = std::move(started).value();
   }
 
-  std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
+  std::unique_ptr<IoBackend> backend;
   TinyDatabase tiny;
   std::unique_ptr<Store> store;
   MemoryBudget budget{kBudgetBytes};

@@ -8,7 +8,6 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <fstream>
@@ -17,6 +16,7 @@
 #include "quarry/base/process.h"
 #include "quarry/format/wire_batch.h"
 #include "served_database.h"
+#include "support/zygote.h"
 
 namespace quarry {
 namespace {
@@ -28,6 +28,7 @@ using testing_util::OpenDescriptors;
 using testing_util::ServedDatabase;
 using testing_util::TinyGraph;
 using testing_util::WirePeer;
+using testing_util::Zygote;
 
 constexpr uint64_t kMiBytes = 1 << 20;
 
@@ -109,25 +110,23 @@ TEST_F(ServerTest, ASecondServerIsRefusedAndAStaleSocketReplaced) {
   EXPECT_TRUE(WirePeer(served_->socket()).Hello().ok());
 }
 
+// Becomes another user, and ends with what it was told, or 0 when it was heard.
+bool CallAsStranger(const std::string& socket, uint64_t /*number*/) {
+  if (setgid(65534) != 0 || setuid(65534) != 0) _exit(100);
+  WirePeer peer(socket);
+  if (peer.fd() < 0) _exit(101);
+  const auto answer = peer.Receive(2);  // it says nothing
+  if (!answer) _exit(peer.Hello().ok() ? 0 : 102);
+  if (answer->id != 0 || !answer->response.ok()) _exit(103);
+  const auto* const failure = std::get_if<wire::Failure>(&*answer->response);
+  _exit(failure != nullptr && peer.IsClosed() ? static_cast<int>(failure->code) : 104);
+}
+
 TEST_F(ServerTest, AnotherUserIsRefusedBeforeAByteIsRead) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "its allocator may be locked by another thread when the stranger is forked";
-#endif
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const auto code_of_stranger = [&] {
-    const pid_t child = fork();
-    if (child == 0) {
-      if (setgid(65534) != 0 || setuid(65534) != 0) _exit(100);
-      WirePeer peer(served_->socket());
-      if (peer.fd() < 0) _exit(101);
-      const auto answer = peer.Receive(2);  // it says nothing
-      if (!answer) _exit(peer.Hello().ok() ? 0 : 102);
-      if (answer->id != 0 || !answer->response.ok()) _exit(103);
-      const auto* const failure = std::get_if<wire::Failure>(&*answer->response);
-      _exit(failure != nullptr && peer.IsClosed() ? static_cast<int>(failure->code) : 104);
-    }
-    int status = 0;
-    EXPECT_EQ(waitpid(child, &status, 0), child);
+    Zygote& zygote = Zygote::Instance();
+    const int status = zygote.Wait(zygote.Fork(CallAsStranger, served_->socket(), 0).pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
   served_->Start();
@@ -427,3 +426,9 @@ TEST_F(ServerTest, CommitsThatWereToldAreThereAfterAStop) {
 
 }  // namespace
 }  // namespace quarry
+
+int main(int count, char** arguments) {
+  quarry::testing_util::Zygote::Instance();
+  testing::InitGoogleTest(&count, arguments);
+  return RUN_ALL_TESTS();
+}

@@ -1,4 +1,4 @@
-"""The shell of `quarry sql` on a terminal.
+"""The shell of `quarry sql` on a terminal, on a folder and on a server.
 
     shell_test.py QUARRY FOLDER
 
@@ -73,14 +73,7 @@ def check(holds, what):
         raise AssertionError(what)
 
 
-def main(quarry, folder):
-    shutil.rmtree(folder, ignore_errors=True)
-    pathlib.Path(folder).mkdir(parents=True)
-    source, database = f"{folder}/source", f"{folder}/db"
-    for command in (["generate", source, "--nodes", "200", "--degree", "4", "--dim", "4"],
-                    ["import", database, source]):
-        subprocess.run([quarry, *command], check=True, capture_output=True)
-
+def run_session(quarry, database, folder):
     shell = Shell([quarry, "sql", database], folder)
     shell.expect("quarry> ")
     out = shell.say("SELECT count(*) FROM nodes;")
@@ -141,6 +134,26 @@ def main(quarry, folder):
     script = subprocess.run([quarry, "sql", database, "--csv"], input="SELECT 1;\nSELEKT 2;\nSELECT 3;\n",
                             capture_output=True, text=True, env={**os.environ, "HOME": folder})
     check(script.returncode == 1 and script.stdout == "1\n1\n" and "line 2" in script.stderr, script)
+
+
+def main(quarry, folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    pathlib.Path(folder).mkdir(parents=True)
+    source, database = f"{folder}/source", f"{folder}/db"
+    for command in (["generate", source, "--nodes", "200", "--degree", "4", "--dim", "4"],
+                    ["import", database, source]):
+        subprocess.run([quarry, *command], check=True, capture_output=True)
+
+    run_session(quarry, database, folder)
+    # The same on a server.
+    server = subprocess.Popen([quarry, "serve", database, "--socket", f"{folder}/run/s", "--json"],
+                              stdout=subprocess.PIPE)
+    try:
+        check(server.stdout.readline() != b"", "the server does not listen")
+        run_session(quarry, f"unix:{folder}/run/s", folder)
+    finally:
+        server.terminate()
+    check(server.wait() == 0, "the server's exit code")
     shutil.rmtree(folder)
 
 

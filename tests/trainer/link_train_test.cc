@@ -12,6 +12,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
+#include "quarry/storage/edges.h"
 #include "support/array_files.h"
 #include "support/shared_data.h"
 #include "support/temporary_folder.h"
@@ -359,6 +360,67 @@ TEST(LoadLinkData, ReadsEveryPartWithItsRelations) {
     EXPECT_EQ(data->relation_count, relation_ids.size());
     EXPECT_THAT(std::string(LoadLinkData(store, Plenty(), {.test = 0.1}).status().message()),
                 HasSubstr("leave out --test-share"));
+  }
+}
+
+bool SameEdges(std::span<const Triple> a, std::span<const Triple> b) {
+  return std::ranges::equal(a, b, [](const Triple& x, const Triple& y) {
+    return x.head == y.head && x.relation == y.relation && x.tail == y.tail;
+  });
+}
+
+// As a server gives them: by range, in the order of the file.
+TEST(LoadLinkData, IsTheSameFromASourceThatHasTheEdgesInPieces) {
+  Rng rng(kSeed);
+  TestDatabase database;
+  for (const char* part : {"train", "valid", "test"}) {
+    database.folder().Write(fmt::format("kg/{}.txt", part), Text(RandomNames(rng, 1000, 300)));
+  }
+  Store& store = database.Import(database.folder() / "kg");
+  const auto expected = LoadLinkData(store, Plenty());
+  ASSERT_TRUE(expected.ok()) << expected.status().ToString();
+  LinkSource source{.path = "elsewhere", .manifest = store.manifest()};
+  source.read = [&](const TopologyRecord& record) -> Result<std::vector<Triple>> {
+    QUARRY_TRY(const std::unique_ptr<EdgeList> edges, EdgeList::Open(store, Plenty(), record.name));
+    std::vector<Triple> triples(edges->size());
+    for (size_t first = 0; first < triples.size();) {
+      const size_t count = std::min<size_t>(1 + rng.Below(7), triples.size() - first);
+      edges->Read(first, std::span(triples).subspan(first, count));
+      first += count;
+    }
+    return triples;
+  };
+  const auto data = LoadLinkData(source, Plenty(), {});
+  ASSERT_TRUE(data.ok()) << data.status().ToString();
+  EXPECT_TRUE(SameEdges(data->train, expected->train)) << "seed " << kSeed;
+  EXPECT_TRUE(SameEdges(data->valid, expected->valid));
+  EXPECT_TRUE(SameEdges(data->test, expected->test));
+  EXPECT_EQ(data->relation_count, expected->relation_count);
+}
+
+TEST(LoadLinkData, BelievesNoSource) {
+  LinkSource source{.path = "elsewhere"};
+  source.manifest.node_count = 3;
+  for (const char* name : {"graph", "valid", "test"}) {
+    TopologyRecord record;
+    record.name = name;
+    record.node_count = 3;
+    record.edge_count = 2;
+    record.relation_count = 2;
+    source.manifest.topologies.push_back(record);
+  }
+  const auto loaded = [&](const std::vector<Triple>& edges) {
+    source.read = [&](const TopologyRecord&) { return Result<std::vector<Triple>>(edges); };
+    return LoadLinkData(source, Plenty(), {}).status();
+  };
+  EXPECT_TRUE(loaded({{0, 1, 2}, {2, 0, 1}}).ok());
+  for (const std::vector<Triple>& edges : {std::vector<Triple>{{0, 1, 2}},
+                                           {{0, 1, 2}, {3, 0, 1}},
+                                           {{0, 1, 2}, {1, 0, 3}},
+                                           {{0, 2, 2}, {1, 0, 1}}}) {
+    const Status status = loaded(edges);
+    EXPECT_EQ(status.code(), Code::kCorruption);
+    EXPECT_THAT(status.ToString(), HasSubstr("elsewhere: topology \"graph\""));
   }
 }
 

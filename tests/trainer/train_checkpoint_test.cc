@@ -61,6 +61,7 @@ class TrainDatabase {
     auto store = Store::Open(backend_, database_.path());
     EXPECT_TRUE(store.ok()) << store.status().ToString();
     store_ = std::move(store).value();
+    states_ = TrainingStatesOf(*store_);
   }
   Road& OpenRoad(RoadKind kind) {
     auto road = MakeRoad(kind);
@@ -69,6 +70,7 @@ class TrainDatabase {
     return *road_;
   }
   Store& store() { return *store_; }
+  TrainingStates& states() { return *states_; }
   FaultBackend& backend() { return backend_; }
 
  private:
@@ -110,6 +112,7 @@ class TrainDatabase {
   FaultBackend backend_{*real_};
   MemoryBudget budget_{kGiB};
   std::unique_ptr<Store> store_;
+  std::unique_ptr<TrainingStates> states_;
   std::unique_ptr<Road> road_;
 };
 
@@ -172,7 +175,7 @@ class ResumedTraining : public testing::TestWithParam<RoadKind> {
  protected:
   Outcome TrainAnew(const TrainOptions& options, TrainRun run, Stop stop = {}) {
     database_.Reopen();
-    run.store = &database_.store();
+    run.states = &database_.states();
     if (GetParam() == RoadKind::kLayout) run.epochs_of_cycle = TrainDatabase::kPlannedEpochs;
     return RunTraining(database_.OpenRoad(GetParam()), options, run, stop);
   }
@@ -224,7 +227,7 @@ class TrainCheckpoint : public testing::Test {
   TrainCheckpoint() { database_.Reopen(); }
   Outcome TrainAnew(const TrainOptions& options, TrainRun run, Stop stop = {}) {
     FakeRoad road{FakeRoadOptions{.classes = kClasses, .dim = kDim}};
-    run.store = &database_.store();
+    run.states = &database_.states();
     return RunTraining(road, options, run, stop);
   }
   TrainDatabase database_;

@@ -1,0 +1,298 @@
+// The verbs for whoever looks after a database: info, stats, verify --repair, upgrade, doctor.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "quarry/format/checksum.h"
+#include "quarry/format/superblock.h"
+#include "quarry_process.h"
+#include "support/flip_byte.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+bool Becomes(const std::function<bool()>& condition) {
+  for (int attempt = 0; attempt < 1000; attempt++) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+class AdminCliTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    root_ = fs::path(testing::TempDir()) / ("admin_cli_test-" + std::to_string(getpid()));
+    fs::create_directories(root_);
+    const Outcome made =
+        Run("generate graph --nodes 4k --degree 8 --dim 32 --classes 4 --train-share 20% --valid-share 5%");
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    const Outcome imported = Run("import db graph");
+    ASSERT_EQ(imported.exit_code, 0) << imported.err;
+    EXPECT_EQ(imported.err.find('\r'), std::string::npos) << "progress is for terminals";
+  }
+  static void TearDownTestSuite() { fs::remove_all(root_); }
+
+  static Outcome Run(const std::string& arguments) { return Process(arguments, root_).Wait(); }
+  static json RunJson(const std::string& arguments) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.err;
+    return json::parse(outcome.out);
+  }
+  static void CopyDatabase(const std::string& name) {
+    fs::remove_all(root_ / name);
+    fs::copy(root_ / "db", root_ / name, fs::copy_options::recursive);
+  }
+  // The one file in a folder whose name begins so.
+  static fs::path FileOf(const std::string& folder, const std::string& name) {
+    for (const auto& entry : fs::directory_iterator(root_ / folder)) {
+      if (entry.path().filename().string().starts_with(name)) return entry.path();
+    }
+    ADD_FAILURE() << folder << " has no " << name;
+    return {};
+  }
+
+  static inline fs::path root_;
+};
+
+uint64_t BytesIn(const fs::path& folder) {
+  uint64_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) bytes += fs::file_size(entry.path());
+  return bytes;
+}
+
+TEST_F(AdminCliTest, InfoTellsWhatIsTakenOfDiskAndMemory) {
+  CopyDatabase("sizes");
+  ASSERT_EQ(Run("layout build sizes --fanout 5 --batch-size 256 --cache 10%").exit_code, 0);
+  const json before = RunJson("info sizes --json");
+  EXPECT_EQ(before["disk_bytes"]["tables"], BytesIn(root_ / "sizes/features"));
+  EXPECT_EQ(before["disk_bytes"]["topologies"], BytesIn(root_ / "sizes/topology"));
+  EXPECT_EQ(before["disk_bytes"]["layouts"], BytesIn(root_ / "sizes/layouts/default-1"));
+  EXPECT_GT(before["disk_bytes"]["catalog"], 1000);
+  EXPECT_EQ(before["disk_bytes"]["trainings"], 0);
+  // 32 rows of 128 bytes a page, four bytes of checksum for each; the same for the indices of 32,000 edges.
+  for (const json& table : before["tables"]) {
+    if (table["name"] == "feature") {
+      EXPECT_EQ(table["resident_bytes"], 4000 / 32 * 4);
+    }
+  }
+  EXPECT_EQ(before["topologies"][0]["resident_bytes"], 4001 * 8 + (32'000 * 4 + 4095) / 4096 * 4);
+  const Outcome text = Run("info sizes");
+  EXPECT_THAT(text.out, AllOf(HasSubstr("catalog "), HasSubstr("layouts "), HasSubstr("memory")));
+
+  ASSERT_EQ(Run("put sizes --ids graph/valid_idx.npy --split test").exit_code, 0);
+  const json after = RunJson("info sizes --json");
+  EXPECT_EQ(after["timestamp"].get<uint64_t>(), before["timestamp"].get<uint64_t>() + 1);
+  for (size_t i = 0; i < after["tables"].size(); i++) {
+    const json &then = before["tables"][i], &now = after["tables"][i];
+    const bool written = now["name"] == "split";
+    EXPECT_EQ(now["changed_rows"] > 0, written) << now;
+    EXPECT_EQ(now["resident_bytes"] > then["resident_bytes"], written) << "the set of changed rows";
+  }
+}
+
+TEST_F(AdminCliTest, StatsAreTheTableOfSql) {
+  const json stats = RunJson("stats db --json");
+  const json rows = RunJson("sql db --json SELECT/**/*/**/FROM/**/stats");
+  ASSERT_EQ(stats.size(), rows.size());
+  for (const json& row : rows) {
+    const std::string metric = row["metric"];
+    if (metric.starts_with("memory_bytes")) continue;  // of the command itself
+    EXPECT_EQ(stats[metric], row["value"]) << metric;
+  }
+  EXPECT_EQ(stats["nodes"], 4000);
+  EXPECT_THAT(Run("stats db").out, testing::ContainsRegex("nodes +4000\n"));
+}
+
+TEST_F(AdminCliTest, WatchingLeavesTheDatabaseToOthersInBetween) {
+  CopyDatabase("watched");
+  const Process watching("stats watched --json --watch 0.3", root_);
+  ASSERT_TRUE(Becomes([&] { return !Lines(watching.Printed()).empty(); }));
+  EXPECT_EQ(json::parse(Lines(watching.Printed()).front())["changed_rows"], 0);
+  // It may come while the figures are read.
+  const auto put = [] { return Run("put watched --ids graph/valid_idx.npy --split test").exit_code == 0; };
+  EXPECT_TRUE(Becomes(put));
+  EXPECT_TRUE(Becomes([&] {
+    const std::string printed = watching.Printed();
+    return printed.ends_with("\n") && json::parse(Lines(printed).back())["changed_rows"] > 0;
+  }));
+  watching.Signal(SIGINT);
+  const Outcome outcome = watching.Wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
+TEST_F(AdminCliTest, WatchingWaitsForADatabaseThatAnotherHasOpen) {
+  CopyDatabase("held");
+  const int lock = open((root_ / "held/LOCK").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(flock(lock, LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(Run("stats held").exit_code, 1);
+  ASSERT_EQ(flock(lock, LOCK_UN), 0);
+  const Process watching("stats held --watch 0.1", root_);
+  EXPECT_TRUE(Becomes([&] { return watching.HasPrinted(); }));
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);  // between two looks
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const size_t printed = watching.Printed().size();
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  EXPECT_EQ(watching.Printed().size(), printed);
+  close(lock);
+  EXPECT_TRUE(Becomes([&] { return watching.Printed().size() > printed; }));
+  watching.Signal(SIGTERM);
+  const Outcome outcome = watching.Wait();
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("held"), HasSubstr("trying again")));
+}
+
+TEST_F(AdminCliTest, StatsOfAServerAreItsCounters) {
+  const Process server("serve db --socket run/socket --memory 256MiB", root_);
+  ASSERT_TRUE(Becomes([] { return fs::exists(root_ / "run/socket"); }));
+  const json stats = RunJson("stats unix:run/socket --json");
+  const json top = RunJson("top unix:run/socket --json");
+  EXPECT_GT(stats.size(), 10U);
+  std::set<std::string> names;
+  for (const auto& [name, value] : stats.items()) names.insert(name);
+  for (const auto& [name, value] : top["counters"].items()) EXPECT_TRUE(names.contains(name)) << name;
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait().exit_code, 0);
+}
+
+TEST_F(AdminCliTest, VerifyRepairsWhatCanBeRepaired) {
+  CopyDatabase("faulty");
+  std::ofstream(root_ / "faulty/features/stray") << "nobody's";
+  EXPECT_EQ(Run("verify faulty").exit_code, 3);
+  const Outcome dry = Run("verify faulty --repair --dry-run");
+  EXPECT_EQ(dry.exit_code, 3);
+  EXPECT_THAT(dry.out, HasSubstr("would be removed"));
+  EXPECT_TRUE(fs::exists(root_ / "faulty/features/stray"));
+  const Outcome repaired = Run("verify faulty --repair");
+  EXPECT_EQ(repaired.exit_code, 0) << repaired.err;
+  EXPECT_THAT(repaired.out, AllOf(HasSubstr("features/stray: removed"), HasSubstr("faulty: sound")));
+  EXPECT_FALSE(fs::exists(root_ / "faulty/features/stray"));
+  EXPECT_EQ(Run("verify faulty").exit_code, 0);
+
+  testing_util::FlipByte(FileOf("faulty/features", "feature-"), 4096 + 100);
+  const Outcome lost = Run("verify faulty --repair");
+  EXPECT_EQ(lost.exit_code, 3);
+  EXPECT_THAT(lost.out, HasSubstr("rows 0 to 31: lost"));
+  EXPECT_EQ(Run("verify faulty --dry-run").exit_code, 2) << "it is of --repair";
+}
+
+// Gives a data file another version of the format, as the checksum of its superblock has it.
+void SetVersion(const fs::path& path, uint32_t version) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  std::array<std::byte, kSuperblockBytes> bytes;
+  file.read(reinterpret_cast<char*>(bytes.data()), bytes.size());
+  std::memcpy(&bytes[8], &version, sizeof(version));
+  const uint64_t checksum = Checksum64(std::span(bytes).first<kSuperblockBytes - 8>());
+  std::memcpy(&bytes[kSuperblockBytes - 8], &checksum, sizeof(checksum));
+  file.seekp(0);
+  file.write(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  ASSERT_TRUE(file.good()) << path;
+}
+
+TEST_F(AdminCliTest, UpgradeNamesTheVersionOfEveryFile) {
+  CopyDatabase("old");
+  ASSERT_EQ(Run("layout build old --fanout 5 --batch-size 256 --cache 10%").exit_code, 0);
+  for (const char* command : {"upgrade old", "upgrade old --dry-run"}) {
+    const Outcome outcome = Run(command);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_THAT(outcome.out, AllOf(HasSubstr("old: up to date"), HasSubstr("VERSION"),
+                                   HasSubstr("version 1  layouts/default-1/layout.qlc")));
+  }
+  const json report = RunJson("upgrade old --json");
+  std::set<std::string> files;
+  for (const char* folder : {"features", "topology", "layouts/default-1"}) {
+    for (const auto& entry : fs::directory_iterator(root_ / "old" / folder)) {
+      files.insert(fs::relative(entry.path(), root_ / "old"));
+    }
+  }
+  EXPECT_EQ(report["files"].get<std::set<std::string>>(), files);
+  EXPECT_EQ(report["version"], kFormatVersion);
+}
+
+TEST_F(AdminCliTest, UpgradeRefusesEveryOtherVersionByTheNameOfTheFile) {
+  CopyDatabase("other");
+  const fs::path file = FileOf("other/features", "label-");
+  const auto refused = [] {
+    const Outcome outcome = Run("upgrade other");
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_THAT(outcome.out, IsEmpty());
+    return outcome.err;
+  };
+  SetVersion(file, kFormatVersion + 1);
+  EXPECT_THAT(refused(), AllOf(HasSubstr("other/features/" + file.filename().string()),
+                               HasSubstr("version 2"), HasSubstr("use a newer one")));
+  SetVersion(file, kFormatVersion - 1);
+  EXPECT_THAT(refused(), AllOf(HasSubstr("other/features/" + file.filename().string()),
+                               HasSubstr("version 0"), HasSubstr("use the one that wrote it")));
+  SetVersion(file, kFormatVersion);
+  EXPECT_EQ(Run("upgrade other").exit_code, 0) << "nothing else was touched";
+  testing_util::FlipByte(file, 8);
+  EXPECT_EQ(Run("upgrade other").exit_code, 3) << "a damaged version is no version";
+  for (const char* version : {"quarry 0\n", "quarry 2\n"}) {
+    fs::remove(root_ / "other/VERSION");
+    std::ofstream(root_ / "other/VERSION") << version;
+    EXPECT_THAT(refused(),
+                AllOf(HasSubstr("other/VERSION"), HasSubstr(std::string("version ") + version[7])));
+  }
+}
+
+TEST_F(AdminCliTest, DoctorLooksAtThisMachine) {
+  const Outcome outcome = Run("doctor db --json");
+  bool broken = false;
+  std::set<std::string> subjects;
+  for (const json& finding : json::parse(outcome.out)) {
+    EXPECT_THAT(finding["verdict"].get<std::string>(), testing::AnyOf("ok", "slow", "broken"));
+    broken = broken || finding["verdict"] == "broken";
+    subjects.insert(finding["what"]);
+    if (finding["verdict"] != "ok") {
+      EXPECT_FALSE(finding["fix"].get<std::string>().empty()) << finding;
+    }
+    if (finding["what"] == "page size") {
+      EXPECT_EQ(finding["value"], "4.00 KiB");
+    }
+    if (finding["what"] == "file system") {
+      EXPECT_THAT(finding["value"].get<std::string>(), HasSubstr(fs::canonical(root_ / "db").string()));
+    }
+  }
+  EXPECT_EQ(outcome.exit_code, broken ? 1 : 0);
+  EXPECT_THAT(subjects,
+              testing::IsSupersetOf({"kernel", "io_uring", "memlock limit", "open files limit", "memory",
+                                     "huge pages", "huge page defrag", "page size", "processors", "gnuplot",
+                                     "file system", "O_DIRECT", "free space", "device"}));
+  for (const auto& entry : fs::directory_iterator(root_ / "db")) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with("doctor")) << "it leaves nothing behind";
+  }
+  EXPECT_THAT(Run("doctor db").out, AllOf(HasSubstr("page size"), HasSubstr("4.00 KiB")));
+  EXPECT_EQ(Run("doctor nowhere").exit_code, 1);
+  EXPECT_EQ(Run("doctor graph/labels.npy").exit_code, 1);
+}
+
+TEST_F(AdminCliTest, DoctorFailsWhereSomethingIsBroken) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);  // the process inherits it
+  const Outcome outcome = Run("doctor db");
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("broken"), HasSubstr("ulimit -n")));
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("open files limit"), HasSubstr("64")));
+}
+
+}  // namespace
+}  // namespace quarry

@@ -1,0 +1,286 @@
+// What holds for every verb: help with examples, what was probably meant, options from files, completion.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "quarry_process.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::IsSupersetOf;
+using testing::Not;
+
+class CommandLineTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    root_ = fs::path(testing::TempDir()) / ("command_line_test-" + std::to_string(getpid()));
+    fs::create_directories(root_);
+    ASSERT_EQ(Run("generate graph --nodes 2k --degree 6 --dim 8 --classes 3 --train-share 20%").exit_code, 0);
+    ASSERT_EQ(Run("import db graph").exit_code, 0);
+  }
+  static void TearDownTestSuite() { fs::remove_all(root_); }
+
+  static Outcome Run(const std::string& arguments) { return Process(arguments, root_).Wait(); }
+  static void Write(const std::string& name, const std::string& text) {
+    std::ofstream file(root_ / name);
+    file << text;
+    ASSERT_TRUE(file.good());
+  }
+  static std::string UsageFault(const std::string& arguments) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_THAT(outcome.out, IsEmpty()) << arguments;
+    EXPECT_TRUE(outcome.err.starts_with("quarry: usage: ")) << outcome.err;
+    return outcome.err;
+  }
+
+  static inline fs::path root_;
+};
+
+// Names under "Subcommands:".
+std::vector<std::string> VerbsIn(const std::string& help) {
+  std::vector<std::string> verbs;
+  const size_t at = help.find("Subcommands:\n");
+  if (at == std::string::npos) return verbs;
+  static const std::regex kVerb("  ([a-z]+) .*");
+  const std::vector<std::string> lines = Lines(help.substr(at));
+  for (size_t i = 1; i < lines.size() && !lines[i].empty(); i++) {
+    std::smatch match;
+    if (std::regex_match(lines[i], match, kVerb)) verbs.push_back(match[1]);
+  }
+  return verbs;
+}
+
+// Help of every verb by its path: " layout build"; "" is the application.
+const std::map<std::string, std::string>& AllHelp(const fs::path& root) {
+  static std::map<std::string, std::string> help;
+  for (std::vector<std::string> paths = help.empty() ? std::vector<std::string>{""}
+                                                     : std::vector<std::string>();
+       !paths.empty();) {
+    std::vector<std::string> next;
+    for (size_t i = 0; i < paths.size(); i += 2) {  // two at a time
+      std::vector<std::unique_ptr<Process>> running;
+      for (size_t j = i; j < std::min(i + 2, paths.size()); j++) {
+        running.push_back(std::make_unique<Process>(paths[j] + " --help", root));
+      }
+      for (size_t j = 0; j < running.size(); j++) {
+        const Outcome outcome = running[j]->Wait();
+        EXPECT_EQ(outcome.exit_code, 0) << paths[i + j];
+        for (const std::string& verb : VerbsIn(outcome.out)) next.push_back(paths[i + j] + " " + verb);
+        help[paths[i + j]] = outcome.out;
+      }
+    }
+    paths = next;
+  }
+  return help;
+}
+
+// The commands behind "Example:" or "Examples:", without `quarry`.
+std::vector<std::string> ExamplesIn(const std::string& help) {
+  std::vector<std::string> examples;
+  const size_t at = help.find("\nExample");
+  if (at == std::string::npos) return examples;
+  static const std::regex kCommand("quarry( [^;|<>()&]+)");
+  const std::string text = help.substr(at);
+  for (std::sregex_iterator command(text.begin(), text.end(), kCommand), end; command != end; ++command) {
+    examples.push_back((*command)[1].str().substr(0, (*command)[1].str().find('\n')));
+  }
+  return examples;
+}
+
+// The longest path that the command begins with.
+std::string VerbOf(const std::string& command, const std::map<std::string, std::string>& help) {
+  std::string verb;
+  for (const auto& [path, text] : help) {
+    if (command.starts_with(path + " ") && path.size() > verb.size()) verb = path;
+  }
+  return verb;
+}
+
+TEST_F(CommandLineTest, EveryVerbHasAnExampleWithOptionsThatItHas) {
+  const std::map<std::string, std::string>& all = AllHelp(root_);
+  EXPECT_GE(all.size(), 25U);
+  for (const char* verb : {" stats", " doctor", " completion", " upgrade", " layout build"}) {
+    EXPECT_TRUE(all.contains(verb)) << verb;
+  }
+  for (const auto& [path, help] : all) {
+    bool has_own = !VerbsIn(help).empty();  // its verbs have examples
+    for (const std::string& example : ExamplesIn(help)) {
+      const std::string verb = VerbOf(example, all);
+      has_own = has_own || verb == path;
+      ASSERT_FALSE(verb.empty()) << example;
+      for (const std::string& word : Words(example)) {
+        if (!word.starts_with("--")) continue;
+        const std::string option = word.substr(0, word.find('='));
+        EXPECT_TRUE(std::regex_search(all.at(verb), std::regex("\n  (-.,)?" + option + "[ ,\n]"))) << example;
+      }
+    }
+    EXPECT_TRUE(has_own) << "quarry" << path << " --help has no example";
+  }
+}
+
+TEST_F(CommandLineTest, WhatWasProbablyMeantIsSaid) {
+  EXPECT_THAT(UsageFault("trian db"), HasSubstr("there is no verb 'trian'; did you mean 'train'?"));
+  EXPECT_THAT(UsageFault("layout rebiuld db"), AllOf(HasSubstr("'layout rebiuld'"), HasSubstr("'rebuild'?")));
+  EXPECT_THAT(UsageFault("frobnicate db"),
+              AllOf(Not(HasSubstr("did you mean")), HasSubstr("generate, import")));
+  EXPECT_THAT(UsageFault("train db --lyers 3"),
+              HasSubstr("`quarry train` has no option '--lyers'; did you mean '--layers'?"));
+  EXPECT_THAT(UsageFault("info --jsn"), HasSubstr("did you mean '--json'?")) << "before the missing database";
+  EXPECT_THAT(UsageFault("layout build db --fanuot=5"), HasSubstr("did you mean '--fanout'?"));
+  EXPECT_THAT(UsageFault("info db --frobnicate"),
+              AllOf(Not(HasSubstr("did you mean")), HasSubstr("`quarry info --help` lists them")));
+  EXPECT_THAT(UsageFault("info db more"), HasSubstr("more"));
+}
+
+TEST_F(CommandLineTest, OptionsComeFromAFileAndTheCommandLineOverridesThem) {
+  Write("quarry.toml",
+        "# how we generate\n[generate]\nnodes = \"3k\"\ndim = 12\nclasses = 4\n\n[info]\njson = true\n"
+        "[train]\nfanout = [10, 10]\nordered = false\n");
+  const Outcome made = Run("generate made --config quarry.toml --dim 5");
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.out,
+              AllOf(HasSubstr("3000 nodes"), HasSubstr("features 3000 x 5"), HasSubstr("4 classes")));
+  const Outcome before = Run("--config quarry.toml info db");
+  EXPECT_EQ(json::parse(before.out)["nodes"], 2000) << "the option may stand in front of the verb";
+  Write("off.toml", "[info]\njson = false\n");
+  EXPECT_THAT(Run("info db --config off.toml").out, testing::ContainsRegex("database +db\n"));
+  Write("nested.toml", "[layout.list]\njson = true\n");
+  EXPECT_EQ(json::parse(Run("layout list db --config nested.toml").out), json::array());
+}
+
+TEST_F(CommandLineTest, WhatAFileMayNotHoldIsRefusedByItsName) {
+  const auto refused = [](const std::string& text) {
+    Write("wrong.toml", text);
+    const std::string fault = UsageFault("info db --config wrong.toml");
+    EXPECT_THAT(fault, HasSubstr("wrong.toml: "));
+    return fault;
+  };
+  EXPECT_THAT(refused("[train]\nepoch = 3\n"), AllOf(HasSubstr("[train]"), HasSubstr("no option 'epoch'"),
+                                                     HasSubstr("did you mean 'epochs'?")));
+  EXPECT_THAT(refused("[trian]\n"), AllOf(HasSubstr("'trian'"), HasSubstr("did you mean 'train'?")));
+  EXPECT_THAT(refused("[layout.biuld]\nseed = 3\n"),
+              AllOf(HasSubstr("[layout.biuld]"), HasSubstr("'build'?")));
+  EXPECT_THAT(refused("json = true\n"), HasSubstr("'json' stands in front of the first section"));
+  EXPECT_THAT(refused("[info]\njson = 3\n"), HasSubstr("info.json: '3' is neither true nor false"));
+  EXPECT_THAT(refused("[info]\nentity-id = \"x\"\n"), HasSubstr("info.entity-id: "));
+  EXPECT_THAT(refused("[info]\nentity = \"a#b\"\n"), HasSubstr("'#' begins a comment"));
+  EXPECT_THAT(refused("[info]\nhelp = true\n"), HasSubstr("no option 'help'"));
+  EXPECT_THAT(UsageFault("info db --config nowhere.toml"), HasSubstr("nowhere.toml"));
+}
+
+// Losses and accuracies of a run that prints JSON.
+std::vector<json> ResultsIn(const Outcome& run) {
+  std::vector<json> results;
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  for (const std::string& line : Lines(run.out)) {
+    const json object = json::parse(line);
+    if (object.contains("epoch")) results.push_back({object["loss"], object["valid_accuracy"]});
+  }
+  return results;
+}
+
+TEST_F(CommandLineTest, WhatACommandRanWithIsSavedAndRunsItAgain) {
+  const Outcome first =
+      Run("train db --layers 2 --fanout 5,5 --hidden 8 --epochs 2 --batch-size 100 --seed 3 --ordered "
+          "--threads 2 "
+          "--torch-threads 1 --memory 256MiB --json --save-config run.toml");
+  const std::string saved = ReadFile(root_ / "run.toml");
+  EXPECT_THAT(saved,
+              AllOf(HasSubstr("[train]\n"), HasSubstr("\nfanout = [5, 5]\n"), HasSubstr("\njson = true\n"),
+                    HasSubstr("\n# dropout = "), Not(HasSubstr("save-config"))));
+  const std::vector<json> results = ResultsIn(first);
+  EXPECT_EQ(results.size(), 2U);
+  EXPECT_EQ(ResultsIn(Run("train --config run.toml")), results);
+  EXPECT_NE(ResultsIn(Run("train --config run.toml --seed 4")), results);
+
+  const Outcome nowhere = Run("info db --save-config nowhere/run.toml");
+  EXPECT_EQ(nowhere.exit_code, 1);
+  EXPECT_THAT(nowhere.err, HasSubstr("nowhere/run.toml"));
+  EXPECT_THAT(nowhere.out, IsEmpty());
+}
+
+class CompletionTest : public CommandLineTest {
+ protected:
+  // What a shell prints, quarry being in its path.
+  static std::string Shell(const std::string& shell, const std::string& script) {
+    Write("script", script);
+    const std::string folder = fs::path(QUARRY_BINARY).parent_path().string();
+    const std::string command =
+        "PATH=" + folder + ":$PATH " + shell + " " + (root_ / "script").string() + " 2>&1";
+    std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+    std::string printed;
+    for (char piece[4096]; const size_t bytes = fread(piece, 1, sizeof(piece), pipe.get());) {
+      printed.append(piece, bytes);
+    }
+    return printed;
+  }
+  static bool Has(const std::string& shell) {
+    return std::system(("command -v " + shell + " > /dev/null").c_str()) == 0;
+  }
+};
+
+TEST_F(CompletionTest, BashCompletesVerbsOptionsAndValues) {
+  const std::string printed = Shell("bash", R"(source <(quarry completion bash)
+complete -p quarry
+try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _quarry; echo "${COMPREPLY[*]}"; }
+try quarry tra
+try quarry layout re
+try quarry train db --lay
+try quarry train db --direction o
+try quarry train db --memory ""
+try quarry layout build db --po
+try quarry completion z
+try quarry --config
+try quarry info db --conf
+try quarry ""
+)");
+  const std::vector<std::string> lines = Lines(printed);
+  ASSERT_EQ(lines.size(), 11U) << printed;
+  EXPECT_EQ(lines[0], "complete -o default -F _quarry quarry");
+  EXPECT_EQ(lines[1], "train");
+  EXPECT_EQ(lines[2], "rebuild");
+  EXPECT_THAT(Words(lines[3]), testing::UnorderedElementsAre("--layers", "--layout"));
+  EXPECT_EQ(lines[4], "out");
+  EXPECT_EQ(lines[5], "") << "bash completes names of files";
+  EXPECT_EQ(lines[6], "--policy");
+  EXPECT_EQ(lines[7], "zsh");
+  EXPECT_EQ(lines[8], "--config");
+  EXPECT_EQ(lines[9], "--config");
+  EXPECT_EQ(Words(lines[10]), VerbsIn(AllHelp(root_).at("")));
+}
+
+TEST_F(CompletionTest, ZshAndFishKnowTheSameWords) {
+  const std::string zsh = Run("completion zsh").out, fish = Run("completion fish").out;
+  EXPECT_THAT(zsh, AllOf(HasSubstr("#compdef quarry"), HasSubstr("'layout build')"), HasSubstr("'--layers:"),
+                         HasSubstr("'train --direction') values=(in out both)")));
+  EXPECT_THAT(fish, AllOf(HasSubstr("-a 'train' -d '"),
+                          HasSubstr("'test (__quarry_verb) = \"layout build\"' -l 'policy'"),
+                          HasSubstr("-x -a 'in out both'")));
+  if (Has("zsh")) {
+    EXPECT_EQ(Shell("zsh -n", zsh), "");
+  }
+  if (!Has("fish")) return;
+  EXPECT_EQ(Shell("fish --no-config",
+                  "quarry completion fish | source\ncomplete -C 'quarry tra' | string split -f1 \\t\n"),
+            "train\n");
+}
+
+TEST_F(CompletionTest, OnlyShellsThatItKnowsAreTaken) {
+  EXPECT_THAT(UsageFault("completion tcsh"), AllOf(HasSubstr("tcsh"), HasSubstr("bash")));
+}
+
+}  // namespace
+}  // namespace quarry

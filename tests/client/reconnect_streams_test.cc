@@ -1,0 +1,175 @@
+// Streams of every road, alone and in a group, whose connection or server goes away: the batches are those of
+// an undisturbed run, none twice, none missing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "client/fake_server.h"
+#include "client/server_process.h"
+#include "client/store_util.h"
+#include "quarry/layout/layout.h"
+
+namespace quarry {
+namespace {
+
+using namespace testing_util;  // NOLINT: a test of what it has
+using testing::HasSubstr;
+
+const wire::LiveSpec kLive = {.fanouts = {4, 3}, .batch_size = 32, .seed = 5};
+
+class ReconnectStreamsTest : public testing::Test {
+ protected:
+  ReconnectStreamsTest() : database_({.nodes = 600, .dim = 64}), folder_("reconnect") {}
+  std::string socket() const { return folder_ / "s/q.sock"; }
+  static std::unique_ptr<client::Store> Connect(const std::string& address) {
+    auto store = client::Open(address, {.memory_bytes = 128 * kMiB, .timeout_seconds = 30});
+    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    return store.ok() ? std::move(store).value() : nullptr;
+  }
+  void BuildLayoutOf(uint32_t epochs) {
+    const auto backend = MakeDefaultBackend();
+    const auto store = quarry::Store::Open(*backend, database_.path()).value();
+    MemoryBudget budget(kGiB);
+    LayoutSpec spec;
+    spec.fanouts = kLive.fanouts;
+    spec.batch_size = kLive.batch_size;
+    spec.seed = kLive.seed;
+    spec.epochs = epochs;
+    const auto built = BuildLayout(*store, budget, spec, false, {});
+    ASSERT_TRUE(built.ok()) << built.status().ToString();
+  }
+  static wire::StartPass Pass(uint64_t pass) {
+    return {.seeds = Split::kTrain, .pass = pass, .ordered = true};
+  }
+
+  // Passes 1, 2, ... of a stream, one list each.
+  std::vector<Hashes> Undisturbed(const wire::OpenStream& request, uint64_t passes) {
+    TestServer server(database_.path(), socket());
+    const auto store = Connect(server.address());
+    auto stream = store->OpenStream(request);
+    EXPECT_TRUE(stream.ok()) << stream.status().ToString();
+    std::vector<Hashes> all;
+    for (uint64_t pass = 1; pass <= passes; ++pass) {
+      EXPECT_TRUE((*stream)->StartPass(Pass(pass)).ok());
+      all.push_back(DrainPass(**stream));
+    }
+    return all;
+  }
+
+  const TinyDatabase database_;
+  const TemporaryFolder folder_;
+};
+
+TEST_F(ReconnectStreamsTest, KilledServersChangeNoBatchOfAnyRoad) {
+  BuildLayoutOf(1);
+  const wire::OpenStream roads[] = {{.road = wire::PlannedSpec{.live = kLive}},
+                                    {.road = wire::SuperbatchSpec{.live = kLive}}};
+  for (const wire::OpenStream& request : roads) {
+    SCOPED_TRACE(testing::Message() << "road " << request.road.index());
+    const std::vector<Hashes> expected = Undisturbed(request, 3);
+    ServerProcess server(database_.path(), socket());
+    const auto store = Connect("unix:" + socket());
+    auto stream = store->OpenStream(request);
+    ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+    for (uint64_t pass = 1; pass <= 3; ++pass) {
+      ASSERT_TRUE((*stream)->StartPass(Pass(pass)).ok());
+      Hashes seen;
+      for (int death = 0; death < 2; ++death) {
+        std::ranges::move(DrainPass(**stream, 3), std::back_inserter(seen));
+        server.Kill();
+        server.Start();
+      }
+      std::ranges::move(DrainPass(**stream), std::back_inserter(seen));
+      EXPECT_EQ(seen, expected[pass - 1]) << "pass " << pass;
+    }
+  }
+}
+
+// What is served by a stream that is opened anew is the first of a layout's epochs.
+TEST_F(ReconnectStreamsTest, ALaterEpochOfALayoutIsBegunAgain) {
+  BuildLayoutOf(2);
+  const wire::OpenStream request = {.road = wire::PlannedSpec{}};
+  const std::vector<Hashes> expected = Undisturbed(request, 2);
+  ASSERT_NE(expected[0], expected[1]);
+  TestServer server(database_.path(), socket());
+  const auto store = Connect(server.address());
+  auto stream = store->OpenStream(request);
+  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  const auto restart = [&] {
+    server.Stop();
+    server.Start();
+  };
+  ASSERT_TRUE((*stream)->StartPass(Pass(1)).ok());
+  Hashes seen = DrainPass(**stream, 3);
+  restart();
+  std::ranges::move(DrainPass(**stream), std::back_inserter(seen));
+  EXPECT_EQ(seen, expected[0]);
+  ASSERT_TRUE((*stream)->StartPass(Pass(2)).ok());
+  EXPECT_EQ(DrainPass(**stream, 3), Hashes(expected[1].begin(), expected[1].begin() + 3));
+  restart();
+  const Status status = (*stream)->Next().status();
+  EXPECT_EQ(status.code(), Code::kIoError);
+  EXPECT_THAT(status.ToString(), HasSubstr("begin the pass again"));
+  ASSERT_TRUE((*stream)->StartPass(Pass(2)).ok());
+  EXPECT_EQ(DrainPass(**stream), expected[0]);
+}
+
+wire::OpenStream SharedByTwo() {
+  return {.road = kLive, .mode = wire::StreamMode::kShared, .group = "all", .members = 2};
+}
+
+TEST_F(ReconnectStreamsTest, AMemberOfASharedGroupThatAloneLosesItsConnectionGoesOn) {
+  TestServer server(database_.path(), socket());
+  BreakingWire wire(folder_ / "wire.sock", socket());
+  const std::unique_ptr<client::Store> stores[] = {Connect(wire.address()), Connect(server.address())};
+  std::vector<std::unique_ptr<client::Stream>> streams;
+  for (const auto& store : stores) streams.push_back(store->OpenStream(SharedByTwo()).value());
+  const int connections = wire.connections();
+  std::vector<Hashes> first, second;
+  const auto drain = [](client::Stream& stream, std::vector<Hashes>& passes, auto before_pass) {
+    for (uint64_t pass = 1; pass <= 6; ++pass) {
+      before_pass(pass);
+      const auto started = stream.StartPass(Pass(pass));
+      ASSERT_TRUE(started.ok()) << started.status().ToString();
+      passes.push_back(DrainPass(stream));
+    }
+  };
+  std::thread other([&] { drain(*streams[1], second, [](uint64_t) {}); });
+  drain(*streams[0], first, [&](uint64_t pass) { wire.CutAfterAnswers(static_cast<int>(2 * pass)); });
+  other.join();
+  EXPECT_GE(wire.connections(), connections + 4);
+  EXPECT_EQ(first, second);
+  streams.clear();
+  ASSERT_EQ(first.size(), 6u);
+  server.Stop();
+  for (uint64_t pass = 1; pass <= 6; ++pass) EXPECT_EQ(first[pass - 1], RoadPass(database_.path(), pass));
+}
+
+TEST_F(ReconnectStreamsTest, ASharedGroupOutlivesKilledServers) {
+  const Hashes expected = RoadPass(database_.path(), 1);
+  ServerProcess server(database_.path(), socket());
+  const std::unique_ptr<client::Store> stores[] = {Connect("unix:" + socket()), Connect("unix:" + socket())};
+  std::vector<std::unique_ptr<client::Stream>> streams;
+  for (const auto& store : stores) streams.push_back(store->OpenStream(SharedByTwo()).value());
+  Hashes seen[2];
+  const auto together = [&](auto what) {
+    std::thread other([&] { what(1); });
+    what(0);
+    other.join();
+  };
+  together([&](int i) { EXPECT_TRUE(streams[i]->StartPass(Pass(1)).ok()); });
+  for (int death = 0; death < 3; ++death) {
+    // Not as far as each other: what one has used, the other still needs.
+    together([&](int i) { std::ranges::move(DrainPass(*streams[i], 2 + i), std::back_inserter(seen[i])); });
+    server.Kill();
+    server.Start();
+  }
+  together([&](int i) { std::ranges::move(DrainPass(*streams[i]), std::back_inserter(seen[i])); });
+  EXPECT_EQ(seen[0], expected);
+  EXPECT_EQ(seen[1], expected);
+}
+
+}  // namespace
+}  // namespace quarry

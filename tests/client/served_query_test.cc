@@ -1,0 +1,231 @@
+// What a server does with clients of SQL that ask for too much, or go away; and they with a server that does.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "client/query_util.h"
+#include "client/store_util.h"
+#include "server/served_database.h"
+#include "server/wire_peer.h"
+
+namespace quarry {
+namespace {
+
+using namespace testing_util;  // NOLINT: a test of what it has
+using testing::AnyOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class ServedQueryTest : public testing::Test {
+ protected:
+  std::string socket() const { return folder_ / "socket/q.sock"; }
+  std::unique_ptr<client::Store> Connect() {
+    return client::Open(server_.address(), {.memory_bytes = 64 * kMiB}).value();
+  }
+  // Of whoever has a snapshot, some row is pinned: a table cannot go.
+  Status DropLabels() { return server_.store().DropTable("label"); }
+
+  TemporaryFolder folder_{"query"};
+  TinyDatabase database_{{.nodes = 200}};
+  TestServer server_{database_.path(), folder_ / "socket/q.sock"};
+};
+
+class SqlPeer : public WirePeer {
+ public:
+  explicit SqlPeer(const std::string& socket) : WirePeer(socket) {
+    EXPECT_TRUE(Open(16 << 20, wire::kInline | wire::kSql).ok());
+    const auto opened = CallFor<wire::SqlOpened>(wire::OpenSql{});
+    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    sql = opened->connection;
+  }
+  wire::Query Query(std::string_view text) const {
+    const auto bytes = std::as_bytes(std::span(text));
+    return {.connection = sql, .text = std::vector<std::byte>(bytes.begin(), bytes.end())};
+  }
+  uint64_t sql = 0;
+};
+
+TEST_F(ServedQueryTest, APeerThatVanishesWithACursorOpenLeavesNoSnapshot) {
+  SqlPeer peer(socket());
+  const auto statement =
+      peer.CallFor<wire::Statement>(peer.Query("SELECT a.id, a.label FROM nodes a, nodes b, nodes c"));
+  ASSERT_TRUE(statement.ok()) << statement.status().ToString();
+  const auto page = peer.CallFor<wire::SqlRows>(wire::Fetch{statement->cursor});
+  ASSERT_TRUE(page.ok()) << page.status().ToString();
+  EXPECT_FALSE(page->last);
+  EXPECT_EQ(DropLabels().code(), Code::kBusy) << "the cursor has a snapshot";
+  peer.Close();
+  Status dropped;
+  EXPECT_TRUE(Eventually([&] {
+    dropped = DropLabels();
+    return dropped.ok();
+  })) << dropped.ToString();
+}
+
+TEST_F(ServedQueryTest, APeerThatVanishesWhileItsStatementRunsLeavesNoSnapshot) {
+  SqlPeer peer(socket());
+  const auto cursor =
+      peer.CallFor<wire::Statement>(peer.Query("SELECT a.label FROM nodes a, nodes b, nodes c"));
+  const auto endless = peer.CallFor<wire::Statement>(peer.Query(kEndless));
+  ASSERT_TRUE(cursor.ok() && endless.ok());
+  ASSERT_TRUE(peer.CallFor<wire::SqlRows>(wire::Fetch{cursor->cursor}).ok());
+  EXPECT_EQ(DropLabels().code(), Code::kBusy) << "the connection has a snapshot";
+  peer.Send(wire::Fetch{endless->cursor});
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for it to run, and not only to wait
+  peer.Close();
+  EXPECT_TRUE(Eventually([&] { return DropLabels().ok(); }));
+}
+
+TEST_F(ServedQueryTest, ACancelledFetchEndsItsStatement) {
+  SqlPeer peer(socket());
+  const auto statement = peer.CallFor<wire::Statement>(peer.Query(kEndless));
+  ASSERT_TRUE(statement.ok()) << statement.status().ToString();
+  const uint64_t fetch = peer.Send(wire::Fetch{statement->cursor});
+  EXPECT_TRUE(peer.CallFor<wire::Done>(wire::Ping{}).ok()) << "others are answered meanwhile";
+  EXPECT_TRUE(peer.CallFor<wire::Done>(wire::Cancel{fetch}).ok());
+  EXPECT_EQ(peer.Await(fetch, 2).status().code(), Code::kCancelled);
+}
+
+TEST_F(ServedQueryTest, RequestsForTenGigabytesAreRefused) {
+  SqlPeer peer(socket());
+  const wire::Range large = {.region = 1, .bytes = uint64_t{10} << 30};
+  const wire::Limits any;
+  EXPECT_FALSE(wire::EncodeRequest(1, wire::Query{.connection = peer.sql, .text = large}, any).ok());
+  // Of a peer's own making: what decodes is checked again.
+  wire::Query query = peer.Query("SELECT ?1");
+  query.parameters = 1;
+  query.values =
+      std::vector<std::byte>{std::byte{4}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0xf0}};
+  EXPECT_THAT(peer.Call(query).status().ToString(), HasSubstr("parameter 1: a value of 4026531840 bytes"));
+  query.values = std::vector<std::byte>{std::byte{3}, std::byte{9}, std::byte{0}, std::byte{0}, std::byte{0}};
+  EXPECT_THAT(peer.Call(query).status().ToString(), HasSubstr("parameter 1: its bytes are cut short"));
+  query.values = std::vector<std::byte>{std::byte{77}};
+  EXPECT_THAT(peer.Call(query).status().ToString(), HasSubstr("a value of type 77"));
+  query.values = std::vector<std::byte>(3);
+  EXPECT_THAT(peer.Call(query).status().ToString(), HasSubstr("2 bytes behind the last of 1 parameters"));
+  query.parameters = 0;
+  query.values = large;
+  EXPECT_FALSE(wire::EncodeRequest(1, query).ok());
+}
+
+TEST_F(ServedQueryTest, StatementsCannotTakeTheServersMemory) {
+  const auto store = Connect();
+  const auto sql = store->Connect().value();
+  const auto other = Connect()->Connect();
+  for (const char* text :
+       {"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*), "
+        "group_concat(hex(randomblob(1000))) FROM n",
+        "CREATE TABLE t AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT "
+        "randomblob(100000) FROM n",
+        "SELECT length(randomblob(50000000)) + length(randomblob(50000000) || randomblob(50000000))"}) {
+    SCOPED_TRACE(text);
+    const auto lines = LinesOf(*sql, text);
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_THAT(lines[0], AnyOf(HasSubstr("out of memory"), HasSubstr("too big"),
+                                HasSubstr("database or disk is full")));
+  }
+  EXPECT_THAT(LinesOf(*sql, "SELECT count(*) FROM nodes"), ElementsAre("200"));
+}
+
+TEST_F(ServedQueryTest, WhatIsOfTheProcessIsNotForAStranger) {
+  const auto store = Connect();
+  const auto sql = store->Connect({.write = true}).value();
+  for (const char* text :
+       {"PRAGMA hard_heap_limit = 1", "PRAGMA soft_heap_limit = 1", "PRAGMA Hard_Heap_Limit(1)",
+        "PRAGMA temp_store_directory = '/'", "PRAGMA temp_store = memory", "PRAGMA cache_size = -1000000000",
+        "PRAGMA writable_schema = 1"}) {
+    SCOPED_TRACE(text);
+    const auto lines = LinesOf(*sql, text);
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_THAT(lines[0], HasSubstr("not authorized"));
+  }
+  const std::string file = folder_ / "stolen";
+  for (const std::string& text : {"ATTACH '" + file + "' AS a", "VACUUM INTO '" + file + "'",
+                                  std::string("SELECT load_extension('x')")}) {
+    EXPECT_THAT(LinesOf(*sql, text), ElementsAre(HasSubstr("invalid argument"))) << text;
+  }
+  EXPECT_FALSE(std::filesystem::exists(file));
+  EXPECT_THAT(LinesOf(*sql, "SELECT count(*) FROM pragma_table_info('nodes') WHERE name = 'id'"),
+              ElementsAre("1"));
+}
+
+TEST_F(ServedQueryTest, ASessionHasSoManyConnectionsAndCursors) {
+  SqlPeer peer(socket());
+  std::vector<uint64_t> connections = {peer.sql};
+  while (true) {
+    const auto opened = peer.CallFor<wire::SqlOpened>(wire::OpenSql{});
+    if (!opened.ok()) {
+      EXPECT_EQ(opened.status().ToString(), "out of budget: this session has 16 SQL connections: close some");
+      break;
+    }
+    connections.push_back(opened->connection);
+    ASSERT_LE(connections.size(), 16u);
+  }
+  EXPECT_EQ(connections.size(), 16u);
+  uint64_t cursors = 0, last = 0;
+  while (true) {
+    const auto statement = peer.CallFor<wire::Statement>(peer.Query("SELECT id FROM nodes"));
+    if (!statement.ok()) {
+      EXPECT_EQ(statement.status().ToString(), "out of budget: this session has 64 cursors open: close some");
+      break;
+    }
+    last = statement->cursor;
+    ASSERT_LE(++cursors, 64u);
+  }
+  EXPECT_EQ(cursors, 64u);
+  EXPECT_TRUE(peer.CallFor<wire::Done>(wire::CloseQuery{last}).ok());
+  EXPECT_TRUE(peer.CallFor<wire::Statement>(peer.Query("SELECT 1")).ok());
+  EXPECT_EQ(peer.Call(wire::Fetch{last}).status().code(), Code::kUsage);
+  EXPECT_EQ(peer.Call(wire::CloseQuery{last}).status().code(), Code::kUsage);
+  EXPECT_TRUE(peer.CallFor<wire::Done>(wire::CloseSql{peer.sql}).ok());
+  EXPECT_EQ(peer.Call(peer.Query("SELECT 1")).status().code(), Code::kUsage);
+  EXPECT_EQ(peer.Call(wire::CloseSql{peer.sql}).status().code(), Code::kUsage);
+  EXPECT_EQ(peer.Call(wire::Fetch{last - 1}).status().code(), Code::kUsage) << "it went with its connection";
+  EXPECT_TRUE(peer.CallFor<wire::SqlOpened>(wire::OpenSql{}).ok());
+}
+
+TEST_F(ServedQueryTest, AStatementThatLosesItsServerSaysSoAndTheNextHasAnother) {
+  const auto store = Connect();
+  const auto sql = store->Connect().value();
+  ASSERT_THAT(LinesOf(*sql, "CREATE TABLE t(a)"), IsEmpty());
+  server_.Stop();
+  server_.Start();
+  EXPECT_THAT(LinesOf(*sql, "SELECT * FROM t"),
+              ElementsAre(HasSubstr("the server went away, and what was not committed is gone")));
+  EXPECT_THAT(LinesOf(*sql, "SELECT * FROM t"), ElementsAre(HasSubstr("no such table: t")));
+  EXPECT_THAT(LinesOf(*sql, "SELECT 1"), ElementsAre("1"));
+}
+
+TEST_F(ServedQueryTest, AServerThatStopsEndsItsStatements) {
+  const auto store = Connect();
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    server_.Stop();
+  });
+  const double seconds = SecondsOf([&] {
+    const auto lines = LinesOf(store->Query(kEndless));
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_THAT(lines[0], AnyOf(HasSubstr("cancelled"), HasSubstr("the server went away")));
+  });
+  stopper.join();
+  EXPECT_LT(seconds, 3);
+}
+
+TEST_F(ServedQueryTest, AServerWithoutSqlSaysSo) {
+  server_.Stop();
+  const auto backend = MakeDefaultBackend();
+  const auto opened = quarry::Store::Open(*backend, database_.path()).value();
+  MemoryBudget budget(64 * kMiB);
+  const auto server = Server::Start(*opened, budget, {.socket_path = folder_ / "plain/q.sock"}).value();
+  const auto store = client::Open("unix:" + (folder_ / "plain/q.sock")).value();
+  const Status refused = store->Query("SELECT 1").status();
+  EXPECT_EQ(refused.code(), Code::kUnsupported);
+  EXPECT_THAT(refused.ToString(), HasSubstr("the server runs no SQL"));
+}
+
+}  // namespace
+}  // namespace quarry

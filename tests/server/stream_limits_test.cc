@@ -1,0 +1,167 @@
+// What streams take of a budget: that what is said to be enough is, batches that are larger than expected,
+// and requests that are too large to look at.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <regex>
+
+#include "server/hub_util.h"
+
+namespace quarry {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+using testing_util::Exclusive;
+using testing_util::HubUser;
+using testing_util::HubWorld;
+using testing_util::PendingBatch;
+using testing_util::RunPass;
+using testing_util::SmallLive;
+using testing_util::SmallOptions;
+using testing_util::TinyDatabase;
+using testing_util::TinyGraph;
+
+using Hashes = std::vector<std::pair<uint64_t, uint64_t>>;
+
+Status OpenWith(HubWorld& world, uint64_t bytes, const wire::OpenStream& request) {
+  world.budget = std::make_shared<MemoryBudget>(bytes);
+  HubUser user = world.User();
+  const Status status = user.Open(request);
+  if (status.ok()) {
+    EXPECT_TRUE(user.Close().ok());
+  }
+  world.ExpectBudgetFree();
+  return status;
+}
+
+TEST(StreamLimitsTest, TheLeastThatIsStatedIsEnough) {
+  TinyGraph graph;
+  graph.dim = 1024;  // batches are most of it
+  const TinyDatabase database(graph);
+  HubWorld world({}, database);
+  int stated = 0;
+  for (uint64_t bytes = 512 * kKiB; bytes < 16 * kMiB; bytes += 768 * kKiB) {
+    const Status refused = OpenWith(world, bytes, Exclusive());
+    if (refused.ok()) break;
+    ASSERT_EQ(refused.code(), Code::kOutOfBudget) << refused.ToString();
+    const std::string text(refused.message());
+    std::smatch least;
+    if (!std::regex_search(text, least, std::regex("(--memory|at least) ([0-9]+)MiB"))) continue;
+    ++stated;
+    const Status status = OpenWith(world, std::stoull(least[2]) * kMiB, Exclusive());
+    EXPECT_TRUE(status.ok()) << text << "; and then: " << status.ToString();
+  }
+  EXPECT_GT(stated, 2);
+}
+
+// Nodes of a split have no neighbors, so small batches are expected; the others have.
+class LargeBatchesTest : public testing::Test {
+ protected:
+  static TinyGraph Graph() {
+    TinyGraph graph;
+    graph.lonely_from = 300;
+    graph.split_from = 300;
+    return graph;
+  }
+  static wire::LiveSpec Live() {
+    wire::LiveSpec live = SmallLive();
+    live.cache_bytes = 600 * 512;  // all rows: the road itself takes any batch
+    return live;
+  }
+  // Eight batches of 32, `large` seeds of each with neighbors, in order.
+  static std::vector<NodeId> Seeds(uint32_t large) {
+    std::vector<NodeId> seeds;
+    for (uint32_t batch = 0; batch < 8; ++batch) {
+      for (uint32_t i = 0; i < 32; ++i) {
+        seeds.push_back(i < large ? 20 + batch * 32 + i : 300 + batch * 32 + i);
+      }
+    }
+    return seeds;
+  }
+  Hashes Expected(const std::vector<NodeId>& seeds) {
+    LiveRoadOptions options = SmallOptions();
+    options.cache_bytes = Live().cache_bytes;
+    world_.open.Reopen(options);
+    return RunPass(*world_.open.road, {.seeds = seeds, .shuffle = false, .ordered = true});
+  }
+  static wire::StartPass Pass(const std::vector<NodeId>& seeds) {
+    return {.seeds = wire::NodeIds(seeds), .shuffle = false, .ordered = true};
+  }
+  // A stream that may hold two batches, since the budget allows no more: the least that opens it.
+  HubUser UserOfTwoSlots() {
+    uint64_t refused = 0, enough = 64 * kMiB;
+    while (enough - refused > 16 * kKiB) {
+      const uint64_t bytes = (refused + enough) / 2;
+      (OpenWith(world_, bytes, Exclusive(Live())).ok() ? enough : refused) = bytes;
+    }
+    world_.budget = std::make_shared<MemoryBudget>(enough);
+    HubUser user = world_.User();
+    const Status status = user.Open(Exclusive(Live()));
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(user.opened.slots, 2u);
+    return user;
+  }
+
+  const TinyDatabase database_{Graph()};
+  HubWorld world_{{.lag_max = milliseconds(100)}, database_};
+};
+
+TEST_F(LargeBatchesTest, ABatchThatIsLargerThanExpectedFitsBesideOneThatIsHeld) {
+  const std::vector<NodeId> seeds = Seeds(2);
+  const Hashes expected = Expected(seeds);
+  HubUser user = UserOfTwoSlots();
+  const uint64_t expected_bytes = user.opened.region->bytes().size() / 4;  // two places, each twice that
+  ASSERT_TRUE(user.Start(Pass(seeds)).ok());
+  Hashes hashes;
+  uint64_t larger = 0;
+  std::optional<StreamBatch> held;
+  while (true) {
+    const testing_util::NextResult next = user.Next();
+    ASSERT_TRUE(next.ok()) << next.status().ToString();
+    if (held) user.Release(*held);
+    held = *next;
+    if (!held) break;
+    hashes.emplace_back(held->index, user.Hash(*held));
+    larger += held->bytes > expected_bytes ? 1 : 0;
+  }
+  EXPECT_EQ(hashes, expected);
+  EXPECT_GT(larger, 4u) << "this tests nothing";
+}
+
+TEST_F(LargeBatchesTest, OneThatFitsOnlyWhereAnotherIsHeldIsNotWaitedForForEver) {
+  const std::vector<NodeId> seeds = Seeds(5);
+  const Hashes expected = Expected(seeds);
+  HubUser user = UserOfTwoSlots();
+  ASSERT_TRUE(user.Start(Pass(seeds)).ok());
+  const StreamBatch held = **user.Next();
+  const Status refused = user.Next().status();
+  EXPECT_EQ(refused.code(), Code::kOutOfBudget);
+  EXPECT_THAT(refused.message(), HasSubstr("release each before the next"));
+  EXPECT_EQ(user.Hash(held), expected[0].second);
+  user.Release(held);
+  ASSERT_TRUE(user.Start(Pass(seeds)).ok());
+  Hashes hashes;
+  const Status drained = user.Drain(hashes);  // one after the other
+  EXPECT_TRUE(drained.ok()) << drained.ToString();
+  EXPECT_EQ(hashes, expected);
+}
+
+TEST(StreamLimitsTest, ABatchThatTheBudgetCannotHoldIsNotSampledToTheEnd) {
+  TinyGraph graph;
+  graph.nodes = 20'000;
+  graph.dim = 1;
+  const TinyDatabase database(graph);
+  HubWorld world({}, database);
+  wire::LiveSpec live = SmallLive();
+  live.batch_size = 20'000;
+  live.fanouts = {1024, 1024, 1024};
+  const Status status = OpenWith(world, 4 * kMiB, Exclusive(live));
+  EXPECT_EQ(status.code(), Code::kOutOfBudget);
+  EXPECT_THAT(status.message(), HasSubstr("one batch of 20000 seeds with fanouts 1024,1024,1024"));
+  EXPECT_THAT(status.message(), HasSubstr("lower --batch-size or --fanout"));
+}
+
+}  // namespace
+}  // namespace quarry
