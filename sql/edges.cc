@@ -10,12 +10,13 @@
 namespace quarry::sql {
 namespace {
 
-enum EdgeColumn : int { kSource, kDestination, kRelation };
+enum EdgeColumn : int { kSource, kDestination, kRelation, kWeight };
 
 constexpr Column kColumns[] = {
     {"src", ColumnType::kInteger, Pushdown::kRange},
     {"dst", ColumnType::kInteger, Pushdown::kRange},
     {"relation", ColumnType::kInteger, Pushdown::kRange},
+    {"weight", ColumnType::kReal},  // NULL: what is imported has none
 };
 
 // Whose lists a query reads, and what it asks of the nodes in them.
@@ -69,7 +70,9 @@ class EdgesCursor final : public Cursor {
   }
 
   Status Get(int column, Output& out) override {
-    if (column == kRelation) {
+    if (column == kWeight) {
+      out.Null();
+    } else if (column == kRelation) {
       out.Integer(int64_t{edges_->relation()});
     } else {
       out.Integer(int64_t{column == access_.owner ? edges_->owner() : edges_->neighbor()});

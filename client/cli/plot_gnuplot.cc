@@ -295,8 +295,8 @@ Picture DrawCurves(std::string_view title, const std::vector<std::string>& legen
   picture.script = fmt::format(
       "set multiplot layout 1,{} title {} margins screen {},{},{},{} spacing screen {}\n"
       "set key at screen 0.5,{} center top vertical maxcols 1 Left reverse samplen 4\n",
-      panels.size(), Quoted(title), 75.0 / picture.width, 1 - 25.0 / picture.width, bottom, 1 - 45 / height,
-      90.0 / picture.width, (legend_height + 8) / height);
+      panels.size(), Quoted(title), 95.0 / picture.width, 1 - 25.0 / picture.width, bottom, 1 - 45 / height,
+      105.0 / picture.width, (legend_height + 8) / height);
   for (const Panel& panel : panels) {
     AddPanel(panel, &panel == &panels.front() ? &legend : nullptr, picture.script);
   }

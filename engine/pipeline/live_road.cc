@@ -36,6 +36,9 @@ constexpr uint64_t kFlightMarginPercent = 3;
 // Of a block while it is sampled: a neighbor, a node, its place in a hash table at a quarter of its load;
 // arrays that grow are there twice.
 constexpr uint64_t kProbedEntryBytes = 64;
+// What probing may take of the memory beside a budget that is small: the least that would do is then known,
+// and can be told.
+constexpr uint64_t kProbedBytesAnyway = 16 * kMiB;
 
 class LiveRoadImpl final : public LiveRoad {
  public:
@@ -214,7 +217,8 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
              budget_.Reserve(probe_bytes + (in_memory ? indices_bytes() : 0), "probing a few batches"));
   const uint64_t entries_max = ProbedEntriesMax();
   QUARRY_TRY(const MemoryBudget::Reservation block_reservation,
-             budget_.Reserve(entries_max * kProbedEntryBytes, "the largest batch that is probed"));
+             budget_.Reserve(std::min(entries_max * kProbedEntryBytes, budget_.available_bytes()),
+                             "the largest batch that is probed"));
   if (in_memory) QUARRY_RETURN_IF_ERROR(LoadIndices());
 
   source_ = {.topology = topology_.get(),
@@ -249,7 +253,8 @@ uint64_t LiveRoadImpl::ProbedEntriesMax() const {
     entries += found;
     frontier = std::min(found, node_count);
   }
-  return std::min({entries, node_count + edges, budget_.available_bytes() / kProbedEntryBytes,
+  const uint64_t bytes_max = std::max(budget_.available_bytes(), kProbedBytesAnyway);
+  return std::min({entries, node_count + edges, bytes_max / kProbedEntryBytes,
                    NeighborSource().block_entries_max});
 }
 

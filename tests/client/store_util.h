@@ -25,7 +25,7 @@ namespace quarry::testing_util {
 // A server of this process.
 class TestServer {
  public:
-  TestServer(const std::string& database, std::string socket, uint64_t memory_bytes = 512 * kMiB)
+  TestServer(const std::string& database, std::string socket, uint64_t memory_bytes = 640 * kMiB)
       : database_(database), socket_(std::move(socket)), memory_bytes_(memory_bytes) {
     Start();
   }

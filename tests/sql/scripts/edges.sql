@@ -2,52 +2,52 @@
 -- group: edges
 SELECT * FROM edges;
 ----
-src,dst,relation
-9,0,0
-0,1,0
-0,1,1
-0,2,1
-1,2,0
-0,3,1
-2,3,0
-3,4,0
-4,5,0
-5,6,0
-6,7,0
-7,8,0
-8,9,0
+src,dst,relation,weight
+9,0,0,
+0,1,0,
+0,1,1,
+0,2,1,
+1,2,0,
+0,3,1,
+2,3,0,
+3,4,0,
+4,5,0,
+5,6,0,
+6,7,0,
+7,8,0,
+8,9,0,
 
 -- name: into a node
 -- group: edges
 SELECT * FROM edges WHERE dst = 1;
 ----
-src,dst,relation
-0,1,0
-0,1,1
+src,dst,relation,weight
+0,1,0,
+0,1,1,
 
 -- name: out of a node
 -- group: edges
 SELECT * FROM edges WHERE src = 0 ORDER BY dst, relation;
 ----
-src,dst,relation
-0,1,0
-0,1,1
-0,2,1
-0,3,1
+src,dst,relation,weight
+0,1,0,
+0,1,1,
+0,2,1,
+0,3,1,
 
 -- name: from one to another
 -- group: edges
 SELECT * FROM edges WHERE src = 0 AND dst = 1 ORDER BY relation;
 ----
-src,dst,relation
-0,1,0
-0,1,1
+src,dst,relation,weight
+0,1,0,
+0,1,1,
 
 -- name: that are not there
 -- group: edges
 SELECT * FROM edges WHERE src = 5 AND dst = 1;
 ----
-src,dst,relation
+src,dst,relation,weight
 
 -- name: of a relation
 -- group: edges
