@@ -1,4 +1,5 @@
-// The command line without the trainer: LibTorch, which takes half a second to load, is in quarry-train alone.
+// The command line without the trainer: LibTorch, which takes half a second to load, is in quarry-train
+// alone.
 #include <unistd.h>
 
 #include <algorithm>

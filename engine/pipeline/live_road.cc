@@ -38,7 +38,7 @@ constexpr uint64_t kFlightMarginPercent = 3;
 constexpr uint64_t kProbedEntryBytes = 64;
 // What probing may take of the memory beside a budget that is small: the least that would do is then known,
 // and can be told.
-constexpr uint64_t kProbedBytesAnyway = 16 * kMiB;
+constexpr uint64_t kProbedBytesAnyway = 8 * kMiB;
 
 class LiveRoadImpl final : public LiveRoad {
  public:
@@ -254,8 +254,8 @@ uint64_t LiveRoadImpl::ProbedEntriesMax() const {
     frontier = std::min(found, node_count);
   }
   const uint64_t bytes_max = std::max(budget_.available_bytes(), kProbedBytesAnyway);
-  return std::min({entries, node_count + edges, bytes_max / kProbedEntryBytes,
-                   NeighborSource().block_entries_max});
+  return std::min(
+      {entries, node_count + edges, bytes_max / kProbedEntryBytes, NeighborSource().block_entries_max});
 }
 
 MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {

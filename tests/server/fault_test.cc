@@ -372,7 +372,8 @@ class Trainer {
  public:
   Trainer(const std::string& socket, uint64_t budget_bytes, int streams, uint8_t client) : peer_(socket) {
     EXPECT_TRUE(peer_.Hello().ok());
-    wire::OpenSession request = {.budget_bytes = budget_bytes, .wait_ms = 10'000};  // for those before to leave
+    wire::OpenSession request = {.budget_bytes = budget_bytes,
+                                 .wait_ms = 10'000};  // for those before to leave
     request.client_id.fill(std::byte{client});
     EXPECT_TRUE(peer_.OpenSession(request).ok());
     for (int i = 0; i < streams; ++i) {

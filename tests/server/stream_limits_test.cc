@@ -150,16 +150,16 @@ TEST_F(LargeBatchesTest, OneThatFitsOnlyWhereAnotherIsHeldIsNotWaitedForForEver)
 
 TEST(StreamLimitsTest, ABatchThatTheBudgetCannotHoldIsNotSampledToTheEnd) {
   TinyGraph graph;
-  graph.nodes = 20'000;
+  graph.nodes = 60'000;
   graph.dim = 1;
   const TinyDatabase database(graph);
   HubWorld world({}, database);
   wire::LiveSpec live = SmallLive();
-  live.batch_size = 20'000;
+  live.batch_size = 60'000;
   live.fanouts = {1024, 1024, 1024};
   const Status status = OpenWith(world, 4 * kMiB, Exclusive(live));
   EXPECT_EQ(status.code(), Code::kOutOfBudget);
-  EXPECT_THAT(status.message(), HasSubstr("one batch of 20000 seeds with fanouts 1024,1024,1024"));
+  EXPECT_THAT(status.message(), HasSubstr("one batch of 60000 seeds with fanouts 1024,1024,1024"));
   EXPECT_THAT(status.message(), HasSubstr("lower --batch-size or --fanout"));
 }
 

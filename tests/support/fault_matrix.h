@@ -6,8 +6,8 @@
 // work ends well, or with one sentence that names a file and has the error's code; what Check expects holds
 // after a restart; and the work can then be done.
 //
-// QUARRY_TEST_FAULT_STRIDE=5 takes every fifth k, for builds that are slow; QUARRY_TEST_ALL_FAULTS=1 both errors
-// once and for good of the catalog's files too.
+// QUARRY_TEST_FAULT_STRIDE=5 takes every fifth k, for builds that are slow; QUARRY_TEST_ALL_FAULTS=1 both
+// errors once and for good of the catalog's files too.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -20,8 +20,8 @@ class TableFiles {
   // Both outlive it and the files that it gives. Checksums draw on the budget.
   TableFiles(Store& store, MemoryBudget& budget) : store_(store), budget_(budget) {}
 
-  // The file behind `record`, a table of `snapshot`. As Store::OpenTable; kOutOfBudget where the budget has no
-  // room for its checksums.
+  // The file behind `record`, a table of `snapshot`. As Store::OpenTable; kOutOfBudget where the budget has
+  // no room for its checksums.
   Result<std::shared_ptr<const FeatureTable>> Open(const Snapshot& snapshot, const TableRecord& record);
 
  private:
