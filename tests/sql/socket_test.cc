@@ -79,9 +79,11 @@ class SocketTest : public testing::Test {
     server_.emplace(store_.path(), folder_ / "socket/q.sock");
   }
   std::string address() const { return server_->address(); }
+#ifdef QUARRY_BINARY
   testing_util::Outcome Command(const std::string& arguments) {
     return testing_util::RunCommand(QUARRY_BINARY " sql " + address() + " " + arguments);
   }
+#endif
 
   const TemporaryFolder folder_{"sql_socket"};
   SqlStore store_{TenNodes(), ImportOptions{.both_directions = true}};
