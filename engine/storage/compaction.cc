@@ -49,7 +49,7 @@ class Compaction {
   uint64_t resumed_row() const { return resumed_row_; }
 
  private:
-  Status TakeUp(const CompactionProgress& progress);
+  Result<bool> TakeUp(const CompactionProgress& progress);
   // Whole groups, so that what was written can be synced after any of them.
   uint64_t RowsAtATime() const {
     const FeatureGeometry& geometry = table_->geometry();
@@ -90,30 +90,36 @@ Status Compaction::Open(const std::string& name) {
   QUARRY_TRY(snapshot_, store_.TakeSnapshot());
   QUARRY_TRY(table_, store_.OpenTable(*snapshot_, name));
   record_ = *snapshot_->FindTable(name);
-  done_ = {.generation = record_.generation + 1, .timestamp = snapshot_->timestamp};
   const auto progress =
       ReadCompactionProgress(store_.backend(), store_.path(), store_.manifest().database_id, record_);
   if (!progress.ok() && !IsUseless(progress.status())) return progress.status();
-  if (progress.ok() && progress->timestamp <= snapshot_->timestamp) return TakeUp(*progress);
+  if (progress.ok() && progress->timestamp <= snapshot_->timestamp) {
+    QUARRY_TRY(const bool taken_up, TakeUp(*progress));
+    if (taken_up) return Status::Ok();
+  }
+  done_ = {.generation = record_.generation + 1, .timestamp = snapshot_->timestamp};
   QUARRY_TRY(overlay_, store_.OpenOverlay(name, snapshot_));
   touched_ = overlay_->TouchedRows();
   return Status::Ok();
 }
 
 // Goes on with the rows of the instant at which the interrupted compaction began: no version up to it is
-// dropped before a file has it.
-Status Compaction::TakeUp(const CompactionProgress& progress) {
+// dropped before a file has it. False when nothing had changed then: what it saw was written while it began,
+// and its file is of no use.
+Result<bool> Compaction::TakeUp(const CompactionProgress& progress) {
   auto then = std::make_shared<Snapshot>(*snapshot_);
   then->timestamp = progress.timestamp;
-  snapshot_ = std::move(then);
-  done_ = progress;
-  QUARRY_TRY(overlay_, store_.OpenOverlay(record_.name, snapshot_));
+  QUARRY_TRY(std::unique_ptr<RowOverlay> overlay, store_.OpenOverlay(record_.name, then));
   // Rows that were written to since are touched too, and have no version of then.
-  const std::vector<uint64_t> touched = overlay_->TouchedRows();
-  QUARRY_RETURN_IF_ERROR(overlay_->Read(
+  const std::vector<uint64_t> touched = overlay->TouchedRows();
+  QUARRY_RETURN_IF_ERROR(overlay->Read(
       touched, [&](size_t i, std::span<const std::byte> /*value*/) { touched_.push_back(touched[i]); }));
+  if (touched_.empty()) return false;
   std::ranges::sort(touched_);
-  return Status::Ok();
+  snapshot_ = std::move(then);
+  overlay_ = std::move(overlay);
+  done_ = progress;
+  return true;
 }
 
 Status Compaction::Run() {

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "compaction_pace.h"
+#include "compaction_progress.h"
 #include "pipeline/tiny_database.h"
 #include "storage/small_store.h"
 #include "storage/store_rows.h"
@@ -217,6 +218,30 @@ TEST_P(CompactionResumeTest, OtherChecksumsInTheFileAreBegunAnew) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("compacting table \"feature\" begins anew"));
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->resumed_row, 0u);
+  ExpectRows();
+}
+
+// One that began when nothing had changed yet, on what was written in between: were it gone on with, it would
+// have nothing to do, now and at every later time.
+TEST_P(CompactionResumeTest, OneOfAnInstantWithoutVersionsIsBegunAnew) {
+  Write(60);
+  Interrupt();
+  {
+    const Manifest& manifest = store_->manifest();
+    const TableRecord& table = *manifest.FindTable("feature");
+    auto record = ReadCompactionProgress(backend_, database_.path(), manifest.database_id, table);
+    ASSERT_TRUE(record.ok());
+    record->timestamp = 0;
+    ASSERT_TRUE(
+        WriteCompactionProgress(backend_, database_.path(), manifest.database_id, table, *record).ok());
+  }
+  Reopen();
+  const auto report = Compact();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->resumed_row, 0u);
+  EXPECT_EQ(report->timestamp, 1u);
+  EXPECT_EQ(store_->manifest().FindTable("feature")->generation, 2u);
+  EXPECT_FALSE(fs::exists(Progress()));
   ExpectRows();
 }
 
