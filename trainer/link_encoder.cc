@@ -142,6 +142,15 @@ uint64_t LinkInputNodes(const LinkTrainOptions& options, const LinkCounts& count
   return BoundBlock(options, counts, scored).nodes;
 }
 
+// Values and two moments of a weight and a bias of each layer, with the number of floats before each array,
+// behind the steps of Adam and a byte (docs/format.md, "Training states").
+uint64_t LinkEncoderStateBytes(const LinkTrainOptions& options) {
+  if (options.encoder_fanouts.empty()) return 0;
+  const uint64_t dim = options.spec.dim;
+  const uint64_t layer_bytes = 2 * sizeof(uint64_t) + (2 * dim + 1) * dim * sizeof(float);
+  return sizeof(uint64_t) + 1 + 3 * layer_bytes * options.encoder_fanouts.size();
+}
+
 uint64_t LinkEncoderBytes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
   if (options.encoder_fanouts.empty()) return 0;
   const BlockBounds bounds = BoundBlock(options, counts, scored);

@@ -71,6 +71,9 @@ class LinkEncoder {
 // The most nodes whose vectors a batch needs that scores so many.
 uint64_t LinkInputNodes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored);
 
+// Of LinkEncoder::State; 0 without one.
+uint64_t LinkEncoderStateBytes(const LinkTrainOptions& options);
+
 // The most that an encoder holds, with the neighborhoods of the batches in flight and the two matrices of
 // EncodeAll; 0 without one.
 uint64_t LinkEncoderBytes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored);

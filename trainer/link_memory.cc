@@ -4,6 +4,7 @@
 
 #include "link_encoder.h"
 #include "link_evaluate.h"
+#include "link_state.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/buffer/page_file.h"
@@ -65,6 +66,18 @@ LinkCounts CountsOf(const LinkData& data) {
           .edges = data.train.size() + data.valid.size() + data.test.size()};
 }
 
+LinkCounts CountsOf(const Manifest& manifest) {
+  LinkCounts counts{.nodes = manifest.node_count, .relations = 1};
+  for (const char* name : {"graph", "valid", "test"}) {
+    const TopologyRecord* record = manifest.FindTopology(name);
+    if (record == nullptr) continue;
+    if (counts.edges == 0) counts.train_edges = record->edge_count;
+    counts.relations = std::max<uint64_t>(counts.relations, record->relation_count);
+    counts.edges += record->edge_count;
+  }
+  return counts;
+}
+
 EmbeddingSpec NodeTableSpec(const LinkTrainOptions& options, uint64_t node_count) {
   return {.row_count = node_count,
           .dim = options.spec.dim,
@@ -86,6 +99,13 @@ uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& count
     return IoBuffer::MappedBytes(spec.row_count * RecordBytes(spec));
   };
   return bytes(NodeTableSpec(options, counts.nodes)) + bytes(RelationTableSpec(options, counts.relations));
+}
+
+Result<std::unique_ptr<EmbeddingTable>> MakeMemoryTable(const EmbeddingSpec& spec) {
+  std::unique_ptr<EmbeddingTable> table = MakeMemoryEmbeddingTable(spec);
+  if (table) return table;
+  return MakeStatus(Code::kOutOfBudget, "the system refuses the memory for a table of {} rows of {} floats",
+                    spec.row_count, spec.dim + spec.state_dim());
 }
 
 uint32_t StoredPageBytes(const EmbeddingSpec& spec) {
@@ -129,18 +149,14 @@ uint64_t LinkWorkBytes(const LinkTrainOptions& options, const LinkCounts& counts
 }
 
 uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& options, LinkTables tables) {
-  LinkCounts counts{.nodes = manifest.node_count, .relations = 1};
-  uint64_t edge_bytes = 0, read_bytes = 0;
+  const LinkCounts counts = CountsOf(manifest);
+  uint64_t read_bytes = 0;
   for (const char* name : {"graph", "valid", "test"}) {
     const TopologyRecord* record = manifest.FindTopology(name);
-    if (record == nullptr) continue;
-    if (counts.edges == 0) counts.train_edges = record->edge_count;
-    counts.relations = std::max(counts.relations, record->relation_count);
-    counts.edges += record->edge_count;
-    edge_bytes += record->edge_count * sizeof(Triple);
-    read_bytes = std::max(read_bytes, EdgeList::Bytes(*record));
+    if (record != nullptr) read_bytes = std::max(read_bytes, EdgeList::Bytes(*record));
   }
   uint64_t table_bytes = LinkTableBytes(options, counts);
+  if (tables == LinkTables::kInState) table_bytes += LinkCheckpointBytes(options, counts);
   if (tables == LinkTables::kStored) {
     table_bytes = StoredPoolBytes(NodeTableSpec(options, counts.nodes), options.workers).least;
     if (options.spec.relation_dim() > 0) {
@@ -148,7 +164,7 @@ uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& optio
     }
   }
   const uint64_t train_bytes = table_bytes + LinkWorkBytes(options, counts);
-  return RoundUp(edge_bytes + std::max(read_bytes, train_bytes), kMiB);
+  return RoundUp(counts.edges * sizeof(Triple) + std::max(read_bytes, train_bytes), kMiB);
 }
 
 }  // namespace quarry

@@ -11,6 +11,8 @@ struct LinkCounts {
 };
 
 LinkCounts CountsOf(const LinkData& data);
+// As far as a database tells: what is held out of its training edges counts as if it were not.
+LinkCounts CountsOf(const Manifest& manifest);
 
 // The vectors of nodes and relations as tables.
 EmbeddingSpec NodeTableSpec(const LinkTrainOptions& options, uint64_t node_count);
@@ -18,6 +20,8 @@ EmbeddingSpec RelationTableSpec(const LinkTrainOptions& options, uint64_t relati
 
 // Both tables, in memory.
 uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& counts);
+// One of them, which the caller has paid for. kOutOfBudget where the system refuses the memory all the same.
+Result<std::unique_ptr<EmbeddingTable>> MakeMemoryTable(const EmbeddingSpec& spec);
 
 // Pages of a stored table: as large as a row, in 4 KiB. Rows are scattered, so larger ones fill the pool with
 // what nobody asked for: with 16 KiB a batch reads half as many pages again (bench_link_stored).

@@ -189,7 +189,7 @@ class Trainer {
   Status Checkpoint() {
     const int64_t timestamp = pipeline_->last_timestamp();
     if (run_ == nullptr || !run_->options().keep || run_->timestamp() == timestamp) return Status::Ok();
-    return run_->Checkpoint(place_, task_.State(), timestamp);
+    return run_->Checkpoint({.place = place_, .timestamp = timestamp, .task_state = task_.State()});
   }
 
   // Nothing without edges.
@@ -225,14 +225,6 @@ class Trainer {
   LinkTask task_;
   std::unique_ptr<EmbeddingPipeline> pipeline_;  // uses what is above
 };
-
-// Those that lie in memory alone.
-Result<std::unique_ptr<EmbeddingTable>> MakeMemoryTable(const EmbeddingSpec& spec) {
-  std::unique_ptr<EmbeddingTable> table = MakeMemoryEmbeddingTable(spec);
-  if (table) return table;
-  return MakeStatus(Code::kOutOfBudget, "the system refuses the memory for a table of {} rows of {} floats",
-                    spec.row_count, spec.dim + spec.state_dim());
-}
 
 Status CheckEdgeCount(const LinkData& data) {
   if (data.train.empty()) return Status(Code::kInvalidArgument, "there are no edges to train on");

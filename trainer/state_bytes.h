@@ -21,6 +21,9 @@ static_assert(std::endian::native == std::endian::little);
 
 class StateWriter {
  public:
+  // `bytes` that are going to be written: a large state grows into no second copy of itself.
+  explicit StateWriter(uint64_t bytes = 0) { bytes_.reserve(bytes); }
+
   template <typename Value>
   void Put(Value value) {
     static_assert(std::is_arithmetic_v<Value>);
@@ -59,6 +62,11 @@ class StateReader {
       status_ = MakeStatus(Code::kCorruption, "a training state has {} floats of {} where {} belong", count,
                            what, out.size());
     }
+    GetArray(out);
+  }
+  // The same without their number.
+  template <typename Value>
+  void GetArray(std::span<Value> out) {
     const std::span<const std::byte> bytes = GetBytes(out.size_bytes());
     if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
   }

@@ -309,11 +309,11 @@ Result<Training> RemoteStore::ReadTraining(std::string_view name, bool with_stat
     QUARRY_RETURN_IF_ERROR(session->CheckTrainings());
     QUARRY_TRY(Connection::Answer answer, session->Call(request, deadline));
     QUARRY_TRY(wire::Training training, Expect<wire::Training>(answer.response, session->path()));
-    QUARRY_TRY(const Brought state, session->Take(std::move(training.state), {}, false, deadline));
+    QUARRY_TRY(std::vector<std::byte> state, session->TakeWhole(std::move(training.state), deadline));
     return Training{.settings = std::move(training.settings),
                     .created_utc = std::move(training.created_utc),
                     .timestamp = training.timestamp,
-                    .state = {state.bytes.begin(), state.bytes.end()}};
+                    .state = std::move(state)};
   });
 }
 

@@ -182,26 +182,53 @@ Result<Brought> CopyOf(const Brought& brought, const std::string& path) {
 }
 
 // Memory is taken as the bytes arrive.
+Result<std::vector<std::byte>> Session::TakeWhole(wire::Payload payload, Deadline deadline) {
+  const auto* const lease = std::get_if<wire::Lease>(&payload);
+  if (lease == nullptr || lease->range.region != 0) {
+    QUARRY_TRY(const Brought brought, Take(std::move(payload), {}, false, deadline));
+    return std::vector<std::byte>(brought.bytes.begin(), brought.bytes.end());
+  }
+  const LeaseGuard guard(shared_from_this(), lease->id, false);
+  QUARRY_RETURN_IF_ERROR(CheckSize(lease->range.bytes));
+  std::vector<std::byte> bytes;
+  bytes.reserve(lease->range.bytes);
+  QUARRY_RETURN_IF_ERROR(ReadChunks(*lease, deadline, [&](std::span<const std::byte> chunk) {
+    bytes.insert(bytes.end(), chunk.begin(), chunk.end());
+  }));
+  return bytes;
+}
+
 Result<Brought> Session::Read(const wire::Lease& lease, Deadline deadline) {
   QUARRY_RETURN_IF_ERROR(CheckSize(lease.range.bytes));
   if (lease.range.bytes == 0) return Brought();
   QUARRY_TRY(const std::shared_ptr<MemoryMap> memory, MemoryMap::Anonymous(lease.range.bytes, path()));
   std::span<std::byte> left = memory->writable();
-  while (!left.empty()) {
+  QUARRY_RETURN_IF_ERROR(ReadChunks(lease, deadline, [&](std::span<const std::byte> chunk) {
+    std::memcpy(left.data(), chunk.data(), chunk.size());
+    left = left.subspan(chunk.size());
+  }));
+  return Brought{.bytes = memory->bytes(), .owner = memory};
+}
+
+// What no region has comes in answers, from its first byte to its last.
+Status Session::ReadChunks(const wire::Lease& lease, Deadline deadline,
+                           const std::function<void(std::span<const std::byte> chunk)>& take) {
+  for (uint64_t at = 0; at < lease.range.bytes;) {
+    const uint64_t left = lease.range.bytes - at;
     const wire::ReadLease request = {
         .lease = lease.id,
-        .offset = lease.range.bytes - left.size(),
-        .bytes = static_cast<uint32_t>(std::min<uint64_t>(left.size(), wire::Limits().message_bytes_max))};
+        .offset = at,
+        .bytes = static_cast<uint32_t>(std::min<uint64_t>(left, wire::Limits().message_bytes_max))};
     QUARRY_TRY(Connection::Answer answer, Call(request, deadline));
     QUARRY_TRY(const wire::Chunk chunk, Expect<wire::Chunk>(answer.response, path()));
     if (chunk.bytes.empty() || chunk.bytes.size() > request.bytes) {
       return MakeStatus(Code::kCorruption, "{}: the server sent {} of {} bytes of a lease", path(),
                         chunk.bytes.size(), request.bytes);
     }
-    std::memcpy(left.data(), chunk.bytes.data(), chunk.bytes.size());
-    left = left.subspan(chunk.bytes.size());
+    take(chunk.bytes);
+    at += chunk.bytes.size();
   }
-  return Brought{.bytes = memory->bytes(), .owner = memory};
+  return Status::Ok();
 }
 
 }  // namespace quarry::client

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -69,6 +70,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // In place. `release_at_once`: somebody waits for the room. kCorruption when the bytes lie nowhere.
   Result<Brought> Take(wire::Payload payload, const std::optional<wire::Range>& rows, bool release_at_once,
                        Deadline deadline);
+  // Once, in a vector: what may be as large as the session's memory.
+  Result<std::vector<std::byte>> TakeWhole(wire::Payload payload, Deadline deadline);
   // Memory of the caller's, at a multiple of wire::kBatchAlignment where it was leased: answers share a
   // region of a few, and who keeps one would keep the next from coming.
   Result<Brought> TakeCopy(wire::Payload payload, Deadline deadline);
@@ -79,6 +82,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Status OpenAs(Deadline deadline);
   Result<std::shared_ptr<MemoryMap>> MapOf(const wire::Range& range);
   Result<Brought> Read(const wire::Lease& lease, Deadline deadline);
+  Status ReadChunks(const wire::Lease& lease, Deadline deadline,
+                    const std::function<void(std::span<const std::byte> chunk)>& take);
 
   const SessionOptions options_;
   std::unique_ptr<Connection> connection_;

@@ -87,13 +87,16 @@ struct LinkSource {
 // The same from there. kCorruption for an edge between nodes, or of a relation, that there are not.
 Result<LinkData> LoadLinkData(const LinkSource& source, MemoryBudget& budget, const HeldOutShares& shares);
 
-// Where vectors lie while they are trained: all in memory, or in the database (quarry/trainer/link_run.h).
-enum class LinkTables : uint8_t { kMemory, kStored };
+// Where vectors lie while they are trained: all in memory, or in the database; or in memory, with checkpoints
+// that have them in the state of their run (quarry/trainer/link_run.h).
+enum class LinkTables : uint8_t { kMemory, kStored, kInState };
 
 // The least budget that LoadLinkData and TrainLinks can do with: for one to be refused before the work
 // begins. Stored tables are the faster the more there is.
 uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& options,
                          LinkTables tables = LinkTables::kMemory);
+// A checkpoint's of LinkTables::kInState, exactly: whoever keeps it may have a limit.
+uint64_t LinkStateBytes(const Manifest& manifest, const LinkTrainOptions& options);
 
 // One epoch. Of one that a run goes on with, edges, seconds and stats are of what was left of it.
 struct LinkEpochReport {
@@ -141,9 +144,9 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks = {},
                                     const EmbeddingTableFactory& make_table = {});
 
-// The same in the tables of a run, from its place on, with its checkpoints; one more at the end of training.
-// What a checkpoint has been taken of stands whatever happens later. kUsage when the run is beyond
-// options.epochs. REQUIRES: `run` was opened with this data and these options.
+// The same in the tables of a run (which are paid for), from its place on, with its checkpoints; one more at
+// the end of training. What a checkpoint has been taken of stands whatever happens later. kUsage when the run
+// is beyond options.epochs. REQUIRES: `run` was opened with this data and these options.
 Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks, LinkRun& run);
 

@@ -1,0 +1,42 @@
+// The state of a run of link prediction, as bytes (docs/format.md, "Training states"): its place, what is
+// learned beside the vectors, and the vectors themselves where no embedding tables of the database keep them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "link_memory.h"
+#include "quarry/embedding/embedding_table.h"
+#include "quarry/trainer/link_run.h"
+
+namespace quarry {
+
+// All that decides what is learned, as CheckSettings takes it. How it is learned (mode, threads, memory), how
+// long and how often it is validated may change from checkpoint to checkpoint.
+std::string LinkSettings(const LinkData& data, const LinkTrainOptions& train);
+
+// The tables of nodes and relations; of nodes alone for decoders without vectors of relations.
+std::vector<EmbeddingSpec> LinkTableSpecs(const LinkTrainOptions& train, const LinkCounts& counts);
+
+// `tables` that lie in memory alone go into the bytes, row by row with their optimizer's state and
+// timestamps, and so does the state's timestamp; none of that for a run whose tables the database has. Errors
+// of the tables.
+Result<std::vector<std::byte>> EncodeLinkState(const LinkState& state,
+                                               std::span<EmbeddingTable* const> tables);
+// Takes back what the same call has written; rows go to tables in which nobody has written any. kCorruption
+// for bytes of another shape, kUnsupported for those of a later Quarry, kInvalidArgument for those of another
+// task or of tables other than these. After an error the tables mean nothing.
+Status DecodeLinkState(std::span<const std::byte> bytes, LinkState& state,
+                       std::span<EmbeddingTable* const> tables);
+// kInvalidArgument for a state that is no place in a training with so many batches an epoch.
+Status CheckPlace(const LinkState& state, uint64_t epoch_batches);
+
+// What EncodeLinkState makes of tables in memory, exactly; and what making it holds, with the encoder's part
+// while that is put together.
+uint64_t LinkStateBytes(const LinkTrainOptions& options, const LinkCounts& counts);
+uint64_t LinkCheckpointBytes(const LinkTrainOptions& options, const LinkCounts& counts);
+
+}  // namespace quarry
