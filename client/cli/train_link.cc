@@ -10,6 +10,7 @@
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 #include "quarry/trainer/link_run.h"
+#include "train_link_remote.h"
 #include "train_link_report.h"
 #include "train_node.h"
 
@@ -71,22 +72,28 @@ Result<std::unique_ptr<Database>> OpenWithBudget(const CLI::App& verb) {
   return Database::Open(verb.get_option("DB")->as<std::string>(), std::move(options));
 }
 
-// What the run is filed under and how it begins, where its vectors are stored: because the user wants to keep
-// them, or because memory has no room for all. Nothing where they are in memory. Refuses a budget as a whole:
-// the least that would do is for all of it.
-Result<std::optional<LinkRunOptions>> StoredRun(const CLI::App& verb, const LinkArguments& arguments,
-                                                Database& database) {
+// What the run is filed under, how it begins and when it takes checkpoints: `keep` where it takes any.
+// `askers`: the options that ask for them.
+Result<LinkRunOptions> RunOptions(const CLI::App& verb, bool save, std::string_view askers) {
   using Start = LinkRunOptions::Start;
   LinkRunOptions run{.name = SharedOption<std::string>(verb, "--run", "link"),
                      .checkpoint_every = SharedOption<uint64_t>(verb, "--checkpoint-every", 0)};
   if (verb.count("--overwrite") > 0) run.start = Start::kOverwrite;
   if (verb.count("--resume") > 0) run.start = Start::kResume;
-  run.keep = arguments.save || run.checkpoint_every > 0 || run.start == Start::kResume;
+  run.keep = save || run.checkpoint_every > 0 || run.start == Start::kResume;
   if (!run.keep && (verb.count("--run") > 0 || run.start == Start::kOverwrite)) {
-    return MakeStatus(Code::kUsage,
-                      "{} is of runs with checkpoints: give --save, --checkpoint-every or --resume too",
-                      run.start == Start::kOverwrite ? "--overwrite" : "--run");
+    return MakeStatus(Code::kUsage, "{} is of runs with checkpoints: give {} too",
+                      run.start == Start::kOverwrite ? "--overwrite" : "--run", askers);
   }
+  return run;
+}
+
+// The run, where its vectors are stored: because the user wants to keep them, or because memory has no room
+// for all. Nothing where they are in memory. Refuses a budget as a whole: the least that would do is for all
+// of it.
+Result<std::optional<LinkRunOptions>> StoredRun(const CLI::App& verb, const LinkArguments& arguments,
+                                                Database& database) {
+  QUARRY_TRY(LinkRunOptions run, RunOptions(verb, arguments.save, "--save, --checkpoint-every or --resume"));
   const uint64_t in_memory = LinkMemoryBytes(database.manifest(), arguments.train);
   const uint64_t stored = LinkMemoryBytes(database.manifest(), arguments.train, LinkTables::kStored);
   QUARRY_RETURN_IF_ERROR(
@@ -101,7 +108,7 @@ Result<std::optional<LinkRunOptions>> StoredRun(const CLI::App& verb, const Link
   return std::optional(run);
 }
 
-// Trains and reports. `run` is null where vectors are in memory.
+// Trains and reports. `run` is null where vectors are in memory, without checkpoints.
 Status TrainOn(const CLI::App& verb, const LinkData& data, const LinkTrainOptions& train,
                MemoryBudget& budget, LinkRun* run) {
   LogInfo("{} nodes, {} relations, {} + {} + {} edges; threads: {} computing, {} preparing, {} writing back",
@@ -129,26 +136,38 @@ Status TrainOn(const CLI::App& verb, const LinkData& data, const LinkTrainOption
   return Status::Ok();
 }
 
-// Vectors that are kept lie in the database, in tables that a run writes to alone.
-constexpr const char* kStoredOptions[] = {"--save", "--checkpoint-every", "--resume", "--overwrite", "--run"};
-
-Status TrainLinkRemotely(const CLI::App& verb, const std::string& address, const LinkTrainOptions& train,
+Status TrainLinkRemotely(const CLI::App& verb, const std::string& address, const LinkArguments& arguments,
                          const HeldOutShares& shares) {
-  for (const char* option : kStoredOptions) {
-    if (verb.count(option) == 0) continue;
-    return MakeStatus(Code::kUsage,
-                      "{} with --task link is of vectors that are stored, which needs the whole database: "
-                      "train on the database itself",
-                      option);
+  const LinkTrainOptions& train = arguments.train;
+  if (arguments.save) {
+    return Status(
+        Code::kUsage,
+        "--save makes tables of the database itself: give --checkpoint-every here, and `quarry train "
+        "DB --task link --resume` makes them of the run's vectors");
   }
+  QUARRY_TRY(const LinkRunOptions options, RunOptions(verb, false, "--checkpoint-every or --resume"));
   QUARRY_TRY(const LinkSource source, OpenLinkSource(address));
   QUARRY_TRY(const uint64_t memory_bytes, BudgetBytes(verb));
   MemoryBudget budget(memory_bytes);
+  std::unique_ptr<LinkStates> states;
+  if (options.keep) {
+    QUARRY_TRY(states, OpenLinkStates(address, source.manifest, train));
+  }
+  const LinkTables tables = options.keep ? LinkTables::kInState : LinkTables::kMemory;
   // For a moment, so that a budget that is too small says what would do before anything is read.
-  QUARRY_RETURN_IF_ERROR(
-      budget.Reserve(LinkMemoryBytes(source.manifest, train), "edges, batches and vectors").status());
+  QUARRY_RETURN_IF_ERROR(budget
+                             .Reserve(LinkMemoryBytes(source.manifest, train, tables),
+                                      options.keep ? "edges, batches, vectors and their checkpoints"
+                                                   : "edges, batches and vectors")
+                             .status());
   QUARRY_TRY(const LinkData data, LoadLinkData(source, budget, shares));
-  return TrainOn(verb, data, train, budget, nullptr);
+  std::unique_ptr<LinkRun> run;
+  if (options.keep) {
+    LogInfo("run \"{}\": a checkpoint is of {}, and the server's", options.name,
+            FormatBytes(LinkStateBytes(source.manifest, train)));
+    QUARRY_TRY(run, LinkRun::OpenInState(states->states, budget, data, train, options));
+  }
+  return TrainOn(verb, data, train, budget, run.get());
 }
 
 }  // namespace
@@ -214,7 +233,7 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   QUARRY_TRY(const HeldOutShares shares, ParseShares(arguments));
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
   const auto path = verb.get_option("DB")->as<std::string>();
-  if (IsServerAddress(path)) return TrainLinkRemotely(verb, path, train, shares);
+  if (IsServerAddress(path)) return TrainLinkRemotely(verb, path, arguments, shares);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudget(verb));
   MemoryBudget& budget = database->budget();
   QUARRY_TRY(const std::optional<LinkRunOptions> stored, StoredRun(verb, arguments, *database));

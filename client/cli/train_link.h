@@ -37,7 +37,4 @@ Status CheckTaskOptions(const CLI::App& verb, std::string_view task);
 // defaults.
 Status TrainLink(const CLI::App& verb, LinkArguments& arguments);
 
-// The edges of a server's database. The server needs memory for one topology at a time, and only meanwhile.
-Result<LinkSource> OpenLinkSource(const std::string& address);
-
 }  // namespace quarry::cli

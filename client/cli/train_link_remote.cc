@@ -1,20 +1,20 @@
-// `quarry train --task link unix:SOCKET`: edges are a server's; vectors, batches and ranking are here.
+// `quarry train --task link unix:SOCKET`: edges and checkpoints are a server's; vectors, batches and ranking
+// are here.
+#include "train_link_remote.h"
+
 #include <algorithm>
-#include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "quarry/base/units.h"
-#include "quarry/client/store.h"
+#include "quarry/format/wire.h"
 #include "quarry/storage/edges.h"
-#include "train_link.h"
 
 namespace quarry::cli {
 namespace {
 
 constexpr double kTimeoutSeconds = 600;      // the server may be started anew
 constexpr uint64_t kPieceEdges = 256 << 10;  // 3 MiB: small beside what the edges take here
+constexpr uint64_t kFileShare = 512;         // of a state: more than its checksums, 4 bytes a page
 constexpr uint64_t kEdgesMax = UINT32_MAX;   // that can be put in order
 
 // Of it, what link prediction asks of a database.
@@ -37,11 +37,11 @@ Result<Manifest> ManifestOf(const wire::Description& description) {
   return manifest;
 }
 
-// What a session needs for the server to open the topology: two eighths of it are shared memory.
-uint64_t SessionBytes(const TopologyRecord& record) { return EdgeList::Bytes(record) / 3 * 4 + 4 * kMiB; }
+// What a session needs for the server to hold so much for it: two eighths of it are shared memory.
+uint64_t SessionBytes(uint64_t bytes) { return bytes / 3 * 4 + 4 * kMiB; }
 
 Result<std::vector<Triple>> ReadTriples(const std::string& address, const TopologyRecord& record) {
-  const uint64_t memory_bytes = SessionBytes(record);
+  const uint64_t memory_bytes = SessionBytes(EdgeList::Bytes(record));
   QUARRY_TRY(const std::unique_ptr<client::Store> store,
              client::OpenRemote(address, {.memory_bytes = memory_bytes,
                                           .memory_bytes_min = memory_bytes,
@@ -59,6 +59,27 @@ Result<std::vector<Triple>> ReadTriples(const std::string& address, const Topolo
   return triples;
 }
 
+// The widest vectors whose checkpoints a server takes; 0: none.
+uint32_t LargestDim(const Manifest& manifest, LinkTrainOptions train) {
+  uint32_t fits = 0;
+  for (uint32_t too_wide = train.spec.dim; too_wide - fits > 1;) {
+    train.spec.dim = fits + (too_wide - fits) / 2;
+    (LinkStateBytes(manifest, train) <= wire::kStateBytesMax ? fits : too_wide) = train.spec.dim;
+  }
+  return fits;
+}
+
+Status CheckStateBytes(uint64_t state_bytes, const Manifest& manifest, const LinkTrainOptions& train) {
+  if (state_bytes <= wire::kStateBytesMax) return Status::Ok();
+  const uint32_t dim = LargestDim(manifest, train);
+  return MakeStatus(
+      Code::kUnsupported,
+      "a checkpoint has all vectors, {}, and a server takes at most {}{}: train on the database "
+      "itself, or without --checkpoint-every",
+      FormatBytes(state_bytes), FormatBytes(wire::kStateBytesMax),
+      dim == 0 ? "" : fmt::format(" (with --dim {} or less)", dim));
+}
+
 }  // namespace
 
 Result<LinkSource> OpenLinkSource(const std::string& address) {
@@ -69,6 +90,23 @@ Result<LinkSource> OpenLinkSource(const std::string& address) {
   return LinkSource{.path = address,
                     .manifest = std::move(manifest),
                     .read = [address](const TopologyRecord& record) { return ReadTriples(address, record); }};
+}
+
+Result<std::unique_ptr<LinkStates>> OpenLinkStates(const std::string& address, const Manifest& manifest,
+                                                   const LinkTrainOptions& train) {
+  const uint64_t state_bytes = LinkStateBytes(manifest, train);
+  QUARRY_RETURN_IF_ERROR(CheckStateBytes(state_bytes, manifest, train));
+  // The file of a state, which is read as a whole, has checksums beside it.
+  const uint64_t memory_bytes = SessionBytes(state_bytes + state_bytes / kFileShare);
+  Result<std::unique_ptr<client::Store>> store = client::OpenRemote(
+      address,
+      {.memory_bytes = memory_bytes, .memory_bytes_min = memory_bytes, .timeout_seconds = kTimeoutSeconds});
+  if (!store.ok()) {
+    return MakeStatus(store.status().code(),
+                      "a checkpoint has all vectors, {}, which the server holds to save it: {}",
+                      FormatBytes(state_bytes), store.status().message());
+  }
+  return std::make_unique<LinkStates>(*std::move(store), address);
 }
 
 }  // namespace quarry::cli

@@ -58,17 +58,22 @@ double HitRatio(const BufferPoolStats& pools) {
   return pins == 0 ? 0 : static_cast<double>(pools.hits) / static_cast<double>(pins);
 }
 
-// Where the vectors are, and what it took to have them there. `run` may be null.
-void AddTables(const LinkRun* run, const std::optional<LinkPlace>& start, Json& json) {
-  json["tables"] = run == nullptr ? "memory" : "stored";
-  if (run == nullptr) return;
-  const LinkRunStats stats = run->stats();
+void AddPools(const LinkRunStats& stats, Json& json) {
   json["pool_bytes"] = stats.pool_bytes;
   json["pool_hit_ratio"] = HitRatio(stats.pools);
   json["pages_read"] = stats.pools.pages_read;
   json["pages_written"] = stats.pools.pages_written;
   json["read_wait_seconds"] = stats.pools.read_wait_seconds;
   json["frame_wait_seconds"] = stats.pools.frame_wait_seconds;
+}
+
+// Where the vectors are, and what it took to have them there. `run` may be null.
+void AddTables(const LinkRun* run, const std::optional<LinkPlace>& start, Json& json) {
+  const bool stored = run != nullptr && run->where() == LinkTables::kStored;
+  json["tables"] = stored ? "stored" : "memory";
+  if (run == nullptr) return;
+  const LinkRunStats stats = run->stats();
+  if (stored) AddPools(stats, json);
   json["run"] = run->options().keep ? Json(run->options().name) : Json(nullptr);
   json["checkpoints"] = stats.checkpoints;
   json["checkpoint_seconds"] = stats.checkpoint_seconds;
@@ -115,6 +120,7 @@ void PrintRun(const LinkRun& run) {
     PrintLine(fmt::format("run \"{}\": {} checkpoints in {:.2f} s; --resume --epochs N trains on",
                           run.options().name, stats.checkpoints, stats.checkpoint_seconds));
   }
+  if (run.where() != LinkTables::kStored) return;
   PrintLine(fmt::format("stored vectors: {} of memory, {:.1f} % of pages found there, {} read, {} written",
                         FormatBytes(stats.pool_bytes), 100 * HitRatio(stats.pools),
                         FormatCount(static_cast<double>(stats.pools.pages_read)),

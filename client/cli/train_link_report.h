@@ -12,7 +12,7 @@ namespace quarry::cli {
 
 class LinkReport {
  public:
-  // All outlive the report; `run` is null where vectors are in memory.
+  // All outlive the report; `run` is null where vectors are in memory, without checkpoints.
   LinkReport(const LinkTrainOptions& train, const MemoryBudget& budget, const LinkRun* run, bool json)
       : train_(train), budget_(budget), run_(run), json_(json) {
     if (run != nullptr && run->timestamp() != kNeverWritten) start_ = run->place();

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,6 +29,10 @@ using testing::IsEmpty;
 constexpr const char* kTrain =
     " --fanout 5,5 --hidden 32 --epochs 3 --cache 25% --seed 3 --ordered --torch-threads 1 --json "
     "--batch-size ";
+
+constexpr const char* kLink =
+    " --task link --dim 8 --batch-size 2000 --negatives 20 --ordered --seed 3 --json --memory 128MiB "
+    "--valid-share 1% --test-share 1% ";
 
 // True once it is; false when it is not within some seconds.
 template <typename Condition>
@@ -162,8 +167,9 @@ TEST_F(TrainRemoteTest, WhatIsTheServersToDecideIsRefusedHere) {
       {"--topology disk", "--topology is the server's to decide"},
       {"--plan", "--plan builds a layout in the database"},
       {"--dry-run", "--dry-run is of memory that is divided here"},
-      {"--task link --save", "--save with --task link is of vectors that are stored"},
-      {"--task link --resume", "--resume with --task link is of vectors that are stored"},
+      {"--task link --save", "--save makes tables of the database itself"},
+      {"--task link --run mine", "--run is of runs with checkpoints: give --checkpoint-every"},
+      {"--task link --overwrite", "--overwrite is of runs with checkpoints: give --checkpoint-every"},
       {"--run mine", "--run is of runs with checkpoints"},
   };
   for (const auto& [option, sentence] : cases) {
@@ -278,6 +284,129 @@ TEST_F(TrainRemoteTest, LinksAreLearnedFromAServersEdges) {
       Run("train unix:run/socket --memory 1MiB" + options.substr(0, options.find(" --memory")));
   EXPECT_EQ(small.exit_code, 1);
   EXPECT_THAT(small.err, HasSubstr("edges, batches and vectors"));
+}
+
+// Vectors are the trainer's, checkpoints the server's: killed in the middle of an epoch, a run goes on at a
+// server that was started anew; and then on the database itself, which makes tables of its vectors.
+TEST_F(TrainRemoteTest, LinksGoOnToTheLastBitWhoeverDies) {
+  const std::string link = std::string(kLink) + "--checkpoint-every 7 --run ";
+  for (const std::string& encoder : {std::string(), std::string(" --encoder sage --fanout 3")}) {
+    SCOPED_TRACE("encoder:" + encoder);
+    const std::string options = link + "killed" + encoder;
+    size_t told = 0;
+    {
+      const Server server;
+      const Process process("train unix:run/socket --epochs 100000 --overwrite" + options, root_);
+      EXPECT_TRUE(Becomes([&] { return process.HasPrinted(); }));
+      process.Signal(SIGKILL);
+      const Outcome killed = process.Wait();
+      EXPECT_EQ(killed.exit_code, 128 + SIGKILL) << killed.err;
+      told = Lines(killed.out).size();
+      ASSERT_GT(told, 0u);
+    }
+    const std::string to_end = " --epochs " + std::to_string(told + 2);
+    const std::string longer = " --epochs " + std::to_string(told + 3);
+    Outcome rest, all;
+    {
+      const Server server;
+      rest = Run("train unix:run/socket --resume" + to_end + options);
+      ASSERT_EQ(rest.exit_code, 0) << rest.err;
+      EXPECT_GE(SummaryIn(rest.out)["resumed_from_epoch"], told);
+      EXPECT_EQ(SummaryIn(rest.out)["tables"], "memory");
+      EXPECT_EQ(SummaryIn(rest.out)["run"], "killed");
+      all = Run("train unix:run/socket --overwrite" + to_end + link + "whole" + encoder);
+      ASSERT_EQ(all.exit_code, 0) << all.err;
+    }
+    const size_t lines = Lines(rest.out).size();
+    EXPECT_GE(lines, 3u);
+    EXPECT_EQ(ResultsIn(rest.out), LastOf(ResultsIn(all.out), lines));
+
+    const Outcome more = Run("train db --resume" + longer + options);
+    ASSERT_EQ(more.exit_code, 0) << more.err;
+    EXPECT_EQ(SummaryIn(more.out)["tables"], "stored");
+    const Outcome embedded = Run("train db" + longer + kLink + encoder);
+    EXPECT_EQ(ResultsIn(more.out), LastOf(ResultsIn(embedded.out), 3)) << "the last epoch is ranked again";
+    ASSERT_EQ(Run("verify db").exit_code, 0);
+    for (const char* what : {"training killed", "embeddings killed-nodes", "embeddings killed-relations"}) {
+      const Outcome dropped = Run("drop db " + std::string(what) + " --yes");
+      EXPECT_EQ(dropped.exit_code, 0) << dropped.err;
+    }
+  }
+}
+
+// As many checkpoints as it takes, at two servers one after the other; then Ctrl-C.
+TEST_F(TrainRemoteTest, LinksOutliveTheirServer) {
+  auto server = std::make_unique<Server>();
+  const std::string options = std::string(kLink) + "--checkpoint-every 7 --run outlived";
+  const Process process("train unix:run/socket --epochs 100000" + options, root_);
+  EXPECT_TRUE(Becomes([&] { return process.HasPrinted(); }));
+  server.reset();
+  server = std::make_unique<Server>();
+  const size_t told = Lines(process.Printed()).size();
+  EXPECT_TRUE(Becomes([&] { return Lines(process.Printed()).size() > told + 2; }));
+  process.Signal(SIGINT);
+  const Outcome outcome = process.Wait();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("interrupted in epoch "));
+  EXPECT_THAT(outcome.err, HasSubstr("; --resume goes on behind batch "));
+  const std::string epochs = " --epochs " + std::to_string(Lines(outcome.out).size() + 1);
+  const Outcome rest = Run("train unix:run/socket --resume" + epochs + options);
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  const Outcome whole = Run("train unix:run/socket" + epochs + kLink);
+  EXPECT_EQ(ResultsIn(rest.out), LastOf(ResultsIn(whole.out), Lines(rest.out).size()));
+}
+
+TEST_F(TrainRemoteTest, RunsOfLinksAreNeitherLostNorMixedUp) {
+  const Server server;
+  const std::string train = "train unix:run/socket --epochs 1 --checkpoint-every 10" + std::string(kLink);
+  const auto refusal = [&](const std::string& options, int exit_code) {
+    const Outcome outcome = Run(train + options);
+    EXPECT_EQ(outcome.exit_code, exit_code) << options << ": " << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+    return outcome.err;
+  };
+  EXPECT_THAT(refusal("--run ../../x", 2), HasSubstr("\"../../x\" is no name of a training run"));
+  EXPECT_THAT(refusal("--run links --resume", 1), HasSubstr("no checkpoint of a training run \"links\""));
+  ASSERT_EQ(Run(train + "--run links").exit_code, 0);
+  EXPECT_THAT(refusal("--run links", 1), HasSubstr("run \"links\" has a checkpoint of 20"));
+  EXPECT_THAT(
+      refusal("--run links --resume --lr 0.5", 2),
+      HasSubstr("--lr is 0.5, but was 0.05 when run \"links\" took its checkpoint: --resume goes on"));
+  EXPECT_EQ(Run(train + "--run links --overwrite").exit_code, 0);
+}
+
+// Before anything is trained, and with what would do.
+TEST_F(TrainRemoteTest, StatesOfLinksThatAreTooLargeAreRefused) {
+  const Server server;  // of 512 MiB
+  const std::string train =
+      "train unix:run/socket --task link --valid-share 1% --test-share 1% --checkpoint-every 10 ";
+  const auto refusal = [&](const std::string& options) {
+    const Outcome outcome = Run(train + options);
+    EXPECT_EQ(outcome.exit_code, 1) << options << ": " << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+    return outcome.err;
+  };
+  // Of the protocol: what it says would do is refused for memory alone, and one float more is not.
+  const std::string wide = refusal("--dim 60000 --memory 64GiB");
+  EXPECT_THAT(wide, HasSubstr("a server takes at most 1.00 GiB (with --dim "));
+  const size_t at = wide.find("--dim ") + 6;
+  const int dim = std::stoi(wide.substr(at));
+  EXPECT_THAT(refusal("--memory 64GiB --dim " + std::to_string(dim + 1)),
+              HasSubstr("a server takes at most"));
+  // Of the server's memory.
+  EXPECT_THAT(refusal("--memory 64GiB --dim " + std::to_string(dim)),
+              testing::AllOf(HasSubstr("which the server holds to save it: a session of at least 1.3"),
+                             HasSubstr("are free")));
+  // Of the memory here: what it says would do is enough.
+  const std::string small = refusal("--dim 64 --memory 20MiB");
+  EXPECT_THAT(small, HasSubstr("edges, batches, vectors and their checkpoints"));
+  std::smatch least;
+  ASSERT_TRUE(std::regex_search(small, least, std::regex("give at least ([0-9.]+) MiB"))) << small;
+  const std::string enough = std::to_string(std::stoi(least[1]) + 1) + "MiB";
+  for (const char* more : {"1", "2 --resume"}) {
+    const Outcome trained = Run(train + "--dim 64 --run least --memory " + enough + " --epochs " + more);
+    EXPECT_EQ(trained.exit_code, 0) << trained.err;
+  }
 }
 
 TEST_F(TrainRemoteTest, WorkersLearnWhatOneTrainerDoes) {
