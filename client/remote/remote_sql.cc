@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "pulse.h"
 #include "upload.h"
 
 namespace quarry::client {
@@ -13,17 +14,22 @@ constexpr double kLookSeconds = 0.05;  // so often somebody who waits looks at `
 class SqlSession {
  public:
   static Result<std::shared_ptr<SqlSession>> Open(const std::shared_ptr<Session>& session,
-                                                  const SqlOptions& options, Deadline deadline) {
+                                                  const SqlOptions& options, double patience_seconds,
+                                                  Deadline deadline) {
     if (!session->has_sql()) {
       return MakeStatus(Code::kUnsupported, "{}: the server runs no SQL", session->path());
     }
     const wire::OpenSql request = {.write = options.write, .timeout_seconds = options.timeout_seconds};
     QUARRY_TRY(Connection::Answer answer, session->Call(request, deadline));
     QUARRY_TRY(wire::SqlOpened opened, Expect<wire::SqlOpened>(answer.response, session->path()));
-    return std::make_shared<SqlSession>(session, std::move(opened), options.cancelled);
+    return std::make_shared<SqlSession>(session, std::move(opened), options, patience_seconds);
   }
-  SqlSession(std::shared_ptr<Session> session, wire::SqlOpened opened, std::function<bool()> cancelled)
-      : session_(std::move(session)), opened_(std::move(opened)), cancelled_(std::move(cancelled)) {}
+  SqlSession(std::shared_ptr<Session> session, wire::SqlOpened opened, const SqlOptions& options,
+             double patience_seconds)
+      : session_(std::move(session)),
+        opened_(std::move(opened)),
+        options_(options),
+        patience_seconds_(patience_seconds) {}
   ~SqlSession() { session_->connection().Post(wire::CloseSql{opened_.connection}); }
   SqlSession(const SqlSession&) = delete;
   SqlSession& operator=(const SqlSession&) = delete;
@@ -32,33 +38,50 @@ class SqlSession {
   const std::vector<wire::SqlTable>& tables() const { return opened_.tables; }
   Session& session() { return *session_; }
   Connection& connection() { return session_->connection(); }
-  bool lost() const { return session_->lost(); }
+  bool lost() const { return silent_ || session_->lost(); }
   bool told() const { return told_; }  // the user knows that it is lost
 
-  // What the server answers, however long a statement takes; kCancelled soon after `cancelled`.
-  Result<wire::Response> Ask(const wire::Request& request, Deadline deadline,
-                             std::shared_ptr<const void> holds = {}) {
-    const auto ticket = connection().Send(request, deadline, std::move(holds));
+  // What the server answers, however long a statement without a timeout takes, while it answers pings;
+  // kCancelled soon after `cancelled`.
+  Result<wire::Response> Ask(const wire::Request& request, std::shared_ptr<const void> holds = {}) {
+    if (lost()) return Lost();
+    const auto ticket = connection().Send(request, DeadlineIn(patience_seconds_), std::move(holds));
     if (!ticket.ok()) return lost() ? Lost() : ticket.status();
+    Pulse pulse(connection(), patience_seconds_);
+    const Deadline end = EndOfStatement();
     while (true) {
       Result<Connection::Answer> answer = connection().Wait(*ticket, DeadlineIn(kLookSeconds));
       if (answer.ok()) return AnswerOf(std::move(answer->response));
       if (lost()) return Lost();
-      if (!cancelled_ || !cancelled_()) continue;
+      const bool cancelled = options_.cancelled && options_.cancelled();
+      if (!cancelled && pulse.Beats() && !HasPassed(end)) continue;
       connection().Abandon(*ticket);
-      return Status(Code::kCancelled, "interrupted");
+      if (cancelled) return Status(Code::kCancelled, "interrupted");
+      silent_ = true;
+      return Lost();
     }
   }
 
   Status Lost() {
     told_ = true;
     const Status fault = connection().fault();
+    if (fault.ok()) {
+      return MakeStatus(Code::kIoError,
+                        "{}: the server has not answered in time, and what was not committed is gone",
+                        session_->path());
+    }
     if (fault.code() == Code::kCorruption || fault.code() == Code::kUnsupported) return fault;
     return MakeStatus(Code::kIoError, "the server went away, and what was not committed is gone: {}",
                       fault.message());
   }
 
  private:
+  // The server ends a statement at its timeout, and has the client's for the rest.
+  Deadline EndOfStatement() const {
+    return options_.timeout_seconds > 0 ? DeadlineIn(options_.timeout_seconds + patience_seconds_)
+                                        : Deadline::max();
+  }
+
   Result<wire::Response> AnswerOf(wire::Response response) {
     if (const auto* failure = std::get_if<wire::Failure>(&response)) return wire::ToStatus(*failure);
     return response;
@@ -66,7 +89,9 @@ class SqlSession {
 
   const std::shared_ptr<Session> session_;
   const wire::SqlOpened opened_;
-  const std::function<bool()> cancelled_;
+  const SqlOptions options_;
+  const double patience_seconds_;  // with a server that does not answer
+  bool silent_ = false;            // it did not, and what it did with the request is not known
   bool told_ = false;
 };
 
@@ -99,7 +124,7 @@ class RemoteCursor final : public RowCursor {
   // Of a script; false behind its last.
   Result<bool> NextStatement() {
     done_ = true;
-    QUARRY_TRY(wire::Response answer, sql_->Ask(wire::Fetch{id_, true}, link_->NewDeadline()));
+    QUARRY_TRY(wire::Response answer, sql_->Ask(wire::Fetch{id_, true}));
     if (std::holds_alternative<wire::Done>(answer)) return false;
     QUARRY_TRY(wire::Statement statement, Expect<wire::Statement>(answer, link_->path()));
     Begin(std::move(statement));
@@ -121,7 +146,7 @@ class RemoteCursor final : public RowCursor {
                           whole.ok() ? "the last is cut short" : whole.status().message());
       }
       if (*whole || last_) return *whole;
-      QUARRY_TRY(wire::Response answer, sql_->Ask(wire::Fetch{id_, false}, link_->NewDeadline()));
+      QUARRY_TRY(wire::Response answer, sql_->Ask(wire::Fetch{id_, false}));
       QUARRY_TRY(const wire::SqlRows page, Expect<wire::SqlRows>(answer, link_->path()));
       reader_.Add(page.bytes);
       last_ = page.last;
@@ -145,7 +170,7 @@ class RemoteSql final : public SqlConnection {
   Status Open() {
     const Deadline deadline = link_->NewDeadline();
     QUARRY_TRY(sql_, link_->Run(deadline, [&](const std::shared_ptr<Session>& session) {
-      return SqlSession::Open(session, options_, deadline);
+      return SqlSession::Open(session, options_, link_->timeout_seconds(), deadline);
     }));
     return Status::Ok();
   }
@@ -175,7 +200,7 @@ class RemoteSql final : public SqlConnection {
     query.connection = sql_->id();
     query.text = upload.Add(std::as_bytes(std::span(text)));
     query.values = upload.Add(std::span<const std::byte>(values));
-    QUARRY_TRY(wire::Response answer, sql_->Ask(query, deadline, upload.holds()));
+    QUARRY_TRY(wire::Response answer, sql_->Ask(query, upload.holds()));
     QUARRY_TRY(wire::Statement statement, Expect<wire::Statement>(answer, link_->path()));
     return std::make_unique<RemoteCursor>(link_, sql_, std::move(statement));
   }

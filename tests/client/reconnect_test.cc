@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "client/fake_server.h"
+#include "client/query_util.h"
 #include "client/server_process.h"
 #include "client/store_util.h"
 #include "quarry/embedding/embedding_store.h"
@@ -19,6 +20,7 @@ namespace {
 
 using namespace testing_util;  // NOLINT: a test of what it has
 using namespace std::chrono_literals;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr uint64_t kSeed = 77;
@@ -340,6 +342,25 @@ TEST_F(ReconnectTest, AKilledServerIsWaitedFor) {
   }
   stop = true;
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(ReconnectTest, StatementsOfAServerThatIsStoppedFailAndTheNextOnesGoOn) {
+  ServerProcess server(database_.path(), socket());
+  const auto store = Connect("unix:" + socket(), 1);
+  const auto sql = store->Connect().value();
+  const auto endless = sql->Query(kEndlessRows).value();
+  ASSERT_TRUE(endless->Next().value());
+  server.Stop();
+  Status status;
+  const double seconds = SecondsOf([&] {
+    while (status.ok()) status = endless->Next().status();  // of pages that are there, some more
+  });
+  EXPECT_EQ(status.code(), Code::kIoError) << status.ToString();
+  EXPECT_THAT(status.ToString(), HasSubstr("has not answered in time"));
+  EXPECT_LT(seconds, 10);
+  EXPECT_THAT(LinesOf(*sql, "SELECT 1"), ElementsAre(HasSubstr("has not answered in time")));
+  server.GoOn();
+  EXPECT_THAT(LinesOf(*sql, "SELECT 1"), ElementsAre("1"));
 }
 
 // Serves until it is killed.

@@ -37,6 +37,9 @@ class ServerProcess {
     EXPECT_EQ(read(ready[0], &byte, 1), 1) << "the server did not start";
     close(ready[0]);
   }
+  // It does nothing, and its sockets stay open, until it goes on.
+  void Stop() { kill(pid_, SIGSTOP); }
+  void GoOn() { kill(pid_, SIGCONT); }
   void Kill() {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);

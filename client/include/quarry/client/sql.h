@@ -12,7 +12,9 @@
 // they write is one commit. Texts and blobs have 64 MiB at most. Tables that a statement creates go with the
 // connection. Of a server: texts have 16 MiB at most, rows 256 MiB, and a statement takes an hour at most;
 // rows come in pages, and the statement waits in between. When the server goes away, the statement fails with
-// kIoError, what was not committed is gone, and the next statement has a connection anew.
+// kIoError, what was not committed is gone, and the next statement has a connection anew. So it is when the
+// server answers nothing at all for the store's timeout, or has not ended a statement with a timeout after
+// both; without one, a statement is waited for while its server lives.
 //
 // A connection and its cursors belong to one thread, and must be gone before the store; cursors before their
 // connection. Errors: kInvalidArgument is what SQLite makes of the text (it names the line); kCancelled a

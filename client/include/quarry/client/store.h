@@ -11,7 +11,8 @@
 // A Store is thread-safe. Streams and batches that it gave out must be gone before it. A remote store
 // reconnects by itself, with pauses that double from 10 ms to 1 s, and sends again what may be sent again;
 // what went with the connection (a stream's pass) is opened anew and goes on behind the last batch that was
-// used, where passes are ordered. After `timeout_seconds` without an answer a call fails with kIoError.
+// used, where passes are ordered. After `timeout_seconds` without an answer a call fails with kIoError; of
+// SQL, quarry/client/sql.h says when.
 #pragma once
 
 #include <cstdint>
