@@ -28,6 +28,19 @@ Result<wire::LiveSpec> LiveOf(const quarry_live_spec* spec) {
   return live;
 }
 
+Result<wire::Packing> PackingOf(int packing) {
+  switch (packing) {
+    case QUARRY_PACK_CHEAPER:
+      return wire::Packing::kCheaper;
+    case QUARRY_PACK_ALWAYS:
+      return wire::Packing::kAlways;
+    case QUARRY_PACK_NEVER:
+      return wire::Packing::kNever;
+    default:
+      return MakeStatus(Code::kInvalidArgument, "packing {} is unknown", packing);
+  }
+}
+
 template <typename Road>
 Status Open(quarry_store* store, Road road, const quarry_stream_options* options, quarry_stream** stream) {
   QUARRY_TRY(const quarry_stream_options given, Given(options, "quarry_stream_options"));
@@ -104,6 +117,18 @@ int quarry_open_planned(quarry_store* store, const char* layout, const quarry_li
       QUARRY_TRY(planned.live, LiveOf(other));
     }
     return Open(store, std::move(planned), options, stream);
+  });
+}
+int quarry_open_superbatch(quarry_store* store, const quarry_superbatch_spec* spec,
+                           const quarry_stream_options* options, quarry_stream** stream) {
+  return Ends([&]() -> Status {
+    QUARRY_TRY(const quarry_superbatch_spec given, Given(spec, "quarry_superbatch_spec"));
+    wire::SuperbatchSpec superbatch = {.policy = TextOr(given.policy, "belady"),
+                                       .seed_order = TextOr(given.seed_order, "random"),
+                                       .disk_bytes = given.disk_bytes};
+    QUARRY_TRY(superbatch.live, LiveOf(given.live));
+    QUARRY_TRY(superbatch.packing, PackingOf(given.packing));
+    return Open(store, std::move(superbatch), options, stream);
   });
 }
 void quarry_stream_free(quarry_stream* stream) { delete stream; }

@@ -32,6 +32,9 @@ struct quarry_stream {
 struct quarry_embedding_rows {
   std::unique_ptr<quarry::client::EmbeddingRows> rows;
 };
+struct quarry_training {
+  quarry::client::Training training;
+};
 struct quarry_counters {
   quarry::wire::Counters counters;
 };

@@ -20,7 +20,9 @@ install(EXPORT QuarryTargets NAMESPACE Quarry:: DESTINATION ${QUARRY_CMAKE_DIR} 
 install(FILES include/quarry.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
 install(FILES
   include/quarry/client/c_batches.h
+  include/quarry/client/c_sql.h
   include/quarry/client/c_tables.h
+  include/quarry/client/c_training.h
   include/quarry/client/sql.h
   include/quarry/client/store.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quarry/client COMPONENT library)

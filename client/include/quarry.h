@@ -10,7 +10,7 @@
  * Handles are opaque. What a handle gave out must be freed before it: batches before their stream; streams,
  * snapshots, rows before their store. Freeing null does nothing. Arrays and strings belong to the handle that
  * they were asked of, and are valid until it is freed. A store may be used by any number of threads at a
- * time, a stream by one; everything else may be read by any.
+ * time, a stream and an SQL connection by one; everything else may be read by any.
  *
  * Structs that a caller fills begin with their size, so that later versions can add fields at their ends:
  *   struct quarry_live_spec live = {.size = sizeof live, .fanouts = fanouts, .fanout_count = 2};
@@ -27,8 +27,11 @@ extern "C" {
 #endif
 /* NOLINTBEGIN(readability-identifier-naming): names as C has them */
 
-#define QUARRY_ABI_VERSION 0x00010000 /* major << 16 | minor */
-uint32_t quarry_abi_version(void);    /* of the library */
+/* major << 16 | minor
+ *   1.0  stores, tables, embeddings, blocks, streams
+ *   1.1  superbatches, SQL (c_sql.h), edges and training runs (c_training.h) */
+#define QUARRY_ABI_VERSION 0x00010001
+uint32_t quarry_abi_version(void); /* of the library */
 
 /* Codes, as docs/protocol.md explains them. */
 enum quarry_code {
@@ -70,7 +73,9 @@ int quarry_ping(quarry_store* store);
 }
 #endif
 
-#include "quarry/client/c_batches.h" /* blocks, streams, batches */
-#include "quarry/client/c_tables.h"  /* what there is, rows, snapshots, embeddings, counters */
+#include "quarry/client/c_batches.h"  /* blocks, streams, batches */
+#include "quarry/client/c_sql.h"      /* SQL */
+#include "quarry/client/c_tables.h"   /* what there is, rows, snapshots, embeddings, counters */
+#include "quarry/client/c_training.h" /* edges, training runs */
 
 #endif /* QUARRY_H_ */

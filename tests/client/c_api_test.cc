@@ -8,9 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "client/store_util.h"
-#include "quarry.h"
-#include "quarry/embedding/embedding_store.h"
+#include "client/c_api_util.h"
 
 namespace quarry {
 namespace {
@@ -18,24 +16,10 @@ namespace {
 using namespace testing_util;  // NOLINT: a test of what it has
 using testing::HasSubstr;
 
-class CApiTest : public testing::Test {
- protected:
-  CApiTest() : database_({.nodes = 300, .dim = 32}) {
-    {
-      const auto backend = MakeDefaultBackend();
-      const auto store = quarry::Store::Open(*backend, database_.path()).value();
-      EXPECT_TRUE(CreateEmbeddings(*store, "nodes", {.row_count = 20, .dim = 4}).ok());
-    }
-    const quarry_open_options options = {.size = sizeof(options), .memory_bytes = 64 << 20};
-    EXPECT_EQ(quarry_open(database_.path().c_str(), &options, &store_), QUARRY_OK) << quarry_last_error();
-  }
-  ~CApiTest() override { quarry_close(store_); }
+class CApiTest : public CStoreTest {};
+INSTANTIATE_TEST_SUITE_P(Kinds, CApiTest, kBothKinds, KindName);
 
-  const TinyDatabase database_;
-  quarry_store* store_ = nullptr;
-};
-
-TEST_F(CApiTest, DescribesTheDatabase) {
+TEST_P(CApiTest, DescribesTheDatabase) {
   EXPECT_EQ(quarry_abi_version() >> 16, QUARRY_ABI_VERSION >> 16);
   EXPECT_EQ(quarry_ping(store_), QUARRY_OK);
   quarry_description* description = nullptr;
@@ -56,7 +40,7 @@ TEST_F(CApiTest, DescribesTheDatabase) {
   quarry_description_free(description);
 }
 
-TEST_F(CApiTest, PutsAndLooksUpRowsAsOfSnapshots) {
+TEST_P(CApiTest, PutsAndLooksUpRowsAsOfSnapshots) {
   quarry_snapshot* before = nullptr;
   ASSERT_EQ(quarry_take_snapshot(store_, &before), QUARRY_OK) << quarry_last_error();
   std::vector<float> values(32, 0.5F);
@@ -89,7 +73,7 @@ TEST_F(CApiTest, PutsAndLooksUpRowsAsOfSnapshots) {
   quarry_snapshot_free(before);
 }
 
-TEST_F(CApiTest, GivesBlocksAndBatches) {
+TEST_P(CApiTest, GivesBlocksAndBatches) {
   const std::vector<uint32_t> seeds = {1, 2, 3}, fanouts = {4, 3};
   quarry_batch* block = nullptr;
   ASSERT_EQ(quarry_sample(store_, nullptr, seeds.data(), 3, fanouts.data(), 2, QUARRY_IN, 5, &block),
@@ -136,7 +120,104 @@ TEST_F(CApiTest, GivesBlocksAndBatches) {
   quarry_counters_free(counters);
 }
 
-TEST_F(CApiTest, CommitsEmbeddings) {
+TEST_P(CApiTest, SuperbatchesAreEpochsOfFreshBatches) {
+  const std::vector<uint32_t> fanouts = {4, 3};
+  const quarry_live_spec live = {
+      .size = sizeof(live), .fanouts = fanouts.data(), .fanout_count = 2, .batch_size = 16};
+  quarry_superbatch_spec spec = {.size = sizeof(spec), .live = &live, .packing = QUARRY_PACK_NEVER};
+  quarry_stream* stream = nullptr;
+  ASSERT_EQ(quarry_open_superbatch(store_, &spec, nullptr, &stream), QUARRY_OK) << quarry_last_error();
+  for (uint64_t epoch = 0; epoch < 2; ++epoch) {
+    const quarry_pass pass = {.size = sizeof(pass), .ordered = 1, .pass = epoch};
+    uint64_t batches = 0, seen = 0;
+    ASSERT_EQ(quarry_start_pass(stream, &pass, &batches), QUARRY_OK) << quarry_last_error();
+    while (true) {
+      quarry_batch* batch = nullptr;
+      ASSERT_EQ(quarry_next(stream, &batch), QUARRY_OK) << quarry_last_error();
+      if (batch == nullptr) break;
+      quarry_batch_arrays arrays{};
+      ASSERT_EQ(quarry_batch_get(batch, &arrays, sizeof(arrays)), QUARRY_OK);
+      const uint64_t row = arrays.slots == nullptr ? 0 : arrays.slots[0];
+      const auto* const bytes = static_cast<const std::byte*>(arrays.rows) + row * arrays.row_stride_bytes;
+      EXPECT_EQ(std::memcmp(bytes, database_.graph().Row(arrays.nodes[0]).data(), 128), 0);
+      quarry_batch_free(batch);
+      ++seen;
+    }
+    EXPECT_GT(seen, 0u);
+    EXPECT_EQ(seen, batches);
+  }
+  quarry_stream_free(stream);
+  spec.policy = "best";
+  EXPECT_EQ(quarry_open_superbatch(store_, &spec, nullptr, &stream), QUARRY_INVALID_ARGUMENT);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("best"));
+  spec = {.size = sizeof(spec), .packing = 3};
+  EXPECT_EQ(quarry_open_superbatch(store_, &spec, nullptr, &stream), QUARRY_INVALID_ARGUMENT);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("packing 3"));
+}
+
+TEST_P(CApiTest, ReadsEdges) {
+  quarry_description* description = nullptr;
+  ASSERT_EQ(quarry_describe(store_, &description), QUARRY_OK);
+  const uint64_t all = quarry_topology(description, 0)->edge_count;
+  quarry_description_free(description);
+  std::vector<uint32_t> edges(3 * (all + 5));
+  uint64_t count = 0;
+  ASSERT_EQ(quarry_read_edges(store_, nullptr, 0, all + 5, edges.data(), &count), QUARRY_OK)
+      << quarry_last_error();
+  ASSERT_EQ(count, all);
+  for (uint64_t i = 1; i < all; ++i) ASSERT_LE(edges[3 * i - 1], edges[3 * i + 2]) << "by destination";
+  std::vector<uint32_t> one(3);
+  ASSERT_EQ(quarry_read_edges(store_, "graph", 7, 1, one.data(), &count), QUARRY_OK);
+  EXPECT_EQ(count, 1u);
+  EXPECT_TRUE(std::ranges::equal(one, std::span(edges).subspan(21, 3)));
+  EXPECT_EQ(quarry_read_edges(store_, "none", 0, 1, one.data(), &count), QUARRY_NOT_FOUND);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("none"));
+}
+
+TEST_P(CApiTest, SavesAndReadsTrainings) {
+  const std::string state = "weights";
+  quarry_training_to_save save = {.size = sizeof(save),
+                                  .name = "run",
+                                  .settings = "--seed 3",
+                                  .state = state.data(),
+                                  .state_bytes = state.size()};
+  quarry_training *saved = nullptr, *read = nullptr;
+  ASSERT_EQ(quarry_save_training(store_, &save, &saved), QUARRY_OK) << quarry_last_error();
+  ASSERT_EQ(quarry_read_training(store_, "run", 1, &read), QUARRY_OK) << quarry_last_error();
+  EXPECT_STREQ(quarry_training_settings(read), "--seed 3");
+  EXPECT_STREQ(quarry_training_created_utc(read), quarry_training_created_utc(saved));
+  EXPECT_EQ(quarry_training_timestamp(read), -1);
+  uint64_t bytes = 0;
+  const void* const data = quarry_training_state(read, &bytes);
+  EXPECT_EQ(std::string(static_cast<const char*>(data), bytes), state);
+  EXPECT_EQ(quarry_training_state(saved, &bytes), nullptr);
+  quarry_training_free(read);
+  quarry_training_free(saved);
+
+  const uint64_t id = 3;
+  const char* const table = "nodes";
+  quarry_embedding_rows* rows = nullptr;
+  int64_t timestamp = -1;
+  ASSERT_EQ(quarry_read_embeddings(store_, table, &id, 1, &rows), QUARRY_OK);
+  ASSERT_EQ(quarry_commit_embeddings(store_, &table, &rows, 1, &timestamp, nullptr), QUARRY_OK);
+  quarry_embedding_rows_free(rows);
+  save.with_embeddings = 1;
+  ASSERT_EQ(quarry_save_training(store_, &save, nullptr), QUARRY_OK) << quarry_last_error();
+  ASSERT_EQ(quarry_read_training(store_, "run", 0, &read), QUARRY_OK);
+  EXPECT_EQ(quarry_training_timestamp(read), timestamp);
+  EXPECT_EQ(quarry_training_state(read, &bytes), nullptr);
+  EXPECT_EQ(bytes, 0u);
+  quarry_training_free(read);
+
+  EXPECT_EQ(quarry_read_training(store_, "other", 1, &read), QUARRY_NOT_FOUND);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("run"));
+  save.state_bytes = 0;
+  EXPECT_EQ(quarry_save_training(store_, &save, nullptr), QUARRY_INVALID_ARGUMENT);
+  save = {.size = sizeof(save), .name = "run", .state_bytes = 9};
+  EXPECT_EQ(quarry_save_training(store_, &save, nullptr), QUARRY_USAGE) << "bytes of nothing";
+}
+
+TEST_P(CApiTest, CommitsEmbeddings) {
   const std::vector<uint64_t> ids = {3, 4};
   quarry_embedding_rows *mine = nullptr, *theirs = nullptr;
   ASSERT_EQ(quarry_read_embeddings(store_, "nodes", ids.data(), 2, &mine), QUARRY_OK) << quarry_last_error();
@@ -160,7 +241,7 @@ TEST_F(CApiTest, CommitsEmbeddings) {
   quarry_embedding_rows_free(theirs);
 }
 
-TEST_F(CApiTest, SaysWhatWentWrongToTheThreadThatDidIt) {
+TEST_P(CApiTest, SaysWhatWentWrongToTheThreadThatDidIt) {
   quarry_rows* rows = nullptr;
   const uint32_t node = 300;
   EXPECT_EQ(quarry_lookup(store_, "feature", &node, 1, nullptr, &rows), QUARRY_INVALID_ARGUMENT);
@@ -184,16 +265,15 @@ TEST_F(CApiTest, SaysWhatWentWrongToTheThreadThatDidIt) {
 }
 
 // A program compiled when the struct was shorter.
-TEST_F(CApiTest, TakesStructsOfEarlierVersions) {
+TEST_P(CApiTest, TakesStructsOfEarlierVersions) {
   struct {
     size_t size;
     uint64_t memory_bytes;
   } early = {sizeof(early), 1 << 20};
   quarry_close(store_);
   store_ = nullptr;
-  ASSERT_EQ(
-      quarry_open(database_.path().c_str(), reinterpret_cast<const quarry_open_options*>(&early), &store_),
-      QUARRY_OK);
+  ASSERT_EQ(quarry_open(address().c_str(), reinterpret_cast<const quarry_open_options*>(&early), &store_),
+            QUARRY_OK);
   quarry_stream* stream = nullptr;
   EXPECT_EQ(quarry_open_live(store_, nullptr, nullptr, &stream), QUARRY_OUT_OF_BUDGET) << "a mebibyte";
 }

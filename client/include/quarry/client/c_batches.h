@@ -70,6 +70,19 @@ int quarry_open_live(quarry_store* store, const struct quarry_live_spec* spec,
 /* `other`: what passes over other seeds than the layout's are sampled with; null: they are refused. */
 int quarry_open_planned(quarry_store* store, const char* layout, const struct quarry_live_spec* other,
                         const struct quarry_stream_options* options, quarry_stream** stream);
+/* Since version 1.1: fresh samples every epoch, which are planned while the one before trains. */
+enum quarry_packing { QUARRY_PACK_CHEAPER = 0, QUARRY_PACK_ALWAYS = 1, QUARRY_PACK_NEVER = 2 };
+struct quarry_superbatch_spec {
+  size_t size;
+  const struct quarry_live_spec* live; /* null: its defaults */
+  const char* policy;                  /* of the cache; null: "belady" */
+  const char* seed_order;              /* null: "random" */
+  int packing;
+  uint64_t disk_bytes; /* 0: no limit */
+};
+/* `spec` may be null. */
+int quarry_open_superbatch(quarry_store* store, const struct quarry_superbatch_spec* spec,
+                           const struct quarry_stream_options* options, quarry_stream** stream);
 void quarry_stream_free(quarry_stream* stream);
 uint32_t quarry_stream_slots(const quarry_stream* stream); /* batches that may be held at a time */
 uint32_t quarry_stream_feature_dim(const quarry_stream* stream);
