@@ -1,5 +1,5 @@
 # What `cmake --install` gives: component `library` (shared libraries, their headers, and how CMake and
-# pkg-config find them) and component `tool` (the command).
+# pkg-config find them) and component `tool` (the command, and SQLite's extension, which nothing links).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -11,6 +11,9 @@ if(TARGET quarry-train)
 endif()
 if(TARGET quarry)
   install(TARGETS quarry RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
+endif()
+if(TARGET quarry_sqlite)
+  install(TARGETS quarry_sqlite LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/quarry COMPONENT tool)
 endif()
 install(TARGETS quarry_shared quarry_remote_shared EXPORT QuarryTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT library)

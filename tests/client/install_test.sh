@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What is installed serves programs outside: a project of C++ and C finds it by CMake and by pkg-config, also
-# where the tree was moved to; and opens a database through both libraries.
+# where the tree was moved to; and opens a database through both libraries. The installed command finds its
+# trainer, and SQLite's shell the extension.
 #
 #   install_test.sh BUILD QUARRY    the build folder; the command
 set -euo pipefail
@@ -36,6 +37,11 @@ awk -v out="$work/example" '/^```(cpp|c)$/ { f = out (++n) ($0 == "```c" ? ".c" 
 examples=$(find "$work" -maxdepth 1 -name 'example*' | paste -sd';')
 [ -n "$examples" ] || fail "docs/client.md has no examples"
 
+# Whoever reads README.md's examples finds the headers that they include.
+for header in $(sed -n '/^```c/,/^```$/s/^#include "\(.*\)"$/\1/p' "$root/README.md"); do
+  [ -e "$work/moved/include/$header" ] || fail "README.md includes $header, which is not installed"
+done
+
 cmake -S "$here/outside" -B "$work/outside" -DCMAKE_PREFIX_PATH="$work/moved" -DEXAMPLES="$examples" >"$work/configure.log"
 cmake --build "$work/outside" -j2 >"$work/build.log" || { cat "$work/build.log" >&2; fail "the outside project does not build"; }
 for package in quarry quarry-remote; do
@@ -48,6 +54,22 @@ done
 
 { "$quarry" generate "$work/source" --nodes 2000 --dim 16 --classes 4 && "$quarry" import "$work/db" "$work/source"; } \
   >"$work/import.log" 2>&1 || { cat "$work/import.log" >&2; fail "no database"; }
+# The command, by itself.
+cmake --install "$build" --prefix "$work/tool" --component tool >"$work/install_tool.log"
+mv "$work/tool" "$work/tool_moved"
+tool=$work/tool_moved/bin/quarry
+nodes=$(env -u LD_LIBRARY_PATH "$tool" sql --csv "$work/db" "SELECT count(*) AS n FROM nodes") || fail "the installed command does not run"
+[ "$nodes" = "$(printf 'n\n2000')" ] || fail "the installed command says: $nodes"
+if [ -e "$(dirname "$quarry")/quarry-train" ]; then
+  env -u LD_LIBRARY_PATH "$tool" train --help >"$work/train_help" || fail "the installed command does not find its trainer"
+  grep -q -- --fanout "$work/train_help" || fail "this is not the help of train"
+fi
+extension=$(find "$work/tool_moved" -name libquarry_sqlite.so)
+[ "$(basename "$(dirname "$extension")")" = quarry ] || fail "there is no lib/quarry/libquarry_sqlite.so"
+nodes=$(env -u LD_LIBRARY_PATH sqlite3 :memory: "SELECT load_extension('${extension%.so}')" \
+  "CREATE VIRTUAL TABLE g USING quarry('$work/db')" "SELECT 'nodes: ' || count(*) FROM nodes") || fail "SQLite does not load $extension"
+grep -qx 'nodes: 2000' <<<"$nodes" || fail "SQLite says: $nodes"
+
 expected=$("$work/outside/counts_cc_quarry" "$work/db")
 echo "$expected"
 grep -q '^2000 nodes' <<<"$expected" || fail "the counts are wrong"
