@@ -11,8 +11,6 @@
 namespace quarry {
 namespace {
 
-constexpr uint64_t kMemoryShare = 8;  // of the budget, for SQLite
-constexpr uint64_t kMemoryBytesMax = uint64_t{4} << 30;
 constexpr double kPageSeconds = 0.1;       // then a page goes as full as it is
 constexpr uint64_t kValueHeadBytes = 300;  // more than stands before the bytes of a value
 
@@ -133,11 +131,10 @@ class ServedConnection final : public SqlConnection {
 
 class ServedSql final : public SqlRunner {
  public:
-  ServedSql(Store& store, MemoryBudget::Reservation memory) : store_(store), memory_(std::move(memory)) {
-    sql::LimitMemory(memory_.bytes());
-  }
+  explicit ServedSql(Store& store) : store_(store) {}
   ~ServedSql() override { sql::LimitMemory(0); }
 
+  void LimitMemory(uint64_t bytes) override { sql::LimitMemory(bytes); }
   Result<std::unique_ptr<SqlConnection>> Connect(MemoryBudget& budget, const SqlOptions& options) override {
     QUARRY_RETURN_IF_ERROR(writable_.Open(store_));
     QUARRY_TRY(std::unique_ptr<sql::Connection> connection,
@@ -151,16 +148,11 @@ class ServedSql final : public SqlRunner {
 
  private:
   Store& store_;
-  const MemoryBudget::Reservation memory_;
   WritableOnce writable_;
 };
 
 }  // namespace
 
-Result<std::shared_ptr<SqlRunner>> MakeSqlRunner(Store& store, MemoryBudget& budget) {
-  const uint64_t bytes = std::min(budget.available_bytes() / kMemoryShare, kMemoryBytesMax);
-  QUARRY_TRY(MemoryBudget::Reservation memory, budget.Reserve(bytes, "SQLite"));
-  return std::shared_ptr<SqlRunner>(std::make_shared<ServedSql>(store, std::move(memory)));
-}
+std::shared_ptr<SqlRunner> MakeSqlRunner(Store& store) { return std::make_shared<ServedSql>(store); }
 
 }  // namespace quarry

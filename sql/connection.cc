@@ -302,7 +302,10 @@ std::vector<TableInfo> ConnectionImpl::tables() const {
 
 bool IsComplete(const std::string& text) { return sqlite3_complete(text.c_str()) != 0; }
 
-void LimitMemory(uint64_t bytes) { sqlite3_hard_heap_limit64(static_cast<sqlite3_int64>(bytes)); }
+void LimitMemory(uint64_t bytes) {
+  sqlite3_hard_heap_limit64(static_cast<sqlite3_int64>(bytes));
+  sqlite3_soft_heap_limit64(static_cast<sqlite3_int64>(bytes));  // which only falls with the hard one
+}
 
 Rows::Rows(std::unique_ptr<Statement> statement) : statement_(std::move(statement)) {}
 Rows::Rows(Rows&&) noexcept = default;

@@ -66,7 +66,7 @@ Status Run(Arguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<Database> database,
              Database::Open(arguments.database, std::move(options)));
   ServerOptions serving = arguments.options;  // what runs SQL goes before the database
-  QUARRY_TRY(serving.sql, MakeSqlRunner(database->store(), database->budget()));
+  serving.sql = MakeSqlRunner(database->store());
   QUARRY_TRY(const std::unique_ptr<Server> server,
              Server::Start(database->store(), database->budget(), serving));
   Announce(arguments, *server, *database);

@@ -15,6 +15,8 @@ namespace quarry::cli {
 namespace {
 
 constexpr uint64_t kWriteBytes = 192 << 20;  // of a session that writes: a transaction takes 128 MiB
+constexpr uint64_t kReadBytes = 32 << 20;    // of one that reads, and leaves others room
+constexpr double kWaitSeconds = 5;           // for a session's memory to be free when it has ended
 
 struct Arguments {
   std::string database;
@@ -51,13 +53,28 @@ struct Source {
     }
     return Status::Ok();
   }
-  Result<std::unique_ptr<client::SqlConnection>> Connect(const client::SqlOptions& options) const {
-    if (server != nullptr) return server->Connect(options);
+  Result<std::unique_ptr<client::SqlConnection>> Connect(const std::string& address,
+                                                         const client::SqlOptions& options) {
+    if (server != nullptr) return ConnectToServer(address, options);
     QUARRY_TRY(std::unique_ptr<sql::Connection> connection,
                database->Connect({.write = options.write,
                                   .timeout_seconds = options.timeout_seconds,
                                   .cancelled = options.cancelled}));
     return client::WrapSql(std::move(connection));
+  }
+
+ private:
+  // A session that took all that was left has none for what SQLite needs beside it: a smaller one may.
+  Result<std::unique_ptr<client::SqlConnection>> ConnectToServer(const std::string& address,
+                                                                 const client::SqlOptions& options) {
+    auto connection = server->Connect(options);
+    if (connection.status().code() != Code::kOutOfBudget) return connection;
+    server.reset();
+    const uint64_t bytes = options.write ? kWriteBytes : kReadBytes;
+    QUARRY_TRY(server, client::OpenRemote(
+                           address,
+                           {.memory_bytes = bytes, .memory_bytes_min = bytes, .wait_seconds = kWaitSeconds}));
+    return server->Connect(options);
   }
 };
 
@@ -69,7 +86,8 @@ Status Run(Arguments& arguments) {
     QUARRY_TRY(arguments.text, ReadStdin());
   }
   arguments.options.cancelled = Interrupted;
-  QUARRY_TRY(const std::unique_ptr<client::SqlConnection> connection, source.Connect(arguments.options));
+  QUARRY_TRY(const std::unique_ptr<client::SqlConnection> connection,
+             source.Connect(arguments.database, arguments.options));
   if (shell) return RunSqlShell(*connection, arguments.database, arguments.format());
   return connection->Run(arguments.text,
                          [&](client::RowCursor& rows) { return PrintRows(rows, arguments.format()); });

@@ -37,6 +37,7 @@ ServerCore::ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptio
       reservation(ReserveAll(budget)),
       common(CommonBytes(reservation.bytes())),
       granted(reservation.bytes() - common.limit_bytes()),
+      sql_memory(reservation.bytes(), granted, admission, options.sql),
       tables(the_store, common),
       blocks(the_store, common),
       embeddings(EmbeddingService::Make(the_store, common, common.limit_bytes() / 2)),

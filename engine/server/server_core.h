@@ -21,6 +21,7 @@
 #include "request_metrics.h"
 #include "retry_memory.h"
 #include "row_fetcher.h"
+#include "sql_memory.h"
 #include "stored_tables.h"
 #include "stream_hub.h"
 #include "training_service.h"
@@ -44,6 +45,7 @@ struct ServerCore {
   MemoryBudget common;
   MemoryBudget granted;
   Admission admission{granted};
+  SqlMemory sql_memory;
 
   Metrics metrics;
   RequestMetrics requests{metrics};

@@ -30,6 +30,7 @@ struct Session::SqlHold {
     std::unique_ptr<SqlCursor> cursor;
   };
   Admission::Grant budget;                       // dies last
+  SqlMemory::Share memory;                       // goes behind what it is for
   const std::atomic<bool>* cancelled = nullptr;  // of the request that is worked for
   std::unique_ptr<SqlConnection> connection;
   std::map<uint64_t, Cursor> cursors;
@@ -61,6 +62,7 @@ void Session::On(uint64_t id, const wire::OpenSql& request) {
   const double seconds =
       request.timeout_seconds > 0 ? std::min(request.timeout_seconds, kSecondsMax) : kSecondsMax;
   const auto connect = [this, hold, write = request.write, seconds]() -> Result<std::vector<wire::SqlTable>> {
+    QUARRY_TRY(hold->memory, core_.sql_memory.Take());
     const auto cancelled = [raw = hold.get()] { return raw->cancelled != nullptr && *raw->cancelled; };
     QUARRY_TRY(hold->connection,
                core_.sql->Connect(*hold->budget,

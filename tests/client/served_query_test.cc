@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -130,6 +131,86 @@ TEST_F(ServedQueryTest, StatementsCannotTakeTheServersMemory) {
                                 HasSubstr("database or disk is full")));
   }
   EXPECT_THAT(LinesOf(*sql, "SELECT count(*) FROM nodes"), ElementsAre("200"));
+}
+
+// Of a server of 640 MiB, sessions share three quarters, and SQL takes an eighth of the whole from them.
+constexpr uint64_t kShared = 480 * kMiB, kSql = 80 * kMiB;
+constexpr uint64_t kSqlAndInline = wire::kInline | wire::kSql;
+
+double CounterOf(WirePeer& peer, std::string_view name) {
+  const auto counters = peer.CallFor<wire::Counters>(wire::Stats{});
+  EXPECT_TRUE(counters.ok()) << counters.status().ToString();
+  const auto found = std::ranges::find(counters->counters, name, &wire::Counter::name);
+  EXPECT_NE(found, counters->counters.end()) << name;
+  return found == counters->counters.end() ? -1 : found->value;
+}
+
+// What sessions and SQL have of what sessions share.
+uint64_t GrantedBytes(WirePeer& peer) {
+  return static_cast<uint64_t>(CounterOf(peer, "quarry_budget_granted_bytes"));
+}
+
+TEST_F(ServedQueryTest, MemoryForSqlIsTakenFromTheFirstConnectionToTheLast) {
+  WirePeer watcher(socket());
+  ASSERT_TRUE(watcher.Hello().ok());
+  EXPECT_EQ(GrantedBytes(watcher), 0u);
+  {
+    WirePeer greedy(socket());
+    EXPECT_TRUE(greedy.Open(kShared).ok()) << "without SQL, a session gets all that sessions share";
+  }
+  ASSERT_TRUE(Eventually([&] { return GrantedBytes(watcher) == 0; }));
+  SqlPeer first(socket());
+  EXPECT_EQ(GrantedBytes(watcher), 16 * kMiB + kSql);
+  SqlPeer second(socket());
+  EXPECT_EQ(GrantedBytes(watcher), 2 * 16 * kMiB + kSql) << "once for all";
+  ASSERT_TRUE(first.CallFor<wire::Statement>(first.Query("SELECT id FROM nodes")).ok());
+  first.Close();
+  EXPECT_TRUE(Eventually([&] { return GrantedBytes(watcher) == 16 * kMiB + kSql; }));
+  // Whoever waits for memory gets it when the last connection closes.
+  WirePeer patient(socket());
+  ASSERT_TRUE(patient.Hello().ok());
+  const uint64_t rest = kShared - 16 * kMiB;
+  const uint64_t open =
+      patient.Send(wire::OpenSession{.budget_bytes = rest, .budget_bytes_min = rest, .wait_ms = 20'000});
+  EXPECT_TRUE(Eventually([&] { return CounterOf(watcher, "quarry_outstanding_requests") == 2; }));
+  ASSERT_TRUE(second.CallFor<wire::Done>(wire::CloseSql{second.sql}).ok());
+  EXPECT_TRUE(patient.Await(open).ok());
+  EXPECT_EQ(GrantedBytes(watcher), kShared);
+}
+
+TEST_F(ServedQueryTest, SqlWithoutMemoryIsRefusedAndHasItWhenOthersHaveLeft) {
+  WirePeer greedy(socket());
+  ASSERT_TRUE(greedy.Open(kShared - 24 * kMiB).ok());
+  WirePeer peer(socket());
+  ASSERT_TRUE(peer.Open(16 * kMiB, kSqlAndInline).ok());
+  EXPECT_EQ(
+      peer.Call(wire::OpenSql{}).status().ToString(),
+      "out of budget: SQL takes at least 16.0 MiB of what sessions share, and 8.00 MiB of the 480 MiB are "
+      "free: open a session of less, or wait for others to leave");
+  greedy.Close();
+  EXPECT_TRUE(Eventually([&] { return peer.CallFor<wire::SqlOpened>(wire::OpenSql{}).ok(); }));
+  EXPECT_EQ(GrantedBytes(peer), 16 * kMiB + kSql);
+}
+
+TEST_F(ServedQueryTest, SqlHasWhatIsFreeOfItAndIsHeldToThat) {
+  WirePeer greedy(socket());
+  ASSERT_TRUE(greedy.Open(kShared - 36 * kMiB).ok());
+  SqlPeer peer(socket());
+  EXPECT_EQ(GrantedBytes(peer), kShared) << "20 MiB for SQL";
+  const char* const text = "SELECT length(randomblob(30000000))";
+  const auto refused = peer.CallFor<wire::Statement>(peer.Query(text));
+  ASSERT_TRUE(refused.ok()) << refused.status().ToString();
+  EXPECT_EQ(peer.Call(wire::Fetch{refused->cursor}).status().code(), Code::kOutOfBudget);
+  peer.Close();
+  greedy.Close();
+  WirePeer watcher(socket());
+  ASSERT_TRUE(watcher.Hello().ok());
+  ASSERT_TRUE(Eventually([&] { return GrantedBytes(watcher) == 0; }));
+  SqlPeer other(socket());
+  EXPECT_EQ(GrantedBytes(watcher), 16 * kMiB + kSql);
+  const auto statement = other.CallFor<wire::Statement>(other.Query(text));
+  ASSERT_TRUE(statement.ok()) << statement.status().ToString();
+  EXPECT_TRUE(other.CallFor<wire::SqlRows>(wire::Fetch{statement->cursor}).ok());
 }
 
 TEST_F(ServedQueryTest, WhatIsOfTheProcessIsNotForAStranger) {

@@ -35,9 +35,7 @@ class TestServer {
     ASSERT_TRUE(store.ok()) << store.status().ToString();
     store_ = std::move(store).value();
     budget_ = std::make_unique<MemoryBudget>(memory_bytes_);
-    auto sql = MakeSqlRunner(*store_, *budget_);
-    ASSERT_TRUE(sql.ok()) << sql.status().ToString();
-    auto server = Server::Start(*store_, *budget_, {.socket_path = socket_, .sql = std::move(sql).value()});
+    auto server = Server::Start(*store_, *budget_, {.socket_path = socket_, .sql = MakeSqlRunner(*store_)});
     ASSERT_TRUE(server.ok()) << server.status().ToString();
     server_ = std::move(server).value();
   }

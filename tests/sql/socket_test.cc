@@ -162,6 +162,24 @@ TEST_F(SocketTest, TheCommandStopsAndWritesAsItIsTold) {
   EXPECT_EQ(Command("\"SELECT label FROM nodes WHERE id = 1\" --csv").out, "label\n5\n");
 }
 
+TEST_F(SocketTest, TheCommandLeavesRoomForSqlWhereLittleIsFree) {
+  Serve();
+  const uint64_t shared = 640 * kMiB / 4 * 3;
+  const auto open_but = [&](uint64_t left) {
+    return client::Open(
+        address(), {.memory_bytes = shared - left, .memory_bytes_min = shared - left, .wait_seconds = 10});
+  };
+  auto trainer = open_but(64 * kMiB);
+  ASSERT_TRUE(trainer.ok()) << trainer.status().ToString();
+  EXPECT_EQ(Command("'SELECT 1' --csv").out, "1\n1\n");
+  trainer = Status(Code::kCancelled, "closed");
+  trainer = open_but(40 * kMiB);
+  ASSERT_TRUE(trainer.ok()) << trainer.status().ToString();
+  const testing_util::Outcome refused = Command("'SELECT 1' --csv 2>&1");
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.out, HasSubstr("out of budget: SQL takes at least 16.0 MiB of what sessions share"));
+}
+
 TEST_F(SocketTest, ACommandWithoutAServerSaysSo) {
   const testing_util::Outcome outcome =
       testing_util::RunCommand(QUARRY_BINARY " sql unix:" + (folder_ / "none.sock") + " 'SELECT 1' 2>&1");

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -54,6 +55,9 @@ struct SqlOptions {
 class SqlRunner {
  public:
   virtual ~SqlRunner() = default;
+  // What it may hold from now on for all connections together, beside what their tables draw on budgets.
+  // Called before the first Connect, and again when there is no connection.
+  virtual void LimitMemory(uint64_t bytes) = 0;
   // `budget` outlives the connection, whose tables draw on it. Thread-safe.
   virtual Result<std::unique_ptr<SqlConnection>> Connect(MemoryBudget& budget, const SqlOptions& options) = 0;
 };
