@@ -11,6 +11,7 @@
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 #include "quarry/layout/trace_statistics.h"
+#include "quarry/storage/layout_files.h"
 
 namespace quarry::cli {
 namespace {
@@ -36,8 +37,8 @@ class SampledTrace {
     spec.name = "plot-cache";
     spec.policy = PolicyKind::kNone;
     spec.packing = Packing::kNever;
-    auto sampled = std::unique_ptr<SampledTrace>(new SampledTrace(
-        std::filesystem::path(database.store().path()) / "layouts" / (spec.name + ".building")));
+    auto sampled = std::unique_ptr<SampledTrace>(
+        new SampledTrace(std::filesystem::path(database.store().path()) / PassingFolder(spec.name)));
     QUARRY_TRY(sampled->record_, BuildPassingLayout(database.store(), database.budget(), spec, progress));
     QUARRY_TRY(const std::unique_ptr<Layout> layout, Layout::Open(database.store(), sampled->record_));
     sampled->node_count_ = layout->directory().node_count;

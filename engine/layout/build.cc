@@ -17,6 +17,7 @@
 #include "quarry/layout/cost_model.h"
 #include "quarry/layout/layout.h"
 #include "quarry/layout/segments.h"
+#include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
 #include "trace_source.h"
 
@@ -45,7 +46,7 @@ class Builder {
   Result<LayoutRecord> Run(bool resume, bool named);
 
  private:
-  Status Prepare();
+  Status Prepare(const std::string& folder);
   Status Sample(bool resume);
   Status SampleAnew();
   bool TakeOverTrace();
@@ -95,7 +96,7 @@ class Builder {
 };
 
 // Looks everything up and makes the folder.
-Status Builder::Prepare() {
+Status Builder::Prepare(const std::string& folder) {
   if (spec_.snapshot == nullptr) {
     QUARRY_TRY(spec_.snapshot, store_.TakeSnapshot());
   }
@@ -107,7 +108,7 @@ Status Builder::Prepare() {
   table_record_ = *table;
   topology_record_ = *topology;
   QUARRY_TRY(geometry_, FeatureGeometry::Make(table->element_type, table->dim, table->row_count));
-  QUARRY_TRY(place_, PrepareLayout(store_, spec_.name));
+  QUARRY_TRY(place_, PrepareLayout(store_, spec_.name, folder));
   return Status::Ok();
 }
 
@@ -385,7 +386,7 @@ ReadPlan Builder::PlanReads(const DeviceProfile& device) const {
 LayoutRecord Builder::Describe(const PackStats& pack) const {
   const ReadPlan reads = PlanReads(ProfileOf(store_.manifest()));
   return LayoutRecord{.name = spec_.name,
-                      .directory = fmt::format("layouts/{}.building", spec_.name),
+                      .directory = place_.folder,
                       .generation = place_.generation,
                       .table = spec_.feature_table,
                       .table_generation = table_record_.generation,
@@ -432,7 +433,7 @@ Status Builder::RemoveScratch() {
 
 Result<LayoutRecord> Builder::Run(bool resume, bool named) {
   QUARRY_RETURN_IF_ERROR(CheckSpec(spec_));
-  QUARRY_RETURN_IF_ERROR(Prepare());
+  QUARRY_RETURN_IF_ERROR(Prepare(named ? BuildingFolder(spec_.name) : PassingFolder(spec_.name)));
   QUARRY_RETURN_IF_ERROR(Sample(resume));
   const double plan_start = MonotonicSeconds();
   QUARRY_RETURN_IF_ERROR(Plan());

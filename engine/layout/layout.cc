@@ -7,6 +7,7 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/format/checksum.h"
+#include "quarry/storage/layout_files.h"
 
 namespace quarry {
 
@@ -197,7 +198,7 @@ bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const Layo
 }
 
 Status DropLayout(Store& store, std::string_view name) {
-  const std::string building = fmt::format("{}/layouts/{}.building", store.path(), name);
+  const std::string building = store.path() + "/" + BuildingFolder(name);
   std::error_code error;
   // A name with a slash would lead out of layouts/.
   const bool interrupted =

@@ -8,9 +8,9 @@ namespace quarry {
 
 namespace fs = std::filesystem;
 
-Result<LayoutPlace> PrepareLayout(Store& store, const std::string& name) {
+Result<LayoutPlace> PrepareLayout(Store& store, const std::string& name, const std::string& folder) {
   const std::string layouts = store.path() + "/layouts";
-  LayoutPlace place{.building = fmt::format("{}/{}.building", layouts, name)};
+  LayoutPlace place{.folder = folder, .building = store.path() + "/" + folder};
   if (const LayoutRecord* old = store.manifest().FindLayout(name)) {
     place.generation = old->generation + 1;
     place.replaced = store.path() + "/" + old->directory;

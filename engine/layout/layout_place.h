@@ -12,11 +12,13 @@ namespace quarry {
 
 struct LayoutPlace {
   uint64_t generation = 1;
-  std::string building;  // the folder where everything is made; it may hold what an interrupted build left
+  std::string folder;    // where everything is made, relative to the database
+  std::string building;  // its path; it may hold what an interrupted build left
   std::string replaced;  // the folder of the layout of the same name; empty: there is none
 };
 
-Result<LayoutPlace> PrepareLayout(Store& store, const std::string& name);
+// `folder`: BuildingFolder(name), or PassingFolder(name) of one that is not committed (layout_files.h).
+Result<LayoutPlace> PrepareLayout(Store& store, const std::string& name, const std::string& folder);
 
 // Everything in place.building must be synced, folder included. Sets the record's directory.
 Status CommitLayout(Store& store, const LayoutPlace& place, LayoutRecord& record);

@@ -9,6 +9,7 @@
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/cost_model.h"
+#include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
 
 namespace quarry {
@@ -218,7 +219,7 @@ Result<LayoutRecord> Rebuild::ChangeRecord() {
 
 Result<LayoutRecord> Rebuild::Patch() {
   const ScopedSpan span("patch");
-  QUARRY_TRY(const LayoutPlace place, PrepareLayout(store_, record_.name));
+  QUARRY_TRY(const LayoutPlace place, PrepareLayout(store_, record_.name, BuildingFolder(record_.name)));
   const auto write = [&]() -> Result<LayoutRecord> {
     QUARRY_TRY(LayoutRecord record, WritePatch(store_, budget_, place, *layout_, plan_,
                                                std::move(found_.places), *newer_, progress_));

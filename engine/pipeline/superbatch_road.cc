@@ -9,6 +9,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
 #include "quarry/pipeline/planned_road.h"
+#include "quarry/storage/layout_files.h"
 
 namespace quarry {
 namespace {
@@ -79,7 +80,7 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
 
   void RemoveFolder(int which) const {
     std::error_code error;
-    std::filesystem::remove_all(fmt::format("{}/layouts/{}.building", store_.path(), NameOf(which)), error);
+    std::filesystem::remove_all(store_.path() + "/" + PassingFolder(NameOf(which)), error);
   }
 
   void GiveUpBuild() {

@@ -14,6 +14,14 @@ std::string LayoutBaseFile(uint64_t generation) {
   return fmt::format("{}{}{}", kBasePrefix, generation, kBaseSuffix);
 }
 
+std::string BuildingFolder(std::string_view layout) {
+  return fmt::format("layouts/{}{}", layout, kBuildingSuffix);
+}
+
+std::string PassingFolder(std::string_view layout) {
+  return fmt::format("layouts/{}{}", layout, kPassingSuffix);
+}
+
 std::vector<LayoutFile> FilesOf(const LayoutRecord& record) {
   const auto path = [&](std::string_view file) { return fmt::format("{}/{}", record.directory, file); };
   std::vector<LayoutFile> files = {

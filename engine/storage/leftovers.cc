@@ -64,9 +64,34 @@ bool IsLeftover(IoBackend& backend, const std::string& database_path, const Mani
   return !error;
 }
 
+void Remove(const std::vector<fs::path>& leftovers) {
+  for (const fs::path& leftover : leftovers) {
+    std::error_code error;
+    fs::remove_all(leftover, error);
+    if (error) {
+      LogInfo("{}: left over from a command that was interrupted; it stays: {}", leftover.string(),
+              error.message());
+    } else {
+      LogInfo("{}: removed, left over from a command that was interrupted", leftover.string());
+    }
+  }
+}
+
+void RemovePassingLayouts(const Store& store) {
+  std::vector<fs::path> leftovers;
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(store.path() + "/layouts", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const bool passing = entry->path().filename().string().ends_with(kPassingSuffix);
+    if (passing && entry->is_directory(ignored)) leftovers.push_back(entry->path());
+  }
+  Remove(leftovers);
+}
+
 }  // namespace
 
 void RemoveLeftovers(Store& store) {
+  RemovePassingLayouts(store);
   std::vector<fs::path> leftovers;
   std::error_code error;
   for (const std::string_view folder : {"features", "layouts", "training"}) {
@@ -84,10 +109,7 @@ void RemoveLeftovers(Store& store) {
     return;
   }
   KillPoint("open: leftovers there");
-  for (const fs::path& leftover : leftovers) {
-    LogInfo("{}: removed, left over from a command that was interrupted", leftover.string());
-    fs::remove_all(leftover, error);
-  }
+  Remove(leftovers);
 }
 
 }  // namespace quarry

@@ -25,6 +25,7 @@ using quarry::Outcome;
 using quarry::Process;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 constexpr const char* kTrain =
     " --fanout 5,5 --hidden 32 --epochs 3 --cache 25% --seed 3 --ordered --torch-threads 1 --json "
@@ -110,6 +111,16 @@ class TrainRemoteTest : public testing::Test {
    private:
     const Process process_;
   };
+
+  // Layouts in a database that no manifest names.
+  static std::vector<std::string> PassingLayouts(const std::string& database) {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(root_ / database / "layouts")) {
+      const std::string name = entry.path().filename();
+      if (name.ends_with(".passing")) names.push_back(name);
+    }
+    return names;
+  }
 
   static std::vector<pid_t> ChildrenOf(pid_t process) {
     const std::string id = std::to_string(process);
@@ -481,6 +492,38 @@ TEST_F(TrainRemoteTest, WorkersEndWithTheirStarter) {
   process->Signal(SIGKILL);
   EXPECT_EQ(process->Wait().exit_code, 128 + SIGKILL);
   EXPECT_TRUE(AllGone(workers));
+}
+
+TEST_F(TrainRemoteTest, EpochsOfAKilledProcessGoWithTheNextOpeningAndThoseOfALivingOneStay) {
+  fs::copy(root_ / "db", root_ / "killed", fs::copy_options::recursive);
+  for (const bool served : {false, true}) {
+    SCOPED_TRACE(served ? "server" : "trainer");
+    std::unique_ptr<Process> server;
+    if (served) {
+      server = std::make_unique<Process>("serve killed --socket other/socket --memory 512MiB", root_);
+      ASSERT_TRUE(Becomes([] { return fs::exists(root_ / "other/socket"); }));
+    }
+    const Process trainer(std::string("train ") + (served ? "unix:other/socket" : "killed --plan") +
+                              " --resample every-epoch --epochs 100000 --fanout 5,5 --hidden 32 "
+                              "--batch-size 128 --memory 256MiB --json",
+                          root_);
+    EXPECT_TRUE(Becomes([&] { return trainer.HasPrinted(); })) << "from now on there is one all the time";
+    const Outcome refused = Run("info killed");
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.err, HasSubstr("is open in process"));
+    EXPECT_THAT(PassingLayouts("killed"), Not(IsEmpty())) << "of a living process";
+
+    (served ? *server : trainer).Signal(SIGKILL);
+    if (served) EXPECT_EQ(server->Wait().exit_code, 128 + SIGKILL);
+    trainer.Signal(SIGKILL);
+    EXPECT_EQ(trainer.Wait().exit_code, 128 + SIGKILL);
+    EXPECT_THAT(PassingLayouts("killed"), Not(IsEmpty())) << "nobody was there to remove them";
+    const Outcome opened = Run("info killed");
+    EXPECT_EQ(opened.exit_code, 0) << opened.err;
+    EXPECT_THAT(opened.err, HasSubstr(".passing: removed, left over from a command that was interrupted"));
+    EXPECT_THAT(PassingLayouts("killed"), IsEmpty());
+    EXPECT_EQ(Run("verify killed").exit_code, 0);
+  }
 }
 
 }  // namespace

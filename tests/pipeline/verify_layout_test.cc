@@ -195,6 +195,29 @@ TEST_F(VerifyLayoutTest, StraysAreFaultsAndAnInterruptedBuildIsMentioned) {
   EXPECT_EQ(std::ranges::count(faults, '\n'), 3);
 }
 
+TEST_F(VerifyLayoutTest, PassingLayoutsAreNoFaultsAndGoWhenTheDatabaseIsOpened) {
+  const std::string folder = Path(Build("one").directory);
+  Interrupt("half");
+  for (const char* name : {"layouts/one-superbatch-0.passing", "layouts/plot-cache.passing"}) {
+    fs::create_directory(Path(name));
+    std::ofstream(Path(name) + "/trace.qlt") << "of an epoch";
+  }
+  EXPECT_EQ(Faults(), "");
+  EXPECT_THAT(notes_, testing::Not(HasSubstr("passing")));
+  std::ofstream(Path("layouts/file.passing")) << "no folder";
+  EXPECT_THAT(Faults(), HasSubstr("layouts/file.passing: the catalog names no such file"));
+
+  store_.reset();
+  auto opened = Store::Open(faulty_, database_.path());
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  store_ = std::move(opened).value();
+  EXPECT_FALSE(fs::exists(Path("layouts/one-superbatch-0.passing")));
+  EXPECT_FALSE(fs::exists(Path("layouts/plot-cache.passing")));
+  EXPECT_TRUE(fs::exists(folder));
+  EXPECT_TRUE(fs::exists(Path("layouts/half.building"))) << "its trace can be taken over";
+  EXPECT_TRUE(fs::exists(Path("layouts/file.passing"))) << "none of ours";
+}
+
 TEST_F(VerifyLayoutTest, AReadErrorIsAnErrorAndNotAFault) {
   Build("one");
   for (uint64_t at = 1; at < 500; at += 5) {

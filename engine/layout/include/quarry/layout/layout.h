@@ -148,8 +148,9 @@ struct BuildReport {
 Result<LayoutRecord> BuildLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec, bool resume,
                                  const ProgressFunction& progress, BuildReport* report = nullptr);
 
-// Builds a layout that the catalog never names, in layouts/NAME.building, for one use: the caller removes the
-// folder. Reads the store and changes nothing of it, so it may run beside training.
+// Builds a layout that the catalog never names, in PassingFolder(NAME), for one use: the caller removes the
+// folder, or, if it is killed, whoever opens the database next. Reads the store and changes nothing of it, so
+// it may run beside training.
 Result<LayoutRecord> BuildPassingLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec,
                                         const ProgressFunction& progress, BuildReport* report = nullptr);
 

@@ -4,6 +4,9 @@
 //   layouts/NAME-<gen>/layout.qlc       its own
 //                      base-<gen>.qlc   of a patched layout: files of earlier generations that it still reads
 //                      trace.qlt        the access trace that it was planned on
+//   layouts/NAME.building/              one that is being built, or whose build was interrupted
+//   layouts/NAME.passing/               one that no record ever names: of the process that has the database
+//   open
 #pragma once
 
 #include <cstdint>
@@ -18,8 +21,14 @@ namespace quarry {
 
 inline constexpr std::string_view kLayoutFile = "layout.qlc";
 inline constexpr std::string_view kTraceFile = "trace.qlt";
+inline constexpr std::string_view kBuildingSuffix = ".building";
+inline constexpr std::string_view kPassingSuffix = ".passing";
 
 std::string LayoutBaseFile(uint64_t generation);
+
+// The folders above, relative to the database.
+std::string BuildingFolder(std::string_view layout);
+std::string PassingFolder(std::string_view layout);
 
 struct LayoutFile {
   std::string path;  // relative to the database
