@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "text_lines.h"
+
 namespace quarry {
 
 bool ArrayArchive::Has(std::string_view key) const {
@@ -20,7 +22,7 @@ Result<NpyArray> ArrayArchive::Open(std::string_view key) const {
   std::string keys;
   for (const Member& member : members) {
     if (member.key == key) return member.open();
-    keys += (keys.empty() ? "" : ", ") + member.key;
+    keys += (keys.empty() ? "" : ", ") + Excerpt(member.key);
   }
   return MakeStatus(Code::kInvalidArgument, "{}: holds no array '{}', only {}", path, key,
                     keys.empty() ? "nothing" : keys);

@@ -198,7 +198,7 @@ Result<uint64_t> CsrColumnCount(const NpyArray& indices) {
   int64_t largest = -1;
   while (true) {
     QUARRY_TRY(const size_t n, cursor->Read(columns));
-    if (n == 0) return static_cast<uint64_t>(largest + 1);
+    if (n == 0) return static_cast<uint64_t>(largest) + 1;
     largest =
         std::max(largest, *std::max_element(columns.begin(), columns.begin() + static_cast<ptrdiff_t>(n)));
   }

@@ -2,8 +2,11 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
+
+#include "text_lines.h"
 
 namespace quarry {
 namespace {
@@ -98,6 +101,10 @@ class Decoder {
     const YAML::Node node = map[key];
     if (Absent(node)) return required ? Result<std::string>(Missing(map, key)) : std::string();
     if (!node.IsScalar()) return Fault(node, "'{}' is not a text", key);
+    // What is no line of text names no file, and would break messages.
+    if (std::ranges::any_of(node.Scalar(), [](unsigned char c) { return c < 0x20; })) {
+      return Fault(node, "{} is '{}', which has control characters", key, Excerpt(node.Scalar()));
+    }
     return node.Scalar();
   }
 
@@ -109,7 +116,7 @@ class Decoder {
     const char* const end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(text.data(), end, count);
     if (error == std::errc() && rest == end) return std::optional(count);
-    return Fault(node, "{} is '{}', not a count", key, text);
+    return Fault(node, "{} is '{}', not a count", key, Excerpt(text));
   }
 
   // Relative, and without a step out of the folder.
@@ -203,7 +210,8 @@ Result<GraphBolt> DecodeGraphBolt(const std::string& text, const std::string& pa
     if (!root.IsMap()) return MakeStatus(Code::kInvalidArgument, "{}: holds no YAML map", path);
     QUARRY_RETURN_IF_ERROR(Decoder(path).Decode(root, graph));
   } catch (const YAML::Exception& error) {  // the library reports by throwing; it ends at this door
-    return MakeStatus(Code::kInvalidArgument, "{}: line {}: {}", path, error.mark.line + 1, error.msg);
+    return MakeStatus(Code::kInvalidArgument, "{}: line {}: {}", path, error.mark.line + 1,
+                      Excerpt(error.msg));
   }
   return graph;
 }

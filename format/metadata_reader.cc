@@ -8,6 +8,7 @@
 #include <span>
 
 #include "byte_source.h"
+#include "text_lines.h"
 
 namespace quarry {
 namespace {
@@ -32,12 +33,13 @@ Status ParseCounts(const std::string& path, const std::string& text, std::span<c
       const auto [rest, error] = std::from_chars(scalar.data(), end, number);
       if (error != std::errc() || rest != end) {
         return MakeStatus(Code::kInvalidArgument, "{}: line {}: {} is '{}', not a count", path,
-                          node.Mark().line + 1, key, scalar);
+                          node.Mark().line + 1, key, Excerpt(scalar));
       }
       *value = number;
     }
   } catch (const YAML::Exception& error) {  // the library reports by throwing; it ends at this door
-    return MakeStatus(Code::kInvalidArgument, "{}: line {}: {}", path, error.mark.line + 1, error.msg);
+    return MakeStatus(Code::kInvalidArgument, "{}: line {}: {}", path, error.mark.line + 1,
+                      Excerpt(error.msg));
   }
   return Status::Ok();
 }

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <limits>
 
+#include "text_lines.h"
+
 namespace quarry {
 namespace {
 
@@ -68,7 +70,7 @@ class HeaderText {
 
  private:
   Status Malformed(std::string_view what) const {
-    return MakeStatus(Code::kInvalidArgument, "{}: the .npy header {}: {}", name_, what, text_.substr(0, 80));
+    return MakeStatus(Code::kInvalidArgument, "{}: the .npy header {}: {}", name_, what, Excerpt(text_));
   }
   std::string_view text_;
   const std::string& name_;
@@ -85,7 +87,7 @@ Result<NpyType> ParseType(const std::string& descr, const std::string& name) {
     return MakeStatus(
         Code::kInvalidArgument,
         "{}: dtype '{}' is big-endian; save it little-endian, as a.astype(a.dtype.newbyteorder('<'))", name,
-        descr);
+        Excerpt(descr));
   }
   std::string_view rest = descr;
   if (!rest.empty() && (rest.front() == '<' || rest.front() == '|' || rest.front() == '='))
@@ -99,12 +101,12 @@ Result<NpyType> ParseType(const std::string& descr, const std::string& name) {
   if (type.kind == 'f') known = power && type.bytes != 1;
   if (type.kind == 'i' || type.kind == 'u') known = power;
   if (type.kind == 'b') known = type.bytes == 1;
-  if (type.kind == 'S' || type.kind == 'U') known = type.bytes <= 4096;
+  if (type.kind == 'S' || type.kind == 'U') known = type.bytes >= 1 && type.bytes <= 4096;
   if (type.kind == 'U') type.bytes *= 4;  // UCS-4
   if (!sized || !known) {
     return MakeStatus(Code::kInvalidArgument,
                       "{}: dtype '{}' is not one that Quarry reads (f2, f4, f8, i1 to i8, u1 to u8, bool)",
-                      name, descr);
+                      name, Excerpt(descr));
   }
   return type;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "array_archive.h"
+#include "text_lines.h"
 
 namespace quarry {
 namespace {
@@ -100,7 +101,7 @@ class ZipMember final : public ByteSource {
 };
 
 Result<NpyArray> OpenMember(const std::string& path, const MemberInfo& member) {
-  NpyArray array{.name = fmt::format("{}: {}", path, member.key)};
+  NpyArray array{.name = fmt::format("{}: {}", path, Excerpt(member.key))};
   QUARRY_TRY(const auto source, ZipMember::Open(path, member, array.name, 0));
   QUARRY_TRY(array.header, ReadNpyHeader(*source, member.bytes, array.name));
   array.open = [path, member, name = array.name, start = array.header.header_bytes](uint64_t offset) {
