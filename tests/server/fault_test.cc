@@ -1,45 +1,26 @@
-// Clients that die, in every state, and clients that are slow or greedy: what they held is free soon, nobody
-// else gets a wrong byte or notices.
+// Clients that die, in every state: what they held is free soon, nothing of it is left in memory or
+// descriptors, nobody else gets a wrong byte, and what they wrote is there whole or not at all.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdlib>
-#include <map>
+#include <filesystem>
 #include <numeric>
 #include <thread>
 
-#include "quarry/base/process.h"
-#include "quarry/base/random.h"
-#include "quarry/format/wire_batch.h"
-#include "quarry/io/buffer.h"
-#include "served_database.h"
-#include "support/zygote.h"
+#include "deeds.h"
+#include "fault_util.h"
+#include "quarry/served_sql.h"
 
 namespace quarry {
 namespace {
 
-using testing_util::Eventually;
-using testing_util::OpenDescriptors;
-using testing_util::ServedDatabase;
-using testing_util::TinyGraph;
-using testing_util::WirePeer;
-using testing_util::Zygote;
+using namespace testing_util;         // NOLINT: a test of what it has
+using namespace testing_util::deeds;  // NOLINT
 
-constexpr uint64_t kSeed = 20266;
-constexpr NodeId kUntouched = 300;  // rows from here on are written by nobody
-constexpr uint64_t kMiBytes = 1 << 20;
-constexpr size_t kDescriptorsAround = 12;
-// Figures of time and memory mean nothing where every access is instrumented.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsInstrumented = true;
-#else
-constexpr bool kIsInstrumented = false;
-#endif
-const wire::LiveSpec kRoad = {.fanouts = {3, 2}, .batch_size = 40, .seed = 3};
+constexpr int kWarmUps = 5;                    // what the server opens once, and the allocator keeps
+constexpr uint64_t kRssSlack = 32 * kMiBytes;  // of the allocator
 
 // In each state.
 int Kills() {
@@ -47,211 +28,73 @@ int Kills() {
   return kills == nullptr ? 50 : std::max(1, std::atoi(kills) / 6);
 }
 
-// A client that does what it is there for, and checks every byte.
-class GoodClient {
- public:
-  GoodClient(const ServedDatabase& served) : graph_(served.tiny.graph()), peer_(served.socket()) {
-    EXPECT_TRUE(peer_.Open(32 * kMiBytes, wire::kSharedMemory, 200).ok());
-    const auto opened = peer_.OpenStream({.road = kRoad});
-    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
-    stream_ = opened->stream;
-  }
-  void Start() {
-    thread_ = std::thread([this] {
-      while (!stop_) Once();
-    });
-  }
-  void Stop() {
-    stop_ = true;
-    thread_.join();
-  }
-  void Close() { peer_.Close(); }
-  uint64_t rounds() const { return rounds_; }
-  // Rounds in so many seconds.
-  uint64_t Rate(double seconds) const {
-    const uint64_t before = rounds_;
-    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-    return rounds_ - before;
-  }
-
-  void Once() {
-    std::vector<NodeId> ids(16);
-    for (NodeId& id : ids) id = kUntouched + static_cast<NodeId>(rng_.Below(graph_.nodes - kUntouched));
-    const auto rows = peer_.CallFor<wire::Rows>(wire::Lookup{"feature", ids});
-    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
-    const auto bytes = peer_.Take(rows->payload);
-    ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
-    for (size_t i = 0; i < ids.size(); ++i) ExpectRow(ids[i], &(*bytes)[i * graph_.dim * 4]);
-    CheckBatch();
-    ++rounds_;
-  }
-
- private:
-  void ExpectRow(NodeId id, const std::byte* row) {
-    ASSERT_EQ(std::memcmp(row, graph_.Row(id).data(), graph_.dim * 4), 0) << "row " << id;
-  }
-  void CheckBatch() {
-    if (!in_pass_) {
-      ASSERT_TRUE(peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = stream_, .pass = pass_++}).ok());
-      in_pass_ = true;
-    }
-    const auto next = peer_.Call(wire::NextBatch{stream_});
-    ASSERT_TRUE(next.ok()) << next.status().ToString();
-    const auto* const batch = std::get_if<wire::Batch>(&*next);
-    in_pass_ = batch != nullptr;
-    if (!in_pass_) return;
-    const wire::Lease& lease = std::get<wire::Lease>(batch->payload);
-    const auto view =
-        wire::OpenBatch(peer_.region(lease.range.region).subspan(lease.range.offset, lease.range.bytes));
-    ASSERT_TRUE(view.ok()) << view.status().ToString();
-    ASSERT_TRUE(wire::CheckBatch(*view).ok());
-    for (uint32_t i = 0; i < view->shape.nodes; ++i) {
-      if (view->nodes[i] >= kUntouched) ExpectRow(view->nodes[i], &view->rows[i * view->shape.stride_bytes]);
-    }
-    ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::ReleaseLeases{{lease.id}}).ok());
-  }
-
-  const TinyGraph graph_;
-  WirePeer peer_;
-  Rng rng_{kSeed};
-  uint64_t stream_ = 0, pass_ = 0;
-  bool in_pass_ = false;
-  std::atomic<uint64_t> rounds_{0};
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
-};
-
-// What follows is done by clients before they are killed; false when something of it failed.
-
-// The connection of the client that this process is: it lasts as long as the process.
-WirePeer& Peer(const std::string& socket) {
-  static WirePeer peer(socket);
-  return peer;
-}
-
-bool Open(WirePeer& peer) { return peer.Open(8 * kMiBytes, wire::kSharedMemory, 7).ok(); }
-
-bool Stream(const std::string& socket, uint64_t /*round*/) {
-  WirePeer& peer = Peer(socket);
-  if (!Open(peer)) return false;
-  const auto opened = peer.OpenStream({.road = kRoad});
-  if (!opened.ok()) return false;
-  if (!peer.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream}).ok()) return false;
-  for (uint32_t i = 0; i <= opened->slots; ++i) peer.Send(wire::NextBatch{opened->stream});
-  return true;
-}
-
-bool HoldLeases(const std::string& socket, uint64_t round) {
-  if (!Stream(socket, round)) return false;
-  WirePeer& peer = Peer(socket);
-  if (!peer.CallFor<wire::SnapshotTaken>(wire::TakeSnapshot{}).ok()) return false;
-  const auto rows = peer.CallFor<wire::Rows>(wire::Lookup{"feature", std::vector<NodeId>(300, 5)});
-  return rows.ok() && std::holds_alternative<wire::Lease>(rows->payload);
-}
-
-std::vector<std::byte> PutBlock(NodeId row, uint64_t round, uint64_t dim) {
-  std::vector<std::byte> block(8 + dim * 4);
-  block[0] = static_cast<std::byte>(row & 0xff);
-  block[1] = static_cast<std::byte>(row >> 8);
-  std::vector<float> values(dim, static_cast<float>(round));
-  std::memcpy(&block[8], values.data(), dim * 4);
-  return block;
-}
-
-bool Put(const std::string& socket, uint64_t round) {
-  WirePeer& peer = Peer(socket);
-  if (!Open(peer)) return false;
-  wire::PutRows rows = {.table = "feature", .rows = 1, .row_bytes = 128 * 4};
-  for (NodeId row = 0; row < 4; ++row) {
-    rows.block = PutBlock(row, round, 128);
-    peer.Send(wire::Put{.number = 4 * round + row + 1, .tables = {rows}});
-  }
-  return true;
-}
-
-bool Commit(const std::string& socket, uint64_t round) {
-  WirePeer& peer = Peer(socket);
-  if (!Open(peer)) return false;
-  const auto read =
-      peer.CallFor<wire::EmbeddingRows>(wire::ReadEmbeddings{"nodes", std::vector<uint64_t>{1, 2}});
-  if (!read.ok()) return false;
-  auto block = peer.Take(read->payload);
-  if (!block.ok()) return false;
-  const auto arrays = wire::OpenRowBlock(std::span(*block), {2, 16, 16});
-  std::ranges::fill(arrays->values, static_cast<float>(round));
-  peer.Send(wire::CommitEmbeddings{round + 1'000'000, {{"nodes", 2, 16, 16, *block}}});
-  return true;
-}
-
-class FaultTest : public testing::Test {
+class KillTest : public FaultTest {
  protected:
-  void SetUp() override {
-    const EmbeddingSpec spec = {.row_count = 50, .dim = 16};
-    ASSERT_TRUE(CreateEmbeddings(*served_.store, "nodes", spec).ok());
-    served_.Start();
-  }
+  using FaultTest::FaultTest;
 
-  // Memory that is granted to sessions, and sessions.
-  std::pair<double, double> Held() {
-    WirePeer peer(served_.socket());
-    EXPECT_TRUE(peer.Hello().ok());
-    const auto stats = peer.CallFor<wire::Counters>(wire::Stats{});
-    EXPECT_TRUE(stats.ok()) << stats.status().ToString();
-    std::pair<double, double> held;
-    for (const wire::Counter& counter : stats->counters) {
-      if (counter.name == "quarry_budget_granted_bytes") held.first = counter.value;
-      if (counter.name == "quarry_sessions") held.second = counter.value - 1;  // without this one
-    }
-    return held;
-  }
+  // What there is while nobody is connected.
+  struct Ground {
+    std::map<std::string, size_t> descriptors;
+    uint64_t rss = 0;
+  };
 
-  // A child does its deed, and is killed: some milliseconds later, when the server may be at anything.
-  void Kill(Zygote::Deed deed, uint64_t round) {
-    const Zygote::Child child = Zygote::Instance().Fork(deed, served_.socket(), round);
-    EXPECT_TRUE(child.done) << "the deed failed";
-    std::this_thread::sleep_for(std::chrono::microseconds(MixSeed(kSeed, round) % 2000));
-    ASSERT_EQ(kill(child.pid, SIGKILL), 0);
-    EXPECT_EQ(WTERMSIG(Zygote::Instance().Wait(child.pid)), SIGKILL);
+  // Once what goes has gone.
+  Ground TakeGround() {
+    EXPECT_TRUE(NobodyIsHeld());
+    std::map<std::string, size_t> before;
+    Eventually([&] { return std::exchange(before, Descriptors()) == Descriptors() && IsStill(before); });
+    return {before, CurrentRssBytes()};
+  }
+  void ExpectAsBefore(const Ground& ground) {
+    EXPECT_TRUE(NobodyIsHeld()) << Held().first << " bytes, " << Held().second << " sessions";
+    EXPECT_TRUE(Eventually([&] { return Descriptors() == ground.descriptors; }))
+        << testing::PrintToString(Descriptors()) << " instead of "
+        << testing::PrintToString(ground.descriptors);
+    const uint64_t rss = CurrentRssBytes();
+    EXPECT_TRUE(kIsInstrumented || rss < ground.rss + kRssSlack) << rss << " instead of " << ground.rss;
   }
 
   void KillMany(Zygote::Deed deed) {
-    SCOPED_TRACE(kSeed);
-    GoodClient good(served_);
-    good.Once();
-    Kill(deed, 0);                                         // opens what the server opens once
-    const std::pair<double, double> held = {32 << 20, 1};  // the good one's
-    ASSERT_TRUE(Eventually([&] { return Held() == held; }));
-    const size_t descriptors = OpenDescriptors();
-    good.Start();
-    for (int round = 1; round <= Kills(); ++round) Kill(deed, static_cast<uint64_t>(round));
-    EXPECT_TRUE(Eventually([&] { return Held() == held; })) << Held().first << " bytes, " << Held().second;
-    const uint64_t rounds = good.rounds();
-    EXPECT_TRUE(Eventually([&] { return good.rounds() > rounds + 3; })) << "the others go on";
-    good.Stop();
-    // Threads have rings from their first read on, and a road while it is in a pass.
-    EXPECT_TRUE(Eventually([&] { return OpenDescriptors() <= descriptors + kDescriptorsAround; }))
-        << OpenDescriptors() << " instead of " << descriptors;
+    SCOPED_TRACE(kFaultSeed);
+    GoodClient(served_).Once();
+    for (int round = 0; round < kWarmUps; ++round) Kill(deed, static_cast<uint64_t>(round));
+    const Ground ground = TakeGround();
+    {
+      GoodClient good(served_);
+      const std::pair<double, double> held = Held();
+      good.Start();
+      for (int round = 0; round < Kills(); ++round) Kill(deed, static_cast<uint64_t>(kWarmUps + round));
+      EXPECT_TRUE(Eventually([&] { return Held() == held; })) << Held().first << " bytes, " << Held().second;
+      const uint64_t rounds = good.rounds();
+      EXPECT_TRUE(Eventually([&] { return good.rounds() > rounds + 3; })) << "the others go on";
+      good.Stop();
+    }
+    ExpectAsBefore(ground);
   }
 
-  ServedDatabase served_{TinyGraph{}};
+ private:
+  static bool IsStill(const std::map<std::string, size_t>& before) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return Descriptors() == before;
+  }
 };
 
-TEST_F(FaultTest, ClientsThatDieBeforeTheyHaveSaidAnything) {
+TEST_F(KillTest, ClientsThatDieBeforeTheyHaveSaidAnything) {
   KillMany([](const std::string& socket, uint64_t) { return Peer(socket).fd() >= 0; });
 }
 
-TEST_F(FaultTest, ClientsThatDieInTheMiddleOfAFrame) {
+TEST_F(KillTest, ClientsThatDieInTheMiddleOfAFrame) {
   KillMany([](const std::string& socket, uint64_t round) {
     const auto frame = wire::EncodeRequest(1, wire::Hello{});
     return Peer(socket).SendBytes(std::span(*frame).first(1 + round % (frame->size() - 1)));
   });
 }
 
-TEST_F(FaultTest, ClientsThatDieOnceTheyAreGreeted) {
+TEST_F(KillTest, ClientsThatDieOnceTheyAreGreeted) {
   KillMany([](const std::string& socket, uint64_t) { return Peer(socket).Hello().ok(); });
 }
 
-TEST_F(FaultTest, ClientsThatDieWhileTheyWaitForMemory) {
+TEST_F(KillTest, ClientsThatDieWhileTheyWaitForMemory) {
   KillMany([](const std::string& socket, uint64_t) {
     WirePeer& peer = Peer(socket);
     if (!peer.Hello().ok()) return false;
@@ -261,15 +104,15 @@ TEST_F(FaultTest, ClientsThatDieWhileTheyWaitForMemory) {
   });
 }
 
-TEST_F(FaultTest, ClientsThatDieWithASessionOpen) {
+TEST_F(KillTest, ClientsThatDieWithASessionOpen) {
   KillMany([](const std::string& socket, uint64_t) { return Open(Peer(socket)); });
 }
 
-TEST_F(FaultTest, ClientsThatDieWhileBatchesAreMadeForThem) { KillMany(Stream); }
+TEST_F(KillTest, ClientsThatDieWhileBatchesAreMadeForThem) { KillMany(Stream); }
 
-TEST_F(FaultTest, ClientsThatDieHoldingLeasesAndSnapshots) { KillMany(HoldLeases); }
+TEST_F(KillTest, ClientsThatDieHoldingLeasesAndSnapshots) { KillMany(HoldLeases); }
 
-TEST_F(FaultTest, ClientsThatDieWhileTheyPutLeaveWholeRows) {
+TEST_F(KillTest, ClientsThatDieWhileTheyPutLeaveWholeRows) {
   KillMany(Put);
   WirePeer peer(served_.socket());
   ASSERT_TRUE(Open(peer));
@@ -284,7 +127,7 @@ TEST_F(FaultTest, ClientsThatDieWhileTheyPutLeaveWholeRows) {
   }
 }
 
-TEST_F(FaultTest, ClientsThatDieWhileTheyCommitLeaveWholeRows) {
+TEST_F(KillTest, ClientsThatDieWhileTheyCommitLeaveWholeRows) {
   KillMany(Commit);
   WirePeer peer(served_.socket());
   ASSERT_TRUE(Open(peer));
@@ -297,159 +140,148 @@ TEST_F(FaultTest, ClientsThatDieWhileTheyCommitLeaveWholeRows) {
   for (const float value : arrays->values) EXPECT_EQ(value, arrays->values[0]);
 }
 
-// ---- slow and greedy ones
+TEST_F(KillTest, ClientsThatDieWhileTheyUploadLeaveWholePuts) {
+  KillMany(Upload);
+  WirePeer peer(served_.socket());
+  ASSERT_TRUE(Open(peer));
+  std::vector<NodeId> ids(kUntouched);
+  std::iota(ids.begin(), ids.end(), NodeId{0});
+  const auto rows = peer.CallFor<wire::Rows>(wire::Lookup{"feature", ids});
+  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  const auto bytes = peer.Take(rows->payload);
+  ASSERT_TRUE(bytes.ok());
+  std::vector<float> values(bytes->size() / 4);
+  std::memcpy(values.data(), bytes->data(), bytes->size());
+  EXPECT_EQ(std::ranges::count(values, values[0]), std::ssize(values)) << "of one put";
+}
 
-class SlowClientsTest : public FaultTest {
+TEST_F(KillTest, ClientsThatDieHalfWayThroughATrainingsStateLeaveTheOneBefore) {
+  KillMany(SaveTraining);
+  WirePeer peer(served_.socket());
+  ASSERT_TRUE(Open(peer));
+  const auto training = peer.CallFor<wire::Training>(wire::ReadTraining{.name = "run"});
+  ASSERT_TRUE(training.ok()) << "every other state had come up whole: " << training.status().ToString();
+  const auto state = peer.Take(training->state);
+  ASSERT_TRUE(state.ok());
+  EXPECT_EQ(state->size(), size_t{1} << 20);
+  EXPECT_EQ(std::ranges::count(*state, state->front()), std::ssize(*state)) << "of one client";
+  const std::filesystem::directory_iterator files(served_.tiny.path() + "/training");
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1) << "of the others nothing is left";
+}
+
+// ---- with SQL. A statement's snapshot goes with its session's memory, which is looked at.
+
+class SqlKillTest : public KillTest {
  protected:
-  // The good client's rate while others are there, as a share of what it is alone; the best of three, since
-  // the machine has other things to do.
-  double ShareOfRate(const std::function<void()>& start, const std::function<void()>& stop) {
-    double best = 0;
-    const double held_before = Held().first;
-    for (int attempt = 0; attempt < 3 && best < 0.9; ++attempt) {
-      GoodClient good(served_);
-      good.Start();
-      good.Rate(0.1);
-      const auto alone = static_cast<double>(good.Rate(0.4));
-      start();
-      good.Rate(0.2);  // until what they have asked for so far is done
-      const auto together = static_cast<double>(good.Rate(0.4));
-      stop();
-      good.Stop();
-      good.Close();
-      best = std::max(best, together / alone);
-      EXPECT_TRUE(Eventually([&] { return Held().first <= held_before; }, 5)) << "what they held is free";
-    }
-    return best;
+  SqlKillTest() : KillTest(uint64_t{1} << 30) {}
+  ServerOptions Options() override {
+    auto sql = MakeSqlRunner(*served_.store, served_.budget);
+    EXPECT_TRUE(sql.ok()) << sql.status().ToString();
+    return {.sql = std::move(sql).value()};
   }
 };
 
-TEST_F(SlowClientsTest, AClientThatNeverReadsHoldsWhatItHasAskedForAndNoMore) {
-  std::vector<std::unique_ptr<WirePeer>> peers;
-  const uint64_t before = CurrentRssBytes();
-  const double share = ShareOfRate(
-      [&] {
-        const auto lookup = wire::EncodeRequest(1, wire::Lookup{"feature", std::vector<NodeId>(500, 9)});
-        for (uint8_t i = 0; i < 4; ++i) {
-          peers.push_back(std::make_unique<WirePeer>(served_.socket()));
-          ASSERT_TRUE(peers.back()->Open(16 * kMiBytes, wire::kInline, i).ok());
-          for (uint64_t id = 1000;; ++id) {  // until the server hears it no more
-            std::vector<std::byte> frame = *lookup;
-            std::memcpy(&frame[8], &id, 8);
-            if (send(peers.back()->fd(), frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) break;
-          }
-        }
-      },
-      [&] {
-        // Four grants of 16 MiB, and as much again for the allocator's.
-        EXPECT_TRUE(kIsInstrumented || CurrentRssBytes() < before + 128 * kMiBytes) << CurrentRssBytes();
-        peers.clear();
-      });
-  printf("beside four clients that never read, the rate is %.2f of what it is alone\n", share);
-  EXPECT_TRUE(kIsInstrumented || share > 0.5) << share;
+TEST_F(SqlKillTest, ClientsThatDieHoldingACursor) { KillMany(HoldCursor); }
+
+TEST_F(SqlKillTest, ClientsThatDieWhileTheirStatementRuns) { KillMany(RunStatement); }
+
+TEST_F(SqlKillTest, ClientsThatDieInATransactionLeaveAllOfItOrNothing) {
+  KillMany(HoldTransaction);
+  WirePeer peer(served_.socket());
+  ASSERT_TRUE(Open(peer));
+  std::vector<NodeId> ids(kLabelsWritten);
+  std::iota(ids.begin(), ids.end(), NodeId{0});
+  const auto rows = peer.CallFor<wire::Rows>(wire::Lookup{"label", ids});
+  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  const auto bytes = peer.Take(rows->payload);
+  ASSERT_TRUE(bytes.ok());
+  std::vector<int64_t> labels(ids.size()), before;
+  std::memcpy(labels.data(), bytes->data(), bytes->size());
+  for (const NodeId id : ids) before.push_back(served_.tiny.graph().Label(id));
+  const std::vector<int64_t> after(ids.size(), kLabelWritten);
+  EXPECT_TRUE(labels == before || labels == after) << testing::PrintToString(labels);
 }
 
-TEST_F(SlowClientsTest, AClientOfAByteASecondCostsNothing) {
-  std::vector<std::unique_ptr<WirePeer>> peers;
-  const double share = ShareOfRate(
-      [&] {
-        peers.clear();
-        const auto hello = wire::EncodeRequest(1, wire::Hello{});
-        for (int i = 0; i < 20; ++i) {
-          peers.push_back(std::make_unique<WirePeer>(served_.socket()));
-          peers.back()->SendBytes(std::span(*hello).first(1));
-        }
-      },
-      [] {});
-  printf("beside twenty clients of a byte a second, the rate is %.2f of what it is alone\n", share);
-  EXPECT_TRUE(kIsInstrumented || share > 0.5) << share;
-  EXPECT_TRUE(peers[0]->IsClosed(10)) << "who says no hello is not kept";
-}
+// ---- members of groups, of which another one goes on
 
-// A trainer that takes batches as fast as they come, in one session and over one connection: of one stream,
-// or of many at once.
-class Trainer {
+class Survivor {
  public:
-  Trainer(const std::string& socket, uint64_t budget_bytes, int streams, uint8_t client) : peer_(socket) {
-    EXPECT_TRUE(peer_.Hello().ok());
-    wire::OpenSession request = {.budget_bytes = budget_bytes,
-                                 .wait_ms = 10'000};  // for those before to leave
-    request.client_id.fill(std::byte{client});
-    EXPECT_TRUE(peer_.OpenSession(request).ok());
-    for (int i = 0; i < streams; ++i) {
-      const auto opened = peer_.OpenStream({.road = wire::LiveSpec{.fanouts = {10, 10}, .batch_size = 2}});
-      EXPECT_TRUE(opened.ok()) << opened.status().ToString();
-      if (opened.ok()) streams_.push_back(*opened);
+  Survivor(const ServedDatabase& served, wire::StreamMode mode, uint64_t number) : peer_(served.socket()) {
+    EXPECT_TRUE(peer_.Open(8 * kMiBytes, wire::kSharedMemory, static_cast<uint8_t>(100 + number)).ok());
+    const auto opened = peer_.OpenStream(
+        {.road = FaultRoad(), .mode = mode, .group = fmt::format("group-{}", number), .members = 2});
+    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    stream_ = opened->stream;
+  }
+  // One pass; the other member dies meanwhile, and every batch of it comes here, once.
+  void Pass() {
+    const auto started = peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = stream_});
+    ASSERT_TRUE(started.ok()) << started.status().ToString();
+    std::vector<uint64_t> batches;
+    while (true) {
+      const auto next = peer_.Call(wire::NextBatch{stream_});
+      ASSERT_TRUE(next.ok()) << next.status().ToString();
+      const auto* const batch = std::get_if<wire::Batch>(&*next);
+      if (batch == nullptr) break;
+      batches.push_back(batch->index);
+      peer_.Send(wire::ReleaseLeases{{std::get<wire::Lease>(batch->payload).id}});
     }
-    thread_ = std::thread([this] { Train(); });
+    std::ranges::sort(batches);
+    std::vector<uint64_t> all(started->batches);
+    std::iota(all.begin(), all.end(), uint64_t{0});
+    EXPECT_EQ(batches, all);
   }
-  ~Trainer() {
-    stop_ = true;
-    thread_.join();
-  }
-  uint64_t batches() const { return batches_; }
 
  private:
-  void Train() {
-    for (const wire::StreamOpened& stream : streams_) StartPass(stream);
-    while (!stop_) {
-      const auto answer = peer_.Receive();
-      ASSERT_TRUE(answer && answer->response.ok()) << answer->response.status().ToString();
-      const auto* const failure = std::get_if<wire::Failure>(&*answer->response);
-      ASSERT_EQ(failure, nullptr) << failure->message;
-      if (const auto* const batch = std::get_if<wire::Batch>(&*answer->response)) {
-        ++batches_;
-        peer_.Send(wire::ReleaseLeases{{std::get<wire::Lease>(batch->payload).id}});
-        Ask(*asked_.extract(answer->id).mapped());
-      } else if (std::holds_alternative<wire::PassEnded>(*answer->response)) {
-        const wire::StreamOpened& stream = *asked_.extract(answer->id).mapped();
-        const auto is_of_it = [&](const auto& asked) { return asked.second == &stream; };
-        if (std::ranges::none_of(asked_, is_of_it)) StartPass(stream);
-      }
-    }
-  }
-  void StartPass(const wire::StreamOpened& stream) {
-    peer_.Send(wire::StartPass{.stream = stream.stream, .seeds = Seeds()});
-    for (uint32_t slot = 0; slot < stream.slots; ++slot) Ask(stream);
-  }
-  void Ask(const wire::StreamOpened& stream) { asked_[peer_.Send(wire::NextBatch{stream.stream})] = &stream; }
-  static wire::NodeIds Seeds() {
-    std::vector<NodeId> seeds(TinyGraph().nodes);
-    std::iota(seeds.begin(), seeds.end(), NodeId{0});
-    return seeds;
-  }
-
   WirePeer peer_;
-  std::vector<wire::StreamOpened> streams_;
-  std::map<uint64_t, const wire::StreamOpened*> asked_;  // by request
-  std::atomic<uint64_t> batches_{0};
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
+  uint64_t stream_ = 0;
 };
 
-TEST_F(SlowClientsTest, AClientThatAsksForEverythingGetsNoMoreThanAnotherTrainer) {
-  // Of the batches that it and the other get in the same time.
-  const auto share_beside = [&](uint64_t budget_bytes, int streams) {
-    Trainer own(served_.socket(), 32 * kMiBytes, 1, 1);
-    Trainer other(served_.socket(), budget_bytes, streams, 2);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    const auto own_before = static_cast<double>(own.batches());
-    const auto other_before = static_cast<double>(other.batches());
-    std::this_thread::sleep_for(std::chrono::milliseconds(800));
-    const double own_batches = static_cast<double>(own.batches()) - own_before;
-    const double other_batches = static_cast<double>(other.batches()) - other_before;
-    return own_batches / (own_batches + other_batches);
-  };
-  // The best of five, since the machine has other things to do.
-  double ordinary = 0, greedy = 0;
-  for (int attempt = 0; attempt < 5 && (attempt == 0 || greedy < 0.9 * ordinary); ++attempt) {
-    ordinary = share_beside(32 * kMiBytes, 1);
-    greedy = share_beside(uint64_t{1} << 40, 4);
-    printf("beside another trainer the share is %.2f, beside one that asks for everything %.2f\n", ordinary,
-           greedy);
+class GroupKillTest : public KillTest {
+ protected:
+  GroupKillTest() : KillTest(uint64_t{1} << 30) {}
+
+  // In so many groups at a time: where the place of a lost member is kept, each kill takes two seconds.
+  void KillMembers(wire::StreamMode mode, Zygote::Deed deed, int groups) {
+    std::vector<std::unique_ptr<Survivor>> survivors;
+    for (int i = 0; i < groups; ++i) {
+      survivors.push_back(std::make_unique<Survivor>(served_, mode, static_cast<uint64_t>(i)));
+    }
+    for (int killed = 0; killed < Kills(); killed += groups) {
+      std::vector<Zygote::Child> children;
+      for (int i = 0; i < groups; ++i) {
+        children.push_back(Zygote::Instance().Fork(deed, served_.socket(), static_cast<uint64_t>(i)));
+        EXPECT_TRUE(children.back().done) << "the deed failed";
+      }
+      std::vector<std::thread> passes;
+      for (const auto& survivor : survivors) passes.emplace_back([&survivor] { survivor->Pass(); });
+      for (const Zygote::Child& child : children) {
+        std::this_thread::sleep_for(
+            std::chrono::microseconds(MixSeed(kFaultSeed, static_cast<uint64_t>(child.pid)) % 2000));
+        EndChild(child);
+      }
+      for (std::thread& pass : passes) pass.join();
+    }
   }
-  EXPECT_GT(ordinary, 0);
-  EXPECT_TRUE(kIsInstrumented || greedy >= 0.9 * ordinary) << greedy << " of " << ordinary;
+  void KillGroupMembers(wire::StreamMode mode, Zygote::Deed deed, int groups) {
+    GoodClient(served_).Once();
+    const Ground ground = TakeGround();
+    {
+      GoodClient good(served_);
+      good.Start();
+      KillMembers(mode, deed, groups);
+      good.Stop();
+    }
+    ExpectAsBefore(ground);
+  }
+};
+
+TEST_F(GroupKillTest, MembersOfASharedGroupThatDieLeaveTheOthersAllBatches) {
+  KillGroupMembers(wire::StreamMode::kShared, JoinGroup<wire::StreamMode::kShared>, 25);
+}
+
+TEST_F(GroupKillTest, MembersOfASplitGroupThatDieLeaveTheirBatchesToTheOthers) {
+  KillGroupMembers(wire::StreamMode::kSplit, JoinGroup<wire::StreamMode::kSplit>, 1);
 }
 
 }  // namespace

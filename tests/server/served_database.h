@@ -40,8 +40,9 @@ class ServedDatabase {
   static constexpr uint64_t kBudgetBytes = 256 << 20;
 
   explicit ServedDatabase(const TinyGraph& graph = {},
-                          std::unique_ptr<IoBackend> own_backend = MakeDefaultBackend())
-      : backend(std::move(own_backend)), tiny(graph) {
+                          std::unique_ptr<IoBackend> own_backend = MakeDefaultBackend(),
+                          uint64_t budget_bytes = kBudgetBytes)
+      : backend(std::move(own_backend)), tiny(graph), budget(budget_bytes) {
     auto opened = Store::Open(*backend, tiny.path());
     EXPECT_TRUE(opened.ok()) << opened.status().ToString();
     store = std::move(opened).value();
@@ -66,7 +67,7 @@ class ServedDatabase {
   std::unique_ptr<IoBackend> backend;
   TinyDatabase tiny;
   std::unique_ptr<Store> store;
-  MemoryBudget budget{kBudgetBytes};
+  MemoryBudget budget;
   std::unique_ptr<Server> server;
 };
 

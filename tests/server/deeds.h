@@ -1,0 +1,194 @@
+// What clients do before they are killed (Zygote::Deed); false when something of it failed.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "fault_util.h"
+#include "quarry/format/wire_batch.h"
+
+namespace quarry::testing_util::deeds {
+
+// The connection of the client that this process is: it lasts as long as the process.
+inline WirePeer& Peer(const std::string& socket) {
+  static WirePeer peer(socket);
+  return peer;
+}
+
+inline bool Open(WirePeer& peer) { return peer.Open(8 * kMiBytes, wire::kSharedMemory, 7).ok(); }
+
+inline bool Stream(const std::string& socket, uint64_t /*round*/) {
+  WirePeer& peer = Peer(socket);
+  if (!Open(peer)) return false;
+  const auto opened = peer.OpenStream({.road = FaultRoad()});
+  if (!opened.ok()) return false;
+  if (!peer.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream}).ok()) return false;
+  for (uint32_t i = 0; i <= opened->slots; ++i) peer.Send(wire::NextBatch{opened->stream});
+  return true;
+}
+
+inline bool HoldLeases(const std::string& socket, uint64_t round) {
+  if (!Stream(socket, round)) return false;
+  WirePeer& peer = Peer(socket);
+  if (!peer.CallFor<wire::SnapshotTaken>(wire::TakeSnapshot{}).ok()) return false;
+  const auto rows = peer.CallFor<wire::Rows>(wire::Lookup{"feature", std::vector<NodeId>(300, 5)});
+  return rows.ok() && std::holds_alternative<wire::Lease>(rows->payload);
+}
+
+inline std::vector<std::byte> PutBlock(NodeId row, uint64_t round, uint64_t dim) {
+  std::vector<std::byte> block(8 + dim * 4);
+  block[0] = static_cast<std::byte>(row & 0xff);
+  block[1] = static_cast<std::byte>(row >> 8);
+  std::vector<float> values(dim, static_cast<float>(round));
+  std::memcpy(&block[8], values.data(), dim * 4);
+  return block;
+}
+
+inline bool Put(const std::string& socket, uint64_t round) {
+  WirePeer& peer = Peer(socket);
+  if (!Open(peer)) return false;
+  wire::PutRows rows = {.table = "feature", .rows = 1, .row_bytes = 128 * 4};
+  for (NodeId row = 0; row < 4; ++row) {
+    rows.block = PutBlock(row, round, 128);
+    peer.Send(wire::Put{.number = 4 * round + row + 1, .tables = {rows}});
+  }
+  return true;
+}
+
+inline bool Commit(const std::string& socket, uint64_t round) {
+  WirePeer& peer = Peer(socket);
+  if (!Open(peer)) return false;
+  const auto read =
+      peer.CallFor<wire::EmbeddingRows>(wire::ReadEmbeddings{"nodes", std::vector<uint64_t>{1, 2}});
+  if (!read.ok()) return false;
+  auto block = peer.Take(read->payload);
+  if (!block.ok()) return false;
+  const auto arrays = wire::OpenRowBlock(std::span(*block), {2, 16, 16});
+  std::ranges::fill(arrays->values, static_cast<float>(round));
+  peer.Send(wire::CommitEmbeddings{round + 1'000'000, {{"nodes", 2, 16, 16, *block}}});
+  return true;
+}
+
+// A put of all rows that are written to, in the region for uploads, and half of a large message behind it.
+inline bool Upload(const std::string& socket, uint64_t round) {
+  constexpr uint64_t kDim = 128;
+  WirePeer& peer = Peer(socket);
+  if (!peer.Hello().ok()) return false;
+  const auto opened = peer.OpenSession({.budget_bytes = 8 * kMiBytes});
+  if (!opened.ok()) return false;
+  const auto region =
+      std::ranges::find(opened->regions, wire::RegionAccess::kClientWrites, &wire::Region::access);
+  std::vector<uint64_t> ids(kUntouched);
+  std::iota(ids.begin(), ids.end(), uint64_t{0});
+  const std::vector<float> values(kUntouched * kDim, static_cast<float>(round));
+  const std::span<std::byte> memory = peer.region(region->id);
+  const uint64_t bytes = ids.size() * 8 + values.size() * 4;
+  std::memcpy(memory.data(), ids.data(), ids.size() * 8);
+  std::memcpy(memory.data() + ids.size() * 8, values.data(), values.size() * 4);
+  peer.Send(wire::Put{.number = round + 1,
+                      .tables = {{.table = "feature",
+                                  .rows = kUntouched,
+                                  .row_bytes = kDim * 4,
+                                  .block = wire::Range{region->id, 0, bytes}}}});
+  const std::vector<std::byte> piece(900 << 10);
+  const auto frame = wire::EncodeRequest(
+      99, wire::SaveTraining{.name = "large", .state_bytes = piece.size(), .piece = piece});
+  return peer.SendBytes(std::span(*frame).first(frame->size() / 2));
+}
+
+// Three pieces of four of a training's state; then half of the fourth, or all of it.
+inline bool SaveTraining(const std::string& socket, uint64_t round) {
+  WirePeer& peer = Peer(socket);
+  if (!Open(peer)) return false;
+  const std::vector<std::byte> piece(256 << 10, static_cast<std::byte>(round));
+  wire::SaveTraining request = {
+      .name = "run", .settings = "x", .state_bytes = 4 * piece.size(), .piece = piece};
+  for (int i = 0; i < 3; ++i, request.offset += piece.size()) {
+    if (!peer.CallFor<wire::Done>(request).ok()) return false;
+  }
+  const auto frame = wire::EncodeRequest(99, request);
+  return peer.SendBytes(std::span(*frame).first(round % 2 == 0 ? frame->size() : frame->size() / 2));
+}
+
+// ---- SQL
+
+// A cursor over a statement of which nothing has run; 0 when there is none.
+inline uint64_t SqlCursorOf(WirePeer& peer, uint64_t connection, std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  const auto statement = peer.CallFor<wire::Statement>(
+      wire::Query{.connection = connection, .text = std::vector<std::byte>(bytes.begin(), bytes.end())});
+  return statement.ok() ? statement->cursor : 0;
+}
+
+// 0 when there is none. One that writes has memory for what a transaction may hold; it waits for those before
+// to leave.
+inline uint64_t SqlConnectionOf(WirePeer& peer, bool write) {
+  const uint64_t bytes = (write ? 140 : 16) * kMiBytes;
+  if (!peer.Hello(wire::kInline | wire::kSql).ok()) return 0;
+  if (!peer.OpenSession({.budget_bytes = bytes, .budget_bytes_min = bytes, .wait_ms = 10'000}).ok()) return 0;
+  const auto opened = peer.CallFor<wire::SqlOpened>(wire::OpenSql{.write = write});
+  return opened.ok() ? opened->connection : 0;
+}
+
+// It has had some rows, and asks for more.
+inline bool HoldCursor(const std::string& socket, uint64_t /*round*/) {
+  WirePeer& peer = Peer(socket);
+  const uint64_t connection = SqlConnectionOf(peer, false);
+  const uint64_t cursor =
+      SqlCursorOf(peer, connection, "SELECT a.id, b.label FROM nodes a, nodes b, nodes c");
+  const auto page = peer.CallFor<wire::SqlRows>(wire::Fetch{cursor});
+  if (!page.ok() || page->last) return false;
+  peer.Send(wire::Fetch{cursor});
+  return true;
+}
+
+// For longer than anybody waits.
+inline bool RunStatement(const std::string& socket, uint64_t /*round*/) {
+  WirePeer& peer = Peer(socket);
+  const uint64_t connection = SqlConnectionOf(peer, false);
+  const uint64_t cursor =
+      SqlCursorOf(peer, connection,
+                  "SELECT count(*) FROM nodes a, nodes b, nodes c WHERE a.label + b.label + c.label = 99");
+  peer.Send(wire::Fetch{cursor});
+  return cursor != 0;
+}
+
+inline constexpr int64_t kLabelWritten = 1000;
+inline constexpr NodeId kLabelsWritten = 100;  // of the first nodes
+
+// A transaction that has written, which every other client is about to commit.
+inline bool HoldTransaction(const std::string& socket, uint64_t round) {
+  WirePeer& peer = Peer(socket);
+  const uint64_t connection = SqlConnectionOf(peer, true);
+  for (const std::string& text :
+       {std::string("BEGIN"),
+        fmt::format("UPDATE nodes SET label = {} WHERE id < {}", kLabelWritten, kLabelsWritten)}) {
+    if (!peer.CallFor<wire::SqlRows>(wire::Fetch{SqlCursorOf(peer, connection, text)}).ok()) return false;
+  }
+  if (round % 2 == 0) return true;
+  peer.Send(wire::Fetch{SqlCursorOf(peer, connection, "COMMIT")});
+  return true;
+}
+
+// ---- groups
+
+// A member of a group of two, by number: it has asked for batches, and releases none.
+template <wire::StreamMode kMode>
+bool JoinGroup(const std::string& socket, uint64_t number) {
+  WirePeer& peer = Peer(socket);
+  if (!peer.Open(2 * kMiBytes, wire::kSharedMemory, static_cast<uint8_t>(1 + number)).ok()) return false;
+  const auto opened = peer.OpenStream(
+      {.road = FaultRoad(), .mode = kMode, .group = fmt::format("group-{}", number), .members = 2});
+  if (!opened.ok()) return false;
+  peer.Send(wire::StartPass{.stream = opened->stream});
+  for (uint32_t i = 0; i < opened->slots; ++i) peer.Send(wire::NextBatch{opened->stream});
+  return true;
+}
+
+}  // namespace quarry::testing_util::deeds

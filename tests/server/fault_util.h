@@ -1,0 +1,195 @@
+// A server beside which clients do wrong: one client that does right and checks every byte, and what is held
+// against a server whose other clients have gone.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "quarry/base/process.h"
+#include "quarry/base/random.h"
+#include "quarry/embedding/embedding_store.h"
+#include "quarry/format/wire_batch.h"
+#include "served_database.h"
+#include "support/zygote.h"
+
+namespace quarry::testing_util {
+
+inline constexpr uint64_t kFaultSeed = 20266;
+inline constexpr NodeId kUntouched = 300;  // rows from here on are written by nobody
+inline constexpr uint64_t kMiBytes = 1 << 20;
+// Figures of time and memory mean nothing where every access is instrumented.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kIsInstrumented = true;
+#else
+inline constexpr bool kIsInstrumented = false;
+#endif
+
+inline wire::LiveSpec FaultRoad() { return {.fanouts = {3, 2}, .batch_size = 40, .seed = 3}; }
+
+// What /proc/self/fd has, by what it is: "socket:[]", "memfd:quarry (deleted)", "feature-.qft". Numbers are
+// left out: a log that went on in another file is one descriptor as before. So are files that RocksDB merges
+// when it likes.
+inline std::map<std::string, size_t> Descriptors() {
+  std::map<std::string, size_t> kinds;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the one that lists them
+    std::string kind = std::filesystem::read_symlink(entry, gone).filename();
+    std::erase_if(kind, [](unsigned char c) { return std::isdigit(c) != 0; });
+    if (!gone && kind != ".sst") ++kinds[kind];
+  }
+  return kinds;
+}
+
+// A client that does what it is there for, and checks every byte.
+class GoodClient {
+ public:
+  explicit GoodClient(const ServedDatabase& served) : graph_(served.tiny.graph()), peer_(served.socket()) {
+    EXPECT_TRUE(peer_.Open(32 * kMiBytes, wire::kSharedMemory, 200).ok());
+    const auto opened = peer_.OpenStream({.road = FaultRoad()});
+    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    stream_ = opened->stream;
+  }
+  void Start() {
+    thread_ = std::thread([this] {
+      while (!stop_) Once();
+    });
+  }
+  void Stop() {
+    stop_ = true;
+    thread_.join();
+  }
+  void Close() { peer_.Close(); }
+  uint64_t rounds() const { return rounds_; }
+  // Rounds a second, in so many seconds.
+  double Rate(double seconds) const {
+    const uint64_t before = rounds_;
+    const double start = MonotonicSeconds();
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    return static_cast<double>(rounds_ - before) / (MonotonicSeconds() - start);
+  }
+
+  void Once() {
+    std::vector<NodeId> ids(16);
+    for (NodeId& id : ids) id = kUntouched + static_cast<NodeId>(rng_.Below(graph_.nodes - kUntouched));
+    const auto rows = peer_.CallFor<wire::Rows>(wire::Lookup{"feature", ids});
+    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    const auto bytes = peer_.Take(rows->payload);
+    ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+    for (size_t i = 0; i < ids.size(); ++i) ExpectRow(ids[i], &(*bytes)[i * graph_.dim * 4]);
+    CheckBatch();
+    ++rounds_;
+  }
+
+ private:
+  void ExpectRow(NodeId id, const std::byte* row) {
+    ASSERT_EQ(std::memcmp(row, graph_.Row(id).data(), graph_.dim * 4), 0) << "row " << id;
+  }
+  void CheckBatch() {
+    if (!in_pass_) {
+      ASSERT_TRUE(peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = stream_, .pass = pass_++}).ok());
+      in_pass_ = true;
+    }
+    const auto next = peer_.Call(wire::NextBatch{stream_});
+    ASSERT_TRUE(next.ok()) << next.status().ToString();
+    const auto* const batch = std::get_if<wire::Batch>(&*next);
+    in_pass_ = batch != nullptr;
+    if (!in_pass_) return;
+    const wire::Lease& lease = std::get<wire::Lease>(batch->payload);
+    const auto view =
+        wire::OpenBatch(peer_.region(lease.range.region).subspan(lease.range.offset, lease.range.bytes));
+    ASSERT_TRUE(view.ok()) << view.status().ToString();
+    ASSERT_TRUE(wire::CheckBatch(*view).ok());
+    for (uint32_t i = 0; i < view->shape.nodes; ++i) {
+      if (view->nodes[i] >= kUntouched) ExpectRow(view->nodes[i], &view->rows[i * view->shape.stride_bytes]);
+    }
+    ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::ReleaseLeases{{lease.id}}).ok());
+  }
+
+  const TinyGraph graph_;
+  WirePeer peer_;
+  Rng rng_{kFaultSeed};
+  uint64_t stream_ = 0, pass_ = 0;
+  bool in_pass_ = false;
+  std::atomic<uint64_t> rounds_{0};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+class FaultTest : public testing::Test {
+ protected:
+  explicit FaultTest(uint64_t budget_bytes = ServedDatabase::kBudgetBytes)
+      : served_(TinyGraph{}, MakeDefaultBackend(), budget_bytes) {}
+  void SetUp() override {
+    const EmbeddingSpec spec = {.row_count = 50, .dim = 16};
+    ASSERT_TRUE(CreateEmbeddings(*served_.store, "nodes", spec).ok());
+    served_.Start(Options());
+    ASSERT_NO_FATAL_FAILURE(HaveAllThreadsRead());
+  }
+  virtual ServerOptions Options() { return {}; }
+
+  // Memory that is granted to sessions, and sessions.
+  std::pair<double, double> Held() {
+    WirePeer peer(served_.socket());
+    EXPECT_TRUE(peer.Hello().ok());
+    const auto stats = peer.CallFor<wire::Counters>(wire::Stats{});
+    EXPECT_TRUE(stats.ok()) << stats.status().ToString();
+    std::pair<double, double> held;
+    for (const wire::Counter& counter : stats->counters) {
+      if (counter.name == "quarry_budget_granted_bytes") held.first = counter.value;
+      if (counter.name == "quarry_sessions") held.second = counter.value - 1;  // without this one
+    }
+    return held;
+  }
+  bool NobodyIsHeld(double seconds = 2) {
+    return Eventually([this] { return Held() == std::pair<double, double>(); }, seconds);
+  }
+
+  // A child does its deed, and is killed: some milliseconds later, when the server may be at anything.
+  void Kill(Zygote::Deed deed, uint64_t round) {
+    const Zygote::Child child = Zygote::Instance().Fork(deed, served_.socket(), round);
+    EXPECT_TRUE(child.done) << "the deed failed";
+    std::this_thread::sleep_for(std::chrono::microseconds(MixSeed(kFaultSeed, round) % 2000));
+    EndChild(child);
+  }
+  static void EndChild(const Zygote::Child& child) {
+    ASSERT_EQ(kill(child.pid, SIGKILL), 0);
+    EXPECT_EQ(WTERMSIG(Zygote::Instance().Wait(child.pid)), SIGKILL);
+  }
+
+  ServedDatabase served_;
+
+ private:
+  // A thread has a ring from its first read on: once all have one, descriptors are the same to the last.
+  void HaveAllThreadsRead() {
+    const unsigned threads = ServerOptions().workers;
+    std::vector<std::unique_ptr<WirePeer>> peers;
+    for (unsigned i = 0; i < 2 * threads; ++i) {
+      peers.push_back(std::make_unique<WirePeer>(served_.socket()));
+      ASSERT_TRUE(peers.back()->Open(kMiBytes, wire::kInline, static_cast<uint8_t>(100 + i)).ok());
+    }
+    const size_t rings = Descriptors()[kRings];
+    const std::vector<NodeId> ids = {kUntouched};
+    ASSERT_TRUE(Eventually(
+        [&] {
+          std::vector<uint64_t> asked;
+          for (const auto& peer : peers) asked.push_back(peer->Send(wire::Lookup{"feature", ids}));
+          for (size_t i = 0; i < peers.size(); ++i) EXPECT_TRUE(peers[i]->Await(asked[i]).ok());
+          return Descriptors()[kRings] == rings + threads;
+        },
+        20));
+  }
+  static constexpr const char* kRings = "anon_inode:[io_uring]";
+};
+
+}  // namespace quarry::testing_util
