@@ -44,6 +44,7 @@ Status Session::Stage(const wire::SaveTraining& request, StagedState& staged) co
     QUARRY_TRY(piece, Uploaded(std::get<wire::Range>(request.piece)));
   }
   if (request.offset == 0) {
+    QUARRY_RETURN_IF_ERROR(core_.trainings.CheckRoom(request.name));
     QUARRY_TRY(staged.reservation, budget_->Reserve(request.state_bytes, "a training state"));
     staged.bytes.reserve(request.state_bytes);
   }

@@ -28,6 +28,20 @@ Result<TrainingService::Read> TrainingService::ReadTraining(const wire::ReadTrai
   return read;
 }
 
+Status TrainingService::CheckRoom(std::string_view name) {
+  MutexLock lock(states_);
+  return CheckRoomLocked(name);
+}
+
+Status TrainingService::CheckRoomLocked(std::string_view name) const {
+  const Manifest& manifest = store_.manifest();
+  if (manifest.trainings.size() < kRunsMax || manifest.FindTraining(name) != nullptr) return Status::Ok();
+  return MakeStatus(Code::kOutOfBudget,
+                    "{}: the database has {} training runs, and clients may add no more: save \"{}\" under "
+                    "the name of one that there is, or drop some (quarry drop)",
+                    store_.path(), manifest.trainings.size(), name);
+}
+
 Result<wire::Training> TrainingService::Save(const wire::SaveTraining& request,
                                              std::span<const std::byte> state) {
   const ScopedSpan span("save training");
@@ -40,6 +54,7 @@ Result<wire::Training> TrainingService::Save(const wire::SaveTraining& request,
     });
   };
   MutexLock lock(states_);
+  QUARRY_RETURN_IF_ERROR(CheckRoomLocked(request.name));
   QUARRY_RETURN_IF_ERROR(CheckpointTraining(
       store_, {.name = request.name, .settings = request.settings, .state = state}, commit));
   return AnswerOf(*store_.manifest().FindTraining(request.name));

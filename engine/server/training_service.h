@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "embedding_service.h"
@@ -19,6 +20,9 @@ namespace quarry {
 
 class TrainingService {
  public:
+  // What clients may make of a database: each run has a file, and a place in the manifest.
+  static constexpr size_t kRunsMax = 1000;
+
   // Both outlive the service.
   TrainingService(Store& store, EmbeddingService& embeddings) : store_(store), embeddings_(embeddings) {}
 
@@ -29,11 +33,17 @@ class TrainingService {
   };
   // kNotFound lists what there is; kOutOfBudget; kCorruption.
   Result<Read> ReadTraining(const wire::ReadTraining& request, MemoryBudget& budget);
+  // kOutOfBudget when the run would be one more than clients may have. For a state's first piece, so that
+  // nobody brings the others in vain.
+  Status CheckRoom(std::string_view name);
   // The checkpoint of the run that the request names, in the place of the one before, with `state` as its
-  // state. On an error the one before stands, but for a commit that the disk failed, which may have happened.
+  // state. Errors as CheckRoom; on any the one before stands, but for a commit that the disk failed, which
+  // may have happened.
   Result<wire::Training> Save(const wire::SaveTraining& request, std::span<const std::byte> state);
 
  private:
+  Status CheckRoomLocked(std::string_view name) const QUARRY_REQUIRES(states_);
+
   Store& store_;
   EmbeddingService& embeddings_;
   Mutex states_;  // one is saved, or read, at a time

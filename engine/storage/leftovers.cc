@@ -33,7 +33,16 @@ std::optional<std::string_view> NameOfFile(std::string_view file, std::string_vi
   return NameOfGeneration(file.substr(0, file.size() - suffix.size()));
 }
 
-// True for features/NAME-<gen>.qft of a table, training/NAME-<gen>.qts, and layouts/NAME-<gen> with the files
+// "7.qts", or "NAME-7.qts" as earlier versions had it.
+bool IsTrainingFile(std::string_view file) {
+  constexpr std::string_view kSuffix = ".qts";
+  if (!file.ends_with(kSuffix)) return false;
+  file.remove_suffix(kSuffix.size());
+  return NameOfGeneration(file) ||
+         (!file.empty() && file.find_first_not_of("0123456789") == std::string_view::npos);
+}
+
+// True for features/NAME-<gen>.qft of a table, training/<number>.qts, and layouts/NAME-<gen> with the files
 // of a layout, which the manifest does not name; but not for those of a compaction that can go on.
 bool IsLeftover(IoBackend& backend, const std::string& database_path, const Manifest& manifest,
                 std::string_view folder, const fs::directory_entry& entry) {
@@ -49,9 +58,8 @@ bool IsLeftover(IoBackend& backend, const std::string& database_path, const Mani
     return false;
   }
   if (folder == "training") {
-    const std::optional<std::string_view> run = NameOfFile(name, ".qts");
-    const TrainingRecord* const record = run ? manifest.FindTraining(*run) : nullptr;
-    return run && (record == nullptr || record->file != path);
+    return IsTrainingFile(name) &&
+           std::ranges::find(manifest.trainings, path, &TrainingRecord::file) == manifest.trainings.end();
   }
   std::error_code error;
   if (!entry.is_directory(error) || !NameOfGeneration(name)) return false;

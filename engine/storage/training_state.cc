@@ -1,6 +1,7 @@
 #include "quarry/storage/training_state.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "quarry/base/kill_point.h"
@@ -26,19 +27,22 @@ Status MakeFolder(Store& store) {
   return synced;
 }
 
-std::string FileOf(std::string_view name, uint64_t generation) {
-  return fmt::format("training/{}-{}.qts", name, generation);
+// By number: the names of runs are their users', and a server's clients', and stay in the manifest.
+std::string FileOf(uint64_t number) { return fmt::format("training/{}.qts", number); }
+
+// Behind all that are named. Files of earlier versions, NAME-GENERATION.qts, have no number.
+uint64_t NextNumber(const Manifest& manifest) {
+  uint64_t last = 0;
+  for (const TrainingRecord& record : manifest.trainings) {
+    const std::string number = fs::path(record.file).stem();
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+    if (error == std::errc() && end == number.data() + number.size()) last = std::max(last, value);
+  }
+  return last + 1;
 }
 
-// Never that of a file that is there: one whose commit failed may be named all the same, until the database
-// is opened anew.
-uint64_t NextGeneration(const Store& store, std::string_view name, const TrainingRecord* before) {
-  uint64_t generation = before == nullptr ? 1 : before->generation + 1;
-  std::error_code ignored;
-  while (fs::exists(store.path() + "/" + FileOf(name, generation), ignored)) ++generation;
-  return generation;
-}
-
+// The file's bytes. kAlreadyExists: there is one of this name, and it is left alone.
 Result<uint64_t> WriteState(Store& store, const std::string& path, const TrainingRecord& record,
                             std::span<const std::byte> state) {
   QUARRY_TRY(const std::unique_ptr<DataFileWriter> writer, DataFileWriter::Create(store.backend(), path));
@@ -49,6 +53,23 @@ Result<uint64_t> WriteState(Store& store, const std::string& path, const Trainin
                          .database_id = store.manifest().database_id,
                          .generation = record.generation,
                          .row_count = state.size()});
+}
+
+// Writes the state to a file of its own, and tells the record of it. Never to one that is there: another
+// run's that is being saved, or one whose commit failed, which may be named all the same until the database
+// is opened anew.
+Status WriteNewFile(Store& store, std::span<const std::byte> state, TrainingRecord& record) {
+  for (uint64_t number = NextNumber(store.manifest());; ++number) {
+    record.file = FileOf(number);
+    const std::string path = store.path() + "/" + record.file;
+    const Result<uint64_t> written = WriteState(store, path, record, state);
+    if (written.ok()) record.file_bytes = *written;
+    if (written.ok()) return Status::Ok();
+    if (written.status().code() == Code::kAlreadyExists) continue;
+    std::error_code ignored;
+    fs::remove(path, ignored);
+    return written.status();
+  }
 }
 
 class StoredTrainingStates final : public TrainingStates {
@@ -98,20 +119,12 @@ Status CheckpointTraining(Store& store, const TrainingCheckpoint& checkpoint, co
   QUARRY_RETURN_IF_ERROR(CheckTrainingName(checkpoint.name));
   const TrainingRecord* const before = store.manifest().FindTraining(checkpoint.name);
   TrainingRecord record{.name = std::string(checkpoint.name),
-                        .generation = NextGeneration(store, checkpoint.name, before),
+                        .generation = before == nullptr ? 1 : before->generation + 1,
                         .settings = std::string(checkpoint.settings),
                         .timestamp = checkpoint.timestamp,
                         .created_utc = UtcNow()};
-  record.file = FileOf(record.name, record.generation);
   QUARRY_RETURN_IF_ERROR(MakeFolder(store));
-  const std::string path = store.path() + "/" + record.file;
-  std::error_code ignored;
-  Result<uint64_t> written = WriteState(store, path, record, checkpoint.state);
-  if (!written.ok()) {
-    fs::remove(path, ignored);
-    return written.status();
-  }
-  record.file_bytes = *written;
+  QUARRY_RETURN_IF_ERROR(WriteNewFile(store, checkpoint.state, record));
   KillPoint("training: state written, not named");
   // A commit that failed may have happened: then the file stays, and the next open knows.
   QUARRY_RETURN_IF_ERROR(commit([&](Manifest& manifest) {
@@ -120,6 +133,7 @@ Status CheckpointTraining(Store& store, const TrainingCheckpoint& checkpoint, co
     return Status::Ok();
   }));
   KillPoint("training: named, old state there");
+  std::error_code ignored;
   if (before != nullptr) fs::remove(store.path() + "/" + before->file, ignored);
   return Status::Ok();
 }

@@ -126,7 +126,7 @@ TEST(WriteFaultsTest, Opening) {
       .prepare = [](SmallWorld& w) -> Status {
         QUARRY_RETURN_IF_ERROR(InterruptCompaction(w));
         fs::copy(w.path() + "/features/label-1.qft", w.path() + "/features/label-7.qft");
-        fs::copy(w.path() + "/training/run-1.qts", w.path() + "/training/run-8.qts");
+        fs::copy(w.path() + "/training/1.qts", w.path() + "/training/8.qts");
         fs::create_directory(w.path() + "/layouts/default-9");
         return Status::Ok();
       },

@@ -374,6 +374,36 @@ TEST_P(RequestsTest, AStateThatTheSessionCannotHoldIsRefusedWithItsFirstPiece) {
   EXPECT_TRUE(save(32 << 20).ok()) << "which begins anew, and pays for one";
 }
 
+TEST_P(RequestsTest, ClientsMakeAThousandTrainingRunsAndNoMore) {
+  const std::vector<std::byte> piece(1000, std::byte{7});
+  const auto save = [&](const std::string& name, uint64_t state_bytes) {
+    return CodeOf(wire::SaveTraining{.name = name, .state_bytes = state_bytes, .piece = piece});
+  };
+  ASSERT_TRUE(save("run", 1000).ok());
+  const auto fill = [](size_t count) {
+    return [count](Manifest& manifest) {
+      const TrainingRecord run = manifest.trainings.front();
+      manifest.trainings.resize(1);
+      while (manifest.trainings.size() < count) {
+        manifest.trainings.push_back(run);
+        manifest.trainings.back().name = fmt::format("run-{}", manifest.trainings.size());
+      }
+      return Status::Ok();
+    };
+  };
+  ASSERT_TRUE(store().UpdateManifest(fill(999)).ok());
+  EXPECT_TRUE(save("last", 1000).ok());
+  for (const uint64_t state_bytes : {1000, 3000}) {  // whole, and the first piece
+    const Status refused = save("another", state_bytes);
+    EXPECT_EQ(refused.code(), Code::kOutOfBudget);
+    EXPECT_THAT(refused.ToString(), HasSubstr("1000 training runs"));
+  }
+  EXPECT_TRUE(save("last", 1000).ok()) << "in the place of the one before";
+  ASSERT_TRUE(store().UpdateManifest(fill(1)).ok());
+  EXPECT_TRUE(save("another", 1000).ok());
+  for (const char* name : {"run", "another"}) EXPECT_TRUE(DropTraining(store(), name).ok());
+}
+
 TEST_P(RequestsTest, ABatchThatIsCancelledWhileItIsWaitedForIsNoLonger) {
   const auto opened = peer_.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 10}});
   ASSERT_TRUE(opened.ok()) << opened.status().ToString();

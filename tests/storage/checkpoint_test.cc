@@ -158,7 +158,7 @@ TEST_F(CheckpointTest, WhatNobodyChangesIsOneFileInBoth) {
   const CheckpointReport report = Checkpoint(*store, path);
   EXPECT_EQ(report.files_reflinked, 0u);
   EXPECT_GE(report.files_linked, small.tables.size() + 2);
-  std::vector<std::string> shared = {small.manifest.topologies[0].file, "training/run-1.qts"};
+  std::vector<std::string> shared = {small.manifest.topologies[0].file, "training/1.qts"};
   for (const TableRecord& table : small.manifest.tables) shared.push_back(table.file);
   uint64_t bytes = 0;
   for (const std::string& file : shared) {

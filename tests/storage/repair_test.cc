@@ -213,17 +213,17 @@ TEST_F(RepairTest, ADamagedLayoutIsDroppedAndAnotherStays) {
 TEST_F(RepairTest, ADamagedStateOfATrainingRunIsDroppedOnlyWhenAsked) {
   PutTraining("one");
   PutTraining("two");
-  FlipByte(path_ + "/training/one-1.qts", 4096 + 100, 0x5a);
+  FlipByte(path_ + "/training/1.qts", 4096 + 100, 0x5a);
   const RepairReport kept = Repair();
   ASSERT_EQ(kept.lost.size(), 1u);
   EXPECT_EQ(kept.lost[0].kind, Damage::Kind::kTraining);
   EXPECT_EQ(kept.lost[0].name, "one");
-  EXPECT_TRUE(fs::exists(path_ + "/training/one-1.qts"));
+  EXPECT_TRUE(fs::exists(path_ + "/training/1.qts"));
   const RepairReport dropped = Repair({.drop_damaged = true});
   ASSERT_EQ(dropped.trainings.size(), 1u);
   EXPECT_EQ(dropped.trainings[0].name, "one");
   EXPECT_TRUE(dropped.sound());
-  EXPECT_FALSE(fs::exists(path_ + "/training/one-1.qts"));
+  EXPECT_FALSE(fs::exists(path_ + "/training/1.qts"));
   EXPECT_EQ(FaultsIn(*store_), "");
   EXPECT_TRUE(ReadTrainingState(*store_, "two").ok());
 }

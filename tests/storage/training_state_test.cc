@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <set>
+#include <thread>
 
 #include "quarry/base/units.h"
 #include "storage/small_store.h"
@@ -18,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::SizeIs;
 using testing::UnorderedElementsAre;
 using testing_util::Medium;
 using testing_util::RandomBytes;
@@ -81,7 +83,7 @@ TEST_F(TrainingStateTest, AStateComesBackByteForByteFromAnotherProcess) {
   }
   const TrainingRecord* const record = store_->manifest().FindTraining("node");
   EXPECT_EQ(record->generation, 5u);
-  EXPECT_EQ(record->file, "training/node-5.qts");
+  EXPECT_EQ(record->file, "training/5.qts");
   EXPECT_EQ(record->settings, "--layers 2 --seed 1");
   EXPECT_EQ(record->timestamp, 7);
   EXPECT_EQ(record->file_bytes, fs::file_size(PathOf("node")));
@@ -94,18 +96,50 @@ TEST_F(TrainingStateTest, RunsAreApartAndEachHasOneFile) {
     ASSERT_TRUE(Checkpoint("a", RandomBytes(5000, i)).ok());
     ASSERT_TRUE(Checkpoint("a-1", RandomBytes(6000, 100 + i)).ok());
   }
-  EXPECT_THAT(Files(), UnorderedElementsAre("a-3.qts", "a-1-3.qts"));
+  EXPECT_THAT(Files(), UnorderedElementsAre("5.qts", "6.qts"));
   Reopen();
   EXPECT_EQ(Read("a"), RandomBytes(5000, 2));
   EXPECT_EQ(Read("a-1"), RandomBytes(6000, 102));
-  EXPECT_THAT(Files(), UnorderedElementsAre("a-3.qts", "a-1-3.qts"));
+  EXPECT_THAT(Files(), UnorderedElementsAre("5.qts", "6.qts"));
+}
+
+TEST_F(TrainingStateTest, AFileOfAnEarlierVersionIsReadUnderItsNameAndReplaced) {
+  ASSERT_TRUE(Checkpoint("node", RandomBytes(5000, 1)).ok());
+  fs::rename(PathOf("node"), small_.path() + "/training/node-1.qts");
+  ASSERT_TRUE(store_
+                  ->UpdateManifest([](Manifest& manifest) {
+                    manifest.trainings[0].file = "training/node-1.qts";
+                    return Status::Ok();
+                  })
+                  .ok());
+  Reopen();
+  EXPECT_EQ(Read("node"), RandomBytes(5000, 1));
+  EXPECT_EQ(Faults(), "");
+  ASSERT_TRUE(Checkpoint("node", RandomBytes(6000, 2)).ok());
+  EXPECT_THAT(Files(), UnorderedElementsAre("1.qts"));
+  EXPECT_EQ(store_->manifest().FindTraining("node")->generation, 2u);
+  Reopen();
+  EXPECT_EQ(Read("node"), RandomBytes(6000, 2));
+}
+
+TEST_F(TrainingStateTest, RunsThatAreSavedAtTheSameTimeWriteToFilesOfTheirOwn) {
+  const auto save = [this](const std::string& name, uint64_t seed) {
+    for (int i = 0; i < 20; ++i) EXPECT_TRUE(Checkpoint(name, RandomBytes(5000, seed)).ok());
+  };
+  std::thread other(save, "other", 2);
+  save("node", 1);
+  other.join();
+  EXPECT_THAT(Files(), SizeIs(2));
+  EXPECT_EQ(Read("node"), RandomBytes(5000, 1));
+  EXPECT_EQ(Read("other"), RandomBytes(5000, 2));
+  EXPECT_EQ(Faults(), "");
 }
 
 TEST_F(TrainingStateTest, ADroppedRunIsGone) {
   ASSERT_TRUE(Checkpoint("node", RandomBytes(100, 1)).ok());
   ASSERT_TRUE(Checkpoint("other", RandomBytes(100, 2)).ok());
   ASSERT_TRUE(DropTraining(*store_, "node").ok());
-  EXPECT_THAT(Files(), UnorderedElementsAre("other-1.qts"));
+  EXPECT_THAT(Files(), UnorderedElementsAre("2.qts"));
   for (const Status& status : {ReadTrainingState(*store_, "node").status(), DropTraining(*store_, "node")}) {
     EXPECT_EQ(status.code(), Code::kNotFound);
     EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("\"node\""), HasSubstr("runs: other")));
@@ -122,13 +156,13 @@ TEST_F(TrainingStateTest, ANameThatLeadsElsewhereIsRefused) {
 TEST_F(TrainingStateTest, WhatACrashLeftIsRemovedAtOpenAndStrangersStay) {
   ASSERT_TRUE(Checkpoint("node", RandomBytes(5000, 1)).ok());
   const std::string folder = small_.path() + "/training/";
-  fs::copy(PathOf("node"), folder + "node-2.qts");   // written, and not named
-  fs::copy(PathOf("node"), folder + "first-1.qts");  // of a run whose first checkpoint it was to be
+  fs::copy(PathOf("node"), folder + "2.qts");        // written, and not named
+  fs::copy(PathOf("node"), folder + "first-1.qts");  // likewise, by an earlier version
   fs::copy(PathOf("node"), folder + "notes.txt");
   Reopen();
-  EXPECT_THAT(Files(), UnorderedElementsAre("node-1.qts", "notes.txt"));
+  EXPECT_THAT(Files(), UnorderedElementsAre("1.qts", "notes.txt"));
   EXPECT_EQ(Read("node"), RandomBytes(5000, 1));
-  EXPECT_THAT(Faults(), AllOf(HasSubstr("training/notes.txt"), Not(HasSubstr("node-1.qts"))));
+  EXPECT_THAT(Faults(), AllOf(HasSubstr("training/notes.txt"), Not(HasSubstr("1.qts"))));
 }
 
 TEST_F(TrainingStateTest, EveryDamagedByteIsFoundByReadingAndByVerify) {
@@ -153,8 +187,8 @@ TEST_F(TrainingStateTest, EveryDamagedByteIsFoundByReadingAndByVerify) {
     flip();
     const Status status = ReadTrainingState(*store_, "node").status();
     EXPECT_EQ(status.code(), Code::kCorruption);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("node-1.qts"));
-    EXPECT_THAT(Faults(), HasSubstr("node-1.qts"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("training/1.qts"));
+    EXPECT_THAT(Faults(), HasSubstr("training/1.qts"));
     flip();
   }
   EXPECT_EQ(Read("node"), state);
@@ -173,12 +207,12 @@ TEST_F(TrainingStateTest, ACommitThatFailedKeepsItsFileUntilTheNextOpen) {
   EXPECT_EQ(failed.code(), Code::kIoError);
   EXPECT_EQ(Read("node"), before);
   // It may be what the disk names now: nothing else is written in its place.
-  EXPECT_THAT(Files(), UnorderedElementsAre("node-1.qts", "node-2.qts"));
+  EXPECT_THAT(Files(), UnorderedElementsAre("1.qts", "2.qts"));
   const Bytes after = RandomBytes(6000, 2);
   ASSERT_TRUE(Checkpoint("node", after).ok());
-  EXPECT_THAT(Files(), UnorderedElementsAre("node-2.qts", "node-3.qts"));
+  EXPECT_THAT(Files(), UnorderedElementsAre("2.qts", "3.qts"));
   Reopen();
-  EXPECT_THAT(Files(), UnorderedElementsAre("node-3.qts"));
+  EXPECT_THAT(Files(), UnorderedElementsAre("3.qts"));
   EXPECT_EQ(Read("node"), after);
 }
 

@@ -349,8 +349,7 @@ TEST_F(LinkRunTest, AStateThatIsNotOfItsTablesIsRefused) {
   }
   const Status status = Open(train, {.start = Start::kResume}).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("training/link-1.qts"), HasSubstr("--overwrite")));
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("training/1.qts"), HasSubstr("--overwrite")));
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ struct EmbeddingRecord {
 // The last checkpoint of a training run: what it needs to go on, beside its embedding tables.
 struct TrainingRecord {
   std::string name;         // of the run
-  std::string file;         // "training/NAME-7.qts", relative to the database
+  std::string file;         // "training/7.qts", relative to the database
   uint64_t generation = 1;  // one more with every checkpoint
   uint64_t file_bytes = 0;
   std::string settings;     // what a run that goes on must have been given again, for people to read too

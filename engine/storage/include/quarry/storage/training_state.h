@@ -1,5 +1,5 @@
 // Checkpoints of training runs: what a run needs to go on (weights of the model, optimizer state, position in
-// its batches), as bytes that the trainer understands, in DB/training/NAME-GENERATION.qts.
+// its batches), as bytes that the trainer understands, in DB/training/NUMBER.qts.
 //
 // The catalog names one file a run, the last: a crash at any instant leaves the checkpoint before or the new
 // one. What else belongs to it (embedding tables) is committed with it.
