@@ -8,6 +8,7 @@
 #include "embedded/embedded_sql.h"
 #include "quarry/client/store.h"
 #include "quarry/database.h"
+#include "server_address.h"
 #include "sql_print.h"
 #include "sql_shell.h"
 
@@ -22,6 +23,7 @@ struct Arguments {
   std::string database;
   std::string text;
   bool script = true;  // on stdin, unless the text was given
+  bool inline_only = false;
   bool json = false, csv = false, box = false;
   client::SqlOptions options;
 
@@ -45,11 +47,12 @@ struct Source {
   std::unique_ptr<Database> database;
   std::unique_ptr<client::Store> server;
 
-  Status Open(const std::string& address, bool write) {
-    if (!address.starts_with("unix:")) {
+  Status Open(const std::string& address, bool write, bool inline_only) {
+    if (!IsServerAddress(address)) {
       QUARRY_TRY(database, Database::Open(address));
     } else {
-      QUARRY_TRY(server, client::OpenRemote(address, {.memory_bytes_min = write ? kWriteBytes : 0}));
+      QUARRY_TRY(server, client::OpenRemote(address, {.memory_bytes_min = write ? kWriteBytes : 0,
+                                                      .inline_only = inline_only}));
     }
     return Status::Ok();
   }
@@ -79,9 +82,10 @@ struct Source {
 };
 
 Status Run(Arguments& arguments) {
+  QUARRY_RETURN_IF_ERROR(CheckInlineFlag(arguments.inline_only, arguments.database));
   const bool shell = arguments.script && isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
   Source source;
-  QUARRY_RETURN_IF_ERROR(source.Open(arguments.database, arguments.options.write));
+  QUARRY_RETURN_IF_ERROR(source.Open(arguments.database, arguments.options.write, arguments.inline_only));
   if (arguments.script && !shell) {
     QUARRY_TRY(arguments.text, ReadStdin());
   }
@@ -111,6 +115,7 @@ void AddSql(CLI::App& app, Action& action) {
   verb->add_option("--timeout", arguments->options.timeout_seconds, "seconds that a statement may take")
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber);
+  AddInlineFlag(verb, arguments->inline_only);
   verb->footer(
       "Tables: nodes, edges, relations, features, embeddings, embedding_rows, layouts, batches, segments, "
       "caches,\npartitions, files, versions, stats, device_profile. On a terminal, .help lists commands.\n"

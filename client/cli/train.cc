@@ -241,6 +241,7 @@ Status TrainWithWorkers(NodeArguments& arguments) {
 
 // One trainer alone on a database, or one of a server's; or whoever starts several of the latter.
 Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
+  QUARRY_RETURN_IF_ERROR(CheckInlineFlag(arguments.inline_only, arguments.path));
   TuneMalloc();
   TrainOptions& train = arguments.train;
   arguments.road.fanouts = arguments.fanouts.empty() ? DefaultFanouts(train.layers) : arguments.fanouts;
@@ -327,6 +328,7 @@ void AddTrain(CLI::App& app, Action& action) {
       ->type_name("NAME")
       ->check(CLI::IsMember({"node", "link"}))
       ->capture_default_str();
+  AddInlineFlag(verb, node.inline_only);
   AddModelOptions(verb, node);
   AddEngineOptions(verb, node);
   verb->add_option("--layout", node.layout, "train from this packed layout (quarry layout build)")

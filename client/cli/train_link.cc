@@ -21,7 +21,7 @@ constexpr const char* kLinkGroup = "Link prediction (--task link)";
 constexpr std::string_view kSharedOptions[] = {
     "DB",     "--task",       "--epochs",    "--patience",         "--lr",      "--seed",
     "--json", "--batch-size", "--memory",    "--threads",          "--ordered", "--fanout",
-    "--run",  "--resume",     "--overwrite", "--checkpoint-every", "--trace"};
+    "--run",  "--resume",     "--overwrite", "--checkpoint-every", "--trace",   "--inline"};
 
 template <typename Value>
 Value SharedOption(const CLI::App& verb, const std::string& name, Value value) {
@@ -146,12 +146,13 @@ Status TrainLinkRemotely(const CLI::App& verb, const std::string& address, const
         "DB --task link --resume` makes them of the run's vectors");
   }
   QUARRY_TRY(const LinkRunOptions options, RunOptions(verb, false, "--checkpoint-every or --resume"));
-  QUARRY_TRY(const LinkSource source, OpenLinkSource(address));
+  const bool inline_only = verb.count("--inline") > 0;
+  QUARRY_TRY(const LinkSource source, OpenLinkSource(address, inline_only));
   QUARRY_TRY(const uint64_t memory_bytes, BudgetBytes(verb));
   MemoryBudget budget(memory_bytes);
   std::unique_ptr<LinkStates> states;
   if (options.keep) {
-    QUARRY_TRY(states, OpenLinkStates(address, source.manifest, train));
+    QUARRY_TRY(states, OpenLinkStates(address, inline_only, source.manifest, train));
   }
   const LinkTables tables = options.keep ? LinkTables::kInState : LinkTables::kMemory;
   // For a moment, so that a budget that is too small says what would do before anything is read.
@@ -233,6 +234,7 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   QUARRY_TRY(const HeldOutShares shares, ParseShares(arguments));
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
   const auto path = verb.get_option("DB")->as<std::string>();
+  QUARRY_RETURN_IF_ERROR(CheckInlineFlag(verb.count("--inline") > 0, path));
   if (IsServerAddress(path)) return TrainLinkRemotely(verb, path, arguments, shares);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudget(verb));
   MemoryBudget& budget = database->budget();

@@ -40,12 +40,14 @@ Result<Manifest> ManifestOf(const wire::Description& description) {
 // What a session needs for the server to hold so much for it: two eighths of it are shared memory.
 uint64_t SessionBytes(uint64_t bytes) { return bytes / 3 * 4 + 4 * kMiB; }
 
-Result<std::vector<Triple>> ReadTriples(const std::string& address, const TopologyRecord& record) {
+Result<std::vector<Triple>> ReadTriples(const std::string& address, bool inline_only,
+                                        const TopologyRecord& record) {
   const uint64_t memory_bytes = SessionBytes(EdgeList::Bytes(record));
   QUARRY_TRY(const std::unique_ptr<client::Store> store,
              client::OpenRemote(address, {.memory_bytes = memory_bytes,
                                           .memory_bytes_min = memory_bytes,
-                                          .timeout_seconds = kTimeoutSeconds}));
+                                          .timeout_seconds = kTimeoutSeconds,
+                                          .inline_only = inline_only}));
   std::vector<Triple> triples;
   triples.reserve(record.edge_count);
   while (triples.size() < record.edge_count) {
@@ -82,25 +84,31 @@ Status CheckStateBytes(uint64_t state_bytes, const Manifest& manifest, const Lin
 
 }  // namespace
 
-Result<LinkSource> OpenLinkSource(const std::string& address) {
-  QUARRY_TRY(const std::unique_ptr<client::Store> store,
-             client::OpenRemote(address, {.memory_bytes = 1, .timeout_seconds = kTimeoutSeconds}));
+Result<LinkSource> OpenLinkSource(const std::string& address, bool inline_only) {
+  QUARRY_TRY(
+      const std::unique_ptr<client::Store> store,
+      client::OpenRemote(
+          address, {.memory_bytes = 1, .timeout_seconds = kTimeoutSeconds, .inline_only = inline_only}));
   QUARRY_TRY(const wire::Description description, store->Describe());
   QUARRY_TRY(Manifest manifest, ManifestOf(description));
   return LinkSource{.path = address,
                     .manifest = std::move(manifest),
-                    .read = [address](const TopologyRecord& record) { return ReadTriples(address, record); }};
+                    .read = [address, inline_only](const TopologyRecord& record) {
+                      return ReadTriples(address, inline_only, record);
+                    }};
 }
 
-Result<std::unique_ptr<LinkStates>> OpenLinkStates(const std::string& address, const Manifest& manifest,
-                                                   const LinkTrainOptions& train) {
+Result<std::unique_ptr<LinkStates>> OpenLinkStates(const std::string& address, bool inline_only,
+                                                   const Manifest& manifest, const LinkTrainOptions& train) {
   const uint64_t state_bytes = LinkStateBytes(manifest, train);
   QUARRY_RETURN_IF_ERROR(CheckStateBytes(state_bytes, manifest, train));
   // The file of a state, which is read as a whole, has checksums beside it.
   const uint64_t memory_bytes = SessionBytes(state_bytes + state_bytes / kFileShare);
-  Result<std::unique_ptr<client::Store>> store = client::OpenRemote(
-      address,
-      {.memory_bytes = memory_bytes, .memory_bytes_min = memory_bytes, .timeout_seconds = kTimeoutSeconds});
+  Result<std::unique_ptr<client::Store>> store =
+      client::OpenRemote(address, {.memory_bytes = memory_bytes,
+                                   .memory_bytes_min = memory_bytes,
+                                   .timeout_seconds = kTimeoutSeconds,
+                                   .inline_only = inline_only});
   if (!store.ok()) {
     return MakeStatus(store.status().code(),
                       "a checkpoint has all vectors, {}, which the server holds to save it: {}",

@@ -12,7 +12,8 @@
 namespace quarry::cli {
 
 // The edges of a server's database. The server needs memory for one topology at a time, and only meanwhile.
-Result<LinkSource> OpenLinkSource(const std::string& address);
+// `inline_only`, here and below: without shared memory.
+Result<LinkSource> OpenLinkSource(const std::string& address, bool inline_only);
 
 // The states of a server's runs, in a session of their own that has room for one of this training: so that
 // no checkpoint is refused for others who have come in between.
@@ -24,7 +25,7 @@ struct LinkStates {
 };
 // kUnsupported for a training whose state is larger than a server takes, kOutOfBudget for one that this
 // server has no memory for; both before anything is read, with what would do.
-Result<std::unique_ptr<LinkStates>> OpenLinkStates(const std::string& address, const Manifest& manifest,
-                                                   const LinkTrainOptions& train);
+Result<std::unique_ptr<LinkStates>> OpenLinkStates(const std::string& address, bool inline_only,
+                                                   const Manifest& manifest, const LinkTrainOptions& train);
 
 }  // namespace quarry::cli

@@ -4,8 +4,6 @@
 
 namespace quarry::cli {
 
-bool IsServerAddress(std::string_view path) { return path.starts_with("unix:"); }
-
 Status TrainReported(Road& road, const NodeArguments& arguments, const TrainSetup& setup,
                      Communicator* trainers, StreamStats& last_epoch) {
   const bool reports = trainers == nullptr || trainers->rank() == 0;

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cli.h"
 #include "layout_options.h"
 #include "quarry/trainer/communicator.h"
 #include "quarry/trainer/train.h"
+#include "server_address.h"
 #include "train_report.h"
 #include "train_run.h"
 #include "workers.h"
@@ -17,7 +17,8 @@
 namespace quarry::cli {
 
 struct NodeArguments {
-  std::string path;  // of a database, or "unix:" and that of a server's socket
+  std::string path;          // of a database, or "unix:" and that of a server's socket
+  bool inline_only = false;  // of a server: no shared memory
   std::string model = "sage";
   std::vector<uint32_t> fanouts;
   std::string memory, cache = "10%";
@@ -33,8 +34,6 @@ struct NodeArguments {
   bool dry_run = false;
   WorkerFlags workers;
 };
-
-bool IsServerAddress(std::string_view path);
 
 // Trains and reports: of several trainers the first alone reports. `setup` has all but what the road tells.
 Status TrainReported(Road& road, const NodeArguments& arguments, const TrainSetup& setup,

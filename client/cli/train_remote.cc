@@ -156,7 +156,9 @@ class RemoteTraining {
 
  private:
   Result<std::unique_ptr<client::Store>> ConnectWith(uint64_t memory_bytes) {
-    return client::OpenRemote(address_, {.memory_bytes = memory_bytes, .timeout_seconds = kTimeoutSeconds});
+    return client::OpenRemote(address_, {.memory_bytes = memory_bytes,
+                                         .timeout_seconds = kTimeoutSeconds,
+                                         .inline_only = arguments_.inline_only});
   }
 
   // The road is the first one's, and so is the memory; the others take the least that a session can have,

@@ -172,6 +172,45 @@ TEST_F(TrainRemoteTest, ATrainerCannotTellAServerFromADatabase) {
   }
 }
 
+// Through its socket, to all its clients so far.
+uint64_t BytesSent(const Outcome& stats) {
+  EXPECT_EQ(stats.exit_code, 0) << stats.err;
+  return json::parse(stats.out).at("quarry_bytes_sent_total");
+}
+
+TEST_F(TrainRemoteTest, ATrainerWithoutSharedMemoryLosesNothing) {
+  const Server server;
+  const auto train = [](const std::string& options) {
+    const uint64_t before = BytesSent(Run("stats unix:run/socket --json"));
+    const Outcome outcome = Run("train unix:run/socket " + options);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return std::pair(outcome.out, BytesSent(Run("stats unix:run/socket --json")) - before);
+  };
+  const std::string node = "--memory 256MiB" + std::string(kTrain) + "128";
+  const auto [mapped, mapped_bytes] = train(node);
+  const auto [through, through_bytes] = train("--inline " + node);
+  EXPECT_EQ(ResultsIn(through), ResultsIn(mapped));
+  const uint64_t row_bytes = SummaryIn(through)["input_nodes"].get<uint64_t>() * 16 * sizeof(float);
+  EXPECT_GT(through_bytes, row_bytes);
+  EXPECT_LT(mapped_bytes, row_bytes / 2);
+
+  const std::string link =
+      "--task link --dim 8 --epochs 1 --seed 3 --embedding-mode sync --valid-share 5% --test-share 5% --json";
+  const auto [mapped_link, mapped_link_bytes] = train(link);
+  const auto [link_through, link_bytes] = train("--inline " + link);
+  EXPECT_EQ(ResultsIn(link_through), ResultsIn(mapped_link));
+  EXPECT_GT(link_bytes, 2 * mapped_link_bytes);
+
+  const Outcome sql =
+      Run("sql unix:run/socket --inline --csv SELECT/**/count(*)/**/AS/**/n/**/FROM/**/nodes");
+  EXPECT_EQ(sql.out, "n\n6000\n") << sql.err;
+  for (const char* verb : {"train db", "train db --task link", "train db --workers 2", "sql db"}) {
+    const Outcome refused = Run(std::string(verb) + " --inline");
+    EXPECT_EQ(refused.exit_code, 2) << verb;
+    EXPECT_THAT(refused.err, HasSubstr("--inline is of a server's address")) << verb;
+  }
+}
+
 TEST_F(TrainRemoteTest, WhatIsTheServersToDecideIsRefusedHere) {
   const std::pair<std::string, std::string> cases[] = {
       {"--threads 2", "--threads is the server's to decide"},

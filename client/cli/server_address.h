@@ -1,0 +1,23 @@
+// What verbs that work on a database and on a server's alike say of the latter.
+#pragma once
+
+#include <string_view>
+
+#include "cli.h"
+
+namespace quarry::cli {
+
+inline bool IsServerAddress(std::string_view path) { return path.starts_with("unix:"); }
+
+inline void AddInlineFlag(CLI::App* verb, bool& inline_only) {
+  verb->add_flag("--inline", inline_only,
+                 "of a server: everything through its socket, for a client that cannot map its memory");
+}
+
+// kUsage for one that was given with a database, which is in this process.
+inline Status CheckInlineFlag(bool inline_only, std::string_view path) {
+  if (!inline_only || IsServerAddress(path)) return Status::Ok();
+  return Status(Code::kUsage, "--inline is of a server's address: unix:PATH");
+}
+
+}  // namespace quarry::cli
