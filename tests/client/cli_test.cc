@@ -52,14 +52,9 @@ void WriteTriples(const fs::path& folder) {
 class CliTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    root_ = fs::path(testing::TempDir()) / ("cli_test-" + std::to_string(getpid()));
-    fs::create_directories(root_);
-    Outcome made =
-        Run("generate graph --nodes 20k --degree 10 --dim 32 --classes 5 --train-share 20% --valid-share 5% "
-            "--test-share 5% --seed 7");
-    ASSERT_EQ(made.exit_code, 0) << made.err;
-    made = Run("import db graph");
-    ASSERT_EQ(made.exit_code, 0) << made.err;
+    root_ = quarry::MakeGeneratedDatabase("cli_test",
+                                          "--nodes 20k --degree 10 --dim 32 --classes 5 --train-share 20% "
+                                          "--valid-share 5% --test-share 5% --seed 7");
   }
   static void TearDownTestSuite() { fs::remove_all(root_); }
 

@@ -88,4 +88,15 @@ class Process {
   pid_t process_ = -1;
 };
 
+// A folder of the name for this process, with db in it: a graph that was generated and imported so.
+inline std::filesystem::path MakeGeneratedDatabase(const std::string& name, const std::string& generate) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / (name + "-" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  for (const std::string& arguments : {"generate graph " + generate, std::string("import db graph")}) {
+    const Outcome made = Process(arguments, folder).Wait();
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+  }
+  return folder;
+}
+
 }  // namespace quarry

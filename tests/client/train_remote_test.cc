@@ -77,15 +77,10 @@ json SummaryIn(const std::string& out) {
 class TrainRemoteTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    root_ = fs::path(testing::TempDir()) / ("train_remote_test-" + std::to_string(getpid()));
-    fs::create_directories(root_);
-    Outcome made =
-        Run("generate graph --nodes 6k --degree 10 --dim 16 --classes 4 --train-share 20% --valid-share 10% "
-            "--test-share 10% --seed 7");
-    ASSERT_EQ(made.exit_code, 0) << made.err;
-    made = Run("import db graph");
-    ASSERT_EQ(made.exit_code, 0) << made.err;
-    made = Run("layout build db --fanout 5,5 --batch-size 128 --cache 25% --seed 3");
+    root_ = quarry::MakeGeneratedDatabase("train_remote_test",
+                                          "--nodes 6k --degree 10 --dim 16 --classes 4 --train-share 20% "
+                                          "--valid-share 10% --test-share 10% --seed 7");
+    const Outcome made = Run("layout build db --fanout 5,5 --batch-size 128 --cache 25% --seed 3");
     ASSERT_EQ(made.exit_code, 0) << made.err;
   }
   static void TearDownTestSuite() { fs::remove_all(root_); }

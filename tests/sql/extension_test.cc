@@ -13,14 +13,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-using testing_util::CsvField;
-using testing_util::Outcome;
-using testing_util::ReadScript;
-using testing_util::RunCommand;
-using testing_util::ScriptCase;
-using testing_util::Scripts;
-using testing_util::SqlStore;
-using testing_util::TenNodes;
+using namespace testing_util;  // NOLINT: a test of what it has
 
 class ExtensionTest : public testing::Test {
  protected:

@@ -15,14 +15,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-using testing_util::CsvField;
-using testing_util::Outcome;
-using testing_util::ReadScript;
-using testing_util::RunCommand;
-using testing_util::ScriptCase;
-using testing_util::Scripts;
-using testing_util::SqlStore;
-using testing_util::TenNodes;
+using namespace testing_util;  // NOLINT: a test of what it has
 
 // What `quarry sql --csv` prints of a statement.
 Status Print(sql::Rows& rows, std::vector<std::string>& lines) {
@@ -37,8 +30,7 @@ Status Print(sql::Rows& rows, std::vector<std::string>& lines) {
     line.clear();
     for (int i = 0; i < rows.column_count(); ++i) {
       const bool blob = rows.type(i) == sql::Rows::Type::kBlob;
-      line +=
-          (i > 0 ? "," : "") + CsvField(blob ? testing_util::Hex(rows.Blob(i)) : std::string(rows.Text(i)));
+      line += (i > 0 ? "," : "") + CsvField(blob ? Hex(rows.Blob(i)) : std::string(rows.Text(i)));
     }
     lines.push_back(line);
   }
