@@ -34,13 +34,19 @@ constexpr std::array<std::string_view, std::variant_size_v<wire::Request>> kKind
                                                                                          "fetch",
                                                                                          "close_query"};
 
+constexpr const char* kCommits = "Commits of embeddings: accepted, or refused since their rows were stale.";
+
 }  // namespace
 
 RequestMetrics::RequestMetrics(Metrics& metrics)
     : bytes_received(metrics.AddCounter("quarry_bytes_received_total", "", "Bytes that clients sent.")),
       bytes_sent(metrics.AddCounter("quarry_bytes_sent_total", "", "Bytes sent to clients through sockets.")),
       shared_bytes(metrics.AddCounter("quarry_shared_bytes_total", "",
-                                      "Bytes of answers and batches put into shared memory for clients.")) {
+                                      "Bytes of answers and batches put into shared memory for clients.")),
+      lookup_rows(metrics.AddCounter("quarry_lookup_rows_total", "", "Rows that lookups answered.")),
+      commits_accepted(
+          metrics.AddCounter("quarry_embedding_commits_total", "{result=\"accepted\"}", kCommits)),
+      commits_stale(metrics.AddCounter("quarry_embedding_commits_total", "{result=\"stale\"}", kCommits)) {
   for (const std::string_view name : kKindNames) {
     const std::string labels = fmt::format("{{kind=\"{}\"}}", name);
     kinds_.push_back(

@@ -21,6 +21,10 @@ class RequestMetrics {
   Counter& bytes_sent;
   Counter& shared_bytes;  // of answers that were put into shared memory
 
+  Counter& lookup_rows;
+  Counter& commits_accepted;  // of embeddings
+  Counter& commits_stale;
+
   static std::string_view KindName(size_t kind);  // "lookup"
 
  private:

@@ -55,7 +55,7 @@ ServerCore::ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptio
   for (unsigned i = 0; i < std::max(1U, options.workers); ++i) {
     fetchers.push_back(std::make_unique<RowFetcher>(store.backend(), common, profile));
   }
-  hub = StreamHub::Make(store, {.producing_max = options.producing_max});
+  hub = StreamHub::Make(store, {.producing_max = options.producing_max}, &roads);
 }
 
 ServerCore::~ServerCore() = default;

@@ -20,6 +20,7 @@
 #include "quarry/storage/store.h"
 #include "request_metrics.h"
 #include "retry_memory.h"
+#include "road_metrics.h"
 #include "row_fetcher.h"
 #include "sql_memory.h"
 #include "stored_tables.h"
@@ -49,6 +50,7 @@ struct ServerCore {
 
   Metrics metrics;
   RequestMetrics requests{metrics};
+  RoadMetrics roads{metrics};
   StatusSource status;  // filled by the server
 
   RetryMemory retries;

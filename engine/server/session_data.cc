@@ -83,6 +83,7 @@ void Session::LookUp(uint64_t id, const std::shared_ptr<LookupWork>& work) {
   const auto read = [this, work](const Task& task) { return LookUpSome(*work, task); };
   Work<bool>(core_.readers, id, read, [this, id, work](const Result<bool>& more) {
     if (more.ok() && *more && pending_.contains(id)) return LookUp(id, work);
+    if (more.ok() && !*more) core_.requests.lookup_rows.Add(work->answer.rows);
     ReplyBulk(id, more.status(), *work->bulk, [&](wire::Payload payload) {
       work->answer.payload = std::move(payload);
       return std::move(work->answer);
@@ -248,6 +249,7 @@ Result<wire::Response> Session::DoCommit(const wire::CommitEmbeddings& request) 
     updates.push_back({update.table, {update.rows, update.dim, update.state_dim}, std::move(block)});
   }
   QUARRY_TRY(const wire::EmbeddingsCommitted committed, core_.embeddings->Commit(updates));
+  (committed.stale_rows == 0 ? core_.requests.commits_accepted : core_.requests.commits_stale).Add();
   return wire::Response(committed);
 }
 

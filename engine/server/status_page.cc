@@ -55,6 +55,7 @@ summary { cursor: pointer; color: var(--soft); font-size: 13px; font-weight: 600
 <noscript><p>This page needs scripts; the same figures are at <a href="/status.json">/status.json</a> and
 <a href="/metrics">/metrics</a>, and in a terminal by <code>quarry top</code>.</p></noscript>
 <div class="tiles" id="tiles"></div>
+<h2>Roads</h2><div class="card"><table id="roads"></table></div>
 <h2>Streams</h2><div class="card"><table id="streams"></table></div>
 <h2>Sessions</h2><div class="card"><table id="sessions"></table></div>
 <h2>Latencies</h2><div class="card"><table id="latencies"></table></div>
@@ -142,6 +143,16 @@ function show(now) {
     element('span', name, tile);
   }
 
+  // Since the server started; streams that have gone count too.
+  const roads = ['live', 'planned', 'superbatch'].map(road => {
+    const of = what => now.counters['quarry_road_' + what + '_total_' + road] || 0;
+    const rateOf = what => counterRate('quarry_road_' + what + '_total_' + road);
+    return {batches: of('batches'), row: [road, count(of('batches')), count(rateOf('batches')), bytes(of('bytes')),
+      bytes(of('read_bytes')), percent(of('useful_bytes'), of('read_bytes')),
+      percent(of('cache_hits'), of('cache_lookups'))]};
+  });
+  table('roads', ['road', 'batches', 'batches / s', 'delivered', 'read', 'useful of it', 'found in memory'],
+    roads.filter(road => road.batches > 0).map(road => road.row), 'no batch yet');
   table('streams', ['stream', 'session', 'batches', 'batches / s', 'delivered / s', 'read / s', 'held', 'wanted',
                     'hits'],
     now.streams.map(s => [

@@ -8,12 +8,6 @@
 #include "stream_difference.h"
 
 namespace quarry {
-namespace {
-
-constexpr std::string_view kRoadNames[] = {"live", "planned", "superbatch"};
-
-}  // namespace
-
 Status StreamNotOpen(uint64_t stream) { return MakeStatus(Code::kUsage, "stream {} is not open", stream); }
 
 StreamGroup::StreamGroup(Environment& environment, SessionId session, std::shared_ptr<MemoryBudget> budget,
@@ -304,6 +298,7 @@ void StreamGroup::Deliver(Member& member) {
   member.held.emplace(batch.hold, place);
   ++member.batches;
   member.bytes += batch.bytes;
+  if (environment_.metrics != nullptr) environment_.metrics->AddBatch(request_.road.index(), batch.bytes);
   Tell(member.wanted.front().answer, std::optional<StreamBatch>(batch));
   member.wanted.pop_front();
 }
@@ -386,7 +381,7 @@ void StreamGroup::AddStates(std::vector<StreamHub::StreamState>& states) const {
     if (member->lost_until) continue;
     states.push_back({.session = member->owner.session,
                       .stream = member->stream,
-                      .road = std::string(kRoadNames[request_.road.index()]),
+                      .road = std::string(RoadMetrics::RoadName(request_.road.index())),
                       .group = request_.mode == wire::StreamMode::kExclusive ? "" : request_.group,
                       .batches = member->batches,
                       .bytes = member->bytes,

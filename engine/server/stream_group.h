@@ -63,6 +63,7 @@ class StreamGroup {
     Store& store;
     DeficitRoundRobin& turns;
     const StreamHubOptions options;
+    RoadMetrics* const metrics;  // may be null
   };
 
   // Whose a member is.
@@ -187,6 +188,7 @@ class StreamGroup {
   Status Produce(const std::stop_token& stop);
   Status ProduceOne(std::unique_ptr<Batch> batch, std::optional<DeficitRoundRobin::Producer>& producer,
                     const std::stop_token& stop);
+  void CountRead(const BatchStream& stream);
   void EndPass(const Status& status);
   Result<std::shared_ptr<BatchRoom::Place>> TakePlace(uint64_t index, uint64_t bytes,
                                                       std::optional<DeficitRoundRobin::Producer>& producer,
@@ -214,6 +216,7 @@ class StreamGroup {
   std::vector<std::shared_ptr<StreamGroup>> before_;
   std::optional<OpenedRoad> opened_;
   std::span<std::byte> memory_;  // of the region
+  StreamStats counted_;          // of the pass: what the metrics have been told
 
   AnswerQueue answers_;
   mutable Mutex mutex_;

@@ -15,8 +15,8 @@ using GroupPtr = std::shared_ptr<StreamGroup>;
 
 class StreamHubImpl final : public StreamHub {
  public:
-  StreamHubImpl(Store& store, const StreamHubOptions& options)
-      : turns_(options.producing_max), environment_{store, turns_, options} {}
+  StreamHubImpl(Store& store, const StreamHubOptions& options, RoadMetrics* metrics)
+      : turns_(options.producing_max), environment_{store, turns_, options, metrics} {}
 
   ~StreamHubImpl() override {
     const std::vector<GroupPtr> groups = Groups();
@@ -202,8 +202,9 @@ class StreamHubImpl final : public StreamHub {
 
 }  // namespace
 
-std::unique_ptr<StreamHub> StreamHub::Make(Store& store, const StreamHubOptions& options) {
-  return std::make_unique<StreamHubImpl>(store, options);
+std::unique_ptr<StreamHub> StreamHub::Make(Store& store, const StreamHubOptions& options,
+                                           RoadMetrics* metrics) {
+  return std::make_unique<StreamHubImpl>(store, options, metrics);
 }
 
 }  // namespace quarry

@@ -29,6 +29,7 @@
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/storage/store.h"
 #include "retry_memory.h"
+#include "road_metrics.h"
 #include "shared_region.h"
 
 namespace quarry {
@@ -66,7 +67,9 @@ class StreamHub {
 
   static constexpr size_t kStreamsMax = 64;  // of a session
 
-  static std::unique_ptr<StreamHub> Make(Store& store, const StreamHubOptions& options);
+  // `metrics`, which outlive the hub, are told what streams deliver and read; null: nobody is.
+  static std::unique_ptr<StreamHub> Make(Store& store, const StreamHubOptions& options,
+                                         RoadMetrics* metrics = nullptr);
   // Everything is closed; pending answers get kCancelled. Not from within a callback.
   virtual ~StreamHub() = default;
 

@@ -96,6 +96,7 @@ Result<uint64_t> StreamGroup::BeginPass(const std::stop_token& stop) {
   }
   QUARRY_TRY(PassOptions pass, PassOf(*opened_, *request, stop));
   QUARRY_TRY(std::unique_ptr<BatchStream> stream, opened_->road->StartPass(std::move(pass)));
+  counted_ = {};
   MutexLock lock(mutex_);
   stream_ = std::move(stream);
   pass_batches_ = stream_->batch_count();
@@ -121,6 +122,7 @@ Status StreamGroup::Produce(const std::stop_token& stop) {
   std::optional<DeficitRoundRobin::Producer> producer(std::in_place, environment_.turns, session_);
   while (!stop.stop_requested() && producer->WaitFloor(stop)) {
     QUARRY_TRY(std::unique_ptr<Batch> batch, stream->Next());
+    CountRead(*stream);
     if (batch == nullptr) break;
     QUARRY_RETURN_IF_ERROR(ProduceOne(std::move(batch), producer, stop));
     answers_.Run();
@@ -282,6 +284,14 @@ void StreamGroup::Give(std::shared_ptr<BatchRoom::Place> place) {
   }
 }
 
+// With every batch: a pass may take hours.
+void StreamGroup::CountRead(const BatchStream& stream) {
+  if (environment_.metrics == nullptr) return;
+  const StreamStats stats = stream.stats();
+  environment_.metrics->AddStats(request_.road.index(), stats, counted_);
+  counted_ = stats;
+}
+
 void StreamGroup::EndPass(const Status& status) {
   std::unique_ptr<BatchStream> ended;
   {
@@ -290,6 +300,7 @@ void StreamGroup::EndPass(const Status& status) {
     ended = std::move(stream_);
     pass_over_ = true;
     pass_status_ = status;
+    if (ended != nullptr) CountRead(*ended);
     for (const auto& member : members_) {
       if (member->starting && !status.ok()) {  // it came back when the others had been told
         Tell(std::exchange(member->starting, nullptr), status);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "quarry/base/process.h"
@@ -239,6 +240,15 @@ TEST_P(RequestsTest, PutsThatDoNotFitChangeNothing) {
   EXPECT_TRUE(Lookup("feature", {1, 2}) == before);
 }
 
+// Totals of the server, by name.
+std::map<std::string, double> ServerCounters(WirePeer& peer) {
+  std::map<std::string, double> counters;
+  const auto stats = peer.CallFor<wire::Counters>(wire::Stats{});
+  EXPECT_TRUE(stats.ok()) << stats.status().ToString();
+  for (const wire::Counter& counter : stats->counters) counters[counter.name] = counter.value;
+  return counters;
+}
+
 TEST_P(RequestsTest, EmbeddingsAreReadAndCommittedOnce) {
   const std::vector<uint64_t> ids = {GetParam() * 3, GetParam() * 3 + 1};
   const auto read = [&] {
@@ -258,6 +268,7 @@ TEST_P(RequestsTest, EmbeddingsAreReadAndCommittedOnce) {
   EXPECT_TRUE(std::ranges::equal(arrays->values.first(100), initial));
 
   std::ranges::fill(arrays->values, 0.5F);
+  auto counters = ServerCounters(peer_);
   const wire::CommitEmbeddings commit = {GetParam() * 1000 + 300, {{"nodes", 2, 100, 100, block}}};
   const auto committed = peer_.CallFor<wire::EmbeddingsCommitted>(commit);
   ASSERT_TRUE(committed.ok()) << committed.status().ToString();
@@ -270,6 +281,11 @@ TEST_P(RequestsTest, EmbeddingsAreReadAndCommittedOnce) {
   ASSERT_TRUE(refused.ok());
   EXPECT_EQ(refused->timestamp, -1);
   EXPECT_EQ(refused->stale_rows, 2U);
+  auto counted = ServerCounters(peer_);
+  for (const char* result : {"accepted", "stale"}) {  // the repeated one was answered from memory
+    const std::string name = fmt::format("quarry_embedding_commits_total_{}", result);
+    EXPECT_EQ(counted.at(name) - counters.at(name), 1) << name;
+  }
   std::vector<std::byte> after = read();
   const auto now = wire::OpenRowBlock(std::span(after), shape);
   EXPECT_EQ(now->timestamps[0], committed->timestamp);
@@ -330,6 +346,43 @@ TEST_P(RequestsTest, AStreamGivesTheBatchesOfTheRoad) {
   EXPECT_EQ(stats->counters[0], (wire::Counter{"batches", static_cast<double>(batches)}));
   ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}).ok());
   EXPECT_EQ(CodeOf(wire::NextBatch{opened->stream}).code(), Code::kUsage);
+}
+
+TEST_P(RequestsTest, WhatStreamsAndLookupsDidIsCountedWhenTheyAreGone) {
+  auto before = ServerCounters(peer_);
+  const auto opened = peer_.OpenStream({.road = wire::LiveSpec{.fanouts = {3, 2}, .batch_size = 100}});
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  ASSERT_TRUE(peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream}).ok());
+  uint64_t batches = 0, bytes = 0;
+  while (true) {
+    const auto next = peer_.Call(wire::NextBatch{opened->stream});
+    ASSERT_TRUE(next.ok()) << next.status().ToString();
+    const auto* const batch = std::get_if<wire::Batch>(&*next);
+    if (batch == nullptr) break;
+    const auto taken = peer_.Take(batch->payload);
+    ASSERT_TRUE(taken.ok());
+    ++batches;
+    bytes += taken->size();
+  }
+  const auto pass = peer_.CallFor<wire::Counters>(wire::Stats{opened->stream});
+  ASSERT_TRUE(pass.ok());
+  std::map<std::string, double> of_pass;
+  for (const wire::Counter& counter : pass->counters) of_pass[counter.name] = counter.value;
+  ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}).ok());
+  ASSERT_TRUE(peer_.CallFor<wire::Rows>(wire::Lookup{"feature", std::vector<NodeId>{1, 2, 1}}).ok());
+  auto after = ServerCounters(peer_);
+  const auto grown = [&](const std::string& name) { return after.at(name) - before.at(name); };
+  EXPECT_GT(batches, 0u);
+  EXPECT_EQ(grown("quarry_road_batches_total_live"), static_cast<double>(batches));
+  EXPECT_EQ(grown("quarry_road_bytes_total_live"), static_cast<double>(bytes));
+  EXPECT_EQ(grown("quarry_road_read_bytes_total_live"),
+            of_pass.at("feature_bytes_read") + of_pass.at("topology_bytes_read"));
+  EXPECT_EQ(grown("quarry_road_useful_bytes_total_live"), of_pass.at("bytes_useful"));
+  EXPECT_EQ(grown("quarry_road_cache_lookups_total_live"), of_pass.at("cache_lookups"));
+  EXPECT_EQ(grown("quarry_road_cache_hits_total_live"), of_pass.at("cache_hits"));
+  EXPECT_GT(grown("quarry_road_read_bytes_total_live"), 0);
+  EXPECT_EQ(grown("quarry_road_batches_total_planned"), 0);
+  EXPECT_EQ(grown("quarry_lookup_rows_total"), 3);
 }
 
 TEST_P(RequestsTest, PiecesOfAStateFollowEachOther) {
