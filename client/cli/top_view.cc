@@ -126,11 +126,16 @@ double Queued(const TopState& state) {
   return sum;
 }
 
+double CounterOr0(const TopState& state, const std::string& name) {
+  const auto found = state.counters.find(name);
+  return found == state.counters.end() ? 0 : found->second;
+}
+
 std::vector<std::string> Summary(const TopState& now, const Rates& rates) {
   double requests = 0;
   for (const std::string& name : Latencies(now)) requests += rates.OfCounter(name + "_count");
   const double lookups = Sum(now.streams, "cache_lookups");
-  return {
+  std::vector<std::string> lines = {
       fmt::format("{} sessions, {} streams   {} of {}   {} requests unanswered, {} queued",
                   now.sessions.size(), now.streams.size(), Bytes(Sum(now.sessions, "used_bytes")),
                   Bytes(Sum(now.sessions, "budget_bytes")), Sum(now.sessions, "outstanding"), Queued(now)),
@@ -140,6 +145,14 @@ std::vector<std::string> Summary(const TopState& now, const Rates& rates) {
                   rates.Text(Bytes(rates.Sum(&TopState::streams, "bytes"))),
                   rates.Text(Bytes(rates.Sum(&TopState::streams, "read_bytes"))),
                   Percent(Sum(now.streams, "cache_hits"), lookups))};
+  const double sessions = CounterOr0(now, "quarry_status_sessions_left_out");
+  const double streams = CounterOr0(now, "quarry_status_streams_left_out");
+  if (sessions + streams > 0) {
+    lines.push_back(
+        fmt::format("{} sessions and {} streams more, for which an answer has no room: --url shows all",
+                    sessions, streams));
+  }
+  return lines;
 }
 
 Table StreamTable(const TopState& now, const Rates& rates) {

@@ -67,10 +67,15 @@ void AppendList(const Items& items, const Text& text, std::string& json) {
 
 std::vector<wire::Counter> StatusCounters(const StatusSource& source) {
   std::vector<wire::Counter> counters = source.metrics->Counters();
-  const auto fits = [&](size_t more) { return counters.size() + more <= wire::kListedMax; };
+  // What finds no room is counted, so that a reader knows that it does not see all.
+  uint64_t sessions_left_out = 0, streams_left_out = 0;
+  const auto fits = [&](size_t more) { return counters.size() + more + 2 <= wire::kListedMax; };
   for (const SessionStatus& session : source.sessions()) {
     const Fields fields = FieldsOf(session);
-    if (!fits(fields.size())) break;
+    if (!fits(fields.size())) {
+      ++sessions_left_out;
+      continue;
+    }
     for (const auto& [name, value] : fields) {
       AddField(fmt::format("session_{}_{}", session.id, name), value, counters);
     }
@@ -78,7 +83,10 @@ std::vector<wire::Counter> StatusCounters(const StatusSource& source) {
   // Names are all the text that there is.
   for (const StreamHub::StreamState& stream : source.streams()) {
     const Fields fields = FieldsOf(stream);
-    if (!fits(fields.size() + 2)) break;
+    if (!fits(fields.size() + 2)) {
+      ++streams_left_out;
+      continue;
+    }
     for (const auto& [name, value] : fields) {
       AddField(fmt::format("stream_{}_{}", stream.stream, name), value, counters);
     }
@@ -86,6 +94,8 @@ std::vector<wire::Counter> StatusCounters(const StatusSource& source) {
     if (stream.group.empty()) continue;
     AddField(fmt::format("stream_{}_group_{}", stream.stream, stream.group), 1, counters);
   }
+  AddField("quarry_status_sessions_left_out", static_cast<double>(sessions_left_out), counters);
+  AddField("quarry_status_streams_left_out", static_cast<double>(streams_left_out), counters);
   return counters;
 }
 

@@ -206,6 +206,16 @@ TEST_F(StatusTest, HoweverManyThereAreTheyFitIntoAMessage) {
   const std::vector<wire::Counter> counters = StatusCounters(Source());
   EXPECT_LE(counters.size(), wire::kListedMax);
   EXPECT_GT(counters.size(), wire::kListedMax - 30);
+  std::map<std::string, double> left_out;
+  uint64_t sessions = 0, streams = 0;
+  for (const wire::Counter& counter : counters) {
+    left_out[counter.name] = counter.value;
+    sessions += counter.name.ends_with("_pid") ? 1 : 0;
+    streams += counter.name.ends_with("_held") ? 1 : 0;
+  }
+  EXPECT_EQ(left_out.at("quarry_status_sessions_left_out"), 64.0 - static_cast<double>(sessions));
+  EXPECT_EQ(left_out.at("quarry_status_streams_left_out"), 300.0 - static_cast<double>(streams));
+  EXPECT_GT(left_out.at("quarry_status_streams_left_out"), 200);
   for (const wire::Counter& counter : counters) EXPECT_LE(counter.name.size(), wire::kNameBytesMax);
   const auto encoded = wire::EncodeResponse(1, wire::Counters{counters});
   EXPECT_TRUE(encoded.ok()) << encoded.status().ToString();
