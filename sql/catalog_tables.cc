@@ -41,6 +41,25 @@ struct NamedFile {
   Damage::Kind damage = Damage::Kind::kTable;  // what a fault in it is of
 };
 
+// Of the files in a folder and below it.
+uint64_t FolderBytes(const std::string& path) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (std::filesystem::recursive_directory_iterator entry(path, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code gone;
+    const uintmax_t size = entry->is_regular_file(gone) ? entry->file_size(gone) : 0;
+    if (!gone) bytes += size;
+  }
+  return bytes;
+}
+
+// NULL for what is not there: `quarry verify` says what to do.
+Value PathBytes(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_directory(path, error) ? Integer(FolderBytes(path)) : FileBytes(path);
+}
+
 std::vector<NamedFile> FilesIn(const Manifest& manifest) {
   std::vector<NamedFile> files;
   for (const TableRecord& table : manifest.tables) {
@@ -68,13 +87,34 @@ std::vector<NamedFile> FilesIn(const Manifest& manifest) {
 
 enum FileColumn : int { kChecksum = 5 };
 
+const char* StrayKind(Damage::Kind kind) {
+  if (kind == Damage::Kind::kLeftover) return "leftover";
+  return kind == Damage::Kind::kFolder ? "folder" : "stray";
+}
+
+// Everything in the folder, whether the manifest names it or not, so that each fault has its row. What no
+// record names has its path for a name, as in its damage.
+Result<std::vector<NamedFile>> AllFilesOf(Session& session) {
+  std::vector<NamedFile> files = FilesIn(session.manifest());
+  files.push_back({"VERSION", "version", "", 0, Damage::Kind::kVersion});
+  files.push_back({"catalog/", "catalog", "", 0, Damage::Kind::kCatalog});
+  QUARRY_TRY(VerifyReport strays, FindStrays(session.store()));
+  QUARRY_RETURN_IF_ERROR(FindEmbeddingStrays(session.store(), strays));
+  for (const Damage& stray : strays.damages) {
+    files.push_back({stray.name, StrayKind(stray.kind), stray.name, 0, stray.kind});
+  }
+  return files;
+}
+
 // Reads every byte of the database. What a fault is of, all files of it are called damaged.
 Result<std::set<std::pair<Damage::Kind, std::string>>> FindDamaged(Session& session) {
   const auto look = [&](std::string_view, uint64_t, uint64_t) { return session.Look(); };
   QUARRY_TRY(VerifyReport report, VerifyStore(session.store(), look));
   QUARRY_RETURN_IF_ERROR(VerifyEmbeddings(session.store(), look, report));
   std::set<std::pair<Damage::Kind, std::string>> damaged;
-  for (const Damage& damage : report.damages) damaged.emplace(damage.kind, damage.name);
+  for (const Damage& damage : report.damages) {
+    if (damage.kind != Damage::Kind::kLeftover) damaged.emplace(damage.kind, damage.name);
+  }
   return damaged;
 }
 
@@ -84,9 +124,11 @@ Result<RowList> ListFiles(Session& session, const Query& query) {
     QUARRY_TRY(damaged, FindDamaged(session));
   }
   RowList rows;
-  for (const NamedFile& file : FilesIn(session.manifest())) {
-    rows.Add({file.path, file.kind, file.name, Integer(file.generation),
-              FileBytes(session.store().path() + "/" + file.path),
+  QUARRY_TRY(const std::vector<NamedFile> files, AllFilesOf(session));
+  for (const NamedFile& file : files) {
+    const bool named = file.generation > 0;
+    rows.Add({file.path, file.kind, named ? Value(file.name) : Value(),
+              named ? Integer(file.generation) : Value(), PathBytes(session.store().path() + "/" + file.path),
               damaged.contains({file.damage, file.name}) ? "damaged" : "ok"});
   }
   return rows;

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli.h"
 #include "option_values.h"
@@ -18,7 +19,27 @@ struct Arguments {
   std::string dtype = "float32";
   std::string train_share = "1%", valid_share = "0.5%", test_share = "0.5%";
   unsigned threads = 0;
+  bool json = false;
 };
+
+void PrintText(const Arguments& arguments, const GenerateSummary& summary, double seconds) {
+  const GenerateOptions& options = arguments.options;
+  Print("{}: {} nodes, {} edges, {} classes, features {} x {} {}: {} in {:.1f} s ({:.0f} MB/s)\n",
+        arguments.path, options.node_count, summary.edge_count, options.class_count, options.node_count,
+        options.dim, ElementTypeName(options.element_type), FormatBytes(summary.bytes), seconds,
+        static_cast<double>(summary.bytes) / 1e6 / seconds);
+}
+
+void PrintJson(const Arguments& arguments, const GenerateSummary& summary, double seconds) {
+  using Json = nlohmann::ordered_json;
+  const GenerateOptions& options = arguments.options;
+  const Json json = {{"path", arguments.path},      {"nodes", options.node_count},
+                     {"edges", summary.edge_count}, {"classes", options.class_count},
+                     {"dim", options.dim},          {"element_type", ElementTypeName(options.element_type)},
+                     {"seed", options.seed},        {"bytes", summary.bytes},
+                     {"seconds", seconds},          {"peak_rss_bytes", PeakRssBytes()}};
+  Print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
 
 Status Run(Arguments& arguments) {
   GenerateOptions& options = arguments.options;
@@ -36,13 +57,7 @@ Status Run(Arguments& arguments) {
              Generate(*backend, arguments.path, options, threads, progress.AsFunction()));
   progress.Clear();
   const double seconds = MonotonicSeconds() - start;
-  std::printf(
-      "%s",
-      fmt::format("{}: {} nodes, {} edges, {} classes, features {} x {} {}: {} in {:.1f} s ({:.0f} MB/s)\n",
-                  arguments.path, options.node_count, summary.edge_count, options.class_count,
-                  options.node_count, options.dim, ElementTypeName(options.element_type),
-                  FormatBytes(summary.bytes), seconds, static_cast<double>(summary.bytes) / 1e6 / seconds)
-          .c_str());
+  arguments.json ? PrintJson(arguments, summary, seconds) : PrintText(arguments, summary, seconds);
   return Status::Ok();
 }
 
@@ -71,6 +86,7 @@ void AddGenerate(CLI::App& app, Action& action) {
   verb->add_option("--valid-share", arguments->valid_share, "nodes to validate on")->capture_default_str();
   verb->add_option("--test-share", arguments->test_share, "nodes to test on")->capture_default_str();
   verb->add_option("--threads", arguments->threads, "default: one more than processors");
+  verb->add_flag("--json", arguments->json, "one JSON object on stdout");
   verb->footer("Example: quarry generate graph/ --nodes 4M --degree 15 --dim 128 --classes 50 --seed 1");
   verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });
 }

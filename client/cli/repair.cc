@@ -5,12 +5,16 @@
 #include <algorithm>
 
 #include "cli.h"
+#include "fault_json.h"
+#include "quarry/base/log.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_store.h"
 #include "quarry/format/element_type.h"
 
 namespace quarry::cli {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // `quarry layout build` with what the layout was built with.
 std::string BuildCommand(const Store& store, const LayoutRecord& layout) {
@@ -45,6 +49,10 @@ std::string NameOf(const Damage& damage) {
       return fmt::format("the checkpoint of training run \"{}\"", damage.name);
     case Damage::Kind::kEmbedding:
       return fmt::format("embedding table \"{}\"", damage.name);
+    case Damage::Kind::kVersion:
+      return "VERSION";
+    case Damage::Kind::kForeign:
+      return damage.name;
     default:
       return "the catalog";
   }
@@ -96,52 +104,106 @@ void PrintReport(const Store& store, const RepairReport& report, bool dry_run) {
     Print("embedding table \"{}\": {}dropped: it is damaged\n", table, would);
   }
   PrintRows(store, report);
-  for (const Damage& damage : report.lost) Print("{}: damaged: {}\n", NameOf(damage), RemedyOf(damage));
+  for (const Damage& damage : report.lost) {
+    const bool foreign = damage.kind == Damage::Kind::kForeign;
+    Print("{}: {}: {}\n", NameOf(damage), foreign ? "stays, for it may be anything" : "damaged",
+          foreign ? "move it away" : RemedyOf(damage));
+  }
 }
 
-// OK when the catalog opens, at least now.
-Status RepairCatalogOf(IoBackend& backend, const RepairArguments& arguments) {
-  QUARRY_TRY(const auto repair, RepairCatalog(backend, arguments.path, arguments.options.dry_run));
-  if (!repair) return Status::Ok();
-  if (arguments.options.dry_run) {
+void PrintCatalogRepair(const CatalogRepair& repair, bool dry_run) {
+  if (dry_run) {
     Print("the catalog does not open; it would be made anew of what can be read\n");
-    return repair->fault;
+    return;
   }
-  Print("the catalog did not open: {}\n", repair->fault.message());
+  Print("the catalog did not open: {}\n", repair.fault.message());
   Print("catalog: made anew of what could be read; commits up to {} are in it, later ones would be lost\n",
-        repair->timestamp);
-  for (const std::string& table : repair->lost_tables) Print("catalog: nothing of {} could be read\n", table);
-  Print("catalog: the old one is in {}; remove it when nothing is missing\n", repair->damaged_path);
-  return Status::Ok();
+        repair.timestamp);
+  for (const std::string& table : repair.lost_tables) Print("catalog: nothing of {} could be read\n", table);
+  Print("catalog: the old one is in {}; remove it when nothing is missing\n", repair.damaged_path);
+}
+
+// Null when the catalog opens.
+Json CatalogJson(const std::optional<CatalogRepair>& repair, bool dry_run) {
+  if (!repair) return nullptr;
+  return {{"fault", repair->fault.message()},
+          {"timestamp", dry_run ? Json() : Json(repair->timestamp)},
+          {"lost_tables", repair->lost_tables},
+          {"damaged_path", dry_run ? Json() : Json(repair->damaged_path)}};
+}
+
+template <typename Record>
+Json NamesJson(const std::vector<Record>& records) {
+  Json json = Json::array();
+  for (const Record& record : records) json.push_back(record.name);
+  return json;
+}
+
+void AddReport(const Store& store, const RepairReport& report, Json& json) {
+  json["folders"] = report.folders;
+  json["removed"] = report.removed;
+  json["layouts"] = Json::array();
+  for (const LayoutRecord& layout : report.layouts) {
+    json["layouts"].push_back({{"name", layout.name}, {"command", BuildCommand(store, layout)}});
+  }
+  json["trainings"] = NamesJson(report.trainings);
+  json["embeddings"] = report.embeddings;
+  json["rows"] = Json::array();
+  for (const DamagedRows& rows : report.rows) {
+    json["rows"].push_back({{"table", rows.table},
+                            {"first_row", rows.first_row},
+                            {"row_count", rows.row_count},
+                            {"replaced", rows.replaced}});
+  }
+  json["lost"] = DamagesJson(report.lost);
 }
 
 Result<VerifyReport> Find(Store& store) {
   ProgressBar bar;
   QUARRY_TRY(VerifyReport found, VerifyStore(store, bar.AsFunction()));
   QUARRY_RETURN_IF_ERROR(VerifyEmbeddings(store, bar.AsFunction(), found));
+  bar.Clear();
+  for (const std::string& note : found.notes) LogInfo("{}", note);
   return found;
 }
 
 }  // namespace
 
 Status Repair(const RepairArguments& arguments) {
+  const bool dry_run = arguments.options.dry_run;
   const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
-  QUARRY_RETURN_IF_ERROR(RepairCatalogOf(*backend, arguments));
+  QUARRY_TRY(const auto catalog, RepairCatalog(*backend, arguments.path, dry_run));
+  if (catalog && !arguments.json) PrintCatalogRepair(*catalog, dry_run);
+  Json json = {{"path", arguments.path},
+               {"dry_run", dry_run},
+               {"sound", false},
+               {"catalog", CatalogJson(catalog, dry_run)}};
+  if (catalog && dry_run) {
+    if (arguments.json) PrintJson(json);
+    return catalog->fault;
+  }
   QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(*backend, arguments.path));
   QUARRY_TRY(const VerifyReport found, Find(*store));
-  for (const Status& fault : found.faults) Print("{}\n", fault.message());
+  for (const Status& fault : found.faults) {
+    if (!arguments.json) Print("{}\n", fault.message());
+  }
   QUARRY_TRY(const RepairReport report, RepairStore(*store, found, arguments.options));
-  const bool dry_run = arguments.options.dry_run;
   if (!dry_run) {
     for (const std::string& table : report.embeddings) {
       QUARRY_RETURN_IF_ERROR(DropEmbeddings(*store, table));
     }
   }
-  PrintReport(*store, report, dry_run);
-  if (found.faults.empty() || (!dry_run && report.sound())) {
-    Print("{}: sound\n", arguments.path);
-    return Status::Ok();
+  const bool sound = found.faults.empty() || (!dry_run && report.sound());
+  if (arguments.json) {
+    json["sound"] = sound;
+    json["faults"] = FaultsJson(arguments.path, found.faults);
+    AddReport(*store, report, json);
+    PrintJson(json);
+  } else {
+    PrintReport(*store, report, dry_run);
+    if (sound) Print("{}: sound\n", arguments.path);
   }
+  if (sound) return Status::Ok();
   return MakeStatus(Code::kCorruption, "{}: {}; the first fault: {}", arguments.path,
                     dry_run ? "nothing was changed" : "what is lost stays as it is",
                     found.faults.front().message());
@@ -154,6 +216,7 @@ void AddRepair(CLI::App& app, Action& action) {
   verb->add_flag("--dry-run", arguments->options.dry_run, "say what would be done, and change nothing");
   verb->add_flag("--drop-damaged", arguments->options.drop_damaged,
                  "drop damaged checkpoints of training runs and of embeddings, too");
+  verb->add_flag("--json", arguments->json, "one JSON object on stdout");
   verb->footer(
       "Removes what no record names, drops damaged layouts, makes a catalog that does not open anew, and "
       "says\n"

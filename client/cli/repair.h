@@ -11,6 +11,7 @@ namespace quarry::cli {
 struct RepairArguments {
   std::string path;
   RepairOptions options;
+  bool json = false;
 };
 
 // Verifies the database, does what can be done about the faults, and prints both. kCorruption when it is not

@@ -2,6 +2,8 @@
 #include <cstdio>
 
 #include "cli.h"
+#include "fault_json.h"
+#include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_store.h"
@@ -11,7 +13,25 @@
 namespace quarry::cli {
 namespace {
 
-Status Verify(const std::string& path) {
+void PrintReport(const std::string& path, const VerifyReport& report, double seconds) {
+  for (const Status& fault : report.faults) Print("{}\n", fault.message());
+  if (!report.faults.empty()) return;
+  Print("{}: sound: {} files and the catalog, {} in {:.1f} s\n", path, report.files,
+        FormatBytes(report.bytes), seconds);
+}
+
+void PrintReportJson(const std::string& path, const VerifyReport& report, double seconds) {
+  PrintJson({{"path", path},
+             {"sound", report.faults.empty()},
+             {"files", report.files},
+             {"bytes", report.bytes},
+             {"seconds", seconds},
+             {"faults", FaultsJson(path, report.faults)},
+             {"damages", DamagesJson(report.damages)},
+             {"notes", report.notes}});
+}
+
+Status Verify(const std::string& path, bool json) {
   const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
   QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(*backend, path));
   const double start = MonotonicSeconds();
@@ -19,13 +39,10 @@ Status Verify(const std::string& path) {
   QUARRY_TRY(VerifyReport report, VerifyStore(*store, bar.AsFunction()));
   QUARRY_RETURN_IF_ERROR(VerifyEmbeddings(*store, bar.AsFunction(), report));
   bar.Clear();
+  for (const std::string& note : report.notes) LogInfo("{}", note);
   const double seconds = MonotonicSeconds() - start;
-  if (report.faults.empty()) {
-    Print("{}: sound: {} files and the catalog, {} in {:.1f} s\n", path, report.files,
-          FormatBytes(report.bytes), seconds);
-    return Status::Ok();
-  }
-  for (const Status& fault : report.faults) Print("{}\n", fault.message());
+  json ? PrintReportJson(path, report, seconds) : PrintReport(path, report, seconds);
+  if (report.faults.empty()) return Status::Ok();
   return MakeStatus(Code::kCorruption, "{}: {}{} found in {}; the first: {}", path,
                     report.faults.size() >= kVerifyFaultsMax ? "at least " : "",
                     report.faults.size() == 1 ? "1 fault" : fmt::format("{} faults", report.faults.size()),
@@ -48,13 +65,16 @@ void AddVerify(CLI::App& app, Action& action) {
   verb->add_flag("--drop-damaged", arguments->options.drop_damaged,
                  "with --repair: drop damaged checkpoints of training runs and of embeddings, too")
       ->needs(repairs);
+  verb->add_flag("--json", arguments->json, "one JSON object on stdout");
   verb->footer(
       "Exit code 3 when anything does not hold, with --repair when it does not afterwards; each fault names "
       "file, page and rows.\n"
       "Example: quarry verify graph.db\n"
       "         quarry verify graph.db --repair --dry-run");
   verb->callback([arguments, repair, &action] {
-    action = [arguments, repair] { return *repair ? Repair(*arguments) : Verify(arguments->path); };
+    action = [arguments, repair] {
+      return *repair ? Repair(*arguments) : Verify(arguments->path, arguments->json);
+    };
   });
 }
 

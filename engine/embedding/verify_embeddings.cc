@@ -1,5 +1,4 @@
 #include "embedding_files.h"
-#include "quarry/base/log.h"
 #include "quarry/embedding/embedding_store.h"
 #include "row_record.h"
 
@@ -58,14 +57,16 @@ class TableCheck {
   Status stopped_;
 };
 
-// Files that the manifest does not name: ours are leftovers of a crash, others are strangers.
-Status FindStrays(const Store& store, VerifyReport& report) {
+}  // namespace
+
+Status FindEmbeddingStrays(const Store& store, VerifyReport& report) {
   return ForEachUnnamedFile(store, [&](const std::string& file) {
     const std::string path = fmt::format("{}/{}", kEmbeddingFolder, file);
     if (TableOfFile(file)) {
       report.AddDamage({Damage::Kind::kLeftover, path});
-      LogInfo("{}/{}: a leftover; the next time that an embedding table is opened removes it", store.path(),
-              path);
+      report.notes.push_back(
+          fmt::format("{}/{}: a leftover; the next time that an embedding table is opened removes it",
+                      store.path(), path));
     } else {
       report.Add(MakeStatus(Code::kCorruption, "{}/{}: the catalog names no such file: remove it",
                             store.path(), path),
@@ -74,10 +75,8 @@ Status FindStrays(const Store& store, VerifyReport& report) {
   });
 }
 
-}  // namespace
-
 Status VerifyEmbeddings(Store& store, const ProgressFunction& progress, VerifyReport& report) {
-  QUARRY_RETURN_IF_ERROR(FindStrays(store, report));
+  QUARRY_RETURN_IF_ERROR(FindEmbeddingStrays(store, report));
   for (const EmbeddingRecord& record : store.manifest().embeddings) {
     const auto files = FilesOf(store, record);
     if (files.status().code() == Code::kCorruption) {

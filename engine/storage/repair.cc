@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lock.h"
+#include "verify_scan.h"
 
 namespace quarry {
 namespace {
@@ -33,7 +34,7 @@ struct CatalogPaths {
       : database(database_path),
         catalog(database_path + "/catalog"),
         damaged(database_path + "/catalog.damaged"),
-        workspace(database_path + "/catalog.repairing") {}
+        workspace(fmt::format("{}/{}", database_path, kRepairingFolder)) {}
   const std::string database, catalog, damaged, workspace;
 };
 
@@ -125,6 +126,8 @@ class Repair {
         report_.embeddings.push_back(damage.name);
         return Status::Ok();
       case Damage::Kind::kCatalog:
+      case Damage::Kind::kVersion:
+      case Damage::Kind::kForeign:
       case Damage::Kind::kTopology:
         break;
     }

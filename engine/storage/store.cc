@@ -16,6 +16,7 @@
 #include "quarry/base/mutex.h"
 #include "quarry/base/trace.h"
 #include "quarry/format/superblock.h"
+#include "verify_scan.h"
 
 namespace quarry {
 namespace {
@@ -55,7 +56,9 @@ Status NoDatabase(IoBackend& backend, const std::string& path) {
                     path, path);
 }
 
-Status CheckVersion(IoBackend& backend, const std::string& database_path) {
+}  // namespace
+
+Status CheckVersionFile(IoBackend& backend, const std::string& database_path) {
   const std::string path = database_path + "/VERSION";
   QUARRY_TRY(const std::string text, ReadPrefix(backend, path));
   if (text == VersionText()) return Status::Ok();
@@ -72,6 +75,8 @@ Status CheckVersion(IoBackend& backend, const std::string& database_path) {
   return MakeStatus(Code::kCorruption, "{}: the file should read \"quarry {}\" and a line end", path,
                     kStoreVersion);
 }
+
+namespace {
 
 template <typename Record>
 std::string NamesOf(const std::vector<Record>& records) {
@@ -401,7 +406,7 @@ Result<std::unique_ptr<Store>> Store::Open(IoBackend& backend, const std::string
   // Without these there is nothing to lock: LOCK must not be created in a folder that is none of ours.
   std::error_code error;
   if (!fs::exists(path + "/VERSION", error)) return NoDatabase(backend, path);
-  QUARRY_RETURN_IF_ERROR(CheckVersion(backend, path));
+  QUARRY_RETURN_IF_ERROR(CheckVersionFile(backend, path));
   QUARRY_TRY(StoreLock lock, StoreLock::Acquire(path));
   Result<std::unique_ptr<Catalog>> catalog = Catalog::Open(path, /*read_only=*/true);
   if (catalog.status().code() == Code::kNotFound) {

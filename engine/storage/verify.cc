@@ -1,11 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <filesystem>
-#include <set>
 
-#include "compaction_progress.h"
-#include "quarry/base/log.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/format/checksum.h"
@@ -16,8 +12,6 @@
 
 namespace quarry {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Looks at the values of a label or split table, whose meaning the engine knows.
 class ValueCheck {
@@ -225,50 +219,6 @@ Status VerifyTraining(Verification& run, const Store& store, const TrainingRecor
                     [&](const DataFile& data) { return VerifySections(run, data); });
 }
 
-// True for the files of a compaction that can go on, which are no fault.
-bool NoteInterruptedCompaction(Verification& run, const Store& store, const std::string& file) {
-  const Manifest& manifest = store.manifest();
-  for (const TableRecord& table : manifest.tables) {
-    const CompactionFiles files(table);
-    if ((file != files.rows && file != files.progress) ||
-        IsDeadCompactionFile(run.backend(), store.path(), manifest, table, file)) {
-      continue;
-    }
-    run.report().AddDamage({Damage::Kind::kLeftover, file});
-    if (file == files.progress) {
-      LogInfo("{}/{}: an interrupted compaction of table \"{}\": `quarry compact {}` goes on with it",
-              store.path(), file, table.name, store.path());
-    }
-    return true;
-  }
-  return false;
-}
-
-// Files that no record names: leftovers of a crash or strangers.
-Status FindStrays(Verification& run, const Store& store) {
-  std::set<std::string> named;
-  for (const TableRecord& table : store.manifest().tables) named.insert(table.file);
-  for (const TopologyRecord& topology : store.manifest().topologies) named.insert(topology.file);
-  for (const TrainingRecord& training : store.manifest().trainings) named.insert(training.file);
-  for (const std::string folder : {"features", "topology", "training"}) {
-    const std::string path = store.path() + "/" + folder;
-    std::error_code error;
-    for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-      const std::string file = folder + "/" + entry->path().filename().string();
-      if (named.contains(file) || NoteInterruptedCompaction(run, store, file)) continue;
-      run.SetSubject(Damage::Kind::kStray, file);
-      AddFault(run, "{}/{}: the catalog names no such file: remove it", store.path(), file);
-    }
-    if (error == std::errc::no_such_file_or_directory) {
-      run.SetSubject(Damage::Kind::kFolder, folder);
-      if (folder != "training") AddFault(run, "{}: the folder is missing", path);
-    } else if (error) {
-      return ErrnoStatus(error.value(), "list", path);
-    }
-  }
-  return FindLayoutStrays(run, store);
-}
-
 Status VerifyNames(Verification& run, Store& store, NameKind kind, bool present, uint64_t expected) {
   if (!present) return Status::Ok();
   const Result<uint64_t> count = store.catalog().VerifyNames(kind);
@@ -302,6 +252,15 @@ Status VerifyVersions(Verification& run, Store& store, const TableRecord& table)
   return run.Note(scanned);
 }
 
+// It was right when the database was opened, and may have become another file since.
+Status VerifyVersionFile(Verification& run, const Store& store) {
+  run.SetSubject(Damage::Kind::kVersion);
+  const Status status = CheckVersionFile(run.backend(), store.path());
+  if (status.code() != Code::kNotFound && status.code() != Code::kUnsupported) return run.Note(status);
+  AddFault(run, "{}", status.message());
+  return Status::Ok();
+}
+
 Status VerifyCatalog(Verification& run, Store& store) {
   const ScopedSpan span("verify the catalog");
   const Manifest& manifest = store.manifest();
@@ -327,6 +286,7 @@ Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress)
   for (const LayoutRecord& layout : manifest.layouts) bytes_total += layout.total_bytes();
   for (const TrainingRecord& training : manifest.trainings) bytes_total += training.file_bytes;
   Verification run(store.backend(), progress, bytes_total);
+  QUARRY_RETURN_IF_ERROR(VerifyVersionFile(run, store));
   QUARRY_RETURN_IF_ERROR(VerifyCatalog(run, store));
   QUARRY_RETURN_IF_ERROR(FindStrays(run, store));
   for (const TopologyRecord& record : manifest.topologies) {

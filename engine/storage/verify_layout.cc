@@ -1,7 +1,6 @@
 #include <filesystem>
 #include <set>
 
-#include "quarry/base/log.h"
 #include "quarry/storage/layout_files.h"
 #include "verify_scan.h"
 
@@ -73,10 +72,10 @@ Status FindLayoutStrays(Verification& run, const Store& store) {
     if (name.ends_with(kBuildingSuffix) && entry.is_directory(ignored)) {
       run.report().AddDamage({Damage::Kind::kLeftover, "layouts/" + name});
       const std::string layout = name.substr(0, name.size() - kBuildingSuffix.size());
-      LogInfo(
-          "{}: an interrupted build of layout \"{}\" takes space there: build it again, or remove it "
-          "with `quarry layout drop {} {}`",
-          entry.path().string(), layout, store.path(), layout);
+      Mention(run,
+              "{}: an interrupted build of layout \"{}\" takes space there: build it again, or remove it "
+              "with `quarry layout drop {} {}`",
+              entry.path().string(), layout, store.path(), layout);
       return Status::Ok();
     }
     AddStray(run, "layouts", entry);

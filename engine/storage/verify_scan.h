@@ -31,12 +31,14 @@ class Verification {
   void AddFault(Status fault, uint64_t first_row, uint64_t row_count);
   // A fault is noted and OK returned; anything else comes back.
   Status Note(const Status& status);
+  // What is worth a word, and no fault.
+  void AddNote(std::string note) { report_.notes.push_back(std::move(note)); }
   // Bytes that were read; what the progress function says.
   Status Advance(uint64_t bytes);
 
  private:
   IoBackend& backend_;
-  const ProgressFunction& progress_;
+  const ProgressFunction progress_;
   const uint64_t bytes_total_;
   Damage subject_;
   std::string remedy_;
@@ -46,6 +48,11 @@ class Verification {
 template <typename... Args>
 void AddFault(Verification& run, fmt::format_string<Args...> format, Args&&... args) {
   run.AddFault(MakeStatus(Code::kCorruption, format, std::forward<Args>(args)...));
+}
+
+template <typename... Args>
+void Mention(Verification& run, fmt::format_string<Args...> format, Args&&... args) {
+  run.AddNote(fmt::format(format, std::forward<Args>(args)...));
 }
 
 bool AllZero(std::span<const std::byte> bytes);
@@ -111,6 +118,15 @@ Status VerifyTopology(Verification& run, const DataFile& data, const TopologyRec
 
 // Verifies every page of every section of a file that OpenDataFile has opened, whatever they mean.
 Status VerifySections(Verification& run, const DataFile& data);
+
+// The file VERSION is as this Quarry writes it; kUnsupported for another version, kCorruption, kNotFound.
+Status CheckVersionFile(IoBackend& backend, const std::string& database_path);
+
+// Where `quarry repair` makes another catalog.
+inline constexpr std::string_view kRepairingFolder = "catalog.repairing";
+
+// Files and folders that no record names: leftovers of a crash, or strangers.
+Status FindStrays(Verification& run, const Store& store);
 
 // Files and folders in layouts/ that no record names. An interrupted build is no fault, but is mentioned.
 Status FindLayoutStrays(Verification& run, const Store& store);

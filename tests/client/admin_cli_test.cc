@@ -190,6 +190,61 @@ TEST_F(AdminCliTest, VerifyRepairsWhatCanBeRepaired) {
   EXPECT_EQ(Run("verify faulty --dry-run").exit_code, 2) << "it is of --repair";
 }
 
+TEST_F(AdminCliTest, VerifyAndRepairSpeakJson) {
+  CopyDatabase("spoken");
+  const json sound = RunJson("verify spoken --json");
+  EXPECT_EQ(sound["sound"], true);
+  EXPECT_EQ(sound["faults"], json::array());
+  EXPECT_EQ(sound["files"], 4);
+
+  std::ofstream(root_ / "spoken/features/stray") << "nobody's";
+  std::ofstream(root_ / "spoken/notes.txt") << "somebody's";
+  const fs::path table = FileOf("spoken/features", "feature-");
+  testing_util::FlipByte(table, 2 * 4096 + 100);
+  const Outcome verified = Run("verify spoken --json");
+  EXPECT_EQ(verified.exit_code, 3);
+  EXPECT_THAT(verified.err, HasSubstr("3 faults found"));
+  const json report = json::parse(verified.out);
+  EXPECT_EQ(report["sound"], false);
+  ASSERT_EQ(report["faults"].size(), 3U);
+  const json& fault = report["faults"][2];
+  EXPECT_EQ(fault["file"], "features/" + table.filename().string());
+  EXPECT_EQ(fault["page"], 2);
+  EXPECT_THAT(fault["fault"].get<std::string>(), HasSubstr("rows 32 to 63"));
+  EXPECT_EQ(report["faults"][0]["page"], nullptr);
+  const json damage = {{"kind", "table"}, {"name", "feature"}, {"first_row", 32}, {"row_count", 32}};
+  EXPECT_EQ(report["damages"][2], damage);
+
+  const Outcome dry = Run("repair spoken --dry-run --json");
+  EXPECT_EQ(dry.exit_code, 3);
+  EXPECT_EQ(json::parse(dry.out)["removed"], json::array({"features/stray"}));
+  EXPECT_TRUE(fs::exists(root_ / "spoken/features/stray"));
+  const Outcome repaired = Run("verify spoken --repair --json");
+  EXPECT_EQ(repaired.exit_code, 3);
+  const json done = json::parse(repaired.out);
+  EXPECT_EQ(done["removed"], json::array({"features/stray"}));
+  EXPECT_EQ(done["catalog"], nullptr);
+  EXPECT_EQ(done["sound"], false);
+  const json rows = {{"table", "feature"}, {"first_row", 32}, {"row_count", 32}, {"replaced", false}};
+  EXPECT_EQ(done["rows"], json::array({rows}));
+  ASSERT_EQ(done["lost"].size(), 1U);
+  EXPECT_EQ(done["lost"][0]["name"], "notes.txt");
+  EXPECT_FALSE(fs::exists(root_ / "spoken/features/stray"));
+  EXPECT_TRUE(fs::exists(root_ / "spoken/notes.txt"));
+
+  testing_util::FlipByte(table, 2 * 4096 + 100);
+  fs::remove(root_ / "spoken/notes.txt");
+  EXPECT_EQ(RunJson("repair spoken --json")["sound"], true);
+}
+
+TEST_F(AdminCliTest, GenerateSpeaksJson) {
+  const json made = RunJson("generate spoken-graph --nodes 1k --degree 4 --dim 8 --classes 4 --json");
+  EXPECT_EQ(made["nodes"], 1000);
+  EXPECT_EQ(made["edges"], 4000);
+  EXPECT_EQ(made["element_type"], "float32");
+  EXPECT_GT(made["bytes"].get<uint64_t>(), 1000U * 8 * 4 + 4000U * 16);
+}
+
 // Gives a data file another version of the format, as the checksum of its superblock has it.
 void SetVersion(const fs::path& path, uint32_t version) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);

@@ -60,12 +60,12 @@ class VerifyLayoutTest : public testing::Test {
   }
   std::string Path(const std::string& name) const { return database_.path() + "/" + name; }
 
-  // What verify finds, and what it says on stderr.
+  // What verify finds, and what it mentions.
   std::string Faults() {
-    testing::internal::CaptureStderr();
     const auto report = VerifyStore(*store_, {});
-    notes_ = testing::internal::GetCapturedStderr();
     EXPECT_TRUE(report.ok()) << report.status().ToString();
+    notes_.clear();
+    for (const std::string& note : report->notes) notes_ += note + "\n";
     std::string text;
     for (const Status& fault : report->faults) {
       EXPECT_EQ(fault.code(), Code::kCorruption);

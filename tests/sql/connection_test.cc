@@ -230,7 +230,8 @@ TEST(SqlConnectionTest, CatalogTablesSayWhatTheManifestSays) {
   SqlStore store(TenNodes());
   EXPECT_THAT(Lines(store.sql(), "SELECT * FROM relations"), ElementsAre("0|cites", "1|likes"));
   EXPECT_THAT(Lines(store.sql(), "SELECT kind, name, generation FROM files ORDER BY name"),
-              ElementsAre("table|feature|1", "topology|graph|1", "table|label|1", "table|split|1"));
+              ElementsAre("version||", "catalog||", "table|feature|1", "topology|graph|1", "table|label|1",
+                          "table|split|1"));
   EXPECT_THAT(Lines(store.sql(), "SELECT count(*) FROM files WHERE bytes % 4096 = 0 AND bytes > 0"),
               ElementsAre("4"));
   WriteBatch batch;

@@ -9,6 +9,7 @@
 #include "quarry/io/fault_backend.h"
 #include "quarry/layout/layout.h"
 #include "sql/sql_database.h"
+#include "support/flip_byte.h"
 
 namespace quarry {
 namespace {
@@ -134,13 +135,53 @@ TEST(SqlFilesTest, ChecksumsAreVerifiedWhenTheyAreAskedForAndNotBefore) {
     file << '!';
   }
   backend.SetPlans({});
-  EXPECT_THAT(Lines(store.sql(), "SELECT count(*) FROM (SELECT * FROM files)"), ElementsAre("4"));
+  EXPECT_THAT(Lines(store.sql(), "SELECT count(*) FROM (SELECT * FROM files)"), ElementsAre("6"));
   EXPECT_EQ(backend.count(FaultKind::kRead), 0u);
   EXPECT_THAT(Lines(store.sql(), "SELECT name FROM files WHERE checksum = 'damaged'"),
               ElementsAre("feature"));
   EXPECT_GT(backend.count(FaultKind::kRead), 4u);
   const auto hurried = store.Connect({.cancelled = [] { return true; }});
   EXPECT_THAT(Lines(*hurried, "SELECT checksum FROM files"), ElementsAre("cancelled: interrupted"));
+}
+
+// Whatever verify finds has a row, also where the manifest names no file.
+TEST(SqlFilesTest, TheCatalogTheVersionAndStraysHaveRows) {
+  SqlStore store(TenNodes());
+  const auto damaged = [&] {
+    return Lines(store.sql(),
+                 "SELECT kind, path, name IS NULL, generation IS NULL FROM files WHERE checksum = 'damaged'");
+  };
+  EXPECT_THAT(Lines(store.sql(), "SELECT kind, path, bytes > 0 FROM files WHERE generation IS NULL"),
+              ElementsAre("version|VERSION|1", "catalog|catalog/|1"));
+  EXPECT_THAT(damaged(), IsEmpty());
+
+  std::vector<std::string> tables;
+  for (const auto& entry : std::filesystem::directory_iterator(store.path() + "/catalog")) {
+    if (entry.path().extension() == ".sst") tables.push_back(entry.path());
+  }
+  ASSERT_THAT(tables, testing::Not(IsEmpty()));
+  testing_util::FlipByte(tables.front(), 20);
+  EXPECT_THAT(damaged(), ElementsAre("catalog|catalog/|1|1"));
+  testing_util::FlipByte(tables.front(), 20);
+  EXPECT_THAT(damaged(), IsEmpty());
+
+  testing_util::FlipByte(store.path() + "/VERSION", 2);
+  EXPECT_THAT(damaged(), ElementsAre("version|VERSION|1|1"));
+  testing_util::FlipByte(store.path() + "/VERSION", 2);
+
+  std::ofstream(store.path() + "/notes.txt") << "12345";
+  std::ofstream(store.path() + "/features/more") << "x";
+  std::filesystem::create_directories(store.path() + "/layouts/half.building");
+  std::filesystem::create_directories(store.path() + "/embeddings");
+  std::ofstream(store.path() + "/embeddings/stranger") << "x";
+  std::filesystem::rename(store.path() + "/topology", store.path() + "/away");
+  EXPECT_THAT(damaged(),
+              testing::UnorderedElementsAre("topology|topology/graph-1.qtp|0|0", "stray|notes.txt|1|1",
+                                            "stray|features/more|1|1", "stray|embeddings/stranger|1|1",
+                                            "stray|away|1|1", "folder|topology|1|1"));
+  EXPECT_THAT(Lines(store.sql(), "SELECT kind, checksum FROM files WHERE path = 'layouts/half.building'"),
+              ElementsAre("leftover|ok"));
+  EXPECT_THAT(Lines(store.sql(), "SELECT bytes FROM files WHERE path = 'notes.txt'"), ElementsAre("5"));
 }
 
 class SqlEmbeddingsTest : public testing::Test {
@@ -222,7 +263,8 @@ TEST(SqlStatsTest, CountsWhatTheManifestHas) {
       ElementsAre("nodes|10", "edges|13", "relations|2", "classes|3", "tables|3", "layouts|0", "embeddings|0",
                   "files|4", "timestamp|1", "changed_rows|2"));
   EXPECT_THAT(Lines(store.sql(),
-                    "SELECT value = (SELECT sum(bytes) FROM files) FROM stats WHERE metric = 'file_bytes'"),
+                    "SELECT value = (SELECT sum(bytes) FROM files WHERE generation > 0) FROM stats WHERE "
+                    "metric = 'file_bytes'"),
               ElementsAre("1"));
   EXPECT_THAT(Lines(store.sql(), "SELECT * FROM partitions"), IsEmpty());
 }

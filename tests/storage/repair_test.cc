@@ -176,6 +176,20 @@ TEST_F(RepairTest, WhatNoRecordNamesIsRemovedAndADryRunOnlySaysSo) {
   EXPECT_THAT(Repair().removed, IsEmpty());
 }
 
+// It may be anything, even somebody's only copy of something.
+TEST_F(RepairTest, WhatSomebodyPutBesideTheFoldersStays) {
+  Plant(path_ + "/thesis/chapter.txt");
+  Plant(path_ + "/catalog.repairing/half");
+  const RepairReport report = Repair({.drop_damaged = true});
+  EXPECT_THAT(report.removed, ElementsAre("catalog.repairing"));
+  EXPECT_FALSE(report.sound());
+  ASSERT_EQ(report.lost.size(), 1u);
+  EXPECT_EQ(report.lost[0].kind, Damage::Kind::kForeign);
+  EXPECT_EQ(report.lost[0].name, "thesis");
+  EXPECT_TRUE(fs::exists(path_ + "/thesis/chapter.txt"));
+  EXPECT_FALSE(fs::exists(path_ + "/catalog.repairing"));
+}
+
 TEST_F(RepairTest, AMissingFolderIsMadeAndWhatWasInItIsLost) {
   fs::remove_all(path_ + "/topology");
   const RepairReport report = Repair();

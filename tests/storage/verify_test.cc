@@ -142,6 +142,36 @@ TEST(VerifyTest, StrayAndMissingAndExchangedFilesAreReported) {
               HasSubstr("bytes where the catalog says"));
 }
 
+// Beside the database's own folders, where anything may have been put.
+TEST(VerifyTest, WhatLiesInTheRootAndIsNotOursIsReported) {
+  const auto nothing = [](SmallStore&) {};
+  EXPECT_THAT(FaultsAfter(nothing, [](SmallStore& s) { std::ofstream(s.path() + "/notes.txt") << "x"; }),
+              HasSubstr("/notes.txt: no such file belongs to a database"));
+  EXPECT_THAT(FaultsAfter(nothing, [](SmallStore& s) { fs::create_directory(s.path() + "/graph"); }),
+              HasSubstr("/graph: no such folder belongs to a database"));
+  EXPECT_EQ(FaultsAfter(nothing,
+                        [](SmallStore& s) {
+                          fs::create_directory(s.path() + "/catalog.damaged");
+                          fs::create_directory(s.path() + "/catalog.repairing");
+                          fs::create_directory(s.path() + "/embeddings");
+                        }),
+            "");
+}
+
+TEST(VerifyTest, TheVersionIsLookedAtAgain) {
+  const auto backend = MakeDefaultBackend();
+  SmallStore small(*backend, Medium::kMemory);
+  ASSERT_TRUE(small.Write().ok());
+  const auto store = Store::Open(*backend, small.path()).value();
+  const std::string path = small.path() + "/VERSION";
+  for (const char* text : {"quarry 7\n", "quarrx 1\n"}) {
+    std::ofstream(path) << text;
+    EXPECT_THAT(FaultsOf(VerifyStore(*store, {}).value()), HasSubstr(path)) << text;
+  }
+  fs::remove(path);
+  EXPECT_THAT(FaultsOf(VerifyStore(*store, {}).value()), HasSubstr(path));
+}
+
 TEST(VerifyTest, TheCallersProgressFunctionCanStopIt) {
   const auto backend = MakeDefaultBackend();
   SmallStore small(*backend, Medium::kMemory);

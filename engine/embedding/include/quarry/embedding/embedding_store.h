@@ -87,6 +87,8 @@ Status CheckpointAll(Store& store, std::span<StoredEmbeddings* const> tables, in
 
 // Reads every page of every table's checkpoint, and the timestamps in it; adds what it finds to the report of
 // VerifyStore. Leftovers of crashes are mentioned and no faults. Holds the page maps, and a mebibyte.
+// Files of embeddings/ that no record names: ours are leftovers of a crash, others are strangers.
+Status FindEmbeddingStrays(const Store& store, VerifyReport& report);
 Status VerifyEmbeddings(Store& store, const ProgressFunction& progress, VerifyReport& report);
 
 }  // namespace quarry

@@ -106,8 +106,10 @@ Status ImportDatabase(IoBackend& backend, const std::string& path, Dataset datas
 struct Damage {
   enum class Kind : uint8_t {
     kCatalog,   // its tables, names or versions
+    kVersion,   // the file VERSION
     kFolder,    // one that every database has, and this one has not
     kStray,     // a file or folder that no record names
+    kForeign,   // the same beside the database's own folders
     kLeftover,  // the same, of a command that was interrupted: mentioned, and no fault
     kTable,
     kTopology,
@@ -126,7 +128,8 @@ inline constexpr size_t kVerifyFaultsMax = 1000;
 struct VerifyReport {
   uint64_t files = 0;
   uint64_t bytes = 0;
-  std::vector<Status> faults;   // all kCorruption, the first kVerifyFaultsMax of them; empty = sound
+  std::vector<Status> faults;      // all kCorruption, the first kVerifyFaultsMax of them; empty = sound
+  std::vector<std::string> notes;  // leftovers that are no faults, in words
   std::vector<Damage> damages;  // what they are of, each once, and neighboring rows together; of a table with
                                 // more than kVerifyFaultsMax of those, the last has all that follow
 
@@ -136,8 +139,12 @@ struct VerifyReport {
 
 // Reads everything: superblocks, footers, every cell and section checksum, padding, indptr monotone, indices
 // in range and ascending within each list, counts equal to the catalog's, names, labels and splits in range,
-// the files of every layout, no stray files. Holds under 16 MiB whatever the database's size (and four rows
-// where they exceed a mebibyte). An error (not a fault) means that it could not run.
+// the files of every layout, the file VERSION, no stray files. Holds under 16 MiB whatever the database's
+// size (and four rows where they exceed a mebibyte). An error (not a fault) means that it could not run.
 Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress);
+
+// Of these only what no record names, and missing folders, by listing the folders; reads no data file. What
+// another thread is writing just now is one until its commit.
+Result<VerifyReport> FindStrays(Store& store);
 
 }  // namespace quarry
