@@ -4,13 +4,17 @@
 #include <cstring>
 #include <vector>
 
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/storage/scanner.h"
 
 namespace quarry::sql {
 namespace {
 
-constexpr uint64_t kPieceBytes = kMiB;      // of a scan
+constexpr uint64_t kPieceBytes = kMiB;  // of a scan
+// Where this many pieces in a row are of no use, the scan begins anew behind them: fewer are on their way
+// already, or cost less than to wait for the first of new ones.
+constexpr uint64_t kSkippedPiecesMin = uint64_t{2} * FileScanner::kDepth;
 constexpr uint64_t kBatchBytes = 2 * kMiB;  // of a list
 constexpr uint64_t kBatchRowsMax = 4096;
 
@@ -63,23 +67,19 @@ class ScanStream final : public RowStream {
     std::unique_ptr<ScanStream> stream(new ScanStream(session, table, first, first + count));
     QUARRY_TRY(stream->reservation_,
                session.budget().Reserve(IoBuffer::MappedBytes(pieces * piece_bytes), "scanning a table"));
-    stream->piece_offset_ = geometry.data_offset + first_group * geometry.group_bytes;
-    QUARRY_TRY(stream->scanner_, FileScanner::Make(session.store().backend(), table->file->file(),
-                                                   stream->piece_offset_, bytes, piece_bytes));
+    stream->piece_bytes_ = piece_bytes;
+    stream->end_offset_ = geometry.data_offset + first_group * geometry.group_bytes + bytes;
     return std::unique_ptr<RowStream>(std::move(stream));
   }
+
+  void Seek(uint64_t place) override { next_ = first_ + place; }
 
   Result<bool> Advance() override {
     if (next_ == end_) return false;
     const FeatureGeometry& geometry = table_->geometry();
     const uint64_t row = row_ = next_++;
     const uint64_t offset = geometry.RowOffset(row);
-    if (offset >= piece_offset_ + piece_.size()) {
-      QUARRY_RETURN_IF_ERROR(session_.Look());
-      piece_offset_ += piece_.size();
-      QUARRY_TRY(piece_, scanner_->Next());
-      QUARRY_RETURN_IF_ERROR(LoadChanged(row));
-    }
+    if (offset >= piece_offset_ + piece_.size()) QUARRY_RETURN_IF_ERROR(LoadPiece(row, offset));
     const uint64_t cell = geometry.CellOfRow(row);
     if (cell >= verified_end_) {
       QUARRY_RETURN_IF_ERROR(table_->file->VerifyCell(
@@ -96,7 +96,33 @@ class ScanStream final : public RowStream {
 
  private:
   ScanStream(Session& session, std::shared_ptr<const StoredTable> table, uint64_t first, uint64_t end)
-      : RowStream(session, std::move(table)), next_(first), end_(end) {}
+      : RowStream(session, std::move(table)), first_(first), end_(end), next_(first) {}
+
+  // The piece that holds the row at `offset`, which lies behind the one that is there.
+  Status LoadPiece(uint64_t row, uint64_t offset) {
+    const ScopedSpan span("read a piece", row);
+    const uint64_t skipped_bytes = offset - (piece_offset_ + piece_.size());
+    if (scanner_ == nullptr || skipped_bytes >= kSkippedPiecesMin * piece_bytes_) {
+      QUARRY_RETURN_IF_ERROR(ScanFrom(row));
+    }
+    do {
+      QUARRY_RETURN_IF_ERROR(session_.Look());
+      piece_offset_ += piece_.size();
+      QUARRY_TRY(piece_, scanner_->Next());
+    } while (offset >= piece_offset_ + piece_.size());
+    return LoadChanged(row);
+  }
+
+  // Reads ahead from the row's group on. Nothing is read before the first row is known.
+  Status ScanFrom(uint64_t row) {
+    const FeatureGeometry& geometry = table_->geometry();
+    scanner_.reset();  // gives back its memory before the next one takes it
+    piece_ = {};
+    piece_offset_ = geometry.data_offset + row / geometry.rows_per_group * geometry.group_bytes;
+    QUARRY_TRY(scanner_, FileScanner::Make(session_.store().backend(), table_->file->file(), piece_offset_,
+                                           end_offset_ - piece_offset_, piece_bytes_));
+    return Status::Ok();
+  }
 
   // Of the rows of the piece from `first` on.
   Status LoadChanged(uint64_t first) {
@@ -111,9 +137,11 @@ class ScanStream final : public RowStream {
   }
 
   MemoryBudget::Reservation reservation_;
-  std::unique_ptr<FileScanner> scanner_;
+  const uint64_t first_, end_;            // rows
+  uint64_t piece_bytes_ = 0;              // constant after Make, as the next
+  uint64_t end_offset_ = 0;               // of the range, in the file
+  std::unique_ptr<FileScanner> scanner_;  // null before the first row
   uint64_t next_;
-  const uint64_t end_;
   std::span<const std::byte> piece_;
   uint64_t piece_offset_ = 0;  // of the piece, in the file
   uint64_t verified_end_ = 0;  // of the cells verified so far: a page's rows come one after another
@@ -129,9 +157,11 @@ class ListStream final : public RowStream {
         rows_(std::move(rows)),
         batch_rows_max_(std::clamp<uint64_t>(kBatchBytes / table_->geometry().row_bytes, 1, kBatchRowsMax)) {}
 
+  void Seek(uint64_t place) override { next_ = place; }
+
   Result<bool> Advance() override {
     if (next_ == rows_.size()) return false;
-    if (next_ == batch_end_) QUARRY_RETURN_IF_ERROR(LoadBatch());
+    if (next_ >= batch_end_) QUARRY_RETURN_IF_ERROR(LoadBatch());
     const uint64_t row_bytes = table_->geometry().row_bytes;
     bytes_ = std::span(batch_).subspan((next_ - batch_first_) * row_bytes, row_bytes);
     row_ = rows_[next_++];
@@ -140,6 +170,7 @@ class ListStream final : public RowStream {
 
  private:
   Status LoadBatch() {
+    const ScopedSpan span("read a batch of rows", next_);
     const FeatureGeometry& geometry = table_->geometry();
     batch_first_ = next_;
     batch_end_ = std::min(next_ + batch_rows_max_, rows_.size());

@@ -21,6 +21,9 @@ class RowStream {
   virtual ~RowStream() = default;
   // To the first row, then to the next; false after the last.
   Result<bool> Next();
+  // Next goes to the row at this place among `rows`, behind the one that it went to last. What lies between
+  // is not read, but for what has been asked for already.
+  virtual void Seek(uint64_t place) = 0;
   // As encoded; valid until the next call of Next.
   std::span<const std::byte> bytes() const { return bytes_; }
 

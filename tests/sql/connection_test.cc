@@ -148,6 +148,42 @@ TEST(SqlConnectionTest, RowsAreReadOnlyWhenTheyAreAskedFor) {
   EXPECT_LE(reads("SELECT max(feature) FROM features"), 3u);
 }
 
+// 20 MiB of features, by reads of a mebibyte, of which four are on their way at a time.
+TEST(SqlConnectionTest, RowsThatAreSkippedAreNotRead) {
+  constexpr uint64_t kNodes = 40'000;
+  const std::unique_ptr<IoBackend> inner = MakeDefaultBackend();
+  auto owned = std::make_unique<FaultBackend>(*inner);
+  FaultBackend& backend = *owned;
+  SqlStore store(TinyGraph{.nodes = kNodes}, std::move(owned));
+  const auto row = [&](uint64_t id) {
+    return Lines(store.sql(), fmt::format("SELECT id, hex(feature) FROM features WHERE id = {}", id)).at(0);
+  };
+  const auto reads = [&](std::string_view text, const std::vector<uint64_t>& ids) {
+    std::vector<std::string> expected;
+    for (const uint64_t id : ids) expected.push_back(row(id));
+    backend.SetPlans({});
+    EXPECT_EQ(Lines(store.sql(), text), expected) << text;
+    return backend.count(FaultKind::kRead);
+  };
+  EXPECT_LE(reads("SELECT id, hex(feature) FROM features LIMIT 2 OFFSET 39000", {39'000, 39'001}), 1u);
+  EXPECT_LE(reads("SELECT id, hex(feature) FROM features LIMIT 1", {0}), 4u);
+  EXPECT_LE(reads("SELECT id, hex(feature) FROM features LIMIT 1 OFFSET 20000", {20'000}), 4u);
+  EXPECT_LE(reads("SELECT id, hex(feature) FROM features WHERE id % 19000 = 1000", {1000, 20'000, 39'000}),
+            9u);
+  // Near each other they are scanned.
+  EXPECT_LE(reads("SELECT id, hex(feature) FROM features WHERE id % 4000 = 3999",
+                  {3999, 7999, 11'999, 15'999, 19'999, 23'999, 27'999, 31'999, 35'999, 39'999}),
+            20u);
+  // Of a list, batches of 4096 rows.
+  std::string list = "0";
+  for (uint64_t id = 2; id < kNodes; id += 2) list += fmt::format(",{}", id);
+  EXPECT_LE(
+      reads(fmt::format("SELECT id, hex(feature) FROM features WHERE id IN ({}) LIMIT 1 OFFSET 19990", list),
+            {39'980}),
+      2u);
+  EXPECT_LE(reads("SELECT id, hex(feature) FROM features LIMIT 1 OFFSET 40000", {}), 0u);
+}
+
 TEST(SqlConnectionTest, TheMemoryIsGivenBack) {
   SqlStore store(TinyGraph{.nodes = 2000, .both_directions = true});
   Lines(store.sql(), "SELECT sum(in_degree), count(label), count(split) FROM nodes");
