@@ -73,8 +73,8 @@ class ProgressBar {
   // Redraws at most ten times a second; shows a rate and the time left where total is known.
   void Show(std::string_view phase, uint64_t done, uint64_t total, std::string_view unit = "");
   void Clear();
-  // As the engine wants it: shows, and returns kCancelled once Interrupted().
-  ProgressFunction AsFunction();
+  // As the engine wants it: shows, and returns kCancelled once Interrupted(), with what the command leaves.
+  ProgressFunction AsFunction(std::string left = "nothing was left behind");
 
  private:
   const bool terminal_;

@@ -61,7 +61,9 @@ Status Run(const Arguments& arguments) {
   for (const std::string& table : tables) {
     ProgressBar bar;
     const ProgressFunction progress = [&](std::string_view phase, uint64_t done, uint64_t total) {
-      if (Interrupted()) return MakeStatus(Code::kCancelled, "interrupted while compacting");
+      if (Interrupted()) {
+        return MakeStatus(Code::kCancelled, "interrupted while compacting; the same command goes on with it");
+      }
       bar.Show(phase, done, total);
       return Status::Ok();
     };
@@ -84,7 +86,7 @@ void AddCompact(CLI::App& app, Action& action) {
   verb->add_option("DB", arguments->path, "database folder")->required();
   verb->add_option("--table", arguments->table, "of all tables only this one")->type_name("NAME");
   verb->add_option("--memory", arguments->memory,
-                   "cap on what the engine holds (default 80% of the machine)");
+                   "cap on what the engine holds (default 80% of what the machine or cgroup allows)");
   verb->add_flag("--dry-run", arguments->dry_run, "say what would be written, and write nothing");
   verb->add_flag("--json", arguments->json, "JSON on stdout");
   verb->footer(

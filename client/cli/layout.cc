@@ -82,7 +82,12 @@ Result<std::unique_ptr<Database>> OpenDatabase(const LayoutArguments& arguments)
 Status BuildAndPrint(Database& database, const LayoutSpec& spec, const LayoutArguments& arguments) {
   ProgressBar bar;
   BuildReport report;
-  Result<LayoutRecord> record = database.BuildLayout(spec, arguments.resume, bar.AsFunction(), &report);
+  const std::string left = fmt::format(
+      "the layouts are as they were, but {}/layouts/{}.building stays: --resume takes over what is whole of "
+      "it, "
+      "`quarry repair {}` removes it",
+      arguments.path, spec.name, arguments.path);
+  Result<LayoutRecord> record = database.BuildLayout(spec, arguments.resume, bar.AsFunction(left), &report);
   bar.Clear();
   QUARRY_RETURN_IF_ERROR(record.status());
   if (arguments.json) {
@@ -177,7 +182,9 @@ Status Rebuild(const LayoutArguments& arguments) {
   const auto record =
       RebuildLayout(database->store(), database->budget(), arguments.flags.name,
                     {.full = arguments.full, .dry_run = arguments.dry_run, .threads = ProcessorCount()},
-                    bar.AsFunction(), &report);
+                    bar.AsFunction("the layout is as it was; what was built of another goes with the next "
+                                   "rebuild"),
+                    &report);
   bar.Clear();
   QUARRY_RETURN_IF_ERROR(record.status());
   if (arguments.json) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "cli.h"
 #include "quarry/base/process.h"
@@ -47,10 +48,9 @@ void ProgressBar::Show(std::string_view phase, uint64_t done, uint64_t total, st
   drawn_ = true;
 }
 
-ProgressFunction ProgressBar::AsFunction() {
-  return [this](std::string_view phase, uint64_t done, uint64_t total) {
-    if (Interrupted())
-      return MakeStatus(Code::kCancelled, "interrupted during {}; nothing was left behind", phase);
+ProgressFunction ProgressBar::AsFunction(std::string left) {
+  return [this, left = std::move(left)](std::string_view phase, uint64_t done, uint64_t total) {
+    if (Interrupted()) return MakeStatus(Code::kCancelled, "interrupted during {}; {}", phase, left);
     Show(phase, done, total);
     return Status::Ok();
   };

@@ -28,18 +28,22 @@ std::optional<Split> ParseSplit(const std::string& name) {
   return name == "test" ? Split::kTest : Split::kNone;
 }
 
-// Compacts tables of which more than the given share of rows has changed.
-Status CompactBeyond(Store& store, const Arguments& arguments) {
+// Compacts tables of which more than the given share of rows has changed, after the commit of `timestamp`.
+Status CompactBeyond(Store& store, const Arguments& arguments, uint64_t timestamp) {
   if (arguments.auto_compact.empty()) return Status::Ok();
   MemoryBudget budget(MemoryLimitBytes());
+  const std::string left = fmt::format("`quarry compact {}` goes on with it", arguments.database);
   for (const TableRecord& table : store.manifest().tables) {
     QUARRY_TRY(const uint64_t rows_max, ParseBytes(arguments.auto_compact, table.row_count));
     QUARRY_TRY(const CompactionReport pending, CompactTable(store, budget, table.name, /*dry_run=*/true, {}));
     if (pending.rows_changed <= rows_max) continue;
     ProgressBar bar;
-    const auto report = CompactTable(store, budget, table.name, /*dry_run=*/false, bar.AsFunction());
+    const auto report = CompactTable(store, budget, table.name, /*dry_run=*/false, bar.AsFunction(left));
     bar.Clear();
-    QUARRY_RETURN_IF_ERROR(report.status());
+    if (!report.ok()) {
+      return MakeStatus(report.status().code(), "the rows are committed, as {}; compacting table \"{}\": {}",
+                        timestamp, table.name, report.status().message());
+    }
     LogInfo("table {}: {} changed rows of {} were compacted in {:.2f} s", table.name, report->rows_changed,
             report->row_count, report->seconds);
   }
@@ -76,7 +80,7 @@ Status Run(Arguments& arguments) {
   bar.Clear();
   QUARRY_RETURN_IF_ERROR(put.status());
   const double seconds = MonotonicSeconds() - start;
-  QUARRY_RETURN_IF_ERROR(CompactBeyond(*store, arguments));
+  QUARRY_RETURN_IF_ERROR(CompactBeyond(*store, arguments, put->timestamp));
   if (arguments.json) {
     const nlohmann::ordered_json json = {{"timestamp", put->timestamp},
                                          {"nodes", put->nodes},

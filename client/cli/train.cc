@@ -136,7 +136,9 @@ Status BuildWhatIsMissing(Database& database, const LayoutSpec& spec, LayoutReco
     LogInfo("layout \"{}\" was built for something else: it is built again", spec.name);
   }
   ProgressBar bar;
-  QUARRY_TRY(built, database.BuildLayout(spec, /*resume=*/true, bar.AsFunction()));
+  const std::string left = fmt::format(
+      "layouts/{}.building stays, and the same command takes over what is whole of it", spec.name);
+  QUARRY_TRY(built, database.BuildLayout(spec, /*resume=*/true, bar.AsFunction(left)));
   return Status::Ok();
 }
 

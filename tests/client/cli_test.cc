@@ -747,6 +747,27 @@ TEST_F(CliTest, AnInterruptedGenerateLeavesNothing) {
   EXPECT_FALSE(fs::exists(Path("big.generating")));
 }
 
+TEST_F(CliTest, AnInterruptedLayoutBuildSaysWhatItLeavesAndResumeTakesItOver) {
+  CopyDatabase("stopped");
+  const std::string build =
+      "layout build stopped --fanout 5,5 --batch-size 50 --epochs-planned 150 --cache 10%";
+  const Process process(build, root_);
+  while (!fs::exists(Path("stopped/layouts/default.building/sampled")))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  process.Signal(SIGINT);
+  const Outcome outcome = process.Wait();
+  ASSERT_EQ(outcome.exit_code, 1) << "it was done before the signal came: " << outcome.out;
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("interrupted during"), HasSubstr("--resume takes over"),
+                                 HasSubstr("stopped/layouts/default.building stays")));
+  EXPECT_THAT(outcome.err, Not(HasSubstr("nothing was left")));
+  EXPECT_TRUE(fs::exists(Path("stopped/layouts/default.building/sampled")));
+  const Outcome resumed = Run(build + " --resume --json");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(json::parse(resumed.out)["resumed"], true);
+  EXPECT_FALSE(fs::exists(Path("stopped/layouts/default.building")));
+  fs::remove_all(Path("stopped"));
+}
+
 TEST_F(CliTest, GenerateIsTheSameEverywhere) {
   const std::string options =
       " --nodes 5k --degree 4 --dim 9 --classes 3 --dtype float16 --seed 5 --threads ";
