@@ -6,6 +6,7 @@
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/cache/gather.h"
 #include "quarry/format/feature_table.h"
@@ -129,12 +130,14 @@ Result<Calibration> Database::Recalibrate() {
   {
     QUARRY_TRY(const MemoryBudget::Reservation reservation,
                budget_.Reserve(kMeasureRatesBytes, "measuring the device"));
+    const ScopedSpan span("measure the device");
     QUARRY_TRY(DeviceRates rates, MeasureRates(*backend_, probe));
     device.random_reads_per_second = rates.random_reads_per_second;
     device.sequential_bytes_per_second = rates.sequential_bytes_per_second;
     device.write_bytes_per_second = rates.write_bytes_per_second;
     calibration.random_reads = std::move(rates.random_reads);
   }
+  const ScopedSpan span("measure the memory");
   QUARRY_TRY(device.gather_bytes_per_second, MeasureGather(budget_, row_bytes));
   device.measured_utc = UtcNow();
   QUARRY_RETURN_IF_ERROR(store_->UpdateManifest([&](Manifest& manifest) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "quarry/base/mutex.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/format/npy_writer.h"
 #include "quarry/io/buffer.h"
@@ -150,6 +151,7 @@ ArrayWriter::Fill FillBy(const Value& value) {
 }
 
 Status WriteEdges(ArrayWriter& writer, const SyntheticGraph& graph) {
+  const ScopedSpan span("generate edges");
   const uint64_t edge_count = graph.edge_count();
   const auto value = [&](uint64_t i) {
     return i < edge_count ? graph.Source(i) : graph.Destination(i - edge_count);
@@ -158,6 +160,7 @@ Status WriteEdges(ArrayWriter& writer, const SyntheticGraph& graph) {
 }
 
 Status WriteFeatures(ArrayWriter& writer, const SyntheticGraph& graph, const GenerateOptions& options) {
+  const ScopedSpan span("generate features");
   const ElementType type = options.element_type;
   const uint64_t element_bytes = ElementBytes(type);
   // Chunks begin and end inside rows: those are made whole, and their part is taken.
@@ -180,6 +183,7 @@ Status WriteFeatures(ArrayWriter& writer, const SyntheticGraph& graph, const Gen
 
 Status WriteSplit(ArrayWriter& writer, const SyntheticGraph& graph, uint64_t node_count, Split split,
                   const std::string& name) {
+  const ScopedSpan span("generate a split", static_cast<uint64_t>(split));
   std::vector<NodeId> nodes;
   for (uint64_t node = 0; node < node_count; node++) {
     if (graph.SplitOf(node) == split) nodes.push_back(static_cast<NodeId>(node));

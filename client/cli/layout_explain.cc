@@ -7,6 +7,7 @@
 
 #include "cli.h"
 #include "quarry/base/process.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 #include "quarry/layout/cost_model.h"
@@ -103,6 +104,7 @@ Result<Explanation> Explain(Opened& opened, const ExplainArguments& arguments) {
                  CostModelBytes(options, opened.directory().nodes_max()) + degrees.size() * sizeof(uint32_t),
                  "explaining a layout"));
   ProgressBar bar;
+  const ScopedSpan span("price the ways of reading");
   QUARRY_TRY(explanation.paths, PredictPaths(database.backend(), *opened.trace, options, bar.AsFunction()));
   explanation.choice = ChoosePath(explanation.paths, arguments.epochs);
   const AccessPath own =
@@ -288,7 +290,11 @@ Result<Curve> MeasureCurve(Opened& opened, const ExplainArguments& arguments) {
                  HitCurveBytes(options, node_count, directory.nodes_max()) + node_count * kBytesPerNode,
                  "simulating caches"));
   ProgressBar bar;
-  QUARRY_TRY(curve.statistics, MeasureTrace(*opened.trace, node_count, bar.AsFunction()));
+  {
+    const ScopedSpan span("count uses");
+    QUARRY_TRY(curve.statistics, MeasureTrace(*opened.trace, node_count, bar.AsFunction()));
+  }
+  const ScopedSpan span("simulate caches");
   QUARRY_TRY(curve.hits,
              MeasureHitCurve(database.backend(), *opened.trace, curve.statistics, options, bar.AsFunction()));
   return curve;
@@ -386,7 +392,7 @@ CLI::App* AddVerb(CLI::App& layout, const std::string& name, const std::string& 
   verb->add_option("DB", arguments->path, "database folder")->required();
   verb->add_option("NAME", arguments->name, "of the layout")->capture_default_str();
   verb->add_option("--memory", arguments->memory,
-                   "cap on what the engine holds (default 80% of the machine)");
+                   "cap on what the engine holds (default 80% of what the machine or cgroup allows)");
   verb->add_flag("--json", arguments->json, "one JSON object on stdout");
   verb->callback([arguments, run, &action] { action = [arguments, run] { return run(*arguments); }; });
   return verb;

@@ -8,6 +8,7 @@
 #include "plot_gnuplot.h"
 #include "plot_json.h"
 #include "quarry/base/process.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 #include "quarry/layout/trace_statistics.h"
@@ -82,6 +83,7 @@ Result<std::vector<HitRatio>> Simulate(Database& database, const SampledTrace& s
       database.budget().Reserve(HitCurveBytes(options, sampled.node_count(), sampled.batch_nodes_max()) +
                                     sampled.node_count() * kBytesPerNode + sampled.trace().resident_bytes(),
                                 "simulating caches"));
+  const ScopedSpan span("simulate caches");
   QUARRY_TRY(const TraceStatistics statistics, MeasureTrace(sampled.trace(), sampled.node_count(), progress));
   return MeasureHitCurve(database.backend(), sampled.trace(), statistics, options, progress);
 }
@@ -180,7 +182,7 @@ void AddPlotCache(CLI::App& plot, Action& action) {
       verb->add_option("--epochs-planned", flags.epochs, "epochs to sample")->capture_default_str(),
       verb->add_option("--threads", flags.threads, "default: processors"),
       verb->add_option("--memory", arguments->memory,
-                       "cap on what the engine holds (default 80% of the machine)")};
+                       "cap on what the engine holds (default 80% of what the machine or cgroup allows)")};
   verb->footer("Example: quarry plot cache db/ --fanout 10,15,20 --batch-size 1024 -o cache.svg");
   verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });
 }

@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "embedded/embedded_sql.h"
+#include "quarry/base/trace.h"
 #include "quarry/client/store.h"
 #include "quarry/database.h"
 #include "server_address.h"
@@ -93,8 +94,11 @@ Status Run(Arguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<client::SqlConnection> connection,
              source.Connect(arguments.database, arguments.options));
   if (shell) return RunSqlShell(*connection, arguments.database, arguments.format());
-  return connection->Run(arguments.text,
-                         [&](client::RowCursor& rows) { return PrintRows(rows, arguments.format()); });
+  const ScopedSpan span("statements");
+  return connection->Run(arguments.text, [&](client::RowCursor& rows) {
+    const ScopedSpan printing("rows of a statement");
+    return PrintRows(rows, arguments.format());
+  });
 }
 
 }  // namespace

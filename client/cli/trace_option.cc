@@ -15,9 +15,10 @@
 namespace quarry::cli {
 namespace {
 
-// build and rebuild are layout's.
-constexpr std::array<std::string_view, 10> kLongVerbs = {
-    "build", "checkpoint", "compact", "export", "import", "put", "rebuild", "serve", "train", "verify"};
+constexpr std::array<std::string_view, 18> kLongVerbs = {
+    "calibrate",    "checkpoint",     "compact",        "export",       "generate",   "import",
+    "layout build", "layout explain", "layout rebuild", "layout trace", "plot cache", "put",
+    "repair",       "restore",        "serve",          "sql",          "train",      "verify"};
 
 // One of several trainers of one run has a file of its own: they were started by one command line.
 std::string PathOfRank(const std::string& path) {
@@ -46,7 +47,9 @@ Status Write(int fd, const std::string& path) {
 void AddTrace(CLI::App& app, std::string& path) {
   for (CLI::App* const verb : app.get_subcommands([](const CLI::App*) { return true; })) {
     AddTrace(*verb, path);
-    if (std::ranges::count(kLongVerbs, verb->get_name()) == 0) continue;
+    const std::string& own = verb->get_name();
+    const std::string name = app.get_parent() == nullptr ? own : app.get_name() + " " + own;
+    if (std::ranges::count(kLongVerbs, name) == 0) continue;
     verb->add_option("--trace", path, "write a trace of where the time goes, for Perfetto")
         ->type_name("FILE");
   }

@@ -73,6 +73,33 @@ constexpr const char* kTrain =
     " --hidden 8 --batch-size 100 --epochs 2 --memory 256MiB --threads 2 --torch-threads 1 --layers 2 "
     "--fanout 5,5";
 
+// Each into a file of its own, with at least the span that it is named for here.
+TEST_F(CliWatchTest, EveryLongCommandTraces) {
+  const std::pair<std::string, std::string> commands[] = {
+      {"generate traced-graph --nodes 1k --degree 4 --dim 8 --classes 4", "generate features"},
+      {"layout build db traced --fanout 5,5 --batch-size 100 --cache 10%", "sample an epoch ahead"},
+      {"layout explain db traced", "price the ways of reading"},
+      {"layout trace db traced", "simulate caches"},
+      {"layout drop db traced", ""},
+      {"checkpoint db traced-copy", "link files"},
+      {"restore traced-copy traced-db", "verify the catalog"},
+      {"repair traced-db", "verify the catalog"},
+      {"calibrate traced-db --force", "measure the device"},
+      {"sql traced-db SELECT/**/max(feature)/**/FROM/**/features", "read a piece"},
+      {"plot cache traced-db -o cache.svg --fanout 5 --batch-size 100", "simulate caches"},
+  };
+  for (const auto& [command, span] : commands) {
+    if (command.starts_with("plot") && !fs::exists("/usr/bin/gnuplot")) continue;
+    const fs::path file = root_ / "every.json";
+    const Outcome outcome = Run(command + (span.empty() ? "" : " --trace every.json"));
+    ASSERT_EQ(outcome.exit_code, 0) << command << "\n" << outcome.err;
+    if (!span.empty()) {
+      EXPECT_THAT(ReadTrace(file).All(), testing::Contains(span)) << command;
+    }
+    fs::remove(file);
+  }
+}
+
 TEST_F(CliWatchTest, ATraceOfTrainingHasSpansOfEveryStage) {
   const Outcome trained = Run(std::string("train db --trace train.json") + kTrain);
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
