@@ -14,6 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::string_view kDirections[] = {"in", "out", "both"};
+
 struct LayoutArguments {
   std::string path;
   LayoutFlags flags;
@@ -32,6 +34,10 @@ Json RecordJson(const LayoutRecord& record) {
           {"fanouts", record.fanouts},
           {"batch_size", record.batch_size},
           {"seed", record.seed},
+          {"direction", kDirections[std::min<size_t>(record.direction, 2)]},
+          {"hash_functions", record.hash_functions},
+          {"table", record.table},
+          {"topology", record.topology},
           {"epochs", record.epochs},
           {"batches", record.batch_count},
           {"cache_rows", record.cache_rows},
@@ -214,7 +220,7 @@ CLI::App* AddVerb(CLI::App* layout, const std::string& name, const std::string& 
   if (name != "drop") {
     verb->add_flag("--json", arguments->json, "JSON on stdout");
     verb->add_option("--memory", arguments->memory,
-                     "cap on what the engine holds (default 80% of the machine)");
+                     "cap on what the engine holds (default 80% of what the machine or cgroup allows)");
   }
   verb->callback([arguments, run, &action] { action = [arguments, run] { return run(*arguments); }; });
   return verb;
