@@ -88,7 +88,7 @@ void AddExport(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"topology", "features", "labels", "split", "embeddings"}));
   verb->add_option("--table", arguments->options.table, "of the features")->capture_default_str();
   verb->add_option("--memory", arguments->memory,
-                   "cap on what the engine holds (default 80% of the machine)");
+                   "cap on what the engine holds (default 80% of what the machine or cgroup allows)");
   verb->add_flag("--json", arguments->json, "JSON on stdout");
   verb->footer(
       "Changed rows are in it, compacted or not. DEST appears whole or not at all.\n"

@@ -87,8 +87,9 @@ void AddServe(CLI::App& app, Action& action) {
   verb->add_option("--max-sessions", options.sessions_max, "clients at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
-  verb->add_option("--memory", arguments->memory,
-                   "cap on what the engine holds for all of them (default 80% of the machine)");
+  verb->add_option(
+      "--memory", arguments->memory,
+      "cap on what the engine holds for all of them (default 80% of what the machine or cgroup allows)");
   verb->add_option("--metrics", arguments->metrics,
                    "a status page, and figures for Prometheus, over HTTP: 127.0.0.1:PORT")
       ->type_name("ADDRESS");

@@ -175,9 +175,7 @@ class SqlKillTest : public KillTest {
  protected:
   SqlKillTest() : KillTest(uint64_t{1} << 30) {}
   ServerOptions Options() override {
-    auto sql = MakeSqlRunner(*served_.store, served_.budget);
-    EXPECT_TRUE(sql.ok()) << sql.status().ToString();
-    return {.sql = std::move(sql).value()};
+    return {.sql = MakeSqlRunner(*served_.store)};
   }
 };
 

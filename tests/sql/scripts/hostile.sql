@@ -68,6 +68,14 @@ CREATE VIEW seen AS SELECT id FROM nodes;
 SELECT * FROM seen;
 ---- error: unsafe use of virtual table
 
+-- name: a temporary one does
+-- group: hostile
+CREATE TEMP VIEW looked AS SELECT max(id) AS last FROM nodes;
+SELECT last = (SELECT max(id) FROM nodes) AS same FROM looked;
+----
+same
+1
+
 -- name: a query that no table can answer
 -- group: hostile
 SELECT * FROM neighbors;
