@@ -9,6 +9,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -19,6 +20,7 @@
 #include <sstream>
 
 #include "quarry/base/process.h"
+#include "quarry/base/processor_quota.h"
 #include "quarry/format/feature_table.h"
 #include "quarry/io/backend.h"
 #include "quarry/io/buffer.h"
@@ -130,6 +132,8 @@ MachineFacts AskMachine() {
   facts.huge_pages = LineOf("/sys/kernel/mm/transparent_hugepage/enabled");
   facts.huge_page_defrag = LineOf("/sys/kernel/mm/transparent_hugepage/defrag");
   facts.processors = ProcessorCount();
+  facts.processors_online = static_cast<unsigned>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+  facts.processor_quota = ProcessorQuota();
   const std::set<std::string> flags = ProcessorFlags();
   facts.avx2 = flags.contains("avx2");
   facts.f16c = flags.contains("f16c");

@@ -128,9 +128,14 @@ Finding JudgeProcessor(const MachineFacts& facts) {
        {std::pair(facts.avx2, "AVX2"), std::pair(facts.f16c, "F16C"), std::pair(facts.avx512, "AVX-512")}) {
     if (there) features += fmt::format("{}{}", features.empty() ? "" : ", ", name);
   }
-  Finding finding{.what = "processors",
-                  .value = fmt::format("{}, with {}", facts.processors,
-                                       features.empty() ? "none of AVX2, F16C, AVX-512" : features)};
+  const bool limited =
+      facts.processor_quota == facts.processors && facts.processors < facts.processors_online;
+  Finding finding{
+      .what = "processors",
+      .value = fmt::format(
+          "{}{}, with {}", facts.processors,
+          limited ? fmt::format(" (the cgroup's quota; the machine has {})", facts.processors_online) : "",
+          features.empty() ? "none of AVX2, F16C, AVX-512" : features)};
   if (!facts.avx2 || !facts.f16c) {
     finding.verdict = Verdict::kSlow;
     finding.fix = "rows are decoded element by element without AVX2 and F16C: take a machine that has them";

@@ -12,6 +12,8 @@
 #include <sstream>
 #include <string>
 
+#include "quarry/base/processor_quota.h"
+
 namespace quarry {
 namespace {
 
@@ -78,7 +80,8 @@ unsigned ProcessorCount() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return static_cast<unsigned>(std::max(1, CPU_COUNT(&set)));
+  const auto processors = static_cast<unsigned>(std::max(1, CPU_COUNT(&set)));
+  return std::min(processors, ProcessorQuota().value_or(processors));
 }
 
 double MonotonicSeconds() {

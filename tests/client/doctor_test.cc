@@ -28,6 +28,7 @@ MachineFacts GoodMachine() {
           .memory_limit_bytes = 32 * kGiB,
           .huge_pages = "always [madvise] never",
           .huge_page_defrag = "always defer defer+madvise [madvise] never",
+          .processors_online = 8,
           .processors = 8,
           .avx2 = true,
           .f16c = true,
@@ -115,6 +116,19 @@ TEST(DoctorTest, LockedMemoryMattersToOldKernelsOnly) {
   EXPECT_EQ(OfMachine("memlock limit", little_and_old).verdict, Verdict::kSlow);
   const auto unlimited = [](MachineFacts& facts) { facts.memlock_bytes = UINT64_MAX; };
   EXPECT_EQ(OfMachine("memlock limit", unlimited).value, "unlimited");
+}
+
+TEST(DoctorTest, AQuotaBelowTheProcessorsIsTold) {
+  const auto value = [](unsigned quota) {
+    return OfMachine("processors",
+                     [quota](MachineFacts& facts) {
+                       facts.processor_quota = quota;
+                       facts.processors = std::min(facts.processors, quota);
+                     })
+        .value;
+  };
+  EXPECT_THAT(value(3), testing::StartsWith("3 (the cgroup's quota; the machine has 8)"));
+  EXPECT_THAT(value(8), Not(HasSubstr("quota")));
 }
 
 TEST(DoctorTest, EveryFactOfTheMachineHasItsVerdict) {

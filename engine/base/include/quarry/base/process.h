@@ -15,7 +15,7 @@ uint64_t CurrentRssBytes();
 // The least of physical memory and the limits of the memory cgroups (v1 or v2) that hold this process.
 uint64_t MemoryLimitBytes();
 
-// Logical processors that this process may run on (its affinity mask); at least 1.
+// Logical processors that this process may run on (affinity), at most its ProcessorQuota; at least 1.
 unsigned ProcessorCount();
 
 // The time of day as RFC 3339 in UTC, to the second: "2025-01-31T12:00:00Z".
