@@ -22,7 +22,7 @@ struct Arguments {
 };
 
 Result<std::vector<std::string>> FilesOf(Database& database) {
-  QUARRY_TRY(sql::Rows rows, database.Query("SELECT path FROM files"));
+  QUARRY_TRY(sql::Rows rows, database.Query("SELECT path FROM files WHERE generation IS NOT NULL"));
   std::vector<std::string> files;
   while (true) {
     QUARRY_TRY(const bool more, rows.Next());
