@@ -548,7 +548,9 @@ TEST_F(TrainRemoteTest, EpochsOfAKilledProcessGoWithTheNextOpeningAndThoseOfALiv
     EXPECT_THAT(PassingLayouts("killed"), Not(IsEmpty())) << "of a living process";
 
     (served ? *server : trainer).Signal(SIGKILL);
-    if (served) EXPECT_EQ(server->Wait().exit_code, 128 + SIGKILL);
+    if (served) {
+      EXPECT_EQ(server->Wait().exit_code, 128 + SIGKILL);
+    }
     trainer.Signal(SIGKILL);
     EXPECT_EQ(trainer.Wait().exit_code, 128 + SIGKILL);
     EXPECT_THAT(PassingLayouts("killed"), Not(IsEmpty())) << "nobody was there to remove them";

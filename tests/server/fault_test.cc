@@ -174,9 +174,7 @@ TEST_F(KillTest, ClientsThatDieHalfWayThroughATrainingsStateLeaveTheOneBefore) {
 class SqlKillTest : public KillTest {
  protected:
   SqlKillTest() : KillTest(uint64_t{1} << 30) {}
-  ServerOptions Options() override {
-    return {.sql = MakeSqlRunner(*served_.store)};
-  }
+  ServerOptions Options() override { return {.sql = MakeSqlRunner(*served_.store)}; }
 };
 
 TEST_F(SqlKillTest, ClientsThatDieHoldingACursor) { KillMany(HoldCursor); }
