@@ -233,7 +233,7 @@ TEST_P(CompactionTest, ADroppedTableGoesWholeOnceNobodyReadsIt) {
     EXPECT_EQ(Rows(reader), rows);
   }
   const std::string file = database_.path() + "/features/feature-2.qft";
-  std::filesystem::copy(file, database_.path() + "/kept");
+  std::filesystem::copy(file, database_.path() + "-kept");
   const Status dropped = store_->DropTable("feature");
   ASSERT_TRUE(dropped.ok()) << dropped.ToString();
   EXPECT_EQ(store_->manifest().FindTable("feature"), nullptr);
@@ -243,7 +243,7 @@ TEST_P(CompactionTest, ADroppedTableGoesWholeOnceNobodyReadsIt) {
   EXPECT_NE(Now()->FindTable("label"), nullptr);
   ExpectSound();
   // What a crash behind the commit leaves.
-  std::filesystem::rename(database_.path() + "/kept", file);
+  std::filesystem::rename(database_.path() + "-kept", file);
   Reopen();
   EXPECT_FALSE(FileOfGeneration(2));
   EXPECT_EQ(store_->DropTable("feature").code(), Code::kNotFound);
