@@ -43,56 +43,62 @@ Result<std::string> ReadStdin() {
   return text;
 }
 
-// What gives the connection outlives it.
-struct Source {
-  std::unique_ptr<Database> database;
-  std::unique_ptr<client::Store> server;
+// What gives the connection, and outlives it.
+class Source {
+ public:
+  explicit Source(const Arguments& arguments) : arguments_(arguments) {}
 
-  Status Open(const std::string& address, bool write, bool inline_only) {
-    if (!IsServerAddress(address)) {
-      QUARRY_TRY(database, Database::Open(address));
-    } else {
-      QUARRY_TRY(server, client::OpenRemote(address, {.memory_bytes_min = write ? kWriteBytes : 0,
-                                                      .inline_only = inline_only}));
-    }
+  Status Open() {
+    if (IsServerAddress(arguments_.database)) return OpenServer({.memory_bytes_min = LeastBytes(0)});
+    QUARRY_TRY(database_, Database::Open(arguments_.database));
     return Status::Ok();
   }
-  Result<std::unique_ptr<client::SqlConnection>> Connect(const std::string& address,
-                                                         const client::SqlOptions& options) {
-    if (server != nullptr) return ConnectToServer(address, options);
+  Result<std::unique_ptr<client::SqlConnection>> Connect(const client::SqlOptions& options) {
+    if (server_ != nullptr) return ConnectToServer(options);
     QUARRY_TRY(std::unique_ptr<sql::Connection> connection,
-               database->Connect({.write = options.write,
-                                  .timeout_seconds = options.timeout_seconds,
-                                  .cancelled = options.cancelled}));
+               database_->Connect({.write = options.write,
+                                   .timeout_seconds = options.timeout_seconds,
+                                   .cancelled = options.cancelled}));
     return client::WrapSql(std::move(connection));
   }
 
  private:
-  // A session that took all that was left has none for what SQLite needs beside it: a smaller one may.
-  Result<std::unique_ptr<client::SqlConnection>> ConnectToServer(const std::string& address,
-                                                                 const client::SqlOptions& options) {
-    auto connection = server->Connect(options);
-    if (connection.status().code() != Code::kOutOfBudget) return connection;
-    server.reset();
-    const uint64_t bytes = options.write ? kWriteBytes : kReadBytes;
-    QUARRY_TRY(server, client::OpenRemote(
-                           address,
-                           {.memory_bytes = bytes, .memory_bytes_min = bytes, .wait_seconds = kWaitSeconds}));
-    return server->Connect(options);
+  uint64_t LeastBytes(uint64_t read_bytes) const {
+    return arguments_.options.write ? kWriteBytes : read_bytes;
   }
+
+  Status OpenServer(client::OpenOptions options) {
+    options.inline_only = arguments_.inline_only;
+    QUARRY_TRY(server_, client::OpenRemote(arguments_.database, options));
+    return Status::Ok();
+  }
+
+  // A session that took all that was left has none for what SQLite needs beside it: a smaller one may.
+  Result<std::unique_ptr<client::SqlConnection>> ConnectToServer(const client::SqlOptions& options) {
+    auto connection = server_->Connect(options);
+    if (connection.status().code() != Code::kOutOfBudget) return connection;
+    server_.reset();
+    const uint64_t bytes = LeastBytes(kReadBytes);
+    QUARRY_RETURN_IF_ERROR(
+        OpenServer({.memory_bytes = bytes, .memory_bytes_min = bytes, .wait_seconds = kWaitSeconds}));
+    return server_->Connect(options);
+  }
+
+  const Arguments& arguments_;
+  std::unique_ptr<Database> database_;
+  std::unique_ptr<client::Store> server_;
 };
 
 Status Run(Arguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckInlineFlag(arguments.inline_only, arguments.database));
   const bool shell = arguments.script && isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
-  Source source;
-  QUARRY_RETURN_IF_ERROR(source.Open(arguments.database, arguments.options.write, arguments.inline_only));
+  Source source(arguments);
+  QUARRY_RETURN_IF_ERROR(source.Open());
   if (arguments.script && !shell) {
     QUARRY_TRY(arguments.text, ReadStdin());
   }
   arguments.options.cancelled = Interrupted;
-  QUARRY_TRY(const std::unique_ptr<client::SqlConnection> connection,
-             source.Connect(arguments.database, arguments.options));
+  QUARRY_TRY(const std::unique_ptr<client::SqlConnection> connection, source.Connect(arguments.options));
   if (shell) return RunSqlShell(*connection, arguments.database, arguments.format());
   const ScopedSpan span("statements");
   return connection->Run(arguments.text, [&](client::RowCursor& rows) {
