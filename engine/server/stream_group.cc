@@ -8,6 +8,7 @@
 #include "stream_difference.h"
 
 namespace quarry {
+
 Status StreamNotOpen(uint64_t stream) { return MakeStatus(Code::kUsage, "stream {} is not open", stream); }
 
 StreamGroup::StreamGroup(Environment& environment, SessionId session, std::shared_ptr<MemoryBudget> budget,

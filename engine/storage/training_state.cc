@@ -63,8 +63,10 @@ Status WriteNewFile(Store& store, std::span<const std::byte> state, TrainingReco
     record.file = FileOf(number);
     const std::string path = store.path() + "/" + record.file;
     const Result<uint64_t> written = WriteState(store, path, record, state);
-    if (written.ok()) record.file_bytes = *written;
-    if (written.ok()) return Status::Ok();
+    if (written.ok()) {
+      record.file_bytes = *written;
+      return Status::Ok();
+    }
     if (written.status().code() == Code::kAlreadyExists) continue;
     std::error_code ignored;
     fs::remove(path, ignored);

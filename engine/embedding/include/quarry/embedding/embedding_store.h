@@ -85,10 +85,12 @@ class StoredEmbeddings {
 Status CheckpointAll(Store& store, std::span<StoredEmbeddings* const> tables, int64_t timestamp,
                      const std::function<Status(Manifest&)>& also = {});
 
-// Reads every page of every table's checkpoint, and the timestamps in it; adds what it finds to the report of
-// VerifyStore. Leftovers of crashes are mentioned and no faults. Holds the page maps, and a mebibyte.
-// Files of embeddings/ that no record names: ours are leftovers of a crash, others are strangers.
+// Adds the files of embeddings/ that no record names: ours are leftovers of a crash, others are strangers.
 Status FindEmbeddingStrays(const Store& store, VerifyReport& report);
+
+// Reads every page of every table's checkpoint, and the timestamps in it; adds what it finds, and strays, to
+// the report of VerifyStore. Leftovers of crashes are mentioned and no faults. Holds the page maps, and a
+// mebibyte.
 Status VerifyEmbeddings(Store& store, const ProgressFunction& progress, VerifyReport& report);
 
 }  // namespace quarry

@@ -5,8 +5,7 @@
 //                      base-<gen>.qlc   of a patched layout: files of earlier generations that it still reads
 //                      trace.qlt        the access trace that it was planned on
 //   layouts/NAME.building/              one that is being built, or whose build was interrupted
-//   layouts/NAME.passing/               one that no record ever names: of the process that has the database
-//   open
+//   layouts/NAME.passing/               one that no record names: of the process that has the database open
 #pragma once
 
 #include <cstdint>
