@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "cli.h"
+#include "print_json.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 
@@ -36,7 +37,7 @@ void PrintJson(const std::string& path, const DeviceRecord& device, const std::o
           {{"request_bytes", rate.request_bytes}, {"reads_per_second", rate.reads_per_second}});
     }
   }
-  Print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  cli::PrintJson(json, 2);
 }
 
 void PrintText(const DeviceRecord& device, const std::optional<Calibration>& fresh) {

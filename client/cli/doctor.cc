@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "doctor_facts.h"
 #include "doctor_findings.h"
+#include "print_json.h"
 
 namespace quarry::cli {
 namespace {
@@ -23,7 +24,7 @@ void PrintJson(const std::vector<Finding>& findings) {
                     {"value", finding.value},
                     {"fix", finding.fix}});
   }
-  Print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  cli::PrintJson(json, 2);
 }
 
 void PrintText(const std::vector<Finding>& findings) {

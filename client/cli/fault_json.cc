@@ -4,8 +4,6 @@
 #include <optional>
 #include <string_view>
 
-#include "cli.h"
-
 namespace quarry::cli {
 namespace {
 
@@ -80,7 +78,5 @@ Json DamagesJson(std::span<const Damage> damages) {
   }
   return json;
 }
-
-void PrintJson(const Json& json) { Print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace)); }
 
 }  // namespace quarry::cli

@@ -16,7 +16,4 @@ nlohmann::ordered_json FaultsJson(const std::string& database_path, std::span<co
 // An object for each: what is damaged, and of a table which rows, null for something else than rows.
 nlohmann::ordered_json DamagesJson(std::span<const Damage> damages);
 
-// One object on a line of stdout.
-void PrintJson(const nlohmann::ordered_json& json);
-
 }  // namespace quarry::cli

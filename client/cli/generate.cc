@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "option_values.h"
+#include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 
@@ -38,7 +39,7 @@ void PrintJson(const Arguments& arguments, const GenerateSummary& summary, doubl
                      {"dim", options.dim},          {"element_type", ElementTypeName(options.element_type)},
                      {"seed", options.seed},        {"bytes", summary.bytes},
                      {"seconds", seconds},          {"peak_rss_bytes", PeakRssBytes()}};
-  Print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  cli::PrintJson(json);
 }
 
 Status Run(Arguments& arguments) {

@@ -8,6 +8,7 @@
 
 #include "cli.h"
 #include "footprint.h"
+#include "print_json.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_table.h"
 #include "quarry/io/backend.h"
@@ -198,8 +199,7 @@ void PrintJson(const Store& store, const Facts& facts) {
   json["embeddings"] = EmbeddingsJson(store);
   json["trainings"] = TrainingsJson(manifest);
   json["device"] = DeviceJson(manifest.device);
-  // Sources and paths may hold any bytes; JSON may not.
-  Print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  cli::PrintJson(json, 2);
 }
 
 // Columns as wide as their widest cell; the first row is the header. Column i is flush right where right[i].

@@ -14,8 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kDirections[] = {"in", "out", "both"};
-
 struct LayoutArguments {
   std::string path;
   LayoutFlags flags;
@@ -34,7 +32,7 @@ Json RecordJson(const LayoutRecord& record) {
           {"fanouts", record.fanouts},
           {"batch_size", record.batch_size},
           {"seed", record.seed},
-          {"direction", kDirections[std::min<size_t>(record.direction, 2)]},
+          {"direction", DirectionName(record.direction)},
           {"hash_functions", record.hash_functions},
           {"table", record.table},
           {"topology", record.topology},
@@ -89,9 +87,8 @@ Status BuildAndPrint(Database& database, const LayoutSpec& spec, const LayoutArg
   ProgressBar bar;
   BuildReport report;
   const std::string left = fmt::format(
-      "the layouts are as they were, but {}/layouts/{}.building stays: --resume takes over what is whole of "
-      "it, "
-      "`quarry repair {}` removes it",
+      "the layouts are as they were, but {}/layouts/{}.building stays: --resume takes over what is whole "
+      "of it, `quarry repair {}` removes it",
       arguments.path, spec.name, arguments.path);
   Result<LayoutRecord> record = database.BuildLayout(spec, arguments.resume, bar.AsFunction(left), &report);
   bar.Clear();

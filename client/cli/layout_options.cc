@@ -1,5 +1,7 @@
 #include "layout_options.h"
 
+#include <algorithm>
+
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 
@@ -43,6 +45,11 @@ void LayoutFlags::AddTo(CLI::App* verb) {
       ->capture_default_str();
   verb->add_option("--threads", threads, "default: processors");
   AddPlanOptions(verb);
+}
+
+std::string_view DirectionName(uint8_t direction) {
+  constexpr std::string_view kNames[] = {"in", "out", "both"};
+  return kNames[std::min<size_t>(direction, 2)];
 }
 
 Result<uint64_t> ParseDisk(const std::string& text, uint64_t feature_bytes) {

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quarry/layout/layout.h"
@@ -30,6 +31,9 @@ struct LayoutFlags {
   // kUsage names what cannot be read.
   Result<LayoutSpec> ToSpec(const Manifest& manifest) const;
 };
+
+// "in", "out" or "both": of a record, which has the number.
+std::string_view DirectionName(uint8_t direction);
 
 // "3x" = times `feature_bytes`; else as ParseBytes.
 Result<uint64_t> ParseDisk(const std::string& text, uint64_t feature_bytes);

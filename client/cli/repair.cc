@@ -6,6 +6,8 @@
 
 #include "cli.h"
 #include "fault_json.h"
+#include "layout_options.h"
+#include "print_json.h"
 #include "quarry/base/log.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_store.h"
@@ -18,12 +20,11 @@ using Json = nlohmann::ordered_json;
 
 // `quarry layout build` with what the layout was built with.
 std::string BuildCommand(const Store& store, const LayoutRecord& layout) {
-  constexpr std::string_view kDirections[] = {"in", "out", "both"};
   std::string command = fmt::format(
       "quarry layout build {} {} --fanout {} --batch-size {} --seed {} --direction {} --epochs-planned {} "
       "--policy {} --seed-order {} --hash-functions {}",
       store.path(), layout.name, fmt::join(layout.fanouts, ","), layout.batch_size, layout.seed,
-      kDirections[std::min<size_t>(layout.direction, 2)], layout.epochs, layout.policy, layout.seed_order,
+      DirectionName(layout.direction), layout.epochs, layout.policy, layout.seed_order,
       layout.hash_functions);
   if (const TableRecord* table = store.manifest().FindTable(layout.table)) {
     const uint64_t row_bytes = RoundUp(RowBytes(table->element_type, table->dim), sizeof(float));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli.h"
+#include "print_json.h"
 #include "quarry/database.h"
 #include "quarry/format/superblock.h"
 #include "quarry/io/backend.h"
@@ -49,7 +50,7 @@ Status Upgrade(const Arguments& arguments) {
   if (arguments.json) {
     nlohmann::ordered_json json = {
         {"path", arguments.path}, {"version", kFormatVersion}, {"files", files}, {"upgraded", 0}};
-    Print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    PrintJson(json, 2);
     return Status::Ok();
   }
   Print("version {}  VERSION, catalog\n", kFormatVersion);

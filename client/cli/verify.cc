@@ -3,6 +3,7 @@
 
 #include "cli.h"
 #include "fault_json.h"
+#include "print_json.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"

@@ -1,0 +1,16 @@
+// JSON on stdout.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "cli.h"
+
+namespace quarry::cli {
+
+// One document; on a line of its own where `indent` is -1. Names, paths and sources may hold any bytes, JSON
+// may not: what is no UTF-8 is replaced.
+inline void PrintJson(const nlohmann::ordered_json& json, int indent = -1) {
+  Print("{}\n", json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+}  // namespace quarry::cli
