@@ -61,9 +61,8 @@ Status Run(const Arguments& arguments) {
   for (const std::string& table : tables) {
     ProgressBar bar;
     const ProgressFunction progress = [&](std::string_view phase, uint64_t done, uint64_t total) {
-      if (Interrupted()) {
-        return MakeStatus(Code::kCancelled, "interrupted while compacting; the same command goes on with it");
-      }
+      if (Interrupted())
+        return Status(Code::kCancelled, "interrupted while compacting; the table is as it was");
       bar.Show(phase, done, total);
       return Status::Ok();
     };

@@ -32,13 +32,13 @@ std::optional<Split> ParseSplit(const std::string& name) {
 Status CompactBeyond(Store& store, const Arguments& arguments, uint64_t timestamp) {
   if (arguments.auto_compact.empty()) return Status::Ok();
   MemoryBudget budget(MemoryLimitBytes());
-  const std::string left = fmt::format("`quarry compact {}` goes on with it", arguments.database);
   for (const TableRecord& table : store.manifest().tables) {
     QUARRY_TRY(const uint64_t rows_max, ParseBytes(arguments.auto_compact, table.row_count));
     QUARRY_TRY(const CompactionReport pending, CompactTable(store, budget, table.name, /*dry_run=*/true, {}));
     if (pending.rows_changed <= rows_max) continue;
     ProgressBar bar;
-    const auto report = CompactTable(store, budget, table.name, /*dry_run=*/false, bar.AsFunction(left));
+    const auto report =
+        CompactTable(store, budget, table.name, /*dry_run=*/false, bar.AsFunction("the table is as it was"));
     bar.Clear();
     if (!report.ok()) {
       return MakeStatus(report.status().code(), "the rows are committed, as {}; compacting table \"{}\": {}",
