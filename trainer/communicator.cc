@@ -1,6 +1,6 @@
 #include "quarry/trainer/communicator.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #ifdef QUARRY_GLOO
 #include <torch/csrc/distributed/c10d/FileStore.hpp>

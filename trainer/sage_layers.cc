@@ -1,6 +1,6 @@
 #include "sage_layers.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cassert>
