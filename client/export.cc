@@ -15,6 +15,7 @@
 #include "quarry/base/trace.h"
 #include "quarry/embedding/embedding_reader.h"
 #include "quarry/format/graphbolt.h"
+#include "quarry/storage/checkpoint.h"
 #include "table_scan.h"
 #include "work_folder.h"
 
@@ -26,17 +27,6 @@ namespace fs = std::filesystem;
 constexpr uint64_t kNodesAtATime = 64 << 10;      // of labels and splits, which are read side by side
 constexpr uint64_t kListBufferBytes = 256 << 10;  // of up to six lists at once
 constexpr std::string_view kNodeType = "node";
-
-// An export inside of its database would be taken for a stray.
-Status CheckPlace(const std::string& database_path, const std::string& path) {
-  std::error_code error;
-  const fs::path database = fs::weakly_canonical(database_path, error);
-  const fs::path place = fs::weakly_canonical(path, error);
-  const auto end = std::mismatch(database.begin(), database.end(), place.begin(), place.end()).first;
-  if (error || end != database.end()) return Status::Ok();
-  return MakeStatus(Code::kInvalidArgument, "{}: lies in the database {}: put it elsewhere", path,
-                    database_path);
-}
 
 // What a file system takes as part of a name.
 Status CheckFileName(const std::string& relation) {
@@ -362,7 +352,7 @@ Status Exporter::Metadata() {
 Result<ExportReport> ExportDatabase(Database& database, const std::string& path, const ExportOptions& options,
                                     const ProgressFunction& progress) {
   const double start = MonotonicSeconds();
-  QUARRY_RETURN_IF_ERROR(CheckPlace(database.store().path(), path));
+  QUARRY_RETURN_IF_ERROR(CheckOutside(database.store().path(), path));
   QUARRY_TRY(WorkFolder folder, WorkFolder::Make(path, ".exporting", "`quarry export`"));
   Exporter exporter(database, options, progress, folder.path());
   QUARRY_RETURN_IF_ERROR(exporter.Run());

@@ -91,8 +91,7 @@ Status EdgeReader::LoadPages(Pages& pages, const Verify& verify) {
       firsts.push_back(i);
     }
   }
-  QUARRY_TRY(MergedReader* const reader, session_.reader());
-  return reader->Read(
+  return session_.reader().Read(
       *pages.file, pages.block_bytes, ranges, [&](size_t i, std::span<const std::byte> bytes) -> Status {
         for (size_t at = 0; at < bytes.size(); at += kPageBytes) {
           QUARRY_RETURN_IF_ERROR(verify(numbers[firsts[i] + at / kPageBytes], bytes.subspan(at, kPageBytes)));

@@ -151,9 +151,8 @@ class ScanStream final : public RowStream {
 // A list, a batch of rows at a time.
 class ListStream final : public RowStream {
  public:
-  ListStream(Session& session, std::shared_ptr<const StoredTable> table, MergedReader& reader, IdSet rows)
+  ListStream(Session& session, std::shared_ptr<const StoredTable> table, IdSet rows)
       : RowStream(session, std::move(table)),
-        reader_(reader),
         rows_(std::move(rows)),
         batch_rows_max_(std::clamp<uint64_t>(kBatchBytes / table_->geometry().row_bytes, 1, kBatchRowsMax)) {}
 
@@ -191,18 +190,18 @@ class ListStream final : public RowStream {
       ranges.push_back({geometry.CellOffset(geometry.CellOfRow(rows_[i])), geometry.cell_bytes()});
       places.push_back(i);
     }
-    return reader_.Read(table_->file->file(), table_->file->block_bytes(), ranges,
-                        [&](size_t i, std::span<const std::byte> bytes) -> Status {
-                          const uint64_t row = rows_[places[i]];
-                          QUARRY_RETURN_IF_ERROR(table_->file->VerifyCell(geometry.CellOfRow(row), bytes));
-                          const uint64_t at = geometry.RowOffset(row) - ranges[i].offset;
-                          std::memcpy(RowAt(places[i]), bytes.data() + at, geometry.row_bytes);
-                          return Status::Ok();
-                        });
+    return session_.reader().Read(
+        table_->file->file(), table_->file->block_bytes(), ranges,
+        [&](size_t i, std::span<const std::byte> bytes) -> Status {
+          const uint64_t row = rows_[places[i]];
+          QUARRY_RETURN_IF_ERROR(table_->file->VerifyCell(geometry.CellOfRow(row), bytes));
+          const uint64_t at = geometry.RowOffset(row) - ranges[i].offset;
+          std::memcpy(RowAt(places[i]), bytes.data() + at, geometry.row_bytes);
+          return Status::Ok();
+        });
   }
   std::byte* RowAt(uint64_t i) { return batch_.data() + (i - batch_first_) * table_->geometry().row_bytes; }
 
-  MergedReader& reader_;
   const IdSet rows_;
   const uint64_t batch_rows_max_;
   uint64_t next_ = 0;  // these three are places in rows_
@@ -226,8 +225,7 @@ Result<std::unique_ptr<RowStream>> RowStream::Make(Session& session, std::shared
   if (!rows.is_list() && rows.size() > 0) {
     return ScanStream::Make(session, table, rows[0], rows.size());
   }
-  QUARRY_TRY(MergedReader* const reader, session.reader());
-  return std::unique_ptr<RowStream>(std::make_unique<ListStream>(session, std::move(table), *reader, rows));
+  return std::unique_ptr<RowStream>(std::make_unique<ListStream>(session, std::move(table), rows));
 }
 
 double ReadRowsSeconds(const DeviceProfile& profile, const TableRecord& record, double rows, bool scan) {

@@ -8,6 +8,7 @@ namespace quarry::sql {
 namespace {
 
 constexpr std::string_view kGraph = "graph";
+constexpr uint64_t kStagingBytes = 4 * kMiB;
 
 // indptr and the checksums of pages, for each side.
 uint64_t TopologyBytes(const TopologyRecord& record) {
@@ -24,7 +25,8 @@ Session::Session(Store& store, MemoryBudget& budget, bool writable, std::functio
       writable_(writable),
       look_(std::move(look)),
       pending_(budget),
-      files_(store, budget) {}
+      files_(store, budget),
+      reader_(store.backend(), budget, profile(), kStagingBytes) {}
 
 DeviceProfile Session::profile() const { return ProfileOf(manifest()); }
 
@@ -128,13 +130,6 @@ Result<uint64_t> Session::TimestampOf(const StoredTable& table, uint64_t row) {
         return Status::Ok();
       }));
   return timestamp > table.record.folded ? timestamp : 0;
-}
-
-Result<MergedReader*> Session::reader() {
-  if (reader_ == nullptr) {
-    QUARRY_TRY(reader_, MergedReader::Make(store_.backend(), budget_, profile()));
-  }
-  return reader_.get();
 }
 
 }  // namespace quarry::sql

@@ -11,13 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "merged_reader.h"
 #include "pending_writes.h"
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
 #include "quarry/format/topology.h"
 #include "quarry/io/coalesce.h"
 #include "quarry/storage/data_file.h"
+#include "quarry/storage/merged_reader.h"
 #include "quarry/storage/store.h"
 #include "quarry/storage/table_files.h"
 
@@ -73,7 +73,7 @@ class Session {
   Result<std::span<const uint32_t>> OutDegrees();
   // Of the topology's edges; null when there is but one.
   Result<const RelationIds*> OpenRelations(Adjacency side);
-  Result<MergedReader*> reader();
+  MergedReader& reader() { return reader_; }
 
   // For what may take long between two rows: now and then.
   Status Look() const { return look_(); }
@@ -98,7 +98,7 @@ class Session {
   std::unique_ptr<RelationIds> relations_[2];  // by Adjacency
   MemoryBudget::Reservation out_degrees_reservation_;
   std::vector<uint32_t> out_degrees_;  // empty until somebody asks
-  std::unique_ptr<MergedReader> reader_;
+  MergedReader reader_;
   Status fault_;
 };
 

@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cache_curve.h"
 #include "cli.h"
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 #include "quarry/layout/cost_model.h"
-#include "quarry/layout/trace_statistics.h"
 
 namespace quarry::cli {
 namespace {
@@ -267,36 +267,20 @@ Result<std::vector<CacheSize>> ParseSizes(const ExplainArguments& arguments,
   return sizes;
 }
 
-struct Curve {
-  TraceStatistics statistics;
+struct Curve : CacheCurve {
   std::vector<CacheSize> sizes;
-  std::vector<HitRatio> hits;  // by size, then by policy
 };
 
 Result<Curve> MeasureCurve(Opened& opened, const ExplainArguments& arguments) {
-  Database& database = *opened.database;
-  const LayoutDirectory& directory = opened.directory();
-  const uint64_t node_count = directory.node_count;
   Curve curve;
-  QUARRY_TRY(curve.sizes, ParseSizes(arguments, directory));
-  QUARRY_TRY(const std::vector<uint32_t> degrees,
-             CountUses(database.store(), database.budget(), opened.record()));
-  HitCurveOptions options{
-      .degrees = degrees, .threads = ProcessorCount(), .scratch_path = ScratchPath(arguments.path)};
+  QUARRY_TRY(curve.sizes, ParseSizes(arguments, opened.directory()));
+  CacheCurveOptions options = {.batch_nodes_max = opened.directory().nodes_max(),
+                               .threads = ProcessorCount(),
+                               .scratch_path = ScratchPath(arguments.path)};
   for (const CacheSize& size : curve.sizes) options.cache_rows.push_back(size.rows);
-  constexpr uint64_t kBytesPerNode = 2 * sizeof(uint32_t);  // degrees, uses
-  QUARRY_TRY(const MemoryBudget::Reservation reservation,
-             database.budget().Reserve(
-                 HitCurveBytes(options, node_count, directory.nodes_max()) + node_count * kBytesPerNode,
-                 "simulating caches"));
   ProgressBar bar;
-  {
-    const ScopedSpan span("count uses");
-    QUARRY_TRY(curve.statistics, MeasureTrace(*opened.trace, node_count, bar.AsFunction()));
-  }
-  const ScopedSpan span("simulate caches");
-  QUARRY_TRY(curve.hits,
-             MeasureHitCurve(database.backend(), *opened.trace, curve.statistics, options, bar.AsFunction()));
+  QUARRY_TRY(static_cast<CacheCurve&>(curve),
+             MeasureCacheCurve(*opened.database, opened.record(), *opened.trace, options, bar.AsFunction()));
   return curve;
 }
 

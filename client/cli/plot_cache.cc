@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "cache_curve.h"
 #include "layout_options.h"
 #include "plot.h"
 #include "plot_gnuplot.h"
 #include "plot_json.h"
-#include "quarry/base/process.h"
-#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
-#include "quarry/layout/trace_statistics.h"
 #include "quarry/storage/layout_files.h"
 
 namespace quarry::cli {
@@ -42,9 +40,10 @@ class SampledTrace {
         new SampledTrace(std::filesystem::path(database.store().path()) / PassingFolder(spec.name)));
     QUARRY_TRY(sampled->record_, BuildPassingLayout(database.store(), database.budget(), spec, progress));
     QUARRY_TRY(const std::unique_ptr<Layout> layout, Layout::Open(database.store(), sampled->record_));
-    sampled->node_count_ = layout->directory().node_count;
     sampled->batch_nodes_max_ = layout->directory().nodes_max();
     QUARRY_TRY(sampled->trace_, layout->OpenTrace(database.store()));
+    QUARRY_TRY(sampled->reservation_,
+               database.budget().Reserve(sampled->trace_->resident_bytes(), "an open trace"));
     return sampled;
   }
   ~SampledTrace() {
@@ -57,7 +56,6 @@ class SampledTrace {
 
   const LayoutRecord& record() const { return record_; }
   const Trace& trace() const { return *trace_; }
-  uint64_t node_count() const { return node_count_; }
   uint64_t batch_nodes_max() const { return batch_nodes_max_; }
   std::string scratch_path() const { return folder_ / "next.tmp"; }
 
@@ -66,27 +64,9 @@ class SampledTrace {
   const std::filesystem::path folder_;
   LayoutRecord record_;
   std::unique_ptr<Trace> trace_;
-  uint64_t node_count_ = 0, batch_nodes_max_ = 0;
+  uint64_t batch_nodes_max_ = 0;
+  MemoryBudget::Reservation reservation_;  // of the open trace
 };
-
-Result<std::vector<HitRatio>> Simulate(Database& database, const SampledTrace& sampled, unsigned threads,
-                                       const ProgressFunction& progress) {
-  QUARRY_TRY(const std::vector<uint32_t> degrees,
-             CountUses(database.store(), database.budget(), sampled.record()));
-  HitCurveOptions options{.degrees = degrees, .threads = threads, .scratch_path = sampled.scratch_path()};
-  for (const uint64_t percent : kPercents) {
-    options.cache_rows.push_back(sampled.node_count() * percent / 100);
-  }
-  constexpr uint64_t kBytesPerNode = 2 * sizeof(uint32_t);  // degrees, uses
-  QUARRY_TRY(
-      const MemoryBudget::Reservation reservation,
-      database.budget().Reserve(HitCurveBytes(options, sampled.node_count(), sampled.batch_nodes_max()) +
-                                    sampled.node_count() * kBytesPerNode + sampled.trace().resident_bytes(),
-                                "simulating caches"));
-  const ScopedSpan span("simulate caches");
-  QUARRY_TRY(const TraceStatistics statistics, MeasureTrace(sampled.trace(), sampled.node_count(), progress));
-  return MeasureHitCurve(database.backend(), sampled.trace(), statistics, options, progress);
-}
 
 Result<Curves> SampleCurves(const CacheArguments& arguments) {
   DatabaseOptions options;
@@ -100,12 +80,18 @@ Result<Curves> SampleCurves(const CacheArguments& arguments) {
   ProgressBar bar;
   QUARRY_TRY(const std::unique_ptr<SampledTrace> sampled,
              SampledTrace::Make(*database, spec, bar.AsFunction()));
-  QUARRY_TRY(const std::vector<HitRatio> hits, Simulate(*database, *sampled, spec.threads, bar.AsFunction()));
+  CacheCurveOptions curve = {.batch_nodes_max = sampled->batch_nodes_max(),
+                             .threads = spec.threads,
+                             .scratch_path = sampled->scratch_path()};
+  const uint64_t node_count = database->manifest().node_count;
+  for (const uint64_t percent : kPercents) curve.cache_rows.push_back(node_count * percent / 100);
+  QUARRY_TRY(const CacheCurve measured,
+             MeasureCacheCurve(*database, sampled->record(), sampled->trace(), curve, bar.AsFunction()));
+  const std::vector<HitRatio>& hits = measured.hits;
   Curves curves(std::size(kAllPolicies));
   for (size_t i = 0; i < hits.size(); ++i) {
     curves[i % curves.size()].emplace_back(
-        Percent(static_cast<double>(hits[i].cache_rows), static_cast<double>(sampled->node_count())),
-        hits[i].ratio);
+        Percent(static_cast<double>(hits[i].cache_rows), static_cast<double>(node_count)), hits[i].ratio);
   }
   return curves;
 }

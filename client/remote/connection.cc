@@ -38,7 +38,7 @@ struct Connection::Pending {
   bool counted = false;  // among the requests without an answer
   bool abandoned;
   std::optional<Result<Answer>> answer;
-  DeadlineCondVar answered;
+  CondVar answered;
 };
 
 Result<std::unique_ptr<Connection>> Connection::Open(const std::string& path) {

@@ -91,7 +91,7 @@ class Connection {
   uint32_t outstanding_ QUARRY_GUARDED_BY(mutex_) = 0;
   std::vector<uint64_t> releases_ QUARRY_GUARDED_BY(mutex_);
   Status fault_ QUARRY_GUARDED_BY(mutex_);
-  DeadlineCondVar room_;  // an answer came, or the connection was lost
+  CondVar room_;  // an answer came, or the connection was lost
 
   Mutex write_mutex_;                           // frames are sent whole
   wire::FrameDecoder decoder_{wire::Limits()};  // the reading thread's

@@ -1,11 +1,8 @@
-// Deadlines, and waiting until one. Private to this library.
+// Deadlines. Private to this library.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-
-#include "quarry/base/mutex.h"
 
 namespace quarry::client {
 
@@ -20,26 +17,5 @@ inline Deadline DeadlineIn(double seconds) {
 }
 
 inline bool HasPassed(Deadline deadline) { return Clock::now() >= deadline; }
-
-// A CondVar whose waits end.
-class DeadlineCondVar {
- public:
-  // As CondVar::Wait, but not beyond `deadline`: false when it has passed.
-  bool WaitUntil(Mutex& mutex, Deadline deadline) QUARRY_REQUIRES(mutex) {
-    Lockable lockable{mutex};
-    return condition_.wait_until(lockable, deadline) == std::cv_status::no_timeout;
-  }
-  void NotifyOne() { condition_.notify_one(); }
-  void NotifyAll() { condition_.notify_all(); }
-
- private:
-  // A Mutex under the names that the standard library calls.
-  struct Lockable {
-    Mutex& mutex;
-    void lock() { mutex.Lock(); }
-    void unlock() { mutex.Unlock(); }
-  };
-  std::condition_variable_any condition_;
-};
 
 }  // namespace quarry::client

@@ -73,7 +73,7 @@ class Link {
   std::atomic<int64_t> pause_ms_{kPauseMsMin};  // before the next attempt to connect
 
   Mutex mutex_;
-  DeadlineCondVar connected_;
+  CondVar connected_;
   bool connecting_ QUARRY_GUARDED_BY(mutex_) = false;
   std::shared_ptr<Session> session_ QUARRY_GUARDED_BY(mutex_);
 

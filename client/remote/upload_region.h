@@ -48,7 +48,7 @@ class UploadRegion : public std::enable_shared_from_this<UploadRegion> {
   const uint32_t id_;
   const std::shared_ptr<MemoryMap> memory_;
   Mutex mutex_;
-  DeadlineCondVar freed_;
+  CondVar freed_;
   std::map<uint64_t, uint64_t> free_ QUARRY_GUARDED_BY(mutex_);  // offset -> bytes, never two that touch
 };
 

@@ -4,14 +4,10 @@
 #include <cstring>
 
 #include "quarry/base/radix_sort.h"
-#include "quarry/base/units.h"
 
 namespace quarry {
 namespace {
 
-constexpr unsigned kDepth = 64;
-constexpr uint64_t kStagingBytes = 2 * kMiB;
-constexpr uint32_t kRequestBytesMax = 256 * kKiB;  // beyond this a request gains no bandwidth
 constexpr size_t kPieceRows = 16384;
 
 }  // namespace
@@ -97,79 +93,21 @@ Status RowFetcher::ReadChanged(const StoredTable& table, std::span<const Wanted>
   return Status::Ok();
 }
 
-Status RowFetcher::Grow(uint64_t bytes) {
-  staging_ = IoBuffer();
-  reservation_.Release();
-  QUARRY_TRY(reservation_, budget_.Reserve(IoBuffer::MappedBytes(bytes), "reading scattered rows"));
-  QUARRY_TRY(staging_, IoBuffer::Allocate(bytes));
-  return Status::Ok();
-}
-
 Status RowFetcher::ReadFile(const FeatureTable& file, std::span<const Wanted> rows,
                             std::span<std::byte> out) {
-  if (rows.empty()) return Status::Ok();
   const FeatureGeometry& geometry = file.geometry();
-  ranges_.clear();
+  cells_.clear();
   for (const Wanted& wanted : rows) {
-    ranges_.push_back({geometry.CellOffset(geometry.CellOfRow(wanted.row)), geometry.cell_bytes()});
+    cells_.push_back({geometry.CellOffset(geometry.CellOfRow(wanted.row)), geometry.cell_bytes()});
   }
-  reads_.clear();
-  Coalesce(ranges_,
-           {.block_bytes = file.block_bytes(),
-            .gap_bytes_max = profile_.GapBytesMax(),
-            .request_bytes_max = kRequestBytesMax},
-           reads_);
-  if (ring_ == nullptr) {
-    QUARRY_TRY(ring_, IoRing::Make(backend_, kDepth));
-  }
-  const Status status = Run(file, rows, out);
-  if (!status.ok()) {
-    ring_->Drain();
-    ring_.reset();  // poisoned
-  }
-  return status;
-}
-
-Status RowFetcher::Run(const FeatureTable& file, std::span<const Wanted> rows, std::span<std::byte> out) {
-  const FeatureGeometry& geometry = file.geometry();
-  uint64_t slot_bytes = 0;
-  for (const MergedRead& read : reads_) slot_bytes = std::max<uint64_t>(slot_bytes, read.bytes);
-  slot_bytes = RoundUp(slot_bytes, kPageBytes);
-  if (staging_.size() < slot_bytes) QUARRY_RETURN_IF_ERROR(Grow(std::max(slot_bytes, kStagingBytes)));
-  const size_t slots = std::min<size_t>({kDepth, staging_.size() / slot_bytes, reads_.size()});
-  std::vector<size_t> read_of(slots);
-  std::vector<size_t> idle(slots);
-  for (size_t slot = 0; slot < slots; ++slot) idle[slot] = slot;
-  const auto copy_rows = [&](const MergedRead& read, const std::byte* bytes) -> Status {
-    for (size_t i = read.first; i < size_t{read.first} + read.count; ++i) {
-      const std::byte* const cell = bytes + (ranges_[i].offset - read.offset);
-      QUARRY_RETURN_IF_ERROR(file.VerifyCell(geometry.CellOfRow(rows[i].row), {cell, ranges_[i].bytes}));
-      std::memcpy(out.data() + rows[i].place * geometry.row_bytes,
-                  bytes + (geometry.RowOffset(rows[i].row) - read.offset), geometry.row_bytes);
-    }
-    return Status::Ok();
-  };
-  std::vector<uint64_t> done;
-  for (size_t next = 0; next < reads_.size() || ring_->pending() > 0;) {
-    for (; next < reads_.size() && !idle.empty(); ++next) {
-      const size_t slot = idle.back();
-      idle.pop_back();
-      read_of[slot] = next;
-      const ReadRequest request{.file = &file.file(),
-                                .offset = reads_[next].offset,
-                                .bytes = reads_[next].bytes,
-                                .buffer = staging_.data() + slot * slot_bytes,
-                                .user_data = slot};
-      QUARRY_RETURN_IF_ERROR(ring_->Submit({&request, 1}));
-    }
-    done.clear();
-    QUARRY_RETURN_IF_ERROR(ring_->Wait(done));
-    for (const uint64_t slot : done) {
-      QUARRY_RETURN_IF_ERROR(copy_rows(reads_[read_of[slot]], staging_.data() + slot * slot_bytes));
-      idle.push_back(slot);
-    }
-  }
-  return Status::Ok();
+  return reader_.Read(
+      file.file(), file.block_bytes(), cells_, [&](size_t i, std::span<const std::byte> cell) {
+        const Wanted& wanted = rows[i];
+        QUARRY_RETURN_IF_ERROR(file.VerifyCell(geometry.CellOfRow(wanted.row), cell));
+        std::memcpy(out.data() + wanted.place * geometry.row_bytes,
+                    cell.data() + (geometry.RowOffset(wanted.row) - cells_[i].offset), geometry.row_bytes);
+        return Status::Ok();
+      });
 }
 
 }  // namespace quarry

@@ -7,17 +7,16 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
+#include "quarry/base/units.h"
 #include "quarry/format/types.h"
 #include "quarry/io/backend.h"
-#include "quarry/io/buffer.h"
 #include "quarry/io/coalesce.h"
-#include "quarry/io/ring.h"
+#include "quarry/storage/merged_reader.h"
 #include "stored_tables.h"
 
 namespace quarry {
@@ -26,11 +25,12 @@ class RowFetcher {
  public:
   // What Read takes for a while, per id, of its caller's budget.
   static constexpr uint64_t kBytesPerId = 24;
+  static constexpr uint64_t kStagingBytes = 2 * kMiB;
 
-  // Backend and budget outlive it. Holds 2 MiB of the budget from the first row on, more from the first row
-  // on that is larger.
+  // Backend and budget outlive it. Holds kStagingBytes of the budget from the first row on, more from the
+  // first row on that is larger.
   RowFetcher(IoBackend& backend, MemoryBudget& budget, const DeviceProfile& profile)
-      : backend_(backend), budget_(budget), profile_(profile) {}
+      : reader_(backend, budget, profile, kStagingBytes) {}
 
   // The rows of a lookup in the order in which they lie, and how far reading them is. A value.
   class Order {
@@ -59,17 +59,9 @@ class RowFetcher {
   Status ReadChanged(const StoredTable& table, std::span<const Wanted> rows, std::span<std::byte> out,
                      std::vector<Wanted>& unchanged);
   Status ReadFile(const FeatureTable& file, std::span<const Wanted> rows, std::span<std::byte> out);
-  Status Run(const FeatureTable& file, std::span<const Wanted> rows, std::span<std::byte> out);
-  Status Grow(uint64_t bytes);
 
-  IoBackend& backend_;
-  MemoryBudget& budget_;
-  const DeviceProfile profile_;
-  MemoryBudget::Reservation reservation_;
-  IoBuffer staging_;
-  std::unique_ptr<IoRing> ring_;  // dies before the buffer that it writes to; null after an error
-  std::vector<ByteRange> ranges_;
-  std::vector<MergedRead> reads_;
+  MergedReader reader_;
+  std::vector<ByteRange> cells_;
 };
 
 }  // namespace quarry

@@ -46,7 +46,6 @@
 #include "quarry/base/mutex.h"
 #include "road_opener.h"
 #include "stream_hub.h"
-#include "timed_cond_var.h"
 
 namespace quarry {
 
@@ -109,7 +108,7 @@ class StreamGroup {
     wire::StartPass request;
     Answer<uint64_t> answer;
   };
-  using Clock = TimedCondVar::Clock;
+  using Clock = std::chrono::steady_clock;
   struct Member {
     Owner owner;
     uint64_t stream = 0;
@@ -220,7 +219,7 @@ class StreamGroup {
 
   AnswerQueue answers_;
   mutable Mutex mutex_;
-  TimedCondVar changed_;
+  CondVar changed_;
   std::shared_ptr<const Snapshot> snapshot_ QUARRY_GUARDED_BY(mutex_);  // null: the road's is not taken yet
   std::shared_ptr<SharedRegion> region_ QUARRY_GUARDED_BY(mutex_);      // null until the group is open
   OpenedStream described_ QUARRY_GUARDED_BY(mutex_);

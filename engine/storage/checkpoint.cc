@@ -13,17 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A checkpoint inside of its database would go with it, or be taken for a stray.
-Status CheckPlace(const std::string& database_path, const std::string& path) {
-  std::error_code error;
-  const fs::path database = fs::weakly_canonical(database_path, error);
-  const fs::path place = fs::weakly_canonical(path, error);
-  const auto end = std::mismatch(database.begin(), database.end(), place.begin(), place.end()).first;
-  if (error || end != database.end()) return Status::Ok();
-  return MakeStatus(Code::kInvalidArgument, "{}: lies in the database {}: put it elsewhere", path,
-                    database_path);
-}
-
 // The catalog's copy says which files belong to it.
 Status TakeFiles(const std::string& path, CheckpointFiles& files) {
   KillPoint("checkpoint: catalog copied, no files");
@@ -35,10 +24,20 @@ Status TakeFiles(const std::string& path, CheckpointFiles& files) {
 
 }  // namespace
 
+Status CheckOutside(const std::string& database_path, const std::string& path) {
+  std::error_code error;
+  const fs::path database = fs::weakly_canonical(database_path, error);
+  const fs::path place = fs::weakly_canonical(path, error);
+  const auto end = std::mismatch(database.begin(), database.end(), place.begin(), place.end()).first;
+  if (error || end != database.end()) return Status::Ok();
+  return MakeStatus(Code::kInvalidArgument, "{}: lies in the database {}: put it elsewhere", path,
+                    database_path);
+}
+
 Result<CheckpointReport> CheckpointStore(Store& store, MemoryBudget& budget, const std::string& path,
                                          const ProgressFunction& progress) {
   const double start = MonotonicSeconds();
-  QUARRY_RETURN_IF_ERROR(CheckPlace(store.path(), path));
+  QUARRY_RETURN_IF_ERROR(CheckOutside(store.path(), path));
   QUARRY_TRY(ImportWorkspace workspace,
              ImportWorkspace::Acquire(store.backend(), path, ImportWorkspace::kCopy));
   const std::string copy = workspace.database_path();

@@ -1,4 +1,4 @@
-#include "quarry/storage/merged_read.h"
+#include "merged_read.h"
 
 #include <algorithm>
 #include <cassert>

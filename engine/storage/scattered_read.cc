@@ -4,10 +4,10 @@
 #include <memory>
 #include <vector>
 
+#include "merged_read.h"
 #include "quarry/io/buffer.h"
 #include "quarry/io/coalesce.h"
 #include "quarry/io/ring.h"
-#include "quarry/storage/merged_read.h"
 
 namespace quarry {
 

@@ -9,12 +9,12 @@
 #include <cstdlib>
 #include <string>
 
-#include "merged_reader.h"
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/layout.h"
 #include "quarry/sql/connection.h"
+#include "quarry/storage/merged_reader.h"
 #include "quarry/storage/scanner.h"
 
 namespace quarry::bench {
@@ -32,7 +32,7 @@ struct Bench {
   Store& store;
   const FeatureTable& table;
   sql::Connection& sql;
-  sql::MergedReader& reader;
+  MergedReader& reader;
 };
 
 // Calls of `work` a second.
@@ -133,8 +133,9 @@ Result<bool> Run(const std::string& path) {
   MemoryBudget budget(kMemoryBytes);
   QUARRY_TRY(const auto table, store->OpenTable("feature"));
   QUARRY_TRY(const auto connection, sql::Connection::Open(*store, budget, {}));
-  QUARRY_TRY(const auto reader, sql::MergedReader::Make(*backend, budget, ProfileOf(store->manifest())));
-  const Bench bench{*store, *table, *connection, *reader};
+  constexpr uint64_t kStagingBytes = 4 * kMiB;  // as SQL's
+  MergedReader reader(*backend, budget, ProfileOf(store->manifest()), kStagingBytes);
+  const Bench bench{*store, *table, *connection, reader};
   fmt::print("{} rows of {} bytes\n", table->geometry().row_count, table->geometry().row_bytes);
   bool met = true;
   for (const uint64_t rows : {uint64_t{1}, uint64_t{32}, kListRows}) {

@@ -1,6 +1,7 @@
 // Mutex, MutexLock, CondVar: std's, annotated for clang's thread-safety analysis (-Wthread-safety).
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -47,6 +48,13 @@ class CondVar {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock);
     lock.release();
+  }
+  // The same, but not beyond `deadline`: false when it has passed.
+  bool WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point deadline) QUARRY_REQUIRES(mutex) {
+    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
+    const bool in_time = condition_.wait_until(lock, deadline) == std::cv_status::no_timeout;
+    lock.release();
+    return in_time;
   }
   void NotifyOne() { condition_.notify_one(); }
   void NotifyAll() { condition_.notify_all(); }

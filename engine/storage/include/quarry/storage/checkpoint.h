@@ -30,6 +30,10 @@ struct CheckpointReport {
   double seconds = 0;
 };
 
+// kInvalidArgument where `path` lies in the database: what is made there would go with it, or be taken for a
+// stray.
+Status CheckOutside(const std::string& database_path, const std::string& path);
+
 // Makes `path`, which must not exist, whole or not at all; what a killed one left is removed. Any thread:
 // others go on to read, write and compact. Manifests are not committed before files are linked and page
 // files copied, so that the switch of a compaction, and checkpoints of embeddings, wait for that; `progress`

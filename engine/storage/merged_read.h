@@ -1,4 +1,4 @@
-// Ranges of a file from here and there, by merged requests.
+// Ranges of a file from here and there, by merged requests. Private to this room.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// MergedReader: ranges of a file from here and there, by merged requests through one ring that stays open.
-// Private to this room; one thread.
+// MergedReader: ranges of files from here and there, by merged requests through one ring that stays open: a
+// single range is one read and nothing else. One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,30 +15,32 @@
 #include "quarry/io/coalesce.h"
 #include "quarry/io/ring.h"
 
-namespace quarry::sql {
+namespace quarry {
 
 class MergedReader {
  public:
-  // Holds 4 MiB of the budget, more from the first range on that is larger.
-  static Result<std::unique_ptr<MergedReader>> Make(IoBackend& backend, MemoryBudget& budget,
-                                                    const DeviceProfile& profile);
+  // Backend and budget outlive it. Holds `staging_bytes` of the budget from the first range on, more from the
+  // first range on that is larger.
+  MergedReader(IoBackend& backend, MemoryBudget& budget, const DeviceProfile& profile, uint64_t staging_bytes)
+      : backend_(backend), budget_(budget), profile_(profile), staging_bytes_(staging_bytes) {}
 
   // Calls visit(i, bytes) for each of `ranges` (ascending by offset), in any order, with what the file has
-  // there, valid during the call. What visit returns other than OK comes back.
+  // there, valid during the call. What visit returns other than OK comes back; else kIoError,
+  // kOutOfBudget.
   using Visit = std::function<Status(size_t, std::span<const std::byte>)>;
   Status Read(const File& file, uint32_t block_bytes, std::span<const ByteRange> ranges, const Visit& visit);
 
  private:
-  MergedReader(IoBackend& backend, MemoryBudget& budget, const DeviceProfile& profile)
-      : backend_(backend), budget_(budget), profile_(profile) {}
   Status Grow(uint64_t bytes);
 
   IoBackend& backend_;
   MemoryBudget& budget_;
   const DeviceProfile profile_;
+  const uint64_t staging_bytes_;
   MemoryBudget::Reservation reservation_;
   IoBuffer staging_;
   std::unique_ptr<IoRing> ring_;  // dies before the buffer that it writes to; null after an error
+  std::vector<MergedRead> reads_;
 };
 
-}  // namespace quarry::sql
+}  // namespace quarry

@@ -1,22 +1,16 @@
-#include "merged_reader.h"
+#include "quarry/storage/merged_reader.h"
 
+#include <algorithm>
+
+#include "merged_read.h"
 #include "quarry/base/units.h"
-#include "quarry/storage/merged_read.h"
 
-namespace quarry::sql {
+namespace quarry {
 namespace {
 
-constexpr uint64_t kStagingBytes = 4 * kMiB;
 constexpr uint32_t kRequestBytesMax = 256 * kKiB;  // beyond this a request gains no bandwidth
 
 }  // namespace
-
-Result<std::unique_ptr<MergedReader>> MergedReader::Make(IoBackend& backend, MemoryBudget& budget,
-                                                         const DeviceProfile& profile) {
-  std::unique_ptr<MergedReader> reader(new MergedReader(backend, budget, profile));
-  QUARRY_RETURN_IF_ERROR(reader->Grow(kStagingBytes));
-  return reader;
-}
 
 Status MergedReader::Grow(uint64_t bytes) {
   staging_ = IoBuffer();
@@ -29,18 +23,18 @@ Status MergedReader::Grow(uint64_t bytes) {
 Status MergedReader::Read(const File& file, uint32_t block_bytes, std::span<const ByteRange> ranges,
                           const Visit& visit) {
   if (ranges.empty()) return Status::Ok();
-  std::vector<MergedRead> reads;
+  reads_.clear();
   Coalesce(ranges,
            {.block_bytes = block_bytes,
             .gap_bytes_max = profile_.GapBytesMax(),
             .request_bytes_max = kRequestBytesMax},
-           reads);
+           reads_);
+  const uint64_t bytes = std::max<uint64_t>(staging_bytes_, MergedReadBytes(reads_));
+  if (staging_.size() < bytes) QUARRY_RETURN_IF_ERROR(Grow(bytes));
   if (ring_ == nullptr) {
     QUARRY_TRY(ring_, IoRing::Make(backend_, kMergedReadDepth));
   }
-  const size_t bytes = MergedReadBytes(reads);
-  if (staging_.size() < bytes) QUARRY_RETURN_IF_ERROR(Grow(bytes));
-  const Status status = ReadMerged(*ring_, file, ranges, reads, staging_.span(), visit);
+  const Status status = ReadMerged(*ring_, file, ranges, reads_, staging_.span(), visit);
   if (!status.ok()) {
     ring_->Drain();
     ring_.reset();  // poisoned
@@ -48,4 +42,4 @@ Status MergedReader::Read(const File& file, uint32_t block_bytes, std::span<cons
   return status;
 }
 
-}  // namespace quarry::sql
+}  // namespace quarry
