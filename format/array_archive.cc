@@ -29,10 +29,11 @@ Result<NpyArray> ArrayArchive::Open(std::string_view key) const {
 }
 
 bool IsArrayArchive(const std::string& path) {
-  return path.ends_with(".npz") || path.ends_with(".safetensors");
+  return path.ends_with(".npz") || path.ends_with(".safetensors") || path.ends_with(".pt");
 }
 
 Result<ArrayArchive> OpenArrayArchive(const std::string& path) {
+  if (path.ends_with(".pt")) return OpenTorchFile(path);
   return path.ends_with(".npz") ? OpenNpz(path) : OpenSafetensors(path);
 }
 

@@ -1,4 +1,4 @@
-// Files that hold several arrays by name: .npz and .safetensors. Private to this room.
+// Files that hold several arrays by name: .npz, .safetensors and torch's .pt. Private to this room.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ struct ArrayArchive {
   Result<NpyArray> Open(std::string_view key) const;
 };
 
-// By the name's end, .npz or .safetensors.
+// By the name's end, .npz, .safetensors or .pt.
 bool IsArrayArchive(const std::string& path);
 // REQUIRES: IsArrayArchive(path).
 Result<ArrayArchive> OpenArrayArchive(const std::string& path);
@@ -37,5 +37,8 @@ Result<ArrayArchive> OpenNpz(const std::string& path);
 //   {"x": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {...}}
 // Refuses a header that is longer than 1 MiB, and tensors that lie beyond the file or within each other.
 Result<ArrayArchive> OpenSafetensors(const std::string& path);
+// What torch.save makes of a dict of names to NumPy arrays, tensors, lists of integers and integers, as zip
+// archive and as torch before 1.6 wrote it. Nothing is run: see pickle_reader.h. Elements stay in the file.
+Result<ArrayArchive> OpenTorchFile(const std::string& path);
 
 }  // namespace quarry

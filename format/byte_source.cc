@@ -5,8 +5,10 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <vector>
 
 namespace quarry {
 namespace {
@@ -45,6 +47,10 @@ class PlainFile final : public ByteSource {
       offset_ += static_cast<uint64_t>(n);
     }
     return filled;
+  }
+  Status Skip(uint64_t bytes) override {
+    offset_ += bytes;
+    return Status::Ok();
   }
   uint64_t consumed_bytes() const override { return offset_ - start_; }
 
@@ -100,6 +106,16 @@ class GzipFile final : public ByteSource {
 
 }  // namespace
 
+Status ByteSource::Skip(uint64_t bytes) {
+  std::vector<std::byte> skipped(std::min<uint64_t>(bytes, 256 << 10));
+  while (bytes > 0) {
+    QUARRY_TRY(const size_t got, Read(std::span(skipped).first(std::min<uint64_t>(bytes, skipped.size()))));
+    if (got == 0) break;
+    bytes -= got;
+  }
+  return Status::Ok();
+}
+
 Result<std::unique_ptr<ByteSource>> OpenPlainFile(const std::string& path, uint64_t offset) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return ErrnoStatus(errno, "open", path);
@@ -140,8 +156,7 @@ std::string DescribePrefix(std::string_view prefix) {
   if (prefix.starts_with("\x1f\x8b")) return "gzip data";
   if (prefix.starts_with("\x89HDF")) return "an HDF5 file";
   if (prefix.starts_with("PAR1")) return "a Parquet file";
-  if (prefix.starts_with("\x80\x02") || prefix.starts_with("\x80\x03") || prefix.starts_with("\x80\x04"))
-    return "a Python pickle";
+  if (prefix.size() > 1 && prefix[0] == '\x80' && prefix[1] >= 2 && prefix[1] <= 5) return "a Python pickle";
   std::string shown;
   bool text = true;
   for (const char c : prefix.substr(0, 8)) {

@@ -18,6 +18,8 @@ class ByteSource {
   virtual ~ByteSource() = default;
   // Fills `out` unless the end comes first; returns the bytes filled.
   virtual Result<size_t> Read(std::span<std::byte> out) = 0;
+  // Goes on `bytes` bytes behind where it is; that the end lies before it, the next Read finds.
+  virtual Status Skip(uint64_t bytes);
   // Bytes of the file behind it that have been consumed (compressed ones where it is compressed).
   virtual uint64_t consumed_bytes() const = 0;
 };

@@ -305,10 +305,11 @@ Status OpenProperties(Opened& opened) {
     QUARRY_RETURN_IF_ERROR(nodes.Add(dataset.labels->count(), path, "labels"));
   }
   QUARRY_TRY(dataset.train,
-             OpenInts(opened, hints.train, parts.train, IntRole::kId, {"train_idx", "train_mask"}));
+             OpenInts(opened, hints.train, parts.train, IntRole::kId, {"train_idx", "train_mask", "train"}));
   QUARRY_TRY(dataset.valid, OpenInts(opened, hints.valid, parts.valid, IntRole::kId,
-                                     {"valid_idx", "val_idx", "valid_mask", "val_mask"}));
-  QUARRY_TRY(dataset.test, OpenInts(opened, hints.test, parts.test, IntRole::kId, {"test_idx", "test_mask"}));
+                                     {"valid_idx", "val_idx", "valid_mask", "val_mask", "valid"}));
+  QUARRY_TRY(dataset.test, OpenInts(opened, hints.test, parts.test, IntRole::kId,
+                                    {"test_idx", "test_mask", "test", "test-whole", "test-dev"}));
   return Status::Ok();
 }
 

@@ -17,8 +17,7 @@ struct LinkFile {
 };
 using LinkFiles = std::array<LinkFile, 3>;  // train, valid, test
 
-// What torch.load gives for a split of OGB's, saved by np.savez: head, relation, tail; source_node,
-// target_node; edge.
+// A split of OGB's, as it is or saved anew: head, relation, tail; source_node, target_node; edge, [E, 2].
 Result<LinkFile> OpenArchivedLinks(const std::string& path, const LinkBounds& bounds) {
   QUARRY_TRY(const ArrayArchive archive, OpenArrayArchive(path));
   std::unique_ptr<EdgeReader> edges;
@@ -38,7 +37,8 @@ Result<LinkFile> OpenArchivedLinks(const std::string& path, const LinkBounds& bo
           path);
     }
     QUARRY_TRY(const NpyArray pairs, archive.Open(key));
-    QUARRY_TRY(edges, MakeEdgeReader(pairs));
+    const bool by_edge = key == "edge" && pairs.dims() == 2 && pairs.extent(1) == 2;
+    QUARRY_TRY(edges, by_edge ? MakePairReader(pairs) : MakeEdgeReader(pairs));
   }
   LinkFile file{.path = path, .typed = archive.Has("relation")};
   std::unique_ptr<IntReader> relations;

@@ -76,7 +76,34 @@ class HeaderText {
   const std::string& name_;
 };
 
-Result<NpyType> ParseType(const std::string& descr, const std::string& name) {
+template <typename T>
+void Widen(std::span<const std::byte> raw, std::span<int64_t> out) {
+  for (size_t i = 0; i < out.size(); i++) {
+    T value;
+    std::memcpy(&value, raw.data() + i * sizeof(T), sizeof(T));
+    out[i] = static_cast<int64_t>(value);  // NOLINT(bugprone-signed-char-misuse): an int8 here is a number
+  }
+}
+
+template <typename T>
+void ToFloat(std::span<const std::byte> raw, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); i++) {
+    T value;
+    std::memcpy(&value, raw.data() + i * sizeof(T), sizeof(T));
+    out[i] = static_cast<float>(value);
+  }
+}
+
+Status EndsEarly(const std::string& name, uint64_t item) {
+  return MakeStatus(Code::kInvalidArgument, "{}: ends at element {} although its header promises more", name,
+                    item);
+}
+
+}  // namespace
+
+std::string NpyArray::ShapeText() const { return fmt::format("[{}]", fmt::join(header.shape, ", ")); }
+
+Result<NpyType> ParseNpyType(const std::string& descr, const std::string& name) {
   if (descr == "O" || descr == "|O") {
     return MakeStatus(Code::kInvalidArgument,
                       "{}: holds pickled Python objects (dtype object), which are never unpickled; save it "
@@ -110,33 +137,6 @@ Result<NpyType> ParseType(const std::string& descr, const std::string& name) {
   }
   return type;
 }
-
-template <typename T>
-void Widen(std::span<const std::byte> raw, std::span<int64_t> out) {
-  for (size_t i = 0; i < out.size(); i++) {
-    T value;
-    std::memcpy(&value, raw.data() + i * sizeof(T), sizeof(T));
-    out[i] = static_cast<int64_t>(value);  // NOLINT(bugprone-signed-char-misuse): an int8 here is a number
-  }
-}
-
-template <typename T>
-void ToFloat(std::span<const std::byte> raw, std::span<float> out) {
-  for (size_t i = 0; i < out.size(); i++) {
-    T value;
-    std::memcpy(&value, raw.data() + i * sizeof(T), sizeof(T));
-    out[i] = static_cast<float>(value);
-  }
-}
-
-Status EndsEarly(const std::string& name, uint64_t item) {
-  return MakeStatus(Code::kInvalidArgument, "{}: ends at element {} although its header promises more", name,
-                    item);
-}
-
-}  // namespace
-
-std::string NpyArray::ShapeText() const { return fmt::format("[{}]", fmt::join(header.shape, ", ")); }
 
 Result<uint64_t> CountItems(const std::vector<uint64_t>& shape, const NpyType& type,
                             const std::string& name) {
@@ -181,7 +181,7 @@ Result<NpyHeader> ReadNpyHeader(ByteSource& source, uint64_t stream_bytes, const
   const HeaderText header_text(text, name);
   QUARRY_TRY(const std::string descr, header_text.Descr());
   NpyHeader header;
-  QUARRY_TRY(header.type, ParseType(descr, name));
+  QUARRY_TRY(header.type, ParseNpyType(descr, name));
   QUARRY_TRY(header.shape, header_text.Shape());
   QUARRY_TRY(const bool fortran, header_text.Fortran());
   if (fortran && header.shape.size() > 1) {

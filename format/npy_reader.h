@@ -1,5 +1,5 @@
-// Stored arrays: .npy files, members of .npz archives, tensors of .safetensors files and files without a
-// header, and the typed cursors over them. Private to this room.
+// Stored arrays: .npy files, members of .npz archives, of torch's .pt and of .safetensors files, and files
+// without a header, and the typed cursors over them. Private to this room.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,9 @@ struct NpyArray {
 };
 
 inline constexpr std::string_view kNpyMagic = "\x93NUMPY";
+
+// "<f4" as NumPy writes it. Refuses big-endian types, pickled objects, and what is neither number nor text.
+Result<NpyType> ParseNpyType(const std::string& descr, const std::string& name);
 
 // Parses the header at the start of a stream of `stream_bytes` bytes. Refuses, in one sentence each: a wrong
 // magic or version, pickled objects, structured, big-endian and Fortran-ordered arrays, and data that is not

@@ -2,8 +2,7 @@
 // split/<name>/.
 //
 // Node-property sets have labels, and splits of nodes as text. Link-property sets have none; their raw/ holds
-// the edges to train on, and their splits are torch pickles, which are taken where somebody has saved them as
-// arrays.
+// the edges to train on, and their splits are files of torch.save, or what somebody has saved instead.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -21,8 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::vector<std::string> kCsv = {".csv.gz", ".csv"};
-const std::vector<std::string> kSavedLinks = {".npz", ".npy", ".csv.gz", ".csv"};
-const std::vector<std::string> kPickle = {".pt"};
+const std::vector<std::string> kLinks = {".npz", ".npy", ".csv.gz", ".csv", ".pt"};
 
 // The folders below split/ that have a train file with one of the suffixes, by name.
 std::vector<std::string> ListSplits(const std::string& folder, const std::vector<std::string>& suffixes) {
@@ -100,28 +98,17 @@ Status FindLinkParts(const std::string& folder, SourceParts& parts) {
   NoteEdgeValues(folder + "/raw");
   LinkParts links{.train = parts.edges[0].second,
                   .train_relations = FirstFile(folder + "/raw/edge_reltype", kCsv)};
-  std::vector<std::string> suffixes = kSavedLinks;
-  suffixes.insert(suffixes.end(), kPickle.begin(), kPickle.end());
-  const std::vector<std::string> splits = ListSplits(folder, suffixes);
+  const std::vector<std::string> splits = ListSplits(folder, kLinks);
   if (splits.size() > 1) {
     return MakeStatus(Code::kInvalidArgument, "{}/split holds {} splits; leave one of them there", folder,
                       splits.size());
   }
-  std::vector<std::string> left_out;
   for (size_t i = 0; i < splits.size() * 3; i++) {
     const std::string stem = splits[0] + std::array{"/train", "/valid", "/test"}[i];
-    const std::string saved = FirstFile(stem, kSavedLinks);
-    if (saved.empty() && !FirstFile(stem, kPickle).empty() && i > 0) left_out.push_back(stem + ".pt");
-    if (saved.empty()) continue;
-    std::array{&links.train, &links.valid, &links.test}[i]->assign(saved);
+    const std::string found = FirstFile(stem, kLinks);
+    if (found.empty()) continue;
+    std::array{&links.train, &links.valid, &links.test}[i]->assign(found);
     if (i == 0) links.train_relations.clear();
-  }
-  if (!left_out.empty()) {
-    LogWarn(
-        "{}: torch pickles, which Quarry does not read, so that these edges are left out; in Python, save "
-        "each of "
-        "them as numpy.savez('valid.npz', **torch.load('valid.pt'))",
-        fmt::join(left_out, ", "));
   }
   if (links.train_relations.empty() && links.train == parts.edges[0].second && links.valid.empty() &&
       links.test.empty()) {

@@ -4,6 +4,8 @@
 //   paper/node_label.npy                      MAG240M's; IGB's are node_label_19.npy, node_label_2K.npy
 //   paper___cites___paper/edge_index.npy      MAG240M: [2, E]
 //   paper__cites__paper/edge_index.npy        IGB: [E, 2]
+//
+// MAG240M's split_dict.pt, beside processed/, has the nodes of each split by its name.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -66,13 +68,8 @@ Result<SourceParts> FindPaperParts(const std::string& folder, const SourceHints&
   }
   parts.features = FirstFile(processed + "/paper/node_feat", {".npy"});
   QUARRY_TRY(parts.labels, FindLabels(processed + "/paper", hints));
-  const std::string split = FirstFile(folder + "/split_dict", {".pt"});
-  if (!split.empty() && hints.train.empty()) {
-    LogWarn(
-        "{}: a torch pickle, which Quarry does not read, so that no node is in a split; in Python, save its "
-        "arrays "
-        "with numpy.save, and state them as --train, --valid and --test",
-        split);
+  if (hints.train.empty() && hints.valid.empty() && hints.test.empty()) {
+    parts.train = parts.valid = parts.test = FirstFile(folder + "/split_dict", {".pt"});
   }
   return parts;
 }

@@ -89,6 +89,8 @@ void AddPublishedSets(const fs::path& corpus) {
         WriteNpz(folder, fmt::format("split/time/{}.npz", name), TripleMembers(graph.valid), false);
       }
     });
+    Add(corpus, typed ? "ogbl-torch-typed" : "ogbl-torch",
+        [&](const auto& folder) { WriteOgbLinks(folder, graph, typed); });
   }
 }
 
@@ -148,6 +150,15 @@ void AddTensors(const fs::path& corpus) {
                  SafetensorsFile({{"features", "I8", {5, 4}, std::string(20, '\2')},
                                   {"scales", "F32", {5}, RawBytes<float>({1, 2, 3, 4, 5})}}));
   });
+}
+
+// As torch itself wrote them.
+void AddTorchFiles(const fs::path& corpus) {
+  for (const char* name : {"graph_legacy", "graph_zip", "legacy2", "legacy5", "zip2", "zip5"}) {
+    Add(corpus, fmt::format("torch-{}", name), [&](const auto& folder) {
+      folder.Write("set.pt", ReadBytes(fmt::format("{}/{}.pt", QUARRY_TORCH_FILES, name)));
+    });
+  }
 }
 
 void AddTexts(const fs::path& corpus) {
@@ -215,6 +226,7 @@ int main(int argc, char** argv) {
   quarry::AddPublishedSets(corpus);
   quarry::AddArrays(corpus);
   quarry::AddTensors(corpus);
+  quarry::AddTorchFiles(corpus);
   quarry::AddTexts(corpus);
   quarry::AddGraphBolt(corpus);
   return 0;

@@ -102,20 +102,23 @@ TEST_F(ImportSetsTest, Papers100MComesOutOfItsArchives) {
   }
 }
 
-TEST_F(ImportSetsTest, Mag240MComesInByItsPapersAndSplitsThatAreStated) {
+TEST_F(ImportSetsTest, Mag240MComesInByItsPapersAndItsSplitsOrThoseThatAreStated) {
   WriteMag240M(set_, graph_);
   auto store = Import();
-  ASSERT_NE(store, nullptr);
-  EXPECT_EQ(store->manifest().FindTable("split"), nullptr);
-  store = Import({.train = set_.Write("mine/train.npy", NpyVector(graph_.splits[0])),
-                  .valid = set_.Write("mine/valid.npy", NpyVector(graph_.splits[1])),
-                  .test = set_.Write("mine/test.npy", NpyVector(graph_.splits[2]))});
   ASSERT_NE(store, nullptr);
   EXPECT_EQ(store->manifest().FindTable("feature")->element_type, ElementType::kFloat16);
   EXPECT_EQ(Values<uint16_t>(*store, "feature"), graph_.halves);
   EXPECT_EQ(Values<int64_t>(*store, "label"), graph_.labels);
   EXPECT_EQ(Edges(*store, "graph"), Expected(graph_.edges, false));
   ExpectSplits(*store, graph_);
+
+  SmallGraph mine = graph_;
+  std::swap(mine.splits[0], mine.splits[1]);
+  store = Import({.train = set_.Write("mine/train.npy", NpyVector(mine.splits[0])),
+                  .valid = set_.Write("mine/valid.npy", NpyVector(mine.splits[1])),
+                  .test = set_.Write("mine/test.npy", NpyVector(mine.splits[2]))});
+  ASSERT_NE(store, nullptr);
+  ExpectSplits(*store, mine);
 }
 
 TEST_F(ImportSetsTest, IgbComesInWithAndWithoutHeaders) {
@@ -172,20 +175,27 @@ TEST_F(ImportSetsTest, LinksWithoutRelationsHaveReversesOfARelationOfTheirOwn) {
   EXPECT_EQ(**store->catalog().IdOfName(NameKind::kRelation, "edge_reverse"), 1u);
 }
 
-TEST_F(ImportSetsTest, OgbLinkSetsAreTheirTrainingEdgesUntilTheSplitsAreSavedAsArrays) {
-  WriteOgbLinks(set_, graph_, false);
-  auto store = Import();
-  ASSERT_NE(store, nullptr);
-  EXPECT_EQ(store->manifest().node_count, graph_.nodes);
-  EXPECT_EQ(Edges(*store, "graph"), Expected(graph_.edges, false));
-  EXPECT_EQ(store->manifest().FindTopology("valid"), nullptr);
+TEST_F(ImportSetsTest, OgbLinkSetsComeInAsTheyAreDownloaded) {
+  for (const bool typed : {false, true}) {
+    SCOPED_TRACE(typed);
+    WriteOgbLinks(set_, graph_, typed);
+    const auto store = Import();
+    ASSERT_NE(store, nullptr);
+    EXPECT_EQ(store->manifest().node_count, graph_.nodes);
+    EXPECT_EQ(Edges(*store, "graph"), Expected(graph_.edges, typed));
+    EXPECT_EQ(Edges(*store, "valid"), Expected(graph_.valid, typed));
+    EXPECT_EQ(Edges(*store, "test"), Expected(graph_.test, typed));  // two edges: pairs, not rows
+  }
+}
 
-  set_.Write("split/time/valid.csv.gz", Gzip(EdgeLines(graph_.valid)));
+TEST_F(ImportSetsTest, OgbLinkSplitsThatWereSavedAsArraysGoFirst) {
+  WriteOgbLinks(set_, graph_, false);
+  set_.Write("split/time/valid.csv.gz", Gzip(EdgeLines(graph_.test)));
   set_.Write("split/time/test.npy", NpyEdgePairs(graph_.valid));
-  store = Import();
+  const auto store = Import();
   ASSERT_NE(store, nullptr);
   EXPECT_EQ(Edges(*store, "graph"), Expected(graph_.edges, false));
-  EXPECT_EQ(Edges(*store, "valid"), Expected(graph_.valid, false));
+  EXPECT_EQ(Edges(*store, "valid"), Expected(graph_.test, false));
   EXPECT_EQ(Edges(*store, "test"), Expected(graph_.valid, false));
 }
 
@@ -201,7 +211,7 @@ TEST_F(ImportSetsTest, OgbLinkSetsTakeTheKeysThatTheirPicklesHave) {
   ASSERT_NE(store, nullptr);
   EXPECT_EQ(Edges(*store, "graph"), Expected(graph_.valid, false));
   EXPECT_EQ(Edges(*store, "valid"), Expected(graph_.test, false));
-  EXPECT_EQ(store->manifest().FindTopology("test"), nullptr);
+  EXPECT_EQ(Edges(*store, "test"), Expected(graph_.test, false));
 }
 
 TEST_F(ImportSetsTest, OgbLinkSetsWithRelationsAreTriples) {

@@ -11,6 +11,7 @@
 #include "quarry/base/random.h"
 #include "support/array_files.h"
 #include "support/temporary_folder.h"
+#include "support/torch_file.h"
 
 namespace quarry {
 
@@ -129,7 +130,12 @@ inline void WriteMag240M(const TemporaryFolder& folder, const SmallGraph& graph)
   folder.Write("processed/paper/node_year.npy", NpyVector(std::vector<int64_t>(graph.nodes, 2013)));
   folder.Write("processed/paper___cites___paper/edge_index.npy", NpyEdgeRows(graph.edges));
   folder.Write("processed/author___writes___paper/edge_index.npy", NpyEdges({{1, 2}}));
-  folder.Write("split_dict.pt", "\x80\x02 a pickle");
+  std::vector<TorchArray> splits;
+  for (const auto& [name, i] : {std::pair("train", 0), {"valid", 1}, {"test-whole", 2}, {"test-dev", 1}}) {
+    const std::vector<int32_t>& ids = graph.splits[i];
+    splits.push_back({name, {ids.size()}, {ids.begin(), ids.end()}});
+  }
+  folder.Write("split_dict.pt", TorchFile(splits));
   folder.Write("meta.pt", "\x80\x02 a pickle");
 }
 
@@ -179,7 +185,7 @@ void WriteMariusLinks(const TemporaryFolder& folder, const SmallGraph& graph, bo
                                           static_cast<int64_t>(graph.test.size()), -1, -1));
 }
 
-// As downloaded: the edges to train on, and splits that are pickles.
+// As downloaded: the edges to train on, and splits that are files of torch.save.
 inline void WriteOgbLinks(const TemporaryFolder& folder, const SmallGraph& graph, bool typed) {
   folder.Write("raw/edge.csv.gz", Gzip(EdgeLines(graph.edges)));
   folder.Write("raw/num-node-list.csv.gz", Gzip(fmt::format("{}\n", graph.nodes)));
@@ -189,8 +195,19 @@ inline void WriteOgbLinks(const TemporaryFolder& folder, const SmallGraph& graph
     folder.Write("raw/edge_reltype.csv.gz",
                  Gzip(Lines(Column<int64_t>(graph.edges, &SmallGraph::TypedEdge::relation))));
   }
-  for (const char* name : {"train", "valid", "test"})
-    folder.Write(fmt::format("split/time/{}.pt", name), "PK\x03\x04 a pickle");
+  for (const auto& [name, edges] :
+       {std::pair("train", &graph.edges), {"valid", &graph.valid}, {"test", &graph.test}}) {
+    const uint64_t count = edges->size();
+    const std::vector<TorchArray> untyped = {{"edge", {count, 2}, FlatEdges<int64_t>(*edges, false)},
+                                             {"weight", {count}, std::vector<int64_t>(count, 1)},
+                                             {"edge_neg", {count, 2}, std::vector<int64_t>(2 * count)}};
+    const std::vector<TorchArray> triples = {
+        {"head", {count}, Column<int64_t>(*edges, &SmallGraph::TypedEdge::source)},
+        {"relation", {count}, Column<int64_t>(*edges, &SmallGraph::TypedEdge::relation)},
+        {"tail", {count}, Column<int64_t>(*edges, &SmallGraph::TypedEdge::destination)},
+        {"head_neg", {count, 3}, std::vector<int64_t>(3 * count)}};
+    folder.Write(fmt::format("split/time/{}.pt", name), TorchFile(typed ? triples : untyped));
+  }
 }
 
 // What numpy.savez makes of a split of ogbl-wikikg2.
