@@ -98,7 +98,7 @@ constexpr const char* kFooter = R"(SOURCE is one of
   a folder   what marius_preprocess writes: dataset.yaml, edges/*_edges.bin, nodes/*.bin
   a folder   train.txt, valid.txt, test.txt with triples: head TAB relation TAB tail
   a folder   GraphBolt's (DGL): metadata.yaml and the files that it names
-  a file     an edge list: .npy, or text with two columns; .npz or .safetensors, with features and more
+  a file     an edge list: .npy, or text with two columns; .npz, .safetensors or .pt, with features and more
 
 Examples:
   quarry import cora.db cora/

@@ -111,8 +111,8 @@ struct SourceHints {
 };
 
 // Opens a folder (.npy set with or without metadata.yaml, OGB, MAG240M, IGB, Marius, GraphBolt, triples), or
-// a single file: an edge list (.npy, .csv, .tsv, .txt, each text also .gz), or an .npz or .safetensors that
-// holds edges (and more) or a sparse adjacency. kNotFound and kInvalidArgument say what was looked for.
+// a single file: an edge list (.npy, .csv, .tsv, .txt, each text also .gz), or an .npz, .safetensors or .pt
+// that holds edges (and more) or a sparse adjacency. kNotFound and kInvalidArgument say what was looked for.
 Result<Dataset> OpenDataset(const std::string& path, const SourceHints& hints);
 
 // Opens the files that the hints name, and nothing else: features, labels and lists of ids without a graph.
