@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "quarry/base/units.h"
-#include "quarry/format/checksum.h"
 #include "quarry/format/feature_table.h"
 #include "quarry/format/topology.h"
 
@@ -14,22 +13,11 @@ namespace {
 // Edges at a time: whole pages of indices, and of relation ids of every width.
 constexpr uint64_t kStepEdges = 256 * kKiB;
 
-uint64_t Pages(uint64_t bytes) { return CeilDiv(bytes, kPageBytes); }
-
-Status LoadRelations(Store& store, EdgeFile& file) {
-  const TopologyRecord& record = file.record;
-  const uint64_t bytes = record.edge_count * RelationIdBytes(record.relation_count);
-  QUARRY_TRY(file.relations, OpenDataFile(store.backend(), store.path() + "/" + record.file,
-                                          {.kind = FileKind::kTopology,
-                                           .database_id = store.manifest().database_id,
-                                           .generation = record.generation,
-                                           .file_bytes = record.file_bytes}));
-  QUARRY_TRY(file.relation_section, file.relations.Find(SectionsOf(Adjacency::kCsc).relations, bytes));
-  QUARRY_TRY(file.relation_checksums, LoadChecksums(store.backend(), file.relations, file.relation_section));
-  if (file.relation_checksums.size() == Pages(bytes)) return Status::Ok();
-  return MakeStatus(Code::kCorruption, "{}: footer: {} checksums for {} bytes of {}",
-                    file.relations.file.path(), file.relation_checksums.size(), bytes,
-                    file.relation_section.name);
+// `values` by large reads; null where there are none.
+Result<std::unique_ptr<FileScanner>> ScannerOf(Store& store, const EdgeValues* values) {
+  if (values == nullptr || values->bytes() == 0) return std::unique_ptr<FileScanner>();
+  return FileScanner::Make(store.backend(), values->file(), values->offset(), values->bytes(),
+                           kStepEdges * values->value_bytes());
 }
 
 }  // namespace
@@ -41,14 +29,19 @@ Result<EdgeFile> EdgeFile::Open(Store& store, MemoryBudget& budget, std::string_
     return MakeStatus(Code::kNotFound, "{}: there are no edges \"{}\"", store.path(), name);
   }
   file.record = *record;
-  const uint64_t index_pages = Pages(record->edge_count * sizeof(NodeId));
+  const uint64_t index_pages = CeilDiv(record->edge_count * sizeof(NodeId), kPageBytes);
   const uint64_t side_bytes = (record->node_count + 1) * sizeof(uint64_t) + index_pages * sizeof(uint32_t);
-  // Relation ids are no wider than indices.
   QUARRY_TRY(file.reservation,
-             budget.Reserve((record->has_csr ? 2 : 1) * side_bytes + index_pages * sizeof(uint32_t),
-                            "the topology's indptr"));
+             budget.Reserve((record->has_csr ? 2 : 1) * side_bytes, "the topology's indptr"));
   QUARRY_TRY(file.topology, store.OpenTopology(name));
-  if (record->relation_count > 1) QUARRY_RETURN_IF_ERROR(LoadRelations(store, file));
+  const TopologySections names = SectionsOf(Adjacency::kCsc);
+  if (record->relation_count > 1) {
+    QUARRY_TRY(file.relations, EdgeValues::Open(store, budget, *record, names.relations,
+                                                RelationIdBytes(record->relation_count)));
+  }
+  if (record->weighted) {
+    QUARRY_TRY(file.weights, EdgeValues::Open(store, budget, *record, names.weights, sizeof(float)));
+  }
   return file;
 }
 
@@ -62,10 +55,9 @@ Result<std::unique_ptr<EdgeScan>> EdgeScan::Open(Store& store, MemoryBudget& bud
                FileScanner::Make(store.backend(), topology.file(), topology.indices_offset(Adjacency::kCsc),
                                  topology.IndicesBytes(), kStepEdges * sizeof(NodeId)));
   }
-  if (file.record.relation_count > 1 && topology.edge_count() > 0) {
-    QUARRY_TRY(scan->relations_, FileScanner::Make(store.backend(), file.relations.file,
-                                                   file.relation_section.offset, file.relation_section.bytes,
-                                                   kStepEdges * RelationIdBytes(file.record.relation_count)));
+  QUARRY_TRY(scan->relations_, ScannerOf(store, file.relations.get()));
+  if (with_heads) {
+    QUARRY_TRY(scan->weights_, ScannerOf(store, file.weights.get()));
   }
   scan->edges_.resize(std::min(kStepEdges, topology.edge_count()));
   return scan;
@@ -77,6 +69,7 @@ Result<std::span<const Triple>> EdgeScan::Next() {
   if (count == 0) return std::span<const Triple>();
   if (heads_ != nullptr) QUARRY_RETURN_IF_ERROR(ReadHeads(edges));
   if (relations_ != nullptr) QUARRY_RETURN_IF_ERROR(ReadRelations(edges));
+  if (weights_ != nullptr) QUARRY_RETURN_IF_ERROR(ReadWeights(count));
   SetTails(edges);
   next_ += count;
   return std::span<const Triple>(edges);
@@ -97,26 +90,26 @@ Status EdgeScan::ReadHeads(std::span<Triple> edges) {
 
 Status EdgeScan::ReadRelations(std::span<Triple> edges) {
   QUARRY_TRY(const std::span<const std::byte> bytes, relations_->Next());
-  const uint64_t id_bytes = RelationIdBytes(file_.record.relation_count);
-  const uint64_t first_page = next_ * id_bytes / kPageBytes;
-  for (uint64_t at = 0; at < bytes.size(); at += kPageBytes) {
-    const uint64_t page = first_page + at / kPageBytes;
-    const uint32_t computed = CellChecksum(bytes.subspan(at, kPageBytes), page);
-    if (computed == file_.relation_checksums[page]) continue;
-    return ChecksumFault(file_.relations, file_.relation_section.offset + page * kPageBytes,
-                         fmt::format("page {} of {}", page, file_.relation_section.name),
-                         file_.relation_checksums[page], computed);
-  }
+  const uint64_t id_bytes = file_.relations->value_bytes();
+  QUARRY_RETURN_IF_ERROR(file_.relations->VerifyPages(next_ * id_bytes / kPageBytes, bytes));
   for (size_t i = 0; i < edges.size(); ++i) {
     uint32_t relation = 0;  // its upper bytes
     std::memcpy(&relation, bytes.data() + i * id_bytes, id_bytes);
     if (relation >= file_.record.relation_count) {
       return MakeStatus(Code::kCorruption, "{}: {}[{}] = {}, and there are {} relations",
-                        file_.relations.file.path(), file_.relation_section.name, next_ + i, relation,
+                        file_.relations->file().path(), file_.relations->name(), next_ + i, relation,
                         file_.record.relation_count);
     }
     edges[i].relation = relation;
   }
+  return Status::Ok();
+}
+
+Status EdgeScan::ReadWeights(size_t count) {
+  QUARRY_TRY(const std::span<const std::byte> bytes, weights_->Next());
+  QUARRY_RETURN_IF_ERROR(file_.weights->VerifyPages(next_ * sizeof(float) / kPageBytes, bytes));
+  weight_values_.resize(count);
+  std::memcpy(weight_values_.data(), bytes.data(), count * sizeof(float));
   return Status::Ok();
 }
 

@@ -11,13 +11,13 @@
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
 #include "quarry/format/dataset.h"
-#include "quarry/storage/data_file.h"
+#include "quarry/storage/edge_values.h"
 #include "quarry/storage/scanner.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {
 
-// An open topology, and the relation ids beside its edges, where it has several relations.
+// An open topology, and what its edges have beside their ends.
 struct EdgeFile {
   // Holds indptr and the checksums of pages. kNotFound, kCorruption, kOutOfBudget.
   static Result<EdgeFile> Open(Store& store, MemoryBudget& budget, std::string_view name);
@@ -25,34 +25,38 @@ struct EdgeFile {
   TopologyRecord record;
   MemoryBudget::Reservation reservation;
   std::unique_ptr<Topology> topology;
-  DataFile relations;  // of the rest: only with several relations
-  Section relation_section;
-  std::vector<uint32_t> relation_checksums;
+  std::unique_ptr<EdgeValues> relations;  // null: there is one
+  std::unique_ptr<EdgeValues> weights;    // null: there are none
 };
 
 class EdgeScan {
  public:
   // What buffers take, for whoever reserves it.
-  static constexpr uint64_t kMemoryBytes = 16 << 20;
+  static constexpr uint64_t kMemoryBytes = 20 << 20;
 
-  // `with_heads`: else all heads are 0, and sources are not read. `file` outlives it.
+  // `with_heads`: else all heads are 0, and neither sources nor weights are read. `file` outlives it.
   static Result<std::unique_ptr<EdgeScan>> Open(Store& store, MemoryBudget& budget, const EdgeFile& file,
                                                 bool with_heads = true);
   // The next edges; empty after the last. Valid until the next call.
   Result<std::span<const Triple>> Next();
+  // Of the edges that Next has returned last; empty where they are not read, or there are none.
+  std::span<const float> weights() const { return weight_values_; }
   uint64_t done() const { return next_; }  // edges
 
  private:
   explicit EdgeScan(const EdgeFile& file) : file_(file) {}
   Status ReadHeads(std::span<Triple> edges);
   Status ReadRelations(std::span<Triple> edges);
+  Status ReadWeights(size_t count);
   void SetTails(std::span<Triple> edges);
 
   const EdgeFile& file_;
   MemoryBudget::Reservation reservation_;
   std::unique_ptr<FileScanner> heads_;      // null: not asked for
   std::unique_ptr<FileScanner> relations_;  // null: one relation
+  std::unique_ptr<FileScanner> weights_;    // null: not asked for, or there are none
   std::vector<Triple> edges_;
+  std::vector<float> weight_values_;
   uint64_t next_ = 0;
   NodeId tail_ = 0;  // of the edge `next_`, or before it
 };

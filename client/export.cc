@@ -141,16 +141,23 @@ Status Exporter::Topology() {
 
 Status Exporter::EdgeArrays(const std::vector<std::string>& relations) {
   edge_count_ = store_.manifest().FindTopology("graph")->edge_count;
-  std::vector<std::string> names;
+  std::vector<EdgeArrayNames> names;
   for (size_t i = 0; i < relations.size(); ++i) {
     if (!ToGraphBolt()) QUARRY_RETURN_IF_ERROR(CheckFileName(relations[i]));
-    names.push_back(ToGraphBolt() ? fmt::format("edges_{}", i) : "edges_" + relations[i]);
+    const std::string suffix = ToGraphBolt() ? fmt::format("_{}", i) : "_" + relations[i];
+    names.push_back({.edges = "edges" + suffix, .weights = "edge_weights" + suffix});
   }
-  if (names.empty()) names.emplace_back("edges");
+  if (names.empty()) names.push_back({.edges = "edges", .weights = "edge_weights"});
   relations_ = relations;
   for (size_t i = 0; ToGraphBolt() && i < names.size(); ++i) {
-    QUARRY_TRY(std::string type, EdgeType(relations.empty() ? "" : relations[i]));
-    graphbolt_.edges.push_back({.type = std::move(type), .format = "numpy", .path = names[i] + ".npy"});
+    QUARRY_TRY(const std::string type, EdgeType(relations.empty() ? "" : relations[i]));
+    graphbolt_.edges.push_back({.type = type, .format = "numpy", .path = names[i].edges + ".npy"});
+    if (!store_.manifest().FindTopology("graph")->weighted) continue;
+    graphbolt_.graph_features.push_back({.domain = "edge",
+                                         .type = type,
+                                         .name = "weight",
+                                         .format = "numpy",
+                                         .path = names[i].weights + ".npy"});
   }
   return ExportEdges(store_, target_, names, progress_);
 }

@@ -14,7 +14,8 @@
 namespace quarry {
 namespace {
 
-// Files that are written at once, and their buffers: with more relations the edges are read several times.
+// Relations that are written at once, and the buffers of their files: with more relations the edges are read
+// several times.
 constexpr uint64_t kRelationsAtATime = 64;
 constexpr uint64_t kRelationBufferBytes = 256 * kKiB;
 
@@ -28,30 +29,41 @@ class EdgesExport {
       : store_(store), target_(target), file_(file), progress_(progress) {}
 
   // Relations [first, first + names.size()).
-  Status Write(uint32_t first, std::span<const std::string> names) {
+  Status Write(uint32_t first, std::span<const EdgeArrayNames> names) {
     std::vector<ArrayOutput> outputs;
+    std::vector<ArrayOutput> weights;
     const uint64_t buffer_bytes = names.size() == 1 ? 4 * kMiB : kRelationBufferBytes;
-    for (const std::string& name : names) {
-      QUARRY_TRY(ArrayOutput output,
-                 ArrayOutput::Create(target_, name, ElementType::kInt64, target_.text ? 2 : 0, buffer_bytes));
+    for (const EdgeArrayNames& name : names) {
+      QUARRY_TRY(ArrayOutput output, ArrayOutput::Create(target_, name.edges, ElementType::kInt64,
+                                                         target_.text ? 2 : 0, buffer_bytes));
       outputs.push_back(std::move(output));
+      if (file_.weights == nullptr) continue;
+      QUARRY_TRY(ArrayOutput weight_output,
+                 ArrayOutput::Create(target_, name.weights, ElementType::kFloat32, 0, buffer_bytes));
+      weights.push_back(std::move(weight_output));
     }
     std::vector<uint64_t> counts(names.size());
     // An array has all sources, then all destinations: the edges pass twice, and the second time indptr tells
     // all but the relations.
-    QUARRY_RETURN_IF_ERROR(Pass(first, names.size(), /*with_heads=*/true, [&](size_t i, const Triple& edge) {
-      ++counts[i];
-      const Status status = outputs[i].Append(int64_t{edge.head});
-      return !target_.text || !status.ok() ? status : outputs[i].Append(int64_t{edge.tail});
-    }));
+    QUARRY_RETURN_IF_ERROR(Pass(first, names.size(), /*with_heads=*/true,
+                                [&](size_t i, const Triple& edge, std::span<const float> weight) -> Status {
+                                  ++counts[i];
+                                  QUARRY_RETURN_IF_ERROR(outputs[i].Append(int64_t{edge.head}));
+                                  if (target_.text)
+                                    QUARRY_RETURN_IF_ERROR(outputs[i].Append(int64_t{edge.tail}));
+                                  return weight.empty() ? Status::Ok()
+                                                        : weights[i].Append(std::as_bytes(weight));
+                                }));
     if (!target_.text) {
-      QUARRY_RETURN_IF_ERROR(
-          Pass(first, names.size(), /*with_heads=*/false,
-               [&](size_t i, const Triple& edge) { return outputs[i].Append(int64_t{edge.tail}); }));
+      QUARRY_RETURN_IF_ERROR(Pass(first, names.size(), /*with_heads=*/false,
+                                  [&](size_t i, const Triple& edge, std::span<const float>) {
+                                    return outputs[i].Append(int64_t{edge.tail});
+                                  }));
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
       QUARRY_RETURN_IF_ERROR(outputs[i].Finish(std::array<uint64_t, 2>{2, counts[i]}));
     }
+    for (ArrayOutput& output : weights) QUARRY_RETURN_IF_ERROR(output.Finish());
     return Status::Ok();
   }
 
@@ -62,9 +74,12 @@ class EdgesExport {
     while (true) {
       QUARRY_TRY(const std::span<const Triple> edges, scan->Next());
       if (edges.empty()) return Status::Ok();
-      for (const Triple& edge : edges) {
+      const std::span<const float> weights = scan->weights();
+      for (size_t at = 0; at < edges.size(); ++at) {
+        const Triple& edge = edges[at];
         const size_t i = edge.relation - first;  // of a relation before `first`: beyond all
-        if (edge.relation >= first && i < count) QUARRY_RETURN_IF_ERROR(visit(i, edge));
+        if (edge.relation < first || i >= count) continue;
+        QUARRY_RETURN_IF_ERROR(visit(i, edge, weights.empty() ? weights : weights.subspan(at, 1)));
       }
       QUARRY_RETURN_IF_ERROR(Tell(progress_, *scan, file_));
     }
@@ -139,10 +154,16 @@ Status WriteTriples(Store& store, ExportTarget& target, std::string_view topolog
   while (true) {
     QUARRY_TRY(const std::span<const Triple> edges, scan->Next());
     if (edges.empty()) return output.Finish({});
-    for (const Triple& edge : edges) {
+    for (size_t i = 0; i < edges.size(); ++i) {
+      const Triple& edge = edges[i];
       line.clear();
-      fmt::format_to(std::back_inserter(line), "{}\t{}\t{}\n", entities[edge.head], relations[edge.relation],
+      fmt::format_to(std::back_inserter(line), "{}\t{}\t{}", entities[edge.head], relations[edge.relation],
                      entities[edge.tail]);
+      // The shortest number that reads back as the same.
+      if (!scan->weights().empty()) {
+        fmt::format_to(std::back_inserter(line), "\t{}", scan->weights()[i]);
+      }
+      line += '\n';
       QUARRY_RETURN_IF_ERROR(output.Append(line));
     }
     QUARRY_RETURN_IF_ERROR(Tell(progress, *scan, edge_file));
@@ -162,7 +183,7 @@ Result<std::vector<std::string>> RelationNames(Store& store) {
   return names;
 }
 
-Status ExportEdges(Store& store, ExportTarget& target, const std::vector<std::string>& names,
+Status ExportEdges(Store& store, ExportTarget& target, const std::vector<EdgeArrayNames>& names,
                    const ProgressFunction& progress) {
   QUARRY_TRY(const EdgeFile file, EdgeFile::Open(store, target.budget, "graph"));
   EdgesExport edges(store, target, file, progress);

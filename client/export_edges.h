@@ -14,13 +14,20 @@ namespace quarry {
 // Names of relations in the order of their ids; none where the only relation has no name.
 Result<std::vector<std::string>> RelationNames(Store& store);
 
-// Writes the edges of relation i to the file `names`[i], by ascending destination: int64 [2, E], as text a
-// line for each edge. REQUIRES: as many names as there are relations.
-Status ExportEdges(Store& store, ExportTarget& target, const std::vector<std::string>& names,
+// What the edges of one relation are called.
+struct EdgeArrayNames {
+  std::string edges;
+  std::string weights;
+};
+
+// Writes the edges of relation i, by ascending destination: int64 [2, E], as text a line for each edge; and
+// their weights, where they have some, float32 [E]. REQUIRES: as many names as there are relations.
+Status ExportEdges(Store& store, ExportTarget& target, const std::vector<EdgeArrayNames>& names,
                    const ProgressFunction& progress);
 
-// Writes train.txt, valid.txt and test.txt, as far as there are such topologies, and entities.dict and
-// relations.dict, which keep the ids. Nodes without names have their numbers for names. Holds all names.
+// Writes train.txt, valid.txt and test.txt, as far as there are such topologies, weights behind tails, and
+// entities.dict and relations.dict, which keep the ids. Nodes without names have their numbers for names.
+// Holds all names.
 Status ExportTriples(Store& store, ExportTarget& target, const std::vector<std::string>& relations,
                      const ProgressFunction& progress);
 

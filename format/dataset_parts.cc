@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "array_archive.h"
+#include "edge_weights.h"
 #include "quarry/base/log.h"
 #include "text_lines.h"
 
@@ -94,7 +95,8 @@ Result<std::unique_ptr<EdgeReader>> OpenArchiveEdges(const std::string& path, Ag
   const std::string key = archive.FirstOf({"edges", "edge_index"});
   if (!key.empty()) {
     QUARRY_TRY(const NpyArray edges, archive.Open(key));
-    return MakeEdgeReader(edges);
+    QUARRY_TRY(auto reader, MakeEdgeReader(edges));
+    return WithArchivedWeights(std::move(reader), archive, {"edge_weights", "edge_weight"});
   }
   const CsrKeys csr = FindCsr(archive, {"", "adj_"});
   if (csr.found) {
@@ -106,18 +108,30 @@ Result<std::unique_ptr<EdgeReader>> OpenArchiveEdges(const std::string& path, Ag
                         path, (*shape)[0], (*shape)[1]);
     }
     if (shape.has_value()) QUARRY_RETURN_IF_ERROR(nodes.Add((*shape)[0], path, "rows"));
-    return MakeCsrEdgeReader(indptr, indices);
+    QUARRY_TRY(auto reader, MakeCsrEdgeReader(indptr, indices));
+    if (!archive.Has(csr.prefix + "data")) return reader;
+    QUARRY_TRY(const NpyArray values, archive.Open(csr.prefix + "data"));
+    QUARRY_TRY(const bool weighted, AnyButOnes(values));
+    return weighted ? WithWeights(std::move(reader), values) : std::move(reader);
   }
   return MakeStatus(
       Code::kInvalidArgument,
       "{}: holds no edges; looked for the keys edges, edge_index, and scipy's indptr and indices", path);
 }
 
-Result<std::unique_ptr<EdgeReader>> OpenEdges(Opened& opened, const std::string& path) {
+// But for weights beside them.
+Result<std::unique_ptr<EdgeReader>> OpenBareEdges(Opened& opened, const std::string& path) {
   if (IsArrayArchive(path)) return OpenArchiveEdges(path, opened.nodes);
   if (!IsArrayFile(opened.parts, path)) return OpenTextEdges(path);
   QUARRY_TRY(const NpyArray edges, OpenArrayFile(opened.parts, path));
   return FindRaw(opened.parts, path) != nullptr ? MakePairReader(edges) : MakeEdgeReader(edges);
+}
+
+Result<std::unique_ptr<EdgeReader>> OpenEdges(Opened& opened, const std::string& path) {
+  QUARRY_TRY(auto edges, OpenBareEdges(opened, path));
+  const auto named = opened.parts.weights.find(path);
+  return WithWeights(std::move(edges),
+                     named != opened.parts.weights.end() ? named->second : WeightsBeside(path));
 }
 
 // The number of columns of a CSR matrix, from whoever states it first.

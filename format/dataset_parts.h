@@ -3,6 +3,7 @@
 //   folder or file --[Find...]--> SourceParts --[OpenParts]--> Dataset
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ struct LinkParts {
 // ("DIR/features"). An .npz or a .safetensors may be named for several parts.
 struct SourceParts {
   std::vector<std::pair<std::string, std::string>> edges;  // relation name, path; empty beside `links`
+  std::map<std::string, std::string> weights;  // by the path of the edges, where names do not tell
   std::optional<LinkParts> links;
   std::vector<RawFile> raw;  // those of the files below and above that have no header
   std::string features;

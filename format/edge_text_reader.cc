@@ -1,5 +1,6 @@
-// Edge lists as text: CSV, TSV, blanks, SNAP's with '#' lines.
+// Edge lists as text: CSV, TSV, blanks, SNAP's with '#' lines; a third column holds weights.
 #include <algorithm>
+#include <array>
 
 #include "text_lines.h"
 
@@ -8,18 +9,17 @@ namespace {
 
 bool IsComment(std::string_view line) { return line.starts_with('#') || line.starts_with('%'); }
 
-// Splits at `separator` (' ' = runs of blanks); counts the fields, keeps the first two.
+// Splits at `separator` (' ' = runs of blanks); counts the fields, keeps the first three.
 struct Columns {
-  std::string_view first, second;
+  std::array<std::string_view, 3> fields;
   size_t count = 0;
 };
 
 Columns SplitColumns(std::string_view line, char separator) {
   Columns columns;
   const auto take = [&columns](std::string_view field) {
+    if (columns.count < columns.fields.size()) columns.fields[columns.count] = Trim(field);
     columns.count++;
-    if (columns.count == 1) columns.first = Trim(field);
-    if (columns.count == 2) columns.second = Trim(field);
   };
   if (separator == ' ') {
     size_t at = 0;
@@ -43,22 +43,23 @@ Columns SplitColumns(std::string_view line, char separator) {
 
 class TextEdges final : public EdgeReader {
  public:
-  TextEdges(std::unique_ptr<LineReader> lines, char separator, uint64_t header_line)
-      : lines_(std::move(lines)), separator_(separator), header_line_(header_line) {}
+  TextEdges(std::unique_ptr<LineReader> lines, char separator, uint64_t header_line, bool weighted)
+      : lines_(std::move(lines)), separator_(separator), header_line_(header_line), weighted_(weighted) {}
 
   Result<size_t> Read(std::span<Edge> out) override {
     first_ += line_numbers_.size();
     line_numbers_.clear();
+    weights_.clear();
     size_t filled = 0;
     std::string_view line;
     while (filled < out.size() && lines_->Next(&line)) {
-      int64_t source = 0;
-      int64_t destination = 0;
-      if (!ParsePlain(line, &source, &destination)) {
+      Fields fields;
+      if (!ParsePlain(line, &fields)) {
         if (IsComment(line) || Trim(line).empty() || lines_->line_number() == header_line_) continue;
-        QUARRY_RETURN_IF_ERROR(ParseCarefully(line, &source, &destination));
+        QUARRY_RETURN_IF_ERROR(ParseCarefully(line, &fields));
       }
-      out[filled++] = {static_cast<uint64_t>(source), static_cast<uint64_t>(destination)};
+      out[filled++] = {static_cast<uint64_t>(fields.source), static_cast<uint64_t>(fields.destination)};
+      if (weighted_) weights_.push_back(fields.weight);
       line_numbers_.push_back(lines_->line_number());
     }
     QUARRY_RETURN_IF_ERROR(lines_->status());
@@ -70,15 +71,25 @@ class TextEdges final : public EdgeReader {
   std::string Position(uint64_t edge) const override {
     return fmt::format("{}: line {}", lines_->path(), line_numbers_[edge - first_]);
   }
+  bool weighted() const override { return weighted_; }
+  std::span<const float> weights() const override { return weights_; }
 
  private:
+  struct Fields {
+    int64_t source = 0;
+    int64_t destination = 0;
+    float weight = 0;
+  };
+
   // The common line, "12<separator>34" with nothing around it: 3 times faster than the careful way.
-  bool ParsePlain(std::string_view line, int64_t* source, int64_t* destination) const {
+  bool ParsePlain(std::string_view line, Fields* fields) const {
     const char* at = line.data();
     const char* const end = at + line.size();
-    if (!ParseDigits(&at, end, source) || at == end || *at != separator_) return false;
+    if (!ParseDigits(&at, end, &fields->source) || at == end || *at != separator_) return false;
     at++;
-    return ParseDigits(&at, end, destination) && at == end;
+    if (!ParseDigits(&at, end, &fields->destination)) return false;
+    if (!weighted_) return at == end;
+    return at != end && *at == separator_ && ParseWeight({at + 1, end}, &fields->weight);
   }
 
   static bool ParseDigits(const char** at, const char* end, int64_t* value) {
@@ -91,15 +102,17 @@ class TextEdges final : public EdgeReader {
     return *at != start;
   }
 
-  Status ParseCarefully(std::string_view line, int64_t* source, int64_t* destination) const {
+  Status ParseCarefully(std::string_view line, Fields* fields) const {
     const Columns columns = SplitColumns(line, separator_);
-    if (columns.count != 2) {
-      return MakeStatus(Code::kInvalidArgument,
-                        "{}: {} column{} in '{}'; an edge list has exactly two, source and destination",
-                        lines_->Position(), columns.count, columns.count == 1 ? "" : "s", Excerpt(line));
+    if (columns.count != (weighted_ ? 3 : 2)) {
+      return MakeStatus(Code::kInvalidArgument, "{}: {} column{} in '{}'; {}", lines_->Position(),
+                        columns.count, columns.count == 1 ? "" : "s", Excerpt(line),
+                        weighted_ ? "this edge list has three, source, destination and weight"
+                                  : "an edge list has two, source and destination, or, from its first line "
+                                    "on, a third, the weight");
     }
-    for (const auto& [field, value] :
-         {std::pair(columns.first, source), std::pair(columns.second, destination)}) {
+    for (const auto& [field, value] : {std::pair(columns.fields[0], &fields->source),
+                                       std::pair(columns.fields[1], &fields->destination)}) {
       if (!ParseInteger(field, value)) {
         return MakeStatus(Code::kInvalidArgument, "{}: '{}' is not a node id (an integer)",
                           lines_->Position(), Excerpt(field));
@@ -109,23 +122,27 @@ class TextEdges final : public EdgeReader {
                           *value);
       }
     }
-    return Status::Ok();
+    if (!weighted_ || ParseWeight(columns.fields[2], &fields->weight)) return Status::Ok();
+    return NotAWeight(*lines_, columns.fields[2]);
   }
 
   const std::unique_ptr<LineReader> lines_;
   const char separator_;
-  const uint64_t header_line_;          // 0 = none
-  std::vector<uint64_t> line_numbers_;  // of the edges that the last Read delivered
-  uint64_t first_ = 0;                  // number of the first of them
+  const uint64_t header_line_;  // 0 = none
+  const bool weighted_;
+  std::vector<float> weights_;  // these two: of the edges that the last Read delivered
+  std::vector<uint64_t> line_numbers_;
+  uint64_t first_ = 0;  // number of the first of them
 };
 
-// A header names its columns: neither field is a number. "nan" is data gone wrong, not a name.
+// A header names its columns: no field is a number. "nan" is data gone wrong, not a name.
 bool LooksLikeHeader(const Columns& columns) {
   double number = 0;
   const auto is_name = [&number](std::string_view field) {
     return !field.empty() && !ParseNumber(field, &number);
   };
-  return columns.count == 2 && is_name(columns.first) && is_name(columns.second);
+  return (columns.count == 2 || columns.count == 3) &&
+         std::all_of(columns.fields.begin(), columns.fields.begin() + columns.count, is_name);
 }
 
 }  // namespace
@@ -134,13 +151,24 @@ Result<std::unique_ptr<EdgeReader>> OpenTextEdges(const std::string& path) {
   QUARRY_TRY(const auto scout, LineReader::Open(path));
   std::string_view line;
   bool found = false;
-  while (!found && scout->Next(&line)) found = !IsComment(line) && !Trim(line).empty();
+  bool matrix = false;
+  while (!found && scout->Next(&line)) {
+    matrix = matrix || line.starts_with("%%MatrixMarket");
+    found = !IsComment(line) && !Trim(line).empty();
+  }
   QUARRY_RETURN_IF_ERROR(scout->status());
   const char separator = found ? DetectSeparator(line) : ',';
-  const bool header = found && LooksLikeHeader(SplitColumns(line, separator));
-  const uint64_t header_line = header ? scout->line_number() : 0;
+  const Columns columns = found ? SplitColumns(line, separator) : Columns();
+  if (matrix && columns.count == 3) {  // its line of sizes would pass for an edge with a weight
+    return MakeStatus(Code::kInvalidArgument,
+                      "{}: is a MatrixMarket file, which counts from 1; save the matrix with "
+                      "scipy.sparse.save_npz",
+                      path);
+  }
+  const uint64_t header_line = LooksLikeHeader(columns) ? scout->line_number() : 0;
   QUARRY_TRY(auto lines, LineReader::Open(path));
-  return std::unique_ptr<EdgeReader>(std::make_unique<TextEdges>(std::move(lines), separator, header_line));
+  return std::unique_ptr<EdgeReader>(
+      std::make_unique<TextEdges>(std::move(lines), separator, header_line, columns.count == 3));
 }
 
 }  // namespace quarry

@@ -72,6 +72,7 @@ class Decoder {
     };
     QUARRY_RETURN_IF_ERROR(ForEach(topology, "nodes", add_nodes));
     QUARRY_TRY(graph.edges, Arrays(topology, "edges"));
+    QUARRY_TRY(graph.graph_features, Arrays(topology, "feature_data"));
     QUARRY_TRY(graph.features, Arrays(root, "feature_data"));
     return ForEach(root, "tasks", [&](const YAML::Node& node) -> Status {
       GraphBolt::Task task;
@@ -187,6 +188,7 @@ std::string EncodeGraphBolt(const GraphBolt& graph) {
   }
   out << YAML::EndSeq;
   EmitArrays(out, "edges", graph.edges);
+  if (!graph.graph_features.empty()) EmitArrays(out, "feature_data", graph.graph_features);
   out << YAML::EndMap;
   EmitArrays(out, "feature_data", graph.features);
   out << YAML::Key << "tasks" << YAML::Value << YAML::BeginSeq;

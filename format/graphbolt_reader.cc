@@ -11,6 +11,7 @@
 #include "npy_reader.h"
 #include "quarry/base/log.h"
 #include "quarry/format/graphbolt.h"
+#include "text_lines.h"
 
 namespace quarry {
 namespace {
@@ -140,7 +141,22 @@ class Opener {
                           edges.type);
       }
       QUARRY_TRY(std::string path, EdgesPath(edges));
+      QUARRY_RETURN_IF_ERROR(TakeWeights(edges.type, path));
       parts_.edges.emplace_back(std::move(relation), std::move(path));
+    }
+    return Status::Ok();
+  }
+
+  // Of the edges of a type, in `path`. DGL's samplers take them by the name that they are told; "weight" is
+  // what its documentation calls them.
+  Status TakeWeights(const std::string& type, const std::string& path) {
+    for (const GraphBolt::Array& feature : graph_.graph_features) {
+      if (feature.type != type || feature.domain != "edge") continue;
+      if (feature.name != "weight") {
+        LogWarn("{}: the edge feature '{}' of the graph is not imported", Path(), feature.name);
+        continue;
+      }
+      QUARRY_TRY(parts_.weights[path], NumpyPath(feature, "the feature"));
     }
     return Status::Ok();
   }
@@ -154,7 +170,12 @@ class Opener {
                         array.ShapeText());
     }
     const std::string path = folder_ + "/" + edges.path;
-    if (!path.ends_with(".npy") && !path.ends_with(".npz")) return path;
+    if (!path.ends_with(".npy") && !path.ends_with(".npz")) {
+      QUARRY_TRY(const auto text, OpenTextEdges(path));
+      if (!text->weighted()) return path;
+      return MakeStatus(Code::kInvalidArgument,
+                        "{}: has three columns; GraphBolt's edges have two, source and destination", path);
+    }
     return MakeStatus(Code::kInvalidArgument, "{}: edges '{}' are of format csv; this is no name of a text",
                       Path(), edges.path);
   }

@@ -4,6 +4,7 @@
 
 #include "array_archive.h"
 #include "dataset_parts.h"
+#include "edge_weights.h"
 #include "link_reader.h"
 #include "text_lines.h"
 
@@ -40,6 +41,8 @@ Result<LinkFile> OpenArchivedLinks(const std::string& path, const LinkBounds& bo
     const bool by_edge = key == "edge" && pairs.dims() == 2 && pairs.extent(1) == 2;
     QUARRY_TRY(edges, by_edge ? MakePairReader(pairs) : MakeEdgeReader(pairs));
   }
+  QUARRY_TRY(edges,
+             WithArchivedWeights(std::move(edges), archive, {"weight", "edge_weights", "edge_weight"}));
   LinkFile file{.path = path, .typed = archive.Has("relation")};
   std::unique_ptr<IntReader> relations;
   if (file.typed) {
@@ -68,6 +71,7 @@ Result<LinkFile> OpenLinkFile(const SourceParts& parts, const std::string& path,
   } else {
     QUARRY_TRY(edges, OpenTextEdges(path));
   }
+  QUARRY_TRY(edges, WithWeights(std::move(edges), WeightsBeside(path)));
   file.typed = !relations_path.empty();
   std::unique_ptr<IntReader> relations;
   if (file.typed) {

@@ -82,6 +82,8 @@ class EdgesWithRelations final : public TripleReader {
     return n;
   }
   std::optional<uint64_t> count() const override { return edge_reader_->count(); }
+  bool weighted() const override { return edge_reader_->weighted(); }
+  std::span<const float> weights() const override { return edge_reader_->weights(); }
 
  private:
   // Of the next n edges; behind the last edge, n = 0, there must be none.

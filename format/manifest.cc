@@ -30,6 +30,7 @@ void Encode(const TopologyRecord& topology, schema::TopologyRecord::Builder out)
   out.setHasCsr(topology.has_csr);
   out.setDeduplicated(topology.deduplicated);
   out.setUndirected(topology.undirected);
+  out.setWeighted(topology.weighted);
   out.setFileBytes(topology.file_bytes);
 }
 
@@ -125,6 +126,7 @@ TopologyRecord Decode(schema::TopologyRecord::Reader in) {
           .has_csr = in.getHasCsr(),
           .deduplicated = in.getDeduplicated(),
           .undirected = in.getUndirected(),
+          .weighted = in.getWeighted(),
           .file_bytes = in.getFileBytes()};
 }
 

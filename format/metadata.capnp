@@ -39,6 +39,7 @@ struct TopologyRecord {
   deduplicated @7 :Bool;
   undirected @8 :Bool;
   fileBytes @9 :UInt64;
+  weighted @10 :Bool;
 }
 
 struct DeviceRecord {

@@ -80,17 +80,18 @@ Result<uint64_t> ReadNodeCountArray(const std::string& path) {
   return static_cast<uint64_t>(counts[0]);
 }
 
-// Values of edges (weights, years), which a database has no place for.
+// Values of edges (features, years), which a database has no place for.
 void NoteEdgeValues(const std::string& raw) {
   std::vector<std::string> names;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(raw, error)) {
     const std::string name = entry.path().filename().string();
     const bool values = name.starts_with("edge-feat.") || name.starts_with("edge_");
-    if (values && !name.starts_with("edge_reltype.")) names.push_back(name);
+    if (values && !name.starts_with("edge_reltype.") && !name.starts_with("edge_weight."))
+      names.push_back(name);
   }
   std::sort(names.begin(), names.end());
-  if (!names.empty()) LogInfo("{}: {}: edges are imported without values", raw, fmt::join(names, ", "));
+  if (!names.empty()) LogInfo("{}: {}: edges are imported without these values", raw, fmt::join(names, ", "));
 }
 
 // Moves parts.edges to parts.links where edges have relations or there are edges to predict.

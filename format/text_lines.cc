@@ -1,6 +1,7 @@
 #include "text_lines.h"
 
 #include <charconv>
+#include <cmath>
 #include <cstring>
 
 namespace quarry {
@@ -103,6 +104,15 @@ bool ParseNumber(std::string_view field, float* value) {
   if (!ParseNumber(field, &wide)) return false;
   *value = static_cast<float>(wide);
   return true;
+}
+
+bool ParseWeight(std::string_view field, float* weight) {
+  return ParseNumber(field, weight) && std::isfinite(*weight);
+}
+
+Status NotAWeight(const LineReader& lines, std::string_view field) {
+  return MakeStatus(Code::kInvalidArgument, "{}: '{}' is not a weight (a finite number)", lines.Position(),
+                    Excerpt(field));
 }
 
 char DetectSeparator(std::string_view line) {

@@ -58,8 +58,13 @@ bool ParseNumber(std::string_view field, double* value);
 // The nearest float, by one rounding, so that what was written as a float reads back as the same.
 bool ParseNumber(std::string_view field, float* value);
 
-// Two columns of integers; the separator (comma, semicolon, tab, blanks) and a header line are recognised;
-// lines that start with '#' or '%' are comments.
+// A weight is a finite number, also as a float; trimmed before.
+bool ParseWeight(std::string_view field, float* weight);
+// REQUIRES: the line that was returned last has `field`.
+Status NotAWeight(const LineReader& lines, std::string_view field);
+
+// Two columns of integers, and perhaps one of weights; the separator (comma, semicolon, tab, blanks) and a
+// header line are recognised; lines that start with '#' or '%' are comments.
 Result<std::unique_ptr<EdgeReader>> OpenTextEdges(const std::string& path);
 // One integer a line. Labels are counted first.
 Result<std::unique_ptr<IntReader>> OpenTextInts(const std::string& path, IntRole role);

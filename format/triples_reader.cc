@@ -1,5 +1,6 @@
 #include "triples_reader.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <unordered_map>
 
@@ -10,19 +11,32 @@ namespace {
 
 struct NamedTriple {
   std::string_view head, relation, tail;
+  float weight = 0;
 };
 
+bool HasWeight(std::string_view line) { return std::ranges::count(line, '\t') == 3; }
+
 // REQUIRES: lines.Next returned `line`.
-Status SplitTriple(const LineReader& lines, std::string_view line, NamedTriple* triple) {
-  const size_t first = line.find('\t');
-  const size_t second = first == std::string_view::npos ? first : line.find('\t', first + 1);
-  if (second == std::string_view::npos || line.find('\t', second + 1) != std::string_view::npos) {
-    return MakeStatus(Code::kInvalidArgument, "{}: '{}' is not head TAB relation TAB tail", lines.Position(),
-                      Excerpt(line));
+Status SplitTriple(const LineReader& lines, std::string_view line, bool weighted, NamedTriple* triple) {
+  if (std::ranges::count(line, '\t') != (weighted ? 3 : 2)) {
+    return MakeStatus(Code::kInvalidArgument, "{}: '{}' is not head TAB relation TAB tail{}",
+                      lines.Position(), Excerpt(line), weighted ? " TAB weight" : "");
   }
-  *triple = {line.substr(0, first), line.substr(first + 1, second - first - 1), line.substr(second + 1)};
-  if (!triple->head.empty() && !triple->relation.empty() && !triple->tail.empty()) return Status::Ok();
-  return MakeStatus(Code::kInvalidArgument, "{}: '{}' has an empty name", lines.Position(), Excerpt(line));
+  const auto take = [&line] {
+    const size_t end = std::min(line.find('\t'), line.size());
+    const std::string_view field = line.substr(0, end);
+    line.remove_prefix(std::min(end + 1, line.size()));
+    return field;
+  };
+  const std::string_view whole = line;
+  triple->head = take();
+  triple->relation = take();
+  triple->tail = take();
+  if (triple->head.empty() || triple->relation.empty() || triple->tail.empty()) {
+    return MakeStatus(Code::kInvalidArgument, "{}: '{}' has an empty name", lines.Position(), Excerpt(whole));
+  }
+  if (!weighted || ParseWeight(Trim(line), &triple->weight)) return Status::Ok();
+  return NotAWeight(lines, line);
 }
 
 // Names and their dense ids, in order of first appearance.
@@ -57,16 +71,18 @@ struct Names {
 
 class TripleFile final : public TripleReader {
  public:
-  TripleFile(std::unique_ptr<LineReader> lines, std::shared_ptr<const Names> names, uint64_t count)
-      : lines_(std::move(lines)), names_(std::move(names)), count_(count) {}
+  TripleFile(std::unique_ptr<LineReader> lines, std::shared_ptr<const Names> names, uint64_t count,
+             bool weighted)
+      : lines_(std::move(lines)), names_(std::move(names)), count_(count), weighted_(weighted) {}
 
   Result<size_t> Read(std::span<Triple> out) override {
+    weights_.clear();
     size_t filled = 0;
     std::string_view line;
     NamedTriple named;
     while (filled < out.size() && lines_->Next(&line)) {
       if (line.empty()) continue;
-      QUARRY_RETURN_IF_ERROR(SplitTriple(*lines_, line, &named));
+      QUARRY_RETURN_IF_ERROR(SplitTriple(*lines_, line, weighted_, &named));
       if (!names_->entities.Has(named.head) || !names_->relations.Has(named.relation) ||
           !names_->entities.Has(named.tail)) {
         return MakeStatus(Code::kInvalidArgument, "{}: the file changed while it was read",
@@ -75,34 +91,46 @@ class TripleFile final : public TripleReader {
       out[filled++] = {.head = names_->entities.IdOf(named.head),
                        .relation = names_->relations.IdOf(named.relation),
                        .tail = names_->entities.IdOf(named.tail)};
+      if (weighted_) weights_.push_back(named.weight);
     }
     QUARRY_RETURN_IF_ERROR(lines_->status());
     return filled;
   }
   std::optional<uint64_t> count() const override { return count_; }
+  bool weighted() const override { return weighted_; }
+  std::span<const float> weights() const override { return weights_; }
 
  private:
   const std::unique_ptr<LineReader> lines_;
   const std::shared_ptr<const Names> names_;
   const uint64_t count_;
+  const bool weighted_;
+  std::vector<float> weights_;
 };
 
-Result<uint64_t> CollectNames(const std::string& path, Names& names) {
+// What a pass over a file tells.
+struct TripleFacts {
+  uint64_t count = 0;
+  bool weighted = false;  // as its first triple has a weight, or not
+};
+
+Result<TripleFacts> CollectNames(const std::string& path, Names& names) {
   QUARRY_TRY(const auto lines, LineReader::Open(path));
   std::string_view line;
   NamedTriple triple;
-  uint64_t count = 0;
+  TripleFacts facts;
   while (lines->Next(&line)) {
     if (line.empty()) continue;
-    QUARRY_RETURN_IF_ERROR(SplitTriple(*lines, line, &triple));
+    if (facts.count == 0) facts.weighted = HasWeight(line);
+    QUARRY_RETURN_IF_ERROR(SplitTriple(*lines, line, facts.weighted, &triple));
     if (!names.entities.Add(triple.head) || !names.entities.Add(triple.tail) ||
         !names.relations.Add(triple.relation)) {
       return MakeStatus(Code::kUnsupported, "{}: more than {} entities", lines->Position(), kNodeCountMax);
     }
-    count++;
+    facts.count++;
   }
   QUARRY_RETURN_IF_ERROR(lines->status());
-  return count;
+  return facts;
 }
 
 // Ids that were given before, a line "id TAB name" each, from 0 on. Nothing when there is no such file.
@@ -135,7 +163,7 @@ Result<bool> LooksLikeTriples(const std::string& path) {
   QUARRY_TRY(const auto lines, LineReader::Open(path));
   std::string_view line;
   NamedTriple triple;
-  return lines->Next(&line) && SplitTriple(*lines, line, &triple).ok();
+  return lines->Next(&line) && SplitTriple(*lines, line, HasWeight(line), &triple).ok();
 }
 
 Status OpenTriples(const std::string& folder, Dataset& dataset) {
@@ -145,7 +173,7 @@ Status OpenTriples(const std::string& folder, Dataset& dataset) {
   struct Part {
     const char* file;
     std::unique_ptr<TripleReader>* reader;
-    uint64_t count = 0;
+    TripleFacts facts = {};
     bool present = false;
   };
   Part parts[] = {{"train.txt", &dataset.train_triples},
@@ -155,12 +183,13 @@ Status OpenTriples(const std::string& folder, Dataset& dataset) {
     const std::string path = folder + "/" + part.file;
     part.present = std::filesystem::exists(path);
     if (!part.present) continue;
-    QUARRY_TRY(part.count, CollectNames(path, *names));
+    QUARRY_TRY(part.facts, CollectNames(path, *names));
   }
   for (Part& part : parts) {
     if (!part.present) continue;
     QUARRY_TRY(auto lines, LineReader::Open(folder + "/" + part.file));
-    *part.reader = std::make_unique<TripleFile>(std::move(lines), names, part.count);
+    *part.reader =
+        std::make_unique<TripleFile>(std::move(lines), names, part.facts.count, part.facts.weighted);
   }
   dataset.entity_names = names->entities.TakeNames();
   dataset.relation_names = names->relations.TakeNames();

@@ -311,6 +311,7 @@ struct TopologyInfo {
   hasCsr @4 :Bool;
   undirected @5 :Bool;
   deduplicated @6 :Bool;
+  weighted @7 :Bool;
 }
 
 struct LayoutInfo {

@@ -79,6 +79,7 @@ void Write(const TopologyInfo& topology, schema::TopologyInfo::Builder out) {
   out.setHasCsr(topology.has_csr);
   out.setUndirected(topology.undirected);
   out.setDeduplicated(topology.deduplicated);
+  out.setWeighted(topology.weighted);
 }
 Status Read(schema::TopologyInfo::Reader in, TopologyInfo& out) {
   out = {.name = ToString(in.getName()),
@@ -87,7 +88,8 @@ Status Read(schema::TopologyInfo::Reader in, TopologyInfo& out) {
          .relation_count = in.getRelationCount(),
          .has_csr = in.getHasCsr(),
          .undirected = in.getUndirected(),
-         .deduplicated = in.getDeduplicated()};
+         .deduplicated = in.getDeduplicated(),
+         .weighted = in.getWeighted()};
   return Status();
 }
 

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "quarry/base/units.h"
-#include "quarry/format/checksum.h"
 #include "quarry/format/feature_table.h"
 
 namespace quarry::sql {
@@ -17,26 +16,24 @@ constexpr uint64_t kRangePages = 64;       // read as one range
 }  // namespace
 
 Result<std::unique_ptr<EdgeReader>> EdgeReader::Make(Session& session, Adjacency side, IdSet owners,
-                                                     bool with_relations) {
+                                                     EdgeParts parts) {
   QUARRY_TRY(const Topology* const topology, session.OpenTopology());
   std::unique_ptr<EdgeReader> reader(new EdgeReader(session, *topology, side, std::move(owners)));
-  if (with_relations) {
+  if (parts.relations) {
     QUARRY_TRY(reader->relations_, session.OpenRelations(side));
+  }
+  if (parts.weights) {
+    QUARRY_TRY(reader->weights_, session.OpenWeights(side));
   }
   // A batch may begin and end within a page, and its last list may be as long as all of them.
   const uint64_t bytes = (kBatchPagesMax + kBatchEdgesMax * sizeof(NodeId) / kPageBytes + 2) * kPageBytes;
+  const int sections = 1 + (reader->relations_ != nullptr ? 1 : 0) + (reader->weights_ != nullptr ? 1 : 0);
   QUARRY_TRY(reader->reservation_,
-             session.budget().Reserve(reader->relations_ != nullptr ? 2 * bytes : bytes, "reading edges"));
+             session.budget().Reserve(static_cast<uint64_t>(sections) * bytes, "reading edges"));
   reader->indices_.file = &topology->file();
   reader->indices_.block_bytes = topology->block_bytes();
   reader->indices_.offset = topology->indices_offset(side);
   reader->indices_.entry_bytes = sizeof(NodeId);
-  if (const RelationIds* relations = reader->relations_) {
-    reader->relation_ids_.file = &relations->data.file;
-    reader->relation_ids_.block_bytes = relations->data.block_bytes;
-    reader->relation_ids_.offset = relations->section.offset;
-    reader->relation_ids_.entry_bytes = relations->id_bytes;
-  }
   return reader;
 }
 
@@ -91,14 +88,22 @@ Status EdgeReader::LoadPages(Pages& pages, const Verify& verify) {
       firsts.push_back(i);
     }
   }
-  return session_.reader().Read(
-      *pages.file, pages.block_bytes, ranges, [&](size_t i, std::span<const std::byte> bytes) -> Status {
-        for (size_t at = 0; at < bytes.size(); at += kPageBytes) {
-          QUARRY_RETURN_IF_ERROR(verify(numbers[firsts[i] + at / kPageBytes], bytes.subspan(at, kPageBytes)));
-        }
-        std::memcpy(pages.bytes.data() + firsts[i] * kPageBytes, bytes.data(), bytes.size());
-        return Status::Ok();
-      });
+  return session_.reader().Read(*pages.file, pages.block_bytes, ranges,
+                      [&](size_t i, std::span<const std::byte> bytes) -> Status {
+                        QUARRY_RETURN_IF_ERROR(verify(numbers[firsts[i]], bytes));
+                        std::memcpy(pages.bytes.data() + firsts[i] * kPageBytes, bytes.data(), bytes.size());
+                        return Status::Ok();
+                      });
+}
+
+Status EdgeReader::LoadValues(const EdgeValues& values, Pages& pages) {
+  pages.file = &values.file();
+  pages.block_bytes = values.block_bytes();
+  pages.offset = values.offset();
+  pages.entry_bytes = values.value_bytes();
+  return LoadPages(pages, [&values](uint64_t first_page, std::span<const std::byte> bytes) {
+    return values.VerifyPages(first_page, bytes);
+  });
 }
 
 Status EdgeReader::LoadBatch() {
@@ -107,17 +112,14 @@ Status EdgeReader::LoadBatch() {
   run_ = 0;
   if (runs_.empty()) return Status::Ok();
   edge_ = runs_.front().first;
-  QUARRY_RETURN_IF_ERROR(LoadPages(indices_, [&](uint64_t page, std::span<const std::byte> bytes) {
-    return topology_.VerifyIndexPage(side_, page, bytes);
+  QUARRY_RETURN_IF_ERROR(LoadPages(indices_, [&](uint64_t page, std::span<const std::byte> bytes) -> Status {
+    for (; !bytes.empty(); ++page, bytes = bytes.subspan(kPageBytes)) {
+      QUARRY_RETURN_IF_ERROR(topology_.VerifyIndexPage(side_, page, bytes.first(kPageBytes)));
+    }
+    return Status::Ok();
   }));
-  if (relations_ == nullptr) return Status::Ok();
-  return LoadPages(relation_ids_, [&](uint64_t page, std::span<const std::byte> bytes) {
-    const uint32_t computed = CellChecksum(bytes, page);
-    if (computed == relations_->checksums[page]) return Status::Ok();
-    return ChecksumFault(relations_->data, relations_->section.offset + page * kPageBytes,
-                         fmt::format("page {} of {}", page, SectionsOf(side_).relations),
-                         relations_->checksums[page], computed);
-  });
+  if (relations_ != nullptr) QUARRY_RETURN_IF_ERROR(LoadValues(*relations_, relation_pages_));
+  return weights_ != nullptr ? LoadValues(*weights_, weight_pages_) : Status::Ok();
 }
 
 Result<bool> EdgeReader::Next() {
@@ -130,14 +132,14 @@ Result<bool> EdgeReader::Next() {
   const uint64_t last_owner = owner_;
   while (edge_ >= indptr[owners_[owner_] + 1]) ++owner_;
   const uint64_t in_run = edge_ - runs_[run_].first;
-  std::memcpy(&neighbor_, indices_.bytes.data() + (indices_.places[run_] + in_run) * sizeof(NodeId),
-              sizeof(NodeId));
-  if (relations_ != nullptr) {
-    const uint64_t id_bytes = relation_ids_.entry_bytes;
-    relation_ = 0;  // its upper bytes
-    std::memcpy(&relation_, relation_ids_.bytes.data() + (relation_ids_.places[run_] + in_run) * id_bytes,
-                id_bytes);
-  }
+  const auto take = [&](const Pages& pages, void* value) {
+    std::memcpy(value, pages.bytes.data() + (pages.places[run_] + in_run) * pages.entry_bytes,
+                pages.entry_bytes);
+  };
+  take(indices_, &neighbor_);
+  relation_ = 0;  // its upper bytes
+  if (relations_ != nullptr) take(relation_pages_, &relation_);
+  if (weights_ != nullptr) take(weight_pages_, &weight_.emplace());
   ordinal_ = owner_ == last_owner && neighbor_ == last_neighbor ? ordinal_ + 1 : 0;
   if (++edge_ == runs_[run_].end && ++run_ < runs_.size()) edge_ = runs_[run_].first;
   return true;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,18 +17,25 @@
 
 namespace quarry::sql {
 
+// What is read beside the ends of edges.
+struct EdgeParts {
+  bool relations = false;
+  bool weights = false;
+};
+
 class EdgeReader {
  public:
   // The lists of `owners` on a side that the topology has. Pages of
   // several lists are read at once, by merged requests.
   static Result<std::unique_ptr<EdgeReader>> Make(Session& session, Adjacency side, IdSet owners,
-                                                  bool with_relations);
+                                                  EdgeParts parts);
 
   Result<bool> Next();  // to the first edge, then to the next; false after the last
   NodeId owner() const { return static_cast<NodeId>(owners_[owner_]); }
   NodeId neighbor() const { return neighbor_; }
-  uint32_t relation() const { return relation_; }  // 0 without relations
-  uint64_t ordinal() const { return ordinal_; }    // among equal edges (in all but relation), from 0
+  uint32_t relation() const { return relation_; }          // 0 without relations
+  std::optional<float> weight() const { return weight_; }  // nothing without weights
+  uint64_t ordinal() const { return ordinal_; }            // among edges with the same ends, from 0
 
  private:
   // Edges [first, end) of the side.
@@ -44,19 +52,21 @@ class EdgeReader {
     std::vector<std::byte> bytes;
     std::vector<uint64_t> places;  // of each run's first entry, in `bytes`
   };
-  using Verify = std::function<Status(uint64_t page, std::span<const std::byte> bytes)>;
+  using Verify = std::function<Status(uint64_t first_page, std::span<const std::byte> bytes)>;
 
   EdgeReader(Session& session, const Topology& topology, Adjacency side, IdSet owners)
       : session_(session), topology_(topology), side_(side), owners_(std::move(owners)) {}
   void PlanBatch();
   Status LoadBatch();
   Status LoadPages(Pages& pages, const Verify& verify);
+  Status LoadValues(const EdgeValues& values, Pages& pages);
 
   Session& session_;
   const Topology& topology_;
   const Adjacency side_;
   const IdSet owners_;
-  const RelationIds* relations_ = nullptr;
+  const EdgeValues* relations_ = nullptr;  // these two: null when not asked for, or not there
+  const EdgeValues* weights_ = nullptr;
   MemoryBudget::Reservation reservation_;
 
   uint64_t planned_owner_ = 0;  // where the next batch begins: place in owners_
@@ -64,11 +74,12 @@ class EdgeReader {
   std::vector<Run> runs_;       // of the batch
   size_t run_ = 0;
   uint64_t edge_ = 0;
-  Pages indices_, relation_ids_;
+  Pages indices_, relation_pages_, weight_pages_;
 
   uint64_t owner_ = 0;  // place in owners_
   NodeId neighbor_ = kNoNode;
   uint32_t relation_ = 0;
+  std::optional<float> weight_;
   uint64_t ordinal_ = 0;
 };
 

@@ -16,7 +16,7 @@ constexpr Column kColumns[] = {
     {"src", ColumnType::kInteger, Pushdown::kRange},
     {"dst", ColumnType::kInteger, Pushdown::kRange},
     {"relation", ColumnType::kInteger, Pushdown::kRange},
-    {"weight", ColumnType::kReal},  // NULL: what is imported has none
+    {"weight", ColumnType::kReal},  // NULL where edges have none
 };
 
 // Whose lists a query reads, and what it asks of the nodes in them.
@@ -56,7 +56,8 @@ class EdgesCursor final : public Cursor {
     cursor->relations_ = IdSet::Make(query, kRelation, graph->relation_count);
     QUARRY_TRY(cursor->edges_, EdgeReader::Make(session, cursor->access_.side,
                                                 IdSet::Make(query, cursor->access_.owner, graph->node_count),
-                                                query.Wants(kRelation) || query.Has(kRelation)));
+                                                {.relations = query.Wants(kRelation) || query.Has(kRelation),
+                                                 .weights = query.Wants(kWeight)}));
     return std::unique_ptr<Cursor>(std::move(cursor));
   }
 
@@ -71,7 +72,8 @@ class EdgesCursor final : public Cursor {
 
   Status Get(int column, Output& out) override {
     if (column == kWeight) {
-      out.Null();
+      const std::optional<float> weight = edges_->weight();
+      weight.has_value() ? out.Real(double{*weight}) : out.Null();
     } else if (column == kRelation) {
       out.Integer(int64_t{edges_->relation()});
     } else {

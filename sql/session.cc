@@ -82,8 +82,7 @@ Result<std::span<const uint32_t>> Session::OutDegrees() {
   if (out_degrees_.empty()) {
     const uint64_t nodes = manifest().node_count;
     QUARRY_TRY(out_degrees_reservation_, budget_.Reserve(nodes * sizeof(uint32_t), "out-degrees"));
-    QUARRY_TRY(const auto edges, EdgeReader::Make(*this, Adjacency::kCsc, IdSet::Range(0, nodes),
-                                                  /*with_relations=*/false));
+    QUARRY_TRY(const auto edges, EdgeReader::Make(*this, Adjacency::kCsc, IdSet::Range(0, nodes), {}));
     std::vector<uint32_t> degrees(nodes);
     while (true) {
       QUARRY_TRY(const bool more, edges->Next());
@@ -95,30 +94,23 @@ Result<std::span<const uint32_t>> Session::OutDegrees() {
   return std::span<const uint32_t>(out_degrees_);
 }
 
-Result<const RelationIds*> Session::OpenRelations(Adjacency side) {
+Result<const EdgeValues*> Session::OpenRelations(Adjacency side) {
   const TopologyRecord* const record = manifest().FindTopology(kGraph);
-  if (record == nullptr || record->relation_count <= 1) return static_cast<const RelationIds*>(nullptr);
-  std::unique_ptr<RelationIds>& open = relations_[static_cast<int>(side)];
-  if (open == nullptr) {
-    auto ids = std::make_unique<RelationIds>();
-    ids->id_bytes = RelationIdBytes(record->relation_count);
-    const uint64_t bytes = record->edge_count * ids->id_bytes;
-    QUARRY_TRY(ids->reservation, budget_.Reserve(CeilDiv(bytes, kPageBytes) * sizeof(uint32_t),
-                                                 "checksums of the edges' relations"));
-    QUARRY_TRY(ids->data, OpenDataFile(store_.backend(), store_.path() + "/" + record->file,
-                                       {.kind = FileKind::kTopology,
-                                        .database_id = manifest().database_id,
-                                        .generation = record->generation,
-                                        .file_bytes = record->file_bytes}));
-    QUARRY_TRY(ids->section, ids->data.Find(SectionsOf(side).relations, bytes));
-    QUARRY_TRY(ids->checksums, LoadChecksums(store_.backend(), ids->data, ids->section));
-    if (ids->checksums.size() != CeilDiv(bytes, kPageBytes)) {
-      return MakeStatus(Code::kCorruption, "{}: footer: {} checksums for {} bytes of {}",
-                        ids->data.file.path(), ids->checksums.size(), bytes, SectionsOf(side).relations);
-    }
-    open = std::move(ids);
+  std::unique_ptr<EdgeValues>& open = relations_[static_cast<int>(side)];
+  if (open == nullptr && record != nullptr && record->relation_count > 1) {
+    QUARRY_TRY(open, EdgeValues::Open(store_, budget_, *record, SectionsOf(side).relations,
+                                      RelationIdBytes(record->relation_count)));
   }
-  return static_cast<const RelationIds*>(open.get());
+  return static_cast<const EdgeValues*>(open.get());
+}
+
+Result<const EdgeValues*> Session::OpenWeights(Adjacency side) {
+  const TopologyRecord* const record = manifest().FindTopology(kGraph);
+  std::unique_ptr<EdgeValues>& open = weights_[static_cast<int>(side)];
+  if (open == nullptr && record != nullptr && record->weighted) {
+    QUARRY_TRY(open, EdgeValues::Open(store_, budget_, *record, SectionsOf(side).weights, sizeof(float)));
+  }
+  return static_cast<const EdgeValues*>(open.get());
 }
 
 Result<uint64_t> Session::TimestampOf(const StoredTable& table, uint64_t row) {

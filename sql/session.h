@@ -16,7 +16,7 @@
 #include "quarry/base/status.h"
 #include "quarry/format/topology.h"
 #include "quarry/io/coalesce.h"
-#include "quarry/storage/data_file.h"
+#include "quarry/storage/edge_values.h"
 #include "quarry/storage/merged_reader.h"
 #include "quarry/storage/store.h"
 #include "quarry/storage/table_files.h"
@@ -30,15 +30,6 @@ struct StoredTable {
   std::shared_ptr<const FeatureTable> file;
   std::unique_ptr<const RowOverlay> overlay;
   const FeatureGeometry& geometry() const { return file->geometry(); }
-};
-
-// The relation of each edge of one side, on disk.
-struct RelationIds {
-  MemoryBudget::Reservation reservation;
-  DataFile data;
-  Section section;
-  uint64_t id_bytes = 0;
-  std::vector<uint32_t> checksums;
 };
 
 class Session {
@@ -71,8 +62,9 @@ class Session {
   Result<const Topology*> OpenTopology();  // "graph"; kNotFound when there is none
   // By node, counted in a pass over all edges where the topology has no lists of out-neighbors.
   Result<std::span<const uint32_t>> OutDegrees();
-  // Of the topology's edges; null when there is but one.
-  Result<const RelationIds*> OpenRelations(Adjacency side);
+  // Of the topology's edges; null when there is but one, and when edges have no weights.
+  Result<const EdgeValues*> OpenRelations(Adjacency side);
+  Result<const EdgeValues*> OpenWeights(Adjacency side);
   MergedReader& reader() { return reader_; }
 
   // For what may take long between two rows: now and then.
@@ -95,7 +87,7 @@ class Session {
   TableFiles files_;
   MemoryBudget::Reservation topology_reservation_;
   std::unique_ptr<Topology> topology_;
-  std::unique_ptr<RelationIds> relations_[2];  // by Adjacency
+  std::unique_ptr<EdgeValues> relations_[2], weights_[2];  // by Adjacency
   MemoryBudget::Reservation out_degrees_reservation_;
   std::vector<uint32_t> out_degrees_;  // empty until somebody asks
   MergedReader reader_;

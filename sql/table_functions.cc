@@ -117,7 +117,7 @@ class NeighborsCursor final : public Cursor {
     const IdSet owners = IdSet::List(std::move(level_));
     level_.clear();
     for (const Adjacency side : sides_) {
-      QUARRY_TRY(const auto edges, EdgeReader::Make(session_, side, owners, /*with_relations=*/false));
+      QUARRY_TRY(const auto edges, EdgeReader::Make(session_, side, owners, {}));
       while (true) {
         QUARRY_TRY(const bool more, edges->Next());
         if (!more) break;

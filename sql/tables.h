@@ -11,7 +11,7 @@ namespace quarry::sql {
 
 // nodes (id, name, split, label, in_degree, out_degree, timestamp): a row a node.
 std::unique_ptr<Table> MakeNodesTable(Session& session);
-// edges (src, dst, relation): a row an edge of the topology "graph".
+// edges (src, dst, relation, weight): a row an edge of the topology "graph".
 std::unique_ptr<Table> MakeEdgesTable(Session& session);
 // features (id, table, feature, dim, timestamp): a row a row of each table of floats.
 std::unique_ptr<Table> MakeFeaturesTable(Session& session);

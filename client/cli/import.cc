@@ -45,6 +45,7 @@ void PrintSummary(const Arguments& arguments, const Manifest& manifest, double s
         {"nodes", manifest.node_count},
         {"edges", EdgeCount(manifest)},
         {"relations", graph == nullptr ? 0 : graph->relation_count},
+        {"weighted", graph != nullptr && graph->weighted},
         {"classes", manifest.class_count},
         {"feature_dim", features == nullptr ? 0 : features->dim},
         {"feature_type", features == nullptr ? "" : std::string(ElementTypeName(features->element_type))},
@@ -55,8 +56,8 @@ void PrintSummary(const Arguments& arguments, const Manifest& manifest, double s
     Print("{}\n", summary.dump());
     return;
   }
-  std::string text =
-      fmt::format("{}: {} nodes, {} edges", arguments.database, manifest.node_count, EdgeCount(manifest));
+  std::string text = fmt::format("{}: {} nodes, {}{} edges", arguments.database, manifest.node_count,
+                                 EdgeCount(manifest), graph != nullptr && graph->weighted ? " weighted" : "");
   if (graph != nullptr && graph->relation_count > 1)
     text += fmt::format(" of {} relations", graph->relation_count);
   if (features != nullptr) {
@@ -92,13 +93,15 @@ Status Run(Arguments& arguments) {
 constexpr const char* kFooter = R"(SOURCE is one of
   a folder   edges.npy [2, E] or [E, 2] (or .npz .csv .tsv .txt, each text also .gz; or edges_<relation>.npy),
              features.npy [N, D] (or .npz, .csv, or features_indptr/_indices/_data.npy), labels.npy [N],
-             train_idx.npy, valid_idx.npy, test_idx.npy, metadata.yaml; all but the edges may be absent
+             train_idx.npy, valid_idx.npy, test_idx.npy, edge_weights.npy [E], metadata.yaml; all but the
+             edges may be absent
   a folder   OGB's node-property and link-property sets: raw/*.csv.gz or raw/data.npz, split/*/
   a folder   MAG240M, or a size of IGB: processed/paper/, processed/paper__cites__paper/edge_index.npy
   a folder   what marius_preprocess writes: dataset.yaml, edges/*_edges.bin, nodes/*.bin
   a folder   train.txt, valid.txt, test.txt with triples: head TAB relation TAB tail
   a folder   GraphBolt's (DGL): metadata.yaml and the files that it names
-  a file     an edge list: .npy, or text with two columns; .npz, .safetensors or .pt, with features and more
+  a file     an edge list: .npy, or text with two columns (a third: weights); .npz, .safetensors or .pt, with
+             features and more
 
 Examples:
   quarry import cora.db cora/
@@ -119,7 +122,7 @@ void AddImport(CLI::App& app, Action& action) {
   verb->add_flag("--undirected", options.undirected, "store both directions of every edge, each once");
   verb->add_flag("--add-reverse", options.add_reverse, "add the reversed edges as relations of their own");
   verb->add_flag("--both-directions", options.both_directions, "store out-neighbors too (CSR beside CSC)");
-  verb->add_flag("--dedup", options.deduplicate, "keep equal edges once");
+  verb->add_flag("--dedup", options.deduplicate, "keep equal edges once; their weights are summed");
   verb->add_flag("--allow-nan", options.allow_nan, "take features that are NaN or infinite");
   verb->add_option("--feature-dtype", arguments->feature_type,
                    "store features as float32, float16, bfloat16 or int8");

@@ -190,6 +190,7 @@ void PrintJson(const Store& store, const Facts& facts) {
                                   {"csr", topology.has_csr},
                                   {"undirected", topology.undirected},
                                   {"deduplicated", topology.deduplicated},
+                                  {"weighted", topology.weighted},
                                   {"generation", topology.generation},
                                   {"file", topology.file},
                                   {"file_bytes", topology.file_bytes},
@@ -303,8 +304,9 @@ void PrintText(const Store& store, const Facts& known) {
   facts.push_back({"nodes", std::to_string(manifest.node_count)});
   if (const TopologyRecord* graph = manifest.FindTopology("graph")) {
     facts.push_back(
-        {"edges", fmt::format("{}{}{}", graph->edge_count, graph->undirected ? ", undirected" : "",
-                              graph->deduplicated ? ", deduplicated" : "")});
+        {"edges",
+         fmt::format("{}{}{}{}", graph->edge_count, graph->undirected ? ", undirected" : "",
+                     graph->deduplicated ? ", deduplicated" : "", graph->weighted ? ", weighted" : "")});
     facts.push_back({"relations", std::to_string(graph->relation_count)});
   }
   facts.push_back({"classes", std::to_string(manifest.class_count)});

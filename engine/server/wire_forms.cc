@@ -55,7 +55,8 @@ wire::Description DescriptionOf(const Manifest& manifest) {
                               .relation_count = topology.relation_count,
                               .has_csr = topology.has_csr,
                               .undirected = topology.undirected,
-                              .deduplicated = topology.deduplicated});
+                              .deduplicated = topology.deduplicated,
+                              .weighted = topology.weighted});
   }
   for (const LayoutRecord& layout : manifest.layouts) out.layouts.push_back(InfoOf(manifest, layout));
   for (const EmbeddingRecord& table : manifest.embeddings) out.embeddings.push_back(InfoOf(table));

@@ -83,11 +83,12 @@ class Importer {
   // Where the reverse of relation r is r + this. REQUIRES: options_.add_reverse
   uint32_t ReverseOffset() const { return static_cast<uint32_t>(relations_.size() / 2); }
 
-  Result<std::unique_ptr<TopologyBuilder>> NewBuilder() const {
+  Result<std::unique_ptr<TopologyBuilder>> NewBuilder(bool weighted) const {
     return TopologyBuilder::Create(
         backend_, {.csr = options_.both_directions,
                    .undirected = options_.undirected,
                    .deduplicate = options_.deduplicate,
+                   .weighted = weighted,
                    .relation_count = static_cast<uint32_t>(std::max<size_t>(1, relations_.size())),
                    .memory_bytes = RoundDown(options_.memory_bytes - kImportBufferBytes, kMiB),
                    .scratch_directory = workspace_.scratch_path()});
@@ -99,7 +100,9 @@ class Importer {
 
   Status ImportEdges() {
     const ScopedSpan span("import edges");
-    QUARRY_TRY(const auto builder, NewBuilder());
+    const bool weighted =
+        std::ranges::any_of(dataset_.edges, [](const EdgeInput& input) { return input.reader->weighted(); });
+    QUARRY_TRY(const auto builder, NewBuilder(weighted));
     for (uint32_t i = 0; i < dataset_.edges.size(); i++) {
       EdgeInput& input = dataset_.edges[i];
       QUARRY_RETURN_IF_ERROR(AddEdges(*builder, *input.reader, i));
@@ -126,10 +129,10 @@ class Importer {
       uint64_t largest = 0;
       for (const Edge& edge : edges) largest = std::max({largest, edge.source, edge.destination});
       if (largest >= limit) return OutOfRange(reader, edges, first, limit);
-      QUARRY_RETURN_IF_ERROR(builder.Add(edges, relation));
+      QUARRY_RETURN_IF_ERROR(builder.Add(edges, relation, reader.weights()));
       if (options_.add_reverse) {
         for (Edge& edge : edges) std::swap(edge.source, edge.destination);
-        QUARRY_RETURN_IF_ERROR(builder.Add(edges, relation + ReverseOffset()));
+        QUARRY_RETURN_IF_ERROR(builder.Add(edges, relation + ReverseOffset(), reader.weights()));
       }
       first += n;
       QUARRY_RETURN_IF_ERROR(Progress("reading edges", reader.bytes_read(), reader.bytes_total()));
@@ -174,12 +177,15 @@ class Importer {
     std::vector<Triple> batch(kBatchEdges);
     for (const auto& [name, reader] : parts) {
       if (reader == nullptr) continue;
-      QUARRY_TRY(const auto builder, NewBuilder());
+      QUARRY_TRY(const auto builder, NewBuilder(reader->weighted()));
       while (true) {
         QUARRY_TRY(const size_t n, reader->Read(batch));
         if (n == 0) break;
-        for (const Triple& triple : std::span(batch).first(n))
-          QUARRY_RETURN_IF_ERROR(AddTriple(*builder, triple));
+        const std::span<const float> weights = reader->weights();
+        for (size_t i = 0; i < n; i++) {
+          QUARRY_RETURN_IF_ERROR(
+              AddTriple(*builder, batch[i], weights.empty() ? weights : weights.subspan(i, 1)));
+        }
         done += n;
         QUARRY_RETURN_IF_ERROR(Progress("reading triples", done, total));
       }
@@ -188,12 +194,12 @@ class Importer {
     return Status::Ok();
   }
 
-  Status AddTriple(TopologyBuilder& builder, const Triple& triple) const {
+  Status AddTriple(TopologyBuilder& builder, const Triple& triple, std::span<const float> weight) const {
     const Edge edge{triple.head, triple.tail};
-    QUARRY_RETURN_IF_ERROR(builder.Add({&edge, 1}, triple.relation));
+    QUARRY_RETURN_IF_ERROR(builder.Add({&edge, 1}, triple.relation, weight));
     if (!options_.add_reverse) return Status::Ok();
     const Edge reverse{triple.tail, triple.head};
-    return builder.Add({&reverse, 1}, triple.relation + ReverseOffset());
+    return builder.Add({&reverse, 1}, triple.relation + ReverseOffset(), weight);
   }
 
   Status FinishTopology(TopologyBuilder& builder, std::string_view name) {

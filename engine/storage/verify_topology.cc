@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "quarry/base/units.h"
@@ -170,6 +171,22 @@ Status VerifyRelations(Verification& run, const DataFile& data, const Section& s
   }
 }
 
+Status VerifyWeights(Verification& run, const DataFile& data, const Section& section) {
+  QUARRY_TRY(PageScan scan, PageScan::Make(run, data, section, ElementsOf(section, sizeof(float))));
+  while (true) {
+    QUARRY_TRY(const PageScan::Piece piece, scan.Next());
+    if (piece.bytes.empty()) return Status::Ok();
+    for (size_t i = 0; piece.sound && i < piece.bytes.size() / sizeof(float); ++i) {
+      const auto weight = ElementAt<float>(piece.bytes, i);
+      if (std::isfinite(weight)) [[likely]] {
+        continue;
+      }
+      AddFault(run, "{}: {}[{}] is {}, and weights are finite", data.file.path(), section.name,
+               piece.offset / sizeof(float) + i, weight);
+    }
+  }
+}
+
 // Each of these notes what it finds, and goes on to the next.
 Status VerifySide(Verification& run, const DataFile& data, const TopologyRecord& record, Adjacency side) {
   const TopologySections names = SectionsOf(side);
@@ -186,11 +203,15 @@ Status VerifySide(Verification& run, const DataFile& data, const TopologyRecord&
     QUARRY_RETURN_IF_ERROR(sound ? VerifyIndices(run, data, record, *indices, *indptr)
                                  : VerifyPages(run, data, *indices, sizeof(NodeId)));
   }
-  if (record.relation_count <= 1) return Status::Ok();
-  const auto relations =
-      data.Find(names.relations, record.edge_count * RelationIdBytes(record.relation_count));
-  if (!relations.ok()) return run.Note(relations.status());
-  return VerifyRelations(run, data, *relations, record.relation_count);
+  if (record.relation_count > 1) {
+    const auto relations =
+        data.Find(names.relations, record.edge_count * RelationIdBytes(record.relation_count));
+    QUARRY_RETURN_IF_ERROR(relations.ok() ? VerifyRelations(run, data, *relations, record.relation_count)
+                                          : run.Note(relations.status()));
+  }
+  if (!record.weighted) return Status::Ok();
+  const auto weights = data.Find(names.weights, record.edge_count * sizeof(float));
+  return weights.ok() ? VerifyWeights(run, data, *weights) : run.Note(weights.status());
 }
 
 }  // namespace

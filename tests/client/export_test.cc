@@ -59,7 +59,8 @@ std::vector<float> RandomFeatures(uint64_t count, Rng& random) {
 
 // A folder of arrays: `relations` lists of edges, some of them equal and some loops, features, labels,
 // splits.
-void WriteSource(const TemporaryFolder& folder, const std::vector<std::string>& relations) {
+void WriteSource(const TemporaryFolder& folder, const std::vector<std::string>& relations,
+                 bool weighted = false) {
   Rng random(7);
   for (const std::string& relation : relations) {
     std::vector<std::pair<int64_t, int64_t>> edges(1500 + random.Below(500));
@@ -69,7 +70,9 @@ void WriteSource(const TemporaryFolder& folder, const std::vector<std::string>& 
     }
     edges.push_back(edges.front());
     edges.emplace_back(5, 5);
-    folder.Write(relation.empty() ? "set/edges.npy" : "set/edges_" + relation + ".npy", NpyEdges(edges));
+    const std::string suffix = relation.empty() ? ".npy" : "_" + relation + ".npy";
+    folder.Write("set/edges" + suffix, NpyEdges(edges));
+    if (weighted) folder.Write("set/edge_weights" + suffix, NpyVector(RandomFeatures(edges.size(), random)));
   }
   folder.Write("set/features.npy", NpyFile(RandomFeatures(kNodes * kDim, random), {kNodes, kDim}));
   std::vector<int64_t> labels(kNodes);
@@ -118,6 +121,7 @@ void Change(const std::string& path) {
 struct Contents {
   uint64_t nodes = 0, classes = 0;
   std::vector<std::array<int64_t, 3>> edges;  // in order: destination, source, relation
+  std::vector<double> weights;
   std::vector<std::string> relations;
   bool undirected = false, deduplicated = false, has_csr = false;
   std::map<std::string, testing_util::TableRows> tables;
@@ -139,9 +143,12 @@ Contents ReadContents(const std::string& path) {
     contents.tables[table.name] = testing_util::RowsNow(database->store(), table.name);
     contents.types[table.name] = table.element_type;
   }
-  auto edges = database->Query("SELECT dst, src, relation FROM edges ORDER BY dst, src, relation").value();
+  auto edges =
+      database->Query("SELECT dst, src, relation, weight FROM edges ORDER BY dst, src, relation, weight")
+          .value();
   while (edges.Next().value()) {
     contents.edges.push_back({edges.Integer(0), edges.Integer(1), edges.Integer(2)});
+    if (graph.weighted) contents.weights.push_back(edges.Real(3));
   }
   EXPECT_EQ(contents.edges.size(), graph.edge_count);
   auto relations = database->Query("SELECT name FROM relations ORDER BY id").value();
@@ -158,6 +165,7 @@ void ExpectEqual(const Contents& made, const Contents& expected) {
   EXPECT_EQ(made.has_csr, expected.has_csr);
   EXPECT_EQ(made.types, expected.types);
   EXPECT_TRUE(made.edges == expected.edges);
+  EXPECT_TRUE(made.weights == expected.weights);
   for (const auto& [name, rows] : expected.tables) {
     const auto found = made.tables.find(name);
     ASSERT_TRUE(found != made.tables.end()) << name;
@@ -199,6 +207,7 @@ constexpr ExportFormat kFormats[] = {ExportFormat::kNpy, ExportFormat::kCsv, Exp
 struct Case {
   std::vector<std::string> relations;
   ImportOptions options;
+  bool weighted = false;
 };
 
 class RoundTripTest : public testing::TestWithParam<size_t> {
@@ -209,6 +218,12 @@ class RoundTripTest : public testing::TestWithParam<size_t> {
         return {{""}, {.undirected = true}};
       case 1:
         return {{"writes", "cites", "is a \"b\""}, {.feature_type = ElementType::kFloat16}};
+      case 2:
+        return {{""}, {.undirected = true, .both_directions = true}, true};
+      case 3:
+        return {{"writes", "cites"}, {}, true};
+      case 4:
+        return {{""}, {.deduplicate = true}, true};
       default:  // reverse edges come behind all others, so names are not in the order of ids
         return {{"b", "a"},
                 {.add_reverse = true,
@@ -222,7 +237,7 @@ class RoundTripTest : public testing::TestWithParam<size_t> {
 TEST_P(RoundTripTest, ImportingAnExportMakesAnEqualDatabase) {
   const TemporaryFolder folder("export");
   const Case example = Get();
-  WriteSource(folder, example.relations);
+  WriteSource(folder, example.relations, example.weighted);
   Status status = Import(folder / "db", folder / "set", example.options);
   ASSERT_TRUE(status.ok()) << status.ToString();
   Change(folder / "db");
@@ -241,7 +256,7 @@ TEST_P(RoundTripTest, ImportingAnExportMakesAnEqualDatabase) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, RoundTripTest, testing::Range<size_t>(0, 3));
+INSTANTIATE_TEST_SUITE_P(Cases, RoundTripTest, testing::Range<size_t>(0, 6));
 
 TEST(ExportTest, Int8RowsKeepTheirScales) {
   const TemporaryFolder folder("export");
@@ -256,6 +271,22 @@ TEST(ExportTest, Int8RowsKeepTheirScales) {
   ExpectEqual(ReadContents(folder / "again"), ReadContents(folder / "db"));
   fs::remove(folder / "out/features_scale.npy");
   EXPECT_EQ(Import(folder / "no-scales", folder / "out").code(), Code::kInvalidArgument);
+}
+
+TEST(ExportTest, TriplesKeepTheirWeights) {
+  const TemporaryFolder folder("export");
+  folder.Write("kg/train.txt", "b\tr\ta\t0.1\nb\tq\tc\t-8\nb\tq\tc\t1e-40\n");
+  folder.Write("kg/test.txt", "c\tr\ta\n");
+  ASSERT_TRUE(Import(folder / "db", folder / "kg").ok());
+  for (const ExportFormat format : {ExportFormat::kNpy, ExportFormat::kCsv}) {
+    const std::string name = NameOf(format);
+    ASSERT_TRUE(Export(folder / "db", folder / name, {.format = format}).ok());
+    EXPECT_EQ(ReadText(folder / (name + "/train.txt")), "b\tr\ta\t0.1\nb\tq\tc\t1e-40\nb\tq\tc\t-8\n");
+    EXPECT_EQ(ReadText(folder / (name + "/test.txt")), "c\tr\ta\n");
+    const Status status = Import(folder / (name + ".db"), folder / name);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    ExpectEqual(ReadContents(folder / (name + ".db")), ReadContents(folder / "db"));
+  }
 }
 
 // Any bits of a finite float come back out of text: denormals, both zeros, the largest.

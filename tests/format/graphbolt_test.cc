@@ -218,7 +218,7 @@ TEST(GraphBoltTest, ArraysThatCannotBeAreRefused) {
       {"data/feat.npy", NpyFile<float>({1, 2, 3, 4, 5}, {5, 1, 1}),
        "data/feat.npy: has shape [5, 1, 1]; expected [N, D]"},
       {"edges/all.csv", "0,1,2\n",
-       "edges/all.csv: line 1: 3 columns in '0,1,2'; an edge list has exactly two, source and destination"},
+       "edges/all.csv: has three columns; GraphBolt's edges have two, source and destination"},
       {"set/train_labels.npy", NpyVector<int64_t>({1}),
        "set/train_labels.npy: 1 labels, but there are 2 seeds in set/train.npy"},
       {"set/train.npy", NpyVector<int64_t>({4, 5}),

@@ -138,6 +138,7 @@ Manifest ExampleManifest() {
                           .relation_count = 4,
                           .has_csr = true,
                           .undirected = true,
+                          .weighted = true,
                           .file_bytes = 8192}};
   manifest.device = {.random_reads_per_second = 77777.5,
                      .sequential_bytes_per_second = 3.25e9,

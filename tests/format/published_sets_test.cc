@@ -435,7 +435,8 @@ TEST(PublishedSetsTest, WhatStaysOutIsSaidOnStderr) {
   EXPECT_TRUE(OpenDataset(ogb.path(), {}).ok());
   EXPECT_TRUE(OpenDataset(mag.path(), {}).ok());
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              testing::AllOf(HasSubstr("edge_weight.csv.gz"), HasSubstr("without author___writes___paper")));
+              testing::AllOf(HasSubstr("edge_year.csv.gz: edges are"),
+                             HasSubstr("without author___writes___paper")));
 }
 
 }  // namespace

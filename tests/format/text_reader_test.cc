@@ -75,8 +75,17 @@ TEST(TextEdgesTest, RefusesWhatIsNoEdgeListAndNamesTheLine) {
   };
   const std::string packed = Gzip(std::string(50'000, '7'));
   const std::vector<Case> cases = {
-      {"three columns", "1,2,0.5\n", {"line 1", "3 columns", "1,2,0.5"}},
-      {"three columns below a header", "src,dst\n1,2\n1,2,3\n", {"line 3", "3 columns"}},
+      {"four columns", "1,2,0.5,7\n", {"line 1", "4 columns", "1,2,0.5,7"}},
+      {"three columns below a header of two", "src,dst\n1,2\n1,2,3\n", {"line 3", "3 columns"}},
+      {"two columns below a header of three", "src,dst,weight\n1,2\n", {"line 2", "2 columns", "weight"}},
+      {"a weight for some", "1,2,3\n1,2\n", {"line 2", "2 columns", "'1,2'"}},
+      {"NaN weight", "0,1,1\n2,3,nan\n", {"line 2", "'nan' is not a weight"}},
+      {"infinite weight", "0,1,-inf\n", {"line 1", "'-inf' is not a weight"}},
+      {"weight beyond float32", "0 1 1e39\n", {"line 1", "'1e39' is not a weight"}},
+      {"a word for a weight", "0\t1\theavy\n", {"line 1", "'heavy' is not a weight"}},
+      {"no weight", "0,1,\n", {"line 1", "'' is not a weight"}},
+      {"a weight and more", "0,1,2x\n", {"line 1", "'2x' is not a weight"}},
+      {"a matrix", "%%MatrixMarket matrix coordinate\n%\n3 3 2\n1 2\n", {"MatrixMarket"}},
       {"three blanks apart", "1 2\n1 2 3\n", {"line 2", "3 columns"}},
       {"one column", "1,2\n17\n", {"line 2", "1 column "}},
       {"NaN id", "0,1\n2,nan\n", {"line 2", "'nan'"}},
@@ -128,6 +137,8 @@ TEST(TriplesTest, RefusesLinesThatAreNoTriples) {
   for (const auto& [text, words] : std::vector<std::pair<std::string, std::vector<const char*>>>{
            {"a\tr\tb\na\tr\n", {"line 2", "'a\tr'"}},
            {"a\tr\tb\na\tr\tb\tc\n", {"line 2", "head TAB relation TAB tail"}},
+           {"a\tr\tb\t1\na\tr\tb\n", {"line 2", "tail TAB weight"}},
+           {"a\tr\tb\t1\na\tr\tb\tnan\n", {"line 2", "'nan' is not a weight"}},
            {"a\tr\tb\na\t\tb\n", {"line 2", "empty name"}}}) {
     const TemporaryFolder folder("kg");
     folder.Write("train.txt", text);

@@ -211,7 +211,7 @@ class RandomMessage {
     FillEach(m.regions, 0);
   }
   void Fill(TableInfo& m) { m = {Name(), AnyElementType(), Any(), Any(), Any()}; }
-  void Fill(TopologyInfo& m) { m = {Name(), Any(), Any(), Any(), Flip(), Flip(), Flip()}; }
+  void Fill(TopologyInfo& m) { m = {Name(), Any(), Any(), Any(), Flip(), Flip(), Flip(), Flip()}; }
   void Fill(LayoutInfo& m) {
     m = {Name(), Name(), Name(), Any(),  Any32(), Fanouts(), OneOf(Direction::kBoth), Name(), Name(), Any32(),
          Any(),  Any(),  Any(),  Flip(), Any(),   Any()};

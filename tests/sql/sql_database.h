@@ -16,8 +16,31 @@
 
 namespace quarry::testing_util {
 
-// Ten nodes with names, four features each, and a ring of edges "cites" with three "likes" out of node 0:
-// what the scripts in tests/sql/scripts are about.
+// A few edges and their weights.
+class WeightedEdgeReader final : public EdgeReader {
+ public:
+  WeightedEdgeReader(std::vector<Edge> edges, std::vector<float> weights)
+      : edges_(std::move(edges)), weights_(std::move(weights)) {}
+  Result<size_t> Read(std::span<Edge> out) override {
+    if (std::exchange(done_, true)) return size_t{0};
+    std::ranges::copy(edges_, out.begin());
+    return edges_.size();
+  }
+  std::optional<uint64_t> count() const override { return edges_.size(); }
+  uint64_t bytes_read() const override { return 0; }
+  uint64_t bytes_total() const override { return 0; }
+  std::string Position(uint64_t edge) const override { return "edge " + std::to_string(edge); }
+  bool weighted() const override { return true; }
+  std::span<const float> weights() const override { return weights_; }
+
+ private:
+  const std::vector<Edge> edges_;
+  const std::vector<float> weights_;
+  bool done_ = false;
+};
+
+// Ten nodes with names, four features each, and a ring of edges "cites" with three "likes" out of node 0,
+// which alone have weights: what the scripts in tests/sql/scripts are about.
 class TenRows final : public RowReader {
  public:
   ElementType element_type() const override { return ElementType::kFloat32; }
@@ -52,7 +75,9 @@ inline Dataset TenNodes() {
   dataset.edges.push_back(
       {.name = "cites", .path = "memory", .reader = std::make_unique<VectorEdgeReader>(std::move(ring))});
   dataset.edges.push_back(
-      {.name = "likes", .path = "memory", .reader = std::make_unique<VectorEdgeReader>(std::move(likes))});
+      {.name = "likes",
+       .path = "memory",
+       .reader = std::make_unique<WeightedEdgeReader>(std::move(likes), std::vector<float>{0.5, -2, 0.1F})});
   dataset.labels = ints({0, 1, 2, 0, 1, 2, 0, 1, 2, -1});
   dataset.train = ints({0, 1, 2, 3, 4});
   dataset.valid = ints({5, 6});

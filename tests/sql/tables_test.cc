@@ -8,6 +8,7 @@
 #include "embedding/trained_tables.h"
 #include "quarry/io/fault_backend.h"
 #include "quarry/layout/layout.h"
+#include "quarry/storage/edge_values.h"
 #include "sql/sql_database.h"
 #include "support/flip_byte.h"
 
@@ -35,6 +36,32 @@ LayoutSpec SmallLayout(std::string name, uint64_t disk_bytes = 0) {
           .epochs = 2,
           .cache_bytes = 60 * 512,
           .disk_bytes = disk_bytes};
+}
+
+TEST(SqlEdgesTest, WeightsAreNullWhereThereAreNone) {
+  SqlStore store{TinyGraph{.nodes = 100}};
+  EXPECT_THAT(Lines(store.sql(), "SELECT count(*) > 0, count(weight) FROM edges"), ElementsAre("1|0"));
+}
+
+TEST(SqlEdgesTest, WeightsAreTheSameFromBothSides) {
+  SqlStore store(TenNodes(), {.both_directions = true});
+  EXPECT_THAT(
+      Lines(store.sql(), "SELECT dst, relation, weight FROM edges WHERE src = 0 ORDER BY dst, relation"),
+      ElementsAre("1|0|1.0", "1|1|0.5", "2|1|-2.0", "3|1|0.100000001490116"));
+  EXPECT_THAT(Lines(store.sql(), "SELECT weight FROM edges WHERE dst = 1 ORDER BY relation"),
+              ElementsAre("1.0", "0.5"));
+}
+
+TEST(SqlEdgesTest, WeightsAreReadWhenTheyAreAskedForAndVerified) {
+  SqlStore store(TenNodes());
+  const TopologyRecord graph = *store.store().manifest().FindTopology("graph");
+  const std::string_view weights = SectionsOf(Adjacency::kCsc).weights;
+  const uint64_t offset =
+      EdgeValues::Open(store.store(), store.budget(), graph, weights, sizeof(float)).value()->offset();
+  testing_util::FlipByte(store.path() + "/" + graph.file, offset + 5);
+  EXPECT_THAT(Lines(store.sql(), "SELECT sum(relation) FROM edges"), ElementsAre("3"));
+  EXPECT_THAT(Lines(store.sql(), "SELECT sum(weight) FROM edges"),
+              ElementsAre(AllOf(HasSubstr("corruption"), HasSubstr("page 0 of csc_weights"))));
 }
 
 class SqlLayoutTest : public testing::Test {

@@ -13,6 +13,7 @@
 
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
+#include "quarry/storage/edge_values.h"
 #include "quarry/storage/store.h"
 #include "support/array_files.h"
 #include "support/temporary_folder.h"
@@ -141,6 +142,67 @@ TEST_F(ImportTest, ReverseEdgesAreARelationOfTheirOwn) {
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{1, 2, 3}, {0, 2}, {0, 1}, {0}}));
   EXPECT_EQ(**store->catalog().IdOfName(NameKind::kRelation, "edge"), 0u);
   EXPECT_EQ(**store->catalog().NameOfId(NameKind::kRelation, 1), "edge_reverse");
+}
+
+// Of a side, beside the lists.
+std::vector<float> ReadWeights(Store& store, std::string_view name, Adjacency side = Adjacency::kCsc) {
+  const TopologyRecord& record = *store.manifest().FindTopology(name);
+  EXPECT_TRUE(record.weighted);
+  MemoryBudget budget(kMiB);
+  const auto values = EdgeValues::Open(store, budget, record, SectionsOf(side).weights, sizeof(float));
+  EXPECT_TRUE(values.ok()) << values.status().ToString();
+  const IoBuffer page = IoBuffer::Allocate(kPageBytes).value();
+  EXPECT_TRUE(store.backend().ReadAt((*values)->file(), (*values)->offset(), page.span()).ok());
+  EXPECT_TRUE((*values)->VerifyPages(0, page.span()).ok());
+  std::vector<float> weights(record.edge_count);
+  std::memcpy(weights.data(), page.data(), (*values)->bytes());
+  return weights;
+}
+
+TEST_F(ImportTest, WeightsLieBesideTheirEdges) {
+  WriteSet(folder_);
+  folder_.Write("set/edge_weights.npy", NpyVector<double>({0.5, 1, -2, 0, 4}));
+  ASSERT_TRUE(Import(*backend_, database_, folder_ / "set", {.both_directions = true}).ok());
+  const auto store = OpenSound();
+  EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{3}, {0, 0}, {0, 1}, {}}));
+  EXPECT_THAT(ReadWeights(*store, "graph"), ElementsAre(-2, 0.5, 4, 0, 1));
+  EXPECT_EQ(ReadLists(*store, "graph", Adjacency::kCsr), (Lists{{1, 1, 2}, {2}, {}, {0}}));
+  EXPECT_THAT(ReadWeights(*store, "graph", Adjacency::kCsr), ElementsAre(0.5, 4, 0, 1, -2));
+}
+
+TEST_F(ImportTest, EqualEdgesThatAreKeptOnceWeighTheirSum) {
+  folder_.Write("edges.csv", "0,1,0.5\n1,2,1\n0,1,4\n2,1,7\n2,2,3\n");
+  ASSERT_TRUE(Import(*backend_, database_, folder_ / "edges.csv", {.deduplicate = true}).ok());
+  const auto store = OpenSound();
+  EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{}, {0, 2}, {1, 2}}));
+  EXPECT_THAT(ReadWeights(*store, "graph"), ElementsAre(4.5, 7, 1, 3));
+}
+
+TEST_F(ImportTest, AReverseEdgeWeighsWhatItsEdgeDoesUnlessTheSourceHasIt) {
+  folder_.Write("edges.csv", "0,1,0.5\n1,2,1\n0,1,4\n2,1,7\n2,2,3\n");
+  ASSERT_TRUE(Import(*backend_, database_, folder_ / "edges.csv", {.undirected = true}).ok());
+  const auto store = OpenSound();
+  EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{1}, {0, 2}, {1, 2}}));
+  EXPECT_THAT(ReadWeights(*store, "graph"), ElementsAre(4.5, 4.5, 7, 1, 3));
+}
+
+TEST_F(ImportTest, ReversedRelationsAndThoseWithoutWeightsHaveTheirs) {
+  folder_.Write("set/edges_a.csv", "0,1,0.5\n");
+  folder_.Write("set/edges_b.csv", "1,2\n");
+  ASSERT_TRUE(Import(*backend_, database_, folder_ / "set", {.add_reverse = true}).ok());
+  const auto store = OpenSound();
+  EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{1}, {0, 2}, {1}}));
+  EXPECT_THAT(ReadWeights(*store, "graph"), ElementsAre(0.5, 0.5, 1, 1));
+}
+
+TEST_F(ImportTest, TriplesHaveTheirWeightsBehindTheTail) {
+  folder_.Write("kg/train.txt", "a\tr\tb\t0.25\nb\tq\tc\t8\n");
+  folder_.Write("kg/valid.txt", "c\tr\ta\n");
+  ASSERT_TRUE(Import(*backend_, database_, folder_ / "kg", {.add_reverse = true}).ok());
+  const auto store = OpenSound();
+  EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{1}, {0, 2}, {1}}));
+  EXPECT_THAT(ReadWeights(*store, "graph"), ElementsAre(0.25, 0.25, 8, 8));
+  EXPECT_FALSE(store->manifest().FindTopology("valid")->weighted);
 }
 
 TEST_F(ImportTest, TypedEdgesKeepTheirNames) {
@@ -295,7 +357,8 @@ TEST_F(ImportTest, BadInputIsRefusedInOneSentenceAndLeavesNothing) {
 
 TEST_F(ImportTest, BadTextIsRefusedAndNamesTheLine) {
   for (const auto& [text, words] : std::vector<std::pair<std::string, std::vector<const char*>>>{
-           {"0,1,2\n", {"line 1", "3 columns"}},
+           {"0,1,2,3\n", {"line 1", "4 columns"}},
+           {"0,1,2\n1,1,nan\n", {"line 2", "'nan' is not a weight"}},
            {"0,1\n2,nan\n", {"line 2", "nan"}},
            {"0,1\n\n4294967294,1\n", {"line 3", "4294967294", "4294967293"}},
            {"", {"no edges", "--nodes"}}}) {

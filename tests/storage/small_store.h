@@ -1,5 +1,5 @@
 // A small database of known content, written without the importer: every kind of cell, both sides of the
-// topology, typed edges, labels and splits.
+// topology, typed edges with weights, labels and splits.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -63,6 +63,7 @@ struct Lists {
   std::vector<uint64_t> indptr{0};
   std::vector<NodeId> indices;
   std::vector<uint8_t> relations;
+  std::vector<float> weights;
 };
 
 struct SmallStore {
@@ -159,7 +160,8 @@ struct SmallStore {
              .edge_count = edges.size(),
              .relation_count = kRelations,
              .has_csr = true,
-             .deduplicated = true};
+             .deduplicated = true,
+             .weighted = true};
   }
 
   static Lists MakeLists(const std::vector<std::pair<NodeId, NodeId>>& sorted) {
@@ -170,6 +172,7 @@ struct SmallStore {
         lists.indices.push_back(sorted[edge].second);
         lists.relations.push_back(
             static_cast<uint8_t>((sorted[edge].first + sorted[edge].second) % kRelations));
+        lists.weights.push_back(static_cast<float>(sorted[edge].first * sorted[edge].second) / 4);
       }
       lists.indptr.push_back(edge);
     }
@@ -205,6 +208,7 @@ struct SmallStore {
       const TopologySections names = SectionsOf(side);
       QUARRY_RETURN_IF_ERROR(write(names.indices, std::as_bytes(std::span(lists.indices))));
       QUARRY_RETURN_IF_ERROR(write(names.relations, std::as_bytes(std::span(lists.relations))));
+      QUARRY_RETURN_IF_ERROR(write(names.weights, std::as_bytes(std::span(lists.weights))));
       QUARRY_RETURN_IF_ERROR(write(names.indptr, std::as_bytes(std::span(lists.indptr))));
     }
     QUARRY_TRY(graph.file_bytes, writer->Finish({.kind = FileKind::kTopology,

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 
 #include "quarry/base/units.h"
 #include "quarry/io/fault_backend.h"
@@ -112,6 +113,17 @@ TEST(VerifyTest, RelationsMustBeInRange) {
               HasSubstr("csc_relations[4321] = 3, and there are 3 relations"));
   EXPECT_THAT(FaultsAfter([](SmallStore& s) { s.graph.relation_count = 4; }),
               HasSubstr("3 relation names for 4"));
+}
+
+TEST(VerifyTest, WeightsMustBeFiniteAndThere) {
+  EXPECT_THAT(
+      FaultsAfter([](SmallStore& s) { s.csr.weights[8999] = std::numeric_limits<float>::quiet_NaN(); }),
+      HasSubstr("csr_weights[8999] is nan, and weights are finite"));
+  EXPECT_THAT(FaultsAfter([](SmallStore& s) { s.csc.weights[0] = -std::numeric_limits<float>::infinity(); }),
+              HasSubstr("csc_weights[0] is -inf"));
+  EXPECT_THAT(FaultsAfter([](SmallStore& s) { s.csc.weights.pop_back(); }), HasSubstr("csc_weights"));
+  // A database of before there were weights.
+  EXPECT_EQ(FaultsAfter([](SmallStore& s) { s.graph.weighted = false; }), "");
 }
 
 TEST(VerifyTest, CountsMustEqualTheCatalogs) {

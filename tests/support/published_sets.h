@@ -191,6 +191,7 @@ inline void WriteOgbLinks(const TemporaryFolder& folder, const SmallGraph& graph
   folder.Write("raw/num-node-list.csv.gz", Gzip(fmt::format("{}\n", graph.nodes)));
   folder.Write("raw/num-edge-list.csv.gz", Gzip(fmt::format("{}\n", graph.edges.size())));
   folder.Write("raw/edge_weight.csv.gz", Gzip(Lines(std::vector<int>(graph.edges.size(), 1))));
+  folder.Write("raw/edge_year.csv.gz", Gzip(Lines(std::vector<int>(graph.edges.size(), 2001))));
   if (typed) {
     folder.Write("raw/edge_reltype.csv.gz",
                  Gzip(Lines(Column<int64_t>(graph.edges, &SmallGraph::TypedEdge::relation))));

@@ -3,45 +3,45 @@
 SELECT * FROM edges;
 ----
 src,dst,relation,weight
-9,0,0,
-0,1,0,
-0,1,1,
-0,2,1,
-1,2,0,
-0,3,1,
-2,3,0,
-3,4,0,
-4,5,0,
-5,6,0,
-6,7,0,
-7,8,0,
-8,9,0,
+9,0,0,1.0
+0,1,0,1.0
+0,1,1,0.5
+0,2,1,-2.0
+1,2,0,1.0
+0,3,1,0.100000001490116
+2,3,0,1.0
+3,4,0,1.0
+4,5,0,1.0
+5,6,0,1.0
+6,7,0,1.0
+7,8,0,1.0
+8,9,0,1.0
 
 -- name: into a node
 -- group: edges
 SELECT * FROM edges WHERE dst = 1;
 ----
 src,dst,relation,weight
-0,1,0,
-0,1,1,
+0,1,0,1.0
+0,1,1,0.5
 
 -- name: out of a node
 -- group: edges
 SELECT * FROM edges WHERE src = 0 ORDER BY dst, relation;
 ----
 src,dst,relation,weight
-0,1,0,
-0,1,1,
-0,2,1,
-0,3,1,
+0,1,0,1.0
+0,1,1,0.5
+0,2,1,-2.0
+0,3,1,0.100000001490116
 
 -- name: from one to another
 -- group: edges
 SELECT * FROM edges WHERE src = 0 AND dst = 1 ORDER BY relation;
 ----
 src,dst,relation,weight
-0,1,0,
-0,1,1,
+0,1,0,1.0
+0,1,1,0.5
 
 -- name: that are not there
 -- group: edges
@@ -192,3 +192,26 @@ SELECT s.name, d.name FROM edges e JOIN nodes s ON s.id = e.src JOIN nodes d ON 
 name,name
 "O'Neil; DROP ""x""",node-0
 
+-- name: by weight
+-- group: edges
+SELECT src, dst, weight FROM edges WHERE weight <> 1 ORDER BY weight;
+----
+src,dst,weight
+0,2,-2.0
+0,3,0.100000001490116
+0,1,0.5
+
+-- name: sums of weights
+-- group: edges
+SELECT src, count(*), sum(weight) FROM edges WHERE src < 2 GROUP BY src;
+----
+src,count(*),sum(weight)
+0,4,-0.399999998509884
+1,1,1.0
+
+-- name: weights of a relation into a node
+-- group: edges
+SELECT weight, typeof(weight) FROM edges WHERE dst = 1 AND relation = 1;
+----
+weight,typeof(weight)
+0.5,real

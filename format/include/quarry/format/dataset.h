@@ -34,6 +34,9 @@ class EdgeReader {
   // "edges.npy: edge 17" or "edges.csv: line 18": where the edge with this number (from 0) stands.
   // REQUIRES: the last Read delivered it.
   virtual std::string Position(uint64_t edge) const = 0;
+  // Whether edges have weights. Those of the edges that the last Read delivered are finite; empty without.
+  virtual bool weighted() const { return false; }
+  virtual std::span<const float> weights() const { return {}; }
 };
 
 // Dense rows in file order, encoded as `element_type()` (CSR sources are made dense; float64 becomes
@@ -74,6 +77,8 @@ class TripleReader {
   virtual ~TripleReader() = default;
   virtual Result<size_t> Read(std::span<Triple> out) = 0;  // 0 at the end
   virtual std::optional<uint64_t> count() const = 0;
+  virtual bool weighted() const { return false; }  // these two as an EdgeReader's
+  virtual std::span<const float> weights() const { return {}; }
 };
 
 // One relation's edge list.

@@ -38,6 +38,7 @@ struct GraphBolt {
   std::string name;
   std::vector<Nodes> nodes;
   std::vector<Array> edges;
+  std::vector<Array> graph_features;  // of the graph itself, those that sampling uses: weights of edges
   std::vector<Array> features;
   std::vector<Task> tasks;
 };

@@ -40,6 +40,7 @@ struct TopologyRecord {
   bool has_csr = false;
   bool deduplicated = false;  // no list holds a neighbor twice
   bool undirected = false;    // both directions of every edge are stored
+  bool weighted = false;      // every edge has a weight
   uint64_t file_bytes = 0;
 };
 

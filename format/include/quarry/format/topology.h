@@ -14,10 +14,12 @@ struct TopologySections {
   std::string_view indptr;     // node_count + 1 uint64: list v is indices[indptr[v]..indptr[v+1])
   std::string_view indices;    // edge_count NodeId, ascending within a list
   std::string_view relations;  // edge_count relation ids beside the indices; absent when relation_count is 1
+  std::string_view weights;    // edge_count float32, finite, beside the indices; absent without weights
 };
 constexpr TopologySections SectionsOf(Adjacency side) {
-  return side == Adjacency::kCsc ? TopologySections{"csc_indptr", "csc_indices", "csc_relations"}
-                                 : TopologySections{"csr_indptr", "csr_indices", "csr_relations"};
+  return side == Adjacency::kCsc
+             ? TopologySections{"csc_indptr", "csc_indices", "csc_relations", "csc_weights"}
+             : TopologySections{"csr_indptr", "csr_indices", "csr_relations", "csr_weights"};
 }
 
 // Bytes of one relation id: 1, 2 or 4, the least that holds relation_count - 1.

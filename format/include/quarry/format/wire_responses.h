@@ -61,6 +61,7 @@ struct TopologyInfo {
   bool has_csr = false;
   bool undirected = false;
   bool deduplicated = false;
+  bool weighted = false;
   bool operator==(const TopologyInfo&) const = default;
 };
 

@@ -86,6 +86,7 @@ struct TopologyBuildOptions {
   bool csr = false;             // also CSR
   bool undirected = false;      // add the reverse of every edge; implies deduplicate
   bool deduplicate = false;     // equal edges are kept once (equal in relation too, when there are several)
+  bool weighted = false;        // weights are kept per edge; one that stands for several has their sum
   uint32_t relation_count = 1;  // edge types; more than one: ids are kept per edge
   uint64_t memory_bytes = 256 << 20;  // for sort buffers and merge; at least kTopologyBuildBytesMin
   std::string scratch_directory;      // exists; runs are spilled here, to files that are unlinked at once
@@ -101,14 +102,17 @@ class TopologyBuilder {
   static Result<std::unique_ptr<TopologyBuilder>> Create(IoBackend& backend,
                                                          const TopologyBuildOptions& options);
   virtual ~TopologyBuilder() = default;
-  // REQUIRES: ids below kNodeCountMax, relation below relation_count.
-  virtual Status Add(std::span<const Edge> edges, uint32_t relation = 0) = 0;
+  // `weights`: one for each edge, finite; empty = 1 each, where edges have weights. A reverse edge that is
+  // added has the weight of its edge, and gives way to one that is given. REQUIRES: ids below kNodeCountMax,
+  // relation below relation_count.
+  virtual Status Add(std::span<const Edge> edges, uint32_t relation = 0,
+                     std::span<const float> weights = {}) = 0;
   virtual uint64_t node_count_min() const = 0;  // 1 + the largest id added so far
   // Edges that Finish will sort, before deduplication.
   virtual uint64_t added_edges() const = 0;
   // Writes `path` for node_count nodes (>= node_count_min()) and returns the record (name and file left
   // empty). `progress` is called now and then with the edges written; what it returns other than OK ends the
-  // work.
+  // work. kInvalidArgument when a sum of weights exceeds float32.
   virtual Result<TopologyRecord> Finish(const std::string& path, uint64_t node_count,
                                         std::span<const std::byte, 16> database_id, uint64_t generation,
                                         const std::function<Status(uint64_t edges)>& progress = {}) = 0;

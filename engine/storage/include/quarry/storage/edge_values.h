@@ -1,0 +1,50 @@
+// EdgeValues: what a topology file has beside the indices of a side, a value for each edge: relation ids or
+// weights.
+//
+// Holds the checksums of their pages; values are read from file() by whoever opened it. Immutable once open:
+// any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/status.h"
+#include "quarry/storage/data_file.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+class EdgeValues {
+ public:
+  // The section `name` (format/topology.h) of a topology of the store: a value of `value_bytes` for each
+  // edge. kCorruption, kOutOfBudget. `budget` outlives it.
+  static Result<std::unique_ptr<EdgeValues>> Open(Store& store, MemoryBudget& budget,
+                                                  const TopologyRecord& record, std::string_view name,
+                                                  uint64_t value_bytes);
+
+  // That of edge i lies at offset() + i * value_bytes() of file(), in 4 KiB pages counted from there.
+  const File& file() const { return data_.file; }
+  uint32_t block_bytes() const { return data_.block_bytes; }
+  uint64_t offset() const { return section_.offset; }
+  uint64_t bytes() const { return section_.bytes; }
+  uint64_t value_bytes() const { return value_bytes_; }
+  std::string_view name() const { return section_.name; }
+
+  // Verifies whole pages from `first_page` on, the last padded with zeros; kCorruption names file and page.
+  Status VerifyPages(uint64_t first_page, std::span<const std::byte> bytes) const;
+
+ private:
+  EdgeValues() = default;
+  MemoryBudget::Reservation reservation_;
+  DataFile data_;
+  Section section_;
+  uint64_t value_bytes_ = 0;
+  std::vector<uint32_t> checksums_;
+};
+
+}  // namespace quarry
