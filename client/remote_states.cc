@@ -12,6 +12,7 @@ Result<TrainingRecord> RemoteStates::Find(std::string_view name) {
   record.settings = std::move(training.settings);
   record.timestamp = training.timestamp;
   record.created_utc = std::move(training.created_utc);
+  record.config = std::move(training.config);
   return record;
 }
 
@@ -24,6 +25,7 @@ Status RemoteStates::Save(const TrainingCheckpoint& checkpoint) {
   return store_
       .SaveTraining({.name = std::string(checkpoint.name),
                      .settings = std::string(checkpoint.settings),
+                     .config = std::string(checkpoint.config),
                      .state = checkpoint.state})
       .status();
 }

@@ -114,6 +114,7 @@ void Encode(const TrainingRecord& training, schema::TrainingRecord::Builder out)
   out.setSettings(ToText(training.settings));
   out.setTimestamp(training.timestamp);
   out.setCreatedUtc(ToText(training.created_utc));
+  out.setConfig(ToText(training.config));
 }
 
 TopologyRecord Decode(schema::TopologyRecord::Reader in) {
@@ -209,7 +210,8 @@ TrainingRecord Decode(schema::TrainingRecord::Reader in) {
           .file_bytes = in.getFileBytes(),
           .settings = ToString(in.getSettings()),
           .timestamp = in.getTimestamp(),
-          .created_utc = ToString(in.getCreatedUtc())};
+          .created_utc = ToString(in.getCreatedUtc()),
+          .config = ToString(in.getConfig())};
 }
 
 // A record's file lies below the database: a manifest must not lead a reader elsewhere.

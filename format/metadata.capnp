@@ -122,6 +122,7 @@ struct TrainingRecord {
   settings @4 :Text;
   timestamp @5 :Int64;
   createdUtc @6 :Text;
+  config @7 :Text;
 }
 
 struct Manifest {

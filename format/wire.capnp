@@ -208,6 +208,7 @@ struct SaveTraining {
   offset @3 :UInt64;
   piece @4 :Bulk;
   withEmbeddings @5 :Bool;
+  config @6 :Text;
 }
 
 struct ReadTraining {
@@ -401,6 +402,7 @@ struct Training {
   createdUtc @1 :Text;
   timestamp @2 :Int64;           # of the embedding tables that belong to it; -1: none
   state @3 :Payload;
+  config @4 :Text;
 }
 
 struct Edges {

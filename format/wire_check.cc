@@ -239,6 +239,7 @@ struct RequestCheck {
   Status operator()(const SaveTraining& save) const {
     QUARRY_RETURN_IF_ERROR(CheckName(save.name, "training run"));
     QUARRY_RETURN_IF_ERROR(CheckCount(save.settings.size(), kSettingsBytesMax, "bytes of settings"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(save.config.size(), kConfigBytesMax, "bytes of a configuration"));
     QUARRY_RETURN_IF_ERROR(CheckCount(save.state_bytes, kStateBytesMax, "bytes of a training state"));
     const uint64_t bytes = BytesOf(save.piece);
     QUARRY_RETURN_IF_ERROR(CheckPositive(bytes, "the number of bytes of a training state's piece"));
@@ -400,6 +401,7 @@ struct ResponseCheck {
 
   Status operator()(const Training& training) const {
     QUARRY_RETURN_IF_ERROR(CheckCount(training.settings.size(), kSettingsBytesMax, "bytes of settings"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(training.config.size(), kConfigBytesMax, "bytes of a configuration"));
     QUARRY_RETURN_IF_ERROR(CheckCount(training.created_utc.size(), kNameBytesMax, "bytes of a time"));
     const uint64_t bytes = BytesOf(training.state);
     QUARRY_RETURN_IF_ERROR(CheckCount(bytes, kStateBytesMax, "bytes of a training state"));

@@ -217,6 +217,7 @@ struct RequestWriter {
     to.setOffset(save.offset);
     Write(save.piece, to.initPiece());
     to.setWithEmbeddings(save.with_embeddings);
+    to.setConfig(ToText(save.config));
   }
   void operator()(const ReadTraining& read) {
     auto to = out.initReadTraining();
@@ -350,7 +351,8 @@ Result<Request> ReadSaveTraining(schema::SaveTraining::Reader in) {
                        .settings = ToString(in.getSettings()),
                        .state_bytes = in.getStateBytes(),
                        .offset = in.getOffset(),
-                       .with_embeddings = in.getWithEmbeddings()};
+                       .with_embeddings = in.getWithEmbeddings(),
+                       .config = ToString(in.getConfig())};
   QUARRY_RETURN_IF_ERROR(Read(in.getPiece(), save.piece));
   return save;
 }

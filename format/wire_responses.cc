@@ -270,6 +270,7 @@ struct ResponseWriter {
     to.setCreatedUtc(ToText(training.created_utc));
     to.setTimestamp(training.timestamp);
     Write(training.state, to.initState());
+    to.setConfig(ToText(training.config));
   }
   void operator()(const Edges& edges) {
     auto to = out.initEdges();
@@ -374,7 +375,8 @@ Result<Response> ReadCounters(capnp::List<schema::Counter>::Reader in) {
 Result<Response> ReadTrainingAnswer(schema::Training::Reader in) {
   Training training = {.settings = ToString(in.getSettings()),
                        .created_utc = ToString(in.getCreatedUtc()),
-                       .timestamp = in.getTimestamp()};
+                       .timestamp = in.getTimestamp(),
+                       .config = ToString(in.getConfig())};
   QUARRY_RETURN_IF_ERROR(Read(in.getState(), training.state));
   return training;
 }

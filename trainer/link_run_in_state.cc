@@ -77,7 +77,8 @@ class RunInState final : public LinkRun {
 
   Status Save(const LinkState& state) override {
     QUARRY_TRY(const std::vector<std::byte> bytes, EncodeLinkState(state, Tables()));
-    return states_.Save({.name = options_.name, .settings = settings_, .state = bytes});
+    return states_.Save(
+        {.name = options_.name, .settings = settings_, .config = options_.config, .state = bytes});
   }
 
   TrainingStates& states_;

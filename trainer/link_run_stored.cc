@@ -178,7 +178,12 @@ Status StoredRun::Save(const LinkState& state) {
   std::vector<StoredEmbeddings*> tables;
   for (const auto& table : tables_) tables.push_back(table.get());
   return CheckpointTraining(
-      store_, {.name = name_, .settings = settings_, .timestamp = state.timestamp, .state = bytes},
+      store_,
+      {.name = name_,
+       .settings = settings_,
+       .config = options_.config,
+       .timestamp = state.timestamp,
+       .state = bytes},
       [&](const ManifestChange& change) { return CheckpointAll(store_, tables, state.timestamp, change); });
 }
 

@@ -124,8 +124,10 @@ bool TrainCheckpoints::Due(uint64_t batches, bool last_epoch) {
 
 Result<double> TrainCheckpoints::Take(TrainProgress& progress, const SageModel& model) {
   const double start = MonotonicSeconds();
-  QUARRY_RETURN_IF_ERROR(run_.states->Save(
-      {.name = run_.name, .settings = run_.settings, .state = EncodeTrainState(progress, model)}));
+  QUARRY_RETURN_IF_ERROR(run_.states->Save({.name = run_.name,
+                                            .settings = run_.settings,
+                                            .config = run_.config,
+                                            .state = EncodeTrainState(progress, model)}));
   const double seconds = MonotonicSeconds() - start;
   epoch_of_last_ = progress.summary.epochs;
   batches_since_ = 0;

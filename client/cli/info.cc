@@ -104,6 +104,7 @@ Json TrainingsJson(const Manifest& manifest) {
     const bool has_batches = run.timestamp != kNeverWritten;
     json.push_back({{"name", run.name},
                     {"settings", run.settings},
+                    {"config", run.config.empty() ? Json(nullptr) : Json(run.config)},
                     {"timestamp", has_batches ? Json(run.timestamp) : Json(nullptr)},
                     {"checkpoint_utc", run.created_utc},
                     {"file", run.file},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli.h"
+#include "config_file.h"
 #include "layout_options.h"
 #include "option_values.h"
 #include "quarry/base/log.h"
@@ -167,6 +168,7 @@ Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const
   }
   run->states = &states;
   run->settings = settings.ToString();
+  run->config = arguments.config;
   QUARRY_RETURN_IF_ERROR(CheckTrainRun(*run));
   return *run;
 }
@@ -180,6 +182,7 @@ Status TrainOn(const NodeArguments& arguments, Database& database, const OpenRoa
       BoundHopNodes(arguments.road.batch_size, arguments.road.fanouts, open.batch_nodes_max),
       setup.run.states != nullptr);
   setup.superbatches = open.superbatches;
+  setup.config = arguments.config;
   if (open.planned != nullptr) setup.run.epochs_of_cycle = open.planned->layout().record().epochs;
   setup.road = arguments.road;
   setup.train = arguments.train;
@@ -364,6 +367,7 @@ void AddTrain(CLI::App& app, Action& action) {
     }
     action = [verb, arguments] {
       QUARRY_RETURN_IF_ERROR(CheckTaskOptions(*verb, "node"));
+      arguments->node.config = EffectiveConfig(*verb->get_parent());
       return TrainNode(*verb, arguments->node);
     };
   });

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "config_file.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
@@ -77,6 +78,7 @@ Result<std::unique_ptr<Database>> OpenWithBudget(const CLI::App& verb) {
 Result<LinkRunOptions> RunOptions(const CLI::App& verb, bool save, std::string_view askers) {
   using Start = LinkRunOptions::Start;
   LinkRunOptions run{.name = SharedOption<std::string>(verb, "--run", "link"),
+                     .config = EffectiveConfig(*verb.get_parent()),
                      .checkpoint_every = SharedOption<uint64_t>(verb, "--checkpoint-every", 0)};
   if (verb.count("--overwrite") > 0) run.start = Start::kOverwrite;
   if (verb.count("--resume") > 0) run.start = Start::kResume;
@@ -114,7 +116,7 @@ Status TrainOn(const CLI::App& verb, const LinkData& data, const LinkTrainOption
   LogInfo("{} nodes, {} relations, {} + {} + {} edges; threads: {} computing, {} preparing, {} writing back",
           data.node_count, data.relation_count, data.train.size(), data.valid.size(), data.test.size(),
           train.compute_threads, train.workers, train.workers);
-  LinkReport report(train, budget, run, verb.count("--json") > 0);
+  LinkReport report(train, budget, run, EffectiveConfig(*verb.get_parent()), verb.count("--json") > 0);
   ProgressBar bar;
   LinkTrainCallbacks callbacks;
   callbacks.progress = [&](std::string_view phase, uint64_t done, uint64_t total) -> Status {

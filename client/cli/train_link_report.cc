@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "train_link.h"
@@ -204,7 +205,8 @@ void LinkReport::Summary(const LinkTrainSummary& summary) {
   AddMemory(reserved_bytes_, budget_, json);
   AddTables(run_, start_, json);
   AddSettings(train_, json);
-  PrintLine(Json{{"summary", json}}.dump());
+  json["config"] = config_;
+  PrintJson(Json{{"summary", json}});
 }
 
 }  // namespace quarry::cli

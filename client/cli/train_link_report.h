@@ -3,6 +3,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "quarry/base/budget.h"
 #include "quarry/trainer/link_run.h"
@@ -12,9 +14,11 @@ namespace quarry::cli {
 
 class LinkReport {
  public:
-  // All outlive the report; `run` is null where vectors are in memory, without checkpoints.
-  LinkReport(const LinkTrainOptions& train, const MemoryBudget& budget, const LinkRun* run, bool json)
-      : train_(train), budget_(budget), run_(run), json_(json) {
+  // All outlive the report; `run` is null where vectors are in memory, without checkpoints. `config`: what
+  // the training was started with.
+  LinkReport(const LinkTrainOptions& train, const MemoryBudget& budget, const LinkRun* run,
+             std::string config, bool json)
+      : train_(train), budget_(budget), run_(run), config_(std::move(config)), json_(json) {
     if (run != nullptr && run->timestamp() != kNeverWritten) start_ = run->place();
   }
   void Epoch(const LinkEpochReport& epoch);
@@ -24,6 +28,7 @@ class LinkReport {
   const LinkTrainOptions& train_;
   const MemoryBudget& budget_;
   const LinkRun* const run_;
+  const std::string config_;
   std::optional<LinkPlace> start_;  // of a run that is gone on with
   const bool json_;
   bool header_printed_ = false;

@@ -33,6 +33,7 @@ struct NodeArguments {
   bool json = false;
   bool dry_run = false;
   WorkerFlags workers;
+  std::string config;  // all of this as text (config_file.h)
 };
 
 // Trains and reports: of several trainers the first alone reports. `setup` has all but what the road tells.

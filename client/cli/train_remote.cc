@@ -219,6 +219,7 @@ class RemoteTraining {
     }
     if (!first_) return Status::Ok();
     run_.settings = settings.ToString();
+    run_.config = arguments_.config;
     states_ = std::make_unique<RemoteStates>(*store_, address_);
     run_.states = states_.get();
     return CheckTrainRun(run_);
@@ -267,6 +268,7 @@ class RemoteTraining {
         BoundHopNodes(arguments_.road.batch_size, arguments_.road.fanouts, description_.node_count),
         run_.states != nullptr);
     setup.run = run_;
+    setup.config = arguments_.config;
     setup.road = arguments_.road;
     setup.road.sampler_threads = setup.road.extractor_threads = 0;
     setup.train = arguments_.train;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 
@@ -133,6 +134,7 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup) {
   json["torch_threads"] = setup.train.torch_threads;
   json["ordered"] = setup.train.ordered;
   json["trainers"] = setup.trainers;
+  json["config"] = setup.config;
   return Json{{"summary", json}};
 }
 
@@ -204,7 +206,7 @@ void TrainReport::Epoch(const EpochReport& epoch) {
 }
 
 void TrainReport::Summary(const TrainSummary& summary) {
-  if (json_) return PrintLine(SummaryJson(summary, setup_).dump());
+  if (json_) return PrintJson(SummaryJson(summary, setup_));
   PrintLine(fmt::format("{}, {}; weights of epoch {} of {}{}, {:.2f} s an epoch, {:.1f} s in all",
                         Sentence("test", summary.test), Sentence("validation", summary.valid),
                         summary.best_epoch, summary.epochs, summary.stopped_early ? " (stopped early)" : "",

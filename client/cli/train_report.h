@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "quarry/pipeline/live_road.h"
 #include "quarry/pipeline/superbatch_road.h"
@@ -27,6 +28,7 @@ struct TrainSetup {
   LiveRoadOptions road;
   TrainOptions train;
   TrainRun run;
+  std::string config;
 };
 
 class TrainReport {

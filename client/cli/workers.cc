@@ -207,9 +207,11 @@ void WorkerFlags::AddTo(CLI::App* verb) {
       ->check(CLI::Range(1, 64))
       ->group(kGroup);
   constexpr const char* kHidden = "";
-  verb->add_option("--worker-address", address)->group(kHidden);
-  verb->add_option("--worker-memory", memory_bytes)->group(kHidden);
-  verb->add_option("--worker-status", status_fd)->group(kHidden);
+  for (CLI::Option* const option :
+       {verb->add_option("--worker-address", address), verb->add_option("--worker-memory", memory_bytes),
+        verb->add_option("--worker-status", status_fd)}) {
+    option->group(kHidden)->configurable(false);  // so that a worker runs with what its starter does
+  }
 }
 
 Result<std::unique_ptr<WorkerFolder>> WorkerFolder::Make() {

@@ -282,6 +282,7 @@ Result<Training> EmbeddedStore::ReadTraining(std::string_view name, bool with_st
   QUARRY_RETURN_IF_ERROR(wire::CheckRequest(request));
   QUARRY_TRY(TrainingService::Read read, trainings_.ReadTraining(request, database_->budget()));
   return Training{.settings = std::move(read.training.settings),
+                  .config = std::move(read.training.config),
                   .created_utc = std::move(read.training.created_utc),
                   .timestamp = read.training.timestamp,
                   .state = std::move(read.state)};
@@ -292,10 +293,12 @@ Result<Training> EmbeddedStore::SaveTraining(const TrainingToSave& training) {
                                       .settings = training.settings,
                                       .state_bytes = training.state.size(),
                                       .piece = wire::Range{.region = 1, .bytes = training.state.size()},
-                                      .with_embeddings = training.with_embeddings};
+                                      .with_embeddings = training.with_embeddings,
+                                      .config = training.config};
   QUARRY_RETURN_IF_ERROR(wire::CheckRequest(request));
   QUARRY_TRY(wire::Training saved, trainings_.Save(request, training.state));
   return Training{.settings = std::move(saved.settings),
+                  .config = std::move(saved.config),
                   .created_utc = std::move(saved.created_utc),
                   .timestamp = saved.timestamp};
 }

@@ -311,6 +311,7 @@ Result<Training> RemoteStore::ReadTraining(std::string_view name, bool with_stat
     QUARRY_TRY(wire::Training training, Expect<wire::Training>(answer.response, session->path()));
     QUARRY_TRY(std::vector<std::byte> state, session->TakeWhole(std::move(training.state), deadline));
     return Training{.settings = std::move(training.settings),
+                    .config = std::move(training.config),
                     .created_utc = std::move(training.created_utc),
                     .timestamp = training.timestamp,
                     .state = std::move(state)};
@@ -323,16 +324,21 @@ Result<Training> RemoteStore::SaveTraining(const TrainingToSave& training) {
   const wire::SaveTraining whole = {.name = training.name,
                                     .settings = training.settings,
                                     .state_bytes = training.state.size(),
-                                    .piece = wire::Range{.region = 1, .bytes = training.state.size()}};
+                                    .piece = wire::Range{.region = 1, .bytes = training.state.size()},
+                                    .config = training.config};
   QUARRY_RETURN_IF_ERROR(wire::CheckRequest(whole));
   const Deadline deadline = link_->NewDeadline();
   return link_->Run(deadline, [&](const std::shared_ptr<Session>& session) -> Result<Training> {
     QUARRY_RETURN_IF_ERROR(session->CheckTrainings());
-    const uint64_t piece_max = std::min(kPieceBytes, Upload::BytesMax(*session) - wire::kRangeAlignment);
+    // Without shared memory, a piece shares its message with these.
+    const uint64_t text_bytes = training.settings.size() + training.config.size();
+    const uint64_t room = Upload::BytesMax(*session) - wire::kRangeAlignment;
+    const uint64_t piece_max = std::min(kPieceBytes, room > 2 * text_bytes ? room - text_bytes : room);
     wire::SaveTraining save = {.name = training.name,
                                .settings = training.settings,
                                .state_bytes = training.state.size(),
-                               .with_embeddings = training.with_embeddings};
+                               .with_embeddings = training.with_embeddings,
+                               .config = training.config};
     while (true) {
       const std::span<const std::byte> rest = training.state.subspan(save.offset);
       const std::span<const std::byte> piece = rest.first(std::min<uint64_t>(rest.size(), piece_max));
@@ -346,6 +352,7 @@ Result<Training> RemoteStore::SaveTraining(const TrainingToSave& training) {
       }
       QUARRY_TRY(wire::Training saved, Expect<wire::Training>(answer.response, session->path()));
       return Training{.settings = std::move(saved.settings),
+                      .config = std::move(saved.config),
                       .created_utc = std::move(saved.created_utc),
                       .timestamp = saved.timestamp};
     }

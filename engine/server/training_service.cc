@@ -10,7 +10,10 @@ namespace quarry {
 namespace {
 
 wire::Training AnswerOf(const TrainingRecord& record) {
-  return {.settings = record.settings, .created_utc = record.created_utc, .timestamp = record.timestamp};
+  return {.settings = record.settings,
+          .created_utc = record.created_utc,
+          .timestamp = record.timestamp,
+          .config = record.config};
 }
 
 }  // namespace
@@ -56,7 +59,8 @@ Result<wire::Training> TrainingService::Save(const wire::SaveTraining& request,
   MutexLock lock(states_);
   QUARRY_RETURN_IF_ERROR(CheckRoomLocked(request.name));
   QUARRY_RETURN_IF_ERROR(CheckpointTraining(
-      store_, {.name = request.name, .settings = request.settings, .state = state}, commit));
+      store_, {.name = request.name, .settings = request.settings, .config = request.config, .state = state},
+      commit));
   return AnswerOf(*store_.manifest().FindTraining(request.name));
 }
 

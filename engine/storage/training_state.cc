@@ -6,6 +6,8 @@
 
 #include "quarry/base/kill_point.h"
 #include "quarry/base/process.h"
+#include "quarry/base/units.h"
+#include "quarry/format/wire.h"
 #include "quarry/storage/data_file.h"
 
 namespace quarry {
@@ -119,12 +121,18 @@ Status NoTraining(const Store& store, std::string_view name) {
 
 Status CheckpointTraining(Store& store, const TrainingCheckpoint& checkpoint, const ManifestCommit& commit) {
   QUARRY_RETURN_IF_ERROR(CheckTrainingName(checkpoint.name));
+  if (checkpoint.config.size() > wire::kConfigBytesMax) {
+    return MakeStatus(
+        Code::kUsage, "run \"{}\": what it was started with is a text of {}, and at most {} are kept",
+        checkpoint.name, FormatBytes(checkpoint.config.size()), FormatBytes(wire::kConfigBytesMax));
+  }
   const TrainingRecord* const before = store.manifest().FindTraining(checkpoint.name);
   TrainingRecord record{.name = std::string(checkpoint.name),
                         .generation = before == nullptr ? 1 : before->generation + 1,
                         .settings = std::string(checkpoint.settings),
                         .timestamp = checkpoint.timestamp,
-                        .created_utc = UtcNow()};
+                        .created_utc = UtcNow(),
+                        .config = std::string(checkpoint.config)};
   QUARRY_RETURN_IF_ERROR(MakeFolder(store));
   QUARRY_RETURN_IF_ERROR(WriteNewFile(store, checkpoint.state, record));
   KillPoint("training: state written, not named");

@@ -594,6 +594,30 @@ TEST_F(CliTest, AKilledTrainingGoesOnToTheSameLosses) {
   EXPECT_EQ(Run("verify resumed").exit_code, 0);
 }
 
+TEST_F(CliTest, WhatATrainingWasStartedWithIsKeptWithoutAsking) {
+  CopyDatabase("configured");
+  const std::string train =
+      "train configured --json --ordered --layers 2 --fanout 5,5 --hidden 8 --epochs 2 --batch-size 512 "
+      "--memory 256MiB --threads 2 --torch-threads 1 --seed 3 ";
+  const Outcome bare = Run(train);
+  ASSERT_EQ(bare.exit_code, 0) << bare.err;
+  const std::string printed = json::parse(Lines(bare.out).back()).at("summary").at("config");
+  EXPECT_THAT(printed,
+              AllOf(HasSubstr("\n[train]\n"), HasSubstr("\nhidden = 8\n"), HasSubstr("\n# lr = 0.003\n")));
+  const auto trainings = [] { return json::parse(Run("info configured --json").out).at("trainings"); };
+  EXPECT_EQ(trainings(), json::array()) << "one without checkpoints leaves nothing";
+
+  const Outcome kept = Run(train + "--checkpoint-every 1 --run mine");
+  ASSERT_EQ(kept.exit_code, 0) << kept.err;
+  const std::string config = trainings().at(0).at("config");
+  EXPECT_EQ(config, json::parse(Lines(kept.out).back()).at("summary").at("config"));
+  std::ofstream(Path("run.toml")) << config;
+  const Outcome again = Run("train --config run.toml --overwrite");
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(EpochsIn(again.out), EpochsIn(kept.out));
+  EXPECT_THAT(trainings().at(0).at("config").get<std::string>(), HasSubstr("\noverwrite = true\n"));
+}
+
 TEST_F(CliTest, AnInterruptedTrainingSaysWhereItGoesOn) {
   CopyDatabase("stopped");
   const std::string train =
@@ -877,6 +901,8 @@ TEST_F(CliTest, AKilledLinkPredictionGoesOnToTheSameVectors) {
   EXPECT_EQ(expected["run"], "whole");
   EXPECT_TRUE(expected["resumed_from_epoch"].is_null());
   EXPECT_EQ(expected["checkpoints"], (expected["batches"].get<int>() + 6) / 7);
+  EXPECT_THAT(expected["config"].get<std::string>(), HasSubstr("\ntask = \"link\"\n"));
+  EXPECT_EQ(json::parse(Run("info kg-run --json").out)["trainings"][0]["config"], expected["config"]);
 
   const Process training(train, root_);
   for (int attempt = 0; attempt < 5000 && !training.HasPrinted(); attempt++) {  // an epoch

@@ -319,10 +319,12 @@ TEST_P(StoreEmbeddingTest, AStateIsThereAsItWasSavedAndTheOneBeforeIsNot) {
   for (const uint64_t bytes : {1, 100'000, 3 << 20, 20 << 20}) {
     SCOPED_TRACE(testing::Message() << "seed " << kSeed << ", " << bytes << " bytes");
     const std::vector<std::byte> state = RandomState(bytes, bytes);
+    const std::string config = "[train]\n" + std::string((32 << 10) - 8, '#');  // as large as one may be
     std::string created;
     {
       OpenedStore store = Open(database_);
-      const auto saved = store->SaveTraining({.name = "run", .settings = "--seed 3", .state = state});
+      const auto saved =
+          store->SaveTraining({.name = "run", .settings = "--seed 3", .config = config, .state = state});
       ASSERT_TRUE(saved.ok()) << saved.status().ToString();
       EXPECT_EQ(saved->settings, "--seed 3");
       EXPECT_EQ(saved->timestamp, -1) << "it has no embedding tables";
@@ -334,11 +336,13 @@ TEST_P(StoreEmbeddingTest, AStateIsThereAsItWasSavedAndTheOneBeforeIsNot) {
       ASSERT_TRUE(alone.ok()) << alone.status().ToString();
       EXPECT_THAT(alone->state, IsEmpty());
       EXPECT_EQ(alone->settings, "--seed 3");
+      EXPECT_EQ(alone->config, config);
     }
     OpenedStore later = Open(database_);
     const auto read = later->ReadTraining("run");
     ASSERT_TRUE(read.ok()) << read.status().ToString();
     EXPECT_TRUE(read->state == state) << "after a restart, too";
+    EXPECT_EQ(read->config, config);
     EXPECT_EQ(read->created_utc, created);
   }
 }
@@ -529,6 +533,8 @@ std::vector<std::string> Refusals(client::Store& store) {
   statuses.push_back(store.SaveTraining({.name = "run", .state = {&byte, size_t{10} << 30}}).status());
   statuses.push_back(
       store.SaveTraining({.name = "run", .settings = std::string(5000, 'a'), .state = {&byte, 1}}).status());
+  statuses.push_back(
+      store.SaveTraining({.name = "run", .config = std::string(33'000, 'a'), .state = {&byte, 1}}).status());
   statuses.push_back(store.ReadEdges("nothing", 0, 1).status());
   statuses.push_back(store.ReadEdges("../../x", 0, 1).status());
   auto stream = store.OpenStream(SmallStream());

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -23,6 +24,7 @@ using nlohmann::json;
 using quarry::Lines;
 using quarry::Outcome;
 using quarry::Process;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -278,6 +280,13 @@ TEST_F(TrainRemoteTest, WorkersGoOnTogetherFromOneCheckpoint) {
   const Outcome all = Run("train db --workers 2 --epochs 4" + options + "-all");
   ASSERT_EQ(all.exit_code, 0) << all.err;
   EXPECT_EQ(SummaryIn(all.out)["checkpoints"], 4);
+  const std::string config = SummaryIn(all.out)["config"];
+  EXPECT_THAT(config,
+              AllOf(HasSubstr("\nDB = \"db\"\n"), HasSubstr("\nworkers = 2\n"), Not(HasSubstr("worker-"))));
+  const json trainings = json::parse(Run("info db --json").out)["trainings"];
+  const auto kept = std::ranges::find(trainings, "together-all", [](const json& run) { return run["name"]; });
+  ASSERT_NE(kept, trainings.end());
+  EXPECT_EQ((*kept)["config"], config) << "it came by the workers' server";
   ASSERT_EQ(Run("train db --workers 2 --epochs 2" + options).exit_code, 0);
   const Outcome rest = Run("train db --workers 2 --epochs 4 --resume" + options);
   ASSERT_EQ(rest.exit_code, 0) << rest.err;

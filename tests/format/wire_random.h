@@ -173,7 +173,11 @@ class RandomMessage {
   }
   void Fill(SaveTraining& m) {
     const uint64_t bytes = 1 + Below(300);
-    m = {.name = Name(), .settings = "--seed " + Name(), .offset = Below(1 << 20), .with_embeddings = Flip()};
+    m = {.name = Name(),
+         .settings = "--seed " + Name(),
+         .offset = Below(1 << 20),
+         .with_embeddings = Flip(),
+         .config = "[train]\nrun = " + Name()};
     m.state_bytes = m.offset + bytes + Below(1 << 20);
     m.piece = SomeBulk(bytes);
   }
@@ -263,7 +267,7 @@ class RandomMessage {
   void Fill(Counter& m) { m = {Name(), rng_.Unit() * 1e18}; }
   void Fill(Training& m) {
     m = {"--seed " + Name(), "2026-01-02T03:04:05Z", static_cast<int64_t>(Any() >> 1),
-         SomePayload(Below(300))};
+         SomePayload(Below(300)), "[train]\nrun = " + Name()};
   }
   void Fill(Edges& m) {
     m.edges = Below(50);

@@ -91,6 +91,24 @@ TEST_F(TrainingStateTest, AStateComesBackByteForByteFromAnotherProcess) {
   EXPECT_EQ(Faults(), "");
 }
 
+TEST_F(TrainingStateTest, WhatARunWasStartedWithIsKeptWithItAndBounded) {
+  const Bytes state = RandomBytes(10, 1);
+  const auto commit = [&](const ManifestChange& change) { return store_->UpdateManifest(change); };
+  std::string config = "[train]\nepochs = 3\n";
+  ASSERT_TRUE(CheckpointTraining(*store_, {.name = "node", .config = config, .state = state}, commit).ok());
+  Reopen();
+  EXPECT_EQ(store_->manifest().FindTraining("node")->config, config);
+  config.resize(32 * kKiB, '#');
+  ASSERT_TRUE(CheckpointTraining(*store_, {.name = "node", .config = config, .state = state}, commit).ok());
+  EXPECT_EQ(store_->manifest().FindTraining("node")->config, config) << "that of the last checkpoint";
+  config += '#';
+  const Status refused =
+      CheckpointTraining(*store_, {.name = "node", .config = config, .state = state}, commit);
+  EXPECT_EQ(refused.code(), Code::kUsage);
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("\"node\""), HasSubstr("32.0 KiB")));
+  EXPECT_EQ(Files().size(), 1u);
+}
+
 TEST_F(TrainingStateTest, RunsAreApartAndEachHasOneFile) {
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(Checkpoint("a", RandomBytes(5000, i)).ok());

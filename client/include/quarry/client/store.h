@@ -89,6 +89,7 @@ class EmbeddingRows {
 // The last checkpoint of a training run: what a trainer left for itself, or another one, to go on from.
 struct Training {
   std::string settings;  // all that decided its result
+  std::string config;    // what it was started with, as text; empty: nobody said
   std::string created_utc;
   int64_t timestamp = -1;        // of the embedding tables that belong to it; -1: none
   std::vector<std::byte> state;  // as the trainer wrote it
@@ -116,6 +117,7 @@ class Store {
   struct TrainingToSave {
     std::string name;
     std::string settings;
+    std::string config = {};           // at most 32 KiB
     std::span<const std::byte> state;  // a byte at least
     bool with_embeddings = false;      // in one commit with all that was committed to embedding tables
   };

@@ -141,6 +141,7 @@ struct TrainingRecord {
   std::string settings;     // what a run that goes on must have been given again, for people to read too
   int64_t timestamp = -1;   // of the last batch in it
   std::string created_utc;  // RFC 3339
+  std::string config;       // what it ran with, as `quarry --config` takes it; empty: nobody said
 };
 
 // Everything a reader needs to open a database; replaced atomically as one catalog record.

@@ -40,6 +40,7 @@ inline constexpr uint32_t kDimMax = 1 << 24;
 inline constexpr uint64_t kRegionBytesMax = uint64_t{1} << 46;
 inline constexpr uint32_t kListedMax = 1024;  // tables, layouts, counters of an answer; leases of a request
 inline constexpr size_t kSettingsBytesMax = 4096;              // of a training run
+inline constexpr size_t kConfigBytesMax = 32 << 10;            // of what it was started with
 inline constexpr uint64_t kStateBytesMax = uint64_t{1} << 30;  // of its state
 inline constexpr uint64_t kEdgeBytes = 12;
 inline constexpr uint32_t kLeaseAlignment = 4096;

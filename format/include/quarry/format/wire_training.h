@@ -17,6 +17,7 @@ struct SaveTraining {
   uint64_t offset = 0;       // of this one
   Bulk piece;
   bool with_embeddings = false;  // in one commit with what embedding tables hold by then
+  std::string config;            // what the run was started with, as text; empty: nobody says
   bool operator==(const SaveTraining&) const = default;
 };
 
@@ -40,6 +41,7 @@ struct Training {
   std::string created_utc;
   int64_t timestamp = -1;  // of the embedding tables that belong to it; -1: none
   Payload state;           // empty where it was not asked for
+  std::string config;      // as it was saved
   bool operator==(const Training&) const = default;
 };
 

@@ -40,6 +40,7 @@ struct LinkRunOptions {
     kResume,     // goes on from it; kNotFound without one
   };
   std::string name = "link";
+  std::string config = {};  // as TrainRun's
   Start start = Start::kNew;
   // Training batches from one checkpoint to the next, counted through all epochs; 0: only the one that is
   // taken in any case at the end of training.

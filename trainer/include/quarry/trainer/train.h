@@ -92,6 +92,7 @@ struct TrainRun {
   std::string name = "node";
   // Everything that decides the result, as "--option value --option value": a run goes on only with the same.
   std::string settings;
+  std::string config;  // what the training was started with, for people: kept with its checkpoints
   // Batches from one checkpoint to the next, rounded up to the end of an epoch; 0: none but the one that is
   // taken in any case at the end of training.
   uint64_t checkpoint_every = 0;

@@ -28,7 +28,8 @@ Status NoTraining(const Store& store, std::string_view name);
 
 struct TrainingCheckpoint {
   std::string_view name;      // of the run
-  std::string_view settings;  // as in TrainingRecord
+  std::string_view settings;  // these three as in TrainingRecord
+  std::string_view config;
   int64_t timestamp = -1;
   std::span<const std::byte> state;
 };
@@ -38,7 +39,8 @@ struct TrainingCheckpoint {
 using ManifestChange = std::function<Status(Manifest&)>;
 using ManifestCommit = std::function<Status(const ManifestChange& change)>;
 
-// Writes the state, synced, then names it by `commit`; the file before it goes after that. On an error the
+// Writes the state, synced, then names it by `commit`; the file before it goes after that. kUsage for a
+// config of more than wire::kConfigBytesMax. On an error the
 // checkpoint before stands, but for a commit that the disk failed, which may have happened. One thread at a
 // time for a run.
 Status CheckpointTraining(Store& store, const TrainingCheckpoint& checkpoint, const ManifestCommit& commit);
