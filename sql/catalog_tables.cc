@@ -146,6 +146,15 @@ Result<RowList> ListVersions(Session& session, const Query&) {
   return rows;
 }
 
+// Whoever holds them: this connection, others, roads, sessions of the server.
+Result<RowList> ListSnapshots(Session& session, const Query&) {
+  RowList rows;
+  for (const HeldSnapshots& held : session.store().Held()) {
+    rows.Add({Integer(held.timestamp), Integer(held.count), held.oldest_seconds});
+  }
+  return rows;
+}
+
 Result<RowList> ListEmbeddings(Session& session, const Query&) {
   RowList rows;
   for (const EmbeddingRecord& table : session.manifest().embeddings) {
@@ -235,6 +244,7 @@ std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session) {
        {"folded", kInteger},
        {"snapshot", kInteger}},
       ListVersions);
+  add("snapshots", {{"timestamp", kInteger}, {"held", kInteger}, {"oldest_seconds", kReal}}, ListSnapshots);
   add("embeddings",
       {{"name", kText},
        {"row_count", kInteger},

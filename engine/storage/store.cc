@@ -14,6 +14,7 @@
 #include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
+#include "quarry/base/process.h"
 #include "quarry/base/trace.h"
 #include "quarry/format/superblock.h"
 #include "verify_scan.h"
@@ -145,14 +146,37 @@ class StoreImpl final : public Store {
 
   // Tables first: what their files hold was committed by then, so the snapshot has all of it.
   Result<std::shared_ptr<const Snapshot>> TakeSnapshot() override {
-    auto snapshot = std::make_shared<Snapshot>();
+    const std::shared_ptr<Snapshot> snapshot(new Snapshot, [this](Snapshot* gone) {
+      {
+        MutexLock lock(held_mutex_);
+        held_.erase(gone);
+      }
+      delete gone;  // its files go with it, which is none of the latch's business
+    });
     {
       MutexLock lock(mutex_);
       snapshot->tables = manifest().tables;
       for (const TableRecord& table : snapshot->tables) snapshot->files.push_back(FileOf(table));
     }
     QUARRY_TRY(snapshot->timestamp, deltas_.LastTimestamp());
-    return std::shared_ptr<const Snapshot>(std::move(snapshot));
+    MutexLock lock(held_mutex_);
+    held_.emplace(snapshot.get(), TakenSnapshot{snapshot->timestamp, MonotonicSeconds()});
+    return std::shared_ptr<const Snapshot>(snapshot);
+  }
+
+  std::vector<HeldSnapshots> Held() const override {
+    const double now = MonotonicSeconds();
+    std::map<uint64_t, HeldSnapshots> by_timestamp;
+    MutexLock lock(held_mutex_);
+    for (const auto& [snapshot, taken] : held_) {
+      HeldSnapshots& held = by_timestamp[taken.timestamp];
+      held.timestamp = taken.timestamp;
+      ++held.count;
+      held.oldest_seconds = std::max(held.oldest_seconds, now - taken.seconds);
+    }
+    std::vector<HeldSnapshots> all;
+    for (const auto& [timestamp, held] : by_timestamp) all.push_back(held);
+    return all;
   }
 
   Result<std::unique_ptr<RowOverlay>> OpenOverlay(std::string_view name,
@@ -378,6 +402,12 @@ class StoreImpl final : public Store {
   std::map<std::string, std::shared_ptr<TableFile>> files_ QUARRY_GUARDED_BY(mutex_);  // of tables, by name
   // Of each table, those that snapshots kept when they were replaced.
   std::map<std::string, std::vector<std::weak_ptr<TableFile>>> replaced_ QUARRY_GUARDED_BY(mutex_);
+  struct TakenSnapshot {
+    uint64_t timestamp = 0;
+    double seconds = 0;  // when
+  };
+  mutable Mutex held_mutex_;
+  std::map<const Snapshot*, TakenSnapshot> held_ QUARRY_GUARDED_BY(held_mutex_);
   DeltaLog deltas_{path_, [this](bool writable) { return OpenCatalog(writable); }};
 };
 

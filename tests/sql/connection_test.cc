@@ -262,6 +262,30 @@ TEST(SqlConnectionTest, PlansAreShown) {
               HasSubstr(":dst="));
 }
 
+TEST(SqlConnectionTest, SnapshotsAreThoseThatSomebodyHolds) {
+  SqlStore store(TenNodes());
+  const auto held = [&] {
+    return Lines(store.sql(), "SELECT timestamp, held, oldest_seconds BETWEEN 0 AND 600 FROM snapshots");
+  };
+  EXPECT_THAT(held(), ElementsAre());
+  auto first = store.store().TakeSnapshot();
+  const auto second = store.store().TakeSnapshot();
+  WriteBatch batch;
+  batch.SetLabel(3, 1);
+  ASSERT_TRUE(store.store().Write(batch).ok());
+  const auto newest = store.store().TakeSnapshot();
+  EXPECT_THAT(held(), ElementsAre("0|2|1", "1|1|1"));
+  first->reset();
+  EXPECT_THAT(held(), ElementsAre("0|1|1", "1|1|1"));
+  // A transaction holds one as well.
+  const auto other = store.Connect();
+  ASSERT_THAT(Lines(*other, "BEGIN"), ElementsAre());
+  EXPECT_THAT(Lines(*other, "SELECT label FROM nodes WHERE id = 3"), ElementsAre("1"));
+  EXPECT_THAT(held(), ElementsAre("0|1|1", "1|2|1"));
+  ASSERT_THAT(Lines(*other, "COMMIT"), ElementsAre());
+  EXPECT_THAT(held(), ElementsAre("0|1|1", "1|1|1"));
+}
+
 TEST(SqlConnectionTest, CatalogTablesSayWhatTheManifestSays) {
   SqlStore store(TenNodes());
   EXPECT_THAT(Lines(store.sql(), "SELECT * FROM relations"), ElementsAre("0|cites", "1|likes"));

@@ -84,6 +84,13 @@ struct Snapshot {
   }
 };
 
+// The snapshots of a point in time that somebody holds.
+struct HeldSnapshots {
+  uint64_t timestamp = 0;
+  uint64_t count = 0;
+  double oldest_seconds = 0;  // since the first of them was taken
+};
+
 // Which rows of a table a copy of them (a layout) has: the newest up to `timestamp`, made when the table's
 // file was of `generation`. A compaction may fold less than that into the next file: its own snapshot.
 struct TableVersion {

@@ -63,6 +63,8 @@ class Store {
   virtual Result<std::unique_ptr<LargeWrite>> BeginLargeWrite() = 0;
   // Everything committed so far.
   virtual Result<std::shared_ptr<const Snapshot>> TakeSnapshot() = 0;
+  // Those that live, in this process, by timestamp.
+  virtual std::vector<HeldSnapshots> Held() const = 0;
   // What the snapshot has newer than `base`, by default the table's file in the snapshot; keeps the snapshot.
   // kUnsupported when the base is newer than the snapshot, or so old that it is not known what changed since.
   virtual Result<std::unique_ptr<RowOverlay>> OpenOverlay(std::string_view table,
