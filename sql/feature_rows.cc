@@ -51,7 +51,8 @@ class FeaturesCursor final : public Cursor {
         return Status::Ok();
       case kFeature:
         if (stream_ == nullptr) return Status::Ok();
-        QUARRY_RETURN_IF_ERROR(ReadRow());
+        // Only now: rows that an OFFSET or a condition skips are not read.
+        QUARRY_RETURN_IF_ERROR(stream_->Read(next_ - 1));
         out.Blob(Decoded());
         return Status::Ok();
       case kDim:
@@ -77,19 +78,10 @@ class FeaturesCursor final : public Cursor {
     const TableRecord& record = snapshot_->tables[tables_[next_table_++]];
     QUARRY_TRY(table_, session_.OpenTable(record.name));
     ids_ = IdSet::Make(query_, kId, record.row_count);
-    next_ = read_ = 0;
+    next_ = 0;
     if (query_.Wants(kFeature)) {
       QUARRY_TRY(stream_, RowStream::Make(session_, table_, ids_));
     }
-    return Status::Ok();
-  }
-
-  // Only when somebody asks for the row: those that an OFFSET or a condition skips are not read.
-  Status ReadRow() {
-    if (read_ == next_) return Status::Ok();
-    if (read_ + 1 != next_) stream_->Seek(next_ - 1);
-    QUARRY_RETURN_IF_ERROR(stream_->Next().status());
-    read_ = next_;
     return Status::Ok();
   }
 
@@ -109,7 +101,6 @@ class FeaturesCursor final : public Cursor {
   std::shared_ptr<const StoredTable> table_;
   IdSet ids_;
   uint64_t next_ = 0;
-  uint64_t read_ = 0;  // the value of next_ for which the stream is at the row
   uint64_t id_ = 0;
   std::unique_ptr<RowStream> stream_;  // null: nobody asks for rows
   std::vector<float> values_;

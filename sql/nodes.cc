@@ -45,14 +45,12 @@ class NodesCursor final : public Cursor {
   }
 
   Result<bool> Next() override {
-    do {
-      if (next_ == ids_.size()) return false;
+    while (next_ < ids_.size()) {
       id_ = ids_[next_++];
-      for (Property* property : {&label_, &split_}) {
-        if (property->stream != nullptr) QUARRY_RETURN_IF_ERROR(property->stream->Next().status());
-      }
-    } while (!Matches());
-    return true;
+      QUARRY_TRY(const bool matches, Matches());
+      if (matches) return true;
+    }
+    return false;
   }
 
   Status Get(int column, Output& out) override {
@@ -63,11 +61,9 @@ class NodesCursor final : public Cursor {
       case kName:
         return GetName(out);
       case kSplit:
-        if (split_.stream != nullptr) out.Text(SplitName());
-        return Status::Ok();
+        return GetSplit(out);
       case kLabel:
-        if (label_.stream != nullptr && Label() >= 0) out.Integer(Label());
-        return Status::Ok();
+        return GetLabel(out);
       case kInDegree:
         if (topology_ != nullptr) out.Integer(Degree(Adjacency::kCsc));
         return Status::Ok();
@@ -135,33 +131,56 @@ class NodesCursor final : public Cursor {
     return Status::Ok();
   }
 
-  bool Matches() const {
-    return std::ranges::all_of(query_.constraints, [&](const Constraint& constraint) {
-      if (constraint.column == kLabel) return MatchesLabel(constraint.values);
-      if (constraint.column == kSplit) return MatchesSplit(constraint.values);
-      return true;  // the ids are those that the others allow
-    });
+  Result<bool> Matches() {
+    for (const Constraint& constraint : query_.constraints) {
+      bool matches = true;  // the ids are those that the others allow
+      if (constraint.column == kLabel) {
+        QUARRY_TRY(matches, MatchesLabel(constraint.values));
+      } else if (constraint.column == kSplit) {
+        QUARRY_TRY(matches, MatchesSplit(constraint.values));
+      }
+      if (!matches) return false;
+    }
+    return true;
   }
-  bool MatchesLabel(const std::vector<Value>& values) const {
-    if (label_.stream == nullptr || Label() < 0) return false;
-    return std::ranges::any_of(values, [&](const Value& value) { return IntegerOf(value) == Label(); });
+  Result<bool> MatchesLabel(const std::vector<Value>& values) {
+    QUARRY_TRY(const int64_t label, Label());
+    if (label < 0) return false;
+    return std::ranges::any_of(values, [&](const Value& value) { return IntegerOf(value) == label; });
   }
-  bool MatchesSplit(const std::vector<Value>& values) const {
+  Result<bool> MatchesSplit(const std::vector<Value>& values) {
     if (split_.stream == nullptr) return false;
+    QUARRY_TRY(const std::string_view split, SplitName());
     return std::ranges::any_of(values, [&](const Value& value) {
       const auto* name = std::get_if<std::string>(&value);
-      return name != nullptr && *name == SplitName();
+      return name != nullptr && *name == split;
     });
   }
 
-  int64_t Label() const {
+  // Properties are read when somebody asks for them: nodes that an OFFSET or a condition skips are not.
+  Result<int64_t> Label() {  // -1: none
     int64_t label = -1;
+    if (label_.stream == nullptr) return label;
+    QUARRY_RETURN_IF_ERROR(label_.stream->Read(next_ - 1));
     std::memcpy(&label, label_.stream->bytes().data(), sizeof(label));
     return label;
   }
-  std::string_view SplitName() const {
+  // REQUIRES: split_.stream
+  Result<std::string_view> SplitName() {
+    QUARRY_RETURN_IF_ERROR(split_.stream->Read(next_ - 1));
     const auto split = std::to_integer<size_t>(split_.stream->bytes()[0]);
-    return split < std::size(kSplitNames) ? kSplitNames[split] : "unknown";
+    return split < std::size(kSplitNames) ? kSplitNames[split] : std::string_view("unknown");
+  }
+  Status GetLabel(Output& out) {
+    QUARRY_TRY(const int64_t label, Label());
+    if (label >= 0) out.Integer(label);
+    return Status::Ok();
+  }
+  Status GetSplit(Output& out) {
+    if (split_.stream == nullptr) return Status::Ok();
+    QUARRY_TRY(const std::string_view split, SplitName());
+    out.Text(split);
+    return Status::Ok();
   }
   int64_t Degree(Adjacency side) const {
     const std::span<const uint64_t> indptr = topology_->indptr(side);

@@ -72,12 +72,9 @@ class ScanStream final : public RowStream {
     return std::unique_ptr<RowStream>(std::move(stream));
   }
 
-  void Seek(uint64_t place) override { next_ = first_ + place; }
-
-  Result<bool> Advance() override {
-    if (next_ == end_) return false;
+  Status Load(uint64_t place) override {
     const FeatureGeometry& geometry = table_->geometry();
-    const uint64_t row = row_ = next_++;
+    const uint64_t row = row_ = first_ + place;
     const uint64_t offset = geometry.RowOffset(row);
     if (offset >= piece_offset_ + piece_.size()) QUARRY_RETURN_IF_ERROR(LoadPiece(row, offset));
     const uint64_t cell = geometry.CellOfRow(row);
@@ -91,12 +88,12 @@ class ScanStream final : public RowStream {
       const std::span<const std::byte> changed = changed_.Find(row);
       if (!changed.empty()) bytes_ = changed;
     }
-    return true;
+    return Status::Ok();
   }
 
  private:
   ScanStream(Session& session, std::shared_ptr<const StoredTable> table, uint64_t first, uint64_t end)
-      : RowStream(session, std::move(table)), first_(first), end_(end), next_(first) {}
+      : RowStream(session, std::move(table)), first_(first), end_(end) {}
 
   // The piece that holds the row at `offset`, which lies behind the one that is there.
   Status LoadPiece(uint64_t row, uint64_t offset) {
@@ -141,7 +138,6 @@ class ScanStream final : public RowStream {
   uint64_t piece_bytes_ = 0;              // constant after Make, as the next
   uint64_t end_offset_ = 0;               // of the range, in the file
   std::unique_ptr<FileScanner> scanner_;  // null before the first row
-  uint64_t next_;
   std::span<const std::byte> piece_;
   uint64_t piece_offset_ = 0;  // of the piece, in the file
   uint64_t verified_end_ = 0;  // of the cells verified so far: a page's rows come one after another
@@ -156,23 +152,20 @@ class ListStream final : public RowStream {
         rows_(std::move(rows)),
         batch_rows_max_(std::clamp<uint64_t>(kBatchBytes / table_->geometry().row_bytes, 1, kBatchRowsMax)) {}
 
-  void Seek(uint64_t place) override { next_ = place; }
-
-  Result<bool> Advance() override {
-    if (next_ == rows_.size()) return false;
-    if (next_ >= batch_end_) QUARRY_RETURN_IF_ERROR(LoadBatch());
+  Status Load(uint64_t place) override {
+    if (place >= batch_end_) QUARRY_RETURN_IF_ERROR(LoadBatch(place));
     const uint64_t row_bytes = table_->geometry().row_bytes;
-    bytes_ = std::span(batch_).subspan((next_ - batch_first_) * row_bytes, row_bytes);
-    row_ = rows_[next_++];
-    return true;
+    bytes_ = std::span(batch_).subspan((place - batch_first_) * row_bytes, row_bytes);
+    row_ = rows_[place];
+    return Status::Ok();
   }
 
  private:
-  Status LoadBatch() {
-    const ScopedSpan span("read a batch of rows", next_);
+  Status LoadBatch(uint64_t first) {
+    const ScopedSpan span("read a batch of rows", first);
     const FeatureGeometry& geometry = table_->geometry();
-    batch_first_ = next_;
-    batch_end_ = std::min(next_ + batch_rows_max_, rows_.size());
+    batch_first_ = first;
+    batch_end_ = std::min(first + batch_rows_max_, rows_.size());
     batch_.resize((batch_end_ - batch_first_) * geometry.row_bytes);
     std::vector<uint64_t> touched;
     for (uint64_t i = batch_first_; !table_->overlay->empty() && i < batch_end_; ++i) {
@@ -212,12 +205,14 @@ class ListStream final : public RowStream {
 
 }  // namespace
 
-Result<bool> RowStream::Next() {
-  QUARRY_TRY(const bool more, Advance());
-  if (!more || session_.pending().empty()) return more;
+Status RowStream::Read(uint64_t place) {
+  if (place + 1 == next_place_) return Status::Ok();
+  QUARRY_RETURN_IF_ERROR(Load(place));
+  next_place_ = place + 1;
+  if (session_.pending().empty()) return Status::Ok();
   const std::span<const std::byte> written = session_.pending().Find(table_->record.name, row_);
   if (!written.empty()) bytes_ = written;
-  return more;
+  return Status::Ok();
 }
 
 Result<std::unique_ptr<RowStream>> RowStream::Make(Session& session, std::shared_ptr<const StoredTable> table,

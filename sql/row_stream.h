@@ -19,24 +19,25 @@ class RowStream {
   static Result<std::unique_ptr<RowStream>> Make(Session& session, std::shared_ptr<const StoredTable> table,
                                                  const IdSet& rows);
   virtual ~RowStream() = default;
-  // To the first row, then to the next; false after the last.
-  Result<bool> Next();
-  // Next goes to the row at this place among `rows`, behind the one that it went to last. What lies between
-  // is not read, but for what has been asked for already.
-  virtual void Seek(uint64_t place) = 0;
-  // As encoded; valid until the next call of Next.
+  // Goes to the row at this place among `rows`, the one where it is or one behind it. What lies between is
+  // not read, but for what has been asked for already. REQUIRES: there is one.
+  Status Read(uint64_t place);
+  // As encoded; valid until the next call of Read.
   std::span<const std::byte> bytes() const { return bytes_; }
 
  protected:
   RowStream(Session& session, std::shared_ptr<const StoredTable> table)
       : session_(session), table_(std::move(table)) {}
-  // Next, as the snapshot has it: sets row_ and bytes_.
-  virtual Result<bool> Advance() = 0;
+  // The row at this place, as the snapshot has it: sets row_ and bytes_. REQUIRES: places ascend.
+  virtual Status Load(uint64_t place) = 0;
 
   Session& session_;
   const std::shared_ptr<const StoredTable> table_;
   uint64_t row_ = 0;
   std::span<const std::byte> bytes_;
+
+ private:
+  uint64_t next_place_ = 0;  // behind the one of bytes_
 };
 
 // What reading `rows` rows of a table of `count` takes, one by one or (scan) front to back.

@@ -300,7 +300,7 @@ class FeatureJsonCursor final : public Cursor {
   Status ReadRow() {
     QUARRY_TRY(const auto table, session_.OpenTable(record_->name));
     QUARRY_TRY(const auto stream, RowStream::Make(session_, table, IdSet::List({id_})));
-    QUARRY_RETURN_IF_ERROR(stream->Next().status());
+    QUARRY_RETURN_IF_ERROR(stream->Read(0));
     values_.resize(record_->dim);
     DecodeRow(record_->element_type, stream->bytes(), values_);
     return Status::Ok();

@@ -182,6 +182,20 @@ TEST(SqlConnectionTest, RowsThatAreSkippedAreNotRead) {
             {39'980}),
       2u);
   EXPECT_LE(reads("SELECT id, hex(feature) FROM features LIMIT 1 OFFSET 40000", {}), 0u);
+
+  Lines(store.sql(), "SELECT max(label), max(split) FROM nodes");  // opens the tables
+  const auto node_reads = [&](std::string_view text, const std::string& expected) {
+    backend.SetPlans({});
+    EXPECT_THAT(Lines(store.sql(), text), ElementsAre(expected)) << text;
+    return backend.count(FaultKind::kRead);
+  };
+  const TinyGraph graph{.nodes = kNodes};
+  const std::string label = std::to_string(graph.Label(39'000));
+  EXPECT_LE(node_reads("SELECT id FROM (SELECT id, label, split FROM nodes LIMIT 1 OFFSET 39000)", "39000"),
+            2u);
+  EXPECT_EQ(node_reads("SELECT label FROM nodes LIMIT 1 OFFSET 39000", label), 1u);
+  // The splits of those nodes alone that have the label.
+  EXPECT_EQ(node_reads("SELECT count(split) > 0 FROM nodes WHERE id > 38000 AND label = -7", "0"), 1u);
 }
 
 TEST(SqlConnectionTest, TheMemoryIsGivenBack) {
