@@ -85,6 +85,7 @@ struct Request {
     query @24 :Query;
     fetch @25 :Fetch;
     closeQuery @26 :UInt64;      # cursor
+    forgetPut @27 :UInt64;       # number
   }
 }
 
@@ -198,6 +199,8 @@ struct Put {
   number @0 :UInt64;
   unsynced @1 :Bool;
   tables @2 :List(PutRows);
+  piece @3 :UInt64;              # of a put in pieces, from 1; 0 = all of it
+  last @4 :Bool;                 # piece, which commits all of them
 }
 
 # A piece of the state; the last one saves it.

@@ -226,7 +226,8 @@ struct RequestCheck {
 
   Status operator()(const Put& put) const {
     QUARRY_RETURN_IF_ERROR(CheckPositive(put.number, "the number of the write"));
-    QUARRY_RETURN_IF_ERROR(CheckPositive(put.tables.size(), "the number of tables"));
+    if (put.last && put.piece == 0) return Fault("the last piece of a put that has none");
+    if (!put.last) QUARRY_RETURN_IF_ERROR(CheckPositive(put.tables.size(), "the number of tables"));
     QUARRY_RETURN_IF_ERROR(CheckCount(put.tables.size(), kListedMax, "tables"));
     for (const PutRows& rows : put.tables) {
       QUARRY_RETURN_IF_ERROR(CheckName(rows.table, "table"));
@@ -234,6 +235,10 @@ struct RequestCheck {
       QUARRY_RETURN_IF_ERROR(CheckBulk(rows.block, rows.rows * (8 + uint64_t{rows.row_bytes}), "rows"));
     }
     return Status();
+  }
+
+  Status operator()(const ForgetPut& forget) const {
+    return CheckPositive(forget.number, "the number of the write");
   }
 
   Status operator()(const SaveTraining& save) const {

@@ -206,6 +206,8 @@ struct RequestWriter {
     auto to = out.initPut();
     to.setNumber(put.number);
     to.setUnsynced(!put.sync);
+    to.setPiece(put.piece);
+    to.setLast(put.last);
     WriteRecords(put.tables, to.initTables(Count(put.tables)),
                  [](const PutRows& from, auto rows) { Write(from, rows); });
   }
@@ -257,6 +259,7 @@ struct RequestWriter {
   void operator()(const Cancel& cancel) { out.setCancel(cancel.request); }
   void operator()(const Describe&) { out.setDescribe(); }
   void operator()(const TakeSnapshot&) { out.setTakeSnapshot(); }
+  void operator()(const ForgetPut& forget) { out.setForgetPut(forget.number); }
   void operator()(const Ping&) { out.setPing(); }
 };
 
@@ -340,7 +343,8 @@ Result<Request> ReadCommitEmbeddings(schema::CommitEmbeddings::Reader in) {
 }
 
 Result<Request> ReadPut(schema::Put::Reader in) {
-  Put put = {.number = in.getNumber(), .sync = !in.getUnsynced()};
+  Put put = {
+      .number = in.getNumber(), .sync = !in.getUnsynced(), .piece = in.getPiece(), .last = in.getLast()};
   QUARRY_RETURN_IF_ERROR(ReadRecords(in.getTables(), "tables", put.tables,
                                      [](auto rows, PutRows& to) { return Read(rows, to); }));
   return put;
@@ -427,6 +431,8 @@ Result<Request> ReadRequest(schema::Request::Reader in, const Limits& limits) {
       return Fetch{in.getFetch().getCursor(), in.getFetch().getNext()};
     case schema::Request::CLOSE_QUERY:
       return CloseQuery{in.getCloseQuery()};
+    case schema::Request::FORGET_PUT:
+      return ForgetPut{in.getForgetPut()};
   }
   return UnknownKind("a request", static_cast<unsigned>(in.which()));
 }

@@ -2,11 +2,12 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "put_remote.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/storage/compaction.h"
-#include "quarry/storage/put.h"
+#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
@@ -18,8 +19,12 @@ struct Arguments {
   SourceHints hints;
   PutOptions options;
   bool delete_features = false;
+  bool inline_only = false;
   bool json = false;
 };
+
+// Of a server's memory: pieces of 16 MiB, which it holds three times, fit into half of it.
+constexpr uint64_t kSessionBytes = 128 * kMiB;
 
 std::optional<Split> ParseSplit(const std::string& name) {
   if (name.empty()) return std::nullopt;
@@ -50,7 +55,7 @@ Status CompactBeyond(Store& store, const Arguments& arguments, uint64_t timestam
   return Status::Ok();
 }
 
-Status Run(Arguments& arguments) {
+Status CheckArguments(const Arguments& arguments) {
   if (arguments.hints.features.empty() && arguments.hints.labels.empty() && arguments.split.empty() &&
       !arguments.delete_features) {
     return Status(Code::kUsage, "nothing to put: give --features, --labels, --split or --delete");
@@ -62,15 +67,25 @@ Status Run(Arguments& arguments) {
     return MakeStatus(Code::kUsage, "--auto-compact {}: a share of the rows, such as 20%",
                       arguments.auto_compact);
   }
-  QUARRY_TRY(arguments.options.memory_bytes, ParseBytes(arguments.memory, MemoryLimitBytes()));
-  const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
-  QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(*backend, arguments.database));
+  if (!arguments.auto_compact.empty() && IsServerAddress(arguments.database)) {
+    return Status(Code::kUsage, "--auto-compact is of a database that no server has open");
+  }
+  return CheckInlineFlag(arguments.inline_only, arguments.database);
+}
+
+struct Done {
+  PutReport put;
+  double seconds = 0;
+};
+
+template <typename Target>
+Result<Done> PutInto(Target& target, Arguments& arguments) {
   arguments.hints.train = arguments.ids;  // a list of ids, or a mask
   QUARRY_TRY(const Dataset source, OpenArrays(arguments.hints));
   ProgressBar bar;
   arguments.options.progress = bar.AsFunction();
   const double start = MonotonicSeconds();
-  const Result<PutReport> put = PutRows(*store,
+  const Result<PutReport> put = PutRows(target,
                                         {.ids = source.train.get(),
                                          .features = source.features.get(),
                                          .labels = source.labels.get(),
@@ -79,18 +94,41 @@ Status Run(Arguments& arguments) {
                                         arguments.options);
   bar.Clear();
   QUARRY_RETURN_IF_ERROR(put.status());
-  const double seconds = MonotonicSeconds() - start;
-  QUARRY_RETURN_IF_ERROR(CompactBeyond(*store, arguments, put->timestamp));
+  return Done{*put, MonotonicSeconds() - start};
+}
+
+Result<Done> PutAtServer(Arguments& arguments) {
+  QUARRY_TRY(const std::unique_ptr<client::Store> store,
+             client::OpenRemote(arguments.database,
+                                {.memory_bytes = kSessionBytes, .inline_only = arguments.inline_only}));
+  QUARRY_TRY(const PutTarget target, RemoteTarget(*store));
+  return PutInto(target, arguments);
+}
+
+Result<Done> PutIntoDatabase(Arguments& arguments) {
+  const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
+  QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(*backend, arguments.database));
+  QUARRY_TRY(const Done done, PutInto(*store, arguments));
+  QUARRY_RETURN_IF_ERROR(CompactBeyond(*store, arguments, done.put.timestamp));
+  return done;
+}
+
+Status Run(Arguments& arguments) {
+  QUARRY_RETURN_IF_ERROR(CheckArguments(arguments));
+  QUARRY_TRY(arguments.options.memory_bytes, ParseBytes(arguments.memory, MemoryLimitBytes()));
+  QUARRY_TRY(const Done done,
+             IsServerAddress(arguments.database) ? PutAtServer(arguments) : PutIntoDatabase(arguments));
+  const PutReport& put = done.put;
   if (arguments.json) {
-    const nlohmann::ordered_json json = {{"timestamp", put->timestamp},
-                                         {"nodes", put->nodes},
-                                         {"rows", put->rows},
-                                         {"seconds", seconds},
+    const nlohmann::ordered_json json = {{"timestamp", put.timestamp},
+                                         {"nodes", put.nodes},
+                                         {"rows", put.rows},
+                                         {"seconds", done.seconds},
                                          {"peak_rss_bytes", PeakRssBytes()}};
     Print("{}\n", json.dump());
   } else {
-    Print("{} rows of {} nodes committed as {} in {:.2f} s\n", put->rows, put->nodes, put->timestamp,
-          seconds);
+    Print("{} rows of {} nodes committed as {} in {:.2f} s\n", put.rows, put.nodes, put.timestamp,
+          done.seconds);
   }
   return Status::Ok();
 }
@@ -100,7 +138,7 @@ Status Run(Arguments& arguments) {
 void AddPut(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("put", "change features, labels or splits of nodes, as one commit");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("DB", arguments->database, "database folder")->required();
+  verb->add_option("DB", arguments->database, "database folder, or unix:PATH of a server")->required();
   verb->add_option("--ids", arguments->ids, "file with the nodes: .npy, .npz, .csv")
       ->required()
       ->type_name("FILE");
@@ -119,6 +157,7 @@ void AddPut(CLI::App& app, Action& action) {
   verb->add_option("--auto-compact", arguments->auto_compact,
                    "compact a table once more than this share of its rows has changed: 20%; default: never")
       ->type_name("SHARE");
+  AddInlineFlag(verb, arguments->inline_only);
   verb->add_flag("--json", arguments->json, "one JSON object on stdout");
   verb->footer(
       "All or nothing: once it returns, every reader that opens the database sees the change, after a power\n"

@@ -7,11 +7,11 @@
 
 #include "block_sampler.h"
 #include "embedded_batch.h"
+#include "embedded_put.h"
 #include "embedded_sql.h"
 #include "embedded_stream.h"
 #include "embedding_rows.h"
 #include "embedding_service.h"
-#include "put_rows.h"
 #include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
 #include "quarry/client/store.h"
@@ -153,7 +153,8 @@ class EmbeddedStore final : public Store {
     QUARRY_TRY(const HeldSnapshots::View view, tables_.Newest());
     return std::make_unique<EmbeddedSnapshot>(snapshots_, view);
   }
-  Result<uint64_t> Put(const wire::Put& request) override;
+  Result<uint64_t> Put(const wire::Put& request) override { return EmbeddedPut(*database_, request); }
+  Result<std::unique_ptr<LargePut>> BeginPut() override { return BeginEmbeddedPut(*database_); }
   Result<std::unique_ptr<EmbeddingRows>> ReadEmbeddings(std::string_view table,
                                                         std::span<const uint64_t> ids) override;
   Result<wire::EmbeddingsCommitted> CommitEmbeddings(std::span<const Update> updates) override;
@@ -233,26 +234,6 @@ Result<std::unique_ptr<Stream>> EmbeddedStore::OpenStream(const wire::OpenStream
                                          std::move(snapshot), fmt::format("embedded-{}", number)));
   opened.region.Release();  // batches are read where the road has them
   return MakeRoadStream(std::move(opened));
-}
-
-Result<uint64_t> EmbeddedStore::Put(const wire::Put& request) {
-  uint64_t bytes = 0;
-  for (const wire::PutRows& rows : request.tables) {
-    const auto* block = std::get_if<std::vector<std::byte>>(&rows.block);
-    if (block == nullptr) return NotInMemory("rows");
-    bytes += block->size();
-  }
-  wire::Put put = request;
-  put.number = 1;  // nobody sends it twice
-  QUARRY_RETURN_IF_ERROR(wire::CheckRequest(put, kAnyNumber));
-  QUARRY_TRY(const MemoryBudget::Reservation reservation,
-             database_->budget().Reserve(3 * bytes, "the rows of a put"));
-  WriteBatch batch;
-  for (const wire::PutRows& rows : put.tables) {
-    const std::span<const std::byte> block = std::get<std::vector<std::byte>>(rows.block);
-    QUARRY_RETURN_IF_ERROR(AddPutRows(database_->manifest(), rows, block, batch));
-  }
-  return database_->store().Write(batch, {.sync = put.sync});
 }
 
 Result<std::unique_ptr<EmbeddingRows>> EmbeddedStore::ReadEmbeddings(std::string_view table,

@@ -12,6 +12,7 @@
 #include "quarry/client/store.h"
 #include "quarry/format/wire.h"
 #include "remote_batch.h"
+#include "remote_put.h"
 #include "remote_sql.h"
 #include "remote_stream.h"
 #include "request_errors.h"
@@ -72,7 +73,8 @@ class RemoteStore final : public Store {
     QUARRY_TRY(const Link::Taken taken, link_->TakeSnapshot(link_->NewDeadline()));
     return std::make_unique<RemoteSnapshot>(link_, taken);
   }
-  Result<uint64_t> Put(const wire::Put& request) override;
+  Result<uint64_t> Put(const wire::Put& request) override { return RemotePut(*link_, request, ++writes_); }
+  Result<std::unique_ptr<LargePut>> BeginPut() override { return BeginRemotePut(link_, ++writes_); }
   Result<std::unique_ptr<EmbeddingRows>> ReadEmbeddings(std::string_view table,
                                                         std::span<const uint64_t> ids) override;
   Result<wire::EmbeddingsCommitted> CommitEmbeddings(std::span<const Update> updates) override;
@@ -177,29 +179,6 @@ Result<std::unique_ptr<Batch>> RemoteStore::Sample(const wire::Sample& request) 
     QUARRY_TRY(wire::Sampled sampled, Expect<wire::Sampled>(answer.response, session->path()));
     QUARRY_TRY(Brought brought, session->TakeCopy(std::move(sampled.payload), deadline));
     return OpenRemoteBatch(std::move(brought), 0, session->path(), block_memory_, nullptr);
-  });
-}
-
-Result<uint64_t> RemoteStore::Put(const wire::Put& request) {
-  uint64_t bytes = 0;
-  for (const wire::PutRows& rows : request.tables) {
-    const auto* block = std::get_if<std::vector<std::byte>>(&rows.block);
-    if (block == nullptr) return NotInMemory("rows");
-    bytes += block->size();
-  }
-  const uint64_t number = ++writes_;
-  const Deadline deadline = link_->NewDeadline();
-  return link_->Run(deadline, [&](const std::shared_ptr<Session>& session) -> Result<uint64_t> {
-    QUARRY_TRY(Upload upload, Upload::Make(*session, bytes, request.tables.size(), deadline));
-    wire::Put put = {.number = number, .sync = request.sync};
-    for (const wire::PutRows& rows : request.tables) {
-      const std::span<const std::byte> block = std::get<std::vector<std::byte>>(rows.block);
-      put.tables.push_back(
-          {.table = rows.table, .rows = rows.rows, .row_bytes = rows.row_bytes, .block = upload.Add(block)});
-    }
-    QUARRY_TRY(Connection::Answer answer, session->Call(put, deadline, upload.holds()));
-    QUARRY_TRY(const wire::Written written, Expect<wire::Written>(answer.response, session->path()));
-    return written.timestamp;
   });
 }
 

@@ -32,7 +32,8 @@ constexpr std::array<std::string_view, std::variant_size_v<wire::Request>> kKind
                                                                                          "close_sql",
                                                                                          "query",
                                                                                          "fetch",
-                                                                                         "close_query"};
+                                                                                         "close_query",
+                                                                                         "forget_put"};
 
 constexpr const char* kCommits = "Commits of embeddings: accepted, or refused since their rows were stale.";
 

@@ -112,23 +112,33 @@ class Session : public std::enable_shared_from_this<Session> {
   Status MakeRegions(std::vector<wire::Region>& announced,
                      std::vector<std::shared_ptr<SharedRegion>>& regions);
 
-  // session_data.cc: tables, blocks, writes, embeddings.
+  // session_writes.cc: writes.
+  void On(uint64_t id, const wire::Put& request);
+  void On(uint64_t id, const wire::ForgetPut& request);
+  void On(uint64_t id, const wire::CommitEmbeddings& request);
+  struct PutBatch;
+  struct StagedPut;
+  Result<PutBatch> BatchOf(const wire::Put& request) const;
+  Result<wire::Response> DoPut(const wire::Put& request);
+  Result<std::shared_ptr<StagedPut>> NextPiece(const wire::Put& request);
+  void PutPiece(uint64_t id, const wire::Put& request);
+  Status Stage(const wire::Put& request, StagedPut& staged) const;
+  void DropPut();
+  Result<wire::Response> DoCommit(const wire::CommitEmbeddings& request);
+  using WriteWork = std::function<Result<wire::Response>()>;
+  void Write(uint64_t id, uint64_t number, const WriteWork& work);
+
+  // session_data.cc: tables, blocks, embeddings.
   void On(uint64_t id, const wire::Describe& request);
   void On(uint64_t id, const wire::Lookup& request);
   void On(uint64_t id, const wire::Sample& request);
-  void On(uint64_t id, const wire::Put& request);
   void On(uint64_t id, const wire::ReadEmbeddings& request);
-  void On(uint64_t id, const wire::CommitEmbeddings& request);
   void On(uint64_t id, const wire::TakeSnapshot& request);
   void On(uint64_t id, const wire::ReleaseSnapshot& request);
   struct LookupWork;
   void LookUp(uint64_t id, const std::shared_ptr<LookupWork>& work);
   Result<bool> LookUpSome(LookupWork& work, const Task& task);
   static Status WriteBlock(const Block& block, BulkAnswer& bulk);
-  Result<wire::Response> DoPut(const wire::Put& request);
-  Result<wire::Response> DoCommit(const wire::CommitEmbeddings& request);
-  using WriteWork = std::function<Result<wire::Response>()>;
-  void Write(uint64_t id, uint64_t number, const WriteWork& work);
   // The view of a snapshot; null for 0. kUsage when the session has none of this id.
   Result<std::shared_ptr<StoredTables::View>> FindSnapshot(uint64_t snapshot) const;
 
@@ -237,6 +247,7 @@ class Session : public std::enable_shared_from_this<Session> {
   uint64_t sql_made_ = 0;                                     // connections and cursors
   std::map<uint64_t, std::shared_ptr<SqlHold>> sql_;          // connections
   std::map<uint64_t, std::shared_ptr<SqlHold>> sql_cursors_;  // the connection of each
+  std::shared_ptr<StagedPut> staged_put_;                     // the last of them, which may have ended
   // Of the request before, for the next one; null while one is at work with it.
   std::shared_ptr<StagedState> staged_;
   std::shared_ptr<OpenEdges> edges_;

@@ -1,8 +1,7 @@
-// Session: tables, blocks, writes and embeddings, which the workers read and write.
+// Session: tables, blocks and embeddings, which the workers read.
 #include <algorithm>
 #include <utility>
 
-#include "put_rows.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/format/wire_batch.h"
@@ -12,17 +11,10 @@
 namespace quarry {
 namespace {
 
-constexpr uint64_t kEntryBytes = 64;  // of a row in a batch of writes, beside its value
-
 template <typename Id>
 uint64_t CountOf(const std::variant<std::vector<Id>, wire::Range>& ids) {
   if (const auto* const list = std::get_if<std::vector<Id>>(&ids)) return list->size();
   return std::get<wire::Range>(ids).bytes / sizeof(Id);
-}
-
-uint64_t BytesOf(const wire::Bulk& bulk) {
-  if (const auto* const bytes = std::get_if<std::vector<std::byte>>(&bulk)) return bytes->size();
-  return std::get<wire::Range>(bulk).bytes;
 }
 
 // As many of a kind as a message lists.
@@ -147,50 +139,6 @@ Status Session::WriteBlock(const Block& block, BulkAnswer& bulk) {
   return Status::Ok();
 }
 
-// A write that another connection of the client has under way is waited for; when it comes to nothing there,
-// since that connection ended before it began, it is done here.
-void Session::Write(uint64_t id, uint64_t number, const WriteWork& work) {
-  const auto found = pending_.find(id);
-  if (found == pending_.end()) return;
-  const auto cancelled = found->second.cancelled;
-  const auto mine = std::make_shared<bool>(false);
-  const auto answer = [this, id, number, work, cancelled, mine](const Result<wire::Response>& result) {
-    if (result.status().code() == Code::kCancelled && !*mine && !*cancelled) return Write(id, number, work);
-    Reply(id, result);
-  };
-  auto turn = core_.retries.Begin(client_id_, number, OnStrand<wire::Response>(answer));
-  if (!turn.ok()) return Reply(id, turn.status());
-  *mine = *turn != nullptr;
-  if (!*mine) {
-    found->second.cancel = [this, id] { Reply(id, CancelledStatus()); };
-    return;
-  }
-  core_.writers.Submit(id_, [self = shared_from_this(), cancelled, turn = *turn, work](unsigned) {
-    if (!*cancelled) turn->Finish(work());
-  });
-}
-
-void Session::On(uint64_t id, const wire::Put& request) {
-  Write(id, request.number, [this, request] { return DoPut(request); });
-}
-
-Result<wire::Response> Session::DoPut(const wire::Put& request) {
-  const ScopedSpan span("put", request.number);
-  uint64_t bytes = 0;
-  for (const wire::PutRows& rows : request.tables) bytes += 3 * BytesOf(rows.block) + rows.rows * kEntryBytes;
-  MemoryBudget::Reservation reservation;
-  if (bytes > kUnpaidBytes) {
-    QUARRY_TRY(reservation, budget_->Reserve(bytes, "the rows of a put"));
-  }
-  WriteBatch batch;
-  for (const wire::PutRows& rows : request.tables) {
-    QUARRY_TRY(const std::vector<std::byte> block, CopyOf(rows.block));
-    QUARRY_RETURN_IF_ERROR(AddPutRows(core_.store.manifest(), rows, block, batch));
-  }
-  QUARRY_TRY(const uint64_t timestamp, core_.store.Write(batch, {.sync = request.sync}));
-  return wire::Response(wire::Written{timestamp});
-}
-
 void Session::On(uint64_t id, const wire::ReadEmbeddings& request) {
   using Ids = std::shared_ptr<std::vector<uint64_t>>;
   struct Known {
@@ -230,27 +178,6 @@ void Session::On(uint64_t id, const wire::ReadEmbeddings& request) {
           });
     });
   });
-}
-
-void Session::On(uint64_t id, const wire::CommitEmbeddings& request) {
-  Write(id, request.number, [this, request] { return DoCommit(request); });
-}
-
-Result<wire::Response> Session::DoCommit(const wire::CommitEmbeddings& request) {
-  uint64_t bytes = 0;
-  for (const wire::EmbeddingUpdate& update : request.updates) bytes += BytesOf(update.block);
-  MemoryBudget::Reservation reservation;
-  if (bytes > kUnpaidBytes) {
-    QUARRY_TRY(reservation, budget_->Reserve(bytes, "the rows of a commit"));
-  }
-  std::vector<EmbeddingService::Update> updates;
-  for (const wire::EmbeddingUpdate& update : request.updates) {
-    QUARRY_TRY(std::vector<std::byte> block, CopyOf(update.block));
-    updates.push_back({update.table, {update.rows, update.dim, update.state_dim}, std::move(block)});
-  }
-  QUARRY_TRY(const wire::EmbeddingsCommitted committed, core_.embeddings->Commit(updates));
-  (committed.stale_rows == 0 ? core_.requests.commits_accepted : core_.requests.commits_stale).Add();
-  return wire::Response(committed);
 }
 
 void Session::On(uint64_t id, const wire::TakeSnapshot&) {

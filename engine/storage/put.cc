@@ -19,12 +19,12 @@ constexpr uint64_t kBatchesInMemory = 8;
 
 class Put {
  public:
-  Put(Store& store, const PutSource& source, const PutOptions& options)
-      : store_(store),
+  Put(const PutTarget& target, const PutSource& source, const PutOptions& options)
+      : target_(target),
         source_(source),
         options_(options),
         batch_bytes_max_(options.memory_bytes / kBatchesInMemory),
-        table_(store.manifest().FindTable(options.table)) {}
+        table_(target.manifest.FindTable(options.table)) {}
 
   Result<PutReport> Run() {
     QUARRY_RETURN_IF_ERROR(CheckTable());
@@ -36,7 +36,7 @@ class Put {
     }
     QUARRY_RETURN_IF_ERROR(CheckEnds());
     if (large_ == nullptr) {
-      QUARRY_TRY(report_.timestamp, store_.Write(batch_));
+      QUARRY_TRY(report_.timestamp, target_.write(batch_));
     } else {
       QUARRY_RETURN_IF_ERROR(large_->Add(batch_));
       QUARRY_TRY(report_.timestamp, large_->Commit());
@@ -93,7 +93,7 @@ class Put {
   }
 
   Status CheckIds(std::span<const int64_t> ids) {
-    const uint64_t node_count = store_.manifest().node_count;
+    const uint64_t node_count = target_.manifest.node_count;
     for (size_t i = 0; i < ids.size(); ++i) {
       const auto refuse = [&](std::string_view why) {
         return MakeStatus(Code::kInvalidArgument, "{}: node id {} {}",
@@ -148,7 +148,7 @@ class Put {
   Status WriteAhead() {
     const ScopedSpan span("write ahead");
     if (large_ == nullptr) {
-      QUARRY_TRY(large_, store_.BeginLargeWrite());
+      QUARRY_TRY(large_, target_.begin_large_write());
     }
     QUARRY_RETURN_IF_ERROR(large_->Add(batch_));
     batch_.Clear();
@@ -169,7 +169,7 @@ class Put {
                       report_.nodes);
   }
 
-  Store& store_;
+  const PutTarget& target_;
   const PutSource& source_;
   const PutOptions& options_;
   const uint64_t batch_bytes_max_;
@@ -187,7 +187,14 @@ class Put {
 }  // namespace
 
 Result<PutReport> PutRows(Store& store, const PutSource& source, const PutOptions& options) {
-  Put put(store, source, options);
+  return PutRows({.manifest = store.manifest(),
+                  .write = [&store](const WriteBatch& batch) { return store.Write(batch); },
+                  .begin_large_write = [&store] { return store.BeginLargeWrite(); }},
+                 source, options);
+}
+
+Result<PutReport> PutRows(const PutTarget& target, const PutSource& source, const PutOptions& options) {
+  Put put(target, source, options);
   return put.Run();
 }
 

@@ -229,6 +229,51 @@ TEST_F(CliTest, APutMayBeLargerThanItsMemory) {
   }
 }
 
+TEST_F(CliTest, APutAtAServerIsTheSameCommit) {
+  constexpr uint64_t kRows = 16'384, kDim = 1024;
+  ASSERT_EQ(Run("generate far --nodes 16384 --degree 2 --dim 1024 --classes 2 --seed 1").exit_code, 0);
+  ASSERT_EQ(Run("import far.db far").exit_code, 0);
+  std::vector<int64_t> ids(kRows), labels(kRows, 1);
+  std::iota(ids.begin(), ids.end(), 0);
+  std::vector<float> values(kRows * kDim);
+  for (uint64_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i / kDim);
+  WriteNpy(root_ / "far_ids.npy", "<i8", "(16384,)", BytesOfAll(ids));
+  WriteNpy(root_ / "far_rows.npy", "<f4", "(16384, 1024)", BytesOfAll(values));
+  WriteNpy(root_ / "far_labels.npy", "<i8", "(16384,)", BytesOfAll(labels));
+  values.back() = NAN;
+  WriteNpy(root_ / "far_bad.npy", "<f4", "(16384, 1024)", BytesOfAll(values));
+  const Process server("serve far.db --socket far.run/s --memory 256MiB", root_);
+  for (int i = 0; i < 2000 && !fs::exists(root_ / "far.run/s"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const auto changed = [] {
+    return Run("sql unix:far.run/s SELECT/**/count(*)/**/FROM/**/nodes/**/WHERE/**/label+(split='test')=2")
+        .out;
+  };
+  const std::string before = changed();
+  EXPECT_THAT(Refused("put unix:far.run/s --ids far_ids.npy --features far_bad.npy --memory 16MiB", 1),
+              HasSubstr("row 16383, column 1023: the value is NaN"));
+  EXPECT_THAT(Refused("put unix:far.run/s --ids far_ids.npy --split test --auto-compact 1%", 2),
+              HasSubstr("--auto-compact"));
+  EXPECT_THAT(Refused("put unix:far.run/s --ids far_ids.npy --features far_rows.npy --table nothing", 1),
+              HasSubstr("there is no table \"nothing\""));
+  EXPECT_EQ(changed(), before);
+  for (const char* way : {"", " --inline"}) {
+    const Outcome put =
+        Run(std::string("put unix:far.run/s --ids far_ids.npy --features far_rows.npy --labels "
+                        "far_labels.npy --split test --memory 16MiB --json") +
+            way);
+    ASSERT_EQ(put.exit_code, 0) << put.err;
+    EXPECT_EQ(json::parse(put.out)["rows"], 3 * kRows);
+  }
+  EXPECT_THAT(changed(), HasSubstr("16384"));
+  EXPECT_EQ(Run("put unix:far.run/s --ids far_ids.npy --delete").exit_code, 0);
+  server.Signal(SIGTERM);
+  const Outcome stopped = server.Wait();
+  EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
+  EXPECT_EQ(Run("verify far.db").exit_code, 0);
+}
+
 TEST_F(CliTest, ACheckpointIsADatabaseThatRestoresAndOutlivesItsSource) {
   MakePlanned();
   fs::copy(Path("planned"), Path("source"), fs::copy_options::recursive);

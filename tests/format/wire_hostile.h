@@ -211,6 +211,18 @@ inline void AddHostilePointers(FrameList& list) {
   list.Close("name-shared-by-100-tables", shared);
 }
 
+inline void AddHostilePuts(FrameList& list) {
+  constexpr uint64_t kForgetPutKind = 27, kLast = 2;  // a bit beside that of `unsynced`
+  const auto put = [](uint64_t number, uint64_t flags, uint64_t piece) {
+    return Words{kRoot, kPutKind, 0, StructPointer(0, 3, 1), number, flags, piece, 0};
+  };
+  list.Refuse("put-of-nothing", put(1, 0, 0));
+  list.Refuse("put-last-piece-of-none", put(1, kLast, 0));
+  list.Refuse("put-piece-of-nothing", put(1, 0, 2));
+  list.Refuse("put-piece-without-a-number", put(0, kLast, 2));
+  list.Refuse("put-without-a-number-forgotten", {kRoot, kForgetPutKind, 0, 0});
+}
+
 inline void AddHostileNests(FrameList& list) {
   constexpr uint64_t kAbc = 0x636261;
   // The ids are a struct in a struct, a thousand times.
@@ -279,6 +291,7 @@ inline std::vector<HostileFrame> HostileFrames() {
   AddHostileSegments(list);
   AddHostileRoots(list);
   AddHostilePointers(list);
+  AddHostilePuts(list);
   AddHostileNests(list);
   AddHostileSql(list);
   AddHostileTrainings(list);

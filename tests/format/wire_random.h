@@ -170,6 +170,8 @@ class RandomMessage {
     m.number = Positive();
     m.sync = Flip();
     FillEach(m.tables, 1);
+    m.piece = Below(3);
+    m.last = m.piece > 0 && Flip();
   }
   void Fill(SaveTraining& m) {
     const uint64_t bytes = 1 + Below(300);
@@ -198,6 +200,7 @@ class RandomMessage {
   void Fill(Cancel& m) { m.request = Positive(); }
   void Fill(Describe&) {}
   void Fill(TakeSnapshot&) {}
+  void Fill(ForgetPut& m) { m.number = Positive(); }
   void Fill(Ping&) {}
 
   void Fill(Failure& m) {

@@ -102,6 +102,39 @@ inline bool Upload(const std::string& socket, uint64_t round) {
   return peer.SendBytes(std::span(*frame).first(frame->size() / 2));
 }
 
+inline constexpr NodeId kPiecesRows = 200;  // from the first on, in four pieces
+
+// Three pieces of four of a put in pieces; then half of the last one, or all of it. The client before it may
+// have gone just now, and its pieces with it: within 2 s.
+inline bool PutPieces(const std::string& socket, uint64_t round) {
+  constexpr uint64_t kDim = 128;
+  WirePeer& peer = Peer(socket);
+  if (!Open(peer)) return false;
+  wire::Put put = {.number = round + 1, .tables = {{.table = "feature", .row_bytes = kDim * 4}}};
+  wire::PutRows& rows = put.tables[0];
+  rows.rows = kPiecesRows / 4;
+  const auto next = [&] {
+    const NodeId first = static_cast<NodeId>(put.piece++ * rows.rows);
+    std::vector<uint64_t> ids(rows.rows);
+    std::iota(ids.begin(), ids.end(), uint64_t{first});
+    const std::vector<float> values(rows.rows * kDim, static_cast<float>(round));
+    std::vector<std::byte> block(ids.size() * 8 + values.size() * 4);
+    std::memcpy(block.data(), ids.data(), ids.size() * 8);
+    std::memcpy(&block[ids.size() * 8], values.data(), values.size() * 4);
+    rows.block = std::move(block);
+  };
+  next();
+  if (!Eventually([&] { return peer.CallFor<wire::Done>(put).ok(); })) return false;
+  for (int i = 0; i < 2; ++i) {
+    next();
+    if (!peer.CallFor<wire::Done>(put).ok()) return false;
+  }
+  next();
+  put.last = true;
+  const auto frame = wire::EncodeRequest(99, put);
+  return peer.SendBytes(std::span(*frame).first(round % 2 == 0 ? frame->size() : frame->size() / 2));
+}
+
 // Three pieces of four of a training's state; then half of the fourth, or all of it.
 inline bool SaveTraining(const std::string& socket, uint64_t round) {
   WirePeer& peer = Peer(socket);

@@ -160,6 +160,16 @@ TEST_F(KillTest, ClientsThatDieWhileTheyUploadLeaveWholePuts) {
   EXPECT_EQ(std::ranges::count(values, values[0]), std::ssize(values)) << "of one put";
 }
 
+TEST_F(KillTest, ClientsThatDieHalfWayThroughAPutInPiecesLeaveAllOfItOrNothing) {
+  KillMany(PutPieces);
+  const std::vector<std::byte> bytes = FirstRows("feature", kPiecesRows);
+  ASSERT_FALSE(bytes.empty());
+  std::vector<float> values(bytes.size() / 4);
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  EXPECT_EQ(std::ranges::count(values, values[0]), std::ssize(values)) << "of one put";
+  EXPECT_TRUE(Eventually([&] { return served_.store->BeginLargeWrite().ok(); })) << "none is under way";
+}
+
 TEST_F(KillTest, ClientsThatDieHalfWayThroughATrainingsStateLeaveTheOneBefore) {
   KillMany(SaveTraining);
   WirePeer peer(served_.socket());

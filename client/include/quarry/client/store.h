@@ -95,6 +95,19 @@ struct Training {
   std::vector<std::byte> state;  // as the trainer wrote it
 };
 
+// Rows for one commit, of more of them than one call of Put should have: what is added is on disk, where
+// nobody sees it, until all of it is committed. For one thread at a time; must be gone before its store.
+class LargePut {
+ public:
+  virtual ~LargePut() = default;  // forgets the rows, unless they were committed
+  // As Store::Put has them; of two writes to a row the later one counts. One at a time in a database: kBusy
+  // for another one. After an error all of it is forgotten, and the same error is given from then on.
+  virtual Status Add(std::span<const wire::PutRows> tables) = 0;
+  // The timestamp of all of it, which is on disk then. Once. kIoError of a remote one says whether that is
+  // known not to have happened.
+  virtual Result<uint64_t> Commit() = 0;
+};
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -105,6 +118,7 @@ class Store {
   virtual Result<std::unique_ptr<Snapshot>> TakeSnapshot() = 0;
   // Rows of several tables, visible together under the timestamp that comes back. `number` is the store's.
   virtual Result<uint64_t> Put(const wire::Put& request) = 0;
+  virtual Result<std::unique_ptr<LargePut>> BeginPut() = 0;
   virtual Result<std::unique_ptr<EmbeddingRows>> ReadEmbeddings(std::string_view table,
                                                                 std::span<const uint64_t> ids) = 0;
   struct Update {

@@ -16,6 +16,7 @@
 #include "quarry/format/wire_sql.h"
 #include "quarry/format/wire_training.h"
 #include "quarry/format/wire_types.h"
+#include "quarry/format/wire_writes.h"
 
 namespace quarry::wire {
 
@@ -134,38 +135,6 @@ struct ReadEmbeddings {
   bool operator==(const ReadEmbeddings&) const = default;
 };
 
-// New values of rows of one table, as a row block (wire_batch.h) whose timestamps are those that were read.
-struct EmbeddingUpdate {
-  std::string table;
-  uint64_t rows = 0;
-  uint32_t dim = 0;
-  uint32_t state_dim = 0;
-  Bulk block;
-  bool operator==(const EmbeddingUpdate&) const = default;
-};
-
-struct CommitEmbeddings {
-  uint64_t number = 0;  // of the client's writes, from 1: one that is sent again is done once
-  std::vector<EmbeddingUpdate> updates;
-  bool operator==(const CommitEmbeddings&) const = default;
-};
-
-// Rows to be stored: rows x uint64 ids, then the rows as the table encodes them.
-struct PutRows {
-  std::string table;
-  uint64_t rows = 0;
-  uint32_t row_bytes = 0;  // 0: the rows are deleted
-  Bulk block;
-  bool operator==(const PutRows&) const = default;
-};
-
-struct Put {
-  uint64_t number = 0;  // as above
-  bool sync = true;
-  std::vector<PutRows> tables;
-  bool operator==(const Put&) const = default;
-};
-
 struct TakeSnapshot {
   bool operator==(const TakeSnapshot&) const = default;
 };
@@ -192,6 +161,6 @@ struct Cancel {
 using Request = std::variant<Hello, OpenSession, Describe, Lookup, Sample, OpenStream, StartPass, NextBatch,
                              CloseStream, ReleaseLeases, ReadLease, ReadEmbeddings, CommitEmbeddings, Put,
                              TakeSnapshot, ReleaseSnapshot, Stats, Ping, Cancel, SaveTraining, ReadTraining,
-                             ReadEdges, OpenSql, CloseSql, Query, Fetch, CloseQuery>;
+                             ReadEdges, OpenSql, CloseSql, Query, Fetch, CloseQuery, ForgetPut>;
 
 }  // namespace quarry::wire

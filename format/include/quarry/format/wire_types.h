@@ -32,6 +32,7 @@ inline constexpr uint64_t kSharedMemory = 1;  // maps regions
 inline constexpr uint64_t kInline = 2;        // takes bulk data in messages
 inline constexpr uint64_t kTrainings = 4;     // SaveTraining, ReadTraining, ReadEdges
 inline constexpr uint64_t kSql = 8;           // OpenSql, CloseSql, Query, Fetch, CloseQuery
+inline constexpr uint64_t kPutPieces = 16;    // Put::piece, ForgetPut
 
 // Bytes that stay as they are until the client releases them. range.region 0: they lie in no region that the
 // client has mapped, and are read with ReadLease.

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -18,6 +20,14 @@ struct PutSource {
   IntReader* labels = nullptr;
   std::optional<Split> split;    // of all of them
   bool delete_features = false;  // of nodes that were removed
+};
+
+// Where rows go that are not put into a store of this process. Its calls are as Store's; the manifest has the
+// number of nodes and the tables, by name, type, rows and dimension.
+struct PutTarget {
+  Manifest manifest;
+  std::function<Result<uint64_t>(const WriteBatch&)> write;
+  std::function<Result<std::unique_ptr<LargeWrite>>()> begin_large_write;
 };
 
 struct PutOptions {
@@ -39,5 +49,6 @@ struct PutReport {
 // kInvalidArgument names the place and the value of what does not fit (an id that occurs twice among them);
 // kNotFound; kBusy beside another large commit; kCancelled when `progress` says so.
 Result<PutReport> PutRows(Store& store, const PutSource& source, const PutOptions& options);
+Result<PutReport> PutRows(const PutTarget& target, const PutSource& source, const PutOptions& options);
 
 }  // namespace quarry

@@ -1,0 +1,16 @@
+// Rows that are put into a database in this process. Private to the client library.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "quarry/client/store.h"
+#include "quarry/database.h"
+
+namespace quarry::client {
+
+Result<uint64_t> EmbeddedPut(Database& database, const wire::Put& request);
+// The database outlives it.
+std::unique_ptr<LargePut> BeginEmbeddedPut(Database& database);
+
+}  // namespace quarry::client

@@ -1,0 +1,194 @@
+// Session: rows that are put, at once or in pieces, and commits of embeddings.
+#include <algorithm>
+#include <utility>
+
+#include "put_rows.h"
+#include "quarry/base/trace.h"
+#include "session.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kEntryBytes = 64;  // of a row in a batch of writes, beside its value
+
+uint64_t BytesOf(const wire::Bulk& bulk) {
+  if (const auto* const bytes = std::get_if<std::vector<std::byte>>(&bulk)) return bytes->size();
+  return std::get<wire::Range>(bulk).bytes;
+}
+
+Status PieceDoesNotFollow(const wire::Put& put) {
+  return MakeStatus(Code::kUsage,
+                    "piece {} of put {} does not follow one that this session has brought: begin at 1",
+                    put.piece, put.number);
+}
+
+}  // namespace
+
+// A write that another connection of the client has under way is waited for; when it comes to nothing there,
+// since that connection ended before it began, it is done here.
+void Session::Write(uint64_t id, uint64_t number, const WriteWork& work) {
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) return;
+  const auto cancelled = found->second.cancelled;
+  const auto mine = std::make_shared<bool>(false);
+  const auto answer = [this, id, number, work, cancelled, mine](const Result<wire::Response>& result) {
+    if (result.status().code() == Code::kCancelled && !*mine && !*cancelled) return Write(id, number, work);
+    Reply(id, result);
+  };
+  auto turn = core_.retries.Begin(client_id_, number, OnStrand<wire::Response>(answer));
+  if (!turn.ok()) return Reply(id, turn.status());
+  *mine = *turn != nullptr;
+  if (!*mine) {
+    found->second.cancel = [this, id] { Reply(id, CancelledStatus()); };
+    return;
+  }
+  core_.writers.Submit(id_, [self = shared_from_this(), cancelled, turn = *turn, work](unsigned) {
+    if (!*cancelled) turn->Finish(work());
+  });
+}
+
+void Session::On(uint64_t id, const wire::Put& request) {
+  if (request.piece > 0) return PutPiece(id, request);
+  Write(id, request.number, [this, request] { return DoPut(request); });
+}
+
+struct Session::PutBatch {
+  MemoryBudget::Reservation reservation;
+  WriteBatch rows;
+};
+
+Result<Session::PutBatch> Session::BatchOf(const wire::Put& request) const {
+  uint64_t bytes = 0;
+  for (const wire::PutRows& rows : request.tables) bytes += 3 * BytesOf(rows.block) + rows.rows * kEntryBytes;
+  PutBatch batch;
+  if (bytes > kUnpaidBytes) {
+    QUARRY_TRY(batch.reservation, budget_->Reserve(bytes, "the rows of a put"));
+  }
+  for (const wire::PutRows& rows : request.tables) {
+    QUARRY_TRY(const std::vector<std::byte> block, CopyOf(rows.block));
+    QUARRY_RETURN_IF_ERROR(AddPutRows(core_.store.manifest(), rows, block, batch.rows));
+  }
+  return batch;
+}
+
+Result<wire::Response> Session::DoPut(const wire::Put& request) {
+  const ScopedSpan span("put", request.number);
+  QUARRY_TRY(const PutBatch batch, BatchOf(request));
+  QUARRY_TRY(const uint64_t timestamp, core_.store.Write(batch.rows, {.sync = request.sync}));
+  return wire::Response(wire::Written{timestamp});
+}
+
+// The pieces that have come of a put.
+struct Session::StagedPut {
+  explicit StagedPut(uint64_t of) : number(of) {}
+
+  const uint64_t number;
+  // The strand's.
+  uint64_t pieces = 0;
+  bool at_work = false;  // with the last of them
+  bool dropped = false;  // nothing follows
+  // The tasks' that write, one of which runs at a time.
+  std::unique_ptr<LargeWrite> rows;
+  bool ended = false;
+
+  void End() {
+    rows.reset();
+    ended = true;
+  }
+};
+
+Status Session::Stage(const wire::Put& request, StagedPut& staged) const {
+  const ScopedSpan span("put", request.number);
+  if (staged.ended) return PieceDoesNotFollow(request);
+  if (staged.rows == nullptr) {
+    QUARRY_TRY(staged.rows, core_.store.BeginLargeWrite());
+  }
+  QUARRY_TRY(const PutBatch batch, BatchOf(request));
+  return staged.rows->Add(batch.rows);
+}
+
+// The put that the piece is the next one of; null when there is none, and then what came before is dropped.
+Result<std::shared_ptr<Session::StagedPut>> Session::NextPiece(const wire::Put& request) {
+  const bool under_way = staged_put_ != nullptr && !staged_put_->dropped;
+  if (under_way && staged_put_->number != request.number) {
+    return MakeStatus(Code::kBusy, "put {} of this session is under way: commit it, or forget it first",
+                      staged_put_->number);
+  }
+  if (!under_way && request.piece == 1) staged_put_ = std::make_shared<StagedPut>(request.number);
+  if (staged_put_ == nullptr || staged_put_->dropped || staged_put_->at_work ||
+      staged_put_->pieces + 1 != request.piece) {
+    DropPut();
+    return std::shared_ptr<StagedPut>();
+  }
+  ++staged_put_->pieces;
+  staged_put_->at_work = true;
+  return staged_put_;
+}
+
+// A piece that fails, or does not follow the one before, takes those before it with it: a commit has all of
+// them, or there is none.
+void Session::PutPiece(uint64_t id, const wire::Put& request) {
+  const auto next = NextPiece(request);
+  if (!next.ok()) return Reply(id, next.status());
+  const auto stage = [this, request, staged = *next]() -> Status {
+    return staged != nullptr ? Stage(request, *staged) : PieceDoesNotFollow(request);
+  };
+  if (request.last) {
+    Write(id, request.number, [stage, staged = *next]() -> Result<wire::Response> {
+      QUARRY_RETURN_IF_ERROR(stage());
+      QUARRY_TRY(const uint64_t timestamp, staged->rows->Commit());
+      return wire::Response(wire::Written{timestamp});
+    });
+    return DropPut();  // behind the commit, or in the place of one that another connection has made
+  }
+  const auto add = [stage](const Task&) -> Result<wire::Response> {
+    QUARRY_RETURN_IF_ERROR(stage());
+    return wire::Response(wire::Done{});
+  };
+  Work<wire::Response>(core_.writers, id, add,
+                       [this, id, staged = *next](const Result<wire::Response>& done) {
+                         if (staged != nullptr) staged->at_work = false;
+                         if (!done.ok() && staged == staged_put_) DropPut();
+                         Reply(id, done);
+                       });
+}
+
+// By a task, since rows are deleted on disk. What is dropped stays where it is, and is dropped again when the
+// session ends: the queue that it waits in goes then.
+void Session::DropPut() {
+  if (staged_put_ == nullptr) return;
+  staged_put_->dropped = true;
+  core_.writers.Submit(id_, [staged = staged_put_](unsigned) { staged->End(); });
+}
+
+void Session::On(uint64_t id, const wire::ForgetPut& request) {
+  if (staged_put_ == nullptr || staged_put_->number != request.number) return Reply(id, wire::Done{});
+  DropPut();
+  const auto behind = [](const Task&) -> Result<bool> { return true; };
+  Work<bool>(core_.writers, id, behind, [this, id](const Result<bool>& done) {
+    Reply(id, done.ok() ? Result<wire::Response>(wire::Done{}) : done.status());
+  });
+}
+
+void Session::On(uint64_t id, const wire::CommitEmbeddings& request) {
+  Write(id, request.number, [this, request] { return DoCommit(request); });
+}
+
+Result<wire::Response> Session::DoCommit(const wire::CommitEmbeddings& request) {
+  uint64_t bytes = 0;
+  for (const wire::EmbeddingUpdate& update : request.updates) bytes += BytesOf(update.block);
+  MemoryBudget::Reservation reservation;
+  if (bytes > kUnpaidBytes) {
+    QUARRY_TRY(reservation, budget_->Reserve(bytes, "the rows of a commit"));
+  }
+  std::vector<EmbeddingService::Update> updates;
+  for (const wire::EmbeddingUpdate& update : request.updates) {
+    QUARRY_TRY(std::vector<std::byte> block, CopyOf(update.block));
+    updates.push_back({update.table, {update.rows, update.dim, update.state_dim}, std::move(block)});
+  }
+  QUARRY_TRY(const wire::EmbeddingsCommitted committed, core_.embeddings->Commit(updates));
+  (committed.stale_rows == 0 ? core_.requests.commits_accepted : core_.requests.commits_stale).Add();
+  return wire::Response(committed);
+}
+
+}  // namespace quarry
