@@ -173,6 +173,7 @@ class Session : public std::enable_shared_from_this<Session> {
   template <typename T>
   void WorkSql(uint64_t id, const std::shared_ptr<SqlHold>& hold, std::function<Result<T>()> work,
                std::function<void(Result<T>)> then);
+  Result<std::shared_ptr<SqlHold>> FindSql(uint64_t connection) const;
   Result<wire::Statement> DoQuery(SqlHold& hold, uint64_t id, const wire::Query& request);
   Result<wire::Response> DoFetch(SqlHold& hold, const wire::Fetch& request);
   void EndSql(std::vector<std::shared_ptr<SqlHold>> holds);

@@ -22,8 +22,8 @@ uint64_t BulkBytes(const wire::Bulk& bulk) {
 
 }  // namespace
 
-// A connection, its cursors by their ids, and what they hold. Touched by the session's tasks alone, of which
-// one runs at a time.
+// A connection, its cursors by their ids, and what they hold. Made by a thread that reads; once it is opened,
+// touched by the session's tasks for SQL alone, of which one runs at a time.
 struct Session::SqlHold {
   struct Cursor {
     MemoryBudget::Reservation text;
@@ -34,21 +34,44 @@ struct Session::SqlHold {
   const std::atomic<bool>* cancelled = nullptr;  // of the request that is worked for
   std::unique_ptr<SqlConnection> connection;
   std::map<uint64_t, Cursor> cursors;
+  double seconds = 0;   // a statement may take
+  bool opened = false;  // the strand's: the client has been told of it
 };
 
-// Work, on the threads for SQL, for a request that may be cancelled while its statement runs.
+// Work, on the threads for SQL, for a request that may be cancelled while its statement runs. Others may run
+// there for as long as they like: who has waited for its own time is told so.
 template <typename T>
 void Session::WorkSql(uint64_t id, const std::shared_ptr<SqlHold>& hold, std::function<Result<T>()> work,
                       std::function<void(Result<T>)> then) {
-  const auto watched = [hold, work = std::move(work)](const Task& task) {
+  const auto begun = std::make_shared<std::atomic<bool>>(false);
+  const auto patience = std::make_shared<decltype(deadline_)>(strand_);
+  patience->expires_after(
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(hold->seconds)));
+  patience->async_wait([self = shared_from_this(), this, id, begun,
+                        seconds = hold->seconds](const boost::system::error_code& error) {
+    const auto found = pending_.find(id);
+    if (error || *begun || found == pending_.end()) return;
+    *found->second.cancelled = true;
+    Reply(id,
+          MakeStatus(Code::kCancelled,
+                     "the statement has waited {} s, which is its timeout: the server's threads for SQL, of "
+                     "which a client has one at a time, run other statements",
+                     seconds));
+  });
+  const auto watched = [hold, begun, work = std::move(work)](const Task& task) {
+    *begun = true;
     hold->cancelled = &task.cancelled;
     Result<T> result = work();
     hold->cancelled = nullptr;
     return result;
   };
-  Work<T>(core_.sql_workers, id, watched, std::move(then));
+  Work<T>(core_.sql_workers, id, watched, [patience, then = std::move(then)](Result<T> result) {
+    patience->cancel();
+    then(std::move(result));
+  });
 }
 
+// Takes no time to speak of, and so none of the threads that may be busy for an hour.
 void Session::On(uint64_t id, const wire::OpenSql& request) {
   if (core_.sql == nullptr) return Reply(id, Status(Code::kUnsupported, "this server runs no SQL"));
   if (sql_.size() >= kConnectionsMax) {
@@ -59,32 +82,41 @@ void Session::On(uint64_t id, const wire::OpenSql& request) {
   hold->budget = budget_;
   const uint64_t connection = ++sql_made_;
   sql_.emplace(connection, hold);
-  const double seconds =
-      request.timeout_seconds > 0 ? std::min(request.timeout_seconds, kSecondsMax) : kSecondsMax;
-  const auto connect = [this, hold, write = request.write, seconds]() -> Result<std::vector<wire::SqlTable>> {
+  hold->seconds = request.timeout_seconds > 0 ? std::min(request.timeout_seconds, kSecondsMax) : kSecondsMax;
+  using Tables = std::vector<wire::SqlTable>;
+  const auto connect = [this, hold, write = request.write](const Task&) -> Result<Tables> {
     QUARRY_TRY(hold->memory, core_.sql_memory.Take());
     const auto cancelled = [raw = hold.get()] { return raw->cancelled != nullptr && *raw->cancelled; };
-    QUARRY_TRY(hold->connection,
-               core_.sql->Connect(*hold->budget,
-                                  {.write = write, .timeout_seconds = seconds, .cancelled = cancelled}));
+    QUARRY_TRY(hold->connection, core_.sql->Connect(*hold->budget, {.write = write,
+                                                                    .timeout_seconds = hold->seconds,
+                                                                    .cancelled = cancelled}));
     return hold->connection->tables();
   };
-  WorkSql<std::vector<wire::SqlTable>>(
-      id, hold, connect, [this, id, connection](const Result<std::vector<wire::SqlTable>>& tables) {
-        if (!tables.ok()) sql_.erase(connection);
-        if (!tables.ok()) return Reply(id, tables.status());
-        Reply(id, wire::SqlOpened{connection, *tables});
-      });
+  Work<Tables>(core_.readers, id, connect, [this, id, connection](const Result<Tables>& tables) {
+    const auto found = sql_.find(connection);
+    if (found == sql_.end()) return;  // the session has ended
+    if (!tables.ok()) {
+      sql_.erase(found);
+      return Reply(id, tables.status());
+    }
+    found->second->opened = true;
+    Reply(id, wire::SqlOpened{connection, *tables});
+  });
+}
+
+// kUsage for what the client has not opened.
+Result<std::shared_ptr<Session::SqlHold>> Session::FindSql(uint64_t connection) const {
+  const auto found = sql_.find(connection);
+  if (found != sql_.end() && found->second->opened) return found->second;
+  return MakeStatus(Code::kUsage, "this session has no SQL connection {}", connection);
 }
 
 void Session::On(uint64_t id, const wire::CloseSql& request) {
-  const auto found = sql_.find(request.connection);
-  if (found == sql_.end()) {
-    return Reply(id, MakeStatus(Code::kUsage, "this session has no SQL connection {}", request.connection));
-  }
-  std::erase_if(sql_cursors_, [&](const auto& cursor) { return cursor.second == found->second; });
-  EndSql({std::move(found->second)});
-  sql_.erase(found);
+  auto hold = FindSql(request.connection);
+  if (!hold.ok()) return Reply(id, hold.status());
+  std::erase_if(sql_cursors_, [&](const auto& cursor) { return cursor.second == *hold; });
+  sql_.erase(request.connection);
+  EndSql({std::move(hold).value()});
   Reply(id, wire::Done{});
 }
 
@@ -104,15 +136,13 @@ void Session::EndAllSql() {
 }
 
 void Session::On(uint64_t id, const wire::Query& request) {
-  const auto found = sql_.find(request.connection);
-  if (found == sql_.end()) {
-    return Reply(id, MakeStatus(Code::kUsage, "this session has no SQL connection {}", request.connection));
-  }
+  const auto found = FindSql(request.connection);
+  if (!found.ok()) return Reply(id, found.status());
   if (sql_cursors_.size() >= kCursorsMax) {
     return Reply(id, MakeStatus(Code::kOutOfBudget, "this session has {} cursors open: close some",
                                 sql_cursors_.size()));
   }
-  const std::shared_ptr<SqlHold> hold = found->second;
+  const std::shared_ptr<SqlHold>& hold = *found;
   const uint64_t cursor = ++sql_made_;
   sql_cursors_.emplace(cursor, hold);
   const auto query = [this, hold, cursor, request] { return DoQuery(*hold, cursor, request); };
@@ -125,7 +155,6 @@ void Session::On(uint64_t id, const wire::Query& request) {
 
 Result<wire::Statement> Session::DoQuery(SqlHold& hold, uint64_t id, const wire::Query& request) {
   const ScopedSpan span("query");
-  if (hold.connection == nullptr) return Status(Code::kUsage, "the SQL connection was not opened");
   SqlHold::Cursor made;
   const uint64_t bytes = kTextCopies * (BulkBytes(request.text) + BulkBytes(request.values));
   if (bytes > kUnpaidBytes) {

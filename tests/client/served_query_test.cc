@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -16,6 +17,7 @@ namespace quarry {
 namespace {
 
 using namespace testing_util;  // NOLINT: a test of what it has
+using testing::AllOf;
 using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -89,6 +91,82 @@ TEST_F(ServedQueryTest, ACancelledFetchEndsItsStatement) {
   EXPECT_TRUE(peer.CallFor<wire::Done>(wire::Ping{}).ok()) << "others are answered meanwhile";
   EXPECT_TRUE(peer.CallFor<wire::Done>(wire::Cancel{fetch}).ok());
   EXPECT_EQ(peer.Await(fetch, 2).status().code(), Code::kCancelled);
+}
+
+// As many statements as there are threads for them, which none of them ever leaves.
+class BusyThreads {
+ public:
+  explicit BusyThreads(const std::string& socket) {
+    for (auto& peer : peers_) {
+      peer = std::make_unique<SqlPeer>(socket);
+      const auto statement = peer->CallFor<wire::Statement>(peer->Query(kEndless));
+      EXPECT_TRUE(statement.ok()) << statement.status().ToString();
+      fetches_.push_back(peer->Send(wire::Fetch{statement->cursor}));
+    }
+  }
+  void FreeOne() { EXPECT_TRUE(peers_[0]->CallFor<wire::Done>(wire::Cancel{fetches_[0]}).ok()); }
+
+ private:
+  std::array<std::unique_ptr<SqlPeer>, 4> peers_;
+  std::vector<uint64_t> fetches_;
+};
+
+TEST_F(ServedQueryTest, BesideStatementsOfOthersAConnectionOpensAtOnceAndAStatementWaitsForItsTimeout) {
+  BusyThreads busy(socket());
+  const auto store = Connect();
+  std::unique_ptr<client::SqlConnection> sql, patient;
+  const double opening = SecondsOf([&] {
+    sql = store->Connect({.timeout_seconds = 0.5}).value();
+    patient = store->Connect({.timeout_seconds = 20}).value();
+  });
+  EXPECT_LT(opening, 5) << "the store's timeout is a minute";
+  std::vector<std::string> lines;
+  const double waited = SecondsOf([&] { lines = LinesOf(*sql, "SELECT 1"); });
+  EXPECT_THAT(lines, ElementsAre(AllOf(HasSubstr("has waited 0.5 s"), HasSubstr("run other statements"))));
+  EXPECT_GE(waited, 0.5);
+  EXPECT_LT(waited, 5);
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    busy.FreeOne();
+  });
+  EXPECT_THAT(LinesOf(*patient, "SELECT 2"), ElementsAre("2"));
+  later.join();
+  EXPECT_THAT(LinesOf(*sql, "SELECT 3"), ElementsAre("3")) << "it lost nothing";
+}
+
+TEST_F(ServedQueryTest, BesideItsOwnStatementAConnectionOpensAtOnce) {
+  SqlPeer peer(socket());
+  const auto statement = peer.CallFor<wire::Statement>(peer.Query(kEndless));
+  ASSERT_TRUE(statement.ok()) << statement.status().ToString();
+  const uint64_t fetch = peer.Send(wire::Fetch{statement->cursor});
+  const auto opened = peer.CallFor<wire::SqlOpened>(wire::OpenSql{.timeout_seconds = 0.2});
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  wire::Query query = peer.Query("SELECT 1");
+  query.connection = opened->connection;
+  const Status waited = peer.Call(query).status();
+  EXPECT_EQ(waited.code(), Code::kCancelled);
+  EXPECT_THAT(waited.ToString(), HasSubstr("has waited 0.2 s"));
+  EXPECT_TRUE(peer.CallFor<wire::Done>(wire::Cancel{fetch}).ok());
+  EXPECT_EQ(peer.Await(fetch).status().code(), Code::kCancelled);
+  EXPECT_TRUE(peer.CallFor<wire::Statement>(query).ok());
+}
+
+// Ids are no secret: who guesses one before it is told has no connection yet.
+TEST_F(ServedQueryTest, AConnectionIsThereOnceItIsTold) {
+  SqlPeer peer(socket());
+  for (int round = 0; round < 20; ++round) {
+    const uint64_t opening = peer.Send(wire::OpenSql{});
+    wire::Query query = peer.Query("SELECT 1");
+    query.connection = ++peer.sql;
+    const uint64_t asked = peer.Send(query);
+    const auto opened = peer.Await(opening);
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    const uint64_t id = std::get<wire::SqlOpened>(*opened).connection;
+    const auto answer = peer.Await(asked);
+    EXPECT_TRUE(answer.ok() || answer.status().code() == Code::kUsage) << answer.status().ToString();
+    EXPECT_TRUE(peer.CallFor<wire::Done>(wire::CloseSql{id}).ok());
+    peer.sql = answer.ok() ? std::get<wire::Statement>(*answer).cursor : id;
+  }
 }
 
 TEST_F(ServedQueryTest, RequestsForTenGigabytesAreRefused) {
