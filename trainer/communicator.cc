@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "quarry/base/process.h"
 #include "sage_layers.h"
 
 namespace quarry {
@@ -35,6 +36,7 @@ class GlooCommunicator final : public Communicator {
   explicit GlooCommunicator(const Rendezvous& rendezvous) : rendezvous_(rendezvous) {}
 
   Status Meet() {
+    const double start = MonotonicSeconds();
     const Status status = Guard([&] {
       const c10::intrusive_ptr<c10d::Store> store = MakeStore();
       WaitForAll(*store);
@@ -45,8 +47,11 @@ class GlooCommunicator final : public Communicator {
                                                            static_cast<int>(rendezvous_.size), options);
     });
     if (status.ok()) return status;
-    return MakeStatus(status.code(), "{} trainers did not meet at {} within {} s: {}", rendezvous_.size,
-                      rendezvous_.address, rendezvous_.timeout_seconds, status.message());
+    const std::string where =
+        MeetInFile() ? rendezvous_.address
+                     : fmt::format("{}:{} (MASTER_ADDR, MASTER_PORT)", rendezvous_.address, rendezvous_.port);
+    return MakeStatus(status.code(), "{} trainers did not meet at {} in {:.1f} s: {}", rendezvous_.size,
+                      where, MonotonicSeconds() - start, status.message());
   }
 
   uint32_t rank() const override { return rendezvous_.rank; }
@@ -75,9 +80,11 @@ class GlooCommunicator final : public Communicator {
   }
 
  private:
+  bool MeetInFile() const { return rendezvous_.address.starts_with('/'); }
+
   c10::intrusive_ptr<c10d::Store> MakeStore() const {
     const std::chrono::milliseconds timeout = Milliseconds(rendezvous_.timeout_seconds);
-    if (rendezvous_.address.starts_with('/')) {
+    if (MeetInFile()) {
       auto store =
           c10::make_intrusive<c10d::FileStore>(rendezvous_.address, static_cast<int>(rendezvous_.size));
       store->setTimeout(timeout);

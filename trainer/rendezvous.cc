@@ -1,5 +1,6 @@
 #include <array>
 #include <charconv>
+#include <filesystem>
 #include <string_view>
 
 #include "quarry/trainer/communicator.h"
@@ -36,6 +37,20 @@ std::string FirstHost(std::string_view list) {
   return std::string(list.substr(0, bracket)) + std::string(numbers.substr(0, numbers.find_first_of("-,]")));
 }
 
+// Where torchrun listens itself, it speaks the protocol of its own LibTorch, which need not be ours: its
+// processes meet beside the files that it has for each of them, in FOLDER/attempt_N/RANK/error.json.
+Result<std::string> FileOfAgent(const std::function<const char*(const char*)>& get) {
+  const char* const groups = get("GROUP_WORLD_SIZE");
+  const char* const error_file = get("TORCHELASTIC_ERROR_FILE");
+  const std::filesystem::path file = error_file == nullptr ? "" : error_file;
+  if ((groups == nullptr || std::string_view(groups) == "1") && file.is_absolute()) {
+    return (file.parent_path().parent_path() / "quarry-rendezvous").string();
+  }
+  return Status(Code::kUsage,
+                "the environment has TORCHELASTIC_USE_AGENT_STORE=True: torchrun has the port to itself, and "
+                "says of no place for trainers to meet; start it with --standalone or --rdzv-backend c10d");
+}
+
 }  // namespace
 
 Result<std::optional<Rendezvous>> RendezvousFromEnvironment(
@@ -48,7 +63,10 @@ Result<std::optional<Rendezvous>> RendezvousFromEnvironment(
     QUARRY_TRY(found.size, Number(launcher.size, size, 1, kSizeMax));
     if (found.size == 1) return std::optional<Rendezvous>();
     QUARRY_TRY(found.rank, Number(launcher.rank, rank, 0, found.size - 1));
-    if (const char* const address = get("MASTER_ADDR")) {
+    const char* const agent = get("TORCHELASTIC_USE_AGENT_STORE");
+    if (&launcher == kLaunchers.data() && agent != nullptr && std::string_view(agent) == "True") {
+      QUARRY_TRY(found.address, FileOfAgent(get));
+    } else if (const char* const address = get("MASTER_ADDR")) {
       found.address = address;
     } else if (const char* const nodes = get("SLURM_NODELIST")) {
       found.address = FirstHost(nodes);

@@ -139,6 +139,30 @@ TEST(Rendezvous, IsWhatTheLauncherSetInTheEnvironment) {
       {{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_NODELIST", "n[08-11,20]"}}, 1, 2, "n08", 29500},
       {{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_NODELIST", "a,b[1-2]"}}, 1, 2, "a", 29500},
       {{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_NODELIST", "only"}}, 1, 2, "only", 29500},
+      // As torchrun 2.2 sets it: alone it listens at the port itself, with --standalone it leaves that to
+      // rank 0.
+      {{{"RANK", "1"},
+        {"WORLD_SIZE", "2"},
+        {"GROUP_WORLD_SIZE", "1"},
+        {"MASTER_ADDR", "127.0.0.1"},
+        {"MASTER_PORT", "29500"},
+        {"TORCHELASTIC_RUN_ID", "none"},
+        {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+        {"TORCHELASTIC_ERROR_FILE", "/tmp/torchelastic_a/none_b/attempt_0/1/error.json"}},
+       1,
+       2,
+       "/tmp/torchelastic_a/none_b/attempt_0/quarry-rendezvous",
+       29500},
+      {{{"RANK", "1"},
+        {"WORLD_SIZE", "2"},
+        {"MASTER_ADDR", "localhost"},
+        {"MASTER_PORT", "48937"},
+        {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+        {"TORCHELASTIC_ERROR_FILE", "/tmp/torchelastic_a/b/attempt_0/1/error.json"}},
+       1,
+       2,
+       "localhost",
+       48937},
       // mpirun in a Slurm job: two tasks of Slurm's, four of its own.
       {{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"PMI_RANK", "3"}, {"PMI_SIZE", "4"}},
        3,
@@ -165,9 +189,18 @@ TEST(Rendezvous, OfOneThereIsNone) {
 
 TEST(Rendezvous, NonsenseIsNamed) {
   const std::map<std::string, std::string> bad[] = {
-      {{"RANK", "4"}, {"WORLD_SIZE", "4"}},     {{"RANK", "-1"}, {"WORLD_SIZE", "4"}},
-      {{"RANK", "x"}, {"WORLD_SIZE", "4"}},     {{"RANK", "0"}, {"WORLD_SIZE", "many"}},
-      {{"RANK", "0"}, {"WORLD_SIZE", "99999"}}, {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "0"}}};
+      {{"RANK", "4"}, {"WORLD_SIZE", "4"}},
+      {{"RANK", "-1"}, {"WORLD_SIZE", "4"}},
+      {{"RANK", "x"}, {"WORLD_SIZE", "4"}},
+      {{"RANK", "0"}, {"WORLD_SIZE", "many"}},
+      {{"RANK", "0"}, {"WORLD_SIZE", "99999"}},
+      {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "0"}},
+      {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}},
+      {{"RANK", "0"},
+       {"WORLD_SIZE", "4"},
+       {"GROUP_WORLD_SIZE", "2"},
+       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+       {"TORCHELASTIC_ERROR_FILE", "/tmp/torchelastic_a/none_b/attempt_0/1/error.json"}}};
   for (const auto& environment : bad) {
     const auto found = From(environment);
     ASSERT_FALSE(found.ok());
