@@ -88,12 +88,12 @@ Status EdgeReader::LoadPages(Pages& pages, const Verify& verify) {
       firsts.push_back(i);
     }
   }
-  return session_.reader().Read(*pages.file, pages.block_bytes, ranges,
-                      [&](size_t i, std::span<const std::byte> bytes) -> Status {
-                        QUARRY_RETURN_IF_ERROR(verify(numbers[firsts[i]], bytes));
-                        std::memcpy(pages.bytes.data() + firsts[i] * kPageBytes, bytes.data(), bytes.size());
-                        return Status::Ok();
-                      });
+  return session_.reader().Read(
+      *pages.file, pages.block_bytes, ranges, [&](size_t i, std::span<const std::byte> bytes) -> Status {
+        QUARRY_RETURN_IF_ERROR(verify(numbers[firsts[i]], bytes));
+        std::memcpy(pages.bytes.data() + firsts[i] * kPageBytes, bytes.data(), bytes.size());
+        return Status::Ok();
+      });
 }
 
 Status EdgeReader::LoadValues(const EdgeValues& values, Pages& pages) {

@@ -434,9 +434,9 @@ TEST(PublishedSetsTest, WhatStaysOutIsSaidOnStderr) {
   testing::internal::CaptureStderr();
   EXPECT_TRUE(OpenDataset(ogb.path(), {}).ok());
   EXPECT_TRUE(OpenDataset(mag.path(), {}).ok());
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              testing::AllOf(HasSubstr("edge_year.csv.gz: edges are"),
-                             HasSubstr("without author___writes___paper")));
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      testing::AllOf(HasSubstr("edge_year.csv.gz: edges are"), HasSubstr("without author___writes___paper")));
 }
 
 }  // namespace
