@@ -57,7 +57,7 @@ class EmbeddedRows final : public Rows {
 };
 
 // Views by id. Shared by the store and the snapshots that it gave out.
-class HeldSnapshots {
+class NumberedSnapshots {
  public:
   using View = std::shared_ptr<StoredTables::View>;
 
@@ -86,14 +86,14 @@ class HeldSnapshots {
 
 class EmbeddedSnapshot final : public Snapshot {
  public:
-  EmbeddedSnapshot(HeldSnapshots& held, const HeldSnapshots::View& view)
+  EmbeddedSnapshot(NumberedSnapshots& held, const NumberedSnapshots::View& view)
       : held_(held), id_(held.Add(view)), timestamp_(view->snapshot()->timestamp) {}
   ~EmbeddedSnapshot() override { held_.Remove(id_); }
   uint64_t id() const override { return id_; }
   uint64_t timestamp() const override { return timestamp_; }
 
  private:
-  HeldSnapshots& held_;
+  NumberedSnapshots& held_;
   const uint64_t id_;
   const uint64_t timestamp_;
 };
@@ -150,7 +150,7 @@ class EmbeddedStore final : public Store {
   Result<std::unique_ptr<Batch>> Sample(const wire::Sample& request) override;
   Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request) override;
   Result<std::unique_ptr<Snapshot>> TakeSnapshot() override {
-    QUARRY_TRY(const HeldSnapshots::View view, tables_.Newest());
+    QUARRY_TRY(const NumberedSnapshots::View view, tables_.Newest());
     return std::make_unique<EmbeddedSnapshot>(snapshots_, view);
   }
   Result<uint64_t> Put(const wire::Put& request) override { return EmbeddedPut(*database_, request); }
@@ -177,7 +177,7 @@ class EmbeddedStore final : public Store {
   }
 
  private:
-  Result<HeldSnapshots::View> ViewOf(uint64_t snapshot) {
+  Result<NumberedSnapshots::View> ViewOf(uint64_t snapshot) {
     if (snapshot == 0) return tables_.Newest();
     return snapshots_.Find(snapshot);
   }
@@ -189,7 +189,7 @@ class EmbeddedStore final : public Store {
   const std::unique_ptr<EmbeddingService> embeddings_;
   TrainingService trainings_;
   RowFetchers fetchers_;
-  HeldSnapshots snapshots_;
+  NumberedSnapshots snapshots_;
   const std::unique_ptr<StreamHub> hub_;
   std::atomic<uint64_t> streams_{0};
   WritableOnce writable_;
@@ -200,7 +200,7 @@ Result<std::unique_ptr<Rows>> EmbeddedStore::Lookup(const wire::Lookup& request)
   const auto* ids = std::get_if<std::vector<NodeId>>(&request.ids);
   if (ids == nullptr) return NotInMemory("ids");
   QUARRY_RETURN_IF_ERROR(wire::CheckRequest(wire::Lookup{.table = request.table}));
-  QUARRY_TRY(const HeldSnapshots::View view, ViewOf(request.snapshot));
+  QUARRY_TRY(const NumberedSnapshots::View view, ViewOf(request.snapshot));
   QUARRY_TRY(const StoredTable* const table, view->Open(request.table));
   const uint64_t row_bytes = RowBytes(table->record.element_type, table->record.dim);
   QUARRY_TRY(MemoryBudget::Reservation reservation,
@@ -221,7 +221,7 @@ Result<std::unique_ptr<Stream>> EmbeddedStore::OpenStream(const wire::OpenStream
   QUARRY_RETURN_IF_ERROR(wire::CheckRequest(request, kAnyNumber));
   std::shared_ptr<const quarry::Snapshot> snapshot;
   if (request.snapshot != 0) {
-    QUARRY_TRY(const HeldSnapshots::View view, snapshots_.Find(request.snapshot));
+    QUARRY_TRY(const NumberedSnapshots::View view, snapshots_.Find(request.snapshot));
     snapshot = view->snapshot();
   }
   const uint64_t number = ++streams_;
