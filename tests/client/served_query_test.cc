@@ -362,12 +362,13 @@ TEST_F(ServedQueryTest, AStatementThatLosesItsServerSaysSoAndTheNextHasAnother) 
 
 TEST_F(ServedQueryTest, AServerThatStopsEndsItsStatements) {
   const auto store = Connect();
+  const auto sql = store->Connect().value();
   std::thread stopper([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     server_.Stop();
   });
   const double seconds = SecondsOf([&] {
-    const auto lines = LinesOf(store->Query(kEndless));
+    const auto lines = LinesOf(*sql, kEndless);
     ASSERT_EQ(lines.size(), 1u);
     EXPECT_THAT(lines[0], AnyOf(HasSubstr("cancelled"), HasSubstr("the server went away")));
   });
