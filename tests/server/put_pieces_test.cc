@@ -186,7 +186,7 @@ TEST_F(PutPiecesTest, RowsThatDoNotFitAreRefusedWithAllBeforeThem) {
     wire::PutRows rows;
     Code code;
   };
-  const Case kCases[] = {
+  const Case cases[] = {
       {"a row beyond the table", Labels(400, 1, 777), Code::kInvalidArgument},
       {"a label that is none", Labels(0, 1, -2), Code::kInvalidArgument},
       {"a table that is not there", Labels(0, 1, 777, "lable"), Code::kNotFound},
@@ -204,7 +204,7 @@ TEST_F(PutPiecesTest, RowsThatDoNotFitAreRefusedWithAllBeforeThem) {
        Code::kInvalidArgument},
   };
   uint64_t number = 0;
-  for (const Case& bad : kCases) {
+  for (const Case& bad : cases) {
     SCOPED_TRACE(bad.what);
     ASSERT_TRUE(Add(Piece(++number, 1, Labels(0, 10, 777))).ok());
     const Status refused = Add(Piece(number, 2, bad.rows));
@@ -226,9 +226,10 @@ TEST_F(PutPiecesTest, NamesAreNoPathsAndPiecesHaveRows) {
     EXPECT_TRUE(frame.ok()) << frame.status().ToString();
     if (!name.empty()) {  // what no client would send, in the place of a name as long
       const std::string there(name.size(), 'x');
-      const auto at = std::ranges::search(*frame, std::as_bytes(std::span(there)));
-      EXPECT_FALSE(at.empty());
-      std::memcpy(at.data(), name.data(), name.size());
+      const auto there_bytes = std::as_bytes(std::span(there));
+      const auto at = std::search(frame->begin(), frame->end(), there_bytes.begin(), there_bytes.end());
+      EXPECT_NE(at, frame->end());
+      std::memcpy(&*at, name.data(), name.size());
     }
     EXPECT_TRUE(peer_.SendBytes(*frame));
     return peer_.Await(id).status().code();
