@@ -146,10 +146,10 @@ class StoreImpl final : public Store {
 
   // Tables first: what their files hold was committed by then, so the snapshot has all of it.
   Result<std::shared_ptr<const Snapshot>> TakeSnapshot() override {
-    const std::shared_ptr<Snapshot> snapshot(new Snapshot, [this](Snapshot* gone) {
+    const std::shared_ptr<Snapshot> snapshot(new Snapshot, [held = held_](Snapshot* gone) {
       {
-        MutexLock lock(held_mutex_);
-        held_.erase(gone);
+        MutexLock lock(held->mutex);
+        held->taken.erase(gone);
       }
       delete gone;  // its files go with it, which is none of the latch's business
     });
@@ -159,16 +159,16 @@ class StoreImpl final : public Store {
       for (const TableRecord& table : snapshot->tables) snapshot->files.push_back(FileOf(table));
     }
     QUARRY_TRY(snapshot->timestamp, deltas_.LastTimestamp());
-    MutexLock lock(held_mutex_);
-    held_.emplace(snapshot.get(), TakenSnapshot{snapshot->timestamp, MonotonicSeconds()});
+    MutexLock lock(held_->mutex);
+    held_->taken.emplace(snapshot.get(), TakenSnapshot{snapshot->timestamp, MonotonicSeconds()});
     return std::shared_ptr<const Snapshot>(snapshot);
   }
 
   std::vector<HeldSnapshots> Held() const override {
     const double now = MonotonicSeconds();
     std::map<uint64_t, HeldSnapshots> by_timestamp;
-    MutexLock lock(held_mutex_);
-    for (const auto& [snapshot, taken] : held_) {
+    MutexLock lock(held_->mutex);
+    for (const auto& [snapshot, taken] : held_->taken) {
       HeldSnapshots& held = by_timestamp[taken.timestamp];
       held.timestamp = taken.timestamp;
       ++held.count;
@@ -406,8 +406,12 @@ class StoreImpl final : public Store {
     uint64_t timestamp = 0;
     double seconds = 0;  // when
   };
-  mutable Mutex held_mutex_;
-  std::map<const Snapshot*, TakenSnapshot> held_ QUARRY_GUARDED_BY(held_mutex_);
+  // With a life of its own: the last snapshot may go after the store, as long as nobody reads by it.
+  struct SnapshotList {
+    Mutex mutex;
+    std::map<const Snapshot*, TakenSnapshot> taken QUARRY_GUARDED_BY(mutex);
+  };
+  const std::shared_ptr<SnapshotList> held_ = std::make_shared<SnapshotList>();
   DeltaLog deltas_{path_, [this](bool writable) { return OpenCatalog(writable); }};
 };
 
