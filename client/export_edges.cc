@@ -104,7 +104,7 @@ class EntityNames {
     std::optional<std::string> name;
     for (uint64_t id = 0; id < count; ++id) {
       if (store.manifest().has_entity_names) {
-        QUARRY_TRY(name, store.catalog().NameOfId(NameKind::kEntity, id));
+        QUARRY_TRY(name, store.catalog()->NameOfId(NameKind::kEntity, id));
       }
       QUARRY_RETURN_IF_ERROR(names.Add(budget, name.has_value() ? *name : fmt::format("{}", id)));
     }
@@ -177,7 +177,7 @@ Result<std::vector<std::string>> RelationNames(Store& store) {
   const TopologyRecord* const graph = store.manifest().FindTopology("graph");
   if (graph == nullptr || (graph->relation_count <= 1 && !store.manifest().has_relation_names)) return names;
   for (uint64_t id = 0; id < graph->relation_count; ++id) {
-    QUARRY_TRY(const std::optional<std::string> name, store.catalog().NameOfId(NameKind::kRelation, id));
+    QUARRY_TRY(const std::optional<std::string> name, store.catalog()->NameOfId(NameKind::kRelation, id));
     names.push_back(name.has_value() ? *name : fmt::format("{}", id));
   }
   return names;

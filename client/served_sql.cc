@@ -136,7 +136,6 @@ class ServedSql final : public SqlRunner {
 
   void LimitMemory(uint64_t bytes) override { sql::LimitMemory(bytes); }
   Result<std::unique_ptr<SqlConnection>> Connect(MemoryBudget& budget, const SqlOptions& options) override {
-    QUARRY_RETURN_IF_ERROR(writable_.Open(store_));
     QUARRY_TRY(std::unique_ptr<sql::Connection> connection,
                sql::Connection::Open(store_, budget,
                                      {.write = options.write,
@@ -148,7 +147,6 @@ class ServedSql final : public SqlRunner {
 
  private:
   Store& store_;
-  WritableOnce writable_;
 };
 
 }  // namespace

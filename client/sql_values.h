@@ -46,21 +46,4 @@ inline std::vector<wire::SqlTable> TablesOf(const sql::Connection& connection) {
   return tables;
 }
 
-// Statements read the catalog that is open, and the first write of a store opens another: where others may
-// write meanwhile, that comes first. Thread-safe.
-class WritableOnce {
- public:
-  Status Open(Store& store) {
-    MutexLock lock(mutex_);
-    if (open_) return Status::Ok();
-    const Status status = store.BeginLargeWrite().status();
-    open_ = status.ok() || status.code() == Code::kBusy;  // somebody writes already
-    return open_ ? Status::Ok() : status;
-  }
-
- private:
-  Mutex mutex_;
-  bool open_ QUARRY_GUARDED_BY(mutex_) = false;
-};
-
 }  // namespace quarry

@@ -19,7 +19,7 @@ Result<RowList> ListRelations(Session& session, const Query&) {
   for (uint64_t id = 0; graph != nullptr && id < graph->relation_count; ++id) {
     std::optional<std::string> name;
     if (session.manifest().has_relation_names) {
-      QUARRY_TRY(name, session.store().catalog().NameOfId(NameKind::kRelation, id));
+      QUARRY_TRY(name, session.store().catalog()->NameOfId(NameKind::kRelation, id));
     }
     rows.Add({Integer(id), name ? Value(*name) : Value()});
   }

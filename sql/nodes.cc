@@ -93,7 +93,7 @@ class NodesCursor final : public Cursor {
         const auto* name = std::get_if<std::string>(&value);
         if (name == nullptr || !session_.manifest().has_entity_names) continue;
         QUARRY_TRY(const std::optional<uint64_t> id,
-                   session_.store().catalog().IdOfName(NameKind::kEntity, *name));
+                   session_.store().catalog()->IdOfName(NameKind::kEntity, *name));
         if (id) ids.push_back(static_cast<int64_t>(*id));
       }
       constraint = {.column = kId, .op = Op::kIn, .values = std::move(ids)};
@@ -190,7 +190,7 @@ class NodesCursor final : public Cursor {
   Status GetName(Output& out) {
     if (!session_.manifest().has_entity_names) return Status::Ok();
     QUARRY_TRY(const std::optional<std::string> name,
-               session_.store().catalog().NameOfId(NameKind::kEntity, id_));
+               session_.store().catalog()->NameOfId(NameKind::kEntity, id_));
     if (name) out.Text(*name);
     return Status::Ok();
   }

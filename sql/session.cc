@@ -116,7 +116,7 @@ Result<const EdgeValues*> Session::OpenWeights(Adjacency side) {
 Result<uint64_t> Session::TimestampOf(const StoredTable& table, uint64_t row) {
   uint64_t timestamp = 0;
   if (!table.overlay->Touched(row)) return timestamp;
-  QUARRY_RETURN_IF_ERROR(store_.catalog().ReadVersions(
+  QUARRY_RETURN_IF_ERROR(store_.catalog()->ReadVersions(
       table.record.name, {&row, 1}, table.snapshot->timestamp, [&](size_t, const RowVersion& version) {
         timestamp = version.timestamp;
         return Status::Ok();

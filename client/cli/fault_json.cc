@@ -13,6 +13,8 @@ std::string_view KindName(Damage::Kind kind) {
   switch (kind) {
     case Damage::Kind::kCatalog:
       return "catalog";
+    case Damage::Kind::kOldRows:
+      return "old_rows";
     case Damage::Kind::kVersion:
       return "version";
     case Damage::Kind::kFolder:

@@ -337,14 +337,14 @@ void PrintText(const Store& store, const Facts& known) {
 Status PrintNames(Store& store, const InfoOptions& options) {
   const auto print_id = [&](NameKind kind, const std::optional<std::string>& name) -> Status {
     if (!name) return Status::Ok();
-    QUARRY_TRY(const std::optional<uint64_t> id, store.catalog().IdOfName(kind, *name));
+    QUARRY_TRY(const std::optional<uint64_t> id, store.catalog()->IdOfName(kind, *name));
     if (!id) return MakeStatus(Code::kNotFound, "{}: nothing has the name \"{}\"", store.path(), *name);
     Print("{}\n", *id);
     return Status::Ok();
   };
   const auto print_name = [&](NameKind kind, std::optional<uint64_t> id) -> Status {
     if (!id) return Status::Ok();
-    QUARRY_TRY(const std::optional<std::string> name, store.catalog().NameOfId(kind, *id));
+    QUARRY_TRY(const std::optional<std::string> name, store.catalog()->NameOfId(kind, *id));
     if (!name) return MakeStatus(Code::kNotFound, "{}: id {} has no name", store.path(), *id);
     Print("{}\n", *name);
     return Status::Ok();

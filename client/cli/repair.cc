@@ -40,6 +40,11 @@ std::string BuildCommand(const Store& store, const LayoutRecord& layout) {
   return command;
 }
 
+std::string RangeOf(const DamagedRows& rows) {
+  if (rows.row_count == 1) return fmt::format("row {}", rows.first_row);
+  return fmt::format("rows {} to {}", rows.first_row, rows.first_row + rows.row_count - 1);
+}
+
 std::string NameOf(const Damage& damage) {
   switch (damage.kind) {
     case Damage::Kind::kTable:
@@ -50,6 +55,9 @@ std::string NameOf(const Damage& damage) {
       return fmt::format("the checkpoint of training run \"{}\"", damage.name);
     case Damage::Kind::kEmbedding:
       return fmt::format("embedding table \"{}\"", damage.name);
+    case Damage::Kind::kOldRows:
+      return fmt::format("table \"{}\": {}", damage.name,
+                         RangeOf({damage.name, damage.first_row, damage.row_count}));
     case Damage::Kind::kVersion:
       return "VERSION";
     case Damage::Kind::kForeign:
@@ -60,13 +68,11 @@ std::string NameOf(const Damage& damage) {
 }
 
 std::string RemedyOf(const Damage& damage) {
+  if (damage.kind == Damage::Kind::kOldRows) {
+    return "put them again or restore a checkpoint; --drop-damaged takes them as they are";
+  }
   const bool droppable = damage.kind == Damage::Kind::kTraining || damage.kind == Damage::Kind::kEmbedding;
   return droppable ? "restore a checkpoint, or drop it with --drop-damaged" : "restore a checkpoint";
-}
-
-std::string RangeOf(const DamagedRows& rows) {
-  if (rows.row_count == 1) return fmt::format("row {}", rows.first_row);
-  return fmt::format("rows {} to {}", rows.first_row, rows.first_row + rows.row_count - 1);
 }
 
 // A compaction writes a table anew when newer versions replace all that it cannot read.
@@ -104,11 +110,16 @@ void PrintReport(const Store& store, const RepairReport& report, bool dry_run) {
   for (const std::string& table : report.embeddings) {
     Print("embedding table \"{}\": {}dropped: it is damaged\n", table, would);
   }
+  for (const DamagedRows& rows : report.accepted) {
+    Print("table \"{}\": {} {}taken as they are, though newer versions may be lost\n", rows.table,
+          RangeOf(rows), would);
+  }
   PrintRows(store, report);
   for (const Damage& damage : report.lost) {
     const bool foreign = damage.kind == Damage::Kind::kForeign;
-    Print("{}: {}: {}\n", NameOf(damage), foreign ? "stays, for it may be anything" : "damaged",
-          foreign ? "move it away" : RemedyOf(damage));
+    const bool old = damage.kind == Damage::Kind::kOldRows;
+    const std::string_view what = foreign ? "stays, for it may be anything" : old ? "may be old" : "damaged";
+    Print("{}: {}: {}\n", NameOf(damage), what, foreign ? "move it away" : RemedyOf(damage));
   }
 }
 
@@ -118,8 +129,9 @@ void PrintCatalogRepair(const CatalogRepair& repair, bool dry_run) {
     return;
   }
   Print("the catalog did not open: {}\n", repair.fault.message());
-  Print("catalog: made anew of what could be read; commits up to {} are in it, later ones would be lost\n",
-        repair.timestamp);
+  Print("catalog: made anew of what could be read; {}\n",
+        repair.proven ? fmt::format("all commits, up to {}, are proven to be in it", repair.timestamp)
+                      : "not all commits are proven to be in it: rows that may be old are named below");
   for (const std::string& table : repair.lost_tables) Print("catalog: nothing of {} could be read\n", table);
   Print("catalog: the old one is in {}; remove it when nothing is missing\n", repair.damaged_path);
 }
@@ -129,6 +141,7 @@ Json CatalogJson(const std::optional<CatalogRepair>& repair, bool dry_run) {
   if (!repair) return nullptr;
   return {{"fault", repair->fault.message()},
           {"timestamp", dry_run ? Json() : Json(repair->timestamp)},
+          {"proven", dry_run ? Json() : Json(repair->proven)},
           {"lost_tables", repair->lost_tables},
           {"damaged_path", dry_run ? Json() : Json(repair->damaged_path)}};
 }
@@ -137,6 +150,17 @@ template <typename Record>
 Json NamesJson(const std::vector<Record>& records) {
   Json json = Json::array();
   for (const Record& record : records) json.push_back(record.name);
+  return json;
+}
+
+Json RowsJson(const std::vector<DamagedRows>& all) {
+  Json json = Json::array();
+  for (const DamagedRows& rows : all) {
+    json.push_back({{"table", rows.table},
+                    {"first_row", rows.first_row},
+                    {"row_count", rows.row_count},
+                    {"replaced", rows.replaced}});
+  }
   return json;
 }
 
@@ -149,13 +173,8 @@ void AddReport(const Store& store, const RepairReport& report, Json& json) {
   }
   json["trainings"] = NamesJson(report.trainings);
   json["embeddings"] = report.embeddings;
-  json["rows"] = Json::array();
-  for (const DamagedRows& rows : report.rows) {
-    json["rows"].push_back({{"table", rows.table},
-                            {"first_row", rows.first_row},
-                            {"row_count", rows.row_count},
-                            {"replaced", rows.replaced}});
-  }
+  json["accepted"] = RowsJson(report.accepted);
+  json["rows"] = RowsJson(report.rows);
   json["lost"] = DamagesJson(report.lost);
 }
 
@@ -216,7 +235,8 @@ void AddRepair(CLI::App& app, Action& action) {
   verb->add_option("DB", arguments->path, "database folder")->required();
   verb->add_flag("--dry-run", arguments->options.dry_run, "say what would be done, and change nothing");
   verb->add_flag("--drop-damaged", arguments->options.drop_damaged,
-                 "drop damaged checkpoints of training runs and of embeddings, too");
+                 "drop damaged checkpoints of training runs and of embeddings, too, and take rows that may "
+                 "be old as they are");
   verb->add_flag("--json", arguments->json, "one JSON object on stdout");
   verb->footer(
       "Removes what no record names, drops damaged layouts, makes a catalog that does not open anew, and "

@@ -168,7 +168,6 @@ class EmbeddedStore final : public Store {
   }
   Status Ping() override { return Status(); }
   Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options) override {
-    QUARRY_RETURN_IF_ERROR(writable_.Open(database_->store()));
     QUARRY_TRY(std::unique_ptr<sql::Connection> connection,
                database_->Connect({.write = options.write,
                                    .timeout_seconds = options.timeout_seconds,
@@ -192,7 +191,6 @@ class EmbeddedStore final : public Store {
   NumberedSnapshots snapshots_;
   const std::unique_ptr<StreamHub> hub_;
   std::atomic<uint64_t> streams_{0};
-  WritableOnce writable_;
   Mutex opening_;  // each road plans with what the budget has left
 };
 

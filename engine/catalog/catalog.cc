@@ -1,99 +1,78 @@
 #include "quarry/catalog/catalog.h"
 
-#include <rocksdb/cache.h>
-#include <rocksdb/db.h>
-#include <rocksdb/env.h>
-#include <rocksdb/options.h>
-#include <rocksdb/table.h>
+#include <fcntl.h>
 #include <rocksdb/utilities/checkpoint.h>
 
 #include <algorithm>
-#include <bit>
-#include <cassert>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <shared_mutex>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
-#include "catalog_environment.h"
+#include "anchor.h"
 #include "catalog_files.h"
 #include "catalog_keys.h"
-#include "catalog_listeners.h"
+#include "commit_mark.h"
+#include "doubts.h"
+#include "ledger.h"
+#include "pending_write.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/mutex.h"
+#include "quarry/format/checksum.h"
+#include "rocks.h"
+#include "writer.h"
 
 namespace quarry {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kCatalogFolder = "/catalog";
-// Order of handles_; `default` is RocksDB's own and stays empty.
-enum Family : size_t { kDefault, kSchema, kManifest, kDelta, kProperty, kFamilyCount };
-constexpr std::string_view kFamilyNames[kFamilyCount] = {"default", "schema", "manifest", "delta",
-                                                         "property"};
-
-Status FromRocks(const rocksdb::Status& status, std::string_view what, const std::string& path) {
-  if (status.ok()) return Status::Ok();
-  Code code = Code::kIoError;
-  if (status.IsCorruption()) code = Code::kCorruption;
-  if (status.IsNoSpace()) code = Code::kNoSpace;
-  if (status.IsBusy() || status.IsTryAgain()) code = Code::kBusy;
-  if (status.IsNotSupported()) code = Code::kUnsupported;
-  // RocksDB calls it so when it cannot open CURRENT to see what the file system can.
-  const std::string text = status.ToString();
-  if (status.IsInvalidArgument() && (text.find("Direct I/O is not supported") != std::string::npos ||
-                                     text.find("incompatible with filesystem") != std::string::npos)) {
-    return MakeStatus(Code::kIoError, "{}: cannot {}: {}", path, what, text);
+// Descriptors that are kept for opening the catalog anew when others have taken the rest.
+class DescriptorReserve {
+ public:
+  DescriptorReserve() = default;
+  ~DescriptorReserve() { Release(); }
+  DescriptorReserve(const DescriptorReserve&) = delete;
+  DescriptorReserve& operator=(const DescriptorReserve&) = delete;
+  void Acquire() {
+    while (held_.size() < kCount) {
+      const int descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC);
+      if (descriptor < 0) return;
+      held_.push_back(descriptor);
+    }
   }
-  // An unreadable set of files comes as InvalidArgument or as a missing file: to us the catalog is damaged.
-  if (status.IsInvalidArgument() || status.IsNotFound() || status.IsPathNotFound()) code = Code::kCorruption;
-  return MakeStatus(code, "{}: cannot {}: {}", path, what, text);
-}
+  void Release() {
+    for (const int descriptor : held_) close(descriptor);
+    held_.clear();
+  }
 
-rocksdb::Slice ToSlice(std::string_view text) { return {text.data(), text.size()}; }
-rocksdb::Slice ToSlice(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-// Sized for metadata: the engine's memory budget goes to features, and this is the fixed part of its
-// overhead.
-rocksdb::Options MakeOptions() {
-  rocksdb::Options options;
-  options.env = CatalogEnvironment();
-  options.info_log = std::make_shared<SilentLogger>();
-  options.listeners.push_back(std::make_shared<NoRetries>());
-  options.write_buffer_size = 16 << 20;
-  options.max_open_files = 64;
-  options.max_file_opening_threads = 1;  // RocksDB starts sixteen a family otherwise, at every open
-  options.stats_dump_period_sec = 0;
-  options.stats_persist_period_sec = 0;
-  options.max_manifest_file_size = 1 << 20;
-  rocksdb::BlockBasedTableOptions table;
-  table.block_cache = rocksdb::NewLRUCache(8 << 20);
-  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
-  return options;
-}
-
-std::vector<rocksdb::ColumnFamilyDescriptor> MakeFamilies(const rocksdb::Options& options) {
-  std::vector<rocksdb::ColumnFamilyDescriptor> families;
-  for (const std::string_view name : kFamilyNames) families.emplace_back(std::string(name), options);
-  // Rows hardly get smaller, and are read many times.
-  families[kDelta].options.compression = rocksdb::kNoCompression;
-  return families;
-}
+ private:
+  static constexpr size_t kCount = 8;  // folder, LOCK, CURRENT, MANIFEST and its successor, log, two tables
+  std::vector<int> held_;
+};
 
 class RocksCatalog final : public Catalog {
  public:
-  RocksCatalog(std::string path, bool read_only, std::unique_ptr<rocksdb::DB> db,
-               std::vector<rocksdb::ColumnFamilyHandle*> handles)
-      : path_(std::move(path)), read_only_(read_only), db_(std::move(db)), handles_(std::move(handles)) {}
+  // `writer` has taken the anchor and loaded the ledger; none for a catalog that is only read.
+  RocksCatalog(std::string database_path, OpenDatabase open, std::optional<CatalogWriter> writer)
+      : database_path_(std::move(database_path)),
+        path_(database_path_ + std::string(kCatalogFolder)),
+        read_only_(!writer),
+        open_(std::move(open)),
+        writer_(std::move(writer)) {
+    if (!read_only_) reserve_.Acquire();
+  }
   ~RocksCatalog() override { static_cast<void>(Close().ok()); }
 
   Result<Manifest> ReadManifest() override {
+    QUARRY_TRY(const Use use, Read());
     std::string value;
     const rocksdb::Status status =
-        db_->Get(VerifiedRead(), handles_[kManifest], ToSlice(kManifestKey), &value);
+        use.open.db->Get(VerifiedRead(), use.open[kManifest], ToSlice(kManifestKey), &value);
     if (status.IsNotFound()) {
       return MakeStatus(Code::kCorruption, "{}: the catalog holds no manifest: restore it or import again",
                         path_);
@@ -103,33 +82,41 @@ class RocksCatalog final : public Catalog {
   }
 
   Status CommitManifest(const Manifest& manifest, const FoldedRows* folded) override {
-    const std::vector<std::byte> bytes = EncodeManifest(manifest);
-    rocksdb::WriteBatch batch;
-    rocksdb::Status status = batch.Put(handles_[kManifest], ToSlice(kManifestKey), ToSlice(bytes));
-    for (size_t i = 0; status.ok() && folded != nullptr && i < folded->changed.size(); ++i) {
-      const auto& [timestamp, rows] = folded->changed[i];
-      status = batch.Put(handles_[kSchema], FoldedKey(folded->table, folded->generation, timestamp),
-                         ToSlice(rows));
-    }
-    QUARRY_RETURN_IF_ERROR(FromRocks(status, "commit the manifest", path_));
     // Also syncs the names written before: they are in the same log.
-    return Write(batch, /*sync=*/true, "commit the manifest");
+    return Write(/*sync=*/true, "commit the manifest", [&](const OpenDatabase& open, PendingWrite& write) {
+      PutManifest(manifest, write);
+      for (size_t i = 0; folded != nullptr && i < folded->changed.size(); ++i) {
+        const auto& [timestamp, rows] = folded->changed[i];
+        const std::string key = FoldedKey(folded->table, folded->generation, timestamp);
+        QUARRY_RETURN_IF_ERROR(RemoveEntry(open, kSchema, key, 0, kTallyOfFolded, write));
+        write.PutEntry(kSchema, key, ToSlice(rows).ToStringView(), kTallyOfFolded);
+      }
+      return Status::Ok();
+    });
   }
 
   Status CommitDrop(const Manifest& manifest, std::string_view table) override {
-    const std::vector<std::byte> bytes = EncodeManifest(manifest);
-    rocksdb::WriteBatch batch;
-    QUARRY_RETURN_IF_ERROR(FromRocks(batch.Put(handles_[kManifest], ToSlice(kManifestKey), ToSlice(bytes)),
-                                     "commit the manifest", path_));
-    QUARRY_RETURN_IF_ERROR(AddDropOf(kDelta, TablePrefix(table), batch));
-    QUARRY_RETURN_IF_ERROR(AddDropOf(kSchema, FoldedPrefix(table), batch));
-    return Write(batch, /*sync=*/true, "commit the manifest");
+    MutexLock one_drop(drop_mutex_);
+    return Write(/*sync=*/true, "commit the manifest", [&](const OpenDatabase& open, PendingWrite& write) {
+      PutManifest(manifest, write);
+      AddDropOfVersions(table, write);
+      const std::string prefix = FoldedPrefix(table);
+      write.DeleteAll(kSchema, prefix);
+      const std::unique_ptr<rocksdb::Iterator> entries(open.db->NewIterator(VerifiedRead(), open[kSchema]));
+      for (entries->Seek(prefix); entries->Valid() && entries->key().starts_with(prefix); entries->Next()) {
+        write.change().Remove(kTallyOfFolded,
+                              EntryHash(entries->key().ToStringView(), entries->value().ToStringView()));
+      }
+      return FromRocks(entries->status(), "read the rows of a compaction", path_);
+    });
   }
 
   Result<std::optional<std::string>> ReadFolded(std::string_view table, uint64_t generation,
                                                 uint64_t timestamp) override {
+    QUARRY_TRY(const Use use, Read());
     const std::string prefix = FoldedPrefix(table, generation);
-    const std::unique_ptr<rocksdb::Iterator> entries(db_->NewIterator(VerifiedRead(), handles_[kSchema]));
+    const std::unique_ptr<rocksdb::Iterator> entries(
+        use.open.db->NewIterator(VerifiedRead(), use.open[kSchema]));
     // Also finds the prefix itself: databases of before have all rows under it.
     entries->SeekForPrev(FoldedKey(table, generation, timestamp));
     QUARRY_RETURN_IF_ERROR(FromRocks(entries->status(), "read the rows of a compaction", path_));
@@ -138,44 +125,44 @@ class RocksCatalog final : public Catalog {
   }
 
   Status PutNames(NameKind kind, uint64_t first_id, std::span<const std::string> names) override {
-    constexpr size_t kBatchBytes = 1 << 20;
-    rocksdb::WriteBatch batch;
-    for (uint64_t i = 0; i < names.size(); ++i) {
-      const std::string id = IdBytes(first_id + i);
+    constexpr size_t kNamesPerWrite = 1 << 14;
+    for (size_t begin = 0; begin < names.size(); begin += kNamesPerWrite) {
+      const std::span<const std::string> some =
+          names.subspan(begin, std::min(kNamesPerWrite, names.size() - begin));
       QUARRY_RETURN_IF_ERROR(
-          FromRocks(batch.Put(handles_[kProperty], NameKey(kind, names[i]), id), "store names", path_));
-      QUARRY_RETURN_IF_ERROR(
-          FromRocks(batch.Put(handles_[kProperty], IdPrefix(kind) + id, names[i]), "store names", path_));
-      if (batch.GetDataSize() < kBatchBytes && i + 1 < names.size()) continue;
-      QUARRY_RETURN_IF_ERROR(Write(batch, /*sync=*/false, "store names"));
-      batch.Clear();
+          Write(/*sync=*/false, "store names", [&](const OpenDatabase&, PendingWrite& write) {
+            for (size_t i = 0; i < some.size(); ++i) {
+              const std::string id = IdBytes(first_id + begin + i);
+              write.PutEntry(kProperty, NameKey(kind, some[i]), id, kTallyOfNames);
+              write.PutEntry(kProperty, IdPrefix(kind) + id, some[i], kTallyOfNames);
+            }
+            return Status::Ok();
+          }));
     }
     return Status::Ok();
   }
 
   Result<std::optional<uint64_t>> IdOfName(NameKind kind, std::string_view name) override {
-    QUARRY_TRY(const std::optional<std::string> value, GetProperty(NameKey(kind, name)));
-    if (!value) return std::optional<uint64_t>();
-    if (value->size() != sizeof(uint64_t)) {
-      return MakeStatus(Code::kCorruption, "{}: the id of name \"{}\" has {} bytes instead of 8", path_, name,
-                        value->size());
-    }
-    return std::optional<uint64_t>(IdFromBytes(*value));
+    QUARRY_TRY(const Use use, Read());
+    return IdOf(use.open, kind, name);
   }
 
   Result<std::optional<std::string>> NameOfId(NameKind kind, uint64_t id) override {
-    return GetProperty(IdPrefix(kind) + IdBytes(id));
+    QUARRY_TRY(const Use use, Read());
+    return Get(use.open, kProperty, IdPrefix(kind) + IdBytes(id), "read a name");
   }
 
   Result<uint64_t> VerifyNames(NameKind kind) override {
+    QUARRY_TRY(const Use use, Read());
     const std::string prefix = IdPrefix(kind);
-    const std::unique_ptr<rocksdb::Iterator> entries(db_->NewIterator(VerifiedRead(), handles_[kProperty]));
+    const std::unique_ptr<rocksdb::Iterator> entries(
+        use.open.db->NewIterator(VerifiedRead(), use.open[kProperty]));
     uint64_t count = 0;
     for (entries->Seek(prefix); entries->Valid() && entries->key().starts_with(prefix);
          entries->Next(), ++count) {
       const uint64_t id = IdFromBytes(entries->key().ToStringView().substr(prefix.size()));
       if (id != count) return MakeStatus(Code::kCorruption, "{}: the name of id {} is missing", path_, count);
-      QUARRY_TRY(const std::optional<uint64_t> back, IdOfName(kind, entries->value().ToStringView()));
+      QUARRY_TRY(const std::optional<uint64_t> back, IdOf(use.open, kind, entries->value().ToStringView()));
       if (back != id) {
         return MakeStatus(Code::kCorruption, "{}: id {} has the name \"{}\", which leads to {}", path_, id,
                           entries->value().ToStringView(), back ? fmt::format("id {}", *back) : "no id");
@@ -186,56 +173,67 @@ class RocksCatalog final : public Catalog {
   }
 
   Status PutVersions(std::span<const RowVersion> versions, bool sync) override {
-    rocksdb::WriteBatch batch;
-    QUARRY_TRY(const uint64_t newest, AddVersions(versions, batch));
-    QUARRY_RETURN_IF_ERROR(FromRocks(batch.Put(handles_[kSchema], ToSlice(kTimestampKey), IdBytes(newest)),
-                                     "store row versions", path_));
-    return Write(batch, sync, "store row versions");
+    return Write(sync, "store row versions", [&](const OpenDatabase&, PendingWrite& write) -> Status {
+      QUARRY_TRY(const uint64_t newest, AddVersions(versions, write));
+      write.SetTimestamp(newest);
+      return Status::Ok();
+    });
   }
 
-  Status StageVersions(std::span<const RowVersion> versions) override {
-    rocksdb::WriteBatch batch;
-    QUARRY_TRY(const uint64_t timestamp, AddVersions(versions, batch));
-    QUARRY_RETURN_IF_ERROR(FromRocks(batch.Put(handles_[kSchema], ToSlice(kStagedKey), IdBytes(timestamp)),
-                                     "store row versions", path_));
-    return Write(batch, /*sync=*/false, "store row versions");
+  Status StageVersions(std::span<const RowVersion> versions,
+                       const std::function<bool(size_t)>& again) override {
+    return Write(
+        /*sync=*/false, "store row versions", [&](const OpenDatabase& open, PendingWrite& write) -> Status {
+          std::unordered_set<std::string> replaced;  // a row may come twice
+          for (size_t i = 0; i < versions.size(); ++i) {
+            const std::string key = again(i) ? KeyOf(versions[i]) : std::string();
+            if (key.empty() || !replaced.insert(key).second) continue;
+            QUARRY_RETURN_IF_ERROR(RemoveEntry(open, kDelta, key, kVersionKindBytes,
+                                               TallyOfRows(versions[i].table, versions[i].row), write));
+          }
+          QUARRY_TRY(const uint64_t timestamp, AddVersions(versions, write));
+          write.Put(kSchema, kStagedKey, IdBytes(timestamp));
+          return Status::Ok();
+        });
   }
 
   Result<std::optional<uint64_t>> StagedTimestamp() override {
+    QUARRY_TRY(const Use use, Read());
     QUARRY_TRY(const std::optional<std::string> value,
-               Get(kSchema, std::string(kStagedKey), "read the timestamp of a commit under way"));
+               Get(use.open, kSchema, kStagedKey, "read the timestamp of a commit under way"));
     return value ? std::optional(IdFromBytes(*value)) : std::nullopt;
   }
 
   Status PublishStaged(uint64_t timestamp) override {
-    rocksdb::WriteBatch batch;
-    rocksdb::Status status = batch.Delete(handles_[kSchema], ToSlice(kStagedKey));
-    if (status.ok()) status = batch.Put(handles_[kSchema], ToSlice(kTimestampKey), IdBytes(timestamp));
-    QUARRY_RETURN_IF_ERROR(FromRocks(status, "commit row versions", path_));
-    return Write(batch, /*sync=*/true, "commit row versions");  // also syncs them: they are in the same log
+    // Also syncs the versions: they are in the same log.
+    return Write(/*sync=*/true, "commit row versions", [&](const OpenDatabase&, PendingWrite& write) {
+      write.Delete(kSchema, kStagedKey);
+      write.SetTimestamp(timestamp);
+      return Status::Ok();
+    });
   }
 
   Status DropStaged() override {
     QUARRY_TRY(const std::optional<uint64_t> staged, StagedTimestamp());
     if (!staged) return Status::Ok();
-    rocksdb::WriteBatch batch;
-    QUARRY_RETURN_IF_ERROR(DeleteVersions(
-        "", [&](uint64_t timestamp) { return timestamp == *staged; }, batch));
+    QUARRY_RETURN_IF_ERROR(DeleteVersions("", [&](uint64_t timestamp) { return timestamp == *staged; }));
     KillPoint("put: staged rows dropped, their record there");
-    QUARRY_RETURN_IF_ERROR(
-        FromRocks(batch.Delete(handles_[kSchema], ToSlice(kStagedKey)), "drop row versions", path_));
-    return Write(batch, /*sync=*/true, "drop row versions");
+    return Write(/*sync=*/true, "drop row versions", [&](const OpenDatabase&, PendingWrite& write) {
+      write.Delete(kSchema, kStagedKey);
+      return Status::Ok();
+    });
   }
 
   Result<uint64_t> LastTimestamp() override {
-    QUARRY_TRY(const std::optional<std::string> value,
-               Get(kSchema, std::string(kTimestampKey), "read the last timestamp"));
-    return value ? IdFromBytes(*value) : 0;
+    QUARRY_TRY(const Use use, Read());
+    return ReadTimestamp(use.open, path_);
   }
 
   Status ReadVersions(std::string_view table, std::span<const uint64_t> rows, uint64_t timestamp,
                       const std::function<Status(size_t, const RowVersion&)>& visit) override {
-    const std::unique_ptr<rocksdb::Iterator> entries(db_->NewIterator(VerifiedRead(), handles_[kDelta]));
+    QUARRY_TRY(const Use use, Read());
+    const std::unique_ptr<rocksdb::Iterator> entries(
+        use.open.db->NewIterator(VerifiedRead(), use.open[kDelta]));
     const std::string prefix = TablePrefix(table);
     for (size_t i = 0; i < rows.size(); ++i) {
       SeekForward(*entries, VersionKey(table, rows[i], timestamp));
@@ -249,7 +247,9 @@ class RocksCatalog final : public Catalog {
 
   Status ScanVersions(std::string_view table,
                       const std::function<Status(const RowVersion&)>& visit) override {
-    const std::unique_ptr<rocksdb::Iterator> entries(db_->NewIterator(VerifiedRead(), handles_[kDelta]));
+    QUARRY_TRY(const Use use, Read());
+    const std::unique_ptr<rocksdb::Iterator> entries(
+        use.open.db->NewIterator(VerifiedRead(), use.open[kDelta]));
     const std::string prefix = TablePrefix(table);
     for (entries->Seek(prefix); entries->Valid() && IsVersionOf(entries->key(), prefix); entries->Next()) {
       QUARRY_TRY(const RowVersion version, ToVersion(table, prefix.size(), *entries));
@@ -259,113 +259,229 @@ class RocksCatalog final : public Catalog {
   }
 
   Status DropVersions(std::string_view table, uint64_t timestamp) override {
-    rocksdb::WriteBatch batch;
-    QUARRY_RETURN_IF_ERROR(DeleteVersions(
-        TablePrefix(table), [&](uint64_t version) { return version <= timestamp; }, batch));
-    return Write(batch, /*sync=*/false, "drop row versions");
+    return DeleteVersions(TablePrefix(table), [&](uint64_t version) { return version <= timestamp; });
   }
 
   Status DropAllVersions(std::string_view table) override {
-    rocksdb::WriteBatch batch;
-    QUARRY_RETURN_IF_ERROR(AddDropOf(kDelta, TablePrefix(table), batch));
-    return Write(batch, /*sync=*/false, "drop row versions");
+    MutexLock one_drop(drop_mutex_);
+    return Write(/*sync=*/false, "drop row versions", [&](const OpenDatabase&, PendingWrite& write) {
+      AddDropOfVersions(table, write);
+      return Status::Ok();
+    });
   }
 
-  Status VerifyChecksums() override { return FromRocks(db_->VerifyChecksum(), "verify checksums", path_); }
+  Status VerifyChecksums() override {
+    QUARRY_TRY(const Use use, Read());
+    return FromRocks(use.open.db->VerifyChecksum(), "verify checksums", path_);
+  }
+
+  Result<std::vector<Doubt>> FindDoubts() override {
+    QUARRY_TRY(const Use use, Read());
+    // Entries and ledger as of one commit: the latch keeps others from between.
+    rocksdb::ReadOptions options = VerifiedRead();
+    options.fill_cache = false;
+    {
+      MutexLock lock(write_mutex_);
+      options.snapshot = use.open.db->GetSnapshot();
+    }
+    auto doubts = ReadDoubts(use.open, options, path_);
+    use.open.db->ReleaseSnapshot(options.snapshot);
+    return doubts;
+  }
+
+  Status AcceptDoubts() override {
+    QUARRY_RETURN_IF_ERROR(Recover());
+    QUARRY_TRY(const Use use, Read());
+    MutexLock lock(write_mutex_);
+    QUARRY_TRY(const Tallies counted, Recount(use.open, VerifiedRead(), path_));
+    return writer_->Rewrite(use.open, counted);
+  }
 
   Status CopyTo(const std::string& to_path) override {
     const std::string to = to_path + std::string(kCatalogFolder);
-    if (read_only_) return CopyFiles(path_, to);
-    QUARRY_RETURN_IF_ERROR(WriteError());
+    if (read_only_) return CopyClosed(to_path);
+    QUARRY_RETURN_IF_ERROR(Recover());
+    QUARRY_TRY(const Use use, Read());
     rocksdb::Checkpoint* made = nullptr;
-    rocksdb::Status status = rocksdb::Checkpoint::Create(db_.get(), &made);
+    rocksdb::Status status = rocksdb::Checkpoint::Create(use.open.db.get(), &made);
     const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
     if (status.ok()) status = checkpoint->CreateCheckpoint(to);
-    return FromRocks(status, fmt::format("copy the catalog to {}", to), path_);
+    QUARRY_RETURN_IF_ERROR(FromRocks(status, fmt::format("copy the catalog to {}", to), path_));
+    QUARRY_TRY(OpenDatabase copy, OpenRocks(to, OpenAs::kReader));
+    const Status promised = PromiseAll(copy, to_path);
+    QUARRY_RETURN_IF_ERROR(FromRocks(copy.Close(), "close the catalog", to));
+    return promised;
+  }
+
+  Status Recover() override {
+    {
+      MutexLock lock(write_mutex_);
+      if (read_only_) return MakeStatus(Code::kInvalidArgument, "{}: open for reading only", path_);
+      QUARRY_RETURN_IF_ERROR(writer_->broken());
+      if (!writer_->stale()) return Status::Ok();
+    }
+    const std::unique_lock<std::shared_mutex> alone(open_mutex_);
+    MutexLock lock(write_mutex_);
+    if (!writer_->stale()) return writer_->broken();
+    reserve_.Release();
+    static_cast<void>(open_.Close().ok());  // a failed write has put it into an error, which closing repeats
+    writer_->Unload();
+    const auto reopen = [&]() -> Status {
+      QUARRY_TRY(open_, OpenRocks(path_, OpenAs::kWriter));
+      return writer_->Load(open_);
+    };
+    const Status reopened = reopen();
+    if (!reopened.ok()) {
+      static_cast<void>(open_.Close().ok());
+      if (auto reader = OpenRocks(path_, OpenAs::kReader); reader.ok()) open_ = std::move(reader).value();
+    }
+    reserve_.Acquire();
+    return reopened;
   }
 
   Status Close() override {
-    if (!db_) return Status::Ok();
-    rocksdb::Status status;
+    const std::unique_lock<std::shared_mutex> alone(open_mutex_);
     MutexLock lock(write_mutex_);
-    if (!read_only_ && write_error_.ok()) {
-      status = db_->Flush(rocksdb::FlushOptions(), handles_);
-      if (status.ok()) status = db_->SyncWAL();
+    if (!open_.db) return Status::Ok();
+    const bool clean = !read_only_ && writer_->broken().ok() && !writer_->stale();
+    rocksdb::Status status;
+    if (clean) {
+      status = open_.db->Flush(rocksdb::FlushOptions(), open_.handles);
+      if (status.ok()) status = open_.db->SyncWAL();
     }
-    for (rocksdb::ColumnFamilyHandle* handle : handles_) {
-      static_cast<void>(db_->DestroyColumnFamilyHandle(handle).ok());  // fails only for a null handle
-    }
-    handles_.clear();
-    const rocksdb::Status closed = db_->Close();
-    db_.reset();
-    return FromRocks(status.ok() ? closed : status, "close the catalog", path_);
+    const rocksdb::Status closed = open_.Close();
+    if (status.ok()) status = closed;
+    QUARRY_RETURN_IF_ERROR(FromRocks(status, "close the catalog", path_));
+    return clean ? writer_->Closed() : Status::Ok();
   }
 
  private:
-  // After a write that failed it is not known what the log holds, and RocksDB must not go on with it: nothing
-  // is written any more. One at a time, so that none is under way then.
-  Status Write(rocksdb::WriteBatch& batch, bool sync, std::string_view what) {
-    MutexLock lock(write_mutex_);
-    if (!write_error_.ok()) return write_error_;
-    rocksdb::WriteOptions options;
-    options.sync = sync;
-    const Status status = FromRocks(db_->Write(options, &batch), what, path_);
-    if (!status.ok()) {
-      write_error_ = MakeStatus(status.code(), "{}; nothing is written any more until it is opened anew",
-                                status.message());
+  // The open catalog, which stays open while this lives.
+  struct Use {
+    std::shared_lock<std::shared_mutex> lock;
+    const OpenDatabase& open;
+  };
+  Result<Use> Read() {
+    std::shared_lock<std::shared_mutex> lock(open_mutex_);
+    if (!open_.db) {  // it could not be opened anew after a write had failed; perhaps now it can
+      lock.unlock();
+      {
+        const std::unique_lock<std::shared_mutex> alone(open_mutex_);
+        if (!open_.db) {
+          QUARRY_TRY(open_, OpenRocks(path_, OpenAs::kReader));
+        }
+      }
+      lock.lock();
+      if (!open_.db) return MakeStatus(Code::kIoError, "{}: closed", path_);
     }
-    return status;
+    return Use{std::move(lock), open_};
   }
 
-  Status WriteError() {
+  // Commits what `build(open, write)` puts together.
+  template <typename Build>
+  Status Write(bool sync, std::string_view what, const Build& build) {
+    QUARRY_RETURN_IF_ERROR(Recover());
+    QUARRY_TRY(const Use use, Read());
+    PendingWrite write(use.open);
+    QUARRY_RETURN_IF_ERROR(build(use.open, write));
     MutexLock lock(write_mutex_);
-    return write_error_;
+    return Commit(use.open, write, sync, what);
+  }
+  Status Commit(const OpenDatabase& open, PendingWrite& write, bool sync, std::string_view what)
+      QUARRY_REQUIRES(write_mutex_) {
+    if (writer_->stale()) {
+      return MakeStatus(Code::kIoError, "{}: cannot {}: a write beside it failed: try again", path_, what);
+    }
+    return writer_->Commit(open, write, sync, what);
   }
 
-  static rocksdb::ReadOptions VerifiedRead() {
-    rocksdb::ReadOptions options;
-    options.verify_checksums = true;
-    return options;
+  void PutManifest(const Manifest& manifest, PendingWrite& write) {
+    const std::vector<std::byte> bytes = EncodeManifest(manifest);
+    write.Put(kManifest, kManifestKey, ToSlice(bytes).ToStringView());
+    write.SetManifestDigest(Checksum64(bytes));
   }
 
-  // Adds them to `batch`; returns the newest timestamp.
-  Result<uint64_t> AddVersions(std::span<const RowVersion> versions, rocksdb::WriteBatch& batch) {
+  // Takes an entry that is to be replaced out of the ledger; nothing when there is none.
+  Status RemoveEntry(const OpenDatabase& open, Family family, const std::string& key, size_t skipped,
+                     const std::string& tally, PendingWrite& write) {
+    QUARRY_TRY(const std::optional<std::string> value, Get(open, family, key, "read what is replaced"));
+    if (value) {
+      write.change().Remove(
+          tally, EntryHash(key, std::string_view(*value).substr(std::min(skipped, value->size()))));
+    }
+    return Status::Ok();
+  }
+
+  static std::string KeyOf(const RowVersion& version) {
+    return VersionKey(version.table, version.row, version.timestamp);
+  }
+
+  // Adds them to `write`; returns the newest timestamp.
+  Result<uint64_t> AddVersions(std::span<const RowVersion> versions, PendingWrite& write) {
+    const auto place = [](const RowVersion& version) {
+      return std::tuple(version.timestamp, version.table, version.row);
+    };
+    bool ascending = true;
+    for (size_t i = 1; ascending && i < versions.size(); ++i) {
+      ascending = place(versions[i - 1]) < place(versions[i]);
+    }
+    std::unordered_map<std::string, uint64_t> hashes;  // where a row may come twice
     uint64_t newest = 0;
     for (const RowVersion& version : versions) {
-      const char kind = version.deleted() ? kDeletedValue : kRowValue;
-      const std::string key = VersionKey(version.table, version.row, version.timestamp);
-      const rocksdb::Slice key_parts[] = {key};
-      const rocksdb::Slice value_parts[] = {
-          {&kind, 1}, {reinterpret_cast<const char*>(version.value.data()), version.value.size()}};
-      QUARRY_RETURN_IF_ERROR(FromRocks(batch.Put(handles_[kDelta], {key_parts, 1}, {value_parts, 2}),
-                                       "store row versions", path_));
+      const std::string key = KeyOf(version);
+      const std::string tally = TallyOfRows(version.table, version.row);
+      const std::string_view row{reinterpret_cast<const char*>(version.value.data()), version.value.size()};
+      write.PutVersion(key, version.deleted() ? kDeletedValue : kRowValue, row, tally);
       newest = std::max(newest, version.timestamp);
+      if (ascending) continue;
+      const auto [before, first] = hashes.try_emplace(key, 0);
+      if (!first) write.change().Remove(tally, before->second);
+      before->second = EntryHash(key, row);
     }
     return newest;
   }
 
-  // Adds the deletion of all keys under `prefix`, whose last byte is not the largest.
-  Status AddDropOf(Family family, const std::string& prefix, rocksdb::WriteBatch& batch) {
-    std::string end = prefix;
-    ++end.back();
-    return FromRocks(batch.DeleteRange(handles_[family], prefix, end), "drop row versions", path_);
+  void AddDropOfVersions(std::string_view table, PendingWrite& write) {
+    write.DeleteAll(kDelta, TablePrefix(table));
+    const std::string prefix = TallyPrefixOfTable(table);
+    MutexLock lock(write_mutex_);
+    const Tallies& tallies = writer_->tallies();
+    for (auto at = tallies.lower_bound(prefix); at != tallies.end() && at->first.starts_with(prefix); ++at) {
+      write.change().Empty(at->second, at->first);
+    }
   }
 
-  // Deletes the versions under `prefix` of whose timestamp `dropped` says so; the last of them are left in
-  // `batch`.
+  // Deletes the versions under `prefix` whose timestamp `dropped` says so of, a mebibyte at a time. Not
+  // synced.
   template <typename Dropped>
-  Status DeleteVersions(const std::string& prefix, const Dropped& dropped, rocksdb::WriteBatch& batch) {
+  Status DeleteVersions(const std::string& prefix, const Dropped& dropped) {
     constexpr size_t kBatchBytes = 1 << 20;
-    const std::unique_ptr<rocksdb::Iterator> entries(db_->NewIterator(VerifiedRead(), handles_[kDelta]));
+    MutexLock one_drop(drop_mutex_);  // a version is taken out of the ledger once
+    QUARRY_RETURN_IF_ERROR(Recover());
+    QUARRY_TRY(const Use use, Read());
+    PendingWrite write(use.open);
+    const auto flush = [&]() -> Status {
+      MutexLock lock(write_mutex_);
+      QUARRY_RETURN_IF_ERROR(Commit(use.open, write, /*sync=*/false, "drop row versions"));
+      write.Clear();
+      return Status::Ok();
+    };
+    const std::unique_ptr<rocksdb::Iterator> entries(
+        use.open.db->NewIterator(VerifiedRead(), use.open[kDelta]));
     for (entries->Seek(prefix); entries->Valid() && entries->key().starts_with(prefix); entries->Next()) {
-      if (!dropped(TimestampOfKey(entries->key().ToStringView()))) continue;
-      QUARRY_RETURN_IF_ERROR(
-          FromRocks(batch.Delete(handles_[kDelta], entries->key()), "drop row versions", path_));
-      if (batch.GetDataSize() < kBatchBytes) continue;
-      QUARRY_RETURN_IF_ERROR(Write(batch, /*sync=*/false, "drop row versions"));
-      batch.Clear();
+      const std::string_view key = entries->key().ToStringView();
+      const uint64_t timestamp = TimestampOfKey(key);
+      if (timestamp == 0 || !dropped(timestamp)) continue;
+      const std::string_view table = key.substr(0, key.size() - kVersionTailBytes - 1);
+      const uint64_t row = IdFromBytes(key.substr(table.size() + 1, sizeof(uint64_t)));
+      const std::string_view value = entries->value().ToStringView();
+      write.Delete(kDelta, key);
+      write.change().Remove(TallyOfRows(table, row),
+                            EntryHash(key, value.substr(std::min(kVersionKindBytes, value.size()))));
+      if (write.bytes() >= kBatchBytes) QUARRY_RETURN_IF_ERROR(flush());
     }
-    return FromRocks(entries->status(), "drop row versions", path_);
+    QUARRY_RETURN_IF_ERROR(FromRocks(entries->status(), "drop row versions", path_));
+    return write.empty() ? Status::Ok() : flush();
   }
 
   // To the first entry at `key` or behind it; it was before. Rows that are next to each other are a step or
@@ -396,35 +512,73 @@ class RocksCatalog final : public Catalog {
     return version;
   }
 
-  Result<std::optional<std::string>> Get(Family family, const std::string& key, std::string_view what) {
+  Result<std::optional<std::string>> Get(const OpenDatabase& open, Family family, std::string_view key,
+                                         std::string_view what) {
     std::string value;
-    const rocksdb::Status status = db_->Get(VerifiedRead(), handles_[family], key, &value);
+    const rocksdb::Status status = open.db->Get(VerifiedRead(), open[family], ToSlice(key), &value);
     if (status.IsNotFound()) return std::optional<std::string>();
     QUARRY_RETURN_IF_ERROR(FromRocks(status, what, path_));
     return std::optional<std::string>(std::move(value));
   }
-  Result<std::optional<std::string>> GetProperty(const std::string& key) {
-    return Get(kProperty, key, "read a name");
+
+  Result<std::optional<uint64_t>> IdOf(const OpenDatabase& open, NameKind kind, std::string_view name) {
+    QUARRY_TRY(const std::optional<std::string> value,
+               Get(open, kProperty, NameKey(kind, name), "read a name"));
+    if (!value) return std::optional<uint64_t>();
+    if (value->size() != sizeof(uint64_t)) {
+      return MakeStatus(Code::kCorruption, "{}: the id of name \"{}\" has {} bytes instead of 8", path_, name,
+                        value->size());
+    }
+    return std::optional<uint64_t>(IdFromBytes(*value));
   }
 
-  const std::string path_;
+  // Of a catalog that is open for reading only: its files as they are, and what was promised of them.
+  Status CopyClosed(const std::string& to_path) {
+    QUARRY_RETURN_IF_ERROR(CopyFiles(path_, to_path + std::string(kCatalogFolder)));
+    QUARRY_TRY(const std::optional<AnchorRecord> anchor, ReadAnchor(database_path_));
+    if (anchor) return CreateAnchor(to_path, *anchor);
+    QUARRY_TRY(const std::unique_ptr<Catalog> copy,
+               Catalog::Open(to_path, /*read_only=*/false, /*anchored=*/false));
+    return copy->Close();
+  }
+
+  const std::string database_path_, path_;
   const bool read_only_;
-  std::unique_ptr<rocksdb::DB> db_;
-  std::vector<rocksdb::ColumnFamilyHandle*> handles_;  // owned through db_
+  std::shared_mutex
+      open_mutex_;  // whoever uses open_ shares it; it is changed alone. Taken before the others
+  OpenDatabase open_;
+  Mutex drop_mutex_;
   Mutex write_mutex_;
-  Status write_error_ QUARRY_GUARDED_BY(write_mutex_);  // of the first write that failed
+  std::optional<CatalogWriter> writer_ QUARRY_GUARDED_BY(write_mutex_);
+  DescriptorReserve reserve_;
 };
 
-Result<std::unique_ptr<Catalog>> OpenRocks(const std::string& path, const rocksdb::Options& options,
-                                           bool read_only, std::string_view what = "open the catalog") {
-  rocksdb::DB* db = nullptr;
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  const rocksdb::Status status =
-      read_only ? rocksdb::DB::OpenForReadOnly(options, path, MakeFamilies(options), &handles, &db)
-                : rocksdb::DB::Open(options, path, MakeFamilies(options), &handles, &db);
-  QUARRY_RETURN_IF_ERROR(FromRocks(status, what, path));
-  return std::unique_ptr<Catalog>(
-      new RocksCatalog(path, read_only, std::unique_ptr<rocksdb::DB>(db), std::move(handles)));
+// As the anchor promises it, and whole as far as opening can tell.
+Status CheckReader(const std::string& database_path, const std::string& path, const OpenDatabase& open,
+                   bool anchored) {
+  QUARRY_TRY(const std::optional<AnchorRecord> anchor, ReadAnchor(database_path));
+  QUARRY_TRY(const std::optional<LedgerHead> head, ReadHead(open, VerifiedRead(), path));
+  if (!anchor) {
+    if (!anchored && !head) return Status::Ok();
+    return MakeStatus(Code::kCorruption,
+                      "{}{}: the file is missing: restore a checkpoint, or run `quarry repair`",
+                      database_path, kAnchorFile);
+  }
+  QUARRY_RETURN_IF_ERROR(CheckPromise(*anchor, head, path, open.logger->dropped()));
+  if (!head) return Status::Ok();
+  if (!anchor->closed) {
+    QUARRY_TRY(const uint64_t synced, SyncedByLogs(path, head->catalog_id));
+    if (synced > head->commits) {
+      return MakeStatus(
+          Code::kCorruption,
+          "{}: the log is damaged behind commit {}, and {} were synced{}: restore a checkpoint, "
+          "or run `quarry repair`",
+          path, head->commits, synced,
+          open.logger->dropped().empty() ? ""
+                                         : fmt::format(" (RocksDB, opening it: {})", open.logger->dropped()));
+    }
+  }
+  return CheckHead(open, *head, path);
 }
 
 }  // namespace
@@ -434,50 +588,33 @@ Result<std::unique_ptr<Catalog>> Catalog::Create(const std::string& database_pat
   if (std::error_code error; fs::exists(path, error)) {
     return MakeStatus(Code::kAlreadyExists, "{}: there is a catalog already", path);
   }
-  rocksdb::Options options = MakeOptions();
-  options.create_if_missing = true;
-  options.create_missing_column_families = true;
-  options.error_if_exists = true;
-  return OpenRocks(path, options, /*read_only=*/false, "create the catalog");
+  CatalogWriter writer(database_path, path);
+  QUARRY_RETURN_IF_ERROR(writer.TakeAnchor(/*anchored=*/false));
+  QUARRY_TRY(OpenDatabase open, OpenRocks(path, OpenAs::kNew));
+  QUARRY_RETURN_IF_ERROR(writer.Load(open));
+  return std::unique_ptr<Catalog>(
+      std::make_unique<RocksCatalog>(database_path, std::move(open), std::move(writer)));
 }
 
-Result<std::unique_ptr<Catalog>> Catalog::Open(const std::string& database_path, bool read_only) {
+Result<std::unique_ptr<Catalog>> Catalog::Open(const std::string& database_path, bool read_only,
+                                               bool anchored) {
   const std::string path = database_path + std::string(kCatalogFolder);
   if (std::error_code error; !fs::exists(path, error)) {
     return MakeStatus(Code::kNotFound, "{}: there is no catalog", path);
   }
-  return OpenRocks(path, MakeOptions(), read_only);
-}
-
-Result<std::vector<std::string>> Catalog::Salvage(const std::string& database_path,
-                                                  const std::string& to_path) {
-  const std::string path = to_path + std::string(kCatalogFolder);
-  rocksdb::Options options = MakeOptions();
-  // An error of the disk may pass: what could not be read is tried again before it is given up for lost.
-  constexpr int kTriesMax = 2;
-  bool disk_failed = true;
-  std::error_code error;
-  for (int i = 0; disk_failed && i < kTriesMax; ++i) {
-    fs::remove_all(path, error);
-    QUARRY_RETURN_IF_ERROR(CopyFiles(database_path + std::string(kCatalogFolder), path));
-    const auto logger = std::make_shared<RepairLogger>();
-    options.info_log = logger;
-    QUARRY_RETURN_IF_ERROR(
-        FromRocks(rocksdb::RepairDB(path, options, MakeFamilies(options)), "repair the catalog", path));
-    disk_failed = logger->disk_failed();
+  QUARRY_RETURN_IF_ERROR(CheckFiles(path));
+  if (read_only) {
+    QUARRY_TRY(OpenDatabase open, OpenRocks(path, OpenAs::kReader));
+    QUARRY_RETURN_IF_ERROR(CheckReader(database_path, path, open, anchored));
+    return std::unique_ptr<Catalog>(
+        std::make_unique<RocksCatalog>(database_path, std::move(open), std::nullopt));
   }
-  options = MakeOptions();
-  std::vector<std::string> lost;
-  for (fs::directory_iterator entry(path + "/lost", error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->path().extension() == kTableSuffix) lost.push_back(entry->path().filename().string());
-  }
-  fs::remove_all(path + "/lost", error);          // the catalog that this was copied from has them
-  options.create_missing_column_families = true;  // those of which there was no table
-  QUARRY_TRY(const std::unique_ptr<Catalog> catalog, OpenRocks(path, options, /*read_only=*/false));
-  QUARRY_RETURN_IF_ERROR(catalog->ReadManifest().status());
-  QUARRY_RETURN_IF_ERROR(catalog->Close());
-  return lost;
+  CatalogWriter writer(database_path, path);
+  QUARRY_RETURN_IF_ERROR(writer.TakeAnchor(anchored));
+  QUARRY_TRY(OpenDatabase open, OpenRocks(path, OpenAs::kWriter));
+  QUARRY_RETURN_IF_ERROR(writer.Load(open));
+  return std::unique_ptr<Catalog>(
+      std::make_unique<RocksCatalog>(database_path, std::move(open), std::move(writer)));
 }
 
 }  // namespace quarry

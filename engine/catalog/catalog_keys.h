@@ -15,6 +15,9 @@ inline constexpr std::string_view kManifestKey = "manifest";
 // commit, when there are any.
 inline constexpr std::string_view kTimestampKey = "timestamp";
 inline constexpr std::string_view kStagedKey = "staged";
+// Prefix of records of `schema` about rows that a repair could not prove to be the newest: the table, a zero
+// byte and the first row; the value is how many there are.
+inline constexpr std::string_view kDoubtPrefix = "doubt/";
 
 // Keys of `property`: kind, direction, then the name or the id (big-endian, so that ids come in order).
 inline std::string NameKey(NameKind kind, std::string_view name) {
@@ -52,8 +55,9 @@ inline uint64_t TimestampOfKey(std::string_view key) {
 }
 
 // Keys of `schema` for what a compaction folded: the generation, and since when the rows have changed.
+inline constexpr std::string_view kFoldedSection = "folded/";
 inline std::string FoldedPrefix(std::string_view table) {
-  return std::string("folded/").append(table).append("/");
+  return std::string(kFoldedSection).append(table).append("/");
 }
 inline std::string FoldedPrefix(std::string_view table, uint64_t generation) {
   return FoldedPrefix(table).append(IdBytes(generation));
@@ -63,6 +67,7 @@ inline std::string FoldedKey(std::string_view table, uint64_t generation, uint64
 }
 
 // Values of `delta`: a byte that says what follows, and the row.
+inline constexpr size_t kVersionKindBytes = 1;
 inline constexpr char kRowValue = 1;
 inline constexpr char kDeletedValue = 0;
 

@@ -9,14 +9,35 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <string>
+#include <string_view>
+
+#include "quarry/base/mutex.h"
 
 namespace quarry {
 
-// RocksDB keeps a LOG file otherwise, and writes it in read-only databases too.
-class SilentLogger final : public rocksdb::Logger {
+// Hears what RocksDB leaves out when it opens a database: recovery stops at a damaged record of the log and
+// says so here alone. RocksDB's own logger would write a file LOG, in databases that are only read too.
+class OpenLogger final : public rocksdb::Logger {
  public:
   using rocksdb::Logger::Logv;
-  void Logv(const char* /*format*/, va_list /*arguments*/) override {}
+  void Logv(const char* format, va_list arguments) override {
+    std::array<char, 512> line{};
+    std::vsnprintf(line.data(), line.size(), format, arguments);
+    const char* const said = std::strstr(line.data(), "dropping ");
+    if (said == nullptr) return;
+    MutexLock lock(mutex_);
+    if (dropped_.empty()) dropped_ = said;
+  }
+  // "dropping 4711 bytes; Corruption: checksum mismatch"; empty: nothing was left out.
+  std::string dropped() const {
+    MutexLock lock(mutex_);
+    return dropped_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::string dropped_ QUARRY_GUARDED_BY(mutex_);
 };
 
 // RocksDB's repair goes on without what it cannot read, and says so here alone.
@@ -34,13 +55,27 @@ class RepairLogger final : public rocksdb::Logger {
   std::atomic<bool> disk_failed_{false};
 };
 
-// RocksDB would write again on its own what a full disk has refused, and be seconds in closing for it.
-class NoRetries final : public rocksdb::EventListener {
+// Hears which operation of the disk failed: after a failed sync of the log or the MANIFEST nobody knows what
+// is on disk, while whatever else fails can be tried again. Also keeps RocksDB from trying on its own: it
+// would write again what a full disk has refused, and be seconds in closing for it.
+class ErrorListener final : public rocksdb::EventListener {
  public:
   void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason /*reason*/, rocksdb::Status /*error*/,
                             bool* retries) override {
     *retries = false;
   }
+  bool ShouldBeNotifiedOnFileIO() override { return true; }
+  void OnIOError(const rocksdb::IOErrorInfo& info) override {
+    const bool sync = info.operation == rocksdb::FileOperationType::kSync ||
+                      info.operation == rocksdb::FileOperationType::kFsync ||
+                      info.operation == rocksdb::FileOperationType::kRangeSync;
+    // A table whose sync failed is written again from the log.
+    if (sync && !std::string_view(info.file_path).ends_with(".sst")) sync_failed_ = true;
+  }
+  bool sync_failed() const { return sync_failed_; }
+
+ private:
+  std::atomic<bool> sync_failed_{false};
 };
 
 }  // namespace quarry

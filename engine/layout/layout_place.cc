@@ -9,6 +9,7 @@ namespace quarry {
 namespace fs = std::filesystem;
 
 Result<LayoutPlace> PrepareLayout(Store& store, const std::string& name, const std::string& folder) {
+  QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());
   const std::string layouts = store.path() + "/layouts";
   LayoutPlace place{.folder = folder, .building = store.path() + "/" + folder};
   if (const LayoutRecord* old = store.manifest().FindLayout(name)) {

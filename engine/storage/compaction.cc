@@ -166,6 +166,7 @@ Result<std::vector<Catalog::FoldedRows::Change>> Compaction::Changes() const {
 // A file that is there and not gone on with may be of a switch that failed, and named on disk all the same.
 // Behind another commit it is not.
 Status Compaction::Settle(const TableRecord& next) const {
+  QUARRY_RETURN_IF_ERROR(store_.PrepareToWrite());
   std::error_code error;
   if (done_.rows > 0 || !fs::exists(store_.path() + "/" + next.file, error)) return Status::Ok();
   return store_.UpdateManifest([](Manifest&) { return Status::Ok(); });

@@ -65,6 +65,7 @@ class DeltaLog {
   };
 
   Status Load() QUARRY_REQUIRES(mutex_);
+  Status Settle() QUARRY_REQUIRES(mutex_);
   Result<const RowBitmap*> RowsSince(const TableRecord& table) QUARRY_REQUIRES(mutex_);
   Result<uint64_t> CommitInTurn(Writer& self) QUARRY_REQUIRES(mutex_);
   std::vector<Writer*> TakeGroup() QUARRY_REQUIRES(mutex_);
@@ -80,8 +81,8 @@ class DeltaLog {
   bool loaded_ QUARRY_GUARDED_BY(mutex_) = false;
   uint64_t last_timestamp_ QUARRY_GUARDED_BY(mutex_) = 0;    // committed and visible
   uint64_t staged_timestamp_ QUARRY_GUARDED_BY(mutex_) = 0;  // of the large write under way; 0 = none
-  Status failed_ QUARRY_GUARDED_BY(mutex_);                  // of the first commit that failed
-  std::deque<Writer*> writers_ QUARRY_GUARDED_BY(mutex_);    // the first one commits
+  bool unsettled_ QUARRY_GUARDED_BY(mutex_) = false;       // a commit failed: it may be in the catalog or not
+  std::deque<Writer*> writers_ QUARRY_GUARDED_BY(mutex_);  // the first one commits
   // Of tables that were asked about: rows that have versions above a timestamp.
   std::map<std::pair<std::string, uint64_t>, RowBitmap> touched_ QUARRY_GUARDED_BY(mutex_);
 };

@@ -179,6 +179,18 @@ Status DeltaLog::Load() {
   return Status::Ok();
 }
 
+// After a commit that failed: what has become of it. Readers go on meanwhile with what was committed before.
+Status DeltaLog::Settle() {
+  if (!unsettled_) return Status::Ok();
+  QUARRY_TRY(const std::shared_ptr<Catalog> catalog, catalog_(/*writable=*/true));
+  QUARRY_RETURN_IF_ERROR(catalog->Recover());
+  QUARRY_TRY(const uint64_t last_timestamp, catalog->LastTimestamp());
+  if (last_timestamp != last_timestamp_) touched_.clear();  // it is there, and so are its rows
+  last_timestamp_ = last_timestamp;
+  unsettled_ = false;
+  return Status::Ok();
+}
+
 Result<const RowBitmap*> DeltaLog::RowsSince(const TableRecord& table) {
   const auto key = std::pair(table.name, table.folded);
   const auto found = touched_.find(key);
@@ -215,7 +227,6 @@ std::vector<DeltaLog::Writer*> DeltaLog::TakeGroup() {
 }
 
 Status DeltaLog::CheckGroup(std::span<Writer* const> group) const {
-  QUARRY_RETURN_IF_ERROR(failed_);
   const Writer& last = *group.back();
   if (staged_timestamp_ == 0 || last.staged != nullptr || last.timestamp < staged_timestamp_) {
     return Status::Ok();
@@ -275,8 +286,9 @@ Result<uint64_t> DeltaLog::CommitInTurn(Writer& self) {
   writers_.push_back(&self);
   while (!self.done && writers_.front() != &self) self.wake.Wait(mutex_);
   if (!self.done) {
+    Status status = Settle();  // timestamps are of what is committed
     const std::vector<Writer*> group = TakeGroup();
-    Status status = CheckGroup(group);
+    if (status.ok()) status = CheckGroup(group);
     if (status.ok()) {
       mutex_.Unlock();
       status = Commit(group);
@@ -285,8 +297,7 @@ Result<uint64_t> DeltaLog::CommitInTurn(Writer& self) {
         Publish(group);
         KillPoint("put: visible, not told");
       } else {
-        failed_ =
-            MakeStatus(status.code(), "{}: writes are refused since one failed: {}", path_, status.message());
+        unsettled_ = true;
       }
     }
     for (Writer* const writer : group) {
@@ -322,7 +333,11 @@ class DeltaLog::StagedWrite final : public LargeWrite {
     QUARRY_RETURN_IF_ERROR(CheckEntries(manifest_, batch));
     std::vector<RowVersion> versions;
     AppendVersions(batch, staged_.timestamp, versions);
-    QUARRY_RETURN_IF_ERROR(catalog_->StageVersions(versions));
+    const auto again = [&](size_t i) {
+      const auto found = staged_.rows.find(versions[i].table);
+      return found != staged_.rows.end() && found->second.contains(static_cast<uint32_t>(versions[i].row));
+    };
+    QUARRY_RETURN_IF_ERROR(catalog_->StageVersions(versions, again));
     KillPoint("put: part of the rows staged");
     for (const RowVersion& version : versions) {
       auto found = staged_.rows.find(version.table);
@@ -357,8 +372,8 @@ Result<std::unique_ptr<LargeWrite>> DeltaLog::BeginLargeWrite(const Manifest& ma
   uint64_t timestamp = 0;
   {
     MutexLock lock(mutex_);
-    QUARRY_RETURN_IF_ERROR(failed_);
     QUARRY_RETURN_IF_ERROR(Load());
+    QUARRY_RETURN_IF_ERROR(Settle());
     if (staged_timestamp_ != 0) {
       return MakeStatus(Code::kBusy, "{}: another large commit is under way: wait for it", path_);
     }

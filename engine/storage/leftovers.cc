@@ -72,44 +72,50 @@ bool IsLeftover(IoBackend& backend, const std::string& database_path, const Mani
   return !error;
 }
 
-void Remove(const std::vector<fs::path>& leftovers) {
-  for (const fs::path& leftover : leftovers) {
-    std::error_code error;
-    fs::remove_all(leftover, error);
-    if (error) {
-      LogInfo("{}: left over from a command that was interrupted; it stays: {}", leftover.string(),
-              error.message());
-    } else {
-      LogInfo("{}: removed, left over from a command that was interrupted", leftover.string());
-    }
-  }
-}
-
-void RemovePassingLayouts(const Store& store) {
-  std::vector<fs::path> leftovers;
-  std::error_code error, ignored;
-  for (fs::directory_iterator entry(store.path() + "/layouts", error), end; !error && entry != end;
-       entry.increment(error)) {
-    const bool passing = entry->path().filename().string().ends_with(kPassingSuffix);
-    if (passing && entry->is_directory(ignored)) leftovers.push_back(entry->path());
-  }
-  Remove(leftovers);
-}
-
 }  // namespace
 
-void RemoveLeftovers(Store& store) {
-  RemovePassingLayouts(store);
-  std::vector<fs::path> leftovers;
-  std::error_code error;
+bool MayBeOnlyCopy(const std::string& database_path, const Manifest& manifest, std::string_view file) {
+  const std::string_view folder = file.substr(0, file.find('/'));
+  const std::string name(file.substr(std::min(file.size(), folder.size() + 1)));
+  const auto missing = [&](const std::string& named) {
+    std::error_code error;
+    return !fs::exists(database_path + "/" + named, error);
+  };
+  if (folder == "features") {
+    const std::optional<std::string_view> table = NameOfFile(name, ".qft");
+    const TableRecord* const record = table ? manifest.FindTable(*table) : nullptr;
+    return record != nullptr && missing(record->file);
+  }
+  if (folder == "layouts") {
+    const std::optional<std::string_view> layout = NameOfGeneration(name);
+    const LayoutRecord* const record = layout ? manifest.FindLayout(*layout) : nullptr;
+    return record != nullptr && missing(record->directory);
+  }
+  return folder == "training" && std::ranges::any_of(manifest.trainings, missing, &TrainingRecord::file);
+}
+
+std::vector<std::string> FindLeftovers(IoBackend& backend, const std::string& database_path,
+                                       const Manifest& manifest) {
+  std::vector<std::string> leftovers;
+  std::error_code error, ignored;
   for (const std::string_view folder : {"features", "layouts", "training"}) {
-    for (fs::directory_iterator entry(fmt::format("{}/{}", store.path(), folder), error), end;
+    for (fs::directory_iterator entry(fmt::format("{}/{}", database_path, folder), error), end;
          !error && entry != end; entry.increment(error)) {
-      if (IsLeftover(store.backend(), store.path(), store.manifest(), folder, *entry)) {
-        leftovers.push_back(entry->path());
+      const std::string name = entry->path().filename().string();
+      const std::string file = fmt::format("{}/{}", folder, name);
+      const bool passing =
+          folder == "layouts" && name.ends_with(kPassingSuffix) && entry->is_directory(ignored);
+      if (passing || (IsLeftover(backend, database_path, manifest, folder, *entry) &&
+                      !MayBeOnlyCopy(database_path, manifest, file))) {
+        leftovers.push_back(file);
       }
     }
   }
+  std::ranges::sort(leftovers);
+  return leftovers;
+}
+
+void RemoveLeftovers(Store& store, const std::vector<std::string>& leftovers) {
   if (leftovers.empty()) return;
   const Status settled = store.UpdateManifest([](Manifest&) { return Status::Ok(); });
   if (!settled.ok()) {
@@ -117,7 +123,16 @@ void RemoveLeftovers(Store& store) {
     return;
   }
   KillPoint("open: leftovers there");
-  Remove(leftovers);
+  for (const std::string& leftover : leftovers) {
+    std::error_code error;
+    fs::remove_all(store.path() + "/" + leftover, error);
+    if (error) {
+      LogInfo("{}/{}: left over from a command that was interrupted; it stays: {}", store.path(), leftover,
+              error.message());
+    } else {
+      LogInfo("{}/{}: removed, left over from a command that was interrupted", store.path(), leftover);
+    }
+  }
 }
 
 }  // namespace quarry

@@ -12,11 +12,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The newest commit of a catalog that opens and has a manifest.
-Result<uint64_t> ReadCatalog(const std::string& database_path) {
-  QUARRY_TRY(const std::unique_ptr<Catalog> catalog, Catalog::Open(database_path, /*read_only=*/true));
-  QUARRY_RETURN_IF_ERROR(catalog->ReadManifest().status());
-  return catalog->LastTimestamp();
+// Why a catalog does not open, or has no manifest.
+Status FaultOfCatalog(IoBackend& backend, const std::string& database_path) {
+  const Result<uint32_t> version = ReadVersionFile(backend, database_path);
+  const bool anchored = !version.ok() || *version >= 2;
+  QUARRY_TRY(const std::unique_ptr<Catalog> catalog,
+             Catalog::Open(database_path, /*read_only=*/true, anchored));
+  return catalog->ReadManifest().status();
 }
 
 Status SyncFolder(IoBackend& backend, const std::string& folder) {
@@ -38,11 +40,19 @@ struct CatalogPaths {
   const std::string database, catalog, damaged, workspace;
 };
 
-// A death between the two renames of Exchange left no catalog.
-Status UndoHalfExchange(IoBackend& backend, const CatalogPaths& paths) {
+// A death within Exchange left no catalog, or the new one with the old one's anchor.
+Status EndHalfExchange(IoBackend& backend, const CatalogPaths& paths) {
   std::error_code error;
-  if (fs::exists(paths.catalog, error) || !fs::exists(paths.damaged, error)) return Status::Ok();
-  return backend.Rename(paths.damaged, paths.catalog);
+  if (!fs::exists(paths.catalog, error) && fs::exists(paths.damaged, error)) {
+    return backend.Rename(paths.damaged, paths.catalog);
+  }
+  const std::string repaired = paths.workspace + "/catalog", anchor = paths.workspace + "/ANCHOR";
+  if (fs::exists(repaired, error) || !fs::exists(anchor, error) || !fs::exists(paths.damaged, error)) {
+    return Status::Ok();
+  }
+  QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(paths.database));
+  QUARRY_RETURN_IF_ERROR(backend.Rename(anchor, paths.database + "/ANCHOR"));
+  return backend.SyncDirectory(paths.database);
 }
 
 Status Exchange(IoBackend& backend, const CatalogPaths& paths) {
@@ -50,23 +60,23 @@ Status Exchange(IoBackend& backend, const CatalogPaths& paths) {
   QUARRY_RETURN_IF_ERROR(SyncFolder(backend, repaired));
   QUARRY_RETURN_IF_ERROR(backend.Rename(paths.catalog, paths.damaged));
   if (const Status status = backend.Rename(repaired, paths.catalog); !status.ok()) {
-    QUARRY_RETURN_IF_ERROR(UndoHalfExchange(backend, paths));
+    QUARRY_RETURN_IF_ERROR(EndHalfExchange(backend, paths));
     return status;
   }
-  return backend.SyncDirectory(paths.database);
+  return EndHalfExchange(backend, paths);
 }
 
-Result<std::vector<std::string>> SalvageCatalog(IoBackend& backend, const CatalogPaths& paths) {
+Result<SalvagedCatalog> SalvageCatalog(IoBackend& backend, const CatalogPaths& paths) {
   std::error_code error;
   fs::remove_all(paths.workspace, error);
   if (!fs::create_directory(paths.workspace, error)) {
     return ErrnoStatus(error.value(), "create the folder", paths.workspace);
   }
-  Result<std::vector<std::string>> lost = Catalog::Salvage(paths.database, paths.workspace);
-  const Status status = lost.ok() ? Exchange(backend, paths) : lost.status();
+  Result<SalvagedCatalog> salvaged = Catalog::Salvage(paths.database, paths.workspace);
+  const Status status = salvaged.ok() ? Exchange(backend, paths) : salvaged.status();
   fs::remove_all(paths.workspace, error);
   QUARRY_RETURN_IF_ERROR(status);
-  return lost;
+  return salvaged;
 }
 
 // One repair of a store: first everything is sorted into the report, then what it says is done.
@@ -87,6 +97,7 @@ class Repair {
 
   Status Run() {
     for (const std::string& folder : report_.folders) QUARRY_RETURN_IF_ERROR(MakeFolder(folder));
+    if (!report_.accepted.empty()) QUARRY_RETURN_IF_ERROR(store_.AcceptDoubts());
     if (report_.removed.empty() && report_.layouts.empty() && report_.trainings.empty()) return Status::Ok();
     // A commit that failed may have reached the disk, and name something that is to be removed. After this
     // one, none does.
@@ -117,6 +128,10 @@ class Repair {
         return Status::Ok();
       case Damage::Kind::kTable:
         return SortTable(damage);
+      case Damage::Kind::kOldRows:
+        if (!options_.drop_damaged) break;
+        report_.accepted.push_back({damage.name, damage.first_row, damage.row_count, false});
+        return Status::Ok();
       case Damage::Kind::kTraining:
         if (!options_.drop_damaged) break;
         report_.trainings.push_back(*manifest.FindTraining(damage.name));
@@ -195,8 +210,8 @@ Result<std::optional<CatalogRepair>> RepairCatalog(IoBackend& backend, const std
   if (!fs::exists(path + "/VERSION", error)) return std::optional<CatalogRepair>();  // Store::Open tells
   const CatalogPaths paths(path);
   QUARRY_TRY(const StoreLock lock, StoreLock::Acquire(path));
-  QUARRY_RETURN_IF_ERROR(UndoHalfExchange(backend, paths));
-  CatalogRepair repair{.fault = ReadCatalog(path).status(), .damaged_path = paths.damaged};
+  QUARRY_RETURN_IF_ERROR(EndHalfExchange(backend, paths));
+  CatalogRepair repair{.fault = FaultOfCatalog(backend, path), .damaged_path = paths.damaged};
   if (repair.fault.ok()) return std::optional<CatalogRepair>();
   if (repair.fault.code() != Code::kCorruption) return repair.fault;  // nobody knows what is in it
   if (dry_run) return std::optional(std::move(repair));
@@ -205,8 +220,10 @@ Result<std::optional<CatalogRepair>> RepairCatalog(IoBackend& backend, const std
                       "{}: the catalog of an earlier repair is there; move it away or remove it",
                       paths.damaged);
   }
-  QUARRY_TRY(repair.lost_tables, SalvageCatalog(backend, paths));
-  QUARRY_TRY(repair.timestamp, ReadCatalog(path));
+  QUARRY_TRY(SalvagedCatalog salvaged, SalvageCatalog(backend, paths));
+  repair.lost_tables = std::move(salvaged.lost_tables);
+  repair.timestamp = salvaged.timestamp;
+  repair.proven = salvaged.doubts.empty();
   return std::optional(std::move(repair));
 }
 

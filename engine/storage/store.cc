@@ -25,7 +25,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kVersionPrefix = "quarry ";
-constexpr uint32_t kStoreVersion = 1;
+// Version 2: the catalog has a ledger and an anchor. A database of version 1 is read as it is, and becomes
+// one of version 2 with the first write.
+constexpr uint32_t kStoreVersion = 2;
+constexpr uint32_t kStoreVersionMin = 1;
 
 std::string VersionText() { return fmt::format("{}{}\n", kVersionPrefix, kStoreVersion); }
 
@@ -59,18 +62,18 @@ Status NoDatabase(IoBackend& backend, const std::string& path) {
 
 }  // namespace
 
-Status CheckVersionFile(IoBackend& backend, const std::string& database_path) {
+Result<uint32_t> ReadVersionFile(IoBackend& backend, const std::string& database_path) {
   const std::string path = database_path + "/VERSION";
   QUARRY_TRY(const std::string text, ReadPrefix(backend, path));
-  if (text == VersionText()) return Status::Ok();
   uint32_t version = 0;
   const char* const end = text.data() + text.size();
   if (text.starts_with(kVersionPrefix)) {
     const auto parsed = std::from_chars(text.data() + kVersionPrefix.size(), end, version);
     if (parsed.ec == std::errc() && parsed.ptr + 1 == end && *parsed.ptr == '\n') {
+      if (version >= kStoreVersionMin && version <= kStoreVersion) return version;
       return MakeStatus(Code::kUnsupported,
-                        "{}: database version {}; this Quarry reads version {}: use the other one", path,
-                        version, kStoreVersion);
+                        "{}: database version {}; this Quarry reads versions {} to {}: use the other one",
+                        path, version, kStoreVersionMin, kStoreVersion);
     }
   }
   return MakeStatus(Code::kCorruption, "{}: the file should read \"quarry {}\" and a line end", path,
@@ -89,12 +92,26 @@ std::string NamesOf(const std::vector<Record>& records) {
   return names.empty() ? "none" : names;
 }
 
+// Puts the version of today into a database of an older one, whole or not at all.
+Status WriteVersionFile(IoBackend& backend, const std::string& database_path) {
+  const std::string path = database_path + "/VERSION";
+  const std::string made = database_path + "/" + std::string(kNewVersionFile);
+  std::error_code error;
+  fs::remove(made, error);  // of an earlier try that was interrupted
+  const std::string text = VersionText();
+  QUARRY_TRY(const File file, backend.Open(made, OpenMode::kCreate));
+  QUARRY_RETURN_IF_ERROR(backend.WriteAt(file, 0, std::as_bytes(std::span(text))));
+  QUARRY_RETURN_IF_ERROR(backend.SyncFile(file));
+  QUARRY_RETURN_IF_ERROR(backend.Rename(made, path));
+  return backend.SyncDirectory(database_path);
+}
+
 // A table's file, which goes with the last that uses it once another has taken its place.
 class TableFile {
  public:
   explicit TableFile(std::string path) : path_(std::move(path)) {}
   ~TableFile() {
-    std::error_code ignored;  // what stays, the next open removes
+    std::error_code ignored;  // what stays is a leftover
     if (replaced_) fs::remove(path_, ignored);
   }
   TableFile(const TableFile&) = delete;
@@ -108,16 +125,42 @@ class TableFile {
 
 class StoreImpl final : public Store {
  public:
-  StoreImpl(IoBackend& backend, std::string path, StoreLock lock, std::unique_ptr<Catalog> catalog,
-            Manifest manifest)
-      : backend_(backend), path_(std::move(path)), lock_(std::move(lock)), catalog_(std::move(catalog)) {
+  StoreImpl(IoBackend& backend, std::string path, StoreLock lock, uint32_t version,
+            std::unique_ptr<Catalog> catalog, Manifest manifest)
+      : backend_(backend),
+        path_(std::move(path)),
+        lock_(std::move(lock)),
+        version_(version),
+        catalog_(std::move(catalog)),
+        leftovers_(FindLeftovers(backend_, path_, manifest)) {
     Keep(std::move(manifest));
   }
 
   const std::string& path() const override { return path_; }
   const Manifest& manifest() const override { return *manifest_.load(std::memory_order_acquire); }
-  Catalog& catalog() override { return *catalog_; }
+  std::shared_ptr<Catalog> catalog() override {
+    MutexLock lock(mutex_);
+    return catalog_;
+  }
   IoBackend& backend() override { return backend_; }
+
+  Status PrepareToWrite() override {
+    MutexLock lock(preparing_);
+    if (prepared_) return Status::Ok();
+    QUARRY_RETURN_IF_ERROR(DropStaged());
+    RemoveLeftovers(*this, leftovers());
+    prepared_ = true;
+    return Status::Ok();
+  }
+
+  std::vector<std::string> leftovers() const override {
+    std::vector<std::string> there;
+    for (const std::string& file : leftovers_) {
+      std::error_code error;
+      if (fs::exists(fs::symlink_status(path_ + "/" + file, error))) there.push_back(file);
+    }
+    return there;
+  }
 
   Status UpdateManifest(const std::function<Status(Manifest&)>& change,
                         const Catalog::FoldedRows* folded) override {
@@ -137,10 +180,12 @@ class StoreImpl final : public Store {
 
   Result<uint64_t> Write(const WriteBatch& batch, const WriteOptions& options) override {
     const ScopedSpan span("commit");
+    QUARRY_RETURN_IF_ERROR(PrepareToWrite());
     return deltas_.Write(manifest(), batch, options);
   }
 
   Result<std::unique_ptr<LargeWrite>> BeginLargeWrite() override {
+    QUARRY_RETURN_IF_ERROR(PrepareToWrite());
     return deltas_.BeginLargeWrite(manifest());
   }
 
@@ -203,6 +248,11 @@ class StoreImpl final : public Store {
     return deltas_.OpenOverlay(backend_, table, std::move(snapshot), std::move(folded), std::move(file));
   }
 
+  Status AcceptDoubts() override {
+    QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
+    return catalog->AcceptDoubts();
+  }
+
   Status CopyCatalog(const std::string& path, const std::function<Status()>& copy_files) override {
     MutexLock no_other_manifest(manifest_mutex_);
     std::shared_ptr<Catalog> writable;
@@ -234,6 +284,7 @@ class StoreImpl final : public Store {
   }
 
   Status DropTable(std::string_view name) override {
+    QUARRY_RETURN_IF_ERROR(PrepareToWrite());
     QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
     MutexLock one_at_a_time(manifest_mutex_);
     const TableRecord* const table = manifest().FindTable(name);
@@ -249,7 +300,7 @@ class StoreImpl final : public Store {
     QUARRY_TRY(next, catalog->ReadManifest());
     Keep(std::move(next));
     files_.erase(table->file);
-    std::error_code ignored;  // what stays, the next open removes
+    std::error_code ignored;  // what stays is a leftover
     fs::remove(path_ + "/" + table->file, ignored);
     return Status::Ok();
   }
@@ -275,21 +326,18 @@ class StoreImpl final : public Store {
     return Topology::Open(backend_, path_, *record, manifest().database_id);
   }
 
-  // What a large commit that was interrupted left. Nobody sees it, so that it may as well stay.
-  void DropStaged() {
-    const auto staged = catalog_->StagedTimestamp();
-    if (!staged.ok() || !*staged) return;
-    const auto drop = [&]() -> Status {
-      QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
-      KillPoint("open: staged rows there");
-      return catalog->DropStaged();
-    };
-    const Status dropped = drop();
-    LogInfo("{}: the rows of a commit that was interrupted {}", path_,
-            dropped.ok() ? "were removed" : fmt::format("stay: {}", dropped.message()));
+ private:
+  // Removes what a large commit that was interrupted left. Nobody sees it.
+  Status DropStaged() {
+    QUARRY_TRY(const std::optional<uint64_t> staged, catalog()->StagedTimestamp());
+    if (!staged) return Status::Ok();
+    QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
+    KillPoint("open: staged rows there");
+    QUARRY_RETURN_IF_ERROR(catalog->DropStaged());
+    LogInfo("{}: the rows of a commit that was interrupted were removed", path_);
+    return Status::Ok();
   }
 
- private:
   Status NoTable(std::string_view name) const {
     return MakeStatus(Code::kNotFound, "{}: there is no table \"{}\"; tables: {}", path_, name,
                       NamesOf(manifest().tables));
@@ -369,22 +417,32 @@ class StoreImpl final : public Store {
   Result<std::shared_ptr<Catalog>> OpenCatalog(bool writable) QUARRY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (writable && !writable_) {
-      QUARRY_TRY(catalog_, Catalog::Open(path_, /*read_only=*/false));
+      QUARRY_TRY(catalog_, OpenWriter());
       writable_ = true;
     }
     return catalog_;
+  }
+
+  bool anchored() const QUARRY_REQUIRES(mutex_) { return version_ >= kStoreVersion; }
+  Result<std::unique_ptr<Catalog>> OpenWriter() QUARRY_REQUIRES(mutex_) {
+    QUARRY_TRY(std::unique_ptr<Catalog> catalog, Catalog::Open(path_, /*read_only=*/false, anchored()));
+    if (!anchored()) {
+      QUARRY_RETURN_IF_ERROR(WriteVersionFile(backend_, path_));
+      version_ = kStoreVersion;
+    }
+    return catalog;
   }
 
   // Opened anew, also after an error, because the writer may delete files that the open one relies on.
   Status CommitAndReopen(const Manifest& manifest, const Catalog::FoldedRows* folded)
       QUARRY_REQUIRES(mutex_) {
     const auto commit = [&]() -> Status {
-      QUARRY_TRY(const std::unique_ptr<Catalog> writable, Catalog::Open(path_, /*read_only=*/false));
+      QUARRY_TRY(const std::unique_ptr<Catalog> writable, OpenWriter());
       QUARRY_RETURN_IF_ERROR(writable->CommitManifest(manifest, folded));
       return writable->Close();
     };
     const Status committed = commit();
-    Result<std::unique_ptr<Catalog>> reopened = Catalog::Open(path_, /*read_only=*/true);
+    Result<std::unique_ptr<Catalog>> reopened = Catalog::Open(path_, /*read_only=*/true, anchored());
     if (!reopened.ok()) return committed.ok() ? reopened.status() : committed;
     catalog_ = std::move(reopened).value();
     return committed;
@@ -392,11 +450,15 @@ class StoreImpl final : public Store {
 
   IoBackend& backend_;
   const std::string path_;
+  Mutex preparing_;  // taken before the others
+  bool prepared_ QUARRY_GUARDED_BY(preparing_) = false;
   const StoreLock lock_;  // held until the catalog is closed
   Mutex manifest_mutex_;  // of changes of the manifest; taken before mutex_
   Mutex mutex_;
-  std::shared_ptr<Catalog> catalog_;
+  uint32_t version_ QUARRY_GUARDED_BY(mutex_);  // of the file VERSION
+  std::shared_ptr<Catalog> catalog_ QUARRY_GUARDED_BY(mutex_);
   bool writable_ QUARRY_GUARDED_BY(mutex_) = false;
+  const std::vector<std::string> leftovers_;                // when it was opened
   std::vector<std::unique_ptr<const Manifest>> manifests_;  // all that there were: commits are rare
   std::atomic<const Manifest*> manifest_{nullptr};          // the last of them
   std::map<std::string, std::shared_ptr<TableFile>> files_ QUARRY_GUARDED_BY(mutex_);  // of tables, by name
@@ -440,20 +502,19 @@ Result<std::unique_ptr<Store>> Store::Open(IoBackend& backend, const std::string
   // Without these there is nothing to lock: LOCK must not be created in a folder that is none of ours.
   std::error_code error;
   if (!fs::exists(path + "/VERSION", error)) return NoDatabase(backend, path);
-  QUARRY_RETURN_IF_ERROR(CheckVersionFile(backend, path));
+  QUARRY_RETURN_IF_ERROR(ReadVersionFile(backend, path).status());
   QUARRY_TRY(StoreLock lock, StoreLock::Acquire(path));
-  Result<std::unique_ptr<Catalog>> catalog = Catalog::Open(path, /*read_only=*/true);
+  QUARRY_TRY(const uint32_t version, ReadVersionFile(backend, path));
+  Result<std::unique_ptr<Catalog>> catalog =
+      Catalog::Open(path, /*read_only=*/true, /*anchored=*/version >= kStoreVersion);
   if (catalog.status().code() == Code::kNotFound) {
     return MakeStatus(Code::kCorruption, "{}: the folder catalog/ is missing: restore it or import again",
                       path);
   }
   QUARRY_RETURN_IF_ERROR(catalog.status());
   QUARRY_TRY(Manifest manifest, (*catalog)->ReadManifest());
-  auto store = std::make_unique<StoreImpl>(backend, path, std::move(lock), std::move(catalog).value(),
-                                           std::move(manifest));
-  store->DropStaged();
-  RemoveLeftovers(*store);
-  return std::unique_ptr<Store>(std::move(store));
+  return std::unique_ptr<Store>(std::make_unique<StoreImpl>(backend, path, std::move(lock), version,
+                                                            std::move(catalog).value(), std::move(manifest)));
 }
 
 }  // namespace quarry

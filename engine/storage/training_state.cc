@@ -126,6 +126,7 @@ Status CheckpointTraining(Store& store, const TrainingCheckpoint& checkpoint, co
         Code::kUsage, "run \"{}\": what it was started with is a text of {}, and at most {} are kept",
         checkpoint.name, FormatBytes(checkpoint.config.size()), FormatBytes(wire::kConfigBytesMax));
   }
+  QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());
   const TrainingRecord* const before = store.manifest().FindTraining(checkpoint.name);
   TrainingRecord record{.name = std::string(checkpoint.name),
                         .generation = before == nullptr ? 1 : before->generation + 1,

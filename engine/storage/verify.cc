@@ -221,7 +221,7 @@ Status VerifyTraining(Verification& run, const Store& store, const TrainingRecor
 
 Status VerifyNames(Verification& run, Store& store, NameKind kind, bool present, uint64_t expected) {
   if (!present) return Status::Ok();
-  const Result<uint64_t> count = store.catalog().VerifyNames(kind);
+  const Result<uint64_t> count = store.catalog()->VerifyNames(kind);
   if (!count.ok()) return run.Note(count.status());
   if (*count != expected) {
     AddFault(run, "{}/catalog: {} {} names for {}", store.path(), *count,
@@ -232,10 +232,10 @@ Status VerifyNames(Verification& run, Store& store, NameKind kind, bool present,
 
 // Every version is of a row that is there, has the bytes of a row and a time that was handed out.
 Status VerifyVersions(Verification& run, Store& store, const TableRecord& table) {
-  QUARRY_TRY(const uint64_t newest, store.catalog().LastTimestamp());
-  QUARRY_TRY(const std::optional<uint64_t> staged, store.catalog().StagedTimestamp());
+  QUARRY_TRY(const uint64_t newest, store.catalog()->LastTimestamp());
+  QUARRY_TRY(const std::optional<uint64_t> staged, store.catalog()->StagedTimestamp());
   const uint64_t row_bytes = RowBytes(table.element_type, table.dim);
-  const Status scanned = store.catalog().ScanVersions(table.name, [&](const RowVersion& version) {
+  const Status scanned = store.catalog()->ScanVersions(table.name, [&](const RowVersion& version) {
     const bool in_time =
         version.timestamp > 0 && (version.timestamp <= newest || version.timestamp == staged);
     if (version.row >= table.row_count || !in_time ||
@@ -255,9 +255,34 @@ Status VerifyVersions(Verification& run, Store& store, const TableRecord& table)
 // It was right when the database was opened, and may have become another file since.
 Status VerifyVersionFile(Verification& run, const Store& store) {
   run.SetSubject(Damage::Kind::kVersion);
-  const Status status = CheckVersionFile(run.backend(), store.path());
+  const Status status = ReadVersionFile(run.backend(), store.path()).status();
   if (status.code() != Code::kNotFound && status.code() != Code::kUnsupported) return run.Note(status);
   AddFault(run, "{}", status.message());
+  return Status::Ok();
+}
+
+// Everything that was committed is there: rows, names, and what compactions folded.
+Status VerifyLedger(Verification& run, Store& store) {
+  const Result<std::vector<Doubt>> doubts = store.catalog()->FindDoubts();
+  if (!doubts.ok()) return run.Note(doubts.status());
+  for (const Doubt& doubt : *doubts) {
+    if (doubt.table.empty()) {
+      AddFault(run, "{}/catalog: names, or rows that compactions folded, are not those that were committed",
+               store.path());
+      continue;
+    }
+    const TableRecord* const table = store.manifest().FindTable(doubt.table);
+    const uint64_t end =
+        std::min(doubt.first_row + doubt.row_count, table == nullptr ? UINT64_MAX : table->row_count);
+    run.SetSubject(Damage::Kind::kOldRows, doubt.table);
+    run.AddFault(
+        MakeStatus(Code::kCorruption,
+                   "{}/catalog: table \"{}\", rows {} to {}: they may be older than what was committed: "
+                   "put them again or restore a checkpoint",
+                   store.path(), doubt.table, doubt.first_row, end - 1),
+        doubt.first_row, end - doubt.first_row);
+    run.SetSubject(Damage::Kind::kCatalog);
+  }
   return Status::Ok();
 }
 
@@ -265,7 +290,9 @@ Status VerifyCatalog(Verification& run, Store& store) {
   const ScopedSpan span("verify the catalog");
   const Manifest& manifest = store.manifest();
   run.SetSubject(Damage::Kind::kCatalog);
-  QUARRY_RETURN_IF_ERROR(run.Note(store.catalog().VerifyChecksums()));
+  QUARRY_RETURN_IF_ERROR(run.Note(store.catalog()->VerifyChecksums()));
+  QUARRY_RETURN_IF_ERROR(VerifyLedger(run, store));
+  run.SetSubject(Damage::Kind::kCatalog);
   QUARRY_RETURN_IF_ERROR(
       VerifyNames(run, store, NameKind::kEntity, manifest.has_entity_names, manifest.node_count));
   const TopologyRecord* graph = manifest.FindTopology("graph");

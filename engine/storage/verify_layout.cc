@@ -68,7 +68,9 @@ Status FindLayoutStrays(Verification& run, const Store& store) {
     std::error_code ignored;
     if (named.contains("layouts/" + name)) return Status::Ok();
     const bool passing = name.ends_with(kPassingSuffix) && entry.is_directory(ignored);
-    if (passing) return Status::Ok();  // in use: opening the database removed the others
+    const std::string file = "layouts/" + name;
+    if (NoteLeftover(run, store, file) || NoteOnlyCopy(run, store, file)) return Status::Ok();
+    if (passing) return Status::Ok();  // in use: it was not there when the database was opened
     if (name.ends_with(kBuildingSuffix) && entry.is_directory(ignored)) {
       run.report().AddDamage({Damage::Kind::kLeftover, "layouts/" + name});
       const std::string layout = name.substr(0, name.size() - kBuildingSuffix.size());

@@ -119,14 +119,21 @@ Status VerifyTopology(Verification& run, const DataFile& data, const TopologyRec
 // Verifies every page of every section of a file that OpenDataFile has opened, whatever they mean.
 Status VerifySections(Verification& run, const DataFile& data);
 
-// The file VERSION is as this Quarry writes it; kUnsupported for another version, kCorruption, kNotFound.
-Status CheckVersionFile(IoBackend& backend, const std::string& database_path);
+// The version that the file VERSION says; kUnsupported for one that this Quarry does not read, kCorruption,
+// kNotFound.
+Result<uint32_t> ReadVersionFile(IoBackend& backend, const std::string& database_path);
+// Its next content, while it is replaced.
+inline constexpr std::string_view kNewVersionFile = "VERSION.new";
 
 // Where `quarry repair` makes another catalog.
 inline constexpr std::string_view kRepairingFolder = "catalog.repairing";
 
 // Files and folders that no record names: leftovers of a crash, or strangers.
 Status FindStrays(Verification& run, const Store& store);
+// True, and in the report, for a leftover of a command that was interrupted, which is no fault.
+bool NoteLeftover(Verification& run, const Store& store, const std::string& file);
+// True, and in the report as a fault that no repair removes, for what may be the only copy of something.
+bool NoteOnlyCopy(Verification& run, const Store& store, const std::string& file);
 
 // Files and folders in layouts/ that no record names. An interrupted build is no fault, but is mentioned.
 Status FindLayoutStrays(Verification& run, const Store& store);

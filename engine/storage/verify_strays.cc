@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "compaction_progress.h"
+#include "leftovers.h"
 #include "verify_scan.h"
 
 namespace quarry {
@@ -32,18 +33,45 @@ bool NoteInterruptedCompaction(Verification& run, const Store& store, const std:
   return false;
 }
 
+}  // namespace
+
+bool NoteLeftover(Verification& run, const Store& store, const std::string& file) {
+  if (std::ranges::count(store.leftovers(), file) == 0) return false;
+  run.report().AddDamage({Damage::Kind::kLeftover, file});
+  Mention(run, "{}/{}: left over from a command that was interrupted: the next one that writes removes it",
+          store.path(), file);
+  return true;
+}
+
+bool NoteOnlyCopy(Verification& run, const Store& store, const std::string& file) {
+  if (!MayBeOnlyCopy(store.path(), store.manifest(), file)) return false;
+  run.SetSubject(Damage::Kind::kForeign, file);
+  AddFault(
+      run,
+      "{}/{}: the catalog names an older file, which is missing, so this may be the only copy: it stays; "
+      "restore a checkpoint",
+      store.path(), file);
+  return true;
+}
+
+namespace {
+
 // What else lies beside the database's own folders. It may be anything, so that no repair removes it.
 // Sockets, which a server may have there, hold nothing.
 Status FindRootStrays(Verification& run, const Store& store) {
-  constexpr std::array<std::string_view, 9> kOurs = {"LOCK",     "VERSION",  "catalog", "catalog.damaged",
-                                                     "features", "topology", "layouts", "embeddings",
-                                                     "training"};
+  constexpr std::array<std::string_view, 10> kOurs = {"LOCK",     "VERSION",   "ANCHOR",  "catalog",
+                                                      "features", "topology",  "layouts", "catalog.damaged",
+                                                      "training", "embeddings"};
   std::error_code error;
   for (fs::directory_iterator entry(store.path(), error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     std::error_code ignored;
     if (std::ranges::count(kOurs, name) > 0 || entry->is_socket(ignored)) continue;
+    if (name == kNewVersionFile) {
+      run.report().AddDamage({Damage::Kind::kLeftover, name});
+      continue;
+    }
     if (name == kRepairingFolder) {
       run.report().AddDamage({Damage::Kind::kLeftover, name});
       Mention(run, "{}: a repair of the catalog was interrupted: `quarry repair {}` removes it",
@@ -69,7 +97,10 @@ Status FindStrays(Verification& run, const Store& store) {
     std::error_code error;
     for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
       const std::string file = folder + "/" + entry->path().filename().string();
-      if (named.contains(file) || NoteInterruptedCompaction(run, store, file)) continue;
+      if (named.contains(file) || NoteLeftover(run, store, file) ||
+          NoteInterruptedCompaction(run, store, file) || NoteOnlyCopy(run, store, file)) {
+        continue;
+      }
       run.SetSubject(Damage::Kind::kStray, file);
       AddFault(run, "{}/{}: the catalog names no such file: remove it", store.path(), file);
     }

@@ -70,6 +70,7 @@ TEST_F(CatalogTest, AFolderCopiedWhileOpenHoldsWhatWasCommitted) {
   const std::string copy = path_ + "/copy";
   fs::create_directory(copy);
   fs::copy(path_ + "/catalog", copy + "/catalog", fs::copy_options::recursive);
+  fs::copy(path_ + "/ANCHOR", copy + "/ANCHOR");
   const auto reopened = Catalog::Open(copy, true).value();
   EXPECT_EQ(reopened->ReadManifest().value().node_count, 7u);
   EXPECT_EQ(reopened->IdOfName(NameKind::kEntity, "b").value(), 1u);

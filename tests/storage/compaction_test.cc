@@ -70,7 +70,7 @@ class CompactionTest : public testing::TestWithParam<uint64_t> {
   uint64_t Versions() {
     uint64_t count = 0;
     EXPECT_TRUE(store_->catalog()
-                    .ScanVersions("feature", [&](const RowVersion&) { return ++count, Status::Ok(); })
+                    ->ScanVersions("feature", [&](const RowVersion&) { return ++count, Status::Ok(); })
                     .ok());
     return count;
   }
@@ -239,7 +239,7 @@ TEST_P(CompactionTest, ADroppedTableGoesWholeOnceNobodyReadsIt) {
   EXPECT_EQ(store_->manifest().FindTable("feature"), nullptr);
   EXPECT_FALSE(FileOfGeneration(2));
   EXPECT_EQ(Versions(), 0u);
-  EXPECT_EQ(store_->catalog().ReadFolded("feature", 2, 0).value(), std::nullopt);
+  EXPECT_EQ(store_->catalog()->ReadFolded("feature", 2, 0).value(), std::nullopt);
   EXPECT_NE(Now()->FindTable("label"), nullptr);
   ExpectSound();
   // What a crash behind the commit leaves.

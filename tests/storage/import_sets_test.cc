@@ -172,7 +172,7 @@ TEST_F(ImportSetsTest, LinksWithoutRelationsHaveReversesOfARelationOfTheirOwn) {
   for (auto& edge : both) edge.relation = 0;
   for (const auto& edge : graph_.test) both.push_back({edge.destination, 1, edge.source});
   EXPECT_EQ(Edges(*store, "test"), Expected(both, true));
-  EXPECT_EQ(**store->catalog().IdOfName(NameKind::kRelation, "edge_reverse"), 1u);
+  EXPECT_EQ(**store->catalog()->IdOfName(NameKind::kRelation, "edge_reverse"), 1u);
 }
 
 TEST_F(ImportSetsTest, OgbLinkSetsComeInAsTheyAreDownloaded) {
@@ -225,7 +225,7 @@ TEST_F(ImportSetsTest, OgbLinkSetsWithRelationsAreTriples) {
   EXPECT_EQ(Edges(*store, "graph"), Expected(graph_.edges, true));
   EXPECT_EQ(Edges(*store, "valid"), Expected(graph_.valid, true));
   EXPECT_EQ(Edges(*store, "test"), Expected(graph_.edges, true));
-  EXPECT_EQ(**store->catalog().IdOfName(NameKind::kRelation, "4"), 4u);
+  EXPECT_EQ(**store->catalog()->IdOfName(NameKind::kRelation, "4"), 4u);
 }
 
 TEST_F(ImportSetsTest, TriplesHaveFeaturesWhereADictionaryNumbersTheirNodes) {
@@ -243,7 +243,7 @@ TEST_F(ImportSetsTest, TriplesHaveFeaturesWhereADictionaryNumbersTheirNodes) {
   EXPECT_EQ(Values<float>(*store, "feature"), (std::vector<float>{1, 2, 3}));
   EXPECT_EQ(Values<int64_t>(*store, "label"), (std::vector<int64_t>{0, 1, -1}));
   EXPECT_EQ(Values<uint8_t>(*store, "split"), (std::vector<uint8_t>{0, 1, 0}));
-  EXPECT_EQ(**store->catalog().IdOfName(NameKind::kEntity, "b"), 1u);
+  EXPECT_EQ(**store->catalog()->IdOfName(NameKind::kEntity, "b"), 1u);
 }
 
 TEST_F(ImportSetsTest, ASafetensorsFileHoldsAGraph) {

@@ -140,8 +140,8 @@ TEST_F(ImportTest, ReverseEdgesAreARelationOfTheirOwn) {
   const auto store = OpenSound();
   EXPECT_EQ(store->manifest().topologies[0].relation_count, 2u);
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{1, 2, 3}, {0, 2}, {0, 1}, {0}}));
-  EXPECT_EQ(**store->catalog().IdOfName(NameKind::kRelation, "edge"), 0u);
-  EXPECT_EQ(**store->catalog().NameOfId(NameKind::kRelation, 1), "edge_reverse");
+  EXPECT_EQ(**store->catalog()->IdOfName(NameKind::kRelation, "edge"), 0u);
+  EXPECT_EQ(**store->catalog()->NameOfId(NameKind::kRelation, 1), "edge_reverse");
 }
 
 // Of a side, beside the lists.
@@ -212,8 +212,8 @@ TEST_F(ImportTest, TypedEdgesKeepTheirNames) {
   const auto store = OpenSound();
   EXPECT_EQ(store->manifest().node_count, 3u);
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{}, {0, 1, 2}, {}}));
-  EXPECT_EQ(**store->catalog().IdOfName(NameKind::kRelation, "knows"), 0u);
-  EXPECT_EQ(**store->catalog().IdOfName(NameKind::kRelation, "likes"), 1u);
+  EXPECT_EQ(**store->catalog()->IdOfName(NameKind::kRelation, "knows"), 0u);
+  EXPECT_EQ(**store->catalog()->IdOfName(NameKind::kRelation, "likes"), 1u);
 }
 
 TEST_F(ImportTest, TriplesKeepTheirNamesBothWaysAndTheirParts) {
@@ -225,10 +225,10 @@ TEST_F(ImportTest, TriplesKeepTheirNamesBothWaysAndTheirParts) {
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{}, {0}, {1}, {}}));
   EXPECT_EQ(ReadLists(*store, "valid"), (Lists{{2}, {}, {}, {}}));
   EXPECT_EQ(ReadLists(*store, "test"), (Lists{{3}, {}, {}, {}}));
-  EXPECT_EQ(**store->catalog().IdOfName(NameKind::kEntity, "d"), 3u);
-  EXPECT_EQ(**store->catalog().NameOfId(NameKind::kEntity, 2), "c");
-  EXPECT_EQ(**store->catalog().NameOfId(NameKind::kRelation, 1), "q");
-  EXPECT_EQ(*store->catalog().IdOfName(NameKind::kEntity, "r"), std::nullopt);
+  EXPECT_EQ(**store->catalog()->IdOfName(NameKind::kEntity, "d"), 3u);
+  EXPECT_EQ(**store->catalog()->NameOfId(NameKind::kEntity, 2), "c");
+  EXPECT_EQ(**store->catalog()->NameOfId(NameKind::kRelation, 1), "q");
+  EXPECT_EQ(*store->catalog()->IdOfName(NameKind::kEntity, "r"), std::nullopt);
 }
 
 TEST_F(ImportTest, FeaturesAreConvertedOnRequest) {

@@ -95,7 +95,7 @@ class LargeWriteTest : public testing::Test {
   uint64_t Versions() {
     uint64_t count = 0;
     EXPECT_TRUE(store_->catalog()
-                    .ScanVersions("feature", [&](const RowVersion&) { return ++count, Status::Ok(); })
+                    ->ScanVersions("feature", [&](const RowVersion&) { return ++count, Status::Ok(); })
                     .ok());
     return count;
   }
@@ -178,7 +178,7 @@ TEST_F(LargeWriteTest, OfOneThatWasCutOffTheNextOpenLeavesNothing) {
   const auto copy = Store::Open(*backend_, path);
   ASSERT_TRUE(copy.ok()) << copy.status().ToString();
   EXPECT_EQ(RowsOf(**copy, (*copy)->TakeSnapshot().value()), With({{1, 10}}));
-  EXPECT_EQ((*copy)->catalog().StagedTimestamp().value(), std::nullopt);
+  EXPECT_EQ((*copy)->catalog()->StagedTimestamp().value(), std::nullopt);
   EXPECT_EQ(FaultsIn(**copy), "");
   ASSERT_TRUE(large->Commit().ok()) << "the original does not mind";
   EXPECT_EQ(Newest(), With({{1, 20}, {2, 20}}));

@@ -50,7 +50,7 @@ TEST_F(StoreTest, OpensWhatWasWritten) {
     ASSERT_TRUE(table->ReadRows(*backend_, 0, SmallStore::kNodes, rows).ok());
     EXPECT_EQ(rows, expected.rows);
   }
-  EXPECT_EQ(store->catalog().IdOfName(NameKind::kRelation, "likes").value(), 1u);
+  EXPECT_EQ(store->catalog()->IdOfName(NameKind::kRelation, "likes").value(), 1u);
 }
 
 TEST_F(StoreTest, TopologyHoldsBothSides) {
@@ -165,7 +165,7 @@ TEST_F(StoreTest, ACommittedManifestIsThereAtOnceAndAfterReopening) {
       ASSERT_TRUE(status.ok()) << status.ToString();
       ASSERT_TRUE(store->manifest().device.has_value());
       EXPECT_EQ(store->manifest().device->random_reads_per_second, 1000.0 * round);
-      EXPECT_EQ(store->catalog().IdOfName(NameKind::kRelation, "likes").value(), 1u);
+      EXPECT_EQ(store->catalog()->IdOfName(NameKind::kRelation, "likes").value(), 1u);
       EXPECT_TRUE(store->OpenTable("feature").ok());
     }
     EXPECT_EQ(Store::Open(*backend_, small.path()).status().code(), Code::kBusy) << "the lock is kept";
@@ -173,7 +173,7 @@ TEST_F(StoreTest, ACommittedManifestIsThereAtOnceAndAfterReopening) {
   const auto store = Store::Open(*backend_, small.path()).value();
   ASSERT_TRUE(store->manifest().device.has_value());
   EXPECT_EQ(store->manifest().device->random_reads_per_second, 3000);
-  EXPECT_EQ(store->catalog().IdOfName(NameKind::kRelation, "likes").value(), 1u);
+  EXPECT_EQ(store->catalog()->IdOfName(NameKind::kRelation, "likes").value(), 1u);
   EXPECT_THAT(VerifyStore(*store, {}).value().faults, testing::IsEmpty());
 }
 
@@ -183,7 +183,7 @@ TEST_F(StoreTest, AManifestThatNoReaderWouldTakeIsNotCommitted) {
   manifest.tables[0].file = "../elsewhere";
   EXPECT_FALSE(store->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }).ok());
   EXPECT_EQ(store->manifest().tables[0].file, small_->tables[0].record.file);
-  EXPECT_EQ(store->catalog().ReadManifest().value().tables[0].file, small_->tables[0].record.file);
+  EXPECT_EQ(store->catalog()->ReadManifest().value().tables[0].file, small_->tables[0].record.file);
 }
 
 TEST_F(StoreTest, AReadOnlyFolderCanBeOpened) {

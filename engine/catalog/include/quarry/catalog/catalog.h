@@ -4,6 +4,14 @@
 // and synced: a data file exists for readers once a committed manifest names it (invariant 2). `property`
 // maps names to ids and back. RocksDB stays inside this room; its errors come back as Status.
 //
+// A catalog proves itself when it is opened: every commit counts and hashes what there must be (a ledger, in
+// `schema`), and DB/ANCHOR, outside of RocksDB, says which commits are synced. So a log or MANIFEST that lost
+// its end, which RocksDB takes for a crash, is kCorruption here, and says what is missing.
+//
+// A write that fails makes the catalog open itself anew before the next one: a full disk or a lack of
+// descriptors stops writes for as long as it lasts, and readers never. Only after a failed sync of its log or
+// MANIFEST, when nobody knows what is on disk, all writes are refused until the process opens it again.
+//
 // Thread-safe. Owned by the store that opened it.
 #pragma once
 
@@ -33,19 +41,35 @@ struct RowVersion {
   bool deleted() const { return value.empty(); }
 };
 
+// Rows of a table that may be older than what was committed; of no table: names, or what compactions folded.
+struct Doubt {
+  std::string table;
+  uint64_t first_row = 0;
+  uint64_t row_count = 0;
+};
+
+// What Catalog::Salvage could make of a catalog that does not open.
+struct SalvagedCatalog {
+  std::vector<std::string> lost_tables;  // files of RocksDB's tables of which nothing could be read
+  std::vector<Doubt> doubts;             // empty: every commit is proven to be there
+  uint64_t timestamp = 0;                // of the newest commit in it
+};
+
 class Catalog {
  public:
-  // Creates DB/catalog; kAlreadyExists when there is one.
+  // Creates DB/catalog and DB/ANCHOR; kAlreadyExists when there is one.
   static Result<std::unique_ptr<Catalog>> Create(const std::string& database_path);
   // Opens it; read_only leaves no trace on disk. kNotFound when there is none, kCorruption when RocksDB says
-  // so.
-  static Result<std::unique_ptr<Catalog>> Open(const std::string& database_path, bool read_only);
-  // For a catalog that does not open: makes one in the folder `to_path` (which has none) of all that RocksDB
-  // can still read of its files, which stay as they are. Returns the names of those tables of which nothing
-  // could be read; newer log records may be lost besides. kCorruption when there is no manifest in what was
-  // read.
-  static Result<std::vector<std::string>> Salvage(const std::string& database_path,
-                                                  const std::string& to_path);
+  // so or commits are missing. `anchored` is false for a database from before there were anchors, which
+  // proves nothing until it is opened for writing: that makes its ledger and its anchor. REQUIRES, for
+  // writing: it was opened read-only before, under the same LOCK, since RocksDB removes files that a damaged
+  // MANIFEST does not name.
+  static Result<std::unique_ptr<Catalog>> Open(const std::string& database_path, bool read_only,
+                                               bool anchored = true);
+  // For a catalog that does not open: makes one in the folder `to_path` (which has none), with an anchor of
+  // its own, of all that RocksDB can still read of its files, which stay as they are. What cannot be proven
+  // to be the newest it keeps as doubts. kCorruption when there is no manifest in what was read.
+  static Result<SalvagedCatalog> Salvage(const std::string& database_path, const std::string& to_path);
   virtual ~Catalog() = default;
 
   virtual Result<Manifest> ReadManifest() = 0;
@@ -68,22 +92,26 @@ class Catalog {
   virtual Result<std::optional<std::string>> ReadFolded(std::string_view table, uint64_t generation,
                                                         uint64_t timestamp) = 0;
 
-  // Stores names[i] <-> first_id + i, both ways. Not synced: CommitManifest is the barrier.
+  // Stores names[i] <-> first_id + i, both ways; each once. Not synced: CommitManifest is the barrier.
   virtual Status PutNames(NameKind kind, uint64_t first_id, std::span<const std::string> names) = 0;
   virtual Result<std::optional<uint64_t>> IdOfName(NameKind kind, std::string_view name) = 0;
   virtual Result<std::optional<std::string>> NameOfId(NameKind kind, uint64_t id) = 0;
 
-  // Stores versions, all or none, and remembers the largest timestamp of them. Synced when asked: then they,
+  // Stores versions, all or none, and remembers the largest timestamp of them. Of two versions of a row and
+  // timestamp the later one counts; no timestamp comes in two calls. Synced when asked: then they,
   // and whatever was written before, survive a power failure.
   virtual Status PutVersions(std::span<const RowVersion> versions, bool sync) = 0;
   // The largest timestamp ever committed; 0 = none.
   virtual Result<uint64_t> LastTimestamp() = 0;
 
   // A commit in pieces: versions of one timestamp that is larger than any other, which LastTimestamp stays
-  // below until they are published. One such commit at a time; others may come meanwhile.
-  virtual Status StageVersions(std::span<const RowVersion> versions) = 0;  // not synced
-  virtual Result<std::optional<uint64_t>> StagedTimestamp() = 0;           // when there are any
-  virtual Status PublishStaged(uint64_t timestamp) = 0;                    // synced, and they with it
+  // below until they are published. One such commit at a time; others may come meanwhile. Not synced.
+  // Versions of rows that this commit has staged before replace those: `again` says whether versions[i] may
+  // be one.
+  virtual Status StageVersions(std::span<const RowVersion> versions,
+                               const std::function<bool(size_t)>& again) = 0;
+  virtual Result<std::optional<uint64_t>> StagedTimestamp() = 0;  // when there are any
+  virtual Status PublishStaged(uint64_t timestamp) = 0;           // synced, and they with it
   virtual Status DropStaged() = 0;  // whoever left them; synced. Nothing when there are none
 
   // Calls visit(i, version) with the newest version of rows[i] that is not newer than `timestamp`, for each
@@ -102,15 +130,25 @@ class Catalog {
 
   // Reads every block of the catalog's tables; kCorruption for one that does not hold.
   virtual Status VerifyChecksums() = 0;
+  // Counts and hashes all entries anew, and returns what differs from the ledger, together with what an
+  // earlier Salvage could not prove. Nothing for a catalog without a ledger.
+  virtual Result<std::vector<Doubt>> FindDoubts() = 0;
+  // Takes what is there for what there must be: whoever calls it accepts that rows may be old. Synced.
+  virtual Status AcceptDoubts() = 0;
   // Checks that ids run from 0 without gaps and that each one's name leads back to it; returns how many there
   // are.
   virtual Result<uint64_t> VerifyNames(NameKind kind) = 0;
 
-  // Makes `to_path`/catalog, which must not exist: a catalog of everything that was written up to some
-  // instant of the call, and of nothing later. Tables, which nobody changes, are hard links where the file
-  // system can. What is in the folder has yet to be synced. Of a catalog that is open for reading only, its
-  // files as they are: REQUIRES that nobody opens it for writing meanwhile.
+  // Makes `to_path`/catalog and its anchor, which must not exist: a catalog of everything that was written up
+  // to some instant of the call, and of nothing later. Tables, which nobody changes, are hard links where the
+  // file system can. What is in the folder has yet to be synced. Of a catalog that is open for reading only,
+  // its files as they are: REQUIRES that nobody opens it for writing meanwhile.
   virtual Status CopyTo(const std::string& to_path) = 0;
+
+  // After a write that failed: opens itself anew, so that it is known what of it is there, and the next write
+  // can go on. The error that stands in the way, while one does; nothing to do otherwise. Writes do it
+  // themselves; who keeps in memory what was committed calls it first, and reads it again.
+  virtual Status Recover() = 0;
 
   // Flushes and closes cleanly; the destructor does it too, without telling errors.
   virtual Status Close() = 0;

@@ -24,6 +24,7 @@ struct CatalogRepair {
   Status fault;                          // why it did not open
   std::vector<std::string> lost_tables;  // of its files, of which nothing could be read
   uint64_t timestamp = 0;                // of the newest commit that is in it now
+  bool proven = false;                   // all commits are; else VerifyStore tells which rows may be old
   std::string damaged_path;              // where the old one lies, for whoever wants to look at it
 };
 
@@ -34,8 +35,10 @@ struct CatalogRepair {
 Result<std::optional<CatalogRepair>> RepairCatalog(IoBackend& backend, const std::string& path, bool dry_run);
 
 struct RepairOptions {
-  bool dry_run = false;       // report what would be done
-  bool drop_damaged = false;  // checkpoints of training runs and of embeddings, which nothing brings back
+  bool dry_run = false;  // report what would be done
+  // Checkpoints of training runs and of embeddings, which nothing brings back; and takes rows that may be old
+  // for what they are.
+  bool drop_damaged = false;
 };
 
 struct DamagedRows {
@@ -51,6 +54,7 @@ struct RepairReport {
   std::vector<LayoutRecord> layouts;      // dropped; they can be built again
   std::vector<TrainingRecord> trainings;  // dropped
   std::vector<std::string> embeddings;    // tables for the caller to drop (DropEmbeddings, a room above)
+  std::vector<DamagedRows> accepted;      // may be old, and count as the newest from now on
   std::vector<DamagedRows> rows;          // stay as they are; in a table that is lost as a whole, all
   std::vector<Damage> lost;               // and so does this
 

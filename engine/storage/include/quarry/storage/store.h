@@ -37,6 +37,12 @@ class Store {
 
   virtual const std::string& path() const = 0;
   virtual const Manifest& manifest() const = 0;  // the newest; every one lives as long as the store
+  // For whoever is going to make files in the database, before the first of them, and to write rows (Write
+  // and the like call it): removes what interrupted commands left over. Opening a database, and reading in
+  // it, changes no byte. Nothing the second time.
+  virtual Status PrepareToWrite() = 0;
+  // What was left over when the store was opened, and still is; by paths in the database.
+  virtual std::vector<std::string> leftovers() const = 0;
   // Replaces the manifest by what `change` makes of it, synced; one change at a time. `folded` as in
   // Catalog::CommitManifest. A manifest that a reader would refuse is not written; on an error of the disk
   // the old one or the new one stands, whole.
@@ -45,7 +51,8 @@ class Store {
   // Removes a table, with the versions of its rows, and its file. kNotFound; kInvalidArgument names the
   // layout that needs it; kBusy while a snapshot has it. REQUIRES: nobody writes to it meanwhile.
   virtual Status DropTable(std::string_view name) = 0;
-  virtual Catalog& catalog() = 0;  // until the next write or change of the manifest
+  // The one that is open now: a write may open another, while whoever has this one reads on.
+  virtual std::shared_ptr<Catalog> catalog() = 0;
   virtual IoBackend& backend() = 0;
   virtual Result<std::unique_ptr<FeatureTable>> OpenTable(
       std::string_view name) = 0;  // kNotFound lists what there is
@@ -57,7 +64,8 @@ class Store {
   // Commits the batch under the next timestamp, which it returns: afterwards every new snapshot sees all of
   // it, and (with sync) so does every process after a crash. Concurrent writers share a sync.
   // kInvalidArgument names the entry that does not fit its table; then nothing is written. After an error of
-  // the disk further writes are refused with it: a failed sync is not tried again.
+  // the disk the batch may be there or not, and the next write finds out; only after a failed sync, which is
+  // not tried again, are further writes refused.
   virtual Result<uint64_t> Write(const WriteBatch& batch, const WriteOptions& options = {}) = 0;
   // One at a time, kBusy for the next; others go on to write meanwhile.
   virtual Result<std::unique_ptr<LargeWrite>> BeginLargeWrite() = 0;
@@ -70,6 +78,9 @@ class Store {
   virtual Result<std::unique_ptr<RowOverlay>> OpenOverlay(std::string_view table,
                                                           std::shared_ptr<const Snapshot> snapshot,
                                                           std::optional<TableVersion> base = {}) = 0;
+
+  // For RepairStore (repair.h): Catalog::AcceptDoubts.
+  virtual Status AcceptDoubts() = 0;
 
   // For CheckpointStore (checkpoint.h): makes a copy of the catalog in the folder `path` (Catalog::CopyTo)
   // and calls `copy_files`, during which no other manifest is committed: so long the files that the copy
@@ -108,6 +119,7 @@ Status ImportDatabase(IoBackend& backend, const std::string& path, Dataset datas
 struct Damage {
   enum class Kind : uint8_t {
     kCatalog,   // its tables, names or versions
+    kOldRows,   // rows of a table of which newer versions may have been lost
     kVersion,   // the file VERSION
     kFolder,    // one that every database has, and this one has not
     kStray,     // a file or folder that no record names

@@ -1,0 +1,168 @@
+#include "anchor.h"
+
+#include <rocksdb/env.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <span>
+
+#include "catalog_environment.h"
+#include "quarry/format/checksum.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kCopyBytes = 512;  // a sector
+constexpr size_t kWords = kCopyBytes / sizeof(uint64_t);
+constexpr uint64_t kMagic = 0x5248434e41595251;  // "QRYANCHR"
+constexpr uint64_t kAnchorVersion = 1;
+using Copy = std::array<uint64_t, kWords>;
+
+uint64_t ChecksumOf(const Copy& copy) { return Checksum64(std::as_bytes(std::span(copy).first(kWords - 1))); }
+
+std::string Encode(const AnchorRecord& record) {
+  Copy copy{kMagic,
+            kAnchorVersion,
+            record.writes,
+            record.catalog_id,
+            record.commits,
+            record.timestamp,
+            record.entries,
+            record.hashes,
+            record.manifest_digest,
+            record.closed ? uint64_t{1} : uint64_t{0},
+            record.files_digest};
+  copy.back() = ChecksumOf(copy);
+  std::string bytes(2 * kCopyBytes, '\0');
+  std::memcpy(bytes.data(), copy.data(), kCopyBytes);
+  std::memcpy(bytes.data() + kCopyBytes, copy.data(), kCopyBytes);
+  return bytes;
+}
+
+std::optional<AnchorRecord> Decode(std::string_view bytes) {
+  Copy copy;
+  if (bytes.size() < kCopyBytes) return std::nullopt;
+  std::memcpy(copy.data(), bytes.data(), kCopyBytes);
+  if (copy[0] != kMagic || copy[1] != kAnchorVersion || copy.back() != ChecksumOf(copy)) return std::nullopt;
+  return AnchorRecord{.writes = copy[2],
+                      .catalog_id = copy[3],
+                      .commits = copy[4],
+                      .timestamp = copy[5],
+                      .entries = copy[6],
+                      .hashes = copy[7],
+                      .manifest_digest = copy[8],
+                      .closed = copy[9] != 0,
+                      .files_digest = copy[10]};
+}
+
+Status ReadWhole(const std::string& path, std::string& bytes) {
+  return FromRocks(rocksdb::ReadFileToString(CatalogEnvironment(), path, &bytes), "read", path);
+}
+
+constexpr std::string_view kRemedy = "restore a checkpoint, or run `quarry repair`";
+
+}  // namespace
+
+Result<std::optional<AnchorRecord>> ReadAnchor(const std::string& database_path, bool* damaged) {
+  const std::string path = database_path + std::string(kAnchorFile);
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) return std::optional<AnchorRecord>();
+  if (!fs::is_regular_file(status)) return MakeStatus(Code::kCorruption, "{}: not a regular file", path);
+  std::string bytes;
+  QUARRY_RETURN_IF_ERROR(ReadWhole(path, bytes));
+  const std::string_view view = bytes;
+  const std::optional<AnchorRecord> first = Decode(view);
+  const std::optional<AnchorRecord> second =
+      Decode(view.size() < kCopyBytes ? std::string_view() : view.substr(kCopyBytes));
+  if (damaged != nullptr) *damaged = !first || !second || view.size() != 2 * kCopyBytes;
+  if (!first && !second) {
+    return MakeStatus(Code::kCorruption, "{}: neither copy of the anchor holds: {}", path, kRemedy);
+  }
+  if (!first || !second) return first ? first : second;
+  return first->writes >= second->writes ? first : second;
+}
+
+Status CreateAnchor(const std::string& database_path, const AnchorRecord& record) {
+  const std::string path = database_path + std::string(kAnchorFile);
+  const std::shared_ptr<rocksdb::FileSystem> files = CatalogFileSystem();
+  const rocksdb::IOOptions options;
+  AnchorRecord numbered = record;
+  ++numbered.writes;
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  rocksdb::IOStatus status = files->NewWritableFile(path, rocksdb::FileOptions(), &file, nullptr);
+  if (status.ok()) status = file->Append(Encode(numbered), options, nullptr);
+  if (status.ok()) status = file->Sync(options, nullptr);
+  if (status.ok()) status = file->Close(options, nullptr);
+  std::unique_ptr<rocksdb::FSDirectory> folder;
+  if (status.ok()) status = files->NewDirectory(database_path, options, &folder, nullptr);
+  if (status.ok()) status = folder->Fsync(options, nullptr);
+  return FromRocks(status, "write", path);
+}
+
+Result<Anchor> Anchor::Open(const std::string& database_path, const AnchorRecord& record) {
+  Anchor anchor;
+  anchor.path_ = database_path + std::string(kAnchorFile);
+  QUARRY_RETURN_IF_ERROR(FromRocks(
+      CatalogFileSystem()->NewRandomRWFile(anchor.path_, rocksdb::FileOptions(), &anchor.file_, nullptr),
+      "open", anchor.path_));
+  anchor.record_ = record;
+  return anchor;
+}
+
+Status Anchor::Write(const AnchorRecord& record, bool sync) {
+  const uint64_t writes = record_.writes + 1;
+  record_ = record;
+  record_.writes = writes;
+  const rocksdb::IOOptions options;
+  rocksdb::IOStatus status = file_->Write(0, Encode(record_), options, nullptr);
+  if (status.ok() && sync) status = file_->Sync(options, nullptr);
+  return FromRocks(status, "write", path_);
+}
+
+Result<uint64_t> DigestOfFiles(const std::string& catalog_path) {
+  std::string current, manifest;
+  QUARRY_RETURN_IF_ERROR(ReadWhole(catalog_path + "/CURRENT", current));
+  std::string name = current;
+  while (!name.empty() && name.back() == '\n') name.pop_back();
+  if (!name.starts_with("MANIFEST-") || name.find('/') != std::string::npos) {
+    return MakeStatus(Code::kCorruption, "{}/CURRENT: names no MANIFEST: {}", catalog_path, kRemedy);
+  }
+  QUARRY_RETURN_IF_ERROR(ReadWhole(fmt::format("{}/{}", catalog_path, name), manifest));
+  current += manifest;
+  return Checksum64(std::as_bytes(std::span(current)));
+}
+
+Status CheckPromise(const AnchorRecord& anchor, const std::optional<LedgerHead>& head,
+                    const std::string& catalog_path, const std::string& heard) {
+  const std::string left_out = heard.empty() ? "" : fmt::format(" (RocksDB, opening it: {})", heard);
+  const uint64_t commits = head ? head->commits : 0;
+  if (head && head->catalog_id != anchor.catalog_id) {
+    return MakeStatus(Code::kCorruption, "{}: not the catalog that {} beside it belongs to: {}", catalog_path,
+                      kAnchorFile.substr(1), kRemedy);
+  }
+  if (commits < anchor.commits) {
+    return MakeStatus(Code::kCorruption, "{}: {} of {} commits are missing, up to timestamp {}{}: {}",
+                      catalog_path, anchor.commits - commits, anchor.commits, anchor.timestamp, left_out,
+                      kRemedy);
+  }
+  const bool same = commits == anchor.commits;
+  if (head && same &&
+      (head->entries != anchor.entries || head->hashes != anchor.hashes ||
+       head->manifest_digest != anchor.manifest_digest)) {
+    return MakeStatus(Code::kCorruption, "{}: commit {} is not the one that was made: {}", catalog_path,
+                      commits, kRemedy);
+  }
+  if (!anchor.closed) return Status::Ok();
+  QUARRY_TRY(const uint64_t files_digest, DigestOfFiles(catalog_path));
+  if (same && files_digest == anchor.files_digest) return Status::Ok();
+  return MakeStatus(
+      Code::kCorruption,
+      "{}: CURRENT or the MANIFEST that it names has changed since the catalog was closed{}: {}",
+      catalog_path, left_out, kRemedy);
+}
+
+}  // namespace quarry

@@ -1,0 +1,205 @@
+#include "ledger.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "catalog_keys.h"
+#include "quarry/base/random.h"
+#include "quarry/format/checksum.h"
+
+namespace quarry {
+namespace {
+
+// Little-endian, as all of the format.
+void AppendWord(std::string& bytes, uint64_t word) {
+  for (int i = 0; i < 8; ++i) bytes.push_back(static_cast<char>(word >> (8 * i)));
+}
+uint64_t WordAt(std::string_view bytes, size_t index) {
+  uint64_t word = 0;
+  for (size_t i = 0; i < 8; ++i) {
+    word |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[8 * index + i])) << (8 * i);
+  }
+  return word;
+}
+
+constexpr size_t kHeadWords = 5 + kFamilyCount;
+constexpr std::string_view kRowsSection = "rows/";
+
+Result<std::optional<std::string>> Read(const OpenDatabase& open, const rocksdb::ReadOptions& options,
+                                        Family family, std::string_view key, const std::string& path) {
+  std::string value;
+  const rocksdb::Status status = open.db->Get(options, open[family], ToSlice(key), &value);
+  if (status.IsNotFound()) return std::optional<std::string>();
+  QUARRY_RETURN_IF_ERROR(FromRocks(status, "read the ledger", path));
+  return std::optional(std::move(value));
+}
+
+}  // namespace
+
+std::string EncodeHead(const LedgerHead& head) {
+  std::string bytes;
+  for (const uint64_t word :
+       {head.catalog_id, head.commits, head.entries, head.hashes, head.manifest_digest}) {
+    AppendWord(bytes, word);
+  }
+  for (const uint64_t mark : head.marks) AppendWord(bytes, mark);
+  return bytes;
+}
+
+std::optional<LedgerHead> DecodeHead(std::string_view bytes) {
+  if (bytes.size() != kHeadWords * sizeof(uint64_t)) return std::nullopt;
+  LedgerHead head{.catalog_id = WordAt(bytes, 0),
+                  .commits = WordAt(bytes, 1),
+                  .entries = WordAt(bytes, 2),
+                  .hashes = WordAt(bytes, 3),
+                  .manifest_digest = WordAt(bytes, 4)};
+  for (size_t i = 0; i < kFamilyCount; ++i) head.marks[i] = WordAt(bytes, 5 + i);
+  return head;
+}
+
+std::string EncodeMark(uint64_t commits) {
+  std::string bytes;
+  AppendWord(bytes, commits);
+  return bytes;
+}
+
+std::optional<uint64_t> DecodeMark(std::string_view bytes) {
+  if (bytes.size() != sizeof(uint64_t)) return std::nullopt;
+  return WordAt(bytes, 0);
+}
+
+std::string EncodeTally(const Tally& tally) {
+  std::string bytes;
+  AppendWord(bytes, tally.entries);
+  AppendWord(bytes, tally.hashes);
+  return bytes;
+}
+
+std::string TallyPrefixOfTable(std::string_view table) {
+  std::string key(kRowsSection);
+  key.append(table);
+  key.push_back('\0');
+  return key;
+}
+
+std::string TallyOfRows(std::string_view table, uint64_t row) {
+  return TallyPrefixOfTable(table).append(IdBytes(row / kRowsPerTally));
+}
+
+std::optional<TallyRange> RangeOfTally(std::string_view key) {
+  if (!key.starts_with(kRowsSection) || key.size() < kRowsSection.size() + 1 + sizeof(uint64_t)) {
+    return std::nullopt;
+  }
+  key.remove_prefix(kRowsSection.size());
+  const uint64_t range = IdFromBytes(key.substr(key.size() - sizeof(uint64_t)));
+  key.remove_suffix(sizeof(uint64_t) + 1);
+  return TallyRange{std::string(key), range * kRowsPerTally};
+}
+
+uint64_t EntryHash(std::string_view key, std::string_view value) {
+  return MixSeed(Checksum64(std::as_bytes(std::span(key))), Checksum64(std::as_bytes(std::span(value))));
+}
+
+void LedgerChange::Add(const std::string& tally, uint64_t hash) {
+  Tally& change = changes_[tally];
+  ++change.entries;
+  change.hashes += hash;
+}
+
+void LedgerChange::Remove(const std::string& tally, uint64_t hash) {
+  Tally& change = changes_[tally];
+  --change.entries;
+  change.hashes -= hash;
+}
+
+void LedgerChange::Empty(const Tally& all, const std::string& tally) {
+  Tally& change = changes_[tally];
+  change.entries -= all.entries;
+  change.hashes -= all.hashes;
+}
+
+Result<Tallies> Recount(const OpenDatabase& open, const rocksdb::ReadOptions& options,
+                        const std::string& path) {
+  Tallies counted;
+  const auto count = [&](Family family, std::string_view prefix, size_t skipped,
+                         const auto& tally_of) -> Status {
+    const std::unique_ptr<rocksdb::Iterator> entries(open.db->NewIterator(options, open[family]));
+    for (entries->Seek(ToSlice(prefix)); entries->Valid() && entries->key().starts_with(ToSlice(prefix));
+         entries->Next()) {
+      const std::string_view key = entries->key().ToStringView();
+      if (key == kCommitKey) continue;
+      Tally& tally = counted[tally_of(key)];
+      ++tally.entries;
+      const std::string_view value = entries->value().ToStringView();
+      tally.hashes += EntryHash(key, value.substr(std::min(skipped, value.size())));
+    }
+    return FromRocks(entries->status(), "recount its entries", path);
+  };
+  QUARRY_RETURN_IF_ERROR(count(kDelta, "", kVersionKindBytes, [](std::string_view key) {
+    if (key.size() <= kVersionTailBytes)
+      return TallyOfRows("", 0);  // a key of no table: counted nowhere else
+    const std::string_view table = key.substr(0, key.size() - kVersionTailBytes - 1);
+    return TallyOfRows(table, IdFromBytes(key.substr(table.size() + 1, sizeof(uint64_t))));
+  }));
+  QUARRY_RETURN_IF_ERROR(count(kProperty, "", 0, [](std::string_view) { return kTallyOfNames; }));
+  QUARRY_RETURN_IF_ERROR(count(kSchema, kFoldedSection, 0, [](std::string_view) { return kTallyOfFolded; }));
+  return counted;
+}
+
+Result<Tallies> ReadTallies(const OpenDatabase& open, const rocksdb::ReadOptions& options,
+                            const std::string& path) {
+  Tallies tallies;
+  const std::unique_ptr<rocksdb::Iterator> entries(open.db->NewIterator(options, open[kSchema]));
+  for (entries->Seek(ToSlice(kTallyPrefix));
+       entries->Valid() && entries->key().starts_with(ToSlice(kTallyPrefix)); entries->Next()) {
+    const std::string_view key = entries->key().ToStringView().substr(kTallyPrefix.size());
+    const std::string_view value = entries->value().ToStringView();
+    if (value.size() != 2 * sizeof(uint64_t)) {
+      return MakeStatus(Code::kCorruption, "{}: a tally of the ledger has {} bytes instead of 16", path,
+                        value.size());
+    }
+    tallies.emplace(key, Tally{WordAt(value, 0), WordAt(value, 1)});
+  }
+  QUARRY_RETURN_IF_ERROR(FromRocks(entries->status(), "read the ledger", path));
+  return tallies;
+}
+
+Result<std::optional<LedgerHead>> ReadHead(const OpenDatabase& open, const rocksdb::ReadOptions& options,
+                                           const std::string& path) {
+  QUARRY_TRY(const std::optional<std::string> value, Read(open, options, kSchema, kCommitKey, path));
+  if (!value) return std::optional<LedgerHead>();
+  const std::optional<LedgerHead> head = DecodeHead(*value);
+  if (!head) {
+    return MakeStatus(Code::kCorruption, "{}: the ledger's head has {} bytes instead of {}", path,
+                      value->size(), kHeadWords * sizeof(uint64_t));
+  }
+  return head;
+}
+
+Result<uint64_t> ReadManifestDigest(const OpenDatabase& open, const std::string& path) {
+  QUARRY_TRY(const std::optional<std::string> manifest,
+             Read(open, VerifiedRead(), kManifest, kManifestKey, path));
+  return manifest ? Checksum64(std::as_bytes(std::span(*manifest))) : 0;
+}
+
+Status CheckHead(const OpenDatabase& open, const LedgerHead& head, const std::string& path) {
+  for (const Family family : {kManifest, kDelta, kProperty}) {
+    QUARRY_TRY(const std::optional<std::string> value, Read(open, VerifiedRead(), family, kCommitKey, path));
+    const std::optional<uint64_t> mark = value ? DecodeMark(*value) : 0;
+    if (mark == head.marks[family]) continue;
+    return MakeStatus(
+        Code::kCorruption,
+        "{}: the family \"{}\" ends with commit {} where the ledger says {}: commits are missing; "
+        "restore a checkpoint, or run `quarry repair`",
+        path, kFamilyNames[family], mark.value_or(0), head.marks[family]);
+  }
+  QUARRY_TRY(const uint64_t digest, ReadManifestDigest(open, path));
+  if (digest == head.manifest_digest) return Status::Ok();
+  return MakeStatus(Code::kCorruption,
+                    "{}: the manifest is not the one of the last commit: restore a checkpoint, or run "
+                    "`quarry repair`",
+                    path);
+}
+
+}  // namespace quarry

@@ -1,0 +1,119 @@
+#include "rocks.h"
+
+#include <rocksdb/cache.h>
+#include <rocksdb/env.h>
+#include <rocksdb/table.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "catalog_environment.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Sized for metadata: the engine's memory budget goes to features, and this is the fixed part of its
+// overhead.
+rocksdb::Options MakeOptions() {
+  rocksdb::Options options;
+  options.env = CatalogEnvironment();
+  options.write_buffer_size = 16 << 20;
+  options.max_open_files = 64;
+  options.max_file_opening_threads = 1;  // RocksDB starts sixteen a family otherwise, at every open
+  options.stats_dump_period_sec = 0;
+  options.stats_persist_period_sec = 0;
+  options.max_manifest_file_size = 1 << 20;
+  // RocksDB's own list of synced logs (track_and_verify_wals_in_manifest) stays off: what it would find, a
+  // log that is missing or shorter than it was, the ledger and the anchor find too, and exactly.
+  rocksdb::BlockBasedTableOptions table;
+  table.block_cache = rocksdb::NewLRUCache(8 << 20);
+  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  return options;
+}
+
+std::vector<rocksdb::ColumnFamilyDescriptor> MakeFamilies(const rocksdb::Options& options) {
+  std::vector<rocksdb::ColumnFamilyDescriptor> families;
+  for (const std::string_view name : kFamilyNames) families.emplace_back(std::string(name), options);
+  // Rows hardly get smaller, and are read many times.
+  families[kDelta].options.compression = rocksdb::kNoCompression;
+  return families;
+}
+
+}  // namespace
+
+Status FromRocks(const rocksdb::Status& status, std::string_view what, const std::string& path) {
+  if (status.ok()) return Status::Ok();
+  Code code = Code::kIoError;
+  if (status.IsCorruption()) code = Code::kCorruption;
+  if (status.IsNoSpace()) code = Code::kNoSpace;
+  if (status.IsBusy() || status.IsTryAgain()) code = Code::kBusy;
+  if (status.IsNotSupported()) code = Code::kUnsupported;
+  // RocksDB calls it so when it cannot open CURRENT to see what the file system can.
+  const std::string text = status.ToString();
+  if (status.IsInvalidArgument() && (text.find("Direct I/O is not supported") != std::string::npos ||
+                                     text.find("incompatible with filesystem") != std::string::npos)) {
+    return MakeStatus(Code::kIoError, "{}: cannot {}: {}", path, what, text);
+  }
+  // An unreadable set of files comes as InvalidArgument or as a missing file: to us the catalog is damaged.
+  if (status.IsInvalidArgument() || status.IsNotFound() || status.IsPathNotFound()) code = Code::kCorruption;
+  return MakeStatus(code, "{}: cannot {}: {}", path, what, text);
+}
+
+std::shared_ptr<rocksdb::FileSystem> CatalogFileSystem() { return CatalogEnvironment()->GetFileSystem(); }
+
+rocksdb::Status OpenDatabase::Close() {
+  if (!db) return rocksdb::Status::OK();
+  for (rocksdb::ColumnFamilyHandle* handle : handles) {
+    static_cast<void>(db->DestroyColumnFamilyHandle(handle).ok());  // fails only for a null handle
+  }
+  handles.clear();
+  rocksdb::Status closed = db->Close();
+  db.reset();
+  return closed;
+}
+
+Result<OpenDatabase> OpenRocks(const std::string& path, OpenAs as) {
+  OpenDatabase open;
+  open.logger = std::make_shared<OpenLogger>();
+  open.errors = std::make_shared<ErrorListener>();
+  rocksdb::Options options = MakeOptions();
+  options.info_log = open.logger;
+  options.listeners.push_back(open.errors);
+  options.create_if_missing = options.error_if_exists = as == OpenAs::kNew;
+  // Repair leaves out families of which it found no table.
+  options.create_missing_column_families = as == OpenAs::kNew || as == OpenAs::kRepaired;
+  rocksdb::DB* db = nullptr;
+  const rocksdb::Status status =
+      as == OpenAs::kReader
+          ? rocksdb::DB::OpenForReadOnly(options, path, MakeFamilies(options), &open.handles, &db)
+          : rocksdb::DB::Open(options, path, MakeFamilies(options), &open.handles, &db);
+  open.db.reset(db);
+  QUARRY_RETURN_IF_ERROR(
+      FromRocks(status, as == OpenAs::kNew ? "create the catalog" : "open the catalog", path));
+  return open;
+}
+
+Status RepairRocks(const std::string& path, bool& disk_failed) {
+  rocksdb::Options options = MakeOptions();
+  const auto logger = std::make_shared<RepairLogger>();
+  options.info_log = logger;
+  const rocksdb::Status status = rocksdb::RepairDB(path, options, MakeFamilies(options));
+  disk_failed = logger->disk_failed();
+  return FromRocks(status, "repair the catalog", path);
+}
+
+Status CheckFiles(const std::string& path) {
+  std::error_code error;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code failed;
+    const fs::file_status status = entry->status(failed);
+    if (fs::is_regular_file(status) || fs::is_directory(status)) continue;
+    return MakeStatus(Code::kCorruption, "{}: {}: restore it, or run `quarry repair`", entry->path().string(),
+                      fs::exists(status) ? "not a regular file" : "a link that leads nowhere");
+  }
+  return error ? ErrnoStatus(error.value(), "list", path) : Status::Ok();
+}
+
+}  // namespace quarry

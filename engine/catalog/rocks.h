@@ -1,0 +1,78 @@
+// What every file of this room needs of RocksDB: families, options, translated errors. Private to this room.
+#pragma once
+
+#include <rocksdb/db.h>
+#include <rocksdb/file_system.h>
+#include <rocksdb/options.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "catalog_listeners.h"
+#include "quarry/base/status.h"
+
+namespace quarry {
+
+inline constexpr std::string_view kCatalogFolder = "/catalog";
+
+// The order of an open catalog's handles; `default` is RocksDB's own and stays empty.
+enum Family : size_t { kDefault, kSchema, kManifest, kDelta, kProperty, kFamilyCount };
+inline constexpr std::string_view kFamilyNames[kFamilyCount] = {"default", "schema", "manifest", "delta",
+                                                                "property"};
+
+Status FromRocks(const rocksdb::Status& status, std::string_view what, const std::string& path);
+
+inline rocksdb::Slice ToSlice(std::string_view text) { return {text.data(), text.size()}; }
+inline rocksdb::Slice ToSlice(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Reads that verify the checksums of blocks.
+inline rocksdb::ReadOptions VerifiedRead() {
+  rocksdb::ReadOptions options;
+  options.verify_checksums = true;
+  return options;
+}
+
+// The file system that catalogs are on: RocksDB's own, unless a test has another in its place.
+std::shared_ptr<rocksdb::FileSystem> CatalogFileSystem();
+
+// An open RocksDB with the families in the order of Family, and what it had to say. A resource: moved, and
+// closed at the end of its life.
+struct OpenDatabase {
+  OpenDatabase() = default;
+  OpenDatabase(OpenDatabase&&) = default;
+  OpenDatabase& operator=(OpenDatabase&& other) noexcept {
+    static_cast<void>(Close().ok());
+    db = std::move(other.db);
+    handles = std::move(other.handles);
+    logger = std::move(other.logger);
+    errors = std::move(other.errors);
+    return *this;
+  }
+  ~OpenDatabase() { static_cast<void>(Close().ok()); }
+
+  std::unique_ptr<rocksdb::DB> db;
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;  // owned through db
+  std::shared_ptr<OpenLogger> logger;
+  std::shared_ptr<ErrorListener> errors;
+
+  rocksdb::ColumnFamilyHandle* operator[](Family family) const { return handles[family]; }
+  // Closes it without a flush. Nothing when it is closed.
+  rocksdb::Status Close();
+};
+
+enum class OpenAs { kReader, kWriter, kNew, kRepaired };
+Result<OpenDatabase> OpenRocks(const std::string& path, OpenAs as);
+// RocksDB's repair of the catalog in the folder `path`, in place; `disk_failed` when it could not read.
+Status RepairRocks(const std::string& path, bool& disk_failed);
+
+// kCorruption for an entry of the folder that is no regular file: RocksDB would read a device for ever, and
+// wait for a pipe.
+Status CheckFiles(const std::string& path);
+
+}  // namespace quarry

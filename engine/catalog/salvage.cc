@@ -1,0 +1,219 @@
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "anchor.h"
+#include "catalog_files.h"
+#include "catalog_keys.h"
+#include "commit_mark.h"
+#include "doubts.h"
+#include "ledger.h"
+#include "pending_write.h"
+#include "quarry/catalog/catalog.h"
+#include "rocks.h"
+#include "writer.h"
+
+namespace quarry {
+
+namespace fs = std::filesystem;
+
+Result<uint64_t> ReadTimestamp(const OpenDatabase& open, const std::string& path) {
+  std::string value;
+  const rocksdb::Status status = open.db->Get(VerifiedRead(), open[kSchema], ToSlice(kTimestampKey), &value);
+  if (status.IsNotFound()) return 0;
+  QUARRY_RETURN_IF_ERROR(FromRocks(status, "read the last timestamp", path));
+  return IdFromBytes(value);
+}
+
+std::vector<Doubt> Differences(const Tallies& counted, const Tallies& expected) {
+  std::set<std::string> keys;
+  for (const auto& [key, tally] : counted) {
+    const auto other = expected.find(key);
+    if (other == expected.end() || other->second != tally) keys.insert(key);
+  }
+  for (const auto& [key, tally] : expected) {
+    if (!counted.contains(key) && !tally.empty()) keys.insert(key);
+  }
+  std::vector<Doubt> doubts;
+  for (const std::string& key : keys) {
+    const std::optional<TallyRange> range = RangeOfTally(key);
+    if (!range) {
+      if (doubts.empty() || !doubts.back().table.empty()) doubts.push_back({});
+      continue;
+    }
+    if (!doubts.empty() && doubts.back().table == range->table &&
+        doubts.back().first_row + doubts.back().row_count == range->first_row) {
+      doubts.back().row_count += kRowsPerTally;
+    } else {
+      doubts.push_back({range->table, range->first_row, kRowsPerTally});
+    }
+  }
+  return doubts;
+}
+
+Result<std::vector<Doubt>> ReadDoubts(const OpenDatabase& open, const rocksdb::ReadOptions& options,
+                                      const std::string& path) {
+  QUARRY_TRY(const std::optional<LedgerHead> head, ReadHead(open, options, path));
+  if (!head) return std::vector<Doubt>();
+  QUARRY_TRY(const Tallies counted, Recount(open, options, path));
+  QUARRY_TRY(const Tallies expected, ReadTallies(open, options, path));
+  std::vector<Doubt> doubts = Differences(counted, expected);
+  Tally sum;
+  for (const auto& [key, tally] : expected) {
+    sum.entries += tally.entries;
+    sum.hashes += tally.hashes;
+  }
+  if (doubts.empty() && sum != Tally{head->entries, head->hashes}) doubts.push_back({});
+  const std::unique_ptr<rocksdb::Iterator> kept(open.db->NewIterator(options, open[kSchema]));
+  for (kept->Seek(ToSlice(kDoubtPrefix)); kept->Valid() && kept->key().starts_with(ToSlice(kDoubtPrefix));
+       kept->Next()) {
+    const std::string_view key = kept->key().ToStringView().substr(kDoubtPrefix.size());
+    if (key.size() < 1 + sizeof(uint64_t)) continue;
+    const size_t table_bytes = key.size() - 1 - sizeof(uint64_t);
+    doubts.push_back({std::string(key.substr(0, table_bytes)), IdFromBytes(key.substr(table_bytes + 1)),
+                      IdFromBytes(kept->value().ToStringView())});
+  }
+  QUARRY_RETURN_IF_ERROR(FromRocks(kept->status(), "read what a repair could not prove", path));
+  return doubts;
+}
+
+Status PromiseAll(const OpenDatabase& open, const std::string& database_path) {
+  const std::string path = database_path + std::string(kCatalogFolder);
+  QUARRY_TRY(const std::optional<LedgerHead> head, ReadHead(open, VerifiedRead(), path));
+  if (!head) return MakeStatus(Code::kCorruption, "{}: the catalog has no ledger", path);
+  QUARRY_TRY(const uint64_t timestamp, ReadTimestamp(open, path));
+  return CreateAnchor(database_path, {.catalog_id = head->catalog_id,
+                                      .commits = head->commits,
+                                      .timestamp = timestamp,
+                                      .entries = head->entries,
+                                      .hashes = head->hashes,
+                                      .manifest_digest = head->manifest_digest});
+}
+
+namespace {
+
+// RocksDB's repair of a copy, in the folder `path`. Returns the tables of which it made nothing.
+Result<std::vector<std::string>> RepairCopy(const std::string& from, const std::string& path) {
+  // An error of the disk may pass: what could not be read is tried again before it is given up for lost.
+  constexpr int kTriesMax = 2;
+  bool disk_failed = true;
+  std::error_code error;
+  for (int i = 0; disk_failed && i < kTriesMax; ++i) {
+    fs::remove_all(path, error);
+    QUARRY_RETURN_IF_ERROR(CopyFiles(from, path));
+    QUARRY_RETURN_IF_ERROR(RepairRocks(path, disk_failed));
+  }
+  std::vector<std::string> lost;
+  for (fs::directory_iterator entry(path + "/lost", error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == kTableSuffix) lost.push_back(entry->path().filename().string());
+  }
+  fs::remove_all(path + "/lost", error);  // the catalog that this was copied from has them
+  return lost;
+}
+
+// What the anchor and the logs of the damaged catalog still promise, if anything.
+struct Promised {
+  std::optional<AnchorRecord> anchor;
+  uint64_t synced = 0;
+};
+
+Promised ReadPromises(const std::string& database_path, const std::optional<LedgerHead>& head) {
+  Promised promised;
+  const auto anchor = ReadAnchor(database_path);
+  if (anchor.ok()) promised.anchor = *anchor;
+  const auto synced = head ? SyncedByLogs(database_path + std::string(kCatalogFolder), head->catalog_id)
+                           : Result<uint64_t>(0);
+  promised.synced = synced.ok() ? *synced : UINT64_MAX;  // a log that cannot be read may promise anything
+  return promised;
+}
+
+// True when nothing is missing at the end: the last commit is at least the one that was promised.
+bool HasLastCommit(const OpenDatabase& open, const std::optional<LedgerHead>& head, const Promised& promised,
+                   const std::string& path) {
+  if (!head || !promised.anchor || promised.anchor->catalog_id != head->catalog_id) return false;
+  AnchorRecord anchor = *promised.anchor;
+  anchor.closed = false;  // the files are others now
+  return CheckPromise(anchor, head, path, "").ok() && promised.synced <= head->commits &&
+         CheckHead(open, *head, path).ok();
+}
+
+// All rows of all tables, and whatever has no rows.
+std::vector<Doubt> DoubtAll(const Manifest& manifest) {
+  std::vector<Doubt> doubts(1);
+  for (const TableRecord& table : manifest.tables) doubts.push_back({table.name, 0, table.row_count});
+  return doubts;
+}
+
+Status CutToTables(const Manifest& manifest, std::vector<Doubt>& doubts) {
+  for (Doubt& doubt : doubts) {
+    const TableRecord* const table = manifest.FindTable(doubt.table);
+    if (table == nullptr) {
+      doubt = {};  // of a table that was dropped, or never was
+    } else {
+      doubt.row_count =
+          std::min(doubt.row_count, table->row_count - std::min(doubt.first_row, table->row_count));
+    }
+  }
+  return Status::Ok();
+}
+
+Status KeepDoubts(const OpenDatabase& open, std::span<const Doubt> doubts, const std::string& path) {
+  rocksdb::WriteBatch batch;
+  for (const Doubt& doubt : doubts) {
+    std::string key(kDoubtPrefix);
+    key.append(doubt.table).push_back('\0');
+    key.append(IdBytes(doubt.first_row));
+    QUARRY_RETURN_IF_ERROR(
+        FromRocks(batch.Put(open[kSchema], key, IdBytes(doubt.row_count)), "keep what is in doubt", path));
+  }
+  return FromRocks(open.db->Write(rocksdb::WriteOptions(), &batch), "keep what is in doubt", path);
+}
+
+}  // namespace
+
+Result<SalvagedCatalog> Catalog::Salvage(const std::string& database_path, const std::string& to_path) {
+  const std::string path = to_path + std::string(kCatalogFolder);
+  SalvagedCatalog salvaged;
+  QUARRY_TRY(salvaged.lost_tables, RepairCopy(database_path + std::string(kCatalogFolder), path));
+  QUARRY_TRY(OpenDatabase open, OpenRocks(path, OpenAs::kRepaired));
+  std::string bytes;
+  const rocksdb::Status status = open.db->Get(VerifiedRead(), open[kManifest], ToSlice(kManifestKey), &bytes);
+  if (status.IsNotFound()) {
+    return MakeStatus(Code::kCorruption,
+                      "{}{}: what can be read of it holds no manifest: restore it or import again",
+                      database_path, kCatalogFolder);
+  }
+  QUARRY_RETURN_IF_ERROR(FromRocks(status, "read the manifest", path));
+  QUARRY_TRY(const Manifest manifest, DecodeManifest(std::as_bytes(std::span(bytes)), path));
+  QUARRY_TRY(const std::optional<LedgerHead> head, ReadHead(open, VerifiedRead(), path));
+  const Promised promised = ReadPromises(database_path, head);
+  QUARRY_TRY(const Tallies counted, Recount(open, VerifiedRead(), path));
+  // The ledger proves what it counts, and the anchor that it is the newest ledger.
+  QUARRY_TRY(std::vector<Doubt> earlier, ReadDoubts(open, VerifiedRead(), path));
+  salvaged.doubts = HasLastCommit(open, head, promised, path) ? std::move(earlier) : DoubtAll(manifest);
+  QUARRY_RETURN_IF_ERROR(CutToTables(manifest, salvaged.doubts));
+  // The timestamps of commits that are missing are not handed out again: layouts may have their rows.
+  QUARRY_TRY(salvaged.timestamp, ReadTimestamp(open, path));
+  uint64_t timestamp = salvaged.timestamp;
+  if (promised.anchor) timestamp = std::max(timestamp, promised.anchor->timestamp);
+  QUARRY_RETURN_IF_ERROR(FromRocks(
+      open.db->Put(rocksdb::WriteOptions(), open[kSchema], ToSlice(kTimestampKey), IdBytes(timestamp)),
+      "write the last timestamp", path));
+  // A ledger of its own: under another id, no anchor and no log of the old one are taken for its own.
+  QUARRY_RETURN_IF_ERROR(
+      FromRocks(open.db->Delete(rocksdb::WriteOptions(), open[kSchema], ToSlice(kCommitKey)),
+                "write the ledger", path));
+  {
+    CatalogWriter writer(to_path, path);
+    QUARRY_RETURN_IF_ERROR(writer.TakeAnchor(/*anchored=*/false));
+    QUARRY_RETURN_IF_ERROR(writer.Load(open));
+    QUARRY_RETURN_IF_ERROR(KeepDoubts(open, salvaged.doubts, path));
+    QUARRY_RETURN_IF_ERROR(FromRocks(open.db->Flush(rocksdb::FlushOptions(), open.handles), "flush", path));
+    QUARRY_RETURN_IF_ERROR(FromRocks(open.Close(), "close the catalog", path));
+    QUARRY_RETURN_IF_ERROR(writer.Closed());
+  }
+  return salvaged;
+}
+
+}  // namespace quarry

@@ -1,0 +1,151 @@
+#include "writer.h"
+
+#include <algorithm>
+#include <random>
+
+#include "catalog_keys.h"
+#include "commit_mark.h"
+#include "quarry/base/log.h"
+
+namespace quarry {
+namespace {
+
+uint64_t NewCatalogId() {
+  std::random_device device;  // the system's, not a seeded one: two catalogs must differ
+  return uint64_t{device()} << 32 | device();
+}
+
+}  // namespace
+
+Status CatalogWriter::TakeAnchor(bool anchored) {
+  QUARRY_TRY(std::optional<AnchorRecord> record, ReadAnchor(database_path_));
+  if (!record && anchored) {
+    return MakeStatus(Code::kCorruption,
+                      "{}{}: the file is missing: restore a checkpoint, or run `quarry repair`",
+                      database_path_, kAnchorFile);
+  }
+  if (!record) {
+    record = AnchorRecord{.catalog_id = NewCatalogId()};
+    QUARRY_RETURN_IF_ERROR(CreateAnchor(database_path_, *record));
+  }
+  QUARRY_TRY(anchor_, Anchor::Open(database_path_, *record));
+  if (!record->closed) return Status::Ok();
+  record->closed = false;
+  record->files_digest = 0;
+  return anchor_->Write(*record, /*sync=*/true);
+}
+
+Status CatalogWriter::Load(const OpenDatabase& open) {
+  QUARRY_TRY(const std::optional<LedgerHead> head, ReadHead(open, VerifiedRead(), path_));
+  QUARRY_RETURN_IF_ERROR(CheckPromise(promised(), head, path_, open.logger->dropped()));
+  std::string value;
+  const rocksdb::Status status = open.db->Get(VerifiedRead(), open[kSchema], ToSlice(kTimestampKey), &value);
+  if (!status.IsNotFound()) QUARRY_RETURN_IF_ERROR(FromRocks(status, "read the last timestamp", path_));
+  timestamp_ = status.ok() ? IdFromBytes(value) : 0;
+  if (!head) {
+    head_ = LedgerHead{.catalog_id = promised().catalog_id};
+    QUARRY_TRY(const Tallies counted, Recount(open, VerifiedRead(), path_));
+    return Rewrite(open, counted);
+  }
+  QUARRY_RETURN_IF_ERROR(CheckHead(open, *head, path_));
+  QUARRY_TRY(tallies_, ReadTallies(open, VerifiedRead(), path_));
+  head_ = *head;
+  // What was recovered from the log RocksDB has written to tables, synced, when it opened the catalog.
+  synced_ = head_.commits;
+  stale_ = false;
+  return Status::Ok();
+}
+
+AnchorRecord CatalogWriter::Promise() const {
+  AnchorRecord record = promised();
+  record.catalog_id = head_.catalog_id;
+  record.commits = head_.commits;
+  record.timestamp = timestamp_;
+  record.entries = head_.entries;
+  record.hashes = head_.hashes;
+  record.manifest_digest = head_.manifest_digest;
+  return record;
+}
+
+void CatalogWriter::Apply(const LedgerChange& change, const LedgerHead& head) {
+  for (const auto& [key, difference] : change.changes()) {
+    Tally& tally = tallies_[key];
+    tally.entries += difference.entries;
+    tally.hashes += difference.hashes;
+    if (tally.empty()) tallies_.erase(key);
+  }
+  head_ = head;
+}
+
+Status CatalogWriter::Commit(const OpenDatabase& open, PendingWrite& write, bool sync,
+                             std::string_view what) {
+  QUARRY_RETURN_IF_ERROR(broken_);
+  QUARRY_RETURN_IF_ERROR(FromRocks(write.status(), what, path_));
+  LedgerHead head = head_;
+  ++head.commits;
+  for (const auto& [key, difference] : write.change().changes()) {
+    const auto found = tallies_.find(key);
+    Tally tally = found == tallies_.end() ? Tally() : found->second;
+    tally.entries += difference.entries;
+    tally.hashes += difference.hashes;
+    head.entries += difference.entries;
+    head.hashes += difference.hashes;
+    const std::string record = std::string(kTallyPrefix) + key;
+    tally.empty() ? write.Delete(kSchema, record) : write.Put(kSchema, record, EncodeTally(tally));
+  }
+  if (write.manifest_digest()) head.manifest_digest = *write.manifest_digest();
+  for (const Family family : {kManifest, kDelta, kProperty}) {
+    if (!write.touched(family)) continue;
+    head.marks[family] = head.commits;
+    write.Put(family, kCommitKey, EncodeMark(head.commits));
+  }
+  if (write.timestamp()) write.Put(kSchema, kTimestampKey, IdBytes(*write.timestamp()));
+  write.Put(kSchema, kCommitKey, EncodeHead(head));
+  rocksdb::Status status = write.status();
+  if (status.ok()) {
+    status = write.batch().PutLogData(EncodeCommitMark({head.catalog_id, head.commits, synced_}));
+  }
+  rocksdb::WriteOptions options;
+  options.sync = sync;
+  if (status.ok()) status = open.db->Write(options, &write.batch());
+  if (!status.ok()) {
+    const Status failed = FromRocks(status, what, path_);
+    if (open.errors->sync_failed()) {
+      broken_ = MakeStatus(failed.code(), "{}; nothing is written any more until it is opened anew",
+                           failed.message());
+      return broken_;
+    }
+    stale_ = true;
+    return failed;
+  }
+  Apply(write.change(), head);
+  if (write.timestamp()) timestamp_ = *write.timestamp();
+  if (!sync) return Status::Ok();
+  synced_ = head_.commits;
+  // The commit stands whatever becomes of the promise: without it, an older one holds.
+  const Status promise = anchor_->Write(Promise(), /*sync=*/write.manifest_digest().has_value());
+  if (!promise.ok()) LogInfo("{}", promise.message());
+  return Status::Ok();
+}
+
+Status CatalogWriter::Rewrite(const OpenDatabase& open, const Tallies& counted) {
+  tallies_.clear();
+  head_.entries = head_.hashes = 0;
+  PendingWrite write(open);
+  write.DeleteAll(kSchema, std::string(kTallyPrefix));
+  write.DeleteAll(kSchema, std::string(kDoubtPrefix));
+  for (const auto& [key, tally] : counted) write.change().Set(key, tally);
+  QUARRY_TRY(const uint64_t digest, ReadManifestDigest(open, path_));
+  write.SetManifestDigest(digest);
+  for (const Family family : {kManifest, kDelta, kProperty}) write.Touch(family);
+  return Commit(open, write, /*sync=*/true, "write the ledger");
+}
+
+Status CatalogWriter::Closed() {
+  AnchorRecord record = Promise();
+  QUARRY_TRY(record.files_digest, DigestOfFiles(path_));
+  record.closed = true;
+  return anchor_->Write(record, /*sync=*/true);
+}
+
+}  // namespace quarry

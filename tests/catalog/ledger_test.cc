@@ -1,0 +1,198 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "quarry/base/random.h"
+#include "quarry/catalog/catalog.h"
+#include "quarry/catalog/catalog_faults.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+
+class LedgerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = testing::TempDir() + "quarry-ledger-" + std::to_string(getpid());
+    fs::remove_all(path_);
+    fs::create_directory(path_);
+  }
+  void TearDown() override { fs::remove_all(path_); }
+
+  static Manifest WithTables() {
+    Manifest manifest;
+    manifest.node_count = 100'000;
+    for (const char* name : {"a", "b"}) {
+      manifest.tables.push_back(
+          {.name = name, .file = std::string("features/") + name + "-1.qft", .row_count = 100'000, .dim = 1});
+    }
+    return manifest;
+  }
+  static Status Put(Catalog& catalog, std::string_view table, std::span<const uint64_t> rows,
+                    uint64_t timestamp, uint64_t value, bool sync = true) {
+    std::vector<RowVersion> versions;
+    for (const uint64_t row : rows) {
+      versions.push_back({table, row, timestamp, std::as_bytes(std::span(&value, value % 7 == 0 ? 0 : 1))});
+    }
+    return catalog.PutVersions(versions, sync);
+  }
+
+  std::string path_;
+};
+
+// Whatever is written, replaced, dropped and staged, in memory, in the log or in tables: the ledger has
+// counted what a recount finds.
+TEST_F(LedgerTest, AgreesWithARecountAfterAnyWrites) {
+  constexpr uint64_t kSeed = 5;
+  Rng rng(kSeed);
+  auto catalog = Catalog::Create(path_).value();
+  ASSERT_TRUE(catalog->PutNames(NameKind::kEntity, 0, std::vector<std::string>{"x", "y"}).ok());
+  ASSERT_TRUE(catalog->CommitManifest(WithTables()).ok());
+  uint64_t timestamp = 0, staged = 0;
+  std::vector<uint64_t> staged_rows;
+  for (int i = 0; i < 300; ++i) {
+    SCOPED_TRACE(testing::Message() << "seed " << kSeed << ", write " << i);
+    const std::string_view table = rng.Below(2) == 0 ? "a" : "b";
+    std::vector<uint64_t> rows(1 + rng.Below(10));
+    for (uint64_t& row : rows) row = rng.Below(rng.Below(2) == 0 ? 20 : 100'000);
+    switch (rng.Below(9)) {
+      case 0:
+        ASSERT_TRUE(catalog->DropVersions(table, timestamp - std::min<uint64_t>(timestamp, 3)).ok());
+        break;
+      case 1: {
+        const Catalog::FoldedRows folded{
+            table, rng.Below(3), {{rng.Below(3), std::vector<std::byte>(rng.Below(50) + 1)}}};
+        ASSERT_TRUE(catalog->CommitManifest(WithTables(), &folded).ok());
+        break;
+      }
+      case 2:
+        if (rng.Below(4) == 0) {
+          ASSERT_TRUE(catalog->DropAllVersions(table).ok());
+        }
+        break;
+      case 3:
+        if (rng.Below(4) == 0) {
+          ASSERT_TRUE(catalog->CommitDrop(WithTables(), table).ok());
+        }
+        break;
+      case 4: {
+        if (staged == 0) staged = timestamp + 1000;
+        const uint64_t value = rng.Below(1000) + 1;
+        std::vector<RowVersion> versions;
+        for (const uint64_t row : rows) {
+          versions.push_back({"a", row, staged, std::as_bytes(std::span(&value, 1))});
+        }
+        ASSERT_TRUE(
+            catalog
+                ->StageVersions(versions,
+                                [&](size_t at) { return std::ranges::count(staged_rows, rows[at]) > 0; })
+                .ok());
+        staged_rows.insert(staged_rows.end(), rows.begin(), rows.end());
+        break;
+      }
+      case 5:
+        if (staged == 0 || rng.Below(2) == 0) break;
+        ASSERT_TRUE(
+            (rng.Below(2) == 0 ? catalog->DropStaged() : catalog->PublishStaged(timestamp = staged)).ok());
+        ASSERT_TRUE(catalog->DropStaged().ok());
+        staged = 0;
+        staged_rows.clear();
+        break;
+      case 6:
+        catalog.reset();
+        ASSERT_TRUE(Catalog::Open(path_, true).value()->FindDoubts().value().empty());
+        catalog = Catalog::Open(path_, false).value();
+        break;
+      default:
+        ASSERT_TRUE(Put(*catalog, table, rows, ++timestamp, rng.Below(1000), rng.Below(2) == 0).ok());
+    }
+    ASSERT_TRUE(catalog->FindDoubts().value().empty());
+  }
+}
+
+// A database from before there were ledgers: read as it is, counted with the first write.
+TEST_F(LedgerTest, ACatalogWithoutAnAnchorNeedsOneUnlessItIsOld) {
+  Catalog::Create(path_).value().reset();
+  fs::remove(path_ + "/ANCHOR");
+  EXPECT_EQ(Catalog::Open(path_, true).status().code(), Code::kCorruption);
+  EXPECT_EQ(Catalog::Open(path_, false).status().code(), Code::kCorruption);
+  EXPECT_EQ(Catalog::Open(path_, true, /*anchored=*/false).status().code(), Code::kCorruption)
+      << "it has a ledger, so it had an anchor";
+}
+
+TEST_F(LedgerTest, AcceptedDoubtsAreGone) {
+  auto catalog = Catalog::Create(path_).value();
+  ASSERT_TRUE(catalog->CommitManifest(WithTables()).ok());
+  const uint64_t rows[] = {1, 40'000};
+  ASSERT_TRUE(Put(*catalog, "a", rows, 1, 5).ok());
+  ASSERT_TRUE(catalog->Close().ok());
+  catalog.reset();
+  fs::remove(path_ + "/ANCHOR");
+  const std::string other = path_ + "/salvaged";
+  fs::create_directory(other);
+  const SalvagedCatalog salvaged = Catalog::Salvage(path_, other).value();
+  EXPECT_EQ(salvaged.timestamp, 1u);
+  ASSERT_EQ(salvaged.doubts.size(), 3u) << "nobody knows whether it is the newest: no names, and two tables";
+  catalog = Catalog::Open(other, true).value();
+  EXPECT_EQ(catalog->FindDoubts().value().size(), 3u) << "they are kept";
+  catalog = Catalog::Open(other, false).value();
+  EXPECT_EQ(catalog->FindDoubts().value().size(), 3u);
+  ASSERT_TRUE(catalog->AcceptDoubts().ok());
+  EXPECT_TRUE(catalog->FindDoubts().value().empty());
+}
+
+// Every operation of a disk, failing once: the next writes go on, unless it was a sync of the log, and what
+// was acknowledged is there.
+TEST_F(LedgerTest, AFailedWriteDoesNotStopWritesForGood) {
+  for (const CatalogFault kind : {CatalogFault::kAppend, CatalogFault::kCreate, CatalogFault::kSync}) {
+    for (uint64_t at = 1; at <= 12; ++at) {
+      SCOPED_TRACE(testing::Message() << "fault " << static_cast<int>(kind) << " at " << at);
+      fs::remove_all(path_);
+      fs::create_directory(path_);
+      CatalogFaults faults;
+      std::vector<uint64_t> acknowledged;
+      {
+        const auto catalog = Catalog::Create(path_).value();
+        ASSERT_TRUE(catalog->CommitManifest(WithTables()).ok());
+        faults.SetPlan({.kind = kind, .at = at, .sticky = false, .error = ENOSPC});
+        bool failed = false, refused = false;
+        for (uint64_t row = 1; row <= 20; ++row) {
+          const Status status = Put(*catalog, "a", {&row, 1}, row, 5);
+          failed |= !status.ok();
+          refused = !status.ok();
+          if (status.ok()) acknowledged.push_back(row);
+          EXPECT_TRUE(catalog->LastTimestamp().ok()) << "readers are not refused";
+          uint64_t seen = 0;
+          EXPECT_TRUE(
+              catalog->ScanVersions("a", [&](const RowVersion&) { return ++seen, Status::Ok(); }).ok());
+          EXPECT_GE(seen, acknowledged.size());
+        }
+        if (failed && kind != CatalogFault::kSync) {
+          EXPECT_FALSE(refused) << "once there is room, writes go on";
+        }
+        if (failed && kind == CatalogFault::kSync) {
+          EXPECT_TRUE(refused) << "a failed sync is final";
+        }
+        faults.SetPlan({});
+      }
+      const auto reopened = Catalog::Open(path_, false);
+      ASSERT_TRUE(reopened.ok()) << reopened.status().ToString();
+      EXPECT_TRUE((*reopened)->FindDoubts().value().empty());
+      std::vector<uint64_t> there;
+      EXPECT_TRUE((*reopened)
+                      ->ScanVersions("a",
+                                     [&](const RowVersion& version) {
+                                       there.push_back(version.row);
+                                       return Status::Ok();
+                                     })
+                      .ok());
+      for (const uint64_t row : acknowledged) EXPECT_TRUE(std::ranges::count(there, row) == 1) << row;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quarry
