@@ -1,12 +1,8 @@
 #include "quarry/catalog/catalog_faults.h"
 
 #include <rocksdb/file_system.h>
-#include <rocksdb/system_clock.h>
 
-#include <algorithm>
 #include <array>
-#include <atomic>
-#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -18,9 +14,6 @@
 
 namespace quarry {
 namespace {
-
-// A global, because stores open their catalogs themselves: as a parameter it would pass through every room.
-std::atomic<rocksdb::Env*> faulty_environment{nullptr};
 
 rocksdb::IOStatus ToRocks(int error, std::string_view what, const std::string& file) {
   if (error == 0) return rocksdb::IOStatus::OK();
@@ -183,8 +176,7 @@ class FaultyFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
                                     std::unique_ptr<rocksdb::FSWritableFile>* file,
                                     rocksdb::IODebugContext* debug) override {
-    // RocksDB writes its options down at every open, which takes half of the time, and can do without.
-    if (name.find("/OPTIONS-") != std::string::npos) return ToRocks(EIO, "create", name);
+    if (IsOptionsFile(name)) return ToRocks(EIO, "create", name);
     const int error = plan_.Count(CatalogFault::kCreate, name);
     if (error != 0) return ToRocks(error, "create", name);
     const rocksdb::IOStatus status = FileSystemWrapper::NewWritableFile(name, options, file, debug);
@@ -214,46 +206,22 @@ class FaultyFileSystem final : public rocksdb::FileSystemWrapper {
   Plan& plan_;
 };
 
-// RocksDB sleeps for a second after each flush that failed, and whoever closes it waits for that.
-class ImpatientClock final : public rocksdb::SystemClockWrapper {
- public:
-  ImpatientClock() : SystemClockWrapper(SystemClock::Default()) {}
-  const char* Name() const override { return "ImpatientClock"; }
-  void SleepForMicroseconds(int micros) override {
-    SystemClockWrapper::SleepForMicroseconds(std::min(micros, 100));
-  }
-};
-
-class FaultyEnvironment final : public rocksdb::EnvWrapper {
- public:
-  explicit FaultyEnvironment(Plan& plan) : EnvWrapper(Env::Default()) {
-    file_system_ = std::make_shared<FaultyFileSystem>(plan);
-    system_clock_ = std::make_shared<ImpatientClock>();
-  }
-};
-
 }  // namespace
 
 class CatalogFaults::Impl {
  public:
   Plan plan;
-  const std::unique_ptr<rocksdb::Env> environment = std::make_unique<FaultyEnvironment>(plan);
+
+ private:
+  const CatalogEnvironmentOverride environment_{std::make_shared<FaultyFileSystem>(plan)};
 };
 
-CatalogFaults::CatalogFaults() : impl_(std::make_unique<Impl>()) {
-  [[maybe_unused]] const rocksdb::Env* const before = faulty_environment.exchange(impl_->environment.get());
-  assert(before == nullptr);
-}
-CatalogFaults::~CatalogFaults() { faulty_environment = nullptr; }
+CatalogFaults::CatalogFaults() : impl_(std::make_unique<Impl>()) {}
+CatalogFaults::~CatalogFaults() = default;
 
 void CatalogFaults::SetPlan(const CatalogFaultPlan& plan) { impl_->plan.Set(plan); }
 uint64_t CatalogFaults::count(CatalogFault kind) const { return impl_->plan.count(kind); }
 uint64_t CatalogFaults::strikes() const { return impl_->plan.strikes(); }
 std::string CatalogFaults::struck_file() const { return impl_->plan.struck_file(); }
-
-rocksdb::Env* CatalogEnvironment() {
-  rocksdb::Env* const faulty = faulty_environment;
-  return faulty != nullptr ? faulty : rocksdb::Env::Default();
-}
 
 }  // namespace quarry

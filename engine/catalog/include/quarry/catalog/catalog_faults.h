@@ -1,8 +1,8 @@
 // CatalogFaults: makes chosen operations of catalogs on their files fail. For tests: what FaultBackend is to
 // data files, for the catalog's own, which do not pass through an IoBackend.
 //
-// Catalogs that are opened while it lives are struck by it, and must be closed before it goes; one at a time
-// in a process. Thread-safe.
+// Catalogs that are opened while it lives are struck by it, and must be closed before it goes; one
+// CatalogFaults or CatalogWatch at a time in a process. Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,49 @@
+#include "catalog_environment.h"
+
+#include <rocksdb/system_clock.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <utility>
+
+namespace quarry {
+namespace {
+
+// A global, because stores open their catalogs themselves: as a parameter it would pass through every room.
+std::atomic<rocksdb::Env*> override_environment{nullptr};
+
+class ImpatientClock final : public rocksdb::SystemClockWrapper {
+ public:
+  ImpatientClock() : SystemClockWrapper(SystemClock::Default()) {}
+  const char* Name() const override { return "ImpatientClock"; }
+  void SleepForMicroseconds(int micros) override {
+    SystemClockWrapper::SleepForMicroseconds(std::min(micros, 100));
+  }
+};
+
+class TestEnvironment final : public rocksdb::EnvWrapper {
+ public:
+  explicit TestEnvironment(std::shared_ptr<rocksdb::FileSystem> files) : EnvWrapper(Env::Default()) {
+    file_system_ = std::move(files);
+    system_clock_ = std::make_shared<ImpatientClock>();
+  }
+};
+
+}  // namespace
+
+CatalogEnvironmentOverride::CatalogEnvironmentOverride(std::shared_ptr<rocksdb::FileSystem> files)
+    : environment_(std::make_unique<TestEnvironment>(std::move(files))) {
+  [[maybe_unused]] const rocksdb::Env* const before = override_environment.exchange(environment_.get());
+  assert(before == nullptr);
+}
+CatalogEnvironmentOverride::~CatalogEnvironmentOverride() { override_environment = nullptr; }
+
+rocksdb::Env* CatalogEnvironment() {
+  rocksdb::Env* const other = override_environment;
+  return other != nullptr ? other : rocksdb::Env::Default();
+}
+
+bool IsOptionsFile(const std::string& path) { return path.find("/OPTIONS-") != std::string::npos; }
+
+}  // namespace quarry
