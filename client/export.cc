@@ -360,10 +360,10 @@ Result<ExportReport> ExportDatabase(Database& database, const std::string& path,
                                     const ProgressFunction& progress) {
   const double start = MonotonicSeconds();
   QUARRY_RETURN_IF_ERROR(CheckOutside(database.store().path(), path));
-  QUARRY_TRY(WorkFolder folder, WorkFolder::Make(path, ".exporting", "`quarry export`"));
+  QUARRY_TRY(WorkFolder folder, WorkFolder::Make(database.backend(), path, ".exporting", "`quarry export`"));
   Exporter exporter(database, options, progress, folder.path());
   QUARRY_RETURN_IF_ERROR(exporter.Run());
-  QUARRY_RETURN_IF_ERROR(folder.Publish(database.backend()));
+  QUARRY_RETURN_IF_ERROR(folder.Publish());
   ExportReport report = exporter.Report();
   report.seconds = MonotonicSeconds() - start;
   return report;

@@ -1,11 +1,9 @@
 #include "export_output.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cassert>
-#include <cerrno>
 #include <cstring>
 #include <iterator>
 #include <vector>
@@ -58,9 +56,7 @@ Status FileOutput::Finish(std::span<const std::byte> header) {
     std::ranges::copy(header, buffer_.data());
     QUARRY_RETURN_IF_ERROR(target_->backend.WriteAt(file_, 0, buffer_.span().first(header.size())));
   }
-  if (ftruncate(file_.descriptor(), static_cast<off_t>(position_)) != 0) {
-    return ErrnoStatus(errno, "truncate", file_.path());
-  }
+  QUARRY_RETURN_IF_ERROR(target_->backend.Truncate(file_, position_));
   ++target_->files;
   target_->bytes += position_;
   return target_->backend.SyncFile(file_);

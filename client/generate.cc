@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -136,9 +135,7 @@ Status ArrayWriter::Write(const std::string& name, ElementType type, const std::
   statuses[0] = WriteChunks(array, buffers_[0], true);
   for (std::thread& thread : threads) thread.join();
   for (const Status& status : statuses) QUARRY_RETURN_IF_ERROR(status);
-  if (ftruncate(file.descriptor(), static_cast<off_t>(kNpyHeaderBytes + data_bytes)) != 0) {
-    return ErrnoStatus(errno, "truncate", path);
-  }
+  QUARRY_RETURN_IF_ERROR(backend_.Truncate(file, kNpyHeaderBytes + data_bytes));
   return backend_.SyncFile(file);
 }
 
@@ -225,7 +222,7 @@ Result<GenerateSummary> Generate(IoBackend& backend, const std::string& path, co
   const uint64_t bytes_total =
       2 * sizeof(int64_t) * graph.edge_count() + options.node_count * node_bytes +
       static_cast<uint64_t>(shares * static_cast<double>(options.node_count)) * sizeof(int64_t);
-  QUARRY_TRY(WorkFolder folder, WorkFolder::Make(path, ".generating", "`quarry generate`"));
+  QUARRY_TRY(WorkFolder folder, WorkFolder::Make(backend, path, ".generating", "`quarry generate`"));
   QUARRY_RETURN_IF_ERROR(CheckSpace(folder.path(), bytes_total));
   ArrayWriter writer(backend, folder.path(), bytes_total, progress);
   QUARRY_RETURN_IF_ERROR(writer.AllocateBuffers(threads));
@@ -240,7 +237,7 @@ Result<GenerateSummary> Generate(IoBackend& backend, const std::string& path, co
     QUARRY_RETURN_IF_ERROR(WriteSplit(writer, graph, options.node_count, split, name));
   }
   QUARRY_RETURN_IF_ERROR(WriteMetadata(backend, folder.path(), options, graph.edge_count()));
-  QUARRY_RETURN_IF_ERROR(folder.Publish(backend));
+  QUARRY_RETURN_IF_ERROR(folder.Publish());
   return GenerateSummary{graph.edge_count(), writer.bytes_done()};
 }
 

@@ -11,8 +11,8 @@ namespace quarry {
 
 namespace fs = std::filesystem;
 
-Result<WorkFolder> WorkFolder::Make(const std::string& given_path, std::string_view suffix,
-                                    std::string_view command) {
+Result<WorkFolder> WorkFolder::Make(IoBackend& backend, const std::string& given_path,
+                                    std::string_view suffix, std::string_view command) {
   fs::path clean = fs::path(given_path).lexically_normal();
   if (!clean.has_filename()) clean = clean.parent_path();  // "data/" means "data"
   const std::string target = clean.string();
@@ -21,8 +21,7 @@ Result<WorkFolder> WorkFolder::Make(const std::string& given_path, std::string_v
     return MakeStatus(Code::kAlreadyExists, "{} exists; remove it or choose another folder", target);
   }
   const std::string path = target + std::string(suffix);
-  fs::create_directory(path, error);
-  if (error) return ErrnoStatus(error.value(), "create folder", path);
+  QUARRY_RETURN_IF_ERROR(EnsureDirectory(backend, path));
   const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return ErrnoStatus(errno, "open", path);
   File lock(descriptor, path, false);
@@ -30,22 +29,21 @@ Result<WorkFolder> WorkFolder::Make(const std::string& given_path, std::string_v
     return MakeStatus(Code::kBusy, "{}: another {} is writing it", path, command);
   }
   for (const fs::directory_entry& leftover : fs::directory_iterator(path, error)) {
-    fs::remove_all(leftover.path(), error);
+    Discard(backend, leftover.path().string());
   }
-  return WorkFolder(std::move(lock), target);
+  return WorkFolder(backend, std::move(lock), target);
 }
 
 WorkFolder::~WorkFolder() {
-  std::error_code ignored;
-  if (lock_.descriptor() >= 0 && !published_) fs::remove_all(path(), ignored);
+  if (lock_.descriptor() >= 0 && !published_) Discard(*backend_, path());
 }
 
-Status WorkFolder::Publish(IoBackend& backend) {
-  QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(path()));
-  QUARRY_RETURN_IF_ERROR(backend.Rename(path(), target_));
+Status WorkFolder::Publish() {
+  QUARRY_RETURN_IF_ERROR(backend_->SyncDirectory(path()));
+  QUARRY_RETURN_IF_ERROR(backend_->Rename(path(), target_));
   published_ = true;
   const fs::path parent = fs::path(target_).parent_path();
-  return backend.SyncDirectory(parent.empty() ? "." : parent.string());
+  return backend_->SyncDirectory(parent.empty() ? "." : parent.string());
 }
 
 }  // namespace quarry

@@ -18,17 +18,20 @@ class WorkFolder {
  public:
   // `command`: "`quarry generate`", for messages. kAlreadyExists when `path` is there, kBusy while another
   // process builds it, kIoError.
-  static Result<WorkFolder> Make(const std::string& path, std::string_view suffix, std::string_view command);
+  static Result<WorkFolder> Make(IoBackend& backend, const std::string& path, std::string_view suffix,
+                                 std::string_view command);
   WorkFolder(WorkFolder&&) = default;
   WorkFolder& operator=(WorkFolder&&) = delete;
   ~WorkFolder();
 
   const std::string& path() const { return lock_.path(); }
   // Renames it to its place. REQUIRES: what is in it has been synced.
-  Status Publish(IoBackend& backend);
+  Status Publish();
 
  private:
-  WorkFolder(File lock, std::string target) : lock_(std::move(lock)), target_(std::move(target)) {}
+  WorkFolder(IoBackend& backend, File lock, std::string target)
+      : backend_(&backend), lock_(std::move(lock)), target_(std::move(target)) {}
+  IoBackend* backend_;
   File lock_;
   std::string target_;
   bool published_ = false;

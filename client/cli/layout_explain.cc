@@ -54,13 +54,13 @@ Result<std::unique_ptr<Opened>> Open(const ExplainArguments& arguments) {
 }
 
 // Where scratch files may go. What a killed process left there is removed: nobody else has the database open.
-std::string ScratchPath(const std::string& database_path) {
+std::string ScratchPath(Store& store) {
   constexpr std::string_view kPrefix = ".explain-";
-  const std::filesystem::path folder = std::filesystem::path(database_path) / "layouts";
+  const std::filesystem::path folder = std::filesystem::path(store.path()) / "layouts";
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    std::error_code ignored;
-    if (entry.path().filename().string().starts_with(kPrefix)) std::filesystem::remove(entry.path(), ignored);
+    if (entry.path().filename().string().starts_with(kPrefix))
+      Discard(store.backend(), entry.path().string());
   }
   return folder / fmt::format("{}{}", kPrefix, getpid());
 }
@@ -84,7 +84,7 @@ Result<Explanation> Explain(Opened& opened, const ExplainArguments& arguments) {
                            .batches_per_segment = record.batches_per_segment,
                            .hash_functions = record.hash_functions,
                            .seed = record.seed,
-                           .scratch_path = ScratchPath(arguments.path)};
+                           .scratch_path = ScratchPath(database.store())};
   QUARRY_TRY(options.policy, ParsePolicy(record.policy));
   {
     QUARRY_TRY(const std::unique_ptr<FeatureTable> table, database.store().OpenTable(record.table));
@@ -276,7 +276,7 @@ Result<Curve> MeasureCurve(Opened& opened, const ExplainArguments& arguments) {
   QUARRY_TRY(curve.sizes, ParseSizes(arguments, opened.directory()));
   CacheCurveOptions options = {.batch_nodes_max = opened.directory().nodes_max(),
                                .threads = ProcessorCount(),
-                               .scratch_path = ScratchPath(arguments.path)};
+                               .scratch_path = ScratchPath(database.store())};
   for (const CacheSize& size : curve.sizes) options.cache_rows.push_back(size.rows);
   ProgressBar bar;
   QUARRY_TRY(static_cast<CacheCurve&>(curve),

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cassert>
 #include <cstring>
-#include <filesystem>
 #include <numeric>
 
 #include "page_map.h"
@@ -74,8 +73,7 @@ Result<std::unique_ptr<PageFile>> PageFile::Create(IoBackend& backend, const Pag
   QUARRY_RETURN_IF_ERROR(CheckSpec(spec));
   QUARRY_TRY(File file, backend.Open(spec.path, OpenMode::kCreateDirect));
   if (const Status status = WriteSuperblock(backend, file, spec); !status.ok()) {
-    std::error_code ignored;
-    std::filesystem::remove(spec.path, ignored);
+    Discard(backend, spec.path);
     return status;
   }
   return std::unique_ptr<PageFile>(new PageFile(backend, spec, std::move(file)));

@@ -137,8 +137,7 @@ Status WriteMapFile(IoBackend& backend, const PageFileSpec& spec, const PageMapN
   KillPoint("pages: map written, not synced");
   if (status.ok()) status = backend.SyncFile(file);
   if (status.ok()) status = SyncFolderOf(backend, map.path);
-  std::error_code ignored;
-  if (!status.ok()) std::filesystem::remove(map.path, ignored);
+  if (!status.ok()) Discard(backend, map.path);
   return status;
 }
 

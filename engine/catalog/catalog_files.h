@@ -1,4 +1,5 @@
-// Files of a catalog that is not open. Private to this room.
+// Files of a catalog that is not open. Changed through the file system that RocksDB has, so that a test sees
+// it all. Private to this room.
 #pragma once
 
 #include <filesystem>
@@ -12,5 +13,7 @@ inline constexpr std::string_view kTableSuffix = ".sst";
 
 // Makes the folder `to` with the files of `from`. Tables are never changed: the same file will do.
 Status CopyFiles(const std::filesystem::path& from, const std::filesystem::path& to);
+// With the folder itself, as far as it can be.
+void RemoveFiles(const std::filesystem::path& folder);
 
 }  // namespace quarry

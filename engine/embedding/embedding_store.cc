@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -21,8 +20,6 @@
 
 namespace quarry {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr uint64_t kFirstGeneration = 1;  // what is left of a table of the same name goes before
 
@@ -67,18 +64,9 @@ Status RemoveLeftovers(Store& store, std::string_view name) {
   QUARRY_RETURN_IF_ERROR(store.UpdateManifest([](Manifest&) { return Status::Ok(); }));
   KillPoint("embeddings: leftovers settled, not removed");
   for (const std::string& path : leftovers) {
-    std::error_code error;
-    if (fs::remove(path, error)) LogInfo("{}: removed, a leftover that no checkpoint needs", path);
+    if (store.backend().Remove(path).ok()) LogInfo("{}: removed, a leftover that no checkpoint needs", path);
   }
   return Status::Ok();
-}
-
-Status MakeFolder(Store& store) {
-  const std::string folder = fmt::format("{}/{}", store.path(), kEmbeddingFolder);
-  std::error_code error;
-  fs::create_directory(folder, error);
-  if (error) return ErrnoStatus(error.value(), "create the folder", folder);
-  return store.backend().SyncDirectory(store.path());
 }
 
 Result<PooledTableShape> ShapeOf(const EmbeddingSpec& spec, uint32_t page_bytes) {
@@ -126,7 +114,8 @@ Status CreateEmbeddings(Store& store, std::string_view name, const EmbeddingSpec
   }
   QUARRY_TRY(const PooledTableShape shape, ShapeOf(spec, page_bytes));
   const EmbeddingRecord record = RecordOf(name, spec, page_bytes, shape);
-  QUARRY_RETURN_IF_ERROR(MakeFolder(store));
+  QUARRY_RETURN_IF_ERROR(
+      EnsureSyncedDirectory(store.backend(), fmt::format("{}/{}", store.path(), kEmbeddingFolder)));
   QUARRY_RETURN_IF_ERROR(RemoveLeftovers(store, name));
   QUARRY_TRY(const EmbeddingFiles files, FilesOf(store, record));
   QUARRY_RETURN_IF_ERROR(PageFile::Create(store.backend(), files.pages).status());
@@ -149,8 +138,7 @@ Status DropEmbeddings(Store& store, std::string_view name) {
     return Status::Ok();
   }));
   for (const std::string& dropped : {record->file, record->map_file}) {
-    std::error_code ignored;  // what stays is a leftover
-    if (!dropped.empty()) fs::remove(store.path() + "/" + dropped, ignored);
+    if (!dropped.empty()) Discard(store.backend(), store.path() + "/" + dropped);
   }
   return RemoveLeftovers(store, name);
 }
@@ -205,8 +193,7 @@ void StoredEmbeddings::Commit() {
   file_->CommitMap();
   // The map before, and those whose commit did not come about.
   for (uint64_t map = record_.map_generation; map < next_.map_generation; ++map) {
-    std::error_code ignored;  // what stays, the next Open removes
-    fs::remove(store_.path() + "/" + MapFileName(record_.name, record_.generation, map), ignored);
+    Discard(store_.backend(), store_.path() + "/" + MapFileName(record_.name, record_.generation, map));
   }
   record_ = next_;
 }

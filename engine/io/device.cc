@@ -1,12 +1,8 @@
 #include "quarry/io/device.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cassert>
-#include <cerrno>
 #include <deque>
-#include <filesystem>
 #include <numeric>
 #include <vector>
 
@@ -28,10 +24,9 @@ uint64_t AnySeed() { return static_cast<uint64_t>(MonotonicSeconds() * 1e9); }  
 
 Result<File> MakeScratchFile(IoBackend& backend, const std::string& directory) {
   const std::string path = directory + "/calibrate.tmp";
-  std::error_code error;
-  std::filesystem::remove(path, error);  // of a process that was killed before it could unlink it
+  Discard(backend, path);  // of a process that was killed before it could unlink it
   QUARRY_TRY(File file, backend.Open(path, OpenMode::kCreateDirect));
-  if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, "unlink", path);
+  QUARRY_RETURN_IF_ERROR(backend.Remove(path));
   return file;
 }
 

@@ -100,7 +100,7 @@ Status FaultBackend::Strike(FaultKind kind, std::string_view what, const std::st
 }
 
 Result<std::unique_ptr<IoPort>> FaultBackend::NewPort(unsigned depth) {
-  QUARRY_TRY(std::unique_ptr<IoPort> inner, inner_.NewPort(depth));
+  QUARRY_TRY(std::unique_ptr<IoPort> inner, inner().NewPort(depth));
   return std::unique_ptr<IoPort>(std::make_unique<FaultPort>(*this, std::move(inner)));
 }
 
@@ -108,38 +108,63 @@ Result<File> FaultBackend::Open(const std::string& path, OpenMode mode) {
   const bool create = mode == OpenMode::kCreate || mode == OpenMode::kCreateDirect;
   QUARRY_RETURN_IF_ERROR(create ? Strike(FaultKind::kCreate, "create", path)
                                 : Strike(FaultKind::kOpen, "open", path));
-  return inner_.Open(path, mode);
+  return inner().Open(path, mode);
 }
 
 Status FaultBackend::ReadAt(const File& file, uint64_t offset, std::span<std::byte> out) {
   const std::optional<FaultPlan> plan = Count(FaultKind::kRead);
-  if (!plan || Transient(plan->error)) return inner_.ReadAt(file, offset, out);
+  if (!plan || Transient(plan->error)) return inner().ReadAt(file, offset, out);
   return ErrnoStatus(plan->error, fmt::format("read {} bytes at offset {} of", out.size(), offset),
                      file.path());
 }
 
 Status FaultBackend::WriteAt(const File& file, uint64_t offset, std::span<const std::byte> bytes) {
   const std::optional<FaultPlan> plan = Count(FaultKind::kWrite);
-  if (!plan || Transient(plan->error)) return inner_.WriteAt(file, offset, bytes);
+  if (!plan || Transient(plan->error)) return inner().WriteAt(file, offset, bytes);
   const auto half = bytes.first(RoundDown(bytes.size() / 2, kCutBytes));
-  QUARRY_RETURN_IF_ERROR(inner_.WriteAt(file, offset, half));
+  QUARRY_RETURN_IF_ERROR(inner().WriteAt(file, offset, half));
   return ErrnoStatus(plan->error, fmt::format("write {} bytes at offset {} of", bytes.size(), offset),
                      file.path());
 }
 
+Status FaultBackend::Truncate(const File& file, uint64_t bytes) {
+  QUARRY_RETURN_IF_ERROR(Strike(FaultKind::kWrite, "truncate", file.path()));
+  return inner().Truncate(file, bytes);
+}
+
+Result<bool> FaultBackend::Clone(const File& from, const File& to) {
+  QUARRY_RETURN_IF_ERROR(Strike(FaultKind::kWrite, "clone", from.path()));
+  return inner().Clone(from, to);
+}
+
 Status FaultBackend::SyncFile(const File& file) {
   QUARRY_RETURN_IF_ERROR(Strike(FaultKind::kSync, "sync", file.path()));
-  return inner_.SyncFile(file);
+  return inner().SyncFile(file);
 }
 
 Status FaultBackend::SyncDirectory(const std::string& path) {
   QUARRY_RETURN_IF_ERROR(Strike(FaultKind::kSync, "sync", path));
-  return inner_.SyncDirectory(path);
+  return inner().SyncDirectory(path);
+}
+
+Status FaultBackend::CreateDirectory(const std::string& path) {
+  QUARRY_RETURN_IF_ERROR(Strike(FaultKind::kCreateDirectory, "create the folder", path));
+  return inner().CreateDirectory(path);
 }
 
 Status FaultBackend::Rename(const std::string& from, const std::string& to) {
   QUARRY_RETURN_IF_ERROR(Strike(FaultKind::kRename, "rename", from));
-  return inner_.Rename(from, to);
+  return inner().Rename(from, to);
+}
+
+Status FaultBackend::Link(const std::string& from, const std::string& to) {
+  QUARRY_RETURN_IF_ERROR(Strike(FaultKind::kLink, "link", from));
+  return inner().Link(from, to);
+}
+
+Status FaultBackend::Remove(const std::string& path) {
+  QUARRY_RETURN_IF_ERROR(Strike(FaultKind::kRemove, "remove", path));
+  return inner().Remove(path);
 }
 
 }  // namespace quarry

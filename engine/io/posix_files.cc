@@ -1,6 +1,8 @@
 #include "posix_files.h"
 
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -145,6 +147,17 @@ Status PosixFiles::WriteAt(const File& file, uint64_t offset, std::span<const st
   return Status::Ok();
 }
 
+Status PosixFiles::Truncate(const File& file, uint64_t bytes) {
+  if (ftruncate(file.descriptor(), static_cast<off_t>(bytes)) != 0) {
+    return ErrnoStatus(errno, "truncate", file.path());
+  }
+  return Status::Ok();
+}
+
+Result<bool> PosixFiles::Clone(const File& from, const File& to) {
+  return ioctl(to.descriptor(), FICLONE, from.descriptor()) == 0;
+}
+
 Status PosixFiles::SyncFile(const File& file) {
   // Never retried: after a failed fsync the kernel may have dropped the dirty pages; a second would lie.
   if (fsync(file.descriptor()) != 0) return ErrnoStatus(errno, "sync", file.path());
@@ -158,9 +171,25 @@ Status PosixFiles::SyncDirectory(const std::string& path) {
   return SyncFile(folder);
 }
 
+Status PosixFiles::CreateDirectory(const std::string& path) {
+  if (mkdir(path.c_str(), 0777) != 0) return ErrnoStatus(errno, "create the folder", path);
+  return Status::Ok();
+}
+
 Status PosixFiles::Rename(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) != 0)
     return ErrnoStatus(errno, "rename", fmt::format("{} to {}", from, to));
+  return Status::Ok();
+}
+
+Status PosixFiles::Link(const std::string& from, const std::string& to) {
+  if (link(from.c_str(), to.c_str()) != 0)
+    return ErrnoStatus(errno, "link", fmt::format("{} to {}", from, to));
+  return Status::Ok();
+}
+
+Status PosixFiles::Remove(const std::string& path) {
+  if (std::remove(path.c_str()) != 0) return ErrnoStatus(errno, "remove", path);
   return Status::Ok();
 }
 

@@ -64,10 +64,7 @@ class Builder {
     return progress_ ? progress_(phase, done, total) : Status::Ok();
   }
   std::string Path(std::string_view file) const { return fmt::format("{}/{}", place_.building, file); }
-  void Remove(std::string_view file) const {
-    std::error_code error;
-    fs::remove(Path(file), error);
-  }
+  void Remove(std::string_view file) const { Discard(store_.backend(), Path(file)); }
   uint64_t TotalBytes() const;  // on disk, once it is packed
   uint64_t row_stride() const { return RoundUp(geometry_.row_bytes, sizeof(float)); }
   CacheRows cache_rows() const { return CacheRowsOf(spec_, row_stride(), geometry_.row_count); }
@@ -152,10 +149,8 @@ bool Builder::TakeOverTrace() {
 }
 
 Status Builder::SampleAnew() {
-  std::error_code error;
-  fs::remove_all(place_.building, error);
-  fs::create_directory(place_.building, error);
-  if (error) return ErrnoStatus(error.value(), "create the folder", place_.building);
+  QUARRY_RETURN_IF_ERROR(RemoveTree(store_.backend(), place_.building));
+  QUARRY_RETURN_IF_ERROR(store_.backend().CreateDirectory(place_.building));
   report_.trace = TraceSummary();
   const TraceSpec& spec = source_->spec();
   QUARRY_TRY(report_.trace,

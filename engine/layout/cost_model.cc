@@ -204,7 +204,7 @@ Result<MissTotals> CostModel::Simulate(PolicyKind policy, RecordWriter* misses) 
   const uint64_t node_count = options_.geometry.row_count;
   std::unique_ptr<NextUses> next_uses;
   if (WantsNextUses(policy)) {
-    const ScratchFile scratch(options_.scratch_path + "-next");
+    const ScratchFile scratch(backend_, options_.scratch_path + "-next");
     QUARRY_TRY(next_uses, NextUses::Make(backend_, trace_, node_count, /*cyclic=*/true, scratch.path()));
   }
   MissTotals totals;
@@ -242,7 +242,7 @@ Status CostModel::ReportBatch() {
 // Counts segment caches too when it is the layout's policy and has them.
 Result<MissTotals> CostModel::SimulatePacked(PolicyKind policy) {
   if (policy != options_.policy || options_.batches_per_segment == 0) return Simulate(policy, nullptr);
-  const ScratchFile scratch(options_.scratch_path + "-misses");
+  const ScratchFile scratch(backend_, options_.scratch_path + "-misses");
   QUARRY_TRY(const std::unique_ptr<RecordWriter> writer, RecordWriter::Create(backend_, scratch.path()));
   QUARRY_TRY(const MissTotals totals, Simulate(policy, writer.get()));
   QUARRY_TRY(const uint64_t bytes, writer->Finish(kScratchId, kScratchGeneration));

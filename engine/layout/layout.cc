@@ -211,11 +211,9 @@ Status DropLayout(Store& store, std::string_view name) {
       std::erase_if(manifest.layouts, [&](const LayoutRecord& other) { return other.name == name; });
       return Status::Ok();
     }));
-    std::filesystem::remove_all(directory, error);  // what stays is a stray that `quarry verify` reports
+    Discard(store.backend(), directory);  // what stays is a stray that `quarry verify` reports
   }
-  if (!interrupted) return Status::Ok();
-  std::filesystem::remove_all(building, error);
-  return error ? ErrnoStatus(error.value(), "remove the folder", building) : Status::Ok();
+  return interrupted ? RemoveTree(store.backend(), building) : Status::Ok();
 }
 
 }  // namespace quarry

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 
 #include "quarry/base/radix_sort.h"
 #include "quarry/base/units.h"
@@ -207,9 +206,8 @@ Status LayoutEncoder::Encode(uint64_t batches_per_segment, const SegmentOptions&
   batch_records_.clear();
   ids_.reset();
   encoded_.reset();
-  std::error_code ignored;
-  std::filesystem::remove(Path("ids.tmp"), ignored);
-  std::filesystem::remove(Path("encoded.tmp"), ignored);
+  Discard(backend_, Path("ids.tmp"));
+  Discard(backend_, Path("encoded.tmp"));
   QUARRY_TRY(const std::unique_ptr<RecordWriter> ids, RecordWriter::Create(backend_, Path("ids.tmp")));
   QUARRY_TRY(const std::unique_ptr<RecordWriter> encoded,
              RecordWriter::Create(backend_, Path("encoded.tmp")));

@@ -16,21 +16,16 @@ Result<LayoutPlace> PrepareLayout(Store& store, const std::string& name, const s
     place.generation = old->generation + 1;
     place.replaced = store.path() + "/" + old->directory;
   }
-  std::error_code error;
-  if (!fs::exists(layouts, error)) {
-    fs::create_directory(layouts, error);
-    if (error) return ErrnoStatus(error.value(), "create the folder", layouts);
-    QUARRY_RETURN_IF_ERROR(store.backend().SyncDirectory(store.path()));
-  }
+  QUARRY_RETURN_IF_ERROR(EnsureSyncedDirectory(store.backend(), layouts));
   // A folder that no record names was left behind between rename and commit. A commit that failed may be on
   // disk and name it: behind another one nothing does.
   const std::string leftover = fmt::format("{}/{}-{}", layouts, name, place.generation);
+  std::error_code error;
   if (fs::exists(leftover, error)) {
     QUARRY_RETURN_IF_ERROR(store.UpdateManifest([](Manifest&) { return Status::Ok(); }));
-    fs::remove_all(leftover, error);
+    Discard(store.backend(), leftover);
   }
-  fs::create_directory(place.building, error);
-  if (error) return ErrnoStatus(error.value(), "create the folder", place.building);
+  QUARRY_RETURN_IF_ERROR(EnsureDirectory(store.backend(), place.building));
   return place;
 }
 
@@ -48,8 +43,7 @@ Status CommitLayout(Store& store, const LayoutPlace& place, LayoutRecord& record
     return Status::Ok();
   }));
   KillPoint("layout: named, old folder there");
-  std::error_code error;
-  if (!place.replaced.empty()) fs::remove_all(place.replaced, error);
+  if (!place.replaced.empty()) Discard(backend, place.replaced);
   return Status::Ok();
 }
 

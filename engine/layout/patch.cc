@@ -67,14 +67,10 @@ class NewRows {
 };
 
 // The trace, and the files that the layout goes on to read, under their names in the new folder.
-Status LinkFiles(const Store& store, const LayoutRecord& old, const PatchPlan& plan,
-                 const std::string& building) {
+Status LinkFiles(Store& store, const LayoutRecord& old, const PatchPlan& plan, const std::string& building) {
   const auto link = [&](const std::string& from, const std::string& name) {
-    std::error_code error;
-    fs::create_hard_link(store.path() + "/" + from, building + "/" + name, error);
-    if (!error) return Status::Ok();
-    return MakeStatus(Code::kUnsupported, "{}/{}: it cannot be linked to {}: {}", store.path(), from,
-                      building, error.message());
+    const Status linked = store.backend().Link(store.path() + "/" + from, building + "/" + name);
+    return linked.ok() ? linked : Status(Code::kUnsupported, std::string(linked.message()));
   };
   for (const LayoutFile& file : FilesOf(old)) {
     const bool needed = file.kind == FileKind::kTrace ||
@@ -84,13 +80,6 @@ Status LinkFiles(const Store& store, const LayoutRecord& old, const PatchPlan& p
                                                                          : LayoutBaseFile(file.generation)));
   }
   return Status::Ok();
-}
-
-Status MakeEmpty(const std::string& folder) {
-  std::error_code error;
-  fs::remove_all(folder, error);
-  fs::create_directory(folder, error);
-  return error ? ErrnoStatus(error.value(), "create the folder", folder) : Status::Ok();
 }
 
 Status CheckSpace(const std::string& folder, uint64_t bytes) {
@@ -111,7 +100,8 @@ Result<LayoutRecord> WritePatch(Store& store, MemoryBudget& budget, const Layout
              budget.Reserve(NewRows::MemoryBytes(NewRows::RowsOf(places).size(), directory.row_bytes) +
                                 plan.extents.size() * sizeof(Extent) + 3 * kBufferBytes,
                             "patching a layout"));
-  QUARRY_RETURN_IF_ERROR(MakeEmpty(place.building));
+  QUARRY_RETURN_IF_ERROR(RemoveTree(store.backend(), place.building));
+  QUARRY_RETURN_IF_ERROR(store.backend().CreateDirectory(place.building));
   QUARRY_RETURN_IF_ERROR(CheckSpace(place.building, plan.file_bytes));
   QUARRY_RETURN_IF_ERROR(LinkFiles(store, layout.record(), plan, place.building));
   QUARRY_TRY(const NewRows rows, NewRows::Read(newer, directory.row_bytes, places));

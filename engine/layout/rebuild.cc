@@ -1,7 +1,6 @@
 #include "quarry/layout/rebuild.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "patch.h"
 #include "quarry/base/kill_point.h"
@@ -230,8 +229,7 @@ Result<LayoutRecord> Rebuild::Patch() {
     return record;
   };
   Result<LayoutRecord> record = write();
-  std::error_code ignored;
-  if (!record.ok()) std::filesystem::remove_all(place.building, ignored);
+  if (!record.ok()) Discard(store_.backend(), place.building);
   return record;
 }
 

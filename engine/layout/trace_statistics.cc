@@ -31,7 +31,7 @@ class HitCurve {
   }
 
   Result<std::vector<HitRatio>> Run(IoBackend& backend) {
-    const ScratchFile scratch(options_.scratch_path);
+    const ScratchFile scratch(backend, options_.scratch_path);
     QUARRY_TRY(next_uses_,
                NextUses::Make(backend, trace_, statistics_.uses.size(), /*cyclic=*/true, scratch.path()));
     scratch.Remove();

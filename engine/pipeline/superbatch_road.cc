@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cassert>
-#include <filesystem>
 #include <future>
 
 #include "quarry/base/log.h"
@@ -79,8 +78,7 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   std::string NameOf(int which) const { return fmt::format("{}-superbatch-{}", options_.layout.name, which); }
 
   void RemoveFolder(int which) const {
-    std::error_code error;
-    std::filesystem::remove_all(store_.path() + "/" + PassingFolder(NameOf(which)), error);
+    Discard(store_.backend(), store_.path() + "/" + PassingFolder(NameOf(which)));
   }
 
   void GiveUpBuild() {

@@ -1,9 +1,5 @@
 #include "checkpoint_files.h"
 
-#include <linux/fs.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -115,10 +111,12 @@ Status CheckpointFiles::MakeFolders(const std::string& name) {
   for (fs::path folder = fs::path(name).parent_path(); !folder.empty(); folder = folder.parent_path()) {
     folders_.insert(to_ + "/" + folder.string());
   }
-  const fs::path folder = (fs::path(to_) / name).parent_path();
-  std::error_code error;
-  fs::create_directories(folder, error);
-  return error ? ErrnoStatus(error.value(), "create the folder", folder.string()) : Status::Ok();
+  fs::path folder = to_;
+  for (const fs::path& part : fs::path(name).parent_path()) {
+    folder /= part;
+    QUARRY_RETURN_IF_ERROR(EnsureDirectory(backend_, folder.string()));
+  }
+  return Status::Ok();
 }
 
 Status CheckpointFiles::TakeFile(const std::string& name, std::optional<uint64_t> expected_bytes) {
@@ -131,7 +129,7 @@ Status CheckpointFiles::TakeFile(const std::string& name, std::optional<uint64_t
   QUARRY_RETURN_IF_ERROR(MakeFolders(name));
   const std::string to = to_ + "/" + name;
   // Whatever keeps it from being linked, a copy will do.
-  if (link(file.path().c_str(), to.c_str()) != 0) {
+  if (!backend_.Link(file.path(), to).ok()) {
     pending_.push_back({std::move(file), to, bytes});
     return Status::Ok();
   }
@@ -140,7 +138,8 @@ Status CheckpointFiles::TakeFile(const std::string& name, std::optional<uint64_t
 }
 
 Result<bool> CheckpointFiles::Clone(const File& from, const File& to, uint64_t bytes) {
-  if (ioctl(to.descriptor(), FICLONE, from.descriptor()) != 0) return false;
+  QUARRY_TRY(const bool cloned, backend_.Clone(from, to));
+  if (!cloned) return false;
   QUARRY_RETURN_IF_ERROR(backend_.SyncFile(to));
   ++report_.files_reflinked;
   QUARRY_RETURN_IF_ERROR(Advance(bytes));
@@ -177,8 +176,7 @@ Status CheckpointFiles::TakePages(const Manifest& manifest, const EmbeddingRecor
     QUARRY_TRY(cloned, Clone(file, clone, bytes));
   }
   if (cloned) return record.map_file.empty() ? Status::Ok() : TakeFile(record.map_file, {});
-  std::error_code error;
-  if (!fs::remove(to, error)) return ErrnoStatus(error.value(), "remove", to);
+  QUARRY_RETURN_IF_ERROR(backend_.Remove(to));
   return CopyPages(manifest, record);
 }
 

@@ -67,10 +67,7 @@ class Compaction {
   Status ReadPiece(uint64_t first, std::span<std::byte> rows);
   Status ReadNext(uint64_t first, std::span<std::byte> rows);
   Status ReadBase(uint64_t first, uint64_t count, std::span<std::byte> rows) const;
-  void Remove(const std::string& file) const {
-    std::error_code ignored;
-    fs::remove(store_.path() + "/" + file, ignored);
-  }
+  void Remove(const std::string& file) const { Discard(store_.backend(), store_.path() + "/" + file); }
 
   Store& store_;
   const ProgressFunction& progress_;

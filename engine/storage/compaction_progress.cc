@@ -85,8 +85,7 @@ Status WriteCompactionProgress(IoBackend& backend, const std::string& database_p
   record.checksum = ChecksumOf(record);
   const std::string path = database_path + "/" + CompactionFiles(table).progress;
   const std::string written = path + std::string(kNewSuffix);
-  std::error_code error;
-  fs::remove(written, error);
+  Discard(backend, written);
   const auto write = [&]() -> Status {
     QUARRY_TRY(const File file, backend.Open(written, OpenMode::kCreate));
     QUARRY_RETURN_IF_ERROR(backend.WriteAt(file, 0, std::as_bytes(std::span(&record, 1))));
@@ -96,7 +95,7 @@ Status WriteCompactionProgress(IoBackend& backend, const std::string& database_p
   };
   const Status status = write();
   if (!status.ok()) {
-    fs::remove(written, error);
+    Discard(backend, written);
     return status;
   }
   return backend.SyncDirectory(fs::path(path).parent_path().string());

@@ -21,12 +21,12 @@ std::string ParentOf(const std::string& path) {
 
 // Makes the folder and holds its LOCK. Another process may remove a leftover between our steps, so that what
 // was locked must still be what the path names.
-Result<File> LockFolder(const std::string& folder, std::string_view work) {
+Result<File> LockFolder(IoBackend& backend, const std::string& folder, std::string_view work) {
   constexpr int kTriesMax = 16;
   const std::string lock_path = folder + "/LOCK";
   for (int i = 0; i < kTriesMax; i++) {
-    if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST)
-      return ErrnoStatus(errno, "create the folder", folder);
+    Status made = backend.CreateDirectory(folder);
+    if (!made.ok() && made.code() != Code::kAlreadyExists) return made;
     const int descriptor = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (descriptor < 0 && errno == ENOENT) continue;
     if (descriptor < 0) return ErrnoStatus(errno, "create", lock_path);
@@ -67,25 +67,21 @@ Result<ImportWorkspace> ImportWorkspace::Acquire(IoBackend& backend, const std::
     return MakeStatus(Code::kAlreadyExists, "{} exists already; choose another path or remove it first",
                       path);
   }
-  QUARRY_TRY(File lock, LockFolder(folder, kind.work));
+  QUARRY_TRY(File lock, LockFolder(backend, folder, kind.work));
   ImportWorkspace workspace(backend, path, folder, std::move(lock));
   QUARRY_RETURN_IF_ERROR(workspace.Clear());
   if (fs::exists(fs::symlink_status(path, error))) {
     return MakeStatus(Code::kAlreadyExists, "{} exists already; choose another path or remove it first",
                       path);
   }
-  if (!fs::create_directory(workspace.scratch_path(), error)) {
-    return ErrnoStatus(error.value(), "create the folder", workspace.scratch_path());
-  }
+  QUARRY_RETURN_IF_ERROR(backend.CreateDirectory(workspace.scratch_path()));
   return workspace;
 }
 
 // The LOCK goes last of all: without it the folder counts as a leftover.
 Status ImportWorkspace::Clear() const {
-  std::error_code error;
   for (const std::string& path : {database_path(), scratch_path()}) {
-    fs::remove_all(path, error);
-    if (error) return ErrnoStatus(error.value(), "remove", path);
+    QUARRY_RETURN_IF_ERROR(RemoveTree(*backend_, path));
   }
   return Status::Ok();
 }
@@ -93,9 +89,8 @@ Status ImportWorkspace::Clear() const {
 ImportWorkspace::~ImportWorkspace() {
   if (lock_.descriptor() < 0) return;  // moved from
   if (!Clear().ok()) return;           // a later one tries again
-  std::error_code error;
-  fs::remove(folder_ + "/LOCK", error);
-  fs::remove(folder_, error);
+  static_cast<void>(backend_->Remove(folder_ + "/LOCK").ok());
+  static_cast<void>(backend_->Remove(folder_).ok());
 }
 
 Status ImportWorkspace::Publish() {
@@ -104,10 +99,7 @@ Status ImportWorkspace::Publish() {
   QUARRY_RETURN_IF_ERROR(backend_->Rename(database_path(), path_));
   KillPoint("import: renamed, folder not synced");
   Status durable = backend_->SyncDirectory(ParentOf(path_));
-  if (!durable.ok()) {
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
+  if (!durable.ok()) Discard(*backend_, path_);
   return durable;
 }
 

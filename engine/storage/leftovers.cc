@@ -124,13 +124,11 @@ void RemoveLeftovers(Store& store, const std::vector<std::string>& leftovers) {
   }
   KillPoint("open: leftovers there");
   for (const std::string& leftover : leftovers) {
-    std::error_code error;
-    fs::remove_all(store.path() + "/" + leftover, error);
-    if (error) {
-      LogInfo("{}/{}: left over from a command that was interrupted; it stays: {}", store.path(), leftover,
-              error.message());
+    const std::string path = store.path() + "/" + leftover;
+    if (const Status removed = RemoveTree(store.backend(), path); !removed.ok()) {
+      LogInfo("{}: left over from a command that was interrupted; it stays: {}", path, removed.message());
     } else {
-      LogInfo("{}/{}: removed, left over from a command that was interrupted", store.path(), leftover);
+      LogInfo("{}: removed, left over from a command that was interrupted", path);
     }
   }
 }

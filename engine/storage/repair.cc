@@ -67,14 +67,11 @@ Status Exchange(IoBackend& backend, const CatalogPaths& paths) {
 }
 
 Result<SalvagedCatalog> SalvageCatalog(IoBackend& backend, const CatalogPaths& paths) {
-  std::error_code error;
-  fs::remove_all(paths.workspace, error);
-  if (!fs::create_directory(paths.workspace, error)) {
-    return ErrnoStatus(error.value(), "create the folder", paths.workspace);
-  }
+  QUARRY_RETURN_IF_ERROR(RemoveTree(backend, paths.workspace));
+  QUARRY_RETURN_IF_ERROR(backend.CreateDirectory(paths.workspace));
   Result<SalvagedCatalog> salvaged = Catalog::Salvage(paths.database, paths.workspace);
   const Status status = salvaged.ok() ? Exchange(backend, paths) : salvaged.status();
-  fs::remove_all(paths.workspace, error);
+  Discard(backend, paths.workspace);
   QUARRY_RETURN_IF_ERROR(status);
   return salvaged;
 }
@@ -96,7 +93,9 @@ class Repair {
   }
 
   Status Run() {
-    for (const std::string& folder : report_.folders) QUARRY_RETURN_IF_ERROR(MakeFolder(folder));
+    for (const std::string& folder : report_.folders) {
+      QUARRY_RETURN_IF_ERROR(EnsureSyncedDirectory(store_.backend(), store_.path() + "/" + folder));
+    }
     if (!report_.accepted.empty()) QUARRY_RETURN_IF_ERROR(store_.AcceptDoubts());
     if (report_.removed.empty() && report_.layouts.empty() && report_.trainings.empty()) return Status::Ok();
     // A commit that failed may have reached the disk, and name something that is to be removed. After this
@@ -181,20 +180,7 @@ class Repair {
     }
   }
 
-  Status MakeFolder(const std::string& folder) {
-    const std::string path = store_.path() + "/" + folder;
-    std::error_code error;
-    fs::create_directory(path, error);
-    if (error) return ErrnoStatus(error.value(), "create the folder", path);
-    return store_.backend().SyncDirectory(store_.path());
-  }
-
-  Status Remove(const std::string& name) {
-    const std::string path = store_.path() + "/" + name;
-    std::error_code error;
-    fs::remove_all(path, error);
-    return error ? ErrnoStatus(error.value(), "remove", path) : Status::Ok();
-  }
+  Status Remove(const std::string& name) { return RemoveTree(store_.backend(), store_.path() + "/" + name); }
 
   Store& store_;
   const RepairOptions options_;

@@ -96,8 +96,7 @@ std::string NamesOf(const std::vector<Record>& records) {
 Status WriteVersionFile(IoBackend& backend, const std::string& database_path) {
   const std::string path = database_path + "/VERSION";
   const std::string made = database_path + "/" + std::string(kNewVersionFile);
-  std::error_code error;
-  fs::remove(made, error);  // of an earlier try that was interrupted
+  Discard(backend, made);  // left by an earlier try that was interrupted
   const std::string text = VersionText();
   QUARRY_TRY(const File file, backend.Open(made, OpenMode::kCreate));
   QUARRY_RETURN_IF_ERROR(backend.WriteAt(file, 0, std::as_bytes(std::span(text))));
@@ -106,19 +105,39 @@ Status WriteVersionFile(IoBackend& backend, const std::string& database_path) {
   return backend.SyncDirectory(database_path);
 }
 
+// Removes files as long as the store is there: snapshots may outlive it, and then nobody knows whether its
+// backend does. What stays is a leftover.
+class FileRemover {
+ public:
+  explicit FileRemover(IoBackend& backend) : backend_(&backend) {}
+  void Remove(const std::string& path) {
+    MutexLock lock(mutex_);
+    if (backend_ != nullptr) Discard(*backend_, path);
+  }
+  void Stop() {
+    MutexLock lock(mutex_);
+    backend_ = nullptr;
+  }
+
+ private:
+  Mutex mutex_;
+  IoBackend* backend_ QUARRY_GUARDED_BY(mutex_);
+};
+
 // A table's file, which goes with the last that uses it once another has taken its place.
 class TableFile {
  public:
-  explicit TableFile(std::string path) : path_(std::move(path)) {}
+  TableFile(std::shared_ptr<FileRemover> remover, std::string path)
+      : remover_(std::move(remover)), path_(std::move(path)) {}
   ~TableFile() {
-    std::error_code ignored;  // what stays is a leftover
-    if (replaced_) fs::remove(path_, ignored);
+    if (replaced_) remover_->Remove(path_);
   }
   TableFile(const TableFile&) = delete;
   TableFile& operator=(const TableFile&) = delete;
   void Replace() { replaced_ = true; }
 
  private:
+  const std::shared_ptr<FileRemover> remover_;
   const std::string path_;
   std::atomic<bool> replaced_{false};
 };
@@ -135,6 +154,7 @@ class StoreImpl final : public Store {
         leftovers_(FindLeftovers(backend_, path_, manifest)) {
     Keep(std::move(manifest));
   }
+  ~StoreImpl() override { remover_->Stop(); }
 
   const std::string& path() const override { return path_; }
   const Manifest& manifest() const override { return *manifest_.load(std::memory_order_acquire); }
@@ -300,8 +320,7 @@ class StoreImpl final : public Store {
     QUARRY_TRY(next, catalog->ReadManifest());
     Keep(std::move(next));
     files_.erase(table->file);
-    std::error_code ignored;  // what stays is a leftover
-    fs::remove(path_ + "/" + table->file, ignored);
+    Discard(backend_, path_ + "/" + table->file);
     return Status::Ok();
   }
 
@@ -350,7 +369,7 @@ class StoreImpl final : public Store {
 
   std::shared_ptr<TableFile> FileOf(const TableRecord& table) QUARRY_REQUIRES(mutex_) {
     std::shared_ptr<TableFile>& file = files_[table.file];
-    if (file == nullptr) file = std::make_shared<TableFile>(path_ + "/" + table.file);
+    if (file == nullptr) file = std::make_shared<TableFile>(remover_, path_ + "/" + table.file);
     return file;
   }
 
@@ -379,7 +398,7 @@ class StoreImpl final : public Store {
     MutexLock lock(mutex_);
     file = std::exchange(files_[replaced], nullptr);
     files_.erase(replaced);
-    if (file == nullptr) file = std::make_shared<TableFile>(path_ + "/" + replaced);
+    if (file == nullptr) file = std::make_shared<TableFile>(remover_, path_ + "/" + replaced);
     file->Replace();
     replaced_[table].push_back(file);
     file.reset();
@@ -449,6 +468,7 @@ class StoreImpl final : public Store {
   }
 
   IoBackend& backend_;
+  const std::shared_ptr<FileRemover> remover_ = std::make_shared<FileRemover>(backend_);
   const std::string path_;
   Mutex preparing_;  // taken before the others
   bool prepared_ QUARRY_GUARDED_BY(preparing_) = false;
@@ -480,13 +500,10 @@ class StoreImpl final : public Store {
 }  // namespace
 
 Status CreateStoreDirectory(IoBackend& backend, const std::string& path) {
-  std::error_code error;
-  if (!fs::create_directory(path, error)) {
-    return ErrnoStatus(error ? error.value() : EEXIST, "create the folder", path);
-  }
+  QUARRY_RETURN_IF_ERROR(backend.CreateDirectory(path));
   for (const char* name : {"features", "topology"}) {
     const std::string folder = path + "/" + name;
-    if (!fs::create_directory(folder, error)) return ErrnoStatus(error.value(), "create the folder", folder);
+    QUARRY_RETURN_IF_ERROR(backend.CreateDirectory(folder));
     QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(folder));
   }
   for (const auto& [name, text] :

@@ -17,18 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kState = "state";
 
-// The folder is made with the first checkpoint.
-Status MakeFolder(Store& store) {
-  const std::string folder = store.path() + "/training";
-  std::error_code error;
-  if (!fs::create_directory(folder, error)) {
-    return error ? ErrnoStatus(error.value(), "create the folder", folder) : Status::Ok();
-  }
-  const Status synced = store.backend().SyncDirectory(store.path());
-  if (!synced.ok()) fs::remove(folder, error);  // so that the next checkpoint syncs it
-  return synced;
-}
-
 // By number: the names of runs are their users', and a server's clients', and stay in the manifest.
 std::string FileOf(uint64_t number) { return fmt::format("training/{}.qts", number); }
 
@@ -70,8 +58,7 @@ Status WriteNewFile(Store& store, std::span<const std::byte> state, TrainingReco
       return Status::Ok();
     }
     if (written.status().code() == Code::kAlreadyExists) continue;
-    std::error_code ignored;
-    fs::remove(path, ignored);
+    Discard(store.backend(), path);
     return written.status();
   }
 }
@@ -134,7 +121,7 @@ Status CheckpointTraining(Store& store, const TrainingCheckpoint& checkpoint, co
                         .timestamp = checkpoint.timestamp,
                         .created_utc = UtcNow(),
                         .config = std::string(checkpoint.config)};
-  QUARRY_RETURN_IF_ERROR(MakeFolder(store));
+  QUARRY_RETURN_IF_ERROR(EnsureSyncedDirectory(store.backend(), store.path() + "/training"));
   QUARRY_RETURN_IF_ERROR(WriteNewFile(store, checkpoint.state, record));
   KillPoint("training: state written, not named");
   // A commit that failed may have happened: then the file stays, and the next open knows.
@@ -144,8 +131,7 @@ Status CheckpointTraining(Store& store, const TrainingCheckpoint& checkpoint, co
     return Status::Ok();
   }));
   KillPoint("training: named, old state there");
-  std::error_code ignored;
-  if (before != nullptr) fs::remove(store.path() + "/" + before->file, ignored);
+  if (before != nullptr) Discard(store.backend(), store.path() + "/" + before->file);
   return Status::Ok();
 }
 
@@ -171,8 +157,7 @@ Status DropTraining(Store& store, std::string_view name) {
     std::erase_if(manifest.trainings, [&](const TrainingRecord& old) { return old.name == name; });
     return Status::Ok();
   }));
-  std::error_code ignored;
-  fs::remove(store.path() + "/" + record->file, ignored);
+  Discard(store.backend(), store.path() + "/" + record->file);
   return Status::Ok();
 }
 

@@ -106,9 +106,9 @@ TEST(BufferConcurrencyTest, SharedWritersOfPartsLoseNothing) {
 }
 
 // A backend that counts reads, and whose ports keep writes back while they are blocked.
-class GatedBackend final : public IoBackend {
+class GatedBackend final : public BackendWrapper {
  public:
-  explicit GatedBackend(IoBackend& inner) : inner_(inner) {}
+  explicit GatedBackend(IoBackend& inner) : BackendWrapper(inner) {}
   void BlockWrites() {
     const std::lock_guard lock(mutex_);
     blocked_ = true;
@@ -122,22 +122,14 @@ class GatedBackend final : public IoBackend {
 
   std::string_view name() const override { return "gated"; }
   Result<std::unique_ptr<IoPort>> NewPort(unsigned depth) override {
-    QUARRY_TRY(std::unique_ptr<IoPort> port, inner_.NewPort(depth));
+    QUARRY_TRY(std::unique_ptr<IoPort> port, inner().NewPort(depth));
     return std::unique_ptr<IoPort>(std::make_unique<Port>(*this, std::move(port)));
   }
-  Result<File> Open(const std::string& path, OpenMode mode) override { return inner_.Open(path, mode); }
-  Result<uint64_t> FileBytes(const File& file) override { return inner_.FileBytes(file); }
   Status ReadAt(const File& file, uint64_t offset, std::span<std::byte> out) override {
     ++reads_;
     std::this_thread::sleep_for(std::chrono::microseconds(read_microseconds));
-    return inner_.ReadAt(file, offset, out);
+    return inner().ReadAt(file, offset, out);
   }
-  Status WriteAt(const File& file, uint64_t offset, std::span<const std::byte> bytes) override {
-    return inner_.WriteAt(file, offset, bytes);
-  }
-  Status SyncFile(const File& file) override { return inner_.SyncFile(file); }
-  Status SyncDirectory(const std::string& path) override { return inner_.SyncDirectory(path); }
-  Status Rename(const std::string& from, const std::string& to) override { return inner_.Rename(from, to); }
 
   int read_microseconds = 0;
 
@@ -166,7 +158,6 @@ class GatedBackend final : public IoBackend {
     bool has_writes_ = false;
   };
 
-  IoBackend& inner_;
   std::atomic<uint64_t> reads_{0};
   std::mutex mutex_;
   std::condition_variable released_;

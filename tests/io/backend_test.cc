@@ -121,6 +121,55 @@ TEST_P(BackendTest, ARenamedFileHasItsNewNameAlone) {
   EXPECT_EQ(backend_->SyncDirectory(folder_.Path("none")).code(), Code::kNotFound);
 }
 
+TEST_P(BackendTest, NamesAreMadeLinkedAndRemoved) {
+  namespace fs = std::filesystem;
+  const std::string folder = folder_.Path("d");
+  ASSERT_TRUE(backend_->CreateDirectory(folder).ok());
+  EXPECT_EQ(backend_->CreateDirectory(folder).code(), Code::kAlreadyExists);
+  EXPECT_EQ(backend_->CreateDirectory(folder_.Path("none/d")).code(), Code::kNotFound);
+  MakeFile("a", RandomBytes(10, 1));
+  ASSERT_TRUE(backend_->Link(folder_.Path("a"), folder + "/b").ok());
+  EXPECT_TRUE(fs::equivalent(folder_.Path("a"), folder + "/b"));
+  EXPECT_EQ(backend_->Link(folder_.Path("a"), folder + "/b").code(), Code::kAlreadyExists);
+  EXPECT_EQ(backend_->Link(folder_.Path("none"), folder + "/c").code(), Code::kNotFound);
+  EXPECT_EQ(backend_->Remove(folder).code(), Code::kIoError) << "it is not empty";
+  ASSERT_TRUE(backend_->Remove(folder + "/b").ok());
+  EXPECT_TRUE(fs::exists(folder_.Path("a")));
+  ASSERT_TRUE(backend_->Remove(folder).ok());
+  EXPECT_EQ(backend_->Remove(folder).code(), Code::kNotFound);
+}
+
+TEST_P(BackendTest, AFileIsTruncatedAndGrowsByZeros) {
+  const File file = backend_->Open(folder_.Path("f"), OpenMode::kCreate).value();
+  const auto bytes = RandomBytes(100, 1);
+  ASSERT_TRUE(backend_->WriteAt(file, 0, bytes).ok());
+  ASSERT_TRUE(backend_->Truncate(file, 40).ok());
+  ASSERT_TRUE(backend_->Truncate(file, 60).ok());
+  std::vector<std::byte> expected(bytes.begin(), bytes.begin() + 40), found(60);
+  expected.resize(60);
+  ASSERT_EQ(backend_->FileBytes(file).value(), 60u);
+  ASSERT_TRUE(backend_->ReadAt(file, 0, found).ok());
+  EXPECT_EQ(found, expected);
+}
+
+TEST_P(BackendTest, FoldersAreEnsuredAndTreesRemoved) {
+  namespace fs = std::filesystem;
+  const std::string folder = folder_.Path("d");
+  for (int again = 0; again < 2; ++again) {
+    ASSERT_TRUE(EnsureDirectory(*backend_, folder).ok());
+    ASSERT_TRUE(EnsureSyncedDirectory(*backend_, folder + "/e").ok());
+  }
+  MakeFile("d/e/f", RandomBytes(10, 1));
+  MakeFile("kept", RandomBytes(10, 1));
+  EXPECT_EQ(EnsureDirectory(*backend_, folder + "/e/f").code(), Code::kAlreadyExists) << "it is a file";
+  fs::create_symlink(folder_.Path("kept"), folder + "/e/link");
+  fs::create_directory_symlink(folder_.Path(""), folder + "/up");
+  ASSERT_TRUE(RemoveTree(*backend_, folder).ok());
+  EXPECT_FALSE(fs::exists(folder));
+  EXPECT_TRUE(fs::exists(folder_.Path("kept"))) << "links were followed";
+  EXPECT_TRUE(RemoveTree(*backend_, folder).ok()) << "there is nothing to remove";
+}
+
 TEST_P(BackendTest, AFileClosesItsDescriptorOnce) {
   File file = MakeFile("f", RandomBytes(10, 1));
   const int descriptor = file.descriptor();

@@ -79,6 +79,9 @@ TEST_F(FaultBackendTest, EveryKindOfOperationCanFailWithEveryError) {
       },
       [&] { return faulty_.SyncFile(Open()); },
       [&] { return faulty_.Rename(folder_.Path("f"), folder_.Path("f")); },
+      [&] { return faulty_.CreateDirectory(folder_.Path("d")); },
+      [&] { return faulty_.Link(folder_.Path("f"), folder_.Path("l")); },
+      [&] { return faulty_.Remove(folder_.Path("l")); },  // which the one before has made
   };
   static_assert(std::size(operations) == kFaultKindCount);
   for (size_t kind = 0; kind < kFaultKindCount; kind++) {
@@ -89,6 +92,16 @@ TEST_F(FaultBackendTest, EveryKindOfOperationCanFailWithEveryError) {
     EXPECT_EQ(operations[kind]().code(), Code::kNoSpace);
     EXPECT_EQ(operations[kind]().code(), Code::kOk);
     EXPECT_EQ(faulty_.strikes(), 2u);
+  }
+}
+
+TEST_F(FaultBackendTest, TruncatingAndCloningCountAsWrites) {
+  const File file = faulty_.Open(folder_.Path("g"), OpenMode::kCreate).value();
+  for (uint64_t at : {1, 2}) {
+    faulty_.SetPlans({{.kind = FaultKind::kWrite, .at = at, .error = ENOSPC}});
+    EXPECT_EQ(faulty_.Truncate(file, 10).ok(), at != 1);
+    EXPECT_EQ(faulty_.Clone(Open(), file).ok(), at != 2);
+    EXPECT_EQ(faulty_.strikes(), 1u);
   }
 }
 

@@ -334,8 +334,13 @@ class WatchedBackend final : public IoBackend {
   Result<uint64_t> FileBytes(const File&) override { return Unused(); }
   Status ReadAt(const File&, uint64_t, std::span<std::byte>) override { return Unused(); }
   Status WriteAt(const File&, uint64_t, std::span<const std::byte>) override { return Unused(); }
+  Status Truncate(const File&, uint64_t) override { return Unused(); }
+  Result<bool> Clone(const File&, const File&) override { return Unused(); }
   Status SyncFile(const File&) override { return Unused(); }
   Status SyncDirectory(const std::string&) override { return Unused(); }
+  Status CreateDirectory(const std::string&) override { return Unused(); }
+  Status Link(const std::string&, const std::string&) override { return Unused(); }
+  Status Remove(const std::string&) override { return Unused(); }
   Status Rename(const std::string&, const std::string&) override { return Unused(); }
 
  private:

@@ -84,6 +84,9 @@ class FaultMatrix {
     add(FaultKind::kWrite, {EIO, ENOSPC, 0});
     add(FaultKind::kSync, {EIO, ENOSPC});
     add(FaultKind::kRename, {EIO, ENOSPC});
+    add(FaultKind::kCreateDirectory, {EIO, ENOSPC});
+    add(FaultKind::kLink, {EIO});
+    add(FaultKind::kRemove, {EIO});
     return plans;
   }
   // Each of them costs some opens of the catalog: unless all are asked for, errors once are EIO, and those
@@ -171,7 +174,10 @@ class FaultMatrix {
     EXPECT_TRUE(Strikes() == 0 || plan.error == 0 || MayEndWell(scenario, plan)) << "the error was swallowed";
   }
 
-  static bool MayEndWell(FaultScenario& scenario, const FaultPlan& plan) { return scenario.MayEndWell(plan); }
+  // What cannot be removed is a leftover, and what cannot be linked is copied.
+  static bool MayEndWell(FaultScenario& scenario, const FaultPlan& plan) {
+    return plan.kind == FaultKind::kRemove || plan.kind == FaultKind::kLink || scenario.MayEndWell(plan);
+  }
   // RocksDB can do without some of its files, and compacts others when it likes; but what is written is
   // logged.
   bool MayEndWell(FaultScenario& scenario, const CatalogFaultPlan& plan) const {
@@ -196,7 +202,9 @@ class FaultMatrix {
   static bool IsSync(const CatalogFaultPlan& /*plan*/) { return false; }
 
   static std::string Describe(const FaultPlan& plan) {
-    static constexpr const char* kNames[] = {"open", "creation", "read", "write", "sync", "rename"};
+    static constexpr const char* kNames[] = {
+        "open", "creation", "read", "write", "sync", "rename", "creation of a folder", "link", "removal"};
+    static_assert(std::size(kNames) == kFaultKindCount);
     return Describe(kNames[static_cast<size_t>(plan.kind)], plan);
   }
   static std::string Describe(const CatalogFaultPlan& plan) {

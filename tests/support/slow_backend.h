@@ -26,8 +26,13 @@ class SlowBackend final : public IoBackend {
   Status WriteAt(const File& file, uint64_t offset, std::span<const std::byte> bytes) override {
     return Late().WriteAt(file, offset, bytes);
   }
+  Status Truncate(const File& file, uint64_t bytes) override { return Late().Truncate(file, bytes); }
+  Result<bool> Clone(const File& from, const File& to) override { return Late().Clone(from, to); }
   Status SyncFile(const File& file) override { return Late().SyncFile(file); }
   Status SyncDirectory(const std::string& path) override { return Late().SyncDirectory(path); }
+  Status CreateDirectory(const std::string& path) override { return Late().CreateDirectory(path); }
+  Status Link(const std::string& from, const std::string& to) override { return Late().Link(from, to); }
+  Status Remove(const std::string& path) override { return Late().Remove(path); }
   Status Rename(const std::string& from, const std::string& to) override { return Late().Rename(from, to); }
 
  private:

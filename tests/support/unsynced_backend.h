@@ -44,9 +44,14 @@ class UnsyncedBackend final : public IoBackend {
     }
     return inner_->WriteAt(file, offset, bytes);
   }
+  Status Truncate(const File& file, uint64_t bytes) override { return inner_->Truncate(file, bytes); }
+  Result<bool> Clone(const File& from, const File& to) override { return inner_->Clone(from, to); }
   Status SyncFile(const File& /*file*/) override { return Status::Ok(); }
   Status SyncDirectory(const std::string& /*path*/) override { return Status::Ok(); }
+  Status CreateDirectory(const std::string& path) override { return inner_->CreateDirectory(path); }
   Status Rename(const std::string& from, const std::string& to) override { return inner_->Rename(from, to); }
+  Status Link(const std::string& from, const std::string& to) override { return inner_->Link(from, to); }
+  Status Remove(const std::string& path) override { return inner_->Remove(path); }
 
  private:
   const std::unique_ptr<IoBackend> inner_ = MakeDefaultBackend();  // threads where QUARRY_IO says so

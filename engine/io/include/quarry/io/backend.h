@@ -1,9 +1,11 @@
 // IoBackend: the seam between Quarry and the kernel. Everything that Quarry reads from or writes to a data
-// file passes here, so that a test can make any operation fail (fault_backend.h).
+// file passes here, and all that it does to folders and names, so that a test can make any operation fail
+// (fault_backend.h) or take away what was not synced when the power went (tests/support/power_cut_disk.h).
 //
-// Three implementations: io_uring (uring_backend.cc), a pool of pread threads (thread_backend.cc; taken when
-// the kernel refuses io_uring), and the fault-injecting wrapper. The seam is raw: a transfer may come back
-// short, and with -EINTR or -EAGAIN. IoRing (ring.h) above it turns that into whole transfers or errors.
+// Two implementations: io_uring (uring_backend.cc), and a pool of pread threads (thread_backend.cc; taken
+// when the kernel refuses io_uring); tests wrap them (backend_wrapper.h). The seam is raw: a transfer may
+// come back short, and with -EINTR or -EAGAIN. IoRing (ring.h) above it turns that into whole transfers or
+// errors.
 #pragma once
 
 #include <cstddef>
@@ -81,10 +83,29 @@ class IoBackend {
   // Synchronous positioned transfers for metadata and sequential writers; whole or an error.
   virtual Status ReadAt(const File& file, uint64_t offset, std::span<std::byte> out) = 0;
   virtual Status WriteAt(const File& file, uint64_t offset, std::span<const std::byte> bytes) = 0;
+  virtual Status Truncate(const File& file, uint64_t bytes) = 0;
+  // Lets the empty file `to` share the bytes of `from`; false where the file system cannot.
+  virtual Result<bool> Clone(const File& from, const File& to) = 0;
   virtual Status SyncFile(const File& file) = 0;
+
+  // Names. A change of them outlives a power failure once the folder that holds the name is synced.
   virtual Status SyncDirectory(const std::string& path) = 0;
+  virtual Status CreateDirectory(const std::string& path) = 0;  // kAlreadyExists when the name is taken
   virtual Status Rename(const std::string& from, const std::string& to) = 0;
+  virtual Status Link(const std::string& from, const std::string& to) = 0;
+  virtual Status Remove(
+      const std::string& path) = 0;  // a file or an empty folder; kNotFound when there is none
 };
+
+// Makes the folder unless there is one. Its parent must be there.
+Status EnsureDirectory(IoBackend& backend, const std::string& path);
+// The same, and syncs the parent: also for a folder that is there, since whoever made it may have died
+// before.
+Status EnsureSyncedDirectory(IoBackend& backend, const std::string& path);
+// Removes the file, or the folder with all that is in it; links are not followed. Ok when there is none.
+Status RemoveTree(IoBackend& backend, const std::string& path);
+// RemoveTree of what nobody needs, whatever comes of it: what stays is a leftover.
+void Discard(IoBackend& backend, const std::string& path);
 
 // io_uring, or the thread pool when the kernel refuses io_uring (one logged line per process says why).
 // QUARRY_IO=threads in the environment takes the pool without asking.

@@ -15,13 +15,24 @@
 #include <vector>
 
 #include "quarry/base/mutex.h"
-#include "quarry/io/backend.h"
+#include "quarry/io/backend_wrapper.h"
 
 namespace quarry {
 
-// kOpen: of a file that exists; kCreate: of a new one.
-enum class FaultKind : uint8_t { kOpen, kCreate, kRead, kWrite, kSync, kRename };
-inline constexpr size_t kFaultKindCount = 6;
+// kOpen: of a file that exists; kCreate: of a new one; kWrite: truncating and cloning too; kLink: of a new
+// name for a file; kRemove: of a file or a folder.
+enum class FaultKind : uint8_t {
+  kOpen,
+  kCreate,
+  kRead,
+  kWrite,
+  kSync,
+  kRename,
+  kCreateDirectory,
+  kLink,
+  kRemove
+};
+inline constexpr size_t kFaultKindCount = 9;
 
 // What befalls an operation:
 //   EINTR, EAGAIN, 0 (a short transfer)   of a port: completes so. Of ReadAt and WriteAt, which are whole or
@@ -35,10 +46,10 @@ struct FaultPlan {
   int error = 0;        // errno; 0 = half a transfer, in whole blocks (one too small for that: EINTR)
 };
 
-class FaultBackend final : public IoBackend {
+class FaultBackend final : public BackendWrapper {
  public:
   // `inner` outlives this backend and its ports.
-  explicit FaultBackend(IoBackend& inner) : inner_(inner) {}
+  explicit FaultBackend(IoBackend& inner) : BackendWrapper(inner) {}
 
   // Also restarts the counts. Where several plans strike one operation, the first in order does.
   void SetPlans(std::vector<FaultPlan> plans);
@@ -51,18 +62,21 @@ class FaultBackend final : public IoBackend {
   std::string_view name() const override { return "fault"; }
   Result<std::unique_ptr<IoPort>> NewPort(unsigned depth) override;
   Result<File> Open(const std::string& path, OpenMode mode) override;
-  Result<uint64_t> FileBytes(const File& file) override { return inner_.FileBytes(file); }
   Status ReadAt(const File& file, uint64_t offset, std::span<std::byte> out) override;
   Status WriteAt(const File& file, uint64_t offset, std::span<const std::byte> bytes) override;
+  Status Truncate(const File& file, uint64_t bytes) override;
+  Result<bool> Clone(const File& from, const File& to) override;
   Status SyncFile(const File& file) override;
   Status SyncDirectory(const std::string& path) override;
+  Status CreateDirectory(const std::string& path) override;
   Status Rename(const std::string& from, const std::string& to) override;
+  Status Link(const std::string& from, const std::string& to) override;
+  Status Remove(const std::string& path) override;
 
  private:
   // The error to fail with, when one strikes.
   Status Strike(FaultKind kind, std::string_view what, const std::string& path);
 
-  IoBackend& inner_;
   std::array<std::atomic<uint64_t>, kFaultKindCount> counts_{};
   std::atomic<uint64_t> strikes_{0};
   Mutex mutex_;
