@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "quarry/io/backend_wrapper.h"
 #include "small_pages.h"
 
 namespace quarry {
