@@ -180,7 +180,12 @@ class Repair {
     }
   }
 
-  Status Remove(const std::string& name) { return RemoveTree(store_.backend(), store_.path() + "/" + name); }
+  // Synced: what a report says is gone does not come back with a power failure.
+  Status Remove(const std::string& name) {
+    const fs::path path = store_.path() + "/" + name;
+    QUARRY_RETURN_IF_ERROR(RemoveTree(store_.backend(), path.string()));
+    return store_.backend().SyncDirectory(path.parent_path().string());
+  }
 
   Store& store_;
   const RepairOptions options_;
