@@ -99,7 +99,7 @@ Result<std::vector<std::string>> RepairCopy(const std::string& from, const std::
   bool disk_failed = true;
   std::error_code error;
   for (int i = 0; disk_failed && i < kTriesMax; ++i) {
-    fs::remove_all(path, error);
+    RemoveFiles(path);
     QUARRY_RETURN_IF_ERROR(CopyFiles(from, path));
     QUARRY_RETURN_IF_ERROR(RepairRocks(path, disk_failed));
   }
@@ -108,7 +108,7 @@ Result<std::vector<std::string>> RepairCopy(const std::string& from, const std::
        entry.increment(error)) {
     if (entry->path().extension() == kTableSuffix) lost.push_back(entry->path().filename().string());
   }
-  fs::remove_all(path + "/lost", error);  // the catalog that this was copied from has them
+  RemoveFiles(path + "/lost");  // the catalog that this was copied from has them
   return lost;
 }
 
