@@ -10,10 +10,10 @@
 #include <filesystem>
 #include <functional>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "quarry/base/mutex.h"
+#include "quarry/base/thread.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/format/npy_writer.h"
@@ -127,14 +127,8 @@ Status ArrayWriter::Write(const std::string& name, ElementType type, const std::
   uint64_t data_bytes = ElementBytes(type);
   for (uint64_t extent : shape) data_bytes *= extent;
   Array array{file, name, ElementBytes(type), data_bytes, fill};
-  std::vector<Status> statuses(buffers_.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < buffers_.size(); i++) {
-    threads.emplace_back([&, i] { statuses[i] = WriteChunks(array, buffers_[i], false); });
-  }
-  statuses[0] = WriteChunks(array, buffers_[0], true);
-  for (std::thread& thread : threads) thread.join();
-  for (const Status& status : statuses) QUARRY_RETURN_IF_ERROR(status);
+  QUARRY_RETURN_IF_ERROR(RunOnThreads("generate", static_cast<unsigned>(buffers_.size()),
+                                      [&](unsigned i) { return WriteChunks(array, buffers_[i], i == 0); }));
   QUARRY_RETURN_IF_ERROR(backend_.Truncate(file, kNpyHeaderBytes + data_bytes));
   return backend_.SyncFile(file);
 }

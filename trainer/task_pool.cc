@@ -1,13 +1,14 @@
 #include "task_pool.h"
 
 #include <cassert>
+#include <new>
 
 namespace quarry {
 
 TaskPool::TaskPool(unsigned threads) {
   assert(threads > 0);
-  for (unsigned thread = 1; thread < threads; thread++)
-    workers_.emplace_back([this, thread] { Work(thread); });
+  static_cast<void>(StartThreads(
+      "compute", threads - 1, [this](unsigned i) { Work(i + 1); }, [](const Status&) {}, workers_));
 }
 
 TaskPool::~TaskPool() {
@@ -16,7 +17,7 @@ TaskPool::~TaskPool() {
     stopping_ = true;
   }
   started_.NotifyAll();
-  for (std::thread& worker : workers_) worker.join();
+  workers_.clear();
 }
 
 void TaskPool::Run(uint32_t task_count, const Task& task) {
@@ -30,8 +31,11 @@ void TaskPool::Run(uint32_t task_count, const Task& task) {
   }
   started_.NotifyAll();
   TakeTasks(0);
-  const MutexLock lock(mutex_);
-  while (working_ > 0) finished_.Wait(mutex_);
+  {
+    const MutexLock lock(mutex_);
+    while (working_ > 0) finished_.Wait(mutex_);
+  }
+  if (exhausted_.exchange(false)) throw std::bad_alloc();
 }
 
 void TaskPool::Work(unsigned thread) {
@@ -51,7 +55,11 @@ void TaskPool::TakeTasks(unsigned thread) {
   while (true) {
     const uint32_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
     if (task >= task_count_) return;
-    (*task_)(task, thread);
+    try {
+      (*task_)(task, thread);
+    } catch (const std::bad_alloc&) {
+      exhausted_ = true;
+    }
   }
 }
 

@@ -6,10 +6,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <thread>
 #include <vector>
 
 #include "quarry/base/mutex.h"
+#include "quarry/base/thread.h"
 
 namespace quarry {
 
@@ -17,7 +17,8 @@ class TaskPool {
  public:
   using Task = std::function<void(uint32_t task, unsigned thread)>;
 
-  // The caller of Run is one of the threads. REQUIRES: threads > 0
+  // The caller of Run is one of the threads, and the only one where the system has no others. REQUIRES:
+  // threads > 0
   explicit TaskPool(unsigned threads);
   ~TaskPool();
   TaskPool(const TaskPool&) = delete;
@@ -26,8 +27,8 @@ class TaskPool {
   unsigned threads() const { return static_cast<unsigned>(workers_.size()) + 1; }
 
   // Runs task(i, thread) for each i below task_count, where thread < threads() tells the threads apart; which
-  // thread runs which task is left to chance. Returns when all are done. One call at a time; tasks must not
-  // throw.
+  // thread runs which task is left to chance. Returns when all are done. One call at a time. Tasks throw
+  // nothing but std::bad_alloc, and so does this once all of them have ended.
   void Run(uint32_t task_count, const Task& task);
 
  private:
@@ -43,8 +44,9 @@ class TaskPool {
   const Task* task_ = nullptr;
   uint32_t task_count_ = 0;
   std::atomic<uint32_t> next_task_ = 0;
+  std::atomic<bool> exhausted_ = false;  // a task found no memory
 
-  std::vector<std::thread> workers_;  // last: they use what is above
+  std::vector<Thread> workers_;  // last: they use what is above
 };
 
 }  // namespace quarry

@@ -44,7 +44,9 @@ struct Connection::Pending {
 Result<std::unique_ptr<Connection>> Connection::Open(const std::string& path) {
   QUARRY_TRY(UniqueFd socket, ConnectUnix(path));
   std::unique_ptr<Connection> connection(new Connection(path, std::move(socket)));
-  connection->reader_ = std::thread([raw = connection.get()] { raw->Read(); });
+  QUARRY_TRY(connection->reader_, Thread::Start(
+                                      "receive", [raw = connection.get()] { raw->Read(); },
+                                      [raw = connection.get()](const Status& why) { raw->Fail(why); }));
   return connection;
 }
 
@@ -53,7 +55,7 @@ Connection::Connection(std::string path, UniqueFd socket)
 
 Connection::~Connection() {
   EndStream(socket_.get());
-  reader_.join();
+  reader_.Join();
 }
 
 void Connection::SetServerLimits(const wire::ServerLimits& limits) {

@@ -14,12 +14,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "deadline.h"
 #include "quarry/base/mutex.h"
+#include "quarry/base/thread.h"
 #include "quarry/format/wire.h"
 #include "unix_socket.h"
 
@@ -95,7 +95,7 @@ class Connection {
 
   Mutex write_mutex_;                           // frames are sent whole
   wire::FrameDecoder decoder_{wire::Limits()};  // the reading thread's
-  std::thread reader_;
+  Thread reader_;
 };
 
 }  // namespace quarry::client

@@ -1,7 +1,8 @@
 #include "prefetcher.h"
 
 #include <algorithm>
-#include <system_error>
+
+#include "quarry/base/exhaustion.h"
 
 namespace quarry {
 
@@ -15,11 +16,9 @@ Result<std::unique_ptr<Prefetcher>> Prefetcher::Make(IoBackend& backend, const P
                                                      FrameTable& frames, unsigned depth) {
   QUARRY_TRY(std::unique_ptr<IoRing> ring, IoRing::Make(backend, depth));
   std::unique_ptr<Prefetcher> reader(new Prefetcher(backend, file, frames, depth, std::move(ring)));
-  try {
-    reader->thread_ = std::thread([r = reader.get()] { r->Run(); });
-  } catch (const std::system_error& error) {
-    return MakeStatus(Code::kIoError, "{}: no thread to read it ahead: {}", file.file().path(), error.what());
-  }
+  QUARRY_TRY(reader->thread_, Thread::Start(
+                                  "read pages ahead", [r = reader.get()] { r->Run(); },
+                                  [r = reader.get()](const Status&) { r->GiveUp(); }));
   return reader;
 }
 
@@ -30,7 +29,9 @@ Prefetcher::Prefetcher(IoBackend& backend, const PageFile& file, FrameTable& fra
       frames_(frames),
       depth_(depth),
       ring_(std::move(ring)),
-      reading_(frames.frame_count()) {}
+      reading_(frames.frame_count()) {
+  new_.reserve(depth);
+}
 
 Prefetcher::~Prefetcher() {
   {
@@ -38,7 +39,7 @@ Prefetcher::~Prefetcher() {
     stopping_ = true;
     changed_.NotifyAll();
   }
-  if (thread_.joinable()) thread_.join();
+  thread_.Join();
 }
 
 void Prefetcher::Add(std::span<const uint32_t> frames) {
@@ -54,7 +55,7 @@ uint64_t Prefetcher::pages_read() const {
 
 void Prefetcher::Run() {
   while (TakeNew()) {
-    if (!Transfer().ok()) GiveUp();
+    if (!CatchExhaustion("reading pages ahead", [this] { return Transfer(); }).ok()) GiveUp();
   }
   GiveUp();
 }
@@ -113,7 +114,7 @@ void Prefetcher::GiveUp() {
     --reading_count_;
     frames_.FailLoad(frame, 0);
   }
-  Result<std::unique_ptr<IoRing>> ring = IoRing::Make(backend_, depth_);
+  auto ring = CatchExhaustion("a ring", [this] { return IoRing::Make(backend_, depth_); });
   ring_ = ring.ok() ? std::move(ring).value() : nullptr;
 }
 

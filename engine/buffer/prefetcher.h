@@ -6,12 +6,12 @@
 
 #include <deque>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "frame_table.h"
 #include "quarry/base/mutex.h"
 #include "quarry/base/status.h"
+#include "quarry/base/thread.h"
 #include "quarry/buffer/page_file.h"
 #include "quarry/io/ring.h"
 
@@ -59,7 +59,7 @@ class Prefetcher {
   std::deque<uint32_t> queue_ QUARRY_GUARDED_BY(mutex_);
   uint64_t pages_read_ QUARRY_GUARDED_BY(mutex_) = 0;
   bool stopping_ QUARRY_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace quarry

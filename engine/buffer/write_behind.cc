@@ -4,7 +4,6 @@
 #include <cassert>
 #include <chrono>
 #include <cstring>
-#include <system_error>
 
 #include "quarry/base/kill_point.h"
 #include "quarry/base/process.h"
@@ -30,11 +29,9 @@ Result<std::unique_ptr<WriteBehind>> WriteBehind::Make(IoBackend& backend, PageF
   QUARRY_TRY(IoBuffer buffer, IoBuffer::Allocate(size_t{options.buffer_count} * file.page_bytes()));
   std::unique_ptr<WriteBehind> writer(
       new WriteBehind(file, frames, options, std::move(ring), std::move(buffer)));
-  try {
-    writer->thread_ = std::thread([w = writer.get()] { w->Run(); });
-  } catch (const std::system_error& error) {
-    return MakeStatus(Code::kIoError, "{}: no thread to write it: {}", file.file().path(), error.what());
-  }
+  QUARRY_TRY(writer->thread_, Thread::Start(
+                                  "write pages", [w = writer.get()] { w->Run(); },
+                                  [w = writer.get()](const Status& why) { w->Fail(why); }));
   return writer;
 }
 
@@ -55,7 +52,7 @@ WriteBehind::~WriteBehind() {
     stopping_ = true;
     changed_.NotifyAll();
   }
-  if (thread_.joinable()) thread_.join();
+  thread_.Join();
 }
 
 void WriteBehind::Add(uint32_t frame) {

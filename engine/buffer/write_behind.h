@@ -11,12 +11,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "frame_table.h"
 #include "quarry/base/mutex.h"
 #include "quarry/base/status.h"
+#include "quarry/base/thread.h"
 #include "quarry/buffer/page_file.h"
 #include "quarry/io/ring.h"
 
@@ -111,7 +111,7 @@ class WriteBehind {
   bool failed_ QUARRY_GUARDED_BY(mutex_) = false;
   uint64_t events_ QUARRY_GUARDED_BY(mutex_) = 0;  // after which what could not be written may be
   uint64_t pages_written_ QUARRY_GUARDED_BY(mutex_) = 0;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace quarry

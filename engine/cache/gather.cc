@@ -1,11 +1,11 @@
 #include "quarry/cache/gather.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <cstring>
-#include <system_error>
-#include <thread>
-#include <vector>
+
+#include "quarry/base/thread.h"
 
 namespace quarry {
 namespace {
@@ -38,23 +38,18 @@ void GatherRows(const RowTable& table, std::span<const uint32_t> slots, std::spa
                 unsigned threads) {
   assert(table.row_bytes <= table.stride_bytes && out.size() == slots.size() * table.row_bytes);
   const uint64_t parts = std::clamp<uint64_t>(out.size() / kThreadBytesMin, 1, std::max(1U, threads));
-  std::vector<std::thread> helpers;
-  for (uint64_t part = 0; part < parts; part++) {
+  const auto gather = [&](uint64_t part) {
     const size_t begin = slots.size() * part / parts;
     const size_t end = slots.size() * (part + 1) / parts;
-    const auto gather = [&table, part_slots = slots.subspan(begin, end - begin),
-                         to = out.data() + begin * table.row_bytes] { GatherPart(table, part_slots, to); };
-    if (part + 1 == parts) {
-      gather();  // the caller's own share
-      break;
-    }
-    try {
-      helpers.emplace_back(gather);
-    } catch (const std::system_error&) {  // the system's limit of threads
-      gather();
-    }
-  }
-  for (std::thread& helper : helpers) helper.join();
+    GatherPart(table, slots.subspan(begin, end - begin), out.data() + begin * table.row_bytes);
+  };
+  if (parts == 1) return gather(0);
+  std::atomic<uint64_t> next{0};
+  // Copying cannot fail.
+  static_cast<void>(RunOnThreads("gather", static_cast<unsigned>(parts), [&](unsigned) {
+    for (uint64_t part = next++; part < parts; part = next++) gather(part);
+    return Status::Ok();
+  }));
 }
 
 }  // namespace quarry

@@ -8,13 +8,12 @@
 #include <cstdlib>
 #include <deque>
 #include <string_view>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "posix_files.h"
 #include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
+#include "quarry/base/thread.h"
 
 namespace quarry {
 namespace {
@@ -74,11 +73,9 @@ void Run(const Job& job) {
 class Pool {
  public:
   explicit Pool(unsigned threads) {
-    try {
-      for (unsigned i = 0; i < threads; i++) threads_.emplace_back([this] { Work(); });
-    } catch (const std::system_error&) {
-      // The system's limit of threads: those that there are do the work, or the caller when there is none.
-    }
+    // Those that there are do the work, or the caller when there is none. A job takes no memory.
+    static_cast<void>(StartThreads(
+        "read and write", threads, [this](unsigned) { Work(); }, [](const Status&) {}, threads_));
   }
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -88,7 +85,7 @@ class Pool {
       stopping_ = true;
     }
     work_.NotifyAll();
-    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
   }
 
   void Add(std::span<const RawRequest> requests, Mailbox& mailbox) {
@@ -122,7 +119,7 @@ class Pool {
   CondVar work_;
   std::deque<Job> jobs_ QUARRY_GUARDED_BY(mutex_);
   bool stopping_ QUARRY_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;
 };
 
 class ThreadPort final : public IoPort {

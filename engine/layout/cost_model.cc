@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <future>
 #include <memory>
 #include <optional>
 
 #include "cache_plan.h"
 #include "quarry/base/mutex.h"
+#include "quarry/base/thread.h"
 #include "quarry/base/units.h"
 #include "quarry/io/coalesce.h"
 #include "quarry/layout/segment_reads.h"
@@ -130,15 +130,15 @@ class CostModel {
 
   Result<std::vector<PathCost>> Run() {
     // Beside the others: it takes as long as they do.
-    std::future<Result<MissTotals>> live =
-        std::async(std::launch::async, [this] { return Simulate(PolicyKind::kLru, nullptr); });
+    auto live = BackgroundTask<Result<MissTotals>>::Start(
+        "simulate", [this] { return Simulate(PolicyKind::kLru, nullptr); });
     QUARRY_TRY(const MissTotals belady, SimulatePacked(PolicyKind::kBelady));
     QUARRY_TRY(const MissTotals frequency, SimulatePacked(PolicyKind::kStaticFrequency));
     std::optional<MissTotals> own;
     if (PricesOwnPolicy(options_)) {
       QUARRY_TRY(own, SimulatePacked(options_.policy));
     }
-    QUARRY_TRY(const MissTotals lru, live.get());
+    QUARRY_TRY(const MissTotals lru, live.Get());
     accesses_ = lru.accesses;
     AddScattered(AccessPath::kRowReads, &MissTotals::row_reads, lru, belady);
     AddScattered(AccessPath::kPageReads, &MissTotals::page_reads, lru, belady);

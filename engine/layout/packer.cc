@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <future>
-#include <thread>
 
 #include "quarry/base/process.h"
+#include "quarry/base/thread.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/cache/gather.h"
@@ -128,18 +127,18 @@ Result<PackStats> Packing::Run(const std::function<Status(uint64_t, uint64_t)>& 
   const auto read = [&](uint64_t first, size_t which) {
     return ReadPartition(first, std::min(partition_rows, row_count - first), buffers[which]);
   };
-  std::future<Status> reading = std::async(std::launch::async, read, 0, 0);
+  const auto read_beside = [&](uint64_t first, size_t which) {
+    return BackgroundTask<Status>::Start("read a partition",
+                                         [&read, first, which] { return read(first, which); });
+  };
+  BackgroundTask<Status> reading = read_beside(0, 0);
   for (uint64_t first = 0; first < row_count; first += partition_rows, ++stats_.partitions) {
     const uint64_t end = std::min(first + partition_rows, row_count);
-    QUARRY_RETURN_IF_ERROR(reading.get());
+    QUARRY_RETURN_IF_ERROR(reading.Get());
     const size_t which = stats_.partitions % 2;
-    if (end < row_count) reading = std::async(std::launch::async, read, end, 1 - which);
-    Status status = PackPartition(buffers[which], first, end);
-    if (status.ok() && progress) status = progress(end, row_count);
-    if (!status.ok()) {
-      if (reading.valid()) reading.wait();
-      return status;
-    }
+    if (end < row_count) reading = read_beside(end, 1 - which);
+    QUARRY_RETURN_IF_ERROR(PackPartition(buffers[which], first, end));
+    if (progress) QUARRY_RETURN_IF_ERROR(progress(end, row_count));
   }
   QUARRY_RETURN_IF_ERROR(WriteFragments());
   stats_.bytes_written = bytes_written_;
@@ -165,19 +164,14 @@ Status Packing::ReadPartition(uint64_t first, uint64_t count, IoBuffer& rows) {
 // Runs `work` for every stream, shared out among the threads as they come. The first error is returned.
 Status Packing::OnThreads(const std::function<Status(Workspace&, size_t stream)>& work) {
   std::atomic<size_t> next{0};
-  std::vector<Status> statuses(workspaces_.size());
-  const auto run = [&](size_t thread) {
-    for (size_t stream = next++; stream < streams_.size() && statuses[thread].ok(); stream = next++) {
-      statuses[thread] = work(workspaces_[thread], stream);
+  return RunOnThreads("pack", static_cast<unsigned>(workspaces_.size()), [&](unsigned thread) {
+    Status status;
+    for (size_t stream = next++; stream < streams_.size() && status.ok(); stream = next++) {
+      status = work(workspaces_[thread], stream);
     }
-    if (!statuses[thread].ok()) next = streams_.size();
-  };
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < workspaces_.size(); ++i) threads.emplace_back(run, i);
-  run(0);
-  for (std::thread& thread : threads) thread.join();
-  for (Status& status : statuses) QUARRY_RETURN_IF_ERROR(status);
-  return Status::Ok();
+    if (!status.ok()) next = streams_.size();
+    return status;
+  });
 }
 
 Status Packing::PackPartition(const IoBuffer& rows, uint64_t first, uint64_t end) {

@@ -1,11 +1,12 @@
 #include <algorithm>
 #include <atomic>
-#include <thread>
 
 #include "bits.h"
+#include "quarry/base/exhaustion.h"
 #include "quarry/base/mutex.h"
 #include "quarry/base/radix_sort.h"
 #include "quarry/base/random.h"
+#include "quarry/base/thread.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/trace.h"
 #include "record_file.h"
@@ -72,22 +73,18 @@ class TraceSampling {
       : source_(source), spec_(spec), trace_(trace), blocks_(blocks), progress_(progress) {}
 
   Status Run() {
-    std::vector<std::thread> threads;
-    for (unsigned i = 1; i < spec_.threads; ++i) threads.emplace_back([this] { Work(); });
-    Work();
-    for (std::thread& thread : threads) thread.join();
-    MutexLock lock(mutex_);
-    return error_;
+    return RunOnThreads("sample", spec_.threads, [this](unsigned) { return Work(); });
   }
   const TraceSummary& summary() const { return summary_; }
 
  private:
-  void Work() {
-    const Status status = SampleBatches();
-    if (status.ok()) return;
+  // The first error, of whichever thread: those whose turn does not come any more return it too.
+  Status Work() {
+    const Status status = CatchExhaustion("sampling an epoch", [this] { return SampleBatches(); });
     MutexLock lock(mutex_);
     if (error_.ok()) error_ = status;
     turn_changed_.NotifyAll();
+    return error_;
   }
 
   Status SampleBatches() {

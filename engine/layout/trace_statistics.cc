@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
 
 #include "cache_plan.h"
+#include "quarry/base/exhaustion.h"
 #include "quarry/base/mutex.h"
+#include "quarry/base/thread.h"
 #include "scratch_file.h"
 
 namespace quarry {
@@ -35,12 +36,7 @@ class HitCurve {
     QUARRY_TRY(next_uses_,
                NextUses::Make(backend, trace_, statistics_.uses.size(), /*cyclic=*/true, scratch.path()));
     scratch.Remove();
-    std::vector<std::thread> threads;
-    for (unsigned i = 1; i < options_.threads; ++i) threads.emplace_back([this] { Work(); });
-    Work();
-    for (std::thread& thread : threads) thread.join();
-    MutexLock lock(mutex_);
-    if (!error_.ok()) return error_;
+    QUARRY_RETURN_IF_ERROR(RunOnThreads("simulate", options_.threads, [this](unsigned) { return Work(); }));
     for (HitRatio& point : points_) {
       if (statistics_.accesses > 0) {
         point.ratio = static_cast<double>(point.hits) / static_cast<double>(statistics_.accesses);
@@ -50,14 +46,15 @@ class HitCurve {
   }
 
  private:
-  void Work() {
-    for (size_t point = next_++; point < points_.size(); point = next_++) {
-      const Status status = Measure(points_[point]);
-      if (status.ok()) continue;
-      next_ = points_.size();
-      MutexLock lock(mutex_);
-      if (error_.ok()) error_ = status;
+  // The first error, of whichever thread.
+  Status Work() {
+    Status status;
+    for (size_t point = next_++; status.ok() && point < points_.size(); point = next_++) {
+      status = CatchExhaustion("simulating caches", [&] { return Measure(points_[point]); });
     }
+    MutexLock lock(mutex_);
+    if (error_.ok()) error_ = status;
+    return error_;
   }
 
   Status Measure(HitRatio& point) {

@@ -4,10 +4,11 @@
 #include <cassert>
 #include <iterator>
 #include <optional>
-#include <thread>
 
 #include "quarry/base/bounded_queue.h"
+#include "quarry/base/exhaustion.h"
 #include "quarry/base/process.h"
+#include "quarry/base/thread.h"
 #include "quarry/base/trace.h"
 #include "quarry/embedding/oac.h"
 #include "sequenced_queue.h"
@@ -94,7 +95,8 @@ class EmbeddingPipelineImpl final : public EmbeddingPipeline {
   template <typename Queue, typename Body>
   void WorkOn(EmbeddingStage stage, Queue& input, const Body& body);
   template <typename Queue, typename Body>
-  std::vector<std::thread> StartWorkers(EmbeddingStage stage, unsigned count, Queue& input, const Body& body);
+  Status StartWorkers(EmbeddingStage stage, unsigned count, Queue& input, const Body& body,
+                      std::vector<Thread>& workers);
 
   Status Prepare(Flight& flight);
   Status Compute(Flight& flight);
@@ -145,49 +147,59 @@ Status EmbeddingPipelineImpl::Run(uint64_t first_batch, uint64_t count) {
 }
 
 void EmbeddingPipelineImpl::RunStages(RunQueues& queues, uint64_t first_batch) {
-  auto preparing =
-      StartWorkers(EmbeddingStage::kPrepare, options_.prepare_workers, queues.idle, [&](Flight& flight) {
-        flight.item.batch = first_batch + flight.number;
-        QUARRY_RETURN_IF_ERROR(Prepare(flight));
-        queues.prepared.Push(&flight);
-        return Status();
-      });
-  auto transferring = StartWorkers(EmbeddingStage::kTransfer, options_.transfer_workers, queues.prepared,
-                                   [&](Flight& flight) {
-                                     QUARRY_RETURN_IF_ERROR(task_.Transfer(flight.item));
-                                     queues.ready.Push(flight.number, &flight);
-                                     return Status();
-                                   });
-  auto returning = StartWorkers(EmbeddingStage::kTransferBack, options_.transfer_back_workers,
-                                queues.computed, [&](Flight& flight) {
-                                  QUARRY_RETURN_IF_ERROR(task_.TransferBack(flight.item));
-                                  queues.returned.Push(&flight);
-                                  return Status();
-                                });
-  auto updating =
-      StartWorkers(EmbeddingStage::kUpdate, options_.update_workers, queues.returned, [&](Flight& flight) {
-        QUARRY_RETURN_IF_ERROR(Update(flight));
-        flight.number += flights_.size();
-        queues.idle.Push(flight.number, &flight);
-        return Status();
-      });
-  WorkOn(EmbeddingStage::kCompute, queues.ready, [&](Flight& flight) {
-    QUARRY_RETURN_IF_ERROR(Compute(flight));
-    queues.computed.Push(&flight);
+  std::vector<Thread> preparing, transferring, returning, updating;
+  const Status status = CatchExhaustion("compute", [&]() -> Status {
+    QUARRY_RETURN_IF_ERROR(StartWorkers(
+        EmbeddingStage::kPrepare, options_.prepare_workers, queues.idle,
+        [&](Flight& flight) {
+          flight.item.batch = first_batch + flight.number;
+          QUARRY_RETURN_IF_ERROR(Prepare(flight));
+          queues.prepared.Push(&flight);
+          return Status();
+        },
+        preparing));
+    QUARRY_RETURN_IF_ERROR(StartWorkers(
+        EmbeddingStage::kTransfer, options_.transfer_workers, queues.prepared,
+        [&](Flight& flight) {
+          QUARRY_RETURN_IF_ERROR(task_.Transfer(flight.item));
+          queues.ready.Push(flight.number, &flight);
+          return Status();
+        },
+        transferring));
+    QUARRY_RETURN_IF_ERROR(StartWorkers(
+        EmbeddingStage::kTransferBack, options_.transfer_back_workers, queues.computed,
+        [&](Flight& flight) {
+          QUARRY_RETURN_IF_ERROR(task_.TransferBack(flight.item));
+          queues.returned.Push(&flight);
+          return Status();
+        },
+        returning));
+    QUARRY_RETURN_IF_ERROR(StartWorkers(
+        EmbeddingStage::kUpdate, options_.update_workers, queues.returned,
+        [&](Flight& flight) {
+          QUARRY_RETURN_IF_ERROR(Update(flight));
+          flight.number += flights_.size();
+          queues.idle.Push(flight.number, &flight);
+          return Status();
+        },
+        updating));
+    WorkOn(EmbeddingStage::kCompute, queues.ready, [&](Flight& flight) {
+      QUARRY_RETURN_IF_ERROR(Compute(flight));
+      queues.computed.Push(&flight);
+      return Status();
+    });
     return Status();
   });
+  if (!status.ok()) Stop(status);  // those that have begun would wait for the others
   // Here all batches have computed, or the run was stopped. From front to back, each stage ends when the one
   // before it has and its queue is empty.
-  const auto join = [](std::vector<std::thread>& workers) {
-    for (std::thread& worker : workers) worker.join();
-  };
   queues.prepared.Close();
   queues.computed.Close();
-  join(preparing);
-  join(transferring);
-  join(returning);
+  preparing.clear();
+  transferring.clear();
+  returning.clear();
   queues.returned.Close();
-  join(updating);
+  updating.clear();
 }
 
 template <typename Queue, typename Body>
@@ -211,16 +223,12 @@ void EmbeddingPipelineImpl::WorkOn(EmbeddingStage stage, Queue& input, const Bod
 }
 
 template <typename Queue, typename Body>
-std::vector<std::thread> EmbeddingPipelineImpl::StartWorkers(EmbeddingStage stage, unsigned count,
-                                                             Queue& input, const Body& body) {
-  std::vector<std::thread> workers;
-  for (unsigned i = 0; i < count; ++i) {
-    workers.emplace_back([this, stage, &input, body] {
-      NameThread(kStageNames[static_cast<size_t>(stage)]);
-      WorkOn(stage, input, body);
-    });
-  }
-  return workers;
+Status EmbeddingPipelineImpl::StartWorkers(EmbeddingStage stage, unsigned count, Queue& input,
+                                           const Body& body, std::vector<Thread>& workers) {
+  return StartThreads(
+      kStageNames[static_cast<size_t>(stage)], count,
+      [this, stage, &input, body](unsigned) { WorkOn(stage, input, body); },
+      [this](const Status& why) { Stop(why); }, workers);
 }
 
 Status EmbeddingPipelineImpl::Prepare(Flight& flight) {

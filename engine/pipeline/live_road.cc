@@ -4,6 +4,7 @@
 #include <cassert>
 #include <numeric>
 
+#include "broken_road.h"
 #include "extractor.h"
 #include "live_stream.h"
 #include "memory_plan.h"
@@ -94,6 +95,7 @@ class LiveRoadImpl final : public LiveRoad {
   uint64_t batch_edges_max_ = 0;
   uint64_t seeds_max_ = 0;  // of a pass: the largest split
   bool streaming_ = false;
+  bool broken_ = false;
 };
 
 Status LiveRoadImpl::CheckOptions() const {
@@ -339,6 +341,7 @@ Status LiveRoadImpl::AllocateSampling() {
 Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
   if (streaming_)
     return Status(Code::kInternal, "StartPass was called while another stream of the road exists");
+  if (broken_) return RoadIsBroken();
   if (pass.shuffle) ShuffleSeeds(pass.seeds, options_.seed, pass.pass);
   streaming_ = true;
   const LiveResources resources{.table = table_.get(),
@@ -351,8 +354,12 @@ Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
                                 .batch_nodes_max = plan_.batch_nodes_max,
                                 .batch_edges_max = batch_edges_max_,
                                 .seed = options_.seed};
-  return std::unique_ptr<BatchStream>(
-      std::make_unique<LiveStream>(resources, std::move(pass), [this] { streaming_ = false; }));
+  auto stream = std::make_unique<LiveStream>(resources, std::move(pass), [this](bool whole) {
+    streaming_ = false;
+    broken_ |= !whole;
+  });
+  QUARRY_RETURN_IF_ERROR(stream->Start());
+  return std::unique_ptr<BatchStream>(std::move(stream));
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ class LiveStream::LiveBatch final : public Batch {
   bool handed_out_ = false;
 };
 
-LiveStream::LiveStream(const LiveResources& resources, PassOptions options, std::function<void()> on_end)
+LiveStream::LiveStream(const LiveResources& resources, PassOptions options, std::function<void(bool)> on_end)
     : resources_(resources),
       options_(std::move(options)),
       batch_count_(CeilDiv(options_.seeds.size(), resources.batch_size)),
@@ -62,23 +62,28 @@ LiveStream::LiveStream(const LiveResources& resources, PassOptions options, std:
     frame->slots.reserve(resources_.batch_nodes_max);
     frames_.Push(std::move(frame));
   }
-  for (const auto& sampler : resources_.samplers) {
-    workers_.emplace_back([this, &sampler] { RunSampler(*sampler); });
-  }
-  for (const auto& extractor : resources_.extractors) {
-    workers_.emplace_back([this, &extractor] { RunExtractor(*extractor); });
-  }
-  releaser_ = std::thread([this] { RunReleaser(); });
+}
+
+Status LiveStream::Start() {
+  const auto fail = [this](const Status& why) { Break(why); };
+  QUARRY_TRY(releaser_, Thread::Start(
+                            "release", [this] { RunReleaser(); }, fail));
+  QUARRY_RETURN_IF_ERROR(StartThreads(
+      "sample", static_cast<unsigned>(resources_.samplers.size()),
+      [this](unsigned i) { RunSampler(*resources_.samplers[i]); }, fail, workers_));
+  return StartThreads(
+      "extract", static_cast<unsigned>(resources_.extractors.size()),
+      [this](unsigned i) { RunExtractor(*resources_.extractors[i]); }, fail, workers_);
 }
 
 LiveStream::~LiveStream() {
   assert(held_ == 0 && "batches must be gone before their stream");
   Cancel();
-  for (std::thread& worker : workers_) worker.join();
+  workers_.clear();
   released_.Close();
-  releaser_.join();
+  releaser_.Join();
   resources_.buffer->Resume();
-  on_end_();
+  on_end_(!broken_);
 }
 
 void LiveStream::Cancel() {
@@ -87,6 +92,12 @@ void LiveStream::Cancel() {
   sampled_.Cancel();
   ready_.Cancel();
   resources_.buffer->Cancel();
+}
+
+// A thread's body was left in its midst, and so was what it had taken of the road.
+void LiveStream::Break(const Status& why) {
+  broken_ = true;
+  Fail(why);
 }
 
 void LiveStream::Fail(const Status& status) {
@@ -99,7 +110,6 @@ void LiveStream::Fail(const Status& status) {
 }
 
 void LiveStream::RunSampler(NeighborSampler& sampler) {
-  NameThread("sample");
   for (;;) {
     const double start = MonotonicSeconds();
     std::optional<std::unique_ptr<Frame>> frame = frames_.Pop();
@@ -130,7 +140,6 @@ void LiveStream::RunSampler(NeighborSampler& sampler) {
 }
 
 void LiveStream::RunExtractor(Extractor& extractor) {
-  NameThread("extract");
   std::vector<uint32_t> misses, waits;
   for (;;) {
     const double start = MonotonicSeconds();
@@ -165,7 +174,6 @@ void LiveStream::RunExtractor(Extractor& extractor) {
 }
 
 void LiveStream::RunReleaser() {
-  NameThread("release");
   while (std::optional<std::unique_ptr<Frame>> frame = released_.Pop()) {
     resources_.buffer->Release((*frame)->slots);
     frames_.Push(*std::move(frame));

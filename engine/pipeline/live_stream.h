@@ -19,12 +19,12 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "extractor.h"
 #include "quarry/base/bounded_queue.h"
 #include "quarry/base/mutex.h"
+#include "quarry/base/thread.h"
 #include "quarry/cache/feature_buffer.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/sampling/sampler.h"
@@ -54,9 +54,12 @@ struct Frame {
 
 class LiveStream final : public BatchStream {
  public:
-  // `seeds` in the order of use. Starts the threads. `on_end` is called by the destructor, after they have
-  // ended.
-  LiveStream(const LiveResources& resources, PassOptions options, std::function<void()> on_end);
+  // `seeds` in the order of use. `on_end` is called by the destructor, after the threads have ended;
+  // not `whole`: one of them found no memory, and the road's parts are not fit for another pass.
+  LiveStream(const LiveResources& resources, PassOptions options, std::function<void(bool whole)> on_end);
+  // Starts the threads: as many of each stage as the system has, since one of them does the work of all.
+  // kOutOfBudget where a stage has none; the stream can then only be destroyed.
+  Status Start();
   ~LiveStream() override;
 
   uint64_t batch_count() const override { return batch_count_; }
@@ -72,12 +75,13 @@ class LiveStream final : public BatchStream {
   Status Load(Extractor& extractor, const Frame& frame, const std::vector<uint32_t>& misses,
               std::vector<uint32_t>& waits);
   void Fail(const Status& status) QUARRY_EXCLUDES(mutex_);
+  void Break(const Status& why);
   void Cancel();
 
   const LiveResources resources_;
   const PassOptions options_;
   const uint64_t batch_count_;
-  const std::function<void()> on_end_;
+  const std::function<void(bool)> on_end_;
   const FeatureBufferStats buffer_stats_at_start_;
 
   BoundedQueue<std::unique_ptr<Frame>> frames_;
@@ -90,6 +94,7 @@ class LiveStream final : public BatchStream {
   BoundedQueue<std::unique_ptr<Frame>> released_;  // never cancelled: pins must be dropped
   std::atomic<uint64_t> next_number_{0};
   std::atomic<bool> cancelled_{false};
+  std::atomic<bool> broken_{false};
   std::atomic<uint64_t> held_{0};  // batches that the consumer has and that still pin their rows
   Mutex admission_;                // held while popping from sampled_ and acquiring: see "In order" above
 
@@ -97,8 +102,8 @@ class LiveStream final : public BatchStream {
   Status error_ QUARRY_GUARDED_BY(mutex_);
   StreamStats stats_ QUARRY_GUARDED_BY(mutex_);
 
-  std::vector<std::thread> workers_;
-  std::thread releaser_;
+  std::vector<Thread> workers_;
+  Thread releaser_;
 };
 
 }  // namespace quarry

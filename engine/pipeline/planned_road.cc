@@ -4,6 +4,7 @@
 #include <cassert>
 #include <numeric>
 
+#include "broken_road.h"
 #include "planned_stream.h"
 #include "quarry/base/log.h"
 #include "quarry/base/units.h"
@@ -67,6 +68,7 @@ class PlannedRoadImpl final : public PlannedRoad {
   PlannedRoadPlan plan_;
   PlannedState state_;
   bool streaming_ = false;
+  bool broken_ = false;
 };
 
 // Live passes of the same training must see the same graph and the same features.
@@ -208,6 +210,7 @@ Result<std::unique_ptr<BatchStream>> PlannedRoadImpl::StartPass(PassOptions pass
   if (streaming_) {
     return Status(Code::kInternal, "StartPass was called while another stream of the road exists");
   }
+  if (broken_) return RoadIsBroken();
   if (HashSeeds(pass.seeds) != layout_->directory().seed_hash) {
     if (live_) return live_->StartPass(std::move(pass));
     return MakeStatus(Code::kUnsupported,
@@ -215,8 +218,12 @@ Result<std::unique_ptr<BatchStream>> PlannedRoadImpl::StartPass(PassOptions pass
                       layout_->record().name, pass.seeds.size());
   }
   streaming_ = true;
-  return std::unique_ptr<BatchStream>(
-      std::make_unique<PlannedStream>(state_, [this] { streaming_ = false; }));
+  auto stream = std::make_unique<PlannedStream>(state_, [this](bool whole) {
+    streaming_ = false;
+    broken_ |= !whole;
+  });
+  QUARRY_RETURN_IF_ERROR(stream->Start());
+  return std::unique_ptr<BatchStream>(std::move(stream));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ class PlannedStream::PlannedBatch final : public Batch {
   FeatureView features_;
 };
 
-PlannedStream::PlannedStream(PlannedState& state, std::function<void()> on_end)
+PlannedStream::PlannedStream(PlannedState& state, std::function<void(bool)> on_end)
     : state_(state),
       directory_(state.layout->directory()),
       first_(state.position),
@@ -56,20 +56,28 @@ PlannedStream::PlannedStream(PlannedState& state, std::function<void()> on_end)
       on_end_(std::move(on_end)),
       free_(state.frames.size()) {
   for (const auto& frame : state_.frames) free_.Push(frame.get());
-  workers_.emplace_back([this] { RunLoader(); });
-  workers_.emplace_back([this] { RunAssembler(); });
+}
+
+Status PlannedStream::Start() {
+  const auto fail = [this](const Status& why) { Break(why); };
+  QUARRY_TRY(loader_, Thread::Start(
+                          "load", [this] { RunLoader(); }, fail));
+  QUARRY_TRY(assembler_, Thread::Start(
+                             "assemble", [this] { RunAssembler(); }, fail));
+  return Status::Ok();
 }
 
 PlannedStream::~PlannedStream() {
   assert(!held_ && "batches must be gone before their stream");
   Cancel();
-  for (std::thread& worker : workers_) worker.join();
+  loader_.Join();
+  assembler_.Join();
   const bool whole = delivered_ == batch_count_ && used_ == nullptr;
   if (!whole) {  // the cache is somewhere between two batches: begin anew
     state_.position = 0;
     state_.image_loaded = false;
   }
-  on_end_();
+  on_end_(!broken_);
 }
 
 void PlannedStream::Cancel() {
@@ -77,6 +85,12 @@ void PlannedStream::Cancel() {
   free_.Cancel();
   loaded_.Cancel();
   ready_.Cancel();
+}
+
+// A thread's body was left in its midst, and so was what it had taken of the road.
+void PlannedStream::Break(const Status& why) {
+  broken_ = true;
+  Fail(why);
 }
 
 void PlannedStream::Fail(const Status& status) {
@@ -88,7 +102,6 @@ void PlannedStream::Fail(const Status& status) {
 }
 
 void PlannedStream::RunLoader() {
-  NameThread("load");
   const double start = MonotonicSeconds();
   const Status status = LoadAll();
   if (!status.ok()) return Fail(status);

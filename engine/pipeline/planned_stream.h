@@ -6,12 +6,12 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "extractor.h"
 #include "quarry/base/bounded_queue.h"
 #include "quarry/base/mutex.h"
+#include "quarry/base/thread.h"
 #include "quarry/io/buffer.h"
 #include "quarry/io/ring.h"
 #include "quarry/layout/layout.h"
@@ -58,8 +58,11 @@ struct PlannedState {
 
 class PlannedStream final : public BatchStream {
  public:
-  // Serves batches [state.position, + batches of an epoch). `on_end` is called by the destructor.
-  PlannedStream(PlannedState& state, std::function<void()> on_end);
+  // Serves batches [state.position, + batches of an epoch). `on_end` is called by the destructor; not
+  // `whole`: a thread found no memory, and the state is not fit for another pass.
+  PlannedStream(PlannedState& state, std::function<void(bool whole)> on_end);
+  // Starts both threads. kOutOfBudget where the system has none; the stream can then only be destroyed.
+  Status Start();
   ~PlannedStream() override;
 
   uint64_t batch_count() const override { return batch_count_; }
@@ -83,13 +86,14 @@ class PlannedStream final : public BatchStream {
   void ApplyAdmissions(const PlannedFrame& frame);
   void Wrap();
   void Fail(const Status& status) QUARRY_EXCLUDES(mutex_);
+  void Break(const Status& why);
   void Cancel();
 
   PlannedState& state_;
   const LayoutDirectory& directory_;
   const uint64_t first_;
   const uint64_t batch_count_;
-  const std::function<void()> on_end_;
+  const std::function<void(bool)> on_end_;
 
   BoundedQueue<PlannedFrame*> free_;
   BoundedQueue<PlannedFrame*> loaded_{2};
@@ -105,6 +109,7 @@ class PlannedStream final : public BatchStream {
   double row_read_seconds_ = 0;  // of the assembler, in ReadRows
 
   std::atomic<bool> cancelled_{false};
+  std::atomic<bool> broken_{false};
   bool held_ = false;             // the consumer has a batch
   PlannedFrame* used_ = nullptr;  // the batch before: its changes are not applied yet
   uint64_t delivered_ = 0;
@@ -112,7 +117,7 @@ class PlannedStream final : public BatchStream {
   mutable Mutex mutex_;
   Status error_ QUARRY_GUARDED_BY(mutex_);
   StreamStats stats_ QUARRY_GUARDED_BY(mutex_);
-  std::vector<std::thread> workers_;
+  Thread loader_, assembler_;
 };
 
 }  // namespace quarry

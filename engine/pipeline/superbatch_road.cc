@@ -2,10 +2,10 @@
 
 #include <atomic>
 #include <cassert>
-#include <future>
 
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
+#include "quarry/base/thread.h"
 #include "quarry/base/trace.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/storage/layout_files.h"
@@ -83,13 +83,13 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
 
   void GiveUpBuild() {
     cancelled_ = true;
-    if (building_.valid()) (void)building_.get();
+    building_ = {};
   }
 
   Result<LayoutRecord> WaitForBuild(const PassOptions& pass) {
     const ScopedSpan span("wait for the plan", pass.pass);
     const std::stop_callback give_up(pass.stop, [this] { cancelled_ = true; });
-    return building_.get();
+    return building_.Get();
   }
 
   void StartBuild(uint64_t pass) {
@@ -102,8 +102,7 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     spec.cyclic = false;
     spec.snapshot = snapshot_;
     report_ = {};
-    building_ = std::async(std::launch::async, [this, spec]() -> Result<LayoutRecord> {
-      NameThread("plan");
+    building_ = BackgroundTask<Result<LayoutRecord>>::Start("plan", [this, spec]() -> Result<LayoutRecord> {
       const auto progress = [this](std::string_view, uint64_t, uint64_t) {
         return cancelled_ ? Status(Code::kCancelled, "the epoch that is being built is not wanted any more")
                           : Status::Ok();
@@ -127,7 +126,7 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   uint64_t packed_passes_ = 0, merged_passes_ = 0;
   std::atomic<bool> cancelled_{false};
   BuildReport report_;  // the builder's until it has ended
-  std::future<Result<LayoutRecord>> building_;
+  BackgroundTask<Result<LayoutRecord>> building_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <utility>
 
+#include "quarry/base/exhaustion.h"
 #include "quarry/base/log.h"
 #include "quarry/format/wire.h"
 
@@ -57,18 +58,30 @@ void Acceptor::Start() {
 void Acceptor::Stop(std::function<void(int)> closed) {
   boost::asio::post(strand_, [self = shared_from_this(), closed = std::move(closed)] {
     self->pause_.cancel();
-    boost::system::error_code error;
-    const int listener = self->acceptor_.release(error);
-    closed(listener);
+    closed(self->Release());
   });
+}
+
+int Acceptor::Release() {
+  boost::system::error_code error;
+  return acceptor_.release(error);
 }
 
 void Acceptor::Wait() {
   if (!acceptor_.is_open()) return;
   acceptor_.async_wait(stream_protocol::acceptor::wait_read,
                        [self = shared_from_this()](const boost::system::error_code& error) {
-                         if (!error) self->AcceptAll();
+                         if (!error) self->TryAcceptAll();
                        });
+}
+
+// Who finds no memory is let go; the others wait.
+void Acceptor::TryAcceptAll() {
+  const Status status = CatchExhaustion("a connection", [this] {
+    AcceptAll();
+    return Status::Ok();
+  });
+  if (!status.ok()) Insist([this] { Pause(); });
 }
 
 void Acceptor::AcceptAll() {
@@ -93,7 +106,7 @@ void Acceptor::Pause() {
   }
   pause_.expires_after(kPause);
   pause_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-    if (!error) self->AcceptAll();
+    if (!error) self->TryAcceptAll();
   });
 }
 

@@ -28,9 +28,12 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   // Afterwards nobody is accepted any more; returns before that, from any thread. `closed` gets the listener,
   // which is not closed yet.
   void Stop(std::function<void(int listener)> closed);
+  // The listener, when no thread runs the loop. REQUIRES: none has.
+  int Release();
 
  private:
   void Wait();
+  void TryAcceptAll();
   void AcceptAll();
   void Take(int descriptor);
   void Pause();

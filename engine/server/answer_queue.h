@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "quarry/base/exhaustion.h"
 #include "quarry/base/mutex.h"
 
 namespace quarry {
@@ -20,7 +21,13 @@ class AnswerQueue {
   // Calls what was added, unless somebody is just doing so (who then also calls what is new).
   void Run() {
     if (!Begin()) return;
-    while (const std::function<void()> answer = Pop()) answer();
+    while (const std::function<void()> answer = Pop()) {
+      // One that finds no memory must not keep the others.
+      static_cast<void>(CatchExhaustion("an answer", [&] {
+        answer();
+        return Status::Ok();
+      }));
+    }
   }
 
  private:

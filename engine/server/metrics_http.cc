@@ -11,9 +11,10 @@
 #include <chrono>
 #include <optional>
 #include <string_view>
-#include <thread>
 
-#include "quarry/base/trace.h"
+#include "quarry/base/exhaustion.h"
+#include "quarry/base/log.h"
+#include "quarry/base/thread.h"
 #include "status_page.h"
 
 namespace quarry {
@@ -147,7 +148,7 @@ class MetricsHttpImpl final : public MetricsHttp {
   explicit MetricsHttpImpl(StatusSource source) : source_(std::move(source)) {}
   ~MetricsHttpImpl() override {
     context_.stop();
-    if (thread_.joinable()) thread_.join();
+    thread_.Join();
   }
 
   Status Listen(uint16_t port) {
@@ -166,24 +167,36 @@ class MetricsHttpImpl final : public MetricsHttp {
     port_ = acceptor_.local_endpoint(error).port();
     if (error) return ErrnoStatus(error.value(), "listen on", where);
     Accept();
-    thread_ = std::thread([this] {
-      NameThread("metrics");
-      context_.run();
-    });
+    QUARRY_TRY(thread_, Thread::Start(
+                            "metrics", [this] { Run(); }, [](const Status&) {}));
     return Status::Ok();
   }
 
   uint16_t port() const override { return port_; }
 
  private:
+  // Of a handler that found no memory, the connection ends with it.
+  void Run() {
+    while (!context_.stopped()) {
+      const Status status = CatchExhaustion("the status page", [this] {
+        context_.run();
+        return Status::Ok();
+      });
+      if (!status.ok()) Insist([&] { LogWarn("{}", status.message()); });
+    }
+  }
+
   void Accept() {
     acceptor_.async_accept([this](error_code error, tcp::socket socket) {
       if (error) return AcceptLater();
-      // Whoever is one too many is let go by the end of this scope.
-      if (connections_ < kConnectionsMax) {
-        std::make_shared<Connection>(std::move(socket), source_, connections_)->Read();
-      }
-      Accept();
+      // Whoever is one too many, or finds no memory, is let go by the end of this scope.
+      static_cast<void>(CatchExhaustion("the status page", [&] {
+        if (connections_ < kConnectionsMax) {
+          std::make_shared<Connection>(std::move(socket), source_, connections_)->Read();
+        }
+        return Status::Ok();
+      }));
+      Insist([this] { Accept(); });
     });
   }
 
@@ -201,7 +214,7 @@ class MetricsHttpImpl final : public MetricsHttp {
   asio::io_context context_{1};
   tcp::acceptor acceptor_{context_};
   asio::steady_timer pause_{context_};
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace

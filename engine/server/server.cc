@@ -6,12 +6,13 @@
 #include <exception>
 #include <future>
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "acceptor.h"
+#include "quarry/base/exhaustion.h"
+#include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
-#include "quarry/base/trace.h"
+#include "quarry/base/thread.h"
 #include "server_core.h"
 #include "session.h"
 #include "socket_path.h"
@@ -35,6 +36,7 @@ class ServerImpl final : public Server {
   uint16_t metrics_port() const override { return http_ == nullptr ? 0 : http_->port(); }
 
  private:
+  void RunLoop();
   Status AddSession(const Session::Peer& peer, int descriptor);
   void RemoveSession(SessionId id);
   std::vector<std::shared_ptr<Session>> Sessions() const;
@@ -46,7 +48,7 @@ class ServerImpl final : public Server {
   ServerCore core_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::shared_ptr<Acceptor> acceptor_;
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;
   std::unique_ptr<MetricsHttp> http_;
 
   mutable Mutex mutex_;
@@ -62,6 +64,7 @@ class ServerImpl final : public Server {
 Status ServerImpl::Listen() {
   core_.on_session_end = [this](SessionId id) { RemoveSession(id); };
   AddGauges();
+  QUARRY_RETURN_IF_ERROR(core_.Start());
   if (options_.metrics_port) {
     QUARRY_TRY(http_, MetricsHttp::Start(core_.status, *options_.metrics_port));
   }
@@ -70,13 +73,20 @@ Status ServerImpl::Listen() {
       core_.io, listener, options_.allow_uids,
       [this](const Session::Peer& peer, int descriptor) { return AddSession(peer, descriptor); });
   acceptor_->Start();
-  for (unsigned i = 0; i < std::max(1U, options_.io_threads); ++i) {
-    threads_.emplace_back([this] {
-      NameThread("sessions");
+  return StartThreads(
+      "sessions", std::max(1U, options_.io_threads), [this](unsigned) { RunLoop(); }, [](const Status&) {},
+      threads_);
+}
+
+// Handlers see to their own ends; what one lets through must not take the loop with it.
+void ServerImpl::RunLoop() {
+  while (!core_.io.stopped()) {
+    const Status status = CatchExhaustion("the server's event loop", [this] {
       core_.io.run();
+      return Status::Ok();
     });
+    if (!status.ok()) Insist([&] { LogWarn("{}", status.message()); });
   }
-  return Status::Ok();
 }
 
 void ServerImpl::AddGauges() {
@@ -148,7 +158,9 @@ void ServerImpl::StopAccepting() {
     MutexLock lock(mutex_);
     stopping_ = true;
   }
-  if (threads_.empty()) return;  // it never listened
+  if (acceptor_ == nullptr) return;  // it never listened
+  if (threads_.empty())
+    return RemoveSocket(options_.socket_path, acceptor_->Release());  // it had no threads for it
   std::promise<int> released;
   acceptor_->Stop([&](int listener) { released.set_value(listener); });
   RemoveSocket(options_.socket_path, released.get_future().get());
@@ -173,7 +185,7 @@ Status ServerImpl::Stop() {
   core_.sql_workers.Stop();
   work_.reset();
   core_.io.stop();
-  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
   http_.reset();
   core_.hub.reset();
   stop_status_ = core_.embeddings->Checkpoint();

@@ -42,10 +42,7 @@ ServerCore::ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptio
       blocks(the_store, common),
       embeddings(EmbeddingService::Make(the_store, common, common.limit_bytes() / 2)),
       trainings(the_store, *embeddings),
-      readers(std::max(1U, options.workers)),
-      writers(kWriters),
-      sql(options.sql),
-      sql_workers(sql == nullptr ? 0 : kSqlWorkers) {
+      sql(options.sql) {
   announced = {.message_bytes_max = limits.message_bytes_max,
                .outstanding_max = limits.outstanding_max,
                .ids_max = limits.ids_max,
@@ -59,5 +56,11 @@ ServerCore::ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptio
 }
 
 ServerCore::~ServerCore() = default;
+
+Status ServerCore::Start() {
+  QUARRY_RETURN_IF_ERROR(readers.Start(static_cast<unsigned>(fetchers.size())));
+  QUARRY_RETURN_IF_ERROR(writers.Start(kWriters));
+  return sql == nullptr ? Status::Ok() : sql_workers.Start(kSqlWorkers);
+}
 
 }  // namespace quarry

@@ -33,6 +33,8 @@ namespace quarry {
 struct ServerCore {
   ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptions& options);
   ~ServerCore();
+  // Starts the threads; kOutOfBudget where the system has none.
+  Status Start();
   ServerCore(const ServerCore&) = delete;
   ServerCore& operator=(const ServerCore&) = delete;
 

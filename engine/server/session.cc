@@ -55,7 +55,7 @@ void Session::Start() {
       if (error || state_ != State::kConnected) return;
       Break(MakeStatus(Code::kUsage, "no hello within {} s", kHelloWait.count()));
     });
-    connection_.Start(self, {.frame = [this](const wire::Frame& frame) { OnFrame(frame); },
+    connection_.Start(self, {.frame = [this](const wire::Frame& frame) { Handle([&] { OnFrame(frame); }); },
                              .fault = [this](const Status& fault) { Break(fault); },
                              .closed = [this] { OnClosed(); }});
   });
@@ -132,7 +132,11 @@ void Session::OnFrame(const wire::Frame& frame) {
   pending_shown_ = pending_.size();
   if (const Status status = Admit(*request, frame, pending); !status.ok()) return Reply(frame.id, status);
   const ScopedSpan span("request", frame.id);
-  std::visit([&](const auto& asked) { On(frame.id, asked); }, *request);
+  const Status status = CatchExhaustion("a request", [&] {
+    std::visit([&](const auto& asked) { On(frame.id, asked); }, *request);
+    return Status::Ok();
+  });
+  if (!status.ok()) Reply(frame.id, status);
 }
 
 // Whether the request may be asked now, and its message be paid.

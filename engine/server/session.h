@@ -27,6 +27,7 @@
 
 #include "answer_memory.h"
 #include "connection.h"
+#include "quarry/base/exhaustion.h"
 #include "quarry/format/wire.h"
 #include "server_core.h"
 
@@ -197,19 +198,36 @@ class Session : public std::enable_shared_from_this<Session> {
             std::function<void(Result<T>)> then) {
     const auto found = pending_.find(id);
     if (found == pending_.end()) return;  // answered meanwhile
-    workers.Submit(id_, [self = shared_from_this(), cancelled = found->second.cancelled,
+    auto result = std::make_shared<Result<T>>(CancelledStatus());
+    workers.Submit(id_, [self = shared_from_this(), cancelled = found->second.cancelled, result,
                          work = std::move(work), then = std::move(then)](unsigned thread) {
-      auto result = std::make_shared<Result<T>>(*cancelled ? Result<T>(CancelledStatus())
-                                                           : work(Task{thread, *cancelled}));
-      boost::asio::post(self->strand_, [self, result, then] { then(std::move(*result)); });
+      if (!*cancelled) {
+        *result = CatchExhaustion("a request", [&] { return work(Task{thread, *cancelled}); });
+      }
+      self->Post([result, then] { then(std::move(*result)); });
     });
   }
   // `handler`, called on the strand.
   template <typename T>
   std::function<void(Result<T>)> OnStrand(std::function<void(const Result<T>&)> handler) {
-    return [self = shared_from_this(), handler = std::move(handler)](Result<T> result) {
-      boost::asio::post(self->strand_, [self, handler, result = std::move(result)] { handler(result); });
+    return [self = shared_from_this(), handler = std::move(handler)](const Result<T>& result) {
+      self->Post([handler, result] { handler(result); });
     };
+  }
+  // Has the strand call `handler`. Where memory runs out in it, the session ends: what it was at is half
+  // done.
+  template <typename Handler>
+  void Post(const Handler& handler) {
+    Insist(
+        [&] { boost::asio::post(strand_, [self = shared_from_this(), handler] { self->Handle(handler); }); });
+  }
+  template <typename Handler>
+  void Handle(const Handler& handler) {
+    const Status status = CatchExhaustion("a request", [&] {
+      handler();
+      return Status::Ok();
+    });
+    if (!status.ok()) Insist([&] { Break(status); });
   }
   static constexpr uint64_t kUnpaidBytes = 16 << 10;  // messages up to this are part of a connection's price
   static Status CancelledStatus() { return {Code::kCancelled, "cancelled"}; }

@@ -43,7 +43,9 @@ void Session::Write(uint64_t id, uint64_t number, const WriteWork& work) {
     return;
   }
   core_.writers.Submit(id_, [self = shared_from_this(), cancelled, turn = *turn, work](unsigned) {
-    if (!*cancelled) turn->Finish(work());
+    if (*cancelled) return;
+    const Result<wire::Response> result = CatchExhaustion("a write", work);
+    Insist([&] { turn->Finish(result); });
   });
 }
 

@@ -26,11 +26,13 @@ StreamGroup::StreamGroup(Environment& environment, SessionId session, std::share
 
 StreamGroup::~StreamGroup() { assert(!thread_.joinable() && "a group is joined by its hub"); }
 
-void StreamGroup::Start() {
-  thread_ = std::thread([this] { Run(); });
+Status StreamGroup::Start() {
+  QUARRY_TRY(thread_, Thread::Start(
+                          "produce", [this] { Run(); }, [this](const Status& why) { GiveUp(why); }));
+  return Status::Ok();
 }
 
-void StreamGroup::JoinThread() { thread_.join(); }
+void StreamGroup::JoinThread() { thread_.Join(); }
 
 bool StreamGroup::closing() const {
   MutexLock lock(mutex_);

@@ -36,7 +36,6 @@
 #include <span>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -44,6 +43,7 @@
 #include "batch_room.h"
 #include "deficit_round_robin.h"
 #include "quarry/base/mutex.h"
+#include "quarry/base/thread.h"
 #include "road_opener.h"
 #include "stream_hub.h"
 
@@ -78,7 +78,8 @@ class StreamGroup {
               std::vector<std::shared_ptr<StreamGroup>> before);
   ~StreamGroup();
 
-  void Start();
+  // kOutOfBudget when the system has no thread for it.
+  Status Start();
   // False when the group is closing: it is to be replaced.
   Result<bool> Join(const Owner& owner, uint64_t stream, const wire::OpenStream& request,
                     const std::shared_ptr<const Snapshot>& snapshot, Answer<OpenedStream> answer);
@@ -178,6 +179,7 @@ class StreamGroup {
 
   // stream_producer.cc: the group's thread.
   void Run();
+  void GiveUp(const Status& why);
   void OpenAll();
   Status OpenRegion(OpenedRoad opened);
   bool WaitForPass();
@@ -239,7 +241,7 @@ class StreamGroup {
   StreamStats last_stats_ QUARRY_GUARDED_BY(mutex_);
   uint64_t next_hold_ QUARRY_GUARDED_BY(mutex_) = 1;
 
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace quarry

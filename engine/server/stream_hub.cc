@@ -150,10 +150,16 @@ class StreamHubImpl final : public StreamHub {
     auto group = std::make_shared<StreamGroup>(environment_, owner.session, std::move(budget), request,
                                                std::move(snapshot), stream, std::move(before));
     QUARRY_TRY([[maybe_unused]] const bool joined, group->Join(owner, stream, request, nullptr, told));
-    group->Start();
-    if (named) groups_by_name_[request.group] = group;
+    // Known before it runs: what finds no memory here must not leave a thread that nobody joins.
     groups_.push_back(group);
     streams_[stream] = {owner.session, group};
+    if (named) groups_by_name_[request.group] = group;
+    if (const Status started = group->Start(); !started.ok()) {
+      groups_.pop_back();
+      streams_.erase(stream);
+      if (named) groups_by_name_.erase(request.group);
+      return started;
+    }
     return group;
   }
 

@@ -3,18 +3,29 @@
 #include <utility>
 
 #include "batch_copier.h"
-#include "quarry/base/trace.h"
+#include "quarry/base/exhaustion.h"
 #include "quarry/base/units.h"
 #include "stream_group.h"
 
 namespace quarry {
 
 void StreamGroup::Run() {
-  NameThread("produce");
   for (const auto& group : before_) group->WaitGone();
   before_.clear();
-  OpenAll();
+  const Status opened = CatchExhaustion("a stream", [this] {
+    OpenAll();
+    return Status::Ok();
+  });
+  if (!opened.ok()) Insist([&] { LeaveAll(opened); });
+  answers_.Run();
   while (WaitForPass()) RunPass();
+  LetGo();
+}
+
+// What nobody else has seen to: the members are told, and what the group has is let go of.
+void StreamGroup::GiveUp(const Status& why) {
+  LeaveAll(why);
+  answers_.Run();
   LetGo();
 }
 
@@ -31,7 +42,6 @@ void StreamGroup::OpenAll() {
   Status status = opened.status();
   if (status.ok()) status = OpenRegion(std::move(opened).value());
   if (!status.ok()) LeaveAll(status);
-  answers_.Run();
 }
 
 Status StreamGroup::OpenRegion(OpenedRoad opened) {
@@ -82,9 +92,9 @@ void StreamGroup::RunPass() {
     MutexLock lock(mutex_);
     stop = stop_.get_token();
   }
-  const Result<uint64_t> begun = BeginPass(stop);
+  const auto begun = CatchExhaustion("a pass", [&] { return BeginPass(stop); });
   AnswerStarting(begun);
-  EndPass(begun.ok() ? Produce(stop) : begun.status());
+  EndPass(begun.ok() ? CatchExhaustion("a pass", [&] { return Produce(stop); }) : begun.status());
 }
 
 // The number of its batches.

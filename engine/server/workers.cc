@@ -2,20 +2,15 @@
 
 #include <utility>
 
-#include "quarry/base/trace.h"
+#include "quarry/base/exhaustion.h"
+#include "quarry/base/log.h"
 
 namespace quarry {
 
-Workers::Workers(unsigned threads) {
-  for (unsigned i = 0; i < threads; ++i) {
-    threads_.emplace_back([this, i] {
-      NameThread("work");
-      Run(i);
-    });
-  }
+Status Workers::Start(unsigned threads) {
+  return StartThreads(
+      "work", threads, [this](unsigned i) { Run(i); }, [](const Status&) {}, threads_);
 }
-
-Workers::~Workers() { Stop(); }
 
 void Workers::Submit(uint64_t session, Task task) {
   MutexLock lock(mutex_);
@@ -41,9 +36,7 @@ void Workers::Stop() {
     dropped.swap(queues_);
     changed_.NotifyAll();
   }
-  for (std::thread& thread : threads_) {
-    if (thread.joinable()) thread.join();
-  }
+  threads_.clear();
 }
 
 size_t Workers::queued() const {
@@ -59,11 +52,11 @@ bool Workers::Take(uint64_t& session, Task& task) {
   for (size_t looked = 0; looked < queues_.size(); ++looked, ++queue) {
     if (queue == queues_.end()) queue = queues_.begin();
     if (running_.contains(queue->first)) continue;
+    running_.insert(queue->first);  // first: it may find no memory
     session = turn_ = queue->first;
     task = std::move(queue->second.front());
     queue->second.pop_front();
     if (queue->second.empty()) queues_.erase(queue);
-    running_.insert(session);
     return true;
   }
   return false;
@@ -71,18 +64,37 @@ bool Workers::Take(uint64_t& session, Task& task) {
 
 void Workers::Run(unsigned thread) {
   while (true) {
-    uint64_t session = 0;
-    Task task;
-    {
-      MutexLock lock(mutex_);
-      while (!stopped_ && !Take(session, task)) changed_.Wait(mutex_);
-      if (stopped_) break;
-    }
-    task(thread);
-    task = nullptr;  // before it counts as done: what it owns is free then
-    MutexLock lock(mutex_);
-    running_.erase(session);
+    bool stopped = false;
+    // A task sees to its own end; what it lets through must not take the thread with it.
+    const Status status = CatchExhaustion("a request", [&] {
+      stopped = !RunNext(thread);
+      return Status::Ok();
+    });
+    if (stopped) return;
+    if (!status.ok()) Insist([&] { LogWarn("{}", status.message()); });
   }
+}
+
+// False once stopped.
+bool Workers::RunNext(unsigned thread) {
+  uint64_t session = 0;
+  Task task;
+  {
+    MutexLock lock(mutex_);
+    while (!stopped_ && !Take(session, task)) changed_.Wait(mutex_);
+    if (stopped_) return false;
+  }
+  const struct Running {
+    ~Running() {
+      MutexLock lock(workers.mutex_);
+      workers.running_.erase(session);
+    }
+    Workers& workers;
+    const uint64_t session;
+  } running{*this, session};
+  const Task own = std::move(task);  // dies before it counts as done: what it owns is free then
+  own(thread);
+  return true;
 }
 
 }  // namespace quarry

@@ -11,10 +11,10 @@
 #include <functional>
 #include <map>
 #include <set>
-#include <thread>
 #include <vector>
 
 #include "quarry/base/mutex.h"
+#include "quarry/base/thread.h"
 
 namespace quarry {
 
@@ -23,11 +23,14 @@ class Workers {
   // Given the number of the thread that runs it, from 0.
   using Task = std::function<void(unsigned)>;
 
-  explicit Workers(unsigned threads);
-  ~Workers();  // as Stop
+  Workers() = default;
+  ~Workers() { Stop(); }
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
+  // Starts as many of `threads` as the system has; kOutOfBudget where it has none. 0: nobody submits
+  // anything.
+  Status Start(unsigned threads);
   // Dropped (destroyed without being run) once stopped.
   void Submit(uint64_t session, Task task);
   // Drops what the session has in its queue.
@@ -38,6 +41,7 @@ class Workers {
 
  private:
   void Run(unsigned thread);
+  bool RunNext(unsigned thread);
   bool Take(uint64_t& session, Task& task) QUARRY_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
@@ -46,7 +50,7 @@ class Workers {
   std::set<uint64_t> running_ QUARRY_GUARDED_BY(mutex_);                   // sessions that have a thread
   uint64_t turn_ QUARRY_GUARDED_BY(mutex_) = 0;                            // the session that was served last
   bool stopped_ QUARRY_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;
 };
 
 }  // namespace quarry

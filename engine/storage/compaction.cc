@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <future>
 
 #include "compaction_pace.h"
 #include "compaction_progress.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
+#include "quarry/base/thread.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/io/buffer.h"
@@ -216,13 +216,14 @@ Status Compaction::WriteRows(FeatureTableWriter& writer) {
   const auto piece_rows = [&](uint64_t first) { return std::min(rows_max, geometry.row_count - first); };
   const auto load = [&](size_t piece, uint64_t first) {
     const std::span<std::byte> rows = pieces[piece].span().first(piece_rows(first) * geometry.row_bytes);
-    return std::async(std::launch::async, [this, rows, first] { return ReadPiece(first, rows); });
+    return BackgroundTask<Status>::Start("read a piece",
+                                         [this, rows, first] { return ReadPiece(first, rows); });
   };
   size_t piece = 0;
   uint64_t first = done_.rows;
-  std::future<Status> loading = load(piece, first);
+  BackgroundTask<Status> loading = load(piece, first);
   while (first < geometry.row_count) {
-    QUARRY_RETURN_IF_ERROR(loading.get());
+    QUARRY_RETURN_IF_ERROR(loading.Get());
     const uint64_t count = piece_rows(first);
     const std::span<const std::byte> rows = pieces[piece].span().first(count * geometry.row_bytes);
     first += count;
@@ -240,7 +241,6 @@ Status Compaction::WriteRows(FeatureTableWriter& writer) {
 
 // Rows from `first` on, the newest versions over them.
 Status Compaction::ReadPiece(uint64_t first, std::span<std::byte> rows) {
-  NameThread("read a piece");
   const ScopedSpan span("read and fold", first);
   const uint64_t row_bytes = table_->geometry().row_bytes;
   QUARRY_RETURN_IF_ERROR(ReadNext(first, rows));

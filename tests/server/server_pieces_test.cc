@@ -138,7 +138,8 @@ TEST_F(RetryMemoryTest, KeepsAClientForTenMinutes) {
 }
 
 TEST(WorkersTest, ASessionWithMuchToDoWaitsForItself) {
-  Workers workers(1);
+  Workers workers;
+  ASSERT_TRUE(workers.Start(1).ok());
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<int> ran;
@@ -168,7 +169,8 @@ TEST(WorkersTest, ASessionWithMuchToDoWaitsForItself) {
 }
 
 TEST(WorkersTest, ASessionHasOneThreadAtATime) {
-  Workers workers(2);
+  Workers workers;
+  ASSERT_TRUE(workers.Start(2).ok());
   std::mutex mutex;
   std::condition_variable changed;
   bool open = false;
