@@ -30,7 +30,7 @@ ssize_t SendPiece(int socket, const Connection::Outgoing& frame, size_t from) {
   message.msg_iovlen = 1;
   constexpr size_t kDescriptorsMax = 16;
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int) * kDescriptorsMax)> control{};
-  const size_t count = std::min(frame.regions.size(), kDescriptorsMax);
+  const size_t count = std::min(frame.files.size(), kDescriptorsMax);
   if (from == 0 && count > 0) {
     message.msg_control = control.data();
     message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
@@ -39,7 +39,7 @@ ssize_t SendPiece(int socket, const Connection::Outgoing& frame, size_t from) {
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof(int) * count);
     for (size_t i = 0; i < count; ++i) {
-      const int descriptor = frame.regions[i]->fd();
+      const int descriptor = frame.files[i].descriptor();
       std::memcpy(CMSG_DATA(header) + i * sizeof(int), &descriptor, sizeof(int));
     }
   }

@@ -24,7 +24,7 @@
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
 #include "quarry/format/wire.h"
-#include "shared_region.h"
+#include "quarry/io/backend.h"
 
 namespace quarry {
 
@@ -35,8 +35,8 @@ class Connection {
   // A whole frame on its way out.
   struct Outgoing {
     std::vector<std::byte> bytes;
-    std::vector<std::shared_ptr<SharedRegion>> regions;  // whose descriptors go with its first byte
-    MemoryBudget::Reservation reservation;               // of the bytes, where they are many
+    std::vector<File> files;                // whose descriptors go with its first byte
+    MemoryBudget::Reservation reservation;  // of the bytes, where they are many
   };
   struct Handlers {
     std::function<void(const wire::Frame&)> frame;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "acceptor.h"
+#include "connection_slots.h"
 #include "quarry/base/exhaustion.h"
 #include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
@@ -27,7 +28,10 @@ constexpr std::chrono::milliseconds kLook{5};
 class ServerImpl final : public Server {
  public:
   ServerImpl(Store& store, MemoryBudget& budget, const ServerOptions& options)
-      : options_(options), core_(store, budget, options), work_(boost::asio::make_work_guard(core_.io)) {}
+      : options_(options),
+        core_(store, budget, options),
+        work_(boost::asio::make_work_guard(core_.io)),
+        slots_(options.sessions_max, core_.users) {}
   ~ServerImpl() override { static_cast<void>(Stop()); }
 
   Status Listen();
@@ -54,6 +58,7 @@ class ServerImpl final : public Server {
   mutable Mutex mutex_;
   SessionId last_session_ QUARRY_GUARDED_BY(mutex_) = 0;
   std::map<SessionId, std::shared_ptr<Session>> sessions_ QUARRY_GUARDED_BY(mutex_);
+  ConnectionSlots slots_ QUARRY_GUARDED_BY(mutex_);
   bool stopping_ QUARRY_GUARDED_BY(mutex_) = false;
 
   Mutex stop_mutex_;  // of Stop, which is done once
@@ -113,8 +118,13 @@ void ServerImpl::AddGauges() {
       [this] { return static_cast<double>(core_.writers.queued()); });
   add("quarry_budget_bytes", "Memory that sessions share.",
       [this] { return static_cast<double>(core_.granted.limit_bytes()); });
-  add("quarry_budget_granted_bytes", "Memory that was granted to sessions.",
-      [this] { return static_cast<double>(core_.granted.used_bytes()); });
+  add("quarry_budget_granted_bytes", "Memory that was granted to sessions.", [this] {
+    core_.admission.Look();
+    return static_cast<double>(core_.granted.used_bytes());
+  });
+  add("quarry_lingering_bytes",
+      "Memory of regions of ended sessions, which clients still have open or mapped.",
+      [this] { return static_cast<double>(core_.admission.lingering_bytes()); });
   add("quarry_common_budget_bytes", "Memory for what is open once for all sessions.",
       [this] { return static_cast<double>(core_.common.limit_bytes()); });
   add("quarry_common_budget_used_bytes", "Memory that is used of that.",
@@ -133,9 +143,12 @@ Status ServerImpl::AddSession(const Session::Peer& peer, int descriptor) {
   {
     MutexLock lock(mutex_);
     if (stopping_) return {Code::kCancelled, "the server shuts down"};
-    if (sessions_.size() >= options_.sessions_max) {
-      return MakeStatus(Code::kBusy, "{} clients are connected, and no more are allowed: try again later",
-                        sessions_.size());
+    const auto spare_since = [this](SessionId id)
+                                 QUARRY_REQUIRES(mutex_) { return sessions_.at(id)->spare_since(); };
+    QUARRY_TRY(const auto closed, slots_.Take(last_session_ + 1, peer.uid, spare_since));
+    if (closed) {
+      sessions_.at(*closed)->End(
+          {Code::kBusy, "no session was opened, and another client needs the place: connect again"});
     }
     session = std::make_shared<Session>(core_, ++last_session_, peer, descriptor);
     sessions_.emplace(last_session_, session);
@@ -149,6 +162,7 @@ void ServerImpl::RemoveSession(SessionId id) {
   MutexLock lock(mutex_);
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
+  slots_.Give(id);
   removed = std::move(found->second);
   sessions_.erase(found);
 }

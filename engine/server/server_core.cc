@@ -1,5 +1,7 @@
 #include "server_core.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <random>
 #include <utility>
@@ -23,6 +25,12 @@ std::array<std::byte, 16> RandomId() {
   return id;
 }
 
+std::vector<uid_t> UsersOf(const ServerOptions& options) {
+  std::vector<uid_t> users = options.allow_uids;
+  users.push_back(geteuid());
+  return users;
+}
+
 // Nobody else shall take of it what sessions are promised.
 MemoryBudget::Reservation ReserveAll(MemoryBudget& budget) {
   auto all = budget.Reserve(budget.available_bytes(), "the server");
@@ -37,6 +45,7 @@ ServerCore::ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptio
       reservation(ReserveAll(budget)),
       common(CommonBytes(reservation.bytes())),
       granted(reservation.bytes() - common.limit_bytes()),
+      users(UsersOf(options)),
       sql_memory(reservation.bytes(), granted, admission, options.sql),
       tables(the_store, common),
       blocks(the_store, common),

@@ -23,6 +23,7 @@
 #include "road_metrics.h"
 #include "row_fetcher.h"
 #include "sql_memory.h"
+#include "staged_put.h"
 #include "stored_tables.h"
 #include "stream_hub.h"
 #include "training_service.h"
@@ -47,7 +48,8 @@ struct ServerCore {
   MemoryBudget::Reservation reservation;
   MemoryBudget common;
   MemoryBudget granted;
-  Admission admission{granted};
+  const std::vector<uid_t> users;  // who may come
+  Admission admission{granted, users};
   SqlMemory sql_memory;
 
   Metrics metrics;
@@ -55,7 +57,8 @@ struct ServerCore {
   RoadMetrics roads{metrics};
   StatusSource status;  // filled by the server
 
-  RetryMemory retries;
+  RetryMemory retries{users};
+  PutTurn put_turn;
   StoredTables tables;
   BlockSampler blocks;
   std::unique_ptr<EmbeddingService> embeddings;

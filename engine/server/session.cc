@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::chrono::seconds kHelloWait{5};      // a stranger that says nothing is not kept
 constexpr std::chrono::milliseconds kFlush{1000};  // for the last words to be read
+constexpr std::chrono::milliseconds kAdmissionLook{50};
 constexpr uint64_t kSessionBytesMin = kMiB;
 constexpr uint64_t kUploadBytesMax = 16 * kMiB;
 constexpr uint64_t kAnswerBytesMax = 256 * kMiB;
@@ -46,7 +47,8 @@ Session::Session(ServerCore& core, SessionId id, const Peer& peer, int descripto
       strand_(boost::asio::make_strand(core.io.get_executor())),
       connection_(strand_, descriptor, core.limits),
       deadline_(strand_),
-      admission_timer_(strand_) {}
+      admission_timer_(strand_),
+      spare_since_(since_.time_since_epoch().count()) {}
 
 void Session::Start() {
   boost::asio::post(strand_, [self = shared_from_this(), this] {
@@ -69,6 +71,25 @@ void Session::OnClosed() {
 
 void Session::Close() {
   boost::asio::post(strand_, [self = shared_from_this()] { self->connection_.Close(); });
+}
+
+void Session::End(const Status& why) {
+  boost::asio::post(strand_, [self = shared_from_this(), why] { self->Break(why); });
+}
+
+std::optional<Session::Clock::time_point> Session::spare_since() const {
+  const Clock::rep since = spare_since_;
+  if (since == 0) return std::nullopt;
+  return Clock::time_point(Clock::duration(since));
+}
+
+void Session::ShowSpare() {
+  const bool holds_nothing = pending_.empty() && (state_ == State::kConnected || state_ == State::kGreeted);
+  if (!holds_nothing) {
+    spare_since_ = 0;
+  } else if (spare_since_ == 0) {
+    spare_since_ = Clock::now().time_since_epoch().count();
+  }
 }
 
 void Session::Shutdown() {
@@ -130,6 +151,7 @@ void Session::OnFrame(const wire::Frame& frame) {
   pending.kind = request->index();
   pending.start = Clock::now();
   pending_shown_ = pending_.size();
+  ShowSpare();
   if (const Status status = Admit(*request, frame, pending); !status.ok()) return Reply(frame.id, status);
   const ScopedSpan span("request", frame.id);
   const Status status = CatchExhaustion("a request", [&] {
@@ -164,22 +186,21 @@ Status Session::Admit(const wire::Request& request, const wire::Frame& frame, Pe
   return Status::Ok();
 }
 
-void Session::Reply(uint64_t id, const Result<wire::Response>& result,
-                    std::vector<std::shared_ptr<SharedRegion>> regions) {
+void Session::Reply(uint64_t id, const Result<wire::Response>& result, std::vector<File> files) {
   const auto found = pending_.find(id);
   if (found == pending_.end()) return;
   const Pending pending = std::move(found->second);
   pending_.erase(found);
   pending_shown_ = pending_.size();
-  const bool sent = result.ok() ? Send(id, *result, std::move(regions)) : false;
+  ShowSpare();
+  const bool sent = result.ok() ? Send(id, *result, std::move(files)) : false;
   if (!result.ok()) Send(id, wire::ToFailure(result.status()));
   core_.requests.Add(pending.kind, std::chrono::duration<double>(Clock::now() - pending.start).count(), sent);
   DrainStep();
 }
 
 // False when it was a failure that was sent instead, since the client does not take the answer.
-bool Session::Send(uint64_t id, const wire::Response& response,
-                   std::vector<std::shared_ptr<SharedRegion>> regions) {
+bool Session::Send(uint64_t id, const wire::Response& response, std::vector<File> files) {
   Result<std::vector<std::byte>> frame = wire::EncodeResponse(id, response, client_limits_);
   Connection::Outgoing outgoing;
   Status status = frame.status();
@@ -193,7 +214,7 @@ bool Session::Send(uint64_t id, const wire::Response& response,
     return false;
   }
   outgoing.bytes = std::move(frame).value();
-  outgoing.regions = std::move(regions);
+  outgoing.files = std::move(files);
   bytes_sent_ += outgoing.bytes.size();
   core_.requests.bytes_sent.Add(outgoing.bytes.size());
   connection_.Send(std::move(outgoing));
@@ -272,29 +293,40 @@ void Session::On(uint64_t id, const wire::OpenSession& request) {
   const uint64_t share = core_.granted.limit_bytes() / 4;  // of who does not say what it wants
   const uint64_t bytes = std::max(request.budget_bytes == 0 ? share : request.budget_bytes, kSessionBytesMin);
   const uint64_t bytes_min = std::max(request.budget_bytes_min, kSessionBytesMin);
-  Result<Admission::Grant> grant = core_.admission.Ask(bytes, bytes_min);
+  const Status held = core_.admission.CheckHeld(peer_.uid);
+  if (!held.ok()) return Opened(id, request, held);
+  const Admission::Request wanted = {.user = peer_.uid, .bytes = bytes, .bytes_min = bytes_min};
+  Result<Admission::Grant> grant = core_.admission.Ask(wanted);
   const bool ever = bytes_min <= core_.granted.limit_bytes();
   if (grant.ok() || request.wait_ms == 0 || !ever) return Opened(id, request, grant);
-  WaitForMemory(id, request, bytes, bytes_min);
+  WaitForMemory(id, request, wanted);
 }
 
-void Session::WaitForMemory(uint64_t id, const wire::OpenSession& request, uint64_t bytes,
-                            uint64_t bytes_min) {
+void Session::WaitForMemory(uint64_t id, const wire::OpenSession& request, const Admission::Request& wanted) {
   const auto end = [this, id, request](const Result<Admission::Grant>& grant) {
     admission_ticket_ = 0;
     admission_timer_.cancel();
     Opened(id, request, grant);
   };
-  admission_ticket_ = core_.admission.Wait(bytes, bytes_min, OnStrand<Admission::Grant>(end));
+  admission_ticket_ = core_.admission.Wait(wanted, OnStrand<Admission::Grant>(end));
   const auto give_up = [this, end](const Status& instead) {
     const Status status = core_.admission.GiveUp(admission_ticket_);
     if (!status.ok()) end(instead.ok() ? status : instead);
   };
   pending_.at(id).cancel = [give_up] { give_up(CancelledStatus()); };
-  admission_timer_.expires_after(std::chrono::milliseconds(request.wait_ms));
-  admission_timer_.async_wait([self = shared_from_this(), give_up](const boost::system::error_code& error) {
-    if (!error) give_up(Status::Ok());
-  });
+  WatchWait(Clock::now() + std::chrono::milliseconds(request.wait_ms), [give_up] { give_up(Status::Ok()); });
+}
+
+// A region that a process lets go of, and a turn that is over, wake nobody.
+void Session::WatchWait(Clock::time_point end, const std::function<void()>& give_up) {
+  admission_timer_.expires_at(std::min(end, Clock::now() + kAdmissionLook));
+  admission_timer_.async_wait(
+      [self = shared_from_this(), this, end, give_up](const boost::system::error_code& error) {
+        if (error || admission_ticket_ == 0) return;
+        if (Clock::now() >= end) return give_up();
+        core_.admission.Look();
+        WatchWait(end, give_up);
+      });
 }
 
 void Session::Opened(uint64_t id, const wire::OpenSession& request, const Result<Admission::Grant>& grant) {
@@ -303,8 +335,8 @@ void Session::Opened(uint64_t id, const wire::OpenSession& request, const Result
   if (!grant.ok()) return Reply(id, grant.status());
   budget_ = *grant;
   wire::SessionOpened opened = {.session = id_, .budget_bytes = budget_->limit_bytes()};
-  std::vector<std::shared_ptr<SharedRegion>> regions;
-  if (const Status status = MakeRegions(opened.regions, regions); !status.ok()) {
+  std::vector<File> files;
+  if (const Status status = MakeRegions(opened.regions, files); !status.ok()) {
     region_reservations_.clear();
     budget_.reset();
     return Reply(id, status);
@@ -312,21 +344,29 @@ void Session::Opened(uint64_t id, const wire::OpenSession& request, const Result
   client_id_ = request.client_id;
   budget_shown_.store(budget_.get(), std::memory_order_release);
   state_ = State::kOpen;
-  Reply(id, opened, std::move(regions));
+  Reply(id, opened, std::move(files));
 }
 
-Status Session::MakeRegions(std::vector<wire::Region>& announced,
-                            std::vector<std::shared_ptr<SharedRegion>>& regions) {
+Result<File> Session::HandOut(const std::shared_ptr<SharedRegion>& region) {
+  QUARRY_TRY(File file, region->HandOut());
+  budget_->HandedOut(region);
+  return file;
+}
+
+Status Session::MakeRegions(std::vector<wire::Region>& announced, std::vector<File>& files) {
   upload_.reset();
   if (!shared_memory_) {
     answers_ = std::make_unique<AnswerMemory>(0, nullptr, *budget_);
     return Status::Ok();
   }
+  std::vector<std::shared_ptr<SharedRegion>> regions;
   const auto make = [&](uint64_t bytes_max, wire::RegionAccess access) -> Status {
     const uint64_t share = RoundDown(budget_->limit_bytes() / kRegionShare, wire::kLeaseAlignment);
     const uint64_t bytes = std::min(bytes_max, share);
     QUARRY_TRY(auto reservation, budget_->Reserve(bytes, "a region of shared memory"));
     QUARRY_TRY(auto region, SharedRegion::Make(bytes, access));
+    QUARRY_TRY(File file, HandOut(region));
+    files.push_back(std::move(file));
     region_reservations_.push_back(std::move(reservation));
     regions.push_back(std::move(region));
     announced.push_back({.id = ++regions_, .bytes = bytes, .access = access});

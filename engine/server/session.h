@@ -20,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -30,11 +31,13 @@
 #include "quarry/base/exhaustion.h"
 #include "quarry/format/wire.h"
 #include "server_core.h"
+#include "staged_put.h"
 
 namespace quarry {
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
+  using Clock = std::chrono::steady_clock;
   struct Peer {
     pid_t pid = 0;
     uid_t uid = 0;
@@ -50,10 +53,13 @@ class Session : public std::enable_shared_from_this<Session> {
   void Shutdown();
   // Closes at once.
   void Close();
+  // Tells the client why, and closes.
+  void End(const Status& why);
+  // Since when it holds nothing: no session is open, no request under way. Nothing when it does.
+  std::optional<Clock::time_point> spare_since() const;
   SessionStatus status() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
   enum class State { kConnected, kGreeted, kOpen, kEnded };
 
   struct Pending {
@@ -94,36 +100,36 @@ class Session : public std::enable_shared_from_this<Session> {
   void OnFrame(const wire::Frame& frame);
   void OnClosed();
   Status Admit(const wire::Request& request, const wire::Frame& frame, Pending& pending);
-  void Reply(uint64_t id, const Result<wire::Response>& result,
-             std::vector<std::shared_ptr<SharedRegion>> regions = {});
-  bool Send(uint64_t id, const wire::Response& response,
-            std::vector<std::shared_ptr<SharedRegion>> regions = {});
+  void Reply(uint64_t id, const Result<wire::Response>& result, std::vector<File> files = {});
+  bool Send(uint64_t id, const wire::Response& response, std::vector<File> files = {});
   void Break(const Status& status);  // ends the session, tells the client why, and closes
   void EndWork();
   void CloseWhenSent();
   void DrainStep();
+  void ShowSpare();
 
   void On(uint64_t id, const wire::Hello& hello);
   void On(uint64_t id, const wire::OpenSession& request);
   void On(uint64_t id, const wire::Stats& request);
   void On(uint64_t id, const wire::Ping& request);
   void On(uint64_t id, const wire::Cancel& request);
-  void WaitForMemory(uint64_t id, const wire::OpenSession& request, uint64_t bytes, uint64_t bytes_min);
+  void WaitForMemory(uint64_t id, const wire::OpenSession& request, const Admission::Request& wanted);
+  void WatchWait(Clock::time_point end, const std::function<void()>& give_up);
   void Opened(uint64_t id, const wire::OpenSession& request, const Result<Admission::Grant>& grant);
-  Status MakeRegions(std::vector<wire::Region>& announced,
-                     std::vector<std::shared_ptr<SharedRegion>>& regions);
+  Status MakeRegions(std::vector<wire::Region>& announced, std::vector<File>& files);
+  // The region's descriptor for the client, whose account it is on from then on.
+  Result<File> HandOut(const std::shared_ptr<SharedRegion>& region);
 
   // session_writes.cc: writes.
   void On(uint64_t id, const wire::Put& request);
   void On(uint64_t id, const wire::ForgetPut& request);
   void On(uint64_t id, const wire::CommitEmbeddings& request);
   struct PutBatch;
-  struct StagedPut;
   Result<PutBatch> BatchOf(const wire::Put& request) const;
   Result<wire::Response> DoPut(const wire::Put& request);
   Result<std::shared_ptr<StagedPut>> NextPiece(const wire::Put& request);
   void PutPiece(uint64_t id, const wire::Put& request);
-  Status Stage(const wire::Put& request, StagedPut& staged) const;
+  Status Stage(const wire::Put& request, const std::shared_ptr<StagedPut>& staged) const;
   void DropPut();
   Result<wire::Response> DoCommit(const wire::CommitEmbeddings& request);
   using WriteWork = std::function<Result<wire::Response>()>;
@@ -273,6 +279,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // For the status page.
   std::atomic<const MemoryBudget*> budget_shown_{nullptr};
+  std::atomic<Clock::rep> spare_since_;  // 0: it holds something
   std::atomic<uint64_t> pending_shown_{0}, leases_shown_{0}, bytes_sent_{0}, shared_bytes_{0}, requests_{0};
 };
 

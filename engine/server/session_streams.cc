@@ -9,6 +9,7 @@ namespace quarry {
 void Session::On(uint64_t id, const wire::OpenStream& request) {
   const auto view = FindSnapshot(request.snapshot);
   if (!view.ok()) return Reply(id, view.status());
+  if (const Status paid = budget_->PayForHeld(); !paid.ok()) return Reply(id, paid);
   pending_.at(id).cancel = [this, id] { Reply(id, CancelledStatus()); };
   core_.hub->Open(
       id_, client_id_, budget_, request, *view == nullptr ? nullptr : (*view)->snapshot(),
@@ -26,15 +27,20 @@ void Session::StreamOpened(uint64_t id, const Result<OpenedStream>& opened) {
                                .slots = opened->slots,
                                .timestamp = opened->timestamp};
   OpenedRegion region = {.region = opened->region};
-  std::vector<std::shared_ptr<SharedRegion>> regions;
+  std::vector<File> files;
   if (shared_memory_) {
+    Result<File> file = HandOut(opened->region);
+    if (!file.ok()) {
+      static_cast<void>(core_.hub->Close(id_, opened->stream));
+      return Reply(id, file.status());
+    }
+    files.push_back(std::move(file).value());
     region.region_id = ++regions_;
     answer.regions.push_back(
         {region.region_id, opened->region->bytes().size(), wire::RegionAccess::kClientReads});
-    regions.push_back(opened->region);
   }
   streams_.emplace(opened->stream, std::move(region));
-  Reply(id, answer, std::move(regions));
+  Reply(id, answer, std::move(files));
 }
 
 // On the strand, since a request about a stream is seen after all earlier ones about it; the ids of a pass

@@ -35,7 +35,7 @@ void Session::Write(uint64_t id, uint64_t number, const WriteWork& work) {
     if (result.status().code() == Code::kCancelled && !*mine && !*cancelled) return Write(id, number, work);
     Reply(id, result);
   };
-  auto turn = core_.retries.Begin(client_id_, number, OnStrand<wire::Response>(answer));
+  auto turn = core_.retries.Begin({peer_.uid, client_id_}, number, OnStrand<wire::Response>(answer));
   if (!turn.ok()) return Reply(id, turn.status());
   *mine = *turn != nullptr;
   if (!*mine) {
@@ -80,50 +80,34 @@ Result<wire::Response> Session::DoPut(const wire::Put& request) {
   return wire::Response(wire::Written{timestamp});
 }
 
-// The pieces that have come of a put.
-struct Session::StagedPut {
-  explicit StagedPut(uint64_t of) : number(of) {}
-
-  const uint64_t number;
-  // The strand's.
-  uint64_t pieces = 0;
-  bool at_work = false;  // with the last of them
-  bool dropped = false;  // nothing follows
-  // The tasks' that write, one of which runs at a time.
-  std::unique_ptr<LargeWrite> rows;
-  bool ended = false;
-
-  void End() {
-    rows.reset();
-    ended = true;
-  }
-};
-
-Status Session::Stage(const wire::Put& request, StagedPut& staged) const {
+Status Session::Stage(const wire::Put& request, const std::shared_ptr<StagedPut>& staged) const {
   const ScopedSpan span("put", request.number);
-  if (staged.ended) return PieceDoesNotFollow(request);
-  if (staged.rows == nullptr) {
-    QUARRY_TRY(staged.rows, core_.store.BeginLargeWrite());
+  MutexLock lock(staged->mutex);
+  QUARRY_RETURN_IF_ERROR(staged->ended);
+  if (staged->rows == nullptr) {
+    const auto begin = [this] { return core_.store.BeginLargeWrite(); };
+    QUARRY_TRY(staged->rows, core_.put_turn.Take(staged, begin, Clock::now()));
   }
   QUARRY_TRY(const PutBatch batch, BatchOf(request));
-  return staged.rows->Add(batch.rows);
+  return staged->rows->Add(batch.rows);
 }
 
 // The put that the piece is the next one of; null when there is none, and then what came before is dropped.
-Result<std::shared_ptr<Session::StagedPut>> Session::NextPiece(const wire::Put& request) {
+Result<std::shared_ptr<StagedPut>> Session::NextPiece(const wire::Put& request) {
   const bool under_way = staged_put_ != nullptr && !staged_put_->dropped;
   if (under_way && staged_put_->number != request.number) {
     return MakeStatus(Code::kBusy, "put {} of this session is under way: commit it, or forget it first",
                       staged_put_->number);
   }
-  if (!under_way && request.piece == 1) staged_put_ = std::make_shared<StagedPut>(request.number);
-  if (staged_put_ == nullptr || staged_put_->dropped || staged_put_->at_work ||
+  const bool begins = !under_way && request.piece == 1;
+  if (begins) staged_put_ = std::make_shared<StagedPut>(request.number);
+  if (staged_put_ == nullptr || staged_put_->dropped || (!begins && staged_put_->at_work()) ||
       staged_put_->pieces + 1 != request.piece) {
     DropPut();
     return std::shared_ptr<StagedPut>();
   }
   ++staged_put_->pieces;
-  staged_put_->at_work = true;
+  staged_put_->idle_since = 0;
   return staged_put_;
 }
 
@@ -133,11 +117,12 @@ void Session::PutPiece(uint64_t id, const wire::Put& request) {
   const auto next = NextPiece(request);
   if (!next.ok()) return Reply(id, next.status());
   const auto stage = [this, request, staged = *next]() -> Status {
-    return staged != nullptr ? Stage(request, *staged) : PieceDoesNotFollow(request);
+    return staged != nullptr ? Stage(request, staged) : PieceDoesNotFollow(request);
   };
   if (request.last) {
     Write(id, request.number, [stage, staged = *next]() -> Result<wire::Response> {
       QUARRY_RETURN_IF_ERROR(stage());
+      MutexLock lock(staged->mutex);
       QUARRY_TRY(const uint64_t timestamp, staged->rows->Commit());
       return wire::Response(wire::Written{timestamp});
     });
@@ -149,7 +134,7 @@ void Session::PutPiece(uint64_t id, const wire::Put& request) {
   };
   Work<wire::Response>(core_.writers, id, add,
                        [this, id, staged = *next](const Result<wire::Response>& done) {
-                         if (staged != nullptr) staged->at_work = false;
+                         if (staged != nullptr) staged->Rest(Clock::now());
                          if (!done.ok() && staged == staged_put_) DropPut();
                          Reply(id, done);
                        });
@@ -160,7 +145,9 @@ void Session::PutPiece(uint64_t id, const wire::Put& request) {
 void Session::DropPut() {
   if (staged_put_ == nullptr) return;
   staged_put_->dropped = true;
-  core_.writers.Submit(id_, [staged = staged_put_](unsigned) { staged->End(); });
+  core_.writers.Submit(id_, [staged = staged_put_](unsigned) {
+    staged->End(MakeStatus(Code::kUsage, "put {} has ended: begin at 1", staged->number));
+  });
 }
 
 void Session::On(uint64_t id, const wire::ForgetPut& request) {

@@ -25,7 +25,8 @@ Result<SqlMemory::Share> SqlMemory::Take() {
   MutexLock lock(mutex_);
   if (Share taken = taken_.lock()) return taken;
   const uint64_t bytes_min = std::min(bytes_, kBytesMin);
-  const Result<Admission::Grant> grant = admission_.Ask(bytes_, bytes_min);
+  const Result<Admission::Grant> grant =
+      admission_.Ask({.user = UserShares::kNobody, .bytes = bytes_, .bytes_min = bytes_min});
   if (!grant.ok()) {
     return MakeStatus(
         Code::kOutOfBudget,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <cstring>
 #include <mutex>
 
 #include "admission.h"
@@ -23,26 +24,26 @@ constexpr uint64_t kSeed = 20267;
 TEST(AdmissionTest, GrantsWhatThereIsUpToWhatIsAsked) {
   MemoryBudget budget(1000);
   Admission admission(budget);
-  auto first = admission.Ask(600, 100);
+  auto first = admission.Ask({.bytes = 600, .bytes_min = 100});
   ASSERT_TRUE(first.ok());
   EXPECT_EQ((*first)->limit_bytes(), 600U);
-  const auto second = admission.Ask(600, 100);
+  const auto second = admission.Ask({.bytes = 600, .bytes_min = 100});
   ASSERT_TRUE(second.ok());
   EXPECT_EQ((*second)->limit_bytes(), 400U);
-  EXPECT_EQ(admission.Ask(600, 100).status().code(), Code::kOutOfBudget);
+  EXPECT_EQ(admission.Ask({.bytes = 600, .bytes_min = 100}).status().code(), Code::kOutOfBudget);
   std::move(first).value().reset();
   EXPECT_EQ(budget.used_bytes(), 400U);
-  EXPECT_TRUE(admission.Ask(1, 1).ok());
+  EXPECT_TRUE(admission.Ask({.bytes = 1, .bytes_min = 1}).ok());
 }
 
 TEST(AdmissionTest, WhoWaitsIsServedInOrderAndNotOvertaken) {
   MemoryBudget budget(1000);
   Admission admission(budget);
-  Grant all = admission.Ask(1000, 1000).value();
+  Grant all = admission.Ask({.bytes = 1000, .bytes_min = 1000}).value();
   std::vector<int> served;
   std::vector<Grant> grants;
   const auto wait = [&](int who, uint64_t bytes) {
-    return admission.Wait(bytes, bytes, [&, who](Result<Grant> grant) {
+    return admission.Wait({.bytes = bytes, .bytes_min = bytes}, [&, who](Result<Grant> grant) {
       served.push_back(who);
       grants.push_back(std::move(grant).value());
     });
@@ -50,7 +51,7 @@ TEST(AdmissionTest, WhoWaitsIsServedInOrderAndNotOvertaken) {
   wait(1, 900);
   const uint64_t second = wait(2, 50);
   wait(3, 100);
-  EXPECT_EQ(admission.Ask(1, 1).status().code(), Code::kOutOfBudget) << "others wait";
+  EXPECT_EQ(admission.Ask({.bytes = 1, .bytes_min = 1}).status().code(), Code::kOutOfBudget);
   EXPECT_EQ(admission.GiveUp(second).code(), Code::kOutOfBudget);
   EXPECT_TRUE(admission.GiveUp(second).ok());
   all.reset();
@@ -65,7 +66,7 @@ TEST(AdmissionTest, AGrantMayOutliveEverybody) {
   Grant grant;
   {
     Admission admission(budget);
-    grant = admission.Ask(10, 10).value();
+    grant = admission.Ask({.bytes = 10, .bytes_min = 10}).value();
   }
   grant.reset();
   EXPECT_EQ(budget.used_bytes(), 0U);
@@ -77,20 +78,31 @@ class RetryMemoryTest : public testing::Test {
  protected:
   // Begins a write, and tells what its answer was, once there is one.
   Result<std::shared_ptr<RetryMemory::Turn>> Begin(uint64_t number, uint8_t client = 1,
-                                                   RetryMemory::Clock::time_point now = {}) {
+                                                   RetryMemory::Clock::time_point now = {}, uid_t user = 0) {
     ClientId id{};
     id[0] = std::byte{client};
-    id[1] = static_cast<std::byte>(client_high_);
-    return memory_.Begin(
-        id, number,
+    std::memcpy(id.data() + 1, &high_, sizeof(high_));
+    return memory_->Begin(
+        {user, id}, number,
         [this, number](const Result<wire::Response>& result) {
           answers_.emplace_back(number, result.ok() ? std::get<wire::Written>(*result).timestamp : 0);
         },
         now);
   }
-  RetryMemory memory_;
+  // So many clients that write once.
+  void Fill(RetryMemory::Clock::time_point now, uid_t user, size_t clients) {
+    for (high_ = 1; high_ <= clients; ++high_) {
+      const auto turn = Begin(1, 0, now, user);
+      ASSERT_TRUE(turn.ok()) << high_ << ": " << turn.status().ToString();
+      (*turn)->Finish(Written(1));
+    }
+    high_ = 0;
+  }
+
+  RetryMemory own_;
+  RetryMemory* memory_ = &own_;
   std::vector<std::pair<uint64_t, uint64_t>> answers_;  // number, timestamp; 0: a failure
-  uint8_t client_high_ = 0;
+  uint64_t high_ = 0;                                   // of clients' ids
 };
 
 TEST_F(RetryMemoryTest, AWriteIsDoneOnceAndWhoAsksMeanwhileWaitsForIt) {
@@ -120,21 +132,45 @@ TEST_F(RetryMemoryTest, RemembersTheLast64AndRefusesOlderOnes) {
   EXPECT_THAT(answers_, ElementsAre(std::pair(37, 37)));
 }
 
-TEST_F(RetryMemoryTest, KeepsAClientForTenMinutes) {
+TEST_F(RetryMemoryTest, KeepsAClientForTenMinutesWhileThereIsRoom) {
+  using std::chrono::minutes;
   const RetryMemory::Clock::time_point start{};
   Begin(1, 1, start).value()->Finish(Written(5));
-  for (size_t i = 0; i + 1 < RetryMemory::kClientsMax; ++i) {
-    client_high_ = static_cast<uint8_t>(1 + i / 200);
-    ASSERT_TRUE(Begin(1, static_cast<uint8_t>(i % 200), start).ok()) << i;
+  Fill(start + minutes(8), 0, RetryMemory::kWritesMax - 1);
+  EXPECT_EQ(Begin(1, 1, start + minutes(9)).value(), nullptr) << "it is remembered";
+  EXPECT_TRUE(Begin(2, 2, start + minutes(10)).ok()) << "those idle for more than a minute make room";
+  EXPECT_EQ(Begin(1, 1, start + minutes(10)).value(), nullptr) << "which it was not";
+  EXPECT_NE(Begin(1, 1, start + minutes(10), 7).value(), nullptr) << "an id of another user's is another id";
+}
+
+TEST_F(RetryMemoryTest, AUserOfManyIdsIsInTheWayOfNobodyElse) {
+  using std::chrono::minutes;
+  using std::chrono::seconds;
+  const RetryMemory::Clock::time_point start{};
+  RetryMemory two({1000, 1001});
+  memory_ = &two;
+  Begin(1, 1, start, 1001).value()->Finish(Written(5));
+  constexpr size_t kShare = RetryMemory::kWritesMax - RetryMemory::kWritesMax / 4;
+  Fill(start, 1000, kShare);
+  const auto refused = Begin(2, 2, start + seconds(30), 1000);
+  EXPECT_EQ(refused.status().code(), Code::kBusy);
+  EXPECT_THAT(refused.status().message(), testing::HasSubstr("user 1000"));
+  EXPECT_EQ(Begin(1, 1, start + seconds(30), 1001).value(), nullptr)
+      << "what another has written is remembered";
+  EXPECT_TRUE(Begin(2, 2, start + seconds(30), 1001).ok()) << "and another may write";
+  EXPECT_TRUE(Begin(2, 2, start + minutes(2), 1000).ok()) << "it has lost what was idle";
+  EXPECT_EQ(Begin(1, 1, start + minutes(2), 1001).value(), nullptr) << "and nobody else has";
+}
+
+TEST_F(RetryMemoryTest, FailuresAreNotRemembered) {
+  RetryMemory two({1000, 1001});
+  memory_ = &two;
+  for (size_t i = 0; i < 2 * RetryMemory::kWritesMax; ++i) {
+    high_ = i;
+    const auto turn = Begin(1, 1, {}, 1000);
+    ASSERT_TRUE(turn.ok()) << i << ": " << turn.status().ToString();
+    (*turn)->Finish(Status(Code::kNoSpace, "full"));
   }
-  client_high_ = 200;
-  EXPECT_EQ(Begin(1, 201, start + std::chrono::minutes(9)).status().code(), Code::kBusy);
-  client_high_ = 0;
-  EXPECT_EQ(Begin(1, 1, start + std::chrono::minutes(9)).value(), nullptr) << "it is remembered";
-  client_high_ = 200;
-  EXPECT_TRUE(Begin(1, 201, start + std::chrono::minutes(11)).ok()) << "idle ones make room";
-  client_high_ = 0;
-  EXPECT_EQ(Begin(1, 1, start + std::chrono::minutes(11)).value(), nullptr) << "it was not idle";
 }
 
 TEST(WorkersTest, ASessionWithMuchToDoWaitsForItself) {

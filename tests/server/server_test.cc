@@ -338,8 +338,8 @@ TEST_F(ServerTest, MoreSessionsThanAllowedAreToldSo) {
   served_->Start({.sessions_max = 2});
   auto first = std::make_unique<WirePeer>(served_->socket());
   WirePeer second(served_->socket());
-  ASSERT_TRUE(first->Hello().ok());
-  ASSERT_TRUE(second.Hello().ok());
+  ASSERT_TRUE(first->Open(1 << 20).ok());
+  ASSERT_TRUE(second.Open(1 << 20).ok());
   WirePeer third(served_->socket());
   EXPECT_TRUE(third.IsClosed());
   EXPECT_EQ(third.last_failure().code(), Code::kBusy);

@@ -178,6 +178,13 @@ class WirePeer {
   }
   std::span<std::byte> region(uint32_t id) { return regions_.at(id); }
   size_t descriptors() const { return descriptors_.size(); }
+  // The descriptor that came first, which is the caller's then; -1 when none has.
+  int TakeDescriptor() {
+    if (descriptors_.empty()) return -1;
+    const int descriptor = descriptors_.front();
+    descriptors_.pop_front();
+    return descriptor;
+  }
 
   // The bytes of an answer, wherever they are; a lease is released.
   Result<std::vector<std::byte>> Take(const wire::Payload& payload) {

@@ -1,0 +1,83 @@
+// StagedPut: the pieces that have come of a put (docs/protocol.md, "Puts in pieces"); PutTurn: which of them
+// has the database's one large write.
+//
+// A database has one large write at a time, so a client that sends a piece and falls silent would keep all
+// others from theirs. Once one of them asks, a put of which nothing has come for kSilence is given up.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "quarry/base/mutex.h"
+#include "quarry/base/status.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+struct StagedPut {
+  using Clock = std::chrono::steady_clock;
+
+  explicit StagedPut(uint64_t of) : number(of) {}
+
+  const uint64_t number;
+  // The strand's.
+  uint64_t pieces = 0;
+  bool dropped = false;  // nothing follows
+  // Since when no piece is at work; 0: one is.
+  std::atomic<Clock::rep> idle_since{0};
+
+  // The tasks' that write, of this session and of one that gives it up.
+  Mutex mutex;
+  std::unique_ptr<LargeWrite> rows QUARRY_GUARDED_BY(mutex);
+  Status ended QUARRY_GUARDED_BY(mutex);  // not OK: why nothing is added any more
+
+  bool at_work() const { return idle_since == 0; }
+  void Rest(Clock::time_point now) { idle_since = now.time_since_epoch().count(); }
+  void End(Status why) {
+    MutexLock lock(mutex);
+    rows.reset();
+    if (ended.ok()) ended = std::move(why);
+  }
+};
+
+// Thread-safe.
+class PutTurn {
+ public:
+  static constexpr std::chrono::seconds kSilence{10};
+  using Begin = std::function<Result<std::unique_ptr<LargeWrite>>()>;
+
+  // Begins the large write of `put`, whose mutex the caller holds, in the place of one that has been silent.
+  // kBusy when another is under way. `now` only ever grows.
+  Result<std::unique_ptr<LargeWrite>> Take(const std::shared_ptr<StagedPut>& put, const Begin& begin,
+                                           StagedPut::Clock::time_point now) {
+    MutexLock lock(mutex_);
+    auto rows = begin();
+    if (!rows.ok() && rows.status().code() == Code::kBusy && EndSilent(now)) rows = begin();
+    if (rows.ok()) current_ = put;
+    return rows;
+  }
+
+ private:
+  bool EndSilent(StagedPut::Clock::time_point now) QUARRY_REQUIRES(mutex_) {
+    const std::shared_ptr<StagedPut> current = current_.lock();
+    if (current == nullptr) return false;
+    const StagedPut::Clock::rep since = current->idle_since;
+    const StagedPut::Clock::time_point end{StagedPut::Clock::duration(since) + kSilence};
+    if (since == 0 || now < end) return false;
+    current->End(
+        MakeStatus(Code::kBusy,
+                   "put {} was given up: no piece of it came for {} s, and another put waited: begin at "
+                   "1",
+                   current->number, kSilence.count()));
+    return true;
+  }
+
+  Mutex mutex_;
+  std::weak_ptr<StagedPut> current_ QUARRY_GUARDED_BY(mutex_);
+};
+
+}  // namespace quarry
