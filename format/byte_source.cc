@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <vector>
 
+#include "quarry/base/regular_file.h"
+
 namespace quarry {
 namespace {
 
@@ -117,16 +119,15 @@ Status ByteSource::Skip(uint64_t bytes) {
 }
 
 Result<std::unique_ptr<ByteSource>> OpenPlainFile(const std::string& path, uint64_t offset) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return ErrnoStatus(errno, "open", path);
-  return std::unique_ptr<ByteSource>(std::make_unique<PlainFile>(descriptor, path, offset));
+  QUARRY_TRY(const OpenedFile file, OpenRegularFile(path, O_RDONLY, Code::kInvalidArgument));
+  return std::unique_ptr<ByteSource>(std::make_unique<PlainFile>(file.descriptor, path, offset));
 }
 
 Result<std::unique_ptr<ByteSource>> OpenTextFile(const std::string& path) {
   QUARRY_TRY(const std::string prefix, ReadPrefix(path, 2));
   if (prefix != "\x1f\x8b") return OpenPlainFile(path, 0);
-  Descriptor descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (descriptor.get() < 0) return ErrnoStatus(errno, "open", path);
+  QUARRY_TRY(const OpenedFile opened, OpenRegularFile(path, O_RDONLY, Code::kInvalidArgument));
+  Descriptor descriptor(opened.descriptor);
   const gzFile file = gzdopen(descriptor.get(), "rb");
   if (file == nullptr) return MakeStatus(Code::kIoError, "{}: zlib has no memory to open it", path);
   descriptor.Release();  // gzclose closes it from here on

@@ -1,5 +1,6 @@
 #include "text_lines.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -66,12 +67,14 @@ bool LineReader::Next(std::string_view* line) {
 
 std::string Excerpt(std::string_view text) {
   constexpr size_t kCharsMax = 60;
+  size_t bytes = std::min(text.size(), kCharsMax);
+  while (bytes > 0 && bytes < text.size() && (text[bytes] & 0xc0) == 0x80) --bytes;  // not within a character
   std::string shown;
-  for (const char c : text.substr(0, kCharsMax)) {
+  for (const char c : text.substr(0, bytes)) {
     const auto byte = static_cast<unsigned char>(c);
     shown += byte < 0x20 && c != '\t' ? '?' : c;
   }
-  return text.size() > kCharsMax ? shown + "..." : shown;
+  return bytes < text.size() ? shown + "..." : shown;
 }
 
 std::string_view Trim(std::string_view field) {

@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 
+#include "quarry/base/text.h"
+
 namespace quarry {
 namespace {
 
@@ -26,7 +28,7 @@ spdlog::logger& Logger() {
 void LogLine(LogLevel level, std::string_view line) {
   constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
                                                    spdlog::level::warn, spdlog::level::err};
-  Logger().log(kLevels[static_cast<int>(level)], "{}", line);
+  Logger().log(kLevels[static_cast<int>(level)], "{}", Printable(line));  // it may quote names
 }
 
 }  // namespace quarry

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "quarry/base/log.h"
+#include "quarry/base/regular_file.h"
 #include "quarry/io/ring.h"
 
 namespace quarry {
@@ -83,21 +84,18 @@ Result<File> PosixFiles::Open(const std::string& path, OpenMode mode) {
   const bool create = mode == OpenMode::kCreate || mode == OpenMode::kCreateDirect;
   const bool direct = mode != OpenMode::kReadBuffered && mode != OpenMode::kCreate;
   const bool read_write = mode == OpenMode::kReadWriteDirect;
-  const int flags = O_CLOEXEC | (create ? O_RDWR | O_CREAT | O_EXCL : read_write ? O_RDWR : O_RDONLY);
-  int descriptor = -1;
-  if (direct) {
-    descriptor = open(path.c_str(), flags | O_DIRECT, 0644);
-    if (descriptor >= 0) return File(descriptor, path, true);
-    if (errno != EINVAL) return ErrnoStatus(errno, create ? "create" : "open", path);
-    // Some file systems create the file and then refuse O_DIRECT; ours is empty and may go.
-    if (create) unlink(path.c_str());
+  const int flags = (create       ? O_RDWR | O_CREAT | O_EXCL
+                     : read_write ? O_RDWR
+                                  : O_RDONLY) |
+                    (direct ? O_DIRECT : 0);
+  QUARRY_TRY(const OpenedFile opened, OpenRegularFile(path, flags, Code::kCorruption));
+  File file(opened.descriptor, path, opened.direct);
+  if (direct && !opened.direct) {
     static std::atomic<bool> told{false};
     if (!told.exchange(true))
       LogWarn("{}: the file system has no O_DIRECT; the page cache is in the way", path);
   }
-  descriptor = open(path.c_str(), flags, 0644);
-  if (descriptor < 0) return ErrnoStatus(errno, create ? "create" : "open", path);
-  return File(descriptor, path, false);
+  return file;
 }
 
 Result<uint64_t> PosixFiles::FileBytes(const File& file) {

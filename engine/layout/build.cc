@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <optional>
+#include <sstream>
 
 #include "cache_plan.h"
 #include "layout_encoder.h"
@@ -52,6 +52,7 @@ class Builder {
   bool TakeOverTrace();
   uint64_t TraceKey() const;
   Status WriteMark() const;
+  Result<std::string> ReadMark() const;
   Status Plan();
   Status Encode();
   Status EncodePacked();
@@ -133,9 +134,20 @@ Status Builder::WriteMark() const {
   return Status::Ok();
 }
 
+Result<std::string> Builder::ReadMark() const {
+  constexpr uint64_t kMarkBytesMax = 1 << 10;
+  IoBackend& backend = store_.backend();
+  QUARRY_TRY(const File file, backend.Open(Path(kMarkFile), OpenMode::kReadBuffered));
+  QUARRY_TRY(const uint64_t bytes, backend.FileBytes(file));
+  std::string text(std::min(bytes, kMarkBytesMax), '\0');
+  QUARRY_RETURN_IF_ERROR(backend.ReadAt(file, 0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
 // True when the folder holds the whole trace of the same spec.
 bool Builder::TakeOverTrace() {
-  std::ifstream mark(Path(kMarkFile));
+  const Result<std::string> text = ReadMark();
+  std::istringstream mark(text.ok() ? *text : "");
   uint64_t key = 0;
   TraceSummary& t = report_.trace;
   if (!(mark >> key >> t.trace_bytes >> t.blocks_bytes >> t.accesses >> t.edges >> t.batch_nodes_max >>

@@ -49,6 +49,9 @@ Status NoDatabase(IoBackend& backend, const std::string& path) {
                       path, path);
   }
   if (!fs::is_directory(path, error)) {
+    if (!fs::is_regular_file(path, error)) {
+      return MakeStatus(Code::kNotFound, "{}: not a database, which is a folder", path);
+    }
     QUARRY_TRY(const std::string prefix, ReadPrefix(backend, path));
     return MakeStatus(Code::kNotFound,
                       "{}: not a database (a folder) but {}; `quarry import DB {}` may take it", path,

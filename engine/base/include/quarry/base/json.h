@@ -6,7 +6,8 @@
 
 namespace quarry {
 
-// `text` in quotes, with what JSON does not allow in them escaped. Bytes beyond ASCII stay as they are.
+// `text` in quotes. Escaped is what JSON does not allow in them, and what would steer a terminal (text.h);
+// what is no UTF-8 is replaced by U+FFFD.
 std::string JsonString(std::string_view text);
 
 }  // namespace quarry

@@ -1,0 +1,24 @@
+// Opening what must be a regular file. Something else may have been put in its place: a FIFO waits for its
+// other end, /dev/zero has no end, a folder has no bytes. Here such a thing is refused by name, and nothing
+// waits.
+//
+// A symbolic link to a regular file is one. Thread-safe.
+#pragma once
+
+#include <string>
+
+#include "quarry/base/status.h"
+
+namespace quarry {
+
+struct OpenedFile {
+  int descriptor = -1;  // the caller's, to close
+  bool direct = false;  // has O_DIRECT
+};
+
+// As open(2) with O_CLOEXEC and the mode 0644. Where the file system refuses an O_DIRECT in `flags`, the file
+// is opened without it. What is no regular file gets `otherwise` and a sentence that says what it is; the
+// rest as ErrnoStatus.
+Result<OpenedFile> OpenRegularFile(const std::string& path, int flags, Code otherwise);
+
+}  // namespace quarry
