@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <thread>
 
 #include "quarry/io/backend.h"
 
@@ -59,6 +61,32 @@ Result<File> OpenFolder(const std::string& folder, bool others) {
       folder, about.st_mode & 07777, others ? "write to" : "enter", others ? "0711" : "0700");
 }
 
+// The locks of sockets' folders are held for moments; that of a database's folder (lock.h of storage) for as
+// long as it is open. `own`: the folder of the database that this process has open, whose lock keeps all
+// others out.
+Status LockFolder(const File& folder, const std::string& own) {
+  struct stat about {};
+  struct stat database {};
+  if (fstat(folder.descriptor(), &about) == 0 && stat(own.c_str(), &database) == 0 &&
+      about.st_ino == database.st_ino && about.st_dev == database.st_dev) {
+    return Status::Ok();
+  }
+  constexpr std::chrono::seconds kPatience{5};
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (flock(folder.descriptor(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", folder.path());
+    if (std::chrono::steady_clock::now() > deadline) {
+      return MakeStatus(
+          Code::kBusy,
+          "{}: another process has the folder locked; if it is a database's that is open, give the "
+          "socket a folder of its own",
+          folder.path());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return Status::Ok();
+}
+
 bool Answers(const sockaddr_un& address) {
   const File probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "", false);
   const auto* const to = reinterpret_cast<const sockaddr*>(&address);
@@ -85,10 +113,10 @@ Status MakePlace(const std::string& path, const sockaddr_un& address) {
 
 }  // namespace
 
-Result<int> ListenAt(const std::string& path, bool others) {
+Result<int> ListenAt(const std::string& path, bool others, const std::string& database) {
   QUARRY_TRY(const sockaddr_un address, AddressOf(path));
   QUARRY_TRY(const File folder, OpenFolder(FolderOf(path), others));
-  if (flock(folder.descriptor(), LOCK_EX) != 0) return ErrnoStatus(errno, "lock", folder.path());
+  QUARRY_RETURN_IF_ERROR(LockFolder(folder, database));
   QUARRY_RETURN_IF_ERROR(MakePlace(path, address));
   const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (listener < 0) return ErrnoStatus(errno, "open a socket for", path);
@@ -104,11 +132,12 @@ Result<int> ListenAt(const std::string& path, bool others) {
   return status;
 }
 
-void RemoveSocket(const std::string& path, int descriptor) {
+void RemoveSocket(const std::string& path, int descriptor, const std::string& database) {
   // Whoever answers at the path now would be found by its lock: only one server is between look and removal.
   const File folder(open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), path, false);
-  if (folder.descriptor() < 0 || flock(folder.descriptor(), LOCK_EX) != 0) return;
+  const bool locked = folder.descriptor() >= 0 && LockFolder(folder, database).ok();
   close(descriptor);
+  if (!locked) return;  // whoever listens there next replaces it
   const Result<sockaddr_un> address = AddressOf(path);
   if (address.ok() && !Answers(*address)) unlink(path.c_str());
 }

@@ -12,10 +12,12 @@ namespace quarry {
 //
 // The folder is made (0700) when there is none. kInvalidArgument for a path that is too long for a socket,
 // and for a folder of somebody else's, or that others may enter (with `others`: write to). A socket where
-// nobody listens is replaced; kAlreadyExists when somebody does, or what is there is no socket.
-Result<int> ListenAt(const std::string& path, bool others);
+// nobody listens is replaced; kAlreadyExists when somebody does, or what is there is no socket. `database`:
+// the folder that this process has locked already, and may have the socket in; kBusy in another's that is
+// open.
+Result<int> ListenAt(const std::string& path, bool others, const std::string& database);
 
-// Removes the socket, if it is still the one of `descriptor`.
-void RemoveSocket(const std::string& path, int descriptor);
+// Removes the socket, if it is still the one of `descriptor`, and closes that in any case.
+void RemoveSocket(const std::string& path, int descriptor, const std::string& database);
 
 }  // namespace quarry

@@ -1,7 +1,5 @@
 #include "import_workspace.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -19,30 +17,21 @@ std::string ParentOf(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// Makes the folder and holds its LOCK. Another process may remove a leftover between our steps, so that what
-// was locked must still be what the path names.
-Result<File> LockFolder(IoBackend& backend, const std::string& folder, std::string_view work) {
+// Makes the folder and locks it. Another process may remove a leftover between our steps, so that what was
+// locked must still be what the path names.
+Result<FolderLock> MakeLocked(IoBackend& backend, const std::string& folder, std::string_view work) {
   constexpr int kTriesMax = 16;
-  const std::string lock_path = folder + "/LOCK";
   for (int i = 0; i < kTriesMax; i++) {
     Status made = backend.CreateDirectory(folder);
     if (!made.ok() && made.code() != Code::kAlreadyExists) return made;
-    const int descriptor = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (descriptor < 0 && errno == ENOENT) continue;
-    if (descriptor < 0) return ErrnoStatus(errno, "create", lock_path);
-    File lock(descriptor, lock_path, /*direct=*/false);
-    if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", lock_path);
-      return MakeStatus(Code::kBusy, "{}: another {} is running; wait for it or stop it", lock_path, work);
+    Result<FolderLock> lock = FolderLock::Acquire(folder);
+    if (lock.status().code() == Code::kNotFound) continue;
+    if (lock.status().code() == Code::kBusy) {
+      return MakeStatus(Code::kBusy, "{}: another {} is running; wait for it or stop it", folder, work);
     }
-    struct stat held {};
-    struct stat named {};
-    if (fstat(descriptor, &held) == 0 && stat(lock_path.c_str(), &named) == 0 &&
-        held.st_ino == named.st_ino && held.st_dev == named.st_dev) {
-      return lock;
-    }
+    if (!lock.ok() || lock->Holds(folder)) return lock;
   }
-  return MakeStatus(Code::kBusy, "{}: others of this {} come and go; try again", lock_path, work);
+  return MakeStatus(Code::kBusy, "{}: others of this {} come and go; try again", folder, work);
 }
 
 }  // namespace
@@ -67,7 +56,7 @@ Result<ImportWorkspace> ImportWorkspace::Acquire(IoBackend& backend, const std::
     return MakeStatus(Code::kAlreadyExists, "{} exists already; choose another path or remove it first",
                       path);
   }
-  QUARRY_TRY(File lock, LockFolder(backend, folder, kind.work));
+  QUARRY_TRY(FolderLock lock, MakeLocked(backend, folder, kind.work));
   ImportWorkspace workspace(backend, path, folder, std::move(lock));
   QUARRY_RETURN_IF_ERROR(workspace.Clear());
   if (fs::exists(fs::symlink_status(path, error))) {
@@ -87,8 +76,8 @@ Status ImportWorkspace::Clear() const {
 }
 
 ImportWorkspace::~ImportWorkspace() {
-  if (lock_.descriptor() < 0) return;  // moved from
-  if (!Clear().ok()) return;           // a later one tries again
+  if (!lock_.held()) return;  // moved from
+  if (!Clear().ok()) return;  // a later one tries again
   static_cast<void>(backend_->Remove(folder_ + "/LOCK").ok());
   static_cast<void>(backend_->Remove(folder_).ok());
 }

@@ -1,7 +1,9 @@
 // ImportWorkspace: the folder beside its place in which a database is built, `<path>.importing` of an import,
 // `<path>.copying` of a checkpoint. Private to this room.
 //
-//   <path>.importing/LOCK      held (flock) while it lives; a folder whose LOCK nobody holds is a leftover
+//   <path>.importing/LOCK      locked with its folder (lock.h) while it lives; a folder that nobody holds is
+//   a
+//                              leftover
 //   <path>.importing/db/       becomes <path> by one rename
 //   <path>.importing/scratch/  spilled runs
 //
@@ -11,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "lock.h"
 #include "quarry/base/status.h"
 #include "quarry/io/backend.h"
 
@@ -40,14 +43,14 @@ class ImportWorkspace {
   Status Publish();
 
  private:
-  ImportWorkspace(IoBackend& backend, std::string path, std::string folder, File lock)
+  ImportWorkspace(IoBackend& backend, std::string path, std::string folder, FolderLock lock)
       : backend_(&backend), path_(std::move(path)), folder_(std::move(folder)), lock_(std::move(lock)) {}
   Status Clear() const;
 
   IoBackend* backend_;
   std::string path_;
   std::string folder_;
-  File lock_;
+  FolderLock lock_;
 };
 
 }  // namespace quarry

@@ -2,46 +2,73 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 
+#include "quarry/base/regular_file.h"
+
 namespace quarry {
 namespace {
 
 // "process 4711", from what the holder wrote into the file.
-std::string Holder(const File& file) {
-  std::array<char, 32> text{};
-  const ssize_t bytes = pread(file.descriptor(), text.data(), text.size(), 0);
+std::string Holder(const std::string& lock_path) {
   std::string pid;
-  for (ssize_t i = 0; i < bytes && text[i] >= '0' && text[i] <= '9'; ++i) pid += text[i];
+  if (const auto opened = OpenRegularFile(lock_path, O_RDONLY, Code::kCorruption); opened.ok()) {
+    const File file(opened->descriptor, lock_path, false);
+    std::array<char, 32> text{};
+    const ssize_t bytes = pread(file.descriptor(), text.data(), text.size(), 0);
+    for (ssize_t i = 0; i < bytes && text[i] >= '0' && text[i] <= '9'; ++i) pid += text[i];
+  }
   return pid.empty() ? "another process" : "process " + pid;
+}
+
+Status Busy(const std::string& folder, const std::string& lock_path) {
+  return MakeStatus(Code::kBusy, "{} is open in {}, which holds its lock: wait for it to end", folder,
+                    Holder(lock_path));
+}
+
+bool SameFile(int descriptor, const std::string& path) {
+  struct stat held {};
+  struct stat named {};
+  return fstat(descriptor, &held) == 0 && stat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
+         held.st_dev == named.st_dev;
 }
 
 }  // namespace
 
-Result<StoreLock> StoreLock::Acquire(const std::string& database_path) {
-  const std::string path = database_path + "/LOCK";
+Result<FolderLock> FolderLock::Acquire(const std::string& path) {
+  const std::string lock_path = path + "/LOCK";
+  File folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), path, false);
+  if (folder.descriptor() < 0) return ErrnoStatus(errno, "open the folder", path);
+  // Any other errno: a file system that locks no folders.
+  if (flock(folder.descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return Busy(path, lock_path);
   bool writable = true;
-  int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0 && (errno == EACCES || errno == EROFS || errno == EPERM)) {
+  auto opened = OpenRegularFile(lock_path, O_RDWR | O_CREAT, Code::kCorruption);
+  if (opened.status().code() == Code::kIoError) {  // nobody may write there, or LOCK is somebody else's
     writable = false;
-    descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    auto readable = OpenRegularFile(lock_path, O_RDONLY, Code::kCorruption);
+    if (readable.ok()) opened = std::move(readable);
   }
-  if (descriptor < 0) return ErrnoStatus(errno, "open", path);
-  File file(descriptor, path, false);
-  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", path);
-    return MakeStatus(Code::kBusy, "{} is open in {}, which holds {}: wait for it to end", database_path,
-                      Holder(file), path);
+  if (!opened.ok()) return opened.status();
+  File file(opened->descriptor, lock_path, false);
+  if (flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
+    return errno == EWOULDBLOCK ? Busy(path, lock_path) : ErrnoStatus(errno, "lock", lock_path);
   }
   if (writable) {
     const std::string pid = std::to_string(getpid()) + "\n";
     // For the message above only: a LOCK without it (a full disk) locks all the same.
-    if (ftruncate(descriptor, 0) == 0) static_cast<void>(pwrite(descriptor, pid.data(), pid.size(), 0) > 0);
+    if (ftruncate(file.descriptor(), 0) == 0)
+      static_cast<void>(pwrite(file.descriptor(), pid.data(), pid.size(), 0) > 0);
   }
-  return StoreLock(std::move(file));
+  return FolderLock(std::move(folder), std::move(file));
+}
+
+bool FolderLock::Holds(const std::string& folder) const {
+  return SameFile(folder_.descriptor(), folder) && SameFile(file_.descriptor(), file_.path());
 }
 
 }  // namespace quarry

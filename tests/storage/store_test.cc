@@ -106,6 +106,21 @@ TEST_F(StoreTest, ASecondOpenIsRefusedAndNamesTheHolder) {
   EXPECT_TRUE(Store::Open(*backend_, small_->path()).ok()) << "closing gives the lock back";
 }
 
+TEST_F(StoreTest, RemovingOrReplacingLockLetsNobodyIn) {
+  const std::string lock = small_->path() + "/LOCK";
+  {
+    const auto store = Store::Open(*backend_, small_->path()).value();
+    ASSERT_TRUE(fs::remove(lock));
+    const Status removed = Store::Open(*backend_, small_->path()).status();
+    EXPECT_EQ(removed.code(), Code::kBusy) << removed.ToString();
+    EXPECT_THAT(std::string(removed.message()), HasSubstr("another process"));
+    EXPECT_FALSE(fs::exists(lock)) << "who is refused makes none";
+    std::ofstream(lock) << "1\n";
+    EXPECT_EQ(Store::Open(*backend_, small_->path()).status().code(), Code::kBusy);
+  }
+  EXPECT_TRUE(Store::Open(*backend_, small_->path()).ok());
+}
+
 TEST_F(StoreTest, ALockWithoutAPidStillLocks) {
   const int descriptor = open((small_->path() + "/LOCK").c_str(), O_RDWR);
   ASSERT_EQ(ftruncate(descriptor, 0), 0);
