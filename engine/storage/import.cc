@@ -1,4 +1,6 @@
 // ImportDatabase: a Dataset into a database, all or nothing.
+#include <sys/statvfs.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <random>
@@ -20,6 +22,11 @@ constexpr uint64_t kImportBytesMin = kTopologyBuildBytesMin + kImportBufferBytes
 // The relation's name where the source has none and reverse edges need another.
 constexpr std::string_view kEdgeName = "edge";
 constexpr std::string_view kReverseSuffix = "_reverse";
+// Where nothing states the number of nodes, it is 1 + the largest id, and every node takes 8 bytes of index,
+// with edges or without. So one id out of place would make a database of up to 34 GB. Up to so many nodes are
+// taken (8 MiB); more only if there is an edge for every so many of them.
+constexpr uint64_t kUnstatedNodesMax = 1 << 20;
+constexpr uint64_t kUnstatedNodesPerEdge = 100;
 
 std::array<std::byte, 16> NewDatabaseId() {
   std::array<std::byte, 16> id{};
@@ -102,6 +109,7 @@ class Importer {
     const ScopedSpan span("import edges");
     const bool weighted =
         std::ranges::any_of(dataset_.edges, [](const EdgeInput& input) { return input.reader->weighted(); });
+    QUARRY_RETURN_IF_ERROR(CheckSpace(dataset_.node_count.value_or(0), StatedEdges(), weighted));
     QUARRY_TRY(const auto builder, NewBuilder(weighted));
     for (uint32_t i = 0; i < dataset_.edges.size(); i++) {
       EdgeInput& input = dataset_.edges[i];
@@ -114,10 +122,56 @@ class Importer {
                         "{}: holds no edges, and nothing states the number of nodes; state it with --nodes",
                         dataset_.edges.empty() ? dataset_.source : dataset_.edges[0].path);
     }
+    QUARRY_RETURN_IF_ERROR(CheckLargest());
+    QUARRY_RETURN_IF_ERROR(CheckSpace(manifest_.node_count, builder->added_edges(), weighted));
     return FinishTopology(*builder, "graph");
   }
 
-  Status AddEdges(TopologyBuilder& builder, EdgeReader& reader, uint32_t relation) const {
+  // Of all edge lists, as far as headers state them.
+  uint64_t StatedEdges() const {
+    uint64_t edges = 0;
+    for (const EdgeInput& input : dataset_.edges) edges += input.reader->count().value_or(0);
+    return edges;
+  }
+
+  Status CheckLargest() const {
+    if (dataset_.node_count.has_value() || manifest_.node_count <= kUnstatedNodesMax ||
+        manifest_.node_count <= kUnstatedNodesPerEdge * edges_read_) {
+      return Status::Ok();
+    }
+    return MakeStatus(
+        Code::kInvalidArgument,
+        "{}: node id {} makes a graph of {} nodes, and there are {} edges: if that is right, say "
+        "--nodes {}",
+        largest_place_, largest_, manifest_.node_count, edges_read_, manifest_.node_count);
+  }
+
+  // Refuses, before the work, what the disk has no room for: the least that the files take, and the index of
+  // one side, which is there twice while it is written.
+  Status CheckSpace(uint64_t nodes, uint64_t edges, bool weighted) const {
+    struct statvfs disk {};
+    if (statvfs(workspace_.scratch_path().c_str(), &disk) != 0 || disk.f_blocks == 0) return Status::Ok();
+    if (options_.deduplicate || options_.undirected) edges = 0;  // they may all be one
+    const uint64_t relation_bytes = relations_.size() > 1 ? RelationIdBytes(relations_.size()) : 0;
+    const uint64_t edge_bytes = sizeof(NodeId) + (weighted ? sizeof(float) : 0) + relation_bytes;
+    const double index_bytes = 8 * static_cast<double>(nodes);
+    double bytes =
+        index_bytes + (options_.both_directions ? 2 : 1) *
+                          (index_bytes + static_cast<double>(edges) * static_cast<double>(edge_bytes));
+    if (const RowReader* const rows = dataset_.features.get()) {
+      const ElementType type = options_.feature_type.value_or(rows->element_type());
+      bytes += static_cast<double>(rows->row_count()) * static_cast<double>(RowBytes(type, rows->dim()));
+    }
+    const double free_bytes = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+    if (bytes <= free_bytes) return Status::Ok();
+    return MakeStatus(
+        Code::kNoSpace,
+        "{}: {} nodes and {} edges make a database of {} at least, and the disk of {} has {} free",
+        dataset_.source, nodes, edges, FormatBytes(static_cast<uint64_t>(std::min(bytes, 0x1p62))),
+        workspace_.database_path(), FormatBytes(static_cast<uint64_t>(free_bytes)));
+  }
+
+  Status AddEdges(TopologyBuilder& builder, EdgeReader& reader, uint32_t relation) {
     const ScopedSpan span("read edges", relation);
     const uint64_t limit = dataset_.node_count.value_or(kNodeCountMax);
     std::vector<Edge> batch(kBatchEdges);
@@ -129,14 +183,27 @@ class Importer {
       uint64_t largest = 0;
       for (const Edge& edge : edges) largest = std::max({largest, edge.source, edge.destination});
       if (largest >= limit) return OutOfRange(reader, edges, first, limit);
+      if (largest >= kUnstatedNodesMax && largest > largest_) {
+        largest_ = largest;
+        largest_place_ = PlaceOf(reader, edges, first, largest);
+      }
       QUARRY_RETURN_IF_ERROR(builder.Add(edges, relation, reader.weights()));
       if (options_.add_reverse) {
         for (Edge& edge : edges) std::swap(edge.source, edge.destination);
         QUARRY_RETURN_IF_ERROR(builder.Add(edges, relation + ReverseOffset(), reader.weights()));
       }
       first += n;
+      edges_read_ += n;
       QUARRY_RETURN_IF_ERROR(Progress("reading edges", reader.bytes_read(), reader.bytes_total()));
     }
+  }
+
+  // Of the first edge that has an id of at least `limit`. REQUIRES: there is one.
+  static std::string PlaceOf(const EdgeReader& reader, std::span<const Edge> edges, uint64_t first,
+                             uint64_t limit) {
+    const auto found = std::ranges::find_if(
+        edges, [limit](const Edge& edge) { return edge.source >= limit || edge.destination >= limit; });
+    return reader.Position(first + static_cast<uint64_t>(found - edges.begin()));
   }
 
   Status OutOfRange(const EdgeReader& reader, std::span<const Edge> edges, uint64_t first,
@@ -144,7 +211,7 @@ class Importer {
     const auto bad = std::find_if(edges.begin(), edges.end(), [limit](const Edge& edge) {
       return edge.source >= limit || edge.destination >= limit;
     });
-    const std::string place = reader.Position(first + static_cast<uint64_t>(bad - edges.begin()));
+    const std::string place = PlaceOf(reader, edges, first, limit);
     const uint64_t id = bad->source >= limit ? bad->source : bad->destination;
     if (!dataset_.node_count.has_value()) {
       return MakeStatus(Code::kUnsupported,
@@ -253,6 +320,9 @@ class Importer {
   const ImportOptions& options_;
   Manifest manifest_;
   std::vector<std::string> relations_;
+  uint64_t edges_read_ = 0;
+  uint64_t largest_ = 0;  // id, of those from kUnstatedNodesMax on, and where it stands first
+  std::string largest_place_;
 };
 
 }  // namespace

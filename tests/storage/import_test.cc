@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -474,6 +475,9 @@ TEST_F(ImportTest, ALiveImportIsRespectedAndAKilledOnesLeftoversAreRemoved) {
     ASSERT_GT(child, 0);
     const Status busy = Import(*backend_, database_, folder_ / "set");
     EXPECT_EQ(busy.code(), Code::kBusy) << busy.ToString();
+    ASSERT_TRUE(fs::remove(database_ + ".importing/LOCK"));
+    const Status still_busy = Import(*backend_, database_, folder_ / "set");
+    EXPECT_EQ(still_busy.code(), Code::kBusy) << still_busy.ToString();
     EXPECT_TRUE(fs::exists(database_ + ".importing/db"));
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
@@ -485,6 +489,59 @@ TEST_F(ImportTest, ALiveImportIsRespectedAndAKilledOnesLeftoversAreRemoved) {
     EXPECT_NE(OpenSound(), nullptr);
     fs::remove_all(database_);
   }
+}
+
+TEST_F(ImportTest, AnIdFarBeyondWhatTheEdgesImplyHasToBeConfirmed) {
+  const std::string edges =
+      folder_.Write("edges.npy", NpyEdges({{0, 1}, {2, 4'294'967'292}, {4'294'967'290, 0}}));
+  const Status status = Import(*backend_, database_, edges);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            edges +
+                ": edge 1: node id 4294967292 makes a graph of 4294967293 nodes, and there are 3 "
+                "edges: if that is right, say --nodes 4294967293");
+  ExpectNothing(database_);
+
+  // At the bound: 1,048,576 nodes need no confirmation; one more needs 10,486 edges.
+  folder_.Write("edges.npy", NpyEdges({{0, 1'048'575}}));
+  EXPECT_TRUE(Import(*backend_, database_, edges).ok());
+  folder_.Write("edges.npy", NpyEdges({{0, 1'048'576}}));
+  EXPECT_EQ(Import(*backend_, folder_ / "b", edges).code(), Code::kInvalidArgument);
+  std::vector<std::pair<int64_t, int64_t>> many(10'485, {1, 2});
+  many.front() = {1'048'576, 0};
+  folder_.Write("edges.npy", NpyEdges(many));
+  const Status in_front = Import(*backend_, folder_ / "b", edges);
+  EXPECT_THAT(std::string(in_front.message()), HasSubstr("edge 0: node id 1048576"));
+  many.emplace_back(1, 2);
+  folder_.Write("edges.npy", NpyEdges(many));
+  EXPECT_TRUE(Import(*backend_, folder_ / "b", edges).ok());
+
+  folder_.Write("edges.npy", NpyEdges({{0, 2'000'000}}));
+  EXPECT_TRUE(Import(*backend_, folder_ / "c", edges, {}, {.node_count = 2'000'001}).ok()) << "confirmed";
+}
+
+TEST_F(ImportTest, WhatTheDiskHasNoRoomForIsRefusedBeforeTheWork) {
+  struct statvfs disk {};
+  ASSERT_EQ(statvfs(folder_.path().c_str(), &disk), 0);
+  const uint64_t free_bytes = disk.f_bavail * disk.f_frsize;
+  // A file of holes, of so many edges that their lists alone take twice what is free. To read it would take
+  // hours.
+  const uint64_t count = free_bytes / 2;
+  const std::string edges = folder_.Write("edges.npy", NpyFile<int64_t>({}, {2, count}));
+  std::error_code too_large;
+  fs::resize_file(edges, fs::file_size(edges) + 16 * count, too_large);
+  if (too_large) GTEST_SKIP() << "the file system has no files of " << FormatBytes(16 * count);
+  const Status status = Import(*backend_, database_, edges);
+  EXPECT_EQ(status.code(), Code::kNoSpace) << status.ToString();
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(HasSubstr(edges), HasSubstr(fmt::format("{}", count))));
+  ExpectNothing(database_);
+
+  // An index that is too large: stated, so that there is nothing to confirm.
+  const uint64_t index_bytes = 2 * 8 * uint64_t{4'000'000'000};
+  if (free_bytes > index_bytes) return;
+  folder_.Write("edges.npy", NpyEdges({{0, 1}}));
+  EXPECT_EQ(Import(*backend_, database_, edges, {}, {.node_count = 4'000'000'000}).code(), Code::kNoSpace);
 }
 
 TEST_F(ImportTest, LargeSetsAgreeWithTheirSourceWhateverTheMemory) {
