@@ -16,6 +16,8 @@
 namespace quarry {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr size_t kMetadataBytesMax = 1 << 20;
 
 std::string MetadataPath(const std::string& folder) { return folder + "/metadata.yaml"; }
@@ -64,6 +66,7 @@ class Opener {
   Opener(const std::string& folder, const SourceHints& hints) : folder_(folder), hints_(hints) {}
 
   Result<Dataset> Open() {
+    QUARRY_RETURN_IF_ERROR(CheckInside(Path()));
     QUARRY_TRY(const std::string text, ReadPrefix(Path(), kMetadataBytesMax));
     QUARRY_TRY(graph_, DecodeGraphBolt(text, Path()));
     QUARRY_RETURN_IF_ERROR(TakeNodes());
@@ -80,9 +83,27 @@ class Opener {
  private:
   std::string Path() const { return MetadataPath(folder_); }
 
+  // Symbolic links are followed within the folder only, whose maker may be a stranger: messages show excerpts
+  // of files. What does not exist, whoever opens it tells.
+  Status CheckInside(const std::string& path) const {
+    std::error_code error;
+    const fs::path root = fs::canonical(folder_, error);
+    const fs::path place = error ? fs::path() : fs::canonical(path, error);
+    if (error || std::ranges::mismatch(root, place).in1 == root.end()) return Status::Ok();
+    return MakeStatus(Code::kInvalidArgument,
+                      "{}: a symbolic link leads out of the folder, to {}; move the file there", path,
+                      place.string());
+  }
+
+  Result<std::string> PathOf(const GraphBolt::Array& array) const {
+    std::string path = folder_ + "/" + array.path;
+    QUARRY_RETURN_IF_ERROR(CheckInside(path));
+    return path;
+  }
+
   // NumPy's files are opened by their names.
   Result<std::string> NumpyPath(const GraphBolt::Array& array, std::string_view what) const {
-    const std::string path = folder_ + "/" + array.path;
+    QUARRY_TRY(const std::string path, PathOf(array));
     if (array.format == "torch") {
       return MakeStatus(
           Code::kUnsupported,
@@ -169,7 +190,7 @@ class Opener {
       return MakeStatus(Code::kInvalidArgument, "{}: has shape {}; GraphBolt's edges are [2, E]", path,
                         array.ShapeText());
     }
-    const std::string path = folder_ + "/" + edges.path;
+    QUARRY_TRY(const std::string path, PathOf(edges));
     if (!path.ends_with(".npy") && !path.ends_with(".npz")) {
       QUARRY_TRY(const auto text, OpenTextEdges(path));
       if (!text->weighted()) return path;
@@ -268,6 +289,13 @@ class Opener {
       return MakeStatus(Code::kInvalidArgument, "{}: {} labels, but there are {} seeds in {}", labels_path,
                         labels_array.header.items, seeds_array.header.items, seeds_path);
     }
+    if (seeds_array.header.items > node_count - std::min<uint64_t>(node_count, all.size())) {
+      return MakeStatus(
+          Code::kInvalidArgument,
+          "{}: with its {} seeds the sets hold more than there are nodes, {}; a node is in one split "
+          "at most",
+          seeds_path, seeds_array.header.items, node_count);
+    }
     QUARRY_TRY(const auto seeds, MakeIntReader(seeds_array, IntRole::kId));
     QUARRY_TRY(const auto labels, MakeIntReader(labels_array, IntRole::kLabel));
     std::vector<int64_t> nodes(std::min<uint64_t>(64 << 10, seeds_array.header.items));
@@ -312,7 +340,8 @@ class Opener {
 }  // namespace
 
 bool IsGraphBoltFolder(const std::string& folder) {
-  if (!std::filesystem::is_regular_file(MetadataPath(folder))) return false;
+  std::error_code error;
+  if (!fs::is_regular_file(MetadataPath(folder), error)) return false;
   const auto text = ReadPrefix(MetadataPath(folder), kMetadataBytesMax);
   return text.ok() && LooksLikeGraphBolt(*text);
 }

@@ -242,6 +242,46 @@ TEST(GraphBoltTest, ArraysThatCannotBeAreRefused) {
   }
 }
 
+TEST(GraphBoltTest, LinksThatLeadOutOfTheFolderAreRefusedUnread) {
+  const TemporaryFolder elsewhere("elsewhere");
+  const std::string secret = elsewhere.Write("secret.npy", "secret,words\n");
+  elsewhere.Write("data/feat.npy", NpyFile<float>({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {5, 2}));
+  for (const char* file : {"edges/all.csv", "data/feat.npy", "set/train.npy", "set/train_labels.npy",
+                           "set/pairs.npy", "metadata.yaml", "data"}) {
+    SCOPED_TRACE(file);
+    const TemporaryFolder folder("gb");
+    WriteSet(folder);
+    const std::string target = std::string(file) == "data" ? elsewhere / "data" : secret;
+    if (std::string(file) == "metadata.yaml") elsewhere.Write("secret.npy", kMetadata);
+    std::filesystem::remove_all(folder / file);
+    std::filesystem::create_symlink(target, folder / file);
+    const std::string words = Refusal(folder);
+    EXPECT_THAT(words, testing::StartsWith(std::string(file) + (target == secret ? "" : "/feat.npy") +
+                                           ": a symbolic link leads out of the folder, to " + target));
+    EXPECT_THAT(words, testing::Not(HasSubstr("words")));
+    elsewhere.Write("secret.npy", "secret,words\n");
+  }
+  const TemporaryFolder folder("gb");
+  WriteSet(folder);
+  std::filesystem::rename(folder / "edges/all.csv", folder / "edges/there.csv");
+  std::filesystem::create_symlink("../edges/there.csv", folder / "edges/all.csv");
+  EXPECT_TRUE(OpenDataset(folder.path(), {}).ok()) << "within the folder links are followed";
+  const TemporaryFolder around("around");
+  std::filesystem::create_directory_symlink(folder.path(), around / "link");
+  EXPECT_TRUE(OpenDataset(around / "link", {}).ok()) << "to the folder itself, too";
+}
+
+TEST(GraphBoltTest, MoreSeedsThanNodesAreRefusedUnread) {
+  const TemporaryFolder folder("gb");
+  WriteSet(folder);
+  folder.Write("set/train.npy", NpyVector<int64_t>({0, 1, 2, 3, 4, 0}));
+  folder.Write("set/train_labels.npy", NpyVector<int64_t>({0, 1, 2, 3, 0, 0}));
+  EXPECT_EQ(
+      Refusal(folder),
+      "set/train.npy: with its 6 seeds the sets hold more than there are nodes, 5; a node is in one split at "
+      "most");
+}
+
 TEST(RelationsTest, MetadataMayTellTheirOrder) {
   const TemporaryFolder folder("set");
   folder.Write("edges_a.npy", NpyEdges({{0, 1}}));
