@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <exception>
 #include <future>
@@ -45,6 +47,8 @@ class ServerImpl final : public Server {
   void RemoveSession(SessionId id);
   std::vector<std::shared_ptr<Session>> Sessions() const;
   void AddGauges();
+  void ScheduleCheckpoint();
+  void CheckpointEmbeddings();
   void StopAccepting();
   void EndSessions();
 
@@ -52,6 +56,8 @@ class ServerImpl final : public Server {
   ServerCore core_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::shared_ptr<Acceptor> acceptor_;
+  boost::asio::steady_timer checkpoint_timer_{core_.io};  // armed on Listen, then by what it set off
+  std::string checkpoint_fault_;  // the last that was told; of whoever does the checkpoint
   std::vector<Thread> threads_;
   std::unique_ptr<MetricsHttp> http_;
 
@@ -73,11 +79,13 @@ Status ServerImpl::Listen() {
   if (options_.metrics_port) {
     QUARRY_TRY(http_, MetricsHttp::Start(core_.status, *options_.metrics_port));
   }
-  QUARRY_TRY(const int listener, ListenAt(options_.socket_path, !options_.allow_uids.empty()));
+  QUARRY_TRY(const int listener,
+             ListenAt(options_.socket_path, !options_.allow_uids.empty(), core_.store.path()));
   acceptor_ = std::make_shared<Acceptor>(
       core_.io, listener, options_.allow_uids,
       [this](const Session::Peer& peer, int descriptor) { return AddSession(peer, descriptor); });
   acceptor_->Start();
+  ScheduleCheckpoint();
   return StartThreads(
       "sessions", std::max(1U, options_.io_threads), [this](unsigned) { RunLoop(); }, [](const Status&) {},
       threads_);
@@ -92,6 +100,26 @@ void ServerImpl::RunLoop() {
     });
     if (!status.ok()) Insist([&] { LogWarn("{}", status.message()); });
   }
+}
+
+// One at a time: the next is scheduled when one has ended. It waits for the disk, so that it is a writers'
+// task.
+void ServerImpl::ScheduleCheckpoint() {
+  if (options_.checkpoint_embeddings.count() == 0) return;
+  checkpoint_timer_.expires_after(options_.checkpoint_embeddings);
+  checkpoint_timer_.async_wait([this](const boost::system::error_code& error) {
+    constexpr uint64_t kNoSession = 0;
+    if (!error) core_.writers.Submit(kNoSession, [this](unsigned) { CheckpointEmbeddings(); });
+  });
+}
+
+void ServerImpl::CheckpointEmbeddings() {
+  const Status status = core_.embeddings->Checkpoint();
+  if (!status.ok() && status.message() != checkpoint_fault_) {
+    LogWarn("embeddings are not checkpointed: {}", status.message());
+  }
+  checkpoint_fault_ = status.message();
+  boost::asio::post(core_.io, [this] { ScheduleCheckpoint(); });
 }
 
 void ServerImpl::AddGauges() {
@@ -174,10 +202,10 @@ void ServerImpl::StopAccepting() {
   }
   if (acceptor_ == nullptr) return;  // it never listened
   if (threads_.empty())
-    return RemoveSocket(options_.socket_path, acceptor_->Release());  // it had no threads for it
+    return RemoveSocket(options_.socket_path, acceptor_->Release(), core_.store.path());  // it had no threads for it
   std::promise<int> released;
   acceptor_->Stop([&](int listener) { released.set_value(listener); });
-  RemoveSocket(options_.socket_path, released.get_future().get());
+  RemoveSocket(options_.socket_path, released.get_future().get(), core_.store.path());
 }
 
 void ServerImpl::EndSessions() {

@@ -74,6 +74,18 @@ TEST_F(ServerTest, TheFolderIsMadeForTheUserAloneAndTheSocketToo) {
   EXPECT_FALSE(std::filesystem::exists(served_->socket())) << "a server that stops removes its socket";
 }
 
+// Whose lock the store holds.
+TEST_F(ServerTest, TheSocketMayLieInTheDatabasesOwnFolder) {
+  const std::string folder = served_->store->path();
+  const auto before = std::filesystem::status(folder).permissions();
+  std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(StartAt(folder + "/s").ok());
+    EXPECT_FALSE(std::filesystem::exists(folder + "/s")) << "removed when it stopped";
+  }
+  std::filesystem::permissions(folder, before);
+}
+
 TEST_F(ServerTest, APathThatCannotBeIsRefused) {
   const std::string open_folder = served_->tiny.path() + ".open";
   std::filesystem::create_directory(open_folder);
@@ -401,22 +413,50 @@ TEST_F(ServerTest, StopsWithClientsConnectedAndTellsThem) {
   EXPECT_TRUE(served_->server->Stop().ok()) << "twice is once";
 }
 
+// Row 7 of a table, which was read with `timestamp_read`; the timestamp that it has then.
+int64_t CommitARow(const ServedDatabase& served, const std::string& table, int64_t timestamp_read) {
+  WirePeer peer(served.socket());
+  EXPECT_TRUE(peer.Open(8 * kMiBytes).ok());
+  const wire::RowBlockShape shape = {1, 8, 0};
+  std::vector<std::byte> block(wire::RowBlockBytes(shape));
+  const auto arrays = wire::OpenRowBlock(std::span(block), shape);
+  arrays->ids[0] = 7;
+  arrays->timestamps[0] = timestamp_read;
+  std::ranges::fill(arrays->values, 2.5F);
+  static uint64_t number = 0;  // what was told once under a number is told again
+  const wire::CommitEmbeddings commit = {++number, {{table, 1, 8, 0, block}}};
+  const auto committed = peer.CallFor<wire::EmbeddingsCommitted>(commit);
+  EXPECT_TRUE(committed.ok());
+  return committed.ok() ? committed->timestamp : -1;
+}
+
+constexpr EmbeddingSpec kKeptSpec = {.row_count = 50, .dim = 8, .optimizer = OptimizerKind::kSgd};
+
+TEST_F(ServerTest, EmbeddingsAreCheckpointedNowAndThenWhenTheyChanged) {
+  ASSERT_TRUE(CreateEmbeddings(*served_->store, "saved", kKeptSpec).ok());
+  const auto timestamp = [] { return served_->store->manifest().FindEmbedding("saved")->timestamp; };
+  served_->Start({.checkpoint_embeddings = std::chrono::milliseconds(1)});
+  int64_t last = -1;
+  for (int i = 0; i < 3; ++i) {
+    const int64_t committed = CommitARow(*served_, "saved", last);
+    ASSERT_GT(committed, last);
+    last = committed;
+    EXPECT_TRUE(Eventually([&] { return timestamp() == last; }, 30)) << timestamp();
+  }
+  ASSERT_TRUE(served_->server->Stop().ok());
+  served_->server.reset();
+  served_->Start({.checkpoint_embeddings = std::chrono::milliseconds(0)});
+  EXPECT_EQ(CommitARow(*served_, "saved", last), last + 1);
+  EXPECT_EQ(timestamp(), last) << "never, until it stops";
+  ASSERT_TRUE(served_->server->Stop().ok());
+  EXPECT_EQ(timestamp(), last + 1);
+}
+
 TEST_F(ServerTest, CommitsThatWereToldAreThereAfterAStop) {
-  const EmbeddingSpec spec = {.row_count = 50, .dim = 8, .optimizer = OptimizerKind::kSgd};
+  const EmbeddingSpec& spec = kKeptSpec;
   ASSERT_TRUE(CreateEmbeddings(*served_->store, "kept", spec).ok());
   served_->Start();
-  {
-    WirePeer peer(served_->socket());
-    ASSERT_TRUE(peer.Open(8 * kMiBytes).ok());
-    const wire::RowBlockShape shape = {1, 8, 0};
-    std::vector<std::byte> block(wire::RowBlockBytes(shape));
-    const auto arrays = wire::OpenRowBlock(std::span(block), shape);
-    arrays->ids[0] = 7;
-    arrays->timestamps[0] = -1;
-    std::ranges::fill(arrays->values, 2.5F);
-    const wire::CommitEmbeddings commit = {1, {{"kept", 1, 8, 0, block}}};
-    ASSERT_TRUE(peer.CallFor<wire::EmbeddingsCommitted>(commit).ok());
-  }
+  CommitARow(*served_, "kept", -1);
   ASSERT_TRUE(served_->server->Stop().ok());
   served_->server.reset();
   MemoryBudget budget(64 << 20);

@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -35,6 +36,9 @@ struct ServerOptions {
   // Besides the server's own. With any, others may enter the folder (0711) and connect (0666); the kernel
   // says who they are.
   std::vector<uid_t> allow_uids;
+  // Embedding tables that were committed to are checkpointed so often; what was committed since the last time
+  // is lost with a server that is killed. 0: only by `saveTraining` and by Stop.
+  std::chrono::milliseconds checkpoint_embeddings{60'000};
   // HTTP on 127.0.0.1: Prometheus at /metrics, a status page at /; empty: none; 0: any free port.
   std::optional<uint16_t> metrics_port;
   // Runs SQL for clients; null: nobody does.
