@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "print_json.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 
@@ -37,7 +38,7 @@ void PrintCheckpoint(const std::string& path, const CheckpointReport& report, bo
                                            {"bytes", report.bytes},
                                            {"bytes_copied", report.bytes_copied},
                                            {"seconds", report.seconds}};
-    Print("{}\n", object.dump());
+    PrintJson(object);
     return;
   }
   Print("{}: {} as of commit {}: {} files linked, {} reflinked, {} copied ({}), in {:.2f} s\n", path,

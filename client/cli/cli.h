@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "quarry/base/status.h"
+#include "quarry/base/text.h"
 #include "quarry/storage/checkpoint.h"
 #include "quarry/storage/store.h"
 
@@ -50,11 +51,16 @@ inline constexpr const char* kTrainDescription = "train on a database: classify 
 // Where the arguments need the program that trains, and this is not it, becomes that one. Otherwise returns.
 void HandOver(int argc, char** argv);
 
-// To stdout; unlike fmt::print it does not throw when stdout is gone.
+// To stdout; unlike fmt::print it does not throw when stdout is gone. What would steer a terminal is escaped
+// (text.h): names in a database may hold any bytes.
 template <typename... Args>
 void Print(fmt::format_string<Args...> format, Args&&... args) {
-  std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stdout);
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  std::fputs(Printable(text, LineEnds::kKeep).c_str(), stdout);
 }
+
+// A line on stderr, escaped as above.
+inline void PrintError(std::string_view line) { std::fprintf(stderr, "%s\n", Printable(line).c_str()); }
 
 // What a checkpoint or a restoring made at `path`.
 void PrintCheckpoint(const std::string& path, const CheckpointReport& report, bool json);

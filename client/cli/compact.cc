@@ -2,6 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "option_values.h"
+#include "print_json.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 
@@ -49,7 +51,7 @@ void PrintReport(const std::string& table, const CompactionReport& report, bool 
 Status Run(const Arguments& arguments) {
   DatabaseOptions options;
   if (!arguments.memory.empty()) {
-    QUARRY_TRY(options.memory_bytes, ParseBytes(arguments.memory, 0));
+    QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, 0));
   }
   QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.path, std::move(options)));
   std::vector<std::string> tables = {arguments.table};
@@ -73,7 +75,7 @@ Status Run(const Arguments& arguments) {
     arguments.json ? json.push_back(ReportJson(table, *report))
                    : PrintReport(table, *report, arguments.dry_run);
   }
-  if (arguments.json) Print("{}\n", json.dump());
+  if (arguments.json) PrintJson(json);
   return Status::Ok();
 }
 

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "print_json.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 #include "quarry/embedding/embedding_store.h"
@@ -55,7 +56,7 @@ Status Run(const Arguments& arguments) {
   if (arguments.json) {
     const nlohmann::ordered_json object = {
         {"kind", arguments.kind}, {"name", arguments.name}, {"bytes", bytes.value_or(0)}};
-    Print("{}\n", object.dump());
+    PrintJson(object);
   } else {
     Print("{} {}: dropped\n", arguments.kind, arguments.name);
   }

@@ -1,5 +1,6 @@
 // quarry export DB DEST
 #include "quarry/export.h"
+#include "print_json.h"
 
 #include <nlohmann/json.hpp>
 
@@ -30,7 +31,7 @@ void PrintReport(const Arguments& arguments, const ExportReport& report) {
                                            {"import_options", report.import_options},
                                            {"seconds", report.seconds},
                                            {"peak_rss_bytes", PeakRssBytes()}};
-    Print("{}\n", object.dump());
+    PrintJson(object);
     return;
   }
   Print("{}: {} files, {} as of commit {}, in {:.2f} s, {:.0f} MB/s\n", arguments.destination, report.files,
@@ -57,7 +58,7 @@ ExportParts PartsOf(const std::vector<std::string>& what) {
 Status Run(Arguments& arguments) {
   DatabaseOptions options;
   if (!arguments.memory.empty()) {
-    QUARRY_TRY(options.memory_bytes, ParseBytes(arguments.memory, MemoryLimitBytes()));
+    QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, MemoryLimitBytes()));
   }
   arguments.options.parts = PartsOf(arguments.what);
   QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.path, std::move(options)));

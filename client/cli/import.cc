@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "option_values.h"
+#include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/format/dataset.h"
@@ -53,7 +55,7 @@ void PrintSummary(const Arguments& arguments, const Manifest& manifest, double s
         {"seconds", seconds},
         {"bytes_per_second", bytes_per_second},
         {"peak_rss_bytes", PeakRssBytes()}};
-    Print("{}\n", summary.dump());
+    PrintJson(summary);
     return;
   }
   std::string text = fmt::format("{}: {} nodes, {}{} edges", arguments.database, manifest.node_count,
@@ -69,9 +71,11 @@ void PrintSummary(const Arguments& arguments, const Manifest& manifest, double s
 }
 
 Status Run(Arguments& arguments) {
-  QUARRY_TRY(arguments.options.memory_bytes, ParseBytes(arguments.memory, MemoryLimitBytes()));
+  QUARRY_TRY(arguments.options.memory_bytes, ParseSize("--memory", arguments.memory, MemoryLimitBytes()));
   if (!arguments.nodes.empty()) {
     QUARRY_TRY(arguments.hints.node_count, ParseCount(arguments.nodes));
+    if (arguments.hints.node_count == 0)
+      return Status(Code::kUsage, "--nodes 0: a graph has a node at least");
   }
   if (!arguments.feature_type.empty()) {
     QUARRY_TRY(arguments.options.feature_type, ParseElementType(arguments.feature_type));

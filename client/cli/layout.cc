@@ -4,6 +4,8 @@
 
 #include "cli.h"
 #include "layout_options.h"
+#include "option_values.h"
+#include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
@@ -78,7 +80,7 @@ void PrintRecord(const LayoutRecord& record) {
 Result<std::unique_ptr<Database>> OpenDatabase(const LayoutArguments& arguments) {
   DatabaseOptions options;
   if (!arguments.memory.empty()) {
-    QUARRY_TRY(options.memory_bytes, ParseBytes(arguments.memory, 0));
+    QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, 0));
   }
   return Database::Open(arguments.path, std::move(options));
 }
@@ -107,7 +109,7 @@ Status BuildAndPrint(Database& database, const LayoutSpec& spec, const LayoutArg
     json["sequences"] = report.sequences;
     json["resumed"] = report.resumed;
     json["peak_rss_bytes"] = PeakRssBytes();
-    Print("{}\n", json.dump());
+    PrintJson(json);
     return Status::Ok();
   }
   PrintRecord(*record);
@@ -132,7 +134,7 @@ Status List(const LayoutArguments& arguments) {
   if (arguments.json) {
     Json json = Json::array();
     for (const LayoutRecord& record : database->manifest().layouts) json.push_back(RecordJson(record));
-    Print("{}\n", json.dump(2));
+    PrintJson(json, 2);
     return Status::Ok();
   }
   for (const LayoutRecord& record : database->manifest().layouts) PrintRecord(record);
@@ -193,7 +195,7 @@ Status Rebuild(const LayoutArguments& arguments) {
   if (arguments.json) {
     Json json = RecordJson(*record);
     json["rebuild"] = RebuildJson(report);
-    Print("{}\n", json.dump());
+    PrintJson(json);
     return Status::Ok();
   }
   PrintRecord(*record);

@@ -7,6 +7,8 @@
 
 #include "cache_curve.h"
 #include "cli.h"
+#include "option_values.h"
+#include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
@@ -41,7 +43,7 @@ struct Opened {
 Result<std::unique_ptr<Opened>> Open(const ExplainArguments& arguments) {
   DatabaseOptions options;
   if (!arguments.memory.empty()) {
-    QUARRY_TRY(options.memory_bytes, ParseBytes(arguments.memory, 0));
+    QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, 0));
   }
   auto opened = std::make_unique<Opened>();
   QUARRY_TRY(opened->database, Database::Open(arguments.path, std::move(options)));
@@ -198,7 +200,7 @@ void PrintExplanationJson(const Opened& opened, const Explanation& explanation, 
   json["predicted"] = PathJson(explanation.paths[explanation.own], epochs);
   json["measured"] = MeasuredJson(record);
   json["plan_seconds"] = record.plan_seconds;
-  Print("{}\n", json.dump(2));
+  PrintJson(json, 2);
 }
 
 double Gigabytes(uint64_t bytes) { return static_cast<double>(bytes) / 1e9; }
@@ -328,7 +330,7 @@ void PrintTraceJson(const LayoutRecord& record, const Curve& curve) {
     for (const PolicyKind policy : kAllPolicies) row[PolicyName(policy)] = (hit++)->ratio;
     json["hit_ratios"].push_back(std::move(row));
   }
-  Print("{}\n", json.dump(2));
+  PrintJson(json, 2);
 }
 
 void PrintTrace(const LayoutRecord& record, const Curve& curve) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "option_values.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 
@@ -53,14 +54,19 @@ std::string_view DirectionName(uint8_t direction) {
 }
 
 Result<uint64_t> ParseDisk(const std::string& text, uint64_t feature_bytes) {
-  if (!text.ends_with('x')) return ParseBytes(text, feature_bytes);
+  if (!text.ends_with('x')) return ParseSize("--disk", text, feature_bytes);
   char* end = nullptr;
   const double times = std::strtod(text.c_str(), &end);
   if (end != text.c_str() + text.size() - 1 || !(times > 0) || times > 1e6) {
     return MakeStatus(Code::kUsage,
                       "--disk {}: a size such as 20GiB, or a multiple of the feature bytes such as 3x", text);
   }
-  return static_cast<uint64_t>(times * static_cast<double>(feature_bytes));
+  const double bytes = times * static_cast<double>(feature_bytes);
+  if (!(bytes >= 1 && bytes < 0x1p63)) {
+    return MakeStatus(Code::kUsage, "--disk {}: {} of features times that is no size", text,
+                      FormatBytes(feature_bytes));
+  }
+  return static_cast<uint64_t>(bytes);
 }
 
 Result<LayoutSpec> LayoutFlags::ToSpec(const Manifest& manifest) const {

@@ -6,6 +6,8 @@
 #include <cctype>
 #include <cstdio>
 
+#include "quarry/base/text.h"
+
 namespace quarry::cli {
 namespace {
 
@@ -102,7 +104,7 @@ class LineEditor::Impl {
       return CC_REFRESH;
     }
     std::fputc('\n', stdout);
-    for (const std::string& other : words) std::printf("%s  ", other.c_str());
+    for (const std::string& other : words) std::printf("%s  ", Printable(other).c_str());
     std::fputc('\n', stdout);
     return CC_REDISPLAY;
   }

@@ -74,11 +74,11 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    std::fprintf(stderr, "quarry: usage: %s\n", UsageFault(app, error).c_str());
+    PrintError("quarry: usage: " + UsageFault(app, error));
     return ExitCode(Code::kUsage);
   }
   const Status status = Run(app, config_path, trace_path, action);
-  if (!status.ok()) std::fprintf(stderr, "quarry: %s\n", status.ToString().c_str());
+  if (!status.ok()) PrintError("quarry: " + status.ToString());
   return ExitCode(status.code());
 }
 

@@ -1,13 +1,15 @@
-// Values of options that CLI11 does not know: one of several names, and shares.
+// Values of options that CLI11 does not know: one of several names, shares, sizes and durations.
 #pragma once
 
 #include <charconv>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cli.h"
+#include "quarry/base/units.h"
 
 namespace quarry::cli {
 
@@ -45,10 +47,36 @@ inline Result<double> ParseShare(std::string_view flag, std::string_view text) {
   const std::string_view digits = percent ? text.substr(0, text.size() - 1) : text;
   double share = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), share);
-  if (error != std::errc() || end != digits.data() + digits.size()) {
+  if (error != std::errc() || end != digits.data() + digits.size() || !std::isfinite(share)) {
     return MakeStatus(Code::kUsage, "{}: '{}' is not a share; write 1% or 0.01", flag, text);
   }
   return percent ? share / 100 : share;
+}
+
+// A size of at least a byte, where leaving the option out has a meaning that 0 must not get by accident. A
+// percentage is of `whole_bytes`; 0: nothing that is known yet.
+inline Result<uint64_t> ParseSize(std::string_view flag, std::string_view text, uint64_t whole_bytes) {
+  if (text.ends_with('%') && whole_bytes == 0) {
+    return MakeStatus(Code::kUsage,
+                      "{} {}: there is nothing here to take a share of; write a size, as 512MiB", flag, text);
+  }
+  QUARRY_TRY(const uint64_t bytes, ParseBytes(text, whole_bytes));
+  if (bytes > 0) return bytes;
+  return MakeStatus(Code::kUsage, "{} {}: a size is at least a byte; leave the option out for its default",
+                    flag, text);
+}
+
+// For seconds between `min` and `max`, neither of which is nan.
+inline CLI::Validator SecondsBetween(double min, double max) {
+  return {[min, max](const std::string& text) {
+            double seconds = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+            const bool whole = error == std::errc() && end == text.data() + text.size();
+            return whole && seconds >= min && seconds <= max
+                       ? std::string()
+                       : fmt::format("'{}' is no number of seconds from {} to {}", text, min, max);
+          },
+          ""};
 }
 
 }  // namespace quarry::cli

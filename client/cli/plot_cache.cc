@@ -5,6 +5,7 @@
 
 #include "cache_curve.h"
 #include "layout_options.h"
+#include "option_values.h"
 #include "plot.h"
 #include "plot_gnuplot.h"
 #include "plot_json.h"
@@ -71,7 +72,7 @@ class SampledTrace {
 Result<Curves> SampleCurves(const CacheArguments& arguments) {
   DatabaseOptions options;
   if (!arguments.memory.empty()) {
-    QUARRY_TRY(options.memory_bytes, ParseBytes(arguments.memory, 0));
+    QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, 0));
   }
   QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.source, std::move(options)));
   LayoutFlags flags = arguments.flags;

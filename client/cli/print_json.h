@@ -8,7 +8,7 @@
 namespace quarry::cli {
 
 // One document; on a line of its own where `indent` is -1. Names, paths and sources may hold any bytes, JSON
-// may not: what is no UTF-8 is replaced.
+// may not: what is no UTF-8 is replaced. What would steer a terminal leaves as \u escapes, as Print has them.
 inline void PrintJson(const nlohmann::ordered_json& json, int indent = -1) {
   Print("{}\n", json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }

@@ -2,6 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "option_values.h"
+#include "print_json.h"
 #include "put_remote.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
@@ -115,7 +117,7 @@ Result<Done> PutIntoDatabase(Arguments& arguments) {
 
 Status Run(Arguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckArguments(arguments));
-  QUARRY_TRY(arguments.options.memory_bytes, ParseBytes(arguments.memory, MemoryLimitBytes()));
+  QUARRY_TRY(arguments.options.memory_bytes, ParseSize("--memory", arguments.memory, MemoryLimitBytes()));
   QUARRY_TRY(const Done done,
              IsServerAddress(arguments.database) ? PutAtServer(arguments) : PutIntoDatabase(arguments));
   const PutReport& put = done.put;
@@ -125,7 +127,7 @@ Status Run(Arguments& arguments) {
                                          {"rows", put.rows},
                                          {"seconds", done.seconds},
                                          {"peak_rss_bytes", PeakRssBytes()}};
-    Print("{}\n", json.dump());
+    PrintJson(json);
   } else {
     Print("{} rows of {} nodes committed as {} in {:.2f} s\n", put.rows, put.nodes, put.timestamp,
           done.seconds);

@@ -5,6 +5,8 @@
 #include <thread>
 
 #include "cli.h"
+#include "option_values.h"
+#include "print_json.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
@@ -15,11 +17,14 @@
 namespace quarry::cli {
 namespace {
 
+constexpr uint64_t kServeBytesMin =
+    16 * kMiB;  // less serves nobody: a quarter is for all, and messages want room
 constexpr std::chrono::milliseconds kLook{50};  // at whether a signal has come
 
 struct Arguments {
   std::string database;
   std::string memory;
+  double checkpoint_seconds = 60;
   std::string metrics;  // 127.0.0.1:PORT; empty: none
   ServerOptions options;
   bool json = false;
@@ -45,7 +50,7 @@ void Announce(const Arguments& arguments, const Server& server, Database& databa
                                    {"memory_bytes", database.budget().limit_bytes()},
                                    {"max_sessions", arguments.options.sessions_max}};
     if (server.metrics_port() != 0) json["metrics"] = fmt::format("127.0.0.1:{}", server.metrics_port());
-    Print("{}\n", json.dump());
+    PrintJson(json);
     std::fflush(stdout);
   }
   const std::string page = server.metrics_port() == 0 ? ""
@@ -61,10 +66,16 @@ Status Run(Arguments& arguments) {
   }
   DatabaseOptions options;
   if (!arguments.memory.empty()) {
-    QUARRY_TRY(options.memory_bytes, ParseBytes(arguments.memory, MemoryLimitBytes()));
+    QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, MemoryLimitBytes()));
+    if (options.memory_bytes < kServeBytesMin) {
+      return MakeStatus(Code::kUsage, "--memory {}: a server needs {} at least", arguments.memory,
+                        FormatBytes(kServeBytesMin));
+    }
   }
   QUARRY_TRY(const std::unique_ptr<Database> database,
              Database::Open(arguments.database, std::move(options)));
+  const std::chrono::duration<double> checkpoints(arguments.checkpoint_seconds);
+  arguments.options.checkpoint_embeddings = std::chrono::ceil<std::chrono::milliseconds>(checkpoints);
   ServerOptions serving = arguments.options;  // what runs SQL goes before the database
   serving.sql = MakeSqlRunner(database->store());
   QUARRY_TRY(const std::unique_ptr<Server> server,
@@ -90,6 +101,11 @@ void AddServe(CLI::App& app, Action& action) {
   verb->add_option(
       "--memory", arguments->memory,
       "cap on what the engine holds for all of them (default 80% of what the machine or cgroup allows)");
+  verb->add_option("--checkpoint-embeddings", arguments->checkpoint_seconds,
+                   "seconds from one checkpoint of the embeddings that are trained to the next; 0: never")
+      ->type_name("SECONDS")
+      ->check(SecondsBetween(0, 86400))
+      ->capture_default_str();
   verb->add_option("--metrics", arguments->metrics,
                    "a status page, and figures for Prometheus, over HTTP: 127.0.0.1:PORT")
       ->type_name("ADDRESS");

@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "embedded/embedded_sql.h"
+#include "option_values.h"
 #include "quarry/base/trace.h"
 #include "quarry/client/store.h"
 #include "quarry/database.h"
@@ -124,7 +125,7 @@ void AddSql(CLI::App& app, Action& action) {
   verb->add_flag("--write", arguments->options.write, "UPDATE and INSERT OR REPLACE reach the database");
   verb->add_option("--timeout", arguments->options.timeout_seconds, "seconds that a statement may take")
       ->type_name("SECONDS")
-      ->check(CLI::PositiveNumber);
+      ->check(SecondsBetween(0.001, 1e6));
   AddInlineFlag(verb, arguments->inline_only);
   verb->footer(
       "Tables: nodes, edges, relations, features, embeddings, embedding_rows, layouts, batches, segments, "

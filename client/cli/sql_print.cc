@@ -1,12 +1,15 @@
 #include "sql_print.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "quarry/base/text.h"
 
 namespace quarry::cli {
 namespace {
@@ -52,6 +55,8 @@ template <typename Field>
 Status PrintCsvLine(size_t columns, Field&& field) {
   std::string line;
   for (size_t i = 0; i < columns; ++i) line += (i > 0 ? "," : "") + CsvField(field(i));
+  // Programs get the bytes as they are.
+  if (isatty(STDOUT_FILENO) != 0) line = Printable(line, LineEnds::kKeep);
   return PrintBytes(line + "\n");
 }
 
@@ -82,15 +87,19 @@ Status PrintJson(RowCursor& rows) {
     Json object = Json::object();
     for (size_t i = 0; i < names.size(); ++i) object[names[i]] = JsonOf(rows, i);
     // Names in a database may hold any bytes; JSON may not.
-    QUARRY_RETURN_IF_ERROR(
-        PrintBytes((first ? "[" : ",\n ") + object.dump(-1, ' ', false, Json::error_handler_t::replace)));
+    const std::string line = object.dump(-1, ' ', false, Json::error_handler_t::replace);
+    QUARRY_RETURN_IF_ERROR(PrintBytes((first ? "[" : ",\n ") + Printable(line)));
   }
 }
 
 // Columns in a frame, as wide as the first rows want them: a result of any length is printed while it comes.
 class Box {
  public:
-  explicit Box(RowCursor& rows) : rows_(rows), widths_(rows.columns().size()) { Add(rows.columns()); }
+  explicit Box(RowCursor& rows) : rows_(rows), widths_(rows.columns().size()) {
+    std::vector<std::string> heads = rows.columns();
+    for (std::string& head : heads) head = CellText(std::move(head));
+    Add(std::move(heads));
+  }
 
   Status Run() {
     while (true) {
@@ -118,10 +127,14 @@ class Box {
     } else {
       text = TextOf(rows_, column);
     }
-    // Line ends would break the frame, and other controls steer a terminal.
+    return CellText(std::move(text));
+  }
+
+  // Line ends would break the frame, tabs its columns, and other controls steer a terminal.
+  static std::string CellText(std::string text) {
     std::ranges::replace_if(
-        text, [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; }, ' ');
-    return text;
+        text, [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
+    return Printable(text);
   }
 
   // Characters, not bytes: UTF-8 goes on in bytes of the form 10xxxxxx.

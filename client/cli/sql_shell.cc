@@ -98,7 +98,7 @@ class Shell {
     const Status status =
         connection_.Run(text, [this](client::RowCursor& rows) { return PrintRows(rows, format_); });
     std::fflush(stdout);
-    if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+    if (!status.ok()) PrintError(status.ToString());
     if (timer_) Print("{:.3f} s\n", MonotonicSeconds() - start);
   }
 
@@ -107,7 +107,7 @@ class Shell {
     std::string argument = line.substr(std::min(line.find_first_not_of(" \t", end), line.size()));
     argument.erase(argument.find_last_not_of(" \t") + 1);
     if (RunCommand(line.substr(0, end), argument)) return;
-    std::fprintf(stderr, "no such command: %s; .help lists them\n", line.c_str());
+    PrintError(fmt::format("no such command: {}; .help lists them", line));
   }
 
   bool RunCommand(const std::string& command, const std::string& argument) {

@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "cli.h"
+#include "option_values.h"
+#include "print_json.h"
 #include "quarry/base/log.h"
 #include "quarry/base/units.h"
 #include "quarry/client/store.h"
@@ -101,7 +103,7 @@ Status WatchInBlocks(Source& source, double seconds, bool json) {
   do {
     const Result<Figures> figures = source.Look();
     if (figures.ok()) {
-      json ? Print("{}\n", figures->dump()) : Print("{}\n", Text(*figures));
+      json ? PrintJson(*figures) : Print("{}\n", Text(*figures));
       std::fflush(stdout);  // whoever reads the pipe sees a block when it is there
     } else if (figures.status().code() == Code::kBusy) {
       LogInfo("{}; trying again in {} s", figures.status().message(), seconds);
@@ -119,7 +121,7 @@ Status Stats(const Arguments& arguments) {
   }
   if (arguments.watch_seconds) return WatchInBlocks(source, *arguments.watch_seconds, arguments.json);
   QUARRY_TRY(const Figures figures, source.Look());
-  arguments.json ? Print("{}\n", figures.dump(2)) : Print("{}", Text(figures));
+  arguments.json ? PrintJson(figures, 2) : Print("{}", Text(figures));
   return Status::Ok();
 }
 
@@ -135,7 +137,7 @@ void AddStats(CLI::App& app, Action& action) {
       ->expected(0, 1)
       ->default_str("1")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.1, 86400.0));
+      ->check(SecondsBetween(0.1, 86400));
   verb->footer(
       "A database is opened for each look and closed again; while another process has it open, --watch "
       "waits.\n"

@@ -7,6 +7,7 @@
 
 #include "cli.h"
 #include "http_get.h"
+#include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/client/store.h"
@@ -100,7 +101,7 @@ Status Watch(Source& source) {
       screen.Draw(TopText(*now, before ? &*before : nullptr, {.color = color, .rows_max = Screen::Rows()}));
       before = *std::move(now);
     } else {
-      screen.Draw(fmt::format("{}\ntrying again; q ends\n", now.status().message()));
+      screen.Draw(fmt::format("{}\ntrying again; q ends\n", Printable(now.status().message())));
     }
   } while (screen.WaitForNext(kRefreshSeconds));
   return Status::Ok();
@@ -110,7 +111,7 @@ Status Run(const Arguments& arguments) {
   QUARRY_TRY(Source source, Source::Open(arguments));
   if (!arguments.once && !arguments.json && isatty(STDOUT_FILENO) == 1) return Watch(source);
   QUARRY_TRY(const TopState state, source.Look());
-  arguments.json ? Print("{}\n", TopJson(state).dump()) : Print("{}", TopText(state, nullptr, {}));
+  arguments.json ? PrintJson(TopJson(state)) : Print("{}", TopText(state, nullptr, {}));
   return Status::Ok();
 }
 

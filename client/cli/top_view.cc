@@ -7,6 +7,7 @@
 #include <cmath>
 #include <optional>
 
+#include "quarry/base/text.h"
 #include "quarry/base/units.h"
 
 namespace quarry::cli {
@@ -48,7 +49,10 @@ std::string Bar(double part, double whole) {
 class Table {
  public:
   explicit Table(std::vector<std::string> heads) { rows_.push_back(std::move(heads)); }
-  void Add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  void Add(std::vector<std::string> row) {
+    for (std::string& cell : row) cell = Printable(cell);  // groups are named by clients
+    rows_.push_back(std::move(row));
+  }
 
   void Print(bool color, std::vector<std::string>& lines) const {
     if (rows_.size() == 1) return;

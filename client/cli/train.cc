@@ -55,7 +55,7 @@ void TuneMalloc() {
 Result<std::unique_ptr<Database>> OpenWithBudgets(NodeArguments& arguments) {
   DatabaseOptions options;
   if (!arguments.memory.empty() && !arguments.memory.ends_with('%')) {
-    QUARRY_TRY(options.memory_bytes, ParseBytes(arguments.memory, 0));
+    QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, 0));
   }
   QUARRY_TRY(std::unique_ptr<Database> database, Database::Open(arguments.path, std::move(options)));
   const TableRecord* features = database->manifest().FindTable(arguments.road.feature_table);
@@ -67,7 +67,7 @@ Result<std::unique_ptr<Database>> OpenWithBudgets(NodeArguments& arguments) {
   QUARRY_TRY(arguments.road.cache_bytes, ParseBytes(arguments.cache, feature_bytes));
   if (arguments.memory.ends_with('%')) {
     DatabaseOptions again;
-    QUARRY_TRY(again.memory_bytes, ParseBytes(arguments.memory, feature_bytes));
+    QUARRY_TRY(again.memory_bytes, ParseSize("--memory", arguments.memory, feature_bytes));
     database.reset();
     return Database::Open(arguments.path, std::move(again));
   }

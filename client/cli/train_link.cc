@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config_file.h"
+#include "option_values.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
@@ -64,7 +65,7 @@ Result<HeldOutShares> ParseShares(const LinkArguments& arguments) {
 // As databases are opened with: --memory, or 80 % of what the machine allows.
 Result<uint64_t> BudgetBytes(const CLI::App& verb) {
   const auto memory = SharedOption<std::string>(verb, "--memory", "");
-  return memory.empty() ? MemoryLimitBytes() / 10 * 8 : ParseBytes(memory, MemoryLimitBytes());
+  return memory.empty() ? MemoryLimitBytes() / 10 * 8 : ParseSize("--memory", memory, MemoryLimitBytes());
 }
 
 Result<std::unique_ptr<Database>> OpenWithBudget(const CLI::App& verb) {

@@ -21,7 +21,7 @@ constexpr std::string_view kStageNames[kEmbeddingStageCount] = {"prepare", "tran
                                                                 "transfer_back", "update"};
 
 void PrintLine(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stdout);
+  Print("{}\n", line);
   std::fflush(stdout);  // whoever reads the pipe sees an epoch when it ends
 }
 
@@ -154,7 +154,8 @@ void LinkReport::Epoch(const LinkEpochReport& epoch) {
     AddMemory(reserved_bytes_, budget_, json);
     json["valid_seconds"] = epoch.valid_seconds;
     json["best"] = epoch.best;
-    return PrintLine(json.dump());
+    PrintJson(json);
+    return static_cast<void>(std::fflush(stdout));
   }
   if (!header_printed_) PrintHeader();
   header_printed_ = true;

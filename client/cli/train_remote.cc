@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "option_values.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
@@ -179,10 +180,10 @@ class RemoteTraining {
     if (memory_bytes_ == 0 && arguments_.memory.ends_with('%')) {
       QUARRY_TRY(store_, ConnectWith(1));
       QUARRY_RETURN_IF_ERROR(Describe());
-      QUARRY_TRY(memory_bytes_, ParseBytes(arguments_.memory, feature_bytes_));
+      QUARRY_TRY(memory_bytes_, ParseSize("--memory", arguments_.memory, feature_bytes_));
       store_.reset();
     } else if (memory_bytes_ == 0 && !arguments_.memory.empty()) {
-      QUARRY_TRY(memory_bytes_, ParseBytes(arguments_.memory, 0));
+      QUARRY_TRY(memory_bytes_, ParseSize("--memory", arguments_.memory, 0));
     }
     QUARRY_TRY(store_, ConnectWith(memory_bytes_));
     return Describe();

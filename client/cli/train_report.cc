@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 void PrintLine(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stdout);
+  Print("{}\n", line);
   std::fflush(stdout);  // whoever reads the pipe sees an epoch when it ends
 }
 
@@ -174,11 +174,15 @@ void TrainReport::Plan(const LiveRoadPlan& plan) {
   json["topology_in_memory"] = plan.topology_in_memory;
   json["batch_nodes_max"] = plan.batch_nodes_max;
   json["batches_in_flight"] = plan.batches_in_flight;
-  PrintLine(json.dump());
+  PrintJson(json);
+  std::fflush(stdout);
 }
 
 void TrainReport::Epoch(const EpochReport& epoch) {
-  if (json_) return PrintLine(EpochJson(epoch, setup_).dump());
+  if (json_) {
+    PrintJson(EpochJson(epoch, setup_));
+    return static_cast<void>(std::fflush(stdout));
+  }
   if (!header_printed_) {
     const bool auc = epoch.valid && epoch.valid->auc;
     std::fputs(fmt::format(fmt::runtime(kRow), "", "", "", "", "compute", "waited", "waited", "waited", "",
