@@ -25,6 +25,8 @@ rocksdb::Options MakeOptions() {
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
   options.max_manifest_file_size = 1 << 20;
+  // RocksDB would take 17.6 MB of the disk for each log before it writes one byte, and 4 MB for each MANIFEST.
+  options.allow_fallocate = false;
   // RocksDB's own list of synced logs (track_and_verify_wals_in_manifest) stays off: what it would find, a
   // log that is missing or shorter than it was, the ledger and the anchor find too, and exactly.
   rocksdb::BlockBasedTableOptions table;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -60,6 +61,18 @@ TEST_F(CatalogTest, ACommittedManifestIsThereAfterReopening) {
     EXPECT_EQ(manifest.tables[0].row_count, 2u);
     EXPECT_TRUE(catalog->VerifyChecksums().ok());
   }
+}
+
+TEST_F(CatalogTest, LogsTakeNoMoreOfTheDiskThanIsInThem) {
+  const auto catalog = Catalog::Create(path_).value();
+  ASSERT_TRUE(catalog->CommitManifest(WithNodes(1)).ok());
+  uint64_t disk_bytes = 0;
+  for (const auto& [file, about] : FilesOnDisk()) {
+    struct stat info {};
+    ASSERT_EQ(stat(file.c_str(), &info), 0);
+    disk_bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+  }
+  EXPECT_LT(disk_bytes, 256 << 10);
 }
 
 TEST_F(CatalogTest, AFolderCopiedWhileOpenHoldsWhatWasCommitted) {
