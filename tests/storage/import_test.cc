@@ -427,6 +427,13 @@ TEST_F(ImportTest, AFullDiskIsReportedAndLeavesNothing) {
   const Status status = Import(*backend_, mount_path + "/x.db", folder_ / "set");
   EXPECT_EQ(status.code(), Code::kNoSpace) << status.ToString();
   ExpectNothing(mount_path + "/x.db");
+  // Nobody knows how many of these are equal, before they are written.
+  std::vector<std::pair<int64_t, int64_t>> edges;
+  for (int64_t i = 0; i < 1 << 20; ++i) edges.emplace_back(i & 1023, i >> 10);
+  const std::string many = folder_.Write("many.npy", NpyEdges(edges));
+  const Status written = Import(*backend_, mount_path + "/x.db", many, {.deduplicate = true});
+  EXPECT_EQ(written.code(), Code::kNoSpace) << written.ToString();
+  ExpectNothing(mount_path + "/x.db");
   umount(mount_path.c_str());
 }
 
