@@ -25,7 +25,8 @@ Result<WorkFolder> WorkFolder::Make(IoBackend& backend, const std::string& given
   const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return ErrnoStatus(errno, "open", path);
   File lock(descriptor, path, false);
-  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+  // Any other errno: a file system that locks no folders (NFS).
+  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return MakeStatus(Code::kBusy, "{}: another {} is writing it", path, command);
   }
   for (const fs::directory_entry& leftover : fs::directory_iterator(path, error)) {

@@ -13,14 +13,6 @@
 #include "fault_util.h"
 #include "quarry/served_sql.h"
 
-#if defined(__SANITIZE_THREAD__)
-// Not instrumented: ThreadSanitizer does not see what orders RocksDB's threads, nor that liburing gives the
-// memory of a ring back, by a system call of its own, before another ring has it.
-extern "C" const char* __tsan_default_suppressions() {  // NOLINT(bugprone-reserved-identifier): its name
-  return "race:librocksdb.so\nrace:liburing\n";
-}
-#endif
-
 namespace quarry {
 namespace {
 

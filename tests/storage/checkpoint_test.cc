@@ -22,13 +22,6 @@
 #include "storage/small_store.h"
 #include "storage/store_rows.h"
 
-#if defined(__SANITIZE_THREAD__)
-// RocksDB is not instrumented: ThreadSanitizer sees it copy and compare bytes, and not what orders that.
-extern "C" const char* __tsan_default_suppressions() {  // NOLINT(bugprone-reserved-identifier): its name
-  return "race:librocksdb.so\n";
-}
-#endif
-
 namespace quarry {
 namespace {
 
