@@ -1,0 +1,97 @@
+"""The project's own test binaries that kill, cut the power and fail the disk, with ever new seeds: one test of one of them a trial."""
+
+import functools
+import re
+import subprocess
+
+import harness
+
+
+class Binaries(harness.Attack):
+    """`programs`: those whose tests take turns; `environment` and `options`: what is given to them, {seed} and {count} replaced."""
+
+    programs = ()
+    environment = {}
+    options = {}
+    count = 100
+    smoke = 0  # ctest runs these binaries by themselves
+
+    def prepare(self):
+        self.present = [name for name in self.programs if (self.soak.bin / name).exists()]
+        if not self.present:
+            raise harness.Skip(f"not built: {', '.join(self.programs)}")
+
+    def trial(self, trial):
+        program = trial.rng.choice(self.present)
+        path = self.soak.bin / program
+        test = trial.rng.choice(tests_of(path))
+        values = {"seed": trial.rng.randrange(1, 1_000_000), "count": self.count}
+        env = {name: value.format(**values) for name, value in self.environment.items()}
+        options = [option.format(**values) for option in self.options.get(program, ())]
+        # Beside everything else that runs here, and not to be taken for a hang.
+        outcome = trial.run(f"--gtest_filter={test}", *options, program=str(path), env={**env, "TMPDIR": str(trial.folder)}, seconds=900)
+        trial.note(f"{env}\n{outcome.stdout[-4000:]}")
+        if outcome.code != 0:
+            failed = [line for line in outcome.stdout.splitlines() if "Failure" in line or "FAILED" in line]
+            raise harness.Failure("other", f"{' '.join(f'{k}={v}' for k, v in env.items())} {outcome}: {'; '.join(failed[:3])}")
+        self.counted(trial, outcome)
+
+    def counted(self, trial, outcome):
+        """Adds what the binary says that it did."""
+
+
+@functools.lru_cache(maxsize=None)
+def tests_of(path):
+    listed = subprocess.run([path, "--gtest_list_tests"], capture_output=True, text=True, check=True, timeout=60).stdout
+    tests, suite = [], ""
+    for line in listed.splitlines():
+        name = line.split("#")[0].strip()
+        if line.startswith("  "):
+            tests.append(suite + name)
+        elif name.endswith("."):
+            suite = name
+    return [test for test in tests if "DISABLED" not in test]
+
+
+def numbers_before(word, text):
+    return sum(int(number.replace(",", "")) for number in re.findall(rf"([\d,]+) {word}", text))
+
+
+class PowerCuts(Binaries):
+    name = "power-cuts"
+    what = "the power goes at any operation, and what was not synced is lost, torn or reordered"
+    weight = 2
+    programs = ("power_cut_test",)
+    environment = {"QUARRY_TEST_SEED": "{seed}", "QUARRY_TEST_CUTS": "{count}"}
+    options = {"power_cut_test": ["--cuts={count}"]}
+
+    def counted(self, trial, outcome):
+        trial.count("runs", max(1, numbers_before("cuts", outcome.stdout)))
+
+
+class Crashes(Binaries):
+    name = "crash-test"
+    what = "kill points, k-th operations and instants of children that do everything at once"
+    programs = ("crash_test",)
+    environment = {"QUARRY_TEST_SEED": "{seed}", "QUARRY_TEST_KILLS": "{count}"}
+    count = 200  # so many that a child comes by every kill point
+
+    def counted(self, trial, outcome):
+        trial.count("runs", max(1, numbers_before("kills", outcome.stdout)))
+
+
+class Faults(Binaries):
+    name = "faults"
+    what = "EIO, ENOSPC, short transfers and failed syncs at every operation (tests/faults), and random writes, compactions and copies"
+    weight = 2
+    programs = ("commit_faults_test", "copy_faults_test", "layout_faults_test", "training_faults_test", "write_faults_test",
+                "large_write_test", "compaction_resume_test", "checkpoint_test", "rebuild_test")
+    environment = {"QUARRY_TEST_ALL_FAULTS": "1", "QUARRY_TEST_SEED": "{seed}"}
+
+
+class ClientKills(Binaries):
+    name = "client-kills"
+    what = "clients killed in each of the states of the protocol (server_fault_test)"
+    programs = ("server_fault_test",)
+    environment = {"QUARRY_TEST_KILLS": "{count}", "QUARRY_TEST_SEED": "{seed}"}
+    count = 120

@@ -1,0 +1,199 @@
+"""What a database must hold: the acknowledged rows, kept apart from the code under attack.
+
+A Model has the features, labels and splits of every node as plain Python values, and for each writer the changes that it
+made, in order. An export of the database (`quarry export`) is read by this file's own reader of .npy and compared.
+"""
+
+import ast
+import copy
+import pathlib
+import random
+import struct
+
+SPLITS = ("none", "train", "valid", "test")
+CLASSES = 5
+
+
+def write_npy(path, kind, shape, payload):
+    """A .npy 1.0 file: `kind` as NumPy writes it ("<f4", "<i8"), `payload` the elements as bytes."""
+    header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {tuple(shape)!r}, }}".encode()
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    pathlib.Path(path).write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + payload)
+
+
+def write_ids(path, ids):
+    write_npy(path, "<i8", (len(ids),), struct.pack(f"<{len(ids)}q", *ids))
+
+
+def read_npy(path):
+    """(kind, shape, payload) of a .npy 1.0 file; ValueError where it is none, or holds fewer bytes than it says."""
+    data = pathlib.Path(path).read_bytes()
+    if data[:8] != b"\x93NUMPY\x01\x00":
+        raise ValueError(f"{path}: no .npy 1.0 file")
+    (length,) = struct.unpack_from("<H", data, 8)
+    header = ast.literal_eval(data[10:10 + length].decode())
+    payload = data[10 + length:]
+    elements = 1
+    for extent in header["shape"]:
+        elements *= extent
+    if len(payload) != elements * int(header["descr"][2:]):
+        raise ValueError(f"{path}: {len(payload)} bytes for the shape {header['shape']}")
+    return header["descr"], header["shape"], payload
+
+
+def row_of(author, number, node, dim):
+    """A row that says who wrote it: author, number and node, then floats that depend on all three."""
+    values = random.Random(f"{author}.{number}.{node}")
+    return struct.pack(f"<{dim}f", author, number, node, *(values.random() for _ in range(dim - 3)))
+
+
+class State:
+    """Features (bytes of a row), label and split of each node, at one moment."""
+
+    def __init__(self, rows, labels, splits):
+        self.rows, self.labels, self.splits = rows, labels, splits
+
+    def of(self, node):
+        return self.rows[node], self.labels[node], self.splits[node]
+
+    def describe(self, node):
+        row, label, split = self.of(node)
+        author, number = struct.unpack_from("<2f", row)
+        return f"row {number:.0f} of writer {author:.0f}, label {label}, {split}"
+
+    @staticmethod
+    def of_export(folder):
+        """What `quarry export --format npy` wrote."""
+        folder = pathlib.Path(folder)
+        kind, (nodes, dim), payload = read_npy(folder / "features.npy")
+        if kind != "<f4":
+            raise ValueError(f"{folder}/features.npy: {kind} instead of <f4")
+        rows = [payload[i * 4 * dim:(i + 1) * 4 * dim] for i in range(nodes)]
+        labels = list(struct.unpack(f"<{nodes}q", read_npy(folder / "labels.npy")[2]))
+        splits = ["none"] * nodes
+        for split in SPLITS[1:]:
+            file = folder / f"{split}_idx.npy"
+            payload = read_npy(file)[2] if file.exists() else b""
+            for node in struct.unpack(f"<{len(payload) // 8}q", payload):
+                splits[node] = split
+        return State(rows, labels, splits)
+
+
+class Change:
+    """One commit: for some nodes new rows, labels or a split."""
+
+    def __init__(self, ids, rows=None, labels=None, split=None):
+        self.ids, self.rows, self.labels, self.split = ids, rows, labels, split
+
+    def apply(self, state):
+        for i, node in enumerate(self.ids):
+            if self.rows is not None:
+                state.rows[node] = self.rows[i]
+            if self.labels is not None:
+                state.labels[node] = self.labels[i]
+            if self.split is not None:
+                state.splits[node] = self.split
+
+
+class Writer:
+    """The changes of one writer that the settled state has not, in order; the first `durable` of them were acknowledged."""
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+        self.changes = []
+        self.durable = 0
+
+
+class Model:
+    """What must be there. Writers own their nodes; each makes one change after the other.
+
+    attempt(change)  the change is about to be made: it may be there from now on, or not
+    acknowledge()    it was acknowledged: it must be there
+    difference(state)  None, or what of `state` cannot be; what was found of open changes is settled otherwise
+    """
+
+    def __init__(self, state, writers=1):
+        self.state = state
+        nodes = range(len(state.rows))
+        self.writers = [Writer(nodes[i::writers]) for i in range(writers)]
+        self.number = 0  # of changes ever made, so that no two write the same rows
+
+    def copy(self):
+        return copy.deepcopy(self)
+
+    def owned_by(self, writers):
+        """Divides the nodes anew among so many writers. REQUIRES: nothing is open."""
+        assert not any(writer.changes for writer in self.writers)
+        nodes = range(len(self.state.rows))
+        self.writers = [Writer(nodes[i::writers]) for i in range(writers)]
+
+    @property
+    def dim(self):
+        return len(self.state.rows[0]) // 4
+
+    @property
+    def nodes(self):
+        return len(self.state.rows)
+
+    def next_rows(self, ids, author=0):
+        self.number += 1
+        return [row_of(author + 1, self.number, node, self.dim) for node in ids]
+
+    def attempt(self, change, writer=0):
+        writer = self.writers[writer]
+        assert writer.durable == len(writer.changes), "an earlier change is open: settle it first"
+        writer.changes.append(change)
+
+    def acknowledge(self, writer=0):
+        self.writers[writer].durable = len(self.writers[writer].changes)
+
+    def acknowledged(self):
+        return sum(writer.durable for writer in self.writers)
+
+    def difference(self, found):
+        """None when `found` has every acknowledged change, each open one wholly or not at all, and nothing else."""
+        if len(found.rows) != len(self.state.rows):
+            return f"{len(found.rows)} nodes instead of {len(self.state.rows)}"
+        settled = copy.deepcopy(self.state)
+        for number, writer in enumerate(self.writers):
+            text = None
+            for count in range(writer.durable, len(writer.changes) + 1):
+                trial = State(list(settled.rows), list(settled.labels), list(settled.splits))
+                for change in writer.changes[:count]:
+                    change.apply(trial)
+                wrong = [node for node in writer.nodes if trial.of(node) != found.of(node)]
+                if not wrong:
+                    settled = trial
+                    break
+                text = text or (f"{len(wrong)} nodes of writer {number} are not as acknowledged, node {wrong[0]} first: "
+                                f"{found.describe(wrong[0])} instead of {trial.describe(wrong[0])}")
+            else:
+                return text
+        self.state = settled
+        for writer in self.writers:
+            writer.changes, writer.durable = [], 0
+        return None
+
+
+class Graph:
+    """A small graph with everything that a database can have, as a folder for `quarry import`."""
+
+    def __init__(self, seed, nodes=400, dim=16):
+        rng = random.Random(f"graph {seed}")
+        self.nodes, self.dim = nodes, dim
+        self.edges = [(rng.randrange(nodes), rng.randrange(nodes)) for _ in range(8 * nodes)]
+        rows = [row_of(0, 0, node, dim) for node in range(nodes)]
+        labels = [node % CLASSES for node in range(nodes)]
+        splits = ["train" if node % 4 == 0 else SPLITS[rng.randrange(4)] for node in range(nodes)]
+        self.state = State(rows, labels, splits)
+
+    def write(self, folder):
+        folder = pathlib.Path(folder)
+        folder.mkdir()
+        sources, targets = zip(*self.edges)
+        count = len(self.edges)
+        write_npy(folder / "edges.npy", "<i8", (2, count), struct.pack(f"<{2 * count}q", *sources, *targets))
+        write_npy(folder / "features.npy", "<f4", (self.nodes, self.dim), b"".join(self.state.rows))
+        write_npy(folder / "labels.npy", "<i8", (self.nodes,), struct.pack(f"<{self.nodes}q", *self.state.labels))
+        for split in SPLITS[1:]:
+            write_ids(folder / f"{split}_idx.npy", [n for n in range(self.nodes) if self.state.splits[n] == split])
