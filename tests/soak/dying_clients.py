@@ -25,11 +25,9 @@ class DyingClients(harness.Attack):
         writers = 6
         truth.owned_by(writers)
         running = server.Server(trial, database, memory="256MiB")
-        with server.Client(running.socket) as client:
-            client.call(server.lookup_frame((0,)))
-        trial.run("sql", running.address, "select 1", expect=[DONE])
-        time.sleep(0.2)
-        descriptors, threads = running.descriptors(), running.status("Threads")
+        self.do_all_once(trial, running, truth)
+        # A thread that had nothing to do yet makes its ring when it has.
+        descriptors, threads = running.descriptors() + 4, running.status("Threads")
         good = [server.GoodClient(running, truth, truth.writers[0].nodes) for _ in range(2)]
         for client in good:
             client.start()
@@ -51,6 +49,18 @@ class DyingClients(harness.Attack):
         self.whole_budget(running)
         running.stop()
         trial.check(database, truth, "clients that died")
+
+    def do_all_once(self, trial, running, truth):
+        """So that the server has opened what it keeps open."""
+        change = harness.random_change(trial.rng, truth, truth.writers[1].nodes, 1)
+        truth.attempt(change, 1)
+        trial.put(running.address, change)
+        truth.acknowledge(1)
+        trial.run("sql", running.address, "select sum(vec_dim(feature)) from features", expect=[DONE])
+        for how in ((), ("--layout", "default"), ("--checkpoint-every", "1", "--overwrite")):
+            trial.run("train", running.address, *databases.TRAIN[:6], "--epochs", "1", "--torch-threads", "1", *how, expect=[DONE])
+        self.streams(trial, running)
+        time.sleep(2.5)  # sessions end within two seconds of their connections
 
     @staticmethod
     def whole_budget(running):

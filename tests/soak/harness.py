@@ -88,7 +88,8 @@ class Trial:
 
     # ---- processes
 
-    def start(self, command, prefix=(), env=None, cwd=None, stdin=subprocess.DEVNULL, stdout=None, stderr=None):
+    def start(self, command, prefix=(), env=None, cwd=None, stdin=subprocess.DEVNULL,
+              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         """A process in a group of its own, which ends with the trial."""
         environment = {**os.environ, "QUARRY_LOG": "info", "HOME": str(self.folder), **(env or {})}
         process = subprocess.Popen([*map(str, prefix), *map(str, command)], stdin=stdin, stdout=stdout, stderr=stderr,

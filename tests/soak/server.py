@@ -96,9 +96,9 @@ class Server:
 
 
 @functools.lru_cache(maxsize=None)
-def encode(text):
+def encode(text, kind="Request"):
     """The frame of a request, with id 0: `text` as `capnp convert text:binary` takes it."""
-    done = subprocess.run(["capnp", "convert", "text:binary", SCHEMA, "Request"], input=text.encode(), capture_output=True, check=False)
+    done = subprocess.run(["capnp", "convert", "text:binary", SCHEMA, kind], input=text.encode(), capture_output=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"capnp: {text}: {done.stderr.decode()}")
     return struct.pack("<IIQ", len(done.stdout), 0, 0) + done.stdout
@@ -121,22 +121,31 @@ def open_session(client_id, budget=1 << 20, wait_ms=0):
 
 
 LIVE = "(live = (featureTable = \"feature\", topology = \"graph\", fanouts = [3, 3], batchSize = 16, cacheBytes = 65536, seed = 1))"
-LIVE_STREAM = f"(openStream = (road = {LIVE}, mode = 0))"
+LIVE_STREAM = f"(openStream = (road = {LIVE}, mode = 0, members = 1))"
 
 
 class Message:
-    """A Cap'n Proto message of one segment: enough of it to read an answer."""
+    """A Cap'n Proto message: enough of it to read an answer. Places are words of all segments, one behind the other."""
 
     def __init__(self, payload):
-        segments = struct.unpack_from("<I", payload)[0] + 1
-        if segments != 1:
-            raise ValueError(f"an answer of {segments} segments")
-        self.words = payload[8:]
+        count = struct.unpack_from("<I", payload)[0] + 1
+        sizes = struct.unpack_from(f"<{count}I", payload, 4)
+        self.words = payload[(4 * (count + 1) + 7) // 8 * 8:]
+        self.segments = [sum(sizes[:i]) for i in range(count)]
         self.root = self.struct(0)
+
+    def pointer(self, at):
+        """(place, offset and kind, sizes) of the pointer at this word, wherever its landing pad is."""
+        low, sizes = struct.unpack_from("<iI", self.words, 8 * at)
+        if low & 3 != 2:
+            return at, low, sizes
+        if low & 4:
+            raise ValueError("a far pointer to a far pointer")
+        return self.pointer(self.segments[sizes] + (low >> 3))
 
     def struct(self, at):
         """(first data word, first pointer word) of the struct that the pointer at this word leads to; None: null."""
-        low, sizes = struct.unpack_from("<iI", self.words, 8 * at)
+        at, low, sizes = self.pointer(at)
         if low == 0 and sizes == 0:
             return None
         begin = at + 1 + (low >> 2)
@@ -146,8 +155,7 @@ class Message:
         return struct.unpack_from("<Q", self.words, 8 * (place[0] + word))[0]
 
     def bytes(self, place, pointer):
-        at = place[1] + pointer
-        low, sizes = struct.unpack_from("<iI", self.words, 8 * at)
+        at, low, sizes = self.pointer(place[1] + pointer)
         begin = 8 * (at + 1 + (low >> 2))
         return self.words[begin:begin + (sizes >> 3)]
 
@@ -321,13 +329,13 @@ class GoodClient(threading.Thread):
 
 
 @functools.lru_cache(maxsize=64)
-def lookup_frame(ids):
-    return encode(f"(lookup = (table = \"feature\", ids = (list = [{', '.join(map(str, ids))}])))")
+def lookup_frame(ids, table="feature"):
+    return encode(f"(lookup = (table = \"{table}\", ids = (list = [{', '.join(map(str, ids))}])))")
 
 
-def lookup(client, ids):
-    """The feature rows of these nodes."""
-    message = client.call(lookup_frame(tuple(ids)))
+def lookup(client, ids, table="feature"):
+    """The rows of these nodes, as bytes."""
+    message = client.call(lookup_frame(tuple(ids), table))
     rows = message.first()
     payload = message.struct(rows[1])
     block = message.bytes(payload, 0)
@@ -339,11 +347,13 @@ def settle(running, truth):
     """What became of a put that failed, as readers see it; all other rows are the model's."""
     try:
         with Client(running.socket) as client:
-            rows = lookup(client, range(truth.nodes))
+            nodes = range(truth.nodes)
+            rows = lookup(client, nodes)
+            labels = [int.from_bytes(label, "little", signed=True) for label in lookup(client, nodes, "label")]
+            splits = [model.SPLITS[split[0]] for split in lookup(client, nodes, "split")]
     except (Gone, Refused) as error:
         raise harness.Failure("other", f"a lookup: {error}") from error
-    # Labels and splits are of no open change: puts beside streams, and on full disks, are of rows.
-    difference = truth.difference(model.State(rows, list(truth.state.labels), list(truth.state.splits)))
+    difference = truth.difference(model.State(rows, labels, splits))
     if difference:
         raise harness.Failure("lost", f"over the server: {difference}")
 

@@ -12,9 +12,11 @@ import pathlib
 import platform
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 import databases
 import harness
@@ -88,14 +90,18 @@ class Soak:
         failure = None
         try:
             attack.trial(trial)
-        except harness.Failure as caught:
-            failure = caught
-            trial.note(f"FAILED, {caught.kind}: {caught}")
+        except harness.Skip:
+            raise
+        except Exception as caught:  # one of the attack's own is a failure of the soak, which goes on
+            failure = caught if isinstance(caught, harness.Failure) else harness.Failure("other", traceback.format_exc())
+            trial.note(f"FAILED, {failure.kind}: {failure}")
             self.keep_trial(tally, number, trial)
         finally:
             trial.close()
             shutil.rmtree(folder, ignore_errors=True)
             tally.seconds += time.monotonic() - begin
+        if self.smoke:
+            say(f"{attack.name} {number}: {time.monotonic() - begin:.1f} s")
         for word, times in trial.found.items():
             tally.found[word] = tally.found.get(word, 0) + times
         # A trial counts as one run, or as what it counts as runs.
@@ -156,7 +162,8 @@ class Soak:
 
     def table(self):
         minutes = (time.monotonic() - self.began) / 60
-        version = os.popen(f"git -C {self.repository} describe --always --dirty 2>/dev/null").read().strip() or "no commit"
+        described = subprocess.run(["git", "-C", self.repository, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+        version = described.stdout.strip() or "no commit"
         lines = [f"seed {self.seed}, {minutes:.1f} minutes, {version}, {machine()}", ""]
         lines.append("| attack | what | runs | " + " | ".join(harness.KINDS) + " |")
         lines.append("| --- | --- | ---: |" + " ---: |" * len(harness.KINDS))
