@@ -131,7 +131,7 @@ class LimitServer(harness.Attack):
             group = control_groups.Group("pids", value)
             trial.exit.callback(group.remove)
             prefix, what = group.prefix, f"pids.max {value}"
-        running = server.Server(trial, database, memory="512MiB", prefix=prefix)
+        running = server.Server(trial, database, memory="2GiB", prefix=prefix)
         if not running.started:
             trial.note(f"{what}: no server")
             trial.check(database, truth, f"a server with {what}, which did not start")
@@ -146,7 +146,7 @@ class LimitServer(harness.Attack):
         self.put(trial, running, truth, f"{opened} streams, {what}")
         for client in clients:
             client.close()
-        server.wait_until(lambda: running.process.poll() is not None or running.status("Threads") <= threads, 10)
+        server.wait_until(lambda: running.process.poll() is not None or running.status("Threads") <= threads + 4, 10)
         running.check_alive()
         server.settle(running, truth)
         outcome = self.put(trial, running, truth, "without streams")
@@ -164,7 +164,7 @@ class LimitServer(harness.Attack):
         opened = refused = 0
         while opened < 120 and refused < 3:
             try:
-                client = server.Client(running.socket, budget=24 << 20, seconds=20)
+                client = server.Client(running.socket, budget=112 << 20, seconds=20)
                 clients.append(client)
                 for _ in range(12):
                     stream = client.call(server.LIVE_STREAM)
