@@ -5,7 +5,8 @@ import shutil
 import damage
 import databases
 import harness
-from harness import CORRUPTION, DONE
+import server
+from harness import CORRUPTION, DONE, FAILED
 
 READERS = (["info"], ["info", "--json"], ["stats"], ["layout", "list"], ["layout", "explain"], ["verify", "--json"], ["upgrade", "--dry-run"],
            ["repair", "--dry-run"], ["sql", "{db}", "select count(*), sum(in_degree), sum(label) from nodes"],
@@ -24,12 +25,52 @@ def read_some(trial, database, most):
         shutil.rmtree(trial.folder / "all", ignore_errors=True)
 
 
-def check_repair(trial, database, truth, what, **options):
+def use(trial, database, truth, what):
+    """Looks at it by some reading verbs, now and then as a writer, a server or a copy would, and then repairs it."""
+    read_some(trial, database, 2)
+    for share, check in ((0.25, check_write), (0.15, check_copy), (0.2, check_serve)):
+        if trial.rng.random() < share:
+            check(trial, database, truth, what)
+    check_repair(trial, database, truth, what)
+
+
+def check_write(trial, database, truth, what):
+    """A put is refused, or on top of all that was acknowledged."""
+    change = harness.random_change(trial.rng, truth)
+    truth.attempt(change)
+    if trial.put(database, change, expect=None).code == DONE:
+        truth.acknowledge()
+        trial.count("written to")
+    trial.check_damaged(database, truth, f"{what}; and a put")
+
+
+def check_copy(trial, database, truth, what):
+    """A checkpoint is refused, or has what was acknowledged, or what is wrong with it is found."""
+    copy = trial.folder / "copy"
+    if trial.read("checkpoint", database, copy, database=database).code == DONE:
+        trial.check_damaged(copy, truth, f"{what}; and a checkpoint")
+
+
+def check_serve(trial, database, truth, what):
+    """A server does not start, or serves what was acknowledged, or says that it cannot."""
+    running = server.Server(trial, database)
+    if not running.started:
+        return
+    try:
+        found = server.state(running, truth.nodes)
+    except (server.Gone, server.Refused) as refused:
+        trial.note(f"a lookup: {refused}")
+        found = None
+    difference = truth.copy().difference(found) if found is not None else None
+    if difference:
+        raise harness.Failure("silent", f"{what}: a server serves it: {difference}")
+    running.stop()
+
+
+def check_repair(trial, database, truth, what):
     """`repair` may end with 0 only where verify agrees, and the rows are the model's."""
-    outcome = trial.run("repair", database, **options)
+    outcome = trial.run("repair", database, expect=(DONE, FAILED, CORRUPTION))
     if outcome.code != DONE:
-        if outcome.code != CORRUPTION:
-            raise harness.Failure("other", f"{what}: {outcome}")
         trial.count("refused by repair")
         return
     trial.count("repaired")
@@ -65,8 +106,7 @@ class FlipFiles(harness.Attack):
             trial.count("found")
         else:
             self.check_unfound(trial, database, what)
-        read_some(trial, database, 2)
-        check_repair(trial, database, truth, what)
+        use(trial, database, truth, what)
 
     def check_unfound(self, trial, database, what):
         """What verify does not mind is nothing that anybody reads: all that can be read is as it was."""

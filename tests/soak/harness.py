@@ -72,7 +72,6 @@ class Trial:
         self.folder.mkdir(parents=True)
         self.quarry = str(soak.quarry)
         self.exit = contextlib.ExitStack()  # what is to be undone afterwards, newest first
-        self.keep = []  # folders elsewhere that belong to it
         self.log = open(self.folder / "log.txt", "w", buffering=1)
         self.found = {}  # what else is worth a count in the table: word -> times
 

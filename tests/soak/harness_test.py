@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """The oracle of the soak sees what it is there to see: each kind of failure is planted, and must be called by its name."""
 
+import contextlib
+import io
 import pathlib
 import stat
 import struct
+import subprocess
+import sys
 import tempfile
 import types
 import unittest
@@ -160,7 +164,15 @@ class TrialTest(unittest.TestCase):
 
 
 class SoakTest(unittest.TestCase):
-    def test_failures_are_counted_and_kept_and_the_exit_code_says_so(self):
+    def test_a_quarry_that_fails_at_everything_ends_with_exit_code_1(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(soak.__file__)
+            command = [sys.executable, script, "--smoke", "--only", "flip-log", "--quarry", "/bin/false", "--keep", folder]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertRegex(done.stdout, r"\| flip-log \| .* \| 2 \| 0 \| 0 \| 0 \| 0 \| 2 \|")
+
+    def test_failures_are_counted_and_kept(self):
         class Bad(harness.Attack):
             name, what = "bad", "fails"
 
@@ -174,9 +186,11 @@ class SoakTest(unittest.TestCase):
             arguments = types.SimpleNamespace(seed=7, quarry=root / "quarry", bin=None, keep=root / "kept", smoke=False, only=["none"])
             run = soak.Soak(arguments, root / "work")
             run.tallies = [soak.Tally(Bad(run))]
-            run.run_trials(run.tallies[0], range(soak.KEPT_MAX + 2))
+            with contextlib.redirect_stderr(io.StringIO()) as told:
+                run.run_trials(run.tallies[0], range(soak.KEPT_MAX + 2))
+            self.assertIn("./dev soak --only bad --seed 7 --trial 0", told.getvalue())
             self.assertEqual(run.tallies[0].failures["silent"], soak.KEPT_MAX + 2)
-            self.assertIn("| bad | fails | 7 | 0 | 7 | 0 | 0 | 0 |", run.table())
+            self.assertIn("| bad | fails | {0} | 0 | {0} | 0 | 0 | 0 |".format(soak.KEPT_MAX + 2), run.table())
             self.assertEqual(len(list((root / "kept").iterdir())), soak.KEPT_MAX)
             self.assertTrue((root / "kept/bad-7-0/file").exists())
             self.assertIn("FAILED, silent", (root / "kept/bad-7-0/log.txt").read_text())

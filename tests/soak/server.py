@@ -343,17 +343,23 @@ def lookup(client, ids, table="feature"):
     return [block[i * size:(i + 1) * size] for i in range(len(ids))]
 
 
+def state(running, nodes):
+    """What readers see of so many nodes. Gone, Refused."""
+    nodes = range(nodes)
+    with Client(running.socket) as client:
+        rows = lookup(client, nodes)
+        labels = [int.from_bytes(label, "little", signed=True) for label in lookup(client, nodes, "label")]
+        splits = [model.SPLITS[split[0]] for split in lookup(client, nodes, "split")]
+    return model.State(rows, labels, splits)
+
+
 def settle(running, truth):
-    """What became of a put that failed, as readers see it; all other rows are the model's."""
+    """What became of a put that failed, as readers see it; all else is the model's."""
     try:
-        with Client(running.socket) as client:
-            nodes = range(truth.nodes)
-            rows = lookup(client, nodes)
-            labels = [int.from_bytes(label, "little", signed=True) for label in lookup(client, nodes, "label")]
-            splits = [model.SPLITS[split[0]] for split in lookup(client, nodes, "split")]
+        found = state(running, truth.nodes)
     except (Gone, Refused) as error:
         raise harness.Failure("other", f"a lookup: {error}") from error
-    difference = truth.difference(model.State(rows, labels, splits))
+    difference = truth.difference(found)
     if difference:
         raise harness.Failure("lost", f"over the server: {difference}")
 

@@ -41,7 +41,7 @@ ATTACKS = (kill_verbs.KillVerbs, kill_server.KillServer, crash_tests.PowerCuts, 
            cgroups.MemoryGroup)
 
 SLICE_SECONDS = 20
-KEPT_MAX = 5  # folders of an attack; further failures are counted
+KEPT_MAX = 3  # failures of a kind of an attack that are told and kept; more of them are counted
 
 
 class Tally:
@@ -87,7 +87,6 @@ class Soak:
         folder = self.root / f"{attack.name}-{number}"
         trial = harness.Trial(self, folder, harness.seeded(self.seed, attack.name, number))
         begin = time.monotonic()
-        failure = None
         try:
             attack.trial(trial)
         except harness.Skip:
@@ -95,7 +94,9 @@ class Soak:
         except Exception as caught:  # one of the attack's own is a failure of the soak, which goes on
             failure = caught if isinstance(caught, harness.Failure) else harness.Failure("other", traceback.format_exc())
             trial.note(f"FAILED, {failure.kind}: {failure}")
-            self.keep_trial(tally, number, trial)
+            tally.failures[failure.kind] += 1
+            if tally.failures[failure.kind] <= KEPT_MAX:
+                self.tell(tally, number, trial, failure)
         finally:
             trial.close()
             shutil.rmtree(folder, ignore_errors=True)
@@ -106,22 +107,14 @@ class Soak:
             tally.found[word] = tally.found.get(word, 0) + times
         # A trial counts as one run, or as what it counts as runs.
         tally.runs += tally.found.pop("runs", 1)
-        if failure is None:
-            return
-        tally.failures[failure.kind] += 1
-        say(f"{attack.name} {number}: {failure.kind}: {failure}")
-        say(f"  again by: ./dev soak --only {attack.name} --seed {self.seed} --trial {number}")
 
-    def keep_trial(self, tally, number, trial):
-        if tally.failed() >= KEPT_MAX:
-            return
+    def tell(self, tally, number, trial, failure):
+        """Says how it can be seen again, and keeps the trial's folder."""
+        say(f"{tally.attack.name} {number}: {failure.kind}: {failure}")
+        say(f"  again by: ./dev soak --only {tally.attack.name} --seed {self.seed} --trial {number}")
         to = self.keep / f"{tally.attack.name}-{self.seed}-{number}"
         shutil.rmtree(to, ignore_errors=True)
-        shutil.copytree(trial.folder, to, symlinks=True, ignore_dangling_symlinks=True,
-                        ignore=lambda folder, names: [n for n in names if not_a_file(os.path.join(folder, n))])
-        for folder in trial.keep:
-            shutil.copytree(folder, to / pathlib.Path(folder).name, dirs_exist_ok=True,
-                            ignore=lambda folder, names: [n for n in names if not_a_file(os.path.join(folder, n))])
+        shutil.copytree(trial.folder, to, symlinks=True, ignore=left_out)
         say(f"  kept in {to}")
 
     def prepare(self):
@@ -173,8 +166,9 @@ class Soak:
         return "\n".join(lines)
 
 
-def not_a_file(path):
-    return not (os.path.isfile(path) or os.path.isdir(path))
+def left_out(folder, names):
+    """Of a failure's folder: sockets, and what fills a disk."""
+    return [name for name in names if name == "filling" or not (os.path.isfile(f"{folder}/{name}") or os.path.isdir(f"{folder}/{name}"))]
 
 
 def machine():
@@ -235,9 +229,9 @@ def main():
         finally:
             soak.close()
         print(soak.table())
-    if interrupted:
-        sys.exit(130)
-    sys.exit(1 if any(tally.failed() for tally in soak.tallies) else 0)
+    if any(tally.failed() for tally in soak.tallies):
+        sys.exit(1)
+    sys.exit(130 if interrupted else 0)
 
 
 if __name__ == "__main__":
