@@ -2,7 +2,6 @@
 hangs, and nothing is lost."""
 
 import os
-import shutil
 import subprocess
 
 import control_groups
@@ -139,17 +138,21 @@ class LimitServer(harness.Attack):
         clients = []
         threads = running.status("Threads")
         trial.exit.callback(lambda: [client.close() for client in clients])
+        try:
+            clients.append(server.Client(running.socket))
+        except (server.Gone, server.Refused) as error:
+            trial.note(f"the first session: {error}")
         opened = self.open_streams(trial, running, clients)
         trial.count("streams", opened)
         running.check_alive()
         # While they are open, a put may be refused. Afterwards none is, nor any reading.
-        self.put(trial, running, truth, f"{opened} streams, {what}")
+        self.put_beside_streams(trial, running, truth, clients[0] if clients else None)
         for client in clients:
             client.close()
         server.wait_until(lambda: running.process.poll() is not None or running.status("Threads") <= threads + 4, 10)
         running.check_alive()
         server.settle(running, truth)
-        outcome = self.put(trial, running, truth, "without streams")
+        outcome = self.put(trial, running, truth)
         if outcome.code != DONE:
             raise harness.Failure("other", f"all {opened} streams have gone, {what}, and a put is refused: {outcome}")
         outcome = trial.run("sql", running.address, "--csv", "select count(*) from nodes", expect=(DONE, FAILED))
@@ -164,7 +167,7 @@ class LimitServer(harness.Attack):
         opened = refused = 0
         while opened < 120 and refused < 3:
             try:
-                client = server.Client(running.socket, budget=112 << 20, seconds=20)
+                client = server.Client(running.socket, budget=112 << 20, seconds=4)
                 clients.append(client)
                 for _ in range(12):
                     stream = client.call(server.LIVE_STREAM)
@@ -179,14 +182,27 @@ class LimitServer(harness.Attack):
         return opened
 
     @staticmethod
-    def put(trial, running, truth, when):
-        """True when it was acknowledged."""
+    def put_beside_streams(trial, running, truth, client):
+        """By a session that was there before them, since there may be no descriptor for another."""
+        if client is None:
+            return
+        ids = list(range(8))
+        change = harness.model.Change(ids, rows=truth.next_rows(ids))
+        truth.attempt(change)
+        try:
+            client.call(server.PutFrame(len(ids), truth.dim).make(1, change))
+            truth.acknowledge()
+        except (server.Gone, server.Refused) as error:
+            trial.note(f"a put beside the streams: {error}")
+        running.check_alive()
+
+    @staticmethod
+    def put(trial, running, truth):
         ids = sorted(trial.rng.sample(range(truth.nodes), 20))
         change = harness.model.Change(ids, rows=truth.next_rows(ids))
         truth.attempt(change)
         outcome = trial.put(running.address, change, expect=(DONE, FAILED))
         running.check_alive()
-        trial.note(f"{when}: {outcome}")
         if outcome.code == DONE:
             truth.acknowledge()
         return outcome
