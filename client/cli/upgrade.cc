@@ -1,7 +1,7 @@
 // quarry upgrade DB: which version of the format the files of a database have, and which this build writes.
 //
-// There is one version so far: nothing can be behind it, and there is nothing that would bring a file up to
-// it.
+// There is one version of files so far. A folder of version 1, whose catalog has no ledger and no anchor,
+// gets both.
 #include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -47,16 +47,31 @@ Status Upgrade(const Arguments& arguments) {
   for (const std::string& file : files) {
     QUARRY_RETURN_IF_ERROR(CheckVersion(database->store().backend(), arguments.path + "/" + file));
   }
+  Store& store = database->store();
+  const uint32_t version = store.version();
+  const bool behind = version < kStoreVersion;
+  if (behind && !arguments.dry_run) {
+    QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());
+    QUARRY_RETURN_IF_ERROR(store.UpdateManifest([](Manifest&) { return Status::Ok(); }));
+  }
   if (arguments.json) {
-    nlohmann::ordered_json json = {
-        {"path", arguments.path}, {"version", kFormatVersion}, {"files", files}, {"upgraded", 0}};
+    nlohmann::ordered_json json = {{"path", arguments.path},
+                                   {"version", kFormatVersion},
+                                   {"folder_version", kStoreVersion},
+                                   {"files", files},
+                                   {"upgraded", behind && !arguments.dry_run ? 1 : 0}};
     PrintJson(json, 2);
     return Status::Ok();
   }
-  Print("version {}  VERSION, catalog\n", kFormatVersion);
+  Print("version {}  VERSION, catalog\n", version);
   for (const std::string& file : files) Print("version {}  {}\n", kFormatVersion, file);
-  Print("{}: up to date: this Quarry writes version {}, the only one so far\n", arguments.path,
-        kFormatVersion);
+  if (behind) {
+    Print("{}: the catalog {} a ledger and an anchor: version {}\n", arguments.path,
+          arguments.dry_run ? "would get" : "has got", kStoreVersion);
+    return Status::Ok();
+  }
+  Print("{}: up to date: this Quarry writes folders of version {} and files of version {}\n", arguments.path,
+        kStoreVersion, kFormatVersion);
   return Status::Ok();
 }
 
@@ -69,9 +84,9 @@ void AddUpgrade(CLI::App& app, Action& action) {
   verb->add_flag("--dry-run", arguments->dry_run, "say what would be done, and change nothing");
   verb->add_flag("--json", arguments->json, "one JSON object on stdout");
   verb->footer(
-      "There is one version so far, so it looks at every file's version and has nothing to change; a file "
-      "of\n"
-      "another version is refused by its name.\n"
+      "A folder of version 1 becomes one of version 2: its catalog gets a ledger and an anchor. There is "
+      "one\n"
+      "version of files so far; a file of another is refused by its name.\n"
       "Example: quarry upgrade graph.db --dry-run");
   verb->callback([arguments, &action] { action = [arguments] { return Upgrade(*arguments); }; });
 }

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 // Why a catalog does not open, or has no manifest.
 Status FaultOfCatalog(IoBackend& backend, const std::string& database_path) {
   const Result<uint32_t> version = ReadVersionFile(backend, database_path);
-  const bool anchored = !version.ok() || *version >= 2;
+  const bool anchored = !version.ok() || *version >= kStoreVersion;
   QUARRY_TRY(const std::unique_ptr<Catalog> catalog,
              Catalog::Open(database_path, /*read_only=*/true, anchored));
   return catalog->ReadManifest().status();

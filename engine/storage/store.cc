@@ -25,9 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kVersionPrefix = "quarry ";
-// Version 2: the catalog has a ledger and an anchor. A database of version 1 is read as it is, and becomes
-// one of version 2 with the first write.
-constexpr uint32_t kStoreVersion = 2;
 constexpr uint32_t kStoreVersionMin = 1;
 
 std::string VersionText() { return fmt::format("{}{}\n", kVersionPrefix, kStoreVersion); }
@@ -160,6 +157,10 @@ class StoreImpl final : public Store {
   ~StoreImpl() override { remover_->Stop(); }
 
   const std::string& path() const override { return path_; }
+  uint32_t version() override {
+    MutexLock lock(mutex_);
+    return version_;
+  }
   const Manifest& manifest() const override { return *manifest_.load(std::memory_order_acquire); }
   std::shared_ptr<Catalog> catalog() override {
     MutexLock lock(mutex_);

@@ -28,6 +28,10 @@ namespace quarry {
 // topology/, LOCK and VERSION, synced.
 Status CreateStoreDirectory(IoBackend& backend, const std::string& path);
 
+// Version 2: the catalog has a ledger and an anchor. A database of version 1 is read as it is, and the first
+// change of its catalog makes it one of version 2.
+inline constexpr uint32_t kStoreVersion = 2;
+
 class Store {
  public:
   // kNotFound when `path` is no database (and says what it looks like), kBusy, kCorruption, kUnsupported
@@ -36,6 +40,7 @@ class Store {
   virtual ~Store() = default;
 
   virtual const std::string& path() const = 0;
+  virtual uint32_t version() = 0;                // of the database's folder: kStoreVersion, or older
   virtual const Manifest& manifest() const = 0;  // the newest; every one lives as long as the store
   // For whoever is going to make files in the database, before the first of them, and to write rows (Write
   // and the like call it): removes what interrupted commands left over. Opening a database, and reading in
