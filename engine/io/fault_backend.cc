@@ -128,13 +128,15 @@ Status FaultBackend::WriteAt(const File& file, uint64_t offset, std::span<const 
 }
 
 Status FaultBackend::Truncate(const File& file, uint64_t bytes) {
-  QUARRY_RETURN_IF_ERROR(Strike(FaultKind::kWrite, "truncate", file.path()));
-  return inner().Truncate(file, bytes);
+  const std::optional<FaultPlan> plan = Count(FaultKind::kWrite);
+  if (!plan || Transient(plan->error)) return inner().Truncate(file, bytes);
+  return ErrnoStatus(plan->error, "truncate", file.path());
 }
 
 Result<bool> FaultBackend::Clone(const File& from, const File& to) {
-  QUARRY_RETURN_IF_ERROR(Strike(FaultKind::kWrite, "clone", from.path()));
-  return inner().Clone(from, to);
+  const std::optional<FaultPlan> plan = Count(FaultKind::kWrite);
+  if (!plan || Transient(plan->error)) return inner().Clone(from, to);
+  return ErrnoStatus(plan->error, "clone", from.path());
 }
 
 Status FaultBackend::SyncFile(const File& file) {

@@ -65,7 +65,7 @@ class Builder {
     return progress_ ? progress_(phase, done, total) : Status::Ok();
   }
   std::string Path(std::string_view file) const { return fmt::format("{}/{}", place_.building, file); }
-  void Remove(std::string_view file) const { Discard(store_.backend(), Path(file)); }
+  Status Remove(std::string_view file) const { return RemoveTree(store_.backend(), Path(file)); }
   uint64_t TotalBytes() const;  // on disk, once it is packed
   uint64_t row_stride() const { return RoundUp(geometry_.row_bytes, sizeof(float)); }
   CacheRows cache_rows() const { return CacheRowsOf(spec_, row_stride(), geometry_.row_count); }
@@ -209,7 +209,9 @@ Status Builder::Plan() {
                                                LayoutEncoder::MemoryBytes(node_count, report_.trace),
                                            "planning a layout"));
   std::unique_ptr<NextUses> next_uses;
-  for (const std::string_view file : {"next.tmp", "plan.tmp", "misses.tmp", "admit.tmp"}) Remove(file);
+  for (const std::string_view file : {"next.tmp", "plan.tmp", "misses.tmp", "admit.tmp"}) {
+    QUARRY_RETURN_IF_ERROR(Remove(file));
+  }
   if (WantsNextUses(spec_.policy)) {
     QUARRY_TRY(next_uses, NextUses::Make(backend, *trace_, node_count, spec_.cyclic, Path("next.tmp")));
   }
@@ -222,7 +224,7 @@ Status Builder::Plan() {
                                           return Report("planning", batch + 1, trace_->batch_count());
                                         }));
   QUARRY_RETURN_IF_ERROR(encoder_->FinishSteps(cache_plan_.carried, spec_.cyclic));
-  Remove("next.tmp");
+  QUARRY_RETURN_IF_ERROR(Remove("next.tmp"));
   return Status::Ok();
 }
 
@@ -341,7 +343,7 @@ Result<PackStats> Builder::Pack() {
     return MakeStatus(Code::kNoSpace, "{}: {} free, and the layout needs {}", place_.building,
                       FormatBytes(space.available), FormatBytes(encoder_->regions_bytes()));
   }
-  Remove(kLayoutFile);
+  QUARRY_RETURN_IF_ERROR(Remove(kLayoutFile));
   QUARRY_TRY(const std::unique_ptr<DataFileWriter> writer,
              DataFileWriter::Create(store_.backend(), Path(kLayoutFile)));
   const uint64_t regions_bytes = encoder_->regions_bytes();
@@ -433,7 +435,7 @@ Status Builder::RemoveScratch() {
   trace_.reset();
   for (const std::string_view file : {"next.tmp", "plan.tmp", "misses.tmp", "admit.tmp", "ids.tmp",
                                       "encoded.tmp", "blocks.tmp", "sampled"}) {
-    Remove(file);
+    QUARRY_RETURN_IF_ERROR(Remove(file));  // what stays would be of the layout
   }
   return store_.backend().SyncDirectory(place_.building);
 }

@@ -206,8 +206,8 @@ Status LayoutEncoder::Encode(uint64_t batches_per_segment, const SegmentOptions&
   batch_records_.clear();
   ids_.reset();
   encoded_.reset();
-  Discard(backend_, Path("ids.tmp"));
-  Discard(backend_, Path("encoded.tmp"));
+  QUARRY_RETURN_IF_ERROR(RemoveTree(backend_, Path("ids.tmp")));
+  QUARRY_RETURN_IF_ERROR(RemoveTree(backend_, Path("encoded.tmp")));
   QUARRY_TRY(const std::unique_ptr<RecordWriter> ids, RecordWriter::Create(backend_, Path("ids.tmp")));
   QUARRY_TRY(const std::unique_ptr<RecordWriter> encoded,
              RecordWriter::Create(backend_, Path("encoded.tmp")));
