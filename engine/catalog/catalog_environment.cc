@@ -22,9 +22,11 @@ class ImpatientClock final : public rocksdb::SystemClockWrapper {
   }
 };
 
+// RocksDB also removes and renames files by the environment itself, which is to lead to `files` too.
 class TestEnvironment final : public rocksdb::EnvWrapper {
  public:
-  explicit TestEnvironment(std::shared_ptr<rocksdb::FileSystem> files) : EnvWrapper(Env::Default()) {
+  explicit TestEnvironment(std::shared_ptr<rocksdb::FileSystem> files)
+      : EnvWrapper(rocksdb::NewCompositeEnv(files)) {
     file_system_ = std::move(files);
     system_clock_ = std::make_shared<ImpatientClock>();
   }
@@ -44,6 +46,8 @@ rocksdb::Env* CatalogEnvironment() {
   return other != nullptr ? other : rocksdb::Env::Default();
 }
 
-bool IsOptionsFile(const std::string& path) { return path.find("/OPTIONS-") != std::string::npos; }
+bool IsNewOptionsFile(const std::string& path) {
+  return path.find("/OPTIONS-") != std::string::npos && path.ends_with(".dbtmp");
+}
 
 }  // namespace quarry

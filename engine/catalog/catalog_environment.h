@@ -25,6 +25,6 @@ class CatalogEnvironmentOverride {
 };
 
 // RocksDB writes its options down at every open, which takes half of the time, and can do without.
-bool IsOptionsFile(const std::string& path);
+bool IsNewOptionsFile(const std::string& path);
 
 }  // namespace quarry

@@ -176,7 +176,7 @@ class FaultyFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
                                     std::unique_ptr<rocksdb::FSWritableFile>* file,
                                     rocksdb::IODebugContext* debug) override {
-    if (IsOptionsFile(name)) return ToRocks(EIO, "create", name);
+    if (IsNewOptionsFile(name)) return ToRocks(EIO, "create", name);
     const int error = plan_.Count(CatalogFault::kCreate, name);
     if (error != 0) return ToRocks(error, "create", name);
     const rocksdb::IOStatus status = FileSystemWrapper::NewWritableFile(name, options, file, debug);

@@ -120,7 +120,8 @@ class WatchedFileSystem final : public rocksdb::FileSystemWrapper {
 
   IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
                            std::unique_ptr<rocksdb::FSWritableFile>* file, IODebugContext* debug) override {
-    if (IsOptionsFile(name)) return IOStatus::IOError("create: " + name, "watched catalogs have no options");
+    if (IsNewOptionsFile(name))
+      return IOStatus::IOError("create: " + name, "watched catalogs have no options");
     return OpenFile(Kind::kCreate, name, file,
                     [&] { return FileSystemWrapper::NewWritableFile(name, options, file, debug); });
   }
