@@ -22,10 +22,12 @@ Oracle::Oracle(uint64_t seed) : seed_(seed), tables_(seed) {
 uint64_t Oracle::batches() const { return std::reduce(batches_.begin(), batches_.end()); }
 
 void Oracle::Check(Store& store) {
-  for (const Status& fault : testing_util::FaultsOf(store)) ADD_FAILURE() << fault.ToString();
+  const std::vector<Status> faults = testing_util::FaultsOf(store);
+  for (const Status& fault : faults) ADD_FAILURE() << fault.ToString();
+  ASSERT_TRUE(faults.empty());
   const auto snapshot = store.TakeSnapshot();
   ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
-  CheckWriters(store, *snapshot);
+  ASSERT_NO_FATAL_FAILURE(CheckWriters(store, *snapshot));
   CheckTraining(store);
 }
 

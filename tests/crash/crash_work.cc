@@ -35,6 +35,7 @@ WriterBatch BatchOf(uint64_t seed, uint64_t writer, uint64_t number) {
   const uint64_t nodes = Graph().nodes;
   const auto signed_row = [&] {
     Bytes row = RandomBytes(rng, FeatureBytes());
+    for (size_t i = 3; i < row.size(); i += 4) row[i] &= std::byte{0xbf};  // floats that are finite
     std::memcpy(row.data(), &number, sizeof(number));
     std::memcpy(row.data() + sizeof(number), &writer, sizeof(writer));
     return row;
