@@ -91,6 +91,38 @@ class WatchedFile final : public rocksdb::FSWritableFileOwnerWrapper {
   uint64_t bytes_;  // where the next append goes
 };
 
+// The anchor, which is written in place.
+class WatchedInPlace final : public rocksdb::FSRandomRWFileOwnerWrapper {
+ public:
+  WatchedInPlace(const CatalogWatch::Watcher& watcher, std::string name, uint64_t number,
+                 std::unique_ptr<rocksdb::FSRandomRWFile> file)
+      : FSRandomRWFileOwnerWrapper(std::move(file)),
+        watcher_(watcher),
+        name_(std::move(name)),
+        number_(number) {}
+
+  IOStatus Write(uint64_t offset, const Slice& data, const IOOptions& options,
+                 IODebugContext* debug) override {
+    const auto bytes = std::as_bytes(std::span(data.data(), data.size()));
+    return Watched(watcher_,
+                   {.kind = Kind::kWrite, .path = name_, .file = number_, .offset = offset, .bytes = bytes},
+                   [&] { return FSRandomRWFileOwnerWrapper::Write(offset, data, options, debug); });
+  }
+  IOStatus Sync(const IOOptions& options, IODebugContext* debug) override {
+    return Watched(watcher_, {.kind = Kind::kSyncFile, .path = name_, .file = number_},
+                   [&] { return FSRandomRWFileOwnerWrapper::Sync(options, debug); });
+  }
+  IOStatus Fsync(const IOOptions& options, IODebugContext* debug) override {
+    return Watched(watcher_, {.kind = Kind::kSyncFile, .path = name_, .file = number_},
+                   [&] { return FSRandomRWFileOwnerWrapper::Fsync(options, debug); });
+  }
+
+ private:
+  const CatalogWatch::Watcher& watcher_;
+  const std::string name_;
+  const uint64_t number_;
+};
+
 class WatchedFolder final : public rocksdb::FSDirectoryWrapper {
  public:
   WatchedFolder(const CatalogWatch::Watcher& watcher, std::string name,
@@ -138,10 +170,14 @@ class WatchedFileSystem final : public rocksdb::FileSystemWrapper {
                              IODebugContext* /*debug*/) override {
     return IOStatus::NotSupported("reuse: " + name);
   }
-  IOStatus NewRandomRWFile(const std::string& name, const rocksdb::FileOptions& /*options*/,
-                           std::unique_ptr<rocksdb::FSRandomRWFile>* /*file*/,
-                           IODebugContext* /*debug*/) override {
-    return IOStatus::NotSupported("open for reading and writing: " + name);
+  IOStatus NewRandomRWFile(const std::string& name, const rocksdb::FileOptions& options,
+                           std::unique_ptr<rocksdb::FSRandomRWFile>* file, IODebugContext* debug) override {
+    const uint64_t number = ++files_;
+    const IOStatus status = Watched(watcher_, {.kind = Kind::kReopen, .path = name, .file = number}, [&] {
+      return FileSystemWrapper::NewRandomRWFile(name, options, file, debug);
+    });
+    if (status.ok()) *file = std::make_unique<WatchedInPlace>(watcher_, name, number, std::move(*file));
+    return status;
   }
   IOStatus Truncate(const std::string& name, size_t /*bytes*/, const IOOptions& /*options*/,
                     IODebugContext* /*debug*/) override {
