@@ -134,6 +134,11 @@ Result<std::unique_ptr<ByteSource>> OpenTextFile(const std::string& path) {
   return std::unique_ptr<ByteSource>(std::make_unique<GzipFile>(file, path));
 }
 
+bool IsThere(const std::string& path) {
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0;
+}
+
 Result<uint64_t> RegularFileBytes(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "open", path);

@@ -29,6 +29,9 @@ Result<std::unique_ptr<ByteSource>> OpenPlainFile(const std::string& path, uint6
 // gzip by content, whatever the name says; anything else is read as it is.
 Result<std::unique_ptr<ByteSource>> OpenTextFile(const std::string& path);
 
+// Whether something is at the path, be it a link that leads nowhere or in a circle: whoever opens it says so.
+bool IsThere(const std::string& path);
+
 // kNotFound, or kInvalidArgument when it is no regular file.
 Result<uint64_t> RegularFileBytes(const std::string& path);
 

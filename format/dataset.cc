@@ -79,7 +79,8 @@ Status OrderRelations(const std::string& folder, SourceParts& parts) {
 
 bool IsTriplesFolder(const std::string& folder) {
   const std::string train = folder + "/train.txt";
-  if (!fs::is_regular_file(train)) return false;
+  std::error_code error;
+  if (!fs::is_regular_file(train, error)) return false;
   const auto looks = LooksLikeTriples(train);
   return looks.ok() && *looks;
 }

@@ -63,7 +63,7 @@ Result<std::vector<std::string>> ParseRelations(const std::string& path, const s
 
 Result<Metadata> ReadMetadata(const std::string& path) {
   Metadata metadata;
-  if (!std::filesystem::exists(path)) return metadata;
+  if (!IsThere(path)) return metadata;
   QUARRY_TRY(const std::string text, ReadPrefix(path, kTextBytesMax));
   const CountKey keys[] = {{"num_nodes", &metadata.num_nodes},
                            {"num_edges", &metadata.num_edges},
@@ -93,7 +93,8 @@ Result<MariusMetadata> ReadMariusMetadata(const std::string& path) {
 }
 
 Result<std::optional<uint64_t>> StatedColumns(const std::string& readme_path) {
-  if (!std::filesystem::is_regular_file(readme_path)) return std::optional<uint64_t>();
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(readme_path, error)) return std::optional<uint64_t>();
   QUARRY_TRY(const std::string text, ReadPrefix(readme_path, kTextBytesMax));
   constexpr std::string_view kStatement = "D = ";
   for (size_t at = text.find(kStatement); at != std::string::npos; at = text.find(kStatement, at + 1)) {

@@ -1,7 +1,6 @@
 #include "triples_reader.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <unordered_map>
 
 #include "text_lines.h"
@@ -135,7 +134,7 @@ Result<TripleFacts> CollectNames(const std::string& path, Names& names) {
 
 // Ids that were given before, a line "id TAB name" each, from 0 on. Nothing when there is no such file.
 Status ReadDictionary(const std::string& path, NameTable& names) {
-  if (!std::filesystem::exists(path)) return Status::Ok();
+  if (!IsThere(path)) return Status::Ok();
   QUARRY_TRY(const auto lines, LineReader::Open(path));
   std::string_view line;
   for (int64_t expected = 0; lines->Next(&line); ++expected) {
@@ -181,7 +180,7 @@ Status OpenTriples(const std::string& folder, Dataset& dataset) {
                   {"test.txt", &dataset.test_triples}};
   for (Part& part : parts) {
     const std::string path = folder + "/" + part.file;
-    part.present = std::filesystem::exists(path);
+    part.present = IsThere(path);
     if (!part.present) continue;
     QUARRY_TRY(part.facts, CollectNames(path, *names));
   }

@@ -125,7 +125,8 @@ Result<Curves> ReadCurves(const CacheArguments& arguments) {
 }
 
 Result<Picture> Compose(const CacheArguments& arguments) {
-  const bool database = std::filesystem::is_directory(arguments.source);
+  std::error_code error;
+  const bool database = std::filesystem::is_directory(arguments.source, error);
   QUARRY_TRY(Curves curves, database ? SampleCurves(arguments) : ReadCurves(arguments));
   std::vector<std::string> legend;
   for (const PolicyKind policy : kAllPolicies) legend.emplace_back(PolicyName(policy));

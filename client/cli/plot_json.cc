@@ -35,7 +35,8 @@ Result<const Json*> NeedField(const Json& object, const std::string& place, cons
 }  // namespace
 
 Result<std::string> ReadText(const std::string& path, uint64_t bytes_max) {
-  if (std::filesystem::is_directory(path)) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
     return MakeStatus(Code::kInvalidArgument, "{} is a folder, and not a JSON file", path);
   }
   errno = 0;

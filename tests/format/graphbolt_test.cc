@@ -282,6 +282,19 @@ TEST(GraphBoltTest, MoreSeedsThanNodesAreRefusedUnread) {
       "most");
 }
 
+TEST(MetadataTest, ALinkThatLeadsInACircleIsRefused) {
+  for (const char* file : {"metadata.yaml", "edges.npy", "README.txt", "train.txt", "entities.dict"}) {
+    SCOPED_TRACE(file);
+    const TemporaryFolder folder("set");
+    const bool triples = std::string(file) == "train.txt" || std::string(file) == "entities.dict";
+    folder.Write(triples ? "train.txt" : "edges.npy", triples ? "a\tlikes\tb\n" : NpyEdges({{0, 1}}));
+    std::filesystem::remove(folder / file);
+    std::filesystem::create_symlink(file, folder / file);
+    const Result<Dataset> dataset = OpenDataset(folder.path(), {});
+    EXPECT_EQ(dataset.ok(), std::string(file) == "README.txt") << "which holds a hint at most";
+  }
+}
+
 TEST(RelationsTest, MetadataMayTellTheirOrder) {
   const TemporaryFolder folder("set");
   folder.Write("edges_a.npy", NpyEdges({{0, 1}}));
