@@ -278,7 +278,7 @@ Result<Curve> MeasureCurve(Opened& opened, const ExplainArguments& arguments) {
   QUARRY_TRY(curve.sizes, ParseSizes(arguments, opened.directory()));
   CacheCurveOptions options = {.batch_nodes_max = opened.directory().nodes_max(),
                                .threads = ProcessorCount(),
-                               .scratch_path = ScratchPath(database.store())};
+                               .scratch_path = ScratchPath(opened.database->store())};
   for (const CacheSize& size : curve.sizes) options.cache_rows.push_back(size.rows);
   ProgressBar bar;
   QUARRY_TRY(static_cast<CacheCurve&>(curve),

@@ -36,8 +36,7 @@ constexpr const char* kReadingVerbs[] = {
 class ReadingVerbsTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    folder_ =
-        MakeGeneratedDatabase("quarry-reading", "--nodes 400 --avg-degree 4 --dim 16 --classes 3 --seed 5");
+    folder_ = MakeGeneratedDatabase("quarry-reading", "--nodes 400 --degree 4 --dim 16 --classes 3 --seed 5");
     // A database whose server was killed: acknowledged commits are in its log alone.
     fs::create_directory(folder_ / "run");
     fs::permissions(folder_ / "run", fs::perms::owner_all);

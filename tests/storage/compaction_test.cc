@@ -210,14 +210,22 @@ TEST_P(CompactionTest, CancelledItLeavesTheTableAsItWas) {
   EXPECT_FALSE(FileOfGeneration(2));
 }
 
-TEST_P(CompactionTest, ALeftoverIsRemovedAtOpen) {
+TEST_P(CompactionTest, ALeftoverIsRemovedByTheNextWriterUnlessItMayBeTheOnlyCopy) {
   const std::string folder = database_.path() + "/features/";
   std::filesystem::copy(folder + "feature-1.qft", folder + "feature-2.qft");
   std::filesystem::copy(folder + "feature-1.qft", folder + "feature-x.qft");
   Reopen();
+  EXPECT_TRUE(FileOfGeneration(2)) << "reading";
+  ASSERT_TRUE(store_->PrepareToWrite().ok());
   EXPECT_FALSE(FileOfGeneration(2));
   EXPECT_TRUE(FileOfGeneration(1));
   EXPECT_TRUE(std::filesystem::exists(folder + "feature-x.qft")) << "none of ours";
+  // As an older manifest sees the files that a newer one named.
+  std::filesystem::rename(folder + "feature-1.qft", folder + "feature-2.qft");
+  Reopen();
+  ASSERT_TRUE(store_->PrepareToWrite().ok());
+  EXPECT_TRUE(FileOfGeneration(2)) << "the only copy of the rows";
+  std::filesystem::rename(folder + "feature-2.qft", folder + "feature-1.qft");
 }
 
 TEST_P(CompactionTest, ADroppedTableGoesWholeOnceNobodyReadsIt) {
@@ -245,6 +253,7 @@ TEST_P(CompactionTest, ADroppedTableGoesWholeOnceNobodyReadsIt) {
   // What a crash behind the commit leaves.
   std::filesystem::rename(database_.path() + "-kept", file);
   Reopen();
+  ASSERT_TRUE(store_->PrepareToWrite().ok());
   EXPECT_FALSE(FileOfGeneration(2));
   EXPECT_EQ(store_->DropTable("feature").code(), Code::kNotFound);
   ExpectSound();

@@ -171,13 +171,16 @@ TEST_F(TrainingStateTest, ANameThatLeadsElsewhereIsRefused) {
   EXPECT_FALSE(fs::exists(small_.path() + "/training"));
 }
 
-TEST_F(TrainingStateTest, WhatACrashLeftIsRemovedAtOpenAndStrangersStay) {
+TEST_F(TrainingStateTest, WhatACrashLeftIsRemovedByTheNextWriterAndStrangersStay) {
   ASSERT_TRUE(Checkpoint("node", RandomBytes(5000, 1)).ok());
   const std::string folder = small_.path() + "/training/";
   fs::copy(PathOf("node"), folder + "2.qts");        // written, and not named
   fs::copy(PathOf("node"), folder + "first-1.qts");  // likewise, by an earlier version
   fs::copy(PathOf("node"), folder + "notes.txt");
   Reopen();
+  EXPECT_THAT(Files(), UnorderedElementsAre("1.qts", "2.qts", "first-1.qts", "notes.txt")) << "reading";
+  EXPECT_THAT(Faults(), AllOf(HasSubstr("training/notes.txt"), Not(HasSubstr("2.qts")))) << "no faults";
+  ASSERT_TRUE(store_->PrepareToWrite().ok());
   EXPECT_THAT(Files(), UnorderedElementsAre("1.qts", "notes.txt"));
   EXPECT_EQ(Read("node"), RandomBytes(5000, 1));
   EXPECT_THAT(Faults(), AllOf(HasSubstr("training/notes.txt"), Not(HasSubstr("1.qts"))));
@@ -230,6 +233,7 @@ TEST_F(TrainingStateTest, ACommitThatFailedKeepsItsFileUntilTheNextOpen) {
   ASSERT_TRUE(Checkpoint("node", after).ok());
   EXPECT_THAT(Files(), UnorderedElementsAre("2.qts", "3.qts"));
   Reopen();
+  ASSERT_TRUE(store_->PrepareToWrite().ok());
   EXPECT_THAT(Files(), UnorderedElementsAre("3.qts"));
   EXPECT_EQ(Read("node"), after);
 }

@@ -9,13 +9,13 @@
 #include <string>
 #include <utility>
 
-#include "quarry/io/backend.h"
+#include "quarry/io/backend_wrapper.h"
 
 namespace quarry::testing_util {
 
-class GateBackend final : public IoBackend {
+class GateBackend final : public BackendWrapper {
  public:
-  explicit GateBackend(std::string text) : text_(std::move(text)) {}
+  explicit GateBackend(std::string text) : GateBackend(std::move(text), MakeDefaultBackend()) {}
 
   void CloseGate() {
     const std::lock_guard lock(mutex_);
@@ -33,24 +33,15 @@ class GateBackend final : public IoBackend {
     return changed_.wait_for(lock, std::chrono::seconds(30), [this] { return waiting_; });
   }
 
-  std::string_view name() const override { return "gate"; }
-  Result<std::unique_ptr<IoPort>> NewPort(unsigned depth) override { return inner_->NewPort(depth); }
   Result<File> Open(const std::string& path, OpenMode mode) override {
     if (path.find(text_) != std::string::npos) Pass();
-    return inner_->Open(path, mode);
+    return BackendWrapper::Open(path, mode);
   }
-  Result<uint64_t> FileBytes(const File& file) override { return inner_->FileBytes(file); }
-  Status ReadAt(const File& file, uint64_t offset, std::span<std::byte> out) override {
-    return inner_->ReadAt(file, offset, out);
-  }
-  Status WriteAt(const File& file, uint64_t offset, std::span<const std::byte> bytes) override {
-    return inner_->WriteAt(file, offset, bytes);
-  }
-  Status SyncFile(const File& file) override { return inner_->SyncFile(file); }
-  Status SyncDirectory(const std::string& path) override { return inner_->SyncDirectory(path); }
-  Status Rename(const std::string& from, const std::string& to) override { return inner_->Rename(from, to); }
 
  private:
+  GateBackend(std::string text, std::unique_ptr<IoBackend> kept)
+      : BackendWrapper(*kept), text_(std::move(text)), kept_(std::move(kept)) {}
+
   void Pass() {
     std::unique_lock lock(mutex_);
     if (!closed_) return;
@@ -60,7 +51,7 @@ class GateBackend final : public IoBackend {
   }
 
   const std::string text_;
-  const std::unique_ptr<IoBackend> inner_ = MakeDefaultBackend();
+  const std::unique_ptr<IoBackend> kept_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool closed_ = false;
