@@ -4,21 +4,46 @@
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cassert>
+#include <thread>
+
+#include "quarry/base/log.h"
+#include "quarry/base/thread.h"
 
 namespace quarry {
 namespace {
 
 at::Tensor View(const MatrixRef& matrix) { return at::from_blob(matrix.data, {matrix.rows, matrix.columns}); }
 
+// Null where no library in use has one of the name: OpenBLAS need not be the BLAS.
+template <typename Function>
+Function* FunctionAt(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+// Where one is refused, LibTorch's own pool waits for it for ever, OpenBLAS raises SIGINT and OpenMP ends the
+// process.
+bool HasThreadsFor(unsigned threads) {
+  const unsigned all = std::max(1U, std::thread::hardware_concurrency()) + 2 * threads;
+  return ProbeThreads(all) == all;
+}
+
 }  // namespace
 
 bool SetBlasThreads(unsigned threads) {
+  const auto set_openblas_threads = FunctionAt<void(int)>("openblas_set_num_threads");
+  if (!HasThreadsFor(threads)) {
+    LogWarn("LibTorch computes with one thread: the system has not enough of them for its pools");
+    // Past at::set_num_threads, which makes its pool for all processors before it looks at the number.
+    if (const auto set_openmp_threads = FunctionAt<void(int)>("omp_set_num_threads")) set_openmp_threads(1);
+    if (set_openblas_threads != nullptr) set_openblas_threads(1);
+    return set_openblas_threads != nullptr;
+  }
   at::set_num_threads(static_cast<int>(threads));
-  // The symbol is there only when OpenBLAS is the BLAS in use.
-  const auto set_openblas_threads =
-      reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
   if (set_openblas_threads != nullptr) set_openblas_threads(static_cast<int>(threads));
+  // OpenMP's come with the first loop: now, while there is room for them.
+  at::parallel_for(0, threads, 1, [](int64_t, int64_t) {});
   return set_openblas_threads != nullptr;
 }
 

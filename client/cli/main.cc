@@ -1,10 +1,18 @@
 // quarry: the composition of the verbs, and the one place where a Status becomes an exit code.
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <string_view>
 
 #include "cli.h"
 #include "config_file.h"
+#include "quarry/base/exhaustion.h"
+#include "quarry/base/process_limits.h"
 #include "trace_option.h"
 #include "usage.h"
 
@@ -34,7 +42,26 @@ Status Run(const CLI::App& app, const std::string& config_path, const std::strin
 
 }  // namespace
 
+// Of a thread that a library started and that memory ran out in: nobody could catch it. What was acknowledged
+// is on disk, as after any other death of the process. Bugs still abort.
+[[noreturn]] void OnTerminate() {
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    constexpr std::string_view kSentence =
+        "quarry: out of budget: a library found no memory on a thread of its own, and the command ends: "
+        "raise the "
+        "limit (ulimit -v, the cgroup's memory.max)\n";
+    static_cast<void>(!write(STDERR_FILENO, kSentence.data(), kSentence.size()));
+    _exit(ExitCode(Code::kOutOfBudget));
+  } catch (...) {
+  }
+  std::abort();
+}
+
 int Main(int argc, char** argv) {
+  std::set_terminate(OnTerminate);
+  RaiseDescriptorLimit();
   HandOver(argc, argv);
   std::signal(SIGINT, OnSignal);
   std::signal(SIGTERM, OnSignal);
@@ -77,11 +104,19 @@ int Main(int argc, char** argv) {
     PrintError("quarry: usage: " + UsageFault(app, error));
     return ExitCode(Code::kUsage);
   }
-  const Status status = Run(app, config_path, trace_path, action);
+  const Status status =
+      CatchExhaustion(app.get_name(), [&] { return Run(app, config_path, trace_path, action); });
   if (!status.ok()) PrintError("quarry: " + status.ToString());
   return ExitCode(status.code());
 }
 
 }  // namespace quarry::cli
 
-int main(int argc, char** argv) { return quarry::cli::Main(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return quarry::cli::Main(argc, argv);
+  } catch (const std::bad_alloc&) {  // before there is a command
+    std::fputs("quarry: out of budget: no memory to read the command: raise its limit (ulimit -v)\n", stderr);
+    return quarry::ExitCode(quarry::Code::kOutOfBudget);
+  }
+}

@@ -4,14 +4,19 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <span>
 #include <string_view>
+#include <thread>
 
 #include "cli.h"
+#include "quarry/base/thread.h"
 
 namespace quarry::cli {
 namespace {
+
+constexpr unsigned kOwnThreads = 16;  // the catalog's, and the least of the roads
 
 // Verbs and options that need to know training's.
 bool NeedsTrainer(int argc, char** argv) {
@@ -26,6 +31,10 @@ bool NeedsTrainer(int argc, char** argv) {
 
 void HandOver(int argc, char** argv) {
   if (!NeedsTrainer(argc, argv)) return;
+  // OpenBLAS starts its threads while it is loaded, and ends the process by SIGINT where it cannot; the
+  // program itself needs some beside them.
+  const unsigned threads = std::max(1U, std::thread::hardware_concurrency()) + kOwnThreads;
+  if (ProbeThreads(threads) < threads) setenv("OPENBLAS_NUM_THREADS", "1", /*overwrite=*/0);
   std::error_code unknown;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", unknown);
   execv((self.parent_path() / "quarry-train").c_str(), argv);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <new>
 #include <string>
 #include <system_error>
@@ -102,6 +103,16 @@ Status RunOnThreads(std::string_view name, unsigned count, const std::function<S
   }
   for (const Status& status : statuses) QUARRY_RETURN_IF_ERROR(status);
   return Status::Ok();
+}
+
+unsigned ProbeThreads(unsigned count) {
+  std::promise<void> all_are_there;
+  const std::shared_future<void> told = all_are_there.get_future().share();
+  std::vector<Thread> threads;
+  static_cast<void>(StartThreads(
+      "probe", count, [told](unsigned) { told.wait(); }, [](const Status&) {}, threads));
+  all_are_there.set_value();
+  return static_cast<unsigned>(threads.size());
 }
 
 // A countdown that nobody resets between two stores would let a start pass: tests arm it while nothing

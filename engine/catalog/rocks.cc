@@ -8,6 +8,8 @@
 #include <system_error>
 
 #include "catalog_environment.h"
+#include "catalog_threads.h"
+#include "quarry/base/exhaustion.h"
 
 namespace quarry {
 namespace {
@@ -86,14 +88,17 @@ Result<OpenDatabase> OpenRocks(const std::string& path, OpenAs as) {
   options.create_if_missing = options.error_if_exists = as == OpenAs::kNew;
   // Repair leaves out families of which it found no table.
   options.create_missing_column_families = as == OpenAs::kNew || as == OpenAs::kRepaired;
-  rocksdb::DB* db = nullptr;
-  const rocksdb::Status status =
-      as == OpenAs::kReader
-          ? rocksdb::DB::OpenForReadOnly(options, path, MakeFamilies(options), &open.handles, &db)
-          : rocksdb::DB::Open(options, path, MakeFamilies(options), &open.handles, &db);
-  open.db.reset(db);
-  QUARRY_RETURN_IF_ERROR(
-      FromRocks(status, as == OpenAs::kNew ? "create the catalog" : "open the catalog", path));
+  const std::string_view what = as == OpenAs::kNew ? "create the catalog" : "open the catalog";
+  QUARRY_RETURN_IF_ERROR(CheckRocksThreads(path, what));
+  QUARRY_RETURN_IF_ERROR(CatchExhaustion(path, [&] {
+    rocksdb::DB* db = nullptr;
+    const rocksdb::Status status =
+        as == OpenAs::kReader
+            ? rocksdb::DB::OpenForReadOnly(options, path, MakeFamilies(options), &open.handles, &db)
+            : rocksdb::DB::Open(options, path, MakeFamilies(options), &open.handles, &db);
+    open.db.reset(db);
+    return FromRocks(status, what, path);
+  }));
   return open;
 }
 
@@ -101,9 +106,12 @@ Status RepairRocks(const std::string& path, bool& disk_failed) {
   rocksdb::Options options = MakeOptions();
   const auto logger = std::make_shared<RepairLogger>();
   options.info_log = logger;
-  const rocksdb::Status status = rocksdb::RepairDB(path, options, MakeFamilies(options));
+  QUARRY_RETURN_IF_ERROR(CheckRocksThreads(path, "repair the catalog"));
+  QUARRY_RETURN_IF_ERROR(CatchExhaustion(path, [&] {
+    return FromRocks(rocksdb::RepairDB(path, options, MakeFamilies(options)), "repair the catalog", path);
+  }));
   disk_failed = logger->disk_failed();
-  return FromRocks(status, "repair the catalog", path);
+  return Status::Ok();
 }
 
 Status CheckFiles(const std::string& path) {

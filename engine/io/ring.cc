@@ -1,9 +1,12 @@
 #include "quarry/io/ring.h"
 
+#include <unistd.h>
+
 #include <cassert>
 #include <cerrno>
 #include <deque>
 
+#include "quarry/base/exhaustion.h"
 #include "quarry/base/process.h"
 
 namespace quarry {
@@ -31,14 +34,19 @@ class IoRingImpl final : public IoRing {
     const size_t before = done.size();
     while (done.size() == before && in_flight_ > 0) {
       const double start = MonotonicSeconds();
-      Result<size_t> count = port_->Wait(1, completions_);
+      const Result<size_t> count = Collect();
       stats_.wait_seconds += MonotonicSeconds() - start;
       if (!count.ok()) return poison_ = count.status();
       assert(*count > 0 && "a port waits while something is in flight");
-      for (size_t i = 0; i < *count; i++) {
-        const Status status = Complete(completions_[i], done);
-        if (!status.ok() && poison_.ok()) poison_ = status;
-      }
+      in_flight_ -= *count;
+      const Status completed = CatchExhaustion("transfers that have ended", [&] {
+        for (size_t i = 0; i < *count; i++) {
+          const Status status = Complete(completions_[i], done);
+          if (!status.ok() && poison_.ok()) poison_ = status;
+        }
+        return Status::Ok();
+      });
+      if (!completed.ok() && poison_.ok()) poison_ = completed;
       if (!poison_.ok()) return poison_;
       QUARRY_RETURN_IF_ERROR(Pump());
     }
@@ -48,7 +56,7 @@ class IoRingImpl final : public IoRing {
   void Drain() override {
     queued_.clear();
     while (in_flight_ > 0) {
-      const Result<size_t> count = port_->Wait(1, completions_);
+      const Result<size_t> count = Collect();
       // Nothing comes although something is in flight: the port failed while it took them.
       if (!count.ok() || *count == 0) {
         assert(!count.ok() || !poison_.ok());
@@ -74,6 +82,11 @@ class IoRingImpl final : public IoRing {
     unsigned retries = 0;  // without progress
   };
 
+  // Of a port that ran out of memory, too, what it had is lost.
+  Result<size_t> Collect() {
+    return CatchExhaustion("awaiting transfers", [this] { return port_->Wait(1, completions_); });
+  }
+
   // Submits queued transfers while the depth allows.
   Status Pump() {
     raw_.clear();
@@ -92,27 +105,30 @@ class IoRingImpl final : public IoRing {
     }
     if (raw_.empty()) return Status::Ok();
     in_flight_ += raw_.size();
-    if (const Status status = port_->Submit(raw_); !status.ok()) return poison_ = status;
-    return Status::Ok();
+    // Memory that ran out in the port is an error of it: what it took of them is not known.
+    const Status status = CatchExhaustion("submitting transfers", [&] { return port_->Submit(raw_); });
+    if (!status.ok()) poison_ = status;
+    return status;
   }
 
   Status Complete(const RawCompletion& completion, std::vector<uint64_t>& done) {
     const auto slot = static_cast<uint32_t>(completion.user_data);
     Transfer transfer = slots_[slot];
     free_slots_.push_back(slot);
-    in_flight_--;
     const IoRequest& request = transfer.request;
-    if (completion.result < 0) {
-      const int error = -completion.result;
+    int32_t result = completion.result;
+    if (result == -ECANCELED) result = TransferHere(transfer);
+    if (result < 0) {
+      const int error = -result;
       if ((error != EINTR && error != EAGAIN) || ++transfer.retries > kRetriesMax)
         return Failure(request, error);
       stats_.retries++;
       queued_.push_front(transfer);
       return Status::Ok();
     }
-    if (completion.result == 0) return NoProgress(request, transfer.done_bytes);
+    if (result == 0) return NoProgress(request, transfer.done_bytes);
     const uint32_t before_bytes = transfer.done_bytes;
-    const uint32_t arrived_bytes = before_bytes + static_cast<uint32_t>(completion.result);
+    const uint32_t arrived_bytes = before_bytes + static_cast<uint32_t>(result);
     transfer.done_bytes = arrived_bytes;
     if (arrived_bytes < request.bytes) {
       // Direct transfers go on at a block boundary: the part of a block that has passed does so again.
@@ -127,6 +143,19 @@ class IoRingImpl final : public IoRing {
     stats_.bytes += request.bytes;
     done.push_back(request.user_data);
     return Status::Ok();
+  }
+
+  // io_uring gives up what would block when the kernel has no thread to block in its place: at the limit of
+  // processes (pids.max, RLIMIT_NPROC) its workers count too. Then the caller waits, as it would have anyway.
+  static int32_t TransferHere(const Transfer& transfer) {
+    const IoRequest& request = transfer.request;
+    const int descriptor = request.file->descriptor();
+    std::byte* const buffer = request.buffer + transfer.done_bytes;
+    const uint32_t bytes = request.bytes - transfer.done_bytes;
+    const auto offset = static_cast<off_t>(request.offset + transfer.done_bytes);
+    const ssize_t moved = request.kind == RawRequest::Kind::kWrite ? pwrite(descriptor, buffer, bytes, offset)
+                                                                   : pread(descriptor, buffer, bytes, offset);
+    return static_cast<int32_t>(moved < 0 ? -errno : moved);
   }
 
   static Status NoProgress(const IoRequest& request, uint32_t arrived_bytes) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <deque>
+#include <new>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +22,9 @@ namespace {
 // Where completions of one port gather. The port outlives its jobs, so jobs point to it.
 class Mailbox {
  public:
+  // Of a port of this depth: takes no memory afterwards.
+  explicit Mailbox(unsigned depth) { completions_.reserve(depth); }
+
   void Expect(size_t count) {
     MutexLock lock(mutex_);
     in_flight_ += count;
@@ -51,7 +55,7 @@ class Mailbox {
  private:
   Mutex mutex_;
   CondVar arrived_;
-  std::deque<RawCompletion> completions_ QUARRY_GUARDED_BY(mutex_);
+  std::vector<RawCompletion> completions_ QUARRY_GUARDED_BY(mutex_);
   size_t in_flight_ QUARRY_GUARDED_BY(mutex_) = 0;
 };
 
@@ -93,11 +97,14 @@ class Pool {
       for (const RawRequest& request : requests) Run({request, &mailbox});
       return;
     }
-    {
+    size_t queued = 0;
+    try {
       MutexLock lock(mutex_);
-      for (const RawRequest& request : requests) jobs_.push_back({request, &mailbox});
+      for (; queued < requests.size(); ++queued) jobs_.push_back({requests[queued], &mailbox});
+    } catch (const std::bad_alloc&) {  // the caller does those that found no place
     }
-    for (size_t i = 0; i < std::min(requests.size(), threads_.size()); i++) work_.NotifyOne();
+    for (size_t i = 0; i < std::min(queued, threads_.size()); i++) work_.NotifyOne();
+    for (const RawRequest& request : requests.subspan(queued)) Run({request, &mailbox});
   }
 
  private:
@@ -124,7 +131,7 @@ class Pool {
 
 class ThreadPort final : public IoPort {
  public:
-  explicit ThreadPort(Pool& pool) : pool_(pool) {}
+  ThreadPort(Pool& pool, unsigned depth) : pool_(pool), mailbox_(depth) {}
   ThreadPort(const ThreadPort&) = delete;
   ThreadPort& operator=(const ThreadPort&) = delete;
   ~ThreadPort() override { mailbox_.AwaitAll(); }
@@ -148,8 +155,8 @@ class ThreadBackend final : public PosixFiles {
  public:
   explicit ThreadBackend(unsigned threads) : pool_(threads) {}
   std::string_view name() const override { return "threads"; }
-  Result<std::unique_ptr<IoPort>> NewPort(unsigned) override {
-    return std::unique_ptr<IoPort>(std::make_unique<ThreadPort>(pool_));
+  Result<std::unique_ptr<IoPort>> NewPort(unsigned depth) override {
+    return std::unique_ptr<IoPort>(std::make_unique<ThreadPort>(pool_, depth));
   }
 
  private:

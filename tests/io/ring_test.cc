@@ -107,6 +107,15 @@ TEST_P(RingTest, RandomReadsGiveTheFilesBytesWhateverIsShortInterruptedOrRefused
   }
 }
 
+// As io_uring does with what would block when it has no worker for it.
+TEST_P(RingTest, ReadsThatTheKernelGivesUpAreDoneByTheCaller) {
+  Rng rng(1);
+  backend_->SetPlans({{.kind = FaultKind::kRead, .at = 3, .sticky = true, .error = ECANCELED}});
+  const std::unique_ptr<IoRing> ring = IoRing::Make(*backend_, 16).value();
+  CheckRandomReads(*ring, direct_, buffered_, content_, rng);
+  EXPECT_GT(backend_->strikes(), 5U);
+}
+
 // Random pieces of a new file, written in any order while transfers are short, interrupted or refused for
 // now.
 TEST_P(RingTest, RandomWritesLeaveTheirBytesWhateverIsShortInterruptedOrRefusedForNow) {

@@ -132,6 +132,39 @@ TEST(LintTest, IncludesPointDownTheRanksAndForeignLibrariesHaveOneOwner) {
   EXPECT_THAT(faults, IsEmpty());
 }
 
+// Where a source starts threads past Thread (engine/base), which answers with a Status, as "path:line: ..."
+// lines.
+std::vector<std::string> ThreadFaults(const std::string& path, const std::string& text) {
+  static const std::regex kStarts(
+      "\\bstd::(thread|jthread|async)\\b(?!::hardware_concurrency)|\\bpthread_create\\b");
+  std::vector<std::string> faults;
+  const std::vector<std::string> lines = Lines(text);
+  for (size_t i = 0; i < lines.size(); i++) {
+    const std::string code = lines[i].substr(0, lines[i].find("//"));
+    if (std::regex_search(code, kStarts)) faults.push_back(path + ":" + std::to_string(i + 1) + ": " + code);
+  }
+  return faults;
+}
+
+TEST(LintTest, ThreadsAreStartedInOnePlace) {
+  std::vector<std::string> faults;
+  for (const std::string& path : RoomSources()) {
+    if (path == "engine/base/thread.cc" || path == "engine/base/include/quarry/base/thread.h") continue;
+    std::ranges::copy(ThreadFaults(path, ReadFile(kRoot / path)), std::back_inserter(faults));
+  }
+  EXPECT_THAT(faults, IsEmpty());
+}
+
+TEST(LintTest, AThreadThatIsStartedElsewhereIsFound) {
+  EXPECT_THAT(ThreadFaults("a.cc", "int a;\nauto b = std::async(f);\n"),
+              ElementsAre("a.cc:2: auto b = std::async(f);"));
+  EXPECT_EQ(ThreadFaults("a.cc", "std::thread t;\nstd::jthread u;\npthread_create(&a);\n").size(), 3U);
+  EXPECT_THAT(
+      ThreadFaults("a.cc",
+                   "std::thread::hardware_concurrency();  // std::thread\nstd::this_thread::yield();\n"),
+      IsEmpty());
+}
+
 TEST(LintTest, AnUpwardIncludeAndAStolenLibraryAreFound) {
   const Ranks ranks = ReadRanks();
   EXPECT_THAT(IncludeFaults(ranks, "engine/io/ring.cc", "#include \"quarry/cache/x.h\"\n"),

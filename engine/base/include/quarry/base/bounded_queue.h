@@ -1,7 +1,8 @@
 // BoundedQueue<T>: joins two pipeline stages; has a limit, can be closed (no more will come) and cancelled
 // (forget what is there), and accounts the time that each side waited.
 //
-// Thread-safe for any number of producers and consumers.
+// Thread-safe for any number of producers and consumers. Takes memory when it is made and never again:
+// destructors push what they give back.
 //
 //   kOpen -> kClosed     [Close]   pops drain what is left, then end; pushes are refused
 //   kOpen -> kCancelled  [Cancel]  pops and pushes end at once; contents are destroyed
@@ -10,8 +11,9 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "quarry/base/mutex.h"
 
@@ -20,20 +22,20 @@ namespace quarry {
 template <typename T>
 class BoundedQueue {
  public:
-  explicit BoundedQueue(size_t capacity) : capacity_(capacity) {}
+  explicit BoundedQueue(size_t capacity) : items_(capacity) {}
   BoundedQueue(const BoundedQueue&) = delete;
   BoundedQueue& operator=(const BoundedQueue&) = delete;
 
   // Blocks while full. False (and `item` is dropped) once closed or cancelled.
   bool Push(T item) {
     MutexLock lock(mutex_);
-    if (items_.size() >= capacity_ && state_ == State::kOpen) {
+    if (count_ == items_.size() && state_ == State::kOpen) {
       const auto start = Clock::now();
-      while (items_.size() >= capacity_ && state_ == State::kOpen) changed_.Wait(mutex_);
+      while (count_ == items_.size() && state_ == State::kOpen) changed_.Wait(mutex_);
       push_wait_ += Clock::now() - start;
     }
     if (state_ != State::kOpen) return false;
-    items_.push_back(std::move(item));
+    items_[(first_ + count_++) % items_.size()].emplace(std::move(item));
     changed_.NotifyAll();
     return true;
   }
@@ -41,26 +43,18 @@ class BoundedQueue {
   // Blocks while empty. Nothing once closed and drained, or cancelled.
   std::optional<T> Pop() {
     MutexLock lock(mutex_);
-    if (items_.empty() && state_ == State::kOpen) {
+    if (count_ == 0 && state_ == State::kOpen) {
       const auto start = Clock::now();
-      while (items_.empty() && state_ == State::kOpen) changed_.Wait(mutex_);
+      while (count_ == 0 && state_ == State::kOpen) changed_.Wait(mutex_);
       pop_wait_ += Clock::now() - start;
     }
-    if (items_.empty()) return std::nullopt;
-    std::optional<T> item(std::move(items_.front()));
-    items_.pop_front();
-    changed_.NotifyAll();
-    return item;
+    return state_ == State::kCancelled ? std::nullopt : Take();
   }
 
   // As Pop, but nothing while empty.
   std::optional<T> TryPop() {
     MutexLock lock(mutex_);
-    if (items_.empty()) return std::nullopt;
-    std::optional<T> item(std::move(items_.front()));
-    items_.pop_front();
-    changed_.NotifyAll();
-    return item;
+    return state_ == State::kCancelled ? std::nullopt : Take();
   }
 
   void Close() {
@@ -70,12 +64,12 @@ class BoundedQueue {
   }
 
   void Cancel() {
-    std::deque<T> dropped;  // destroyed outside the latch: an item's destructor may take others
     {
       MutexLock lock(mutex_);
       state_ = State::kCancelled;
-      dropped.swap(items_);
       changed_.NotifyAll();
+    }
+    while (Drop()) {
     }
   }
 
@@ -93,10 +87,28 @@ class BoundedQueue {
   using Clock = std::chrono::steady_clock;
   enum class State { kOpen, kClosed, kCancelled };
 
-  const size_t capacity_;
+  // False when there is nothing. Outside the latch the item is destroyed: its destructor may take others.
+  bool Drop() {
+    std::optional<T> item;
+    MutexLock lock(mutex_);
+    item = Take();
+    return item.has_value();
+  }
+
+  std::optional<T> Take() QUARRY_REQUIRES(mutex_) {
+    if (count_ == 0) return std::nullopt;
+    std::optional<T> item = std::exchange(items_[first_], std::nullopt);
+    first_ = (first_ + 1) % items_.size();
+    --count_;
+    changed_.NotifyAll();
+    return item;
+  }
+
   mutable Mutex mutex_;
   CondVar changed_;
-  std::deque<T> items_ QUARRY_GUARDED_BY(mutex_);
+  std::vector<std::optional<T>> items_ QUARRY_GUARDED_BY(mutex_);  // a ring; its size is the limit
+  size_t first_ QUARRY_GUARDED_BY(mutex_) = 0;
+  size_t count_ QUARRY_GUARDED_BY(mutex_) = 0;
   State state_ QUARRY_GUARDED_BY(mutex_) = State::kOpen;
   Clock::duration push_wait_ QUARRY_GUARDED_BY(mutex_){};
   Clock::duration pop_wait_ QUARRY_GUARDED_BY(mutex_){};

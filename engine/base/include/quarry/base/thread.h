@@ -110,6 +110,10 @@ class BackgroundTask {
   Thread thread_;  // last: dies before what it uses
 };
 
+// How many of `count` threads the system would start now, beside each other: they are started, and end.
+// Before a library is called that starts threads by itself and does not survive that it cannot.
+unsigned ProbeThreads(unsigned count);
+
 // For tests: of all starts from now on, the `first`-th (from 1) and as many as `count` from there fail as if
 // the system had no thread. 0: none fails.
 void FailThreadStarts(uint64_t first, uint64_t count = UINT64_MAX);

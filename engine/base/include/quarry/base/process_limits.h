@@ -1,0 +1,24 @@
+// What the system lets this process have of descriptors and threads. All functions are thread-safe; another
+// process of the same user or cgroup may take what they say is left.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace quarry {
+
+// Descriptors that may still be opened: the soft RLIMIT_NOFILE less those that are open.
+uint64_t DescriptorsLeft();
+
+// Threads that may still be started: by RLIMIT_NPROC, which counts those of the user and does not hold for
+// root, and by pids.max of the process's cgroups (v1 and v2), less those that there are. UINT64_MAX: no
+// limit. `membership` lists the groups of the process, and `root` is where they are mounted: arguments for
+// tests alone.
+uint64_t ThreadsLeft(const std::string& membership = "/proc/self/cgroup",
+                     const std::string& root = "/sys/fs/cgroup");
+
+// Raises the soft RLIMIT_NOFILE to the hard one. For a program's main: a library leaves its host's limits
+// alone.
+void RaiseDescriptorLimit();
+
+}  // namespace quarry
