@@ -98,6 +98,10 @@ void AddServe(CLI::App& app, Action& action) {
   verb->add_option("--max-sessions", options.sessions_max, "clients at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
+  verb->add_option("--max-threads", options.threads_max,
+                   "threads that streams have at most; fewer where the system allows the server fewer")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
   verb->add_option(
       "--memory", arguments->memory,
       "cap on what the engine holds for all of them (default 80% of what the machine or cgroup allows)");

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <span>
-#include <thread>
 #include <utility>
 #include <variant>
 
 #include "batch_room.h"
+#include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/format/element_type.h"
 #include "quarry/format/wire.h"
@@ -52,8 +52,10 @@ Packing PackingOf(wire::Packing packing) {
   return Packing::kCheaper;
 }
 
+unsigned RoadThreads() { return std::clamp(ProcessorCount(), 2U, kRoadThreadsMax); }
+
 LiveRoadOptions LiveOptions(const wire::LiveSpec& spec, const std::shared_ptr<const Snapshot>& snapshot) {
-  const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 2U, kRoadThreadsMax);
+  const unsigned threads = RoadThreads();
   LiveRoadOptions options;
   options.feature_table = spec.feature_table;
   options.topology = spec.topology;
@@ -328,6 +330,31 @@ Status CheckSeeds(std::vector<NodeId> seeds, uint64_t node_count) {
 }
 
 }  // namespace
+
+StreamCost CostOf(const wire::OpenStream& request) {
+  constexpr uint64_t kProducer = 1, kReleaser = 1, kPlanned = 2, kPlan = 1;
+  constexpr uint64_t kRegion = 1, kLiveFiles = 4, kPlannedFiles = 8, kPlannedRings = 3, kBuiltFiles = 8;
+  // A ring for each of the threads: extractors read rows, samplers neighbors.
+  const StreamCost live = {.threads = RoadThreads() + kReleaser, .descriptors = kLiveFiles + RoadThreads()};
+  const StreamCost planned = {.threads = kPlanned, .descriptors = kPlannedFiles + kPlannedRings};
+  StreamCost cost = {.threads = kProducer, .descriptors = kRegion};
+  const auto add = [&cost](uint64_t threads, uint64_t descriptors) {
+    cost.threads += threads;
+    cost.descriptors += descriptors;
+  };
+  if (std::holds_alternative<wire::LiveSpec>(request.road)) add(live.threads, live.descriptors);
+  const auto* const packed = std::get_if<wire::PlannedSpec>(&request.road);
+  // One pass at a time, so the threads of one; but both roads are open.
+  if (packed != nullptr && !packed->live) add(planned.threads, planned.descriptors);
+  if (packed != nullptr && packed->live) {
+    add(std::max(planned.threads, live.threads), planned.descriptors + live.descriptors);
+  }
+  if (std::holds_alternative<wire::SuperbatchSpec>(request.road)) {
+    add(std::max(planned.threads, live.threads) + kPlan,
+        planned.descriptors + live.descriptors + kBuiltFiles);
+  }
+  return cost;
+}
 
 Result<OpenedRoad> OpenRoad(Store& store, MemoryBudget& budget, const wire::OpenStream& request,
                             std::shared_ptr<const Snapshot> snapshot, const std::string& name,

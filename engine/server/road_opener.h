@@ -26,6 +26,14 @@ struct OpenedRoad {
   MemoryBudget::Reservation region;  // places * slot_bytes + spare_bytes
 };
 
+// What a stream takes while it is open, at most, beside helpers without which it goes on: its producer, the
+// threads of a pass and of the next epoch's plan; its region, the files of its tables and layouts, and rings.
+struct StreamCost {
+  uint64_t threads = 0;
+  uint64_t descriptors = 0;
+};
+StreamCost CostOf(const wire::OpenStream& request);
+
 // `name` is for the road's files, and nobody else's while it is open. `snapshot` null: as things are. Errors
 // as the roads', but kInvalidArgument for what they call wrong usage; kCancelled soon after `stop` is
 // requested. `store` and `budget` outlive the road.

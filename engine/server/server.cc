@@ -65,6 +65,7 @@ class ServerImpl final : public Server {
   SessionId last_session_ QUARRY_GUARDED_BY(mutex_) = 0;
   std::map<SessionId, std::shared_ptr<Session>> sessions_ QUARRY_GUARDED_BY(mutex_);
   ConnectionSlots slots_ QUARRY_GUARDED_BY(mutex_);
+  std::map<SessionId, Allowance::Claim> session_descriptors_ QUARRY_GUARDED_BY(mutex_);
   bool stopping_ QUARRY_GUARDED_BY(mutex_) = false;
 
   Mutex stop_mutex_;  // of Stop, which is done once
@@ -75,7 +76,7 @@ class ServerImpl final : public Server {
 Status ServerImpl::Listen() {
   core_.on_session_end = [this](SessionId id) { RemoveSession(id); };
   AddGauges();
-  QUARRY_RETURN_IF_ERROR(core_.Start());
+  QUARRY_RETURN_IF_ERROR(core_.Start(options_));
   if (options_.metrics_port) {
     QUARRY_TRY(http_, MetricsHttp::Start(core_.status, *options_.metrics_port));
   }
@@ -153,6 +154,14 @@ void ServerImpl::AddGauges() {
   add("quarry_lingering_bytes",
       "Memory of regions of ended sessions, which clients still have open or mapped.",
       [this] { return static_cast<double>(core_.admission.lingering_bytes()); });
+  add("quarry_stream_threads", "Threads that streams may have.",
+      [this] { return static_cast<double>(core_.threads->limit()); });
+  add("quarry_stream_threads_used", "Threads that streams have.",
+      [this] { return static_cast<double>(core_.threads->used()); });
+  add("quarry_stream_descriptors", "Descriptors that streams and clients may have.",
+      [this] { return static_cast<double>(core_.descriptors->limit()); });
+  add("quarry_stream_descriptors_used", "Descriptors that streams and clients have.",
+      [this] { return static_cast<double>(core_.descriptors->used()); });
   add("quarry_common_budget_bytes", "Memory for what is open once for all sessions.",
       [this] { return static_cast<double>(core_.common.limit_bytes()); });
   add("quarry_common_budget_used_bytes", "Memory that is used of that.",
@@ -171,6 +180,7 @@ Status ServerImpl::AddSession(const Session::Peer& peer, int descriptor) {
   {
     MutexLock lock(mutex_);
     if (stopping_) return {Code::kCancelled, "the server shuts down"};
+    QUARRY_TRY(Allowance::Claim descriptors, core_.descriptors->Take(kSessionDescriptors, "a client"));
     const auto spare_since = [this](SessionId id)
                                  QUARRY_REQUIRES(mutex_) { return sessions_.at(id)->spare_since(); };
     QUARRY_TRY(const auto closed, slots_.Take(last_session_ + 1, peer.uid, spare_since));
@@ -180,6 +190,7 @@ Status ServerImpl::AddSession(const Session::Peer& peer, int descriptor) {
     }
     session = std::make_shared<Session>(core_, ++last_session_, peer, descriptor);
     sessions_.emplace(last_session_, session);
+    session_descriptors_.emplace(last_session_, std::move(descriptors));
   }
   session->Start();
   return Status::Ok();
@@ -193,6 +204,7 @@ void ServerImpl::RemoveSession(SessionId id) {
   slots_.Give(id);
   removed = std::move(found->second);
   sessions_.erase(found);
+  session_descriptors_.erase(id);
 }
 
 void ServerImpl::StopAccepting() {

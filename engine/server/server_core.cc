@@ -6,6 +6,7 @@
 #include <random>
 #include <utility>
 
+#include "quarry/base/process_limits.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/layout.h"
 
@@ -14,6 +15,16 @@ namespace {
 
 constexpr unsigned kWriters = 4;
 constexpr unsigned kSqlWorkers = 4;
+
+// For io_uring's workers, helpers that copy and sample, and embedding tables that are opened.
+constexpr uint64_t kSpareThreads = 8;
+
+// For tables of the catalog, logs that it starts, files of writes, tables that are opened, and the status
+// page: half of what there is where that is little.
+constexpr uint64_t kSpareDescriptorsMin = 12, kSpareDescriptorsMax = 128;
+uint64_t SpareDescriptors(uint64_t left) {
+  return std::clamp(left / 2, kSpareDescriptorsMin, kSpareDescriptorsMax);
+}
 
 // Tables' checksums, changed rows, a topology and the pools of embedding tables are open once for all.
 uint64_t CommonBytes(uint64_t budget_bytes) { return budget_bytes / 4; }
@@ -61,15 +72,30 @@ ServerCore::ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptio
   for (unsigned i = 0; i < std::max(1U, options.workers); ++i) {
     fetchers.push_back(std::make_unique<RowFetcher>(store.backend(), common, profile));
   }
-  hub = StreamHub::Make(store, {.producing_max = options.producing_max}, &roads);
 }
 
 ServerCore::~ServerCore() = default;
 
-Status ServerCore::Start() {
+Status ServerCore::Start(const ServerOptions& options) {
   QUARRY_RETURN_IF_ERROR(readers.Start(static_cast<unsigned>(fetchers.size())));
   QUARRY_RETURN_IF_ERROR(writers.Start(kWriters));
-  return sql == nullptr ? Status::Ok() : sql_workers.Start(kSqlWorkers);
+  if (sql != nullptr) QUARRY_RETURN_IF_ERROR(sql_workers.Start(kSqlWorkers));
+  const uint64_t left = DescriptorsLeft();
+  descriptors.emplace(left, SpareDescriptors(left), UINT64_MAX, "descriptors",
+                      "raise the server's limit of descriptors (ulimit -n)");
+  if (descriptors->limit() < kSessionDescriptors) {
+    return MakeStatus(
+        Code::kOutOfBudget,
+        "the limit of descriptors (ulimit -n) leaves {}, and a server needs {} at least: raise it", left,
+        kSpareDescriptorsMin + kSessionDescriptors);
+  }
+  threads.emplace(
+      ThreadsLeft(), kSpareThreads + options.io_threads, options.threads_max, "threads",
+      "raise the server's limit of them (--max-threads) or of processes (ulimit -u, the cgroup's pids.max)");
+  hub = StreamHub::Make(
+      store, {.threads = &*threads, .descriptors = &*descriptors, .producing_max = options.producing_max},
+      &roads);
+  return Status::Ok();
 }
 
 }  // namespace quarry

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "admission.h"
+#include "allowance.h"
 #include "block_sampler.h"
 #include "embedding_service.h"
 #include "metrics.h"
@@ -31,11 +33,15 @@
 
 namespace quarry {
 
+// Of a session: its socket, and two regions.
+inline constexpr uint64_t kSessionDescriptors = 3;
+
 struct ServerCore {
   ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptions& options);
   ~ServerCore();
-  // Starts the threads; kOutOfBudget where the system has none.
-  Status Start();
+  // Starts the threads, and finds out how many threads and descriptors streams may have beside them.
+  // kOutOfBudget where the system has none, or too few descriptors to serve anybody.
+  Status Start(const ServerOptions& options);
   ServerCore(const ServerCore&) = delete;
   ServerCore& operator=(const ServerCore&) = delete;
 
@@ -51,6 +57,9 @@ struct ServerCore {
   const std::vector<uid_t> users;  // who may come
   Admission admission{granted, users};
   SqlMemory sql_memory;
+
+  // Once the threads of Start are there; streams and sessions take from them.
+  std::optional<Allowance> threads, descriptors;
 
   Metrics metrics;
   RequestMetrics requests{metrics};

@@ -12,8 +12,9 @@ namespace quarry {
 Status StreamNotOpen(uint64_t stream) { return MakeStatus(Code::kUsage, "stream {} is not open", stream); }
 
 StreamGroup::StreamGroup(Environment& environment, SessionId session, std::shared_ptr<MemoryBudget> budget,
-                         const wire::OpenStream& request, std::shared_ptr<const Snapshot> snapshot,
-                         uint64_t number, std::vector<std::shared_ptr<StreamGroup>> before)
+                         Claims claims, const wire::OpenStream& request,
+                         std::shared_ptr<const Snapshot> snapshot, uint64_t number,
+                         std::vector<std::shared_ptr<StreamGroup>> before)
     : environment_(environment),
       session_(session),
       request_(request),
@@ -21,6 +22,7 @@ StreamGroup::StreamGroup(Environment& environment, SessionId session, std::share
       name_(fmt::format("stream-{}", number)),
       budget_key_(budget.get()),
       budget_(std::move(budget)),
+      claims_(std::move(claims)),
       before_(std::move(before)),
       snapshot_(std::move(snapshot)) {}
 

@@ -65,6 +65,11 @@ class StreamGroup {
     RoadMetrics* const metrics;  // may be null
   };
 
+  // What it takes of the server's threads and descriptors while it exists.
+  struct Claims {
+    Allowance::Claim threads, descriptors;
+  };
+
   // Whose a member is.
   struct Owner {
     SessionId session = 0;
@@ -74,8 +79,8 @@ class StreamGroup {
   // `request` is that of the first member, which is to Join before Start. `before`: groups that are closing
   // and pay from the same budget; the road is opened once they are gone.
   StreamGroup(Environment& environment, SessionId session, std::shared_ptr<MemoryBudget> budget,
-              const wire::OpenStream& request, std::shared_ptr<const Snapshot> snapshot, uint64_t number,
-              std::vector<std::shared_ptr<StreamGroup>> before);
+              Claims claims, const wire::OpenStream& request, std::shared_ptr<const Snapshot> snapshot,
+              uint64_t number, std::vector<std::shared_ptr<StreamGroup>> before);
   ~StreamGroup();
 
   // kOutOfBudget when the system has no thread for it.
@@ -214,6 +219,7 @@ class StreamGroup {
 
   // The thread's own.
   std::shared_ptr<MemoryBudget> budget_;
+  Claims claims_;
   std::vector<std::shared_ptr<StreamGroup>> before_;
   std::optional<OpenedRoad> opened_;
   std::span<std::byte> memory_;  // of the region

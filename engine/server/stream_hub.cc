@@ -146,9 +146,11 @@ class StreamHubImpl final : public StreamHub {
         return found->second;
       }
     }
+    QUARRY_TRY(StreamGroup::Claims claims, TakeClaims(CostOf(request)));
     std::vector<GroupPtr> before = ClosingOn(*budget);
-    auto group = std::make_shared<StreamGroup>(environment_, owner.session, std::move(budget), request,
-                                               std::move(snapshot), stream, std::move(before));
+    auto group =
+        std::make_shared<StreamGroup>(environment_, owner.session, std::move(budget), std::move(claims),
+                                      request, std::move(snapshot), stream, std::move(before));
     QUARRY_TRY([[maybe_unused]] const bool joined, group->Join(owner, stream, request, nullptr, told));
     // Known before it runs: what finds no memory here must not leave a thread that nobody joins.
     groups_.push_back(group);
@@ -161,6 +163,19 @@ class StreamHubImpl final : public StreamHub {
       return started;
     }
     return group;
+  }
+
+  Result<StreamGroup::Claims> TakeClaims(const StreamCost& cost) const {
+    constexpr std::string_view kWho = "a stream of this road";
+    const StreamHubOptions& options = environment_.options;
+    StreamGroup::Claims claims;
+    if (options.threads != nullptr) {
+      QUARRY_TRY(claims.threads, options.threads->Take(cost.threads, kWho));
+    }
+    if (options.descriptors != nullptr) {
+      QUARRY_TRY(claims.descriptors, options.descriptors->Take(cost.descriptors, kWho));
+    }
+    return claims;
   }
 
   Status CheckOpen(SessionId session, const wire::OpenStream& request) const QUARRY_REQUIRES(mutex_) {

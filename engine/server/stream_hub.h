@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "allowance.h"
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
 #include "quarry/format/wire_requests.h"
@@ -52,6 +53,9 @@ struct StreamBatch {
 };
 
 struct StreamHubOptions {
+  // What streams take threads and descriptors from; outlive the hub. Null: nobody counts.
+  Allowance* threads = nullptr;
+  Allowance* descriptors = nullptr;
   unsigned producing_max = 2;  // turns at a time
   unsigned copy_threads = 2;   // of each
   // How long a member of a shared group may stop the others by not releasing.
@@ -77,7 +81,8 @@ class StreamHub {
   //
   // The road, its region and what it holds are paid from `budget`, the session's, which the group keeps alive
   // while it exists. A member that joins a group pays nothing. Errors as the roads', but kInvalidArgument for
-  // what they call wrong usage; it also says in what a joining member's request differs. kBusy when a group
+  // what they call wrong usage; it also says in what a joining member's request differs. kOutOfBudget,
+  // before anything is taken, when a new group would exceed the threads or descriptors. kBusy when a group
   // is full or in the middle of a pass, or the session has kStreamsMax streams.
   virtual void Open(SessionId session, const ClientId& client, std::shared_ptr<MemoryBudget> budget,
                     const wire::OpenStream& request, std::shared_ptr<const Snapshot> snapshot,

@@ -336,6 +336,7 @@ void StreamGroup::LetGo() {
   }
   opened_.reset();
   budget_.reset();
+  claims_ = {};
   MutexLock lock(mutex_);
   gone_ = true;
   changed_.NotifyAll();

@@ -16,6 +16,7 @@
 #include "quarry/base/process.h"
 #include "quarry/format/wire_batch.h"
 #include "served_database.h"
+#include "support/thread_faults.h"
 #include "support/zygote.h"
 
 namespace quarry {
@@ -467,6 +468,16 @@ TEST_F(ServerTest, CommitsThatWereToldAreThereAfterAStop) {
   row.Resize(spec);
   ASSERT_TRUE((*stored)->table().Read(row).ok());
   EXPECT_EQ(row.values[3], 2.5F);
+}
+
+TEST(ServerThreadsTest, AServerWithoutThreadsIsRefusedAndTheNextListens) {
+  ServedDatabase database;
+  FailEveryThreadStart([&] {
+    const auto server = Server::Start(*database.store, database.budget, {.socket_path = database.socket()});
+    return server.status();
+  });
+  database.Start();
+  EXPECT_EQ(database.budget.available_bytes(), 0U) << "the last one has all of it, as if it were the first";
 }
 
 }  // namespace

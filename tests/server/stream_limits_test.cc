@@ -4,18 +4,26 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <regex>
 
+#include "allowance.h"
+#include "quarry/layout/layout.h"
+#include "road_opener.h"
 #include "server/hub_util.h"
+#include "server/served_database.h"
+#include "support/thread_faults.h"
 
 namespace quarry {
 namespace {
 
 using std::chrono::milliseconds;
 using testing::HasSubstr;
+using testing_util::Eventually;
 using testing_util::Exclusive;
 using testing_util::HubUser;
 using testing_util::HubWorld;
+using testing_util::OpenDescriptors;
 using testing_util::PendingBatch;
 using testing_util::RunPass;
 using testing_util::SmallLive;
@@ -161,6 +169,89 @@ TEST(StreamLimitsTest, ABatchThatTheBudgetCannotHoldIsNotSampledToTheEnd) {
   EXPECT_EQ(status.code(), Code::kOutOfBudget);
   EXPECT_THAT(status.message(), HasSubstr("one batch of 60000 seeds with fanouts 1024,1024,1024"));
   EXPECT_THAT(status.message(), HasSubstr("lower --batch-size or --fanout"));
+}
+
+// What the system lets a process have: threads and descriptors.
+TEST(StreamLimitsTest, StreamsAreRefusedBeforeTheyTakeThreadsOrDescriptorsThatAreNotTheirs) {
+  const StreamCost cost = CostOf(Exclusive());
+  for (const bool threads : {true, false}) {
+    const uint64_t limit = 3 * (threads ? cost.threads : cost.descriptors) + 1;
+    Allowance allowance(limit + 5, 5, UINT64_MAX, threads ? "threads" : "descriptors", "raise it");
+    HubWorld world(threads ? StreamHubOptions{.threads = &allowance}
+                           : StreamHubOptions{.descriptors = &allowance});
+    std::vector<HubUser> users;
+    for (SessionId session = 1; session <= 3; ++session) {
+      users.push_back(world.User(session));
+      ASSERT_TRUE(users.back().Open(Exclusive()).ok());
+    }
+    const size_t there = OpenDescriptors();
+    HubUser late = world.User(4);
+    const Status refused = late.Open(Exclusive());
+    EXPECT_EQ(refused.code(), Code::kOutOfBudget);
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr(fmt::format("of the server's {} for streams and clients 1 are left", limit)));
+    EXPECT_EQ(OpenDescriptors(), there);
+    EXPECT_TRUE(users[1].Close().ok());
+    EXPECT_TRUE(Eventually([&] { return late.Open(Exclusive()).ok(); })) << "what one gave back";
+    for (HubUser* user : {&users[0], &users[2], &late}) EXPECT_TRUE(user->Close().ok());
+    EXPECT_TRUE(Eventually([&] { return allowance.used() == 0; }));
+  }
+}
+
+size_t ThreadsThatRun() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++count;
+  return count;
+}
+
+TEST(StreamLimitsTest, AStreamTakesNoMoreThanItIsCounted) {
+  HubWorld world;
+  ASSERT_TRUE(BuildLayout(*world.open.store, *world.open.budget,
+                          {.fanouts = SmallOptions().fanouts,
+                           .batch_size = SmallOptions().batch_size,
+                           .seed = SmallOptions().seed},
+                          false, {})
+                  .ok());
+  world.open.road.reset();
+  const wire::OpenStream requests[] = {Exclusive(), Exclusive(wire::PlannedSpec{.layout = "default"}),
+                                       Exclusive(wire::PlannedSpec{.layout = "default", .live = SmallLive()}),
+                                       Exclusive(wire::SuperbatchSpec{.live = SmallLive()})};
+  for (const wire::OpenStream& request : requests) {
+    SCOPED_TRACE(request.road.index());
+    const StreamCost cost = CostOf(request);
+    const size_t descriptors = OpenDescriptors(), threads = ThreadsThatRun();
+    HubUser user = world.User();
+    ASSERT_TRUE(user.Open(request).ok());
+    ASSERT_TRUE(user.Start({.seeds = Split::kTrain}).ok());
+    for (auto next = user.Next(); next.ok() && next->has_value(); next = user.Next()) {
+      EXPECT_LE(OpenDescriptors() - descriptors, cost.descriptors);
+      EXPECT_LE(ThreadsThatRun() - threads, cost.threads + 2) << "helpers that come and go";
+      user.Release(**next);
+    }
+    EXPECT_TRUE(user.Close().ok());
+    world.ExpectBudgetFree();
+  }
+  EXPECT_TRUE(DropLayout(*world.open.store, "default").ok());
+}
+
+TEST(StreamLimitsTest, AStreamWithoutThreadsIsRefusedAndTheNextIsThere) {
+  HubWorld world;
+  const auto expected = world.Expected(1);
+  world.open.road.reset();
+  const auto pass = [&]() -> Status {
+    HubUser user = world.User();
+    QUARRY_RETURN_IF_ERROR(user.Open(Exclusive()));
+    Hashes hashes;
+    Status status = user.Start({.seeds = Split::kTrain, .pass = 1, .ordered = true}).status();
+    if (status.ok()) status = user.Drain(hashes);
+    if (status.ok()) {
+      EXPECT_EQ(hashes, expected);
+    }
+    EXPECT_TRUE(user.Close().ok());
+    return status;
+  };
+  EXPECT_GT(FailEveryThreadStart(pass, [&] { EXPECT_TRUE(pass().ok()); }), 4U);
+  world.ExpectBudgetFree();
 }
 
 }  // namespace

@@ -31,8 +31,9 @@ struct ServerOptions {
       socket_path;  // its folder is made (0700) when there is none; one that others may enter is refused
   uint32_t sessions_max = 64;
   unsigned io_threads = 2;
-  unsigned workers = 4;        // threads that read and sample: they wait for the disk, mostly
-  unsigned producing_max = 2;  // streams that copy a batch at a time (the roads read ahead meanwhile)
+  unsigned workers = 4;         // threads that read and sample: they wait for the disk, mostly
+  uint64_t threads_max = 1024;  // of streams, where the system's own limits leave as many
+  unsigned producing_max = 2;   // streams that copy a batch at a time (the roads read ahead meanwhile)
   // Besides the server's own. With any, others may enter the folder (0711) and connect (0666); the kernel
   // says who they are.
   std::vector<uid_t> allow_uids;
@@ -47,8 +48,12 @@ struct ServerOptions {
 
 class Server {
  public:
+  // Streams and clients are refused before they take threads or descriptors beyond what the system's limits
+  // leave (RLIMIT_NPROC, RLIMIT_NOFILE, pids.max), some of which stay for the catalog and for writes.
+  //
   // Listens. Store and budget outlive the server. kAlreadyExists when a server answers at the socket (a stale
-  // one is replaced), kInvalidArgument for a path that cannot be or a folder that others may enter.
+  // one is replaced), kInvalidArgument for a path that cannot be or a folder that others may enter,
+  // kOutOfBudget where the system has no threads or descriptors for it.
   static Result<std::unique_ptr<Server>> Start(Store& store, MemoryBudget& budget,
                                                const ServerOptions& options);
   // As Stop, without its errors.
