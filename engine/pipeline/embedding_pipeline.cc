@@ -147,47 +147,43 @@ Status EmbeddingPipelineImpl::Run(uint64_t first_batch, uint64_t count) {
 }
 
 void EmbeddingPipelineImpl::RunStages(RunQueues& queues, uint64_t first_batch) {
+  const auto prepare = [this, &queues, first_batch](Flight& flight) {
+    flight.item.batch = first_batch + flight.number;
+    QUARRY_RETURN_IF_ERROR(Prepare(flight));
+    queues.prepared.Push(&flight);
+    return Status();
+  };
+  const auto transfer = [this, &queues](Flight& flight) {
+    QUARRY_RETURN_IF_ERROR(task_.Transfer(flight.item));
+    queues.ready.Push(flight.number, &flight);
+    return Status();
+  };
+  const auto compute = [this, &queues](Flight& flight) {
+    QUARRY_RETURN_IF_ERROR(Compute(flight));
+    queues.computed.Push(&flight);
+    return Status();
+  };
+  const auto transfer_back = [this, &queues](Flight& flight) {
+    QUARRY_RETURN_IF_ERROR(task_.TransferBack(flight.item));
+    queues.returned.Push(&flight);
+    return Status();
+  };
+  const auto update = [this, &queues](Flight& flight) {
+    QUARRY_RETURN_IF_ERROR(Update(flight));
+    flight.number += flights_.size();
+    queues.idle.Push(flight.number, &flight);
+    return Status();
+  };
   std::vector<Thread> preparing, transferring, returning, updating;
   const Status status = CatchExhaustion("compute", [&]() -> Status {
-    QUARRY_RETURN_IF_ERROR(StartWorkers(
-        EmbeddingStage::kPrepare, options_.prepare_workers, queues.idle,
-        [&](Flight& flight) {
-          flight.item.batch = first_batch + flight.number;
-          QUARRY_RETURN_IF_ERROR(Prepare(flight));
-          queues.prepared.Push(&flight);
-          return Status();
-        },
-        preparing));
-    QUARRY_RETURN_IF_ERROR(StartWorkers(
-        EmbeddingStage::kTransfer, options_.transfer_workers, queues.prepared,
-        [&](Flight& flight) {
-          QUARRY_RETURN_IF_ERROR(task_.Transfer(flight.item));
-          queues.ready.Push(flight.number, &flight);
-          return Status();
-        },
-        transferring));
-    QUARRY_RETURN_IF_ERROR(StartWorkers(
-        EmbeddingStage::kTransferBack, options_.transfer_back_workers, queues.computed,
-        [&](Flight& flight) {
-          QUARRY_RETURN_IF_ERROR(task_.TransferBack(flight.item));
-          queues.returned.Push(&flight);
-          return Status();
-        },
-        returning));
-    QUARRY_RETURN_IF_ERROR(StartWorkers(
-        EmbeddingStage::kUpdate, options_.update_workers, queues.returned,
-        [&](Flight& flight) {
-          QUARRY_RETURN_IF_ERROR(Update(flight));
-          flight.number += flights_.size();
-          queues.idle.Push(flight.number, &flight);
-          return Status();
-        },
-        updating));
-    WorkOn(EmbeddingStage::kCompute, queues.ready, [&](Flight& flight) {
-      QUARRY_RETURN_IF_ERROR(Compute(flight));
-      queues.computed.Push(&flight);
-      return Status();
-    });
+    using enum EmbeddingStage;
+    QUARRY_RETURN_IF_ERROR(StartWorkers(kPrepare, options_.prepare_workers, queues.idle, prepare, preparing));
+    QUARRY_RETURN_IF_ERROR(
+        StartWorkers(kTransfer, options_.transfer_workers, queues.prepared, transfer, transferring));
+    QUARRY_RETURN_IF_ERROR(StartWorkers(kTransferBack, options_.transfer_back_workers, queues.computed,
+                                        transfer_back, returning));
+    QUARRY_RETURN_IF_ERROR(StartWorkers(kUpdate, options_.update_workers, queues.returned, update, updating));
+    WorkOn(kCompute, queues.ready, compute);
     return Status();
   });
   if (!status.ok()) Stop(status);  // those that have begun would wait for the others

@@ -343,7 +343,6 @@ Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
     return Status(Code::kInternal, "StartPass was called while another stream of the road exists");
   if (broken_) return RoadIsBroken();
   if (pass.shuffle) ShuffleSeeds(pass.seeds, options_.seed, pass.pass);
-  streaming_ = true;
   const LiveResources resources{.table = table_.get(),
                                 .buffer = buffer_.get(),
                                 .samplers = samplers_,
@@ -358,6 +357,7 @@ Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
     streaming_ = false;
     broken_ |= !whole;
   });
+  streaming_ = true;
   QUARRY_RETURN_IF_ERROR(stream->Start());
   return std::unique_ptr<BatchStream>(std::move(stream));
 }

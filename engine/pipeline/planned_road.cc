@@ -217,11 +217,11 @@ Result<std::unique_ptr<BatchStream>> PlannedRoadImpl::StartPass(PassOptions pass
                       "layout \"{}\" was planned for other seeds than the {} of this pass",
                       layout_->record().name, pass.seeds.size());
   }
-  streaming_ = true;
   auto stream = std::make_unique<PlannedStream>(state_, [this](bool whole) {
     streaming_ = false;
     broken_ |= !whole;
   });
+  streaming_ = true;
   QUARRY_RETURN_IF_ERROR(stream->Start());
   return std::unique_ptr<BatchStream>(std::move(stream));
 }

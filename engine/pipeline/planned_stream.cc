@@ -431,6 +431,8 @@ Result<std::unique_ptr<Batch>> PlannedStream::Next() {
   if (!error_.ok()) return error_;
   if (!frame) return std::unique_ptr<Batch>();
   const PlannedBlock& planned = (*frame)->planned;
+  std::unique_ptr<Batch> batch = std::make_unique<PlannedBatch>(*this, **frame, delivered_);
+  ++delivered_;
   held_ = true;
   ++stats_.batches;
   stats_.sampled_edges += planned.block.indices.size();
@@ -438,7 +440,7 @@ Result<std::unique_ptr<Batch>> PlannedStream::Next() {
   stats_.cache_lookups += planned.block.nodes.size();
   stats_.cache_hits += planned.block.nodes.size() - planned.misses;
   stats_.bytes_useful += planned.frame_nodes.size() * directory_.row_bytes;
-  return std::unique_ptr<Batch>(std::make_unique<PlannedBatch>(*this, **frame, delivered_++));
+  return batch;
 }
 
 StreamStats PlannedStream::stats() const {

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <sstream>
 #include <string>
@@ -43,9 +44,10 @@ inline std::vector<std::string> Lines(const std::string& text) {
 // A running `quarry` whose outputs go to files.
 class Process {
  public:
-  // `variables`: of the environment, as NAME=VALUE.
+  // `variables`: of the environment, as NAME=VALUE. `prepare` is called by the process before it becomes
+  // `quarry`, which it does not when that is false.
   Process(const std::string& arguments, const std::filesystem::path& folder,
-          std::vector<std::string> variables = {})
+          std::vector<std::string> variables = {}, const std::function<bool()>& prepare = {})
       : out_(folder / ("out-" + std::to_string(next_))), err_(folder / ("err-" + std::to_string(next_))) {
     next_++;
     std::vector<std::string> words = Words(arguments);
@@ -58,7 +60,7 @@ class Process {
       for (std::string& variable : variables) putenv(variable.data());
       const bool ready =
           chdir(folder.c_str()) == 0 && Redirect(out_, STDOUT_FILENO) && Redirect(err_, STDERR_FILENO);
-      if (ready) execv(QUARRY_BINARY, argv.data());
+      if (ready && (!prepare || prepare())) execv(QUARRY_BINARY, argv.data());
       _exit(127);
     }
   }

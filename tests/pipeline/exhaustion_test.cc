@@ -1,0 +1,237 @@
+// Roads, layouts, compactions and embedding pipelines under a system that has no thread for them: each goes
+// on with those that there are, or is refused with a sentence; nothing hangs, and the next try succeeds. And
+// threads that memory runs out in.
+#include "support/thread_faults.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <new>
+
+#include "pipeline/pass_util.h"
+#include "pipeline/tiny_database.h"
+#include "quarry/base/exhaustion.h"
+#include "quarry/embedding/embedding_table.h"
+#include "quarry/layout/layout.h"
+#include "quarry/pipeline/embedding_pipeline.h"
+#include "quarry/pipeline/planned_road.h"
+#include "quarry/pipeline/superbatch_road.h"
+#include "support/allocation_faults.h"
+
+namespace quarry {
+namespace {
+
+using testing::HasSubstr;
+using testing_util::OpenRoad;
+using testing_util::PassOutcome;
+using testing_util::RunPass;
+using testing_util::SmallOptions;
+using testing_util::TinyDatabase;
+using testing_util::TinyGraph;
+using testing_util::TryPass;
+
+class ThreadFaultsTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { database_ = std::make_unique<TinyDatabase>(TinyGraph()); }
+  static void TearDownTestSuite() { database_.reset(); }
+
+  static LiveRoadOptions Options() {
+    LiveRoadOptions options = SmallOptions();
+    options.sampler_threads = 2;
+    options.extractor_threads = 2;
+    return options;
+  }
+  static LayoutSpec Spec() {
+    return {.fanouts = Options().fanouts,
+            .batch_size = Options().batch_size,
+            .seed = Options().seed,
+            .threads = 3};
+  }
+  static PassOptions Pass(const Road& road, uint64_t pass = 1) {
+    return {.seeds = road.TrainNodes(), .pass = pass, .ordered = true};
+  }
+  // Passes of the road under the faults, and behind each of them one that must deliver `expected`.
+  static uint64_t FailPasses(Road& road, const std::vector<std::pair<uint64_t, uint64_t>>& expected) {
+    return FailEveryThreadStart(
+        [&] {
+          const PassOutcome outcome = TryPass(road, Pass(road));
+          if (outcome.status.ok()) {
+            EXPECT_EQ(outcome.hashes, expected);
+          }
+          return outcome.status;
+        },
+        [&] { EXPECT_EQ(RunPass(road, Pass(road)), expected); });
+  }
+
+  static std::unique_ptr<TinyDatabase> database_;
+};
+std::unique_ptr<TinyDatabase> ThreadFaultsTest::database_;
+
+TEST_F(ThreadFaultsTest, ALivePassGoesOnWithAThreadOfEachStageOrIsRefused) {
+  OpenRoad open(database_->path(), Options());
+  ASSERT_TRUE(open.status.ok()) << open.status.ToString();
+  const auto expected = RunPass(*open.road, Pass(*open.road));
+  // Alone: the releaser, the first sampler, the first extractor. All behind: those up to the first extractor.
+  EXPECT_EQ(FailPasses(*open.road, expected), 3U + 4U);
+}
+
+TEST_F(ThreadFaultsTest, APlannedPassNeedsBothOfItsThreads) {
+  OpenRoad open(database_->path(), Options());
+  open.road.reset();
+  ASSERT_TRUE(BuildLayout(*open.store, *open.budget, Spec(), false, {}).ok());
+  auto road = PlannedRoad::Open(*open.store, *open.budget, {});
+  ASSERT_TRUE(road.ok()) << road.status().ToString();
+  const auto expected = RunPass(**road, Pass(**road));
+  EXPECT_EQ(FailPasses(**road, expected), 2U + 2U);
+  road->reset();
+  EXPECT_TRUE(DropLayout(*open.store, Spec().name).ok());
+}
+
+TEST_F(ThreadFaultsTest, SuperbatchesAreBuiltByWhoeverThereIs) {
+  OpenRoad open(database_->path(), Options());
+  open.road.reset();
+  auto road = SuperbatchRoad::Open(*open.store, *open.budget, {.layout = Spec(), .live = Options()});
+  ASSERT_TRUE(road.ok()) << road.status().ToString();
+  const auto expected = RunPass(**road, Pass(**road));
+  EXPECT_GT(FailPasses(**road, expected), 0U);
+  road->reset();
+  EXPECT_EQ(open.budget->used_bytes(), 0U);
+}
+
+// All but the catalog's timer can be done without.
+TEST_F(ThreadFaultsTest, ALayoutIsBuiltByTheCallerAlone) {
+  OpenRoad open(database_->path(), Options());
+  open.road.reset();
+  constexpr uint64_t kStride = 3;
+  FailEveryThreadStart([&] { return BuildLayout(*open.store, *open.budget, Spec(), false, {}).status(); },
+                       [&] { static_cast<void>(DropLayout(*open.store, Spec().name)); }, kStride);
+}
+
+// A stage without any thread ends the run; the others are told, however far they are.
+TEST_F(ThreadFaultsTest, AnEmbeddingRunWithoutAThreadOfAStageIsRefused) {
+  class Task final : public EmbeddingTask {
+   public:
+    Status Prepare(EmbeddingItem& item) override {
+      item.blocks[0].ids = {item.batch % 7, 7 + item.batch % 5};
+      return Status();
+    }
+    Status Compute(EmbeddingItem&) override { return Status(); }
+  } task;
+  const uint64_t refused = FailEveryThreadStart([&] {
+    const auto table = MakeMemoryEmbeddingTable({.row_count = 20, .dim = 4});
+    EmbeddingTable* const tables[] = {table.get()};
+    const auto pipeline = EmbeddingPipeline::Make(
+        tables, task,
+        {.prepare_workers = 2, .transfer_workers = 2, .transfer_back_workers = 2, .update_workers = 2});
+    const Status status = pipeline->Run(0, 50);
+    if (!status.ok()) {
+      EXPECT_EQ(pipeline->Run(0, 1).code(), Code::kCancelled);
+    }
+    return status;
+  });
+  EXPECT_EQ(refused, 4U + 7U);
+}
+
+TEST_F(ThreadFaultsTest, AnEmbeddingStageThatFindsNoMemoryEndsTheRun) {
+  for (const bool computing : {false, true}) {
+    class Task final : public EmbeddingTask {
+     public:
+      explicit Task(bool in_compute) : in_compute_(in_compute) {}
+      Status Prepare(EmbeddingItem& item) override {
+        item.blocks[0].ids = {item.batch};
+        if (!in_compute_ && item.batch == 9) throw std::bad_alloc();
+        return Status();
+      }
+      Status Compute(EmbeddingItem& item) override {
+        if (in_compute_ && item.batch == 9) throw std::bad_alloc();
+        return Status();
+      }
+
+     private:
+      const bool in_compute_;
+    } task(computing);
+    const auto table = MakeMemoryEmbeddingTable({.row_count = 1000, .dim = 4});
+    EmbeddingTable* const tables[] = {table.get()};
+    const auto pipeline = EmbeddingPipeline::Make(tables, task, {});
+    EXPECT_EQ(pipeline->Run(0, 1000).code(), Code::kOutOfBudget) << computing;
+  }
+}
+
+// Allocations of a pass that fail one after the other, whosever they are. What a thread had begun is then
+// half done, so the road may refuse to go on; what it does deliver is right, and nobody waits for ever.
+class AllocationFaultsTest : public ThreadFaultsTest {
+ protected:
+  using Reopen = std::function<Road*()>;
+
+  // How many of the faults came to the road's notice, in some `tries` of them spread over a pass.
+  static uint64_t FailAllocations(const Reopen& reopen, uint64_t tries) {
+    Road* road = reopen();
+    const auto expected = RunPass(*road, Pass(*road));
+    const auto run = [&] {
+      return CatchExhaustion("the consumer", [&] { return Deliver(*road, expected); });
+    };
+    constexpr uint64_t kNever = INT64_MAX;
+    AllocationFaults::Arm(kNever);
+    EXPECT_TRUE(run().ok());
+    const uint64_t allocations = AllocationFaults::Count();
+    uint64_t noticed = 0;
+    for (uint64_t kth = 1; kth <= allocations; kth += std::max<uint64_t>(1, allocations / tries)) {
+      SCOPED_TRACE(testing::Message() << "allocation " << kth << " of " << allocations);
+      AllocationFaults::Arm(kth);
+      const Status status = run();
+      AllocationFaults::Disarm();
+      if (!status.ok()) {
+        ++noticed;
+        EXPECT_EQ(status.code(), Code::kOutOfBudget) << status.ToString();
+      }
+      const PassOutcome after = TryPass(*road, Pass(*road));
+      if (after.status.ok()) {
+        EXPECT_EQ(after.hashes, expected);
+      } else {
+        EXPECT_THAT(std::string(after.status.message()), HasSubstr("ran out of memory in its midst"));
+        road = reopen();
+      }
+    }
+    return noticed;
+  }
+
+ private:
+  static Status Deliver(Road& road, const std::vector<std::pair<uint64_t, uint64_t>>& expected) {
+    const PassOutcome outcome = TryPass(road, Pass(road));
+    if (outcome.status.ok()) {
+      EXPECT_EQ(outcome.hashes, expected);
+    }
+    return outcome.status;
+  }
+};
+
+TEST_F(AllocationFaultsTest, ALivePassEndsAndNobodyWaits) {
+  OpenRoad open(database_->path(), Options());
+  EXPECT_GT(FailAllocations(
+                [&] {
+                  open.Reopen(Options());
+                  return open.road.get();
+                },
+                200),
+            20U);
+}
+
+TEST_F(AllocationFaultsTest, APlannedPassEndsAndNobodyWaits) {
+  OpenRoad open(database_->path(), Options());
+  open.road.reset();
+  ASSERT_TRUE(BuildLayout(*open.store, *open.budget, Spec(), false, {}).ok());
+  std::unique_ptr<PlannedRoad> road;
+  EXPECT_GT(FailAllocations(
+                [&] {
+                  road.reset();
+                  road = PlannedRoad::Open(*open.store, *open.budget, {}).value();
+                  return road.get();
+                },
+                200),
+            20U);
+  road.reset();
+  EXPECT_TRUE(DropLayout(*open.store, Spec().name).ok());
+}
+
+}  // namespace
+}  // namespace quarry
