@@ -141,7 +141,8 @@ class ServedSql final : public SqlRunner {
                                      {.write = options.write,
                                       .timeout_seconds = options.timeout_seconds,
                                       .cancelled = options.cancelled,
-                                      .served = true}));
+                                      .served = true,
+                                      .temp_files = options.temp_files}));
     return std::unique_ptr<SqlConnection>(std::make_unique<ServedConnection>(std::move(connection)));
   }
 
@@ -151,6 +152,8 @@ class ServedSql final : public SqlRunner {
 
 }  // namespace
 
-std::shared_ptr<SqlRunner> MakeSqlRunner(Store& store) { return std::make_shared<ServedSql>(store); }
+std::shared_ptr<SqlRunner> MakeSqlRunner(Store& store) {
+  return std::make_shared<ServedSql>(store);
+}
 
 }  // namespace quarry

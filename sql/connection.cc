@@ -1,9 +1,11 @@
 #include "quarry/sql/connection.h"
 
 #include <sqlite3.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cassert>
+#include <cstdlib>
 #include <iterator>
 #include <limits>
 
@@ -11,6 +13,7 @@
 #include "quarry/base/process.h"
 #include "session.h"
 #include "tables.h"
+#include "temp_files.h"
 
 namespace quarry::sql {
 namespace {
@@ -102,9 +105,12 @@ class ConnectionImpl final : public Connection {
   ~ConnectionImpl() override { assert(running_ == 0 && "rows outlive their connection"); }
 
   Status Open() {
+    if (options_.temp_files) {
+      QUARRY_TRY(temp_files_, TempFiles::Make(options_.temp_files));
+    }
+    const char* const vfs = temp_files_ == nullptr ? nullptr : temp_files_->vfs_name();
     sqlite3* database = nullptr;
-    const int rc =
-        sqlite3_open_v2(":memory:", &database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
+    const int rc = sqlite3_open_v2(":memory:", &database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, vfs);
     database_.reset(database);
     if (rc != SQLITE_OK) return MakeStatus(Code::kOutOfBudget, "SQLite: {}", sqlite3_errstr(rc));
     sqlite3_db_config(database, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
@@ -169,8 +175,9 @@ class ConnectionImpl final : public Connection {
   const ConnectionOptions options_;
   Session session_;
   std::vector<std::unique_ptr<Table>> tables_;
-  DatabaseHandle database_;  // dies before what it calls
-  int running_ = 0;          // statements between their first row and their last
+  std::unique_ptr<TempFiles> temp_files_;  // null: SQLite's own
+  DatabaseHandle database_;                // dies before what it calls
+  int running_ = 0;                        // statements between their first row and their last
   double deadline_seconds_ = std::numeric_limits<double>::infinity();  // of the statement that runs
 };
 
@@ -221,6 +228,8 @@ class Rows::Statement {
 
 Status ConnectionImpl::Fault(int rc, size_t line) {
   Status fault = session_.TakeFault();
+  if (!fault.ok()) return fault;
+  if (temp_files_ != nullptr) fault = temp_files_->TakeFault();
   if (!fault.ok()) return fault;
   return MakeStatus(CodeOf(rc), "line {}: {}", line, sqlite3_errmsg(database_.get()));
 }
@@ -301,6 +310,18 @@ std::vector<TableInfo> ConnectionImpl::tables() const {
 }
 
 bool IsComplete(const std::string& text) { return sqlite3_complete(text.c_str()) != 0; }
+
+// As its documentation lists them (tempfiles.html, "Temporary File Storage Locations").
+std::string TempFolder() {
+  for (const char* const variable : {"SQLITE_TMPDIR", "TMPDIR"}) {
+    const char* const folder = std::getenv(variable);
+    if (folder != nullptr && access(folder, W_OK | X_OK) == 0) return folder;
+  }
+  for (const char* const folder : {"/var/tmp", "/usr/tmp", "/tmp"}) {
+    if (access(folder, W_OK | X_OK) == 0) return folder;
+  }
+  return ".";
+}
 
 void LimitMemory(uint64_t bytes) {
   sqlite3_hard_heap_limit64(static_cast<sqlite3_int64>(bytes));

@@ -41,6 +41,16 @@ CLI::Option* AddChoice(CLI::App* verb, const std::string& name, Value& value, co
       ->check(CLI::IsMember(names));
 }
 
+// A time that ends: CLI11's ranges let nan pass.
+inline CLI::Validator PositiveSeconds() {
+  const auto check = [](const std::string& text) -> std::string {
+    double seconds = 0;
+    if (CLI::detail::lexical_cast(text, seconds) && std::isfinite(seconds) && seconds > 0) return "";
+    return fmt::format("'{}' is not a positive number of seconds", text);
+  };
+  return CLI::Validator(check, "POSITIVE");
+}
+
 // "1%" or "0.01"; whoever uses it checks the range.
 inline Result<double> ParseShare(std::string_view flag, std::string_view text) {
   const bool percent = text.ends_with('%');

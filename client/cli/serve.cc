@@ -1,4 +1,7 @@
 // quarry serve DB --socket PATH: one open database for several trainers.
+#include <sys/statvfs.h>
+
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -13,6 +16,7 @@
 #include "quarry/database.h"
 #include "quarry/served_sql.h"
 #include "quarry/server/server.h"
+#include "quarry/sql/connection.h"
 
 namespace quarry::cli {
 namespace {
@@ -25,7 +29,9 @@ struct Arguments {
   std::string database;
   std::string memory;
   double checkpoint_seconds = 60;
-  std::string metrics;  // 127.0.0.1:PORT; empty: none
+  std::string metrics_tcp;  // [HOST:]PORT; empty: none
+  std::string sql_temp;
+  std::vector<std::string> allow_uids;
   ServerOptions options;
   bool json = false;
 };
@@ -33,14 +39,40 @@ struct Arguments {
 // The page has no password, so it is for this machine alone.
 Result<uint16_t> ParseMetrics(std::string_view address) {
   const size_t colon = address.rfind(':');
-  const std::string_view host = address.substr(0, colon);
+  const std::string_view host = colon == std::string_view::npos ? "localhost" : address.substr(0, colon);
+  const std::string_view digits = colon == std::string_view::npos ? address : address.substr(colon + 1);
   uint16_t port = 0;
-  if (colon != std::string_view::npos && (host == "127.0.0.1" || host == "localhost")) {
-    const char* const end = address.data() + address.size();
-    const auto parsed = std::from_chars(address.data() + colon + 1, end, port);
-    if (parsed.ec == std::errc() && parsed.ptr == end) return port;
+  const char* const end = digits.data() + digits.size();
+  const auto [parsed, error] = std::from_chars(digits.data(), end, port);
+  if (error == std::errc() && parsed == end && (host == "127.0.0.1" || host == "localhost")) return port;
+  return MakeStatus(Code::kUsage, "--metrics-tcp {}: [127.0.0.1:]PORT; port 0 is any that is free", address);
+}
+
+// UID, or UID:ro.
+Status AddUser(const std::string& text, ServerOptions& options) {
+  constexpr std::string_view kReadOnly = ":ro";
+  std::string_view digits = text;
+  const bool read_only = digits.ends_with(kReadOnly);
+  if (read_only) digits.remove_suffix(kReadOnly.size());
+  uid_t uid = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), uid);
+  if (error != std::errc() || end != digits.data() + digits.size() || uid == static_cast<uid_t>(-1)) {
+    return MakeStatus(Code::kUsage,
+                      "--allow-uid {}: the number of a user, or NUMBER:ro for one who may only read", text);
   }
-  return MakeStatus(Code::kUsage, "--metrics {}: 127.0.0.1:PORT; port 0 is any that is free", address);
+  options.allow_uids.push_back(uid);
+  if (read_only) options.read_only_uids.push_back(uid);
+  return Status::Ok();
+}
+
+// By default half of what is free where they lie: a full disk would be the database's trouble too.
+Result<uint64_t> ParseSqlTemp(const std::string& text) {
+  constexpr uint64_t kMost = 16 * kGiB;
+  struct statvfs disk {};
+  const bool known = statvfs(sql::TempFolder().c_str(), &disk) == 0;
+  const uint64_t free_bytes = known ? uint64_t{disk.f_bavail} * disk.f_frsize : 2 * kMost;
+  if (text.empty()) return std::min<uint64_t>(kMost, free_bytes / 2);
+  return ParseBytes(text, free_bytes);
 }
 
 void Announce(const Arguments& arguments, const Server& server, Database& database) {
@@ -49,21 +81,29 @@ void Announce(const Arguments& arguments, const Server& server, Database& databa
                                    {"socket", server.socket_path()},
                                    {"memory_bytes", database.budget().limit_bytes()},
                                    {"max_sessions", arguments.options.sessions_max}};
-    if (server.metrics_port() != 0) json["metrics"] = fmt::format("127.0.0.1:{}", server.metrics_port());
+    if (arguments.options.metrics) json["metrics"] = MetricsPath(server.socket_path());
+    if (server.metrics_port() != 0) json["metrics_tcp"] = fmt::format("127.0.0.1:{}", server.metrics_port());
     PrintJson(json);
     std::fflush(stdout);
   }
-  const std::string page = server.metrics_port() == 0 ? ""
-                                                      : fmt::format("; its status is at http://127.0.0.1:{}/",
-                                                                    server.metrics_port());
+  std::string page = arguments.options.read_only ? ", read-only" : "";
+  if (arguments.options.metrics)
+    page += fmt::format("; its status is at {}", MetricsPath(server.socket_path()));
+  if (server.metrics_port() != 0) {
+    page += fmt::format("; its status is at http://127.0.0.1:{}/", server.metrics_port());
+  }
   LogInfo("{} is served at {}, within {}{}", arguments.database, server.socket_path(),
           FormatBytes(database.budget().limit_bytes()), page);
 }
 
 Status Run(Arguments& arguments) {
-  if (!arguments.metrics.empty()) {
-    QUARRY_TRY(arguments.options.metrics_port, ParseMetrics(arguments.metrics));
+  if (!arguments.metrics_tcp.empty()) {
+    QUARRY_TRY(arguments.options.metrics_port, ParseMetrics(arguments.metrics_tcp));
   }
+  for (const std::string& user : arguments.allow_uids) {
+    QUARRY_RETURN_IF_ERROR(AddUser(user, arguments.options));
+  }
+  QUARRY_TRY(arguments.options.sql_temp_bytes, ParseSqlTemp(arguments.sql_temp));
   DatabaseOptions options;
   if (!arguments.memory.empty()) {
     QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, MemoryLimitBytes()));
@@ -110,17 +150,26 @@ void AddServe(CLI::App& app, Action& action) {
       ->type_name("SECONDS")
       ->check(SecondsBetween(0, 86400))
       ->capture_default_str();
-  verb->add_option("--metrics", arguments->metrics,
-                   "a status page, and figures for Prometheus, over HTTP: 127.0.0.1:PORT")
-      ->type_name("ADDRESS");
-  verb->add_option("--allow-uid", options.allow_uids, "users besides the own one who may connect")
-      ->type_name("UID");
+  verb->add_option(
+          "--sql-temp", arguments->sql_temp,
+          "cap on temporary files of SQL, a quarter of it for a connection (default half of what is free, "
+          "at most 16 GiB)")
+      ->type_name("SIZE");
+  verb->add_flag("--metrics", options.metrics,
+                 "a status page, and figures for Prometheus, over HTTP on the Unix socket PATH.metrics");
+  verb->add_option("--metrics-tcp", arguments->metrics_tcp,
+                   "the same on 127.0.0.1, for all users of the machine")
+      ->type_name("[HOST:]PORT");
+  verb->add_option("--allow-uid", arguments->allow_uids,
+                   "users besides the own one who may connect; UID:ro may only read")
+      ->type_name("UID[:ro]");
+  verb->add_flag("--read-only", options.read_only, "no client may write anything");
   verb->add_flag("--json", arguments->json, "one JSON object on stdout once it listens");
   verb->footer(
       "Runs until SIGTERM or Ctrl-C: then writes that have begun are finished, everything else is "
       "cancelled,\n"
       "and learned embeddings are checkpointed.\n"
-      "Example: quarry serve db/ --socket run/quarry.sock --metrics 127.0.0.1:9100");
+      "Example: quarry serve db/ --socket run/quarry.sock --metrics");
   verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });
 }
 

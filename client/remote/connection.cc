@@ -41,9 +41,9 @@ struct Connection::Pending {
   CondVar answered;
 };
 
-Result<std::unique_ptr<Connection>> Connection::Open(const std::string& path) {
-  QUARRY_TRY(UniqueFd socket, ConnectUnix(path));
-  std::unique_ptr<Connection> connection(new Connection(path, std::move(socket)));
+Result<std::unique_ptr<Connection>> Connection::Open(const ServerPlace& place) {
+  QUARRY_TRY(UniqueFd socket, ConnectUnix(place));
+  std::unique_ptr<Connection> connection(new Connection(place.path, std::move(socket)));
   QUARRY_TRY(connection->reader_, Thread::Start(
                                       "receive", [raw = connection.get()] { raw->Read(); },
                                       [raw = connection.get()](const Status& why) { raw->Fail(why); }));

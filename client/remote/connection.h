@@ -36,7 +36,7 @@ class Connection {
   struct Pending;
   using Ticket = std::shared_ptr<Pending>;
 
-  static Result<std::unique_ptr<Connection>> Open(const std::string& path);
+  static Result<std::unique_ptr<Connection>> Open(const ServerPlace& place);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;

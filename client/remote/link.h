@@ -22,7 +22,7 @@ class Link {
   // One attempt to connect.
   static Result<std::shared_ptr<Link>> Open(const SessionOptions& options, double timeout_seconds);
 
-  const std::string& path() const { return options_.path; }
+  const std::string& path() const { return options_.place.path; }
   double timeout_seconds() const { return timeout_seconds_; }  // of a request
   Deadline NewDeadline() const { return DeadlineIn(timeout_seconds_); }
 

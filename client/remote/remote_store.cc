@@ -386,7 +386,8 @@ Result<std::unique_ptr<Store>> OpenRemote(std::string_view address, const OpenOp
     return MakeStatus(Code::kInvalidArgument, "a timeout of {} seconds: it is a positive number",
                       options.timeout_seconds);
   }
-  SessionOptions session = {.path = std::string(address.substr(kScheme.size())),
+  QUARRY_TRY(const ServerPlace place, ParsePlace(address.substr(kScheme.size())));
+  SessionOptions session = {.place = place,
                             .budget_bytes = options.memory_bytes,
                             .budget_bytes_min = options.memory_bytes_min,
                             .wait_seconds = options.wait_seconds,

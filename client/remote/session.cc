@@ -37,7 +37,7 @@ std::span<const std::byte> BytesOf(const MemoryMap& memory, const wire::Range& r
 
 Result<std::shared_ptr<Session>> Session::Open(const SessionOptions& options, Deadline deadline) {
   std::shared_ptr<Session> session(new Session(options));
-  QUARRY_TRY(session->connection_, Connection::Open(options.path));
+  QUARRY_TRY(session->connection_, Connection::Open(options.place));
   QUARRY_RETURN_IF_ERROR(session->Greet(deadline));
   QUARRY_RETURN_IF_ERROR(session->OpenAs(deadline));
   return session;

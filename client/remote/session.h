@@ -22,7 +22,7 @@
 namespace quarry::client {
 
 struct SessionOptions {
-  std::string path;  // of the socket
+  ServerPlace place;
   std::array<std::byte, 16> client_id{};
   uint64_t budget_bytes = 0;  // 0: a quarter of the server's
   uint64_t budget_bytes_min = 0;
@@ -43,7 +43,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   Connection& connection() { return *connection_; }
   bool lost() const { return connection_->lost(); }
-  const std::string& path() const { return options_.path; }
+  const std::string& path() const { return options_.place.path; }
   const std::array<std::byte, 16>& server_id() const { return server_id_; }
   const wire::ServerLimits& limits() const { return limits_; }
   // kUnsupported for a server that knows no trainings and edges.

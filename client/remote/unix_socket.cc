@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 
 namespace quarry::client {
@@ -39,7 +40,44 @@ UniqueFd::~UniqueFd() {
   if (fd_ >= 0) close(fd_);
 }
 
-Result<UniqueFd> ConnectUnix(const std::string& path) {
+Result<ServerPlace> ParsePlace(std::string_view text) {
+  constexpr std::string_view kUid = "?server-uid=";
+  const size_t option = text.rfind(kUid);
+  if (option == std::string_view::npos) return ServerPlace{.path = std::string(text)};
+  const std::string_view number = text.substr(option + kUid.size());
+  uid_t uid = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), uid);
+  if (error != std::errc() || end != number.data() + number.size()) {
+    return MakeStatus(Code::kInvalidArgument, "unix:{}: '{}' is not the number of a user", text, number);
+  }
+  return ServerPlace{.path = std::string(text.substr(0, option)), .server_uid = uid};
+}
+
+Status CheckServerUser(const ServerPlace& place, uid_t server, uid_t self) {
+  if (server == self || server == 0 || server == place.server_uid) return Status::Ok();
+  return MakeStatus(
+      Code::kInvalidArgument,
+      "{}: it is user {} who serves there, neither you nor root: if you mean that user's server, "
+      "write unix:{}?server-uid={}",
+      place.path, server, place.path, server);
+}
+
+namespace {
+
+// As whom the server that was connected to listens.
+Status CheckPeer(const ServerPlace& place, int socket) {
+  ucred server{};
+  socklen_t bytes = sizeof(server);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &server, &bytes) != 0) {
+    return ErrnoStatus(errno, "ask for the user of the server at", place.path);
+  }
+  return CheckServerUser(place, server.uid, geteuid());
+}
+
+}  // namespace
+
+Result<UniqueFd> ConnectUnix(const ServerPlace& place) {
+  const std::string& path = place.path;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
@@ -49,7 +87,10 @@ Result<UniqueFd> ConnectUnix(const std::string& path) {
   std::memcpy(address.sun_path, path.data(), path.size());
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (fd.get() < 0) return ErrnoStatus(errno, "make a socket for", path);
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+    QUARRY_RETURN_IF_ERROR(CheckPeer(place, fd.get()));
+    return fd;
+  }
   if (errno == ENOENT || errno == ECONNREFUSED) {
     return MakeStatus(Code::kNotFound, "{}: no server listens there; `quarry serve` starts one", path);
   }

@@ -1,9 +1,13 @@
 // The socket under a connection: bytes, and the descriptors that travel with them. Private to this library.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,9 +33,21 @@ class UniqueFd {
   int fd_ = -1;
 };
 
+// Where a server is, and as whom it may run besides root and the user of this process.
+struct ServerPlace {
+  std::string path;
+  std::optional<uid_t> server_uid;
+};
+// Of "PATH" or "PATH?server-uid=UID". kInvalidArgument for a UID that is no number.
+Result<ServerPlace> ParsePlace(std::string_view text);
+
+// kInvalidArgument when the server runs as `server`, who is neither root, nor `self`, nor named by the place:
+// whoever may make a socket where one is looked for could else read what is sent there.
+Status CheckServerUser(const ServerPlace& place, uid_t server, uid_t self);
+
 // kNotFound when nobody listens at the path, kBusy when too many wait to be let in, kInvalidArgument for a
-// path that no socket can have.
-Result<UniqueFd> ConnectUnix(const std::string& path);
+// path that no socket can have, and as CheckServerUser.
+Result<UniqueFd> ConnectUnix(const ServerPlace& place);
 
 // Sends all of `bytes`. kIoError, also when the peer did not take them in time: some may be sent by then.
 Status SendAll(int socket, std::span<const std::byte> bytes, Deadline deadline, const std::string& path);

@@ -311,7 +311,7 @@ Status LiveRoadImpl::Allocate(const BatchProbe& probe) {
                                                                       .device = device_}));
     extractors_.push_back(std::move(extractor));
   }
-  LogInfo("{}", plan_.ToString());
+  LogLine(options_.tells_plan ? LogLevel::kInfo : LogLevel::kDebug, plan_.ToString());
   return Status::Ok();
 }
 

@@ -98,7 +98,7 @@ Status PlannedRoadImpl::OpenAll() {
   if (options_.live) QUARRY_RETURN_IF_ERROR(CheckLive());
   QUARRY_RETURN_IF_ERROR(DivideMemory());
   QUARRY_RETURN_IF_ERROR(Allocate());
-  LogInfo("{}", plan_.ToString());
+  LogLine(options_.tells_plan ? LogLevel::kInfo : LogLevel::kDebug, plan_.ToString());
   if (options_.live) {
     LiveRoadOptions live = *options_.live;
     live.snapshot = snapshot_;

@@ -55,12 +55,16 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     }
     QUARRY_TRY(const LayoutRecord record, WaitForBuild(pass));
     plan_wait_seconds_ += MonotonicSeconds() - start;
-    LogInfo("epoch {} is read {}", pass.pass, DescribeChoice(report_));
+    LogLine(options_.live.tells_plan ? LogLevel::kInfo : LogLevel::kDebug,
+            fmt::format("epoch {} is read {}", pass.pass, DescribeChoice(report_)));
     ++(report_.packed ? packed_passes_ : merged_passes_);
     planned_.reset();
     RemoveFolder(serving_);
     serving_ = 1 - serving_;
-    QUARRY_TRY(planned_, PlannedRoad::Open(store_, budget_, {.record = record, .snapshot = snapshot_}));
+    QUARRY_TRY(
+        planned_,
+        PlannedRoad::Open(store_, budget_,
+                          {.record = record, .tells_plan = options_.live.tells_plan, .snapshot = snapshot_}));
     StartBuild(pass.pass + 1);
     return planned_->StartPass(std::move(pass));
   }

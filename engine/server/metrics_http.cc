@@ -1,14 +1,21 @@
 #include "metrics_http.h"
 
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/bind_handler.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
 #include <chrono>
+#include <list>
 #include <optional>
 #include <string_view>
 
@@ -25,9 +32,12 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 using tcp = asio::ip::tcp;
+using local = asio::local::stream_protocol;
+using Socket = asio::generic::stream_protocol::socket;
+using Stream = beast::basic_stream<asio::generic::stream_protocol>;
 
 constexpr uint32_t kHeaderBytesMax = 8 << 10;
-constexpr unsigned kConnectionsMax = 32;
+constexpr size_t kConnectionsMax = 32;
 // For a whole request, from when the connection or the answer before it was there; and for an answer.
 constexpr std::chrono::seconds kRequestTime{10};
 constexpr std::chrono::seconds kLingerTime{1};
@@ -67,20 +77,42 @@ Response ResponseOf(Page page, unsigned version, bool with_body) {
   return response;
 }
 
+// Whether a browser that names this host means this machine, and not a site whose name leads here.
+bool IsThisMachine(std::string_view host) {
+  host = host.substr(0, host.rfind(':'));
+  return host == "127.0.0.1" || host == "localhost";
+}
+
+class Connection;
+
+// Those that are there, the one that has been waited for the longest first. Not owned.
+using Waiting = std::list<Connection*>;
+
 // One client: requests one after the other.
 //
 //   read -> write [OnRead] -> read [OnWritten, kept alive] | linger [OnWritten, not] -> closed
+//   any  -> closed         [Drop]
 //
 // Owned by the operation that is under way; a connection with none is gone.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(tcp::socket socket, const StatusSource& source, unsigned& connections)
-      : stream_(std::move(socket)), source_(source), connections_(connections) {
-    ++connections_;
+  // `over_tcp`: whose peers may be browsers.
+  Connection(Socket socket, bool over_tcp, const StatusSource& source, Waiting& waiting)
+      : stream_(std::move(socket)), over_tcp_(over_tcp), source_(source), waiting_(waiting) {
+    place_ = waiting_.insert(waiting_.end(), this);
   }
-  ~Connection() { --connections_; }
+  ~Connection() { Drop(); }
+
+  // Its operation ends with an error, and so does it.
+  void Drop() {
+    if (place_ == waiting_.end()) return;
+    waiting_.erase(place_);
+    place_ = waiting_.end();
+    stream_.close();
+  }
 
   void Read() {
+    Waits();
     parser_.emplace();
     parser_->header_limit(kHeaderBytesMax);
     stream_.expires_after(kRequestTime);
@@ -89,6 +121,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
  private:
+  void Waits() {
+    if (place_ != waiting_.end()) waiting_.splice(waiting_.end(), waiting_, place_);
+  }
+
   void OnRead(error_code error, size_t /*bytes*/) {
     if (error == http::error::header_limit) {
       return Refuse({http::status::request_header_fields_too_large, "text/plain",
@@ -103,6 +139,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (request.method() != http::verb::get && request.method() != http::verb::head) {
       return Refuse({http::status::method_not_allowed, "text/plain", "GET and HEAD only\n"});
     }
+    const auto host = request.find(http::field::host);
+    const bool is_named = host != request.end();
+    if (!is_named && request.version() >= 11)
+      return Refuse({http::status::bad_request, "text/plain", "no Host\n"});
+    if (over_tcp_ && is_named && !IsThisMachine({host->value().data(), host->value().size()})) {
+      return Refuse({http::status::misdirected_request, "text/plain",
+                     "this server is 127.0.0.1 or localhost, and no other Host\n"});
+    }
     const beast::string_view target = request.target();
     Page page = PageAt({target.data(), target.size()}, source_);
     Write(ResponseOf(std::move(page), request.version(), request.method() == http::verb::get),
@@ -114,6 +158,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Write(Response response, bool keep_alive) {
     response_ = std::move(response);
     response_.keep_alive(keep_alive);
+    Waits();
     stream_.expires_after(kRequestTime);
     http::async_write(stream_, response_,
                       beast::bind_front_handler(&Connection::OnWritten, shared_from_this()));
@@ -122,7 +167,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnWritten(error_code error, size_t /*bytes*/) {
     if (error) return;
     if (response_.keep_alive()) return Read();
-    stream_.socket().shutdown(tcp::socket::shutdown_send, error);
+    stream_.socket().shutdown(Socket::shutdown_send, error);
     stream_.expires_after(kLingerTime);
     Linger({}, 0);
   }
@@ -135,9 +180,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
                             beast::bind_front_handler(&Connection::Linger, shared_from_this()));
   }
 
-  beast::tcp_stream stream_;
+  Stream stream_;
+  const bool over_tcp_;
   const StatusSource& source_;
-  unsigned& connections_;
+  Waiting& waiting_;
+  Waiting::iterator place_;  // end: dropped
   beast::flat_buffer buffer_{2 * kHeaderBytesMax};
   std::optional<http::request_parser<http::empty_body>> parser_;
   Response response_;
@@ -151,22 +198,21 @@ class MetricsHttpImpl final : public MetricsHttp {
     thread_.Join();
   }
 
-  Status Listen(uint16_t port) {
-    const tcp::endpoint endpoint(asio::ip::address_v4::loopback(), port);
-    const std::string where = fmt::format("127.0.0.1:{}", port);
-    error_code error;
-    acceptor_.open(endpoint.protocol(), error);
-    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(kConnectionsMax, error);
-    if (error == asio::error::address_in_use) {
-      return MakeStatus(Code::kAlreadyExists, "{}: another program listens there: choose another port",
-                        where);
+  Status Listen(const Places& places) {
+    users_ = places.users;
+    if (places.listener >= 0) {
+      error_code error;
+      local_.acceptor.assign(local(), places.listener, error);
+      if (error) {
+        close(places.listener);
+        return ErrnoStatus(error.value(), "take", "the socket for metrics");
+      }
+      Accept(local_);
     }
-    if (error) return ErrnoStatus(error.value(), "listen on", where);
-    port_ = acceptor_.local_endpoint(error).port();
-    if (error) return ErrnoStatus(error.value(), "listen on", where);
-    Accept();
+    if (places.port) {
+      QUARRY_RETURN_IF_ERROR(ListenAt(*places.port));
+      Accept(tcp_);
+    }
     QUARRY_TRY(thread_, Thread::Start(
                             "metrics", [this] { Run(); }, [](const Status&) {}));
     return Status::Ok();
@@ -186,42 +232,81 @@ class MetricsHttpImpl final : public MetricsHttp {
     }
   }
 
-  void Accept() {
-    acceptor_.async_accept([this](error_code error, tcp::socket socket) {
-      if (error) return AcceptLater();
-      // Whoever is one too many, or finds no memory, is let go by the end of this scope.
+  template <typename Protocol>
+  struct Door {
+    explicit Door(asio::io_context& context) : acceptor(context), pause(context) {}
+    typename Protocol::acceptor acceptor;
+    asio::steady_timer pause;
+  };
+
+  Status ListenAt(uint16_t port) {
+    const tcp::endpoint endpoint(asio::ip::address_v4::loopback(), port);
+    const std::string where = fmt::format("127.0.0.1:{}", port);
+    tcp::acceptor& acceptor = tcp_.acceptor;
+    error_code error;
+    acceptor.open(endpoint.protocol(), error);
+    if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor.bind(endpoint, error);
+    if (!error) acceptor.listen(kConnectionsMax, error);
+    if (error == asio::error::address_in_use) {
+      return MakeStatus(Code::kAlreadyExists, "{}: another program listens there: choose another port",
+                        where);
+    }
+    if (error) return ErrnoStatus(error.value(), "listen on", where);
+    port_ = acceptor.local_endpoint(error).port();
+    if (error) return ErrnoStatus(error.value(), "listen on", where);
+    return Status::Ok();
+  }
+
+  template <typename Protocol>
+  void Accept(Door<Protocol>& door) {
+    door.acceptor.async_accept([this, &door](error_code error, typename Protocol::socket socket) {
+      if (error) return AcceptLater(door);
+      // Whoever is not served, or finds no memory, is let go by the end of this scope.
       static_cast<void>(CatchExhaustion("the status page", [&] {
-        if (connections_ < kConnectionsMax) {
-          std::make_shared<Connection>(std::move(socket), source_, connections_)->Read();
-        }
+        Take(std::move(socket));
         return Status::Ok();
       }));
-      Insist([this] { Accept(); });
+      Insist([&] { Accept(door); });
     });
   }
 
   // Without descriptors, accept would fail again at once.
-  void AcceptLater() {
-    pause_.expires_after(kAcceptPause);
-    pause_.async_wait([this](error_code error) {
-      if (!error) Accept();
+  template <typename Protocol>
+  void AcceptLater(Door<Protocol>& door) {
+    door.pause.expires_after(kAcceptPause);
+    door.pause.async_wait([this, &door](error_code error) {
+      if (!error) Accept(door);
     });
   }
 
+  void Take(tcp::socket socket) { Serve(std::move(socket), true); }
+  void Take(local::socket socket) {
+    ucred peer{};
+    socklen_t bytes = sizeof(peer);
+    if (getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) return;
+    if (std::ranges::find(users_, peer.uid) != users_.end()) Serve(std::move(socket), false);
+  }
+  void Serve(Socket socket, bool over_tcp) {
+    if (waiting_.size() >= kConnectionsMax) waiting_.front()->Drop();
+    std::make_shared<Connection>(std::move(socket), over_tcp, source_, waiting_)->Read();
+  }
+
   const StatusSource source_;
+  std::vector<uid_t> users_;
   uint16_t port_ = 0;
-  unsigned connections_ = 0;  // of the thread; outlives them, which the context owns
+  Waiting waiting_;  // of the thread; outlives them, which the context owns
   asio::io_context context_{1};
-  tcp::acceptor acceptor_{context_};
-  asio::steady_timer pause_{context_};
+  Door<local> local_{context_};
+  Door<tcp> tcp_{context_};
   Thread thread_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<MetricsHttp>> MetricsHttp::Start(StatusSource source, uint16_t port) {
+Result<std::unique_ptr<MetricsHttp>> MetricsHttp::Start(StatusSource source, const Places& places) {
   auto server = std::make_unique<MetricsHttpImpl>(std::move(source));
-  QUARRY_RETURN_IF_ERROR(server->Listen(port));
+  QUARRY_RETURN_IF_ERROR(server->Listen(places));
   return std::unique_ptr<MetricsHttp>(std::move(server));
 }
 

@@ -1,13 +1,15 @@
-// MetricsHttp: what the server does, for people and for Prometheus, over HTTP on 127.0.0.1 alone.
+// MetricsHttp: what the server does, for people and for Prometheus, over HTTP: on a Unix socket, on
+// 127.0.0.1, or on both.
 //
 //   /metrics      Prometheus text 0.0.4
 //   /             a page that shows /status.json, and refreshes itself each second
 //   /status.json  StatusJson
 //
 // Anything else is 404, any method but GET and HEAD 405. It has a thread and an event loop of its own, so
-// that neither a slow reader nor a long page takes time from sessions. Whoever may connect to the port may
-// read: users of the machine, whatever their uid; there is nothing in it but names of roads, groups and kinds
-// of requests, process ids, and numbers.
+// that neither a slow reader nor a long page takes time from sessions; when there are as many connections as
+// there may be, the one that has been waited for the longest makes room. On the Unix socket the peer's user
+// is asked of the kernel. Whoever may connect to the port may read: users of the machine, whatever their uid,
+// but no page of another site, since the Host that a browser names has to be this machine.
 #pragma once
 
 #include <sys/types.h>
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,11 +57,16 @@ std::string StatusJson(const StatusSource& source);
 
 class MetricsHttp {
  public:
-  // Listens on 127.0.0.1:`port`; 0: any free one. kAlreadyExists when the port is taken.
-  static Result<std::unique_ptr<MetricsHttp>> Start(StatusSource source, uint16_t port);
+  struct Places {
+    std::optional<uint16_t> port;  // on 127.0.0.1; 0: any free one
+    int listener = -1;             // a Unix socket that listens, owned from here on; -1: none
+    std::vector<uid_t> users;      // who may ask there
+  };
+  // kAlreadyExists when the port is taken.
+  static Result<std::unique_ptr<MetricsHttp>> Start(StatusSource source, const Places& places);
   // Closes all connections and joins its thread.
   virtual ~MetricsHttp() = default;
-  virtual uint16_t port() const = 0;
+  virtual uint16_t port() const = 0;  // 0 without one
 };
 
 }  // namespace quarry

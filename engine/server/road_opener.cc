@@ -66,6 +66,7 @@ LiveRoadOptions LiveOptions(const wire::LiveSpec& spec, const std::shared_ptr<co
   options.sampler_threads = threads / 2;
   options.extractor_threads = threads - threads / 2;
   options.seed = spec.seed;
+  options.tells_plan = false;
   options.snapshot = snapshot;
   return options;
 }
@@ -209,7 +210,7 @@ class Opener {
   }
 
   Result<SizedRoad> operator()(const wire::PlannedSpec& spec) const {
-    PlannedRoadOptions options{.layout = spec.layout, .snapshot = snapshot_};
+    PlannedRoadOptions options{.layout = spec.layout, .tells_plan = false, .snapshot = snapshot_};
     if (spec.live) options.live = OtherPasses(*spec.live, snapshot_);
     if (spec.live) options.live->stop = stop_;
     QUARRY_TRY(std::unique_ptr<PlannedRoad> road, PlannedRoad::Open(store_, budget_, options));

@@ -16,6 +16,7 @@
 #include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
 #include "quarry/base/thread.h"
+#include "quarry/base/units.h"
 #include "server_core.h"
 #include "session.h"
 #include "socket_path.h"
@@ -46,6 +47,7 @@ class ServerImpl final : public Server {
   Status AddSession(const Session::Peer& peer, int descriptor);
   void RemoveSession(SessionId id);
   std::vector<std::shared_ptr<Session>> Sessions() const;
+  Status ServeMetrics();
   void AddGauges();
   void ScheduleCheckpoint();
   void CheckpointEmbeddings();
@@ -77,9 +79,14 @@ Status ServerImpl::Listen() {
   core_.on_session_end = [this](SessionId id) { RemoveSession(id); };
   AddGauges();
   QUARRY_RETURN_IF_ERROR(core_.Start(options_));
-  if (options_.metrics_port) {
-    QUARRY_TRY(http_, MetricsHttp::Start(core_.status, *options_.metrics_port));
+  if (core_.granted.limit_bytes() < kSessionBytesMin) {
+    return MakeStatus(
+        Code::kOutOfBudget,
+        "a server of {} serves nobody: a quarter is for what all clients use, and a session has {} "
+        "at least: give it {} bytes or more",
+        FormatBytes(core_.reservation.bytes()), FormatBytes(kSessionBytesMin), kServerBytesMin);
   }
+  QUARRY_RETURN_IF_ERROR(ServeMetrics());
   QUARRY_TRY(const int listener,
              ListenAt(options_.socket_path, !options_.allow_uids.empty(), core_.store.path()));
   acceptor_ = std::make_shared<Acceptor>(
@@ -121,6 +128,17 @@ void ServerImpl::CheckpointEmbeddings() {
   }
   checkpoint_fault_ = status.message();
   boost::asio::post(core_.io, [this] { ScheduleCheckpoint(); });
+}
+
+Status ServerImpl::ServeMetrics() {
+  MetricsHttp::Places places = {.port = options_.metrics_port, .users = core_.users};
+  if (options_.metrics) {
+    const std::string path = MetricsPath(options_.socket_path);
+    QUARRY_TRY(places.listener, ListenAt(path, !options_.allow_uids.empty(), core_.store.path()));
+  }
+  if (!options_.metrics && !places.port) return Status::Ok();
+  QUARRY_TRY(http_, MetricsHttp::Start(core_.status, places));
+  return Status::Ok();
 }
 
 void ServerImpl::AddGauges() {
@@ -240,7 +258,9 @@ Status ServerImpl::Stop() {
   work_.reset();
   core_.io.stop();
   threads_.clear();
-  http_.reset();
+  if (std::exchange(http_, nullptr) != nullptr && options_.metrics) {
+    RemoveSocket(MetricsPath(options_.socket_path), -1, core_.store.path());  // which is closed by now
+  }
   core_.hub.reset();
   stop_status_ = core_.embeddings->Checkpoint();
   return stop_status_;

@@ -62,7 +62,10 @@ ServerCore::ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptio
       blocks(the_store, common),
       embeddings(EmbeddingService::Make(the_store, common, common.limit_bytes() / 2)),
       trainings(the_store, *embeddings),
-      sql(options.sql) {
+      sql(options.sql),
+      sql_disk(options.sql_temp_bytes, users),
+      read_only(options.read_only),
+      read_only_users(options.read_only_uids) {
   announced = {.message_bytes_max = limits.message_bytes_max,
                .outstanding_max = limits.outstanding_max,
                .ids_max = limits.ids_max,
@@ -96,6 +99,12 @@ Status ServerCore::Start(const ServerOptions& options) {
       store, {.threads = &*threads, .descriptors = &*descriptors, .producing_max = options.producing_max},
       &roads);
   return Status::Ok();
+}
+
+Status ServerCore::MayWrite(uid_t user) const {
+  if (read_only) return {Code::kUsage, "this server is read-only (quarry serve --read-only)"};
+  if (std::ranges::find(read_only_users, user) == read_only_users.end()) return Status::Ok();
+  return MakeStatus(Code::kUsage, "user {} may only read here (quarry serve --allow-uid {}:ro)", user, user);
 }
 
 }  // namespace quarry

@@ -24,6 +24,7 @@
 #include "retry_memory.h"
 #include "road_metrics.h"
 #include "row_fetcher.h"
+#include "sql_disk.h"
 #include "sql_memory.h"
 #include "staged_put.h"
 #include "stored_tables.h"
@@ -35,6 +36,10 @@ namespace quarry {
 
 // Of a session: its socket, and two regions.
 inline constexpr uint64_t kSessionDescriptors = 3;
+// What the least session is granted.
+inline constexpr uint64_t kSessionBytesMin = uint64_t{1} << 20;
+// The least budget that has one beside what is open for all.
+inline constexpr uint64_t kServerBytesMin = (kSessionBytesMin * 4 + 2) / 3;
 
 struct ServerCore {
   ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptions& options);
@@ -55,6 +60,8 @@ struct ServerCore {
   MemoryBudget common;
   MemoryBudget granted;
   const std::vector<uid_t> users;  // who may come
+  // OK when the user may write; else kUsage, which names the role.
+  Status MayWrite(uid_t user) const;
   Admission admission{granted, users};
   SqlMemory sql_memory;
 
@@ -84,6 +91,10 @@ struct ServerCore {
   // Statements of SQL may take an hour, and cannot be interrupted for others.
   const std::shared_ptr<SqlRunner> sql;  // null: this server runs none
   Workers sql_workers;
+  SqlDisk sql_disk;
+
+  const bool read_only;
+  const std::vector<uid_t> read_only_users;
   std::unique_ptr<StreamHub> hub;
 };
 

@@ -12,7 +12,6 @@ namespace {
 constexpr std::chrono::seconds kHelloWait{5};      // a stranger that says nothing is not kept
 constexpr std::chrono::milliseconds kFlush{1000};  // for the last words to be read
 constexpr std::chrono::milliseconds kAdmissionLook{50};
-constexpr uint64_t kSessionBytesMin = kMiB;
 constexpr uint64_t kUploadBytesMax = 16 * kMiB;
 constexpr uint64_t kAnswerBytesMax = 256 * kMiB;
 constexpr uint64_t kRegionShare = 8;          // of a session's budget, for each of its regions
@@ -28,6 +27,17 @@ constexpr size_t KindOf() {
 bool IsCounted(const wire::Request& request) {
   return !std::holds_alternative<wire::Cancel>(request) &&
          !std::holds_alternative<wire::ReleaseLeases>(request);
+}
+
+// What a client that may only read is refused. A superbatch road writes its epochs beside the database's
+// files.
+bool Writes(const wire::Request& request) {
+  const auto* const sql = std::get_if<wire::OpenSql>(&request);
+  const auto* const stream = std::get_if<wire::OpenStream>(&request);
+  return std::holds_alternative<wire::Put>(request) ||
+         std::holds_alternative<wire::CommitEmbeddings>(request) ||
+         std::holds_alternative<wire::SaveTraining>(request) || (sql != nullptr && sql->write) ||
+         (stream != nullptr && std::holds_alternative<wire::SuperbatchSpec>(stream->road));
 }
 
 // What has begun is seen to its end. A statement is cancelled, and ends soon: but not in its commit.
@@ -179,6 +189,10 @@ Status Session::Admit(const wire::Request& request, const wire::Frame& frame, Pe
         std::holds_alternative<wire::Describe>(request) || std::holds_alternative<wire::Ping>(request) ||
         std::holds_alternative<wire::Cancel>(request) || (stats != nullptr && stats->stream == 0);
     return early ? Status::Ok() : refuse("no session has been opened");
+  }
+  if (Writes(request)) {
+    const Status may = core_.MayWrite(peer_.uid);
+    if (!may.ok()) return refuse(may.message());
   }
   if (frame.message.size() > kUnpaidBytes) {
     QUARRY_TRY(pending.reservation, budget_->Reserve(frame.message.size(), "a request's message"));

@@ -32,6 +32,7 @@ struct Session::SqlHold {
   Admission::Grant budget;                       // dies last
   SqlMemory::Share memory;                       // goes behind what it is for
   const std::atomic<bool>* cancelled = nullptr;  // of the request that is worked for
+  std::unique_ptr<SqlDisk::Part> disk;
   std::unique_ptr<SqlConnection> connection;
   std::map<uint64_t, Cursor> cursors;
   double seconds = 0;   // a statement may take
@@ -80,16 +81,19 @@ void Session::On(uint64_t id, const wire::OpenSql& request) {
   }
   const auto hold = std::make_shared<SqlHold>();
   hold->budget = budget_;
+  hold->disk = std::make_unique<SqlDisk::Part>(core_.sql_disk, peer_.uid);
   const uint64_t connection = ++sql_made_;
   sql_.emplace(connection, hold);
   hold->seconds = request.timeout_seconds > 0 ? std::min(request.timeout_seconds, kSecondsMax) : kSecondsMax;
   using Tables = std::vector<wire::SqlTable>;
   const auto connect = [this, hold, write = request.write](const Task&) -> Result<Tables> {
     QUARRY_TRY(hold->memory, core_.sql_memory.Take());
+    const auto temp_files = [disk = hold->disk.get()](int64_t bytes) { return disk->Change(bytes); };
     const auto cancelled = [raw = hold.get()] { return raw->cancelled != nullptr && *raw->cancelled; };
     QUARRY_TRY(hold->connection, core_.sql->Connect(*hold->budget, {.write = write,
                                                                     .timeout_seconds = hold->seconds,
-                                                                    .cancelled = cancelled}));
+                                                                    .cancelled = cancelled,
+                                                                    .temp_files = temp_files}));
     return hold->connection->tables();
   };
   Work<Tables>(core_.readers, id, connect, [this, id, connection](const Result<Tables>& tables) {

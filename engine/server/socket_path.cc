@@ -37,6 +37,25 @@ std::string FolderOf(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
+// Who may rename a folder on the way to the socket may put another one in its place.
+Status CheckParents(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::path parent = std::filesystem::canonical(folder, error);
+  if (error) return ErrnoStatus(error.value(), "find the folders above", folder);
+  while (parent.has_relative_path()) {
+    parent = parent.parent_path();
+    struct stat about {};
+    if (stat(parent.c_str(), &about) != 0) return ErrnoStatus(errno, "look at", parent.string());
+    if ((about.st_mode & S_IWOTH) == 0 || (about.st_mode & S_ISVTX) != 0) continue;
+    return MakeStatus(
+        Code::kInvalidArgument,
+        "{}: {} above it has mode {:04o}, so everybody may put another folder in its place: give "
+        "the socket another folder (or chmod +t {})",
+        folder, parent.string(), about.st_mode & 07777, parent.string());
+  }
+  return Status::Ok();
+}
+
 // The folder, open; made when there is none.
 Result<File> OpenFolder(const std::string& folder, bool others) {
   if (mkdir(folder.c_str(), others ? 0711 : 0700) != 0 && errno != EEXIST) {
@@ -52,6 +71,7 @@ Result<File> OpenFolder(const std::string& folder, bool others) {
                       "{}: the folder of a socket must be one's own; this one is of user {}", folder,
                       about.st_uid);
   }
+  QUARRY_RETURN_IF_ERROR(CheckParents(folder));
   const mode_t refused = others ? 022 : 077;
   if ((about.st_mode & refused) == 0) return opened;
   return MakeStatus(
@@ -136,7 +156,7 @@ void RemoveSocket(const std::string& path, int descriptor, const std::string& da
   // Whoever answers at the path now would be found by its lock: only one server is between look and removal.
   const File folder(open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), path, false);
   const bool locked = folder.descriptor() >= 0 && LockFolder(folder, database).ok();
-  close(descriptor);
+  if (descriptor >= 0) close(descriptor);
   if (!locked) return;  // whoever listens there next replaces it
   const Result<sockaddr_un> address = AddressOf(path);
   if (address.ok() && !Answers(*address)) unlink(path.c_str());

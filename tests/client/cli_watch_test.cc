@@ -172,7 +172,7 @@ class CliTopTest : public CliWatchTest {
     auto server = MetricsHttp::Start({.metrics = &metrics_,
                                       .sessions = [this] { return Sessions(); },
                                       .streams = [this] { return Streams(); }},
-                                     0);
+                                     {.port = 0});
     EXPECT_TRUE(server.ok()) << server.status().ToString();
     server_ = std::move(server).value();
     url_ = "http://127.0.0.1:" + std::to_string(server_->port());

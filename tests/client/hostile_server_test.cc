@@ -2,13 +2,19 @@
 // what was mapped, no descriptor stays open.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 #include "client/fake_server.h"
 #include "format/wire_hostile.h"
 #include "quarry/client/store.h"
+#include "remote/unix_socket.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -51,6 +57,52 @@ Code CodeOf(const wire::HostileFrame& frame) {
   uint16_t kind = 0;
   std::memcpy(&kind, &frame.bytes[wire::kFrameHeaderBytes + 16], sizeof(kind));
   return kind < std::variant_size_v<wire::Response> ? Code::kCorruption : Code::kUnsupported;
+}
+
+TEST(ServerPlaceTest, AnAddressMayNameTheServersUser) {
+  using client::ParsePlace;
+  EXPECT_EQ(ParsePlace("/run/q").value().path, "/run/q");
+  EXPECT_FALSE(ParsePlace("/run/q?x").value().server_uid) << "a path like any other";
+  EXPECT_EQ(ParsePlace("/run/q?server-uid=1000").value().path, "/run/q");
+  EXPECT_EQ(ParsePlace("/run/q?server-uid=1000").value().server_uid, uid_t{1000});
+  for (const char* bad : {"q?server-uid=", "q?server-uid=-1", "q?server-uid=me", "q?server-uid=4294967296",
+                          "q?server-uid=1 "}) {
+    EXPECT_EQ(ParsePlace(bad).status().code(), Code::kInvalidArgument) << bad;
+  }
+}
+
+TEST(ServerPlaceTest, AServerRunsAsOneselfAsRootOrAsWhomTheAddressNames) {
+  using client::CheckServerUser;
+  EXPECT_TRUE(CheckServerUser({.path = "q"}, 1000, 1000).ok());
+  EXPECT_TRUE(CheckServerUser({.path = "q"}, 0, 1000).ok());
+  EXPECT_THAT(CheckServerUser({.path = "q"}, 1001, 1000).message(), HasSubstr("unix:q?server-uid=1001"));
+  EXPECT_FALSE(CheckServerUser({.path = "q"}, 1001, 0).ok()) << "root's data are root's, too";
+  EXPECT_TRUE(CheckServerUser({.path = "q", .server_uid = 1001}, 1001, 1000).ok());
+  EXPECT_FALSE(CheckServerUser({.path = "q", .server_uid = 1001}, 1002, 1000).ok());
+}
+
+// The kernel notes a server's user when it begins to listen.
+TEST_F(HostileServerTest, AnotherUsersServerIsToldNothing) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can listen as another user";
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, socket().data(), socket().size());
+  ASSERT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);  // of this thread alone
+  const int listens = listen(listener, 8);
+  ASSERT_EQ(syscall(SYS_setresuid, -1, 0, -1), 0);
+  ASSERT_EQ(listens, 0);
+  const auto refused = client::OpenRemote("unix:" + socket(), {.timeout_seconds = 1});
+  EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(), HasSubstr("user 65534 who serves there"));
+  const int connection = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  char byte = 0;
+  EXPECT_EQ(recv(connection, &byte, 1, 0), 0) << "not a byte was sent";
+  close(connection);
+  const auto silent = client::OpenRemote("unix:" + socket() + "?server-uid=65534", {.timeout_seconds = 0.05});
+  EXPECT_EQ(silent.status().code(), Code::kIoError) << "it is asked, and says nothing";
+  close(listener);
 }
 
 TEST_F(HostileServerTest, FramesThatDoHarmAreNoWelcome) {

@@ -52,6 +52,23 @@ class SqlPeer : public WirePeer {
   uint64_t sql = 0;
 };
 
+TEST_F(ServedQueryTest, TemporaryFilesAreOnTheAccountThatTheServerGives) {
+  const auto runner = MakeSqlRunner(server_.store());
+  MemoryBudget budget(64 * kMiB);
+  const auto account = [](int64_t bytes) {
+    return bytes > 0 ? Status(Code::kNoSpace, "no files for this one") : Status::Ok();
+  };
+  const auto connection = runner->Connect(budget, {.temp_files = account}).value();
+  const auto cursor = connection->Query(
+      "WITH RECURSIVE c(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM c WHERE x < 200000)"
+      " SELECT hex(randomblob(30)) AS key FROM c ORDER BY key",
+      {});
+  ASSERT_TRUE(cursor.ok()) << cursor.status().ToString();
+  const auto rows = (*cursor)->Rows(1000);
+  EXPECT_EQ(rows.status().code(), Code::kNoSpace);
+  EXPECT_THAT(rows.status().message(), HasSubstr("no files for this one"));
+}
+
 TEST_F(ServedQueryTest, APeerThatVanishesWithACursorOpenLeavesNoSnapshot) {
   SqlPeer peer(socket());
   const auto statement =

@@ -7,8 +7,10 @@
 #include "admission.h"
 #include "admission_queue.h"
 #include "connection_slots.h"
+#include "quarry/format/wire_batch.h"
 #include "served_database.h"
 #include "session_memory.h"
+#include "sql_disk.h"
 #include "staged_put.h"
 #include "user_shares.h"
 
@@ -17,6 +19,7 @@ namespace {
 
 using std::chrono::seconds;
 using testing::HasSubstr;
+using testing::Not;
 using testing_util::Eventually;
 using testing_util::ServedDatabase;
 using testing_util::WirePeer;
@@ -233,6 +236,23 @@ TEST(PutTurnTest, WhoFallsSilentIsGivenUpOnceAnotherWaits) {
   EXPECT_THAT(first->ended.message(), HasSubstr("put 7 was given up"));
 }
 
+TEST(SqlDiskTest, AConnectionHasAQuarterAndAUserItsPart) {
+  SqlDisk disk(1000, {1, 2});
+  SqlDisk::Part first(disk, 1);
+  EXPECT_TRUE(first.Change(250).ok());
+  EXPECT_THAT(first.Change(1).message(), HasSubstr("--sql-temp"));
+  {
+    SqlDisk::Part second(disk, 1), third(disk, 1), fourth(disk, 1), other(disk, 2);
+    EXPECT_TRUE(second.Change(250).ok());
+    EXPECT_TRUE(third.Change(250).ok());
+    EXPECT_EQ(fourth.Change(1).code(), Code::kNoSpace) << "what is left is kept for the other";
+    EXPECT_TRUE(other.Change(250).ok());
+  }
+  EXPECT_TRUE(first.Change(-250).ok());
+  SqlDisk::Part later(disk, 2);
+  EXPECT_TRUE(later.Change(250).ok());
+}
+
 class QuotasTest : public testing::Test {
  protected:
   // What the server holds in memory for regions of sessions that have ended, or is granted.
@@ -334,6 +354,149 @@ TEST_F(QuotasTest, StreamsThatAreClosedAndKeptAreOnTheSessionsAccount) {
   EXPECT_EQ(refused.code(), Code::kOutOfBudget) << kept.size() << " streams: " << refused.ToString();
   for (const int descriptor : kept) close(descriptor);
   EXPECT_TRUE(open().ok()) << "they are free as soon as they are let go";
+}
+
+TEST_F(QuotasTest, StreamsThatAreOpenedInALoopWriteNoLog) {
+  served_.Start();
+  WirePeer peer(served_.socket());
+  ASSERT_TRUE(peer.Open(32 * kMiBytes).ok());
+  testing::internal::CaptureStderr();
+  bool opens = true;
+  for (int i = 0; i < 5 && opens; ++i) {
+    const auto opened = peer.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 16}});
+    opens = opened.ok() && peer.CallFor<wire::Done>(wire::CloseStream{opened->stream}).ok();
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_TRUE(opens);
+}
+
+// Takes as much for temporary files as it is told to, and asks for a byte more.
+class GreedyRunner final : public SqlRunner {
+ public:
+  explicit GreedyRunner(int64_t bytes) : bytes_(bytes) {}
+  void LimitMemory(uint64_t) override {}
+  Result<std::unique_ptr<SqlConnection>> Connect(MemoryBudget&, const SqlOptions& options) override {
+    QUARRY_RETURN_IF_ERROR(options.temp_files(bytes_));
+    took_ = true;
+    return options.temp_files(1);
+  }
+  bool took() const { return took_; }
+
+ private:
+  const int64_t bytes_;
+  std::atomic<bool> took_ = false;
+};
+
+TEST_F(QuotasTest, TemporaryFilesOfSqlHaveALimit) {
+  const auto runner = std::make_shared<GreedyRunner>(kMiBytes);
+  served_.Start({.sql = runner, .sql_temp_bytes = 4 * kMiBytes});
+  WirePeer peer(served_.socket());
+  ASSERT_TRUE(peer.Open(8 * kMiBytes, wire::kInline | wire::kSql).ok());
+  for (int i = 0; i < 8; ++i) {
+    const auto refused = peer.CallFor<wire::SqlOpened>(wire::OpenSql{});
+    EXPECT_TRUE(runner->took()) << "a quarter may be had, each time again";
+    EXPECT_EQ(refused.status().code(), Code::kNoSpace) << refused.status().ToString();
+    EXPECT_THAT(refused.status().message(), HasSubstr("a connection may have 1.00 MiB"));
+  }
+}
+
+// What each writing request is answered, by a client that may only read.
+std::vector<Status> AnswersToWrites(WirePeer& peer) {
+  const wire::PutRows label = {
+      .table = "label", .rows = 1, .row_bytes = 8, .block = std::vector<std::byte>(16)};
+  const std::vector<wire::Request> writes = {
+      wire::Put{.number = 1, .tables = {label}},
+      wire::Put{.number = 2, .tables = {label}, .piece = 1},
+      wire::CommitEmbeddings{.number = 3,
+                             .updates = {{.table = "vectors",
+                                          .rows = 1,
+                                          .dim = 1,
+                                          .block = std::vector<std::byte>(wire::RowBlockBytes({1, 1, 0}))}}},
+      wire::SaveTraining{.name = "run", .state_bytes = 8, .piece = std::vector<std::byte>(8)},
+      wire::OpenStream{.road = wire::SuperbatchSpec{}},
+      wire::OpenSql{.write = true},
+  };
+  std::vector<Status> answers;
+  for (const wire::Request& request : writes) answers.push_back(peer.Call(request).status());
+  return answers;
+}
+
+TEST_F(QuotasTest, AReadOnlyServerTakesNoWrites) {
+  served_.Start({.read_only = true});
+  const auto files = [&] {
+    std::map<std::string, std::filesystem::file_time_type> all;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(served_.tiny.path())) {
+      all.emplace(entry.path(), entry.last_write_time());
+    }
+    return all;
+  };
+  const auto before = files();
+  WirePeer peer(served_.socket());
+  ASSERT_TRUE(peer.Open(8 * kMiBytes).ok());
+  for (const Status& answer : AnswersToWrites(peer)) {
+    EXPECT_EQ(answer.code(), Code::kUsage) << answer.ToString();
+    EXPECT_THAT(answer.message(), HasSubstr("read-only (quarry serve --read-only)"));
+  }
+  EXPECT_TRUE(peer.CallFor<wire::Rows>(wire::Lookup{"label", std::vector<NodeId>{1}}).ok());
+  EXPECT_TRUE(peer.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 16}}).ok());
+  ASSERT_TRUE(served_.server->Stop().ok());
+  EXPECT_EQ(files(), before) << "nothing was written";
+}
+
+TEST_F(QuotasTest, AUserMayHaveTheRoleOfAReader) {
+  served_.Start({.read_only_uids = {geteuid()}});
+  WirePeer peer(served_.socket());
+  ASSERT_TRUE(peer.Open(8 * kMiBytes).ok());
+  for (const Status& answer : AnswersToWrites(peer)) {
+    EXPECT_EQ(answer.code(), Code::kUsage) << answer.ToString();
+    EXPECT_THAT(answer.message(), HasSubstr(":ro)"));
+  }
+  EXPECT_TRUE(peer.CallFor<wire::Rows>(wire::Lookup{"label", std::vector<NodeId>{1}}).ok());
+  served_.server.reset();
+  served_.Start({.read_only_uids = {geteuid() + 1}});
+  WirePeer writer(served_.socket());
+  ASSERT_TRUE(writer.Open(8 * kMiBytes).ok());
+  for (const Status& answer : AnswersToWrites(writer)) {
+    EXPECT_THAT(answer.message(), Not(HasSubstr("quarry serve"))) << "another user's role";
+  }
+}
+
+TEST_F(QuotasTest, AServerThatCouldServeNobodyDoesNotStart) {
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, kMiBytes}) {
+    MemoryBudget budget(bytes);
+    const Status status = Server::Start(*served_.store, budget, {.socket_path = served_.socket()}).status();
+    EXPECT_EQ(status.code(), Code::kOutOfBudget);
+    EXPECT_THAT(status.message(), HasSubstr("1398102"));
+  }
+  MemoryBudget least(1398102);
+  const auto server = Server::Start(*served_.store, least, {.socket_path = served_.socket()});
+  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  WirePeer peer(served_.socket());
+  EXPECT_TRUE(peer.Open(kMiBytes).ok()) << "and with so much, it serves one";
+}
+
+TEST_F(QuotasTest, MetricsAreAskedOverAUnixSocketOfTheServersUsers) {
+  served_.Start({.metrics = true});
+  const std::string path = MetricsPath(served_.socket());
+  struct stat about {};
+  ASSERT_EQ(stat(path.c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0600U);
+  EXPECT_EQ(served_.server->metrics_port(), 0) << "nothing listens on the network";
+  const int socket = testing_util::ConnectTo(path);
+  ASSERT_GE(socket, 0);
+  const std::string_view request = "GET /metrics HTTP/1.1\r\nHost: anything\r\nConnection: close\r\n\r\n";
+  ASSERT_EQ(send(socket, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
+  std::string answer;
+  for (char piece[4096];;) {
+    const ssize_t bytes = recv(socket, piece, sizeof(piece), 0);
+    if (bytes <= 0) break;
+    answer.append(piece, static_cast<size_t>(bytes));
+  }
+  close(socket);
+  EXPECT_THAT(answer, testing::StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(answer, HasSubstr("quarry_sessions 0"));
+  ASSERT_TRUE(served_.server->Stop().ok());
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST_F(QuotasTest, IdleConnectionsMakeRoomForWhoComes) {

@@ -96,6 +96,10 @@ TEST_F(ServerTest, APathThatCannotBeIsRefused) {
       << "others may enter where they are asked for their names";
   ASSERT_EQ(chmod(open_folder.c_str(), 0777), 0);
   EXPECT_EQ(StartAt(open_folder + "/s", {65534}).code(), Code::kInvalidArgument);
+  ASSERT_EQ(mkdir((open_folder + "/own").c_str(), 0700), 0);
+  EXPECT_THAT(StartAt(open_folder + "/own/s").ToString(), HasSubstr("everybody may put another folder"));
+  ASSERT_EQ(chmod(open_folder.c_str(), 01777), 0);
+  EXPECT_TRUE(StartAt(open_folder + "/own/s").ok()) << "as in /tmp, it is one's own there";
   ASSERT_EQ(chmod(open_folder.c_str(), 0700), 0);
   EXPECT_EQ(StartAt(open_folder + "/" + std::string(200, 'x')).code(), Code::kInvalidArgument);
   EXPECT_EQ(StartAt("").code(), Code::kInvalidArgument);

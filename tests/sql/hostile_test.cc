@@ -39,6 +39,38 @@ std::vector<std::string> HostileNames() {
   return {names.begin(), names.end()};
 }
 
+// Sorts more than SQLite's caches hold.
+constexpr const char* kSort =
+    "WITH RECURSIVE c(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM c WHERE x < 200000)"
+    " SELECT x * 7919 % 200003 AS key, hex(randomblob(30)) FROM c ORDER BY key LIMIT 1 OFFSET 199999";
+
+TEST(SqlHostileTest, TemporaryFilesAreOnAnAccount) {
+  SqlStore store(TenNodes());
+  int64_t used = 0, most = 0, allowed = int64_t{1} << 40;
+  const auto account = [&](int64_t bytes) {
+    if (used + bytes > allowed) return Status(Code::kNoSpace, "temporary files: it is enough");
+    used += bytes;
+    most = std::max(most, used);
+    return Status::Ok();
+  };
+  const auto connection =
+      sql::Connection::Open(store.store(), store.budget(), {.served = true, .temp_files = account}).value();
+  const auto sort = [&]() -> Status {
+    QUARRY_TRY(auto rows, connection->Query(kSort));
+    return rows.Next().status();
+  };
+  ASSERT_TRUE(sort().ok());
+  EXPECT_GT(most, int64_t{4} << 20) << "what was sorted lay in files";
+  EXPECT_EQ(used, 0) << "which are gone";
+  allowed = most / 2;
+  const Status refused = sort();
+  EXPECT_EQ(refused.code(), Code::kNoSpace);
+  EXPECT_THAT(refused.message(), HasSubstr("it is enough"));
+  EXPECT_EQ(used, 0);
+  allowed = int64_t{1} << 40;
+  EXPECT_TRUE(sort().ok()) << "the connection goes on";
+}
+
 TEST(SqlHostileTest, NamesAreFoundWhateverTheyHold) {
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   const std::vector<std::string> names = HostileNames();

@@ -4,6 +4,9 @@
 //   auto store = client::Open("path/to/db");             embedded: needs the whole library
 //   auto store = client::Open("unix:/run/quarry.sock");  remote: of a server (`quarry serve`)
 //
+// A server is heard when it runs as root, as the user of this process, or as the one that the address names:
+// "unix:/run/quarry/sock?server-uid=1000"; any other is kInvalidArgument.
+//
 // The remote form lives in a library of its own, which links neither RocksDB nor LibTorch: there client::Open
 // opens servers only. Requests are the plain values of quarry/format/wire_requests.h, with ids in memory
 // (ranges are the transport's matter).

@@ -52,6 +52,9 @@ struct ConnectionOptions {
   double timeout_seconds = 0;       // of one statement, from its first row on; 0 = none
   std::function<bool()> cancelled;  // asked now and then while a statement runs; may be empty
   bool served = false;              // for a stranger: no PRAGMA sets anything, here or for the process
+  // Asked before temporary files grow by so many bytes; with an error, the statement ends with it. Told by a
+  // negative number when they shrink. May be empty.
+  std::function<Status(int64_t bytes)> temp_files;
 };
 
 // One statement and its rows, forward only. Moved, not copied.
@@ -96,6 +99,9 @@ struct TableInfo {
 
 // Whether `text` ends a statement: a shell that reads lines goes on until it does.
 bool IsComplete(const std::string& text);
+
+// The folder where SQLite makes temporary files.
+std::string TempFolder();
 
 // What SQLite may hold, for all connections of the process together; 0: no limit. A statement that would take
 // more fails with kOutOfBudget.

@@ -45,6 +45,8 @@ struct LiveRoadOptions {
   // Empty: as calibrated; where it was not, measured at open (0.2 s) for tables from 256 MiB on.
   std::optional<DeviceProfile> device;
   uint64_t seed = 0;
+  // Says in the log how the budget was divided. Else that is for debugging: strangers open a server's roads.
+  bool tells_plan = true;
   // What the road sees, as long as it is open; null: everything committed when it is opened.
   std::shared_ptr<const Snapshot> snapshot;
   // Once it is requested, opening the road ends with kCancelled: at the next batch that is probed, or behind

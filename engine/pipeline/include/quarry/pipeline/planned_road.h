@@ -38,6 +38,7 @@ struct PlannedRoadOptions {
   // Batches at any stage; 0 = four, or as many as the budget allows, at least two. 1 does one stage after the
   // other, for comparison.
   unsigned frame_count = 0;
+  bool tells_plan = true;  // as LiveRoadOptions
   // What the road sees, as long as it is open; null: everything committed when it is opened.
   std::shared_ptr<const Snapshot> snapshot;
   // What passes over other seeds are sampled with, on what the budget has left; empty: they are refused.

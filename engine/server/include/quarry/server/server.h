@@ -40,11 +40,20 @@ struct ServerOptions {
   // Embedding tables that were committed to are checkpointed so often; what was committed since the last time
   // is lost with a server that is killed. 0: only by `saveTraining` and by Stop.
   std::chrono::milliseconds checkpoint_embeddings{60'000};
-  // HTTP on 127.0.0.1: Prometheus at /metrics, a status page at /; empty: none; 0: any free port.
+  std::vector<uid_t> read_only_uids;  // of these and the own one, those who may not write
+  bool read_only = false;             // nobody may
+  // HTTP: Prometheus at /metrics, a status page at /. On a Unix socket for the users of the server, at
+  // MetricsPath; on 127.0.0.1 for everybody there (0: any free port).
+  bool metrics = false;
   std::optional<uint16_t> metrics_port;
   // Runs SQL for clients; null: nobody does.
   std::shared_ptr<SqlRunner> sql;
+  // Temporary files of SQL, of all clients together; a connection may have a quarter.
+  uint64_t sql_temp_bytes = uint64_t{16} << 30;
 };
+
+// Where a server with ServerOptions::metrics listens.
+inline std::string MetricsPath(const std::string& socket_path) { return socket_path + ".metrics"; }
 
 class Server {
  public:
@@ -53,7 +62,7 @@ class Server {
   //
   // Listens. Store and budget outlive the server. kAlreadyExists when a server answers at the socket (a stale
   // one is replaced), kInvalidArgument for a path that cannot be or a folder that others may enter,
-  // kOutOfBudget where the system has no threads or descriptors for it.
+  // kOutOfBudget for a budget that no session fits, and where the system has no threads or descriptors for it.
   static Result<std::unique_ptr<Server>> Start(Store& store, MemoryBudget& budget,
                                                const ServerOptions& options);
   // As Stop, without its errors.

@@ -50,6 +50,9 @@ struct SqlOptions {
   bool write = false;
   double timeout_seconds = 0;  // of a statement; 0: none
   std::function<bool()> cancelled;
+  // Asked before its temporary files grow by so many bytes, which an error forbids; told when they shrink, by
+  // a negative number.
+  std::function<Status(int64_t bytes)> temp_files;
 };
 
 class SqlRunner {
