@@ -80,7 +80,7 @@ Status Training(World& world) {
 
 // Where a process was killed when it had just made the folder.
 Status TrainingInAFolderThatNobodySynced(World& world) {
-  QUARRY_RETURN_IF_ERROR(world.backend().CreateDirectory(world.path() + "/training"));
+  QUARRY_RETURN_IF_ERROR(EnsureDirectory(world.backend(), world.path() + "/training"));
   QUARRY_RETURN_IF_ERROR(world.Open());
   return world.Train(3);
 }
@@ -111,6 +111,7 @@ Status Layouts(World& world) {
 // By a patch: whether to build anew is a matter of the machine, and not to be one here.
 Status Rebuilds(World& world) {
   QUARRY_RETURN_IF_ERROR(world.Open());
+  if (world.store().manifest().layouts.empty()) QUARRY_RETURN_IF_ERROR(Build(world));
   for (const uint64_t room : {kGiB, uint64_t{0}}) {
     QUARRY_RETURN_IF_ERROR(world.Put(0));
     QUARRY_RETURN_IF_ERROR(world.store().UpdateManifest([&](Manifest& manifest) {
@@ -276,7 +277,6 @@ Status Sql(World& world) {
 // Three writers, compaction, training, layouts and a checkpoint, in threads.
 Status AllAtOnce(World& world) {
   QUARRY_RETURN_IF_ERROR(world.Open());
-  world.Promise([](Promises& p) { p.has_layout = true; });
   std::mutex pieces;
   std::vector<Status> statuses(kWriters + 3);
   std::vector<std::thread> threads;

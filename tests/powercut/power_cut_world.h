@@ -64,7 +64,7 @@ std::vector<Work> AllWorks();
 // What one work is done to.
 class World {
  public:
-  // In `folder`, with a copy of what PrepareWorld made in `prepared`.
+  // In `folder`, with a copy of what PrepareWorld made in `prepared`, or a cut has left there (Leave).
   World(const Work& work, const std::string& prepared, std::string folder, uint64_t seed);
   ~World();
   World(const World&) = delete;
@@ -77,6 +77,8 @@ class World {
   uint64_t operations() const { return disk_->now(); }
   // Cuts the power at some operation, and checks what is left. Fails the test.
   void CutAndCheck(uint64_t seed);
+  // Cuts the power, and leaves what is there of the database in a folder for another world.
+  void Leave(uint64_t seed, const std::string& folder);
 
   // For works.
 
@@ -117,7 +119,9 @@ class World {
   Status Train(int64_t steps);
 
  private:
+  uint64_t SomeOperation(uint64_t seed) const;
   Promises PromisesAt(uint64_t at) const;
+  void PromiseWhatIsThere();
   void CheckDatabase(const std::string& state, const Promises& promises, uint64_t seed);
   void CheckServed(Store& store, const Promises& promises);
   void CheckImported(const std::string& state, const Promises& promises);
