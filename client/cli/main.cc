@@ -66,6 +66,7 @@ int Main(int argc, char** argv) {
   std::signal(SIGINT, OnSignal);
   std::signal(SIGTERM, OnSignal);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond RLIMIT_FSIZE is an error like that of a full disk
   CLI::App app("quarry: a storage engine for the data that graph neural networks train on", "quarry");
   app.set_version_flag("--version", "quarry " QUARRY_VERSION);
   app.require_subcommand(1);

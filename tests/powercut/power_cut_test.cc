@@ -148,6 +148,7 @@ constexpr Mutation kMutations[] = {
     {"CurrentManifests", "puts", Ends<".dbtmp">, None},
     {"TablesOfCatalogs", "puts", Ends<".sst">, None},
     {"FoldersOfCatalogs", "puts", None, Ends<"/catalog">},
+    {"Anchors", "puts", Ends<"/ANCHOR">, None},
 };
 
 class PowerCutMutationTest : public PowerCutTest, public testing::WithParamInterface<Mutation> {};

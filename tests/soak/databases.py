@@ -57,6 +57,7 @@ class Databases:
         for _ in range(2):
             self.put(maker, database, truth, rng)
         maker.check(database, truth, "a new database")
+        truth.named = maker.named(database)
         return database, truth
 
     @staticmethod

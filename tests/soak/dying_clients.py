@@ -57,7 +57,8 @@ class DyingClients(harness.Attack):
         trial.put(running.address, change)
         truth.acknowledge(1)
         trial.run("sql", running.address, "select sum(vec_dim(feature)) from features", expect=[DONE])
-        for how in ((), ("--layout", "default"), ("--checkpoint-every", "1", "--overwrite")):
+        ways = ((), ("--layout", "default"), ("--checkpoint-every", "1", "--overwrite"))
+        for how in ways[-1:] if self.soak.smoke else ways:
             trial.run("train", running.address, *databases.TRAIN[:6], "--epochs", "1", "--torch-threads", "1", *how, expect=[DONE])
         self.streams(trial, running)
         time.sleep(2.5)  # sessions end within two seconds of their connections

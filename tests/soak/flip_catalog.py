@@ -23,6 +23,7 @@ def serve_and_write(trial, database, truth):
     if trial.rng.random() < 0.15:  # a manifest or two that name the newest of a file, and the one before is gone
         trial.run("train", running.address, *databases.TRAIN[:6], "--epochs", "2", "--torch-threads", "1", "--checkpoint-every", "1",
                   expect=[harness.DONE])
+        truth.named |= {f"training/{path.name}" for path in (database / "training").iterdir()}
     return running
 
 
@@ -32,6 +33,15 @@ def leave_by_kill(trial, database, truth):
 
 def leave_closed(trial, database, truth):
     serve_and_write(trial, database, truth).stop()
+
+
+def leave_by_killed_compaction(trial, database, truth):
+    """A table that was just folded into a new file, and the one before may be gone."""
+    truth.owned_by(1)
+    change = harness.random_change(trial.rng, truth)
+    truth.attempt(change)
+    # Some tenths of a second, most of which is its end.
+    trial.put(database, change, kill_after=trial.rng.uniform(0.03, 0.25), arguments=("--auto-compact", "1%"))
 
 
 class Catalog(harness.Attack):
@@ -65,8 +75,13 @@ class FlipLog(Catalog):
 
     def trial(self, trial):
         database, truth = self.soak.databases.copy(trial)
-        leave_by_kill(trial, database, truth)
+        if trial.rng.random() < 0.3:
+            leave_by_killed_compaction(trial, database, truth)
         logs = catalog_files(database, end=".log")
+        if not logs:
+            trial.check(database, truth, "a compaction that was killed")  # settles what became of its put
+            leave_by_kill(trial, database, truth)
+            logs = catalog_files(database, end=".log")
         if not logs:
             raise harness.Failure("other", "a server that was killed left no log with commits in it: this attack does not attack any more")
         self.attack(trial, database, truth, [trial.rng.choice(logs)], ("flip", "flip", "truncate", "zero", "garbage", "remove"))

@@ -80,7 +80,7 @@ def check_repair(trial, database, truth, what):
     exported, state = trial.export(database)
     if state is None:
         raise harness.Failure("other", f"{what}: {outcome}, and then {exported}")
-    difference = truth.copy().difference(state)
+    difference = trial.difference(database, state, truth)
     if difference:
         raise harness.Failure("silent", f"{what}: {outcome}, but {difference}")
 

@@ -20,7 +20,7 @@ class Disk:
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0755", "quarry-soak", self.path],
                                  capture_output=True, text=True, check=False)
         if mounted.returncode != 0:
-            raise harness.Skip(f"no file system can be mounted: {mounted.stderr.strip()}")
+            raise harness.Skip(f"no file system can be mounted: {mounted.stderr.strip().splitlines()[0]}")
         trial.exit.callback(subprocess.run, ["umount", "--lazy", self.path], check=False)
         self.filling = self.path / "filling"
 

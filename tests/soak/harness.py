@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 import pathlib
 import random
@@ -73,6 +74,7 @@ class Trial:
         self.quarry = str(soak.quarry)
         self.exit = contextlib.ExitStack()  # what is to be undone afterwards, newest first
         self.log = open(self.folder / "log.txt", "w", buffering=1)
+        self.environment = {"QUARRY_LOG": "info", "HOME": str(self.folder)}  # of all that it starts
         self.found = {}  # what else is worth a count in the table: word -> times
 
     def close(self):
@@ -90,7 +92,7 @@ class Trial:
     def start(self, command, prefix=(), env=None, cwd=None, stdin=subprocess.DEVNULL,
               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         """A process in a group of its own, which ends with the trial."""
-        environment = {**os.environ, "QUARRY_LOG": "info", "HOME": str(self.folder), **(env or {})}
+        environment = {**os.environ, **self.environment, **(env or {})}
         process = subprocess.Popen([*map(str, prefix), *map(str, command)], stdin=stdin, stdout=stdout, stderr=stderr,
                                    env=environment, cwd=cwd or self.folder, start_new_session=True)
         self.exit.callback(kill_group, process)
@@ -189,16 +191,33 @@ class Trial:
         if difference:
             raise Failure("lost", f"{when}: {difference}")
 
+    def named(self, database):
+        """What the catalog names besides rows."""
+        outcome = self.run("info", database, "--json", expect=(DONE,))
+        return model.named_in(json.loads(outcome.stdout))
+
+    def difference(self, database, state, truth):
+        """Of what was exported and is named; None where all is as in the model, which stays as it is."""
+        found = truth.copy().difference(state)
+        if found is None:
+            named = self.named(database)
+            if named != truth.named:
+                found = f"trainings and embeddings are {sorted(named)} instead of {sorted(truth.named)}"
+        return found
+
     def check_damaged(self, database, truth, damage):
         """Something was damaged: a verb that ends with 0 must agree with the model. True when verify found the damage."""
         outcome = self.read("verify", database, database=database)
         found = outcome.code != DONE
         exported, state = self.export(database)
-        difference = truth.copy().difference(state) if state is not None else None
+        if state is None and not found:
+            raise Failure("other", f"{damage}: verify says sound, and {exported}")
+        if state is None:
+            return True
+        # Of a database that was found to be damaged, only what is read by an exit code of 0 must be right.
+        difference = truth.copy().difference(state) if found else self.difference(database, state, truth)
         if difference:
             raise Failure("silent", f"{damage}: exit 0 of {exported.command[0]}, verify: exit {outcome.code}; {difference}")
-        if not found and state is None:
-            raise Failure("other", f"{damage}: verify says sound, and {exported}")
         return found
 
 

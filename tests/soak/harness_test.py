@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import types
 import unittest
 
@@ -46,6 +47,17 @@ class ModelTest(unittest.TestCase):
                 if node in nodes:
                     found.labels[node], found.splits[node] = change.labels[i], "train"
             self.assertEqual(truth.difference(found) is None, agrees, nodes)
+
+    def test_what_was_not_synced_is_lost_only_from_the_end(self):
+        truth = small_model()
+        for label, synced in ((1, True), (2, False), (3, False)):
+            truth.attempt(model.Change([label], labels=[label]))
+            truth.acknowledge(synced=synced)
+        for found, agrees in (((1, 2, 3), True), ((1, 2), True), ((1,), True), ((), False), ((1, 3), False), ((2, 3), False)):
+            state = state_of(truth)
+            for label in found:
+                state.labels[label] = label
+            self.assertEqual(truth.copy().difference(state) is None, agrees, found)
 
     def test_what_was_found_of_an_open_change_stays(self):
         truth = small_model()
@@ -120,7 +132,9 @@ class TrialTest(unittest.TestCase):
         state = truth.state
         model.write_npy(files / "features.npy", "<f4", (truth.nodes, truth.dim), b"".join(state.rows))
         model.write_ids(files / "labels.npy", state.labels)
-        return f'[ "$1" = export ] && cp -r {files} "$3"; exit 0'
+        return f"""[ "$1" = export ] && cp -r {files} "$3"
+            [ "$1" = info ] && echo '{{"trainings": [{{"file": "training/2.qts"}}], "embeddings": []}}'
+            exit 0"""
 
     def test_a_verb_that_aborts_or_hangs_is_called_so(self):
         self.expect("aborts", "signal 6", self.trial_of("kill -ABRT $$").run, "info")
@@ -149,8 +163,14 @@ class TrialTest(unittest.TestCase):
     def test_damage_that_is_found_is_no_failure_nor_is_damage_that_does_no_harm(self):
         truth = small_model()
         self.assertTrue(self.trial_of("exit 3").check_damaged(self.database, truth, "a flip"))
+        truth.named = {"training/2.qts"}
         self.assertFalse(self.trial_of(self.exporting(truth)).check_damaged(self.database, truth, "a flip"))
         self.expect("lost", "exit 3", self.trial_of("exit 3").check, self.database, truth, "a kill")
+
+    def test_a_training_that_is_not_named_any_more_is_silent(self):
+        truth = small_model()
+        truth.named = {"training/3.qts"}
+        self.expect("silent", "training/2.qts", self.trial_of(self.exporting(truth)).check_damaged, self.database, truth, "a flip")
 
     def test_a_sound_database_that_cannot_be_read_is_a_failure(self):
         self.expect("other", "says sound", self.trial_of('[ "$1" = verify ]').check_damaged, self.database, small_model(), "a flip")
@@ -197,17 +217,17 @@ class SoakTest(unittest.TestCase):
             self.assertEqual(list((root / "work").glob("bad-*")), [])
 
     def test_every_attack_has_its_turn_in_a_short_time(self):
-        class Quick(harness.Attack):
+        class Slow(harness.Attack):
             def trial(self, trial):
-                pass
+                time.sleep(0.05)
 
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             arguments = types.SimpleNamespace(seed=7, quarry=root / "quarry", bin=None, keep=root, smoke=False, only=["none"])
             run = soak.Soak(arguments, root)
             for number in range(20):
-                attack = Quick(run)
-                attack.name = f"quick{number}"
+                attack = Slow(run)
+                attack.name = f"slow{number}"
                 run.tallies.append(soak.Tally(attack))
             run.run_for(0.5)
             self.assertTrue(all(tally.runs > 0 for tally in run.tallies), run.table())
@@ -226,6 +246,8 @@ class MessageTest(unittest.TestCase):
         block = server.data(struct.pack("<2Q", 3, 5) + b"".join(change.rows))
         text = f'(put = (number = 9, tables = [(table = "feature", rows = 2, rowBytes = 16, block = (inline = {block}))]))'
         self.assertEqual(server.PutFrame(2, 4).make(9, change), server.encode(text))
+        text = text.replace("number = 9,", "number = 9, piece = 2, last = true, unsynced = true,")
+        self.assertEqual(server.PutFrame(2, 4, "piece = 2, last = true, unsynced = true").make(9, change), server.encode(text))
 
 
 if __name__ == "__main__":

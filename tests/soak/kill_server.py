@@ -1,5 +1,6 @@
 """SIGKILL of a server under writers and a reader: what was acknowledged is there, each commit whole."""
 
+import functools
 import threading
 import time
 
@@ -41,16 +42,19 @@ def settle_by_reading(trial, database, truth):
     trial.check(database, truth, "a server killed after one that was killed")
 
 
-def write_until_killed(trial, database, truth, seconds=None):
+def write_until_killed(trial, database, truth):
     """Serves, writes by several clients at once, kills the server. How many puts were acknowledged; the model has them."""
     running = server.Server(trial, database)
     if not running.started:
         raise harness.Failure("lost", f"a server does not start: {running.text()}")
-    writers = [Writer(running, truth, i, harness.seeded(trial.rng.random(), i)) for i in range(len(truth.writers))]
+    ways = (("whole", "whole", "pieces"), ("whole", "unsynced"), ("whole",))
+    writers = [Writer(running, truth, i, harness.seeded(trial.rng.random(), i), ways=ways[i]) for i in range(WRITERS)]
     reader = Reader(running, truth)
     for thread in (*writers, reader):
         thread.start()
-    time.sleep(seconds if seconds is not None else trial.rng.uniform(0.02, 0.6))
+    if trial.rng.random() < 0.9:  # however slow the machine is
+        server.wait_until(lambda: all(writer.count > 0 or not writer.is_alive() for writer in writers), 20)
+    time.sleep(trial.rng.uniform(0, 0.4))
     running.kill()
     for thread in (*writers, reader):
         thread.join(60)
@@ -62,14 +66,14 @@ def write_until_killed(trial, database, truth, seconds=None):
 
 
 class Writer(threading.Thread):
-    """Puts the same number of rows each time, all with the same number in them, to its own nodes."""
+    """Puts the same number of rows each time, all with the same number in them, to its own nodes. `ways`: also some that are not
+    synced; and in two pieces, which one client can do at a time."""
 
     ROWS = 8
 
-    def __init__(self, running, truth, number, rng, most=None):
+    def __init__(self, running, truth, number, rng, most=None, ways=("whole",)):
         super().__init__(daemon=True)
-        self.running, self.truth, self.number, self.rng, self.most = running, truth, number, rng, most
-        self.frames = server.PutFrame(self.ROWS, truth.dim)
+        self.running, self.truth, self.number, self.rng, self.most, self.ways = running, truth, number, rng, most, ways
         self.failure = None
         self.count = 0
 
@@ -86,15 +90,34 @@ class Writer(threading.Thread):
                     serial = 1000 * (len(writer.changes) + 1) + self.rng.randrange(1000)
                     rows = [model.row_of(self.number + 1, serial, node, self.truth.dim) for node in ids]
                     change = model.Change(ids, rows=rows)
+                    way = self.rng.choice(self.ways)
                     self.truth.attempt(change, self.number)
-                    if client.call(self.frames.make(number, change)).tag != server.WRITTEN:
+                    for frame in self.frames(way, number, change):
+                        answer = client.call(frame)
+                    if answer.tag != server.WRITTEN:
                         raise ValueError("no answer to a put")
-                    self.truth.acknowledge(self.number)
+                    self.truth.acknowledge(self.number, synced=way != "unsynced")
                     self.count += 1
         except server.Gone:
             pass
         except (server.Refused, ValueError) as error:
             self.failure = f"a put: {error}"
+
+    def frames(self, way, number, change):
+        dim = self.truth.dim
+        if way == "whole":
+            return [put_frame(self.ROWS, dim, "piece = 0").make(number, change)]
+        if way == "unsynced":
+            return [put_frame(self.ROWS, dim, "unsynced = true").make(number, change)]
+        half = self.ROWS // 2
+        parts = [model.Change(change.ids[i:i + half], rows=change.rows[i:i + half]) for i in (0, half)]
+        return [put_frame(half, dim, fields).make(number, part)
+                for fields, part in zip(("piece = 1", "piece = 2, last = true"), parts)]
+
+
+@functools.lru_cache(maxsize=None)
+def put_frame(count, dim, fields):
+    return server.PutFrame(count, dim, fields)
 
 
 class Reader(threading.Thread):

@@ -96,19 +96,21 @@ class Change:
 
 
 class Writer:
-    """The changes of one writer that the settled state has not, in order; the first `durable` of them were acknowledged."""
+    """The changes of one writer that the settled state has not, in order. The first `answered` of them were answered, the
+    first `durable` as being on disk."""
 
     def __init__(self, nodes):
         self.nodes = nodes
         self.changes = []
-        self.durable = 0
+        self.answered = self.durable = 0
 
 
 class Model:
     """What must be there. Writers own their nodes; each makes one change after the other.
 
     attempt(change)  the change is about to be made: it may be there from now on, or not
-    acknowledge()    it was acknowledged: it must be there
+    acknowledge()    it was acknowledged: it must be there, and so must those before it. One that is not synced may be lost with
+                     the power, or the process, but not before a later one
     difference(state)  None, or what of `state` cannot be; what was found of open changes is settled otherwise
     """
 
@@ -117,6 +119,7 @@ class Model:
         nodes = range(len(state.rows))
         self.writers = [Writer(nodes[i::writers]) for i in range(writers)]
         self.number = 0  # of changes ever made, so that no two write the same rows
+        self.named = set()  # states of training runs by their file, embedding tables by name and checkpoint
 
     def copy(self):
         return copy.deepcopy(self)
@@ -141,11 +144,14 @@ class Model:
 
     def attempt(self, change, writer=0):
         writer = self.writers[writer]
-        assert writer.durable == len(writer.changes), "an earlier change is open: settle it first"
+        assert writer.answered == len(writer.changes), "an earlier change is open: settle it first"
         writer.changes.append(change)
 
-    def acknowledge(self, writer=0):
-        self.writers[writer].durable = len(self.writers[writer].changes)
+    def acknowledge(self, writer=0, synced=True):
+        writer = self.writers[writer]
+        writer.answered = len(writer.changes)
+        if synced:
+            writer.durable = writer.answered
 
     def acknowledged(self):
         return sum(writer.durable for writer in self.writers)
@@ -171,8 +177,14 @@ class Model:
                 return text
         self.state = settled
         for writer in self.writers:
-            writer.changes, writer.durable = [], 0
+            writer.changes, writer.answered, writer.durable = [], 0, 0
         return None
+
+
+def named_in(info):
+    """What `quarry info --json` names of what a Model has as `named`."""
+    runs = {training["file"] for training in info["trainings"]}
+    return runs | {f"{table['name']} as of {table['timestamp']}" for table in info["embeddings"]}
 
 
 class Graph:

@@ -264,14 +264,15 @@ def connected(path, beginning):
 
 
 class PutFrame:
-    """Frames of puts of `count` feature rows: one is encoded, its number and bytes are replaced for each put."""
+    """Frames of puts of `count` feature rows: one is encoded, its number and bytes are replaced for each put. `fields`: other
+    fields of the put, as text."""
 
     NUMBER = 0x1A2B3C4D5E6F7081
 
-    def __init__(self, count, dim):
+    def __init__(self, count, dim, fields="piece = 0"):
         self.bytes = count * (8 + 4 * dim)
         marker = bytes(i % 251 for i in range(self.bytes))
-        text = (f"(put = (number = {self.NUMBER}, tables = [(table = \"feature\", rows = {count}, rowBytes = {4 * dim}, "
+        text = (f"(put = (number = {self.NUMBER}, {fields}, tables = [(table = \"feature\", rows = {count}, rowBytes = {4 * dim}, "
                 f"block = (inline = {data(marker)}))]))")
         self.frame = encode(text)
         self.number_at = self.frame.index(struct.pack("<Q", self.NUMBER))

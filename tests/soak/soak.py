@@ -86,6 +86,8 @@ class Soak:
         attack = tally.attack
         folder = self.root / f"{attack.name}-{number}"
         trial = harness.Trial(self, folder, harness.seeded(self.seed, attack.name, number))
+        if trial.rng.random() < 0.25:
+            trial.environment["QUARRY_IO"] = "threads"
         begin = time.monotonic()
         try:
             attack.trial(trial)
@@ -137,15 +139,19 @@ class Soak:
             tally.next = number + 1
 
     def run_for(self, seconds):
-        """Slices go to whoever has had the least for his weight, so that long trials are paid back."""
+        """Slices go to whoever has had the least for his weight, so that long trials are paid back; each attack has one at least,
+        whatever the time."""
         end = self.began + seconds
         slice_seconds = min(SLICE_SECONDS, seconds / max(1, 2 * len(self.tallies)))
-        while time.monotonic() < end:
+        while True:
             able = [tally for tally in self.tallies if not tally.skipped]
+            if time.monotonic() > end:
+                able = [tally for tally in able if tally.next == 0]
             if not able:
                 return
             tally = min(able, key=lambda t: t.seconds / t.attack.weight)
             slice_end = min(end, time.monotonic() + slice_seconds)
+            self.run_trials(tally, [tally.next])
             while not tally.skipped and time.monotonic() < slice_end:
                 self.run_trials(tally, [tally.next])
 
@@ -210,7 +216,7 @@ def parse():
 def main():
     arguments = parse()
     say(f"seed {arguments.seed}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # by way of what cleans up
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, which cleans up and prints the table
     interrupted = False
     with tempfile.TemporaryDirectory(prefix="quarry-soak-", ignore_cleanup_errors=True) as root:
         soak = Soak(arguments, pathlib.Path(root))

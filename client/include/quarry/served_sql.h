@@ -9,8 +9,7 @@
 namespace quarry {
 
 // Runs it over the store, which outlives it. Its limit of memory is one of SQLite, and so of the process: one
-// at a time in a process. `read_only`: nobody writes to the store while it is served, so it is left
-// untouched.
+// at a time in a process.
 std::shared_ptr<SqlRunner> MakeSqlRunner(Store& store);
 
 }  // namespace quarry
