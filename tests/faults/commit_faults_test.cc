@@ -91,7 +91,7 @@ TEST(CommitFaultsTest, AFileThatAFailedCommitMayNameIsKeptUntilThatIsSettled) {
   }
 }
 
-// What opening a database would remove may be what a commit names that is not on disk yet: it goes behind a
+// What the first write would remove may be what a commit names that is not on disk yet: it goes behind a
 // commit that is.
 TEST(CommitFaultsTest, ALeftoverIsRemovedOnlyBehindACommit) {
   SmallWorld world({.work = Compact});
@@ -102,10 +102,12 @@ TEST(CommitFaultsTest, ALeftoverIsRemovedOnlyBehindACommit) {
   faults.SetPlan({.kind = CatalogFault::kSync, .at = 1, .sticky = true, .error = EIO});
   ASSERT_TRUE(world.Open().ok()) << "it can be read";
   EXPECT_FALSE(RowsNow(world.store(), "feature").empty());
+  static_cast<void>(world.store().PrepareToWrite().ok());
   EXPECT_TRUE(fs::exists(leftover));
   world.Close();
   faults.SetPlan({});
   ASSERT_TRUE(world.Open().ok());
+  ASSERT_TRUE(world.store().PrepareToWrite().ok());
   EXPECT_FALSE(fs::exists(leftover));
   world.Close();
 }
