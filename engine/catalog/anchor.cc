@@ -136,33 +136,4 @@ Result<uint64_t> DigestOfFiles(const std::string& catalog_path) {
   return Checksum64(std::as_bytes(std::span(current)));
 }
 
-Status CheckPromise(const AnchorRecord& anchor, const std::optional<LedgerHead>& head,
-                    const std::string& catalog_path, const std::string& heard) {
-  const std::string left_out = heard.empty() ? "" : fmt::format(" (RocksDB, opening it: {})", heard);
-  const uint64_t commits = head ? head->commits : 0;
-  if (head && head->catalog_id != anchor.catalog_id) {
-    return MakeStatus(Code::kCorruption, "{}: not the catalog that {} beside it belongs to: {}", catalog_path,
-                      kAnchorFile.substr(1), kRemedy);
-  }
-  if (commits < anchor.commits) {
-    return MakeStatus(Code::kCorruption, "{}: {} of {} commits are missing, up to timestamp {}{}: {}",
-                      catalog_path, anchor.commits - commits, anchor.commits, anchor.timestamp, left_out,
-                      kRemedy);
-  }
-  const bool same = commits == anchor.commits;
-  if (head && same &&
-      (head->entries != anchor.entries || head->hashes != anchor.hashes ||
-       head->manifest_digest != anchor.manifest_digest)) {
-    return MakeStatus(Code::kCorruption, "{}: commit {} is not the one that was made: {}", catalog_path,
-                      commits, kRemedy);
-  }
-  if (!anchor.closed) return Status::Ok();
-  QUARRY_TRY(const uint64_t files_digest, DigestOfFiles(catalog_path));
-  if (same && files_digest == anchor.files_digest) return Status::Ok();
-  return MakeStatus(
-      Code::kCorruption,
-      "{}: CURRENT or the MANIFEST that it names has changed since the catalog was closed{}: {}",
-      catalog_path, left_out, kRemedy);
-}
-
 }  // namespace quarry

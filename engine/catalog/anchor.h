@@ -69,9 +69,4 @@ class Anchor {
 // Over CURRENT and the MANIFEST that it names, in the folder of a catalog that is closed.
 Result<uint64_t> DigestOfFiles(const std::string& catalog_path);
 
-// kCorruption when a catalog whose ledger ends with `head` holds less than the anchor promises, or another
-// state than the one that it was closed with. `heard`: what RocksDB left out when it opened it.
-Status CheckPromise(const AnchorRecord& anchor, const std::optional<LedgerHead>& head,
-                    const std::string& catalog_path, const std::string& heard);
-
 }  // namespace quarry

@@ -1,59 +1,30 @@
 #include "quarry/catalog/catalog.h"
 
-#include <fcntl.h>
 #include <rocksdb/utilities/checkpoint.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <shared_mutex>
-#include <tuple>
-#include <unordered_map>
 #include <unordered_set>
-#include <vector>
 
 #include "anchor.h"
 #include "catalog_files.h"
 #include "catalog_keys.h"
-#include "commit_mark.h"
+#include "descriptor_reserve.h"
 #include "doubts.h"
 #include "ledger.h"
 #include "pending_write.h"
+#include "proof.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/mutex.h"
 #include "quarry/format/checksum.h"
 #include "rocks.h"
+#include "version_entries.h"
 #include "writer.h"
 
 namespace quarry {
 namespace {
-
-namespace fs = std::filesystem;
-
-// Descriptors that are kept for opening the catalog anew when others have taken the rest.
-class DescriptorReserve {
- public:
-  DescriptorReserve() = default;
-  ~DescriptorReserve() { Release(); }
-  DescriptorReserve(const DescriptorReserve&) = delete;
-  DescriptorReserve& operator=(const DescriptorReserve&) = delete;
-  void Acquire() {
-    while (held_.size() < kCount) {
-      const int descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC);
-      if (descriptor < 0) return;
-      held_.push_back(descriptor);
-    }
-  }
-  void Release() {
-    for (const int descriptor : held_) close(descriptor);
-    held_.clear();
-  }
-
- private:
-  static constexpr size_t kCount = 8;  // folder, LOCK, CURRENT, MANIFEST and its successor, log, two tables
-  std::vector<int> held_;
-};
 
 class RocksCatalog final : public Catalog {
  public:
@@ -70,15 +41,13 @@ class RocksCatalog final : public Catalog {
 
   Result<Manifest> ReadManifest() override {
     QUARRY_TRY(const Use use, Read());
-    std::string value;
-    const rocksdb::Status status =
-        use.open.db->Get(VerifiedRead(), use.open[kManifest], ToSlice(kManifestKey), &value);
-    if (status.IsNotFound()) {
+    QUARRY_TRY(const std::optional<std::string> value,
+               Get(use.open, kManifest, kManifestKey, "read the manifest"));
+    if (!value) {
       return MakeStatus(Code::kCorruption, "{}: the catalog holds no manifest: restore it or import again",
                         path_);
     }
-    QUARRY_RETURN_IF_ERROR(FromRocks(status, "read the manifest", path_));
-    return DecodeManifest(std::as_bytes(std::span(value)), path_);
+    return DecodeManifest(std::as_bytes(std::span(*value)), path_);
   }
 
   Status CommitManifest(const Manifest& manifest, const FoldedRows* folded) override {
@@ -174,7 +143,7 @@ class RocksCatalog final : public Catalog {
 
   Status PutVersions(std::span<const RowVersion> versions, bool sync) override {
     return Write(sync, "store row versions", [&](const OpenDatabase&, PendingWrite& write) -> Status {
-      QUARRY_TRY(const uint64_t newest, AddVersions(versions, write));
+      const uint64_t newest = AddVersions(versions, write);
       write.SetTimestamp(newest);
       return Status::Ok();
     });
@@ -191,7 +160,7 @@ class RocksCatalog final : public Catalog {
             QUARRY_RETURN_IF_ERROR(RemoveEntry(open, kDelta, key, kVersionKindBytes,
                                                TallyOfRows(versions[i].table, versions[i].row), write));
           }
-          QUARRY_TRY(const uint64_t timestamp, AddVersions(versions, write));
+          const uint64_t timestamp = AddVersions(versions, write);
           write.Put(kSchema, kStagedKey, IdBytes(timestamp));
           return Status::Ok();
         });
@@ -239,7 +208,7 @@ class RocksCatalog final : public Catalog {
       SeekForward(*entries, VersionKey(table, rows[i], timestamp));
       if (!entries->Valid()) break;
       if (!IsVersionOf(entries->key(), prefix)) continue;
-      QUARRY_TRY(const RowVersion version, ToVersion(table, prefix.size(), *entries));
+      QUARRY_TRY(const RowVersion version, ToVersion(table, prefix.size(), *entries, path_));
       if (version.row == rows[i]) QUARRY_RETURN_IF_ERROR(visit(i, version));
     }
     return FromRocks(entries->status(), "read row versions", path_);
@@ -252,7 +221,7 @@ class RocksCatalog final : public Catalog {
         use.open.db->NewIterator(VerifiedRead(), use.open[kDelta]));
     const std::string prefix = TablePrefix(table);
     for (entries->Seek(prefix); entries->Valid() && IsVersionOf(entries->key(), prefix); entries->Next()) {
-      QUARRY_TRY(const RowVersion version, ToVersion(table, prefix.size(), *entries));
+      QUARRY_TRY(const RowVersion version, ToVersion(table, prefix.size(), *entries, path_));
       QUARRY_RETURN_IF_ERROR(visit(version));
     }
     return FromRocks(entries->status(), "read row versions", path_);
@@ -412,35 +381,6 @@ class RocksCatalog final : public Catalog {
     return Status::Ok();
   }
 
-  static std::string KeyOf(const RowVersion& version) {
-    return VersionKey(version.table, version.row, version.timestamp);
-  }
-
-  // Adds them to `write`; returns the newest timestamp.
-  Result<uint64_t> AddVersions(std::span<const RowVersion> versions, PendingWrite& write) {
-    const auto place = [](const RowVersion& version) {
-      return std::tuple(version.timestamp, version.table, version.row);
-    };
-    bool ascending = true;
-    for (size_t i = 1; ascending && i < versions.size(); ++i) {
-      ascending = place(versions[i - 1]) < place(versions[i]);
-    }
-    std::unordered_map<std::string, uint64_t> hashes;  // where a row may come twice
-    uint64_t newest = 0;
-    for (const RowVersion& version : versions) {
-      const std::string key = KeyOf(version);
-      const std::string tally = TallyOfRows(version.table, version.row);
-      const std::string_view row{reinterpret_cast<const char*>(version.value.data()), version.value.size()};
-      write.PutVersion(key, version.deleted() ? kDeletedValue : kRowValue, row, tally);
-      newest = std::max(newest, version.timestamp);
-      if (ascending) continue;
-      const auto [before, first] = hashes.try_emplace(key, 0);
-      if (!first) write.change().Remove(tally, before->second);
-      before->second = EntryHash(key, row);
-    }
-    return newest;
-  }
-
   void AddDropOfVersions(std::string_view table, PendingWrite& write) {
     write.DeleteAll(kDelta, TablePrefix(table));
     const std::string prefix = TallyPrefixOfTable(table);
@@ -484,41 +424,9 @@ class RocksCatalog final : public Catalog {
     return write.empty() ? Status::Ok() : flush();
   }
 
-  // To the first entry at `key` or behind it; it was before. Rows that are next to each other are a step or
-  // two apart, which costs a tenth of a search.
-  static void SeekForward(rocksdb::Iterator& entries, const std::string& key) {
-    constexpr int kStepsMax = 4;
-    for (int step = 0; step < kStepsMax && entries.Valid(); ++step, entries.Next()) {
-      if (entries.key().compare(key) >= 0) return;
-    }
-    if (!entries.Valid() || entries.key().compare(key) < 0) entries.Seek(key);
-  }
-
-  static bool IsVersionOf(const rocksdb::Slice& key, const std::string& prefix) {
-    return key.size() == prefix.size() + kVersionTailBytes && key.starts_with(prefix);
-  }
-
-  Result<RowVersion> ToVersion(std::string_view table, size_t prefix_bytes, const rocksdb::Iterator& entry) {
-    const std::string_view tail = entry.key().ToStringView().substr(prefix_bytes);
-    RowVersion version{.table = table,
-                       .row = IdFromBytes(tail.substr(0, sizeof(uint64_t))),
-                       .timestamp = ~IdFromBytes(tail.substr(sizeof(uint64_t)))};
-    const std::string_view value = entry.value().ToStringView();
-    if (value.empty() || (value[0] == kDeletedValue) != (value.size() == 1)) {
-      return MakeStatus(Code::kCorruption, "{}: the version {} of row {} of table \"{}\" has {} bytes", path_,
-                        version.timestamp, version.row, table, value.size());
-    }
-    version.value = std::as_bytes(std::span(value).subspan(1));
-    return version;
-  }
-
   Result<std::optional<std::string>> Get(const OpenDatabase& open, Family family, std::string_view key,
                                          std::string_view what) {
-    std::string value;
-    const rocksdb::Status status = open.db->Get(VerifiedRead(), open[family], ToSlice(key), &value);
-    if (status.IsNotFound()) return std::optional<std::string>();
-    QUARRY_RETURN_IF_ERROR(FromRocks(status, what, path_));
-    return std::optional<std::string>(std::move(value));
+    return ReadValue(open, VerifiedRead(), family, key, what, path_);
   }
 
   Result<std::optional<uint64_t>> IdOf(const OpenDatabase& open, NameKind kind, std::string_view name) {
@@ -553,39 +461,11 @@ class RocksCatalog final : public Catalog {
   DescriptorReserve reserve_;
 };
 
-// As the anchor promises it, and whole as far as opening can tell.
-Status CheckReader(const std::string& database_path, const std::string& path, const OpenDatabase& open,
-                   bool anchored) {
-  QUARRY_TRY(const std::optional<AnchorRecord> anchor, ReadAnchor(database_path));
-  QUARRY_TRY(const std::optional<LedgerHead> head, ReadHead(open, VerifiedRead(), path));
-  if (!anchor) {
-    if (!anchored && !head) return Status::Ok();
-    return MakeStatus(Code::kCorruption,
-                      "{}{}: the file is missing: restore a checkpoint, or run `quarry repair`",
-                      database_path, kAnchorFile);
-  }
-  QUARRY_RETURN_IF_ERROR(CheckPromise(*anchor, head, path, open.logger->dropped()));
-  if (!head) return Status::Ok();
-  if (!anchor->closed) {
-    QUARRY_TRY(const uint64_t synced, SyncedByLogs(path, head->catalog_id));
-    if (synced > head->commits) {
-      return MakeStatus(
-          Code::kCorruption,
-          "{}: the log is damaged behind commit {}, and {} were synced{}: restore a checkpoint, "
-          "or run `quarry repair`",
-          path, head->commits, synced,
-          open.logger->dropped().empty() ? ""
-                                         : fmt::format(" (RocksDB, opening it: {})", open.logger->dropped()));
-    }
-  }
-  return CheckHead(open, *head, path);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Catalog>> Catalog::Create(const std::string& database_path) {
   const std::string path = database_path + std::string(kCatalogFolder);
-  if (std::error_code error; fs::exists(path, error)) {
+  if (std::error_code error; std::filesystem::exists(path, error)) {
     return MakeStatus(Code::kAlreadyExists, "{}: there is a catalog already", path);
   }
   CatalogWriter writer(database_path, path);
@@ -599,7 +479,7 @@ Result<std::unique_ptr<Catalog>> Catalog::Create(const std::string& database_pat
 Result<std::unique_ptr<Catalog>> Catalog::Open(const std::string& database_path, bool read_only,
                                                bool anchored) {
   const std::string path = database_path + std::string(kCatalogFolder);
-  if (std::error_code error; !fs::exists(path, error)) {
+  if (std::error_code error; !std::filesystem::exists(path, error)) {
     return MakeStatus(Code::kNotFound, "{}: there is no catalog", path);
   }
   QUARRY_RETURN_IF_ERROR(CheckFiles(path));

@@ -26,15 +26,6 @@ uint64_t WordAt(std::string_view bytes, size_t index) {
 constexpr size_t kHeadWords = 5 + kFamilyCount;
 constexpr std::string_view kRowsSection = "rows/";
 
-Result<std::optional<std::string>> Read(const OpenDatabase& open, const rocksdb::ReadOptions& options,
-                                        Family family, std::string_view key, const std::string& path) {
-  std::string value;
-  const rocksdb::Status status = open.db->Get(options, open[family], ToSlice(key), &value);
-  if (status.IsNotFound()) return std::optional<std::string>();
-  QUARRY_RETURN_IF_ERROR(FromRocks(status, "read the ledger", path));
-  return std::optional(std::move(value));
-}
-
 }  // namespace
 
 std::string EncodeHead(const LedgerHead& head) {
@@ -167,7 +158,8 @@ Result<Tallies> ReadTallies(const OpenDatabase& open, const rocksdb::ReadOptions
 
 Result<std::optional<LedgerHead>> ReadHead(const OpenDatabase& open, const rocksdb::ReadOptions& options,
                                            const std::string& path) {
-  QUARRY_TRY(const std::optional<std::string> value, Read(open, options, kSchema, kCommitKey, path));
+  QUARRY_TRY(const std::optional<std::string> value,
+             ReadValue(open, options, kSchema, kCommitKey, "read the ledger", path));
   if (!value) return std::optional<LedgerHead>();
   const std::optional<LedgerHead> head = DecodeHead(*value);
   if (!head) {
@@ -179,13 +171,14 @@ Result<std::optional<LedgerHead>> ReadHead(const OpenDatabase& open, const rocks
 
 Result<uint64_t> ReadManifestDigest(const OpenDatabase& open, const std::string& path) {
   QUARRY_TRY(const std::optional<std::string> manifest,
-             Read(open, VerifiedRead(), kManifest, kManifestKey, path));
+             ReadValue(open, VerifiedRead(), kManifest, kManifestKey, "read the ledger", path));
   return manifest ? Checksum64(std::as_bytes(std::span(*manifest))) : 0;
 }
 
 Status CheckHead(const OpenDatabase& open, const LedgerHead& head, const std::string& path) {
   for (const Family family : {kManifest, kDelta, kProperty}) {
-    QUARRY_TRY(const std::optional<std::string> value, Read(open, VerifiedRead(), family, kCommitKey, path));
+    QUARRY_TRY(const std::optional<std::string> value,
+               ReadValue(open, VerifiedRead(), family, kCommitKey, "read the ledger", path));
     const std::optional<uint64_t> mark = value ? DecodeMark(*value) : 0;
     if (mark == head.marks[family]) continue;
     return MakeStatus(

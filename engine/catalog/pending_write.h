@@ -7,10 +7,13 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "catalog_keys.h"
 #include "ledger.h"
+#include "quarry/catalog/catalog.h"
 #include "rocks.h"
 
 namespace quarry {
@@ -75,5 +78,11 @@ class PendingWrite {
   std::array<bool, kFamilyCount> touched_{};
   std::optional<uint64_t> timestamp_, manifest_digest_;
 };
+
+inline std::string KeyOf(const RowVersion& version) {
+  return VersionKey(version.table, version.row, version.timestamp);
+}
+// Adds versions to `write`, of a row that comes twice the later one; returns their newest timestamp.
+uint64_t AddVersions(std::span<const RowVersion> versions, PendingWrite& write);
 
 }  // namespace quarry

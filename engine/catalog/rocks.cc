@@ -27,7 +27,8 @@ rocksdb::Options MakeOptions() {
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
   options.max_manifest_file_size = 1 << 20;
-  // RocksDB would take 17.6 MB of the disk for each log before it writes one byte, and 4 MB for each MANIFEST.
+  // RocksDB would take 17.6 MB of the disk for each log before it writes one byte, and 4 MB for each
+  // MANIFEST.
   options.allow_fallocate = false;
   // RocksDB's own list of synced logs (track_and_verify_wals_in_manifest) stays off: what it would find, a
   // log that is missing or shorter than it was, the ledger and the anchor find too, and exactly.
@@ -76,6 +77,16 @@ rocksdb::Status OpenDatabase::Close() {
   rocksdb::Status closed = db->Close();
   db.reset();
   return closed;
+}
+
+Result<std::optional<std::string>> ReadValue(const OpenDatabase& open, const rocksdb::ReadOptions& options,
+                                             Family family, std::string_view key, std::string_view what,
+                                             const std::string& path) {
+  std::string value;
+  const rocksdb::Status status = open.db->Get(options, open[family], ToSlice(key), &value);
+  if (status.IsNotFound()) return std::optional<std::string>();
+  QUARRY_RETURN_IF_ERROR(FromRocks(status, what, path));
+  return std::optional(std::move(value));
 }
 
 Result<OpenDatabase> OpenRocks(const std::string& path, OpenAs as) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,6 +66,11 @@ struct OpenDatabase {
   // Closes it without a flush. Nothing when it is closed.
   rocksdb::Status Close();
 };
+
+// Nothing when there is no such key. `what`: "read a name".
+Result<std::optional<std::string>> ReadValue(const OpenDatabase& open, const rocksdb::ReadOptions& options,
+                                             Family family, std::string_view key, std::string_view what,
+                                             const std::string& path);
 
 enum class OpenAs { kReader, kWriter, kNew, kRepaired };
 Result<OpenDatabase> OpenRocks(const std::string& path, OpenAs as);

@@ -9,6 +9,7 @@
 #include "doubts.h"
 #include "ledger.h"
 #include "pending_write.h"
+#include "proof.h"
 #include "quarry/catalog/catalog.h"
 #include "rocks.h"
 #include "writer.h"
@@ -18,11 +19,9 @@ namespace quarry {
 namespace fs = std::filesystem;
 
 Result<uint64_t> ReadTimestamp(const OpenDatabase& open, const std::string& path) {
-  std::string value;
-  const rocksdb::Status status = open.db->Get(VerifiedRead(), open[kSchema], ToSlice(kTimestampKey), &value);
-  if (status.IsNotFound()) return 0;
-  QUARRY_RETURN_IF_ERROR(FromRocks(status, "read the last timestamp", path));
-  return IdFromBytes(value);
+  QUARRY_TRY(const std::optional<std::string> value,
+             ReadValue(open, VerifiedRead(), kSchema, kTimestampKey, "read the last timestamp", path));
+  return value ? IdFromBytes(*value) : 0;
 }
 
 std::vector<Doubt> Differences(const Tallies& counted, const Tallies& expected) {

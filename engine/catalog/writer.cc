@@ -5,6 +5,8 @@
 
 #include "catalog_keys.h"
 #include "commit_mark.h"
+#include "doubts.h"
+#include "proof.h"
 #include "quarry/base/log.h"
 
 namespace quarry {
@@ -38,10 +40,7 @@ Status CatalogWriter::TakeAnchor(bool anchored) {
 Status CatalogWriter::Load(const OpenDatabase& open) {
   QUARRY_TRY(const std::optional<LedgerHead> head, ReadHead(open, VerifiedRead(), path_));
   QUARRY_RETURN_IF_ERROR(CheckPromise(promised(), head, path_, open.logger->dropped()));
-  std::string value;
-  const rocksdb::Status status = open.db->Get(VerifiedRead(), open[kSchema], ToSlice(kTimestampKey), &value);
-  if (!status.IsNotFound()) QUARRY_RETURN_IF_ERROR(FromRocks(status, "read the last timestamp", path_));
-  timestamp_ = status.ok() ? IdFromBytes(value) : 0;
+  QUARRY_TRY(timestamp_, ReadTimestamp(open, path_));
   if (!head) {
     head_ = LedgerHead{.catalog_id = promised().catalog_id};
     QUARRY_TRY(const Tallies counted, Recount(open, VerifiedRead(), path_));

@@ -6,6 +6,7 @@
 
 #include "lock.h"
 #include "verify_scan.h"
+#include "version_file.h"
 
 namespace quarry {
 namespace {

@@ -18,25 +18,12 @@
 #include "quarry/base/trace.h"
 #include "quarry/format/superblock.h"
 #include "verify_scan.h"
+#include "version_file.h"
 
 namespace quarry {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view kVersionPrefix = "quarry ";
-constexpr uint32_t kStoreVersionMin = 1;
-
-std::string VersionText() { return fmt::format("{}{}\n", kVersionPrefix, kStoreVersion); }
-
-// Reads the first bytes of a small or foreign file.
-Result<std::string> ReadPrefix(IoBackend& backend, const std::string& path) {
-  QUARRY_TRY(const File file, backend.Open(path, OpenMode::kReadBuffered));
-  QUARRY_TRY(const uint64_t file_bytes, backend.FileBytes(file));
-  std::string text(std::min<uint64_t>(file_bytes, 64), '\0');
-  QUARRY_RETURN_IF_ERROR(backend.ReadAt(file, 0, std::as_writable_bytes(std::span(text))));
-  return text;
-}
 
 // kNotFound, with what `path` is instead of a database.
 Status NoDatabase(IoBackend& backend, const std::string& path) {
@@ -60,28 +47,6 @@ Status NoDatabase(IoBackend& backend, const std::string& path) {
                     path, path);
 }
 
-}  // namespace
-
-Result<uint32_t> ReadVersionFile(IoBackend& backend, const std::string& database_path) {
-  const std::string path = database_path + "/VERSION";
-  QUARRY_TRY(const std::string text, ReadPrefix(backend, path));
-  uint32_t version = 0;
-  const char* const end = text.data() + text.size();
-  if (text.starts_with(kVersionPrefix)) {
-    const auto parsed = std::from_chars(text.data() + kVersionPrefix.size(), end, version);
-    if (parsed.ec == std::errc() && parsed.ptr + 1 == end && *parsed.ptr == '\n') {
-      if (version >= kStoreVersionMin && version <= kStoreVersion) return version;
-      return MakeStatus(Code::kUnsupported,
-                        "{}: database version {}; this Quarry reads versions {} to {}: use the other one",
-                        path, version, kStoreVersionMin, kStoreVersion);
-    }
-  }
-  return MakeStatus(Code::kCorruption, "{}: the file should read \"quarry {}\" and a line end", path,
-                    kStoreVersion);
-}
-
-namespace {
-
 template <typename Record>
 std::string NamesOf(const std::vector<Record>& records) {
   std::string names;
@@ -90,19 +55,6 @@ std::string NamesOf(const std::vector<Record>& records) {
     names += record.name;
   }
   return names.empty() ? "none" : names;
-}
-
-// Puts the version of today into a database of an older one, whole or not at all.
-Status WriteVersionFile(IoBackend& backend, const std::string& database_path) {
-  const std::string path = database_path + "/VERSION";
-  const std::string made = database_path + "/" + std::string(kNewVersionFile);
-  Discard(backend, made);  // left by an earlier try that was interrupted
-  const std::string text = VersionText();
-  QUARRY_TRY(const File file, backend.Open(made, OpenMode::kCreate));
-  QUARRY_RETURN_IF_ERROR(backend.WriteAt(file, 0, std::as_bytes(std::span(text))));
-  QUARRY_RETURN_IF_ERROR(backend.SyncFile(file));
-  QUARRY_RETURN_IF_ERROR(backend.Rename(made, path));
-  return backend.SyncDirectory(database_path);
 }
 
 // Removes files as long as the store is there: snapshots may outlive it, and then nobody knows whether its

@@ -9,6 +9,7 @@
 #include "quarry/format/types.h"
 #include "quarry/storage/layout_files.h"
 #include "verify_scan.h"
+#include "version_file.h"
 
 namespace quarry {
 namespace {

@@ -119,12 +119,6 @@ Status VerifyTopology(Verification& run, const DataFile& data, const TopologyRec
 // Verifies every page of every section of a file that OpenDataFile has opened, whatever they mean.
 Status VerifySections(Verification& run, const DataFile& data);
 
-// The version that the file VERSION says; kUnsupported for one that this Quarry does not read, kCorruption,
-// kNotFound.
-Result<uint32_t> ReadVersionFile(IoBackend& backend, const std::string& database_path);
-// Its next content, while it is replaced.
-inline constexpr std::string_view kNewVersionFile = "VERSION.new";
-
 // Where `quarry repair` makes another catalog.
 inline constexpr std::string_view kRepairingFolder = "catalog.repairing";
 

@@ -8,6 +8,7 @@
 #include "compaction_progress.h"
 #include "leftovers.h"
 #include "verify_scan.h"
+#include "version_file.h"
 
 namespace quarry {
 namespace {

@@ -68,7 +68,9 @@ TEST_F(ThreadsLeftTest, WithoutALimitNoneIsTold) {
   EXPECT_GE(Left("0::/outer/inner\n"), std::min<uint64_t>(all_, 1));
   Set("outer/inner", "max", "7");
   EXPECT_GE(Left("0::/outer/inner\n"), std::min<uint64_t>(all_, 1));
-  if (getuid() == 0) EXPECT_EQ(Left("0::/outer/inner\n"), UINT64_MAX);
+  if (getuid() == 0) {
+    EXPECT_EQ(Left("0::/outer/inner\n"), UINT64_MAX);
+  }
 }
 
 TEST_F(ThreadsLeftTest, TheLeastOfAGroupAndThoseAboveItCounts) {

@@ -249,10 +249,18 @@ void World::CutAndCheck(uint64_t seed) {
   const Promises promises = PromisesAt(at);
   for (const std::string_view database : work_.databases) {
     const std::string path = state + std::string(database);
-    if (database == kDatabase) ASSERT_NO_FATAL_FAILURE(CheckDatabase(path, promises, seed));
-    if (database == kOther) ASSERT_NO_FATAL_FAILURE(CheckOther(path, promises));
-    if (database == kBroken) ASSERT_NO_FATAL_FAILURE(CheckBroken(path, promises));
-    if (database == kDamaged) ASSERT_NO_FATAL_FAILURE(CheckRepaired(path, promises));
+    if (database == kDatabase) {
+      ASSERT_NO_FATAL_FAILURE(CheckDatabase(path, promises, seed));
+    }
+    if (database == kOther) {
+      ASSERT_NO_FATAL_FAILURE(CheckOther(path, promises));
+    }
+    if (database == kBroken) {
+      ASSERT_NO_FATAL_FAILURE(CheckBroken(path, promises));
+    }
+    if (database == kDamaged) {
+      ASSERT_NO_FATAL_FAILURE(CheckRepaired(path, promises));
+    }
   }
   ASSERT_NO_FATAL_FAILURE(CheckImported(state + "/imported", promises));
   ASSERT_NO_FATAL_FAILURE(CheckCopies(state, promises));

@@ -195,6 +195,7 @@ TEST_P(CompactionResumeTest, WhatDoesNotHoldIsRemovedAndBegunAnew) {
     damage();
     testing::internal::CaptureStderr();
     Reopen();
+    EXPECT_TRUE(store_->PrepareToWrite().ok());
     EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("removed, left over"));
     EXPECT_EQ(std::distance(fs::directory_iterator(Path("")), fs::directory_iterator()), 3) << "the tables";
     ExpectRows();

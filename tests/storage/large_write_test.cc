@@ -165,7 +165,7 @@ TEST_F(LargeWriteTest, WhatDoesNotFitIsRefusedAndTheRestMayGoOn) {
 }
 
 // A copy of the catalog is what a crash would leave.
-TEST_F(LargeWriteTest, OfOneThatWasCutOffTheNextOpenLeavesNothing) {
+TEST_F(LargeWriteTest, OfOneThatWasCutOffTheNextWriterLeavesNothing) {
   const std::string path = folder_.path() + "/copy";
   MemoryBudget budget(kGiB);
   Write({{1, 10}});
@@ -178,6 +178,8 @@ TEST_F(LargeWriteTest, OfOneThatWasCutOffTheNextOpenLeavesNothing) {
   const auto copy = Store::Open(*backend_, path);
   ASSERT_TRUE(copy.ok()) << copy.status().ToString();
   EXPECT_EQ(RowsOf(**copy, (*copy)->TakeSnapshot().value()), With({{1, 10}}));
+  EXPECT_EQ(FaultsIn(**copy), "");
+  ASSERT_TRUE((*copy)->PrepareToWrite().ok());
   EXPECT_EQ((*copy)->catalog()->StagedTimestamp().value(), std::nullopt);
   EXPECT_EQ(FaultsIn(**copy), "");
   ASSERT_TRUE(large->Commit().ok()) << "the original does not mind";
