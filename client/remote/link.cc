@@ -37,6 +37,7 @@ Result<std::shared_ptr<Link>> Link::Open(const SessionOptions& options, double t
 }
 
 Result<std::shared_ptr<Session>> Link::Current(Deadline deadline) {
+  std::shared_ptr<Session> old;
   {
     MutexLock lock(mutex_);
     while (connecting_) {
@@ -44,14 +45,15 @@ Result<std::shared_ptr<Session>> Link::Current(Deadline deadline) {
       return MakeStatus(Code::kIoError, "{}: the connection to the server is lost, and no other came in time",
                         path());
     }
-    if (!session_->lost()) return session_;
+    if (session_ != nullptr && !session_->lost()) return session_;
     connecting_ = true;
+    old = std::exchange(session_, nullptr);
   }
+  old.reset();  // the server counts its memory for as long as it is mapped here
   Result<std::shared_ptr<Session>> session = Reconnect(deadline);
-  std::shared_ptr<Session> old;  // ends outside the lock
   MutexLock lock(mutex_);
   connecting_ = false;
-  if (session.ok()) old = std::exchange(session_, *session);
+  if (session.ok()) session_ = *session;
   connected_.NotifyAll();
   return session;
 }

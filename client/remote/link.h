@@ -75,7 +75,7 @@ class Link {
   Mutex mutex_;
   CondVar connected_;
   bool connecting_ QUARRY_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<Session> session_ QUARRY_GUARDED_BY(mutex_);
+  std::shared_ptr<Session> session_ QUARRY_GUARDED_BY(mutex_);  // null once it is lost
 
   Mutex snapshots_mutex_;
   uint64_t snapshots_taken_ QUARRY_GUARDED_BY(snapshots_mutex_) = 0;

@@ -71,7 +71,7 @@ Result<std::optional<AnchorRecord>> ReadAnchor(const std::string& database_path,
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status)) return std::optional<AnchorRecord>();
-  if (!fs::is_regular_file(status)) return MakeStatus(Code::kCorruption, "{}: not a regular file", path);
+  if (!fs::is_regular_file(status)) QUARRY_RETURN_IF_ERROR(CheckRegular(path));
   std::string bytes;
   QUARRY_RETURN_IF_ERROR(ReadWhole(path, bytes));
   const std::string_view view = bytes;

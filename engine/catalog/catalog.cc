@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_set>
@@ -54,10 +55,14 @@ class RocksCatalog final : public Catalog {
     // Also syncs the names written before: they are in the same log.
     return Write(/*sync=*/true, "commit the manifest", [&](const OpenDatabase& open, PendingWrite& write) {
       PutManifest(manifest, write);
-      for (size_t i = 0; folded != nullptr && i < folded->changed.size(); ++i) {
-        const auto& [timestamp, rows] = folded->changed[i];
-        const std::string key = FoldedKey(folded->table, folded->generation, timestamp);
-        QUARRY_RETURN_IF_ERROR(RemoveEntry(open, kSchema, key, 0, kTallyOfFolded, write));
+      std::map<uint64_t, std::span<const std::byte>>
+          changed;  // of two sets since the same time the later one
+      if (folded != nullptr) {
+        for (const auto& [since, rows] : folded->changed) changed[since] = rows;
+      }
+      for (const auto& [since, rows] : changed) {
+        const std::string key = FoldedKey(folded->table, folded->generation, since);
+        QUARRY_RETURN_IF_ERROR(RemoveEntry(open, path_, kSchema, key, 0, kTallyOfFolded, write));
         write.PutEntry(kSchema, key, ToSlice(rows).ToStringView(), kTallyOfFolded);
       }
       return Status::Ok();
@@ -157,7 +162,7 @@ class RocksCatalog final : public Catalog {
           for (size_t i = 0; i < versions.size(); ++i) {
             const std::string key = again(i) ? KeyOf(versions[i]) : std::string();
             if (key.empty() || !replaced.insert(key).second) continue;
-            QUARRY_RETURN_IF_ERROR(RemoveEntry(open, kDelta, key, kVersionKindBytes,
+            QUARRY_RETURN_IF_ERROR(RemoveEntry(open, path_, kDelta, key, kVersionKindBytes,
                                                TallyOfRows(versions[i].table, versions[i].row), write));
           }
           const uint64_t timestamp = AddVersions(versions, write);
@@ -368,17 +373,6 @@ class RocksCatalog final : public Catalog {
     const std::vector<std::byte> bytes = EncodeManifest(manifest);
     write.Put(kManifest, kManifestKey, ToSlice(bytes).ToStringView());
     write.SetManifestDigest(Checksum64(bytes));
-  }
-
-  // Takes an entry that is to be replaced out of the ledger; nothing when there is none.
-  Status RemoveEntry(const OpenDatabase& open, Family family, const std::string& key, size_t skipped,
-                     const std::string& tally, PendingWrite& write) {
-    QUARRY_TRY(const std::optional<std::string> value, Get(open, family, key, "read what is replaced"));
-    if (value) {
-      write.change().Remove(
-          tally, EntryHash(key, std::string_view(*value).substr(std::min(skipped, value->size()))));
-    }
-    return Status::Ok();
   }
 
   void AddDropOfVersions(std::string_view table, PendingWrite& write) {

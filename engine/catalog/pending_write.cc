@@ -6,6 +6,17 @@
 
 namespace quarry {
 
+Status RemoveEntry(const OpenDatabase& open, const std::string& path, Family family, const std::string& key,
+                   size_t skipped, const std::string& tally, PendingWrite& write) {
+  QUARRY_TRY(const std::optional<std::string> value,
+             ReadValue(open, VerifiedRead(), family, key, "read what is replaced", path));
+  if (value) {
+    const std::string_view counted = std::string_view(*value).substr(std::min(skipped, value->size()));
+    write.change().Remove(tally, EntryHash(key, counted));
+  }
+  return Status::Ok();
+}
+
 uint64_t AddVersions(std::span<const RowVersion> versions, PendingWrite& write) {
   const auto place = [](const RowVersion& version) {
     return std::tuple(version.timestamp, version.table, version.row);

@@ -79,6 +79,11 @@ class PendingWrite {
   std::optional<uint64_t> timestamp_, manifest_digest_;
 };
 
+// Takes an entry that is to be replaced out of the ledger; nothing when there is none. `skipped`: bytes of
+// the value that its hash leaves out.
+Status RemoveEntry(const OpenDatabase& open, const std::string& path, Family family, const std::string& key,
+                   size_t skipped, const std::string& tally, PendingWrite& write);
+
 inline std::string KeyOf(const RowVersion& version) {
   return VersionKey(version.table, version.row, version.timestamp);
 }

@@ -4,12 +4,16 @@
 #include <rocksdb/env.h>
 #include <rocksdb/table.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <system_error>
 
 #include "catalog_environment.h"
 #include "catalog_threads.h"
 #include "quarry/base/exhaustion.h"
+#include "quarry/base/regular_file.h"
 
 namespace quarry {
 namespace {
@@ -125,14 +129,20 @@ Status RepairRocks(const std::string& path, bool& disk_failed) {
   return Status::Ok();
 }
 
+Status CheckRegular(const std::string& path) {
+  QUARRY_TRY(const OpenedFile opened, OpenRegularFile(path, O_RDONLY, Code::kCorruption));
+  close(opened.descriptor);
+  return Status::Ok();
+}
+
 Status CheckFiles(const std::string& path) {
   std::error_code error;
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
     std::error_code failed;
     const fs::file_status status = entry->status(failed);
-    if (fs::is_regular_file(status) || fs::is_directory(status)) continue;
-    return MakeStatus(Code::kCorruption, "{}: {}: restore it, or run `quarry repair`", entry->path().string(),
-                      fs::exists(status) ? "not a regular file" : "a link that leads nowhere");
+    if (!fs::is_regular_file(status) && !fs::is_directory(status)) {
+      QUARRY_RETURN_IF_ERROR(CheckRegular(entry->path().string()));
+    }
   }
   return error ? ErrnoStatus(error.value(), "list", path) : Status::Ok();
 }

@@ -80,5 +80,7 @@ Status RepairRocks(const std::string& path, bool& disk_failed);
 // kCorruption for an entry of the folder that is no regular file: RocksDB would read a device for ever, and
 // wait for a pipe.
 Status CheckFiles(const std::string& path);
+// kCorruption with what the file is, when it is there and no regular one.
+Status CheckRegular(const std::string& path);
 
 }  // namespace quarry

@@ -117,13 +117,15 @@ struct Promised {
   uint64_t synced = 0;
 };
 
-Promised ReadPromises(const std::string& database_path, const std::optional<LedgerHead>& head) {
+Result<Promised> ReadPromises(const std::string& database_path, const std::optional<LedgerHead>& head) {
   Promised promised;
   const auto anchor = ReadAnchor(database_path);
   if (anchor.ok()) promised.anchor = *anchor;
-  const auto synced = head ? SyncedByLogs(database_path + std::string(kCatalogFolder), head->catalog_id)
-                           : Result<uint64_t>(0);
-  promised.synced = synced.ok() ? *synced : UINT64_MAX;  // a log that cannot be read may promise anything
+  // What the disk does not give now it may give later; what is damaged stays so.
+  if (!anchor.ok() && anchor.status().code() != Code::kCorruption) return anchor.status();
+  if (head) {
+    QUARRY_TRY(promised.synced, SyncedByLogs(database_path + std::string(kCatalogFolder), head->catalog_id));
+  }
   return promised;
 }
 
@@ -186,7 +188,7 @@ Result<SalvagedCatalog> Catalog::Salvage(const std::string& database_path, const
   QUARRY_RETURN_IF_ERROR(FromRocks(status, "read the manifest", path));
   QUARRY_TRY(const Manifest manifest, DecodeManifest(std::as_bytes(std::span(bytes)), path));
   QUARRY_TRY(const std::optional<LedgerHead> head, ReadHead(open, VerifiedRead(), path));
-  const Promised promised = ReadPromises(database_path, head);
+  QUARRY_TRY(const Promised promised, ReadPromises(database_path, head));
   QUARRY_TRY(const Tallies counted, Recount(open, VerifiedRead(), path));
   // The ledger proves what it counts, and the anchor that it is the newest ledger.
   QUARRY_TRY(std::vector<Doubt> earlier, ReadDoubts(open, VerifiedRead(), path));

@@ -63,8 +63,10 @@ TEST_F(LedgerTest, AgreesWithARecountAfterAnyWrites) {
         ASSERT_TRUE(catalog->DropVersions(table, timestamp - std::min<uint64_t>(timestamp, 3)).ok());
         break;
       case 1: {
-        const Catalog::FoldedRows folded{
-            table, rng.Below(3), {{rng.Below(3), std::vector<std::byte>(rng.Below(50) + 1)}}};
+        const Catalog::FoldedRows folded{table,
+                                         rng.Below(3),
+                                         {{rng.Below(3), std::vector<std::byte>(rng.Below(50) + 1)},
+                                          {rng.Below(3), std::vector<std::byte>(1)}}};
         ASSERT_TRUE(catalog->CommitManifest(WithTables(), &folded).ok());
         break;
       }

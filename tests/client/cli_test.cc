@@ -339,7 +339,8 @@ TEST_F(CliTest, RepairDoesWhatCanBeDoneAndSaysTheRest) {
   EXPECT_EQ(Run("repair broken --dry-run").exit_code, 3);
   const Outcome anew = Run("repair broken");
   EXPECT_EQ(anew.exit_code, 0) << anew.err;
-  EXPECT_THAT(anew.out, AllOf(HasSubstr("made anew"), HasSubstr("commits up to 1"), HasSubstr("sound")));
+  EXPECT_THAT(anew.out,
+              AllOf(HasSubstr("made anew"), HasSubstr("all commits, up to 1,"), HasSubstr("sound")));
   EXPECT_EQ(Run("verify broken").exit_code, 0);
   fs::remove_all(Path("broken"));
 }

@@ -268,6 +268,7 @@ class Parent {
     if ((*store)->manifest().FindLayout("default") != nullptr && rng_.Below(4) == 0) {
       oracle_.CheckLayout(**store);
     }
+    ASSERT_TRUE((*store)->PrepareToWrite().ok());  // removes what the killed one left
     CheckFiles((*store)->manifest());
     CheckCopy();
   }

@@ -576,7 +576,7 @@ TEST(RebuildTest, InterruptedItLeavesNothing) {
   }
 }
 
-TEST(RebuildTest, WhatACrashBeforeTheCommitLeavesIsRemovedAtOpen) {
+TEST(RebuildTest, WhatACrashBeforeTheCommitLeavesIsRemovedByTheNextWriter) {
   World world(kGraph);
   world.Build(Spec());
   world.SetBuildSeconds(1000);
@@ -586,11 +586,13 @@ TEST(RebuildTest, WhatACrashBeforeTheCommitLeavesIsRemovedAtOpen) {
   const std::string folder = world.Path(world.Record().directory);
   fs::copy(folder, world.Path("layouts/default-9"));
   world.Reopen();
+  ASSERT_TRUE(world.store().PrepareToWrite().ok());
   EXPECT_FALSE(fs::exists(world.Path("layouts/default-9")));
   EXPECT_TRUE(fs::exists(folder + "/base-1.qlc"));
   fs::copy(folder, world.Path("layouts/default-9"));
   std::ofstream(world.Path("layouts/default-9/base-x.qlc")) << "not ours";
   world.Reopen();
+  ASSERT_TRUE(world.store().PrepareToWrite().ok());
   EXPECT_TRUE(fs::exists(world.Path("layouts/default-9"))) << "with a file that is none of a layout";
 }
 

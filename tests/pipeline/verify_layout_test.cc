@@ -195,7 +195,7 @@ TEST_F(VerifyLayoutTest, StraysAreFaultsAndAnInterruptedBuildIsMentioned) {
   EXPECT_EQ(std::ranges::count(faults, '\n'), 3);
 }
 
-TEST_F(VerifyLayoutTest, PassingLayoutsAreNoFaultsAndGoWhenTheDatabaseIsOpened) {
+TEST_F(VerifyLayoutTest, PassingLayoutsAreNoFaultsAndGoWithTheNextWriter) {
   const std::string folder = Path(Build("one").directory);
   Interrupt("half");
   for (const char* name : {"layouts/one-superbatch-0.passing", "layouts/plot-cache.passing"}) {
@@ -211,6 +211,9 @@ TEST_F(VerifyLayoutTest, PassingLayoutsAreNoFaultsAndGoWhenTheDatabaseIsOpened) 
   auto opened = Store::Open(faulty_, database_.path());
   ASSERT_TRUE(opened.ok()) << opened.status().ToString();
   store_ = std::move(opened).value();
+  EXPECT_THAT(Faults(), testing::Not(HasSubstr("superbatch"))) << "reading neither faults nor removes them";
+  EXPECT_TRUE(fs::exists(Path("layouts/one-superbatch-0.passing")));
+  ASSERT_TRUE(store_->PrepareToWrite().ok());
   EXPECT_FALSE(fs::exists(Path("layouts/one-superbatch-0.passing")));
   EXPECT_FALSE(fs::exists(Path("layouts/plot-cache.passing")));
   EXPECT_TRUE(fs::exists(folder));

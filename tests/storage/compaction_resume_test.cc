@@ -252,6 +252,7 @@ TEST_P(CompactionResumeTest, AfterTheSwitchARecordThatStayedIsRemoved) {
   ASSERT_TRUE(Compact().ok());
   fs::rename(Path("kept"), Progress());
   Reopen();
+  ASSERT_TRUE(store_->PrepareToWrite().ok());
   EXPECT_FALSE(fs::exists(Progress()));
   EXPECT_TRUE(fs::exists(Partial())) << "it is the table's now";
   ExpectRows();
