@@ -54,6 +54,7 @@ Status EndHalfExchange(IoBackend& backend, const CatalogPaths& paths) {
   }
   QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(paths.database));
   QUARRY_RETURN_IF_ERROR(backend.Rename(anchor, paths.database + "/ANCHOR"));
+  Discard(backend, paths.workspace);
   return backend.SyncDirectory(paths.database);
 }
 
@@ -69,11 +70,13 @@ Status Exchange(IoBackend& backend, const CatalogPaths& paths) {
 }
 
 Result<SalvagedCatalog> SalvageCatalog(IoBackend& backend, const CatalogPaths& paths) {
+  std::error_code error;
   QUARRY_RETURN_IF_ERROR(RemoveTree(backend, paths.workspace));
   QUARRY_RETURN_IF_ERROR(backend.CreateDirectory(paths.workspace));
   Result<SalvagedCatalog> salvaged = Catalog::Salvage(paths.database, paths.workspace);
   const Status status = salvaged.ok() ? Exchange(backend, paths) : salvaged.status();
-  Discard(backend, paths.workspace);
+  // Where the new catalog has its place and its anchor has not, the next repair goes on with it.
+  if (status.ok() || fs::exists(paths.workspace + "/catalog", error)) Discard(backend, paths.workspace);
   QUARRY_RETURN_IF_ERROR(status);
   return salvaged;
 }
