@@ -152,8 +152,6 @@ class ServedSql final : public SqlRunner {
 
 }  // namespace
 
-std::shared_ptr<SqlRunner> MakeSqlRunner(Store& store) {
-  return std::make_shared<ServedSql>(store);
-}
+std::shared_ptr<SqlRunner> MakeSqlRunner(Store& store) { return std::make_shared<ServedSql>(store); }
 
 }  // namespace quarry

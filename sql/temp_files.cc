@@ -77,7 +77,7 @@ struct TempFiles::Vfs {
     return Below(file)->pMethods->xDeviceCharacteristics(Below(file));
   }
 
-  // Of version 1: no file is mapped, so that what grows is written.
+  // Version 1 maps no file, so that what grows is written.
   static constexpr sqlite3_io_methods kMethods = {.iVersion = 1,
                                                   .xClose = &Close,
                                                   .xRead = &Read,

@@ -42,8 +42,8 @@ Status Run(const CLI::App& app, const std::string& config_path, const std::strin
 
 }  // namespace
 
-// Of a thread that a library started and that memory ran out in: nobody could catch it. What was acknowledged
-// is on disk, as after any other death of the process. Bugs still abort.
+// Ends the process where memory ran out in a thread that a library started: nobody could catch it. What was
+// acknowledged is on disk, as after any other death of the process. Bugs still abort.
 [[noreturn]] void OnTerminate() {
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);

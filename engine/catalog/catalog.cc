@@ -434,7 +434,7 @@ class RocksCatalog final : public Catalog {
     return std::optional<uint64_t>(IdFromBytes(*value));
   }
 
-  // Of a catalog that is open for reading only: its files as they are, and what was promised of them.
+  // Copies the files of a catalog that is open for reading only as they are, with what was promised of them.
   Status CopyClosed(const std::string& to_path) {
     QUARRY_RETURN_IF_ERROR(CopyFiles(path_, to_path + std::string(kCatalogFolder)));
     QUARRY_TRY(const std::optional<AnchorRecord> anchor, ReadAnchor(database_path_));

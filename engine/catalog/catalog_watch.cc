@@ -163,7 +163,7 @@ class WatchedFileSystem final : public rocksdb::FileSystemWrapper {
     return OpenFile(Kind::kReopen, name, file,
                     [&] { return FileSystemWrapper::ReopenWritableFile(name, options, file, debug); });
   }
-  // Of options that the catalog does not set: what they would write would not be seen.
+  // Reusing is refused: the catalog does not set options that need it, and what they write would not be seen.
   IOStatus ReuseWritableFile(const std::string& name, const std::string& /*old_name*/,
                              const rocksdb::FileOptions& /*options*/,
                              std::unique_ptr<rocksdb::FSWritableFile>* /*file*/,

@@ -82,7 +82,7 @@ class IoRingImpl final : public IoRing {
     unsigned retries = 0;  // without progress
   };
 
-  // Of a port that ran out of memory, too, what it had is lost.
+  // What a port had is lost where it ran out of memory, too.
   Result<size_t> Collect() {
     return CatchExhaustion("awaiting transfers", [this] { return port_->Wait(1, completions_); });
   }

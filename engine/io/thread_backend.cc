@@ -22,7 +22,7 @@ namespace {
 // Where completions of one port gather. The port outlives its jobs, so jobs point to it.
 class Mailbox {
  public:
-  // Of a port of this depth: takes no memory afterwards.
+  // A port of this depth takes no memory afterwards.
   explicit Mailbox(unsigned depth) { completions_.reserve(depth); }
 
   void Expect(size_t count) {

@@ -2,7 +2,7 @@
 // client that has opened no session, and waits for nothing, makes room for one that comes: the one that has
 // done so the longest, and one of the same user first.
 //
-// Of its caller, which asks the sessions; not thread-safe.
+// Owned by its caller, which asks the sessions; not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -43,7 +43,7 @@ class ConnectionSlots {
     users_[connection] = user;
     return closed;
   }
-  // Of one that has no place: nothing.
+  // Nothing for a connection that has no place.
   void Give(uint64_t connection) {
     const auto found = users_.find(connection);
     if (found == users_.end()) return;

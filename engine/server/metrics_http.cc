@@ -221,7 +221,7 @@ class MetricsHttpImpl final : public MetricsHttp {
   uint16_t port() const override { return port_; }
 
  private:
-  // Of a handler that found no memory, the connection ends with it.
+  // The connection of a handler that found no memory ends with it.
   void Run() {
     while (!context_.stopped()) {
       const Status status = CatchExhaustion("the status page", [this] {

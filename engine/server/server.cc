@@ -232,7 +232,8 @@ void ServerImpl::StopAccepting() {
   }
   if (acceptor_ == nullptr) return;  // it never listened
   if (threads_.empty())
-    return RemoveSocket(options_.socket_path, acceptor_->Release(), core_.store.path());  // it had no threads for it
+    return RemoveSocket(options_.socket_path, acceptor_->Release(),
+                        core_.store.path());  // it had no threads for it
   std::promise<int> released;
   acceptor_->Stop([&](int listener) { released.set_value(listener); });
   RemoveSocket(options_.socket_path, released.get_future().get(), core_.store.path());

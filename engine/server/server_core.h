@@ -34,7 +34,7 @@
 
 namespace quarry {
 
-// Of a session: its socket, and two regions.
+// What a session takes: its socket, and two regions.
 inline constexpr uint64_t kSessionDescriptors = 3;
 // What the least session is granted.
 inline constexpr uint64_t kSessionBytesMin = uint64_t{1} << 20;

@@ -18,8 +18,8 @@ namespace quarry {
 // open.
 Result<int> ListenAt(const std::string& path, bool others, const std::string& database);
 
-// Removes the socket, if it is still the one of `descriptor` (-1: of one that is closed), and closes that in any
-// case.
+// Removes the socket, if it is still the one of `descriptor` (-1: of one that is closed), and closes that in
+// any case.
 void RemoveSocket(const std::string& path, int descriptor, const std::string& database);
 
 }  // namespace quarry

@@ -127,7 +127,7 @@ class Importer {
     return FinishTopology(*builder, "graph");
   }
 
-  // Of all edge lists, as far as headers state them.
+  // The edges of all lists, as far as headers state them.
   uint64_t StatedEdges() const {
     uint64_t edges = 0;
     for (const EdgeInput& input : dataset_.edges) edges += input.reader->count().value_or(0);
@@ -198,7 +198,7 @@ class Importer {
     }
   }
 
-  // Of the first edge that has an id of at least `limit`. REQUIRES: there is one.
+  // The place of the first edge that has an id of at least `limit`. REQUIRES: there is one.
   static std::string PlaceOf(const EdgeReader& reader, std::span<const Edge> edges, uint64_t first,
                              uint64_t limit) {
     const auto found = std::ranges::find_if(

@@ -122,7 +122,7 @@ TEST_F(SurfacesTest, ALayoutIsRebuiltOverWhatIsNoFile) {
     const fs::path path = root_ / "copy/layouts/default-1" / file;
     ASSERT_TRUE(fs::remove(path));
     kFifo.make(path);
-    // Of an interrupted build, whose mark cannot be read either.
+    // An interrupted build, whose mark cannot be read either.
     fs::create_directory(root_ / "copy/layouts/default.building");
     kFifo.make(root_ / "copy/layouts/default.building/sampled");
     Expect0("layout rebuild copy default --full");

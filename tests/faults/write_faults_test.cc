@@ -120,7 +120,8 @@ TEST(WriteFaultsTest, ADataFileWhoseSyncFailedIsWrittenAnewAndNotSyncedAgain) {
   world.Close();
 }
 
-// Everything that a reader opens, and what an interrupted compaction and training left is removed.
+// Everything that a reader opens, and what an interrupted compaction and training left is removed by the
+// first writer.
 TEST(WriteFaultsTest, Opening) {
   SmallWorld world({
       .prepare = [](SmallWorld& w) -> Status {
@@ -133,6 +134,7 @@ TEST(WriteFaultsTest, Opening) {
       .work = [](SmallWorld& w) -> Status {
         w.Close();
         QUARRY_RETURN_IF_ERROR(w.OpenStore());
+        QUARRY_RETURN_IF_ERROR(w.store().PrepareToWrite());
         QUARRY_TRY(auto snapshot, w.store().TakeSnapshot());
         QUARRY_RETURN_IF_ERROR(w.store().OpenTable(*snapshot, "feature").status());
         QUARRY_RETURN_IF_ERROR(w.store().OpenOverlay("feature", std::move(snapshot)).status());

@@ -130,7 +130,7 @@ Status AnImport(World& world) {
   return Status::Ok();
 }
 
-// Of a database that is open for writing, with all that there can be in it; and back again.
+// Copies a database that is open for writing, with all that there can be in it; and back again.
 Status ACheckpointAndARestore(World& world) {
   QUARRY_RETURN_IF_ERROR(world.Open());
   QUARRY_RETURN_IF_ERROR(world.Put(0));

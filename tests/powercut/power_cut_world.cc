@@ -25,7 +25,7 @@ using testing_util::FaultsOf;
 using testing_util::TinyGraph;
 using testing_util::TrainedTables;
 
-// Of the small databases.
+// The graph of the small databases.
 const TinyGraph kSmall{.nodes = 40, .dim = 8};
 
 WriteBatch ToWriteBatch(const WriterBatch& rows) {

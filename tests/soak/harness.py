@@ -214,7 +214,7 @@ class Trial:
             raise Failure("other", f"{damage}: verify says sound, and {exported}")
         if state is None:
             return True
-        # Of a database that was found to be damaged, only what is read by an exit code of 0 must be right.
+        # Where a database was found to be damaged, only what is read with an exit code of 0 must be right.
         difference = truth.copy().difference(state) if found else self.difference(database, state, truth)
         if difference:
             raise Failure("silent", f"{damage}: exit 0 of {exported.command[0]}, verify: exit {outcome.code}; {difference}")

@@ -11,7 +11,7 @@ import server
 
 CORPUS = pathlib.Path(__file__).resolve().parents[1] / "fuzz/corpus/wire"
 LABEL = server.data(struct.pack("<Qq", 3, 1))
-# Of every kind of request. None writes a feature: these are what is held against the model afterwards.
+# Every kind of request. None writes a feature: these are what is held against the model afterwards.
 REQUESTS = (
     server.HELLO, server.open_session(b"0123456789abcdef"), "(describe = void)", "(ping = void)", "(stats = 0)", "(cancel = 1)",
     "(takeSnapshot = void)", "(releaseSnapshot = 1)", "(releaseLeases = [1, 2, 3])", "(readLease = (lease = 1, offset = 0, bytes = 4096))",

@@ -62,7 +62,8 @@ class Server {
   //
   // Listens. Store and budget outlive the server. kAlreadyExists when a server answers at the socket (a stale
   // one is replaced), kInvalidArgument for a path that cannot be or a folder that others may enter,
-  // kOutOfBudget for a budget that no session fits, and where the system has no threads or descriptors for it.
+  // kOutOfBudget for a budget that no session fits, and where the system has no threads or descriptors for
+  // it.
   static Result<std::unique_ptr<Server>> Start(Store& store, MemoryBudget& budget,
                                                const ServerOptions& options);
   // As Stop, without its errors.
