@@ -166,8 +166,8 @@ TEST_F(StoreTest, OtherVersionsAreUnsupportedAndGarbageIsCorrupt) {
 // no ledger and no anchor. It is read as it is, and brought up by the first write.
 TEST_F(StoreTest, ADatabaseOfVersionOneGetsAnAnchorWithTheFirstWrite) {
   const TemporaryFolder folder("version-1");
-  const std::string unpack = fmt::format("tar -xJf '{}/data/version-1.tar.xz' -C '{}'",
-                                         fs::path(__FILE__).parent_path().string(), folder.path());
+  const std::string unpack =
+      fmt::format("tar -xJf '{}/version-1.tar.xz' -C '{}'", QUARRY_STORAGE_DATA, folder.path());
   ASSERT_EQ(std::system(unpack.c_str()), 0) << unpack;
   const std::string path = folder / "version-1";
   {
