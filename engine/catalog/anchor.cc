@@ -66,7 +66,7 @@ constexpr std::string_view kRemedy = "restore a checkpoint, or run `quarry repai
 
 }  // namespace
 
-Result<std::optional<AnchorRecord>> ReadAnchor(const std::string& database_path, bool* damaged) {
+Result<std::optional<AnchorRecord>> ReadAnchor(const std::string& database_path) {
   const std::string path = database_path + std::string(kAnchorFile);
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -78,7 +78,6 @@ Result<std::optional<AnchorRecord>> ReadAnchor(const std::string& database_path,
   const std::optional<AnchorRecord> first = Decode(view);
   const std::optional<AnchorRecord> second =
       Decode(view.size() < kCopyBytes ? std::string_view() : view.substr(kCopyBytes));
-  if (damaged != nullptr) *damaged = !first || !second || view.size() != 2 * kCopyBytes;
   if (!first && !second) {
     return MakeStatus(Code::kCorruption, "{}: neither copy of the anchor holds: {}", path, kRemedy);
   }

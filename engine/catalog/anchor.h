@@ -47,8 +47,8 @@ struct AnchorRecord {
   uint64_t files_digest = 0;
 };
 
-// Nothing when the file is missing; kCorruption when neither copy holds, and `damaged` when one does not.
-Result<std::optional<AnchorRecord>> ReadAnchor(const std::string& database_path, bool* damaged = nullptr);
+// Nothing when the file is missing; kCorruption when neither copy holds.
+Result<std::optional<AnchorRecord>> ReadAnchor(const std::string& database_path);
 // Makes the file, or replaces it, synced with its folder.
 Status CreateAnchor(const std::string& database_path, const AnchorRecord& record);
 
