@@ -3,8 +3,8 @@
 //
 // Holds the last 64 numbers of a client, and a client for ten minutes at least after its last write. A user
 // whose clients have filled its part of the memory (user_shares.h) loses those that have not written for a
-// minute, and is refused when that is none: nobody else is. Failures are not kept: nothing was written, so
-// such a write may be tried again.
+// minute, and is refused when it has no such write to give up; nobody else is refused. Failures are not kept:
+// nothing was written, so such a write may be tried again.
 //
 // Thread-safe; answers come from any thread, also from within the calls, and hold no lock.
 #pragma once
