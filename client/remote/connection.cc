@@ -9,6 +9,7 @@ namespace {
 
 constexpr size_t kReadBytes = 256 << 10;
 constexpr double kPostSeconds = 10;  // for the server to take a few bytes that nobody waits for
+constexpr double kLastWordsSeconds = 10;  // to read what is there already: a limit that no machine meets
 
 uint64_t LeaseOf(const wire::Payload& payload) {
   const auto* lease = std::get_if<wire::Lease>(&payload);
@@ -133,8 +134,11 @@ Status Connection::Write(std::span<const std::byte> frame, Deadline deadline) {
   std::vector<std::byte> bytes = TakeReleases();
   bytes.insert(bytes.end(), frame.begin(), frame.end());
   const Status sent = SendAll(socket_.get(), bytes, deadline, path_);
-  if (!sent.ok()) Fail(sent);  // half a frame may be on its way: nothing can follow it
-  return sent;
+  if (sent.ok()) return sent;
+  // A server that closed the connection may have said why: the reading thread hears it to the end.
+  if (PeerHasClosed(socket_.get())) (void)WaitLost(DeadlineIn(kLastWordsSeconds));
+  Fail(sent);  // half a frame may be on its way: nothing can follow it
+  return fault();
 }
 
 std::vector<std::byte> Connection::TakeReleases() {

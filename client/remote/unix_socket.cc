@@ -146,6 +146,11 @@ Result<size_t> Receive(int socket, std::span<std::byte> buffer, std::vector<Uniq
   }
 }
 
+bool PeerHasClosed(int socket) {
+  pollfd state{.fd = socket, .events = 0, .revents = 0};
+  return poll(&state, 1, 0) == 1 && (state.revents & POLLHUP) != 0;
+}
+
 void EndStream(int socket) { shutdown(socket, SHUT_RDWR); }
 
 }  // namespace quarry::client

@@ -57,6 +57,9 @@ Status SendAll(int socket, std::span<const std::byte> bytes, Deadline deadline, 
 Result<size_t> Receive(int socket, std::span<std::byte> buffer, std::vector<UniqueFd>& fds,
                        const std::string& path);
 
+// Whether the peer has closed the stream: what it sent before may still be read.
+bool PeerHasClosed(int socket);
+
 // Ends the stream both ways: whoever waits in Receive wakes.
 void EndStream(int socket);
 

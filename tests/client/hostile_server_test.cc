@@ -105,6 +105,17 @@ TEST_F(HostileServerTest, AnotherUsersServerIsToldNothing) {
   close(listener);
 }
 
+// The refusal and the hello pass each other, and the hello may find the connection closed.
+TEST_F(HostileServerTest, WhyAServerLetsNobodyInIsHeardWhoeverSpeaksFirst) {
+  const FakeServer::Reply refusal = FakeServer::Answer(
+      0, wire::Failure{.code = Code::kOutOfBudget, .message = "it has no descriptors left (ulimit -n)"});
+  Listener server(socket(), [&](int connection) { SendWith(connection, refusal.frame); });
+  for (int i = 0; i < 300; ++i) {
+    const Status status = client::OpenRemote(server.address(), {.timeout_seconds = 10}).status();
+    ASSERT_THAT(status.message(), HasSubstr("ulimit -n")) << i;
+  }
+}
+
 TEST_F(HostileServerTest, FramesThatDoHarmAreNoWelcome) {
   for (const wire::HostileFrame& frame : wire::HostileFrames()) {
     SCOPED_TRACE(frame.name);
