@@ -7,6 +7,8 @@
 #include <cassert>
 #include <utility>
 
+#include "log_room.h"
+
 namespace quarry {
 namespace {
 
@@ -42,8 +44,10 @@ CatalogEnvironmentOverride::CatalogEnvironmentOverride(std::shared_ptr<rocksdb::
 CatalogEnvironmentOverride::~CatalogEnvironmentOverride() { override_environment = nullptr; }
 
 rocksdb::Env* CatalogEnvironment() {
+  // Never destroyed: RocksDB's threads may outlive the end of main.
+  static rocksdb::Env* const own = rocksdb::NewCompositeEnv(FileSystemWithLogRoom()).release();
   rocksdb::Env* const other = override_environment;
-  return other != nullptr ? other : rocksdb::Env::Default();
+  return other != nullptr ? other : own;
 }
 
 bool IsNewOptionsFile(const std::string& path) {

@@ -8,7 +8,7 @@
 
 namespace quarry {
 
-// RocksDB's own, unless a test has another in its place.
+// RocksDB's own with room in logs (log_room.h), unless a test has another in its place.
 rocksdb::Env* CatalogEnvironment();
 
 // Catalogs that are opened while it lives have `files` for their file system; and they do not sleep, which

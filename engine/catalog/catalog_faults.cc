@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "catalog_environment.h"
+#include "log_room.h"
 #include "quarry/base/mutex.h"
 
 namespace quarry {
@@ -152,7 +153,7 @@ class FaultyFolder final : public rocksdb::FSDirectoryWrapper {
 
 class FaultyFileSystem final : public rocksdb::FileSystemWrapper {
  public:
-  explicit FaultyFileSystem(Plan& plan) : FileSystemWrapper(rocksdb::FileSystem::Default()), plan_(plan) {}
+  explicit FaultyFileSystem(Plan& plan) : FileSystemWrapper(FileSystemWithLogRoom()), plan_(plan) {}
   const char* Name() const override { return "FaultyFileSystem"; }
 
   rocksdb::IOStatus NewSequentialFile(const std::string& name, const rocksdb::FileOptions& options,

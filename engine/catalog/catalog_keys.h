@@ -11,8 +11,8 @@
 namespace quarry {
 
 inline constexpr std::string_view kManifestKey = "manifest";
-// Of `schema`: the largest timestamp ever committed, and that of the versions that are written ahead of their
-// commit, when there are any.
+// Keys of `schema`: the largest timestamp ever committed, where there is no ledger whose head has it, and
+// that of the versions that are written ahead of their commit, when there are any.
 inline constexpr std::string_view kTimestampKey = "timestamp";
 inline constexpr std::string_view kStagedKey = "staged";
 // Prefix of records of `schema` about rows that a repair could not prove to be the newest: the table, a zero

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "catalog_environment.h"
+#include "log_room.h"
 
 namespace quarry {
 namespace {
@@ -147,7 +148,7 @@ class WatchedFolder final : public rocksdb::FSDirectoryWrapper {
 class WatchedFileSystem final : public rocksdb::FileSystemWrapper {
  public:
   explicit WatchedFileSystem(CatalogWatch::Watcher watcher)
-      : FileSystemWrapper(rocksdb::FileSystem::Default()), watcher_(std::move(watcher)) {}
+      : FileSystemWrapper(FileSystemWithLogRoom()), watcher_(std::move(watcher)) {}
   const char* Name() const override { return "WatchedFileSystem"; }
 
   IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,

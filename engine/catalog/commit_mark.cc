@@ -8,7 +8,6 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <span>
 
 #include "quarry/format/checksum.h"
@@ -77,6 +76,11 @@ std::string EncodeCommitMark(const CommitMark& mark) {
   Words words{kMagic, mark.catalog_id, mark.commit, mark.synced};
   words.back() = ChecksumOf(words);
   return {reinterpret_cast<const char*>(words.data()), kMarkBytes};
+}
+
+std::optional<CommitMark> MarkAtEnd(std::string_view bytes) {
+  if (bytes.size() < kMarkBytes) return std::nullopt;
+  return DecodeCommitMark(bytes.data() + bytes.size() - kMarkBytes);
 }
 
 Result<uint64_t> SyncedByLogs(const std::string& catalog_path, uint64_t catalog_id) {

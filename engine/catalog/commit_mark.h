@@ -10,7 +10,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "quarry/base/status.h"
 
@@ -22,6 +24,8 @@ struct CommitMark {
   uint64_t synced = 0;
 };
 std::string EncodeCommitMark(const CommitMark& mark);
+// Of the commit whose batch is `bytes`: its mark was added last. Nothing when it has none.
+std::optional<CommitMark> MarkAtEnd(std::string_view bytes);
 
 // The last commit that any mark of this catalog in the logs of the folder knows to be synced; 0: none.
 Result<uint64_t> SyncedByLogs(const std::string& catalog_path, uint64_t catalog_id);

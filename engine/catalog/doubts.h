@@ -11,6 +11,7 @@
 
 namespace quarry {
 
+// The newest that was ever committed.
 Result<uint64_t> ReadTimestamp(const OpenDatabase& open, const std::string& path);
 
 // Where two counts differ, neighboring ranges together.

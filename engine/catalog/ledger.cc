@@ -23,7 +23,7 @@ uint64_t WordAt(std::string_view bytes, size_t index) {
   return word;
 }
 
-constexpr size_t kHeadWords = 5 + kFamilyCount;
+constexpr size_t kHeadWords = 6 + kFamilyCount;
 constexpr std::string_view kRowsSection = "rows/";
 
 }  // namespace
@@ -31,7 +31,7 @@ constexpr std::string_view kRowsSection = "rows/";
 std::string EncodeHead(const LedgerHead& head) {
   std::string bytes;
   for (const uint64_t word :
-       {head.catalog_id, head.commits, head.entries, head.hashes, head.manifest_digest}) {
+       {head.catalog_id, head.commits, head.timestamp, head.entries, head.hashes, head.manifest_digest}) {
     AppendWord(bytes, word);
   }
   for (const uint64_t mark : head.marks) AppendWord(bytes, mark);
@@ -42,10 +42,11 @@ std::optional<LedgerHead> DecodeHead(std::string_view bytes) {
   if (bytes.size() != kHeadWords * sizeof(uint64_t)) return std::nullopt;
   LedgerHead head{.catalog_id = WordAt(bytes, 0),
                   .commits = WordAt(bytes, 1),
-                  .entries = WordAt(bytes, 2),
-                  .hashes = WordAt(bytes, 3),
-                  .manifest_digest = WordAt(bytes, 4)};
-  for (size_t i = 0; i < kFamilyCount; ++i) head.marks[i] = WordAt(bytes, 5 + i);
+                  .timestamp = WordAt(bytes, 2),
+                  .entries = WordAt(bytes, 3),
+                  .hashes = WordAt(bytes, 4),
+                  .manifest_digest = WordAt(bytes, 5)};
+  for (size_t i = 0; i < kFamilyCount; ++i) head.marks[i] = WordAt(bytes, 6 + i);
   return head;
 }
 

@@ -1,7 +1,8 @@
 // Ledger: what a catalog must hold, counted and hashed with every commit, so that whatever gets lost shows.
 //
-//   head    one record in `schema`, replaced by every commit: how many there were, the sum of all entries'
-//           hashes, the digest of the manifest, and for each family the last commit that wrote to it
+//   head    one record in `schema`, replaced by every commit: how many there were, the newest timestamp, the
+//           sum of all entries' hashes, the digest of the manifest, and for each family the last commit that
+//           wrote to it
 //   mark    one record in every other family: the last commit that wrote to it
 //   tally   records in `schema`, for each table and range of rows: its versions and the sum of their hashes;
 //           also for names, and for what compactions folded
@@ -35,6 +36,7 @@ inline constexpr uint64_t kRowsPerTally = uint64_t{1} << 14;
 struct LedgerHead {
   uint64_t catalog_id = 0;
   uint64_t commits = 0;
+  uint64_t timestamp = 0;  // the newest
   uint64_t entries = 0;
   uint64_t hashes = 0;  // the sum over all entries, modulo 2^64
   uint64_t manifest_digest = 0;

@@ -31,8 +31,7 @@ rocksdb::Options MakeOptions() {
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
   options.max_manifest_file_size = 1 << 20;
-  // RocksDB would take 17.6 MB of the disk for each log before it writes one byte, and 4 MB for each
-  // MANIFEST.
+  // RocksDB would take 4 MB of the disk for each MANIFEST; what logs get is in log_room.h.
   options.allow_fallocate = false;
   // RocksDB's own list of synced logs (track_and_verify_wals_in_manifest) stays off: what it would find, a
   // log that is missing or shorter than it was, the ledger and the anchor find too, and exactly.
@@ -97,9 +96,11 @@ Result<OpenDatabase> OpenRocks(const std::string& path, OpenAs as) {
   OpenDatabase open;
   open.logger = std::make_shared<OpenLogger>();
   open.errors = std::make_shared<ErrorListener>();
+  open.replay = std::make_shared<ReplayGuard>();
   rocksdb::Options options = MakeOptions();
   options.info_log = open.logger;
   options.listeners.push_back(open.errors);
+  options.wal_filter = open.replay.get();
   options.create_if_missing = options.error_if_exists = as == OpenAs::kNew;
   // Repair leaves out families of which it found no table.
   options.create_missing_column_families = as == OpenAs::kNew || as == OpenAs::kRepaired;

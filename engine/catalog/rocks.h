@@ -15,6 +15,7 @@
 
 #include "catalog_listeners.h"
 #include "quarry/base/status.h"
+#include "replay_guard.h"
 
 namespace quarry {
 
@@ -53,6 +54,7 @@ struct OpenDatabase {
     handles = std::move(other.handles);
     logger = std::move(other.logger);
     errors = std::move(other.errors);
+    replay = std::move(other.replay);
     return *this;
   }
   ~OpenDatabase() { static_cast<void>(Close().ok()); }
@@ -61,6 +63,7 @@ struct OpenDatabase {
   std::vector<rocksdb::ColumnFamilyHandle*> handles;  // owned through db
   std::shared_ptr<OpenLogger> logger;
   std::shared_ptr<ErrorListener> errors;
+  std::shared_ptr<ReplayGuard> replay;
 
   rocksdb::ColumnFamilyHandle* operator[](Family family) const { return handles[family]; }
   // Closes it without a flush. Nothing when it is closed.

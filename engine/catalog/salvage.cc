@@ -19,6 +19,8 @@ namespace quarry {
 namespace fs = std::filesystem;
 
 Result<uint64_t> ReadTimestamp(const OpenDatabase& open, const std::string& path) {
+  QUARRY_TRY(const std::optional<LedgerHead> head, ReadHead(open, VerifiedRead(), path));
+  if (head) return head->timestamp;
   QUARRY_TRY(const std::optional<std::string> value,
              ReadValue(open, VerifiedRead(), kSchema, kTimestampKey, "read the last timestamp", path));
   return value ? IdFromBytes(*value) : 0;

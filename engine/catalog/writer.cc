@@ -40,9 +40,9 @@ Status CatalogWriter::TakeAnchor(bool anchored) {
 Status CatalogWriter::Load(const OpenDatabase& open) {
   QUARRY_TRY(const std::optional<LedgerHead> head, ReadHead(open, VerifiedRead(), path_));
   QUARRY_RETURN_IF_ERROR(CheckPromise(promised(), head, path_, open.logger->dropped()));
-  QUARRY_TRY(timestamp_, ReadTimestamp(open, path_));
   if (!head) {
     head_ = LedgerHead{.catalog_id = promised().catalog_id};
+    QUARRY_TRY(head_.timestamp, ReadTimestamp(open, path_));
     QUARRY_TRY(const Tallies counted, Recount(open, VerifiedRead(), path_));
     return Rewrite(open, counted);
   }
@@ -59,7 +59,7 @@ AnchorRecord CatalogWriter::Promise() const {
   AnchorRecord record = promised();
   record.catalog_id = head_.catalog_id;
   record.commits = head_.commits;
-  record.timestamp = timestamp_;
+  record.timestamp = head_.timestamp;
   record.entries = head_.entries;
   record.hashes = head_.hashes;
   record.manifest_digest = head_.manifest_digest;
@@ -98,7 +98,7 @@ Status CatalogWriter::Commit(const OpenDatabase& open, PendingWrite& write, bool
     head.marks[family] = head.commits;
     write.Put(family, kCommitKey, EncodeMark(head.commits));
   }
-  if (write.timestamp()) write.Put(kSchema, kTimestampKey, IdBytes(*write.timestamp()));
+  if (write.timestamp()) head.timestamp = *write.timestamp();
   write.Put(kSchema, kCommitKey, EncodeHead(head));
   rocksdb::Status status = write.status();
   if (status.ok()) {
@@ -118,7 +118,6 @@ Status CatalogWriter::Commit(const OpenDatabase& open, PendingWrite& write, bool
     return failed;
   }
   Apply(write.change(), head);
-  if (write.timestamp()) timestamp_ = *write.timestamp();
   if (!sync) return Status::Ok();
   synced_ = head_.commits;
   // The commit stands whatever becomes of the promise: without it, an older one holds.
@@ -133,6 +132,7 @@ Status CatalogWriter::Rewrite(const OpenDatabase& open, const Tallies& counted) 
   PendingWrite write(open);
   write.DeleteAll(kSchema, std::string(kTallyPrefix));
   write.DeleteAll(kSchema, std::string(kDoubtPrefix));
+  write.Delete(kSchema, kTimestampKey);  // the head has it
   for (const auto& [key, tally] : counted) write.change().Set(key, tally);
   QUARRY_TRY(const uint64_t digest, ReadManifestDigest(open, path_));
   write.SetManifestDigest(digest);

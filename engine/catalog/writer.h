@@ -53,8 +53,7 @@ class CatalogWriter {
   std::optional<Anchor> anchor_;
   LedgerHead head_;
   Tallies tallies_;
-  uint64_t synced_ = 0;     // commits that are
-  uint64_t timestamp_ = 0;  // the newest
+  uint64_t synced_ = 0;  // commits that are
   Status broken_;
   bool stale_ = false;
 };

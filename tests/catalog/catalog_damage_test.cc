@@ -2,6 +2,7 @@
 // either it is found, or nothing is missing.
 //
 //   catalog_damage_test --trials=1500     more of each (or QUARRY_TEST_TRIALS=1500); the default is a sample
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -30,6 +31,11 @@ uint64_t trials = 60;
 std::string ReadAll(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+// Up to the end of the last commit, which is its mark's (commit_mark.h): a log has room behind it.
+uint64_t UsedBytes(const std::string& log) {
+  const size_t mark = log.rfind("QRYCOMMT");
+  return mark == std::string::npos ? 0 : mark + 40;
 }
 void WriteAll(const fs::path& path, const std::string& bytes) {
   fs::remove(path);
@@ -177,7 +183,7 @@ TEST_P(CatalogDamageTest, AFlippedBitOfTheLogIsFoundOrHarmless) {
   uint64_t found = 0, bits = 0;
   for (uint64_t i = 0; i < std::max<uint64_t>(trials, 300 * (trials / 300)); ++i) {
     for (const fs::path& log : FilesNamed(".log")) {
-      const uint64_t bytes = fs::file_size(log);
+      const uint64_t bytes = UsedBytes(ReadAll(log));
       if (bytes == 0) continue;
       const uint64_t at = rng_.Below(bytes);
       const char mask = static_cast<char>(1 << rng_.Below(8));
@@ -189,7 +195,7 @@ TEST_P(CatalogDamageTest, AFlippedBitOfTheLogIsFoundOrHarmless) {
     }
   }
   if (killed()) {
-    EXPECT_EQ(found, bits) << "every byte of the log is of a commit";
+    EXPECT_EQ(found, bits) << "every byte of the log is of a commit, up to its room";
   }
 }
 
@@ -198,7 +204,7 @@ TEST_P(CatalogDamageTest, ALogThatIsCutOffIsFound) {
     const std::string bytes = ReadAll(log);
     if (bytes.empty()) continue;
     for (uint64_t i = 0; i < std::max<uint64_t>(40, trials); ++i) {
-      const uint64_t length = rng_.Below(bytes.size());
+      const uint64_t length = rng_.Below(UsedBytes(bytes));
       SCOPED_TRACE(testing::Message() << "seed " << kSeed << ", " << log << " cut to " << length);
       WriteAll(log, bytes.substr(0, length));
       EXPECT_TRUE(Found());
@@ -271,6 +277,76 @@ TEST_P(CatalogDamageTest, AnOlderCatalogInThePlaceOfANewerOneIsFound) {
   const Status status = Catalog::Open(damaged_, /*read_only=*/true).status();
   EXPECT_EQ(status.code(), Code::kCorruption);
   EXPECT_THAT(std::string(status.message()), HasSubstr("commits are missing"));
+}
+
+// A disk that lost its power has any of the sectors that were not synced, and zeros in the place of others.
+TEST(CatalogTailTest, WhatIsLeftOfUnsyncedCommitsIsAPrefix) {
+  const std::string base = fs::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir();
+  const std::string folder = base + "quarry-tail-" + std::to_string(getpid());
+  fs::remove_all(folder);
+  fs::create_directories(folder + "/made");
+  constexpr uint64_t kCommits = 500, kSector = 512, kSeed = 5;
+  const auto catalog = Catalog::Create(folder + "/made").value();
+  Manifest manifest;
+  manifest.tables = {
+      {.name = "feature", .file = "features/feature-1.qft", .row_count = kCommits + 1, .dim = 100}};
+  ASSERT_TRUE(catalog->CommitManifest(manifest).ok());
+  const auto log_of = [&](const std::string& of) {
+    for (const auto& entry : fs::directory_iterator(of + "/catalog")) {
+      if (entry.path().extension() == ".log" && UsedBytes(ReadAll(entry.path())) > 0) return entry.path();
+    }
+    return fs::path();
+  };
+  const auto used = [&] { return UsedBytes(ReadAll(log_of(folder + "/made"))); };
+  const uint64_t synced = used();
+  const auto commit = [&](uint64_t i, uint64_t value_bytes) {
+    const std::string value(value_bytes, 'v');
+    const RowVersion version{"feature", i, i, std::as_bytes(std::span(value))};
+    ASSERT_TRUE(catalog->PutVersions(std::span(&version, 1), /*sync=*/false).ok());
+  };
+  // The worst case for who reads the log: its blocks of 32 KiB end with commits and begin with commits, so
+  // that what is behind a hole looks as if it followed on what is before it.
+  constexpr uint64_t kCommitBytes = 1024, kSomeBytes = 400;
+  commit(1, kSomeBytes);
+  const uint64_t around = used() - synced - kSomeBytes;  // a value of as many digits in its length
+  commit(2, 2 * kCommitBytes - used() % kCommitBytes - around);
+  for (uint64_t i = 3; i <= kCommits; ++i) commit(i, kCommitBytes - around);
+  const std::string bytes = ReadAll(log_of(folder + "/made"));
+  ASSERT_EQ(UsedBytes(bytes) % kCommitBytes, 0u);
+  const uint64_t first_sector = (synced + kSector - 1) / kSector, sectors = UsedBytes(bytes) / kSector;
+  ASSERT_GT(sectors, 300u);
+  Rng rng(kSeed);
+  uint64_t shorter = 0;
+  for (uint64_t trial = 0; trial < std::max<uint64_t>(trials, 200); ++trial) {
+    const std::string copy = folder + "/copy";
+    fs::remove_all(copy);
+    fs::copy(folder + "/made", copy, fs::copy_options::recursive);
+    std::string left = bytes;
+    std::string lost;
+    for (uint64_t hole = 0; hole <= rng.Below(3); ++hole) {
+      const uint64_t from = first_sector + rng.Below(sectors - first_sector);
+      const uint64_t count = std::min(sectors - from, uint64_t{1} << rng.Below(8));
+      std::fill_n(left.begin() + static_cast<ptrdiff_t>(from * kSector), count * kSector, '\0');
+      lost += fmt::format(" {}+{}", from, count);
+    }
+    SCOPED_TRACE(testing::Message() << "seed " << kSeed << ", trial " << trial << ", sectors" << lost);
+    WriteAll(log_of(copy), left);
+    for (const bool read_only : {true, false, true}) {
+      const auto opened = Catalog::Open(copy, read_only);
+      ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+      EXPECT_TRUE((*opened)->FindDoubts().value().empty());
+      const Model model = ReadModel(**opened).value();
+      EXPECT_EQ(model.rows.size(), model.timestamp);
+      for (uint64_t row = 1; row <= model.timestamp; ++row) {
+        ASSERT_TRUE(model.rows.contains({"feature", row})) << row << " of " << model.timestamp;
+      }
+      shorter += model.timestamp < kCommits ? 1 : 0;
+      ASSERT_TRUE((*opened)->Close().ok());
+    }
+  }
+  EXPECT_GT(shorter, 0u);
+  ASSERT_TRUE(catalog->Close().ok());
+  fs::remove_all(folder);
 }
 
 // Flips, cuts, zeroes or removes one or two files of the catalog.
