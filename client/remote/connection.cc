@@ -8,7 +8,7 @@ namespace quarry::client {
 namespace {
 
 constexpr size_t kReadBytes = 256 << 10;
-constexpr double kPostSeconds = 10;  // for the server to take a few bytes that nobody waits for
+constexpr double kPostSeconds = 10;       // for the server to take a few bytes that nobody waits for
 constexpr double kLastWordsSeconds = 10;  // to read what is there already: a limit that no machine meets
 
 uint64_t LeaseOf(const wire::Payload& payload) {
