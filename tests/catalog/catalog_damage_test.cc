@@ -25,17 +25,13 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing_util::FlipByte;
+using testing_util::UsedLogBytes;
 
 uint64_t trials = 60;
 
 std::string ReadAll(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-// Up to the end of the last commit, which is its mark's (commit_mark.h): a log has room behind it.
-uint64_t UsedBytes(const std::string& log) {
-  const size_t mark = log.rfind("QRYCOMMT");
-  return mark == std::string::npos ? 0 : mark + 40;
 }
 void WriteAll(const fs::path& path, const std::string& bytes) {
   fs::remove(path);
@@ -183,7 +179,7 @@ TEST_P(CatalogDamageTest, AFlippedBitOfTheLogIsFoundOrHarmless) {
   uint64_t found = 0, bits = 0;
   for (uint64_t i = 0; i < std::max<uint64_t>(trials, 300 * (trials / 300)); ++i) {
     for (const fs::path& log : FilesNamed(".log")) {
-      const uint64_t bytes = UsedBytes(ReadAll(log));
+      const uint64_t bytes = UsedLogBytes(log);
       if (bytes == 0) continue;
       const uint64_t at = rng_.Below(bytes);
       const char mask = static_cast<char>(1 << rng_.Below(8));
@@ -202,9 +198,10 @@ TEST_P(CatalogDamageTest, AFlippedBitOfTheLogIsFoundOrHarmless) {
 TEST_P(CatalogDamageTest, ALogThatIsCutOffIsFound) {
   for (const fs::path& log : FilesNamed(".log")) {
     const std::string bytes = ReadAll(log);
-    if (bytes.empty()) continue;
+    const uint64_t used = UsedLogBytes(log);
+    if (used == 0) continue;
     for (uint64_t i = 0; i < std::max<uint64_t>(40, trials); ++i) {
-      const uint64_t length = rng_.Below(UsedBytes(bytes));
+      const uint64_t length = rng_.Below(used);
       SCOPED_TRACE(testing::Message() << "seed " << kSeed << ", " << log << " cut to " << length);
       WriteAll(log, bytes.substr(0, length));
       EXPECT_TRUE(Found());
@@ -293,11 +290,11 @@ TEST(CatalogTailTest, WhatIsLeftOfUnsyncedCommitsIsAPrefix) {
   ASSERT_TRUE(catalog->CommitManifest(manifest).ok());
   const auto log_of = [&](const std::string& of) {
     for (const auto& entry : fs::directory_iterator(of + "/catalog")) {
-      if (entry.path().extension() == ".log" && UsedBytes(ReadAll(entry.path())) > 0) return entry.path();
+      if (entry.path().extension() == ".log" && UsedLogBytes(entry.path()) > 0) return entry.path();
     }
     return fs::path();
   };
-  const auto used = [&] { return UsedBytes(ReadAll(log_of(folder + "/made"))); };
+  const auto used = [&] { return UsedLogBytes(log_of(folder + "/made")); };
   const uint64_t synced = used();
   const auto commit = [&](uint64_t i, uint64_t value_bytes) {
     const std::string value(value_bytes, 'v');
@@ -312,8 +309,8 @@ TEST(CatalogTailTest, WhatIsLeftOfUnsyncedCommitsIsAPrefix) {
   commit(2, 2 * kCommitBytes - used() % kCommitBytes - around);
   for (uint64_t i = 3; i <= kCommits; ++i) commit(i, kCommitBytes - around);
   const std::string bytes = ReadAll(log_of(folder + "/made"));
-  ASSERT_EQ(UsedBytes(bytes) % kCommitBytes, 0u);
-  const uint64_t first_sector = (synced + kSector - 1) / kSector, sectors = UsedBytes(bytes) / kSector;
+  ASSERT_EQ(used() % kCommitBytes, 0u);
+  const uint64_t first_sector = (synced + kSector - 1) / kSector, sectors = used() / kSector;
   ASSERT_GT(sectors, 300u);
   Rng rng(kSeed);
   uint64_t shorter = 0;

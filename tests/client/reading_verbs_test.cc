@@ -18,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing_util::FlipByte;
+using testing_util::UsedLogBytes;
 
 constexpr int kCorruption = 3;
 constexpr const char* kReadingVerbs[] = {
@@ -150,7 +151,7 @@ TEST_F(ReadingVerbsTest, WithABitOfTheLogFlipped) {
 TEST_F(ReadingVerbsTest, WithTheLogCutOffOrRemoved) {
   EXPECT_EQ(Look([](const fs::path& database) {
               const fs::path log = FileOf(database, "", ".log");
-              fs::resize_file(log, fs::file_size(log) / 2);
+              fs::resize_file(log, UsedLogBytes(log) / 2);
             }),
             kCorruption);
   EXPECT_EQ(Look([](const fs::path& database) { fs::remove(FileOf(database, "", ".log")); }), kCorruption);

@@ -1,4 +1,4 @@
-// Damage for tests: changes one byte of a file.
+// Damage for tests: changes one byte of a file, and where a log of the catalog ends.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,6 +16,14 @@ inline void FlipByte(const std::string& path, uint64_t offset, char mask = 0x10)
   file.seekp(static_cast<std::streamoff>(offset));
   file.put(static_cast<char>(byte ^ mask));
   EXPECT_TRUE(file.good()) << path;
+}
+
+// Up to the end of the last commit, which is its mark's (commit_mark.h): a log has room behind it.
+inline uint64_t UsedLogBytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(file), {});
+  const size_t mark = bytes.rfind("QRYCOMMT");
+  return mark == std::string::npos ? 0 : mark + 40;
 }
 
 }  // namespace quarry::testing_util
