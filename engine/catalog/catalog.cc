@@ -281,7 +281,9 @@ class RocksCatalog final : public Catalog {
     const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
     if (status.ok()) status = checkpoint->CreateCheckpoint(to);
     QUARRY_RETURN_IF_ERROR(FromRocks(status, fmt::format("copy the catalog to {}", to), path_));
-    QUARRY_TRY(OpenDatabase copy, OpenRocks(to, OpenAs::kReader));
+    // Commits went on while the log was copied, so pieces of later ones may lie behind room that was empty
+    // yet. Opened for writing, the copy keeps what is before, as tables, and no log.
+    QUARRY_TRY(OpenDatabase copy, OpenRocks(to, OpenAs::kWriter));
     const Status promised = PromiseAll(copy, to_path);
     QUARRY_RETURN_IF_ERROR(FromRocks(copy.Close(), "close the catalog", to));
     return promised;

@@ -5,9 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
+#include <thread>
 
 namespace quarry {
 namespace {
@@ -87,6 +90,46 @@ TEST_F(CatalogTest, AFolderCopiedWhileOpenHoldsWhatWasCommitted) {
   const auto reopened = Catalog::Open(copy, true).value();
   EXPECT_EQ(reopened->ReadManifest().value().node_count, 7u);
   EXPECT_EQ(reopened->IdOfName(NameKind::kEntity, "b").value(), 1u);
+}
+
+TEST_F(CatalogTest, ACopyMadeWhileCommitsGoOnHoldsAPrefixOfThem) {
+  const auto catalog = Catalog::Create(path_).value();
+  constexpr uint64_t kRows = 1000;
+  Manifest manifest = WithNodes(kRows);
+  manifest.tables = {{.name = "f", .file = "features/f-1.qft", .row_count = kRows, .dim = 200}};
+  ASSERT_TRUE(catalog->CommitManifest(manifest).ok());
+  std::atomic<bool> stop = false;
+  std::atomic<uint64_t> committed = 0;
+  std::thread writer([&] {
+    const std::string value(800, 'v');
+    for (uint64_t i = 1; !stop; ++i) {
+      const RowVersion version{"f", i % kRows, i, std::as_bytes(std::span(value))};
+      ASSERT_TRUE(catalog->PutVersions(std::span(&version, 1), /*sync=*/i % 2 == 0).ok());
+      committed = i;
+    }
+  });
+  for (int i = 0; i < 30; ++i) {
+    const std::string copy = path_ + "/copy" + std::to_string(i);
+    fs::create_directory(copy);
+    const uint64_t before = committed;
+    const Status copied = catalog->CopyTo(copy);
+    EXPECT_TRUE(copied.ok()) << copied.ToString();
+    const auto opened = Catalog::Open(copy, /*read_only=*/true);
+    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    if (!opened.ok()) break;
+    EXPECT_TRUE((*opened)->FindDoubts().value().empty());
+    const uint64_t last = (*opened)->LastTimestamp().value();
+    EXPECT_GE(last, before);
+    std::set<uint64_t> timestamps;
+    const Status scanned = (*opened)->ScanVersions("f", [&](const RowVersion& version) {
+      timestamps.insert(version.timestamp);
+      return Status::Ok();
+    });
+    EXPECT_TRUE(scanned.ok()) << scanned.ToString();
+    EXPECT_EQ(timestamps.size(), last) << "each commit has a version of its own";
+  }
+  stop = true;
+  writer.join();
 }
 
 TEST_F(CatalogTest, OpeningReadOnlyLeavesNoTraceOnDisk) {

@@ -187,7 +187,7 @@ class FaultTest : public testing::Test {
           for (size_t i = 0; i < peers.size(); ++i) EXPECT_TRUE(peers[i]->Await(asked[i]).ok());
           return Descriptors()[kRings] == rings + threads;
         },
-        20));
+        120));
   }
   static constexpr const char* kRings = "anon_inode:[io_uring]";
 };

@@ -3,6 +3,7 @@
 import os
 import shutil
 
+MARK, MARK_BYTES = b"QRYCOMMT", 40  # what each commit leaves in the log (engine/catalog/commit_mark.h)
 WAYS = ("flip", "flip", "flip", "flip", "truncate", "truncate", "zero", "garbage", "remove")
 
 
@@ -41,6 +42,8 @@ def damage(rng, path, ways=WAYS):
         before = file.read()
     way = rng.choice(ways)
     size = len(before)
+    if path.endswith(".log") and MARK in before and rng.random() < 0.9:
+        size = before.rindex(MARK) + MARK_BYTES  # behind it a log of the catalog has room: zeros
     if way == "remove":
         os.remove(path)
         return "removed"

@@ -52,7 +52,7 @@ class Databases:
             shutil.copytree(folder, database)
             truth = plain.copy()
             maker.run("layout", "build", database, *LAYOUT, expect=[0])
-            maker.run("train", database, *TRAIN, "--epochs", "1", "--checkpoint-every", "1", expect=[0])
+            maker.run("train", database, *TRAIN, "--ordered", "--epochs", "1", "--checkpoint-every", "1", expect=[0])
             maker.run("train", database, *LINK, "--epochs", "1", "--save", expect=[0])
         for _ in range(2):
             self.put(maker, database, truth, rng)

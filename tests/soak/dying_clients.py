@@ -27,7 +27,7 @@ class DyingClients(harness.Attack):
         running = server.Server(trial, database, memory="256MiB")
         self.do_all_once(trial, running, truth)
         # A thread that had nothing to do yet makes its ring when it has.
-        descriptors, threads = running.descriptors() + 4, running.status("Threads")
+        descriptors, threads = running.descriptors() + 4, running.threads()
         good = [server.GoodClient(running, truth, truth.writers[0].nodes) for _ in range(2)]
         for client in good:
             client.start()
@@ -43,9 +43,9 @@ class DyingClients(harness.Attack):
             client.finish()
         trial.count("right answers", sum(client.answers for client in good))
         server.settle(running, truth)
-        if not server.wait_until(lambda: running.descriptors() <= descriptors and running.status("Threads") <= threads, 15):
+        if not server.wait_until(lambda: running.descriptors() <= descriptors and running.threads() <= threads, 60):
             raise harness.Failure("other", f"after all clients have gone the server has {running.descriptors()} descriptors and "
-                                  f"{running.status('Threads')} threads; {descriptors} and {threads} before")
+                                  f"the threads {running.threads()}; {descriptors} and {threads} before")
         self.whole_budget(running)
         running.stop()
         trial.check(database, truth, "clients that died")

@@ -105,24 +105,22 @@ class Trial:
         where `loader_may_fail`), one that is not in `expect`, no end within `seconds`."""
         command = [program or self.quarry, *map(str, arguments)]
         begin = time.monotonic()
-        with open(self.folder / "out.txt", "w+b") as out, open(self.folder / "err.txt", "w+b") as err:
-            process = self.start(command, prefix, env, cwd, subprocess.PIPE if stdin is not None else subprocess.DEVNULL, out, err)
-            if stdin is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    process.stdin.write(stdin.encode())
-                    process.stdin.close()
-            killed = hung = False
-            try:
-                process.wait(kill_after if kill_after is not None else seconds)
-            except subprocess.TimeoutExpired:
-                killed, hung = True, kill_after is None
-                kill_group(process)
-            out.seek(0)
-            err.seek(0)
-            outcome = Outcome(command[1:] if program is None else command,
-                              process.returncode if process.returncode >= 0 else None, max(0, -process.returncode),
-                              time.monotonic() - begin, out.read().decode(errors="replace"),
-                              err.read().decode(errors="replace"), killed)
+        # Pipes: under RLIMIT_FSIZE a verb could say nothing to a file.
+        process = self.start(command, prefix, env, cwd, subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+                             subprocess.PIPE, subprocess.PIPE)
+        killed = hung = False
+        try:
+            out, err = process.communicate(None if stdin is None else stdin.encode(),
+                                           kill_after if kill_after is not None else seconds)
+        except subprocess.TimeoutExpired:
+            killed, hung = True, kill_after is None
+            kill_group(process)
+            out, err = process.communicate()
+        (self.folder / "out.txt").write_bytes(out)
+        (self.folder / "err.txt").write_bytes(err)
+        outcome = Outcome(command[1:] if program is None else command,
+                          process.returncode if process.returncode >= 0 else None, max(0, -process.returncode),
+                          time.monotonic() - begin, out.decode(errors="replace"), err.decode(errors="replace"), killed)
         self.note(f"{'killed after %.4f s: ' % kill_after if killed and not hung else ''}{' '.join(map(str, prefix))} {outcome}")
         if hung:
             raise Failure("hangs", f"{outcome} (after {seconds} s)")

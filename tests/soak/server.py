@@ -4,6 +4,7 @@ Messages are Cap'n Proto, made of text by the `capnp` tool from the schema of th
 read, by hand.
 """
 
+import collections
 import contextlib
 import functools
 import os
@@ -85,6 +86,14 @@ class Server:
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def threads(self):
+        """How often each name of a thread is there. RocksDB starts its own when it first has work for them."""
+        names = collections.Counter()
+        for task in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                names[(task / "comm").read_text().strip()] += 1
+        return collections.Counter({name: count for name, count in names.items() if not name.startswith("rocksdb")})
 
     def status(self, field):
         """A number of /proc/PID/status, such as Threads or VmRSS (kB)."""
