@@ -5,7 +5,7 @@ import shutil
 import harness
 import model
 
-TRAIN = "--fanout 3,3 --hidden 8 --batch-size 64 --memory 64MiB --threads 2 --torch-threads 1".split()
+TRAIN = "--fanout 3,3 --hidden 8 --batch-size 64 --memory 64MiB --threads 2 --torch-threads 1 --ordered".split()
 LINK = ("--task link --dim 8 --decoder dot --negatives 20 --chunk 100 --valid-share 5% --test-share 5% --memory 64MiB "
         "--threads 2").split()
 LAYOUT = "--fanout 3,3 --batch-size 64 --cache 10% --memory 64MiB".split()
@@ -52,7 +52,7 @@ class Databases:
             shutil.copytree(folder, database)
             truth = plain.copy()
             maker.run("layout", "build", database, *LAYOUT, expect=[0])
-            maker.run("train", database, *TRAIN, "--ordered", "--epochs", "1", "--checkpoint-every", "1", expect=[0])
+            maker.run("train", database, *TRAIN, "--epochs", "1", "--checkpoint-every", "1", expect=[0])
             maker.run("train", database, *LINK, "--epochs", "1", "--save", expect=[0])
         for _ in range(2):
             self.put(maker, database, truth, rng)

@@ -131,7 +131,7 @@ class FlipFiles(harness.Attack):
         shutil.copytree(database, copy)
         losses = []
         for how in (["--layout", "default", "--seed", "0"], ["--checkpoint-every", "1", "--resume"]):
-            outcome = trial.run("train", copy, *databases.TRAIN, "--ordered", "--epochs", "2", "--json", *how, expect=[DONE])
+            outcome = trial.run("train", copy, *databases.TRAIN, "--epochs", "2", "--json", *how, expect=[DONE])
             losses.append([line.split(",")[1] for line in outcome.stdout.splitlines()])
         shutil.rmtree(copy)
         shutil.rmtree(to)
