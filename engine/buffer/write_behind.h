@@ -1,7 +1,7 @@
 // WriteBehind: one thread that writes dirty pages to new slots of the file. Private to this room.
 //
-//   dirty -> copied, sealed and submitted [SubmitWrites] -> on disk, and its map entry switched
-//   [CollectWrites]
+//   dirty -> copied, sealed and submitted          [SubmitWrites]
+//         -> on disk, and its map entry switched   [CollectWrites]
 //
 // A page is copied under its latch, if nobody holds it at the moment (else its turn comes later: waiting for
 // a latch here would stop those who hold it while they wait for a frame). At most one write of a page is on

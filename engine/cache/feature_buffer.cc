@@ -176,6 +176,7 @@ Status FeatureBufferImpl::Acquire(std::span<const NodeId> nodes, std::span<uint3
   QUARRY_RETURN_IF_ERROR(WaitForAdmission(nodes));
   // Everything present is pinned first, so that no miss below evicts a row of this very batch.
   ForEachEntry(nodes, [&](size_t i, uint32_t entry) {
+    mutex_.AssertHeld();
     if (entry == 0) {
       misses.push_back(static_cast<uint32_t>(i));
       return;
@@ -283,6 +284,7 @@ void FeatureBufferImpl::AbortLoad(std::span<const uint32_t> slots) {
 void FeatureBufferImpl::Release(std::span<const uint32_t> slots) {
   MutexLock lock(mutex_);
   ForEachSlot(slots.rbegin(), slots.rend(), [&](uint32_t index) {
+    mutex_.AssertHeld();
     Slot& slot = slots_[index];
     assert(slot.references > 0);
     if (--slot.references > 0) return;

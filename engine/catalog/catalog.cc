@@ -303,6 +303,7 @@ class RocksCatalog final : public Catalog {
     static_cast<void>(open_.Close().ok());  // a failed write has put it into an error, which closing repeats
     writer_->Unload();
     const auto reopen = [&]() -> Status {
+      write_mutex_.AssertHeld();
       QUARRY_TRY(open_, OpenRocks(path_, OpenAs::kWriter));
       return writer_->Load(open_);
     };

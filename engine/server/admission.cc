@@ -49,6 +49,7 @@ void Admission::PayForLingering(Shared& shared) {
 
 void Admission::ForgetLetGo(Shared& shared) {
   const size_t gone = std::erase_if(shared.lingering, [&](const Lingering& lingering) {
+    shared.mutex.AssertHeld();
     if (lingering.region.witness->HeldByOthers()) return false;
     shared.shares.Give(lingering.user, lingering.region.bytes);
     return true;

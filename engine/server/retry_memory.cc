@@ -91,7 +91,9 @@ bool RetryMemory::MakeRoom(uid_t user, Clock::time_point now) {
   if (!first && now - looked->second < kPause) return false;
   looked->second = now;
   const auto forget = [&](std::chrono::minutes kept, bool others) {
+    mutex_.AssertHeld();
     std::erase_if(clients_, [&](const auto& entry) {
+      mutex_.AssertHeld();
       const auto& [writer, client] = entry;
       const auto under_way = [](const auto& write) { return !write.second.response; };
       if ((writer.user != user && !others) || now - client.last <= kept) return false;

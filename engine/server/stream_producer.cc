@@ -205,6 +205,7 @@ bool StreamGroup::HasSlots(uint64_t index) {
     return member != nullptr && member->outstanding() < described_.slots;
   }
   return std::ranges::all_of(members_, [this](const auto& member) {
+    mutex_.AssertHeld();
     return !member->in_pass || member->outstanding() < described_.slots;
   });
 }
@@ -281,6 +282,7 @@ bool StreamGroup::OnlyDroppedHold() const {
 void StreamGroup::Give(std::shared_ptr<BatchRoom::Place> place) {
   const BatchRoom::Ref batch = std::move(place);
   const auto give = [this, &batch](Member& member) {
+    mutex_.AssertHeld();
     member.ready.push_back(batch);
     ++member.given;
     Serve(member);

@@ -198,6 +198,7 @@ Result<const RowBitmap*> DeltaLog::RowsSince(const TableRecord& table) {
   RowBitmap rows;
   QUARRY_TRY(const std::shared_ptr<Catalog> catalog, catalog_(/*writable=*/false));
   QUARRY_RETURN_IF_ERROR(catalog->ScanVersions(table.name, [&](const RowVersion& version) {
+    mutex_.AssertHeld();
     // What is not visible yet, Publish adds.
     if (version.timestamp > table.folded && version.timestamp <= last_timestamp_) {
       rows.add(static_cast<uint32_t>(version.row));

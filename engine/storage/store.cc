@@ -412,6 +412,7 @@ class StoreImpl final : public Store {
   Status CommitAndReopen(const Manifest& manifest, const Catalog::FoldedRows* folded)
       QUARRY_REQUIRES(mutex_) {
     const auto commit = [&]() -> Status {
+      mutex_.AssertHeld();
       QUARRY_TRY(const std::unique_ptr<Catalog> writable, OpenWriter());
       QUARRY_RETURN_IF_ERROR(writable->CommitManifest(manifest, folded));
       return writable->Close();

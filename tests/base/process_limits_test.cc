@@ -104,6 +104,9 @@ TEST(ProcessLimitsTest, AUserWithoutPrivilegesHasTheLimitOfItsProcesses) {
 }
 
 TEST(ProcessLimitsTest, AGroupsLimitOfProcessesIsWhatCanBeStarted) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the sanitizer has threads of its own";
+#endif
   const PidsGroup group(9);
   if (!group.made()) GTEST_SKIP() << kNoPidsGroup;
   EXPECT_TRUE(InAChild([&] { return group.Enter() && ThreadsLeft() == 8 && ProbeThreads(20) == 8; }));

@@ -94,8 +94,9 @@ Status Drop(World& world) {
 
 Status Build(World& world) {
   world.Promise([](Promises& p) { p.has_layout = p.has_layout == true ? p.has_layout : std::nullopt; });
+  MemoryBudget own(64 * kMiB);  // it takes all that is left, and others work beside it
   QUARRY_RETURN_IF_ERROR(
-      BuildLayout(world.store(), world.budget(), crash::LayoutToBuild(), /*resume=*/true, {}).status());
+      BuildLayout(world.store(), own, crash::LayoutToBuild(), /*resume=*/true, {}).status());
   world.Promise([](Promises& p) { p.has_layout = true; });
   return Status::Ok();
 }

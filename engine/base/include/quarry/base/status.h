@@ -112,14 +112,17 @@ class [[nodiscard]] Result {
 #define QUARRY_CONCAT(a, b) QUARRY_CONCAT_INNER(a, b)
 
 // Returns from the calling function when `expr` (a Status) is not OK.
-#define QUARRY_RETURN_IF_ERROR(expr)                                                           \
-  do {                                                                                         \
-    if (::quarry::Status quarry_status_ = (expr); !quarry_status_.ok()) return quarry_status_; \
+#define QUARRY_RETURN_IF_ERROR(expr) \
+  QUARRY_RETURN_IF_ERROR_INNER(QUARRY_CONCAT(quarry_status_, __COUNTER__), expr)
+// By counter, not by line: a lambda within `expr` has statuses of its own.
+#define QUARRY_RETURN_IF_ERROR_INNER(temporary, expr)                           \
+  do {                                                                          \
+    if (::quarry::Status temporary = (expr); !temporary.ok()) return temporary; \
   } while (false)
 
 // QUARRY_TRY(auto file, backend.Open(path)); declares `file` from a Result, or returns its Status.
 #define QUARRY_TRY(declaration, expr) \
-  QUARRY_TRY_INNER(QUARRY_CONCAT(quarry_result_, __LINE__), declaration, expr)
+  QUARRY_TRY_INNER(QUARRY_CONCAT(quarry_result_, __COUNTER__), declaration, expr)
 #define QUARRY_TRY_INNER(temporary, declaration, expr) \
   auto temporary = (expr);                             \
   if (!temporary.ok()) return temporary.status();      \

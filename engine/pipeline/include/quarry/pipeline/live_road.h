@@ -2,8 +2,8 @@
 // neighbor caches, the feature buffer with its cached rows, labels; and opens one BatchStream per pass over
 // some seeds.
 //
-// samplers -> extract queue -> extractors (io_uring into the feature buffer) -> train queue -> consumer ->
-// release
+//   samplers -> extract queue -> extractors (io_uring into the feature buffer)
+//            -> train queue -> consumer -> release
 //
 // Memory is divided once, at Open, and reserved from the budget:
 //   fixed    indptr, checksums, mapping table, labels, samplers' scratch, staging, blocks in flight

@@ -1,10 +1,10 @@
 // Server: one open database for several trainers of one machine, over a Unix socket (docs/protocol.md).
 //
 //   acceptor     peer's user, number of sessions
-//   session      a strand on the I/O threads: cuts frames, decodes, checks the state, and hands requests to
-//   ... workers      threads for lookups, samples, puts, commits; nothing of it runs on an I/O thread stream
-//   hub   roads and their producers: batches into shared memory, turns by deficit round-robin embeddings
-//   tables that several trainers train: one order of commits
+//   session      a strand on the I/O threads: cuts frames, decodes, checks the state, and hands requests to ...
+//   workers      threads for lookups, samples, puts, commits; nothing of it runs on an I/O thread
+//   stream hub   roads and their producers: batches into shared memory, turns by deficit round-robin
+//   embeddings   tables that several trainers train: one order of commits
 //
 // One copy of every cache serves all: what sessions hold comes from one MemoryBudget, divided by admission. A
 // client is a stranger: it holds what its session was granted and nothing of anybody else's.

@@ -2,10 +2,9 @@
 // beside the old one, and switches in the catalog. Readers go on meanwhile, and so do writers: what they
 // commit after the compaction began stays a version over the new file.
 //
-//   write features/NAME-<gen + 1>.qft, sync -> catalog names it, in the same write with the set of folded
-//   rows
-//   -> the old file goes with the last snapshot that names it, its versions with the next compaction at the
-//   latest
+//   write features/NAME-<gen + 1>.qft, sync
+//   -> the catalog names it, in the same write with the set of folded rows
+//   -> the old file goes with the last snapshot that names it, its versions with the next compaction at the latest
 //
 // A crash before the catalog's write leaves the old table, and the file as far as it was synced: every tenth
 // of it, 64 MiB at least and 1 GiB at most. The next compaction goes on from there, with the rows of the same
