@@ -245,7 +245,7 @@ Status CheckLayout(const LayoutRecord& layout, std::string_view path) {
   if (layout.epochs == 0) fault = "plans no epochs";
   if (layout.batch_count < layout.epochs) fault = "has fewer batches than epochs";
   for (const double seconds : {layout.predicted_seconds, layout.measured_seconds, layout.plan_seconds}) {
-    if (!std::isfinite(seconds) || seconds < 0) fault = "has a duration that is none";
+    if (!std::isfinite(seconds) || seconds < 0) fault = "has a duration that is negative or not finite";
   }
   if (fault.empty()) return Status::Ok();
   return MakeStatus(Code::kCorruption, "{}: the manifest's layout \"{}\" {}", path, layout.name, fault);
@@ -263,14 +263,14 @@ Status CheckEmbedding(const EmbeddingRecord& embedding, std::string_view path) {
   std::string_view fault;
   if (embedding.name.empty()) fault = "has no name";
   if (embedding.page_bytes == 0 || embedding.page_bytes % 4096 != 0)
-    fault = "has pages of a size that is none";
+    fault = "has a page size that is not a multiple of 4096";
   if (embedding.page_count == 0) fault = "has no pages";
   if (embedding.row_count == 0) fault = "has no rows";
   if (embedding.dim == 0) fault = "has rows of no elements";
   if (!std::isfinite(embedding.init_scale)) fault = "has initial values without a scale";
-  if (embedding.timestamp < -1) fault = "has a checkpoint of a timestamp that is none";
+  if (embedding.timestamp < -1) fault = "has a checkpoint with a negative timestamp";
   if (!checkpointed && embedding.timestamp != -1) fault = "has a checkpoint without a map";
-  if (checkpointed != (embedding.map_generation > 0)) fault = "has a map of a generation that is none";
+  if (checkpointed != (embedding.map_generation > 0)) fault = "has a map without a generation, or a generation without a map";
   if (fault.empty()) return Status::Ok();
   return MakeStatus(Code::kCorruption, "{}: the manifest's embedding table \"{}\" {}", path, embedding.name,
                     fault);

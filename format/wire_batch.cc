@@ -91,14 +91,14 @@ std::string_view FeatureFault(const BatchShape& shape) {
   if (shape.dim > kDimMax) return "has rows of too many elements";
   if (shape.stride_bytes < RowBytes(shape.element_type, shape.dim)) return "has rows that overlap";
   if (shape.stride_bytes % 4 != 0 || shape.stride_bytes > kStrideMax)
-    return "has rows at a distance that is none";
+    return "has a row stride that is too large, or no multiple of 4";
   if (shape.rows > kRowsMax) return "has too many rows";
   if (!shape.slots && shape.rows != shape.nodes) return "has neither slots nor a row for each node";
   return "";
 }
 
 std::string_view ShapeFault(const BatchShape& shape) {
-  if (shape.hops == 0 || shape.hops > kHopsMax) return "has a number of hops that is none";
+  if (shape.hops == 0 || shape.hops > kHopsMax) return "has no hops, or too many";
   if (shape.seeds > shape.targets || shape.targets > shape.nodes)
     return "has fewer nodes than it starts from";
   if (shape.hops == 1 && shape.targets != shape.seeds)

@@ -354,7 +354,7 @@ TEST(ManifestTest, AnEmbeddingThatCannotBeIsRefused) {
   EXPECT_THAT(message([](auto& e) { e.map_file = ""; }), HasSubstr("map of a generation"));
   EXPECT_THAT(message([](auto& e) { e.map_generation = 0; }), HasSubstr("map of a generation"));
   EXPECT_THAT(message([](auto& e) { e.map_file = "", e.map_generation = 0; }), HasSubstr("without a map"));
-  EXPECT_THAT(message([](auto& e) { e.timestamp = -2; }), HasSubstr("timestamp that is none"));
+  EXPECT_THAT(message([](auto& e) { e.timestamp = -2; }), HasSubstr("a negative timestamp"));
   EXPECT_THAT(message([](auto& e) { e.name = ""; }), HasSubstr("no name"));
   EXPECT_THAT(message([](auto& e) { e.page_bytes = 0; }), HasSubstr("\"relations\" has pages of a size"));
   EXPECT_THAT(message([](auto& e) { e.page_bytes = 5000; }), HasSubstr("pages of a size"));

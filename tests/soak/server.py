@@ -88,12 +88,12 @@ class Server:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def threads(self):
-        """How often each name of a thread is there. RocksDB starts its own when it first has work for them."""
+        """How often each name of a thread is there. RocksDB and io_uring start theirs when they have work for them."""
         names = collections.Counter()
         for task in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
             with contextlib.suppress(OSError):
                 names[(task / "comm").read_text().strip()] += 1
-        return collections.Counter({name: count for name, count in names.items() if not name.startswith("rocksdb")})
+        return collections.Counter({name: count for name, count in names.items() if not name.startswith(("rocksdb", "iou-"))})
 
     def status(self, field):
         """A number of /proc/PID/status, such as Threads or VmRSS (kB)."""
