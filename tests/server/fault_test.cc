@@ -50,6 +50,7 @@ class KillTest : public FaultTest {
     EXPECT_TRUE(Eventually([&] { return Descriptors() == ground.descriptors; }))
         << testing::PrintToString(Descriptors()) << " instead of "
         << testing::PrintToString(ground.descriptors);
+    EXPECT_TRUE(Eventually([&] { return Rings() <= rings_max_; })) << Rings() << " of " << rings_max_;
     const uint64_t rss = CurrentRssBytes();
     EXPECT_TRUE(kIsInstrumented || rss < ground.rss + kRssSlack) << rss << " instead of " << ground.rss;
   }

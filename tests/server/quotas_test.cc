@@ -4,6 +4,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
 #include "admission.h"
 #include "admission_queue.h"
 #include "connection_slots.h"
@@ -329,6 +333,39 @@ TEST_F(QuotasTest, SharedMemoryIsOnItsUsersAccountUntilItIsLetGo) {
   hoarder.LetGo();
   const auto opened = patient.Await(waits);
   EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+}
+
+uint64_t SharedMemoryOfTheSystem() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  uint64_t kib = 0;
+  for (std::string rest; file >> key >> kib && std::getline(file, rest);) {
+    if (key == "Shmem:") return kib << 10;
+  }
+  return 0;
+}
+
+// At the size at which a machine of little memory would feel it.
+TEST(LargeQuotasTest, FortySessionsOf512MiBStayWithinTheBudget) {
+  if (std::getenv("QUARRY_TEST_ALL_LIMITS") == nullptr) GTEST_SKIP() << "QUARRY_TEST_ALL_LIMITS is not set";
+  constexpr uint64_t kBudget = 4096 * kMiBytes, kSlack = 64 * kMiBytes;
+  const uint64_t before = SharedMemoryOfTheSystem();
+  ServedDatabase served({}, MakeDefaultBackend(), kBudget);
+  served.Start();
+  Hoarder hoarder;
+  int sessions = 0;
+  for (int i = 0; i < 40; ++i) sessions += hoarder.TakeSession(served.socket(), 512 * kMiBytes) ? 1 : 0;
+  EXPECT_GE(sessions, 4);
+  EXPECT_EQ(hoarder.refused().code(), Code::kOutOfBudget);
+  EXPECT_LE(SharedMemoryOfTheSystem(), before + kBudget + kSlack);
+  WriteBatch batch;
+  const uint64_t row_bytes = RowBytes(served.store->manifest().FindTable("feature")->element_type,
+                                      served.store->manifest().FindTable("feature")->dim);
+  batch.Put("feature", 1, std::vector<std::byte>(row_bytes));
+  const auto written = served.store->Write(batch, {.sync = true});
+  EXPECT_TRUE(written.ok()) << written.status().ToString();
+  hoarder.LetGo();
+  EXPECT_TRUE(hoarder.TakeSession(served.socket(), 512 * kMiBytes)) << hoarder.refused().ToString();
 }
 
 TEST_F(QuotasTest, StreamsThatAreClosedAndKeptAreOnTheSessionsAccount) {
