@@ -123,7 +123,7 @@ TEST_P(TorchFormTest, IntegersAreReadAndWhatIsNoArrayIsRefusedWhereItIsAskedFor)
 }
 
 INSTANTIATE_TEST_SUITE_P(Written, TorchFormTest, testing::ValuesIn(kForms),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& form) { return std::string(form.param); });
 
 TEST(TorchReaderTest, AFileHoldsAGraph) {
   for (const char* name : {"graph_legacy", "graph_zip"}) {

@@ -281,7 +281,9 @@ void World::CheckDatabase(const std::string& state, const Promises& promises, ui
     ASSERT_GE(oracle.trained(), promises.trained) << "a checkpoint of training is lost";
     const bool has_layout = (*store)->manifest().FindLayout("default") != nullptr;
     ASSERT_EQ(has_layout, promises.has_layout.value_or(has_layout));
-    if (has_layout && rng.Below(4) == 0) ASSERT_NO_FATAL_FAILURE(oracle.CheckLayout(**store));
+    if (has_layout && rng.Below(4) == 0) {
+      ASSERT_NO_FATAL_FAILURE(oracle.CheckLayout(**store));
+    }
     ASSERT_NO_FATAL_FAILURE(CheckServed(**store, promises));
     // It goes on.
     const uint64_t writer = rng.Below(kWriters);
