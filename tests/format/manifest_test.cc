@@ -351,13 +351,13 @@ TEST(ManifestTest, AnEmbeddingThatCannotBeIsRefused) {
     EXPECT_THAT(message([&](auto& e) { e.file = file; }), HasSubstr("inside the database"));
   }
   EXPECT_THAT(message([](auto& e) { e.map_file = "/etc/passwd"; }), HasSubstr("inside the database"));
-  EXPECT_THAT(message([](auto& e) { e.map_file = ""; }), HasSubstr("map of a generation"));
-  EXPECT_THAT(message([](auto& e) { e.map_generation = 0; }), HasSubstr("map of a generation"));
+  EXPECT_THAT(message([](auto& e) { e.map_file = ""; }), HasSubstr("map without a generation"));
+  EXPECT_THAT(message([](auto& e) { e.map_generation = 0; }), HasSubstr("map without a generation"));
   EXPECT_THAT(message([](auto& e) { e.map_file = "", e.map_generation = 0; }), HasSubstr("without a map"));
   EXPECT_THAT(message([](auto& e) { e.timestamp = -2; }), HasSubstr("a negative timestamp"));
   EXPECT_THAT(message([](auto& e) { e.name = ""; }), HasSubstr("no name"));
-  EXPECT_THAT(message([](auto& e) { e.page_bytes = 0; }), HasSubstr("\"relations\" has pages of a size"));
-  EXPECT_THAT(message([](auto& e) { e.page_bytes = 5000; }), HasSubstr("pages of a size"));
+  EXPECT_THAT(message([](auto& e) { e.page_bytes = 0; }), HasSubstr("\"relations\" has a page size"));
+  EXPECT_THAT(message([](auto& e) { e.page_bytes = 5000; }), HasSubstr("a page size"));
   EXPECT_THAT(message([](auto& e) { e.page_count = 0; }), HasSubstr("no pages"));
   EXPECT_THAT(message([](auto& e) { e.row_count = 0; }), HasSubstr("no rows"));
   EXPECT_THAT(message([](auto& e) { e.dim = 0; }), HasSubstr("no elements"));

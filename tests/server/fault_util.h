@@ -143,7 +143,6 @@ class FaultTest : public testing::Test {
     const EmbeddingSpec spec = {.row_count = 50, .dim = 16};
     ASSERT_TRUE(CreateEmbeddings(*served_.store, "nodes", spec).ok());
     served_.Start(Options());
-    rings_max_ = Rings() + ServerOptions().workers;
   }
   virtual ServerOptions Options() { return {}; }
 
@@ -177,7 +176,6 @@ class FaultTest : public testing::Test {
   }
 
   ServedDatabase served_;
-  size_t rings_max_ = 0;  // of whoever stays: each of the server's threads has one
 };
 
 }  // namespace quarry::testing_util
