@@ -39,7 +39,7 @@ class EdgeScan {
                                                 bool with_heads = true);
   // The next edges; empty after the last. Valid until the next call.
   Result<std::span<const Triple>> Next();
-  // Of the edges that Next has returned last; empty where they are not read, or there are none.
+  // The weights of the edges that Next has returned last; empty where they are not read, or there are none.
   std::span<const float> weights() const { return weight_values_; }
   uint64_t done() const { return next_; }  // edges
 

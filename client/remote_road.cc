@@ -123,7 +123,7 @@ class RemoteStream final : public BatchStream {
     return std::unique_ptr<Batch>(std::make_unique<RemoteBatch>(std::move(batch), block_, held_));
   }
 
-  // Of the road, so of all who share its batches. Nothing once the server cannot be asked any more.
+  // Figures of the road, so of all who share its batches. Nothing once the server cannot be asked any more.
   StreamStats stats() const override {
     const Result<wire::Counters> counters = stream_.Stats();
     StreamStats stats = counters.ok() ? StatsOf(*counters) : StreamStats();

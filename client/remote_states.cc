@@ -4,7 +4,7 @@
 
 namespace quarry {
 
-// Of the record, what a server tells: neither file nor generation.
+// What a server tells of the record: neither file nor generation.
 Result<TrainingRecord> RemoteStates::Find(std::string_view name) {
   QUARRY_TRY(client::Training training, store_.ReadTraining(name, /*with_state=*/false));
   TrainingRecord record;

@@ -81,7 +81,7 @@ class ServedCursor final : public SqlCursor {
     return std::as_bytes(std::span(rows_->Text(column)));
   }
 
-  // Of the value at hand: what the page has room for.
+  // Adds as much of the value at hand as the page has room for.
   void AddSome(std::vector<std::byte>& page, size_t bytes_max) {
     if (!in_value_) {
       const wire::SqlValueView value = ViewOf(*rows_, column_);

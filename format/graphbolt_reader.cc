@@ -168,8 +168,8 @@ class Opener {
     return Status::Ok();
   }
 
-  // Of the edges of a type, in `path`. DGL's samplers take them by the name that they are told; "weight" is
-  // what its documentation calls them.
+  // Takes the weights of the edges of a type, in `path`. DGL's samplers take weights by the name that they
+  // are told; "weight" is what its documentation calls them.
   Status TakeWeights(const std::string& type, const std::string& path) {
     for (const GraphBolt::Array& feature : graph_.graph_features) {
       if (feature.type != type || feature.domain != "edge") continue;

@@ -86,7 +86,7 @@ class EdgesWithRelations final : public TripleReader {
   std::span<const float> weights() const override { return edge_reader_->weights(); }
 
  private:
-  // Of the next n edges; behind the last edge, n = 0, there must be none.
+  // Reads the relations of the next n edges; behind the last edge, n = 0, there must be none.
   Status ReadRelations(size_t n) {
     if (relation_reader_ == nullptr) return Status::Ok();
     const std::span<int64_t> wanted = std::span(relations_).first(std::max<size_t>(1, n));

@@ -102,7 +102,7 @@ class Window {
   }
   uint64_t position() const { return position_; }
 
-  // Of `what`, for the message that they are not there.
+  // Checks that so many bytes of `what` are left; the error names it.
   Status Need(uint64_t bytes, std::string_view what) const {
     const uint64_t left = stream_.bytes - std::min(stream_.bytes, position_);
     if (bytes <= left) return Status::Ok();
@@ -370,7 +370,7 @@ class Unpickler {
     return Push({kind, static_cast<int64_t>(pickle_.bytes.size() - 1)});
   }
 
-  // Of a GLOBAL.
+  // A line of a GLOBAL.
   Result<std::string> Line() {
     std::string line;
     while (line.size() < kGlobalNameBytesMax) {

@@ -296,7 +296,7 @@ Result<NpyArray> Arrays::MakeTensor(const PickleCall& call) const {
   return whole_rows ? array : ByRows(std::move(array), strides[1]);
 }
 
-// Of integers and NumPy's integers.
+// The array of a list of integers and NumPy's integers.
 Result<NpyArray> Arrays::MakeList(const PickleValue& list) const {
   std::vector<int64_t> values;
   for (const PickleValue& item : pickle_.ItemsOf(list)) {

@@ -41,7 +41,7 @@ struct NamedFile {
   Damage::Kind damage = Damage::Kind::kTable;  // what a fault in it is of
 };
 
-// Of the files in a folder and below it.
+// The size of the files in a folder and below it.
 uint64_t FolderBytes(const std::string& path) {
   uint64_t bytes = 0;
   std::error_code error;

@@ -21,7 +21,7 @@ namespace {
 // So often a running statement looks at the clock: some tens of microseconds apart.
 constexpr int kOpsPerLook = 1000;
 constexpr size_t kTextBytesMax = 1'000'000'000;  // SQLite's own limit
-// Of one value. What SQLite holds is no part of the budget, and a row of features is far smaller.
+// The limit of one value. What SQLite holds is not part of the budget, and a row of features is far smaller.
 constexpr int kValueBytesMax = 64 << 20;
 
 struct CloseDatabase {
@@ -85,7 +85,7 @@ int Bind(sqlite3_stmt* statement, int place, const Value& value) {
   return sqlite3_bind_null(statement, place);
 }
 
-// Of PRAGMAs, those that tell what there is. Some of the others are of the whole process.
+// Allows only PRAGMAs that tell what there is. Some of the others concern the whole process.
 int Authorize(void*, int action, const char* name, const char*, const char*, const char*) {
   constexpr const char* kTelling[] = {
       "collation_list", "compile_options", "database_list", "foreign_key_list", "function_list",

@@ -17,7 +17,7 @@ struct Bounds {
   int64_t last = kBeyond;
 };
 
-// Of numbers first, then of texts and blobs, which are greater than any number; nothing holds for NULL.
+// Numbers come first, then texts and blobs, which are greater than any number; nothing holds for NULL.
 Bounds BoundsOf(Op op, const Value& value) {
   constexpr Bounds kNone{1, 0};
   const bool below = op == Op::kLess || op == Op::kLessEqual;

@@ -15,7 +15,7 @@ std::optional<int64_t> IntegerOf(const Value& value);
 // Ids in ascending order, each once. A value.
 class IdSet {
  public:
-  // Of 0 to count - 1, those that the query's constraints on this INTEGER column allow.
+  // The ids from 0 to count - 1 that the query's constraints on this INTEGER column allow.
   static IdSet Make(const Query& query, int column, uint64_t count);
   static IdSet Range(uint64_t first, uint64_t end);
   static IdSet List(std::vector<uint64_t> ids);  // REQUIRES: ascending, each once

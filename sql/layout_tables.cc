@@ -95,7 +95,7 @@ Result<RowList> ListSegments(Session& session, const Query& query) {
   return rows;
 }
 
-// Of each layout, what stays in memory between batches, and what on the GPU.
+// What each layout keeps in memory between batches, and what on the GPU.
 Result<RowList> ListCaches(Session& session, const Query&) {
   RowList rows;
   for (const LayoutRecord& layout : session.manifest().layouts) {

@@ -14,7 +14,7 @@ struct Connected : sqlite3_vtab {
   sqlite3* database = nullptr;
   Session* session = nullptr;
   Table* table = nullptr;
-  // Of tables that CREATE VIRTUAL TABLE made:
+  // Only tables that CREATE VIRTUAL TABLE made have these:
   TableMaker* maker = nullptr;
   std::string name;
   std::shared_ptr<void> owner;
@@ -175,7 +175,7 @@ int Next(sqlite3_vtab_cursor* base) {
 int Eof(sqlite3_vtab_cursor* base) { return static_cast<int>(CursorOf(base).at_end); }
 
 int GetColumn(sqlite3_vtab_cursor* base, sqlite3_context* context, int column) {
-  // Of an UPDATE that leaves the column as it is: Update is told so by nothing being said here.
+  // Where an UPDATE leaves the column as it is, saying nothing here tells Update so.
   if (sqlite3_vtab_nochange(context) != 0) return SQLITE_OK;
   return Guarded(base->pVtab, [&] {
     Output out(context);

@@ -24,7 +24,7 @@ void UnregisterTable(sqlite3* database, const std::string& name);
 // vec_dot, vec_l2, vec_cosine, vec_dim, vec_slice, vec_to_json, vec_from_json over blobs of float32.
 Status RegisterVectorFunctions(sqlite3* database);
 
-// Of a module whose tables CREATE VIRTUAL TABLE makes.
+// Makes the tables of a module for CREATE VIRTUAL TABLE.
 class TableMaker {
  public:
   struct Made {

@@ -121,7 +121,7 @@ class ScanStream final : public RowStream {
     return Status::Ok();
   }
 
-  // Of the rows of the piece from `first` on.
+  // Loads the changed rows of the piece from `first` on.
   Status LoadChanged(uint64_t first) {
     if (table_->overlay->empty()) return Status::Ok();
     const FeatureGeometry& geometry = table_->geometry();

@@ -62,7 +62,7 @@ class Session {
   Result<const Topology*> OpenTopology();  // "graph"; kNotFound when there is none
   // By node, counted in a pass over all edges where the topology has no lists of out-neighbors.
   Result<std::span<const uint32_t>> OutDegrees();
-  // Of the topology's edges; null when there is but one, and when edges have no weights.
+  // The relations and the weights of the topology's edges; null with only one relation, and without weights.
   Result<const EdgeValues*> OpenRelations(Adjacency side);
   Result<const EdgeValues*> OpenWeights(Adjacency side);
   MergedReader& reader() { return reader_; }

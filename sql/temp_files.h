@@ -1,8 +1,8 @@
 // TempFiles: SQLite's temporary files of one connection, which sorts and joins beyond its caches go to, with
 // an account of what they take. Private to this room.
 //
-// A layer over SQLite's own VFS: files grow as that does it, once the account allows it. Of one connection,
-// and used by the thread that has it; outlives the connection.
+// A layer over SQLite's own VFS: files grow as that does it, once the account allows it. The layer belongs
+// to one connection, is used by the thread that has it, and outlives the connection.
 #pragma once
 
 #include <sqlite3.h>

@@ -163,7 +163,7 @@ constexpr Function kFunctions[] = {
     {"vec_from_json", 1, VecFromJson},
 };
 
-// Of a NULL all is NULL. SQLite is C: nothing may be thrown through it.
+// Every function of a NULL is NULL. SQLite is C: nothing may be thrown through it.
 void Call(sqlite3_context* context, int count, sqlite3_value** values) {
   const auto* function = static_cast<const Function*>(sqlite3_user_data(context));
   const Arguments arguments(values, static_cast<size_t>(count));

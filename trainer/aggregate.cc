@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kLineBytes = 64;
 // Rows whose lines are asked for before they are needed: enough to cover a DRAM access (measured 4, 8, 12,
-// 16: flat from 8 on for 512-byte rows). Of wide rows only the first lines: the hardware's stream prefetcher
+// 16: flat from 8 on for 512-byte rows). Only the first lines of wide rows: the hardware's stream prefetcher
 // follows.
 constexpr size_t kPrefetchRows = 8;
 constexpr size_t kPrefetchBytesMax = 1024;

@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kSentenceBytes = 1024;
 
 #ifdef QUARRY_GLOO
-// Of one call: what a rank does between two of them takes minutes at most.
+// The timeout of one call: what a rank does between two of them takes minutes at most.
 constexpr std::chrono::minutes kCallTimeout(30);
 
 std::chrono::milliseconds Milliseconds(double seconds) {

@@ -79,7 +79,7 @@ class LinkDecoder::Impl {
   struct Staged {
     std::vector<float> known, truth, relation, negative;
   };
-  // Of a thread.
+  // The buffers of a thread.
   struct Scratch {
     std::vector<float> queries, query_gradients;       // [tile, dim]
     std::vector<float> negatives;                      // [negatives, dim]
@@ -275,7 +275,7 @@ class LinkDecoder::Impl {
   std::vector<Scratch> scratch_;  // by thread
   Staged staged_[2];              // by side
   std::vector<double> losses_;    // by side and chunk
-  // Of the current Compute.
+  // What the current Compute works on.
   const LinkBatch* batch_ = nullptr;
   const float* node_values_ = nullptr;
   const float* relation_values_ = nullptr;

@@ -46,7 +46,7 @@ BlockBounds BoundBlock(const LinkTrainOptions& options, const LinkCounts& counts
   return bounds;
 }
 
-// Of one batch in flight: the block, whose vectors double, its nodes once more, sorted, and the seeds.
+// What a batch in flight takes: the block, whose vectors double, its nodes once more, sorted, and the seeds.
 uint64_t NeighborhoodBytes(const BlockBounds& bounds) {
   const uint64_t block_bytes = (bounds.nodes + bounds.hop_nodes.back() + bounds.edges) * sizeof(uint32_t);
   const uint64_t number_bytes = bounds.nodes * (sizeof(uint32_t) + 2 * sizeof(uint64_t));
@@ -64,8 +64,8 @@ uint64_t EncodeAllBytes(uint64_t nodes, uint64_t dim) {
          MatrixBytes(std::min(tile_floats, nodes * row_floats));
 }
 
-// Of the layers: their inputs and outputs with an eighth of slack, the transposed block, and the parameters
-// with gradients, moments and what a step computes of them.
+// What the layers take: their inputs and outputs with an eighth of slack, the transposed block, and the
+// parameters with gradients, moments and what a step computes of them.
 uint64_t LayerBytes(const LinkTrainOptions& options, const BlockBounds& bounds) {
   const uint64_t dim = options.spec.dim;
   uint64_t bytes = (bounds.nodes + bounds.edges + bounds.hop_nodes.back()) * sizeof(uint32_t);

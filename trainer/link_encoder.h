@@ -23,7 +23,7 @@
 
 namespace quarry {
 
-// Of a batch; its memory is used again for later ones.
+// The neighborhood of a batch; its memory is used again for later ones.
 struct LinkNeighborhood {
   Block block;                 // the scored nodes are its seeds
   std::vector<uint32_t> rows;  // of its nodes: where the arrays of unique input nodes have them
@@ -71,7 +71,7 @@ class LinkEncoder {
 // The most nodes whose vectors a batch needs that scores so many.
 uint64_t LinkInputNodes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored);
 
-// Of LinkEncoder::State; 0 without one.
+// The size of LinkEncoder::State; 0 without an encoder.
 uint64_t LinkEncoderStateBytes(const LinkTrainOptions& options);
 
 // The most that an encoder holds, with the neighborhoods of the batches in flight and the two matrices of

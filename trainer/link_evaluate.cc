@@ -217,7 +217,7 @@ class PieceRanker {
     return read;
   }
 
-  // Of the strip's nodes [first, first + count).
+  // Counts the scores of the strip's nodes [first, first + count).
   void CountBlock(uint32_t group, const Strip& strip, uint64_t first, uint64_t count, float* scores) {
     const auto rows = static_cast<int64_t>(EdgesOf(group).size());
     const auto columns = static_cast<int64_t>(count);
@@ -258,7 +258,7 @@ class PieceRanker {
   std::vector<std::vector<float>> scores_;  // by thread: [kGroupEdges, kBlockNodes]
   const uint64_t strip_nodes_;
   Strip strips_[2];
-  // Of the piece.
+  // The piece at hand.
   std::span<const Triple> edges_;
   std::vector<float> queries_;  // [rankings, dim]
   std::vector<Truth> truths_;   // by ranking

@@ -23,7 +23,7 @@ uint64_t RecordBytes(const EmbeddingSpec& spec) {
   return RoundUp(sizeof(int64_t) + (uint64_t{spec.dim} + spec.state_dim()) * sizeof(float), sizeof(int64_t));
 }
 
-// Of the validation cache of a table of which a batch uses `batch_rows`: at most four times the rows in
+// The validation cache of a table of which a batch uses `batch_rows`: at most four times the rows in
 // flight, in vectors that double, with hash table, log and free list beside.
 uint64_t CacheBytes(const LinkTrainOptions& options, const EmbeddingSpec& spec, uint64_t batch_rows) {
   if (options.mode != AsyncMode::kOac) return 0;

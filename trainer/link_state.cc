@@ -11,14 +11,14 @@ namespace quarry {
 namespace {
 
 constexpr uint32_t kLinkTask = 2;
-// Of states without vectors and with them.
+// The versions of states without vectors and with them.
 constexpr uint32_t kPlaceVersion = 1, kVectorsVersion = 2;
 
 // Task, version and place; where vectors follow, the timestamp and the size of what is learned beside them.
 constexpr uint64_t kPlaceBytes =
     3 * sizeof(uint32_t) + sizeof(uint64_t) + 2 * sizeof(double) + sizeof(uint32_t);
 constexpr uint64_t kVectorsBytes = kPlaceBytes + sizeof(int64_t) + sizeof(uint64_t);
-// Of a table, before its rows.
+// What a table has before its rows.
 constexpr uint64_t kSpecBytes = 2 * sizeof(uint64_t) + sizeof(uint32_t) + 3 + sizeof(float);
 
 std::string_view OptimizerName(OptimizerKind kind) {
@@ -126,7 +126,7 @@ Status PutRows(EmbeddingTable& table, StateWriter& writer) {
   });
 }
 
-// Of a row that is younger than the checkpoint, later updates would be lost.
+// Later updates of a row that is younger than the checkpoint would be lost.
 Status TakeRows(int64_t timestamp_max, StateReader& reader, EmbeddingTable& table) {
   const EmbeddingSpec& spec = table.spec();
   return ForEachBlock(spec, [&](RowBlock& block) {

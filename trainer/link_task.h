@@ -65,11 +65,11 @@ class LinkTask final : public EmbeddingTask {
   const bool has_relations_;
   std::vector<NodeId> ends_[2];  // heads and tails of all training edges, to draw negatives by degree
 
-  // Of the epoch; workers read it.
+  // The epoch; workers read it.
   uint64_t epoch_ = 1;
   std::vector<uint32_t> order_;  // of the training edges
 
-  // Of the computing thread.
+  // The computing thread owns these.
   Progress progress_;
   std::unique_ptr<LinkEncoder> encoder_;  // workers sample by it
   LinkDecoder decoder_;

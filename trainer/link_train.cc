@@ -26,7 +26,7 @@ EmbeddingPipelineOptions PipelineOptions(const LinkTrainOptions& options, int64_
           .last_timestamp = last_timestamp};
 }
 
-// Of what came after `before`.
+// The figures of what came after `before`.
 EmbeddingPipelineStats Since(const EmbeddingPipelineStats& before, EmbeddingPipelineStats stats) {
   for (size_t i = 0; i < kEmbeddingStageCount; i++) {
     stats.stages[i].batches -= before.stages[i].batches;

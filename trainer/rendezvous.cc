@@ -28,7 +28,7 @@ Result<uint32_t> Number(const char* name, std::string_view text, uint32_t min, u
                     min, max);
 }
 
-// Of "node[03-07,9],other" the first: "node03".
+// The first host of a list: "node03" of "node[03-07,9],other".
 std::string FirstHost(std::string_view list) {
   const size_t bracket = list.find('[');
   const size_t comma = list.find(',');

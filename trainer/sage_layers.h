@@ -60,7 +60,7 @@ class SageLayers {
   // [seeds, last width] of the last Forward; valid until the next one.
   virtual std::span<float> output() = 0;
   // Leaves the gradients of the parameters, for `output_gradients` (as output()); both other arguments are
-  // those of the last Forward. Of the input rows where the options ask for it: node i's goes to row
+  // those of the last Forward. The input rows' too, where the options ask for it: node i's goes to row
   // features.slots[i] of `input_gradients` ([rows, first width]); rows of no node stay as they are.
   virtual Status Backward(const Block& block, const FeatureView& features, float* output_gradients,
                           float* input_gradients = nullptr) = 0;

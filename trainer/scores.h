@@ -27,7 +27,7 @@ class Scores {
   const uint32_t class_count_;
   uint64_t nodes_ = 0;
   uint64_t correct_ = 0;
-  // Of two classes: how much class 1 is preferred, and whether it is the label.
+  // How much class 1 of two is preferred, and whether it is the label; empty for other numbers of classes.
   std::vector<float> preference_;
   std::vector<uint8_t> positive_;
 };

@@ -122,7 +122,7 @@ class Trainer {
     return Agree(trainers_, first ? Status::Ok() : DecodeTrainState(state, progress_, *model_));
   }
 
-  // Of the run, the part before it was gone on with included.
+  // The time of the run, including the part before it was resumed.
   double Seconds() const { return seconds_before_ + MonotonicSeconds() - start_; }
 
   bool StopsEarly() const {
@@ -305,8 +305,8 @@ uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim,
   constexpr uint64_t kRuntimeBytes = 208 * kMiB;
   constexpr uint64_t kThreadBytes = 24 * kMiB;
   constexpr uint64_t kParameterCopies = 5;  // weight, gradient, Adam's two moments, the best weights
-  // Of a checkpoint: weights, moments and best weights as bytes, twice while they are put together, and the
-  // file's buffer.
+  // What a checkpoint takes: weights, moments and best weights as bytes, twice while they are put together,
+  // and the file's buffer.
   constexpr uint64_t kStateCopies = 8;
   constexpr uint64_t kStateBufferBytes = 6 * kMiB;
   constexpr uint64_t kLogitCopies = 4;  // of the loss: log-softmax and the gradients that autograd holds

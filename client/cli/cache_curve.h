@@ -24,8 +24,8 @@ struct CacheCurveOptions {
   std::string scratch_path;  // a file that must not exist; nothing is left of it
 };
 
-// Of `trace`, which is open and counted, of the layout `record`. Draws on the database's budget while it
-// runs.
+// The curve of `trace`, which is open and counted, of the layout `record`. Draws on the database's budget
+// while it runs.
 Result<CacheCurve> MeasureCacheCurve(Database& database, const LayoutRecord& record, const Trace& trace,
                                      const CacheCurveOptions& options, const ProgressFunction& progress);
 

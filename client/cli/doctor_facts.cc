@@ -44,7 +44,7 @@ uint64_t LimitOf(decltype(RLIMIT_NOFILE) resource) {
   return limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
 }
 
-// Of the first processor, as the kernel names them.
+// The flags of the first processor, as the kernel names them.
 std::set<std::string> ProcessorFlags() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {

@@ -10,7 +10,7 @@ namespace quarry::cli {
 
 MachineFacts AskMachine();
 
-// Of a folder; makes a file without a name in it, and leaves nothing behind. kNotFound when there is none.
+// Asks about a folder; makes a nameless file in it and leaves nothing behind. kNotFound when there is none.
 Result<PlaceFacts> AskPlace(const std::string& path);
 
 }  // namespace quarry::cli

@@ -8,7 +8,7 @@
 
 namespace quarry::cli {
 
-// Of the kernel, the process's limits, and the processor. Text that the system did not tell is empty.
+// Facts of the kernel, the process's limits, and the processor. Text that the system did not tell is empty.
 struct MachineFacts {
   std::string kernel;             // "6.1.0-18-amd64"
   std::string io_uring_error;     // why no ring could be made; empty: one could
@@ -27,7 +27,7 @@ struct MachineFacts {
   std::string gnuplot;  // its path
 };
 
-// Of the file system under a path, and the device under that.
+// Facts of the file system under a path, and the device under that.
 struct PlaceFacts {
   std::string path;
   std::string file_system;   // "ext4"

@@ -17,7 +17,7 @@ struct DiskFootprint {
 };
 DiskFootprint DiskFootprintOf(const Store& store);
 
-// Of the page file of an embedding table, which has holes, and of its page map.
+// The disk space of the page file of an embedding table, which has holes, and of its page map.
 uint64_t EmbeddingBytes(const Store& store, const EmbeddingRecord& table);
 
 // What whoever opens it holds of it throughout, whatever is cached besides: a table's checksums, and of a

@@ -48,7 +48,7 @@ Result<std::optional<SplitCounts>> CountSplits(Store& store,
   return std::optional<SplitCounts>(counts);
 }
 
-// Of a table, what was written since its file was made.
+// What was written to a table since its file was made.
 struct Changes {
   uint64_t rows = 0;
   uint64_t resident_bytes = 0;  // of the set of these rows

@@ -25,7 +25,7 @@ struct Arguments {
   bool json = false;
 };
 
-// Of a server's memory: pieces of 16 MiB, which it holds three times, fit into half of it.
+// The session's part of a server's memory: pieces of 16 MiB, which it holds three times, fit into half of it.
 constexpr uint64_t kSessionBytes = 128 * kMiB;
 
 std::optional<Split> ParseSplit(const std::string& name) {

@@ -153,7 +153,7 @@ class Shell {
   std::vector<std::string> Complete(std::string_view word) const {
     std::vector<std::string> found;
     if (word.empty()) return found;
-    // Of table.column, the part behind the point.
+    // Only the part of table.column behind the point is completed.
     const size_t point = word.find_last_of('.');
     const size_t skip = point == std::string_view::npos || point == 0 ? 0 : point + 1;
     for (const std::string& candidate : words_) {

@@ -17,7 +17,7 @@ constexpr uint64_t kPieceEdges = 256 << 10;  // 3 MiB: small beside what the edg
 constexpr uint64_t kFileShare = 512;         // of a state: more than its checksums, 4 bytes a page
 constexpr uint64_t kEdgesMax = UINT32_MAX;   // that can be put in order
 
-// Of it, what link prediction asks of a database.
+// The part of a description that link prediction asks of a database.
 Result<Manifest> ManifestOf(const wire::Description& description) {
   Manifest manifest;
   manifest.node_count = description.node_count;

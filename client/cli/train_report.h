@@ -19,7 +19,7 @@ struct TrainSetup {
   uint64_t memory_budget_bytes = 0;
   uint64_t cache_budget_bytes = 0;
   uint64_t overhead_bytes = 0;  // beyond the memory budget: peak RSS stays under the sum
-  // Of the planned road; what was built in this run, 0 when the layout was there.
+  // What building the planned road's layout took in this run; 0 when the layout was there.
   double plan_seconds = 0;
   uint64_t plan_bytes_written = 0;
   uint64_t plan_bytes_read = 0;

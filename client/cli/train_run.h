@@ -28,8 +28,8 @@ struct RunFlags {
   bool overwrite = false;
 
   void AddTo(CLI::App* verb);
-  // Of node classification, still without states and settings; nothing for one without checkpoints. kUsage
-  // for options that are of runs with them.
+  // The run of node classification, still without states and settings; nothing without checkpoints. kUsage
+  // for options that only runs with checkpoints have.
   Result<std::optional<TrainRun>> NodeRun() const;
 };
 

@@ -43,7 +43,7 @@ class WorkerFolder {
 Status RunWorkers(uint32_t count, const std::string& address, uint64_t memory_bytes,
                   const WorkerFolder& folder);
 
-// Of a started process: arranges that it ends with the one that started it.
+// Called by a started process: arranges that it ends with the one that started it.
 Status FollowStarter(int status_fd);
 // Tells it the status. Returns OK: what there is to say is said there.
 Status TellStarter(int status_fd, const Status& status);

@@ -19,7 +19,7 @@ constexpr double kForgetSeconds = 10;            // for the server to delete row
 constexpr std::chrono::milliseconds kPause(50);  // before a put is begun anew
 
 uint64_t CostOf(uint64_t rows, uint64_t bytes) { return kCopies * bytes + kEntryBytes * rows; }
-// Of the session's memory: beside it, there are regions, and answers.
+// The part of the session's memory that puts may take: beside it, there are regions, and answers.
 uint64_t CostMax(const Session& session) { return session.budget_bytes() / 2; }
 
 const std::vector<std::byte>& BlockOf(const wire::PutRows& rows) {
@@ -106,7 +106,7 @@ class Pieces {
     return Status();
   }
 
-  // Of all pieces that were added.
+  // The request that commits all pieces that were added.
   wire::Put Last() {
     ended_ = true;
     wire::Put last = put_;

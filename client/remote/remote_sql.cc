@@ -121,7 +121,7 @@ class RemoteCursor final : public RowCursor {
     return "";
   }
 
-  // Of a script; false behind its last.
+  // To the next statement of a script; false behind its last.
   Result<bool> NextStatement() {
     done_ = true;
     QUARRY_TRY(wire::Response answer, sql_->Ask(wire::Fetch{id_, true}));

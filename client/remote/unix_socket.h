@@ -38,7 +38,7 @@ struct ServerPlace {
   std::string path;
   std::optional<uid_t> server_uid;
 };
-// Of "PATH" or "PATH?server-uid=UID". kInvalidArgument for a UID that is no number.
+// Parses "PATH" or "PATH?server-uid=UID". kInvalidArgument for a UID that is not a number.
 Result<ServerPlace> ParsePlace(std::string_view text);
 
 // kInvalidArgument when the server runs as `server`, who is neither root, nor `self`, nor named by the place:

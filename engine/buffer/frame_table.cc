@@ -157,7 +157,7 @@ void FrameTable::FailLoad(uint32_t number, uint32_t pins) {
   PushFree(number);
 }
 
-// Of a failed load. True: those were the last, and the frame is the caller's.
+// Drops pins of a failed load. True: those were the last, and the frame is the caller's.
 bool FrameTable::DropPins(Frame& frame, uint32_t pins) {
   assert(frame.pins >= pins);
   frame.pins -= pins;

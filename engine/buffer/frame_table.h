@@ -100,7 +100,7 @@ class FrameTable {
   struct Frame {
     std::atomic<PageNumber> page{kNoPage};  // changes under its shard
     std::atomic<bool> dirty{false};         // set under the latch, cleared under the exclusive one
-    // Of the page's shard.
+    // The page's shard guards the rest.
     State state = State::kFree;
     bool writing = false;
     bool exclusive = false;  // latched so

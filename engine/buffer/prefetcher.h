@@ -45,7 +45,7 @@ class Prefetcher {
   FrameTable& frames_;
   const unsigned depth_;
 
-  // Of the thread.
+  // The thread owns these.
   std::unique_ptr<IoRing>
       ring_;  // null: there was no new one after an error, and nothing is read ahead any more
   std::vector<uint32_t> new_;

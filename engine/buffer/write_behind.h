@@ -89,7 +89,7 @@ class WriteBehind {
   FrameTable& frames_;
   const WriteBehindOptions options_;
 
-  // Of the thread.
+  // The thread owns these.
   const std::unique_ptr<IoRing> ring_;
   const IoBuffer buffer_;
   std::vector<Write> writes_;    // by buffer

@@ -29,7 +29,7 @@ class FifoPolicy final : public CachePolicy {
     change.admitted.clear();
     change.evicted.clear();
     const uint64_t misses = static_cast<uint64_t>(std::ranges::count(access.resident, uint8_t{0}));
-    // Of more misses than the cache has rows, the first would be driven out by the last: they never enter.
+    // Where misses outnumber the cache's rows, the last would drive out the first: the first never enter.
     uint64_t refused = misses - std::min<uint64_t>(misses, queue_.size());
     for (uint32_t i = 0; i < access.nodes.size(); ++i) {
       if (access.resident[i]) continue;
@@ -291,7 +291,7 @@ class BeladyPolicy final : public CachePolicy {
     for (; count > 0; --count) change.evicted.push_back(buckets_.Pop(bucket));
   }
 
-  // Of the misses in change.admitted keeps the first that are wanted of each bucket; leaves wanted_ all zero.
+  // Keeps in change.admitted the first misses of each bucket, as many as are wanted; leaves wanted_ all zero.
   void Admit(const BatchAccess& access, CacheChange& change) {
     std::vector<uint32_t>& admitted = change.admitted;
     size_t count = 0;

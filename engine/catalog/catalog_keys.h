@@ -48,7 +48,7 @@ inline std::string TablePrefix(std::string_view table) {
   return prefix;
 }
 
-// Of a key of `delta`; 0 for what is none.
+// The timestamp in a key of `delta`; 0 for what is not one.
 inline uint64_t TimestampOfKey(std::string_view key) {
   if (key.size() < kVersionTailBytes) return 0;
   return ~IdFromBytes(key.substr(key.size() - sizeof(uint64_t)));

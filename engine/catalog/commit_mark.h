@@ -24,7 +24,7 @@ struct CommitMark {
   uint64_t synced = 0;
 };
 std::string EncodeCommitMark(const CommitMark& mark);
-// Of the commit whose batch is `bytes`: its mark was added last. Nothing when it has none.
+// The mark of the commit whose batch is `bytes`: what was added to it last. Nothing when there is none.
 std::optional<CommitMark> MarkAtEnd(std::string_view bytes);
 
 // The last commit that any mark of this catalog in the logs of the folder knows to be synced; 0: none.

@@ -24,7 +24,7 @@ std::string MapFileName(std::string_view table, uint64_t generation, uint64_t ma
 // The table whose file has this name in the folder; nothing for names that are not of our making.
 std::optional<std::string_view> TableOfFile(std::string_view file);
 
-// Of letters, digits, - and _.
+// Whether the name is made of letters, digits, - and _.
 bool IsTableName(std::string_view name);
 
 // What a record describes.

@@ -61,7 +61,7 @@ class MissCounter {
         gap_bytes_max_(gap_bytes_max),
         missed_(CeilDiv(geometry.row_count, 64)) {}
 
-  // Of the batch at hand. False when it was marked before.
+  // Marks a miss of the batch at hand. False when it was marked before.
   bool Mark(NodeId node) {
     uint64_t& word = missed_[node / 64];
     const uint64_t bit = uint64_t{1} << (node % 64);
@@ -152,7 +152,7 @@ class CostModel {
   }
 
  private:
-  // Of segment caches, over the whole trace.
+  // What segment caches come to, over the whole trace.
   struct SegmentTotals {
     uint64_t miss_rows = 0;
     uint64_t carried_rows = 0;  // in the chunk of the last batch, wherever else they are

@@ -55,7 +55,7 @@ class LayoutEncoder {
   // The misses of each batch, for the segment search. One thread; valid until Encode.
   MissReader miss_reader();
 
-  // Of the last Encode:
+  // Results of the last Encode:
   const std::vector<BatchEntry>& entries() const { return entries_; }
   const std::vector<SegmentEntry>& segments() const { return segments_; }
   uint64_t batches_per_segment() const { return batches_per_segment_; }

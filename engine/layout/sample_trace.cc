@@ -136,7 +136,7 @@ class TraceSampling {
     }
   }
 
-  // Of the batch whose turn it is: records stand in the order of batches whatever the threads do.
+  // Writes the batch whose turn it is: records stand in the order of batches whatever the threads do.
   Status Write(const Canonizer& canonizer, const std::vector<std::byte>& encoded) QUARRY_REQUIRES(mutex_) {
     const auto targets = static_cast<uint32_t>(canonizer.indptr.size()) - 1;
     const auto nodes = static_cast<uint32_t>(canonizer.nodes.size());

@@ -113,7 +113,7 @@ class EmbeddingPipelineImpl final : public EmbeddingPipeline {
   const std::unique_ptr<CommitTracker> tracker_;
   std::vector<Flight> flights_;
 
-  // Of the computing thread.
+  // The computing thread owns these.
   std::vector<std::unique_ptr<ValidationCache>> caches_;  // by table; none without OAC
   int64_t last_timestamp_;
   std::vector<uint64_t> order_;

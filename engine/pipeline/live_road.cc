@@ -34,8 +34,8 @@ uint64_t WithMargin(uint64_t probed, uint64_t percent = 15) {
 }
 constexpr uint64_t kFlightMarginPercent = 3;
 
-// Of a block while it is sampled: a neighbor, a node, its place in a hash table at a quarter of its load;
-// arrays that grow are there twice.
+// What an entry of a block takes while it is sampled: a neighbor, a node, its place in a hash table at a
+// quarter of its load; arrays that grow are there twice.
 constexpr uint64_t kProbedEntryBytes = 64;
 // What probing may take of the memory beside a budget that is small: the least that would do is then known,
 // and can be told.

@@ -16,7 +16,7 @@ class RequestMetrics {
   // `kind`: the alternative of wire::Request. Thread-safe.
   void Add(size_t kind, double seconds, bool ok);
 
-  // Of all sessions.
+  // Totals of all sessions.
   Counter& bytes_received;
   Counter& bytes_sent;
   Counter& shared_bytes;  // of answers that were put into shared memory

@@ -273,7 +273,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::map<uint64_t, std::shared_ptr<SqlHold>> sql_;          // connections
   std::map<uint64_t, std::shared_ptr<SqlHold>> sql_cursors_;  // the connection of each
   std::shared_ptr<StagedPut> staged_put_;                     // the last of them, which may have ended
-  // Of the request before, for the next one; null while one is at work with it.
+  // What the request before left for the next one; null while one is at work with it.
   std::shared_ptr<StagedState> staged_;
   std::shared_ptr<OpenEdges> edges_;
 

@@ -50,7 +50,7 @@ class SharedRegion {
   // A description of its own for a client, for reading or, where it writes, for both; to be closed once it is
   // sent. kOutOfBudget when the system has no descriptors.
   Result<File> HandOut() const;
-  // Of a region that clients write to they may change at any moment: copy, then check, then use.
+  // Clients may change a region that they write to at any moment: copy, then check, then use.
   std::span<std::byte> bytes() const { return bytes_; }
   wire::RegionAccess access() const { return access_; }
   const std::shared_ptr<const RegionWitness>& witness() const { return witness_; }

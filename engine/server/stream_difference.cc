@@ -31,7 +31,7 @@ class Comparison {
     if (difference_.empty() && asked != group) Say(name, Listed(asked), Listed(group));
     return *this;
   }
-  // Of what is too long to be told.
+  // A field whose values are too long to be told.
   Comparison& Equal(std::string_view name, bool equal) {
     if (difference_.empty() && !equal) difference_ = fmt::format("{} that the group has not", name);
     return *this;

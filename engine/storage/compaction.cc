@@ -178,7 +178,7 @@ Status Compaction::CheckSpace() const {
                     FormatBytes(space.available), record_.name, FormatBytes(bytes));
 }
 
-// Of the file that an interrupted compaction left, where it holds what its record says, else of a new one.
+// Opens the file that an interrupted compaction left, where it holds what its record says, else a new one.
 Result<std::unique_ptr<FeatureTableWriter>> Compaction::OpenWriter(const TableRecord& next) {
   const std::string path = store_.path() + "/" + next.file;
   const auto& id = store_.manifest().database_id;

@@ -142,7 +142,7 @@ uint64_t DataFileWriter::checksums_offset() const {
   return section_.offset + RoundUp(planned_bytes_, kPageBytes);
 }
 
-// Of all checksums of the open section so far: of those that were written for good, and of the others.
+// The digest of all checksums of the open section so far: those that were written for good, and the others.
 uint64_t DataFileWriter::ChecksumsDigest() const {
   const std::array<uint64_t, 2> parts = {
       checksums_digest_.Digest(), Checksum64(checksums_.span().first(checksum_count_ * sizeof(uint32_t)))};

@@ -39,7 +39,7 @@ class DeltaLog {
   Result<std::unique_ptr<LargeWrite>> BeginLargeWrite(const Manifest& manifest) QUARRY_EXCLUDES(mutex_);
   // Catalog::DropVersions of a table that compaction has folded up to `timestamp`.
   Status DropVersions(const std::string& table, uint64_t timestamp) QUARRY_EXCLUDES(mutex_);
-  // Of the newest commit that is visible.
+  // The timestamp of the newest commit that is visible.
   Result<uint64_t> LastTimestamp() QUARRY_EXCLUDES(mutex_);
   // The overlay of `table` in the snapshot, together with `folded`: rows that are newer in `file` than in the
   // base that the overlay is for. `file` may be null when there are none.
@@ -49,7 +49,7 @@ class DeltaLog {
 
  private:
   class StagedWrite;
-  // Of a large write: what Add has written.
+  // What Add has written of a large write.
   struct StagedRows {
     uint64_t timestamp = 0;
     std::map<std::string, RowBitmap, std::less<>> rows;  // by table
@@ -83,7 +83,7 @@ class DeltaLog {
   uint64_t staged_timestamp_ QUARRY_GUARDED_BY(mutex_) = 0;  // of the large write under way; 0 = none
   bool unsettled_ QUARRY_GUARDED_BY(mutex_) = false;       // a commit failed: it may be in the catalog or not
   std::deque<Writer*> writers_ QUARRY_GUARDED_BY(mutex_);  // the first one commits
-  // Of tables that were asked about: rows that have versions above a timestamp.
+  // Rows that have versions above a timestamp, of tables that were asked about.
   std::map<std::pair<std::string, uint64_t>, RowBitmap> touched_ QUARRY_GUARDED_BY(mutex_);
 };
 

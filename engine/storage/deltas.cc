@@ -381,7 +381,7 @@ Result<std::unique_ptr<LargeWrite>> DeltaLog::BeginLargeWrite(const Manifest& ma
     timestamp = staged_timestamp_ = last_timestamp_ + commits_beside_max_;
   }
   auto catalog = catalog_(/*writable=*/true);
-  // Of one before whose rows could not be dropped: they may have the same timestamp.
+  // Drops rows of an earlier large write that could not be dropped then: they may have the same timestamp.
   const Status dropped = catalog.ok() ? (*catalog)->DropStaged() : catalog.status();
   if (!dropped.ok()) {
     MutexLock lock(mutex_);

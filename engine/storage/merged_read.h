@@ -12,7 +12,7 @@
 
 namespace quarry {
 
-// Of the ring: more requests in flight gain nothing (docs/benchmarks.md).
+// The depth of the ring: more requests in flight gain nothing (docs/benchmarks.md).
 inline constexpr unsigned kMergedReadDepth = 64;
 
 // What `staging` must have at least: the largest of `reads`, in whole pages.

@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kIdsAtATime = 64 << 10;
 constexpr uint64_t kReadBytesMax = 4 * kMiB;
-// Of the memory, what is read at a time, and what a batch may have when it is written: vectors that grow
-// take twice that, and the catalog's copies of a batch as much again.
+// The memory is so many times what is read at a time, and what a batch may have when it is written: vectors
+// that grow take twice that, and the catalog's copies of a batch as much again.
 constexpr uint64_t kBatchesInMemory = 8;
 
 class Put {

@@ -439,7 +439,7 @@ class StoreImpl final : public Store {
   std::vector<std::unique_ptr<const Manifest>> manifests_;  // all that there were: commits are rare
   std::atomic<const Manifest*> manifest_{nullptr};          // the last of them
   std::map<std::string, std::shared_ptr<TableFile>> files_ QUARRY_GUARDED_BY(mutex_);  // of tables, by name
-  // Of each table, those that snapshots kept when they were replaced.
+  // Each table's files that snapshots kept when they were replaced.
   std::map<std::string, std::vector<std::weak_ptr<TableFile>>> replaced_ QUARRY_GUARDED_BY(mutex_);
   struct TakenSnapshot {
     uint64_t timestamp = 0;

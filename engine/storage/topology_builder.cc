@@ -20,8 +20,8 @@ constexpr size_t kBatchKeys = 32 << 10;
 constexpr uint64_t kFixedBytes = 8 * kMiB;
 
 // What is sorted, from the most significant end: list (the node whose neighbors these are) and neighbor, 32
-// bits each. Of a graph with several relations or with weights also the relation (31), whether it is the
-// reverse that was added to an edge (1), and the bits of the weight (32). What a graph has not is 0, and
+// bits each. A graph with several relations or with weights adds the relation (31), whether it is the
+// reverse that was added to an edge (1), and the bits of the weight (32). What a graph lacks is 0, and
 // costs the sort nothing.
 struct KeyParts {
   NodeId list = 0;

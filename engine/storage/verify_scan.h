@@ -27,7 +27,7 @@ class Verification {
   // What faults from now on are of, and say besides (empty = nothing).
   void SetSubject(Damage::Kind kind, std::string_view name = {}, std::string remedy = {});
   void AddFault(Status fault);
-  // Of some of the table's rows.
+  // A fault in some of the table's rows.
   void AddFault(Status fault, uint64_t first_row, uint64_t row_count);
   // A fault is noted and OK returned; anything else comes back.
   Status Note(const Status& status);

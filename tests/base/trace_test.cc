@@ -47,7 +47,7 @@ class TraceTest : public testing::Test {
     }
     return spans;
   }
-  // Of each line.
+  // The name of each line.
   static std::map<int, std::string> ThreadNames(const Json& trace) {
     std::map<int, std::string> names;
     for (const Json& event : trace["traceEvents"]) {

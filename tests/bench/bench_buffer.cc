@@ -68,7 +68,7 @@ Status WriteAllPages(PageFile& file, BufferPool& pool, const std::string& map_pa
   return Status::Ok();
 }
 
-// Of a page that is there.
+// The time to pin a page that is there.
 Result<double> PinNanoseconds(BufferPool& pool) {
   constexpr int kPins = 1'000'000;
   const double start = MonotonicSeconds();

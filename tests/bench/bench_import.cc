@@ -70,7 +70,7 @@ Status WriteEdges(IoBackend& backend, const std::string& path, uint64_t edges, u
   return Status::Ok();
 }
 
-// Of this process, all threads: what the import costs where others use the machine too.
+// The CPU time of this process, all threads: what the import costs where others use the machine too.
 double CpuSeconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

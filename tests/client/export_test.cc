@@ -47,7 +47,7 @@ std::vector<std::string> FilesIn(const std::string& folder) {
   return names;
 }
 
-// Of any exponent that a float16 can have, too.
+// Features of any exponent that a float16 can have, too.
 std::vector<float> RandomFeatures(uint64_t count, Rng& random) {
   std::vector<float> values(count);
   for (float& value : values) {

@@ -48,9 +48,9 @@ class HostileServerTest : public testing::Test {
   const size_t descriptors_;
 };
 
-// Of a frame that does not end the client hears no more; what else comes is no answer to what it asked, or of
-// a kind that it does not know. Messages that a server would refuse have their kind behind the frame's
-// header, the segment's length and the root's pointer.
+// The client hears no more of a frame that does not end; what else comes is not an answer to what it asked,
+// or is of a kind that it does not know. Messages that a server would refuse have their kind behind the
+// frame's header, the segment's length and the root's pointer.
 Code CodeOf(const wire::HostileFrame& frame) {
   if (frame.fate == wire::Fate::kWaits) return Code::kIoError;
   if (frame.fate == wire::Fate::kClosed) return Code::kCorruption;

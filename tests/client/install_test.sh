@@ -28,7 +28,7 @@ export PKG_CONFIG_PATH=$lib/pkgconfig LD_LIBRARY_PATH=$lib
 [ -e "$lib/libquarry.so.0" ] || fail "there is no libquarry.so.0"
 ! ldd "$lib/libquarry_remote.so.0" | grep -E 'rocksdb|torch|not found' || fail "the remote library links these"
 ! ldd "$lib/libquarry.so.0" | grep -E 'torch|not found' || fail "the library links these"
-# Of names, only those of the interface: quarry_*, and what the installed headers declare.
+# The library shows only the names of the interface: quarry_*, and what the installed headers declare.
 ! nm -DC --defined-only "$lib/libquarry.so.0" | cut -d' ' -f3- | grep -vE '^quarry(_|::)' || fail "libquarry shows these"
 
 # The examples of the manual are programs: ```cpp and ```c blocks.

@@ -77,7 +77,7 @@ TEST_F(ReconnectTest, LookupsGoOnWhenTheServerIsStartedAnew) {
   EXPECT_GT(lookups, 4u);
 }
 
-// Of 6 MiB, in two pieces: a server that is started anew between them has none, and gets both again.
+// States of 6 MiB go in two pieces: a server that is started anew between them has none, and gets both again.
 TEST_F(ReconnectTest, StatesAreSavedWholeWhenTheServerIsStartedAnew) {
   TestServer server(database_.path(), socket());
   const auto store = Connect(server.address());

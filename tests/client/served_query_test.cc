@@ -29,7 +29,7 @@ class ServedQueryTest : public testing::Test {
   std::unique_ptr<client::Store> Connect() {
     return client::Open(server_.address(), {.memory_bytes = 64 * kMiB}).value();
   }
-  // Of whoever has a snapshot, some row is pinned: a table cannot go.
+  // A snapshot pins the files of its tables: while there is one, the table cannot go.
   Status DropLabels() { return server_.store().DropTable("label"); }
 
   TemporaryFolder folder_{"query"};
@@ -191,7 +191,7 @@ TEST_F(ServedQueryTest, RequestsForTenGigabytesAreRefused) {
   const wire::Range large = {.region = 1, .bytes = uint64_t{10} << 30};
   const wire::Limits any;
   EXPECT_FALSE(wire::EncodeRequest(1, wire::Query{.connection = peer.sql, .text = large}, any).ok());
-  // Of a peer's own making: what decodes is checked again.
+  // Values of a peer's own making: what decodes is checked again.
   wire::Query query = peer.Query("SELECT ?1");
   query.parameters = 1;
   query.values =
@@ -228,7 +228,7 @@ TEST_F(ServedQueryTest, StatementsCannotTakeTheServersMemory) {
   EXPECT_THAT(LinesOf(*sql, "SELECT count(*) FROM nodes"), ElementsAre("200"));
 }
 
-// Of a server of 640 MiB, sessions share three quarters, and SQL takes an eighth of the whole from them.
+// In a server of 640 MiB, sessions share three quarters, and SQL takes an eighth of the whole from them.
 constexpr uint64_t kShared = 480 * kMiB, kSql = 80 * kMiB;
 constexpr uint64_t kSqlAndInline = wire::kInline | wire::kSql;
 

@@ -22,7 +22,7 @@ using testing::IsEmpty;
 constexpr double kTimeoutSeconds = 0.5;
 constexpr double kLongSeconds = 5;  // more than a pause between pings, the timeout, and a slow machine
 
-// Of a server that takes statements, and answers them all but the first of one kind.
+// Tests with a server that takes statements, and answers all requests but the first of one kind.
 class SilentSqlTest : public testing::Test {
  protected:
   enum class Silent { kQuery, kFetch, kNext };

@@ -440,18 +440,18 @@ TEST_F(TrainRemoteTest, StatesOfLinksThatAreTooLargeAreRefused) {
     EXPECT_EQ(outcome.out, "");
     return outcome.err;
   };
-  // Of the protocol: what it says would do is refused for memory alone, and one float more is not.
+  // The protocol's limit: what it says would do is refused for memory alone, one float more for that limit.
   const std::string wide = refusal("--dim 60000 --memory 64GiB");
   EXPECT_THAT(wide, HasSubstr("a server takes at most 1.00 GiB (with --dim "));
   const size_t at = wide.find("--dim ") + 6;
   const int dim = std::stoi(wide.substr(at));
   EXPECT_THAT(refusal("--memory 64GiB --dim " + std::to_string(dim + 1)),
               HasSubstr("a server takes at most"));
-  // Of the server's memory.
+  // The limit of the server's memory.
   EXPECT_THAT(refusal("--memory 64GiB --dim " + std::to_string(dim)),
               testing::AllOf(HasSubstr("which the server holds to save it: a session of at least 1.3"),
                              HasSubstr("are free")));
-  // Of the memory here: what it says would do is enough.
+  // The limit of the memory here: what it says would do is enough.
   const std::string small = refusal("--dim 64 --memory 20MiB");
   EXPECT_THAT(small, HasSubstr("edges, batches, vectors and their checkpoints"));
   std::smatch least;

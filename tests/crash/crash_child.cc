@@ -70,7 +70,7 @@ class Child {
     if (write(orders_.tell, &message, sizeof(message)) != sizeof(message)) _exit(5);
   }
 
-  // Of a thread.
+  // The generator of a thread.
   Rng RngOf(uint64_t thread) const { return Rng(MixSeed(orders_.seed, orders_.round, thread)); }
 
   void Put(uint64_t writer, uint64_t done) {

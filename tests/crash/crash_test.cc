@@ -10,7 +10,7 @@
 //   a checkpoint    is not there, or a whole database as of one instant
 //   all of it       verifies
 //
-// Of some kills nothing is checked but by the next child, which begins with what it finds and goes on.
+// After some kills nothing is checked but by the next child, which begins with what it finds and goes on.
 //
 //   crash_test --iterations=3000     more of them (or QUARRY_TEST_KILLS=3000)
 //   QUARRY_TEST_SEED=7 crash_test    another sequence

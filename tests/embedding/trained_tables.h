@@ -130,14 +130,14 @@ class TrainedTables {
       for (const RowId row : RowsOf(i, timestamp)) writes[i][row] = timestamp;
     }
   }
-  // Of training with every timestamp from 0 to this one.
+  // The last writes of training with every timestamp from 0 to this one.
   LastWrites WritesUpTo(int64_t last) const {
     LastWrites writes;
     for (int64_t timestamp = 0; timestamp <= last; ++timestamp) Note(timestamp, writes);
     return writes;
   }
 
-  // Of both, and of a field of the manifest, as one; with `also`, the commit is refused with it.
+  // Checkpoints both tables, and a field of the manifest, as one; with `also`, the commit is refused with it.
   Status Checkpoint(Store& store, int64_t timestamp, const Status& also = {}) {
     const std::array<StoredEmbeddings*, kTables> tables = {tables_[0].get(), tables_[1].get()};
     return CheckpointAll(store, tables, timestamp, [&](Manifest& manifest) {

@@ -31,7 +31,7 @@ class SmallWorld final : public FaultScenario {
   struct Spec {
     // Once: what is done before the faults, to the database that every fault finds.
     std::function<Status(SmallWorld&)> prepare = {};
-    // Of a store that is open (or not, where opening it is the work).
+    // The work on a store that is open (or not, where opening it is the work).
     std::function<Status(SmallWorld&)> work;
     // Besides what the world knows by itself.
     std::function<void(SmallWorld&, bool done)> check = {};

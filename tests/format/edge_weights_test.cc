@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Of the first edges of a source, by spans of two; empty where it has none.
+// The weights of the edges of a source, read two at a time; empty where it has none.
 std::vector<float> WeightsOf(const std::string& path, const SourceHints& hints = {}) {
   auto dataset = OpenDataset(path, hints);
   EXPECT_TRUE(dataset.ok()) << dataset.status().ToString();

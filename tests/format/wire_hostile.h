@@ -265,7 +265,7 @@ inline void AddHostileSql(FrameList& list) {
   list.Refuse("sql-timeout-nan", open(0x7ff8000000000000));
   list.Refuse("sql-timeout-negative", open(0xbff0000000000000));
   list.Refuse("sql-timeout-infinite", open(0x7ff0000000000000));
-  // Of connection 1: its flags and count of parameters, its pointers to the text and to the values first.
+  // A query of connection 1: its flags and count of parameters, then its pointers to the text and the values.
   const auto query = [](uint64_t flags, const Words& parts) {
     Words words = {kRoot, kQueryKind, 0, StructPointer(0, 2, 2), 1, flags};
     words.insert(words.end(), parts.begin(), parts.end());

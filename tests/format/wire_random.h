@@ -18,7 +18,7 @@ class RandomMessage {
  public:
   explicit RandomMessage(uint64_t seed) : rng_(seed) {}
 
-  // Of kind `kind`: its place in the variant.
+  // A message of kind `kind`: its place in the variant.
   Request request(size_t kind) { return OfKind<Request>(kind); }
   Response response(size_t kind) { return OfKind<Response>(kind); }
 

@@ -185,7 +185,7 @@ TEST(WireFrameTest, EveryHostileFrameIsWhatItIsTakenFor) {
   }
 }
 
-// Of every request and answer: a byte that changed on its way gives an error, or another message, whole.
+// A byte of any request or answer that changed on its way gives an error, or another message, whole.
 TEST(WireFrameTest, AFlippedByteNeverBreaksTheDecoder) {
   SCOPED_TRACE(fmt::format("seed {}", kSeed));
   RandomMessage random(kSeed);

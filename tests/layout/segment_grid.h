@@ -17,7 +17,7 @@
 
 namespace quarry {
 
-// Of each batch, the misses that the cache of its segment holds when only the m most often missed of the
+// The misses of each batch that the cache of its segment holds when only the m most often missed of the
 // nodes missed at least twice (the least ids among equals) go there.
 class FrequentMisses {
  public:
@@ -40,7 +40,7 @@ class FrequentMisses {
     return std::span<const NodeId>(batch_);
   }
 
-  // Of all segments chosen so far.
+  // The most of any segment chosen so far.
   uint64_t repeated_nodes_max() const { return repeated_nodes_max_; }
 
  private:

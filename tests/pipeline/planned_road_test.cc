@@ -255,7 +255,7 @@ TEST_F(PlannedRoadTest, ServesEveryRowLayoutAndPassesOverOtherSeedsLive) {
       spec.cache_bytes = feature_bytes / 10;
       spec.disk_bytes = disk_bytes;
       const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
-      // Of rows this small there is less than of blocks, and little to save.
+      // Rows this small take less than the blocks, and there is little to save.
       if (small_disk && graph.dim == 3 && record.status().code() == Code::kNoSpace) continue;
       ASSERT_TRUE(record.ok()) << record.status().ToString();
       EXPECT_EQ(record->batches_per_segment > 0, small_disk);

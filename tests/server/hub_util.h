@@ -156,7 +156,7 @@ struct HubWorld {
 
   HubUser User(SessionId session = 1) { return HubUser(*hub, session, budget); }
 
-  // Of the training nodes.
+  // The batches of a pass over the training nodes, as hashes.
   std::vector<std::pair<uint64_t, uint64_t>> Expected(uint64_t pass) {
     return RunPass(*open.road, {.seeds = open.road->TrainNodes(), .pass = pass, .ordered = true});
   }

@@ -244,7 +244,7 @@ class Trainer {
 };
 
 TEST_F(SlowClientsTest, AClientThatAsksForEverythingGetsNoMoreThanAnotherTrainer) {
-  // Of the batches that it and the other get in the same time.
+  // Its share of the batches that it and the other get in the same time.
   const auto share_beside = [&](uint64_t budget_bytes, int streams) {
     Trainer own(served_.socket(), 32 * kMiBytes, 1, 1);
     Trainer other(served_.socket(), budget_bytes, streams, 2);

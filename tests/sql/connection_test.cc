@@ -174,7 +174,7 @@ TEST(SqlConnectionTest, RowsThatAreSkippedAreNotRead) {
   EXPECT_LE(reads("SELECT id, hex(feature) FROM features WHERE id % 4000 = 3999",
                   {3999, 7999, 11'999, 15'999, 19'999, 23'999, 27'999, 31'999, 35'999, 39'999}),
             20u);
-  // Of a list, batches of 4096 rows.
+  // A list is read in batches of 4096 rows.
   std::string list = "0";
   for (uint64_t id = 2; id < kNodes; id += 2) list += fmt::format(",{}", id);
   EXPECT_LE(

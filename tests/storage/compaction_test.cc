@@ -188,7 +188,7 @@ TEST_P(CompactionTest, AnOverlayForAnOlderBaseHasWhatWasFoldedSince) {
   EXPECT_EQ(touched_since(1), (Found{{3, RowOf(1)}, {4, RowOf(2)}, {5, RowOf(2)}, {6, RowOf(3)}}));
   EXPECT_EQ(touched_since(2), (Found{{4, RowOf(2)}, {5, RowOf(2)}, {6, RowOf(3)}}));
   EXPECT_EQ(touched_since(3), (Found{{6, RowOf(3)}}));
-  // Of a base with versions beside its file, the newer of the two counts.
+  // For a base with versions beside its file, the newer of the two counts.
   EXPECT_EQ(touched_since(1, 1), touched_since(2)) << "what the first compaction folded, it has";
   EXPECT_EQ(touched_since(1, 2), (Found{{6, RowOf(3)}}));
   EXPECT_EQ(touched_since(1, 3), Found());

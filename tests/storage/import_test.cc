@@ -145,7 +145,7 @@ TEST_F(ImportTest, ReverseEdgesAreARelationOfTheirOwn) {
   EXPECT_EQ(**store->catalog()->NameOfId(NameKind::kRelation, 1), "edge_reverse");
 }
 
-// Of a side, beside the lists.
+// The weights of a side, beside its lists.
 std::vector<float> ReadWeights(Store& store, std::string_view name, Adjacency side = Adjacency::kCsc) {
   const TopologyRecord& record = *store.manifest().FindTopology(name);
   EXPECT_TRUE(record.weighted);

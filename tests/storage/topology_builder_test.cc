@@ -56,7 +56,7 @@ std::vector<TypedEdge> RandomEdges(const BuildCase& which, uint64_t seed) {
 std::vector<Entry> Oracle(const std::vector<TypedEdge>& edges, const BuildCase& which, Adjacency side) {
   const bool once = which.undirected || which.deduplicate;
   std::vector<Entry> entries;
-  // Of the edges that are kept once: what those that were given weigh, and what the reverses weigh.
+  // The edges that are kept once: what those that were given weigh, and what the reverses weigh.
   std::map<std::tuple<uint64_t, uint64_t, uint32_t>, std::pair<std::optional<float>, float>> kept;
   for (const TypedEdge& edge : edges) {
     const bool csc = side == Adjacency::kCsc;

@@ -37,8 +37,8 @@ class FaultScenario {
   // May be called again after an error, before and after a restart.
   virtual Status Work() = 0;
   virtual void Close() = 0;
-  // Of what is open: all that was there before is there; so is the work when it is `done`, else it may be,
-  // whole.
+  // Checks what is open: all that was there before is there; so is the work when it is `done`, else it may
+  // be, whole.
   virtual void Check(bool done) = 0;
   // Whether the work may end well although something failed with an error: it has another way.
   virtual bool MayEndWell(const FaultPlan& /*fault*/) { return false; }

@@ -3,12 +3,12 @@
 // its operations may leave it, as often as one likes.
 //
 // What is left, by POSIX and no more: bytes of a file up to an fsync of it that began after they were
-// written; names in a folder up to an fsync of that folder (one of a new file does not keep its name). Of the
-// rest any part, by a seed: bytes in sectors of 512, in any order, with zeros where the file is longer than
-// what came; names one by one. Only renames hold together, as on any file system with a journal: the old name
-// does not go unless the new one is there, a folder is never in two places, and RocksDB's CURRENT does not
-// get ahead of the MANIFEST that it leads to. Two things are RocksDB's own: that, and that a MANIFEST loses
-// its end and nothing before.
+// written; names in a folder up to an fsync of that folder (one of a new file does not keep its name). Any
+// part of the rest, by a seed: bytes in sectors of 512, in any order, with zeros where the file is longer
+// than what came; names one by one. Only renames hold together, as on any file system with a journal: the old
+// name does not go unless the new one is there, a folder is never in two places, and RocksDB's CURRENT does
+// not get ahead of the MANIFEST that it leads to. Two things are RocksDB's own: that, and that a MANIFEST
+// loses its end and nothing before.
 //
 // A write counts as done when its completion was handed out; while it is under way it may be there as well.
 #pragma once
@@ -37,8 +37,8 @@ class PowerCutDisk {
   // the names LOCK and IDENTITY, which hold nothing.
   explicit PowerCutDisk(const std::string& root);
 
-  // Syncs that it is true for are not done: for tests of tests. Of what the folder or file was called when it
-  // was opened. Before the first operation.
+  // Syncs that it is true for are not done: for tests of tests. `path` is what the folder or file was called
+  // when it was opened. Before the first operation.
   using Ignored = std::function<bool(std::string_view path, bool folder)>;
   void IgnoreSyncs(Ignored ignored) { ignored_ = std::move(ignored); }
 

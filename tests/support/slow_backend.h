@@ -14,7 +14,7 @@ namespace quarry::testing_util {
 class SlowBackend final : public IoBackend {
  public:
   std::string_view name() const override { return "slow"; }
-  // Of every operation from now on; those of ports aside.
+  // Sets the delay of every operation from now on; those of ports aside.
   void SetDelay(std::chrono::milliseconds delay) { delay_ms_ = delay.count(); }
 
   Result<std::unique_ptr<IoPort>> NewPort(unsigned depth) override { return Late().NewPort(depth); }

@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Of a road's batches those of one rank.
+// Those batches of a road that belong to one rank.
 class SplitRoad final : public Road {
  public:
   SplitRoad(const FakeRoadOptions& options, uint32_t rank, uint32_t size)

@@ -9,8 +9,8 @@ namespace quarry {
 inline constexpr uint64_t kGraphSeed = 17;
 
 // 120 nodes in 20 groups of 6; relation r leads from each node of group g to all of group (5 r + 19 - g) mod
-// 20, and so both ways, as DistMult needs it. Of an edge's rivals nearly all of the right group are known:
-// who learns the groups ranks it first.
+// 20, and so both ways, as DistMult needs it. Nearly all rivals of an edge in the right group are known:
+// a model that learns the groups ranks it first.
 inline LinkData GroupedGraph() {
   constexpr uint32_t kGroups = 20, kMembers = 6, kRelations = 3;
   LinkData data;

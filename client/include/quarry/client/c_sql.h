@@ -78,8 +78,8 @@ int quarry_cursor_next(quarry_cursor* cursor, int* more);
 size_t quarry_cursor_column_count(const quarry_cursor* cursor);                    /* 0: it has no rows */
 const char* quarry_cursor_column_name(const quarry_cursor* cursor, size_t column); /* null beyond the last */
 
-/* Of the row that quarry_cursor_next came to, until its next call. Without a row, and beyond the last column,
- * there is a NULL. */
+/* The values of the row that quarry_cursor_next came to, until its next call. Without a row, and beyond the
+ * last column, there is a NULL. */
 int quarry_cursor_type(const quarry_cursor* cursor, size_t column);      /* enum quarry_value_type */
 int64_t quarry_cursor_int64(const quarry_cursor* cursor, size_t column); /* of another type: 0 */
 double quarry_cursor_double(const quarry_cursor* cursor, size_t column); /* of an integer, too; else 0 */

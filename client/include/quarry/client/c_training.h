@@ -26,7 +26,7 @@ int quarry_read_training(quarry_store* store, const char* name, int with_state, 
 void quarry_training_free(quarry_training* training);
 const char* quarry_training_settings(const quarry_training* training); /* all that decided its result */
 const char* quarry_training_created_utc(const quarry_training* training);
-/* Of the embedding tables that belong to it; -1: none. */
+/* The timestamp of the embedding tables that belong to it; -1: none. */
 int64_t quarry_training_timestamp(const quarry_training* training);
 /* As the trainer wrote it; null and 0 bytes where it was not asked for. `bytes` may be null. */
 const void* quarry_training_state(const quarry_training* training, uint64_t* bytes);

@@ -10,7 +10,7 @@
 //
 // A statement sees one snapshot, and so do all statements of an SqlConnection between BEGIN and COMMIT; what
 // they write is one commit. Texts and blobs have 64 MiB at most. Tables that a statement creates go with the
-// connection. Of a server: texts have 16 MiB at most, rows 256 MiB, and a statement takes an hour at most;
+// connection. With a server: texts have 16 MiB at most, rows 256 MiB, and a statement takes an hour at most;
 // rows come in pages, and the statement waits in between. When the server goes away, the statement fails with
 // kIoError, what was not committed is gone, and the next statement has a connection anew. So it is when the
 // server answers nothing at all for the store's timeout, or has not ended a statement with a timeout after
@@ -53,8 +53,8 @@ class RowCursor {
   virtual Result<bool> Next() = 0;
   virtual const std::vector<std::string>& columns()
       const = 0;  // their names; none: the statement has no rows
-  // Of the row that Next came to; texts and blobs are valid until the next call of Next. REQUIRES: column <
-  // columns().size().
+  // A value of the row that Next came to; texts and blobs are valid until the next call of Next. REQUIRES:
+  // column < columns().size().
   virtual ValueView value(size_t column) const = 0;
   // The value as SQLite writes it: of a number its text, of NULL nothing.
   virtual std::string Text(size_t column) const = 0;

@@ -57,7 +57,7 @@ class SqlRowReader {
   Result<bool> Next();
   bool empty() const { return next_ == bytes_.size(); }  // nothing is left of a further row
 
-  // Of the row, until Add or Next.
+  // The values of the row, until Add or Next.
   SqlValueView value(size_t column) const { return cells_[column].value; }
   std::string_view text(size_t column) const { return cells_[column].text; }  // of a REAL
 

@@ -38,7 +38,7 @@ struct Put {
   uint64_t number = 0;  // as above
   bool sync = true;
   std::vector<PutRows> tables;
-  // Of a commit in pieces, which have one number and come in order, each after the answer to the one before.
+  // A commit in pieces: these have one number and come in order, each after the answer to the one before.
   uint64_t piece = 0;  // from 1; 0: all of it
   bool last = false;   // commits all pieces, synced; it may have no tables
   bool operator==(const Put&) const = default;

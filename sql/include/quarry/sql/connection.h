@@ -72,8 +72,8 @@ class Rows {
 
   int column_count() const;  // 0: the statement has no rows
   std::string_view column_name(int column) const;
-  // Of the row that Next came to; text and blobs are valid until the next call of Next. A value is converted
-  // as SQLite does it: the text of a number, 0 for NULL.
+  // Values of the row that Next came to; text and blobs are valid until the next call of Next. A value is
+  // converted as SQLite does it: the text of a number, 0 for NULL.
   Type type(int column) const;
   int64_t Integer(int column) const;
   double Real(int column) const;

@@ -29,7 +29,7 @@ enum class DecoderKind : uint8_t {
 std::string_view DecoderName(DecoderKind kind);           // "dot", "distmult", "complex", "transe"
 Result<DecoderKind> ParseDecoder(std::string_view name);  // kUsage lists the names
 
-// Of an edge's score f against the scores f_j of its n negatives, for each side.
+// The loss of an edge's score f against the scores f_j of its n negatives, for each side.
 enum class LinkLoss : uint8_t {
   kSoftmax,  // -log(exp f / (exp f + sum of exp f_j))
   kMargin,   // mean of max(0, margin - f + f_j)
@@ -52,7 +52,7 @@ struct LinkSpec {
 // kInvalidArgument for a dim of 0, an odd one of ComplEx, or a margin that is no positive number.
 Status CheckLinkSpec(const LinkSpec& spec);
 
-// Over both sides of all edges. Of equal scores the mean rank counts, so that a constant model is no good
+// Over both sides of all edges. Equal scores count with the mean rank, so that a constant model is not a good
 // one.
 struct LinkMetrics {
   uint64_t rankings = 0;                       // two an edge

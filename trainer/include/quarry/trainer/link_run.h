@@ -46,7 +46,7 @@ struct LinkRunOptions {
   // taken in any case at the end of training.
   uint64_t checkpoint_every = 0;
   // False: no checkpoint at all. The tables are scratch (NAME-scratch-nodes, NAME-scratch-relations), made
-  // anew whatever crashes have left of them. Of stored runs alone.
+  // anew whatever crashes have left of them. For stored runs only.
   bool keep = true;
 };
 
@@ -55,7 +55,7 @@ struct LinkPlace {
   uint32_t epoch = 1;    // under way
   uint64_t batches = 0;  // of it that are trained; all of them: what is left of it is validation
   double loss = 0;       // of these, summed over edges and sides
-  // Of the epochs before:
+  // The epochs before:
   double best_mrr = -1;
   uint32_t validations_since_best = 0;
 };
@@ -99,7 +99,7 @@ class LinkRun {
   // Null for decoders without vectors of relations.
   virtual EmbeddingTable* relations() = 0;
 
-  // Of the last checkpoint; as at the beginning of a run before the first.
+  // The state at the last checkpoint; as at the beginning of a run before the first.
   const LinkPlace& place() const { return last_.place; }
   std::span<const std::byte> task_state() const { return last_.task_state; }
   int64_t timestamp() const { return last_.timestamp; }

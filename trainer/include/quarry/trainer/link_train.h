@@ -98,7 +98,7 @@ uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& optio
 // A checkpoint's of LinkTables::kInState, exactly: whoever keeps it may have a limit.
 uint64_t LinkStateBytes(const Manifest& manifest, const LinkTrainOptions& options);
 
-// One epoch. Of one that a run goes on with, edges, seconds and stats are of what was left of it.
+// One epoch. Where a run goes on with it, edges, seconds and stats are of what was left of it.
 struct LinkEpochReport {
   uint32_t epoch = 0;                   // from 1
   double loss = 0;                      // mean over edges and sides
@@ -110,7 +110,7 @@ struct LinkEpochReport {
   bool best = false;  // the best validation MRR so far
 };
 
-// Of the final vectors. Edges, seconds and stats are of this call alone.
+// Figures of the final vectors. Edges, seconds and stats are of this call alone.
 struct LinkTrainSummary {
   uint32_t epochs = 0;                  // the last one's number
   double loss = 0;                      // of the last epoch

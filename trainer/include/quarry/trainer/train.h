@@ -61,11 +61,11 @@ struct EpochReport {
   double valid_seconds = 0;
   StreamStats valid_stats;
   bool best = false;  // the best validation metric so far
-  // Of the checkpoint that was taken behind it, which stands by the time of the report; nothing without one.
+  // What the checkpoint behind it took, which stands by the time of the report; nothing without one.
   std::optional<double> checkpoint_seconds;
 };
 
-// Of the whole run: what was trained before the run was gone on with counts, where nothing else is said.
+// Figures of the whole run: what was trained before it was resumed counts, where nothing else is said.
 struct TrainSummary {
   uint32_t epochs = 0;              // that ran
   uint32_t best_epoch = 0;          // whose weights were tested: by validation metric, else the last
@@ -76,7 +76,7 @@ struct TrainSummary {
   double train_seconds = 0;         // training passes
   StreamStats stats;                // training passes, summed
   bool stopped_early = false;
-  // Of this call to Train alone:
+  // Figures of this call to Train alone:
   uint32_t checkpoints = 0;  // that were taken
   double checkpoint_seconds = 0;
   std::optional<uint32_t> resumed_from_epoch;  // whose checkpoint it went on from; nothing when begun anew

@@ -70,8 +70,8 @@ class KillPointName {
   size_t index_;
 };
 
-// Of all kill points, this one kills from now on: when a thread passes it for the `passages`-th time, counted
-// from 1. For the children of tests.
+// From now on this kill point kills, and no other: when a thread passes it for the `passages`-th time,
+// counted from 1. For the children of tests.
 void ArmKillPoint(size_t index, uint64_t passages);
 
 extern std::atomic<bool> kill_point_armed;

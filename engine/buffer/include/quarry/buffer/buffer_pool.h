@@ -29,8 +29,8 @@ struct BufferPoolOptions {
   unsigned io_depth = 64;     // of reading ahead, and of writing behind; at least 1
   double dirty_high = 0.5;    // share of frames: above it, writing begins
   double dirty_low = 0.25;    // and goes on down to it
-  // Of writing behind; 0 = as fast as the device. Flush, and writes that a reader waits for, are not held
-  // back.
+  // The limit of writing behind; 0 = as fast as the device. Flush, and writes that a reader waits for, are
+  // not held back.
   uint64_t write_bytes_per_second = 0;
 };
 

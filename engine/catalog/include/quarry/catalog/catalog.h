@@ -87,7 +87,7 @@ class Catalog {
   virtual Status CommitManifest(const Manifest& manifest, const FoldedRows* folded = nullptr) = 0;
   // CommitManifest of one that no longer has the table; what is known of its rows goes in the same write.
   virtual Status CommitDrop(const Manifest& manifest, std::string_view table) = 0;
-  // Of these, the set for the newest `since` that is not newer than `timestamp`: all rows that the generation
+  // The folded set with the newest `since` that is not newer than `timestamp`: all rows that the generation
   // changed after it, and perhaps more.
   virtual Result<std::optional<std::string>> ReadFolded(std::string_view table, uint64_t generation,
                                                         uint64_t timestamp) = 0;
@@ -97,8 +97,8 @@ class Catalog {
   virtual Result<std::optional<uint64_t>> IdOfName(NameKind kind, std::string_view name) = 0;
   virtual Result<std::optional<std::string>> NameOfId(NameKind kind, uint64_t id) = 0;
 
-  // Stores versions, all or none, and remembers the largest timestamp of them. Of two versions of a row and
-  // timestamp the later one counts; no timestamp comes in two calls. Synced when asked: then they,
+  // Stores versions, all or none, and remembers the largest timestamp of them. The later of two versions
+  // of a row and timestamp counts; no timestamp comes in two calls. Synced when asked: then they,
   // and whatever was written before, survive a power failure.
   virtual Status PutVersions(std::span<const RowVersion> versions, bool sync) = 0;
   // The largest timestamp ever committed; 0 = none.
@@ -141,8 +141,8 @@ class Catalog {
 
   // Makes `to_path`/catalog and its anchor, which must not exist: a catalog of everything that was written up
   // to some instant of the call, and of nothing later. Tables, which nobody changes, are hard links where the
-  // file system can. What is in the folder has yet to be synced. Of a catalog that is open for reading only,
-  // its files as they are: REQUIRES that nobody opens it for writing meanwhile.
+  // file system can. What is in the folder has yet to be synced. A catalog that is open for reading only is
+  // copied with its files as they are: REQUIRES that nobody opens it for writing meanwhile.
   virtual Status CopyTo(const std::string& to_path) = 0;
 
   // After a write that failed: opens itself anew, so that it is known what of it is there, and the next write

@@ -35,8 +35,8 @@ enum class FaultKind : uint8_t {
 inline constexpr size_t kFaultKindCount = 9;
 
 // What befalls an operation:
-//   EINTR, EAGAIN, 0 (a short transfer)   of a port: completes so. Of ReadAt and WriteAt, which are whole or
-//                                         fail: passed on, since what is behind them retries these itself.
+//   EINTR, EAGAIN, 0 (a short transfer)   a port's completes so. ReadAt and WriteAt, which are whole or fail,
+//                                         are passed on, since what is behind them retries these itself.
 //   other (EIO, ENOSPC, ...)              fails with it. A struck write, a port's too, leaves half its bytes
 //                                         behind, as a disk that fills up does.
 struct FaultPlan {

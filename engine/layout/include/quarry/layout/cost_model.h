@@ -48,7 +48,7 @@ enum class AccessPath : uint8_t {
 // "row reads", "page reads", "merged reads", "scan and pack", "packed chunks", "segment caches".
 std::string_view AccessPathName(AccessPath path);
 
-// Of one epoch, the mean over the epochs of the trace.
+// The cost of one epoch, the mean over the epochs of the trace.
 struct PathCost {
   AccessPath path = AccessPath::kRowReads;
   PolicyKind policy = PolicyKind::kNone;
@@ -79,7 +79,7 @@ struct CostModelOptions {
   uint64_t cache_rows = 0;
   uint64_t batches_per_epoch = 0;    // of which the trace holds a multiple
   uint64_t planned_block_bytes = 0;  // of the whole trace, in whole pages
-  // Of the layout that is explained; its policy is priced for packed chunks beside belady and
+  // The layout that is explained; its policy is priced for packed chunks beside belady and
   // static-frequency, and segment caches where it has them.
   PolicyKind policy = PolicyKind::kBelady;
   uint64_t batches_per_segment = 0;  // 0 = it has none

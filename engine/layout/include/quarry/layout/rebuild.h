@@ -36,7 +36,7 @@ struct RebuildReport {
   uint64_t rows_changed = 0;  // of the table, since the layout's rows
   uint64_t places = 0;        // in the layout, that hold one of them
   double find_seconds = 0;    // of finding these
-  // Predicted. Of patching (or copying): from the device's rates, 0 when it cannot be done. Of building: what
+  // Predicted. Patching (or copying) goes by the device's rates, 0 when it cannot be done; building by what
   // it took the last time.
   double patch_seconds = 0;
   double build_seconds = 0;

@@ -36,8 +36,8 @@ class Batch {
   virtual std::span<const int64_t> labels() const = 0;  // of the seeds; -1 = unlabelled
 };
 
-// Of one pass so far. Seconds are summed over the threads of a stage. On the planned road "sampling" is
-// decoding blocks and reading segment caches, and "extraction" is reading chunks.
+// Figures of one pass so far. Seconds are summed over the threads of a stage. On the planned road "sampling"
+// is decoding blocks and reading segment caches, and "extraction" is reading chunks.
 struct StreamStats {
   uint64_t batches = 0;
   uint64_t sampled_edges = 0;

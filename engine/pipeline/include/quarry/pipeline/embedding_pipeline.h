@@ -111,7 +111,7 @@ class EmbeddingPipeline {
   // Ends the run, if there is one, as soon as each stage is through with its batch. Any thread.
   virtual void Cancel() = 0;
 
-  // Of the batch that computed last; between runs.
+  // The timestamp of the batch that computed last; between runs.
   virtual int64_t last_timestamp() const = 0;
   // With record_order: the number of the batch that computed as timestamp options.last_timestamp + 1 + i;
   // between runs.

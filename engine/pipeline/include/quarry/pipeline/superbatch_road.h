@@ -10,7 +10,7 @@
 // A pass that is stopped while it waits for its layout gives the layout up; it is built anew when the pass is
 // started again.
 //
-// Of the budget, half is for building and half for training.
+// Half of the budget is for building, and half for training.
 #pragma once
 
 #include <memory>

@@ -27,7 +27,7 @@ namespace quarry {
 class SqlCursor {
  public:
   virtual ~SqlCursor() = default;
-  // Of the statement at hand; none before a script's first.
+  // The columns of the statement at hand; none before a script's first.
   virtual std::vector<std::string> columns() const = 0;
   // To the next statement of a script; false behind the last. What is left of the one at hand is not run.
   virtual Result<bool> NextStatement() = 0;

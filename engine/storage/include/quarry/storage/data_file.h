@@ -125,7 +125,7 @@ class DataFileWriter {
   Status FlushBuffer();
   Status WritePages(std::span<const std::byte> pages);
   Status FlushChecksums(uint64_t checksums_offset);
-  // Of a section whose size was given.
+  // Both are for a section whose size was given.
   uint64_t checksums_offset() const;
   uint64_t ChecksumsDigest() const;
 
@@ -136,7 +136,7 @@ class DataFileWriter {
   IoBuffer buffer_;
   size_t buffered_bytes_ = 0;
 
-  // Of the open section:
+  // The open section:
   Section section_;
   Cover cover_ = Cover::kPages;
   uint64_t planned_bytes_ = 0;

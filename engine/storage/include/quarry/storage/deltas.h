@@ -25,7 +25,7 @@
 
 namespace quarry {
 
-// Rows for one commit. Of two writes to a row the later one counts.
+// Rows for one commit. The later of two writes to a row counts.
 class WriteBatch {
  public:
   // `row` as the table encodes rows; copied.
@@ -65,7 +65,7 @@ struct WriteOptions {
 class LargeWrite {
  public:
   virtual ~LargeWrite() = default;  // forgets the rows, unless they were committed
-  // As Store::Write, but that nobody sees them yet. Of two writes to a row the later one counts.
+  // As Store::Write, but that nobody sees them yet. The later of two writes to a row counts.
   virtual Status Add(const WriteBatch& batch) = 0;
   // Synced; the timestamp of all of it. Once.
   virtual Result<uint64_t> Commit() = 0;

@@ -60,7 +60,7 @@ class FeatureTable {
 // the backend outlive it.
 class RowScanner {
  public:
-  // Of rows [first, end), through a buffer as ReadRows has.
+  // A scanner of rows [first, end), through a buffer as ReadRows has.
   static Result<RowScanner> Make(IoBackend& backend, const FeatureTable& table, uint64_t first, uint64_t end,
                                  uint64_t buffer_bytes = 4 << 20);
   RowScanner(RowScanner&&) noexcept;

@@ -162,8 +162,8 @@ struct VerifyReport {
 // size (and four rows where they exceed a mebibyte). An error (not a fault) means that it could not run.
 Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress);
 
-// Of these only what no record names, and missing folders, by listing the folders; reads no data file. What
-// another thread is writing just now is one until its commit.
+// Finds only what no record names, and missing folders, by listing the folders; reads no data file. What
+// another thread is writing just now is a stray until its commit.
 Result<VerifyReport> FindStrays(Store& store);
 
 }  // namespace quarry

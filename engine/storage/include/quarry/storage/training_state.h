@@ -64,7 +64,7 @@ class TrainingStates {
   virtual Status Save(const TrainingCheckpoint& checkpoint) = 0;
 };
 
-// Of an open database, which outlives them.
+// The states of an open database, which outlives them.
 std::unique_ptr<TrainingStates> TrainingStatesOf(Store& store);
 
 }  // namespace quarry
