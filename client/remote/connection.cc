@@ -236,8 +236,8 @@ Status Connection::Deliver(const wire::Frame& frame, std::vector<UniqueFd>& fds)
   fds.erase(fds.begin(), end);
   Result<wire::Response> response = wire::DecodeResponse(frame);
   if (!response.ok()) {
-    return MakeStatus(response.status().code(), "{}: the server sent an answer that cannot be decoded: {}", path_,
-                      response.status().message());
+    return MakeStatus(response.status().code(), "{}: the server sent an answer that cannot be decoded: {}",
+                      path_, response.status().message());
   }
   const auto* failure = std::get_if<wire::Failure>(&*response);
   if (frame.id == 0 && failure != nullptr) {
