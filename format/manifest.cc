@@ -270,7 +270,8 @@ Status CheckEmbedding(const EmbeddingRecord& embedding, std::string_view path) {
   if (!std::isfinite(embedding.init_scale)) fault = "has initial values without a scale";
   if (embedding.timestamp < -1) fault = "has a checkpoint with a negative timestamp";
   if (!checkpointed && embedding.timestamp != -1) fault = "has a checkpoint without a map";
-  if (checkpointed != (embedding.map_generation > 0)) fault = "has a map without a generation, or a generation without a map";
+  if (checkpointed != (embedding.map_generation > 0))
+    fault = "has a map without a generation, or a generation without a map";
   if (fault.empty()) return Status::Ok();
   return MakeStatus(Code::kCorruption, "{}: the manifest's embedding table \"{}\" {}", path, embedding.name,
                     fault);
