@@ -52,7 +52,7 @@ class BatchRoom {
 
   // Null when there is no room now.
   std::shared_ptr<Place> Take(uint64_t bytes) {
-    const auto found = std::ranges::min_element(all_, {}, [this, bytes](const Stretch& stretch) {
+    const auto found = std::ranges::min_element(all_, {}, [bytes](const Stretch& stretch) {
       return stretch.taken ? ~uint64_t{0} : MissingBytes(stretch, bytes);
     });
     if (found->taken || !Fits(*found, bytes)) return nullptr;

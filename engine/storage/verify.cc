@@ -18,7 +18,7 @@ namespace {
 class ValueCheck {
  public:
   ValueCheck(Verification& run, const Manifest& manifest, const TableRecord& record, std::string path)
-      : run_(run), manifest_(manifest), record_(record), path_(std::move(path)) {
+      : run_(run), manifest_(manifest), path_(std::move(path)) {
     label_ = record.name == "label";
     split_ = record.name == "split";
     const ElementType expected = label_ ? ElementType::kInt64 : ElementType::kUint8;
@@ -57,7 +57,6 @@ class ValueCheck {
  private:
   Verification& run_;
   const Manifest& manifest_;
-  const TableRecord& record_;
   const std::string path_;
   bool label_ = false;
   bool split_ = false;
