@@ -51,7 +51,7 @@ class LinkDecoder::Impl {
  public:
   Impl(const LinkSpec& spec, unsigned threads)
       : spec_(spec), is_distance_(spec.decoder == DecoderKind::kTransE), pool_(threads), scratch_(threads) {
-    SetBlasThreads(1);  // BLAS's own threads would wait for one another
+    SetBlasThreads(1, threads);  // BLAS's own threads would wait for one another
   }
 
   double Compute(const LinkBatch& batch, std::span<const float> node_values,

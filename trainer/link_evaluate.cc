@@ -345,7 +345,7 @@ uint64_t RankingBytes(const LinkSpec& spec, uint64_t node_count, uint64_t edges,
 Result<LinkEvaluation> EvaluateLinks(const LinkSpec& spec, const LinkVectors& vectors,
                                      std::span<const Triple> edges, const KnownEdges& known, unsigned threads,
                                      const std::function<Status(uint64_t edges)>& progress) {
-  SetBlasThreads(1);  // BLAS's own threads would wait for one another
+  SetBlasThreads(1, threads);  // BLAS's own threads would wait for one another
   PieceRanker ranker(spec, vectors, known, threads);
   LinkEvaluation whole;
   for (size_t first = 0; first < edges.size(); first += PieceEdges(spec)) {

@@ -5,11 +5,16 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
+#include <new>
 #include <thread>
+#include <vector>
 
 #include "quarry/base/log.h"
+#include "quarry/base/process_limits.h"
 #include "quarry/base/thread.h"
+#include "quarry/base/units.h"
 
 namespace quarry {
 namespace {
@@ -29,9 +34,27 @@ bool HasThreadsFor(unsigned threads) {
   return ProbeThreads(all) == all;
 }
 
+// OpenBLAS maps a buffer for each thread that calls it, with the first call, and where the system refuses, it asks for
+// ever. Under a limit of address space those of `callers` are mapped now, before other things take the room, and
+// std::bad_alloc is thrown where there is none.
+void MapBlasBuffers(unsigned callers) {
+  constexpr uint64_t kBufferBytes = 128 * kMiB, kOthersBytes = 32 * kMiB;
+  const auto allocate = FunctionAt<void*(int)>("blas_memory_alloc");
+  const auto release = FunctionAt<void(void*)>("blas_memory_free");
+  static std::atomic<unsigned> mapped{0};  // by whoever called before
+  const uint64_t left = AddressSpaceLeft();
+  if (left == UINT64_MAX || callers <= mapped || allocate == nullptr || release == nullptr) return;
+  if (left < (callers - mapped) * kBufferBytes + kOthersBytes) throw std::bad_alloc();
+  std::vector<void*> buffers;
+  for (unsigned caller = 0; caller < callers; ++caller) buffers.push_back(allocate(0));
+  for (void* const buffer : buffers) release(buffer);  // they stay mapped, for the next that calls
+  mapped = callers;
+}
+
 }  // namespace
 
-bool SetBlasThreads(unsigned threads) {
+bool SetBlasThreads(unsigned threads, unsigned callers) {
+  MapBlasBuffers(callers);
   const auto set_openblas_threads = FunctionAt<void(int)>("openblas_set_num_threads");
   if (!HasThreadsFor(threads)) {
     LogWarn("LibTorch computes with one thread: the system has not enough of them for its pools");

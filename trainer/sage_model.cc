@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kIgnoredLabel = -1;
 
 void SetThreads(unsigned threads) {
-  if (!SetBlasThreads(threads) && !at::hasMKL()) {
+  if (!SetBlasThreads(threads, threads) && !at::hasMKL()) {
     LogWarn(
         "LibTorch's BLAS is neither OpenBLAS nor MKL, and may be 30 times slower; install "
         "libopenblas0-pthread");

@@ -13,6 +13,7 @@
 #include "config_file.h"
 #include "quarry/base/exhaustion.h"
 #include "quarry/base/process_limits.h"
+#include "quarry/base/units.h"
 #include "trace_option.h"
 #include "usage.h"
 
@@ -33,9 +34,21 @@ void OnSignal(int signal) {
   }
 }
 
+// Refuses a command that would not even have room for what libraries take without asking, such as glibc for the
+// destructors of a thread: where they find none, they end the process.
+Status CheckAddressSpace() {
+  constexpr uint64_t kLeast = 128 * kMiB;
+  const uint64_t left = AddressSpaceLeft();
+  if (left >= kLeast) return Status::Ok();
+  return MakeStatus(Code::kOutOfBudget,
+                    "the limit of address space leaves {}, and a command takes {}: raise it (ulimit -v)",
+                    FormatBytes(left), FormatBytes(kLeast));
+}
+
 // Writes down what the action runs with before it begins: what fails or is killed can be run again, too.
 Status Run(const CLI::App& app, const std::string& config_path, const std::string& trace_path,
            const Action& action) {
+  QUARRY_RETURN_IF_ERROR(CheckAddressSpace());
   if (!config_path.empty()) QUARRY_RETURN_IF_ERROR(SaveConfig(app, config_path));
   return RunTraced(trace_path, action);
 }

@@ -1,5 +1,6 @@
 // The command line without the trainer: LibTorch, which takes half a second to load, is in quarry-train
 // alone.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +12,9 @@
 #include <thread>
 
 #include "cli.h"
+#include "quarry/base/process_limits.h"
 #include "quarry/base/thread.h"
+#include "quarry/base/units.h"
 
 namespace quarry::cli {
 namespace {
@@ -27,10 +30,24 @@ bool NeedsTrainer(int argc, char** argv) {
   return configured || (argc > 1 && std::ranges::count(kVerbs, std::string_view(argv[1])) > 0);
 }
 
+// What LibTorch and OpenBLAS map while they are loaded and when they begin to compute: where they are refused, LibTorch
+// ends the process before its main, and OpenBLAS asks for ever.
+uint64_t TrainerBytes() {
+  constexpr uint64_t kLoadedBytes = 1 * kGiB, kBlasBufferBytes = 128 * kMiB;
+  return kLoadedBytes + 2 * std::max(1U, std::thread::hardware_concurrency()) * kBlasBufferBytes;
+}
+
 }  // namespace
 
 void HandOver(int argc, char** argv) {
   if (!NeedsTrainer(argc, argv)) return;
+  if (const uint64_t left = AddressSpaceLeft(); left < TrainerBytes()) {
+    PrintError(fmt::format(
+        "quarry: out of budget: the limit of address space leaves {}, and LibTorch takes {} before it "
+        "trains: raise it (ulimit -v)",
+        FormatBytes(left), FormatBytes(TrainerBytes())));
+    std::exit(ExitCode(Code::kOutOfBudget));
+  }
   // OpenBLAS starts its threads while it is loaded, and ends the process by SIGINT where it cannot; the
   // program itself needs some beside them.
   const unsigned threads = std::max(1U, std::thread::hardware_concurrency()) + kOwnThreads;

@@ -105,6 +105,15 @@ uint64_t ThreadsLeft(const std::string& membership, const std::string& root) {
   return std::min<uint64_t>(left, limit.rlim_cur - std::min<uint64_t>(limit.rlim_cur, ThreadsOfUser()));
 }
 
+uint64_t AddressSpaceLeft() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+  const uint64_t pages =
+      ReadNumber("/proc/self/statm").value_or(0);  // the first of its numbers: all that is mapped
+  const uint64_t mapped = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return limit.rlim_cur - std::min<uint64_t>(limit.rlim_cur, mapped);
+}
+
 void RaiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <functional>
 
 #include "quarry/base/thread.h"
+#include "quarry/base/units.h"
 #include "support/pids_group.h"
 #include "support/temporary_folder.h"
 
@@ -29,6 +31,19 @@ bool InAChild(const std::function<bool()>& holds) {
 bool LimitDescriptors(rlim_t soft, rlim_t hard) {
   const rlimit limit{.rlim_cur = soft, .rlim_max = hard};
   return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+TEST(ProcessLimitsTest, AsMuchIsLeftOfTheAddressSpaceAsCanBeMapped) {
+  EXPECT_EQ(AddressSpaceLeft(), UINT64_MAX);
+  EXPECT_TRUE(InAChild([] {
+    const rlimit limit{.rlim_cur = 4 * kGiB, .rlim_max = 4 * kGiB};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) return false;
+    const uint64_t left = AddressSpaceLeft();
+    const auto maps = [](uint64_t bytes) {
+      return mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED;
+    };
+    return !maps(left + kMiB) && maps(left - kMiB) && AddressSpaceLeft() <= kMiB;
+  }));
 }
 
 TEST(ProcessLimitsTest, AsManyDescriptorsAreLeftAsCanBeOpened) {

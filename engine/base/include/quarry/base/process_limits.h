@@ -1,4 +1,4 @@
-// What the system lets this process have of descriptors and threads. All functions are thread-safe; another
+// What the system lets this process have of descriptors, threads and address space. All functions are thread-safe; another
 // process of the same user or cgroup may take what they say is left.
 #pragma once
 
@@ -16,6 +16,9 @@ uint64_t DescriptorsLeft();
 // tests alone.
 uint64_t ThreadsLeft(const std::string& membership = "/proc/self/cgroup",
                      const std::string& root = "/sys/fs/cgroup");
+
+// Bytes that may still be mapped: the soft RLIMIT_AS less what is mapped now. UINT64_MAX: no limit.
+uint64_t AddressSpaceLeft();
 
 // Raises the soft RLIMIT_NOFILE to the hard one. For a program's main: a library leaves its host's limits
 // alone.
