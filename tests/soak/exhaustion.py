@@ -167,7 +167,7 @@ class LimitServer(harness.Attack):
         opened = refused = 0
         while opened < 120 and refused < 3:
             try:
-                client = server.Client(running.socket, budget=112 << 20, seconds=4)
+                client = server.Client(running.socket, budget=112 << 20, seconds=4, wait_ms=0)
                 clients.append(client)
                 for _ in range(12):
                     stream = client.call(server.LIVE_STREAM)

@@ -196,7 +196,7 @@ class Refused(Exception):
 class Client:
     """A session, in the plainest way: a request, its answer."""
 
-    def __init__(self, path, client_id=None, budget=1 << 20, seconds=30, endpoint=None, hello=None):
+    def __init__(self, path, client_id=None, budget=1 << 20, seconds=30, endpoint=None, hello=None, wait_ms=10_000):
         self.socket = endpoint or socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(seconds)
         self.last = 0
@@ -205,7 +205,7 @@ class Client:
             self.socket.connect(str(path))
             self.call(hello or HELLO)
             # A verb that has just ended may have had all memory: its session ends a little later than it.
-            self.call(open_session(client_id or os.urandom(16), budget, wait_ms=1000 * seconds))
+            self.call(open_session(client_id or os.urandom(16), budget, wait_ms))
         except OSError as error:
             self.close()
             raise Gone(str(error)) from error
