@@ -7,8 +7,6 @@
 namespace quarry {
 namespace {
 
-constexpr size_t kStepItems = 64 << 10;
-
 Status NegativeId(const std::string& name, uint64_t edge, int64_t source, int64_t destination) {
   return MakeStatus(Code::kInvalidArgument, "{}: edge {} has the negative node id {}", name, edge,
                     source < 0 ? source : destination);

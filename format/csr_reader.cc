@@ -7,8 +7,6 @@
 namespace quarry {
 namespace {
 
-constexpr size_t kStepItems = 64 << 10;
-
 // Walks the entries of the matrix row by row; both users need only this much of it.
 class CsrWalk {
  public:

@@ -10,8 +10,6 @@
 namespace quarry {
 namespace {
 
-constexpr size_t kStepItems = 64 << 10;
-
 // Weights in file order, finite.
 class WeightReader {
  public:

@@ -5,8 +5,6 @@
 namespace quarry {
 namespace {
 
-constexpr size_t kStepItems = 64 << 10;
-
 // `position` is called for the message alone.
 template <typename Position>
 Status CheckIds(const Edge& edge, int64_t relation, const LinkBounds& bounds, Position position) {

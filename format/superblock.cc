@@ -12,10 +12,10 @@ namespace {
 
 // Starts with a byte that no text has and ends with a line end, as PNG's does: a transfer that "fixes" either
 // shows.
-constexpr std::array<char, 8> kMagic = {'\x89', 'Q', 'U', 'A', 'R', 'R', 'Y', '\n'};
+constexpr std::array<char, 8> kSuperblockMagic = {'\x89', 'Q', 'U', 'A', 'R', 'R', 'Y', '\n'};
 
 // Offsets of the fields; docs/format.md has the table. What is between dim and checksum is zero.
-constexpr size_t kMagicAt = 0;
+constexpr size_t kSuperblockMagicAt = 0;
 constexpr size_t kVersionAt = 8;
 constexpr size_t kKindAt = 12;
 constexpr size_t kDatabaseIdAt = 16;
@@ -76,7 +76,7 @@ std::string_view DescribeForeignBytes(std::span<const std::byte> bytes) {
 
 std::array<std::byte, kSuperblockBytes> EncodeSuperblock(const Superblock& superblock) {
   std::array<std::byte, kSuperblockBytes> bytes{};
-  std::memcpy(&bytes[kMagicAt], kMagic.data(), kMagic.size());
+  std::memcpy(&bytes[kSuperblockMagicAt], kSuperblockMagic.data(), kSuperblockMagic.size());
   StoreLittle<uint32_t>(&bytes[kVersionAt], kFormatVersion);
   StoreLittle<uint32_t>(&bytes[kKindAt], static_cast<uint32_t>(superblock.kind));
   std::copy(superblock.database_id.begin(), superblock.database_id.end(), bytes.begin() + kDatabaseIdAt);
@@ -94,7 +94,7 @@ std::array<std::byte, kSuperblockBytes> EncodeSuperblock(const Superblock& super
 }
 
 Result<Superblock> DecodeSuperblock(std::span<const std::byte> bytes, std::string_view path) {
-  if (!StartsWith(bytes, {kMagic.data(), kMagic.size()})) {
+  if (!StartsWith(bytes, {kSuperblockMagic.data(), kSuperblockMagic.size()})) {
     return MakeStatus(Code::kCorruption, "{}: page 0: not a Quarry data file; it looks like {}", path,
                       DescribeForeignBytes(bytes));
   }

@@ -23,7 +23,7 @@ namespace {
 using Kind = PickleValue::Kind;
 using OpenBytes = std::function<Result<std::unique_ptr<ByteSource>>(uint64_t offset)>;
 
-constexpr std::string_view kMagic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+constexpr std::string_view kTorchMagic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 constexpr int64_t kLegacyVersion = 1001;
 constexpr size_t kDimsMax = 64;       // as in NumPy
 constexpr uint64_t kColumnsMax = 16;  // of an array that lies column by column: a cursor each
@@ -405,7 +405,7 @@ Status ReadLegacy(TorchFile& file) {
   file.stream.name = file.path;
   file.stream.open = [path = file.path](uint64_t offset) { return OpenPlainFile(path, offset); };
   QUARRY_TRY(const Pickle magic, ReadPickle(file.stream, 0));
-  if (magic.root.kind != Kind::kBytes || magic.BytesOf(magic.root).kept != kMagic)
+  if (magic.root.kind != Kind::kBytes || magic.BytesOf(magic.root).kept != kTorchMagic)
     return NotTorch(file.path, "it is a pickle without torch's magic number");
   QUARRY_TRY(const Pickle version, ReadPickle(file.stream, magic.end));
   if (version.root.kind != Kind::kInt || version.root.number != kLegacyVersion)

@@ -14,10 +14,10 @@ namespace quarry::wire {
 namespace {
 
 // As the magic of data files: no text begins so, and none that was "repaired" ends so.
-constexpr std::array<char, 8> kMagic = {'\x89', 'Q', 'B', 'A', 'T', 'C', 'H', '\n'};
+constexpr std::array<char, 8> kBatchMagic = {'\x89', 'Q', 'B', 'A', 'T', 'C', 'H', '\n'};
 
 // Offsets of the header's fields; docs/protocol.md has the table. What is behind the last one is zero.
-constexpr size_t kMagicAt = 0;
+constexpr size_t kBatchMagicAt = 0;
 constexpr size_t kVersionAt = 8;
 constexpr size_t kFlagsAt = 12;
 constexpr size_t kIndexAt = 16;
@@ -145,7 +145,7 @@ auto ArraysOf(const BatchShape& shape, const Places& places, std::span<Byte> slo
 
 Header EncodeHeader(const BatchShape& shape, const Places& places) {
   Header header{};
-  std::memcpy(&header[kMagicAt], kMagic.data(), kMagic.size());
+  std::memcpy(&header[kBatchMagicAt], kBatchMagic.data(), kBatchMagic.size());
   const uint32_t flags = (shape.labels ? kHasLabels : 0) | (shape.slots ? kHasSlots : 0) |
                          (shape.rows_outside ? kRowsOutside : 0);
   StoreLittle<uint32_t>(&header[kVersionAt], kBatchVersion);
@@ -183,9 +183,9 @@ Header LoadHeader(std::span<const std::byte> slot) {
 
 // kCorruption for what no writer writes; the shape is still to be checked.
 Result<BatchShape> DecodeHeader(const Header& header) {
-  if (std::memcmp(&header[kMagicAt], kMagic.data(), kMagic.size()) != 0) {
+  if (std::memcmp(&header[kBatchMagicAt], kBatchMagic.data(), kBatchMagic.size()) != 0) {
     return MakeStatus(Code::kCorruption, "no batch is in the slot: it begins with {:#018x}",
-                      LoadLittle<uint64_t>(&header[kMagicAt]));
+                      LoadLittle<uint64_t>(&header[kBatchMagicAt]));
   }
   const uint32_t version = LoadLittle<uint32_t>(&header[kVersionAt]);
   if (version != kBatchVersion) {

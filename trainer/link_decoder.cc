@@ -13,10 +13,6 @@
 namespace quarry {
 namespace {
 
-// Edges whose scores are worked on at a time: 256 KiB against 500 negatives stay in the second-level cache
-// from the first product to the last (measured: 64 and 256 take about 5 % longer).
-constexpr uint32_t kTileEdges = 128;
-
 // A side's half of the relations' rows.
 RowsRef RelationRows(const LinkSpec& spec, LinkSide side, const float* values, const uint32_t* relations) {
   if (spec.relation_dim() == 0) return {};

@@ -14,6 +14,10 @@
 
 namespace quarry {
 
+// Edges whose scores are worked on at a time: 256 KiB against 500 negatives stay in the second-level cache
+// from the first product to the last (measured: 64 and 256 take about 5 % longer).
+inline constexpr uint32_t kTileEdges = 128;
+
 // The side of an edge that is asked for; the node on the other side is known.
 enum class LinkSide : uint8_t { kSource, kDestination };
 inline constexpr LinkSide kLinkSides[] = {LinkSide::kSource, LinkSide::kDestination};

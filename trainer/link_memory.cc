@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "link_decoder.h"
 #include "link_encoder.h"
 #include "link_evaluate.h"
 #include "link_state.h"
@@ -47,11 +48,10 @@ uint64_t PooledBytes(uint64_t page_bytes, uint64_t pages, uint64_t frames) {
 
 // Scores, queries and staged gradients of LinkDecoder, and the gradients by row.
 uint64_t DecoderBytes(const LinkTrainOptions& options, uint64_t node_rows, uint64_t relation_rows) {
-  constexpr uint64_t kTileEdges = 128;
   const LinkSpec& spec = options.spec;
   const uint64_t chunks = CeilDiv(options.batch_edges, options.chunk_edges);
   const uint64_t staged = 2 * (3 * uint64_t{options.batch_edges} + chunks * options.negatives) * spec.dim;
-  const uint64_t scratch = 2 * kTileEdges * (uint64_t{spec.dim} + options.negatives) +
+  const uint64_t scratch = 2 * uint64_t{kTileEdges} * (uint64_t{spec.dim} + options.negatives) +
                            (spec.dim + 2) * uint64_t{options.negatives};
   const uint64_t gradients = node_rows * spec.dim + relation_rows * spec.relation_dim();
   return (staged + options.compute_threads * scratch + gradients) * sizeof(float);

@@ -12,7 +12,7 @@ struct Setting {
   std::string_view value;
 };
 
-std::vector<Setting> Split(std::string_view text) {
+std::vector<Setting> SettingsOf(std::string_view text) {
   constexpr std::string_view kNext = " --";
   std::vector<Setting> settings;
   while (!text.empty()) {
@@ -32,8 +32,8 @@ std::string_view ValueIn(const std::vector<Setting>& settings, std::string_view 
 }  // namespace
 
 Status CheckSettings(std::string_view run, std::string_view stored, std::string_view given) {
-  const std::vector<Setting> before = Split(stored);
-  const std::vector<Setting> now = Split(given);
+  const std::vector<Setting> before = SettingsOf(stored);
+  const std::vector<Setting> now = SettingsOf(given);
   for (const auto* settings : {&before, &now}) {
     for (const Setting& setting : *settings) {
       const std::string_view was = ValueIn(before, setting.option);

@@ -20,7 +20,8 @@ std::string Bandwidth(double bytes_per_second) {
   return FormatBytes(static_cast<uint64_t>(bytes_per_second)) + "/s";
 }
 
-void PrintJson(const std::string& path, const DeviceRecord& device, const std::optional<Calibration>& fresh) {
+void PrintCalibrationJson(const std::string& path, const DeviceRecord& device,
+                          const std::optional<Calibration>& fresh) {
   using Json = nlohmann::ordered_json;
   Json json = {{"path", path},
                {"random_reads_per_second", device.random_reads_per_second},
@@ -37,7 +38,7 @@ void PrintJson(const std::string& path, const DeviceRecord& device, const std::o
           {{"request_bytes", rate.request_bytes}, {"reads_per_second", rate.reads_per_second}});
     }
   }
-  cli::PrintJson(json, 2);
+  PrintJson(json, 2);
 }
 
 void PrintText(const DeviceRecord& device, const std::optional<Calibration>& fresh) {
@@ -64,7 +65,7 @@ Status Calibrate(const CalibrateOptions& options) {
     QUARRY_TRY(fresh, database->Recalibrate());
   }
   const DeviceRecord& device = *database->manifest().device;
-  options.json ? PrintJson(options.path, device, fresh) : PrintText(device, fresh);
+  options.json ? PrintCalibrationJson(options.path, device, fresh) : PrintText(device, fresh);
   return Status::Ok();
 }
 

@@ -9,13 +9,13 @@
 namespace quarry::cli {
 namespace {
 
-struct Arguments {
+struct CheckpointArguments {
   std::string path;
   std::string destination;
   bool json = false;
 };
 
-Status Run(const Arguments& arguments) {
+Status Run(const CheckpointArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.path));
   ProgressBar bar;
   const auto report =
@@ -48,7 +48,7 @@ void PrintCheckpoint(const std::string& path, const CheckpointReport& report, bo
 
 void AddCheckpoint(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("checkpoint", "copy a database as it is now, by links where possible");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<CheckpointArguments>();
   verb->add_option("DB", arguments->path, "database folder")->required();
   verb->add_option("DEST", arguments->destination, "folder to make")->required();
   verb->add_flag("--json", arguments->json, "JSON on stdout");

@@ -59,6 +59,12 @@ void Print(fmt::format_string<Args...> format, Args&&... args) {
   std::fputs(Printable(text, LineEnds::kKeep).c_str(), stdout);
 }
 
+// A line, flushed: whoever reads the pipe sees an epoch when it ends.
+inline void PrintLine(std::string_view line) {
+  Print("{}\n", line);
+  std::fflush(stdout);
+}
+
 // A line on stderr, escaped as above.
 inline void PrintError(std::string_view line) { std::fprintf(stderr, "%s\n", Printable(line).c_str()); }
 

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct CompactArguments {
   std::string path;
   std::string table;  // empty: all
   std::string memory;
@@ -48,7 +48,7 @@ void PrintReport(const std::string& table, const CompactionReport& report, bool 
   Print("\n");
 }
 
-Status Run(const Arguments& arguments) {
+Status Run(const CompactArguments& arguments) {
   DatabaseOptions options;
   if (!arguments.memory.empty()) {
     QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, 0));
@@ -83,7 +83,7 @@ Status Run(const Arguments& arguments) {
 
 void AddCompact(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("compact", "fold changed rows into new table files");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<CompactArguments>();
   verb->add_option("DB", arguments->path, "database folder")->required();
   verb->add_option("--table", arguments->table, "of all tables only this one")->type_name("NAME");
   verb->add_option("--memory", arguments->memory,

@@ -11,12 +11,12 @@
 namespace quarry::cli {
 namespace {
 
-struct Arguments {
+struct DoctorArguments {
   std::string path = ".";
   bool json = false;
 };
 
-void PrintJson(const std::vector<Finding>& findings) {
+void PrintFindingsJson(const std::vector<Finding>& findings) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const Finding& finding : findings) {
     json.push_back({{"what", finding.what},
@@ -24,7 +24,7 @@ void PrintJson(const std::vector<Finding>& findings) {
                     {"value", finding.value},
                     {"fix", finding.fix}});
   }
-  cli::PrintJson(json, 2);
+  PrintJson(json, 2);
 }
 
 void PrintText(const std::vector<Finding>& findings) {
@@ -36,11 +36,11 @@ void PrintText(const std::vector<Finding>& findings) {
   }
 }
 
-Status Doctor(const Arguments& arguments) {
+Status Doctor(const DoctorArguments& arguments) {
   QUARRY_TRY(const PlaceFacts place, AskPlace(arguments.path));
   std::vector<Finding> findings = JudgeMachine(AskMachine());
   for (Finding& finding : JudgePlace(place)) findings.push_back(std::move(finding));
-  arguments.json ? PrintJson(findings) : PrintText(findings);
+  arguments.json ? PrintFindingsJson(findings) : PrintText(findings);
   const auto broken = std::ranges::find(findings, Verdict::kBroken, &Finding::verdict);
   if (broken == findings.end()) return Status::Ok();
   return MakeStatus(Code::kUnsupported, "{}: {}: {}", broken->what, broken->value, broken->fix);
@@ -51,7 +51,7 @@ Status Doctor(const Arguments& arguments) {
 void AddDoctor(CLI::App& app, Action& action) {
   CLI::App* verb =
       app.add_subcommand("doctor", "say what of this machine is slow or broken, and how to fix it");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<DoctorArguments>();
   verb->add_option("PATH", arguments->path, "a database, or a folder where one shall lie")
       ->capture_default_str();
   verb->add_flag("--json", arguments->json, "one JSON array on stdout");

@@ -12,7 +12,7 @@
 namespace quarry::cli {
 namespace {
 
-struct Arguments {
+struct DropArguments {
   std::string path;
   std::string kind;
   std::string name;
@@ -21,7 +21,7 @@ struct Arguments {
 };
 
 // What goes, in bytes of the disk; nothing where there is no such thing, which dropping then tells.
-std::optional<uint64_t> BytesOf(const Database& database, const Arguments& arguments) {
+std::optional<uint64_t> BytesOf(const Database& database, const DropArguments& arguments) {
   const Manifest& manifest = database.manifest();
   if (const auto* layout = manifest.FindLayout(arguments.name); arguments.kind == "layout" && layout) {
     return layout->total_bytes();
@@ -37,14 +37,14 @@ std::optional<uint64_t> BytesOf(const Database& database, const Arguments& argum
   return uint64_t{embeddings->page_count} * embeddings->page_bytes;
 }
 
-Status Drop(Store& store, const Arguments& arguments) {
+Status Drop(Store& store, const DropArguments& arguments) {
   if (arguments.kind == "layout") return DropLayout(store, arguments.name);
   if (arguments.kind == "embeddings") return DropEmbeddings(store, arguments.name);
   if (arguments.kind == "training") return DropTraining(store, arguments.name);
   return store.DropTable(arguments.name);
 }
 
-Status Run(const Arguments& arguments) {
+Status Run(const DropArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.path));
   const std::optional<uint64_t> bytes = BytesOf(*database, arguments);
   // A layout can be built again.
@@ -68,7 +68,7 @@ Status Run(const Arguments& arguments) {
 void AddDrop(CLI::App& app, Action& action) {
   CLI::App* verb =
       app.add_subcommand("drop", "remove a layout, an embedding table, a training run or a table");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<DropArguments>();
   verb->add_option("DB", arguments->path, "database folder")->required();
   verb->add_option("KIND", arguments->kind, "layout, embeddings, training, table")
       ->required()

@@ -13,7 +13,7 @@
 namespace quarry::cli {
 namespace {
 
-struct Arguments {
+struct ExportArguments {
   std::string path;
   std::string destination;
   std::vector<std::string> what;
@@ -22,7 +22,7 @@ struct Arguments {
   bool json = false;
 };
 
-void PrintReport(const Arguments& arguments, const ExportReport& report) {
+void PrintReport(const ExportArguments& arguments, const ExportReport& report) {
   if (arguments.json) {
     const nlohmann::ordered_json object = {{"path", arguments.destination},
                                            {"timestamp", report.timestamp},
@@ -55,7 +55,7 @@ ExportParts PartsOf(const std::vector<std::string>& what) {
           .embeddings = named("embeddings")};
 }
 
-Status Run(Arguments& arguments) {
+Status Run(ExportArguments& arguments) {
   DatabaseOptions options;
   if (!arguments.memory.empty()) {
     QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, MemoryLimitBytes()));
@@ -74,7 +74,7 @@ Status Run(Arguments& arguments) {
 
 void AddExport(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("export", "write a database as files that others read");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ExportArguments>();
   verb->add_option("DB", arguments->path, "database folder")->required();
   verb->add_option("DEST", arguments->destination, "folder to make; must not exist")->required();
   AddChoice<ExportFormat>(

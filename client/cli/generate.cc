@@ -13,7 +13,7 @@
 namespace quarry::cli {
 namespace {
 
-struct Arguments {
+struct GenerateArguments {
   std::string path;
   GenerateOptions options;
   std::string nodes = "1M";
@@ -23,7 +23,7 @@ struct Arguments {
   bool json = false;
 };
 
-void PrintText(const Arguments& arguments, const GenerateSummary& summary, double seconds) {
+void PrintText(const GenerateArguments& arguments, const GenerateSummary& summary, double seconds) {
   const GenerateOptions& options = arguments.options;
   Print("{}: {} nodes, {} edges, {} classes, features {} x {} {}: {} in {:.1f} s ({:.0f} MB/s)\n",
         arguments.path, options.node_count, summary.edge_count, options.class_count, options.node_count,
@@ -31,18 +31,18 @@ void PrintText(const Arguments& arguments, const GenerateSummary& summary, doubl
         static_cast<double>(summary.bytes) / 1e6 / seconds);
 }
 
-void PrintJson(const Arguments& arguments, const GenerateSummary& summary, double seconds) {
-  using Json = nlohmann::ordered_json;
+void PrintSummaryJson(const GenerateArguments& arguments, const GenerateSummary& summary, double seconds) {
   const GenerateOptions& options = arguments.options;
-  const Json json = {{"path", arguments.path},      {"nodes", options.node_count},
-                     {"edges", summary.edge_count}, {"classes", options.class_count},
-                     {"dim", options.dim},          {"element_type", ElementTypeName(options.element_type)},
-                     {"seed", options.seed},        {"bytes", summary.bytes},
-                     {"seconds", seconds},          {"peak_rss_bytes", PeakRssBytes()}};
-  cli::PrintJson(json);
+  const nlohmann::ordered_json json = {
+      {"path", arguments.path},      {"nodes", options.node_count},
+      {"edges", summary.edge_count}, {"classes", options.class_count},
+      {"dim", options.dim},          {"element_type", ElementTypeName(options.element_type)},
+      {"seed", options.seed},        {"bytes", summary.bytes},
+      {"seconds", seconds},          {"peak_rss_bytes", PeakRssBytes()}};
+  PrintJson(json);
 }
 
-Status Run(Arguments& arguments) {
+Status Run(GenerateArguments& arguments) {
   GenerateOptions& options = arguments.options;
   QUARRY_TRY(options.node_count, ParseCount(arguments.nodes));
   QUARRY_TRY(options.element_type, ParseElementType(arguments.dtype));
@@ -58,7 +58,7 @@ Status Run(Arguments& arguments) {
              Generate(*backend, arguments.path, options, threads, progress.AsFunction()));
   progress.Clear();
   const double seconds = MonotonicSeconds() - start;
-  arguments.json ? PrintJson(arguments, summary, seconds) : PrintText(arguments, summary, seconds);
+  arguments.json ? PrintSummaryJson(arguments, summary, seconds) : PrintText(arguments, summary, seconds);
   return Status::Ok();
 }
 
@@ -66,7 +66,7 @@ Status Run(Arguments& arguments) {
 
 void AddGenerate(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("generate", "make a synthetic graph to try Quarry on");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<GenerateArguments>();
   GenerateOptions& options = arguments->options;
   verb->add_option("DIR", arguments->path, "folder to create")->required();
   verb->add_option("--nodes", arguments->nodes, "number of nodes: 50k, 1M, 2.5M")->capture_default_str();

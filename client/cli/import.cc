@@ -14,7 +14,7 @@
 namespace quarry::cli {
 namespace {
 
-struct Arguments {
+struct ImportArguments {
   std::string database;
   std::string source;
   std::string memory = "1GiB";
@@ -37,7 +37,7 @@ uint64_t EdgeCount(const Manifest& manifest) {
   return graph == nullptr ? 0 : graph->edge_count;
 }
 
-void PrintSummary(const Arguments& arguments, const Manifest& manifest, double seconds) {
+void PrintSummary(const ImportArguments& arguments, const Manifest& manifest, double seconds) {
   const TableRecord* features = manifest.FindTable("feature");
   const TopologyRecord* graph = manifest.FindTopology("graph");
   const double bytes_per_second = static_cast<double>(FileBytes(manifest)) / seconds;
@@ -70,7 +70,7 @@ void PrintSummary(const Arguments& arguments, const Manifest& manifest, double s
         bytes_per_second / 1e6);
 }
 
-Status Run(Arguments& arguments) {
+Status Run(ImportArguments& arguments) {
   QUARRY_TRY(arguments.options.memory_bytes, ParseSize("--memory", arguments.memory, MemoryLimitBytes()));
   if (!arguments.nodes.empty()) {
     QUARRY_TRY(arguments.hints.node_count, ParseCount(arguments.nodes));
@@ -116,7 +116,7 @@ Examples:
 
 void AddImport(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("import", "make a database of a graph, its features and labels");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ImportArguments>();
   SourceHints& hints = arguments->hints;
   ImportOptions& options = arguments->options;
   verb->add_option("DB", arguments->database, "database to make; must not exist")->required();

@@ -139,7 +139,7 @@ Json DeviceJson(const std::optional<DeviceRecord>& device) {
           {"measured_utc", device->measured_utc}};
 }
 
-void PrintJson(const Store& store, const Facts& facts) {
+void PrintInfoJson(const Store& store, const Facts& facts) {
   const std::optional<SplitCounts>& splits = facts.splits;
   const Manifest& manifest = store.manifest();
   Json json = {{"path", store.path()},
@@ -201,7 +201,7 @@ void PrintJson(const Store& store, const Facts& facts) {
   json["embeddings"] = EmbeddingsJson(store);
   json["trainings"] = TrainingsJson(manifest);
   json["device"] = DeviceJson(manifest.device);
-  cli::PrintJson(json, 2);
+  PrintJson(json, 2);
 }
 
 // Columns as wide as their widest cell; the first row is the header. Column i is flush right where right[i].
@@ -367,7 +367,7 @@ Status Info(const InfoOptions& options) {
   QUARRY_TRY(facts.changes, FindChanges(*store, snapshot));
   facts.timestamp = snapshot->timestamp;
   facts.disk = DiskFootprintOf(*store);
-  options.json ? PrintJson(*store, facts) : PrintText(*store, facts);
+  options.json ? PrintInfoJson(*store, facts) : PrintText(*store, facts);
   return Status::Ok();
 }
 

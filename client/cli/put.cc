@@ -14,7 +14,7 @@
 namespace quarry::cli {
 namespace {
 
-struct Arguments {
+struct PutArguments {
   std::string database;
   std::string ids, split, memory = "1GiB";
   std::string auto_compact;  // empty: never
@@ -36,7 +36,7 @@ std::optional<Split> ParseSplit(const std::string& name) {
 }
 
 // Compacts tables of which more than the given share of rows has changed, after the commit of `timestamp`.
-Status CompactBeyond(Store& store, const Arguments& arguments, uint64_t timestamp) {
+Status CompactBeyond(Store& store, const PutArguments& arguments, uint64_t timestamp) {
   if (arguments.auto_compact.empty()) return Status::Ok();
   MemoryBudget budget(MemoryLimitBytes());
   for (const TableRecord& table : store.manifest().tables) {
@@ -57,7 +57,7 @@ Status CompactBeyond(Store& store, const Arguments& arguments, uint64_t timestam
   return Status::Ok();
 }
 
-Status CheckArguments(const Arguments& arguments) {
+Status CheckArguments(const PutArguments& arguments) {
   if (arguments.hints.features.empty() && arguments.hints.labels.empty() && arguments.split.empty() &&
       !arguments.delete_features) {
     return Status(Code::kUsage, "nothing to put: give --features, --labels, --split or --delete");
@@ -81,7 +81,7 @@ struct Done {
 };
 
 template <typename Target>
-Result<Done> PutInto(Target& target, Arguments& arguments) {
+Result<Done> PutInto(Target& target, PutArguments& arguments) {
   arguments.hints.train = arguments.ids;  // a list of ids, or a mask
   QUARRY_TRY(const Dataset source, OpenArrays(arguments.hints));
   ProgressBar bar;
@@ -99,7 +99,7 @@ Result<Done> PutInto(Target& target, Arguments& arguments) {
   return Done{*put, MonotonicSeconds() - start};
 }
 
-Result<Done> PutAtServer(Arguments& arguments) {
+Result<Done> PutAtServer(PutArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<client::Store> store,
              client::OpenRemote(arguments.database,
                                 {.memory_bytes = kSessionBytes, .inline_only = arguments.inline_only}));
@@ -107,7 +107,7 @@ Result<Done> PutAtServer(Arguments& arguments) {
   return PutInto(target, arguments);
 }
 
-Result<Done> PutIntoDatabase(Arguments& arguments) {
+Result<Done> PutIntoDatabase(PutArguments& arguments) {
   const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
   QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(*backend, arguments.database));
   QUARRY_TRY(const Done done, PutInto(*store, arguments));
@@ -115,7 +115,7 @@ Result<Done> PutIntoDatabase(Arguments& arguments) {
   return done;
 }
 
-Status Run(Arguments& arguments) {
+Status Run(PutArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckArguments(arguments));
   QUARRY_TRY(arguments.options.memory_bytes, ParseSize("--memory", arguments.memory, MemoryLimitBytes()));
   QUARRY_TRY(const Done done,
@@ -139,7 +139,7 @@ Status Run(Arguments& arguments) {
 
 void AddPut(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("put", "change features, labels or splits of nodes, as one commit");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PutArguments>();
   verb->add_option("DB", arguments->database, "database folder, or unix:PATH of a server")->required();
   verb->add_option("--ids", arguments->ids, "file with the nodes: .npy, .npz, .csv")
       ->required()

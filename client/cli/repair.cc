@@ -76,7 +76,7 @@ std::string RemedyOf(const Damage& damage) {
 }
 
 // A compaction writes a table anew when newer versions replace all that it cannot read.
-void PrintRows(const Store& store, const RepairReport& report) {
+void PrintDoubts(const Store& store, const RepairReport& report) {
   for (const DamagedRows& rows : report.rows) {
     Print("table \"{}\": {}: {}\n", rows.table, RangeOf(rows),
           rows.replaced ? "damaged in the file, but there is a newer version" : "lost");
@@ -114,7 +114,7 @@ void PrintReport(const Store& store, const RepairReport& report, bool dry_run) {
     Print("table \"{}\": {} {}taken as they are, though newer versions may be lost\n", rows.table,
           RangeOf(rows), would);
   }
-  PrintRows(store, report);
+  PrintDoubts(store, report);
   for (const Damage& damage : report.lost) {
     const bool foreign = damage.kind == Damage::Kind::kForeign;
     const bool old = damage.kind == Damage::Kind::kOldRows;

@@ -8,7 +8,7 @@
 namespace quarry::cli {
 namespace {
 
-struct Arguments {
+struct RestoreArguments {
   std::string checkpoint;
   std::string path;
   bool json = false;
@@ -32,7 +32,7 @@ Status CheckSound(Store& store, const ProgressFunction& progress) {
       store.path(), store.path(), found.faults.front().message());
 }
 
-Status Run(const Arguments& arguments) {
+Status Run(const RestoreArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckFree(arguments.path));
   QUARRY_TRY(const std::unique_ptr<Database> checkpoint, Database::Open(arguments.checkpoint));
   ProgressBar bar;
@@ -49,7 +49,7 @@ Status Run(const Arguments& arguments) {
 
 void AddRestore(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("restore", "make a database of a checkpoint, after verifying it");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<RestoreArguments>();
   verb->add_option("CHECKPOINT", arguments->checkpoint, "folder that `quarry checkpoint` made")->required();
   verb->add_option("DB", arguments->path, "database folder to make")->required();
   verb->add_flag("--json", arguments->json, "JSON on stdout");

@@ -25,7 +25,7 @@ constexpr uint64_t kServeBytesMin =
     16 * kMiB;  // less serves nobody: a quarter is for all, and messages want room
 constexpr std::chrono::milliseconds kLook{50};  // at whether a signal has come
 
-struct Arguments {
+struct ServeArguments {
   std::string database;
   std::string memory;
   double checkpoint_seconds = 60;
@@ -75,7 +75,7 @@ Result<uint64_t> ParseSqlTemp(const std::string& text) {
   return ParseBytes(text, free_bytes);
 }
 
-void Announce(const Arguments& arguments, const Server& server, Database& database) {
+void Announce(const ServeArguments& arguments, const Server& server, Database& database) {
   if (arguments.json) {
     nlohmann::ordered_json json = {{"database", arguments.database},
                                    {"socket", server.socket_path()},
@@ -96,7 +96,7 @@ void Announce(const Arguments& arguments, const Server& server, Database& databa
           FormatBytes(database.budget().limit_bytes()), page);
 }
 
-Status Run(Arguments& arguments) {
+Status Run(ServeArguments& arguments) {
   if (!arguments.metrics_tcp.empty()) {
     QUARRY_TRY(arguments.options.metrics_port, ParseMetrics(arguments.metrics_tcp));
   }
@@ -129,7 +129,7 @@ Status Run(Arguments& arguments) {
 
 void AddServe(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("serve", "serve a database to the trainers of this machine");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ServeArguments>();
   ServerOptions& options = arguments->options;
   verb->add_option("DB", arguments->database, "database folder")->required();
   verb->add_option("--socket", options.socket_path, "where to listen; its folder is made, for the user alone")

@@ -7,6 +7,9 @@
 
 namespace quarry::cli {
 
+// What a trainer waits for one answer: planning an epoch of superbatches takes minutes, and the server may be started anew.
+inline constexpr double kTrainerTimeoutSeconds = 600;
+
 inline bool IsServerAddress(std::string_view path) { return path.starts_with("unix:"); }
 
 inline void AddInlineFlag(CLI::App* verb, bool& inline_only) {

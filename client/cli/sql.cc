@@ -21,7 +21,7 @@ constexpr uint64_t kWriteBytes = 192 << 20;  // of a session that writes: a tran
 constexpr uint64_t kReadBytes = 32 << 20;    // of one that reads, and leaves others room
 constexpr double kWaitSeconds = 5;           // for a session's memory to be free when it has ended
 
-struct Arguments {
+struct SqlArguments {
   std::string database;
   std::string text;
   bool script = true;  // on stdin, unless the text was given
@@ -47,7 +47,7 @@ Result<std::string> ReadStdin() {
 // What gives the connection, and outlives it.
 class Source {
  public:
-  explicit Source(const Arguments& arguments) : arguments_(arguments) {}
+  explicit Source(const SqlArguments& arguments) : arguments_(arguments) {}
 
   Status Open() {
     if (IsServerAddress(arguments_.database)) return OpenServer({.memory_bytes_min = LeastBytes(0)});
@@ -85,12 +85,12 @@ class Source {
     return server_->Connect(options);
   }
 
-  const Arguments& arguments_;
+  const SqlArguments& arguments_;
   std::unique_ptr<Database> database_;
   std::unique_ptr<client::Store> server_;
 };
 
-Status Run(Arguments& arguments) {
+Status Run(SqlArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckInlineFlag(arguments.inline_only, arguments.database));
   const bool shell = arguments.script && isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
   Source source(arguments);
@@ -112,7 +112,7 @@ Status Run(Arguments& arguments) {
 
 void AddSql(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("sql", "query a database by SQL");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<SqlArguments>();
   verb->add_option("DB", arguments->database, "database folder, or unix:PATH of a server")->required();
   CLI::Option* text =
       verb->add_option("SQL", arguments->text,

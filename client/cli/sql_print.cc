@@ -79,7 +79,7 @@ Json JsonOf(const RowCursor& rows, size_t column) {
 }
 
 // One array of objects for each statement.
-Status PrintJson(RowCursor& rows) {
+Status PrintRowsJson(RowCursor& rows) {
   const std::vector<std::string>& names = rows.columns();
   for (bool first = true;; first = false) {
     QUARRY_TRY(const bool more, rows.Next());
@@ -191,7 +191,7 @@ Status PrintRows(RowCursor& rows, SqlFormat format) {
     case SqlFormat::kCsv:
       return PrintCsv(rows);
     case SqlFormat::kJson:
-      return PrintJson(rows);
+      return PrintRowsJson(rows);
     case SqlFormat::kBox:
       return Box(rows).Run();
   }

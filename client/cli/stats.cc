@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kUnix = "unix:";
 
-struct Arguments {
+struct StatsArguments {
   std::string address;
   bool json = false;
   std::optional<double> watch_seconds;
@@ -52,10 +52,10 @@ Result<Figures> LookAtServer(client::Store& server) {
 }
 
 // Where the figures come from: a folder, or a server's socket.
-class Source {
+class StatsSource {
  public:
-  static Result<Source> Open(const std::string& address) {
-    Source source;
+  static Result<StatsSource> Open(const std::string& address) {
+    StatsSource source;
     source.address_ = address;
     if (!address.starts_with(kUnix)) return source;
     // A session that asks for next to nothing: it takes no memory from trainers.
@@ -88,7 +88,7 @@ std::string FirstLines(const std::string& text, size_t lines_max) {
 }
 
 // A database that somebody else has open is looked at again later.
-Status WatchOnTerminal(Source& source, double seconds) {
+Status WatchOnTerminal(StatsSource& source, double seconds) {
   const Screen screen;
   do {
     const Result<Figures> figures = source.Look();
@@ -99,7 +99,7 @@ Status WatchOnTerminal(Source& source, double seconds) {
   return Status::Ok();
 }
 
-Status WatchInBlocks(Source& source, double seconds, bool json) {
+Status WatchInBlocks(StatsSource& source, double seconds, bool json) {
   do {
     const Result<Figures> figures = source.Look();
     if (figures.ok()) {
@@ -114,8 +114,8 @@ Status WatchInBlocks(Source& source, double seconds, bool json) {
   return Status::Ok();
 }
 
-Status Stats(const Arguments& arguments) {
-  QUARRY_TRY(Source source, Source::Open(arguments.address));
+Status Stats(const StatsArguments& arguments) {
+  QUARRY_TRY(StatsSource source, StatsSource::Open(arguments.address));
   if (arguments.watch_seconds && !arguments.json && isatty(STDOUT_FILENO) == 1) {
     return WatchOnTerminal(source, *arguments.watch_seconds);
   }
@@ -129,7 +129,7 @@ Status Stats(const Arguments& arguments) {
 
 void AddStats(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("stats", "show the figures of a database, or of a server");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<StatsArguments>();
   verb->add_option("DB", arguments->address, "database folder, or unix:PATH of a server's socket")
       ->required();
   verb->add_flag("--json", arguments->json, "one JSON object; with --watch, one a line");

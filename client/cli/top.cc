@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kUnix = "unix:";
 constexpr double kRefreshSeconds = 1;
 
-struct Arguments {
+struct TopArguments {
   std::string address;
   std::string url;
   bool once = false;
@@ -57,7 +57,7 @@ Result<std::vector<wire::Counter>> CountersIn(const std::string& text, std::stri
 // Where the figures come from: a server's socket, or its page.
 class Source {
  public:
-  static Result<Source> Open(const Arguments& arguments) {
+  static Result<Source> Open(const TopArguments& arguments) {
     if (arguments.url.empty() == arguments.address.empty()) {
       return MakeStatus(Code::kUsage, "give either the path of a server's socket, or --url");
     }
@@ -107,7 +107,7 @@ Status Watch(Source& source) {
   return Status::Ok();
 }
 
-Status Run(const Arguments& arguments) {
+Status Run(const TopArguments& arguments) {
   QUARRY_TRY(Source source, Source::Open(arguments));
   if (!arguments.once && !arguments.json && isatty(STDOUT_FILENO) == 1) return Watch(source);
   QUARRY_TRY(const TopState state, source.Look());
@@ -119,7 +119,7 @@ Status Run(const Arguments& arguments) {
 
 void AddTop(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("top", "show what a server does");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TopArguments>();
   verb->add_option("PATH", arguments->address, "a server's socket: unix:/run/quarry.sock, or the path alone");
   verb->add_option("--url", arguments->url, "ask the server's HTTP port instead")
       ->type_name("http://127.0.0.1:PORT");

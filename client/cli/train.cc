@@ -21,7 +21,7 @@
 namespace quarry::cli {
 namespace {
 
-struct Arguments {
+struct TrainArguments {
   NodeArguments node;
   std::string task = "node";
   LinkArguments link;  // of --task link, beside the options that both tasks have
@@ -325,7 +325,7 @@ void HandOver(int /*argc*/, char** /*argv*/) {}  // this program trains
 
 void AddTrain(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("train", kTrainDescription);
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TrainArguments>();
   NodeArguments& node = arguments->node;
   verb->add_option("DB", node.path, "database folder, or unix:PATH of a server's socket (quarry serve)")
       ->required();

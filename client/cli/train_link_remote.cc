@@ -8,11 +8,11 @@
 #include "quarry/base/units.h"
 #include "quarry/format/wire.h"
 #include "quarry/storage/edges.h"
+#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
 
-constexpr double kTimeoutSeconds = 600;      // the server may be started anew
 constexpr uint64_t kPieceEdges = 256 << 10;  // 3 MiB: small beside what the edges take here
 constexpr uint64_t kFileShare = 512;         // of a state: more than its checksums, 4 bytes a page
 constexpr uint64_t kEdgesMax = UINT32_MAX;   // that can be put in order
@@ -46,7 +46,7 @@ Result<std::vector<Triple>> ReadTriples(const std::string& address, bool inline_
   QUARRY_TRY(const std::unique_ptr<client::Store> store,
              client::OpenRemote(address, {.memory_bytes = memory_bytes,
                                           .memory_bytes_min = memory_bytes,
-                                          .timeout_seconds = kTimeoutSeconds,
+                                          .timeout_seconds = kTrainerTimeoutSeconds,
                                           .inline_only = inline_only}));
   std::vector<Triple> triples;
   triples.reserve(record.edge_count);
@@ -85,10 +85,10 @@ Status CheckStateBytes(uint64_t state_bytes, const Manifest& manifest, const Lin
 }  // namespace
 
 Result<LinkSource> OpenLinkSource(const std::string& address, bool inline_only) {
-  QUARRY_TRY(
-      const std::unique_ptr<client::Store> store,
-      client::OpenRemote(
-          address, {.memory_bytes = 1, .timeout_seconds = kTimeoutSeconds, .inline_only = inline_only}));
+  QUARRY_TRY(const std::unique_ptr<client::Store> store,
+             client::OpenRemote(
+                 address,
+                 {.memory_bytes = 1, .timeout_seconds = kTrainerTimeoutSeconds, .inline_only = inline_only}));
   QUARRY_TRY(const wire::Description description, store->Describe());
   QUARRY_TRY(Manifest manifest, ManifestOf(description));
   return LinkSource{.path = address,
@@ -107,7 +107,7 @@ Result<std::unique_ptr<LinkStates>> OpenLinkStates(const std::string& address, b
   Result<std::unique_ptr<client::Store>> store =
       client::OpenRemote(address, {.memory_bytes = memory_bytes,
                                    .memory_bytes_min = memory_bytes,
-                                   .timeout_seconds = kTimeoutSeconds,
+                                   .timeout_seconds = kTrainerTimeoutSeconds,
                                    .inline_only = inline_only});
   if (!store.ok()) {
     return MakeStatus(store.status().code(),

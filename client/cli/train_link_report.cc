@@ -20,11 +20,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kStageNames[kEmbeddingStageCount] = {"prepare", "transfer", "compute",
                                                                 "transfer_back", "update"};
 
-void PrintLine(const std::string& line) {
-  Print("{}\n", line);
-  std::fflush(stdout);  // whoever reads the pipe sees an epoch when it ends
-}
-
 void AddMetrics(const std::string& prefix, const std::optional<LinkEvaluation>& evaluation, Json& json) {
   const auto add = [&](const std::string& suffix, double LinkMetrics::*metric) {
     json[prefix + suffix] = evaluation ? Json(evaluation->filtered.*metric) : Json(nullptr);
@@ -112,7 +107,7 @@ std::string Sentence(std::string_view what, const std::optional<LinkEvaluation>&
                      filtered.mrr, filtered.hits_1, filtered.hits_3, filtered.hits_10, evaluation->raw.mrr);
 }
 
-constexpr std::string_view kRow =
+constexpr std::string_view kLinkRow =
     "{:>5} {:>9} {:>8} {:>8} {:>8} {:>9} | {:>8} {:>8} {:>8} {:>8} | {:>9} {:>9} {:>9}\n";
 
 void PrintRun(const LinkRun& run) {
@@ -130,9 +125,9 @@ void PrintRun(const LinkRun& run) {
 
 void PrintHeader() {
   std::fputs(
-      fmt::format(fmt::runtime(kRow), "", "", "", "", "", "", "", "waited", "", "", "", "", "").c_str(),
+      fmt::format(fmt::runtime(kLinkRow), "", "", "", "", "", "", "", "waited", "", "", "", "", "").c_str(),
       stdout);
-  std::fputs(fmt::format(fmt::runtime(kRow), "epoch", "loss", "MRR", "Hits@10", "seconds", "edges/s",
+  std::fputs(fmt::format(fmt::runtime(kLinkRow), "epoch", "loss", "MRR", "Hits@10", "seconds", "edges/s",
                          "compute", "compute", "prepare", "update", "rows", "replaced", "peak RSS")
                  .c_str(),
              stdout);
@@ -166,7 +161,7 @@ void LinkReport::Epoch(const LinkEpochReport& epoch) {
   const auto metric = [&](double LinkMetrics::*value) {
     return epoch.valid ? fmt::format("{:.4f}", epoch.valid->filtered.*value) : std::string("-");
   };
-  std::fputs(fmt::format(fmt::runtime(kRow), epoch.epoch, fmt::format("{:.4f}", epoch.loss),
+  std::fputs(fmt::format(fmt::runtime(kLinkRow), epoch.epoch, fmt::format("{:.4f}", epoch.loss),
                          metric(&LinkMetrics::mrr) + (epoch.best ? "*" : " "), metric(&LinkMetrics::hits_10),
                          fmt::format("{:.2f}", epoch.seconds), FormatCount(Rate(epoch.edges, epoch.seconds)),
                          busy(EmbeddingStage::kCompute),

@@ -18,13 +18,11 @@
 #include "quarry/client/store.h"
 #include "remote_road.h"
 #include "remote_states.h"
+#include "server_address.h"
 #include "train_node.h"
 
 namespace quarry::cli {
 namespace {
-
-// For one answer: planning an epoch of superbatches takes minutes, and the server may be started anew.
-constexpr double kTimeoutSeconds = 600;
 
 struct Refusal {
   const char* option;
@@ -158,7 +156,7 @@ class RemoteTraining {
  private:
   Result<std::unique_ptr<client::Store>> ConnectWith(uint64_t memory_bytes) {
     return client::OpenRemote(address_, {.memory_bytes = memory_bytes,
-                                         .timeout_seconds = kTimeoutSeconds,
+                                         .timeout_seconds = kTrainerTimeoutSeconds,
                                          .inline_only = arguments_.inline_only});
   }
 

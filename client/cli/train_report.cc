@@ -15,11 +15,6 @@ namespace {
 // Keeps the fields in the order in which they are added.
 using Json = nlohmann::ordered_json;
 
-void PrintLine(const std::string& line) {
-  Print("{}\n", line);
-  std::fflush(stdout);  // whoever reads the pipe sees an epoch when it ends
-}
-
 // Bytes read for features per byte that was missing; 1 where nothing was read.
 double ReadAmplification(const StreamStats& stats) {
   if (stats.bytes_useful == 0) return 1;
@@ -150,7 +145,7 @@ std::string Sentence(std::string_view what, const std::optional<Evaluation>& eva
   return text;
 }
 
-constexpr std::string_view kRow =
+constexpr std::string_view kNodeRow =
     "{:>5} {:>9} {:>8} {:>8} | {:>8} {:>8} {:>8} {:>8} | {:>9} {:>9} {:>5} {:>6} | {:>9}\n";
 
 }  // namespace
@@ -185,11 +180,11 @@ void TrainReport::Epoch(const EpochReport& epoch) {
   }
   if (!header_printed_) {
     const bool auc = epoch.valid && epoch.valid->auc;
-    std::fputs(fmt::format(fmt::runtime(kRow), "", "", "", "", "compute", "waited", "waited", "waited", "",
-                           "", "", "", "")
+    std::fputs(fmt::format(fmt::runtime(kNodeRow), "", "", "", "", "compute", "waited", "waited", "waited",
+                           "", "", "", "", "")
                    .c_str(),
                stdout);
-    std::fputs(fmt::format(fmt::runtime(kRow), "epoch", "loss", auc ? "AUC" : "valid", "seconds", "",
+    std::fputs(fmt::format(fmt::runtime(kNodeRow), "epoch", "loss", auc ? "AUC" : "valid", "seconds", "",
                            "sample", "extract", "train", "read", "useful", "ampl", "hits", "peak RSS")
                    .c_str(),
                stdout);
@@ -197,7 +192,7 @@ void TrainReport::Epoch(const EpochReport& epoch) {
   }
   const StreamStats& stats = epoch.stats;
   const auto seconds = [](double value) { return fmt::format("{:.2f}", value); };
-  std::fputs(fmt::format(fmt::runtime(kRow), epoch.epoch, fmt::format("{:.4f}", epoch.loss),
+  std::fputs(fmt::format(fmt::runtime(kNodeRow), epoch.epoch, fmt::format("{:.4f}", epoch.loss),
                          Metric(epoch.valid) + (epoch.best ? "*" : " "), seconds(epoch.seconds),
                          seconds(epoch.compute_seconds), seconds(stats.sample_wait_seconds),
                          seconds(stats.extract_wait_seconds), seconds(stats.consumer_wait_seconds),

@@ -16,7 +16,7 @@
 namespace quarry::cli {
 namespace {
 
-struct Arguments {
+struct UpgradeArguments {
   std::string path;
   bool dry_run = false;
   bool json = false;
@@ -40,7 +40,7 @@ Status CheckVersion(IoBackend& backend, const std::string& path) {
   return DecodeSuperblock(bytes, path).status();
 }
 
-Status Upgrade(const Arguments& arguments) {
+Status Upgrade(const UpgradeArguments& arguments) {
   // Refuses a folder, and thereby a catalog, of another version.
   QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.path));
   QUARRY_TRY(const std::vector<std::string> files, FilesOf(*database));
@@ -79,7 +79,7 @@ Status Upgrade(const Arguments& arguments) {
 
 void AddUpgrade(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("upgrade", "bring the files of a database to this build's format");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<UpgradeArguments>();
   verb->add_option("DB", arguments->path, "database folder")->required();
   verb->add_flag("--dry-run", arguments->dry_run, "say what would be done, and change nothing");
   verb->add_flag("--json", arguments->json, "one JSON object on stdout");

@@ -6,7 +6,7 @@
 namespace quarry::client {
 namespace {
 
-wire::BatchView ViewOf(const Block& block) {
+wire::BatchView ViewOfBlock(const Block& block) {
   wire::BatchView view;
   view.shape = {.hops = block.hops(),
                 .seeds = block.seed_count(),
@@ -35,7 +35,7 @@ void AddFeatures(const FeatureView& features, wire::BatchView& view) {
 class RoadBatch final : public Batch {
  public:
   RoadBatch(std::unique_ptr<quarry::Batch> batch, std::shared_ptr<const void> held)
-      : held_(std::move(held)), batch_(std::move(batch)), view_(ViewOf(batch_->block())) {
+      : held_(std::move(held)), batch_(std::move(batch)), view_(ViewOfBlock(batch_->block())) {
     view_.shape.index = batch_->index();
     view_.shape.labels = !batch_->labels().empty();
     view_.labels = batch_->labels();
@@ -53,7 +53,7 @@ class RoadBatch final : public Batch {
 class BlockBatch final : public Batch {
  public:
   BlockBatch(Block block, std::shared_ptr<const void> held)
-      : held_(std::move(held)), block_(std::move(block)), view_(ViewOf(block_)) {}
+      : held_(std::move(held)), block_(std::move(block)), view_(ViewOfBlock(block_)) {}
   uint64_t index() const override { return 0; }
   const wire::BatchView& view() const override { return view_; }
 

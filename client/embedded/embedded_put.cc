@@ -10,9 +10,6 @@
 namespace quarry::client {
 namespace {
 
-// Messages have limits; here memory is the only one.
-constexpr wire::Limits kAnyNumber = {.ids_max = 0xffffffff};
-
 struct PaidBatch {
   MemoryBudget::Reservation reservation;
   WriteBatch rows;

@@ -6,8 +6,12 @@
 
 #include "quarry/client/store.h"
 #include "quarry/database.h"
+#include "quarry/format/wire.h"
 
 namespace quarry::client {
+
+// Messages have limits; here memory is the only one.
+inline constexpr wire::Limits kAnyNumber = {.ids_max = 0xffffffff};
 
 Result<uint64_t> EmbeddedPut(Database& database, const wire::Put& request);
 // The database outlives it.

@@ -31,9 +31,6 @@ namespace {
 
 constexpr std::string_view kScheme = "unix:";
 
-// Messages have limits; here memory is the only one.
-constexpr wire::Limits kAnyNumber = {.ids_max = 0xffffffff};
-
 class EmbeddedRows final : public Rows {
  public:
   EmbeddedRows(uint64_t count, const TableRecord& record, MemoryBudget::Reservation reservation)

@@ -31,9 +31,6 @@ inline void Prefetch(const void* address) { __builtin_prefetch(address, 1, 3); }
 uint64_t TableBytes(const FeatureBufferOptions& o) { return o.node_count * sizeof(uint32_t); }
 uint64_t LogEntries(uint64_t slot_count) { return 2 * slot_count; }
 
-// The mapping of an IoBuffer: whole huge pages from 1 MiB on.
-uint64_t MappedBytes(uint64_t bytes) { return RoundUp(bytes, bytes >= kMiB ? 2 * kMiB : 4 * kKiB); }
-
 class FeatureBufferImpl final : public FeatureBuffer {
  public:
   FeatureBufferImpl(const FeatureBufferOptions& options, IoBuffer rows, IoBuffer table, IoBuffer slots)
@@ -304,8 +301,9 @@ void FeatureBufferImpl::Release(std::span<const uint32_t> slots) {
 }  // namespace
 
 uint64_t FeatureBuffer::MemoryBytes(const FeatureBufferOptions& options) {
-  return MappedBytes(options.slot_count * options.slot_bytes) + MappedBytes(TableBytes(options)) +
-         MappedBytes(options.slot_count * sizeof(Slot)) +
+  return IoBuffer::MappedBytes(options.slot_count * options.slot_bytes) +
+         IoBuffer::MappedBytes(TableBytes(options)) +
+         IoBuffer::MappedBytes(options.slot_count * sizeof(Slot)) +
          (LogEntries(options.slot_count) + options.slot_count) * sizeof(uint32_t);
 }
 

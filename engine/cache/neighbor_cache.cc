@@ -8,6 +8,7 @@
 
 #include "quarry/base/units.h"
 #include "quarry/format/feature_table.h"
+#include "quarry/io/buffer.h"
 #include "quarry/storage/scanner.h"
 
 namespace quarry {
@@ -16,8 +17,7 @@ namespace {
 constexpr uint32_t kNotCached = std::numeric_limits<uint32_t>::max();
 constexpr uint64_t kIndicesPerPage = kPageBytes / sizeof(NodeId);
 
-// The mapping of an IoBuffer of `bytes`, and the largest buffer whose mapping fits `memory_bytes`.
-uint64_t MappedBytes(uint64_t bytes) { return RoundUp(bytes, bytes >= kMiB ? 2 * kMiB : kPageBytes); }
+// The largest IoBuffer whose mapping fits `memory_bytes`.
 uint64_t LargestBuffer(uint64_t memory_bytes) {
   const uint64_t huge = RoundDown(memory_bytes, 2 * kMiB);
   return huge > 0 ? huge : std::min(RoundDown(memory_bytes, kPageBytes), kMiB - kPageBytes);
@@ -78,8 +78,8 @@ class NeighborCacheImpl final : public NeighborCache {
 
 Status NeighborCacheImpl::Fill(IoBackend& backend, uint64_t memory_bytes) {
   const uint64_t table_bytes = topology_.node_count() * sizeof(uint32_t);
-  if (memory_bytes <= MappedBytes(table_bytes)) return Status::Ok();
-  const uint64_t list_bytes = LargestBuffer(memory_bytes - MappedBytes(table_bytes));
+  if (memory_bytes <= IoBuffer::MappedBytes(table_bytes)) return Status::Ok();
+  const uint64_t list_bytes = LargestBuffer(memory_bytes - IoBuffer::MappedBytes(table_bytes));
   if (list_bytes == 0 || topology_.edge_count() == 0) return Status::Ok();
   // Addresses are 32 bits wide: beyond 16 GiB of lists they count units of several entries.
   while ((list_bytes / sizeof(NodeId)) >> unit_shift_ >= kNotCached) ++unit_shift_;

@@ -16,24 +16,21 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kCopyBytes = 512;  // a sector
-constexpr size_t kWords = kCopyBytes / sizeof(uint64_t);
-constexpr uint64_t kMagic = 0x5248434e41595251;  // "QRYANCHR"
+constexpr size_t kCopyWords = kCopyBytes / sizeof(uint64_t);
+constexpr uint64_t kAnchorMagic = 0x5248434e41595251;  // "QRYANCHR"
 constexpr uint64_t kAnchorVersion = 1;
-using Copy = std::array<uint64_t, kWords>;
+using Copy = std::array<uint64_t, kCopyWords>;
 
-uint64_t ChecksumOf(const Copy& copy) { return Checksum64(std::as_bytes(std::span(copy).first(kWords - 1))); }
+uint64_t ChecksumOf(const Copy& copy) {
+  return Checksum64(std::as_bytes(std::span(copy).first(kCopyWords - 1)));
+}
 
 std::string Encode(const AnchorRecord& record) {
-  Copy copy{kMagic,
-            kAnchorVersion,
-            record.writes,
-            record.catalog_id,
-            record.commits,
-            record.timestamp,
-            record.entries,
-            record.hashes,
-            record.manifest_digest,
-            record.closed ? uint64_t{1} : uint64_t{0},
+  Copy copy{kAnchorMagic,           kAnchorVersion,
+            record.writes,          record.catalog_id,
+            record.commits,         record.timestamp,
+            record.entries,         record.hashes,
+            record.manifest_digest, record.closed ? uint64_t{1} : uint64_t{0},
             record.files_digest};
   copy.back() = ChecksumOf(copy);
   std::string bytes(2 * kCopyBytes, '\0');
@@ -46,7 +43,8 @@ std::optional<AnchorRecord> Decode(std::string_view bytes) {
   Copy copy;
   if (bytes.size() < kCopyBytes) return std::nullopt;
   std::memcpy(copy.data(), bytes.data(), kCopyBytes);
-  if (copy[0] != kMagic || copy[1] != kAnchorVersion || copy.back() != ChecksumOf(copy)) return std::nullopt;
+  if (copy[0] != kAnchorMagic || copy[1] != kAnchorVersion || copy.back() != ChecksumOf(copy))
+    return std::nullopt;
   return AnchorRecord{.writes = copy[2],
                       .catalog_id = copy[3],
                       .commits = copy[4],

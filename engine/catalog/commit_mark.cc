@@ -18,29 +18,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kWords = 5;
-constexpr size_t kMarkBytes = kWords * sizeof(uint64_t);
-constexpr uint64_t kMagic = 0x544d4d4f43595251;  // "QRYCOMMT"
+constexpr size_t kMarkWords = 5;
+constexpr size_t kMarkBytes = kMarkWords * sizeof(uint64_t);
+constexpr uint64_t kMarkMagic = 0x544d4d4f43595251;  // "QRYCOMMT"
 // RocksDB's log: blocks of this size, each of which begins with the header of a record or of its
 // continuation.
 constexpr size_t kLogBlockBytes = 32768;
 constexpr size_t kLogHeaderBytes = 7;
-using Words = std::array<uint64_t, kWords>;
+using Words = std::array<uint64_t, kMarkWords>;
 
 uint64_t ChecksumOf(const Words& words) {
-  return Checksum64(std::as_bytes(std::span(words).first(kWords - 1)));
+  return Checksum64(std::as_bytes(std::span(words).first(kMarkWords - 1)));
 }
 
 std::optional<CommitMark> DecodeCommitMark(const char* bytes) {
   Words words;
   std::memcpy(words.data(), bytes, kMarkBytes);
-  if (words[0] != kMagic || words.back() != ChecksumOf(words)) return std::nullopt;
+  if (words[0] != kMarkMagic || words.back() != ChecksumOf(words)) return std::nullopt;
   return CommitMark{words[1], words[2], words[3]};
 }
 
 // The largest `synced` of marks in `bytes`.
 uint64_t SyncedBy(std::string_view bytes, uint64_t catalog_id) {
-  const std::string_view magic(reinterpret_cast<const char*>(&kMagic), sizeof(kMagic));
+  const std::string_view magic(reinterpret_cast<const char*>(&kMarkMagic), sizeof(kMarkMagic));
   uint64_t synced = 0;
   for (size_t at = bytes.find(magic); at != std::string_view::npos && at + kMarkBytes <= bytes.size();
        at = bytes.find(magic, at + 1)) {
@@ -73,7 +73,7 @@ Result<uint64_t> SyncedByLog(const std::string& path, uint64_t catalog_id) {
 }  // namespace
 
 std::string EncodeCommitMark(const CommitMark& mark) {
-  Words words{kMagic, mark.catalog_id, mark.commit, mark.synced};
+  Words words{kMarkMagic, mark.catalog_id, mark.commit, mark.synced};
   words.back() = ChecksumOf(words);
   return {reinterpret_cast<const char*>(words.data()), kMarkBytes};
 }

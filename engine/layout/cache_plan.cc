@@ -6,8 +6,6 @@
 namespace quarry {
 namespace {
 
-constexpr DatabaseId kScratchId{};
-
 class Simulation {
  public:
   Simulation(const Trace& trace, const NextUses* next_uses, const CachePlanOptions& options,
@@ -89,8 +87,8 @@ Result<std::unique_ptr<NextUses>> NextUses::Make(IoBackend& backend, const Trace
     }
     QUARRY_RETURN_IF_ERROR(writer->Append({BytesOf(next_uses)}));
   }
-  QUARRY_TRY(const uint64_t file_bytes, writer->Finish(kScratchId, 1));
-  QUARRY_TRY(result->file_, RecordFile::Open(backend, path, kScratchId, 1, file_bytes));
+  QUARRY_TRY(const uint64_t file_bytes, writer->Finish(kScratchId, kScratchGeneration));
+  QUARRY_TRY(result->file_, RecordFile::Open(backend, path, kScratchId, kScratchGeneration, file_bytes));
   return result;
 }
 

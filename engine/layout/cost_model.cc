@@ -18,9 +18,6 @@
 namespace quarry {
 namespace {
 
-constexpr DatabaseId kScratchId{};
-constexpr uint64_t kScratchGeneration = 1;
-
 uint64_t RowStride(const FeatureGeometry& geometry) { return RoundUp(geometry.row_bytes, sizeof(float)); }
 
 DeviceProfile ReadsOf(const DeviceRecord& device) {

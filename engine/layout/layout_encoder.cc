@@ -9,9 +9,6 @@
 namespace quarry {
 namespace {
 
-constexpr DatabaseId kScratchId{};
-constexpr uint64_t kScratchGeneration = 1;
-
 // A record of AddStep.
 struct Step {
   explicit Step(std::span<const std::byte> bytes) {

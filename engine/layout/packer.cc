@@ -43,11 +43,11 @@ struct Progress {
   std::vector<Fragment> fragments;
 };
 
-class Packing {
+class StreamPacker {
  public:
-  Packing(IoBackend& backend, const FeatureTable& table, const RecordFile& ids,
-          std::span<const PackStream> streams, const File& file, uint64_t section_offset,
-          std::span<uint32_t> checksums, const PackOptions& options)
+  StreamPacker(IoBackend& backend, const FeatureTable& table, const RecordFile& ids,
+               std::span<const PackStream> streams, const File& file, uint64_t section_offset,
+               std::span<uint32_t> checksums, const PackOptions& options)
       : backend_(backend),
         table_(table),
         ids_(ids),
@@ -95,7 +95,7 @@ class Packing {
 };
 
 // So many that a stream's rows of a partition make a large write, and no more: making memory costs time too.
-uint64_t Packing::PartitionRows() const {
+uint64_t StreamPacker::PartitionRows() const {
   const uint64_t row_bytes = table_.geometry().row_bytes;
   const uint64_t fixed = workspaces_.size() * (kWriteBytes + kPageBytes + kIdsAtATime * 8) +
                          kReadBufferBytes + streams_.size() * kPageBytes;
@@ -112,7 +112,7 @@ uint64_t Packing::PartitionRows() const {
   return std::max<uint64_t>(1, bytes / row_bytes);
 }
 
-Result<PackStats> Packing::Run(const std::function<Status(uint64_t, uint64_t)>& progress) {
+Result<PackStats> StreamPacker::Run(const std::function<Status(uint64_t, uint64_t)>& progress) {
   const double start = MonotonicSeconds();
   const uint64_t row_count = table_.geometry().row_count;
   const uint64_t partition_rows = std::min(PartitionRows(), row_count);
@@ -146,7 +146,7 @@ Result<PackStats> Packing::Run(const std::function<Status(uint64_t, uint64_t)>& 
   return stats_;
 }
 
-Status Packing::ReadPartition(uint64_t first, uint64_t count, IoBuffer& rows) {
+Status StreamPacker::ReadPartition(uint64_t first, uint64_t count, IoBuffer& rows) {
   const ScopedSpan span("read a partition", first);
   const double start = MonotonicSeconds();
   const uint64_t bytes = count * table_.geometry().row_bytes;
@@ -162,7 +162,7 @@ Status Packing::ReadPartition(uint64_t first, uint64_t count, IoBuffer& rows) {
 }
 
 // Runs `work` for every stream, shared out among the threads as they come. The first error is returned.
-Status Packing::OnThreads(const std::function<Status(Workspace&, size_t stream)>& work) {
+Status StreamPacker::OnThreads(const std::function<Status(Workspace&, size_t stream)>& work) {
   std::atomic<size_t> next{0};
   return RunOnThreads("pack", static_cast<unsigned>(workspaces_.size()), [&](unsigned thread) {
     Status status;
@@ -174,7 +174,7 @@ Status Packing::OnThreads(const std::function<Status(Workspace&, size_t stream)>
   });
 }
 
-Status Packing::PackPartition(const IoBuffer& rows, uint64_t first, uint64_t end) {
+Status StreamPacker::PackPartition(const IoBuffer& rows, uint64_t first, uint64_t end) {
   const ScopedSpan span("pack a partition", first);
   return OnThreads([&](Workspace& space, size_t stream) {
     return PackStreamRows(space, stream, rows.data(), first, end);
@@ -182,8 +182,8 @@ Status Packing::PackPartition(const IoBuffer& rows, uint64_t first, uint64_t end
 }
 
 // Appends the rows of nodes [first, end), which lie at `rows`, to a stream.
-Status Packing::PackStreamRows(Workspace& space, size_t stream, const std::byte* rows, uint64_t first,
-                               uint64_t end) {
+Status StreamPacker::PackStreamRows(Workspace& space, size_t stream, const std::byte* rows, uint64_t first,
+                                    uint64_t end) {
   const PackStream& target = streams_[stream];
   Progress& progress = progress_[stream];
   const uint64_t row_bytes = table_.geometry().row_bytes;
@@ -227,7 +227,7 @@ Status Packing::PackStreamRows(Workspace& space, size_t stream, const std::byte*
 
 // Writes the whole pages of the `bytes` at space.rows, which begin at the stream's page at hand, and keeps
 // the rest as its tail.
-Status Packing::Flush(Workspace& space, size_t stream, uint64_t bytes) {
+Status StreamPacker::Flush(Workspace& space, size_t stream, uint64_t bytes) {
   Progress& progress = progress_[stream];
   const std::span<const std::byte> out = space.rows.span().first(bytes);
   const uint64_t whole = RoundDown(bytes, kPageBytes);
@@ -244,7 +244,7 @@ Status Packing::Flush(Workspace& space, size_t stream, uint64_t bytes) {
   return Status::Ok();
 }
 
-Status Packing::WritePages(std::span<const std::byte> pages, uint64_t offset) {
+Status StreamPacker::WritePages(std::span<const std::byte> pages, uint64_t offset) {
   for (uint64_t at = 0; at < pages.size(); at += kPageBytes) {
     const uint64_t page = (offset + at) / kPageBytes;
     checksums_[page] = CellChecksum(pages.subspan(at, kPageBytes), page);
@@ -254,7 +254,7 @@ Status Packing::WritePages(std::span<const std::byte> pages, uint64_t offset) {
 }
 
 // The pages that no stream could write alone, and the ends of all streams.
-Status Packing::WriteFragments() {
+Status StreamPacker::WriteFragments() {
   std::vector<Fragment> fragments;
   for (Progress& progress : progress_) {
     for (Fragment& fragment : progress.fragments) fragments.push_back(std::move(fragment));
@@ -287,7 +287,7 @@ Result<PackStats> PackRows(IoBackend& backend, const FeatureTable& table, const 
                            std::span<const PackStream> streams, const File& file, uint64_t section_offset,
                            std::span<uint32_t> checksums, const PackOptions& options,
                            const std::function<Status(uint64_t rows, uint64_t total)>& progress) {
-  Packing packing(backend, table, ids, streams, file, section_offset, checksums, options);
+  StreamPacker packing(backend, table, ids, streams, file, section_offset, checksums, options);
   return packing.Run(progress);
 }
 

@@ -19,6 +19,10 @@ namespace quarry {
 
 using DatabaseId = std::array<std::byte, 16>;
 
+// In the superblocks of scratch files, which belong to no database.
+inline constexpr DatabaseId kScratchId{};
+inline constexpr uint64_t kScratchGeneration = 1;
+
 template <typename T>
 std::span<const std::byte> BytesOf(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));

@@ -21,7 +21,7 @@ namespace quarry {
 namespace {
 
 constexpr uint32_t kBatchesInFlightMax = 4;
-constexpr uint64_t kStagingBytes = 16 * kMiB;  // holds 64 requests of 256 KiB
+constexpr uint64_t kLiveStagingBytes = 16 * kMiB;  // holds 64 requests of 256 KiB
 constexpr uint64_t kMeasuredTableBytes =
     256 * kMiB;                                // smaller ones are read in a moment whatever the device does
 constexpr uint64_t kMeasureBytes = 8 * kMiB;   // held by MeasureDevice
@@ -286,7 +286,7 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   demand.staging_bytes_min = RoundUp(Extractor::StagingBytesMin(*table_), 2 * kMiB);
   demand.staging_bytes =
       std::clamp(RoundUp(table_->geometry().data_bytes(), 2 * kMiB), demand.staging_bytes_min,
-                 std::max(kStagingBytes, demand.staging_bytes_min));
+                 std::max(kLiveStagingBytes, demand.staging_bytes_min));
   demand.sampler_threads = options_.sampler_threads;
   demand.extractor_threads = options_.extractor_threads;
   demand.placement = options_.topology_placement;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kFramesMax = 4;
 constexpr uint32_t kFramesMin = 2;
-constexpr uint64_t kStagingBytes = 16 * kMiB;
+constexpr uint64_t kPlannedStagingBytes = 16 * kMiB;
 constexpr uint64_t kHugePageBytes = 2 * kMiB;
 
 class PlannedRoadImpl final : public PlannedRoad {
@@ -137,13 +137,14 @@ uint64_t PlannedRoadImpl::FrameRowsBytes() const { return RoundUp(FrameRowsMaxBy
 
 uint64_t PlannedRoadImpl::SegmentStagingBytes() const {
   if (layout_->directory().segments.empty()) return 0;
-  return std::max(kStagingBytes, 4 * RoundUp(layout_->directory().row_stride + kPageBytes, kPageBytes));
+  return std::max(kPlannedStagingBytes,
+                  4 * RoundUp(layout_->directory().row_stride + kPageBytes, kPageBytes));
 }
 
 uint64_t PlannedRoadImpl::ExtractorBytes() const {
   if (table_ == nullptr) return 0;
   const uint64_t rows = layout_->directory().frame_rows_max();
-  return table_->resident_bytes() + Extractor::StagingBytesMin(*table_) + kStagingBytes +
+  return table_->resident_bytes() + Extractor::StagingBytesMin(*table_) + kPlannedStagingBytes +
          Extractor::ScratchBytes(std::max(rows, layout_->directory().image_rows));
 }
 
@@ -200,7 +201,7 @@ Status PlannedRoadImpl::Allocate() {
     QUARRY_TRY(state_.extractor,
                Extractor::Make(store_.backend(), *table_,
                                {.overlay = overlay_.get(),
-                                .staging_bytes = Extractor::StagingBytesMin(*table_) + kStagingBytes,
+                                .staging_bytes = Extractor::StagingBytesMin(*table_) + kPlannedStagingBytes,
                                 .device = ProfileOf(store_.manifest())}));
   }
   return Status::Ok();

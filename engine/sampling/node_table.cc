@@ -11,7 +11,7 @@ namespace quarry {
 namespace {
 
 // How many ids ahead a slot is fetched: 16 take 8.8 ns an id for 850 thousand nodes, 64 take 5.8.
-constexpr size_t kAhead = 64;
+constexpr size_t kSlotsAhead = 64;
 
 constexpr uint64_t kSlotCountMin = 1 << 12;
 
@@ -40,7 +40,7 @@ Status NodeTable::Reserve(std::span<const NodeId> nodes, uint64_t more) {
   uint64_t* const table = slots();
   const uint32_t mask = static_cast<uint32_t>(slot_count_ - 1);
   for (size_t i = 0; i < nodes.size(); ++i) {
-    if (i + kAhead < nodes.size()) __builtin_prefetch(&table[SlotOf(nodes[i + kAhead])], 1);
+    if (i + kSlotsAhead < nodes.size()) __builtin_prefetch(&table[SlotOf(nodes[i + kSlotsAhead])], 1);
     uint32_t slot = SlotOf(nodes[i]);
     while (table[slot] != 0) slot = (slot + 1) & mask;
     table[slot] = uint64_t{i} << 32 | (uint64_t{nodes[i]} + 1);
@@ -69,9 +69,9 @@ uint32_t NodeTable::Renumber(std::span<uint32_t> ids, uint32_t next_local, NodeI
     id = static_cast<uint32_t>(entry >> 32);
   };
   size_t i = 0;
-  for (; i < std::min(kAhead, ids.size()); ++i) __builtin_prefetch(&table[SlotOf(ids[i])], 1);
-  for (i = 0; i + kAhead < ids.size(); ++i) {
-    __builtin_prefetch(&table[SlotOf(ids[i + kAhead])], 1);
+  for (; i < std::min(kSlotsAhead, ids.size()); ++i) __builtin_prefetch(&table[SlotOf(ids[i])], 1);
+  for (i = 0; i + kSlotsAhead < ids.size(); ++i) {
+    __builtin_prefetch(&table[SlotOf(ids[i + kSlotsAhead])], 1);
     place(ids[i]);
   }
   for (; i < ids.size(); ++i) place(ids[i]);

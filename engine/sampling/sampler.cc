@@ -14,7 +14,7 @@ namespace quarry {
 namespace {
 
 // Nodes ahead of the one drawn for whose indptr is fetched.
-constexpr size_t kAhead = 16;
+constexpr size_t kNodesAhead = 16;
 
 // Ids that are renumbered between two looks at the table's load.
 constexpr size_t kRenumberMax = 4096;
@@ -157,8 +157,9 @@ uint32_t DenseSampler::DrawTile(uint32_t fanout, uint32_t begin, uint32_t end, R
       if (count + fanout > tile_max) break;
       positions_.resize(std::min(tile_max, std::max(2 * positions_.size(), kMemoryTilePositions)));
     }
-    if (i + kAhead < end) {
-      for (int side = 0; side <= kTwoSides; ++side) __builtin_prefetch(&indptr_[side][nodes[i + kAhead]]);
+    if (i + kNodesAhead < end) {
+      for (int side = 0; side <= kTwoSides; ++side)
+        __builtin_prefetch(&indptr_[side][nodes[i + kNodesAhead]]);
     }
     const uint64_t* const list = &indptr_[0][nodes[i]];
     const uint64_t first_degree = list[1] - list[0];
