@@ -4,6 +4,7 @@
 
 Makes a small database in FOLDER, and types into a pseudo-terminal.
 """
+import contextlib
 import os
 import pathlib
 import pty
@@ -57,9 +58,13 @@ class Shell:
         self.type(line + "\n")
         return self.expect("quarry> ")
 
-    def end(self):
+    def end(self, by=""):
+        """Its exit code. `by` is typed until it ends: a Ctrl-D that comes before the line editor has the terminal is the
+        terminal's, which drops it when it changes its mode."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):  # it has ended
+                self.type(by)
             self.read(0.05)
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid != 0:
@@ -117,8 +122,7 @@ def run_session(quarry, database, folder):
     check("interrupted" in shell.expect("quarry> "), "interrupted")
     check("200" in shell.say("SELECT count(*) FROM nodes;"), "after an interrupt")
 
-    shell.type("\x04")
-    check(shell.end() == 0, "exit code")
+    check(shell.end(by="\x04") == 0, "exit code")
     history = pathlib.Path(folder, ".quarry_history").read_text()
     check("nobody" in history, history)
 
