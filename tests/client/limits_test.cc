@@ -96,6 +96,15 @@ TEST_F(LimitsTest, LittleMemory) {
   }
 }
 
+// Where libraries would end the process, or wait for ever.
+TEST_F(LimitsTest, NoAddressSpaceForLibraries) {
+  for (const auto& [verb, mib] : {std::pair("info db", 120), {"train db --epochs 1", 700}}) {
+    const Outcome refused = Run(verb, [&] { return Limit(RLIMIT_AS, rlim_t{1} * mib << 20); });
+    EXPECT_EQ(refused.exit_code, 1) << refused.err;
+    EXPECT_NE(refused.err.find("the limit of address space leaves"), std::string::npos) << refused.err;
+  }
+}
+
 TEST_F(LimitsTest, FewThreads) {
   for (const uint64_t pids : Limits({1, 4, 5, 6, 8, 12})) {
     SCOPED_TRACE(testing::Message() << pids << " threads");
