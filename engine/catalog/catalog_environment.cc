@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "log_room.h"
+#include "table_guard.h"
 
 namespace quarry {
 namespace {
@@ -27,9 +28,9 @@ class ImpatientClock final : public rocksdb::SystemClockWrapper {
 // RocksDB also removes and renames files by the environment itself, which is to lead to `files` too.
 class TestEnvironment final : public rocksdb::EnvWrapper {
  public:
-  explicit TestEnvironment(std::shared_ptr<rocksdb::FileSystem> files)
+  explicit TestEnvironment(const std::shared_ptr<rocksdb::FileSystem>& files)
       : EnvWrapper(rocksdb::NewCompositeEnv(files)) {
-    file_system_ = std::move(files);
+    file_system_ = files;
     system_clock_ = std::make_shared<ImpatientClock>();
   }
 };
@@ -37,7 +38,7 @@ class TestEnvironment final : public rocksdb::EnvWrapper {
 }  // namespace
 
 CatalogEnvironmentOverride::CatalogEnvironmentOverride(std::shared_ptr<rocksdb::FileSystem> files)
-    : environment_(std::make_unique<TestEnvironment>(std::move(files))) {
+    : environment_(std::make_unique<TestEnvironment>(WithTableGuard(std::move(files)))) {
   [[maybe_unused]] const rocksdb::Env* const before = override_environment.exchange(environment_.get());
   assert(before == nullptr);
 }
@@ -45,7 +46,8 @@ CatalogEnvironmentOverride::~CatalogEnvironmentOverride() { override_environment
 
 rocksdb::Env* CatalogEnvironment() {
   // Never destroyed: RocksDB's threads may outlive the end of main.
-  static rocksdb::Env* const own = rocksdb::NewCompositeEnv(FileSystemWithLogRoom()).release();
+  static rocksdb::Env* const own =
+      rocksdb::NewCompositeEnv(WithTableGuard(FileSystemWithLogRoom())).release();
   rocksdb::Env* const other = override_environment;
   return other != nullptr ? other : own;
 }

@@ -8,7 +8,8 @@
 
 namespace quarry {
 
-// RocksDB's own with room in logs (log_room.h), unless a test has another in its place.
+// RocksDB's own with room in logs (log_room.h) and a guard before tables (table_guard.h); a test may have another
+// file system behind that guard.
 rocksdb::Env* CatalogEnvironment();
 
 // Catalogs that are opened while it lives have `files` for their file system; and they do not sleep, which

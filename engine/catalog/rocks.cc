@@ -36,6 +36,8 @@ rocksdb::Options MakeOptions() {
   // RocksDB's own list of synced logs (track_and_verify_wals_in_manifest) stays off: what it would find, a
   // log that is missing or shorter than it was, the ledger and the anchor find too, and exactly.
   rocksdb::BlockBasedTableOptions table;
+  table.format_version = 5;  // these two are what table_guard.cc reads
+  table.checksum = rocksdb::kXXH3;
   table.block_cache = rocksdb::NewLRUCache(8 << 20);
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   return options;

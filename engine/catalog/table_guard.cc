@@ -1,0 +1,158 @@
+#include "table_guard.h"
+
+#include <array>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "catalog_files.h"
+#include "quarry/format/checksum.h"
+
+namespace quarry {
+namespace {
+
+// RocksDB's block-based tables in format_version 5, with blocks under XXH3: rocks.cc has them written so.
+// Tables in other forms are left to RocksDB.
+constexpr size_t kFooterBytes = 53;  // kind of checksum, two handles in 40 bytes, version, magic
+constexpr size_t kHandlesAt = 1, kVersionAt = 41, kMagicAt = 45;
+constexpr char kXxh3 = 4;
+constexpr uint32_t kVersion = 5;
+constexpr uint64_t kMagic = 0x88e241b785f4cff7;
+constexpr size_t kTrailerBytes = 5;  // kind of compression, checksum
+constexpr std::string_view kPropertiesName = "rocksdb.properties";
+// A block that claims more is damaged: those of a table's end have some kilobytes.
+constexpr uint64_t kBlockBytesMax = uint64_t{16} << 20;
+
+template <typename T>
+T Fixed(std::string_view bytes, size_t at) {
+  T value;
+  std::memcpy(&value, bytes.data() + at, sizeof(value));
+  return value;
+}
+
+// Takes an integer of seven bits a byte from the front of `bytes`.
+std::optional<uint64_t> TakeVarint(std::string_view& bytes) {
+  uint64_t value = 0;
+  for (unsigned shift = 0; shift < 64 && !bytes.empty(); shift += 7) {
+    const auto byte = static_cast<unsigned char>(bytes.front());
+    bytes.remove_prefix(1);
+    value |= uint64_t{byte & 0x7FU} << shift;
+    if (byte < 0x80) return value;
+  }
+  return std::nullopt;
+}
+
+struct BlockHandle {
+  uint64_t offset = 0, bytes = 0;
+};
+std::optional<BlockHandle> TakeHandle(std::string_view bytes) {
+  const auto offset = TakeVarint(bytes), size = TakeVarint(bytes);
+  if (!offset || !size) return std::nullopt;
+  return BlockHandle{*offset, *size};
+}
+
+// As RocksDB sums up a block and the byte behind it.
+uint32_t BlockChecksum(std::string_view block, char last) {
+  constexpr uint32_t kPrime = 0x6b9083d9;
+  return static_cast<uint32_t>(Checksum64(std::as_bytes(std::span(block)))) ^
+         (static_cast<unsigned char>(last) * kPrime);
+}
+
+class TableEnd {
+ public:
+  TableEnd(rocksdb::FSRandomAccessFile& file, std::string name, uint64_t file_bytes)
+      : file_(file), name_(std::move(name)), file_bytes_(file_bytes) {}
+
+  rocksdb::IOStatus Check() {
+    if (file_bytes_ < kFooterBytes) return rocksdb::IOStatus::OK();
+    std::string footer;
+    rocksdb::IOStatus status = Read({file_bytes_ - kFooterBytes, kFooterBytes}, footer);
+    if (!status.ok() || footer[0] != kXxh3 || Fixed<uint32_t>(footer, kVersionAt) != kVersion ||
+        Fixed<uint64_t>(footer, kMagicAt) != kMagic) {
+      return status;
+    }
+    const auto metaindex_at =
+        TakeHandle(std::string_view(footer).substr(kHandlesAt, kVersionAt - kHandlesAt));
+    if (!metaindex_at) return Damaged("footer");
+    std::string metaindex;
+    status = ReadBlock("metaindex", *metaindex_at, metaindex);
+    if (!status.ok()) return status;
+    const auto properties_at = FindProperties(metaindex);
+    if (!properties_at) return Damaged("metaindex");
+    std::string properties;
+    return ReadBlock("properties", *properties_at, properties);
+  }
+
+ private:
+  rocksdb::IOStatus Damaged(std::string_view block) const {
+    return rocksdb::IOStatus::Corruption("damaged " + std::string(block) + " block in " + name_);
+  }
+
+  rocksdb::IOStatus Read(const BlockHandle& range, std::string& bytes) {
+    bytes.resize(range.bytes);
+    rocksdb::Slice read;
+    rocksdb::IOStatus status = file_.Read(range.offset, range.bytes, {}, &read, bytes.data(), nullptr);
+    if (!status.ok()) return status;
+    if (read.size() != range.bytes) return rocksdb::IOStatus::Corruption(name_ + " ends early");
+    if (read.data() != bytes.data()) bytes.assign(read.data(), read.size());  // of a file that is mapped
+    return status;
+  }
+
+  rocksdb::IOStatus ReadBlock(std::string_view what, const BlockHandle& block, std::string& bytes) {
+    if (block.bytes == 0 || block.bytes > kBlockBytesMax || block.offset > file_bytes_ ||
+        block.bytes + kTrailerBytes > file_bytes_ - block.offset) {
+      return Damaged(what);
+    }
+    const rocksdb::IOStatus status = Read({block.offset, block.bytes + kTrailerBytes}, bytes);
+    if (!status.ok()) return status;
+    const auto checksum = Fixed<uint32_t>(bytes, block.bytes + 1);
+    const char compression = bytes[block.bytes];
+    bytes.resize(block.bytes);
+    return BlockChecksum(bytes, compression) == checksum ? status : Damaged(what);
+  }
+
+  // The metaindex has an entry for each of its keys: length shared with the key before (none), the key's own
+  // length, the value's, both.
+  static std::optional<BlockHandle> FindProperties(std::string_view metaindex) {
+    while (!metaindex.empty()) {
+      const auto shared = TakeVarint(metaindex), key = TakeVarint(metaindex), value = TakeVarint(metaindex);
+      if (!shared || !key || !value || *key > metaindex.size() || *value > metaindex.size() - *key) break;
+      if (metaindex.substr(0, *key) == kPropertiesName) return TakeHandle(metaindex.substr(*key, *value));
+      metaindex.remove_prefix(*key + *value);
+    }
+    return std::nullopt;
+  }
+
+  rocksdb::FSRandomAccessFile& file_;
+  const std::string name_;
+  const uint64_t file_bytes_;
+};
+
+class TableGuardFileSystem final : public rocksdb::FileSystemWrapper {
+ public:
+  using FileSystemWrapper::FileSystemWrapper;
+  const char* Name() const override { return "TableGuardFileSystem"; }
+
+  rocksdb::IOStatus NewRandomAccessFile(const std::string& name, const rocksdb::FileOptions& options,
+                                        std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
+                                        rocksdb::IODebugContext* debug) override {
+    rocksdb::IOStatus status = FileSystemWrapper::NewRandomAccessFile(name, options, file, debug);
+    if (!status.ok() || !name.ends_with(kTableSuffix)) return status;
+    uint64_t bytes = 0;
+    status = GetFileSize(name, {}, &bytes, debug);
+    if (status.ok()) status = TableEnd(**file, name, bytes).Check();
+    if (!status.ok()) file->reset();
+    return status;
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<rocksdb::FileSystem> WithTableGuard(std::shared_ptr<rocksdb::FileSystem> files) {
+  return std::make_shared<TableGuardFileSystem>(std::move(files));
+}
+
+}  // namespace quarry
