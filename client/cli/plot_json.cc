@@ -11,8 +11,6 @@
 namespace quarry::cli {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr uint64_t kObjectsBytesMax = 64 * kMiB;
 
 size_t LinesBetween(const std::string& text, size_t begin, size_t end) {
@@ -20,13 +18,14 @@ size_t LinesBetween(const std::string& text, size_t begin, size_t end) {
   return static_cast<size_t>(std::ranges::count(part, '\n'));
 }
 
-Status WrongField(const std::string& place, const std::string& field, const Json& value,
+Status WrongField(const std::string& place, const std::string& field, const nlohmann::json& value,
                   std::string_view wanted) {
   return MakeStatus(Code::kInvalidArgument, "{}: \"{}\" is {}, and not {}", place, field, value.type_name(),
                     wanted);
 }
 
-Result<const Json*> NeedField(const Json& object, const std::string& place, const std::string& field) {
+Result<const nlohmann::json*> NeedField(const nlohmann::json& object, const std::string& place,
+                                        const std::string& field) {
   const auto found = object.find(field);
   if (found != object.end()) return &*found;
   return MakeStatus(Code::kInvalidArgument, "{}: no \"{}\"", place, field);
@@ -55,7 +54,7 @@ Result<std::string> ReadText(const std::string& path, uint64_t bytes_max) {
 }
 
 Status JsonFault(const std::string& path, const std::string& text, size_t begin,
-                 const Json::parse_error& error) {
+                 const nlohmann::json::parse_error& error) {
   const size_t byte = begin + (error.byte > 0 ? error.byte - 1 : 0);
   const size_t line_begin = byte == 0 ? std::string::npos : text.rfind('\n', byte - 1);
   const size_t column = byte - (line_begin == std::string::npos ? 0 : line_begin + 1) + 1;
@@ -79,9 +78,9 @@ Result<std::vector<JsonObject>> ReadObjects(const std::string& path) {
     JsonObject object{.place = fmt::format("{}: line {}", path, line)};
     try {
       stream >> object.value;
-    } catch (const Json::parse_error& error) {
+    } catch (const nlohmann::json::parse_error& error) {
       return JsonFault(path, text, begin, error);
-    } catch (const Json::exception& error) {  // a number that no double holds
+    } catch (const nlohmann::json::exception& error) {  // a number that no double holds
       return MakeStatus(Code::kInvalidArgument, "{}: no JSON: {}", object.place, error.what());
     }
     if (!object.value.is_object()) {
@@ -94,7 +93,7 @@ Result<std::vector<JsonObject>> ReadObjects(const std::string& path) {
   return objects;
 }
 
-Result<std::optional<double>> NumberIn(const Json& object, const std::string& place,
+Result<std::optional<double>> NumberIn(const nlohmann::json& object, const std::string& place,
                                        const std::string& field) {
   const auto found = object.find(field);
   if (found == object.end() || found->is_null()) return std::optional<double>();
@@ -102,24 +101,25 @@ Result<std::optional<double>> NumberIn(const Json& object, const std::string& pl
   return std::optional<double>(found->get<double>());
 }
 
-Result<double> NeedNumber(const Json& object, const std::string& place, const std::string& field) {
-  QUARRY_TRY(const Json* const value, NeedField(object, place, field));
+Result<double> NeedNumber(const nlohmann::json& object, const std::string& place, const std::string& field) {
+  QUARRY_TRY(const nlohmann::json* const value, NeedField(object, place, field));
   if (!value->is_number()) return WrongField(place, field, *value, "a number");
   return value->get<double>();
 }
 
-Result<std::string> NeedText(const Json& object, const std::string& place, const std::string& field) {
-  QUARRY_TRY(const Json* const value, NeedField(object, place, field));
+Result<std::string> NeedText(const nlohmann::json& object, const std::string& place,
+                             const std::string& field) {
+  QUARRY_TRY(const nlohmann::json* const value, NeedField(object, place, field));
   if (!value->is_string()) return WrongField(place, field, *value, "a text");
   return value->get<std::string>();
 }
 
-Result<std::vector<JsonObject>> NeedObjects(const Json& object, const std::string& place,
+Result<std::vector<JsonObject>> NeedObjects(const nlohmann::json& object, const std::string& place,
                                             const std::string& field) {
-  QUARRY_TRY(const Json* const value, NeedField(object, place, field));
+  QUARRY_TRY(const nlohmann::json* const value, NeedField(object, place, field));
   if (!value->is_array()) return WrongField(place, field, *value, "an array");
   std::vector<JsonObject> objects;
-  for (const Json& element : *value) {
+  for (const nlohmann::json& element : *value) {
     objects.push_back({element, fmt::format("{}: {}[{}]", place, field, objects.size())});
     if (!element.is_object()) {
       return MakeStatus(Code::kInvalidArgument, "{}: {}, and not an object", objects.back().place,

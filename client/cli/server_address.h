@@ -4,13 +4,14 @@
 #include <string_view>
 
 #include "cli.h"
+#include "quarry/client/store.h"
 
 namespace quarry::cli {
 
 // What a trainer waits for one answer: planning an epoch of superbatches takes minutes, and the server may be started anew.
 inline constexpr double kTrainerTimeoutSeconds = 600;
 
-inline bool IsServerAddress(std::string_view path) { return path.starts_with("unix:"); }
+inline bool IsServerAddress(std::string_view path) { return path.starts_with(client::kServerScheme); }
 
 inline void AddInlineFlag(CLI::App* verb, bool& inline_only) {
   verb->add_flag("--inline", inline_only,

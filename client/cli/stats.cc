@@ -14,11 +14,10 @@
 #include "quarry/client/store.h"
 #include "quarry/database.h"
 #include "screen.h"
+#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
-
-constexpr std::string_view kUnix = "unix:";
 
 struct StatsArguments {
   std::string address;
@@ -57,7 +56,7 @@ class StatsSource {
   static Result<StatsSource> Open(const std::string& address) {
     StatsSource source;
     source.address_ = address;
-    if (!address.starts_with(kUnix)) return source;
+    if (!IsServerAddress(address)) return source;
     // A session that asks for next to nothing: it takes no memory from trainers.
     QUARRY_TRY(
         source.server_,

@@ -12,12 +12,12 @@
 #include "quarry/base/units.h"
 #include "quarry/client/store.h"
 #include "screen.h"
+#include "server_address.h"
 #include "top_view.h"
 
 namespace quarry::cli {
 namespace {
 
-constexpr std::string_view kUnix = "unix:";
 constexpr double kRefreshSeconds = 1;
 
 struct TopArguments {
@@ -55,17 +55,17 @@ Result<std::vector<wire::Counter>> CountersIn(const std::string& text, std::stri
 }
 
 // Where the figures come from: a server's socket, or its page.
-class Source {
+class TopSource {
  public:
-  static Result<Source> Open(const TopArguments& arguments) {
+  static Result<TopSource> Open(const TopArguments& arguments) {
     if (arguments.url.empty() == arguments.address.empty()) {
       return MakeStatus(Code::kUsage, "give either the path of a server's socket, or --url");
     }
-    Source source;
+    TopSource source;
     source.url_ = arguments.url;
     if (!arguments.url.empty()) return source;
     std::string address = arguments.address;
-    if (!address.starts_with(kUnix)) address = std::string(kUnix) + address;
+    if (!IsServerAddress(address)) address.insert(0, client::kServerScheme);
     // A session that asks for next to nothing: it takes no memory from trainers.
     QUARRY_TRY(
         source.store_,
@@ -91,7 +91,7 @@ class Source {
 };
 
 // Until the user ends it; a server that goes away may come back.
-Status Watch(Source& source) {
+Status Watch(TopSource& source) {
   const bool color = ColorWanted();
   const Screen screen;
   std::optional<TopState> before;
@@ -108,7 +108,7 @@ Status Watch(Source& source) {
 }
 
 Status Run(const TopArguments& arguments) {
-  QUARRY_TRY(Source source, Source::Open(arguments));
+  QUARRY_TRY(TopSource source, TopSource::Open(arguments));
   if (!arguments.once && !arguments.json && isatty(STDOUT_FILENO) == 1) return Watch(source);
   QUARRY_TRY(const TopState state, source.Look());
   arguments.json ? PrintJson(TopJson(state)) : Print("{}", TopText(state, nullptr, {}));

@@ -15,6 +15,7 @@
 #include "quarry/database.h"
 #include "quarry/server/server.h"
 #include "quarry/trainer/train.h"
+#include "server_address.h"
 #include "train_link.h"
 #include "train_node.h"
 
@@ -239,8 +240,8 @@ Status TrainWithWorkers(NodeArguments& arguments) {
   QUARRY_TRY(
       const std::unique_ptr<Server> server,
       Server::Start(database->store(), database->budget(), {.socket_path = folder->path() + "/socket"}));
-  QUARRY_RETURN_IF_ERROR(
-      RunWorkers(count, "unix:" + server->socket_path(), database->budget().limit_bytes(), *folder));
+  QUARRY_RETURN_IF_ERROR(RunWorkers(count, std::string(client::kServerScheme) + server->socket_path(),
+                                    database->budget().limit_bytes(), *folder));
   return server->Stop();
 }
 

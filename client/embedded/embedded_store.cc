@@ -29,8 +29,6 @@
 namespace quarry::client {
 namespace {
 
-constexpr std::string_view kScheme = "unix:";
-
 class EmbeddedRows final : public Rows {
  public:
   EmbeddedRows(uint64_t count, const TableRecord& record, MemoryBudget::Reservation reservation)
@@ -295,7 +293,7 @@ Result<std::vector<uint32_t>> EmbeddedStore::ReadEdges(std::string_view topology
 }  // namespace
 
 Result<std::unique_ptr<Store>> Open(std::string_view address, const OpenOptions& options) {
-  if (address.starts_with(kScheme)) return OpenRemote(address, options);
+  if (address.starts_with(kServerScheme)) return OpenRemote(address, options);
   QUARRY_TRY(std::unique_ptr<Database> database,
              Database::Open(std::string(address), {.memory_bytes = options.memory_bytes}));
   return std::unique_ptr<Store>(std::make_unique<EmbeddedStore>(std::move(database)));

@@ -4,7 +4,7 @@
 namespace quarry::client {
 
 Result<std::unique_ptr<Store>> Open(std::string_view address, const OpenOptions& options) {
-  if (address.starts_with("unix:")) return OpenRemote(address, options);
+  if (address.starts_with(kServerScheme)) return OpenRemote(address, options);
   return MakeStatus(Code::kUnsupported,
                     "{}: this program is linked with libquarry_remote, which opens servers (unix:PATH) only; "
                     "databases by their paths are opened by libquarry",

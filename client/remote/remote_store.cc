@@ -21,7 +21,6 @@
 namespace quarry::client {
 namespace {
 
-constexpr std::string_view kScheme = "unix:";
 constexpr uint64_t kPieceBytes = 4 << 20;  // of a training's state: small beside the region for uploads
 
 class RemoteRows final : public Rows {
@@ -379,14 +378,14 @@ Result<std::array<std::byte, 16>> RandomId() {
 }  // namespace
 
 Result<std::unique_ptr<Store>> OpenRemote(std::string_view address, const OpenOptions& options) {
-  if (!address.starts_with(kScheme)) {
+  if (!address.starts_with(kServerScheme)) {
     return MakeStatus(Code::kInvalidArgument, "\"{}\": a server's address is unix:PATH", address);
   }
   if (!std::isfinite(options.timeout_seconds) || options.timeout_seconds <= 0) {
     return MakeStatus(Code::kInvalidArgument, "a timeout of {} seconds: it is a positive number",
                       options.timeout_seconds);
   }
-  QUARRY_TRY(const ServerPlace place, ParsePlace(address.substr(kScheme.size())));
+  QUARRY_TRY(const ServerPlace place, ParsePlace(address.substr(kServerScheme.size())));
   SessionOptions session = {.place = place,
                             .budget_bytes = options.memory_bytes,
                             .budget_bytes_min = options.memory_bytes_min,

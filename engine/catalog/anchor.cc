@@ -60,8 +60,6 @@ Status ReadWhole(const std::string& path, std::string& bytes) {
   return FromRocks(rocksdb::ReadFileToString(CatalogEnvironment(), path, &bytes), "read", path);
 }
 
-constexpr std::string_view kRemedy = "restore a checkpoint, or run `quarry repair`";
-
 }  // namespace
 
 Result<std::optional<AnchorRecord>> ReadAnchor(const std::string& database_path) {

@@ -47,6 +47,9 @@ struct AnchorRecord {
   uint64_t files_digest = 0;
 };
 
+// What to do about a catalog that does not hold what was promised.
+inline constexpr std::string_view kRemedy = "restore a checkpoint, or run `quarry repair`";
+
 // Nothing when the file is missing; kCorruption when neither copy holds.
 Result<std::optional<AnchorRecord>> ReadAnchor(const std::string& database_path);
 // Makes the file, or replaces it, synced with its folder.

@@ -3,11 +3,6 @@
 #include "commit_mark.h"
 
 namespace quarry {
-namespace {
-
-constexpr std::string_view kRemedy = "restore a checkpoint, or run `quarry repair`";
-
-}  // namespace
 
 Status CheckPromise(const AnchorRecord& anchor, const std::optional<LedgerHead>& head,
                     const std::string& catalog_path, const std::string& heard) {

@@ -154,6 +154,8 @@ class Store {
                                            const SqlOptions& options = {});
 };
 
+// What the address of a server begins with; its socket's path follows.
+inline constexpr std::string_view kServerScheme = "unix:";
 // "unix:PATH". kNotFound when nobody listens there, kUnsupported for a server of another protocol.
 Result<std::unique_ptr<Store>> OpenRemote(std::string_view address, const OpenOptions& options = {});
 // The same, or the database at the path. Errors as Database::Open.
