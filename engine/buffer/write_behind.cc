@@ -11,8 +11,8 @@
 namespace quarry {
 namespace {
 
-constexpr auto kNap = std::chrono::microseconds(200);  // when the rate holds the thread back
-constexpr double kBurstSeconds = 0.01;                 // for which the rate may be exceeded; some naps long
+constexpr double kBurstSeconds =
+    0.01;  // for which the rate may be exceeded: longer than a thread takes to wake
 
 }  // namespace
 
@@ -135,7 +135,7 @@ Status WriteBehind::SubmitWrites() {
   }
   if (ring_->pending() > 0) return Status::Ok();
   if (held_back) {
-    std::this_thread::sleep_for(kNap);
+    AwaitRate(work.events);
   } else {
     AwaitEventAfter(work.events);  // all of them are latched
   }
@@ -228,6 +228,16 @@ WriteBehind::Work WriteBehind::WorkNow() const {
 void WriteBehind::AwaitEventAfter(uint64_t events) {
   MutexLock lock(mutex_);
   while (events_ == events && !stopping_) changed_.Wait(mutex_);
+}
+
+// Until the rate allows the next write, or somebody cannot wait for that.
+void WriteBehind::AwaitRate(uint64_t events) {
+  const std::chrono::duration<double> left(next_write_seconds_ - MonotonicSeconds());
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::ceil<std::chrono::steady_clock::duration>(left);
+  MutexLock lock(mutex_);
+  while (events_ == events && !stopping_ && changed_.WaitUntil(mutex_, until)) {
+  }
 }
 
 void WriteBehind::PutBack(const DirtyPage& dirty) {

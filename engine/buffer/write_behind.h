@@ -82,6 +82,7 @@ class WriteBehind {
   void PutBack(const DirtyPage& dirty);
   Work WorkNow() const;
   void AwaitEventAfter(uint64_t events);
+  void AwaitRate(uint64_t events);
   bool HeldBackByRate();
   void CountForRate();
 

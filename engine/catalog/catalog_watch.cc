@@ -32,10 +32,11 @@ IOStatus Watched(const CatalogWatch::Watcher& watcher, const CatalogOperation& o
 
 class WatchedFile final : public rocksdb::FSWritableFileOwnerWrapper {
  public:
-  WatchedFile(const CatalogWatch::Watcher& watcher, std::string name, uint64_t number, uint64_t bytes,
-              std::unique_ptr<rocksdb::FSWritableFile> file)
+  WatchedFile(const CatalogWatch::Watcher& watcher, CatalogWatch::Logs logs, std::string name,
+              uint64_t number, uint64_t bytes, std::unique_ptr<rocksdb::FSWritableFile> file)
       : FSWritableFileOwnerWrapper(std::move(file)),
         watcher_(watcher),
+        reserve_(logs == CatalogWatch::Logs::kWithRoom),
         name_(std::move(name)),
         number_(number),
         bytes_(bytes) {}
@@ -73,9 +74,9 @@ class WatchedFile final : public rocksdb::FSWritableFileOwnerWrapper {
     return Watched(watcher_, {.kind = Kind::kSyncFile, .path = name_, .file = number_},
                    [&] { return target()->Fsync(options, debug); });
   }
-  // Space is not reserved, as by CatalogFaults; and a range that is synced is no promise of anything.
-  void PrepareWrite(size_t /*offset*/, size_t /*bytes*/, const IOOptions& /*options*/,
-                    IODebugContext* /*debug*/) override {}
+  void PrepareWrite(size_t offset, size_t bytes, const IOOptions& options, IODebugContext* debug) override {
+    if (reserve_) target()->PrepareWrite(offset, bytes, options, debug);
+  }
 
  private:
   template <typename Work>
@@ -87,9 +88,35 @@ class WatchedFile final : public rocksdb::FSWritableFileOwnerWrapper {
   }
 
   const CatalogWatch::Watcher& watcher_;
+  const bool reserve_;
   const std::string name_;
   const uint64_t number_;
   uint64_t bytes_;  // where the next append goes
+};
+
+class WatchedReading final : public rocksdb::FSSequentialFileOwnerWrapper {
+ public:
+  WatchedReading(const CatalogWatch::Watcher& watcher, std::string name,
+                 std::unique_ptr<rocksdb::FSSequentialFile> file)
+      : FSSequentialFileOwnerWrapper(std::move(file)), watcher_(watcher), name_(std::move(name)) {}
+
+  IOStatus Read(size_t bytes, const IOOptions& options, Slice* result, char* scratch,
+                IODebugContext* debug) override {
+    const IOStatus status = Watched(watcher_, {.kind = Kind::kRead, .path = name_, .offset = offset_}, [&] {
+      return FSSequentialFileOwnerWrapper::Read(bytes, options, result, scratch, debug);
+    });
+    if (status.ok()) offset_ += result->size();
+    return status;
+  }
+  IOStatus Skip(uint64_t bytes) override {
+    offset_ += bytes;
+    return FSSequentialFileOwnerWrapper::Skip(bytes);
+  }
+
+ private:
+  const CatalogWatch::Watcher& watcher_;
+  const std::string name_;
+  uint64_t offset_ = 0;
 };
 
 // The anchor, which is written in place.
@@ -147,10 +174,17 @@ class WatchedFolder final : public rocksdb::FSDirectoryWrapper {
 
 class WatchedFileSystem final : public rocksdb::FileSystemWrapper {
  public:
-  explicit WatchedFileSystem(CatalogWatch::Watcher watcher)
-      : FileSystemWrapper(FileSystemWithLogRoom()), watcher_(std::move(watcher)) {}
+  WatchedFileSystem(CatalogWatch::Watcher watcher, CatalogWatch::Logs logs)
+      : FileSystemWrapper(FileSystemWithLogRoom()), watcher_(std::move(watcher)), logs_(logs) {}
   const char* Name() const override { return "WatchedFileSystem"; }
 
+  IOStatus NewSequentialFile(const std::string& name, const rocksdb::FileOptions& options,
+                             std::unique_ptr<rocksdb::FSSequentialFile>* file,
+                             IODebugContext* debug) override {
+    const IOStatus status = FileSystemWrapper::NewSequentialFile(name, options, file, debug);
+    if (status.ok()) *file = std::make_unique<WatchedReading>(watcher_, name, std::move(*file));
+    return status;
+  }
   IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
                            std::unique_ptr<rocksdb::FSWritableFile>* file, IODebugContext* debug) override {
     if (IsNewOptionsFile(name))
@@ -227,11 +261,13 @@ class WatchedFileSystem final : public rocksdb::FileSystemWrapper {
     if (!status.ok()) return status;
     uint64_t bytes = 0;
     if (kind == Kind::kReopen) status = FileSystemWrapper::GetFileSize(name, {}, &bytes, nullptr);
-    if (status.ok()) *file = std::make_unique<WatchedFile>(watcher_, name, number, bytes, std::move(*file));
+    if (status.ok())
+      *file = std::make_unique<WatchedFile>(watcher_, logs_, name, number, bytes, std::move(*file));
     return status;
   }
 
   const CatalogWatch::Watcher watcher_;
+  const CatalogWatch::Logs logs_;
   std::atomic<uint64_t> files_{0};
 };
 
@@ -239,13 +275,15 @@ class WatchedFileSystem final : public rocksdb::FileSystemWrapper {
 
 class CatalogWatch::Impl {
  public:
-  explicit Impl(Watcher watcher) : environment_(std::make_shared<WatchedFileSystem>(std::move(watcher))) {}
+  Impl(Watcher watcher, Logs logs)
+      : environment_(std::make_shared<WatchedFileSystem>(std::move(watcher), logs)) {}
 
  private:
   const CatalogEnvironmentOverride environment_;
 };
 
-CatalogWatch::CatalogWatch(Watcher watcher) : impl_(std::make_unique<Impl>(std::move(watcher))) {}
+CatalogWatch::CatalogWatch(Watcher watcher, Logs logs)
+    : impl_(std::make_unique<Impl>(std::move(watcher), logs)) {}
 CatalogWatch::~CatalogWatch() = default;
 
 }  // namespace quarry

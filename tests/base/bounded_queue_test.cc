@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/sleeping_threads.h"
+
 namespace quarry {
 namespace {
 
@@ -29,7 +31,7 @@ TEST(BoundedQueueTest, PushBlocksWhileFull) {
     EXPECT_TRUE(queue.Push(2));
     pushed = true;
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  testing_util::WaitUntilAllSleep();
   EXPECT_FALSE(pushed);
   EXPECT_EQ(queue.Pop(), 1);
   producer.join();
@@ -43,7 +45,7 @@ TEST(BoundedQueueTest, CancelWakesBothSidesAndDestroysTheContents) {
   ASSERT_TRUE(full.Push(item));
   std::thread producer([&] { EXPECT_FALSE(full.Push(item)); });
   std::thread consumer([&] { EXPECT_EQ(empty.Pop(), std::nullopt); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  testing_util::WaitUntilAllSleep();
   full.Cancel();
   empty.Cancel();
   producer.join();

@@ -5,16 +5,17 @@
 #include <thread>
 #include <vector>
 
+#include "support/status_matchers.h"
+
 namespace quarry {
 namespace {
 
 TEST(MemoryBudgetTest, ReservationsAreGivenBackWhenTheyDie) {
   MemoryBudget budget(100);
   {
-    auto first = budget.Reserve(60, "a");
-    ASSERT_TRUE(first.ok());
+    ASSERT_OK_AND_ASSIGN(auto first, budget.Reserve(60, "a"));
     EXPECT_EQ(budget.available_bytes(), 40u);
-    MemoryBudget::Reservation moved = std::move(first).value();
+    MemoryBudget::Reservation moved = std::move(first);
     EXPECT_EQ(budget.used_bytes(), 60u);
   }
   EXPECT_EQ(budget.used_bytes(), 0u);
@@ -24,8 +25,7 @@ TEST(MemoryBudgetTest, ARefusalNamesTheUseAndTheLeastThatWouldDo) {
   MemoryBudget budget(100);
   auto first = budget.Reserve(60, "cache");
   const Status refused = budget.Reserve(50, "batches").status();
-  EXPECT_EQ(refused.code(), Code::kOutOfBudget);
-  EXPECT_NE(refused.message().find("batches"), std::string_view::npos);
+  EXPECT_THAT(refused, IsStatus(Code::kOutOfBudget, testing::HasSubstr("batches")));
   EXPECT_NE(refused.message().find("at least 110 B"), std::string_view::npos) << refused.message();
   EXPECT_EQ(budget.used_bytes(), 60u);
 }

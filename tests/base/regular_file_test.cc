@@ -10,6 +10,7 @@
 
 #include <filesystem>
 
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -49,30 +50,29 @@ TEST_F(RegularFileTest, WhatIsNoFileIsRefusedByNameAndNothingWaits) {
     for (const int flags :
          {O_RDONLY, O_RDWR, O_RDONLY | O_DIRECT, O_RDWR | O_DIRECT, O_WRONLY, O_RDWR | O_CREAT}) {
       const Status status = OpenRegularFile(path, flags, Code::kCorruption).status();
-      EXPECT_EQ(status.code(), Code::kCorruption) << flags << ": " << status.ToString();
+      EXPECT_THAT(status, IsStatus(Code::kCorruption)) << flags;
       EXPECT_THAT(std::string(status.message()), HasSubstr(path + ": is " + kind));
     }
   }
   const Status status = OpenRegularFile(fifo, O_RDONLY, Code::kInvalidArgument).status();
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status, IsStatus(Code::kInvalidArgument));
 }
 
 TEST_F(RegularFileTest, FilesAndLinksToThemAreOpenedAndWaitAsFilesDo) {
   const std::string file = folder_.Write("file", "bytes"), link = folder_ / "link";
   fs::create_symlink(file, link);
   for (const std::string& path : {file, link}) {
-    const Result<OpenedFile> opened = OpenRegularFile(path, O_RDONLY, Code::kCorruption);
-    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-    EXPECT_FALSE(opened->direct);
-    EXPECT_EQ(fcntl(opened->descriptor, F_GETFL) & O_NONBLOCK, 0);
-    EXPECT_NE(fcntl(opened->descriptor, F_GETFD) & FD_CLOEXEC, 0);
+    ASSERT_OK_AND_ASSIGN(const OpenedFile opened, OpenRegularFile(path, O_RDONLY, Code::kCorruption));
+    EXPECT_FALSE(opened.direct);
+    EXPECT_EQ(fcntl(opened.descriptor, F_GETFL) & O_NONBLOCK, 0);
+    EXPECT_NE(fcntl(opened.descriptor, F_GETFD) & FD_CLOEXEC, 0);
     char bytes[8];
-    EXPECT_EQ(read(opened->descriptor, bytes, sizeof(bytes)), 5);
-    close(opened->descriptor);
+    EXPECT_EQ(read(opened.descriptor, bytes, sizeof(bytes)), 5);
+    close(opened.descriptor);
   }
-  EXPECT_EQ(OpenRegularFile(folder_ / "none", O_RDONLY, Code::kCorruption).status().code(), Code::kNotFound);
-  EXPECT_EQ(OpenRegularFile(file, O_RDWR | O_CREAT | O_EXCL, Code::kCorruption).status().code(),
-            Code::kAlreadyExists);
+  EXPECT_THAT(OpenRegularFile(folder_ / "none", O_RDONLY, Code::kCorruption), IsStatus(Code::kNotFound));
+  EXPECT_THAT(OpenRegularFile(file, O_RDWR | O_CREAT | O_EXCL, Code::kCorruption),
+              IsStatus(Code::kAlreadyExists));
 }
 
 }  // namespace

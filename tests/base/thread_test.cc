@@ -11,6 +11,7 @@
 
 #include "quarry/base/exhaustion.h"
 #include "quarry/base/mutex.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -29,7 +30,7 @@ TEST_F(ThreadTest, AThreadRunsItsBodyAndIsJoinedWhenItDies) {
   {
     const auto thread = Thread::Start(
         "test", [&] { ran = true; }, Ignore);
-    ASSERT_TRUE(thread.ok()) << thread.status().ToString();
+    ASSERT_OK(thread);
   }
   EXPECT_TRUE(ran);
 }
@@ -39,14 +40,12 @@ TEST_F(ThreadTest, WhereTheSystemHasNoneTheSentenceNamesWhatToRaise) {
   bool ran = false;
   const auto refused = Thread::Start(
       "extract", [&] { ran = true; }, Ignore);
-  EXPECT_EQ(refused.status().code(), Code::kOutOfBudget);
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("cannot start a thread (extract)"));
+  EXPECT_THAT(refused, IsStatus(Code::kOutOfBudget, HasSubstr("cannot start a thread (extract)")));
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("ulimit -u"));
   EXPECT_FALSE(ran);
   EXPECT_EQ(FailedThreadStarts(), 1U);
-  EXPECT_TRUE(Thread::Start(
-                  "extract", [] {}, Ignore)
-                  .ok())
+  EXPECT_OK(Thread::Start(
+      "extract", [] {}, Ignore))
       << "the next one";
 }
 
@@ -66,14 +65,12 @@ TEST_F(ThreadTest, WhatEndsABodyIsToldByItsThread) {
     const auto thread = Thread::Start(
         "sample", [] { throw std::bad_alloc(); }, [&](const Status& why) { told = why; });
   }
-  EXPECT_EQ(told.code(), Code::kOutOfBudget);
-  EXPECT_THAT(std::string(told.message()), HasSubstr("sample: the system has no more memory"));
+  EXPECT_THAT(told, IsStatus(Code::kOutOfBudget, HasSubstr("sample: the system has no more memory")));
   {
     const auto thread = Thread::Start(
         "sample", [] { throw std::runtime_error("a bug"); }, [&](const Status& why) { told = why; });
   }
-  EXPECT_EQ(told.code(), Code::kInternal);
-  EXPECT_THAT(std::string(told.message()), HasSubstr("sample: a bug"));
+  EXPECT_THAT(told, IsStatus(Code::kInternal, HasSubstr("sample: a bug")));
 }
 
 TEST_F(ThreadTest, ATellerThatFindsNoMemoryTellsAgain) {
@@ -92,10 +89,9 @@ TEST_F(ThreadTest, AnAssignedThreadIsJoinedFirst) {
   std::atomic<int> ran{0};
   Thread thread;
   for (int i = 0; i < 3; ++i) {
-    auto next = Thread::Start(
-        "test", [&] { ++ran; }, Ignore);
-    ASSERT_TRUE(next.ok());
-    thread = std::move(next).value();
+    ASSERT_OK_AND_ASSIGN(auto next, Thread::Start(
+                                        "test", [&] { ++ran; }, Ignore));
+    thread = std::move(next);
     EXPECT_GE(ran, i);
   }
   thread.Join();
@@ -133,19 +129,19 @@ TEST_F(ThreadTest, WorkThatIsSharedOutIsDoneByWhoeverThereIs) {
       for (int task = next++; task < 100; task = next++) ++done;
       return Status::Ok();
     });
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
     EXPECT_EQ(done, 100);
   }
 }
 
 TEST_F(ThreadTest, TheFirstFailureOfSharedWorkComesBack) {
-  EXPECT_TRUE(RunOnThreads("test", 0, [](unsigned) { return Status::Ok(); }).ok());
+  EXPECT_OK(RunOnThreads("test", 0, [](unsigned) { return Status::Ok(); }));
   for (unsigned fails = 0; fails < 3; ++fails) {
     const Status status = RunOnThreads("test", 3, [&](unsigned i) -> Status {
       if (i == fails) throw std::bad_alloc();
       return i > fails ? Status(Code::kIoError, "later") : Status::Ok();
     });
-    EXPECT_EQ(status.code(), Code::kOutOfBudget) << fails;
+    EXPECT_THAT(status, IsStatus(Code::kOutOfBudget)) << fails;
   }
 }
 
@@ -156,9 +152,8 @@ TEST_F(ThreadTest, ABackgroundTaskIsDoneByWhoAsksWhereThereIsNoThread) {
     auto task = BackgroundTask<Result<bool>>::Start(
         "test", [&]() -> Result<bool> { return std::this_thread::get_id() == caller; });
     ASSERT_TRUE(task.valid());
-    const Result<bool> here = task.Get();
-    ASSERT_TRUE(here.ok());
-    EXPECT_EQ(*here, fails == 1);
+    ASSERT_OK_AND_ASSIGN(const bool here, task.Get());
+    EXPECT_EQ(here, fails == 1);
     EXPECT_FALSE(task.valid());
   }
 }
@@ -178,7 +173,7 @@ TEST_F(ThreadTest, ABackgroundTaskThatIsDroppedIsWaitedForOrNeverBegun) {
 
 TEST_F(ThreadTest, ABackgroundTaskThatFindsNoMemorySaysSo) {
   auto task = BackgroundTask<Status>::Start("test", []() -> Status { throw std::bad_alloc(); });
-  EXPECT_EQ(task.Get().code(), Code::kOutOfBudget);
+  EXPECT_THAT(task.Get(), IsStatus(Code::kOutOfBudget));
 }
 
 TEST_F(ThreadTest, AProbeCountsTheThreadsThatThereWouldBe) {
@@ -190,8 +185,9 @@ TEST_F(ThreadTest, AProbeCountsTheThreadsThatThereWouldBe) {
 }
 
 TEST(ExhaustionTest, WhatIsThrownBecomesAStatus) {
-  EXPECT_TRUE(CatchExhaustion("work", [] { return Status::Ok(); }).ok());
-  EXPECT_EQ(CatchExhaustion("work", []() -> Status { throw std::bad_alloc(); }).code(), Code::kOutOfBudget);
+  EXPECT_OK(CatchExhaustion("work", [] { return Status::Ok(); }));
+  EXPECT_THAT(CatchExhaustion("work", []() -> Status { throw std::bad_alloc(); }),
+              IsStatus(Code::kOutOfBudget));
   const Result<int> result =
       CatchExhaustion("work", []() -> Result<int> { throw std::runtime_error("bug"); });
   EXPECT_EQ(result.status().ToString(), Unexpected("work", std::runtime_error("bug")).ToString());

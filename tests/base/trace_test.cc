@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "quarry/base/json.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -34,7 +35,7 @@ class TraceTest : public testing::Test {
     const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     const auto report = WriteTrace(fd, path);
     close(fd);
-    EXPECT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_OK(report);
     if (report.ok()) report_ = *report;
     std::ifstream file(path);
     return Json::parse(file);
@@ -180,7 +181,7 @@ TEST_F(TraceTest, NamesAreEscapedAndAFullDiskIsReported) {
   const int full = open("/dev/full", O_WRONLY);
   const Status status = WriteTrace(full, "/dev/full").status();
   close(full);
-  EXPECT_EQ(status.code(), Code::kNoSpace) << status.ToString();
+  EXPECT_THAT(status, IsStatus(Code::kNoSpace));
 }
 
 TEST(JsonStringTest, EscapesWhatJsonDoesNotAllow) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/status_matchers.h"
+
 namespace quarry {
 namespace {
 
@@ -25,7 +27,7 @@ TEST(UnitsTest, NonsenseIsRefusedAndNamed) {
   for (const char* text :
        {"", "GB", "-1", "-1GB", "1.2.3", "10 parsecs", "inf", "nan", "1e3", "99999999999TB", "%"}) {
     const auto result = ParseBytes(text, 100);
-    EXPECT_EQ(result.status().code(), Code::kUsage) << text;
+    EXPECT_THAT(result, IsStatus(Code::kUsage)) << text;
     EXPECT_NE(result.status().message().find(text), std::string_view::npos);
   }
 }
@@ -34,8 +36,8 @@ TEST(UnitsTest, CountsUseDecimalMultiples) {
   EXPECT_EQ(ParseCount("1M").value(), 1'000'000u);
   EXPECT_EQ(ParseCount("2.5k").value(), 2500u);
   EXPECT_EQ(ParseCount("17").value(), 17u);
-  EXPECT_EQ(ParseCount("1MiB").status().code(), Code::kUsage);
-  EXPECT_EQ(ParseCount("").status().code(), Code::kUsage);
+  EXPECT_THAT(ParseCount("1MiB"), IsStatus(Code::kUsage));
+  EXPECT_THAT(ParseCount(""), IsStatus(Code::kUsage));
 }
 
 TEST(UnitsTest, FormattedSizesReadNaturally) {

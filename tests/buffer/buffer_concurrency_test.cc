@@ -9,6 +9,8 @@
 
 #include "quarry/io/backend_wrapper.h"
 #include "small_pages.h"
+#include "support/sleeping_threads.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -33,7 +35,7 @@ void Hammer(BufferPool& pool, uint32_t page_count, uint64_t seed, int operations
     const auto page = static_cast<PageNumber>(rng.Below(page_count));
     if (rng.Below(8) == 0) {
       const PageNumber wanted[] = {page, (page + 1) % page_count, (page + 2) % page_count};
-      ASSERT_TRUE(pool.Prefetch(wanted).ok());
+      ASSERT_OK(pool.Prefetch(wanted));
     }
     if (rng.Below(2) == 0) {
       PageGuard guard = pool.Pin(page, LatchMode::kExclusive).value();
@@ -59,7 +61,7 @@ TEST(BufferConcurrencyTest, NoAdditionIsLostAndNoHalfOfOneIsSeen) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     SCOPED_TRACE(seed);
     SmallPages pages(DiskBackend(), 60);
-    ASSERT_TRUE(pages.Create().ok());
+    ASSERT_OK(pages.Create());
     BufferPoolOptions options{.dirty_high = 0.2, .dirty_low = 0.1};
     options.memory_bytes = BufferPool::BytesMin(*pages.file);
     pages.pool = BufferPool::Make(DiskBackend(), *pages.file, pages.budget, options, nullptr).value();
@@ -68,13 +70,13 @@ TEST(BufferConcurrencyTest, NoAdditionIsLostAndNoHalfOfOneIsSeen) {
     for (uint64_t t = 0; t < 4; ++t) {
       threads.emplace_back([&, t] { Hammer(*pages.pool, 60, MixSeed(seed, t), 2000, added); });
     }
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(pages.pool->Flush().ok());
+    for (int i = 0; i < 3; ++i) ASSERT_OK(pages.pool->Flush());
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(Sum(*pages.pool, 60), added);
     EXPECT_GT(pages.pool->stats().pages_written, 0u);
-    ASSERT_TRUE(pages.Checkpoint().ok());
-    ASSERT_TRUE(pages.Restart().ok());
-    ASSERT_TRUE(pages.OpenPool().ok());
+    ASSERT_OK(pages.Checkpoint());
+    ASSERT_OK(pages.Restart());
+    ASSERT_OK(pages.OpenPool());
     EXPECT_EQ(Sum(*pages.pool, 60), added);
   }
 }
@@ -82,7 +84,7 @@ TEST(BufferConcurrencyTest, NoAdditionIsLostAndNoHalfOfOneIsSeen) {
 // Those who share a page and guard its parts by latches of their own lose nothing either.
 TEST(BufferConcurrencyTest, SharedWritersOfPartsLoseNothing) {
   SmallPages pages(DiskBackend(), 40);
-  ASSERT_TRUE(pages.Create().ok());
+  ASSERT_OK(pages.Create());
   BufferPoolOptions options{.dirty_high = 0.1, .dirty_low = 0};
   options.memory_bytes = BufferPool::BytesMin(*pages.file);
   pages.pool = BufferPool::Make(DiskBackend(), *pages.file, pages.budget, options, nullptr).value();
@@ -97,28 +99,23 @@ TEST(BufferConcurrencyTest, SharedWritersOfPartsLoseNothing) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  ASSERT_TRUE(pages.Checkpoint().ok());
-  ASSERT_TRUE(pages.Restart().ok());
-  ASSERT_TRUE(pages.OpenPool().ok());
+  ASSERT_OK(pages.Checkpoint());
+  ASSERT_OK(pages.Restart());
+  ASSERT_OK(pages.OpenPool());
   for (PageNumber page = 0; page < 40; ++page) {
     const PageGuard guard = pages.pool->Pin(page, LatchMode::kShared).value();
     for (size_t t = 0; t < 4; ++t) EXPECT_EQ(Load(guard.body(), t), 25u) << page;
   }
 }
 
-// A backend that counts reads, and whose ports keep writes back while they are blocked.
+// A backend that counts reads, and keeps them back while they are blocked; so its ports do with writes.
 class GatedBackend final : public BackendWrapper {
  public:
   explicit GatedBackend(IoBackend& inner) : BackendWrapper(inner) {}
-  void BlockWrites() {
-    const std::lock_guard lock(mutex_);
-    blocked_ = true;
-  }
-  void ReleaseWrites() {
-    const std::lock_guard lock(mutex_);
-    blocked_ = false;
-    released_.notify_all();
-  }
+  void BlockReads() { Block(reads_blocked_, true); }
+  void ReleaseReads() { Block(reads_blocked_, false); }
+  void BlockWrites() { Block(writes_blocked_, true); }
+  void ReleaseWrites() { Block(writes_blocked_, false); }
   uint64_t reads() const { return reads_; }
 
   std::string_view name() const override { return "gated"; }
@@ -128,11 +125,9 @@ class GatedBackend final : public BackendWrapper {
   }
   Status ReadAt(const File& file, uint64_t offset, std::span<std::byte> out) override {
     ++reads_;
-    std::this_thread::sleep_for(std::chrono::microseconds(read_microseconds));
+    Await(reads_blocked_);
     return inner().ReadAt(file, offset, out);
   }
-
-  int read_microseconds = 0;
 
  private:
   class Port final : public IoPort {
@@ -146,10 +141,7 @@ class GatedBackend final : public BackendWrapper {
       return inner_->Submit(requests);
     }
     Result<size_t> Wait(size_t count_min, std::span<RawCompletion> out) override {
-      if (has_writes_) {
-        std::unique_lock lock(backend_.mutex_);
-        backend_.released_.wait(lock, [&] { return !backend_.blocked_; });
-      }
+      if (has_writes_) backend_.Await(backend_.writes_blocked_);
       return inner_->Wait(count_min, out);
     }
 
@@ -159,19 +151,30 @@ class GatedBackend final : public BackendWrapper {
     bool has_writes_ = false;
   };
 
+  void Block(bool& blocked, bool value) {
+    const std::lock_guard lock(mutex_);
+    blocked = value;
+    released_.notify_all();
+  }
+  void Await(const bool& blocked) {
+    std::unique_lock lock(mutex_);
+    released_.wait(lock, [&] { return !blocked; });
+  }
+
   std::atomic<uint64_t> reads_{0};
   std::mutex mutex_;
   std::condition_variable released_;
-  bool blocked_ = false;
+  bool reads_blocked_ = false;
+  bool writes_blocked_ = false;
 };
 
 class GatedPoolTest : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(pages_.Create().ok());
-    ASSERT_TRUE(pages_.OpenPool().ok());
+    ASSERT_OK(pages_.Create());
+    ASSERT_OK(pages_.OpenPool());
     for (PageNumber page = 0; page < 64; ++page) Write(page, 1);
-    ASSERT_TRUE(pages_.Checkpoint().ok());
+    ASSERT_OK(pages_.Checkpoint());
   }
   void TearDown() override { backend_.ReleaseWrites(); }
   void Write(PageNumber page, uint8_t value) {
@@ -185,6 +188,10 @@ class GatedPoolTest : public testing::Test {
   SmallPages pages_{backend_};
 };
 
+bool HasEnded(const std::future<Status>& work) {
+  return work.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
 TEST_F(GatedPoolTest, NoReaderWaitsForAWriteThatItDoesNotNeed) {
   backend_.BlockWrites();
   const uint32_t frames = pages_.pool->frame_count();
@@ -196,9 +203,8 @@ TEST_F(GatedPoolTest, NoReaderWaitsForAWriteThatItDoesNotNeed) {
     for (PageNumber page = 0; page < frames - 2; ++page)
       Write(page, 3);  // also those whose write is on the way
     const PageNumber wanted[] = {20, 21, 22, 23, 24};
-    EXPECT_TRUE(pages_.pool->Prefetch(wanted).ok());
+    EXPECT_OK(pages_.pool->Prefetch(wanted));
   });
-  ASSERT_EQ(done.wait_for(std::chrono::seconds(10)), std::future_status::ready);
   done.get();
   Write(60, 3);
   Write(61, 3);
@@ -207,7 +213,7 @@ TEST_F(GatedPoolTest, NoReaderWaitsForAWriteThatItDoesNotNeed) {
     EXPECT_TRUE(Holds(62, 1));
     pinned = true;
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  testing_util::WaitUntilAllSleep();
   EXPECT_FALSE(pinned) << "all frames are dirty";
   backend_.ReleaseWrites();
   reader.join();
@@ -219,16 +225,17 @@ TEST_F(GatedPoolTest, AFlushWaitsForWhatIsOnTheWayAndForThePageAsItIsNow) {
   backend_.BlockWrites();
   const uint32_t frames = pages_.pool->frame_count();
   for (PageNumber page = 0; page < frames - 2; ++page) Write(page, 2);
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // copies are on the way
+  testing_util::WaitUntilAllSleep();  // copies are on the way
   for (PageNumber page = 0; page < frames - 2; ++page) Write(page, 3);
   auto flushed = std::async(std::launch::async, [&] { return pages_.pool->Flush(); });
-  ASSERT_EQ(flushed.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+  testing_util::WaitUntilAllSleep();
+  EXPECT_FALSE(HasEnded(flushed));
   backend_.ReleaseWrites();
-  ASSERT_TRUE(flushed.get().ok());
+  ASSERT_OK(flushed.get());
   EXPECT_EQ(pages_.pool->stats().dirty_pages, 0u);
-  ASSERT_TRUE(pages_.Checkpoint().ok());
-  ASSERT_TRUE(pages_.Restart().ok());
-  ASSERT_TRUE(pages_.OpenPool().ok());
+  ASSERT_OK(pages_.Checkpoint());
+  ASSERT_OK(pages_.Restart());
+  ASSERT_OK(pages_.OpenPool());
   for (PageNumber page = 0; page < frames - 2; ++page) EXPECT_TRUE(Holds(page, 3));
 }
 
@@ -238,11 +245,12 @@ TEST_F(GatedPoolTest, AFlushWaitsUntilALatchedPageCanBeCopied) {
     Write(4, 2);
     PageGuard guard = pages_.pool->Pin(4, mode).value();
     auto flushed = std::async(std::launch::async, [&] { return pages_.pool->Flush(); });
-    ASSERT_EQ(flushed.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
-    EXPECT_EQ(pages_.pool->stats().dirty_pages, 1u) << "the other page is written meanwhile";
+    while (pages_.pool->stats().dirty_pages > 1) std::this_thread::yield();  // the other page is written
+    testing_util::WaitUntilAllSleep();
+    EXPECT_FALSE(HasEnded(flushed));
+    EXPECT_EQ(pages_.pool->stats().dirty_pages, 1u);
     guard.Release();
-    ASSERT_EQ(flushed.wait_for(std::chrono::seconds(10)), std::future_status::ready);
-    EXPECT_TRUE(flushed.get().ok());
+    EXPECT_OK(flushed.get());
   }
 }
 
@@ -254,7 +262,7 @@ TEST_F(GatedPoolTest, AnExclusiveLatchKeepsOthersOutAndASharedOneWritersAlone) {
     Write(1, 2);
     written = true;
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  testing_util::WaitUntilAllSleep();
   EXPECT_FALSE(written);
   EXPECT_TRUE(Holds(1, 1)) << "readers go before writers";
   guard.Release();
@@ -263,9 +271,9 @@ TEST_F(GatedPoolTest, AnExclusiveLatchKeepsOthersOutAndASharedOneWritersAlone) {
 }
 
 TEST_F(GatedPoolTest, APageThatSeveralWantIsReadOnce) {
-  ASSERT_TRUE(pages_.Restart().ok());
-  ASSERT_TRUE(pages_.OpenPool().ok());
-  backend_.read_microseconds = 2000;
+  ASSERT_OK(pages_.Restart());
+  ASSERT_OK(pages_.OpenPool());
+  backend_.BlockReads();
   const uint64_t before = backend_.reads();
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -273,9 +281,12 @@ TEST_F(GatedPoolTest, APageThatSeveralWantIsReadOnce) {
       for (PageNumber page = 0; page < 5; ++page) EXPECT_TRUE(Holds(page, 1));
     });
   }
+  testing_util::WaitUntilAllSleep();
+  EXPECT_EQ(backend_.reads() - before, 1u) << "one reads the first page, three wait for it";
+  backend_.ReleaseReads();
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(backend_.reads() - before, 5u);
-  EXPECT_GT(pages_.pool->stats().read_wait_seconds, 0.005);
+  EXPECT_GT(pages_.pool->stats().read_wait_seconds, 0);
 }
 
 // The writer may not wait for the latch of a thread that itself waits for the writer.

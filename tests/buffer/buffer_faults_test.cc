@@ -8,6 +8,7 @@
 #include "quarry/io/buffer.h"
 #include "quarry/io/fault_backend.h"
 #include "small_pages.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -54,12 +55,11 @@ Status Work(SmallPages& pages, Values& now, Values& committed) {
 }
 
 void ExpectCommitted(SmallPages& pages, const Values& committed) {
-  ASSERT_TRUE(pages.Restart().ok());
-  ASSERT_TRUE(pages.OpenPool().ok());
+  ASSERT_OK(pages.Restart());
+  ASSERT_OK(pages.OpenPool());
   for (PageNumber page = 0; page < kPages; ++page) {
-    const Result<uint8_t> value = Value(*pages.pool, page);
-    ASSERT_TRUE(value.ok()) << value.status().ToString();
-    ASSERT_EQ(*value, committed[page]) << "page " << page;
+    ASSERT_OK_AND_ASSIGN(const uint8_t value, Value(*pages.pool, page));
+    ASSERT_EQ(value, committed[page]) << "page " << page;
   }
 }
 
@@ -69,8 +69,8 @@ class BufferFaultsTest : public testing::Test {
   bool RunWith(const FaultPlan& plan) {
     FaultBackend backend(MemoryBackend());
     SmallPages pages(backend, kPages);
-    EXPECT_TRUE(pages.Create().ok());
-    EXPECT_TRUE(pages.OpenPool().ok());
+    EXPECT_OK(pages.Create());
+    EXPECT_OK(pages.OpenPool());
     Values now(kPages);
     for (PageNumber page = 0; page < kPages; ++page) now[page] = static_cast<uint8_t>(page + 1);
     Values committed = now;
@@ -79,7 +79,7 @@ class BufferFaultsTest : public testing::Test {
     const bool struck = backend.strikes() > 0;
     const bool transient = plan.error == 0 || plan.error == EAGAIN || plan.error == EINTR;
     if (!struck || (transient && !plan.sticky)) {
-      EXPECT_TRUE(status.ok()) << status.ToString();
+      EXPECT_OK(status);
     }
     if (!status.ok()) CheckSticky(pages, now, plan);
     backend.SetPlans({});
@@ -91,7 +91,7 @@ class BufferFaultsTest : public testing::Test {
   void CheckSticky(SmallPages& pages, const Values& now, const FaultPlan& plan) {
     const Status error = pages.file->write_error();
     if (plan.kind == FaultKind::kRead || plan.kind == FaultKind::kCreate) {
-      EXPECT_TRUE(error.ok()) << error.ToString();
+      EXPECT_OK(error);
     }
     if (!error.ok()) {
       EXPECT_THAT(std::string(error.message()), HasSubstr("pages.qpf"));
@@ -147,15 +147,14 @@ TEST_F(BufferFaultsTest, ShortAndInterruptedTransfersAreContinued) {
 TEST_F(BufferFaultsTest, AFailedSyncIsNotTriedAgainAndStopsWrites) {
   FaultBackend backend(MemoryBackend());
   SmallPages pages(backend, kPages);
-  ASSERT_TRUE(pages.Create().ok());
-  ASSERT_TRUE(pages.OpenPool().ok());
-  ASSERT_TRUE(Set(*pages.pool, 1, 1).ok());
+  ASSERT_OK(pages.Create());
+  ASSERT_OK(pages.OpenPool());
+  ASSERT_OK(Set(*pages.pool, 1, 1));
   backend.SetPlans({{.kind = FaultKind::kSync, .at = 1, .error = EIO}});
   const Status error = pages.pool->Flush();
-  EXPECT_EQ(error.code(), Code::kIoError);
-  EXPECT_THAT(std::string(error.message()), HasSubstr("Input/output error"));
+  EXPECT_THAT(error, IsStatus(Code::kIoError, HasSubstr("Input/output error")));
   const uint64_t writes = backend.count(FaultKind::kWrite);
-  ASSERT_TRUE(Set(*pages.pool, 2, 2).ok());
+  ASSERT_OK(Set(*pages.pool, 2, 2));
   EXPECT_EQ(pages.pool->Flush().message(), error.message());
   EXPECT_EQ(pages.file->Sync().message(), error.message());
   EXPECT_EQ(backend.count(FaultKind::kSync), 1u);
@@ -165,44 +164,43 @@ TEST_F(BufferFaultsTest, AFailedSyncIsNotTriedAgainAndStopsWrites) {
 TEST_F(BufferFaultsTest, APinThatCanHaveNoFrameAnyMoreGetsTheErrorOfTheWrite) {
   FaultBackend backend(MemoryBackend());
   SmallPages pages(backend, kPages);
-  ASSERT_TRUE(pages.Create().ok());
-  ASSERT_TRUE(pages.OpenPool().ok());
+  ASSERT_OK(pages.Create());
+  ASSERT_OK(pages.OpenPool());
   backend.SetPlans({{.kind = FaultKind::kWrite, .at = 1, .sticky = true, .error = ENOSPC}});
   Status status;
   PageNumber page = 0;
   while (status.ok()) status = Set(*pages.pool, page++ % kPages, 9);
-  EXPECT_EQ(status.code(), Code::kNoSpace);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("pages.qpf"));
+  EXPECT_THAT(status, IsStatus(Code::kNoSpace, HasSubstr("pages.qpf")));
   EXPECT_GE(page, pages.pool->frame_count());
   EXPECT_EQ(Value(*pages.pool, 0).value(), 9) << "what is in memory stays";
 }
 
 TEST_F(BufferFaultsTest, DamageIsReportedByPinAndNotByPrefetch) {
   SmallPages pages(MemoryBackend(), kPages);
-  ASSERT_TRUE(pages.Create().ok());
-  ASSERT_TRUE(pages.OpenPool().ok());
-  for (PageNumber page = 0; page < kPages; ++page) ASSERT_TRUE(Set(*pages.pool, page, 5).ok());
-  ASSERT_TRUE(pages.Checkpoint().ok());
+  ASSERT_OK(pages.Create());
+  ASSERT_OK(pages.OpenPool());
+  for (PageNumber page = 0; page < kPages; ++page) ASSERT_OK(Set(*pages.pool, page, 5));
+  ASSERT_OK(pages.Checkpoint());
   const uint32_t slot = pages.file->entry(3).slot;
   const uint64_t offset = pages.file->SlotOffset(slot);
-  ASSERT_TRUE(pages.Restart().ok());
+  ASSERT_OK(pages.Restart());
   const std::vector<std::byte> damage(4096, std::byte{1});
   {
     const File file = MemoryBackend().Open(pages.spec.path, OpenMode::kReadWriteDirect).value();
     const IoBuffer buffer = IoBuffer::Allocate(4096).value();
     std::ranges::copy(damage, buffer.data());
-    ASSERT_TRUE(MemoryBackend().WriteAt(file, offset, buffer.span()).ok());
+    ASSERT_OK(MemoryBackend().WriteAt(file, offset, buffer.span()));
   }
-  ASSERT_TRUE(pages.OpenPool().ok());
+  ASSERT_OK(pages.OpenPool());
   const PageNumber wanted[] = {2, 3, 4};
-  ASSERT_TRUE(pages.pool->Prefetch(wanted).ok());
+  ASSERT_OK(pages.pool->Prefetch(wanted));
   const Status status = pages.pool->Pin(3, LatchMode::kShared).status();
-  EXPECT_EQ(status.code(), Code::kCorruption);
+  EXPECT_THAT(status, IsStatus(Code::kCorruption));
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("page 3, slot " + std::to_string(slot) + " (offset " + std::to_string(offset) + ")"));
   EXPECT_EQ(Value(*pages.pool, 2).value(), 5);
   EXPECT_EQ(Value(*pages.pool, 4).value(), 5);
-  EXPECT_EQ(pages.pool->Pin(3, LatchMode::kExclusive).status().code(), Code::kCorruption);
+  EXPECT_THAT(pages.pool->Pin(3, LatchMode::kExclusive), IsStatus(Code::kCorruption));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "page_map.h"
 #include "quarry/io/buffer.h"
 #include "small_pages.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -53,8 +54,7 @@ TEST(PageFormatTest, AMapPageHasTheseBytes) {
             "00000000"
             "9b0a0875");
   PageEntry decoded[2];
-  ASSERT_TRUE(
-      DecodeMapPage(std::span(bytes).first<kMapPageBytes>(), 0x4142434445464748, 3, "m", decoded).ok());
+  ASSERT_OK(DecodeMapPage(std::span(bytes).first<kMapPageBytes>(), 0x4142434445464748, 3, "m", decoded));
   EXPECT_EQ(decoded[0], entries[0]);
   EXPECT_EQ(decoded[1], entries[1]);
 }
@@ -63,7 +63,7 @@ TEST(PageFormatTest, AMapPageVerifiesInItsPlaceAlone) {
   std::vector<std::byte> bytes(kMapPageBytes);
   const auto page = std::span(bytes).first<kMapPageBytes>();
   EncodeMapPage({}, 5, 3, page);
-  EXPECT_TRUE(DecodeMapPage(page, 5, 3, "m", {}).ok());
+  EXPECT_OK(DecodeMapPage(page, 5, 3, "m", {}));
   EXPECT_THAT(std::string(DecodeMapPage(page, 5, 2, "m", {}).message()),
               HasSubstr("m: map page 2 (offset 12288)"));
   EXPECT_THAT(std::string(DecodeMapPage(page, 4, 3, "m", {}).message()),
@@ -73,13 +73,13 @@ TEST(PageFormatTest, AMapPageVerifiesInItsPlaceAlone) {
 // Writes through the file alone, as the pool does.
 class PageFileTest : public testing::Test {
  protected:
-  void SetUp() override { ASSERT_TRUE(pages_.Create().ok()); }
+  void SetUp() override { ASSERT_OK(pages_.Create()); }
   PageFile& file() { return *pages_.file; }
 
   uint32_t Write(PageNumber page, uint8_t value) {
     const uint32_t slot = file().AllocateSlot();
     Seal(page, value, file().entry(page).version + 1, slot);
-    EXPECT_TRUE(DiskBackend().WriteAt(file().file(), file().SlotOffset(slot), buffer_.span()).ok());
+    EXPECT_OK(DiskBackend().WriteAt(file().file(), file().SlotOffset(slot), buffer_.span()));
     file().SetEntry(page, sealed_);
     return slot;
   }
@@ -93,7 +93,7 @@ class PageFileTest : public testing::Test {
   }
   void WriteMap(uint64_t generation) {
     pages_.committed = pages_.MapName(generation);
-    ASSERT_TRUE(file().WriteMap(pages_.committed.path, generation).ok());
+    ASSERT_OK(file().WriteMap(pages_.committed.path, generation));
   }
   void Commit(uint64_t generation) {
     WriteMap(generation);
@@ -108,7 +108,7 @@ class PageFileTest : public testing::Test {
   }
   std::string FaultOf(PageNumber page) {
     const Status status = Read(page);
-    EXPECT_EQ(status.code(), Code::kCorruption);
+    EXPECT_THAT(status, IsStatus(Code::kCorruption));
     return std::string(status.message());
   }
 
@@ -131,7 +131,7 @@ TEST_F(PageFileTest, ASlotThatAMapNamesIsNotGivenOut) {
   file().CommitMap();
   EXPECT_EQ(Write(0, 9), 0u);
   EXPECT_EQ(file().slot_count(), 4u);
-  ASSERT_TRUE(pages_.Restart().ok());
+  ASSERT_OK(pages_.Restart());
   EXPECT_TRUE(Holds(0, 6));
   EXPECT_EQ(file().slot_count(), 4u);
   EXPECT_EQ(Write(1, 1), 0u);
@@ -149,7 +149,7 @@ TEST_F(PageFileTest, AMapWhoseCommitIsInDoubtKeepsItsSlotsUntilTheNextCommit) {
   EXPECT_EQ(Write(0, 4), 3u);
   EXPECT_EQ(Write(0, 5), 4u);
   pages_.committed = doubtful;  // but it did
-  ASSERT_TRUE(pages_.Restart().ok());
+  ASSERT_OK(pages_.Restart());
   EXPECT_TRUE(Holds(0, 2));
 }
 
@@ -178,8 +178,8 @@ TEST_F(PageFileTest, ARestartFindsTheCommittedMapAlone) {
   Commit(7);
   Write(0, 3);
   Write(1, 4);
-  ASSERT_TRUE(file().Sync().ok());
-  ASSERT_TRUE(pages_.Restart().ok());
+  ASSERT_OK(file().Sync());
+  ASSERT_OK(pages_.Restart());
   EXPECT_TRUE(Holds(0, 1));
   EXPECT_TRUE(Holds(5, 2));
   EXPECT_EQ(file().entry(1), PageEntry{});
@@ -191,7 +191,7 @@ TEST_F(PageFileTest, AWriteThatACrashTearsDoesNoHarm) {
   const uint32_t slot = file().AllocateSlot();
   Seal(0, 2, 2, slot);
   Poke(pages_.spec.path, file().SlotOffset(slot), buffer_.span().first(2048));
-  ASSERT_TRUE(pages_.Restart().ok());
+  ASSERT_OK(pages_.Restart());
   EXPECT_TRUE(Holds(0, 1));
   EXPECT_EQ(file().slot_count(), 1u) << "half a slot is none";
   EXPECT_EQ(Write(0, 2), slot);
@@ -229,7 +229,7 @@ TEST_F(PageFileTest, ALostWriteIsFoundWhereTheVersionIsTheSame) {
   Commit(1);
   const uint32_t slot = Write(5, 2);
   const std::vector<std::byte> older(buffer_.span().begin(), buffer_.span().end());
-  ASSERT_TRUE(pages_.Restart().ok());
+  ASSERT_OK(pages_.Restart());
   ASSERT_EQ(Write(5, 3), slot);
   ASSERT_EQ(file().entry(5).version, 2u);
   Poke(pages_.spec.path, file().SlotOffset(slot), older);
@@ -253,7 +253,7 @@ TEST_F(PageFileTest, EveryByteOfAMapIsVerified) {
     const auto whole = static_cast<std::byte>(content[at]);
     Poke(pages_.committed.path, at, {&whole, 1});
   }
-  EXPECT_TRUE(PageFile::Open(DiskBackend(), pages_.spec, pages_.committed).ok());
+  EXPECT_OK(PageFile::Open(DiskBackend(), pages_.spec, pages_.committed));
 }
 
 TEST_F(PageFileTest, FilesThatAreNotWhatTheCatalogSaysAreRefused) {
@@ -261,7 +261,7 @@ TEST_F(PageFileTest, FilesThatAreNotWhatTheCatalogSaysAreRefused) {
   Commit(1);
   const auto fault = [&](const PageFileSpec& spec, const PageMapName& map) {
     const Status status = PageFile::Open(DiskBackend(), spec, map).status();
-    EXPECT_EQ(status.code(), Code::kCorruption) << status.ToString();
+    EXPECT_THAT(status, IsStatus(Code::kCorruption));
     return std::string(status.message());
   };
   PageFileSpec spec = pages_.spec;
@@ -288,26 +288,26 @@ TEST_F(PageFileTest, AMapThatNamesASlotTwiceIsRefused) {
   const PageEntry twice[] = {{1, 0, 5}, {1, 0, 5}, {}, {}, {}, {}, {}, {}};
   Write(0, 1);
   const PageMapName map = pages_.MapName(1);
-  ASSERT_TRUE(WriteMapFile(DiskBackend(), pages_.spec, map, twice).ok());
+  ASSERT_OK(WriteMapFile(DiskBackend(), pages_.spec, map, twice));
   const Status status = PageFile::Open(DiskBackend(), pages_.spec, map).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("page 1 is in slot 0"));
 }
 
 TEST_F(PageFileTest, SizesAndNamesThatCannotBeAreRefused) {
   PageFileSpec spec = pages_.spec;
-  EXPECT_EQ(PageFile::Create(DiskBackend(), spec).status().code(), Code::kAlreadyExists);
+  EXPECT_THAT(PageFile::Create(DiskBackend(), spec), IsStatus(Code::kAlreadyExists));
   spec.path += "2";
   for (const uint32_t page_bytes : {0u, 24u, 4095u, 6144u}) {
     spec.page_bytes = page_bytes;
-    EXPECT_EQ(PageFile::Create(DiskBackend(), spec).status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(PageFile::Create(DiskBackend(), spec), IsStatus(Code::kInvalidArgument));
   }
   spec.page_bytes = 4096;
   spec.page_count = PageFile::kPageCountMax + 1;
-  EXPECT_EQ(PageFile::Create(DiskBackend(), spec).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(PageFile::Open(DiskBackend(), pages_.spec, pages_.MapName(3)).status().code(), Code::kNotFound);
+  EXPECT_THAT(PageFile::Create(DiskBackend(), spec), IsStatus(Code::kInvalidArgument));
+  EXPECT_THAT(PageFile::Open(DiskBackend(), pages_.spec, pages_.MapName(3)), IsStatus(Code::kNotFound));
   Commit(1);
-  EXPECT_EQ(file().WriteMap(pages_.committed.path, 1).code(), Code::kAlreadyExists);
-  ASSERT_TRUE(pages_.Restart().ok()) << "and the file that there was is left alone";
+  EXPECT_THAT(file().WriteMap(pages_.committed.path, 1), IsStatus(Code::kAlreadyExists));
+  ASSERT_OK(pages_.Restart()) << "and the file that there was is left alone";
 }
 
 TEST_F(PageFileTest, MapsOfSeveralPagesAreReadBack) {
@@ -318,10 +318,9 @@ TEST_F(PageFileTest, MapsOfSeveralPagesAreReadBack) {
     std::vector<PageEntry> entries(count);
     for (uint32_t page = 0; page < count; page += 3) entries[page] = {page + 1, count - page, page * 7};
     const PageMapName map = pages_.MapName(count);
-    ASSERT_TRUE(WriteMapFile(DiskBackend(), spec, map, entries).ok());
-    const auto read = ReadMapFile(DiskBackend(), spec, map, count + 1);
-    ASSERT_TRUE(read.ok()) << read.status().ToString();
-    EXPECT_EQ(*read, entries);
+    ASSERT_OK(WriteMapFile(DiskBackend(), spec, map, entries));
+    ASSERT_OK_AND_ASSIGN(const auto read, ReadMapFile(DiskBackend(), spec, map, count + 1));
+    EXPECT_EQ(read, entries);
   }
 }
 
@@ -337,13 +336,14 @@ TEST_F(PageFileTest, VerifyReportsEveryFaultAndGivesTheRest) {
       EXPECT_EQ((*body)[0], static_cast<std::byte>(5 - page));
       EXPECT_EQ(body->size(), 4096u - sizeof(PageHeader));
     } else {
-      EXPECT_EQ(body.status().code(), Code::kCorruption);
+      EXPECT_THAT(body, IsStatus(Code::kCorruption));
     }
   };
-  ASSERT_TRUE(VerifyPageFile(DiskBackend(), pages_.spec, pages_.committed, visit).ok());
+  ASSERT_OK(VerifyPageFile(DiskBackend(), pages_.spec, pages_.committed, visit));
   EXPECT_THAT(good, testing::ElementsAre(5, 3, 2, 0));
   EXPECT_THAT(bad, testing::ElementsAre(4, 1));
-  EXPECT_EQ(VerifyPageFile(DiskBackend(), pages_.spec, pages_.MapName(9), visit).code(), Code::kNotFound);
+  EXPECT_THAT(VerifyPageFile(DiskBackend(), pages_.spec, pages_.MapName(9), visit),
+              IsStatus(Code::kNotFound));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "quarry/base/random.h"
 #include "quarry/catalog/catalog.h"
 #include "support/flip_byte.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -82,16 +83,16 @@ class CatalogDamageTest : public testing::TestWithParam<bool> {
     {
       const auto catalog = Catalog::Create(made).value();
       model_.names = {"a", "b", "c"};
-      ASSERT_TRUE(catalog->PutNames(NameKind::kEntity, 0, model_.names).ok());
+      ASSERT_OK(catalog->PutNames(NameKind::kEntity, 0, model_.names));
       CommitManifest(*catalog, 7);
       Put(*catalog, 3);
-      ASSERT_TRUE(catalog->Close().ok());
+      ASSERT_OK(catalog->Close());
     }
     const auto catalog = Catalog::Open(made, /*read_only=*/false).value();
     CommitManifest(*catalog, kRows);
     Put(*catalog, 5);
     if (!killed()) {
-      ASSERT_TRUE(catalog->Close().ok());
+      ASSERT_OK(catalog->Close());
     }
     // A copy of a catalog that is open is what a kill leaves: it never sees Close.
     sound_ = folder_ + "/sound";
@@ -106,7 +107,7 @@ class CatalogDamageTest : public testing::TestWithParam<bool> {
     manifest.node_count = model_.node_count = node_count;
     manifest.tables = {{.name = "feature", .file = "features/feature-1.qft", .row_count = kRows, .dim = 4},
                        {.name = "label", .file = "features/label-1.qft", .row_count = kRows, .dim = 1}};
-    ASSERT_TRUE(catalog.CommitManifest(manifest).ok());
+    ASSERT_OK(catalog.CommitManifest(manifest));
   }
   void Put(Catalog& catalog, int commits) {
     for (int i = 0; i < commits; ++i) {
@@ -124,7 +125,7 @@ class CatalogDamageTest : public testing::TestWithParam<bool> {
         versions.push_back({i % 2 == 0 ? "feature" : "label", row, model_.timestamp,
                             std::as_bytes(std::span(values[at++]))});
       }
-      ASSERT_TRUE(catalog.PutVersions(versions, /*sync=*/true).ok());
+      ASSERT_OK(catalog.PutVersions(versions, /*sync=*/true));
     }
   }
 
@@ -147,7 +148,7 @@ class CatalogDamageTest : public testing::TestWithParam<bool> {
   bool Found() {
     const auto catalog = Catalog::Open(damaged_, /*read_only=*/true);
     if (!catalog.ok()) {
-      EXPECT_EQ(catalog.status().code(), Code::kCorruption) << catalog.status().ToString();
+      EXPECT_THAT(catalog, IsStatus(Code::kCorruption));
       return true;
     }
     if (!(*catalog)->VerifyChecksums().ok()) return true;
@@ -171,7 +172,7 @@ TEST_P(CatalogDamageTest, WhatIsSoundOpensAndHoldsWhatWasCommitted) {
   const auto catalog = Catalog::Open(damaged_, /*read_only=*/false).value();
   Put(*catalog, 2);
   EXPECT_TRUE(catalog->FindDoubts().value().empty());
-  ASSERT_TRUE(catalog->Close().ok());
+  ASSERT_OK(catalog->Close());
   EXPECT_FALSE(Found());
 }
 
@@ -286,13 +287,12 @@ TEST_P(CatalogDamageTest, AnOlderCatalogInThePlaceOfANewerOneIsFound) {
   {
     const auto catalog = Catalog::Open(damaged_, /*read_only=*/false).value();
     Put(*catalog, 1);
-    ASSERT_TRUE(catalog->Close().ok());
+    ASSERT_OK(catalog->Close());
   }
   fs::remove_all(damaged_ + "/catalog");
   fs::rename(older, damaged_ + "/catalog");
   const Status status = Catalog::Open(damaged_, /*read_only=*/true).status();
-  EXPECT_EQ(status.code(), Code::kCorruption);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("commits are missing"));
+  EXPECT_THAT(status, IsStatus(Code::kCorruption, HasSubstr("commits are missing")));
 }
 
 // A disk that lost its power has any of the sectors that were not synced, and zeros in the place of others.
@@ -306,7 +306,7 @@ TEST(CatalogTailTest, WhatIsLeftOfUnsyncedCommitsIsAPrefix) {
   Manifest manifest;
   manifest.tables = {
       {.name = "feature", .file = "features/feature-1.qft", .row_count = kCommits + 1, .dim = 100}};
-  ASSERT_TRUE(catalog->CommitManifest(manifest).ok());
+  ASSERT_OK(catalog->CommitManifest(manifest));
   const auto log_of = [&](const std::string& of) {
     for (const auto& entry : fs::directory_iterator(of + "/catalog")) {
       if (entry.path().extension() == ".log" && UsedLogBytes(entry.path()) > 0) return entry.path();
@@ -318,7 +318,7 @@ TEST(CatalogTailTest, WhatIsLeftOfUnsyncedCommitsIsAPrefix) {
   const auto commit = [&](uint64_t i, uint64_t value_bytes) {
     const std::string value(value_bytes, 'v');
     const RowVersion version{"feature", i, i, std::as_bytes(std::span(value))};
-    ASSERT_TRUE(catalog->PutVersions(std::span(&version, 1), /*sync=*/false).ok());
+    ASSERT_OK(catalog->PutVersions(std::span(&version, 1), /*sync=*/false));
   };
   // The worst case for who reads the log: its blocks of 32 KiB end with commits and begin with commits, so
   // that what is behind a hole looks as if it followed on what is before it.
@@ -348,20 +348,19 @@ TEST(CatalogTailTest, WhatIsLeftOfUnsyncedCommitsIsAPrefix) {
     SCOPED_TRACE(testing::Message() << "seed " << kSeed << ", trial " << trial << ", sectors" << lost);
     WriteAll(log_of(copy), left);
     for (const bool read_only : {true, false, true}) {
-      const auto opened = Catalog::Open(copy, read_only);
-      ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-      EXPECT_TRUE((*opened)->FindDoubts().value().empty());
-      const Model model = ReadModel(**opened).value();
+      ASSERT_OK_AND_ASSIGN(const auto opened, Catalog::Open(copy, read_only));
+      EXPECT_TRUE(opened->FindDoubts().value().empty());
+      const Model model = ReadModel(*opened).value();
       EXPECT_EQ(model.rows.size(), model.timestamp);
       for (uint64_t row = 1; row <= model.timestamp; ++row) {
         ASSERT_TRUE(model.rows.contains({"feature", row})) << row << " of " << model.timestamp;
       }
       shorter += model.timestamp < kCommits ? 1 : 0;
-      ASSERT_TRUE((*opened)->Close().ok());
+      ASSERT_OK(opened->Close());
     }
   }
   EXPECT_GT(shorter, 0u);
-  ASSERT_TRUE(catalog->Close().ok());
+  ASSERT_OK(catalog->Close());
   fs::remove_all(folder);
 }
 
@@ -405,11 +404,10 @@ TEST_P(CatalogDamageTest, WhatASalvageCallsWholeIsWhole) {
       ++refused;
       continue;
     }
-    const auto catalog = Catalog::Open(salvaged, /*read_only=*/true);
-    ASSERT_TRUE(catalog.ok()) << catalog.status().ToString();
-    const std::vector<Doubt> doubts = (*catalog)->FindDoubts().value();
+    ASSERT_OK_AND_ASSIGN(const auto catalog, Catalog::Open(salvaged, /*read_only=*/true));
+    const std::vector<Doubt> doubts = catalog->FindDoubts().value();
     EXPECT_EQ(doubts.empty(), result->doubts.empty());
-    const Model model = ReadModel(**catalog).value();
+    const Model model = ReadModel(*catalog).value();
     if (result->doubts.empty()) {
       ++whole;
       EXPECT_TRUE(model == model_);

@@ -7,6 +7,7 @@
 #include "quarry/base/random.h"
 #include "quarry/catalog/catalog.h"
 #include "quarry/catalog/catalog_faults.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -49,8 +50,8 @@ TEST_F(LedgerTest, AgreesWithARecountAfterAnyWrites) {
   constexpr uint64_t kSeed = 5;
   Rng rng(kSeed);
   auto catalog = Catalog::Create(path_).value();
-  ASSERT_TRUE(catalog->PutNames(NameKind::kEntity, 0, std::vector<std::string>{"x", "y"}).ok());
-  ASSERT_TRUE(catalog->CommitManifest(WithTables()).ok());
+  ASSERT_OK(catalog->PutNames(NameKind::kEntity, 0, std::vector<std::string>{"x", "y"}));
+  ASSERT_OK(catalog->CommitManifest(WithTables()));
   uint64_t timestamp = 0, staged = 0;
   std::vector<uint64_t> staged_rows;
   for (int i = 0; i < 300; ++i) {
@@ -60,24 +61,24 @@ TEST_F(LedgerTest, AgreesWithARecountAfterAnyWrites) {
     for (uint64_t& row : rows) row = rng.Below(rng.Below(2) == 0 ? 20 : 100'000);
     switch (rng.Below(9)) {
       case 0:
-        ASSERT_TRUE(catalog->DropVersions(table, timestamp - std::min<uint64_t>(timestamp, 3)).ok());
+        ASSERT_OK(catalog->DropVersions(table, timestamp - std::min<uint64_t>(timestamp, 3)));
         break;
       case 1: {
         const Catalog::FoldedRows folded{table,
                                          rng.Below(3),
                                          {{rng.Below(3), std::vector<std::byte>(rng.Below(50) + 1)},
                                           {rng.Below(3), std::vector<std::byte>(1)}}};
-        ASSERT_TRUE(catalog->CommitManifest(WithTables(), &folded).ok());
+        ASSERT_OK(catalog->CommitManifest(WithTables(), &folded));
         break;
       }
       case 2:
         if (rng.Below(4) == 0) {
-          ASSERT_TRUE(catalog->DropAllVersions(table).ok());
+          ASSERT_OK(catalog->DropAllVersions(table));
         }
         break;
       case 3:
         if (rng.Below(4) == 0) {
-          ASSERT_TRUE(catalog->CommitDrop(WithTables(), table).ok());
+          ASSERT_OK(catalog->CommitDrop(WithTables(), table));
         }
         break;
       case 4: {
@@ -87,19 +88,15 @@ TEST_F(LedgerTest, AgreesWithARecountAfterAnyWrites) {
         for (const uint64_t row : rows) {
           versions.push_back({"a", row, staged, std::as_bytes(std::span(&value, 1))});
         }
-        ASSERT_TRUE(
-            catalog
-                ->StageVersions(versions,
-                                [&](size_t at) { return std::ranges::count(staged_rows, rows[at]) > 0; })
-                .ok());
+        ASSERT_OK(catalog->StageVersions(
+            versions, [&](size_t at) { return std::ranges::count(staged_rows, rows[at]) > 0; }));
         staged_rows.insert(staged_rows.end(), rows.begin(), rows.end());
         break;
       }
       case 5:
         if (staged == 0 || rng.Below(2) == 0) break;
-        ASSERT_TRUE(
-            (rng.Below(2) == 0 ? catalog->DropStaged() : catalog->PublishStaged(timestamp = staged)).ok());
-        ASSERT_TRUE(catalog->DropStaged().ok());
+        ASSERT_OK((rng.Below(2) == 0 ? catalog->DropStaged() : catalog->PublishStaged(timestamp = staged)));
+        ASSERT_OK(catalog->DropStaged());
         staged = 0;
         staged_rows.clear();
         break;
@@ -109,7 +106,7 @@ TEST_F(LedgerTest, AgreesWithARecountAfterAnyWrites) {
         catalog = Catalog::Open(path_, false).value();
         break;
       default:
-        ASSERT_TRUE(Put(*catalog, table, rows, ++timestamp, rng.Below(1000), rng.Below(2) == 0).ok());
+        ASSERT_OK(Put(*catalog, table, rows, ++timestamp, rng.Below(1000), rng.Below(2) == 0));
     }
     ASSERT_TRUE(catalog->FindDoubts().value().empty());
   }
@@ -119,18 +116,18 @@ TEST_F(LedgerTest, AgreesWithARecountAfterAnyWrites) {
 TEST_F(LedgerTest, ACatalogWithoutAnAnchorNeedsOneUnlessItIsOld) {
   Catalog::Create(path_).value().reset();
   fs::remove(path_ + "/ANCHOR");
-  EXPECT_EQ(Catalog::Open(path_, true).status().code(), Code::kCorruption);
-  EXPECT_EQ(Catalog::Open(path_, false).status().code(), Code::kCorruption);
-  EXPECT_EQ(Catalog::Open(path_, true, /*anchored=*/false).status().code(), Code::kCorruption)
+  EXPECT_THAT(Catalog::Open(path_, true), IsStatus(Code::kCorruption));
+  EXPECT_THAT(Catalog::Open(path_, false), IsStatus(Code::kCorruption));
+  EXPECT_THAT(Catalog::Open(path_, true, /*anchored=*/false), IsStatus(Code::kCorruption))
       << "it has a ledger, so it had an anchor";
 }
 
 TEST_F(LedgerTest, AcceptedDoubtsAreGone) {
   auto catalog = Catalog::Create(path_).value();
-  ASSERT_TRUE(catalog->CommitManifest(WithTables()).ok());
+  ASSERT_OK(catalog->CommitManifest(WithTables()));
   const uint64_t rows[] = {1, 40'000};
-  ASSERT_TRUE(Put(*catalog, "a", rows, 1, 5).ok());
-  ASSERT_TRUE(catalog->Close().ok());
+  ASSERT_OK(Put(*catalog, "a", rows, 1, 5));
+  ASSERT_OK(catalog->Close());
   catalog.reset();
   fs::remove(path_ + "/ANCHOR");
   const std::string other = path_ + "/salvaged";
@@ -142,7 +139,7 @@ TEST_F(LedgerTest, AcceptedDoubtsAreGone) {
   EXPECT_EQ(catalog->FindDoubts().value().size(), 3u) << "they are kept";
   catalog = Catalog::Open(other, false).value();
   EXPECT_EQ(catalog->FindDoubts().value().size(), 3u);
-  ASSERT_TRUE(catalog->AcceptDoubts().ok());
+  ASSERT_OK(catalog->AcceptDoubts());
   EXPECT_TRUE(catalog->FindDoubts().value().empty());
 }
 
@@ -158,7 +155,7 @@ TEST_F(LedgerTest, AFailedWriteDoesNotStopWritesForGood) {
       std::vector<uint64_t> acknowledged;
       {
         const auto catalog = Catalog::Create(path_).value();
-        ASSERT_TRUE(catalog->CommitManifest(WithTables()).ok());
+        ASSERT_OK(catalog->CommitManifest(WithTables()));
         faults.SetPlan({.kind = kind, .at = at, .sticky = false, .error = ENOSPC});
         bool failed = false, refused = false;
         for (uint64_t row = 1; row <= 20; ++row) {
@@ -166,10 +163,9 @@ TEST_F(LedgerTest, AFailedWriteDoesNotStopWritesForGood) {
           failed |= !status.ok();
           refused = !status.ok();
           if (status.ok()) acknowledged.push_back(row);
-          EXPECT_TRUE(catalog->LastTimestamp().ok()) << "readers are not refused";
+          EXPECT_OK(catalog->LastTimestamp()) << "readers are not refused";
           uint64_t seen = 0;
-          EXPECT_TRUE(
-              catalog->ScanVersions("a", [&](const RowVersion&) { return ++seen, Status::Ok(); }).ok());
+          EXPECT_OK(catalog->ScanVersions("a", [&](const RowVersion&) { return ++seen, Status::Ok(); }));
           EXPECT_GE(seen, acknowledged.size());
         }
         if (failed && kind != CatalogFault::kSync) {
@@ -180,17 +176,13 @@ TEST_F(LedgerTest, AFailedWriteDoesNotStopWritesForGood) {
         }
         faults.SetPlan({});
       }
-      const auto reopened = Catalog::Open(path_, false);
-      ASSERT_TRUE(reopened.ok()) << reopened.status().ToString();
-      EXPECT_TRUE((*reopened)->FindDoubts().value().empty());
+      ASSERT_OK_AND_ASSIGN(const auto reopened, Catalog::Open(path_, false));
+      EXPECT_TRUE(reopened->FindDoubts().value().empty());
       std::vector<uint64_t> there;
-      EXPECT_TRUE((*reopened)
-                      ->ScanVersions("a",
-                                     [&](const RowVersion& version) {
-                                       there.push_back(version.row);
-                                       return Status::Ok();
-                                     })
-                      .ok());
+      EXPECT_OK(reopened->ScanVersions("a", [&](const RowVersion& version) {
+        there.push_back(version.row);
+        return Status::Ok();
+      }));
       for (const uint64_t row : acknowledged) EXPECT_TRUE(std::ranges::count(there, row) == 1) << row;
     }
   }

@@ -18,6 +18,7 @@
 #include "io_util.h"
 #include "quarry/base/units.h"
 #include "quarry/io/buffer.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -53,14 +54,14 @@ TEST_P(BackendTest, WhatIsWrittenIsReadBack) {
   const auto bytes = RandomBytes(3 * 4096 + 17, 1);
   {
     const File file = backend_->Open(folder_.Path("f"), OpenMode::kCreate).value();
-    ASSERT_TRUE(backend_->WriteAt(file, 5, bytes).ok());
-    ASSERT_TRUE(backend_->SyncFile(file).ok());
-    ASSERT_TRUE(backend_->SyncDirectory(folder_.Path("")).ok());
+    ASSERT_OK(backend_->WriteAt(file, 5, bytes));
+    ASSERT_OK(backend_->SyncFile(file));
+    ASSERT_OK(backend_->SyncDirectory(folder_.Path("")));
   }
   const File file = backend_->Open(folder_.Path("f"), OpenMode::kReadBuffered).value();
   EXPECT_EQ(backend_->FileBytes(file).value(), bytes.size() + 5);
   std::vector<std::byte> out(bytes.size());
-  ASSERT_TRUE(backend_->ReadAt(file, 5, out).ok());
+  ASSERT_OK(backend_->ReadAt(file, 5, out));
   EXPECT_EQ(out, bytes);
 }
 
@@ -70,8 +71,8 @@ TEST_P(BackendTest, AFileThatExistsIsReadAndWrittenInPlace) {
   const IoBuffer buffer = IoBuffer::Allocate(3 * 4096).value();
   std::ranges::copy(RandomBytes(4096, 2), buffer.data());
   const File file = backend_->Open(folder_.Path("f"), OpenMode::kReadWriteDirect).value();
-  ASSERT_TRUE(backend_->WriteAt(file, 4096, buffer.span().first(4096)).ok());
-  ASSERT_TRUE(backend_->ReadAt(file, 0, buffer.span()).ok());
+  ASSERT_OK(backend_->WriteAt(file, 4096, buffer.span().first(4096)));
+  ASSERT_OK(backend_->ReadAt(file, 0, buffer.span()));
   auto expected = bytes;
   std::ranges::copy(RandomBytes(4096, 2), expected.begin() + 4096);
   EXPECT_TRUE(std::ranges::equal(buffer.span(), expected));
@@ -81,12 +82,11 @@ TEST_P(BackendTest, ErrorsOfOpeningNameTheFile) {
   const std::string path = folder_.Path("f");
   for (const OpenMode mode : {OpenMode::kReadDirect, OpenMode::kReadBuffered, OpenMode::kReadWriteDirect}) {
     const Status status = backend_->Open(path, mode).status();
-    EXPECT_EQ(status.code(), Code::kNotFound);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+    EXPECT_THAT(status, IsStatus(Code::kNotFound, HasSubstr(path)));
   }
   for (const OpenMode mode : {OpenMode::kCreate, OpenMode::kCreateDirect}) {
-    ASSERT_TRUE(backend_->Open(path, mode).ok());
-    EXPECT_EQ(backend_->Open(path, mode).status().code(), Code::kAlreadyExists);
+    ASSERT_OK(backend_->Open(path, mode));
+    EXPECT_THAT(backend_->Open(path, mode), IsStatus(Code::kAlreadyExists));
     std::filesystem::remove(path);
   }
 }
@@ -97,9 +97,8 @@ TEST_P(BackendTest, ReadingPastTheEndSaysWhereTheFileEnds) {
     const File file = backend_->Open(folder_.Path("f"), mode).value();
     const IoBuffer out = IoBuffer::Allocate(16384).value();
     const Status status = backend_->ReadAt(file, 0, out.span());
-    EXPECT_EQ(status.code(), Code::kCorruption);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("ends at offset 5000"));
-    EXPECT_EQ(backend_->ReadAt(file, 8192, out.span()).code(), Code::kCorruption);
+    EXPECT_THAT(status, IsStatus(Code::kCorruption, HasSubstr("ends at offset 5000")));
+    EXPECT_THAT(backend_->ReadAt(file, 8192, out.span()), IsStatus(Code::kCorruption));
   }
 }
 
@@ -108,47 +107,46 @@ TEST_P(BackendTest, AFullDiskIsNoSpace) {
   if (full.descriptor() < 0) GTEST_SKIP() << "no /dev/full";
   const auto bytes = RandomBytes(100, 1);
   const Status status = backend_->WriteAt(full, 0, bytes);
-  EXPECT_EQ(status.code(), Code::kNoSpace);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("100 bytes at offset 0 of /dev/full"));
+  EXPECT_THAT(status, IsStatus(Code::kNoSpace, HasSubstr("100 bytes at offset 0 of /dev/full")));
 }
 
 TEST_P(BackendTest, ARenamedFileHasItsNewNameAlone) {
   MakeFile("a", RandomBytes(10, 1));
-  ASSERT_TRUE(backend_->Rename(folder_.Path("a"), folder_.Path("b")).ok());
+  ASSERT_OK(backend_->Rename(folder_.Path("a"), folder_.Path("b")));
   EXPECT_FALSE(std::filesystem::exists(folder_.Path("a")));
   EXPECT_TRUE(std::filesystem::exists(folder_.Path("b")));
-  EXPECT_EQ(backend_->Rename(folder_.Path("a"), folder_.Path("c")).code(), Code::kNotFound);
-  EXPECT_EQ(backend_->SyncDirectory(folder_.Path("none")).code(), Code::kNotFound);
+  EXPECT_THAT(backend_->Rename(folder_.Path("a"), folder_.Path("c")), IsStatus(Code::kNotFound));
+  EXPECT_THAT(backend_->SyncDirectory(folder_.Path("none")), IsStatus(Code::kNotFound));
 }
 
 TEST_P(BackendTest, NamesAreMadeLinkedAndRemoved) {
   namespace fs = std::filesystem;
   const std::string folder = folder_.Path("d");
-  ASSERT_TRUE(backend_->CreateDirectory(folder).ok());
-  EXPECT_EQ(backend_->CreateDirectory(folder).code(), Code::kAlreadyExists);
-  EXPECT_EQ(backend_->CreateDirectory(folder_.Path("none/d")).code(), Code::kNotFound);
+  ASSERT_OK(backend_->CreateDirectory(folder));
+  EXPECT_THAT(backend_->CreateDirectory(folder), IsStatus(Code::kAlreadyExists));
+  EXPECT_THAT(backend_->CreateDirectory(folder_.Path("none/d")), IsStatus(Code::kNotFound));
   MakeFile("a", RandomBytes(10, 1));
-  ASSERT_TRUE(backend_->Link(folder_.Path("a"), folder + "/b").ok());
+  ASSERT_OK(backend_->Link(folder_.Path("a"), folder + "/b"));
   EXPECT_TRUE(fs::equivalent(folder_.Path("a"), folder + "/b"));
-  EXPECT_EQ(backend_->Link(folder_.Path("a"), folder + "/b").code(), Code::kAlreadyExists);
-  EXPECT_EQ(backend_->Link(folder_.Path("none"), folder + "/c").code(), Code::kNotFound);
-  EXPECT_EQ(backend_->Remove(folder).code(), Code::kIoError) << "it is not empty";
-  ASSERT_TRUE(backend_->Remove(folder + "/b").ok());
+  EXPECT_THAT(backend_->Link(folder_.Path("a"), folder + "/b"), IsStatus(Code::kAlreadyExists));
+  EXPECT_THAT(backend_->Link(folder_.Path("none"), folder + "/c"), IsStatus(Code::kNotFound));
+  EXPECT_THAT(backend_->Remove(folder), IsStatus(Code::kIoError)) << "it is not empty";
+  ASSERT_OK(backend_->Remove(folder + "/b"));
   EXPECT_TRUE(fs::exists(folder_.Path("a")));
-  ASSERT_TRUE(backend_->Remove(folder).ok());
-  EXPECT_EQ(backend_->Remove(folder).code(), Code::kNotFound);
+  ASSERT_OK(backend_->Remove(folder));
+  EXPECT_THAT(backend_->Remove(folder), IsStatus(Code::kNotFound));
 }
 
 TEST_P(BackendTest, AFileIsTruncatedAndGrowsByZeros) {
   const File file = backend_->Open(folder_.Path("f"), OpenMode::kCreate).value();
   const auto bytes = RandomBytes(100, 1);
-  ASSERT_TRUE(backend_->WriteAt(file, 0, bytes).ok());
-  ASSERT_TRUE(backend_->Truncate(file, 40).ok());
-  ASSERT_TRUE(backend_->Truncate(file, 60).ok());
+  ASSERT_OK(backend_->WriteAt(file, 0, bytes));
+  ASSERT_OK(backend_->Truncate(file, 40));
+  ASSERT_OK(backend_->Truncate(file, 60));
   std::vector<std::byte> expected(bytes.begin(), bytes.begin() + 40), found(60);
   expected.resize(60);
   ASSERT_EQ(backend_->FileBytes(file).value(), 60u);
-  ASSERT_TRUE(backend_->ReadAt(file, 0, found).ok());
+  ASSERT_OK(backend_->ReadAt(file, 0, found));
   EXPECT_EQ(found, expected);
 }
 
@@ -156,18 +154,18 @@ TEST_P(BackendTest, FoldersAreEnsuredAndTreesRemoved) {
   namespace fs = std::filesystem;
   const std::string folder = folder_.Path("d");
   for (int again = 0; again < 2; ++again) {
-    ASSERT_TRUE(EnsureDirectory(*backend_, folder).ok());
-    ASSERT_TRUE(EnsureSyncedDirectory(*backend_, folder + "/e").ok());
+    ASSERT_OK(EnsureDirectory(*backend_, folder));
+    ASSERT_OK(EnsureSyncedDirectory(*backend_, folder + "/e"));
   }
   MakeFile("d/e/f", RandomBytes(10, 1));
   MakeFile("kept", RandomBytes(10, 1));
-  EXPECT_EQ(EnsureDirectory(*backend_, folder + "/e/f").code(), Code::kAlreadyExists) << "it is a file";
+  EXPECT_THAT(EnsureDirectory(*backend_, folder + "/e/f"), IsStatus(Code::kAlreadyExists)) << "it is a file";
   fs::create_symlink(folder_.Path("kept"), folder + "/e/link");
   fs::create_directory_symlink(folder_.Path(""), folder + "/up");
-  ASSERT_TRUE(RemoveTree(*backend_, folder).ok());
+  ASSERT_OK(RemoveTree(*backend_, folder));
   EXPECT_FALSE(fs::exists(folder));
   EXPECT_TRUE(fs::exists(folder_.Path("kept"))) << "links were followed";
-  EXPECT_TRUE(RemoveTree(*backend_, folder).ok()) << "there is nothing to remove";
+  EXPECT_OK(RemoveTree(*backend_, folder)) << "there is nothing to remove";
 }
 
 TEST_P(BackendTest, AFileClosesItsDescriptorOnce) {
@@ -197,7 +195,7 @@ TEST_P(BackendTest, ReadsAndWritesOfAPortCarryTheirUserData) {
     for (uint32_t i = 0; i < kDepth; i++) {
       requests.push_back({kind, file.descriptor(), i * kPiece, buffer.data() + i * kPiece, kPiece, 100 + i});
     }
-    ASSERT_TRUE(port->Submit(requests).ok());
+    ASSERT_OK(port->Submit(requests));
     std::vector<bool> seen(kDepth);
     std::vector<RawCompletion> completions(3);  // fewer than there are
     for (uint32_t count = 0; count < kDepth;) {
@@ -223,7 +221,7 @@ TEST_P(BackendTest, WaitingForMoreThanIsInFlightEnds) {
   const RawRequest requests[] = {
       {.descriptor = file.descriptor(), .buffer = buffer.data(), .bytes = 4096},
       {.descriptor = file.descriptor(), .buffer = buffer.data() + 4096, .bytes = 4096}};
-  ASSERT_TRUE(port->Submit(requests).ok());
+  ASSERT_OK(port->Submit(requests));
   EXPECT_EQ(port->Wait(5, completions).value(), 2u);
   EXPECT_EQ(port->Wait(0, completions).value(), 0u);
 }
@@ -232,7 +230,7 @@ TEST_P(BackendTest, ErrorsOfTheKernelComeBackAsCompletions) {
   const std::unique_ptr<IoPort> port = backend_->NewPort(1).value();
   std::byte buffer[16];
   const RawRequest request = {.descriptor = -1, .buffer = buffer, .bytes = 16};
-  ASSERT_TRUE(port->Submit({&request, 1}).ok());
+  ASSERT_OK(port->Submit({&request, 1}));
   RawCompletion completion;
   ASSERT_EQ(port->Wait(1, {&completion, 1}).value(), 1u);
   EXPECT_EQ(completion.result, -EBADF);
@@ -252,7 +250,7 @@ TEST_P(BackendTest, NoBufferIsWrittenAfterItsPortIsGone) {
                             .buffer = buffer.data() + i * 65536,
                             .bytes = 65536});
       }
-      ASSERT_TRUE(port->Submit(requests).ok());
+      ASSERT_OK(port->Submit(requests));
     }
     std::ranges::fill(buffer.span(), std::byte{2});
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -267,7 +265,7 @@ TEST_P(BackendTest, APortMayBeMadeByOneThreadAndUsedByAnother) {
   const std::unique_ptr<IoPort> port = backend_->NewPort(1).value();
   std::thread([&] {
     const RawRequest request = {.descriptor = file.descriptor(), .buffer = buffer.data(), .bytes = 4096};
-    ASSERT_TRUE(port->Submit({&request, 1}).ok());
+    ASSERT_OK(port->Submit({&request, 1}));
     RawCompletion completion;
     ASSERT_EQ(port->Wait(1, {&completion, 1}).value(), 1u);
     EXPECT_EQ(completion.result, 4096);
@@ -283,7 +281,7 @@ TEST_P(BackendTest, DirectReadsAtTheLogicalBlockWork) {
   ASSERT_LE(block_bytes, 65536u);
   ASSERT_TRUE(std::has_single_bit(block_bytes));
   const IoBuffer buffer = IoBuffer::Allocate(block_bytes).value();
-  ASSERT_TRUE(backend_->ReadAt(file, block_bytes, buffer.span()).ok());
+  ASSERT_OK(backend_->ReadAt(file, block_bytes, buffer.span()));
   EXPECT_TRUE(std::ranges::equal(buffer.span(), std::span(bytes).subspan(block_bytes, block_bytes)));
 }
 

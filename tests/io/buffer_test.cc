@@ -13,6 +13,7 @@
 
 #include "io_util.h"
 #include "quarry/base/units.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -39,15 +40,14 @@ uint64_t HugeBytesAround(const void* address) {
 TEST(IoBufferTest, MemoryIsZeroedAndAlignedForDirectReads) {
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4096}, kMiB - 1, kMiB, 2 * kMiB, 5 * kMiB + 1}) {
     SCOPED_TRACE(bytes);
-    Result<IoBuffer> buffer = IoBuffer::Allocate(bytes);
-    ASSERT_TRUE(buffer.ok());
-    EXPECT_EQ(buffer->size(), bytes);
-    EXPECT_GE(buffer->mapped_bytes(), bytes);
+    ASSERT_OK_AND_ASSIGN(IoBuffer buffer, IoBuffer::Allocate(bytes));
+    EXPECT_EQ(buffer.size(), bytes);
+    EXPECT_GE(buffer.mapped_bytes(), bytes);
     const uint64_t alignment = bytes >= kMiB ? 2 * kMiB : 4096;
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % alignment, 0u);
-    EXPECT_EQ(buffer->mapped_bytes() % alignment, 0u);
-    EXPECT_TRUE(std::ranges::all_of(buffer->span(), [](std::byte b) { return b == std::byte{0}; }));
-    std::ranges::fill(std::span(buffer->data(), buffer->mapped_bytes()), std::byte{1});
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % alignment, 0u);
+    EXPECT_EQ(buffer.mapped_bytes() % alignment, 0u);
+    EXPECT_TRUE(std::ranges::all_of(buffer.span(), [](std::byte b) { return b == std::byte{0}; }));
+    std::ranges::fill(std::span(buffer.data(), buffer.mapped_bytes()), std::byte{1});
   }
 }
 
@@ -70,7 +70,7 @@ TEST(IoBufferTest, ABufferThatClaimsHugePagesHasThem) {
 
 TEST(IoBufferTest, MoreThanTheSystemHasIsRefused) {
   for (const size_t bytes : {SIZE_MAX, SIZE_MAX / 2, size_t{1} << 60}) {
-    EXPECT_EQ(IoBuffer::Allocate(bytes).status().code(), Code::kOutOfBudget) << bytes;
+    EXPECT_THAT(IoBuffer::Allocate(bytes), IsStatus(Code::kOutOfBudget)) << bytes;
   }
 }
 

@@ -10,6 +10,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/io/fault_backend.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -29,22 +30,21 @@ TEST_F(DeviceTest, AProbeTakesAboutTheTimeItIsGivenAndFindsPlausibleFigures) {
   const File file = backend_->Open(folder_.Path("large"), OpenMode::kReadDirect).value();
   if (!file.direct()) GTEST_SKIP() << "no direct reads on " << testing::TempDir();
   const double start_seconds = MonotonicSeconds();
-  const Result<DeviceProfile> profile = MeasureDevice(*backend_, file, 0.1);
-  ASSERT_TRUE(profile.ok()) << profile.status().ToString();
+  ASSERT_OK_AND_ASSIGN(const DeviceProfile profile, MeasureDevice(*backend_, file, 0.1));
   EXPECT_LT(MonotonicSeconds() - start_seconds, 5);  // 0.1 on an idle machine
-  EXPECT_GT(profile->random_reads_per_second, 10);
-  EXPECT_LT(profile->random_reads_per_second, 1e8);
-  EXPECT_GT(profile->sequential_bytes_per_second, 1e6);
-  EXPECT_LT(profile->sequential_bytes_per_second, 1e12);
+  EXPECT_GT(profile.random_reads_per_second, 10);
+  EXPECT_LT(profile.random_reads_per_second, 1e8);
+  EXPECT_GT(profile.sequential_bytes_per_second, 1e6);
+  EXPECT_LT(profile.sequential_bytes_per_second, 1e12);
 }
 
 TEST_F(DeviceTest, WhatCannotBeMeasuredIsRefused) {
   WriteFile(folder_.Path("small"), RandomBytes(4096, 1));
   const File small = backend_->Open(folder_.Path("small"), OpenMode::kReadDirect).value();
-  EXPECT_EQ(MeasureDevice(*backend_, small).status().code(), Code::kUnsupported);
+  EXPECT_THAT(MeasureDevice(*backend_, small), IsStatus(Code::kUnsupported));
   WriteFile(folder_.Path("large"), RandomBytes(16 * kMiB, 1));
   const File buffered = backend_->Open(folder_.Path("large"), OpenMode::kReadBuffered).value();
-  EXPECT_EQ(MeasureDevice(*backend_, buffered).status().code(), Code::kUnsupported);
+  EXPECT_THAT(MeasureDevice(*backend_, buffered), IsStatus(Code::kUnsupported));
 }
 
 class RatesTest : public DeviceTest {
@@ -71,18 +71,17 @@ TEST_F(RatesTest, AreMeasuredOnAFileOrOnOneOfItsOwnAndNothingIsLeft) {
   for (const File* file : {static_cast<const File*>(&table_), static_cast<const File*>(nullptr)}) {
     SCOPED_TRACE(file == nullptr ? "scratch" : "table");
     const double start_seconds = MonotonicSeconds();
-    const Result<DeviceRates> rates = MeasureRates(*backend_, Probe(file));
-    ASSERT_TRUE(rates.ok()) << rates.status().ToString();
+    ASSERT_OK_AND_ASSIGN(const DeviceRates rates, MeasureRates(*backend_, Probe(file)));
     EXPECT_LT(MonotonicSeconds() - start_seconds, 10);  // 0.2 and the time to write 40 MiB on an idle machine
-    EXPECT_GT(rates->random_reads_per_second, 10);
-    EXPECT_LT(rates->random_reads_per_second, 1e8);
-    for (const double bytes : {rates->sequential_bytes_per_second, rates->write_bytes_per_second}) {
+    EXPECT_GT(rates.random_reads_per_second, 10);
+    EXPECT_LT(rates.random_reads_per_second, 1e8);
+    for (const double bytes : {rates.sequential_bytes_per_second, rates.write_bytes_per_second}) {
       EXPECT_GT(bytes, 1e6);
       EXPECT_LT(bytes, 1e12);
     }
     const uint32_t block_bytes = LogicalBlockBytes(table_);
     std::vector<uint32_t> sizes;
-    for (const ReadRate& rate : rates->random_reads) {
+    for (const ReadRate& rate : rates.random_reads) {
       sizes.push_back(rate.request_bytes);
       EXPECT_GT(rate.reads_per_second, 10);
     }
@@ -95,7 +94,7 @@ TEST_F(RatesTest, AreMeasuredOnAFileOrOnOneOfItsOwnAndNothingIsLeft) {
 
 TEST_F(RatesTest, ReplacesWhatAKilledProcessLeft) {
   WriteFile(scratch_ + "/calibrate.tmp", RandomBytes(100, 1));
-  EXPECT_TRUE(MeasureRates(*backend_, Probe(&table_)).ok());
+  EXPECT_OK(MeasureRates(*backend_, Probe(&table_)));
   EXPECT_TRUE(std::filesystem::is_empty(scratch_));
 }
 

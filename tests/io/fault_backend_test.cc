@@ -9,6 +9,7 @@
 
 #include "io_util.h"
 #include "quarry/io/buffer.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -32,12 +33,12 @@ TEST_F(FaultBackendTest, WithoutPlansItOnlyCounts) {
   const File read = faulty_.Open(folder_.Path("f"), OpenMode::kReadBuffered).value();
   const File written = faulty_.Open(folder_.Path("g"), OpenMode::kCreate).value();
   std::vector<std::byte> out(content_.size());
-  ASSERT_TRUE(faulty_.ReadAt(read, 0, out).ok());
+  ASSERT_OK(faulty_.ReadAt(read, 0, out));
   EXPECT_EQ(out, content_);
-  ASSERT_TRUE(faulty_.WriteAt(written, 0, content_).ok());
-  ASSERT_TRUE(faulty_.SyncFile(written).ok());
-  ASSERT_TRUE(faulty_.SyncDirectory(folder_.Path("")).ok());
-  ASSERT_TRUE(faulty_.Rename(folder_.Path("g"), folder_.Path("h")).ok());
+  ASSERT_OK(faulty_.WriteAt(written, 0, content_));
+  ASSERT_OK(faulty_.SyncFile(written));
+  ASSERT_OK(faulty_.SyncDirectory(folder_.Path("")));
+  ASSERT_OK(faulty_.Rename(folder_.Path("g"), folder_.Path("h")));
   EXPECT_EQ(faulty_.count(FaultKind::kOpen), 1u);
   EXPECT_EQ(faulty_.count(FaultKind::kCreate), 1u);
   EXPECT_EQ(faulty_.count(FaultKind::kRead), 1u);
@@ -88,9 +89,9 @@ TEST_F(FaultBackendTest, EveryKindOfOperationCanFailWithEveryError) {
     SCOPED_TRACE(kind);
     faulty_.SetPlans({{.kind = static_cast<FaultKind>(kind), .at = 1, .error = EIO},
                       {.kind = static_cast<FaultKind>(kind), .at = 2, .error = ENOSPC}});
-    EXPECT_EQ(operations[kind]().code(), Code::kIoError);
-    EXPECT_EQ(operations[kind]().code(), Code::kNoSpace);
-    EXPECT_EQ(operations[kind]().code(), Code::kOk);
+    EXPECT_THAT(operations[kind](), IsStatus(Code::kIoError));
+    EXPECT_THAT(operations[kind](), IsStatus(Code::kNoSpace));
+    EXPECT_OK(operations[kind]());
     EXPECT_EQ(faulty_.strikes(), 2u);
   }
 }
@@ -108,7 +109,7 @@ TEST_F(FaultBackendTest, TruncatingAndCloningCountAsWrites) {
 TEST_F(FaultBackendTest, AStruckWriteLeavesHalfOfItself) {
   const File file = inner_->Open(folder_.Path("w"), OpenMode::kCreate).value();
   faulty_.SetPlans({{.kind = FaultKind::kWrite, .at = 1, .error = ENOSPC}});
-  EXPECT_EQ(faulty_.WriteAt(file, 0, content_).code(), Code::kNoSpace);
+  EXPECT_THAT(faulty_.WriteAt(file, 0, content_), IsStatus(Code::kNoSpace));
   EXPECT_EQ(inner_->FileBytes(file).value(), content_.size() / 2);
 }
 
@@ -117,7 +118,7 @@ TEST_F(FaultBackendTest, SynchronousTransfersStayWholeWhenInterrupted) {
   for (const int error : {EINTR, EAGAIN, 0}) {
     faulty_.SetPlans({{.kind = FaultKind::kRead, .at = 1, .sticky = true, .error = error}});
     std::vector<std::byte> out(content_.size());
-    ASSERT_TRUE(faulty_.ReadAt(file, 0, out).ok());
+    ASSERT_OK(faulty_.ReadAt(file, 0, out));
     EXPECT_EQ(out, content_);
   }
 }
@@ -134,7 +135,7 @@ TEST_F(FaultBackendTest, APortsTransfersFailOrComeBackShort) {
     requests.push_back(
         {.descriptor = file.descriptor(), .buffer = &out[i * 4096], .bytes = 4096, .user_data = i});
   }
-  ASSERT_TRUE(port->Submit(requests).ok());
+  ASSERT_OK(port->Submit(requests));
   std::vector<RawCompletion> completions(4);
   size_t count = 0;
   while (count < 4) count += port->Wait(1, std::span(completions).subspan(count)).value();

@@ -12,6 +12,7 @@
 #include "quarry/base/units.h"
 #include "quarry/io/buffer.h"
 #include "quarry/io/fault_backend.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -71,11 +72,11 @@ void CheckRandomReads(IoRing& ring, const File& direct, const File& buffered,
   for (size_t next = 0; next < count || ring.pending() > 0;) {
     if (next < count && rng.Below(2) == 0) {
       const size_t portion = std::min<size_t>(count - next, 1 + rng.Below(20));
-      ASSERT_TRUE(ring.Submit(std::span(requests).subspan(next, portion)).ok());
+      ASSERT_OK(ring.Submit(std::span(requests).subspan(next, portion)));
       next += portion;
     } else {
       const Status status = ring.Wait(done);
-      ASSERT_TRUE(status.ok()) << status.ToString();
+      ASSERT_OK(status);
     }
   }
   std::ranges::sort(done);
@@ -147,13 +148,13 @@ TEST_P(RingTest, RandomWritesLeaveTheirBytesWhateverIsShortInterruptedOrRefusedF
     std::shuffle(requests.begin(), requests.end(), rng);
     const std::unique_ptr<IoRing> ring =
         IoRing::Make(*backend_, static_cast<unsigned>(1 + rng.Below(16))).value();
-    ASSERT_TRUE(ring->Submit(requests).ok());
+    ASSERT_OK(ring->Submit(requests));
     std::vector<uint64_t> done;
-    while (ring->pending() > 0) ASSERT_TRUE(ring->Wait(done).ok());
+    while (ring->pending() > 0) ASSERT_OK(ring->Wait(done));
     EXPECT_EQ(done.size(), count);
     EXPECT_EQ(ring->stats().retries, backend_->strikes());
     std::vector<std::byte> found(bytes.size());
-    ASSERT_TRUE(inner_->ReadAt(inner_->Open(path, OpenMode::kReadBuffered).value(), 0, found).ok());
+    ASSERT_OK(inner_->ReadAt(inner_->Open(path, OpenMode::kReadBuffered).value(), 0, found));
     EXPECT_EQ(found, bytes);
   }
 }
@@ -169,12 +170,12 @@ TEST_P(RingTest, AnErrorOfAWriteNamesThePlaceAndLeavesHalfOfIt) {
                              .bytes = 4 * kBlockBytes,
                              .buffer = buffer.data(),
                              .kind = RawRequest::Kind::kWrite};
-  ASSERT_TRUE(ring->Submit({&request, 1}).ok());
+  ASSERT_OK(ring->Submit({&request, 1}));
   std::vector<uint64_t> done;
   const Status status = ring->Wait(done);
-  EXPECT_EQ(status.code(), Code::kNoSpace);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("write 16384 bytes at offset 4096 of " + file.path()));
-  EXPECT_EQ(ring->Submit({&request, 1}).code(), Code::kNoSpace) << "poisoned";
+  EXPECT_THAT(status,
+              IsStatus(Code::kNoSpace, HasSubstr("write 16384 bytes at offset 4096 of " + file.path())));
+  EXPECT_THAT(ring->Submit({&request, 1}), IsStatus(Code::kNoSpace)) << "poisoned";
   EXPECT_EQ(inner_->FileBytes(file).value(), 3 * kBlockBytes);
 }
 
@@ -184,11 +185,11 @@ TEST_P(RingTest, ATransferThatShrinksToNothingIsGivenUp) {
   const IoBuffer buffer = IoBuffer::Allocate(256 * kKiB).value();
   ReadRequest request = Request(0, 256 * kKiB, buffer.data());
   request.file = &buffered_;
-  ASSERT_TRUE(ring->Submit({&request, 1}).ok());
+  ASSERT_OK(ring->Submit({&request, 1}));
   std::vector<uint64_t> done;
   const Status status = ring->Wait(done);
   // Halves of halves: what is left falls below two blocks, where a short transfer is none at all.
-  EXPECT_EQ(status.code(), Code::kIoError) << status.ToString();
+  EXPECT_THAT(status, IsStatus(Code::kIoError));
   EXPECT_GT(ring->stats().retries, IoRing::kRetriesMax);
 }
 
@@ -202,16 +203,15 @@ TEST_P(RingTest, AnErrorAtAnyReadReachesTheCallerAndNamesThePlace) {
     for (uint32_t i = 0; i < 20; i++) {
       requests.push_back(Request(i * kBlockBytes, kBlockBytes, buffer.data() + i * kBlockBytes));
     }
-    ASSERT_TRUE(ring->Submit(requests).ok());
+    ASSERT_OK(ring->Submit(requests));
     std::vector<uint64_t> done;
     Status status;
     while (status.ok() && ring->pending() > 0) status = ring->Wait(done);
-    EXPECT_EQ(status.code(), Code::kIoError);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("4096 bytes at offset"));
+    EXPECT_THAT(status, IsStatus(Code::kIoError, HasSubstr("4096 bytes at offset")));
     EXPECT_THAT(std::string(status.message()), HasSubstr(folder_.Path("f")));
     EXPECT_LT(done.size(), 20u);
-    EXPECT_EQ(ring->Submit(requests).code(), Code::kIoError) << "poisoned";
-    EXPECT_EQ(ring->Wait(done).code(), Code::kIoError) << "poisoned";
+    EXPECT_THAT(ring->Submit(requests), IsStatus(Code::kIoError)) << "poisoned";
+    EXPECT_THAT(ring->Wait(done), IsStatus(Code::kIoError)) << "poisoned";
     ring->Drain();
     EXPECT_EQ(ring->pending(), 0u);
   }
@@ -223,9 +223,9 @@ TEST_P(RingTest, ATransferThatNeverGetsAnywhereIsGivenUp) {
     const std::unique_ptr<IoRing> ring = IoRing::Make(*backend_, 1).value();
     const IoBuffer buffer = IoBuffer::Allocate(kBlockBytes).value();
     const ReadRequest request = Request(0, kBlockBytes, buffer.data());
-    ASSERT_TRUE(ring->Submit({&request, 1}).ok());
+    ASSERT_OK(ring->Submit({&request, 1}));
     std::vector<uint64_t> done;
-    EXPECT_EQ(ring->Wait(done).code(), Code::kIoError);
+    EXPECT_THAT(ring->Wait(done), IsStatus(Code::kIoError));
     EXPECT_EQ(backend_->count(FaultKind::kRead), IoRing::kRetriesMax + 1);
   }
 }
@@ -238,11 +238,10 @@ TEST_P(RingTest, ReadingPastTheEndIsCorruption) {
       const IoBuffer buffer = IoBuffer::Allocate(2 * kBlockBytes).value();
       ReadRequest request = Request(offset, 2 * kBlockBytes, buffer.data());
       request.file = file;
-      ASSERT_TRUE(ring->Submit({&request, 1}).ok());
+      ASSERT_OK(ring->Submit({&request, 1}));
       std::vector<uint64_t> done;
       const Status status = ring->Wait(done);
-      EXPECT_EQ(status.code(), Code::kCorruption);
-      EXPECT_THAT(std::string(status.message()), HasSubstr("ends at offset"));
+      EXPECT_THAT(status, IsStatus(Code::kCorruption, HasSubstr("ends at offset")));
     }
   }
 }
@@ -253,19 +252,18 @@ TEST_P(RingTest, AFileThatEndsInTheMiddleOfABlockIsFound) {
   const std::unique_ptr<IoRing> ring = IoRing::Make(*backend_, 1).value();
   const IoBuffer buffer = IoBuffer::Allocate(2 * kBlockBytes).value();
   const ReadRequest request = {.file = &file, .bytes = 2 * kBlockBytes, .buffer = buffer.data()};
-  ASSERT_TRUE(ring->Submit({&request, 1}).ok());
+  ASSERT_OK(ring->Submit({&request, 1}));
   std::vector<uint64_t> done;
   const Status status = ring->Wait(done);
-  EXPECT_EQ(status.code(), Code::kCorruption);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("ends at offset 4196, but 8192 bytes"));
+  EXPECT_THAT(status, IsStatus(Code::kCorruption, HasSubstr("ends at offset 4196, but 8192 bytes")));
 }
 
 TEST_P(RingTest, WaitingForNothingReturnsAtOnce) {
   const std::unique_ptr<IoRing> ring = IoRing::Make(*backend_, 4).value();
   std::vector<uint64_t> done;
-  EXPECT_TRUE(ring->Wait(done).ok());
-  EXPECT_TRUE(ring->Submit({}).ok());
-  EXPECT_TRUE(ring->Wait(done).ok());
+  EXPECT_OK(ring->Wait(done));
+  EXPECT_OK(ring->Submit({}));
+  EXPECT_OK(ring->Wait(done));
   EXPECT_TRUE(done.empty());
 }
 
@@ -275,7 +273,7 @@ TEST_P(RingTest, ADrainedRingForgetsWhatWasQueuedAndGoesOn) {
   std::vector<ReadRequest> requests;
   for (uint32_t i = 0; i < 32; i++)
     requests.push_back(Request(0, kBlockBytes, buffer.data() + i * kBlockBytes));
-  ASSERT_TRUE(ring->Submit(requests).ok());
+  ASSERT_OK(ring->Submit(requests));
   EXPECT_EQ(ring->pending(), 32u);
   ring->Drain();
   EXPECT_EQ(ring->pending(), 0u);
@@ -363,9 +361,9 @@ TEST(RingDepthTest, NoMoreThanTheDepthIsEverInFlight) {
   for (const unsigned depth : {1U, 5U, 64U, 200U}) {
     WatchedBackend backend;
     const std::unique_ptr<IoRing> ring = IoRing::Make(backend, depth).value();
-    ASSERT_TRUE(ring->Submit(requests).ok());
+    ASSERT_OK(ring->Submit(requests));
     std::vector<uint64_t> done;
-    while (ring->pending() > 0) ASSERT_TRUE(ring->Wait(done).ok());
+    while (ring->pending() > 0) ASSERT_OK(ring->Wait(done));
     EXPECT_EQ(done.size(), 100u);
     EXPECT_EQ(backend.watch.in_flight_max, std::min(depth, 100U));
   }
@@ -380,9 +378,9 @@ TEST(RingDepthTest, AShortDirectReadGoesOnAtABlockAndABufferedOneWhereItStopped)
     const std::unique_ptr<IoRing> ring = IoRing::Make(backend, 1).value();
     const ReadRequest request = {
         .file = &file, .offset = 512, .bytes = 4 * kBlockBytes, .buffer = buffer.data()};
-    ASSERT_TRUE(ring->Submit({&request, 1}).ok());
+    ASSERT_OK(ring->Submit({&request, 1}));
     std::vector<uint64_t> done;
-    ASSERT_TRUE(ring->Wait(done).ok());
+    ASSERT_OK(ring->Wait(done));
     EXPECT_THAT(backend.watch.offsets, testing::ElementsAre(512, 512 + (direct ? 4096 : 5000)));
   }
 }
@@ -408,7 +406,7 @@ TEST(RingDepthTest, APortThatFailsIsReportedAndTheRingDrains) {
   WatchedBackend backend;
   backend.watch.wait_fails = true;
   const std::unique_ptr<IoRing> ring = IoRing::Make(backend, 8).value();
-  ASSERT_TRUE(ring->Submit(requests).ok());
+  ASSERT_OK(ring->Submit(requests));
   std::vector<uint64_t> done;
   EXPECT_EQ(ring->Wait(done).message(), "waiting refused");
   ring->Drain();

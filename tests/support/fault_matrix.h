@@ -22,6 +22,7 @@
 
 #include "quarry/catalog/catalog_faults.h"
 #include "quarry/io/fault_backend.h"
+#include "support/status_matchers.h"
 
 namespace quarry::testing_util {
 
@@ -147,14 +148,14 @@ class FaultMatrix {
     scenario.Check(done);
     if (!done && !testing::Test::HasFailure()) {
       const Status again = scenario.Work();
-      EXPECT_TRUE(again.ok()) << "without a fault: " << again.ToString();
+      EXPECT_OK(again) << "without a fault";
       scenario.Check(again.ok());
     }
     scenario.Close();
   }
   static void Open(FaultScenario& scenario) {
     const Status opened = scenario.Open();
-    ASSERT_TRUE(opened.ok()) << opened.ToString();
+    ASSERT_OK(opened);
   }
 
   void Set(const FaultPlan& plan) { backend_.SetPlans({plan}); }

@@ -250,6 +250,8 @@ void PowerCutDisk::Watch(const CatalogOperation& operation, const Perform& perfo
       return Link(operation.path, operation.to, perform);
     case Kind::kRemove:
       return Remove(operation.path, perform);
+    case Kind::kRead:
+      perform();
   }
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "quarry/base/thread.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 
@@ -28,12 +29,11 @@ inline uint64_t FailEveryThreadStart(const std::function<Status()>& work,
       FailThreadStarts(0);
       if (!status.ok()) {
         ++refused;
-        EXPECT_EQ(status.code(), Code::kOutOfBudget) << status.ToString();
-        EXPECT_THAT(std::string(status.message()), testing::HasSubstr("thread"));
+        EXPECT_THAT(status, IsStatus(Code::kOutOfBudget, testing::HasSubstr("thread")));
       }
       if (after) after();
       if (failed == 0) {
-        EXPECT_TRUE(status.ok()) << status.ToString();
+        EXPECT_OK(status);
         break;
       }
       if (testing::Test::HasFatalFailure()) return refused;

@@ -26,13 +26,14 @@ struct CatalogOperation {
     kCreateDirectory,
     kRename,
     kLink,
-    kRemove
+    kRemove,
+    kRead  // the next bytes of a file that is read from its beginning on: a log, or what is copied
   };
   Kind kind = Kind::kWrite;
   const std::string& path;  // of the file when it was opened; what is renamed, linked or removed
   std::string to = {};      // of kRename and kLink
-  uint64_t file = 0;        // which open file, from 1, of those kinds that have one
-  uint64_t offset = 0;      // of kWrite; the new size of kTruncate
+  uint64_t file = 0;        // which open file, from 1, of those kinds that have one; not of kRead
+  uint64_t offset = 0;      // of kWrite and kRead; the new size of kTruncate
   std::span<const std::byte> bytes = {};  // of kWrite
 };
 
@@ -43,7 +44,11 @@ class CatalogWatch {
   // REQUIRES: calls `perform` once.
   using Watcher = std::function<void(const CatalogOperation& operation, const Perform& perform)>;
 
-  explicit CatalogWatch(Watcher watcher);
+  // Logs have room ahead (log_room.h) as in use, or are as long as what was written to them: in a file system in
+  // memory, reserving space takes longer than all the rest.
+  enum class Logs { kAsWritten, kWithRoom };
+
+  explicit CatalogWatch(Watcher watcher, Logs logs = Logs::kAsWritten);
   ~CatalogWatch();
   CatalogWatch(const CatalogWatch&) = delete;
   CatalogWatch& operator=(const CatalogWatch&) = delete;
