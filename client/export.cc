@@ -129,6 +129,8 @@ Status Exporter::Topology() {
   if (graph == nullptr) return Status::Ok();
   const ScopedSpan span("export edges");
   if (graph->undirected) NeedsForImport("--undirected");
+  // Whether equal edges were dropped is in no array, so the report says it instead of leaving import to
+  // guess.
   if (graph->deduplicated && !graph->undirected) NeedsForImport("--dedup");
   if (graph->has_csr) NeedsForImport("--both-directions");
   QUARRY_TRY(const std::vector<std::string> relations, RelationNames(store_));
@@ -323,6 +325,8 @@ Status Exporter::Embeddings() {
 }
 
 // As `quarry import` reads it.
+// Relations are listed in the order of their ids, since the names of files do not tell it: an export whose
+// ids changed would not be the database.
 std::string Exporter::ArraysMetadata() const {
   std::string text = fmt::format("num_nodes: {}\n", store_.manifest().node_count);
   const std::pair<const char*, const std::optional<uint64_t>&> counts[] = {

@@ -26,8 +26,8 @@ Status ExportEdges(Store& store, ExportTarget& target, const std::vector<EdgeArr
                    const ProgressFunction& progress);
 
 // Writes train.txt, valid.txt and test.txt, as far as there are such topologies, weights behind tails, and
-// entities.dict and relations.dict, which keep the ids. Nodes without names have their numbers for names.
-// Holds all names.
+// entities.dict and relations.dict, which keep the ids: edges come sorted by destination, and not in the
+// order that gave the ids. Nodes without names have their numbers for names. Holds all names.
 Status ExportTriples(Store& store, ExportTarget& target, const std::vector<std::string>& relations,
                      const ProgressFunction& progress);
 

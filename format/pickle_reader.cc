@@ -152,6 +152,8 @@ class Window {
 };
 
 // The stack machine.
+// It recurses nowhere: a tree nested ten thousand deep costs ten thousand values, and one that holds itself
+// nothing.
 class Unpickler {
  public:
   Unpickler(const PickleStream& stream, uint64_t offset) : stream_(stream), window_(stream, offset) {}

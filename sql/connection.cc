@@ -140,6 +140,7 @@ class ConnectionImpl final : public Connection {
   Result<Rows> MakeRows(StatementHandle statement, size_t line);
 
   // A snapshot is for a transaction; without one, for the statements that run at a time.
+  // An idle connection holds none, so that a compaction can drop what is old.
   void ReleaseIdleSnapshot() {
     if (running_ == 0 && sqlite3_get_autocommit(database_.get()) != 0) session_.EndSnapshot();
   }

@@ -35,6 +35,7 @@ Access AccessOf(const Query& query, const TopologyRecord* graph) {
 
 // Numbers an edge by its ends, and its place among those that have the same: the number is then the same
 // whichever way it is found.
+// SQLite tells rows that two conditions find (`src = 1 OR dst = 1`) apart by it.
 Result<int64_t> NumberEdge(uint64_t node_count, uint64_t source, uint64_t destination, uint64_t ordinal) {
   const uint64_t equal_max = std::numeric_limits<uint64_t>::max() / (node_count * node_count);
   if (ordinal >= equal_max) {

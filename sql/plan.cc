@@ -49,6 +49,8 @@ class Planner {
     info_.orderByConsumed = static_cast<int>(IsOrdered());
     info_.estimatedRows = std::max<sqlite3_int64>(1, static_cast<sqlite3_int64>(estimate->rows));
     // In microseconds, with a tenth for each row that SQLite is handed.
+    // Microseconds by the device profile, so that SQLite weighs a scan of one table against lookups in
+    // another as the disk does.
     info_.estimatedCost = estimate->seconds * 1e6 + estimate->rows * 0.1 + 1;
     info_.idxNum = static_cast<int>(query_.columns & 0x7fffffff);
     info_.idxStr = sqlite3_mprintf("%s", text_.c_str());

@@ -43,6 +43,9 @@ void Session::EndSnapshot() {
   snapshot_is_old_ = false;
 }
 
+// SQLite tells an extension of no COMMIT that wrote nothing, and it need not: the connection alone can write
+// to its database, so a snapshot gets old by its own commits only, and the next statement behind one takes
+// another.
 Status Session::Commit() {
   snapshot_is_old_ = true;
   return pending_.Commit(store_);

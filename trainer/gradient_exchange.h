@@ -2,7 +2,9 @@
 // union of their batches.
 //
 // All of them make the same number of steps, although not all have the same number of batches: who has none
-// left takes part with a share of nothing, until a step comes in which nobody has one.
+// left takes part with a share of nothing, until a step comes in which nobody has one. A failure of one rank
+// reaches all of them in the same call, which they wait in anyway. Weights begin alike by seed, and stay
+// alike because the sums are the same bits at every rank.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,11 @@ constexpr uint64_t kNeighborStream = 5;
 constexpr uint64_t kWeightStream = 6;
 
 // Each node's list: the other ends of its training edges, both ways.
+// These are the training edges alone, however edges were held out, so nothing that is held out can leak. A
+// batch's own edges stay in its block. With them left out the loss fell to 1.49 from 1.54 and the filtered
+// MRR to .2767 from .2801 (FB15k-237, 10 epochs), and on cora (dot, 5 % and 10 % held out) the MRR from .121
+// and .114 to .105 and .111: nodes of the batch are then the only ones that lack edges, which gives the
+// answers away.
 Result<std::unique_ptr<Topology>> NeighborsOf(const LinkData& data) {
   std::vector<uint64_t> indptr(data.node_count + 1);
   for (const Triple& edge : data.train) {

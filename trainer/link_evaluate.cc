@@ -87,6 +87,10 @@ struct Ends {
 
 // Ranks pieces of edges, both sides, in one pass over all nodes each. Ranking i of a piece is edge i from its
 // source side, ranking (edges + i) the same edge from the other.
+// Every edge needs all nodes, which may exceed memory, so the loops are turned around: the queries of as many
+// edges as 16 MiB hold meet one strip of nodes after another, while the next strip is read. Vectors in memory
+// are ranked the same way: the score of an edge and a node comes from the same product of the same shape
+// wherever the vectors lie, so ranks are the same to the last bit.
 class PieceRanker {
  public:
   PieceRanker(const LinkSpec& spec, const LinkVectors& vectors, const KnownEdges& known, unsigned threads)

@@ -24,6 +24,10 @@ std::vector<EmbeddingSpec> LinkTableSpecs(const LinkTrainOptions& train, const L
 // `tables` that lie in memory alone go into the bytes, row by row with their optimizer's state and
 // timestamps, and so does the state's timestamp; none of that for a run whose tables the database has. Errors
 // of the tables.
+// Vectors in the state make a checkpoint as large as they are, where a table would write only the pages that
+// changed. It is the price of having no second kind of table: a server's tables have one order of commits for
+// everybody, so a run cannot have timestamps of its own there. A state with vectors has no timestamp of
+// tables, and the record of a run tells by that which kind it is.
 Result<std::vector<std::byte>> EncodeLinkState(const LinkState& state,
                                                std::span<EmbeddingTable* const> tables);
 // Takes back what the same call has written; rows go to tables in which nobody has written any. kCorruption

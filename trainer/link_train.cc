@@ -151,6 +151,8 @@ class Trainer {
   }
 
   // What is left of the epoch's batches, with a checkpoint where one is due.
+  // Checkpoints come between batches, not only between epochs, since an epoch takes hours where vectors
+  // exceed memory. The pipeline has drained by then, so the tables hold exactly the batches up to the place.
   Status TrainPass(LinkEpochReport& report) {
     const double start = MonotonicSeconds();
     const EmbeddingPipelineStats before = pipeline_->stats();
@@ -217,7 +219,8 @@ class Trainer {
   EmbeddingTable& nodes_;
   EmbeddingTable* const relations_;
   LinkRun* const run_;
-  // Its counts of validations are those before its epoch until the next one begins.
+  // Its counts of validations are those before its epoch until the next one begins: a run that goes on behind
+  // an epoch's last batch validates that epoch again, and counts it once.
   LinkPlace place_;
   std::vector<float> relation_values_;  // of all rows, for ranking
   std::vector<float> encoded_;          // with an encoder: what it makes of all nodes, for ranking

@@ -35,6 +35,8 @@ class TrainCheckpoints {
   // Before training: refuses a run that cannot be (TrainRun), or brings back what it left.
   Status Start(TrainProgress& progress, SageModel& model);
   // True when a checkpoint belongs behind an epoch of `batches`.
+  // Only behind whole epochs: in the middle of one there would be half a loss to remember and batches to
+  // skip, for at most an epoch of work.
   bool Due(uint64_t batches, bool last_epoch);
   // Adds itself to the summary, and returns its seconds.
   Result<double> Take(TrainProgress& progress, const SageModel& model);

@@ -61,6 +61,7 @@ std::string NodeSettings::ToString() const {
       train.weight_decay, NameOf(RowNorms(), train.row_norm), train.seed, train.ordered);
   // How BLAS shares out a product decides its last bits.
   if (train.ordered) text += fmt::format(" --torch-threads {}", train.torch_threads);
+  // The number of trainers decides what a step is.
   if (trainers > 1) text += fmt::format(" --workers {}", trainers);
   if (built != nullptr) text += " " + LayoutSettings(*built);
   if (planned != nullptr) text += " " + LayoutSettings(*planned, resample);

@@ -24,6 +24,8 @@ struct WorkerFlags {
 
 // A folder for this run's socket and meeting place, which nobody else may enter; removed with all that is in
 // it.
+// The workers meet by a file in it, not at a port: nothing listens on the network, and no port can be taken
+// between choosing and using it. What Gloo sends goes over the loopback.
 class WorkerFolder {
  public:
   static Result<std::unique_ptr<WorkerFolder>> Make();

@@ -1,5 +1,7 @@
 // Link: what a remote store has of its server: the session of now, and the next one when that is lost; and
-// the snapshots that are to outlive it. Private to this library.
+// the snapshots that are to outlive it. Retries are loops around sessions, not around frames: a call builds
+// its request anew for the session that it goes to, since ranges of shared memory, snapshots and streams are
+// the session's. Private to this library.
 //
 // Thread-safe.
 #pragma once

@@ -1,6 +1,8 @@
 // A mark that every commit leaves in RocksDB's log, and nowhere else: which commit it is, and up to which one
 // all were synced when it was written. When recovery stops at a damaged record, what lies behind it tells
-// damage from the torn tail of a crash: a mark there that knows a later commit to be synced.
+// damage from the torn tail of a crash: a mark there that knows a later commit to be synced. What stays out
+// of reach is the last commit before a power failure, damaged before its promise (anchor.h) reached the disk:
+// it cannot be told from one that was never finished.
 //
 //   offset   0  "QRYCOMMT"     8  id of the catalog     16  this commit     24  the last synced one     32
 //   checksum

@@ -9,7 +9,8 @@
 //
 // All of them are part of the commit's own write, so any prefix of the log agrees with itself. RocksDB may
 // lose the end of its log or of its MANIFEST and call the rest whole: then the head is older than the anchor
-// promises (anchor.h), or a mark is older than the head says. Recounting finds whatever else is missing.
+// promises (anchor.h), or a mark is older than the head says. Recounting finds whatever else is missing. Sums
+// of hashes, because they can be maintained when entries are dropped; a chain of hashes could not.
 //
 // Private to this room.
 #pragma once

@@ -2,7 +2,8 @@
 //
 // RocksDB takes zeros in a log for room that nobody wrote to, and goes on behind them. After a power failure
 // they may be sectors of unsynced commits that never came, in front of others that did: these are no part of
-// any state that there was. Private to this room.
+// any state that there was. The marks are numbered, and replay ends where one is missing: what is left of
+// unsynced commits is a prefix. Private to this room.
 #pragma once
 
 #include <rocksdb/wal_filter.h>

@@ -34,7 +34,8 @@ rocksdb::Options MakeOptions() {
   // RocksDB would take 4 MB of the disk for each MANIFEST; what logs get is in log_room.h.
   options.allow_fallocate = false;
   // RocksDB's own list of synced logs (track_and_verify_wals_in_manifest) stays off: what it would find, a
-  // log that is missing or shorter than it was, the ledger and the anchor find too, and exactly.
+  // log that is missing or shorter than it was, the ledger and the anchor find too, and exactly; of a flipped
+  // bit it finds nothing.
   rocksdb::BlockBasedTableOptions table;
   table.format_version = 5;  // these two are what table_guard.cc reads
   table.checksum = rocksdb::kXXH3;

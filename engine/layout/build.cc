@@ -244,6 +244,12 @@ Status Builder::Encode() {
 }
 
 // Packs or not, by the seconds of one epoch. `packed`: what encoding for packing came to; it may not fit.
+//
+// A layout that is used once must earn its packing within that one epoch: reading the table, writing the
+// chunks and reading them are held against reading the misses of every batch from the table by merged
+// requests (exact, over all batches). When the table wins, or the disk budget has no room for chunks, the
+// layout keeps its blocks, slots and cache changes, and frames are filled from the table (Ginex §3.1, with
+// merged reads instead of row reads).
 Status Builder::ChoosePacking(const Status& packed) {
   const bool fits = packed.ok();
   if (!fits && packed.code() != Code::kNoSpace) return packed;
@@ -270,6 +276,10 @@ Status Builder::ChoosePacking(const Status& packed) {
 }
 
 // Encodes the batches, with segments as small as the disk budget allows, or none.
+//
+// The search knows rows exactly, but not what the blocks will take once some of their rows lie in segments.
+// So its answer is encoded and measured, and where that exceeds the disk budget, the search runs again with
+// as much less for rows.
 Status Builder::EncodePacked() {
   const SegmentOptions options{.node_count = geometry_.row_count,
                                .batch_count = trace_->batch_count(),

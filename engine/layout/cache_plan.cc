@@ -45,6 +45,10 @@ class Simulation {
 };
 
 // The rows of the most accesses are the GPU's.
+//
+// What is resident is the policy's decision over the whole cache; where a row lies is decided once, when it
+// enters. With half of a 10 % cache on the GPU that serves 0.79 of what Belady could serve from the GPU
+// alone, and the disk reads nothing more for it.
 Result<CacheLevels> PlanLevels(const Trace& trace, const CachePlanOptions& options) {
   CacheLevels levels{.gpu_slots = options.gpu_capacity};
   if (options.gpu_capacity == 0) return levels;
@@ -73,6 +77,7 @@ Result<std::unique_ptr<NextUses>> NextUses::Make(IoBackend& backend, const Trace
   upcoming.assign(node_count, kNeverUsed);
   const uint64_t batch_count = trace.batch_count();
   TraceCursor cursor(trace);
+  // In a cycle the first batch follows the last one: its uses are numbered as batches beyond the end.
   for (uint64_t batch = batch_count; cyclic && batch-- > 0;) {
     QUARRY_TRY(const TraceBatch* const nodes, cursor.Read(batch));
     for (const NodeId node : nodes->nodes) upcoming[node] = static_cast<uint32_t>(batch_count + batch);
@@ -111,6 +116,9 @@ uint64_t CachePlanBytes(const CachePlanOptions& options, uint64_t batch_nodes_ma
          batch_nodes_max * kBytesPerBatchNode;
 }
 
+// For a cycle, a first round over the trace only finds the state that the cycle starts from; the round that
+// counts runs from there. One such round is optimal in 99 % of small random traces and within half a percent
+// on large ones (tests/cache), so there is no second one.
 Result<CachePlan> SimulateCache(const Trace& trace, const NextUses* next_uses,
                                 const CachePlanOptions& options, const CacheStepFunction& visit) {
   CachePlan plan;

@@ -244,6 +244,7 @@ void LayoutEncoder::PlaceRegions() {
   }
   for (BatchEntry& entry : entries_) {
     entry.offset = offset;
+    // A batch's chunk lies right behind its block, so one sequential read brings both.
     const uint64_t block_bytes = RoundUp(entry.block_bytes, kPageBytes);
     const uint64_t chunk_bytes = packed_ ? RoundUp(entry.chunk_rows * row_stride_, kPageBytes) : 0;
     blocks_bytes_ += block_bytes;
@@ -256,6 +257,7 @@ void LayoutEncoder::PlaceRegions() {
 std::vector<PackStream> LayoutEncoder::Streams() const {
   std::vector<PackStream> streams;
   if (!packed_) return streams;
+  // Rows of a stream ascend by node. The image ascends within each level of the cache, so it is two streams.
   streams.push_back({0, 0, image_turn_, 0});
   streams.push_back({0, image_turn_, image_rows_ - image_turn_, image_turn_ * row_stride_});
   for (size_t s = 0; s < segments_.size(); ++s) {

@@ -78,6 +78,11 @@ class RowFinder {
 };
 
 // The pages that rows at `places` touch, and the gaps between them that are written too.
+//
+// Writing pages rather than whole regions pays when few rows changed: scattered evenly, 20 rows of a million
+// are written in 1 MiB where a build writes 1.7 GiB. Whole regions would read no more sequentially, and 20
+// rows would touch nearly all of them, since a row is in many chunks. From 1 % of the rows on, nearly every
+// page is touched, and a patch becomes a copy of the layout that spares the planning.
 std::vector<PageRange> TouchedPages(const std::vector<RowPlace>& places, uint64_t row_bytes) {
   std::vector<PageRange> ranges;
   for (const RowPlace& place : places) {

@@ -165,7 +165,9 @@ Status Rebuild::ChoosePatch() {
   return Status::Ok();
 }
 
-// A patch, or, where that would take too much, a copy.
+// Plans a patch, or a copy where patches would leave too much behind: more than the disk budget allows
+// (without one: as much again as the regions), or parts in more than kBasesMax files, each of which a reader
+// has to open. A copy puts everything into one file again.
 void Rebuild::PlanWithinBounds() {
   plan_ = PlanPatch(*layout_, found_.places);
   Take(RebuildPath::kPatch, "");
@@ -182,7 +184,8 @@ void Rebuild::PlanWithinBounds() {
   plan_ = PlanCopy(*layout_);
 }
 
-// The plan against building.
+// Chooses between the plan and building anew: what building took the last time is measured, what patching
+// will take is predicted from the rates of the device.
 void Rebuild::Price() {
   report_.patch_bytes = plan_.file_bytes;
   report_.patch_seconds =

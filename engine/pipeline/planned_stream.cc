@@ -298,6 +298,9 @@ Status PlannedStream::ReadTableRows(std::span<const NodeId> nodes, uint32_t firs
 }
 
 // Rows of the segment's cache: its pages by merged requests, each row verified and copied to its frame row.
+//
+// One ring of this depth reads them, where DiskGNN has four threads with a ring each: one ring reaches 0.9 of
+// fio's request rate (docs/benchmarks.md).
 Status PlannedStream::ReadSegmentRows(PlannedFrame& frame) {
   const BatchEntry& entry = directory_.batches[frame.number];
   const SegmentEntry& segment = directory_.segments[entry.segment];
@@ -388,6 +391,8 @@ void PlannedStream::ApplyAdmissions(const PlannedFrame& frame) {
 }
 
 // After the last batch the cache holds what it held before the first, in other slots.
+// Instead of moving rows, the slots are renamed: the plan's slot i becomes whichever slot of the arena holds
+// row i now. Slots that the plan leaves empty at the start take what is left over.
 void PlannedStream::Wrap() {
   state_.position = 0;
   if (directory_.wrap.size() != directory_.image_rows) {  // planned for one cycle

@@ -79,6 +79,8 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
 
  private:
   // Two are there at a time: the one that is served and the one that is made.
+  // Their folders need no locks: whoever opens the database holds its lock, which falls with the process and
+  // not before, so nobody who made a folder that is found at an open is still alive.
   std::string NameOf(int which) const { return fmt::format("{}-superbatch-{}", options_.layout.name, which); }
 
   void RemoveFolder(int which) const {

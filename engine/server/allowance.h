@@ -1,6 +1,7 @@
 // Allowance: threads, or descriptors, that streams and sessions may take of those that the system lets the
 // process have. Who wants some is refused before it has taken any: the last ones, which are not part of it,
-// are for the catalog, for the files of writes and for helpers that come and go.
+// are for the catalog, for the files of writes and for helpers that come and go. So no number of streams
+// makes a write fail.
 //
 // Thread-safe. Outlives its claims.
 #pragma once

@@ -1,5 +1,7 @@
 // A batch of a road, copied to shared memory in wire form (wire_batch.h): the rows dense, in the order of the
-// nodes, since a client does not see the memory that they lie in. Allocates nothing but the threads that
+// nodes, since a client does not see the memory that they lie in, and what it reads must stay while the road
+// goes on. Most rows of a planned batch are in the road's cache; handing that out would take a client's word
+// that it is done with a row before another one takes the slot. Allocates nothing but the threads that
 // gather. Pure.
 #pragma once
 

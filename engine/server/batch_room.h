@@ -3,7 +3,9 @@
 // A batch has a place: a stretch of addresses for twice the largest batch that is expected. Memory is paid
 // for batches as expected, and a spare for larger ones: a place that has held one stays as large, since
 // shared memory cannot be given back by parts. So as many batches as promised always fit, whoever holds the
-// others. A place is free when the last who has a reference lets go of it.
+// others; with ranges of the batches' own sizes, a region of two batches could be free in two pieces while a
+// client waits for the second with the first in its hands. A place is free when the last who has a reference
+// lets go of it.
 //
 // Not thread-safe, references included: all of it is under the group's latch.
 #pragma once

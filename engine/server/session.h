@@ -7,7 +7,8 @@
 //
 // Everything of a session happens on its strand, but for the work that its requests are: that is done by the
 // engine's threads, which come back to the strand with the result. A request is *pending* from its arrival to
-// its answer; results of requests that are not pending any more are dropped.
+// its answer; results of requests that are not pending any more are dropped. So a cancelled request, a client
+// that vanished and a server that stops are the same case.
 #pragma once
 
 #include <sys/types.h>

@@ -29,6 +29,10 @@ static_assert(sizeof(Triple) == wire::kEdgeBytes);
 }  // namespace
 
 // What has come up of a state.
+// Pieces are staged in the session and paid from its budget with the first one. With the last, the state is
+// committed as the database itself commits one: a file, synced, then one manifest. A session that ends, or a
+// trainer that is killed, leaves half a state, which counts for nothing; a client that loses its connection
+// sends all pieces again. The same bytes saved twice are the same state, so this write needs no number.
 struct Session::StagedState {
   std::string name;
   uint64_t state_bytes = 0;

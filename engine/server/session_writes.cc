@@ -111,8 +111,9 @@ Result<std::shared_ptr<StagedPut>> Session::NextPiece(const wire::Put& request) 
   return staged_put_;
 }
 
-// A piece that fails, or does not follow the one before, takes those before it with it: a commit has all of
-// them, or there is none.
+// A piece that fails, or does not follow the one before, takes those before it with it: a commit without one
+// of its pieces would be worse than none. Only the last piece is remembered for retries, since what comes
+// before it can be sent again.
 void Session::PutPiece(uint64_t id, const wire::Put& request) {
   const auto next = NextPiece(request);
   if (!next.ok()) return Reply(id, next.status());

@@ -35,6 +35,7 @@ RegionWitness::RegionWitness(File opened) : opened_(std::move(opened)), tells_(L
 }
 
 // A write lease is given to whom alone has the file open; mappings count, as they keep their descriptions.
+// Clients are handed descriptions of their own, so the lease is refused as long as any of them is left.
 bool RegionWitness::Leased() const {
   if (fcntl(opened_.descriptor(), F_SETLEASE, F_WRLCK) != 0) return false;
   fcntl(opened_.descriptor(), F_SETLEASE, F_UNLCK);

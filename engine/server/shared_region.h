@@ -3,7 +3,10 @@
 // Its memory is taken as it is written to; whoever makes one has reserved it. The kernel keeps that memory as
 // long as anybody has the region open or mapped: a client may do so when the server has long let go of it,
 // and the seal that keeps readers from writing keeps the server from punching the pages out. So who pays for
-// a region asks its witness when it may stop.
+// a region asks its witness when it may stop. (Files handed out unsealed could be punched, but processes of
+// the same user could open them for writing, and a trainer whose connection broke would compute on zeros.)
+// Pages that nobody has written to and a client reads are the kernel's to charge, to the client's own memory
+// cgroup.
 //
 // Thread-safe; the bytes are their users' to share out (range_allocator.h).
 #pragma once

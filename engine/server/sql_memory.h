@@ -1,6 +1,7 @@
 // SqlMemory: what the SQL engine may hold for all SQL connections of a server together. It is part of what
 // sessions share, and taken only while there is a connection: a server that nobody asks for SQL has all of it
-// for its sessions.
+// for its sessions. SQLite has one limit for the process: one client may take from the others what they would
+// have sorted with, but none takes anything from the trainers.
 //
 //   nothing -> a grant, of which the engine is told [Take, by the first] -> nothing [the last share dies]
 //

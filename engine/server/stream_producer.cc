@@ -140,6 +140,8 @@ Status StreamGroup::Produce(const std::stop_token& stop) {
   return Status::Ok();
 }
 
+// Copies one batch into the region and gives it to its members. The road reads ahead by its own threads while
+// the copy is made, and the batch is dropped before it is given away, so a road never waits for a client.
 Status StreamGroup::ProduceOne(std::unique_ptr<Batch> batch,
                                std::optional<DeficitRoundRobin::Producer>& producer,
                                const std::stop_token& stop) {

@@ -43,6 +43,9 @@ Result<CheckpointReport> CheckpointStore(Store& store, MemoryBudget& budget, con
   const std::string copy = workspace.database_path();
   QUARRY_RETURN_IF_ERROR(CreateStoreDirectory(store.backend(), copy));
   CheckpointFiles files(store.backend(), budget, store.path(), copy, progress);
+  // While files are linked and page files copied, no other manifest is committed. So no file that this one
+  // names goes, and no slot that a named map points to is written over: both happen behind a commit only.
+  // Files that have to be copied whole are open by the end of it, and are copied afterwards.
   QUARRY_RETURN_IF_ERROR(store.CopyCatalog(copy, [&] { return TakeFiles(copy, files); }));
   QUARRY_RETURN_IF_ERROR(files.CopyRest());
   KillPoint("checkpoint: files there, not synced");

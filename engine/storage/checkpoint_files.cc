@@ -128,7 +128,8 @@ Status CheckpointFiles::TakeFile(const std::string& name, std::optional<uint64_t
   }
   QUARRY_RETURN_IF_ERROR(MakeFolders(name));
   const std::string to = to_ + "/" + name;
-  // Whatever keeps it from being linked, a copy will do.
+  // A link will do because nobody opens a file for writing once the manifest names it; page files and LOCK,
+  // which are written to, never come here. Whatever keeps the file from being linked, it is copied.
   if (!backend_.Link(file.path(), to).ok()) {
     pending_.push_back({std::move(file), to, bytes});
     return Status::Ok();
@@ -146,7 +147,9 @@ Result<bool> CheckpointFiles::Clone(const File& from, const File& to, uint64_t b
   return true;
 }
 
-// Only the pages that the map names: what else is in the file belongs to nobody or is being written.
+// Writes the pages that the map names, verified, one behind the other, with a map of their own: what else is
+// in the file belongs to nobody or is being written. So the copy has no free slots, and no page that does not
+// verify gets into it.
 Status CheckpointFiles::CopyPages(const Manifest& manifest, const EmbeddingRecord& record) {
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget_.Reserve(8 * kPieceBytes + record.page_count * kMapBytesPerPage, "copying a page file"));

@@ -141,8 +141,10 @@ Status Compaction::Run() {
   return switched;
 }
 
-// What layouts will ask: which of the folded rows are newer than theirs? For those that there are it is
-// remembered exactly; of others, all rows are newer, or none.
+// What layouts will ask: which of the folded rows are newer than theirs? Once the versions are folded nothing
+// else tells it, so for each layout that there is at the switch the set is remembered exactly, by the
+// layout's timestamp; a patch then writes these rows and no others. For other timestamps all folded rows
+// count as newer, or, from the compaction's own on, none.
 Result<std::vector<Catalog::FoldedRows::Change>> Compaction::Changes() const {
   std::vector<Catalog::FoldedRows::Change> changes = {{0, EncodeRows(touched_)}};
   for (const LayoutRecord& layout : store_.manifest().layouts) {
@@ -203,7 +205,8 @@ Status Compaction::WriteFile(TableRecord& next) {
   return Status::Ok();
 }
 
-// The next piece is read while one is written.
+// Writes the file front to back. One thread reads ahead and folds the next piece, this one adds checksums and
+// writes from where the rows lie, so that reading and writing overlap.
 Status Compaction::WriteRows(FeatureTableWriter& writer) {
   const ScopedSpan span("write rows");
   const FeatureGeometry& geometry = table_->geometry();

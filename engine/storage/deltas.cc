@@ -179,7 +179,9 @@ Status DeltaLog::Load() {
   return Status::Ok();
 }
 
-// After a commit that failed: what has become of it. Readers go on meanwhile with what was committed before.
+// After a commit that failed: finds out what has become of it. Only after the catalog was opened anew is it
+// known whether the commit is there, and timestamps are handed out behind that. Readers go on meanwhile with
+// what was committed before.
 Status DeltaLog::Settle() {
   if (!unsettled_) return Status::Ok();
   QUARRY_TRY(const std::shared_ptr<Catalog> catalog, catalog_(/*writable=*/true));
@@ -282,7 +284,10 @@ Result<uint64_t> DeltaLog::Write(const Manifest& manifest, const WriteBatch& bat
   return CommitInTurn(self);
 }
 
-// Commits it, by itself or by a writer before it.
+// Commits the batch of `self`, itself or by a writer before it. Writers queue; the first one commits for all
+// that wait behind it, each under a timestamp of its own, by one synced write, and then makes them visible.
+// Snapshots therefore see commits in one order, and whole. The latch is not held during the write, so the
+// next group gathers meanwhile.
 Result<uint64_t> DeltaLog::CommitInTurn(Writer& self) {
   writers_.push_back(&self);
   while (!self.done && writers_.front() != &self) self.wake.Wait(mutex_);
@@ -313,6 +318,19 @@ Result<uint64_t> DeltaLog::CommitInTurn(Writer& self) {
   return self.timestamp;
 }
 
+// A large write puts its rows into the catalog piece by piece, as versions of a timestamp kCommitsBesideMax
+// above the last one. No snapshot reaches that far while it is under way, so readers, overlays and
+// compactions pass its rows by as they do with anything newer than their snapshot, and other commits go on
+// below it. A record in the catalog, in the write of every piece, says that this timestamp is staged.
+// Publishing is one small synced write behind all of them in the log: the record goes, and the timestamp is
+// the last one. Until then the rows can be forgotten, when the write is given up, by the next one, or by the
+// first write after a crash.
+//
+// So rows are written once, no reader knows of the matter, and a copy of the catalog may be taken in the
+// middle. The alternatives cost more: a file of rows needs a name in the manifest and its own checksums,
+// verification, repair and compaction; references from a commit to rows under other keys make every reader
+// ask for each row twice. The price: timestamps have gaps, there is one large write at a time, and at most
+// kCommitsBesideMax other commits come while it is under way.
 class DeltaLog::StagedWrite final : public LargeWrite {
  public:
   StagedWrite(DeltaLog& log, const Manifest& manifest, std::shared_ptr<Catalog> catalog, uint64_t timestamp)
@@ -392,7 +410,8 @@ Result<std::unique_ptr<LargeWrite>> DeltaLog::BeginLargeWrite(const Manifest& ma
       std::make_unique<StagedWrite>(*this, manifest, std::move(catalog).value(), timestamp));
 }
 
-// While nobody writes, and has since, all versions go by one record instead of one each.
+// Forgets what a compaction has folded. While nobody writes, and nobody has since, all versions go by one
+// record instead of one each.
 Status DeltaLog::DropVersions(const std::string& table, uint64_t timestamp) {
   QUARRY_TRY(const std::shared_ptr<Catalog> catalog, catalog_(/*writable=*/true));
   {

@@ -7,8 +7,9 @@
 //             TEXT, BLOB  uint32 bytes | the bytes
 //   row     its values, in the order of the columns
 //
-// All little-endian. Rows lie one behind the other, and are cut into pages anywhere: a value of any size
-// crosses as many pages as it takes.
+// All little-endian. A REAL brings its text along because only SQLite writes it as SQLite does, and the
+// remote library has no SQLite. Rows lie one behind the other, and are cut into pages anywhere: a value of
+// any size crosses as many pages as it takes.
 #pragma once
 
 #include <cstddef>

@@ -6,7 +6,8 @@
 // A recorder for the whole process, since spans lie in every room and cost must be next to nothing when
 // nobody asks: one relaxed load. While it records, a span costs two looks at the clock and an uncontended
 // lock (0.3 us). Memory is bounded: 32 bytes a span, kTraceSpansMax of them; those that come later are
-// counted and dropped.
+// counted and dropped, since how a run begins is what one looks for. Waits have spans where the consumer
+// waits; a stage that waits for a queue shows as a gap.
 //
 // All functions are thread-safe.
 #pragma once

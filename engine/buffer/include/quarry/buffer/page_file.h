@@ -5,7 +5,9 @@
 // So a page is never torn in the eyes of a reader: a crash during a write damages a slot that no map names.
 // And a checkpoint is exact: a restart finds the pages as they were at it, none newer, without a log. A page
 // costs one write (a double-write area would cost two, and an update log beside it a third); the price is
-// space for two versions of the pages that changed between two checkpoints.
+// space for two versions of the pages that changed between two checkpoints, and the map, 16 bytes a page,
+// written whole each time. A page changes several times before it is written: 0.85 to 0.90 page writes a
+// change (bench_buffer).
 //
 //   file   superblock | slot 0 | slot 1 | ...          a slot: page header | body
 //   map    superblock | map page 0 | map page 1 | ...  whole with every checkpoint, named by the catalog

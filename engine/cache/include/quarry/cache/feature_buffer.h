@@ -13,10 +13,11 @@
 //   kResident, references > 0 -> standby [Release, last reference] -> kFree [evicted]
 //   standby   -> kResident, references > 0 [Acquire: hit]
 //
-// Deadlock rule: GNNDrive reserves extractors x largest batch slots. Here a batch is admitted whole: Acquire
-// waits, in the order of arrival (tickets), until all the slots it needs are free or in standby, then takes
-// them at once. An admitted batch never waits for slots again, so it completes and is released whatever the
-// others do. A batch larger than the buffer is refused with kOutOfBudget.
+// Deadlock rule: GNNDrive reserves extractors x largest batch slots, but the largest possible batch of
+// fanouts 10, 15, 20 is three times what occurs, and slots are most of the budget. Here a batch is admitted
+// whole: Acquire waits, in the order of arrival (tickets), until all the slots it needs are free or in
+// standby, then takes them at once. An admitted batch never waits for slots again, so it completes and is
+// released whatever the others do. A batch larger than the buffer is refused with kOutOfBudget.
 //
 // Thread-safe: one latch, held for about 16 ns a row. Owned by a road; rows are valid while acquired.
 #pragma once

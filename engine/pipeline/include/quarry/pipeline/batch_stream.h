@@ -1,5 +1,5 @@
-// BatchStream: what a trainer sees of the engine, whichever road the batches take (docs/architecture.md
-// "Roads").
+// BatchStream: what a trainer sees of the engine, whichever road the batches take (docs/architecture.md "Data
+// flow").
 #pragma once
 
 #include <cstdint>

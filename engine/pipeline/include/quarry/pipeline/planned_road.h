@@ -13,8 +13,9 @@
 // as they arrive, so a layout serves writes that came after it.
 //
 // A pass over the layout's seeds is served from it, whatever its number: planned epochs follow each other and
-// begin again. Any other pass (validation, test) is sampled live. A pass that was given up before its end, or
-// whose cycle cannot be continued, makes the next one begin the cycle anew with the cache image.
+// begin again. Any other pass (validation, test) is sampled live: packing its rows would double the layout
+// for passes that read them once an epoch. A pass that was given up before its end, or whose cycle cannot be
+// continued, makes the next one begin the cycle anew with the cache image.
 #pragma once
 
 #include <cstdint>
