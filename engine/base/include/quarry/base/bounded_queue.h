@@ -1,7 +1,7 @@
-// BoundedQueue<T>: joins two pipeline stages; has a limit, can be closed (no more will come) and cancelled
-// (forget what is there), and accounts the time that each side waited.
+// BoundedQueue<T>: joins two pipeline stages. It has a limit, can be closed (no more will come) and cancelled
+// (what is there is forgotten), and accounts for the time that each side waited.
 //
-// Thread-safe for any number of producers and consumers. Takes memory when it is made and never again:
+// Thread-safe for any number of producers and consumers. It allocates when it is made and never again, since
 // destructors push what they give back.
 //
 //   kOpen -> kClosed     [Close]   pops drain what is left, then end; pushes are refused
@@ -26,7 +26,7 @@ class BoundedQueue {
   BoundedQueue(const BoundedQueue&) = delete;
   BoundedQueue& operator=(const BoundedQueue&) = delete;
 
-  // Blocks while full. False (and `item` is dropped) once closed or cancelled.
+  // Blocks while the queue is full. Returns false (and drops `item`) once it is closed or cancelled.
   bool Push(T item) {
     MutexLock lock(mutex_);
     if (count_ == items_.size() && state_ == State::kOpen) {
@@ -40,7 +40,7 @@ class BoundedQueue {
     return true;
   }
 
-  // Blocks while empty. Nothing once closed and drained, or cancelled.
+  // Blocks while the queue is empty. Returns nothing once it is closed and drained, or cancelled.
   std::optional<T> Pop() {
     MutexLock lock(mutex_);
     if (count_ == 0 && state_ == State::kOpen) {
@@ -51,7 +51,7 @@ class BoundedQueue {
     return state_ == State::kCancelled ? std::nullopt : Take();
   }
 
-  // As Pop, but nothing while empty.
+  // Like Pop, but returns nothing when the queue is empty.
   std::optional<T> TryPop() {
     MutexLock lock(mutex_);
     return state_ == State::kCancelled ? std::nullopt : Take();
@@ -87,7 +87,8 @@ class BoundedQueue {
   using Clock = std::chrono::steady_clock;
   enum class State { kOpen, kClosed, kCancelled };
 
-  // False when there is nothing. Outside the latch the item is destroyed: its destructor may take others.
+  // Returns false when there is nothing. The item is destroyed outside the latch, since its destructor may
+  // take other latches.
   bool Drop() {
     std::optional<T> item;
     MutexLock lock(mutex_);

@@ -1,8 +1,8 @@
 // MemoryBudget: the one purse from which every cache, queue and buffer of an open database is paid
 // (docs/architecture.md, invariant 4).
 //
-// Buffers are sized once, at open, by reserving from the budget; the memory itself is allocated by the
-// reserver. Thread-safe. The budget must outlive its reservations.
+// Buffers are sized once, at open, by reserving from the budget; whoever reserves allocates the memory
+// itself. Thread-safe. The budget must outlive its reservations.
 #pragma once
 
 #include <atomic>
@@ -36,8 +36,8 @@ class MemoryBudget {
     uint64_t bytes_ = 0;
   };
 
-  // kOutOfBudget when `bytes` more do not fit; the message says `what` wanted them, what is left, and the
-  // least budget that would do.
+  // kOutOfBudget when `bytes` more do not fit; the message says what they are for (`what`), what is left, and
+  // the least budget that would do.
   Result<Reservation> Reserve(uint64_t bytes, std::string_view what);
 
   uint64_t limit_bytes() const { return limit_bytes_; }

@@ -1,8 +1,8 @@
-// What to say when the system has no more memory or threads, and where exceptions that tell of it end.
+// Errors for a system that has no more memory or threads, and the place where exceptions about it end.
 //
 // Code between the roots does not look for std::bad_alloc: it is left to unwind to the thread's body
-// (thread.h), the request of a session, the C entry point or main. Each of these is a root, and makes a
-// Status of it.
+// (thread.h), the request of a session, the C entry point or main. Each of these is a root, and turns it into
+// a Status.
 #pragma once
 
 #include <exception>
@@ -21,7 +21,7 @@ Status OutOfMemory(std::string_view what);
 // kInternal: `what` threw something that nobody expected; a bug, here or in a library.
 Status Unexpected(std::string_view what, const std::exception& error);
 
-// What `work` returns (a Status or a Result); of what it throws, OutOfMemory or Unexpected.
+// Returns what `work` returns (a Status or a Result); what it throws becomes OutOfMemory or Unexpected.
 template <typename Work>
 std::invoke_result_t<Work&> CatchExhaustion(std::string_view what, Work&& work) {
   try {
@@ -33,9 +33,9 @@ std::invoke_result_t<Work&> CatchExhaustion(std::string_view what, Work&& work) 
   }
 }
 
-// Calls `work`, again after a pause where it finds no memory, for up to a second; then what it throws passes.
-// For telling of an end that others wait for: what was held when memory ran out is free by then. `work` may
-// be called again from its beginning.
+// Calls `work`, and calls it again after a pause when it finds no memory, for up to a second; then the
+// exception passes. For announcing an end that others wait for: what was held when memory ran out is usually
+// free by then. `work` must bear being called again from its beginning.
 void Insist(const std::function<void()>& work);
 
 }  // namespace quarry

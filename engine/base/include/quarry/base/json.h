@@ -6,8 +6,8 @@
 
 namespace quarry {
 
-// `text` in quotes. Escaped is what JSON does not allow in them, and what would steer a terminal (text.h);
-// what is no UTF-8 is replaced by U+FFFD.
+// Returns `text` in quotes. Characters that JSON does not allow there, and those that would steer a terminal
+// (text.h), are escaped; bytes that are not UTF-8 become U+FFFD.
 std::string JsonString(std::string_view text);
 
 }  // namespace quarry

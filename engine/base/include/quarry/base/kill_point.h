@@ -1,5 +1,6 @@
-// Kill points: the places where the death of the process matters most, by name. For tests of crashes: a child
-// arms one, and dies by SIGKILL when it comes by. Unarmed, a kill point is one relaxed load.
+// Kill points: the places where the death of the process matters most, by name. They serve tests of crashes:
+// a child process arms one and dies by SIGKILL when it passes it. Unarmed, a kill point costs one relaxed
+// load.
 //
 //   KillPoint("compaction: file written, not named");
 //
@@ -70,8 +71,8 @@ class KillPointName {
   size_t index_;
 };
 
-// From now on this kill point kills, and no other: when a thread passes it for the `passages`-th time,
-// counted from 1. For the children of tests.
+// Arms this kill point and no other: it kills when a thread passes it for the `passages`-th time, counted
+// from 1. For the child processes of tests.
 void ArmKillPoint(size_t index, uint64_t passages);
 
 extern std::atomic<bool> kill_point_armed;

@@ -1,5 +1,6 @@
-// One-line notes to stderr for what a user should know but did not ask (a fallback taken, a budget clamped).
-// Thread-safe. The level comes from QUARRY_LOG (off, error, warn, info, debug); the default is info.
+// One-line notes on stderr about what a user should know but did not ask for (a fallback taken, a budget
+// clamped). Thread-safe. The level comes from QUARRY_LOG (off, error, warn, info, debug); the default is
+// info.
 #pragma once
 
 #include <fmt/format.h>

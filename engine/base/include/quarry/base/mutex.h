@@ -21,7 +21,8 @@ class QUARRY_THREAD_ANNOTATION(capability("mutex")) Mutex {
  public:
   void Lock() QUARRY_THREAD_ANNOTATION(acquire_capability()) { mutex_.lock(); }
   void Unlock() QUARRY_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
-  // Tells the analysis that who calls holds it: in a lambda, which it takes for a function of its own.
+  // Tells the analysis that the caller holds the mutex: needed in a lambda, which the analysis takes for a
+  // function of its own.
   void AssertHeld() const QUARRY_THREAD_ANNOTATION(assert_capability(this)) {}
 
  private:
@@ -44,14 +45,14 @@ class QUARRY_THREAD_ANNOTATION(scoped_lockable) MutexLock {
 
 class CondVar {
  public:
-  // Atomically releases `mutex`, sleeps, and holds it again on return. May wake for nothing: loop on the
+  // Atomically releases `mutex`, sleeps, and holds it again on return. It may wake spuriously: loop on the
   // condition at the call.
   void Wait(Mutex& mutex) QUARRY_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock);
     lock.release();
   }
-  // The same, but not beyond `deadline`: false when it has passed.
+  // The same, but waits no longer than `deadline`; false when it has passed.
   bool WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point deadline) QUARRY_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     const bool in_time = condition_.wait_until(lock, deadline) == std::cv_status::no_timeout;

@@ -1,4 +1,4 @@
-// What this process may use and has used: memory limits and peaks. All functions are thread-safe.
+// Memory limits, peak memory, processors and time of this process. All functions are thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the system lets this process have of descriptors, threads and address space. All functions are thread-safe; another
-// process of the same user or cgroup may take what they say is left.
+// How many descriptors, threads and bytes of address space the system lets this process have. All functions
+// are thread-safe; another process of the same user or cgroup may meanwhile take what they report as left.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,9 @@ namespace quarry {
 // Descriptors that may still be opened: the soft RLIMIT_NOFILE less those that are open.
 uint64_t DescriptorsLeft();
 
-// Threads that may still be started: by RLIMIT_NPROC, which counts those of the user and does not hold for
-// root, and by pids.max of the process's cgroups (v1 and v2), less those that there are. UINT64_MAX: no
-// limit. `membership` lists the groups of the process, and `root` is where they are mounted: arguments for
-// tests alone.
+// Threads that may still be started under RLIMIT_NPROC, which counts all threads of the user and does not
+// apply to root, and under pids.max of the process's cgroups (v1 and v2). UINT64_MAX: no limit. `membership`
+// lists the groups of the process, and `root` is where they are mounted: arguments for tests alone.
 uint64_t ThreadsLeft(const std::string& membership = "/proc/self/cgroup",
                      const std::string& root = "/sys/fs/cgroup");
 

@@ -1,4 +1,4 @@
-// Sorting pairs packed as key << 32 | value by their keys.
+// Sorts pairs, packed as key << 32 | value, by their keys.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace quarry {
 
-// Least significant digit first, 11 bits a pass: 500 thousand keys of 22 bits take a sixth of std::sort's
-// time. Stable. `scratch` is resized as needed and kept for the next call. REQUIRES: every key <= key_max.
+// Least significant digit first, 11 bits a pass: 500 thousand keys of 22 bits take a sixth of the time of
+// std::sort. Stable. `scratch` is resized as needed and kept for the next call. REQUIRES: every key <=
+// key_max.
 inline void RadixSortByKey(std::vector<uint64_t>& pairs, uint64_t key_max, std::vector<uint64_t>& scratch) {
   constexpr unsigned kDigitBits = 11;
   constexpr uint64_t kDigits = uint64_t{1} << kDigitBits;

@@ -26,8 +26,8 @@ constexpr uint64_t MixSeed(uint64_t seed, Parts... parts) {
   return seed;
 }
 
-// xoroshiro128++ (Blackman, Vigna 2019): 16 bytes of state, under a nanosecond a number. A value: copy it to
-// fork an identical stream. Not thread-safe; satisfies UniformRandomBitGenerator.
+// xoroshiro128++ (Blackman, Vigna 2019): 16 bytes of state, less than a nanosecond per number. A value: copy
+// it to fork an identical stream. Not thread-safe; satisfies UniformRandomBitGenerator.
 class Rng {
  public:
   using result_type = uint64_t;

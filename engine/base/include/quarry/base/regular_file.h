@@ -1,8 +1,8 @@
-// Opening what must be a regular file. Something else may have been put in its place: a FIFO waits for its
-// other end, /dev/zero has no end, a folder has no bytes. Here such a thing is refused by name, and nothing
-// waits.
+// Opens files that must be regular ones. Something else may have been put in the place of one: a FIFO waits
+// for its other end, /dev/zero has no end, a folder has no bytes. Such a thing is refused by name here, and
+// nothing waits.
 //
-// A symbolic link to a regular file is one. Thread-safe.
+// A symbolic link to a regular file counts as one. Thread-safe.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct OpenedFile {
 };
 
 // As open(2) with O_CLOEXEC and the mode 0644. Where the file system refuses an O_DIRECT in `flags`, the file
-// is opened without it. What is no regular file gets `otherwise` and a sentence that says what it is; the
-// rest as ErrnoStatus.
+// is opened without it. Anything but a regular file fails with the code `otherwise` and a sentence that says
+// what it is; other failures come as ErrnoStatus.
 Result<OpenedFile> OpenRegularFile(const std::string& path, int flags, Code otherwise);
 
 }  // namespace quarry

@@ -25,13 +25,13 @@ namespace quarry {
 enum class Code : uint8_t {
   kOk = 0,
   kUsage,            // a wrong flag or argument: exit 2
-  kInvalidArgument,  // input data that cannot be taken: exit 1
+  kInvalidArgument,  // input data that cannot be accepted: exit 1
   kNotFound,
   kAlreadyExists,
   kBusy,         // held by another process (LOCK)
   kIoError,      // the operating system refused; the message holds errno's text
   kNoSpace,      // ENOSPC or EDQUOT
-  kOutOfBudget,  // the declared memory budget cannot hold it; the message names the least that would
+  kOutOfBudget,  // the declared memory budget cannot hold it; the message names the least that would do
   kCorruption,   // a checksum or a cross-reference does not hold: exit 3
   kUnsupported,  // well-formed, but not by this version
   kCancelled,    // the caller asked to stop

@@ -5,8 +5,8 @@
 //   QUARRY_TRY(thread_, Thread::Start("metrics", [this] { Serve(); }, [this](const Status& why) { Fail(why);
 //   }));
 //
-// Who can do with fewer threads starts as many as there are: StartThreads where one is enough, RunOnThreads
-// and BackgroundTask where the calling thread does the rest.
+// A caller that can do with fewer threads starts as many as it gets: StartThreads where one is enough,
+// RunOnThreads and BackgroundTask where the calling thread does the rest.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,9 @@ namespace quarry {
 class [[nodiscard]] Thread {
  public:
   using Body = std::function<void()>;
-  // Told by the thread what ended its body: kOutOfBudget where memory ran out, kInternal for anything else
-  // that was thrown. Whoever waits for the body must be let go. Called again when memory runs out in it.
+  // Called by the thread with what ended its body: kOutOfBudget where memory ran out, kInternal for anything
+  // else that was thrown. It must release whoever waits for the body. When memory runs out in it, it is
+  // called again.
   using OnFailure = std::function<void(const Status&)>;
 
   Thread() = default;
@@ -43,7 +44,7 @@ class [[nodiscard]] Thread {
   // `body` has run then, and nothing is thrown.
   static Result<Thread> Start(std::string_view name, Body body, OnFailure on_failure);
 
-  // Waits for the body to end. No thread: nothing.
+  // Waits for the body to end. Does nothing without a thread.
   void Join() {
     if (thread_.joinable()) thread_.join();
   }
@@ -55,18 +56,18 @@ class [[nodiscard]] Thread {
   std::thread thread_;
 };
 
-// Starts threads for body(0), body(1), ... body(count - 1), and appends them; where the system has fewer,
-// those. OK with one of them at least, and nothing is thrown: the bodies take their work from a queue that
-// any of them empties.
+// Starts threads for body(0), body(1), ... body(count - 1), or for as many of them as the system allows, and
+// appends them. OK when at least one started, and nothing is thrown: the bodies take their work from a queue
+// that any one of them can empty.
 Status StartThreads(std::string_view name, unsigned count, const std::function<void(unsigned)>& body,
                     const Thread::OnFailure& on_failure, std::vector<Thread>& threads);
 
-// Calls body(0) on the calling thread and the others, up to `count`, each on one of its own, as far as the
-// system has threads; returns when all have ended. The bodies share out the work, so that one of them would
-// do all of it. The first failure in the order of bodies, thrown ones included.
+// Calls body(0) on the calling thread and the others, up to `count`, each on a thread of its own as far as
+// the system has them; returns when all have ended. The bodies share the work among themselves, so that a
+// single one would do all of it. Returns the first failure in the order of bodies, exceptions included.
 Status RunOnThreads(std::string_view name, unsigned count, const std::function<Status(unsigned)>& body);
 
-// Work that goes on beside its caller; where the system has no thread for it, Get does it. T: Status or a
+// Work that runs beside its caller; where the system has no thread for it, Get does it. T is Status or a
 // Result.
 template <typename T>
 class BackgroundTask {
@@ -78,7 +79,7 @@ class BackgroundTask {
     state_ = std::move(other.state_);
     return *this;
   }
-  // Waits for work that has begun; drops other.
+  // Waits for work that has begun, and drops work that has not.
   ~BackgroundTask() = default;
 
   static BackgroundTask Start(std::string_view name, std::function<T()> work) {
@@ -93,7 +94,7 @@ class BackgroundTask {
   }
 
   bool valid() const { return state_ != nullptr; }
-  // REQUIRES: valid(), which it is not any more then.
+  // REQUIRES: valid(). Afterwards it no longer is.
   T Get() {
     const bool begun = thread_.joinable();
     thread_.Join();
@@ -110,14 +111,14 @@ class BackgroundTask {
   Thread thread_;  // last: dies before what it uses
 };
 
-// How many of `count` threads the system would start now, beside each other: they are started, and end.
-// Before a library is called that starts threads by itself and does not survive that it cannot.
+// How many of `count` threads the system would run side by side now: they are started, and end. Call it
+// before a library that starts threads by itself and does not survive a refusal.
 unsigned ProbeThreads(unsigned count);
 
-// For tests: of all starts from now on, the `first`-th (from 1) and as many as `count` from there fail as if
-// the system had no thread. 0: none fails.
+// For tests: the `first`-th start from now on (counted from 1) and the ones after it, `count` in all, fail as
+// if the system had no thread. 0: none fails.
 void FailThreadStarts(uint64_t first, uint64_t count = UINT64_MAX);
-// How many of them have failed since.
+// How many starts have failed that way since.
 uint64_t FailedThreadStarts();
 
 }  // namespace quarry

@@ -1,13 +1,13 @@
-// Where the time goes: spans of this process's threads, for a file that Perfetto (ui.perfetto.dev) and
-// chrome://tracing show.
+// Records where the time goes, as spans of this process's threads, for a file that Perfetto (ui.perfetto.dev)
+// and chrome://tracing show.
 //
 //   ScopedSpan span("extract", batch);   from here to the end of the scope
 //
-// A recorder for the whole process, since spans lie in every room and cost must be next to nothing when
-// nobody asks: one relaxed load. While it records, a span costs two looks at the clock and an uncontended
-// lock (0.3 us). Memory is bounded: 32 bytes a span, kTraceSpansMax of them; those that come later are
-// counted and dropped, since how a run begins is what one looks for. Waits have spans where the consumer
-// waits; a stage that waits for a queue shows as a gap.
+// There is one recorder for the whole process, since spans lie in every room. When nobody records, a span
+// must cost next to nothing: one relaxed load. While it records, a span costs two looks at the clock and an
+// uncontended lock (0.3 us). Memory is bounded: 32 bytes a span, kTraceSpansMax of them; those that come
+// later are counted and dropped, since how a run begins is what one looks for. Waits have spans where the
+// consumer waits; a stage that waits for a queue shows as a gap.
 //
 // All functions are thread-safe.
 #pragma once
@@ -23,9 +23,9 @@ namespace quarry {
 
 inline constexpr uint64_t kTraceSpansMax = 1 << 20;
 
-// Names the calling thread, here and for the system, which takes 15 characters. A thread that ends leaves
-// its line in the trace to the next one of its name: stages that start threads for every pass have as many
-// lines as threads at a time.
+// Names the calling thread, in the trace and for the system (which takes 15 characters). A thread that ends
+// leaves its line in the trace to the next one of its name: so stages that start threads for every pass have
+// only as many lines as threads that run at the same time.
 void NameThread(std::string_view name);
 
 // From now on spans are recorded; what was recorded before is forgotten.
@@ -34,7 +34,7 @@ void StopTrace();
 
 struct TraceReport {
   uint64_t spans = 0;
-  uint64_t dropped = 0;  // since there was no room for more
+  uint64_t dropped = 0;  // spans for which there was no room
   uint32_t threads = 0;
 };
 
@@ -53,7 +53,8 @@ class ScopedSpan {
  public:
   static constexpr uint64_t kNoNumber = ~uint64_t{0};
 
-  // `name`: a literal, or else text that lives as long as the process. `number`: of the batch, the request.
+  // `name` is a literal, or other text that lives as long as the process. `number` tells batches or requests
+  // apart.
   explicit ScopedSpan(const char* name, uint64_t number = kNoNumber)
       : name_(trace_internal::recording.load(std::memory_order_relaxed) ? name : nullptr), number_(number) {
     if (name_ != nullptr) start_ns_ = trace_internal::Now();

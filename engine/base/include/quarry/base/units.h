@@ -14,7 +14,7 @@ inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 inline constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 // Parses "512MiB", "2GB" (GB = 1000^3, GiB = 1024^3), "4096", and "10%" of `whole_bytes`. Fractions such as
-// "1.5GiB" are taken. kUsage for anything else, for a negative size, and for one that overflows 64 bits.
+// "1.5GiB" are accepted. kUsage for anything else, for a negative size, and for one that overflows 64 bits.
 Result<uint64_t> ParseBytes(std::string_view text, uint64_t whole_bytes);
 
 // Parses "1M", "50k", "2.5M", "100" (decimal multiples: k, M, G). kUsage otherwise.

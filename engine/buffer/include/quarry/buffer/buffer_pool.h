@@ -26,11 +26,11 @@ enum class LatchMode : uint8_t { kShared, kExclusive };
 
 struct BufferPoolOptions {
   uint64_t memory_bytes = 0;  // frames and all that the pool holds; at least BufferPool::BytesMin
-  unsigned io_depth = 64;     // of reading ahead, and of writing behind; at least 1
+  unsigned io_depth = 64;     // requests in flight, for reading ahead and for writing behind; at least 1
   double dirty_high = 0.5;    // share of frames: above it, writing begins
   double dirty_low = 0.25;    // and goes on down to it
-  // The limit of writing behind; 0 = as fast as the device. Flush, and writes that a reader waits for, are
-  // not held back.
+  // The rate limit of writing behind; 0 = as fast as the device. Flush, and writes that a reader waits for,
+  // are not held back.
   uint64_t write_bytes_per_second = 0;
 };
 
@@ -38,14 +38,14 @@ struct BufferPoolStats {
   uint64_t hits = 0, misses = 0, evictions = 0;
   uint64_t pages_read = 0, pages_written = 0;
   uint64_t dirty_pages = 0;
-  double read_wait_seconds = 0;   // of Pin, for reads
-  double frame_wait_seconds = 0;  // of Pin, for a frame: all were pinned, dirty or being written
+  double read_wait_seconds = 0;   // Pin waited for reads
+  double frame_wait_seconds = 0;  // Pin waited for a frame: all were pinned, dirty or being written
 };
 
 class BufferPool;
 
-// A pinned and latched page. The body may be used while the guard lives; by many readers, or by one writer.
-// A thread pins a page once at a time.
+// A pinned and latched page. Its body may be used while the guard lives, by many readers or by one writer. A
+// thread may pin a page only once at a time.
 class PageGuard {
  public:
   PageGuard() = default;
@@ -70,28 +70,29 @@ class PageGuard {
 
 class BufferPool {
  public:
-  // Fills the body (zeros) of a page that was never written. Such a page may leave and be filled anew: the
-  // same bytes each time. Called by any thread. Empty: zeros.
+  // Fills the body (zeros) of a page that was never written. Such a page may leave and be filled anew, so it
+  // must give the same bytes each time. Called by any thread. An empty function leaves zeros.
   using PageInit = std::function<void(PageNumber page, std::span<std::byte> body)>;
 
-  // The least memory_bytes: for 16 frames at the default io_depth, what the page file holds included.
+  // The least memory_bytes: 16 frames at the default io_depth, and what the page file holds.
   static uint64_t BytesMin(const PageFile& file);
   // `file` outlives the pool. kOutOfBudget when memory_bytes is less than BytesMin.
   static Result<std::unique_ptr<BufferPool>> Make(IoBackend& backend, PageFile& file, MemoryBudget& budget,
                                                   const BufferPoolOptions& options, PageInit init);
-  virtual ~BufferPool() = default;  // does not write: what is dirty and not checkpointed is lost
+  virtual ~BufferPool() = default;  // writes nothing: dirty pages that are not checkpointed are lost
 
   // Waits for the read of the page, for other holders of the latch, and for a frame when every frame is
   // pinned, dirty or being written. A thread pins at most frames / threads pages at a time: more may wait
   // forever. kCorruption for a page that does not verify, kIoError; the error of a failed write when only
   // frames that could not be written are left. REQUIRES: page < the file's page_count().
   virtual Result<PageGuard> Pin(PageNumber page, LatchMode mode) = 0;
-  // Starts reading what is not there, as far as clean frames are free; never waits for a write. A hint: what
-  // cannot be read is an error of the Pin that wants it.
+  // Starts reading pages that are not in memory, as far as clean frames are free; never waits for a write. It
+  // is a hint: a page that cannot be read is an error of the Pin that wants it.
   virtual Status Prefetch(std::span<const PageNumber> pages) = 0;
-  // Writes all that is dirty now and syncs the file. What is changed meanwhile may or may not be written: the
-  // caller keeps writers out when it wants an exact state. The caller holds no pins. After an error of a
-  // write or a sync the pool refuses all further writes with that error; what is dirty then stays in memory.
+  // Writes all pages that are dirty now and syncs the file. Changes made meanwhile may or may not be written,
+  // so a caller that wants an exact state keeps writers out. The caller must hold no pins. After an error of
+  // a write or a sync the pool refuses all further writes with that error; what is dirty then stays in
+  // memory.
   virtual Status Flush() = 0;
   virtual BufferPoolStats stats() const = 0;
   virtual uint32_t frame_count() const = 0;

@@ -1,13 +1,13 @@
-// PageFile: pages of one size that are written in place of nothing: every write of a page goes to a free slot
-// of the file (copy on write), and the *page map* says which slot holds which page. What the last
+// PageFile: pages of one size that are never overwritten in place: every write of a page goes to a free slot
+// of the file (copy on write), and the *page map* says which slot holds which page. A slot that the last
 // checkpoint's map names is never overwritten before the next checkpoint has committed.
 //
-// So a page is never torn in the eyes of a reader: a crash during a write damages a slot that no map names.
-// And a checkpoint is exact: a restart finds the pages as they were at it, none newer, without a log. A page
-// costs one write (a double-write area would cost two, and an update log beside it a third); the price is
-// space for two versions of the pages that changed between two checkpoints, and the map, 16 bytes a page,
-// written whole each time. A page changes several times before it is written: 0.85 to 0.90 page writes a
-// change (bench_buffer).
+// So a reader never sees a torn page: a crash during a write damages a slot that no map names. And a
+// checkpoint is exact: without a log, a restart finds the pages as they were then, none newer. A page costs
+// one write (a double-write area would cost two, and an update log beside it a third); the price is space for
+// two versions of the pages that changed between two checkpoints, and the map, 16 bytes a page, written whole
+// each time. A page changes several times before it is written: 0.85 to 0.90 page writes a change
+// (bench_buffer).
 //
 //   file   superblock | slot 0 | slot 1 | ...          a slot: page header | body
 //   map    superblock | map page 0 | map page 1 | ...  whole with every checkpoint, named by the catalog
@@ -40,8 +40,8 @@ namespace quarry {
 using PageNumber = uint32_t;
 
 struct PageHeader {
-  uint64_t checksum = 0;  // of all that follows it in the page, header included
-  uint64_t version = 0;   // of the page: one more with every write of it
+  uint64_t checksum = 0;  // checksum of all that follows it in the page, header included
+  uint64_t version = 0;   // counts the writes of the page
   uint32_t page = 0;
   uint32_t reserved = 0;
 };
@@ -49,7 +49,7 @@ static_assert(sizeof(PageHeader) == 24);
 
 inline constexpr uint32_t kNoSlot = 0xffffffff;
 
-// Where a page lies and what is there; as it is in the map.
+// Where a page lies and what is there, as the map has it.
 struct PageEntry {
   uint64_t version = 0;     // 0: never written
   uint32_t slot = kNoSlot;  // kNoSlot: never written
@@ -66,7 +66,7 @@ struct PageFileSpec {
   uint32_t page_count = 0;  // at most PageFile::kPageCountMax
 };
 
-// A map that the catalog names. An empty path: none was committed yet, and no page was ever written.
+// A map that the catalog names. The path is empty when none was committed yet and no page was ever written.
 struct PageMapName {
   std::string path;
   uint64_t generation = 0;
@@ -75,7 +75,7 @@ struct PageMapName {
 // Takes a page's body, or the fault that was found instead of it.
 using PageVisit = std::function<void(PageNumber page, const Result<std::span<const std::byte>>& body)>;
 
-// Thread-safe, but for Open and Create. The backend outlives it.
+// Thread-safe, except Open and Create. The backend outlives it.
 class PageFile {
  public:
   static constexpr uint32_t kPageCountMax = 1U << 30;  // three versions of each still have 32-bit slots
@@ -83,8 +83,8 @@ class PageFile {
   // A new file without pages, synced with its folder. kAlreadyExists, kIoError, kNoSpace; kInvalidArgument
   // for a size that is not allowed.
   static Result<std::unique_ptr<PageFile>> Create(IoBackend& backend, const PageFileSpec& spec);
-  // kCorruption where file or map are not what `spec` and `map` say, or do not verify. Reads the map, no
-  // pages.
+  // kCorruption where the file or the map is not what `spec` and `map` say, or does not verify. Reads the
+  // map, and no pages.
   static Result<std::unique_ptr<PageFile>> Open(IoBackend& backend, const PageFileSpec& spec,
                                                 const PageMapName& map);
   PageFile(const PageFile&) = delete;
@@ -95,16 +95,16 @@ class PageFile {
   uint32_t page_count() const { return spec_.page_count; }
   const File& file() const { return file_; }
   uint64_t SlotOffset(uint32_t slot) const;
-  uint64_t slot_count() const;  // that the file ever had: its size
-  // What a file of this many pages holds at most; BufferPool::BytesMin has it in.
+  uint64_t slot_count() const;  // all slots that the file ever had: its size
+  // The most memory that a file of this many pages holds; BufferPool::BytesMin includes it.
   uint64_t memory_bytes() const;
 
-  // The page's place now. Writing it elsewhere: AllocateSlot, write the sealed page there, SetEntry.
+  // The page's current place. To write it elsewhere: AllocateSlot, write the sealed page there, SetEntry.
   PageEntry entry(PageNumber page) const;
-  // A slot that no map names: neither the committed one, nor the current, nor one that was written and whose
-  // commit may have happened. Freed slots come before new ones.
+  // Returns a slot that no map names: neither the committed map, nor the current one, nor one that was
+  // written and whose commit may have happened. Freed slots come before new ones.
   uint32_t AllocateSlot();
-  void ReleaseSlot(uint32_t slot);  // that was given and not used
+  void ReleaseSlot(uint32_t slot);  // gives back a slot that was not used
   // The page has been written to entry.slot: its older slot is free, unless a map on disk names it.
   void SetEntry(PageNumber page, const PageEntry& entry);
 
@@ -113,7 +113,7 @@ class PageFile {
   // kCorruption, naming file, page, slot and offset, when `bytes` are not what the map says of `page`.
   Status Check(PageNumber page, const PageEntry& entry, std::span<const std::byte> bytes) const;
 
-  // Brings all that SetEntry was called for to the disk. Never tried again after it failed.
+  // Syncs all pages that SetEntry was called for. Never tried again after it failed.
   Status Sync();
   // Writes the current map to a new file, synced with its folder; syncs the pages that it names before. The
   // caller publishes its name and then calls CommitMap. kAlreadyExists when there is such a file.
@@ -123,15 +123,14 @@ class PageFile {
   // reached the disk.
   void CommitMap();
 
-  // The first error of a write or a sync, and that nothing is written any more from then on. OK while there
-  // is none.
+  // The first error of a write or a sync, after which nothing is written any more. OK while there is none.
   Status write_error() const;
   void SetWriteError(const Status& error);
 
  private:
   friend Status VerifyPageFile(IoBackend& backend, const PageFileSpec& spec, const PageMapName& map,
                                const PageVisit& visit);
-  // What a slot is used by; free when by nothing.
+  // What uses a slot; a slot without any use is free.
   enum Use : uint8_t { kGiven = 1, kCurrent = 2, kWritten = 4, kAbandoned = 8, kCommitted = 16 };
 
   PageFile(IoBackend& backend, const PageFileSpec& spec, File file);
@@ -154,11 +153,11 @@ class PageFile {
   Status write_error_ QUARRY_GUARDED_BY(mutex_);
 };
 
-// Fills in the header of the page in `bytes`; the entry that names it in `slot`.
+// Fills in the header of the page in `bytes`; returns the entry that names it in `slot`.
 PageEntry SealPage(PageNumber page, uint64_t version, uint32_t slot, std::span<std::byte> bytes);
 
-// Reads every page that the map names, in the order of slots, and hands it to `visit`. The Status is that of
-// what ends it: superblocks, map and memory. Opens the files for reading alone.
+// Reads every page that the map names, in the order of slots, and hands it to `visit`. Returns the error that
+// ends it, of the superblocks, the map or memory. Opens the files for reading only.
 Status VerifyPageFile(IoBackend& backend, const PageFileSpec& spec, const PageMapName& map,
                       const PageVisit& visit);
 

@@ -30,16 +30,16 @@ struct CatalogOperation {
     kRead  // the next bytes of a file that is read from its beginning on: a log, or what is copied
   };
   Kind kind = Kind::kWrite;
-  const std::string& path;  // of the file when it was opened; what is renamed, linked or removed
-  std::string to = {};      // of kRename and kLink
-  uint64_t file = 0;        // which open file, from 1, of those kinds that have one; not of kRead
-  uint64_t offset = 0;      // of kWrite and kRead; the new size of kTruncate
-  std::span<const std::byte> bytes = {};  // of kWrite
+  const std::string& path;  // the file's when it was opened; what is renamed, linked, removed
+  std::string to = {};      // target of kRename and kLink
+  uint64_t file = 0;        // number of the open file, from 1, for kinds that have one, kRead not
+  uint64_t offset = 0;      // where kWrite writes or kRead reads; the new size of kTruncate
+  std::span<const std::byte> bytes = {};  // what kWrite writes
 };
 
 class CatalogWatch {
  public:
-  // Does the operation; false when that failed.
+  // Performs the operation; false when it failed.
   using Perform = std::function<bool()>;
   // REQUIRES: calls `perform` once.
   using Watcher = std::function<void(const CatalogOperation& operation, const Perform& perform)>;

@@ -1,6 +1,7 @@
 // IoBackend: the seam between Quarry and the kernel. Everything that Quarry reads from or writes to a data
-// file passes here, and all that it does to folders and names, so that a test can make any operation fail
-// (fault_backend.h) or take away what was not synced when the power went (tests/support/power_cut_disk.h).
+// file passes through it, and so does every change of folders and names, so that a test can make any
+// operation fail (fault_backend.h) or take away what was not synced when the power went
+// (tests/support/power_cut_disk.h).
 //
 // Two implementations: io_uring (uring_backend.cc), and a pool of pread threads (thread_backend.cc; taken
 // when the kernel refuses io_uring); tests wrap them (backend_wrapper.h). The seam is raw: a transfer may
@@ -19,7 +20,7 @@
 
 namespace quarry {
 
-// An open file: an OS descriptor and the path for messages. A move-only resource; closing is its death.
+// An open file: an OS descriptor and the path for messages. A move-only resource, closed by its destructor.
 class File {
  public:
   File() = default;
@@ -60,14 +61,14 @@ struct RawCompletion {
   int32_t result = 0;  // bytes transferred, or -errno
 };
 
-// A submission and completion channel; one thread uses it at a time.
+// A channel for submissions and completions, used by one thread at a time.
 class IoPort {
  public:
   virtual ~IoPort() = default;
   // Takes all of `requests`. REQUIRES: in flight + requests.size() <= the depth it was made with.
   virtual Status Submit(std::span<const RawRequest> requests) = 0;
-  // Waits until at least `count_min` have completed (0 = do not wait), fills a prefix of `out`, returns its
-  // length.
+  // Waits until at least `count_min` requests have completed (0 = do not wait), fills a prefix of `out` and
+  // returns its length.
   virtual Result<size_t> Wait(size_t count_min, std::span<RawCompletion> out) = 0;
 };
 
@@ -80,7 +81,8 @@ class IoBackend {
 
   virtual Result<File> Open(const std::string& path, OpenMode mode) = 0;
   virtual Result<uint64_t> FileBytes(const File& file) = 0;
-  // Synchronous positioned transfers for metadata and sequential writers; whole or an error.
+  // Synchronous positioned transfers for metadata and sequential writers: either the whole transfer or an
+  // error.
   virtual Status ReadAt(const File& file, uint64_t offset, std::span<std::byte> out) = 0;
   virtual Status WriteAt(const File& file, uint64_t offset, std::span<const std::byte> bytes) = 0;
   virtual Status Truncate(const File& file, uint64_t bytes) = 0;
@@ -88,7 +90,7 @@ class IoBackend {
   virtual Result<bool> Clone(const File& from, const File& to) = 0;
   virtual Status SyncFile(const File& file) = 0;
 
-  // Names. A change of them outlives a power failure once the folder that holds the name is synced.
+  // Operations on names. A change outlives a power failure once the folder that holds the name is synced.
   virtual Status SyncDirectory(const std::string& path) = 0;
   virtual Status CreateDirectory(const std::string& path) = 0;  // kAlreadyExists when the name is taken
   virtual Status Rename(const std::string& from, const std::string& to) = 0;
@@ -97,22 +99,23 @@ class IoBackend {
       const std::string& path) = 0;  // a file or an empty folder; kNotFound when there is none
 };
 
-// Makes the folder unless there is one. Its parent must be there.
+// Makes the folder unless it exists. Its parent must exist.
 Status EnsureDirectory(IoBackend& backend, const std::string& path);
-// The same, and syncs the parent: also for a folder that is there, since whoever made it may have died
-// before.
+// The same, and syncs the parent, also when the folder exists, since whoever made it may have died before
+// syncing.
 Status EnsureSyncedDirectory(IoBackend& backend, const std::string& path);
-// Removes the file, or the folder with all that is in it; links are not followed. Ok when there is none.
+// Removes the file, or the folder with everything in it; links are not followed. OK when there is nothing
+// there.
 Status RemoveTree(IoBackend& backend, const std::string& path);
-// RemoveTree of what nobody needs, whatever comes of it: what stays is a leftover.
+// Removes something that nobody needs, as RemoveTree, and ignores errors: what stays is a leftover.
 void Discard(IoBackend& backend, const std::string& path);
 
 // io_uring, or the thread pool when the kernel refuses io_uring (one logged line per process says why).
-// QUARRY_IO=threads in the environment takes the pool without asking.
+// QUARRY_IO=threads in the environment selects the pool without trying io_uring.
 std::unique_ptr<IoBackend> MakeDefaultBackend();
 // kIoError with the kernel's reason when it refuses.
 Result<std::unique_ptr<IoBackend>> MakeUringBackend();
-// Has `threads` of them (or as many as the system allows) from construction to destruction.
+// The pool has `threads` threads (or as many as the system allows) from construction to destruction.
 std::unique_ptr<IoBackend> MakeThreadBackend(unsigned threads = 32);
 
 // The block size that direct reads of this file must be aligned to, in offset, length and address: what the

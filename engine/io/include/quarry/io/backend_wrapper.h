@@ -1,5 +1,5 @@
-// BackendWrapper: an IoBackend that passes everything on to another. For tests, which override what they are
-// about.
+// BackendWrapper: an IoBackend that passes everything on to another. For tests, which override what they
+// test.
 //
 // `inner` outlives it, its ports and its files. As thread-safe as that one.
 #pragma once

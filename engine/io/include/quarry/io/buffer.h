@@ -19,8 +19,8 @@ class IoBuffer {
   IoBuffer& operator=(IoBuffer&& other) noexcept;
   ~IoBuffer();
 
-  // At least `bytes`, zeroed, aligned to 2 MiB when bytes >= 1 MiB (the mapping is rounded up to whole huge
-  // pages) and to 4096 otherwise. kOutOfBudget when the system refuses.
+  // Allocates at least `bytes`, zeroed, aligned to 2 MiB when bytes >= 1 MiB (the mapping is rounded up to
+  // whole huge pages) and to 4096 otherwise. kOutOfBudget when the system refuses.
   static Result<IoBuffer> Allocate(size_t bytes);
 
   // What Allocate(bytes) costs a budget.

@@ -1,5 +1,4 @@
-// Merging reads of nearby ranges into single requests, where bridging the gap is cheaper than another
-// request.
+// Merges reads of nearby ranges into single requests where bridging the gap is cheaper than another request.
 //
 // A request costs 1/IOPS seconds, a byte 1/bandwidth: a gap shorter than bandwidth/IOPS is cheaper to read
 // than to skip (about 40 KiB on virtio NVMe). Pure functions.
@@ -12,7 +11,7 @@
 
 namespace quarry {
 
-// What a device does; the defaults were measured on virtio NVMe (docs/benchmarks.md).
+// The rates of a device; the defaults were measured on virtio NVMe (docs/benchmarks.md).
 struct DeviceProfile {
   double random_reads_per_second = 78e3;
   double sequential_bytes_per_second = 3.2e9;
@@ -20,8 +19,8 @@ struct DeviceProfile {
   uint64_t GapBytesMax() const {
     return static_cast<uint64_t>(sequential_bytes_per_second / random_reads_per_second);
   }
-  // What reading `bytes` takes of which `requests` start at a new place. Up to 4 KiB of a request are part of
-  // its price: reads of 512 bytes and of 4 KiB take the same time.
+  // The time to read `bytes` by requests of which `requests` start at a new place. The first 4 KiB of a
+  // request are part of its price, since reads of 512 bytes and of 4 KiB take the same time.
   double ReadSeconds(uint64_t bytes, uint64_t requests) const {
     const uint64_t streamed = bytes - std::min(bytes, requests * 4096);
     return static_cast<double>(streamed) / sequential_bytes_per_second +

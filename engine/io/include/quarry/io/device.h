@@ -1,8 +1,7 @@
-// What a device does, measured with short probes through the same rings and buffers that the engine reads
-// with.
+// Measures a device with short probes, through the same rings and buffers that the engine reads with.
 //
-// Not deterministic, and nothing that it decides may show in a result: it prices reads, no more. Files must
-// have been opened for direct reads, else it would be the page cache that is measured.
+// The figures are not deterministic, so they may price reads and never change a result. Files must have been
+// opened for direct reads, or the page cache would be measured.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +23,9 @@ struct ReadProbe {
   bool random = true;             // places drawn uniformly; else one after the other, from a random place on
   double seconds_max = 0.1;
   uint64_t seed = 1;
-  // Read into this, all of it in turn, at least depth x request_bytes and aligned; empty: an IoBuffer of that
-  // size. What fits into the processor's cache is read into up to a tenth faster (docs/benchmarks.md): give
-  // as much memory as will be read into.
+  // Memory to read into, all of it in turn: aligned, at least depth x request_bytes; empty: an IoBuffer of
+  // that size. Memory that fits into the processor's cache is read into up to a tenth faster
+  // (docs/benchmarks.md), so give as much as will be used in earnest.
   std::span<std::byte> buffer = {};
 };
 
@@ -34,16 +33,16 @@ struct ReadProbe {
 Result<double> MeasureReads(IoBackend& backend, const File& file, const ReadProbe& probe);
 
 // Two probes of half of `seconds_max` each, holding 8 MiB: random reads of one block at depth 64, and
-// sequential reads of 1 MiB at depth 8. Wants a file of at least 8 MiB, better one beyond the caches of the
-// device.
+// sequential reads of 1 MiB at depth 8. The file should have at least 8 MiB, or better more than the device's
+// caches.
 Result<DeviceProfile> MeasureDevice(IoBackend& backend, const File& file, double seconds_max = 0.2);
 
 // A fuller measurement, to be kept (`quarry calibrate`).
 struct RatesProbe {
   const File* file = nullptr;  // what is read, at least kMeasuredFileBytesMin; null: the scratch file
-  uint32_t row_bytes = 4096;   // of the random reads that rows will need
-  // What is written, and read where there is no `file`: a file in this folder, which has room for it. It is
-  // unlinked at once, so that nothing is left of it however the process ends.
+  uint32_t row_bytes = 4096;   // size of the random reads that rows will need
+  // Folder, with enough room, for a scratch file that is written, and read where there is no `file`. The file
+  // is unlinked at once, so nothing is left of it however the process ends.
   std::string scratch_directory;
   uint64_t scratch_bytes = uint64_t{512} << 20;  // at least kScratchBytesMin
   double seconds_max = 3;                        // a slow device takes longer to write the least
@@ -57,19 +56,19 @@ struct ReadRate {
   double reads_per_second = 0;
 };
 
-// Medians of five probes each; those of reads take turns, so that what disturbs the device for a while
-// disturbs one probe of each kind.
+// Medians of five probes each. Probes of the kinds of reads take turns, so a disturbance of the device hits
+// one probe of each kind.
 struct DeviceRates {
-  double random_reads_per_second = 0;      // of row_bytes, 64 at a time
+  double random_reads_per_second = 0;      // reads of row_bytes, 64 at a time
   double sequential_bytes_per_second = 0;  // reads of 1 MiB, 8 at a time
-  double write_bytes_per_second = 0;       // of 4 MiB, one after the other, synced
-  std::vector<ReadRate> random_reads;      // of 512 B, 4, 16, 64 and 256 KiB: those that the device takes
+  double write_bytes_per_second = 0;       // writes of 4 MiB, one after the other, synced
+  std::vector<ReadRate> random_reads;      // 512 B, 4, 16, 64, 256 KiB, if the device takes them
 };
 
-// kUnsupported where the file system has no direct reads; kNoSpace and kIoError as writing gives them.
+// kUnsupported where the file system has no direct reads; kNoSpace and kIoError from writing.
 Result<DeviceRates> MeasureRates(IoBackend& backend, const RatesProbe& probe);
 
-// The middle one. REQUIRES: at least one.
+// The median. REQUIRES: at least one value.
 double Median(std::vector<double> values);
 
 }  // namespace quarry

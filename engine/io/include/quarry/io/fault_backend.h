@@ -51,7 +51,7 @@ class FaultBackend final : public BackendWrapper {
   // `inner` outlives this backend and its ports.
   explicit FaultBackend(IoBackend& inner) : BackendWrapper(inner) {}
 
-  // Also restarts the counts. Where several plans strike one operation, the first in order does.
+  // Also restarts the counts. Where several plans strike one operation, the first one applies.
   void SetPlans(std::vector<FaultPlan> plans);
   uint64_t count(FaultKind kind) const { return counts_[static_cast<size_t>(kind)].load(); }
   uint64_t strikes() const { return strikes_.load(); }
@@ -74,7 +74,7 @@ class FaultBackend final : public BackendWrapper {
   Status Remove(const std::string& path) override;
 
  private:
-  // The error to fail with, when one strikes.
+  // The error to fail with when a plan strikes.
   Status Strike(FaultKind kind, std::string_view what, const std::string& path);
 
   std::array<std::atomic<uint64_t>, kFaultKindCount> counts_{};

@@ -27,7 +27,7 @@ struct IoRequest {
 using ReadRequest = IoRequest;
 
 struct RingStats {
-  uint64_t requests = 0;  // as the caller counted them
+  uint64_t requests = 0;  // requests as the caller counted them
   uint64_t bytes = 0;
   uint64_t retries = 0;     // short transfers, EINTR, EAGAIN
   double wait_seconds = 0;  // blocked in Wait
@@ -44,8 +44,8 @@ class IoRing {
   // Queues `requests` and submits as many as the depth allows. Never blocks.
   virtual Status Submit(std::span<const IoRequest> requests) = 0;
   // Waits until at least one request that was submitted has completed, appends the user_data of all that have
-  // to `done` and submits more of those queued. Nothing to wait for: returns at once. On an error the ring is
-  // poisoned: Drain() it, then destroy it.
+  // to `done` and submits more of those queued. Returns at once when there is nothing to wait for. On an
+  // error the ring is poisoned: Drain() it, then destroy it.
   virtual Status Wait(std::vector<uint64_t>& done) = 0;
   // Waits for everything in flight and forgets what is queued: afterwards no buffer is in use.
   virtual void Drain() = 0;
