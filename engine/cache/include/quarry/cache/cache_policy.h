@@ -38,7 +38,7 @@ inline constexpr PolicyKind kAllPolicies[] = {
 // No further use in the trace.
 inline constexpr uint32_t kNeverUsed = 0xffffffff;
 
-// One batch as a policy sees it.
+// One batch, as a policy sees it.
 struct BatchAccess {
   uint32_t batch = 0;                   // its number, ascending from call to call
   std::span<const NodeId> nodes;        // unique
@@ -73,8 +73,8 @@ class CachePolicy {
 constexpr bool WantsNextUses(PolicyKind kind) { return kind == PolicyKind::kBelady; }
 constexpr bool IsStatic(PolicyKind kind) { return kind <= PolicyKind::kStaticFrequency; }
 
-// The `count` nodes of the largest score, ties to the smaller id, zeros left out; ascending by id. In
-// O(nodes): scores are counted, not sorted.
+// The `count` nodes with the largest scores, ascending by id; ties go to the smaller id, and scores of zero
+// are left out. Takes O(nodes): scores are counted, not sorted.
 std::vector<NodeId> TopNodes(std::span<const uint32_t> scores, uint64_t count);
 
 }  // namespace quarry

@@ -1,9 +1,9 @@
 // CacheSimulator: runs a policy over a trace and gives every resident row a slot, so that what it decided can
 // be executed later without a lookup (Ginex §3.4's changesets, with addresses).
 //
-// The cache may have two levels: slots [0, gpu_slots) are the GPU's, the others the CPU's. What is resident
-// is the policy's decision alone; the levels only say where. A row stays in its slot for as long as it is
-// resident, so nothing ever moves between levels.
+// The cache may have two levels: slots [0, gpu_slots) are the GPU's, the others the CPU's. Which rows are
+// resident is the policy's decision alone; the levels only say where they lie. A row stays in its slot for as
+// long as it is resident, so nothing ever moves between levels.
 //
 // One thread. Holds 4 bytes a node beside the policy.
 #pragma once
@@ -33,7 +33,7 @@ struct CacheStep {
 };
 
 struct CacheLevels {
-  uint64_t gpu_slots = 0;  // of the capacity
+  uint64_t gpu_slots = 0;  // part of the capacity
   // By node: rows that enter a slot of the GPU as long as one is free; the others enter one of the CPU, and
   // either takes what there is. Empty: none.
   std::vector<bool> hot;

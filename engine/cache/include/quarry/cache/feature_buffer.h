@@ -50,7 +50,7 @@ struct FeatureBufferStats {
 
 class FeatureBuffer {
  public:
-  // What Make will allocate.
+  // Bytes that Make will allocate.
   static uint64_t MemoryBytes(const FeatureBufferOptions& options);
   // kOutOfBudget when the system refuses the memory, kInvalidArgument for a slot_count out of range.
   static Result<std::unique_ptr<FeatureBuffer>> Make(const FeatureBufferOptions& options);
@@ -62,8 +62,8 @@ class FeatureBuffer {
 
   // Pins the rows of `nodes` (unique), writing each one's slot to `slots`. `misses` receives the positions
   // (indices into nodes) that the caller must now load and FinishLoad or AbortLoad; `waits` those that
-  // another batch is loading: WaitLoaded, after one's own loads. Blocks for admission; kCancelled after
-  // Cancel(); on any error nothing is pinned.
+  // another batch is loading: call WaitLoaded for them after the caller's own loads. Blocks for admission;
+  // kCancelled after Cancel(); on any error nothing is pinned.
   virtual Status Acquire(std::span<const NodeId> nodes, std::span<uint32_t> slots,
                          std::vector<uint32_t>& misses, std::vector<uint32_t>& waits) = 0;
   // The rows in these slots are whole now. May be called in portions, and for a part of the misses.

@@ -1,6 +1,6 @@
 // GatherRows: scattered rows of a table in memory, made dense.
 //
-// For whoever needs a plain matrix (exports, other frameworks); the trainer aggregates rows in place and
+// For callers that need a plain matrix (exports, other frameworks); the trainer aggregates rows in place and
 // copies none. Pure; thread-safe. Allocates nothing but its threads, which end before it returns.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace quarry {
 struct RowTable {
   const std::byte* base = nullptr;
   uint64_t stride_bytes = 0;  // from one row to the next
-  uint64_t row_bytes = 0;     // copied of each, at most stride_bytes
+  uint64_t row_bytes = 0;     // bytes copied of each row, at most stride_bytes
 };
 
 // Copies row slots[i] to out[i * row_bytes]; the rows are shared out evenly among `threads`.

@@ -20,7 +20,7 @@ namespace quarry {
 
 class NeighborCache {
  public:
-  // What building takes beside the cache for a while: a few pieces of the file, and histograms.
+  // Memory that building takes for a while beside the cache: a few pieces of the file, and histograms.
   static constexpr uint64_t kBuildBytes = 8 << 20;
 
   // Picks nodes by importance (compared as float; equal ones by id) until the next list does not fit

@@ -1,7 +1,7 @@
-// EmbeddingReader: rows of an embedding table as its last checkpoint has them, for who only looks at them.
+// EmbeddingReader: rows of an embedding table as its last checkpoint has them, for readers that do not train.
 //
-// Reads page by page and writes nothing, not even what opening a table for training removes. One thread;
-// store and budget outlive it.
+// Reads page by page and writes nothing: it does not even remove the leftovers that opening a table for
+// training removes. One thread; store and budget outlive it.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ namespace quarry {
 
 class EmbeddingReader {
  public:
-  // Holds the page map, and a page. kNotFound; kBusy while the table is open for training, which writes over
-  // the pages of checkpoints before; kCorruption; kUnsupported for a table of a later Quarry.
+  // Holds the page map, and a page. kNotFound; kBusy while the table is open for training, which overwrites
+  // pages of earlier checkpoints; kCorruption; kUnsupported for a table of a later Quarry.
   static Result<std::unique_ptr<EmbeddingReader>> Open(Store& store, MemoryBudget& budget,
                                                        std::string_view name);
 
   const EmbeddingRecord& record() const { return record_; }
   // Decodes the vector of `row` into `values` (dim), and returns its timestamp: kNeverWritten for a row that
-  // still has what InitRow gave it. Rows of one page after another read it once. kCorruption names the page.
+  // still has what InitRow gave it. Successive rows of one page read it once. kCorruption names the page.
   // REQUIRES: row < row_count.
   Result<int64_t> Read(RowId row, std::span<float> values);
 
@@ -43,7 +43,7 @@ class EmbeddingReader {
   MemoryBudget::Reservation reservation_;
   std::unique_ptr<PageFile> file_;
   IoBuffer page_;
-  PageNumber page_number_ = PageFile::kPageCountMax;  // of what is in page_; none yet
+  PageNumber page_number_ = PageFile::kPageCountMax;  // the page in page_; none yet
 };
 
 }  // namespace quarry

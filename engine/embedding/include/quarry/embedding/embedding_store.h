@@ -5,12 +5,12 @@
 //   CheckpointAll      the state of several tables, and of whatever else the manifest says, as one commit
 //   VerifyEmbeddings, DropEmbeddings
 //
-// What is on disk is the state of a checkpoint: pages that are written between two checkpoints go to slots
-// that the last one does not name (quarry/buffer/page_file.h). A crash at any instant leaves the checkpoint
-// before or the new one, of all tables together.
+// The disk holds the state of a checkpoint: pages written between two checkpoints go to slots that the last
+// one does not name (quarry/buffer/page_file.h). A crash at any instant leaves the checkpoint before or the
+// new one, of all tables together.
 //
-// Creating, opening and dropping are for one thread at a time; while that happens, tables that are open may
-// be trained and checkpointed.
+// One thread at a time may create, open or drop tables; meanwhile, tables that are open may be trained and
+// checkpointed.
 #pragma once
 
 #include <cstdint>
@@ -30,31 +30,31 @@ namespace quarry {
 
 inline constexpr uint32_t kEmbeddingPageBytes = 16 * 1024;
 
-// Makes a table of rows that nobody has written, whatever its size without writing them. kUsage for a name of
-// other than letters, digits, - and _; kAlreadyExists; kInvalidArgument for a table that cannot be.
+// Makes a table of rows that nobody has written, without writing them, whatever its size. kUsage for a name
+// with anything but letters, digits, - and _; kAlreadyExists; kInvalidArgument for an impossible table.
 Status CreateEmbeddings(Store& store, std::string_view name, const EmbeddingSpec& spec,
                         uint32_t page_bytes = kEmbeddingPageBytes);
 
 // Removes the table and its files. kNotFound lists what there is, kBusy while somebody has it open.
 Status DropEmbeddings(Store& store, std::string_view name);
 
-// An open table with its pages: what is written to table() is lost with this object, except what a checkpoint
-// has. One at a time of a table. Store and budget outlive it.
+// An open table with its pages. What is written to table() is lost with this object, except what a checkpoint
+// has. A table is open once at a time. Store and budget outlive it.
 class StoredEmbeddings {
  public:
-  // As the last checkpoint left it. Removes what crashes have left in the folder: nobody names it.
-  // kNotFound lists what there is; kBusy; kOutOfBudget says how much memory the pool needs at least;
-  // kCorruption; kUnsupported for a table of a later Quarry.
+  // Opens the table as the last checkpoint left it. Removes files that crashes have left in the folder and
+  // that nobody names. kNotFound lists what there is; kBusy; kOutOfBudget says how much memory the pool needs
+  // at least; kCorruption; kUnsupported for a table of a later Quarry.
   static Result<std::unique_ptr<StoredEmbeddings>> Open(Store& store, MemoryBudget& budget,
                                                         std::string_view name,
                                                         const BufferPoolOptions& options);
 
   EmbeddingTable& table() { return *table_; }
-  const EmbeddingRecord& record() const { return record_; }  // of the last checkpoint
-  int64_t timestamp() const { return record_.timestamp; }    // and its timestamp; kNeverWritten before
+  const EmbeddingRecord& record() const { return record_; }  // the last checkpoint's
+  int64_t timestamp() const { return record_.timestamp; }    // its timestamp; kNeverWritten before the first
   BufferPoolStats stats() const { return pool_->stats(); }
 
-  // CheckpointAll of this table alone.
+  // As CheckpointAll, for this table alone.
   Status Checkpoint(int64_t timestamp);
 
  private:
@@ -68,28 +68,29 @@ class StoredEmbeddings {
 
   Store& store_;
   EmbeddingRecord record_;
-  EmbeddingRecord next_;  // of the map that was written last; its generation is never given again
+  EmbeddingRecord next_;  // names the map written last; its generation is never given again
   std::unique_ptr<PageFile> file_;
   std::unique_ptr<BufferPool> pool_;
   std::unique_ptr<EmbeddingTable> table_;
 };
 
-// Makes what the tables hold now their state on disk, and puts into the manifest what `also` does (which may
-// be empty), in one commit. REQUIRES: nobody writes to the tables meanwhile, and all rows in them have
+// Makes what the tables hold now their state on disk, and applies `also` (which may be empty) to the
+// manifest, in one commit. REQUIRES: nobody writes to the tables meanwhile, and all rows in them have
 // timestamps of at most `timestamp`, as after a Run of the pipeline. kInvalidArgument when it is before that
 // of an earlier checkpoint.
 //
 // After an error, or when `also` returns other than OK (which comes back), training may go on, and so may
-// checkpoints if it was no error of a write; a restart finds the checkpoint before. But for a commit that the
-// disk failed: that one may have happened, and then a restart finds the new one, whole.
+// checkpoints unless a write failed; a restart finds the checkpoint before. The exception is a commit that
+// failed on disk: it may have happened, and then a restart finds the new checkpoint, whole.
 Status CheckpointAll(Store& store, std::span<StoredEmbeddings* const> tables, int64_t timestamp,
                      const std::function<Status(Manifest&)>& also = {});
 
-// Adds the files of embeddings/ that no record names: ours are leftovers of a crash, others are strangers.
+// Adds the files of embeddings/ that no record names to the report: our own are leftovers of a crash, others
+// are strangers.
 Status FindEmbeddingStrays(const Store& store, VerifyReport& report);
 
-// Reads every page of every table's checkpoint, and the timestamps in it; adds what it finds, and strays, to
-// the report of VerifyStore. Leftovers of crashes are mentioned and no faults. Holds the page maps, and a
+// Reads every page of every table's checkpoint, and the timestamps in it; adds faults and strays to the
+// report of VerifyStore. Leftovers of crashes are mentioned but are no faults. Holds the page maps and a
 // mebibyte.
 Status VerifyEmbeddings(Store& store, const ProgressFunction& progress, VerifyReport& report);
 

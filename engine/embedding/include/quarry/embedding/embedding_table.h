@@ -1,9 +1,9 @@
-// EmbeddingTable: learned parameters, a row a node (or a relation): the vector, the optimizer's state beside
-// it, and the timestamp of the batch that wrote them last (dissertation §3.2.2). Value, state and timestamp
-// of a row are read and written as one.
+// EmbeddingTable: learned parameters, one row per node (or relation): the vector, the optimizer's state
+// beside it, and the timestamp of the batch that wrote them last (dissertation §3.2.2). Value, state and
+// timestamp of a row are read and written as one.
 //
-// Rows travel as `RowBlock`s: float32 whatever the table stores. A bfloat16 table rounds; who computes rounds
-// before anybody else sees the values (RoundToStored), so that a cache and the table never differ.
+// Rows travel as `RowBlock`s: float32 whatever the table stores. A bfloat16 table rounds; whoever computes
+// must round before anybody else sees the values (RoundToStored), so that a cache and the table never differ.
 #pragma once
 
 #include <cstdint>
@@ -61,11 +61,11 @@ struct RowBlock {
   }
 };
 
-// The vector of row `row` before anybody writes it, as the table gives it back; a pure function of spec and
-// row. Its timestamp is kNeverWritten, its state zero.
+// Fills `values` with the vector that row `row` has before anybody writes it, as the table gives it back: a
+// pure function of spec and row. Its timestamp is kNeverWritten, its state zero.
 void InitRow(const EmbeddingSpec& spec, RowId row, std::span<float> values);
 
-// Rounds to what a table of this element type gives back after a write. Nothing to do for float32.
+// Rounds to what a table of this element type gives back after a write. Does nothing for float32.
 void RoundToStored(ElementType type, std::span<float> values);
 
 // Thread-safe: any number of Read and Write at a time.
@@ -73,13 +73,13 @@ class EmbeddingTable {
  public:
   virtual ~EmbeddingTable() = default;
   virtual const EmbeddingSpec& spec() const = 0;
-  // Fills the block for its ids. Each row is read as one (no torn rows); rows of one call may be of different
-  // times. kInvalidArgument for an id beyond the table.
+  // Fills the block for its ids. Each row is read as one (no torn rows), but rows of one call may date from
+  // different times. kInvalidArgument for an id beyond the table.
   virtual Status Read(RowBlock& block) = 0;
   // Writes each row of the block whose timestamp is larger than the table's; the others stay as they are
   // (§3.2.2: smaller timestamps never overwrite larger ones).
   virtual Status Write(const RowBlock& block) = 0;
-  // Starts bringing these rows into memory; a hint.
+  // Starts bringing these rows into memory. A hint.
   virtual Status Prefetch(std::span<const RowId> ids) = 0;
 };
 

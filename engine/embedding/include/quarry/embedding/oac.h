@@ -18,7 +18,7 @@
 
 namespace quarry {
 
-// Which batches are on their way, and up to which timestamp all have arrived. Thread-safe.
+// Knows which batches are under way, and up to which timestamp all have arrived. Thread-safe.
 class CommitTracker {
  public:
   struct Ticket {
@@ -38,7 +38,7 @@ class CommitTracker {
   virtual int64_t mfct() const = 0;
   virtual size_t outstanding() const = 0;
 };
-// `last_finished`: of a checkpoint that training resumes from.
+// `last_finished` is the timestamp of the checkpoint that training resumes from.
 std::unique_ptr<CommitTracker> MakeCommitTracker(int64_t last_finished = kNeverWritten);
 
 // The newest versions of the rows that batches under way may have missed. In front of the computation, and

@@ -1,5 +1,5 @@
-// Sparse optimizers: one step of a row of an embedding table by its gradient. Pure functions, the same bits
-// for the same inputs whatever thread runs them.
+// Sparse optimizers: they move one row of an embedding table by one step along its gradient. Pure functions:
+// the same inputs give the same bits on any thread.
 #pragma once
 
 #include <span>

@@ -8,8 +8,8 @@
 //
 // A crash before the catalog's write leaves the old table, and the file as far as it was synced: every tenth
 // of it, 64 MiB at least and 1 GiB at most. The next compaction goes on from there, with the rows of the same
-// instant; what was committed since stays a version over the new file. What cannot be gone on with, the next
-// open removes.
+// instant; what was committed since stays a version over the new file. The next open removes a file that
+// cannot be continued.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,17 @@ namespace quarry {
 struct CompactionReport {
   uint64_t rows_changed = 0;
   uint64_t row_count = 0;
-  uint64_t bytes = 0;        // of the new file; about as many are read
-  uint64_t timestamp = 0;    // of the newest commit that is folded in
-  uint64_t generation = 0;   // of the new file
-  uint64_t resumed_row = 0;  // where one that was interrupted is gone on with; 0 = it begins with the first
+  uint64_t bytes = 0;        // size of the new file; about as many are read
+  uint64_t timestamp = 0;    // newest commit that is folded in
+  uint64_t generation = 0;   // generation of the new file
+  uint64_t resumed_row = 0;  // where an interrupted compaction was continued; 0 = from the first row
   double seconds = 0;
 };
 
-// Nothing to do when nobody wrote to the table. With `dry_run` only says what would be done. Holds about 45
-// MiB of the budget, and the table's checksums. Any thread, one compaction of a table at a time. kNotFound,
-// kNoSpace, kCancelled when `progress` says so: then the table is as before, and what was written stays for
-// the next one if it is more than a tenth, which the message says.
+// Does nothing when nobody wrote to the table. With `dry_run`, only says what would be done. Holds about 45
+// MiB of the budget, and the table's checksums. Any thread may call it, one compaction of a table at a time.
+// kNotFound, kNoSpace, kCancelled when `progress` says so: then the table is as before, and what was written
+// stays for the next compaction if it is more than a tenth, which the message says.
 Result<CompactionReport> CompactTable(Store& store, MemoryBudget& budget, const std::string& table,
                                       bool dry_run, const ProgressFunction& progress);
 

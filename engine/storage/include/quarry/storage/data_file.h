@@ -25,8 +25,8 @@ namespace quarry {
 
 inline constexpr std::string_view kChecksumsSuffix = "_checksums";
 
-// An open file whose superblock and footer hold: each section lies inside the file, page-aligned, without gap
-// or overlap, and has its checksums. A resource, moved but not copied; const use is thread-safe.
+// An open file whose superblock and footer verify: each section lies inside the file, page-aligned, without
+// gap or overlap, and has its checksums. A resource, moved but not copied; const use is thread-safe.
 struct DataFile {
   File file;  // for direct reads
   uint32_t block_bytes = kPageBytes;
@@ -46,8 +46,8 @@ struct DataFileExpectation {
   uint64_t file_bytes = 0;
 };
 
-// kCorruption when the file is missing, truncated, no Quarry file, of another database, or its metadata do
-// not hold.
+// kCorruption when the file is missing or truncated, is no Quarry file or another database's, or its metadata
+// do not verify.
 Result<DataFile> OpenDataFile(IoBackend& backend, const std::string& path,
                               const DataFileExpectation& expected);
 
@@ -59,13 +59,13 @@ Result<std::vector<uint32_t>> LoadChecksums(IoBackend& backend, const DataFile& 
 Status LoadPages(IoBackend& backend, const DataFile& data, const Section& section,
                  std::span<const uint32_t> checksums, std::span<std::byte> out);
 
-// The fault of a cell whose bytes do not give the stored checksum, and what to do about it; `what` names its
+// The fault of a cell whose bytes do not match the stored checksum, and what to do about it; `what` names its
 // contents ("rows 12 to 15").
 Status ChecksumFault(const DataFile& data, uint64_t offset, std::string_view what, uint64_t stored,
                      uint64_t computed);
 
-// Writes one data file front to back with large direct writes. One thread. On any error, or when dropped
-// unfinished, the file is left for the caller to remove.
+// Writes one data file front to back with large direct writes. Used by one thread. On any error, or when the
+// writer is dropped unfinished, the caller removes the file.
 //
 //   Create -> { BeginSection -> Append* -> EndSection }* -> Finish
 class DataFileWriter {
@@ -75,18 +75,18 @@ class DataFileWriter {
     kCells,  // the caller hands over one per cell, with AddChecksum, in order
   };
 
-  // What of the first section is on disk for good.
+  // How much of the first section is on disk for good.
   struct Mark {
     uint64_t section_bytes = 0;
     uint64_t checksum_count = 0;
-    uint64_t checksums_digest = 0;  // of those; as Sync computes it
+    uint64_t checksums_digest = 0;  // digest of those checksums, as Sync computes it
   };
 
   // kAlreadyExists when there is such a file. Holds buffer_bytes (a multiple of the page), 256 KiB for
   // checksums, and 4 bytes per page of a section of unknown size while that section is open.
   static Result<std::unique_ptr<DataFileWriter>> Create(IoBackend& backend, const std::string& path,
                                                         uint64_t buffer_bytes = 4 << 20);
-  // Opens a file that was not finished, to go on with its first section: BeginSection, then Continue.
+  // Opens an unfinished file in order to continue its first section: BeginSection, then Continue.
   static Result<std::unique_ptr<DataFileWriter>> Reopen(IoBackend& backend, const std::string& path,
                                                         uint64_t buffer_bytes = 4 << 20);
   DataFileWriter(const DataFileWriter&) = delete;
@@ -97,8 +97,8 @@ class DataFileWriter {
   Status Append(std::span<const std::byte> bytes);
   Status AppendZeros(uint64_t bytes);
   Status AddChecksum(uint32_t checksum);
-  // Counts `bytes` (whole pages) into the open section that the caller writes itself, to file(), at
-  // position(): for sections that are not written front to back. Their checksums come by AddChecksum.
+  // Counts `bytes` (whole pages) that the caller writes itself, to file() at position(), into the open
+  // section: for sections that are not written front to back. Their checksums come through AddChecksum.
   // REQUIRES: a section of Cover::kCells whose size was given.
   void SkipWritten(uint64_t bytes);
   Status EndSection();
@@ -106,8 +106,8 @@ class DataFileWriter {
   // Writes what was appended to the open section, and syncs the file. REQUIRES: it is the first section, its
   // size was given, and what was appended are whole pages.
   Result<Mark> Sync();
-  // Makes the section that has just begun what it was at the mark; reads its checksums. kCorruption when they
-  // are not those of the mark.
+  // Restores the section that has just begun to what it was at the mark, and reads its checksums. kCorruption
+  // when they are not those of the mark.
   Status Continue(const Mark& mark);
 
   const File& file() const { return file_; }
@@ -125,7 +125,7 @@ class DataFileWriter {
   Status FlushBuffer();
   Status WritePages(std::span<const std::byte> pages);
   Status FlushChecksums(uint64_t checksums_offset);
-  // Both are for a section whose size was given.
+  // Both require a section whose size was given.
   uint64_t checksums_offset() const;
   uint64_t ChecksumsDigest() const;
 

@@ -28,7 +28,7 @@ namespace quarry {
 // Rows for one commit. The later of two writes to a row counts.
 class WriteBatch {
  public:
-  // `row` as the table encodes rows; copied.
+  // `bytes`: the row as the table encodes it; copied.
   void Put(std::string_view table, uint64_t row, std::span<const std::byte> bytes);
   // The row reads as zeros afterwards.
   void Delete(std::string_view table, uint64_t row) { Put(table, row, {}); }
@@ -36,9 +36,9 @@ class WriteBatch {
   void SetSplit(NodeId node, Split split);
 
   struct Entry {
-    uint32_t table = 0;  // of tables()
+    uint32_t table = 0;  // index into tables()
     uint64_t row = 0;
-    size_t offset = 0, bytes = 0;  // of values(); no bytes: a deletion
+    size_t offset = 0, bytes = 0;  // range of values(); no bytes: a deletion
   };
   std::span<const Entry> entries() const { return entries_; }
   const std::vector<std::string>& tables() const { return tables_; }
@@ -59,15 +59,15 @@ struct WriteOptions {
   bool sync = true;  // else a power failure may lose the batch, and those after it; never part of it
 };
 
-// A commit in pieces, for more rows than one batch should hold. They are on disk before the commit, where no
-// snapshot sees them; what is not committed in the end is forgotten, after a crash by the next open. Memory:
-// a bit or two for each row. One thread. Must not outlive its store.
+// A commit in pieces, for more rows than one batch should hold. The rows are on disk before the commit, where
+// no snapshot sees them; rows that are not committed in the end are forgotten, after a crash by the first
+// write. Takes a bit or two of memory per row. Used by one thread. Must not outlive its store.
 class LargeWrite {
  public:
   virtual ~LargeWrite() = default;  // forgets the rows, unless they were committed
-  // As Store::Write, but that nobody sees them yet. The later of two writes to a row counts.
+  // As Store::Write, but nobody sees the rows yet. The later of two writes to a row counts.
   virtual Status Add(const WriteBatch& batch) = 0;
-  // Synced; the timestamp of all of it. Once.
+  // Publishes all of it, synced, and returns its timestamp. Call it once.
   virtual Result<uint64_t> Commit() = 0;
 };
 
@@ -84,22 +84,23 @@ struct Snapshot {
   }
 };
 
-// The snapshots of a point in time that somebody holds.
+// The snapshots of one point in time that somebody holds.
 struct HeldSnapshots {
   uint64_t timestamp = 0;
   uint64_t count = 0;
   double oldest_seconds = 0;  // since the first of them was taken
 };
 
-// Which rows of a table a copy of them (a layout) has: the newest up to `timestamp`, made when the table's
-// file was of `generation`. A compaction may fold less than that into the next file: its own snapshot.
+// The version of a table that a copy of its rows (a layout) has: the newest rows up to `timestamp`, copied
+// when the table's file was of `generation`. A compaction may fold less than that into the next file, since
+// it goes by its own snapshot.
 struct TableVersion {
   uint64_t generation = 1;
   uint64_t timestamp = 0;
 };
 
-// What a snapshot has newer than a base of a table: the table's file in the snapshot, or an older version of
-// the table (what a layout holds). Const use is thread-safe. Must not outlive its store.
+// The rows that a snapshot has newer than a base of a table: the table's file in the snapshot, or an older
+// version of the table (which a layout holds). Const use is thread-safe. Must not outlive its store.
 class RowOverlay {
  public:
   virtual ~RowOverlay() = default;
@@ -108,8 +109,8 @@ class RowOverlay {
   virtual std::vector<uint64_t> TouchedRows() const = 0;  // ascending
   virtual uint64_t resident_bytes() const = 0;
   // Calls put(i, value) for each of `rows` (ascending) that the snapshot has newer, in any order: `value` is
-  // the row as encoded, zeros for a deleted one, valid during the call. These rows are touched; not every
-  // touched row is among them. kCorruption, kIoError.
+  // the row as encoded, zeros for a deleted one, valid during the call. All of these rows are touched, but a
+  // touched row need not be among them. kCorruption, kIoError.
   virtual Status Read(std::span<const uint64_t> rows,
                       const std::function<void(size_t, std::span<const std::byte>)>& put) const = 0;
 };

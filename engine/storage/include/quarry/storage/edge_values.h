@@ -1,8 +1,8 @@
-// EdgeValues: what a topology file has beside the indices of a side, a value for each edge: relation ids or
+// EdgeValues: the values that a topology file has for each edge beside the indices of a side: relation ids or
 // weights.
 //
-// Holds the checksums of their pages; values are read from file() by whoever opened it. Immutable once open:
-// any thread.
+// Holds the checksums of their pages; whoever opened it reads the values from file(). Immutable once open:
+// any thread may use it.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +21,13 @@ namespace quarry {
 
 class EdgeValues {
  public:
-  // The section `name` (format/topology.h) of a topology of the store: a value of `value_bytes` for each
-  // edge. kCorruption, kOutOfBudget. `budget` outlives it.
+  // Opens the section `name` (format/topology.h) of a topology of the store, which has a value of
+  // `value_bytes` for each edge. kCorruption, kOutOfBudget. `budget` outlives it.
   static Result<std::unique_ptr<EdgeValues>> Open(Store& store, MemoryBudget& budget,
                                                   const TopologyRecord& record, std::string_view name,
                                                   uint64_t value_bytes);
 
-  // That of edge i lies at offset() + i * value_bytes() of file(), in 4 KiB pages counted from there.
+  // The value of edge i lies at offset() + i * value_bytes() of file(), in 4 KiB pages counted from there.
   const File& file() const { return data_.file; }
   uint32_t block_bytes() const { return data_.block_bytes; }
   uint64_t offset() const { return section_.offset; }

@@ -1,8 +1,8 @@
 // EdgeList: the edges of a topology with their relations, one after the other: by destination, then by
 // source, as the file has them. An edge's number is its place there, the same for as long as the file.
 //
-// Holds indptr, indices and relation ids in memory, reserved from the budget. Immutable once open: any
-// thread.
+// Holds indptr, indices and relation ids in memory, reserved from the budget. Immutable once open: any thread
+// may use it.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,11 @@ class EdgeList {
   // kNotFound lists what there is; kOutOfBudget; kCorruption. Store and budget outlive the list.
   static Result<std::unique_ptr<EdgeList>> Open(Store& store, MemoryBudget& budget,
                                                 std::string_view topology);
-  // What opening it takes, and more than an open list holds.
+  // Memory that opening the list takes, which is more than an open list holds.
   static uint64_t Bytes(const TopologyRecord& record);
 
   uint64_t size() const { return topology_->edge_count(); }
-  // Edges [first, first + out.size()). REQUIRES: there are so many.
+  // Reads edges [first, first + out.size()). REQUIRES: they exist.
   void Read(uint64_t first, std::span<Triple> out) const;
 
  private:
@@ -38,7 +38,7 @@ class EdgeList {
 
   MemoryBudget::Reservation reservation_;
   std::unique_ptr<Topology> topology_;
-  uint64_t relation_bytes_ = 0;       // of an id; 0: there is one relation
+  uint64_t relation_bytes_ = 0;       // size of an id; 0: there is one relation
   std::vector<std::byte> relations_;  // as the file has them
 };
 

@@ -2,11 +2,11 @@
 //
 // Reader: opens the file for direct reads, loads and verifies the checksum array (4 bytes a cell, kept
 // resident: it is what lets every read be verified), and answers where rows lie. It issues no bulk I/O
-// itself: extractors do, with their own rings, and hand the bytes to VerifyRow. All const members are
+// itself: extractors do, with their own rings, and hand the bytes to VerifyCell. All const members are
 // thread-safe.
 //
-// Writer: appends rows in order through one large buffer with direct writes, then checksums, footer,
-// superblock and fsync. The file is nothing until the catalog names it.
+// Writer: appends rows in order through one large buffer with direct writes, then writes checksums, footer
+// and superblock, and syncs. The file means nothing until the catalog names it.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class FileScanner;
 
 class FeatureTable {
  public:
-  // kCorruption when superblock, footer or checksum section do not hold or contradict `record`.
+  // kCorruption when superblock, footer or checksum section do not verify or contradict `record`.
   static Result<std::unique_ptr<FeatureTable>> Open(IoBackend& backend, const std::string& database_path,
                                                     const TableRecord& record,
                                                     std::span<const std::byte, 16> database_id);
@@ -38,8 +38,8 @@ class FeatureTable {
   uint32_t block_bytes() const { return data_.block_bytes; }  // the device's logical block: align reads to it
   uint64_t resident_bytes() const { return checksums_.size() * sizeof(uint32_t); }
 
-  // Verifies one cell that was read: what a reader of row r fetches is geometry().cell_bytes() at CellOffset
-  // of cell CellOfRow(r). kCorruption names file, page and rows.
+  // Verifies one cell that was read: a reader of row r fetches geometry().cell_bytes() at CellOffset of cell
+  // CellOfRow(r). kCorruption names file, page and rows.
   Status VerifyCell(uint64_t cell, std::span<const std::byte> bytes) const;
 
   // Reads rows [first, first + count) into `out` (encoded, row_bytes apart), verified, by large sequential
@@ -56,19 +56,19 @@ class FeatureTable {
   std::vector<uint32_t> checksums_;
 };
 
-// Rows of a table one after another, verified, read ahead of whoever takes them. One thread; the table and
-// the backend outlive it.
+// Reads rows of a table one after another, verified, ahead of the caller who takes them. Used by one thread;
+// the table and the backend outlive it.
 class RowScanner {
  public:
-  // A scanner of rows [first, end), through a buffer as ReadRows has.
+  // Makes a scanner of rows [first, end), with a buffer as ReadRows has.
   static Result<RowScanner> Make(IoBackend& backend, const FeatureTable& table, uint64_t first, uint64_t end,
                                  uint64_t buffer_bytes = 4 << 20);
   RowScanner(RowScanner&&) noexcept;
   RowScanner& operator=(RowScanner&&) noexcept;
   ~RowScanner();
 
-  // The next out.size() / row_bytes rows, encoded, row_bytes apart. After an error it is of no more use.
-  // REQUIRES: there are so many.
+  // Reads the next out.size() / row_bytes rows, encoded, row_bytes apart. After an error the scanner is of no
+  // more use. REQUIRES: that many rows are left.
   Status Read(std::span<std::byte> out);
 
  private:
@@ -77,9 +77,9 @@ class RowScanner {
   const FeatureTable* table_;
   std::unique_ptr<FileScanner> scanner_;
   uint64_t row_;
-  std::span<const std::byte> piece_;  // of the file, from piece_offset_ on
+  std::span<const std::byte> piece_;  // bytes of the file from piece_offset_ on
   uint64_t piece_offset_ = 0;
-  uint64_t verified_end_ = 0;  // of the cells verified so far: a page's rows come one after another
+  uint64_t verified_end_ = 0;  // end of the cells verified so far: a page's rows come one after another
 };
 
 // "row 7" or "rows 12 to 15": the rows that cell `cell` of such a table covers, for messages.
@@ -87,20 +87,21 @@ std::string RowsOfCell(const FeatureGeometry& geometry, uint64_t cell);
 
 class FeatureTableWriter {
  public:
-  // `path` must not exist. Rows are of the geometry's type; exactly geometry.row_count must be appended.
+  // `path` must not exist. Rows have the geometry's type, and exactly geometry.row_count of them must be
+  // appended.
   static Result<std::unique_ptr<FeatureTableWriter>> Create(IoBackend& backend, const std::string& path,
                                                             const FeatureGeometry& geometry,
                                                             std::span<const std::byte, 16> database_id,
                                                             uint64_t generation);
-  // Goes on with a file that was not finished: `rows` of it were appended when Sync gave `mark`. kCorruption
-  // when the file is not what it was then.
+  // Continues an unfinished file: `rows` rows had been appended when Sync returned `mark`. kCorruption when
+  // the file is not what it was then.
   static Result<std::unique_ptr<FeatureTableWriter>> Resume(IoBackend& backend, const std::string& path,
                                                             const FeatureGeometry& geometry,
                                                             std::span<const std::byte, 16> database_id,
                                                             uint64_t generation, uint64_t rows,
                                                             const DataFileWriter::Mark& mark);
-  virtual ~FeatureTableWriter() = default;  // an unfinished file is left for its caller to remove
-  // Whole rows, row_bytes apart. kInvalidArgument for more than geometry.row_count in all.
+  virtual ~FeatureTableWriter() = default;  // the caller removes an unfinished file
+  // Appends whole rows, row_bytes apart. kInvalidArgument for more than geometry.row_count in all.
   virtual Status Append(std::span<const std::byte> rows) = 0;
   // Makes the rows so far outlive a crash. REQUIRES: whole groups of rows were appended.
   virtual Result<DataFileWriter::Mark> Sync() = 0;

@@ -1,5 +1,5 @@
-// The files of a layout, as its record in the catalog has them. What they hold, engine/layout knows; here
-// only which there are: for whoever verifies, copies or removes them. Pure functions.
+// The files of a layout, as its record in the catalog has them. engine/layout knows what they hold; here it
+// is only told which there are, for whoever verifies, copies or removes them. Pure functions.
 //
 //   layouts/NAME-<gen>/layout.qlc       its own
 //                      base-<gen>.qlc   of a patched layout: files of earlier generations that it still reads

@@ -1,5 +1,5 @@
-// MergedReader: ranges of files from here and there, by merged requests through one ring that stays open: a
-// single range is one read and nothing else. One thread.
+// MergedReader: reads scattered ranges of files by merged requests, through one ring that stays open, so a
+// single range is one read and nothing else. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,13 @@ namespace quarry {
 
 class MergedReader {
  public:
-  // Backend and budget outlive it. Holds `staging_bytes` of the budget from the first range on, more from the
-  // first range on that is larger.
+  // Backend and budget outlive it. It holds `staging_bytes` of the budget once it has read a range, and more
+  // once it has read a larger one.
   MergedReader(IoBackend& backend, MemoryBudget& budget, const DeviceProfile& profile, uint64_t staging_bytes)
       : backend_(backend), budget_(budget), profile_(profile), staging_bytes_(staging_bytes) {}
 
-  // Calls visit(i, bytes) for each of `ranges` (ascending by offset), in any order, with what the file has
-  // there, valid during the call. What visit returns other than OK comes back; else kIoError,
-  // kOutOfBudget.
+  // Calls visit(i, bytes) for each of `ranges` (ascending by offset), in any order, with the bytes of the
+  // file, valid during the call. An error that visit returns is passed on; otherwise kIoError, kOutOfBudget.
   using Visit = std::function<Status(size_t, std::span<const std::byte>)>;
   Status Read(const File& file, uint32_t block_bytes, std::span<const ByteRange> ranges, const Visit& visit);
 

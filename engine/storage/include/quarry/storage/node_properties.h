@@ -1,4 +1,5 @@
-// Labels and splits of all nodes, in memory: which nodes are trained on, and towards what.
+// Labels and splits of all nodes, in memory: which nodes are trained on, and what they are to be classified
+// as.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +17,14 @@ struct NodeProperties {
   std::vector<uint8_t> splits;  // Split by node; empty = none
 
   std::vector<NodeId> SplitNodes(Split split) const;  // ascending
-  // The nodes of the training split that have a label: what an epoch of training uses.
+  // The nodes of the training split that have a label, which an epoch of training uses.
   std::vector<NodeId> TrainNodes() const;
 };
 
-// Bytes that they will take, told by the manifest alone.
+// Bytes that the properties will take, computed from the manifest alone.
 uint64_t NodePropertiesBytes(const Manifest& manifest);
-// As `snapshot` has them. kCorruption when a table is not what its name says, for `node_count` nodes.
+// Loads them as `snapshot` has them. kCorruption when a table is not what its name says, for `node_count`
+// nodes.
 Result<NodeProperties> LoadNodeProperties(Store& store, uint64_t node_count,
                                           const std::shared_ptr<const Snapshot>& snapshot);
 
