@@ -1,5 +1,5 @@
-// The cost model: what an epoch of planned batches would cost by each way of reading its rows, predicted from
-// the access trace and the rates of the device. Nothing is read but the trace.
+// The cost model predicts what an epoch of planned batches would cost with each way of reading its rows, from
+// the access trace and the rates of the device. It reads nothing but the trace.
 //
 //   row reads       each missed row by a request of its own
 //   page reads      each 4 KiB page that holds a missed row, once a batch, pages that adjoin as one request
@@ -77,16 +77,16 @@ struct CostModelOptions {
   uint32_t block_bytes = kSectorBytes;  // the device's: direct reads are multiples of it
   DeviceRecord device;                  // every rate positive
   uint64_t cache_rows = 0;
-  uint64_t batches_per_epoch = 0;    // of which the trace holds a multiple
-  uint64_t planned_block_bytes = 0;  // of the whole trace, in whole pages
-  // The layout that is explained; its policy is priced for packed chunks beside belady and
-  // static-frequency, and segment caches where it has them.
+  uint64_t batches_per_epoch = 0;    // the trace holds a multiple of them
+  uint64_t planned_block_bytes = 0;  // for the whole trace, in whole pages
+  // Policy of the layout that is explained: packed chunks are priced with it beside belady and
+  // static-frequency, and so are segment caches where the layout has them.
   PolicyKind policy = PolicyKind::kBelady;
   uint64_t batches_per_segment = 0;  // 0 = it has none
   uint32_t hash_functions = 8;
   uint64_t seed = 0;
   std::span<const uint32_t> degrees;  // by node; for static-degree alone
-  // Path of scratch files, which must not exist; nothing is left of them, also where the model fails.
+  // Path of scratch files, which must not exist; nothing is left of them, even when the model fails.
   std::string scratch_path;
 };
 
@@ -96,14 +96,14 @@ Result<std::vector<PathCost>> PredictPaths(IoBackend& backend, const Trace& trac
                                            const CostModelOptions& options, const ProgressFunction& progress);
 uint64_t CostModelBytes(const CostModelOptions& options, uint64_t batch_nodes_max);
 
-// Seconds of reading what `misses` names, batch after batch, by merged requests. Holds a bit a node and up to
-// 44 bytes a miss of a batch.
+// Seconds that it takes to read the rows of `misses`, batch after batch, by merged requests. Holds a bit a
+// node and up to 44 bytes a miss of a batch.
 Result<double> MergedReadSeconds(const MissReader& misses, uint64_t batch_count,
                                  const FeatureGeometry& geometry, uint32_t block_bytes,
                                  const DeviceProfile& device);
 
 struct PathChoice {
-  size_t best = 0;  // of the least amortised seconds, the first of equals
+  size_t best = 0;  // the path with the least amortised seconds, the first of equals
   std::string why;  // one sentence
 };
 

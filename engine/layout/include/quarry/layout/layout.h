@@ -64,7 +64,8 @@ struct LayoutSpec {
   uint32_t hash_functions = 8;
   bool cyclic = true;  // else it is read once, front to back (superbatches)
   Packing packing = Packing::kAlways;
-  // Whose labels and splits say which nodes are trained on, and whose rows are packed; null: as they are now.
+  // The snapshot whose labels and splits say which nodes are trained on, and whose rows are packed; null:
+  // everything committed so far.
   std::shared_ptr<const Snapshot> snapshot;
   unsigned threads = 1;
 };
@@ -81,7 +82,7 @@ class Layout {
   // kNotFound lists what there is; kUnsupported when it is not servable; kCorruption. Must not outlive the
   // store.
   static Result<std::unique_ptr<Layout>> Open(Store& store, std::string_view name);
-  // One that the catalog does not name (BuildPassingLayout).
+  // Opens a layout that the catalog does not name (BuildPassingLayout).
   static Result<std::unique_ptr<Layout>> Open(Store& store, const LayoutRecord& record);
 
   const LayoutRecord& record() const { return record_; }
@@ -89,8 +90,8 @@ class Layout {
   const File& file() const { return files_[0].data.file; }
   std::span<const Extent> extents() const { return extents_; }  // all of the regions, in order
 
-  // Where the first part of [offset, offset + bytes) of the regions lies that is in one piece. REQUIRES:
-  // offset is a multiple of the page, bytes > 0, and the range lies in the regions.
+  // Returns where the first contiguous part of [offset, offset + bytes) of the regions lies. REQUIRES: offset
+  // is a multiple of the page, bytes > 0, and the range lies in the regions.
   struct Part {
     const File* file = nullptr;
     uint64_t offset = 0;  // in the file
@@ -122,7 +123,7 @@ class Layout {
   std::vector<Extent> extents_;
 };
 
-// What building went through, for reports and benchmarks.
+// Figures of a build, for reports and benchmarks.
 struct BuildReport {
   TraceSummary trace;
   double sample_seconds = 0;
@@ -131,10 +132,10 @@ struct BuildReport {
   double pack_read_seconds = 0;
   double segment_search_seconds = 0;
   uint64_t blocks_bytes = 0;  // encoded
-  uint64_t sequences = 0;     // of a proximity order
+  uint64_t sequences = 0;     // sequences of a proximity order
   bool resumed = false;       // the trace of an interrupted build was taken over
   bool packed = true;
-  // What the choice of Packing::kCheaper was between, for one epoch; 0 when there was none.
+  // The two prices that Packing::kCheaper chose between, for one epoch; 0 when there was no choice.
   double packed_seconds = 0;  // the table read, chunks written and read
   double merged_seconds = 0;  // the rows read from the table by merged requests
 };
@@ -143,7 +144,7 @@ struct BuildReport {
 // as it was, plus a folder layouts/NAME.building that the next build of the name removes, or takes its trace
 // from when `resume` is set. A layout of the same name is replaced; its files go after the commit.
 //
-// Holds what `budget` has left, at most. kUsage for a spec that cannot be, kOutOfBudget and kNoSpace with the
+// Holds at most what `budget` has left. kUsage for an impossible spec, kOutOfBudget and kNoSpace with the
 // least that would do, kCancelled when `progress` says so.
 Result<LayoutRecord> BuildLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec, bool resume,
                                  const ProgressFunction& progress, BuildReport* report = nullptr);

@@ -1,4 +1,4 @@
-// What a layout file says of its regions: where each of them lies, and what the plan promises. Values;
+// What a layout file says about its regions: where each of them lies, and what the plan promises. Values;
 // docs/format.md "Layout" has them as bytes.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace quarry {
 
 // Where one batch lies: offsets in the section of regions.
 struct BatchEntry {
-  uint64_t offset = 0;  // of the block, page-aligned; the chunk follows at the next page
+  uint64_t offset = 0;  // start of the block, page-aligned; the chunk follows at the next page
   uint64_t block_bytes = 0;
   uint64_t chunk_rows = 0;  // in the chunk, or in the table when rows are not packed
   uint64_t segment_rows = 0;
@@ -58,10 +58,10 @@ struct LayoutDirectory {
 
 // Pages of the regions that lie in one file, one after the other.
 struct Extent {
-  uint64_t first_page = 0;  // of the regions
+  uint64_t first_page = 0;  // page of the regions
   uint64_t page_count = 0;
   uint64_t file = 0;       // 0: the layout's own; i: the record's base i - 1
-  uint64_t file_page = 0;  // of that file's section of regions
+  uint64_t file_page = 0;  // page of that file's section of regions
 };
 
 }  // namespace quarry

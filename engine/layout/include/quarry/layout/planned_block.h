@@ -34,11 +34,11 @@ struct PlannedBlock {
   uint64_t memory_bytes() const;
 };
 
-// The rows of a block's frame alone.
+// Only the rows of a block's frame.
 struct BlockFrame {
   uint32_t chunk_rows = 0;
   std::vector<NodeId> nodes;             // by frame row
-  std::vector<uint32_t> segment_places;  // of frame rows chunk_rows + i
+  std::vector<uint32_t> segment_places;  // places of frame rows chunk_rows + i
 };
 
 // Needs no block before it. The errors of BlockDecoder::Decode.
@@ -73,7 +73,7 @@ class BlockEncoder {
   // Appends to `out`. Afterwards chunk_nodes() are the rows of the chunk, in order.
   void Encode(const BlockPlan& plan, std::vector<std::byte>& out);
   std::span<const NodeId> chunk_nodes() const { return chunk_nodes_; }
-  // And these the places of its segment rows, in order.
+  // After Encode: the places of the block's segment rows, in order.
   std::span<const uint32_t> segment_places() const { return segment_places_; }
   uint32_t segment_rows() const { return static_cast<uint32_t>(segment_places_.size()); }
 

@@ -1,7 +1,7 @@
 // Rebuilding a layout: it then holds the newest rows again, and training reads none of them beside it.
 //
 // While the batches are the same (topology, training nodes and specification), so is the plan, and only
-// values of rows have changed. Then the least that does is done:
+// values of rows have changed. Then the cheapest sufficient way is taken:
 //
 //   record   none of the changed rows is in the layout, or it is not packed: the catalog alone changes
 //   patch    the pages of the layout that hold changed rows are written anew, the others stay in their files
@@ -27,30 +27,31 @@ std::string_view RebuildPathName(RebuildPath path);  // "record", "patch", "copy
 struct RebuildOptions {
   bool full = false;     // build it, whatever changed
   bool dry_run = false;  // say what would be done, and do nothing
-  unsigned threads = 1;  // of a build
+  unsigned threads = 1;  // for a build
 };
 
 struct RebuildReport {
   RebuildPath path = RebuildPath::kBuild;
   std::string why;            // half a sentence, for people
-  uint64_t rows_changed = 0;  // of the table, since the layout's rows
+  uint64_t rows_changed = 0;  // rows of the table that changed since the layout's rows
   uint64_t places = 0;        // in the layout, that hold one of them
-  double find_seconds = 0;    // of finding these
+  double find_seconds = 0;    // time it took to find these
   // Predicted. Patching (or copying) goes by the device's rates, 0 when it cannot be done; building by what
   // it took the last time.
   double patch_seconds = 0;
   double build_seconds = 0;
   uint64_t patch_bytes = 0;  // written
   uint64_t build_bytes = 0;
-  // What was done took, finding the places included; 0 after a dry run.
+  // Time that the rebuild took, finding the places included; 0 after a dry run.
   double seconds = 0;
   uint64_t bytes_written = 0;
-  BuildReport build;  // of RebuildPath::kBuild
+  BuildReport build;  // filled for RebuildPath::kBuild
 };
 
-// Returns the new record, of a dry run the old one. Until the catalog names the new layout the old one stands
-// and serves; a crash leaves what BuildLayout leaves. Holds the places and values of the changed rows; where
-// `budget` has no room for them, builds. As BuildLayout: kNotFound, kOutOfBudget, kNoSpace, kCancelled.
+// Returns the new record, or, after a dry run, the old one. Until the catalog names the new layout the old
+// one stands and serves; a crash leaves what BuildLayout leaves. Holds the places and values of the changed
+// rows; where `budget` has no room for them, builds. As BuildLayout: kNotFound, kOutOfBudget, kNoSpace,
+// kCancelled.
 Result<LayoutRecord> RebuildLayout(Store& store, MemoryBudget& budget, std::string_view name,
                                    const RebuildOptions& options, const ProgressFunction& progress,
                                    RebuildReport* report = nullptr);

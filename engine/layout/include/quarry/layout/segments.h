@@ -45,7 +45,7 @@ struct SegmentOptions {
 
 // One segment's division of rows.
 struct SegmentCache {
-  std::vector<NodeId> nodes;   // of the cache, in the order of the file
+  std::vector<NodeId> nodes;   // nodes of the cache, in the order of the file
   std::vector<uint64_t> runs;  // [run count + 1] offsets in nodes: each run is ascending
 };
 
@@ -75,7 +75,7 @@ Result<SegmentCost> MeasureSegments(const MissReader& misses, uint64_t batches_p
 
 struct SegmentSearch {
   uint64_t batches_per_segment = 0;  // 0 = no segment caches are needed: chunks alone fit
-  SegmentCost estimate;  // of the whole: read_bytes scaled from the first segment, the others exact
+  SegmentCost estimate;  // for the whole: read_bytes scaled from the first segment, the others exact
 };
 
 // The smallest segment with which the whole takes at most `disk_bytes`, as MeasureSegments counts it: a size

@@ -71,7 +71,7 @@ struct TraceSpec {
 };
 
 struct TraceSummary {
-  uint64_t trace_bytes = 0;  // of the two files
+  uint64_t trace_bytes = 0;  // size of the two files
   uint64_t blocks_bytes = 0;
   uint64_t accesses = 0;  // input nodes, summed over batches
   uint64_t edges = 0;

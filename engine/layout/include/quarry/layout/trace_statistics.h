@@ -1,5 +1,5 @@
-// What an access trace says about its workload: how unevenly nodes are used, and how much of the reading each
-// cache policy would spare at each size of memory.
+// Statistics of an access trace: how unevenly nodes are used, and how much reading each cache policy would
+// save at each size of memory.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// BatchStream: what a trainer sees of the engine, whichever road the batches take (docs/architecture.md "Data
+// BatchStream: the engine as a trainer sees it, whichever road the batches take (docs/architecture.md "Data
 // flow").
 #pragma once
 
@@ -33,7 +33,7 @@ class Batch {
   virtual uint64_t index() const = 0;  // position in the epoch's order
   virtual const Block& block() const = 0;
   virtual const FeatureView& features() const = 0;
-  virtual std::span<const int64_t> labels() const = 0;  // of the seeds; -1 = unlabelled
+  virtual std::span<const int64_t> labels() const = 0;  // labels of the seeds; -1 = unlabelled
 };
 
 // Figures of one pass so far. Seconds are summed over the threads of a stage. On the planned road "sampling"
@@ -55,8 +55,8 @@ struct StreamStats {
   double consumer_wait_seconds = 0;                      // the trainer waited in Next
 };
 
-// Used by one consumer thread; destroying it at any point cancels and joins its workers (batches must be gone
-// first).
+// Used by one consumer thread. Destroying it at any point cancels and joins its workers; batches must be gone
+// first.
 class BatchStream {
  public:
   virtual ~BatchStream() = default;
@@ -73,11 +73,12 @@ struct PassOptions {
   bool shuffle = true;        // by (road seed, pass)
   uint64_t pass = 0;          // epoch number: names the random streams
   bool ordered = false;       // deliver batches in order
-  // Once it is requested, a StartPass that is under way ends soon, with kCancelled. The stream does not look.
+  // Once stop is requested, a StartPass that is under way ends soon, with kCancelled. The stream itself does
+  // not look at it.
   std::stop_token stop = {};
 };
 
-// A road to batches, open for many passes: what the trainer is given.
+// A road to batches, open for many passes; the trainer is given one.
 class Road {
  public:
   virtual ~Road() = default;
@@ -87,7 +88,7 @@ class Road {
   virtual std::vector<NodeId> SplitNodes(Split split) const = 0;  // ascending
   virtual uint32_t feature_dim() const = 0;
 
-  // What training passes are over: nodes of the train split that have a label, ascending.
+  // The nodes that training passes run over: those of the train split that have a label, ascending.
   std::vector<NodeId> TrainNodes() const {
     std::vector<NodeId> nodes = SplitNodes(Split::kTrain);
     std::erase_if(nodes, [labels = labels()](NodeId node) { return labels.empty() || labels[node] < 0; });

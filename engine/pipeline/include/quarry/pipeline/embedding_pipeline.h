@@ -35,17 +35,17 @@ enum class AsyncMode : uint8_t {
 
 struct EmbeddingPipelineOptions {
   AsyncMode mode = AsyncMode::kOac;
-  // Batches compute in the order of their numbers: one seed gives one result. Else as they arrive.
+  // Batches compute in the order of their numbers, so one seed gives one result; otherwise as they arrive.
   bool ordered = false;
   bool record_order = false;
   unsigned batches_in_flight = 8;
   unsigned staleness = 4;
   unsigned prepare_workers = 1, transfer_workers = 1, transfer_back_workers = 1, update_workers = 1;
-  int64_t last_timestamp = kNeverWritten;  // of the checkpoint that training resumes from
+  int64_t last_timestamp = kNeverWritten;  // the checkpoint's from which training resumes
 };
 
-// What a task keeps with an item from stage to stage: edges, device buffers. Items are used again for later
-// batches, so its memory is too.
+// Data that a task keeps with an item from stage to stage: edges, device buffers. Items are used again for
+// later batches, and so is their memory.
 struct EmbeddingItemData {
   virtual ~EmbeddingItemData() = default;
 };
@@ -57,12 +57,13 @@ struct EmbeddingItem {
   std::unique_ptr<EmbeddingItemData> data;  // null until the task sets it
 };
 
-// What is trained. An error from any of these ends the run.
+// The training itself. An error from any of these calls ends the run.
 class EmbeddingTask {
  public:
   virtual ~EmbeddingTask() = default;
   // Sets `ids` of each block to the rows that batch item.batch needs: ascending, unique, perhaps none. Called
-  // by workers, for several items at a time. A function of the batch number alone, for runs to be repeatable.
+  // by workers, for several items at a time. The ids must be a function of the batch number alone, for runs
+  // to be repeatable.
   virtual Status Prepare(EmbeddingItem& item) = 0;
   // Moves the item to where Compute wants it, and back. Called by workers, for several items at a time. A CPU
   // computes where the rows were read: nothing to do.
@@ -82,12 +83,12 @@ struct EmbeddingStageStats {
   double wait_seconds = 0;  // for the stage before; of prepare: for a batch to leave the pipeline
 };
 
-// Since the pipeline was made.
+// Totals since the pipeline was made.
 struct EmbeddingPipelineStats {
   std::array<EmbeddingStageStats, kEmbeddingStageCount> stages;
   uint64_t rows_computed = 0;
   uint64_t rows_replaced = 0;    // by validation, of these
-  uint64_t cache_rows_peak = 0;  // of all validation caches together
+  uint64_t cache_rows_peak = 0;  // all validation caches together
   uint64_t cache_bytes_peak = 0;
 
   const EmbeddingStageStats& stage(EmbeddingStage stage) const { return stages[static_cast<size_t>(stage)]; }
@@ -101,9 +102,9 @@ class EmbeddingPipeline {
                                                  const EmbeddingPipelineOptions& options);
   virtual ~EmbeddingPipeline() = default;
 
-  // Trains batches [first_batch, first_batch + count) and returns when all of them are in the tables: a point
-  // for a checkpoint, which has all updates up to last_timestamp() and none later. Timestamps go on from run
-  // to run. One run at a time.
+  // Trains batches [first_batch, first_batch + count) and returns when all of them are in the tables. That is
+  // a point for a checkpoint, which then has all updates up to last_timestamp() and none later. Timestamps go
+  // on from run to run. One run at a time.
   //
   // The first error of any stage comes back, or kCancelled; then some batches are in the tables, others not
   // or in part, and every later run is refused with kCancelled.

@@ -42,18 +42,19 @@ struct LiveRoadOptions {
   unsigned sampler_threads = 1;
   unsigned extractor_threads = 1;
   unsigned io_depth = 64;
-  // Empty: as calibrated; where it was not, measured at open (0.2 s) for tables from 256 MiB on.
+  // Empty: the device as it was calibrated, or, for tables from 256 MiB on, measured at open (0.2 s).
   std::optional<DeviceProfile> device;
   uint64_t seed = 0;
-  // Says in the log how the budget was divided. Else that is for debugging: strangers open a server's roads.
+  // Says in the log how the budget was divided. A server sets it to false (then it is a debug message), since
+  // strangers open its roads.
   bool tells_plan = true;
-  // What the road sees, as long as it is open; null: everything committed when it is opened.
+  // What the road sees while it is open; null: everything committed when it is opened.
   std::shared_ptr<const Snapshot> snapshot;
-  // Once it is requested, opening the road ends with kCancelled: at the next batch that is probed, or behind
-  // the file that is being read.
+  // Once stop is requested, opening the road ends with kCancelled, at the next probed batch or after the file
+  // that is being read.
   std::stop_token stop = {};
-  // Memory that the caller needs beside the road for batches of up to so many nodes: it is left free, and
-  // part of the least that kOutOfBudget states. May be empty.
+  // Memory that the caller needs beside the road for batches of up to this many nodes: it is left free, and
+  // is part of the least that kOutOfBudget states. May be empty.
   std::function<uint64_t(uint64_t batch_nodes_max)> beside_bytes = {};
   enum class TopologyPlacement { kAuto, kMemory, kDisk } topology_placement = TopologyPlacement::kAuto;
 };
@@ -61,8 +62,8 @@ struct LiveRoadOptions {
 // How the budget was divided, for people and tests. The parts add up to what was reserved.
 struct LiveRoadPlan {
   uint64_t fixed_bytes = 0;
-  uint64_t cache_bytes = 0;   // of retained_max rows
-  uint64_t flight_bytes = 0;  // of the other slot_count - retained_max rows
+  uint64_t cache_bytes = 0;   // retained_max rows
+  uint64_t flight_bytes = 0;  // the other slot_count - retained_max rows
   uint64_t topology_bytes = 0;
   uint64_t neighbor_cache_bytes = 0;
   uint64_t total_bytes() const {
@@ -74,8 +75,8 @@ struct LiveRoadPlan {
   uint32_t batches_in_flight = 0;
   uint32_t frame_count = 0;    // batches at any stage, from sampling to release
   uint64_t slot_count = 0;     // rows that the feature buffer holds
-  uint64_t retained_max = 0;   // of these, rows that may stay between batches
-  uint64_t staging_bytes = 0;  // of each extractor
+  uint64_t retained_max = 0;   // part of these that may stay between batches
+  uint64_t staging_bytes = 0;  // for each extractor
 
   std::string ToString() const;  // one line
 };

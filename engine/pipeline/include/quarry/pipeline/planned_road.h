@@ -9,7 +9,7 @@
 // Cache and frames are one array of rows, so a row's slot says where it lies, and rows are used where the
 // device put them: only rows that enter the cache, and rows of segment caches, are ever copied.
 //
-// Rows in the layout are those of the table's file; rows that the road's snapshot has newer are put over them
+// The layout holds rows as they were when it was built; newer rows of the road's snapshot are put over them
 // as they arrive, so a layout serves writes that came after it.
 //
 // A pass over the layout's seeds is served from it, whatever its number: planned epochs follow each other and
@@ -33,23 +33,22 @@ namespace quarry {
 
 struct PlannedRoadOptions {
   std::string layout = "default";
-  std::optional<LayoutRecord>
-      record;              // of a layout that the catalog does not name; then `layout` is not used
-  unsigned io_depth = 16;  // requests of up to 1 MiB in flight
+  std::optional<LayoutRecord> record;  // a layout that the catalog does not name; then `layout` is unused
+  unsigned io_depth = 16;              // requests of up to 1 MiB in flight
   // Batches at any stage; 0 = four, or as many as the budget allows, at least two. 1 does one stage after the
   // other, for comparison.
   unsigned frame_count = 0;
   bool tells_plan = true;  // as LiveRoadOptions
-  // What the road sees, as long as it is open; null: everything committed when it is opened.
+  // What the road sees while it is open; null: everything committed when it is opened.
   std::shared_ptr<const Snapshot> snapshot;
-  // What passes over other seeds are sampled with, on what the budget has left; empty: they are refused.
+  // The live road for passes over other seeds, on what the budget has left; empty: such passes are refused.
   std::optional<LiveRoadOptions> live;
 };
 
 struct PlannedRoadPlan {
   uint64_t fixed_bytes = 0;  // directory, checksums, labels, block decoder
   uint64_t cache_bytes = 0;
-  uint64_t frame_bytes = 0;  // of each: rows, block, its decoded form
+  uint64_t frame_bytes = 0;  // for each frame: rows, block, its decoded form
   uint32_t frame_count = 0;
   uint64_t total_bytes() const { return fixed_bytes + cache_bytes + frame_bytes * frame_count; }
   std::string ToString() const;  // one line

@@ -1,7 +1,7 @@
 // SuperbatchRoad: fresh samples every epoch, each planned ahead (Ginex §3.1): while one epoch trains, the
 // next is sampled and planned in the background; and packed (DiskGNN), or its rows are left in the table and
 // read from there by merged requests, whichever the cost model finds cheaper for an epoch that is used once
-// (LayoutSpec:: packing may say which). Either way the cache is Belady's over the epoch's known batches.
+// (LayoutSpec::packing may say which). Either way the cache is Belady's over the epoch's known batches.
 //
 // A pass over the training nodes is served from the layout that was built for its number, so it has the
 // batches of the live pass of that number; any other pass is sampled live. A layout is dropped when the next

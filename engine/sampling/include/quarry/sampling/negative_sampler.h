@@ -18,16 +18,16 @@ struct NegativeOptions {
   uint64_t seed = 0;
 };
 
-// Whom to draw from.
+// The nodes to draw from.
 struct NegativePool {
   NodeId node_first = 0;  // uniformly from [node_first, node_first + node_count)
   uint64_t node_count = 0;
-  // The end of a random edge is a node in proportion to its degree: one side's end of each edge. Not looked
-  // at where degree_share is 0.
+  // One side's end of each edge: the end of a random edge is a node drawn in proportion to its degree. Unused
+  // where degree_share is 0.
   std::span<const NodeId> edge_ends;
 };
 
-// Names a draw: `side` tells the two ends of an edge apart.
+// Names one draw: `side` tells the two ends of an edge apart.
 struct NegativeDraw {
   uint64_t epoch = 0;
   uint64_t batch = 0;

@@ -50,8 +50,8 @@ struct NeighborSource {
   const NeighborCache* caches[2] = {nullptr, nullptr};
   unsigned io_depth = 64;
   DeviceProfile device;  // which pages are worth reading in one request
-  // Seeds and sampled neighbors of a block, at most: for who does not know yet how large blocks are. Local
-  // ids are 32 bits wide.
+  // The most seeds and sampled neighbors that a block may have: for callers who do not know yet how large
+  // blocks are. Local ids are 32 bits wide.
   uint64_t block_entries_max = uint64_t{1} << 31;
 };
 
@@ -82,7 +82,7 @@ class NeighborSampler {
 
   // Samples the block of `seeds` (unique, in range) into `block`, reusing its memory. kInvalidArgument names
   // a bad seed, or says that the block exceeds the source's block_entries_max; from disk also kIoError and
-  // kCorruption. After an error the block means nothing; the sampler goes on working.
+  // kCorruption. After an error the block means nothing, but the sampler remains usable.
   virtual Status Sample(std::span<const NodeId> seeds, uint64_t stream_seed, Block& block) = 0;
   virtual const SamplerStats& stats() const = 0;
   virtual uint64_t scratch_bytes() const = 0;

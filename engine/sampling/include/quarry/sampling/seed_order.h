@@ -39,7 +39,7 @@ struct ProximityOptions {
 struct OrderedSeeds {
   std::vector<NodeId> seeds;   // a permutation of what was given
   uint32_t sequences = 0;      // that were used
-  double shuffling_error = 0;  // of this order
+  double shuffling_error = 0;  // this order's error
   double error_bound = 0;
 };
 

@@ -7,7 +7,7 @@
 //   embeddings   tables that several trainers train: one order of commits
 //
 // One copy of every cache serves all: what sessions hold comes from one MemoryBudget, divided by admission. A
-// client is a stranger: it holds what its session was granted and nothing of anybody else's.
+// client is a stranger: it can hold what its session was granted, and nothing that belongs to others.
 #pragma once
 
 #include <sys/types.h>
@@ -32,15 +32,15 @@ struct ServerOptions {
   uint32_t sessions_max = 64;
   unsigned io_threads = 2;
   unsigned workers = 4;         // threads that read and sample: they wait for the disk, mostly
-  uint64_t threads_max = 1024;  // of streams, where the system's own limits leave as many
+  uint64_t threads_max = 1024;  // for streams, where the system's own limits leave as many
   unsigned producing_max = 2;   // streams that copy a batch at a time (the roads read ahead meanwhile)
-  // Besides the server's own. With any, others may enter the folder (0711) and connect (0666); the kernel
-  // says who they are.
+  // Users who may connect besides the server's own. If there are any, others may enter the folder (0711) and
+  // connect (0666), and the kernel says who they are.
   std::vector<uid_t> allow_uids;
-  // Embedding tables that were committed to are checkpointed so often; what was committed since the last time
-  // is lost with a server that is killed. 0: only by `saveTraining` and by Stop.
+  // Interval at which embedding tables that were committed to are checkpointed; a server that is killed loses
+  // what was committed since the last time. 0: only `saveTraining` and Stop make checkpoints.
   std::chrono::milliseconds checkpoint_embeddings{60'000};
-  std::vector<uid_t> read_only_uids;  // of these and the own one, those who may not write
+  std::vector<uid_t> read_only_uids;  // users, among these and the server's own, who may not write
   bool read_only = false;             // nobody may
   // HTTP: Prometheus at /metrics, a status page at /. On a Unix socket for the users of the server, at
   // MetricsPath; on 127.0.0.1 for everybody there (0: any free port).
@@ -66,11 +66,11 @@ class Server {
   // it.
   static Result<std::unique_ptr<Server>> Start(Store& store, MemoryBudget& budget,
                                                const ServerOptions& options);
-  // As Stop, without its errors.
+  // Does what Stop does, without reporting errors.
   virtual ~Server() = default;
 
   // Accepts nobody any more, cancels what is under way (clients are told kCancelled), checkpoints embedding
-  // tables, removes the socket. Idempotent. The first error of a checkpoint.
+  // tables and removes the socket. Idempotent. Returns the first error of a checkpoint.
   virtual Status Stop() = 0;
   virtual const std::string& socket_path() const = 0;
   virtual uint16_t metrics_port() const = 0;  // 0 without one

@@ -1,9 +1,9 @@
-// SqlRunner: what runs SQL for a server's clients. The server does not know SQL: who starts it hands it a
+// SqlRunner: runs SQL for a server's clients. The server does not know SQL: whoever starts it hands it a
 // runner (ServerOptions), or none.
 //
-// A connection is of one client, and with it its transaction and what its statements create. It and its
-// cursors are used by one thread at a time, which need not be the same always; a server's threads for SQL,
-// none of which answers anything else. What runs looks at the connection's `cancelled` now and then.
+// A connection belongs to one client, together with its transaction and what its statements create. It and
+// its cursors are used by one thread at a time, though not always the same one: by a server's threads for
+// SQL, which do nothing else. A running statement looks at the connection's `cancelled` now and then.
 //
 // Errors are those of the statement, and come as sentences for the client: kInvalidArgument, kCancelled
 // (cancelled, or a timeout), and what the tables meet (kCorruption, kIoError, kOutOfBudget).
@@ -48,17 +48,17 @@ class SqlConnection {
 
 struct SqlOptions {
   bool write = false;
-  double timeout_seconds = 0;  // of a statement; 0: none
+  double timeout_seconds = 0;  // for one statement; 0: none
   std::function<bool()> cancelled;
-  // Asked before its temporary files grow by so many bytes, which an error forbids; told when they shrink, by
-  // a negative number.
+  // Asked before temporary files of the connection grow by this many bytes, which an error forbids; told, by
+  // a negative number, when they shrink.
   std::function<Status(int64_t bytes)> temp_files;
 };
 
 class SqlRunner {
  public:
   virtual ~SqlRunner() = default;
-  // What it may hold from now on for all connections together, beside what their tables draw on budgets.
+  // Sets what it may hold from now on for all connections together, beside what their tables draw on budgets.
   // Called before the first Connect, and again when there is no connection.
   virtual void LimitMemory(uint64_t bytes) = 0;
   // `budget` outlives the connection, whose tables draw on it. Thread-safe.

@@ -1,4 +1,5 @@
-// FileScanner: a range of a file, front to back, by large direct reads that overlap with the caller's work.
+// FileScanner: reads a range of a file, front to back, by large direct reads that overlap with the caller's
+// work.
 //
 // Keeps kDepth reads in flight into one huge-page buffer. One thread owns a scanner.
 #pragma once

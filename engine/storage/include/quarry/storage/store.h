@@ -24,8 +24,8 @@
 
 namespace quarry {
 
-// Makes the folder `path` (which must not exist) with what every database has besides its catalog: features/,
-// topology/, LOCK and VERSION, synced.
+// Makes the folder `path` (which must not exist) with everything that a database has besides its catalog:
+// features/, topology/, LOCK and VERSION, synced.
 Status CreateStoreDirectory(IoBackend& backend, const std::string& path);
 
 // Version 2: the catalog has a ledger and an anchor. A database of version 1 is read as it is, and the first
@@ -40,28 +40,28 @@ class Store {
   virtual ~Store() = default;
 
   virtual const std::string& path() const = 0;
-  virtual uint32_t version() = 0;                // of the database's folder: kStoreVersion, or older
+  virtual uint32_t version() = 0;                // version of the database's folder: kStoreVersion, or older
   virtual const Manifest& manifest() const = 0;  // the newest; every one lives as long as the store
-  // For whoever is going to make files in the database, before the first of them, and to write rows (Write
-  // and the like call it): removes what interrupted commands left over. Opening a database, and reading in
-  // it, changes no byte. Nothing the second time.
+  // Removes what interrupted commands left over. Whoever is going to make files in the database calls it
+  // before the first of them; Write and its like call it themselves. Opening a database, and reading in it,
+  // changes no byte. The second call does nothing.
   virtual Status PrepareToWrite() = 0;
-  // What was left over when the store was opened, and still is; by paths in the database.
+  // What was left over when the store was opened and still is there, by paths in the database.
   virtual std::vector<std::string> leftovers() const = 0;
   // Replaces the manifest by what `change` makes of it, synced; one change at a time. `folded` as in
-  // Catalog::CommitManifest. A manifest that a reader would refuse is not written; on an error of the disk
+  // Catalog::CommitManifest. A manifest that a reader would refuse is not written; after an error of the disk
   // the old one or the new one stands, whole.
   virtual Status UpdateManifest(const std::function<Status(Manifest&)>& change,
                                 const Catalog::FoldedRows* folded = nullptr) = 0;
   // Removes a table, with the versions of its rows, and its file. kNotFound; kInvalidArgument names the
   // layout that needs it; kBusy while a snapshot has it. REQUIRES: nobody writes to it meanwhile.
   virtual Status DropTable(std::string_view name) = 0;
-  // The one that is open now: a write may open another, while whoever has this one reads on.
+  // The catalog that is open now. A write may open another one; whoever has this one reads on in it.
   virtual std::shared_ptr<Catalog> catalog() = 0;
   virtual IoBackend& backend() = 0;
   virtual Result<std::unique_ptr<FeatureTable>> OpenTable(
       std::string_view name) = 0;  // kNotFound lists what there is
-  // As the snapshot has it.
+  // The table as the snapshot has it.
   virtual Result<std::unique_ptr<FeatureTable>> OpenTable(const Snapshot& snapshot,
                                                           std::string_view name) = 0;
   virtual Result<std::unique_ptr<Topology>> OpenTopology(std::string_view name) = 0;
@@ -76,10 +76,11 @@ class Store {
   virtual Result<std::unique_ptr<LargeWrite>> BeginLargeWrite() = 0;
   // Everything committed so far.
   virtual Result<std::shared_ptr<const Snapshot>> TakeSnapshot() = 0;
-  // Those that live, in this process, by timestamp.
+  // The snapshots that live in this process, by timestamp.
   virtual std::vector<HeldSnapshots> Held() const = 0;
-  // What the snapshot has newer than `base`, by default the table's file in the snapshot; keeps the snapshot.
-  // kUnsupported when the base is newer than the snapshot, or so old that it is not known what changed since.
+  // Opens what the snapshot has newer than `base`, by default the table's file in the snapshot; the overlay
+  // keeps the snapshot. kUnsupported when the base is newer than the snapshot, or so old that what changed
+  // since is not known.
   virtual Result<std::unique_ptr<RowOverlay>> OpenOverlay(std::string_view table,
                                                           std::shared_ptr<const Snapshot> snapshot,
                                                           std::optional<TableVersion> base = {}) = 0;
@@ -88,8 +89,9 @@ class Store {
   virtual Status AcceptDoubts() = 0;
 
   // For CheckpointStore (checkpoint.h): makes a copy of the catalog in the folder `path` (Catalog::CopyTo)
-  // and calls `copy_files`, during which no other manifest is committed: so long the files that the copy
-  // names are there, and what the maps of page files name is not overwritten. Rows may be written meanwhile.
+  // and calls `copy_files`, during which no other manifest is committed: until it returns, the files that the
+  // copy names are there, and nothing that the maps of page files name is overwritten. Rows may be written
+  // meanwhile.
   virtual Status CopyCatalog(const std::string& path, const std::function<Status()>& copy_files) = 0;
 
   // For CompactTable (compaction.h): makes `record`, whose file is whole, the base of its table, in which
@@ -120,7 +122,7 @@ struct ImportOptions {
 Status ImportDatabase(IoBackend& backend, const std::string& path, Dataset dataset,
                       const ImportOptions& options);
 
-// What a fault is found in, for RepairStore (repair.h).
+// The thing in which a fault was found, for RepairStore (repair.h).
 struct Damage {
   enum class Kind : uint8_t {
     kCatalog,   // its tables, names or versions
@@ -138,8 +140,8 @@ struct Damage {
   };
   Kind kind = Kind::kCatalog;
   std::string name;        // as its record has it; of folders, strays and leftovers the path in the database
-  uint64_t first_row = 0;  // of a table, where single rows are damaged
-  uint64_t row_count = 0;  // 0: something else than rows
+  uint64_t first_row = 0;  // first row, where single rows of a table are damaged
+  uint64_t row_count = 0;  // 0: something other than rows
 };
 
 inline constexpr size_t kVerifyFaultsMax = 1000;
@@ -159,11 +161,12 @@ struct VerifyReport {
 // Reads everything: superblocks, footers, every cell and section checksum, padding, indptr monotone, indices
 // in range and ascending within each list, counts equal to the catalog's, names, labels and splits in range,
 // the files of every layout, the file VERSION, no stray files. Holds under 16 MiB whatever the database's
-// size (and four rows where they exceed a mebibyte). An error (not a fault) means that it could not run.
+// size (and four rows where they exceed a mebibyte). An error (as opposed to a fault) means that the
+// verification could not run.
 Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress);
 
-// Finds only what no record names, and missing folders, by listing the folders; reads no data file. What
-// another thread is writing just now is a stray until its commit.
+// Finds only files that no record names, and missing folders, by listing the folders; reads no data file. A
+// file that another thread is just writing is a stray until its commit.
 Result<VerifyReport> FindStrays(Store& store);
 
 }  // namespace quarry

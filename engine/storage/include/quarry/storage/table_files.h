@@ -1,7 +1,7 @@
 // TableFiles: the files of feature tables, kept open from snapshot to snapshot.
 //
-// Opening one reads all of its checksums, which a lookup of one row cannot pay for. For each table the file
-// that was asked for last is kept; an older one lives as long as somebody holds it. Thread-safe.
+// Opening a file reads all of its checksums, which a lookup of one row cannot pay for. For each table the
+// file that was asked for last is kept open; an older one lives as long as somebody holds it. Thread-safe.
 #pragma once
 
 #include <map>

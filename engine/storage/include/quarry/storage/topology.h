@@ -33,9 +33,9 @@ class Topology {
                                                 const TopologyRecord& record,
                                                 std::span<const std::byte, 16> database_id);
 
-  // A topology without a file, its indices in memory: for tests and benchmarks. CSC, and CSR where csr_indptr
-  // is not empty. REQUIRES: indptr from 0, ascending, ending at the edge count, of one size; indices below
-  // the node count.
+  // Makes a topology without a file, its indices in memory: for tests and benchmarks. It has CSC, and CSR
+  // where csr_indptr is not empty. REQUIRES: indptr from 0, ascending, ending at the edge count, of one size;
+  // indices below the node count.
   static Result<std::unique_ptr<Topology>> FromMemory(std::vector<uint64_t> csc_indptr,
                                                       std::span<const NodeId> csc_indices,
                                                       std::vector<uint64_t> csr_indptr = {},
@@ -56,7 +56,7 @@ class Topology {
   // Reads all indices of a side into memory, verified and in range. The caller has reserved IndicesBytes().
   Status LoadIndices(IoBackend& backend, Adjacency side);
 
-  // On-disk access: indices[i] lies at indices_offset(side) + 4 * i of file(), in 4 KiB pages counted from
+  // Access on disk: indices[i] lies at indices_offset(side) + 4 * i of file(), in 4 KiB pages counted from
   // there.
   const File& file() const { return data_.file; }
   uint32_t block_bytes() const { return data_.block_bytes; }
@@ -102,17 +102,17 @@ class TopologyBuilder {
   static Result<std::unique_ptr<TopologyBuilder>> Create(IoBackend& backend,
                                                          const TopologyBuildOptions& options);
   virtual ~TopologyBuilder() = default;
-  // `weights`: one for each edge, finite; empty = 1 each, where edges have weights. A reverse edge that is
-  // added has the weight of its edge, and gives way to one that is given. REQUIRES: ids below kNodeCountMax,
-  // relation below relation_count.
+  // `weights` has one finite weight for each edge; empty = 1 each, where edges have weights. An added reverse
+  // edge has the weight of its edge, and gives way to one that the source has. REQUIRES: ids below
+  // kNodeCountMax, relation below relation_count.
   virtual Status Add(std::span<const Edge> edges, uint32_t relation = 0,
                      std::span<const float> weights = {}) = 0;
   virtual uint64_t node_count_min() const = 0;  // 1 + the largest id added so far
   // Edges that Finish will sort, before deduplication.
   virtual uint64_t added_edges() const = 0;
   // Writes `path` for node_count nodes (>= node_count_min()) and returns the record (name and file left
-  // empty). `progress` is called now and then with the edges written; what it returns other than OK ends the
-  // work. kInvalidArgument when a sum of weights exceeds float32.
+  // empty). `progress` is called now and then with the edges written; an error that it returns ends the work.
+  // kInvalidArgument when a sum of weights exceeds float32.
   virtual Result<TopologyRecord> Finish(const std::string& path, uint64_t node_count,
                                         std::span<const std::byte, 16> database_id, uint64_t generation,
                                         const std::function<Status(uint64_t edges)>& progress = {}) = 0;

@@ -1,8 +1,8 @@
-// Checkpoints of training runs: what a run needs to go on (weights of the model, optimizer state, position in
-// its batches), as bytes that the trainer understands, in DB/training/NUMBER.qts.
+// Checkpoints of training runs: everything that a run needs to go on (weights of the model, optimizer state,
+// position in its batches), as bytes that the trainer understands, in DB/training/NUMBER.qts.
 //
 // The catalog names one file a run, the last: a crash at any instant leaves the checkpoint before or the new
-// one. What else belongs to it (embedding tables) is committed with it.
+// one. Whatever else belongs to the checkpoint (embedding tables) is committed with it.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ Status CheckTrainingName(std::string_view name);
 Status NoTraining(const Store& store, std::string_view name);
 
 struct TrainingCheckpoint {
-  std::string_view name;      // of the run
+  std::string_view name;      // the run's name
   std::string_view settings;  // these three as in TrainingRecord
   std::string_view config;
   int64_t timestamp = -1;
@@ -40,9 +40,8 @@ using ManifestChange = std::function<Status(Manifest&)>;
 using ManifestCommit = std::function<Status(const ManifestChange& change)>;
 
 // Writes the state, synced, then names it by `commit`; the file before it goes after that. kUsage for a
-// config of more than wire::kConfigBytesMax. On an error the
-// checkpoint before stands, but for a commit that the disk failed, which may have happened. One thread at a
-// time for a run.
+// config of more than wire::kConfigBytesMax. On an error the checkpoint before stands, except that a commit
+// which failed on disk may have happened. One thread at a time for a run.
 Status CheckpointTraining(Store& store, const TrainingCheckpoint& checkpoint, const ManifestCommit& commit);
 
 // The state of the run's last checkpoint. kCorruption; NoTraining.
@@ -51,16 +50,16 @@ Result<std::vector<std::byte>> ReadTrainingState(Store& store, std::string_view 
 // Removes the run's record, then its file. NoTraining.
 Status DropTraining(Store& store, std::string_view name);
 
-// The checkpoints of runs, wherever they lie: for who trains, and need not know. One thread.
+// The checkpoints of runs, wherever they lie, for a trainer that need not know where. Used by one thread.
 class TrainingStates {
  public:
   virtual ~TrainingStates() = default;
-  virtual const std::string& path() const = 0;  // of the database, or of a server's socket: for sentences
+  virtual const std::string& path() const = 0;  // the database's or the server's socket's, for messages
   // The record of the run's last checkpoint. NoTraining.
   virtual Result<TrainingRecord> Find(std::string_view name) = 0;
   // Its state. Errors as ReadTrainingState.
   virtual Result<std::vector<std::byte>> Read(std::string_view name) = 0;
-  // CheckpointTraining of nothing else.
+  // CheckpointTraining, with nothing else in the commit.
   virtual Status Save(const TrainingCheckpoint& checkpoint) = 0;
 };
 
