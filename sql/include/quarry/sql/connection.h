@@ -10,18 +10,19 @@
 //     rows.Blob(1);  // float32
 //   }
 //
-// Texts and blobs have 64 MiB at most. Tables that a statement creates lie in memory and go with the
+// Texts and blobs may have at most 64 MiB. Tables that a statement creates lie in memory and go with the
 // connection. A statement sees one snapshot, and so do all statements between BEGIN and COMMIT: the one that
 // the first of them took, and what they wrote themselves. What a transaction writes is one WriteBatch,
-// committed by COMMIT, under one timestamp. It takes the place of what others have written to the same rows
-// since the snapshot.
+// committed by COMMIT, under one timestamp. It replaces what others have written to the same rows since the
+// snapshot.
 //
 // Connection and Rows belong to one thread; any number of connections may be open. Store and budget outlive
 // them, Rows must be gone before their connection. While a statement runs, the store must not be written to
 // for the first time by another thread (Store::catalog).
 //
-// Errors: kInvalidArgument is what SQLite makes of the text (it names the line); kCancelled a timeout or
-// `cancelled`; what the tables meet comes back as it is (kCorruption, kIoError, kOutOfBudget).
+// Errors: kInvalidArgument when SQLite refuses the text (the message names the line); kCancelled after a
+// timeout or by `cancelled`; errors that the tables meet come back as they are (kCorruption, kIoError,
+// kOutOfBudget).
 #pragma once
 
 #include <cstddef>
@@ -49,11 +50,11 @@ using Value = std::variant<std::monostate, int64_t, double, std::string, std::ve
 
 struct ConnectionOptions {
   bool write = false;               // UPDATE and INSERT OR REPLACE reach the database
-  double timeout_seconds = 0;       // of one statement, from its first row on; 0 = none
+  double timeout_seconds = 0;       // for one statement, from its first row on; 0 = none
   std::function<bool()> cancelled;  // asked now and then while a statement runs; may be empty
-  bool served = false;              // for a stranger: no PRAGMA sets anything, here or for the process
-  // Asked before temporary files grow by so many bytes; with an error, the statement ends with it. Told by a
-  // negative number when they shrink. May be empty.
+  bool served = false;              // for a stranger: no PRAGMA sets anything, here or in the process
+  // Asked before temporary files grow by this many bytes; an error ends the statement. Told, by a negative
+  // number, when they shrink. May be empty.
   std::function<Status(int64_t bytes)> temp_files;
 };
 
@@ -66,8 +67,8 @@ class Rows {
   Rows& operator=(Rows&& other) noexcept;
   ~Rows();
 
-  // To the first row, then to the next; false after the last. A statement without rows runs in the first
-  // call.
+  // Moves to the first row, then to the next; false after the last. A statement without rows runs in the
+  // first call.
   Result<bool> Next();
 
   int column_count() const;  // 0: the statement has no rows
@@ -87,11 +88,11 @@ class Rows {
   std::unique_ptr<Statement> statement_;
 };
 
-// A table, or a function that gives one, for people who ask what there is.
+// A table, or a function that returns one, for people who ask what there is.
 struct TableInfo {
   struct Column {
     std::string name, type;
-    bool hidden = false;  // of no SELECT *: an argument, or what takes long to tell
+    bool hidden = false;  // SELECT * leaves it out: an argument, or what takes long to tell
   };
   std::string name;
   std::vector<Column> columns;
@@ -103,8 +104,8 @@ bool IsComplete(const std::string& text);
 // The folder where SQLite makes temporary files.
 std::string TempFolder();
 
-// What SQLite may hold, for all connections of the process together; 0: no limit. A statement that would take
-// more fails with kOutOfBudget.
+// Limits what SQLite may hold, for all connections of the process together; 0: no limit. A statement that
+// would take more fails with kOutOfBudget.
 void LimitMemory(uint64_t bytes);
 
 class Connection {
@@ -113,19 +114,20 @@ class Connection {
                                                   const ConnectionOptions& options);
   virtual ~Connection() = default;
 
-  // The one statement of `sql`, with `parameters` for ?1, ?2, ... kInvalidArgument when there are more
+  // Runs the one statement of `sql`, with `parameters` for ?1, ?2, ... kInvalidArgument when there are more
   // statements, or another number of parameters.
   virtual Result<Rows> Query(std::string_view sql, std::span<const Value> parameters = {}) = 0;
   Result<Rows> Query(std::string_view sql, std::initializer_list<Value> parameters) {
     return Query(sql, std::span(parameters.begin(), parameters.size()));
   }
 
-  // Runs the statements of `script` one after the other: calls `visit` with each that there is, before its
-  // first row. Ends at the first error, of `visit` too; lines are counted from the script's first.
+  // Runs the statements of `script` one after the other, and calls `visit` with each of them before its first
+  // row. Ends at the first error, also one of `visit`; lines are counted from the script's first.
   virtual Status Run(std::string_view script, const std::function<Status(Rows&)>& visit) = 0;
 
-  // The statement at byte `at` of a script, which moves behind it; none: there are no more. Lines are counted
-  // from the script's first. Once what came before is run: a statement may create what the next one names.
+  // Prepares the statement at byte `at` of a script and moves `at` behind it; nothing when there are no more.
+  // Lines are counted from the script's first. Run each statement before asking for the next, since it may
+  // create what the next one names.
   virtual Result<std::optional<Rows>> Next(const std::string& script, size_t& at) = 0;
 
   virtual std::vector<TableInfo> tables() const = 0;

@@ -1,9 +1,9 @@
-// Communicator: trainers that learn one model together, each from batches of its own (data-parallel
-// training), and what they tell each other: sums of gradients, counts, and who failed.
+// Communicator: connects trainers that learn one model together, each from batches of its own (data-parallel
+// training). They exchange sums of gradients, counts, and who failed.
 //
-// They are processes of one machine (they read one server's socket) and have *ranks* from 0. What is said is
-// said by all: every rank makes the same calls in the same order, and a call returns when all have made it. A
-// call in which a rank is gone fails with kIoError at the others.
+// They are processes of one machine (they read one server's socket) and have *ranks* from 0. Every rank makes
+// the same calls in the same order, and a call returns when all have made it. When a rank is gone, the call
+// fails with kIoError at the others.
 //
 // One thread at a time.
 #pragma once
@@ -25,35 +25,34 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual uint32_t rank() const = 0;
   virtual uint32_t size() const = 0;
-  // Values become their sums over all ranks: the same bits at every rank, and in every run.
+  // Replaces the values by their sums over all ranks: the same bits at every rank, and in every run.
   virtual Status AllReduceSum(std::span<float> values) = 0;
   virtual Status AllReduceSum(std::span<double> values) = 0;
   virtual Status Broadcast(std::span<std::byte> bytes, uint32_t from_rank) = 0;
   virtual Status Barrier() = 0;
 };
 
-// What all ranks have to say: OK when all of them are, else the error of the first rank that has one, at
-// every rank. `mine` comes back as it is when the others cannot be asked any more, and where there are
-// none (null).
+// Exchanges the ranks' statuses: returns OK when all are OK, else, at every rank, the error of the first rank
+// that has one. Returns `mine` when the others cannot be asked any more, and when there are none (null).
 Status Agree(Communicator* trainers, const Status& mine);
 
 // Where the ranks find each other.
 struct Rendezvous {
   uint32_t rank = 0;
   uint32_t size = 1;
-  // A host, where rank 0 listens at the port; or the absolute path of a file that is not there yet.
+  // A host, where rank 0 listens at the port, or the absolute path of a file that does not exist yet.
   std::string address = "127.0.0.1";
   uint16_t port = 29500;
-  double timeout_seconds = 300;  // to meet
+  double timeout_seconds = 300;  // for meeting
 };
 
-// What the environment says of this process, as torchrun, Slurm, Open MPI and MPICH set it; nothing when it
-// is not one of several. `get`: as std::getenv. kUsage names a variable that makes no sense.
+// Reads this process's rank from the environment, as torchrun, Slurm, Open MPI and MPICH set it; nothing when
+// the process is not one of several. `get` works as std::getenv. kUsage names a variable that makes no sense.
 Result<std::optional<Rendezvous>> RendezvousFromEnvironment(
     const std::function<const char*(const char*)>& get);
 
-// Meets the others: LibTorch's c10d over Gloo. kIoError when they do not come in time, kUnsupported in a
-// build without Gloo.
+// Meets the others through LibTorch's c10d over Gloo. kIoError when they do not come in time, kUnsupported in
+// a build without Gloo.
 Result<std::unique_ptr<Communicator>> JoinTrainers(const Rendezvous& rendezvous);
 // Whether this build has Gloo: OK, or why not.
 Status CheckCommunicator();

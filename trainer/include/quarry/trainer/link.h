@@ -21,7 +21,7 @@ namespace quarry {
 
 // Scores of an edge (s, r, d); larger is likelier.
 enum class DecoderKind : uint8_t {
-  kDot,       // s . d: relations count for nothing, and have no vectors
+  kDot,       // s . d: relations play no part, and have no vectors
   kDistMult,  // sum of s * r * d (Yang et al. 2015)
   kComplEx,   // Re(sum of s * r * conj(d)) (Trouillon et al. 2016); a row is [real half | imaginary half]
   kTransE,    // -|s + r - d|, Euclidean (Bordes et al. 2013)
@@ -52,21 +52,21 @@ struct LinkSpec {
 // kInvalidArgument for a dim of 0, an odd one of ComplEx, or a margin that is no positive number.
 Status CheckLinkSpec(const LinkSpec& spec);
 
-// Over both sides of all edges. Equal scores count with the mean rank, so that a constant model is not a good
-// one.
+// Metrics over both sides of all edges. Equal scores count with their mean rank, so that a constant model is
+// not a good one.
 struct LinkMetrics {
   uint64_t rankings = 0;                       // two an edge
   double mrr = 0;                              // mean of 1 / rank
   double hits_1 = 0, hits_3 = 0, hits_10 = 0;  // share of ranks up to 1, 3, 10
 };
 
-// `filtered` leaves out of a ranking all other nodes that would make a known edge too.
+// `filtered` leaves all other nodes that would make a known edge out of a ranking.
 struct LinkEvaluation {
   LinkMetrics raw, filtered;
 };
 
 // The edges that filtered rankings leave out. Holds 24 bytes an edge. Immutable after construction: any
-// thread.
+// thread may use it.
 class KnownEdges {
  public:
   explicit KnownEdges(std::vector<Triple> edges);  // training, validation and test edges together
@@ -80,7 +80,7 @@ class KnownEdges {
   std::vector<Triple> by_tail_;  // (tail, relation, head)
 };
 
-// What is ranked: the vectors of all nodes, wherever they lie, and those of relations.
+// The vectors that are ranked: those of all nodes, wherever they lie, and those of relations.
 struct LinkVectors {
   uint64_t node_count = 0;
   // Fills `values` ([ids, dim], row-major) with the vectors of these nodes, ascending and unique. Called by
@@ -90,15 +90,15 @@ struct LinkVectors {
 };
 
 // Ranks both sides of `edges` among all nodes. Reads the nodes front to back, once for as many edges as have
-// queries of 16 MiB, one strip of them ahead of the scores; so nothing that it holds grows with their number,
-// and the result is the same to the last bit wherever they lie, for any number of threads. `progress` (may be
-// empty) gets the edges done now and then; what it returns other than OK ends the ranking, as an error of
-// read_nodes does. REQUIRES: the ids of `edges` are rows of the two.
+// queries of 16 MiB, one strip of nodes ahead of the scores. So nothing that it holds grows with the number
+// of nodes, and the result is the same to the last bit wherever they lie, for any number of threads.
+// `progress` (may be empty) gets the edges done now and then; an error that it returns ends the ranking, as
+// an error of read_nodes does. REQUIRES: the ids of `edges` are rows of the two.
 Result<LinkEvaluation> EvaluateLinks(const LinkSpec& spec, const LinkVectors& vectors,
                                      std::span<const Triple> edges, const KnownEdges& known, unsigned threads,
                                      const std::function<Status(uint64_t edges)>& progress = {});
 
-// The same of vectors in memory: `nodes` is [node count, dim].
+// The same for vectors in memory: `nodes` is [node count, dim].
 LinkEvaluation EvaluateLinks(const LinkSpec& spec, std::span<const float> nodes,
                              std::span<const float> relations, std::span<const Triple> edges,
                              const KnownEdges& known, unsigned threads);

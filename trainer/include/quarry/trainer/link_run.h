@@ -8,10 +8,10 @@
 //   in state  the vectors are in memory, and a checkpoint is a state that has them too, wherever states are
 //             kept: by a server, say, whose tables are everybody's
 //
-// A checkpoint has all batches up to its place, and none later. Which edges a batch has, and which negatives,
-// is a function of (seed, epoch, batch), so vectors, place and what the task has learned beside them are all
-// that a run needs. In order, kSync and kOac go on bit for bit as if they had never stopped. A run in state
-// goes on stored where it is opened so: its first act is then to make tables, and a checkpoint of them.
+// A checkpoint has all batches up to its place, and none later. The edges and negatives of a batch are a
+// function of (seed, epoch, batch), so a run needs nothing but its vectors, its place and what the task has
+// learned beside them. In order, kSync and kOac go on bit for bit as if they had never stopped. A run in
+// state that is opened as a stored one goes on as such: it first makes tables, and a checkpoint of them.
 //
 // One thread. Store, states and budget outlive the run.
 #pragma once
@@ -36,8 +36,8 @@ namespace quarry {
 struct LinkRunOptions {
   enum class Start : uint8_t {
     kNew,        // kAlreadyExists when the run has a checkpoint
-    kOverwrite,  // begins anew. Stored: its checkpoint is removed first of all; in state: by the next one
-    kResume,     // goes on from it; kNotFound without one
+    kOverwrite,  // begins anew. Stored: first removes its checkpoint; in state: the next one replaces it
+    kResume,     // goes on from the checkpoint; kNotFound without one
   };
   std::string name = "link";
   std::string config = {};  // as TrainRun's
@@ -45,50 +45,50 @@ struct LinkRunOptions {
   // Training batches from one checkpoint to the next, counted through all epochs; 0: only the one that is
   // taken in any case at the end of training.
   uint64_t checkpoint_every = 0;
-  // False: no checkpoint at all. The tables are scratch (NAME-scratch-nodes, NAME-scratch-relations), made
-  // anew whatever crashes have left of them. For stored runs only.
+  // False: the run takes no checkpoint at all. Its tables are scratch (NAME-scratch-nodes,
+  // NAME-scratch-relations), made anew whatever crashes have left of them. For stored runs only.
   bool keep = true;
 };
 
 // Where training stands, between two batches.
 struct LinkPlace {
-  uint32_t epoch = 1;    // under way
-  uint64_t batches = 0;  // of it that are trained; all of them: what is left of it is validation
-  double loss = 0;       // of these, summed over edges and sides
-  // The epochs before:
+  uint32_t epoch = 1;    // the epoch under way
+  uint64_t batches = 0;  // batches of it that are trained; when all are, only validation is left
+  double loss = 0;       // sum over the edges of these batches and their sides
+  // About the epochs before:
   double best_mrr = -1;
   uint32_t validations_since_best = 0;
 };
 
-// What a checkpoint has beside the vectors.
+// The part of a checkpoint beside the vectors.
 struct LinkState {
   LinkPlace place;
-  int64_t timestamp = kNeverWritten;  // of the last batch of the place
+  int64_t timestamp = kNeverWritten;  // the last batch of the place
   std::vector<std::byte> task_state;  // what is learned beside the vectors
 };
 
 struct LinkRunStats {
-  BufferPoolStats pools;    // of both tables; zeros in state
-  uint64_t pool_bytes = 0;  // of memory
+  BufferPoolStats pools;    // both tables together; zeros in state
+  uint64_t pool_bytes = 0;  // memory of the pools
   uint64_t checkpoints = 0;
   double checkpoint_seconds = 0;
 };
 
 class LinkRun {
  public:
-  // Stored. `data` and `train` are those of TrainLinks. Opens the run's tables, or makes them. Their pools
-  // take what the budget has left beside what TrainLinks will reserve: the relations first, then the nodes.
-  // kUsage for a name of other than letters, digits, - and _, and for options other than those of the
-  // checkpoint, which it names with both values; kInvalidArgument for a checkpoint of another training;
+  // Opens a stored run: opens its tables, or makes them. `data` and `train` are those of TrainLinks. Their
+  // pools take what the budget has left beside what TrainLinks will reserve: the relations first, then the
+  // nodes. kUsage for a name with anything but letters, digits, - and _, and for options that differ from the
+  // checkpoint's, which it names with both values; kInvalidArgument for a checkpoint of another training;
   // kOutOfBudget names the least that would do; kAlreadyExists and kNotFound as above; errors of the store.
   static Result<std::unique_ptr<LinkRun>> Open(Store& store, MemoryBudget& budget, const LinkData& data,
                                                const LinkTrainOptions& train, const LinkRunOptions& options);
-  // In state. Holds the vectors, and of the budget what a checkpoint takes while it is made. Errors are the
-  // same, and those of the states; kInvalidArgument also for a run whose vectors are stored.
+  // Opens a run in state. Holds the vectors, and reserves what a checkpoint takes while it is made. Returns
+  // the same errors and those of the states; kInvalidArgument also for a run whose vectors are stored.
   static Result<std::unique_ptr<LinkRun>> OpenInState(TrainingStates& states, MemoryBudget& budget,
                                                       const LinkData& data, const LinkTrainOptions& train,
                                                       const LinkRunOptions& options);
-  // What no checkpoint has is lost; stored tables without any are dropped.
+  // Whatever no checkpoint has is lost; stored tables without a checkpoint are dropped.
   virtual ~LinkRun() = default;
   LinkRun(const LinkRun&) = delete;
   LinkRun& operator=(const LinkRun&) = delete;
@@ -99,18 +99,19 @@ class LinkRun {
   // Null for decoders without vectors of relations.
   virtual EmbeddingTable* relations() = 0;
 
-  // The state at the last checkpoint; as at the beginning of a run before the first.
+  // The place at the last checkpoint, or, before the first one, at the beginning of a run.
   const LinkPlace& place() const { return last_.place; }
   std::span<const std::byte> task_state() const { return last_.task_state; }
   int64_t timestamp() const { return last_.timestamp; }
 
-  // Behind this many batches of all epochs together: how many it is to the next checkpoint.
+  // How many batches it is to the next checkpoint, after this many batches of all epochs together.
   uint64_t BatchesToCheckpoint(uint64_t batches) const;
-  // REQUIRES: nobody writes to the tables meanwhile, and no row is of a later timestamp, as after a Run of
-  // the pipeline. On an error the checkpoint before stands, but for a commit that the disk failed.
+  // Takes a checkpoint. REQUIRES: nobody writes to the tables meanwhile, and no row has a later timestamp, as
+  // after a Run of the pipeline. On an error the checkpoint before stands, except that a commit which failed
+  // on disk may have happened.
   Status Checkpoint(LinkState state);
 
-  // A cancelled training, with what --resume does now.
+  // Adds to the status of a cancelled training what --resume will do.
   Status Explain(const Status& cancelled) const;
 
   virtual LinkRunStats stats() const { return stats_; }
@@ -124,7 +125,7 @@ class LinkRun {
 
   const LinkRunOptions options_;
   const std::string settings_;
-  LinkState last_;  // of the last checkpoint
+  LinkState last_;  // the last checkpoint's
   LinkRunStats stats_;
 };
 

@@ -32,11 +32,11 @@ struct LinkTrainOptions {
   // numbers of neighbors, from the scored nodes outwards. Neighbors are the other ends of training edges,
   // both ways. Empty: the decoder scores the vectors themselves.
   std::vector<uint32_t> encoder_fanouts;
-  float encoder_learning_rate = 0.001F;  // of Adam, for the encoder's weights
+  float encoder_learning_rate = 0.001F;  // Adam's rate for the encoder's weights
   uint32_t batch_edges = 1000;
-  uint32_t chunk_edges = 500;  // that share negatives
-  uint32_t negatives = 500;    // of a chunk, for each side
-  double degree_share = 0;     // of the negatives: drawn in proportion to degree, the others uniformly
+  uint32_t chunk_edges = 500;  // edges that share negatives
+  uint32_t negatives = 500;    // negatives of a chunk, for each side
+  double degree_share = 0;     // share of negatives drawn in proportion to degree, others uniformly
   OptimizerKind optimizer = OptimizerKind::kAdagrad;
   OptimizerOptions optimizer_options{.learning_rate = 0.05F};
   InitKind init = InitKind::kNormal;
@@ -44,21 +44,22 @@ struct LinkTrainOptions {
   uint32_t epochs = 10;
   uint32_t valid_every = 1;  // epochs from one validation to the next; 0 = none
   uint32_t patience = 0;     // stop after so many validations without a better MRR; 0 = never
-  uint64_t seed = 0;         // of first vectors, order and negatives
+  uint64_t seed = 0;         // determines first vectors, order and negatives
   // In order, kSync and kOac give the same losses to the last bit, for any number of workers and threads.
   AsyncMode mode = AsyncMode::kOac;
   bool ordered = false;
   unsigned batches_in_flight = 8;
   unsigned staleness = 4;
-  unsigned workers = 1;          // that prepare batches, and as many that write them back
-  unsigned compute_threads = 1;  // of decoder, optimizer and ranking
+  unsigned workers = 1;          // threads that prepare batches, and as many that write them back
+  unsigned compute_threads = 1;  // threads for decoder, optimizer and ranking
 };
 
 // kUsage names an option out of range.
 Status CheckLinkTrainOptions(const LinkTrainOptions& options);
 
 // Shares of the edges of "graph" that are held out where the database has no topology of their own for them.
-// Which ones is a function of (seed, the two nodes): edges between two nodes stay together, either way round.
+// Which edges these are is a function of (seed, the two nodes): edges between two nodes stay together, in
+// either direction.
 struct HeldOutShares {
   double valid = 0, test = 0;
   uint64_t seed = 0;
@@ -68,64 +69,65 @@ struct LinkData {
   std::vector<Triple> train, valid, test;
   uint64_t node_count = 0;
   uint64_t relation_count = 1;         // 1 where edges have no type
-  HeldOutShares held_out;              // of the training edges
+  HeldOutShares held_out;              // shares taken from the training edges
   MemoryBudget::Reservation reserved;  // for the edges
 };
 
 // Reads the topologies "graph", "valid" and "test" of a database. kInvalidArgument where one of the latter is
-// missing and no share takes its place, where shares are given though it is there, and where no edge is left
+// missing and no share takes its place, where shares are given although it exists, and where no edge is left
 // to train on; kOutOfBudget; errors of the store.
 Result<LinkData> LoadLinkData(Store& store, MemoryBudget& budget, const HeldOutShares& shares = {});
 
-// Where the edges of a database that is not open here come from.
+// The source of the edges of a database that is not open here.
 struct LinkSource {
-  std::string path;   // for sentences
+  std::string path;   // for messages
   Manifest manifest;  // its node count and its topologies
-  // All edges of a topology, in the order of the database. Answers for what it holds meanwhile.
+  // Returns all edges of a topology, in the order of the database. It reserves what it holds meanwhile.
   std::function<Result<std::vector<Triple>>(const TopologyRecord&)> read;
 };
-// The same from there. kCorruption for an edge between nodes, or of a relation, that there are not.
+// The same from a LinkSource. kCorruption for an edge whose nodes or relation do not exist.
 Result<LinkData> LoadLinkData(const LinkSource& source, MemoryBudget& budget, const HeldOutShares& shares);
 
-// Where vectors lie while they are trained: all in memory, or in the database; or in memory, with checkpoints
-// that have them in the state of their run (quarry/trainer/link_run.h).
+// Where vectors lie while they are trained: in memory, in the database, or in memory with checkpoints that
+// keep them in the state of their run (quarry/trainer/link_run.h).
 enum class LinkTables : uint8_t { kMemory, kStored, kInState };
 
-// The least budget that LoadLinkData and TrainLinks can do with: for one to be refused before the work
-// begins. Stored tables are the faster the more there is.
+// The least budget that LoadLinkData and TrainLinks can do with, so that a smaller one can be refused before
+// the work begins. Stored tables are faster with more.
 uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& options,
                          LinkTables tables = LinkTables::kMemory);
-// A checkpoint's of LinkTables::kInState, exactly: whoever keeps it may have a limit.
+// The exact size of a checkpoint of LinkTables::kInState: whoever keeps it may have a limit.
 uint64_t LinkStateBytes(const Manifest& manifest, const LinkTrainOptions& options);
 
-// One epoch. Where a run goes on with it, edges, seconds and stats are of what was left of it.
+// Figures of one epoch. When a resumed run continues an epoch, edges, seconds and stats cover only the part
+// that was left.
 struct LinkEpochReport {
   uint32_t epoch = 0;                   // from 1
   double loss = 0;                      // mean over edges and sides
-  double seconds = 0;                   // of training, with checkpoints
+  double seconds = 0;                   // training time, with checkpoints
   uint64_t edges = 0;                   // trained on
-  EmbeddingPipelineStats stats;         // of this epoch; peaks: so far
+  EmbeddingPipelineStats stats;         // this epoch's; peaks are those so far
   std::optional<LinkEvaluation> valid;  // of the epochs that are validated, where there are such edges
   double valid_seconds = 0;
   bool best = false;  // the best validation MRR so far
 };
 
-// Figures of the final vectors. Edges, seconds and stats are of this call alone.
+// Figures of the final vectors. Edges, seconds and stats cover this call alone.
 struct LinkTrainSummary {
   uint32_t epochs = 0;                  // the last one's number
-  double loss = 0;                      // of the last epoch
+  double loss = 0;                      // the last epoch's
   uint64_t edges = 0;                   // trained on, over all epochs
   std::optional<LinkEvaluation> valid;  // the last one
   std::optional<LinkEvaluation> test;   // nothing without test edges
   double seconds = 0;                   // everything
   double train_seconds = 0;
-  double seconds_per_epoch = 0;  // of training, had it all been whole epochs
+  double seconds_per_epoch = 0;  // training time, had it all been whole epochs
   double test_seconds = 0;
   EmbeddingPipelineStats stats;
   bool stopped_early = false;
 };
 
-// Any may be empty. What they return other than OK stops the training (and is returned), at the next batch.
+// Any may be empty. An error that one returns stops the training at the next batch, and is returned.
 struct LinkTrainCallbacks {
   std::function<Status(const LinkEpochReport&)> epoch;
   // After every batch, and every few thousand edges of a ranking: the phase ("epoch 3", "validation",
@@ -137,16 +139,16 @@ struct LinkTrainCallbacks {
 using EmbeddingTableFactory =
     std::function<Result<std::unique_ptr<EmbeddingTable>>(const EmbeddingSpec& spec)>;
 
-// Trains, and ranks validation and test edges. Tables come from `make_table`, which answers for their memory;
-// without one they lie in memory, within the budget. kUsage as CheckLinkTrainOptions; kOutOfBudget;
-// kInvalidArgument when the loss is no number; errors of the tables; kCancelled from the callbacks.
+// Trains, and ranks validation and test edges. Tables come from `make_table`, which accounts for their
+// memory; without one they lie in memory, within the budget. kUsage as CheckLinkTrainOptions; kOutOfBudget;
+// kInvalidArgument when the loss is not a number; errors of the tables; kCancelled from the callbacks.
 Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks = {},
                                     const EmbeddingTableFactory& make_table = {});
 
-// The same in the tables of a run (which are paid for), from its place on, with its checkpoints; one more at
-// the end of training. What a checkpoint has been taken of stands whatever happens later. kUsage when the run
-// is beyond options.epochs. REQUIRES: `run` was opened with this data and these options.
+// The same in the tables of a run (whose memory is already reserved), from its place on, with its checkpoints
+// and one more at the end of training. A checkpoint stands whatever happens later. kUsage when the run is
+// beyond options.epochs. REQUIRES: `run` was opened with this data and these options.
 Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks, LinkRun& run);
 

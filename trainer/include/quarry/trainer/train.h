@@ -32,8 +32,8 @@ struct TrainOptions {
   uint32_t epochs = 10;
   uint32_t patience = 0;  // stop after so many epochs without a better validation metric; 0 = never
   double learning_rate = 0.003;
-  double dropout = 0.5;        // of hidden activations
-  double input_dropout = 0.0;  // of the first layer's inputs
+  double dropout = 0.5;        // rate for hidden activations
+  double input_dropout = 0.0;  // rate for the first layer's inputs
   double weight_decay = 0.0;   // L2, as Adam takes it
   RowNorm row_norm = RowNorm::kNone;
   uint64_t seed = 0;
@@ -50,36 +50,37 @@ struct Evaluation {
   double selection_metric() const { return auc ? *auc : accuracy; }
 };
 
-// One epoch. The stream's figures are those of the training pass alone; evaluation has its own.
+// Figures of one epoch. The stream's figures are those of the training pass alone; evaluation has its own.
 struct EpochReport {
   uint32_t epoch = 0;          // from 1
   double loss = 0;             // mean over the labelled seeds
-  double seconds = 0;          // of the training pass
-  double compute_seconds = 0;  // of these, in the model
+  double seconds = 0;          // training pass
+  double compute_seconds = 0;  // the part of it in the model
   StreamStats stats;
   std::optional<Evaluation> valid;  // nothing without validation nodes
   double valid_seconds = 0;
   StreamStats valid_stats;
   bool best = false;  // the best validation metric so far
-  // What the checkpoint behind it took, which stands by the time of the report; nothing without one.
+  // Time that the checkpoint after the epoch took, which is safe when the epoch is reported; nothing without
+  // one.
   std::optional<double> checkpoint_seconds;
 };
 
-// Figures of the whole run: what was trained before it was resumed counts, where nothing else is said.
+// Figures of the whole run: unless stated otherwise, they include what was trained before it was resumed.
 struct TrainSummary {
-  uint32_t epochs = 0;              // that ran
-  uint32_t best_epoch = 0;          // whose weights were tested: by validation metric, else the last
-  double best_loss = 0;             // of that epoch
-  std::optional<Evaluation> valid;  // of that epoch
+  uint32_t epochs = 0;              // epochs that ran
+  uint32_t best_epoch = 0;          // its weights were tested: best by validation metric, else the last
+  double best_loss = 0;             // that epoch's
+  std::optional<Evaluation> valid;  // that epoch's
   std::optional<Evaluation> test;   // nothing without test nodes
   double seconds = 0;               // everything
   double train_seconds = 0;         // training passes
   StreamStats stats;                // training passes, summed
   bool stopped_early = false;
   // Figures of this call to Train alone:
-  uint32_t checkpoints = 0;  // that were taken
+  uint32_t checkpoints = 0;  // checkpoints that were taken
   double checkpoint_seconds = 0;
-  std::optional<uint32_t> resumed_from_epoch;  // whose checkpoint it went on from; nothing when begun anew
+  std::optional<uint32_t> resumed_from_epoch;  // epoch of its checkpoint; nothing when begun anew
 };
 
 // Where a run keeps its checkpoints (quarry/storage/training_state.h), to go on after a crash or to train
@@ -90,7 +91,8 @@ struct TrainSummary {
 struct TrainRun {
   TrainingStates* states = nullptr;  // null: no checkpoints; outlives the training
   std::string name = "node";
-  // Everything that decides the result, as "--option value --option value": a run goes on only with the same.
+  // Everything that decides the result, as "--option value --option value": a run goes on only with the same
+  // settings.
   std::string settings;
   std::string config;  // what the training was started with, for people: kept with its checkpoints
   // Batches from one checkpoint to the next, rounded up to the end of an epoch; 0: none but the one that is
@@ -98,21 +100,20 @@ struct TrainRun {
   uint64_t checkpoint_every = 0;
   bool resume = false;     // go on from the last checkpoint
   bool overwrite = false;  // begin anew although there is one; it stands until the first new one
-  // After so many epochs the road's batches repeat, whatever the number of the pass (the epochs of a layout):
-  // a run that goes on reads those of the cycle again that it has behind it.
+  // Number of epochs after which the road's batches repeat, whatever the number of the pass (the epochs of a
+  // layout). A resumed run reads those of the current cycle again that it has behind it.
   uint32_t epochs_of_cycle = 1;
 };
 
-// Either may be empty. What they return other than OK stops the training (and is returned), at the next
-// batch.
+// Either may be empty. An error that one returns stops the training at the next batch, and is returned.
 struct TrainCallbacks {
   std::function<Status(const EpochReport&)> epoch;
   // After every batch: the phase ("epoch 3", "validation", "test") and its batches done and in all.
   std::function<Status(std::string_view phase, uint64_t done, uint64_t total)> progress;
 };
 
-// What Train would refuse of a run, before there is a road: kUsage for a name that cannot be, or for a
-// setting in which the run and its checkpoint differ; kNotFound when there is no checkpoint to go on from;
+// Refuses, before there is a road, what Train would refuse about a run: kUsage for an impossible name, or for
+// a setting in which the run and its checkpoint differ; kNotFound when there is no checkpoint to go on from;
 // kAlreadyExists when there is one and neither `resume` nor `overwrite`.
 Status CheckTrainRun(const TrainRun& run);
 
@@ -121,25 +122,25 @@ Status CheckTrainRun(const TrainRun& run);
 // as they are; kCancelled from the callbacks. On any error the last checkpoint stands. One training per
 // process at a time: LibTorch's thread count is global.
 //
-// With `trainers`, all of them train one model, which each has whole: a step takes a batch of every rank's
-// road and moves the weights by the gradient of their union. So N trainers step as one would with batches N
-// times as large. Batches of the ranks must be different ones of the same pass, and reports are the same at
-// all ranks but for their times. Checkpoints are those of rank 0, which has `states`; `resume` is the same at
-// all ranks, and brings what rank 0 reads to all of them.
+// With `trainers`, all of them train one model, of which each holds a whole copy: a step takes a batch from
+// every rank's road and moves the weights by the gradient of their union. So N trainers step as one would
+// with batches N times as large. Batches of the ranks must be different ones of the same pass, and reports
+// are the same at all ranks except for their times. Checkpoints are those of rank 0, which has `states`;
+// `resume` is the same at all ranks, and brings what rank 0 reads to all of them.
 Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks,
                            const TrainRun& run = {}, Communicator* trainers = nullptr);
 
 // 1 + the largest label; 0 where there is none.
 uint32_t CountClasses(std::span<const int64_t> labels);
 
-// What training adds to the process beside the engine's budget: code and libraries, BLAS's buffers,
+// Estimates the memory that training takes beside the engine's budget: code and libraries, BLAS's buffers,
 // activations of the largest block, weights with their gradients and Adam's moments, and what writing a
 // checkpoint holds. `hop_nodes_max[h]` bounds the nodes known after hop h of a block (hop 0 = the seeds);
 // `layers` entries are used.
 uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
                               std::span<const uint64_t> hop_nodes_max, bool checkpoints = false);
 
-// The bound of hop_nodes_max that batch size and fanouts give, held down by the largest block that was seen.
+// The bound hop_nodes_max that batch size and fanouts give, capped by the largest block that was seen.
 std::vector<uint64_t> BoundHopNodes(uint64_t batch_size, std::span<const uint32_t> fanouts,
                                     uint64_t nodes_max);
 
