@@ -27,18 +27,18 @@
 namespace quarry {
 
 struct DatabaseOptions {
-  // The most that the engine may hold: caches, buffers, topology, batches in flight. 0 = 80 % of what the
-  // memory cgroup or the machine allows.
+  // The most memory that the engine may hold: caches, buffers, topology, batches in flight. 0 = 80 % of what
+  // the memory cgroup or the machine allows.
   uint64_t memory_bytes = 0;
   // What transfers go through; empty = MakeDefaultBackend().
   std::unique_ptr<IoBackend> backend;
 };
 
-// A fresh measurement: what is kept of it, and what is for people only.
+// A fresh measurement: the part that is kept, and the part that is for people only.
 struct Calibration {
   DeviceRecord device;
-  uint32_t row_bytes = 0;              // of device.random_reads_per_second
-  std::vector<ReadRate> random_reads;  // of other sizes
+  uint32_t row_bytes = 0;              // size of the reads of device.random_reads_per_second
+  std::vector<ReadRate> random_reads;  // rates for other sizes
 };
 
 class Database {
@@ -51,8 +51,8 @@ class Database {
   // As LiveRoad::Open; the road draws on this database's budget.
   Result<std::unique_ptr<LiveRoad>> OpenLiveRoad(const LiveRoadOptions& options);
 
-  // What the device and the memory of this machine do: as it is stored in the database, or, where nothing is
-  // or with `force`, as Recalibrate measures it.
+  // Returns the rates of the device and the memory of this machine: those stored in the database, or, where
+  // there are none or with `force`, those that Recalibrate measures.
   Result<DeviceRecord> Calibrate(bool force);
   // Measures for 3 s, holding up to 300 MiB of the budget and writing up to 512 MiB to a file in the database
   // that is gone afterwards, and stores the result. Not while a road is open. kUnsupported on a file system
@@ -87,7 +87,7 @@ class Database {
   const std::unique_ptr<IoBackend> backend_;
   const std::unique_ptr<Store> store_;
   MemoryBudget budget_;
-  std::unique_ptr<sql::Connection> connection_;  // of Query; none before the first
+  std::unique_ptr<sql::Connection> connection_;  // for Query; none before the first
 };
 
 }  // namespace quarry

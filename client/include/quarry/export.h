@@ -18,7 +18,7 @@ enum class ExportFormat : uint8_t {
   kGraphBolt,  // an OnDiskDataset of DGL: arrays, and a metadata.yaml that says what they are
 };
 
-// What of it; what the database does not have is left out.
+// The parts to export; parts that the database does not have are left out.
 struct ExportParts {
   bool topology = true;
   bool features = true;
@@ -30,14 +30,14 @@ struct ExportParts {
 struct ExportOptions {
   ExportFormat format = ExportFormat::kNpy;
   ExportParts parts;
-  std::string table = "feature";  // whose rows are the features
+  std::string table = "feature";  // its rows are the features
 };
 
 struct ExportReport {
   uint64_t timestamp = 0;  // all rows that were committed up to here are in it, and none later
   uint64_t files = 0;
   uint64_t bytes = 0;
-  std::vector<std::string> import_options;  // that `quarry import` needs to make an equal database of it
+  std::vector<std::string> import_options;  // options with which `quarry import` makes an equal database
   double seconds = 0;
 };
 

@@ -12,16 +12,16 @@ extern "C" {
 
 /* ---- edges */
 
-/* Head, relation and tail of edges [first, first + count) of a topology (null: "graph"), by destination, to
- * `edges`, which has room for 3 x count. `edge_count`: how many there were, fewer at the end alone. */
+/* Reads head, relation and tail of edges [first, first + count) of a topology (null: "graph"), by
+ * destination, into `edges`, which has room for 3 x count. `edge_count` becomes the number read, fewer only at the end. */
 int quarry_read_edges(quarry_store* store, const char* topology, uint64_t first, uint64_t count,
                       uint32_t* edges, uint64_t* edge_count);
 
 /* ---- training runs */
 
-/* The last checkpoint of a run: what a trainer left for itself, or another one, to go on from. */
+/* The last checkpoint of a run, which the same trainer or another one can go on from. */
 typedef struct quarry_training quarry_training;
-/* QUARRY_NOT_FOUND lists the runs that there are. Without its state it takes no memory. */
+/* QUARRY_NOT_FOUND lists the runs that there are. Without the state it takes no memory. */
 int quarry_read_training(quarry_store* store, const char* name, int with_state, quarry_training** training);
 void quarry_training_free(quarry_training* training);
 const char* quarry_training_settings(const quarry_training* training); /* all that decided its result */
@@ -33,13 +33,13 @@ const void* quarry_training_state(const quarry_training* training, uint64_t* byt
 
 struct quarry_training_to_save {
   size_t size;
-  const char* name;     /* of the run */
+  const char* name;     /* the run's */
   const char* settings; /* null: "" */
   const void* state;
   size_t state_bytes;  /* 1 at least */
   int with_embeddings; /* in one commit with all that was committed to embedding tables */
 };
-/* In the place of the run's checkpoint before, at once and on disk. `training` (may be null): what
+/* Replaces the run's last checkpoint, at once and on disk. `training` (may be null) becomes what
  * quarry_read_training would give, without the state. */
 int quarry_save_training(quarry_store* store, const struct quarry_training_to_save* save,
                          quarry_training** training);

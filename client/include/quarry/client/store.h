@@ -5,7 +5,7 @@
 //   auto store = client::Open("unix:/run/quarry.sock");  remote: of a server (`quarry serve`)
 //
 // A server is heard when it runs as root, as the user of this process, or as the one that the address names:
-// "unix:/run/quarry/sock?server-uid=1000"; any other is kInvalidArgument.
+// "unix:/run/quarry.sock?server-uid=1000"; any other is kInvalidArgument.
 //
 // The remote form lives in a library of its own, which links neither RocksDB nor LibTorch: there client::Open
 // opens servers only. Requests are the plain values of quarry/format/wire_requests.h, with ids in memory
@@ -14,8 +14,8 @@
 // A Store is thread-safe. Streams and batches that it gave out must be gone before it. A remote store
 // reconnects by itself, with pauses that double from 10 ms to 1 s, and sends again what may be sent again;
 // what went with the connection (a stream's pass) is opened anew and goes on behind the last batch that was
-// used, where passes are ordered. After `timeout_seconds` without an answer a call fails with kIoError; of
-// SQL, quarry/client/sql.h says when.
+// used, where passes are ordered. After `timeout_seconds` without an answer a call fails with kIoError;
+// quarry/client/sql.h says when an SQL statement does.
 #pragma once
 
 #include <cstdint>
@@ -89,7 +89,7 @@ class EmbeddingRows {
   virtual wire::RowBlockArrays<true> arrays() = 0;  // the caller's to change, and to commit
 };
 
-// The last checkpoint of a training run: what a trainer left for itself, or another one, to go on from.
+// The last checkpoint of a training run, which the same trainer or another one can go on from.
 struct Training {
   std::string settings;  // all that decided its result
   std::string config;    // what it was started with, as text; empty: nobody said
@@ -98,16 +98,16 @@ struct Training {
   std::vector<std::byte> state;  // as the trainer wrote it
 };
 
-// Rows for one commit, of more of them than one call of Put should have: what is added is on disk, where
-// nobody sees it, until all of it is committed. For one thread at a time; must be gone before its store.
+// Rows for one commit, for more of them than one call of Put should have: added rows are on disk, where
+// nobody sees them, until all of them are committed. For one thread at a time; must be gone before its store.
 class LargePut {
  public:
   virtual ~LargePut() = default;  // forgets the rows, unless they were committed
   // As Store::Put has them; of two writes to a row the later one counts. One at a time in a database: kBusy
   // for another one. After an error all of it is forgotten, and the same error is given from then on.
   virtual Status Add(std::span<const wire::PutRows> tables) = 0;
-  // The timestamp of all of it, which is on disk then. Once. kIoError of a remote one says whether that is
-  // known not to have happened.
+  // Commits all of it, which is then on disk, and returns its timestamp. Call it once. From a remote store,
+  // kIoError says whether the commit is known not to have happened.
   virtual Result<uint64_t> Commit() = 0;
 };
 
@@ -138,18 +138,19 @@ class Store {
     std::span<const std::byte> state;  // a byte at least
     bool with_embeddings = false;      // in one commit with all that was committed to embedding tables
   };
-  // In the place of the run's checkpoint before, at once and on disk. Returns what ReadTraining would,
-  // without the state.
+  // Replaces the run's last checkpoint, at once and on disk. Returns what ReadTraining would, without the
+  // state.
   virtual Result<Training> SaveTraining(const TrainingToSave& training) = 0;
-  // Head, relation and tail of edges [first, first + count) of a topology, one edge behind the other, in the
-  // order of the database (by destination); of fewer where there are fewer.
+  // Reads head, relation and tail of edges [first, first + count) of a topology, one edge after the other, in
+  // the order of the database (by destination); fewer at the end.
   virtual Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first,
                                                   uint64_t count) = 0;
   virtual Result<wire::Counters> Stats() = 0;
   virtual Status Ping() = 0;
-  // SQL, with a transaction and tables of its own.
+  // Opens an SQL connection, with a transaction and tables of its own.
   virtual Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options = {}) = 0;
-  // The one statement of `sql`, on a connection that goes with its rows. They are for one thread at a time.
+  // Runs the one statement of `sql`, on a connection that goes with its rows. The rows are for one thread at
+  // a time.
   Result<std::unique_ptr<RowCursor>> Query(std::string_view sql, std::span<const Value> parameters = {},
                                            const SqlOptions& options = {});
 };

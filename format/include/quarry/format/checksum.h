@@ -26,7 +26,7 @@ class Checksum64Stream {
   Checksum64Stream& operator=(Checksum64Stream&&) noexcept;
   ~Checksum64Stream();
   void Update(std::span<const std::byte> bytes);
-  uint64_t Digest() const;  // of all that came so far
+  uint64_t Digest() const;  // digest of all bytes so far
 
  private:
   struct State;

@@ -1,10 +1,10 @@
-// Import readers: foreign files as streams of edges, rows and integers. The formats, and how a folder is
-// recognised, are listed in docs/cli.md under `quarry import`.
+// Import readers: they read foreign files as streams of edges, rows and integers. The formats, and how a
+// folder is recognised, are listed in docs/cli.md under `quarry import`.
 //
 // A reader holds a bounded buffer (under 8 MiB, whatever the file's size) and delivers in file order. Headers
 // are checked at open, values while reading. Every error is kInvalidArgument (kIoError when the system
-// refused) and names the file, the line, row or edge, and the value. Readers are not thread-safe; each is
-// used by one thread, and after an error not at all.
+// refused) and names the file, the line, row or edge, and the value. Readers are not thread-safe: each is
+// used by one thread, and no longer after an error.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@
 
 namespace quarry {
 
-// Edges in file order. Ids are checked to be integers that are not negative, nothing more.
+// Reads edges in file order. Ids are checked to be integers that are not negative, and no further.
 class EdgeReader {
  public:
   virtual ~EdgeReader() = default;
   // Fills a prefix of `out`, returns its length; 0 at the end.
   virtual Result<size_t> Read(std::span<Edge> out) = 0;
-  // Edges in all, when the format tells (.npy, .npz); otherwise nothing.
+  // The number of edges, when the format states it (.npy, .npz); otherwise nothing.
   virtual std::optional<uint64_t> count() const = 0;
   // Bytes read and bytes in all of the file behind it, for progress.
   virtual uint64_t bytes_read() const = 0;
@@ -34,7 +34,8 @@ class EdgeReader {
   // "edges.npy: edge 17" or "edges.csv: line 18": where the edge with this number (from 0) stands.
   // REQUIRES: the last Read delivered it.
   virtual std::string Position(uint64_t edge) const = 0;
-  // Whether edges have weights. Those of the edges that the last Read delivered are finite; empty without.
+  // Whether edges have weights. weights() has those of the edges that the last Read delivered, all finite; it
+  // is empty without weights.
   virtual bool weighted() const { return false; }
   virtual std::span<const float> weights() const { return {}; }
 };
@@ -88,8 +89,9 @@ struct EdgeInput {
   std::unique_ptr<EdgeReader> reader;
 };
 
-// A source, opened and validated as far as headers go. Owns its readers. Counts that headers state agree with
-// each other: node_count is features->row_count(), labels->count() and the hint, wherever these are known.
+// A source, opened and validated as far as its headers go. Owns its readers. Counts that headers state agree
+// with each other: node_count is features->row_count(), labels->count() and the hint, wherever these are
+// known.
 struct Dataset {
   std::string source;
   std::optional<uint64_t> node_count;  // stated by the source (metadata, row counts); else 1 + the largest id
@@ -105,7 +107,7 @@ struct Dataset {
   std::vector<std::string> relation_names;  // index = relation id
 };
 
-// What a user may state about a source that it does not tell itself. Zero or empty = not stated.
+// Facts about a source that a user may state where the source does not. Zero or empty = not stated.
 struct SourceHints {
   uint64_t node_count = 0;      // --nodes
   uint64_t feature_dim = 0;     // --dim: columns of CSR features, and of features without a header

@@ -1,11 +1,11 @@
 // Where the rows of a feature table lie in its .qft file. Pure arithmetic; docs/format.md "Feature table".
 //
 // Rows lie in *groups*: rows_per_group rows, `stride` bytes apart, in a whole number of pages. The group is
-// as long as it can be (up to 1 MiB) while each of its rows touches the fewest pages that a row of this size
-// can touch, so a row smaller than a page never straddles two. Rows of less than a page are packed at a
+// as long as possible (up to 1 MiB) while each of its rows touches the fewest pages that a row of this size
+// can touch, so a row smaller than a page never straddles two pages. Rows of less than a page are packed at a
 // stride of RoundUp(row, 4); larger rows start at multiples of 512 bytes.
 //
-// What one checksum covers, a *cell*: the row when the stride is at least 512 bytes, else the whole page. A
+// A *cell* is what one checksum covers: the row when the stride is at least 512 bytes, else the whole page. A
 // reader that wants to verify reads whole cells; both are single requests at the device's IOPS limit.
 #pragma once
 
@@ -26,7 +26,7 @@ struct FeatureGeometry {
   uint64_t stride_bytes = 0;  // distance of two rows in a group
   uint64_t rows_per_group = 0;
   uint64_t group_bytes = 0;           // a multiple of kPageBytes
-  uint64_t data_offset = kPageBytes;  // of row 0: after the superblock
+  uint64_t data_offset = kPageBytes;  // where row 0 lies: after the superblock
 
   // kInvalidArgument for dim 0 or above 2^20, or for a table above 2^62 bytes.
   static Result<FeatureGeometry> Make(ElementType type, uint64_t dim, uint64_t row_count);

@@ -46,8 +46,8 @@ struct GraphBolt {
 // Features are marked to stay on disk (in_memory: false).
 std::string EncodeGraphBolt(const GraphBolt& graph);
 
-// kInvalidArgument names `path`, the line and the field that is missing, or no list, no text, no count; and a
-// path that leaves the folder.
+// kInvalidArgument names `path`, the line and the field that is missing or has the wrong type, or a path that
+// leaves the folder.
 Result<GraphBolt> DecodeGraphBolt(const std::string& text, const std::string& path);
 
 // Whether `text` is YAML that describes such a folder.

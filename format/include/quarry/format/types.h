@@ -13,7 +13,7 @@ using NodeId = uint32_t;
 inline constexpr uint64_t kNodeCountMax = 0xfffffffe;
 inline constexpr NodeId kNoNode = 0xffffffff;
 
-// A directed edge as importers see it: 64-bit, before its ids are known to be in range.
+// A directed edge as importers see it: with 64-bit ids, before they are known to be in range.
 struct Edge {
   uint64_t source;
   uint64_t destination;
@@ -22,7 +22,7 @@ struct Edge {
 // Labels are less than this: class ids are 32-bit in the trainer, and no classifier has more outputs.
 inline constexpr int64_t kLabelMax = int64_t{1} << 31;
 
-// Which nodes a node is used by: the training split.
+// The split that a node belongs to.
 enum class Split : uint8_t { kNone = 0, kTrain = 1, kValid = 2, kTest = 3 };
 
 }  // namespace quarry

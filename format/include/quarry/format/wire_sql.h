@@ -39,24 +39,25 @@ using SqlValue = std::variant<std::monostate, int64_t, double, std::string, std:
 using SqlValueView =
     std::variant<std::monostate, int64_t, double, std::string_view, std::span<const std::byte>>;
 
-// What stands before the bytes of a TEXT or BLOB; of the other types all of the value. `text`: of a REAL, as
-// SQLite writes it.
+// Appends what stands before the bytes of a TEXT or BLOB, and the whole value for the other types. `text` is
+// a REAL as SQLite writes it.
 void AppendSqlHead(const SqlValueView& value, std::string_view text, std::vector<std::byte>& out);
 
-// Values of parameters, whole; and back: kInvalidArgument when there are not `count` of them.
+// Encodes values of parameters, and decodes them: kInvalidArgument when there are not `count` of them.
 std::vector<std::byte> SqlValueBytes(std::span<const SqlValue> values);
 Result<std::vector<SqlValue>> ReadSqlValues(std::span<const std::byte> bytes, uint32_t count);
 
-// Rows of pages. Memory grows with the bytes that arrived. One thread.
+// Reads rows out of pages. Its memory grows with the bytes that have arrived. Used by one thread.
 class SqlRowReader {
  public:
   explicit SqlRowReader(size_t columns) : cells_(columns) {}
 
-  // Goes on where the page before ended. Ends what was read so far.
+  // Adds a page that continues where the one before ended. Values read so far become invalid.
   void Add(std::span<const std::byte> page);
-  // To the next row that is there whole; false: it needs another page. kCorruption: these are no rows.
+  // Moves to the next row that has arrived whole; false when it needs another page. kCorruption when these
+  // are no rows.
   Result<bool> Next();
-  bool empty() const { return next_ == bytes_.size(); }  // nothing is left of a further row
+  bool empty() const { return next_ == bytes_.size(); }  // no part of a further row is left
 
   // The values of the row, until Add or Next.
   SqlValueView value(size_t column) const { return cells_[column].value; }
@@ -72,11 +73,11 @@ class SqlRowReader {
   size_t next_ = 0;  // where the next row begins
 };
 
-// ---- requests. Statements of one connection see its transaction, and what was made for it, alone.
+// ---- requests. Only statements of the same connection see its transaction and what was made for it.
 
 struct OpenSql {
   bool write = false;          // UPDATE and INSERT OR REPLACE reach the database
-  double timeout_seconds = 0;  // of a statement; 0 = the server's own limit
+  double timeout_seconds = 0;  // for a statement; 0 = the server's own limit
   bool operator==(const OpenSql&) const = default;
 };
 

@@ -1,5 +1,5 @@
-// What training needs of the local protocol besides batches: states of its runs, and edges; requests and
-// answers (docs/protocol.md).
+// The requests and answers of the local protocol that training needs besides batches: states of its runs, and
+// edges (docs/protocol.md).
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace quarry::wire {
 struct SaveTraining {
   std::string name;          // of the run
   std::string settings;      // all that decides its result, for it to be gone on with by the same
-  uint64_t state_bytes = 0;  // of all pieces
-  uint64_t offset = 0;       // of this one
+  uint64_t state_bytes = 0;  // size of all pieces together
+  uint64_t offset = 0;       // where this piece begins
   Bulk piece;
   bool with_embeddings = false;  // in one commit with what embedding tables hold by then
   std::string config;            // what the run was started with, as text; empty: nobody says

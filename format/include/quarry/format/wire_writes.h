@@ -25,7 +25,7 @@ struct CommitEmbeddings {
   bool operator==(const CommitEmbeddings&) const = default;
 };
 
-// Rows to be stored: rows x uint64 ids, then the rows as the table encodes them.
+// Rows to be stored: `rows` ids as uint64, then the rows as the table encodes them.
 struct PutRows {
   std::string table;
   uint64_t rows = 0;
@@ -38,13 +38,14 @@ struct Put {
   uint64_t number = 0;  // as above
   bool sync = true;
   std::vector<PutRows> tables;
-  // A commit in pieces: these have one number and come in order, each after the answer to the one before.
+  // For a commit in pieces: the pieces have one number and come in order, each after the answer to the one
+  // before.
   uint64_t piece = 0;  // from 1; 0: all of it
   bool last = false;   // commits all pieces, synced; it may have no tables
   bool operator==(const Put&) const = default;
 };
 
-// The pieces that came, if any, of a put whose last one did not.
+// Drops the pieces, if any came, of a put whose last piece did not come.
 struct ForgetPut {
   uint64_t number = 0;
   bool operator==(const ForgetPut&) const = default;
