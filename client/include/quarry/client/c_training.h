@@ -13,7 +13,8 @@ extern "C" {
 /* ---- edges */
 
 /* Reads head, relation and tail of edges [first, first + count) of a topology (null: "graph"), by
- * destination, into `edges`, which has room for 3 x count. `edge_count` becomes the number read, fewer only at the end. */
+ * destination, into `edges`, which has room for 3 x count. `edge_count` becomes the number read, fewer only at
+ * the end. */
 int quarry_read_edges(quarry_store* store, const char* topology, uint64_t first, uint64_t count,
                       uint32_t* edges, uint64_t* edge_count);
 
