@@ -102,7 +102,7 @@ Result<sql::Rows> Database::Query(std::string_view sql, std::initializer_list<sq
 }
 
 Result<DeviceRecord> Database::Calibrate(bool force) {
-  if (!force && manifest().device) return *manifest().device;
+  if (!force && manifest()->device) return *manifest()->device;
   QUARRY_TRY(const Calibration calibration, Recalibrate());
   return calibration.device;
 }
@@ -112,7 +112,8 @@ Result<Calibration> Database::Recalibrate() {
   QUARRY_TRY(probe.scratch_bytes, ScratchBytes(store_->path()));
   uint64_t row_bytes = probe.row_bytes;  // of a database without features
   File file;
-  if (const TableRecord* record = manifest().FindTable("feature")) {
+  const std::shared_ptr<const Manifest> newest = manifest();
+  if (const TableRecord* record = newest->FindTable("feature")) {
     QUARRY_TRY(const FeatureGeometry geometry,
                FeatureGeometry::Make(record->element_type, record->dim, record->row_count));
     row_bytes = geometry.row_bytes;

@@ -24,7 +24,8 @@ Result<std::unique_ptr<FileScanner>> ScannerOf(Store& store, const EdgeValues* v
 
 Result<EdgeFile> EdgeFile::Open(Store& store, MemoryBudget& budget, std::string_view name) {
   EdgeFile file;
-  const TopologyRecord* const record = store.manifest().FindTopology(name);
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const TopologyRecord* const record = manifest->FindTopology(name);
   if (record == nullptr) {
     return MakeStatus(Code::kNotFound, "{}: there are no edges \"{}\"", store.path(), name);
   }

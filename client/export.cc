@@ -85,9 +85,9 @@ class Exporter {
   bool ToGraphBolt() const { return options_.format == ExportFormat::kGraphBolt; }
   // Only triples have nodes with names, and edges to be predicted beside the graph.
   bool HasTriples() const {
-    const Manifest& manifest = store_.manifest();
-    return manifest.has_entity_names || manifest.FindTopology("valid") != nullptr ||
-           manifest.FindTopology("test") != nullptr;
+    const std::shared_ptr<const Manifest> manifest = store_.manifest();
+    return manifest->has_entity_names || manifest->FindTopology("valid") != nullptr ||
+           manifest->FindTopology("test") != nullptr;
   }
   Status Tell(std::string_view phase, uint64_t done, uint64_t total) const {
     return progress_ ? progress_(phase, done, total) : Status::Ok();
@@ -125,7 +125,8 @@ class Exporter {
 };
 
 Status Exporter::Topology() {
-  const TopologyRecord* const graph = store_.manifest().FindTopology("graph");
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  const TopologyRecord* const graph = manifest->FindTopology("graph");
   if (graph == nullptr) return Status::Ok();
   const ScopedSpan span("export edges");
   if (graph->undirected) NeedsForImport("--undirected");
@@ -142,7 +143,8 @@ Status Exporter::Topology() {
 }
 
 Status Exporter::EdgeArrays(const std::vector<std::string>& relations) {
-  edge_count_ = store_.manifest().FindTopology("graph")->edge_count;
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  edge_count_ = manifest->FindTopology("graph")->edge_count;
   std::vector<EdgeArrayNames> names;
   for (size_t i = 0; i < relations.size(); ++i) {
     if (!ToGraphBolt()) QUARRY_RETURN_IF_ERROR(CheckFileName(relations[i]));
@@ -154,7 +156,7 @@ Status Exporter::EdgeArrays(const std::vector<std::string>& relations) {
   for (size_t i = 0; ToGraphBolt() && i < names.size(); ++i) {
     QUARRY_TRY(const std::string type, EdgeType(relations.empty() ? "" : relations[i]));
     graphbolt_.edges.push_back({.type = type, .format = "numpy", .path = names[i].edges + ".npy"});
-    if (!store_.manifest().FindTopology("graph")->weighted) continue;
+    if (!manifest->FindTopology("graph")->weighted) continue;
     graphbolt_.graph_features.push_back({.domain = "edge",
                                          .type = type,
                                          .name = "weight",
@@ -306,7 +308,8 @@ Status Exporter::Splits() {
 
 Status Exporter::Embeddings() {
   const ScopedSpan span("export embeddings");
-  for (const EmbeddingRecord& record : store_.manifest().embeddings) {
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  for (const EmbeddingRecord& record : manifest->embeddings) {
     QUARRY_TRY(const auto reader, EmbeddingReader::Open(store_, target_.budget, record.name));
     QUARRY_TRY(ArrayOutput output,
                ArrayOutput::Create(target_, "embeddings_" + record.name, ElementType::kFloat32, record.dim));
@@ -318,7 +321,7 @@ Status Exporter::Embeddings() {
         QUARRY_RETURN_IF_ERROR(Tell("exporting embeddings", row, record.row_count));
       }
     }
-    if (record.row_count == store_.manifest().node_count) AddFeature(output, "embeddings_" + record.name);
+    if (record.row_count == manifest->node_count) AddFeature(output, "embeddings_" + record.name);
     QUARRY_RETURN_IF_ERROR(output.Finish());
   }
   return Status::Ok();
@@ -328,7 +331,7 @@ Status Exporter::Embeddings() {
 // Relations are listed in the order of their ids, since the names of files do not tell it: an export whose
 // ids changed would not be the database.
 std::string Exporter::ArraysMetadata() const {
-  std::string text = fmt::format("num_nodes: {}\n", store_.manifest().node_count);
+  std::string text = fmt::format("num_nodes: {}\n", store_.manifest()->node_count);
   const std::pair<const char*, const std::optional<uint64_t>&> counts[] = {
       {"num_edges", edge_count_}, {"feature_dim", feature_dim_}, {"num_classes", class_count_}};
   for (const auto& [key, count] : counts) {
@@ -344,7 +347,7 @@ Status Exporter::Metadata() {
   if (ToGraphBolt()) {
     graphbolt_.name = fs::path(store_.path()).filename().string();
     const std::string node_type(relations_.empty() ? "" : kNodeType);
-    graphbolt_.nodes.push_back({.type = node_type, .count = store_.manifest().node_count});
+    graphbolt_.nodes.push_back({.type = node_type, .count = store_.manifest()->node_count});
     for (GraphBolt::Array& feature : graphbolt_.features) feature.type = node_type;
     for (GraphBolt::Task& task : graphbolt_.tasks) {
       for (auto* sets : {&task.train, &task.valid, &task.test}) sets->front().type = node_type;

@@ -96,14 +96,14 @@ class EntityNames {
  public:
   static Result<EntityNames> Load(Store& store, MemoryBudget& budget) {
     EntityNames names;
-    const uint64_t count = store.manifest().node_count;
+    const uint64_t count = store.manifest()->node_count;
     QUARRY_TRY(names.ends_reservation_,
                budget.Reserve((count + 1) * sizeof(uint64_t), "the names of the nodes"));
     names.ends_.reserve(count + 1);
     names.ends_.push_back(0);
     std::optional<std::string> name;
     for (uint64_t id = 0; id < count; ++id) {
-      if (store.manifest().has_entity_names) {
+      if (store.manifest()->has_entity_names) {
         QUARRY_TRY(name, store.catalog()->NameOfId(NameKind::kEntity, id));
       }
       QUARRY_RETURN_IF_ERROR(names.Add(budget, name.has_value() ? *name : fmt::format("{}", id)));
@@ -174,8 +174,9 @@ Status WriteTriples(Store& store, ExportTarget& target, std::string_view topolog
 
 Result<std::vector<std::string>> RelationNames(Store& store) {
   std::vector<std::string> names;
-  const TopologyRecord* const graph = store.manifest().FindTopology("graph");
-  if (graph == nullptr || (graph->relation_count <= 1 && !store.manifest().has_relation_names)) return names;
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const TopologyRecord* const graph = manifest->FindTopology("graph");
+  if (graph == nullptr || (graph->relation_count <= 1 && !manifest->has_relation_names)) return names;
   for (uint64_t id = 0; id < graph->relation_count; ++id) {
     QUARRY_TRY(const std::optional<std::string> name, store.catalog()->NameOfId(NameKind::kRelation, id));
     names.push_back(name.has_value() ? *name : fmt::format("{}", id));
@@ -199,14 +200,14 @@ Status ExportTriples(Store& store, ExportTarget& target, const std::vector<std::
   QUARRY_TRY(const EntityNames entities, EntityNames::Load(store, target.budget));
   // A single relation without a name has its number, too.
   const std::vector<std::string> names = relations.empty() ? std::vector<std::string>{"0"} : relations;
-  QUARRY_RETURN_IF_ERROR(WriteDictionary(target, "entities.dict", store.manifest().node_count,
+  QUARRY_RETURN_IF_ERROR(WriteDictionary(target, "entities.dict", store.manifest()->node_count,
                                          [&](uint64_t id) { return entities[static_cast<NodeId>(id)]; }));
   QUARRY_RETURN_IF_ERROR(WriteDictionary(target, "relations.dict", names.size(),
                                          [&](uint64_t id) -> const std::string& { return names[id]; }));
   const std::pair<const char*, const char*> parts[] = {
       {"graph", "train.txt"}, {"valid", "valid.txt"}, {"test", "test.txt"}};
   for (const auto& [topology, file] : parts) {
-    if (store.manifest().FindTopology(topology) == nullptr) continue;
+    if (store.manifest()->FindTopology(topology) == nullptr) continue;
     QUARRY_RETURN_IF_ERROR(WriteTriples(store, target, topology, file, entities, names, progress));
   }
   return Status::Ok();

@@ -15,10 +15,11 @@ constexpr ColumnType kInteger = ColumnType::kInteger, kReal = ColumnType::kReal,
 
 Result<RowList> ListRelations(Session& session, const Query&) {
   RowList rows;
-  const TopologyRecord* const graph = session.manifest().FindTopology("graph");
+  const std::shared_ptr<const Manifest> manifest = session.manifest();
+  const TopologyRecord* const graph = manifest->FindTopology("graph");
   for (uint64_t id = 0; graph != nullptr && id < graph->relation_count; ++id) {
     std::optional<std::string> name;
-    if (session.manifest().has_relation_names) {
+    if (manifest->has_relation_names) {
       QUARRY_TRY(name, session.store().catalog()->NameOfId(NameKind::kRelation, id));
     }
     rows.Add({Integer(id), name ? Value(*name) : Value()});
@@ -95,7 +96,7 @@ const char* StrayKind(Damage::Kind kind) {
 // Everything in the folder, whether the manifest names it or not, so that each fault has its row. What no
 // record names has its path for a name, as in its damage.
 Result<std::vector<NamedFile>> AllFilesOf(Session& session) {
-  std::vector<NamedFile> files = FilesIn(session.manifest());
+  std::vector<NamedFile> files = FilesIn(*session.manifest());
   files.push_back({"VERSION", "version", "", 0, Damage::Kind::kVersion});
   files.push_back({"catalog/", "catalog", "", 0, Damage::Kind::kCatalog});
   QUARRY_TRY(VerifyReport strays, FindStrays(session.store()));
@@ -157,7 +158,8 @@ Result<RowList> ListSnapshots(Session& session, const Query&) {
 
 Result<RowList> ListEmbeddings(Session& session, const Query&) {
   RowList rows;
-  for (const EmbeddingRecord& table : session.manifest().embeddings) {
+  const std::shared_ptr<const Manifest> manifest = session.manifest();
+  for (const EmbeddingRecord& table : manifest->embeddings) {
     rows.Add({table.name, Integer(table.row_count), Integer(table.dim),
               std::string(ElementTypeName(table.element_type)),
               table.timestamp < 0 ? Value() : Value(table.timestamp), table.created_utc});
@@ -167,7 +169,8 @@ Result<RowList> ListEmbeddings(Session& session, const Query&) {
 
 Result<RowList> ListDeviceProfile(Session& session, const Query&) {
   RowList rows;
-  if (const std::optional<DeviceRecord>& device = session.manifest().device) {
+  const std::shared_ptr<const Manifest> manifest = session.manifest();
+  if (const std::optional<DeviceRecord>& device = manifest->device) {
     rows.Add({device->random_reads_per_second, device->sequential_bytes_per_second,
               device->write_bytes_per_second, device->gather_bytes_per_second, device->measured_utc});
   }
@@ -185,24 +188,24 @@ Result<uint64_t> ChangedRows(Session& session, const std::shared_ptr<const Snaps
 }
 
 Result<RowList> ListStats(Session& session, const Query&) {
-  const Manifest& manifest = session.manifest();
-  const TopologyRecord* const graph = manifest.FindTopology("graph");
+  const std::shared_ptr<const Manifest> manifest = session.manifest();
+  const TopologyRecord* const graph = manifest->FindTopology("graph");
   QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session.snapshot());
   QUARRY_TRY(const uint64_t changed_rows, ChangedRows(session, snapshot));
   uint64_t file_bytes = 0;
-  const std::vector<NamedFile> files = FilesIn(manifest);
+  const std::vector<NamedFile> files = FilesIn(*manifest);
   for (const NamedFile& file : files) {
     const Value bytes = FileBytes(session.store().path() + "/" + file.path);
     if (const auto* known = std::get_if<int64_t>(&bytes)) file_bytes += static_cast<uint64_t>(*known);
   }
   const std::pair<const char*, uint64_t> stats[] = {
-      {"nodes", manifest.node_count},
+      {"nodes", manifest->node_count},
       {"edges", graph == nullptr ? 0 : graph->edge_count},
       {"relations", graph == nullptr ? 0 : graph->relation_count},
-      {"classes", manifest.class_count},
+      {"classes", manifest->class_count},
       {"tables", snapshot->tables.size()},
-      {"layouts", manifest.layouts.size()},
-      {"embeddings", manifest.embeddings.size()},
+      {"layouts", manifest->layouts.size()},
+      {"embeddings", manifest->embeddings.size()},
       {"files", files.size()},
       {"file_bytes", file_bytes},
       {"timestamp", snapshot->timestamp},

@@ -49,7 +49,8 @@ Result<int64_t> NumberEdge(uint64_t node_count, uint64_t source, uint64_t destin
 class EdgesCursor final : public Cursor {
  public:
   static Result<std::unique_ptr<Cursor>> Open(Session& session, const Query& query) {
-    const TopologyRecord* const graph = session.manifest().FindTopology("graph");
+    const std::shared_ptr<const Manifest> manifest = session.manifest();
+    const TopologyRecord* const graph = manifest->FindTopology("graph");
     std::unique_ptr<EdgesCursor> cursor(new EdgesCursor(AccessOf(query, graph)));
     if (graph == nullptr) return std::unique_ptr<Cursor>(std::move(cursor));
     cursor->node_count_ = graph->node_count;
@@ -106,7 +107,8 @@ class EdgesTable final : public Table {
   std::span<const Column> columns() const override { return kColumns; }
 
   std::optional<Estimate> Price(const Query& query) const override {
-    const TopologyRecord* const graph = this->graph();
+    const std::shared_ptr<const Manifest> manifest = session_.manifest();
+    const TopologyRecord* const graph = manifest->FindTopology("graph");
     if (graph == nullptr) return Estimate{};
     const auto nodes = static_cast<double>(graph->node_count);
     const Access access = AccessOf(query, graph);
@@ -120,7 +122,7 @@ class EdgesTable final : public Table {
     return Estimate{kept, session_.profile().ReadSeconds(bytes, requests) + read * 1e-8};
   }
   std::vector<int> Order(const Query& query) const override {
-    const Access access = AccessOf(query, graph());
+    const Access access = AccessOf(query, session_.manifest()->FindTopology("graph"));
     return {access.owner, access.neighbor};
   }
   Result<std::unique_ptr<Cursor>> Open(const Query& query) override {
@@ -128,7 +130,6 @@ class EdgesTable final : public Table {
   }
 
  private:
-  const TopologyRecord* graph() const { return session_.manifest().FindTopology("graph"); }
   Session& session_;
 };
 

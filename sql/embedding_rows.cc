@@ -18,8 +18,11 @@ constexpr Column kColumns[] = {
 class EmbeddingsCursor final : public Cursor {
  public:
   EmbeddingsCursor(Session& session, const Query& query)
-      : session_(session), query_(query), reads_(query.Wants(kVector) || query.Wants(kTimestamp)) {
-    const std::vector<EmbeddingRecord>& records = session.manifest().embeddings;
+      : session_(session),
+        manifest_(session.manifest()),
+        query_(query),
+        reads_(query.Wants(kVector) || query.Wants(kTimestamp)) {
+    const std::vector<EmbeddingRecord>& records = manifest_->embeddings;
     for (size_t i = 0; i < records.size(); ++i) {
       if (query.Allows(kTable, records[i].name)) tables_.push_back({i, &records[i]});
     }
@@ -75,6 +78,7 @@ class EmbeddingsCursor final : public Cursor {
   }
 
   Session& session_;
+  const std::shared_ptr<const Manifest> manifest_;  // whose records tables_ has
   const Query query_;
   const bool reads_;  // else ids are all that is asked for
   std::vector<NumberedTable> tables_;
@@ -97,7 +101,8 @@ class EmbeddingRowsTable final : public Table {
   std::optional<Estimate> Price(const Query& query) const override {
     Estimate estimate;
     const IdShare share = ShareOf(query, kId);
-    for (const EmbeddingRecord& record : session_.manifest().embeddings) {
+    const std::shared_ptr<const Manifest> manifest = session_.manifest();
+    for (const EmbeddingRecord& record : manifest->embeddings) {
       const double rows = share.Of(static_cast<double>(record.row_count));
       estimate.rows += rows;
       if (!query.Wants(kVector) && !query.Wants(kTimestamp)) continue;
@@ -105,14 +110,14 @@ class EmbeddingRowsTable final : public Table {
       estimate.seconds += session_.profile().ReadSeconds(static_cast<uint64_t>(pages) * record.page_bytes,
                                                          static_cast<uint64_t>(pages));
     }
-    if (query.Has(kTable) && !session_.manifest().embeddings.empty()) {
-      const auto tables = static_cast<double>(session_.manifest().embeddings.size());
+    if (query.Has(kTable) && !manifest->embeddings.empty()) {
+      const auto tables = static_cast<double>(manifest->embeddings.size());
       estimate = {estimate.rows / tables, estimate.seconds / tables};
     }
     return estimate;
   }
   std::vector<int> Order(const Query&) const override {
-    return session_.manifest().embeddings.size() == 1 ? std::vector<int>{kId} : std::vector<int>();
+    return session_.manifest()->embeddings.size() == 1 ? std::vector<int>{kId} : std::vector<int>();
   }
   Result<std::unique_ptr<Cursor>> Open(const Query& query) override {
     return std::unique_ptr<Cursor>(std::make_unique<EmbeddingsCursor>(session_, query));

@@ -115,7 +115,8 @@ class FeaturesTable final : public Table {
   std::optional<Estimate> Price(const Query& query) const override {
     Estimate estimate;
     const IdShare share = ShareOf(query, kId);
-    for (const TableRecord& record : session_.manifest().tables) {
+    const std::shared_ptr<const Manifest> manifest = session_.manifest();
+    for (const TableRecord& record : manifest->tables) {
       if (!IsFloatType(record.element_type)) continue;
       const double rows = share.Of(static_cast<double>(record.row_count));
       estimate.rows += rows;
@@ -181,7 +182,7 @@ class FeaturesTable final : public Table {
 
   bool IsOneTable() const {
     const auto is_float = [](const TableRecord& record) { return IsFloatType(record.element_type); };
-    return std::ranges::count_if(session_.manifest().tables, is_float) == 1;
+    return std::ranges::count_if(session_.manifest()->tables, is_float) == 1;
   }
 
   Session& session_;

@@ -10,15 +10,15 @@ constexpr ColumnType kInteger = ColumnType::kInteger, kReal = ColumnType::kReal,
 constexpr int kLayout = 0;  // the column, of all tables but layouts
 
 Result<RowList> ListLayouts(Session& session, const Query&) {
-  const Manifest& manifest = session.manifest();
+  const std::shared_ptr<const Manifest> manifest = session.manifest();
   RowList rows;
-  for (const LayoutRecord& layout : manifest.layouts) {
+  for (const LayoutRecord& layout : manifest->layouts) {
     rows.Add({layout.name, layout.policy, layout.seed_order, layout.table, Integer(layout.batch_size),
               Integer(layout.epochs), Integer(layout.batch_count), Integer(layout.batches_per_segment),
               Integer(layout.cache_rows), Integer(layout.accesses), Integer(layout.hits),
               Integer(layout.total_bytes()), layout.predicted_seconds,
               layout.measured_seconds == 0 ? Value() : Value(layout.measured_seconds),
-              Flag(IsFresh(manifest, layout)), Flag(IsServable(manifest, layout)), layout.created_utc});
+              Flag(IsFresh(*manifest, layout)), Flag(IsServable(*manifest, layout)), layout.created_utc});
   }
   return rows;
 }
@@ -27,10 +27,10 @@ Result<RowList> ListLayouts(Session& session, const Query&) {
 // any more are left out: what their directories say is of batches that are no more.
 template <typename Visit>
 Status ForEachLayout(Session& session, const Query& query, RowList& rows, Visit&& visit) {
-  const Manifest& manifest = session.manifest();
-  for (size_t i = 0; i < manifest.layouts.size(); ++i) {
-    const LayoutRecord& record = manifest.layouts[i];
-    if (!query.Allows(kLayout, record.name) || !IsServable(manifest, record)) continue;
+  const std::shared_ptr<const Manifest> manifest = session.manifest();
+  for (size_t i = 0; i < manifest->layouts.size(); ++i) {
+    const LayoutRecord& record = manifest->layouts[i];
+    if (!query.Allows(kLayout, record.name) || !IsServable(*manifest, record)) continue;
     QUARRY_RETURN_IF_ERROR(session.Look());
     const uint64_t bytes = record.total_bytes() / kPageBytes * sizeof(uint32_t) +
                            record.batch_count * sizeof(BatchEntry) +
@@ -98,8 +98,9 @@ Result<RowList> ListSegments(Session& session, const Query& query) {
 // What each layout keeps in memory between batches, and what on the GPU.
 Result<RowList> ListCaches(Session& session, const Query&) {
   RowList rows;
-  for (const LayoutRecord& layout : session.manifest().layouts) {
-    const TableRecord* const table = session.manifest().FindTable(layout.table);
+  const std::shared_ptr<const Manifest> manifest = session.manifest();
+  for (const LayoutRecord& layout : manifest->layouts) {
+    const TableRecord* const table = manifest->FindTable(layout.table);
     const auto add = [&](const char* level, uint64_t cached, uint64_t hits) {
       if (cached == 0) return;
       rows.Add({layout.name, level, layout.policy, Integer(cached),

@@ -37,7 +37,7 @@ class NodesCursor final : public Cursor {
   static Result<std::unique_ptr<Cursor>> Open(Session& session, const Query& query) {
     std::unique_ptr<NodesCursor> cursor(new NodesCursor(session, query));
     QUARRY_RETURN_IF_ERROR(cursor->ResolveNames());
-    cursor->ids_ = IdSet::Make(cursor->query_, kId, session.manifest().node_count);
+    cursor->ids_ = IdSet::Make(cursor->query_, kId, session.manifest()->node_count);
     QUARRY_RETURN_IF_ERROR(cursor->OpenProperty("label", kLabel, cursor->label_));
     QUARRY_RETURN_IF_ERROR(cursor->OpenProperty("split", kSplit, cursor->split_));
     QUARRY_RETURN_IF_ERROR(cursor->OpenDegrees());
@@ -91,7 +91,7 @@ class NodesCursor final : public Cursor {
       std::vector<Value> ids;
       for (const Value& value : constraint.values) {
         const auto* name = std::get_if<std::string>(&value);
-        if (name == nullptr || !session_.manifest().has_entity_names) continue;
+        if (name == nullptr || !session_.manifest()->has_entity_names) continue;
         QUARRY_TRY(const std::optional<uint64_t> id,
                    session_.store().catalog()->IdOfName(NameKind::kEntity, *name));
         if (id) ids.push_back(static_cast<int64_t>(*id));
@@ -110,10 +110,10 @@ class NodesCursor final : public Cursor {
     const FeatureGeometry& geometry = property.table->geometry();
     const ElementType type = column == kLabel ? ElementType::kInt64 : ElementType::kUint8;
     if (geometry.element_type != type || geometry.dim != 1 ||
-        geometry.row_count != session_.manifest().node_count) {
+        geometry.row_count != session_.manifest()->node_count) {
       return MakeStatus(Code::kCorruption, "{}: {} x {} of {}, expected {} x 1 of {}",
                         property.table->file->file().path(), geometry.row_count, geometry.dim,
-                        ElementTypeName(geometry.element_type), session_.manifest().node_count,
+                        ElementTypeName(geometry.element_type), session_.manifest()->node_count,
                         ElementTypeName(type));
     }
     if (!values) return Status::Ok();
@@ -123,7 +123,7 @@ class NodesCursor final : public Cursor {
 
   Status OpenDegrees() {
     if (!query_.Wants(kInDegree) && !query_.Wants(kOutDegree)) return Status::Ok();
-    if (session_.manifest().FindTopology("graph") == nullptr) return Status::Ok();
+    if (session_.manifest()->FindTopology("graph") == nullptr) return Status::Ok();
     QUARRY_TRY(topology_, session_.OpenTopology());
     if (query_.Wants(kOutDegree) && !topology_->has(Adjacency::kCsr)) {
       QUARRY_TRY(out_degrees_, session_.OutDegrees());
@@ -188,7 +188,7 @@ class NodesCursor final : public Cursor {
   }
 
   Status GetName(Output& out) {
-    if (!session_.manifest().has_entity_names) return Status::Ok();
+    if (!session_.manifest()->has_entity_names) return Status::Ok();
     QUARRY_TRY(const std::optional<std::string> name,
                session_.store().catalog()->NameOfId(NameKind::kEntity, id_));
     if (name) out.Text(*name);
@@ -223,15 +223,15 @@ class NodesTable final : public Table {
   std::span<const Column> columns() const override { return kColumns; }
 
   std::optional<Estimate> Price(const Query& query) const override {
-    const Manifest& manifest = session_.manifest();
-    const auto count = static_cast<double>(manifest.node_count);
+    const std::shared_ptr<const Manifest> manifest = session_.manifest();
+    const auto count = static_cast<double>(manifest->node_count);
     IdShare share = ShareOf(query, kId);
     const IdShare named = ShareOf(query, kName);
     if (named.ids) share.ids = std::min(share.ids.value_or(*named.ids), *named.ids);
     double rows = share.Of(count);
     double seconds = query.Wants(kName) ? rows * kNameSeconds : 0;
     for (const auto& [name, column] : {std::pair("label", int{kLabel}), std::pair("split", int{kSplit})}) {
-      const TableRecord* const record = manifest.FindTable(name);
+      const TableRecord* const record = manifest->FindTable(name);
       if (record == nullptr || (!query.Wants(column) && !query.Has(column))) continue;
       seconds += ReadRowsSeconds(session_.profile(), *record, rows, !share.ids);
     }

@@ -28,7 +28,7 @@ Session::Session(Store& store, MemoryBudget& budget, bool writable, std::functio
       files_(store, budget),
       reader_(store.backend(), budget, profile(), kStagingBytes) {}
 
-DeviceProfile Session::profile() const { return ProfileOf(manifest()); }
+DeviceProfile Session::profile() const { return ProfileOf(*manifest()); }
 
 Result<std::shared_ptr<const Snapshot>> Session::snapshot() {
   if (snapshot_ == nullptr) {
@@ -73,7 +73,8 @@ Result<std::shared_ptr<const StoredTable>> Session::OpenTable(std::string_view n
 
 Result<const Topology*> Session::OpenTopology() {
   if (topology_ == nullptr) {
-    if (const TopologyRecord* record = manifest().FindTopology(kGraph)) {
+    const std::shared_ptr<const Manifest> newest = manifest();
+    if (const TopologyRecord* record = newest->FindTopology(kGraph)) {
       QUARRY_TRY(topology_reservation_, budget_.Reserve(TopologyBytes(*record), "the topology's indptr"));
     }
     QUARRY_TRY(topology_, store_.OpenTopology(kGraph));
@@ -83,7 +84,7 @@ Result<const Topology*> Session::OpenTopology() {
 
 Result<std::span<const uint32_t>> Session::OutDegrees() {
   if (out_degrees_.empty()) {
-    const uint64_t nodes = manifest().node_count;
+    const uint64_t nodes = manifest()->node_count;
     QUARRY_TRY(out_degrees_reservation_, budget_.Reserve(nodes * sizeof(uint32_t), "out-degrees"));
     QUARRY_TRY(const auto edges, EdgeReader::Make(*this, Adjacency::kCsc, IdSet::Range(0, nodes), {}));
     std::vector<uint32_t> degrees(nodes);
@@ -98,7 +99,8 @@ Result<std::span<const uint32_t>> Session::OutDegrees() {
 }
 
 Result<const EdgeValues*> Session::OpenRelations(Adjacency side) {
-  const TopologyRecord* const record = manifest().FindTopology(kGraph);
+  const std::shared_ptr<const Manifest> newest = manifest();
+  const TopologyRecord* const record = newest->FindTopology(kGraph);
   std::unique_ptr<EdgeValues>& open = relations_[static_cast<int>(side)];
   if (open == nullptr && record != nullptr && record->relation_count > 1) {
     QUARRY_TRY(open, EdgeValues::Open(store_, budget_, *record, SectionsOf(side).relations,
@@ -108,7 +110,8 @@ Result<const EdgeValues*> Session::OpenRelations(Adjacency side) {
 }
 
 Result<const EdgeValues*> Session::OpenWeights(Adjacency side) {
-  const TopologyRecord* const record = manifest().FindTopology(kGraph);
+  const std::shared_ptr<const Manifest> newest = manifest();
+  const TopologyRecord* const record = newest->FindTopology(kGraph);
   std::unique_ptr<EdgeValues>& open = weights_[static_cast<int>(side)];
   if (open == nullptr && record != nullptr && record->weighted) {
     QUARRY_TRY(open, EdgeValues::Open(store_, budget_, *record, SectionsOf(side).weights, sizeof(float)));

@@ -42,7 +42,7 @@ class Session {
   bool writable() const { return writable_; }
   // What the transaction has written: its statements see it.
   PendingWrites& pending() { return pending_; }
-  const Manifest& manifest() const { return store_.manifest(); }
+  std::shared_ptr<const Manifest> manifest() const { return store_.manifest(); }
   // What reads cost here: as `quarry calibrate` has measured it, or the default.
   DeviceProfile profile() const;
 

@@ -262,7 +262,7 @@ constexpr Column kFeatureJsonColumns[] = {
 class FeatureJsonCursor final : public Cursor {
  public:
   static Result<std::unique_ptr<Cursor>> Open(Session& session, const Query& query) {
-    const auto nodes = static_cast<int64_t>(session.manifest().node_count);
+    const auto nodes = static_cast<int64_t>(session.manifest()->node_count);
     QUARRY_TRY(const int64_t id,
                IntegerArgument(query, kNodeId, "feature_json: the id", 0, nodes - 1, std::nullopt));
     QUARRY_TRY(std::shared_ptr<const Snapshot> snapshot, session.snapshot());

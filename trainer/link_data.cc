@@ -85,7 +85,7 @@ Status HoldOut(const HeldOutShares& shares, MemoryBudget& budget, LinkData& data
 
 Result<LinkData> LoadLinkData(Store& store, MemoryBudget& budget, const HeldOutShares& shares) {
   const auto read = [&](const TopologyRecord& record) { return ReadTriples(store, budget, record); };
-  return LoadLinkData({.path = store.path(), .manifest = store.manifest(), .read = read}, budget, shares);
+  return LoadLinkData({.path = store.path(), .manifest = *store.manifest(), .read = read}, budget, shares);
 }
 
 Result<LinkData> LoadLinkData(const LinkSource& source, MemoryBudget& budget, const HeldOutShares& shares) {

@@ -61,7 +61,7 @@ Status StoredRun::Start(MemoryBudget& budget, const LinkTrainOptions& train, con
   QUARRY_RETURN_IF_ERROR(CheckStart());
   const std::vector<EmbeddingSpec> specs = LinkTableSpecs(train, counts);
   const bool resumes = options_.start == LinkRunOptions::Start::kResume;
-  const TrainingRecord record = resumes ? *store_.manifest().FindTraining(name_) : TrainingRecord();
+  const TrainingRecord record = resumes ? *store_.manifest()->FindTraining(name_) : TrainingRecord();
   MemoryBudget::Reservation state_bytes;
   if (record.timestamp == kNeverWritten) {
     if (resumes) {  // its vectors are in its state
@@ -77,7 +77,8 @@ Status StoredRun::Start(MemoryBudget& budget, const LinkTrainOptions& train, con
 
 // A checkpoint is removed only when the user says so.
 Status StoredRun::CheckStart() {
-  const TrainingRecord* const record = store_.manifest().FindTraining(name_);
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  const TrainingRecord* const record = manifest->FindTraining(name_);
   switch (options_.start) {
     case LinkRunOptions::Start::kResume:
       return record == nullptr ? ReadTrainingState(store_, name_).status()  // says what there is
@@ -90,7 +91,7 @@ Status StoredRun::CheckStart() {
   }
   const EmbeddingRecord* table = nullptr;
   for (size_t i = 0; i < kTables && table == nullptr; i++) {
-    table = store_.manifest().FindEmbedding(TableName(i));
+    table = manifest->FindEmbedding(TableName(i));
     if (table != nullptr && table->timestamp == kNeverWritten) table = nullptr;
   }
   if (record == nullptr && table == nullptr) return DropTables(/*checkpointed=*/false);
@@ -104,7 +105,8 @@ Status StoredRun::CheckStart() {
 // Those without a checkpoint, which crashes leave; or, `checkpointed`, all.
 Status StoredRun::DropTables(bool checkpointed) {
   for (size_t i = 0; i < kTables; i++) {
-    const EmbeddingRecord* const table = store_.manifest().FindEmbedding(TableName(i));
+    const std::shared_ptr<const Manifest> manifest = store_.manifest();
+    const EmbeddingRecord* const table = manifest->FindEmbedding(TableName(i));
     if (table == nullptr || (table->timestamp != kNeverWritten && !checkpointed)) continue;
     QUARRY_RETURN_IF_ERROR(DropEmbeddings(store_, table->name));
   }

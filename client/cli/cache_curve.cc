@@ -6,7 +6,7 @@ namespace quarry::cli {
 
 Result<CacheCurve> MeasureCacheCurve(Database& database, const LayoutRecord& record, const Trace& trace,
                                      const CacheCurveOptions& options, const ProgressFunction& progress) {
-  const uint64_t node_count = database.manifest().node_count;
+  const uint64_t node_count = database.manifest()->node_count;
   QUARRY_TRY(const std::vector<uint32_t> degrees, CountUses(database.store(), database.budget(), record));
   const HitCurveOptions curve = {.cache_rows = options.cache_rows,
                                  .degrees = degrees,

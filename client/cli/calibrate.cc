@@ -61,10 +61,11 @@ void PrintText(const DeviceRecord& device, const std::optional<Calibration>& fre
 Status Calibrate(const CalibrateOptions& options) {
   QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(options.path));
   std::optional<Calibration> fresh;
-  if (options.force || !database->manifest().device) {
+  if (options.force || !database->manifest()->device) {
     QUARRY_TRY(fresh, database->Recalibrate());
   }
-  const DeviceRecord& device = *database->manifest().device;
+  const std::shared_ptr<const Manifest> manifest = database->manifest();
+  const DeviceRecord& device = *manifest->device;
   options.json ? PrintCalibrationJson(options.path, device, fresh) : PrintText(device, fresh);
   return Status::Ok();
 }

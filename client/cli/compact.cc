@@ -57,7 +57,8 @@ Status Run(const CompactArguments& arguments) {
   std::vector<std::string> tables = {arguments.table};
   if (arguments.table.empty()) {
     tables.clear();
-    for (const TableRecord& table : database->manifest().tables) tables.push_back(table.name);
+    const std::shared_ptr<const Manifest> manifest = database->manifest();
+    for (const TableRecord& table : manifest->tables) tables.push_back(table.name);
   }
   Json json = Json::array();
   for (const std::string& table : tables) {

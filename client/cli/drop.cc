@@ -22,17 +22,17 @@ struct DropArguments {
 
 // What goes, in bytes of the disk; nothing where there is no such thing, which dropping then tells.
 std::optional<uint64_t> BytesOf(const Database& database, const DropArguments& arguments) {
-  const Manifest& manifest = database.manifest();
-  if (const auto* layout = manifest.FindLayout(arguments.name); arguments.kind == "layout" && layout) {
+  const std::shared_ptr<const Manifest> manifest = database.manifest();
+  if (const auto* layout = manifest->FindLayout(arguments.name); arguments.kind == "layout" && layout) {
     return layout->total_bytes();
   }
-  if (const auto* table = manifest.FindTable(arguments.name); arguments.kind == "table" && table) {
+  if (const auto* table = manifest->FindTable(arguments.name); arguments.kind == "table" && table) {
     return table->file_bytes;
   }
-  if (const auto* run = manifest.FindTraining(arguments.name); arguments.kind == "training" && run) {
+  if (const auto* run = manifest->FindTraining(arguments.name); arguments.kind == "training" && run) {
     return run->file_bytes;
   }
-  const auto* embeddings = manifest.FindEmbedding(arguments.name);
+  const auto* embeddings = manifest->FindEmbedding(arguments.name);
   if (arguments.kind != "embeddings" || embeddings == nullptr) return std::nullopt;
   return uint64_t{embeddings->page_count} * embeddings->page_bytes;
 }

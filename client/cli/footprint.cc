@@ -37,13 +37,13 @@ uint64_t EmbeddingBytes(const Store& store, const EmbeddingRecord& table) {
 }
 
 DiskFootprint DiskFootprintOf(const Store& store) {
-  const Manifest& manifest = store.manifest();
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
   DiskFootprint disk{.catalog = FolderBytes(store.path() + "/catalog")};
-  for (const TableRecord& table : manifest.tables) disk.tables += table.file_bytes;
-  for (const TopologyRecord& topology : manifest.topologies) disk.topologies += topology.file_bytes;
-  for (const LayoutRecord& layout : manifest.layouts) disk.layouts += layout.total_bytes();
-  for (const EmbeddingRecord& table : manifest.embeddings) disk.embeddings += EmbeddingBytes(store, table);
-  for (const TrainingRecord& run : manifest.trainings) disk.trainings += run.file_bytes;
+  for (const TableRecord& table : manifest->tables) disk.tables += table.file_bytes;
+  for (const TopologyRecord& topology : manifest->topologies) disk.topologies += topology.file_bytes;
+  for (const LayoutRecord& layout : manifest->layouts) disk.layouts += layout.total_bytes();
+  for (const EmbeddingRecord& table : manifest->embeddings) disk.embeddings += EmbeddingBytes(store, table);
+  for (const TrainingRecord& run : manifest->trainings) disk.trainings += run.file_bytes;
   return disk;
 }
 

@@ -90,7 +90,7 @@ Status Run(ImportArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(imported);
   const double seconds = MonotonicSeconds() - start;
   QUARRY_TRY(const auto store, Store::Open(*backend, arguments.database));
-  PrintSummary(arguments, store->manifest(), seconds);
+  PrintSummary(arguments, *store->manifest(), seconds);
   return Status::Ok();
 }
 

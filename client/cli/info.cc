@@ -38,9 +38,9 @@ std::string Hex(std::span<const std::byte> bytes) {
 
 Result<std::optional<SplitCounts>> CountSplits(Store& store,
                                                const std::shared_ptr<const Snapshot>& snapshot) {
-  if (store.manifest().FindTable("split") == nullptr) return std::optional<SplitCounts>();
+  if (store.manifest()->FindTable("split") == nullptr) return std::optional<SplitCounts>();
   QUARRY_TRY(const NodeProperties properties,
-             LoadNodeProperties(store, store.manifest().node_count, snapshot));
+             LoadNodeProperties(store, store.manifest()->node_count, snapshot));
   SplitCounts counts{};
   for (const uint8_t split : properties.splits) {
     if (split < counts.size()) ++counts[split];
@@ -56,7 +56,8 @@ struct Changes {
 
 Result<std::vector<Changes>> FindChanges(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {
   std::vector<Changes> changes;
-  for (const TableRecord& table : store.manifest().tables) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  for (const TableRecord& table : manifest->tables) {
     QUARRY_TRY(const std::unique_ptr<RowOverlay> overlay, store.OpenOverlay(table.name, snapshot));
     if (overlay->empty()) {
       changes.emplace_back();
@@ -82,7 +83,8 @@ struct Facts {
 
 Json EmbeddingsJson(const Store& store) {
   Json json = Json::array();
-  for (const EmbeddingRecord& table : store.manifest().embeddings) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  for (const EmbeddingRecord& table : manifest->embeddings) {
     const bool checkpointed = table.timestamp != kNeverWritten;
     json.push_back({{"name", table.name},
                     {"rows", table.row_count},
@@ -141,17 +143,17 @@ Json DeviceJson(const std::optional<DeviceRecord>& device) {
 
 void PrintInfoJson(const Store& store, const Facts& facts) {
   const std::optional<SplitCounts>& splits = facts.splits;
-  const Manifest& manifest = store.manifest();
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
   Json json = {{"path", store.path()},
-               {"database_id", Hex(manifest.database_id)},
-               {"nodes", manifest.node_count},
+               {"database_id", Hex(manifest->database_id)},
+               {"nodes", manifest->node_count},
                {"edges", 0},
                {"relations", 0},
-               {"classes", manifest.class_count},
-               {"source", manifest.source},
-               {"created_utc", manifest.created_utc},
-               {"entity_names", manifest.has_entity_names},
-               {"relation_names", manifest.has_relation_names},
+               {"classes", manifest->class_count},
+               {"source", manifest->source},
+               {"created_utc", manifest->created_utc},
+               {"entity_names", manifest->has_entity_names},
+               {"relation_names", manifest->has_relation_names},
                {"timestamp", facts.timestamp},
                {"disk_bytes",
                 {{"tables", facts.disk.tables},
@@ -160,7 +162,7 @@ void PrintInfoJson(const Store& store, const Facts& facts) {
                  {"embeddings", facts.disk.embeddings},
                  {"trainings", facts.disk.trainings},
                  {"catalog", facts.disk.catalog}}}};
-  if (const TopologyRecord* graph = manifest.FindTopology("graph")) {
+  if (const TopologyRecord* graph = manifest->FindTopology("graph")) {
     json["edges"] = graph->edge_count;
     json["relations"] = graph->relation_count;
   }
@@ -169,8 +171,8 @@ void PrintInfoJson(const Store& store, const Facts& facts) {
         {"train", (*splits)[1]}, {"valid", (*splits)[2]}, {"test", (*splits)[3]}, {"none", (*splits)[0]}};
   }
   json["tables"] = Json::array();
-  for (size_t i = 0; i < manifest.tables.size(); ++i) {
-    const TableRecord& table = manifest.tables[i];
+  for (size_t i = 0; i < manifest->tables.size(); ++i) {
+    const TableRecord& table = manifest->tables[i];
     json["tables"].push_back({{"name", table.name},
                               {"element_type", ElementTypeName(table.element_type)},
                               {"dim", table.dim},
@@ -183,7 +185,7 @@ void PrintInfoJson(const Store& store, const Facts& facts) {
                               {"resident_bytes", ResidentBytes(table) + facts.changes[i].resident_bytes}});
   }
   json["topologies"] = Json::array();
-  for (const TopologyRecord& topology : manifest.topologies) {
+  for (const TopologyRecord& topology : manifest->topologies) {
     json["topologies"].push_back({{"name", topology.name},
                                   {"nodes", topology.node_count},
                                   {"edges", topology.edge_count},
@@ -197,10 +199,10 @@ void PrintInfoJson(const Store& store, const Facts& facts) {
                                   {"file_bytes", topology.file_bytes},
                                   {"resident_bytes", ResidentBytes(topology)}});
   }
-  json["layouts"] = LayoutsJson(manifest);
+  json["layouts"] = LayoutsJson(*manifest);
   json["embeddings"] = EmbeddingsJson(store);
-  json["trainings"] = TrainingsJson(manifest);
-  json["device"] = DeviceJson(manifest.device);
+  json["trainings"] = TrainingsJson(*manifest);
+  json["device"] = DeviceJson(manifest->device);
   PrintJson(json, 2);
 }
 
@@ -241,7 +243,8 @@ void PrintLayouts(const Manifest& manifest) {
 void PrintEmbeddings(const Store& store) {
   std::vector<std::vector<std::string>> rows = {
       {"embeddings", "type", "dim", "rows", "optimizer", "size", "batches at the checkpoint"}};
-  for (const EmbeddingRecord& table : store.manifest().embeddings) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  for (const EmbeddingRecord& table : manifest->embeddings) {
     rows.push_back(
         {table.name, std::string(ElementTypeName(table.element_type)), std::to_string(table.dim),
          std::to_string(table.row_count), OptimizerName(table), FormatBytes(EmbeddingBytes(store, table)),
@@ -282,11 +285,11 @@ std::string DescribeDisk(const DiskFootprint& disk) {
 
 void PrintText(const Store& store, const Facts& known) {
   const std::optional<SplitCounts>& splits = known.splits;
-  const Manifest& manifest = store.manifest();
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
   std::vector<std::vector<std::string>> files = {{"name", "type", "dim", "rows", "changed", "edges",
                                                   "row bytes", "file", "size", "memory", "generation"}};
-  for (size_t i = 0; i < manifest.tables.size(); ++i) {
-    const TableRecord& table = manifest.tables[i];
+  for (size_t i = 0; i < manifest->tables.size(); ++i) {
+    const TableRecord& table = manifest->tables[i];
     files.push_back({table.name, std::string(ElementTypeName(table.element_type)), std::to_string(table.dim),
                      std::to_string(table.row_count), std::to_string(known.changes[i].rows), "",
                      std::to_string(RowBytes(table.element_type, table.dim)), table.file,
@@ -294,43 +297,43 @@ void PrintText(const Store& store, const Facts& known) {
                      FormatBytes(ResidentBytes(table) + known.changes[i].resident_bytes),
                      std::to_string(table.generation)});
   }
-  for (const TopologyRecord& topology : manifest.topologies) {
+  for (const TopologyRecord& topology : manifest->topologies) {
     files.push_back({topology.name, topology.has_csr ? "CSC + CSR" : "CSC", "",
                      std::to_string(topology.node_count), "", std::to_string(topology.edge_count), "",
                      topology.file, FormatBytes(topology.file_bytes), FormatBytes(ResidentBytes(topology)),
                      std::to_string(topology.generation)});
   }
   std::vector<std::vector<std::string>> facts = {{"database", store.path()},
-                                                 {"id", Hex(manifest.database_id)}};
-  facts.push_back({"nodes", std::to_string(manifest.node_count)});
-  if (const TopologyRecord* graph = manifest.FindTopology("graph")) {
+                                                 {"id", Hex(manifest->database_id)}};
+  facts.push_back({"nodes", std::to_string(manifest->node_count)});
+  if (const TopologyRecord* graph = manifest->FindTopology("graph")) {
     facts.push_back(
         {"edges",
          fmt::format("{}{}{}{}", graph->edge_count, graph->undirected ? ", undirected" : "",
                      graph->deduplicated ? ", deduplicated" : "", graph->weighted ? ", weighted" : "")});
     facts.push_back({"relations", std::to_string(graph->relation_count)});
   }
-  facts.push_back({"classes", std::to_string(manifest.class_count)});
+  facts.push_back({"classes", std::to_string(manifest->class_count)});
   if (splits) {
     facts.push_back({"splits", fmt::format("train {}, valid {}, test {}, none {}", (*splits)[1], (*splits)[2],
                                            (*splits)[3], (*splits)[0])});
   }
-  if (manifest.has_entity_names || manifest.has_relation_names) {
+  if (manifest->has_entity_names || manifest->has_relation_names) {
     facts.push_back(
-        {"names", fmt::format("{}{}{}", manifest.has_entity_names ? "entities" : "",
-                              manifest.has_entity_names && manifest.has_relation_names ? ", " : "",
-                              manifest.has_relation_names ? "relations" : "")});
+        {"names", fmt::format("{}{}{}", manifest->has_entity_names ? "entities" : "",
+                              manifest->has_entity_names && manifest->has_relation_names ? ", " : "",
+                              manifest->has_relation_names ? "relations" : "")});
   }
   facts.push_back({"size", DescribeDisk(known.disk)});
-  facts.push_back({"source", manifest.source});
-  facts.push_back({"created", manifest.created_utc});
-  if (manifest.device) facts.push_back({"device", DescribeDevice(*manifest.device)});
+  facts.push_back({"source", manifest->source});
+  facts.push_back({"created", manifest->created_utc});
+  if (manifest->device) facts.push_back({"device", DescribeDevice(*manifest->device)});
   PrintTable(facts, {false, false});
   Print("\n");
   PrintTable(files, {false, false, true, true, true, true, true, false, true, true, true});
-  if (!manifest.layouts.empty()) PrintLayouts(manifest);
-  if (!manifest.embeddings.empty()) PrintEmbeddings(store);
-  if (!manifest.trainings.empty()) PrintTrainings(manifest);
+  if (!manifest->layouts.empty()) PrintLayouts(*manifest);
+  if (!manifest->embeddings.empty()) PrintEmbeddings(store);
+  if (!manifest->trainings.empty()) PrintTrainings(*manifest);
 }
 
 // Prints the id of a name, or the name of an id.

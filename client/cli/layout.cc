@@ -125,7 +125,7 @@ Status BuildAndPrint(Database& database, const LayoutSpec& spec, const LayoutArg
 
 Status Build(const LayoutArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenDatabase(arguments));
-  QUARRY_TRY(const LayoutSpec spec, arguments.flags.ToSpec(database->manifest()));
+  QUARRY_TRY(const LayoutSpec spec, arguments.flags.ToSpec(*database->manifest()));
   return BuildAndPrint(*database, spec, arguments);
 }
 
@@ -133,13 +133,14 @@ Status List(const LayoutArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenDatabase(arguments));
   if (arguments.json) {
     Json json = Json::array();
-    for (const LayoutRecord& record : database->manifest().layouts) json.push_back(RecordJson(record));
+    const std::shared_ptr<const Manifest> manifest = database->manifest();
+    for (const LayoutRecord& record : manifest->layouts) json.push_back(RecordJson(record));
     PrintJson(json, 2);
     return Status::Ok();
   }
-  for (const LayoutRecord& record : database->manifest().layouts) PrintRecord(record);
-  if (database->manifest().layouts.empty())
-    Print("no layouts; `quarry layout build {}` makes one\n", arguments.path);
+  const std::shared_ptr<const Manifest> manifest = database->manifest();
+  for (const LayoutRecord& record : manifest->layouts) PrintRecord(record);
+  if (manifest->layouts.empty()) Print("no layouts; `quarry layout build {}` makes one\n", arguments.path);
   return Status::Ok();
 }
 

@@ -78,8 +78,8 @@ struct Explanation {
 Result<Explanation> Explain(Opened& opened, const ExplainArguments& arguments) {
   Database& database = *opened.database;
   const LayoutRecord& record = opened.record();
-  Explanation explanation{.device = DeviceOf(database.manifest()),
-                          .device_measured = database.manifest().device.has_value()};
+  Explanation explanation{.device = DeviceOf(*database.manifest()),
+                          .device_measured = database.manifest()->device.has_value()};
   CostModelOptions options{.device = explanation.device,
                            .cache_rows = record.cache_rows,
                            .batches_per_epoch = opened.directory().batches_per_epoch,

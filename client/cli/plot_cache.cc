@@ -77,14 +77,14 @@ Result<Curves> SampleCurves(const CacheArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.source, std::move(options)));
   LayoutFlags flags = arguments.flags;
   flags.cache = "0";
-  QUARRY_TRY(const LayoutSpec spec, flags.ToSpec(database->manifest()));
+  QUARRY_TRY(const LayoutSpec spec, flags.ToSpec(*database->manifest()));
   ProgressBar bar;
   QUARRY_TRY(const std::unique_ptr<SampledTrace> sampled,
              SampledTrace::Make(*database, spec, bar.AsFunction()));
   CacheCurveOptions curve = {.batch_nodes_max = sampled->batch_nodes_max(),
                              .threads = spec.threads,
                              .scratch_path = sampled->scratch_path()};
-  const uint64_t node_count = database->manifest().node_count;
+  const uint64_t node_count = database->manifest()->node_count;
   for (const uint64_t percent : kPercents) curve.cache_rows.push_back(node_count * percent / 100);
   QUARRY_TRY(const CacheCurve measured,
              MeasureCacheCurve(*database, sampled->record(), sampled->trace(), curve, bar.AsFunction()));

@@ -39,7 +39,8 @@ std::optional<Split> ParseSplit(const std::string& name) {
 Status CompactBeyond(Store& store, const PutArguments& arguments, uint64_t timestamp) {
   if (arguments.auto_compact.empty()) return Status::Ok();
   MemoryBudget budget(MemoryLimitBytes());
-  for (const TableRecord& table : store.manifest().tables) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  for (const TableRecord& table : manifest->tables) {
     QUARRY_TRY(const uint64_t rows_max, ParseBytes(arguments.auto_compact, table.row_count));
     QUARRY_TRY(const CompactionReport pending, CompactTable(store, budget, table.name, /*dry_run=*/true, {}));
     if (pending.rows_changed <= rows_max) continue;

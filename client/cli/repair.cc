@@ -26,7 +26,8 @@ std::string BuildCommand(const Store& store, const LayoutRecord& layout) {
       store.path(), layout.name, fmt::join(layout.fanouts, ","), layout.batch_size, layout.seed,
       DirectionName(layout.direction), layout.epochs, layout.policy, layout.seed_order,
       layout.hash_functions);
-  if (const TableRecord* table = store.manifest().FindTable(layout.table)) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  if (const TableRecord* table = manifest->FindTable(layout.table)) {
     const uint64_t row_bytes = RoundUp(RowBytes(table->element_type, table->dim), sizeof(float));
     command += fmt::format(" --cache {}", (layout.cache_rows - layout.gpu_cache_rows) * row_bytes);
     if (layout.gpu_cache_rows > 0) {

@@ -59,7 +59,8 @@ Result<std::unique_ptr<Database>> OpenWithBudgets(NodeArguments& arguments) {
     QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, 0));
   }
   QUARRY_TRY(std::unique_ptr<Database> database, Database::Open(arguments.path, std::move(options)));
-  const TableRecord* features = database->manifest().FindTable(arguments.road.feature_table);
+  const std::shared_ptr<const Manifest> manifest = database->manifest();
+  const TableRecord* features = manifest->FindTable(arguments.road.feature_table);
   if (features == nullptr) {
     return MakeStatus(Code::kInvalidArgument, "{}: the database has no node features to train on",
                       arguments.path);
@@ -133,8 +134,9 @@ Result<LayoutSpec> SpecOf(const NodeArguments& arguments, const Manifest& manife
 
 // Builds the layout unless the database has it already.
 Status BuildWhatIsMissing(Database& database, const LayoutSpec& spec, LayoutRecord& built) {
-  if (const LayoutRecord* record = database.manifest().FindLayout(spec.name)) {
-    if (IsLayoutOf(database.manifest(), *record, spec)) return Status::Ok();
+  const std::shared_ptr<const Manifest> manifest = database.manifest();
+  if (const LayoutRecord* record = manifest->FindLayout(spec.name)) {
+    if (IsLayoutOf(*database.manifest(), *record, spec)) return Status::Ok();
     LogInfo("layout \"{}\" was built for something else: it is built again", spec.name);
   }
   ProgressBar bar;
@@ -164,7 +166,8 @@ Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const
   NodeSettings settings{.road = arguments.road, .train = arguments.train, .resample = arguments.resample};
   if (arguments.plan) settings.planned = spec;
   if (!arguments.plan && spec != nullptr) {
-    settings.built = database.manifest().FindLayout(spec->name);
+    const std::shared_ptr<const Manifest> manifest = database.manifest();
+    settings.built = manifest->FindLayout(spec->name);
     if (settings.built == nullptr) return *run;  // opening it says so
   }
   run->states = &states;
@@ -211,7 +214,7 @@ Status TrainOnDatabase(NodeArguments& arguments) {
     QUARRY_TRY(const OpenRoad open, OpenLive(*database, road_options));
     return TrainOn(arguments, *database, open, setup, last_epoch);
   }
-  QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, database->manifest()));
+  QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, *database->manifest()));
   QUARRY_TRY(setup.run, RunOf(arguments, *database, &spec, *states));
   if (arguments.resample) {
     QUARRY_TRY(const OpenRoad open, OpenSuperbatches(*database, spec, road_options));

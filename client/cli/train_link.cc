@@ -97,8 +97,8 @@ Result<LinkRunOptions> RunOptions(const CLI::App& verb, bool save, std::string_v
 Result<std::optional<LinkRunOptions>> StoredRun(const CLI::App& verb, const LinkArguments& arguments,
                                                 Database& database) {
   QUARRY_TRY(LinkRunOptions run, RunOptions(verb, arguments.save, "--save, --checkpoint-every or --resume"));
-  const uint64_t in_memory = LinkMemoryBytes(database.manifest(), arguments.train);
-  const uint64_t stored = LinkMemoryBytes(database.manifest(), arguments.train, LinkTables::kStored);
+  const uint64_t in_memory = LinkMemoryBytes(*database.manifest(), arguments.train);
+  const uint64_t stored = LinkMemoryBytes(*database.manifest(), arguments.train, LinkTables::kStored);
   QUARRY_RETURN_IF_ERROR(
       database.budget()
           .Reserve(run.keep ? stored : std::min(stored, in_memory), "edges, batches and the least of vectors")

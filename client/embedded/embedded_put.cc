@@ -27,7 +27,7 @@ Result<PaidBatch> BatchOf(Database& database, const wire::Put& request) {
   QUARRY_TRY(batch.reservation, database.budget().Reserve(3 * bytes, "the rows of a put"));
   for (const wire::PutRows& rows : request.tables) {
     const std::span<const std::byte> block = std::get<std::vector<std::byte>>(rows.block);
-    QUARRY_RETURN_IF_ERROR(AddPutRows(database.manifest(), rows, block, batch.rows));
+    QUARRY_RETURN_IF_ERROR(AddPutRows(*database.manifest(), rows, block, batch.rows));
   }
   return batch;
 }

@@ -112,7 +112,7 @@ class RowFetchers {
     MutexLock lock(mutex_);
     if (idle_.empty()) {
       return std::make_unique<RowFetcher>(database_.backend(), database_.budget(),
-                                          ProfileOf(database_.manifest()));
+                                          ProfileOf(*database_.manifest()));
     }
     std::unique_ptr<RowFetcher> fetcher = std::move(idle_.back());
     idle_.pop_back();
@@ -140,7 +140,7 @@ class EmbeddedStore final : public Store {
     if (!kept.ok()) LogWarn("embedding tables stay as of their last checkpoint: {}", kept.ToString());
   }
 
-  Result<wire::Description> Describe() override { return DescriptionOf(database_->manifest()); }
+  Result<wire::Description> Describe() override { return DescriptionOf(*database_->manifest()); }
   Result<std::unique_ptr<Rows>> Lookup(const wire::Lookup& request) override;
   Result<std::unique_ptr<Batch>> Sample(const wire::Sample& request) override;
   Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request) override;

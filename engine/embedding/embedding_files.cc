@@ -82,7 +82,7 @@ Result<EmbeddingFiles> FilesOf(const Store& store, const EmbeddingRecord& record
   EmbeddingFiles files;
   QUARRY_TRY(files.spec, SpecOf(record, store.path()));
   files.pages = {.path = store.path() + "/" + record.file,
-                 .database_id = store.manifest().database_id,
+                 .database_id = store.manifest()->database_id,
                  .generation = record.generation,
                  .page_bytes = record.page_bytes,
                  .page_count = record.page_count};
@@ -108,7 +108,8 @@ Status MissingIsCorruption(const Status& status) {
 
 Status ForEachUnnamedFile(const Store& store, const std::function<void(const std::string& file)>& visit) {
   std::set<std::string> named;
-  for (const EmbeddingRecord& record : store.manifest().embeddings) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  for (const EmbeddingRecord& record : manifest->embeddings) {
     named.insert(record.file);
     named.insert(record.map_file);
   }

@@ -13,7 +13,8 @@ namespace quarry {
 
 Result<std::unique_ptr<EmbeddingReader>> EmbeddingReader::Open(Store& store, MemoryBudget& budget,
                                                                std::string_view name) {
-  const EmbeddingRecord* const record = store.manifest().FindEmbedding(name);
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const EmbeddingRecord* const record = manifest->FindEmbedding(name);
   if (record == nullptr) {
     return MakeStatus(Code::kNotFound, "{}: there is no embedding table \"{}\"", store.path(), name);
   }

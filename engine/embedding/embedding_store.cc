@@ -25,7 +25,8 @@ constexpr uint64_t kFirstGeneration = 1;  // what is left of a table of the same
 
 Status NoTable(const Store& store, std::string_view name) {
   std::string names;
-  for (const EmbeddingRecord& record : store.manifest().embeddings) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  for (const EmbeddingRecord& record : manifest->embeddings) {
     names += (names.empty() ? "" : ", ") + record.name;
   }
   return MakeStatus(Code::kNotFound, "{}: there is no embedding table \"{}\"; embedding tables: {}",
@@ -55,7 +56,7 @@ Status RemoveLeftovers(Store& store, std::string_view name) {
   std::vector<std::string> leftovers;
   QUARRY_RETURN_IF_ERROR(ForEachUnnamedFile(store, [&](const std::string& file) {
     const auto table = TableOfFile(file);
-    if (table && (*table == name || store.manifest().FindEmbedding(*table) == nullptr)) {
+    if (table && (*table == name || store.manifest()->FindEmbedding(*table) == nullptr)) {
       leftovers.push_back(fmt::format("{}/{}/{}", store.path(), kEmbeddingFolder, file));
     }
   }));
@@ -108,7 +109,7 @@ Status CreateEmbeddings(Store& store, std::string_view name, const EmbeddingSpec
     return MakeStatus(Code::kUsage,
                       "\"{}\" cannot be the name of an embedding table: use letters, digits, - and _", name);
   }
-  if (store.manifest().FindEmbedding(name) != nullptr) {
+  if (store.manifest()->FindEmbedding(name) != nullptr) {
     return MakeStatus(Code::kAlreadyExists, "{}: there is an embedding table \"{}\" already", store.path(),
                       name);
   }
@@ -127,7 +128,8 @@ Status CreateEmbeddings(Store& store, std::string_view name, const EmbeddingSpec
 }
 
 Status DropEmbeddings(Store& store, std::string_view name) {
-  const EmbeddingRecord* const record = store.manifest().FindEmbedding(name);
+  const std::shared_ptr<const Manifest> newest = store.manifest();
+  const EmbeddingRecord* const record = newest->FindEmbedding(name);
   if (record == nullptr) return NoTable(store, name);
   const auto file = store.backend().Open(store.path() + "/" + record->file, OpenMode::kReadBuffered);
   if (file.ok()) QUARRY_RETURN_IF_ERROR(LockAlone(*file, name));
@@ -146,7 +148,8 @@ Status DropEmbeddings(Store& store, std::string_view name) {
 Result<std::unique_ptr<StoredEmbeddings>> StoredEmbeddings::Open(Store& store, MemoryBudget& budget,
                                                                  std::string_view name,
                                                                  const BufferPoolOptions& options) {
-  const EmbeddingRecord* const record = store.manifest().FindEmbedding(name);
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const EmbeddingRecord* const record = manifest->FindEmbedding(name);
   if (record == nullptr) return NoTable(store, name);
   QUARRY_TRY(const EmbeddingFiles files, FilesOf(store, *record));
   std::unique_ptr<StoredEmbeddings> opened(new StoredEmbeddings(store, *record));

@@ -77,7 +77,8 @@ Status FindEmbeddingStrays(const Store& store, VerifyReport& report) {
 
 Status VerifyEmbeddings(Store& store, const ProgressFunction& progress, VerifyReport& report) {
   QUARRY_RETURN_IF_ERROR(FindEmbeddingStrays(store, report));
-  for (const EmbeddingRecord& record : store.manifest().embeddings) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  for (const EmbeddingRecord& record : manifest->embeddings) {
     const auto files = FilesOf(store, record);
     if (files.status().code() == Code::kCorruption) {
       report.Add(files.status(), {Damage::Kind::kEmbedding, record.name});

@@ -98,9 +98,9 @@ Status Builder::Prepare(const std::string& folder) {
   if (spec_.snapshot == nullptr) {
     QUARRY_TRY(spec_.snapshot, store_.TakeSnapshot());
   }
-  const Manifest& manifest = store_.manifest();
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
   const TableRecord* table = spec_.snapshot->FindTable(spec_.feature_table);
-  const TopologyRecord* topology = manifest.FindTopology(spec_.topology);
+  const TopologyRecord* topology = manifest->FindTopology(spec_.topology);
   if (table == nullptr) return store_.OpenTable(spec_.feature_table).status();
   if (topology == nullptr) return store_.OpenTopology(spec_.topology).status();
   table_record_ = *table;
@@ -155,7 +155,8 @@ bool Builder::TakeOverTrace() {
       key != TraceKey()) {
     return false;
   }
-  const DatabaseId& id = store_.manifest().database_id;
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  const DatabaseId& id = manifest->database_id;
   return RecordFile::Open(store_.backend(), Path("blocks.tmp"), id, place_.generation, t.blocks_bytes).ok() &&
          Trace::Open(store_.backend(), Path(kTraceFile), id, place_.generation, t.trace_bytes).ok();
 }
@@ -167,7 +168,7 @@ Status Builder::SampleAnew() {
   const TraceSpec& spec = source_->spec();
   QUARRY_TRY(report_.trace,
              SampleTrace(source_->neighbors(), spec, store_.backend(), Path(kTraceFile), Path("blocks.tmp"),
-                         store_.manifest().database_id, place_.generation,
+                         store_.manifest()->database_id, place_.generation,
                          [&](uint64_t batches) { return Report("sampling", batches, spec.batch_count()); }));
   return WriteMark();
 }
@@ -181,7 +182,7 @@ Status Builder::Sample(bool resume) {
   batches_per_epoch_ = source_->spec().batch_count() / spec_.epochs;
   report_.resumed = resume && TakeOverTrace();
   if (!report_.resumed) QUARRY_RETURN_IF_ERROR(SampleAnew());
-  QUARRY_TRY(trace_, Trace::Open(store_.backend(), Path(kTraceFile), store_.manifest().database_id,
+  QUARRY_TRY(trace_, Trace::Open(store_.backend(), Path(kTraceFile), store_.manifest()->database_id,
                                  place_.generation, report_.trace.trace_bytes));
   report_.sample_seconds = MonotonicSeconds() - start;
   return Status::Ok();
@@ -216,8 +217,8 @@ Status Builder::Plan() {
     QUARRY_TRY(next_uses, NextUses::Make(backend, *trace_, node_count, spec_.cyclic, Path("next.tmp")));
   }
   QUARRY_TRY(encoder_, LayoutEncoder::Make(backend, place_.building, *trace_, report_.trace.blocks_bytes,
-                                           store_.manifest().database_id, place_.generation, node_count,
-                                           stride, ProfileOf(store_.manifest()).GapBytesMax()));
+                                           store_.manifest()->database_id, place_.generation, node_count,
+                                           stride, ProfileOf(*store_.manifest()).GapBytesMax()));
   QUARRY_TRY(cache_plan_, SimulateCache(*trace_, next_uses.get(), options,
                                         [&](uint64_t batch, const TraceBatch& nodes, const CacheStep& step) {
                                           QUARRY_RETURN_IF_ERROR(encoder_->AddStep(nodes, step));
@@ -254,12 +255,12 @@ Status Builder::ChoosePacking(const Status& packed) {
   const bool fits = packed.ok();
   if (!fits && packed.code() != Code::kNoSpace) return packed;
   if (spec_.packing == Packing::kCheaper) {
-    const DeviceProfile device = ProfileOf(store_.manifest());
+    const DeviceProfile device = ProfileOf(*store_.manifest());
     QUARRY_TRY(const std::unique_ptr<FeatureTable> table,
                store_.OpenTable(*spec_.snapshot, spec_.feature_table));
     QUARRY_TRY(report_.merged_seconds, MergedReadSeconds(encoder_->miss_reader(), trace_->batch_count(),
                                                          geometry_, table->block_bytes(), device));
-    const double write_rate = DeviceOf(store_.manifest()).write_bytes_per_second;
+    const double write_rate = DeviceOf(*store_.manifest()).write_bytes_per_second;
     report_.packed_seconds = device.ReadSeconds(geometry_.data_bytes(), 0) +
                              static_cast<double>(encoder_->regions_bytes()) / write_rate +
                              PlanReads(device).seconds;
@@ -380,7 +381,7 @@ Result<PackStats> Builder::Pack() {
                             .wrap = cache_plan_.wrap};
   QUARRY_RETURN_IF_ERROR(WriteDirectory(*writer, directory));
   QUARRY_TRY(file_bytes_, writer->Finish({.kind = FileKind::kLayout,
-                                          .database_id = store_.manifest().database_id,
+                                          .database_id = store_.manifest()->database_id,
                                           .generation = place_.generation,
                                           .row_count = geometry_.row_count,
                                           .dim = geometry_.dim}));
@@ -403,7 +404,7 @@ ReadPlan Builder::PlanReads(const DeviceProfile& device) const {
 }
 
 LayoutRecord Builder::Describe(const PackStats& pack) const {
-  const ReadPlan reads = PlanReads(ProfileOf(store_.manifest()));
+  const ReadPlan reads = PlanReads(ProfileOf(*store_.manifest()));
   return LayoutRecord{.name = spec_.name,
                       .directory = place_.folder,
                       .generation = place_.generation,

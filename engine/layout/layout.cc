@@ -24,11 +24,11 @@ uint64_t HashSeeds(std::span<const NodeId> seeds) {
 }
 
 Result<std::unique_ptr<Layout>> Layout::Open(Store& store, std::string_view name) {
-  const Manifest& manifest = store.manifest();
-  const LayoutRecord* record = manifest.FindLayout(name);
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const LayoutRecord* record = manifest->FindLayout(name);
   if (record == nullptr) {
     std::string names;
-    for (const LayoutRecord& other : manifest.layouts) names += (names.empty() ? "" : ", ") + other.name;
+    for (const LayoutRecord& other : manifest->layouts) names += (names.empty() ? "" : ", ") + other.name;
     return MakeStatus(Code::kNotFound,
                       "{}: there is no layout \"{}\"; layouts: {}; `quarry layout build` makes one",
                       store.path(), name, names.empty() ? "none" : names);
@@ -37,10 +37,10 @@ Result<std::unique_ptr<Layout>> Layout::Open(Store& store, std::string_view name
 }
 
 Result<std::unique_ptr<Layout>> Layout::Open(Store& store, const LayoutRecord& named) {
-  const Manifest& manifest = store.manifest();
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
   const LayoutRecord* const record = &named;
   const std::string& name = record->name;
-  if (!IsServable(manifest, *record)) {
+  if (!IsServable(*manifest, *record)) {
     return MakeStatus(
         Code::kUnsupported,
         "{}: layout \"{}\" was built from generation {} of table \"{}\" and {} of topology \"{}\", "
@@ -71,7 +71,7 @@ Result<Layout::RegionFile> Layout::OpenFile(Store& store, const LayoutFile& file
   const std::string path = fmt::format("{}/{}", store.path(), file.path);
   QUARRY_TRY(opened.data, OpenDataFile(store.backend(), path,
                                        {.kind = file.kind,
-                                        .database_id = store.manifest().database_id,
+                                        .database_id = store.manifest()->database_id,
                                         .generation = file.generation,
                                         .file_bytes = file.bytes}));
   const Section* const regions = opened.data.footer.Find(kRegionsSection);
@@ -158,7 +158,7 @@ uint64_t Layout::resident_bytes() const {
 
 Result<std::unique_ptr<Trace>> Layout::OpenTrace(Store& store) const {
   return Trace::Open(store.backend(), fmt::format("{}/{}/{}", store.path(), record_.directory, kTraceFile),
-                     store.manifest().database_id, record_.trace_generation, record_.trace_bytes);
+                     store.manifest()->database_id, record_.trace_generation, record_.trace_bytes);
 }
 
 CacheRows CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_count) {
@@ -203,7 +203,8 @@ Status DropLayout(Store& store, std::string_view name) {
   // A name with a slash would lead out of layouts/.
   const bool interrupted =
       name.find('/') == std::string_view::npos && std::filesystem::is_directory(building, error);
-  const LayoutRecord* record = store.manifest().FindLayout(name);
+  const std::shared_ptr<const Manifest> newest = store.manifest();
+  const LayoutRecord* record = newest->FindLayout(name);
   if (record == nullptr && !interrupted) return Layout::Open(store, name).status();  // says what there is
   if (record != nullptr) {
     const std::string directory = store.path() + "/" + record->directory;

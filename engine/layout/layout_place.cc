@@ -12,7 +12,8 @@ Result<LayoutPlace> PrepareLayout(Store& store, const std::string& name, const s
   QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());
   const std::string layouts = store.path() + "/layouts";
   LayoutPlace place{.folder = folder, .building = store.path() + "/" + folder};
-  if (const LayoutRecord* old = store.manifest().FindLayout(name)) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  if (const LayoutRecord* old = manifest->FindLayout(name)) {
     place.generation = old->generation + 1;
     place.replaced = store.path() + "/" + old->directory;
   }

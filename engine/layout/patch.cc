@@ -126,9 +126,10 @@ Result<LayoutRecord> WritePatch(Store& store, MemoryBudget& budget, const Layout
   QUARRY_RETURN_IF_ERROR(writer->EndSection());
   QUARRY_RETURN_IF_ERROR(WriteDirectory(*writer, directory, plan.extents));
   LayoutRecord record = layout.record();
-  const TableRecord* const table = store.manifest().FindTable(record.table);
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const TableRecord* const table = manifest->FindTable(record.table);
   QUARRY_TRY(record.file_bytes, writer->Finish({.kind = FileKind::kLayout,
-                                                .database_id = store.manifest().database_id,
+                                                .database_id = manifest->database_id,
                                                 .generation = place.generation,
                                                 .row_count = directory.node_count,
                                                 .dim = table->dim}));

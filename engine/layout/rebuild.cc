@@ -30,7 +30,8 @@ class Rebuild {
 
   Result<LayoutRecord> Run(std::string_view name) {
     const double start = MonotonicSeconds();
-    const LayoutRecord* const found = store_.manifest().FindLayout(name);
+    const std::shared_ptr<const Manifest> manifest = store_.manifest();
+    const LayoutRecord* const found = manifest->FindLayout(name);
     if (found == nullptr) return Layout::Open(store_, name).status();  // says what there is
     record_ = *found;
     QUARRY_TRY(snapshot_, store_.TakeSnapshot());
@@ -121,7 +122,7 @@ Result<std::string> Rebuild::WhyOtherBatches() {
     return std::string("labels or splits have changed, on which the order of the batches depends");
   }
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
-             budget_.Reserve(NodePropertiesBytes(store_.manifest()), "labels and splits"));
+             budget_.Reserve(NodePropertiesBytes(*store_.manifest()), "labels and splits"));
   QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store_, directory.node_count, snapshot_));
   if (HashSeeds(properties.TrainNodes()) == directory.seed_hash) return std::string();
   return std::string("other nodes are trained on: labels or splits have changed");
@@ -189,9 +190,9 @@ void Rebuild::PlanWithinBounds() {
 void Rebuild::Price() {
   report_.patch_bytes = plan_.file_bytes;
   report_.patch_seconds =
-      ProfileOf(store_.manifest())
+      ProfileOf(*store_.manifest())
           .ReadSeconds(plan_.written_bytes(), plan_.written.size() + report_.rows_changed) +
-      static_cast<double>(plan_.file_bytes) / DeviceOf(store_.manifest()).write_bytes_per_second;
+      static_cast<double>(plan_.file_bytes) / DeviceOf(*store_.manifest()).write_bytes_per_second;
   if (report_.patch_seconds > report_.build_seconds) {
     report_.path = RebuildPath::kBuild;
     report_.why += "that takes less time than patching";
@@ -216,7 +217,7 @@ Result<LayoutRecord> Rebuild::ChangeRecord() {
     }
     return Status::Ok();
   }));
-  return *store_.manifest().FindLayout(record_.name);
+  return *store_.manifest()->FindLayout(record_.name);
 }
 
 Result<LayoutRecord> Rebuild::Patch() {

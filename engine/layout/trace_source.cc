@@ -29,10 +29,10 @@ uint64_t ResidentBytes(const TopologyRecord& record) {
 Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudget& budget,
                                                        const LayoutSpec& spec) {
   std::unique_ptr<TraceSource> source(new TraceSource(store));
-  const Manifest& manifest = store.manifest();
-  const TopologyRecord* record = manifest.FindTopology(spec.topology);
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const TopologyRecord* record = manifest->FindTopology(spec.topology);
   if (record == nullptr) return store.OpenTopology(spec.topology).status();
-  const uint64_t resident_bytes = ResidentBytes(*record) + NodePropertiesBytes(manifest);
+  const uint64_t resident_bytes = ResidentBytes(*record) + NodePropertiesBytes(*manifest);
   const std::span<const Adjacency> sides = SidesOf(spec.direction);
   const uint64_t indices_bytes = sides.size() * record->edge_count * sizeof(NodeId);
   const bool in_memory = budget.available_bytes() >= resident_bytes + indices_bytes + kSamplingBytes;
@@ -116,7 +116,8 @@ Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topo
 }
 
 Result<std::vector<uint32_t>> CountUses(Store& store, MemoryBudget& budget, const LayoutRecord& layout) {
-  const TopologyRecord* record = store.manifest().FindTopology(layout.topology);
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const TopologyRecord* record = manifest->FindTopology(layout.topology);
   if (record == nullptr) return store.OpenTopology(layout.topology).status();
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget.Reserve(ResidentBytes(*record) + record->node_count * sizeof(uint32_t), "counting uses"));

@@ -129,19 +129,19 @@ Status LiveRoadImpl::OpenAll() {
 
 // What OpenBase will hold, told by the manifest alone: it is reserved before anything is read.
 Result<uint64_t> LiveRoadImpl::ResidentBytes() const {
-  const Manifest& manifest = store_.manifest();
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
   uint64_t bytes = 0;
-  if (const TableRecord* record = manifest.FindTable(options_.feature_table)) {
+  if (const TableRecord* record = manifest->FindTable(options_.feature_table)) {
     QUARRY_TRY(const FeatureGeometry geometry,
                FeatureGeometry::Make(record->element_type, record->dim, record->row_count));
     bytes += geometry.cell_count() * sizeof(uint32_t);
   }
-  if (const TopologyRecord* record = manifest.FindTopology(options_.topology)) {
+  if (const TopologyRecord* record = manifest->FindTopology(options_.topology)) {
     const uint64_t sides = record->has_csr ? 2 : 1;
     const uint64_t pages = CeilDiv(record->edge_count * sizeof(NodeId), kPageBytes);
     bytes += sides * ((record->node_count + 1) * sizeof(uint64_t) + pages * sizeof(uint32_t));
   }
-  return bytes + NodePropertiesBytes(manifest);
+  return bytes + NodePropertiesBytes(*manifest);
 }
 
 Status LiveRoadImpl::OpenBase() {
@@ -173,7 +173,8 @@ Status LiveRoadImpl::OpenSnapshot() {
 
 // Prices reads only: nothing that it finds shows in a batch.
 Status LiveRoadImpl::MeasureTableDevice() {
-  const std::optional<DeviceRecord>& stored = store_.manifest().device;
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  const std::optional<DeviceRecord>& stored = manifest->device;
   if (stored) device_ = {stored->random_reads_per_second, stored->sequential_bytes_per_second};
   if (options_.device) device_ = *options_.device;
   if (stored || options_.device || table_->geometry().data_bytes() < kMeasuredTableBytes) return Status::Ok();

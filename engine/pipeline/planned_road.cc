@@ -155,7 +155,7 @@ Status PlannedRoadImpl::DivideMemory() {
   plan_.fixed_bytes = layout_->resident_bytes() + 2 * directory.cache_slots * sizeof(uint32_t) +
                       2 * nodes * sizeof(uint32_t) + SegmentStagingBytes() + ExtractorBytes() +
                       overlay_->resident_bytes() +
-                      (options_.live ? 0 : NodePropertiesBytes(store_.manifest()));
+                      (options_.live ? 0 : NodePropertiesBytes(*store_.manifest()));
   // Decoded: id and slot a node; id, place and admission a frame row; degree and neighbors.
   plan_.frame_bytes = FrameRowsBytes() + RoundUp(directory.block_bytes_max(), kPageBytes) +
                       (3 * nodes + 4 * directory.frame_rows_max() + directory.edges_max()) * sizeof(uint32_t);
@@ -180,7 +180,7 @@ Status PlannedRoadImpl::Allocate() {
   state_.overlay = overlay_.get();
   state_.backend = &store_.backend();
   state_.io_depth = options_.io_depth;
-  state_.gap_bytes_max = ProfileOf(store_.manifest()).GapBytesMax();
+  state_.gap_bytes_max = ProfileOf(*store_.manifest()).GapBytesMax();
   QUARRY_TRY(state_.arena, IoBuffer::Allocate(plan_.cache_bytes + plan_.frame_count * frame_rows_bytes));
   for (uint32_t i = 0; i < plan_.frame_count; ++i) {
     auto frame = std::make_unique<PlannedFrame>();
@@ -202,7 +202,7 @@ Status PlannedRoadImpl::Allocate() {
                Extractor::Make(store_.backend(), *table_,
                                {.overlay = overlay_.get(),
                                 .staging_bytes = Extractor::StagingBytesMin(*table_) + kPlannedStagingBytes,
-                                .device = ProfileOf(store_.manifest())}));
+                                .device = ProfileOf(*store_.manifest())}));
   }
   return Status::Ok();
 }

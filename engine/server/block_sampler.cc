@@ -69,11 +69,12 @@ Result<std::unique_ptr<const BlockSampler::Open>> BlockSampler::OpenTopology(con
 Result<const BlockSampler::Open*> BlockSampler::Find(std::string_view name) {
   MutexLock lock(mutex_);
   if (const auto found = open_.find(name); found != open_.end()) return found->second.get();
-  const Manifest& manifest = store_.manifest();
-  const TopologyRecord* const record = manifest.FindTopology(name);
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  const TopologyRecord* const record = manifest->FindTopology(name);
   if (record == nullptr) {
     std::string names;
-    for (const TopologyRecord& other : manifest.topologies) names += (names.empty() ? "" : ", ") + other.name;
+    for (const TopologyRecord& other : manifest->topologies)
+      names += (names.empty() ? "" : ", ") + other.name;
     return MakeStatus(Code::kNotFound, "there is no topology \"{}\"; topologies: {}", name, names);
   }
   QUARRY_TRY(auto open, OpenTopology(*record));
@@ -85,7 +86,7 @@ Result<BlockSampler::Sampled> BlockSampler::Sample(const wire::Sample& request, 
   const NeighborSource source = {.topology = open->topology.get(),
                                  .direction = static_cast<Direction>(request.direction),
                                  .backend = &store_.backend(),
-                                 .device = ProfileOf(store_.manifest())};
+                                 .device = ProfileOf(*store_.manifest())};
   QUARRY_TRY(const auto sampler, NeighborSampler::Make(source, request.fanouts));
   const BlockBound bound = BoundOf(*open->topology, request);
   // Vectors that grow double: what is filled is half of what is held, at worst.

@@ -70,7 +70,8 @@ class EmbeddingServiceImpl final : public EmbeddingService {
  public:
   EmbeddingServiceImpl(Store& store, MemoryBudget& budget, uint64_t pool_bytes)
       : store_(store), budget_(budget), pool_bytes_(pool_bytes) {
-    for (const EmbeddingRecord& record : store.manifest().embeddings) {
+    const std::shared_ptr<const Manifest> manifest = store.manifest();
+    for (const EmbeddingRecord& record : manifest->embeddings) {
       last_timestamp_ = std::max(last_timestamp_, record.timestamp);
     }
     checkpointed_ = last_timestamp_;

@@ -107,7 +107,8 @@ LargestBatch LargestOf(const Store& store, const wire::LiveSpec& spec, uint64_t 
     largest.edges += found;
     frontier = std::min(found, largest.nodes);
   }
-  const TopologyRecord* const topology = store.manifest().FindTopology(spec.topology);
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const TopologyRecord* const topology = manifest->FindTopology(spec.topology);
   if (topology != nullptr) largest.edges = std::min(largest.edges, 2 * topology->edge_count);
   return largest;
 }
@@ -236,7 +237,7 @@ class Opener {
 
  private:
   uint64_t NodesOf(const wire::LiveSpec& spec) const {
-    return store_.manifest().FindTopology(spec.topology)->node_count;  // the road has found it there
+    return store_.manifest()->FindTopology(spec.topology)->node_count;  // the road has found it there
   }
   // Nothing where it cannot be told: the road is refused for another reason, or opened.
   uint64_t LeastRegionBytes(const wire::LiveSpec& spec, uint64_t nodes_max) const {

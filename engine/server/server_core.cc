@@ -71,7 +71,7 @@ ServerCore::ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptio
                .ids_max = limits.ids_max,
                .sessions_max = options.sessions_max,
                .budget_bytes = granted.limit_bytes()};
-  const DeviceProfile profile = ProfileOf(store.manifest());
+  const DeviceProfile profile = ProfileOf(*store.manifest());
   for (unsigned i = 0; i < std::max(1U, options.workers); ++i) {
     fetchers.push_back(std::make_unique<RowFetcher>(store.backend(), common, profile));
   }

@@ -68,7 +68,7 @@ Result<Session::PutBatch> Session::BatchOf(const wire::Put& request) const {
   }
   for (const wire::PutRows& rows : request.tables) {
     QUARRY_TRY(const std::vector<std::byte> block, CopyOf(rows.block));
-    QUARRY_RETURN_IF_ERROR(AddPutRows(core_.store.manifest(), rows, block, batch.rows));
+    QUARRY_RETURN_IF_ERROR(AddPutRows(*core_.store.manifest(), rows, block, batch.rows));
   }
   return batch;
 }

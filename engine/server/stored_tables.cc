@@ -38,9 +38,9 @@ Result<std::shared_ptr<StoredTables::View>> StoredTables::Newest() {
 }
 
 Result<TableRecord> StoredTables::Find(std::string_view name) const {
-  const Manifest& manifest = store_.manifest();
-  if (const TableRecord* const record = manifest.FindTable(name)) return *record;
-  return NoTable(name, manifest.tables);
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  if (const TableRecord* const record = manifest->FindTable(name)) return *record;
+  return NoTable(name, manifest->tables);
 }
 
 Result<std::unique_ptr<const StoredTable>> StoredTables::Open(

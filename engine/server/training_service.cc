@@ -22,7 +22,8 @@ Result<TrainingService::Read> TrainingService::ReadTraining(const wire::ReadTrai
                                                             MemoryBudget& budget) {
   const ScopedSpan span("read training");
   MutexLock lock(states_);
-  const TrainingRecord* const record = store_.manifest().FindTraining(request.name);
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  const TrainingRecord* const record = manifest->FindTraining(request.name);
   if (record == nullptr) return NoTraining(store_, request.name);
   Read read{.training = AnswerOf(*record)};
   if (!request.with_state) return read;
@@ -37,12 +38,12 @@ Status TrainingService::CheckRoom(std::string_view name) {
 }
 
 Status TrainingService::CheckRoomLocked(std::string_view name) const {
-  const Manifest& manifest = store_.manifest();
-  if (manifest.trainings.size() < kRunsMax || manifest.FindTraining(name) != nullptr) return Status::Ok();
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  if (manifest->trainings.size() < kRunsMax || manifest->FindTraining(name) != nullptr) return Status::Ok();
   return MakeStatus(Code::kOutOfBudget,
                     "{}: the database has {} training runs, and clients may add no more: save \"{}\" under "
                     "the name of one that there is, or drop some (quarry drop)",
-                    store_.path(), manifest.trainings.size(), name);
+                    store_.path(), manifest->trainings.size(), name);
 }
 
 Result<wire::Training> TrainingService::Save(const wire::SaveTraining& request,
@@ -61,7 +62,7 @@ Result<wire::Training> TrainingService::Save(const wire::SaveTraining& request,
   QUARRY_RETURN_IF_ERROR(CheckpointTraining(
       store_, {.name = request.name, .settings = request.settings, .config = request.config, .state = state},
       commit));
-  return AnswerOf(*store_.manifest().FindTraining(request.name));
+  return AnswerOf(*store_.manifest()->FindTraining(request.name));
 }
 
 }  // namespace quarry

@@ -88,7 +88,7 @@ Status Compaction::Open(const std::string& name) {
   QUARRY_TRY(table_, store_.OpenTable(*snapshot_, name));
   record_ = *snapshot_->FindTable(name);
   const auto progress =
-      ReadCompactionProgress(store_.backend(), store_.path(), store_.manifest().database_id, record_);
+      ReadCompactionProgress(store_.backend(), store_.path(), store_.manifest()->database_id, record_);
   if (!progress.ok() && !IsUseless(progress.status())) return progress.status();
   if (progress.ok() && progress->timestamp <= snapshot_->timestamp) {
     QUARRY_TRY(const bool taken_up, TakeUp(*progress));
@@ -147,7 +147,8 @@ Status Compaction::Run() {
 // count as newer, or, from the compaction's own on, none.
 Result<std::vector<Catalog::FoldedRows::Change>> Compaction::Changes() const {
   std::vector<Catalog::FoldedRows::Change> changes = {{0, EncodeRows(touched_)}};
-  for (const LayoutRecord& layout : store_.manifest().layouts) {
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  for (const LayoutRecord& layout : manifest->layouts) {
     const uint64_t since = layout.timestamp;
     if (layout.table != record_.name || since <= record_.folded || since >= snapshot_->timestamp) continue;
     if (std::ranges::count(changes, since, &Catalog::FoldedRows::Change::since) > 0) continue;
@@ -183,7 +184,8 @@ Status Compaction::CheckSpace() const {
 // Opens the file that an interrupted compaction left, where it holds what its record says, else a new one.
 Result<std::unique_ptr<FeatureTableWriter>> Compaction::OpenWriter(const TableRecord& next) {
   const std::string path = store_.path() + "/" + next.file;
-  const auto& id = store_.manifest().database_id;
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  const auto& id = manifest->database_id;
   if (done_.rows > 0) {
     auto writer = FeatureTableWriter::Resume(store_.backend(), path, table_->geometry(), id, next.generation,
                                              done_.rows, done_.mark);
@@ -271,7 +273,7 @@ Status Compaction::Keep(FeatureTableWriter& writer, uint64_t rows) {
   progress.rows = rows;
   QUARRY_TRY(progress.mark, writer.Sync());
   QUARRY_RETURN_IF_ERROR(WriteCompactionProgress(store_.backend(), store_.path(),
-                                                 store_.manifest().database_id, record_, progress));
+                                                 store_.manifest()->database_id, record_, progress));
   done_ = progress;
   KillPoint("compaction: progress there");
   return Status::Ok();

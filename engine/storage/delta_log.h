@@ -35,8 +35,9 @@ class DeltaLog {
   // As Store::Write.
   Result<uint64_t> Write(const Manifest& manifest, const WriteBatch& batch, const WriteOptions& options)
       QUARRY_EXCLUDES(mutex_);
-  // As Store::BeginLargeWrite. `manifest` outlives it.
-  Result<std::unique_ptr<LargeWrite>> BeginLargeWrite(const Manifest& manifest) QUARRY_EXCLUDES(mutex_);
+  // As Store::BeginLargeWrite, with rows of the tables of `manifest`.
+  Result<std::unique_ptr<LargeWrite>> BeginLargeWrite(std::shared_ptr<const Manifest> manifest)
+      QUARRY_EXCLUDES(mutex_);
   // Catalog::DropVersions of a table that compaction has folded up to `timestamp`.
   Status DropVersions(const std::string& table, uint64_t timestamp) QUARRY_EXCLUDES(mutex_);
   // The timestamp of the newest commit that is visible.

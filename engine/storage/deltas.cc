@@ -333,8 +333,9 @@ Result<uint64_t> DeltaLog::CommitInTurn(Writer& self) {
 // kCommitsBesideMax other commits come while it is under way.
 class DeltaLog::StagedWrite final : public LargeWrite {
  public:
-  StagedWrite(DeltaLog& log, const Manifest& manifest, std::shared_ptr<Catalog> catalog, uint64_t timestamp)
-      : log_(log), manifest_(manifest), catalog_(std::move(catalog)) {
+  StagedWrite(DeltaLog& log, std::shared_ptr<const Manifest> manifest, std::shared_ptr<Catalog> catalog,
+              uint64_t timestamp)
+      : log_(log), manifest_(std::move(manifest)), catalog_(std::move(catalog)) {
     staged_.timestamp = timestamp;
   }
 
@@ -349,7 +350,7 @@ class DeltaLog::StagedWrite final : public LargeWrite {
 
   Status Add(const WriteBatch& batch) override {
     if (batch.empty()) return Status::Ok();
-    QUARRY_RETURN_IF_ERROR(CheckEntries(manifest_, batch));
+    QUARRY_RETURN_IF_ERROR(CheckEntries(*manifest_, batch));
     std::vector<RowVersion> versions;
     AppendVersions(batch, staged_.timestamp, versions);
     const auto again = [&](size_t i) {
@@ -381,13 +382,13 @@ class DeltaLog::StagedWrite final : public LargeWrite {
 
  private:
   DeltaLog& log_;
-  const Manifest& manifest_;
+  const std::shared_ptr<const Manifest> manifest_;
   const std::shared_ptr<Catalog> catalog_;
   StagedRows staged_;
   bool tried_ = false, published_ = false;
 };
 
-Result<std::unique_ptr<LargeWrite>> DeltaLog::BeginLargeWrite(const Manifest& manifest) {
+Result<std::unique_ptr<LargeWrite>> DeltaLog::BeginLargeWrite(std::shared_ptr<const Manifest> manifest) {
   uint64_t timestamp = 0;
   {
     MutexLock lock(mutex_);
@@ -407,7 +408,7 @@ Result<std::unique_ptr<LargeWrite>> DeltaLog::BeginLargeWrite(const Manifest& ma
     return dropped;
   }
   return std::unique_ptr<LargeWrite>(
-      std::make_unique<StagedWrite>(*this, manifest, std::move(catalog).value(), timestamp));
+      std::make_unique<StagedWrite>(*this, std::move(manifest), std::move(catalog).value(), timestamp));
 }
 
 // Forgets what a compaction has folded. While nobody writes, and nobody has since, all versions go by one

@@ -16,7 +16,7 @@ Result<std::unique_ptr<EdgeValues>> EdgeValues::Open(Store& store, MemoryBudget&
              budget.Reserve(pages * sizeof(uint32_t), "checksums of what edges have beside their ends"));
   QUARRY_TRY(values->data_, OpenDataFile(store.backend(), store.path() + "/" + record.file,
                                          {.kind = FileKind::kTopology,
-                                          .database_id = store.manifest().database_id,
+                                          .database_id = store.manifest()->database_id,
                                           .generation = record.generation,
                                           .file_bytes = record.file_bytes}));
   QUARRY_TRY(values->section_, values->data_.Find(name, bytes));

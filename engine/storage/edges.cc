@@ -27,7 +27,8 @@ uint64_t EdgeList::Bytes(const TopologyRecord& record) {
 Result<std::unique_ptr<EdgeList>> EdgeList::Open(Store& store, MemoryBudget& budget,
                                                  std::string_view topology) {
   std::unique_ptr<EdgeList> list(new EdgeList);
-  const TopologyRecord* const record = store.manifest().FindTopology(topology);
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const TopologyRecord* const record = manifest->FindTopology(topology);
   if (record != nullptr) {
     QUARRY_TRY(list->reservation_, budget.Reserve(Bytes(*record), "reading a topology"));
   }
@@ -43,7 +44,7 @@ Status EdgeList::LoadRelations(Store& store, const TopologyRecord& record) {
   relations_.resize(record.edge_count * relation_bytes_);
   QUARRY_TRY(const DataFile data, OpenDataFile(store.backend(), store.path() + "/" + record.file,
                                                {.kind = FileKind::kTopology,
-                                                .database_id = store.manifest().database_id,
+                                                .database_id = store.manifest()->database_id,
                                                 .generation = record.generation,
                                                 .file_bytes = record.file_bytes}));
   const std::string_view name = SectionsOf(Adjacency::kCsc).relations;

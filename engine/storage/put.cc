@@ -187,7 +187,7 @@ class Put {
 }  // namespace
 
 Result<PutReport> PutRows(Store& store, const PutSource& source, const PutOptions& options) {
-  return PutRows({.manifest = store.manifest(),
+  return PutRows({.manifest = *store.manifest(),
                   .write = [&store](const WriteBatch& batch) { return store.Write(batch); },
                   .begin_large_write = [&store] { return store.BeginLargeWrite(); }},
                  source, options);

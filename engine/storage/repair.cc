@@ -118,7 +118,7 @@ class Repair {
 
  private:
   Status Sort(const Damage& damage) {
-    const Manifest& manifest = store_.manifest();
+    const std::shared_ptr<const Manifest> manifest = store_.manifest();
     switch (damage.kind) {
       case Damage::Kind::kStray:
       case Damage::Kind::kLeftover:
@@ -128,7 +128,7 @@ class Repair {
         report_.folders.push_back(damage.name);
         return Status::Ok();
       case Damage::Kind::kLayout:
-        report_.layouts.push_back(*manifest.FindLayout(damage.name));
+        report_.layouts.push_back(*manifest->FindLayout(damage.name));
         return Status::Ok();
       case Damage::Kind::kTable:
         return SortTable(damage);
@@ -138,7 +138,7 @@ class Repair {
         return Status::Ok();
       case Damage::Kind::kTraining:
         if (!options_.drop_damaged) break;
-        report_.trainings.push_back(*manifest.FindTraining(damage.name));
+        report_.trainings.push_back(*manifest->FindTraining(damage.name));
         return Status::Ok();
       case Damage::Kind::kEmbedding:
         if (!options_.drop_damaged) break;
@@ -159,7 +159,8 @@ class Repair {
     if (damage.row_count > 0) return unusable ? Status::Ok() : SortRows(damage);
     report_.lost.push_back(damage);
     if (!unusable) return Status::Ok();
-    const TableRecord& table = *store_.manifest().FindTable(damage.name);
+    const std::shared_ptr<const Manifest> manifest = store_.manifest();
+    const TableRecord& table = *manifest->FindTable(damage.name);
     return SortRows({damage.kind, damage.name, 0, table.row_count});
   }
 

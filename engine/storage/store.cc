@@ -104,7 +104,7 @@ class StoreImpl final : public Store {
         version_(version),
         catalog_(std::move(catalog)),
         leftovers_(FindLeftovers(backend_, path_, manifest)) {
-    Keep(std::move(manifest));
+    SetNewest(std::move(manifest));
   }
   ~StoreImpl() override { remover_->Stop(); }
 
@@ -113,7 +113,10 @@ class StoreImpl final : public Store {
     MutexLock lock(mutex_);
     return version_;
   }
-  const Manifest& manifest() const override { return *manifest_.load(std::memory_order_acquire); }
+  std::shared_ptr<const Manifest> manifest() const override {
+    MutexLock lock(newest_mutex_);
+    return newest_;
+  }
   std::shared_ptr<Catalog> catalog() override {
     MutexLock lock(mutex_);
     return catalog_;
@@ -141,7 +144,7 @@ class StoreImpl final : public Store {
   Status UpdateManifest(const std::function<Status(Manifest&)>& change,
                         const Catalog::FoldedRows* folded) override {
     MutexLock one_at_a_time(manifest_mutex_);
-    Manifest next = manifest();
+    Manifest next = *manifest();
     QUARRY_RETURN_IF_ERROR(change(next));
     QUARRY_RETURN_IF_ERROR(DecodeManifest(EncodeManifest(next), path_).status());
     MutexLock lock(mutex_);
@@ -150,14 +153,14 @@ class StoreImpl final : public Store {
                                      : CommitAndReopen(next, folded));
     KillPoint("manifest: committed, not known");
     QUARRY_TRY(next, catalog_->ReadManifest());
-    Keep(std::move(next));
+    SetNewest(std::move(next));
     return Status::Ok();
   }
 
   Result<uint64_t> Write(const WriteBatch& batch, const WriteOptions& options) override {
     const ScopedSpan span("commit");
     QUARRY_RETURN_IF_ERROR(PrepareToWrite());
-    return deltas_.Write(manifest(), batch, options);
+    return deltas_.Write(*manifest(), batch, options);
   }
 
   Result<std::unique_ptr<LargeWrite>> BeginLargeWrite() override {
@@ -176,7 +179,7 @@ class StoreImpl final : public Store {
     });
     {
       MutexLock lock(mutex_);
-      snapshot->tables = manifest().tables;
+      snapshot->tables = manifest()->tables;
       for (const TableRecord& table : snapshot->tables) snapshot->files.push_back(FileOf(table));
     }
     QUARRY_TRY(snapshot->timestamp, deltas_.LastTimestamp());
@@ -263,10 +266,11 @@ class StoreImpl final : public Store {
     QUARRY_RETURN_IF_ERROR(PrepareToWrite());
     QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
     MutexLock one_at_a_time(manifest_mutex_);
-    const TableRecord* const table = manifest().FindTable(name);
+    const std::shared_ptr<const Manifest> before = manifest();
+    const TableRecord* const table = before->FindTable(name);
     if (table == nullptr) return NoTable(name);
-    QUARRY_RETURN_IF_ERROR(CheckNotNeeded(*table));
-    Manifest next = manifest();
+    QUARRY_RETURN_IF_ERROR(CheckNotNeeded(*before, *table));
+    Manifest next = *before;
     std::erase_if(next.tables, [&](const TableRecord& other) { return other.name == name; });
     MutexLock lock(mutex_);  // no snapshot is taken meanwhile
     if (FileOf(*table).use_count() > 2 || !IsFreeOfOlder(table->name)) {
@@ -274,31 +278,33 @@ class StoreImpl final : public Store {
     }
     QUARRY_RETURN_IF_ERROR(catalog->CommitDrop(next, name));
     QUARRY_TRY(next, catalog->ReadManifest());
-    Keep(std::move(next));
+    SetNewest(std::move(next));
     files_.erase(table->file);
     Discard(backend_, path_ + "/" + table->file);
     return Status::Ok();
   }
 
   Result<std::unique_ptr<FeatureTable>> OpenTable(std::string_view name) override {
-    const TableRecord* record = manifest().FindTable(name);
+    const std::shared_ptr<const Manifest> newest = manifest();
+    const TableRecord* record = newest->FindTable(name);
     if (record == nullptr) return NoTable(name);
-    return FeatureTable::Open(backend_, path_, *record, manifest().database_id);
+    return FeatureTable::Open(backend_, path_, *record, newest->database_id);
   }
 
   Result<std::unique_ptr<FeatureTable>> OpenTable(const Snapshot& snapshot, std::string_view name) override {
     const TableRecord* record = snapshot.FindTable(name);
     if (record == nullptr) return NoTable(name);
-    return FeatureTable::Open(backend_, path_, *record, manifest().database_id);
+    return FeatureTable::Open(backend_, path_, *record, manifest()->database_id);
   }
 
   Result<std::unique_ptr<Topology>> OpenTopology(std::string_view name) override {
-    const TopologyRecord* record = manifest().FindTopology(name);
+    const std::shared_ptr<const Manifest> newest = manifest();
+    const TopologyRecord* record = newest->FindTopology(name);
     if (record == nullptr) {
       return MakeStatus(Code::kNotFound, "{}: there is no topology \"{}\"; topologies: {}", path_, name,
-                        NamesOf(manifest().topologies));
+                        NamesOf(newest->topologies));
     }
-    return Topology::Open(backend_, path_, *record, manifest().database_id);
+    return Topology::Open(backend_, path_, *record, newest->database_id);
   }
 
  private:
@@ -315,12 +321,13 @@ class StoreImpl final : public Store {
 
   Status NoTable(std::string_view name) const {
     return MakeStatus(Code::kNotFound, "{}: there is no table \"{}\"; tables: {}", path_, name,
-                      NamesOf(manifest().tables));
+                      NamesOf(manifest()->tables));
   }
 
-  void Keep(Manifest manifest) {
-    manifests_.push_back(std::make_unique<const Manifest>(std::move(manifest)));
-    manifest_.store(manifests_.back().get(), std::memory_order_release);
+  void SetNewest(Manifest manifest) {
+    auto newest = std::make_shared<const Manifest>(std::move(manifest));
+    MutexLock lock(newest_mutex_);
+    newest_.swap(newest);  // the one before goes, if nobody holds it, when the latch is released
   }
 
   std::shared_ptr<TableFile> FileOf(const TableRecord& table) QUARRY_REQUIRES(mutex_) {
@@ -330,9 +337,9 @@ class StoreImpl final : public Store {
   }
 
   // Layouts have rows of a feature table, and batches by labels and splits.
-  Status CheckNotNeeded(const TableRecord& table) const {
+  Status CheckNotNeeded(const Manifest& manifest, const TableRecord& table) const {
     const bool property = table.name == "label" || table.name == "split";
-    for (const LayoutRecord& layout : manifest().layouts) {
+    for (const LayoutRecord& layout : manifest.layouts) {
       if (!property && layout.table != table.name) continue;
       return MakeStatus(Code::kInvalidArgument, "{}: layout \"{}\" needs table \"{}\": drop that first",
                         path_, layout.name, table.name);
@@ -435,9 +442,9 @@ class StoreImpl final : public Store {
   uint32_t version_ QUARRY_GUARDED_BY(mutex_);  // of the file VERSION
   std::shared_ptr<Catalog> catalog_ QUARRY_GUARDED_BY(mutex_);
   bool writable_ QUARRY_GUARDED_BY(mutex_) = false;
-  const std::vector<std::string> leftovers_;                // when it was opened
-  std::vector<std::unique_ptr<const Manifest>> manifests_;  // all that there were: commits are rare
-  std::atomic<const Manifest*> manifest_{nullptr};          // the last of them
+  const std::vector<std::string> leftovers_;  // when it was opened
+  mutable Mutex newest_mutex_;                // taken last
+  std::shared_ptr<const Manifest> newest_ QUARRY_GUARDED_BY(newest_mutex_);
   std::map<std::string, std::shared_ptr<TableFile>> files_ QUARRY_GUARDED_BY(mutex_);  // of tables, by name
   // Each table's files that snapshots kept when they were replaced.
   std::map<std::string, std::vector<std::weak_ptr<TableFile>>> replaced_ QUARRY_GUARDED_BY(mutex_);

@@ -40,7 +40,7 @@ Result<uint64_t> WriteState(Store& store, const std::string& path, const Trainin
   QUARRY_RETURN_IF_ERROR(writer->Append(state));
   QUARRY_RETURN_IF_ERROR(writer->EndSection());
   return writer->Finish({.kind = FileKind::kTraining,
-                         .database_id = store.manifest().database_id,
+                         .database_id = store.manifest()->database_id,
                          .generation = record.generation,
                          .row_count = state.size()});
 }
@@ -49,7 +49,7 @@ Result<uint64_t> WriteState(Store& store, const std::string& path, const Trainin
 // run's that is being saved, or one whose commit failed, which may be named all the same until the database
 // is opened anew.
 Status WriteNewFile(Store& store, std::span<const std::byte> state, TrainingRecord& record) {
-  for (uint64_t number = NextNumber(store.manifest());; ++number) {
+  for (uint64_t number = NextNumber(*store.manifest());; ++number) {
     record.file = FileOf(number);
     const std::string path = store.path() + "/" + record.file;
     const Result<uint64_t> written = WriteState(store, path, record, state);
@@ -69,7 +69,8 @@ class StoredTrainingStates final : public TrainingStates {
 
   const std::string& path() const override { return store_.path(); }
   Result<TrainingRecord> Find(std::string_view name) override {
-    const TrainingRecord* const record = store_.manifest().FindTraining(name);
+    const std::shared_ptr<const Manifest> manifest = store_.manifest();
+    const TrainingRecord* const record = manifest->FindTraining(name);
     if (record == nullptr) return NoTraining(store_, name);
     return *record;
   }
@@ -99,7 +100,8 @@ Status CheckTrainingName(std::string_view name) {
 
 Status NoTraining(const Store& store, std::string_view name) {
   std::string names;
-  for (const TrainingRecord& record : store.manifest().trainings) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  for (const TrainingRecord& record : manifest->trainings) {
     names += (names.empty() ? "" : ", ") + record.name;
   }
   return MakeStatus(Code::kNotFound, "{}: there is no checkpoint of a training run \"{}\"; runs: {}",
@@ -114,7 +116,8 @@ Status CheckpointTraining(Store& store, const TrainingCheckpoint& checkpoint, co
         checkpoint.name, FormatBytes(checkpoint.config.size()), FormatBytes(wire::kConfigBytesMax));
   }
   QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());
-  const TrainingRecord* const before = store.manifest().FindTraining(checkpoint.name);
+  const std::shared_ptr<const Manifest> newest = store.manifest();
+  const TrainingRecord* const before = newest->FindTraining(checkpoint.name);
   TrainingRecord record{.name = std::string(checkpoint.name),
                         .generation = before == nullptr ? 1 : before->generation + 1,
                         .settings = std::string(checkpoint.settings),
@@ -136,11 +139,12 @@ Status CheckpointTraining(Store& store, const TrainingCheckpoint& checkpoint, co
 }
 
 Result<std::vector<std::byte>> ReadTrainingState(Store& store, std::string_view name) {
-  const TrainingRecord* const record = store.manifest().FindTraining(name);
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const TrainingRecord* const record = manifest->FindTraining(name);
   if (record == nullptr) return NoTraining(store, name);
   QUARRY_TRY(const DataFile data, OpenDataFile(store.backend(), store.path() + "/" + record->file,
                                                {.kind = FileKind::kTraining,
-                                                .database_id = store.manifest().database_id,
+                                                .database_id = manifest->database_id,
                                                 .generation = record->generation,
                                                 .file_bytes = record->file_bytes}));
   QUARRY_TRY(const Section section, data.Find(kState, data.superblock.row_count));
@@ -151,7 +155,8 @@ Result<std::vector<std::byte>> ReadTrainingState(Store& store, std::string_view 
 }
 
 Status DropTraining(Store& store, std::string_view name) {
-  const TrainingRecord* const record = store.manifest().FindTraining(name);
+  const std::shared_ptr<const Manifest> newest = store.manifest();
+  const TrainingRecord* const record = newest->FindTraining(name);
   if (record == nullptr) return NoTraining(store, name);
   QUARRY_RETURN_IF_ERROR(store.UpdateManifest([&](Manifest& manifest) {
     std::erase_if(manifest.trainings, [&](const TrainingRecord& old) { return old.name == name; });

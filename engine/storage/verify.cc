@@ -180,7 +180,7 @@ Status VerifyFile(Verification& run, const Store& store, const NamedFile& file, 
   const std::string path = store.path() + "/" + file.name;
   const auto data = OpenDataFile(run.backend(), path,
                                  {.kind = file.kind,
-                                  .database_id = store.manifest().database_id,
+                                  .database_id = store.manifest()->database_id,
                                   .generation = file.generation,
                                   .file_bytes = file.bytes});
   if (!data.ok()) return run.Note(data.status());
@@ -271,7 +271,8 @@ Status VerifyLedger(Verification& run, Store& store) {
                store.path());
       continue;
     }
-    const TableRecord* const table = store.manifest().FindTable(doubt.table);
+    const std::shared_ptr<const Manifest> manifest = store.manifest();
+    const TableRecord* const table = manifest->FindTable(doubt.table);
     const uint64_t end =
         std::min(doubt.first_row + doubt.row_count, table == nullptr ? UINT64_MAX : table->row_count);
     run.SetSubject(Damage::Kind::kOldRows, doubt.table);
@@ -288,50 +289,50 @@ Status VerifyLedger(Verification& run, Store& store) {
 
 Status VerifyCatalog(Verification& run, Store& store) {
   const ScopedSpan span("verify the catalog");
-  const Manifest& manifest = store.manifest();
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
   run.SetSubject(Damage::Kind::kCatalog);
   QUARRY_RETURN_IF_ERROR(run.Note(store.catalog()->VerifyChecksums()));
   QUARRY_RETURN_IF_ERROR(VerifyLedger(run, store));
   run.SetSubject(Damage::Kind::kCatalog);
   QUARRY_RETURN_IF_ERROR(
-      VerifyNames(run, store, NameKind::kEntity, manifest.has_entity_names, manifest.node_count));
-  const TopologyRecord* graph = manifest.FindTopology("graph");
-  for (const TableRecord& table : manifest.tables) {
+      VerifyNames(run, store, NameKind::kEntity, manifest->has_entity_names, manifest->node_count));
+  const TopologyRecord* graph = manifest->FindTopology("graph");
+  for (const TableRecord& table : manifest->tables) {
     QUARRY_RETURN_IF_ERROR(VerifyVersions(run, store, table));
   }
-  return VerifyNames(run, store, NameKind::kRelation, manifest.has_relation_names,
+  return VerifyNames(run, store, NameKind::kRelation, manifest->has_relation_names,
                      graph == nullptr ? 0 : graph->relation_count);
 }
 
 }  // namespace
 
 Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress) {
-  const Manifest& manifest = store.manifest();
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
   uint64_t bytes_total = 0;
-  for (const TableRecord& table : manifest.tables) bytes_total += table.file_bytes;
-  for (const TopologyRecord& topology : manifest.topologies) bytes_total += topology.file_bytes;
-  for (const LayoutRecord& layout : manifest.layouts) bytes_total += layout.total_bytes();
-  for (const TrainingRecord& training : manifest.trainings) bytes_total += training.file_bytes;
+  for (const TableRecord& table : manifest->tables) bytes_total += table.file_bytes;
+  for (const TopologyRecord& topology : manifest->topologies) bytes_total += topology.file_bytes;
+  for (const LayoutRecord& layout : manifest->layouts) bytes_total += layout.total_bytes();
+  for (const TrainingRecord& training : manifest->trainings) bytes_total += training.file_bytes;
   Verification run(store.backend(), progress, bytes_total);
   QUARRY_RETURN_IF_ERROR(VerifyVersionFile(run, store));
   QUARRY_RETURN_IF_ERROR(VerifyCatalog(run, store));
   QUARRY_RETURN_IF_ERROR(FindStrays(run, store));
-  for (const TopologyRecord& record : manifest.topologies) {
+  for (const TopologyRecord& record : manifest->topologies) {
     run.SetSubject(Damage::Kind::kTopology, record.name);
     QUARRY_RETURN_IF_ERROR(
         VerifyFile(run, store, {record.file, FileKind::kTopology, record.generation, record.file_bytes},
-                   [&](const DataFile& data) { return VerifyGraph(run, data, manifest, record); }));
+                   [&](const DataFile& data) { return VerifyGraph(run, data, *manifest, record); }));
   }
-  for (const TableRecord& record : manifest.tables) {
+  for (const TableRecord& record : manifest->tables) {
     run.SetSubject(Damage::Kind::kTable, record.name);
     QUARRY_RETURN_IF_ERROR(
         VerifyFile(run, store, {record.file, FileKind::kFeatureTable, record.generation, record.file_bytes},
-                   [&](const DataFile& data) { return VerifyTable(run, data, manifest, record); }));
+                   [&](const DataFile& data) { return VerifyTable(run, data, *manifest, record); }));
   }
-  for (const LayoutRecord& record : manifest.layouts) {
+  for (const LayoutRecord& record : manifest->layouts) {
     QUARRY_RETURN_IF_ERROR(VerifyLayout(run, store, record));
   }
-  for (const TrainingRecord& record : manifest.trainings) {
+  for (const TrainingRecord& record : manifest->trainings) {
     QUARRY_RETURN_IF_ERROR(VerifyTraining(run, store, record));
   }
   return std::move(run.report());

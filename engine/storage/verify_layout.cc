@@ -51,7 +51,8 @@ Status VerifySections(Verification& run, const DataFile& data) {
 
 Status FindLayoutStrays(Verification& run, const Store& store) {
   std::set<std::string> named;
-  for (const LayoutRecord& layout : store.manifest().layouts) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  for (const LayoutRecord& layout : manifest->layouts) {
     named.insert(layout.directory);
     std::set<std::string> files;
     for (const LayoutFile& file : FilesOf(layout)) files.insert(file.path);

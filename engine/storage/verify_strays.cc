@@ -17,11 +17,11 @@ namespace fs = std::filesystem;
 
 // True for the files of a compaction that can go on, which are no fault.
 bool NoteInterruptedCompaction(Verification& run, const Store& store, const std::string& file) {
-  const Manifest& manifest = store.manifest();
-  for (const TableRecord& table : manifest.tables) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  for (const TableRecord& table : manifest->tables) {
     const CompactionFiles files(table);
     if ((file != files.rows && file != files.progress) ||
-        IsDeadCompactionFile(run.backend(), store.path(), manifest, table, file)) {
+        IsDeadCompactionFile(run.backend(), store.path(), *manifest, table, file)) {
       continue;
     }
     run.report().AddDamage({Damage::Kind::kLeftover, file});
@@ -45,7 +45,7 @@ bool NoteLeftover(Verification& run, const Store& store, const std::string& file
 }
 
 bool NoteOnlyCopy(Verification& run, const Store& store, const std::string& file) {
-  if (!MayBeOnlyCopy(store.path(), store.manifest(), file)) return false;
+  if (!MayBeOnlyCopy(store.path(), *store.manifest(), file)) return false;
   run.SetSubject(Damage::Kind::kForeign, file);
   AddFault(
       run,
@@ -90,9 +90,10 @@ Status FindRootStrays(Verification& run, const Store& store) {
 
 Status FindStrays(Verification& run, const Store& store) {
   std::set<std::string> named;
-  for (const TableRecord& table : store.manifest().tables) named.insert(table.file);
-  for (const TopologyRecord& topology : store.manifest().topologies) named.insert(topology.file);
-  for (const TrainingRecord& training : store.manifest().trainings) named.insert(training.file);
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  for (const TableRecord& table : manifest->tables) named.insert(table.file);
+  for (const TopologyRecord& topology : manifest->topologies) named.insert(topology.file);
+  for (const TrainingRecord& training : manifest->trainings) named.insert(training.file);
   for (const std::string folder : {"features", "topology", "training"}) {
     const std::string path = store.path() + "/" + folder;
     std::error_code error;

@@ -105,7 +105,8 @@ Status Measure(IoBackend& backend, const std::string& folder, const Case& which,
   const double end = MonotonicSeconds();
   const double cpu_seconds = CpuSeconds() - cpu_start;
   QUARRY_TRY(const auto store, Store::Open(backend, database));
-  const TopologyRecord& record = store->manifest().topologies[0];
+  const std::shared_ptr<const Manifest> manifest = store->manifest();
+  const TopologyRecord& record = manifest->topologies[0];
   const uint64_t keys = edges * (which.undirected ? 2 : 1);
   const uint64_t key_bytes = keys * sizeof(uint64_t);
   const bool spills = key_bytes > which.memory_bytes / 2;

@@ -129,7 +129,7 @@ LayoutSpec SpecOf(const Context& context, PolicyKind policy, SeedOrder order) {
 
 // Builds the layout "bench" anew; the one before goes first, so that the disk need not hold two.
 Result<LayoutRecord> Build(Context& context, const LayoutSpec& spec, BuildReport* report = nullptr) {
-  if (context.database.manifest().FindLayout(spec.name) != nullptr) {
+  if (context.database.manifest()->FindLayout(spec.name) != nullptr) {
     QUARRY_RETURN_IF_ERROR(DropLayout(context.database.store(), spec.name));
   }
   return context.database.BuildLayout(spec, false, {}, report);
@@ -563,7 +563,7 @@ Status BatchedPacking(Context& context) {
       misses.batches.size(),
       static_cast<double>(context.feature_bytes) / context.device.sequential_bytes_per_second +
           static_cast<double>(record.file_bytes) /
-              context.database.manifest().device->write_bytes_per_second);
+              context.database.manifest()->device->write_bytes_per_second);
   context.Target("batched packing, times faster than row reads",
                  (read_seconds[0] + write_seconds) * scale / report.pack_seconds, 1, true);
   return Status::Ok();
@@ -673,7 +673,7 @@ Result<bool> Run(const Options& options) {
   QUARRY_RETURN_IF_ERROR(database->Calibrate(true).status());
   Context context{.options = options, .database = *database};
   QUARRY_TRY(context.table, database->store().OpenTable("feature"));
-  context.device = ProfileOf(database->manifest());
+  context.device = ProfileOf(*database->manifest());
   context.feature_bytes = context.geometry().row_count * context.geometry().row_bytes;
   QUARRY_TRY(context.cache_bytes, ParseBytes(options.cache, context.feature_bytes));
   fmt::print("{}: {} x {} {}, {}; device {:.1f} k row reads/s, {:.2f} GB/s\n", options.database,

@@ -287,7 +287,7 @@ Status Run(const Setup& setup) {
   const Outcome oac = Median(outcomes[AsyncMode::kOac]);
   const double async = Median(outcomes[AsyncMode::kAsync]).seconds;
   const double sync = Median(outcomes[AsyncMode::kSync]).seconds;
-  const std::string file = path + "/" + store->manifest().FindEmbedding("nodes")->file;
+  const std::string file = path + "/" + store->manifest()->FindEmbedding("nodes")->file;
   store.reset();
   QUARRY_TRY(const double device, DeviceSeconds(*backend, file, StoredPageBytes(specs[0]), oac.pool));
   fmt::print("oac / async {:.3f} (at least 0.95 is wanted), async / sync {:.2f}, oac / sync {:.2f}\n",

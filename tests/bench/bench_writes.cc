@@ -152,8 +152,9 @@ Status Run(const std::string& path) {
   QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(path, {.memory_bytes = 4 * kGiB}));
   Store& store = database->store();
   QUARRY_RETURN_IF_ERROR(database->Calibrate(true).status());
-  const DeviceRecord device = *database->manifest().device;
-  const TableRecord table = *database->manifest().FindTable("feature");
+  const DeviceRecord device = *database->manifest()->device;
+  const std::shared_ptr<const Manifest> manifest = database->manifest();
+  const TableRecord table = *manifest->FindTable("feature");
   const uint64_t row_bytes = RowBytes(table.element_type, table.dim);
   fmt::print("{} rows of {} bytes; device {:.2f} GB/s read, {:.2f} GB/s written\n", table.row_count,
              row_bytes, device.sequential_bytes_per_second / 1e9, device.write_bytes_per_second / 1e9);

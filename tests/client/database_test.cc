@@ -21,7 +21,7 @@ TEST(DatabaseTest, OpensWithEverythingThatTrainingNeeds) {
   auto database = Database::Open(directory.path(), {.memory_bytes = 128 * kMiB});
   ASSERT_TRUE(database.ok()) << database.status().ToString();
   EXPECT_EQ((*database)->budget().limit_bytes(), 128 * kMiB);
-  EXPECT_EQ((*database)->manifest().node_count, 400u);
+  EXPECT_EQ((*database)->manifest()->node_count, 400u);
   EXPECT_EQ(&(*database)->store().backend(), &(*database)->backend());
   auto road = (*database)->OpenLiveRoad(SmallOptions());
   ASSERT_TRUE(road.ok()) << road.status().ToString();
@@ -73,7 +73,7 @@ TEST(DatabaseTest, ReadsAreMergedAsTheStoredProfileSays) {
   const TinyDatabase directory({.nodes = 4000});
   const auto requests = [&](double random_reads_per_second) {
     auto database = Database::Open(directory.path(), {.memory_bytes = 128 * kMiB}).value();
-    Manifest manifest = database->manifest();
+    Manifest manifest = *database->manifest();
     manifest.device = {.random_reads_per_second = random_reads_per_second,
                        .sequential_bytes_per_second = 1e9,
                        .write_bytes_per_second = 1e9,

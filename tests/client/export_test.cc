@@ -99,7 +99,8 @@ std::unique_ptr<Database> Open(const std::string& path) {
 // Rows, labels and splits that are changed after the import, and a row that is deleted.
 void Change(const std::string& path) {
   const auto database = Open(path);
-  const TableRecord* const features = database->manifest().FindTable("feature");
+  const std::shared_ptr<const Manifest> manifest = database->manifest();
+  const TableRecord* const features = manifest->FindTable("feature");
   WriteBatch batch;
   Rng random(11);
   for (const uint64_t row : {0, 3, 4, 500, 699}) {
@@ -132,14 +133,14 @@ Contents ReadContents(const std::string& path) {
   Contents contents;
   const auto database = Open(path);
   EXPECT_EQ(testing_util::FaultsIn(database->store()), "");
-  const Manifest& manifest = database->manifest();
-  contents.nodes = manifest.node_count;
-  contents.classes = manifest.class_count;
-  const TopologyRecord& graph = *manifest.FindTopology("graph");
+  const std::shared_ptr<const Manifest> manifest = database->manifest();
+  contents.nodes = manifest->node_count;
+  contents.classes = manifest->class_count;
+  const TopologyRecord& graph = *manifest->FindTopology("graph");
   contents.undirected = graph.undirected;
   contents.deduplicated = graph.deduplicated;
   contents.has_csr = graph.has_csr;
-  for (const TableRecord& table : manifest.tables) {
+  for (const TableRecord& table : manifest->tables) {
     contents.tables[table.name] = testing_util::RowsNow(database->store(), table.name);
     contents.types[table.name] = table.element_type;
   }

@@ -104,7 +104,7 @@ TEST_F(ReconnectTest, StatesAreSavedWholeWhenTheServerIsStartedAnew) {
   ASSERT_TRUE(last.ok()) << last.status().ToString();
   EXPECT_EQ(last->settings, std::to_string(saved));
   EXPECT_TRUE(last->state == std::vector<std::byte>(6 << 20, static_cast<std::byte>(saved)));
-  EXPECT_EQ(server.store().manifest().trainings.size(), 1u);
+  EXPECT_EQ(server.store().manifest()->trainings.size(), 1u);
 }
 
 TEST_F(ReconnectTest, APassGoesOnBehindTheBatchesThatWereUsed) {

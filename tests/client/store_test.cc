@@ -363,8 +363,8 @@ TEST_P(StoreEmbeddingTest, AStateAndTheEmbeddingsThatBelongToItAreOneCheckpoint)
   }
   const auto backend = MakeDefaultBackend();
   const auto store = quarry::Store::Open(*backend, database_.path()).value();
-  EXPECT_EQ(store->manifest().FindTraining("run")->timestamp, timestamp);
-  EXPECT_EQ(store->manifest().FindEmbedding("nodes")->timestamp, timestamp);
+  EXPECT_EQ(store->manifest()->FindTraining("run")->timestamp, timestamp);
+  EXPECT_EQ(store->manifest()->FindEmbedding("nodes")->timestamp, timestamp);
 }
 
 TEST_P(StoreTest, EdgesAreThoseOfTheTopologyInItsOrder) {

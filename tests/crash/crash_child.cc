@@ -121,7 +121,8 @@ class Child {
     Rng rng = RngOf(kWriters + 1);
     MemoryBudget budget(kGiB);
     for (;;) {
-      const bool built = store_->manifest().FindLayout("default") != nullptr;
+      const std::shared_ptr<const Manifest> newest = store_->manifest();
+      const bool built = newest->FindLayout("default") != nullptr;
       const LayoutRecord layout =
           built && rng.Below(2) == 0
               ? Check(RebuildLayout(*store_, budget, "default", {}, {}))

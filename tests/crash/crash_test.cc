@@ -284,11 +284,11 @@ class Parent {
     }
     ASSERT_GE(oracle_.trained(), trained_) << "an acknowledged checkpoint is lost";
     trained_ = oracle_.trained();
-    if ((*store)->manifest().FindLayout("default") != nullptr && rng_.Below(4) == 0) {
+    if ((*store)->manifest()->FindLayout("default") != nullptr && rng_.Below(4) == 0) {
       oracle_.CheckLayout(**store);
     }
     ASSERT_TRUE((*store)->PrepareToWrite().ok());  // removes what the killed one left
-    CheckFiles((*store)->manifest());
+    CheckFiles(*(*store)->manifest());
     CheckCopy();
   }
 
@@ -304,7 +304,7 @@ class Parent {
       if (testing::Test::HasFailure()) return;
       EXPECT_EQ(copied_.value_or(copy_oracle_.timestamp()), copy_oracle_.timestamp());
       EXPECT_LE(copy_oracle_.trained(), oracle_.trained());
-      if ((*store)->manifest().FindLayout("default") != nullptr) copy_oracle_.CheckLayout(**store);
+      if ((*store)->manifest()->FindLayout("default") != nullptr) copy_oracle_.CheckLayout(**store);
     }
     copied_.reset();
     fs::remove_all(path);

@@ -260,7 +260,7 @@ class DoubtfulCommitTest : public EmbeddingStoreTest {
   }
   // What was refused at 99 is on disk, and the store does not know.
   void CommitBehindTheStore() {
-    Manifest manifest = store_->manifest();
+    Manifest manifest = *store_->manifest();
     manifest.source = "99";
     for (EmbeddingRecord& record : manifest.embeddings) {
       record.map_file = fmt::format("embeddings/{}-1-{}.qem", record.name, ++record.map_generation);
@@ -324,10 +324,11 @@ class DamagedEmbeddingsTest : public EmbeddingStoreTest {
   }
   // The slots that the map names, by their offset.
   std::vector<uint64_t> NamedSlots() const {
-    const EmbeddingRecord& record = *store_->manifest().FindEmbedding("nodes");
+    const std::shared_ptr<const Manifest> manifest = store_->manifest();
+    const EmbeddingRecord& record = *manifest->FindEmbedding("nodes");
     const auto file = PageFile::Open(*backend_,
                                      {.path = Path(record.file),
-                                      .database_id = store_->manifest().database_id,
+                                      .database_id = manifest->database_id,
                                       .page_bytes = record.page_bytes,
                                       .page_count = record.page_count},
                                      {Path(record.map_file), record.map_generation});
@@ -350,7 +351,8 @@ TEST_F(DamagedEmbeddingsTest, AnyFlippedByteIsFound) {
   constexpr uint64_t kSeed = 3;
   SCOPED_TRACE(kSeed);
   Rng rng(kSeed);
-  const EmbeddingRecord record = *store_->manifest().FindEmbedding("nodes");
+  const std::shared_ptr<const Manifest> manifest = store_->manifest();
+  const EmbeddingRecord record = *manifest->FindEmbedding("nodes");
   const std::vector<uint64_t> slots = NamedSlots();
   ASSERT_THAT(slots, Not(IsEmpty()));
   for (int i = 0; i < 90; ++i) {

@@ -35,11 +35,12 @@ inline Status CreateEmptyDatabase(IoBackend& backend, const std::string& path) {
 
 // The least that a pool over the table can have: sixteen frames.
 inline BufferPoolOptions FewFrames(const Store& store, std::string_view table) {
-  const EmbeddingRecord& record = *store.manifest().FindEmbedding(table);
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const EmbeddingRecord& record = *manifest->FindEmbedding(table);
   const auto backend = MakeThreadBackend(1);
   const auto file = PageFile::Open(*backend,
                                    {.path = store.path() + "/" + record.file,
-                                    .database_id = store.manifest().database_id,
+                                    .database_id = manifest->database_id,
                                     .generation = record.generation,
                                     .page_bytes = record.page_bytes,
                                     .page_count = record.page_count},
@@ -149,7 +150,7 @@ class TrainedTables {
   // Both tables are as a checkpoint left them.
   void ExpectState(const Store& store, int64_t timestamp, const LastWrites& writes) {
     if (timestamp != kNeverWritten) {
-      EXPECT_EQ(store.manifest().source, std::to_string(timestamp));
+      EXPECT_EQ(store.manifest()->source, std::to_string(timestamp));
     }
     for (size_t i = 0; i < kTables; ++i) {
       SCOPED_TRACE(kNames[i]);

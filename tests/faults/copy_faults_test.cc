@@ -120,7 +120,7 @@ TEST(CopyFaultsTest, ARepair) {
         return RepairStore(w.store(), found, {}).status();
       },
       .check = [](SmallWorld& w,
-                  bool /*done*/) { EXPECT_EQ(w.store().manifest().FindLayout("default"), nullptr); },
+                  bool /*done*/) { EXPECT_EQ(w.store().manifest()->FindLayout("default"), nullptr); },
       .damaged = true,
       .layout = true,
   });

@@ -24,7 +24,7 @@ class Held {
  public:
   // The layout is as it was the first time, or (where the work is not done) as it is in `before`.
   void Check(SmallWorld& world, std::string_view name, bool done) {
-    if (world.store().manifest().FindLayout(name) == nullptr) {
+    if (world.store().manifest()->FindLayout(name) == nullptr) {
       EXPECT_FALSE(done || before_);
       return;
     }
@@ -61,7 +61,8 @@ TEST(LayoutFaultsTest, ABuildWithSegments) {
       .check =
           [&](SmallWorld& w, bool done) {
             held.Check(w, "default", done);
-            const LayoutRecord* const layout = w.store().manifest().FindLayout("default");
+            const std::shared_ptr<const Manifest> manifest = w.store().manifest();
+            const LayoutRecord* const layout = manifest->FindLayout("default");
             EXPECT_TRUE(layout == nullptr || layout->batches_per_segment > 0);
           },
       .skips = [](const FaultPlan& fault) { return fault.sticky || fault.error != EIO; },
@@ -158,7 +159,7 @@ TEST(LayoutFaultsTest, TheLayoutThatIsReplacedIsThereUntilTheNewOneIsCommitted) 
       {.work = [](SmallWorld& w) { return w.Build(SmallWorld::LayoutOf("default")); }, .layout = true});
   world.Fresh();
   ASSERT_TRUE(world.Open().ok());
-  const std::string folder = world.path() + "/" + world.store().manifest().FindLayout("default")->directory;
+  const std::string folder = world.path() + "/" + world.store().manifest()->FindLayout("default")->directory;
   std::set<std::string> phases;
   const Status built =
       world.Build(SmallWorld::LayoutOf("default"), false, [&](std::string_view phase, uint64_t, uint64_t) {
@@ -174,11 +175,13 @@ TEST(LayoutFaultsTest, TheLayoutThatIsReplacedIsThereUntilTheNewOneIsCommitted) 
 TEST(LayoutFaultsTest, ADrop) {
   SmallWorld world({
       .work = [](SmallWorld& w) -> Status {
-        if (w.store().manifest().FindLayout("default") == nullptr) return Status::Ok();
+        if (w.store().manifest()->FindLayout("default") == nullptr) return Status::Ok();
         return DropLayout(w.store(), "default");
       },
-      .check = [](SmallWorld& w,
-                  bool done) { EXPECT_FALSE(done && w.store().manifest().FindLayout("default") != nullptr); },
+      .check =
+          [](SmallWorld& w, bool done) {
+            EXPECT_FALSE(done && w.store().manifest()->FindLayout("default") != nullptr);
+          },
       .layout = true,
   });
   world.Run();

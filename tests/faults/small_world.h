@@ -263,7 +263,7 @@ class SmallWorld final : public FaultScenario {
     EXPECT_GE(store_->TakeSnapshot().value()->timestamp, state_.timestamp);
   }
   void CheckTrained() {
-    if (store_->manifest().FindEmbedding("nodes") == nullptr) return;
+    if (store_->manifest()->FindEmbedding("nodes") == nullptr) return;
     tables_.Close();
     const Status opened = OpenTables();
     ASSERT_TRUE(opened.ok()) << opened.ToString();
@@ -272,7 +272,7 @@ class SmallWorld final : public FaultScenario {
     state_.checkpoints = {timestamp};
     tables_.ExpectState(*store_, timestamp, tables_.WritesUpTo(timestamp));
     tables_.Close();
-    if (store_->manifest().FindTraining("run") == nullptr) return;
+    if (store_->manifest()->FindTraining("run") == nullptr) return;
     const auto state = ReadTrainingState(*store_, "run");
     ASSERT_TRUE(state.ok()) << state.status().ToString();
     EXPECT_TRUE(*state == RowOf(static_cast<uint64_t>(timestamp)));

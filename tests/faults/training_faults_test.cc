@@ -17,12 +17,13 @@ using testing_util::SmallWorld;
 TEST(TrainingFaultsTest, ANewTable) {
   SmallWorld world({
       .work = [](SmallWorld& w) -> Status {
-        const bool there = w.store().manifest().FindEmbedding("x") != nullptr;
+        const std::shared_ptr<const Manifest> manifest = w.store().manifest();
+        const bool there = manifest->FindEmbedding("x") != nullptr;
         return there ? Status::Ok() : CreateEmbeddings(w.store(), "x", {.row_count = 10, .dim = 4});
       },
       .check =
           [](SmallWorld& w, bool done) {
-            if (w.store().manifest().FindEmbedding("x") == nullptr) {
+            if (w.store().manifest()->FindEmbedding("x") == nullptr) {
               EXPECT_FALSE(done);
               return;
             }
@@ -59,7 +60,7 @@ TEST(TrainingFaultsTest, StatesOfARun) {
       },
       .check =
           [&](SmallWorld& w, bool done) {
-            if (w.store().manifest().FindTraining("other") == nullptr) {
+            if (w.store().manifest()->FindTraining("other") == nullptr) {
               EXPECT_FALSE(done);
               return;
             }
@@ -98,18 +99,18 @@ TEST(TrainingFaultsTest, TablesAndRunsAreDropped) {
   SmallWorld world({
       .work = [](SmallWorld& w) -> Status {
         w.tables().Close();
-        const Manifest& manifest = w.store().manifest();
-        if (manifest.FindTraining("run") != nullptr) {
+        const std::shared_ptr<const Manifest> manifest = w.store().manifest();
+        if (manifest->FindTraining("run") != nullptr) {
           QUARRY_RETURN_IF_ERROR(DropTraining(w.store(), "run"));
         }
-        if (manifest.FindEmbedding("nodes") == nullptr) return Status::Ok();
+        if (manifest->FindEmbedding("nodes") == nullptr) return Status::Ok();
         return DropEmbeddings(w.store(), "nodes");
       },
       .check =
           [](SmallWorld& w, bool done) {
-            const Manifest& manifest = w.store().manifest();
-            EXPECT_FALSE(done && manifest.FindTraining("run") != nullptr);
-            EXPECT_FALSE(done && manifest.FindEmbedding("nodes") != nullptr);
+            const std::shared_ptr<const Manifest> manifest = w.store().manifest();
+            EXPECT_FALSE(done && manifest->FindTraining("run") != nullptr);
+            EXPECT_FALSE(done && manifest->FindEmbedding("nodes") != nullptr);
             // Removes what is left over.
             const auto other =
                 StoredEmbeddings::Open(w.store(), w.budget(), "relations", {.memory_bytes = kMiB});

@@ -37,7 +37,8 @@ bool MayBeginAnew(const FaultPlan& fault) {
 }
 
 void ExpectCompacted(SmallWorld& world, bool done) {
-  const uint64_t generation = world.store().manifest().FindTable("feature")->generation;
+  const std::shared_ptr<const Manifest> manifest = world.store().manifest();
+  const uint64_t generation = manifest->FindTable("feature")->generation;
   EXPECT_TRUE(generation > 1 || !done) << generation;
 }
 

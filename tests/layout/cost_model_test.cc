@@ -315,7 +315,7 @@ TEST(CostModelOfLayoutTest, PredictsTheBytesThatTheLayoutReads) {
     }
     const auto paths = PredictPaths(*backend, **trace,
                                     {.geometry = Geometry(128, 2000),
-                                     .device = DeviceOf((*store)->manifest()),
+                                     .device = DeviceOf(*(*store)->manifest()),
                                      .cache_rows = record->cache_rows,
                                      .batches_per_epoch = (*layout)->directory().batches_per_epoch,
                                      .planned_block_bytes = block_bytes,

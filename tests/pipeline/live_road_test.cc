@@ -390,7 +390,8 @@ TEST_F(LiveRoadTest, ADamagedRowIsCorruptionThatNamesTheFileAndIsNeverDelivered)
   const TinyDatabase database({.nodes = 500});
   OpenRoad open(database.path(), SmallOptions());
   ASSERT_TRUE(open.status.ok());
-  const TableRecord* record = open.store->manifest().FindTable("feature");
+  const std::shared_ptr<const Manifest> manifest = open.store->manifest();
+  const TableRecord* record = manifest->FindTable("feature");
   ASSERT_NE(record, nullptr);
   {
     std::fstream file(database.path() + "/" + record->file, std::ios::in | std::ios::out | std::ios::binary);

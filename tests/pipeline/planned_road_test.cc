@@ -185,7 +185,7 @@ TEST_F(PlannedRoadTest, RowsThatAreNotPackedComeFromTheTable) {
 TEST_F(PlannedRoadTest, PacksWhatIsCheaperPacked) {
   OpenRoad open(database().path(), SmallOptions());
   open.road.reset();
-  Manifest manifest = open.store->manifest();
+  Manifest manifest = *open.store->manifest();
   const auto build = [&](double reads, double writes, uint64_t disk_bytes) {
     manifest.device = DeviceRecord{.random_reads_per_second = reads,
                                    .sequential_bytes_per_second = 1e9,
@@ -331,7 +331,7 @@ TEST_F(PlannedRoadTest, AnInterruptedBuildLeavesTheDatabaseAsItWasAndResumes) {
                                        return Status::Ok();
                                      });
     ASSERT_EQ(stopped.status().code(), Code::kCancelled) << stop_in;
-    EXPECT_EQ(open.store->manifest().FindLayout("interrupted"), nullptr);
+    EXPECT_EQ(open.store->manifest()->FindLayout("interrupted"), nullptr);
     EXPECT_EQ(open.budget->used_bytes(), 0);
   }
   BuildReport report;

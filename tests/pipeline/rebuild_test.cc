@@ -49,7 +49,7 @@ class World {
   const std::string& path() const { return database_.path(); }
   std::string Path(const std::string& name) const { return database_.path() + "/" + name; }
   const TinyGraph& graph() const { return database_.graph(); }
-  LayoutRecord Record() const { return *store_->manifest().FindLayout("default"); }
+  LayoutRecord Record() const { return *store_->manifest()->FindLayout("default"); }
 
   void Write(const std::vector<NodeId>& nodes, Rng& rng) {
     WriteBatch batch;
@@ -108,7 +108,7 @@ class World {
   // The layout is of now: there is nothing to be read beside it.
   void ExpectFresh() {
     const LayoutRecord record = Record();
-    EXPECT_TRUE(IsFresh(store_->manifest(), record));
+    EXPECT_TRUE(IsFresh(*store_->manifest(), record));
     const auto snapshot = store_->TakeSnapshot();
     ASSERT_TRUE(snapshot.ok());
     EXPECT_EQ(record.timestamp, (*snapshot)->timestamp);
@@ -442,7 +442,7 @@ TEST(RebuildTest, ALayoutIsNewerThanTheFileOfACompactionThatBeganBefore) {
     return Status::Ok();
   });
   EXPECT_EQ(world.Record().timestamp, 2u);
-  EXPECT_EQ(world.store().manifest().FindTable("feature")->folded, 1u);
+  EXPECT_EQ(world.store().manifest()->FindTable("feature")->folded, 1u);
   world.ExpectServed();
   world.Reopen();
   world.ExpectServed();

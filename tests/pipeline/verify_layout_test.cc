@@ -159,7 +159,7 @@ TEST_F(VerifyLayoutTest, MissingAndShortAndExchangedFilesAreFaultsAndTheOthersAr
 
 TEST_F(VerifyLayoutTest, TheCatalogMustAgreeAndTellsWhetherALayoutIsFresh) {
   Build("one");
-  Manifest manifest = store_->manifest();
+  Manifest manifest = *store_->manifest();
   manifest.layouts[0].batch_count += 1;
   ASSERT_TRUE(store_->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }).ok());
   EXPECT_THAT(Faults(), HasSubstr("batches where the catalog says"));
@@ -249,8 +249,8 @@ TEST_F(VerifyLayoutTest, DropRemovesALayoutAndWhatAnInterruptedBuildLeft) {
   EXPECT_TRUE(DropLayout(*store_, "both").ok());
   EXPECT_FALSE(fs::exists(folder));
   EXPECT_FALSE(fs::exists(Path("layouts/both.building")));
-  EXPECT_EQ(store_->manifest().FindLayout("both"), nullptr);
-  EXPECT_NE(store_->manifest().FindLayout("other"), nullptr);
+  EXPECT_EQ(store_->manifest()->FindLayout("both"), nullptr);
+  EXPECT_NE(store_->manifest()->FindLayout("other"), nullptr);
 
   fs::create_directory(Path("features/other.building"));
   EXPECT_EQ(DropLayout(*store_, "../features/other").code(), Code::kNotFound);

@@ -112,7 +112,7 @@ Status Layouts(World& world) {
 // By a patch: whether to build anew is a matter of the machine, and not to be one here.
 Status Rebuilds(World& world) {
   QUARRY_RETURN_IF_ERROR(world.Open());
-  if (world.store().manifest().layouts.empty()) QUARRY_RETURN_IF_ERROR(Build(world));
+  if (world.store().manifest()->layouts.empty()) QUARRY_RETURN_IF_ERROR(Build(world));
   for (const uint64_t room : {kGiB, uint64_t{0}}) {
     QUARRY_RETURN_IF_ERROR(world.Put(0));
     QUARRY_RETURN_IF_ERROR(world.store().UpdateManifest([&](Manifest& manifest) {

@@ -128,7 +128,7 @@ void World::PromiseWhatIsThere() {
       promises_.begun[writer] = promises_.loose[writer] = promises_.written[writer] = oracle.batches(writer);
     }
     promises_.trained = oracle.trained();
-    promises_.has_layout = (*store)->manifest().FindLayout("default") != nullptr;
+    promises_.has_layout = (*store)->manifest()->FindLayout("default") != nullptr;
   }
   fs::remove_all(copy);
 }
@@ -279,7 +279,7 @@ void World::CheckDatabase(const std::string& state, const Promises& promises, ui
       ASSERT_LE(oracle.batches(writer), promises.begun[writer]) << "writer " << writer << " never made it";
     }
     ASSERT_GE(oracle.trained(), promises.trained) << "a checkpoint of training is lost";
-    const bool has_layout = (*store)->manifest().FindLayout("default") != nullptr;
+    const bool has_layout = (*store)->manifest()->FindLayout("default") != nullptr;
     ASSERT_EQ(has_layout, promises.has_layout.value_or(has_layout));
     if (has_layout && rng.Below(4) == 0) {
       ASSERT_NO_FATAL_FAILURE(oracle.CheckLayout(**store));
@@ -347,7 +347,7 @@ void World::CheckOther(const std::string& state, const Promises& promises) {
   ASSERT_TRUE(store.ok()) << store.status().ToString();
   ASSERT_THAT(FaultsOf(**store), testing::IsEmpty());
   ASSERT_TRUE(testing_util::RowsNow(**store, "feature") == SmallRows());
-  const bool dropped = (*store)->manifest().FindTable("split") == nullptr;
+  const bool dropped = (*store)->manifest()->FindTable("split") == nullptr;
   ASSERT_TRUE(dropped || !promises.dropped) << "a dropped table is there again";
 }
 

@@ -177,7 +177,7 @@ class EmbeddingServiceTest : public testing::Test {
   }
 
   int64_t CheckpointTimestamp(std::string_view table) const {
-    return store_->manifest().FindEmbedding(table)->timestamp;
+    return store_->manifest()->FindEmbedding(table)->timestamp;
   }
 
   const testing_util::ScratchFolder folder_{testing_util::Medium::kMemory};

@@ -359,8 +359,9 @@ TEST(LargeQuotasTest, FortySessionsOf512MiBStayWithinTheBudget) {
   EXPECT_EQ(hoarder.refused().code(), Code::kOutOfBudget);
   EXPECT_LE(SharedMemoryOfTheSystem(), before + kBudget + kSlack);
   WriteBatch batch;
-  const uint64_t row_bytes = RowBytes(served.store->manifest().FindTable("feature")->element_type,
-                                      served.store->manifest().FindTable("feature")->dim);
+  const std::shared_ptr<const Manifest> manifest = served.store->manifest();
+  const uint64_t row_bytes =
+      RowBytes(manifest->FindTable("feature")->element_type, manifest->FindTable("feature")->dim);
   batch.Put("feature", 1, std::vector<std::byte>(row_bytes));
   const auto written = served.store->Write(batch, {.sync = true});
   EXPECT_TRUE(written.ok()) << written.status().ToString();

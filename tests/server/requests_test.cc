@@ -87,10 +87,11 @@ TEST_P(RequestsTest, DescribesWhatTheDatabaseHas) {
   const auto description = peer_.CallFor<wire::Description>(wire::Describe{});
   ASSERT_TRUE(description.ok()) << description.status().ToString();
   EXPECT_EQ(description->node_count, kNodes);
-  EXPECT_EQ(description->database_id, store().manifest().database_id);
+  EXPECT_EQ(description->database_id, store().manifest()->database_id);
   ASSERT_EQ(description->tables.size(), 3U);
   for (const wire::TableInfo& table : description->tables) {
-    const TableRecord* const record = store().manifest().FindTable(table.name);
+    const std::shared_ptr<const Manifest> manifest = store().manifest();
+    const TableRecord* const record = manifest->FindTable(table.name);
     ASSERT_NE(record, nullptr) << table.name;
     EXPECT_EQ(table.row_count, record->row_count);
     EXPECT_EQ(table.dim, record->dim);
@@ -399,11 +400,11 @@ TEST_P(RequestsTest, PiecesOfAStateFollowEachOther) {
   EXPECT_EQ(save(1000, 4000).status().code(), Code::kUsage) << "of another size";
   EXPECT_TRUE(save(0).ok());
   EXPECT_EQ(save(1000, 3000, "other").status().code(), Code::kUsage) << "of another run";
-  EXPECT_EQ(store().manifest().FindTraining("run"), nullptr) << "half a state is none";
+  EXPECT_EQ(store().manifest()->FindTraining("run"), nullptr) << "half a state is none";
   EXPECT_TRUE(save(0).ok());
   EXPECT_TRUE(save(1000).ok());
   EXPECT_TRUE(std::holds_alternative<wire::Training>(save(2000).value()));
-  ASSERT_NE(store().manifest().FindTraining("run"), nullptr);
+  ASSERT_NE(store().manifest()->FindTraining("run"), nullptr);
   const auto read = peer_.CallFor<wire::Training>(wire::ReadTraining{.name = "run"});
   ASSERT_TRUE(read.ok()) << read.status().ToString();
   const auto state = peer_.Take(read->state);

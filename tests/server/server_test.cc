@@ -439,7 +439,7 @@ constexpr EmbeddingSpec kKeptSpec = {.row_count = 50, .dim = 8, .optimizer = Opt
 
 TEST_F(ServerTest, EmbeddingsAreCheckpointedNowAndThenWhenTheyChanged) {
   ASSERT_TRUE(CreateEmbeddings(*served_->store, "saved", kKeptSpec).ok());
-  const auto timestamp = [] { return served_->store->manifest().FindEmbedding("saved")->timestamp; };
+  const auto timestamp = [] { return served_->store->manifest()->FindEmbedding("saved")->timestamp; };
   served_->Start({.checkpoint_embeddings = std::chrono::milliseconds(1)});
   int64_t last = -1;
   for (int i = 0; i < 3; ++i) {

@@ -134,7 +134,7 @@ Result<bool> Run(const std::string& path) {
   QUARRY_TRY(const auto table, store->OpenTable("feature"));
   QUARRY_TRY(const auto connection, sql::Connection::Open(*store, budget, {}));
   constexpr uint64_t kStagingBytes = 4 * kMiB;  // as SQL's
-  MergedReader reader(*backend, budget, ProfileOf(store->manifest()), kStagingBytes);
+  MergedReader reader(*backend, budget, ProfileOf(*store->manifest()), kStagingBytes);
   const Bench bench{*store, *table, *connection, reader};
   fmt::print("{} rows of {} bytes\n", table->geometry().row_count, table->geometry().row_bytes);
   bool met = true;

@@ -218,7 +218,8 @@ TEST(SqlConnectionTest, AQueryThatTheBudgetCannotHoldSaysSo) {
 
 TEST(SqlConnectionTest, ACorruptPageIsNoData) {
   SqlStore store(TinyGraph{.nodes = 3000});
-  const TableRecord* const record = store.store().manifest().FindTable("feature");
+  const std::shared_ptr<const Manifest> manifest = store.store().manifest();
+  const TableRecord* const record = manifest->FindTable("feature");
   const auto geometry = FeatureGeometry::Make(record->element_type, record->dim, record->row_count).value();
   {
     std::fstream file(store.path() + "/" + record->file, std::ios::in | std::ios::out | std::ios::binary);

@@ -54,7 +54,8 @@ TEST(SqlEdgesTest, WeightsAreTheSameFromBothSides) {
 
 TEST(SqlEdgesTest, WeightsAreReadWhenTheyAreAskedForAndVerified) {
   SqlStore store(TenNodes());
-  const TopologyRecord graph = *store.store().manifest().FindTopology("graph");
+  const std::shared_ptr<const Manifest> manifest = store.store().manifest();
+  const TopologyRecord graph = *manifest->FindTopology("graph");
   const std::string_view weights = SectionsOf(Adjacency::kCsc).weights;
   const uint64_t offset =
       EdgeValues::Open(store.store(), store.budget(), graph, weights, sizeof(float)).value()->offset();
@@ -154,7 +155,8 @@ TEST(SqlFilesTest, ChecksumsAreVerifiedWhenTheyAreAskedForAndNotBefore) {
   FaultBackend& backend = *owned;
   SqlStore store(TinyGraph{.nodes = 3000}, std::move(owned));
   EXPECT_THAT(Lines(store.sql(), "SELECT DISTINCT checksum FROM files"), ElementsAre("ok"));
-  const TableRecord* const record = store.store().manifest().FindTable("feature");
+  const std::shared_ptr<const Manifest> manifest = store.store().manifest();
+  const TableRecord* const record = manifest->FindTable("feature");
   const auto geometry = FeatureGeometry::Make(record->element_type, record->dim, record->row_count).value();
   {
     std::fstream file(store.path() + "/" + record->file, std::ios::in | std::ios::out | std::ios::binary);
@@ -263,7 +265,8 @@ TEST_F(SqlEmbeddingsTest, ATableThatIsTrainedIsBusyAndItsIdsAreKnown) {
 
 TEST_F(SqlEmbeddingsTest, ADamagedPageIsNoData) {
   trained_.Close();
-  const EmbeddingRecord& record = *store_.store().manifest().FindEmbedding("nodes");
+  const std::shared_ptr<const Manifest> manifest = store_.store().manifest();
+  const EmbeddingRecord& record = *manifest->FindEmbedding("nodes");
   {
     const std::string path = store_.path() + "/" + record.file;
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);

@@ -195,7 +195,8 @@ TEST_F(CheckpointTest, OnAnotherFileSystemFilesAreCopied) {
   EXPECT_EQ(report.timestamp, 1u);
   const auto copy = Open(path);
   EXPECT_EQ(FaultsIn(*copy), "");
-  for (const TableRecord& table : store->manifest().tables) {
+  const std::shared_ptr<const Manifest> manifest = store->manifest();
+  for (const TableRecord& table : manifest->tables) {
     EXPECT_TRUE(RowsNow(*copy, table.name) == RowsNow(*store, table.name)) << table.name;
   }
 }
@@ -326,7 +327,8 @@ class EmbeddingCheckpointTest : public CheckpointTest {
     TrainedTables tables(kSeed);
     Status status = tables.Open(*copy);
     ASSERT_TRUE(status.ok()) << status.ToString();
-    const std::string& source = copy->manifest().source;
+    const std::shared_ptr<const Manifest> manifest = copy->manifest();
+    const std::string& source = manifest->source;
     const int64_t timestamp = source.empty() ? kNeverWritten : std::stoll(source);
     tables.ExpectState(*copy, timestamp, tables.WritesUpTo(timestamp));
     // It goes on by itself.

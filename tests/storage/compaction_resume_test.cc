@@ -119,7 +119,7 @@ TEST_P(CompactionResumeTest, ItGoesOnWithTheRowsOfItsBeginning) {
   EXPECT_LE(report->resumed_row, kNodes / 2);
   EXPECT_EQ(report->timestamp, 2u);
   EXPECT_EQ(report->rows_changed, dry->rows_changed);
-  EXPECT_EQ(store_->manifest().FindTable("feature")->folded, 2u);
+  EXPECT_EQ(store_->manifest()->FindTable("feature")->folded, 2u);
   EXPECT_FALSE(fs::exists(Progress()));
   ExpectRows();
   Reopen();
@@ -227,20 +227,20 @@ TEST_P(CompactionResumeTest, OneOfAnInstantWithoutVersionsIsBegunAnew) {
   Write(60);
   Interrupt();
   {
-    const Manifest& manifest = store_->manifest();
-    const TableRecord& table = *manifest.FindTable("feature");
-    auto record = ReadCompactionProgress(backend_, database_.path(), manifest.database_id, table);
+    const std::shared_ptr<const Manifest> manifest = store_->manifest();
+    const TableRecord& table = *manifest->FindTable("feature");
+    auto record = ReadCompactionProgress(backend_, database_.path(), manifest->database_id, table);
     ASSERT_TRUE(record.ok());
     record->timestamp = 0;
     ASSERT_TRUE(
-        WriteCompactionProgress(backend_, database_.path(), manifest.database_id, table, *record).ok());
+        WriteCompactionProgress(backend_, database_.path(), manifest->database_id, table, *record).ok());
   }
   Reopen();
   const auto report = Compact();
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->resumed_row, 0u);
   EXPECT_EQ(report->timestamp, 1u);
-  EXPECT_EQ(store_->manifest().FindTable("feature")->generation, 2u);
+  EXPECT_EQ(store_->manifest()->FindTable("feature")->generation, 2u);
   EXPECT_FALSE(fs::exists(Progress()));
   ExpectRows();
 }

@@ -244,7 +244,7 @@ TEST_P(CompactionTest, ADroppedTableGoesWholeOnceNobodyReadsIt) {
   std::filesystem::copy(file, database_.path() + "-kept");
   const Status dropped = store_->DropTable("feature");
   ASSERT_TRUE(dropped.ok()) << dropped.ToString();
-  EXPECT_EQ(store_->manifest().FindTable("feature"), nullptr);
+  EXPECT_EQ(store_->manifest()->FindTable("feature"), nullptr);
   EXPECT_FALSE(FileOfGeneration(2));
   EXPECT_EQ(Versions(), 0u);
   EXPECT_EQ(store_->catalog()->ReadFolded("feature", 2, 0).value(), std::nullopt);

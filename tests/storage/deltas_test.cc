@@ -170,10 +170,12 @@ TEST_F(DeltasTest, ConcurrentWritersCommitWholeBatchesInOneOrder) {
 
 TEST_F(DeltasTest, WritesOutliveManifestCommits) {
   WriteRow(5, 1);
-  ASSERT_TRUE(store_->UpdateManifest([&](Manifest& m) { return m = store_->manifest(), Status::Ok(); }).ok());
+  ASSERT_TRUE(
+      store_->UpdateManifest([&](Manifest& m) { return m = *store_->manifest(), Status::Ok(); }).ok());
   WriteRow(6, 2);
   Reopen();
-  ASSERT_TRUE(store_->UpdateManifest([&](Manifest& m) { return m = store_->manifest(), Status::Ok(); }).ok());
+  ASSERT_TRUE(
+      store_->UpdateManifest([&](Manifest& m) { return m = *store_->manifest(), Status::Ok(); }).ok());
   EXPECT_EQ(RowsIn(Now()), (std::map<uint64_t, float>{{5, 1.0f}, {6, 2.0f}}));
 }
 

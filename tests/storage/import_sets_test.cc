@@ -94,7 +94,7 @@ TEST_F(ImportSetsTest, Papers100MComesOutOfItsArchives) {
     WritePapers100M(set_, graph_, deflate);
     const auto store = Import();
     ASSERT_NE(store, nullptr);
-    EXPECT_EQ(store->manifest().node_count, graph_.nodes);
+    EXPECT_EQ(store->manifest()->node_count, graph_.nodes);
     EXPECT_EQ(Edges(*store, "graph"), Expected(graph_.edges, false));
     EXPECT_EQ(Values<float>(*store, "feature"), graph_.features);
     EXPECT_EQ(Values<int64_t>(*store, "label"), graph_.labels);
@@ -106,7 +106,7 @@ TEST_F(ImportSetsTest, Mag240MComesInByItsPapersAndItsSplitsOrThoseThatAreStated
   WriteMag240M(set_, graph_);
   auto store = Import();
   ASSERT_NE(store, nullptr);
-  EXPECT_EQ(store->manifest().FindTable("feature")->element_type, ElementType::kFloat16);
+  EXPECT_EQ(store->manifest()->FindTable("feature")->element_type, ElementType::kFloat16);
   EXPECT_EQ(Values<uint16_t>(*store, "feature"), graph_.halves);
   EXPECT_EQ(Values<int64_t>(*store, "label"), graph_.labels);
   EXPECT_EQ(Edges(*store, "graph"), Expected(graph_.edges, false));
@@ -133,7 +133,7 @@ TEST_F(ImportSetsTest, IgbComesInWithAndWithoutHeaders) {
     }
     const auto store = Import(hints);
     ASSERT_NE(store, nullptr);
-    EXPECT_EQ(store->manifest().node_count, graph_.nodes);
+    EXPECT_EQ(store->manifest()->node_count, graph_.nodes);
     EXPECT_EQ(Values<float>(*store, "feature"), graph_.features);
     EXPECT_EQ(Values<int64_t>(*store, "label"), graph_.labels);
     EXPECT_EQ(Edges(*store, "graph"), Expected(graph_.edges, false));
@@ -144,7 +144,7 @@ TEST_F(ImportSetsTest, MariusFoldersForNodesComeInWhole) {
   WriteMariusNodes(set_, graph_);
   const auto store = Import();
   ASSERT_NE(store, nullptr);
-  EXPECT_EQ(store->manifest().node_count, graph_.nodes);
+  EXPECT_EQ(store->manifest()->node_count, graph_.nodes);
   EXPECT_EQ(Values<float>(*store, "feature"), graph_.features);
   EXPECT_EQ(Values<int64_t>(*store, "label"), graph_.labels);
   EXPECT_EQ(Edges(*store, "graph"), Expected(graph_.edges, false));
@@ -157,7 +157,7 @@ TEST_F(ImportSetsTest, MariusFoldersForLinksKeepTheirPartsAndRelations) {
     typed ? WriteMariusLinks<int32_t>(set_, graph_, typed) : WriteMariusLinks<int64_t>(set_, graph_, typed);
     const auto store = Import();
     ASSERT_NE(store, nullptr);
-    EXPECT_EQ(store->manifest().FindTopology("graph")->relation_count, typed ? 5u : 1u);
+    EXPECT_EQ(store->manifest()->FindTopology("graph")->relation_count, typed ? 5u : 1u);
     EXPECT_EQ(Edges(*store, "graph"), Expected(graph_.edges, typed));
     EXPECT_EQ(Edges(*store, "valid"), Expected(graph_.valid, typed));
     EXPECT_EQ(Edges(*store, "test"), Expected(graph_.test, typed));
@@ -181,7 +181,7 @@ TEST_F(ImportSetsTest, OgbLinkSetsComeInAsTheyAreDownloaded) {
     WriteOgbLinks(set_, graph_, typed);
     const auto store = Import();
     ASSERT_NE(store, nullptr);
-    EXPECT_EQ(store->manifest().node_count, graph_.nodes);
+    EXPECT_EQ(store->manifest()->node_count, graph_.nodes);
     EXPECT_EQ(Edges(*store, "graph"), Expected(graph_.edges, typed));
     EXPECT_EQ(Edges(*store, "valid"), Expected(graph_.valid, typed));
     EXPECT_EQ(Edges(*store, "test"), Expected(graph_.test, typed));  // two edges: pairs, not rows
@@ -221,7 +221,7 @@ TEST_F(ImportSetsTest, OgbLinkSetsWithRelationsAreTriples) {
   set_.Write("split/time/test.npy", NpyFile(test, {graph_.edges.size(), 3}));
   const auto store = Import();
   ASSERT_NE(store, nullptr);
-  EXPECT_EQ(store->manifest().FindTopology("graph")->relation_count, 5u);
+  EXPECT_EQ(store->manifest()->FindTopology("graph")->relation_count, 5u);
   EXPECT_EQ(Edges(*store, "graph"), Expected(graph_.edges, true));
   EXPECT_EQ(Edges(*store, "valid"), Expected(graph_.valid, true));
   EXPECT_EQ(Edges(*store, "test"), Expected(graph_.edges, true));
@@ -235,7 +235,7 @@ TEST_F(ImportSetsTest, TriplesHaveFeaturesWhereADictionaryNumbersTheirNodes) {
   set_.Write("train_idx.npy", NpyVector<int64_t>({1}));
   auto store = Import();
   ASSERT_NE(store, nullptr);
-  EXPECT_EQ(store->manifest().tables.size(), 0u);
+  EXPECT_EQ(store->manifest()->tables.size(), 0u);
   set_.Write("entities.dict", "0\ta\n1\tb\n2\tc\n");
   store = Import();
   ASSERT_NE(store, nullptr);
@@ -262,7 +262,7 @@ TEST_F(ImportSetsTest, ASafetensorsFileHoldsAGraph) {
                        {"test_idx", "I32", {graph_.splits[2].size()}, RawBytes(graph_.splits[2])}}));
   const auto store = ImportFrom(path);
   ASSERT_NE(store, nullptr);
-  EXPECT_EQ(store->manifest().node_count, graph_.nodes);
+  EXPECT_EQ(store->manifest()->node_count, graph_.nodes);
   EXPECT_EQ(Values<float>(*store, "feature"), graph_.features);
   EXPECT_EQ(Values<int64_t>(*store, "label"), graph_.labels);
   EXPECT_EQ(Edges(*store, "graph"), Expected(graph_.edges, false));
@@ -278,7 +278,7 @@ TEST_F(ImportSetsTest, SafetensorsGiveFeaturesToAnotherGraph) {
         SafetensorsFile({{"features", dtype, {graph_.nodes, SmallGraph::kDim}, RawBytes(graph_.halves)}}));
     const auto store = Import({.features = path});
     ASSERT_NE(store, nullptr);
-    EXPECT_EQ(store->manifest().FindTable("feature")->element_type, type);
+    EXPECT_EQ(store->manifest()->FindTable("feature")->element_type, type);
     EXPECT_EQ(Values<uint16_t>(*store, "feature"), graph_.halves);
   }
 }

@@ -46,14 +46,14 @@ TEST_P(SharedImportTest, ImportsByItsFolderAlone) {
 
   const auto store = Store::Open(*backend, folder / "x.db");
   ASSERT_TRUE(store.ok()) << store.status().ToString();
-  const Manifest& manifest = (*store)->manifest();
-  const TopologyRecord* graph = manifest.FindTopology("graph");
+  const std::shared_ptr<const Manifest> manifest = (*store)->manifest();
+  const TopologyRecord* graph = manifest->FindTopology("graph");
   ASSERT_NE(graph, nullptr);
-  EXPECT_EQ(manifest.node_count, expected.nodes);
+  EXPECT_EQ(manifest->node_count, expected.nodes);
   EXPECT_EQ(graph->edge_count, expected.edges);
   EXPECT_EQ(graph->relation_count, expected.relations);
-  EXPECT_EQ(manifest.class_count, expected.classes);
-  const TableRecord* features = manifest.FindTable("feature");
+  EXPECT_EQ(manifest->class_count, expected.classes);
+  const TableRecord* features = manifest->FindTable("feature");
   EXPECT_EQ(features == nullptr ? 0 : features->dim, expected.dim);
   if (expected.classes > 0) {
     const std::array<uint64_t, 4> splits = CountSplits(**store);
@@ -61,9 +61,9 @@ TEST_P(SharedImportTest, ImportsByItsFolderAlone) {
     EXPECT_EQ(splits[2], expected.valid);
     EXPECT_EQ(splits[3], expected.test);
   }
-  if (manifest.has_entity_names) {
-    EXPECT_EQ(manifest.FindTopology("valid")->edge_count, expected.valid);
-    EXPECT_EQ(manifest.FindTopology("test")->edge_count, expected.test);
+  if (manifest->has_entity_names) {
+    EXPECT_EQ(manifest->FindTopology("valid")->edge_count, expected.valid);
+    EXPECT_EQ(manifest->FindTopology("test")->edge_count, expected.test);
   }
   const auto report = VerifyStore(**store, {});
   ASSERT_TRUE(report.ok()) << report.status().ToString();

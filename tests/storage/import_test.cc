@@ -107,11 +107,11 @@ TEST_F(ImportTest, WhatComesInIsWhatLiesInTheDatabase) {
   EXPECT_FALSE(fs::exists(database_ + ".importing"));
   const auto store = OpenSound();
   ASSERT_NE(store, nullptr);
-  const Manifest& manifest = store->manifest();
-  EXPECT_EQ(manifest.node_count, kNodes);
-  EXPECT_EQ(manifest.class_count, 3u);
-  EXPECT_EQ(manifest.source, folder_ / "set");
-  EXPECT_EQ(manifest.created_utc.size(), std::strlen("2026-01-01T00:00:00Z"));
+  const std::shared_ptr<const Manifest> manifest = store->manifest();
+  EXPECT_EQ(manifest->node_count, kNodes);
+  EXPECT_EQ(manifest->class_count, 3u);
+  EXPECT_EQ(manifest->source, folder_ / "set");
+  EXPECT_EQ(manifest->created_utc.size(), std::strlen("2026-01-01T00:00:00Z"));
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{3}, {0, 0}, {0, 1}, {}}));
   EXPECT_EQ(ReadLists(*store, "graph", Adjacency::kCsr), (Lists{{1, 1, 2}, {2}, {}, {0}}));
   EXPECT_THAT(ReadValues<float>(*store, "feature"), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
@@ -124,7 +124,7 @@ TEST_F(ImportTest, TwoDatabasesHaveTwoIds) {
   ASSERT_TRUE(Import(*backend_, database_, folder_ / "set").ok());
   ASSERT_TRUE(Import(*backend_, folder_ / "b.db", folder_ / "set").ok());
   const auto other = Store::Open(*backend_, folder_ / "b.db");
-  EXPECT_NE(OpenSound()->manifest().database_id, (*other)->manifest().database_id);
+  EXPECT_NE(OpenSound()->manifest()->database_id, (*other)->manifest()->database_id);
 }
 
 TEST_F(ImportTest, UndirectedStoresBothDirectionsOnce) {
@@ -132,14 +132,14 @@ TEST_F(ImportTest, UndirectedStoresBothDirectionsOnce) {
   ASSERT_TRUE(Import(*backend_, database_, folder_ / "set", {.undirected = true}).ok());
   const auto store = OpenSound();
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{1, 2, 3}, {0, 2}, {0, 1}, {0}}));
-  EXPECT_TRUE(store->manifest().topologies[0].undirected);
+  EXPECT_TRUE(store->manifest()->topologies[0].undirected);
 }
 
 TEST_F(ImportTest, ReverseEdgesAreARelationOfTheirOwn) {
   WriteSet(folder_);
   ASSERT_TRUE(Import(*backend_, database_, folder_ / "set", {.add_reverse = true, .deduplicate = true}).ok());
   const auto store = OpenSound();
-  EXPECT_EQ(store->manifest().topologies[0].relation_count, 2u);
+  EXPECT_EQ(store->manifest()->topologies[0].relation_count, 2u);
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{1, 2, 3}, {0, 2}, {0, 1}, {0}}));
   EXPECT_EQ(**store->catalog()->IdOfName(NameKind::kRelation, "edge"), 0u);
   EXPECT_EQ(**store->catalog()->NameOfId(NameKind::kRelation, 1), "edge_reverse");
@@ -147,7 +147,8 @@ TEST_F(ImportTest, ReverseEdgesAreARelationOfTheirOwn) {
 
 // The weights of a side, beside its lists.
 std::vector<float> ReadWeights(Store& store, std::string_view name, Adjacency side = Adjacency::kCsc) {
-  const TopologyRecord& record = *store.manifest().FindTopology(name);
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const TopologyRecord& record = *manifest->FindTopology(name);
   EXPECT_TRUE(record.weighted);
   MemoryBudget budget(kMiB);
   const auto values = EdgeValues::Open(store, budget, record, SectionsOf(side).weights, sizeof(float));
@@ -203,7 +204,7 @@ TEST_F(ImportTest, TriplesHaveTheirWeightsBehindTheTail) {
   const auto store = OpenSound();
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{1}, {0, 2}, {1}}));
   EXPECT_THAT(ReadWeights(*store, "graph"), ElementsAre(0.25, 0.25, 8, 8));
-  EXPECT_FALSE(store->manifest().FindTopology("valid")->weighted);
+  EXPECT_FALSE(store->manifest()->FindTopology("valid")->weighted);
 }
 
 TEST_F(ImportTest, TypedEdgesKeepTheirNames) {
@@ -211,7 +212,7 @@ TEST_F(ImportTest, TypedEdgesKeepTheirNames) {
   folder_.Write("set/edges_knows.csv", "2,1\n");
   ASSERT_TRUE(Import(*backend_, database_, folder_ / "set").ok());
   const auto store = OpenSound();
-  EXPECT_EQ(store->manifest().node_count, 3u);
+  EXPECT_EQ(store->manifest()->node_count, 3u);
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{}, {0, 1, 2}, {}}));
   EXPECT_EQ(**store->catalog()->IdOfName(NameKind::kRelation, "knows"), 0u);
   EXPECT_EQ(**store->catalog()->IdOfName(NameKind::kRelation, "likes"), 1u);
@@ -245,7 +246,7 @@ TEST_F(ImportTest, FeaturesAreConvertedOnRequest) {
     const Status status = Import(*backend_, database_, folder_ / "set", {.feature_type = type});
     ASSERT_TRUE(status.ok()) << status.ToString();
     const auto store = OpenSound();
-    EXPECT_EQ(store->manifest().FindTable("feature")->element_type, type);
+    EXPECT_EQ(store->manifest()->FindTable("feature")->element_type, type);
     const std::vector<std::byte> rows = ReadTable(*store, "feature");
     const uint64_t row_bytes = RowBytes(type, 33);
     std::vector<float> row(33);

@@ -209,7 +209,7 @@ TEST_F(RepairTest, ADamagedLayoutIsDroppedAndAnotherStays) {
   fs::remove(path_ + "/layouts/three-1/trace.qlt");
   const RepairReport dry = Repair({.dry_run = true});
   EXPECT_EQ(dry.layouts.size(), 2u);
-  EXPECT_EQ(store_->manifest().layouts.size(), 3u);
+  EXPECT_EQ(store_->manifest()->layouts.size(), 3u);
   const RepairReport report = Repair();
   ASSERT_EQ(report.layouts.size(), 2u) << "each once";
   EXPECT_EQ(report.layouts[0].name, "one");
@@ -219,8 +219,8 @@ TEST_F(RepairTest, ADamagedLayoutIsDroppedAndAnotherStays) {
   EXPECT_FALSE(fs::exists(path_ + "/layouts/one-1"));
   EXPECT_FALSE(fs::exists(path_ + "/layouts/three-1"));
   Reopen();
-  ASSERT_EQ(store_->manifest().layouts.size(), 1u);
-  EXPECT_EQ(store_->manifest().layouts[0].name, "two");
+  ASSERT_EQ(store_->manifest()->layouts.size(), 1u);
+  EXPECT_EQ(store_->manifest()->layouts[0].name, "two");
   EXPECT_EQ(FaultsIn(*store_), "");
 }
 
@@ -259,7 +259,7 @@ TEST_F(RepairTest, DamagedEmbeddingsAreForTheCallerToDrop) {
   EXPECT_TRUE(dropped.sound());
   ASSERT_TRUE(DropEmbeddings(*store_, "relations").ok());
   EXPECT_THAT(testing_util::FaultsOf(*store_), IsEmpty());
-  EXPECT_NE(store_->manifest().FindEmbedding("nodes"), nullptr);
+  EXPECT_NE(store_->manifest()->FindEmbedding("nodes"), nullptr);
 }
 
 TEST_F(RepairTest, LostRowsAreToldExactlyAndCompactionHealsThoseThatWereReplaced) {
@@ -281,7 +281,7 @@ TEST_F(RepairTest, LostRowsAreToldExactlyAndCompactionHealsThoseThatWereReplaced
   EXPECT_THAT(Describe(Repair().rows), ElementsAre("narrow 146 to 199 replaced", "narrow 200 to 291 lost"));
   EXPECT_TRUE(RowsNow(*store_, "feature")[6] == RandomBytes(512, MixSeed(1, 6)));
   EXPECT_EQ(Compact("narrow").code(), Code::kCorruption);
-  EXPECT_EQ(store_->manifest().FindTable("narrow")->generation, 1u);
+  EXPECT_EQ(store_->manifest()->FindTable("narrow")->generation, 1u);
   Put("narrow", 200, 92, 2);
   EXPECT_THAT(Describe(Repair().rows), ElementsAre("narrow 146 to 291 replaced"));
   const Status compacted = Compact("narrow");

@@ -44,7 +44,7 @@ SmallStore* StoreTest::small_ = nullptr;
 
 TEST_F(StoreTest, OpensWhatWasWritten) {
   const auto store = Store::Open(*backend_, small_->path()).value();
-  EXPECT_EQ(store->manifest().node_count, SmallStore::kNodes);
+  EXPECT_EQ(store->manifest()->node_count, SmallStore::kNodes);
   for (const SmallStore::Table& expected : small_->tables) {
     SCOPED_TRACE(expected.record.name);
     const auto table = store->OpenTable(expected.record.name).value();
@@ -199,7 +199,7 @@ TEST_F(StoreTest, ACommittedManifestIsThereAtOnceAndAfterReopening) {
   {
     const auto store = Store::Open(*backend_, small.path()).value();
     for (int round = 1; round <= 3; ++round) {
-      Manifest manifest = store->manifest();
+      Manifest manifest = *store->manifest();
       manifest.device = {.random_reads_per_second = 1000.0 * round,
                          .sequential_bytes_per_second = 2,
                          .write_bytes_per_second = 3,
@@ -207,26 +207,26 @@ TEST_F(StoreTest, ACommittedManifestIsThereAtOnceAndAfterReopening) {
                          .measured_utc = "2025-01-02T03:04:05Z"};
       const Status status = store->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); });
       ASSERT_TRUE(status.ok()) << status.ToString();
-      ASSERT_TRUE(store->manifest().device.has_value());
-      EXPECT_EQ(store->manifest().device->random_reads_per_second, 1000.0 * round);
+      ASSERT_TRUE(store->manifest()->device.has_value());
+      EXPECT_EQ(store->manifest()->device->random_reads_per_second, 1000.0 * round);
       EXPECT_EQ(store->catalog()->IdOfName(NameKind::kRelation, "likes").value(), 1u);
       EXPECT_TRUE(store->OpenTable("feature").ok());
     }
     EXPECT_EQ(Store::Open(*backend_, small.path()).status().code(), Code::kBusy) << "the lock is kept";
   }
   const auto store = Store::Open(*backend_, small.path()).value();
-  ASSERT_TRUE(store->manifest().device.has_value());
-  EXPECT_EQ(store->manifest().device->random_reads_per_second, 3000);
+  ASSERT_TRUE(store->manifest()->device.has_value());
+  EXPECT_EQ(store->manifest()->device->random_reads_per_second, 3000);
   EXPECT_EQ(store->catalog()->IdOfName(NameKind::kRelation, "likes").value(), 1u);
   EXPECT_THAT(VerifyStore(*store, {}).value().faults, testing::IsEmpty());
 }
 
 TEST_F(StoreTest, AManifestThatNoReaderWouldTakeIsNotCommitted) {
   const auto store = Store::Open(*backend_, small_->path()).value();
-  Manifest manifest = store->manifest();
+  Manifest manifest = *store->manifest();
   manifest.tables[0].file = "../elsewhere";
   EXPECT_FALSE(store->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }).ok());
-  EXPECT_EQ(store->manifest().tables[0].file, small_->tables[0].record.file);
+  EXPECT_EQ(store->manifest()->tables[0].file, small_->tables[0].record.file);
   EXPECT_EQ(store->catalog()->ReadManifest().value().tables[0].file, small_->tables[0].record.file);
 }
 

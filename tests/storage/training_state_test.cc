@@ -49,7 +49,7 @@ class TrainingStateTest : public testing::Test {
     return state.ok() ? std::move(state).value() : Bytes();
   }
   std::string PathOf(std::string_view name) {
-    return small_.path() + "/" + store_->manifest().FindTraining(name)->file;
+    return small_.path() + "/" + store_->manifest()->FindTraining(name)->file;
   }
   std::set<std::string> Files() const {
     std::set<std::string> files;
@@ -81,7 +81,8 @@ TEST_F(TrainingStateTest, AStateComesBackByteForByteFromAnotherProcess) {
     Reopen();
     EXPECT_EQ(Read("node"), state);
   }
-  const TrainingRecord* const record = store_->manifest().FindTraining("node");
+  const std::shared_ptr<const Manifest> manifest = store_->manifest();
+  const TrainingRecord* const record = manifest->FindTraining("node");
   EXPECT_EQ(record->generation, 5u);
   EXPECT_EQ(record->file, "training/5.qts");
   EXPECT_EQ(record->settings, "--layers 2 --seed 1");
@@ -97,10 +98,10 @@ TEST_F(TrainingStateTest, WhatARunWasStartedWithIsKeptWithItAndBounded) {
   std::string config = "[train]\nepochs = 3\n";
   ASSERT_TRUE(CheckpointTraining(*store_, {.name = "node", .config = config, .state = state}, commit).ok());
   Reopen();
-  EXPECT_EQ(store_->manifest().FindTraining("node")->config, config);
+  EXPECT_EQ(store_->manifest()->FindTraining("node")->config, config);
   config.resize(32 * kKiB, '#');
   ASSERT_TRUE(CheckpointTraining(*store_, {.name = "node", .config = config, .state = state}, commit).ok());
-  EXPECT_EQ(store_->manifest().FindTraining("node")->config, config) << "that of the last checkpoint";
+  EXPECT_EQ(store_->manifest()->FindTraining("node")->config, config) << "that of the last checkpoint";
   config += '#';
   const Status refused =
       CheckpointTraining(*store_, {.name = "node", .config = config, .state = state}, commit);
@@ -135,7 +136,7 @@ TEST_F(TrainingStateTest, AFileOfAnEarlierVersionIsReadUnderItsNameAndReplaced) 
   EXPECT_EQ(Faults(), "");
   ASSERT_TRUE(Checkpoint("node", RandomBytes(6000, 2)).ok());
   EXPECT_THAT(Files(), UnorderedElementsAre("1.qts"));
-  EXPECT_EQ(store_->manifest().FindTraining("node")->generation, 2u);
+  EXPECT_EQ(store_->manifest()->FindTraining("node")->generation, 2u);
   Reopen();
   EXPECT_EQ(Read("node"), RandomBytes(6000, 2));
 }

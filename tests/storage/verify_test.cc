@@ -295,7 +295,7 @@ TEST(VerifyTest, AFlippedByteOfTheCatalogIsFoundOrHarmless) {
       if (!store.ok()) {
         ++found;
       } else {
-        EXPECT_EQ(EncodeManifest((*store)->manifest()), manifest);
+        EXPECT_EQ(EncodeManifest(*(*store)->manifest()), manifest);
         found += VerifyStore(**store, {}).value().faults.empty() ? 0 : 1;
       }
       FlipByte(path, offset, std::byte{0x10});

@@ -124,7 +124,7 @@ TEST_F(LinkRunInStateTest, ARunThatIsStoppedAnywhereEndsWithTheSameBytes) {
     EXPECT_GT(sessions, 1) << "it was stopped";
     EXPECT_EQ(epochs, expected);
     EXPECT_TRUE(StateOf("stopped") == StateOf("whole"));
-    EXPECT_THAT(store_->manifest().embeddings, IsEmpty()) << "no tables";
+    EXPECT_THAT(store_->manifest()->embeddings, IsEmpty()) << "no tables";
     if (HasFailure()) return;
   }
   EXPECT_EQ(budget_.used_bytes(), 0u);
@@ -204,7 +204,7 @@ TEST_F(LinkRunInStateTest, ARunGoesOnInTablesOfTheDatabase) {
           LinkRun::Open(*store_, budget_, data_, train, {.name = "moved", .start = Start::kResume});
       ASSERT_TRUE(run.ok()) << run.status().ToString();
       EXPECT_EQ((*run)->place().batches, 8u) << "of epoch 2, behind 28";
-      EXPECT_EQ(store_->manifest().FindEmbedding("moved-nodes")->timestamp, 27) << "at once";
+      EXPECT_EQ(store_->manifest()->FindEmbedding("moved-nodes")->timestamp, 27) << "at once";
       ASSERT_TRUE(TrainOn(train, **run, &epochs).ok());
       // The tables have now what the state of the other run has.
       LinkState last{.place = (*run)->place(), .timestamp = (*run)->timestamp()};

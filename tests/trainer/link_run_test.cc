@@ -155,14 +155,14 @@ TEST_F(LinkRunTest, TablesLargerThanTheirPoolsLearnTheSame) {
       EXPECT_LE((*run)->stats().pool_bytes, pool_bytes);
     }
     EXPECT_EQ(budget.used_bytes(), 0u);
-    EXPECT_THAT(store().manifest().embeddings, IsEmpty());
+    EXPECT_THAT(store().manifest()->embeddings, IsEmpty());
     EXPECT_THAT(testing_util::FilesIn(path() + "/embeddings"), IsEmpty());
   }
   MemoryBudget too_small(least - 1);
   const Status refused = LinkRun::Open(store(), too_small, data_, train, {.keep = false}).status();
   EXPECT_EQ(refused.code(), Code::kOutOfBudget);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("give at least"));
-  EXPECT_THAT(store().manifest().embeddings, IsEmpty()) << "what a refused run had made is gone";
+  EXPECT_THAT(store().manifest()->embeddings, IsEmpty()) << "what a refused run had made is gone";
 }
 
 TEST_F(LinkRunTest, WhatPoolsAreSaidToTakeIsEnough) {
@@ -319,9 +319,9 @@ TEST_F(LinkRunTest, ACheckpointIsNeitherReplacedNorInventedUnasked) {
 
   train.spec.decoder = DecoderKind::kDot;  // which has no table of relations
   EXPECT_TRUE(Train(train, {.start = Start::kOverwrite}).ok());
-  EXPECT_NE(store().manifest().FindEmbedding("link-nodes"), nullptr);
-  EXPECT_EQ(store().manifest().FindEmbedding("link-relations"), nullptr);
-  EXPECT_NE(store().manifest().FindEmbedding("other-relations"), nullptr);
+  EXPECT_NE(store().manifest()->FindEmbedding("link-nodes"), nullptr);
+  EXPECT_EQ(store().manifest()->FindEmbedding("link-relations"), nullptr);
+  EXPECT_NE(store().manifest()->FindEmbedding("other-relations"), nullptr);
 }
 
 TEST_F(LinkRunTest, ARunWithoutACheckpointLeavesNothing) {
@@ -332,10 +332,10 @@ TEST_F(LinkRunTest, ARunWithoutACheckpointLeavesNothing) {
   const Status stopped = Train(train, {.checkpoint_every = 10}, nullptr, 5).status();
   EXPECT_EQ(stopped.code(), Code::kCancelled);
   EXPECT_THAT(std::string(stopped.message()), HasSubstr("no checkpoint of this training yet"));
-  EXPECT_EQ(store().manifest().FindEmbedding("link-nodes"), nullptr);
+  EXPECT_EQ(store().manifest()->FindEmbedding("link-nodes"), nullptr);
   EXPECT_EQ(Train(train, {.checkpoint_every = 10, .keep = false}, nullptr, 50).status().message(), "stopped");
-  EXPECT_THAT(store().manifest().embeddings, IsEmpty());
-  EXPECT_THAT(store().manifest().trainings, IsEmpty());
+  EXPECT_THAT(store().manifest()->embeddings, IsEmpty());
+  EXPECT_THAT(store().manifest()->trainings, IsEmpty());
 }
 
 TEST_F(LinkRunTest, AStateThatIsNotOfItsTablesIsRefused) {

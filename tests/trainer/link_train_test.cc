@@ -379,7 +379,8 @@ TEST(LoadLinkData, IsTheSameFromASourceThatHasTheEdgesInPieces) {
   Store& store = database.Import(database.folder() / "kg");
   const auto expected = LoadLinkData(store, Plenty());
   ASSERT_TRUE(expected.ok()) << expected.status().ToString();
-  LinkSource source{.path = "elsewhere", .manifest = store.manifest()};
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  LinkSource source{.path = "elsewhere", .manifest = *manifest};
   source.read = [&](const TopologyRecord& record) -> Result<std::vector<Triple>> {
     QUARRY_TRY(const std::unique_ptr<EdgeList> edges, EdgeList::Open(store, Plenty(), record.name));
     std::vector<Triple> triples(edges->size());
@@ -469,7 +470,7 @@ TEST(LinkMemory, WhatIsStatedIsEnoughAndLessIsRefused) {
   Store& store = database.Import(database.folder() / "kg");
   LinkTrainOptions options = SmallOptions();
   options.epochs = 1;
-  const uint64_t stated = LinkMemoryBytes(store.manifest(), options);
+  const uint64_t stated = LinkMemoryBytes(*store.manifest(), options);
   EXPECT_LT(stated, 32 * kMiB);
   MemoryBudget budget(stated);
   {
@@ -485,7 +486,7 @@ TEST(LinkMemory, WhatIsStatedIsEnoughAndLessIsRefused) {
   EXPECT_EQ(budget.used_bytes(), 0u);
   const uint64_t at_dim_16 = stated;
   options.spec.dim = 4096;
-  EXPECT_GT(LinkMemoryBytes(store.manifest(), options), 2 * at_dim_16);
+  EXPECT_GT(LinkMemoryBytes(*store.manifest(), options), 2 * at_dim_16);
 }
 
 TEST(LinkTrainSharedTest, ThreeEpochsOnRealTriples) {

@@ -91,7 +91,7 @@ class TrainDatabase {
         return std::unique_ptr<Road>(std::move(road));
       }
       case RoadKind::kLayout: {
-        if (store_->manifest().layouts.empty()) {
+        if (store_->manifest()->layouts.empty()) {
           QUARRY_RETURN_IF_ERROR(BuildLayout(*store_, budget_, spec, false, {}).status());
         }
         QUARRY_TRY(std::unique_ptr<PlannedRoad> road, PlannedRoad::Open(*store_, budget_, {.live = live}));
@@ -247,7 +247,7 @@ TEST_F(TrainCheckpoint, IsTakenBehindTheEpochThatMakesItsBatchesFullAndAtTheEnd)
   EXPECT_THAT(taken(30), ElementsAre(4, 6));
   EXPECT_THAT(taken(1000), ElementsAre(6));
   EXPECT_THAT(taken(0), ElementsAre(6));
-  EXPECT_EQ(database_.store().manifest().trainings.size(), 5u);
+  EXPECT_EQ(database_.store().manifest()->trainings.size(), 5u);
 }
 
 TEST_F(TrainCheckpoint, TrainsLongerThanTheRunThatEnded) {
@@ -320,7 +320,7 @@ TEST_F(TrainCheckpoint, ARunIsNeitherLostNorMixedUpByMistake) {
   EXPECT_EQ(ModelIn(database_.store(), "node"), weights) << "it stands until there is a new one";
   EXPECT_EQ(TrainAnew(Options(), run, {2, 0}).status.code(), Code::kCancelled);
   EXPECT_NE(ModelIn(database_.store(), "node"), weights);
-  EXPECT_EQ(database_.store().manifest().FindTraining("node")->settings, run.settings);
+  EXPECT_EQ(database_.store().manifest()->FindTraining("node")->settings, run.settings);
 }
 
 TEST_F(TrainCheckpoint, ADiskThatFailsEndsTheTrainingAndTheCheckpointBeforeStands) {

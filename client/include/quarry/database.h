@@ -76,7 +76,7 @@ class Database {
   Result<sql::Rows> Query(std::string_view sql, std::initializer_list<sql::Value> parameters);
 
   Store& store() { return *store_; }
-  const Manifest& manifest() const { return store_->manifest(); }
+  std::shared_ptr<const Manifest> manifest() const { return store_->manifest(); }
   MemoryBudget& budget() { return budget_; }
   IoBackend& backend() { return *backend_; }
 

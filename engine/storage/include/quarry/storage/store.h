@@ -40,8 +40,10 @@ class Store {
   virtual ~Store() = default;
 
   virtual const std::string& path() const = 0;
-  virtual uint32_t version() = 0;                // version of the database's folder: kStoreVersion, or older
-  virtual const Manifest& manifest() const = 0;  // the newest; every one lives as long as the store
+  virtual uint32_t version() = 0;  // version of the database's folder: kStoreVersion, or older
+  // The newest manifest. It stays as it is for as long as somebody holds it, also beyond the next commit and the
+  // store: hold it in a variable while records of it are read.
+  virtual std::shared_ptr<const Manifest> manifest() const = 0;
   // Removes what interrupted commands left over. Whoever is going to make files in the database calls it
   // before the first of them; Write and its like call it themselves. Opening a database, and reading in it,
   // changes no byte. The second call does nothing.
@@ -56,7 +58,9 @@ class Store {
   // Removes a table, with the versions of its rows, and its file. kNotFound; kInvalidArgument names the
   // layout that needs it; kBusy while a snapshot has it. REQUIRES: nobody writes to it meanwhile.
   virtual Status DropTable(std::string_view name) = 0;
-  // The catalog that is open now. A write may open another one; whoever has this one reads on in it.
+  // The catalog that is open now: for reading only, until the first write opens another in its place. Whoever
+  // holds this one reads on in it, and sees nothing that is committed after that. Writes are what the functions
+  // of this class are for. It must not outlive the store.
   virtual std::shared_ptr<Catalog> catalog() = 0;
   virtual IoBackend& backend() = 0;
   virtual Result<std::unique_ptr<FeatureTable>> OpenTable(
