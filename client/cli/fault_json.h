@@ -6,6 +6,7 @@
 #include <string>
 
 #include "quarry/storage/store.h"
+#include "quarry/verify/verify.h"
 
 namespace quarry::cli {
 
