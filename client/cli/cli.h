@@ -16,7 +16,6 @@
 #include "quarry/base/status.h"
 #include "quarry/base/text.h"
 #include "quarry/storage/checkpoint.h"
-#include "quarry/storage/store.h"
 
 namespace quarry::cli {
 

@@ -11,6 +11,7 @@
 #include "quarry/base/units.h"
 #include "quarry/import/dataset.h"
 #include "quarry/import/import.h"
+#include "quarry/storage/store.h"
 
 namespace quarry::cli {
 namespace {

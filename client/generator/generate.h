@@ -14,7 +14,6 @@
 #include "quarry/base/status.h"
 #include "quarry/format/element_type.h"
 #include "quarry/io/backend.h"
-#include "quarry/storage/store.h"
 
 namespace quarry {
 
