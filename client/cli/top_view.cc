@@ -153,8 +153,7 @@ std::vector<std::string> Summary(const TopState& now, const Rates& rates) {
   const double streams = CounterOr0(now, "quarry_status_streams_left_out");
   if (sessions + streams > 0) {
     lines.push_back(
-        fmt::format("{} sessions and {} streams more, for which an answer has no room: --url shows all",
-                    sessions, streams));
+        fmt::format("{} sessions and {} streams more, for which an answer has no room", sessions, streams));
   }
   return lines;
 }
