@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "cli.h"
-#include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/client/store.h"
@@ -31,8 +30,8 @@ Result<std::unique_ptr<client::Store>> Connect(std::string address) {
 }
 
 Result<TopState> Look(client::Store& server) {
-  QUARRY_TRY(const wire::Counters answer, server.Stats());
-  return TopState::FromCounters(answer.counters, MonotonicSeconds());
+  QUARRY_TRY(wire::ServerStatus status, server.ServerStatus());
+  return TopState{.status = std::move(status), .seconds = MonotonicSeconds()};
 }
 
 // Until the user ends it; a server that goes away may come back.
@@ -56,7 +55,7 @@ Status Run(const TopArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<client::Store> server, Connect(arguments.address));
   if (!arguments.once && !arguments.json && isatty(STDOUT_FILENO) == 1) return Watch(*server);
   QUARRY_TRY(const TopState state, Look(*server));
-  arguments.json ? PrintJson(TopJson(state)) : Print("{}", TopText(state, nullptr, {}));
+  Print("{}\n", arguments.json ? wire::ToJson(state.status) : TopText(state, nullptr, {}));
   return Status::Ok();
 }
 

@@ -161,6 +161,10 @@ class EmbeddedStore final : public Store {
     return wire::Counters{{{"budget_bytes", static_cast<double>(budget.limit_bytes())},
                            {"budget_used_bytes", static_cast<double>(budget.used_bytes())}}};
   }
+  Result<wire::ServerStatus> ServerStatus() override {
+    QUARRY_TRY(wire::Counters stats, Stats());
+    return wire::ServerStatus{.counters = std::move(stats.counters)};
+  }
   Status Ping() override { return Status(); }
   Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options) override {
     QUARRY_TRY(std::unique_ptr<sql::Connection> connection,

@@ -71,7 +71,7 @@ struct ServerCore {
   Metrics metrics;
   RequestMetrics requests{metrics};
   RoadMetrics roads{metrics};
-  StatusSource status;  // filled by the server
+  std::function<wire::ServerStatus()> status;  // set by the server; for any thread
 
   RetryMemory retries{users};
   PutTurn put_turn;

@@ -170,21 +170,21 @@ TEST_F(CliWatchTest, ATraceThatCannotBeWrittenStopsTheCommandBeforeItBegins) {
 class CliTopTest : public CliWatchTest {
  protected:
   std::optional<FakeServer::Reply> Answer(uint64_t id, const wire::Request& request) {
-    if (!std::holds_alternative<wire::Stats>(request)) return FakeServer::Reply();
-    const double megabytes = 1 << 20;
-    return FakeServer::Answer(id, wire::Counters{{{"quarry_request_seconds_lookup_count", 1},
-                                                  {"quarry_request_seconds_lookup_p50", 0.001},
-                                                  {"quarry_request_seconds_lookup_p99", 0.001},
-                                                  {"session_7_pid", 4321},
-                                                  {"session_7_budget_bytes", 1024 * megabytes},
-                                                  {"session_7_used_bytes", 512 * megabytes},
-                                                  {"stream_3_session", 7},
-                                                  {"stream_3_batches", 100.0 * ++looks_},
-                                                  {"stream_3_slots", 4},
-                                                  {"stream_3_cache_lookups", 200},
-                                                  {"stream_3_cache_hits", 150},
-                                                  {"stream_3_road_planned", 1},
-                                                  {"stream_3_group_all", 1}}});
+    if (!std::holds_alternative<wire::GetStatus>(request)) return FakeServer::Reply();
+    return FakeServer::Answer(
+        id, wire::ServerStatus{
+                .counters = {{"quarry_request_seconds_lookup_count", 1},
+                             {"quarry_request_seconds_lookup_p50", 0.001},
+                             {"quarry_request_seconds_lookup_p99", 0.001}},
+                .sessions = {{.id = 7, .pid = 4321, .budget_bytes = 1 << 30, .used_bytes = 1 << 29}},
+                .streams = {{.id = 3,
+                             .session = 7,
+                             .road = "planned",
+                             .group = "all",
+                             .batches = 100 * ++looks_,
+                             .slots = 4,
+                             .cache_lookups = 200,
+                             .cache_hits = 150}}});
   }
   std::string socket() const { return (root_ / "top").string(); }
 

@@ -146,6 +146,8 @@ class Store {
   virtual Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first,
                                                   uint64_t count) = 0;
   virtual Result<wire::Counters> Stats() = 0;
+  // Stats, and a server's sessions and streams; an embedded store lists neither.
+  virtual Result<wire::ServerStatus> ServerStatus() = 0;
   virtual Status Ping() = 0;
   // SQL, with a transaction and tables of its own.
   virtual Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options = {}) = 0;
