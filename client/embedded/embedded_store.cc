@@ -22,7 +22,6 @@
 #include "row_fetcher.h"
 #include "sql_values.h"
 #include "stored_tables.h"
-#include "stream_hub.h"
 #include "training_service.h"
 #include "wire_forms.h"
 
@@ -133,8 +132,7 @@ class EmbeddedStore final : public Store {
         embeddings_(EmbeddingService::Make(database_->store(), database_->budget(),
                                            database_->budget().limit_bytes() / 4)),
         trainings_(database_->store(), *embeddings_),
-        fetchers_(*database_),
-        hub_(StreamHub::Make(database_->store(), {})) {}
+        fetchers_(*database_) {}
   ~EmbeddedStore() override {
     const Status kept = embeddings_->Checkpoint();
     if (!kept.ok()) LogWarn("embedding tables stay as of their last checkpoint: {}", kept.ToString());
@@ -188,7 +186,6 @@ class EmbeddedStore final : public Store {
   TrainingService trainings_;
   RowFetchers fetchers_;
   NumberedSnapshots snapshots_;
-  const std::unique_ptr<StreamHub> hub_;
   std::atomic<uint64_t> streams_{0};
   Mutex opening_;  // each road plans with what the budget has left
 };
@@ -216,19 +213,18 @@ Result<std::unique_ptr<Batch>> EmbeddedStore::Sample(const wire::Sample& request
 
 Result<std::unique_ptr<Stream>> EmbeddedStore::OpenStream(const wire::OpenStream& request) {
   QUARRY_RETURN_IF_ERROR(wire::CheckRequest(request, kAnyNumber));
+  if (request.mode != wire::StreamMode::kExclusive) {
+    return Status(Code::kUnsupported,
+                  "groups are for clients of a server (quarry serve); threads of one process share a stream");
+  }
   std::shared_ptr<const quarry::Snapshot> snapshot;
   if (request.snapshot != 0) {
     QUARRY_TRY(const NumberedSnapshots::View view, snapshots_.Find(request.snapshot));
     snapshot = view->snapshot();
   }
-  const uint64_t number = ++streams_;
-  if (request.mode != wire::StreamMode::kExclusive) {
-    const std::shared_ptr<MemoryBudget> budget(std::shared_ptr<void>(), &database_->budget());
-    return JoinGroup(*hub_, number, budget, request, std::move(snapshot));
-  }
   MutexLock lock(opening_);
   QUARRY_TRY(OpenedRoad opened, OpenRoad(database_->store(), database_->budget(), request,
-                                         std::move(snapshot), fmt::format("embedded-{}", number)));
+                                         std::move(snapshot), fmt::format("embedded-{}", ++streams_)));
   opened.region.Release();  // batches are read where the road has them
   return MakeRoadStream(std::move(opened));
 }

@@ -61,7 +61,9 @@ class Batch {
   virtual const wire::BatchView& view() const = 0;  // checked: its arrays are a block
 };
 
-// One road. For one thread at a time.
+// One road. For one thread at a time: threads that share its batches take turns at Next. Processes share or
+// split the batches of a road as a group (wire::StreamMode), which a server has; an embedded store has none
+// (kUnsupported).
 class Stream {
  public:
   virtual ~Stream() = default;
