@@ -129,12 +129,11 @@ class EmbeddedStore final : public Store {
       : database_(std::move(database)),
         tables_(database_->store(), database_->budget()),
         blocks_(database_->store(), database_->budget()),
-        embeddings_(EmbeddingService::Make(database_->store(), database_->budget(),
-                                           database_->budget().limit_bytes() / 4)),
-        trainings_(database_->store(), *embeddings_),
+        embeddings_(database_->store(), database_->budget(), database_->budget().limit_bytes() / 4),
+        trainings_(database_->store(), embeddings_),
         fetchers_(*database_) {}
   ~EmbeddedStore() override {
-    const Status kept = embeddings_->Checkpoint();
+    const Status kept = embeddings_.Checkpoint();
     if (!kept.ok()) LogWarn("embedding tables stay as of their last checkpoint: {}", kept.ToString());
   }
 
@@ -182,7 +181,7 @@ class EmbeddedStore final : public Store {
   const std::unique_ptr<Database> database_;
   StoredTables tables_;
   BlockSampler blocks_;
-  const std::unique_ptr<EmbeddingService> embeddings_;
+  EmbeddingService embeddings_;
   TrainingService trainings_;
   RowFetchers fetchers_;
   NumberedSnapshots snapshots_;
@@ -232,10 +231,10 @@ Result<std::unique_ptr<Stream>> EmbeddedStore::OpenStream(const wire::OpenStream
 Result<std::unique_ptr<EmbeddingRows>> EmbeddedStore::ReadEmbeddings(std::string_view table,
                                                                      std::span<const uint64_t> ids) {
   QUARRY_RETURN_IF_ERROR(wire::CheckRequest(wire::ReadEmbeddings{.table = std::string(table)}));
-  QUARRY_TRY(const EmbeddingSpec spec, embeddings_->Spec(table));
+  QUARRY_TRY(const EmbeddingSpec spec, embeddings_.Spec(table));
   const wire::RowBlockShape shape = {.rows = ids.size(), .dim = spec.dim, .state_dim = spec.state_dim()};
   auto rows = std::make_unique<OwnedEmbeddingRows>(shape, OwnedEmbeddingRows::Source());
-  QUARRY_RETURN_IF_ERROR(embeddings_->Read(table, ids, rows->arrays()));
+  QUARRY_RETURN_IF_ERROR(embeddings_.Read(table, ids, rows->arrays()));
   return std::unique_ptr<EmbeddingRows>(std::move(rows));
 }
 
@@ -248,7 +247,7 @@ Result<wire::EmbeddingsCommitted> EmbeddedStore::CommitEmbeddings(std::span<cons
                       .shape = rows->shape(),
                       .block = {rows->block().begin(), rows->block().end()}});
   }
-  return embeddings_->Commit(blocks);
+  return embeddings_.Commit(blocks);
 }
 
 Result<Training> EmbeddedStore::ReadTraining(std::string_view name, bool with_state) {

@@ -68,7 +68,7 @@ class EmbeddingPipelineImpl final : public EmbeddingPipeline {
       : tables_(tables.begin(), tables.end()),
         task_(task),
         options_(options),
-        tracker_(MakeCommitTracker(options.last_timestamp)),
+        tracker_(options.last_timestamp),
         flights_(FlightCount(options)),
         last_timestamp_(options.last_timestamp) {
     for (Flight& flight : flights_) flight.item.blocks.resize(tables_.size());
@@ -106,7 +106,7 @@ class EmbeddingPipelineImpl final : public EmbeddingPipeline {
   const std::vector<EmbeddingTable*> tables_;
   EmbeddingTask& task_;
   const EmbeddingPipelineOptions options_;
-  const std::unique_ptr<CommitTracker> tracker_;
+  CommitTracker tracker_;
   std::vector<Flight> flights_;
 
   // The computing thread owns these.
@@ -208,7 +208,7 @@ Status EmbeddingPipelineImpl::Prepare(Flight& flight) {
   QUARRY_RETURN_IF_ERROR(task_.Prepare(flight.item));
   std::vector<RowBlock>& blocks = flight.item.blocks;
   for (size_t i = 0; i < tables_.size(); ++i) QUARRY_RETURN_IF_ERROR(tables_[i]->Prefetch(blocks[i].ids));
-  flight.ticket = tracker_->Begin();
+  flight.ticket = tracker_.Begin();
   for (size_t i = 0; i < tables_.size(); ++i) QUARRY_RETURN_IF_ERROR(tables_[i]->Read(blocks[i]));
   return Status();
 }
@@ -232,7 +232,7 @@ Status EmbeddingPipelineImpl::Update(Flight& flight) {
   for (size_t i = 0; i < tables_.size(); ++i) {
     QUARRY_RETURN_IF_ERROR(tables_[i]->Write(flight.item.blocks[i]));
   }
-  tracker_->Finish(flight.ticket, flight.timestamp);
+  tracker_.Finish(flight.ticket, flight.timestamp);
   MutexLock lock(mutex_);
   ++finished_;
   return Status();

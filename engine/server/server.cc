@@ -122,7 +122,7 @@ void ServerImpl::ScheduleCheckpoint() {
 }
 
 void ServerImpl::CheckpointEmbeddings() {
-  const Status status = core_.embeddings->Checkpoint();
+  const Status status = core_.embeddings.Checkpoint();
   if (!status.ok() && status.message() != checkpoint_fault_) {
     LogWarn("embeddings are not checkpointed: {}", status.message());
   }
@@ -262,7 +262,7 @@ Status ServerImpl::Stop() {
     RemoveSocket(MetricsPath(options_.socket_path), -1, core_.store.path());  // which is closed by now
   }
   core_.hub.reset();
-  stop_status_ = core_.embeddings->Checkpoint();
+  stop_status_ = core_.embeddings.Checkpoint();
   return stop_status_;
 }
 

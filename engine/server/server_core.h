@@ -77,7 +77,7 @@ struct ServerCore {
   PutTurn put_turn;
   StoredTables tables;
   BlockSampler blocks;
-  std::unique_ptr<EmbeddingService> embeddings;
+  EmbeddingService embeddings;
   TrainingService trainings;
   std::vector<std::unique_ptr<RowFetcher>> fetchers;  // one a thread of the readers
 
