@@ -15,7 +15,7 @@
 #include <sstream>
 
 #include "quarry/format/checksum.h"
-#include "quarry/io/fault_backend.h"
+#include "support/fault_backend.h"
 
 namespace quarry {
 namespace {

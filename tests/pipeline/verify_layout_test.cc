@@ -10,8 +10,8 @@
 
 #include "pipeline/tiny_database.h"
 #include "quarry/base/units.h"
-#include "quarry/io/fault_backend.h"
 #include "quarry/layout/layout.h"
+#include "support/fault_backend.h"
 #include "support/flip_byte.h"
 
 namespace quarry {

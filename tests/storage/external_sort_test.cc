@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "quarry/base/units.h"
-#include "quarry/io/fault_backend.h"
+#include "support/fault_backend.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {

@@ -10,8 +10,8 @@
 #include <limits>
 
 #include "quarry/base/units.h"
-#include "quarry/io/fault_backend.h"
 #include "storage/small_store.h"
+#include "support/fault_backend.h"
 
 namespace quarry {
 namespace {

@@ -1,4 +1,4 @@
-#include "quarry/catalog/catalog_watch.h"
+#include "support/catalog_watch.h"
 
 #include <rocksdb/file_system.h>
 

@@ -1,4 +1,4 @@
-#include "quarry/catalog/catalog_faults.h"
+#include "support/catalog_faults.h"
 
 #include <rocksdb/file_system.h>
 

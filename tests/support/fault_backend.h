@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "quarry/base/mutex.h"
-#include "quarry/io/backend_wrapper.h"
+#include "support/backend_wrapper.h"
 
 namespace quarry {
 
