@@ -86,6 +86,7 @@ struct Request {
     fetch @25 :Fetch;
     closeQuery @26 :UInt64;      # cursor
     forgetPut @27 :UInt64;       # number
+    getStatus @28 :Void;
   }
 }
 
@@ -269,6 +270,7 @@ struct Response {
     sqlOpened @19 :SqlOpened;
     statement @20 :Statement;
     sqlRows @21 :SqlRows;
+    serverStatus @22 :ServerStatus;
   }
 }
 
@@ -437,4 +439,42 @@ struct Statement {
 struct SqlRows {
   bytes @0 :Data;                # rows go on from one page to the next
   last @1 :Bool;
+}
+
+struct SessionStatus {
+  id @0 :UInt64;
+  pid @1 :UInt32;
+  uid @2 :UInt32;
+  seconds @3 :Float64;           # since it connected
+  budgetBytes @4 :UInt64;
+  usedBytes @5 :UInt64;
+  outstanding @6 :UInt64;        # requests without an answer
+  leases @7 :UInt64;
+  bytesSent @8 :UInt64;          # through the socket
+  sharedBytes @9 :UInt64;        # put into shared memory
+  requests @10 :UInt64;          # so far
+}
+
+struct StreamStatus {
+  id @0 :UInt64;
+  session @1 :UInt64;
+  road @2 :Text;                 # live, planned, superbatch
+  group @3 :Text;                # empty: exclusive
+  batches @4 :UInt64;            # delivered
+  bytes @5 :UInt64;
+  held @6 :UInt32;               # batches leased
+  waiting @7 :UInt32;            # nextBatch without an answer
+  slots @8 :UInt32;
+  readBytes @9 :UInt64;          # of the pass, and so are the following
+  cacheLookups @10 :UInt64;
+  cacheHits @11 :UInt64;
+  consumerWaitSeconds @12 :Float64;
+}
+
+struct ServerStatus {
+  counters @0 :List(Counter);
+  sessions @1 :List(SessionStatus);
+  streams @2 :List(StreamStatus);
+  sessionsLeftOut @3 :UInt64;    # for which a message has no room
+  streamsLeftOut @4 :UInt64;
 }

@@ -291,6 +291,7 @@ struct RequestCheck {
   Status operator()(const TakeSnapshot&) const { return Status(); }
   Status operator()(const Stats&) const { return Status(); }
   Status operator()(const Ping&) const { return Status(); }
+  Status operator()(const GetStatus&) const { return Status(); }
 };
 
 // ---- answers
@@ -328,6 +329,19 @@ Status CheckRegions(std::span<const Region> regions, const Limits& limits) {
     QUARRY_RETURN_IF_ERROR(CheckPositive(region.bytes, "a region's size"));
     QUARRY_RETURN_IF_ERROR(CheckCount(region.bytes, kRegionBytesMax, "bytes of a region"));
     QUARRY_RETURN_IF_ERROR(CheckEnum(region.access, RegionAccess::kClientWrites, "access to a region"));
+  }
+  return Status();
+}
+
+Status CheckFinite(double value, std::string_view what) {
+  return std::isfinite(value) ? Status() : Fault("{} is {}", what, value);
+}
+
+Status Check(const std::vector<Counter>& counters) {
+  QUARRY_RETURN_IF_ERROR(CheckCount(counters.size(), kListedMax, "counters"));
+  for (const Counter& counter : counters) {
+    QUARRY_RETURN_IF_ERROR(CheckName(counter.name, "counter"));
+    QUARRY_RETURN_IF_ERROR(CheckFinite(counter.value, "counter " + counter.name));
   }
   return Status();
 }
@@ -422,11 +436,19 @@ struct ResponseCheck {
     return CheckPositive(taken.snapshot, "the snapshot");
   }
 
-  Status operator()(const Counters& counters) const {
-    QUARRY_RETURN_IF_ERROR(CheckCount(counters.counters.size(), kListedMax, "counters"));
-    for (const Counter& counter : counters.counters) {
-      QUARRY_RETURN_IF_ERROR(CheckName(counter.name, "counter"));
-      if (!std::isfinite(counter.value)) return Fault("counter {} is {}", counter.name, counter.value);
+  Status operator()(const Counters& counters) const { return Check(counters.counters); }
+
+  Status operator()(const ServerStatus& status) const {
+    QUARRY_RETURN_IF_ERROR(Check(status.counters));
+    QUARRY_RETURN_IF_ERROR(CheckCount(status.sessions.size(), kListedMax, "sessions"));
+    for (const SessionStatus& session : status.sessions) {
+      QUARRY_RETURN_IF_ERROR(CheckFinite(session.seconds, "the age of a session"));
+    }
+    QUARRY_RETURN_IF_ERROR(CheckCount(status.streams.size(), kListedMax, "streams"));
+    for (const StreamStatus& stream : status.streams) {
+      QUARRY_RETURN_IF_ERROR(CheckName(stream.road, "road"));
+      if (!stream.group.empty()) QUARRY_RETURN_IF_ERROR(CheckName(stream.group, "group"));
+      QUARRY_RETURN_IF_ERROR(CheckFinite(stream.consumer_wait_seconds, "the wait of a consumer"));
     }
     return Status();
   }

@@ -261,6 +261,7 @@ struct RequestWriter {
   void operator()(const TakeSnapshot&) { out.setTakeSnapshot(); }
   void operator()(const ForgetPut& forget) { out.setForgetPut(forget.number); }
   void operator()(const Ping&) { out.setPing(); }
+  void operator()(const GetStatus&) { out.setGetStatus(); }
 };
 
 // ---- and back
@@ -433,6 +434,8 @@ Result<Request> ReadRequest(schema::Request::Reader in, const Limits& limits) {
       return CloseQuery{in.getCloseQuery()};
     case schema::Request::FORGET_PUT:
       return ForgetPut{in.getForgetPut()};
+    case schema::Request::GET_STATUS:
+      return GetStatus{};
   }
   return UnknownKind("a request", static_cast<unsigned>(in.which()));
 }

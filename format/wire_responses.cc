@@ -157,6 +157,66 @@ Status Read(schema::Counter::Reader in, Counter& out) {
   return Status();
 }
 
+void Write(const SessionStatus& session, schema::SessionStatus::Builder out) {
+  out.setId(session.id);
+  out.setPid(session.pid);
+  out.setUid(session.uid);
+  out.setSeconds(session.seconds);
+  out.setBudgetBytes(session.budget_bytes);
+  out.setUsedBytes(session.used_bytes);
+  out.setOutstanding(session.outstanding);
+  out.setLeases(session.leases);
+  out.setBytesSent(session.bytes_sent);
+  out.setSharedBytes(session.shared_bytes);
+  out.setRequests(session.requests);
+}
+Status Read(schema::SessionStatus::Reader in, SessionStatus& out) {
+  out = {.id = in.getId(),
+         .pid = in.getPid(),
+         .uid = in.getUid(),
+         .seconds = in.getSeconds(),
+         .budget_bytes = in.getBudgetBytes(),
+         .used_bytes = in.getUsedBytes(),
+         .outstanding = in.getOutstanding(),
+         .leases = in.getLeases(),
+         .bytes_sent = in.getBytesSent(),
+         .shared_bytes = in.getSharedBytes(),
+         .requests = in.getRequests()};
+  return Status();
+}
+
+void Write(const StreamStatus& stream, schema::StreamStatus::Builder out) {
+  out.setId(stream.id);
+  out.setSession(stream.session);
+  out.setRoad(ToText(stream.road));
+  out.setGroup(ToText(stream.group));
+  out.setBatches(stream.batches);
+  out.setBytes(stream.bytes);
+  out.setHeld(stream.held);
+  out.setWaiting(stream.waiting);
+  out.setSlots(stream.slots);
+  out.setReadBytes(stream.read_bytes);
+  out.setCacheLookups(stream.cache_lookups);
+  out.setCacheHits(stream.cache_hits);
+  out.setConsumerWaitSeconds(stream.consumer_wait_seconds);
+}
+Status Read(schema::StreamStatus::Reader in, StreamStatus& out) {
+  out = {.id = in.getId(),
+         .session = in.getSession(),
+         .road = ToString(in.getRoad()),
+         .group = ToString(in.getGroup()),
+         .batches = in.getBatches(),
+         .bytes = in.getBytes(),
+         .held = in.getHeld(),
+         .waiting = in.getWaiting(),
+         .slots = in.getSlots(),
+         .read_bytes = in.getReadBytes(),
+         .cache_lookups = in.getCacheLookups(),
+         .cache_hits = in.getCacheHits(),
+         .consumer_wait_seconds = in.getConsumerWaitSeconds()};
+  return Status();
+}
+
 void Write(const SqlColumn& column, schema::SqlColumn::Builder out) {
   out.setName(ToText(column.name));
   out.setType(ToText(column.type));
@@ -293,6 +353,14 @@ struct ResponseWriter {
     to.setBytes(ToData(rows.bytes));
     to.setLast(rows.last);
   }
+  void operator()(const ServerStatus& status) {
+    auto to = out.initServerStatus();
+    WriteEach(status.counters, to.initCounters(Count(status.counters)));
+    WriteEach(status.sessions, to.initSessions(Count(status.sessions)));
+    WriteEach(status.streams, to.initStreams(Count(status.streams)));
+    to.setSessionsLeftOut(status.sessions_left_out);
+    to.setStreamsLeftOut(status.streams_left_out);
+  }
   void operator()(const Chunk& chunk) { out.setChunk(ToData(chunk.bytes)); }
   void operator()(const PassStarted& started) { out.setPassStarted(started.batches); }
   void operator()(const Written& written) { out.setWritten(written.timestamp); }
@@ -402,6 +470,15 @@ Result<Response> ReadStatement(schema::Statement::Reader in) {
   return statement;
 }
 
+Result<Response> ReadServerStatus(schema::ServerStatus::Reader in) {
+  ServerStatus status = {.sessions_left_out = in.getSessionsLeftOut(),
+                         .streams_left_out = in.getStreamsLeftOut()};
+  QUARRY_RETURN_IF_ERROR(ReadEach(in.getCounters(), "counters", status.counters));
+  QUARRY_RETURN_IF_ERROR(ReadEach(in.getSessions(), "sessions", status.sessions));
+  QUARRY_RETURN_IF_ERROR(ReadEach(in.getStreams(), "streams", status.streams));
+  return status;
+}
+
 Result<Response> ReadResponse(schema::Response::Reader in) {
   switch (in.which()) {
     case schema::Response::FAILURE: {
@@ -454,6 +531,8 @@ Result<Response> ReadResponse(schema::Response::Reader in) {
       return ReadStatement(in.getStatement());
     case schema::Response::SQL_ROWS:
       return SqlRows{ToBytes(in.getSqlRows().getBytes()), in.getSqlRows().getLast()};
+    case schema::Response::SERVER_STATUS:
+      return ReadServerStatus(in.getServerStatus());
   }
   return UnknownKind("an answer", static_cast<unsigned>(in.which()));
 }

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -45,6 +46,12 @@ void AddTop(CLI::App& app, Action& action);
 void AddTrain(CLI::App& app, Action& action);
 void AddUpgrade(CLI::App& app, Action& action);
 void AddVerify(CLI::App& app, Action& action);
+
+// The first argument of what a shell runs at each TAB, with the words behind `quarry` after it; no verb, since
+// those words need not parse.
+inline constexpr std::string_view kComplete = "__complete";
+// Prints what the last of the words may become, a line each: the word, a TAB, and what it means.
+void PrintCompletions(const CLI::App& app, std::span<const std::string_view> words);
 
 inline constexpr const char* kTrainDescription = "train on a database: classify nodes, or predict edges";
 

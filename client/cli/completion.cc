@@ -1,7 +1,4 @@
-// quarry completion SHELL: a script that completes verbs, options and their values, made of the same tree
-// that parses the command line.
-#include <fmt/ranges.h>
-
+// quarry completion SHELL: a script that asks quarry itself, at each TAB, what the words may go on with.
 #include <algorithm>
 #include <vector>
 
@@ -11,208 +8,97 @@
 namespace quarry::cli {
 namespace {
 
-struct OptionWords {
-  std::string name;  // without dashes
-  std::string help;
-  bool takes_value = false;
-  std::vector<std::string> values;  // where only these are taken
-};
+// What a shell runs: the words behind `quarry`, the last of which is being typed. Where the answer is empty,
+// names of files complete.
+constexpr std::string_view kBashScript = R"(# source <(quarry completion bash)
+_quarry() {
+  local IFS=$'\n'
+  COMPREPLY=($(quarry __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2> /dev/null | cut -f 1))
+}
+complete -o default -F _quarry quarry
+)";
 
-struct VerbWords {
-  std::string path;                                        // "layout build"; "" for the application
-  std::vector<std::pair<std::string, std::string>> verbs;  // below it, with what they do
-  std::vector<OptionWords> options;
-  std::vector<std::string> arguments;  // what its arguments without dashes may be, where that is known
+constexpr std::string_view kZshScript = R"(#compdef quarry
+# source <(quarry completion zsh), behind compinit
+_quarry() {
+  local -a found
+  found=(${(f)" $(quarry __complete "${(@)words[2,CURRENT]}" 2 > / dev / null) "})
+    found = (${found / $ '\t' / : }) if (($ #found));
+then _describe quarry found;
+else _files;
+fi
+}
+compdef _quarry quarry
+)";
+
+constexpr std::string_view kFishScript = R"(# quarry completion fish | source
+function __quarry
+  set -l found (quarry __complete (commandline -opc)[2..] (commandline -ct) 2> /dev/null)
+  if set -q found[1]
+    string join \n -- $found
+  else
+    __fish_complete_path (commandline -ct)
+  end
+end
+complete -c quarry -f -a '(__quarry)'
+)";
+
+struct Candidate {
+  std::string word, help;
 };
 
 // "{in,out,both}" of "NAME:{in,out,both}": CLI11 shows the values of a check nowhere else.
-std::vector<std::string> ValuesOf(const CLI::Option& option) {
+void AddValues(const CLI::Option& option, std::vector<Candidate>& candidates) {
   const std::string type = option.get_type_name();
   const size_t open = type.find('{'), close = type.find('}');
-  if (open == std::string::npos || close == std::string::npos) return {};
-  return CLI::detail::split(type.substr(open + 1, close - open - 1), ',');
+  if (open == std::string::npos || close == std::string::npos) return;
+  for (const std::string& value : CLI::detail::split(type.substr(open + 1, close - open - 1), ',')) {
+    candidates.push_back({value, ""});
+  }
 }
 
-void Collect(const CLI::App& app, const CLI::App& verb, std::vector<VerbWords>& all) {
-  VerbWords words{.path = PathOf(verb)};
-  std::vector<const CLI::Option*> options = verb.get_options();
+// What the last word may become: the value of an option before it, an option, a verb, or a value of one of the
+// verb's arguments.
+std::vector<Candidate> CandidatesFor(const CLI::App& app, std::span<const std::string_view> words) {
+  const CLI::App* verb = &app;
+  for (const std::string_view word : words.first(words.size() - 1)) {
+    for (const CLI::App* below : VerbsOf(*verb)) {
+      if (below->get_name() == word) verb = below;
+    }
+  }
+  std::vector<const CLI::Option*> options = verb->get_options();
   for (const CLI::Option* option : app.get_options()) {  // those of the application stand behind a verb, too
-    if (&verb != &app && option != app.get_help_ptr()) options.push_back(option);
+    if (verb != &app && option != app.get_help_ptr()) options.push_back(option);
   }
   std::erase_if(options, [](const CLI::Option* option) { return option->get_group().empty(); });  // hidden
+  const std::string_view before = words.size() > 1 ? words[words.size() - 2] : "";
+  std::vector<Candidate> names, values;
   for (const CLI::Option* option : options) {
-    const std::vector<std::string> values = ValuesOf(*option);
     for (const std::string& name : option->get_lnames()) {
-      words.options.push_back({name, option->get_description(), option->get_expected_max() > 0, values});
+      names.push_back({"--" + name, option->get_description()});
+      if (names.back().word != before || option->get_expected_max() == 0) continue;
+      std::vector<Candidate> of_option;
+      AddValues(*option, of_option);
+      return of_option;
     }
-    if (option->get_positional()) {
-      words.arguments.insert(words.arguments.end(), values.begin(), values.end());
-    }
+    if (option->get_positional()) AddValues(*option, values);
   }
-  const std::vector<const CLI::App*> below = VerbsOf(verb);
-  for (const CLI::App* one : below) words.verbs.emplace_back(one->get_name(), one->get_description());
-  all.push_back(std::move(words));
-  for (const CLI::App* one : below) Collect(app, *one, all);
-}
-
-// Within '...' of a shell, on one line.
-std::string Quoted(std::string text, std::string_view quote) {
-  std::ranges::replace(text, '\n', ' ');
-  for (size_t at = 0; (at = text.find('\'', at)) != std::string::npos; at += quote.size()) {
-    text.replace(at, 1, quote);
-  }
-  return text;
-}
-
-// The cases of a walk over the words so far that ends at the deepest verb: 'layout build' under 'layout'.
-std::string StepsOf(const std::vector<VerbWords>& all, std::string_view separator) {
-  std::vector<std::string> steps;
-  for (const VerbWords& words : all) {
-    for (const auto& [name, help] : words.verbs) steps.push_back(fmt::format("'{} {}'", words.path, name));
-  }
-  return fmt::format("{}", fmt::join(steps, separator));
-}
-
-std::string BashScript(const std::vector<VerbWords>& all) {
-  std::string values, words;
-  for (const VerbWords& verb : all) {
-    std::vector<std::string> names;
-    for (const OptionWords& option : verb.options) {
-      names.push_back("--" + option.name);
-      if (option.takes_value) {
-        values += fmt::format("    '{} --{}') values='{}' ;;\n", verb.path, option.name,
-                              fmt::join(option.values, " "));
-      }
-    }
-    std::vector<std::string> others = verb.arguments;
-    for (const auto& [name, help] : verb.verbs) others.push_back(name);
-    words += fmt::format("    '{}') options='{}' words='{}' ;;\n", verb.path, fmt::join(names, " "),
-                         fmt::join(others, " "));
-  }
-  // Where nothing is known, bash completes names of files.
-  return fmt::format(R"(# source <(quarry completion bash)
-_quarry() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} verb= values= options= words= i
-  for ((i = 1; i < COMP_CWORD; i++)); do
-    case "$verb ${{COMP_WORDS[i]}}" in
-      {}) verb="${{verb:+$verb }}${{COMP_WORDS[i]}}" ;;
-    esac
-  done
-  COMPREPLY=()
-  case "$verb $before" in
-{}    *) values=none ;;
-  esac
-  if [[ $values != none ]]; then
-    COMPREPLY=($(compgen -W "$values" -- "$word"))
-    return
-  fi
-  case "$verb" in
-{}  esac
-  if [[ $word == -* ]]; then
-    COMPREPLY=($(compgen -W "$options" -- "$word"))
-  else
-    COMPREPLY=($(compgen -W "$words" -- "$word"))
-  fi
-}}
-complete -o default -F _quarry quarry
-)",
-                     StepsOf(all, "|"), values, words);
-}
-
-std::string ZshScript(const std::vector<VerbWords>& all) {
-  // A colon ends the word that is described.
-  const auto described = [](const std::string& word, const std::string& help) {
-    return fmt::format(" '{}:{}'", word, Quoted(help, R"('\'')"));
-  };
-  std::string values, words;
-  for (const VerbWords& verb : all) {
-    words += fmt::format("    '{}')\n      options=(", verb.path);
-    for (const OptionWords& option : verb.options) {
-      words += described("--" + option.name, option.help);
-      if (option.takes_value) {
-        values += fmt::format("    '{} --{}') values=({}) ;;\n", verb.path, option.name,
-                              fmt::join(option.values, " "));
-      }
-    }
-    words += ")\n      choices=(";
-    for (const std::string& argument : verb.arguments) words += " '" + argument + "'";
-    for (const auto& [name, help] : verb.verbs) words += described(name, help);
-    words += ") ;;\n";
-  }
-  return fmt::format(R"(#compdef quarry
-# source <(quarry completion zsh), behind compinit
-_quarry() {{
-  local verb= i known=yes
-  local -a values options choices
-  for ((i = 2; i < CURRENT; i++)); do
-    case "$verb ${{words[i]}}" in
-      {}) verb="${{verb:+$verb }}${{words[i]}}" ;;
-    esac
-  done
-  case "$verb ${{words[CURRENT-1]}}" in
-{}    *) known= ;;
-  esac
-  if [[ -n $known ]]; then
-    (( $#values )) && compadd -a values || _files
-    return
-  fi
-  case "$verb" in
-{}  esac
-  if [[ ${{words[CURRENT]}} == -* ]]; then
-    _describe 'option' options
-  elif (( $#choices )); then
-    _describe 'verb' choices
-  else
-    _files
-  fi
-}}
-compdef _quarry quarry
-)",
-                     StepsOf(all, "|"), values, words);
-}
-
-std::string FishScript(const std::vector<VerbWords>& all) {
-  std::string lines;
-  for (const VerbWords& verb : all) {
-    const std::string when = fmt::format("complete -c quarry -n 'test (__quarry_verb) = \"{}\"'", verb.path);
-    for (const std::string& argument : verb.arguments)
-      lines += fmt::format("{} -f -a '{}'\n", when, argument);
-    for (const auto& [name, help] : verb.verbs) {
-      lines += fmt::format("{} -f -a '{}' -d '{}'\n", when, name, Quoted(help, R"(\')"));
-    }
-    for (const OptionWords& option : verb.options) {
-      lines += fmt::format("{} -l '{}' -d '{}'", when, option.name, Quoted(option.help, R"(\')"));
-      if (!option.values.empty()) {
-        lines += fmt::format(" -x -a '{}'", fmt::join(option.values, " "));
-      } else if (option.takes_value) {
-        lines += " -r";
-      }
-      lines += "\n";
-    }
-  }
-  return fmt::format(R"(# quarry completion fish | source
-function __quarry_verb
-  set -l verb ''
-  for word in (commandline -opc)[2..]
-    switch "$verb $word"
-      case {}
-        set verb (string trim "$verb $word")
-    end
-  end
-  echo "$verb"
-end
-{})",
-                     StepsOf(all, " "), lines);
-}
-
-Status PrintCompletion(const CLI::App& app, const std::string& shell) {
-  std::vector<VerbWords> all;
-  Collect(app, app, all);
-  Print("{}", shell == "bash" ? BashScript(all) : shell == "zsh" ? ZshScript(all) : FishScript(all));
-  return Status::Ok();
+  if (words.back().starts_with('-')) return names;
+  for (const CLI::App* below : VerbsOf(*verb))
+    values.push_back({below->get_name(), below->get_description()});
+  return values;
 }
 
 }  // namespace
+
+void PrintCompletions(const CLI::App& app, std::span<const std::string_view> words) {
+  if (words.empty()) return;
+  for (Candidate& candidate : CandidatesFor(app, words)) {
+    if (!candidate.word.starts_with(words.back())) continue;
+    std::ranges::replace(candidate.help, '\n', ' ');
+    Print("{}\t{}\n", candidate.word, candidate.help);
+  }
+}
 
 void AddCompletion(CLI::App& app, Action& action) {
   CLI::App* verb =
@@ -222,11 +108,16 @@ void AddCompletion(CLI::App& app, Action& action) {
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   verb->footer(
-      "It is made of the verbs and options of this very build: read it anew with each shell, from ~/.bashrc "
-      "or ~/.zshrc.\n"
+      "At each TAB the script asks the quarry that is on the PATH. Read it from ~/.bashrc, ~/.zshrc or\n"
+      "~/.config/fish/config.fish.\n"
       "Example: source <(quarry completion bash)\n"
       "         quarry completion fish | source");
-  verb->callback([&app, shell, &action] { action = [&app, shell] { return PrintCompletion(app, *shell); }; });
+  verb->callback([shell, &action] {
+    action = [shell] {
+      Print("{}", *shell == "bash" ? kBashScript : *shell == "zsh" ? kZshScript : kFishScript);
+      return Status::Ok();
+    };
+  });
 }
 
 }  // namespace quarry::cli

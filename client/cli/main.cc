@@ -8,6 +8,7 @@
 #include <exception>
 #include <new>
 #include <string_view>
+#include <vector>
 
 #include "cli.h"
 #include "config_file.h"
@@ -111,6 +112,10 @@ int Main(int argc, char** argv) {
   AddDoctor(app, action);
   AddCompletion(app, action);
   AddTrace(app, trace_path);
+  if (argc > 1 && argv[1] == kComplete) {
+    PrintCompletions(app, std::vector<std::string_view>(argv + 2, argv + argc));
+    return 0;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

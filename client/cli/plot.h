@@ -1,13 +1,11 @@
-// quarry plot KIND: one file per kind of picture (plot_training.cc, ...), each adding itself here.
+// quarry plot KIND: the kinds of pictures that read more than JSON, which have a file each.
 #pragma once
 
 #include "cli.h"
 
 namespace quarry::cli {
 
-void AddPlotTraining(CLI::App& plot, Action& action);
 void AddPlotCache(CLI::App& plot, Action& action);
-void AddPlotExplain(CLI::App& plot, Action& action);
 void AddPlotTimeline(CLI::App& plot, Action& action);
 
 // The picture's path, which every kind needs.

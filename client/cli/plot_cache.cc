@@ -7,8 +7,8 @@
 #include "layout_options.h"
 #include "option_values.h"
 #include "plot.h"
-#include "plot_gnuplot.h"
 #include "plot_json.h"
+#include "plot_picture.h"
 #include "quarry/base/progress.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
@@ -26,7 +26,7 @@ struct CacheArguments {
 };
 
 // Curve i is of kAllPolicies[i]: hit ratio by percent of the rows that memory holds.
-using Curves = std::vector<std::vector<std::pair<double, double>>>;
+using Curves = std::vector<Curve>;
 
 double Percent(double rows, double node_count) { return 100 * rows / node_count; }
 
@@ -106,46 +106,41 @@ Result<Curves> ReadCurves(const CacheArguments& arguments) {
   }
   QUARRY_TRY(const std::vector<JsonObject> objects, ReadObjects(arguments.source));
   const JsonObject& traced = objects.front();
-  QUARRY_TRY(const double nodes, NeedNumber(traced.value, traced.place, "nodes"));
-  QUARRY_TRY(const std::vector<JsonObject> sizes, NeedObjects(traced.value, traced.place, "hit_ratios"));
+  QUARRY_TRY(const double nodes, traced.Number("nodes"));
+  QUARRY_TRY(const std::vector<JsonObject> sizes, traced.Objects("hit_ratios"));
   if (sizes.empty() || nodes <= 0) {
     return MakeStatus(Code::kInvalidArgument, "{}: {} nodes and {} sizes of memory: nothing to draw",
                       traced.place, nodes, sizes.size());
   }
   Curves curves(std::size(kAllPolicies));
   for (const JsonObject& size : sizes) {
-    QUARRY_TRY(const double rows, NeedNumber(size.value, size.place, "cache_rows"));
+    QUARRY_TRY(const double rows, size.Number("cache_rows"));
     for (size_t i = 0; i < curves.size(); ++i) {
-      QUARRY_TRY(const double ratio,
-                 NeedNumber(size.value, size.place, std::string(PolicyName(kAllPolicies[i]))));
+      QUARRY_TRY(const double ratio, size.Number(std::string(PolicyName(kAllPolicies[i]))));
       curves[i].emplace_back(Percent(rows, nodes), ratio);
     }
   }
-  for (auto& curve : curves) std::ranges::sort(curve);
+  for (Curve& curve : curves) std::ranges::sort(curve);
   return curves;
 }
 
 Result<Picture> Compose(const CacheArguments& arguments) {
   std::error_code error;
   const bool database = std::filesystem::is_directory(arguments.source, error);
-  QUARRY_TRY(Curves curves, database ? SampleCurves(arguments) : ReadCurves(arguments));
-  std::vector<std::string> legend;
-  for (const PolicyKind policy : kAllPolicies) legend.emplace_back(PolicyName(policy));
+  QUARRY_TRY(const Curves curves, database ? SampleCurves(arguments) : ReadCurves(arguments));
+  Picture picture{.title = "Rows found in memory, by what memory holds"};
+  Panel panel{.x_label = "memory (% of the rows)",
+              .y_label = "hit ratio (share of the accesses)",
+              .axes = "set xrange [0:*]\nset yrange [0:1]\n"};
   // The first is `none`, whose ratio is 0; the last misses least, and comes first.
   static_assert(kAllPolicies[0] == PolicyKind::kNone);
-  curves.erase(curves.begin());
-  legend.erase(legend.begin());
-  std::ranges::reverse(curves);
-  std::ranges::reverse(legend);
-  return DrawCurves("Rows found in memory, by what memory holds", legend,
-                    {{.x_label = "memory (% of the rows)",
-                      .y_label = "hit ratio (share of the accesses)",
-                      .axes = "set xrange [0:*]\nset yrange [0:1]\n",
-                      .curves = curves}});
-}
-
-Status Run(const CacheArguments& arguments) {
-  return DrawPicture(arguments.output, [&] { return Compose(arguments); });
+  for (size_t policy = curves.size() - 1; policy > 0; --policy) {
+    const size_t curve = panel.series.size();
+    picture.legend.push_back({std::string(PolicyName(kAllPolicies[policy])), CurveLook(curve)});
+    panel.series.push_back(CurveSeries(curve, curves[policy]));
+  }
+  picture.panels.push_back(std::move(panel));
+  return picture;
 }
 
 }  // namespace
@@ -173,7 +168,9 @@ void AddPlotCache(CLI::App& plot, Action& action) {
       verb->add_option("--memory", arguments->memory,
                        "cap on what the engine holds (default 80% of what the machine or cgroup allows)")};
   verb->footer("Example: quarry plot cache db/ --fanout 10,15,20 --batch-size 1024 -o cache.svg");
-  verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });
+  verb->callback([arguments, &action] {
+    action = [arguments] { return DrawPicture(arguments->output, [&] { return Compose(*arguments); }); };
+  });
 }
 
 }  // namespace quarry::cli

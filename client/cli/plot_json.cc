@@ -18,17 +18,23 @@ size_t LinesBetween(const std::string& text, size_t begin, size_t end) {
   return static_cast<size_t>(std::ranges::count(part, '\n'));
 }
 
-Status WrongField(const std::string& place, const std::string& field, const nlohmann::json& value,
-                  std::string_view wanted) {
-  return MakeStatus(Code::kInvalidArgument, "{}: \"{}\" is {}, and not {}", place, field, value.type_name(),
-                    wanted);
+// A field that must be there, and of this kind; `wanted` says which.
+Result<const nlohmann::json*> Need(const JsonObject& object, const std::string& field,
+                                   std::string_view wanted,
+                                   bool (nlohmann::json::*is_wanted)() const noexcept) {
+  const auto found = object.value.find(field);
+  if (found == object.value.end()) {
+    return MakeStatus(Code::kInvalidArgument, "{}: no \"{}\"", object.place, field);
+  }
+  if (((*found).*is_wanted)()) return &*found;
+  return MakeStatus(Code::kInvalidArgument, "{}: \"{}\" is {}, and not {}", object.place, field,
+                    found->type_name(), wanted);
 }
 
-Result<const nlohmann::json*> NeedField(const nlohmann::json& object, const std::string& place,
-                                        const std::string& field) {
-  const auto found = object.find(field);
-  if (found != object.end()) return &*found;
-  return MakeStatus(Code::kInvalidArgument, "{}: no \"{}\"", place, field);
+Status CheckObject(const JsonObject& object) {
+  if (object.value.is_object()) return Status::Ok();
+  return MakeStatus(Code::kInvalidArgument, "{}: {}, and not an object", object.place,
+                    object.value.type_name());
 }
 
 }  // namespace
@@ -83,50 +89,38 @@ Result<std::vector<JsonObject>> ReadObjects(const std::string& path) {
     } catch (const nlohmann::json::exception& error) {  // a number that no double holds
       return MakeStatus(Code::kInvalidArgument, "{}: no JSON: {}", object.place, error.what());
     }
-    if (!object.value.is_object()) {
-      return MakeStatus(Code::kInvalidArgument, "{}: {}, and not an object", object.place,
-                        object.value.type_name());
-    }
+    QUARRY_RETURN_IF_ERROR(CheckObject(object));
     objects.push_back(std::move(object));
   }
   if (objects.empty()) return MakeStatus(Code::kInvalidArgument, "{} is empty", path);
   return objects;
 }
 
-Result<std::optional<double>> NumberIn(const nlohmann::json& object, const std::string& place,
-                                       const std::string& field) {
-  const auto found = object.find(field);
-  if (found == object.end() || found->is_null()) return std::optional<double>();
-  if (!found->is_number()) return WrongField(place, field, *found, "a number");
-  return std::optional<double>(found->get<double>());
+Result<double> JsonObject::Number(const std::string& field) const {
+  QUARRY_TRY(const nlohmann::json* const number, Need(*this, field, "a number", &nlohmann::json::is_number));
+  return number->get<double>();
 }
 
-Result<double> NeedNumber(const nlohmann::json& object, const std::string& place, const std::string& field) {
-  QUARRY_TRY(const nlohmann::json* const value, NeedField(object, place, field));
-  if (!value->is_number()) return WrongField(place, field, *value, "a number");
-  return value->get<double>();
+Result<std::string> JsonObject::Text(const std::string& field) const {
+  QUARRY_TRY(const nlohmann::json* const text, Need(*this, field, "a text", &nlohmann::json::is_string));
+  return text->get<std::string>();
 }
 
-Result<std::string> NeedText(const nlohmann::json& object, const std::string& place,
-                             const std::string& field) {
-  QUARRY_TRY(const nlohmann::json* const value, NeedField(object, place, field));
-  if (!value->is_string()) return WrongField(place, field, *value, "a text");
-  return value->get<std::string>();
-}
-
-Result<std::vector<JsonObject>> NeedObjects(const nlohmann::json& object, const std::string& place,
-                                            const std::string& field) {
-  QUARRY_TRY(const nlohmann::json* const value, NeedField(object, place, field));
-  if (!value->is_array()) return WrongField(place, field, *value, "an array");
+Result<std::vector<JsonObject>> JsonObject::Objects(const std::string& field) const {
+  QUARRY_TRY(const nlohmann::json* const array, Need(*this, field, "an array", &nlohmann::json::is_array));
   std::vector<JsonObject> objects;
-  for (const nlohmann::json& element : *value) {
+  for (const nlohmann::json& element : *array) {
     objects.push_back({element, fmt::format("{}: {}[{}]", place, field, objects.size())});
-    if (!element.is_object()) {
-      return MakeStatus(Code::kInvalidArgument, "{}: {}, and not an object", objects.back().place,
-                        element.type_name());
-    }
+    QUARRY_RETURN_IF_ERROR(CheckObject(objects.back()));
   }
   return objects;
+}
+
+Result<std::optional<double>> JsonObject::NumberIfAny(const std::string& field) const {
+  const auto found = value.find(field);
+  if (found == value.end() || found->is_null()) return std::optional<double>();
+  QUARRY_TRY(const double number, Number(field));
+  return std::optional<double>(number);
 }
 
 }  // namespace quarry::cli

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "plot.h"
-#include "plot_gnuplot.h"
 #include "plot_json.h"
+#include "plot_picture.h"
 #include "quarry/base/units.h"
 
 namespace quarry::cli {
@@ -80,29 +80,28 @@ class TimelineReader {
     if (depth == 1 && event == Json::parse_event_t::key) in_events_ = value == "traceEvents";
     if (depth != 2 || event != Json::parse_event_t::object_end || !in_events_) return true;
     events_++;
-    if (fault_.ok()) fault_ = Add(value);
+    if (fault_.ok()) fault_ = Add({value, fmt::format("{}: traceEvents[{}]", path_, events_ - 1)});
     return false;
   }
 
-  Status Add(const Json& event) {
-    const std::string place = fmt::format("{}: traceEvents[{}]", path_, events_ - 1);
-    QUARRY_TRY(const std::string kind, NeedText(event, place, "ph"));
+  Status Add(const JsonObject& event) {
+    QUARRY_TRY(const std::string kind, event.Text("ph"));
     if (kind != "X" && kind != "M") return Status::Ok();
-    QUARRY_TRY(const std::string name, NeedText(event, place, "name"));
+    QUARRY_TRY(const std::string name, event.Text("name"));
     if (kind == "M" && name != "thread_name") return Status::Ok();
-    QUARRY_TRY(const int64_t process, NeedWhole(event, place, "pid"));
-    QUARRY_TRY(const int64_t thread, NeedWhole(event, place, "tid"));
+    QUARRY_TRY(const int64_t process, WholeIn(event, "pid"));
+    QUARRY_TRY(const int64_t thread, WholeIn(event, "tid"));
     Line& line = timeline_.lines[{process, thread}];
     if (kind == "M") {
-      const auto arguments = event.find("args");
-      QUARRY_TRY(line.name, NeedText(arguments != event.end() ? *arguments : Json::object(), place, "name"));
+      const JsonObject arguments{event.value.value("args", Json::object()), event.place};
+      QUARRY_TRY(line.name, arguments.Text("name"));
       return Status::Ok();
     }
-    QUARRY_TRY(const double start, NeedNumber(event, place, "ts"));
-    QUARRY_TRY(const double duration, NeedNumber(event, place, "dur"));
+    QUARRY_TRY(const double start, event.Number("ts"));
+    QUARRY_TRY(const double duration, event.Number("dur"));
     if (!(start >= 0 && start <= kTimeMax && duration >= 0 && duration <= kTimeMax)) {
-      return MakeStatus(Code::kInvalidArgument, "{}: a span of {} microseconds from {}", place, duration,
-                        start);
+      return MakeStatus(Code::kInvalidArgument, "{}: a span of {} microseconds from {}", event.place,
+                        duration, start);
     }
     const size_t stage = timeline_.stages.try_emplace(name, timeline_.stages.size()).first->second;
     const int64_t start_ns = std::llround(start * 1e3);
@@ -110,11 +109,11 @@ class TimelineReader {
     return Status::Ok();
   }
 
-  static Result<int64_t> NeedWhole(const Json& event, const std::string& place, const std::string& field) {
-    QUARRY_RETURN_IF_ERROR(NeedNumber(event, place, field).status());
-    const Json& value = event[field];
+  static Result<int64_t> WholeIn(const JsonObject& event, const std::string& field) {
+    QUARRY_RETURN_IF_ERROR(event.Number(field).status());
+    const Json& value = event.value[field];
     if (value.is_number_integer()) return value.get<int64_t>();
-    return MakeStatus(Code::kInvalidArgument, "{}: \"{}\" is {}, and not a whole number", place, field,
+    return MakeStatus(Code::kInvalidArgument, "{}: \"{}\" is {}, and not a whole number", event.place, field,
                       value.dump());
   }
 
@@ -125,6 +124,7 @@ class TimelineReader {
   bool in_events_ = false;
 };
 
+// Nanoseconds, cut into pieces.
 struct Window {
   int64_t start = std::numeric_limits<int64_t>::max(), end = 0;
   double piece() const { return static_cast<double>(end - start) / static_cast<double>(kPieces); }
@@ -141,12 +141,12 @@ Result<Window> WindowOf(const TimelineArguments& arguments, const Timeline& time
       window.end = std::max(window.end, span.end);
     }
   }
-  if (!arguments.window.empty() && window.start < window.end) {
-    const auto seconds = [&](size_t i) {
+  if (!arguments.window.empty()) {
+    const auto nanoseconds = [&](size_t i) {
       return std::llround(std::min(arguments.window[i] * 1e9, kTimeMax * 1e3));
     };
-    window.start = std::max<int64_t>(window.start, seconds(0));
-    window.end = std::min<int64_t>(window.end, seconds(1));
+    window.start = std::max<int64_t>(window.start, nanoseconds(0));
+    window.end = std::min<int64_t>(window.end, nanoseconds(1));
   }
   if (window.start < window.end) return window;
   return MakeStatus(Code::kInvalidArgument, "{}: no spans in it{}", arguments.path,
@@ -181,7 +181,7 @@ void Clip(std::vector<Span>& spans, const Window& window) {
 }
 
 struct Legend {
-  std::vector<LegendEntry> entries;
+  std::vector<Picture::LegendEntry> entries;
   std::vector<size_t> of_stage;  // the entry
 };
 
@@ -201,13 +201,12 @@ Legend LegendOf(const Timeline& timeline) {
   for (size_t i = 0; i < std::min(by_time.size(), kStagesMax); ++i) {
     const std::string& name = by_time[i].second;
     legend.of_stage[timeline.stages.at(name)] = i;
-    legend.entries.push_back(
-        {name, std::string(name.starts_with("wait") ? kWaiting : kStageColours[colours++])});
+    legend.entries.push_back({name, BoxLook(name.starts_with("wait") ? kWaiting : kStageColours[colours++])});
   }
   if (by_time.size() > kStagesMax) {
     const size_t others = by_time.size() - kStagesMax;
     legend.entries.push_back(
-        {fmt::format("{} other stage{}", others, others == 1 ? "" : "s"), std::string(kOther)});
+        {fmt::format("{} other stage{}", others, others == 1 ? "" : "s"), BoxLook(kOther)});
   }
   return legend;
 }
@@ -249,52 +248,33 @@ std::vector<Box> BoxesOf(const std::vector<Span>& spans, const Legend& legend, c
   return boxes;
 }
 
-struct Drawing {
-  std::string data, plots, tics;
-};
-
 // A layer a depth, so that spans lie on those that they are part of.
-void AddBoxes(const Timeline& timeline, const Legend& legend, const Window& window, Drawing& drawing) {
-  std::map<std::pair<size_t, size_t>, std::string> boxes;  // by depth and entry of the legend
-  size_t at = 0;
+Picture Draw(const Timeline& timeline, const Window& window) {
+  const Legend legend = LegendOf(timeline);
+  std::map<std::pair<size_t, size_t>, std::string> boxes;  // rows by depth and entry of the legend
+  std::vector<std::string> names;
   for (const auto& [id, line] : timeline.lines) {
     std::array<std::vector<Span>, kDepthsMax> layers;
     for (const Span& span : line.spans) layers[span.depth].push_back(span);
+    const auto row = static_cast<double>(names.size());
     for (size_t depth = 0; depth < kDepthsMax; ++depth) {
       const double half = std::max(0.1, 0.42 - 0.1 * static_cast<double>(depth));
       for (const Box& box : BoxesOf(layers[depth], legend, window)) {
-        const double start = window.SecondsAt(box.first), end = window.SecondsAt(box.end);
-        fmt::format_to(std::back_inserter(boxes[{depth, box.entry}]), "{:.9f} {} {:.9f} {:.9f} {} {}\n",
-                       start, at, start, end, static_cast<double>(at) - half, static_cast<double>(at) + half);
+        boxes[{depth, box.entry}] +=
+            BoxRow(window.SecondsAt(box.first), window.SecondsAt(box.end), row - half, row + half);
       }
     }
-    const std::string name = line.name.empty() ? fmt::format("thread {}", id.second) : line.name;
-    drawing.tics += fmt::format("{}{} {}", at == 0 ? "" : ", ", QuotedTic(name), at);
-    at++;
+    names.push_back(line.name.empty() ? fmt::format("thread {}", id.second) : line.name);
   }
-  size_t block = 0;
-  for (const auto& [layer, rows] : boxes) {
-    drawing.data += fmt::format("$boxes{} << EOD\n{}EOD\n", block, rows);
-    drawing.plots += fmt::format("{}$boxes{} using 1:2:3:4:5:6 with boxxyerror lc rgb '{}' notitle",
-                                 block == 0 ? "" : ", ", block, legend.entries[layer.second].colour);
-    block++;
-  }
-}
-
-Result<Picture> Draw(const Timeline& timeline, const Window& window) {
-  const Legend legend = LegendOf(timeline);
-  Drawing drawing;
-  AddBoxes(timeline, legend, window, drawing);
-  const auto lines = static_cast<int>(timeline.lines.size());
-  Picture picture{.width = 1200, .height = 110 + 34 * lines, .script = drawing.data};
-  AddLegendBelow(legend.entries, picture);
-  picture.script += fmt::format(
-      "set title 'What every thread did when'\nset xlabel 'seconds since the trace began'\n"
-      "set xrange [{:.9f}:{:.9f}]\nset yrange [{}:-0.6]\nset ytics scale 0 ({})\nset grid noytics\n"
-      "plot {}\n",
-      static_cast<double>(window.start) / 1e9, static_cast<double>(window.end) / 1e9,
-      static_cast<double>(lines) - 0.4, drawing.tics, drawing.plots);
-  return picture;
+  Panel panel{.x_label = "seconds since the trace began",
+              .axes = fmt::format("set xrange [{}:{}]\n{}", window.SecondsAt(0), window.SecondsAt(kPieces),
+                                  NamedRows(names))};
+  for (const auto& [layer, rows] : boxes) panel.series.push_back({rows, legend.entries[layer.second].look});
+  return {.title = "What every thread did when",
+          .width = 1200,
+          .height = 110 + 34 * static_cast<int>(names.size()),
+          .legend = legend.entries,
+          .panels = {std::move(panel)}};
 }
 
 Result<Picture> Compose(const TimelineArguments& arguments) {

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <optional>
+#include <map>
+#include <string_view>
+#include <vector>
 
 #include "quarry/base/text.h"
 #include "quarry/base/units.h"
@@ -13,19 +14,7 @@
 namespace quarry::cli {
 namespace {
 
-constexpr std::string_view kRoad = "road_", kGroup = "group_";
 constexpr size_t kBarWidth = 10;
-
-// "session_7_pid" of "session_": 7, and "pid".
-std::optional<std::pair<uint64_t, std::string_view>> CutItem(std::string_view name, std::string_view kind) {
-  if (!name.starts_with(kind)) return std::nullopt;
-  name.remove_prefix(kind.size());
-  uint64_t id = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), id);
-  const auto digits = static_cast<size_t>(end - name.data());
-  if (error != std::errc() || digits == name.size() || name[digits] != '_') return std::nullopt;
-  return std::pair(id, name.substr(digits + 1));
-}
 
 std::string Bytes(double bytes) { return FormatBytes(static_cast<uint64_t>(std::max(0.0, bytes))); }
 
@@ -73,195 +62,159 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+using Session = wire::SessionStatus;
+using Stream = wire::StreamStatus;
+
+template <typename Record>
+double Sum(const std::vector<Record>& records, auto Record::*field) {
+  double sum = 0;
+  for (const Record& record : records) sum += static_cast<double>(record.*field);
+  return sum;
+}
+
+// The figures of a server by name.
+using Figures = std::map<std::string, double, std::less<>>;
+
+Figures FiguresOf(const wire::ServerStatus& status) {
+  Figures figures;
+  for (const wire::Counter& counter : status.counters) figures[counter.name] = counter.value;
+  return figures;
+}
+
 // Differences to the moment before.
 class Rates {
  public:
-  Rates(const TopState& now, const TopState* before) : now_(now), before_(before) {}
-
-  bool there() const { return before_ != nullptr && now_.seconds > before_->seconds; }
-  double Of(const std::map<uint64_t, TopItem> TopState::*list, uint64_t id, std::string_view field) const {
-    if (!there()) return 0;
-    const auto then = (before_->*list).find(id);
-    if (then == (before_->*list).end()) return 0;
-    return PerSecond((now_.*list).at(id).Of(field) - then->second.Of(field));
+  Rates(const TopState& now, const TopState* before) {
+    if (before == nullptr || now.seconds <= before->seconds) return;
+    seconds_ = now.seconds - before->seconds;
+    figures_ = FiguresOf(before->status);
+    for (const Session& session : before->status.sessions) sessions_[session.id] = session;
+    for (const Stream& stream : before->status.streams) streams_[stream.id] = stream;
   }
-  double Sum(const std::map<uint64_t, TopItem> TopState::*list, std::string_view field) const {
+
+  double Of(const Session& session, uint64_t Session::*field) const { return Of(sessions_, session, field); }
+  double Of(const Stream& stream, uint64_t Stream::*field) const { return Of(streams_, stream, field); }
+  double Sum(const std::vector<Stream>& streams, uint64_t Stream::*field) const {
     double sum = 0;
-    for (const auto& [id, item] : now_.*list) sum += Of(list, id, field);
+    for (const Stream& stream : streams) sum += Of(stream, field);
     return sum;
   }
-  double OfCounter(const std::string& name) const {
-    if (!there() || !before_->counters.contains(name)) return 0;
-    return PerSecond(now_.counters.at(name) - before_->counters.at(name));
+  double OfFigure(const std::string& name, double now) const {
+    const auto then = figures_.find(name);
+    return then == figures_.end() ? 0 : PerSecond(now, then->second);
   }
-  std::string Text(const std::string& rate) const { return there() ? rate : "-"; }
+  std::string Text(const std::string& rate) const { return seconds_ > 0 ? rate : "-"; }
 
  private:
-  double PerSecond(double difference) const {
-    return std::max(0.0, difference) / (now_.seconds - before_->seconds);
+  template <typename Record>
+  double Of(const std::map<uint64_t, Record>& before, const Record& now, uint64_t Record::*field) const {
+    const auto then = before.find(now.id);
+    if (then == before.end()) return 0;
+    return PerSecond(static_cast<double>(now.*field), static_cast<double>(then->second.*field));
   }
-  const TopState& now_;
-  const TopState* const before_;
+  double PerSecond(double now, double then) const { return std::max(0.0, now - then) / seconds_; }
+
+  double seconds_ = 0;  // between the two; 0: there is none before
+  Figures figures_;
+  std::map<uint64_t, Session> sessions_;
+  std::map<uint64_t, Stream> streams_;
 };
 
 // What has NAME_p50, NAME_p99 and NAME_count.
-std::vector<std::string> Latencies(const TopState& state) {
-  std::vector<std::string> names;
-  for (const auto& [counter, value] : state.counters) {
-    if (!counter.ends_with("_p99")) continue;
-    const std::string name = counter.substr(0, counter.size() - 4);
-    if (state.counters.contains(name + "_p50") && state.counters.contains(name + "_count"))
-      names.push_back(name);
+struct Latency {
+  std::string name;
+  double p50 = 0, p99 = 0, count = 0;
+};
+std::vector<Latency> LatenciesOf(const Figures& figures) {
+  std::vector<Latency> latencies;
+  for (const auto& [figure, p99] : figures) {
+    if (!figure.ends_with("_p99")) continue;
+    const std::string name = figure.substr(0, figure.size() - 4);
+    const auto p50 = figures.find(name + "_p50"), count = figures.find(name + "_count");
+    if (p50 == figures.end() || count == figures.end()) continue;
+    latencies.push_back({.name = name, .p50 = p50->second, .p99 = p99, .count = count->second});
   }
-  return names;
+  return latencies;
 }
 
-double Sum(const std::map<uint64_t, TopItem>& items, std::string_view field) {
-  double sum = 0;
-  for (const auto& [id, item] : items) sum += item.Of(field);
-  return sum;
-}
-
-// What waits for a thread, of all kinds.
-double Queued(const TopState& state) {
-  double sum = 0;
-  for (const auto& [name, value] : state.counters)
-    sum += name.find("_queued_") != std::string::npos ? value : 0;
-  return sum;
-}
-
-double CounterOr0(const TopState& state, const std::string& name) {
-  const auto found = state.counters.find(name);
-  return found == state.counters.end() ? 0 : found->second;
-}
-
-std::vector<std::string> Summary(const TopState& now, const Rates& rates) {
-  double requests = 0;
-  for (const std::string& name : Latencies(now)) requests += rates.OfCounter(name + "_count");
-  const double lookups = Sum(now.streams, "cache_lookups");
+std::vector<std::string> Summary(const wire::ServerStatus& now, const Figures& figures, const Rates& rates) {
+  double requests = 0, queued = 0;
+  for (const Latency& latency : LatenciesOf(figures)) {
+    requests += rates.OfFigure(latency.name + "_count", latency.count);
+  }
+  for (const auto& [name, value] : figures) queued += name.find("_queued_") != std::string::npos ? value : 0;
   std::vector<std::string> lines = {
       fmt::format("{} sessions, {} streams   {} of {}   {} requests unanswered, {} queued",
-                  now.sessions.size(), now.streams.size(), Bytes(Sum(now.sessions, "used_bytes")),
-                  Bytes(Sum(now.sessions, "budget_bytes")), Sum(now.sessions, "outstanding"), Queued(now)),
+                  now.sessions.size(), now.streams.size(), Bytes(Sum(now.sessions, &Session::used_bytes)),
+                  Bytes(Sum(now.sessions, &Session::budget_bytes)), Sum(now.sessions, &Session::outstanding),
+                  queued),
       fmt::format("{} requests/s   {} batches/s   {}/s delivered   {}/s read   {} of rows in memory",
                   rates.Text(FormatCount(requests)),
-                  rates.Text(FormatCount(rates.Sum(&TopState::streams, "batches"))),
-                  rates.Text(Bytes(rates.Sum(&TopState::streams, "bytes"))),
-                  rates.Text(Bytes(rates.Sum(&TopState::streams, "read_bytes"))),
-                  Percent(Sum(now.streams, "cache_hits"), lookups))};
-  const double sessions = CounterOr0(now, "quarry_status_sessions_left_out");
-  const double streams = CounterOr0(now, "quarry_status_streams_left_out");
-  if (sessions + streams > 0) {
-    lines.push_back(
-        fmt::format("{} sessions and {} streams more, for which an answer has no room: --url shows all",
-                    sessions, streams));
+                  rates.Text(FormatCount(rates.Sum(now.streams, &Stream::batches))),
+                  rates.Text(Bytes(rates.Sum(now.streams, &Stream::bytes))),
+                  rates.Text(Bytes(rates.Sum(now.streams, &Stream::read_bytes))),
+                  Percent(Sum(now.streams, &Stream::cache_hits), Sum(now.streams, &Stream::cache_lookups)))};
+  if (now.sessions_left_out + now.streams_left_out > 0) {
+    lines.push_back(fmt::format("{} sessions and {} streams more, for which an answer has no room",
+                                now.sessions_left_out, now.streams_left_out));
   }
   return lines;
 }
 
-Table StreamTable(const TopState& now, const Rates& rates) {
+Table StreamTable(const std::vector<Stream>& streams, const Rates& rates) {
   Table table({"STREAM", "SESSION", "ROAD", "GROUP", "BATCHES", "PER S", "BYTES/S", "READ/S", "HELD", "",
                "WANTED", "HITS"});
-  for (const auto& [id, stream] : now.streams) {
-    const auto rate = [&, id = id](std::string_view field) {
-      return rates.Of(&TopState::streams, id, field);
-    };
-    table.Add({fmt::format("{}", id), fmt::format("{}", stream.Of("session")), stream.road,
-               stream.group.empty() ? "-" : stream.group, FormatCount(stream.Of("batches")),
-               rates.Text(FormatCount(rate("batches"))), rates.Text(Bytes(rate("bytes"))),
-               rates.Text(Bytes(rate("read_bytes"))),
-               fmt::format("{}/{}", stream.Of("held"), stream.Of("slots")),
-               Bar(stream.Of("held"), stream.Of("slots")), fmt::format("{}", stream.Of("waiting")),
-               Percent(stream.Of("cache_hits"), stream.Of("cache_lookups"))});
+  for (const Stream& stream : streams) {
+    table.Add({fmt::format("{}", stream.id), fmt::format("{}", stream.session), stream.road,
+               stream.group.empty() ? "-" : stream.group, FormatCount(static_cast<double>(stream.batches)),
+               rates.Text(FormatCount(rates.Of(stream, &Stream::batches))),
+               rates.Text(Bytes(rates.Of(stream, &Stream::bytes))),
+               rates.Text(Bytes(rates.Of(stream, &Stream::read_bytes))),
+               fmt::format("{}/{}", stream.held, stream.slots), Bar(stream.held, stream.slots),
+               fmt::format("{}", stream.waiting),
+               Percent(static_cast<double>(stream.cache_hits), static_cast<double>(stream.cache_lookups))});
   }
   return table;
 }
 
-Table SessionTable(const TopState& now, const Rates& rates) {
+Table SessionTable(const std::vector<Session>& sessions, const Rates& rates) {
   Table table({"SESSION", "PID", "UID", "AGE", "MEMORY", "OF", "", "UNANSWERED", "LEASES", "REQUESTS/S",
                "SENT/S", "SHARED/S"});
-  for (const auto& [id, session] : now.sessions) {
-    const auto rate = [&, id = id](std::string_view field) {
-      return rates.Of(&TopState::sessions, id, field);
-    };
-    table.Add({fmt::format("{}", id), fmt::format("{}", session.Of("pid")),
-               fmt::format("{}", session.Of("uid")), Seconds(session.Of("seconds")),
-               Bytes(session.Of("used_bytes")), Bytes(session.Of("budget_bytes")),
-               Bar(session.Of("used_bytes"), session.Of("budget_bytes")),
-               fmt::format("{}", session.Of("outstanding")), fmt::format("{}", session.Of("leases")),
-               rates.Text(FormatCount(rate("requests"))), rates.Text(Bytes(rate("bytes_sent"))),
-               rates.Text(Bytes(rate("shared_bytes")))});
+  for (const Session& session : sessions) {
+    const auto used = static_cast<double>(session.used_bytes);
+    const auto budget = static_cast<double>(session.budget_bytes);
+    table.Add({fmt::format("{}", session.id), fmt::format("{}", session.pid), fmt::format("{}", session.uid),
+               Seconds(session.seconds), Bytes(used), Bytes(budget), Bar(used, budget),
+               fmt::format("{}", session.outstanding), fmt::format("{}", session.leases),
+               rates.Text(FormatCount(rates.Of(session, &Session::requests))),
+               rates.Text(Bytes(rates.Of(session, &Session::bytes_sent))),
+               rates.Text(Bytes(rates.Of(session, &Session::shared_bytes)))});
   }
   return table;
 }
 
-Table LatencyTable(const TopState& now, const Rates& rates) {
+Table LatencyTable(const Figures& figures, const Rates& rates) {
   Table table({"LATENCY OF", "SO FAR", "PER S", "P50", "P99"});
-  for (const std::string& name : Latencies(now)) {
-    const double count = now.counters.at(name + "_count");
-    if (count == 0) continue;
-    table.Add({name, FormatCount(count), rates.Text(FormatCount(rates.OfCounter(name + "_count"))),
-               Seconds(now.counters.at(name + "_p50")), Seconds(now.counters.at(name + "_p99"))});
+  for (const Latency& latency : LatenciesOf(figures)) {
+    if (latency.count == 0) continue;
+    table.Add({latency.name, FormatCount(latency.count),
+               rates.Text(FormatCount(rates.OfFigure(latency.name + "_count", latency.count))),
+               Seconds(latency.p50), Seconds(latency.p99)});
   }
   return table;
-}
-
-nlohmann::ordered_json ItemsJson(const std::map<uint64_t, TopItem>& items) {
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const auto& [id, item] : items) {
-    nlohmann::ordered_json json = {{"id", id}};
-    if (!item.road.empty()) json["road"] = item.road;
-    if (!item.group.empty()) json["group"] = item.group;
-    for (const auto& [field, value] : item.fields) json[field] = value;
-    all.push_back(std::move(json));
-  }
-  return all;
 }
 
 }  // namespace
 
-double TopItem::Of(std::string_view field) const {
-  const auto found = fields.find(field);
-  return found == fields.end() ? 0 : found->second;
-}
-
-TopState TopState::FromCounters(const std::vector<wire::Counter>& counters, double seconds) {
-  TopState state;
-  state.seconds = seconds;
-  for (const wire::Counter& counter : counters) {
-    if (const auto session = CutItem(counter.name, "session_")) {
-      state.sessions[session->first].fields.emplace(session->second, counter.value);
-    } else if (const auto stream = CutItem(counter.name, "stream_")) {
-      TopItem& item = state.streams[stream->first];
-      const std::string_view field = stream->second;
-      if (field.starts_with(kRoad)) {
-        item.road = field.substr(kRoad.size());
-      } else if (field.starts_with(kGroup)) {
-        item.group = field.substr(kGroup.size());
-      } else {
-        item.fields.emplace(field, counter.value);
-      }
-    } else {
-      state.counters[counter.name] = counter.value;
-    }
-  }
-  return state;
-}
-
 std::string TopText(const TopState& now, const TopState* before, const TopOptions& options) {
   const Rates rates(now, before);
-  std::vector<std::string> lines = Summary(now, rates);
-  StreamTable(now, rates).Print(options.color, lines);
-  SessionTable(now, rates).Print(options.color, lines);
-  LatencyTable(now, rates).Print(options.color, lines);
+  const Figures figures = FiguresOf(now.status);
+  std::vector<std::string> lines = Summary(now.status, figures, rates);
+  StreamTable(now.status.streams, rates).Print(options.color, lines);
+  SessionTable(now.status.sessions, rates).Print(options.color, lines);
+  LatencyTable(figures, rates).Print(options.color, lines);
   lines.resize(std::min(lines.size(), options.rows_max));
   return fmt::format("{}\n", fmt::join(lines, "\n"));
-}
-
-nlohmann::ordered_json TopJson(const TopState& state) {
-  return {{"counters", state.counters},
-          {"sessions", ItemsJson(state.sessions)},
-          {"streams", ItemsJson(state.streams)}};
 }
 
 }  // namespace quarry::cli

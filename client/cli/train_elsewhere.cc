@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <span>
@@ -21,13 +20,13 @@ namespace {
 
 constexpr unsigned kOwnThreads = 16;  // the catalog's, and the least of the roads
 
-// Verbs and options that need to know training's.
+// For the verb that trains, the completion of its words, and files of options, which may be training's.
 bool NeedsTrainer(int argc, char** argv) {
-  constexpr std::array<std::string_view, 2> kVerbs = {"train", "completion"};
   const std::span<char*> arguments(argv + 1, argv + argc);
   const bool configured = std::ranges::any_of(
       arguments, [](std::string_view argument) { return argument.starts_with("--config"); });
-  return configured || (argc > 1 && std::ranges::count(kVerbs, std::string_view(argv[1])) > 0);
+  const size_t verb = !arguments.empty() && arguments[0] == kComplete ? 1 : 0;
+  return configured || (arguments.size() > verb && arguments[verb] == std::string_view("train"));
 }
 
 // What LibTorch and OpenBLAS map while they are loaded and when they begin to compute: where they are refused, LibTorch

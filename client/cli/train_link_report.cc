@@ -17,8 +17,7 @@ namespace {
 // Keeps the fields in the order in which they are added.
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kStageNames[kEmbeddingStageCount] = {"prepare", "transfer", "compute",
-                                                                "transfer_back", "update"};
+constexpr std::string_view kStageNames[kEmbeddingStageCount] = {"prepare", "compute", "update"};
 
 void AddMetrics(const std::string& prefix, const std::optional<LinkEvaluation>& evaluation, Json& json) {
   const auto add = [&](const std::string& suffix, double LinkMetrics::*metric) {

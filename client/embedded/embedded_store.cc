@@ -130,13 +130,11 @@ class EmbeddedStore final : public Store {
       : database_(std::move(database)),
         tables_(database_->store(), database_->budget()),
         blocks_(database_->store(), database_->budget()),
-        embeddings_(EmbeddingService::Make(database_->store(), database_->budget(),
-                                           database_->budget().limit_bytes() / 4)),
-        trainings_(database_->store(), *embeddings_),
-        fetchers_(*database_),
-        hub_(StreamHub::Make(database_->store(), {})) {}
+        embeddings_(database_->store(), database_->budget(), database_->budget().limit_bytes() / 4),
+        trainings_(database_->store(), embeddings_),
+        fetchers_(*database_) {}
   ~EmbeddedStore() override {
-    const Status kept = embeddings_->Checkpoint();
+    const Status kept = embeddings_.Checkpoint();
     if (!kept.ok()) LogWarn("embedding tables stay as of their last checkpoint: {}", kept.ToString());
   }
 
@@ -161,6 +159,10 @@ class EmbeddedStore final : public Store {
     return wire::Counters{{{"budget_bytes", static_cast<double>(budget.limit_bytes())},
                            {"budget_used_bytes", static_cast<double>(budget.used_bytes())}}};
   }
+  Result<wire::ServerStatus> ServerStatus() override {
+    QUARRY_TRY(wire::Counters stats, Stats());
+    return wire::ServerStatus{.counters = std::move(stats.counters)};
+  }
   Status Ping() override { return Status(); }
   Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options) override {
     QUARRY_TRY(std::unique_ptr<sql::Connection> connection,
@@ -180,11 +182,10 @@ class EmbeddedStore final : public Store {
   const std::unique_ptr<Database> database_;
   StoredTables tables_;
   BlockSampler blocks_;
-  const std::unique_ptr<EmbeddingService> embeddings_;
+  EmbeddingService embeddings_;
   TrainingService trainings_;
   RowFetchers fetchers_;
   NumberedSnapshots snapshots_;
-  const std::unique_ptr<StreamHub> hub_;
   std::atomic<uint64_t> streams_{0};
   Mutex opening_;  // each road plans with what the budget has left
 };
@@ -212,19 +213,18 @@ Result<std::unique_ptr<Batch>> EmbeddedStore::Sample(const wire::Sample& request
 
 Result<std::unique_ptr<Stream>> EmbeddedStore::OpenStream(const wire::OpenStream& request) {
   QUARRY_RETURN_IF_ERROR(wire::CheckRequest(request, kAnyNumber));
+  if (request.mode != wire::StreamMode::kExclusive) {
+    return Status(Code::kUnsupported,
+                  "groups are for clients of a server (quarry serve); threads of one process share a stream");
+  }
   std::shared_ptr<const quarry::Snapshot> snapshot;
   if (request.snapshot != 0) {
     QUARRY_TRY(const NumberedSnapshots::View view, snapshots_.Find(request.snapshot));
     snapshot = view->snapshot();
   }
-  const uint64_t number = ++streams_;
-  if (request.mode != wire::StreamMode::kExclusive) {
-    const std::shared_ptr<MemoryBudget> budget(std::shared_ptr<void>(), &database_->budget());
-    return JoinGroup(*hub_, number, budget, request, std::move(snapshot));
-  }
   MutexLock lock(opening_);
   QUARRY_TRY(OpenedRoad opened, OpenRoad(database_->store(), database_->budget(), request,
-                                         std::move(snapshot), fmt::format("embedded-{}", number)));
+                                         std::move(snapshot), fmt::format("embedded-{}", ++streams_)));
   opened.region.Release();  // batches are read where the road has them
   return MakeRoadStream(std::move(opened));
 }
@@ -232,10 +232,10 @@ Result<std::unique_ptr<Stream>> EmbeddedStore::OpenStream(const wire::OpenStream
 Result<std::unique_ptr<EmbeddingRows>> EmbeddedStore::ReadEmbeddings(std::string_view table,
                                                                      std::span<const uint64_t> ids) {
   QUARRY_RETURN_IF_ERROR(wire::CheckRequest(wire::ReadEmbeddings{.table = std::string(table)}));
-  QUARRY_TRY(const EmbeddingSpec spec, embeddings_->Spec(table));
+  QUARRY_TRY(const EmbeddingSpec spec, embeddings_.Spec(table));
   const wire::RowBlockShape shape = {.rows = ids.size(), .dim = spec.dim, .state_dim = spec.state_dim()};
   auto rows = std::make_unique<OwnedEmbeddingRows>(shape, OwnedEmbeddingRows::Source());
-  QUARRY_RETURN_IF_ERROR(embeddings_->Read(table, ids, rows->arrays()));
+  QUARRY_RETURN_IF_ERROR(embeddings_.Read(table, ids, rows->arrays()));
   return std::unique_ptr<EmbeddingRows>(std::move(rows));
 }
 
@@ -248,7 +248,7 @@ Result<wire::EmbeddingsCommitted> EmbeddedStore::CommitEmbeddings(std::span<cons
                       .shape = rows->shape(),
                       .block = {rows->block().begin(), rows->block().end()}});
   }
-  return embeddings_->Commit(blocks);
+  return embeddings_.Commit(blocks);
 }
 
 Result<Training> EmbeddedStore::ReadTraining(std::string_view name, bool with_state) {

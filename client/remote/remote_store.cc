@@ -58,6 +58,7 @@ class RemoteStore final : public Store {
 
   Result<wire::Description> Describe() override { return Ask<wire::Description>(wire::Describe{}); }
   Result<wire::Counters> Stats() override { return Ask<wire::Counters>(wire::Stats{}); }
+  Result<wire::ServerStatus> ServerStatus() override { return Ask<wire::ServerStatus>(wire::GetStatus{}); }
   Status Ping() override { return Ask<wire::Done>(wire::Ping{}).status(); }
   Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options) override {
     return OpenRemoteSql(link_, options);

@@ -16,126 +16,61 @@ constexpr size_t kAhead = 16;
 
 constexpr uint64_t kSlotCountMax = (uint64_t{1} << 31) - 1;
 
-enum class SlotState : uint32_t { kFree = 0, kLoading, kResident, kFailed };
-
-// 16 bytes, so that a slot is one cache line whatever is asked of it.
-struct alignas(16) Slot {
-  NodeId node;  // the reverse map; meaningless when kFree or kFailed
-  uint32_t references;
-  uint32_t stamp;  // while in standby: the position of its entry in the standby log
-  SlotState state;
-};
-
 inline void Prefetch(const void* address) { __builtin_prefetch(address, 1, 3); }
 
 uint64_t TableBytes(const FeatureBufferOptions& o) { return o.node_count * sizeof(uint32_t); }
 uint64_t LogEntries(uint64_t slot_count) { return 2 * slot_count; }
 
-class FeatureBufferImpl final : public FeatureBuffer {
- public:
-  FeatureBufferImpl(const FeatureBufferOptions& options, IoBuffer rows, IoBuffer table, IoBuffer slots)
-      : options_(options),
-        rows_(std::move(rows)),
-        table_memory_(std::move(table)),
-        slots_memory_(std::move(slots)),
-        table_(reinterpret_cast<uint32_t*>(table_memory_.data())),
-        slots_(reinterpret_cast<Slot*>(slots_memory_.data())),
-        log_(LogEntries(options.slot_count)),
-        free_(options.slot_count) {
-    for (size_t i = 0; i < free_.size(); ++i) free_[i] = static_cast<uint32_t>(free_.size() - 1 - i);
-  }
+}  // namespace
 
-  const std::byte* base() const override { return rows_.data(); }
-  std::byte* SlotData(uint32_t slot) override { return rows_.data() + slot * options_.slot_bytes; }
-  uint64_t slot_bytes() const override { return options_.slot_bytes; }
-
-  Status Acquire(std::span<const NodeId> nodes, std::span<uint32_t> slots, std::vector<uint32_t>& misses,
-                 std::vector<uint32_t>& waits) override;
-  void FinishLoad(std::span<const uint32_t> slots) override;
-  Status WaitLoaded(std::span<const uint32_t> slots) override;
-  void AbortLoad(std::span<const uint32_t> slots) override;
-  void Release(std::span<const uint32_t> slots) override;
-
-  void Cancel() override {
-    MutexLock lock(mutex_);
-    cancelled_ = true;
-    slots_changed_.NotifyAll();
-    loads_changed_.NotifyAll();
-  }
-  void Resume() override {
-    MutexLock lock(mutex_);
-    cancelled_ = false;
-    serving_ = next_ticket_;
-  }
-  FeatureBufferStats stats() const override {
-    MutexLock lock(mutex_);
-    return stats_;
-  }
-
- private:
-  Status WaitForAdmission(std::span<const NodeId> nodes) QUARRY_REQUIRES(mutex_);
-  bool Fits(std::span<const NodeId> nodes) const QUARRY_REQUIRES(mutex_);
-  uint32_t TakeSlot() QUARRY_REQUIRES(mutex_);
-  uint32_t EvictOldest() QUARRY_REQUIRES(mutex_);
-  bool InStandby(uint32_t position) const QUARRY_REQUIRES(mutex_);
-  void PushStandby(uint32_t slot) QUARRY_REQUIRES(mutex_);
-  void CompactLog() QUARRY_REQUIRES(mutex_);
-
-  // Calls visit(i, entry) for each node in order, its table entry and the slot behind it prefetched.
-  template <typename Visit>
-  void ForEachEntry(std::span<const NodeId> nodes, Visit visit) const QUARRY_REQUIRES(mutex_) {
-    const size_t count = nodes.size();
-    for (size_t i = 0; i < std::min(2 * kAhead, count); ++i) Prefetch(&table_[nodes[i]]);
-    for (size_t i = 0; i < count; ++i) {
-      if (i + 2 * kAhead < count) Prefetch(&table_[nodes[i + 2 * kAhead]]);
-      if (i + kAhead < count) {
-        const uint32_t entry = table_[nodes[i + kAhead]];
-        if (entry != 0) Prefetch(&slots_[entry - 1]);
-      }
-      assert(nodes[i] < options_.node_count);
-      visit(i, table_[nodes[i]]);
-    }
-  }
-
-  // Calls visit(slot) for each, prefetched.
-  template <typename Iterator, typename Visit>
-  void ForEachSlot(Iterator begin, Iterator end, Visit visit) const QUARRY_REQUIRES(mutex_) {
-    for (Iterator i = begin; i != end; ++i) {
-      if (static_cast<size_t>(end - i) > kAhead) Prefetch(&slots_[*(i + kAhead)]);
-      visit(*i);
-    }
-  }
-
-  const FeatureBufferOptions options_;
-  const IoBuffer rows_;
-  const IoBuffer table_memory_;
-  const IoBuffer slots_memory_;
-
-  mutable Mutex mutex_;
-  CondVar slots_changed_;  // slots were released, or it is another ticket's turn
-  CondVar loads_changed_;
-  uint32_t* const table_;  // by node: slot + 1, or 0
-  Slot* const slots_;
-
-  // The standby list as a log: releasing appends a slot, evicting takes from the head. An entry whose slot
-  // has been acquired since is stale (its stamp points elsewhere) and skipped: no links to mend on a hit.
-  // When the log is full, stale entries are squeezed out; it is twice as long as there are slots, so that
-  // this costs O(1) a release.
-  std::vector<uint32_t> log_ QUARRY_GUARDED_BY(mutex_);
-  uint32_t log_head_ QUARRY_GUARDED_BY(mutex_) = 0;
-  uint32_t log_tail_ QUARRY_GUARDED_BY(mutex_) = 0;
-  uint64_t standby_count_ QUARRY_GUARDED_BY(mutex_) = 0;
-
-  std::vector<uint32_t> free_ QUARRY_GUARDED_BY(mutex_);
-  uint64_t next_ticket_ QUARRY_GUARDED_BY(mutex_) = 0;
-  uint64_t serving_ QUARRY_GUARDED_BY(mutex_) = 0;
-  bool cancelled_ QUARRY_GUARDED_BY(mutex_) = false;
-  FeatureBufferStats stats_ QUARRY_GUARDED_BY(mutex_);
+// 16 bytes, so that a slot is one cache line whatever is asked of it.
+struct alignas(16) FeatureBuffer::Slot {
+  enum class State : uint32_t { kFree = 0, kLoading, kResident, kFailed };
+  NodeId node;  // the reverse map; meaningless when kFree or kFailed
+  uint32_t references;
+  uint32_t stamp;  // while in standby: the position of its entry in the standby log
+  State state;
 };
+
+FeatureBuffer::FeatureBuffer(const FeatureBufferOptions& options, IoBuffer rows, IoBuffer table,
+                             IoBuffer slots)
+    : options_(options),
+      rows_(std::move(rows)),
+      table_memory_(std::move(table)),
+      slots_memory_(std::move(slots)),
+      table_(reinterpret_cast<uint32_t*>(table_memory_.data())),
+      slots_(reinterpret_cast<Slot*>(slots_memory_.data())),
+      log_(LogEntries(options.slot_count)),
+      free_(options.slot_count) {
+  for (size_t i = 0; i < free_.size(); ++i) free_[i] = static_cast<uint32_t>(free_.size() - 1 - i);
+}
+
+template <typename Visit>
+void FeatureBuffer::ForEachEntry(std::span<const NodeId> nodes, Visit visit) const {
+  const size_t count = nodes.size();
+  for (size_t i = 0; i < std::min(2 * kAhead, count); ++i) Prefetch(&table_[nodes[i]]);
+  for (size_t i = 0; i < count; ++i) {
+    if (i + 2 * kAhead < count) Prefetch(&table_[nodes[i + 2 * kAhead]]);
+    if (i + kAhead < count) {
+      const uint32_t entry = table_[nodes[i + kAhead]];
+      if (entry != 0) Prefetch(&slots_[entry - 1]);
+    }
+    assert(nodes[i] < options_.node_count);
+    visit(i, table_[nodes[i]]);
+  }
+}
+
+template <typename Iterator, typename Visit>
+void FeatureBuffer::ForEachSlot(Iterator begin, Iterator end, Visit visit) const {
+  for (Iterator i = begin; i != end; ++i) {
+    if (static_cast<size_t>(end - i) > kAhead) Prefetch(&slots_[*(i + kAhead)]);
+    visit(*i);
+  }
+}
 
 // Exact: rows that others hold need no slot, every other row needs one that is free or in standby (its own,
 // for a hit there). The count is taken only when the batch's size alone does not settle it.
-bool FeatureBufferImpl::Fits(std::span<const NodeId> nodes) const {
+bool FeatureBuffer::Fits(std::span<const NodeId> nodes) const {
   const uint64_t available = free_.size() + standby_count_;
   if (nodes.size() <= available) return true;
   uint64_t needed = 0;
@@ -145,7 +80,7 @@ bool FeatureBufferImpl::Fits(std::span<const NodeId> nodes) const {
   return needed <= available;
 }
 
-Status FeatureBufferImpl::WaitForAdmission(std::span<const NodeId> nodes) {
+Status FeatureBuffer::WaitForAdmission(std::span<const NodeId> nodes) {
   if (nodes.size() > options_.slot_count) {
     return MakeStatus(Code::kOutOfBudget,
                       "a batch of {} input nodes needs {} of feature rows, the feature buffer holds {} ({}): "
@@ -164,8 +99,8 @@ Status FeatureBufferImpl::WaitForAdmission(std::span<const NodeId> nodes) {
   return Status::Ok();
 }
 
-Status FeatureBufferImpl::Acquire(std::span<const NodeId> nodes, std::span<uint32_t> slots,
-                                  std::vector<uint32_t>& misses, std::vector<uint32_t>& waits) {
+Status FeatureBuffer::Acquire(std::span<const NodeId> nodes, std::span<uint32_t> slots,
+                              std::vector<uint32_t>& misses, std::vector<uint32_t>& waits) {
   assert(slots.size() == nodes.size());
   misses.clear();
   waits.clear();
@@ -180,7 +115,7 @@ Status FeatureBufferImpl::Acquire(std::span<const NodeId> nodes, std::span<uint3
     }
     Slot& slot = slots_[entry - 1];
     slots[i] = entry - 1;
-    if (slot.state == SlotState::kLoading) waits.push_back(static_cast<uint32_t>(i));
+    if (slot.state == Slot::State::kLoading) waits.push_back(static_cast<uint32_t>(i));
     if (slot.references++ == 0) --standby_count_;
   });
   for (size_t m = 0; m < misses.size(); ++m) {
@@ -188,7 +123,7 @@ Status FeatureBufferImpl::Acquire(std::span<const NodeId> nodes, std::span<uint3
     if (free_.size() > kAhead) Prefetch(&slots_[free_[free_.size() - 1 - kAhead]]);
     const NodeId node = nodes[misses[m]];
     const uint32_t slot = TakeSlot();
-    slots_[slot] = {.node = node, .references = 1, .stamp = 0, .state = SlotState::kLoading};
+    slots_[slot] = {.node = node, .references = 1, .stamp = 0, .state = Slot::State::kLoading};
     table_[node] = slot + 1;
     slots[misses[m]] = slot;
   }
@@ -199,20 +134,20 @@ Status FeatureBufferImpl::Acquire(std::span<const NodeId> nodes, std::span<uint3
   return Status::Ok();
 }
 
-uint32_t FeatureBufferImpl::TakeSlot() {
+uint32_t FeatureBuffer::TakeSlot() {
   if (free_.empty()) return EvictOldest();
   const uint32_t slot = free_.back();
   free_.pop_back();
   return slot;
 }
 
-bool FeatureBufferImpl::InStandby(uint32_t position) const {
+bool FeatureBuffer::InStandby(uint32_t position) const {
   const Slot& slot = slots_[log_[position]];
-  return slot.references == 0 && slot.state == SlotState::kResident && slot.stamp == position;
+  return slot.references == 0 && slot.state == Slot::State::kResident && slot.stamp == position;
 }
 
 // REQUIRES: standby_count_ > 0
-uint32_t FeatureBufferImpl::EvictOldest() {
+uint32_t FeatureBuffer::EvictOldest() {
   for (;; ++log_head_) {
     assert(log_head_ < log_tail_);
     const uint32_t left = log_tail_ - log_head_;
@@ -222,12 +157,12 @@ uint32_t FeatureBufferImpl::EvictOldest() {
   }
   const uint32_t slot = log_[log_head_++];
   table_[slots_[slot].node] = 0;
-  slots_[slot].state = SlotState::kFree;
+  slots_[slot].state = Slot::State::kFree;
   --standby_count_;
   return slot;
 }
 
-void FeatureBufferImpl::PushStandby(uint32_t slot) {
+void FeatureBuffer::PushStandby(uint32_t slot) {
   if (standby_count_ == 0) log_head_ = log_tail_ = 0;  // whatever is left in the log is stale
   if (log_tail_ == log_.size()) CompactLog();
   slots_[slot].stamp = log_tail_;
@@ -235,7 +170,7 @@ void FeatureBufferImpl::PushStandby(uint32_t slot) {
   ++standby_count_;
 }
 
-void FeatureBufferImpl::CompactLog() {
+void FeatureBuffer::CompactLog() {
   uint32_t kept = 0;
   for (uint32_t i = log_head_; i < log_tail_; ++i) {
     if (i + kAhead < log_tail_) Prefetch(&slots_[log_[i + kAhead]]);
@@ -247,50 +182,50 @@ void FeatureBufferImpl::CompactLog() {
   log_tail_ = kept;
 }
 
-void FeatureBufferImpl::FinishLoad(std::span<const uint32_t> slots) {
+void FeatureBuffer::FinishLoad(std::span<const uint32_t> slots) {
   MutexLock lock(mutex_);
   ForEachSlot(slots.begin(), slots.end(), [&](uint32_t slot) {
-    assert(slots_[slot].state == SlotState::kLoading);
-    slots_[slot].state = SlotState::kResident;
+    assert(slots_[slot].state == Slot::State::kLoading);
+    slots_[slot].state = Slot::State::kResident;
   });
   loads_changed_.NotifyAll();
 }
 
-Status FeatureBufferImpl::WaitLoaded(std::span<const uint32_t> slots) {
+Status FeatureBuffer::WaitLoaded(std::span<const uint32_t> slots) {
   MutexLock lock(mutex_);
   for (const uint32_t slot : slots) {
-    while (slots_[slot].state == SlotState::kLoading && !cancelled_) loads_changed_.Wait(mutex_);
+    while (slots_[slot].state == Slot::State::kLoading && !cancelled_) loads_changed_.Wait(mutex_);
     if (cancelled_) return Status(Code::kCancelled, "the feature buffer was cancelled");
-    if (slots_[slot].state == SlotState::kFailed) {
+    if (slots_[slot].state == Slot::State::kFailed) {
       return Status(Code::kIoError, "the batch that was loading a shared feature row gave up");
     }
   }
   return Status::Ok();
 }
 
-void FeatureBufferImpl::AbortLoad(std::span<const uint32_t> slots) {
+void FeatureBuffer::AbortLoad(std::span<const uint32_t> slots) {
   MutexLock lock(mutex_);
   for (const uint32_t slot : slots) {
-    if (slots_[slot].state != SlotState::kLoading) continue;
+    if (slots_[slot].state != Slot::State::kLoading) continue;
     table_[slots_[slot].node] = 0;  // whoever asks from now on loads it anew
-    slots_[slot].state = SlotState::kFailed;
+    slots_[slot].state = Slot::State::kFailed;
   }
   loads_changed_.NotifyAll();
 }
 
-void FeatureBufferImpl::Release(std::span<const uint32_t> slots) {
+void FeatureBuffer::Release(std::span<const uint32_t> slots) {
   MutexLock lock(mutex_);
   ForEachSlot(slots.rbegin(), slots.rend(), [&](uint32_t index) {
     mutex_.AssertHeld();
     Slot& slot = slots_[index];
     assert(slot.references > 0);
     if (--slot.references > 0) return;
-    assert(slot.state != SlotState::kLoading &&
+    assert(slot.state != Slot::State::kLoading &&
            "its loader holds a reference until it has finished or aborted");
-    if (slot.state == SlotState::kResident) {
+    if (slot.state == Slot::State::kResident) {
       PushStandby(index);
     } else {
-      slot.state = SlotState::kFree;
+      slot.state = Slot::State::kFree;
       free_.push_back(index);
     }
   });
@@ -298,7 +233,23 @@ void FeatureBufferImpl::Release(std::span<const uint32_t> slots) {
   slots_changed_.NotifyAll();
 }
 
-}  // namespace
+void FeatureBuffer::Cancel() {
+  MutexLock lock(mutex_);
+  cancelled_ = true;
+  slots_changed_.NotifyAll();
+  loads_changed_.NotifyAll();
+}
+
+void FeatureBuffer::Resume() {
+  MutexLock lock(mutex_);
+  cancelled_ = false;
+  serving_ = next_ticket_;
+}
+
+FeatureBufferStats FeatureBuffer::stats() const {
+  MutexLock lock(mutex_);
+  return stats_;
+}
 
 uint64_t FeatureBuffer::MemoryBytes(const FeatureBufferOptions& options) {
   return IoBuffer::MappedBytes(options.slot_count * options.slot_bytes) +
@@ -317,7 +268,7 @@ Result<std::unique_ptr<FeatureBuffer>> FeatureBuffer::Make(const FeatureBufferOp
   QUARRY_TRY(IoBuffer table, IoBuffer::Allocate(TableBytes(options)));
   QUARRY_TRY(IoBuffer slots, IoBuffer::Allocate(options.slot_count * sizeof(Slot)));
   return std::unique_ptr<FeatureBuffer>(
-      std::make_unique<FeatureBufferImpl>(options, std::move(rows), std::move(table), std::move(slots)));
+      new FeatureBuffer(options, std::move(rows), std::move(table), std::move(slots)));
 }
 
 }  // namespace quarry

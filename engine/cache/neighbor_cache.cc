@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <limits>
 #include <vector>
 
 #include "quarry/base/units.h"
@@ -14,7 +13,6 @@
 namespace quarry {
 namespace {
 
-constexpr uint32_t kNotCached = std::numeric_limits<uint32_t>::max();
 constexpr uint64_t kIndicesPerPage = kPageBytes / sizeof(NodeId);
 
 // The largest IoBuffer whose mapping fits `memory_bytes`.
@@ -25,58 +23,17 @@ uint64_t LargestBuffer(uint64_t memory_bytes) {
 
 Adjacency Opposite(Adjacency side) { return side == Adjacency::kCsc ? Adjacency::kCsr : Adjacency::kCsc; }
 
+}  // namespace
+
 // Which nodes are cached: all above the importance `threshold`, and of those at it the ones before `tie_end`.
-struct Cut {
+struct NeighborCache::Cut {
   uint32_t threshold = kNotCached;
   NodeId tie_end = 0;
   uint64_t nodes = 0;
   uint64_t entries = 0;  // list lengths, each rounded up to the address unit
 };
 
-class NeighborCacheImpl final : public NeighborCache {
- public:
-  NeighborCacheImpl(const Topology& topology, Adjacency side)
-      : topology_(topology), side_(side), indptr_(topology.indptr(side)) {}
-
-  Status Fill(IoBackend& backend, uint64_t memory_bytes);
-
-  std::span<const NodeId> Find(NodeId node) const override {
-    if (table_.size() == 0) return {};
-    const uint32_t address = table()[node];
-    if (address == kNotCached) return {};
-    return {lists() + (uint64_t{address} << unit_shift_), Degree(node)};
-  }
-  uint64_t cached_nodes() const override { return cached_nodes_; }
-  uint64_t cached_edges() const override { return cached_edges_; }
-  uint64_t memory_bytes() const override { return table_.mapped_bytes() + lists_.mapped_bytes(); }
-
- private:
-  uint64_t Degree(NodeId node) const { return indptr_[node + 1] - indptr_[node]; }
-  uint64_t Entries(NodeId node) const { return RoundUp(Degree(node), uint64_t{1} << unit_shift_); }
-  uint32_t* table() const { return reinterpret_cast<uint32_t*>(table_.data()); }
-  NodeId* lists() const { return reinterpret_cast<NodeId*>(lists_.data()); }
-
-  uint32_t Importance(NodeId node) const;
-  Status CountOppositeDegrees(IoBackend& backend);
-  Cut Choose(uint64_t entries_max) const;
-  uint64_t AssignAddresses(const Cut& cut);
-  Status ReadLists(IoBackend& backend);
-  template <typename Visit>
-  Status Scan(IoBackend& backend, const Visit& visit);
-
-  const Topology& topology_;
-  const Adjacency side_;
-  const std::span<const uint64_t> indptr_;
-  // By node: how often other lists name it, while choosing; then its list's address, in units of 1 <<
-  // unit_shift_ entries of lists_.
-  IoBuffer table_;
-  IoBuffer lists_;
-  unsigned unit_shift_ = 0;
-  uint64_t cached_nodes_ = 0;
-  uint64_t cached_edges_ = 0;
-};
-
-Status NeighborCacheImpl::Fill(IoBackend& backend, uint64_t memory_bytes) {
+Status NeighborCache::Fill(IoBackend& backend, uint64_t memory_bytes) {
   const uint64_t table_bytes = topology_.node_count() * sizeof(uint32_t);
   if (memory_bytes <= IoBuffer::MappedBytes(table_bytes)) return Status::Ok();
   const uint64_t list_bytes = LargestBuffer(memory_bytes - IoBuffer::MappedBytes(table_bytes));
@@ -99,7 +56,7 @@ Status NeighborCacheImpl::Fill(IoBackend& backend, uint64_t memory_bytes) {
 }
 
 // Leaves in the table how many lists name each node: its degree on the opposite side.
-Status NeighborCacheImpl::CountOppositeDegrees(IoBackend& backend) {
+Status NeighborCache::CountOppositeDegrees(IoBackend& backend) {
   if (topology_.has(Opposite(side_))) {
     const std::span<const uint64_t> opposite = topology_.indptr(Opposite(side_));
     for (uint64_t v = 0; v < topology_.node_count(); ++v) {
@@ -115,7 +72,7 @@ Status NeighborCacheImpl::CountOppositeDegrees(IoBackend& backend) {
 // out-degree / in-degree for the lists of in-neighbors (and the reverse for those of out-neighbors), as a
 // number that sorts like it: the bits of a float that is not negative. 0 for what is never asked for or costs
 // nothing.
-uint32_t NeighborCacheImpl::Importance(NodeId node) const {
+uint32_t NeighborCache::Importance(NodeId node) const {
   const uint64_t degree = Degree(node);
   if (degree == 0) return 0;
   return std::bit_cast<uint32_t>(static_cast<float>(table()[node]) / static_cast<float>(degree));
@@ -124,7 +81,7 @@ uint32_t NeighborCacheImpl::Importance(NodeId node) const {
 // The most important nodes whose lists fit together; equally important ones by id. Two histograms find the
 // threshold, first of the upper halves of importances, then of the lower halves at that upper half: the same
 // nodes as sorting would give, in a MiB of memory.
-Cut NeighborCacheImpl::Choose(uint64_t entries_max) const {
+NeighborCache::Cut NeighborCache::Choose(uint64_t entries_max) const {
   constexpr uint32_t kBuckets = 1 << 16;
   const auto node_count = static_cast<NodeId>(topology_.node_count());
   std::vector<uint64_t> entries(kBuckets);
@@ -169,7 +126,7 @@ Cut NeighborCacheImpl::Choose(uint64_t entries_max) const {
 }
 
 // In the order of node ids, so that one pass over the indices fills the lists front to back.
-uint64_t NeighborCacheImpl::AssignAddresses(const Cut& cut) {
+uint64_t NeighborCache::AssignAddresses(const Cut& cut) {
   uint64_t next = 0;
   for (NodeId v = 0; v < topology_.node_count(); ++v) {
     const uint32_t importance = Degree(v) > 0 ? Importance(v) : 0;
@@ -184,7 +141,7 @@ uint64_t NeighborCacheImpl::AssignAddresses(const Cut& cut) {
   return next;
 }
 
-Status NeighborCacheImpl::ReadLists(IoBackend& backend) {
+Status NeighborCache::ReadLists(IoBackend& backend) {
   NodeId node = 0;  // whose list is being read
   return Scan(backend, [&](uint64_t first, std::span<const NodeId> indices) {
     const uint64_t end = first + indices.size();
@@ -204,7 +161,7 @@ Status NeighborCacheImpl::ReadLists(IoBackend& backend) {
 
 // Calls visit(first position, indices) for consecutive pieces of the side's indices, verified.
 template <typename Visit>
-Status NeighborCacheImpl::Scan(IoBackend& backend, const Visit& visit) {
+Status NeighborCache::Scan(IoBackend& backend, const Visit& visit) {
   QUARRY_TRY(const std::unique_ptr<FileScanner> scanner,
              FileScanner::Make(backend, topology_.file(), topology_.indices_offset(side_),
                                topology_.IndicesBytes()));
@@ -221,12 +178,10 @@ Status NeighborCacheImpl::Scan(IoBackend& backend, const Visit& visit) {
   return Status::Ok();
 }
 
-}  // namespace
-
 Result<std::unique_ptr<NeighborCache>> NeighborCache::Build(IoBackend& backend, const Topology& topology,
                                                             Adjacency side, uint64_t memory_bytes) {
   assert(topology.has(side));
-  auto cache = std::make_unique<NeighborCacheImpl>(topology, side);
+  std::unique_ptr<NeighborCache> cache(new NeighborCache(topology, side));
   QUARRY_RETURN_IF_ERROR(cache->Fill(backend, memory_bytes));
   return cache;
 }

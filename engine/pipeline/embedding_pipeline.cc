@@ -26,30 +26,26 @@ struct Flight {
 
 // The queues of one run.
 //
-//   idle ─prepare─► prepared ─transfer─► ready ─compute─► computed ─transfer back─► returned ─update─► idle
+//   idle ─prepare─► prepared ─compute─► computed ─update─► idle
 //
 // A flight goes idle as the one for the batch `flights` later, and is popped in the order of these numbers:
 // that is the bound on how far batches may overtake each other, and why compute in order cannot starve.
 struct RunQueues {
   RunQueues(uint64_t count, size_t flights, bool ordered)
-      : idle(count, true), prepared(flights), ready(count, ordered), computed(flights), returned(flights) {}
+      : idle(count, true), prepared(count, ordered), computed(flights) {}
   void Cancel() {
     idle.Cancel();
     prepared.Cancel();
-    ready.Cancel();
     computed.Cancel();
-    returned.Cancel();
   }
 
   SequencedQueue<Flight*> idle;
-  BoundedQueue<Flight*> prepared;
-  SequencedQueue<Flight*> ready;
+  SequencedQueue<Flight*> prepared;
   BoundedQueue<Flight*> computed;
-  BoundedQueue<Flight*> returned;
 };
 
 // As the enumeration has them.
-constexpr const char* kStageNames[] = {"prepare", "transfer", "compute", "transfer back", "update"};
+constexpr const char* kStageNames[] = {"prepare", "compute", "update"};
 static_assert(std::size(kStageNames) == kEmbeddingStageCount);
 
 unsigned FlightCount(const EmbeddingPipelineOptions& options) {
@@ -72,7 +68,7 @@ class EmbeddingPipelineImpl final : public EmbeddingPipeline {
       : tables_(tables.begin(), tables.end()),
         task_(task),
         options_(options),
-        tracker_(MakeCommitTracker(options.last_timestamp)),
+        tracker_(options.last_timestamp),
         flights_(FlightCount(options)),
         last_timestamp_(options.last_timestamp) {
     for (Flight& flight : flights_) flight.item.blocks.resize(tables_.size());
@@ -110,7 +106,7 @@ class EmbeddingPipelineImpl final : public EmbeddingPipeline {
   const std::vector<EmbeddingTable*> tables_;
   EmbeddingTask& task_;
   const EmbeddingPipelineOptions options_;
-  const std::unique_ptr<CommitTracker> tracker_;
+  CommitTracker tracker_;
   std::vector<Flight> flights_;
 
   // The computing thread owns these.
@@ -150,22 +146,12 @@ void EmbeddingPipelineImpl::RunStages(RunQueues& queues, uint64_t first_batch) {
   const auto prepare = [this, &queues, first_batch](Flight& flight) {
     flight.item.batch = first_batch + flight.number;
     QUARRY_RETURN_IF_ERROR(Prepare(flight));
-    queues.prepared.Push(&flight);
-    return Status();
-  };
-  const auto transfer = [this, &queues](Flight& flight) {
-    QUARRY_RETURN_IF_ERROR(task_.Transfer(flight.item));
-    queues.ready.Push(flight.number, &flight);
+    queues.prepared.Push(flight.number, &flight);
     return Status();
   };
   const auto compute = [this, &queues](Flight& flight) {
     QUARRY_RETURN_IF_ERROR(Compute(flight));
     queues.computed.Push(&flight);
-    return Status();
-  };
-  const auto transfer_back = [this, &queues](Flight& flight) {
-    QUARRY_RETURN_IF_ERROR(task_.TransferBack(flight.item));
-    queues.returned.Push(&flight);
     return Status();
   };
   const auto update = [this, &queues](Flight& flight) {
@@ -174,27 +160,18 @@ void EmbeddingPipelineImpl::RunStages(RunQueues& queues, uint64_t first_batch) {
     queues.idle.Push(flight.number, &flight);
     return Status();
   };
-  std::vector<Thread> preparing, transferring, returning, updating;
+  std::vector<Thread> preparing, updating;
   const Status status = CatchExhaustion("compute", [&]() -> Status {
     using enum EmbeddingStage;
     QUARRY_RETURN_IF_ERROR(StartWorkers(kPrepare, options_.prepare_workers, queues.idle, prepare, preparing));
-    QUARRY_RETURN_IF_ERROR(
-        StartWorkers(kTransfer, options_.transfer_workers, queues.prepared, transfer, transferring));
-    QUARRY_RETURN_IF_ERROR(StartWorkers(kTransferBack, options_.transfer_back_workers, queues.computed,
-                                        transfer_back, returning));
-    QUARRY_RETURN_IF_ERROR(StartWorkers(kUpdate, options_.update_workers, queues.returned, update, updating));
-    WorkOn(kCompute, queues.ready, compute);
+    QUARRY_RETURN_IF_ERROR(StartWorkers(kUpdate, options_.update_workers, queues.computed, update, updating));
+    WorkOn(kCompute, queues.prepared, compute);
     return Status();
   });
   if (!status.ok()) Stop(status);  // those that have begun would wait for the others
-  // Here all batches have computed, or the run was stopped. From front to back, each stage ends when the one
-  // before it has and its queue is empty.
-  queues.prepared.Close();
+  // Here all batches have computed, or the run was stopped: updating ends when its queue is empty.
   queues.computed.Close();
   preparing.clear();
-  transferring.clear();
-  returning.clear();
-  queues.returned.Close();
   updating.clear();
 }
 
@@ -231,7 +208,7 @@ Status EmbeddingPipelineImpl::Prepare(Flight& flight) {
   QUARRY_RETURN_IF_ERROR(task_.Prepare(flight.item));
   std::vector<RowBlock>& blocks = flight.item.blocks;
   for (size_t i = 0; i < tables_.size(); ++i) QUARRY_RETURN_IF_ERROR(tables_[i]->Prefetch(blocks[i].ids));
-  flight.ticket = tracker_->Begin();
+  flight.ticket = tracker_.Begin();
   for (size_t i = 0; i < tables_.size(); ++i) QUARRY_RETURN_IF_ERROR(tables_[i]->Read(blocks[i]));
   return Status();
 }
@@ -255,7 +232,7 @@ Status EmbeddingPipelineImpl::Update(Flight& flight) {
   for (size_t i = 0; i < tables_.size(); ++i) {
     QUARRY_RETURN_IF_ERROR(tables_[i]->Write(flight.item.blocks[i]));
   }
-  tracker_->Finish(flight.ticket, flight.timestamp);
+  tracker_.Finish(flight.ticket, flight.timestamp);
   MutexLock lock(mutex_);
   ++finished_;
   return Status();
@@ -299,7 +276,7 @@ std::unique_ptr<EmbeddingPipeline> EmbeddingPipeline::Make(std::span<EmbeddingTa
                                                            EmbeddingTask& task,
                                                            const EmbeddingPipelineOptions& options) {
   assert(options.batches_in_flight > 0 && options.staleness > 0 && options.prepare_workers > 0 &&
-         options.transfer_workers > 0 && options.transfer_back_workers > 0 && options.update_workers > 0);
+         options.update_workers > 0);
   return std::make_unique<EmbeddingPipelineImpl>(tables, task, options);
 }
 

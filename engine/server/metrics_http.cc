@@ -49,18 +49,23 @@ constexpr const char* kPagePolicy =
 
 using Response = http::response<http::string_body>;
 
+struct Source {
+  const Metrics& metrics;
+  std::function<wire::ServerStatus()> status;
+};
+
 struct Page {
   http::status status = http::status::ok;
   const char* type = "text/plain; charset=utf-8";
   std::string text;
 };
 
-Page PageAt(std::string_view target, const StatusSource& source) {
+Page PageAt(std::string_view target, const Source& source) {
   target = target.substr(0, target.find('?'));
   if (target == "/metrics") {
-    return {.type = "text/plain; version=0.0.4; charset=utf-8", .text = source.metrics->Prometheus()};
+    return {.type = "text/plain; version=0.0.4; charset=utf-8", .text = source.metrics.Prometheus()};
   }
-  if (target == "/status.json") return {.type = "application/json", .text = StatusJson(source)};
+  if (target == "/status.json") return {.type = "application/json", .text = wire::ToJson(source.status())};
   if (target == "/") return {.type = "text/html; charset=utf-8", .text = std::string(kStatusPage)};
   return {.status = http::status::not_found, .text = "/, /metrics and /status.json are all there is\n"};
 }
@@ -97,7 +102,7 @@ using Waiting = std::list<Connection*>;
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   // `over_tcp`: whose peers may be browsers.
-  Connection(Socket socket, bool over_tcp, const StatusSource& source, Waiting& waiting)
+  Connection(Socket socket, bool over_tcp, const Source& source, Waiting& waiting)
       : stream_(std::move(socket)), over_tcp_(over_tcp), source_(source), waiting_(waiting) {
     place_ = waiting_.insert(waiting_.end(), this);
   }
@@ -182,7 +187,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   Stream stream_;
   const bool over_tcp_;
-  const StatusSource& source_;
+  const Source& source_;
   Waiting& waiting_;
   Waiting::iterator place_;  // end: dropped
   beast::flat_buffer buffer_{2 * kHeaderBytesMax};
@@ -192,7 +197,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
 class MetricsHttpImpl final : public MetricsHttp {
  public:
-  explicit MetricsHttpImpl(StatusSource source) : source_(std::move(source)) {}
+  explicit MetricsHttpImpl(Source source) : source_(std::move(source)) {}
   ~MetricsHttpImpl() override {
     context_.stop();
     thread_.Join();
@@ -292,7 +297,7 @@ class MetricsHttpImpl final : public MetricsHttp {
     std::make_shared<Connection>(std::move(socket), over_tcp, source_, waiting_)->Read();
   }
 
-  const StatusSource source_;
+  const Source source_;
   std::vector<uid_t> users_;
   uint16_t port_ = 0;
   Waiting waiting_;  // of the thread; outlives them, which the context owns
@@ -304,8 +309,10 @@ class MetricsHttpImpl final : public MetricsHttp {
 
 }  // namespace
 
-Result<std::unique_ptr<MetricsHttp>> MetricsHttp::Start(StatusSource source, const Places& places) {
-  auto server = std::make_unique<MetricsHttpImpl>(std::move(source));
+Result<std::unique_ptr<MetricsHttp>> MetricsHttp::Start(const Metrics& metrics,
+                                                        std::function<wire::ServerStatus()> status,
+                                                        const Places& places) {
+  auto server = std::make_unique<MetricsHttpImpl>(Source{metrics, std::move(status)});
   QUARRY_RETURN_IF_ERROR(server->Listen(places));
   return std::unique_ptr<MetricsHttp>(std::move(server));
 }

@@ -3,7 +3,7 @@
 //
 //   /metrics      Prometheus text 0.0.4
 //   /             a page that shows /status.json, and refreshes itself each second
-//   /status.json  StatusJson
+//   /status.json  wire::ToJson
 //
 // Anything else is 404, any method but GET and HEAD 405. It has a thread and an event loop of its own, so
 // that neither a slow reader nor a long page takes time from sessions; when there are as many connections as
@@ -22,38 +22,10 @@
 #include <vector>
 
 #include "quarry/base/status.h"
-#include "quarry/format/wire_responses.h"
+#include "quarry/format/wire_status.h"
 #include "quarry/service/metrics.h"
-#include "quarry/service/stream_hub.h"
 
 namespace quarry {
-
-// A session as the status page shows it.
-struct SessionStatus {
-  SessionId id = 0;
-  pid_t pid = 0;  // of the peer
-  uid_t uid = 0;
-  double seconds = 0;                         // since it connected
-  uint64_t budget_bytes = 0, used_bytes = 0;  // granted, and reserved of that
-  uint64_t outstanding = 0, leases = 0;       // requests without an answer; leases held
-  uint64_t bytes_sent = 0, shared_bytes = 0;  // through the socket; put into shared memory for it
-  uint64_t requests = 0;                      // so far
-};
-
-// Where the figures come from. The functions are called from any thread, at any time between Start and the
-// end of MetricsHttp, and must not wait for long.
-struct StatusSource {
-  const Metrics* metrics = nullptr;
-  std::function<std::vector<SessionStatus>()> sessions;
-  std::function<std::vector<StreamHub::StreamState>()> streams;  // StreamHub::States
-};
-
-// What the `stats` request answers, and `quarry top` shows: Metrics::Counters, then session_ID_FIELD and
-// stream_ID_FIELD for as many sessions and streams as a message may list counters (wire::kListedMax).
-std::vector<wire::Counter> StatusCounters(const StatusSource& source);
-
-// {"counters": {name: value}, "sessions": [...], "streams": [...]}
-std::string StatusJson(const StatusSource& source);
 
 class MetricsHttp {
  public:
@@ -62,8 +34,11 @@ class MetricsHttp {
     int listener = -1;             // a Unix socket that listens, owned from here on; -1: none
     std::vector<uid_t> users;      // who may ask there
   };
+  // `metrics` outlive it; `status` is called from its thread until its end, and must not wait for long.
   // kAlreadyExists when the port is taken.
-  static Result<std::unique_ptr<MetricsHttp>> Start(StatusSource source, const Places& places);
+  static Result<std::unique_ptr<MetricsHttp>> Start(const Metrics& metrics,
+                                                    std::function<wire::ServerStatus()> status,
+                                                    const Places& places);
   // Closes all connections and joins its thread.
   virtual ~MetricsHttp() = default;
   virtual uint16_t port() const = 0;  // 0 without one

@@ -33,7 +33,8 @@ constexpr std::array<std::string_view, std::variant_size_v<wire::Request>> kKind
                                                                                          "query",
                                                                                          "fetch",
                                                                                          "close_query",
-                                                                                         "forget_put"};
+                                                                                         "forget_put",
+                                                                                         "get_status"};
 
 constexpr const char* kCommits = "Commits of embeddings: accepted, or refused since their rows were stale.";
 

@@ -122,7 +122,7 @@ void ServerImpl::ScheduleCheckpoint() {
 }
 
 void ServerImpl::CheckpointEmbeddings() {
-  const Status status = core_.embeddings->Checkpoint();
+  const Status status = core_.embeddings.Checkpoint();
   if (!status.ok() && status.message() != checkpoint_fault_) {
     LogWarn("embeddings are not checkpointed: {}", status.message());
   }
@@ -137,18 +137,17 @@ Status ServerImpl::ServeMetrics() {
     QUARRY_TRY(places.listener, ListenAt(path, !options_.allow_uids.empty(), core_.store.path()));
   }
   if (!options_.metrics && !places.port) return Status::Ok();
-  QUARRY_TRY(http_, MetricsHttp::Start(core_.status, places));
+  QUARRY_TRY(http_, MetricsHttp::Start(core_.metrics, core_.status, places));
   return Status::Ok();
 }
 
 void ServerImpl::AddGauges() {
-  core_.status.metrics = &core_.metrics;
-  core_.status.sessions = [this] {
-    std::vector<SessionStatus> all;
-    for (const auto& session : Sessions()) all.push_back(session->status());
-    return all;
+  core_.status = [this] {
+    wire::ServerStatus status = {.counters = core_.metrics.Counters(), .streams = core_.hub->Streams()};
+    for (const auto& session : Sessions()) status.sessions.push_back(session->status());
+    wire::LeaveOutWhatFindsNoRoom(status);
+    return status;
   };
-  core_.status.streams = [this] { return core_.hub->States(); };
   const auto add = [this](const char* name, const char* help, std::function<double()> value) {
     core_.metrics.AddGauge(name, "", help, std::move(value));
   };
@@ -263,7 +262,7 @@ Status ServerImpl::Stop() {
     RemoveSocket(MetricsPath(options_.socket_path), -1, core_.store.path());  // which is closed by now
   }
   core_.hub.reset();
-  stop_status_ = core_.embeddings->Checkpoint();
+  stop_status_ = core_.embeddings.Checkpoint();
   return stop_status_;
 }
 

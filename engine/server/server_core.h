@@ -71,13 +71,13 @@ struct ServerCore {
   Metrics metrics;
   RequestMetrics requests{metrics};
   RoadMetrics roads{metrics};
-  StatusSource status;  // filled by the server
+  std::function<wire::ServerStatus()> status;  // set by the server; for any thread
 
   RetryMemory retries{users};
   PutTurn put_turn;
   StoredTables tables;
   BlockSampler blocks;
-  std::unique_ptr<EmbeddingService> embeddings;
+  EmbeddingService embeddings;
   TrainingService trainings;
   std::vector<std::unique_ptr<RowFetcher>> fetchers;  // one a thread of the readers
 

@@ -121,10 +121,10 @@ void Session::DrainStep() {
   if (draining_ && pending_.empty()) Break(Status(Code::kCancelled, "the server shuts down"));
 }
 
-SessionStatus Session::status() const {
+wire::SessionStatus Session::status() const {
   const MemoryBudget* const budget = budget_shown_.load(std::memory_order_acquire);
   return {.id = id_,
-          .pid = peer_.pid,
+          .pid = static_cast<uint32_t>(peer_.pid),
           .uid = peer_.uid,
           .seconds = std::chrono::duration<double>(Clock::now() - since_).count(),
           .budget_bytes = budget == nullptr ? 0 : budget->limit_bytes(),
@@ -187,7 +187,8 @@ Status Session::Admit(const wire::Request& request, const wire::Frame& frame, Pe
     const auto* const stats = std::get_if<wire::Stats>(&request);
     const bool early =
         std::holds_alternative<wire::Describe>(request) || std::holds_alternative<wire::Ping>(request) ||
-        std::holds_alternative<wire::Cancel>(request) || (stats != nullptr && stats->stream == 0);
+        std::holds_alternative<wire::GetStatus>(request) || std::holds_alternative<wire::Cancel>(request) ||
+        (stats != nullptr && stats->stream == 0);
     return early ? Status::Ok() : refuse("no session has been opened");
   }
   if (Writes(request)) {
@@ -395,9 +396,11 @@ Status Session::MakeRegions(std::vector<wire::Region>& announced, std::vector<Fi
 }
 
 void Session::On(uint64_t id, const wire::Stats& request) {
-  if (request.stream == 0) return Reply(id, wire::Counters{StatusCounters(core_.status)});
+  if (request.stream == 0) return Reply(id, wire::Counters{core_.metrics.Counters()});
   ReplyStreamStats(id, request.stream);
 }
+
+void Session::On(uint64_t id, const wire::GetStatus&) { Reply(id, core_.status()); }
 
 void Session::On(uint64_t id, const wire::Ping&) { Reply(id, wire::Done{}); }
 

@@ -58,7 +58,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void End(const Status& why);
   // Since when it holds nothing: no session is open, no request under way. Nothing when it does.
   std::optional<Clock::time_point> spare_since() const;
-  SessionStatus status() const;
+  wire::SessionStatus status() const;
 
  private:
   enum class State { kConnected, kGreeted, kOpen, kEnded };
@@ -112,6 +112,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void On(uint64_t id, const wire::Hello& hello);
   void On(uint64_t id, const wire::OpenSession& request);
   void On(uint64_t id, const wire::Stats& request);
+  void On(uint64_t id, const wire::GetStatus& request);
   void On(uint64_t id, const wire::Ping& request);
   void On(uint64_t id, const wire::Cancel& request);
   void WaitForMemory(uint64_t id, const wire::OpenSession& request, const Admission::Request& wanted);

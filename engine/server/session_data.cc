@@ -153,7 +153,7 @@ void Session::On(uint64_t id, const wire::ReadEmbeddings& request) {
     if (count * sizeof(uint64_t) > kUnpaidBytes) {
       QUARRY_TRY(known->reservation, budget_->Reserve(count * sizeof(uint64_t), "ids of embedding rows"));
     }
-    QUARRY_TRY(known->spec, core_.embeddings->Spec(request.table));
+    QUARRY_TRY(known->spec, core_.embeddings.Spec(request.table));
     QUARRY_TRY(std::vector<uint64_t> ids, CopyOf(request.ids));
     known->ids = std::make_shared<std::vector<uint64_t>>(std::move(ids));
     return known;
@@ -168,7 +168,7 @@ void Session::On(uint64_t id, const wire::ReadEmbeddings& request) {
           [this, table = request.table, known, shape, bulk](const Task&) -> Result<bool> {
             const ScopedSpan span("read embeddings");
             QUARRY_TRY(const auto arrays, wire::OpenRowBlock(bulk->bytes(), shape));
-            QUARRY_RETURN_IF_ERROR(core_.embeddings->Read(table, *known->ids, arrays));
+            QUARRY_RETURN_IF_ERROR(core_.embeddings.Read(table, *known->ids, arrays));
             return true;
           },
           [this, id, shape, bulk](const Result<bool>& done) {

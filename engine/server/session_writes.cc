@@ -176,7 +176,7 @@ Result<wire::Response> Session::DoCommit(const wire::CommitEmbeddings& request) 
     QUARRY_TRY(std::vector<std::byte> block, CopyOf(update.block));
     updates.push_back({update.table, {update.rows, update.dim, update.state_dim}, std::move(block)});
   }
-  QUARRY_TRY(const wire::EmbeddingsCommitted committed, core_.embeddings->Commit(updates));
+  QUARRY_TRY(const wire::EmbeddingsCommitted committed, core_.embeddings.Commit(updates));
   (committed.stale_rows == 0 ? core_.requests.commits_accepted : core_.requests.commits_stale).Add();
   return wire::Response(committed);
 }

@@ -66,54 +66,31 @@ Status CheckIds(const EmbeddingSpec& spec, std::string_view table, std::span<con
                     ids.back(), spec.row_count);
 }
 
-class EmbeddingServiceImpl final : public EmbeddingService {
- public:
-  EmbeddingServiceImpl(Store& store, MemoryBudget& budget, uint64_t pool_bytes)
-      : store_(store), budget_(budget), pool_bytes_(pool_bytes) {
-    const std::shared_ptr<const Manifest> manifest = store.manifest();
-    for (const EmbeddingRecord& record : manifest->embeddings) {
-      last_timestamp_ = std::max(last_timestamp_, record.timestamp);
-    }
-    checkpointed_ = last_timestamp_;
-  }
+}  // namespace
 
-  Result<EmbeddingSpec> Spec(std::string_view table) override {
-    QUARRY_TRY(const EmbeddingTable* const opened, Find(table));
-    return opened->spec();
-  }
-  Status Read(std::string_view table, std::span<const uint64_t> ids,
-              const wire::RowBlockArrays<true>& block) override;
-  Result<wire::EmbeddingsCommitted> Commit(std::span<const Update> updates) override;
-  Status Checkpoint() override { return Checkpoint({}); }
-  Status Checkpoint(const std::function<Status(Manifest&, int64_t)>& also) override;
-
- private:
-  // An update, checked, with its table.
-  struct Change {
-    EmbeddingTable* table = nullptr;
-    wire::RowBlockArrays<false> rows;
-  };
-
-  Result<EmbeddingTable*> Find(std::string_view name);
-  Result<Change> Check(const Update& update);
-  Result<uint64_t> StaleRows(const Change& change) QUARRY_REQUIRES(commits_);
-  Status Write(const Change& change, int64_t timestamp) QUARRY_REQUIRES(commits_);
-
-  Store& store_;
-  MemoryBudget& budget_;
-  const uint64_t pool_bytes_;
-
-  Mutex commits_;  // held over a whole commit, and over a checkpoint
-  int64_t last_timestamp_ QUARRY_GUARDED_BY(commits_) = kNeverWritten;
-  int64_t checkpointed_ QUARRY_GUARDED_BY(commits_) = kNeverWritten;
-  Status broken_ QUARRY_GUARDED_BY(commits_);  // a commit happened by half
-
-  Mutex tables_mutex_;
-  std::map<std::string, std::unique_ptr<StoredEmbeddings>, std::less<>> tables_
-      QUARRY_GUARDED_BY(tables_mutex_);  // never closed
+// An update, checked, with its table.
+struct EmbeddingService::Change {
+  EmbeddingTable* table = nullptr;
+  wire::RowBlockArrays<false> rows;
 };
 
-Result<EmbeddingTable*> EmbeddingServiceImpl::Find(std::string_view name) {
+EmbeddingService::EmbeddingService(Store& store, MemoryBudget& budget, uint64_t pool_bytes)
+    : store_(store), budget_(budget), pool_bytes_(pool_bytes) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  for (const EmbeddingRecord& record : manifest->embeddings) {
+    last_timestamp_ = std::max(last_timestamp_, record.timestamp);
+  }
+  checkpointed_ = last_timestamp_;
+}
+
+EmbeddingService::~EmbeddingService() = default;
+
+Result<EmbeddingSpec> EmbeddingService::Spec(std::string_view table) {
+  QUARRY_TRY(const EmbeddingTable* const opened, Find(table));
+  return opened->spec();
+}
+
+Result<EmbeddingTable*> EmbeddingService::Find(std::string_view name) {
   MutexLock lock(tables_mutex_);
   if (const auto open = tables_.find(name); open != tables_.end()) return &open->second->table();
   const uint64_t memory_bytes = std::min(pool_bytes_, budget_.available_bytes());
@@ -121,8 +98,8 @@ Result<EmbeddingTable*> EmbeddingServiceImpl::Find(std::string_view name) {
   return &tables_.emplace(name, std::move(opened)).first->second->table();
 }
 
-Status EmbeddingServiceImpl::Read(std::string_view table, std::span<const uint64_t> ids,
-                                  const wire::RowBlockArrays<true>& block) {
+Status EmbeddingService::Read(std::string_view table, std::span<const uint64_t> ids,
+                              const wire::RowBlockArrays<true>& block) {
   QUARRY_TRY(EmbeddingTable* const opened, Find(table));
   const EmbeddingSpec& spec = opened->spec();
   QUARRY_RETURN_IF_ERROR(CheckIds(spec, table, ids));
@@ -146,7 +123,7 @@ Status EmbeddingServiceImpl::Read(std::string_view table, std::span<const uint64
   return Status::Ok();
 }
 
-Result<EmbeddingServiceImpl::Change> EmbeddingServiceImpl::Check(const Update& update) {
+Result<EmbeddingService::Change> EmbeddingService::Check(const Update& update) {
   QUARRY_TRY(EmbeddingTable* const table, Find(update.table));
   const EmbeddingSpec& spec = table->spec();
   const wire::RowBlockShape& shape = update.shape;
@@ -163,7 +140,7 @@ Result<EmbeddingServiceImpl::Change> EmbeddingServiceImpl::Check(const Update& u
   return Change{table, rows};
 }
 
-Result<uint64_t> EmbeddingServiceImpl::StaleRows(const Change& change) {
+Result<uint64_t> EmbeddingService::StaleRows(const Change& change) {
   uint64_t stale = 0;
   for (Pieces pieces(change.table->spec(), change.rows.ids.size()); pieces.Next(change.rows.ids);) {
     QUARRY_RETURN_IF_ERROR(change.table->Read(pieces.block));
@@ -173,7 +150,7 @@ Result<uint64_t> EmbeddingServiceImpl::StaleRows(const Change& change) {
   return stale;
 }
 
-Status EmbeddingServiceImpl::Write(const Change& change, int64_t timestamp) {
+Status EmbeddingService::Write(const Change& change, int64_t timestamp) {
   for (Pieces pieces(change.table->spec(), change.rows.ids.size()); pieces.Next(change.rows.ids);) {
     RowBlock& block = pieces.block;
     const auto assign = [](auto& to, const auto& from) { to.assign(from.begin(), from.end()); };
@@ -185,7 +162,7 @@ Status EmbeddingServiceImpl::Write(const Change& change, int64_t timestamp) {
   return Status::Ok();
 }
 
-Result<wire::EmbeddingsCommitted> EmbeddingServiceImpl::Commit(std::span<const Update> updates) {
+Result<wire::EmbeddingsCommitted> EmbeddingService::Commit(std::span<const Update> updates) {
   const ScopedSpan span("commit embeddings");
   std::vector<Change> changes;
   for (const Update& update : updates) {
@@ -215,7 +192,7 @@ Result<wire::EmbeddingsCommitted> EmbeddingServiceImpl::Commit(std::span<const U
   return committed;
 }
 
-Status EmbeddingServiceImpl::Checkpoint(const std::function<Status(Manifest&, int64_t)>& also) {
+Status EmbeddingService::Checkpoint(const std::function<Status(Manifest&, int64_t)>& also) {
   const ScopedSpan span("checkpoint embeddings");
   MutexLock lock(commits_);
   QUARRY_RETURN_IF_ERROR(broken_);
@@ -231,13 +208,6 @@ Status EmbeddingServiceImpl::Checkpoint(const std::function<Status(Manifest&, in
   QUARRY_RETURN_IF_ERROR(CheckpointAll(store_, tables, last_timestamp_, change));
   checkpointed_ = last_timestamp_;
   return Status::Ok();
-}
-
-}  // namespace
-
-std::unique_ptr<EmbeddingService> EmbeddingService::Make(Store& store, MemoryBudget& budget,
-                                                         uint64_t pool_bytes) {
-  return std::make_unique<EmbeddingServiceImpl>(store, budget, pool_bytes);
 }
 
 }  // namespace quarry

@@ -379,21 +379,24 @@ StreamStats StreamGroup::Stats() const {
   return stream_ == nullptr ? last_stats_ : stream_->stats();
 }
 
-void StreamGroup::AddStates(std::vector<StreamHub::StreamState>& states) const {
+void StreamGroup::AddStatus(std::vector<wire::StreamStatus>& streams) const {
   const StreamStats stats = Stats();
   MutexLock lock(mutex_);
   for (const auto& member : members_) {
     if (member->lost_until) continue;
-    states.push_back({.session = member->owner.session,
-                      .stream = member->stream,
-                      .road = std::string(RoadMetrics::RoadName(request_.road.index())),
-                      .group = request_.mode == wire::StreamMode::kExclusive ? "" : request_.group,
-                      .batches = member->batches,
-                      .bytes = member->bytes,
-                      .held = static_cast<uint32_t>(member->held.size()),
-                      .waiting = static_cast<uint32_t>(member->wanted.size()),
-                      .slots = described_.slots,
-                      .stats = stats});
+    streams.push_back({.id = member->stream,
+                       .session = member->owner.session,
+                       .road = std::string(RoadMetrics::RoadName(request_.road.index())),
+                       .group = request_.mode == wire::StreamMode::kExclusive ? "" : request_.group,
+                       .batches = member->batches,
+                       .bytes = member->bytes,
+                       .held = static_cast<uint32_t>(member->held.size()),
+                       .waiting = static_cast<uint32_t>(member->wanted.size()),
+                       .slots = described_.slots,
+                       .read_bytes = stats.feature_bytes_read + stats.topology_bytes_read,
+                       .cache_lookups = stats.cache_lookups,
+                       .cache_hits = stats.cache_hits,
+                       .consumer_wait_seconds = stats.consumer_wait_seconds});
   }
 }
 

@@ -96,7 +96,7 @@ class StreamGroup {
   void Lose(uint64_t stream, const Status& why);   // as Leave, but the client may come back
   void LeaveAll(const Status& why);
   StreamStats Stats() const;
-  void AddStates(std::vector<StreamHub::StreamState>& states) const;
+  void AddStatus(std::vector<wire::StreamStatus>& streams) const;
 
   void RunAnswers() { answers_.Run(); }
   bool closing() const;

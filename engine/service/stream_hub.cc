@@ -84,10 +84,10 @@ class StreamHubImpl final : public StreamHub {
     return group->Stats();
   }
 
-  std::vector<StreamState> States() const override {
-    std::vector<StreamState> states;
-    for (const GroupPtr& group : Groups()) group->AddStates(states);
-    return states;
+  std::vector<wire::StreamStatus> Streams() const override {
+    std::vector<wire::StreamStatus> streams;
+    for (const GroupPtr& group : Groups()) group->AddStatus(streams);
+    return streams;
   }
 
  private:

@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "metrics_http.h"
+#include "fake_server.h"
 #include "quarry_process.h"
 
 namespace quarry {
@@ -25,6 +25,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::IsSupersetOf;
 using testing::Not;
+using testing_util::FakeServer;
 
 class CliWatchTest : public testing::Test {
  protected:
@@ -165,45 +166,41 @@ TEST_F(CliWatchTest, ATraceThatCannotBeWrittenStopsTheCommandBeforeItBegins) {
   EXPECT_FALSE(fs::exists(root_ / "other"));
 }
 
+// `quarry top` and a server that tells of more batches each time it is asked.
 class CliTopTest : public CliWatchTest {
  protected:
-  CliTopTest() {
-    metrics_.AddHistogram("quarry_request_seconds", "{kind=\"lookup\"}", "Latency.").Add(0.001);
-    auto server = MetricsHttp::Start({.metrics = &metrics_,
-                                      .sessions = [this] { return Sessions(); },
-                                      .streams = [this] { return Streams(); }},
-                                     {.port = 0});
-    EXPECT_TRUE(server.ok()) << server.status().ToString();
-    server_ = std::move(server).value();
-    url_ = "http://127.0.0.1:" + std::to_string(server_->port());
+  std::optional<FakeServer::Reply> Answer(uint64_t id, const wire::Request& request) {
+    if (!std::holds_alternative<wire::GetStatus>(request)) return FakeServer::Reply();
+    return FakeServer::Answer(
+        id, wire::ServerStatus{
+                .counters = {{"quarry_request_seconds_lookup_count", 1},
+                             {"quarry_request_seconds_lookup_p50", 0.001},
+                             {"quarry_request_seconds_lookup_p99", 0.001}},
+                .sessions = {{.id = 7, .pid = 4321, .budget_bytes = 1 << 30, .used_bytes = 1 << 29}},
+                .streams = {{.id = 3,
+                             .session = 7,
+                             .road = "planned",
+                             .group = "all",
+                             .batches = 100 * ++looks_,
+                             .slots = 4,
+                             .cache_lookups = 200,
+                             .cache_hits = 150}}});
   }
-  static std::vector<SessionStatus> Sessions() {
-    return {
-        {.id = 7, .pid = 4321, .uid = 1000, .seconds = 65, .budget_bytes = 1 << 30, .used_bytes = 1 << 29}};
-  }
-  // More batches each time somebody looks.
-  std::vector<StreamHub::StreamState> Streams() {
-    StreamHub::StreamState stream{
-        .session = 7, .stream = 3, .road = "planned", .group = "all", .batches = batches_ += 100, .slots = 4};
-    stream.stats.cache_lookups = 200;
-    stream.stats.cache_hits = 150;
-    return {stream};
-  }
+  std::string socket() const { return (root_ / "top").string(); }
 
-  Metrics metrics_;
-  std::atomic<uint64_t> batches_{0};
-  std::unique_ptr<MetricsHttp> server_;
-  std::string url_;
+  std::atomic<uint64_t> looks_{0};
+  std::unique_ptr<FakeServer> server_ = std::make_unique<FakeServer>(
+      socket(), [this](uint64_t id, const wire::Request& request) { return Answer(id, request); });
 };
 
 TEST_F(CliTopTest, OneReportForPeopleAndForPrograms) {
-  const Outcome once = Run("top --url " + url_);
+  const Outcome once = Run("top unix:" + socket());
   EXPECT_EQ(once.exit_code, 0) << once.err;
   EXPECT_THAT(once.out, AllOf(HasSubstr("1 sessions, 1 streams"), HasSubstr("4321"), HasSubstr("planned"),
                               HasSubstr("75.0%"), HasSubstr("512 MiB"), HasSubstr("1.00 GiB"),
                               HasSubstr("[=====     ]"), HasSubstr("quarry_request_seconds_lookup"),
                               Not(HasSubstr("\033"))));
-  const Outcome machine = Run("top --json --url " + url_);
+  const Outcome machine = Run("top --json " + socket());
   EXPECT_EQ(machine.exit_code, 0) << machine.err;
   const json state = json::parse(machine.out);
   EXPECT_EQ(state["sessions"][0]["pid"], 4321);
@@ -214,15 +211,10 @@ TEST_F(CliTopTest, OneReportForPeopleAndForPrograms) {
 
 TEST_F(CliTopTest, WhatIsNoServerIsSaid) {
   EXPECT_EQ(Run("top").exit_code, 2);
-  EXPECT_EQ(Run("top x.sock --url " + url_).exit_code, 2);
-  EXPECT_EQ(Run("top --url nonsense").exit_code, 2);
-  const Outcome socket = Run("top unix:" + (root_ / "no.sock").string());
-  EXPECT_EQ(socket.exit_code, 1);
-  EXPECT_THAT(socket.err, HasSubstr("no.sock"));
   server_.reset();
-  const Outcome gone = Run("top --url " + url_);
+  const Outcome gone = Run("top " + socket());
   EXPECT_EQ(gone.exit_code, 1);
-  EXPECT_THAT(gone.err, HasSubstr(url_.substr(7)));
+  EXPECT_THAT(gone.err, HasSubstr(socket()));
 }
 
 // A terminal, and quarry in it.
@@ -286,12 +278,12 @@ class Terminal {
 };
 
 TEST_F(CliTopTest, InATerminalItRedrawsUntilQ) {
-  Terminal terminal("top --url " + url_, "");
+  Terminal terminal("top " + socket(), "");
   EXPECT_TRUE(terminal.Shows("planned")) << terminal.screen();
   EXPECT_TRUE(terminal.Shows("\033[1m"));
   // Rates come with the second look: then the batches per second are known.
   for (const auto start = std::chrono::steady_clock::now();
-       batches_ < 300 && std::chrono::steady_clock::now() - start < std::chrono::seconds(10);) {
+       looks_ < 3 && std::chrono::steady_clock::now() - start < std::chrono::seconds(10);) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   terminal.Press('q');
@@ -302,7 +294,7 @@ TEST_F(CliTopTest, InATerminalItRedrawsUntilQ) {
 }
 
 TEST_F(CliTopTest, ControlCEndsItAndColorsCanBeRefused) {
-  Terminal terminal("top --url " + url_, "1");
+  Terminal terminal("top " + socket(), "1");
   EXPECT_TRUE(terminal.Shows("planned")) << terminal.screen();
   EXPECT_THAT(terminal.screen(), Not(HasSubstr("\033[1m")));
   server_.reset();

@@ -262,13 +262,17 @@ try quarry ""
   EXPECT_EQ(Words(lines[10]), VerbsIn(AllHelp(root_).at("")));
 }
 
+TEST_F(CompletionTest, WordsCompleteWithWhatTheyMean) {
+  EXPECT_THAT(Run("__complete tra").out, testing::MatchesRegex("train\t.+\n"));
+  EXPECT_THAT(Run("__complete layout build db --pol").out, testing::MatchesRegex("--policy\t.+\n"));
+  EXPECT_EQ(Run("__complete train db --direction o").out, "out\t\n");
+  EXPECT_EQ(Run("__complete train db --memory g").out, "") << "shells complete names of files then";
+  EXPECT_EQ(Run("__complete frobnicate --lyers").out, "");
+}
+
 TEST_F(CompletionTest, ZshAndFishKnowTheSameWords) {
-  const std::string zsh = Run("completion zsh").out, fish = Run("completion fish").out;
-  EXPECT_THAT(zsh, AllOf(HasSubstr("#compdef quarry"), HasSubstr("'layout build')"), HasSubstr("'--layers:"),
-                         HasSubstr("'train --direction') values=(in out both)")));
-  EXPECT_THAT(fish, AllOf(HasSubstr("-a 'train' -d '"),
-                          HasSubstr("'test (__quarry_verb) = \"layout build\"' -l 'policy'"),
-                          HasSubstr("-x -a 'in out both'")));
+  const std::string zsh = Run("completion zsh").out;
+  EXPECT_TRUE(zsh.starts_with("#compdef quarry\n"));
   if (Has("zsh")) {
     EXPECT_EQ(Shell("zsh -n", zsh), "");
   }

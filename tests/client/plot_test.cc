@@ -277,8 +277,7 @@ TEST_F(PlotTest, ATimelineHasALineForEachThreadAndAColourForEachStage) {
   EXPECT_NEAR(compute[2], 0.4 * epoch[1], 1);
   EXPECT_NEAR(svg.Widths(kGreen).at(1), 0.3 * epoch[1], 1);
   EXPECT_NEAR(svg.Widths(kPale).at(1), 0.7 * epoch[1], 1);
-  EXPECT_LT(svg.text.find(kBlue, svg.text.find("gnuplot_plot_1")),
-            svg.text.find(kVermilion, svg.text.find("gnuplot_plot_1")))
+  EXPECT_LT(svg.text.rfind(kBlue), svg.text.rfind(kVermilion))
       << "what lies within another span is drawn on it";
 
   const Svg window = Draw("timeline small.trace --window 0.0004,0.0008");

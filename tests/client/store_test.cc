@@ -451,6 +451,15 @@ TEST_P(StoreTest, ThreadsUseOneStoreAtATime) {
 }
 
 TEST_P(StoreTest, MembersOfAGroupShareItsBatchesOrShareThemOut) {
+  if (GetParam() == StoreKind::kEmbedded) {
+    wire::OpenStream request = SmallStream();
+    request.mode = wire::StreamMode::kShared;
+    request.group = "all";
+    const Status refused = Open(shared())->OpenStream(request).status();
+    EXPECT_EQ(refused.code(), Code::kUnsupported);
+    EXPECT_THAT(refused.message(), testing::HasSubstr("quarry serve"));
+    return;
+  }
   const Hashes expected = RoadPass(shared().path(), 4);
   OpenedStore store = Open(shared());
   for (const auto mode : {wire::StreamMode::kShared, wire::StreamMode::kSplit}) {

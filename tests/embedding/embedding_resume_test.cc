@@ -65,8 +65,7 @@ class Task final : public EmbeddingTask {
 EmbeddingPipelineOptions Options(Rng& rng, int64_t last_timestamp) {
   EmbeddingPipelineOptions options{.ordered = true, .last_timestamp = last_timestamp};
   options.batches_in_flight = static_cast<unsigned>(1 + rng.Below(12));
-  for (unsigned* workers : {&options.prepare_workers, &options.transfer_workers,
-                            &options.transfer_back_workers, &options.update_workers}) {
+  for (unsigned* workers : {&options.prepare_workers, &options.update_workers}) {
     *workers = static_cast<unsigned>(1 + rng.Below(3));
   }
   return options;

@@ -19,49 +19,49 @@ using testing::ElementsAre;
 using Ticket = CommitTracker::Ticket;
 
 TEST(CommitTrackerTest, MfctIsTheLongestRunOfFinishedTimestamps) {
-  const auto tracker = MakeCommitTracker();
+  CommitTracker tracker;
   std::vector<Ticket> tickets;
-  for (int i = 0; i < 7; ++i) tickets.push_back(tracker->Begin());
-  EXPECT_EQ(tracker->mfct(), -1);
+  for (int i = 0; i < 7; ++i) tickets.push_back(tracker.Begin());
+  EXPECT_EQ(tracker.mfct(), -1);
   for (const int64_t timestamp : {5, 0, 2, 6, 1}) {
-    tracker->Finish(tickets[static_cast<size_t>(timestamp)], timestamp);
+    tracker.Finish(tickets[static_cast<size_t>(timestamp)], timestamp);
   }
-  EXPECT_EQ(tracker->mfct(), 2) << "{0, 1, 2, 5, 6}";
-  EXPECT_EQ(tracker->outstanding(), 2u);
-  tracker->Finish(tickets[4], 4);
-  EXPECT_EQ(tracker->mfct(), 2);
-  tracker->Finish(tickets[3], 3);
-  EXPECT_EQ(tracker->mfct(), 6);
-  EXPECT_EQ(tracker->outstanding(), 0u);
+  EXPECT_EQ(tracker.mfct(), 2) << "{0, 1, 2, 5, 6}";
+  EXPECT_EQ(tracker.outstanding(), 2u);
+  tracker.Finish(tickets[4], 4);
+  EXPECT_EQ(tracker.mfct(), 2);
+  tracker.Finish(tickets[3], 3);
+  EXPECT_EQ(tracker.mfct(), 6);
+  EXPECT_EQ(tracker.outstanding(), 0u);
 }
 
 TEST(CommitTrackerTest, SafeToEvictIsTheLeastMfctOfAllUnderWay) {
-  const auto tracker = MakeCommitTracker();
-  const Ticket slow = tracker->Begin();
-  const Ticket a = tracker->Begin();
-  tracker->Finish(a, 0);
-  const Ticket b = tracker->Begin();
+  CommitTracker tracker;
+  const Ticket slow = tracker.Begin();
+  const Ticket a = tracker.Begin();
+  tracker.Finish(a, 0);
+  const Ticket b = tracker.Begin();
   EXPECT_EQ(b.mfct, 0);
   EXPECT_EQ(b.safe_to_evict, -1) << "the slow one read before 0 was there";
-  tracker->Finish(b, 1);
-  const Ticket c = tracker->Begin();
+  tracker.Finish(b, 1);
+  const Ticket c = tracker.Begin();
   EXPECT_EQ(c.mfct, 1);
   EXPECT_EQ(c.safe_to_evict, -1);
-  tracker->Finish(slow, 2);
-  const Ticket d = tracker->Begin();
+  tracker.Finish(slow, 2);
+  const Ticket d = tracker.Begin();
   EXPECT_EQ(d.mfct, 2);
   EXPECT_EQ(d.safe_to_evict, 1) << "c is the oldest now";
-  tracker->Abandon(c);
-  EXPECT_EQ(tracker->Begin().safe_to_evict, 2) << "an abandoned batch holds nothing back";
+  tracker.Abandon(c);
+  EXPECT_EQ(tracker.Begin().safe_to_evict, 2) << "an abandoned batch holds nothing back";
 }
 
 TEST(CommitTrackerTest, GoesOnFromACheckpoint) {
-  const auto tracker = MakeCommitTracker(41);
-  const Ticket ticket = tracker->Begin();
+  CommitTracker tracker(41);
+  const Ticket ticket = tracker.Begin();
   EXPECT_EQ(ticket.mfct, 41);
   EXPECT_EQ(ticket.safe_to_evict, 41);
-  tracker->Finish(ticket, 42);
-  EXPECT_EQ(tracker->mfct(), 42);
+  tracker.Finish(ticket, 42);
+  EXPECT_EQ(tracker.mfct(), 42);
 }
 
 TEST(ValidationCacheTest, ReplacesOnlyWhatIsOlder) {
@@ -149,7 +149,7 @@ TEST(OacTest, RunningExampleOfThePaper) {
   const EmbeddingSpec spec{
       .row_count = 8, .dim = 1, .optimizer = OptimizerKind::kSgd, .init = InitKind::kZeros};
   const auto table = MakeMemoryEmbeddingTable(spec);
-  const auto tracker = MakeCommitTracker();
+  CommitTracker tracker;
   const auto cache = MakeValidationCache(spec);
   const auto read = [&](std::vector<RowId> ids) {
     RowBlock block{.ids = std::move(ids)};
@@ -165,9 +165,9 @@ TEST(OacTest, RunningExampleOfThePaper) {
     return replaced;
   };
 
-  const Ticket first_ticket = tracker->Begin();
+  const Ticket first_ticket = tracker.Begin();
   RowBlock first = read({kA, kC, kF});
-  const Ticket second_ticket = tracker->Begin();
+  const Ticket second_ticket = tracker.Begin();
   RowBlock second = read({kA, kB, kH});
   EXPECT_THAT(second.timestamps, Each(kNeverWritten));
 
@@ -177,17 +177,17 @@ TEST(OacTest, RunningExampleOfThePaper) {
   EXPECT_EQ(cache->row_count(), 5u);
 
   ASSERT_TRUE(table->Write(second).ok());
-  tracker->Finish(second_ticket, 1);
-  EXPECT_EQ(tracker->mfct(), kNeverWritten);
+  tracker.Finish(second_ticket, 1);
+  EXPECT_EQ(tracker.mfct(), kNeverWritten);
   ASSERT_TRUE(table->Write(first).ok());
-  tracker->Finish(first_ticket, 0);
-  EXPECT_EQ(tracker->mfct(), 1);
+  tracker.Finish(first_ticket, 0);
+  EXPECT_EQ(tracker.mfct(), 1);
 
   const RowBlock end = read({0, 1, 2, 3, 4, 5, 6, 7});
   EXPECT_THAT(end.values, ElementsAre(2, 1, 1, 0, 0, 1, 0, 1)) << "a'' b' c' d e f' g h'";
   EXPECT_THAT(end.timestamps, ElementsAre(1, 1, 0, -1, -1, 0, -1, 1));
 
-  const Ticket third_ticket = tracker->Begin();
+  const Ticket third_ticket = tracker.Begin();
   RowBlock third = read({kA});
   EXPECT_EQ(compute(third_ticket, third, 2), 0u) << "it read everything";
   EXPECT_EQ(cache->row_count(), 1u) << "and nobody needs what came before it";

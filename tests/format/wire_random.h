@@ -277,6 +277,20 @@ class RandomMessage {
     m.payload = SomePayload(m.edges * kEdgeBytes);
   }
   void Fill(Counters& m) { FillEach(m.counters, 0); }
+  void Fill(SessionStatus& m) {
+    m = {Any(), Any32(), Any32(), rng_.Unit() * 1e9, Any(), Any(), Any(), Any(), Any(), Any(), Any()};
+  }
+  void Fill(StreamStatus& m) {
+    m = {Any(), Any(), Name(), Flip() ? Name() : "", Any(), Any(), Any32(), Any32(), Any32(),
+         Any(), Any(), Any(),  rng_.Unit() * 1e9};
+  }
+  void Fill(ServerStatus& m) {
+    FillEach(m.counters, 0);
+    FillEach(m.sessions, 0);
+    FillEach(m.streams, 0);
+    m.sessions_left_out = Any();
+    m.streams_left_out = Any();
+  }
   void Fill(SqlColumn& m) { m = {Name(), Name(), Flip()}; }
   void Fill(SqlTable& m) {
     m.name = Name();

@@ -143,7 +143,7 @@ class SerialRun {
   int64_t next_timestamp_ = 0;
 };
 
-enum class Point : uint8_t { kPrepare, kRead, kTransfer, kCompute, kTransferBack, kWrite };
+enum class Point : uint8_t { kPrepare, kRead, kCompute, kWrite };
 
 // Called at every point of a pipeline, by the thread that is there.
 using Hook = std::function<Status(Point, uint64_t batch)>;
@@ -168,12 +168,10 @@ class HookedTask final : public EmbeddingTask {
     for (size_t t = 0; t < item.blocks.size(); ++t) item.blocks[t].ids = workload_.Rows(item.batch, t);
     return hook_(Point::kPrepare, item.batch);
   }
-  Status Transfer(EmbeddingItem& item) override { return hook_(Point::kTransfer, item.batch); }
   Status Compute(EmbeddingItem& item) override {
     workload_.Compute(item.batch, item.blocks);
     return hook_(Point::kCompute, item.batch);
   }
-  Status TransferBack(EmbeddingItem& item) override { return hook_(Point::kTransferBack, item.batch); }
 
  private:
   const Workload& workload_;
@@ -263,8 +261,7 @@ EmbeddingPipelineOptions RandomOptions(Rng& rng) {
   EmbeddingPipelineOptions options{.record_order = true};
   options.ordered = rng.Below(3) == 0;
   options.batches_in_flight = static_cast<unsigned>(1 + rng.Below(20));
-  for (unsigned* workers : {&options.prepare_workers, &options.transfer_workers,
-                            &options.transfer_back_workers, &options.update_workers}) {
+  for (unsigned* workers : {&options.prepare_workers, &options.update_workers}) {
     *workers = static_cast<unsigned>(1 + rng.Below(8));
   }
   return options;
@@ -389,15 +386,17 @@ TEST(EmbeddingPipelineTest, TheValidationCacheIsBoundedByTheBatchesInFlight) {
       return Status();
     }
     Status Compute(EmbeddingItem&) override { return Status(); }
-    Status TransferBack(EmbeddingItem& item) override {
-      if (item.batch % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      return Status();
-    }
   } task;
-  const auto table = MakeMemoryEmbeddingTable({.row_count = 10'000, .dim = 4});
-  EmbeddingTable* const tables[] = {table.get()};
+  HookedTable table(MakeMemoryEmbeddingTable({.row_count = 10'000, .dim = 4}),
+                    [](Point point, uint64_t timestamp) {
+                      if (point == Point::kWrite && timestamp % 50 == 0) {
+                        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                      }
+                      return Status();
+                    });
+  EmbeddingTable* const tables[] = {&table};
   const auto pipeline = EmbeddingPipeline::Make(
-      tables, task, {.batches_in_flight = 4, .transfer_back_workers = 3, .last_timestamp = 99});
+      tables, task, {.batches_in_flight = 4, .update_workers = 3, .last_timestamp = 99});
   ASSERT_TRUE(pipeline->Run(0, 1000).ok());
   const EmbeddingPipelineStats stats = pipeline->stats();
   EXPECT_LE(stats.cache_rows_peak, 4u * 4 * 10);
@@ -435,8 +434,7 @@ TEST(EmbeddingPipelineTest, TimestampsGoOnFromACheckpoint) {
 
 TEST(EmbeddingPipelineTest, AnErrorOfAnyStageEndsTheRunAndComesBackOnce) {
   const Workload workload(1, {{.row_count = 20, .dim = 4}});
-  for (const Point point : {Point::kPrepare, Point::kRead, Point::kTransfer, Point::kCompute,
-                            Point::kTransferBack, Point::kWrite}) {
+  for (const Point point : {Point::kPrepare, Point::kRead, Point::kCompute, Point::kWrite}) {
     for (const bool ordered : {false, true}) {
       SCOPED_TRACE(testing::Message() << "point " << static_cast<int>(point) << " ordered " << ordered);
       std::atomic<int> calls = 0;

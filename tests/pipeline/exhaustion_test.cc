@@ -120,9 +120,7 @@ TEST_F(ThreadFaultsTest, AnEmbeddingRunWithoutAThreadOfAStageIsRefused) {
   const uint64_t refused = FailEveryThreadStart([&] {
     const auto table = MakeMemoryEmbeddingTable({.row_count = 20, .dim = 4});
     EmbeddingTable* const tables[] = {table.get()};
-    const auto pipeline = EmbeddingPipeline::Make(
-        tables, task,
-        {.prepare_workers = 2, .transfer_workers = 2, .transfer_back_workers = 2, .update_workers = 2});
+    const auto pipeline = EmbeddingPipeline::Make(tables, task, {.prepare_workers = 2, .update_workers = 2});
     const Status status = pipeline->Run(0, 50);
     if (!status.ok()) {
       EXPECT_EQ(pipeline->Run(0, 1).code(), Code::kCancelled);

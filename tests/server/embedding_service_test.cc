@@ -90,7 +90,7 @@ class EmbeddingServiceTest : public testing::Test {
     Start();
   }
 
-  void Start() { service_ = EmbeddingService::Make(*store_, budget_, pool_bytes_); }
+  void Start() { service_ = std::make_unique<EmbeddingService>(*store_, budget_, pool_bytes_); }
   // Loses all that no checkpoint has.
   void Reopen(IoBackend& backend) {
     service_.reset();
@@ -361,7 +361,7 @@ TEST_F(EmbeddingServiceTest, RefusesWhatCannotBe) {
 
 TEST_F(EmbeddingServiceTest, AMemoryThatIsTooSmallIsSaid) {
   MemoryBudget little(64 * kKiB);
-  const auto service = EmbeddingService::Make(*store_, little, kGiB);
+  const auto service = std::make_unique<EmbeddingService>(*store_, little, kGiB);
   const Status status = service->Spec("nodes").status();
   EXPECT_EQ(status.code(), Code::kOutOfBudget) << status.ToString();
 }

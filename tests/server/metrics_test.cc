@@ -174,66 +174,40 @@ class StatusTest : public testing::Test {
  protected:
   StatusTest() {
     metrics_.AddCounter("quarry_requests_total", "", "Requests.").Add(5);
-    sessions_ = {{.id = 7, .pid = 1234, .uid = 1000, .seconds = 1.5, .budget_bytes = 1 << 20, .requests = 9}};
-    streams_ = {{.session = 7, .stream = 3, .road = "planned", .group = "all", .batches = 11, .slots = 4}};
-  }
-  StatusSource Source() {
-    return {.metrics = &metrics_,
-            .sessions = [this] { return sessions_; },
-            .streams = [this] { return streams_; }};
+    status_ = {
+        .counters = metrics_.Counters(),
+        .sessions = {{.id = 7, .pid = 1234, .uid = 1000, .seconds = 1.5, .budget_bytes = 1 << 20}},
+        .streams = {{.id = 3, .session = 7, .road = "planned", .group = "all", .batches = 11, .slots = 4}}};
   }
   Metrics metrics_;
-  std::vector<SessionStatus> sessions_;
-  std::vector<StreamHub::StreamState> streams_;
+  wire::ServerStatus status_;
 };
 
-TEST_F(StatusTest, CountersNameSessionsAndStreams) {
-  std::map<std::string, double> counters;
-  for (const wire::Counter& counter : StatusCounters(Source())) counters[counter.name] = counter.value;
-  EXPECT_EQ(counters.at("quarry_requests_total"), 5);
-  EXPECT_EQ(counters.at("session_7_pid"), 1234);
-  EXPECT_EQ(counters.at("session_7_requests"), 9);
-  EXPECT_EQ(counters.at("stream_3_session"), 7);
-  EXPECT_EQ(counters.at("stream_3_batches"), 11);
-  EXPECT_EQ(counters.at("stream_3_road_planned"), 1);
-  EXPECT_EQ(counters.at("stream_3_group_all"), 1);
-}
-
 TEST_F(StatusTest, HoweverManyThereAreTheyFitIntoAMessage) {
-  sessions_.assign(64, sessions_[0]);
-  streams_.assign(300, streams_[0]);
-  streams_[0].group = std::string(64, 'g');
-  const std::vector<wire::Counter> counters = StatusCounters(Source());
-  EXPECT_LE(counters.size(), wire::kListedMax);
-  EXPECT_GT(counters.size(), wire::kListedMax - 30);
-  std::map<std::string, double> left_out;
-  uint64_t sessions = 0, streams = 0;
-  for (const wire::Counter& counter : counters) {
-    left_out[counter.name] = counter.value;
-    sessions += counter.name.ends_with("_pid") ? 1 : 0;
-    streams += counter.name.ends_with("_held") ? 1 : 0;
-  }
-  EXPECT_EQ(left_out.at("quarry_status_sessions_left_out"), 64.0 - static_cast<double>(sessions));
-  EXPECT_EQ(left_out.at("quarry_status_streams_left_out"), 300.0 - static_cast<double>(streams));
-  EXPECT_GT(left_out.at("quarry_status_streams_left_out"), 200);
-  for (const wire::Counter& counter : counters) EXPECT_LE(counter.name.size(), wire::kNameBytesMax);
-  const auto encoded = wire::EncodeResponse(1, wire::Counters{counters});
+  status_.sessions.assign(wire::kListedMax + 10, status_.sessions[0]);
+  status_.streams.assign(wire::kListedMax + 300, status_.streams[0]);
+  for (wire::StreamStatus& stream : status_.streams) stream.group = std::string(wire::kNameBytesMax, 'g');
+  EXPECT_FALSE(wire::EncodeResponse(1, status_).ok());
+  wire::LeaveOutWhatFindsNoRoom(status_);
+  EXPECT_EQ(status_.sessions_left_out, 10u);
+  EXPECT_EQ(status_.streams_left_out, 300u);
+  const auto encoded = wire::EncodeResponse(1, status_);
   EXPECT_TRUE(encoded.ok()) << encoded.status().ToString();
 }
 
 TEST_F(StatusTest, JsonHasThemAll) {
-  streams_[0].group = "a\"b";
-  sessions_[0].seconds = std::nan("");
-  const Json json = Json::parse(StatusJson(Source()));
+  status_.streams[0].group = "a\"b";
+  status_.sessions[0].seconds = std::nan("");
+  const Json json = Json::parse(wire::ToJson(status_));
   EXPECT_EQ(json["counters"]["quarry_requests_total"], 5);
   EXPECT_EQ(json["sessions"][0]["id"], 7);
   EXPECT_EQ(json["sessions"][0]["budget_bytes"], 1 << 20);
   EXPECT_TRUE(json["sessions"][0]["seconds"].is_null());
   EXPECT_EQ(json["streams"][0]["road"], "planned");
   EXPECT_EQ(json["streams"][0]["group"], "a\"b");
-  sessions_.clear();
-  streams_.clear();
-  EXPECT_EQ(Json::parse(StatusJson(Source()))["streams"], Json::array());
+  status_.sessions.clear();
+  status_.streams.clear();
+  EXPECT_EQ(Json::parse(wire::ToJson(status_))["streams"], Json::array());
 }
 
 // A client without manners.
@@ -293,7 +267,7 @@ std::string Body(const std::string& answer) {
 class MetricsHttpTest : public StatusTest {
  protected:
   MetricsHttpTest() {
-    auto server = MetricsHttp::Start(Source(), {.port = 0});
+    auto server = MetricsHttp::Start(metrics_, [this] { return status_; }, {.port = 0});
     EXPECT_TRUE(server.ok()) << server.status().ToString();
     server_ = std::move(server).value();
   }
@@ -418,7 +392,8 @@ TEST_F(MetricsHttpTest, APageOfAnotherSiteIsNotAnswered) {
 }
 
 TEST_F(MetricsHttpTest, ATakenPortIsSaid) {
-  const Status status = MetricsHttp::Start(Source(), {.port = server_->port()}).status();
+  const Status status =
+      MetricsHttp::Start(metrics_, [this] { return status_; }, {.port = server_->port()}).status();
   EXPECT_EQ(status.code(), Code::kAlreadyExists);
   EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(server_->port())));
 }

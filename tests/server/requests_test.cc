@@ -1,6 +1,7 @@
 // What a server answers, held against the database itself: every request, through shared memory and without.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -345,6 +346,14 @@ TEST_P(RequestsTest, AStreamGivesTheBatchesOfTheRoad) {
   const auto stats = peer_.CallFor<wire::Counters>(wire::Stats{opened->stream});
   ASSERT_TRUE(stats.ok()) << stats.status().ToString();
   EXPECT_EQ(stats->counters[0], (wire::Counter{"batches", static_cast<double>(batches)}));
+  const auto status = peer_.CallFor<wire::ServerStatus>(wire::GetStatus{});
+  ASSERT_TRUE(status.ok()) << status.status().ToString();
+  const auto mine = std::ranges::find(status->streams, opened->stream, &wire::StreamStatus::id);
+  ASSERT_NE(mine, status->streams.end());
+  EXPECT_EQ(mine->batches, batches);
+  const auto session = std::ranges::find(status->sessions, mine->session, &wire::SessionStatus::id);
+  ASSERT_NE(session, status->sessions.end());
+  EXPECT_EQ(session->pid, static_cast<uint32_t>(getpid()));
   ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}).ok());
   EXPECT_EQ(CodeOf(wire::NextBatch{opened->stream}).code(), Code::kUsage);
 }

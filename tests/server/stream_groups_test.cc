@@ -388,7 +388,7 @@ TEST(StreamGroupsTest, AnyScheduleGivesTheRightBatchesAndEndsWithNothingHeld) {
     }
     for (std::thread& thread : sessions) thread.join();
     world.ExpectBudgetFree();
-    EXPECT_TRUE(world.hub->States().empty());
+    EXPECT_TRUE(world.hub->Streams().empty());
   }
 }
 

@@ -134,7 +134,7 @@ TEST(StreamHubTest, AMemberHoldsAsManyBatchesAsItHasSlots) {
   for (uint32_t slot = 0; slot < user.opened.slots; ++slot) held.push_back(**user.Next());
   const PendingBatch fifth = user.AskNext(), sixth = user.AskNext();
   EXPECT_FALSE(fifth.answered(milliseconds(50)));
-  const auto states = world.hub->States();
+  const auto states = world.hub->Streams();
   ASSERT_EQ(states.size(), 1u);
   EXPECT_EQ(states[0].held, 4u);
   EXPECT_EQ(states[0].waiting, 2u);
@@ -215,7 +215,7 @@ TEST(StreamHubTest, WhatCannotBeIsRefused) {
   EXPECT_EQ(user.Next().status().code(), Code::kUsage);
   EXPECT_EQ(user.Close().code(), Code::kUsage);
   EXPECT_EQ(user.Stats().status().code(), Code::kUsage);
-  EXPECT_TRUE(world.hub->States().empty());
+  EXPECT_TRUE(world.hub->Streams().empty());
 
   ASSERT_TRUE(user.Open(Exclusive()).ok());
   const auto ids = [](std::vector<NodeId> values) { return wire::StartPass{.seeds = wire::NodeIds(values)}; };
@@ -318,7 +318,7 @@ TEST(StreamHubTest, ClosingInAnyStateAnswersWhatIsPendingAndFreesTheBudget) {
       if (state == kEnded) {
         ASSERT_TRUE(user.Drain(hashes).ok());
       }
-      if (state == kOpening) user.opened.stream = world.hub->States().at(0).stream;
+      if (state == kOpening) user.opened.stream = world.hub->Streams().at(0).id;
       if (whole_session) {
         user.CloseSession();
       } else {

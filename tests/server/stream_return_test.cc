@@ -116,7 +116,7 @@ TEST(StreamReturnTest, NothingIsKeptForMembersWhoAllAreLost) {
   two.first.CloseSession();
   two.second.CloseSession();
   two.world.ExpectBudgetFree();
-  EXPECT_TRUE(two.world.hub->States().empty());
+  EXPECT_TRUE(two.world.hub->Streams().empty());
 }
 
 TEST(StreamReturnTest, WhoComesBackMayStartTheNextPassInstead) {

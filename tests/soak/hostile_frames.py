@@ -30,7 +30,7 @@ REQUESTS = (
     '(query = (connection = 1, text = (inline = "select * from nodes"), parameters = 0))',
     '(query = (connection = 1, script = true, text = (inline = "select 1; select count(*) from edges"), parameters = 0))',
     '(query = (connection = 2, text = (inline = "update nodes set label = 1 where id = 5"), parameters = 0))',
-    "(fetch = (cursor = 1))", "(fetch = (cursor = 1, next = true))", "(closeQuery = 1)", "(closeSql = 1)",
+    "(fetch = (cursor = 1))", "(fetch = (cursor = 1, next = true))", "(closeQuery = 1)", "(closeSql = 1)", "(getStatus = void)",
 )
 
 

@@ -60,7 +60,7 @@ enum quarry_stream_mode { QUARRY_EXCLUSIVE = 0, QUARRY_SHARED = 1, QUARRY_SPLIT 
 struct quarry_stream_options {
   size_t size;
   int mode;
-  const char* group; /* shared and split */
+  const char* group; /* shared and split, which are for clients of a server */
   uint32_t members;  /* of the group; 0: 1 */
   const quarry_snapshot* snapshot;
 };

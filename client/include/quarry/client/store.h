@@ -61,7 +61,9 @@ class Batch {
   virtual const wire::BatchView& view() const = 0;  // checked: its arrays are a block
 };
 
-// One road. For one thread at a time.
+// One road. For one thread at a time: threads that share its batches take turns at Next. Processes share or
+// split the batches of a road as a group (wire::StreamMode), which a server has; an embedded store has none
+// (kUnsupported).
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -146,6 +148,8 @@ class Store {
   virtual Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first,
                                                   uint64_t count) = 0;
   virtual Result<wire::Counters> Stats() = 0;
+  // Stats, and a server's sessions and streams; an embedded store lists neither.
+  virtual Result<wire::ServerStatus> ServerStatus() = 0;
   virtual Status Ping() = 0;
   // Opens an SQL connection, with a transaction and tables of its own.
   virtual Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options = {}) = 0;

@@ -145,8 +145,13 @@ struct ReleaseSnapshot {
 };
 
 struct Stats {
-  uint64_t stream = 0;  // 0 = of the server
+  uint64_t stream = 0;  // 0 = the counters of the server
   bool operator==(const Stats&) const = default;
+};
+
+// Counters, sessions and streams of the server.
+struct GetStatus {
+  bool operator==(const GetStatus&) const = default;
 };
 
 struct Ping {
@@ -161,6 +166,6 @@ struct Cancel {
 using Request = std::variant<Hello, OpenSession, Describe, Lookup, Sample, OpenStream, StartPass, NextBatch,
                              CloseStream, ReleaseLeases, ReadLease, ReadEmbeddings, CommitEmbeddings, Put,
                              TakeSnapshot, ReleaseSnapshot, Stats, Ping, Cancel, SaveTraining, ReadTraining,
-                             ReadEdges, OpenSql, CloseSql, Query, Fetch, CloseQuery, ForgetPut>;
+                             ReadEdges, OpenSql, CloseSql, Query, Fetch, CloseQuery, ForgetPut, GetStatus>;
 
 }  // namespace quarry::wire

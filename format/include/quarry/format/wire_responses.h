@@ -12,6 +12,7 @@
 #include "quarry/base/status.h"
 #include "quarry/format/element_type.h"
 #include "quarry/format/wire_sql.h"
+#include "quarry/format/wire_status.h"
 #include "quarry/format/wire_training.h"
 #include "quarry/format/wire_types.h"
 
@@ -179,12 +180,6 @@ struct SnapshotTaken {
   bool operator==(const SnapshotTaken&) const = default;
 };
 
-struct Counter {
-  std::string name;
-  double value = 0;
-  bool operator==(const Counter&) const = default;
-};
-
 struct Counters {
   std::vector<Counter> counters;
   bool operator==(const Counters&) const = default;
@@ -193,6 +188,6 @@ struct Counters {
 using Response =
     std::variant<Failure, Done, Welcome, SessionOpened, Description, Rows, Sampled, StreamOpened, PassStarted,
                  Batch, PassEnded, Chunk, EmbeddingRows, EmbeddingsCommitted, Written, SnapshotTaken,
-                 Counters, Training, Edges, SqlOpened, Statement, SqlRows>;
+                 Counters, Training, Edges, SqlOpened, Statement, SqlRows, ServerStatus>;
 
 }  // namespace quarry::wire

@@ -27,6 +27,7 @@
 #include <span>
 #include <vector>
 
+#include "quarry/base/mutex.h"
 #include "quarry/base/status.h"
 #include "quarry/format/types.h"
 #include "quarry/io/buffer.h"
@@ -54,36 +55,80 @@ class FeatureBuffer {
   static uint64_t MemoryBytes(const FeatureBufferOptions& options);
   // kOutOfBudget when the system refuses the memory, kInvalidArgument for a slot_count out of range.
   static Result<std::unique_ptr<FeatureBuffer>> Make(const FeatureBufferOptions& options);
-  virtual ~FeatureBuffer() = default;
 
-  virtual const std::byte* base() const = 0;
-  virtual std::byte* SlotData(uint32_t slot) = 0;  // at base() + slot * slot_bytes()
-  virtual uint64_t slot_bytes() const = 0;
+  const std::byte* base() const { return rows_.data(); }
+  std::byte* SlotData(uint32_t slot) { return rows_.data() + slot * options_.slot_bytes; }
+  uint64_t slot_bytes() const { return options_.slot_bytes; }
 
   // Pins the rows of `nodes` (unique), writing each one's slot to `slots`. `misses` receives the positions
   // (indices into nodes) that the caller must now load and FinishLoad or AbortLoad; `waits` those that
   // another batch is loading: call WaitLoaded for them after the caller's own loads. Blocks for admission;
   // kCancelled after Cancel(); on any error nothing is pinned.
-  virtual Status Acquire(std::span<const NodeId> nodes, std::span<uint32_t> slots,
-                         std::vector<uint32_t>& misses, std::vector<uint32_t>& waits) = 0;
+  Status Acquire(std::span<const NodeId> nodes, std::span<uint32_t> slots, std::vector<uint32_t>& misses,
+                 std::vector<uint32_t>& waits);
   // The rows in these slots are whole now. May be called in portions, and for a part of the misses.
-  virtual void FinishLoad(std::span<const uint32_t> slots) = 0;
+  void FinishLoad(std::span<const uint32_t> slots);
   // Waits until every slot is valid; kIoError when the batch that was loading one gave up, kCancelled after
   // Cancel().
-  virtual Status WaitLoaded(std::span<const uint32_t> slots) = 0;
+  Status WaitLoaded(std::span<const uint32_t> slots);
   // The loader gives up: those of `slots` that are still loading become invalid and their waiters wake with
   // an error. References stay and are dropped by Release as usual.
-  virtual void AbortLoad(std::span<const uint32_t> slots) = 0;
+  void AbortLoad(std::span<const uint32_t> slots);
   // Drops one reference to each; the last one puts the slot on the standby list. Slots are retired from last
   // to first, so the rows that a block found first (the ones nearest to its seeds, found again most often)
   // are evicted last.
-  virtual void Release(std::span<const uint32_t> slots) = 0;
+  void Release(std::span<const uint32_t> slots);
 
   // Wakes every waiter with kCancelled and refuses until Resume. Rows stay.
-  virtual void Cancel() = 0;
+  void Cancel();
   // REQUIRES: no thread is in Acquire or WaitLoaded.
-  virtual void Resume() = 0;
-  virtual FeatureBufferStats stats() const = 0;
+  void Resume();
+  FeatureBufferStats stats() const;
+
+ private:
+  struct Slot;
+  FeatureBuffer(const FeatureBufferOptions& options, IoBuffer rows, IoBuffer table, IoBuffer slots);
+
+  Status WaitForAdmission(std::span<const NodeId> nodes) QUARRY_REQUIRES(mutex_);
+  bool Fits(std::span<const NodeId> nodes) const QUARRY_REQUIRES(mutex_);
+  uint32_t TakeSlot() QUARRY_REQUIRES(mutex_);
+  uint32_t EvictOldest() QUARRY_REQUIRES(mutex_);
+  bool InStandby(uint32_t position) const QUARRY_REQUIRES(mutex_);
+  void PushStandby(uint32_t slot) QUARRY_REQUIRES(mutex_);
+  void CompactLog() QUARRY_REQUIRES(mutex_);
+
+  // Calls visit(i, entry) for each node in order, its table entry and the slot behind it prefetched.
+  template <typename Visit>
+  void ForEachEntry(std::span<const NodeId> nodes, Visit visit) const QUARRY_REQUIRES(mutex_);
+  // Calls visit(slot) for each, prefetched.
+  template <typename Iterator, typename Visit>
+  void ForEachSlot(Iterator begin, Iterator end, Visit visit) const QUARRY_REQUIRES(mutex_);
+
+  const FeatureBufferOptions options_;
+  const IoBuffer rows_;
+  const IoBuffer table_memory_;
+  const IoBuffer slots_memory_;
+
+  mutable Mutex mutex_;
+  CondVar slots_changed_;  // slots were released, or it is another ticket's turn
+  CondVar loads_changed_;
+  uint32_t* const table_;  // by node: slot + 1, or 0
+  Slot* const slots_;
+
+  // The standby list as a log: releasing appends a slot, evicting takes from the head. An entry whose slot
+  // has been acquired since is stale (its stamp points elsewhere) and skipped: no links to mend on a hit.
+  // When the log is full, stale entries are squeezed out; it is twice as long as there are slots, so that
+  // this costs O(1) a release.
+  std::vector<uint32_t> log_ QUARRY_GUARDED_BY(mutex_);
+  uint32_t log_head_ QUARRY_GUARDED_BY(mutex_) = 0;
+  uint32_t log_tail_ QUARRY_GUARDED_BY(mutex_) = 0;
+  uint64_t standby_count_ QUARRY_GUARDED_BY(mutex_) = 0;
+
+  std::vector<uint32_t> free_ QUARRY_GUARDED_BY(mutex_);
+  uint64_t next_ticket_ QUARRY_GUARDED_BY(mutex_) = 0;
+  uint64_t serving_ QUARRY_GUARDED_BY(mutex_) = 0;
+  bool cancelled_ QUARRY_GUARDED_BY(mutex_) = false;
+  FeatureBufferStats stats_ QUARRY_GUARDED_BY(mutex_);
 };
 
 }  // namespace quarry

@@ -14,6 +14,8 @@
 #include <span>
 
 #include "quarry/base/status.h"
+#include "quarry/base/units.h"
+#include "quarry/io/buffer.h"
 #include "quarry/storage/topology.h"
 
 namespace quarry {
@@ -29,12 +31,47 @@ class NeighborCache {
   // address table fits. kCorruption, kIoError and kOutOfBudget as reading and allocating give them.
   static Result<std::unique_ptr<NeighborCache>> Build(IoBackend& backend, const Topology& topology,
                                                       Adjacency side, uint64_t memory_bytes);
-  virtual ~NeighborCache() = default;
   // The cached list of v (empty span with null data when v is not cached). Valid while the cache is.
-  virtual std::span<const NodeId> Find(NodeId v) const = 0;
-  virtual uint64_t cached_nodes() const = 0;
-  virtual uint64_t cached_edges() const = 0;
-  virtual uint64_t memory_bytes() const = 0;
+  std::span<const NodeId> Find(NodeId v) const {
+    if (table_.size() == 0) return {};
+    const uint32_t address = table()[v];
+    if (address == kNotCached) return {};
+    return {lists() + (uint64_t{address} << unit_shift_), Degree(v)};
+  }
+  uint64_t cached_nodes() const { return cached_nodes_; }
+  uint64_t cached_edges() const { return cached_edges_; }
+  uint64_t memory_bytes() const { return table_.mapped_bytes() + lists_.mapped_bytes(); }
+
+ private:
+  static constexpr uint32_t kNotCached = 0xffffffff;
+  struct Cut;
+
+  NeighborCache(const Topology& topology, Adjacency side)
+      : topology_(topology), side_(side), indptr_(topology.indptr(side)) {}
+  Status Fill(IoBackend& backend, uint64_t memory_bytes);
+  uint64_t Degree(NodeId node) const { return indptr_[node + 1] - indptr_[node]; }
+  uint64_t Entries(NodeId node) const { return RoundUp(Degree(node), uint64_t{1} << unit_shift_); }
+  uint32_t* table() const { return reinterpret_cast<uint32_t*>(table_.data()); }
+  NodeId* lists() const { return reinterpret_cast<NodeId*>(lists_.data()); }
+
+  uint32_t Importance(NodeId node) const;
+  Status CountOppositeDegrees(IoBackend& backend);
+  Cut Choose(uint64_t entries_max) const;
+  uint64_t AssignAddresses(const Cut& cut);
+  Status ReadLists(IoBackend& backend);
+  template <typename Visit>
+  Status Scan(IoBackend& backend, const Visit& visit);
+
+  const Topology& topology_;
+  const Adjacency side_;
+  const std::span<const uint64_t> indptr_;
+  // By node: how often other lists name it, while choosing; then its list's address, in units of 1 <<
+  // unit_shift_ entries of lists_.
+  IoBuffer table_;
+  IoBuffer lists_;
+  unsigned unit_shift_ = 0;
+  uint64_t cached_nodes_ = 0;
+  uint64_t cached_edges_ = 0;
 };
 
 }  // namespace quarry

@@ -10,9 +10,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
 #include <span>
 
+#include "quarry/base/mutex.h"
 #include "quarry/base/status.h"
 #include "quarry/embedding/embedding_table.h"
 
@@ -29,17 +32,23 @@ class CommitTracker {
     // No batch under way needs a cached row of this timestamp or less: the least MFCT of all of them.
     int64_t safe_to_evict = kNeverWritten;
   };
-  virtual ~CommitTracker() = default;
-  virtual Ticket Begin() = 0;
+  // `last_finished` is the timestamp of the checkpoint that training resumes from.
+  explicit CommitTracker(int64_t last_finished = kNeverWritten) : mfct_(last_finished) {}
+  Ticket Begin();
   // The updates that this batch computed as `timestamp` are in the table.
-  virtual void Finish(const Ticket& ticket, int64_t timestamp) = 0;
+  void Finish(const Ticket& ticket, int64_t timestamp);
   // The batch ends without an update.
-  virtual void Abandon(const Ticket& ticket) = 0;
-  virtual int64_t mfct() const = 0;
-  virtual size_t outstanding() const = 0;
+  void Abandon(const Ticket& ticket);
+  int64_t mfct() const;
+  size_t outstanding() const;
+
+ private:
+  mutable Mutex mutex_;
+  int64_t mfct_ QUARRY_GUARDED_BY(mutex_);
+  std::set<int64_t> finished_ QUARRY_GUARDED_BY(mutex_);               // beyond mfct_ + 1
+  std::map<uint64_t, int64_t> outstanding_ QUARRY_GUARDED_BY(mutex_);  // id -> MFCT
+  uint64_t next_id_ QUARRY_GUARDED_BY(mutex_) = 0;
 };
-// `last_finished` is the timestamp of the checkpoint that training resumes from.
-std::unique_ptr<CommitTracker> MakeCommitTracker(int64_t last_finished = kNeverWritten);
 
 // The newest versions of the rows that batches under way may have missed. In front of the computation, and
 // used by its one thread; behind an interface so that it can lie where the computation is (a GPU's memory).

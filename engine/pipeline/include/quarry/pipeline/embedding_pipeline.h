@@ -1,11 +1,10 @@
-// EmbeddingPipeline: training of embedding tables in five stages (dissertation §3.1), kept exact by
+// EmbeddingPipeline: training of embedding tables in three stages (dissertation §3.1, whose two transfers to
+// and from a device have no place where rows are computed on by the CPU that read them), kept exact by
 // optimistic asynchrony control (§3.2, quarry/embedding/oac.h).
 //
-//   prepare        workers              row ids of the batch; Begin, Read
-//   transfer       workers              to the device
-//   compute        the caller's thread  Validate, gradients and updates, timestamp, Insert
-//   transfer back  workers              from the device
-//   update         workers              Write, Finish
+//   prepare  workers              row ids of the batch; Begin, Read
+//   compute  the caller's thread  Validate, gradients and updates, timestamp, Insert
+//   update   workers              Write, Finish
 //
 // A batch may touch several tables (nodes, relations): it has a RowBlock of each, and one timestamp. All
 // tables share one computation order and one CommitTracker; each has a ValidationCache.
@@ -40,11 +39,11 @@ struct EmbeddingPipelineOptions {
   bool record_order = false;
   unsigned batches_in_flight = 8;
   unsigned staleness = 4;
-  unsigned prepare_workers = 1, transfer_workers = 1, transfer_back_workers = 1, update_workers = 1;
+  unsigned prepare_workers = 1, update_workers = 1;
   int64_t last_timestamp = kNeverWritten;  // the checkpoint's from which training resumes
 };
 
-// Data that a task keeps with an item from stage to stage: edges, device buffers. Items are used again for
+// Data that a task keeps with an item from stage to stage: its edges, for example. Items are used again for
 // later batches, and so is their memory.
 struct EmbeddingItemData {
   virtual ~EmbeddingItemData() = default;
@@ -65,16 +64,12 @@ class EmbeddingTask {
   // by workers, for several items at a time. The ids must be a function of the batch number alone, for runs
   // to be repeatable.
   virtual Status Prepare(EmbeddingItem& item) = 0;
-  // Moves the item to where Compute wants it, and back. Called by workers, for several items at a time. A CPU
-  // computes where the rows were read: nothing to do.
-  virtual Status Transfer(EmbeddingItem&) { return Status(); }
-  virtual Status TransferBack(EmbeddingItem&) { return Status(); }
   // Computes, and updates values and state of the blocks in place. Called by one thread, that of Run.
   virtual Status Compute(EmbeddingItem& item) = 0;
 };
 
-enum class EmbeddingStage : uint8_t { kPrepare, kTransfer, kCompute, kTransferBack, kUpdate };
-inline constexpr size_t kEmbeddingStageCount = 5;
+enum class EmbeddingStage : uint8_t { kPrepare, kCompute, kUpdate };
+inline constexpr size_t kEmbeddingStageCount = 3;
 
 // Seconds are summed over the workers of a stage.
 struct EmbeddingStageStats {

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "quarry/base/budget.h"
+#include "quarry/base/mutex.h"
 #include "quarry/base/status.h"
 #include "quarry/embedding/embedding_table.h"
 #include "quarry/format/wire_batch.h"
@@ -29,21 +31,22 @@
 
 namespace quarry {
 
+class StoredEmbeddings;
+
 class EmbeddingService {
  public:
   // Tables are opened when they are first asked for, each with a buffer pool of at most `pool_bytes` of
   // `budget`, and less when less is there. Store and budget outlive the service. What no checkpoint has is
   // lost with it.
-  static std::unique_ptr<EmbeddingService> Make(Store& store, MemoryBudget& budget, uint64_t pool_bytes);
-  virtual ~EmbeddingService() = default;
+  EmbeddingService(Store& store, MemoryBudget& budget, uint64_t pool_bytes);
+  ~EmbeddingService();
 
   // kNotFound lists what there is; kOutOfBudget says how much memory the table needs at least; kBusy when a
   // run of this process trains it; kCorruption.
-  virtual Result<EmbeddingSpec> Spec(std::string_view table) = 0;
+  Result<EmbeddingSpec> Spec(std::string_view table);
   // Fills the block of `ids`, whose arrays are `block`. Errors as Spec; kInvalidArgument for ids that are not
   // ascending, unique and within the table, and for arrays of other sizes than ids and table have.
-  virtual Status Read(std::string_view table, std::span<const uint64_t> ids,
-                      const wire::RowBlockArrays<true>& block) = 0;
+  Status Read(std::string_view table, std::span<const uint64_t> ids, const wire::RowBlockArrays<true>& block);
   struct Update {
     std::string table;
     wire::RowBlockShape shape;
@@ -52,13 +55,34 @@ class EmbeddingService {
   // All or none. Errors as Read; kInvalidArgument also for blocks that are none, shapes that differ from the
   // table's, and a table that is named twice. An error of the disk in the middle of the updates leaves a part
   // of them: all later commits and checkpoints are refused with it, and a restart finds the last checkpoint.
-  virtual Result<wire::EmbeddingsCommitted> Commit(std::span<const Update> updates) = 0;
+  Result<wire::EmbeddingsCommitted> Commit(std::span<const Update> updates);
   // Everything committed so far is on disk afterwards, as one checkpoint of all tables; commits wait
   // meanwhile. Without a commit since the last one, nothing is written.
-  virtual Status Checkpoint() = 0;
+  Status Checkpoint() { return Checkpoint({}); }
   // The same, together with what `also` does to the manifest, which is done in any case; it is told the
   // timestamp of the last commit.
-  virtual Status Checkpoint(const std::function<Status(Manifest&, int64_t timestamp)>& also) = 0;
+  Status Checkpoint(const std::function<Status(Manifest&, int64_t timestamp)>& also);
+
+ private:
+  struct Change;
+
+  Result<EmbeddingTable*> Find(std::string_view name);
+  Result<Change> Check(const Update& update);
+  Result<uint64_t> StaleRows(const Change& change) QUARRY_REQUIRES(commits_);
+  Status Write(const Change& change, int64_t timestamp) QUARRY_REQUIRES(commits_);
+
+  Store& store_;
+  MemoryBudget& budget_;
+  const uint64_t pool_bytes_;
+
+  Mutex commits_;  // held over a whole commit, and over a checkpoint
+  int64_t last_timestamp_ QUARRY_GUARDED_BY(commits_) = kNeverWritten;
+  int64_t checkpointed_ QUARRY_GUARDED_BY(commits_) = kNeverWritten;
+  Status broken_ QUARRY_GUARDED_BY(commits_);  // a commit happened by half
+
+  Mutex tables_mutex_;
+  std::map<std::string, std::unique_ptr<StoredEmbeddings>, std::less<>> tables_
+      QUARRY_GUARDED_BY(tables_mutex_);  // never closed
 };
 
 }  // namespace quarry

@@ -28,6 +28,7 @@
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
 #include "quarry/format/wire_requests.h"
+#include "quarry/format/wire_status.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/service/allowance.h"
 #include "quarry/service/road_metrics.h"
@@ -106,16 +107,8 @@ class StreamHub {
   virtual void CloseSession(SessionId session) = 0;
   virtual Result<StreamStats> Stats(SessionId session, uint64_t stream) = 0;
 
-  // For metrics and the status page.
-  struct StreamState {
-    SessionId session = 0;
-    uint64_t stream = 0;
-    std::string road, group;          // "live", "planned", "superbatch"; empty group when exclusive
-    uint64_t batches = 0, bytes = 0;  // delivered
-    uint32_t held = 0, waiting = 0, slots = 0;
-    StreamStats stats;
-  };
-  virtual std::vector<StreamState> States() const = 0;
+  // For the status page.
+  virtual std::vector<wire::StreamStatus> Streams() const = 0;
 };
 
 }  // namespace quarry
