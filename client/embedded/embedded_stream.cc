@@ -3,7 +3,6 @@
 #include <future>
 #include <utility>
 
-#include "embedded_batch.h"
 #include "held_batches.h"
 #include "quarry/format/wire.h"
 #include "request_errors.h"
@@ -40,9 +39,10 @@ class RoadStream final : public Stream {
   Result<std::unique_ptr<Batch>> Next() override {
     if (stream_ == nullptr) return NoPass();
     if (held_->count() >= slots()) return BatchesHeld(held_->count(), slots());
-    QUARRY_TRY(std::unique_ptr<quarry::Batch> batch, stream_->Next());
-    if (batch == nullptr) return std::unique_ptr<Batch>();
-    return WrapBatch(std::move(batch), held_->Hold());
+    QUARRY_TRY(std::unique_ptr<Batch> batch, stream_->Next());
+    if (batch == nullptr) return batch;
+    const BatchView view = batch->view();
+    return std::make_unique<Batch>(view, held_->Hold(std::move(batch)));
   }
 
   Result<wire::Counters> Stats() override {
@@ -92,18 +92,6 @@ class GroupHold {
   const std::shared_ptr<const void> held_;
 };
 
-class GroupBatch final : public Batch {
- public:
-  GroupBatch(const wire::BatchView& view, std::unique_ptr<GroupHold> hold)
-      : hold_(std::move(hold)), view_(view) {}
-  uint64_t index() const override { return view_.shape.index; }
-  const wire::BatchView& view() const override { return view_; }
-
- private:
-  const std::unique_ptr<GroupHold> hold_;
-  const wire::BatchView view_;
-};
-
 class GroupStream final : public Stream {
  public:
   GroupStream(StreamHub& hub, SessionId session, OpenedStream opened)
@@ -133,8 +121,8 @@ class GroupStream final : public Stream {
     auto hold = std::make_unique<GroupHold>(hub_, session_, opened_.stream, batch->hold, opened_.region,
                                             held_->Hold());
     const std::span<const std::byte> slot = opened_.region->bytes().subspan(batch->offset, batch->bytes);
-    QUARRY_TRY(const wire::BatchView view, wire::OpenBatch(slot));
-    return std::make_unique<GroupBatch>(view, std::move(hold));
+    QUARRY_TRY(const BatchView view, wire::OpenBatch(slot));
+    return std::make_unique<Batch>(view, std::move(hold));
   }
 
   Result<wire::Counters> Stats() override {

@@ -45,7 +45,7 @@ class FeatureBufferImpl final : public FeatureBuffer {
     for (size_t i = 0; i < free_.size(); ++i) free_[i] = static_cast<uint32_t>(free_.size() - 1 - i);
   }
 
-  const std::byte* base() const override { return rows_.data(); }
+  std::span<const std::byte> rows() const override { return rows_.span(); }
   std::byte* SlotData(uint32_t slot) override { return rows_.data() + slot * options_.slot_bytes; }
   uint64_t slot_bytes() const override { return options_.slot_bytes; }
 

@@ -56,8 +56,8 @@ class FeatureBuffer {
   static Result<std::unique_ptr<FeatureBuffer>> Make(const FeatureBufferOptions& options);
   virtual ~FeatureBuffer() = default;
 
-  virtual const std::byte* base() const = 0;
-  virtual std::byte* SlotData(uint32_t slot) = 0;  // at base() + slot * slot_bytes()
+  virtual std::span<const std::byte> rows() const = 0;  // of all slots, slot_bytes() apart
+  virtual std::byte* SlotData(uint32_t slot) = 0;
   virtual uint64_t slot_bytes() const = 0;
 
   // Pins the rows of `nodes` (unique), writing each one's slot to `slots`. `misses` receives the positions
