@@ -6,16 +6,20 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 namespace quarry::client {
 
 class HeldBatches : public std::enable_shared_from_this<HeldBatches> {
  public:
   uint32_t count() const { return count_.load(); }
-  // One more, until what comes back dies.
-  std::shared_ptr<const void> Hold() {
+  // One more, until what comes back dies; `batch` dies before.
+  std::shared_ptr<const void> Hold(std::shared_ptr<const void> batch = nullptr) {
     ++count_;
-    return {this, [self = shared_from_this()](const void*) { --self->count_; }};
+    return {this, [self = shared_from_this(), batch = std::move(batch)](const void*) mutable {
+              batch.reset();
+              --self->count_;
+            }};
   }
 
  private:

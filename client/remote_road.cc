@@ -75,34 +75,6 @@ StreamStats StatsOf(const wire::Counters& counters) {
   return stats;
 }
 
-template <typename T>
-void Assign(std::span<const T> from, std::vector<T>& to) {
-  to.assign(from.begin(), from.end());
-}
-
-class RemoteBatch final : public Batch {
- public:
-  RemoteBatch(std::unique_ptr<client::Batch> batch, const Block& block, bool& held)
-      : batch_(std::move(batch)), block_(block), held_(held) {
-    const wire::BatchView& view = batch_->view();
-    features_ = {view.rows.data(), view.shape.stride_bytes, view.shape.element_type, view.shape.dim,
-                 view.slots};
-    held_ = true;
-  }
-  ~RemoteBatch() override { held_ = false; }
-
-  uint64_t index() const override { return batch_->index(); }
-  const Block& block() const override { return block_; }
-  const FeatureView& features() const override { return features_; }
-  std::span<const int64_t> labels() const override { return batch_->view().labels; }
-
- private:
-  const std::unique_ptr<client::Batch> batch_;
-  const Block& block_;
-  bool& held_;  // of the stream
-  FeatureView features_;
-};
-
 class RemoteStream final : public BatchStream {
  public:
   RemoteStream(client::Stream& stream, uint64_t batch_count) : stream_(stream), batch_count_(batch_count) {}
@@ -110,17 +82,10 @@ class RemoteStream final : public BatchStream {
   uint64_t batch_count() const override { return batch_count_; }
 
   Result<std::unique_ptr<Batch>> Next() override {
-    if (held_) return Status(Code::kInternal, "a batch is asked for while the one before is held");
     const double start = MonotonicSeconds();
-    QUARRY_TRY(std::unique_ptr<client::Batch> batch, stream_.Next());
+    QUARRY_TRY(std::unique_ptr<Batch> batch, stream_.Next());
     wait_seconds_ += MonotonicSeconds() - start;
-    if (!batch) return std::unique_ptr<Batch>();
-    const wire::BatchView& view = batch->view();
-    Assign(view.nodes, block_.nodes);
-    Assign(view.hop_offsets, block_.hop_offsets);
-    Assign(view.indptr, block_.indptr);
-    Assign(view.indices, block_.indices);
-    return std::unique_ptr<Batch>(std::make_unique<RemoteBatch>(std::move(batch), block_, held_));
+    return batch;
   }
 
   // Figures of the road, so of all who share its batches. Nothing once the server cannot be asked any more.
@@ -135,8 +100,6 @@ class RemoteStream final : public BatchStream {
   client::Stream& stream_;
   const uint64_t batch_count_;
   double wait_seconds_ = 0;
-  Block block_;  // of the batch that is held; its memory serves all
-  bool held_ = false;
 };
 
 }  // namespace

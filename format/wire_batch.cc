@@ -129,18 +129,17 @@ auto ArrayAt(std::span<Byte> slot, uint64_t place, uint64_t count) {
   return std::span<Element>(reinterpret_cast<Element*>(slot.data() + place), count);
 }
 
-template <typename Byte>
-auto ArraysOf(const BatchShape& shape, const Places& places, std::span<Byte> slot) {
-  BatchArrays<!std::is_const_v<Byte>> arrays;
-  arrays.shape = shape;
+// The spans of a writer or of a view.
+template <typename Byte, typename Arrays, typename Slots, typename Rows>
+void PlaceArrays(const BatchShape& shape, const Places& places, std::span<Byte> slot, Arrays& arrays,
+                 Slots& slots, Rows& rows) {
   arrays.hop_offsets = ArrayAt<uint32_t>(slot, places.hop_offsets, uint64_t{shape.hops} + 1);
   arrays.indptr = ArrayAt<uint32_t>(slot, places.indptr, uint64_t{shape.targets} + 1);
   arrays.indices = ArrayAt<uint32_t>(slot, places.indices, shape.edges);
   arrays.nodes = ArrayAt<NodeId>(slot, places.nodes, shape.nodes);
   if (shape.labels) arrays.labels = ArrayAt<int64_t>(slot, places.labels, shape.seeds);
-  if (shape.slots) arrays.slots = ArrayAt<uint32_t>(slot, places.slots, shape.nodes);
-  if (places.rows > 0) arrays.rows = ArrayAt<std::byte>(slot, places.rows, shape.rows * shape.stride_bytes);
-  return arrays;
+  if (shape.slots) slots = ArrayAt<uint32_t>(slot, places.slots, shape.nodes);
+  if (places.rows > 0) rows = ArrayAt<std::byte>(slot, places.rows, shape.rows * shape.stride_bytes);
 }
 
 Header EncodeHeader(const BatchShape& shape, const Places& places) {
@@ -230,8 +229,8 @@ Status CheckPlaces(const Header& header, const BatchShape& shape, const Places& 
   return Status();
 }
 
-Status BlockFault(const BatchShape& shape, std::string_view what, uint64_t at, uint64_t value) {
-  return MakeStatus(Code::kCorruption, "batch {}: {} {} is {}", shape.index, what, at, value);
+Status BlockFault(const BatchView& batch, std::string_view what, uint64_t at, uint64_t value) {
+  return MakeStatus(Code::kCorruption, "batch {}: {} {} is {}", batch.index, what, at, value);
 }
 
 // The first value that is not below `bound`, or the number of values.
@@ -241,23 +240,23 @@ uint64_t FirstBeyond(std::span<const uint32_t> values, uint64_t bound) {
 }
 
 // Offsets that never fall, from `first` to `last`.
-Status CheckOffsets(const BatchShape& shape, std::span<const uint32_t> offsets, std::string_view what,
+Status CheckOffsets(const BatchView& batch, std::span<const uint32_t> offsets, std::string_view what,
                     uint64_t first, uint64_t last) {
-  if (offsets.front() != first) return BlockFault(shape, what, 0, offsets.front());
-  if (offsets.back() != last) return BlockFault(shape, what, offsets.size() - 1, offsets.back());
+  if (offsets.front() != first) return BlockFault(batch, what, 0, offsets.front());
+  if (offsets.back() != last) return BlockFault(batch, what, offsets.size() - 1, offsets.back());
   const auto fall = std::ranges::adjacent_find(offsets, std::greater<>());
   if (fall == offsets.end()) return Status();
-  return BlockFault(shape, what, static_cast<uint64_t>(fall - offsets.begin()), *fall);
+  return BlockFault(batch, what, static_cast<uint64_t>(fall - offsets.begin()), *fall);
 }
 
 // The lists of the nodes [begin, end) hold local ids below `known`: layers read no further.
 Status CheckLists(const BatchView& batch, uint32_t begin, uint32_t end, uint32_t known) {
   const uint64_t first = LoadOnce(batch.indptr[begin]);
   const uint64_t last = LoadOnce(batch.indptr[end]);
-  if (first > last || last > batch.indices.size()) return BlockFault(batch.shape, "list offset", end, last);
+  if (first > last || last > batch.indices.size()) return BlockFault(batch, "list offset", end, last);
   const uint64_t at = FirstBeyond(batch.indices.subspan(first, last - first), known);
   if (at == last - first) return Status();
-  return BlockFault(batch.shape, "neighbor", first + at, batch.indices[first + at]);
+  return BlockFault(batch, "neighbor", first + at, batch.indices[first + at]);
 }
 
 template <typename Byte>
@@ -293,7 +292,10 @@ Result<BatchWriter> WriteBatchHeader(const BatchShape& shape, std::span<std::byt
   }
   const Places places = PlacesOf(shape);
   std::ranges::copy(EncodeHeader(shape, places), slot.begin());
-  return ArraysOf(shape, places, slot);
+  BatchWriter writer;
+  writer.shape = shape;
+  PlaceArrays(shape, places, slot, writer, writer.slots, writer.rows);
+  return writer;
 }
 
 Result<BatchView> OpenBatch(std::span<const std::byte> slot, std::span<const std::byte> outside) {
@@ -308,34 +310,40 @@ Result<BatchView> OpenBatch(std::span<const std::byte> slot, std::span<const std
   QUARRY_RETURN_IF_ERROR(CheckShape(shape, Code::kCorruption));
   const Places places = PlacesOf(shape);
   QUARRY_RETURN_IF_ERROR(CheckPlaces(header, shape, places, slot.size()));
-  BatchView view = ArraysOf(shape, places, slot);
+  BatchView view = {
+      .index = shape.index,
+      .seed_count = shape.seeds,
+      .features = {.stride_bytes = shape.stride_bytes, .element_type = shape.element_type, .dim = shape.dim}};
+  PlaceArrays(shape, places, slot, view, view.features.slots, view.features.rows);
   if (!shape.rows_outside) return view;
   const uint64_t bytes = shape.rows * shape.stride_bytes;
   if (bytes > outside.size()) {
     return MakeStatus(Code::kCorruption, "batch {}: its rows take {} bytes outside; there are {}",
                       shape.index, bytes, outside.size());
   }
-  view.rows = outside.first(bytes);
+  view.features.rows = outside.first(bytes);
   return view;
 }
 
 Status CheckBatch(const BatchView& batch) {
-  const BatchShape& shape = batch.shape;
+  const uint32_t hops = batch.hops();
+  assert(hops >= 1 && hops <= kHopsMax);
   std::array<uint32_t, kHopsMax + 1> copied{};
-  for (uint32_t hop = 0; hop <= shape.hops; ++hop) copied[hop] = LoadOnce(batch.hop_offsets[hop]);
-  const std::span<const uint32_t> known = std::span(copied).first(shape.hops + 1);
-  QUARRY_RETURN_IF_ERROR(CheckOffsets(shape, known, "hop offset", shape.seeds, shape.nodes));
-  if (known[shape.hops - 1] != shape.targets) {
-    return BlockFault(shape, "hop offset", shape.hops - 1, known[shape.hops - 1]);
+  for (uint32_t hop = 0; hop <= hops; ++hop) copied[hop] = LoadOnce(batch.hop_offsets[hop]);
+  const std::span<const uint32_t> known = std::span(copied).first(hops + 1);
+  QUARRY_RETURN_IF_ERROR(CheckOffsets(batch, known, "hop offset", batch.seed_count, batch.nodes.size()));
+  if (known[hops - 1] != batch.target_count()) {
+    return BlockFault(batch, "hop offset", hops - 1, known[hops - 1]);
   }
-  QUARRY_RETURN_IF_ERROR(CheckOffsets(shape, batch.indptr, "list offset", 0, shape.edges));
+  QUARRY_RETURN_IF_ERROR(CheckOffsets(batch, batch.indptr, "list offset", 0, batch.indices.size()));
   uint32_t begin = 0;
-  for (uint32_t hop = 0; hop < shape.hops; begin = known[hop], ++hop) {
+  for (uint32_t hop = 0; hop < hops; begin = known[hop], ++hop) {
     QUARRY_RETURN_IF_ERROR(CheckLists(batch, begin, known[hop], known[hop + 1]));
   }
-  const uint64_t at = FirstBeyond(batch.slots, shape.rows);
-  if (at == batch.slots.size()) return Status();
-  return BlockFault(shape, "slot", at, batch.slots[at]);
+  const std::span<const uint32_t> slots = batch.features.slots;
+  const uint64_t at = FirstBeyond(slots, batch.features.row_count());
+  if (at == slots.size()) return Status();
+  return BlockFault(batch, "slot", at, slots[at]);
 }
 
 uint64_t RowBlockBytes(const RowBlockShape& shape) {

@@ -93,9 +93,10 @@ QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, const O
                                   const uint32_t* indices, size_t edge_count, uint32_t begin, uint32_t end,
                                   float* out) {
   const uint32_t dim = view.dim;
+  const std::byte* base = view.rows.data();
   const uint32_t* slots = view.slots.empty() ? nullptr : view.slots.data();
   const auto row = [&](uint32_t i) __attribute__((always_inline)) {
-    return view.base + (slots != nullptr ? slots[i] : i) * view.stride_bytes;
+    return base + (slots != nullptr ? slots[i] : i) * view.stride_bytes;
   };
   const size_t prefetch_bytes = std::min<size_t>(view.stride_bytes, kPrefetchBytesMax);
   std::vector<float> decoded(norm == RowNorm::kNone ? 0 : dim);
@@ -284,10 +285,9 @@ void AggregateMean(const FeatureView& view, RowNorm norm, std::span<const uint32
 void AggregateGraph(const float* rows, uint32_t dim, std::span<const uint64_t> indptr,
                     std::span<const NodeId> indices, uint32_t begin, uint32_t end, float* out) {
   assert(end < indptr.size() && indptr[end] <= indices.size());
-  FeatureView view;
-  view.base = reinterpret_cast<const std::byte*>(rows);
-  view.dim = dim;
-  view.stride_bytes = dim * sizeof(float);
+  const FeatureView view = {.rows = std::as_bytes(std::span(rows, (indptr.size() - 1) * dim)),
+                            .stride_bytes = dim * sizeof(float),
+                            .dim = dim};
   AggregateFloat32Graph(view, indptr.data(), indices.data(), indices.size(), begin, end, out);
 }
 

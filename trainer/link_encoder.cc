@@ -116,24 +116,26 @@ Status LinkEncoder::Sample(uint64_t batch, std::span<const NodeId> seeds,
   return Status::Ok();
 }
 
-FeatureView LinkEncoder::View(const LinkNeighborhood& neighborhood, std::span<const float> values) const {
-  return {.base = reinterpret_cast<const std::byte*>(values.data()),
-          .stride_bytes = dim_ * sizeof(float),
-          .element_type = ElementType::kFloat32,
-          .dim = dim_,
-          .slots = neighborhood.rows};
+BatchView LinkEncoder::View(const LinkNeighborhood& neighborhood, std::span<const float> values) const {
+  BatchView view = neighborhood.block.view();
+  view.features = {.rows = std::as_bytes(values),
+                   .stride_bytes = dim_ * sizeof(float),
+                   .element_type = ElementType::kFloat32,
+                   .dim = dim_,
+                   .slots = neighborhood.rows};
+  return view;
 }
 
 Result<std::span<const float>> LinkEncoder::Forward(const LinkNeighborhood& neighborhood,
                                                     std::span<const float> values) {
-  QUARRY_RETURN_IF_ERROR(layers_->Forward(neighborhood.block, View(neighborhood, values), std::nullopt));
+  QUARRY_RETURN_IF_ERROR(layers_->Forward(View(neighborhood, values), std::nullopt));
   return std::span<const float>(layers_->output());
 }
 
 Status LinkEncoder::Backward(const LinkNeighborhood& neighborhood, std::span<const float> values,
                              std::span<float> output_gradients, std::span<float> gradients) {
-  QUARRY_RETURN_IF_ERROR(layers_->Backward(neighborhood.block, View(neighborhood, values),
-                                           output_gradients.data(), gradients.data()));
+  QUARRY_RETURN_IF_ERROR(
+      layers_->Backward(View(neighborhood, values), output_gradients.data(), gradients.data()));
   return layers_->Step();
 }
 

@@ -66,7 +66,7 @@ class LinkEncoder {
  private:
   LinkEncoder(const LinkTrainOptions& options, std::unique_ptr<Topology> topology,
               std::unique_ptr<SageLayers> layers);
-  FeatureView View(const LinkNeighborhood& neighborhood, std::span<const float> values) const;
+  BatchView View(const LinkNeighborhood& neighborhood, std::span<const float> values) const;
 
   const uint32_t dim_;
   const std::vector<uint32_t> fanouts_;

@@ -45,6 +45,7 @@ class Matrix {
     return torch::from_blob(row(begin), {static_cast<int64_t>(end - begin), static_cast<int64_t>(columns_)});
   }
   torch::Tensor All() { return Rows(0, rows_); }
+  std::span<const std::byte> bytes() const { return buffer_.span().first(rows_ * columns_ * sizeof(float)); }
   uint64_t columns() const { return columns_; }
   uint64_t mapped_bytes() const { return buffer_.mapped_bytes(); }
 
@@ -77,12 +78,10 @@ struct Layer {
       : in(in_width), out(out_width), weight({2 * int64_t{in_width}, out_width}), bias({out_width}) {}
 };
 
-FeatureView HiddenView(Matrix& hidden) {
-  FeatureView view;
-  view.base = reinterpret_cast<const std::byte*>(hidden.row(0));
-  view.dim = static_cast<uint32_t>(hidden.columns());
-  view.stride_bytes = hidden.columns() * sizeof(float);
-  return view;
+FeatureView HiddenView(const Matrix& hidden) {
+  return {.rows = hidden.bytes(),
+          .stride_bytes = hidden.columns() * sizeof(float),
+          .dim = static_cast<uint32_t>(hidden.columns())};
 }
 
 std::span<float> Span(const torch::Tensor& tensor) {
@@ -109,10 +108,9 @@ class SageLayersImpl final : public SageLayers {
     for (Layer& layer : layers_) parameters_.insert(parameters_.end(), {&layer.weight, &layer.bias});
   }
 
-  Status Forward(const Block& block, const FeatureView& features,
-                 std::optional<uint64_t> dropout_seed) override {
+  Status Forward(const BatchView& batch, std::optional<uint64_t> dropout_seed) override {
     dropout_seed_ = dropout_seed;
-    return GuardTorch([&] { return ForwardBlock(block, features); });
+    return GuardTorch([&] { return ForwardBlock(batch); });
   }
 
   std::span<float> output() override {
@@ -120,10 +118,9 @@ class SageLayersImpl final : public SageLayers {
     return {last.output.row(0), size_t{last.rows} * last.out};
   }
 
-  Status Backward(const Block& block, const FeatureView& features, float* output_gradients,
-                  float* input_gradients) override {
+  Status Backward(const BatchView& batch, float* output_gradients, float* input_gradients) override {
     return GuardTorch([&] {
-      BackwardBlock(block, features, output_gradients, input_gradients);
+      BackwardBlock(batch, output_gradients, input_gradients);
       return Status::Ok();
     });
   }
@@ -250,13 +247,12 @@ class SageLayersImpl final : public SageLayers {
   }
 
   // Fills rows [begin, end) of the first layer's input; row `begin` goes to `out`.
-  void GatherInput(const Block& block, const FeatureView& features, uint32_t begin, uint32_t end,
-                   float* out) {
+  void GatherInput(const BatchView& batch, uint32_t begin, uint32_t end, float* out) {
     const DropoutMask mask{dropout_seed_ ? options_.input_dropout : 0, MixSeed(dropout_seed_.value_or(0), 0)};
     const uint32_t width = 2 * layers_[0].in;
     ForRows(begin, end, [&](uint32_t first, uint32_t last) {
       float* rows = out + uint64_t{first - begin} * width;
-      AggregateMean(features, options_.row_norm, block.indptr, block.indices, first, last, rows);
+      AggregateMean(batch.features, options_.row_norm, batch.indptr, batch.indices, first, last, rows);
       DropRows(width, mask, first, last, rows);
     });
   }
@@ -264,36 +260,36 @@ class SageLayersImpl final : public SageLayers {
   // Runs `multiply(begin, end, input rows)` over the tiles of the first layer's input, each gathered first
   // unless `gathered` and the whole input was kept.
   template <typename Work>
-  void ForEachTile(const Block& block, const FeatureView& features, bool gathered, const Work& multiply) {
+  void ForEachTile(const BatchView& batch, bool gathered, const Work& multiply) {
     Layer& layer = layers_[0];
     if (gathered && input_kept_) return multiply(0, layer.rows, layer.input.All());
     const uint32_t tile_rows = TileRows(layer.in);
     for (uint32_t begin = 0; begin < layer.rows; begin += tile_rows) {
       const uint32_t end = std::min(layer.rows, begin + tile_rows);
       const uint32_t at = input_kept_ ? begin : 0;
-      GatherInput(block, features, begin, end, layer.input.row(at));
+      GatherInput(batch, begin, end, layer.input.row(at));
       multiply(begin, end, layer.input.Rows(at, at + end - begin));
     }
   }
 
-  Status CheckBatch(const Block& block, const FeatureView& features) const {
-    if (block.hops() != layers_.size()) {
+  Status CheckBatch(const BatchView& batch) const {
+    if (batch.hops() != layers_.size()) {
       return MakeStatus(
           Code::kUsage,
           "the model has {} layers, but batches are sampled over {} hops; give one fanout per layer",
-          layers_.size(), block.hops());
+          layers_.size(), batch.hops());
     }
-    if (features.dim != layers_[0].in) {
+    if (batch.features.dim != layers_[0].in) {
       return MakeStatus(Code::kInternal, "a batch has features of width {} for a model of width {}",
-                        features.dim, layers_[0].in);
+                        batch.features.dim, layers_[0].in);
     }
     return Status::Ok();
   }
 
-  Status SizeBuffers(const Block& block) {
+  Status SizeBuffers(const BatchView& batch) {
     for (size_t l = 0; l < layers_.size(); l++) {
       Layer& layer = layers_[l];
-      layer.rows = block.hop_offsets[layers_.size() - 1 - l];
+      layer.rows = batch.hop_offsets[layers_.size() - 1 - l];
       uint64_t input_rows = layer.rows;
       if (l == 0) {
         const uint64_t row_bytes = 2 * sizeof(float) * layer.in;
@@ -307,19 +303,19 @@ class SageLayersImpl final : public SageLayers {
     return Status::Ok();
   }
 
-  Status ForwardBlock(const Block& block, const FeatureView& features) {
-    QUARRY_RETURN_IF_ERROR(CheckBatch(block, features));
-    QUARRY_RETURN_IF_ERROR(SizeBuffers(block));
+  Status ForwardBlock(const BatchView& batch) {
+    QUARRY_RETURN_IF_ERROR(CheckBatch(batch));
+    QUARRY_RETURN_IF_ERROR(SizeBuffers(batch));
     for (uint32_t l = 0; l < layers_.size(); l++) {
       Layer& layer = layers_[l];
       if (l == 0) {
-        ForEachTile(block, features, false, [&](uint32_t begin, uint32_t end, const torch::Tensor& input) {
+        ForEachTile(batch, false, [&](uint32_t begin, uint32_t end, const torch::Tensor& input) {
           Multiply(input, layer.weight.value, layer.output.Rows(begin, end), kProductRows);
         });
       } else {
         const FeatureView hidden = HiddenView(layers_[l - 1].output);
         ForRows(0, layer.rows, [&](uint32_t begin, uint32_t end) {
-          AggregateMean(hidden, RowNorm::kNone, block.indptr, block.indices, begin, end,
+          AggregateMean(hidden, RowNorm::kNone, batch.indptr, batch.indices, begin, end,
                         layer.input.row(begin));
         });
         Multiply(layer.input.All(), layer.weight.value, layer.output.All(), kProductRows);
@@ -364,8 +360,7 @@ class SageLayersImpl final : public SageLayers {
     return Status::Ok();
   }
 
-  void BackwardBlock(const Block& block, const FeatureView& features, float* output_gradients,
-                     float* input_gradients) {
+  void BackwardBlock(const BatchView& batch, float* output_gradients, float* input_gradients) {
     for (auto l = static_cast<uint32_t>(layers_.size()); l-- > 0;) {
       Layer& layer = layers_[l];
       const torch::Tensor grad = l + 1 == layers_.size()
@@ -374,7 +369,7 @@ class SageLayersImpl final : public SageLayers {
       at::sum_out(layer.bias.gradient, grad, {0});
       if (l == 0 && !input_kept_) {
         layer.weight.gradient.zero_();
-        ForEachTile(block, features, true, [&](uint32_t begin, uint32_t end, const torch::Tensor& input) {
+        ForEachTile(batch, true, [&](uint32_t begin, uint32_t end, const torch::Tensor& input) {
           layer.weight.gradient.addmm_(input.t(), grad.slice(0, begin, end));
         });
         continue;
@@ -384,27 +379,28 @@ class SageLayersImpl final : public SageLayers {
       if (l == 0 && !options_.input_gradients) continue;
       Multiply(grad, layer.weight.value.t(), input, kProductRows);  // its gradient, over the input
       if (l == 0) {
-        ScatterInput(block, features, input_gradients);
+        ScatterInput(batch, input_gradients);
       } else {
-        ScatterHidden(block, l);
+        ScatterHidden(batch, l);
       }
     }
   }
 
-  void ScatterInput(const Block& block, const FeatureView& features, float* gradients) {
+  void ScatterInput(const BatchView& batch, float* gradients) {
     Layer& layer = layers_[0];
-    const auto node_count = static_cast<uint32_t>(block.nodes.size());
-    Transpose(block.indptr, block.indices, layer.rows, node_count, transposed_);
+    const auto node_count = static_cast<uint32_t>(batch.nodes.size());
+    Transpose(batch.indptr, batch.indices, layer.rows, node_count, transposed_);
     ForRows(0, node_count, [&](uint32_t begin, uint32_t end) {
-      BackwardMeanInput(transposed_, layer.input.row(0), layer.in, features.slots, begin, end, gradients);
+      BackwardMeanInput(transposed_, layer.input.row(0), layer.in, batch.features.slots, begin, end,
+                        gradients);
     });
   }
 
   // To the layer below: its outputs become the gradients of what was activated.
-  void ScatterHidden(const Block& block, uint32_t l) {
+  void ScatterHidden(const BatchView& batch, uint32_t l) {
     Layer& layer = layers_[l];
     Layer& below = layers_[l - 1];
-    Transpose(block.indptr, block.indices, layer.rows, below.rows, transposed_);
+    Transpose(batch.indptr, batch.indices, layer.rows, below.rows, transposed_);
     const float keep_scale = HiddenMask(l - 1).keep_scale();
     ForRows(0, below.rows, [&](uint32_t begin, uint32_t end) {
       BackwardMean(transposed_, layer.input.row(0), layer.in, keep_scale, begin, end,

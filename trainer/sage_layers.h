@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "quarry/base/status.h"
+#include "quarry/format/batch_view.h"
 #include "quarry/format/types.h"
-#include "quarry/pipeline/batch_stream.h"
 #include "quarry/trainer/train.h"
 
 namespace quarry {
@@ -54,15 +54,14 @@ class SageLayers {
   virtual ~SageLayers() = default;
 
   // Leaves output(). With a seed, dropout by masks that depend on it; without one, none. kUsage when the
-  // block's hops are not the layers.
-  virtual Status Forward(const Block& block, const FeatureView& features,
-                         std::optional<uint64_t> dropout_seed) = 0;
+  // batch's hops are not the layers.
+  virtual Status Forward(const BatchView& batch, std::optional<uint64_t> dropout_seed) = 0;
   // [seeds, last width] of the last Forward; valid until the next one.
   virtual std::span<float> output() = 0;
-  // Leaves the gradients of the parameters, for `output_gradients` (as output()); both other arguments are
-  // those of the last Forward. The input rows' too, where the options ask for it: node i's goes to row
-  // features.slots[i] of `input_gradients` ([rows, first width]); rows of no node stay as they are.
-  virtual Status Backward(const Block& block, const FeatureView& features, float* output_gradients,
+  // Leaves the gradients of the parameters, for `output_gradients` (as output()); the batch is that of the
+  // last Forward. The input rows' too, where the options ask for it: node i's goes to row
+  // batch.features.slots[i] of `input_gradients` ([rows, first width]); rows of no node stay as they are.
+  virtual Status Backward(const BatchView& batch, float* output_gradients,
                           float* input_gradients = nullptr) = 0;
   // Moves the parameters against the gradients (Kingma, Ba 2015).
   virtual Status Step() = 0;

@@ -42,22 +42,21 @@ class SageModelImpl final : public SageModel {
   SageModelImpl(std::unique_ptr<SageLayers> layers, uint32_t class_count)
       : layers_(std::move(layers)), class_count_(class_count) {}
 
-  Result<float> ComputeGradients(const Block& block, const FeatureView& features,
-                                 std::span<const int64_t> labels, uint64_t dropout_seed) override {
-    QUARRY_RETURN_IF_ERROR(layers_->Forward(block, features, dropout_seed));
+  Result<float> ComputeGradients(const BatchView& batch, uint64_t dropout_seed) override {
+    QUARRY_RETURN_IF_ERROR(layers_->Forward(batch, dropout_seed));
     float loss = 0;
     torch::Tensor gradient;
     QUARRY_RETURN_IF_ERROR(GuardTorch([&] {
-      gradient = Loss(labels, loss);
+      gradient = Loss(batch.labels, loss);
       return Status::Ok();
     }));
-    QUARRY_RETURN_IF_ERROR(layers_->Backward(block, features, gradient.data_ptr<float>()));
+    QUARRY_RETURN_IF_ERROR(layers_->Backward(batch, gradient.data_ptr<float>()));
     return loss;
   }
   Status Step() override { return layers_->Step(); }
 
-  Result<std::span<const float>> Predict(const Block& block, const FeatureView& features) override {
-    QUARRY_RETURN_IF_ERROR(layers_->Forward(block, features, std::nullopt));
+  Result<std::span<const float>> Predict(const BatchView& batch) override {
+    QUARRY_RETURN_IF_ERROR(layers_->Forward(batch, std::nullopt));
     return std::span<const float>(layers_->output());
   }
 
@@ -94,10 +93,9 @@ uint32_t CountLabelled(std::span<const int64_t> labels) {
   return static_cast<uint32_t>(std::ranges::count_if(labels, [](int64_t label) { return label >= 0; }));
 }
 
-Result<float> SageModel::TrainStep(const Block& block, const FeatureView& features,
-                                   std::span<const int64_t> labels, uint64_t dropout_seed) {
-  if (CountLabelled(labels) == 0) return 0.0F;
-  QUARRY_TRY(const float loss, ComputeGradients(block, features, labels, dropout_seed));
+Result<float> SageModel::TrainStep(const BatchView& batch, uint64_t dropout_seed) {
+  if (CountLabelled(batch.labels) == 0) return 0.0F;
+  QUARRY_TRY(const float loss, ComputeGradients(batch, dropout_seed));
   QUARRY_RETURN_IF_ERROR(Step());
   return loss;
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "quarry/base/status.h"
-#include "quarry/pipeline/batch_stream.h"
+#include "quarry/format/batch_view.h"
 #include "quarry/trainer/train.h"
 
 namespace quarry {
@@ -27,18 +27,16 @@ class SageModel {
   virtual ~SageModel() = default;
 
   // Forward and backward: leaves the gradients of the mean loss over the seeds whose label is not -1, and
-  // returns it. The dropout masks depend on `dropout_seed`. kUsage when the block's hops are not the layers.
+  // returns it. The dropout masks depend on `dropout_seed`. kUsage when the batch's hops are not the layers.
   // REQUIRES: a seed has a label.
-  virtual Result<float> ComputeGradients(const Block& block, const FeatureView& features,
-                                         std::span<const int64_t> labels, uint64_t dropout_seed) = 0;
+  virtual Result<float> ComputeGradients(const BatchView& batch, uint64_t dropout_seed) = 0;
   // One step of Adam, against the gradients.
   virtual Status Step() = 0;
   // Both; 0 and no step when no seed has a label.
-  Result<float> TrainStep(const Block& block, const FeatureView& features, std::span<const int64_t> labels,
-                          uint64_t dropout_seed);
+  Result<float> TrainStep(const BatchView& batch, uint64_t dropout_seed);
 
   // The logits [seeds, classes], without dropout; valid until the next call.
-  virtual Result<std::span<const float>> Predict(const Block& block, const FeatureView& features) = 0;
+  virtual Result<std::span<const float>> Predict(const BatchView& batch) = 0;
 
   // Sets the weights aside, and takes them back. REQUIRES: Restore after Save.
   virtual void Save() = 0;

@@ -226,12 +226,12 @@ class Trainer {
     if (!batch) return Status::Ok();
     const ScopedSpan span("compute", batch->index());
     const double start = MonotonicSeconds();
-    share = {.batches = 1, .seeds = CountLabelled(batch->labels())};
+    const BatchView& view = batch->view();
+    share = {.batches = 1, .seeds = CountLabelled(view.labels)};
     if (share.seeds == 0) return Status::Ok();
-    const uint64_t dropout_seed = MixSeed(options_.seed, report.epoch, batch->index());
-    QUARRY_TRY(const float loss,
-               model_->ComputeGradients(batch->block(), batch->features(), batch->labels(), dropout_seed));
-    loss_sum += static_cast<double>(loss) * static_cast<double>(batch->labels().size());
+    const uint64_t dropout_seed = MixSeed(options_.seed, report.epoch, view.index);
+    QUARRY_TRY(const float loss, model_->ComputeGradients(view, dropout_seed));
+    loss_sum += static_cast<double>(loss) * static_cast<double>(view.labels.size());
     report.compute_seconds += MonotonicSeconds() - start;
     return Status::Ok();
   }
@@ -262,8 +262,8 @@ class Trainer {
       QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());
       if (!batch) break;
       const ScopedSpan span("evaluate", batch->index());
-      QUARRY_TRY(const std::span<const float> logits, model_->Predict(batch->block(), batch->features()));
-      scores.Add(logits, batch->labels());
+      QUARRY_TRY(const std::span<const float> logits, model_->Predict(batch->view()));
+      scores.Add(logits, batch->view().labels);
     }
     stats = stream->stats();
     return Status::Ok();

@@ -79,24 +79,25 @@ int quarry_sample(quarry_store* store, const char* topology, const uint32_t* see
 void quarry_batch_free(quarry_batch* batch) { delete batch; }
 int quarry_batch_get(const quarry_batch* batch, quarry_batch_arrays* arrays, size_t arrays_bytes) {
   return Ends([&]() -> Status {
-    const wire::BatchView& view = batch->batch->view();
-    const quarry_batch_arrays out = {.index = view.shape.index,
-                                     .hop_count = view.shape.hops,
-                                     .seed_count = view.shape.seeds,
-                                     .target_count = view.shape.targets,
-                                     .node_count = view.shape.nodes,
-                                     .edge_count = view.shape.edges,
+    const quarry::BatchView& view = batch->batch->view();
+    const quarry::FeatureView& features = view.features;
+    const quarry_batch_arrays out = {.index = view.index,
+                                     .hop_count = view.hops(),
+                                     .seed_count = view.seed_count,
+                                     .target_count = view.target_count(),
+                                     .node_count = static_cast<uint32_t>(view.nodes.size()),
+                                     .edge_count = view.indices.size(),
                                      .hop_offsets = view.hop_offsets.data(),
                                      .indptr = view.indptr.data(),
                                      .indices = PointerTo(view.indices),
                                      .nodes = PointerTo(view.nodes),
                                      .labels = PointerTo(view.labels),
-                                     .slots = PointerTo(view.slots),
-                                     .rows = PointerTo(view.rows),
-                                     .row_count = view.shape.rows,
-                                     .row_stride_bytes = view.shape.stride_bytes,
-                                     .dim = view.shape.dim,
-                                     .element_type = static_cast<int>(view.shape.element_type)};
+                                     .slots = PointerTo(features.slots),
+                                     .rows = PointerTo(features.rows),
+                                     .row_count = features.row_count(),
+                                     .row_stride_bytes = features.stride_bytes,
+                                     .dim = features.dim,
+                                     .element_type = static_cast<int>(features.element_type)};
     std::memcpy(arrays, &out, std::min(arrays_bytes, sizeof(out)));
     return Status();
   });

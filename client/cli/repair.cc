@@ -9,10 +9,9 @@
 #include "layout_options.h"
 #include "print_json.h"
 #include "quarry/base/log.h"
-#include "quarry/base/units.h"
 #include "quarry/embedding/embedding_store.h"
+#include "quarry/format/batch_view.h"
 #include "quarry/embedding/verify_embeddings.h"
-#include "quarry/format/element_type.h"
 #include "quarry/verify/verify.h"
 
 namespace quarry::cli {
@@ -30,7 +29,7 @@ std::string BuildCommand(const Store& store, const LayoutRecord& layout) {
       layout.hash_functions);
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   if (const TableRecord* table = manifest->FindTable(layout.table)) {
-    const uint64_t row_bytes = RoundUp(RowBytes(table->element_type, table->dim), sizeof(float));
+    const uint64_t row_bytes = RowStride(table->element_type, table->dim);
     command += fmt::format(" --cache {}", (layout.cache_rows - layout.gpu_cache_rows) * row_bytes);
     if (layout.gpu_cache_rows > 0) {
       command += fmt::format(" --gpu-cache {}", layout.gpu_cache_rows * row_bytes);

@@ -5,7 +5,6 @@
 #include <map>
 #include <utility>
 
-#include "embedded_batch.h"
 #include "embedded_put.h"
 #include "embedded_sql.h"
 #include "embedded_stream.h"
@@ -207,8 +206,9 @@ Result<std::unique_ptr<Rows>> EmbeddedStore::Lookup(const wire::Lookup& request)
 Result<std::unique_ptr<Batch>> EmbeddedStore::Sample(const wire::Sample& request) {
   QUARRY_RETURN_IF_ERROR(wire::CheckRequest(request, kAnyNumber));
   QUARRY_TRY(BlockSampler::Sampled sampled, blocks_.Sample(request, database_->budget()));
-  auto held = std::make_shared<MemoryBudget::Reservation>(std::move(sampled.reservation));
-  return WrapBlock(std::move(sampled.block), std::move(held));
+  auto held = std::make_shared<const BlockSampler::Sampled>(std::move(sampled));
+  const BatchView view = held->block.view();
+  return std::make_unique<Batch>(view, std::move(held));
 }
 
 Result<std::unique_ptr<Stream>> EmbeddedStore::OpenStream(const wire::OpenStream& request) {

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "embedded_batch.h"
 #include "held_batches.h"
 #include "quarry/format/wire.h"
 #include "quarry/service/wire_forms.h"
@@ -34,9 +33,10 @@ class RoadStream final : public Stream {
   Result<std::unique_ptr<Batch>> Next() override {
     if (stream_ == nullptr) return NoPass();
     if (held_->count() >= slots()) return BatchesHeld(held_->count(), slots());
-    QUARRY_TRY(std::unique_ptr<quarry::Batch> batch, stream_->Next());
-    if (batch == nullptr) return std::unique_ptr<Batch>();
-    return WrapBatch(std::move(batch), held_->Hold());
+    QUARRY_TRY(std::unique_ptr<Batch> batch, stream_->Next());
+    if (batch == nullptr) return batch;
+    const BatchView view = batch->view();
+    return std::make_unique<Batch>(view, held_->Hold(std::move(batch)));
   }
 
   Result<wire::Counters> Stats() override {

@@ -7,27 +7,29 @@
 namespace quarry::client {
 namespace {
 
-class RemoteBatch final : public Batch {
+// What a batch needs: the server's memory, and the copies of its block.
+class BatchHold {
  public:
-  RemoteBatch(Brought brought, const wire::BatchView& view, std::shared_ptr<BlockMemory> memory,
-              std::shared_ptr<const void> held)
-      : brought_(std::move(brought)), held_(std::move(held)), memory_(std::move(memory)), view_(view) {}
-  ~RemoteBatch() override { memory_->Return(std::move(copies_)); }
+  BatchHold(Brought brought, std::shared_ptr<BlockMemory> memory, std::shared_ptr<const void> held)
+      : brought_(std::move(brought)), held_(std::move(held)), memory_(std::move(memory)) {}
+  ~BatchHold() { memory_->Return(std::move(copies_)); }
+  BatchHold(const BatchHold&) = delete;
+  BatchHold& operator=(const BatchHold&) = delete;
 
-  uint64_t index() const override { return view_.shape.index; }
-  const wire::BatchView& view() const override { return view_; }
-
-  void CopyBlock() {
-    const size_t words =
-        view_.hop_offsets.size() + view_.indptr.size() + view_.indices.size() + view_.slots.size();
+  // The view, its block in memory that is ours alone.
+  BatchView CopyBlock(BatchView view) {
+    std::span<const uint32_t>* const arrays[] = {&view.hop_offsets, &view.indptr, &view.indices,
+                                                 &view.features.slots};
+    size_t words = 0;
+    for (const auto* array : arrays) words += array->size();
     copies_ = memory_->Take(words);
     uint32_t* at = copies_.words.get();
-    for (std::span<const uint32_t>* array :
-         {&view_.hop_offsets, &view_.indptr, &view_.indices, &view_.slots}) {
+    for (std::span<const uint32_t>* array : arrays) {
       if (!array->empty()) std::memcpy(at, array->data(), array->size_bytes());
       *array = {at, array->size()};
       at += array->size();
     }
+    return view;
   }
 
  private:
@@ -35,7 +37,6 @@ class RemoteBatch final : public Batch {
   const std::shared_ptr<const void> held_;
   const std::shared_ptr<BlockMemory> memory_;
   BlockMemory::Piece copies_;
-  wire::BatchView view_;
 };
 
 // Bytes out of a message lie anywhere.
@@ -80,17 +81,17 @@ Result<std::unique_ptr<Batch>> OpenRemoteBatch(Brought brought, uint64_t index, 
   if (!IsAligned(brought.bytes)) {
     QUARRY_TRY(brought, CopyOf(brought, path));
   }
-  const Result<wire::BatchView> view = wire::OpenBatch(brought.bytes, brought.outside);
-  if (!view.ok()) return strange(view.status());
-  if (view->shape.index != index) {
-    return MakeStatus(Code::kCorruption, "{}: the server gave batch {} as batch {}", path, view->shape.index,
+  const Result<BatchView> shared = wire::OpenBatch(brought.bytes, brought.outside);
+  if (!shared.ok()) return strange(shared.status());
+  if (shared->index != index) {
+    return MakeStatus(Code::kCorruption, "{}: the server gave batch {} as batch {}", path, shared->index,
                       index);
   }
-  auto batch = std::make_unique<RemoteBatch>(std::move(brought), *view, memory, std::move(held));
-  batch->CopyBlock();
-  const Status block = wire::CheckBatch(batch->view());
+  auto hold = std::make_unique<BatchHold>(std::move(brought), memory, std::move(held));
+  const BatchView view = hold->CopyBlock(*shared);
+  const Status block = wire::CheckBatch(view);
   if (!block.ok()) return strange(block);
-  return std::unique_ptr<Batch>(std::move(batch));
+  return std::make_unique<Batch>(view, std::move(hold));
 }
 
 }  // namespace quarry::client

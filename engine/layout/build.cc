@@ -15,6 +15,7 @@
 #include "quarry/base/random.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
+#include "quarry/format/batch_view.h"
 #include "quarry/layout/cost_model.h"
 #include "quarry/layout/layout.h"
 #include "quarry/layout/segments.h"
@@ -68,7 +69,7 @@ class Builder {
   std::string Path(std::string_view file) const { return fmt::format("{}/{}", place_.building, file); }
   Status Remove(std::string_view file) const { return RemoveTree(store_.backend(), Path(file)); }
   uint64_t TotalBytes() const;  // on disk, once it is packed
-  uint64_t row_stride() const { return RoundUp(geometry_.row_bytes, sizeof(float)); }
+  uint64_t row_stride() const { return RowStride(geometry_.element_type, geometry_.dim); }
   CacheRows cache_rows() const { return CacheRowsOf(spec_, row_stride(), geometry_.row_count); }
   ReadPlan PlanReads(const DeviceProfile& device) const;
 

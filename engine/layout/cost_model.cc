@@ -9,6 +9,7 @@
 #include "quarry/base/mutex.h"
 #include "quarry/base/thread.h"
 #include "quarry/base/units.h"
+#include "quarry/format/batch_view.h"
 #include "quarry/io/coalesce.h"
 #include "quarry/layout/segment_reads.h"
 #include "quarry/layout/segments.h"
@@ -17,8 +18,6 @@
 
 namespace quarry {
 namespace {
-
-uint64_t RowStride(const FeatureGeometry& geometry) { return RoundUp(geometry.row_bytes, sizeof(float)); }
 
 DeviceProfile ReadsOf(const DeviceRecord& device) {
   return {.random_reads_per_second = device.random_reads_per_second,
@@ -85,7 +84,8 @@ class MissCounter {
     const uint64_t rows_before = totals.rows;
     for (const NodeId node : Marked()) AddRow(node, totals);
     std::ranges::fill(missed_, 0);
-    totals.chunk_bytes += RoundUp((totals.rows - rows_before) * RowStride(geometry_), kPageBytes);
+    totals.chunk_bytes +=
+        RoundUp((totals.rows - rows_before) * RowStride(geometry_.element_type, geometry_.dim), kPageBytes);
     Coalesce(ranges_, {.block_bytes = block_bytes_, .gap_bytes_max = gap_bytes_max_}, reads_);
     Add(reads_, gap_bytes_max_, totals.merged_reads);
   }
@@ -178,7 +178,7 @@ class CostModel {
   void Price(PathCost cost, uint64_t seeks);
 
   uint64_t epochs() const { return std::max<uint64_t>(1, trace_.batch_count() / options_.batches_per_epoch); }
-  uint64_t stride() const { return RowStride(options_.geometry); }
+  uint64_t stride() const { return RowStride(options_.geometry.element_type, options_.geometry.dim); }
   double ReadSeconds(uint64_t bytes) const {
     return static_cast<double>(bytes) / options_.device.sequential_bytes_per_second;
   }

@@ -5,7 +5,7 @@
 
 #include "layout_file.h"
 #include "quarry/base/random.h"
-#include "quarry/base/units.h"
+#include "quarry/format/batch_view.h"
 #include "quarry/format/checksum.h"
 #include "quarry/storage/layout_files.h"
 
@@ -185,7 +185,7 @@ bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const Layo
   const TableRecord* table = manifest.FindTable(spec.feature_table);
   const TopologyRecord* topology = manifest.FindTopology(spec.topology);
   if (table == nullptr || topology == nullptr) return false;
-  const uint64_t stride = RoundUp(RowBytes(table->element_type, table->dim), sizeof(float));
+  const uint64_t stride = RowStride(table->element_type, table->dim);
   const CacheRows cache = CacheRowsOf(spec, stride, table->row_count);
   return record.table == spec.feature_table && record.table_generation == table->generation &&
          record.topology == spec.topology && record.topology_generation == topology->generation &&

@@ -7,6 +7,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
+#include "quarry/format/batch_view.h"
 #include "quarry/layout/cost_model.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
@@ -254,7 +255,7 @@ Result<LayoutRecord> Rebuild::Build() {
 Result<LayoutSpec> Rebuild::Spec() const {
   const TableRecord* const table = snapshot_->FindTable(record_.table);
   if (table == nullptr) return store_.OpenTable(record_.table).status();
-  const uint64_t row_stride = RoundUp(RowBytes(table->element_type, table->dim), sizeof(float));
+  const uint64_t row_stride = RowStride(table->element_type, table->dim);
   LayoutSpec spec{.name = record_.name,
                   .feature_table = record_.table,
                   .topology = record_.topology,

@@ -269,7 +269,7 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   demand.other_bytes = budget_.limit_bytes() - demand.available_bytes;
   demand.indices_bytes = indices_bytes();
   demand.node_count = node_count;
-  demand.slot_bytes = RoundUp(table_->geometry().row_bytes, sizeof(float));  // rows stay aligned for kernels
+  demand.slot_bytes = RowStride(table_->geometry().element_type, table_->geometry().dim);
   demand.cache_bytes = options_.cache_bytes;
   const uint64_t nodes_max = std::min(node_count, WithMargin(probe.distinct_nodes.front()));
   if (options_.beside_bytes) demand.beside_bytes = options_.beside_bytes(nodes_max);

@@ -10,37 +10,43 @@
 
 namespace quarry {
 
-// A batch whose rows are pinned, and the frame that it gives back.
-class LiveStream::LiveBatch final : public Batch {
+// A batch's pinned rows and the frame that it gives back; while the stream has it, and then the batch.
+class LiveStream::Hold {
  public:
-  LiveBatch(LiveStream& stream, uint64_t number, std::unique_ptr<Frame> frame)
-      : stream_(stream), number_(number), frame_(std::move(frame)) {
-    const FeatureGeometry& geometry = stream.resources_.table->geometry();
-    features_ = {.base = stream.resources_.buffer->base(),
-                 .stride_bytes = stream.resources_.buffer->slot_bytes(),
-                 .element_type = geometry.element_type,
-                 .dim = static_cast<uint32_t>(geometry.dim),
-                 .slots = frame_->slots};
-  }
-  ~LiveBatch() override {
+  Hold(LiveStream& stream, uint64_t number, std::unique_ptr<Frame> frame)
+      : stream_(stream), number_(number), frame_(std::move(frame)) {}
+  ~Hold() {
     if (handed_out_) --stream_.held_;
     stream_.released_.Push(std::move(frame_));
   }
-  void HandOut() {
-    handed_out_ = true;
-    ++stream_.held_;
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+  // What the consumer is given; REQUIRES: once.
+  static std::unique_ptr<Batch> HandOut(std::unique_ptr<Hold> hold) {
+    hold->handed_out_ = true;
+    ++hold->stream_.held_;
+    const BatchView view = hold->View();
+    return std::make_unique<Batch>(view, std::move(hold));
   }
 
-  uint64_t index() const override { return number_; }
-  const Block& block() const override { return frame_->block; }
-  const FeatureView& features() const override { return features_; }
-  std::span<const int64_t> labels() const override { return frame_->labels; }
-
  private:
+  BatchView View() const {
+    const FeatureGeometry& geometry = stream_.resources_.table->geometry();
+    BatchView view = frame_->block.view();
+    view.index = number_;
+    view.labels = frame_->labels;
+    view.features = {.rows = stream_.resources_.buffer->rows(),
+                     .stride_bytes = stream_.resources_.buffer->slot_bytes(),
+                     .element_type = geometry.element_type,
+                     .dim = static_cast<uint32_t>(geometry.dim),
+                     .slots = frame_->slots};
+    return view;
+  }
+
   LiveStream& stream_;
   const uint64_t number_;
   std::unique_ptr<Frame> frame_;
-  FeatureView features_;
   bool handed_out_ = false;
 };
 
@@ -160,16 +166,16 @@ void LiveStream::RunExtractor(Extractor& extractor) {
     status = InSpan("extract", next->number, [&] { return Load(extractor, frame, misses, waits); });
     if (!status.ok()) return;
     frame.labels.clear();
-    for (const NodeId seed : frame.block.seeds()) {
+    for (const NodeId seed : frame.block.view().seeds()) {
       frame.labels.push_back(resources_.labels.empty() ? -1 : resources_.labels[seed]);
     }
-    auto batch = std::make_unique<LiveBatch>(*this, next->number, std::move(next->frame));
+    auto hold = std::make_unique<Hold>(*this, next->number, std::move(next->frame));
     {
       MutexLock lock(mutex_);
       stats_.extract_wait_seconds += popped - start;
       stats_.extract_seconds += MonotonicSeconds() - popped;
     }
-    if (!ready_.Push(next->number, std::move(batch))) return;
+    if (!ready_.Push(next->number, std::move(hold))) return;
   }
 }
 
@@ -210,15 +216,15 @@ Result<std::unique_ptr<Batch>> LiveStream::Next() {
                   "Next was called while the previous batch was still held: let it go first");
   }
   const ScopedSpan span("wait");
-  std::optional<std::unique_ptr<Batch>> batch = ready_.Pop();
+  std::optional<std::unique_ptr<Hold>> hold = ready_.Pop();
   MutexLock lock(mutex_);
   if (!error_.ok()) return error_;
-  if (!batch) return std::unique_ptr<Batch>();
-  static_cast<LiveBatch&>(**batch).HandOut();
+  if (!hold) return std::unique_ptr<Batch>();
+  std::unique_ptr<Batch> batch = Hold::HandOut(*std::move(hold));
   ++stats_.batches;
-  stats_.sampled_edges += (*batch)->block().indices.size();
-  stats_.input_nodes += (*batch)->block().nodes.size();
-  return *std::move(batch);
+  stats_.sampled_edges += batch->view().indices.size();
+  stats_.input_nodes += batch->view().nodes.size();
+  return batch;
 }
 
 StreamStats LiveStream::stats() const {

@@ -67,7 +67,7 @@ class LiveStream final : public BatchStream {
   StreamStats stats() const override;
 
  private:
-  class LiveBatch;
+  class Hold;
 
   void RunSampler(NeighborSampler& sampler);
   void RunExtractor(Extractor& extractor);
@@ -90,7 +90,7 @@ class LiveStream final : public BatchStream {
     std::unique_ptr<Frame> frame;
   };
   SequencedQueue<Numbered> sampled_;
-  SequencedQueue<std::unique_ptr<Batch>> ready_;
+  SequencedQueue<std::unique_ptr<Hold>> ready_;
   BoundedQueue<std::unique_ptr<Frame>> released_;  // never cancelled: pins must be dropped
   std::atomic<uint64_t> next_number_{0};
   std::atomic<bool> cancelled_{false};

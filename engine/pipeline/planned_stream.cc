@@ -20,34 +20,6 @@ uint64_t BlockPages(const BatchEntry& entry) { return RoundUp(entry.block_bytes,
 
 }  // namespace
 
-// A batch in its frame, which stays the consumer's until the batch dies.
-class PlannedStream::PlannedBatch final : public Batch {
- public:
-  PlannedBatch(PlannedStream& stream, PlannedFrame& frame, uint64_t index)
-      : stream_(stream), frame_(frame), index_(index) {
-    features_ = {.base = stream.state_.arena.data(),
-                 .stride_bytes = stream.directory_.row_stride,
-                 .element_type = stream.state_.element_type,
-                 .dim = stream.state_.dim,
-                 .slots = frame.planned.slots};
-  }
-  ~PlannedBatch() override {
-    stream_.held_ = false;
-    stream_.used_ = &frame_;
-  }
-
-  uint64_t index() const override { return index_; }
-  const Block& block() const override { return frame_.planned.block; }
-  const FeatureView& features() const override { return features_; }
-  std::span<const int64_t> labels() const override { return frame_.labels; }
-
- private:
-  PlannedStream& stream_;
-  PlannedFrame& frame_;
-  const uint64_t index_;
-  FeatureView features_;
-};
-
 PlannedStream::PlannedStream(PlannedState& state, std::function<void(bool)> on_end)
     : state_(state),
       directory_(state.layout->directory()),
@@ -249,7 +221,7 @@ Status PlannedStream::Assemble(PlannedFrame& frame) {
     slot = slot < cache_slots ? state_.physical[slot] : frame.first_slot + (slot - cache_slots);
   }
   frame.labels.clear();
-  for (const NodeId seed : planned.block.seeds()) {
+  for (const NodeId seed : planned.block.view().seeds()) {
     frame.labels.push_back(state_.labels.empty() ? -1 : state_.labels[seed]);
   }
   const double start = MonotonicSeconds();
@@ -414,6 +386,23 @@ void PlannedStream::Wrap() {
   state_.decoder->Restart();
 }
 
+// The frame stays the consumer's until the batch dies.
+std::unique_ptr<Batch> PlannedStream::HandOut(PlannedFrame& frame) {
+  BatchView view = frame.planned.block.view();
+  view.index = delivered_;
+  view.labels = frame.labels;
+  view.features = {.rows = state_.arena.span(),
+                   .stride_bytes = directory_.row_stride,
+                   .element_type = state_.element_type,
+                   .dim = state_.dim,
+                   .slots = frame.planned.slots};
+  const auto take_back = [this](PlannedFrame* used) {
+    held_ = false;
+    used_ = used;
+  };
+  return std::make_unique<Batch>(view, std::shared_ptr<PlannedFrame>(&frame, take_back));
+}
+
 Result<std::unique_ptr<Batch>> PlannedStream::Next() {
   if (held_) {
     return Status(Code::kInternal,
@@ -436,7 +425,7 @@ Result<std::unique_ptr<Batch>> PlannedStream::Next() {
   if (!error_.ok()) return error_;
   if (!frame) return std::unique_ptr<Batch>();
   const PlannedBlock& planned = (*frame)->planned;
-  std::unique_ptr<Batch> batch = std::make_unique<PlannedBatch>(*this, **frame, delivered_);
+  std::unique_ptr<Batch> batch = HandOut(**frame);
   ++delivered_;
   held_ = true;
   ++stats_.batches;

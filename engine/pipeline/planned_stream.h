@@ -70,7 +70,6 @@ class PlannedStream final : public BatchStream {
   StreamStats stats() const override;
 
  private:
-  class PlannedBatch;
   void RunLoader();
   void RunAssembler();
   Status LoadAll();
@@ -84,6 +83,7 @@ class PlannedStream final : public BatchStream {
   Status ReadSegmentRows(PlannedFrame& frame);
   Status PutOverlay(std::span<const NodeId> nodes, uint32_t first_slot);
   void ApplyAdmissions(const PlannedFrame& frame);
+  std::unique_ptr<Batch> HandOut(PlannedFrame& frame);
   void Wrap();
   void Fail(const Status& status) QUARRY_EXCLUDES(mutex_);
   void Break(const Status& why);

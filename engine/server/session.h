@@ -147,7 +147,7 @@ class Session : public std::enable_shared_from_this<Session> {
   struct LookupWork;
   void LookUp(uint64_t id, const std::shared_ptr<LookupWork>& work);
   Result<bool> LookUpSome(LookupWork& work, const Task& task);
-  static Status WriteBlock(const Block& block, BulkAnswer& bulk);
+  static Status WriteBlock(const BatchView& block, BulkAnswer& bulk);
   // The view of a snapshot; null for 0. kUsage when the session has none of this id.
   Result<std::shared_ptr<StoredTables::View>> FindSnapshot(uint64_t snapshot) const;
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "batch_copier.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/format/wire_batch.h"
@@ -109,13 +110,13 @@ void Session::On(uint64_t id, const wire::Sample& request) {
   };
   Work<Sampled>(core_.readers, id, sample, [this, id](const Result<Sampled>& sampled) {
     if (!sampled.ok()) return Reply(id, sampled.status());
-    const Result<uint64_t> bytes = BlockBatchBytes((*sampled)->block);
+    const Result<uint64_t> bytes = wire::BatchBytes(WireShapeOf((*sampled)->block.view()));
     if (!bytes.ok()) return Reply(id, bytes.status());
     MakeRoom(id, *bytes, [this, id, sampled = *sampled](const std::shared_ptr<BulkAnswer>& bulk) {
       Work<bool>(
           core_.readers, id,
           [sampled, bulk](const Task&) -> Result<bool> {
-            QUARRY_RETURN_IF_ERROR(WriteBlock(sampled->block, *bulk));
+            QUARRY_RETURN_IF_ERROR(WriteBlock(sampled->block.view(), *bulk));
             return true;
           },
           [this, id, bulk](const Result<bool>& done) {
@@ -127,14 +128,14 @@ void Session::On(uint64_t id, const wire::Sample& request) {
 }
 
 // A message's bytes lie anywhere, a batch at a multiple of 64.
-Status Session::WriteBlock(const Block& block, BulkAnswer& bulk) {
-  if (bulk.place != nullptr) return WriteBlockBatch(block, bulk.bytes());
+Status Session::WriteBlock(const BatchView& block, BulkAnswer& bulk) {
+  if (bulk.place != nullptr) return CopyBatch(block, bulk.bytes(), 1);
   struct alignas(wire::kBatchAlignment) Line {
     std::byte bytes[wire::kBatchAlignment];
   };
   std::vector<Line> aligned(bulk.message.size() / sizeof(Line));
   const std::span<std::byte> bytes = std::as_writable_bytes(std::span(aligned));
-  QUARRY_RETURN_IF_ERROR(WriteBlockBatch(block, bytes));
+  QUARRY_RETURN_IF_ERROR(CopyBatch(block, bytes, 1));
   std::ranges::copy(bytes, bulk.message.begin());
   return Status::Ok();
 }

@@ -5,7 +5,6 @@
 
 #include "quarry/base/units.h"
 #include "quarry/format/feature_table.h"
-#include "quarry/format/wire_batch.h"
 #include "quarry/layout/layout.h"
 
 namespace quarry {
@@ -37,14 +36,6 @@ BlockBound BoundOf(const Topology& topology, const wire::Sample& request) {
   }
   bound.edges = std::min({bound.edges, topology.edge_count() * sides, kEdgesMax});
   return bound;
-}
-
-wire::BatchShape ShapeOf(const Block& block) {
-  return {.hops = block.hops(),
-          .seeds = block.seed_count(),
-          .targets = block.hop_offsets[block.hops() - 1],
-          .nodes = static_cast<uint32_t>(block.nodes.size()),
-          .edges = block.indices.size()};
 }
 
 }  // namespace
@@ -97,17 +88,6 @@ Result<BlockSampler::Sampled> BlockSampler::Sample(const wire::Sample& request, 
   QUARRY_TRY(sampled.reservation, session.Reserve(block_bytes + scratch_bytes, "sampling a block"));
   QUARRY_RETURN_IF_ERROR(sampler->Sample(request.seeds, request.stream_seed, sampled.block));
   return sampled;
-}
-
-Result<uint64_t> BlockBatchBytes(const Block& block) { return wire::BatchBytes(ShapeOf(block)); }
-
-Status WriteBlockBatch(const Block& block, std::span<std::byte> out) {
-  QUARRY_TRY(const wire::BatchWriter batch, wire::WriteBatchHeader(ShapeOf(block), out));
-  std::ranges::copy(block.hop_offsets, batch.hop_offsets.begin());
-  std::ranges::copy(block.indptr, batch.indptr.begin());
-  std::ranges::copy(block.indices, batch.indices.begin());
-  std::ranges::copy(block.nodes, batch.nodes.begin());
-  return Status::Ok();
 }
 
 }  // namespace quarry

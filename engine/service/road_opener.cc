@@ -124,18 +124,17 @@ LargestBatch LargestOf(const Layout& layout) {
 Result<uint64_t> WireBytes(const Snapshot& snapshot, const LargestBatch& largest) {
   const TableRecord* const table = snapshot.FindTable(largest.table);  // the road has found it there
   const uint64_t seeds = std::min(largest.seeds, largest.nodes);
-  QUARRY_TRY(
-      const uint64_t bytes,
-      wire::BatchBytes({.hops = largest.hops,
-                        .seeds = static_cast<uint32_t>(seeds),
-                        .targets = static_cast<uint32_t>(largest.hops == 1 ? seeds : largest.nodes),
-                        .nodes = static_cast<uint32_t>(largest.nodes),
-                        .edges = std::min(largest.edges, kBlockEdgesMax),
-                        .labels = true,
-                        .element_type = table->element_type,
-                        .dim = static_cast<uint32_t>(table->dim),
-                        .rows = largest.nodes,
-                        .stride_bytes = RoundUp(RowBytes(table->element_type, table->dim), sizeof(float))}));
+  QUARRY_TRY(const uint64_t bytes,
+             wire::BatchBytes({.hops = largest.hops,
+                               .seeds = static_cast<uint32_t>(seeds),
+                               .targets = static_cast<uint32_t>(largest.hops == 1 ? seeds : largest.nodes),
+                               .nodes = static_cast<uint32_t>(largest.nodes),
+                               .edges = std::min(largest.edges, kBlockEdgesMax),
+                               .labels = true,
+                               .element_type = table->element_type,
+                               .dim = static_cast<uint32_t>(table->dim),
+                               .rows = largest.nodes,
+                               .stride_bytes = RowStride(table->element_type, table->dim)}));
   return RoundUp(bytes, wire::kLeaseAlignment);
 }
 

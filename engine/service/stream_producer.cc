@@ -145,12 +145,11 @@ Status StreamGroup::Produce(const std::stop_token& stop) {
 Status StreamGroup::ProduceOne(std::unique_ptr<Batch> batch,
                                std::optional<DeficitRoundRobin::Producer>& producer,
                                const std::stop_token& stop) {
-  const wire::BatchShape shape = WireShapeOf(*batch);
-  QUARRY_TRY(const uint64_t bytes, wire::BatchBytes(shape));
-  QUARRY_TRY(std::shared_ptr<BatchRoom::Place> place, TakePlace(shape.index, bytes, producer, stop));
+  QUARRY_TRY(const uint64_t bytes, wire::BatchBytes(WireShapeOf(batch->view())));
+  QUARRY_TRY(std::shared_ptr<BatchRoom::Place> place, TakePlace(batch->index(), bytes, producer, stop));
   if (place == nullptr) return Status::Ok();  // and the pass is over
   const bool in_turn = producer->WaitTurn(bytes, stop);
-  const Status status = in_turn ? CopyBatch(*batch, shape, memory_.subspan(place->offset, bytes),
+  const Status status = in_turn ? CopyBatch(batch->view(), memory_.subspan(place->offset, bytes),
                                             environment_.options.copy_threads)
                                 : Status::Ok();
   producer->EndTurn();

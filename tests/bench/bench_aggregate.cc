@@ -83,7 +83,7 @@ struct Workload {
       for (float& value : values) value = static_cast<float>(rng.Unit() - 0.5);
       EncodeRow(type, values, features.span().subspan(i * row_bytes, row_bytes));
     }
-    return {features.data(), row_bytes, type, kDim, slots};
+    return {features.span(), row_bytes, type, kDim, slots};
   }
 };
 
@@ -96,14 +96,14 @@ double ReadRowsSeconds(const Workload& work, const FeatureView& view, std::byte*
       alignas(64) std::byte row[kDim * sizeof(float)];
       for (int64_t v = begin; v < end; v++) {
         const auto read = [&](uint32_t i) {
-          std::memcpy(row, view.base + view.slots[i] * view.stride_bytes, view.stride_bytes);
+          std::memcpy(row, view.Row(i), view.stride_bytes);
           asm volatile("" : : "r"(row) : "memory");
         };
         read(static_cast<uint32_t>(v));
         for (uint32_t e = block.indptr[v]; e < block.indptr[v + 1]; e++) {
           __builtin_prefetch(&view.slots[block.indices[std::min<size_t>(e + 16, block.indices.size() - 1)]]);
           const size_t ahead = std::min<size_t>(e + 8, block.indices.size() - 1);
-          const std::byte* next = view.base + view.slots[block.indices[ahead]] * view.stride_bytes;
+          const std::byte* next = view.Row(block.indices[ahead]);
           for (size_t line = 0; line < view.stride_bytes; line += 64) __builtin_prefetch(next + line);
           read(block.indices[e]);
         }
@@ -191,9 +191,11 @@ Status Run(unsigned threads) {
   const double flops =
       2 * (2 * n1 * 2 * kDim * kHidden + 3 * n2 * 2 * kHidden * kHidden + 3 * n3 * 2 * kHidden * kClasses);
   const double gemm = GemmFlopsPerSecond();
+  BatchView batch = work.block.view();
+  batch.labels = work.labels;
+  batch.features = view;
   Status status;
-  const double step =
-      BestSeconds([&] { status = model->TrainStep(work.block, view, work.labels, 1).status(); });
+  const double step = BestSeconds([&] { status = model->TrainStep(batch, 1).status(); });
   QUARRY_RETURN_IF_ERROR(status);
   fmt::print(
       "training step, float32  {:6.1f} ms; its GEMMs at {:.0f} GFLOPS {:6.1f} ms + aggregation {:5.1f} ms: "

@@ -96,7 +96,7 @@ struct Context {
   bool missed = false;
 
   const FeatureGeometry& geometry() const { return table->geometry(); }
-  uint64_t stride() const { return RoundUp(geometry().row_bytes, sizeof(float)); }
+  uint64_t stride() const { return RowStride(geometry().element_type, geometry().dim); }
   void Target(std::string_view what, double figure, double target, bool at_least) {
     const bool met = at_least ? figure >= target : figure <= target;
     missed |= !met;
@@ -158,7 +158,7 @@ Result<StreamStats> GatherEpoch(Context& context, Road& road, const std::vector<
   for (;;) {
     QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());
     if (!batch) return stream->stats();
-    const FeatureView& view = batch->features();
+    const FeatureView& view = batch->view().features;
     cached.clear();
     for (const uint32_t slot : view.slots) {
       if (slot < cache_slots) cached.push_back(slot);
@@ -167,7 +167,7 @@ Result<StreamStats> GatherEpoch(Context& context, Road& road, const std::vector<
     if (dense.size() < bytes) {
       QUARRY_TRY(dense, IoBuffer::Allocate(bytes + bytes / 4));
     }
-    GatherRows({view.base, view.stride_bytes, context.geometry().row_bytes}, cached,
+    GatherRows({view.rows.data(), view.stride_bytes, context.geometry().row_bytes}, cached,
                dense.span().first(bytes));
   }
 }

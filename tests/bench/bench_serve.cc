@@ -172,15 +172,11 @@ Result<PassResult> Consume(client::Stream& stream, uint64_t passes) {
     for (;;) {
       QUARRY_TRY(const std::unique_ptr<client::Batch> batch, stream.Next());
       if (!batch) break;
-      const wire::BatchView& view = batch->view();
-      const uint64_t stride = view.shape.stride_bytes;
-      for (size_t i = 0; i < view.nodes.size(); i++) {
-        const uint64_t row = view.slots.empty() ? i : view.slots[i];
-        sum += static_cast<uint64_t>(view.rows[row * stride]);
-      }
+      const BatchView& view = batch->view();
+      for (size_t i = 0; i < view.nodes.size(); i++) sum += static_cast<uint64_t>(*view.features.Row(i));
       result.batches++;
       result.nodes += view.nodes.size();
-      result.bytes += view.nodes.size() * stride;
+      result.bytes += view.nodes.size() * view.features.stride_bytes;
     }
     result.seconds = MonotonicSeconds() - start;
   }

@@ -70,7 +70,7 @@ Held Take(FeatureBuffer& buffer, std::vector<NodeId> nodes) {
 void ExpectRowsAreWhole(FeatureBuffer& buffer, const Held& held) {
   for (size_t i = 0; i < held.nodes.size(); ++i) {
     uint64_t value = 0;
-    std::memcpy(&value, buffer.base() + held.slots[i] * buffer.slot_bytes(), sizeof(value));
+    std::memcpy(&value, buffer.rows().data() + held.slots[i] * buffer.slot_bytes(), sizeof(value));
     ASSERT_EQ(value, RowValue(held.nodes[i])) << "node " << held.nodes[i] << " in slot " << held.slots[i];
   }
 }

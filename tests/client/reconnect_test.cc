@@ -124,7 +124,7 @@ TEST_F(ReconnectTest, APassGoesOnBehindTheBatchesThatWereUsed) {
       ASSERT_TRUE(held.ok() && *held != nullptr) << held.status().ToString();
       server.Stop();
       server.Start();
-      seen.emplace_back((*held)->index(), HashOf((*held)->view()));
+      seen.emplace_back((*held)->index(), HashBatch((*held)->view()));
     }
     std::ranges::move(DrainPass(**stream), std::back_inserter(seen));
     if (!ordered) std::ranges::sort(seen);

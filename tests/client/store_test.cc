@@ -107,12 +107,12 @@ TEST_P(StoreTest, SamplesAreThoseOfTheSampler) {
   OpenedStore store = Open(shared());
   const auto batch = store->Sample({.seeds = seeds, .fanouts = fanouts, .stream_seed = 77});
   ASSERT_TRUE(batch.ok()) << batch.status().ToString();
-  const wire::BatchView& view = (*batch)->view();
+  const BatchView& view = (*batch)->view();
   EXPECT_TRUE(std::ranges::equal(view.nodes, expected.nodes));
   EXPECT_TRUE(std::ranges::equal(view.hop_offsets, expected.hop_offsets));
   EXPECT_TRUE(std::ranges::equal(view.indptr, expected.indptr));
   EXPECT_TRUE(std::ranges::equal(view.indices, expected.indices));
-  EXPECT_THAT(view.rows, IsEmpty());
+  EXPECT_THAT(view.features.rows, IsEmpty());
   EXPECT_THAT(view.labels, IsEmpty());
 }
 
@@ -217,11 +217,9 @@ TEST_P(StoreTest, WhatWasPutIsSeenByWhoComesLater) {
   {
     const auto batch = (*stream)->Next();
     ASSERT_TRUE(batch.ok()) << batch.status().ToString();
-    const wire::BatchView& view = (*batch)->view();
+    const BatchView& view = (*batch)->view();
     const uint32_t at = view.nodes[0] == 7 ? 0 : 1;
-    const uint64_t row = view.slots.empty() ? at : view.slots[at];
-    EXPECT_TRUE(
-        std::ranges::equal(view.rows.subspan(row * view.shape.stride_bytes, 128), database.graph().Row(7)));
+    EXPECT_TRUE(std::ranges::equal(std::span(view.features.Row(at), 128), database.graph().Row(7)));
   }
   before->reset();
   EXPECT_EQ(

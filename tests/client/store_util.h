@@ -90,25 +90,6 @@ class OpenedStore {
   std::unique_ptr<client::Store> store_;
 };
 
-// What HashBatch makes of the same batch of a road.
-inline uint64_t HashOf(const wire::BatchView& view) {
-  uint64_t hash = MixSeed(1, view.shape.index);
-  const auto add = [&hash](const auto& values) {
-    hash = MixSeed(hash, Checksum64(std::as_bytes(std::span(values))));
-  };
-  add(view.nodes);
-  add(view.hop_offsets);
-  add(view.indptr);
-  add(view.indices);
-  add(view.labels);
-  const uint64_t row_bytes = RowBytes(view.shape.element_type, view.shape.dim);
-  for (uint32_t i = 0; i < view.shape.nodes; ++i) {
-    const uint64_t row = view.slots.empty() ? i : view.slots[i];
-    hash = MixSeed(hash, Checksum64(view.rows.subspan(row * view.shape.stride_bytes, row_bytes)));
-  }
-  return hash;
-}
-
 using Hashes = std::vector<std::pair<uint64_t, uint64_t>>;
 
 // The rest of a pass; expects no error.
@@ -118,7 +99,7 @@ inline Hashes DrainPass(client::Stream& stream, size_t batches_max = ~size_t{0})
     auto batch = stream.Next();
     EXPECT_TRUE(batch.ok()) << batch.status().ToString();
     if (!batch.ok() || *batch == nullptr) break;
-    hashes.emplace_back((*batch)->index(), HashOf((*batch)->view()));
+    hashes.emplace_back((*batch)->index(), HashBatch((*batch)->view()));
   }
   return hashes;
 }

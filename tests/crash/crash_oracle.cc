@@ -96,15 +96,14 @@ void Oracle::CheckLayout(Store& store) const {
     const auto batch = (*stream)->Next();
     ASSERT_TRUE(batch.ok()) << batch.status().ToString();
     if (!*batch) return;
-    const Block& block = (*batch)->block();
-    const FeatureView& view = (*batch)->features();
-    for (size_t v = 0; v < view.slots.size(); ++v) {
+    const BatchView& block = (*batch)->view();
+    for (size_t v = 0; v < block.nodes.size(); ++v) {
       const Bytes& expected = rows_[block.nodes[v]];
-      const std::byte* const row = view.base + view.slots[v] * view.stride_bytes;
-      ASSERT_EQ(std::memcmp(row, expected.data(), expected.size()), 0) << "row " << block.nodes[v];
+      ASSERT_EQ(std::memcmp(block.features.Row(v), expected.data(), expected.size()), 0)
+          << "row " << block.nodes[v];
     }
-    for (size_t i = 0; i < block.seed_count(); ++i) {
-      ASSERT_EQ((*batch)->labels()[i], labels_[block.nodes[i]]);
+    for (size_t i = 0; i < block.seed_count; ++i) {
+      ASSERT_EQ(block.labels[i], labels_[block.nodes[i]]);
     }
   }
 }

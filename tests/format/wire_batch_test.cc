@@ -112,8 +112,8 @@ uint64_t TouchAll(const BatchView& batch) {
   touch(batch.indices);
   touch(batch.nodes);
   touch(batch.labels);
-  touch(batch.slots);
-  touch(batch.rows);
+  touch(batch.features.slots);
+  touch(batch.features.rows);
   return sum;
 }
 
@@ -121,7 +121,7 @@ uint64_t TouchAll(const BatchView& batch) {
 uint64_t Compute(const BatchView& batch) {
   uint64_t sum = 0;
   uint32_t node = 0;
-  for (uint32_t hop = 0; hop < batch.shape.hops; ++hop) {
+  for (uint32_t hop = 0; hop < batch.hops(); ++hop) {
     const std::vector<uint8_t> inputs(batch.hop_offsets[hop + 1]);
     for (; node < batch.hop_offsets[hop]; ++node) {
       for (uint32_t edge = batch.indptr[node]; edge < batch.indptr[node + 1]; ++edge) {
@@ -129,10 +129,9 @@ uint64_t Compute(const BatchView& batch) {
       }
     }
   }
-  if (batch.shape.dim == 0) return sum;
-  for (uint32_t i = 0; i < batch.shape.nodes; ++i) {
-    const uint64_t row = batch.shape.slots ? batch.slots[i] : i;
-    sum += std::to_integer<uint64_t>(batch.rows[(row + 1) * batch.shape.stride_bytes - 1]);
+  if (batch.features.dim == 0) return sum;
+  for (size_t i = 0; i < batch.nodes.size(); ++i) {
+    sum += std::to_integer<uint64_t>(batch.features.Row(i)[batch.features.stride_bytes - 1]);
   }
   return sum;
 }
@@ -155,22 +154,29 @@ TEST(WireBatchTest, WhatIsWrittenIsReadInPlace) {
     FillBlock(rng, written);
     const auto read = OpenBatch(slot.span(), outside.span());
     ASSERT_TRUE(read.ok()) << read.status().ToString();
-    EXPECT_EQ(read->shape, shape);
-    EXPECT_EQ(read->hop_offsets.size(), shape.hops + 1);
-    EXPECT_EQ(read->indptr.size(), shape.targets + 1);
+    EXPECT_EQ(read->index, shape.index);
+    EXPECT_EQ(read->seed_count, shape.seeds);
+    EXPECT_EQ(read->hops(), shape.hops);
+    EXPECT_EQ(read->target_count(), shape.targets);
+    EXPECT_TRUE(read->edge_ids.empty());
     EXPECT_EQ(read->labels.size(), shape.labels ? shape.seeds : 0);
-    EXPECT_EQ(read->slots.size(), shape.slots ? shape.nodes : 0);
-    EXPECT_EQ(read->rows.size(), shape.rows * shape.stride_bytes);
+    const FeatureView& features = read->features;
+    EXPECT_EQ(features.element_type, shape.element_type);
+    EXPECT_EQ(features.dim, shape.dim);
+    EXPECT_EQ(features.stride_bytes, shape.stride_bytes);
+    EXPECT_EQ(features.row_count(), shape.rows);
+    EXPECT_EQ(features.slots.size(), shape.slots ? shape.nodes : 0);
+    EXPECT_EQ(features.rows.size(), shape.rows * shape.stride_bytes);
     ExpectSame(written.hop_offsets, read->hop_offsets);
     ExpectSame(written.indptr, read->indptr);
     ExpectSame(written.indices, read->indices);
     ExpectSame(written.nodes, read->nodes);
     if (shape.labels) ExpectSame(written.labels, read->labels);
-    if (shape.slots) ExpectSame(written.slots, read->slots);
+    if (shape.slots) ExpectSame(written.slots, features.slots);
     if (shape.rows_outside) {
-      EXPECT_EQ(read->rows.data(), outside.span().data());
+      EXPECT_EQ(features.rows.data(), outside.span().data());
     } else if (shape.dim > 0) {
-      ExpectSame(written.rows, read->rows);
+      ExpectSame(written.rows, features.rows);
     }
     EXPECT_TRUE(CheckBatch(*read).ok()) << CheckBatch(*read).ToString();
     (void)Compute(*read);

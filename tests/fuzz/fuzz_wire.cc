@@ -72,8 +72,8 @@ void DecodeBatch(std::span<const std::byte> bytes) {
     Touch(batch->indices);
     Touch(batch->nodes);
     Touch(batch->labels);
-    Touch(batch->slots);
-    Touch(batch->rows);
+    Touch(batch->features.slots);
+    Touch(batch->features.rows);
     (void)CheckBatch(*batch);
   }
   ::operator delete(memory, kAlignment);

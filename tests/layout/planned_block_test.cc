@@ -338,7 +338,7 @@ std::string FaultOf(const PlannedBlock& got, uint64_t node_count, uint32_t cache
   if (got.slots.size() != block.nodes.size()) return "slots and nodes differ in number";
   if (!below(got.slots, cache_slots + got.frame_nodes.size())) return "a row outside cache and frame";
   if (!std::ranges::is_sorted(got.segment_places)) return "places are not ascending";
-  const uint32_t hops = block.hops();
+  const uint32_t hops = block.view().hops();
   if (block.indptr.size() != (hops == 0 ? 0 : block.hop_offsets[hops - 1]) + 1) return "number of targets";
   if (block.indptr.front() != 0 || !std::ranges::is_sorted(block.indptr) ||
       block.indptr.back() != block.indices.size()) {

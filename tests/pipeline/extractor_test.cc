@@ -11,6 +11,7 @@
 
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
+#include "quarry/format/batch_view.h"
 
 namespace quarry {
 namespace {
@@ -74,7 +75,7 @@ Loaded LoadRows(TableFile& file, Extractor& extractor, const std::vector<NodeId>
   Loaded out;
   const FeatureGeometry& geometry = file.table().geometry();
   auto buffer = FeatureBuffer::Make({.node_count = geometry.row_count,
-                                     .slot_bytes = RoundUp(geometry.row_bytes, 4),
+                                     .slot_bytes = RowStride(geometry.element_type, geometry.dim),
                                      .slot_count = std::max<size_t>(nodes.size(), 1)});
   EXPECT_TRUE(buffer.ok());
   out.buffer = std::move(buffer).value();

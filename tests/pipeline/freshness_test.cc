@@ -224,16 +224,14 @@ class World {
       const auto batch = (*stream)->Next();
       ASSERT_TRUE(batch.ok()) << batch.status().ToString();
       if (!*batch) return;
-      const Block& block = (*batch)->block();
-      const FeatureView& rows = (*batch)->features();
+      const BatchView& block = (*batch)->view();
       for (size_t v = 0; v < block.nodes.size(); ++v) {
         const Bytes expected = versions_.FeatureAt(block.nodes[v], held.timestamp);
-        ASSERT_EQ(
-            std::memcmp(rows.base + rows.slots[v] * rows.stride_bytes, expected.data(), expected.size()), 0)
+        ASSERT_EQ(std::memcmp(block.features.Row(v), expected.data(), expected.size()), 0)
             << "node " << block.nodes[v];
       }
-      for (size_t s = 0; s < block.seed_count(); ++s) {
-        ASSERT_EQ((*batch)->labels()[s], versions_.LabelAt(block.nodes[s], held.timestamp));
+      for (size_t s = 0; s < block.seed_count; ++s) {
+        ASSERT_EQ(block.labels[s], versions_.LabelAt(block.nodes[s], held.timestamp));
       }
     }
   }

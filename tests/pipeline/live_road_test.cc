@@ -25,10 +25,10 @@ using Placement = LiveRoadOptions::TopologyPlacement;
 
 void ExpectBatchIsTrue(const Batch& batch, const TinyGraph& graph,
                        const std::set<std::pair<NodeId, NodeId>>& edges) {
-  const Block& block = batch.block();
-  ASSERT_EQ(batch.labels().size(), block.seed_count());
-  for (uint32_t i = 0; i < block.seed_count(); ++i) {
-    EXPECT_EQ(batch.labels()[i], graph.labels ? graph.Label(block.nodes[i]) : -1);
+  const BatchView& block = batch.view();
+  ASSERT_EQ(block.labels.size(), block.seed_count);
+  for (uint32_t i = 0; i < block.seed_count; ++i) {
+    EXPECT_EQ(block.labels[i], graph.labels ? graph.Label(block.nodes[i]) : -1);
   }
   for (size_t v = 0; v + 1 < block.indptr.size(); ++v) {
     for (uint32_t e = block.indptr[v]; e < block.indptr[v + 1]; ++e) {
@@ -36,15 +36,13 @@ void ExpectBatchIsTrue(const Batch& batch, const TinyGraph& graph,
           << block.nodes[block.indices[e]] << " -> " << block.nodes[v] << " is no edge";
     }
   }
-  const FeatureView& features = batch.features();
+  const FeatureView& features = block.features;
   ASSERT_EQ(features.slots.size(), block.nodes.size());
   EXPECT_EQ(features.element_type, graph.type);
   EXPECT_EQ(features.dim, graph.dim);
   for (size_t i = 0; i < block.nodes.size(); ++i) {
     const std::vector<std::byte> row = graph.Row(block.nodes[i]);
-    ASSERT_EQ(std::memcmp(features.base + features.slots[i] * features.stride_bytes, row.data(), row.size()),
-              0)
-        << "row of node " << block.nodes[i];
+    ASSERT_EQ(std::memcmp(features.Row(i), row.data(), row.size()), 0) << "row of node " << block.nodes[i];
   }
 }
 
@@ -95,7 +93,7 @@ TEST_F(LiveRoadTest, DeliversTheRowsLabelsAndEdgesOfTheDatabaseForEveryRowLayout
         if (!*batch) break;
         ExpectBatchIsTrue(**batch, graph, edges);
         if (HasFatalFailure()) return;
-        seen.insert((*batch)->block().seeds().begin(), (*batch)->block().seeds().end());
+        seen.insert((*batch)->view().seeds().begin(), (*batch)->view().seeds().end());
       }
       EXPECT_TRUE(std::equal(seen.begin(), seen.end(), seeds.begin(), seeds.end())) << "each seed once";
       ASSERT_TRUE((*stream)->Next().ok()) << "the end stays the end";
@@ -142,7 +140,7 @@ TEST_F(LiveRoadTest, WithoutShufflingSeedsAreUsedInTheirOrder) {
   EXPECT_EQ((*stream)->batch_count(), 1u);
   auto batch = (*stream)->Next();
   ASSERT_TRUE(batch.ok() && *batch);
-  EXPECT_THAT((*batch)->block().seeds(), testing::ElementsAreArray(seeds));
+  EXPECT_THAT((*batch)->view().seeds(), testing::ElementsAreArray(seeds));
 }
 
 TEST_F(LiveRoadTest, APassWithoutSeedsEndsAtOnce) {
@@ -181,8 +179,8 @@ TEST_F(LiveRoadTest, StatsCountWhatWasDelivered) {
     ASSERT_TRUE(batch.ok());
     if (!*batch) break;
     ++batches;
-    nodes += (*batch)->block().nodes.size();
-    edges += (*batch)->block().indices.size();
+    nodes += (*batch)->view().nodes.size();
+    edges += (*batch)->view().indices.size();
   }
   const StreamStats stats = (*stream)->stats();
   EXPECT_EQ(stats.batches, batches);
@@ -408,7 +406,7 @@ TEST_F(LiveRoadTest, ADamagedRowIsCorruptionThatNamesTheFileAndIsNeverDelivered)
     status = batch.status();
     if (!batch.ok()) break;
     ASSERT_TRUE(*batch) << "the damage was not noticed";
-    EXPECT_THAT((*batch)->block().nodes, testing::Not(testing::Contains(77u)));
+    EXPECT_THAT((*batch)->view().nodes, testing::Not(testing::Contains(77u)));
   }
   EXPECT_EQ(status.code(), Code::kCorruption) << status.ToString();
   EXPECT_THAT(std::string(status.message()), HasSubstr(record->file));

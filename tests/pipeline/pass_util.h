@@ -49,20 +49,19 @@ inline LiveRoadOptions SmallOptions() {
 }
 
 // One number for everything that a trainer can see of a batch.
-inline uint64_t HashBatch(const Batch& batch) {
-  uint64_t hash = MixSeed(1, batch.index());
+inline uint64_t HashBatch(const BatchView& batch) {
+  uint64_t hash = MixSeed(1, batch.index);
   const auto add = [&hash](const auto& values) {
     hash = MixSeed(hash, Checksum64(std::as_bytes(std::span(values))));
   };
-  add(batch.block().nodes);
-  add(batch.block().hop_offsets);
-  add(batch.block().indptr);
-  add(batch.block().indices);
-  add(batch.labels());
-  const FeatureView& features = batch.features();
-  const uint64_t row_bytes = RowBytes(features.element_type, features.dim);
-  for (const uint32_t slot : features.slots) {
-    hash = MixSeed(hash, Checksum64({features.base + slot * features.stride_bytes, row_bytes}));
+  add(batch.nodes);
+  add(batch.hop_offsets);
+  add(batch.indptr);
+  add(batch.indices);
+  add(batch.labels);
+  const uint64_t row_bytes = RowBytes(batch.features.element_type, batch.features.dim);
+  for (size_t i = 0; i < batch.nodes.size(); ++i) {
+    hash = MixSeed(hash, Checksum64({batch.features.Row(i), row_bytes}));
   }
   return hash;
 }
@@ -82,7 +81,7 @@ inline PassOutcome TryPass(Road& road, PassOptions pass) {
     auto batch = (*stream)->Next();
     outcome.status = batch.status();
     if (!batch.ok() || !*batch) break;
-    outcome.hashes.emplace_back((*batch)->index(), HashBatch(**batch));
+    outcome.hashes.emplace_back((*batch)->index(), HashBatch((*batch)->view()));
   }
   if (stream.ok()) outcome.stats = (*stream)->stats();
   if (outcome.status.ok()) {

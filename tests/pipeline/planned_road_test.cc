@@ -35,18 +35,18 @@ struct Meaning {
 
 Meaning MeaningOf(const Batch& batch) {
   Meaning meaning;
-  const Block& block = batch.block();
-  const FeatureView& features = batch.features();
+  const BatchView& block = batch.view();
+  const FeatureView& features = block.features;
   const uint64_t row_bytes = RowBytes(features.element_type, features.dim);
   uint32_t v = 0;
   for (const uint32_t end : block.hop_offsets) {
     auto& group = meaning.groups.emplace_back();
     for (; v < end; ++v) {
-      const std::byte* row = features.base + features.slots[v] * features.stride_bytes;
+      const std::byte* row = features.Row(v);
       group.emplace(block.nodes[v], std::vector<std::byte>(row, row + row_bytes));
     }
   }
-  for (uint32_t s = 0; s < block.seed_count(); ++s) meaning.labels[block.nodes[s]] = batch.labels()[s];
+  for (uint32_t s = 0; s < block.seed_count; ++s) meaning.labels[block.nodes[s]] = block.labels[s];
   for (size_t t = 0; t + 1 < block.indptr.size(); ++t) {
     for (uint32_t e = block.indptr[t]; e < block.indptr[t + 1]; ++e) {
       meaning.edges.emplace(block.nodes[block.indices[e]], block.nodes[t]);

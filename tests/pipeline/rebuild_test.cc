@@ -152,12 +152,11 @@ class World {
     for (;;) {
       QUARRY_TRY(const std::unique_ptr<Batch> batch, stream.Next());
       if (batch == nullptr) return Status::Ok();
-      const FeatureView& view = batch->features();
-      for (size_t v = 0; v < view.slots.size(); ++v) {
-        const Bytes& expected = rows_[batch->block().nodes[v]];
-        EXPECT_EQ(
-            std::memcmp(view.base + view.slots[v] * view.stride_bytes, expected.data(), expected.size()), 0)
-            << "node " << batch->block().nodes[v] << " in batch " << batch->index();
+      const BatchView& view = batch->view();
+      for (size_t v = 0; v < view.nodes.size(); ++v) {
+        const Bytes& expected = rows_[view.nodes[v]];
+        EXPECT_EQ(std::memcmp(view.features.Row(v), expected.data(), expected.size()), 0)
+            << "node " << view.nodes[v] << " in batch " << view.index;
         if (testing::Test::HasFailure()) return Status::Ok();
       }
     }

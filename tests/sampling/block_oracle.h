@@ -28,11 +28,11 @@ inline std::vector<NodeId> NeighborsOf(const Graph& graph, Direction direction, 
 // Every requirement on a block but its randomness.
 inline void ExpectValidBlock(const Block& block, const Graph& graph, Direction direction,
                              std::span<const uint32_t> fanouts, std::span<const NodeId> seeds) {
-  ASSERT_EQ(block.hops(), fanouts.size());
+  ASSERT_EQ(block.view().hops(), fanouts.size());
   ASSERT_EQ(block.seed_count(), seeds.size());
-  ASSERT_TRUE(std::ranges::equal(block.seeds(), seeds));
+  ASSERT_TRUE(std::ranges::equal(block.view().seeds(), seeds));
   ASSERT_EQ(block.hop_offsets.back(), block.nodes.size());
-  ASSERT_EQ(block.indptr.size(), block.hop_offsets[block.hops() - 1] + size_t{1});
+  ASSERT_EQ(block.indptr.size(), block.hop_offsets[block.view().hops() - 1] + size_t{1});
   ASSERT_EQ(block.indptr.front(), 0);
   ASSERT_EQ(block.indptr.back(), block.indices.size());
   std::vector<NodeId> sorted = block.nodes;
@@ -42,7 +42,7 @@ inline void ExpectValidBlock(const Block& block, const Graph& graph, Direction d
 
   uint32_t known = block.seed_count();  // nodes met so far, in the order of the block's edges
   uint32_t v = 0;
-  for (uint32_t hop = 0; hop < block.hops(); ++hop) {
+  for (uint32_t hop = 0; hop < block.view().hops(); ++hop) {
     ASSERT_EQ(block.hop_offsets[hop], known);
     for (; v < block.hop_offsets[hop]; ++v) {
       const std::vector<NodeId> list = NeighborsOf(graph, direction, block.nodes[v]);

@@ -41,8 +41,8 @@ wire::RowBlockShape ShapeOf(const EmbeddingSpec& spec, uint64_t rows) {
 }
 
 // A trainer's batch: rows of both tables, and what it makes of them.
-struct Batch {
-  explicit Batch(uint64_t number) : number_(number) {
+struct RowBatch {
+  explicit RowBatch(uint64_t number) : number_(number) {
     Rng rng(MixSeed(kSeed, number));
     for (size_t i = 0; i < kTables; ++i) {
       // A few rows that everybody wants, and others.
@@ -112,7 +112,7 @@ class EmbeddingServiceTest : public testing::Test {
     EXPECT_EQ(ids, block.ids);
     return Status::Ok();
   }
-  Result<wire::EmbeddingsCommitted> Commit(Batch& batch) {
+  Result<wire::EmbeddingsCommitted> Commit(RowBatch& batch) {
     std::vector<EmbeddingService::Update> updates;
     for (size_t i = 0; i < kTables; ++i) updates.push_back(UpdateOf(i, batch.blocks[i]));
     return service_->Commit(updates);
@@ -133,7 +133,7 @@ class EmbeddingServiceTest : public testing::Test {
   // Reads, computes and commits until nobody was in between. Counts the refusals.
   int64_t Train(uint64_t number, uint64_t& refused) {
     for (;; ++refused) {
-      Batch batch(number);
+      RowBatch batch(number);
       for (size_t i = 0; i < kTables; ++i) {
         const Status status = Read(kNames[i], Specs()[i], batch.blocks[i]);
         EXPECT_TRUE(status.ok()) << status.ToString();
@@ -157,7 +157,7 @@ class EmbeddingServiceTest : public testing::Test {
     for (size_t i = 0; i < kTables; ++i) tables[i] = MakeMemoryEmbeddingTable(Specs()[i]);
     for (const auto& [timestamp, number] : order) {
       if (timestamp > last) break;
-      Batch batch(number);
+      RowBatch batch(number);
       for (size_t i = 0; i < kTables; ++i) ASSERT_TRUE(tables[i]->Read(batch.blocks[i]).ok());
       batch.Compute();
       for (size_t i = 0; i < kTables; ++i) {
@@ -288,8 +288,8 @@ TEST_F(EmbeddingServiceTest, WithoutACommitACheckpointWritesNothing) {
 }
 
 TEST_F(EmbeddingServiceTest, OneStaleRowOfOneTableStopsTheWholeCommit) {
-  Batch mine(1), theirs(1);
-  for (Batch* const batch : {&mine, &theirs}) {
+  RowBatch mine(1), theirs(1);
+  for (RowBatch* const batch : {&mine, &theirs}) {
     for (size_t i = 0; i < kTables; ++i) ASSERT_TRUE(Read(kNames[i], Specs()[i], batch->blocks[i]).ok());
     batch->Compute();
   }

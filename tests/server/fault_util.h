@@ -119,8 +119,8 @@ class GoodClient {
         wire::OpenBatch(peer_.region(lease.range.region).subspan(lease.range.offset, lease.range.bytes));
     ASSERT_TRUE(view.ok()) << view.status().ToString();
     ASSERT_TRUE(wire::CheckBatch(*view).ok());
-    for (uint32_t i = 0; i < view->shape.nodes; ++i) {
-      if (view->nodes[i] >= kUntouched) ExpectRow(view->nodes[i], &view->rows[i * view->shape.stride_bytes]);
+    for (size_t i = 0; i < view->nodes.size(); ++i) {
+      if (view->nodes[i] >= kUntouched) ExpectRow(view->nodes[i], view->features.Row(i));
     }
     ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::ReleaseLeases{{lease.id}}).ok());
   }

@@ -22,22 +22,6 @@ namespace quarry::testing_util {
 
 inline constexpr std::chrono::seconds kPatience{30};  // after which something hangs
 
-// What HashBatch (pass_util.h) makes of the batch that was sent.
-inline uint64_t HashView(const wire::BatchView& view) {
-  uint64_t hash = MixSeed(1, view.shape.index);
-  const auto add = [&hash](const auto& values) { hash = MixSeed(hash, Checksum64(std::as_bytes(values))); };
-  add(view.nodes);
-  add(view.hop_offsets);
-  add(view.indptr);
-  add(view.indices);
-  add(view.labels);
-  const uint64_t row_bytes = RowBytes(view.shape.element_type, view.shape.dim);
-  for (uint64_t row = 0; row < view.shape.rows; ++row) {
-    hash = MixSeed(hash, Checksum64(view.rows.subspan(row * view.shape.stride_bytes, row_bytes)));
-  }
-  return hash;
-}
-
 // An answer that is to come. A second answer ends the test: the promise throws.
 template <typename T>
 class Pending {
@@ -103,8 +87,8 @@ class HubUser {
     EXPECT_TRUE(view.ok()) << view.status().ToString();
     if (!view.ok()) return 0;
     EXPECT_TRUE(wire::CheckBatch(*view).ok());
-    EXPECT_EQ(view->shape.index, batch.index);
-    return HashView(*view);
+    EXPECT_EQ(view->index, batch.index);
+    return HashBatch(*view);
   }
 
   // The rest of the pass, each batch released once it is read.

@@ -329,16 +329,12 @@ TEST_P(RequestsTest, AStreamGivesTheBatchesOfTheRoad) {
     std::ranges::copy(*bytes, aligned.data());
     const auto view = wire::OpenBatch(aligned.span());
     ASSERT_TRUE(view.ok()) << view.status().ToString();
-    EXPECT_EQ(view->shape.index, (*expected)->index());
-    EXPECT_TRUE(std::ranges::equal(view->nodes, (*expected)->block().nodes));
-    EXPECT_TRUE(std::ranges::equal(view->labels, (*expected)->labels()));
-    const FeatureView& features = (*expected)->features();
-    for (uint32_t i = 0; i < view->shape.nodes; ++i) {
-      const uint64_t row = view->slots.empty() ? i : view->slots[i];
-      ASSERT_EQ(std::memcmp(view->rows.data() + row * view->shape.stride_bytes,
-                            features.base + features.slots[i] * features.stride_bytes, graph().dim * 4),
-                0)
-          << "node " << i;
+    EXPECT_EQ(view->index, (*expected)->index());
+    EXPECT_TRUE(std::ranges::equal(view->nodes, (*expected)->view().nodes));
+    EXPECT_TRUE(std::ranges::equal(view->labels, (*expected)->view().labels));
+    const FeatureView& features = (*expected)->view().features;
+    for (size_t i = 0; i < view->nodes.size(); ++i) {
+      ASSERT_EQ(std::memcmp(view->features.Row(i), features.Row(i), graph().dim * 4), 0) << "node " << i;
     }
     ++batches;
   }

@@ -20,7 +20,6 @@ using std::chrono::milliseconds;
 using testing::HasSubstr;
 using testing_util::Exclusive;
 using testing_util::GateBackend;
-using testing_util::HashBatch;
 using testing_util::HubUser;
 using testing_util::HubWorld;
 using testing_util::NextResult;

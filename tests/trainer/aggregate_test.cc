@@ -34,7 +34,7 @@ struct EncodedRows {
       EncodeRow(type, values, row);
       DecodeRow(type, row, std::span(decoded).subspan(size_t{i} * dim, dim));
     }
-    view = {buffer.data(), stride, type, dim, slots};
+    view = {buffer, stride, type, dim, slots};
   }
 };
 
@@ -89,8 +89,7 @@ TEST(AggregateMean, DecodesEveryBinary16AsTheFormatDoes) {
   std::vector<float> decoded(65536);
   DecodeRow(ElementType::kFloat16, std::as_bytes(std::span(halves)), decoded);
   const uint32_t indptr[] = {0, 0};
-  const FeatureView view{
-      reinterpret_cast<const std::byte*>(halves.data()), 131072, ElementType::kFloat16, 65536, {}};
+  const FeatureView view{std::as_bytes(std::span(halves)), 131072, ElementType::kFloat16, 65536};
   std::vector<float> out(2 * 65536);
   AggregateMean(view, RowNorm::kNone, indptr, {}, 0, 1, out.data());
   for (size_t i = 0; i < decoded.size(); i++) {
@@ -106,7 +105,7 @@ TEST(AggregateMean, LeavesRowsOfZerosAsTheyAreWhenNormalising) {
   const std::vector<float> zeros(8);
   const uint32_t indptr[] = {0, 1};
   const uint32_t indices[] = {1};
-  const FeatureView view{reinterpret_cast<const std::byte*>(zeros.data()), 16, ElementType::kFloat32, 4, {}};
+  const FeatureView view{std::as_bytes(std::span(zeros)), 16, ElementType::kFloat32, 4};
   std::vector<float> out(8, NAN);
   AggregateMean(view, RowNorm::kL2, indptr, indices, 0, 1, out.data());
   EXPECT_EQ(out, zeros);

@@ -9,6 +9,7 @@
 
 #include "quarry/base/random.h"
 #include "quarry/pipeline/batch_stream.h"
+#include "quarry/sampling/block.h"
 
 namespace quarry {
 
@@ -75,10 +76,20 @@ class FakeRoad final : public Road {
   std::vector<uint32_t> slots_;
 };
 
-class FakeRoad::FakeBatch final : public Batch {
+class FakeRoad::FakeBatch {
  public:
-  FakeBatch(const FakeRoad& road, std::span<const NodeId> seeds, uint64_t index, uint64_t seed)
-      : index_(index) {
+  static std::unique_ptr<Batch> Make(const FakeRoad& road, std::span<const NodeId> seeds, uint64_t index,
+                                     uint64_t seed) {
+    auto made = std::make_shared<const FakeBatch>(road, seeds, seed);
+    BatchView view = made->block_.view();
+    view.index = index;
+    view.labels = made->labels_;
+    view.features = {std::as_bytes(std::span(road.features_)), road.options_.dim * sizeof(float),
+                     ElementType::kFloat32, road.options_.dim, made->slots_};
+    return std::make_unique<Batch>(view, std::move(made));
+  }
+
+  FakeBatch(const FakeRoad& road, std::span<const NodeId> seeds, uint64_t seed) {
     Rng rng(seed);
     std::unordered_map<NodeId, uint32_t> local;
     const auto find = [&](NodeId node) {
@@ -101,20 +112,12 @@ class FakeRoad::FakeBatch final : public Batch {
       block_.hop_offsets.push_back(static_cast<uint32_t>(block_.nodes.size()));
     }
     slots_.assign(block_.nodes.begin(), block_.nodes.end());
-    view_ = {reinterpret_cast<const std::byte*>(road.features_.data()), road.options_.dim * sizeof(float),
-             ElementType::kFloat32, road.options_.dim, slots_};
     for (const NodeId seed_node : seeds) labels_.push_back(road.labels_[seed_node]);
   }
-  uint64_t index() const override { return index_; }
-  const Block& block() const override { return block_; }
-  const FeatureView& features() const override { return view_; }
-  std::span<const int64_t> labels() const override { return labels_; }
 
  private:
-  const uint64_t index_;
   Block block_;
   std::vector<uint32_t> slots_;
-  FeatureView view_;
   std::vector<int64_t> labels_;
 };
 
@@ -138,8 +141,7 @@ class FakeRoad::FakeStream final : public BatchStream {
     const size_t count = std::min<size_t>(road_.options_.batch_size, pass_.seeds.size() - begin);
     const uint64_t seed = MixSeed(road_.options_.seed, pass_.pass, next_);
     stats_.batches++;
-    return std::unique_ptr<Batch>(
-        std::make_unique<FakeBatch>(road_, std::span(pass_.seeds).subspan(begin, count), next_++, seed));
+    return FakeBatch::Make(road_, std::span(pass_.seeds).subspan(begin, count), next_++, seed);
   }
   StreamStats stats() const override { return stats_; }
 

@@ -35,11 +35,13 @@ struct Problem {
     output_gradients = RandomMatrix(rng, size_t{block.seed_count()} * out);
   }
 
-  FeatureView view() const {
-    return {.base = reinterpret_cast<const std::byte*>(values.data()),
-            .stride_bytes = dim * sizeof(float),
-            .dim = dim,
-            .slots = slots};
+  BatchView view() const {
+    BatchView view = block.view();
+    view.features = {.rows = std::as_bytes(std::span(values)),
+                     .stride_bytes = dim * sizeof(float),
+                     .dim = dim,
+                     .slots = slots};
+    return view;
   }
 };
 
@@ -56,8 +58,8 @@ SageLayersOptions Options(std::vector<uint32_t> widths) {
 std::vector<float> RunBlock(SageLayers& layers, const Problem& problem, float untouched = 0) {
   std::vector<float> output_gradients = problem.output_gradients;
   std::vector<float> gradients(problem.values.size(), untouched);
-  EXPECT_TRUE(layers.Forward(problem.block, problem.view(), std::nullopt).ok());
-  EXPECT_TRUE(layers.Backward(problem.block, problem.view(), output_gradients.data(), gradients.data()).ok());
+  EXPECT_TRUE(layers.Forward(problem.view(), std::nullopt).ok());
+  EXPECT_TRUE(layers.Backward(problem.view(), output_gradients.data(), gradients.data()).ok());
   return gradients;
 }
 
@@ -147,13 +149,14 @@ TEST(SageLayers, AWholeGraphIsABlockOfAllItsNodes) {
   std::vector<uint32_t> slots(kNodes);
   std::iota(slots.begin(), slots.end(), 0);
   const std::vector<float> values = rows;
-  const FeatureView view{.base = reinterpret_cast<const std::byte*>(values.data()),
-                         .stride_bytes = kDim * sizeof(float),
-                         .dim = kDim,
-                         .slots = slots};
+  BatchView view = block.view();
+  view.features = {.rows = std::as_bytes(std::span(values)),
+                   .stride_bytes = kDim * sizeof(float),
+                   .dim = kDim,
+                   .slots = slots};
   const auto layers = MakeLayers(Options({kDim, 12, 6}));
   ASSERT_TRUE(layers->ForwardGraph(indptr, block.indices, rows).ok());
-  ASSERT_TRUE(layers->Forward(block, view, std::nullopt).ok());
+  ASSERT_TRUE(layers->Forward(view, std::nullopt).ok());
   const std::span<const float> outputs = layers->output();
   ASSERT_EQ(rows.size(), outputs.size());
   for (size_t i = 0; i < rows.size(); i++) ASSERT_NEAR(rows[i], outputs[i], 1e-5) << i;

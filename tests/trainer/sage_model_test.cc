@@ -16,7 +16,6 @@ namespace {
 struct Problem {
   Block block;
   std::vector<float> features;
-  FeatureView view;
   std::vector<int64_t> labels;
   uint32_t dim, classes;
 
@@ -25,14 +24,16 @@ struct Problem {
     Rng rng(seed);
     block = RandomBlock(rng, std::move(hop_offsets), 6);
     features = RandomMatrix(rng, block.nodes.size() * dim);
-    view = {reinterpret_cast<const std::byte*>(features.data()),
-            dim * sizeof(float),
-            ElementType::kFloat32,
-            dim,
-            {}};
     for (uint32_t i = 0; i < block.seed_count(); i++)
       labels.push_back(static_cast<int64_t>(rng.Below(classes)));
     labels[1] = -1;
+  }
+
+  BatchView view() const {
+    BatchView view = block.view();
+    view.labels = labels;
+    view.features = {std::as_bytes(std::span(features)), dim * sizeof(float), ElementType::kFloat32, dim};
+    return view;
   }
 };
 
@@ -74,11 +75,11 @@ TEST(SageModel, AgreesWithPlainTorchInLogitsLossAndEveryGradient) {
     const TrainOptions options = Options(static_cast<uint32_t>(shape.size() - 1));
     auto model = SageModel::Make(options, problem.dim, problem.classes).value();
     const PlainModel plain(problem, model->Parameters());
-    const std::span<const float> logits = model->Predict(problem.block, problem.view).value();
+    const std::span<const float> logits = model->Predict(problem.view()).value();
     for (size_t i = 0; i < logits.size(); i++) {
       ASSERT_NEAR(logits[i], plain.logits.data_ptr<double>()[i], 1e-5);
     }
-    const float loss = model->TrainStep(problem.block, problem.view, problem.labels, 0).value();
+    const float loss = model->TrainStep(problem.view(), 0).value();
     EXPECT_NEAR(loss, plain.loss.item<double>(), 1e-5);
     const auto gradients = model->Gradients();
     for (size_t p = 0; p < gradients.size(); p++) {
@@ -101,7 +102,7 @@ TEST(SageModel, GradientIsTheSlopeOfTheLossUnderDropout) {
   options.input_dropout = 0.3;
   options.learning_rate = 1e-30;  // TrainStep then leaves the weights as they are
   auto model = SageModel::Make(options, problem.dim, problem.classes).value();
-  const auto loss = [&] { return model->TrainStep(problem.block, problem.view, problem.labels, 77).value(); };
+  const auto loss = [&] { return model->TrainStep(problem.view(), 77).value(); };
   loss();
   std::vector<std::vector<float>> gradients;
   double square = 0;
@@ -132,12 +133,12 @@ TEST(SageModel, GradientsOfAnInputTooLargeToKeepAreThoseOfPlainTorch) {
   Rng rng(1);
   const std::vector<float> row = RandomMatrix(rng, dim);
   const std::vector<uint32_t> slots(2100, 0);
-  const FeatureView view{reinterpret_cast<const std::byte*>(row.data()), 0, ElementType::kFloat32, dim,
-                         slots};
+  BatchView view = problem.view();
+  view.features = {std::as_bytes(std::span(row)), 0, ElementType::kFloat32, dim, slots};
   TrainOptions options = Options(2);
   options.hidden = 2;
   auto model = SageModel::Make(options, dim, problem.classes).value();
-  model->TrainStep(problem.block, view, problem.labels, 0).value();
+  model->TrainStep(view, 0).value();
   EXPECT_LT(model->activation_bytes(), kKeptInputBytes / 2);
   // d loss / d weight[self half, column c] = row[c] * sum over rows of the hidden gradient = row[c] * bias
   // gradient.
@@ -158,8 +159,7 @@ TEST(SageModel, StepsAreTheSameForAnyNumberOfTorchThreadsInTheKernels) {
     options.dropout = 0.5;
     options.torch_threads = threads;
     auto model = SageModel::Make(options, problem.dim, problem.classes).value();
-    for (uint64_t step = 0; step < 3; step++)
-      model->TrainStep(problem.block, problem.view, problem.labels, step).value();
+    for (uint64_t step = 0; step < 3; step++) model->TrainStep(problem.view(), step).value();
     if (threads == 1) {
       reference = Copies(model->Parameters());
       continue;
@@ -177,7 +177,7 @@ TEST(SageModel, RestoreBringsBackTheSavedWeights) {
   auto model = SageModel::Make(Options(1), problem.dim, problem.classes).value();
   model->Save();
   const auto before = Copies(model->Parameters());
-  model->TrainStep(problem.block, problem.view, problem.labels, 0).value();
+  model->TrainStep(problem.view(), 0).value();
   EXPECT_NE(Copies(model->Parameters()), before);
   model->Restore();
   EXPECT_EQ(Copies(model->Parameters()), before);
@@ -187,14 +187,17 @@ TEST(SageModel, ABatchWithoutLabelsTeachesNothing) {
   const Problem problem(10, {20, 60}, 8, 3);
   auto model = SageModel::Make(Options(1), problem.dim, problem.classes).value();
   const auto before = Copies(model->Parameters());
-  EXPECT_EQ(model->TrainStep(problem.block, problem.view, std::vector<int64_t>(20, -1), 0).value(), 0);
+  BatchView view = problem.view();
+  const std::vector<int64_t> no_labels(20, -1);
+  view.labels = no_labels;
+  EXPECT_EQ(model->TrainStep(view, 0).value(), 0);
   EXPECT_EQ(Copies(model->Parameters()), before);
 }
 
 TEST(SageModel, RefusesBlocksWhoseHopsAreNotItsLayers) {
   const Problem problem(11, {20, 60}, 8, 3);
   auto model = SageModel::Make(Options(2), problem.dim, problem.classes).value();
-  const Status status = model->Predict(problem.block, problem.view).status();
+  const Status status = model->Predict(problem.view()).status();
   EXPECT_EQ(status.code(), Code::kUsage);
   EXPECT_NE(status.message().find("2 layers"), std::string::npos) << status.ToString();
 }
@@ -205,7 +208,7 @@ TEST(SageModel, HoldsNoMoreThanTheEstimate) {
   TrainOptions options = Options(3);
   options.hidden = 128;
   auto model = SageModel::Make(options, problem.dim, problem.classes).value();
-  model->TrainStep(problem.block, problem.view, problem.labels, 0).value();
+  model->TrainStep(problem.view(), 0).value();
   const std::vector<uint64_t> hops(shape.begin(), shape.end() - 1);
   const std::vector<uint64_t> no_hops(3, 0);
   const uint64_t estimate = EstimateTrainerBytes(options, problem.dim, problem.classes, hops) -

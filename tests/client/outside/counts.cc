@@ -19,7 +19,7 @@ quarry::Status Print(const char* address) {
   while (true) {
     QUARRY_TRY(const auto batch, stream->Next());
     if (batch == nullptr) break;
-    seeds += batch->view().shape.seeds;
+    seeds += batch->view().seed_count;
   }
   std::printf("%llu batches, %llu seeds\n", static_cast<unsigned long long>(batches),
               static_cast<unsigned long long>(seeds));

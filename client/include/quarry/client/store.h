@@ -27,6 +27,7 @@
 
 #include "quarry/base/status.h"
 #include "quarry/client/sql.h"
+#include "quarry/format/batch_view.h"
 #include "quarry/format/wire_batch.h"
 #include "quarry/format/wire_requests.h"
 #include "quarry/format/wire_responses.h"
@@ -52,14 +53,9 @@ class Rows {
   virtual std::span<const std::byte> bytes() const = 0;
 };
 
-// A mini-batch, read in place: valid until it dies, which must be before its stream does. Any thread may
-// read.
-class Batch {
- public:
-  virtual ~Batch() = default;
-  virtual uint64_t index() const = 0;
-  virtual const wire::BatchView& view() const = 0;  // checked: its arrays are a block
-};
+// A mini-batch, read in place, and checked: its arrays are a block. Valid until it dies, which must be before
+// its stream does.
+using quarry::Batch;
 
 // One road. For one thread at a time: threads that share its batches take turns at Next. Processes share or
 // split the batches of a road as a group (wire::StreamMode), which a server has; an embedded store has none

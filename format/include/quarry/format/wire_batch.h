@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "quarry/base/status.h"
+#include "quarry/format/batch_view.h"
 #include "quarry/format/element_type.h"
 #include "quarry/format/types.h"
 
@@ -42,23 +43,17 @@ struct BatchShape {
   bool operator==(const BatchShape&) const = default;
 };
 
-// The arrays of a batch in place, as Block, FeatureView and labels of the engine have them.
-template <bool kWritable>
-struct BatchArrays {
-  template <typename T>
-  using Span = std::span<std::conditional_t<kWritable, T, const T>>;
-
+// Where the arrays of a batch are to be written: those of a BatchView.
+struct BatchWriter {
   BatchShape shape;
-  Span<uint32_t> hop_offsets;  // [hops + 1]
-  Span<uint32_t> indptr;       // [targets + 1]
-  Span<uint32_t> indices;      // [edges]
-  Span<NodeId> nodes;          // [nodes]
-  Span<int64_t> labels;        // [seeds], or none
-  Span<uint32_t> slots;        // [nodes], or none
-  Span<std::byte> rows;        // [rows x stride_bytes]; none without features; of a writer, none outside
+  std::span<uint32_t> hop_offsets;  // [hops + 1]
+  std::span<uint32_t> indptr;       // [targets + 1]
+  std::span<uint32_t> indices;      // [edges]
+  std::span<NodeId> nodes;          // [nodes]
+  std::span<int64_t> labels;        // [seeds], or none
+  std::span<uint32_t> slots;        // [nodes], or none
+  std::span<std::byte> rows;        // [rows x stride_bytes]; none without features, and none outside
 };
-using BatchWriter = BatchArrays<true>;
-using BatchView = BatchArrays<false>;
 
 // Bytes that the batch takes in its slot. kInvalidArgument for a shape that cannot be.
 Result<uint64_t> BatchBytes(const BatchShape& shape);
@@ -68,7 +63,7 @@ Result<uint64_t> BatchBytes(const BatchShape& shape);
 Result<BatchWriter> WriteBatchHeader(const BatchShape& shape, std::span<std::byte> slot);
 
 // The batch in `slot`; `outside`: the range of its rows, where they are outside. kCorruption says what does
-// not fit; kUnsupported for a batch of another version. The views are valid as long as the memory is.
+// not fit; kUnsupported for a batch of another version. The view is valid as long as the memory is.
 Result<BatchView> OpenBatch(std::span<const std::byte> slot, std::span<const std::byte> outside = {});
 
 // OK when the arrays are a block: offsets ascend, the local ids of a hop's lists are of nodes that the next

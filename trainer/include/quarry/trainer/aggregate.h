@@ -10,14 +10,14 @@
 #include <span>
 #include <vector>
 
-#include "quarry/pipeline/batch_stream.h"
+#include "quarry/format/batch_view.h"
 #include "quarry/trainer/train.h"
 
 namespace quarry {
 
 // Rows [begin, end) of `out` ([rows, 2 * view.dim]): row v becomes the decoded row v of the view, then the
 // mean of the rows indices[indptr[v]..indptr[v + 1]) (zeros without neighbors). Gathered straight from the
-// feature buffer: nothing is copied first. A view with no slots has row i at base + i * stride_bytes.
+// feature buffer: nothing is copied first.
 void AggregateMean(const FeatureView& view, RowNorm norm, std::span<const uint32_t> indptr,
                    std::span<const uint32_t> indices, uint32_t begin, uint32_t end, float* out);
 

@@ -56,7 +56,7 @@ class FeatureBuffer {
   // kOutOfBudget when the system refuses the memory, kInvalidArgument for a slot_count out of range.
   static Result<std::unique_ptr<FeatureBuffer>> Make(const FeatureBufferOptions& options);
 
-  const std::byte* base() const { return rows_.data(); }
+  std::span<const std::byte> rows() const { return rows_.span(); }  // rows of all slots, slot_bytes() apart
   std::byte* SlotData(uint32_t slot) { return rows_.data() + slot * options_.slot_bytes; }
   uint64_t slot_bytes() const { return options_.slot_bytes; }
 

@@ -10,31 +10,10 @@
 #include <vector>
 
 #include "quarry/base/status.h"
-#include "quarry/format/element_type.h"
-#include "quarry/sampling/block.h"
+#include "quarry/format/batch_view.h"
+#include "quarry/format/types.h"
 
 namespace quarry {
-
-// The input features of a block, in place: row i of the block is at base + slots[i] * stride_bytes, encoded.
-// Nothing was copied; a kernel gathers and decodes as it aggregates.
-struct FeatureView {
-  const std::byte* base = nullptr;
-  uint64_t stride_bytes = 0;
-  ElementType element_type = ElementType::kFloat32;
-  uint32_t dim = 0;
-  std::span<const uint32_t> slots;  // one per block node
-};
-
-// One mini-batch. A move-only guard: its rows are pinned until it dies, which must be before its stream does
-// and before the next one is asked for. Read-only; any thread may read it.
-class Batch {
- public:
-  virtual ~Batch() = default;
-  virtual uint64_t index() const = 0;  // position in the epoch's order
-  virtual const Block& block() const = 0;
-  virtual const FeatureView& features() const = 0;
-  virtual std::span<const int64_t> labels() const = 0;  // labels of the seeds; -1 = unlabelled
-};
 
 // Figures of one pass so far. Seconds are summed over the threads of a stage. On the planned road "sampling"
 // is decoding blocks and reading segment caches, and "extraction" is reading chunks.
@@ -63,7 +42,7 @@ class BatchStream {
   virtual uint64_t batch_count() const = 0;
   // The next batch, null after the last. The first error of any stage comes back here, and again at every
   // later call. kInternal while the previous batch is still held: the memory may be sized for one, and both
-  // would wait for ever.
+  // would wait for ever. A server's stream says kUsage once as many are held as it has slots.
   virtual Result<std::unique_ptr<Batch>> Next() = 0;
   virtual StreamStats stats() const = 0;
 };

@@ -5,13 +5,13 @@
 // the nodes that layer l of k computes are a prefix: nodes[0, hop_offsets[k - l]), and its inputs are
 // nodes[0, hop_offsets[k - l + 1]).
 //
-// A value. Local ids index `nodes`.
+// A value, which owns its arrays; who only reads one takes its view. Local ids index `nodes`.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
+#include "quarry/format/batch_view.h"
 #include "quarry/format/types.h"
 
 namespace quarry {
@@ -23,8 +23,14 @@ struct Block {
   std::vector<uint32_t> indices;      // [edges]: local ids of the neighbors
 
   uint32_t seed_count() const { return hop_offsets.front(); }
-  uint32_t hops() const { return static_cast<uint32_t>(hop_offsets.size()) - 1; }
-  std::span<const NodeId> seeds() const { return {nodes.data(), seed_count()}; }
+  // Without labels and features. Valid as long as the block, and until it changes.
+  BatchView view() const {
+    return {.seed_count = seed_count(),
+            .nodes = nodes,
+            .hop_offsets = hop_offsets,
+            .indptr = indptr,
+            .indices = indices};
+  }
   uint64_t memory_bytes() const {
     return nodes.capacity() * sizeof(NodeId) +
            (hop_offsets.capacity() + indptr.capacity() + indices.capacity()) * 4;

@@ -7,7 +7,6 @@
 
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -28,8 +27,8 @@ class BlockSampler {
 
   // A block, and what it holds of its session's budget.
   struct Sampled {
-    Block block;
     MemoryBudget::Reservation reservation;
+    Block block;
   };
   // Reserves from `session` what the block may take at most, before it samples. kNotFound lists what there
   // is, kInvalidArgument names a seed that is no node or given twice, and sides that the topology lacks;
@@ -50,10 +49,5 @@ class BlockSampler {
   Mutex mutex_;
   std::map<std::string, std::unique_ptr<const Open>, std::less<>> open_ QUARRY_GUARDED_BY(mutex_);
 };
-
-// The block as a batch without labels and features (wire_batch.h).
-Result<uint64_t> BlockBatchBytes(const Block& block);
-// REQUIRES: `out` is aligned to wire::kBatchAlignment.
-Status WriteBlockBatch(const Block& block, std::span<std::byte> out);
 
 }  // namespace quarry
