@@ -88,10 +88,10 @@ bool IsThisMachine(std::string_view host) {
   return host == "127.0.0.1" || host == "localhost";
 }
 
-class Connection;
+class HttpConnection;
 
 // Those that are there, the one that has been waited for the longest first. Not owned.
-using Waiting = std::list<Connection*>;
+using Waiting = std::list<HttpConnection*>;
 
 // One client: requests one after the other.
 //
@@ -99,14 +99,14 @@ using Waiting = std::list<Connection*>;
 //   any  -> closed         [Drop]
 //
 // Owned by the operation that is under way; a connection with none is gone.
-class Connection : public std::enable_shared_from_this<Connection> {
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   // `over_tcp`: whose peers may be browsers.
-  Connection(Socket socket, bool over_tcp, const Source& source, Waiting& waiting)
+  HttpConnection(Socket socket, bool over_tcp, const Source& source, Waiting& waiting)
       : stream_(std::move(socket)), over_tcp_(over_tcp), source_(source), waiting_(waiting) {
     place_ = waiting_.insert(waiting_.end(), this);
   }
-  ~Connection() { Drop(); }
+  ~HttpConnection() { Drop(); }
 
   // Its operation ends with an error, and so does it.
   void Drop() {
@@ -122,7 +122,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     parser_->header_limit(kHeaderBytesMax);
     stream_.expires_after(kRequestTime);
     http::async_read(stream_, buffer_, *parser_,
-                     beast::bind_front_handler(&Connection::OnRead, shared_from_this()));
+                     beast::bind_front_handler(&HttpConnection::OnRead, shared_from_this()));
   }
 
  private:
@@ -166,7 +166,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     Waits();
     stream_.expires_after(kRequestTime);
     http::async_write(stream_, response_,
-                      beast::bind_front_handler(&Connection::OnWritten, shared_from_this()));
+                      beast::bind_front_handler(&HttpConnection::OnWritten, shared_from_this()));
   }
 
   void OnWritten(error_code error, size_t /*bytes*/) {
@@ -182,7 +182,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (error) return;
     buffer_.clear();
     stream_.async_read_some(buffer_.prepare(kHeaderBytesMax),
-                            beast::bind_front_handler(&Connection::Linger, shared_from_this()));
+                            beast::bind_front_handler(&HttpConnection::Linger, shared_from_this()));
   }
 
   Stream stream_;
@@ -294,7 +294,7 @@ class MetricsHttpImpl final : public MetricsHttp {
   }
   void Serve(Socket socket, bool over_tcp) {
     if (waiting_.size() >= kConnectionsMax) waiting_.front()->Drop();
-    std::make_shared<Connection>(std::move(socket), over_tcp, source_, waiting_)->Read();
+    std::make_shared<HttpConnection>(std::move(socket), over_tcp, source_, waiting_)->Read();
   }
 
   const Source source_;

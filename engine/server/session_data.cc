@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "batch_copier.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/format/wire_batch.h"
+#include "quarry/service/batch_copier.h"
 #include "quarry/service/wire_forms.h"
 #include "session.h"
 

@@ -1,4 +1,4 @@
-#include "batch_copier.h"
+#include "quarry/service/batch_copier.h"
 
 #include <algorithm>
 

@@ -11,7 +11,7 @@
 namespace quarry {
 namespace {
 
-constexpr std::string_view kRoadNames[] = {"a live road", "a planned road", "a superbatch road"};
+constexpr std::string_view kRoadsInWords[] = {"a live road", "a planned road", "a superbatch road"};
 
 // Collects the first field in which two values differ.
 class Comparison {
@@ -79,7 +79,7 @@ std::string Difference(const wire::OpenStream& asked, const wire::OpenStream& gr
   Comparison comparison;
   comparison.Field("mode", asked.mode, group.mode)
       .Field("members", asked.members, group.members)
-      .Field("road", kRoadNames[asked.road.index()], kRoadNames[group.road.index()]);
+      .Field("road", kRoadsInWords[asked.road.index()], kRoads[group.road.index()]);
   if (asked.road.index() != group.road.index()) return comparison.difference();
   std::visit(
       [&](const auto& road) {

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "batch_copier.h"
 #include "quarry/base/exhaustion.h"
 #include "quarry/base/units.h"
+#include "quarry/service/batch_copier.h"
 #include "stream_group.h"
 
 namespace quarry {
