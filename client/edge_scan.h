@@ -10,7 +10,7 @@
 
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
-#include "quarry/format/dataset.h"
+#include "quarry/format/types.h"
 #include "quarry/storage/edge_values.h"
 #include "quarry/storage/scanner.h"
 #include "quarry/storage/store.h"

@@ -14,7 +14,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
 #include "quarry/embedding/embedding_reader.h"
-#include "quarry/format/graphbolt.h"
+#include "quarry/import/graphbolt.h"
 #include "quarry/storage/checkpoint.h"
 #include "table_scan.h"
 #include "work_folder.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "export_output.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/storage/store.h"
 

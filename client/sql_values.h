@@ -9,7 +9,6 @@
 #include "quarry/base/status.h"
 #include "quarry/format/wire_sql.h"
 #include "quarry/sql/connection.h"
-#include "quarry/storage/store.h"
 
 namespace quarry {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "little_endian.h"
 #include "quarry/format/checksum.h"
 #include "quarry/format/feature_table.h"
+#include "quarry/format/little_endian.h"
 
 namespace quarry {
 namespace {

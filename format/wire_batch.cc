@@ -6,8 +6,8 @@
 #include <functional>
 #include <limits>
 
-#include "little_endian.h"
 #include "quarry/base/units.h"
+#include "quarry/format/little_endian.h"
 #include "quarry/format/wire.h"
 
 namespace quarry::wire {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "little_endian.h"
+#include "quarry/format/little_endian.h"
 #include "quarry/format/wire.h"
 #include "wire_bytes.h"
 

@@ -5,7 +5,9 @@
 
 #include "list_table.h"
 #include "quarry/embedding/embedding_store.h"
+#include "quarry/embedding/verify_embeddings.h"
 #include "quarry/storage/layout_files.h"
+#include "quarry/verify/verify.h"
 #include "tables.h"
 
 namespace quarry::sql {

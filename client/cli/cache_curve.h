@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/database.h"
 #include "quarry/layout/trace_statistics.h"

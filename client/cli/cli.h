@@ -12,10 +12,10 @@
 #include <string>
 #include <string_view>
 
+#include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/base/text.h"
 #include "quarry/storage/checkpoint.h"
-#include "quarry/storage/store.h"
 
 namespace quarry::cli {
 

@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "option_values.h"
 #include "print_json.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 

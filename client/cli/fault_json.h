@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "quarry/storage/store.h"
+#include "quarry/verify/verify.h"
 
 namespace quarry::cli {
 

@@ -1,4 +1,4 @@
-#include "quarry/generate.h"
+#include "generator/generate.h"
 
 #include <cstdio>
 #include <memory>

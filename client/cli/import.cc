@@ -9,7 +9,9 @@
 #include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
-#include "quarry/format/dataset.h"
+#include "quarry/import/dataset.h"
+#include "quarry/import/import.h"
+#include "quarry/storage/store.h"
 
 namespace quarry::cli {
 namespace {

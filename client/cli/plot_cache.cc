@@ -9,6 +9,7 @@
 #include "plot.h"
 #include "plot_gnuplot.h"
 #include "plot_json.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 #include "quarry/storage/layout_files.h"

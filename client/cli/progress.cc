@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "quarry/base/process.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/units.h"
 
 namespace quarry::cli {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "quarry/client/store.h"
-#include "quarry/storage/put.h"
+#include "quarry/import/put.h"
 
 namespace quarry::cli {
 

@@ -11,7 +11,9 @@
 #include "quarry/base/log.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_store.h"
+#include "quarry/embedding/verify_embeddings.h"
 #include "quarry/format/element_type.h"
+#include "quarry/verify/verify.h"
 
 namespace quarry::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "quarry/base/status.h"
-#include "quarry/storage/repair.h"
+#include "quarry/verify/repair.h"
 
 namespace quarry::cli {
 

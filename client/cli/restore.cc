@@ -2,8 +2,11 @@
 #include <filesystem>
 
 #include "cli.h"
+#include "quarry/base/progress.h"
 #include "quarry/database.h"
 #include "quarry/embedding/embedding_store.h"
+#include "quarry/embedding/verify_embeddings.h"
+#include "quarry/verify/verify.h"
 
 namespace quarry::cli {
 namespace {

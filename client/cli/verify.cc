@@ -8,7 +8,9 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_store.h"
+#include "quarry/embedding/verify_embeddings.h"
 #include "quarry/io/backend.h"
+#include "quarry/verify/verify.h"
 #include "repair.h"
 
 namespace quarry::cli {

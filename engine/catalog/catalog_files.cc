@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 const rocksdb::IOOptions kOptions;
 
-Status FromRocks(const rocksdb::IOStatus& status, std::string_view what, const std::string& path) {
+Status FromFileSystem(const rocksdb::IOStatus& status, std::string_view what, const std::string& path) {
   if (status.ok()) return Status::Ok();
   return MakeStatus(status.IsNoSpace() ? Code::kNoSpace : Code::kIoError, "cannot {} {}: {}", what, path,
                     status.ToString());
@@ -38,7 +38,7 @@ rocksdb::IOStatus CopyBytes(rocksdb::FileSystem& files, const std::string& from,
 Status CopyFiles(const fs::path& from, const fs::path& to) {
   rocksdb::FileSystem& files = *CatalogEnvironment()->GetFileSystem();
   QUARRY_RETURN_IF_ERROR(
-      FromRocks(files.CreateDir(to.string(), kOptions, nullptr), "create the folder", to.string()));
+      FromFileSystem(files.CreateDir(to.string(), kOptions, nullptr), "create the folder", to.string()));
   std::error_code error;
   for (fs::directory_iterator entry(from, error), end; !error && entry != end; entry.increment(error)) {
     std::error_code failed;
@@ -46,7 +46,7 @@ Status CopyFiles(const fs::path& from, const fs::path& to) {
     const std::string source = entry->path().string(), copy = (to / entry->path().filename()).string();
     const bool linked =
         entry->path().extension() == kTableSuffix && files.LinkFile(source, copy, kOptions, nullptr).ok();
-    if (!linked) QUARRY_RETURN_IF_ERROR(FromRocks(CopyBytes(files, source, copy), "copy", source));
+    if (!linked) QUARRY_RETURN_IF_ERROR(FromFileSystem(CopyBytes(files, source, copy), "copy", source));
   }
   return error ? ErrnoStatus(error.value(), "list", from.string()) : Status::Ok();
 }

@@ -1,3 +1,4 @@
+#include "quarry/embedding/verify_embeddings.h"
 #include "embedding_files.h"
 #include "quarry/embedding/embedding_store.h"
 #include "row_record.h"

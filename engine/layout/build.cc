@@ -11,6 +11,7 @@
 #include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/random.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"

@@ -12,6 +12,7 @@
 
 #include "layout_place.h"
 #include "quarry/base/budget.h"
+#include "quarry/base/progress.h"
 #include "quarry/layout/layout.h"
 #include "quarry/storage/deltas.h"
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "patch.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/planned_block.h"
 

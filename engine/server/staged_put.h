@@ -14,7 +14,6 @@
 
 #include "quarry/base/mutex.h"
 #include "quarry/base/status.h"
-#include "quarry/storage/store.h"
 
 namespace quarry {
 

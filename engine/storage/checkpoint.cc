@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "checkpoint_files.h"
-#include "import_workspace.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/process.h"
+#include "quarry/storage/import_workspace.h"
 
 namespace quarry {
 namespace {

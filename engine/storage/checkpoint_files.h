@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "quarry/base/budget.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/format/manifest.h"
 #include "quarry/io/backend.h"

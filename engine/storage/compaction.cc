@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "compaction_pace.h"
-#include "compaction_progress.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
@@ -13,8 +12,9 @@
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/io/buffer.h"
+#include "quarry/storage/compaction_progress.h"
 #include "quarry/storage/feature_table.h"
-#include "row_bitmap.h"
+#include "quarry/storage/row_bitmap.h"
 
 namespace quarry {
 namespace {

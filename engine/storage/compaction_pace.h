@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "quarry/base/progress.h"
 #include "quarry/base/units.h"
 #include "quarry/storage/compaction.h"
 

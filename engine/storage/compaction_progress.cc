@@ -1,4 +1,4 @@
-#include "compaction_progress.h"
+#include "quarry/storage/compaction_progress.h"
 
 #include <algorithm>
 #include <cstring>

@@ -19,7 +19,7 @@
 #include "quarry/io/backend.h"
 #include "quarry/storage/deltas.h"
 #include "quarry/storage/feature_table.h"
-#include "row_bitmap.h"
+#include "quarry/storage/row_bitmap.h"
 
 namespace quarry {
 

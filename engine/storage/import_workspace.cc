@@ -1,4 +1,4 @@
-#include "import_workspace.h"
+#include "quarry/storage/import_workspace.h"
 
 #include <sys/stat.h>
 

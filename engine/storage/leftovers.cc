@@ -1,4 +1,4 @@
-#include "leftovers.h"
+#include "quarry/storage/leftovers.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "compaction_progress.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
+#include "quarry/storage/compaction_progress.h"
 #include "quarry/storage/layout_files.h"
 
 namespace quarry {

@@ -1,4 +1,4 @@
-#include "lock.h"
+#include "quarry/storage/lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-#include "row_bitmap.h"
+#include "quarry/storage/row_bitmap.h"
 
 #include <roaring/roaring.h>
 

@@ -9,16 +9,15 @@
 #include <utility>
 
 #include "delta_log.h"
-#include "leftovers.h"
-#include "lock.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
 #include "quarry/format/superblock.h"
-#include "verify_scan.h"
-#include "version_file.h"
+#include "quarry/storage/leftovers.h"
+#include "quarry/storage/lock.h"
+#include "quarry/storage/version_file.h"
 
 namespace quarry {
 namespace {

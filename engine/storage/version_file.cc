@@ -1,4 +1,4 @@
-#include "version_file.h"
+#include "quarry/storage/version_file.h"
 
 #include <algorithm>
 #include <charconv>

@@ -17,6 +17,7 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/format/npy_writer.h"
+#include "quarry/import/import.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {

@@ -21,6 +21,7 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/optimizer.h"
+#include "quarry/import/dataset.h"
 #include "quarry/sampling/negative_sampler.h"
 #include "quarry/trainer/link.h"
 #include "task_pool.h"

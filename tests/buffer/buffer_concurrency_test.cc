@@ -7,8 +7,8 @@
 #include <mutex>
 #include <thread>
 
-#include "quarry/io/backend_wrapper.h"
 #include "small_pages.h"
+#include "support/backend_wrapper.h"
 #include "support/sleeping_threads.h"
 #include "support/status_matchers.h"
 

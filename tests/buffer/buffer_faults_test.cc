@@ -6,8 +6,8 @@
 #include <map>
 
 #include "quarry/io/buffer.h"
-#include "quarry/io/fault_backend.h"
 #include "small_pages.h"
+#include "support/fault_backend.h"
 #include "support/status_matchers.h"
 
 namespace quarry {

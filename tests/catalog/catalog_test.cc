@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "quarry/catalog/catalog_watch.h"
+#include "support/catalog_watch.h"
 #include "support/status_matchers.h"
 
 namespace quarry {

@@ -6,7 +6,7 @@
 
 #include "quarry/base/random.h"
 #include "quarry/catalog/catalog.h"
-#include "quarry/catalog/catalog_faults.h"
+#include "support/catalog_faults.h"
 #include "support/status_matchers.h"
 
 namespace quarry {

@@ -12,11 +12,13 @@
 #include <filesystem>
 #include <map>
 
+#include "quarry/base/progress.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_store.h"
-#include "quarry/format/dataset.h"
-#include "quarry/format/graphbolt.h"
+#include "quarry/import/dataset.h"
+#include "quarry/import/graphbolt.h"
+#include "quarry/import/import.h"
 #include "quarry/storage/store.h"
 #include "storage/store_rows.h"
 #include "support/array_files.h"

@@ -1,4 +1,4 @@
-#include "quarry/generate.h"
+#include "generator/generate.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -14,8 +14,9 @@
 #include <numeric>
 #include <sstream>
 
+#include "quarry/base/progress.h"
 #include "quarry/format/checksum.h"
-#include "quarry/io/fault_backend.h"
+#include "support/fault_backend.h"
 
 namespace quarry {
 namespace {

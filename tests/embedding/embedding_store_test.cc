@@ -1,5 +1,7 @@
 // Embedding tables of a database: what a checkpoint has is there after any crash, and nothing else.
 #include "quarry/embedding/embedding_store.h"
+#include "quarry/embedding/verify_embeddings.h"
+#include "quarry/verify/verify.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

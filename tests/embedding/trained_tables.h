@@ -18,7 +18,9 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_store.h"
+#include "quarry/embedding/verify_embeddings.h"
 #include "quarry/io/backend.h"
+#include "quarry/verify/verify.h"
 #include "storage/small_store.h"
 
 namespace quarry::testing_util {

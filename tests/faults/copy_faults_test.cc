@@ -7,8 +7,10 @@
 #include <string>
 
 #include "faults/small_world.h"
+#include "quarry/embedding/verify_embeddings.h"
 #include "quarry/storage/checkpoint.h"
-#include "quarry/storage/repair.h"
+#include "quarry/verify/repair.h"
+#include "quarry/verify/verify.h"
 #include "support/flip_byte.h"
 
 namespace quarry {

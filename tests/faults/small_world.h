@@ -16,11 +16,12 @@
 
 #include "embedding/trained_tables.h"
 #include "pipeline/tiny_database.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/units.h"
-#include "quarry/io/fault_backend.h"
 #include "quarry/layout/layout.h"
 #include "quarry/storage/training_state.h"
 #include "storage/store_rows.h"
+#include "support/fault_backend.h"
 #include "support/fault_matrix.h"
 #include "support/unsynced_backend.h"
 

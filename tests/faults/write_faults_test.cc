@@ -8,6 +8,7 @@
 
 #include "compaction_pace.h"
 #include "faults/small_world.h"
+#include "quarry/base/progress.h"
 
 namespace quarry {
 namespace {

@@ -24,8 +24,8 @@
 #include <string_view>
 #include <vector>
 
-#include "quarry/format/dataset.h"
 #include "quarry/format/feature_table.h"
+#include "quarry/import/dataset.h"
 
 namespace quarry {
 namespace {

@@ -11,7 +11,7 @@
 #include <set>
 #include <string>
 
-#include "format/packed_files.h"
+#include "import/packed_files.h"
 #include "support/array_files.h"
 #include "support/published_sets.h"
 #include "support/safetensors_file.h"

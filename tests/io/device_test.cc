@@ -9,7 +9,7 @@
 #include "io_util.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
-#include "quarry/io/fault_backend.h"
+#include "support/fault_backend.h"
 #include "support/status_matchers.h"
 
 namespace quarry {

@@ -1,4 +1,4 @@
-#include "quarry/io/fault_backend.h"
+#include "support/fault_backend.h"
 
 #include <gtest/gtest.h>
 

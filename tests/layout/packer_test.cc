@@ -12,7 +12,7 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/format/checksum.h"
-#include "quarry/io/fault_backend.h"
+#include "support/fault_backend.h"
 #include "support/temporary_folder.h"
 #include "support/unsynced_backend.h"
 

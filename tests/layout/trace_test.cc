@@ -11,8 +11,8 @@
 #include "bits.h"
 #include "pipeline/tiny_database.h"
 #include "quarry/base/random.h"
-#include "quarry/io/fault_backend.h"
 #include "record_file.h"
+#include "support/fault_backend.h"
 #include "support/temporary_folder.h"
 #include "support/unsynced_backend.h"
 

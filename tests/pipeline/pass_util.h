@@ -11,8 +11,8 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/format/checksum.h"
-#include "quarry/io/fault_backend.h"
 #include "quarry/pipeline/live_road.h"
+#include "support/fault_backend.h"
 
 namespace quarry::testing_util {
 

@@ -13,9 +13,11 @@
 #include <set>
 
 #include "pipeline/tiny_database.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/units.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/storage/compaction.h"
+#include "quarry/verify/verify.h"
 #include "support/flip_byte.h"
 
 namespace quarry {

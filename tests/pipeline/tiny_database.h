@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "quarry/base/random.h"
-#include "quarry/format/dataset.h"
+#include "quarry/import/dataset.h"
+#include "quarry/import/import.h"
 #include "quarry/storage/store.h"
 
 namespace quarry::testing_util {

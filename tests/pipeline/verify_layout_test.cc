@@ -9,9 +9,11 @@
 #include <fstream>
 
 #include "pipeline/tiny_database.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/units.h"
-#include "quarry/io/fault_backend.h"
 #include "quarry/layout/layout.h"
+#include "quarry/verify/verify.h"
+#include "support/fault_backend.h"
 #include "support/flip_byte.h"
 
 namespace quarry {

@@ -4,14 +4,16 @@
 
 #include "compaction_pace.h"
 #include "powercut/power_cut_world.h"
+#include "quarry/base/progress.h"
 #include "quarry/client/store.h"
 #include "quarry/layout/rebuild.h"
 #include "quarry/served_sql.h"
 #include "quarry/server/server.h"
 #include "quarry/sql/connection.h"
 #include "quarry/storage/checkpoint.h"
-#include "quarry/storage/repair.h"
 #include "quarry/storage/training_state.h"
+#include "quarry/verify/repair.h"
+#include "quarry/verify/verify.h"
 
 namespace quarry::powercut {
 namespace {

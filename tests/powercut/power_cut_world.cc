@@ -8,8 +8,9 @@
 #include <fstream>
 
 #include "quarry/layout/layout.h"
-#include "quarry/storage/repair.h"
 #include "quarry/storage/training_state.h"
+#include "quarry/verify/repair.h"
+#include "quarry/verify/verify.h"
 #include "storage/store_rows.h"
 #include "support/flip_byte.h"
 

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "quarry/base/units.h"
-#include "quarry/io/fault_backend.h"
 #include "sampling/block_oracle.h"
+#include "support/fault_backend.h"
 
 namespace quarry {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "embedding/trained_tables.h"
 #include "quarry/base/mutex.h"
-#include "quarry/io/fault_backend.h"
+#include "support/fault_backend.h"
 
 namespace quarry {
 namespace {

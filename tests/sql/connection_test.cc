@@ -8,8 +8,8 @@
 #include <fstream>
 
 #include "quarry/base/process.h"
-#include "quarry/io/fault_backend.h"
 #include "sql/sql_database.h"
+#include "support/fault_backend.h"
 
 namespace quarry {
 namespace {

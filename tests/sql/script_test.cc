@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "quarry/import/import.h"
 #include "sql/script.h"
 #include "sql/sql_database.h"
 #include "support/temporary_folder.h"

@@ -7,6 +7,7 @@
 
 #include "client/store_util.h"
 #include "quarry/client/store.h"
+#include "quarry/import/import.h"
 #include "sql/script.h"
 #include "sql/sql_database.h"
 #include "support/temporary_folder.h"

@@ -11,6 +11,7 @@
 
 #include "pipeline/tiny_database.h"
 #include "quarry/base/units.h"
+#include "quarry/import/import.h"
 #include "quarry/sql/connection.h"
 #include "storage/small_store.h"
 

@@ -6,10 +6,10 @@
 #include <fstream>
 
 #include "embedding/trained_tables.h"
-#include "quarry/io/fault_backend.h"
 #include "quarry/layout/layout.h"
 #include "quarry/storage/edge_values.h"
 #include "sql/sql_database.h"
+#include "support/fault_backend.h"
 #include "support/flip_byte.h"
 
 namespace quarry {

@@ -12,8 +12,9 @@
 #include <sstream>
 
 #include "compaction_pace.h"
-#include "compaction_progress.h"
 #include "pipeline/tiny_database.h"
+#include "quarry/storage/compaction_progress.h"
+#include "quarry/verify/verify.h"
 #include "storage/small_store.h"
 #include "storage/store_rows.h"
 #include "support/flip_byte.h"

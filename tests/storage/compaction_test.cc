@@ -8,7 +8,9 @@
 #include <map>
 
 #include "pipeline/tiny_database.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/units.h"
+#include "quarry/verify/verify.h"
 
 namespace quarry {
 namespace {

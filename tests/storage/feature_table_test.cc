@@ -9,8 +9,8 @@
 #include <fstream>
 
 #include "quarry/base/units.h"
-#include "quarry/io/fault_backend.h"
 #include "storage/small_store.h"
+#include "support/fault_backend.h"
 
 namespace quarry {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "quarry/format/element_type.h"
 #include "quarry/storage/store.h"
+#include "quarry/verify/verify.h"
 
 namespace quarry::testing_util {
 

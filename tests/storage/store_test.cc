@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "quarry/base/units.h"
+#include "quarry/verify/verify.h"
 #include "storage/small_store.h"
 #include "support/temporary_folder.h"
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "quarry/base/units.h"
+#include "quarry/verify/verify.h"
 #include "storage/small_store.h"
 
 namespace quarry {

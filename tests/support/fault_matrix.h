@@ -20,8 +20,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "quarry/catalog/catalog_faults.h"
-#include "quarry/io/fault_backend.h"
+#include "support/catalog_faults.h"
+#include "support/fault_backend.h"
 #include "support/status_matchers.h"
 
 namespace quarry::testing_util {

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "quarry/io/backend_wrapper.h"
+#include "support/backend_wrapper.h"
 
 namespace quarry::testing_util {
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "quarry/io/backend_wrapper.h"
+#include "support/backend_wrapper.h"
 
 namespace quarry::testing_util {
 

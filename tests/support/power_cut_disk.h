@@ -26,8 +26,8 @@
 #include <vector>
 
 #include "quarry/base/mutex.h"
-#include "quarry/catalog/catalog_watch.h"
-#include "quarry/io/backend_wrapper.h"
+#include "support/backend_wrapper.h"
+#include "support/catalog_watch.h"
 
 namespace quarry::testing_util {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "format/packed_files.h"
+#include "import/packed_files.h"
 #include "quarry/base/random.h"
 #include "support/array_files.h"
 #include "support/temporary_folder.h"

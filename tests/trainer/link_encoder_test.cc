@@ -13,6 +13,7 @@
 
 #include "link_task.h"
 #include "quarry/base/random.h"
+#include "quarry/import/import.h"
 #include "quarry/trainer/link_train.h"
 #include "support/array_files.h"
 #include "support/temporary_folder.h"

@@ -12,6 +12,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
+#include "quarry/import/import.h"
 #include "quarry/storage/edges.h"
 #include "support/array_files.h"
 #include "support/shared_data.h"

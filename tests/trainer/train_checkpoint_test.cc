@@ -14,13 +14,13 @@
 #include "fake_road.h"
 #include "pipeline/tiny_database.h"
 #include "quarry/base/units.h"
-#include "quarry/io/fault_backend.h"
 #include "quarry/layout/layout.h"
 #include "quarry/pipeline/live_road.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/pipeline/superbatch_road.h"
 #include "quarry/storage/training_state.h"
 #include "run_settings.h"
+#include "support/fault_backend.h"
 
 namespace quarry {
 namespace {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "quarry/base/budget.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/io/device.h"
 #include "quarry/layout/layout.h"

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "quarry/base/progress.h"
 #include "quarry/database.h"
 
 namespace quarry {

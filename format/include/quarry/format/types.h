@@ -19,6 +19,13 @@ struct Edge {
   uint64_t destination;
 };
 
+// An edge with a relation, as it is stored.
+struct Triple {
+  NodeId head;
+  uint32_t relation;
+  NodeId tail;
+};
+
 // Labels are less than this: class ids are 32-bit in the trainer, and no classifier has more outputs.
 inline constexpr int64_t kLabelMax = int64_t{1} << 31;
 

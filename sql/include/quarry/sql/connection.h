@@ -16,9 +16,9 @@
 // committed by COMMIT, under one timestamp. It replaces what others have written to the same rows since the
 // snapshot.
 //
-// Connection and Rows belong to one thread; any number of connections may be open. Store and budget outlive
-// them, Rows must be gone before their connection. While a statement runs, the store must not be written to
-// for the first time by another thread (Store::catalog).
+// Connection and Rows belong to one thread; any number of connections may be open, whoever writes to the store
+// meanwhile. Store and budget outlive them, Rows must be gone before their connection. What only reads changes
+// no byte of the database.
 //
 // Errors: kInvalidArgument when SQLite refuses the text (the message names the line); kCancelled after a
 // timeout or by `cancelled`; errors that the tables meet come back as they are (kCorruption, kIoError,

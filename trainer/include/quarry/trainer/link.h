@@ -15,7 +15,7 @@
 
 #include "quarry/base/status.h"
 #include "quarry/embedding/embedding_table.h"
-#include "quarry/format/dataset.h"
+#include "quarry/format/types.h"
 
 namespace quarry {
 

@@ -85,13 +85,4 @@ class StoredEmbeddings {
 Status CheckpointAll(Store& store, std::span<StoredEmbeddings* const> tables, int64_t timestamp,
                      const std::function<Status(Manifest&)>& also = {});
 
-// Adds the files of embeddings/ that no record names to the report: our own are leftovers of a crash, others
-// are strangers.
-Status FindEmbeddingStrays(const Store& store, VerifyReport& report);
-
-// Reads every page of every table's checkpoint, and the timestamps in it; adds faults and strays to the
-// report of VerifyStore. Leftovers of crashes are mentioned but are no faults. Holds the page maps and a
-// mebibyte.
-Status VerifyEmbeddings(Store& store, const ProgressFunction& progress, VerifyReport& report);
-
 }  // namespace quarry

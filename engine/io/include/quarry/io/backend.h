@@ -1,10 +1,10 @@
 // IoBackend: the seam between Quarry and the kernel. Everything that Quarry reads from or writes to a data
 // file passes through it, and so does every change of folders and names, so that a test can make any
-// operation fail (fault_backend.h) or take away what was not synced when the power went
+// operation fail (tests/support/fault_backend.h) or take away what was not synced when the power went
 // (tests/support/power_cut_disk.h).
 //
 // Two implementations: io_uring (uring_backend.cc), and a pool of pread threads (thread_backend.cc; taken
-// when the kernel refuses io_uring); tests wrap them (backend_wrapper.h). The seam is raw: a transfer may
+// when the kernel refuses io_uring); tests wrap them (tests/support/backend_wrapper.h). The seam is raw: a transfer may
 // come back short, and with -EINTR or -EAGAIN. IoRing (ring.h) above it turns that into whole transfers or
 // errors.
 #pragma once

@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/cache/cache_policy.h"
 #include "quarry/format/feature_table.h"

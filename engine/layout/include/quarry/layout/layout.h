@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "quarry/base/budget.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/base/units.h"
 #include "quarry/cache/cache_policy.h"

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "quarry/base/budget.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/layout/layout.h"
 #include "quarry/storage/store.h"

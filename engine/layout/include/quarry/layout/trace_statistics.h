@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/cache/cache_policy.h"
 #include "quarry/layout/layout.h"

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "quarry/base/budget.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/storage/store.h"
 

@@ -14,7 +14,7 @@
 
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
-#include "quarry/format/dataset.h"
+#include "quarry/format/types.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {

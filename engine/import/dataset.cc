@@ -1,0 +1,190 @@
+// What kind of source a path is, and which of its files hold what.
+#include "quarry/import/dataset.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "array_archive.h"
+#include "byte_source.h"
+#include "dataset_parts.h"
+#include "graphbolt_reader.h"
+#include "quarry/base/log.h"
+#include "triples_reader.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kEdgeSuffixes = {".npy", ".npz",    ".csv", ".csv.gz",
+                                                ".tsv", ".tsv.gz", ".txt", ".txt.gz"};
+const std::vector<std::string> kRowSuffixes = {".npy", ".npz", ".safetensors", ".csv", ".csv.gz"};
+const std::vector<std::string> kIntSuffixes = {".npy", ".csv", ".csv.gz"};
+
+// "train_idx.npy", or a mask of that name, or PyG's "val".
+std::string FindSplit(const std::string& folder, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    for (const char* kind : {"_idx", "_mask"}) {
+      std::string path = FirstFile(fmt::format("{}/{}{}", folder, name, kind), kIntSuffixes);
+      if (!path.empty()) return path;
+    }
+  }
+  return "";
+}
+
+// edges_<relation>.npy and so on, by name.
+Result<std::vector<std::pair<std::string, std::string>>> FindTypedEdges(const std::string& folder) {
+  constexpr std::string_view kPrefix = "edges_";
+  std::vector<std::pair<std::string, std::string>> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix) || !entry.is_regular_file(error)) continue;
+    for (const std::string& suffix : kEdgeSuffixes) {
+      if (!name.ends_with(suffix) || name.size() <= kPrefix.size() + suffix.size()) continue;
+      found.emplace_back(name.substr(kPrefix.size(), name.size() - kPrefix.size() - suffix.size()),
+                         entry.path().string());
+    }
+  }
+  if (error) return ErrnoStatus(error.value(), "list", folder);
+  std::sort(found.begin(), found.end());
+  for (size_t i = 1; i < found.size(); i++) {
+    if (found[i].first != found[i - 1].first) continue;
+    return MakeStatus(Code::kInvalidArgument, "{} and {} both hold the edges of '{}'; remove one",
+                      found[i - 1].second, found[i].second, found[i].first);
+  }
+  return found;
+}
+
+// In the order that metadata.yaml states: their ids.
+Status OrderRelations(const std::string& folder, SourceParts& parts) {
+  const std::vector<std::string>& stated = parts.metadata.relations;
+  if (stated.empty()) return Status::Ok();
+  std::vector<std::pair<std::string, std::string>> ordered;
+  for (const std::string& relation : stated) {
+    const auto found = std::find_if(parts.edges.begin(), parts.edges.end(),
+                                    [&](const auto& edges) { return edges.first == relation; });
+    if (found != parts.edges.end()) ordered.push_back(*found);
+  }
+  if (ordered.size() == stated.size() && ordered.size() == parts.edges.size()) {
+    parts.edges = std::move(ordered);
+    return Status::Ok();
+  }
+  return MakeStatus(
+      Code::kInvalidArgument,
+      "{}/metadata.yaml: relations names {}, and {} of them have files edges_<relation>, of which "
+      "there are {}",
+      folder, stated.size(), ordered.size(), parts.edges.size());
+}
+
+bool IsTriplesFolder(const std::string& folder) {
+  const std::string train = folder + "/train.txt";
+  std::error_code error;
+  if (!fs::is_regular_file(train, error)) return false;
+  const auto looks = LooksLikeTriples(train);
+  return looks.ok() && *looks;
+}
+
+// With features, labels and splits where entities.dict says which node a row is of.
+Result<Dataset> OpenTriplesFolder(const std::string& folder, SourceParts parts, const SourceHints& hints) {
+  Dataset triples;
+  QUARRY_RETURN_IF_ERROR(OpenTriples(folder, triples));
+  const std::string entities = FirstFile(folder + "/entities", {".dict"});
+  if (entities.empty()) return triples;
+  parts.node_count = triples.node_count;
+  parts.node_count_from = entities;
+  parts.metadata.num_edges.reset();  // of the training edges alone, or of all: nobody says
+  QUARRY_TRY(Dataset dataset, OpenParts(parts, hints));
+  dataset.train_triples = std::move(triples.train_triples);
+  dataset.valid_triples = std::move(triples.valid_triples);
+  dataset.test_triples = std::move(triples.test_triples);
+  dataset.entity_names = std::move(triples.entity_names);
+  dataset.relation_names = std::move(triples.relation_names);
+  return dataset;
+}
+
+Result<Dataset> OpenFolder(const std::string& folder, const SourceHints& hints) {
+  if (IsOgbFolder(folder)) {
+    QUARRY_TRY(const SourceParts parts, FindOgbParts(folder, hints));
+    return OpenParts(parts, hints);
+  }
+  if (IsGraphBoltFolder(folder)) return OpenGraphBolt(folder, hints);
+  if (IsPaperFolder(folder)) {
+    QUARRY_TRY(const SourceParts parts, FindPaperParts(folder, hints));
+    return OpenParts(parts, hints);
+  }
+  if (IsMariusFolder(folder)) {
+    QUARRY_TRY(const SourceParts parts, FindMariusParts(folder));
+    return OpenParts(parts, hints);
+  }
+  QUARRY_TRY(const SourceParts parts, FindArrayParts(folder));
+  if (parts.edges.empty() && hints.edges.empty()) {
+    if (IsTriplesFolder(folder)) return OpenTriplesFolder(folder, parts, hints);
+    return MakeStatus(
+        Code::kNotFound,
+        "{}: no edges found; looked for edges.npy (also .npz .csv .tsv .txt, each text also .gz), "
+        "edges_<relation>.npy, train.txt with triples, OGB's raw/edge.csv.gz and raw/data.npz, "
+        "processed/paper of "
+        "MAG240M and IGB, and Marius' edges/train_edges.bin",
+        folder);
+  }
+  return OpenParts(parts, hints);
+}
+
+Result<Dataset> OpenFile(const std::string& path, const SourceHints& hints) {
+  QUARRY_TRY([[maybe_unused]] const uint64_t bytes, RegularFileBytes(path));
+  SourceParts parts;
+  parts.edges.emplace_back("", path);
+  if (IsArrayArchive(path)) {  // may hold more than edges; OpenParts takes what it finds
+    parts.features = parts.labels = parts.train = parts.valid = parts.test = path;
+  }
+  return OpenParts(parts, hints);
+}
+
+}  // namespace
+
+std::string FirstFile(const std::string& stem, const std::vector<std::string>& suffixes) {
+  std::error_code error;
+  for (const std::string& suffix : suffixes) {
+    if (fs::is_regular_file(stem + suffix, error)) return stem + suffix;
+  }
+  return "";
+}
+
+Result<SourceParts> FindArrayParts(const std::string& folder) {
+  SourceParts parts;
+  QUARRY_TRY(parts.edges, FindTypedEdges(folder));
+  const std::string edges = FirstFile(folder + "/edges", kEdgeSuffixes);
+  if (!edges.empty()) {
+    if (!parts.edges.empty()) LogWarn("{} is imported; {} is not", edges, parts.edges[0].second);
+    parts.edges.assign(1, {"", edges});
+  }
+  parts.features = FirstFile(folder + "/features", kRowSuffixes);
+  if (parts.features.empty() && !FirstFile(folder + "/features_indptr", {".npy"}).empty()) {
+    parts.features = folder + "/features";
+    parts.features_are_csr_files = true;
+  }
+  parts.labels = FirstFile(folder + "/labels", kIntSuffixes);
+  parts.train = FindSplit(folder, {"train"});
+  parts.valid = FindSplit(folder, {"valid", "val"});
+  parts.test = FindSplit(folder, {"test"});
+  parts.readme = folder + "/README.txt";
+  QUARRY_TRY(parts.metadata, ReadMetadata(folder + "/metadata.yaml"));
+  if (edges.empty()) QUARRY_RETURN_IF_ERROR(OrderRelations(folder, parts));
+  parts.node_count = parts.metadata.num_nodes;
+  parts.node_count_from = folder + "/metadata.yaml";
+  return parts;
+}
+
+Result<Dataset> OpenDataset(const std::string& path, const SourceHints& hints) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) return MakeStatus(Code::kNotFound, "{}: no such file or folder to import", path);
+  std::string trimmed = path;
+  while (trimmed.size() > 1 && trimmed.back() == '/') trimmed.pop_back();
+  auto dataset = fs::is_directory(status) ? OpenFolder(trimmed, hints) : OpenFile(trimmed, hints);
+  if (dataset.ok()) dataset->source = trimmed;
+  return dataset;
+}
+
+}  // namespace quarry
