@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "put_rows.h"
 #include "quarry/format/wire.h"
+#include "quarry/service/put_rows.h"
 #include "request_errors.h"
 
 namespace quarry::client {

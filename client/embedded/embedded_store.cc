@@ -5,26 +5,26 @@
 #include <map>
 #include <utility>
 
-#include "block_sampler.h"
 #include "embedded_batch.h"
 #include "embedded_put.h"
 #include "embedded_sql.h"
 #include "embedded_stream.h"
 #include "embedding_rows.h"
-#include "embedding_service.h"
 #include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
 #include "quarry/client/store.h"
 #include "quarry/database.h"
 #include "quarry/format/wire.h"
+#include "quarry/service/block_sampler.h"
+#include "quarry/service/embedding_service.h"
+#include "quarry/service/row_fetcher.h"
+#include "quarry/service/stored_tables.h"
+#include "quarry/service/stream_hub.h"
+#include "quarry/service/training_service.h"
+#include "quarry/service/wire_forms.h"
 #include "quarry/storage/edges.h"
 #include "request_errors.h"
-#include "row_fetcher.h"
 #include "sql_values.h"
-#include "stored_tables.h"
-#include "stream_hub.h"
-#include "training_service.h"
-#include "wire_forms.h"
 
 namespace quarry::client {
 namespace {

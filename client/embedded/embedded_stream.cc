@@ -6,8 +6,8 @@
 #include "embedded_batch.h"
 #include "held_batches.h"
 #include "quarry/format/wire.h"
+#include "quarry/service/wire_forms.h"
 #include "request_errors.h"
-#include "wire_forms.h"
 
 namespace quarry::client {
 namespace {

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "quarry/client/store.h"
-#include "road_opener.h"
-#include "stream_hub.h"
+#include "quarry/service/road_opener.h"
+#include "quarry/service/stream_hub.h"
 
 namespace quarry::client {
 

@@ -17,8 +17,8 @@
 #include "quarry/base/status.h"
 #include "quarry/format/wire_types.h"
 #include "quarry/io/buffer.h"
+#include "quarry/service/shared_region.h"
 #include "range_allocator.h"
-#include "shared_region.h"
 
 namespace quarry {
 

@@ -21,10 +21,10 @@
 #include <string>
 #include <vector>
 
-#include "metrics.h"
 #include "quarry/base/status.h"
 #include "quarry/format/wire_responses.h"
-#include "stream_hub.h"
+#include "quarry/service/metrics.h"
+#include "quarry/service/stream_hub.h"
 
 namespace quarry {
 

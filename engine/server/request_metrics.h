@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "metrics.h"
 #include "quarry/format/wire_requests.h"
+#include "quarry/service/metrics.h"
 
 namespace quarry {
 

@@ -11,7 +11,6 @@
 
 #include <sys/types.h>
 
-#include <array>
 #include <chrono>
 #include <compare>
 #include <cstddef>
@@ -25,11 +24,10 @@
 #include "quarry/base/mutex.h"
 #include "quarry/base/status.h"
 #include "quarry/format/wire_responses.h"
+#include "quarry/service/stream_hub.h"
 #include "user_shares.h"
 
 namespace quarry {
-
-using ClientId = std::array<std::byte, 16>;
 
 class RetryMemory {
  public:

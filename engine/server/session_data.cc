@@ -5,8 +5,8 @@
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/format/wire_batch.h"
+#include "quarry/service/wire_forms.h"
 #include "session.h"
-#include "wire_forms.h"
 
 namespace quarry {
 namespace {

@@ -12,7 +12,7 @@
 #include "quarry/base/budget.h"
 #include "quarry/base/mutex.h"
 #include "quarry/base/status.h"
-#include "shared_region.h"
+#include "quarry/service/shared_region.h"
 
 namespace quarry {
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "quarry/service/wire_forms.h"
 #include "session.h"
-#include "wire_forms.h"
 
 namespace quarry {
 void Session::On(uint64_t id, const wire::OpenStream& request) {

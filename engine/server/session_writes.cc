@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "put_rows.h"
 #include "quarry/base/trace.h"
+#include "quarry/service/put_rows.h"
 #include "session.h"
 
 namespace quarry {

@@ -96,16 +96,27 @@ std::string OwnerOf(const std::string& include) {
   return std::string(owner_of_it);
 }
 
+// Whether a source of the room may mean a header of the room by `include`: it lies beside the source, in the room's
+// folder or, for programs outside, in its include/. Cap'n Proto makes x.capnp.h of x.capnp.
+bool IsOfRoom(const std::string& room, const std::string& path, std::string include) {
+  if (include.ends_with(".capnp.h")) include.resize(include.size() - 2);
+  for (const fs::path& folder : {fs::path(path).parent_path(), fs::path(room), fs::path(room) / "include"}) {
+    if (fs::exists(kRoot / folder / include)) return true;
+  }
+  return false;
+}
+
 // What is wrong with the includes of one source, as "path:line: ..." lines.
 std::vector<std::string> IncludeFaults(const Ranks& ranks, const std::string& path, const std::string& text) {
-  static const std::regex kInclude("\\s*#\\s*include\\s*[\"<]([^\">]+)[\">].*");
+  static const std::regex kInclude("\\s*#\\s*include\\s*([\"<])([^\">]+)[\">].*");
   const std::string room = RoomOf(ranks, path);
   std::vector<std::string> faults;
   const std::vector<std::string> lines = Lines(text);
   for (size_t i = 0; i < lines.size(); i++) {
     std::smatch match;
     if (!std::regex_match(lines[i], match, kInclude)) continue;
-    const std::string include = match[1];
+    const bool quoted = match[1] == "\"";
+    const std::string include = match[2];
     const auto fault = [&](const std::string& what) {
       faults.push_back(path + ":" + std::to_string(i + 1) + ": " + include + ": " + what);
     };
@@ -116,6 +127,8 @@ std::vector<std::string> IncludeFaults(const Ranks& ranks, const std::string& pa
       } else if (used != room && ranks.at(used) >= ranks.at(room)) {
         fault(room + " may not use " + used);
       }
+    } else if (quoted && !IsOfRoom(room, path, include)) {
+      fault("no header of " + room);
     }
     const std::string owner = OwnerOf(include);
     if (!owner.empty() && room != owner) fault("belongs to " + owner);
@@ -198,6 +211,15 @@ TEST(LintTest, AnUpwardIncludeAndAStolenLibraryAreFound) {
               ElementsAre("trainer/t.cc:1: quarry/database.h: trainer may not use client"));
   EXPECT_THAT(IncludeFaults(ranks, "engine/io/ring.cc", "#include \"quarry/io/ring.h\"\n#include <vector>\n"),
               IsEmpty());
+}
+
+TEST(LintTest, APrivateHeaderOfAnotherRoomIsFound) {
+  const Ranks ranks = ReadRanks();
+  EXPECT_THAT(
+      IncludeFaults(ranks, "client/embedded/embedded_store.cc",
+                    "#include \"embedded_batch.h\"\n#include \"work_folder.h\"\n#include \"session.h\"\n"),
+      ElementsAre("client/embedded/embedded_store.cc:3: session.h: no header of client"));
+  EXPECT_THAT(IncludeFaults(ranks, "format/manifest.cc", "#include \"metadata.capnp.h\"\n"), IsEmpty());
 }
 
 TEST(LintTest, EverySourceIsListedByNameInItsRoom) {

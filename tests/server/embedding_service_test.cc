@@ -1,6 +1,6 @@
 // Embedding tables that several trainers train: whatever they do at a time, the tables are what the commits
 // that happened give one after the other.
-#include "embedding_service.h"
+#include "quarry/service/embedding_service.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

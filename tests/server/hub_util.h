@@ -16,7 +16,7 @@
 #include "pipeline/pass_util.h"
 #include "pipeline/tiny_database.h"
 #include "quarry/format/wire_batch.h"
-#include "stream_hub.h"
+#include "quarry/service/stream_hub.h"
 
 namespace quarry::testing_util {
 

@@ -1,6 +1,6 @@
 // Metrics, and how they are served: the format that Prometheus reads, the JSON of the status page, and a
 // server that bad clients cannot hold up.
-#include "metrics.h"
+#include "quarry/service/metrics.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "stream_hub.h"
+#include "quarry/service/stream_hub.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <regex>
 
-#include "allowance.h"
 #include "quarry/layout/layout.h"
-#include "road_opener.h"
+#include "quarry/service/allowance.h"
+#include "quarry/service/road_opener.h"
 #include "server/hub_util.h"
 #include "server/served_database.h"
 #include "support/thread_faults.h"

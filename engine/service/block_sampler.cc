@@ -1,4 +1,4 @@
-#include "block_sampler.h"
+#include "quarry/service/block_sampler.h"
 
 #include <algorithm>
 #include <vector>

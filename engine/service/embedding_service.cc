@@ -1,4 +1,4 @@
-#include "embedding_service.h"
+#include "quarry/service/embedding_service.h"
 
 #include <algorithm>
 #include <functional>

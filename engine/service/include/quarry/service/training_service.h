@@ -8,12 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "embedding_service.h"
 #include "quarry/base/budget.h"
 #include "quarry/base/mutex.h"
 #include "quarry/base/status.h"
 #include "quarry/format/wire_requests.h"
 #include "quarry/format/wire_responses.h"
+#include "quarry/service/embedding_service.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {

@@ -8,9 +8,9 @@
 #include <variant>
 #include <vector>
 
-#include "metrics.h"
 #include "quarry/format/wire_requests.h"
 #include "quarry/pipeline/batch_stream.h"
+#include "quarry/service/metrics.h"
 
 namespace quarry {
 

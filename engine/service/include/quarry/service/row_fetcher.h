@@ -16,8 +16,8 @@
 #include "quarry/format/types.h"
 #include "quarry/io/backend.h"
 #include "quarry/io/coalesce.h"
+#include "quarry/service/stored_tables.h"
 #include "quarry/storage/merged_reader.h"
-#include "stored_tables.h"
 
 namespace quarry {
 

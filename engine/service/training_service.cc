@@ -1,4 +1,4 @@
-#include "training_service.h"
+#include "quarry/service/training_service.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "stored_tables.h"
+#include "quarry/service/stored_tables.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "stream_hub.h"
+#include "quarry/service/stream_hub.h"
 
 #include <algorithm>
 #include <map>

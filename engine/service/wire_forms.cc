@@ -1,4 +1,4 @@
-#include "wire_forms.h"
+#include "quarry/service/wire_forms.h"
 
 #include "quarry/embedding/embedding_table.h"
 #include "quarry/layout/layout.h"

@@ -1,4 +1,4 @@
-#include "shared_region.h"
+#include "quarry/service/shared_region.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "put_rows.h"
+#include "quarry/service/put_rows.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "road_opener.h"
+#include "quarry/service/road_opener.h"
 
 #include <algorithm>
 #include <span>

@@ -1,4 +1,4 @@
-#include "metrics.h"
+#include "quarry/service/metrics.h"
 
 #include <algorithm>
 #include <cassert>

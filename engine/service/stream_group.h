@@ -44,8 +44,8 @@
 #include "deficit_round_robin.h"
 #include "quarry/base/mutex.h"
 #include "quarry/base/thread.h"
-#include "road_opener.h"
-#include "stream_hub.h"
+#include "quarry/service/road_opener.h"
+#include "quarry/service/stream_hub.h"
 
 namespace quarry {
 

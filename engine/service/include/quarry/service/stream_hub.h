@@ -15,7 +15,9 @@
 // no lock of the hub. Nothing blocks but the destructor, which waits for the producers.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,19 +25,19 @@
 #include <string>
 #include <vector>
 
-#include "allowance.h"
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
 #include "quarry/format/wire_requests.h"
 #include "quarry/pipeline/batch_stream.h"
+#include "quarry/service/allowance.h"
+#include "quarry/service/road_metrics.h"
+#include "quarry/service/shared_region.h"
 #include "quarry/storage/store.h"
-#include "retry_memory.h"
-#include "road_metrics.h"
-#include "shared_region.h"
 
 namespace quarry {
 
 using SessionId = uint64_t;
+using ClientId = std::array<std::byte, 16>;
 
 struct OpenedStream {
   uint64_t stream = 0;  // of the hub, never given again

@@ -1,4 +1,4 @@
-#include "road_metrics.h"
+#include "quarry/service/road_metrics.h"
 
 #include <iterator>
 #include <string>

@@ -1,4 +1,4 @@
-#include "row_fetcher.h"
+#include "quarry/service/row_fetcher.h"
 
 #include <algorithm>
 #include <cstring>
