@@ -79,7 +79,7 @@ std::string Difference(const wire::OpenStream& asked, const wire::OpenStream& gr
   Comparison comparison;
   comparison.Field("mode", asked.mode, group.mode)
       .Field("members", asked.members, group.members)
-      .Field("road", kRoadsInWords[asked.road.index()], kRoads[group.road.index()]);
+      .Field("road", kRoadsInWords[asked.road.index()], kRoadsInWords[group.road.index()]);
   if (asked.road.index() != group.road.index()) return comparison.difference();
   std::visit(
       [&](const auto& road) {
