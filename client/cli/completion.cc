@@ -10,28 +10,26 @@ namespace {
 
 // What a shell runs: the words behind `quarry`, the last of which is being typed. Where the answer is empty,
 // names of files complete.
-constexpr std::string_view kBashScript = R"(# source <(quarry completion bash)
+constexpr std::string_view kBashScript = R"script(# source <(quarry completion bash)
 _quarry() {
   local IFS=$'\n'
   COMPREPLY=($(quarry __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2> /dev/null | cut -f 1))
 }
 complete -o default -F _quarry quarry
-)";
+)script";
 
-constexpr std::string_view kZshScript = R"(#compdef quarry
+constexpr std::string_view kZshScript = R"script(#compdef quarry
 # source <(quarry completion zsh), behind compinit
 _quarry() {
   local -a found
-  found=(${(f)" $(quarry __complete "${(@)words[2,CURRENT]}" 2 > / dev / null) "})
-    found = (${found / $ '\t' / : }) if (($ #found));
-then _describe quarry found;
-else _files;
-fi
+  found=(${(f)"$(quarry __complete "${(@)words[2,CURRENT]}" 2> /dev/null)"})
+  found=(${found/$'\t'/:})
+  if (( $#found )); then _describe quarry found; else _files; fi
 }
 compdef _quarry quarry
-)";
+)script";
 
-constexpr std::string_view kFishScript = R"(# quarry completion fish | source
+constexpr std::string_view kFishScript = R"script(# quarry completion fish | source
 function __quarry
   set -l found (quarry __complete (commandline -opc)[2..] (commandline -ct) 2> /dev/null)
   if set -q found[1]
@@ -41,7 +39,7 @@ function __quarry
   end
 end
 complete -c quarry -f -a '(__quarry)'
-)";
+)script";
 
 struct Candidate {
   std::string word, help;

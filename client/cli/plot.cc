@@ -26,8 +26,8 @@ constexpr TrainingField kTrainingFields[] = {{"loss", "training loss"},
                                              {"valid_auc", "validation AUC"},
                                              {"valid_mrr", "validation MRR (filtered)"}};
 
-Result<Curve> ReadCurve(const std::vector<JsonObject>& run, const std::string& field) {
-  Curve curve;
+Result<Points> ReadCurve(const std::vector<JsonObject>& run, const std::string& field) {
+  Points curve;
   for (const JsonObject& object : run) {
     if (object.value.contains("summary")) continue;
     QUARRY_TRY(const double epoch, object.Number("epoch"));
@@ -38,9 +38,9 @@ Result<Curve> ReadCurve(const std::vector<JsonObject>& run, const std::string& f
 }
 
 // A tic an epoch where they are few: gnuplot would put some between them.
-std::string EpochAxis(const std::vector<Curve>& curves) {
+std::string EpochAxis(const std::vector<Points>& curves) {
   double first = HUGE_VAL, last = -HUGE_VAL;
-  for (const Curve& curve : curves) {
+  for (const Points& curve : curves) {
     for (const auto& [epoch, value] : curve) {
       first = std::min(first, epoch);
       last = std::max(last, epoch);
@@ -64,9 +64,9 @@ Result<Picture> ComposeTraining(const std::vector<std::string>& paths) {
   }
   for (const auto& [name, label] : kTrainingFields) {
     Panel panel{.x_label = "epoch", .y_label = label};
-    std::vector<Curve> curves;
+    std::vector<Points> curves;
     for (size_t i = 0; i < runs.size(); ++i) {
-      QUARRY_TRY(Curve curve, ReadCurve(runs[i], name));
+      QUARRY_TRY(Points curve, ReadCurve(runs[i], name));
       if (curve.empty() && picture.panels.empty()) {
         return MakeStatus(Code::kInvalidArgument,
                           "{}: no epoch with a loss; `quarry train --json` prints one a line", paths[i]);
@@ -74,7 +74,7 @@ Result<Picture> ComposeTraining(const std::vector<std::string>& paths) {
       panel.series.push_back(CurveSeries(i, curve));
       curves.push_back(std::move(curve));
     }
-    if (std::ranges::all_of(curves, [](const Curve& curve) { return curve.empty(); })) continue;
+    if (std::ranges::all_of(curves, [](const Points& curve) { return curve.empty(); })) continue;
     panel.axes = EpochAxis(curves);
     picture.panels.push_back(std::move(panel));
   }

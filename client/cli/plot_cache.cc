@@ -26,7 +26,7 @@ struct CacheArguments {
 };
 
 // Curve i is of kAllPolicies[i]: hit ratio by percent of the rows that memory holds.
-using Curves = std::vector<Curve>;
+using Curves = std::vector<Points>;
 
 double Percent(double rows, double node_count) { return 100 * rows / node_count; }
 
@@ -120,7 +120,7 @@ Result<Curves> ReadCurves(const CacheArguments& arguments) {
       curves[i].emplace_back(Percent(rows, nodes), ratio);
     }
   }
-  for (Curve& curve : curves) std::ranges::sort(curve);
+  for (Points& curve : curves) std::ranges::sort(curve);
   return curves;
 }
 

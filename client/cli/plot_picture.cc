@@ -196,7 +196,7 @@ std::string CurveLook(size_t curve) {
                      kDashes[curve / std::size(kColours) % kDashes.size()]);
 }
 
-Series CurveSeries(size_t curve, const Curve& points) {
+Series CurveSeries(size_t curve, const Points& points) {
   std::string rows;
   for (const auto& [x, y] : points) rows += fmt::format("{} {}\n", x, y);
   // Points mark the measurements where they are not too many.

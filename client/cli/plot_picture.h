@@ -23,9 +23,9 @@ struct Series {
   std::string look;  // how they are drawn, in gnuplot's words
 };
 
-using Curve = std::vector<std::pair<double, double>>;
+using Points = std::vector<std::pair<double, double>>;
 std::string CurveLook(size_t curve);
-Series CurveSeries(size_t curve, const Curve& points);
+Series CurveSeries(size_t curve, const Points& points);
 
 std::string BoxLook(std::string_view colour);
 // A row of a series that has it.

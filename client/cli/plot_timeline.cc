@@ -212,17 +212,17 @@ Legend LegendOf(const Timeline& timeline) {
 }
 
 // Pieces [first, end) of a line in the colour of an entry.
-struct Box {
+struct StageBox {
   size_t entry = 0, first = 0, end = 0;
 };
 
 // What each piece of a line shows of the spans at one depth. Where they are shorter than a piece, stages and
 // idleness take turns in proportion to their times: each has a credit of its time, the largest is shown and
 // pays for the piece. Otherwise millions of spans would hide each other.
-std::vector<Box> BoxesOf(const std::vector<Span>& spans, const Legend& legend, const Window& window) {
+std::vector<StageBox> BoxesOf(const std::vector<Span>& spans, const Legend& legend, const Window& window) {
   const size_t idle = legend.entries.size();
   std::vector<double> credits(idle + 1);
-  std::vector<Box> boxes;
+  std::vector<StageBox> boxes;
   size_t next = 0;  // the first span that does not end before the piece
   for (size_t piece = 0; piece < kPieces; ++piece) {
     const double from = static_cast<double>(window.start) + static_cast<double>(piece) * window.piece();
@@ -259,7 +259,7 @@ Picture Draw(const Timeline& timeline, const Window& window) {
     const auto row = static_cast<double>(names.size());
     for (size_t depth = 0; depth < kDepthsMax; ++depth) {
       const double half = std::max(0.1, 0.42 - 0.1 * static_cast<double>(depth));
-      for (const Box& box : BoxesOf(layers[depth], legend, window)) {
+      for (const StageBox& box : BoxesOf(layers[depth], legend, window)) {
         boxes[{depth, box.entry}] +=
             BoxRow(window.SecondsAt(box.first), window.SecondsAt(box.end), row - half, row + half);
       }

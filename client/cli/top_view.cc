@@ -73,10 +73,10 @@ double Sum(const std::vector<Record>& records, auto Record::*field) {
 }
 
 // The figures of a server by name.
-using Figures = std::map<std::string, double, std::less<>>;
+using CounterValues = std::map<std::string, double, std::less<>>;
 
-Figures FiguresOf(const wire::ServerStatus& status) {
-  Figures figures;
+CounterValues ValuesByName(const wire::ServerStatus& status) {
+  CounterValues figures;
   for (const wire::Counter& counter : status.counters) figures[counter.name] = counter.value;
   return figures;
 }
@@ -87,7 +87,7 @@ class Rates {
   Rates(const TopState& now, const TopState* before) {
     if (before == nullptr || now.seconds <= before->seconds) return;
     seconds_ = now.seconds - before->seconds;
-    figures_ = FiguresOf(before->status);
+    figures_ = ValuesByName(before->status);
     for (const Session& session : before->status.sessions) sessions_[session.id] = session;
     for (const Stream& stream : before->status.streams) streams_[stream.id] = stream;
   }
@@ -115,7 +115,7 @@ class Rates {
   double PerSecond(double now, double then) const { return std::max(0.0, now - then) / seconds_; }
 
   double seconds_ = 0;  // between the two; 0: there is none before
-  Figures figures_;
+  CounterValues figures_;
   std::map<uint64_t, Session> sessions_;
   std::map<uint64_t, Stream> streams_;
 };
@@ -125,7 +125,7 @@ struct Latency {
   std::string name;
   double p50 = 0, p99 = 0, count = 0;
 };
-std::vector<Latency> LatenciesOf(const Figures& figures) {
+std::vector<Latency> LatenciesOf(const CounterValues& figures) {
   std::vector<Latency> latencies;
   for (const auto& [figure, p99] : figures) {
     if (!figure.ends_with("_p99")) continue;
@@ -137,7 +137,8 @@ std::vector<Latency> LatenciesOf(const Figures& figures) {
   return latencies;
 }
 
-std::vector<std::string> Summary(const wire::ServerStatus& now, const Figures& figures, const Rates& rates) {
+std::vector<std::string> Summary(const wire::ServerStatus& now, const CounterValues& figures,
+                                 const Rates& rates) {
   double requests = 0, queued = 0;
   for (const Latency& latency : LatenciesOf(figures)) {
     requests += rates.OfFigure(latency.name + "_count", latency.count);
@@ -193,7 +194,7 @@ Table SessionTable(const std::vector<Session>& sessions, const Rates& rates) {
   return table;
 }
 
-Table LatencyTable(const Figures& figures, const Rates& rates) {
+Table LatencyTable(const CounterValues& figures, const Rates& rates) {
   Table table({"LATENCY OF", "SO FAR", "PER S", "P50", "P99"});
   for (const Latency& latency : LatenciesOf(figures)) {
     if (latency.count == 0) continue;
@@ -208,7 +209,7 @@ Table LatencyTable(const Figures& figures, const Rates& rates) {
 
 std::string TopText(const TopState& now, const TopState* before, const TopOptions& options) {
   const Rates rates(now, before);
-  const Figures figures = FiguresOf(now.status);
+  const CounterValues figures = ValuesByName(now.status);
   std::vector<std::string> lines = Summary(now.status, figures, rates);
   StreamTable(now.status.streams, rates).Print(options.color, lines);
   SessionTable(now.status.sessions, rates).Print(options.color, lines);

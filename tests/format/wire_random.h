@@ -202,6 +202,7 @@ class RandomMessage {
   void Fill(TakeSnapshot&) {}
   void Fill(ForgetPut& m) { m.number = Positive(); }
   void Fill(Ping&) {}
+  void Fill(GetStatus&) {}
 
   void Fill(Failure& m) {
     m.code = static_cast<Code>(1 + Below(static_cast<uint64_t>(Code::kInternal)));
