@@ -99,7 +99,7 @@ class RemoteBatch final : public Batch {
  private:
   const std::unique_ptr<client::Batch> batch_;
   const Block& block_;
-  bool& held_;  // of the stream
+  bool& held_;  // the stream's
   FeatureView features_;
 };
 
@@ -135,7 +135,7 @@ class RemoteStream final : public BatchStream {
   client::Stream& stream_;
   const uint64_t batch_count_;
   double wait_seconds_ = 0;
-  Block block_;  // of the batch that is held; its memory serves all
+  Block block_;  // block of the batch that is held; its memory serves all
   bool held_ = false;
 };
 

@@ -15,7 +15,7 @@ namespace quarry::cli {
 // A session or a stream, by the fields that the server told of it.
 struct TopItem {
   std::map<std::string, double, std::less<>> fields;
-  std::string road, group;  // of a stream
+  std::string road, group;  // a stream's
 
   double Of(std::string_view field) const;  // 0 when the server does not tell
 };
@@ -26,7 +26,7 @@ class TopState {
   // As the `stats` request answers: session_ID_FIELD and stream_ID_FIELD among other names.
   static TopState FromCounters(const std::vector<wire::Counter>& counters, double seconds);
 
-  double seconds = 0;  // of a monotonic clock
+  double seconds = 0;  // on a monotonic clock
   std::map<std::string, double> counters;
   std::map<uint64_t, TopItem> sessions, streams;
 };

@@ -31,7 +31,7 @@ namespace quarry {
 // A session as the status page shows it.
 struct SessionStatus {
   SessionId id = 0;
-  pid_t pid = 0;  // of the peer
+  pid_t pid = 0;  // the peer's
   uid_t uid = 0;
   double seconds = 0;                         // since it connected
   uint64_t budget_bytes = 0, used_bytes = 0;  // granted, and reserved of that

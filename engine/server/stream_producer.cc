@@ -167,7 +167,7 @@ Result<std::shared_ptr<BatchRoom::Place>> StreamGroup::TakePlace(
     uint64_t index, uint64_t bytes, std::optional<DeficitRoundRobin::Producer>& producer,
     const std::stop_token& stop) {
   for (Lag lag;;) {
-    answers_.Run();  // of those who were dropped
+    answers_.Run();  // members that were dropped wait for theirs
     MutexLock lock(mutex_);
     if (stop.stop_requested()) return std::shared_ptr<BatchRoom::Place>();
     if (!room_->CanHold(bytes)) return NoRoomFor(index, bytes);

@@ -430,15 +430,15 @@ class StoreImpl final : public Store {
   Mutex preparing_;  // taken before the others
   bool prepared_ QUARRY_GUARDED_BY(preparing_) = false;
   const StoreLock lock_;  // held until the catalog is closed
-  Mutex manifest_mutex_;  // of changes of the manifest; taken before mutex_
+  Mutex manifest_mutex_;  // for changes of the manifest; taken before mutex_
   Mutex mutex_;
-  uint32_t version_ QUARRY_GUARDED_BY(mutex_);  // of the file VERSION
+  uint32_t version_ QUARRY_GUARDED_BY(mutex_);  // what the file VERSION says
   std::shared_ptr<Catalog> catalog_ QUARRY_GUARDED_BY(mutex_);
   bool writable_ QUARRY_GUARDED_BY(mutex_) = false;
   const std::vector<std::string> leftovers_;                // when it was opened
   std::vector<std::unique_ptr<const Manifest>> manifests_;  // all that there were: commits are rare
   std::atomic<const Manifest*> manifest_{nullptr};          // the last of them
-  std::map<std::string, std::shared_ptr<TableFile>> files_ QUARRY_GUARDED_BY(mutex_);  // of tables, by name
+  std::map<std::string, std::shared_ptr<TableFile>> files_ QUARRY_GUARDED_BY(mutex_);  // by table
   // Each table's files that snapshots kept when they were replaced.
   std::map<std::string, std::vector<std::weak_ptr<TableFile>>> replaced_ QUARRY_GUARDED_BY(mutex_);
   struct TakenSnapshot {
