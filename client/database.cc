@@ -110,7 +110,7 @@ Result<DeviceRecord> Database::Calibrate(bool force) {
 Result<Calibration> Database::Recalibrate() {
   RatesProbe probe{.scratch_directory = store_->path(), .seconds_max = kDeviceSeconds};
   QUARRY_TRY(probe.scratch_bytes, ScratchBytes(store_->path()));
-  uint64_t row_bytes = probe.row_bytes;  // of a database without features
+  uint64_t row_bytes = probe.row_bytes;  // for a database without features
   File file;
   const std::shared_ptr<const Manifest> newest = manifest();
   if (const TableRecord* record = newest->FindTable("feature")) {

@@ -58,7 +58,7 @@ class EdgeScan {
   std::vector<Triple> edges_;
   std::vector<float> weight_values_;
   uint64_t next_ = 0;
-  NodeId tail_ = 0;  // of the edge `next_`, or before it
+  NodeId tail_ = 0;  // tail of the edge `next_`, or before it
 };
 
 }  // namespace quarry

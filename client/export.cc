@@ -24,13 +24,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kNodesAtATime = 64 << 10;      // of labels and splits, which are read side by side
-constexpr uint64_t kListBufferBytes = 256 << 10;  // of up to six lists at once
+constexpr uint64_t kNodesAtATime = 64 << 10;      // labels and splits, which are read side by side
+constexpr uint64_t kListBufferBytes = 256 << 10;  // for each of up to six lists at once
 constexpr std::string_view kNodeType = "node";
 
 // What a file system takes as part of a name.
 Status CheckFileName(const std::string& relation) {
-  constexpr size_t kBytesMax = 240;  // of 255, with what stands around it
+  constexpr size_t kBytesMax = 240;  // 255 less what stands around the name
   if (relation.find('/') == std::string::npos && relation.size() <= kBytesMax) return Status::Ok();
   return MakeStatus(
       Code::kUnsupported,

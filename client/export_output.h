@@ -70,7 +70,7 @@ class ArrayOutput {
   // `shape`: where it is another than that of rows or a vector.
   Status Finish(std::span<const uint64_t> shape = {});
 
-  const std::string& name() const { return name_; }  // of the file
+  const std::string& name() const { return name_; }  // the file's
 
  private:
   ArrayOutput(FileOutput file, std::string name, ElementType type, uint64_t columns, bool text)

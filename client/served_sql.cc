@@ -101,12 +101,12 @@ class ServedCursor final : public SqlCursor {
 
   sql::Connection& connection_;
   const std::string script_;
-  size_t at_ = 0;                  // of the script: the next statement
-  std::optional<sql::Rows> rows_;  // of the statement at hand
+  size_t at_ = 0;                  // where the script's next statement begins
+  std::optional<sql::Rows> rows_;  // rows of the current statement
   int column_count_ = 0;
   int column_ = 0;  // of the row at hand: what a page takes next; column_count_: the next row
   bool in_value_ = false;
-  size_t offset_ = 0;  // of the value, in bytes that pages have taken
+  size_t offset_ = 0;  // bytes of the value that pages have taken
   Status fault_;       // comes behind the rows that were there before it
 };
 

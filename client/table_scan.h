@@ -34,7 +34,7 @@ class TableScan {
   std::unique_ptr<RowOverlay> overlay_;
   std::vector<uint64_t> touched_;
   MemoryBudget::Reservation reservation_;
-  std::optional<RowScanner> rows_;  // of the base
+  std::optional<RowScanner> rows_;  // the base's
   std::vector<std::byte> batch_;
   uint64_t next_ = 0;
 };

@@ -179,7 +179,7 @@ class ConnectionImpl final : public Connection {
   std::unique_ptr<TempFiles> temp_files_;  // null: SQLite's own
   DatabaseHandle database_;                // dies before what it calls
   int running_ = 0;                        // statements between their first row and their last
-  double deadline_seconds_ = std::numeric_limits<double>::infinity();  // of the statement that runs
+  double deadline_seconds_ = std::numeric_limits<double>::infinity();  // the running statement's
 };
 
 class Rows::Statement {

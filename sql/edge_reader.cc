@@ -10,7 +10,7 @@ namespace quarry::sql {
 namespace {
 
 constexpr uint64_t kBatchEdgesMax = 256 << 10;
-constexpr uint64_t kBatchPagesMax = 1024;  // of short lists here and there, each takes a page
+constexpr uint64_t kBatchPagesMax = 1024;  // short, scattered lists take a page each
 constexpr uint64_t kRangePages = 64;       // read as one range
 
 }  // namespace
@@ -67,7 +67,7 @@ void EdgeReader::PlanBatch() {
 Status EdgeReader::LoadPages(Pages& pages, const Verify& verify) {
   const uint64_t entries_per_page = kPageBytes / pages.entry_bytes;
   pages.places.clear();
-  std::vector<uint64_t> numbers;  // of the pages, in order
+  std::vector<uint64_t> numbers;  // page numbers, in order
   for (const Run& run : runs_) {
     const uint64_t first = run.first / entries_per_page;
     const uint64_t last = (run.end - 1) / entries_per_page;
@@ -78,7 +78,7 @@ Status EdgeReader::LoadPages(Pages& pages, const Verify& verify) {
   }
   pages.bytes.resize(numbers.size() * kPageBytes);
   std::vector<ByteRange> ranges;
-  std::vector<size_t> firsts;  // of each range, in `numbers`
+  std::vector<size_t> firsts;  // each range's first page, in `numbers`
   for (size_t i = 0; i < numbers.size(); ++i) {
     const bool follows = i > 0 && numbers[i] == numbers[i - 1] + 1;
     if (follows && ranges.back().bytes < kRangePages * kPageBytes) {

@@ -47,10 +47,10 @@ class EdgeReader {
   struct Pages {
     const File* file = nullptr;
     uint32_t block_bytes = 0;
-    uint64_t offset = 0;       // of the section
-    uint64_t entry_bytes = 0;  // of one edge
+    uint64_t offset = 0;       // where the section begins
+    uint64_t entry_bytes = 0;  // one edge's
     std::vector<std::byte> bytes;
-    std::vector<uint64_t> places;  // of each run's first entry, in `bytes`
+    std::vector<uint64_t> places;  // each run's first entry, in `bytes`
   };
   using Verify = std::function<Status(uint64_t first_page, std::span<const std::byte> bytes)>;
 
@@ -71,7 +71,7 @@ class EdgeReader {
 
   uint64_t planned_owner_ = 0;  // where the next batch begins: place in owners_
   uint64_t planned_edge_ = 0;   // and in its list; 0: at the list's begin
-  std::vector<Run> runs_;       // of the batch
+  std::vector<Run> runs_;       // the batch's
   size_t run_ = 0;
   uint64_t edge_ = 0;
   Pages indices_, relation_pages_, weight_pages_;

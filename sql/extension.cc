@@ -65,7 +65,7 @@ struct OpenDatabase {
   MemoryBudget budget;
   std::unique_ptr<Session> session;
   std::vector<std::unique_ptr<Table>> tables;
-  std::unique_ptr<Table> list;  // of the others
+  std::unique_ptr<Table> list;  // lists the others
 };
 
 Result<RowList> ListTables(const OpenDatabase& database) {

@@ -96,7 +96,7 @@ class FeaturesCursor final : public Cursor {
   Session& session_;
   const Query query_;
   const std::shared_ptr<const Snapshot> snapshot_;
-  std::vector<size_t> tables_;  // of the snapshot's
+  std::vector<size_t> tables_;  // indices into the snapshot's tables
   size_t next_table_ = 0;
   std::shared_ptr<const StoredTable> table_;
   IdSet ids_;

@@ -6,7 +6,7 @@
 namespace quarry::sql {
 namespace {
 
-constexpr double kIdsPerList = 32;  // of an IN whose length is not known yet
+constexpr double kIdsPerList = 32;  // for an IN whose length is not known yet
 constexpr double kSharePerInequality = 0.25;
 // Beyond all ids (they have 32 bits), and exact as a double.
 constexpr int64_t kBeyond = int64_t{1} << 40;

@@ -27,7 +27,7 @@ class IdSet {
 
  private:
   bool is_list_ = false;
-  uint64_t first_ = 0;  // of a range
+  uint64_t first_ = 0;  // a range's
   uint64_t end_ = 0;
   std::vector<uint64_t> list_;
 };

@@ -30,7 +30,7 @@ class TableMaker {
   struct Made {
     Session* session = nullptr;
     Table* table = nullptr;
-    std::shared_ptr<void> owner;  // of both
+    std::shared_ptr<void> owner;  // owns both
   };
   virtual ~TableMaker() = default;
   // The table `name`, also when it is there already: in a schema that another connection has made, or that

@@ -8,7 +8,7 @@ namespace quarry::sql {
 namespace {
 
 constexpr uint64_t kTransactionBytesMax = 64 * kMiB;
-constexpr uint64_t kEntryBytes = 256;  // of an entry beside its row
+constexpr uint64_t kEntryBytes = 256;  // an entry beside its row
 
 }  // namespace
 

@@ -45,7 +45,7 @@ class PendingWrites {
   void PopTo(size_t entries);
 
   MemoryBudget& budget_;
-  MemoryBudget::Reservation reservation_;  // of the most, while anything is pending
+  MemoryBudget::Reservation reservation_;  // for the most, while anything is pending
   std::deque<Entry> log_;
   std::map<Key, std::vector<size_t>> places_;  // in the log, of each row
   uint64_t bytes_ = 0;

@@ -11,11 +11,11 @@
 namespace quarry::sql {
 namespace {
 
-constexpr uint64_t kPieceBytes = kMiB;  // of a scan
+constexpr uint64_t kPieceBytes = kMiB;  // piece of a scan
 // Where this many pieces in a row are of no use, the scan begins anew behind them: fewer are on their way
 // already, or cost less than to wait for the first of new ones.
 constexpr uint64_t kSkippedPiecesMin = uint64_t{2} * FileScanner::kDepth;
-constexpr uint64_t kBatchBytes = 2 * kMiB;  // of a list
+constexpr uint64_t kBatchBytes = 2 * kMiB;  // rows of a list at a time
 constexpr uint64_t kBatchRowsMax = 4096;
 
 // Newest versions of some rows, as the overlay has them.
@@ -136,11 +136,11 @@ class ScanStream final : public RowStream {
   MemoryBudget::Reservation reservation_;
   const uint64_t first_, end_;            // rows
   uint64_t piece_bytes_ = 0;              // constant after Make, as the next
-  uint64_t end_offset_ = 0;               // of the range, in the file
+  uint64_t end_offset_ = 0;               // end of the range in the file
   std::unique_ptr<FileScanner> scanner_;  // null before the first row
   std::span<const std::byte> piece_;
-  uint64_t piece_offset_ = 0;  // of the piece, in the file
-  uint64_t verified_end_ = 0;  // of the cells verified so far: a page's rows come one after another
+  uint64_t piece_offset_ = 0;  // offset of the piece in the file
+  uint64_t verified_end_ = 0;  // end of the cells verified so far: a page's rows come one after another
   ChangedRows changed_;
 };
 

@@ -83,7 +83,7 @@ class Session {
   std::shared_ptr<const Snapshot> snapshot_;
   uint64_t cursors_ = 0;
   bool snapshot_is_old_ = false;
-  std::map<std::string, std::shared_ptr<const StoredTable>, std::less<>> tables_;  // of the snapshot
+  std::map<std::string, std::shared_ptr<const StoredTable>, std::less<>> tables_;  // the snapshot's
   TableFiles files_;
   MemoryBudget::Reservation topology_reservation_;
   std::unique_ptr<Topology> topology_;

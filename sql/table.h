@@ -54,7 +54,7 @@ struct Column {
   const char* name;
   ColumnType type;
   Pushdown pushdown = Pushdown::kNone;
-  bool costly = false;  // of no SELECT *, as arguments are none of it
+  bool costly = false;  // SELECT * leaves it out, like arguments
   bool is_hidden() const { return costly || pushdown == Pushdown::kArgument; }
 };
 

@@ -29,7 +29,7 @@ namespace quarry {
 // The neighborhood of a batch; its memory is used again for later ones.
 struct LinkNeighborhood {
   Block block;                 // the scored nodes are its seeds
-  std::vector<uint32_t> rows;  // of its nodes: where the arrays of unique input nodes have them
+  std::vector<uint32_t> rows;  // by node: its row in the arrays of unique input nodes
   std::unique_ptr<NeighborSampler> sampler;
 };
 

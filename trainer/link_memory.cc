@@ -113,7 +113,7 @@ uint32_t StoredPageBytes(const EmbeddingSpec& spec) {
 }
 
 PoolBytes StoredPoolBytes(const EmbeddingSpec& spec, unsigned workers) {
-  constexpr uint64_t kFramesMin = 16;  // of any pool
+  constexpr uint64_t kFramesMin = 16;  // least frames of any pool
   const uint64_t page_bytes = StoredPageBytes(spec);
   const uint64_t page_rows = (page_bytes - sizeof(PageHeader)) / RecordBytes(spec);
   const uint64_t pages = CeilDiv(spec.row_count, page_rows);

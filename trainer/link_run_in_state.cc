@@ -82,8 +82,8 @@ class RunInState final : public LinkRun {
   }
 
   TrainingStates& states_;
-  MemoryBudget::Reservation reserved_;  // of the tables, and of the bytes that a checkpoint takes meanwhile
-  std::vector<std::unique_ptr<EmbeddingTable>> tables_;  // of nodes, then of relations
+  MemoryBudget::Reservation reserved_;  // for the tables, and the bytes of a checkpoint while it is made
+  std::vector<std::unique_ptr<EmbeddingTable>> tables_;  // nodes, then relations
 };
 
 }  // namespace

@@ -16,7 +16,7 @@
 namespace quarry {
 namespace {
 
-constexpr size_t kTables = 2;  // of nodes, then of relations
+constexpr size_t kTables = 2;  // nodes, then relations
 
 class StoredRun final : public LinkRun {
  public:
@@ -46,7 +46,7 @@ class StoredRun final : public LinkRun {
   Status Save(const LinkState& state) override;
 
   Store& store_;
-  const std::string name_;                                 // of the state, and before those of the tables
+  const std::string name_;                                 // the state's, and the prefix of the tables'
   std::vector<std::unique_ptr<StoredEmbeddings>> tables_;  // one for decoders without relations
 };
 

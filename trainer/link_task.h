@@ -34,7 +34,7 @@ class LinkTask final : public EmbeddingTask {
   void StartEpoch(uint32_t epoch, Progress progress, double loss = 0);
   uint64_t first_batch() const { return (epoch_ - 1) * batch_count(); }
   uint64_t batch_count() const;
-  double loss() const { return loss_; }  // of the epoch's batches, summed over edges and sides
+  double loss() const { return loss_; }  // sum over the edges of the epoch's batches and their sides
 
   // What is learned beside the tables (weights of an encoder and their optimizer's state; nothing without
   // one), as bytes. Between runs. TakeState: kCorruption for bytes of another shape; no bytes at all are a
@@ -67,7 +67,7 @@ class LinkTask final : public EmbeddingTask {
 
   // The epoch; workers read it.
   uint64_t epoch_ = 1;
-  std::vector<uint32_t> order_;  // of the training edges
+  std::vector<uint32_t> order_;  // order of the training edges
 
   // The computing thread owns these.
   Progress progress_;
@@ -75,7 +75,7 @@ class LinkTask final : public EmbeddingTask {
   LinkDecoder decoder_;
   TaskPool pool_;
   std::vector<float> node_gradients_, relation_gradients_;
-  std::vector<float> output_gradients_;  // of the encoder
+  std::vector<float> output_gradients_;  // the encoder's
   double loss_ = 0;
   uint64_t edges_done_ = 0;
 };

@@ -222,7 +222,7 @@ class Trainer {
   // Its counts of validations are those before its epoch until the next one begins: a run that goes on behind
   // an epoch's last batch validates that epoch again, and counts it once.
   LinkPlace place_;
-  std::vector<float> relation_values_;  // of all rows, for ranking
+  std::vector<float> relation_values_;  // all rows, for ranking
   std::vector<float> encoded_;          // with an encoder: what it makes of all nodes, for ranking
 
   LinkTask task_;

@@ -72,7 +72,7 @@ struct Layer {
   uint32_t out = 0;
   Parameter weight, bias;  // [2 * in, out], [out]
   Matrix input, output;
-  uint32_t rows = 0;  // of the current batch
+  uint32_t rows = 0;  // rows in the current batch
 
   Layer(uint32_t in_width, uint32_t out_width)
       : in(in_width), out(out_width), weight({2 * int64_t{in_width}, out_width}), bias({out_width}) {}
@@ -411,10 +411,10 @@ class SageLayersImpl final : public SageLayers {
   const SageLayersOptions options_;
   TaskPool pool_;
   std::vector<Layer> layers_;
-  std::vector<Parameter*> parameters_;  // of layers_, in the order of Parameters()
+  std::vector<Parameter*> parameters_;  // those of layers_, in the order of Parameters()
   TransposedBlock transposed_;
-  uint64_t steps_ = 0;                    // of Adam
-  std::optional<uint64_t> dropout_seed_;  // of the last Forward
+  uint64_t steps_ = 0;                    // Adam's
+  std::optional<uint64_t> dropout_seed_;  // the last Forward's
   bool input_kept_ = true;                // the first layer's input of this batch is whole in memory
 };
 

@@ -31,13 +31,13 @@
 namespace quarry {
 
 struct SageLayersOptions {
-  std::vector<uint32_t> widths;  // of the input, then of each layer's output
-  double learning_rate = 0;      // of Adam
+  std::vector<uint32_t> widths;  // width of the input, then of each layer's output
+  double learning_rate = 0;      // Adam's
   double weight_decay = 0;       // L2, as Adam takes it
-  double dropout = 0;            // of hidden activations
-  double input_dropout = 0;      // of the first layer's inputs
+  double dropout = 0;            // rate for hidden activations
+  double input_dropout = 0;      // rate for the first layer's inputs
   RowNorm row_norm = RowNorm::kNone;
-  uint64_t seed = 0;  // of the first weights
+  uint64_t seed = 0;  // determines the first weights
   unsigned threads = 1;
   // Backward also gives the gradients of the input rows; the first layer's input is then kept whole.
   bool input_gradients = false;

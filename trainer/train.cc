@@ -309,7 +309,7 @@ uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim,
   // and the file's buffer.
   constexpr uint64_t kStateCopies = 8;
   constexpr uint64_t kStateBufferBytes = 6 * kMiB;
-  constexpr uint64_t kLogitCopies = 4;  // of the loss: log-softmax and the gradients that autograd holds
+  constexpr uint64_t kLogitCopies = 4;  // for the loss: log-softmax and the gradients that autograd holds
   // As Matrix allocates: an eighth of slack, whole huge pages.
   const auto matrix_bytes = [](uint64_t bytes) { return RoundUp(bytes + bytes / 8, 2 * kMiB); };
   uint64_t bytes =

@@ -16,8 +16,8 @@ namespace quarry {
 
 // Where a training stands at the end of an epoch, beside its model.
 struct TrainProgress {
-  uint32_t class_count = 0;  // of the labels
-  TrainSummary summary;      // of the epochs so far
+  uint32_t class_count = 0;  // number of label classes
+  TrainSummary summary;      // covers the epochs so far
   uint32_t epochs_since_best = 0;
 };
 
@@ -46,7 +46,7 @@ class TrainCheckpoints {
  private:
   const TrainRun& run_;
   uint64_t batches_since_ = 0;             // the last checkpoint
-  std::optional<uint32_t> epoch_of_last_;  // of this run's checkpoints
+  std::optional<uint32_t> epoch_of_last_;  // epoch of this run's last checkpoint
 };
 
 }  // namespace quarry

@@ -26,14 +26,14 @@ struct quarry_sql {
   std::atomic<bool> interrupted{false};
   std::unique_ptr<quarry::client::SqlConnection> connection;
   std::vector<wire::SqlTable> tables;  // copied: after a reconnect the connection has others
-  std::vector<std::vector<quarry_column_info>> columns;  // of each table
+  std::vector<std::vector<quarry_column_info>> columns;  // columns by table
 };
 
 struct quarry_cursor {
   std::unique_ptr<RowCursor> owned;  // null: a script's
   RowCursor* rows = nullptr;
   bool on_row = false;
-  std::vector<std::optional<std::string>> texts;  // of the row, as they were asked for
+  std::vector<std::optional<std::string>> texts;  // texts of the row, as they were asked for
 };
 // NOLINTEND(readability-identifier-naming)
 

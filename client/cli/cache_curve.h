@@ -20,7 +20,7 @@ struct CacheCurve {
 
 struct CacheCurveOptions {
   std::vector<uint64_t> cache_rows;  // the sizes
-  uint64_t batch_nodes_max = 0;      // of the layout's directory
+  uint64_t batch_nodes_max = 0;      // from the layout's directory
   unsigned threads = 1;
   std::string scratch_path;  // a file that must not exist; nothing is left of it
 };

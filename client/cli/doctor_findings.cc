@@ -10,7 +10,7 @@
 namespace quarry::cli {
 namespace {
 
-constexpr uint64_t kFilesMin = 256;          // of which the catalog may have 64 open
+constexpr uint64_t kFilesMin = 256;          // the catalog may have 64 of them open
 constexpr uint64_t kRingMemlockMin = kMiB;   // some rings, where they count as locked memory
 constexpr uint64_t kMemoryMin = 512 * kMiB;  // code, the catalog, LibTorch, and a batch
 constexpr uint64_t kFreeMin = 64 * kMiB;     // the catalog writes when it is opened

@@ -16,12 +16,12 @@ struct MachineFacts {
   uint64_t memlock_bytes = 0;     // RLIMIT_MEMLOCK
   uint64_t files_max = 0;         // RLIMIT_NOFILE
   uint64_t page_bytes = 0;
-  uint64_t memory_bytes = 0;                // of the machine
+  uint64_t memory_bytes = 0;                // the machine's
   uint64_t memory_limit_bytes = 0;          // the least of that and the cgroups' limits
   std::string huge_pages;                   // transparent_hugepage/enabled: "always [madvise] never"
   std::string huge_page_defrag;             // transparent_hugepage/defrag
-  unsigned processors_online = 0;           // of the machine
-  std::optional<unsigned> processor_quota;  // of the cgroups, in processors
+  unsigned processors_online = 0;           // the machine's
+  std::optional<unsigned> processor_quota;  // the cgroups', in processors
   unsigned processors = 0;
   bool avx2 = false, f16c = false, avx512 = false;
   std::string gnuplot;  // its path

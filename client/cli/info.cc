@@ -51,7 +51,7 @@ Result<std::optional<SplitCounts>> CountSplits(Store& store,
 // What was written to a table since its file was made.
 struct Changes {
   uint64_t rows = 0;
-  uint64_t resident_bytes = 0;  // of the set of these rows
+  uint64_t resident_bytes = 0;  // memory for the set of these rows
 };
 
 Result<std::vector<Changes>> FindChanges(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {
@@ -77,7 +77,7 @@ std::string OptimizerName(const EmbeddingRecord& table) {
 struct Facts {
   std::optional<SplitCounts> splits;
   std::vector<Changes> changes;  // by table
-  uint64_t timestamp = 0;        // of the newest commit
+  uint64_t timestamp = 0;        // newest commit
   DiskFootprint disk;
 };
 

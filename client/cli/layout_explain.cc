@@ -34,7 +34,7 @@ struct Opened {
   std::unique_ptr<Database> database;
   std::unique_ptr<Layout> layout;
   std::unique_ptr<Trace> trace;
-  MemoryBudget::Reservation reservation;  // of what is open
+  MemoryBudget::Reservation reservation;  // for what is open
 
   const LayoutRecord& record() const { return layout->record(); }
   const LayoutDirectory& directory() const { return layout->directory(); }

@@ -67,7 +67,7 @@ class SampledTrace {
   LayoutRecord record_;
   std::unique_ptr<Trace> trace_;
   uint64_t batch_nodes_max_ = 0;
-  MemoryBudget::Reservation reservation_;  // of the open trace
+  MemoryBudget::Reservation reservation_;  // for the open trace
 };
 
 Result<Curves> SampleCurves(const CacheArguments& arguments) {

@@ -15,8 +15,8 @@ namespace {
 
 constexpr uint64_t kTraceBytesMax = kGiB;
 constexpr size_t kLinesMax = 100;
-constexpr size_t kPieces = 2400;   // of a line: pixels of a PNG
-constexpr size_t kDepthsMax = 8;   // of spans in spans that are drawn
+constexpr size_t kPieces = 2400;   // per line: pixels of a PNG
+constexpr size_t kDepthsMax = 8;   // levels of nested spans that are drawn
 constexpr double kTimeMax = 1e15;  // microseconds, 30 years
 
 constexpr std::string_view kWaiting = "#D8D8D8", kOther = "#909090";

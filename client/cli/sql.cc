@@ -17,8 +17,8 @@
 namespace quarry::cli {
 namespace {
 
-constexpr uint64_t kWriteBytes = 192 << 20;  // of a session that writes: a transaction takes 128 MiB
-constexpr uint64_t kReadBytes = 32 << 20;    // of one that reads, and leaves others room
+constexpr uint64_t kWriteBytes = 192 << 20;  // for a session that writes: a transaction takes 128 MiB
+constexpr uint64_t kReadBytes = 32 << 20;    // for one that reads, and leaves others room
 constexpr double kWaitSeconds = 5;           // for a session's memory to be free when it has ended
 
 struct SqlArguments {

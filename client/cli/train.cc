@@ -25,7 +25,7 @@ namespace {
 struct TrainArguments {
   NodeArguments node;
   std::string task = "node";
-  LinkArguments link;  // of --task link, beside the options that both tasks have
+  LinkArguments link;  // for --task link, beside the options that both tasks have
 };
 
 // Hop h samples 10 + 5 h neighbors, at most 20: 10,15,20 for three layers.

@@ -14,7 +14,7 @@ namespace quarry::cli {
 namespace {
 
 constexpr uint64_t kPieceEdges = 256 << 10;  // 3 MiB: small beside what the edges take here
-constexpr uint64_t kFileShare = 512;         // of a state: more than its checksums, 4 bytes a page
+constexpr uint64_t kFileShare = 512;         // part of a state that covers its checksums, 4 bytes a page
 constexpr uint64_t kEdgesMax = UINT32_MAX;   // that can be put in order
 
 // The part of a description that link prediction asks of a database.

@@ -29,7 +29,7 @@ class LinkReport {
   const MemoryBudget& budget_;
   const LinkRun* const run_;
   const std::string config_;
-  std::optional<LinkPlace> start_;  // of a run that is gone on with
+  std::optional<LinkPlace> start_;  // where a resumed run began
   const bool json_;
   bool header_printed_ = false;
   uint64_t reserved_bytes_ = 0;  // while training; the summary comes after

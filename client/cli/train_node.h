@@ -17,8 +17,8 @@
 namespace quarry::cli {
 
 struct NodeArguments {
-  std::string path;          // of a database, or "unix:" and that of a server's socket
-  bool inline_only = false;  // of a server: no shared memory
+  std::string path;          // the database's, or "unix:" and the server's socket
+  bool inline_only = false;  // with a server: no shared memory
   std::string model = "sage";
   std::vector<uint32_t> fanouts;
   std::string memory, cache = "10%";

@@ -15,7 +15,7 @@ namespace quarry::cli {
 // What a run was given.
 struct TrainSetup {
   bool remote = false;    // the engine is a server's
-  uint32_t trainers = 1;  // of the model
+  uint32_t trainers = 1;  // trainers that share the model
   uint64_t memory_budget_bytes = 0;
   uint64_t cache_budget_bytes = 0;
   uint64_t overhead_bytes = 0;  // beyond the memory budget: peak RSS stays under the sum
@@ -24,7 +24,7 @@ struct TrainSetup {
   uint64_t plan_bytes_written = 0;
   uint64_t plan_bytes_read = 0;
   std::optional<double> predicted_seconds;       // reading an epoch; empty on the live road
-  const SuperbatchRoad* superbatches = nullptr;  // of --resample every-epoch; outlives the report
+  const SuperbatchRoad* superbatches = nullptr;  // for --resample every-epoch; outlives the report
   LiveRoadOptions road;
   TrainOptions train;
   TrainRun run;

@@ -15,7 +15,7 @@ namespace quarry::cli {
 struct WorkerFlags {
   uint32_t count = 1;
   // What the starting process tells the started one, by options that are in no help.
-  std::string address;        // of the server
+  std::string address;        // the server's
   uint64_t memory_bytes = 0;  // to ask of it; 0: as --memory says
   int status_fd = -1;         // where to say how it ended; -1: this process was not started so
 

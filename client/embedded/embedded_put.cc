@@ -65,7 +65,7 @@ class EmbeddedLargePut final : public LargePut {
 
   Database& database_;
   std::unique_ptr<LargeWrite> rows_;  // from the first on
-  Status fault_;                      // of all that follows
+  Status fault_;                      // given for all that follows
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ class Link {
   static Result<std::shared_ptr<Link>> Open(const SessionOptions& options, double timeout_seconds);
 
   const std::string& path() const { return options_.place.path; }
-  double timeout_seconds() const { return timeout_seconds_; }  // of a request
+  double timeout_seconds() const { return timeout_seconds_; }  // for a request
   Deadline NewDeadline() const { return DeadlineIn(timeout_seconds_); }
 
   // The session; another one, after pauses that double from 10 ms to 1 s, where it was lost. kIoError when

@@ -25,7 +25,7 @@ class Pulse {
   Connection& connection_;
   const double patience_seconds_;
   Deadline due_ = DeadlineIn(kPauseSeconds);  // when the next ping is to be sent
-  std::optional<Deadline> end_;               // of the one that is due
+  std::optional<Deadline> end_;               // when the ping under way must be answered
   Connection::Ticket ping_;                   // null: none is under way
 };
 

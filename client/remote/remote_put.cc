@@ -191,7 +191,7 @@ class RemoteLargePut final : public LargePut {
 
   const std::shared_ptr<Link> link_;
   Pieces pieces_;
-  Status fault_;  // of all that follows
+  Status fault_;  // given for all that follows
 };
 
 Result<uint64_t> PutInPieces(const Link& link, const std::shared_ptr<Session>& session,

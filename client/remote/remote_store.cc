@@ -21,7 +21,7 @@
 namespace quarry::client {
 namespace {
 
-constexpr uint64_t kPieceBytes = 4 << 20;  // of a training's state: small beside the region for uploads
+constexpr uint64_t kPieceBytes = 4 << 20;  // piece of a training's state: small beside the region for uploads
 
 class RemoteRows final : public Rows {
  public:

@@ -86,7 +86,7 @@ class RemoteStream final : public Stream {
   wire::StartPass pass_;
   uint64_t batches_ = 0;
   uint64_t pass_timestamp_ = 0;
-  uint64_t epochs_ = 0;  // of a layout, that at_ has served to their end, one after the other
+  uint64_t epochs_ = 0;  // epochs of a layout that at_ has served to their end, in succession
   UsedBatches used_;
   std::deque<Connection::Ticket> asked_;  // in at_.session
 };

@@ -6,7 +6,7 @@ namespace quarry::client {
 namespace {
 
 constexpr uint64_t kSmallBytes = 64 << 10;     // cheaper to copy through a socket than to look for a place
-constexpr uint64_t kMessageSpareBytes = 4096;  // of names, and of the message's own structure
+constexpr uint64_t kMessageSpareBytes = 4096;  // for names, and the message's own structure
 
 uint64_t InMessageMax(const Session& session) {
   const uint64_t message_bytes =

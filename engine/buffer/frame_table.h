@@ -145,7 +145,7 @@ class FrameTable {
   mutable Mutex free_mutex_;
   CondVar freed_;
   std::vector<uint32_t> free_ QUARRY_GUARDED_BY(free_mutex_);
-  uint64_t offers_ QUARRY_GUARDED_BY(free_mutex_) = 1;  // of frames to those who wait; never 0
+  uint64_t offers_ QUARRY_GUARDED_BY(free_mutex_) = 1;  // frames offered to waiters; never 0
   Status error_ QUARRY_GUARDED_BY(free_mutex_);
   double wait_seconds_ QUARRY_GUARDED_BY(free_mutex_) = 0;
 };

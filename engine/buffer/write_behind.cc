@@ -118,7 +118,7 @@ bool WriteBehind::AwaitWork() {
 
 // Submits what there is to write, as far as buffers and rate allow.
 Status WriteBehind::SubmitWrites() {
-  QUARRY_RETURN_IF_ERROR(file_.write_error());  // of a sync
+  QUARRY_RETURN_IF_ERROR(file_.write_error());  // a sync may have failed
   requests_.clear();
   const Work work = WorkNow();
   bool held_back = false;

@@ -81,7 +81,7 @@ class LedgerChange {
   void Add(const std::string& tally, uint64_t hash);
   void Remove(const std::string& tally, uint64_t hash);
   void Empty(const Tally& all, const std::string& tally);                        // takes `all` of it away
-  void Set(const std::string& tally, const Tally& to) { changes_[tally] = to; }  // of one that is empty
+  void Set(const std::string& tally, const Tally& to) { changes_[tally] = to; }  // `tally` is empty before
   const Tallies& changes() const { return changes_; }
 
  private:

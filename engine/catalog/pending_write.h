@@ -74,7 +74,7 @@ class PendingWrite {
   const OpenDatabase& open_;
   rocksdb::WriteBatch batch_;
   LedgerChange change_;
-  rocksdb::Status status_;  // of the first operation that failed
+  rocksdb::Status status_;  // first operation that failed
   std::array<bool, kFamilyCount> touched_{};
   std::optional<uint64_t> timestamp_, manifest_digest_;
 };

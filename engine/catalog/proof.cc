@@ -4,6 +4,10 @@
 
 namespace quarry {
 
+// The ledger may be ahead of the anchor (the promise of the last commit need not have reached the disk), but
+// never behind it: then commits are missing. Where both are at the same commit they must also agree on what
+// it left. A catalog that was closed has nothing in flight, so there even the files that RocksDB starts from
+// must be the same bytes.
 Status CheckPromise(const AnchorRecord& anchor, const std::optional<LedgerHead>& head,
                     const std::string& catalog_path, const std::string& heard) {
   const std::string left_out = heard.empty() ? "" : fmt::format(" (RocksDB, opening it: {})", heard);
@@ -33,6 +37,9 @@ Status CheckPromise(const AnchorRecord& anchor, const std::optional<LedgerHead>&
       catalog_path, left_out, kRemedy);
 }
 
+// Without an anchor nothing was promised: so it is for databases from before there were anchors, which have
+// no ledger either. The logs are only searched for marks when the catalog was not closed, since a clean close
+// leaves nothing in them that counts.
 Status CheckReader(const std::string& database_path, const std::string& path, const OpenDatabase& open,
                    bool anchored) {
   QUARRY_TRY(const std::optional<AnchorRecord> anchor, ReadAnchor(database_path));

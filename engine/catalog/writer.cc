@@ -19,6 +19,8 @@ uint64_t NewCatalogId() {
 
 }  // namespace
 
+// "Closed" is taken back, synced, before RocksDB may touch a file: a crash from here on finds an anchor that
+// no longer vouches for CURRENT and MANIFEST, which change from now on.
 Status CatalogWriter::TakeAnchor(bool anchored) {
   QUARRY_TRY(std::optional<AnchorRecord> record, ReadAnchor(database_path_));
   if (!record && anchored) {
@@ -37,6 +39,8 @@ Status CatalogWriter::TakeAnchor(bool anchored) {
   return anchor_->Write(*record, /*sync=*/true);
 }
 
+// A catalog that has no ledger yet is counted, and gets one: that is how a database of version 1 becomes one
+// of version 2.
 Status CatalogWriter::Load(const OpenDatabase& open) {
   QUARRY_TRY(const std::optional<LedgerHead> head, ReadHead(open, VerifiedRead(), path_));
   QUARRY_RETURN_IF_ERROR(CheckPromise(promised(), head, path_, open.logger->dropped()));
@@ -76,6 +80,13 @@ void CatalogWriter::Apply(const LedgerChange& change, const LedgerHead& head) {
   head_ = head;
 }
 
+// Everything that the ledger says about the commit (tallies, marks of the families, the head) goes into the
+// commit's own write, so any prefix of the log agrees with itself. In memory the ledger moves on only after
+// the write succeeded.
+//
+// After a failure the two kinds of errors are told apart: a failed sync leaves nobody knowing what is on
+// disk, so writing ends for good; after any other error the catalog is stale, and the owner opens it anew to
+// see what is there.
 Status CatalogWriter::Commit(const OpenDatabase& open, PendingWrite& write, bool sync,
                              std::string_view what) {
   QUARRY_RETURN_IF_ERROR(broken_);
@@ -126,6 +137,8 @@ Status CatalogWriter::Commit(const OpenDatabase& open, PendingWrite& write, bool
   return Status::Ok();
 }
 
+// Tallies are deleted and put back as they were counted, in one write: a crash leaves the old ledger or the
+// new one.
 Status CatalogWriter::Rewrite(const OpenDatabase& open, const Tallies& counted) {
   tallies_.clear();
   head_.entries = head_.hashes = 0;
@@ -140,6 +153,7 @@ Status CatalogWriter::Rewrite(const OpenDatabase& open, const Tallies& counted) 
   return Commit(open, write, /*sync=*/true, "write the ledger");
 }
 
+// The digest covers the files as RocksDB left them, so this comes after its own close.
 Status CatalogWriter::Closed() {
   AnchorRecord record = Promise();
   QUARRY_TRY(record.files_digest, DigestOfFiles(path_));

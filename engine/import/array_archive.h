@@ -14,7 +14,7 @@ namespace quarry {
 // What an array holds is looked at when it is opened, so those that nobody asks for may hold anything.
 struct ArrayArchive {
   struct Member {
-    std::string key;  // of an .npz without ".npy"
+    std::string key;  // in an .npz without ".npy"
     std::function<Result<NpyArray>()> open;
   };
   std::string path;

@@ -131,7 +131,7 @@ class ColumnRows final : public ByteSource {
   const std::vector<std::unique_ptr<ByteSource>> columns_;
   const size_t item_bytes_;
   uint64_t rows_left_;
-  std::vector<std::byte> column_;  // of the rows in the window
+  std::vector<std::byte> column_;  // the column's part of the rows in the window
   std::vector<std::byte> window_;
   size_t begin_ = 0;
   size_t end_ = 0;

@@ -116,7 +116,7 @@ class ExternalSorter<Key>::Merger {
  private:
   struct Window {
     RunFile::Run run;
-    uint64_t read_bytes = 0;  // of the run
+    uint64_t read_bytes = 0;  // bytes of the run that have been read
     std::span<std::byte> pages;
     const Key* at = nullptr;
     const Key* end = nullptr;

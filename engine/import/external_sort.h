@@ -94,7 +94,7 @@ class ExternalSorter {
   IoBuffer buffer_;
   IoBuffer scratch_;
   uint64_t count_ = 0;  // keys in buffer_
-  uint64_t read_ = 0;   // of those, already read
+  uint64_t read_ = 0;   // keys of them that were read
   std::unique_ptr<RunFile> runs_;
   std::unique_ptr<Merger> merger_;
   uint64_t spilled_bytes_ = 0;

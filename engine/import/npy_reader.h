@@ -16,7 +16,7 @@
 
 namespace quarry {
 
-inline constexpr size_t kStepItems = 64 << 10;  // of an array that is read in steps
+inline constexpr size_t kStepItems = 64 << 10;  // items at a time of an array that is read in steps
 
 // NumPy's dtype: kind 'f', 'i', 'u', 'b' (and 'S', 'U' for the tags that scipy stores); 'B' for bfloat16,
 // which NumPy lacks.

@@ -147,7 +147,7 @@ class Window {
   std::unique_ptr<ByteSource> source_;
   uint64_t position_;
   std::vector<std::byte> window_;
-  size_t begin_ = 0;  // of what has been read and not taken
+  size_t begin_ = 0;  // start of what has been read and not taken
   size_t end_ = 0;
 };
 
@@ -453,7 +453,7 @@ class Unpickler {
 
   const PickleStream& stream_;
   Window window_;
-  uint64_t at_ = 0;  // of the opcode
+  uint64_t at_ = 0;  // offset of the opcode
   Pickle pickle_;
   std::vector<PickleValue> stack_;
   std::vector<size_t> marks_;  // sizes of the stack

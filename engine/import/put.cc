@@ -179,7 +179,7 @@ class Put {
   std::vector<std::byte> rows_;
   std::vector<int64_t> labels_;
   WriteBatch batch_;
-  size_t counted_ = 0;                 // of its entries, in the report
+  size_t counted_ = 0;                 // its entries that the report counts
   std::unique_ptr<LargeWrite> large_;  // once a batch was full
   PutReport report_;
 };

@@ -38,7 +38,7 @@ class LineReader {
   std::unique_ptr<ByteSource> source_;
   uint64_t file_bytes_ = 0;
   std::vector<char> window_;
-  size_t begin_ = 0;  // of what has not been returned
+  size_t begin_ = 0;  // start of what has not been returned
   size_t end_ = 0;
   bool at_end_ = false;
   uint64_t line_number_ = 0;

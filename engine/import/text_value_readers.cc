@@ -51,7 +51,7 @@ class TextInts final : public IntReader {
   const std::unique_ptr<LineReader> lines_;
   const IntRole role_;
   const std::optional<uint64_t> count_;
-  std::vector<uint64_t> line_numbers_;  // of the values that the last Read delivered
+  std::vector<uint64_t> line_numbers_;  // lines of the values that the last Read delivered
   uint64_t first_ = 0;
 };
 

@@ -26,7 +26,7 @@ using OpenBytes = std::function<Result<std::unique_ptr<ByteSource>>(uint64_t off
 constexpr std::string_view kTorchMagic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 constexpr int64_t kLegacyVersion = 1001;
 constexpr size_t kDimsMax = 64;       // as in NumPy
-constexpr uint64_t kColumnsMax = 16;  // of an array that lies column by column: a cursor each
+constexpr uint64_t kColumnsMax = 16;  // for an array that lies column by column: a cursor each
 
 OpenBytes InMemory(std::string bytes) {
   return [bytes = std::move(bytes)](uint64_t offset) -> Result<std::unique_ptr<ByteSource>> {

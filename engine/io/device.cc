@@ -14,7 +14,7 @@
 namespace quarry {
 namespace {
 
-constexpr unsigned kProbes = 5;  // of each kind
+constexpr unsigned kProbes = 5;  // per kind
 constexpr uint32_t kReadSizes[] = {512, 4 << 10, 16 << 10, 64 << 10, 256 << 10};
 constexpr uint64_t kWriteBytes = 4 * kMiB;
 static_assert(kScratchBytesMin == kProbes * 2 * kWriteBytes);
@@ -24,7 +24,7 @@ uint64_t AnySeed() { return static_cast<uint64_t>(MonotonicSeconds() * 1e9); }  
 
 Result<File> MakeScratchFile(IoBackend& backend, const std::string& directory) {
   const std::string path = directory + "/calibrate.tmp";
-  Discard(backend, path);  // of a process that was killed before it could unlink it
+  Discard(backend, path);  // left by a process that was killed before it could unlink it
   QUARRY_TRY(File file, backend.Open(path, OpenMode::kCreateDirect));
   QUARRY_RETURN_IF_ERROR(backend.Remove(path));
   return file;

@@ -73,7 +73,7 @@ void OrderByLevel(const CacheLevels& levels, std::vector<NodeId>& start) {
 Result<std::unique_ptr<NextUses>> NextUses::Make(IoBackend& backend, const Trace& trace, uint64_t node_count,
                                                  bool cyclic, const std::string& path) {
   std::unique_ptr<NextUses> result(new NextUses());
-  std::vector<uint32_t>& upcoming = result->first_uses_;  // of each node, seen from the batch at hand
+  std::vector<uint32_t>& upcoming = result->first_uses_;  // by node: its next use, seen from this batch
   upcoming.assign(node_count, kNeverUsed);
   const uint64_t batch_count = trace.batch_count();
   TraceCursor cursor(trace);

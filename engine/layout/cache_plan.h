@@ -43,7 +43,7 @@ struct CachePlanOptions {
   PolicyKind policy = PolicyKind::kBelady;
   uint64_t node_count = 0;
   uint64_t capacity = 0;              // rows, of both levels
-  uint64_t gpu_capacity = 0;          // of these on the GPU: the rows that the trace uses most often
+  uint64_t gpu_capacity = 0;          // rows of these on the GPU: those that the trace uses most
   std::span<const uint32_t> degrees;  // by node; for static-degree alone
   bool cyclic = true;                 // else: from an empty cache (static: the chosen rows), once
 };
@@ -60,7 +60,7 @@ struct CachePlan {
   uint64_t accesses = 0;
   uint64_t hits = 0;
   uint64_t misses = 0;    // carried rows included
-  uint64_t gpu_hits = 0;  // of the hits, those on the GPU
+  uint64_t gpu_hits = 0;  // hits on the GPU
 };
 
 // `next_uses` may be null for policies that do not want them. `visit` may be empty: then it only counts.

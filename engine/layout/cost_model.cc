@@ -44,7 +44,7 @@ struct MissTotals {
   uint64_t accesses = 0;
   ReadCount row_reads, page_reads, merged_reads;
   uint64_t chunk_bytes = 0;   // each chunk in whole pages
-  uint64_t carried_rows = 0;  // of `rows`: read with the last batch for the next cycle alone
+  uint64_t carried_rows = 0;  // the part of `rows` read with the last batch for the next cycle alone
   uint64_t image_rows = 0;    // that the cache starts with
 };
 
@@ -444,7 +444,7 @@ PathChoice ChoosePath(std::span<const PathCost> paths, uint64_t epochs) {
   const auto seconds = [epochs](const PathCost& cost) { return cost.AmortisedSeconds(epochs); };
   const auto best = std::ranges::min_element(paths, {}, seconds);
   PathChoice choice{.best = static_cast<size_t>(best - paths.begin())};
-  const PathCost* next = nullptr;  // of another kind: how much depends on the way of reading
+  const PathCost* next = nullptr;  // the best of another kind: how much depends on the way of reading
   for (const PathCost& cost : paths) {
     if (cost.path != best->path && (next == nullptr || seconds(cost) < seconds(*next))) next = &cost;
   }

@@ -44,7 +44,7 @@ Result<std::unique_ptr<LayoutEncoder>> LayoutEncoder::Make(IoBackend& backend, c
 }
 
 uint64_t LayoutEncoder::MemoryBytes(uint64_t node_count, const TraceSummary& trace) {
-  constexpr uint64_t kBytesPerNode = 60;  // of a batch: positions, pairs with scratch, slots, ids, encoded
+  constexpr uint64_t kBytesPerNode = 60;  // positions, pairs with scratch, slots, ids, encoded
   constexpr uint64_t kBytesPerEdge = 16;
   // Places by node, and the counts with which segments are built (segments.h).
   return 2 * node_count * sizeof(uint32_t) + trace.batch_nodes_max * kBytesPerNode +

@@ -91,12 +91,12 @@ class LayoutEncoder {
   const Trace& trace_;
   const uint64_t node_count_;
   const uint64_t row_stride_;
-  const uint64_t gap_bytes_max_;  // of reads from segment caches
+  const uint64_t gap_bytes_max_;  // for reads from segment caches
 
   std::unique_ptr<RecordFile> blocks_;  // as sampled
   std::unique_ptr<RecordWriter> steps_writer_, misses_writer_;
   std::unique_ptr<RecordFile> steps_, misses_;
-  std::unique_ptr<RecordFile> admissions_;  // of steps_ those that are of use, the last batch first
+  std::unique_ptr<RecordFile> admissions_;  // useful ones in steps_, the last batch first
   std::vector<CacheSimulator::Carried> carried_;
   std::vector<uint64_t> pairs_, scratch_;
   std::vector<NodeId> miss_nodes_;
@@ -107,7 +107,7 @@ class LayoutEncoder {
   std::vector<std::vector<uint64_t>> runs_;  // by segment: run ends in its record
   BlockEncoder encoder_;
   std::unique_ptr<RecordFile> ids_, encoded_;
-  std::vector<uint64_t> segment_records_, batch_records_;  // of ids_
+  std::vector<uint64_t> segment_records_, batch_records_;  // record numbers in ids_
   std::vector<BatchEntry> entries_;
   std::vector<SegmentEntry> segments_;
   SegmentReadCost segment_reads_;

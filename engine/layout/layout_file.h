@@ -16,8 +16,8 @@ Status CheckSpec(const LayoutSpec& spec);
 
 // How many rows the caches of a spec hold.
 struct CacheRows {
-  uint64_t rows = 0;      // of both levels
-  uint64_t gpu_rows = 0;  // of these
+  uint64_t rows = 0;      // both levels together
+  uint64_t gpu_rows = 0;  // the GPU's part of them
 };
 CacheRows CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_count);
 

@@ -37,7 +37,7 @@ struct Fragment {
 // How far a stream has come.
 struct Progress {
   uint64_t ids_done = 0;
-  uint64_t page_offset = 0;     // of the page at hand
+  uint64_t page_offset = 0;     // start of the current page
   uint64_t gap = 0;             // bytes before the stream's first in that page; 0 after the first page
   std::vector<std::byte> tail;  // the page at hand so far, gap included: less than a page
   std::vector<Fragment> fragments;

@@ -19,7 +19,7 @@ namespace quarry {
 // Rows of ascending node ids, which go to one place of the file, row after row. Streams do not overlap; pages
 // that several of them share are put together in memory.
 struct PackStream {
-  uint64_t record = 0;  // of the id file: an array of NodeId
+  uint64_t record = 0;  // in the id file: an array of NodeId
   uint64_t first = 0;   // [first, first + count) of it
   uint64_t count = 0;
   uint64_t offset = 0;  // in the section of regions

@@ -45,10 +45,10 @@ struct PageRange {
 
 // What the next generation of a layout consists of.
 struct PatchPlan {
-  std::vector<PageRange> written;  // of the regions, in order, into its own file
+  std::vector<PageRange> written;  // pages of the regions, in order, for its own file
   std::vector<Extent> extents;     // empty: its own file has all of them
   std::vector<LayoutBase> bases;   // that the extents need
-  uint64_t file_bytes = 0;         // of its own file, at most
+  uint64_t file_bytes = 0;         // size of its own file, at most
 
   uint64_t written_bytes() const;
 };

@@ -108,7 +108,8 @@ struct BlockEncoder::Groups {
   }
 };
 
-// Local ids of cached rows, and values_: their slots, group by group.
+// Numbers the cached rows: within each hop group they come first, ascending by slot, so that their slots can
+// be written as an ascending list. Leaves their slots, group by group, in values_.
 void BlockEncoder::NumberCached(const BlockPlan& plan, Groups& groups) {
   values_.clear();
   for (uint32_t g = 0; g < groups.count; ++g) {
@@ -129,7 +130,11 @@ void BlockEncoder::NumberCached(const BlockPlan& plan, Groups& groups) {
   }
 }
 
-// Local ids and frame rows of the others; chunk_nodes_, and tags_: the group of each frame row.
+// Numbers the other rows. Within a hop group, rows of the chunk follow the cached ones, ascending by node,
+// and rows of the segment follow those, ascending by place. Over all groups the frame has the same two
+// orders, so where a row lies in it follows from its rank, and only its group has to be written (tags_).
+// Carried rows are in the chunk and in no group. Leaves the nodes of the chunk in chunk_nodes_, and the
+// segment rows in pairs_.
 void BlockEncoder::NumberFrame(const BlockPlan& plan, Groups& groups) {
   const auto in_segment = [&](NodeId node) {
     return !plan.segment_places.empty() && plan.segment_places[node] != kNoSlot;
@@ -184,6 +189,15 @@ void BlockEncoder::NumberFrame(const BlockPlan& plan, Groups& groups) {
   }
 }
 
+// The bytes are, in this order (docs/format.md, "Planned blocks"):
+//
+//   head        counts, and the widths of what is packed
+//   counts      cached, packed and segment rows of each hop group
+//   slots       of the cached rows, group by group, ascending
+//   rows        nodes of the chunk, places of the segment rows, both ascending; nodes of the latter; the
+//               group of each row
+//   edges       degree of each target, then the neighbors as local ids
+//   admissions  frame rows, ascending, and the slots that they go to
 void BlockEncoder::Encode(const BlockPlan& plan, std::vector<std::byte>& out) {
   Groups groups;
   groups.count = static_cast<uint32_t>(plan.hop_offsets.size());
@@ -274,6 +288,9 @@ void BlockDecoder::Restart() {
   std::copy(start_nodes_.begin(), start_nodes_.end(), slot_nodes_.begin());
 }
 
+// Rebuilds what Encode left out: the node of a cached row is known from the admission that put it into its
+// slot, which is why batches are decoded in their order. Everything that a kernel will index with is checked
+// here, although the bytes have passed their checksums.
 Status BlockDecoder::Decode(std::span<const std::byte> bytes, PlannedBlock& out) {
   ByteReader reader(bytes);
   BlockHead head;

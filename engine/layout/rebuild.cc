@@ -81,7 +81,7 @@ class Rebuild {
   LayoutRecord record_;
   std::shared_ptr<const Snapshot> snapshot_;
   std::unique_ptr<Layout> layout_;
-  MemoryBudget::Reservation reservation_;  // of the open layout
+  MemoryBudget::Reservation reservation_;  // for the open layout
   std::unique_ptr<RowOverlay> newer_;      // than the layout's rows
   MemoryBudget::Reservation newer_reservation_;
   FoundRows found_;

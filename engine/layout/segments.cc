@@ -152,7 +152,7 @@ Result<SegmentCache> BuildCacheOf(const MissReader& misses, uint64_t first, uint
 uint64_t DrainReadBytes(BitSet& positions, const SegmentOptions& options) {
   uint64_t bytes = 0;
   uint64_t begin = 0;
-  uint64_t end = 0;  // of the range being grown
+  uint64_t end = 0;  // end of the range being grown
   positions.Drain([&](uint64_t position) {
     const uint64_t row = position * options.row_bytes;
     if (row + options.row_bytes <= end) return;
@@ -208,7 +208,7 @@ Status ForEachSegment(uint64_t batches_per_segment, const SegmentOptions& option
 // segment missed the node before.
 struct RowCounts {
   uint64_t misses = 0;
-  uint64_t chunk_bytes = 0;       // of chunks alone, padded
+  uint64_t chunk_bytes = 0;       // chunks alone, padded
   std::vector<uint64_t> repeats;  // [segment size] misses whose node its segment missed before
   uint64_t rows(uint64_t batches_per_segment) const { return misses - repeats[batches_per_segment]; }
 };

@@ -25,7 +25,7 @@ class TraceSource {
   const NeighborSource& neighbors() const { return neighbors_; }
   const TraceSpec& spec() const { return spec_; }
   uint64_t seed_hash() const { return seed_hash_; }  // HashSeeds of an epoch's seeds
-  uint32_t sequences() const { return sequences_; }  // of a proximity order
+  uint32_t sequences() const { return sequences_; }  // sequences of a proximity order
   Result<std::vector<uint32_t>> CountUses() const {
     return quarry::CountUses(store_.backend(), *topology_, neighbors_.direction);
   }

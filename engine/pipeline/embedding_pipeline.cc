@@ -115,7 +115,7 @@ class EmbeddingPipelineImpl final : public EmbeddingPipeline {
   std::vector<uint64_t> order_;
 
   mutable Mutex mutex_;
-  RunQueues* queues_ QUARRY_GUARDED_BY(mutex_) = nullptr;  // of the run, if there is one
+  RunQueues* queues_ QUARRY_GUARDED_BY(mutex_) = nullptr;  // the current run's, if there is one
   Status stopped_ QUARRY_GUARDED_BY(mutex_);               // the first error, or that it was cancelled
   uint64_t finished_ QUARRY_GUARDED_BY(mutex_) = 0;        // batches of the run
   EmbeddingPipelineStats stats_ QUARRY_GUARDED_BY(mutex_);

@@ -53,6 +53,9 @@ Result<std::unique_ptr<Extractor>> Extractor::Make(IoBackend& backend, const Fea
   return std::unique_ptr<Extractor>(new Extractor(backend, table, options, std::move(staging)));
 }
 
+// Misses become keys (node << 32 | slot) sorted by node, which is the order of the file: neighbouring rows
+// can then be merged, and the device sees ascending offsets. After an error the ring is drained before it
+// goes, since the kernel may still write to staging memory.
 Status Extractor::Load(const RowTarget& target, std::span<const NodeId> nodes,
                        std::span<const uint32_t> slots, std::span<const uint32_t> misses,
                        const std::atomic<bool>& cancelled, LoadStats& stats) {
@@ -100,6 +103,9 @@ Status Extractor::TakeOverlaid(const RowTarget& target) {
   return Status::Ok();
 }
 
+// Two things go on at once: requests are in flight up to the ring's depth, and rows that have arrived are
+// verified and copied. Rows are announced in portions, so the buffer's latch is taken once per thousands of
+// rows, and batches that wait for shared rows need not wait for all of them.
 Status Extractor::LoadSorted(const RowTarget& target, const std::atomic<bool>& cancelled, LoadStats& stats) {
   for (;;) {
     if (cancelled.load(std::memory_order_relaxed))
@@ -172,6 +178,8 @@ Status Extractor::SubmitWhileRoom(LoadStats& stats) {
   return submits_.empty() ? Status::Ok() : ring_->Submit(submits_);
 }
 
+// Verifies before it copies, so a slot never holds a row that did not verify. Keys ascend, so the rows of one
+// cell come one after another and the cell is verified once.
 Status Extractor::CopyRows(const Flight& flight, const RowTarget& target) {
   const FeatureGeometry& geometry = table_.geometry();
   const std::byte* const bytes = staging_.data() + flight.piece.offset;

@@ -100,7 +100,7 @@ class Extractor {
   std::vector<uint64_t> sort_scratch_;
   size_t planned_keys_ = 0;  // keys_[0, planned_keys_) have requests in reads_
   std::vector<ByteRange> ranges_;
-  std::vector<MergedRead> reads_;  // of the current window; `first` counts from window_begin_
+  std::vector<MergedRead> reads_;  // reads of the current window; `first` counts from window_begin_
   size_t window_begin_ = 0;
   size_t next_read_ = 0;
   std::vector<Flight> flights_;  // by user_data

@@ -81,7 +81,7 @@ class LiveRoadImpl final : public LiveRoad {
   MemoryBudget::Reservation reservation_;  // everything else
   std::shared_ptr<const Snapshot> snapshot_;
   std::unique_ptr<FeatureTable> table_;
-  std::unique_ptr<RowOverlay> overlay_;  // of the table, in the road's snapshot
+  std::unique_ptr<RowOverlay> overlay_;  // the table's, in the road's snapshot
   DeviceProfile device_;
   std::unique_ptr<Topology> topology_;
   bool indices_loaded_ = false;
@@ -93,7 +93,7 @@ class LiveRoadImpl final : public LiveRoad {
   std::vector<std::unique_ptr<Extractor>> extractors_;
   LiveRoadPlan plan_;
   uint64_t batch_edges_max_ = 0;
-  uint64_t seeds_max_ = 0;  // of a pass: the largest split
+  uint64_t seeds_max_ = 0;  // most seeds of a pass: the largest split
   bool streaming_ = false;
   bool broken_ = false;
 };

@@ -82,6 +82,8 @@ Status LiveStream::Start() {
       [this](unsigned i) { RunExtractor(*resources_.extractors[i]); }, fail, workers_);
 }
 
+// The order matters: workers end first, since they may still push batches whose destructors release rows; the
+// releaser ends last, when every pin has been dropped, and only then may the buffer serve another pass.
 LiveStream::~LiveStream() {
   assert(held_ == 0 && "batches must be gone before their stream");
   Cancel();
@@ -115,6 +117,8 @@ void LiveStream::Fail(const Status& status) {
   Cancel();
 }
 
+// A frame is taken before a number is: so the lowest number without a batch always has a frame, whatever the
+// other stages hold.
 void LiveStream::RunSampler(NeighborSampler& sampler) {
   for (;;) {
     const double start = MonotonicSeconds();
@@ -145,6 +149,8 @@ void LiveStream::RunSampler(NeighborSampler& sampler) {
   }
 }
 
+// Popping and acquiring are one step under admission_: in an ordered pass batches are then admitted in the
+// order of their numbers, so the batch that the consumer waits for never waits for slots of later ones.
 void LiveStream::RunExtractor(Extractor& extractor) {
   std::vector<uint32_t> misses, waits;
   for (;;) {

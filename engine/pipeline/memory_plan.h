@@ -12,9 +12,9 @@ namespace quarry {
 
 // What there is to divide and who asks for how much.
 struct MemoryDemand {
-  uint64_t available_bytes = 0;  // of the budget
-  uint64_t other_bytes = 0;      // of the budget, held by others already
-  uint64_t beside_bytes = 0;     // of what is available, to be left to others
+  uint64_t available_bytes = 0;  // what the budget has
+  uint64_t other_bytes = 0;      // part of the budget that others hold already
+  uint64_t beside_bytes = 0;     // part of what is available that others need
   uint64_t resident_bytes = 0;   // indptr, checksums, labels, splits, seeds
   uint64_t indices_bytes = 0;    // topology, if it is to be in memory
   uint64_t node_count = 0;
@@ -27,7 +27,7 @@ struct MemoryDemand {
   uint64_t memory_sampler_bytes = 0;  // scratch of one that samples from memory
   uint64_t disk_sampler_bytes = 0;    // and of one that samples from disk
   uint64_t extractor_bytes = 0;       // scratch of one, without staging
-  uint64_t staging_bytes = 0;         // of each extractor
+  uint64_t staging_bytes = 0;         // for each extractor
   uint64_t staging_bytes_min = 0;
   unsigned sampler_threads = 1;
   unsigned extractor_threads = 1;

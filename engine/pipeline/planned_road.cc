@@ -59,9 +59,9 @@ class PlannedRoadImpl final : public PlannedRoad {
   MemoryBudget& budget_;
   const PlannedRoadOptions options_;
   std::unique_ptr<Layout> layout_;
-  std::unique_ptr<FeatureTable> table_;  // of rows that are not packed
+  std::unique_ptr<FeatureTable> table_;  // for rows that are not packed
   std::shared_ptr<const Snapshot> snapshot_;
-  std::unique_ptr<RowOverlay> overlay_;  // of the table
+  std::unique_ptr<RowOverlay> overlay_;  // the table's
   std::unique_ptr<LiveRoad> live_;
   NodeProperties properties_;
   MemoryBudget::Reservation reservation_;

@@ -23,9 +23,9 @@ namespace quarry {
 
 // What one batch is read into.
 struct PlannedFrame {
-  uint64_t number = 0;        // of the batch, in the cycle
+  uint64_t number = 0;        // the batch's number in the cycle
   std::byte* rows = nullptr;  // in the arena
-  uint32_t first_slot = 0;    // of its rows
+  uint32_t first_slot = 0;    // slot of its first row
   IoBuffer block_bytes;
   PlannedBlock planned;
   std::vector<int64_t> labels;
@@ -48,8 +48,8 @@ struct PlannedState {
   std::vector<std::unique_ptr<PlannedFrame>> frames;
   std::unique_ptr<BlockDecoder> decoder;
   std::vector<uint32_t> physical;  // by the plan's slot: the slot of the arena (a cycle's end permutes them)
-  IoBuffer staging;                // of segment reads
-  std::unique_ptr<Extractor> extractor;  // of rows that are not packed; the loader's, then the assembler's
+  IoBuffer staging;                // for segment reads
+  std::unique_ptr<Extractor> extractor;  // reads unpacked rows; the loader's, then the assembler's
   bool image_loaded = false;
   uint64_t position = 0;
 
@@ -106,7 +106,7 @@ class PlannedStream final : public BatchStream {
   std::vector<ByteRange> ranges_;
   std::vector<MergedRead> reads_;
   std::vector<uint32_t> table_slots_, table_positions_;
-  double row_read_seconds_ = 0;  // of the assembler, in ReadRows
+  double row_read_seconds_ = 0;  // time that the assembler spent in ReadRows
 
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> broken_{false};

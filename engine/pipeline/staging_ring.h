@@ -58,7 +58,7 @@ class StagingRing {
   };
   const size_t bytes_;
   std::deque<Place> places_;  // oldest first
-  uint64_t first_id_ = 0;     // of places_.front()
+  uint64_t first_id_ = 0;     // id of places_.front()
   size_t head_ = 0;           // where the next place begins
 };
 

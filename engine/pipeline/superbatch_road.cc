@@ -122,7 +122,7 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   const SuperbatchRoadOptions options_;
   MemoryBudget::Reservation build_reservation_;
   std::unique_ptr<MemoryBudget> build_budget_;
-  std::shared_ptr<const Snapshot> snapshot_;  // of all passes
+  std::shared_ptr<const Snapshot> snapshot_;  // all passes share it
   std::unique_ptr<LiveRoad> live_;
   std::unique_ptr<PlannedRoad> planned_;
   uint64_t seed_hash_ = 0;

@@ -113,7 +113,7 @@ class DiskResolver final : public Resolver {
 
   // The window: pages that are merged and not yet all submitted. Ranges are offsets from the side's first
   // page.
-  uint64_t window_page_base_ = 0;  // of the side
+  uint64_t window_page_base_ = 0;  // first page of the side
   size_t window_end_key_ = 0;
   std::vector<ByteRange> ranges_;
   std::vector<uint32_t> range_keys_;  // first key of each range, and the end

@@ -18,7 +18,7 @@ inline constexpr uint64_t kSecondSide = uint64_t{1} << 63;
 // What is resolved at a time: the positions drawn for some nodes of the frontier.
 struct PositionTile {
   std::span<const NodeId> nodes;
-  std::span<const uint32_t> ends;  // of each node, in `positions`, plus `first_end`
+  std::span<const uint32_t> ends;  // by node, in `positions`, plus `first_end`
   uint32_t first_end = 0;
   std::span<uint64_t> positions;  // grouped by node and side
 };

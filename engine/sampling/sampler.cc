@@ -60,7 +60,7 @@ class DenseSampler final : public NeighborSampler {
   SubsetDrawer drawer_;
   std::unique_ptr<Resolver> resolver_;
   NodeTable table_;
-  std::vector<uint64_t> positions_;  // of one tile
+  std::vector<uint64_t> positions_;  // one tile's
   size_t position_count_ = 0;
   std::vector<NodeId> fresh_;
   SamplerStats stats_;

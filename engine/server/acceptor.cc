@@ -47,7 +47,7 @@ Acceptor::Acceptor(boost::asio::io_context& io, int listener, std::vector<uid_t>
       strand_(boost::asio::make_strand(io.get_executor())),
       acceptor_(strand_),
       pause_(strand_) {
-  boost::system::error_code ignored;  // of a descriptor that was just made
+  boost::system::error_code ignored;  // the descriptor was just made
   acceptor_.assign(stream_protocol(), listener, ignored);
 }
 

@@ -5,7 +5,9 @@
 
 namespace quarry {
 
-// What the request would be given now; 0: nothing.
+// What the request would be given now; 0: nothing. While another waiter has its turn, whatever becomes free
+// is for that one, except for the part that is kept for this request's user and that the waiter could not get
+// anyway. Requests of the waiter's own user get nothing.
 uint64_t AdmissionQueue::Fitting(const Request& request, uint64_t ticket, const UserShares& shares) const {
   uint64_t room = shares.Left(request.user);
   if (turn_ != 0 && turn_ != ticket) {
@@ -15,6 +17,8 @@ uint64_t AdmissionQueue::Fitting(const Request& request, uint64_t ticket, const 
   return given < request.bytes_min ? 0 : given;
 }
 
+// A turn that brought nothing sends its waiter to the end of the queue, with a clean count: those behind it
+// have waited for it long enough.
 void AdmissionQueue::EndTurn(Clock::time_point now) {
   if (turn_ == 0 || now < turn_end_) return;
   const auto found = std::ranges::find(waiters_, std::exchange(turn_, 0), &Waiter::ticket);
@@ -50,6 +54,7 @@ uint64_t AdmissionQueue::Wait(const Request& request) {
   return tickets_;
 }
 
+// The first waiter that fits is served, which counts as a pass for all before it.
 std::optional<AdmissionQueue::Served> AdmissionQueue::Next(UserShares& shares, Clock::time_point now) {
   EndTurn(now);
   for (size_t i = 0; i < waiters_.size(); ++i) {

@@ -25,7 +25,7 @@ namespace quarry {
 class AnswerMemory {
  public:
   struct Place {
-    wire::Range range;  // of the region; region 0: of no region
+    wire::Range range;  // in the region; region 0: in none
     std::span<std::byte> bytes;
     IoBuffer own;  // these two without a region
     MemoryBudget::Reservation reservation;
@@ -53,7 +53,7 @@ class AnswerMemory {
   const uint32_t region_id_;
   const std::shared_ptr<SharedRegion> region_;
   MemoryBudget& budget_;
-  std::optional<RangeAllocator> ranges_;  // of the region
+  std::optional<RangeAllocator> ranges_;  // the region's
   uint64_t held_ = 0;                     // places given out
   std::deque<Waiter> waiters_;
 };

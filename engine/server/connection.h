@@ -36,7 +36,7 @@ class Connection {
   struct Outgoing {
     std::vector<std::byte> bytes;
     std::vector<File> files;                // whose descriptors go with its first byte
-    MemoryBudget::Reservation reservation;  // of the bytes, where they are many
+    MemoryBudget::Reservation reservation;  // for the bytes, where they are many
   };
   struct Handlers {
     std::function<void(const wire::Frame&)> frame;
@@ -77,13 +77,13 @@ class Connection {
 
   wire::FrameDecoder decoder_;
   std::vector<std::byte> received_;
-  std::span<const std::byte> unread_;  // of received_: what no frame has taken yet
+  std::span<const std::byte> unread_;  // the part of received_ that no frame has taken yet
   bool waiting_readable_ = false;
   bool deaf_ = false;  // reads no more
 
   std::deque<Outgoing> queue_;
   uint64_t queued_bytes_ = 0;
-  size_t sent_ = 0;  // of the first frame
+  size_t sent_ = 0;  // bytes of the first frame that are sent
   bool waiting_writable_ = false;
   bool closing_ = false;  // when all is sent
   bool closed_ = false;

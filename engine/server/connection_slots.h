@@ -66,7 +66,7 @@ class ConnectionSlots {
   }
 
   UserShares shares_;
-  std::map<uint64_t, uid_t> users_;  // of those that have a place
+  std::map<uint64_t, uid_t> users_;  // by connection, for those that have a place
 };
 
 }  // namespace quarry

@@ -300,7 +300,7 @@ class MetricsHttpImpl final : public MetricsHttp {
   const Source source_;
   std::vector<uid_t> users_;
   uint16_t port_ = 0;
-  Waiting waiting_;  // of the thread; outlives them, which the context owns
+  Waiting waiting_;  // the thread's; outlives the connections, which the context owns
   asio::io_context context_{1};
   Door<local> local_{context_};
   Door<tcp> tcp_{context_};

@@ -10,7 +10,7 @@ namespace quarry {
 
 class RangeAllocator {
  public:
-  explicit RangeAllocator(uint64_t bytes);  // of the region, rounded down to whole units
+  explicit RangeAllocator(uint64_t bytes);  // the region's size, rounded down to whole units
 
   // The offset of the first free range of at least `bytes`, rounded up; nothing when there is none. 0 bytes
   // take a unit, so that every range has a place of its own.

@@ -19,10 +19,10 @@ class RequestMetrics {
   // Totals of all sessions.
   Counter& bytes_received;
   Counter& bytes_sent;
-  Counter& shared_bytes;  // of answers that were put into shared memory
+  Counter& shared_bytes;  // answers that were put into shared memory
 
   Counter& lookup_rows;
-  Counter& commits_accepted;  // of embeddings
+  Counter& commits_accepted;  // commits of embeddings
   Counter& commits_stale;
 
   static std::string_view KindName(size_t kind);  // "lookup"

@@ -87,7 +87,7 @@ class RetryMemory {
   void ForgetOld(uid_t user, Client& client) QUARRY_REQUIRES(mutex_);
 
   Mutex mutex_;
-  UserShares shares_ QUARRY_GUARDED_BY(mutex_);  // of kWritesMax
+  UserShares shares_ QUARRY_GUARDED_BY(mutex_);  // how kWritesMax is shared
   std::map<Writer, Client> clients_ QUARRY_GUARDED_BY(mutex_);
   std::map<uid_t, Clock::time_point> looked_ QUARRY_GUARDED_BY(mutex_);  // for room, in vain
 };

@@ -70,7 +70,7 @@ class ServerImpl final : public Server {
   std::map<SessionId, Allowance::Claim> session_descriptors_ QUARRY_GUARDED_BY(mutex_);
   bool stopping_ QUARRY_GUARDED_BY(mutex_) = false;
 
-  Mutex stop_mutex_;  // of Stop, which is done once
+  Mutex stop_mutex_;  // for Stop, which is done once
   bool stopped_ QUARRY_GUARDED_BY(stop_mutex_) = false;
   Status stop_status_ QUARRY_GUARDED_BY(stop_mutex_);
 };

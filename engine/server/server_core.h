@@ -52,7 +52,7 @@ struct ServerCore {
 
   Store& store;
   std::array<std::byte, 16> server_id{};  // another after every start
-  wire::Limits limits;                    // of messages
+  wire::Limits limits;                    // for messages
   wire::ServerLimits announced;           // the same, as clients are told them
 
   // The server's budget, divided: what is open once for all of them, and what sessions are granted.

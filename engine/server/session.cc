@@ -14,9 +14,9 @@ constexpr std::chrono::milliseconds kFlush{1000};  // for the last words to be r
 constexpr std::chrono::milliseconds kAdmissionLook{50};
 constexpr uint64_t kUploadBytesMax = 16 * kMiB;
 constexpr uint64_t kAnswerBytesMax = 256 * kMiB;
-constexpr uint64_t kRegionShare = 8;          // of a session's budget, for each of its regions
+constexpr uint64_t kRegionShare = 8;          // part of a session's budget, for each of its regions
 constexpr uint64_t kInlineBytes = 32 * kKiB;  // copying these costs less than a lease's release
-constexpr uint64_t kMessageOverhead = kKiB;   // of an answer beside its bulk
+constexpr uint64_t kMessageOverhead = kKiB;   // an answer beside its bulk
 
 template <typename T>
 constexpr size_t KindOf() {
@@ -305,7 +305,7 @@ void Session::On(uint64_t id, const wire::Hello& hello) {
 
 void Session::On(uint64_t id, const wire::OpenSession& request) {
   opening_ = true;
-  const uint64_t share = core_.granted.limit_bytes() / 4;  // of who does not say what it wants
+  const uint64_t share = core_.granted.limit_bytes() / 4;  // for a client that does not say what it wants
   const uint64_t bytes = std::max(request.budget_bytes == 0 ? share : request.budget_bytes, kSessionBytesMin);
   const uint64_t bytes_min = std::max(request.budget_bytes_min, kSessionBytesMin);
   const Status held = core_.admission.CheckHeld(peer_.uid);

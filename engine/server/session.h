@@ -64,11 +64,11 @@ class Session : public std::enable_shared_from_this<Session> {
   enum class State { kConnected, kGreeted, kOpen, kEnded };
 
   struct Pending {
-    size_t kind = 0;  // of wire::Request
+    size_t kind = 0;  // alternative of wire::Request
     Clock::time_point start;
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
     std::function<void()> cancel;  // makes an answer come soon; may be empty: the work looks at `cancelled`
-    MemoryBudget::Reservation reservation;  // of its message
+    MemoryBudget::Reservation reservation;  // for its message
   };
   // What a worker knows of the request that it works for.
   struct Task {
@@ -85,14 +85,14 @@ class Session : public std::enable_shared_from_this<Session> {
     uint64_t stream = 0, hold = 0;
     std::span<const std::byte> bytes;
   };
-  using HeldState = std::shared_ptr<TrainingService::Read>;  // of a training run, in no region
+  using HeldState = std::shared_ptr<TrainingService::Read>;  // state of a training run, in no region
   using LeaseHold = std::variant<std::shared_ptr<AnswerMemory::Place>, StreamLease, HeldState>;
   static std::span<const std::byte> HeldBytes(const LeaseHold& hold);
   // Where a bulk answer is written: into its message, or into a place that is leased.
   struct BulkAnswer {
     std::shared_ptr<AnswerMemory::Place> place;  // null: `message`
     std::vector<std::byte> message;
-    MemoryBudget::Reservation reservation;  // of the message, where it is long
+    MemoryBudget::Reservation reservation;  // for the message, where it is long
     std::span<std::byte> bytes() { return place != nullptr ? place->bytes : std::span(message); }
   };
   using BulkThen = std::function<void(std::shared_ptr<BulkAnswer>)>;
@@ -256,8 +256,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::map<uint64_t, Pending> pending_;
   wire::Limits client_limits_;     // what the client takes
   bool shared_memory_ = false;     // the client maps regions
-  uint64_t inline_bytes_max_ = 0;  // of a bulk answer in a message
-  uint64_t chunk_bytes_max_ = 0;   // of a lease in a message
+  uint64_t inline_bytes_max_ = 0;  // longest bulk answer in a message
+  uint64_t chunk_bytes_max_ = 0;   // longest part of a lease in a message
   uint64_t admission_ticket_ = 0;
 
   // From kOpen on.

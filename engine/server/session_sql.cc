@@ -10,10 +10,10 @@
 namespace quarry {
 namespace {
 
-constexpr size_t kConnectionsMax = 16;  // of a session, each with what SQLite keeps for it
-constexpr size_t kCursorsMax = 64;      // of a session, each with a snapshot
-constexpr double kSecondsMax = 3600;    // of a statement, whatever its client asks for
-constexpr uint64_t kTextCopies = 2;     // of a text and its parameters: the server's and the cursor's
+constexpr size_t kConnectionsMax = 16;  // per session, each with what SQLite keeps for it
+constexpr size_t kCursorsMax = 64;      // per session, each with a snapshot
+constexpr double kSecondsMax = 3600;    // limit of a statement, whatever its client asks for
+constexpr uint64_t kTextCopies = 2;     // a text and its parameters: the server's copy and the cursor's
 
 uint64_t BulkBytes(const wire::Bulk& bulk) {
   if (const auto* const bytes = std::get_if<std::vector<std::byte>>(&bulk)) return bytes->size();
@@ -31,7 +31,7 @@ struct Session::SqlHold {
   };
   Admission::Grant budget;                       // dies last
   SqlMemory::Share memory;                       // goes behind what it is for
-  const std::atomic<bool>* cancelled = nullptr;  // of the request that is worked for
+  const std::atomic<bool>* cancelled = nullptr;  // by the request that is worked for
   std::unique_ptr<SqlDisk::Part> disk;
   std::unique_ptr<SqlConnection> connection;
   std::map<uint64_t, Cursor> cursors;

@@ -9,7 +9,7 @@
 namespace quarry {
 namespace {
 
-constexpr uint64_t kEntryBytes = 64;  // of a row in a batch of writes, beside its value
+constexpr uint64_t kEntryBytes = 64;  // a row in a batch of writes, beside its value
 
 uint64_t BytesOf(const wire::Bulk& bulk) {
   if (const auto* const bytes = std::get_if<std::vector<std::byte>>(&bulk)) return bytes->size();

@@ -8,7 +8,7 @@
 namespace quarry {
 namespace {
 
-constexpr uint64_t kShare = 8;  // of the server's budget, one part in so many
+constexpr uint64_t kShare = 8;  // one part in so many of the server's budget
 constexpr uint64_t kBytesMax = 4 * kGiB;
 constexpr uint64_t kBytesMin = 16 * kMiB;  // some connections with the caches that they begin with
 

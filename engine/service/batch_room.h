@@ -35,7 +35,7 @@ class BatchRoom {
     const uint64_t number;  // in the order of production
     const uint64_t offset;
     const uint64_t bytes;
-    uint64_t index = 0;  // of the batch in its pass
+    uint64_t index = 0;  // the batch's position in its pass
     uint64_t pass = 0;   // the group's count of passes
 
    private:

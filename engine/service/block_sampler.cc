@@ -10,7 +10,7 @@
 namespace quarry {
 namespace {
 
-constexpr uint64_t kEdgesMax = uint64_t{1} << 31;  // of a block, as samplers have it
+constexpr uint64_t kEdgesMax = uint64_t{1} << 31;  // most edges of a block, as samplers have it
 
 // indptr and the checksums of pages of one side.
 uint64_t SideBytes(const TopologyRecord& record) {

@@ -16,7 +16,7 @@ namespace quarry {
 namespace {
 
 constexpr double kBucketsPerOctave = 4;
-constexpr size_t kShownEvery = 4;  // of the buckets, one is shown to Prometheus
+constexpr size_t kShownEvery = 4;  // one in so many buckets is shown to Prometheus
 constexpr std::string_view kKinds[] = {"counter", "histogram", "gauge"};
 
 uint64_t Total(const Histogram::Counts& counts) {
@@ -114,7 +114,7 @@ struct Metrics::Registry {
   using Value = std::variant<std::unique_ptr<Counter>, std::unique_ptr<Histogram>, std::function<double()>>;
   struct Family {
     std::string help;
-    size_t kind = 0;                      // of Value's
+    size_t kind = 0;                      // alternative of Value
     std::map<std::string, Value> values;  // by labels
   };
   // One of them, to be looked at without the lock: none is ever removed or replaced.

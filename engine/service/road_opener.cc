@@ -143,7 +143,7 @@ struct SizedRoad {
   std::unique_ptr<Road> road;
   uint64_t node_count = 0;
   uint64_t slot_bytes = 0;
-  uint64_t road_bytes = 0;  // of the budget, that it cannot do without
+  uint64_t road_bytes = 0;  // what the road cannot do without
   bool estimated = true;    // slot_bytes: a batch may be larger
 };
 

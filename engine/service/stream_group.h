@@ -120,7 +120,7 @@ class StreamGroup {
     uint64_t stream = 0;
     std::optional<Clock::time_point> lost_until;  // its connection is lost: it may come back by then
     bool came_back = false;                       // in the middle of a pass, which it has not started again
-    uint32_t order = 0;                           // of the group's `members`
+    uint32_t order = 0;                           // place among the group's `members`
     Answer<OpenedStream> opening;                 // until it is answered, as the following two
     std::optional<PendingStart> start;
     Answer<uint64_t> starting;  // the road is starting the pass
@@ -222,8 +222,8 @@ class StreamGroup {
   Claims claims_;
   std::vector<std::shared_ptr<StreamGroup>> before_;
   std::optional<OpenedRoad> opened_;
-  std::span<std::byte> memory_;  // of the region
-  StreamStats counted_;          // of the pass: what the metrics have been told
+  std::span<std::byte> memory_;  // the region's
+  StreamStats counted_;          // figures of the pass that the metrics have been told
 
   AnswerQueue answers_;
   mutable Mutex mutex_;

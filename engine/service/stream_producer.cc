@@ -62,7 +62,8 @@ Status StreamGroup::OpenRegion(OpenedRoad opened) {
   return Status::Ok();
 }
 
-// False when the group is closing.
+// Waits until all active members have started a pass, since its batches are made once for all of them, and
+// takes their requests. False when the group is closing.
 bool StreamGroup::WaitForPass() {
   MutexLock lock(mutex_);
   while (!closing_ && !AllHaveStarted()) WaitForChange();
@@ -160,13 +161,15 @@ Status StreamGroup::ProduceOne(std::unique_ptr<Batch> batch,
   return status;
 }
 
-// Null when the pass is given up. Who waits for room does not produce: its session's share of the turns goes
-// to others meanwhile.
+// Waits until the members that are to get the batch may hold one more and the region has a place for it. Null
+// when the pass is given up. While it waits, the producer gives up its floor and its claim to turns
+// (`producer` is reset): who waits for room does not produce, and its session's share goes to others
+// meanwhile.
 Result<std::shared_ptr<BatchRoom::Place>> StreamGroup::TakePlace(
     uint64_t index, uint64_t bytes, std::optional<DeficitRoundRobin::Producer>& producer,
     const std::stop_token& stop) {
   for (Lag lag;;) {
-    answers_.Run();  // of those who were dropped
+    answers_.Run();  // members that were dropped wait for theirs
     MutexLock lock(mutex_);
     if (stop.stop_requested()) return std::shared_ptr<BatchRoom::Place>();
     if (!room_->CanHold(bytes)) return NoRoomFor(index, bytes);
@@ -211,7 +214,8 @@ bool StreamGroup::HasSlots(uint64_t index) {
   });
 }
 
-// Places are free, but none that is large enough: where those who wait hold that one, it may be for ever.
+// True when places are free but none is large enough, and has not been for lag_max. Those who wait for the
+// batch may hold the only large place themselves, so without a limit this could last for ever.
 bool StreamGroup::IsStuckTooLong(Lag& lag) const {
   const bool waits = std::ranges::any_of(
       members_, [](const auto& member) { return member->in_pass && !member->wanted.empty(); });
@@ -224,7 +228,8 @@ bool StreamGroup::IsStuckTooLong(Lag& lag) const {
   return Clock::now() >= lag.stuck_until;
 }
 
-// Until something has changed, or those who stop the others have done so for too long: then they are dropped.
+// Waits until something has changed. When the same members have stopped the others for lag_max, they are
+// dropped instead: only in a shared group, and only while somebody else waits and has nothing to release.
 void StreamGroup::WaitForRoom(Lag& lag) {
   std::vector<uint64_t> laggards = Laggards();
   if (request_.mode != wire::StreamMode::kShared || !SomebodyWaits(laggards)) {
@@ -240,7 +245,8 @@ void StreamGroup::WaitForRoom(Lag& lag) {
   for (const uint64_t stream : lag.streams) Drop(*Find(stream));
 }
 
-// Or until a member that may come back is late: then it leaves.
+// Waits until something has changed or the deadline passes. Members whose connection was lost and whose time
+// to come back is over leave here.
 void StreamGroup::WaitForChange(Clock::time_point deadline) {
   for (const auto& member : members_) deadline = std::min(deadline, member->lost_until.value_or(deadline));
   if (deadline == Clock::time_point::max()) return changed_.Wait(mutex_);
@@ -254,7 +260,8 @@ void StreamGroup::WaitForChange(Clock::time_point deadline) {
   }
 }
 
-// Who has all slots that it may have; else, when the region is full, who has not released the oldest batch.
+// The members that stop the group: those that hold all slots they may have; if there are none and the region
+// is full, those that have not released the oldest batch.
 std::vector<uint64_t> StreamGroup::Laggards() const {
   std::vector<uint64_t> laggards;
   for (const auto& member : members_) {
@@ -280,6 +287,8 @@ bool StreamGroup::OnlyDroppedHold() const {
       members_, [](const auto& member) { return member->active() && member->outstanding() > 0; });
 }
 
+// In a split, the batch goes to one member; otherwise to every member that is in the pass. Each reference
+// keeps the place taken until its member lets go.
 void StreamGroup::Give(std::shared_ptr<BatchRoom::Place> place) {
   const BatchRoom::Ref batch = std::move(place);
   const auto give = [this, &batch](Member& member) {

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kPieceBytes = 1 * kMiB;
-constexpr uint64_t kMapBytesPerPage = 160;  // of both page files, and the order in which pages are read
+constexpr uint64_t kMapBytesPerPage = 160;  // maps of both page files, and the order in which pages are read
 
 PageFileSpec PagesOf(const std::string& database_path, const Manifest& manifest,
                      const EmbeddingRecord& record) {

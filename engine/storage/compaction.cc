@@ -41,7 +41,7 @@ class Compaction {
   bool needed() const { return !touched_.empty(); }
   uint64_t memory_bytes() const {
     return table_->resident_bytes() + overlay_->resident_bytes() + touched_.size() * sizeof(uint64_t) +
-           touched_.size() * sizeof(uint64_t) +  // of what changed since a layout
+           touched_.size() * sizeof(uint64_t) +  // what changed since a layout
            2 * IoBuffer::MappedBytes(RowsAtATime() * table_->geometry().row_bytes) + kReadAheadBytes +
            9 * kMiB;
   }
@@ -77,7 +77,7 @@ class Compaction {
   std::unique_ptr<RowOverlay> overlay_;
   TableRecord record_;
   std::vector<uint64_t> touched_;
-  std::optional<RowScanner> base_;  // of table_
+  std::optional<RowScanner> base_;  // reads table_
   CompactionProgress done_;         // rows that are written for good
   uint64_t resumed_row_ = 0;
 };

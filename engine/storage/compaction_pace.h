@@ -12,7 +12,7 @@
 namespace quarry {
 
 struct CompactionPace {
-  uint64_t piece_bytes = 8 * kMiB;  // of rows at a time
+  uint64_t piece_bytes = 8 * kMiB;  // rows at a time
   // A tenth of the file, within these: less is not worth the syncs, and no more is ever lost.
   // What a mark every 64 MiB costs is lost in the noise: 516 MB take 1.2 to 2.1 s on a busy machine, with and
   // without.

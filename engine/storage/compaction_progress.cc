@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kNewSuffix = ".new";  // of a record that is being written
+constexpr std::string_view kNewSuffix = ".new";  // for a record that is being written
 
 // As bytes: docs/format.md "Compactions under way".
 struct ProgressRecord {
@@ -24,7 +24,7 @@ struct ProgressRecord {
   uint64_t section_bytes = 0;
   uint64_t checksum_count = 0;
   uint64_t checksums_digest = 0;
-  uint64_t checksum = 0;  // of the bytes before it
+  uint64_t checksum = 0;  // over the bytes before it
 };
 static_assert(sizeof(ProgressRecord) == 88);
 

@@ -81,7 +81,7 @@ class DeltaLog {
   Mutex mutex_;
   bool loaded_ QUARRY_GUARDED_BY(mutex_) = false;
   uint64_t last_timestamp_ QUARRY_GUARDED_BY(mutex_) = 0;    // committed and visible
-  uint64_t staged_timestamp_ QUARRY_GUARDED_BY(mutex_) = 0;  // of the large write under way; 0 = none
+  uint64_t staged_timestamp_ QUARRY_GUARDED_BY(mutex_) = 0;  // the large write under way; 0 = none
   bool unsettled_ QUARRY_GUARDED_BY(mutex_) = false;       // a commit failed: it may be in the catalog or not
   std::deque<Writer*> writers_ QUARRY_GUARDED_BY(mutex_);  // the first one commits
   // Rows that have versions above a timestamp, of tables that were asked about.

@@ -53,7 +53,7 @@ bool IsLeftover(IoBackend& backend, const std::string& database_path, const Mani
       const std::optional<std::string_view> table = NameOfFile(name, suffix);
       const TableRecord* const record = table ? manifest.FindTable(*table) : nullptr;
       if (record != nullptr) return IsDeadCompactionFile(backend, database_path, manifest, *record, path);
-      if (table) return true;  // of a table that was dropped
+      if (table) return true;  // the table was dropped
     }
     return false;
   }

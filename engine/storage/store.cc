@@ -167,7 +167,8 @@ class StoreImpl final : public Store {
     return deltas_.BeginLargeWrite(manifest());
   }
 
-  // Tables first: what their files hold was committed by then, so the snapshot has all of it.
+  // Tables first, then the timestamp: what the tables' files hold was committed by then, so the snapshot has
+  // all of it.
   Result<std::shared_ptr<const Snapshot>> TakeSnapshot() override {
     const std::shared_ptr<Snapshot> snapshot(new Snapshot, [held = held_](Snapshot* gone) {
       {
@@ -231,6 +232,8 @@ class StoreImpl final : public Store {
     return catalog->AcceptDoubts();
   }
 
+  // A catalog that is open for reading only is copied under the latch, so that nobody opens it for writing in
+  // between; an open writer copies itself beside commits of rows.
   Status CopyCatalog(const std::string& path, const std::function<Status()>& copy_files) override {
     MutexLock no_other_manifest(manifest_mutex_);
     std::shared_ptr<Catalog> writable;
@@ -243,6 +246,7 @@ class StoreImpl final : public Store {
     return copy_files();
   }
 
+  // Versions that the new file holds are dropped once no snapshot uses an older file.
   Status SwitchTable(const TableRecord& record, std::vector<Catalog::FoldedRows::Change> changed) override {
     const Catalog::FoldedRows folded{record.name, record.generation, std::move(changed)};
     std::string replaced;
@@ -261,6 +265,7 @@ class StoreImpl final : public Store {
     return deltas_.DropVersions(record.name, record.folded);
   }
 
+  // Commits under the latch: no snapshot can be taken after the look at the readers.
   Status DropTable(std::string_view name) override {
     QUARRY_RETURN_IF_ERROR(PrepareToWrite());
     QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
@@ -436,9 +441,9 @@ class StoreImpl final : public Store {
   Mutex preparing_;  // taken before the others
   bool prepared_ QUARRY_GUARDED_BY(preparing_) = false;
   const StoreLock lock_;  // held until the catalog is closed
-  Mutex manifest_mutex_;  // of changes of the manifest; taken before mutex_
+  Mutex manifest_mutex_;  // for changes of the manifest; taken before mutex_
   Mutex mutex_;
-  uint32_t version_ QUARRY_GUARDED_BY(mutex_);  // of the file VERSION
+  uint32_t version_ QUARRY_GUARDED_BY(mutex_);  // what the file VERSION says
   std::shared_ptr<Catalog> catalog_ QUARRY_GUARDED_BY(mutex_);
   bool writable_ QUARRY_GUARDED_BY(mutex_) = false;
   const std::vector<std::string> leftovers_;  // when it was opened

@@ -23,7 +23,7 @@ struct StoredTable {
   TableRecord record;
   std::shared_ptr<const FeatureTable> file;
   std::unique_ptr<const RowOverlay> overlay;
-  MemoryBudget::Reservation reservation;  // of the overlay
+  MemoryBudget::Reservation reservation;  // for the overlay
 };
 
 class StoredTables {

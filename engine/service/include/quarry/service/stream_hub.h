@@ -41,11 +41,11 @@ using SessionId = uint64_t;
 using ClientId = std::array<std::byte, 16>;
 
 struct OpenedStream {
-  uint64_t stream = 0;  // of the hub, never given again
+  uint64_t stream = 0;  // the hub's number for it, never given again
   uint32_t feature_dim = 0;
   uint32_t slots = 0;  // batches that a member may hold at a time
   uint64_t timestamp = 0;
-  std::shared_ptr<SharedRegion> region;  // of the group
+  std::shared_ptr<SharedRegion> region;  // the group's
 };
 
 // A batch that a member holds until it releases it.
@@ -60,7 +60,7 @@ struct StreamHubOptions {
   Allowance* threads = nullptr;
   Allowance* descriptors = nullptr;
   unsigned producing_max = 2;  // turns at a time
-  unsigned copy_threads = 2;   // of each
+  unsigned copy_threads = 2;   // for each of them
   // How long a member of a shared group may stop the others by not releasing.
   std::chrono::milliseconds lag_max{10'000};
   // How long the place of a member of a shared group is kept when its connection is lost.
@@ -72,7 +72,7 @@ class StreamHub {
   template <typename T>
   using Answer = std::function<void(Result<T>)>;
 
-  static constexpr size_t kStreamsMax = 64;  // of a session
+  static constexpr size_t kStreamsMax = 64;  // per session
 
   // `metrics`, which outlive the hub, are told what streams deliver and read; null: nobody is.
   static std::unique_ptr<StreamHub> Make(Store& store, const StreamHubOptions& options,

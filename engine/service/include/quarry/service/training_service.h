@@ -29,7 +29,7 @@ class TrainingService {
   struct Read {
     wire::Training training;  // without its state
     std::vector<std::byte> state;
-    MemoryBudget::Reservation reservation;  // of the state
+    MemoryBudget::Reservation reservation;  // for the state
   };
   // kNotFound lists what there is; kOutOfBudget; kCorruption.
   Result<Read> ReadTraining(const wire::ReadTraining& request, MemoryBudget& budget);

@@ -20,7 +20,7 @@
 namespace quarry {
 
 struct CompactionProgress {
-  uint64_t generation = 0;  // of the file that is written
+  uint64_t generation = 0;  // generation of the file that is written
   uint64_t timestamp = 0;   // the rows are the newest up to it
   uint64_t rows = 0;        // whole groups
   DataFileWriter::Mark mark;

@@ -32,6 +32,6 @@ class FolderLock {
   File file_;
 };
 
-using StoreLock = FolderLock;  // of a database
+using StoreLock = FolderLock;  // a database's
 
 }  // namespace quarry
