@@ -20,7 +20,7 @@ constexpr uint64_t kPercents[] = {1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 40, 50};
 
 struct CacheArguments {
   std::string source, output, memory;
-  LayoutFlags flags;
+  LayoutFlags flags{.cache = "0"};
   std::vector<const CLI::Option*> sampling;  // options of a database alone
 };
 
@@ -75,9 +75,7 @@ Result<Curves> SampleCurves(const CacheArguments& arguments) {
     QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, 0));
   }
   QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.source, std::move(options)));
-  LayoutFlags flags = arguments.flags;
-  flags.cache = "0";
-  QUARRY_TRY(const LayoutSpec spec, flags.ToSpec(database->manifest()));
+  QUARRY_TRY(const LayoutSpec spec, arguments.flags.ToSpec(database->manifest()));
   ProgressBar bar;
   QUARRY_TRY(const std::unique_ptr<SampledTrace> sampled,
              SampledTrace::Make(*database, spec, bar.AsFunction()));
@@ -116,7 +114,7 @@ Result<Curves> ReadCurves(const CacheArguments& arguments) {
     QUARRY_TRY(const double rows, NeedNumber(size.value, size.place, "cache_rows"));
     for (size_t i = 0; i < curves.size(); ++i) {
       QUARRY_TRY(const double ratio,
-                 NeedNumber(size.value, size.place, std::string(PolicyName(kAllPolicies[i]))));
+                 NeedNumber(size.value, size.place, std::string(NameOf(kAllPolicies[i]))));
       curves[i].emplace_back(Percent(rows, nodes), ratio);
     }
   }
@@ -129,7 +127,7 @@ Result<Picture> Compose(const CacheArguments& arguments) {
   const bool database = std::filesystem::is_directory(arguments.source, error);
   QUARRY_TRY(Curves curves, database ? SampleCurves(arguments) : ReadCurves(arguments));
   std::vector<std::string> legend;
-  for (const PolicyKind policy : kAllPolicies) legend.emplace_back(PolicyName(policy));
+  for (const PolicyKind policy : kAllPolicies) legend.emplace_back(NameOf(policy));
   // The first is `none`, whose ratio is 0; the last misses least, and comes first.
   static_assert(kAllPolicies[0] == PolicyKind::kNone);
   curves.erase(curves.begin());
@@ -158,15 +156,14 @@ void AddPlotCache(CLI::App& plot, Action& action) {
   AddOutput(*verb, arguments->output);
   LayoutFlags& flags = arguments->flags;
   arguments->sampling = {
-      verb->add_option("--fanout", flags.fanouts, "neighbors to sample per layer, from the seeds outwards")
+      verb->add_option("--fanout", flags.road.fanouts,
+                       "neighbors to sample per layer, from the seeds outwards")
           ->delimiter(',')
           ->capture_default_str(),
-      verb->add_option("--batch-size", flags.batch_size, "seed nodes a mini-batch")->capture_default_str(),
-      verb->add_option("--direction", flags.direction, "along which edges neighbors send")
-          ->check(CLI::IsMember({"in", "out", "both"}))
-          ->type_name("NAME")
+      verb->add_option("--batch-size", flags.road.batch_size, "seed nodes a mini-batch")
           ->capture_default_str(),
-      verb->add_option("--seed", flags.seed, "of order and samples")->capture_default_str(),
+      AddChoice(verb, "--direction", flags.road.direction, "along which edges neighbors send"),
+      verb->add_option("--seed", flags.road.seed, "of order and samples")->capture_default_str(),
       verb->add_option("--epochs-planned", flags.epochs, "epochs to sample")->capture_default_str(),
       verb->add_option("--threads", flags.threads, "default: processors"),
       verb->add_option("--memory", arguments->memory,

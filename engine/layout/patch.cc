@@ -126,7 +126,7 @@ Result<LayoutRecord> WritePatch(Store& store, MemoryBudget& budget, const Layout
   QUARRY_RETURN_IF_ERROR(writer->EndSection());
   QUARRY_RETURN_IF_ERROR(WriteDirectory(*writer, directory, plan.extents));
   LayoutRecord record = layout.record();
-  const TableRecord* const table = store.manifest().FindTable(record.table);
+  const TableRecord* const table = store.manifest().FindTable(record.spec.feature_table);
   QUARRY_TRY(record.file_bytes, writer->Finish({.kind = FileKind::kLayout,
                                                 .database_id = store.manifest().database_id,
                                                 .generation = place.generation,

@@ -27,12 +27,11 @@ bool InMemory(const NeighborSource& source) {
 
 class DenseSampler final : public NeighborSampler {
  public:
-  DenseSampler(const NeighborSource& source, std::span<const uint32_t> fanouts,
-               std::unique_ptr<Resolver> resolver)
+  DenseSampler(const NeighborSource& source, const RoadSpec& spec, std::unique_ptr<Resolver> resolver)
       : node_count_(source.topology->node_count()),
-        fanouts_(fanouts.begin(), fanouts.end()),
+        fanouts_(spec.fanouts),
         entries_max_(source.block_entries_max),
-        drawer_(*std::ranges::max_element(fanouts)),
+        drawer_(*std::ranges::max_element(spec.fanouts)),
         resolver_(std::move(resolver)),
         fresh_(kRenumberMax + 1) {
     const std::span<const Adjacency> sides = SidesOf(source.direction);
@@ -208,9 +207,9 @@ Status CheckFanouts(std::span<const uint32_t> fanouts) {
 }  // namespace
 
 Result<std::unique_ptr<NeighborSampler>> NeighborSampler::Make(const NeighborSource& source,
-                                                               std::span<const uint32_t> fanouts) {
+                                                               const RoadSpec& spec) {
   assert(source.topology != nullptr);
-  QUARRY_RETURN_IF_ERROR(CheckFanouts(fanouts));
+  QUARRY_RETURN_IF_ERROR(CheckFanouts(spec.fanouts));
   for (const Adjacency side : SidesOf(source.direction)) {
     if (source.topology->has(side)) continue;
     return MakeStatus(Code::kInvalidArgument,
@@ -224,7 +223,7 @@ Result<std::unique_ptr<NeighborSampler>> NeighborSampler::Make(const NeighborSou
   } else {
     QUARRY_TRY(resolver, MakeDiskResolver(source));
   }
-  return std::make_unique<DenseSampler>(source, fanouts, std::move(resolver));
+  return std::make_unique<DenseSampler>(source, spec, std::move(resolver));
 }
 
 uint64_t NeighborSampler::ScratchBytesMax(const NeighborSource& source, uint64_t nodes_max,

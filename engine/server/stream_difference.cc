@@ -68,7 +68,7 @@ void Compare(const wire::PlannedSpec& asked, const wire::PlannedSpec& group, Com
 void Compare(const wire::SuperbatchSpec& asked, const wire::SuperbatchSpec& group, Comparison& comparison) {
   Compare(asked.live, group.live, comparison);
   comparison.Field("policy", asked.policy, group.policy)
-      .Field("seed order", asked.seed_order, group.seed_order)
+      .Field("seed order", asked.live.seed_order, group.live.seed_order)
       .Field("packing", asked.packing, group.packing)
       .Field("disk bytes", asked.disk_bytes, group.disk_bytes);
 }

@@ -13,7 +13,7 @@ namespace {
 constexpr Direction kDirections[] = {Direction::kIn, Direction::kOut, Direction::kBoth};
 
 std::unique_ptr<NeighborSampler> MakeSampler(const NeighborSource& source, std::vector<uint32_t> fanouts) {
-  auto sampler = NeighborSampler::Make(source, fanouts);
+  auto sampler = NeighborSampler::Make(source, {.fanouts = fanouts});
   EXPECT_TRUE(sampler.ok()) << sampler.status().ToString();
   return sampler.ok() ? std::move(sampler).value() : nullptr;
 }
@@ -191,7 +191,7 @@ TEST(NeighborSampler, RefusesFanoutsItCannotTakeAndSidesThatAreMissing) {
   ASSERT_TRUE(topology.ok());
   const auto code_of = [&](std::vector<uint32_t> fanouts, Direction direction) {
     const auto sampler =
-        NeighborSampler::Make({.topology = topology->get(), .direction = direction}, fanouts);
+        NeighborSampler::Make({.topology = topology->get(), .direction = direction}, {.fanouts = fanouts});
     return sampler.ok() ? Code::kOk : sampler.status().code();
   };
   EXPECT_EQ(code_of({1, 1024, 1, 1, 1, 1, 1, 1}, Direction::kIn), Code::kOk);
@@ -202,7 +202,7 @@ TEST(NeighborSampler, RefusesFanoutsItCannotTakeAndSidesThatAreMissing) {
   EXPECT_EQ(code_of({5}, Direction::kOut), Code::kInvalidArgument);
   EXPECT_EQ(code_of({5}, Direction::kBoth), Code::kInvalidArgument);
   const std::vector<uint32_t> bad = {5, 0};
-  EXPECT_EQ(NeighborSampler::Make({.topology = topology->get()}, bad).status().message(),
+  EXPECT_EQ(NeighborSampler::Make({.topology = topology->get()}, {.fanouts = bad}).status().message(),
             "fanout 0 of hop 2: give 1 to 1024");
 }
 

@@ -156,8 +156,7 @@ TEST_P(RequestsTest, TakesIdsFromTheRegionThatTheClientWrites) {
 TEST_P(RequestsTest, SamplesTheBlockThatTheEngineSamples) {
   const auto topology = store().OpenTopology("graph");
   ASSERT_TRUE(topology.ok());
-  for (const wire::Direction direction :
-       {wire::Direction::kIn, wire::Direction::kOut, wire::Direction::kBoth}) {
+  for (const Direction direction : {Direction::kIn, Direction::kOut, Direction::kBoth}) {
     for (const std::vector<uint32_t>& fanouts :
          {std::vector<uint32_t>{3}, std::vector<uint32_t>{4, 1024, 2}}) {
       const wire::Sample request = {
@@ -171,10 +170,9 @@ TEST_P(RequestsTest, SamplesTheBlockThatTheEngineSamples) {
       const auto view = wire::OpenBatch(aligned.span());
       ASSERT_TRUE(view.ok()) << view.status().ToString();
       EXPECT_TRUE(wire::CheckBatch(*view).ok());
-      const NeighborSource source = {.topology = topology->get(),
-                                     .direction = static_cast<Direction>(direction),
-                                     .backend = served_->backend.get()};
-      const auto sampler = NeighborSampler::Make(source, fanouts);
+      const NeighborSource source = {
+          .topology = topology->get(), .direction = direction, .backend = served_->backend.get()};
+      const auto sampler = NeighborSampler::Make(source, {.fanouts = fanouts});
       ASSERT_TRUE(sampler.ok());
       Block block;
       ASSERT_TRUE((*sampler)->Sample(request.seeds, 99, block).ok());
@@ -305,7 +303,7 @@ TEST_P(RequestsTest, AStreamGivesTheBatchesOfTheRoad) {
   ASSERT_TRUE(started.ok()) << started.status().ToString();
 
   MemoryBudget budget(64 << 20);
-  const auto road = LiveRoad::Open(store(), budget, {.fanouts = {4, 3}, .batch_size = 100, .seed = 11});
+  const auto road = LiveRoad::Open(store(), budget, {.spec = spec});
   ASSERT_TRUE(road.ok()) << road.status().ToString();
   const auto stream = (*road)->StartPass({.seeds = (*road)->TrainNodes(), .ordered = true});
   ASSERT_TRUE(stream.ok());
