@@ -57,6 +57,7 @@ void Encode(const LayoutRecord& layout, schema::LayoutRecord::Builder out) {
   auto fanouts = out.initFanouts(static_cast<unsigned>(layout.spec.fanouts.size()));
   for (unsigned i = 0; i < fanouts.size(); ++i) fanouts.set(i, layout.spec.fanouts[i]);
   out.setDirection(static_cast<uint8_t>(layout.spec.direction));
+  out.setReplace(layout.spec.replace);
   out.setPolicy(ToText(layout.policy));
   out.setSeedOrder(ToText(layout.spec.seed_order));
   out.setEpochs(layout.epochs);
@@ -149,7 +150,8 @@ Result<LayoutRecord> Decode(schema::LayoutRecord::Reader in) {
                 .direction = static_cast<Direction>(in.getDirection()),
                 .fanouts = std::move(fanouts),
                 .batch_size = in.getBatchSize(),
-                .seed = in.getSeed()};
+                .seed = in.getSeed(),
+                .replace = in.getReplace()};
   PolicyKind policy = PolicyKind::kNone;
   QUARRY_RETURN_IF_ERROR(FromText(in.getSeedOrder(), spec.seed_order));
   QUARRY_RETURN_IF_ERROR(FromText(in.getPolicy(), policy));

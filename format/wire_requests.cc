@@ -47,6 +47,7 @@ void Write(const LiveSpec& spec, schema::LiveSpec::Builder out) {
   out.setBatchSize(spec.batch_size);
   out.setCacheBytes(spec.cache_bytes);
   out.setSeed(spec.seed);
+  out.setReplace(spec.replace);
 }
 Status Read(schema::LiveSpec::Reader in, LiveSpec& out) {
   out.feature_table = ToString(in.getFeatureTable());
@@ -56,6 +57,7 @@ Status Read(schema::LiveSpec::Reader in, LiveSpec& out) {
   out.batch_size = in.getBatchSize();
   out.cache_bytes = in.getCacheBytes();
   out.seed = in.getSeed();
+  out.replace = in.getReplace();
   return Status();
 }
 

@@ -25,6 +25,7 @@ Result<quarry::RoadSpec> SpecOf(const quarry_live_spec* spec) {
   if (given.batch_size != 0) live.batch_size = given.batch_size;
   live.cache_bytes = given.cache_bytes;
   live.seed = given.seed;
+  live.replace = given.replace != 0;
   return live;
 }
 

@@ -35,6 +35,7 @@ Json RecordJson(const LayoutRecord& record) {
           {"batch_size", record.spec.batch_size},
           {"seed", record.spec.seed},
           {"direction", NameOf(record.spec.direction)},
+          {"replace", record.spec.replace},
           {"hash_functions", record.hash_functions},
           {"table", record.spec.feature_table},
           {"topology", record.spec.topology},

@@ -26,6 +26,7 @@ void LayoutFlags::AddRoadOptions(CLI::App* verb) {
   verb->add_option("--batch-size", road.batch_size, "seed nodes (link: edges) a mini-batch")
       ->capture_default_str();
   AddChoice(verb, "--direction", road.direction, "along which edges neighbors send");
+  verb->add_flag("--replace", road.replace, "draw neighbors with replacement: always as many as the fanout");
   verb->add_option("--cache", cache, "rows that stay in memory: a size, or a share of the feature bytes")
       ->capture_default_str();
 }
@@ -41,8 +42,8 @@ void LayoutFlags::AddTo(CLI::App* verb) {
 }
 
 std::string SampleFlags(const RoadSpec& spec) {
-  return fmt::format("--fanout {} --batch-size {} --direction {}", fmt::join(spec.fanouts, ","),
-                     spec.batch_size, NameOf(spec.direction));
+  return fmt::format("--fanout {} --batch-size {} --direction {}{}", fmt::join(spec.fanouts, ","),
+                     spec.batch_size, NameOf(spec.direction), spec.replace ? " --replace" : "");
 }
 
 Result<uint64_t> ParseDisk(const std::string& text, uint64_t feature_bytes) {

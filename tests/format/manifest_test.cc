@@ -24,7 +24,8 @@ LayoutRecord ExampleLayout() {
                    .fanouts = {10, 15, 20},
                    .batch_size = 1000,
                    .seed = 0xfedcba9876543210,
-                   .seed_order = SeedOrder::kProximity},
+                   .seed_order = SeedOrder::kProximity,
+                   .replace = true},
           .table_generation = 2,
           .topology_generation = 3,
           .timestamp = 4,
@@ -207,6 +208,7 @@ TEST(ManifestTest, EveryFieldOfALayoutAndOfTheDeviceIsCarried) {
   EXPECT_EQ(layout->spec.direction, Direction::kOut);
   EXPECT_EQ(layout->policy, PolicyKind::kLru);
   EXPECT_EQ(layout->spec.seed_order, SeedOrder::kProximity);
+  EXPECT_TRUE(layout->spec.replace);
   EXPECT_EQ(layout->epochs, 5u);
   EXPECT_EQ(layout->batch_count, 600u);
   EXPECT_EQ(layout->cache_rows, 123456u);

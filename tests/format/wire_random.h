@@ -111,6 +111,7 @@ class RandomMessage {
   void Fill(Sample& m) { m = {Name(), Numbers<NodeId>(1, 100), Fanouts(), OneOf(Direction::kBoth), Any()}; }
   void Fill(LiveSpec& m) {
     m = {Name(), Name(), OneOf(Direction::kBoth), Fanouts(), Any32() | 1, Any(), Any()};
+    m.replace = Flip();
   }
   void Fill(PlannedSpec& m) {
     m.layout = Name();

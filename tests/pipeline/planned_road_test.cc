@@ -146,6 +146,33 @@ TEST_F(PlannedRoadTest, RepeatsTheLiveEpochsForEveryPolicyAndDiskBudget) {
   }
 }
 
+TEST_F(PlannedRoadTest, WithReplacementItRepeatsTheLiveEpochsToo) {
+  LiveRoadOptions live = SmallOptions();
+  live.spec.replace = true;
+  OpenRoad open(database().path(), live);
+  const std::vector<std::vector<Meaning>> expected = Live(open, 2);
+  OpenRoad distinct(database().path(), SmallOptions());
+  EXPECT_NE(Live(distinct, 1)[0], expected[0]);
+  LayoutSpec spec = SmallSpec(live);
+  spec.epochs = 2;
+  spec.road.cache_bytes = FeatureBytes() / 5;
+  const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
+  ASSERT_TRUE(record.ok()) << record.status().ToString();
+  EXPECT_TRUE(IsLayoutOf(open.store->manifest(), *record, spec));
+  LayoutSpec other = spec;
+  other.road.replace = false;
+  EXPECT_FALSE(IsLayoutOf(open.store->manifest(), *record, other));
+  EXPECT_EQ(PlannedRoad::Open(*open.store, *open.budget, {.live = SmallOptions()}).status().code(),
+            Code::kUsage);
+  const auto road = PlannedRoad::Open(*open.store, *open.budget, {.live = live});
+  ASSERT_TRUE(road.ok()) << road.status().ToString();
+  for (uint32_t pass = 0; pass < 4; ++pass) {
+    const auto got = RunEpoch(**road, TrainNodes(), 77);
+    ASSERT_TRUE(got.ok()) << got.status().ToString();
+    ASSERT_EQ(*got, expected[pass % 2]) << "pass " << pass;
+  }
+}
+
 TEST_F(PlannedRoadTest, RowsThatAreNotPackedComeFromTheTable) {
   OpenRoad open(database().path(), SmallOptions());
   const std::vector<std::vector<Meaning>> expected = Live(open, 1);

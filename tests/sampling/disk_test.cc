@@ -36,10 +36,10 @@ class DiskSampling : public testing::Test {
     return cache.ok() ? std::move(cache).value() : nullptr;
   }
   static Block SampleWith(const NeighborSource& source, std::vector<uint32_t> fanouts,
-                          std::span<const NodeId> seeds, uint64_t stream_seed,
-                          SamplerStats* stats = nullptr) {
+                          std::span<const NodeId> seeds, uint64_t stream_seed, SamplerStats* stats = nullptr,
+                          bool replace = false) {
     Block block;
-    auto sampler = NeighborSampler::Make(source, {.fanouts = fanouts});
+    auto sampler = NeighborSampler::Make(source, {.fanouts = fanouts, .replace = replace});
     EXPECT_TRUE(sampler.ok()) << sampler.status().ToString();
     if (!sampler.ok()) return block;
     const Status status = (*sampler)->Sample(seeds, stream_seed, block);
@@ -70,8 +70,9 @@ TEST_F(DiskSampling, EqualsSamplingFromMemory) {
       for (const Direction direction : {Direction::kIn, Direction::kOut, Direction::kBoth}) {
         const std::vector<NodeId> seeds = RandomSeeds(rng, graph.node_count(), 30);
         const std::vector<uint32_t> fanouts = {5, 10, 20};
-        const Block expected =
-            SampleWith({.topology = memory.get(), .direction = direction}, fanouts, seeds, seed);
+        const bool replace = rng.Below(2) == 0;
+        const Block expected = SampleWith({.topology = memory.get(), .direction = direction}, fanouts, seeds,
+                                          seed, nullptr, replace);
         for (const unsigned io_depth : {1u, 64u}) {
           SamplerStats stats;
           const Block block = SampleWith({.topology = disk.get(),
@@ -79,7 +80,7 @@ TEST_F(DiskSampling, EqualsSamplingFromMemory) {
                                           .backend = backend_.get(),
                                           .caches = {csc_cache.get(), csr_cache.get()},
                                           .io_depth = io_depth},
-                                         fanouts, seeds, seed, &stats);
+                                         fanouts, seeds, seed, &stats, replace);
           ASSERT_TRUE(SameBlock(block, expected));
           EXPECT_EQ(stats.edges, block.indices.size());
           if (cache_bytes == 0) {

@@ -294,56 +294,59 @@ TEST_P(RequestsTest, EmbeddingsAreReadAndCommittedOnce) {
 }
 
 TEST_P(RequestsTest, AStreamGivesTheBatchesOfTheRoad) {
-  const wire::LiveSpec spec = {.fanouts = {4, 3}, .batch_size = 100, .seed = 11};
-  const auto opened = peer_.OpenStream({.road = spec});
-  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-  EXPECT_EQ(opened->feature_dim, graph().dim);
-  const auto started =
-      peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream, .ordered = true});
-  ASSERT_TRUE(started.ok()) << started.status().ToString();
+  for (const bool replace : {false, true}) {
+    SCOPED_TRACE(replace);
+    const wire::LiveSpec spec = {.fanouts = {4, 3}, .batch_size = 100, .seed = 11, .replace = replace};
+    const auto opened = peer_.OpenStream({.road = spec});
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    EXPECT_EQ(opened->feature_dim, graph().dim);
+    const auto started =
+        peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream, .ordered = true});
+    ASSERT_TRUE(started.ok()) << started.status().ToString();
 
-  MemoryBudget budget(64 << 20);
-  const auto road = LiveRoad::Open(store(), budget, {.spec = spec});
-  ASSERT_TRUE(road.ok()) << road.status().ToString();
-  const auto stream = (*road)->StartPass({.seeds = (*road)->TrainNodes(), .ordered = true});
-  ASSERT_TRUE(stream.ok());
-  EXPECT_EQ(started->batches, (*stream)->batch_count());
-  uint64_t batches = 0;
-  while (true) {
-    const auto response = peer_.Call(wire::NextBatch{opened->stream});
-    ASSERT_TRUE(response.ok()) << response.status().ToString();
-    auto expected = (*stream)->Next();
-    ASSERT_TRUE(expected.ok());
-    if (std::holds_alternative<wire::PassEnded>(*response)) {
-      EXPECT_EQ(*expected, nullptr);
-      break;
+    MemoryBudget budget(64 << 20);
+    const auto road = LiveRoad::Open(store(), budget, {.spec = spec});
+    ASSERT_TRUE(road.ok()) << road.status().ToString();
+    const auto stream = (*road)->StartPass({.seeds = (*road)->TrainNodes(), .ordered = true});
+    ASSERT_TRUE(stream.ok());
+    EXPECT_EQ(started->batches, (*stream)->batch_count());
+    uint64_t batches = 0;
+    while (true) {
+      const auto response = peer_.Call(wire::NextBatch{opened->stream});
+      ASSERT_TRUE(response.ok()) << response.status().ToString();
+      auto expected = (*stream)->Next();
+      ASSERT_TRUE(expected.ok());
+      if (std::holds_alternative<wire::PassEnded>(*response)) {
+        EXPECT_EQ(*expected, nullptr);
+        break;
+      }
+      ASSERT_NE(*expected, nullptr);
+      const auto bytes = peer_.Take(std::get<wire::Batch>(*response).payload);
+      ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+      IoBuffer aligned = std::move(IoBuffer::Allocate(bytes->size())).value();
+      std::ranges::copy(*bytes, aligned.data());
+      const auto view = wire::OpenBatch(aligned.span());
+      ASSERT_TRUE(view.ok()) << view.status().ToString();
+      EXPECT_EQ(view->shape.index, (*expected)->index());
+      EXPECT_TRUE(std::ranges::equal(view->nodes, (*expected)->block().nodes));
+      EXPECT_TRUE(std::ranges::equal(view->labels, (*expected)->labels()));
+      const FeatureView& features = (*expected)->features();
+      for (uint32_t i = 0; i < view->shape.nodes; ++i) {
+        const uint64_t row = view->slots.empty() ? i : view->slots[i];
+        ASSERT_EQ(std::memcmp(view->rows.data() + row * view->shape.stride_bytes,
+                              features.base + features.slots[i] * features.stride_bytes, graph().dim * 4),
+                  0)
+            << "node " << i;
+      }
+      ++batches;
     }
-    ASSERT_NE(*expected, nullptr);
-    const auto bytes = peer_.Take(std::get<wire::Batch>(*response).payload);
-    ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
-    IoBuffer aligned = std::move(IoBuffer::Allocate(bytes->size())).value();
-    std::ranges::copy(*bytes, aligned.data());
-    const auto view = wire::OpenBatch(aligned.span());
-    ASSERT_TRUE(view.ok()) << view.status().ToString();
-    EXPECT_EQ(view->shape.index, (*expected)->index());
-    EXPECT_TRUE(std::ranges::equal(view->nodes, (*expected)->block().nodes));
-    EXPECT_TRUE(std::ranges::equal(view->labels, (*expected)->labels()));
-    const FeatureView& features = (*expected)->features();
-    for (uint32_t i = 0; i < view->shape.nodes; ++i) {
-      const uint64_t row = view->slots.empty() ? i : view->slots[i];
-      ASSERT_EQ(std::memcmp(view->rows.data() + row * view->shape.stride_bytes,
-                            features.base + features.slots[i] * features.stride_bytes, graph().dim * 4),
-                0)
-          << "node " << i;
-    }
-    ++batches;
+    EXPECT_EQ(batches, started->batches);
+    const auto stats = peer_.CallFor<wire::Counters>(wire::Stats{opened->stream});
+    ASSERT_TRUE(stats.ok()) << stats.status().ToString();
+    EXPECT_EQ(stats->counters[0], (wire::Counter{"batches", static_cast<double>(batches)}));
+    ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}).ok());
+    EXPECT_EQ(CodeOf(wire::NextBatch{opened->stream}).code(), Code::kUsage);
   }
-  EXPECT_EQ(batches, started->batches);
-  const auto stats = peer_.CallFor<wire::Counters>(wire::Stats{opened->stream});
-  ASSERT_TRUE(stats.ok()) << stats.status().ToString();
-  EXPECT_EQ(stats->counters[0], (wire::Counter{"batches", static_cast<double>(batches)}));
-  ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}).ok());
-  EXPECT_EQ(CodeOf(wire::NextBatch{opened->stream}).code(), Code::kUsage);
 }
 
 TEST_P(RequestsTest, WhatStreamsAndLookupsDidIsCountedWhenTheyAreGone) {

@@ -111,16 +111,22 @@ TEST(StreamHubTest, PlannedBatchesAreThoseOfTheRoadByteForByte) {
 }
 
 TEST(StreamHubTest, SuperbatchesAreThoseOfTheRoadByteForByte) {
-  HubWorld world;
-  const wire::SuperbatchSpec spec{.live = SmallLive()};
-  LayoutSpec layout = SmallSpec();
-  layout.road.cache_bytes = 0;
-  layout.packing = Packing::kCheaper;
-  const auto road =
-      SuperbatchRoad::Open(*world.open.store, *world.open.budget, {.layout = layout, .live = SmallOptions()});
-  ASSERT_TRUE(road.ok()) << road.status().ToString();
-  ExpectBatchesOf(world, **road, Exclusive(spec),
-                  {{.pass = 1, .ordered = true}, {.pass = 2, .ordered = true}, {.seeds = Split::kValid}});
+  for (const bool replace : {false, true}) {
+    SCOPED_TRACE(replace);
+    HubWorld world;
+    wire::SuperbatchSpec spec{.live = SmallLive()};
+    spec.live.replace = replace;
+    LiveRoadOptions live = SmallOptions();
+    live.spec.replace = replace;
+    LayoutSpec layout = SmallSpec();
+    layout.road = live.spec;
+    layout.packing = Packing::kCheaper;
+    const auto road =
+        SuperbatchRoad::Open(*world.open.store, *world.open.budget, {.layout = layout, .live = live});
+    ASSERT_TRUE(road.ok()) << road.status().ToString();
+    ExpectBatchesOf(world, **road, Exclusive(spec),
+                    {{.pass = 1, .ordered = true}, {.pass = 2, .ordered = true}, {.seeds = Split::kValid}});
+  }
 }
 
 TEST(StreamHubTest, AMemberHoldsAsManyBatchesAsItHasSlots) {

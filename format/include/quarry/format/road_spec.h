@@ -97,6 +97,9 @@ struct RoadSpec {
   uint64_t cache_bytes = 0;                  // rows that stay in memory between batches
   uint64_t seed = 0;
   SeedOrder seed_order = SeedOrder::kRandom;  // of passes that are planned; a live road takes kRandom alone
+  // Neighbors are drawn independently, so that one may be drawn again: always as many as the fanout, of a node
+  // that has any. Else they are distinct, and at most all.
+  bool replace = false;
   bool operator==(const RoadSpec&) const = default;
 
   // Names what is sampled: specs that differ in what stays in memory alone have the same.
@@ -104,10 +107,12 @@ struct RoadSpec {
     uint64_t hash =
         MixSeed(seed, batch_size, static_cast<uint64_t>(direction), static_cast<uint64_t>(seed_order));
     for (const uint32_t fanout : fanouts) hash = MixSeed(hash, fanout);
-    return hash;
+    return replace ? MixSeed(hash, 1) : hash;
   }
-  // The most neighbors that a block has, of a topology with so many edges: no node's list is drawn from twice.
+  // The most neighbors that a block has, of a topology with so many edges: no node's list is drawn from twice,
+  // but with replacement lists do not bound what is drawn.
   uint64_t EdgesMax(uint64_t edge_count) const {
+    if (replace) return uint64_t{1} << 62;
     return direction == Direction::kBoth ? 2 * edge_count : edge_count;
   }
 

@@ -1,4 +1,4 @@
-// NeighborSampler: multi-hop uniform neighbor sampling without replacement.
+// NeighborSampler: multi-hop uniform neighbor sampling, without replacement or with it.
 //
 // A sampler belongs to one thread and keeps its scratch memory between calls (a hash table of the block's
 // nodes, the frontier's positions). Several samplers share one NeighborSource. The block depends on (seeds,
