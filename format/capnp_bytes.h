@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "quarry/base/status.h"
+#include "quarry/format/road_spec.h"
 
 namespace quarry {
 
@@ -46,5 +47,15 @@ Result<T> ReadMessage(std::span<const std::byte> bytes, std::string_view path, s
 
 inline std::string ToString(capnp::Text::Reader text) { return std::string(text.begin(), text.size()); }
 inline capnp::Text::Reader ToText(const std::string& text) { return {text.c_str(), text.size()}; }
+
+// An enum that has names, as one of them; kUnsupported for a name that this Quarry does not know.
+inline std::string ToText(NamedEnum auto value) { return std::string(NameOf(value)); }
+template <NamedEnum Enum>
+Status FromText(capnp::Text::Reader text, Enum& out) {
+  const auto value = ParseName<Enum>({text.begin(), text.size()});
+  if (!value.ok()) return Status(Code::kUnsupported, std::string(value.status().message()));
+  out = *value;
+  return Status::Ok();
+}
 
 }  // namespace quarry

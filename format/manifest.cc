@@ -5,6 +5,7 @@
 
 #include "capnp_bytes.h"
 #include "metadata.capnp.h"
+#include "quarry/base/units.h"
 
 namespace quarry {
 namespace {
@@ -46,18 +47,19 @@ void Encode(const LayoutRecord& layout, schema::LayoutRecord::Builder out) {
   out.setName(ToText(layout.name));
   out.setDirectory(ToText(layout.directory));
   out.setGeneration(layout.generation);
-  out.setTable(ToText(layout.table));
+  out.setTable(ToText(layout.spec.feature_table));
   out.setTableGeneration(layout.table_generation);
-  out.setTopology(ToText(layout.topology));
+  out.setTopology(ToText(layout.spec.topology));
   out.setTopologyGeneration(layout.topology_generation);
   out.setTimestamp(layout.timestamp);
-  out.setSeed(layout.seed);
-  out.setBatchSize(layout.batch_size);
-  auto fanouts = out.initFanouts(static_cast<unsigned>(layout.fanouts.size()));
-  for (unsigned i = 0; i < fanouts.size(); ++i) fanouts.set(i, layout.fanouts[i]);
-  out.setDirection(layout.direction);
+  out.setSeed(layout.spec.seed);
+  out.setBatchSize(layout.spec.batch_size);
+  auto fanouts = out.initFanouts(static_cast<unsigned>(layout.spec.fanouts.size()));
+  for (unsigned i = 0; i < fanouts.size(); ++i) fanouts.set(i, layout.spec.fanouts[i]);
+  out.setDirection(static_cast<uint8_t>(layout.spec.direction));
+  out.setReplace(layout.spec.replace);
   out.setPolicy(ToText(layout.policy));
-  out.setSeedOrder(ToText(layout.seed_order));
+  out.setSeedOrder(ToText(layout.spec.seed_order));
   out.setEpochs(layout.epochs);
   out.setBatchCount(layout.batch_count);
   out.setCacheRows(layout.cache_rows);
@@ -74,10 +76,8 @@ void Encode(const LayoutRecord& layout, schema::LayoutRecord::Builder out) {
   out.setPlanBytesWritten(layout.plan_bytes_written);
   out.setPlanBytesRead(layout.plan_bytes_read);
   out.setCreatedUtc(ToText(layout.created_utc));
-  out.setGpuCacheRows(layout.gpu_cache_rows);
   out.setAccesses(layout.accesses);
   out.setHits(layout.hits);
-  out.setGpuHits(layout.gpu_hits);
   out.setDiskBytesMax(layout.disk_bytes_max);
   out.setTraceGeneration(layout.trace_generation);
   auto bases = out.initBases(static_cast<unsigned>(layout.bases.size()));
@@ -139,49 +139,51 @@ DeviceRecord Decode(schema::DeviceRecord::Reader in) {
           .measured_utc = ToString(in.getMeasuredUtc())};
 }
 
-LayoutRecord Decode(schema::LayoutRecord::Reader in) {
+Result<LayoutRecord> Decode(schema::LayoutRecord::Reader in) {
   std::vector<uint32_t> fanouts;
   for (const uint32_t fanout : in.getFanouts()) fanouts.push_back(fanout);
   std::vector<LayoutBase> bases;
   for (const auto base : in.getBases()) bases.push_back({base.getGeneration(), base.getFileBytes()});
   const uint64_t trace_generation = in.getTraceGeneration();
-  return {.name = ToString(in.getName()),
-          .directory = ToString(in.getDirectory()),
-          .generation = in.getGeneration(),
-          .table = ToString(in.getTable()),
-          .table_generation = in.getTableGeneration(),
-          .topology = ToString(in.getTopology()),
-          .topology_generation = in.getTopologyGeneration(),
-          .timestamp = in.getTimestamp(),
-          .seed = in.getSeed(),
-          .batch_size = in.getBatchSize(),
-          .fanouts = std::move(fanouts),
-          .direction = in.getDirection(),
-          .policy = ToString(in.getPolicy()),
-          .seed_order = ToString(in.getSeedOrder()),
-          .epochs = in.getEpochs(),
-          .batch_count = in.getBatchCount(),
-          .cache_rows = in.getCacheRows(),
-          .gpu_cache_rows = in.getGpuCacheRows(),
-          .batches_per_segment = in.getBatchesPerSegment(),
-          .hash_functions = in.getHashFunctions(),
-          .disk_bytes_max = in.getDiskBytesMax(),
-          .trace_generation = trace_generation == 0 ? in.getGeneration() : trace_generation,
-          .bases = std::move(bases),
-          .file_bytes = in.getFileBytes(),
-          .trace_bytes = in.getTraceBytes(),
-          .row_bytes_read = in.getRowBytesRead(),
-          .useful_bytes = in.getUsefulBytes(),
-          .accesses = in.getAccesses(),
-          .hits = in.getHits(),
-          .gpu_hits = in.getGpuHits(),
-          .predicted_seconds = in.getPredictedSeconds(),
-          .measured_seconds = in.getMeasuredSeconds(),
-          .measured_bytes = in.getMeasuredBytes(),
-          .plan_seconds = in.getPlanSeconds(),
-          .plan_bytes_written = in.getPlanBytesWritten(),
-          .plan_bytes_read = in.getPlanBytesRead(),
-          .created_utc = ToString(in.getCreatedUtc())};
+  RoadSpec spec{.feature_table = ToString(in.getTable()),
+                .topology = ToString(in.getTopology()),
+                .direction = static_cast<Direction>(in.getDirection()),
+                .fanouts = std::move(fanouts),
+                .batch_size = in.getBatchSize(),
+                .seed = in.getSeed(),
+                .replace = in.getReplace()};
+  PolicyKind policy = PolicyKind::kNone;
+  QUARRY_RETURN_IF_ERROR(FromText(in.getSeedOrder(), spec.seed_order));
+  QUARRY_RETURN_IF_ERROR(FromText(in.getPolicy(), policy));
+  return LayoutRecord{.name = ToString(in.getName()),
+                      .directory = ToString(in.getDirectory()),
+                      .generation = in.getGeneration(),
+                      .spec = std::move(spec),
+                      .table_generation = in.getTableGeneration(),
+                      .topology_generation = in.getTopologyGeneration(),
+                      .timestamp = in.getTimestamp(),
+                      .policy = policy,
+                      .epochs = in.getEpochs(),
+                      .batch_count = in.getBatchCount(),
+                      .cache_rows = in.getCacheRows(),
+                      .batches_per_segment = in.getBatchesPerSegment(),
+                      .hash_functions = in.getHashFunctions(),
+                      .disk_bytes_max = in.getDiskBytesMax(),
+                      .trace_generation = trace_generation == 0 ? in.getGeneration() : trace_generation,
+                      .bases = std::move(bases),
+                      .file_bytes = in.getFileBytes(),
+                      .trace_bytes = in.getTraceBytes(),
+                      .row_bytes_read = in.getRowBytesRead(),
+                      .useful_bytes = in.getUsefulBytes(),
+                      .accesses = in.getAccesses(),
+                      .hits = in.getHits(),
+                      .predicted_seconds = in.getPredictedSeconds(),
+                      .measured_seconds = in.getMeasuredSeconds(),
+                      .measured_bytes = in.getMeasuredBytes(),
+                      .plan_seconds = in.getPlanSeconds(),
+                      .plan_bytes_written = in.getPlanBytesWritten(),
+                      .plan_bytes_read = in.getPlanBytesRead(),
+                      .created_utc = ToString(in.getCreatedUtc())};
 }
 
 EmbeddingRecord Decode(schema::EmbeddingRecord::Reader in) {
@@ -238,10 +240,11 @@ Status CheckLayout(const LayoutRecord& layout, std::string_view path) {
   QUARRY_RETURN_IF_ERROR(CheckFile(layout.directory, path));
   std::string_view fault;
   if (layout.name.empty()) fault = "has no name";
-  if (layout.table.empty()) fault = "names no table";
-  if (layout.topology.empty()) fault = "names no topology";
-  if (layout.batch_size == 0) fault = "has a batch size of 0";
-  if (layout.fanouts.empty()) fault = "has no fanouts";
+  if (layout.spec.feature_table.empty()) fault = "names no table";
+  if (layout.spec.topology.empty()) fault = "names no topology";
+  if (layout.spec.batch_size == 0) fault = "has a batch size of 0";
+  if (!IsKnown(layout.spec.direction)) fault = "has an unknown direction";
+  if (layout.spec.fanouts.empty()) fault = "has no fanouts";
   if (layout.epochs == 0) fault = "plans no epochs";
   if (layout.batch_count < layout.epochs) fault = "has fewer batches than epochs";
   for (const double seconds : {layout.predicted_seconds, layout.measured_seconds, layout.plan_seconds}) {
@@ -316,7 +319,16 @@ Result<Manifest> DecodeRoot(schema::Manifest::Reader in, std::string_view path) 
     QUARRY_RETURN_IF_ERROR(CheckDevice(*manifest.device, path));
   }
   for (const auto layout : in.getLayouts()) {
-    manifest.layouts.push_back(Decode(layout));
+    Result<LayoutRecord> record = Decode(layout);
+    if (!record.ok()) {
+      return MakeStatus(record.status().code(), "{}: the manifest's layout \"{}\": {}", path,
+                        layout.getName().cStr(), record.status().message());
+    }
+    manifest.layouts.push_back(std::move(record).value());
+    LayoutRecord& added = manifest.layouts.back();
+    if (const TableRecord* const table = manifest.FindTable(added.spec.feature_table)) {
+      added.spec.cache_bytes = added.cache_rows * table->row_stride();
+    }
     QUARRY_RETURN_IF_ERROR(CheckLayout(manifest.layouts.back(), path));
   }
   for (const auto embedding : in.getEmbeddings()) {
@@ -337,6 +349,8 @@ const Record* Find(const std::vector<Record>& records, std::string_view name) {
 }
 
 }  // namespace
+
+uint64_t TableRecord::row_stride() const { return RoundUp(RowBytes(element_type, dim), sizeof(float)); }
 
 uint64_t LayoutRecord::total_bytes() const {
   uint64_t bytes = file_bytes + trace_bytes;

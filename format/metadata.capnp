@@ -93,6 +93,7 @@ struct LayoutRecord {
   diskBytesMax @34 :UInt64;        # 0 = no limit
   traceGeneration @35 :UInt64;     # 0 = the layout's
   bases @36 :List(LayoutBase);     # of a patched layout
+  replace @37 :Bool;
 }
 
 struct EmbeddingRecord {

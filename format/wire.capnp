@@ -127,6 +127,7 @@ struct LiveSpec {
   batchSize @4 :UInt32;
   cacheBytes @5 :UInt64;
   seed @6 :UInt64;
+  replace @7 :Bool;
 }
 
 struct PlannedSpec {

@@ -35,6 +35,12 @@ Status CheckEnum(Enum value, Enum last, std::string_view what) {
   return Fault("{} {} is unknown to this Quarry", what, static_cast<unsigned>(value));
 }
 
+template <NamedEnum Enum>
+Status CheckKnown(Enum value) {
+  if (IsKnown(value)) return Status();
+  return Fault("{} {} is unknown to this Quarry", EnumNames<Enum>::kWhat, static_cast<unsigned>(value));
+}
+
 Status CheckPositive(uint64_t value, std::string_view what) {
   return value > 0 ? Status() : Fault("{} is 0", what);
 }
@@ -123,12 +129,18 @@ Status CheckShape(const RowBlockShape& shape, const Limits& limits) {
 
 // ---- requests
 
-Status Check(const LiveSpec& spec) {
+Status CheckRoad(const RoadSpec& spec) {
   QUARRY_RETURN_IF_ERROR(CheckName(spec.feature_table, "table"));
   QUARRY_RETURN_IF_ERROR(CheckName(spec.topology, "topology"));
-  QUARRY_RETURN_IF_ERROR(CheckEnum(spec.direction, Direction::kBoth, "direction"));
+  QUARRY_RETURN_IF_ERROR(CheckKnown(spec.direction));
   QUARRY_RETURN_IF_ERROR(CheckFanouts(spec.fanouts));
   return CheckPositive(spec.batch_size, "the batch size");
+}
+
+// Only planned passes have an order of seeds.
+Status Check(const LiveSpec& spec) {
+  if (spec.seed_order != SeedOrder::kRandom) return Fault("a live road of seeds that are not shuffled");
+  return CheckRoad(spec);
 }
 
 Status Check(const PlannedSpec& spec) {
@@ -137,10 +149,10 @@ Status Check(const PlannedSpec& spec) {
 }
 
 Status Check(const SuperbatchSpec& spec) {
-  QUARRY_RETURN_IF_ERROR(Check(spec.live));
-  QUARRY_RETURN_IF_ERROR(CheckName(spec.policy, "policy"));
-  QUARRY_RETURN_IF_ERROR(CheckName(spec.seed_order, "seed order"));
-  return CheckEnum(spec.packing, Packing::kCheaper, "packing");
+  QUARRY_RETURN_IF_ERROR(CheckRoad(spec.live));
+  QUARRY_RETURN_IF_ERROR(CheckKnown(spec.live.seed_order));
+  QUARRY_RETURN_IF_ERROR(CheckKnown(spec.policy));
+  return CheckKnown(spec.packing);
 }
 
 struct RequestCheck {
@@ -169,7 +181,7 @@ struct RequestCheck {
     QUARRY_RETURN_IF_ERROR(CheckName(sample.topology, "topology"));
     QUARRY_RETURN_IF_ERROR(CheckPositive(sample.seeds.size(), "the number of seeds"));
     QUARRY_RETURN_IF_ERROR(CheckCount(sample.seeds.size(), limits.ids_max, "seeds"));
-    QUARRY_RETURN_IF_ERROR(CheckEnum(sample.direction, Direction::kBoth, "direction"));
+    QUARRY_RETURN_IF_ERROR(CheckKnown(sample.direction));
     return CheckFanouts(sample.fanouts);
   }
 
@@ -302,12 +314,11 @@ Status Check(const TableInfo& table) {
 }
 
 Status Check(const LayoutInfo& layout) {
-  for (const std::string& name :
-       {layout.name, layout.table, layout.topology, layout.policy, layout.seed_order}) {
+  for (const std::string& name : {layout.name, layout.spec.feature_table, layout.spec.topology}) {
     QUARRY_RETURN_IF_ERROR(CheckName(name, "layout, or what it was built from,"));
   }
-  QUARRY_RETURN_IF_ERROR(CheckEnum(layout.direction, Direction::kBoth, "direction"));
-  return CheckFanouts(layout.fanouts);
+  QUARRY_RETURN_IF_ERROR(CheckKnown(layout.spec.direction));
+  return CheckFanouts(layout.spec.fanouts);
 }
 
 Status Check(const EmbeddingInfo& embedding, const Limits& limits) {

@@ -47,6 +47,7 @@ void Write(const LiveSpec& spec, schema::LiveSpec::Builder out) {
   out.setBatchSize(spec.batch_size);
   out.setCacheBytes(spec.cache_bytes);
   out.setSeed(spec.seed);
+  out.setReplace(spec.replace);
 }
 Status Read(schema::LiveSpec::Reader in, LiveSpec& out) {
   out.feature_table = ToString(in.getFeatureTable());
@@ -56,6 +57,7 @@ Status Read(schema::LiveSpec::Reader in, LiveSpec& out) {
   out.batch_size = in.getBatchSize();
   out.cache_bytes = in.getCacheBytes();
   out.seed = in.getSeed();
+  out.replace = in.getReplace();
   return Status();
 }
 
@@ -71,13 +73,13 @@ Status Read(schema::PlannedSpec::Reader in, PlannedSpec& out) {
 void Write(const SuperbatchSpec& spec, schema::SuperbatchSpec::Builder out) {
   Write(spec.live, out.initLive());
   out.setPolicy(ToText(spec.policy));
-  out.setSeedOrder(ToText(spec.seed_order));
+  out.setSeedOrder(ToText(spec.live.seed_order));
   out.setPacking(static_cast<uint8_t>(spec.packing));
   out.setDiskBytes(spec.disk_bytes);
 }
 Status Read(schema::SuperbatchSpec::Reader in, SuperbatchSpec& out) {
-  out.policy = ToString(in.getPolicy());
-  out.seed_order = ToString(in.getSeedOrder());
+  QUARRY_RETURN_IF_ERROR(FromText(in.getPolicy(), out.policy));
+  QUARRY_RETURN_IF_ERROR(FromText(in.getSeedOrder(), out.live.seed_order));
   out.packing = static_cast<Packing>(in.getPacking());
   out.disk_bytes = in.getDiskBytes();
   return Read(in.getLive(), out.live);

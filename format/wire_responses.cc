@@ -95,39 +95,37 @@ Status Read(schema::TopologyInfo::Reader in, TopologyInfo& out) {
 
 void Write(const LayoutInfo& layout, schema::LayoutInfo::Builder out) {
   out.setName(ToText(layout.name));
-  out.setTable(ToText(layout.table));
-  out.setTopology(ToText(layout.topology));
-  out.setSeed(layout.seed);
-  out.setBatchSize(layout.batch_size);
-  WriteNumbers(layout.fanouts, out.initFanouts(Count(layout.fanouts)));
-  out.setDirection(static_cast<uint8_t>(layout.direction));
+  out.setTable(ToText(layout.spec.feature_table));
+  out.setTopology(ToText(layout.spec.topology));
+  out.setSeed(layout.spec.seed);
+  out.setBatchSize(layout.spec.batch_size);
+  WriteNumbers(layout.spec.fanouts, out.initFanouts(Count(layout.spec.fanouts)));
+  out.setDirection(static_cast<uint8_t>(layout.spec.direction));
   out.setPolicy(ToText(layout.policy));
-  out.setSeedOrder(ToText(layout.seed_order));
+  out.setSeedOrder(ToText(layout.spec.seed_order));
   out.setEpochs(layout.epochs);
   out.setBatchCount(layout.batch_count);
   out.setCacheRows(layout.cache_rows);
   out.setFileBytes(layout.file_bytes);
   out.setServable(layout.servable);
-  out.setGpuCacheRows(layout.gpu_cache_rows);
   out.setBatchesPerSegment(layout.batches_per_segment);
 }
 Status Read(schema::LayoutInfo::Reader in, LayoutInfo& out) {
   out = {.name = ToString(in.getName()),
-         .table = ToString(in.getTable()),
-         .topology = ToString(in.getTopology()),
-         .seed = in.getSeed(),
-         .batch_size = in.getBatchSize(),
-         .direction = static_cast<Direction>(in.getDirection()),
-         .policy = ToString(in.getPolicy()),
-         .seed_order = ToString(in.getSeedOrder()),
+         .spec = {.feature_table = ToString(in.getTable()),
+                  .topology = ToString(in.getTopology()),
+                  .direction = static_cast<Direction>(in.getDirection()),
+                  .batch_size = in.getBatchSize(),
+                  .seed = in.getSeed()},
          .epochs = in.getEpochs(),
          .batch_count = in.getBatchCount(),
          .cache_rows = in.getCacheRows(),
          .file_bytes = in.getFileBytes(),
          .servable = in.getServable(),
-         .gpu_cache_rows = in.getGpuCacheRows(),
          .batches_per_segment = in.getBatchesPerSegment()};
-  return ReadNumbers(in.getFanouts(), kHopsMax, "fanouts", out.fanouts);
+  QUARRY_RETURN_IF_ERROR(FromText(in.getPolicy(), out.policy));
+  QUARRY_RETURN_IF_ERROR(FromText(in.getSeedOrder(), out.spec.seed_order));
+  return ReadNumbers(in.getFanouts(), kHopsMax, "fanouts", out.spec.fanouts);
 }
 
 void Write(const EmbeddingInfo& embedding, schema::EmbeddingInfo::Builder out) {

@@ -9,14 +9,16 @@ namespace {
 constexpr ColumnType kInteger = ColumnType::kInteger, kReal = ColumnType::kReal, kText = ColumnType::kText;
 constexpr int kLayout = 0;  // the column, of all tables but layouts
 
+Value Name(NamedEnum auto value) { return std::string(NameOf(value)); }
+
 Result<RowList> ListLayouts(Session& session, const Query&) {
   const std::shared_ptr<const Manifest> manifest = session.manifest();
   RowList rows;
   for (const LayoutRecord& layout : manifest->layouts) {
-    rows.Add({layout.name, layout.policy, layout.seed_order, layout.table, Integer(layout.batch_size),
-              Integer(layout.epochs), Integer(layout.batch_count), Integer(layout.batches_per_segment),
-              Integer(layout.cache_rows), Integer(layout.accesses), Integer(layout.hits),
-              Integer(layout.total_bytes()), layout.predicted_seconds,
+    rows.Add({layout.name, Name(layout.policy), Name(layout.spec.seed_order), layout.spec.feature_table,
+              Integer(layout.spec.batch_size), Integer(layout.epochs), Integer(layout.batch_count),
+              Integer(layout.batches_per_segment), Integer(layout.cache_rows), Integer(layout.accesses),
+              Integer(layout.hits), Integer(layout.total_bytes()), layout.predicted_seconds,
               layout.measured_seconds == 0 ? Value() : Value(layout.measured_seconds),
               Flag(IsFresh(*manifest, layout)), Flag(IsServable(*manifest, layout)), layout.created_utc});
   }
@@ -68,7 +70,7 @@ Result<RowList> ListBatches(Session& session, const Query& query) {
     for (uint64_t i = 0; i < directory.batches.size(); ++i) {
       const BatchEntry& batch = directory.batches[i];
       const bool last = (i + 1) % directory.batches_per_epoch == 0;
-      rows.Add({layout.record().name, Integer(i), Integer(last ? last_seeds : layout.record().batch_size),
+      rows.Add({layout.record().name, Integer(i), Integer(last ? last_seeds : layout.record().spec.batch_size),
                 Integer(batch.nodes), Integer(directory.chunk_bytes(batch)), Integer(batch.misses)});
     }
     return Status::Ok();
@@ -95,20 +97,17 @@ Result<RowList> ListSegments(Session& session, const Query& query) {
   return rows;
 }
 
-// What each layout keeps in memory between batches, and what on the GPU.
+// What each layout keeps in memory between batches.
 Result<RowList> ListCaches(Session& session, const Query&) {
   RowList rows;
   const std::shared_ptr<const Manifest> manifest = session.manifest();
   for (const LayoutRecord& layout : manifest->layouts) {
-    const TableRecord* const table = manifest->FindTable(layout.table);
-    const auto add = [&](const char* level, uint64_t cached, uint64_t hits) {
-      if (cached == 0) return;
-      rows.Add({layout.name, level, layout.policy, Integer(cached),
-                table == nullptr ? Value() : Integer(cached * RowBytes(table->element_type, table->dim)),
-                Integer(hits)});
-    };
-    add("memory", layout.cache_rows - layout.gpu_cache_rows, layout.hits - layout.gpu_hits);
-    add("gpu", layout.gpu_cache_rows, layout.gpu_hits);
+    if (layout.cache_rows == 0) continue;
+    const TableRecord* const table = manifest->FindTable(layout.spec.feature_table);
+    rows.Add(
+        {layout.name, "memory", Name(layout.policy), Integer(layout.cache_rows),
+         table == nullptr ? Value() : Integer(layout.cache_rows * RowBytes(table->element_type, table->dim)),
+         Integer(layout.hits)});
   }
   return rows;
 }

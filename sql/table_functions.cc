@@ -193,7 +193,7 @@ class BlockCursor final : public Cursor {
                                 .direction = Direction::kIn,
                                 .backend = &session.store().backend(),
                                 .device = session.profile()};
-    QUARRY_TRY(const auto sampler, NeighborSampler::Make(source, fanouts));
+    QUARRY_TRY(const auto sampler, NeighborSampler::Make(source, {.fanouts = fanouts}));
     QUARRY_TRY(cursor->reservation_, Reserve(session, source, seeds.size(), fanouts));
     if (seeds.empty()) return std::unique_ptr<Cursor>(std::move(cursor));
     QUARRY_RETURN_IF_ERROR(sampler->Sample(seeds, static_cast<uint64_t>(seed), cursor->block_));

@@ -100,7 +100,7 @@ Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data,
   layers_options.widths.assign(options.encoder_fanouts.size() + 1, options.spec.dim);
   QUARRY_TRY(std::unique_ptr<Topology> topology, NeighborsOf(data));
   QUARRY_RETURN_IF_ERROR(
-      NeighborSampler::Make({.topology = topology.get()}, options.encoder_fanouts).status());
+      NeighborSampler::Make({.topology = topology.get()}, {.fanouts = options.encoder_fanouts}).status());
   QUARRY_TRY(std::unique_ptr<SageLayers> layers, SageLayers::Make(layers_options));
   return std::unique_ptr<LinkEncoder>(new LinkEncoder(options, std::move(topology), std::move(layers)));
 }
@@ -108,7 +108,8 @@ Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data,
 Status LinkEncoder::Sample(uint64_t batch, std::span<const NodeId> seeds,
                            LinkNeighborhood& neighborhood) const {
   if (neighborhood.sampler == nullptr) {
-    QUARRY_TRY(neighborhood.sampler, NeighborSampler::Make({.topology = topology_.get()}, fanouts_));
+    QUARRY_TRY(neighborhood.sampler,
+               NeighborSampler::Make({.topology = topology_.get()}, {.fanouts = fanouts_}));
   }
   Block& block = neighborhood.block;
   QUARRY_RETURN_IF_ERROR(neighborhood.sampler->Sample(seeds, MixSeed(sample_seed_, batch), block));

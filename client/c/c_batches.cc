@@ -15,30 +15,41 @@ namespace wire = quarry::wire;
 
 namespace {
 
-Result<wire::LiveSpec> LiveOf(const quarry_live_spec* spec) {
+Result<quarry::RoadSpec> SpecOf(const quarry_live_spec* spec) {
   QUARRY_TRY(const quarry_live_spec given, Given(spec, "quarry_live_spec"));
-  wire::LiveSpec live;
-  QUARRY_TRY(live.direction, Listed(given.direction, wire::Direction::kBoth, "direction"));
+  quarry::RoadSpec live;
+  QUARRY_TRY(live.direction, Listed(given.direction, quarry::Direction::kBoth, "direction"));
   live.feature_table = TextOr(given.feature_table, "feature");
   live.topology = TextOr(given.topology, "graph");
   if (given.fanouts != nullptr) live.fanouts = ListOf(given.fanouts, given.fanout_count);
   if (given.batch_size != 0) live.batch_size = given.batch_size;
   live.cache_bytes = given.cache_bytes;
   live.seed = given.seed;
+  live.replace = given.replace != 0;
   return live;
 }
 
-Result<wire::Packing> PackingOf(int packing) {
+Result<quarry::Packing> PackingOf(int packing) {
   switch (packing) {
     case QUARRY_PACK_CHEAPER:
-      return wire::Packing::kCheaper;
+      return quarry::Packing::kCheaper;
     case QUARRY_PACK_ALWAYS:
-      return wire::Packing::kAlways;
+      return quarry::Packing::kAlways;
     case QUARRY_PACK_NEVER:
-      return wire::Packing::kNever;
+      return quarry::Packing::kNever;
     default:
       return MakeStatus(Code::kInvalidArgument, "packing {} is unknown", packing);
   }
+}
+
+// The value of that name; null: it stays.
+template <quarry::NamedEnum Enum>
+Status Name(const char* name, Enum& value) {
+  if (name == nullptr) return Status();
+  const auto named = quarry::ParseName<Enum>(name);
+  if (!named.ok()) return Status(Code::kInvalidArgument, std::string(named.status().message()));
+  value = *named;
+  return Status();
 }
 
 template <typename Road>
@@ -70,7 +81,7 @@ int quarry_sample(quarry_store* store, const char* topology, const uint32_t* see
                            .seeds = ListOf(seeds, seed_count),
                            .fanouts = ListOf(fanouts, fanout_count),
                            .stream_seed = stream_seed};
-    QUARRY_TRY(sample.direction, Listed(direction, wire::Direction::kBoth, "direction"));
+    QUARRY_TRY(sample.direction, Listed(direction, quarry::Direction::kBoth, "direction"));
     QUARRY_TRY(auto sampled, store->store->Sample(sample));
     *batch = new quarry_batch{std::move(sampled)};
     return Status();
@@ -106,7 +117,7 @@ int quarry_batch_get(const quarry_batch* batch, quarry_batch_arrays* arrays, siz
 int quarry_open_live(quarry_store* store, const quarry_live_spec* spec, const quarry_stream_options* options,
                      quarry_stream** stream) {
   return Ends([&]() -> Status {
-    QUARRY_TRY(wire::LiveSpec live, LiveOf(spec));
+    QUARRY_TRY(quarry::RoadSpec live, SpecOf(spec));
     return Open(store, std::move(live), options, stream);
   });
 }
@@ -115,7 +126,7 @@ int quarry_open_planned(quarry_store* store, const char* layout, const quarry_li
   return Ends([&]() -> Status {
     wire::PlannedSpec planned = {.layout = TextOr(layout, "default")};
     if (other != nullptr) {
-      QUARRY_TRY(planned.live, LiveOf(other));
+      QUARRY_TRY(planned.live, SpecOf(other));
     }
     return Open(store, std::move(planned), options, stream);
   });
@@ -124,10 +135,10 @@ int quarry_open_superbatch(quarry_store* store, const quarry_superbatch_spec* sp
                            const quarry_stream_options* options, quarry_stream** stream) {
   return Ends([&]() -> Status {
     QUARRY_TRY(const quarry_superbatch_spec given, Given(spec, "quarry_superbatch_spec"));
-    wire::SuperbatchSpec superbatch = {.policy = TextOr(given.policy, "belady"),
-                                       .seed_order = TextOr(given.seed_order, "random"),
-                                       .disk_bytes = given.disk_bytes};
-    QUARRY_TRY(superbatch.live, LiveOf(given.live));
+    wire::SuperbatchSpec superbatch = {.disk_bytes = given.disk_bytes};
+    QUARRY_TRY(superbatch.live, SpecOf(given.live));
+    QUARRY_RETURN_IF_ERROR(Name(given.policy, superbatch.policy));
+    QUARRY_RETURN_IF_ERROR(Name(given.seed_order, superbatch.live.seed_order));
     QUARRY_TRY(superbatch.packing, PackingOf(given.packing));
     return Open(store, std::move(superbatch), options, stream);
   });

@@ -78,8 +78,8 @@ int quarry_describe(quarry_store* store, quarry_description** description) {
     for (const wire::LayoutInfo& layout : out->description.layouts) {
       out->layouts.push_back({.name = layout.name.c_str(),
                               .batch_count = layout.batch_count,
-                              .seed = layout.seed,
-                              .batch_size = layout.batch_size,
+                              .seed = layout.spec.seed,
+                              .batch_size = layout.spec.batch_size,
                               .epochs = layout.epochs,
                               .servable = layout.servable ? 1 : 0});
     }

@@ -119,8 +119,8 @@ Json LayoutsJson(const Manifest& manifest) {
   Json json = Json::array();
   for (const LayoutRecord& layout : manifest.layouts) {
     json.push_back({{"name", layout.name},
-                    {"policy", layout.policy},
-                    {"seed_order", layout.seed_order},
+                    {"policy", NameOf(layout.policy)},
+                    {"seed_order", NameOf(layout.spec.seed_order)},
                     {"epochs", layout.epochs},
                     {"batches", layout.batch_count},
                     {"batches_per_segment", layout.batches_per_segment},
@@ -228,7 +228,7 @@ void PrintLayouts(const Manifest& manifest) {
       {"layout", "policy", "batches", "segment caches", "size", "built from"}};
   for (const LayoutRecord& layout : manifest.layouts) {
     rows.push_back(
-        {layout.name, layout.policy, std::to_string(layout.batch_count),
+        {layout.name, std::string(NameOf(layout.policy)), std::to_string(layout.batch_count),
          layout.batches_per_segment == 0 ? std::string("none")
                                          : fmt::format("of {} batches", layout.batches_per_segment),
          FormatBytes(layout.total_bytes()),

@@ -29,22 +29,21 @@ struct LayoutArguments {
 Json RecordJson(const LayoutRecord& record) {
   return {{"name", record.name},
           {"directory", record.directory},
-          {"policy", record.policy},
-          {"seed_order", record.seed_order},
-          {"fanouts", record.fanouts},
-          {"batch_size", record.batch_size},
-          {"seed", record.seed},
-          {"direction", DirectionName(record.direction)},
+          {"policy", NameOf(record.policy)},
+          {"seed_order", NameOf(record.spec.seed_order)},
+          {"fanouts", record.spec.fanouts},
+          {"batch_size", record.spec.batch_size},
+          {"seed", record.spec.seed},
+          {"direction", NameOf(record.spec.direction)},
+          {"replace", record.spec.replace},
           {"hash_functions", record.hash_functions},
-          {"table", record.table},
-          {"topology", record.topology},
+          {"table", record.spec.feature_table},
+          {"topology", record.spec.topology},
           {"epochs", record.epochs},
           {"batches", record.batch_count},
           {"cache_rows", record.cache_rows},
-          {"gpu_cache_rows", record.gpu_cache_rows},
           {"accesses", record.accesses},
           {"hits", record.hits},
-          {"gpu_hits", record.gpu_hits},
           {"batches_per_segment", record.batches_per_segment},
           {"disk_bytes", record.total_bytes()},
           {"disk_bytes_max", record.disk_bytes_max},
@@ -63,8 +62,8 @@ Json RecordJson(const LayoutRecord& record) {
 
 void PrintRecord(const LayoutRecord& record) {
   Print("layout {}: {} batches of {} seeds, fanout {}, {} epoch{}, policy {}, order {}\n", record.name,
-        record.batch_count, record.batch_size, fmt::join(record.fanouts, ","), record.epochs,
-        record.epochs == 1 ? "" : "s", record.policy, record.seed_order);
+        record.batch_count, record.spec.batch_size, fmt::join(record.spec.fanouts, ","), record.epochs,
+        record.epochs == 1 ? "" : "s", NameOf(record.policy), NameOf(record.spec.seed_order));
   Print("  disk       {} in {}{}\n", FormatBytes(record.total_bytes()), record.directory,
         record.batches_per_segment == 0
             ? std::string()

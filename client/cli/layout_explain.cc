@@ -85,11 +85,12 @@ Result<Explanation> Explain(Opened& opened, const ExplainArguments& arguments) {
                            .batches_per_epoch = opened.directory().batches_per_epoch,
                            .batches_per_segment = record.batches_per_segment,
                            .hash_functions = record.hash_functions,
-                           .seed = record.seed,
+                           .seed = record.spec.seed,
                            .scratch_path = ScratchPath(database.store())};
-  QUARRY_TRY(options.policy, ParsePolicy(record.policy));
+  options.policy = record.policy;
   {
-    QUARRY_TRY(const std::unique_ptr<FeatureTable> table, database.store().OpenTable(record.table));
+    QUARRY_TRY(const std::unique_ptr<FeatureTable> table,
+               database.store().OpenTable(record.spec.feature_table));
     options.geometry = table->geometry();
     options.block_bytes = table->block_bytes();
   }
@@ -126,8 +127,7 @@ struct Level {
 };
 
 std::vector<Level> LevelsOf(const LayoutRecord& record, const LayoutDirectory& directory) {
-  Level gpu{"GPU cache", record.gpu_cache_rows, record.gpu_hits};
-  Level cpu{"CPU cache", record.cache_rows - record.gpu_cache_rows, record.hits - record.gpu_hits};
+  const Level cache{"cache", record.cache_rows, record.hits};
   Level segments{"segment caches"}, chunks{"chunks"};
   for (const SegmentEntry& segment : directory.segments) segments.rows += segment.rows;
   for (const BatchEntry& batch : directory.batches) {
@@ -135,7 +135,7 @@ std::vector<Level> LevelsOf(const LayoutRecord& record, const LayoutDirectory& d
     chunks.rows += batch.chunk_rows;
     chunks.served += batch.chunk_rows;
   }
-  return {gpu, cpu, segments, chunks};
+  return {cache, segments, chunks};
 }
 
 Json LevelsJson(const LayoutRecord& record, const LayoutDirectory& directory) {
@@ -159,7 +159,7 @@ void PrintLevels(const LayoutRecord& record, const LayoutDirectory& directory) {
 
 Json PathJson(const PathCost& cost, uint64_t epochs) {
   return {{"path", AccessPathName(cost.path)},
-          {"policy", PolicyName(cost.policy)},
+          {"policy", NameOf(cost.policy)},
           {"bytes_useful", cost.useful_bytes},
           {"bytes_read", cost.read_bytes},
           {"bytes_written", cost.written_bytes},
@@ -182,7 +182,7 @@ void PrintExplanationJson(const Opened& opened, const Explanation& explanation, 
   const LayoutRecord& record = opened.record();
   const DeviceRecord& device = explanation.device;
   Json json = {{"layout", record.name},
-               {"policy", record.policy},
+               {"policy", NameOf(record.policy)},
                {"cache_rows", record.cache_rows},
                {"levels", LevelsJson(record, opened.directory())},
                {"epochs", epochs},
@@ -195,7 +195,7 @@ void PrintExplanationJson(const Opened& opened, const Explanation& explanation, 
                {"paths", Json::array()}};
   for (const PathCost& cost : explanation.paths) json["paths"].push_back(PathJson(cost, epochs));
   const PathCost& best = explanation.paths[explanation.choice.best];
-  json["choice"] = {{"path", AccessPathName(best.path)}, {"policy", PolicyName(best.policy)}};
+  json["choice"] = {{"path", AccessPathName(best.path)}, {"policy", NameOf(best.policy)}};
   json["why"] = explanation.choice.why;
   json["predicted"] = PathJson(explanation.paths[explanation.own], epochs);
   json["measured"] = MeasuredJson(record);
@@ -211,7 +211,7 @@ void PrintPaths(const Explanation& explanation) {
   for (size_t i = 0; i < explanation.paths.size(); ++i) {
     const PathCost& cost = explanation.paths[i];
     Print("{:<2}{:<15} {:<17} {:>9.2f} {:>9.2f} {:>7.2f} {:>9} {:>9.2f} {:>10}{}\n",
-          i == explanation.choice.best ? "*" : "", AccessPathName(cost.path), PolicyName(cost.policy),
+          i == explanation.choice.best ? "*" : "", AccessPathName(cost.path), NameOf(cost.policy),
           Gigabytes(cost.useful_bytes), Gigabytes(cost.read_bytes), cost.amplification(),
           FormatCount(static_cast<double>(cost.requests)), cost.seconds,
           cost.one_time_seconds > 0 ? fmt::format("{:.2f}", cost.one_time_seconds) : "",
@@ -327,7 +327,7 @@ void PrintTraceJson(const LayoutRecord& record, const Curve& curve) {
   auto hit = curve.hits.begin();
   for (const CacheSize& size : curve.sizes) {
     Json row = {{"size", size.text}, {"cache_rows", size.rows}};
-    for (const PolicyKind policy : kAllPolicies) row[PolicyName(policy)] = (hit++)->ratio;
+    for (const PolicyKind policy : kAllPolicies) row[NameOf(policy)] = (hit++)->ratio;
     json["hit_ratios"].push_back(std::move(row));
   }
   PrintJson(json, 2);
@@ -352,13 +352,13 @@ void PrintTrace(const LayoutRecord& record, const Curve& curve) {
   for (const double share : Deciles(statistics)) Print(" {:>5.3f}", share);
   Print("\n\nhit ratio by memory (share of the features) and policy\n  {:>8}", "memory");
   for (const PolicyKind policy : kAllPolicies)
-    Print("  {:>{}}", PolicyName(policy), std::max<size_t>(6, PolicyName(policy).size()));
+    Print("  {:>{}}", NameOf(policy), std::max<size_t>(6, NameOf(policy).size()));
   Print("\n");
   auto hit = curve.hits.begin();
   for (const CacheSize& size : curve.sizes) {
     Print("  {:>8}", size.text);
     for (const PolicyKind policy : kAllPolicies) {
-      Print("  {:>{}.3f}", (hit++)->ratio, std::max<size_t>(6, PolicyName(policy).size()));
+      Print("  {:>{}.3f}", (hit++)->ratio, std::max<size_t>(6, NameOf(policy).size()));
     }
     Print("\n");
   }

@@ -12,45 +12,38 @@ void LayoutFlags::AddPlanOptions(CLI::App* verb) {
   verb->add_option("--disk", disk,
                    "the most that the layout may take: 3x (times the feature bytes), 20GiB; "
                    "default: no limit");
-  verb->add_option(
-          "--gpu-cache", gpu_cache,
-          "rows that stay on the GPU, beside --cache: the most used; kept in memory, within --memory, "
-          "where there is no GPU; default: none")
-      ->type_name("SIZE");
   verb->add_option("--epochs-planned", epochs, "epochs sampled ahead, which training then repeats")
       ->capture_default_str();
-  verb->add_option("--policy", policy, "which rows stay in memory")
-      ->check(CLI::IsMember({"none", "static-degree", "static-frequency", "fifo", "lru", "belady"}))
-      ->type_name("NAME")
-      ->capture_default_str();
-  verb->add_option("--seed-order", order, "random, or proximity: seeds near each other share batches")
-      ->check(CLI::IsMember({"random", "proximity"}))
-      ->type_name("NAME")
-      ->capture_default_str();
+  AddChoice(verb, "--policy", policy, "which rows stay in memory");
+  AddChoice(verb, "--seed-order", road.seed_order,
+            "random, or proximity: seeds near each other share batches");
   verb->add_option("--hash-functions", hash_functions,
                    "of the MinHash order of segment caches; 0: by node id")
       ->capture_default_str();
 }
 
-void LayoutFlags::AddTo(CLI::App* verb) {
-  verb->add_option("--fanout", fanouts, "neighbors a hop, from the seeds outwards")
-      ->delimiter(',')
+void LayoutFlags::AddRoadOptions(CLI::App* verb) {
+  verb->add_option("--batch-size", road.batch_size, "seed nodes (link: edges) a mini-batch")
       ->capture_default_str();
-  verb->add_option("--batch-size", batch_size, "seed nodes a mini-batch")->capture_default_str();
-  verb->add_option("--direction", direction, "along which edges neighbors send")
-      ->check(CLI::IsMember({"in", "out", "both"}))
-      ->type_name("NAME")
-      ->capture_default_str();
-  verb->add_option("--seed", seed, "of order and samples")->capture_default_str();
+  AddChoice(verb, "--direction", road.direction, "along which edges neighbors send");
+  verb->add_flag("--replace", road.replace, "draw neighbors with replacement: always as many as the fanout");
   verb->add_option("--cache", cache, "rows that stay in memory: a size, or a share of the feature bytes")
       ->capture_default_str();
+}
+
+void LayoutFlags::AddTo(CLI::App* verb) {
+  verb->add_option("--fanout", road.fanouts, "neighbors a hop, from the seeds outwards")
+      ->delimiter(',')
+      ->capture_default_str();
+  AddRoadOptions(verb);
+  verb->add_option("--seed", road.seed, "of order and samples")->capture_default_str();
   verb->add_option("--threads", threads, "default: processors");
   AddPlanOptions(verb);
 }
 
-std::string_view DirectionName(uint8_t direction) {
-  constexpr std::string_view kNames[] = {"in", "out", "both"};
-  return kNames[std::min<size_t>(direction, 2)];
+std::string SampleFlags(const RoadSpec& spec) {
+  return fmt::format("--fanout {} --batch-size {} --direction {}{}", fmt::join(spec.fanouts, ","),
+                     spec.batch_size, NameOf(spec.direction), spec.replace ? " --replace" : "");
 }
 
 Result<uint64_t> ParseDisk(const std::string& text, uint64_t feature_bytes) {
@@ -71,29 +64,20 @@ Result<uint64_t> ParseDisk(const std::string& text, uint64_t feature_bytes) {
 
 Result<LayoutSpec> LayoutFlags::ToSpec(const Manifest& manifest) const {
   LayoutSpec spec{.name = name,
-                  .direction = direction == "in"    ? Direction::kIn
-                               : direction == "out" ? Direction::kOut
-                                                    : Direction::kBoth,
-                  .fanouts = fanouts,
-                  .batch_size = batch_size,
-                  .seed = seed,
+                  .road = road,
                   .epochs = epochs,
+                  .policy = policy,
                   .hash_functions = hash_functions,
                   .threads = threads > 0 ? threads : ProcessorCount()};
-  const TableRecord* features = manifest.FindTable(spec.feature_table);
+  const TableRecord* features = manifest.FindTable(road.feature_table);
   if (features == nullptr) {
     return MakeStatus(Code::kInvalidArgument, "the database has no node features to lay out");
   }
   const uint64_t feature_bytes = features->row_count * RowBytes(features->element_type, features->dim);
-  QUARRY_TRY(spec.cache_bytes, ParseBytes(cache, feature_bytes));
-  if (!gpu_cache.empty()) {
-    QUARRY_TRY(spec.gpu_cache_bytes, ParseBytes(gpu_cache, feature_bytes));
-  }
+  QUARRY_TRY(spec.road.cache_bytes, ParseBytes(cache, feature_bytes));
   if (!disk.empty()) {
     QUARRY_TRY(spec.disk_bytes, ParseDisk(disk, feature_bytes));
   }
-  QUARRY_TRY(spec.policy, ParsePolicy(policy));
-  QUARRY_TRY(spec.order, ParseSeedOrder(order));
   return spec;
 }
 

@@ -12,18 +12,16 @@ namespace quarry::cli {
 
 struct LayoutFlags {
   std::string name = "default";
-  std::vector<uint32_t> fanouts = {10, 15, 20};
-  uint32_t batch_size = 1024;
-  std::string direction = "in";
-  uint64_t seed = 0;
-  std::string cache = "10%", gpu_cache;
+  RoadSpec road = {.fanouts = {10, 15, 20}};  // cache_bytes: ToSpec reads `cache`
+  std::string cache = "10%";
   std::string disk;
   uint32_t epochs = 1;
-  std::string policy = "belady";
-  std::string order = "random";
+  PolicyKind policy = PolicyKind::kBelady;
   uint32_t hash_functions = 8;
   unsigned threads = 0;
 
+  // Those that say which batches a road makes, but --fanout and --seed.
+  void AddRoadOptions(CLI::App* verb);
   // All of them.
   void AddTo(CLI::App* verb);
   // Those that `train` does not have already.
@@ -32,8 +30,8 @@ struct LayoutFlags {
   Result<LayoutSpec> ToSpec(const Manifest& manifest) const;
 };
 
-// "in", "out" or "both": of a record, which has the number.
-std::string_view DirectionName(uint8_t direction);
+// "--fanout 10,15 --batch-size 1024 --direction in": what AddRoadOptions and --fanout read, of what is sampled.
+std::string SampleFlags(const RoadSpec& spec);
 
 // "3x" = times `feature_bytes`; else as ParseBytes.
 Result<uint64_t> ParseDisk(const std::string& text, uint64_t feature_bytes);

@@ -10,6 +10,7 @@
 
 #include "cli.h"
 #include "quarry/base/units.h"
+#include "quarry/format/road_spec.h"
 
 namespace quarry::cli {
 
@@ -39,6 +40,16 @@ CLI::Option* AddChoice(CLI::App* verb, const std::string& name, Value& value, co
   return verb->add_option_function<std::string>(name, take, help)
       ->type_name("NAME")
       ->check(CLI::IsMember(names));
+}
+
+// The same of an enum that has names, whose default is what `value` is.
+template <NamedEnum Enum>
+CLI::Option* AddChoice(CLI::App* verb, const std::string& name, Enum& value, const std::string& help) {
+  Choices<Enum> choices;
+  for (const std::string_view choice : EnumNames<Enum>::kNames) {
+    choices.emplace_back(choice, static_cast<Enum>(choices.size()));
+  }
+  return AddChoice(verb, name, value, choices, help)->default_str(std::string(NameOf(value)));
 }
 
 // A time that ends: CLI11's ranges let nan pass.

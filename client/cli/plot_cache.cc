@@ -21,7 +21,7 @@ constexpr uint64_t kPercents[] = {1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 40, 50};
 
 struct CacheArguments {
   std::string source, output, memory;
-  LayoutFlags flags;
+  LayoutFlags flags{.cache = "0"};
   std::vector<const CLI::Option*> sampling;  // options of a database alone
 };
 
@@ -76,9 +76,7 @@ Result<Curves> SampleCurves(const CacheArguments& arguments) {
     QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, 0));
   }
   QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.source, std::move(options)));
-  LayoutFlags flags = arguments.flags;
-  flags.cache = "0";
-  QUARRY_TRY(const LayoutSpec spec, flags.ToSpec(*database->manifest()));
+  QUARRY_TRY(const LayoutSpec spec, arguments.flags.ToSpec(*database->manifest()));
   ProgressBar bar;
   QUARRY_TRY(const std::unique_ptr<SampledTrace> sampled,
              SampledTrace::Make(*database, spec, bar.AsFunction()));
@@ -116,7 +114,7 @@ Result<Curves> ReadCurves(const CacheArguments& arguments) {
   for (const JsonObject& size : sizes) {
     QUARRY_TRY(const double rows, size.Number("cache_rows"));
     for (size_t i = 0; i < curves.size(); ++i) {
-      QUARRY_TRY(const double ratio, size.Number(std::string(PolicyName(kAllPolicies[i]))));
+      QUARRY_TRY(const double ratio, size.Number(std::string(NameOf(kAllPolicies[i]))));
       curves[i].emplace_back(Percent(rows, nodes), ratio);
     }
   }
@@ -136,7 +134,7 @@ Result<Picture> Compose(const CacheArguments& arguments) {
   static_assert(kAllPolicies[0] == PolicyKind::kNone);
   for (size_t policy = curves.size() - 1; policy > 0; --policy) {
     const size_t curve = panel.series.size();
-    picture.legend.push_back({std::string(PolicyName(kAllPolicies[policy])), CurveLook(curve)});
+    picture.legend.push_back({std::string(NameOf(kAllPolicies[policy])), CurveLook(curve)});
     panel.series.push_back(CurveSeries(curve, curves[policy]));
   }
   picture.panels.push_back(std::move(panel));
@@ -154,15 +152,14 @@ void AddPlotCache(CLI::App& plot, Action& action) {
   AddOutput(*verb, arguments->output);
   LayoutFlags& flags = arguments->flags;
   arguments->sampling = {
-      verb->add_option("--fanout", flags.fanouts, "neighbors to sample per layer, from the seeds outwards")
+      verb->add_option("--fanout", flags.road.fanouts,
+                       "neighbors to sample per layer, from the seeds outwards")
           ->delimiter(',')
           ->capture_default_str(),
-      verb->add_option("--batch-size", flags.batch_size, "seed nodes a mini-batch")->capture_default_str(),
-      verb->add_option("--direction", flags.direction, "along which edges neighbors send")
-          ->check(CLI::IsMember({"in", "out", "both"}))
-          ->type_name("NAME")
+      verb->add_option("--batch-size", flags.road.batch_size, "seed nodes a mini-batch")
           ->capture_default_str(),
-      verb->add_option("--seed", flags.seed, "of order and samples")->capture_default_str(),
+      AddChoice(verb, "--direction", flags.road.direction, "along which edges neighbors send"),
+      verb->add_option("--seed", flags.road.seed, "of order and samples")->capture_default_str(),
       verb->add_option("--epochs-planned", flags.epochs, "epochs to sample")->capture_default_str(),
       verb->add_option("--threads", flags.threads, "default: processors"),
       verb->add_option("--memory", arguments->memory,

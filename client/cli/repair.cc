@@ -22,19 +22,11 @@ using Json = nlohmann::ordered_json;
 // `quarry layout build` with what the layout was built with.
 std::string BuildCommand(const Store& store, const LayoutRecord& layout) {
   std::string command = fmt::format(
-      "quarry layout build {} {} --fanout {} --batch-size {} --seed {} --direction {} --epochs-planned {} "
-      "--policy {} --seed-order {} --hash-functions {}",
-      store.path(), layout.name, fmt::join(layout.fanouts, ","), layout.batch_size, layout.seed,
-      DirectionName(layout.direction), layout.epochs, layout.policy, layout.seed_order,
-      layout.hash_functions);
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  if (const TableRecord* table = manifest->FindTable(layout.table)) {
-    const uint64_t row_bytes = RowStride(table->element_type, table->dim);
-    command += fmt::format(" --cache {}", (layout.cache_rows - layout.gpu_cache_rows) * row_bytes);
-    if (layout.gpu_cache_rows > 0) {
-      command += fmt::format(" --gpu-cache {}", layout.gpu_cache_rows * row_bytes);
-    }
-  }
+      "quarry layout build {} {} {} --seed {} --epochs-planned {} --policy {} --seed-order {} "
+      "--hash-functions {} --cache {}",
+      store.path(), layout.name, SampleFlags(layout.spec), layout.spec.seed, layout.epochs,
+      quarry::NameOf(layout.policy), quarry::NameOf(layout.spec.seed_order), layout.hash_functions,
+      layout.spec.cache_bytes);
   uint64_t disk_bytes = layout.disk_bytes_max;
   // Older records do not say; one that needed segment caches had a budget, which was what it takes.
   if (disk_bytes == 0 && layout.batches_per_segment > 0) disk_bytes = layout.file_bytes + layout.trace_bytes;

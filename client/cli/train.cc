@@ -37,7 +37,8 @@ std::vector<uint32_t> DefaultFanouts(uint32_t layers) {
 
 // Half of the engine's threads sample and half extract; each stage has one at least.
 void SplitThreads(const NodeArguments& arguments, LiveRoadOptions& road, TrainOptions& train) {
-  const unsigned threads = arguments.threads > 0 ? arguments.threads : std::max(2U, ProcessorCount());
+  const unsigned threads =
+      arguments.plan_flags.threads > 0 ? arguments.plan_flags.threads : std::max(2U, ProcessorCount());
   road.sampler_threads = std::max(1U, threads / 2);
   road.extractor_threads = std::max(1U, threads - road.sampler_threads);
   train.torch_threads = arguments.torch_threads > 0 ? arguments.torch_threads : ProcessorCount();
@@ -60,13 +61,13 @@ Result<std::unique_ptr<Database>> OpenWithBudgets(NodeArguments& arguments) {
   }
   QUARRY_TRY(std::unique_ptr<Database> database, Database::Open(arguments.path, std::move(options)));
   const std::shared_ptr<const Manifest> manifest = database->manifest();
-  const TableRecord* features = manifest->FindTable(arguments.road.feature_table);
+  const TableRecord* features = manifest->FindTable(arguments.road.spec.feature_table);
   if (features == nullptr) {
     return MakeStatus(Code::kInvalidArgument, "{}: the database has no node features to train on",
                       arguments.path);
   }
   const uint64_t feature_bytes = features->row_count * RowBytes(features->element_type, features->dim);
-  QUARRY_TRY(arguments.road.cache_bytes, ParseBytes(arguments.cache, feature_bytes));
+  QUARRY_TRY(arguments.road.spec.cache_bytes, ParseBytes(arguments.plan_flags.cache, feature_bytes));
   if (arguments.memory.ends_with('%')) {
     DatabaseOptions again;
     QUARRY_TRY(again.memory_bytes, ParseSize("--memory", arguments.memory, feature_bytes));
@@ -93,7 +94,7 @@ Result<OpenRoad> OpenLive(Database& database, const LiveRoadOptions& options) {
 }
 
 Result<OpenRoad> OpenPlanned(Database& database, const std::string& layout, LiveRoadOptions live) {
-  live.cache_bytes = 0;  // what it samples, it samples once an epoch
+  live.spec = live.spec.ForOtherPasses();
   QUARRY_TRY(std::unique_ptr<PlannedRoad> road, database.OpenLayout({.layout = layout, .live = live}));
   OpenRoad open{.live = road->live(),
                 .planned = road.get(),
@@ -105,7 +106,7 @@ Result<OpenRoad> OpenPlanned(Database& database, const std::string& layout, Live
 
 // Every epoch from a layout of its own, built while the one before trains.
 Result<OpenRoad> OpenSuperbatches(Database& database, const LayoutSpec& spec, LiveRoadOptions live) {
-  live.cache_bytes = 0;
+  live.spec = live.spec.ForOtherPasses();
   QUARRY_TRY(std::unique_ptr<SuperbatchRoad> road, database.OpenSuperbatches({.layout = spec, .live = live}));
   OpenRoad open{.live = &road->live(),
                 .superbatches = road.get(),
@@ -118,17 +119,8 @@ Result<OpenRoad> OpenSuperbatches(Database& database, const LayoutSpec& spec, Li
 Result<LayoutSpec> SpecOf(const NodeArguments& arguments, const Manifest& manifest) {
   LayoutFlags flags = arguments.plan_flags;
   if (!arguments.layout.empty()) flags.name = arguments.layout;
-  flags.cache = arguments.cache;
   QUARRY_TRY(LayoutSpec spec, flags.ToSpec(manifest));
-  spec.feature_table = arguments.road.feature_table;
-  spec.topology = arguments.road.topology;
-  spec.direction = arguments.road.direction;
-  spec.fanouts = arguments.road.fanouts;
-  spec.batch_size = arguments.road.batch_size;
-  spec.seed = arguments.road.seed;
-  spec.cache_bytes = arguments.road.cache_bytes;
   if (arguments.resample) spec.packing = Packing::kCheaper;
-  spec.threads = arguments.threads > 0 ? arguments.threads : ProcessorCount();
   return spec;
 }
 
@@ -163,7 +155,8 @@ Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const
                        TrainingStates& states) {
   QUARRY_TRY(std::optional<TrainRun> run, arguments.run.NodeRun());
   if (!run) return TrainRun();
-  NodeSettings settings{.road = arguments.road, .train = arguments.train, .resample = arguments.resample};
+  NodeSettings settings{
+      .road = arguments.road.spec, .train = arguments.train, .resample = arguments.resample};
   if (arguments.plan) settings.planned = spec;
   if (!arguments.plan && spec != nullptr) {
     const std::shared_ptr<const Manifest> manifest = database.manifest();
@@ -180,10 +173,10 @@ Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const
 Status TrainOn(const NodeArguments& arguments, Database& database, const OpenRoad& open, TrainSetup setup,
                StreamStats& last_epoch) {
   setup.memory_budget_bytes = database.budget().limit_bytes();
-  setup.cache_budget_bytes = arguments.road.cache_bytes;
+  setup.cache_budget_bytes = arguments.road.spec.cache_bytes;
   setup.overhead_bytes = EstimateTrainerBytes(
       arguments.train, open.road->feature_dim(), CountClasses(open.road->labels()),
-      BoundHopNodes(arguments.road.batch_size, arguments.road.fanouts, open.batch_nodes_max),
+      BoundHopNodes(arguments.road.spec.batch_size, arguments.road.spec.fanouts, open.batch_nodes_max),
       setup.run.states != nullptr);
   setup.superbatches = open.superbatches;
   setup.config = arguments.config;
@@ -253,12 +246,14 @@ Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckInlineFlag(arguments.inline_only, arguments.path));
   TuneMalloc();
   TrainOptions& train = arguments.train;
-  arguments.road.fanouts = arguments.fanouts.empty() ? DefaultFanouts(train.layers) : arguments.fanouts;
-  if (arguments.road.fanouts.size() != train.layers) {
+  RoadSpec& spec = arguments.plan_flags.road;
+  if (spec.fanouts.empty()) spec.fanouts = DefaultFanouts(train.layers);
+  if (spec.fanouts.size() != train.layers) {
     return MakeStatus(Code::kUsage, "--layers {} needs {} fanouts, but --fanout gives {}", train.layers,
-                      train.layers, arguments.road.fanouts.size());
+                      train.layers, spec.fanouts.size());
   }
-  arguments.road.seed = train.seed;
+  spec.seed = train.seed;
+  arguments.road.spec = spec;
   train.torch_threads = arguments.torch_threads;
   const int status_fd = arguments.workers.status_fd;
   if (status_fd >= 0) {
@@ -300,23 +295,18 @@ void AddModelOptions(CLI::App* verb, NodeArguments& arguments) {
 void AddEngineOptions(CLI::App* verb, NodeArguments& arguments) {
   LiveRoadOptions& road = arguments.road;
   using Placement = LiveRoadOptions::TopologyPlacement;
-  verb->add_option("--fanout", arguments.fanouts,
+  verb->add_option("--fanout", arguments.plan_flags.road.fanouts,
                    "neighbors a hop, from the seeds outwards (default 10,15,20; link: 20)")
       ->delimiter(',');
-  verb->add_option("--batch-size", road.batch_size, "seed nodes (link: edges) a mini-batch")
-      ->capture_default_str();
-  AddChoice(verb, "--direction", road.direction, Directions(),
-            "along which edges neighbors send (default in)");
+  arguments.plan_flags.AddRoadOptions(verb);
   verb->add_option("--memory", arguments.memory,
                    "cap on all that the engine holds: 8GiB, 2GB, or 50% of the feature bytes; "
                    "default: 80% of what the machine or cgroup allows");
-  verb->add_option("--cache", arguments.cache, "cap, within --memory, on feature rows kept between batches")
-      ->capture_default_str();
   AddChoice<Placement>(
       verb, "--topology", road.topology_placement,
       {{"auto", Placement::kAuto}, {"memory", Placement::kMemory}, {"disk", Placement::kDisk}},
       "where adjacency lists lie (default auto: in memory if they fit)");
-  verb->add_option("--threads", arguments.threads,
+  verb->add_option("--threads", arguments.plan_flags.threads,
                    "of the engine, shared by sampling and extraction; default: processors");
   verb->add_option("--torch-threads", arguments.torch_threads, "of LibTorch; default: processors");
   verb->add_flag("--ordered", arguments.train.ordered,
@@ -362,8 +352,8 @@ void AddTrain(CLI::App& app, Action& action) {
   verb->callback([verb, arguments, &action] {
     NodeArguments& given = arguments->node;
     if (given.resample) given.plan = true;
-    if (verb->count("--layers") == 0 && !given.fanouts.empty()) {
-      given.train.layers = static_cast<uint32_t>(given.fanouts.size());
+    if (verb->count("--layers") == 0 && !given.plan_flags.road.fanouts.empty()) {
+      given.train.layers = static_cast<uint32_t>(given.plan_flags.road.fanouts.size());
     }
     if (arguments->task == "link") {
       action = [verb, arguments] { return TrainLink(*verb, arguments->link); };

@@ -20,14 +20,13 @@ struct NodeArguments {
   std::string path;          // the database's, or "unix:" and the server's socket
   bool inline_only = false;  // with a server: no shared memory
   std::string model = "sage";
-  std::vector<uint32_t> fanouts;
-  std::string memory, cache = "10%";
-  unsigned threads = 0, torch_threads = 0;
-  LiveRoadOptions road;
+  std::string memory;
+  unsigned torch_threads = 0;
+  LayoutFlags plan_flags = {.road = {.fanouts = {}}};  // fanouts, if none are given: DefaultFanouts
+  LiveRoadOptions road;                                // but for its spec: that of plan_flags
   TrainOptions train;
   RunFlags run;
   std::string layout;  // empty: the live road
-  LayoutFlags plan_flags;
   bool plan = false;
   bool resample = false;
   bool json = false;

@@ -33,22 +33,9 @@ constexpr Refusal kRefusals[] = {
     {"--threads", kServers},
     {"--topology", kServers},
     {"--dry-run", "is of memory that is divided here, and this is the server's"},
-    {"--gpu-cache", "is of layouts that are built here: `quarry layout build`, then --layout"},
     {"--epochs-planned", "is of layouts that are built here: `quarry layout build`, then --layout"},
     {"--hash-functions", "is of layouts that are built here: `quarry layout build`, then --layout"},
 };
-
-wire::Direction DirectionOf(Direction direction) {
-  switch (direction) {
-    case Direction::kIn:
-      return wire::Direction::kIn;
-    case Direction::kOut:
-      return wire::Direction::kOut;
-    case Direction::kBoth:
-      return wire::Direction::kBoth;
-  }
-  return wire::Direction::kIn;
-}
 
 Result<uint64_t> FeatureBytes(const wire::Description& description, const std::string& table) {
   const auto found = std::ranges::find(description.tables, table, &wire::TableInfo::name);
@@ -60,26 +47,17 @@ Result<uint64_t> FeatureBytes(const wire::Description& description, const std::s
 
 // The road that these arguments ask for.
 Result<wire::OpenStream> StreamOf(const NodeArguments& arguments, uint64_t feature_bytes) {
-  const LiveRoadOptions& road = arguments.road;
-  wire::LiveSpec live{.feature_table = road.feature_table,
-                      .topology = road.topology,
-                      .direction = DirectionOf(road.direction),
-                      .fanouts = road.fanouts,
-                      .batch_size = road.batch_size,
-                      .seed = road.seed};
-  QUARRY_TRY(live.cache_bytes, ParseBytes(arguments.cache, feature_bytes));
+  RoadSpec live = arguments.road.spec;
+  QUARRY_TRY(live.cache_bytes, ParseBytes(arguments.plan_flags.cache, feature_bytes));
   wire::OpenStream request;
   if (arguments.resample) {
-    wire::SuperbatchSpec superbatches{.live = std::move(live),
-                                      .policy = arguments.plan_flags.policy,
-                                      .seed_order = arguments.plan_flags.order};
+    wire::SuperbatchSpec superbatches{.live = std::move(live), .policy = arguments.plan_flags.policy};
     if (!arguments.plan_flags.disk.empty()) {
       QUARRY_TRY(superbatches.disk_bytes, ParseDisk(arguments.plan_flags.disk, feature_bytes));
     }
     request.road = std::move(superbatches);
   } else if (!arguments.layout.empty()) {
-    live.cache_bytes = 0;  // what is sampled beside a layout, is sampled once an epoch
-    request.road = wire::PlannedSpec{.layout = arguments.layout, .live = std::move(live)};
+    request.road = wire::PlannedSpec{.layout = arguments.layout, .live = live.ForOtherPasses()};
   } else {
     request.road = std::move(live);
   }
@@ -90,23 +68,12 @@ Result<wire::OpenStream> StreamOf(const NodeArguments& arguments, uint64_t featu
 LayoutRecord RecordOf(const wire::LayoutInfo& layout) {
   LayoutRecord record;
   record.name = layout.name;
-  record.seed = layout.seed;
-  record.batch_size = layout.batch_size;
+  record.spec = layout.spec;
   record.policy = layout.policy;
-  record.seed_order = layout.seed_order;
   record.epochs = layout.epochs;
   record.cache_rows = layout.cache_rows;
-  record.gpu_cache_rows = layout.gpu_cache_rows;
   record.batches_per_segment = layout.batches_per_segment;
   return record;
-}
-
-// As it would be given to a road here, for settings.
-Result<LayoutSpec> SpecOf(const wire::SuperbatchSpec& superbatches) {
-  LayoutSpec spec{.cache_bytes = superbatches.live.cache_bytes, .disk_bytes = superbatches.disk_bytes};
-  QUARRY_TRY(spec.policy, ParsePolicy(superbatches.policy));
-  QUARRY_TRY(spec.order, ParseSeedOrder(superbatches.seed_order));
-  return spec;
 }
 
 // One rank after the other; all get the error of one.
@@ -189,7 +156,7 @@ class RemoteTraining {
 
   Status Describe() {
     QUARRY_TRY(description_, store_->Describe());
-    QUARRY_TRY(feature_bytes_, FeatureBytes(description_, arguments_.road.feature_table));
+    QUARRY_TRY(feature_bytes_, FeatureBytes(description_, arguments_.road.spec.feature_table));
     return Status::Ok();
   }
 
@@ -198,7 +165,7 @@ class RemoteTraining {
     QUARRY_TRY(const std::optional<TrainRun> run, arguments_.run.NodeRun());
     if (!run) return Status::Ok();
     run_ = *run;
-    NodeSettings settings{.road = arguments_.road,
+    NodeSettings settings{.road = arguments_.road.spec,
                           .train = arguments_.train,
                           .resample = arguments_.resample,
                           .trainers = size_};
@@ -206,7 +173,8 @@ class RemoteTraining {
     const auto* const superbatches = std::get_if<wire::SuperbatchSpec>(&stream.road);
     LayoutSpec planned;
     if (superbatches != nullptr) {
-      QUARRY_TRY(planned, SpecOf(*superbatches));
+      planned = {
+          .road = superbatches->live, .policy = superbatches->policy, .disk_bytes = superbatches->disk_bytes};
       settings.planned = &planned;
     }
     const auto layout = std::ranges::find(description_.layouts, arguments_.layout, &wire::LayoutInfo::name);
@@ -264,7 +232,7 @@ class RemoteTraining {
     setup.memory_budget_bytes = memory_bytes_;
     setup.overhead_bytes = EstimateTrainerBytes(
         arguments_.train, road_->feature_dim(), CountClasses(road_->labels()),
-        BoundHopNodes(arguments_.road.batch_size, arguments_.road.fanouts, description_.node_count),
+        BoundHopNodes(arguments_.road.spec.batch_size, arguments_.road.spec.fanouts, description_.node_count),
         run_.states != nullptr);
     setup.run = run_;
     setup.config = arguments_.config;

@@ -120,8 +120,8 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup) {
   AddWork(summary.stats, json);
   AddPlan(setup, json);
   AddCheckpoints(summary, setup.run, json);
-  json["fanouts"] = setup.road.fanouts;
-  json["batch_size"] = setup.road.batch_size;
+  json["fanouts"] = setup.road.spec.fanouts;
+  json["batch_size"] = setup.road.spec.batch_size;
   json["hidden"] = setup.train.hidden;
   json["seed"] = setup.train.seed;
   json["sampler_threads"] = setup.road.sampler_threads;

@@ -1,22 +1,23 @@
 #include "train_run.h"
 
+#include "layout_options.h"
+
 namespace quarry::cli {
 namespace {
 
 std::string LayoutSettings(const LayoutRecord& record) {
   return fmt::format(
-      "--layout {} (seed {}, batches of {}) --cache {} rows --gpu-cache {} rows --disk {} batches a segment "
+      "--layout {} (seed {}, batches of {}) --cache {} rows --disk {} batches a segment "
       "--policy {} --epochs-planned {} --seed-order {}",
-      record.name, record.seed, record.batch_size, record.cache_rows, record.gpu_cache_rows,
-      record.batches_per_segment, record.policy, record.epochs, record.seed_order);
+      record.name, record.spec.seed, record.spec.batch_size, record.cache_rows, record.batches_per_segment,
+      quarry::NameOf(record.policy), record.epochs, quarry::NameOf(record.spec.seed_order));
 }
 
 std::string LayoutSettings(const LayoutSpec& spec, bool resample) {
   const std::string epochs = resample ? "--resample every-epoch"
                                       : fmt::format("--plan {} --epochs-planned {}", spec.name, spec.epochs);
-  return fmt::format("{} --cache {} --gpu-cache {} --disk {} --policy {} --seed-order {}", epochs,
-                     spec.cache_bytes, spec.gpu_cache_bytes, spec.disk_bytes, PolicyName(spec.policy),
-                     SeedOrderName(spec.order));
+  return fmt::format("{} --cache {} --disk {} --policy {} --seed-order {}", epochs, spec.road.cache_bytes,
+                     spec.disk_bytes, quarry::NameOf(spec.policy), quarry::NameOf(spec.road.seed_order));
 }
 
 }  // namespace
@@ -54,10 +55,9 @@ Result<std::optional<TrainRun>> RunFlags::NodeRun() const {
 
 std::string NodeSettings::ToString() const {
   std::string text = fmt::format(
-      "--task node --model sage --layers {} --hidden {} --fanout {} --batch-size {} --direction {} --lr {} "
-      "--dropout {} --input-dropout {} --weight-decay {} --normalize-features {} --seed {} --ordered {}",
-      train.layers, train.hidden, fmt::join(road.fanouts, ","), road.batch_size,
-      NameOf(Directions(), road.direction), train.learning_rate, train.dropout, train.input_dropout,
+      "--task node --model sage --layers {} --hidden {} {} --lr {} --dropout {} --input-dropout {} "
+      "--weight-decay {} --normalize-features {} --seed {} --ordered {}",
+      train.layers, train.hidden, SampleFlags(road), train.learning_rate, train.dropout, train.input_dropout,
       train.weight_decay, NameOf(RowNorms(), train.row_norm), train.seed, train.ordered);
   // How BLAS shares out a product decides its last bits.
   if (train.ordered) text += fmt::format(" --torch-threads {}", train.torch_threads);

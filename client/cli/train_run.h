@@ -9,14 +9,10 @@
 #include "cli.h"
 #include "option_values.h"
 #include "quarry/layout/layout.h"
-#include "quarry/pipeline/live_road.h"
 #include "quarry/trainer/train.h"
 
 namespace quarry::cli {
 
-inline Choices<Direction> Directions() {
-  return {{"in", Direction::kIn}, {"out", Direction::kOut}, {"both", Direction::kBoth}};
-}
 inline Choices<RowNorm> RowNorms() {
   return {{"none", RowNorm::kNone}, {"l1", RowNorm::kL1}, {"l2", RowNorm::kL2}};
 }
@@ -35,7 +31,7 @@ struct RunFlags {
 
 // What `train` and a road, or the layout that it reads (one of `built` and `planned`), say of the result.
 struct NodeSettings {
-  const LiveRoadOptions& road;
+  const RoadSpec& road;
   const TrainOptions& train;
   const LayoutRecord* built = nullptr;  // --layout
   const LayoutSpec* planned = nullptr;  // --plan

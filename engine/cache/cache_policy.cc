@@ -313,8 +313,6 @@ class BeladyPolicy final : public CachePolicy {
   uint32_t farthest_ = 0;         // no bucket above is in use
 };
 
-constexpr std::string_view kNames[] = {"none", "static-degree", "static-frequency", "fifo", "lru", "belady"};
-
 // The bucket, counted from the top, in which the `rank`-th lies (from 1); `rank` becomes that within it.
 uint32_t FindRank(std::span<const uint32_t> counts, uint64_t& rank) {
   auto bucket = static_cast<uint32_t>(counts.size() - 1);
@@ -323,15 +321,6 @@ uint32_t FindRank(std::span<const uint32_t> counts, uint64_t& rank) {
 }
 
 }  // namespace
-
-std::string_view PolicyName(PolicyKind kind) { return kNames[static_cast<size_t>(kind)]; }
-
-Result<PolicyKind> ParsePolicy(std::string_view name) {
-  for (const PolicyKind kind : kAllPolicies) {
-    if (PolicyName(kind) == name) return kind;
-  }
-  return MakeStatus(Code::kUsage, "'{}' is no cache policy: it is one of {}", name, fmt::join(kNames, ", "));
-}
 
 std::unique_ptr<CachePolicy> CachePolicy::Make(PolicyKind kind, uint64_t node_count, uint64_t capacity,
                                                std::span<const NodeId> start,

@@ -6,30 +6,26 @@
 namespace quarry {
 
 CacheSimulator::CacheSimulator(PolicyKind kind, uint64_t node_count, uint64_t capacity,
-                               std::span<const NodeId> start, std::span<const uint32_t> start_next_uses,
-                               CacheLevels levels)
+                               std::span<const NodeId> start, std::span<const uint32_t> start_next_uses)
     : policy_(CachePolicy::Make(kind, node_count, capacity, start, start_next_uses)),
-      levels_(std::move(levels)),
       slots_(node_count, kNoSlot),
       resident_count_(start.size()) {
-  assert(start.size() <= capacity && capacity < kNoSlot && levels_.gpu_slots <= capacity);
+  assert(start.size() <= capacity && capacity < kNoSlot);
   for (uint32_t slot = 0; slot < start.size(); ++slot) slots_[start[slot]] = slot;
   for (uint64_t slot = capacity; slot-- > start.size();) {
-    (slot < levels_.gpu_slots ? gpu_free_ : cpu_free_).push_back(static_cast<uint32_t>(slot));
+    free_.push_back(static_cast<uint32_t>(slot));
   }
 }
 
 uint32_t CacheSimulator::TakeSlot(NodeId node) {
-  const bool hot = !levels_.hot.empty() && levels_.hot[node];
-  std::vector<uint32_t>& free = gpu_free_.empty() || (!hot && !cpu_free_.empty()) ? cpu_free_ : gpu_free_;
-  const uint32_t slot = free.back();
-  free.pop_back();
+  const uint32_t slot = free_.back();
+  free_.pop_back();
   return slots_[node] = slot;
 }
 
 void CacheSimulator::FreeSlotOf(NodeId node) {
   const uint32_t slot = std::exchange(slots_[node], kNoSlot);
-  (slot < levels_.gpu_slots ? gpu_free_ : cpu_free_).push_back(slot);
+  free_.push_back(slot);
 }
 
 void CacheSimulator::Step(uint32_t batch, std::span<const NodeId> nodes, std::span<const uint32_t> next_uses,

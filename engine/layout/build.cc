@@ -70,7 +70,7 @@ class Builder {
   Status Remove(std::string_view file) const { return RemoveTree(store_.backend(), Path(file)); }
   uint64_t TotalBytes() const;  // on disk, once it is packed
   uint64_t row_stride() const { return RowStride(geometry_.element_type, geometry_.dim); }
-  CacheRows cache_rows() const { return CacheRowsOf(spec_, row_stride(), geometry_.row_count); }
+  uint64_t cache_rows() const { return CacheRowsOf(spec_, row_stride(), geometry_.row_count); }
   ReadPlan PlanReads(const DeviceProfile& device) const;
 
   Store& store_;
@@ -101,10 +101,10 @@ Status Builder::Prepare(const std::string& folder) {
     QUARRY_TRY(spec_.snapshot, store_.TakeSnapshot());
   }
   const std::shared_ptr<const Manifest> manifest = store_.manifest();
-  const TableRecord* table = spec_.snapshot->FindTable(spec_.feature_table);
-  const TopologyRecord* topology = manifest->FindTopology(spec_.topology);
-  if (table == nullptr) return store_.OpenTable(spec_.feature_table).status();
-  if (topology == nullptr) return store_.OpenTopology(spec_.topology).status();
+  const TableRecord* table = spec_.snapshot->FindTable(spec_.road.feature_table);
+  const TopologyRecord* topology = manifest->FindTopology(spec_.road.topology);
+  if (table == nullptr) return store_.OpenTable(spec_.road.feature_table).status();
+  if (topology == nullptr) return store_.OpenTopology(spec_.road.topology).status();
   table_record_ = *table;
   topology_record_ = *topology;
   QUARRY_TRY(geometry_, FeatureGeometry::Make(table->element_type, table->dim, table->row_count));
@@ -114,12 +114,8 @@ Status Builder::Prepare(const std::string& folder) {
 
 // What the sampled batches depend on.
 uint64_t Builder::TraceKey() const {
-  uint64_t key =
-      MixSeed(spec_.seed, spec_.first_pass, spec_.epochs, spec_.batch_size,
-              static_cast<uint64_t>(spec_.direction), static_cast<uint64_t>(spec_.order),
-              topology_record_.generation, topology_record_.edge_count, place_.generation, seed_hash_);
-  for (const uint32_t fanout : spec_.fanouts) key = MixSeed(key, fanout);
-  return key;
+  return MixSeed(spec_.road.SampleHash(), spec_.first_pass, spec_.epochs, topology_record_.generation,
+                 topology_record_.edge_count, place_.generation, seed_hash_);
 }
 
 Status Builder::WriteMark() const {
@@ -196,11 +192,8 @@ Status Builder::Plan() {
   IoBackend& backend = store_.backend();
   const uint64_t node_count = geometry_.row_count;
   const uint64_t stride = row_stride();
-  CachePlanOptions options{.policy = spec_.policy,
-                           .node_count = node_count,
-                           .capacity = cache_rows().rows,
-                           .gpu_capacity = cache_rows().gpu_rows,
-                           .cyclic = spec_.cyclic};
+  CachePlanOptions options{
+      .policy = spec_.policy, .node_count = node_count, .capacity = cache_rows(), .cyclic = spec_.cyclic};
   std::vector<uint32_t> degrees;
   if (spec_.policy == PolicyKind::kStaticDegree) {
     QUARRY_TRY(degrees, source_->CountUses());
@@ -259,7 +252,7 @@ Status Builder::ChoosePacking(const Status& packed) {
   if (spec_.packing == Packing::kCheaper) {
     const DeviceProfile device = ProfileOf(*store_.manifest());
     QUARRY_TRY(const std::unique_ptr<FeatureTable> table,
-               store_.OpenTable(*spec_.snapshot, spec_.feature_table));
+               store_.OpenTable(*spec_.snapshot, spec_.road.feature_table));
     QUARRY_TRY(report_.merged_seconds, MergedReadSeconds(encoder_->miss_reader(), trace_->batch_count(),
                                                          geometry_, table->block_bytes(), device));
     const double write_rate = DeviceOf(*store_.manifest()).write_bytes_per_second;
@@ -288,7 +281,7 @@ Status Builder::EncodePacked() {
                                .batch_count = trace_->batch_count(),
                                .row_bytes = row_stride(),
                                .hash_functions = spec_.hash_functions,
-                               .seed = spec_.seed};
+                               .seed = spec_.road.seed};
   const auto progress = [&](uint64_t batch) { return Report("encoding", batch, trace_->batch_count()); };
   QUARRY_RETURN_IF_ERROR(encoder_->Encode(0, options, cache_plan_.start, progress));
   if (spec_.disk_bytes == 0 || TotalBytes() <= spec_.disk_bytes) return Status::Ok();
@@ -327,9 +320,9 @@ Status Builder::PackFile(DataFileWriter& writer, std::vector<uint32_t>& checksum
   QUARRY_RETURN_IF_ERROR(encoder_->WriteBlocks(writer.file(), writer.position(), checksums));
   if (!encoder_->packed()) return Status::Ok();
   QUARRY_TRY(const std::unique_ptr<FeatureTable> table,
-             store_.OpenTable(*spec_.snapshot, spec_.feature_table));
+             store_.OpenTable(*spec_.snapshot, spec_.road.feature_table));
   QUARRY_TRY(const std::unique_ptr<RowOverlay> newer,
-             store_.OpenOverlay(spec_.feature_table, spec_.snapshot));
+             store_.OpenOverlay(spec_.road.feature_table, spec_.snapshot));
   const std::vector<PackStream> streams = encoder_->Streams();
   const uint64_t fixed = table->resident_bytes() + checksums.size() * sizeof(uint32_t) +
                          streams.size() * sizeof(PackStream) + newer->resident_bytes() +
@@ -370,8 +363,7 @@ Result<PackStats> Builder::Pack() {
   LayoutDirectory directory{.row_bytes = geometry_.row_bytes,
                             .row_stride = encoder_->row_stride(),
                             .node_count = geometry_.row_count,
-                            .cache_slots = cache_rows().rows,
-                            .gpu_slots = cache_rows().gpu_rows,
+                            .cache_slots = cache_rows(),
                             .packed = encoder_->packed(),
                             .batches_per_epoch = batches_per_epoch_,
                             .seed_hash = seed_hash_,
@@ -407,24 +399,19 @@ ReadPlan Builder::PlanReads(const DeviceProfile& device) const {
 
 LayoutRecord Builder::Describe(const PackStats& pack) const {
   const ReadPlan reads = PlanReads(ProfileOf(*store_.manifest()));
+  RoadSpec road = spec_.road;
+  road.cache_bytes = cache_rows() * row_stride();
   return LayoutRecord{.name = spec_.name,
                       .directory = place_.folder,
                       .generation = place_.generation,
-                      .table = spec_.feature_table,
+                      .spec = std::move(road),
                       .table_generation = table_record_.generation,
-                      .topology = spec_.topology,
                       .topology_generation = topology_record_.generation,
                       .timestamp = spec_.snapshot->timestamp,
-                      .seed = spec_.seed,
-                      .batch_size = spec_.batch_size,
-                      .fanouts = spec_.fanouts,
-                      .direction = static_cast<uint8_t>(spec_.direction),
-                      .policy = std::string(PolicyName(spec_.policy)),
-                      .seed_order = std::string(SeedOrderName(spec_.order)),
+                      .policy = spec_.policy,
                       .epochs = spec_.epochs,
                       .batch_count = trace_->batch_count(),
-                      .cache_rows = cache_rows().rows,
-                      .gpu_cache_rows = cache_rows().gpu_rows,
+                      .cache_rows = cache_rows(),
                       .batches_per_segment = encoder_->batches_per_segment(),
                       .hash_functions = spec_.hash_functions,
                       .disk_bytes_max = spec_.disk_bytes,
@@ -435,7 +422,6 @@ LayoutRecord Builder::Describe(const PackStats& pack) const {
                       .useful_bytes = reads.useful_bytes,
                       .accesses = cache_plan_.accesses,
                       .hits = cache_plan_.hits,
-                      .gpu_hits = cache_plan_.gpu_hits,
                       .predicted_seconds = reads.seconds / spec_.epochs,
                       .plan_seconds = MonotonicSeconds() - start_seconds_,
                       .plan_bytes_written = file_bytes_ + report_.trace.trace_bytes,

@@ -8,9 +8,8 @@ namespace {
 
 class Simulation {
  public:
-  Simulation(const Trace& trace, const NextUses* next_uses, const CachePlanOptions& options,
-             const CacheLevels& levels)
-      : trace_(trace), next_uses_(next_uses), options_(options), levels_(levels), cursor_(trace) {}
+  Simulation(const Trace& trace, const NextUses* next_uses, const CachePlanOptions& options)
+      : trace_(trace), next_uses_(next_uses), options_(options), cursor_(trace) {}
 
   // Runs all batches from `start`; returns the simulator in its last state.
   Result<CacheSimulator> Run(std::span<const NodeId> start, const CacheStepFunction& visit,
@@ -19,8 +18,7 @@ class Simulation {
     if (WantsNextUses(options_.policy)) {
       for (const NodeId node : start) start_next_uses.push_back(next_uses_->first_uses()[node]);
     }
-    CacheSimulator simulator(options_.policy, options_.node_count, options_.capacity, start, start_next_uses,
-                             levels_);
+    CacheSimulator simulator(options_.policy, options_.node_count, options_.capacity, start, start_next_uses);
     for (uint64_t batch = 0; batch < trace_.batch_count(); ++batch) {
       QUARRY_TRY(const TraceBatch* const nodes, cursor_.Read(batch));
       std::span<const uint32_t> next_uses;
@@ -38,35 +36,10 @@ class Simulation {
   const Trace& trace_;
   const NextUses* const next_uses_;
   const CachePlanOptions& options_;
-  const CacheLevels& levels_;
   TraceCursor cursor_;
   IoBuffer buffer_;
   CacheStep step_;
 };
-
-// The rows of the most accesses are the GPU's.
-//
-// What is resident is the policy's decision over the whole cache; where a row lies is decided once, when it
-// enters. With half of a 10 % cache on the GPU that serves 0.79 of what Belady could serve from the GPU
-// alone, and the disk reads nothing more for it.
-Result<CacheLevels> PlanLevels(const Trace& trace, const CachePlanOptions& options) {
-  CacheLevels levels{.gpu_slots = options.gpu_capacity};
-  if (options.gpu_capacity == 0) return levels;
-  QUARRY_TRY(const std::vector<uint32_t> counts, CountAccesses(trace, options.node_count));
-  levels.hot.resize(options.node_count);
-  for (const NodeId node : TopNodes(counts, options.gpu_capacity)) levels.hot[node] = true;
-  return levels;
-}
-
-// Hot rows take the first slots, which are the GPU's, others fill up what is left of them.
-void OrderByLevel(const CacheLevels& levels, std::vector<NodeId>& start) {
-  const uint64_t gpu_rows = std::min<uint64_t>(levels.gpu_slots, start.size());
-  if (gpu_rows == 0) return;
-  std::stable_partition(start.begin(), start.end(), [&](NodeId node) { return levels.hot[node]; });
-  const auto middle = start.begin() + static_cast<std::ptrdiff_t>(gpu_rows);
-  std::sort(start.begin(), middle);
-  std::sort(middle, start.end());
-}
 
 }  // namespace
 
@@ -109,9 +82,7 @@ Result<std::vector<uint32_t>> CountAccesses(const Trace& trace, uint64_t node_co
 
 uint64_t CachePlanBytes(const CachePlanOptions& options, uint64_t batch_nodes_max) {
   constexpr uint64_t kBytesPerBatchNode = 32;  // nodes, next uses, slots, and their buffers
-  const uint64_t level_bytes =
-      options.gpu_capacity == 0 ? 0 : options.node_count * sizeof(uint32_t) + options.node_count / 8;
-  return level_bytes + 2 * options.node_count * sizeof(uint32_t) + 3 * options.capacity * sizeof(uint32_t) +
+  return 2 * options.node_count * sizeof(uint32_t) + 3 * options.capacity * sizeof(uint32_t) +
          CachePolicy::MemoryBytes(options.policy, options.node_count, options.capacity, batch_nodes_max) +
          batch_nodes_max * kBytesPerBatchNode;
 }
@@ -122,8 +93,7 @@ uint64_t CachePlanBytes(const CachePlanOptions& options, uint64_t batch_nodes_ma
 Result<CachePlan> SimulateCache(const Trace& trace, const NextUses* next_uses,
                                 const CachePlanOptions& options, const CacheStepFunction& visit) {
   CachePlan plan;
-  QUARRY_TRY(const CacheLevels levels, PlanLevels(trace, options));
-  Simulation simulation(trace, next_uses, options, levels);
+  Simulation simulation(trace, next_uses, options);
   if (options.policy == PolicyKind::kStaticDegree) {
     plan.start = TopNodes(options.degrees, options.capacity);
   } else if (options.policy == PolicyKind::kStaticFrequency) {
@@ -134,12 +104,9 @@ Result<CachePlan> SimulateCache(const Trace& trace, const NextUses* next_uses,
     QUARRY_TRY(const CacheSimulator warm, simulation.Run({}, {}, ignored));
     plan.start = warm.Residents();
   }
-  OrderByLevel(levels, plan.start);
   const auto count = [&](uint64_t batch, const TraceBatch& nodes, const CacheStep& step) -> Status {
     plan.accesses += nodes.nodes.size();
     plan.hits += nodes.nodes.size() - step.misses;
-    plan.gpu_hits += static_cast<uint64_t>(
-        std::ranges::count_if(step.slots, [&](uint32_t slot) { return slot < levels.gpu_slots; }));
     return visit ? visit(batch, nodes, step) : Status::Ok();
   };
   QUARRY_TRY(CacheSimulator simulator, simulation.Run(plan.start, count, plan.misses));

@@ -42,8 +42,7 @@ class NextUses {
 struct CachePlanOptions {
   PolicyKind policy = PolicyKind::kBelady;
   uint64_t node_count = 0;
-  uint64_t capacity = 0;              // rows, of both levels
-  uint64_t gpu_capacity = 0;          // rows of these on the GPU: those that the trace uses most
+  uint64_t capacity = 0;              // rows
   std::span<const uint32_t> degrees;  // by node; for static-degree alone
   bool cyclic = true;                 // else: from an empty cache (static: the chosen rows), once
 };
@@ -53,14 +52,13 @@ using CacheStepFunction =
     std::function<Status(uint64_t batch, const TraceBatch& nodes, const CacheStep& step)>;
 
 struct CachePlan {
-  // Resident before the first batch; start[i] in slot i, ascending within each level.
+  // Resident before the first batch; start[i] in slot i, ascending.
   std::vector<NodeId> start;
   std::vector<uint32_t> wrap;  // by start slot: the slot of the same row after the last batch
   std::vector<CacheSimulator::Carried> carried;  // to be read with the last batch, ascending by node
   uint64_t accesses = 0;
   uint64_t hits = 0;
-  uint64_t misses = 0;    // carried rows included
-  uint64_t gpu_hits = 0;  // hits on the GPU
+  uint64_t misses = 0;  // carried rows included
 };
 
 // `next_uses` may be null for policies that do not want them. `visit` may be empty: then it only counts.

@@ -367,7 +367,7 @@ void CostModel::Price(PathCost cost, uint64_t seeks) {
 }
 
 std::string Describe(const PathCost& cost) {
-  return fmt::format("{} with {}", AccessPathName(cost.path), PolicyName(cost.policy));
+  return fmt::format("{} with {}", AccessPathName(cost.path), NameOf(cost.policy));
 }
 
 // What a path takes most of its time for.

@@ -45,8 +45,8 @@ Result<std::unique_ptr<Layout>> Layout::Open(Store& store, const LayoutRecord& n
         Code::kUnsupported,
         "{}: layout \"{}\" was built from generation {} of table \"{}\" and {} of topology \"{}\", "
         "which the database no longer has: `quarry layout rebuild`",
-        store.path(), name, record->table_generation, record->table, record->topology_generation,
-        record->topology);
+        store.path(), name, record->table_generation, record->spec.feature_table, record->topology_generation,
+        record->spec.topology);
   }
   std::unique_ptr<Layout> layout(new Layout());
   layout->record_ = *record;
@@ -161,39 +161,34 @@ Result<std::unique_ptr<Trace>> Layout::OpenTrace(Store& store) const {
                      store.manifest()->database_id, record_.trace_generation, record_.trace_bytes);
 }
 
-CacheRows CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_count) {
-  if (spec.policy == PolicyKind::kNone) return {};
-  const uint64_t gpu_rows = std::min(spec.gpu_cache_bytes / row_stride, row_count);
-  return {.rows = std::min(gpu_rows + spec.cache_bytes / row_stride, row_count), .gpu_rows = gpu_rows};
+uint64_t CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_count) {
+  return spec.policy == PolicyKind::kNone ? 0 : std::min(spec.road.cache_bytes / row_stride, row_count);
 }
 
 bool IsFresh(const Manifest& manifest, const LayoutRecord& record) {
-  const TableRecord* table = manifest.FindTable(record.table);
-  const TopologyRecord* topology = manifest.FindTopology(record.topology);
+  const TableRecord* table = manifest.FindTable(record.spec.feature_table);
+  const TopologyRecord* topology = manifest.FindTopology(record.spec.topology);
   return table != nullptr && table->generation == record.table_generation && topology != nullptr &&
          topology->generation == record.topology_generation;
 }
 
 bool IsServable(const Manifest& manifest, const LayoutRecord& record) {
-  const TableRecord* table = manifest.FindTable(record.table);
-  const TopologyRecord* topology = manifest.FindTopology(record.topology);
+  const TableRecord* table = manifest.FindTable(record.spec.feature_table);
+  const TopologyRecord* topology = manifest.FindTopology(record.spec.topology);
   return table != nullptr && table->generation >= record.table_generation && topology != nullptr &&
          topology->generation == record.topology_generation;
 }
 
 bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const LayoutSpec& spec) {
-  const TableRecord* table = manifest.FindTable(spec.feature_table);
-  const TopologyRecord* topology = manifest.FindTopology(spec.topology);
+  const TableRecord* table = manifest.FindTable(spec.road.feature_table);
+  const TopologyRecord* topology = manifest.FindTopology(spec.road.topology);
   if (table == nullptr || topology == nullptr) return false;
   const uint64_t stride = RowStride(table->element_type, table->dim);
-  const CacheRows cache = CacheRowsOf(spec, stride, table->row_count);
-  return record.table == spec.feature_table && record.table_generation == table->generation &&
-         record.topology == spec.topology && record.topology_generation == topology->generation &&
-         record.fanouts == spec.fanouts && record.direction == static_cast<uint8_t>(spec.direction) &&
-         record.batch_size == spec.batch_size && record.seed == spec.seed && record.epochs == spec.epochs &&
-         record.policy == PolicyName(spec.policy) && record.seed_order == SeedOrderName(spec.order) &&
-         record.cache_rows == cache.rows && record.gpu_cache_rows == cache.gpu_rows &&
-         record.hash_functions == spec.hash_functions &&
+  RoadSpec road = spec.road;
+  road.cache_bytes = CacheRowsOf(spec, stride, table->row_count) * stride;
+  return record.spec == road && record.table_generation == table->generation &&
+         record.topology_generation == topology->generation && record.epochs == spec.epochs &&
+         record.policy == spec.policy && record.hash_functions == spec.hash_functions &&
          (spec.disk_bytes == 0 ? record.batches_per_segment == 0 : record.total_bytes() <= spec.disk_bytes);
 }
 

@@ -55,9 +55,8 @@ Status CheckDirectory(const LayoutDirectory& directory, const std::string& path)
   };
   const uint64_t stride = directory.row_stride;
   if (stride == 0 || stride < directory.row_bytes || stride > (uint64_t{1} << 24) ||
-      directory.image_rows > directory.cache_slots || directory.gpu_slots > directory.cache_slots ||
-      directory.cache_slots > directory.node_count || directory.image_bytes() > limit ||
-      directory.start_nodes.size() != directory.image_rows ||
+      directory.image_rows > directory.cache_slots || directory.cache_slots > directory.node_count ||
+      directory.image_bytes() > limit || directory.start_nodes.size() != directory.image_rows ||
       (!directory.wrap.empty() && directory.wrap.size() != directory.image_rows)) {
     return fault("the cache image of rows", directory.image_rows);
   }
@@ -107,7 +106,7 @@ Status WriteDirectory(DataFileWriter& writer, const LayoutDirectory& directory,
                                  directory.regions_bytes,
                                  directory.batches.size(),
                                  directory.segments.size(),
-                                 directory.gpu_slots,
+                                 0,  // once the slots of a second level
                                  directory.packed ? 1U : 0U};
   for (const BatchEntry& b : directory.batches) {
     for (const uint64_t word :
@@ -150,7 +149,6 @@ Result<LayoutDirectory> ReadDirectory(IoBackend& backend, const DataFile& data) 
                             .row_stride = words[2],
                             .node_count = words[3],
                             .cache_slots = words[4],
-                            .gpu_slots = words[11],
                             .packed = words[12] != 0,
                             .batches_per_epoch = words[5],
                             .seed_hash = words[6],

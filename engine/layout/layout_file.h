@@ -14,12 +14,8 @@ inline constexpr std::string_view kRegionsSection = "regions";
 // kUsage names the option that cannot be.
 Status CheckSpec(const LayoutSpec& spec);
 
-// How many rows the caches of a spec hold.
-struct CacheRows {
-  uint64_t rows = 0;      // both levels together
-  uint64_t gpu_rows = 0;  // the GPU's part of them
-};
-CacheRows CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_count);
+// How many rows the cache of a spec holds.
+uint64_t CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_count);
 
 // Appends the directory's sections to a file whose regions are written; `extents` are those of a patched
 // layout.

@@ -127,7 +127,7 @@ Result<LayoutRecord> WritePatch(Store& store, MemoryBudget& budget, const Layout
   QUARRY_RETURN_IF_ERROR(WriteDirectory(*writer, directory, plan.extents));
   LayoutRecord record = layout.record();
   const std::shared_ptr<const Manifest> manifest = store.manifest();
-  const TableRecord* const table = manifest->FindTable(record.table);
+  const TableRecord* const table = manifest->FindTable(record.spec.feature_table);
   QUARRY_TRY(record.file_bytes, writer->Finish({.kind = FileKind::kLayout,
                                                 .database_id = manifest->database_id,
                                                 .generation = place.generation,

@@ -69,7 +69,7 @@ class Rebuild {
   }
   // To what the layout's rows belong from now on.
   void Renew(LayoutRecord& record) const {
-    record.table_generation = snapshot_->FindTable(record.table)->generation;
+    record.table_generation = snapshot_->FindTable(record.spec.feature_table)->generation;
     record.timestamp = snapshot_->timestamp;
   }
 
@@ -112,14 +112,14 @@ Status Rebuild::Choose() {
 // Empty when a build would plan the same batches of the same rows.
 Result<std::string> Rebuild::WhyOtherBatches() {
   const LayoutDirectory& directory = layout_->directory();
-  const TableRecord* const table = snapshot_->FindTable(record_.table);
+  const TableRecord* const table = snapshot_->FindTable(record_.spec.feature_table);
   const uint64_t row_bytes = RowBytes(table->element_type, table->dim);
   if (row_bytes != directory.row_bytes || table->row_count != directory.node_count) {
-    return fmt::format("table \"{}\" has other rows", record_.table);
+    return fmt::format("table \"{}\" has other rows", record_.spec.feature_table);
   }
   QUARRY_TRY(const bool may_differ, PropertiesMayDiffer());
   if (!may_differ) return std::string();
-  if (record_.seed_order != SeedOrderName(SeedOrder::kRandom)) {
+  if (record_.spec.seed_order != SeedOrder::kRandom) {
     return std::string("labels or splits have changed, on which the order of the batches depends");
   }
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
@@ -144,7 +144,7 @@ Result<bool> Rebuild::PropertiesMayDiffer() const {
 // The batches are the same; what becomes of their rows?
 Status Rebuild::ChoosePatch() {
   const ScopedSpan span("find changed rows");
-  QUARRY_TRY(newer_, store_.OpenOverlay(record_.table, snapshot_,
+  QUARRY_TRY(newer_, store_.OpenOverlay(record_.spec.feature_table, snapshot_,
                                         TableVersion{record_.table_generation, record_.timestamp}));
   QUARRY_TRY(newer_reservation_, budget_.Reserve(newer_->resident_bytes(), "the versions of changed rows"));
   report_.rows_changed = newer_->TouchedRows().size();
@@ -253,26 +253,15 @@ Result<LayoutRecord> Rebuild::Build() {
 
 // What the layout was built with.
 Result<LayoutSpec> Rebuild::Spec() const {
-  const TableRecord* const table = snapshot_->FindTable(record_.table);
-  if (table == nullptr) return store_.OpenTable(record_.table).status();
-  const uint64_t row_stride = RowStride(table->element_type, table->dim);
   LayoutSpec spec{.name = record_.name,
-                  .feature_table = record_.table,
-                  .topology = record_.topology,
-                  .direction = static_cast<Direction>(record_.direction),
-                  .fanouts = record_.fanouts,
-                  .batch_size = record_.batch_size,
-                  .seed = record_.seed,
+                  .road = record_.spec,
                   .epochs = record_.epochs,
-                  .cache_bytes = (record_.cache_rows - record_.gpu_cache_rows) * row_stride,
-                  .gpu_cache_bytes = record_.gpu_cache_rows * row_stride,
+                  .policy = record_.policy,
                   .disk_bytes = DiskBytesMax(),
                   .hash_functions = record_.hash_functions,
                   .snapshot = snapshot_,
                   .threads = options_.threads};
   if (layout_ != nullptr) spec.packing = layout_->directory().packed ? Packing::kAlways : Packing::kNever;
-  QUARRY_TRY(spec.policy, ParsePolicy(record_.policy));
-  QUARRY_TRY(spec.order, ParseSeedOrder(record_.seed_order));
   return spec;
 }
 

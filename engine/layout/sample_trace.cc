@@ -88,7 +88,7 @@ class TraceSampling {
   }
 
   Status SampleBatches() {
-    QUARRY_TRY(const std::unique_ptr<NeighborSampler> sampler, NeighborSampler::Make(source_, spec_.fanouts));
+    QUARRY_TRY(const std::unique_ptr<NeighborSampler> sampler, NeighborSampler::Make(source_, spec_.road));
     Block block;
     Canonizer canonizer;
     std::vector<std::byte> encoded;
@@ -113,15 +113,15 @@ class TraceSampling {
     uint64_t number = batch;
     size_t epoch = 0;
     for (;; ++epoch) {
-      const uint64_t batches = CeilDiv(spec_.seeds[epoch].size(), spec_.batch_size);
+      const uint64_t batches = CeilDiv(spec_.seeds[epoch].size(), spec_.road.batch_size);
       if (number < batches) break;
       number -= batches;
     }
     const std::vector<NodeId>& seeds = spec_.seeds[epoch];
-    const uint64_t first = number * spec_.batch_size;
-    const uint64_t count = std::min<uint64_t>(spec_.batch_size, seeds.size() - first);
+    const uint64_t first = number * spec_.road.batch_size;
+    const uint64_t count = std::min<uint64_t>(spec_.road.batch_size, seeds.size() - first);
     return sampler.Sample({seeds.data() + first, count},
-                          MixSeed(spec_.seed, spec_.first_pass + epoch, number), block);
+                          MixSeed(spec_.road.seed, spec_.first_pass + epoch, number), block);
   }
 
   static void Encode(const std::vector<NodeId>& nodes, const std::vector<uint32_t>& hop_offsets,
@@ -169,7 +169,7 @@ class TraceSampling {
 
 uint64_t TraceSpec::batch_count() const {
   uint64_t count = 0;
-  for (const std::vector<NodeId>& epoch : seeds) count += CeilDiv(epoch.size(), batch_size);
+  for (const std::vector<NodeId>& epoch : seeds) count += CeilDiv(epoch.size(), road.batch_size);
   return count;
 }
 

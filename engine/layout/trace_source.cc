@@ -30,22 +30,22 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
                                                        const LayoutSpec& spec) {
   std::unique_ptr<TraceSource> source(new TraceSource(store));
   const std::shared_ptr<const Manifest> manifest = store.manifest();
-  const TopologyRecord* record = manifest->FindTopology(spec.topology);
-  if (record == nullptr) return store.OpenTopology(spec.topology).status();
+  const TopologyRecord* record = manifest->FindTopology(spec.road.topology);
+  if (record == nullptr) return store.OpenTopology(spec.road.topology).status();
   const uint64_t resident_bytes = ResidentBytes(*record) + NodePropertiesBytes(*manifest);
-  const std::span<const Adjacency> sides = SidesOf(spec.direction);
+  const std::span<const Adjacency> sides = SidesOf(spec.road.direction);
   const uint64_t indices_bytes = sides.size() * record->edge_count * sizeof(NodeId);
   const bool in_memory = budget.available_bytes() >= resident_bytes + indices_bytes + kSamplingBytes;
   QUARRY_TRY(source->reservation_,
              budget.Reserve(resident_bytes + (in_memory ? indices_bytes : 0), "sampling a trace"));
-  QUARRY_TRY(source->topology_, store.OpenTopology(spec.topology));
+  QUARRY_TRY(source->topology_, store.OpenTopology(spec.road.topology));
   for (const Adjacency side : sides) {
     if (in_memory && source->topology_->has(side)) {
       QUARRY_RETURN_IF_ERROR(source->topology_->LoadIndices(store.backend(), side));
     }
   }
   source->neighbors_ = {
-      .topology = source->topology_.get(), .direction = spec.direction, .backend = &store.backend()};
+      .topology = source->topology_.get(), .direction = spec.road.direction, .backend = &store.backend()};
   std::shared_ptr<const Snapshot> snapshot = spec.snapshot;
   if (snapshot == nullptr) {
     QUARRY_TRY(snapshot, store.TakeSnapshot());
@@ -64,22 +64,18 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
 
 Status TraceSource::OrderSeeds(const LayoutSpec& spec, const std::vector<NodeId>& seeds,
                                const std::vector<int64_t>& labels) {
-  spec_ = {.batch_size = spec.batch_size,
-           .fanouts = spec.fanouts,
-           .seed = spec.seed,
-           .first_pass = spec.first_pass,
-           .threads = spec.threads};
+  spec_ = {.road = spec.road, .first_pass = spec.first_pass, .threads = spec.threads};
   for (uint32_t epoch = 0; epoch < spec.epochs; ++epoch) {
     const uint64_t pass = spec.first_pass + epoch;
-    if (spec.order == SeedOrder::kRandom) {
+    if (spec.road.seed_order == SeedOrder::kRandom) {
       spec_.seeds.push_back(seeds);
-      ShuffleSeeds(spec_.seeds.back(), spec.seed, pass);
+      ShuffleSeeds(spec_.seeds.back(), spec.road.seed, pass);
       continue;
     }
     QUARRY_TRY(OrderedSeeds ordered, OrderByProximity(*topology_, seeds, labels,
-                                                      {.batch_size = spec.batch_size,
+                                                      {.batch_size = spec.road.batch_size,
                                                        .sequences_max = kSequencesMax,
-                                                       .seed = MixSeed(spec.seed, pass)}));
+                                                       .seed = MixSeed(spec.road.seed, pass)}));
     sequences_ = ordered.sequences;
     spec_.seeds.push_back(std::move(ordered.seeds));
   }
@@ -117,12 +113,12 @@ Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topo
 
 Result<std::vector<uint32_t>> CountUses(Store& store, MemoryBudget& budget, const LayoutRecord& layout) {
   const std::shared_ptr<const Manifest> manifest = store.manifest();
-  const TopologyRecord* record = manifest->FindTopology(layout.topology);
-  if (record == nullptr) return store.OpenTopology(layout.topology).status();
+  const TopologyRecord* record = manifest->FindTopology(layout.spec.topology);
+  if (record == nullptr) return store.OpenTopology(layout.spec.topology).status();
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget.Reserve(ResidentBytes(*record) + record->node_count * sizeof(uint32_t), "counting uses"));
-  QUARRY_TRY(const std::unique_ptr<Topology> topology, store.OpenTopology(layout.topology));
-  return CountUses(store.backend(), *topology, static_cast<Direction>(layout.direction));
+  QUARRY_TRY(const std::unique_ptr<Topology> topology, store.OpenTopology(layout.spec.topology));
+  return CountUses(store.backend(), *topology, layout.spec.direction);
 }
 
 }  // namespace quarry

@@ -44,7 +44,7 @@ constexpr uint64_t kProbedBytesAnyway = 8 * kMiB;
 class LiveRoadImpl final : public LiveRoad {
  public:
   LiveRoadImpl(Store& store, MemoryBudget& budget, const LiveRoadOptions& options)
-      : store_(store), budget_(budget), options_(options), sides_(SidesOf(options.direction)) {}
+      : store_(store), budget_(budget), options_(options), sides_(SidesOf(options.spec.direction)) {}
   ~LiveRoadImpl() override { assert(!streaming_ && "streams must be gone before their road"); }
 
   Status OpenAll();
@@ -99,8 +99,11 @@ class LiveRoadImpl final : public LiveRoad {
 };
 
 Status LiveRoadImpl::CheckOptions() const {
-  if (options_.batch_size == 0)
+  if (options_.spec.batch_size == 0)
     return Status(Code::kUsage, "--batch-size 0: a batch needs at least one seed");
+  if (options_.spec.seed_order != SeedOrder::kRandom) {
+    return Status(Code::kUsage, "a live road takes its seeds in random order; others are planned: layouts");
+  }
   if (options_.sampler_threads == 0 || options_.extractor_threads == 0) {
     return Status(Code::kUsage,
                   "0 threads for a stage: the live road needs a sampler and an extractor at least");
@@ -131,12 +134,12 @@ Status LiveRoadImpl::OpenAll() {
 Result<uint64_t> LiveRoadImpl::ResidentBytes() const {
   const std::shared_ptr<const Manifest> manifest = store_.manifest();
   uint64_t bytes = 0;
-  if (const TableRecord* record = manifest->FindTable(options_.feature_table)) {
+  if (const TableRecord* record = manifest->FindTable(options_.spec.feature_table)) {
     QUARRY_TRY(const FeatureGeometry geometry,
                FeatureGeometry::Make(record->element_type, record->dim, record->row_count));
     bytes += geometry.cell_count() * sizeof(uint32_t);
   }
-  if (const TopologyRecord* record = manifest->FindTopology(options_.topology)) {
+  if (const TopologyRecord* record = manifest->FindTopology(options_.spec.topology)) {
     const uint64_t sides = record->has_csr ? 2 : 1;
     const uint64_t pages = CeilDiv(record->edge_count * sizeof(NodeId), kPageBytes);
     bytes += sides * ((record->node_count + 1) * sizeof(uint64_t) + pages * sizeof(uint32_t));
@@ -148,16 +151,17 @@ Status LiveRoadImpl::OpenBase() {
   QUARRY_TRY(const uint64_t resident_bytes, ResidentBytes());
   QUARRY_TRY(resident_reservation_,
              budget_.Reserve(resident_bytes, "what a database keeps resident (indptr, checksums, labels)"));
-  QUARRY_TRY(table_, store_.OpenTable(*snapshot_, options_.feature_table));
-  QUARRY_TRY(topology_, store_.OpenTopology(options_.topology));
+  QUARRY_TRY(table_, store_.OpenTable(*snapshot_, options_.spec.feature_table));
+  QUARRY_TRY(topology_, store_.OpenTopology(options_.spec.topology));
   const FeatureGeometry& geometry = table_->geometry();
   if (geometry.row_count < topology_->node_count()) {
     return MakeStatus(Code::kInvalidArgument, "{}: {} feature rows for the {} nodes of topology '{}'",
-                      table_->file().path(), geometry.row_count, topology_->node_count(), options_.topology);
+                      table_->file().path(), geometry.row_count, topology_->node_count(),
+                      options_.spec.topology);
   }
   if (topology_->node_count() == 0) {
     return MakeStatus(Code::kInvalidArgument, "{}: topology '{}' has no nodes", topology_->file().path(),
-                      options_.topology);
+                      options_.spec.topology);
   }
   QUARRY_RETURN_IF_ERROR(MeasureTableDevice());
   return OpenSnapshot();
@@ -166,7 +170,7 @@ Status LiveRoadImpl::OpenBase() {
 // Rows and labels are those of one snapshot for as long as the road is open, so no buffer ever grows stale.
 Status LiveRoadImpl::OpenSnapshot() {
   QUARRY_TRY(properties_, LoadNodeProperties(store_, topology_->node_count(), snapshot_));
-  QUARRY_TRY(overlay_, store_.OpenOverlay(options_.feature_table, snapshot_));
+  QUARRY_TRY(overlay_, store_.OpenOverlay(options_.spec.feature_table, snapshot_));
   QUARRY_TRY(overlay_reservation_, budget_.Reserve(overlay_->resident_bytes(), "the bitmap of changed rows"));
   return Status::Ok();
 }
@@ -213,7 +217,7 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
 
   const uint64_t available = budget_.available_bytes();
   const uint64_t probe_bytes = ProbeScratchBytes(topology_->node_count(), 2 * candidates);
-  const uint64_t wanted = probe_bytes + options_.cache_bytes;
+  const uint64_t wanted = probe_bytes + options_.spec.cache_bytes;
   const bool in_memory = options_.topology_placement != Placement::kDisk && available > wanted &&
                          indices_bytes() <= (available - wanted) / 2;
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
@@ -225,22 +229,22 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
   if (in_memory) QUARRY_RETURN_IF_ERROR(LoadIndices());
 
   source_ = {.topology = topology_.get(),
-             .direction = options_.direction,
+             .direction = options_.spec.direction,
              .backend = &store_.backend(),
              .io_depth = options_.io_depth,
              .device = device_};
   NeighborSource probed = source_;
   probed.block_entries_max = entries_max;
-  QUARRY_TRY(const std::unique_ptr<NeighborSampler> sampler, NeighborSampler::Make(probed, options_.fanouts));
+  QUARRY_TRY(const std::unique_ptr<NeighborSampler> sampler, NeighborSampler::Make(probed, options_.spec));
   const std::span<const NodeId> spans[] = {lists[0], lists[1], lists[2]};
   const uint32_t batches = std::min(kBatchesInFlightMax, options_.extractor_threads + 2);
-  auto probe = ProbeBatches(*sampler, topology_->node_count(), options_.batch_size, batches, spans,
-                            MixSeed(options_.seed, kProbeSeed), options_.stop);
+  auto probe = ProbeBatches(*sampler, topology_->node_count(), options_.spec.batch_size, batches, spans,
+                            MixSeed(options_.spec.seed, kProbeSeed), options_.stop);
   if (probe.status().code() != Code::kInvalidArgument) return probe;
   return MakeStatus(Code::kOutOfBudget,
                     "one batch of {} seeds with fanouts {} is larger than the {} that are left of the memory "
                     "budget of {} can hold: raise --memory, or lower --batch-size or --fanout",
-                    options_.batch_size, fmt::join(options_.fanouts, ","),
+                    options_.spec.batch_size, fmt::join(options_.spec.fanouts, ","),
                     FormatBytes(entries_max * kProbedEntryBytes), FormatBytes(budget_.limit_bytes()));
 }
 
@@ -248,10 +252,10 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
 // there is memory for.
 uint64_t LiveRoadImpl::ProbedEntriesMax() const {
   const uint64_t node_count = topology_->node_count();
-  const uint64_t edges = sides_.size() * topology_->edge_count();
-  uint64_t frontier = std::min<uint64_t>(options_.batch_size, node_count);
+  const uint64_t edges = options_.spec.EdgesMax(topology_->edge_count());
+  uint64_t frontier = std::min<uint64_t>(options_.spec.batch_size, node_count);
   uint64_t entries = frontier;
-  for (const uint64_t fanout : options_.fanouts) {
+  for (const uint64_t fanout : options_.spec.fanouts) {
     const uint64_t found = std::min(frontier * fanout, edges);
     entries += found;
     frontier = std::min(found, node_count);
@@ -270,7 +274,7 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   demand.indices_bytes = indices_bytes();
   demand.node_count = node_count;
   demand.slot_bytes = RowStride(table_->geometry().element_type, table_->geometry().dim);
-  demand.cache_bytes = options_.cache_bytes;
+  demand.cache_bytes = options_.spec.cache_bytes;
   const uint64_t nodes_max = std::min(node_count, WithMargin(probe.distinct_nodes.front()));
   if (options_.beside_bytes) demand.beside_bytes = options_.beside_bytes(nodes_max);
   for (const uint64_t distinct : probe.distinct_nodes) {
@@ -279,7 +283,7 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   }
   demand.frame_bytes = nodes_max * (sizeof(NodeId) + sizeof(uint32_t)) +
                        WithMargin(probe.edges_max + probe.targets_max) * sizeof(uint32_t) +
-                       options_.batch_size * sizeof(int64_t) + kKiB;
+                       options_.spec.batch_size * sizeof(int64_t) + kKiB;
   const uint64_t edges_max = WithMargin(probe.edges_max);
   demand.memory_sampler_bytes = NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, true);
   demand.disk_sampler_bytes = NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, false);
@@ -318,7 +322,7 @@ Status LiveRoadImpl::Allocate(const BatchProbe& probe) {
 
 Status LiveRoadImpl::AllocateSampling() {
   if (indices_loaded_ && !plan_.topology_in_memory) {  // probing guessed wrong; a fresh reader holds none
-    QUARRY_TRY(topology_, store_.OpenTopology(options_.topology));
+    QUARRY_TRY(topology_, store_.OpenTopology(options_.spec.topology));
   }
   if (!indices_loaded_ && plan_.topology_in_memory) QUARRY_RETURN_IF_ERROR(LoadIndices());
   indices_loaded_ = plan_.topology_in_memory;
@@ -333,7 +337,7 @@ Status LiveRoadImpl::AllocateSampling() {
     }
   }
   for (unsigned i = 0; i < options_.sampler_threads; ++i) {
-    QUARRY_TRY(std::unique_ptr<NeighborSampler> sampler, NeighborSampler::Make(source_, options_.fanouts));
+    QUARRY_TRY(std::unique_ptr<NeighborSampler> sampler, NeighborSampler::Make(source_, options_.spec));
     samplers_.push_back(std::move(sampler));
   }
   return Status::Ok();
@@ -343,17 +347,17 @@ Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
   if (streaming_)
     return Status(Code::kInternal, "StartPass was called while another stream of the road exists");
   if (broken_) return RoadIsBroken();
-  if (pass.shuffle) ShuffleSeeds(pass.seeds, options_.seed, pass.pass);
+  if (pass.shuffle) ShuffleSeeds(pass.seeds, options_.spec.seed, pass.pass);
   const LiveResources resources{.table = table_.get(),
                                 .buffer = buffer_.get(),
                                 .samplers = samplers_,
                                 .extractors = extractors_,
                                 .labels = properties_.labels,
-                                .batch_size = options_.batch_size,
+                                .batch_size = options_.spec.batch_size,
                                 .frame_count = plan_.frame_count,
                                 .batch_nodes_max = plan_.batch_nodes_max,
                                 .batch_edges_max = batch_edges_max_,
-                                .seed = options_.seed};
+                                .seed = options_.spec.seed};
   auto stream = std::make_unique<LiveStream>(resources, std::move(pass), [this](bool whole) {
     streaming_ = false;
     broken_ |= !whole;

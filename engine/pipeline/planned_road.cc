@@ -74,16 +74,17 @@ class PlannedRoadImpl final : public PlannedRoad {
 // Live passes of the same training must see the same graph and the same features.
 Status PlannedRoadImpl::CheckLive() const {
   const LayoutRecord& record = layout_->record();
-  const LiveRoadOptions& live = *options_.live;
-  if (live.feature_table == record.table && live.topology == record.topology &&
-      live.fanouts == record.fanouts && static_cast<uint8_t>(live.direction) == record.direction) {
+  RoadSpec same = options_.live->spec.ForOtherPasses();
+  same.batch_size = record.spec.batch_size;
+  same.seed = record.spec.seed;
+  if (same == record.spec.ForOtherPasses()) {
     return Status::Ok();
   }
   return MakeStatus(
       Code::kUsage,
       "layout \"{}\" was planned for fanouts {} of batches of {}; train with the same, or build "
       "another layout",
-      record.name, fmt::join(record.fanouts, ","), record.batch_size);
+      record.name, fmt::join(record.spec.fanouts, ","), record.spec.batch_size);
 }
 
 Status PlannedRoadImpl::OpenAll() {
@@ -114,7 +115,7 @@ Status PlannedRoadImpl::OpenAll() {
 Status PlannedRoadImpl::OpenTable() {
   const LayoutRecord& record = layout_->record();
   const LayoutDirectory& directory = layout_->directory();
-  QUARRY_TRY(std::unique_ptr<FeatureTable> table, store_.OpenTable(*snapshot_, record.table));
+  QUARRY_TRY(std::unique_ptr<FeatureTable> table, store_.OpenTable(*snapshot_, record.spec.feature_table));
   const FeatureGeometry& geometry = table->geometry();
   if (geometry.row_bytes != directory.row_bytes || directory.node_count != geometry.row_count) {
     return MakeStatus(Code::kCorruption, "{}: rows of {} bytes for {} nodes, the table has {} for {}",
@@ -124,10 +125,10 @@ Status PlannedRoadImpl::OpenTable() {
   state_.element_type = geometry.element_type;
   state_.dim = static_cast<uint32_t>(geometry.dim);
   if (directory.packed) {
-    QUARRY_TRY(overlay_, store_.OpenOverlay(record.table, snapshot_,
+    QUARRY_TRY(overlay_, store_.OpenOverlay(record.spec.feature_table, snapshot_,
                                             TableVersion{record.table_generation, record.timestamp}));
   } else {
-    QUARRY_TRY(overlay_, store_.OpenOverlay(record.table, snapshot_));
+    QUARRY_TRY(overlay_, store_.OpenOverlay(record.spec.feature_table, snapshot_));
     table_ = std::move(table);
   }
   return Status::Ok();

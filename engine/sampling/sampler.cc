@@ -27,12 +27,12 @@ bool InMemory(const NeighborSource& source) {
 
 class DenseSampler final : public NeighborSampler {
  public:
-  DenseSampler(const NeighborSource& source, std::span<const uint32_t> fanouts,
-               std::unique_ptr<Resolver> resolver)
+  DenseSampler(const NeighborSource& source, const RoadSpec& spec, std::unique_ptr<Resolver> resolver)
       : node_count_(source.topology->node_count()),
-        fanouts_(fanouts.begin(), fanouts.end()),
+        fanouts_(spec.fanouts),
+        replace_(spec.replace),
         entries_max_(source.block_entries_max),
-        drawer_(*std::ranges::max_element(fanouts)),
+        drawer_(*std::ranges::max_element(spec.fanouts)),
         resolver_(std::move(resolver)),
         fresh_(kRenumberMax + 1) {
     const std::span<const Adjacency> sides = SidesOf(source.direction);
@@ -55,6 +55,7 @@ class DenseSampler final : public NeighborSampler {
 
   const uint64_t node_count_;
   const std::vector<uint32_t> fanouts_;
+  const bool replace_;
   const uint64_t entries_max_;
   const uint64_t* indptr_[2] = {nullptr, nullptr};
   SubsetDrawer drawer_;
@@ -165,9 +166,12 @@ uint32_t DenseSampler::DrawTile(uint32_t fanout, uint32_t begin, uint32_t end, R
     const uint64_t first_degree = list[1] - list[0];
     const uint64_t* const second = kTwoSides ? &indptr_[1][nodes[i]] : nullptr;
     const uint64_t degree = kTwoSides ? first_degree + second[1] - second[0] : first_degree;
-    const auto taken = static_cast<uint32_t>(std::min<uint64_t>(fanout, degree));
+    const uint64_t most = replace_ && degree > 0 ? fanout : degree;
+    const auto taken = static_cast<uint32_t>(std::min<uint64_t>(fanout, most));
     uint64_t* const out = positions_.data() + count;
-    if (degree > fanout) {
+    if (replace_) {
+      for (uint32_t k = 0; k < taken; ++k) out[k] = (kTwoSides ? 0 : list[0]) + rng.Below(degree);
+    } else if (degree > fanout) {
       drawer_.Draw(rng, kTwoSides ? 0 : list[0], degree, taken, out);
     } else {
       for (uint32_t k = 0; k < taken; ++k) out[k] = (kTwoSides ? 0 : list[0]) + k;
@@ -208,9 +212,9 @@ Status CheckFanouts(std::span<const uint32_t> fanouts) {
 }  // namespace
 
 Result<std::unique_ptr<NeighborSampler>> NeighborSampler::Make(const NeighborSource& source,
-                                                               std::span<const uint32_t> fanouts) {
+                                                               const RoadSpec& spec) {
   assert(source.topology != nullptr);
-  QUARRY_RETURN_IF_ERROR(CheckFanouts(fanouts));
+  QUARRY_RETURN_IF_ERROR(CheckFanouts(spec.fanouts));
   for (const Adjacency side : SidesOf(source.direction)) {
     if (source.topology->has(side)) continue;
     return MakeStatus(Code::kInvalidArgument,
@@ -224,7 +228,7 @@ Result<std::unique_ptr<NeighborSampler>> NeighborSampler::Make(const NeighborSou
   } else {
     QUARRY_TRY(resolver, MakeDiskResolver(source));
   }
-  return std::make_unique<DenseSampler>(source, fanouts, std::move(resolver));
+  return std::make_unique<DenseSampler>(source, spec, std::move(resolver));
 }
 
 uint64_t NeighborSampler::ScratchBytesMax(const NeighborSource& source, uint64_t nodes_max,

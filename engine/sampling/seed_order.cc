@@ -184,17 +184,6 @@ Status CheckArguments(const Topology& topology, std::span<const NodeId> seeds,
 
 }  // namespace
 
-std::string_view SeedOrderName(SeedOrder order) {
-  return order == SeedOrder::kRandom ? "random" : "proximity";
-}
-
-Result<SeedOrder> ParseSeedOrder(std::string_view name) {
-  for (const SeedOrder order : {SeedOrder::kRandom, SeedOrder::kProximity}) {
-    if (name == SeedOrderName(order)) return order;
-  }
-  return MakeStatus(Code::kUsage, "there is no seed order '{}'; the orders are random and proximity", name);
-}
-
 void ShuffleSeeds(std::span<NodeId> seeds, uint64_t seed, uint64_t pass) {
   Rng rng(MixSeed(seed, pass));
   for (size_t i = seeds.size(); i > 1; --i) std::swap(seeds[i - 1], seeds[rng.Below(i)]);

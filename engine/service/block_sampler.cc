@@ -25,7 +25,7 @@ struct BlockBound {
 
 // The most that a block can have: every node finds as many new ones as its fanout, until there are no more.
 BlockBound BoundOf(const Topology& topology, const wire::Sample& request) {
-  const uint64_t sides = request.direction == wire::Direction::kBoth ? 2 : 1;
+  const uint64_t sides = request.direction == Direction::kBoth ? 2 : 1;
   BlockBound bound{.nodes = request.seeds.size()};
   uint64_t frontier = bound.nodes;
   for (const uint32_t fanout : request.fanouts) {
@@ -75,10 +75,10 @@ Result<const BlockSampler::Open*> BlockSampler::Find(std::string_view name) {
 Result<BlockSampler::Sampled> BlockSampler::Sample(const wire::Sample& request, MemoryBudget& session) {
   QUARRY_TRY(const Open* const open, Find(request.topology));
   const NeighborSource source = {.topology = open->topology.get(),
-                                 .direction = static_cast<Direction>(request.direction),
+                                 .direction = request.direction,
                                  .backend = &store_.backend(),
                                  .device = ProfileOf(*store_.manifest())};
-  QUARRY_TRY(const auto sampler, NeighborSampler::Make(source, request.fanouts));
+  QUARRY_TRY(const auto sampler, NeighborSampler::Make(source, {.fanouts = request.fanouts}));
   const BlockBound bound = BoundOf(*open->topology, request);
   // Vectors that grow double: what is filled is half of what is held, at worst.
   const uint64_t block_bytes = (bound.nodes * 2 + bound.edges) * 2 * sizeof(uint32_t) + 4 * kKiB;

@@ -28,75 +28,21 @@ struct LargestBatch {
   uint64_t seeds = 0, nodes = 0, edges = 0;
 };
 
-Direction DirectionOf(wire::Direction direction) {
-  switch (direction) {
-    case wire::Direction::kIn:
-      return Direction::kIn;
-    case wire::Direction::kOut:
-      return Direction::kOut;
-    case wire::Direction::kBoth:
-      return Direction::kBoth;
-  }
-  return Direction::kIn;
-}
-
-Packing PackingOf(wire::Packing packing) {
-  switch (packing) {
-    case wire::Packing::kAlways:
-      return Packing::kAlways;
-    case wire::Packing::kNever:
-      return Packing::kNever;
-    case wire::Packing::kCheaper:
-      return Packing::kCheaper;
-  }
-  return Packing::kCheaper;
-}
-
 unsigned RoadThreads() { return std::clamp(ProcessorCount(), 2U, kRoadThreadsMax); }
 
-LiveRoadOptions LiveOptions(const wire::LiveSpec& spec, const std::shared_ptr<const Snapshot>& snapshot) {
+LiveRoadOptions LiveOptions(const RoadSpec& spec, const std::shared_ptr<const Snapshot>& snapshot,
+                            const std::stop_token& stop) {
   const unsigned threads = RoadThreads();
-  LiveRoadOptions options;
-  options.feature_table = spec.feature_table;
-  options.topology = spec.topology;
-  options.direction = DirectionOf(spec.direction);
-  options.fanouts = spec.fanouts;
-  options.batch_size = spec.batch_size;
-  options.cache_bytes = spec.cache_bytes;
-  options.sampler_threads = threads / 2;
-  options.extractor_threads = threads - threads / 2;
-  options.seed = spec.seed;
-  options.tells_plan = false;
-  options.snapshot = snapshot;
-  return options;
-}
-
-// Passes beside the planned ones are one an epoch: nothing stays in memory for them.
-LiveRoadOptions OtherPasses(const wire::LiveSpec& spec, const std::shared_ptr<const Snapshot>& snapshot) {
-  LiveRoadOptions options = LiveOptions(spec, snapshot);
-  options.cache_bytes = 0;
-  return options;
-}
-
-Result<LayoutSpec> LayoutSpecOf(const wire::SuperbatchSpec& spec, const std::string& name) {
-  LayoutSpec layout;
-  layout.name = name;
-  layout.feature_table = spec.live.feature_table;
-  layout.topology = spec.live.topology;
-  layout.direction = DirectionOf(spec.live.direction);
-  layout.fanouts = spec.live.fanouts;
-  layout.batch_size = spec.live.batch_size;
-  layout.seed = spec.live.seed;
-  layout.cache_bytes = spec.live.cache_bytes;
-  layout.disk_bytes = spec.disk_bytes;
-  layout.packing = PackingOf(spec.packing);
-  QUARRY_TRY(layout.policy, ParsePolicy(spec.policy));
-  QUARRY_TRY(layout.order, ParseSeedOrder(spec.seed_order));
-  return layout;
+  return {.spec = spec,
+          .sampler_threads = threads / 2,
+          .extractor_threads = threads - threads / 2,
+          .tells_plan = false,
+          .snapshot = snapshot,
+          .stop = stop};
 }
 
 // The road estimates its nodes; edges are bounded by the fanouts, and by the edges that there are.
-LargestBatch LargestOf(const Store& store, const wire::LiveSpec& spec, uint64_t nodes_max) {
+LargestBatch LargestOf(const Store& store, const RoadSpec& spec, uint64_t nodes_max) {
   LargestBatch largest{.table = spec.feature_table,
                        .hops = static_cast<uint32_t>(spec.fanouts.size()),
                        .seeds = spec.batch_size,
@@ -109,14 +55,14 @@ LargestBatch LargestOf(const Store& store, const wire::LiveSpec& spec, uint64_t 
   }
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   const TopologyRecord* const topology = manifest->FindTopology(spec.topology);
-  if (topology != nullptr) largest.edges = std::min(largest.edges, 2 * topology->edge_count);
+  if (topology != nullptr) largest.edges = std::min(largest.edges, spec.EdgesMax(topology->edge_count));
   return largest;
 }
 
 LargestBatch LargestOf(const Layout& layout) {
-  return {.table = layout.record().table,
-          .hops = static_cast<uint32_t>(layout.record().fanouts.size()),
-          .seeds = layout.record().batch_size,
+  return {.table = layout.record().spec.feature_table,
+          .hops = static_cast<uint32_t>(layout.record().spec.fanouts.size()),
+          .seeds = layout.record().spec.batch_size,
           .nodes = layout.directory().nodes_max(),
           .edges = layout.directory().edges_max()};
 }
@@ -197,9 +143,8 @@ class Opener {
     return std::visit(*this, request_.road);
   }
 
-  Result<SizedRoad> operator()(const wire::LiveSpec& spec) const {
-    LiveRoadOptions options = LiveOptions(spec, snapshot_);
-    options.stop = stop_;
+  Result<SizedRoad> operator()(const RoadSpec& spec) const {
+    LiveRoadOptions options = LiveOptions(spec, snapshot_, stop_);
     if (!region_paid_) {
       options.beside_bytes = [this, &spec](uint64_t nodes_max) { return LeastRegionBytes(spec, nodes_max); };
     }
@@ -211,8 +156,7 @@ class Opener {
 
   Result<SizedRoad> operator()(const wire::PlannedSpec& spec) const {
     PlannedRoadOptions options{.layout = spec.layout, .tells_plan = false, .snapshot = snapshot_};
-    if (spec.live) options.live = OtherPasses(*spec.live, snapshot_);
-    if (spec.live) options.live->stop = stop_;
+    if (spec.live) options.live = LiveOptions(spec.live->ForOtherPasses(), snapshot_, stop_);
     QUARRY_TRY(std::unique_ptr<PlannedRoad> road, PlannedRoad::Open(store_, budget_, options));
     std::vector<LargestBatch> largest = {LargestOf(road->layout())};
     if (spec.live) largest.push_back(LargestOf(store_, *spec.live, road->live()->plan().batch_nodes_max));
@@ -224,9 +168,12 @@ class Opener {
   }
 
   Result<SizedRoad> operator()(const wire::SuperbatchSpec& spec) const {
-    QUARRY_TRY(LayoutSpec layout, LayoutSpecOf(spec, name_));
-    LiveRoadOptions live = OtherPasses(spec.live, snapshot_);
-    live.stop = stop_;
+    LayoutSpec layout{.name = name_,
+                      .road = spec.live,
+                      .policy = spec.policy,
+                      .disk_bytes = spec.disk_bytes,
+                      .packing = spec.packing};
+    LiveRoadOptions live = LiveOptions(spec.live.ForOtherPasses(), snapshot_, stop_);
     QUARRY_TRY(std::unique_ptr<SuperbatchRoad> road,
                SuperbatchRoad::Open(store_, budget_, {.layout = std::move(layout), .live = std::move(live)}));
     const LargestBatch largest = LargestOf(store_, spec.live, road->live().plan().batch_nodes_max);
@@ -235,11 +182,11 @@ class Opener {
   }
 
  private:
-  uint64_t NodesOf(const wire::LiveSpec& spec) const {
+  uint64_t NodesOf(const RoadSpec& spec) const {
     return store_.manifest()->FindTopology(spec.topology)->node_count;  // the road has found it there
   }
   // Nothing where it cannot be told: the road is refused for another reason, or opened.
-  uint64_t LeastRegionBytes(const wire::LiveSpec& spec, uint64_t nodes_max) const {
+  uint64_t LeastRegionBytes(const RoadSpec& spec, uint64_t nodes_max) const {
     const auto bytes = WireBytes(*snapshot_, LargestOf(store_, spec, nodes_max));
     if (!bytes.ok()) return 0;
     return RegionBytes({.slot_bytes = *bytes}, PlacesOf(request_, SlotChoices(request_.mode).back()));

@@ -56,7 +56,8 @@ void Compare(const wire::LiveSpec& asked, const wire::LiveSpec& group, Compariso
       .Field("fanouts", asked.fanouts, group.fanouts)
       .Field("batch size", asked.batch_size, group.batch_size)
       .Field("cache bytes", asked.cache_bytes, group.cache_bytes)
-      .Field("seed", asked.seed, group.seed);
+      .Field("seed", asked.seed, group.seed)
+      .Field("replace", asked.replace, group.replace);
 }
 
 void Compare(const wire::PlannedSpec& asked, const wire::PlannedSpec& group, Comparison& comparison) {
@@ -68,7 +69,7 @@ void Compare(const wire::PlannedSpec& asked, const wire::PlannedSpec& group, Com
 void Compare(const wire::SuperbatchSpec& asked, const wire::SuperbatchSpec& group, Comparison& comparison) {
   Compare(asked.live, group.live, comparison);
   comparison.Field("policy", asked.policy, group.policy)
-      .Field("seed order", asked.seed_order, group.seed_order)
+      .Field("seed order", asked.live.seed_order, group.live.seed_order)
       .Field("packing", asked.packing, group.packing)
       .Field("disk bytes", asked.disk_bytes, group.disk_bytes);
 }

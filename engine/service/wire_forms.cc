@@ -8,20 +8,13 @@ namespace {
 
 wire::LayoutInfo InfoOf(const Manifest& manifest, const LayoutRecord& layout) {
   return {.name = layout.name,
-          .table = layout.table,
-          .topology = layout.topology,
-          .seed = layout.seed,
-          .batch_size = layout.batch_size,
-          .fanouts = layout.fanouts,
-          .direction = static_cast<wire::Direction>(layout.direction),
+          .spec = layout.spec,
           .policy = layout.policy,
-          .seed_order = layout.seed_order,
           .epochs = layout.epochs,
           .batch_count = layout.batch_count,
           .cache_rows = layout.cache_rows,
           .file_bytes = layout.total_bytes(),
           .servable = IsServable(manifest, layout),
-          .gpu_cache_rows = layout.gpu_cache_rows,
           .batches_per_segment = layout.batches_per_segment};
 }
 

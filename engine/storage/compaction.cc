@@ -150,7 +150,8 @@ Result<std::vector<Catalog::FoldedRows::Change>> Compaction::Changes() const {
   const std::shared_ptr<const Manifest> manifest = store_.manifest();
   for (const LayoutRecord& layout : manifest->layouts) {
     const uint64_t since = layout.timestamp;
-    if (layout.table != record_.name || since <= record_.folded || since >= snapshot_->timestamp) continue;
+    if (layout.spec.feature_table != record_.name || since <= record_.folded || since >= snapshot_->timestamp)
+      continue;
     if (std::ranges::count(changes, since, &Catalog::FoldedRows::Change::since) > 0) continue;
     QUARRY_TRY(const std::unique_ptr<RowOverlay> newer,
                store_.OpenOverlay(record_.name, snapshot_, TableVersion{record_.generation, since}));

@@ -344,7 +344,7 @@ class StoreImpl final : public Store {
   Status CheckNotNeeded(const Manifest& manifest, const TableRecord& table) const {
     const bool property = table.name == "label" || table.name == "split";
     for (const LayoutRecord& layout : manifest.layouts) {
-      if (!property && layout.table != table.name) continue;
+      if (!property && layout.spec.feature_table != table.name) continue;
       return MakeStatus(Code::kInvalidArgument, "{}: layout \"{}\" needs table \"{}\": drop that first",
                         path_, layout.name, table.name);
     }

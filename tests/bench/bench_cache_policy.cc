@@ -129,7 +129,7 @@ void Simulate(PolicyKind kind, const AccessTrace& trace, uint64_t node_count, ui
   };
   const uint64_t bytes = CachePolicy::MemoryBytes(kind, node_count, capacity, trace.nodes[0].size());
   fmt::print("{:<14} {:6.2f} ns per access, {:6.2f} with slots; {:4.1f} % hits, {:4.1f} % admitted, {}\n",
-             PolicyName(kind), TimePolicy(kind, trace, node_count, capacity).ns(), cost.ns(),
+             NameOf(kind), TimePolicy(kind, trace, node_count, capacity).ns(), cost.ns(),
              100 - percent(misses), percent(admitted), FormatBytes(bytes));
 }
 

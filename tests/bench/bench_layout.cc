@@ -119,11 +119,11 @@ Result<double> SequentialRate(Context& context, const File& file, uint64_t memor
 
 LayoutSpec SpecOf(const Context& context, PolicyKind policy, SeedOrder order) {
   return {.name = "bench",
-          .fanouts = context.options.fanouts,
-          .batch_size = context.options.batch_size,
+          .road = {.fanouts = context.options.fanouts,
+                   .batch_size = context.options.batch_size,
+                   .cache_bytes = context.cache_bytes,
+                   .seed_order = order},
           .policy = policy,
-          .order = order,
-          .cache_bytes = context.cache_bytes,
           .threads = ProcessorCount()};
 }
 

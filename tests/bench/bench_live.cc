@@ -140,9 +140,10 @@ Status Run(const Options& options) {
   QUARRY_TRY(const std::unique_ptr<FeatureTable> table, database->store().OpenTable("feature"));
   const FeatureGeometry& geometry = table->geometry();
   LiveRoadOptions road_options;
-  QUARRY_TRY(road_options.cache_bytes, ParseBytes(options.cache, geometry.row_count * geometry.row_bytes));
-  QUARRY_TRY(road_options.fanouts, ParseFanouts(options.fanout));
-  road_options.batch_size = static_cast<uint32_t>(options.batch_size);
+  QUARRY_TRY(road_options.spec.cache_bytes,
+             ParseBytes(options.cache, geometry.row_count * geometry.row_bytes));
+  QUARRY_TRY(road_options.spec.fanouts, ParseFanouts(options.fanout));
+  road_options.spec.batch_size = static_cast<uint32_t>(options.batch_size);
   road_options.sampler_threads = static_cast<unsigned>(options.samplers);
   road_options.extractor_threads = static_cast<unsigned>(options.extractors);
   const double open_start = MonotonicSeconds();

@@ -116,8 +116,9 @@ struct PassTimes {
 
 Result<PassTimes> MeasurePasses(Database& database, uint64_t cache_bytes) {
   PassTimes times;
-  LiveRoadOptions live{
-      .fanouts = {10, 15}, .cache_bytes = cache_bytes, .sampler_threads = 1, .extractor_threads = 1};
+  LiveRoadOptions live{.spec = {.fanouts = {10, 15}, .cache_bytes = cache_bytes},
+                       .sampler_threads = 1,
+                       .extractor_threads = 1};
   {
     QUARRY_TRY(const std::unique_ptr<LiveRoad> road, database.OpenLiveRoad(live));
     QUARRY_TRY(times.live, PassSeconds(*road));
@@ -161,7 +162,9 @@ Status Run(const std::string& path) {
 
   const uint64_t cache_bytes = table.row_count * row_bytes / 10;
   QUARRY_RETURN_IF_ERROR(
-      database->BuildLayout({.name = "writes", .fanouts = {10, 15}, .cache_bytes = cache_bytes, .threads = 2})
+      database
+          ->BuildLayout(
+              {.name = "writes", .road = {.fanouts = {10, 15}, .cache_bytes = cache_bytes}, .threads = 2})
           .status());
   fmt::print("\nreading an epoch, with a share of the rows changed since table and layout were written\n");
   fmt::print("  {:>8}{:>12}{:>10}{:>12}{:>10}{:>16}\n", "changed", "live s", "slower", "planned s", "slower",

@@ -114,7 +114,7 @@ class LruModel {
 template <typename Model>
 void ExpectBehavesLike(PolicyKind kind) {
   for (uint64_t seed = 1; seed <= 150; ++seed) {
-    SCOPED_TRACE(testing::Message() << PolicyName(kind) << ", seed " << seed);
+    SCOPED_TRACE(testing::Message() << NameOf(kind) << ", seed " << seed);
     Rng rng(seed);
     const uint64_t node_count = 1 + rng.Below(40);
     const uint64_t capacity = rng.Below(node_count + 3);
@@ -138,7 +138,7 @@ TEST(CachePolicyTest, LruBehavesLikeAListOfRows) { ExpectBehavesLike<LruModel>(P
 
 TEST(CachePolicyTest, StaticPoliciesNeverChangeAnything) {
   for (const PolicyKind kind : {PolicyKind::kNone, PolicyKind::kStaticDegree, PolicyKind::kStaticFrequency}) {
-    SCOPED_TRACE(PolicyName(kind));
+    SCOPED_TRACE(NameOf(kind));
     const std::vector<NodeId> start =
         kind == PolicyKind::kNone ? std::vector<NodeId>{} : std::vector<NodeId>{1, 4, 7};
     Replay replay(kind, 10, 3, start, {});
@@ -230,7 +230,7 @@ TEST(CachePolicyTest, BeladyHitsAtLeastAsOftenAsAnyOtherOnPowerLaws) {
       return replay.misses();
     };
     for (const PolicyKind kind : {PolicyKind::kNone, PolicyKind::kFifo, PolicyKind::kLru}) {
-      EXPECT_LT(misses(PolicyKind::kBelady, {}), misses(kind, {})) << PolicyName(kind);
+      EXPECT_LT(misses(PolicyKind::kBelady, {}), misses(kind, {})) << NameOf(kind);
     }
     EXPECT_LT(misses(PolicyKind::kBelady, frequent), misses(PolicyKind::kStaticFrequency, frequent));
   }
@@ -238,11 +238,11 @@ TEST(CachePolicyTest, BeladyHitsAtLeastAsOftenAsAnyOtherOnPowerLaws) {
 
 TEST(CachePolicyTest, NamesAreParsedBackAndOthersRefusedWithTheList) {
   for (const PolicyKind kind : kAllPolicies) {
-    const auto parsed = ParsePolicy(PolicyName(kind));
+    const auto parsed = ParseName<PolicyKind>(NameOf(kind));
     ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
     EXPECT_EQ(*parsed, kind);
   }
-  const auto refused = ParsePolicy("mru");
+  const auto refused = ParseName<PolicyKind>("mru");
   EXPECT_EQ(refused.status().code(), Code::kUsage);
   EXPECT_THAT(std::string(refused.status().message()),
               testing::HasSubstr("none, static-degree, static-frequency, fifo, lru, belady"));
@@ -253,7 +253,7 @@ TEST(CachePolicyTest, AllocatesNothingOnceItIsUnderWay) {
   Rng rng(3);
   const AccessTrace trace = PowerLawTrace(rng, node_count, 250, 150, true);
   for (const PolicyKind kind : {PolicyKind::kFifo, PolicyKind::kLru, PolicyKind::kBelady}) {
-    SCOPED_TRACE(PolicyName(kind));
+    SCOPED_TRACE(NameOf(kind));
     const auto policy = CachePolicy::Make(kind, node_count, capacity, {}, {});
     std::vector<uint8_t> is_resident(node_count), resident(250);
     CacheChange change;

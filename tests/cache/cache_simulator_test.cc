@@ -184,7 +184,7 @@ class Executor {
 TEST(CacheSimulatorTest, ExecutedStepsServeEveryHitWithItsOwnRow) {
   for (const PolicyKind kind : kAllPolicies) {
     for (uint64_t seed = 1; seed <= 15; ++seed) {
-      SCOPED_TRACE(testing::Message() << PolicyName(kind) << ", seed " << seed);
+      SCOPED_TRACE(testing::Message() << NameOf(kind) << ", seed " << seed);
       Rng rng(seed);
       const uint64_t node_count = 20 + rng.Below(400);
       const uint64_t capacity = rng.Below(node_count / 2);

@@ -33,9 +33,7 @@ class ReconnectStreamsTest : public testing::Test {
     const auto store = quarry::Store::Open(*backend, database_.path()).value();
     MemoryBudget budget(kGiB);
     LayoutSpec spec;
-    spec.fanouts = kLive.fanouts;
-    spec.batch_size = kLive.batch_size;
-    spec.seed = kLive.seed;
+    spec.road = kLive;
     spec.epochs = epochs;
     const auto built = BuildLayout(*store, budget, spec, false, {});
     ASSERT_TRUE(built.ok()) << built.status().ToString();

@@ -101,7 +101,7 @@ TEST_P(StoreTest, SamplesAreThoseOfTheSampler) {
     const auto store = quarry::Store::Open(*backend, shared().path()).value();
     const auto topology = store->OpenTopology("graph").value();
     ASSERT_TRUE(topology->LoadIndices(*backend, Adjacency::kCsc).ok());
-    const auto sampler = NeighborSampler::Make({.topology = topology.get()}, fanouts).value();
+    const auto sampler = NeighborSampler::Make({.topology = topology.get()}, {.fanouts = fanouts}).value();
     ASSERT_TRUE(sampler->Sample(seeds, 77, expected).ok());
   }
   OpenedStore store = Open(shared());
@@ -512,7 +512,7 @@ std::vector<std::string> Refusals(client::Store& store) {
       store.Sample({.seeds = {1}, .fanouts = {0}}).status(),
       store.Sample({.seeds = {1, 1}, .fanouts = {2}}).status(),
       store.Sample({.seeds = {600}, .fanouts = {2}}).status(),
-      store.Sample({.seeds = {1}, .fanouts = {2}, .direction = wire::Direction::kOut}).status(),
+      store.Sample({.seeds = {1}, .fanouts = {2}, .direction = Direction::kOut}).status(),
       store.OpenStream({.road = wire::LiveSpec{.feature_table = "nothing"}}).status(),
       store.OpenStream({.road = wire::LiveSpec{.fanouts = {}}}).status(),
       store.OpenStream({.road = wire::PlannedSpec{.layout = "nothing"}}).status(),

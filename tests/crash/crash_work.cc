@@ -69,7 +69,7 @@ Bytes TrainingStateOf(uint64_t seed, int64_t timestamp) {
 }
 
 LayoutSpec LayoutToBuild() {
-  return {.fanouts = {3, 2}, .batch_size = 32, .seed = 5, .cache_bytes = Graph().nodes * 128};
+  return {.road = {.fanouts = {3, 2}, .batch_size = 32, .cache_bytes = Graph().nodes * 128, .seed = 5}};
 }
 
 Result<std::vector<Bytes>> ReadFeatures(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {

@@ -162,10 +162,8 @@ class SmallWorld final : public FaultScenario {
   }
   static LayoutSpec LayoutOf(std::string name) {
     return {.name = std::move(name),
-            .fanouts = {3},
-            .batch_size = 16,
-            .seed = 5,
-            .cache_bytes = 8 * Graph().dim * sizeof(float)};
+            .road = {
+                .fanouts = {3}, .batch_size = 16, .cache_bytes = 8 * Graph().dim * sizeof(float), .seed = 5}};
   }
   Status Build(const LayoutSpec& spec, bool resume = false, const ProgressFunction& progress = {}) {
     return BuildLayout(*store_, budget_, spec, resume, progress).status();

@@ -20,17 +20,16 @@ LayoutRecord ExampleLayout() {
   return {.name = "default",
           .directory = "layouts/default-7",
           .generation = 7,
-          .table = "feature",
+          .spec = {.direction = Direction::kOut,
+                   .fanouts = {10, 15, 20},
+                   .batch_size = 1000,
+                   .seed = 0xfedcba9876543210,
+                   .seed_order = SeedOrder::kProximity,
+                   .replace = true},
           .table_generation = 2,
-          .topology = "graph",
           .topology_generation = 3,
           .timestamp = 4,
-          .seed = 0xfedcba9876543210,
-          .batch_size = 1000,
-          .fanouts = {10, 15, 20},
-          .direction = 1,
-          .policy = "belady",
-          .seed_order = "proximity",
+          .policy = PolicyKind::kLru,
           .epochs = 5,
           .batch_count = 600,
           .cache_rows = 123456,
@@ -198,17 +197,18 @@ TEST(ManifestTest, EveryFieldOfALayoutAndOfTheDeviceIsCarried) {
   ASSERT_NE(layout, nullptr);
   EXPECT_EQ(layout->directory, "layouts/default-7");
   EXPECT_EQ(layout->generation, 7u);
-  EXPECT_EQ(layout->table, "feature");
+  EXPECT_EQ(layout->spec.feature_table, "feature");
   EXPECT_EQ(layout->table_generation, 2u);
-  EXPECT_EQ(layout->topology, "graph");
+  EXPECT_EQ(layout->spec.topology, "graph");
   EXPECT_EQ(layout->topology_generation, 3u);
   EXPECT_EQ(layout->timestamp, 4u);
-  EXPECT_EQ(layout->seed, 0xfedcba9876543210u);
-  EXPECT_EQ(layout->batch_size, 1000u);
-  EXPECT_THAT(layout->fanouts, ElementsAre(10, 15, 20));
-  EXPECT_EQ(layout->direction, 1);
-  EXPECT_EQ(layout->policy, "belady");
-  EXPECT_EQ(layout->seed_order, "proximity");
+  EXPECT_EQ(layout->spec.seed, 0xfedcba9876543210u);
+  EXPECT_EQ(layout->spec.batch_size, 1000u);
+  EXPECT_THAT(layout->spec.fanouts, ElementsAre(10, 15, 20));
+  EXPECT_EQ(layout->spec.direction, Direction::kOut);
+  EXPECT_EQ(layout->policy, PolicyKind::kLru);
+  EXPECT_EQ(layout->spec.seed_order, SeedOrder::kProximity);
+  EXPECT_TRUE(layout->spec.replace);
   EXPECT_EQ(layout->epochs, 5u);
   EXPECT_EQ(layout->batch_count, 600u);
   EXPECT_EQ(layout->cache_rows, 123456u);
@@ -326,10 +326,10 @@ TEST(ManifestTest, ALayoutThatCannotBeIsCorruption) {
     EXPECT_THAT(message([&](auto& l) { l.directory = directory; }), HasSubstr("inside the database"));
   }
   EXPECT_THAT(message([](auto& l) { l.name = ""; }), HasSubstr("no name"));
-  EXPECT_THAT(message([](auto& l) { l.table = ""; }), HasSubstr("no table"));
-  EXPECT_THAT(message([](auto& l) { l.topology = ""; }), HasSubstr("no topology"));
-  EXPECT_THAT(message([](auto& l) { l.batch_size = 0; }), HasSubstr("\"other\" has a batch size of 0"));
-  EXPECT_THAT(message([](auto& l) { l.fanouts.clear(); }), HasSubstr("no fanouts"));
+  EXPECT_THAT(message([](auto& l) { l.spec.feature_table = ""; }), HasSubstr("no table"));
+  EXPECT_THAT(message([](auto& l) { l.spec.topology = ""; }), HasSubstr("no topology"));
+  EXPECT_THAT(message([](auto& l) { l.spec.batch_size = 0; }), HasSubstr("\"other\" has a batch size of 0"));
+  EXPECT_THAT(message([](auto& l) { l.spec.fanouts.clear(); }), HasSubstr("no fanouts"));
   EXPECT_THAT(message([](auto& l) { l.epochs = 0; }), HasSubstr("no epochs"));
   EXPECT_THAT(message([](auto& l) { l.batch_count = 4; }), HasSubstr("fewer batches than epochs"));
   EXPECT_THAT(message([](auto& l) { l.predicted_seconds = -1; }), HasSubstr("duration"));

@@ -111,6 +111,7 @@ class RandomMessage {
   void Fill(Sample& m) { m = {Name(), Numbers<NodeId>(1, 100), Fanouts(), OneOf(Direction::kBoth), Any()}; }
   void Fill(LiveSpec& m) {
     m = {Name(), Name(), OneOf(Direction::kBoth), Fanouts(), Any32() | 1, Any(), Any()};
+    m.replace = Flip();
   }
   void Fill(PlannedSpec& m) {
     m.layout = Name();
@@ -118,8 +119,8 @@ class RandomMessage {
   }
   void Fill(SuperbatchSpec& m) {
     Fill(m.live);
-    m.policy = Name();
-    m.seed_order = Name();
+    m.live.seed_order = OneOf(SeedOrder::kProximity);
+    m.policy = OneOf(PolicyKind::kBelady);
     m.packing = OneOf(Packing::kCheaper);
     m.disk_bytes = Any();
   }
@@ -221,8 +222,17 @@ class RandomMessage {
   void Fill(TableInfo& m) { m = {Name(), AnyElementType(), Any(), Any(), Any()}; }
   void Fill(TopologyInfo& m) { m = {Name(), Any(), Any(), Any(), Flip(), Flip(), Flip(), Flip()}; }
   void Fill(LayoutInfo& m) {
-    m = {Name(), Name(), Name(), Any(),  Any32(), Fanouts(), OneOf(Direction::kBoth), Name(), Name(), Any32(),
-         Any(),  Any(),  Any(),  Flip(), Any(),   Any()};
+    m = {.name = Name(),
+         .policy = OneOf(PolicyKind::kBelady),
+         .epochs = Any32(),
+         .batch_count = Any(),
+         .cache_rows = Any(),
+         .file_bytes = Any(),
+         .servable = Flip(),
+         .batches_per_segment = Any()};
+    Fill(m.spec);
+    m.spec.cache_bytes = 0;
+    m.spec.seed_order = OneOf(SeedOrder::kProximity);
   }
   void Fill(EmbeddingInfo& m) {
     m = {Name(),

@@ -28,7 +28,7 @@ class Subject {
  public:
   Subject() {
     store_.CloseConnection();
-    const LayoutSpec layout = {.fanouts = {2, 2}, .batch_size = 2, .cache_bytes = 64};
+    const LayoutSpec layout = {.road = {.fanouts = {2, 2}, .batch_size = 2, .cache_bytes = 64}};
     Require(BuildLayout(store_.store(), store_.budget(), layout, false, {}).ok());
     Require(CreateEmbeddings(store_.store(), "learned", {.row_count = 10, .dim = 4}, 4096).ok());
   }

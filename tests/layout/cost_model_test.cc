@@ -43,7 +43,7 @@ std::vector<PathCost> Predict(const HandTrace& trace, CostModelOptions options) 
 const PathCost& Find(const std::vector<PathCost>& paths, AccessPath path, PolicyKind policy) {
   const auto found = std::ranges::find_if(
       paths, [&](const PathCost& cost) { return cost.path == path && cost.policy == policy; });
-  EXPECT_NE(found, paths.end()) << AccessPathName(path) << " " << PolicyName(policy);
+  EXPECT_NE(found, paths.end()) << AccessPathName(path) << " " << NameOf(policy);
   static const PathCost none;
   return found == paths.end() ? none : *found;
 }
@@ -143,7 +143,7 @@ TEST_P(CostModelTest, ScatteredReadsAreThoseThatCountingGives) {
                                                         .cache_rows = param.cache_rows,
                                                         .batches_per_epoch = 6});
     for (const PolicyKind policy : {PolicyKind::kLru, PolicyKind::kBelady}) {
-      SCOPED_TRACE(PolicyName(policy));
+      SCOPED_TRACE(NameOf(policy));
       const auto misses = MissesOf(trace, policy, kNodes, param.cache_rows);
       uint64_t rows = 0;
       for (const auto& batch : misses) rows += batch.size();
@@ -297,9 +297,9 @@ TEST(CostModelOfLayoutTest, PredictsTheBytesThatTheLayoutReads) {
   MemoryBudget budget(256 * kMiB);
   uint64_t whole_bytes = 0;
   const auto check = [&](PolicyKind policy, bool segments) {
-    SCOPED_TRACE(fmt::format("{}, {}", PolicyName(policy), segments ? "segment caches" : "chunks alone"));
-    LayoutSpec spec{.fanouts = {5, 5}, .batch_size = 64, .epochs = 2, .policy = policy};
-    spec.cache_bytes = 700 * 512;
+    SCOPED_TRACE(fmt::format("{}, {}", NameOf(policy), segments ? "segment caches" : "chunks alone"));
+    LayoutSpec spec{.road = {.fanouts = {5, 5}, .batch_size = 64}, .epochs = 2, .policy = policy};
+    spec.road.cache_bytes = 700 * 512;
     spec.disk_bytes = segments ? whole_bytes * 3 / 4 : 0;
     const auto record = BuildLayout(**store, budget, spec, false, {});
     ASSERT_TRUE(record.ok()) << record.status().ToString();
@@ -322,7 +322,7 @@ TEST(CostModelOfLayoutTest, PredictsTheBytesThatTheLayoutReads) {
                                      .policy = policy,
                                      .batches_per_segment = record->batches_per_segment,
                                      .hash_functions = record->hash_functions,
-                                     .seed = record->seed,
+                                     .seed = record->spec.seed,
                                      .scratch_path = database.path() + "/layouts/.explain"},
                                     {});
     ASSERT_TRUE(paths.ok()) << paths.status().ToString();

@@ -57,7 +57,7 @@ TEST(HitCurveTest, HitsByHand) {
       HitCurve(trace, *statistics, {.cache_rows = {1, 3}, .degrees = degrees, .threads = 1});
   ASSERT_EQ(hits.size(), 12u);
   for (const HitRatio& hit : hits) {
-    SCOPED_TRACE(fmt::format("{} with {} rows", PolicyName(hit.policy), hit.cache_rows));
+    SCOPED_TRACE(fmt::format("{} with {} rows", NameOf(hit.policy), hit.cache_rows));
     EXPECT_EQ(hit.hits, (hit.cache_rows == 1 ? of_one : of_three).at(hit.policy));
     EXPECT_DOUBLE_EQ(hit.ratio, static_cast<double>(hit.hits) / 6);
   }
@@ -81,7 +81,7 @@ TEST(HitCurveTest, BeladyFindsMostAndThreadsChangeNothing) {
     for (size_t i = 0; i < hits.size(); ++i) {
       const HitRatio& belady = hits[i / std::size(kAllPolicies) * std::size(kAllPolicies) +
                                     static_cast<size_t>(PolicyKind::kBelady)];
-      SCOPED_TRACE(fmt::format("{} with {} rows", PolicyName(hits[i].policy), hits[i].cache_rows));
+      SCOPED_TRACE(fmt::format("{} with {} rows", NameOf(hits[i].policy), hits[i].cache_rows));
       EXPECT_EQ(hits[i].hits, same[i].hits);
       EXPECT_GE(belady.hits, hits[i].hits);
       if (hits[i].cache_rows == 0) {
@@ -121,9 +121,9 @@ TEST(CountUsesTest, CountsTheListsThatHoldANodeInEitherDirection) {
     ++in[edge.destination];
   }
   MemoryBudget budget(64 * kMiB);
-  LayoutRecord record{.topology = "graph"};
+  LayoutRecord record;
   const auto uses = [&](Direction direction) {
-    record.direction = static_cast<uint8_t>(direction);
+    record.spec.direction = direction;
     return CountUses(**store, budget, record).value();
   };
   EXPECT_EQ(uses(Direction::kIn), out);

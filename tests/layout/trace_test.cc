@@ -69,7 +69,8 @@ class TraceTest : public testing::Test {
 
   // Two epochs of different length, each with a last batch that is not full.
   TraceSpec Spec(unsigned threads) const {
-    TraceSpec spec{.batch_size = 40, .fanouts = {4, 3, 2}, .seed = 17, .first_pass = 5, .threads = threads};
+    TraceSpec spec{
+        .road = {.fanouts = {4, 3, 2}, .batch_size = 40, .seed = 17}, .first_pass = 5, .threads = threads};
     spec.seeds.push_back(database_->graph().SplitNodes(Split::kTrain));
     spec.seeds.push_back(database_->graph().SplitNodes(Split::kValid));
     return spec;
@@ -100,7 +101,7 @@ TEST_F(TraceTest, HoldsWhatTheSamplerDrawsForEveryBatch) {
   const auto blocks = RecordFile::Open(faulty_, BlocksPath("a"), kId, kGeneration, summary->blocks_bytes);
   ASSERT_TRUE(trace.ok() && blocks.ok());
   ASSERT_EQ((*trace)->batch_count(), spec.batch_count());
-  const auto sampler = NeighborSampler::Make(source_, spec.fanouts);
+  const auto sampler = NeighborSampler::Make(source_, spec.road);
   ASSERT_TRUE(sampler.ok());
 
   TraceCursor cursor(**trace);
@@ -110,12 +111,13 @@ TEST_F(TraceTest, HoldsWhatTheSamplerDrawsForEveryBatch) {
   uint64_t batch = 0;
   for (size_t epoch = 0; epoch < spec.seeds.size(); ++epoch) {
     const std::vector<NodeId>& seeds = spec.seeds[epoch];
-    for (size_t first = 0, number = 0; first < seeds.size(); first += spec.batch_size, ++number, ++batch) {
+    for (size_t first = 0, number = 0; first < seeds.size();
+         first += spec.road.batch_size, ++number, ++batch) {
       SCOPED_TRACE(testing::Message() << "epoch " << epoch << " batch " << number);
-      const size_t count = std::min<size_t>(spec.batch_size, seeds.size() - first);
+      const size_t count = std::min<size_t>(spec.road.batch_size, seeds.size() - first);
       ASSERT_TRUE((*sampler)
                       ->Sample(std::span(seeds).subspan(first, count),
-                               MixSeed(spec.seed, spec.first_pass + epoch, number), block)
+                               MixSeed(spec.road.seed, spec.first_pass + epoch, number), block)
                       .ok());
       const auto nodes = cursor.Read(batch);
       ASSERT_TRUE(nodes.ok()) << nodes.status().ToString();

@@ -41,12 +41,7 @@ class ThreadFaultsTest : public testing::Test {
     options.extractor_threads = 2;
     return options;
   }
-  static LayoutSpec Spec() {
-    return {.fanouts = Options().fanouts,
-            .batch_size = Options().batch_size,
-            .seed = Options().seed,
-            .threads = 3};
-  }
+  static LayoutSpec Spec() { return {.road = Options().spec, .threads = 3}; }
   static PassOptions Pass(const Road& road, uint64_t pass = 1) {
     return {.seeds = road.TrainNodes(), .pass = pass, .ordered = true};
   }

@@ -127,9 +127,9 @@ class World {
 
   LayoutSpec RandomSpec() {
     const LiveRoadOptions live = SmallOptions();
-    LayoutSpec spec{.fanouts = live.fanouts, .batch_size = live.batch_size, .seed = live.seed};
+    LayoutSpec spec{.road = live.spec};
     spec.policy = kAllPolicies[rng_.Below(std::size(kAllPolicies))];
-    spec.cache_bytes = rng_.Below(database_.graph().nodes) * 512;
+    spec.road.cache_bytes = rng_.Below(database_.graph().nodes) * 512;
     return spec;
   }
 

@@ -24,7 +24,7 @@ LiveRoadOptions DiskOptions() {
   options.topology_placement = LiveRoadOptions::TopologyPlacement::kDisk;
   options.sampler_threads = 2;
   options.extractor_threads = 2;
-  options.cache_bytes = 50 * 512;
+  options.spec.cache_bytes = 50 * 512;
   options.io_depth = 8;
   options.device = DeviceProfile{.sequential_bytes_per_second = 1};  // merge nothing: more operations to fail
   return options;

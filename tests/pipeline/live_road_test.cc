@@ -75,7 +75,7 @@ TEST_F(LiveRoadTest, DeliversTheRowsLabelsAndEdgesOfTheDatabaseForEveryRowLayout
     std::set<std::pair<NodeId, NodeId>> edges;
     for (const Edge& e : graph.Edges()) edges.emplace(e.source, e.destination);
     LiveRoadOptions options = SmallOptions();
-    options.cache_bytes = graph.nodes / 5 * RowBytes(graph.type, graph.dim);
+    options.spec.cache_bytes = graph.nodes / 5 * RowBytes(graph.type, graph.dim);
     OpenRoad open(database.path(), options);
     ASSERT_TRUE(open.status.ok()) << open.status.ToString();
     EXPECT_EQ(open.road->feature_dim(), graph.dim);
@@ -113,7 +113,7 @@ TEST_F(LiveRoadTest, OrderedPassesAreTheSameForAnyThreadsMemoryAndCache) {
     LiveRoadOptions options = SmallOptions();
     options.sampler_threads = options.extractor_threads = threads;
     options.topology_placement = placement;
-    options.cache_bytes = cache;
+    options.spec.cache_bytes = cache;
     OpenRoad open(database().path(), options);
     ASSERT_TRUE(open.status.ok()) << open.status.ToString();
     EXPECT_EQ(open.road->plan().topology_in_memory, placement == Placement::kAuto);
@@ -151,7 +151,7 @@ TEST_F(LiveRoadTest, APassWithoutSeedsEndsAtOnce) {
 
 TEST_F(LiveRoadTest, ACacheOfTheWholeTableReadsEveryRowOnce) {
   LiveRoadOptions options = SmallOptions();
-  options.cache_bytes = 2000 * 512;
+  options.spec.cache_bytes = 2000 * 512;
   OpenRoad open(database().path(), options);
   ASSERT_TRUE(open.status.ok()) << open.status.ToString();
   std::vector<NodeId> all(2000);
@@ -168,7 +168,7 @@ TEST_F(LiveRoadTest, ACacheOfTheWholeTableReadsEveryRowOnce) {
 
 TEST_F(LiveRoadTest, StatsCountWhatWasDelivered) {
   LiveRoadOptions options = SmallOptions();
-  options.cache_bytes = 200 * 512;
+  options.spec.cache_bytes = 200 * 512;
   OpenRoad open(database().path(), options);
   ASSERT_TRUE(open.status.ok()) << open.status.ToString();
   auto stream = open.road->StartPass({.seeds = TrainNodes()});
@@ -200,7 +200,7 @@ TEST_F(LiveRoadTest, DestroyingAStreamAtAnyPointLeavesTheRoadWhole) {
   LiveRoadOptions options = SmallOptions();
   options.sampler_threads = 2;
   options.extractor_threads = 2;
-  options.cache_bytes = 100 * 512;
+  options.spec.cache_bytes = 100 * 512;
   OpenRoad open(database().path(), options);
   ASSERT_TRUE(open.status.ok()) << open.status.ToString();
   const std::vector<NodeId> seeds = TrainNodes();
@@ -249,7 +249,7 @@ TEST_F(LiveRoadTest, OneStreamAtATime) {
 TEST_F(LiveRoadTest, ReservesWhatItPlansAndGivesItBack) {
   LiveRoadOptions options = SmallOptions();
   options.topology_placement = Placement::kDisk;
-  options.cache_bytes = 100 * 512;
+  options.spec.cache_bytes = 100 * 512;
   OpenRoad open(database().path(), options, 64 * kMiB);
   ASSERT_TRUE(open.status.ok()) << open.status.ToString();
   EXPECT_EQ(open.road->plan().total_bytes(), open.budget->used_bytes());
@@ -262,8 +262,8 @@ TEST_F(LiveRoadTest, ReservesWhatItPlansAndGivesItBack) {
 TEST_F(LiveRoadTest, ABudgetTooSmallNamesTheLeastAndTheLeastWorks) {
   const TinyDatabase database({.nodes = 20000});
   LiveRoadOptions options = SmallOptions();
-  options.batch_size = 512;
-  options.cache_bytes = 4 * kMiB;
+  options.spec.batch_size = 512;
+  options.spec.cache_bytes = 4 * kMiB;
   uint64_t least = 0;
   {
     const OpenRoad refused(database.path(), options, 6 * kMiB);
@@ -292,7 +292,7 @@ TEST_F(LiveRoadTest, ManyExtractorsKeepTheOrderWhereOnlyOneBatchFits) {
   const TinyDatabase database({.nodes = 20000});
   const std::vector<NodeId> seeds = database.graph().SplitNodes(Split::kTrain);
   LiveRoadOptions options = SmallOptions();
-  options.batch_size = 512;
+  options.spec.batch_size = 512;
   options.sampler_threads = options.extractor_threads = 4;
   OpenRoad open(database.path(), options);
   ASSERT_TRUE(open.status.ok()) << open.status.ToString();
@@ -319,8 +319,8 @@ TEST_F(LiveRoadTest, ABatchFarLargerThanThoseProbedIsRefusedWithWhatItNeeds) {
   TinyGraph graph{.nodes = 20000, .degree = 20, .lonely_from = 2000, .split_from = 2000};
   const TinyDatabase database(graph);
   LiveRoadOptions options = SmallOptions();
-  options.fanouts = {20, 20};
-  options.batch_size = 16;
+  options.spec.fanouts = {20, 20};
+  options.spec.batch_size = 16;
   OpenRoad open(database.path(), options);
   ASSERT_TRUE(open.status.ok()) << open.status.ToString();
   ASSERT_LT(open.road->plan().slot_count, 5000u);
@@ -346,7 +346,7 @@ TEST_F(LiveRoadTest, SamplesAlongEdgesAndBothWaysWhenTheTopologyHasBothSides) {
     std::vector<std::pair<uint64_t, uint64_t>> expected;
     for (const Placement placement : {Placement::kMemory, Placement::kDisk}) {
       LiveRoadOptions options = SmallOptions();
-      options.direction = direction;
+      options.spec.direction = direction;
       options.topology_placement = placement;
       OpenRoad open(database.path(), options);
       ASSERT_TRUE(open.status.ok()) << open.status.ToString();
@@ -357,22 +357,22 @@ TEST_F(LiveRoadTest, SamplesAlongEdgesAndBothWaysWhenTheTopologyHasBothSides) {
     }
   }
   LiveRoadOptions options = SmallOptions();
-  options.direction = Direction::kOut;
+  options.spec.direction = Direction::kOut;
   EXPECT_EQ(OpenRoad(LiveRoadTest::database().path(), options).status.code(), Code::kInvalidArgument);
 }
 
 TEST_F(LiveRoadTest, RefusesOptionsThatMakeNoSense) {
   LiveRoadOptions options = SmallOptions();
-  options.batch_size = 0;
+  options.spec.batch_size = 0;
   EXPECT_EQ(OpenRoad(database().path(), options).status.code(), Code::kUsage);
   options = SmallOptions();
-  options.fanouts = {3, 0};
+  options.spec.fanouts = {3, 0};
   EXPECT_EQ(OpenRoad(database().path(), options).status.code(), Code::kUsage);
   options = SmallOptions();
   options.sampler_threads = 0;
   EXPECT_EQ(OpenRoad(database().path(), options).status.code(), Code::kUsage);
   options = SmallOptions();
-  options.feature_table = "nothing";
+  options.spec.feature_table = "nothing";
   EXPECT_EQ(OpenRoad(database().path(), options).status.code(), Code::kNotFound);
 }
 

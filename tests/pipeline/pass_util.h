@@ -42,9 +42,9 @@ struct OpenRoad {
 
 inline LiveRoadOptions SmallOptions() {
   LiveRoadOptions options;
-  options.fanouts = {4, 3};
-  options.batch_size = 32;
-  options.seed = 5;
+  options.spec.fanouts = {4, 3};
+  options.spec.batch_size = 32;
+  options.spec.seed = 5;
   return options;
 }
 

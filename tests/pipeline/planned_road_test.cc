@@ -78,7 +78,7 @@ std::vector<NodeId> LabelledTrainNodes(const TinyGraph& graph) {
 }
 
 LayoutSpec SmallSpec(const LiveRoadOptions& live) {
-  return {.fanouts = live.fanouts, .batch_size = live.batch_size, .seed = live.seed, .threads = 2};
+  return {.road = live.spec.ForOtherPasses(), .threads = 2};
 }
 
 class PlannedRoadTest : public testing::Test {
@@ -116,21 +116,18 @@ TEST_F(PlannedRoadTest, RepeatsTheLiveEpochsForEveryPolicyAndDiskBudget) {
         for (const uint64_t cache_percent : {0, 20, 100}) {
           if (epochs == 2 && (small_disk || cache_percent == 0)) continue;
           SCOPED_TRACE(testing::Message()
-                       << PolicyName(policy) << ", " << epochs << " epochs, cache " << cache_percent << " %, "
+                       << NameOf(policy) << ", " << epochs << " epochs, cache " << cache_percent << " %, "
                        << (small_disk ? "small disk" : "all disk"));
           LayoutSpec spec = SmallSpec(SmallOptions());
           spec.policy = policy;
           spec.epochs = epochs;
-          spec.cache_bytes = FeatureBytes() * cache_percent / 100;
+          spec.road.cache_bytes = FeatureBytes() * cache_percent / 100;
           if (small_disk) spec.disk_bytes = FeatureBytes() * 5 / 2;
-          if (epochs == 2) spec.gpu_cache_bytes = FeatureBytes() / 20;
           const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
           ASSERT_TRUE(record.ok()) << record.status().ToString();
           if (small_disk) {
             EXPECT_LE(record->file_bytes + record->trace_bytes, spec.disk_bytes);
           }
-          EXPECT_EQ(record->gpu_hits > 0, epochs == 2 && policy != PolicyKind::kNone);
-          EXPECT_LE(record->gpu_hits, record->hits);
           auto road = PlannedRoad::Open(*open.store, *open.budget, {});
           ASSERT_TRUE(road.ok()) << road.status().ToString();
           uint64_t bytes = 0;
@@ -149,14 +146,41 @@ TEST_F(PlannedRoadTest, RepeatsTheLiveEpochsForEveryPolicyAndDiskBudget) {
   }
 }
 
+TEST_F(PlannedRoadTest, WithReplacementItRepeatsTheLiveEpochsToo) {
+  LiveRoadOptions live = SmallOptions();
+  live.spec.replace = true;
+  OpenRoad open(database().path(), live);
+  const std::vector<std::vector<Meaning>> expected = Live(open, 2);
+  OpenRoad distinct(database().path(), SmallOptions());
+  EXPECT_NE(Live(distinct, 1)[0], expected[0]);
+  LayoutSpec spec = SmallSpec(live);
+  spec.epochs = 2;
+  spec.road.cache_bytes = FeatureBytes() / 5;
+  const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
+  ASSERT_TRUE(record.ok()) << record.status().ToString();
+  EXPECT_TRUE(IsLayoutOf(open.store->manifest(), *record, spec));
+  LayoutSpec other = spec;
+  other.road.replace = false;
+  EXPECT_FALSE(IsLayoutOf(open.store->manifest(), *record, other));
+  EXPECT_EQ(PlannedRoad::Open(*open.store, *open.budget, {.live = SmallOptions()}).status().code(),
+            Code::kUsage);
+  const auto road = PlannedRoad::Open(*open.store, *open.budget, {.live = live});
+  ASSERT_TRUE(road.ok()) << road.status().ToString();
+  for (uint32_t pass = 0; pass < 4; ++pass) {
+    const auto got = RunEpoch(**road, TrainNodes(), 77);
+    ASSERT_TRUE(got.ok()) << got.status().ToString();
+    ASSERT_EQ(*got, expected[pass % 2]) << "pass " << pass;
+  }
+}
+
 TEST_F(PlannedRoadTest, RowsThatAreNotPackedComeFromTheTable) {
   OpenRoad open(database().path(), SmallOptions());
   const std::vector<std::vector<Meaning>> expected = Live(open, 1);
   for (const PolicyKind policy : kAllPolicies) {
-    SCOPED_TRACE(PolicyName(policy));
+    SCOPED_TRACE(NameOf(policy));
     LayoutSpec spec = SmallSpec(SmallOptions());
     spec.policy = policy;
-    spec.cache_bytes = FeatureBytes() / 5;
+    spec.road.cache_bytes = FeatureBytes() / 5;
     spec.packing = Packing::kNever;
     BuildReport report;
     const auto record = BuildPassingLayout(*open.store, *open.budget, spec, {}, &report);
@@ -222,13 +246,12 @@ TEST_F(PlannedRoadTest, BeladyReadsLeast) {
   for (const PolicyKind policy : kAllPolicies) {
     LayoutSpec spec = SmallSpec(SmallOptions());
     spec.policy = policy;
-    spec.cache_bytes = FeatureBytes() / 10;
+    spec.road.cache_bytes = FeatureBytes() / 10;
     const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
     ASSERT_TRUE(record.ok()) << record.status().ToString();
     useful[policy] = record->useful_bytes;
   }
-  for (const auto& [policy, bytes] : useful)
-    EXPECT_LE(useful[PolicyKind::kBelady], bytes) << PolicyName(policy);
+  for (const auto& [policy, bytes] : useful) EXPECT_LE(useful[PolicyKind::kBelady], bytes) << NameOf(policy);
   EXPECT_LT(useful[PolicyKind::kBelady], useful[PolicyKind::kNone] * 95 / 100);
 }
 
@@ -252,7 +275,7 @@ TEST_F(PlannedRoadTest, ServesEveryRowLayoutAndPassesOverOtherSeedsLive) {
     uint64_t disk_bytes = 0;
     for (const bool small_disk : {false, true}) {
       LayoutSpec spec = SmallSpec(SmallOptions());
-      spec.cache_bytes = feature_bytes / 10;
+      spec.road.cache_bytes = feature_bytes / 10;
       spec.disk_bytes = disk_bytes;
       const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
       // Rows this small take less than the blocks, and there is little to save.
@@ -274,7 +297,7 @@ TEST_F(PlannedRoadTest, APassThatWasGivenUpBeginsTheCycleAnew) {
   OpenRoad open(database().path(), SmallOptions());
   const auto expected = Live(open, 1);
   LayoutSpec spec = SmallSpec(SmallOptions());
-  spec.cache_bytes = FeatureBytes() / 5;
+  spec.road.cache_bytes = FeatureBytes() / 5;
   ASSERT_TRUE(BuildLayout(*open.store, *open.budget, spec, false, {}).ok());
   auto road = PlannedRoad::Open(*open.store, *open.budget, {});
   ASSERT_TRUE(road.ok());
@@ -292,7 +315,7 @@ TEST_F(PlannedRoadTest, EveryDamagedPageIsFound) {
   OpenRoad open(database().path(), SmallOptions());
   open.road.reset();
   LayoutSpec spec = SmallSpec(SmallOptions());
-  spec.cache_bytes = FeatureBytes() / 5;
+  spec.road.cache_bytes = FeatureBytes() / 5;
   spec.disk_bytes = FeatureBytes() * 5 / 2;
   const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
   ASSERT_TRUE(record.ok()) << record.status().ToString();
@@ -321,7 +344,7 @@ TEST_F(PlannedRoadTest, AnInterruptedBuildLeavesTheDatabaseAsItWasAndResumes) {
   open.road.reset();
   LayoutSpec spec = SmallSpec(SmallOptions());
   spec.name = "interrupted";
-  spec.cache_bytes = FeatureBytes() / 5;
+  spec.road.cache_bytes = FeatureBytes() / 5;
   std::set<std::string> phases;
   for (const std::string_view stop_in : {"sampling", "planning", "encoding", "packing"}) {
     const auto stopped = BuildLayout(*open.store, *open.budget, spec, false,
@@ -338,7 +361,7 @@ TEST_F(PlannedRoadTest, AnInterruptedBuildLeavesTheDatabaseAsItWasAndResumes) {
   const auto resumed = BuildLayout(*open.store, *open.budget, spec, true, {}, &report);
   ASSERT_TRUE(resumed.ok()) << resumed.status().ToString();
   EXPECT_TRUE(report.resumed);
-  spec.seed += 1;  // another trace: nothing to take over
+  spec.road.seed += 1;  // another trace: nothing to take over
   std::filesystem::rename(database().path() + "/" + resumed->directory, LayoutFolder() + "/kept");
   std::filesystem::rename(LayoutFolder() + "/kept", database().path() + "/" + resumed->directory);
   const auto other = BuildLayout(*open.store, *open.budget, spec, true, {}, &report);
@@ -354,7 +377,7 @@ TEST_F(PlannedRoadTest, SuperbatchesAreTheLiveEpochsAndLeaveNothingBehind) {
   OpenRoad open(database().path(), SmallOptions());
   const auto expected = Live(open, 3);
   LayoutSpec spec = SmallSpec(SmallOptions());
-  spec.cache_bytes = FeatureBytes() / 5;
+  spec.road.cache_bytes = FeatureBytes() / 5;
   for (const Packing packing : {Packing::kAlways, Packing::kNever}) {
     SCOPED_TRACE(static_cast<int>(packing));
     spec.packing = packing;
@@ -390,7 +413,7 @@ TEST_F(PlannedRoadTest, RefusesWhatCannotBe) {
   MemoryBudget small(64 * kKiB);
   EXPECT_EQ(PlannedRoad::Open(*open.store, small, {}).status().code(), Code::kOutOfBudget);
   LiveRoadOptions other = SmallOptions();
-  other.fanouts = {2, 2};
+  other.spec.fanouts = {2, 2};
   const auto refused = PlannedRoad::Open(*open.store, *open.budget, {.live = other});
   EXPECT_EQ(refused.status().code(), Code::kUsage);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("4,3"));

@@ -114,8 +114,8 @@ class World {
     const auto snapshot = store_->TakeSnapshot();
     ASSERT_TRUE(snapshot.ok());
     EXPECT_EQ(record.timestamp, (*snapshot)->timestamp);
-    const auto newer =
-        store_->OpenOverlay(record.table, *snapshot, TableVersion{record.table_generation, record.timestamp});
+    const auto newer = store_->OpenOverlay(record.spec.feature_table, *snapshot,
+                                           TableVersion{record.table_generation, record.timestamp});
     ASSERT_TRUE(newer.ok()) << newer.status().ToString();
     EXPECT_TRUE((*newer)->empty());
   }
@@ -179,7 +179,7 @@ class World {
 const TinyGraph kGraph{.nodes = 4000};
 
 LayoutSpec Spec() {
-  return {.fanouts = {3, 2}, .batch_size = 96, .seed = 5, .cache_bytes = 500 * 512, .threads = 2};
+  return {.road = {.fanouts = {3, 2}, .batch_size = 96, .cache_bytes = 500 * 512, .seed = 5}, .threads = 2};
 }
 
 std::vector<NodeId> Draw(uint64_t count, uint64_t nodes, Rng& rng) {
@@ -196,10 +196,10 @@ TEST(RebuildTest, WhateverWasTouchedTheLayoutServesTheNewestRowsAndNothingIsNewe
     // Rows with a checksum of their own, and small ones that share a page and lie across pages in the layout.
     World world({.nodes = 700, .dim = seed % 2 == 0 ? 128U : 75U});
     LayoutSpec spec = Spec();
-    spec.batch_size = 32;
+    spec.road.batch_size = 32;
     spec.epochs = 1 + seed % 2;
     spec.policy = kAllPolicies[rng.Below(std::size(kAllPolicies))];
-    spec.cache_bytes = rng.Below(350) * 512;
+    spec.road.cache_bytes = rng.Below(350) * 512;
     if (seed % 3 != 0) spec.disk_bytes = 700 * 512 * 4;
     world.Build(spec);
     if (seed % 3 == 1) {
@@ -358,7 +358,7 @@ TEST(RebuildTest, OtherBatchesAreBuiltAnew) {
   const auto path_after = [](LayoutSpec spec,
                              const std::function<void(WriteBatch&, const TinyGraph&)>& write) {
     World world({.nodes = 700});
-    spec.batch_size = 48;
+    spec.road.batch_size = 48;
     world.Build(spec);
     world.SetBuildSeconds(1000);
     WriteBatch batch;
@@ -381,7 +381,7 @@ TEST(RebuildTest, OtherBatchesAreBuiltAnew) {
   };
   EXPECT_EQ(path_after(Spec(), another_class), RebuildPath::kRecord) << "labels are not in the layout";
   LayoutSpec proximity = Spec();
-  proximity.order = SeedOrder::kProximity;
+  proximity.road.seed_order = SeedOrder::kProximity;
   EXPECT_EQ(path_after(proximity, another_class), RebuildPath::kBuild) << "its order depends on them";
 }
 

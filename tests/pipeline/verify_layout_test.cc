@@ -39,13 +39,11 @@ class VerifyLayoutTest : public testing::Test {
   Result<LayoutRecord> TryBuild(const std::string& name, const ProgressFunction& progress) {
     MemoryBudget budget(kGiB);
     const uint64_t feature_bytes = 1500 * 512;
-    const LayoutSpec spec{.name = name,
-                          .fanouts = {4, 3},
-                          .batch_size = 32,
-                          .seed = 5,
-                          .cache_bytes = feature_bytes / 5,
-                          .disk_bytes = name == "segmented" ? feature_bytes * 5 / 2 : 0,
-                          .threads = 2};
+    const LayoutSpec spec{
+        .name = name,
+        .road = {.fanouts = {4, 3}, .batch_size = 32, .cache_bytes = feature_bytes / 5, .seed = 5},
+        .disk_bytes = name == "segmented" ? feature_bytes * 5 / 2 : 0,
+        .threads = 2};
     return BuildLayout(*store_, budget, spec, /*resume=*/false, progress);
   }
   LayoutRecord Build(const std::string& name) {

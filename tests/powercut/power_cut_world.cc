@@ -63,7 +63,7 @@ Status Damage(IoBackend& backend, const std::string& path) {
     QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(backend, path));
     MemoryBudget budget(64 * kMiB);
     const LayoutSpec spec{
-        .fanouts = {3}, .batch_size = 16, .seed = 5, .cache_bytes = 8 * kSmall.dim * sizeof(float)};
+        .road = {.fanouts = {3}, .batch_size = 16, .cache_bytes = 8 * kSmall.dim * sizeof(float), .seed = 5}};
     QUARRY_RETURN_IF_ERROR(BuildLayout(*store, budget, spec, /*resume=*/false, {}).status());
   }
   testing_util::FlipByte(path + "/layouts/default-1/layout.qlc", 5000, 0x5a);

@@ -36,10 +36,10 @@ class DiskSampling : public testing::Test {
     return cache.ok() ? std::move(cache).value() : nullptr;
   }
   static Block SampleWith(const NeighborSource& source, std::vector<uint32_t> fanouts,
-                          std::span<const NodeId> seeds, uint64_t stream_seed,
-                          SamplerStats* stats = nullptr) {
+                          std::span<const NodeId> seeds, uint64_t stream_seed, SamplerStats* stats = nullptr,
+                          bool replace = false) {
     Block block;
-    auto sampler = NeighborSampler::Make(source, fanouts);
+    auto sampler = NeighborSampler::Make(source, {.fanouts = fanouts, .replace = replace});
     EXPECT_TRUE(sampler.ok()) << sampler.status().ToString();
     if (!sampler.ok()) return block;
     const Status status = (*sampler)->Sample(seeds, stream_seed, block);
@@ -70,8 +70,9 @@ TEST_F(DiskSampling, EqualsSamplingFromMemory) {
       for (const Direction direction : {Direction::kIn, Direction::kOut, Direction::kBoth}) {
         const std::vector<NodeId> seeds = RandomSeeds(rng, graph.node_count(), 30);
         const std::vector<uint32_t> fanouts = {5, 10, 20};
-        const Block expected =
-            SampleWith({.topology = memory.get(), .direction = direction}, fanouts, seeds, seed);
+        const bool replace = rng.Below(2) == 0;
+        const Block expected = SampleWith({.topology = memory.get(), .direction = direction}, fanouts, seeds,
+                                          seed, nullptr, replace);
         for (const unsigned io_depth : {1u, 64u}) {
           SamplerStats stats;
           const Block block = SampleWith({.topology = disk.get(),
@@ -79,7 +80,7 @@ TEST_F(DiskSampling, EqualsSamplingFromMemory) {
                                           .backend = backend_.get(),
                                           .caches = {csc_cache.get(), csr_cache.get()},
                                           .io_depth = io_depth},
-                                         fanouts, seeds, seed, &stats);
+                                         fanouts, seeds, seed, &stats, replace);
           ASSERT_TRUE(SameBlock(block, expected));
           EXPECT_EQ(stats.edges, block.indices.size());
           if (cache_bytes == 0) {
@@ -140,7 +141,8 @@ TEST_F(DiskSampling, NeedsABackend) {
   Rng rng(1);
   const auto disk = OnDisk(RandomGraph(rng, 100, 1000, 0));
   const std::vector<uint32_t> fanouts = {3};
-  EXPECT_EQ(NeighborSampler::Make({.topology = disk.get()}, fanouts).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(NeighborSampler::Make({.topology = disk.get()}, {.fanouts = fanouts}).status().code(),
+            Code::kInvalidArgument);
 }
 
 TEST_F(DiskSampling, SharesASourceBetweenThreads) {
@@ -171,7 +173,7 @@ TEST_F(DiskSampling, StaysWithinTheScratchItPredicts) {
                                 .direction = Direction::kBoth,
                                 .backend = backend_.get(),
                                 .io_depth = io_depth};
-    auto sampler = NeighborSampler::Make(source, std::vector<uint32_t>{10, 10, 10});
+    auto sampler = NeighborSampler::Make(source, {.fanouts = std::vector<uint32_t>{10, 10, 10}});
     ASSERT_TRUE(sampler.ok());
     Block block;
     for (const size_t seed_count : {1u, 300u, 1000u}) {
@@ -189,7 +191,7 @@ TEST_F(DiskSampling, ReportsACorruptPageAndNeverItsContents) {
   const auto memory = InMemory(graph);
   const auto disk = OnDisk(graph);
   const NeighborSource source{.topology = disk.get(), .backend = backend_.get()};
-  auto sampler = NeighborSampler::Make(source, std::vector<uint32_t>{10});
+  auto sampler = NeighborSampler::Make(source, {.fanouts = std::vector<uint32_t>{10}});
   ASSERT_TRUE(sampler.ok());
   const uint64_t position = graph.csc.indptr[2500];
   const uint64_t page = position * sizeof(NodeId) / 4096;
@@ -223,7 +225,7 @@ TEST_F(DiskSampling, ReportsEveryFailedReadAndRecovers) {
                               .backend = &faults,
                               .io_depth = 4,
                               .device = {.sequential_bytes_per_second = 0}};
-  auto sampler = NeighborSampler::Make(source, std::vector<uint32_t>{5, 5});
+  auto sampler = NeighborSampler::Make(source, {.fanouts = std::vector<uint32_t>{5, 5}});
   ASSERT_TRUE(sampler.ok());
   Block block;
   uint64_t at = 1;

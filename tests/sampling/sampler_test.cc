@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <thread>
 
 #include "sampling/block_oracle.h"
@@ -13,7 +14,7 @@ namespace {
 constexpr Direction kDirections[] = {Direction::kIn, Direction::kOut, Direction::kBoth};
 
 std::unique_ptr<NeighborSampler> MakeSampler(const NeighborSource& source, std::vector<uint32_t> fanouts) {
-  auto sampler = NeighborSampler::Make(source, fanouts);
+  auto sampler = NeighborSampler::Make(source, {.fanouts = fanouts});
   EXPECT_TRUE(sampler.ok()) << sampler.status().ToString();
   return sampler.ok() ? std::move(sampler).value() : nullptr;
 }
@@ -104,6 +105,41 @@ TEST(NeighborSampler, DrawsFromBothSidesAsFromOneList) {
   EXPECT_NEAR(found, kRounds / 4, 5 * std::sqrt(kRounds * 0.25 * 0.75));
 }
 
+TEST(NeighborSampler, DrawsWithReplacementIndependentlyAndUniformly) {
+  // Node 0 has five in-neighbors and two out-neighbors, node 1 one in-neighbor, node 2 none.
+  const auto topology =
+      Topology::FromMemory({0, 5, 6, 6, 6, 6, 6, 6, 6, 6}, std::vector<NodeId>{1, 2, 3, 4, 5, 8},
+                           {0, 2, 2, 2, 2, 2, 2, 2, 2, 2}, std::vector<NodeId>{6, 7});
+  ASSERT_TRUE(topology.ok());
+  constexpr uint32_t kFanout = 3;
+  constexpr int kRounds = 20'000;
+  for (const auto& [direction, degree] : {std::pair(Direction::kIn, 5), std::pair(Direction::kBoth, 7)}) {
+    SCOPED_TRACE(NameOf(direction));
+    const auto sampler = NeighborSampler::Make({.topology = topology->get(), .direction = direction},
+                                               {.fanouts = {kFanout}, .replace = true});
+    ASSERT_TRUE(sampler.ok());
+    // Each triple of neighbors of node 0 is as likely as any other.
+    std::map<std::vector<NodeId>, int> triples;
+    Block block;
+    for (int i = 0; i < kRounds; ++i) {
+      ASSERT_TRUE((*sampler)->Sample(std::vector<NodeId>{0, 1, 2}, i, block).ok());
+      ASSERT_EQ(block.indptr, (std::vector<uint32_t>{0, kFanout, 2 * kFanout, 2 * kFanout}));
+      std::vector<NodeId> triple;
+      for (uint32_t e = 0; e < kFanout; ++e) triple.push_back(block.nodes[block.indices[e]]);
+      ++triples[triple];
+      for (uint32_t e = kFanout; e < 2 * kFanout; ++e) EXPECT_EQ(block.nodes[block.indices[e]], 8u);
+    }
+    const int cells = degree * degree * degree;
+    const double expected = static_cast<double>(kRounds) / cells;
+    ASSERT_EQ(triples.size(), static_cast<size_t>(cells));
+    double chi_square = 0;
+    for (const auto& [triple, count] : triples)
+      chi_square += (count - expected) * (count - expected) / expected;
+    const double freedom = cells - 1;
+    EXPECT_NEAR(chi_square, freedom, 5 * std::sqrt(2 * freedom));
+  }
+}
+
 TEST(NeighborSampler, DependsOnTheStreamSeedAndNothingBefore) {
   Rng rng(7);
   const Graph graph = RandomGraph(rng, 5000, 100'000, 1);
@@ -191,7 +227,7 @@ TEST(NeighborSampler, RefusesFanoutsItCannotTakeAndSidesThatAreMissing) {
   ASSERT_TRUE(topology.ok());
   const auto code_of = [&](std::vector<uint32_t> fanouts, Direction direction) {
     const auto sampler =
-        NeighborSampler::Make({.topology = topology->get(), .direction = direction}, fanouts);
+        NeighborSampler::Make({.topology = topology->get(), .direction = direction}, {.fanouts = fanouts});
     return sampler.ok() ? Code::kOk : sampler.status().code();
   };
   EXPECT_EQ(code_of({1, 1024, 1, 1, 1, 1, 1, 1}, Direction::kIn), Code::kOk);
@@ -202,7 +238,7 @@ TEST(NeighborSampler, RefusesFanoutsItCannotTakeAndSidesThatAreMissing) {
   EXPECT_EQ(code_of({5}, Direction::kOut), Code::kInvalidArgument);
   EXPECT_EQ(code_of({5}, Direction::kBoth), Code::kInvalidArgument);
   const std::vector<uint32_t> bad = {5, 0};
-  EXPECT_EQ(NeighborSampler::Make({.topology = topology->get()}, bad).status().message(),
+  EXPECT_EQ(NeighborSampler::Make({.topology = topology->get()}, {.fanouts = bad}).status().message(),
             "fanout 0 of hop 2: give 1 to 1024");
 }
 

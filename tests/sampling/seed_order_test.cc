@@ -98,9 +98,9 @@ double MeanDistance(std::span<const NodeId> order, std::span<const int64_t> labe
 
 TEST(SeedOrderTest, NamesAreReadAsTheyAreWritten) {
   for (const SeedOrder order : {SeedOrder::kRandom, SeedOrder::kProximity}) {
-    EXPECT_EQ(ParseSeedOrder(SeedOrderName(order)).value(), order);
+    EXPECT_EQ(ParseName<SeedOrder>(NameOf(order)).value(), order);
   }
-  const Status status = ParseSeedOrder("sorted").status();
+  const Status status = ParseName<SeedOrder>("sorted").status();
   EXPECT_EQ(status.code(), Code::kUsage);
   EXPECT_THAT(std::string(status.message()), HasSubstr("random and proximity"));
 }

@@ -112,9 +112,9 @@ class HubUser {
 
 inline wire::LiveSpec SmallLive() {
   wire::LiveSpec spec;
-  spec.fanouts = SmallOptions().fanouts;
-  spec.batch_size = SmallOptions().batch_size;
-  spec.seed = SmallOptions().seed;
+  spec.fanouts = SmallOptions().spec.fanouts;
+  spec.batch_size = SmallOptions().spec.batch_size;
+  spec.seed = SmallOptions().spec.seed;
   return spec;
 }
 

@@ -158,8 +158,7 @@ TEST_P(RequestsTest, TakesIdsFromTheRegionThatTheClientWrites) {
 TEST_P(RequestsTest, SamplesTheBlockThatTheEngineSamples) {
   const auto topology = store().OpenTopology("graph");
   ASSERT_TRUE(topology.ok());
-  for (const wire::Direction direction :
-       {wire::Direction::kIn, wire::Direction::kOut, wire::Direction::kBoth}) {
+  for (const Direction direction : {Direction::kIn, Direction::kOut, Direction::kBoth}) {
     for (const std::vector<uint32_t>& fanouts :
          {std::vector<uint32_t>{3}, std::vector<uint32_t>{4, 1024, 2}}) {
       const wire::Sample request = {
@@ -173,10 +172,9 @@ TEST_P(RequestsTest, SamplesTheBlockThatTheEngineSamples) {
       const auto view = wire::OpenBatch(aligned.span());
       ASSERT_TRUE(view.ok()) << view.status().ToString();
       EXPECT_TRUE(wire::CheckBatch(*view).ok());
-      const NeighborSource source = {.topology = topology->get(),
-                                     .direction = static_cast<Direction>(direction),
-                                     .backend = served_->backend.get()};
-      const auto sampler = NeighborSampler::Make(source, fanouts);
+      const NeighborSource source = {
+          .topology = topology->get(), .direction = direction, .backend = served_->backend.get()};
+      const auto sampler = NeighborSampler::Make(source, {.fanouts = fanouts});
       ASSERT_TRUE(sampler.ok());
       Block block;
       ASSERT_TRUE((*sampler)->Sample(request.seeds, 99, block).ok());
@@ -298,60 +296,59 @@ TEST_P(RequestsTest, EmbeddingsAreReadAndCommittedOnce) {
 }
 
 TEST_P(RequestsTest, AStreamGivesTheBatchesOfTheRoad) {
-  const wire::LiveSpec spec = {.fanouts = {4, 3}, .batch_size = 100, .seed = 11};
-  const auto opened = peer_.OpenStream({.road = spec});
-  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-  EXPECT_EQ(opened->feature_dim, graph().dim);
-  const auto started =
-      peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream, .ordered = true});
-  ASSERT_TRUE(started.ok()) << started.status().ToString();
+  for (const bool replace : {false, true}) {
+    SCOPED_TRACE(replace);
+    const wire::LiveSpec spec = {.fanouts = {4, 3}, .batch_size = 100, .seed = 11, .replace = replace};
+    const auto opened = peer_.OpenStream({.road = spec});
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    EXPECT_EQ(opened->feature_dim, graph().dim);
+    const auto started =
+        peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream, .ordered = true});
+    ASSERT_TRUE(started.ok()) << started.status().ToString();
 
-  MemoryBudget budget(64 << 20);
-  const auto road = LiveRoad::Open(store(), budget, {.fanouts = {4, 3}, .batch_size = 100, .seed = 11});
-  ASSERT_TRUE(road.ok()) << road.status().ToString();
-  const auto stream = (*road)->StartPass({.seeds = (*road)->TrainNodes(), .ordered = true});
-  ASSERT_TRUE(stream.ok());
-  EXPECT_EQ(started->batches, (*stream)->batch_count());
-  uint64_t batches = 0;
-  while (true) {
-    const auto response = peer_.Call(wire::NextBatch{opened->stream});
-    ASSERT_TRUE(response.ok()) << response.status().ToString();
-    auto expected = (*stream)->Next();
-    ASSERT_TRUE(expected.ok());
-    if (std::holds_alternative<wire::PassEnded>(*response)) {
-      EXPECT_EQ(*expected, nullptr);
-      break;
+    MemoryBudget budget(64 << 20);
+    const auto road = LiveRoad::Open(store(), budget, {.spec = spec});
+    ASSERT_TRUE(road.ok()) << road.status().ToString();
+    const auto stream = (*road)->StartPass({.seeds = (*road)->TrainNodes(), .ordered = true});
+    ASSERT_TRUE(stream.ok());
+    EXPECT_EQ(started->batches, (*stream)->batch_count());
+    uint64_t batches = 0;
+    while (true) {
+      const auto response = peer_.Call(wire::NextBatch{opened->stream});
+      ASSERT_TRUE(response.ok()) << response.status().ToString();
+      auto expected = (*stream)->Next();
+      ASSERT_TRUE(expected.ok());
+      if (std::holds_alternative<wire::PassEnded>(*response)) {
+        EXPECT_EQ(*expected, nullptr);
+        break;
+      }
+      ASSERT_NE(*expected, nullptr);
+      const auto bytes = peer_.Take(std::get<wire::Batch>(*response).payload);
+      ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+      IoBuffer aligned = std::move(IoBuffer::Allocate(bytes->size())).value();
+      std::ranges::copy(*bytes, aligned.data());
+      const auto view = wire::OpenBatch(aligned.span());
+      ASSERT_TRUE(view.ok()) << view.status().ToString();
+      EXPECT_EQ(view->shape.index, (*expected)->index());
+      EXPECT_TRUE(std::ranges::equal(view->nodes, (*expected)->block().nodes));
+      EXPECT_TRUE(std::ranges::equal(view->labels, (*expected)->labels()));
+      const FeatureView& features = (*expected)->features();
+      for (uint32_t i = 0; i < view->shape.nodes; ++i) {
+        const uint64_t row = view->slots.empty() ? i : view->slots[i];
+        ASSERT_EQ(std::memcmp(view->rows.data() + row * view->shape.stride_bytes,
+                              features.base + features.slots[i] * features.stride_bytes, graph().dim * 4),
+                  0)
+            << "node " << i;
+      }
+      ++batches;
     }
-    ASSERT_NE(*expected, nullptr);
-    const auto bytes = peer_.Take(std::get<wire::Batch>(*response).payload);
-    ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
-    IoBuffer aligned = std::move(IoBuffer::Allocate(bytes->size())).value();
-    std::ranges::copy(*bytes, aligned.data());
-    const auto view = wire::OpenBatch(aligned.span());
-    ASSERT_TRUE(view.ok()) << view.status().ToString();
-    EXPECT_EQ(view->index, (*expected)->index());
-    EXPECT_TRUE(std::ranges::equal(view->nodes, (*expected)->view().nodes));
-    EXPECT_TRUE(std::ranges::equal(view->labels, (*expected)->view().labels));
-    const FeatureView& features = (*expected)->view().features;
-    for (size_t i = 0; i < view->nodes.size(); ++i) {
-      ASSERT_EQ(std::memcmp(view->features.Row(i), features.Row(i), graph().dim * 4), 0) << "node " << i;
-    }
-    ++batches;
+    EXPECT_EQ(batches, started->batches);
+    const auto stats = peer_.CallFor<wire::Counters>(wire::Stats{opened->stream});
+    ASSERT_TRUE(stats.ok()) << stats.status().ToString();
+    EXPECT_EQ(stats->counters[0], (wire::Counter{"batches", static_cast<double>(batches)}));
+    ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}).ok());
+    EXPECT_EQ(CodeOf(wire::NextBatch{opened->stream}).code(), Code::kUsage);
   }
-  EXPECT_EQ(batches, started->batches);
-  const auto stats = peer_.CallFor<wire::Counters>(wire::Stats{opened->stream});
-  ASSERT_TRUE(stats.ok()) << stats.status().ToString();
-  EXPECT_EQ(stats->counters[0], (wire::Counter{"batches", static_cast<double>(batches)}));
-  const auto status = peer_.CallFor<wire::ServerStatus>(wire::GetStatus{});
-  ASSERT_TRUE(status.ok()) << status.status().ToString();
-  const auto mine = std::ranges::find(status->streams, opened->stream, &wire::StreamStatus::id);
-  ASSERT_NE(mine, status->streams.end());
-  EXPECT_EQ(mine->batches, batches);
-  const auto session = std::ranges::find(status->sessions, mine->session, &wire::SessionStatus::id);
-  ASSERT_NE(session, status->sessions.end());
-  EXPECT_EQ(session->pid, static_cast<uint32_t>(getpid()));
-  ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}).ok());
-  EXPECT_EQ(CodeOf(wire::NextBatch{opened->stream}).code(), Code::kUsage);
 }
 
 TEST_P(RequestsTest, WhatStreamsAndLookupsDidIsCountedWhenTheyAreGone) {

@@ -57,8 +57,7 @@ std::vector<Hashes> DrainAll(std::vector<HubUser>& members) {
 TEST(StreamGroupsTest, FourSharedMembersGetEveryBatchAndReadTheDiskOnce) {
   HubWorld world;
   LayoutSpec spec;
-  spec.fanouts = SmallOptions().fanouts;
-  spec.batch_size = SmallOptions().batch_size;
+  spec.road = SmallOptions().spec.ForOtherPasses();
   const auto built = BuildLayout(*world.open.store, *world.open.budget, spec, false, {});
   ASSERT_TRUE(built.ok()) << built.status().ToString();
   const auto road = PlannedRoad::Open(*world.open.store, *world.open.budget, {});

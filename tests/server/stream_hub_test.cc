@@ -35,11 +35,9 @@ using Hashes = std::vector<std::pair<uint64_t, uint64_t>>;
 
 LayoutSpec SmallSpec() {
   LayoutSpec spec;
-  spec.fanouts = SmallOptions().fanouts;
-  spec.batch_size = SmallOptions().batch_size;
-  spec.seed = SmallOptions().seed;
+  spec.road = SmallOptions().spec;
   spec.epochs = 2;
-  spec.cache_bytes = 40 * 512;
+  spec.road.cache_bytes = 40 * 512;
   return spec;
 }
 
@@ -112,16 +110,22 @@ TEST(StreamHubTest, PlannedBatchesAreThoseOfTheRoadByteForByte) {
 }
 
 TEST(StreamHubTest, SuperbatchesAreThoseOfTheRoadByteForByte) {
-  HubWorld world;
-  const wire::SuperbatchSpec spec{.live = SmallLive()};
-  LayoutSpec layout = SmallSpec();
-  layout.cache_bytes = 0;
-  layout.packing = Packing::kCheaper;
-  const auto road =
-      SuperbatchRoad::Open(*world.open.store, *world.open.budget, {.layout = layout, .live = SmallOptions()});
-  ASSERT_TRUE(road.ok()) << road.status().ToString();
-  ExpectBatchesOf(world, **road, Exclusive(spec),
-                  {{.pass = 1, .ordered = true}, {.pass = 2, .ordered = true}, {.seeds = Split::kValid}});
+  for (const bool replace : {false, true}) {
+    SCOPED_TRACE(replace);
+    HubWorld world;
+    wire::SuperbatchSpec spec{.live = SmallLive()};
+    spec.live.replace = replace;
+    LiveRoadOptions live = SmallOptions();
+    live.spec.replace = replace;
+    LayoutSpec layout = SmallSpec();
+    layout.road = live.spec;
+    layout.packing = Packing::kCheaper;
+    const auto road =
+        SuperbatchRoad::Open(*world.open.store, *world.open.budget, {.layout = layout, .live = live});
+    ASSERT_TRUE(road.ok()) << road.status().ToString();
+    ExpectBatchesOf(world, **road, Exclusive(spec),
+                    {{.pass = 1, .ordered = true}, {.pass = 2, .ordered = true}, {.seeds = Split::kValid}});
+  }
 }
 
 TEST(StreamHubTest, AMemberHoldsAsManyBatchesAsItHasSlots) {
@@ -207,9 +211,6 @@ TEST(StreamHubTest, WhatCannotBeIsRefused) {
   unknown.feature_table = "nope";
   EXPECT_EQ(user.Open(Exclusive(unknown)).code(), Code::kNotFound);
   EXPECT_EQ(user.Open(Exclusive(wire::PlannedSpec{.layout = "nope"})).code(), Code::kNotFound);
-  const Status policy = user.Open(Exclusive(wire::SuperbatchSpec{.live = SmallLive(), .policy = "best"}));
-  EXPECT_EQ(policy.code(), Code::kInvalidArgument);
-  EXPECT_THAT(policy.message(), HasSubstr("best"));
   EXPECT_EQ(user.Start({}).status().code(), Code::kUsage);
   EXPECT_EQ(user.Next().status().code(), Code::kUsage);
   EXPECT_EQ(user.Close().code(), Code::kUsage);

@@ -90,7 +90,7 @@ class LargeBatchesTest : public testing::Test {
   }
   Hashes Expected(const std::vector<NodeId>& seeds) {
     LiveRoadOptions options = SmallOptions();
-    options.cache_bytes = Live().cache_bytes;
+    options.spec.cache_bytes = Live().cache_bytes;
     world_.open.Reopen(options);
     return RunPass(*world_.open.road, {.seeds = seeds, .shuffle = false, .ordered = true});
   }
@@ -207,9 +207,9 @@ size_t ThreadsThatRun() {
 TEST(StreamLimitsTest, AStreamTakesNoMoreThanItIsCounted) {
   HubWorld world;
   ASSERT_TRUE(BuildLayout(*world.open.store, *world.open.budget,
-                          {.fanouts = SmallOptions().fanouts,
-                           .batch_size = SmallOptions().batch_size,
-                           .seed = SmallOptions().seed},
+                          {.fanouts = SmallOptions().spec.fanouts,
+                           .batch_size = SmallOptions().spec.batch_size,
+                           .seed = SmallOptions().spec.seed},
                           false, {})
                   .ok());
   world.open.road.reset();

@@ -71,7 +71,7 @@ TEST(SampleBlockTest, IsTheBlockThatTheSamplerDraws) {
   const auto topology = store.store().OpenTopology("graph").value();
   ASSERT_TRUE(topology->LoadIndices(store.store().backend(), Adjacency::kCsc).ok());
   const std::vector<uint32_t> fanouts = {4, 3};
-  const auto sampler = NeighborSampler::Make({.topology = topology.get()}, fanouts).value();
+  const auto sampler = NeighborSampler::Make({.topology = topology.get()}, {.fanouts = fanouts}).value();
   Block block;
   const std::vector<NodeId> seeds = {7, 100, 499};
   ASSERT_TRUE(sampler->Sample(seeds, 21, block).ok());

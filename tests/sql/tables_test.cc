@@ -31,10 +31,8 @@ using testing_util::TrainedTables;
 // Two epochs, whose last batches have fewer seeds than the others.
 LayoutSpec SmallLayout(std::string name, uint64_t disk_bytes = 0) {
   return {.name = std::move(name),
-          .fanouts = {4, 3},
-          .batch_size = 50,
+          .road = {.fanouts = {4, 3}, .batch_size = 50, .cache_bytes = 60 * 512},
           .epochs = 2,
-          .cache_bytes = 60 * 512,
           .disk_bytes = disk_bytes};
 }
 
@@ -125,12 +123,8 @@ TEST_F(SqlLayoutTest, SegmentsHoldAllBatches) {
 
 TEST_F(SqlLayoutTest, CachesSayWhatStaysAndWhatWasFoundThere) {
   Build(SmallLayout("memory"));
-  LayoutSpec both = SmallLayout("both");
-  both.gpu_cache_bytes = 20 * 512;
-  Build(both);
   EXPECT_THAT(Select("SELECT layout, level, policy, rows, bytes, hits > 0 FROM caches"),
-              ElementsAre("memory|memory|belady|60|30720|1", "both|memory|belady|60|30720|1",
-                          "both|gpu|belady|20|10240|1"));
+              ElementsAre("memory|memory|belady|60|30720|1"));
   EXPECT_THAT(
       Select(
           "SELECT l.name FROM layouts l WHERE hits <> (SELECT sum(hits) FROM caches WHERE layout = l.name)"),

@@ -77,14 +77,11 @@ class TrainDatabase {
   static std::string Folder() { return access("/dev/shm", W_OK) == 0 ? "/dev/shm/" : testing::TempDir(); }
 
   Result<std::unique_ptr<Road>> MakeRoad(RoadKind kind) {
-    const LiveRoadOptions live{
-        .fanouts = {4, 3}, .batch_size = 128, .sampler_threads = 2, .extractor_threads = 2, .seed = 5};
-    LayoutSpec spec{.fanouts = live.fanouts,
-                    .batch_size = live.batch_size,
-                    .seed = live.seed,
-                    .epochs = kPlannedEpochs,
-                    .cache_bytes = kDim * sizeof(float) * 200,
-                    .threads = 2};
+    const LiveRoadOptions live{.spec = {.fanouts = {4, 3}, .batch_size = 128, .seed = 5},
+                               .sampler_threads = 2,
+                               .extractor_threads = 2};
+    LayoutSpec spec{.road = live.spec, .epochs = kPlannedEpochs, .threads = 2};
+    spec.road.cache_bytes = kDim * sizeof(float) * 200;
     switch (kind) {
       case RoadKind::kLive: {
         QUARRY_TRY(std::unique_ptr<LiveRoad> road, LiveRoad::Open(*store_, budget_, live));

@@ -110,11 +110,7 @@ class RepairTest : public testing::Test {
     LayoutRecord record{.name = name,
                         .directory = "layouts/" + name + "-1",
                         .table = "feature",
-                        .topology = "graph",
-                        .batch_size = 8,
-                        .fanouts = {3, 2},
-                        .policy = "belady",
-                        .seed_order = "random",
+                        .spec = {.fanouts = {3, 2}, .batch_size = 8},
                         .epochs = 1,
                         .batch_count = 4};
     fs::create_directories(path_ + "/" + record.directory);

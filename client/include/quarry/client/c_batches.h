@@ -55,6 +55,7 @@ struct quarry_live_spec {
   uint32_t batch_size; /* 0: 1024 */
   uint64_t cache_bytes;
   uint64_t seed;
+  int replace; /* since version 1.2: neighbors are drawn with replacement */
 };
 enum quarry_stream_mode { QUARRY_EXCLUSIVE = 0, QUARRY_SHARED = 1, QUARRY_SPLIT = 2 };
 struct quarry_stream_options {

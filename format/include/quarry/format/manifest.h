@@ -13,6 +13,7 @@
 
 #include "quarry/base/status.h"
 #include "quarry/format/element_type.h"
+#include "quarry/format/road_spec.h"
 
 namespace quarry {
 
@@ -27,6 +28,8 @@ struct TableRecord {
   uint64_t dim = 0;
   uint64_t file_bytes = 0;
   uint64_t folded = 0;  // the file holds the row versions up to this timestamp
+
+  uint64_t row_stride() const;  // of a row in memory: in whole floats
 };
 
 // One topology file. Well-known name: "graph".
@@ -69,21 +72,14 @@ struct LayoutRecord {
   uint64_t generation = 1;
 
   // What it was built from, and the passes that it serves.
-  std::string table;
+  RoadSpec spec;  // cache_bytes: of cache_rows rows, whole
   uint64_t table_generation = 1;
-  std::string topology;
   uint64_t topology_generation = 1;
   uint64_t timestamp = 0;  // the rows are the newest up to it
-  uint64_t seed = 0;
-  uint32_t batch_size = 0;
-  std::vector<uint32_t> fanouts;  // as the sampler takes them
-  uint8_t direction = 0;          // as the sampler names it
-  std::string policy;
-  std::string seed_order;
-  uint32_t epochs = 0;               // planned
-  uint64_t batch_count = 0;          // of all planned epochs
-  uint64_t cache_rows = 0;           // of both levels
-  uint64_t gpu_cache_rows = 0;       // of these, on the GPU
+  PolicyKind policy = PolicyKind::kBelady;
+  uint32_t epochs = 0;       // planned
+  uint64_t batch_count = 0;  // of all planned epochs
+  uint64_t cache_rows = 0;
   uint64_t batches_per_segment = 0;  // 0 = no segment caches
   uint32_t hash_functions = 0;
   uint64_t disk_bytes_max = 0;  // what it was allowed to take; 0 = no limit
@@ -99,7 +95,6 @@ struct LayoutRecord {
   uint64_t useful_bytes = 0;
   uint64_t accesses = 0;         // rows that the batches of a cycle use
   uint64_t hits = 0;             // of these, found in a cache
-  uint64_t gpu_hits = 0;         // and of those, on the GPU
   double predicted_seconds = 0;  // per epoch
   double measured_seconds = 0;   // of the last epoch trained from it; 0 = none yet
   uint64_t measured_bytes = 0;

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "quarry/format/road_spec.h"
 #include "quarry/format/types.h"
 #include "quarry/format/wire_sql.h"
 #include "quarry/format/wire_training.h"
@@ -55,16 +56,7 @@ struct Sample {
   bool operator==(const Sample&) const = default;
 };
 
-struct LiveSpec {
-  std::string feature_table = "feature";
-  std::string topology = "graph";
-  Direction direction = Direction::kIn;
-  std::vector<uint32_t> fanouts = {10, 10};
-  uint32_t batch_size = 1024;
-  uint64_t cache_bytes = 0;
-  uint64_t seed = 0;
-  bool operator==(const LiveSpec&) const = default;
-};
+using LiveSpec = RoadSpec;
 
 struct PlannedSpec {
   std::string layout = "default";
@@ -74,8 +66,7 @@ struct PlannedSpec {
 
 struct SuperbatchSpec {
   LiveSpec live;
-  std::string policy = "belady";      // as the cache names it
-  std::string seed_order = "random";  // as the sampler names it
+  PolicyKind policy = PolicyKind::kBelady;
   Packing packing = Packing::kCheaper;
   uint64_t disk_bytes = 0;  // 0 = no limit
   bool operator==(const SuperbatchSpec&) const = default;

@@ -11,6 +11,7 @@
 
 #include "quarry/base/status.h"
 #include "quarry/format/element_type.h"
+#include "quarry/format/road_spec.h"
 #include "quarry/format/wire_sql.h"
 #include "quarry/format/wire_status.h"
 #include "quarry/format/wire_training.h"
@@ -68,20 +69,13 @@ struct TopologyInfo {
 
 struct LayoutInfo {
   std::string name;
-  std::string table;
-  std::string topology;
-  uint64_t seed = 0;
-  uint32_t batch_size = 0;
-  std::vector<uint32_t> fanouts;
-  Direction direction = Direction::kIn;
-  std::string policy;
-  std::string seed_order;
+  RoadSpec spec;
+  PolicyKind policy = PolicyKind::kBelady;
   uint32_t epochs = 0;
   uint64_t batch_count = 0;
   uint64_t cache_rows = 0;
   uint64_t file_bytes = 0;
   bool servable = false;
-  uint64_t gpu_cache_rows = 0;
   uint64_t batches_per_segment = 0;
   bool operator==(const LayoutInfo&) const = default;
 };

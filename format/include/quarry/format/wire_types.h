@@ -24,9 +24,6 @@ using Bulk = std::variant<std::vector<std::byte>, Range>;
 using NodeIds = std::variant<std::vector<NodeId>, Range>;
 using RowIds = std::variant<std::vector<uint64_t>, Range>;
 
-enum class Direction : uint8_t { kIn, kOut, kBoth };
-enum class Packing : uint8_t { kAlways, kNever, kCheaper };
-
 // What a peer can do, as bits; bits that the other does not know are ignored.
 inline constexpr uint64_t kSharedMemory = 1;  // maps regions
 inline constexpr uint64_t kInline = 2;        // takes bulk data in messages

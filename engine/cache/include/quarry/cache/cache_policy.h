@@ -21,19 +21,10 @@
 #include <string_view>
 #include <vector>
 
-#include "quarry/base/status.h"
+#include "quarry/format/road_spec.h"
 #include "quarry/format/types.h"
 
 namespace quarry {
-
-enum class PolicyKind : uint8_t { kNone, kStaticDegree, kStaticFrequency, kFifo, kLru, kBelady };
-
-// "none", "static-degree", "static-frequency", "fifo", "lru", "belady".
-std::string_view PolicyName(PolicyKind kind);
-Result<PolicyKind> ParsePolicy(std::string_view name);  // kUsage lists the names
-inline constexpr PolicyKind kAllPolicies[] = {
-    PolicyKind::kNone, PolicyKind::kStaticDegree, PolicyKind::kStaticFrequency,
-    PolicyKind::kFifo, PolicyKind::kLru,          PolicyKind::kBelady};
 
 // No further use in the trace.
 inline constexpr uint32_t kNeverUsed = 0xffffffff;

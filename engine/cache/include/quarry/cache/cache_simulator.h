@@ -1,9 +1,6 @@
 // CacheSimulator: runs a policy over a trace and gives every resident row a slot, so that what it decided can
 // be executed later without a lookup (Ginex §3.4's changesets, with addresses).
-//
-// The cache may have two levels: slots [0, gpu_slots) are the GPU's, the others the CPU's. Which rows are
-// resident is the policy's decision alone; the levels only say where they lie. A row stays in its slot for as
-// long as it is resident, so nothing ever moves between levels.
+// A row stays in its slot for as long as it is resident.
 //
 // One thread. Holds 4 bytes a node beside the policy.
 #pragma once
@@ -32,18 +29,11 @@ struct CacheStep {
   uint64_t misses = 0;
 };
 
-struct CacheLevels {
-  uint64_t gpu_slots = 0;  // part of the capacity
-  // By node: rows that enter a slot of the GPU as long as one is free; the others enter one of the CPU, and
-  // either takes what there is. Empty: none.
-  std::vector<bool> hot;
-};
-
 class CacheSimulator {
  public:
   // As CachePolicy::Make; start[i] gets slot i.
   CacheSimulator(PolicyKind kind, uint64_t node_count, uint64_t capacity, std::span<const NodeId> start,
-                 std::span<const uint32_t> start_next_uses, CacheLevels levels = {});
+                 std::span<const uint32_t> start_next_uses);
 
   // Serves one batch. `next_uses` as in BatchAccess.
   void Step(uint32_t batch, std::span<const NodeId> nodes, std::span<const uint32_t> next_uses,
@@ -68,9 +58,8 @@ class CacheSimulator {
   void FreeSlotOf(NodeId node);
 
   std::unique_ptr<CachePolicy> policy_;
-  const CacheLevels levels_;
-  std::vector<uint32_t> slots_;                // by node
-  std::vector<uint32_t> gpu_free_, cpu_free_;  // slots, taken from the back
+  std::vector<uint32_t> slots_;  // by node
+  std::vector<uint32_t> free_;   // slots, taken from the back
   uint64_t resident_count_ = 0;
   CacheChange change_;
   std::vector<uint8_t> resident_;

@@ -27,6 +27,7 @@
 #include "quarry/base/units.h"
 #include "quarry/cache/cache_policy.h"
 #include "quarry/format/feature_table.h"
+#include "quarry/format/road_spec.h"
 #include "quarry/io/coalesce.h"
 #include "quarry/layout/layout_directory.h"
 #include "quarry/layout/planned_block.h"
@@ -38,29 +39,12 @@
 
 namespace quarry {
 
-// Whether the rows that a batch misses are copied into the layout, or stay in the table, from where merged
-// requests read them.
-enum class Packing : uint8_t {
-  kAlways,
-  kNever,    // the blocks alone: Belady over the known batches without packing (Ginex)
-  kCheaper,  // what reads and writes for less seconds, when the layout is used for one epoch
-};
-
 struct LayoutSpec {
   std::string name = "default";  // letters, digits, - and _
-  std::string feature_table = "feature";
-  std::string topology = "graph";
-  Direction direction = Direction::kIn;
-  std::vector<uint32_t> fanouts = {10, 10};
-  uint32_t batch_size = 1024;
-  uint64_t seed = 0;
+  RoadSpec road;
   uint32_t epochs = 1;      // planned; training repeats them
   uint64_t first_pass = 1;  // the live pass whose batches the first planned epoch has
   PolicyKind policy = PolicyKind::kBelady;
-  SeedOrder order = SeedOrder::kRandom;
-  uint64_t cache_bytes = 0;  // rows that stay in memory between batches
-  uint64_t gpu_cache_bytes =
-      0;                    // and on the GPU: the rows used most often; in memory too where there is none
   uint64_t disk_bytes = 0;  // the most that the layout may take; 0 = no limit
   uint32_t hash_functions = 8;
   bool cyclic = true;  // else it is read once, front to back (superbatches)

@@ -32,9 +32,8 @@ struct LayoutDirectory {
   uint64_t row_bytes = 0;
   uint64_t row_stride = 0;
   uint64_t node_count = 0;
-  uint64_t cache_slots = 0;  // of both levels
-  uint64_t gpu_slots = 0;    // the first of them
-  bool packed = true;        // else chunks and cache image are read from the table
+  uint64_t cache_slots = 0;
+  bool packed = true;  // else chunks and cache image are read from the table
   uint64_t batches_per_epoch = 0;
   uint64_t seed_hash = 0;   // HashSeeds of the nodes that an epoch trains on
   uint64_t image_rows = 0;  // slot i of the image holds start_nodes[i]; it lies at offset 0

@@ -61,11 +61,9 @@ class TraceCursor {
 // What is sampled: batch b of epoch e takes seeds[e][b * batch_size ...], with the random stream of the live
 // road (seed, e, b), so that a planned epoch equals the live epoch of the same number.
 struct TraceSpec {
+  RoadSpec road;
   std::vector<std::vector<NodeId>> seeds;  // by epoch, in the order of use
-  uint32_t batch_size = 1024;
-  std::vector<uint32_t> fanouts;
-  uint64_t seed = 0;
-  uint64_t first_pass = 1;  // the pass number of seeds[0]
+  uint64_t first_pass = 1;                 // the pass number of seeds[0]
   unsigned threads = 1;
   uint64_t batch_count() const;
 };

@@ -25,6 +25,7 @@
 
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
+#include "quarry/format/road_spec.h"
 #include "quarry/io/coalesce.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/sampling/sampler.h"
@@ -33,18 +34,12 @@
 namespace quarry {
 
 struct LiveRoadOptions {
-  std::string feature_table = "feature";
-  std::string topology = "graph";
-  Direction direction = Direction::kIn;
-  std::vector<uint32_t> fanouts = {10, 10};
-  uint32_t batch_size = 1024;
-  uint64_t cache_bytes = 0;  // rows that stay between batches
+  RoadSpec spec;
   unsigned sampler_threads = 1;
   unsigned extractor_threads = 1;
   unsigned io_depth = 64;
   // Empty: the device as it was calibrated, or, for tables from 256 MiB on, measured at open (0.2 s).
   std::optional<DeviceProfile> device;
-  uint64_t seed = 0;
   // Says in the log how the budget was divided. A server sets it to false (then it is a debug message), since
   // strangers open its roads.
   bool tells_plan = true;

@@ -1,4 +1,4 @@
-// NeighborSampler: multi-hop uniform neighbor sampling without replacement.
+// NeighborSampler: multi-hop uniform neighbor sampling, without replacement or with it.
 //
 // A sampler belongs to one thread and keeps its scratch memory between calls (a hash table of the block's
 // nodes, the frontier's positions). Several samplers share one NeighborSource. The block depends on (seeds,
@@ -16,15 +16,12 @@
 
 #include "quarry/base/status.h"
 #include "quarry/cache/neighbor_cache.h"
+#include "quarry/format/road_spec.h"
 #include "quarry/io/coalesce.h"
 #include "quarry/sampling/block.h"
 #include "quarry/storage/topology.h"
 
 namespace quarry {
-
-// Which neighbors a node is given: kIn from CSC (messages flow along the edges), kOut from CSR, kBoth from
-// their union.
-enum class Direction : uint8_t { kIn, kOut, kBoth };
 
 // The sides that a direction draws from, in the order in which a node's lists are strung together.
 inline std::span<const Adjacency> SidesOf(Direction direction) {
@@ -69,10 +66,9 @@ class NeighborSampler {
   static constexpr uint32_t kFanoutMax = 1024;
   static constexpr uint32_t kHopsMax = 8;
 
-  // `fanouts` are ordered away from the seeds, each 1..kFanoutMax; kUsage names a bad one. kInvalidArgument
+  // Of the spec: fanouts, each 1..kFanoutMax. kUsage names a bad one. kInvalidArgument
   // when the direction needs a side that the topology lacks.
-  static Result<std::unique_ptr<NeighborSampler>> Make(const NeighborSource& source,
-                                                       std::span<const uint32_t> fanouts);
+  static Result<std::unique_ptr<NeighborSampler>> Make(const NeighborSource& source, const RoadSpec& spec);
   virtual ~NeighborSampler() = default;
 
   // An upper bound of the scratch_bytes() of a sampler whose blocks have at most so many nodes and edges, if

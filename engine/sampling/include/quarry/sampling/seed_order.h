@@ -19,14 +19,11 @@
 #include <vector>
 
 #include "quarry/base/status.h"
+#include "quarry/format/road_spec.h"
 #include "quarry/format/types.h"
 #include "quarry/storage/topology.h"
 
 namespace quarry {
-
-enum class SeedOrder : uint8_t { kRandom, kProximity };
-std::string_view SeedOrderName(SeedOrder order);          // "random", "proximity"
-Result<SeedOrder> ParseSeedOrder(std::string_view name);  // kUsage lists the names
 
 struct ProximityOptions {
   uint32_t batch_size = 1024;
