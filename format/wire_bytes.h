@@ -111,7 +111,7 @@ inline void WriteRange(const Range& range, schema::Range::Builder out) {
   out.setBytes(range.bytes);
 }
 
-// What an alternative of a union is when its number is none that this Quarry knows.
+// The fault of a union whose alternative this Quarry does not know.
 inline Status UnknownKind(std::string_view what, unsigned kind) {
   return MakeStatus(Code::kUnsupported, "{} of kind {}, which this Quarry does not know", what, kind);
 }

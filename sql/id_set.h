@@ -34,7 +34,7 @@ class IdSet {
 
 // The share of ids that constraints on the column leave, as far as their kinds tell.
 struct IdShare {
-  std::optional<double> ids;  // so many, whatever the table's size
+  std::optional<double> ids;  // a number of ids, whatever the table's size
   double share = 1;
   double Of(double count) const { return ids ? std::min(*ids, count) : share * count; }
 };

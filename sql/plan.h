@@ -10,7 +10,8 @@
 
 namespace quarry::sql {
 
-// Fills in what the table takes over; the result is SQLite's: SQLITE_CONSTRAINT for a way that is none.
+// Fills in what the table takes over; the result is SQLite's: SQLITE_CONSTRAINT when the query cannot be run
+// this way.
 int PlanQuery(const Table& table, sqlite3_index_info& info);
 
 // The inverse: the query that idxNum and idxStr stand for, with its values.

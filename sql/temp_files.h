@@ -18,7 +18,7 @@ namespace quarry::sql {
 
 class TempFiles {
  public:
-  // Asked before files grow by so many bytes, told by a negative number when they shrink.
+  // Asked before files grow by this many bytes; told, by a negative number, when they shrink.
   using Account = std::function<Status(int64_t bytes)>;
 
   // kInternal when SQLite has no VFS of its own.

@@ -131,6 +131,9 @@ class LinkDecoder::Impl {
             Negatives(side, chunk)};
   }
 
+  // One side of one chunk. Its edges share the negatives, so these are gathered once, and the scores of a
+  // tile of edges are one matrix product with them. The gradient of each negative is a sum over all edges of
+  // the chunk, which one task computes in order.
   double RunChunk(LinkSide side, uint32_t chunk, Scratch& scratch) {
     const uint32_t count = batch_->negative_count;
     const uint32_t dim = spec_.dim;
@@ -154,7 +157,10 @@ class LinkDecoder::Impl {
     return loss;
   }
 
-  // Stages the gradients of the tile's edges, and adds those of the negatives to `negative_gradients`.
+  // Three products: scores = queries x negatives; then, with the scores replaced by the derivatives of the
+  // loss, gradients of queries = scores x negatives, and of negatives = scores^T x queries. Gradients of the
+  // tile's edges are staged, since several edges may share a row; those of the negatives are added to
+  // `negative_gradients`.
   double RunTile(const Tile& tile, Scratch& scratch, float* negative_gradients) {
     const uint32_t dim = spec_.dim;
     const uint32_t count = batch_->negative_count;

@@ -75,7 +75,7 @@ class LinkEncoder {
   const std::unique_ptr<SageLayers> layers_;
 };
 
-// The most nodes whose vectors a batch needs that scores so many.
+// The most nodes whose vectors a batch needs that scores `scored` nodes.
 uint64_t LinkInputNodes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored);
 
 // The size of LinkEncoder::State; 0 without an encoder.

@@ -16,7 +16,7 @@
 namespace quarry {
 namespace {
 
-// Queries that are scored at a time against so many nodes: 1 MiB of scores.
+// Queries, and nodes, that are scored against each other at a time: 1 MiB of scores.
 constexpr uint32_t kGroupEdges = 128;
 constexpr uint32_t kBlockNodes = 2048;
 

@@ -27,8 +27,8 @@ Result<std::unique_ptr<EmbeddingTable>> MakeMemoryTable(const EmbeddingSpec& spe
 // what nobody asked for: with 16 KiB a batch reads half as many pages again (bench_link_stored).
 uint32_t StoredPageBytes(const EmbeddingSpec& spec);
 
-// What a buffer pool over a stored table takes: with as few frames as training by so many workers can do
-// with, and with one for every page.
+// What a buffer pool over a stored table takes: with the fewest frames that training with this many workers
+// can do with, and with one for every page.
 struct PoolBytes {
   uint64_t least = 0, most = 0;
 };

@@ -35,7 +35,7 @@ Result<std::vector<std::byte>> EncodeLinkState(const LinkState& state,
 // task or of tables other than these. After an error the tables mean nothing.
 Status DecodeLinkState(std::span<const std::byte> bytes, LinkState& state,
                        std::span<EmbeddingTable* const> tables);
-// kInvalidArgument for a state that is no place in a training with so many batches an epoch.
+// kInvalidArgument for a state that cannot occur in a training with `epoch_batches` batches an epoch.
 Status CheckPlace(const LinkState& state, uint64_t epoch_batches);
 
 // What EncodeLinkState makes of tables in memory, exactly; and what making it holds, with the encoder's part

@@ -360,6 +360,9 @@ class SageLayersImpl final : public SageLayers {
     return Status::Ok();
   }
 
+  // From the last layer to the first. A layer needs its input only for the gradient of its weight; right
+  // after that, the gradient of the input overwrites it, and is then carried to the layer below. Where the
+  // first layer's input was too wide to keep, its tiles are gathered again.
   void BackwardBlock(const BatchView& batch, float* output_gradients, float* input_gradients) {
     for (auto l = static_cast<uint32_t>(layers_.size()); l-- > 0;) {
       Layer& layer = layers_[l];

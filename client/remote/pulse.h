@@ -1,4 +1,5 @@
-// Pulse: whether a server still does anything for who waits long for one answer. Private to this library.
+// Pulse: tells a caller who waits long for one answer whether the server is still alive. Private to this
+// library.
 //
 // A server answers a ping at once, whatever else it works on; one that is stopped, or hangs, does not. One
 // thread.

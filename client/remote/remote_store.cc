@@ -99,7 +99,7 @@ class RemoteStore final : public Store {
                                                size_t piece, Deadline deadline);
   Result<std::unique_ptr<OwnedEmbeddingRows>> ReadOnce(const std::string& table,
                                                        std::span<const uint64_t> ids, Deadline deadline);
-  // How many ids of so many bytes go into one request.
+  // How many ids of `id_bytes` bytes go into one request.
   Result<size_t> IdsMax(size_t id_bytes, Deadline deadline);
 
   const std::shared_ptr<Link> link_;

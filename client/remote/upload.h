@@ -16,8 +16,8 @@ namespace quarry::client {
 
 class Upload {
  public:
-  // For `parts` spans of so many bytes together. kOutOfBudget when neither message nor region holds them;
-  // kIoError when the region has no room in time.
+  // Makes an upload for `parts` spans of `bytes` bytes together. kOutOfBudget when neither message nor region
+  // holds them; kIoError when the region has no room in time.
   static Result<Upload> Make(Session& session, uint64_t bytes, size_t parts, Deadline deadline);
   // The most that Make takes, of one part.
   static uint64_t BytesMax(const Session& session);

@@ -47,6 +47,9 @@ void FrameTable::Notify(Shard& shard) {
   if (shard.waiting > 0) shard.changed.NotifyAll();
 }
 
+// A frame is acquired without a lock held, since that may wait; meanwhile another thread may bring the page
+// in, so the table is looked at again with the spare frame in hand. A pin is taken before waiting for the
+// read or the latch: the frame cannot become another page's in between.
 Result<FrameTable::Pinned> FrameTable::Pin(PageNumber page, LatchMode mode) {
   assert(page < table_.size());
   Shard& shard = ShardOf(page);
@@ -190,6 +193,9 @@ bool FrameTable::MarkDirty(uint32_t number) {
   return !dirty.load(std::memory_order_relaxed) && !dirty.exchange(true);
 }
 
+// The page is copied without the shard's lock but under the exclusive latch, so the copy is of one moment.
+// `dirty` is cleared before the copy: a change that comes afterwards marks the page anew, and it will be
+// written again.
 bool FrameTable::BeginWrite(uint32_t number, const std::function<void(std::span<const std::byte>)>& copy) {
   Frame& frame = frames_[number];
   Shard& shard = ShardOf(PageOf(number));

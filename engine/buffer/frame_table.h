@@ -49,7 +49,7 @@ class FrameTable {
     std::function<void()> on_unlatch;  // a page that BeginWrite found latched is not any more
   };
 
-  // What a table of so many frames holds, their memory included.
+  // Memory of a table with this many frames, the frames included.
   static uint64_t Bytes(uint64_t frame_count, const PageFile& file);
   static Result<std::unique_ptr<FrameTable>> Make(uint32_t frame_count, const PageFile& file,
                                                   Callbacks callbacks);

@@ -26,7 +26,7 @@ size_t BufferBytes(uint64_t page_count) {
   return std::clamp<size_t>(MapPageCount(page_count), 1, kChunkPages) * kMapPageBytes;
 }
 
-// Calls `transfer(first map page, bytes)` for chunk after chunk of a map of so many pages.
+// Calls `transfer(first map page, bytes)` for chunk after chunk of a map with this many pages.
 template <typename Transfer>
 Status ForEachChunk(uint64_t map_pages, const IoBuffer& buffer, Transfer transfer) {
   for (uint64_t first = 0; first < map_pages; first += kChunkPages) {

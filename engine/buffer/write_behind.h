@@ -32,7 +32,7 @@ struct WriteBehindOptions {
 // Add, Wake and Flush are thread-safe.
 class WriteBehind {
  public:
-  // What it holds for a pool of so many frames.
+  // Memory that it takes for a pool with this many frames.
   static uint64_t Bytes(uint32_t buffer_count, uint64_t frame_count, uint32_t page_bytes);
   // File and frames outlive it. Its thread runs from here on.
   static Result<std::unique_ptr<WriteBehind>> Make(IoBackend& backend, PageFile& file, FrameTable& frames,

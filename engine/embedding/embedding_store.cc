@@ -50,8 +50,8 @@ Status LockAlone(const File& file, std::string_view name) {
   return Status::Ok();
 }
 
-// Removes files that no record names: of `name`, and of tables that are none. Files of other tables may be of
-// checkpoints that are being made.
+// Removes files that no record names: those of `name`, and those of tables that do not exist. Files of other
+// tables may belong to checkpoints that are being made.
 Status RemoveLeftovers(Store& store, std::string_view name) {
   std::vector<std::string> leftovers;
   QUARRY_RETURN_IF_ERROR(ForEachUnnamedFile(store, [&](const std::string& file) {

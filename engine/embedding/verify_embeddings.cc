@@ -24,7 +24,7 @@ class TableCheck {
   }
 
  private:
-  // A fault is noted; what is none comes back.
+  // Notes a fault; any other error comes back.
   Status Note(const Status& status) {
     if (status.code() != Code::kCorruption) return status;
     report_.Add(status, {Damage::Kind::kEmbedding, record_.name});

@@ -156,8 +156,8 @@ class ExternalSorter<Key>::Merger {
     winner_ = winners[1];
   }
 
-  // The winner has a new key: it plays again along its path to the root. Who wins is a coin flip, so that the
-  // selects are kept apart for the compiler to make conditional moves of: twice as fast as branches.
+  // The winner has a new key: it plays again along its path to the root. Which one wins is a coin flip, so
+  // the selects are kept apart for the compiler to turn into conditional moves: twice as fast as branches.
   void Replay() {
     Key key = winner_.key;
     size_t leaf = winner_.leaf;

@@ -25,8 +25,8 @@ constexpr uint64_t kImportBytesMin = kTopologyBuildBytesMin + kImportBufferBytes
 constexpr std::string_view kEdgeName = "edge";
 constexpr std::string_view kReverseSuffix = "_reverse";
 // Where nothing states the number of nodes, it is 1 + the largest id, and every node takes 8 bytes of index,
-// with edges or without. So one id out of place would make a database of up to 34 GB. Up to so many nodes are
-// taken (8 MiB); more only if there is an edge for every so many of them.
+// with edges or without. So one id out of place would make a database of up to 34 GB. Up to kUnstatedNodesMax
+// nodes are accepted (8 MiB), and more only if there is an edge for every kUnstatedNodesPerEdge of them.
 constexpr uint64_t kUnstatedNodesMax = 1 << 20;
 constexpr uint64_t kUnstatedNodesPerEdge = 100;
 

@@ -102,7 +102,7 @@ class Window {
   }
   uint64_t position() const { return position_; }
 
-  // Checks that so many bytes of `what` are left; the error names it.
+  // Checks that `bytes` bytes of `what` are left; the error names it.
   Status Need(uint64_t bytes, std::string_view what) const {
     const uint64_t left = stream_.bytes - std::min(stream_.bytes, position_);
     if (bytes <= left) return Status::Ok();

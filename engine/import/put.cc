@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kIdsAtATime = 64 << 10;
 constexpr uint64_t kReadBytesMax = 4 * kMiB;
-// The memory is so many times what is read at a time, and what a batch may have when it is written: vectors
+// The memory is this many times what is read at a time, and what a batch may have when it is written: vectors
 // that grow take twice that, and the catalog's copies of a batch as much again.
 constexpr uint64_t kBatchesInMemory = 8;
 

@@ -77,7 +77,7 @@ void Run(const Job& job) {
 class Pool {
  public:
   explicit Pool(unsigned threads) {
-    // Those that there are do the work, or the caller when there is none. A job takes no memory.
+    // As many threads as started do the work, or the caller when none did. A job takes no memory.
     static_cast<void>(StartThreads(
         "read and write", threads, [this](unsigned) { Work(); }, [](const Status&) {}, threads_));
   }

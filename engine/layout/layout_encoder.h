@@ -44,7 +44,8 @@ class LayoutEncoder {
   // they are used: they would be copied for nothing.
   Status FinishSteps(std::vector<CacheSimulator::Carried> carried, bool cyclic);
 
-  // Encodes all batches, in segments of so many (0 = none); `image` is what the cache holds at first.
+  // Encodes all batches, in segments of `batches_per_segment` (0 = none); `image` is what the cache holds at
+  // first.
   Status Encode(uint64_t batches_per_segment, const SegmentOptions& options, std::span<const NodeId> image,
                 const std::function<Status(uint64_t batch)>& progress);
 

@@ -142,6 +142,9 @@ Status EmbeddingPipelineImpl::Run(uint64_t first_batch, uint64_t count) {
   return finished_ == count ? Status() : stopped_;
 }
 
+// The stages are joined by queues that never fill, since a flight is idle or in exactly one of them. Updates
+// give a flight back as the one for the batch `flights` later: that bounds how far batches may run ahead of
+// each other. Compute runs on the calling thread, so the task needs no lock of its own.
 void EmbeddingPipelineImpl::RunStages(RunQueues& queues, uint64_t first_batch) {
   const auto prepare = [this, &queues, first_batch](Flight& flight) {
     flight.item.batch = first_batch + flight.number;
@@ -204,6 +207,9 @@ Status EmbeddingPipelineImpl::StartWorkers(EmbeddingStage stage, unsigned count,
       [this](const Status& why) { Stop(why); }, workers);
 }
 
+// The ticket is taken before the first row is read: every update that the read may miss is then newer than
+// the ticket's MFCT, and the validation cache keeps it until this batch has computed. Pages are brought in
+// before, so that the time between the two is short.
 Status EmbeddingPipelineImpl::Prepare(Flight& flight) {
   QUARRY_RETURN_IF_ERROR(task_.Prepare(flight.item));
   std::vector<RowBlock>& blocks = flight.item.blocks;
@@ -213,6 +219,8 @@ Status EmbeddingPipelineImpl::Prepare(Flight& flight) {
   return Status();
 }
 
+// The order of computation is the order of timestamps. Values are rounded to what the tables store before
+// others can see them, so a row is the same whether it comes from the cache or from its table.
 Status EmbeddingPipelineImpl::Compute(Flight& flight) {
   const uint64_t replaced = Validate(flight);
   QUARRY_RETURN_IF_ERROR(task_.Compute(flight.item));

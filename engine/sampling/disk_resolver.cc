@@ -146,6 +146,7 @@ Status DiskResolver::Resolve(const PositionTile& tile, NodeId* neighbors, Sample
 }
 
 // Returns how many keys it left in keys_: the positions that must be read.
+// A node's positions come one after another, grouped by side, so the cache is asked once for each list.
 size_t DiskResolver::AnswerFromCache(const PositionTile& tile, NodeId* neighbors, SamplerStats& stats) {
   size_t key_count = 0;
   size_t place = 0;
@@ -176,7 +177,8 @@ size_t DiskResolver::AnswerFromCache(const PositionTile& tile, NodeId* neighbors
   return key_count;
 }
 
-// Keeps all slots busy: submit while there are free ones, deliver what completes.
+// Keeps all slots busy: submits while there are free ones, delivers what completes. Sorting and merging
+// happen a window at a time while reads are in flight, so planning hides behind the device.
 Status DiskResolver::ReadAll(std::span<const uint64_t> keys, NodeId* neighbors, SamplerStats& stats) {
   free_slots_.clear();
   for (uint32_t i = 0; i < slots_.size(); ++i) free_slots_.push_back(i);
@@ -201,7 +203,8 @@ Status DiskResolver::ReadAll(std::span<const uint64_t> keys, NodeId* neighbors, 
   }
 }
 
-// Merges the next pages of `keys`, at most kWindowPages and of one side.
+// Merges the next pages of `keys`, at most kWindowPages and of one side (the sides are far apart in the file,
+// so nothing could be merged across them). A page that several positions want is one range.
 void DiskResolver::OpenWindow(std::span<const uint64_t> keys) {
   ranges_.clear();
   range_keys_.clear();

@@ -144,8 +144,10 @@ Status DenseSampler::SampleHop(uint32_t fanout, uint32_t begin, uint32_t end, Rn
   return Status::Ok();
 }
 
-// Draws for nodes[begin..] as many as fit a tile; appends to indptr, and returns the first node not drawn
-// for.
+// Draws positions for nodes[begin..], as many nodes as fit a tile; appends to indptr, and returns the first
+// node not drawn for. It reads indptr alone: which neighbors stand at the positions is the resolver's
+// business, so a block does not depend on where the indices lie. With two sides, a node's lists are drawn
+// from as if they were strung together, and each drawn number is then mapped to its side.
 template <bool kTwoSides>
 uint32_t DenseSampler::DrawTile(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block) {
   const NodeId* const nodes = block.nodes.data();

@@ -43,7 +43,7 @@ class Admission {
   using Grant = std::shared_ptr<SessionMemory>;
   using Answer = std::function<void(Result<Grant>)>;
 
-  // kOutOfBudget when processes of the user hold so many regions of ended sessions that another session might
+  // kOutOfBudget when processes of the user hold regions of so many ended sessions that another session might
   // take the server's last descriptors.
   Status CheckHeld(uid_t user);
   // The grant, or kOutOfBudget with what there is.

@@ -32,7 +32,7 @@ class AdmissionQueue {
 
   struct Request {
     uid_t user = 0;
-    uint64_t bytes = 0;      // up to so many
+    uint64_t bytes = 0;      // at most
     uint64_t bytes_min = 1;  // with less, rather none
   };
   struct Served {

@@ -48,7 +48,7 @@ class RetryMemory {
   // `users`: who may come.
   explicit RetryMemory(const std::vector<uid_t>& users = {}) : shares_(kWritesMax, users) {}
 
-  // A write under way. Who holds it finishes it with what it came to; one that dies unfinished was cancelled.
+  // A write under way. Its holder finishes it with the outcome; a turn that dies unfinished was cancelled.
   class Turn {
    public:
     Turn(RetryMemory& memory, const Writer& writer, uint64_t number)

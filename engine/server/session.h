@@ -188,8 +188,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void EndSql(std::vector<std::shared_ptr<SqlHold>> holds);
   void EndAllSql();
 
-  // session_bulk.cc: bytes beside messages.
-  // Calls `then` once there is room for a bulk answer of so many bytes; answers `id` with why there is none.
+  // session_bulk.cc: bytes beside messages. Calls `then` once there is room for a bulk answer of `bytes`;
+  // answers `id` with the reason when there cannot be.
   void MakeRoom(uint64_t id, uint64_t bytes, const BulkThen& then);
   // Answers with what was written, or gives the room back.
   void ReplyBulk(uint64_t id, const Status& status, BulkAnswer& bulk,

@@ -92,7 +92,7 @@ Status Session::Stage(const wire::Put& request, const std::shared_ptr<StagedPut>
   return staged->rows->Add(batch.rows);
 }
 
-// The put that the piece is the next one of; null when there is none, and then what came before is dropped.
+// The put that this piece continues; null when it continues none, and then what came before is dropped.
 Result<std::shared_ptr<StagedPut>> Session::NextPiece(const wire::Put& request) {
   const bool under_way = staged_put_ != nullptr && !staged_put_->dropped;
   if (under_way && staged_put_->number != request.number) {

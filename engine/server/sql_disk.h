@@ -29,7 +29,7 @@ class SqlDisk {
     Part(const Part&) = delete;
     Part& operator=(const Part&) = delete;
 
-    // Files grow, or shrink, by so many bytes. kNoSpace when they may not.
+    // Files grow or shrink by this many bytes. kNoSpace when they may not grow.
     Status Change(int64_t bytes) {
       MutexLock lock(disk_.mutex_);
       const auto amount = static_cast<uint64_t>(bytes < 0 ? -bytes : bytes);

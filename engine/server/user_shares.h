@@ -1,9 +1,10 @@
 // UserShares: how much of a thing that a server has a limit of (memory, connections) each user may take.
 //
-// With one user, all of it. With several, half of it is kept for them, in equal parts, and the other half is
-// whose who comes first: so nobody can keep another user out, and who is alone there has more than half.
+// With one user, all of it. With several, half of it is kept for them in equal parts, and the other half goes
+// to whoever comes first: so nobody can keep another user out, and a user who is there alone may have more
+// than half.
 //
-// A value, of who calls it; not thread-safe.
+// A value that belongs to its caller; not thread-safe.
 #pragma once
 
 #include <sys/types.h>

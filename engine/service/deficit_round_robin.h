@@ -69,7 +69,7 @@ class DeficitRoundRobin {
     unsigned producers = 0;
     unsigned turns = 0;
     std::deque<Waiter*> waiters;
-    const Producer* floor = nullptr;  // who has it, for so many batches or so long
+    const Producer* floor = nullptr;  // holds it for a number of batches, or for a time
     unsigned slice_batches = 0;
     std::chrono::steady_clock::time_point slice_end;
     std::deque<const Producer*> line;  // who waits for it

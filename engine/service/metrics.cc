@@ -31,7 +31,7 @@ bool IsMetricName(std::string_view name) {
          std::ranges::all_of(name, allowed);
 }
 
-// What Prometheus takes for numbers that are none.
+// How Prometheus writes infinities and NaN.
 std::string NumberText(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";

@@ -27,7 +27,7 @@ class DeltaLog {
  public:
   // `catalog(writable)` gives the catalog that is open, opened for writing where that is asked.
   using CatalogFunction = std::function<Result<std::shared_ptr<Catalog>>(bool writable)>;
-  // While a large write is under way, so many other commits may come, less one.
+  // While a large write is under way, one fewer than this many other commits may come.
   static constexpr uint64_t kCommitsBesideMax = uint64_t{1} << 32;
   DeltaLog(std::string path, CatalogFunction catalog, uint64_t commits_beside_max = kCommitsBesideMax)
       : path_(std::move(path)), catalog_(std::move(catalog)), commits_beside_max_(commits_beside_max) {}

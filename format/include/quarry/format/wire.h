@@ -111,7 +111,7 @@ Result<Response> DecodeResponse(const Frame& frame, const Limits& limits = {});
 // The newest version that both sides speak. kUnsupported names both ranges.
 Result<uint16_t> AgreeVersion(const Hello& hello);
 
-// OK when the range lies in a region of so many bytes. kInvalidArgument otherwise.
+// OK when the range lies in a region of `region_bytes`. kInvalidArgument otherwise.
 Status CheckRange(const Range& range, uint64_t region_bytes);
 
 // Converts `status` to a failure, its sentence cut to what a message may hold, and back.

@@ -43,7 +43,7 @@ struct LinkTrainOptions {
   float init_scale = 0.1F;
   uint32_t epochs = 10;
   uint32_t valid_every = 1;  // epochs from one validation to the next; 0 = none
-  uint32_t patience = 0;     // stop after so many validations without a better MRR; 0 = never
+  uint32_t patience = 0;     // validations without a better MRR before training stops; 0 = never
   uint64_t seed = 0;         // determines first vectors, order and negatives
   // In order, kSync and kOac give the same losses to the last bit, for any number of workers and threads.
   AsyncMode mode = AsyncMode::kOac;

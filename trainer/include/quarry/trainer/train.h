@@ -30,7 +30,7 @@ struct TrainOptions {
   uint32_t layers = 3;  // must equal the hops of the road's blocks
   uint32_t hidden = 256;
   uint32_t epochs = 10;
-  uint32_t patience = 0;  // stop after so many epochs without a better validation metric; 0 = never
+  uint32_t patience = 0;  // epochs without a better validation metric before it stops; 0 = never
   double learning_rate = 0.003;
   double dropout = 0.5;        // rate for hidden activations
   double input_dropout = 0.0;  // rate for the first layer's inputs

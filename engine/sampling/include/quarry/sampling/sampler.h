@@ -71,8 +71,8 @@ class NeighborSampler {
   static Result<std::unique_ptr<NeighborSampler>> Make(const NeighborSource& source, const RoadSpec& spec);
   virtual ~NeighborSampler() = default;
 
-  // An upper bound of the scratch_bytes() of a sampler whose blocks have at most so many nodes and edges, if
-  // the source's indices are in memory, or if they are on disk: for planning where to put them.
+  // An upper bound of the scratch_bytes() of a sampler whose blocks have at most this many nodes and edges,
+  // if the source's indices are in memory, or if they are on disk: for planning where to put them.
   static uint64_t ScratchBytesMax(const NeighborSource& source, uint64_t nodes_max, uint64_t edges_max,
                                   bool in_memory);
 

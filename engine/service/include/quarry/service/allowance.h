@@ -1,7 +1,7 @@
 // Allowance: threads, or descriptors, that streams and sessions may take of those that the system lets the
-// process have. Who wants some is refused before it has taken any: the last ones, which are not part of it,
-// are for the catalog, for the files of writes and for helpers that come and go. So no number of streams
-// makes a write fail.
+// process have. A client that wants more than is left is refused before it has taken any: the last ones,
+// which are not part of it, are for the catalog, for the files of writes and for helpers that come and go. So
+// no number of streams makes a write fail.
 //
 // Thread-safe. Outlives its claims.
 #pragma once
@@ -26,7 +26,7 @@ class Allowance {
   Allowance(uint64_t left, uint64_t spare, uint64_t most, std::string_view what, std::string_view remedy)
       : counts_(std::min(left - std::min(left, spare), most)), what_(what), remedy_(remedy) {}
 
-  // kOutOfBudget when so many are not left.
+  // kOutOfBudget when fewer than `count` are left.
   Result<Claim> Take(uint64_t count, std::string_view who) {
     auto claim = counts_.Reserve(count, who);
     if (claim.ok()) return claim;

@@ -6,8 +6,8 @@
 //
 // Timestamps go on from the last checkpoint. So the tables are, bit for bit, what the commits that happened
 // give one after the other, in the order of their timestamps. A reader sees each row whole, as some commit
-// left it; of several rows, one may be as before a commit and another as after it. Who commits what it
-// computed from such a mixture is refused, since the one before is stale by then.
+// left it; of several rows, one may be as before a commit and another as after it. A commit that was computed
+// from such a mixture is refused, since the older row is stale by then.
 //
 // Thread-safe; called by workers (it reads from disk). Lock order: commits < tables.
 #pragma once
@@ -52,7 +52,7 @@ class EmbeddingService {
     wire::RowBlockShape shape;
     std::vector<std::byte> block;  // a row block, the server's own copy
   };
-  // All or none. Errors as Read; kInvalidArgument also for blocks that are none, shapes that differ from the
+  // All or none. Errors as Read; kInvalidArgument also for malformed blocks, shapes that differ from the
   // table's, and a table that is named twice. An error of the disk in the middle of the updates leaves a part
   // of them: all later commits and checkpoints are refused with it, and a restart finds the last checkpoint.
   Result<wire::EmbeddingsCommitted> Commit(std::span<const Update> updates);
