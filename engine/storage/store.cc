@@ -167,8 +167,7 @@ class StoreImpl final : public Store {
     return deltas_.BeginLargeWrite(manifest());
   }
 
-  // Tables first, then the timestamp: what the tables' files hold was committed by then, so the snapshot has
-  // all of it.
+  // Tables first: what their files hold was committed by then, so the snapshot has all of it.
   Result<std::shared_ptr<const Snapshot>> TakeSnapshot() override {
     const std::shared_ptr<Snapshot> snapshot(new Snapshot, [held = held_](Snapshot* gone) {
       {
@@ -232,8 +231,6 @@ class StoreImpl final : public Store {
     return catalog->AcceptDoubts();
   }
 
-  // A catalog that is open for reading only is copied under the latch, so that nobody opens it for writing in
-  // between; an open writer copies itself beside commits of rows.
   Status CopyCatalog(const std::string& path, const std::function<Status()>& copy_files) override {
     MutexLock no_other_manifest(manifest_mutex_);
     std::shared_ptr<Catalog> writable;
@@ -246,7 +243,6 @@ class StoreImpl final : public Store {
     return copy_files();
   }
 
-  // Versions that the new file holds are dropped once no snapshot uses an older file.
   Status SwitchTable(const TableRecord& record, std::vector<Catalog::FoldedRows::Change> changed) override {
     const Catalog::FoldedRows folded{record.name, record.generation, std::move(changed)};
     std::string replaced;
@@ -265,7 +261,6 @@ class StoreImpl final : public Store {
     return deltas_.DropVersions(record.name, record.folded);
   }
 
-  // Commits under the latch: no snapshot can be taken after the look at the readers.
   Status DropTable(std::string_view name) override {
     QUARRY_RETURN_IF_ERROR(PrepareToWrite());
     QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
