@@ -70,8 +70,9 @@ Result<RowList> ListBatches(Session& session, const Query& query) {
     for (uint64_t i = 0; i < directory.batches.size(); ++i) {
       const BatchEntry& batch = directory.batches[i];
       const bool last = (i + 1) % directory.batches_per_epoch == 0;
-      rows.Add({layout.record().name, Integer(i), Integer(last ? last_seeds : layout.record().spec.batch_size),
-                Integer(batch.nodes), Integer(directory.chunk_bytes(batch)), Integer(batch.misses)});
+      rows.Add({layout.record().name, Integer(i),
+                Integer(last ? last_seeds : layout.record().spec.batch_size), Integer(batch.nodes),
+                Integer(directory.chunk_bytes(batch)), Integer(batch.misses)});
     }
     return Status::Ok();
   };
