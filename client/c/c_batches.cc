@@ -1,5 +1,8 @@
 // The C interface: blocks, streams, and their batches.
+#include <chrono>
+
 #include "handles.h"
+#include "rows_out.h"
 
 using quarry::Code;
 using quarry::MakeStatus;
@@ -13,7 +16,7 @@ using quarry::client::ListOf;
 using quarry::client::TextOr;
 namespace wire = quarry::wire;
 
-namespace {
+namespace quarry::client {
 
 Result<quarry::RoadSpec> SpecOf(const quarry_live_spec* spec) {
   QUARRY_TRY(const quarry_live_spec given, Given(spec, "quarry_live_spec"));
@@ -28,6 +31,12 @@ Result<quarry::RoadSpec> SpecOf(const quarry_live_spec* spec) {
   live.replace = given.replace != 0;
   return live;
 }
+
+}  // namespace quarry::client
+
+namespace {
+
+using quarry::client::SpecOf;
 
 Result<quarry::Packing> PackingOf(int packing) {
   switch (packing) {
@@ -62,9 +71,11 @@ Status Open(quarry_store* store, Road road, const quarry_stream_options* options
   if (given.members != 0) open.members = given.members;
   open.snapshot = quarry::client::IdOf(given.snapshot);
   QUARRY_TRY(auto opened, store->store->OpenStream(open));
-  *stream = new quarry_stream{std::move(opened)};
+  *stream = new quarry_stream{.stream = std::move(opened)};
   return Status();
 }
+
+constexpr double kWaitSecondsMax = 1e8;  // three years
 
 template <typename T>
 const T* PointerTo(std::span<const T> array) {
@@ -114,6 +125,22 @@ int quarry_batch_get(const quarry_batch* batch, quarry_batch_arrays* arrays, siz
   });
 }
 
+int quarry_batch_gather(const quarry_batch* batch, int element_type, void* out, uint64_t out_stride_bytes,
+                        uint32_t threads) {
+  return Ends([&]() -> Status {
+    const quarry::BatchView& view = batch->batch->view();
+    const quarry::FeatureView& features = view.features;
+    if (features.dim == 0) return Status(Code::kInvalidArgument, "the batch has no features");
+    return quarry::client::WriteRows({.base = features.rows.data(),
+                                      .stride_bytes = features.stride_bytes,
+                                      .slots = PointerTo(features.slots),
+                                      .count = view.nodes.size(),
+                                      .element_type = features.element_type,
+                                      .dim = features.dim},
+                                     {element_type, out, out_stride_bytes}, threads);
+  });
+}
+
 int quarry_open_live(quarry_store* store, const quarry_live_spec* spec, const quarry_stream_options* options,
                      quarry_stream** stream) {
   return Ends([&]() -> Status {
@@ -158,6 +185,7 @@ int quarry_start_pass(quarry_stream* stream, const quarry_pass* pass, uint64_t* 
     } else if (given.split != 0) {
       QUARRY_TRY(start.seeds, Listed(given.split, Split::kTest, "split"));
     }
+    stream->asker.Forget();
     QUARRY_TRY(const uint64_t batches, stream->stream->StartPass(std::move(start)));
     if (batch_count != nullptr) *batch_count = batches;
     return Status();
@@ -165,8 +193,26 @@ int quarry_start_pass(quarry_stream* stream, const quarry_pass* pass, uint64_t* 
 }
 int quarry_next(quarry_stream* stream, quarry_batch** batch) {
   return Ends([&]() -> Status {
-    QUARRY_TRY(auto next, stream->stream->Next());
+    QUARRY_TRY(auto next, stream->asker.Next());
     *batch = next == nullptr ? nullptr : new quarry_batch{std::move(next)};
     return Status();
   });
 }
+int quarry_next_within(quarry_stream* stream, double seconds, quarry_batch** batch) {
+  bool timed_out = false;
+  const int code = Ends([&]() -> Status {
+    quarry::client::Asker::Deadline deadline;
+    if (seconds >= 0) {
+      const std::chrono::duration<double> wait(std::min(seconds, kWaitSecondsMax));
+      deadline = std::chrono::steady_clock::now() +
+                 std::chrono::duration_cast<std::chrono::steady_clock::duration>(wait);
+    }
+    QUARRY_TRY(auto next, stream->asker.NextWithin(deadline));
+    timed_out = !next.has_value();
+    if (timed_out) return MakeStatus(Code::kCancelled, "no batch came within {} s", seconds);
+    *batch = *next == nullptr ? nullptr : new quarry_batch{*std::move(next)};
+    return Status();
+  });
+  return timed_out ? QUARRY_TIMED_OUT : code;
+}
+void quarry_stream_cancel(quarry_stream* stream) { stream->asker.Cancel(); }

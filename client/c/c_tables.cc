@@ -1,6 +1,7 @@
 // The C interface: stores, what there is, rows, snapshots, embeddings, counters.
 #include "handles.h"
 #include "quarry/format/element_type.h"
+#include "rows_out.h"
 
 namespace {
 
@@ -164,6 +165,21 @@ int quarry_rows_float32(const quarry_rows* rows, float* out, size_t count) {
     return Status();
   });
 }
+int quarry_lookup_into(quarry_store* store, const char* table, const uint32_t* ids, size_t count,
+                       const quarry_snapshot* snapshot, int element_type, void* out,
+                       uint64_t out_stride_bytes) {
+  return Ends([&]() -> Status {
+    QUARRY_TRY(const auto found, store->store->Lookup({.table = quarry::client::TextOr(table, ""),
+                                                       .ids = ListOf(ids, count),
+                                                       .snapshot = quarry::client::IdOf(snapshot)}));
+    return quarry::client::WriteRows({.base = found->bytes().data(),
+                                      .stride_bytes = quarry::RowBytes(found->element_type(), found->dim()),
+                                      .count = found->count(),
+                                      .element_type = found->element_type(),
+                                      .dim = found->dim()},
+                                     {element_type, out, out_stride_bytes}, 0);
+  });
+}
 
 int quarry_put(quarry_store* store, const quarry_put_rows* tables, size_t table_count, int sync,
                uint64_t* timestamp) {
@@ -243,6 +259,7 @@ int quarry_stats(quarry_store* store, quarry_counters** counters) {
 }
 int quarry_stream_stats(quarry_stream* stream, quarry_counters** counters) {
   return Ends([&]() -> Status {
+    stream->asker.Settle();
     QUARRY_TRY(wire::Counters counted, stream->stream->Stats());
     *counters = new quarry_counters{std::move(counted)};
     return Status();

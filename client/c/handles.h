@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "asker.h"
 #include "quarry.h"
 #include "quarry/client/store.h"
 
@@ -28,6 +29,7 @@ struct quarry_batch {
 };
 struct quarry_stream {
   std::unique_ptr<quarry::client::Stream> stream;
+  quarry::client::Asker asker{*stream};
 };
 struct quarry_embedding_rows {
   std::unique_ptr<quarry::client::EmbeddingRows> rows;
@@ -84,6 +86,8 @@ std::vector<T> ListOf(const T* values, size_t count) {
 inline uint64_t IdOf(const quarry_snapshot* snapshot) {
   return snapshot == nullptr ? 0 : snapshot->snapshot->id();
 }
+
+Result<RoadSpec> SpecOf(const quarry_live_spec* spec);
 
 // A name out of a list that C gives as a number.
 template <typename Enum>

@@ -22,6 +22,7 @@ install(EXPORT QuarryTargets NAMESPACE Quarry:: DESTINATION ${QUARRY_CMAKE_DIR} 
 # No others: an installed header includes installed headers only.
 install(FILES include/quarry.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
 install(FILES
+  include/quarry/client/c_admin.h
   include/quarry/client/c_batches.h
   include/quarry/client/c_sql.h
   include/quarry/client/c_tables.h

@@ -163,6 +163,7 @@ class EmbeddedStore final : public Store {
     return wire::ServerStatus{.counters = std::move(stats.counters)};
   }
   Status Ping() override { return Status(); }
+  Database* database() override { return database_.get(); }
   Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options) override {
     QUARRY_TRY(std::unique_ptr<sql::Connection> connection,
                database_->Connect({.write = options.write,

@@ -29,8 +29,10 @@ extern "C" {
 
 /* major << 16 | minor
  *   1.0  stores, tables, embeddings, blocks, streams
- *   1.1  superbatches, SQL (c_sql.h), edges and training runs (c_training.h) */
-#define QUARRY_ABI_VERSION 0x00010001
+ *   1.1  superbatches, SQL (c_sql.h), edges and training runs (c_training.h)
+ *   1.2  rows into the caller's memory, a next batch that is waited for so long, imports, layouts and upkeep
+ *        (c_admin.h), sampling with replacement */
+#define QUARRY_ABI_VERSION 0x00010002
 uint32_t quarry_abi_version(void); /* of the library */
 
 /* Codes, as docs/protocol.md explains them. */
@@ -47,7 +49,8 @@ enum quarry_code {
   QUARRY_CORRUPTION = 9,
   QUARRY_UNSUPPORTED = 10,
   QUARRY_CANCELLED = 11,
-  QUARRY_INTERNAL = 12
+  QUARRY_INTERNAL = 12,
+  QUARRY_TIMED_OUT = 64 /* of this interface alone: quarry_next_within */
 };
 const char* quarry_last_error(void); /* of this thread; "" before the first; valid until its next failure */
 
@@ -77,5 +80,7 @@ int quarry_ping(quarry_store* store);
 #include "quarry/client/c_sql.h"      /* SQL */
 #include "quarry/client/c_tables.h"   /* what there is, rows, snapshots, embeddings, counters */
 #include "quarry/client/c_training.h" /* edges, training runs */
+
+#include "quarry/client/c_admin.h" /* imports, layouts, upkeep: with types of the others */
 
 #endif /* QUARRY_H_ */

@@ -41,6 +41,12 @@ int quarry_sample(quarry_store* store, const char* topology, const uint32_t* see
 void quarry_batch_free(quarry_batch* batch);
 /* `arrays_bytes`: sizeof *arrays, as the caller knows it. */
 int quarry_batch_get(const quarry_batch* batch, struct quarry_batch_arrays* arrays, size_t arrays_bytes);
+/* Since version 1.2: the row of each node, in the order of `nodes`, to `out`; the row of node i begins at
+ * out + i * out_stride_bytes (0: one row behind the other). `element_type`: 0 as they are stored,
+ * QUARRY_FLOAT32 decoded. Every byte is read once, by `threads` threads (0: one a processor; few rows take
+ * one). QUARRY_INVALID_ARGUMENT for another type, a stride shorter than a row, a batch without features. */
+int quarry_batch_gather(const quarry_batch* batch, int element_type, void* out, uint64_t out_stride_bytes,
+                        uint32_t threads);
 
 /* ---- streams */
 
@@ -102,6 +108,14 @@ struct quarry_pass {
 int quarry_start_pass(quarry_stream* stream, const struct quarry_pass* pass, uint64_t* batch_count);
 /* Null behind the last. */
 int quarry_next(quarry_stream* stream, quarry_batch** batch);
+/* Since version 1.2: the same, waiting for at most so many seconds (a negative number: without a limit).
+ * QUARRY_TIMED_OUT when they have passed: nothing is lost, and the next call goes on waiting for the same
+ * batch. A thread of the stream's own asks meanwhile, so that freeing a stream, quarry_start_pass and
+ * quarry_stream_stats wait for the batch that is under way. */
+int quarry_next_within(quarry_stream* stream, double seconds, quarry_batch** batch);
+/* Since version 1.2, from any thread: the quarry_next_within that waits, or else the next one of this pass,
+ * ends at once with QUARRY_CANCELLED. The one after it goes on with the same batch. */
+void quarry_stream_cancel(quarry_stream* stream);
 
 /* NOLINTEND(readability-identifier-naming) */
 #ifdef __cplusplus

@@ -74,6 +74,12 @@ const void* quarry_rows_data(const quarry_rows* rows, uint64_t* bytes);
 /* Decoded to count x dim floats. QUARRY_INVALID_ARGUMENT for rows of integers, or another number of floats.
  */
 int quarry_rows_float32(const quarry_rows* rows, float* out, size_t count);
+/* Since version 1.2: the row of ids[i] to out + i * out_stride_bytes (0: one row behind the other). Ids come in
+ * any order, and as often as they like: a row is read once. `element_type`: 0 as they are stored,
+ * QUARRY_FLOAT32 decoded; QUARRY_INVALID_ARGUMENT for another, and for a stride shorter than a row. */
+int quarry_lookup_into(quarry_store* store, const char* table, const uint32_t* ids, size_t count,
+                       const quarry_snapshot* snapshot, int element_type, void* out,
+                       uint64_t out_stride_bytes);
 
 struct quarry_put_rows {
   const char* table;

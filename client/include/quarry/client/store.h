@@ -32,6 +32,10 @@
 #include "quarry/format/wire_requests.h"
 #include "quarry/format/wire_responses.h"
 
+namespace quarry {
+class Database;  // quarry/database.h, of libquarry alone
+}  // namespace quarry
+
 namespace quarry::client {
 
 struct OpenOptions {
@@ -147,6 +151,9 @@ class Store {
   // Stats, and a server's sessions and streams; an embedded store lists neither.
   virtual Result<wire::ServerStatus> ServerStatus() = 0;
   virtual Status Ping() = 0;
+  // The database behind an embedded store, for what there is no call here; null of a server's. Lives as long
+  // as the store.
+  virtual Database* database() { return nullptr; }
   // Opens an SQL connection, with a transaction and tables of its own.
   virtual Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options = {}) = 0;
   // Runs the one statement of `sql`, on a connection that goes with its rows. The rows are for one thread at

@@ -1,0 +1,82 @@
+/* Quarry's C interface: making databases, and their upkeep. Part of quarry.h, which is what programs include.
+ * Since version 1.2, in libquarry alone.
+ *
+ * These are for a database in this process: QUARRY_UNSUPPORTED of a server's. Other threads may read and
+ * write meanwhile; what two of these calls would do at the same time to one table or layout, one of them
+ * refuses with QUARRY_BUSY. A call that fails or is ended leaves the database as it was. */
+#ifndef QUARRY_CLIENT_C_ADMIN_H_
+#define QUARRY_CLIENT_C_ADMIN_H_
+
+#include "quarry.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* NOLINTBEGIN(readability-identifier-naming): names as C has them */
+
+/* Called now and then, from any thread but by one at a time, with the bytes or items done and in all (0:
+ * unknown). The call that it is for ends with QUARRY_CANCELLED once this returns anything but 0. */
+typedef int (*quarry_progress)(void* context, const char* phase, uint64_t done, uint64_t total);
+
+/* Options of `quarry import` (docs/cli.md says what each does, and which sources there are). */
+struct quarry_import_options {
+  size_t size;
+  uint64_t memory_bytes; /* for buffers and sorting; 0: 1 GiB */
+  uint64_t node_count;   /* 0: as the source tells */
+  uint64_t feature_dim;  /* of sparse features, and of those without a header; 0: as the source tells */
+  int feature_type;      /* enum quarry_element_type, the first four; 0: as in the source */
+  int undirected, add_reverse, both_directions, deduplicate, allow_nan;
+  int bfloat16;         /* two-byte unsigned features are bfloat16 */
+  const char* raw_type; /* of features without a header */
+  const char *edges, *features, *labels, *train, *valid,
+      *test;                /* files instead of the source's; null: its own */
+  quarry_progress progress; /* may be null */
+  void* context;
+};
+/* Makes the database `path`, whole or not at all. `options` may be null. QUARRY_ALREADY_EXISTS,
+ * QUARRY_NOT_FOUND, QUARRY_INVALID_ARGUMENT (the source, by file and position), QUARRY_NO_SPACE. */
+int quarry_import(const char* path, const char* source, const struct quarry_import_options* options);
+
+/* Reports are counters (quarry_counters_free); `report` may be null. */
+
+struct quarry_layout_spec {
+  size_t size;
+  const char* name;                    /* null: "default" */
+  const struct quarry_live_spec* live; /* batches, and the rows that stay in memory; null: its defaults */
+  uint32_t epochs;                     /* sampled ahead; 0: 1 */
+  const char* policy;                  /* null: "belady" */
+  const char* seed_order;              /* null: "random" */
+  uint64_t disk_bytes;                 /* 0: no limit */
+  uint32_t threads;                    /* 0: one a processor */
+  int resume;                          /* take over what is whole of a build that was interrupted */
+  quarry_progress progress;            /* may be null */
+  void* context;
+};
+/* Packs what training will read, in the order of its use, for quarry_open_planned. A layout of the name is
+ * replaced. Not while a stream is open. `spec` may be null. */
+int quarry_build_layout(quarry_store* store, const struct quarry_layout_spec* spec, quarry_counters** report);
+int quarry_drop_layout(quarry_store* store, const char* name);
+
+/* Folds the changed rows of a table into a new file of it; nothing to do when there are none. With `dry_run`
+ * says what would be done. */
+int quarry_compact(quarry_store* store, const char* table, int dry_run, quarry_progress progress,
+                   void* context, quarry_counters** report);
+/* A copy of the database as it is now, by links where that is possible: the folder `path`, which must not
+ * exist. */
+int quarry_checkpoint(quarry_store* store, const char* path, quarry_progress progress, void* context,
+                      quarry_counters** report);
+/* Reads every byte. `fault` (may be null) is called with each fault, in words, on this thread. Faults are no
+ * failure of the call: the report has their number as "faults". */
+typedef void (*quarry_fault)(void* context, const char* what);
+int quarry_verify(quarry_store* store, quarry_fault fault, quarry_progress progress, void* context,
+                  quarry_counters** report);
+/* What the device and the memory do: as it was measured before, or, where nothing was or with `force`,
+ * measured in 3 s. Not while a stream is open. */
+int quarry_calibrate(quarry_store* store, int force, quarry_counters** report);
+
+/* NOLINTEND(readability-identifier-naming) */
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* QUARRY_CLIENT_C_ADMIN_H_ */

@@ -1,0 +1,164 @@
+// Making databases and their upkeep through the C interface.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "client/c_api_util.h"
+
+namespace quarry {
+namespace {
+
+using namespace testing_util;  // NOLINT: a test of what it has
+using testing::HasSubstr;
+
+std::map<std::string, double> ValuesOf(quarry_counters* report) {
+  std::map<std::string, double> values;
+  for (size_t i = 0; i < quarry_counters_count(report); ++i) {
+    values[quarry_counter_name(report, i)] = quarry_counter_value(report, i);
+  }
+  quarry_counters_free(report);
+  return values;
+}
+
+int CountCalls(void* context, const char* phase, uint64_t, uint64_t) {
+  EXPECT_NE(std::strlen(phase), 0u);
+  ++*static_cast<int*>(context);
+  return 0;
+}
+int EndAtOnce(void*, const char*, uint64_t, uint64_t) { return 1; }
+
+class CAdminTest : public CStoreTest {};
+INSTANTIATE_TEST_SUITE_P(Embedded, CAdminTest, testing::Values(StoreKind::kEmbedded), KindName);
+
+TEST(CImportTest, MakesADatabaseOrNothing) {
+  const TemporaryFolder folder("c_import");
+  const std::string source = folder / "edges.csv", path = folder / "graph.db";
+  std::ofstream(source) << "0,1\n1,2\n2,0\n";
+  quarry_import_options options = {.size = sizeof(options), .node_count = 5, .progress = EndAtOnce};
+  EXPECT_EQ(quarry_import(path.c_str(), source.c_str(), &options), QUARRY_CANCELLED);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  int calls = 0;
+  options.progress = CountCalls;
+  options.context = &calls;
+  options.undirected = 1;
+  ASSERT_EQ(quarry_import(path.c_str(), source.c_str(), &options), QUARRY_OK) << quarry_last_error();
+  EXPECT_GT(calls, 0);
+  EXPECT_EQ(quarry_import(path.c_str(), source.c_str(), nullptr), QUARRY_ALREADY_EXISTS);
+  quarry_store* store = nullptr;
+  ASSERT_EQ(quarry_open(path.c_str(), nullptr, &store), QUARRY_OK) << quarry_last_error();
+  quarry_description* description = nullptr;
+  ASSERT_EQ(quarry_describe(store, &description), QUARRY_OK);
+  EXPECT_EQ(quarry_node_count(description), 5u);
+  EXPECT_EQ(quarry_topology(description, 0)->edge_count, 6u);
+  quarry_description_free(description);
+  quarry_close(store);
+  options.feature_type = QUARRY_INT64;
+  EXPECT_EQ(quarry_import((folder / "other.db").c_str(), source.c_str(), &options), QUARRY_INVALID_ARGUMENT);
+  EXPECT_EQ(quarry_import(nullptr, source.c_str(), nullptr), QUARRY_USAGE);
+  EXPECT_EQ(quarry_import((folder / "other.db").c_str(), "/nothing/there", nullptr), QUARRY_NOT_FOUND);
+}
+
+TEST_P(CAdminTest, BuildsALayoutTrainsFromItAndDropsIt) {
+  const std::vector<uint32_t> fanouts = {4, 3};
+  const quarry_live_spec live = {
+      .size = sizeof(live), .fanouts = fanouts.data(), .fanout_count = 2, .batch_size = 32};
+  int calls = 0;
+  quarry_layout_spec spec = {
+      .size = sizeof(spec), .name = "plan", .live = &live, .progress = CountCalls, .context = &calls};
+  quarry_counters* report = nullptr;
+  ASSERT_EQ(quarry_build_layout(store_, &spec, &report), QUARRY_OK) << quarry_last_error();
+  EXPECT_GT(calls, 0);
+  std::map<std::string, double> built = ValuesOf(report);
+  quarry_stream* stream = nullptr;
+  ASSERT_EQ(quarry_open_planned(store_, "plan", nullptr, nullptr, &stream), QUARRY_OK) << quarry_last_error();
+  uint64_t batches = 0;
+  ASSERT_EQ(quarry_start_pass(stream, nullptr, &batches), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(built["batches"], static_cast<double>(batches));
+  quarry_stream_free(stream);
+  spec.progress = EndAtOnce;
+  EXPECT_EQ(quarry_build_layout(store_, &spec, nullptr), QUARRY_CANCELLED);
+  spec = {.size = sizeof(spec), .policy = "best"};
+  EXPECT_EQ(quarry_build_layout(store_, &spec, nullptr), QUARRY_USAGE);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("best"));
+  ASSERT_EQ(quarry_drop_layout(store_, "plan"), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(quarry_drop_layout(store_, "plan"), QUARRY_NOT_FOUND);
+}
+
+TEST_P(CAdminTest, FoldsChangedRowsIntoANewFileThatLookupsRead) {
+  const std::vector<float> row(32, 0.5F);
+  const uint64_t id = 7;
+  const quarry_put_rows put = {
+      .table = "feature", .ids = &id, .count = 1, .rows = row.data(), .row_bytes = 128};
+  uint64_t timestamp = 0;
+  ASSERT_EQ(quarry_put(store_, &put, 1, 1, &timestamp), QUARRY_OK) << quarry_last_error();
+  quarry_counters* report = nullptr;
+  ASSERT_EQ(quarry_compact(store_, "feature", 1, nullptr, nullptr, &report), QUARRY_OK);
+  EXPECT_EQ(ValuesOf(report)["rows_changed"], 1);
+  ASSERT_EQ(quarry_compact(store_, nullptr, 0, nullptr, nullptr, &report), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(ValuesOf(report)["rows_changed"], 1);
+  ASSERT_EQ(quarry_compact(store_, "feature", 0, nullptr, nullptr, &report), QUARRY_OK);
+  EXPECT_EQ(ValuesOf(report)["rows_changed"], 0) << "nothing to do";
+  const uint32_t node = 7;
+  std::vector<float> read(32);
+  ASSERT_EQ(quarry_lookup_into(store_, "feature", &node, 1, nullptr, 0, read.data(), 0), QUARRY_OK);
+  EXPECT_EQ(read, row);
+  EXPECT_EQ(quarry_compact(store_, "none", 0, nullptr, nullptr, nullptr), QUARRY_NOT_FOUND);
+}
+
+TEST_P(CAdminTest, ACheckpointIsADatabaseAndVerifiesLikeOne) {
+  const std::string copy = folder_ / "copy.db";
+  quarry_counters* report = nullptr;
+  EXPECT_EQ(quarry_checkpoint(store_, nullptr, nullptr, nullptr, &report), QUARRY_USAGE);
+  ASSERT_EQ(quarry_checkpoint(store_, copy.c_str(), nullptr, nullptr, &report), QUARRY_OK)
+      << quarry_last_error();
+  EXPECT_GT(ValuesOf(report)["bytes"], 0);
+  quarry_close(store_);
+  ASSERT_EQ(quarry_open(copy.c_str(), nullptr, &store_), QUARRY_OK) << quarry_last_error();
+  std::vector<std::string> faults;
+  const quarry_fault keep = [](void* context, const char* what) {
+    static_cast<std::vector<std::string>*>(context)->push_back(what);
+  };
+  ASSERT_EQ(quarry_verify(store_, keep, nullptr, &faults, &report), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(ValuesOf(report)["faults"], 0);
+  EXPECT_TRUE(faults.empty());
+  std::ofstream(copy + "/features/stray.qft") << "nobody's";
+  ASSERT_EQ(quarry_verify(store_, keep, nullptr, &faults, &report), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(ValuesOf(report)["faults"], 1);
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_THAT(faults[0], HasSubstr("stray.qft"));
+  EXPECT_EQ(quarry_verify(store_, nullptr, EndAtOnce, nullptr, nullptr), QUARRY_CANCELLED);
+}
+
+TEST_P(CAdminTest, RemembersWhatTheDeviceDoes) {
+  quarry_counters* report = nullptr;
+  ASSERT_EQ(quarry_calibrate(store_, 0, &report), QUARRY_OK) << quarry_last_error();
+  const std::map<std::string, double> measured = ValuesOf(report);
+  EXPECT_GT(measured.at("random_reads_per_second"), 0);
+  ASSERT_EQ(quarry_calibrate(store_, 0, &report), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(ValuesOf(report), measured);
+}
+
+TEST(CAdminRemoteTest, AServersDatabaseIsNotTheClientsToKeepUp) {
+  const TinyDatabase database{{.nodes = 40, .dim = 4}};
+  const TemporaryFolder folder("c_admin");
+  const TestServer server(database.path(), folder / "socket/q.sock");
+  quarry_store* store = nullptr;
+  ASSERT_EQ(quarry_open(server.address().c_str(), nullptr, &store), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(quarry_build_layout(store, nullptr, nullptr), QUARRY_UNSUPPORTED);
+  EXPECT_EQ(quarry_drop_layout(store, "a"), QUARRY_UNSUPPORTED);
+  EXPECT_EQ(quarry_compact(store, nullptr, 0, nullptr, nullptr, nullptr), QUARRY_UNSUPPORTED);
+  EXPECT_EQ(quarry_checkpoint(store, "a", nullptr, nullptr, nullptr), QUARRY_UNSUPPORTED);
+  EXPECT_EQ(quarry_verify(store, nullptr, nullptr, nullptr, nullptr), QUARRY_UNSUPPORTED);
+  EXPECT_EQ(quarry_calibrate(store, 0, nullptr), QUARRY_UNSUPPORTED);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("server"));
+  quarry_close(store);
+}
+
+}  // namespace
+}  // namespace quarry
