@@ -1,0 +1,202 @@
+"""Streams of mini-batches, as NumPy arrays."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _quarry
+from ._errors import UsageError
+from ._values import FLOAT32, NUMPY_TYPES, SPLITS, ids_of
+
+
+class _Views(Protocol):
+    index: int
+    nodes: npt.NDArray[np.uint32]
+    hop_offsets: npt.NDArray[np.int32]
+    indptr: npt.NDArray[np.int32]
+    indices: npt.NDArray[np.int32]
+    labels: npt.NDArray[np.int64]
+
+
+def gather(raw: _quarry.Batch, dtype: Any = np.float32, threads: int = 0) -> npt.NDArray[Any] | None:
+    """The feature rows of a batch's nodes; None when it has none."""
+    if raw.dim == 0:
+        return None
+    kind = np.dtype(dtype)
+    stored = NUMPY_TYPES.get(raw.element_type)
+    if kind == np.float32:
+        element_type = FLOAT32
+    elif stored is not None and kind == stored:
+        element_type = raw.element_type
+    else:
+        raise UsageError(f"features as {kind}: float32, or what is stored")
+    out = np.empty((raw.node_count, raw.dim), kind)
+    raw.gather(out, element_type, raw.dim * kind.itemsize, threads)
+    return out
+
+
+class Batch:
+    """A mini-batch with memory of its own: a sampled block, its features and labels.
+
+    nodes        ids of all nodes, each once: the seeds, then what each hop found
+    hop_offsets  nodes known after each hop; the first is the number of seeds
+    indptr, indices   neighbors of node v: indices[indptr[v]:indptr[v + 1]], as positions in `nodes`, for all
+                 nodes but those of the last hop
+    x            the feature row of each node, float32; None without features
+    labels       of the seeds, -1 = none; empty without labels
+    """
+
+    __slots__ = ("index", "nodes", "hop_offsets", "indptr", "indices", "labels", "x")
+
+    def __init__(self, raw: _quarry.Batch, features: bool = True) -> None:
+        self.index = raw.index
+        self.nodes = raw.nodes.copy()
+        self.hop_offsets = raw.hop_offsets.copy()
+        self.indptr = raw.indptr.copy()
+        self.indices = raw.indices.copy()
+        self.labels = raw.labels.copy()
+        self.x = gather(raw) if features else None
+
+    @property
+    def seeds(self) -> npt.NDArray[np.uint32]:
+        return self.nodes[: self.hop_offsets[0]]
+
+    def __repr__(self) -> str:
+        dim = 0 if self.x is None else self.x.shape[1]
+        return f"<quarry.Batch {self.index}: {len(self.seeds)} seeds, {len(self.nodes)} nodes x {dim}, {len(self.indices)} edges>"
+
+
+class BatchViews:
+    """A mini-batch in place: the arrays of `Batch` (without x) as views of the engine's memory, read-only.
+
+    The batch lives as long as one of its arrays. A stream has memory for so many at a time (`Stream.slots`, one
+    for a database in this process): the next one is refused with `BatchesHeld` while arrays of the others are
+    used. x() gathers the feature rows; copy() gives a `Batch` to keep.
+    """
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: _quarry.Batch) -> None:
+        self._raw = raw
+
+    @property
+    def index(self) -> int:
+        return self._raw.index
+
+    @property
+    def nodes(self) -> npt.NDArray[np.uint32]:
+        return self._raw.nodes
+
+    @property
+    def hop_offsets(self) -> npt.NDArray[np.int32]:
+        return self._raw.hop_offsets
+
+    @property
+    def indptr(self) -> npt.NDArray[np.int32]:
+        return self._raw.indptr
+
+    @property
+    def indices(self) -> npt.NDArray[np.int32]:
+        return self._raw.indices
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        return self._raw.labels
+
+    @property
+    def seeds(self) -> npt.NDArray[np.uint32]:
+        return self.nodes[: self._raw.seed_count]
+
+    def x(self, dtype: Any = np.float32) -> npt.NDArray[Any] | None:
+        return gather(self._raw, dtype)
+
+    def copy(self) -> Batch:
+        return Batch(self._raw)
+
+    def close(self) -> None:
+        self._raw.close()
+
+    def __repr__(self) -> str:
+        if self._raw.closed:
+            return "<quarry.BatchViews: given back>"
+        return f"<quarry.BatchViews {self.index}: {self._raw.seed_count} seeds, {self._raw.node_count} nodes x {self._raw.dim}, {self._raw.edge_count} edges>"
+
+
+class Stream:
+    """A road to mini-batches, open for many passes. For one thread at a time.
+
+    for batch in stream.epoch(seeds="train"): ...
+    """
+
+    def __init__(self, raw: _quarry.Stream, node_count: int) -> None:
+        self._raw = raw
+        self._node_count = node_count
+        self._passes = 0
+        self.turn: object = None  # whose pass runs, where several loaders share the stream
+        self.closed = False
+
+    @property
+    def slots(self) -> int:
+        """Batches that may be held at a time, where they are views."""
+        return self._raw.slots
+
+    @property
+    def timestamp(self) -> int:
+        """Of the snapshot that it reads."""
+        return self._raw.timestamp
+
+    def start(self, seeds: Any = "train", *, shuffle: bool = True, ordered: bool = False, number: int | None = None) -> int:
+        """Begins a pass; the number of its batches. `seeds`: the name of a split, ids, or a mask; each is used
+        once. `number` names the random streams of order and samples: passes of one number are equal."""
+        self._passes = self._passes + 1 if number is None else number
+        if isinstance(seeds, str):
+            if seeds not in SPLITS:
+                raise UsageError(f"seeds {seeds!r}: 'train', 'valid' or 'test', ids, or a mask")
+            return self._raw.start_pass(SPLITS[seeds], None, shuffle, ordered, self._passes)
+        return self._raw.start_pass(0, ids_of(seeds, self._node_count, "seeds"), shuffle, ordered, self._passes)
+
+    def next(self, timeout: float | None = None) -> BatchViews | None:
+        """The next batch of the pass, in place; None behind the last. Ctrl-C ends it. `TimedOut` when none came
+        within `timeout` seconds: nothing is lost, and the next call waits for the same batch."""
+        raw = self._raw.next(-1.0 if timeout is None else max(0.0, timeout))
+        return None if raw is None else BatchViews(raw)
+
+    def epoch(
+        self,
+        seeds: Any = "train",
+        *,
+        shuffle: bool = True,
+        ordered: bool = False,
+        number: int | None = None,
+        features: bool = True,
+    ) -> Iterator[Batch]:
+        """One pass: batches to keep as long as one likes."""
+        self.start(seeds, shuffle=shuffle, ordered=ordered, number=number)
+        while True:
+            raw = self._raw.next()
+            if raw is None:
+                return
+            batch = Batch(raw, features)
+            raw.close()
+            yield batch
+
+    def cancel(self) -> None:
+        """From any thread: the `next` that waits, or else the next one, ends with `Cancelled`."""
+        self._raw.cancel()
+
+    def stats(self) -> dict[str, float]:
+        """Counters of the pass so far."""
+        return self._raw.stats()
+
+    def close(self) -> None:
+        self.closed = True
+        self._raw.close()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

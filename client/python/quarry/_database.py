@@ -1,0 +1,439 @@
+"""A database, its tables and snapshots."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any, NamedTuple, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _quarry
+from ._batches import Stream
+from ._errors import NotFound, Unsupported, UsageError
+from ._sql import Result
+from ._values import (
+    BFLOAT16,
+    DIRECTIONS,
+    FLOAT32,
+    INT8,
+    NUMPY_TYPES,
+    SPLITS,
+    TYPE_NAMES,
+    bytes_text,
+    ids_of,
+    size,
+)
+from ._waiting import ProgressCallable, run, run_with_progress
+
+_LOOKUP_ROWS = 1 << 20  # of a scan at a time
+
+
+class Layout(NamedTuple):
+    """A packed plan of epochs."""
+
+    name: str
+    batch_count: int
+    batch_size: int
+    epochs: int
+    seed: int
+    servable: bool  # False: built from other data; build it again
+
+
+class Table:
+    """Rows by node id: `table[ids]`, with an integer, a slice, a mask, or ids in any order and more than once.
+
+    Rows of bfloat16 and int8 are decoded to float32; the others come as they are stored (`stored`).
+    """
+
+    def __init__(self, database: Database, name: str, snapshot: Snapshot | None, info: tuple[str, int, int, int, int]) -> None:
+        self._database = database
+        self._snapshot = snapshot
+        self.name = name
+        _, self._rows, self._dim, self._row_bytes, self._element_type = info
+
+    @property
+    def stored(self) -> str:
+        """Type of the elements on disk."""
+        return TYPE_NAMES[self._element_type]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(NUMPY_TYPES.get(self._element_type, np.float32))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self._rows,) if self._is_scalar else (self._rows, self._dim)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its rows on disk."""
+        return self._rows * self._row_bytes
+
+    @property
+    def _is_scalar(self) -> bool:  # labels and splits, not features of one column
+        return self._dim == 1 and self._element_type > INT8
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getitem__(self, key: Any) -> npt.NDArray[Any]:
+        if isinstance(key, slice):
+            return self._read(np.arange(*key.indices(self._rows), dtype=np.int64).astype(np.uint32))
+        ids = np.asarray(key)
+        rows = self._read(ids_of(ids, self._rows))
+        if ids.dtype == np.bool_:
+            return rows
+        return rows.reshape(ids.shape + rows.shape[1:]) if ids.ndim != 1 else rows
+
+    def read(self, ids: Any, out: Any = None) -> Any:
+        """The same to `out`: C-contiguous memory of the table's dtype, or float32, of NumPy's or Torch's."""
+        if out is None:
+            return self[ids]
+        flat = ids_of(ids, self._rows)
+        name = str(out.dtype).removeprefix("torch.")
+        if name == "float32" and self._element_type <= INT8:
+            element_type = FLOAT32
+        elif name == str(self.dtype):
+            element_type = self._element_type
+        else:
+            raise UsageError(f"rows of {self.stored} as {out.dtype}: {self.dtype}" + (", or float32" if self._element_type <= INT8 else ""))
+        self._lookup(flat, element_type, out, self._dim * int(np.dtype(name).itemsize))
+        return out
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ValueError("rows are read from disk: an array of them is a copy")
+        rows = self[:]
+        return rows if dtype is None else rows.astype(dtype, copy=False)
+
+    def _read(self, ids: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
+        decoded = self._element_type in (BFLOAT16, INT8)
+        out = np.empty((len(ids), self._dim), self.dtype)
+        self._lookup(ids, FLOAT32 if decoded else self._element_type, out, self._dim * self.dtype.itemsize)
+        return out.reshape(len(ids)) if self._is_scalar else out
+
+    def _lookup(self, ids: npt.NDArray[np.uint32], element_type: int, out: Any, row_bytes: int) -> None:
+        snapshot = None if self._snapshot is None else self._snapshot._raw
+        if len(ids) > 0:
+            self._database._store.lookup(self.name, ids, snapshot, element_type, out, row_bytes)
+
+    def _encode(self, rows: Any) -> npt.NDArray[np.uint8]:
+        """Rows to be put, as they are stored."""
+        array = np.asarray(rows)
+        if self._is_scalar and array.ndim <= 1:
+            array = array.reshape(-1, 1)
+        if array.ndim != 2 or array.shape[1] != self._dim:
+            raise UsageError(f"rows of shape {array.shape} for table '{self.name}' of {self._dim} columns")
+        if self._element_type in NUMPY_TYPES:
+            return np.ascontiguousarray(array.astype(self.dtype, copy=False)).view(np.uint8)
+        out = np.zeros((len(array), self._row_bytes), np.uint8)
+        _quarry.encode(self._element_type, np.ascontiguousarray(array, np.float32), out)
+        return out
+
+    def __repr__(self) -> str:
+        return f"<quarry.Table '{self.name}': {' x '.join(map(str, self.shape))} {self.stored}, {bytes_text(self.nbytes)}>"
+
+
+class Snapshot:
+    """The database as it was when this was taken: `snapshot["feature"][ids]`, `db.stream(snapshot=snapshot)`."""
+
+    def __init__(self, database: Database, raw: _quarry.Snapshot) -> None:
+        self._database = database
+        self._raw = raw
+
+    @property
+    def timestamp(self) -> int:
+        """Number of the last commit that it sees."""
+        return self._raw.timestamp
+
+    def __getitem__(self, name: str) -> Table:
+        return self._database._table(name, self)
+
+    def close(self) -> None:
+        self._raw.close()
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<quarry.Snapshot of commit {self.timestamp}>"
+
+
+class Database:
+    """An open database; `quarry.open` gives it. Threads may share it. See docs/python.md for all of it."""
+
+    def __init__(self, address: str, memory: int | str | None, timeout: float | None) -> None:
+        self._address = address
+        self._options = (memory, timeout)
+        self._store = _quarry.Store.open(address, size(memory, what="memory"), timeout or 0.0)
+        self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._shared: weakref.WeakValueDictionary[Any, Stream] = weakref.WeakValueDictionary()
+        self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
+
+    # ---- what there is
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    @property
+    def num_nodes(self) -> int:
+        return int(self._store.describe()["nodes"])
+
+    @property
+    def num_edges(self) -> int:
+        return sum(edges for name, _, edges in self._store.describe()["topologies"] if name == "graph")
+
+    @property
+    def num_classes(self) -> int:
+        return int(self._store.describe()["classes"])
+
+    @property
+    def tables(self) -> list[str]:
+        return [table[0] for table in self._store.describe()["tables"]]
+
+    @property
+    def layouts(self) -> dict[str, Layout]:
+        return {layout[0]: Layout(*layout) for layout in self._store.describe()["layouts"]}
+
+    def __getitem__(self, name: str) -> Table:
+        return self._table(name, None)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tables
+
+    def _table(self, name: str, snapshot: Snapshot | None) -> Table:
+        for info in self._store.describe()["tables"]:
+            if info[0] == name:
+                return Table(self, name, snapshot, info)
+        raise NotFound(f"{self._address}: there is no table {name!r}; tables are {', '.join(self.tables)}")
+
+    def split(self, name: str) -> npt.NDArray[np.int64]:
+        """Ids of a split's nodes, ascending."""
+        if name not in SPLITS:
+            raise UsageError(f"split {name!r}: 'train', 'valid' or 'test'")
+        if "split" not in self:
+            return np.empty(0, np.int64)
+        table = self["split"]
+        parts = [np.empty(0, np.int64)]
+        for first in range(0, len(table), _LOOKUP_ROWS):
+            parts.append(np.flatnonzero(table[first : first + _LOOKUP_ROWS] == SPLITS[name]) + first)
+        return np.concatenate(parts).astype(np.int64, copy=False)
+
+    def info(self) -> dict[str, Any]:
+        """Counts, tables, layouts, what the device does, bytes on disk by kind."""
+        told = self._store.describe()
+        disk = dict(self.sql("SELECT kind, sum(bytes) FROM files GROUP BY kind"))
+        device = self.sql("SELECT * FROM device_profile")
+        return {
+            "address": self._address,
+            "nodes": told["nodes"],
+            "edges": self.num_edges,
+            "classes": told["classes"],
+            "tables": {
+                name: {"rows": rows, "dim": dim, "row_bytes": row_bytes, "element_type": TYPE_NAMES[element_type]}
+                for name, rows, dim, row_bytes, element_type in told["tables"]
+            },
+            "layouts": {row[0]: dict(zip(("batches", "bytes", "servable"), row[1:])) for row in self.sql("SELECT name, batches, bytes, servable FROM layouts")},
+            "embeddings": {name: {"rows": rows, "dim": dim} for name, rows, dim in told["embeddings"]},
+            "device": dict(zip(device.columns, device.fetchone() or ())),
+            "disk_bytes": disk,
+        }
+
+    def stats(self) -> dict[str, float]:
+        """The memory budget, and of a server what it counts."""
+        return self._store.stats()
+
+    # ---- reading
+
+    def sql(self, text: str, parameters: Sequence[Any] = (), *, write: bool = False, timeout: float | None = None) -> Result:
+        """Runs one statement, with parameters for ?1, ?2, ...; `write` lets it change rows. Ctrl-C ends it."""
+        connection = _quarry.Sql.open(self._store, write, timeout or 0.0)
+        try:
+            values = [value.item() if isinstance(value, np.generic) else value for value in parameters]
+            return Result(run(lambda: connection.run(text, values), connection.interrupt))
+        finally:
+            connection.close()
+
+    def edges(self, first: int = 0, count: int | None = None, topology: str = "graph") -> npt.NDArray[np.uint32]:
+        """Source and destination of edges [first, first + count), by destination: an array [2, count]."""
+        total = {name: edges for name, _, edges in self._store.describe()["topologies"]}.get(topology, 0)
+        wanted = max(0, total - first) if count is None else count
+        out = np.empty((min(wanted, max(0, total - first)), 3), np.uint32)
+        got = self._store.read_edges(topology, first, out)
+        return np.ascontiguousarray(out[:got, [0, 2]].T)
+
+    def snapshot(self) -> Snapshot:
+        """The database as it is now, for as long as the snapshot is open."""
+        taken = Snapshot(self, self._store.take_snapshot())
+        self._snapshots.add(taken)
+        return taken
+
+    def sample(self, seeds: Any, fanouts: Sequence[int], *, direction: str = "in", seed: int = 0, topology: str = "graph") -> Any:
+        """A block of `seeds`, each given once, as a batch without features and labels."""
+        from ._batches import Batch
+
+        raw = _quarry.sample(self._store, topology, ids_of(seeds, self.num_nodes, "seeds"), list(fanouts), _direction(direction), seed)
+        return Batch(raw, features=False)
+
+    def stream(
+        self,
+        fanouts: Sequence[int] = (10, 10),
+        batch_size: int = 1024,
+        *,
+        layout: str | None = None,
+        fresh: bool = False,
+        cache: int | str = 0,
+        disk: int | str | None = None,
+        direction: str = "in",
+        seed: int = 0,
+        replace: bool = False,
+        table: str = "feature",
+        topology: str = "graph",
+        snapshot: Snapshot | None = None,
+    ) -> Stream:
+        """A road to mini-batches: sampled and read as they come; `layout`: from a plan that `db.plan` built;
+        `fresh`: every epoch is sampled and packed ahead while the one before is used, within `disk`.
+
+        `cache`: rows that stay in memory, as bytes or a share of the features ('10%').
+        """
+        feature_bytes = self._feature_bytes(table)
+        live = _quarry.LiveSpec(table, topology, _direction(direction), list(fanouts), batch_size, size(cache, feature_bytes, "cache"), seed, replace)
+        raw = _quarry.Stream.open(
+            self._store,
+            live,
+            layout,
+            fresh,
+            size(disk, feature_bytes, "disk"),
+            None if snapshot is None else snapshot._raw,
+        )
+        stream = Stream(raw, self.num_nodes)
+        self._streams.add(stream)
+        return stream
+
+    def _shared_stream(self, **spec: Any) -> Stream:
+        """The stream of this kind that another loader has, or a new one: two roads would need memory for two."""
+        key = tuple(sorted(spec.items(), key=lambda item: item[0]))
+        stream = self._shared.get(key)
+        if stream is None or stream.closed:
+            stream = self.stream(**spec)
+            self._shared[key] = stream
+        return stream
+
+    # ---- writing
+
+    def put(self, ids: Any, *, split: str | None = None, sync: bool = True, **rows: Any) -> int:
+        """Changes rows in one commit, visible together and on disk by then: db.put(ids, feature=x, label=y,
+        split="train"). The commit's number. Each id once; a table of None: its rows are deleted."""
+        wanted = ids_of(ids, self.num_nodes).astype(np.uint64)
+        if len(np.unique(wanted)) != len(wanted):
+            raise UsageError("an id is given twice: which of its rows counts?")
+        if split is not None:
+            numbers = {"none": 0, **SPLITS}
+            if split not in numbers:
+                raise UsageError(f"split {split!r}: 'train', 'valid', 'test' or 'none'")
+            rows["split"] = np.full(len(wanted), numbers[split])
+        encoded: list[tuple[str, npt.NDArray[np.uint8] | None]] = []
+        for name, values in rows.items():
+            table = self[name]
+            encoded.append((name, None if values is None else table._encode(values)))
+        return self._store.put(wanted, encoded, sync)
+
+    # ---- layouts and upkeep
+
+    def plan(
+        self,
+        fanouts: Sequence[int] = (10, 10),
+        batch_size: int = 1024,
+        *,
+        name: str = "default",
+        cache: int | str = "10%",
+        disk: int | str | None = None,
+        epochs: int = 1,
+        policy: str = "belady",
+        seed_order: str = "random",
+        direction: str = "in",
+        seed: int = 0,
+        replace: bool = False,
+        threads: int = 0,
+        resume: bool = False,
+        progress: ProgressCallable | bool | None = None,
+    ) -> dict[str, float]:
+        """Builds the layout `name`: epochs of the train split, sampled ahead and packed in the order of their
+        use, for `db.stream(layout=name)`. Gives a report. Not while a stream is open."""
+        feature_bytes = self._feature_bytes("feature")
+        live = _quarry.LiveSpec("feature", "graph", _direction(direction), list(fanouts), batch_size, size(cache, feature_bytes, "cache"), seed, replace)
+        return run_with_progress(
+            lambda told: _quarry.build_layout(
+                self._store, name, live, epochs, policy, seed_order, size(disk, feature_bytes, "disk"), threads, resume, told
+            ),
+            progress,
+        )
+
+    def drop_layout(self, name: str) -> None:
+        _quarry.drop_layout(self._store, name)
+
+    def compact(self, table: str | None = None, *, dry_run: bool = False, progress: ProgressCallable | bool | None = None) -> dict[str, dict[str, float]]:
+        """Folds changed rows into new files, of one table or of all; a report a table."""
+        names = self.tables if table is None else [table]
+        return {name: run_with_progress(lambda told, name=name: _quarry.compact(self._store, name, dry_run, told), progress) for name in names}  # type: ignore[misc]
+
+    def checkpoint(self, path: str | os.PathLike[str], *, progress: ProgressCallable | bool | None = None) -> dict[str, float]:
+        """A copy of the database as it is now, by links where that is possible: the folder `path`."""
+        return run_with_progress(lambda told: _quarry.checkpoint(self._store, os.fspath(path), told), progress)
+
+    def verify(self, *, progress: ProgressCallable | bool | None = None) -> dict[str, Any]:
+        """Reads every byte; `faults` of the report says what does not hold."""
+        return run_with_progress(lambda told: _quarry.verify(self._store, told), progress)
+
+    def calibrate(self, *, force: bool = False) -> dict[str, float]:
+        """What the device and the memory do, measured in 3 s where that is not known yet. Not while a stream is
+        open."""
+        return _quarry.calibrate(self._store, force)
+
+    # ---- life
+
+    def close(self) -> None:
+        """Closes it, with its streams and snapshots. Arrays of batches that are views still keep it open."""
+        for stream in list(self._streams):
+            stream.close()
+        for snapshot in list(self._snapshots):
+            snapshot.close()
+        self._store.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self._address.startswith("unix:"):
+            raise Unsupported("a database is one process's: other processes open it over a server (`quarry serve`), as quarry.open('unix:...')")
+        return (Database, (self._address, *self._options))
+
+    def __repr__(self) -> str:
+        try:
+            told = self._store.describe()
+        except Exception:  # noqa: BLE001: a repr always works
+            return f"<quarry.Database '{self._address}', closed>"
+        tables = ", ".join(f"{name} {rows} x {dim} {TYPE_NAMES[kind]}" for name, rows, dim, _, kind in told["tables"])
+        return f"<quarry.Database '{self._address}': {told['nodes']} nodes, {self.num_edges} edges; {tables}>"
+
+    def _feature_bytes(self, table: str) -> int:
+        return self[table].nbytes if table in self else 0
+
+
+def _direction(name: str) -> int:
+    if name not in DIRECTIONS:
+        raise UsageError(f"direction {name!r}: 'in', 'out' or 'both'")
+    return DIRECTIONS[name]

@@ -1,0 +1,127 @@
+"""Making databases."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import _quarry
+from ._errors import UsageError
+from ._values import TYPE_NAMES, size
+from ._waiting import ProgressCallable, run_with_progress
+
+_FEATURE_TYPES = {name: number for number, name in TYPE_NAMES.items() if number <= 4}
+
+
+def import_(
+    path: str | os.PathLike[str],
+    source: str | os.PathLike[str] | None = None,
+    *,
+    edges: Any = None,
+    features: Any = None,
+    labels: Any = None,
+    train: Any = None,
+    valid: Any = None,
+    test: Any = None,
+    num_nodes: int | None = None,
+    feature_dtype: str | None = None,
+    undirected: bool = False,
+    add_reverse: bool = False,
+    both_directions: bool = False,
+    deduplicate: bool = False,
+    allow_nan: bool = False,
+    memory: int | str | None = None,
+    progress: ProgressCallable | bool | None = None,
+) -> None:
+    """Makes the database `path`, whole or not at all, of a folder or file (`source`; docs/cli.md lists which), or
+    of arrays: edges [2, E] or [E, 2], features [N, D], labels [N], and the nodes of each split as ids or masks.
+
+    Arrays may be given as files, too; with a source they take the place of its own. `undirected` stores both
+    directions of every edge; `both_directions` lets batches follow out-edges as well.
+    """
+    numbers: dict[str, int] = {
+        "memory_bytes": size(memory, what="memory"),
+        "node_count": num_nodes or 0,
+        "undirected": undirected,
+        "add_reverse": add_reverse,
+        "both_directions": both_directions,
+        "deduplicate": deduplicate,
+        "allow_nan": allow_nan,
+    }
+    if feature_dtype is not None:
+        if feature_dtype not in _FEATURE_TYPES:
+            raise UsageError(f"feature_dtype {feature_dtype!r}: {', '.join(_FEATURE_TYPES)}")
+        numbers["feature_type"] = _FEATURE_TYPES[feature_dtype]
+    arrays = {"edges": edges, "features": features, "labels": labels, "train": train, "valid": valid, "test": test}
+    if source is None and edges is None:
+        raise UsageError("a source, or edges, are needed to make a database")
+    target = Path(path)
+    # Beside the database: what was given as an array may not fit anywhere else.
+    folder = Path(tempfile.mkdtemp(prefix=target.name + ".arrays-", dir=target.parent))
+    try:
+        files: dict[str, str] = {}
+        for name, value in arrays.items():
+            if value is None:
+                continue
+            files[name] = os.fspath(value) if isinstance(value, (str, os.PathLike)) else _save(folder, name, value)
+        origin = os.fspath(source) if source is not None else _source_of(folder, files)
+        run_with_progress(lambda told: _quarry.import_(os.fspath(path), origin, numbers, files, told), progress)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def from_pyg(
+    data: Any,
+    path: str | os.PathLike[str],
+    *,
+    memory: int | str | None = None,
+    progress: ProgressCallable | bool | None = None,
+    **options: Any,
+) -> None:
+    """Makes the database `path` of a torch_geometric.data.Data: edge_index, x, y, train_mask, val_mask and
+    test_mask, as far as it has them. Options as `import_`."""
+    if getattr(data, "edge_index", None) is None:
+        kind = type(data).__name__
+        raise UsageError(f"a {kind} without edge_index: a Data of one type of nodes and edges is what can be taken")
+    labels = _numpy(getattr(data, "y", None))
+    if labels is not None and labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    import_(
+        path,
+        edges=_numpy(data.edge_index),
+        features=_numpy(getattr(data, "x", None)),
+        labels=labels,
+        train=_numpy(getattr(data, "train_mask", None)),
+        valid=_numpy(getattr(data, "val_mask", None)),
+        test=_numpy(getattr(data, "test_mask", None)),
+        num_nodes=int(data.num_nodes),
+        memory=memory,
+        progress=progress,
+        **options,
+    )
+
+
+def _numpy(value: Any) -> Any:
+    return None if value is None else np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+
+
+def _save(folder: Path, name: str, value: Any) -> str:
+    array = _numpy(value)
+    if name == "edges" and array.size == 0:
+        array = array.reshape(2, 0)
+    file = folder / f"{name}.npy"
+    np.save(file, np.ascontiguousarray(array), allow_pickle=False)
+    return os.fspath(file)
+
+
+def _source_of(folder: Path, files: dict[str, str]) -> str:
+    """The folder of the arrays, with edges under their usual name."""
+    edges = Path(files.pop("edges"))
+    if edges.parent != folder:
+        os.symlink(edges.absolute(), folder / ("edges" + "".join(edges.suffixes)))
+    return os.fspath(folder)

@@ -1,0 +1,240 @@
+"""Quarry under PyTorch Geometric: `Loader` gives the mini-batches that PyG's NeighborLoader gives.
+
+    from quarry.pyg import Loader
+
+    with quarry.open("my.db", memory="8GiB") as db:
+        for data in Loader(db, num_neighbors=[10, 10], batch_size=1024, input_nodes="train", shuffle=True):
+            out = model(data.x, data.edge_index)[:data.batch_size]
+
+Batches are sampled, read and gathered by the engine's threads, without Python's lock; there are no worker
+processes. torch and torch_geometric are imported when a loader is first iterated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ._batches import Stream
+from ._errors import UsageError
+from ._values import FLOAT32, SPLITS, ids_of
+
+if TYPE_CHECKING:
+    from ._database import Database, Snapshot
+    from ._waiting import ProgressCallable
+
+_NEIGHBORS_MAX = 1024  # of a node in one hop
+_OF_DATALOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "worker_init_fn", "filter_per_worker")
+_NOT_THERE = ("subgraph_type", "disjoint", "temporal_strategy", "time_attr", "weight_attr", "input_time", "drop_last", "neighbor_sampler")
+
+
+class Loader:
+    """Mini-batches of a database as torch_geometric.data.Data: an epoch each time it is iterated.
+
+    num_neighbors  neighbors a hop, from the seeds outwards: 1 to 1024 (where PyG has -1, say 1024)
+    input_nodes    the seeds: "train", "valid" or "test", ids, a mask; None: all nodes
+    shuffle        seeds in another order every epoch; else batches come in the order of `input_nodes`
+    plan           True: epochs over the train split are sampled and packed once, by the first epoch, and read at
+                   the disk's speed from then on (they repeat after `epochs`); needs shuffle. "auto": where such a
+                   layout has been built; False: never; or the name of a layout of `db.plan`
+    cache, disk    rows that stay in memory, and the most that a plan may take, as bytes or shares of the
+                   features: "10%", "3x"
+    device         where the tensors go; for a GPU through pinned memory
+    transform      called with each batch
+
+    A batch has x (float32), edge_index (from neighbor to node, as local ids), y (labels of the seeds, which come
+    first; -1: none), n_id (global ids), batch_size, input_id (positions in input_nodes), num_sampled_nodes and
+    num_sampled_edges (for trim_to_layer). e_id, edge_attr and the labels of other nodes are not there. Batches are
+    the caller's: they may be kept. Loaders of one database and one kind of batch take turns on one road, so that
+    one pass runs at a time.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        num_neighbors: Sequence[int],
+        batch_size: int = 1024,
+        input_nodes: Any = "train",
+        *,
+        shuffle: bool = False,
+        plan: bool | str = "auto",
+        cache: int | str = "10%",
+        disk: int | str | None = None,
+        epochs: int = 1,
+        seed: int = 0,
+        replace: bool = False,
+        direction: str = "in",
+        snapshot: Snapshot | None = None,
+        device: Any = None,
+        transform: Callable[[Any], Any] | None = None,
+        progress: ProgressCallable | bool | None = None,
+        **others: Any,
+    ) -> None:
+        for name in others:
+            if name in _OF_DATALOADER:
+                raise TypeError(f"Loader has no {name}: batches are made by threads of the engine, not by worker processes; leave it out")
+            if name in _NOT_THERE:
+                raise NotImplementedError(f"Loader has no {name} yet")
+            raise TypeError(f"Loader has no argument {name!r}")
+        self._db = db
+        self._fanouts = [int(fanout) for fanout in num_neighbors]
+        if not self._fanouts or min(self._fanouts) < 1 or max(self._fanouts) > _NEIGHBORS_MAX:
+            raise UsageError(f"num_neighbors {self._fanouts}: for each hop a number from 1 to {_NEIGHBORS_MAX}")
+        self._batch_size = batch_size
+        self._shuffle = shuffle
+        self._plan = plan
+        self._cache = cache
+        self._disk = disk
+        self._epochs = epochs
+        self._seed = seed
+        self._replace = replace
+        self._direction = direction
+        self._snapshot = snapshot
+        self._device = device
+        self._transform = transform
+        self._progress = progress
+        self._split = input_nodes if isinstance(input_nodes, str) else None
+        if self._split is not None and self._split not in SPLITS:
+            raise UsageError(f"input_nodes {input_nodes!r}: 'train', 'valid' or 'test', ids, a mask, or None")
+        if plan is True and self._split == "train" and not shuffle:
+            raise UsageError("a plan has an order of its own: plan=True needs shuffle=True")
+        self._seeds: npt.NDArray[np.uint32] | None = None
+        if self._split is None:
+            nodes = np.arange(db.num_nodes) if input_nodes is None else _array(input_nodes)
+            self._seeds = ids_of(nodes, db.num_nodes, "input_nodes")
+        self._order: npt.NDArray[np.int64] | None = None
+        self._sorted: npt.NDArray[np.int64] | None = None
+        self._stream: Stream | None = None
+        self._passes = 0
+
+    @property
+    def num_seeds(self) -> int:
+        """Seeds of an epoch. Of the train split those with a label."""
+        self._sort()
+        assert self._sorted is not None
+        return len(self._sorted)
+
+    def __len__(self) -> int:
+        return -(-self.num_seeds // self._batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        stream = self._open()
+        self._sort()
+        self._passes += 1
+        turn = self._passes
+        seeds: Any = self._seeds if self._split is None else self._split
+        stream.start(seeds, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes)
+        stream.turn = (self, turn)
+        while True:
+            if stream.turn != (self, turn):
+                raise UsageError("another epoch of this kind of batches was begun, here or by another Loader of the database: finish one before the next")
+            raw = stream._raw.next()
+            if raw is None:
+                return
+            data = self._data(raw)
+            yield data
+
+    def _data(self, raw: Any) -> Any:
+        import torch  # type: ignore[import-not-found,unused-ignore]
+        from torch_geometric.data import Data  # type: ignore[import-not-found,unused-ignore]
+
+        pinned = self._device is not None and torch.device(self._device).type == "cuda"
+        edge_index = torch.empty((2, raw.edge_count), dtype=torch.int64, pin_memory=pinned)
+        raw.write_edge_index(edge_index.numpy())
+        n_id = torch.empty(raw.node_count, dtype=torch.int64, pin_memory=pinned)
+        raw.write_node_ids(n_id.numpy())
+        x = None
+        if raw.dim > 0:
+            x = torch.empty((raw.node_count, raw.dim), dtype=torch.float32, pin_memory=pinned)
+            raw.gather(x.numpy(), FLOAT32, raw.dim * 4)
+        labels = raw.labels.copy()
+        batch_size = raw.seed_count
+        nodes, edges = raw.sampled_counts
+        raw.close()
+        data = Data(x=x, edge_index=edge_index, y=torch.from_numpy(labels) if len(labels) else None)
+        data.num_nodes = len(n_id)
+        data.n_id = n_id
+        data.batch_size = batch_size
+        data.input_id = torch.from_numpy(self._positions(n_id[:batch_size].numpy()))
+        data.num_sampled_nodes = nodes
+        data.num_sampled_edges = edges
+        if self._transform is not None:
+            data = self._transform(data)
+        return data if self._device is None else data.to(self._device, non_blocking=pinned)
+
+    def _positions(self, seeds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        assert self._sorted is not None
+        at = np.searchsorted(self._sorted, seeds)
+        return at if self._order is None else self._order[at]
+
+    def _sort(self) -> None:
+        """The seeds by id, and where each stands in input_nodes."""
+        if self._sorted is not None:
+            return
+        if self._seeds is None:
+            nodes = self._db.split(self._split or "train")
+            if self._split == "train" and "label" in self._db:
+                nodes = nodes[self._db["label"][nodes] >= 0]
+            self._sorted = nodes
+            return
+        order = np.argsort(self._seeds, kind="stable")
+        nodes = self._seeds[order].astype(np.int64)
+        if np.any(nodes[1:] == nodes[:-1]):
+            raise UsageError("input_nodes has a node twice")
+        self._order, self._sorted = order, nodes
+
+    def _layout(self) -> str | None:
+        """The layout that an epoch is read from, built if it has to be."""
+        if self._plan is False or (self._split == "train" and not self._shuffle):
+            return None
+        layouts = self._db.layouts
+        if isinstance(self._plan, str) and self._plan != "auto":
+            return self._plan
+        fanouts = "-".join(map(str, self._fanouts))
+        name = f"pyg-{fanouts}-b{self._batch_size}-e{self._epochs}-s{self._seed}-{self._direction}{'-r' if self._replace else ''}"
+        if name in layouts and layouts[name].servable:
+            return name
+        if self._plan == "auto" or self._split != "train":
+            return None
+        self._db.plan(
+            self._fanouts,
+            self._batch_size,
+            name=name,
+            cache=self._cache,
+            disk=self._disk,
+            epochs=self._epochs,
+            direction=self._direction,
+            seed=self._seed,
+            replace=self._replace,
+            progress=self._progress,
+        )
+        return name
+
+    def _open(self) -> Stream:
+        if self._stream is None or self._stream.closed:
+            layout = self._layout()
+            self._stream = self._db._shared_stream(
+                fanouts=tuple(self._fanouts),
+                batch_size=self._batch_size,
+                layout=layout,
+                cache=self._cache if layout is None else 0,
+                direction=self._direction,
+                seed=self._seed,
+                replace=self._replace,
+                snapshot=self._snapshot,
+            )
+        return self._stream
+
+    def stats(self) -> dict[str, float]:
+        """Counters of the epoch so far."""
+        return self._open().stats()
+
+    def __repr__(self) -> str:
+        seeds = self._split or f"{len(self._seeds) if self._seeds is not None else 0} nodes"
+        return f"<quarry.pyg.Loader: {seeds}, num_neighbors {self._fanouts}, batches of {self._batch_size}, plan {self._plan}>"
+
+
+def _array(nodes: Any) -> npt.NDArray[Any]:
+    return np.asarray(nodes.detach().cpu() if hasattr(nodes, "detach") else nodes)

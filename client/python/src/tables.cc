@@ -1,0 +1,197 @@
+// Stores, what there is in them, rows and snapshots.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <tuple>
+
+#include "bindings.h"
+
+namespace quarry::python {
+namespace {
+
+Store Open(const std::string& address, uint64_t memory_bytes, double timeout_seconds) {
+  quarry_open_options options{};
+  options.size = sizeof options;
+  options.memory_bytes = memory_bytes;
+  options.timeout_seconds = timeout_seconds;
+  quarry_store* store = nullptr;
+  {
+    const nb::gil_scoped_release free;
+    Check(quarry_open(address.c_str(), &options, &store));
+  }
+  return {std::make_shared<StoreHandle>(store, nullptr)};
+}
+
+nb::dict Describe(const Store& store) {
+  const std::shared_ptr<StoreHandle> held = store.handle;
+  quarry_store* const handle = held->get();
+  quarry_description* raw = nullptr;
+  {
+    const nb::gil_scoped_release free;
+    Check(quarry_describe(handle, &raw));
+  }
+  const std::unique_ptr<quarry_description, decltype(&quarry_description_free)> told(raw,
+                                                                                     quarry_description_free);
+  nb::list tables, topologies, layouts, embeddings;
+  for (size_t i = 0; const quarry_table_info* table = quarry_table(raw, i); ++i) {
+    tables.append(
+        nb::make_tuple(table->name, table->row_count, table->dim, table->row_bytes, table->element_type));
+  }
+  for (size_t i = 0; const quarry_topology_info* topology = quarry_topology(raw, i); ++i) {
+    topologies.append(nb::make_tuple(topology->name, topology->node_count, topology->edge_count));
+  }
+  for (size_t i = 0; const quarry_layout_info* layout = quarry_layout(raw, i); ++i) {
+    layouts.append(nb::make_tuple(layout->name, layout->batch_count, layout->batch_size, layout->epochs,
+                                  layout->seed, layout->servable != 0));
+  }
+  for (size_t i = 0; const quarry_embedding_info* table = quarry_embedding(raw, i); ++i) {
+    embeddings.append(nb::make_tuple(table->name, table->row_count, table->dim));
+  }
+  nb::dict out;
+  out["nodes"] = quarry_node_count(raw);
+  out["classes"] = quarry_class_count(raw);
+  out["tables"] = tables;
+  out["topologies"] = topologies;
+  out["layouts"] = layouts;
+  out["embeddings"] = embeddings;
+  return out;
+}
+
+void CheckRoom(const Out& out, uint64_t bytes) {
+  if (out.nbytes() < bytes) {
+    throw Failure{QUARRY_USAGE, "the array to write to has " + std::to_string(out.nbytes()) +
+                                    " bytes, and the rows have " + std::to_string(bytes)};
+  }
+}
+
+// `row_bytes`: of a row as `out` has it.
+void Lookup(const Store& store, const std::string& table, const Ids& ids, const Snapshot* snapshot,
+            int element_type, const Out& out, uint64_t row_bytes) {
+  CheckRoom(out, ids.size() * row_bytes);
+  const std::shared_ptr<StoreHandle> held = store.handle;
+  quarry_store* const handle = held->get();
+  const std::shared_ptr<SnapshotHandle> as_of_held = snapshot == nullptr ? nullptr : snapshot->handle;
+  const quarry_snapshot* const as_of = PointerTo(snapshot);
+  const nb::gil_scoped_release free;
+  Check(quarry_lookup_into(handle, table.c_str(), ids.data(), ids.size(), as_of, element_type, out.data(),
+                           row_bytes));
+}
+
+using PutIds = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using PutRows = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+uint64_t Put(const Store& store, const PutIds& ids,
+             const std::vector<std::tuple<std::string, std::optional<PutRows>>>& tables, bool sync) {
+  std::vector<quarry_put_rows> puts;
+  for (const auto& [table, rows] : tables) {
+    quarry_put_rows put{};
+    put.table = table.c_str();
+    put.ids = ids.data();
+    put.count = ids.size();
+    if (rows) {
+      if (rows->shape(0) != ids.size()) {
+        throw Failure{QUARRY_USAGE, std::to_string(rows->shape(0)) + " rows of table '" + table + "' for " +
+                                        std::to_string(ids.size()) + " ids"};
+      }
+      put.rows = rows->data();
+      put.row_bytes = static_cast<uint32_t>(rows->shape(1));
+    }
+    puts.push_back(put);
+  }
+  const std::shared_ptr<StoreHandle> held = store.handle;
+  quarry_store* const handle = held->get();
+  uint64_t timestamp = 0;
+  const nb::gil_scoped_release free;
+  Check(quarry_put(handle, puts.data(), puts.size(), sync ? 1 : 0, &timestamp));
+  return timestamp;
+}
+
+void Encode(int element_type,
+            const nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>& rows,
+            const nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>& out) {
+  if (rows.shape(0) != out.shape(0)) throw Failure{QUARRY_USAGE, "not as many rows to write as to encode"};
+  const nb::gil_scoped_release free;
+  for (size_t i = 0; i < rows.shape(0); ++i) {
+    Check(quarry_encode_row(element_type, rows.data() + i * rows.shape(1),
+                            static_cast<uint32_t>(rows.shape(1)), out.data() + i * out.shape(1),
+                            out.shape(1)));
+  }
+}
+
+Snapshot TakeSnapshot(const Store& store) {
+  const std::shared_ptr<StoreHandle> held = store.handle;
+  quarry_store* const handle = held->get();
+  quarry_snapshot* snapshot = nullptr;
+  {
+    const nb::gil_scoped_release free;
+    Check(quarry_take_snapshot(handle, &snapshot));
+  }
+  return {std::make_shared<SnapshotHandle>(snapshot, held)};
+}
+
+// Head, relation and tail of each edge, to `out`; how many there were.
+uint64_t ReadEdges(const Store& store, const std::string& topology, uint64_t first,
+                   const nb::ndarray<uint32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>& out) {
+  if (out.shape(1) != 3) throw Failure{QUARRY_USAGE, "edges are rows of three"};
+  const std::shared_ptr<StoreHandle> held = store.handle;
+  quarry_store* const handle = held->get();
+  uint64_t count = 0;
+  const nb::gil_scoped_release free;
+  Check(quarry_read_edges(handle, topology.c_str(), first, out.shape(0), out.data(), &count));
+  return count;
+}
+
+nb::dict Stats(const Store& store) {
+  const std::shared_ptr<StoreHandle> held = store.handle;
+  quarry_store* const handle = held->get();
+  quarry_counters* counters = nullptr;
+  {
+    const nb::gil_scoped_release free;
+    Check(quarry_stats(handle, &counters));
+  }
+  return DictOf(counters);
+}
+
+}  // namespace
+
+void BindTables(nb::module_& module) {
+  nb::class_<Snapshot>(module, "Snapshot")
+      .def_prop_ro("timestamp",
+                   [](const Snapshot& self) { return quarry_snapshot_timestamp(self.handle->get()); })
+      .def("close", [](Snapshot& self) {
+        // A lookup of another thread may still read it.
+        self.handle = std::make_shared<SnapshotHandle>(nullptr, nullptr);
+        self.handle->Release("the snapshot is closed");
+      });
+  nb::class_<Store>(module, "Store")
+      .def_static("open", Open, nb::arg("address"), nb::arg("memory_bytes"), nb::arg("timeout_seconds"))
+      .def("close",
+           [](Store& self) {
+             // Streams and snapshots that are still there keep the store until they go.
+             std::shared_ptr<StoreHandle> mine = std::move(self.handle);
+             self.handle = std::make_shared<StoreHandle>(nullptr, nullptr);
+             self.handle->Release("the database is closed");
+             const nb::gil_scoped_release free;
+             mine.reset();
+           })
+      .def("ping",
+           [](const Store& self) {
+             const std::shared_ptr<StoreHandle> held = self.handle;
+             quarry_store* const handle = held->get();
+             const nb::gil_scoped_release free;
+             Check(quarry_ping(handle));
+           })
+      .def("describe", Describe)
+      .def("stats", Stats)
+      .def("lookup", Lookup, nb::arg("table"), nb::arg("ids"), nb::arg("snapshot").none(),
+           nb::arg("element_type"), nb::arg("out"), nb::arg("row_bytes"))
+      .def("put", Put, nb::arg("ids"), nb::arg("tables"), nb::arg("sync"))
+      .def("take_snapshot", TakeSnapshot)
+      .def("read_edges", ReadEdges, nb::arg("topology"), nb::arg("first"), nb::arg("out"));
+  module.def("encode", Encode, nb::arg("element_type"), nb::arg("rows"), nb::arg("out"));
+}
+
+}  // namespace quarry::python

@@ -1,0 +1,46 @@
+"""A small database of known content, for the tests of the Python package."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import quarry
+
+NODES, DIM, CLASSES = 500, 16, 4
+
+
+def arrays(seed: int = 1) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    edges = rng.integers(0, NODES, (2, 4000))
+    edges = np.unique(edges[:, edges[0] != edges[1]], axis=1)
+    order = rng.permutation(NODES)
+    labels = rng.integers(0, CLASSES, NODES)
+    labels[::50] = -1
+    return {
+        "edges": edges,
+        "features": rng.standard_normal((NODES, DIM), dtype=np.float32),
+        "labels": labels,
+        "train": np.sort(order[:300]),
+        "valid": np.sort(order[300:400]),
+        "test": np.sort(order[400:]),
+    }
+
+
+class DatabaseTest(unittest.TestCase):
+    """With self.graph in self.path, opened as self.db."""
+
+    feature_dtype: str | None = None
+
+    def setUp(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="quarry-python-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.path = self.folder / "graph.db"
+        self.graph = arrays()
+        quarry.import_(self.path, **self.graph, feature_dtype=self.feature_dtype, progress=False)
+        self.db = quarry.open(self.path, memory="256MiB")
+        self.addCleanup(lambda: self.db.close())

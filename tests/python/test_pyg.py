@@ -1,0 +1,169 @@
+"""quarry.pyg.Loader against what PyG's NeighborLoader documents. Needs torch and torch_geometric."""
+
+import importlib.util
+import sys
+import os
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import quarry
+from small_graph import DIM, NODES, DatabaseTest
+
+_EXAMPLES = Path(os.environ.get("QUARRY_EXAMPLES", Path(__file__).resolve().parents[2] / "client/python/examples"))
+_TORCH = importlib.util.find_spec("torch_geometric") is not None
+
+
+@unittest.skipUnless(_TORCH, "torch and torch_geometric are not there")
+class LoaderTest(DatabaseTest):
+    def setUp(self) -> None:
+        super().setUp()
+        import torch
+
+        from quarry.pyg import Loader
+
+        self.torch, self.Loader = torch, Loader
+        self.labelled = self.graph["train"][self.graph["labels"][self.graph["train"]] >= 0]
+
+    def check(self, data, nodes):
+        torch = self.torch
+        ids = data.n_id.numpy()
+        edges = set(map(tuple, self.graph["edges"].T))
+        self.assertEqual((data.edge_index.dtype, data.n_id.dtype, data.x.dtype), (torch.int64, torch.int64, torch.float32))
+        self.assertEqual(data.num_nodes, len(ids))
+        self.assertEqual(len(np.unique(ids)), len(ids))
+        np.testing.assert_array_equal(data.x.numpy(), self.graph["features"][ids])
+        sources, targets = data.edge_index.numpy()
+        self.assertTrue(all(edge in edges for edge in zip(ids[sources], ids[targets])), "from neighbor to node")
+        np.testing.assert_array_equal(ids[: data.batch_size], np.asarray(nodes)[data.input_id.numpy()])
+        np.testing.assert_array_equal(data.y.numpy(), self.graph["labels"][ids[: data.batch_size]])
+        self.assertEqual(data.num_sampled_nodes[0], data.batch_size)
+        self.assertEqual(sum(data.num_sampled_nodes), len(ids))
+        self.assertEqual(sum(data.num_sampled_edges), data.num_edges)
+        # The edges of hop k lead to the nodes that hop k - 1 found.
+        bounds = np.cumsum([0, *data.num_sampled_nodes])
+        first = 0
+        for hop, count in enumerate(data.num_sampled_edges):
+            inside = targets[first : first + count]
+            self.assertTrue(np.all((inside >= bounds[hop]) & (inside < bounds[hop + 1])))
+            first += count
+
+    def test_batches_are_those_of_neighbor_loader(self):
+        loader = self.Loader(self.db, num_neighbors=[4, 3], batch_size=64, input_nodes="train", shuffle=True, cache="20%")
+        self.assertEqual((len(loader), loader.num_seeds), (5, len(self.labelled)))
+        epochs = [list(loader), list(loader)]
+        for epoch in epochs:
+            self.assertEqual(len(epoch), 5)
+            for data in epoch:
+                self.check(data, self.labelled)
+            seen = np.concatenate([data.input_id.numpy() for data in epoch])
+            np.testing.assert_array_equal(np.sort(seen), np.arange(len(self.labelled)))
+        self.assertFalse(self.torch.equal(epochs[0][0].n_id, epochs[1][0].n_id), "another order every epoch")
+        self.assertIn("num_neighbors [4, 3]", repr(loader))
+
+    def test_without_shuffle_batches_come_in_the_order_of_input_nodes(self):
+        nodes = self.torch.tensor([400, 3, 77, 20, 9])
+        loader = self.Loader(self.db, [4, 3], batch_size=2, input_nodes=nodes)
+        data = list(loader)
+        self.assertEqual([batch.input_id.tolist() for batch in data], [[0, 1], [2, 3], [4]])
+        for batch in data:
+            self.check(batch, nodes)
+        mask = self.torch.zeros(NODES, dtype=self.torch.bool)
+        mask[nodes] = True
+        (batch,) = self.Loader(self.db, [2], batch_size=10, input_nodes=mask)
+        self.assertEqual(batch.n_id[: batch.batch_size].tolist(), sorted(nodes.tolist()))
+        self.assertEqual(len(self.Loader(self.db, [2], batch_size=100, input_nodes=None)), 5)
+        seen = [batch.batch_size for batch in self.Loader(self.db, [2], batch_size=64, input_nodes="test")]
+        self.assertEqual(seen, [64, 36])
+
+    def test_a_plan_is_built_once_and_repeats(self):
+        phases = []
+        loader = self.Loader(self.db, [4, 3], 64, "train", shuffle=True, plan=True, progress=lambda phase, *_: phases.append(phase))
+        self.assertEqual(self.db.layouts, {})
+        epochs = [list(loader), list(loader)]
+        self.assertEqual(list(self.db.layouts), ["pyg-4-3-b64-e1-s0-in"])
+        for epoch in epochs:
+            for data in epoch:
+                self.check(data, self.labelled)
+        for one, other in zip(*epochs, strict=True):
+            self.assertTrue(self.torch.equal(one.n_id, other.n_id))
+        valid = self.Loader(self.db, [4, 3], 64, "valid")
+        for data in valid:
+            self.check(data, self.graph["valid"])
+        with self.assertRaisesRegex(quarry.UsageError, "shuffle=True"):
+            self.Loader(self.db, [4, 3], 64, "train", plan=True)
+
+    def test_loaders_take_turns(self):
+        train = self.Loader(self.db, [4, 3], 64, "train", shuffle=True)
+        valid = self.Loader(self.db, [4, 3], 64, "valid")
+        half = iter(train)
+        next(half)
+        self.assertEqual(len(list(valid)), 2)
+        with self.assertRaisesRegex(quarry.UsageError, "another epoch"):
+            next(half)
+        self.assertEqual(len(list(train)), 5)
+
+    def test_rows_that_change_are_the_next_loaders(self):
+        with self.db.snapshot() as before:
+            self.db.put([5], feature=np.zeros((1, DIM), np.float32))
+            (old,) = self.Loader(self.db, [2], input_nodes=[5], snapshot=before)
+            (new,) = self.Loader(self.db, [2], input_nodes=[5])
+            self.check(old, [5])
+            self.assertEqual(float(new.x[0].abs().sum()), 0)
+
+    def test_what_it_cannot_do_is_said(self):
+        for options, expected in (({"num_workers": 4}, TypeError), ({"disjoint": True}, NotImplementedError), ({"frobnicate": 1}, TypeError)):
+            with self.assertRaisesRegex(expected, next(iter(options))):
+                self.Loader(self.db, [2], **options)
+        for wrong in ([], [0], [-1], [2000]):
+            with self.assertRaises(quarry.UsageError):
+                self.Loader(self.db, wrong)
+        with self.assertRaises(quarry.UsageError):
+            self.Loader(self.db, [2], input_nodes="training")
+        with self.assertRaisesRegex(quarry.UsageError, "twice"):
+            list(self.Loader(self.db, [2], input_nodes=[3, 3]))
+
+    def test_torch_tensors_go_in_and_out(self):
+        ids = self.torch.tensor([3, 1, 3])
+        out = self.torch.empty(3, DIM)
+        self.db["feature"].read(ids, out)
+        np.testing.assert_array_equal(out.numpy(), self.graph["features"][[3, 1, 3]])
+        views = self.db.stream([2], batch_size=8)
+        views.start("train")
+        batch = views.next()
+        self.assertEqual(self.torch.from_dlpack(batch.copy().indptr).dtype, self.torch.int32)
+
+    def test_from_pyg_keeps_what_a_data_has(self):
+        from torch_geometric.data import Data
+
+        torch = self.torch
+        data = Data(x=torch.from_numpy(self.graph["features"]), edge_index=torch.from_numpy(self.graph["edges"]), y=torch.from_numpy(self.graph["labels"]))
+        for name, split in (("train_mask", "train"), ("val_mask", "valid"), ("test_mask", "test")):
+            mask = torch.zeros(NODES, dtype=torch.bool)
+            mask[self.graph[split]] = True
+            setattr(data, name, mask)
+        path = self.folder / "pyg.db"
+        quarry.from_pyg(data, path)
+        with quarry.open(path, memory="64MiB") as db:
+            np.testing.assert_array_equal(db["feature"][:], self.graph["features"])
+            np.testing.assert_array_equal(db["label"][:], self.graph["labels"])
+            np.testing.assert_array_equal(db.split("valid"), self.graph["valid"])
+            self.assertEqual(db.num_edges, data.num_edges)
+        with self.assertRaises(quarry.UsageError):
+            quarry.from_pyg(Data(), self.folder / "none.db")
+
+    def test_the_model_of_the_example_learns(self):
+        sys.path.insert(0, str(_EXAMPLES))
+        self.addCleanup(sys.path.remove, str(_EXAMPLES))
+        import graphsage
+        import quickstart
+
+        path = self.folder / "example.db"
+        quickstart.make(path)
+        for plan in (False, True):
+            self.assertGreater(graphsage.train(path, epochs=4, plan=plan), 0.8)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,83 @@
+"""The same over a server: `unix:...`. Needs the command (QUARRY_BINARY)."""
+
+import ctypes
+import os
+import pickle
+import signal
+import subprocess
+import threading
+import time
+import unittest
+
+import numpy as np
+
+import quarry
+from small_graph import DIM, DatabaseTest
+
+_BINARY = os.environ.get("QUARRY_BINARY", "")
+
+
+@unittest.skipUnless(os.path.exists(_BINARY), "QUARRY_BINARY names no command")
+class ServedTest(DatabaseTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.db.close()
+        socket = self.folder / "run/q.sock"
+        self.server = subprocess.Popen([_BINARY, "serve", self.path, "--socket", socket, "--memory", "256MiB"], stderr=subprocess.DEVNULL)
+        self.addCleanup(self.stop)
+        while not socket.exists():
+            self.assertIsNone(self.server.poll(), "the server ended")
+            time.sleep(0.02)
+        self.db = quarry.open(f"unix:{socket}", memory="64MiB", timeout=60)
+
+    def stop(self) -> None:
+        self.server.send_signal(signal.SIGCONT)
+        self.server.terminate()
+        self.server.wait()
+
+    def test_the_calls_are_the_same(self):
+        np.testing.assert_array_equal(self.db["feature"][[3, 1, 3]], self.graph["features"][[3, 1, 3]])
+        self.assertEqual(self.db.sql("SELECT count(*) FROM nodes WHERE split = 'train'").fetchone(), (300,))
+        self.db.put([3], feature=np.ones((1, DIM), np.float32))
+        with self.db.stream([4, 3], batch_size=64) as stream:
+            for batch in stream.epoch("train"):
+                x = self.graph["features"][batch.nodes]
+                x[batch.nodes == 3] = 1
+                np.testing.assert_array_equal(batch.x, x)
+        with self.assertRaises(quarry.Unsupported):
+            self.db.verify()
+        with pickle.loads(pickle.dumps(self.db)) as other:
+            self.assertEqual(other.num_nodes, self.db.num_nodes)
+
+    def test_as_many_views_are_held_as_there_are_slots(self):
+        stream = self.db.stream([4, 3], batch_size=32)
+        stream.start("train")
+        held = [stream.next().nodes for _ in range(stream.slots)]
+        with self.assertRaisesRegex(quarry.BatchesHeld, f"^{stream.slots} of"):
+            stream.next()
+        held.pop(0)
+        self.assertIsNotNone(stream.next())
+
+    def test_ctrl_c_and_a_timeout_end_next_and_lose_nothing(self):
+        with self.db.stream([4, 3], batch_size=32) as stream:
+            count = stream.start("train", ordered=True)
+            self.server.send_signal(signal.SIGSTOP)
+            got = []
+            with self.assertRaises(TimeoutError):
+                while True:  # what was made ahead comes first
+                    got.append(stream.next(timeout=0.2).index)
+            timer = threading.Timer(0.1, ctypes.pythonapi.PyErr_SetInterrupt)
+            start = time.monotonic()
+            timer.start()
+            with self.assertRaises(KeyboardInterrupt):
+                stream.next()
+            self.assertLess(time.monotonic() - start, 20, "far from the 60 s that a call may take")
+            timer.join()
+            self.server.send_signal(signal.SIGCONT)
+            while (batch := stream.next()) is not None:
+                got.append(batch.index)
+            self.assertEqual(got, list(range(count)))
+
+
+if __name__ == "__main__":
+    unittest.main()

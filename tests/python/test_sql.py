@@ -1,0 +1,76 @@
+"""SQL: rows as tuples, arrays and Arrow."""
+
+import ctypes
+import importlib.util
+import threading
+import time
+import unittest
+
+import numpy as np
+
+import quarry
+from small_graph import NODES, DatabaseTest
+
+_FOREVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+
+
+class SqlTest(DatabaseTest):
+    def test_rows_come_as_tuples_and_as_arrays(self):
+        result = self.db.sql("SELECT id, label * 0.5 AS half, split FROM nodes WHERE id < ?1 ORDER BY id", [3])
+        self.assertEqual(result.columns, ["id", "half", "split"])
+        rows = result.fetchall()
+        self.assertEqual([row[0] for row in rows], [0, 1, 2])
+        self.assertIsNone(rows[0][1], "node 0 has no label")
+        self.assertEqual(rows, list(result))
+        columns = result.numpy()
+        np.testing.assert_array_equal(columns["id"], [0, 1, 2])
+        self.assertEqual((columns["id"].dtype, columns["half"].dtype, columns["split"].dtype), (np.int64, np.float64, object))
+        self.assertTrue(np.isnan(columns["half"][0]))
+        self.assertEqual(self.db.sql("SELECT count(*) FROM nodes").fetchone(), (NODES,))
+        self.assertIn("3 rows of id, half, split", repr(result))
+
+    def test_values_of_every_type_pass_both_ways(self):
+        given = [None, 7, 2.5, "text", b"\0blob"]
+        self.assertEqual(self.db.sql("SELECT ?1, ?2, ?3, ?4, ?5", given).fetchall(), [tuple(given)])
+        with self.assertRaisesRegex(quarry.InvalidArgument, "list"):
+            self.db.sql("SELECT ?1", [[1]])
+        with self.assertRaises(quarry.InvalidArgument):
+            self.db.sql("SELECT nothing FROM nowhere")
+        blob = self.db.sql("SELECT feature FROM features WHERE id = 7").fetchone()[0]
+        np.testing.assert_array_equal(np.frombuffer(blob, np.float32), self.graph["features"][7])
+
+    def test_writing_takes_a_word(self):
+        with self.assertRaises(quarry.Error):
+            self.db.sql("UPDATE nodes SET label = 3 WHERE id = 5")
+        self.db.sql("UPDATE nodes SET label = 3 WHERE id = 5", write=True)
+        self.assertEqual(self.db["label"][5], 3)
+
+    def test_a_statement_ends_when_it_is_told_to(self):
+        start = time.monotonic()
+        with self.assertRaises(quarry.Cancelled):
+            self.db.sql(_FOREVER, timeout=0.1)
+        timer = threading.Timer(0.1, ctypes.pythonapi.PyErr_SetInterrupt)
+        timer.start()
+        with self.assertRaises(KeyboardInterrupt):
+            self.db.sql(_FOREVER)
+        timer.join()
+        self.assertLess(time.monotonic() - start, 30)
+
+    @unittest.skipUnless(importlib.util.find_spec("pyarrow"), "pyarrow is not there")
+    def test_arrow_reads_them(self):
+        result = self.db.sql("SELECT id, label, label + 0.5 AS more, split, feature FROM nodes JOIN features USING (id) ORDER BY id")
+        table = result.arrow()
+        self.assertEqual(table.num_rows, NODES)
+        self.assertEqual([str(kind) for kind in table.schema.types], ["int64", "int64", "double", "large_string", "large_binary"])
+        self.assertEqual(table.column("label").null_count, int((self.graph["labels"] < 0).sum()))
+        self.assertEqual([tuple(row.values()) for row in table.to_pylist()], result.fetchall())
+        self.assertEqual(self.db.sql("SELECT id FROM nodes WHERE id < 0").arrow().num_rows, 0)
+
+    @unittest.skipUnless(importlib.util.find_spec("pandas"), "pandas is not there")
+    def test_pandas_reads_them(self):
+        frame = self.db.sql("SELECT split, count(*) AS n FROM nodes GROUP BY split ORDER BY split").df()
+        self.assertEqual(dict(zip(frame["split"], frame["n"])), {"test": 100, "train": 300, "valid": 100})
+
+
+if __name__ == "__main__":
+    unittest.main()

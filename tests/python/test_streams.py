@@ -1,0 +1,187 @@
+"""Streams: batches in place and copied, their lives, waiting and its end, layouts."""
+
+import gc
+import subprocess
+import sys
+import textwrap
+import threading
+import unittest
+import weakref
+
+import numpy as np
+
+import quarry
+from small_graph import DIM, DatabaseTest
+
+_BATCHES_WITHOUT_GROWTH = 10_000
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+class StreamsTest(DatabaseTest):
+    def check(self, batch):
+        """A batch is a block of the graph, with the features and labels that were imported."""
+        edges = set(map(tuple, self.graph["edges"].T))
+        nodes = batch.nodes.astype(np.int64)
+        self.assertEqual(len(np.unique(nodes)), len(nodes))
+        self.assertEqual(batch.hop_offsets[-1], len(nodes))
+        for target in range(len(batch.indptr) - 1):
+            sources = batch.indices[batch.indptr[target] : batch.indptr[target + 1]]
+            for source in sources:
+                self.assertIn((nodes[source], nodes[target]), edges)
+        x = batch.x() if callable(batch.x) else batch.x
+        np.testing.assert_array_equal(x, self.graph["features"][nodes])
+        np.testing.assert_array_equal(batch.labels, self.graph["labels"][nodes[: len(batch.seeds)]])
+
+    def test_an_epoch_visits_every_seed_once_with_what_the_graph_has(self):
+        with self.db.stream([4, 3], batch_size=64) as stream:
+            batches = list(stream.epoch("train"))
+            labelled = self.graph["train"][self.graph["labels"][self.graph["train"]] >= 0]
+            np.testing.assert_array_equal(np.sort(np.concatenate([batch.seeds for batch in batches])), labelled)
+            for batch in batches:
+                self.check(batch)
+            wanted = [7, 3, 400]
+            (batch,) = stream.epoch(wanted, shuffle=False, ordered=True)
+            np.testing.assert_array_equal(batch.seeds, wanted)
+            self.assertEqual(list(stream.epoch([])), [])
+            self.assertEqual(stream.stats()["batches"], 0)
+            first = [batch.nodes for batch in stream.epoch("train", ordered=True, number=5)]
+            again = [batch.nodes for batch in stream.epoch("train", ordered=True, number=5)]
+            for one, other in zip(first, again, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+    def test_views_are_of_the_engines_memory_and_keep_their_batch(self):
+        stream = self.db.stream([4, 3], batch_size=64)
+        self.assertEqual(stream.start("train"), 5)
+        batch = stream.next()
+        self.check(batch)
+        nodes = batch.nodes
+        self.assertFalse(nodes.flags.writeable)
+        self.assertEqual(nodes.ctypes.data, batch.nodes.ctypes.data, "no copy")
+        copy, kept = batch.copy(), nodes[2:4]
+        expected = kept.copy()
+        del batch, nodes
+        with self.assertRaisesRegex(quarry.BatchesHeld, "1 of this stream's batches"):
+            stream.next()
+        np.testing.assert_array_equal(kept, expected)
+        np.testing.assert_array_equal(copy.nodes[2:4], expected)
+        del kept
+        second = stream.next()
+        third = stream.next()  # nothing of the second is used
+        with self.assertRaisesRegex(quarry.UsageError, "given back"):
+            second.nodes
+        self.assertIn("given back", repr(second))
+        indices = np.from_dlpack(third.indices)
+        with self.assertRaises(quarry.BatchesHeld):
+            third.close()
+        del third
+        with self.assertRaises(quarry.BatchesHeld):
+            stream.start("train")
+        stream.close()
+        self.db.close()
+        self.assertGreaterEqual(int(indices.max()), 0, "an array outlives stream and database")
+
+    def test_batches_do_not_add_up(self):
+        with self.db.stream([3], batch_size=4) as stream:
+            done, after_warmup = 0, 0
+            while done < _BATCHES_WITHOUT_GROWTH:
+                stream.start("train")
+                while (batch := stream.next()) is not None:
+                    batch.nodes, batch.labels, batch.x()
+                    done += 1
+                if after_warmup == 0 and done >= _BATCHES_WITHOUT_GROWTH // 5:
+                    after_warmup = resident_bytes()
+            gc.collect()
+            self.assertLess(resident_bytes() - after_warmup, 16 << 20)
+
+    def test_a_stream_goes_when_nobody_has_it(self):
+        stream = self.db.stream([3], batch_size=16)
+        watched = weakref.ref(stream)
+        next(iter(stream.epoch("train")))
+        del stream
+        gc.collect()
+        self.assertIsNone(watched())
+
+    def test_a_layout_serves_the_same_rows(self):
+        report = self.db.plan([4, 3], 64, name="plan", cache="10%")
+        self.assertEqual(report["batches"], 5)
+        layout = self.db.layouts["plan"]
+        self.assertEqual((layout.batch_count, layout.batch_size, layout.servable), (5, 64, True))
+        with self.db.stream([4, 3], 64, layout="plan") as stream:
+            for batch in stream.epoch("train"):
+                self.check(batch)
+            for batch in stream.epoch("valid"):
+                self.check(batch)
+        with self.db.stream([4, 3], 64, fresh=True) as stream:
+            for batch in stream.epoch("train"):
+                self.check(batch)
+        self.db.drop_layout("plan")
+        with self.assertRaises(quarry.NotFound):
+            self.db.stream(layout="plan")
+
+    def test_a_stream_reads_its_snapshot(self):
+        with self.db.snapshot() as before:
+            self.db.put([5], feature=np.zeros((1, DIM), np.float32))
+            with self.db.stream([3], snapshot=before) as stream:
+                (batch,) = stream.epoch([5])
+                self.check(batch)
+        with self.db.stream([3]) as stream:
+            (batch,) = stream.epoch([5])
+            np.testing.assert_array_equal(batch.x[0], np.zeros(DIM))
+
+    def test_sampling_by_itself(self):
+        block = self.db.sample([9, 4], [3, 3], seed=2)
+        np.testing.assert_array_equal(block.seeds, [9, 4])
+        self.assertIsNone(block.x)
+
+    def test_another_thread_ends_the_waiting(self):
+        with self.db.stream([4, 3], batch_size=64) as stream:
+            stream.start("train")
+            stream.cancel()
+            with self.assertRaises(quarry.Cancelled):
+                stream.next()
+            self.assertIsNotNone(stream.next())
+
+    def test_another_threads_stream_is_refused(self):
+        stream = self.db.stream([4, 3], batch_size=2)
+        stream.start("train")
+        refused, done = threading.Event(), threading.Event()
+
+        def drain():
+            while not done.is_set():
+                try:
+                    if stream.next() is None:
+                        stream.start("train")
+                except quarry.UsageError:
+                    refused.set()
+
+        threads = [threading.Thread(target=drain) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        self.assertTrue(refused.wait(60))
+        done.set()
+        for thread in threads:
+            thread.join()
+        stream.close()
+
+    def test_the_interpreter_ends_cleanly_with_everything_open(self):
+        self.db.close()
+        code = textwrap.dedent(f"""
+            import quarry
+            db = quarry.open({str(self.path)!r}, memory="64MiB")
+            stream = db.stream([4, 3], batch_size=8)
+            stream.start("train")
+            batch = stream.next()
+            nodes = batch.nodes
+            snapshot = db.snapshot()
+            print("ok")
+        """)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout.strip(), done.stderr), (0, "ok", ""))
+
+
+if __name__ == "__main__":
+    unittest.main()
