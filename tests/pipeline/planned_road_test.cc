@@ -158,10 +158,10 @@ TEST_F(PlannedRoadTest, WithReplacementItRepeatsTheLiveEpochsToo) {
   spec.road.cache_bytes = FeatureBytes() / 5;
   const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
   ASSERT_TRUE(record.ok()) << record.status().ToString();
-  EXPECT_TRUE(IsLayoutOf(open.store->manifest(), *record, spec));
+  EXPECT_TRUE(IsLayoutOf(*open.store->manifest(), *record, spec));
   LayoutSpec other = spec;
   other.road.replace = false;
-  EXPECT_FALSE(IsLayoutOf(open.store->manifest(), *record, other));
+  EXPECT_FALSE(IsLayoutOf(*open.store->manifest(), *record, other));
   EXPECT_EQ(PlannedRoad::Open(*open.store, *open.budget, {.live = SmallOptions()}).status().code(),
             Code::kUsage);
   const auto road = PlannedRoad::Open(*open.store, *open.budget, {.live = live});

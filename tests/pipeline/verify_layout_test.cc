@@ -173,7 +173,7 @@ TEST_F(VerifyLayoutTest, TheCatalogMustAgreeAndTellsWhetherALayoutIsFresh) {
   EXPECT_FALSE(IsFresh(manifest, manifest.layouts[0]));
   manifest.layouts[0].topology_generation -= 1;
   manifest.tables.back().generation += 1;
-  manifest.layouts[0].table = manifest.tables.back().name;
+  manifest.layouts[0].spec.feature_table = manifest.tables.back().name;
   EXPECT_FALSE(IsFresh(manifest, manifest.layouts[0]));
 }
 

@@ -223,7 +223,7 @@ TEST_F(LargeWriteTest, ReadersBesideAllKindsOfWritersSeeWholeCommits) {
 TEST_F(LargeWriteTest, OnlySoManyCommitsCanComeMeanwhile) {
   store_.reset();
   const std::shared_ptr<Catalog> catalog = Catalog::Open(database_.path(), false).value();
-  const Manifest manifest = catalog->ReadManifest().value();
+  const auto manifest = std::make_shared<const Manifest>(catalog->ReadManifest().value());
   const DeltaLog::CatalogFunction open = [&](bool) { return Result<std::shared_ptr<Catalog>>(catalog); };
   DeltaLog log("db", open, /*commits_beside_max=*/3);
   auto large = log.BeginLargeWrite(manifest).value();
