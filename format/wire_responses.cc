@@ -101,6 +101,7 @@ void Write(const LayoutInfo& layout, schema::LayoutInfo::Builder out) {
   out.setBatchSize(layout.spec.batch_size);
   WriteNumbers(layout.spec.fanouts, out.initFanouts(Count(layout.spec.fanouts)));
   out.setDirection(static_cast<uint8_t>(layout.spec.direction));
+  out.setReplace(layout.spec.replace);
   out.setPolicy(ToText(layout.policy));
   out.setSeedOrder(ToText(layout.spec.seed_order));
   out.setEpochs(layout.epochs);
@@ -116,7 +117,8 @@ Status Read(schema::LayoutInfo::Reader in, LayoutInfo& out) {
                   .topology = ToString(in.getTopology()),
                   .direction = static_cast<Direction>(in.getDirection()),
                   .batch_size = in.getBatchSize(),
-                  .seed = in.getSeed()},
+                  .seed = in.getSeed(),
+                  .replace = in.getReplace()},
          .epochs = in.getEpochs(),
          .batch_count = in.getBatchCount(),
          .cache_rows = in.getCacheRows(),
