@@ -69,14 +69,9 @@ Result<std::string> FindGnuplot() {
 }
 
 // Data blocks first, since a plot command names them.
-std::string PanelScript(const Picture& picture, const Panel& panel) {
+std::string PanelScript(const Panel& panel) {
   std::string data;
   std::vector<std::string> plots;
-  if (&panel == &picture.panels.front()) {
-    for (const auto& [name, look] : picture.legend) {
-      plots.push_back(fmt::format("keyentry {} title {}", look, Quoted(name)));
-    }
-  }
   for (const Series& series : panel.series) {
     if (series.rows.empty()) continue;
     data += fmt::format("$rows{} << EOD\n{}EOD\n", plots.size(), series.rows);
@@ -86,35 +81,43 @@ std::string PanelScript(const Picture& picture, const Panel& panel) {
                      Quoted(panel.y_label), panel.axes, fmt::join(plots, ", "));
 }
 
-// Texts as they are (noenhanced), thin grey axes, a light grid; the legend below all panels.
+// Texts as they are (noenhanced), thin grey axes, a light grid. Title and legend belong to an empty plot as large
+// as the picture: gnuplot drops entries that are not as high together as the plot is.
 std::string ScriptOf(const Picture& picture, bool svg) {
-  constexpr int kEntryHeight = 20, kAxisHeight = 70;
+  constexpr int kEntryHeight = 21, kAxisHeight = 70;
   const int legend_height = kEntryHeight * static_cast<int>(picture.legend.size());
-  const double width = picture.width, height = picture.height + legend_height;
-  const double bottom = (kAxisHeight + legend_height) / height;
+  const int height = picture.height + legend_height;
   std::string script = fmt::format(
-      "set encoding utf8\nset terminal {}\nset border 3 lc rgb '#808080'\n"
-      "set tics nomirror out scale 0.5 tc rgb '#303030'\nset grid lt 1 lw 1 lc rgb '#E4E4E4'\n"
-      "set style fill solid noborder\n"
-      "set key at screen 0.5,{} center top vertical maxcols 1 Left reverse samplen 4\n",
+      "set encoding utf8\nset terminal {}\nset style fill solid noborder\nset multiplot\n"
+      "set margins screen 0, screen 1, screen 0, screen 1\nunset border\nunset tics\n"
+      "set label 1 {} at screen 0.5,{} center\n"
+      "set key at screen 0.5,{} center top vertical maxcols 1 Left reverse samplen 4\nplot [0:1][0:1] ",
       svg ? fmt::format("svg noenhanced size {},{} font 'DejaVu Sans,Helvetica,Arial,sans-serif,14' "
                         "background '#ffffff'",
-                        width, height)
+                        picture.width, height)
           : fmt::format(
                 "pngcairo noenhanced size {0},{1} font 'DejaVu Sans,10.5' fontscale {2} linewidth {2} "
                 "pointscale {2} background '#ffffff'",
-                width * kPngScale, height * kPngScale, kPngScale),
-      (legend_height + 8) / height);
-  if (picture.panels.size() > 1) {
-    script += fmt::format("set multiplot layout 1,{} title {} margins screen {},{},{},{} spacing screen {}\n",
-                          picture.panels.size(), Quoted(picture.title), 95 / width, 1 - 25 / width, bottom,
-                          1 - 45 / height, 105 / width);
-  } else {
-    script += fmt::format("set title {}\nset rmargin at screen {}\nset bmargin at screen {}\n",
-                          Quoted(picture.title), 1 - 30 / width, bottom);
+                picture.width * kPngScale, height * kPngScale, kPngScale),
+      Quoted(picture.title), 1 - 22.0 / height, (legend_height + 8.0) / height);
+  for (const auto& [name, look] : picture.legend) {
+    script += fmt::format("keyentry {} title {}, ", look, Quoted(name));
   }
-  for (const Panel& panel : picture.panels) script += PanelScript(picture, panel);
-  return script;
+  script += fmt::format(
+      "NaN notitle\nunset label 1\nset key off\nset border 3 lc rgb '#808080'\n"
+      "set tics nomirror out scale 0.5 tc rgb '#303030'\nset grid lt 1 lw 1 lc rgb '#E4E4E4'\n"
+      "unset lmargin\nset tmargin at screen {}\nset bmargin at screen {}\n",
+      1 - 45.0 / height, (kAxisHeight + legend_height + 0.0) / height);
+  const auto count = static_cast<double>(picture.panels.size());
+  for (size_t i = 0; i < picture.panels.size(); ++i) {
+    const double end = static_cast<double>(i + 1) / count;
+    // A single one has room for what stands beside it.
+    if (count > 1)
+      script += fmt::format("set lmargin at screen {}\n", end - 1 / count + 95.0 / picture.width);
+    script += fmt::format("set rmargin at screen {}\n", end - 30.0 / picture.width);
+    script += PanelScript(picture.panels[i]);
+  }
+  return script + "unset multiplot\n";
 }
 
 // Bytes in memory as a file. Holding script and messages there, gnuplot never waits for who reads or writes.
