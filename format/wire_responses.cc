@@ -98,6 +98,7 @@ void Write(const LayoutInfo& layout, schema::LayoutInfo::Builder out) {
   out.setTable(ToText(layout.spec.feature_table));
   out.setTopology(ToText(layout.spec.topology));
   out.setSeed(layout.spec.seed);
+  out.setReplace(layout.spec.replace);
   out.setBatchSize(layout.spec.batch_size);
   WriteNumbers(layout.spec.fanouts, out.initFanouts(Count(layout.spec.fanouts)));
   out.setDirection(static_cast<uint8_t>(layout.spec.direction));
