@@ -30,10 +30,7 @@ Result<EdgeFile> EdgeFile::Open(Store& store, MemoryBudget& budget, std::string_
     return MakeStatus(Code::kNotFound, "{}: there are no edges \"{}\"", store.path(), name);
   }
   file.record = *record;
-  const uint64_t index_pages = CeilDiv(record->edge_count * sizeof(NodeId), kPageBytes);
-  const uint64_t side_bytes = (record->node_count + 1) * sizeof(uint64_t) + index_pages * sizeof(uint32_t);
-  QUARRY_TRY(file.reservation,
-             budget.Reserve((record->has_csr ? 2 : 1) * side_bytes, "the topology's indptr"));
+  QUARRY_TRY(file.reservation, budget.Reserve(Topology::ResidentBytes(*record), "the topology's indptr"));
   QUARRY_TRY(file.topology, store.OpenTopology(name));
   const TopologySections names = SectionsOf(Adjacency::kCsc);
   if (record->relation_count > 1) {
