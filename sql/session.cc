@@ -91,9 +91,8 @@ Result<const EdgeValues*> Session::OpenRelations(Adjacency side) {
   const std::shared_ptr<const Manifest> newest = manifest();
   const TopologyRecord* const record = newest->FindTopology(kGraph);
   std::unique_ptr<EdgeValues>& open = relations_[static_cast<int>(side)];
-  if (open == nullptr && record != nullptr && record->relation_count > 1) {
-    QUARRY_TRY(open, EdgeValues::Open(store_, budget_, *record, SectionsOf(side).relations,
-                                      RelationIdBytes(record->relation_count)));
+  if (open == nullptr && record != nullptr) {
+    QUARRY_TRY(open, EdgeValues::OpenRelations(store_, budget_, *record, side));
   }
   return static_cast<const EdgeValues*>(open.get());
 }
@@ -102,8 +101,8 @@ Result<const EdgeValues*> Session::OpenWeights(Adjacency side) {
   const std::shared_ptr<const Manifest> newest = manifest();
   const TopologyRecord* const record = newest->FindTopology(kGraph);
   std::unique_ptr<EdgeValues>& open = weights_[static_cast<int>(side)];
-  if (open == nullptr && record != nullptr && record->weighted) {
-    QUARRY_TRY(open, EdgeValues::Open(store_, budget_, *record, SectionsOf(side).weights, sizeof(float)));
+  if (open == nullptr && record != nullptr) {
+    QUARRY_TRY(open, EdgeValues::OpenWeights(store_, budget_, *record, side));
   }
   return static_cast<const EdgeValues*>(open.get());
 }
