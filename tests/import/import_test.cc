@@ -153,7 +153,7 @@ std::vector<float> ReadWeights(Store& store, std::string_view name, Adjacency si
   const TopologyRecord& record = *manifest->FindTopology(name);
   EXPECT_TRUE(record.weighted);
   MemoryBudget budget(kMiB);
-  const auto values = EdgeValues::Open(store, budget, record, SectionsOf(side).weights, sizeof(float));
+  const auto values = EdgeValues::OpenWeights(store, budget, record, side);
   EXPECT_TRUE(values.ok()) << values.status().ToString();
   const IoBuffer page = IoBuffer::Allocate(kPageBytes).value();
   EXPECT_TRUE(store.backend().ReadAt((*values)->file(), (*values)->offset(), page.span()).ok());

@@ -54,9 +54,8 @@ TEST(SqlEdgesTest, WeightsAreReadWhenTheyAreAskedForAndVerified) {
   SqlStore store(TenNodes());
   const std::shared_ptr<const Manifest> manifest = store.store().manifest();
   const TopologyRecord graph = *manifest->FindTopology("graph");
-  const std::string_view weights = SectionsOf(Adjacency::kCsc).weights;
   const uint64_t offset =
-      EdgeValues::Open(store.store(), store.budget(), graph, weights, sizeof(float)).value()->offset();
+      EdgeValues::OpenWeights(store.store(), store.budget(), graph, Adjacency::kCsc).value()->offset();
   testing_util::FlipByte(store.path() + "/" + graph.file, offset + 5);
   EXPECT_THAT(Lines(store.sql(), "SELECT sum(relation) FROM edges"), ElementsAre("3"));
   EXPECT_THAT(Lines(store.sql(), "SELECT sum(weight) FROM edges"),
