@@ -102,7 +102,6 @@ void Write(const LayoutInfo& layout, schema::LayoutInfo::Builder out) {
   out.setBatchSize(layout.spec.batch_size);
   WriteNumbers(layout.spec.fanouts, out.initFanouts(Count(layout.spec.fanouts)));
   out.setDirection(static_cast<uint8_t>(layout.spec.direction));
-  out.setReplace(layout.spec.replace);
   out.setPolicy(ToText(layout.policy));
   out.setSeedOrder(ToText(layout.spec.seed_order));
   out.setEpochs(layout.epochs);
