@@ -415,7 +415,8 @@ TEST(WireBatchTest, MemoryThatChangesMeanwhileNeverLeadsOutOfIt) {
   }
   uint64_t opened = 0, refused = 0;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  while (std::chrono::steady_clock::now() < deadline) {
+  // Until both have been seen, however slowly the writer gets its turns.
+  while (opened == 0 || refused == 0 || std::chrono::steady_clock::now() < deadline) {
     const auto batch = OpenBatch(slot);
     (batch.ok() ? opened : refused)++;
     if (!batch.ok()) continue;
@@ -425,8 +426,6 @@ TEST(WireBatchTest, MemoryThatChangesMeanwhileNeverLeadsOutOfIt) {
   kill(writer, SIGKILL);
   waitpid(writer, nullptr, 0);
   munmap(memory, mapped + page);
-  EXPECT_GT(opened, 0u);
-  EXPECT_GT(refused, 0u) << "the writer was at work";
 }
 
 TEST(WireRowBlockTest, ItsArraysFollowEachOther) {
