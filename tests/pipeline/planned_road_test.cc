@@ -364,7 +364,8 @@ TEST_F(PlannedRoadTest, SuperbatchesAreTheLiveEpochsAndLeaveNothingBehind) {
   for (const Packing packing : {Packing::kAlways, Packing::kNever}) {
     SCOPED_TRACE(static_cast<int>(packing));
     spec.packing = packing;
-    ASSERT_OK_AND_ASSIGN(auto road, SuperbatchRoad::Open(*open.store, *open.budget, {.layout = spec, .live = SmallOptions()}));
+    ASSERT_OK_AND_ASSIGN(
+        auto road, SuperbatchRoad::Open(*open.store, *open.budget, {.layout = spec, .live = SmallOptions()}));
     for (const uint64_t pass : {1, 2, 3, 1}) {  // the last one is not what was built ahead
       ASSERT_OK_AND_ASSIGN(const auto got, RunEpoch(*road, TrainNodes(), pass));
       ASSERT_EQ(got, expected[pass - 1]) << "pass " << pass;

@@ -11,8 +11,8 @@
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/pipeline/superbatch_road.h"
 #include "server/hub_util.h"
-#include "support/sleeping_threads.h"
 #include "support/gate_backend.h"
+#include "support/sleeping_threads.h"
 
 namespace quarry {
 namespace {
