@@ -5,7 +5,6 @@
 
 #include "quarry/base/units.h"
 #include "quarry/format/feature_table.h"
-#include "quarry/format/topology.h"
 
 namespace quarry {
 namespace {
@@ -30,19 +29,10 @@ Result<EdgeFile> EdgeFile::Open(Store& store, MemoryBudget& budget, std::string_
     return MakeStatus(Code::kNotFound, "{}: there are no edges \"{}\"", store.path(), name);
   }
   file.record = *record;
-  const uint64_t index_pages = CeilDiv(record->edge_count * sizeof(NodeId), kPageBytes);
-  const uint64_t side_bytes = (record->node_count + 1) * sizeof(uint64_t) + index_pages * sizeof(uint32_t);
-  QUARRY_TRY(file.reservation,
-             budget.Reserve((record->has_csr ? 2 : 1) * side_bytes, "the topology's indptr"));
+  QUARRY_TRY(file.reservation, budget.Reserve(Topology::ResidentBytes(*record), "the topology's indptr"));
   QUARRY_TRY(file.topology, store.OpenTopology(name));
-  const TopologySections names = SectionsOf(Adjacency::kCsc);
-  if (record->relation_count > 1) {
-    QUARRY_TRY(file.relations, EdgeValues::Open(store, budget, *record, names.relations,
-                                                RelationIdBytes(record->relation_count)));
-  }
-  if (record->weighted) {
-    QUARRY_TRY(file.weights, EdgeValues::Open(store, budget, *record, names.weights, sizeof(float)));
-  }
+  QUARRY_TRY(file.relations, EdgeValues::OpenRelations(store, budget, *record, Adjacency::kCsc));
+  QUARRY_TRY(file.weights, EdgeValues::OpenWeights(store, budget, *record, Adjacency::kCsc));
   return file;
 }
 

@@ -338,6 +338,7 @@ struct LayoutInfo {
   servable @13 :Bool;
   gpuCacheRows @14 :UInt64;
   batchesPerSegment @15 :UInt64;
+  replace @16 :Bool;
 }
 
 struct EmbeddingInfo {

@@ -141,7 +141,7 @@ Result<RowList> ListVersions(Session& session, const Query&) {
   QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session.snapshot());
   RowList rows;
   for (const TableRecord& table : snapshot->tables) {
-    QUARRY_TRY(const std::shared_ptr<const StoredTable> open, session.OpenTable(table.name));
+    QUARRY_TRY(const std::shared_ptr<const TableView> open, session.OpenTable(table.name));
     rows.Add({table.name, Integer(table.generation), std::string(ElementTypeName(table.element_type)),
               Integer(table.dim), Integer(table.row_count), Integer(open->overlay->TouchedRows().size()),
               Integer(table.folded), Integer(snapshot->timestamp)});

@@ -98,7 +98,7 @@ class FeaturesCursor final : public Cursor {
   const std::shared_ptr<const Snapshot> snapshot_;
   std::vector<size_t> tables_;  // indices into the snapshot's tables
   size_t next_table_ = 0;
-  std::shared_ptr<const StoredTable> table_;
+  std::shared_ptr<const TableView> table_;
   IdSet ids_;
   uint64_t next_ = 0;
   uint64_t id_ = 0;

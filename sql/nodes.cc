@@ -28,7 +28,7 @@ constexpr double kLabelShare = 0.05, kSplitShare = 0.25;
 
 // One of the tables of a property, beside the ids; without a table the property is NULL.
 struct Property {
-  std::shared_ptr<const StoredTable> table;
+  std::shared_ptr<const TableView> table;
   std::unique_ptr<RowStream> stream;  // null: nobody asks for its values
 };
 

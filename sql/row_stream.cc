@@ -22,7 +22,7 @@ constexpr uint64_t kBatchRowsMax = 4096;
 class ChangedRows {
  public:
   // Takes the place of those before it. `rows` ascending.
-  Status Load(const StoredTable& table, std::vector<uint64_t> rows) {
+  Status Load(const TableView& table, std::vector<uint64_t> rows) {
     const uint64_t row_bytes = table.geometry().row_bytes;
     rows_ = std::move(rows);
     bytes_.resize(rows_.size() * row_bytes);
@@ -54,7 +54,7 @@ class ChangedRows {
 class ScanStream final : public RowStream {
  public:
   static Result<std::unique_ptr<RowStream>> Make(Session& session,
-                                                 const std::shared_ptr<const StoredTable>& table,
+                                                 const std::shared_ptr<const TableView>& table,
                                                  uint64_t first, uint64_t count) {
     const FeatureGeometry& geometry = table->geometry();
     // Whole groups, so that no row and no cell straddles two pieces.
@@ -92,7 +92,7 @@ class ScanStream final : public RowStream {
   }
 
  private:
-  ScanStream(Session& session, std::shared_ptr<const StoredTable> table, uint64_t first, uint64_t end)
+  ScanStream(Session& session, std::shared_ptr<const TableView> table, uint64_t first, uint64_t end)
       : RowStream(session, std::move(table)), first_(first), end_(end) {}
 
   // The piece that holds the row at `offset`, which lies behind the one that is there.
@@ -147,7 +147,7 @@ class ScanStream final : public RowStream {
 // A list, a batch of rows at a time.
 class ListStream final : public RowStream {
  public:
-  ListStream(Session& session, std::shared_ptr<const StoredTable> table, IdSet rows)
+  ListStream(Session& session, std::shared_ptr<const TableView> table, IdSet rows)
       : RowStream(session, std::move(table)),
         rows_(std::move(rows)),
         batch_rows_max_(std::clamp<uint64_t>(kBatchBytes / table_->geometry().row_bytes, 1, kBatchRowsMax)) {}
@@ -167,40 +167,17 @@ class ListStream final : public RowStream {
     batch_first_ = first;
     batch_end_ = std::min(first + batch_rows_max_, rows_.size());
     batch_.resize((batch_end_ - batch_first_) * geometry.row_bytes);
-    std::vector<uint64_t> touched;
-    for (uint64_t i = batch_first_; !table_->overlay->empty() && i < batch_end_; ++i) {
-      if (table_->overlay->Touched(rows_[i])) touched.push_back(rows_[i]);
-    }
-    QUARRY_RETURN_IF_ERROR(changed_.Load(*table_, std::move(touched)));
-    std::vector<ByteRange> ranges;  // the cells of those that nobody changed
-    std::vector<uint64_t> places;
-    for (uint64_t i = batch_first_; i < batch_end_; ++i) {
-      const std::span<const std::byte> changed = changed_.Find(rows_[i]);
-      if (!changed.empty()) {
-        std::memcpy(RowAt(i), changed.data(), changed.size());
-        continue;
-      }
-      ranges.push_back({geometry.CellOffset(geometry.CellOfRow(rows_[i])), geometry.cell_bytes()});
-      places.push_back(i);
-    }
-    return session_.reader().Read(
-        table_->file->file(), table_->file->block_bytes(), ranges,
-        [&](size_t i, std::span<const std::byte> bytes) -> Status {
-          const uint64_t row = rows_[places[i]];
-          QUARRY_RETURN_IF_ERROR(table_->file->VerifyCell(geometry.CellOfRow(row), bytes));
-          const uint64_t at = geometry.RowOffset(row) - ranges[i].offset;
-          std::memcpy(RowAt(places[i]), bytes.data() + at, geometry.row_bytes);
-          return Status::Ok();
-        });
+    std::vector<uint64_t> rows;
+    for (uint64_t i = batch_first_; i < batch_end_; ++i) rows.push_back(rows_[i]);
+    return table_->Gather(session_.reader(), rows, [&](size_t i, std::span<const std::byte> row) {
+      std::memcpy(batch_.data() + i * geometry.row_bytes, row.data(), geometry.row_bytes);
+    });
   }
-  std::byte* RowAt(uint64_t i) { return batch_.data() + (i - batch_first_) * table_->geometry().row_bytes; }
 
   const IdSet rows_;
   const uint64_t batch_rows_max_;
-  uint64_t next_ = 0;  // these three are places in rows_
-  uint64_t batch_first_ = 0, batch_end_ = 0;
+  uint64_t batch_first_ = 0, batch_end_ = 0;  // places in rows_
   std::vector<std::byte> batch_;
-  ChangedRows changed_;
 };
 
 }  // namespace
@@ -215,7 +192,7 @@ Status RowStream::Read(uint64_t place) {
   return Status::Ok();
 }
 
-Result<std::unique_ptr<RowStream>> RowStream::Make(Session& session, std::shared_ptr<const StoredTable> table,
+Result<std::unique_ptr<RowStream>> RowStream::Make(Session& session, std::shared_ptr<const TableView> table,
                                                    const IdSet& rows) {
   if (!rows.is_list() && rows.size() > 0) {
     return ScanStream::Make(session, table, rows[0], rows.size());

@@ -16,7 +16,7 @@ class RowStream {
  public:
   // Rows `rows` of the table: a range is scanned front to back by large reads that run ahead, a list is read
   // in batches by merged requests.
-  static Result<std::unique_ptr<RowStream>> Make(Session& session, std::shared_ptr<const StoredTable> table,
+  static Result<std::unique_ptr<RowStream>> Make(Session& session, std::shared_ptr<const TableView> table,
                                                  const IdSet& rows);
   virtual ~RowStream() = default;
   // Goes to the row at this place among `rows`, the one where it is or one behind it. What lies between is
@@ -26,13 +26,13 @@ class RowStream {
   std::span<const std::byte> bytes() const { return bytes_; }
 
  protected:
-  RowStream(Session& session, std::shared_ptr<const StoredTable> table)
+  RowStream(Session& session, std::shared_ptr<const TableView> table)
       : session_(session), table_(std::move(table)) {}
   // The row at this place, as the snapshot has it: sets row_ and bytes_. REQUIRES: places ascend.
   virtual Status Load(uint64_t place) = 0;
 
   Session& session_;
-  const std::shared_ptr<const StoredTable> table_;
+  const std::shared_ptr<const TableView> table_;
   uint64_t row_ = 0;
   std::span<const std::byte> bytes_;
 

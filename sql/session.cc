@@ -10,13 +10,6 @@ namespace {
 constexpr std::string_view kGraph = "graph";
 constexpr uint64_t kStagingBytes = 4 * kMiB;
 
-// indptr and the checksums of pages, for each side.
-uint64_t TopologyBytes(const TopologyRecord& record) {
-  const uint64_t side_bytes = (record.node_count + 1) * sizeof(uint64_t) +
-                              CeilDiv(record.edge_count * sizeof(NodeId), kPageBytes) * sizeof(uint32_t);
-  return record.has_csr ? 2 * side_bytes : side_bytes;
-}
-
 }  // namespace
 
 Session::Session(Store& store, MemoryBudget& budget, bool writable, std::function<Status()> look)
@@ -55,27 +48,23 @@ void Session::BeginCursor() {
   if (cursors_++ == 0 && snapshot_is_old_) EndSnapshot();
 }
 
-Result<std::shared_ptr<const StoredTable>> Session::OpenTable(std::string_view name) {
+Result<std::shared_ptr<const TableView>> Session::OpenTable(std::string_view name) {
   if (const auto found = tables_.find(name); found != tables_.end()) return found->second;
-  auto table = std::make_shared<StoredTable>();
-  QUARRY_TRY(table->snapshot, snapshot());
-  const TableRecord* const record = table->snapshot->FindTable(name);
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, this->snapshot());
+  const TableRecord* const record = snapshot->FindTable(name);
   if (record == nullptr) {
     return MakeStatus(Code::kNotFound, "{}: there is no table \"{}\"", store_.path(), name);
   }
-  table->record = *record;
-  QUARRY_TRY(table->file, files_.Open(*table->snapshot, *record));
-  QUARRY_TRY(table->overlay, store_.OpenOverlay(name, table->snapshot));
-  std::shared_ptr<const StoredTable> shared = std::move(table);
-  tables_.emplace(name, shared);
-  return shared;
+  QUARRY_TRY(TableView view, TableView::Open(store_, files_, snapshot, *record));
+  return tables_.emplace(name, std::make_shared<const TableView>(std::move(view))).first->second;
 }
 
 Result<const Topology*> Session::OpenTopology() {
   if (topology_ == nullptr) {
     const std::shared_ptr<const Manifest> newest = manifest();
     if (const TopologyRecord* record = newest->FindTopology(kGraph)) {
-      QUARRY_TRY(topology_reservation_, budget_.Reserve(TopologyBytes(*record), "the topology's indptr"));
+      QUARRY_TRY(topology_reservation_,
+                 budget_.Reserve(Topology::ResidentBytes(*record), "the topology's indptr"));
     }
     QUARRY_TRY(topology_, store_.OpenTopology(kGraph));
   }
@@ -102,9 +91,8 @@ Result<const EdgeValues*> Session::OpenRelations(Adjacency side) {
   const std::shared_ptr<const Manifest> newest = manifest();
   const TopologyRecord* const record = newest->FindTopology(kGraph);
   std::unique_ptr<EdgeValues>& open = relations_[static_cast<int>(side)];
-  if (open == nullptr && record != nullptr && record->relation_count > 1) {
-    QUARRY_TRY(open, EdgeValues::Open(store_, budget_, *record, SectionsOf(side).relations,
-                                      RelationIdBytes(record->relation_count)));
+  if (open == nullptr && record != nullptr) {
+    QUARRY_TRY(open, EdgeValues::OpenRelations(store_, budget_, *record, side));
   }
   return static_cast<const EdgeValues*>(open.get());
 }
@@ -113,13 +101,13 @@ Result<const EdgeValues*> Session::OpenWeights(Adjacency side) {
   const std::shared_ptr<const Manifest> newest = manifest();
   const TopologyRecord* const record = newest->FindTopology(kGraph);
   std::unique_ptr<EdgeValues>& open = weights_[static_cast<int>(side)];
-  if (open == nullptr && record != nullptr && record->weighted) {
-    QUARRY_TRY(open, EdgeValues::Open(store_, budget_, *record, SectionsOf(side).weights, sizeof(float)));
+  if (open == nullptr && record != nullptr) {
+    QUARRY_TRY(open, EdgeValues::OpenWeights(store_, budget_, *record, side));
   }
   return static_cast<const EdgeValues*>(open.get());
 }
 
-Result<uint64_t> Session::TimestampOf(const StoredTable& table, uint64_t row) {
+Result<uint64_t> Session::TimestampOf(const TableView& table, uint64_t row) {
   uint64_t timestamp = 0;
   if (!table.overlay->Touched(row)) return timestamp;
   QUARRY_RETURN_IF_ERROR(store_.catalog()->ReadVersions(

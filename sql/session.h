@@ -20,17 +20,9 @@
 #include "quarry/storage/merged_reader.h"
 #include "quarry/storage/store.h"
 #include "quarry/storage/table_files.h"
+#include "quarry/storage/table_view.h"
 
 namespace quarry::sql {
-
-// A table as a snapshot has it.
-struct StoredTable {
-  std::shared_ptr<const Snapshot> snapshot;
-  TableRecord record;
-  std::shared_ptr<const FeatureTable> file;
-  std::unique_ptr<const RowOverlay> overlay;
-  const FeatureGeometry& geometry() const { return file->geometry(); }
-};
 
 class Session {
  public:
@@ -48,7 +40,7 @@ class Session {
 
   // The same until EndSnapshot.
   Result<std::shared_ptr<const Snapshot>> snapshot();
-  Result<std::shared_ptr<const StoredTable>> OpenTable(std::string_view name);
+  Result<std::shared_ptr<const TableView>> OpenTable(std::string_view name);
   void EndSnapshot();
   // What the transaction has written becomes a commit. After it, the next statement has another snapshot: the
   // next cursor that is opened while none is.
@@ -57,7 +49,7 @@ class Session {
   void EndCursor() { --cursors_; }
 
   // The commit that wrote this row last; 0: the row is as the table's file has it.
-  Result<uint64_t> TimestampOf(const StoredTable& table, uint64_t row);
+  Result<uint64_t> TimestampOf(const TableView& table, uint64_t row);
 
   Result<const Topology*> OpenTopology();  // "graph"; kNotFound when there is none
   // By node, counted in a pass over all edges where the topology has no lists of out-neighbors.
@@ -83,7 +75,7 @@ class Session {
   std::shared_ptr<const Snapshot> snapshot_;
   uint64_t cursors_ = 0;
   bool snapshot_is_old_ = false;
-  std::map<std::string, std::shared_ptr<const StoredTable>, std::less<>> tables_;  // the snapshot's
+  std::map<std::string, std::shared_ptr<const TableView>, std::less<>> tables_;  // the snapshot's
   TableFiles files_;
   MemoryBudget::Reservation topology_reservation_;
   std::unique_ptr<Topology> topology_;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -81,6 +82,10 @@ void PrintCheckpoint(const std::string& path, const CheckpointReport& report, bo
 // True once SIGINT or SIGTERM has arrived.
 bool Interrupted();
 void ForgetInterrupt();  // for a shell: what was interrupted has ended
+
+// Until SIGINT or SIGTERM arrives, where none has; one of `others` has an event, which is in its `revents` then; or so
+// many milliseconds have passed, where that is not negative.
+void WaitForInterrupt(int milliseconds, std::span<pollfd> others = {});
 
 // A bar on stderr while it is a terminal (nothing otherwise); erases itself at the end. One thread.
 class ProgressBar {

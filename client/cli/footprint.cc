@@ -4,7 +4,6 @@
 
 #include <filesystem>
 
-#include "quarry/base/units.h"
 #include "quarry/format/feature_table.h"
 
 namespace quarry::cli {
@@ -51,12 +50,6 @@ uint64_t ResidentBytes(const TableRecord& table) {
   const Result<FeatureGeometry> geometry =
       FeatureGeometry::Make(table.element_type, table.dim, table.row_count);
   return geometry.ok() ? geometry->cell_count() * sizeof(uint32_t) : 0;
-}
-
-uint64_t ResidentBytes(const TopologyRecord& topology) {
-  const uint64_t sides = topology.has_csr ? 2 : 1;
-  const uint64_t index_pages = CeilDiv(topology.edge_count * sizeof(NodeId), kPageBytes);
-  return sides * ((topology.node_count + 1) * sizeof(uint64_t) + index_pages * sizeof(uint32_t));
 }
 
 }  // namespace quarry::cli

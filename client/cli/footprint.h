@@ -20,9 +20,7 @@ DiskFootprint DiskFootprintOf(const Store& store);
 // The disk space of the page file of an embedding table, which has holes, and of its page map.
 uint64_t EmbeddingBytes(const Store& store, const EmbeddingRecord& table);
 
-// What whoever opens it holds of it throughout, whatever is cached besides: a table's checksums, and of a
-// topology indptr and checksums of the indices.
+// What whoever opens the table holds of it throughout, whatever is cached besides: its checksums.
 uint64_t ResidentBytes(const TableRecord& table);
-uint64_t ResidentBytes(const TopologyRecord& topology);
 
 }  // namespace quarry::cli

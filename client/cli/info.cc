@@ -197,7 +197,7 @@ void PrintInfoJson(const Store& store, const Facts& facts) {
                                   {"generation", topology.generation},
                                   {"file", topology.file},
                                   {"file_bytes", topology.file_bytes},
-                                  {"resident_bytes", ResidentBytes(topology)}});
+                                  {"resident_bytes", Topology::ResidentBytes(topology)}});
   }
   json["layouts"] = LayoutsJson(*manifest);
   json["embeddings"] = EmbeddingsJson(store);
@@ -300,8 +300,8 @@ void PrintText(const Store& store, const Facts& known) {
   for (const TopologyRecord& topology : manifest->topologies) {
     files.push_back({topology.name, topology.has_csr ? "CSC + CSR" : "CSC", "",
                      std::to_string(topology.node_count), "", std::to_string(topology.edge_count), "",
-                     topology.file, FormatBytes(topology.file_bytes), FormatBytes(ResidentBytes(topology)),
-                     std::to_string(topology.generation)});
+                     topology.file, FormatBytes(topology.file_bytes),
+                     FormatBytes(Topology::ResidentBytes(topology)), std::to_string(topology.generation)});
   }
   std::vector<std::vector<std::string>> facts = {{"database", store.path()},
                                                  {"id", Hex(manifest->database_id)}};

@@ -1,7 +1,11 @@
 // quarry: the composition of the verbs, and the one place where a Status becomes an exit code.
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -20,11 +24,24 @@
 
 namespace quarry::cli {
 
-// The only global of the process: a signal handler can reach nothing else.
+// The only globals of the process: a signal handler can reach nothing else.
 std::atomic<bool> interrupted{false};
+std::atomic<int> interrupt_event{
+    -1};  // an eventfd, readable from the first signal on until that is forgotten
 
 bool Interrupted() { return interrupted.load(std::memory_order_relaxed); }
-void ForgetInterrupt() { interrupted = false; }
+void ForgetInterrupt() {
+  uint64_t count = 0;
+  static_cast<void>(!read(interrupt_event, &count, sizeof(count)));
+  interrupted = false;
+}
+
+void WaitForInterrupt(int milliseconds, std::span<pollfd> others) {
+  std::vector<pollfd> all(others.begin(), others.end());
+  if (!Interrupted()) all.push_back({.fd = interrupt_event, .events = POLLIN, .revents = 0});
+  poll(all.data(), all.size(), milliseconds);
+  std::copy_n(all.begin(), others.size(), others.begin());
+}
 
 namespace {
 
@@ -33,6 +50,20 @@ void OnSignal(int signal) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
+  const int error = errno;
+  const uint64_t one = 1;
+  static_cast<void>(!write(interrupt_event, &one, sizeof(one)));
+  errno = error;
+}
+
+Status HearSignals() {
+  interrupt_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (interrupt_event < 0) return ErrnoStatus(errno, "make", "an eventfd for signals");
+  std::signal(SIGINT, OnSignal);
+  std::signal(SIGTERM, OnSignal);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond RLIMIT_FSIZE is an error like that of a full disk
+  return Status::Ok();
 }
 
 // Refuses a command that would not even have room for what libraries take without asking, such as glibc for the
@@ -77,10 +108,11 @@ int Main(int argc, char** argv) {
   std::set_terminate(OnTerminate);
   RaiseDescriptorLimit();
   HandOver(argc, argv);
-  std::signal(SIGINT, OnSignal);
-  std::signal(SIGTERM, OnSignal);
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond RLIMIT_FSIZE is an error like that of a full disk
+  const Status hears = HearSignals();
+  if (!hears.ok()) {
+    PrintError("quarry: " + hears.ToString());
+    return ExitCode(hears.code());
+  }
   CLI::App app("quarry: a storage engine for the data that graph neural networks train on", "quarry");
   app.set_version_flag("--version", "quarry " QUARRY_VERSION);
   app.require_subcommand(1);

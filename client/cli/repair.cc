@@ -10,8 +10,8 @@
 #include "print_json.h"
 #include "quarry/base/log.h"
 #include "quarry/embedding/embedding_store.h"
-#include "quarry/format/batch_view.h"
 #include "quarry/embedding/verify_embeddings.h"
+#include "quarry/format/batch_view.h"
 #include "quarry/verify/verify.h"
 
 namespace quarry::cli {

@@ -1,10 +1,8 @@
 #include "screen.h"
 
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -25,11 +23,7 @@ bool ColorWanted() {
 }
 
 bool WaitUnlessInterrupted(double seconds) {
-  // A signal that comes in front of the wait would not end it: hence in pieces.
-  constexpr int kPieceMs = 100;
-  for (int left = Milliseconds(seconds); left > 0 && !Interrupted(); left -= kPieceMs) {
-    poll(nullptr, 0, std::min(left, kPieceMs));
-  }
+  if (!Interrupted()) WaitForInterrupt(Milliseconds(seconds));
   return !Interrupted();
 }
 
@@ -60,8 +54,9 @@ size_t Screen::Rows() {
 }
 
 bool Screen::WaitForNext(double seconds) const {
-  pollfd input{.fd = keys_ ? STDIN_FILENO : -1, .events = POLLIN};
-  if (poll(&input, 1, Milliseconds(seconds)) > 0) {
+  pollfd input{.fd = keys_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0};
+  WaitForInterrupt(Milliseconds(seconds), {&input, 1});
+  if (input.revents != 0) {
     char key = 0;
     if (read(STDIN_FILENO, &key, 1) <= 0 || key == 'q' || key == 'Q') return false;
   }

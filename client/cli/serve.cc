@@ -5,7 +5,6 @@
 #include <charconv>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "cli.h"
 #include "option_values.h"
@@ -23,7 +22,6 @@ namespace {
 
 constexpr uint64_t kServeBytesMin =
     16 * kMiB;  // less serves nobody: a quarter is for all, and messages want room
-constexpr std::chrono::milliseconds kLook{50};  // at whether a signal has come
 
 struct ServeArguments {
   std::string database;
@@ -121,7 +119,7 @@ Status Run(ServeArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<Server> server,
              Server::Start(database->store(), database->budget(), serving));
   Announce(arguments, *server, *database);
-  while (!Interrupted()) std::this_thread::sleep_for(kLook);
+  while (!Interrupted()) WaitForInterrupt(-1);
   return server->Stop();
 }
 

@@ -5,9 +5,10 @@
 namespace quarry::cli {
 namespace {
 
+// Settings are compared as texts, and those of older states name a cache on the GPU, which none had.
 std::string LayoutSettings(const LayoutRecord& record) {
   return fmt::format(
-      "--layout {} (seed {}, batches of {}) --cache {} rows --disk {} batches a segment "
+      "--layout {} (seed {}, batches of {}) --cache {} rows --gpu-cache 0 rows --disk {} batches a segment "
       "--policy {} --epochs-planned {} --seed-order {}",
       record.name, record.spec.seed, record.spec.batch_size, record.cache_rows, record.batches_per_segment,
       quarry::NameOf(record.policy), record.epochs, quarry::NameOf(record.spec.seed_order));
@@ -16,8 +17,9 @@ std::string LayoutSettings(const LayoutRecord& record) {
 std::string LayoutSettings(const LayoutSpec& spec, bool resample) {
   const std::string epochs = resample ? "--resample every-epoch"
                                       : fmt::format("--plan {} --epochs-planned {}", spec.name, spec.epochs);
-  return fmt::format("{} --cache {} --disk {} --policy {} --seed-order {}", epochs, spec.road.cache_bytes,
-                     spec.disk_bytes, quarry::NameOf(spec.policy), quarry::NameOf(spec.road.seed_order));
+  return fmt::format("{} --cache {} --gpu-cache 0 --disk {} --policy {} --seed-order {}", epochs,
+                     spec.road.cache_bytes, spec.disk_bytes, quarry::NameOf(spec.policy),
+                     quarry::NameOf(spec.road.seed_order));
 }
 
 }  // namespace

@@ -4,12 +4,14 @@
 #include <poll.h>
 #include <spawn.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -35,7 +37,6 @@ constexpr size_t kSentenceBytes = 4096;  // fits into a pipe: a worker never wai
 // killed. They have nothing to save.
 constexpr double kAskSeconds = 2;
 constexpr double kKillSeconds = 5;
-constexpr int kLookMilliseconds = 50;
 
 constexpr std::string_view kOwnVariables[] = {
     "RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "MASTER_ADDR=", "MASTER_PORT="};
@@ -84,6 +85,7 @@ std::vector<std::string> Environment(uint32_t rank, uint32_t count, const Worker
 struct Worker {
   uint32_t rank = 0;
   pid_t process = -1;    // -1: has been waited for
+  int process_fd = -1;   // a pidfd: readable when the process has ended
   int status_pipe = -1;  // -1: has told all
   std::string told;      // a code's number, then the message
 };
@@ -113,6 +115,7 @@ class Workers {
     }
     for (Worker& worker : workers_) {
       if (worker.process > 0) waitpid(worker.process, nullptr, 0);
+      if (worker.process_fd >= 0) close(worker.process_fd);
       if (worker.status_pipe >= 0) close(worker.status_pipe);
     }
   }
@@ -130,14 +133,19 @@ class Workers {
                                   Pointers(arguments).data(), Pointers(environment).data());
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
-    if (error == 0) return Status::Ok();
-    workers_.back().process = -1;
-    return ErrnoStatus(error, "start", "/proc/self/exe");
+    if (error != 0) {
+      workers_.back().process = -1;
+      return ErrnoStatus(error, "start", "/proc/self/exe");
+    }
+    workers_.back().process_fd = static_cast<int>(syscall(SYS_pidfd_open, workers_.back().process, 0));
+    return workers_.back().process_fd >= 0 ? Status::Ok()
+                                           : ErrnoStatus(errno, "watch", "a trainer's process");
   }
 
   // Until the last has ended.
   Status Wait() {
-    while (Look()) {
+    while (std::ranges::any_of(workers_, [](const Worker& worker) { return worker.process > 0; })) {
+      WaitForNext();
       if (Interrupted() || failure_) End();
     }
     if (failure_) return *failure_;
@@ -145,20 +153,28 @@ class Workers {
   }
 
  private:
-  // After a while, what has become of them; false when all have ended.
-  bool Look() {
-    if (std::ranges::all_of(workers_, [](const Worker& worker) { return worker.process < 0; })) return false;
-    poll(nullptr, 0, kLookMilliseconds);
-    for (Worker& worker : workers_) {
-      if (worker.process > 0) Hear(worker);
+  // Until one has ended, Ctrl-C, or the time for End's next step.
+  void WaitForNext() {
+    std::vector<pollfd> ends;
+    for (const Worker& worker : workers_) {
+      ends.push_back({.fd = worker.process_fd, .events = POLLIN, .revents = 0});
     }
-    return true;
+    WaitForInterrupt(MillisecondsToNextStep(), ends);
+    for (size_t i = 0; i < ends.size(); ++i) {
+      if (ends[i].revents != 0) Hear(workers_[i]);
+    }
+  }
+  int MillisecondsToNextStep() const {
+    if (ending_since_ == 0 || killed_) return -1;
+    const double seconds = (asked_ ? kKillSeconds : kAskSeconds) - (MonotonicSeconds() - ending_since_);
+    return static_cast<int>(std::ceil(std::max(seconds, 0.0) * 1000));
   }
 
-  // What the worker tells, and its end.
+  // What the worker has told, and how it ended.
   void Hear(Worker& worker) {
     int exit = 0;
-    if (waitpid(worker.process, &exit, WNOHANG) != worker.process) return;
+    if (waitpid(worker.process, &exit, 0) != worker.process) return;
+    close(std::exchange(worker.process_fd, -1));
     std::array<char, kSentenceBytes> bytes{};
     const ssize_t count = read(worker.status_pipe, bytes.data(), bytes.size());
     if (count > 0) worker.told.assign(bytes.data(), static_cast<size_t>(count));
@@ -175,11 +191,14 @@ class Workers {
   void End() {
     if (ending_since_ == 0) ending_since_ = MonotonicSeconds();
     const double seconds = MonotonicSeconds() - ending_since_;
-    if (!asked_ && seconds > kAskSeconds) {
+    if (!asked_ && seconds >= kAskSeconds) {
       asked_ = true;
       Signal(SIGTERM);
     }
-    if (seconds > kKillSeconds) Signal(SIGKILL);
+    if (!killed_ && seconds >= kKillSeconds) {
+      killed_ = true;
+      Signal(SIGKILL);
+    }
   }
 
   void Signal(int signal) const {
@@ -193,6 +212,7 @@ class Workers {
   bool crashed_ = false;  // the failure is one
   double ending_since_ = 0;
   bool asked_ = false;
+  bool killed_ = false;
 };
 
 }  // namespace

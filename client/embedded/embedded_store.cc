@@ -97,7 +97,7 @@ class RowFetchers {
  public:
   explicit RowFetchers(Database& database) : database_(database) {}
 
-  Status Read(const StoredTable& table, std::span<const NodeId> ids, std::span<std::byte> out) {
+  Status Read(const TableView& table, std::span<const NodeId> ids, std::span<std::byte> out) {
     std::unique_ptr<RowFetcher> fetcher = Take();
     const std::atomic<bool> cancelled{false};
     const Status status = fetcher->Read(table, ids, out, cancelled);
@@ -195,7 +195,7 @@ Result<std::unique_ptr<Rows>> EmbeddedStore::Lookup(const wire::Lookup& request)
   if (ids == nullptr) return NotInMemory("ids");
   QUARRY_RETURN_IF_ERROR(wire::CheckRequest(wire::Lookup{.table = request.table}));
   QUARRY_TRY(const NumberedSnapshots::View view, ViewOf(request.snapshot));
-  QUARRY_TRY(const StoredTable* const table, view->Open(request.table));
+  QUARRY_TRY(const TableView* const table, view->Open(request.table));
   const uint64_t row_bytes = RowBytes(table->record.element_type, table->record.dim);
   QUARRY_TRY(MemoryBudget::Reservation reservation,
              database_->budget().Reserve(ids->size() * row_bytes, "looking rows up"));

@@ -17,6 +17,7 @@
 #include "quarry/base/trace.h"
 #include "quarry/embedding/pooled_table.h"
 #include "quarry/format/feature_table.h"
+#include "quarry/storage/record_names.h"
 
 namespace quarry {
 namespace {
@@ -24,13 +25,8 @@ namespace {
 constexpr uint64_t kFirstGeneration = 1;  // what is left of a table of the same name goes before
 
 Status NoTable(const Store& store, std::string_view name) {
-  std::string names;
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  for (const EmbeddingRecord& record : manifest->embeddings) {
-    names += (names.empty() ? "" : ", ") + record.name;
-  }
-  return MakeStatus(Code::kNotFound, "{}: there is no embedding table \"{}\"; embedding tables: {}",
-                    store.path(), name, names.empty() ? "none" : names);
+  return MakeStatus(Code::kNotFound, "{}: {}", store.path(),
+                    ThereIsNo("embedding table", name, "embedding tables", store.manifest()->embeddings));
 }
 
 // Two that write to one page file would overwrite each other's pages. Falls when the file is closed; of a

@@ -8,6 +8,7 @@
 #include "quarry/format/batch_view.h"
 #include "quarry/format/checksum.h"
 #include "quarry/storage/layout_files.h"
+#include "quarry/storage/record_names.h"
 
 namespace quarry {
 
@@ -27,11 +28,8 @@ Result<std::unique_ptr<Layout>> Layout::Open(Store& store, std::string_view name
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   const LayoutRecord* record = manifest->FindLayout(name);
   if (record == nullptr) {
-    std::string names;
-    for (const LayoutRecord& other : manifest->layouts) names += (names.empty() ? "" : ", ") + other.name;
-    return MakeStatus(Code::kNotFound,
-                      "{}: there is no layout \"{}\"; layouts: {}; `quarry layout build` makes one",
-                      store.path(), name, names.empty() ? "none" : names);
+    return MakeStatus(Code::kNotFound, "{}: {}; `quarry layout build` makes one", store.path(),
+                      ThereIsNo("layout", name, "layouts", manifest->layouts));
   }
   return Open(store, *record);
 }

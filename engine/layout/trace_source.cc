@@ -18,12 +18,6 @@ constexpr uint32_t kSequencesMax = 8;
 // What stays free for samplers and batches when indices are put into memory.
 constexpr uint64_t kSamplingBytes = 128 * kMiB;
 
-uint64_t ResidentBytes(const TopologyRecord& record) {
-  const uint64_t sides = record.has_csr ? 2 : 1;
-  const uint64_t pages = CeilDiv(record.edge_count * sizeof(NodeId), kPageBytes);
-  return sides * ((record.node_count + 1) * sizeof(uint64_t) + pages * sizeof(uint32_t));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudget& budget,
@@ -32,7 +26,7 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   const TopologyRecord* record = manifest->FindTopology(spec.road.topology);
   if (record == nullptr) return store.OpenTopology(spec.road.topology).status();
-  const uint64_t resident_bytes = ResidentBytes(*record) + NodePropertiesBytes(*manifest);
+  const uint64_t resident_bytes = Topology::ResidentBytes(*record) + NodePropertiesBytes(*manifest);
   const std::span<const Adjacency> sides = SidesOf(spec.road.direction);
   const uint64_t indices_bytes = sides.size() * record->edge_count * sizeof(NodeId);
   const bool in_memory = budget.available_bytes() >= resident_bytes + indices_bytes + kSamplingBytes;
@@ -116,7 +110,8 @@ Result<std::vector<uint32_t>> CountUses(Store& store, MemoryBudget& budget, cons
   const TopologyRecord* record = manifest->FindTopology(layout.spec.topology);
   if (record == nullptr) return store.OpenTopology(layout.spec.topology).status();
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
-             budget.Reserve(ResidentBytes(*record) + record->node_count * sizeof(uint32_t), "counting uses"));
+             budget.Reserve(Topology::ResidentBytes(*record) + record->node_count * sizeof(uint32_t),
+                            "counting uses"));
   QUARRY_TRY(const std::unique_ptr<Topology> topology, store.OpenTopology(layout.spec.topology));
   return CountUses(store.backend(), *topology, layout.spec.direction);
 }

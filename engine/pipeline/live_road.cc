@@ -140,9 +140,7 @@ Result<uint64_t> LiveRoadImpl::ResidentBytes() const {
     bytes += geometry.cell_count() * sizeof(uint32_t);
   }
   if (const TopologyRecord* record = manifest->FindTopology(options_.spec.topology)) {
-    const uint64_t sides = record->has_csr ? 2 : 1;
-    const uint64_t pages = CeilDiv(record->edge_count * sizeof(NodeId), kPageBytes);
-    bytes += sides * ((record->node_count + 1) * sizeof(uint64_t) + pages * sizeof(uint32_t));
+    bytes += Topology::ResidentBytes(*record);
   }
   return bytes + NodePropertiesBytes(*manifest);
 }

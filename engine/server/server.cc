@@ -26,7 +26,6 @@ namespace {
 
 constexpr std::chrono::seconds kDrain{
     5};  // for writes that have begun, and for clients to read their last answers
-constexpr std::chrono::milliseconds kLook{5};
 
 class ServerImpl final : public Server {
  public:
@@ -65,6 +64,7 @@ class ServerImpl final : public Server {
 
   mutable Mutex mutex_;
   SessionId last_session_ QUARRY_GUARDED_BY(mutex_) = 0;
+  CondVar session_removed_;
   std::map<SessionId, std::shared_ptr<Session>> sessions_ QUARRY_GUARDED_BY(mutex_);
   ConnectionSlots slots_ QUARRY_GUARDED_BY(mutex_);
   std::map<SessionId, Allowance::Claim> session_descriptors_ QUARRY_GUARDED_BY(mutex_);
@@ -222,6 +222,7 @@ void ServerImpl::RemoveSession(SessionId id) {
   removed = std::move(found->second);
   sessions_.erase(found);
   session_descriptors_.erase(id);
+  session_removed_.NotifyAll();
 }
 
 void ServerImpl::StopAccepting() {
@@ -240,9 +241,12 @@ void ServerImpl::StopAccepting() {
 
 void ServerImpl::EndSessions() {
   for (const auto& session : Sessions()) session->Shutdown();
-  const auto deadline = std::chrono::steady_clock::now() + kDrain;
-  while (!Sessions().empty() && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(kLook);
+  {
+    const auto deadline = std::chrono::steady_clock::now() + kDrain;
+    MutexLock lock(mutex_);
+    while (!sessions_.empty() && session_removed_.WaitUntil(mutex_, deadline)) {
+    }
+  }
   for (const auto& session : Sessions()) session->Close();
 }
 

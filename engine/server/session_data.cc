@@ -50,7 +50,7 @@ struct Session::LookupWork {
   std::shared_ptr<StoredTables::View> view;
   std::shared_ptr<BulkAnswer> bulk;
   MemoryBudget::Reservation scratch;
-  const StoredTable* table = nullptr;  // once it has begun
+  const TableView* table = nullptr;  // once it has begun
   RowFetcher::Order order;
 };
 

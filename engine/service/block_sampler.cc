@@ -4,19 +4,13 @@
 #include <vector>
 
 #include "quarry/base/units.h"
-#include "quarry/format/feature_table.h"
 #include "quarry/layout/layout.h"
+#include "quarry/storage/record_names.h"
 
 namespace quarry {
 namespace {
 
 constexpr uint64_t kEdgesMax = uint64_t{1} << 31;  // most edges of a block, as samplers have it
-
-// indptr and the checksums of pages of one side.
-uint64_t SideBytes(const TopologyRecord& record) {
-  return (record.node_count + 1) * sizeof(uint64_t) +
-         CeilDiv(record.edge_count * sizeof(NodeId), kPageBytes) * sizeof(uint32_t);
-}
 
 struct BlockBound {
   uint64_t nodes = 0;
@@ -41,9 +35,9 @@ BlockBound BoundOf(const Topology& topology, const wire::Sample& request) {
 }  // namespace
 
 Result<std::unique_ptr<const BlockSampler::Open>> BlockSampler::OpenTopology(const TopologyRecord& record) {
-  const uint64_t sides = record.has_csr ? 2 : 1;
-  const uint64_t indices_bytes = IoBuffer::MappedBytes(record.edge_count * sizeof(NodeId)) * sides;
-  const uint64_t fixed_bytes = SideBytes(record) * sides;
+  const uint64_t indices_bytes =
+      IoBuffer::MappedBytes(record.edge_count * sizeof(NodeId)) * (record.has_csr ? 2 : 1);
+  const uint64_t fixed_bytes = Topology::ResidentBytes(record);
   auto open = std::make_unique<Open>();
   // Half of it stays for the tables.
   open->in_memory = fixed_bytes + indices_bytes <= budget_.available_bytes() / 2;
@@ -63,10 +57,7 @@ Result<const BlockSampler::Open*> BlockSampler::Find(std::string_view name) {
   const std::shared_ptr<const Manifest> manifest = store_.manifest();
   const TopologyRecord* const record = manifest->FindTopology(name);
   if (record == nullptr) {
-    std::string names;
-    for (const TopologyRecord& other : manifest->topologies)
-      names += (names.empty() ? "" : ", ") + other.name;
-    return MakeStatus(Code::kNotFound, "there is no topology \"{}\"; topologies: {}", name, names);
+    return Status(Code::kNotFound, ThereIsNo("topology", name, "topologies", manifest->topologies));
   }
   QUARRY_TRY(auto open, OpenTopology(*record));
   return open_.emplace(name, std::move(open)).first->second.get();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "quarry/format/element_type.h"
+#include "quarry/storage/record_names.h"
 
 namespace quarry {
 namespace {
@@ -31,9 +32,7 @@ Status AddPutRows(const Manifest& manifest, const wire::PutRows& rows, std::span
                   WriteBatch& batch) {
   const TableRecord* const table = manifest.FindTable(rows.table);
   if (table == nullptr) {
-    std::string names;
-    for (const TableRecord& other : manifest.tables) names += (names.empty() ? "" : ", ") + other.name;
-    return MakeStatus(Code::kNotFound, "there is no table \"{}\"; tables: {}", rows.table, names);
+    return Status(Code::kNotFound, ThereIsNo("table", rows.table, "tables", manifest.tables));
   }
   const uint64_t row_bytes = RowBytes(table->element_type, table->dim);
   if (rows.row_bytes != 0 && rows.row_bytes != row_bytes) {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "quarry/storage/record_names.h"
+
 namespace quarry {
 namespace {
 
 Status NoTable(std::string_view name, std::span<const TableRecord> tables) {
-  std::string names;
-  for (const TableRecord& table : tables) names += (names.empty() ? "" : ", ") + table.name;
-  return MakeStatus(Code::kNotFound, "there is no table \"{}\"; tables: {}", name, names);
+  return Status(Code::kNotFound, ThereIsNo("table", name, "tables", tables));
 }
 
 bool SameTables(const Snapshot& a, const Snapshot& b) {
@@ -18,12 +18,12 @@ bool SameTables(const Snapshot& a, const Snapshot& b) {
 
 }  // namespace
 
-Result<const StoredTable*> StoredTables::View::Open(std::string_view name) {
+Result<const TableView*> StoredTables::View::Open(std::string_view name) {
   MutexLock lock(mutex_);
   const auto found = open_.find(name);
-  if (found != open_.end()) return found->second.get();
+  if (found != open_.end()) return &found->second->view;
   QUARRY_TRY(auto table, tables_.Open(name, snapshot_));
-  return open_.emplace(name, std::move(table)).first->second.get();
+  return &open_.emplace(name, std::move(table)).first->second->view;
 }
 
 Result<std::shared_ptr<StoredTables::View>> StoredTables::Newest() {
@@ -43,17 +43,15 @@ Result<TableRecord> StoredTables::Find(std::string_view name) const {
   return NoTable(name, manifest->tables);
 }
 
-Result<std::unique_ptr<const StoredTable>> StoredTables::Open(
+Result<std::unique_ptr<const StoredTables::OpenTable>> StoredTables::Open(
     std::string_view name, const std::shared_ptr<const Snapshot>& snapshot) {
   const TableRecord* const record = snapshot->FindTable(name);
   if (record == nullptr) return NoTable(name, snapshot->tables);
-  auto table = std::make_unique<StoredTable>();
-  table->record = *record;
-  QUARRY_TRY(table->file, files_.Open(*snapshot, *record));
-  QUARRY_TRY(table->overlay, store_.OpenOverlay(name, snapshot));
-  QUARRY_TRY(table->reservation, budget_.Reserve(table->overlay->resident_bytes(),
+  auto table = std::make_unique<OpenTable>();
+  QUARRY_TRY(table->view, TableView::Open(store_, files_, snapshot, *record));
+  QUARRY_TRY(table->reservation, budget_.Reserve(table->view.overlay->resident_bytes(),
                                                  "changed rows of table \"" + record->name + "\""));
-  return std::unique_ptr<const StoredTable>(std::move(table));
+  return std::unique_ptr<const OpenTable>(std::move(table));
 }
 
 }  // namespace quarry

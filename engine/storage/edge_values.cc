@@ -5,8 +5,20 @@
 
 namespace quarry {
 
+Result<std::unique_ptr<EdgeValues>> EdgeValues::OpenRelations(Store& store, MemoryBudget& budget,
+                                                              const TopologyRecord& record, Adjacency side) {
+  if (record.relation_count <= 1) return std::unique_ptr<EdgeValues>();
+  return Open(store, budget, record, SectionsOf(side).relations, RelationIdBytes(record.relation_count));
+}
+
+Result<std::unique_ptr<EdgeValues>> EdgeValues::OpenWeights(Store& store, MemoryBudget& budget,
+                                                            const TopologyRecord& record, Adjacency side) {
+  if (!record.weighted) return std::unique_ptr<EdgeValues>();
+  return Open(store, budget, record, SectionsOf(side).weights, sizeof(float));
+}
+
 Result<std::unique_ptr<EdgeValues>> EdgeValues::Open(Store& store, MemoryBudget& budget,
-                                                     const TopologyRecord& record, std::string_view name,
+                                                     const TopologyRecord& record, std::string_view section,
                                                      uint64_t value_bytes) {
   std::unique_ptr<EdgeValues> values(new EdgeValues);
   values->value_bytes_ = value_bytes;
@@ -19,11 +31,11 @@ Result<std::unique_ptr<EdgeValues>> EdgeValues::Open(Store& store, MemoryBudget&
                                           .database_id = store.manifest()->database_id,
                                           .generation = record.generation,
                                           .file_bytes = record.file_bytes}));
-  QUARRY_TRY(values->section_, values->data_.Find(name, bytes));
+  QUARRY_TRY(values->section_, values->data_.Find(section, bytes));
   QUARRY_TRY(values->checksums_, LoadChecksums(store.backend(), values->data_, values->section_));
   if (values->checksums_.size() == pages) return values;
   return MakeStatus(Code::kCorruption, "{}: footer: {} checksums for {} bytes of {}", values->file().path(),
-                    values->checksums_.size(), bytes, name);
+                    values->checksums_.size(), bytes, section);
 }
 
 Status EdgeValues::VerifyPages(uint64_t first_page, std::span<const std::byte> bytes) const {

@@ -16,12 +16,10 @@ uint64_t EdgeList::Bytes(const TopologyRecord& record) {
   const uint64_t sides = record.has_csr ? 2 : 1;
   const uint64_t relation_bytes =
       record.relation_count > 1 ? record.edge_count * RelationIdBytes(record.relation_count) : 0;
-  const uint64_t indptr_bytes = (record.node_count + 1) * sizeof(uint64_t);
-  const uint64_t checksum_bytes =
-      (CeilDiv(record.edge_count * sizeof(NodeId), kPageBytes) + CeilDiv(indptr_bytes, kPageBytes)) *
-      sizeof(uint32_t);
-  return sides * (indptr_bytes + checksum_bytes) + IoBuffer::MappedBytes(record.edge_count * sizeof(NodeId)) +
-         relation_bytes + kReadBuffers;
+  const uint64_t indptr_pages = CeilDiv((record.node_count + 1) * sizeof(uint64_t), kPageBytes);
+  const uint64_t indptr_checksum_bytes = sides * indptr_pages * sizeof(uint32_t);  // while it is verified
+  return Topology::ResidentBytes(record) + indptr_checksum_bytes +
+         IoBuffer::MappedBytes(record.edge_count * sizeof(NodeId)) + relation_bytes + kReadBuffers;
 }
 
 Result<std::unique_ptr<EdgeList>> EdgeList::Open(Store& store, MemoryBudget& budget,

@@ -60,6 +60,11 @@ Status FeatureTable::VerifyCell(uint64_t cell, std::span<const std::byte> bytes)
                        computed);
 }
 
+Result<std::span<const std::byte>> FeatureTable::RowIn(uint64_t row, std::span<const std::byte> cell) const {
+  QUARRY_RETURN_IF_ERROR(VerifyCell(geometry_.CellOfRow(row), cell));
+  return cell.subspan(geometry_.RowOffset(row) - CellRange(row).offset, geometry_.row_bytes);
+}
+
 Status FeatureTable::ReadRows(IoBackend& backend, uint64_t first, uint64_t count, std::span<std::byte> out,
                               uint64_t buffer_bytes) const {
   assert(first + count <= geometry_.row_count && out.size() == count * geometry_.row_bytes);

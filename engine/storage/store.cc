@@ -17,6 +17,7 @@
 #include "quarry/format/superblock.h"
 #include "quarry/storage/leftovers.h"
 #include "quarry/storage/lock.h"
+#include "quarry/storage/record_names.h"
 #include "quarry/storage/version_file.h"
 
 namespace quarry {
@@ -44,16 +45,6 @@ Status NoDatabase(IoBackend& backend, const std::string& path) {
                     "{}: a folder, but not a database (it has no VERSION file); if it holds source data, "
                     "`quarry import DB {}` may take it",
                     path, path);
-}
-
-template <typename Record>
-std::string NamesOf(const std::vector<Record>& records) {
-  std::string names;
-  for (const Record& record : records) {
-    if (!names.empty()) names += ", ";
-    names += record.name;
-  }
-  return names.empty() ? "none" : names;
 }
 
 // Removes files as long as the store is there: snapshots may outlive it, and then nobody knows whether its
@@ -300,8 +291,8 @@ class StoreImpl final : public Store {
     const std::shared_ptr<const Manifest> newest = manifest();
     const TopologyRecord* record = newest->FindTopology(name);
     if (record == nullptr) {
-      return MakeStatus(Code::kNotFound, "{}: there is no topology \"{}\"; topologies: {}", path_, name,
-                        NamesOf(newest->topologies));
+      return MakeStatus(Code::kNotFound, "{}: {}", path_,
+                        ThereIsNo("topology", name, "topologies", newest->topologies));
     }
     return Topology::Open(backend_, path_, *record, newest->database_id);
   }
@@ -319,8 +310,8 @@ class StoreImpl final : public Store {
   }
 
   Status NoTable(std::string_view name) const {
-    return MakeStatus(Code::kNotFound, "{}: there is no table \"{}\"; tables: {}", path_, name,
-                      NamesOf(manifest()->tables));
+    return MakeStatus(Code::kNotFound, "{}: {}", path_,
+                      ThereIsNo("table", name, "tables", manifest()->tables));
   }
 
   void SetNewest(Manifest manifest) {

@@ -81,6 +81,12 @@ Status Topology::OpenSide(IoBackend& backend, Adjacency adjacency) {
   return Status::Ok();
 }
 
+uint64_t Topology::ResidentBytes(const TopologyRecord& record) {
+  const uint64_t index_pages = CeilDiv(record.edge_count * sizeof(NodeId), kPageBytes);
+  return (record.has_csr ? 2 : 1) *
+         ((record.node_count + 1) * sizeof(uint64_t) + index_pages * sizeof(uint32_t));
+}
+
 uint64_t Topology::resident_bytes() const {
   uint64_t bytes = 0;
   for (const Side& side : sides_) {

@@ -9,6 +9,7 @@
 #include "quarry/base/units.h"
 #include "quarry/format/wire.h"
 #include "quarry/storage/data_file.h"
+#include "quarry/storage/record_names.h"
 
 namespace quarry {
 namespace {
@@ -99,13 +100,8 @@ Status CheckTrainingName(std::string_view name) {
 }
 
 Status NoTraining(const Store& store, std::string_view name) {
-  std::string names;
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  for (const TrainingRecord& record : manifest->trainings) {
-    names += (names.empty() ? "" : ", ") + record.name;
-  }
-  return MakeStatus(Code::kNotFound, "{}: there is no checkpoint of a training run \"{}\"; runs: {}",
-                    store.path(), name, names.empty() ? "none" : names);
+  return MakeStatus(Code::kNotFound, "{}: {}", store.path(),
+                    ThereIsNo("checkpoint of a training run", name, "runs", store.manifest()->trainings));
 }
 
 Status CheckpointTraining(Store& store, const TrainingCheckpoint& checkpoint, const ManifestCommit& commit) {

@@ -13,6 +13,7 @@
 
 #include "cache/access_trace.h"
 #include "quarry/cache/cache_simulator.h"
+#include "support/status_matchers.h"
 
 namespace {
 uint64_t allocation_count = 0;  // of this program; the tests have one thread
@@ -238,12 +239,11 @@ TEST(CachePolicyTest, BeladyHitsAtLeastAsOftenAsAnyOtherOnPowerLaws) {
 
 TEST(CachePolicyTest, NamesAreParsedBackAndOthersRefusedWithTheList) {
   for (const PolicyKind kind : kAllPolicies) {
-    const auto parsed = ParseName<PolicyKind>(NameOf(kind));
-    ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
-    EXPECT_EQ(*parsed, kind);
+    ASSERT_OK_AND_ASSIGN(const auto parsed, ParseName<PolicyKind>(NameOf(kind)));
+    EXPECT_EQ(parsed, kind);
   }
   const auto refused = ParseName<PolicyKind>("mru");
-  EXPECT_EQ(refused.status().code(), Code::kUsage);
+  EXPECT_THAT(refused, IsStatus(Code::kUsage));
   EXPECT_THAT(std::string(refused.status().message()),
               testing::HasSubstr("none, static-degree, static-frequency, fifo, lru, belady"));
 }

@@ -14,6 +14,8 @@
 
 #include "quarry/base/mutex.h"
 #include "quarry/base/random.h"
+#include "support/sleeping_threads.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -25,7 +27,7 @@ std::unique_ptr<FeatureBuffer> MakeBuffer(uint64_t nodes, uint64_t slots, uint64
                                           uint64_t slot_bytes = 8) {
   auto buffer = FeatureBuffer::Make(
       {.node_count = nodes, .slot_bytes = slot_bytes, .slot_count = slots, .retained_max = retained});
-  EXPECT_TRUE(buffer.ok()) << buffer.status().ToString();
+  EXPECT_OK(buffer);
   return std::move(buffer).value();
 }
 
@@ -62,7 +64,7 @@ void LoadMisses(FeatureBuffer& buffer, const Held& held) {
 Held Take(FeatureBuffer& buffer, std::vector<NodeId> nodes) {
   Held held;
   const Status status = Acquire(buffer, std::move(nodes), held);
-  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_OK(status);
   LoadMisses(buffer, held);
   return held;
 }
@@ -172,19 +174,19 @@ TEST(FeatureBufferTest, RetainsNoMoreRowsBetweenBatchesThanAllowed) {
 TEST(FeatureBufferTest, SharesARowThatAnotherBatchIsLoadingAndWaitsForIt) {
   auto buffer = MakeBuffer(100, 8, 8);
   Held loader, sharer;
-  ASSERT_TRUE(Acquire(*buffer, {1, 2}, loader).ok());
-  ASSERT_TRUE(Acquire(*buffer, {2, 3}, sharer).ok());
+  ASSERT_OK(Acquire(*buffer, {1, 2}, loader));
+  ASSERT_OK(Acquire(*buffer, {2, 3}, sharer));
   EXPECT_THAT(sharer.misses, ElementsAre(1));
   EXPECT_THAT(sharer.waits, ElementsAre(0));
   EXPECT_EQ(sharer.slots[0], loader.slots[1]);
   LoadMisses(*buffer, sharer);
   std::atomic<bool> done{false};
   std::thread waiter([&] {
-    EXPECT_TRUE(buffer->WaitLoaded(sharer.SlotsOf(sharer.waits)).ok());
+    EXPECT_OK(buffer->WaitLoaded(sharer.SlotsOf(sharer.waits)));
     EXPECT_TRUE(done.load()) << "returned before the row was whole";
     ExpectRowsAreWhole(*buffer, sharer);
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  testing_util::WaitUntilAllSleep();
   done = true;
   LoadMisses(*buffer, loader);
   waiter.join();
@@ -194,12 +196,12 @@ TEST(FeatureBufferTest, SharesARowThatAnotherBatchIsLoadingAndWaitsForIt) {
 TEST(FeatureBufferTest, AnAbortedLoadFailsItsWaitersAndLaterBatchesLoadAnew) {
   auto buffer = MakeBuffer(100, 4, 4);
   Held loader, sharer, later;
-  ASSERT_TRUE(Acquire(*buffer, {1, 2}, loader).ok());
-  ASSERT_TRUE(Acquire(*buffer, {2}, sharer).ok());
+  ASSERT_OK(Acquire(*buffer, {1, 2}, loader));
+  ASSERT_OK(Acquire(*buffer, {2}, sharer));
   buffer->FinishLoad(std::vector<uint32_t>{loader.slots[0]});
   buffer->AbortLoad(loader.slots);
-  EXPECT_EQ(buffer->WaitLoaded(sharer.slots).code(), Code::kIoError);
-  ASSERT_TRUE(Acquire(*buffer, {1, 2}, later).ok());
+  EXPECT_THAT(buffer->WaitLoaded(sharer.slots), IsStatus(Code::kIoError));
+  ASSERT_OK(Acquire(*buffer, {1, 2}, later));
   EXPECT_THAT(later.misses, ElementsAre(1)) << "row 1 had arrived";
   EXPECT_NE(later.slots[1], loader.slots[1]) << "the failed slot is still referenced";
   LoadMisses(*buffer, later);
@@ -213,8 +215,8 @@ TEST(FeatureBufferTest, AnAbortedLoadFailsItsWaitersAndLaterBatchesLoadAnew) {
 TEST(FeatureBufferTest, ASharerMayGiveUpBeforeTheLoaderIsDone) {
   auto buffer = MakeBuffer(100, 2, 2);
   Held loader, sharer;
-  ASSERT_TRUE(Acquire(*buffer, {1, 2}, loader).ok());
-  ASSERT_TRUE(Acquire(*buffer, {2, 1}, sharer).ok());
+  ASSERT_OK(Acquire(*buffer, {1, 2}, loader));
+  ASSERT_OK(Acquire(*buffer, {2, 1}, sharer));
   buffer->Release(sharer.slots);
   LoadMisses(*buffer, loader);
   buffer->Release(loader.slots);
@@ -225,8 +227,8 @@ TEST(FeatureBufferTest, RefusesABatchLargerThanTheBufferAndSaysWhatToDo) {
   auto buffer = MakeBuffer(100, 3, 0, 1024);
   Held held;
   const Status status = Acquire(*buffer, {1, 2, 3, 4}, held);
-  EXPECT_EQ(status.code(), Code::kOutOfBudget);
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("raise --memory by at least 1.00 KiB"));
+  EXPECT_THAT(status,
+              IsStatus(Code::kOutOfBudget, testing::HasSubstr("raise --memory by at least 1.00 KiB")));
   EXPECT_EQ(Take(*buffer, {1, 2, 3}).misses.size(), 3u) << "nothing was pinned";
 }
 
@@ -241,7 +243,7 @@ TEST(FeatureBufferTest, AdmitsWaitingBatchesInTheOrderOfArrival) {
   for (int i = 0; i < 2; ++i) {
     threads.emplace_back([&, i] {
       Held held;
-      ASSERT_TRUE(Acquire(*buffer, wanted[i], held).ok());
+      ASSERT_OK(Acquire(*buffer, wanted[i], held));
       {
         MutexLock lock(mutex);
         order.push_back(i);
@@ -249,7 +251,7 @@ TEST(FeatureBufferTest, AdmitsWaitingBatchesInTheOrderOfArrival) {
       LoadMisses(*buffer, held);
       buffer->Release(held.slots);
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    testing_util::WaitUntilAllSleep();  // in line
   }
   buffer->Release(blocker.slots);
   for (std::thread& thread : threads) thread.join();
@@ -269,18 +271,18 @@ TEST(FeatureBufferTest, ABatchNeedsNoSlotForRowsThatOthersHold) {
 TEST(FeatureBufferTest, CancelWakesWhoeverWaitsAndResumeServesAgain) {
   auto buffer = MakeBuffer(100, 2, 2);
   Held loader;
-  ASSERT_TRUE(Acquire(*buffer, {1, 2}, loader).ok());
+  ASSERT_OK(Acquire(*buffer, {1, 2}, loader));
   std::thread admission([&] {
     Held held;
-    EXPECT_EQ(Acquire(*buffer, {3}, held).code(), Code::kCancelled);
+    EXPECT_THAT(Acquire(*buffer, {3}, held), IsStatus(Code::kCancelled));
   });
-  std::thread load([&] { EXPECT_EQ(buffer->WaitLoaded(loader.slots).code(), Code::kCancelled); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::thread load([&] { EXPECT_THAT(buffer->WaitLoaded(loader.slots), IsStatus(Code::kCancelled)); });
+  testing_util::WaitUntilAllSleep();
   buffer->Cancel();
   admission.join();
   load.join();
   Held refused;
-  EXPECT_EQ(Acquire(*buffer, {1}, refused).code(), Code::kCancelled);
+  EXPECT_THAT(Acquire(*buffer, {1}, refused), IsStatus(Code::kCancelled));
   buffer->Resume();
   LoadMisses(*buffer, loader);
   buffer->Release(loader.slots);
@@ -328,7 +330,7 @@ TEST(FeatureBufferTest, ConcurrentBatchesAlwaysSeeWholeRowsAndNeverDeadlock) {
           Held held;
           // Up to the whole buffer: then it waits for all the others.
           const size_t count = rng.Below(20) == 0 ? slots : 1 + rng.Below(60);
-          ASSERT_TRUE(Acquire(*buffer, RandomNodes(rng, nodes, count), held).ok());
+          ASSERT_OK(Acquire(*buffer, RandomNodes(rng, nodes, count), held));
           const bool give_up = rng.Below(50) == 0;
           if (give_up) {
             buffer->AbortLoad(held.SlotsOf(held.misses));

@@ -38,7 +38,14 @@ TEST(GatherRowsTest, AnyShapeOfTableGivesWhatACopyRowByRowGives) {
   }
 }
 
-TEST(GatherRowsTest, NoSlotsMeansNoRows) { GatherRows({nullptr, 512, 512}, {}, {}, 4); }
+TEST(GatherRowsTest, NoSlotsMeansNoRows) {
+  const std::vector<std::byte> before(512, std::byte{7});
+  std::vector<std::byte> memory = before;
+  for (const unsigned threads : {0U, 1U, 4U}) {
+    GatherRows({nullptr, 512, 512}, {}, std::span(memory).first(0), threads);
+    EXPECT_EQ(memory, before) << threads << " threads";
+  }
+}
 
 }  // namespace
 }  // namespace quarry

@@ -10,6 +10,7 @@
 
 #include "quarry/base/units.h"
 #include "sampling/graphs.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -26,7 +27,7 @@ class NeighborCacheTest : public testing::Test {
 
   std::unique_ptr<Topology> Write(const NeighborLists& csc, const NeighborLists* csr) {
     auto topology = WriteTopology(*backend_, directory_, "t" + std::to_string(files_++), csc, csr);
-    EXPECT_TRUE(topology.ok()) << topology.status().ToString();
+    EXPECT_OK(topology);
     return topology.ok() ? std::move(topology).value() : nullptr;
   }
 
@@ -73,21 +74,21 @@ TEST_F(NeighborCacheTest, HoldsTheListsWithTheBestRatioOfDegrees) {
         if (side == Adjacency::kCsr && !has_csr) continue;
         const NeighborLists& lists = side == Adjacency::kCsc ? graph.csc : graph.csr;
         const NeighborLists& opposite = side == Adjacency::kCsc ? graph.csr : graph.csc;
-        const auto cache = NeighborCache::Build(*backend_, *topology, side, table_bytes + list_bytes);
-        ASSERT_TRUE(cache.ok()) << cache.status().ToString();
-        EXPECT_LE((*cache)->memory_bytes(), table_bytes + list_bytes);
+        ASSERT_OK_AND_ASSIGN(const auto cache,
+                             NeighborCache::Build(*backend_, *topology, side, table_bytes + list_bytes));
+        EXPECT_LE(cache->memory_bytes(), table_bytes + list_bytes);
         const std::vector<bool> expected =
             OracleChoice(lists, opposite, RoundDown(list_bytes, 4096) / sizeof(NodeId));
         uint64_t edges = 0;
         for (NodeId v = 0; v < graph.node_count(); ++v) {
-          const std::span<const NodeId> list = (*cache)->Find(v);
+          const std::span<const NodeId> list = cache->Find(v);
           ASSERT_EQ(list.data() != nullptr, expected[v]) << "node " << v;
           if (!expected[v]) continue;
           ASSERT_TRUE(std::ranges::equal(list, lists.Of(v))) << "node " << v;
           edges += list.size();
         }
-        EXPECT_EQ((*cache)->cached_edges(), edges);
-        EXPECT_EQ((*cache)->cached_nodes(), std::count(expected.begin(), expected.end(), true));
+        EXPECT_EQ(cache->cached_edges(), edges);
+        EXPECT_EQ(cache->cached_nodes(), std::count(expected.begin(), expected.end(), true));
       }
     }
   }
@@ -97,11 +98,11 @@ TEST_F(NeighborCacheTest, HoldsEveryListWhenTheMemorySuffices) {
   Rng rng(20);
   const Graph graph = RandomGraph(rng, 3000, 50'000, 1);
   const auto topology = Write(graph.csc, nullptr);
-  const auto cache = NeighborCache::Build(*backend_, *topology, Adjacency::kCsc, 8 * kMiB);
-  ASSERT_TRUE(cache.ok());
-  EXPECT_EQ((*cache)->cached_edges(), 50'000);
+  ASSERT_OK_AND_ASSIGN(const auto cache,
+                       NeighborCache::Build(*backend_, *topology, Adjacency::kCsc, 8 * kMiB));
+  EXPECT_EQ(cache->cached_edges(), 50'000);
   for (NodeId v = 0; v < graph.node_count(); ++v) {
-    ASSERT_TRUE(std::ranges::equal((*cache)->Find(v), graph.csc.Of(v))) << v;
+    ASSERT_TRUE(std::ranges::equal(cache->Find(v), graph.csc.Of(v))) << v;
   }
 }
 
@@ -110,11 +111,11 @@ TEST_F(NeighborCacheTest, IsEmptyWhenTheAddressTableDoesNotFit) {
   const Graph graph = RandomGraph(rng, 5000, 50'000, 1);
   const auto topology = Write(graph.csc, nullptr);
   for (const uint64_t bytes : {uint64_t{0}, uint64_t{4096}, RoundUp(5000 * 4, 4096)}) {
-    const auto cache = NeighborCache::Build(*backend_, *topology, Adjacency::kCsc, bytes);
-    ASSERT_TRUE(cache.ok());
-    EXPECT_EQ((*cache)->memory_bytes(), 0);
-    EXPECT_EQ((*cache)->cached_nodes(), 0);
-    EXPECT_EQ((*cache)->Find(4999).data(), nullptr);
+    ASSERT_OK_AND_ASSIGN(const auto cache,
+                         NeighborCache::Build(*backend_, *topology, Adjacency::kCsc, bytes));
+    EXPECT_EQ(cache->memory_bytes(), 0);
+    EXPECT_EQ(cache->cached_nodes(), 0);
+    EXPECT_EQ(cache->Find(4999).data(), nullptr);
   }
 }
 
@@ -124,11 +125,11 @@ TEST_F(NeighborCacheTest, NeverExceedsItsMemory) {
   const auto topology = Write(graph.csc, nullptr);
   for (const uint64_t bytes :
        {kMiB, 2 * kMiB + 1, 3 * kMiB, 4 * kMiB - 1, 5 * kMiB + 123, 7 * kMiB, 64 * kMiB}) {
-    const auto cache = NeighborCache::Build(*backend_, *topology, Adjacency::kCsc, bytes);
-    ASSERT_TRUE(cache.ok());
-    EXPECT_LE((*cache)->memory_bytes(), bytes);
+    ASSERT_OK_AND_ASSIGN(const auto cache,
+                         NeighborCache::Build(*backend_, *topology, Adjacency::kCsc, bytes));
+    EXPECT_LE(cache->memory_bytes(), bytes);
     if (bytes > 3 * kMiB) {
-      EXPECT_GT((*cache)->cached_nodes(), 0) << bytes;
+      EXPECT_GT(cache->cached_nodes(), 0) << bytes;
     }
   }
 }
@@ -143,8 +144,8 @@ TEST_F(NeighborCacheTest, RefusesACorruptPage) {
     file.put(static_cast<char>(0x5a));
   }
   const auto cache = NeighborCache::Build(*backend_, *topology, Adjacency::kCsc, kMiB);
-  EXPECT_EQ(cache.status().code(), Code::kCorruption) << cache.status().ToString();
-  EXPECT_TRUE(NeighborCache::Build(*backend_, *topology, Adjacency::kCsr, kMiB).ok());
+  EXPECT_THAT(cache, IsStatus(Code::kCorruption));
+  EXPECT_OK(NeighborCache::Build(*backend_, *topology, Adjacency::kCsr, kMiB));
 }
 
 }  // namespace

@@ -25,14 +25,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-bool Becomes(const std::function<bool()>& condition) {
-  for (int attempt = 0; attempt < 1000; attempt++) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
 class AdminCliTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -121,12 +113,12 @@ TEST_F(AdminCliTest, StatsAreTheTableOfSql) {
 TEST_F(AdminCliTest, WatchingLeavesTheDatabaseToOthersInBetween) {
   CopyDatabase("watched");
   const Process watching("stats watched --json --watch 0.3", root_);
-  ASSERT_TRUE(Becomes([&] { return !Lines(watching.Printed()).empty(); }));
+  ASSERT_TRUE(watching.WaitUntil([&] { return !Lines(watching.Printed()).empty(); }));
   EXPECT_EQ(json::parse(Lines(watching.Printed()).front())["changed_rows"], 0);
   // It may come while the figures are read.
   const auto put = [] { return Run("put watched --ids graph/valid_idx.npy --split test").exit_code == 0; };
-  EXPECT_TRUE(Becomes(put));
-  EXPECT_TRUE(Becomes([&] {
+  EXPECT_TRUE(watching.WaitUntil(put));
+  EXPECT_TRUE(watching.WaitUntil([&] {
     const std::string printed = watching.Printed();
     return printed.ends_with("\n") && json::parse(Lines(printed).back())["changed_rows"] > 0;
   }));
@@ -142,14 +134,20 @@ TEST_F(AdminCliTest, WatchingWaitsForADatabaseThatAnotherHasOpen) {
   EXPECT_EQ(Run("stats held").exit_code, 1);
   ASSERT_EQ(flock(lock, LOCK_UN), 0);
   const Process watching("stats held --watch 0.1", root_);
-  EXPECT_TRUE(Becomes([&] { return watching.HasPrinted(); }));
+  EXPECT_TRUE(watching.WaitUntilItPrints());
   ASSERT_EQ(flock(lock, LOCK_EX), 0);  // between two looks
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const auto has_tried = [&watching](size_t times) {
+    const std::vector<std::string> lines = Lines(watching.Complaints());
+    return static_cast<size_t>(std::ranges::count_if(lines, [](const std::string& line) {
+             return line.find("trying again") != std::string::npos;
+           })) >= times;
+  };
+  EXPECT_TRUE(watching.WaitUntil([&] { return has_tried(1); }));
   const size_t printed = watching.Printed().size();
-  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  EXPECT_TRUE(watching.WaitUntil([&] { return has_tried(4); }));
   EXPECT_EQ(watching.Printed().size(), printed);
   close(lock);
-  EXPECT_TRUE(Becomes([&] { return watching.Printed().size() > printed; }));
+  EXPECT_TRUE(watching.WaitUntil([&] { return watching.Printed().size() > printed; }));
   watching.Signal(SIGTERM);
   const Outcome outcome = watching.Wait();
   EXPECT_EQ(outcome.exit_code, 0);
@@ -158,7 +156,7 @@ TEST_F(AdminCliTest, WatchingWaitsForADatabaseThatAnotherHasOpen) {
 
 TEST_F(AdminCliTest, StatsOfAServerAreItsCounters) {
   const Process server("serve db --socket run/socket --memory 256MiB", root_);
-  ASSERT_TRUE(Becomes([] { return fs::exists(root_ / "run/socket"); }));
+  ASSERT_TRUE(server.WaitUntil([] { return fs::exists(root_ / "run/socket"); }));
   const json stats = RunJson("stats unix:run/socket --json");
   const json top = RunJson("top unix:run/socket --json");
   EXPECT_GT(stats.size(), 10U);

@@ -7,6 +7,7 @@
 #include "client/store_util.h"
 #include "quarry.h"
 #include "quarry/embedding/embedding_store.h"
+#include "support/status_matchers.h"
 
 namespace quarry::testing_util {
 
@@ -16,7 +17,7 @@ class CStoreTest : public testing::TestWithParam<StoreKind> {
     {
       const auto backend = MakeDefaultBackend();
       const auto store = quarry::Store::Open(*backend, database_.path()).value();
-      EXPECT_TRUE(CreateEmbeddings(*store, "nodes", {.row_count = 20, .dim = 4}).ok());
+      EXPECT_OK(CreateEmbeddings(*store, "nodes", {.row_count = 20, .dim = 4}));
     }
     if (GetParam() != StoreKind::kEmbedded) server_.emplace(database_.path(), folder_ / "socket/q.sock");
     const quarry_open_options options = {.size = sizeof(options),

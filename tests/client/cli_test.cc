@@ -243,9 +243,7 @@ TEST_F(CliTest, APutAtAServerIsTheSameCommit) {
   values.back() = NAN;
   WriteNpy(root_ / "far_bad.npy", "<f4", "(16384, 1024)", BytesOfAll(values));
   const Process server("serve far.db --socket far.run/s --memory 256MiB", root_);
-  for (int i = 0; i < 2000 && !fs::exists(root_ / "far.run/s"); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
+  ASSERT_TRUE(server.WaitUntil([] { return fs::exists(root_ / "far.run/s"); }));
   const auto changed = [] {
     return Run("sql unix:far.run/s SELECT/**/count(*)/**/FROM/**/nodes/**/WHERE/**/label+(split='test')=2")
         .out;
@@ -613,9 +611,7 @@ TEST_F(CliTest, AKilledTrainingGoesOnToTheSameLosses) {
   EXPECT_GT(expected["checkpoint_seconds"].get<double>(), 0);
 
   const Process training(train, root_);
-  for (int attempt = 0; attempt < 5000 && !training.HasPrinted(); attempt++) {  // an epoch
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  EXPECT_TRUE(training.WaitUntilItPrints());  // an epoch
   training.Signal(SIGKILL);
   const Outcome killed = training.Wait();
   ASSERT_EQ(killed.exit_code, 128 + SIGKILL) << killed.err;
@@ -670,9 +666,7 @@ TEST_F(CliTest, AnInterruptedTrainingSaysWhereItGoesOn) {
       "train stopped --json --layers 1 --fanout 5 --hidden 8 --memory 256MiB --threads 1 --torch-threads 1 "
       "--checkpoint-every 1 --epochs ";
   const Process training(train + "100000", root_);
-  for (int attempt = 0; attempt < 5000 && !training.HasPrinted(); attempt++) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  EXPECT_TRUE(training.WaitUntilItPrints());
   training.Signal(SIGINT);
   const Outcome outcome = training.Wait();
   EXPECT_EQ(outcome.exit_code, 1);
@@ -760,11 +754,7 @@ TEST_F(CliTest, ADatabaseIsOpenOnce) {
                   "--patience 0 --threads 1 --torch-threads 1 --json"),
       root_);
   Outcome second;
-  for (int attempt = 0; attempt < 100; attempt++) {  // until it has started
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    second = Run("info db");
-    if (second.exit_code != 0) break;
-  }
+  EXPECT_TRUE(training.WaitUntil([&second] { return (second = Run("info db")).exit_code != 0; }));
   training.Signal(SIGINT);
   const Outcome first = training.Wait();
   EXPECT_EQ(second.exit_code, 1);
@@ -807,8 +797,7 @@ TEST_F(CliTest, AWrongMagicSaysWhatTheFileLooksLike) {
 
 TEST_F(CliTest, AnInterruptedGenerateLeavesNothing) {
   const Process process("generate big --nodes 3M --dim 128 --degree 30", root_);
-  while (!fs::exists(Path("big.generating/edges.npy")))
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(process.WaitUntil([] { return fs::exists(Path("big.generating/edges.npy")); }));
   process.Signal(SIGTERM);
   const Outcome outcome = process.Wait();
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
@@ -822,8 +811,7 @@ TEST_F(CliTest, AnInterruptedLayoutBuildSaysWhatItLeavesAndResumeTakesItOver) {
   const std::string build =
       "layout build stopped --fanout 5,5 --batch-size 50 --epochs-planned 150 --cache 10%";
   const Process process(build, root_);
-  while (!fs::exists(Path("stopped/layouts/default.building/sampled")))
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(process.WaitUntil([] { return fs::exists(Path("stopped/layouts/default.building/sampled")); }));
   process.Signal(SIGINT);
   const Outcome outcome = process.Wait();
   ASSERT_EQ(outcome.exit_code, 1) << "it was done before the signal came: " << outcome.out;
@@ -951,9 +939,7 @@ TEST_F(CliTest, AKilledLinkPredictionGoesOnToTheSameVectors) {
   EXPECT_EQ(json::parse(Run("info kg-run --json").out)["trainings"][0]["config"], expected["config"]);
 
   const Process training(train, root_);
-  for (int attempt = 0; attempt < 5000 && !training.HasPrinted(); attempt++) {  // an epoch
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  EXPECT_TRUE(training.WaitUntilItPrints());  // an epoch
   training.Signal(SIGKILL);
   const Outcome killed = training.Wait();
   ASSERT_EQ(killed.exit_code, 128 + SIGKILL) << killed.err;
@@ -1022,9 +1008,7 @@ TEST_F(CliTest, InterruptedLinkPredictionSaysWhereItGoesOn) {
       "train kg-stop --task link --dim 16 --batch-size 100 --valid-every 0 --checkpoint-every 30 --json "
       "--epochs ";
   const Process training(train + "100000", root_);
-  for (int attempt = 0; attempt < 1000 && Lines(training.Printed()).size() < 3; attempt++) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+  EXPECT_TRUE(training.WaitUntil([&] { return Lines(training.Printed()).size() >= 3; }));
   training.Signal(SIGINT);
   const Outcome outcome = training.Wait();
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
@@ -1044,9 +1028,7 @@ TEST_F(CliTest, InterruptedLinkPredictionSaysWhereItGoesOn) {
 TEST_F(CliTest, InterruptedLinkPredictionStops) {
   const Process training(
       "train db --task link --decoder dot --valid-share 1% --test-share 1% --epochs 100000 --json", root_);
-  for (int attempt = 0; attempt < 1000 && !training.HasPrinted(); attempt++) {  // an epoch
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+  EXPECT_TRUE(training.WaitUntilItPrints());  // an epoch
   training.Signal(SIGINT);
   const Outcome outcome = training.Wait();
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;

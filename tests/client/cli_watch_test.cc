@@ -151,9 +151,7 @@ TEST_F(CliWatchTest, ACommandThatFailsOrIsInterruptedLeavesItsTrace) {
       "train endless --trace stopped.json --json --layers 1 --fanout 5 --hidden 8 --epochs 100000 "
       "--memory 256MiB --threads 1 --torch-threads 1",
       root_);
-  for (int attempt = 0; attempt < 5000 && !training.HasPrinted(); attempt++) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  EXPECT_TRUE(training.WaitUntilItPrints());
   training.Signal(SIGINT);
   EXPECT_EQ(training.Wait().exit_code, 1);
   EXPECT_THAT(ReadTrace(root_ / "stopped.json").All(), IsSupersetOf({"sample", "extract", "compute"}));

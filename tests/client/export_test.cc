@@ -23,6 +23,7 @@
 #include "storage/store_rows.h"
 #include "support/array_files.h"
 #include "support/shared_data.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -94,7 +95,7 @@ Status Import(const std::string& database, const std::string& source, const Impo
 
 std::unique_ptr<Database> Open(const std::string& path) {
   auto database = Database::Open(path, {.memory_bytes = 256 * kMiB});
-  EXPECT_TRUE(database.ok()) << database.status().ToString();
+  EXPECT_OK(database);
   return std::move(database).value();
 }
 
@@ -117,7 +118,7 @@ void Change(const std::string& path) {
   batch.SetSplit(5, Split::kNone);
   batch.SetSplit(200, Split::kTest);
   const auto written = database->store().Write(batch);
-  ASSERT_TRUE(written.ok()) << written.status().ToString();
+  ASSERT_OK(written);
 }
 
 // All that two databases are compared by.
@@ -242,19 +243,18 @@ TEST_P(RoundTripTest, ImportingAnExportMakesAnEqualDatabase) {
   const Case example = Get();
   WriteSource(folder, example.relations, example.weighted);
   Status status = Import(folder / "db", folder / "set", example.options);
-  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_OK(status);
   Change(folder / "db");
   const Contents expected = ReadContents(folder / "db");
   for (const ExportFormat format : kFormats) {
     const std::string name = NameOf(format);
     SCOPED_TRACE(name);
-    const auto report = Export(folder / "db", folder / name, {.format = format});
-    ASSERT_TRUE(report.ok()) << report.status().ToString();
-    EXPECT_EQ(report->timestamp, 1u);
-    EXPECT_EQ(report->files, FilesIn(folder / name).size());
+    ASSERT_OK_AND_ASSIGN(const auto report, Export(folder / "db", folder / name, {.format = format}));
+    EXPECT_EQ(report.timestamp, 1u);
+    EXPECT_EQ(report.files, FilesIn(folder / name).size());
     EXPECT_FALSE(fs::exists(folder / (name + ".exporting")));
-    status = ImportAs(*report, folder / (name + ".db"), folder / name);
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    status = ImportAs(report, folder / (name + ".db"), folder / name);
+    ASSERT_OK(status);
     ExpectEqual(ReadContents(folder / (name + ".db")), expected);
   }
 }
@@ -264,30 +264,29 @@ INSTANTIATE_TEST_SUITE_P(Cases, RoundTripTest, testing::Range<size_t>(0, 6));
 TEST(ExportTest, Int8RowsKeepTheirScales) {
   const TemporaryFolder folder("export");
   WriteSource(folder, {""});
-  ASSERT_TRUE(Import(folder / "db", folder / "set", {.feature_type = ElementType::kInt8}).ok());
+  ASSERT_OK(Import(folder / "db", folder / "set", {.feature_type = ElementType::kInt8}));
   Change(folder / "db");
-  const auto report = Export(folder / "db", folder / "out");
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
-  EXPECT_THAT(report->import_options, IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const auto report, Export(folder / "db", folder / "out"));
+  EXPECT_THAT(report.import_options, IsEmpty());
   const Status status = Import(folder / "again", folder / "out");
-  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_OK(status);
   ExpectEqual(ReadContents(folder / "again"), ReadContents(folder / "db"));
   fs::remove(folder / "out/features_scale.npy");
-  EXPECT_EQ(Import(folder / "no-scales", folder / "out").code(), Code::kInvalidArgument);
+  EXPECT_THAT(Import(folder / "no-scales", folder / "out"), IsStatus(Code::kInvalidArgument));
 }
 
 TEST(ExportTest, TriplesKeepTheirWeights) {
   const TemporaryFolder folder("export");
   folder.Write("kg/train.txt", "b\tr\ta\t0.1\nb\tq\tc\t-8\nb\tq\tc\t1e-40\n");
   folder.Write("kg/test.txt", "c\tr\ta\n");
-  ASSERT_TRUE(Import(folder / "db", folder / "kg").ok());
+  ASSERT_OK(Import(folder / "db", folder / "kg"));
   for (const ExportFormat format : {ExportFormat::kNpy, ExportFormat::kCsv}) {
     const std::string name = NameOf(format);
-    ASSERT_TRUE(Export(folder / "db", folder / name, {.format = format}).ok());
+    ASSERT_OK(Export(folder / "db", folder / name, {.format = format}));
     EXPECT_EQ(ReadText(folder / (name + "/train.txt")), "b\tr\ta\t0.1\nb\tq\tc\t1e-40\nb\tq\tc\t-8\n");
     EXPECT_EQ(ReadText(folder / (name + "/test.txt")), "c\tr\ta\n");
     const Status status = Import(folder / (name + ".db"), folder / name);
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
     ExpectEqual(ReadContents(folder / (name + ".db")), ReadContents(folder / "db"));
   }
 }
@@ -303,10 +302,10 @@ TEST(ExportTest, TextKeepsEveryBitOfAFloat) {
   }
   folder.Write("set/edges.npy", NpyEdges({{0, 1}}));
   folder.Write("set/features.npy", NpyFile(values, {values.size() / 4, 4}));
-  ASSERT_TRUE(Import(folder / "db", folder / "set").ok());
-  ASSERT_TRUE(Export(folder / "db", folder / "csv", {.format = ExportFormat::kCsv}).ok());
+  ASSERT_OK(Import(folder / "db", folder / "set"));
+  ASSERT_OK(Export(folder / "db", folder / "csv", {.format = ExportFormat::kCsv}));
   const Status status = Import(folder / "again", folder / "csv");
-  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_OK(status);
   ExpectEqual(ReadContents(folder / "again"), ReadContents(folder / "db"));
 }
 
@@ -316,8 +315,8 @@ TEST(ExportTest, ArraysAreWhatTheirNamesSay) {
   folder.Write("set/features.npy", NpyFile<float>({1, 2, 0.5, 4, -1, 6e-9F}, {3, 2}));
   folder.Write("set/labels.npy", NpyVector<int64_t>({0, -1, 3}));
   folder.Write("set/valid_idx.npy", NpyVector<int64_t>({2, 1}));
-  ASSERT_TRUE(Import(folder / "db", folder / "set").ok());
-  ASSERT_TRUE(Export(folder / "db", folder / "npy").ok());
+  ASSERT_OK(Import(folder / "db", folder / "set"));
+  ASSERT_OK(Export(folder / "db", folder / "npy"));
   EXPECT_THAT(FilesIn(folder / "npy"),
               UnorderedElementsAre("edges.npy", "features.npy", "labels.npy", "train_idx.npy",
                                    "valid_idx.npy", "test_idx.npy", "metadata.yaml"));
@@ -326,7 +325,7 @@ TEST(ExportTest, ArraysAreWhatTheirNamesSay) {
   EXPECT_EQ(edges.substr(4096), RawBytes<int64_t>({1, 2, 0, 0, 0, 1})) << "by destination, then source";
   EXPECT_EQ(ReadText(folder / "npy/metadata.yaml"),
             "num_nodes: 3\nnum_edges: 3\nfeature_dim: 2\nnum_classes: 4\n");
-  ASSERT_TRUE(Export(folder / "db", folder / "csv", {.format = ExportFormat::kCsv}).ok());
+  ASSERT_OK(Export(folder / "db", folder / "csv", {.format = ExportFormat::kCsv}));
   EXPECT_EQ(ReadText(folder / "csv/edges.csv"), "1,0\n2,0\n0,1\n");
   EXPECT_EQ(ReadText(folder / "csv/features.csv"), "1,2\n0.5,4\n-1,6e-09\n");
   EXPECT_EQ(ReadText(folder / "csv/labels.csv"), "0\n-1\n3\n");
@@ -338,8 +337,8 @@ TEST(ExportTest, ArraysAreWhatTheirNamesSay) {
 TEST(ExportTest, GraphBoltFoldersDescribeThemselves) {
   const TemporaryFolder folder("export");
   WriteSource(folder, {"b", "a"});
-  ASSERT_TRUE(Import(folder / "db", folder / "set").ok());
-  ASSERT_TRUE(Export(folder / "db", folder / "gb", {.format = ExportFormat::kGraphBolt}).ok());
+  ASSERT_OK(Import(folder / "db", folder / "set"));
+  ASSERT_OK(Export(folder / "db", folder / "gb", {.format = ExportFormat::kGraphBolt}));
   EXPECT_THAT(ReadText(folder / "gb/metadata.yaml"), StartsWith(R"(dataset_name: "db"
 graph:
   nodes:
@@ -364,15 +363,15 @@ feature_data:
     name: "label"
     format: "numpy"
 )"));
-  const auto graph = DecodeGraphBolt(ReadText(folder / "gb/metadata.yaml"), "metadata.yaml");
-  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
-  ASSERT_EQ(graph->tasks.size(), 1u);
-  EXPECT_EQ(graph->tasks[0].name, "node_classification");
-  EXPECT_EQ(graph->tasks[0].class_count, 5u);
-  ASSERT_EQ(graph->tasks[0].train.size(), 1u);
-  EXPECT_EQ(graph->tasks[0].train[0].type, "node");
-  EXPECT_EQ(graph->tasks[0].train[0].arrays[0].name, "seeds");
-  EXPECT_EQ(graph->tasks[0].train[0].arrays[1].path, "train_labels.npy");
+  ASSERT_OK_AND_ASSIGN(const auto graph,
+                       DecodeGraphBolt(ReadText(folder / "gb/metadata.yaml"), "metadata.yaml"));
+  ASSERT_EQ(graph.tasks.size(), 1u);
+  EXPECT_EQ(graph.tasks[0].name, "node_classification");
+  EXPECT_EQ(graph.tasks[0].class_count, 5u);
+  ASSERT_EQ(graph.tasks[0].train.size(), 1u);
+  EXPECT_EQ(graph.tasks[0].train[0].type, "node");
+  EXPECT_EQ(graph.tasks[0].train[0].arrays[0].name, "seeds");
+  EXPECT_EQ(graph.tasks[0].train[0].arrays[1].path, "train_labels.npy");
   // Labels beside seeds, in their order.
   const std::string labels = ReadText(folder / "set/labels.npy");
   std::string expected;
@@ -397,7 +396,7 @@ TEST(ExportTest, TriplesComeBackWithTheirNamesAndIds) {
   folder.Write("set/train.txt", parts[0]);
   folder.Write("set/valid.txt", parts[1]);
   folder.Write("set/test.txt", parts[2]);
-  ASSERT_TRUE(Import(folder / "db", folder / "set").ok());
+  ASSERT_OK(Import(folder / "db", folder / "set"));
   const auto lines = [](const std::string& text) {
     std::vector<std::string> sorted;
     std::istringstream stream(text);
@@ -405,19 +404,19 @@ TEST(ExportTest, TriplesComeBackWithTheirNamesAndIds) {
     std::ranges::sort(sorted);
     return sorted;
   };
-  ASSERT_TRUE(Export(folder / "db", folder / "out").ok());
+  ASSERT_OK(Export(folder / "db", folder / "out"));
   EXPECT_EQ(lines(ReadText(folder / "out/train.txt")), lines(parts[0]));
   EXPECT_EQ(lines(ReadText(folder / "out/valid.txt")), lines(parts[1]));
   EXPECT_EQ(lines(ReadText(folder / "out/test.txt")), lines(parts[2]));
-  ASSERT_TRUE(Import(folder / "again", folder / "out").ok());
+  ASSERT_OK(Import(folder / "again", folder / "out"));
   ExpectEqual(ReadContents(folder / "again"), ReadContents(folder / "db"));
-  ASSERT_TRUE(Export(folder / "again", folder / "out2").ok());
+  ASSERT_OK(Export(folder / "again", folder / "out2"));
   for (const std::string& name : FilesIn(folder / "out")) {
     EXPECT_EQ(ReadText(folder / ("out/" + name)), ReadText(folder / ("out2/" + name))) << name;
   }
   // DGL's form has relations and no names of nodes.
-  ASSERT_TRUE(Export(folder / "db", folder / "gb", {.format = ExportFormat::kGraphBolt}).ok());
-  ASSERT_TRUE(Import(folder / "numbers", folder / "gb").ok());
+  ASSERT_OK(Export(folder / "db", folder / "gb", {.format = ExportFormat::kGraphBolt}));
+  ASSERT_OK(Import(folder / "numbers", folder / "gb"));
   const Contents expected = ReadContents(folder / "db");
   const Contents made = ReadContents(folder / "numbers");
   EXPECT_TRUE(made.edges == expected.edges);
@@ -427,11 +426,11 @@ TEST(ExportTest, TriplesComeBackWithTheirNamesAndIds) {
 TEST(ExportTest, OnlyWhatIsAskedForIsWritten) {
   const TemporaryFolder folder("export");
   WriteSource(folder, {""});
-  ASSERT_TRUE(Import(folder / "db", folder / "set").ok());
+  ASSERT_OK(Import(folder / "db", folder / "set"));
   const auto files = [&](const ExportParts& parts) {
     fs::remove_all(folder / "out");
     const auto report = Export(folder / "db", folder / "out", {.parts = parts});
-    EXPECT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_OK(report);
     return FilesIn(folder / "out");
   };
   EXPECT_THAT(files({.topology = false, .features = false, .split = false}),
@@ -443,17 +442,16 @@ TEST(ExportTest, OnlyWhatIsAskedForIsWritten) {
 TEST(ExportTest, EmbeddingsAreArraysOfFloats) {
   const TemporaryFolder folder("export");
   WriteSource(folder, {""});
-  ASSERT_TRUE(Import(folder / "db", folder / "set").ok());
+  ASSERT_OK(Import(folder / "db", folder / "set"));
   constexpr uint32_t kWidth = 5;
   {
     const auto database = Open(folder / "db");
-    ASSERT_TRUE(
-        CreateEmbeddings(database->store(), "v", {.row_count = kNodes, .dim = kWidth, .seed = 4}).ok());
+    ASSERT_OK(CreateEmbeddings(database->store(), "v", {.row_count = kNodes, .dim = kWidth, .seed = 4}));
   }
   const auto report = Export(
       folder / "db", folder / "out",
       {.parts = {.topology = false, .features = false, .labels = false, .split = false, .embeddings = true}});
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_OK(report);
   const std::string bytes = ReadText(folder / "out/embeddings_v.npy").substr(4096);
   ASSERT_EQ(bytes.size(), kNodes * kWidth * sizeof(float));
   const auto database = Open(folder / "db");
@@ -468,7 +466,7 @@ TEST(ExportTest, EmbeddingsAreArraysOfFloats) {
 TEST(ExportTest, RefusesAndLeavesNothing) {
   const TemporaryFolder folder("export");
   WriteSource(folder, {"a:b", "c"});
-  ASSERT_TRUE(Import(folder / "db", folder / "set").ok());
+  ASSERT_OK(Import(folder / "db", folder / "set"));
   const auto refused = [&](const std::string& to, const ExportOptions& options, Code code,
                            const ProgressFunction& progress = {}) {
     const auto report = Export(folder / "db", to, options, progress);
@@ -490,7 +488,7 @@ TEST(ExportTest, RefusesAndLeavesNothing) {
   refused(folder / "out", {}, Code::kCancelled, stop);
   EXPECT_FALSE(fs::exists(folder / "out"));
   auto small = Database::Open(folder / "db", {.memory_bytes = 4 * kMiB});
-  EXPECT_EQ(ExportDatabase(**small, folder / "out", {}).status().code(), Code::kOutOfBudget);
+  EXPECT_THAT(ExportDatabase(**small, folder / "out", {}), IsStatus(Code::kOutOfBudget));
   EXPECT_FALSE(fs::exists(folder / "out"));
 }
 
@@ -498,15 +496,14 @@ TEST(ExportTest, CoraComesBackEqual) {
   QUARRY_SHARED_SET(cora, "cora");
   const TemporaryFolder folder("export");
   Status status = Import(folder / "db", cora.path());
-  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_OK(status);
   const Contents expected = ReadContents(folder / "db");
   for (const ExportFormat format : {ExportFormat::kNpy, ExportFormat::kGraphBolt}) {
     const std::string name = NameOf(format);
     SCOPED_TRACE(name);
-    const auto report = Export(folder / "db", folder / name, {.format = format});
-    ASSERT_TRUE(report.ok()) << report.status().ToString();
-    status = ImportAs(*report, folder / (name + ".db"), folder / name);
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK_AND_ASSIGN(const auto report, Export(folder / "db", folder / name, {.format = format}));
+    status = ImportAs(report, folder / (name + ".db"), folder / name);
+    ASSERT_OK(status);
     ExpectEqual(ReadContents(folder / (name + ".db")), expected);
   }
 }

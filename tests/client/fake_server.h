@@ -25,6 +25,7 @@
 
 #include "quarry/format/wire.h"
 #include "quarry/format/wire_batch.h"
+#include "support/status_matchers.h"
 
 namespace quarry::testing_util {
 
@@ -137,7 +138,7 @@ class FakeServer {
 
   static Reply Answer(uint64_t id, const wire::Response& response, std::vector<int> fds = {}) {
     auto frame = wire::EncodeResponse(id, response);
-    EXPECT_TRUE(frame.ok()) << frame.status().ToString();
+    EXPECT_OK(frame);
     return {.frame = std::move(frame).value(), .fds = std::move(fds)};
   }
 
@@ -163,12 +164,10 @@ class FakeServer {
       if (received <= 0) return;
       std::span<const std::byte> bytes(buffer.data(), static_cast<size_t>(received));
       while (!bytes.empty()) {
-        auto frame = decoder.Next(bytes);
-        ASSERT_TRUE(frame.ok()) << frame.status().ToString();
-        if (!*frame) break;
-        auto request = wire::DecodeRequest(**frame);
-        ASSERT_TRUE(request.ok()) << request.status().ToString();
-        const std::optional<Reply> reply = AnswerTo((*frame)->id, *request);
+        ASSERT_OK_AND_ASSIGN(auto frame, decoder.Next(bytes));
+        if (!frame) break;
+        ASSERT_OK_AND_ASSIGN(auto request, wire::DecodeRequest(*frame));
+        const std::optional<Reply> reply = AnswerTo(frame->id, request);
         if (!reply) continue;
         if (!reply->frame.empty()) SendWith(socket, reply->frame, reply->fds);
         if (reply->close) return;

@@ -15,6 +15,7 @@
 #include "format/wire_hostile.h"
 #include "quarry/client/store.h"
 #include "remote/unix_socket.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -67,17 +68,17 @@ TEST(ServerPlaceTest, AnAddressMayNameTheServersUser) {
   EXPECT_EQ(ParsePlace("/run/q?server-uid=1000").value().server_uid, uid_t{1000});
   for (const char* bad : {"q?server-uid=", "q?server-uid=-1", "q?server-uid=me", "q?server-uid=4294967296",
                           "q?server-uid=1 "}) {
-    EXPECT_EQ(ParsePlace(bad).status().code(), Code::kInvalidArgument) << bad;
+    EXPECT_THAT(ParsePlace(bad), IsStatus(Code::kInvalidArgument)) << bad;
   }
 }
 
 TEST(ServerPlaceTest, AServerRunsAsOneselfAsRootOrAsWhomTheAddressNames) {
   using client::CheckServerUser;
-  EXPECT_TRUE(CheckServerUser({.path = "q"}, 1000, 1000).ok());
-  EXPECT_TRUE(CheckServerUser({.path = "q"}, 0, 1000).ok());
+  EXPECT_OK(CheckServerUser({.path = "q"}, 1000, 1000));
+  EXPECT_OK(CheckServerUser({.path = "q"}, 0, 1000));
   EXPECT_THAT(CheckServerUser({.path = "q"}, 1001, 1000).message(), HasSubstr("unix:q?server-uid=1001"));
   EXPECT_FALSE(CheckServerUser({.path = "q"}, 1001, 0).ok()) << "root's data are root's, too";
-  EXPECT_TRUE(CheckServerUser({.path = "q", .server_uid = 1001}, 1001, 1000).ok());
+  EXPECT_OK(CheckServerUser({.path = "q", .server_uid = 1001}, 1001, 1000));
   EXPECT_FALSE(CheckServerUser({.path = "q", .server_uid = 1001}, 1002, 1000).ok());
 }
 
@@ -94,14 +95,13 @@ TEST_F(HostileServerTest, AnotherUsersServerIsToldNothing) {
   ASSERT_EQ(syscall(SYS_setresuid, -1, 0, -1), 0);
   ASSERT_EQ(listens, 0);
   const auto refused = client::OpenRemote("unix:" + socket(), {.timeout_seconds = 1});
-  EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
-  EXPECT_THAT(refused.status().message(), HasSubstr("user 65534 who serves there"));
+  EXPECT_THAT(refused, IsStatus(Code::kInvalidArgument, HasSubstr("user 65534 who serves there")));
   const int connection = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   char byte = 0;
   EXPECT_EQ(recv(connection, &byte, 1, 0), 0) << "not a byte was sent";
   close(connection);
   const auto silent = client::OpenRemote("unix:" + socket() + "?server-uid=65534", {.timeout_seconds = 0.05});
-  EXPECT_EQ(silent.status().code(), Code::kIoError) << "it is asked, and says nothing";
+  EXPECT_THAT(silent, IsStatus(Code::kIoError)) << "it is asked, and says nothing";
   close(listener);
 }
 
@@ -134,9 +134,8 @@ TEST_F(HostileServerTest, FramesThatDoHarmAreNoAnswer) {
       if (!std::holds_alternative<wire::Describe>(request)) return kAsUsual;
       return Reply{.frame = frame.bytes, .close = true};
     });
-    auto store = Connect(server);
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
-    const Status status = (*store)->Describe().status();
+    ASSERT_OK_AND_ASSIGN(auto store, Connect(server));
+    const Status status = store->Describe().status();
     EXPECT_EQ(status.code(), CodeOf(frame)) << status.ToString();
   }
 }
@@ -146,10 +145,9 @@ TEST_F(HostileServerTest, AnswersToNobodyEndTheConnection) {
     if (!std::holds_alternative<wire::Ping>(request)) return kAsUsual;
     return FakeServer::Answer(id + 100, wire::Done{});
   });
-  auto store = Connect(server);
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
-  const Status status = (*store)->Ping();
-  EXPECT_EQ(status.code(), Code::kCorruption) << status.ToString();
+  ASSERT_OK_AND_ASSIGN(auto store, Connect(server));
+  const Status status = store->Ping();
+  EXPECT_THAT(status, IsStatus(Code::kCorruption));
 }
 
 TEST_F(HostileServerTest, AnswersOfAnotherKindAreCorruption) {
@@ -159,22 +157,21 @@ TEST_F(HostileServerTest, AnswersOfAnotherKindAreCorruption) {
     }
     return FakeServer::Answer(id, wire::Written{.timestamp = 1});
   });
-  auto store = Connect(server);
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  ASSERT_OK_AND_ASSIGN(auto store, Connect(server));
   const std::vector<NodeId> ids = {1};
-  EXPECT_EQ((*store)->Ping().code(), Code::kCorruption);
-  EXPECT_EQ((*store)->Describe().status().code(), Code::kCorruption);
-  EXPECT_EQ((*store)->Lookup({.table = "label", .ids = ids}).status().code(), Code::kCorruption);
-  EXPECT_EQ((*store)->Sample({.seeds = ids, .fanouts = {1}}).status().code(), Code::kCorruption);
-  EXPECT_EQ((*store)->OpenStream({.road = wire::LiveSpec{}}).status().code(), Code::kCorruption);
-  EXPECT_EQ((*store)->TakeSnapshot().status().code(), Code::kCorruption);
+  EXPECT_THAT(store->Ping(), IsStatus(Code::kCorruption));
+  EXPECT_THAT(store->Describe(), IsStatus(Code::kCorruption));
+  EXPECT_THAT(store->Lookup({.table = "label", .ids = ids}), IsStatus(Code::kCorruption));
+  EXPECT_THAT(store->Sample({.seeds = ids, .fanouts = {1}}), IsStatus(Code::kCorruption));
+  EXPECT_THAT(store->OpenStream({.road = wire::LiveSpec{}}), IsStatus(Code::kCorruption));
+  EXPECT_THAT(store->TakeSnapshot(), IsStatus(Code::kCorruption));
 }
 
 TEST_F(HostileServerTest, ServersOfAnotherProtocolAreUnsupported) {
   FakeServer server(socket(), [](uint64_t id, const wire::Request&) -> Scripted {
     return FakeServer::Answer(id, wire::Welcome{.version = 99, .capabilities = 3});
   });
-  EXPECT_EQ(Connect(server).status().code(), Code::kUnsupported);
+  EXPECT_THAT(Connect(server), IsStatus(Code::kUnsupported));
 }
 
 // A session with one region, and what a lookup in it answers.
@@ -211,7 +208,7 @@ TEST_F(HostileServerTest, RegionsAreWhatTheyShouldBe) {
       return WithRegion(id, request, {.id = 1, .bytes = bad.announced}, {fd}, wire::Done{});
     });
     const auto store = Connect(server);
-    EXPECT_EQ(store.status().code(), Code::kCorruption) << store.status().ToString();
+    EXPECT_THAT(store, IsStatus(Code::kCorruption));
     close(fd);
   }
   // Something else than memory.
@@ -221,7 +218,7 @@ TEST_F(HostileServerTest, RegionsAreWhatTheyShouldBe) {
     FakeServer server(socket(), [&](uint64_t id, const wire::Request& request) {
       return WithRegion(id, request, {.id = 1, .bytes = 4096}, {ends[0]}, wire::Done{});
     });
-    EXPECT_EQ(Connect(server).status().code(), Code::kCorruption);
+    EXPECT_THAT(Connect(server), IsStatus(Code::kCorruption));
   }
   close(ends[0]);
   close(ends[1]);
@@ -238,7 +235,7 @@ TEST_F(HostileServerTest, DescriptorsComeWithTheirFrames) {
     const auto store = Connect(server);
     // Too many may be noticed behind the frame that they came with.
     const Status status = store.ok() ? (*store)->Ping() : store.status();
-    EXPECT_EQ(status.code(), Code::kCorruption) << status.ToString();
+    EXPECT_THAT(status, IsStatus(Code::kCorruption));
   }
   close(fd);
 }
@@ -253,10 +250,9 @@ TEST_F(HostileServerTest, LeasesLieInTheirRegions) {
     FakeServer server(socket(), [&](uint64_t id, const wire::Request& request) {
       return WithRegion(id, request, region, {fd}, LeasedRows(range));
     });
-    auto store = Connect(server);
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
-    const auto rows = (*store)->Lookup({.table = "label", .ids = std::vector<NodeId>(512)});
-    EXPECT_EQ(rows.status().code(), Code::kCorruption) << rows.status().ToString();
+    ASSERT_OK_AND_ASSIGN(auto store, Connect(server));
+    const auto rows = store->Lookup({.table = "label", .ids = std::vector<NodeId>(512)});
+    EXPECT_THAT(rows, IsStatus(Code::kCorruption));
   }
   close(fd);
 }
@@ -269,10 +265,9 @@ TEST_F(HostileServerTest, AnswersHaveWhatWasAskedFor) {
         wire::Rows{
             .rows = 1, .element_type = ElementType::kInt64, .dim = 1, .payload = std::vector<std::byte>(8)});
   });
-  auto store = Connect(server);
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
-  EXPECT_EQ((*store)->Lookup({.table = "label", .ids = std::vector<NodeId>{1, 2}}).status().code(),
-            Code::kCorruption);
+  ASSERT_OK_AND_ASSIGN(auto store, Connect(server));
+  EXPECT_THAT(store->Lookup({.table = "label", .ids = std::vector<NodeId>{1, 2}}),
+              IsStatus(Code::kCorruption));
 }
 
 // A claim costs the server nothing; it must cost the client nothing either.
@@ -283,9 +278,8 @@ TEST_F(HostileServerTest, ALeaseIsNoLargerThanItsSession) {
         id, wire::Sampled{.payload = wire::Lease{
                               .id = 1, .range = {.region = 0, .offset = 0, .bytes = uint64_t{1} << 45}}});
   });
-  auto store = Connect(server);
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
-  EXPECT_EQ((*store)->Sample({.seeds = {1}, .fanouts = {1}}).status().code(), Code::kCorruption);
+  ASSERT_OK_AND_ASSIGN(auto store, Connect(server));
+  EXPECT_THAT(store->Sample({.seeds = {1}, .fanouts = {1}}), IsStatus(Code::kCorruption));
 }
 
 std::vector<std::byte> BytesOf(const std::vector<uint8_t>& numbers) {
@@ -320,15 +314,12 @@ TEST_F(HostileServerTest, RowsOfSqlAreRows) {
       if (std::holds_alternative<wire::OpenSession>(request)) return kAsUsual;
       return FakeServer::Answer(id, wire::Done{});
     });
-    auto store = Connect(server);
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
-    auto rows = (*store)->Query("SELECT a, b FROM t");
-    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
-    Result<bool> more = (*rows)->Next();
-    while (more.ok() && *more) more = (*rows)->Next();  // of the third, one is whole
-    EXPECT_EQ(more.status().code(), Code::kCorruption);
-    EXPECT_THAT(more.status().ToString(), HasSubstr(said));
-    EXPECT_FALSE((*rows)->Next().value()) << "it has ended";
+    ASSERT_OK_AND_ASSIGN(auto store, Connect(server));
+    ASSERT_OK_AND_ASSIGN(auto rows, store->Query("SELECT a, b FROM t"));
+    Result<bool> more = rows->Next();
+    while (more.ok() && *more) more = rows->Next();  // of the third, one is whole
+    EXPECT_THAT(more, IsStatus(Code::kCorruption, HasSubstr(said)));
+    EXPECT_FALSE(rows->Next().value()) << "it has ended";
   }
 }
 
@@ -344,7 +335,7 @@ class LyingStream {
         static_cast<std::byte*>(mmap(nullptr, kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0));
     const wire::BatchShape shape = {.hops = 1, .seeds = 2, .targets = 2, .nodes = 4, .edges = 3};
     auto batch = wire::WriteBatchHeader(shape, slot());
-    EXPECT_TRUE(batch.ok()) << batch.status().ToString();
+    EXPECT_OK(batch);
     writer_ = *batch;
     std::ranges::copy(std::vector<uint32_t>{2, 4}, writer_.hop_offsets.begin());
     std::ranges::copy(std::vector<uint32_t>{0, 2, 3}, writer_.indptr.begin());
@@ -404,26 +395,23 @@ TEST_F(HostileServerTest, BatchesAreBlocks) {
   for (const auto& [name, spoil] : lies) {
     SCOPED_TRACE(name);
     LyingStream lying(socket(), spoil);
-    auto store = Connect(lying.server());
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK_AND_ASSIGN(auto store, Connect(lying.server()));
     std::unique_ptr<client::Stream> stream;
-    const auto batch = FirstBatch(**store, stream);
-    EXPECT_EQ(batch.status().code(), Code::kCorruption) << batch.status().ToString();
+    const auto batch = FirstBatch(*store, stream);
+    EXPECT_THAT(batch, IsStatus(Code::kCorruption));
   }
 }
 
 TEST_F(HostileServerTest, WhatWasCheckedStaysAsItWas) {
   LyingStream lying(socket(), [](auto&, auto) {});
-  auto store = Connect(lying.server());
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  ASSERT_OK_AND_ASSIGN(auto store, Connect(lying.server()));
   std::unique_ptr<client::Stream> stream;
-  auto batch = FirstBatch(**store, stream);
-  ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+  ASSERT_OK_AND_ASSIGN(auto batch, FirstBatch(*store, stream));
   std::ranges::fill(lying.writer().indices, 0xffffffff);
   std::ranges::fill(lying.writer().indptr, 0xffffffff);
   std::ranges::fill(lying.writer().hop_offsets, 0xffffffff);
-  EXPECT_TRUE(wire::CheckBatch((*batch)->view()).ok());
-  batch->reset();
+  EXPECT_OK(wire::CheckBatch(batch->view()));
+  batch.reset();
 }
 
 }  // namespace

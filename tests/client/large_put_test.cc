@@ -7,6 +7,7 @@
 
 #include "client/fake_server.h"
 #include "client/store_util.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -41,7 +42,7 @@ uint64_t RowsOfVersion(client::Store& store, uint64_t version) {
     std::vector<NodeId> ids(kSome);
     std::iota(ids.begin(), ids.end(), static_cast<NodeId>(first));
     const auto rows = store.Lookup({.table = "feature", .ids = ids});
-    EXPECT_TRUE(rows.ok()) << rows.status().ToString();
+    EXPECT_OK(rows);
     if (!rows.ok()) return 0;
     for (uint64_t i = 0; i < kSome; ++i) {
       same +=
@@ -71,60 +72,58 @@ TEST_P(LargePutTest, NobodySeesARowBeforeTheCommitAndAllAfterIt) {
   for (uint64_t first = 0; first < kNodes; first += 100) {
     const wire::PutRows tables[] = {RowsFrom(first, 100, 1),
                                     RowsToPut("label", {first}, {BytesOf(int64_t{4})})};
-    ASSERT_TRUE(put->Add(tables).ok());
+    ASSERT_OK(put->Add(tables));
     EXPECT_EQ(RowsOfVersion(*store, 1), 0U);
   }
   const auto beside = store->Put({.tables = {RowsToPut("label", {7}, {BytesOf(int64_t{3})})}});
-  ASSERT_TRUE(beside.ok()) << "others go on: " << beside.status().ToString();
-  const auto written = put->Commit();
-  ASSERT_TRUE(written.ok()) << written.status().ToString();
-  EXPECT_GT(*written, *beside);
-  EXPECT_EQ(store->TakeSnapshot().value()->timestamp(), *written);
+  ASSERT_OK(beside) << "others go on";
+  ASSERT_OK_AND_ASSIGN(const auto written, put->Commit());
+  EXPECT_GT(written, *beside);
+  EXPECT_EQ(store->TakeSnapshot().value()->timestamp(), written);
   EXPECT_EQ(RowsOfVersion(*store, 1), kNodes);
   const auto labels = store->Lookup({.table = "label", .ids = std::vector<NodeId>{7, 900}}).value();
   EXPECT_EQ(At<int64_t>(labels->bytes(), 0), 3);
   EXPECT_EQ(At<int64_t>(labels->bytes(), 1), 4);
-  EXPECT_EQ(AddRows(*put, RowsFrom(0, 1, 2)).code(), Code::kUsage) << "it is done";
-  EXPECT_EQ(put->Commit().status().code(), Code::kUsage);
+  EXPECT_THAT(AddRows(*put, RowsFrom(0, 1, 2)), IsStatus(Code::kUsage)) << "it is done";
+  EXPECT_THAT(put->Commit(), IsStatus(Code::kUsage));
 }
 
 TEST_P(LargePutTest, OneIsUnderWayAtATimeAndGivenUpItLeavesNothing) {
   OpenedStore store = Open();
   auto first = store->BeginPut().value();
-  ASSERT_TRUE(AddRows(*first, RowsFrom(0, 500, 1)).ok());
+  ASSERT_OK(AddRows(*first, RowsFrom(0, 500, 1)));
   auto second = store->BeginPut().value();
-  EXPECT_EQ(AddRows(*second, RowsFrom(0, 1, 2)).code(), Code::kBusy);
+  EXPECT_THAT(AddRows(*second, RowsFrom(0, 1, 2)), IsStatus(Code::kBusy));
   second.reset();
-  ASSERT_TRUE(AddRows(*first, RowsFrom(500, 500, 1)).ok()) << "it goes on";
+  ASSERT_OK(AddRows(*first, RowsFrom(500, 500, 1))) << "it goes on";
   first.reset();
   EXPECT_EQ(RowsOfVersion(*store, 1), 0U);
   auto third = store->BeginPut().value();
-  ASSERT_TRUE(AddRows(*third, RowsFrom(0, kNodes, 3)).ok());
-  ASSERT_TRUE(third->Commit().ok());
+  ASSERT_OK(AddRows(*third, RowsFrom(0, kNodes, 3)));
+  ASSERT_OK(third->Commit());
   EXPECT_EQ(RowsOfVersion(*store, 3), kNodes);
 }
 
 TEST_P(LargePutTest, ARowThatDoesNotFitTakesAllWithIt) {
   OpenedStore store = Open();
   auto put = store->BeginPut().value();
-  ASSERT_TRUE(AddRows(*put, RowsFrom(0, 100, 1)).ok());
+  ASSERT_OK(AddRows(*put, RowsFrom(0, 100, 1)));
   const Status refused = AddRows(*put, RowsToPut("feature", {kNodes}, {RowOf(0, 1)}));
-  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
-  EXPECT_THAT(refused.ToString(), HasSubstr("row 1000 is beyond"));
+  EXPECT_THAT(refused, IsStatus(Code::kInvalidArgument, HasSubstr("row 1000 is beyond")));
   EXPECT_EQ(AddRows(*put, RowsFrom(100, 100, 1)).ToString(), refused.ToString()) << "from then on";
   EXPECT_EQ(put->Commit().status().ToString(), refused.ToString());
   EXPECT_EQ(RowsOfVersion(*store, 1), 0U);
   auto other = store->BeginPut().value();
-  EXPECT_TRUE(AddRows(*other, RowsFrom(0, 10, 2)).ok());
-  EXPECT_TRUE(other->Commit().ok());
+  EXPECT_OK(AddRows(*other, RowsFrom(0, 10, 2)));
+  EXPECT_OK(other->Commit());
 
   wire::PutRows cut = RowsFrom(0, 10, 3);
   std::get<std::vector<std::byte>>(cut.block).pop_back();
-  EXPECT_EQ(AddRows(*store->BeginPut().value(), cut).code(), Code::kInvalidArgument);
-  EXPECT_EQ(store->BeginPut().value()->Add({}).code(), Code::kInvalidArgument);
+  EXPECT_THAT(AddRows(*store->BeginPut().value(), cut), IsStatus(Code::kInvalidArgument));
+  EXPECT_THAT(store->BeginPut().value()->Add({}), IsStatus(Code::kInvalidArgument));
   const wire::PutRows range = {
       .table = "label", .rows = 1, .row_bytes = 8, .block = wire::Range{.region = 1, .bytes = 16}};
-  EXPECT_EQ(AddRows(*store->BeginPut().value(), range).code(), Code::kInvalidArgument);
+  EXPECT_THAT(AddRows(*store->BeginPut().value(), range), IsStatus(Code::kInvalidArgument));
 }
 
 TEST_P(LargePutTest, NoRowsAreACommitOfNothing) {
@@ -137,15 +136,14 @@ TEST_P(LargePutTest, NoRowsAreACommitOfNothing) {
 TEST_P(LargePutTest, APutMayBeLargerThanWhatAServerGrants) {
   if (GetParam() == StoreKind::kEmbedded) GTEST_SKIP() << "its memory is the caller's";
   OpenedStore store = Open({.memory_bytes = kMiB});
-  const auto written = store->Put({.tables = {RowsFrom(0, kNodes, 1)}});
-  ASSERT_TRUE(written.ok()) << written.status().ToString();
+  ASSERT_OK_AND_ASSIGN(const auto written, store->Put({.tables = {RowsFrom(0, kNodes, 1)}}));
   EXPECT_EQ(RowsOfVersion(*store, 1), kNodes);
-  EXPECT_EQ(store->TakeSnapshot().value()->timestamp(), *written);
+  EXPECT_EQ(store->TakeSnapshot().value()->timestamp(), written);
 
   auto put = store->BeginPut().value();
-  ASSERT_TRUE(AddRows(*put, RowsFrom(0, kNodes, 2)).ok());
-  ASSERT_TRUE(AddRows(*put, RowsToPut("feature", {1, 2}, {})).ok());
-  ASSERT_TRUE(put->Commit().ok());
+  ASSERT_OK(AddRows(*put, RowsFrom(0, kNodes, 2)));
+  ASSERT_OK(AddRows(*put, RowsToPut("feature", {1, 2}, {})));
+  ASSERT_OK(put->Commit());
   EXPECT_EQ(RowsOfVersion(*store, 2), kNodes - 2) << "two were deleted";
 }
 
@@ -166,26 +164,24 @@ class LargePutOverAWireTest : public testing::Test {
 
 TEST_F(LargePutOverAWireTest, ACommitWhoseAnswerWasLostHappensOnce) {
   auto put = store_->BeginPut().value();
-  ASSERT_TRUE(AddRows(*put, RowsFrom(0, kNodes, 1)).ok());
+  ASSERT_OK(AddRows(*put, RowsFrom(0, kNodes, 1)));
   wire_.CutBeforeNextAnswer();
-  const auto written = put->Commit();
-  ASSERT_TRUE(written.ok()) << written.status().ToString();
+  ASSERT_OK_AND_ASSIGN(const auto written, put->Commit());
   EXPECT_EQ(wire_.connections(), 2);
-  EXPECT_EQ(store_->TakeSnapshot().value()->timestamp(), *written);
+  EXPECT_EQ(store_->TakeSnapshot().value()->timestamp(), written);
   EXPECT_EQ(RowsOfVersion(*store_, 1), kNodes);
 }
 
 TEST_F(LargePutOverAWireTest, PiecesThatWereLostAreToldAndOthersMayFollowThem) {
   auto put = store_->BeginPut().value();
-  ASSERT_TRUE(AddRows(*put, RowsFrom(0, 300, 1)).ok());
+  ASSERT_OK(AddRows(*put, RowsFrom(0, 300, 1)));
   wire_.CutBeforeNextAnswer();
   const Status lost = AddRows(*put, RowsFrom(300, 300, 1));
-  EXPECT_EQ(lost.code(), Code::kIoError);
-  EXPECT_THAT(lost.ToString(), HasSubstr("nothing was committed"));
+  EXPECT_THAT(lost, IsStatus(Code::kIoError, HasSubstr("nothing was committed")));
   EXPECT_EQ(put->Commit().status().ToString(), lost.ToString());
   EXPECT_EQ(RowsOfVersion(*store_, 1), 0U);
   const auto written = store_->Put({.tables = {RowsFrom(0, kNodes, 2)}});
-  ASSERT_TRUE(written.ok()) << written.status().ToString();
+  ASSERT_OK(written);
   EXPECT_EQ(RowsOfVersion(*store_, 2), kNodes);
 }
 
@@ -194,22 +190,21 @@ TEST_F(LargePutOverAWireTest, APutInPiecesBeginsAnewWhereItsConnectionIsLost) {
   wire_.server_lag = std::chrono::milliseconds(300);
   wire_.CutAfterAnswers(4);
   const auto written = store_->Put({.tables = {RowsFrom(0, kNodes, 1)}});
-  ASSERT_TRUE(written.ok()) << written.status().ToString();
+  ASSERT_OK(written);
   EXPECT_GE(wire_.connections(), 2);
   EXPECT_EQ(RowsOfVersion(*store_, 1), kNodes);
 }
 
 TEST_F(LargePutOverAWireTest, OfAServerThatWasStartedAnewNobodyKnowsWhetherItCommitted) {
   auto put = store_->BeginPut().value();
-  ASSERT_TRUE(AddRows(*put, RowsFrom(0, kNodes, 1)).ok());
+  ASSERT_OK(AddRows(*put, RowsFrom(0, kNodes, 1)));
   wire_.on_cut = [&] {
     server_.Stop();
     server_.Start();
   };
   wire_.CutBeforeNextAnswer();
   const auto written = put->Commit();
-  EXPECT_EQ(written.status().code(), Code::kIoError);
-  EXPECT_THAT(written.status().ToString(), HasSubstr("look whether it has"));
+  EXPECT_THAT(written, IsStatus(Code::kIoError, HasSubstr("look whether it has")));
   EXPECT_EQ(RowsOfVersion(*store_, 1), kNodes) << "it had";
 }
 

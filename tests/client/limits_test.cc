@@ -14,6 +14,7 @@
 #include "client/store_util.h"
 #include "server/served_database.h"
 #include "support/pids_group.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -157,17 +158,17 @@ class ServerLimitsTest : public LimitsTest {
       if (stream.ok()) {
         streams.push_back(std::move(stream).value());
         const auto started = streams.back()->StartPass({.seeds = Split::kTrain});
-        EXPECT_TRUE(started.ok()) << started.status().ToString();
+        EXPECT_OK(started);
       }
       if (streams.size() % 8 != 1 && refused.ok()) continue;
       const Status put = Put(*stores.front(), version);
-      EXPECT_TRUE(put.ok()) << streams.size() << " streams: " << put.ToString();
+      EXPECT_OK(put) << streams.size() << " streams";
     }
     EXPECT_FALSE(refused.ok());
     EXPECT_THAT(refused.ToString(), HasSubstr(refusal));
     for (uint32_t version = 100; version < 124; ++version) {  // new logs, and new tables of the catalog
       const Status put = Put(*stores.front(), version);
-      EXPECT_TRUE(put.ok()) << put.ToString();
+      EXPECT_OK(put);
     }
     const size_t opened = streams.size();
     if (opened > 0) {  // what one gives back, another has

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace quarry {
@@ -68,7 +70,25 @@ class Process {
   pid_t id() const { return process_; }
   void Signal(int signal) const { kill(process_, signal); }
   std::string Printed() const { return ReadFile(out_); }
+  std::string Complaints() const { return ReadFile(err_); }
   bool HasPrinted() const { return std::filesystem::exists(out_) && std::filesystem::file_size(out_) > 0; }
+
+  bool HasEnded() const {
+    siginfo_t ended{};
+    return waitid(P_PID, static_cast<id_t>(process_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+           ended.si_pid != 0;
+  }
+  // Until `holds` is true, however long that takes; false when the process ended before.
+  bool WaitUntil(const std::function<bool()>& holds) const {
+    while (!holds()) {
+      if (HasEnded()) return holds();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return true;
+  }
+  bool WaitUntilItPrints() const {
+    return WaitUntil([this] { return HasPrinted(); });
+  }
 
   Outcome Wait() const {
     int status = 0;

@@ -10,6 +10,7 @@
 #include "client/server_process.h"
 #include "client/store_util.h"
 #include "quarry/layout/layout.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -25,7 +26,7 @@ class ReconnectStreamsTest : public testing::Test {
   std::string socket() const { return folder_ / "s/q.sock"; }
   static std::unique_ptr<client::Store> Connect(const std::string& address) {
     auto store = client::Open(address, {.memory_bytes = 128 * kMiB, .timeout_seconds = 30});
-    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    EXPECT_OK(store);
     return store.ok() ? std::move(store).value() : nullptr;
   }
   void BuildLayoutOf(uint32_t epochs) {
@@ -36,7 +37,7 @@ class ReconnectStreamsTest : public testing::Test {
     spec.road = kLive;
     spec.epochs = epochs;
     const auto built = BuildLayout(*store, budget, spec, false, {});
-    ASSERT_TRUE(built.ok()) << built.status().ToString();
+    ASSERT_OK(built);
   }
   static wire::StartPass Pass(uint64_t pass) {
     return {.seeds = Split::kTrain, .pass = pass, .ordered = true};
@@ -47,10 +48,10 @@ class ReconnectStreamsTest : public testing::Test {
     TestServer server(database_.path(), socket());
     const auto store = Connect(server.address());
     auto stream = store->OpenStream(request);
-    EXPECT_TRUE(stream.ok()) << stream.status().ToString();
+    EXPECT_OK(stream);
     std::vector<Hashes> all;
     for (uint64_t pass = 1; pass <= passes; ++pass) {
-      EXPECT_TRUE((*stream)->StartPass(Pass(pass)).ok());
+      EXPECT_OK((*stream)->StartPass(Pass(pass)));
       all.push_back(DrainPass(**stream));
     }
     return all;
@@ -69,17 +70,16 @@ TEST_F(ReconnectStreamsTest, KilledServersChangeNoBatchOfAnyRoad) {
     const std::vector<Hashes> expected = Undisturbed(request, 3);
     ServerProcess server(database_.path(), socket());
     const auto store = Connect("unix:" + socket());
-    auto stream = store->OpenStream(request);
-    ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+    ASSERT_OK_AND_ASSIGN(auto stream, store->OpenStream(request));
     for (uint64_t pass = 1; pass <= 3; ++pass) {
-      ASSERT_TRUE((*stream)->StartPass(Pass(pass)).ok());
+      ASSERT_OK(stream->StartPass(Pass(pass)));
       Hashes seen;
       for (int death = 0; death < 2; ++death) {
-        std::ranges::move(DrainPass(**stream, 3), std::back_inserter(seen));
+        std::ranges::move(DrainPass(*stream, 3), std::back_inserter(seen));
         server.Kill();
         server.Start();
       }
-      std::ranges::move(DrainPass(**stream), std::back_inserter(seen));
+      std::ranges::move(DrainPass(*stream), std::back_inserter(seen));
       EXPECT_EQ(seen, expected[pass - 1]) << "pass " << pass;
     }
   }
@@ -93,25 +93,23 @@ TEST_F(ReconnectStreamsTest, ALaterEpochOfALayoutIsBegunAgain) {
   ASSERT_NE(expected[0], expected[1]);
   TestServer server(database_.path(), socket());
   const auto store = Connect(server.address());
-  auto stream = store->OpenStream(request);
-  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  ASSERT_OK_AND_ASSIGN(auto stream, store->OpenStream(request));
   const auto restart = [&] {
     server.Stop();
     server.Start();
   };
-  ASSERT_TRUE((*stream)->StartPass(Pass(1)).ok());
-  Hashes seen = DrainPass(**stream, 3);
+  ASSERT_OK(stream->StartPass(Pass(1)));
+  Hashes seen = DrainPass(*stream, 3);
   restart();
-  std::ranges::move(DrainPass(**stream), std::back_inserter(seen));
+  std::ranges::move(DrainPass(*stream), std::back_inserter(seen));
   EXPECT_EQ(seen, expected[0]);
-  ASSERT_TRUE((*stream)->StartPass(Pass(2)).ok());
-  EXPECT_EQ(DrainPass(**stream, 3), Hashes(expected[1].begin(), expected[1].begin() + 3));
+  ASSERT_OK(stream->StartPass(Pass(2)));
+  EXPECT_EQ(DrainPass(*stream, 3), Hashes(expected[1].begin(), expected[1].begin() + 3));
   restart();
-  const Status status = (*stream)->Next().status();
-  EXPECT_EQ(status.code(), Code::kIoError);
-  EXPECT_THAT(status.ToString(), HasSubstr("begin the pass again"));
-  ASSERT_TRUE((*stream)->StartPass(Pass(2)).ok());
-  EXPECT_EQ(DrainPass(**stream), expected[0]);
+  const Status status = stream->Next().status();
+  EXPECT_THAT(status, IsStatus(Code::kIoError, HasSubstr("begin the pass again")));
+  ASSERT_OK(stream->StartPass(Pass(2)));
+  EXPECT_EQ(DrainPass(*stream), expected[0]);
 }
 
 wire::OpenStream SharedByTwo() {
@@ -130,7 +128,7 @@ TEST_F(ReconnectStreamsTest, AMemberOfASharedGroupThatAloneLosesItsConnectionGoe
     for (uint64_t pass = 1; pass <= 6; ++pass) {
       before_pass(pass);
       const auto started = stream.StartPass(Pass(pass));
-      ASSERT_TRUE(started.ok()) << started.status().ToString();
+      ASSERT_OK(started);
       passes.push_back(DrainPass(stream));
     }
   };
@@ -157,7 +155,7 @@ TEST_F(ReconnectStreamsTest, ASharedGroupOutlivesKilledServers) {
     what(0);
     other.join();
   };
-  together([&](int i) { EXPECT_TRUE(streams[i]->StartPass(Pass(1)).ok()); });
+  together([&](int i) { EXPECT_OK(streams[i]->StartPass(Pass(1))); });
   for (int death = 0; death < 3; ++death) {
     // Not as far as each other: what one has used, the other still needs.
     together([&](int i) { std::ranges::move(DrainPass(*streams[i], 2 + i), std::back_inserter(seen[i])); });

@@ -8,6 +8,7 @@
 #include "client/fake_server.h"
 #include "client/query_util.h"
 #include "quarry/client/store.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -30,7 +31,7 @@ class SilentSqlTest : public testing::Test {
   std::string socket() const { return folder_ / "q.sock"; }
   static std::unique_ptr<client::Store> Connect(const FakeServer& server) {
     auto store = client::OpenRemote(server.address(), {.timeout_seconds = kTimeoutSeconds});
-    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    EXPECT_OK(store);
     return std::move(store).value();
   }
   // To be silent about a ping, too, is to hang as a whole.
@@ -83,8 +84,7 @@ TEST_F(SilentSqlTest, AServerThatHangsIsNotWaitedForForEver) {
       status = silent == Silent::kNext ? sql->Run("SELECT 1", [](client::RowCursor&) { return Status(); })
                                        : Status(Code::kIoError, LinesOf(*sql, "SELECT 1").at(0));
     });
-    EXPECT_EQ(status.code(), Code::kIoError);
-    EXPECT_THAT(status.ToString(), HasSubstr("the server has not answered in time"));
+    EXPECT_THAT(status, IsStatus(Code::kIoError, HasSubstr("the server has not answered in time")));
     EXPECT_GE(seconds, kTimeoutSeconds);
     EXPECT_LT(seconds, kLongSeconds);
     EXPECT_THAT(LinesOf(*sql, "SELECT 1"), IsEmpty()) << "the next statement";

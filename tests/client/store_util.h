@@ -18,6 +18,7 @@
 #include "quarry/served_sql.h"
 #include "quarry/server/server.h"
 #include "quarry/storage/store.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry::testing_util {
@@ -31,18 +32,17 @@ class TestServer {
   }
   void Start() {
     backend_ = MakeDefaultBackend();
-    auto store = quarry::Store::Open(*backend_, database_);
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
-    store_ = std::move(store).value();
+    ASSERT_OK_AND_ASSIGN(auto store, quarry::Store::Open(*backend_, database_));
+    store_ = std::move(store);
     budget_ = std::make_unique<MemoryBudget>(memory_bytes_);
-    auto server = Server::Start(*store_, *budget_, {.socket_path = socket_, .sql = MakeSqlRunner(*store_)});
-    ASSERT_TRUE(server.ok()) << server.status().ToString();
-    server_ = std::move(server).value();
+    ASSERT_OK_AND_ASSIGN(auto server, Server::Start(*store_, *budget_,
+                                                    {.socket_path = socket_, .sql = MakeSqlRunner(*store_)}));
+    server_ = std::move(server);
   }
   void Stop() {
     if (server_ == nullptr) return;
     const Status stopped = server_->Stop();
-    EXPECT_TRUE(stopped.ok()) << stopped.ToString();
+    EXPECT_OK(stopped);
     server_.reset();
     budget_.reset();
     store_.reset();
@@ -78,7 +78,7 @@ class OpenedStore {
     if (options.memory_bytes == 0) options.memory_bytes = 128 * kMiB;
     if (kind != StoreKind::kEmbedded) server_.emplace(database, folder_ / "socket/q.sock");
     auto store = client::Open(kind == StoreKind::kEmbedded ? database : server_->address(), options);
-    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    EXPECT_OK(store);
     if (store.ok()) store_ = std::move(store).value();
   }
   client::Store* operator->() { return store_.get(); }
@@ -97,7 +97,7 @@ inline Hashes DrainPass(client::Stream& stream, size_t batches_max = ~size_t{0})
   Hashes hashes;
   while (hashes.size() < batches_max) {
     auto batch = stream.Next();
-    EXPECT_TRUE(batch.ok()) << batch.status().ToString();
+    EXPECT_OK(batch);
     if (!batch.ok() || *batch == nullptr) break;
     hashes.emplace_back((*batch)->index(), HashBatch((*batch)->view()));
   }
@@ -112,7 +112,7 @@ inline wire::OpenStream SmallStream() {
 // What a road of its own gives for the same passes. Nobody else has the database open.
 inline Hashes RoadPass(const std::string& database, uint64_t pass, std::vector<NodeId> seeds = {}) {
   OpenRoad road(database, SmallOptions());
-  EXPECT_TRUE(road.status.ok()) << road.status.ToString();
+  EXPECT_OK(road.status);
   if (seeds.empty()) seeds = road.road->TrainNodes();
   return RunPass(*road.road, {.seeds = std::move(seeds), .pass = pass, .ordered = true});
 }

@@ -238,8 +238,7 @@ TEST_F(SurfacesTest, SizesAndDurationsThatMeanNothingAreUsageErrors) {
 
 TEST_F(SurfacesTest, RemovingLockLetsNoSecondWriterIn) {
   const Process server("serve db --socket run/s --memory 64MiB --json", root_);
-  for (int i = 0; i < 6000 && !server.HasPrinted(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(server.WaitUntilItPrints());
   ASSERT_TRUE(fs::remove(root_ / "db/LOCK"));
   for (const char* verb :
        {"put db --ids graph/valid_idx.npy --split test", "info db", "serve db --socket run/t"}) {

@@ -37,16 +37,6 @@ constexpr const char* kLink =
     " --task link --dim 8 --batch-size 2000 --negatives 20 --ordered --seed 3 --json --memory 128MiB "
     "--valid-share 1% --test-share 1% ";
 
-// True once it is; false when it is not within some seconds.
-template <typename Condition>
-bool Becomes(const Condition& condition) {
-  for (int i = 0; i < 2000; i++) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
 // What does not depend on the machine, to the last bit: of every epoch, and of the end.
 std::string ResultsIn(const std::string& out) {
   std::string results;
@@ -97,7 +87,7 @@ class TrainRemoteTest : public testing::Test {
   class Server {
    public:
     Server() : process_("serve db --socket run/socket --memory 512MiB", root_) {
-      EXPECT_TRUE(Becomes([] { return fs::exists(root_ / "run/socket"); }));
+      EXPECT_TRUE(process_.WaitUntil([] { return fs::exists(root_ / "run/socket"); }));
     }
     ~Server() {
       process_.Signal(SIGTERM);
@@ -124,23 +114,22 @@ class TrainRemoteTest : public testing::Test {
     std::ifstream file("/proc/" + id + "/task/" + id + "/children");
     return {std::istream_iterator<pid_t>(file), {}};
   }
-  static bool AllGone(const std::vector<pid_t>& processes) {
-    return Becomes([&] {
-      for (const pid_t process : processes) {
-        // One whose starter was killed is reaped by whoever adopts it, if by anyone.
-        std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-        const std::string stat{std::istreambuf_iterator<char>(file), {}};
-        if (!stat.empty() && stat.find(") Z ") == std::string::npos) return false;
-      }
-      return true;
-    });
+  static bool IsGone(pid_t process) {
+    // One whose starter was killed is reaped by whoever adopts it, if by anyone.
+    std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+    const std::string stat{std::istreambuf_iterator<char>(file), {}};
+    return stat.empty() || stat.find(") Z ") != std::string::npos;
+  }
+  // However long it takes.
+  static void WaitUntilGone(const std::vector<pid_t>& processes) {
+    while (!std::ranges::all_of(processes, IsGone)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   // Two workers that would train for hours, in their second epoch or later.
   static std::unique_ptr<Process> StartEndless() {
     auto process = std::make_unique<Process>(
         "train db --workers 2 --epochs 100000 --fanout 5,5 --hidden 32 --batch-size 128 --json", root_,
         std::vector<std::string>{TemporaryFolders()});
-    EXPECT_TRUE(Becomes([&] { return process->HasPrinted(); }));
+    EXPECT_TRUE(process->WaitUntilItPrints());
     return process;
   }
 
@@ -242,7 +231,7 @@ TEST_F(TrainRemoteTest, ARunGoesOnToTheLastBitWhoeverDies) {
     {
       const Server server;
       const Process process("train unix:run/socket --epochs 100000 --overwrite" + options + road, root_);
-      EXPECT_TRUE(Becomes([&] { return process.HasPrinted(); }));
+      EXPECT_TRUE(process.WaitUntilItPrints());
       process.Signal(SIGKILL);
       const Outcome killed = process.Wait();
       EXPECT_EQ(killed.exit_code, 128 + SIGKILL);
@@ -351,7 +340,7 @@ TEST_F(TrainRemoteTest, LinksGoOnToTheLastBitWhoeverDies) {
     {
       const Server server;
       const Process process("train unix:run/socket --epochs 100000 --overwrite" + options, root_);
-      EXPECT_TRUE(Becomes([&] { return process.HasPrinted(); }));
+      EXPECT_TRUE(process.WaitUntilItPrints());
       process.Signal(SIGKILL);
       const Outcome killed = process.Wait();
       EXPECT_EQ(killed.exit_code, 128 + SIGKILL) << killed.err;
@@ -393,11 +382,11 @@ TEST_F(TrainRemoteTest, LinksOutliveTheirServer) {
   auto server = std::make_unique<Server>();
   const std::string options = std::string(kLink) + "--checkpoint-every 7 --run outlived";
   const Process process("train unix:run/socket --epochs 100000" + options, root_);
-  EXPECT_TRUE(Becomes([&] { return process.HasPrinted(); }));
+  EXPECT_TRUE(process.WaitUntilItPrints());
   server.reset();
   server = std::make_unique<Server>();
   const size_t told = Lines(process.Printed()).size();
-  EXPECT_TRUE(Becomes([&] { return Lines(process.Printed()).size() > told + 2; }));
+  EXPECT_TRUE(process.WaitUntil([&] { return Lines(process.Printed()).size() > told + 2; }));
   process.Signal(SIGINT);
   const Outcome outcome = process.Wait();
   EXPECT_EQ(outcome.exit_code, 1);
@@ -513,7 +502,7 @@ TEST_F(TrainRemoteTest, AKilledWorkerEndsAll) {
   const Outcome outcome = process->Wait();
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("was ended by signal 9"));
-  EXPECT_TRUE(AllGone(workers));
+  WaitUntilGone(workers);
 }
 
 TEST_F(TrainRemoteTest, CtrlCEndsAllWorkers) {
@@ -525,7 +514,7 @@ TEST_F(TrainRemoteTest, CtrlCEndsAllWorkers) {
   const Outcome outcome = process->Wait();
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("interrupted in "));
-  EXPECT_TRUE(AllGone(workers));
+  WaitUntilGone(workers);
 }
 
 TEST_F(TrainRemoteTest, WorkersEndWithTheirStarter) {
@@ -534,7 +523,7 @@ TEST_F(TrainRemoteTest, WorkersEndWithTheirStarter) {
   ASSERT_EQ(workers.size(), 2u);
   process->Signal(SIGKILL);
   EXPECT_EQ(process->Wait().exit_code, 128 + SIGKILL);
-  EXPECT_TRUE(AllGone(workers));
+  WaitUntilGone(workers);
 }
 
 TEST_F(TrainRemoteTest, EpochsOfAKilledProcessGoWithTheNextWriterAndThoseOfALivingOneStay) {
@@ -544,13 +533,13 @@ TEST_F(TrainRemoteTest, EpochsOfAKilledProcessGoWithTheNextWriterAndThoseOfALivi
     std::unique_ptr<Process> server;
     if (served) {
       server = std::make_unique<Process>("serve killed --socket other/socket --memory 512MiB", root_);
-      ASSERT_TRUE(Becomes([] { return fs::exists(root_ / "other/socket"); }));
+      ASSERT_TRUE(server->WaitUntil([] { return fs::exists(root_ / "other/socket"); }));
     }
     const Process trainer(std::string("train ") + (served ? "unix:other/socket" : "killed --plan") +
                               " --resample every-epoch --epochs 100000 --fanout 5,5 --hidden 32 "
                               "--batch-size 128 --memory 256MiB --json",
                           root_);
-    EXPECT_TRUE(Becomes([&] { return trainer.HasPrinted(); })) << "from now on there is one all the time";
+    EXPECT_TRUE(trainer.WaitUntilItPrints()) << "from now on there is one all the time";
     const Outcome refused = Run("info killed");
     EXPECT_EQ(refused.exit_code, 1);
     EXPECT_THAT(refused.err, HasSubstr("is open in process"));

@@ -56,9 +56,7 @@ void ReadEverything(const std::string& path) {
   EXPECT_EQ(store.ReadEdges("graph", 0, 10).value().size(), 30u);
   EXPECT_EQ(store.ReadTraining("run").status().code(), Code::kNotFound);
   for (const wire::OpenStream& request :
-       {SmallStream(),
-        wire::OpenStream{.road = SmallStream().road, .mode = wire::StreamMode::kShared, .group = "readers"},
-        wire::OpenStream{.road = wire::PlannedSpec{.layout = "default"}}}) {
+       {SmallStream(), wire::OpenStream{.road = wire::PlannedSpec{.layout = "default"}}}) {
     const auto stream = store.OpenStream(request);
     ASSERT_TRUE(stream.ok()) << stream.status().ToString();
     const auto batches = (*stream)->StartPass({.seeds = Split::kTrain});
@@ -110,8 +108,8 @@ class UntouchedTest : public testing::Test {
       ASSERT_TRUE(store.ok()) << store.status().ToString();
       MemoryBudget budget(256 * kMiB);
       LayoutSpec spec;
-      spec.fanouts = {4, 3};
-      spec.batch_size = 32;
+      spec.road.fanouts = {4, 3};
+      spec.road.batch_size = 32;
       const auto built = BuildLayout(**store, budget, spec, /*resume=*/false, {});
       ASSERT_TRUE(built.ok()) << built.status().ToString();
     }
@@ -170,7 +168,7 @@ TEST_F(UntouchedTest, ItCanBeReadOnAReadOnlyMount) {
     auto store = client::Open(here, {.memory_bytes = 256 * kMiB});
     ASSERT_TRUE(store.ok()) << store.status().ToString();
     const auto put = (*store)->Put({.tables = {RowsToPut("label", {kChanged}, {BytesOf(kChangedLabel)})}});
-    EXPECT_EQ(put.status().code(), Code::kIoError) << put.status().ToString();
+    EXPECT_EQ(put.status().code(), Code::kIoError) << "a write is refused: " << put.status().ToString();
   } else {
     ADD_FAILURE() << "the mount cannot be made read-only: " << std::strerror(errno);
   }

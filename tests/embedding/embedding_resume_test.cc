@@ -8,6 +8,7 @@
 #include "embedding/trained_tables.h"
 #include "quarry/embedding/optimizer.h"
 #include "quarry/pipeline/embedding_pipeline.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -77,7 +78,7 @@ Contents Read(std::span<EmbeddingTable* const> tables) {
   Contents contents;
   for (size_t t = 0; t < tables.size(); ++t) {
     contents[t] = AllRowsOf(tables[t]->spec());
-    EXPECT_TRUE(tables[t]->Read(contents[t]).ok());
+    EXPECT_OK(tables[t]->Read(contents[t]));
   }
   return contents;
 }
@@ -102,7 +103,7 @@ Contents TrainAtOnce(Task& task, Rng& rng) {
     pointers[t] = tables[t].get();
   }
   const auto pipeline = EmbeddingPipeline::Make(pointers, task, Options(rng, kNeverWritten));
-  EXPECT_TRUE(pipeline->Run(0, kBatches).ok());
+  EXPECT_OK(pipeline->Run(0, kBatches));
   return Read(pointers);
 }
 
@@ -124,11 +125,11 @@ class Session {
   uint64_t batches_done() const { return static_cast<uint64_t>(pipeline_->last_timestamp() + 1); }
   void Run(uint64_t count) {
     const Status status = pipeline_->Run(batches_done(), std::min(count, kBatches - batches_done()));
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
   }
   void Checkpoint() {
     const Status status = CheckpointAll(*store_, table_pointers_, pipeline_->last_timestamp());
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
   }
   Contents Rows() { return Read(pointers_); }
 
@@ -149,12 +150,11 @@ TEST(EmbeddingResumeTest, OrderedTrainingThatIsStoppedAnywhereEndsAsIfItHadNotBe
     Task task(seed);
     const testing_util::ScratchFolder folder(testing_util::Medium::kMemory);
     const std::string path = folder.path() + "/db";
-    ASSERT_TRUE(testing_util::CreateEmptyDatabase(*backend, path).ok());
+    ASSERT_OK(testing_util::CreateEmptyDatabase(*backend, path));
     {
-      const auto store = Store::Open(*backend, path);
-      ASSERT_TRUE(store.ok()) << store.status().ToString();
+      ASSERT_OK_AND_ASSIGN(const auto store, Store::Open(*backend, path));
       for (size_t t = 0; t < kNames.size(); ++t) {
-        ASSERT_TRUE(CreateEmbeddings(**store, kNames[t], task.specs()[t], 4096).ok());
+        ASSERT_OK(CreateEmbeddings(*store, kNames[t], task.specs()[t], 4096));
       }
     }
     uint64_t done = 0;

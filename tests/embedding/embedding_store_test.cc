@@ -12,6 +12,8 @@
 
 #include "embedding/row_block_util.h"
 #include "embedding/trained_tables.h"
+#include "support/database.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -30,24 +32,18 @@ class EmbeddingStoreTest : public testing::Test {
  protected:
   EmbeddingStoreTest() {
     const Status status = testing_util::CreateEmptyDatabase(*backend_, path_);
-    EXPECT_TRUE(status.ok()) << status.ToString();
-    Reopen();
-  }
-  void Reopen() {
-    store_.reset();
-    auto store = Store::Open(*backend_, path_);
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
-    store_ = std::move(store).value();
+    EXPECT_OK(status);
+    store_.Reopen();
   }
   // Loses all that no checkpoint has.
   void Crash(TrainedTables& tables) {
     tables.Close();
-    Reopen();
+    store_.Reopen();
   }
   void Restart(TrainedTables& tables) {
     Crash(tables);
     const Status status = tables.Open(*store_);
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
   }
   Result<std::unique_ptr<StoredEmbeddings>> Open(std::string_view name) {
     return StoredEmbeddings::Open(*store_, budget_, name, testing_util::FewFrames(*store_, name));
@@ -58,7 +54,7 @@ class EmbeddingStoreTest : public testing::Test {
   const std::string path_ = folder_.path() + "/db";
   const std::unique_ptr<IoBackend> backend_ = MakeDefaultBackend();
   MemoryBudget budget_{kGiB};
-  std::unique_ptr<Store> store_;
+  testing_util::TestStore store_{*backend_, path_};
 };
 
 TEST_F(EmbeddingStoreTest, ANewTableIsASuperblockWhateverItsSize) {
@@ -69,15 +65,14 @@ TEST_F(EmbeddingStoreTest, ANewTableIsASuperblockWhateverItsSize) {
                            .init = InitKind::kNormal,
                            .init_scale = 0.5F,
                            .seed = 7};
-  ASSERT_TRUE(CreateEmbeddings(*store_, "nodes", spec).ok());
+  ASSERT_OK(CreateEmbeddings(*store_, "nodes", spec));
   EXPECT_EQ(fs::file_size(path_ + "/embeddings/nodes-1.qet"), 4096u);
-  Reopen();
-  const auto opened = Open("nodes");
-  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-  EXPECT_EQ((*opened)->timestamp(), kNeverWritten);
-  EXPECT_EQ((*opened)->record().page_bytes, kEmbeddingPageBytes);
+  store_.Reopen();
+  ASSERT_OK_AND_ASSIGN(const auto opened, Open("nodes"));
+  EXPECT_EQ(opened->timestamp(), kNeverWritten);
+  EXPECT_EQ(opened->record().page_bytes, kEmbeddingPageBytes);
   RowBlock block{.ids = {0, 9'999'999}};
-  ASSERT_TRUE((*opened)->table().Read(block).ok());
+  ASSERT_OK(opened->table().Read(block));
   for (size_t i = 0; i < 2; ++i) {
     std::vector<float> expected(spec.dim);
     InitRow(spec, block.ids[i], expected);
@@ -91,7 +86,7 @@ TEST_F(EmbeddingStoreTest, ANewTableIsASuperblockWhateverItsSize) {
 TEST_F(EmbeddingStoreTest, RefusesWhatCannotBe) {
   const EmbeddingSpec spec{.row_count = 10, .dim = 4};
   for (const char* name : {"", "a/b", "..", "a b", "\xc3\xa9"}) {
-    EXPECT_EQ(CreateEmbeddings(*store_, name, spec).code(), Code::kUsage) << name;
+    EXPECT_THAT(CreateEmbeddings(*store_, name, spec), IsStatus(Code::kUsage)) << name;
   }
   const auto code = [&](EmbeddingSpec bad, uint32_t page_bytes = kEmbeddingPageBytes) {
     return CreateEmbeddings(*store_, "bad", bad, page_bytes).code();
@@ -105,38 +100,37 @@ TEST_F(EmbeddingStoreTest, RefusesWhatCannotBe) {
   EXPECT_EQ(code(spec, 0), Code::kInvalidArgument);
   EXPECT_EQ(code(spec, 5000), Code::kInvalidArgument);
   EXPECT_FALSE(fs::exists(path_ + "/embeddings")) << "nothing was made";
-  ASSERT_TRUE(CreateEmbeddings(*store_, "Nodes_2-x", spec).ok());
-  EXPECT_EQ(CreateEmbeddings(*store_, "Nodes_2-x", spec).code(), Code::kAlreadyExists);
+  ASSERT_OK(CreateEmbeddings(*store_, "Nodes_2-x", spec));
+  EXPECT_THAT(CreateEmbeddings(*store_, "Nodes_2-x", spec), IsStatus(Code::kAlreadyExists));
   const Status absent = StoredEmbeddings::Open(*store_, budget_, "nodes", {.memory_bytes = kMiB}).status();
-  EXPECT_EQ(absent.code(), Code::kNotFound);
-  EXPECT_THAT(std::string(absent.message()), HasSubstr("embedding tables: Nodes_2-x"));
-  EXPECT_EQ(StoredEmbeddings::Open(*store_, budget_, "Nodes_2-x", {.memory_bytes = 1}).status().code(),
-            Code::kOutOfBudget);
+  EXPECT_THAT(absent, IsStatus(Code::kNotFound, HasSubstr("embedding tables: Nodes_2-x")));
+  EXPECT_THAT(StoredEmbeddings::Open(*store_, budget_, "Nodes_2-x", {.memory_bytes = 1}),
+              IsStatus(Code::kOutOfBudget));
 }
 
 TEST_F(EmbeddingStoreTest, ATableIsOpenOnceAtATime) {
-  ASSERT_TRUE(CreateEmbeddings(*store_, "nodes", {.row_count = 10, .dim = 4}).ok());
+  ASSERT_OK(CreateEmbeddings(*store_, "nodes", {.row_count = 10, .dim = 4}));
   {
     const auto first = Open("nodes");
-    ASSERT_TRUE(first.ok()) << first.status().ToString();
-    EXPECT_EQ(Open("nodes").status().code(), Code::kBusy);
-    EXPECT_EQ(DropEmbeddings(*store_, "nodes").code(), Code::kBusy);
+    ASSERT_OK(first);
+    EXPECT_THAT(Open("nodes"), IsStatus(Code::kBusy));
+    EXPECT_THAT(DropEmbeddings(*store_, "nodes"), IsStatus(Code::kBusy));
   }
-  EXPECT_TRUE(Open("nodes").ok());
+  EXPECT_OK(Open("nodes"));
 }
 
 TEST_F(EmbeddingStoreTest, ADroppedTableIsGoneWithItsFilesAndItsNameIsFree) {
   TrainedTables tables(1);
-  ASSERT_TRUE(tables.Create(*store_).ok());
-  ASSERT_TRUE(tables.Open(*store_).ok());
-  ASSERT_TRUE(tables.Train(0).ok());
-  ASSERT_TRUE(tables.Checkpoint(*store_, 0).ok());
+  ASSERT_OK(tables.Create(*store_));
+  ASSERT_OK(tables.Open(*store_));
+  ASSERT_OK(tables.Train(0));
+  ASSERT_OK(tables.Checkpoint(*store_, 0));
   Crash(tables);
-  ASSERT_TRUE(DropEmbeddings(*store_, "nodes").ok());
-  EXPECT_EQ(DropEmbeddings(*store_, "nodes").code(), Code::kNotFound);
+  ASSERT_OK(DropEmbeddings(*store_, "nodes"));
+  EXPECT_THAT(DropEmbeddings(*store_, "nodes"), IsStatus(Code::kNotFound));
   EXPECT_THAT(FilesIn(path_ + "/embeddings"), ElementsAre("relations-1-1.qem", "relations-1.qet"));
-  ASSERT_TRUE(CreateEmbeddings(*store_, "nodes", {.row_count = 10, .dim = 4}).ok());
-  Reopen();
+  ASSERT_OK(CreateEmbeddings(*store_, "nodes", {.row_count = 10, .dim = 4}));
+  store_.Reopen();
   EXPECT_EQ((*Open("nodes"))->timestamp(), kNeverWritten);
   EXPECT_THAT(FaultsOf(*store_), IsEmpty());
 }
@@ -149,7 +143,7 @@ TEST_F(EmbeddingStoreTest, ACrashAtAnyPointLeavesExactlyTheLastCheckpoint) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Rng rng(seed);
     TrainedTables tables(seed);
-    ASSERT_TRUE(tables.Create(*store_).ok());
+    ASSERT_OK(tables.Create(*store_));
     TrainedTables::LastWrites committed;
     int64_t checkpoint = kNeverWritten;
     int64_t now = 0;  // goes on through crashes, so that what was lost differs from what is written again
@@ -160,10 +154,10 @@ TEST_F(EmbeddingStoreTest, ACrashAtAnyPointLeavesExactlyTheLastCheckpoint) {
       TrainedTables::LastWrites writes = committed;
       uint64_t pages_at_checkpoint = 0;
       for (uint64_t left = rng.Below(100); left > 0; --left, ++now) {
-        ASSERT_TRUE(tables.Train(now).ok());
+        ASSERT_OK(tables.Train(now));
         tables.Note(now, writes);
         if (rng.Below(40) != 0) continue;
-        ASSERT_TRUE(tables.Checkpoint(*store_, now).ok());
+        ASSERT_OK(tables.Checkpoint(*store_, now));
         committed = writes;
         checkpoint = now;
         pages_at_checkpoint = tables[0].stats().pages_written;
@@ -173,7 +167,7 @@ TEST_F(EmbeddingStoreTest, ACrashAtAnyPointLeavesExactlyTheLastCheckpoint) {
     Crash(tables);
     EXPECT_THAT(FaultsOf(*store_), IsEmpty());
     for (const std::string_view name : TrainedTables::kNames) {
-      ASSERT_TRUE(DropEmbeddings(*store_, name).ok());
+      ASSERT_OK(DropEmbeddings(*store_, name));
     }
   }
   EXPECT_GT(pages_lost, 300u) << "else nothing was at stake";
@@ -181,27 +175,28 @@ TEST_F(EmbeddingStoreTest, ACrashAtAnyPointLeavesExactlyTheLastCheckpoint) {
 
 TEST_F(EmbeddingStoreTest, ACheckpointThatIsRefusedLeavesTheOneBefore) {
   TrainedTables tables(5);
-  ASSERT_TRUE(tables.Create(*store_).ok());
-  ASSERT_TRUE(tables.Open(*store_).ok());
+  ASSERT_OK(tables.Create(*store_));
+  ASSERT_OK(tables.Open(*store_));
   const auto train = [&](int64_t first, int64_t end) {
-    for (; first < end; ++first) ASSERT_TRUE(tables.Train(first).ok());
+    for (; first < end; ++first) ASSERT_OK(tables.Train(first));
   };
   train(0, 50);
-  ASSERT_TRUE(tables.Checkpoint(*store_, 49).ok());
+  ASSERT_OK(tables.Checkpoint(*store_, 49));
   train(50, 100);
   const Status cancelled = MakeStatus(Code::kCancelled, "no");
-  EXPECT_EQ(tables.Checkpoint(*store_, 99, cancelled).code(), Code::kCancelled);
+  EXPECT_THAT(tables.Checkpoint(*store_, 99, cancelled), IsStatus(Code::kCancelled));
   EXPECT_EQ(tables[0].timestamp(), 49);
   train(100, 150);
-  EXPECT_EQ(tables.Checkpoint(*store_, 48).code(), Code::kInvalidArgument) << "time does not run backwards";
+  EXPECT_THAT(tables.Checkpoint(*store_, 48), IsStatus(Code::kInvalidArgument))
+      << "time does not run backwards";
   Restart(tables);
   tables.ExpectState(*store_, 49, tables.WritesUpTo(49));
   EXPECT_THAT(FaultsOf(*store_), IsEmpty());
   // And training goes on behind a checkpoint that was refused.
   train(50, 80);
-  EXPECT_EQ(tables.Checkpoint(*store_, 79, cancelled).code(), Code::kCancelled);
+  EXPECT_THAT(tables.Checkpoint(*store_, 79, cancelled), IsStatus(Code::kCancelled));
   train(80, 120);
-  ASSERT_TRUE(tables.Checkpoint(*store_, 119).ok());
+  ASSERT_OK(tables.Checkpoint(*store_, 119));
   EXPECT_THAT(FilesIn(path_ + "/embeddings"), SizeIs(4)) << "the maps before are gone, the refused ones too";
   train(120, 150);
   Restart(tables);
@@ -210,12 +205,12 @@ TEST_F(EmbeddingStoreTest, ACheckpointThatIsRefusedLeavesTheOneBefore) {
 
 TEST_F(EmbeddingStoreTest, OneTableOfSeveralMayBeCheckpointedByItself) {
   TrainedTables tables(6);
-  ASSERT_TRUE(tables.Create(*store_).ok());
-  ASSERT_TRUE(tables.Open(*store_).ok());
-  ASSERT_TRUE(tables.Train(0).ok());
-  ASSERT_TRUE(tables.Checkpoint(*store_, 0).ok());
-  ASSERT_TRUE(tables.Train(1).ok());
-  ASSERT_TRUE(tables[1].Checkpoint(1).ok());
+  ASSERT_OK(tables.Create(*store_));
+  ASSERT_OK(tables.Open(*store_));
+  ASSERT_OK(tables.Train(0));
+  ASSERT_OK(tables.Checkpoint(*store_, 0));
+  ASSERT_OK(tables.Train(1));
+  ASSERT_OK(tables[1].Checkpoint(1));
   Restart(tables);
   EXPECT_EQ(tables[0].timestamp(), 0);
   EXPECT_EQ(tables[1].timestamp(), 1);
@@ -225,22 +220,22 @@ TEST_F(EmbeddingStoreTest, OneTableOfSeveralMayBeCheckpointedByItself) {
 
 TEST_F(EmbeddingStoreTest, LeftoversGoWhenATableIsOpenedAndNotBefore) {
   TrainedTables tables(7);
-  ASSERT_TRUE(tables.Create(*store_).ok());
+  ASSERT_OK(tables.Create(*store_));
   const std::vector<std::string> ours = {"ghost-1.qet", "ghost-1-3.qem", "nodes-1-9.qem", "nodes-2.qet"};
   const std::vector<std::string> others = {"README", "nodes.qet", "-1.qet", "nodes-1x.qet",
                                            "relations-1-9.qem"};  // the last may be of a checkpoint under way
   for (const auto& files : {ours, others}) {
     for (const std::string& file : files) Touch(file);
   }
-  Reopen();
+  store_.Reopen();
   EXPECT_THAT(FaultsOf(*store_), SizeIs(4)) << "strangers are faults, leftovers are none";
   for (const std::string& file : ours) EXPECT_TRUE(fs::exists(path_ + "/embeddings/" + file)) << file;
-  ASSERT_TRUE(Open("nodes").ok());
+  ASSERT_OK(Open("nodes"));
   for (const std::string& file : ours) EXPECT_FALSE(fs::exists(path_ + "/embeddings/" + file)) << file;
   for (const std::string& file : others) EXPECT_TRUE(fs::exists(path_ + "/embeddings/" + file)) << file;
   Touch("ghost-1.qet");
-  EXPECT_TRUE(CreateEmbeddings(*store_, "ghost", tables.spec(0)).ok()) << "a creation that did not commit";
-  ASSERT_TRUE(tables.Open(*store_).ok());
+  EXPECT_OK(CreateEmbeddings(*store_, "ghost", tables.spec(0))) << "a creation that did not commit";
+  ASSERT_OK(tables.Open(*store_));
   tables.ExpectState(*store_, kNeverWritten, {});
 }
 
@@ -249,16 +244,16 @@ class DoubtfulCommitTest : public EmbeddingStoreTest {
  protected:
   // A checkpoint at 49, a refused one at 99.
   void SetUp() override {
-    ASSERT_TRUE(tables_.Create(*store_).ok());
-    ASSERT_TRUE(tables_.Open(*store_).ok());
+    ASSERT_OK(tables_.Create(*store_));
+    ASSERT_OK(tables_.Open(*store_));
     Train(0, 50);
-    ASSERT_TRUE(tables_.Checkpoint(*store_, 49).ok());
+    ASSERT_OK(tables_.Checkpoint(*store_, 49));
     Train(50, 100);
     const Status refused = MakeStatus(Code::kIoError, "who knows");
-    ASSERT_EQ(tables_.Checkpoint(*store_, 99, refused).code(), Code::kIoError);
+    ASSERT_THAT(tables_.Checkpoint(*store_, 99, refused), IsStatus(Code::kIoError));
   }
   void Train(int64_t first, int64_t end) {
-    for (; first < end; ++first) ASSERT_TRUE(tables_.Train(first).ok());
+    for (; first < end; ++first) ASSERT_OK(tables_.Train(first));
   }
   // What was refused at 99 is on disk, and the store does not know.
   void CommitBehindTheStore() {
@@ -268,10 +263,9 @@ class DoubtfulCommitTest : public EmbeddingStoreTest {
       record.map_file = fmt::format("embeddings/{}-1-{}.qem", record.name, ++record.map_generation);
       record.timestamp = 99;
     }
-    const auto catalog = Catalog::Open(path_, /*read_only=*/false);
-    ASSERT_TRUE(catalog.ok()) << catalog.status().ToString();
-    ASSERT_TRUE((*catalog)->CommitManifest(manifest).ok());
-    ASSERT_TRUE((*catalog)->Close().ok());
+    ASSERT_OK_AND_ASSIGN(const auto catalog, Catalog::Open(path_, /*read_only=*/false));
+    ASSERT_OK(catalog->CommitManifest(manifest));
+    ASSERT_OK(catalog->Close());
   }
   void ExpectAfterRestart(int64_t timestamp) {
     Restart(tables_);
@@ -291,7 +285,7 @@ TEST_F(DoubtfulCommitTest, TrainingOnSparesThePagesOfBoth) {
 TEST_F(DoubtfulCommitTest, TheNextCheckpointReplacesBoth) {
   CommitBehindTheStore();
   Train(100, 200);
-  ASSERT_TRUE(tables_.Checkpoint(*store_, 199).ok());
+  ASSERT_OK(tables_.Checkpoint(*store_, 199));
   Train(200, 250);
   ExpectAfterRestart(199);
 }
@@ -299,7 +293,7 @@ TEST_F(DoubtfulCommitTest, TheNextCheckpointReplacesBoth) {
 TEST_F(DoubtfulCommitTest, OpeningAgainInTheSameStoreSettlesWhatTheDatabaseNames) {
   CommitBehindTheStore();
   tables_.Close();
-  ASSERT_TRUE(tables_.Open(*store_).ok());
+  ASSERT_OK(tables_.Open(*store_));
   tables_.ExpectState(*store_, 49, tables_.WritesUpTo(49));
   Train(50, 150);
   ExpectAfterRestart(49);
@@ -309,10 +303,10 @@ TEST_F(DoubtfulCommitTest, OpeningAgainInTheSameStoreSettlesWhatTheDatabaseNames
 class DamagedEmbeddingsTest : public EmbeddingStoreTest {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(tables_.Create(*store_).ok());
-    ASSERT_TRUE(tables_.Open(*store_).ok());
-    for (int64_t now = 0; now < 60; ++now) ASSERT_TRUE(tables_.Train(now).ok());
-    ASSERT_TRUE(tables_.Checkpoint(*store_, 59).ok());
+    ASSERT_OK(tables_.Create(*store_));
+    ASSERT_OK(tables_.Open(*store_));
+    for (int64_t now = 0; now < 60; ++now) ASSERT_OK(tables_.Train(now));
+    ASSERT_OK(tables_.Checkpoint(*store_, 59));
     Crash(tables_);
     ASSERT_THAT(FaultsOf(*store_), IsEmpty());
   }
@@ -366,7 +360,7 @@ TEST_F(DamagedEmbeddingsTest, AnyFlippedByteIsFound) {
     Flip(Path(file), offset);
     const std::vector<Status> faults = FaultsOf(*store_);
     ASSERT_THAT(faults, SizeIs(1));
-    EXPECT_EQ(faults[0].code(), Code::kCorruption);
+    EXPECT_THAT(faults[0], IsStatus(Code::kCorruption));
     EXPECT_THAT(std::string(faults[0].message()), HasSubstr(file));
     if (i % 3 < 2) {
       EXPECT_EQ(OpenDamaged(), Code::kCorruption);
@@ -384,7 +378,7 @@ TEST_F(DamagedEmbeddingsTest, MissingFilesAreFound) {
     EXPECT_THAT(std::string(faults[0].message()), HasSubstr(file));
     EXPECT_EQ(OpenDamaged(), Code::kCorruption);
   }
-  EXPECT_TRUE(DropEmbeddings(*store_, "nodes").ok()) << "what is damaged can be dropped";
+  EXPECT_OK(DropEmbeddings(*store_, "nodes")) << "what is damaged can be dropped";
   EXPECT_THAT(FaultsOf(*store_), IsEmpty());
 }
 
@@ -395,21 +389,21 @@ TEST_F(DamagedEmbeddingsTest, ARowThatIsLaterThanTheCheckpointIsFound) {
       return Status::Ok();
     });
   };
-  ASSERT_TRUE(change([](EmbeddingRecord& record) { record.timestamp = 58; }).ok());
+  ASSERT_OK(change([](EmbeddingRecord& record) { record.timestamp = 58; }));
   const std::vector<Status> faults = FaultsOf(*store_);
   ASSERT_THAT(faults, Not(IsEmpty()));
   EXPECT_THAT(std::string(faults[0].message()), HasSubstr("timestamp 59, and the checkpoint is that of 58"));
-  ASSERT_TRUE(change([](EmbeddingRecord& record) { record.row_count = 1'000'000; }).ok());
+  ASSERT_OK(change([](EmbeddingRecord& record) { record.row_count = 1'000'000; }));
   EXPECT_THAT(FaultsOf(*store_), SizeIs(1)) << "a table that cannot be";
-  ASSERT_TRUE(change([](EmbeddingRecord& record) { record.optimizer = 77; }).ok());
+  ASSERT_OK(change([](EmbeddingRecord& record) { record.optimizer = 77; }));
   VerifyReport report;
-  EXPECT_EQ(VerifyEmbeddings(*store_, {}, report).code(), Code::kUnsupported);
+  EXPECT_THAT(VerifyEmbeddings(*store_, {}, report), IsStatus(Code::kUnsupported));
 }
 
 TEST_F(DamagedEmbeddingsTest, VerifyingCanBeStopped) {
   VerifyReport report;
   const auto stop = [](std::string_view, uint64_t, uint64_t) { return MakeStatus(Code::kCancelled, "stop"); };
-  EXPECT_EQ(VerifyEmbeddings(*store_, stop, report).code(), Code::kCancelled);
+  EXPECT_THAT(VerifyEmbeddings(*store_, stop, report), IsStatus(Code::kCancelled));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "embedding/pooled_table_util.h"
 #include "embedding/row_block_util.h"
 #include "quarry/base/random.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -30,8 +31,8 @@ std::vector<RowId> RandomIds(Rng& rng, uint64_t row_count, uint64_t count) {
 
 void ExpectSameRows(EmbeddingTable& a, EmbeddingTable& b, const std::vector<RowId>& ids) {
   RowBlock in_a{.ids = ids}, in_b{.ids = ids};
-  ASSERT_TRUE(a.Read(in_a).ok());
-  ASSERT_TRUE(b.Read(in_b).ok());
+  ASSERT_OK(a.Read(in_a));
+  ASSERT_OK(b.Read(in_b));
   ASSERT_EQ(in_a.timestamps, in_b.timestamps);
   ASSERT_EQ(in_a.values, in_b.values);
   ASSERT_EQ(in_a.state, in_b.state);
@@ -45,15 +46,13 @@ std::vector<RowId> AllIds(uint64_t row_count) {
 
 TEST(PooledTableTest, RowsNeverStraddlePages) {
   // 8 + 4 * 50 + 4 * 50 = 408 bytes.
-  const auto shape = ShapePooledTable({.row_count = 101, .dim = 50}, 4096 - 24);
-  ASSERT_TRUE(shape.ok());
-  EXPECT_EQ(shape->row_bytes, 408u);
-  EXPECT_EQ(shape->rows_per_page, 9u);
-  EXPECT_EQ(shape->page_count, 12u);
-  EXPECT_EQ(ShapePooledTable({.row_count = 1, .dim = 600}, 4096 - 24).status().code(),
-            Code::kInvalidArgument);
-  EXPECT_EQ(ShapePooledTable({.row_count = uint64_t{1} << 40, .dim = 50}, 4096 - 24).status().code(),
-            Code::kInvalidArgument);
+  ASSERT_OK_AND_ASSIGN(const auto shape, ShapePooledTable({.row_count = 101, .dim = 50}, 4096 - 24));
+  EXPECT_EQ(shape.row_bytes, 408u);
+  EXPECT_EQ(shape.rows_per_page, 9u);
+  EXPECT_EQ(shape.page_count, 12u);
+  EXPECT_THAT(ShapePooledTable({.row_count = 1, .dim = 600}, 4096 - 24), IsStatus(Code::kInvalidArgument));
+  EXPECT_THAT(ShapePooledTable({.row_count = uint64_t{1} << 40, .dim = 50}, 4096 - 24),
+              IsStatus(Code::kInvalidArgument));
 }
 
 TEST(PooledTableTest, CreatingATableWritesNothingAndRowsBeginAsInMemory) {
@@ -62,7 +61,7 @@ TEST(PooledTableTest, CreatingATableWritesNothingAndRowsBeginAsInMemory) {
   Rng rng(1);
   const std::vector<RowId> ids = RandomIds(rng, spec.row_count, 500);
   RowBlock block{.ids = ids};
-  ASSERT_TRUE(pooled.table->Read(block).ok());
+  ASSERT_OK(pooled.table->Read(block));
   EXPECT_THAT(block.timestamps, Each(kNeverWritten));
   EXPECT_THAT(block.state, Each(0.0F));
   std::vector<float> expected(spec.dim);
@@ -88,13 +87,13 @@ TEST(PooledTableTest, EqualsTheTableInMemoryWithFewFrames) {
       for (int step = 0; step < 30; ++step) {
         const std::vector<RowId> ids = RandomIds(rng, spec.row_count, 1 + rng.Below(100));
         if (step % 2 == 0) {
-          ASSERT_TRUE(pooled.table->Prefetch(ids).ok());
+          ASSERT_OK(pooled.table->Prefetch(ids));
         }
         ExpectSameRows(*pooled.table, *in_memory, ids);
         const auto timestamp = static_cast<int64_t>(rng.Below(100));
         const RowBlock block = FilledBlock(spec, ids, timestamp, static_cast<float>(rng.Unit()));
-        ASSERT_TRUE(pooled.table->Write(block).ok());
-        ASSERT_TRUE(in_memory->Write(block).ok());
+        ASSERT_OK(pooled.table->Write(block));
+        ASSERT_OK(in_memory->Write(block));
       }
       ExpectSameRows(*pooled.table, *in_memory, AllIds(spec.row_count));
     }
@@ -109,11 +108,11 @@ TEST(PooledTableTest, ARestartFindsTheTableOfTheCheckpoint) {
   for (int64_t timestamp = 0; timestamp < 25; ++timestamp) {
     const RowBlock block =
         FilledBlock(spec, RandomIds(rng, 1000, 60), timestamp, static_cast<float>(timestamp));
-    ASSERT_TRUE(pooled.table->Write(block).ok());
-    ASSERT_TRUE(in_memory->Write(block).ok());
+    ASSERT_OK(pooled.table->Write(block));
+    ASSERT_OK(in_memory->Write(block));
   }
   pooled.Checkpoint();
-  ASSERT_TRUE(pooled.table->Write(FilledBlock(spec, AllIds(1000), 1000, -1)).ok()) << "after it";
+  ASSERT_OK(pooled.table->Write(FilledBlock(spec, AllIds(1000), 1000, -1))) << "after it";
   pooled.Restart();
   ExpectSameRows(*pooled.table, *in_memory, AllIds(1000));
 }
@@ -122,9 +121,9 @@ TEST(PooledTableTest, RefusesRowsBeyondTheTable) {
   const EmbeddingSpec spec{.row_count = 10, .dim = 20};
   PooledTable pooled(spec);
   RowBlock block{.ids = {3, 10}};
-  EXPECT_EQ(pooled.table->Read(block).code(), Code::kInvalidArgument);
-  EXPECT_EQ(pooled.table->Prefetch(block.ids).code(), Code::kInvalidArgument);
-  EXPECT_EQ(pooled.table->Write(FilledBlock(spec, {3, 10}, 0, 0)).code(), Code::kInvalidArgument);
+  EXPECT_THAT(pooled.table->Read(block), IsStatus(Code::kInvalidArgument));
+  EXPECT_THAT(pooled.table->Prefetch(block.ids), IsStatus(Code::kInvalidArgument));
+  EXPECT_THAT(pooled.table->Write(FilledBlock(spec, {3, 10}, 0, 0)), IsStatus(Code::kInvalidArgument));
 }
 
 // Twenty pages of a row each, in sixteen frames.
@@ -141,13 +140,13 @@ TEST(PooledTableTest, NoRowIsTornAndNoWriteIsLostUnderConcurrencyAndEviction) {
       Rng rng(t);
       for (int64_t now = clock++; now < 1500; now = clock++) {
         const std::vector<RowId> ids = RandomIds(rng, 20, 4);
-        ASSERT_TRUE(pooled.table->Write(FilledBlock(spec, ids, now, static_cast<float>(now))).ok());
+        ASSERT_OK(pooled.table->Write(FilledBlock(spec, ids, now, static_cast<float>(now))));
         {
           const std::lock_guard lock(mutex);
           for (const RowId id : ids) newest[id] = std::max(newest[id], now);
         }
         RowBlock block{.ids = RandomIds(rng, 20, 4)};
-        ASSERT_TRUE(pooled.table->Read(block).ok());
+        ASSERT_OK(pooled.table->Read(block));
         for (size_t i = 0; i < block.ids.size(); ++i) {
           const auto expected = static_cast<float>(std::max<int64_t>(0, block.timestamps[i]));
           ASSERT_TRUE(RowIsFilled(block, spec, i, expected));
@@ -157,7 +156,7 @@ TEST(PooledTableTest, NoRowIsTornAndNoWriteIsLostUnderConcurrencyAndEviction) {
   }
   for (std::thread& thread : threads) thread.join();
   RowBlock block{.ids = AllIds(20)};
-  ASSERT_TRUE(pooled.table->Read(block).ok());
+  ASSERT_OK(pooled.table->Read(block));
   EXPECT_EQ(block.timestamps, newest);
   EXPECT_GT(pooled.pool->stats().evictions, 0u);
 }

@@ -9,6 +9,7 @@
 #include "quarry/base/units.h"
 #include "quarry/embedding/pooled_table.h"
 #include "quarry/io/backend.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry::testing_util {
@@ -17,12 +18,12 @@ namespace quarry::testing_util {
 struct PooledTable {
   explicit PooledTable(const EmbeddingSpec& table_spec, uint32_t page_bytes = 4096) : spec(table_spec) {
     const auto found = ShapePooledTable(spec, page_bytes - sizeof(PageHeader));
-    EXPECT_TRUE(found.ok()) << found.status().ToString();
+    EXPECT_OK(found);
     shape = *found;
     file_spec = {
         .path = folder.path() + "/table.qet", .page_bytes = page_bytes, .page_count = shape.page_count};
     auto created = PageFile::Create(*backend, file_spec);
-    EXPECT_TRUE(created.ok()) << created.status().ToString();
+    EXPECT_OK(created);
     file = *std::move(created);
     OpenPool();
   }
@@ -31,16 +32,16 @@ struct PooledTable {
   void OpenPool() {
     auto opened = BufferPool::Make(*backend, *file, budget, {.memory_bytes = BufferPool::BytesMin(*file)},
                                    MakePooledPageInit(spec));
-    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    EXPECT_OK(opened);
     pool = *std::move(opened);
     table = MakePooledEmbeddingTable(spec, shape, *pool);
   }
 
   void Checkpoint() {
-    ASSERT_TRUE(pool->Flush().ok());
+    ASSERT_OK(pool->Flush());
     map = {.path = folder.path() + "/map-" + std::to_string(map.generation + 1),
            .generation = map.generation + 1};
-    ASSERT_TRUE(file->WriteMap(map.path, map.generation).ok());
+    ASSERT_OK(file->WriteMap(map.path, map.generation));
     file->CommitMap();
   }
 
@@ -49,9 +50,8 @@ struct PooledTable {
     table.reset();
     pool.reset();
     file.reset();
-    auto opened = PageFile::Open(*backend, file_spec, map);
-    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-    file = *std::move(opened);
+    ASSERT_OK_AND_ASSIGN(auto opened, PageFile::Open(*backend, file_spec, map));
+    file = std::move(opened);
     OpenPool();
   }
 

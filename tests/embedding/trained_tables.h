@@ -22,6 +22,7 @@
 #include "quarry/io/backend.h"
 #include "quarry/verify/verify.h"
 #include "storage/small_store.h"
+#include "support/status_matchers.h"
 
 namespace quarry::testing_util {
 
@@ -47,7 +48,7 @@ inline BufferPoolOptions FewFrames(const Store& store, std::string_view table) {
                                     .page_bytes = record.page_bytes,
                                     .page_count = record.page_count},
                                    {});
-  EXPECT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_OK(file);
   return {.memory_bytes = BufferPool::BytesMin(**file)};
 }
 
@@ -69,9 +70,9 @@ inline std::vector<std::string> FilesIn(const std::string& folder) {
 
 inline std::vector<Status> FaultsOf(Store& store) {
   auto report = VerifyStore(store, {});
-  EXPECT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_OK(report);
   const Status status = VerifyEmbeddings(store, {}, *report);
-  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_OK(status);
   return report->faults;
 }
 
@@ -165,7 +166,7 @@ class TrainedTables {
     const RowBlock expected = Expected(i, writes);
     RowBlock found{.ids = expected.ids};
     const Status status = tables_[i]->table().Read(found);
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
     ASSERT_EQ(found.timestamps, expected.timestamps);
     ASSERT_TRUE(found.values == expected.values && found.state == expected.state);
   }

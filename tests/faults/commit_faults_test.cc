@@ -8,6 +8,7 @@
 
 #include "faults/small_world.h"
 #include "quarry/storage/compaction.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -37,12 +38,12 @@ TEST(CommitFaultsTest, AFailedSyncOfTheLogIsNotTriedAgainAndStopsWritesButNotRea
   const testing_util::TableRows rows = RowsNow(world.store(), "feature");
   faults.SetPlan({.kind = CatalogFault::kSync, .at = 1, .error = EIO});
   const Status failed = world.Put(11);
-  EXPECT_EQ(failed.code(), Code::kIoError);
+  EXPECT_THAT(failed, IsStatus(Code::kIoError));
   EXPECT_THAT(std::string(failed.message()),
               testing::AllOf(HasSubstr(world.path()), HasSubstr(".log"), HasSubstr("Input/output error")));
   for (const Step& step : steps) {
     const Status refused = step(world);
-    EXPECT_EQ(refused.code(), Code::kIoError) << refused.ToString();
+    EXPECT_THAT(refused, IsStatus(Code::kIoError));
     EXPECT_THAT(std::string(refused.message()),
                 testing::AnyOf(HasSubstr("writes are refused since one failed"),
                                HasSubstr("nothing is written any more until")));
@@ -51,9 +52,9 @@ TEST(CommitFaultsTest, AFailedSyncOfTheLogIsNotTriedAgainAndStopsWritesButNotRea
   EXPECT_EQ(faults.count(CatalogFault::kSync), 1u) << "no other try";
   world.Close();
   faults.SetPlan({});
-  ASSERT_TRUE(world.Open().ok());
+  ASSERT_OK(world.Open());
   world.Check(/*done=*/false);
-  for (const Step& step : steps) EXPECT_TRUE(step(world).ok());
+  for (const Step& step : steps) EXPECT_OK(step(world));
   world.Check(/*done=*/true);
   world.Close();
 }
@@ -70,9 +71,9 @@ TEST(CommitFaultsTest, AFileThatAFailedCommitMayNameIsKeptUntilThatIsSettled) {
       for (uint64_t at = 1; struck && !HasFailure(); ++at) {
         SCOPED_TRACE(testing::Message() << "sync " << at << (writable ? ", written to before" : ""));
         world.Fresh();
-        ASSERT_TRUE(world.Open().ok());
+        ASSERT_OK(world.Open());
         if (writable) {
-          ASSERT_TRUE(world.Put(10).ok());
+          ASSERT_OK(world.Put(10));
         }
         faults.SetPlan({.kind = CatalogFault::kSync, .at = at, .error = EIO});
         static_cast<void>(world.Work().ok());
@@ -82,9 +83,9 @@ TEST(CommitFaultsTest, AFileThatAFailedCommitMayNameIsKeptUntilThatIsSettled) {
         static_cast<void>(world.Work().ok());
         world.backend().SetPlans({});
         world.Close();
-        ASSERT_TRUE(world.Open().ok());
+        ASSERT_OK(world.Open());
         world.Check(/*done=*/false);
-        EXPECT_TRUE(world.Put(12).ok());
+        EXPECT_OK(world.Put(12));
         world.Close();
       }
     }
@@ -100,14 +101,14 @@ TEST(CommitFaultsTest, ALeftoverIsRemovedOnlyBehindACommit) {
   const std::string leftover = world.path() + "/features/feature-7.qft";
   fs::copy(world.path() + "/features/feature-1.qft", leftover);
   faults.SetPlan({.kind = CatalogFault::kSync, .at = 1, .sticky = true, .error = EIO});
-  ASSERT_TRUE(world.Open().ok()) << "it can be read";
+  ASSERT_OK(world.Open()) << "it can be read";
   EXPECT_FALSE(RowsNow(world.store(), "feature").empty());
   static_cast<void>(world.store().PrepareToWrite().ok());
   EXPECT_TRUE(fs::exists(leftover));
   world.Close();
   faults.SetPlan({});
-  ASSERT_TRUE(world.Open().ok());
-  ASSERT_TRUE(world.store().PrepareToWrite().ok());
+  ASSERT_OK(world.Open());
+  ASSERT_OK(world.store().PrepareToWrite());
   EXPECT_FALSE(fs::exists(leftover));
   world.Close();
 }

@@ -12,6 +12,7 @@
 #include "quarry/verify/repair.h"
 #include "quarry/verify/verify.h"
 #include "support/flip_byte.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -45,9 +46,8 @@ class Import final : public testing_util::FaultScenario {
       return;
     }
     EXPECT_FALSE(fs::exists(path_ + ".importing"));
-    const auto store = Store::Open(backend_, path_);
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
-    EXPECT_EQ(testing_util::FaultsIn(**store), "");
+    ASSERT_OK_AND_ASSIGN(const auto store, Store::Open(backend_, path_));
+    EXPECT_EQ(testing_util::FaultsIn(*store), "");
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "faults/small_world.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -28,7 +29,7 @@ TEST(TrainingFaultsTest, ANewTable) {
               return;
             }
             const auto opened = StoredEmbeddings::Open(w.store(), w.budget(), "x", {.memory_bytes = kMiB});
-            EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+            EXPECT_OK(opened);
           },
   });
   world.Run();
@@ -64,9 +65,8 @@ TEST(TrainingFaultsTest, StatesOfARun) {
               EXPECT_FALSE(done);
               return;
             }
-            const auto state = ReadTrainingState(w.store(), "other");
-            ASSERT_TRUE(state.ok()) << state.status().ToString();
-            EXPECT_TRUE(*state == second || (*state == first && !done));
+            ASSERT_OK_AND_ASSIGN(const auto state, ReadTrainingState(w.store(), "other"));
+            EXPECT_TRUE(state == second || (state == first && !done));
           },
   });
   world.Run();
@@ -76,11 +76,11 @@ TEST(TrainingFaultsTest, AFailedSyncOfPagesIsNotTriedAgainAndStopsWritesUntilThe
   SmallWorld world({.work = [](SmallWorld& w) { return w.Train(9); }, .trained = true});
   world.Fresh();
   ASSERT_TRUE(world.Open().ok() && world.OpenTables().ok());
-  ASSERT_TRUE(world.tables().Train(6).ok());
+  ASSERT_OK(world.tables().Train(6));
   FaultBackend& disk = world.backend();
   disk.SetPlans({{.kind = FaultKind::kSync, .at = 1, .error = EIO}});
   const Status failed = world.tables().Checkpoint(world.store(), 6);
-  EXPECT_EQ(failed.code(), Code::kIoError);
+  EXPECT_THAT(failed, IsStatus(Code::kIoError));
   EXPECT_THAT(std::string(failed.message()),
               testing::AllOf(HasSubstr("nodes-1.qet: Input/output error"),
                              HasSubstr("nothing is written any more until it is opened anew")));
@@ -89,9 +89,9 @@ TEST(TrainingFaultsTest, AFailedSyncOfPagesIsNotTriedAgainAndStopsWritesUntilThe
   EXPECT_EQ(disk.count(FaultKind::kSync), 1u);
   disk.SetPlans({});
   world.Close();
-  ASSERT_TRUE(world.Open().ok());
+  ASSERT_OK(world.Open());
   world.Check(/*done=*/false);
-  EXPECT_TRUE(world.Work().ok());
+  EXPECT_OK(world.Work());
   world.Check(/*done=*/true);
 }
 
@@ -114,7 +114,7 @@ TEST(TrainingFaultsTest, TablesAndRunsAreDropped) {
             // Removes what is left over.
             const auto other =
                 StoredEmbeddings::Open(w.store(), w.budget(), "relations", {.memory_bytes = kMiB});
-            EXPECT_TRUE(other.ok()) << other.status().ToString();
+            EXPECT_OK(other);
           },
       .trained = true,
   });

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "quarry/base/random.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -57,7 +58,7 @@ uint16_t NearestHalf(float value) {
 TEST(ElementTypeTest, NamesAndBytesAreThoseOfTheFormat) {
   EXPECT_EQ(ElementTypeName(ElementType::kBfloat16), "bfloat16");
   EXPECT_EQ(ParseElementType("int8").value(), ElementType::kInt8);
-  EXPECT_EQ(ParseElementType("float64").status().code(), Code::kUsage);
+  EXPECT_THAT(ParseElementType("float64"), IsStatus(Code::kUsage));
   EXPECT_EQ(RowBytes(ElementType::kFloat32, 7), 28u);
   EXPECT_EQ(RowBytes(ElementType::kFloat16, 7), 14u);
   EXPECT_EQ(RowBytes(ElementType::kInt8, 7), 12u);  // 7, one of padding, the scale

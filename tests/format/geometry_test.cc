@@ -3,6 +3,7 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/format/feature_table.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -94,13 +95,12 @@ TEST(GeometryTest, AnEmptyTableHasNoBytes) {
 }
 
 TEST(GeometryTest, ImpossibleShapesAreRefused) {
-  EXPECT_EQ(FeatureGeometry::Make(ElementType::kFloat32, 0, 1).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(FeatureGeometry::Make(ElementType::kFloat32, (1 << 20) + 1, 1).status().code(),
-            Code::kInvalidArgument);
-  EXPECT_EQ(FeatureGeometry::Make(ElementType::kFloat32, 1 << 20, uint64_t{1} << 42).status().code(),
-            Code::kInvalidArgument);
-  EXPECT_EQ(FeatureGeometry::Make(ElementType::kUint8, 1, ~uint64_t{0}).status().code(),
-            Code::kInvalidArgument);
+  EXPECT_THAT(FeatureGeometry::Make(ElementType::kFloat32, 0, 1), IsStatus(Code::kInvalidArgument));
+  EXPECT_THAT(FeatureGeometry::Make(ElementType::kFloat32, (1 << 20) + 1, 1),
+              IsStatus(Code::kInvalidArgument));
+  EXPECT_THAT(FeatureGeometry::Make(ElementType::kFloat32, 1 << 20, uint64_t{1} << 42),
+              IsStatus(Code::kInvalidArgument));
+  EXPECT_THAT(FeatureGeometry::Make(ElementType::kUint8, 1, ~uint64_t{0}), IsStatus(Code::kInvalidArgument));
 }
 
 }  // namespace

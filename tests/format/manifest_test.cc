@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "quarry/base/random.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -179,7 +180,7 @@ TEST(ManifestTest, AFileOutsideTheDatabaseIsRefused) {
   for (const char* file : {"/etc/passwd", "features/../../x", ""}) {
     Manifest manifest = ExampleManifest();
     manifest.tables[0].file = file;
-    EXPECT_EQ(DecodeManifest(EncodeManifest(manifest), "catalog").status().code(), Code::kCorruption) << file;
+    EXPECT_THAT(DecodeManifest(EncodeManifest(manifest), "catalog"), IsStatus(Code::kCorruption)) << file;
   }
 }
 
@@ -249,7 +250,7 @@ TEST(ManifestTest, ATrainingWhoseFileLiesElsewhereIsRefused) {
   for (const char* file : {"/etc/passwd", "training/../../x", ""}) {
     Manifest manifest = ExampleManifest();
     manifest.trainings[1].file = file;
-    EXPECT_EQ(DecodeManifest(EncodeManifest(manifest), "catalog").status().code(), Code::kCorruption) << file;
+    EXPECT_THAT(DecodeManifest(EncodeManifest(manifest), "catalog"), IsStatus(Code::kCorruption)) << file;
   }
 }
 
@@ -319,7 +320,7 @@ TEST(ManifestTest, ALayoutThatCannotBeIsCorruption) {
     Manifest manifest = ExampleManifest();
     damage(manifest.layouts[1]);
     const Status status = DecodeManifest(EncodeManifest(manifest), "catalog").status();
-    EXPECT_EQ(status.code(), Code::kCorruption);
+    EXPECT_THAT(status, IsStatus(Code::kCorruption));
     return std::string(status.message());
   };
   for (const char* directory : {"/etc", "layouts/../../x", ""}) {
@@ -344,7 +345,7 @@ TEST(ManifestTest, AnEmbeddingThatCannotBeIsRefused) {
     return DecodeManifest(EncodeManifest(manifest), "catalog").status();
   };
   const auto message = [&](const std::function<void(EmbeddingRecord&)>& damage) {
-    EXPECT_EQ(status(damage).code(), Code::kCorruption);
+    EXPECT_THAT(status(damage), IsStatus(Code::kCorruption));
     return std::string(status(damage).message());
   };
   for (const char* file : {"/etc/passwd", "embeddings/../../x", ""}) {
@@ -364,9 +365,9 @@ TEST(ManifestTest, AnEmbeddingThatCannotBeIsRefused) {
   EXPECT_THAT(message([](auto& e) { e.init_scale = std::numeric_limits<float>::infinity(); }),
               HasSubstr("scale"));
   const auto new_type = [](auto& e) { e.element_type = static_cast<ElementType>(99); };
-  EXPECT_EQ(status(new_type).code(), Code::kUnsupported);
+  EXPECT_THAT(status(new_type), IsStatus(Code::kUnsupported));
   const auto new_table = [](auto& e) { e.map_file = "", e.map_generation = 0, e.timestamp = -1; };
-  EXPECT_TRUE(status(new_table).ok());
+  EXPECT_OK(status(new_table));
 }
 
 TEST(ManifestTest, ADeviceWithARateThatIsNoneIsCorruption) {
@@ -376,7 +377,7 @@ TEST(ManifestTest, ADeviceWithARateThatIsNoneIsCorruption) {
     for (const double value : {0.0, -1.0, std::numeric_limits<double>::infinity()}) {
       Manifest manifest = ExampleManifest();
       (*manifest.device).*rate = value;
-      EXPECT_EQ(DecodeManifest(EncodeManifest(manifest), "catalog").status().code(), Code::kCorruption);
+      EXPECT_THAT(DecodeManifest(EncodeManifest(manifest), "catalog"), IsStatus(Code::kCorruption));
     }
   }
 }
@@ -400,7 +401,7 @@ TEST(ManifestTest, DamagedBytesGiveAStatusOrAnotherManifestButNeverThrow) {
     ASSERT_THAT(std::string(result.status().message()), HasSubstr("catalog"));
   }
   EXPECT_GT(refused, 1000);
-  EXPECT_EQ(DecodeManifest({}, "catalog").status().code(), Code::kCorruption);
+  EXPECT_THAT(DecodeManifest({}, "catalog"), IsStatus(Code::kCorruption));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "quarry/base/random.h"
 #include "quarry/format/checksum.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -97,7 +98,7 @@ TEST(SuperblockTest, EveryFlippedBitIsCorruption) {
     auto bytes = sound;
     bytes[at] ^= static_cast<std::byte>(1 << (at % 8));
     const Status status = DecodeSuperblock(bytes, "x.qft").status();
-    ASSERT_EQ(status.code(), Code::kCorruption) << at;
+    ASSERT_THAT(status, IsStatus(Code::kCorruption)) << at;
     ASSERT_THAT(std::string(status.message()), HasSubstr("x.qft: "));
   }
 }
@@ -108,8 +109,7 @@ TEST(SuperblockTest, NewerVersionsAreUnsupportedNotCorrupt) {
   const uint64_t checksum = Checksum64(std::span(bytes).first(kSuperblockBytes - 8));
   std::memcpy(&bytes[kSuperblockBytes - 8], &checksum, 8);
   const Status status = DecodeSuperblock(bytes, "x.qft").status();
-  EXPECT_EQ(status.code(), Code::kUnsupported);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 2"));
+  EXPECT_THAT(status, IsStatus(Code::kUnsupported, HasSubstr("version 2")));
 }
 
 TEST(SuperblockTest, AWrongMagicSaysWhatTheFileLooksLike) {
@@ -140,7 +140,7 @@ TEST(SuperblockTest, KnowsItsSevenKindsAndNoOther) {
     if (out.ok()) {
       EXPECT_EQ(out->kind, in.kind);
     } else {
-      EXPECT_EQ(out.status().code(), Code::kUnsupported);
+      EXPECT_THAT(out, IsStatus(Code::kUnsupported));
     }
   }
 }
@@ -148,8 +148,7 @@ TEST(SuperblockTest, KnowsItsSevenKindsAndNoOther) {
 TEST(SuperblockTest, ATruncatedOneIsCorruption) {
   const auto bytes = EncodeSuperblock(Example());
   const Status status = DecodeSuperblock(std::span(bytes).first(1000), "x.qft").status();
-  EXPECT_EQ(status.code(), Code::kCorruption);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("1000 bytes"));
+  EXPECT_THAT(status, IsStatus(Code::kCorruption, HasSubstr("1000 bytes")));
 }
 
 TEST(FooterTest, RoundTrips) {

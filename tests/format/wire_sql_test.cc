@@ -6,6 +6,7 @@
 
 #include "quarry/base/random.h"
 #include "quarry/format/wire_sql.h"
+#include "support/status_matchers.h"
 
 namespace quarry::wire {
 namespace {
@@ -47,9 +48,8 @@ TEST(WireSqlTest, ParametersComeBackEqual) {
     std::vector<SqlValue> values(rng.Below(20));
     for (SqlValue& value : values) value = RandomValue(rng);
     const std::vector<std::byte> bytes = SqlValueBytes(values);
-    const auto back = ReadSqlValues(bytes, static_cast<uint32_t>(values.size()));
-    ASSERT_TRUE(back.ok()) << back.status().ToString();
-    ASSERT_EQ(*back, values);
+    ASSERT_OK_AND_ASSIGN(const auto back, ReadSqlValues(bytes, static_cast<uint32_t>(values.size())));
+    ASSERT_EQ(back, values);
     EXPECT_FALSE(ReadSqlValues(bytes, static_cast<uint32_t>(values.size() + 1)).ok());
     if (!values.empty()) {
       EXPECT_FALSE(ReadSqlValues(bytes, static_cast<uint32_t>(values.size() - 1)).ok());
@@ -106,8 +106,8 @@ TEST(WireSqlTest, WhatIsNoRowIsCorruption) {
   EXPECT_THAT(fault(1, {3, 1, 0, 0, 16}).ToString(), HasSubstr("a value of 268435457 bytes"));
   EXPECT_THAT(fault(1, {4, 255, 255, 255, 255}).ToString(), HasSubstr("a value of 4294967295 bytes"));
   EXPECT_THAT(fault(0, {0}).ToString(), HasSubstr("rows of a statement that has none"));
-  EXPECT_TRUE(fault(0, {}).ok());
-  EXPECT_TRUE(fault(1, {4, 0, 0, 0, 16}).ok()) << "it may still come";
+  EXPECT_OK(fault(0, {}));
+  EXPECT_OK(fault(1, {4, 0, 0, 0, 16})) << "it may still come";
 }
 
 TEST(WireSqlTest, RowsHaveALimit) {
@@ -121,8 +121,7 @@ TEST(WireSqlTest, RowsHaveALimit) {
     reader.Add(blob);
     status = reader.Next().status();
   }
-  EXPECT_EQ(status.code(), Code::kCorruption);
-  EXPECT_THAT(status.ToString(), HasSubstr("a row of more than 268435456 bytes"));
+  EXPECT_THAT(status, IsStatus(Code::kCorruption, HasSubstr("a row of more than 268435456 bytes")));
 }
 
 }  // namespace

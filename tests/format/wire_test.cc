@@ -9,6 +9,7 @@
 
 #include "format/wire_hostile.h"
 #include "format/wire_random.h"
+#include "support/status_matchers.h"
 
 namespace quarry::wire {
 namespace {
@@ -41,7 +42,7 @@ FrameDecoder AfterHandshake(const Limits& limits = {}) {
 Frame OnlyFrame(std::span<const std::byte> bytes) {
   FrameDecoder decoder = AfterHandshake();
   Decoded decoded = Decode(decoder, bytes);
-  EXPECT_TRUE(decoded.status.ok()) << decoded.status.ToString();
+  EXPECT_OK(decoded.status);
   EXPECT_EQ(decoded.frames.size(), 1u);
   return decoded.frames.empty() ? Frame{} : std::move(decoded.frames.front());
 }
@@ -111,7 +112,7 @@ TEST(WireFrameTest, FramesArriveInPiecesOfAnySize) {
     for (size_t at = 0; at < stream.size();) {
       const size_t count = std::min<size_t>(stream.size() - at, 1 + rng.Below(round % 2 == 0 ? 10 : 1000));
       Decoded decoded = Decode(decoder, std::span(stream).subspan(at, count));
-      ASSERT_TRUE(decoded.status.ok()) << decoded.status.ToString();
+      ASSERT_OK(decoded.status);
       for (Frame& frame : decoded.frames) frames.push_back(std::move(frame));
       at += count;
     }
@@ -129,7 +130,7 @@ TEST(WireFrameTest, ATruncatedFrameIsNone) {
   for (size_t bytes = 0; bytes < frame.size(); ++bytes) {
     FrameDecoder decoder = AfterHandshake();
     const Decoded decoded = Decode(decoder, std::span(frame).first(bytes));
-    EXPECT_TRUE(decoded.status.ok());
+    EXPECT_OK(decoded.status);
     EXPECT_TRUE(decoded.frames.empty()) << bytes;
   }
 }
@@ -140,8 +141,7 @@ TEST(WireFrameTest, AStrangerGetsOnlySmallMessages) {
   const auto bytes = FrameOfWords(limits.hello_bytes_max + 8, 0, 1, large);
   FrameDecoder stranger(limits);
   const Decoded refused = Decode(stranger, bytes);
-  EXPECT_EQ(refused.status.code(), Code::kUsage);
-  EXPECT_THAT(std::string(refused.status.message()), HasSubstr("4104 bytes; the limit is 4096"));
+  EXPECT_THAT(refused.status, IsStatus(Code::kUsage, HasSubstr("4104 bytes; the limit is 4096")));
   FrameDecoder known = AfterHandshake(limits);
   EXPECT_EQ(Decode(known, bytes).frames.size(), 1u);
 }
@@ -149,16 +149,15 @@ TEST(WireFrameTest, AStrangerGetsOnlySmallMessages) {
 TEST(WireFrameTest, DescriptorsAreCountedBeforeTheyAreTaken) {
   FrameDecoder decoder = AfterHandshake();
   const Decoded refused = Decode(decoder, FrameOfWords(40, 17, 7, {}));
-  EXPECT_EQ(refused.status.code(), Code::kUsage);
-  EXPECT_THAT(std::string(refused.status.message()), HasSubstr("17 file descriptors; the limit is 16"));
+  EXPECT_THAT(refused.status, IsStatus(Code::kUsage, HasSubstr("17 file descriptors; the limit is 16")));
 }
 
 TEST(WireFrameTest, AnErrorStays) {
   FrameDecoder decoder = AfterHandshake();
   const auto ping = EncodeRequest(1, Ping{}).value();
-  EXPECT_EQ(Decode(decoder, FrameOfWords(0, 0, 7, {})).status.code(), Code::kCorruption);
+  EXPECT_THAT(Decode(decoder, FrameOfWords(0, 0, 7, {})).status, IsStatus(Code::kCorruption));
   const Decoded after = Decode(decoder, ping);
-  EXPECT_EQ(after.status.code(), Code::kCorruption);
+  EXPECT_THAT(after.status, IsStatus(Code::kCorruption));
   EXPECT_TRUE(after.frames.empty());
 }
 
@@ -221,14 +220,12 @@ TEST(WireMessageTest, EveryRequestComesBackEqual) {
       const uint64_t seed = MixSeed(kSeed, kind, round);
       SCOPED_TRACE(fmt::format("kind {}, seed {}", kind, seed));
       const Request sent = RandomMessage(seed).request(kind);
-      const auto bytes = EncodeRequest(seed | 1, sent);
-      ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
-      const Frame frame = OnlyFrame(*bytes);
+      ASSERT_OK_AND_ASSIGN(const auto bytes, EncodeRequest(seed | 1, sent));
+      const Frame frame = OnlyFrame(bytes);
       EXPECT_EQ(frame.id, seed | 1);
-      const auto received = DecodeRequest(frame);
-      ASSERT_TRUE(received.ok()) << received.status().ToString();
-      EXPECT_EQ(received->index(), kind);
-      EXPECT_TRUE(*received == sent);
+      ASSERT_OK_AND_ASSIGN(const auto received, DecodeRequest(frame));
+      EXPECT_EQ(received.index(), kind);
+      EXPECT_TRUE(received == sent);
     }
   }
 }
@@ -239,12 +236,10 @@ TEST(WireMessageTest, EveryResponseComesBackEqual) {
       const uint64_t seed = MixSeed(kSeed, kind, round);
       SCOPED_TRACE(fmt::format("kind {}, seed {}", kind, seed));
       const Response sent = RandomMessage(seed).response(kind);
-      const auto bytes = EncodeResponse(seed | 1, sent);
-      ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
-      const auto received = DecodeResponse(OnlyFrame(*bytes));
-      ASSERT_TRUE(received.ok()) << received.status().ToString();
-      EXPECT_EQ(received->index(), kind);
-      EXPECT_TRUE(*received == sent);
+      ASSERT_OK_AND_ASSIGN(const auto bytes, EncodeResponse(seed | 1, sent));
+      ASSERT_OK_AND_ASSIGN(const auto received, DecodeResponse(OnlyFrame(bytes)));
+      EXPECT_EQ(received.index(), kind);
+      EXPECT_TRUE(received == sent);
     }
   }
 }
@@ -252,21 +247,20 @@ TEST(WireMessageTest, EveryResponseComesBackEqual) {
 TEST(WireMessageTest, TheLargestMessagesFitIntoTheSegments) {
   const Limits limits;
   Lookup lookup = {.table = "feature", .ids = std::vector<NodeId>((limits.message_bytes_max - 200) / 4, 5)};
-  EXPECT_TRUE(DecodeRequest(OnlyFrame(EncodeRequest(7, lookup).value())).ok());
+  EXPECT_OK(DecodeRequest(OnlyFrame(EncodeRequest(7, lookup).value())));
   Put put = {.number = 1};
   for (int i = 0; i < 1000; ++i) {
     put.tables.push_back({.table = std::string(64, 'a'), .rows = 1, .row_bytes = 800});
     put.tables.back().block = std::vector<std::byte>(808);
   }
-  EXPECT_TRUE(DecodeRequest(OnlyFrame(EncodeRequest(7, put).value())).ok());
+  EXPECT_OK(DecodeRequest(OnlyFrame(EncodeRequest(7, put).value())));
   const Chunk chunk = {std::vector<std::byte>(limits.message_bytes_max - 200)};
-  EXPECT_TRUE(DecodeResponse(OnlyFrame(EncodeResponse(7, chunk).value())).ok());
+  EXPECT_OK(DecodeResponse(OnlyFrame(EncodeResponse(7, chunk).value())));
 }
 
 TEST(WireMessageTest, AMessageBeyondTheLimitIsNotSent) {
   const Status status = EncodeResponse(7, Chunk{std::vector<std::byte>(1 << 20)}).status();
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("the limit is 1048576"));
+  EXPECT_THAT(status, IsStatus(Code::kInvalidArgument, HasSubstr("the limit is 1048576")));
 }
 
 TEST(WireMessageTest, NamesThatCouldBePathsAreRefused) {
@@ -376,23 +370,22 @@ TEST(WireMessageTest, WhatArrivesIsHeldToTheSameRules) {
   std::vector<std::byte> changed = sent;
   changed[text.find("nameofatable") + 4] = std::byte{'/'};
   const Status status = DecodeRequest(OnlyFrame(changed)).status();
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("name/fatable"));
+  EXPECT_THAT(status, IsStatus(Code::kInvalidArgument, HasSubstr("name/fatable")));
 
   const auto answer = EncodeResponse(7, Counters{{{"nameofatable", 1}}}).value();
   const std::string_view answer_text(reinterpret_cast<const char*>(answer.data()), answer.size());
   changed = answer;
   changed[answer_text.find("nameofatable") + 4] = std::byte{'/'};
-  EXPECT_EQ(DecodeResponse(OnlyFrame(changed)).status().code(), Code::kCorruption) << "the server's fault";
+  EXPECT_THAT(DecodeResponse(OnlyFrame(changed)), IsStatus(Code::kCorruption)) << "the server's fault";
 }
 
 TEST(WireMessageTest, UnknownKindsAreUnsupported) {
   const Frame frame = OnlyFrame(FrameOfSegment({kRoot, 1000, 0, 0}));
-  EXPECT_EQ(DecodeRequest(frame).status().code(), Code::kUnsupported);
-  EXPECT_EQ(DecodeResponse(frame).status().code(), Code::kUnsupported);
+  EXPECT_THAT(DecodeRequest(frame), IsStatus(Code::kUnsupported));
+  EXPECT_THAT(DecodeResponse(frame), IsStatus(Code::kUnsupported));
   // A message of a later version, with fields that this one does not know.
   const Words later = {StructPointer(0, 4, 3), kPingKind, 0, 1234, 5678, 0, 0, 0};
-  EXPECT_TRUE(DecodeRequest(OnlyFrame(FrameOfSegment(later))).ok());
+  EXPECT_OK(DecodeRequest(OnlyFrame(FrameOfSegment(later))));
 }
 
 TEST(WireMessageTest, DescriptorsComeWithRegionsAndNothingElse) {
@@ -400,29 +393,28 @@ TEST(WireMessageTest, DescriptorsComeWithRegionsAndNothingElse) {
       EncodeResponse(7, StreamOpened{.stream = 1, .slots = 2, .regions = {{1, 4096}}}).value();
   Frame frame = OnlyFrame(opened);
   EXPECT_EQ(frame.fds, 1u);
-  EXPECT_TRUE(DecodeResponse(frame).ok());
+  EXPECT_OK(DecodeResponse(frame));
   frame.fds = 2;
-  EXPECT_EQ(DecodeResponse(frame).status().code(), Code::kCorruption);
+  EXPECT_THAT(DecodeResponse(frame), IsStatus(Code::kCorruption));
   frame = OnlyFrame(EncodeResponse(7, Done{}).value());
   frame.fds = 1;
-  EXPECT_EQ(DecodeResponse(frame).status().code(), Code::kCorruption);
+  EXPECT_THAT(DecodeResponse(frame), IsStatus(Code::kCorruption));
 }
 
 TEST(WireMessageTest, OnlyFailuresAnswerNoRequest) {
-  EXPECT_TRUE(DecodeResponse(OnlyFrame(EncodeResponse(0, Failure{.message = "shutting down"}).value())).ok());
-  EXPECT_EQ(DecodeResponse(OnlyFrame(EncodeResponse(0, Done{}).value())).status().code(), Code::kCorruption);
+  EXPECT_OK(DecodeResponse(OnlyFrame(EncodeResponse(0, Failure{.message = "shutting down"}).value())));
+  EXPECT_THAT(DecodeResponse(OnlyFrame(EncodeResponse(0, Done{}).value())), IsStatus(Code::kCorruption));
 }
 
 TEST(WireMessageTest, VersionsAreAgreedOn) {
   EXPECT_EQ(AgreeVersion({.version_min = 1, .version_max = 9}).value(), 1);
   const Status later = AgreeVersion({.version_min = 2, .version_max = 9}).status();
-  EXPECT_EQ(later.code(), Code::kUnsupported);
-  EXPECT_THAT(std::string(later.message()), HasSubstr("versions 2 to 9"));
+  EXPECT_THAT(later, IsStatus(Code::kUnsupported, HasSubstr("versions 2 to 9")));
 }
 
 TEST(WireMessageTest, RangesLieInTheirRegions) {
-  EXPECT_TRUE(CheckRange({1, 0, 4096}, 4096).ok());
-  EXPECT_TRUE(CheckRange({1, 4096, 0}, 4096).ok());
+  EXPECT_OK(CheckRange({1, 0, 4096}, 4096));
+  EXPECT_OK(CheckRange({1, 4096, 0}, 4096));
   EXPECT_FALSE(CheckRange({1, 8, 4096}, 4096).ok());
   EXPECT_FALSE(CheckRange({1, 4104, 0}, 4096).ok());
   EXPECT_FALSE(CheckRange({1, ~uint64_t{7}, 16}, 4096).ok()) << "their sum wraps";
@@ -435,7 +427,7 @@ TEST(WireMessageTest, FailuresCarryCodesAndSentences) {
   EXPECT_EQ(failure.message.size(), kFailureBytesMax);
   EXPECT_EQ(ResponseCode(failure), Code::kOk);
   const Status back = ToStatus(failure);
-  EXPECT_EQ(back.code(), Code::kNoSpace);
+  EXPECT_THAT(back, IsStatus(Code::kNoSpace));
   EXPECT_EQ(back.message(), failure.message);
 }
 

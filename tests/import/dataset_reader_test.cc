@@ -5,6 +5,7 @@
 #include "packed_files.h"
 #include "reader_support.h"
 #include "support/array_files.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -28,37 +29,34 @@ void WriteSet(const TemporaryFolder& folder) {
 TEST(DatasetTest, AFolderOfArraysIsTakenByItsNames) {
   const TemporaryFolder folder("set");
   WriteSet(folder);
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_EQ(dataset->source, folder.path());
-  EXPECT_EQ(dataset->node_count, 4u);
-  EXPECT_EQ(dataset->edges.size(), 1u);
-  EXPECT_EQ(dataset->edges[0].name, "");
-  EXPECT_THAT(*ReadAll(*dataset->train), ElementsAre(0, 1));
-  EXPECT_THAT(*ReadAll(*dataset->valid), ElementsAre(2));
-  EXPECT_THAT(*ReadAll(*dataset->test), ElementsAre(3));
-  EXPECT_THAT(dataset->features->Position(3), HasSubstr("features.npy: row 3"));
-  EXPECT_THAT(dataset->labels->Position(1), HasSubstr("labels.npy: row 1"));
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  EXPECT_EQ(dataset.source, folder.path());
+  EXPECT_EQ(dataset.node_count, 4u);
+  EXPECT_EQ(dataset.edges.size(), 1u);
+  EXPECT_EQ(dataset.edges[0].name, "");
+  EXPECT_THAT(*ReadAll(*dataset.train), ElementsAre(0, 1));
+  EXPECT_THAT(*ReadAll(*dataset.valid), ElementsAre(2));
+  EXPECT_THAT(*ReadAll(*dataset.test), ElementsAre(3));
+  EXPECT_THAT(dataset.features->Position(3), HasSubstr("features.npy: row 3"));
+  EXPECT_THAT(dataset.labels->Position(1), HasSubstr("labels.npy: row 1"));
 }
 
 TEST(DatasetTest, TopologyAloneIsEnough) {
   const TemporaryFolder folder("set");
   folder.Write("edges.tsv.gz", Gzip("0\t1\n"));
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_EQ(dataset->features, nullptr);
-  EXPECT_EQ(dataset->node_count, std::nullopt);
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  EXPECT_EQ(dataset.features, nullptr);
+  EXPECT_EQ(dataset.node_count, std::nullopt);
 }
 
 TEST(DatasetTest, TypedEdgesAreOneListPerFileByName) {
   const TemporaryFolder folder("set");
   folder.Write("edges_writes.npy", NpyEdges({{0, 1}}));
   folder.Write("edges_cites.csv", "1,2\n");
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  ASSERT_EQ(dataset->edges.size(), 2u);
-  EXPECT_EQ(dataset->edges[0].name, "cites");
-  EXPECT_EQ(dataset->edges[1].name, "writes");
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  ASSERT_EQ(dataset.edges.size(), 2u);
+  EXPECT_EQ(dataset.edges[0].name, "cites");
+  EXPECT_EQ(dataset.edges[1].name, "writes");
   folder.Write("edges_cites.npy", NpyEdges({{0, 1}}));
   EXPECT_THAT(std::string(OpenDataset(folder.path(), {}).status().message()),
               HasSubstr("both hold the edges of 'cites'"));
@@ -73,26 +71,25 @@ TEST(DatasetTest, StatedFilesOverrideTheUsualOnes) {
   hints.train = folder.Write("other/mask.npy",
                              NpyHeaderBytes({.descr = "|b1", .shape = {4}}) + std::string("\0\0\1\0", 4));
   hints.features = folder.Write("other/f.csv", "1 2 3\n1 2 3\n1 2 3\n1 2 4\n");
-  auto dataset = OpenDataset(folder.path(), hints);
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_EQ(*ReadAll(*dataset->edges[0].reader), (EdgeList{{2, 3}}));
-  EXPECT_THAT(*ReadAll(*dataset->labels), ElementsAre(5, 6, 7, 8));
-  EXPECT_THAT(*ReadAll(*dataset->train), ElementsAre(2));
-  EXPECT_EQ(dataset->features->dim(), 3u);
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), hints));
+  EXPECT_EQ(*ReadAll(*dataset.edges[0].reader), (EdgeList{{2, 3}}));
+  EXPECT_THAT(*ReadAll(*dataset.labels), ElementsAre(5, 6, 7, 8));
+  EXPECT_THAT(*ReadAll(*dataset.train), ElementsAre(2));
+  EXPECT_EQ(dataset.features->dim(), 3u);
   hints.labels = folder / "absent.npy";
-  EXPECT_EQ(OpenDataset(folder.path(), hints).status().code(), Code::kNotFound);
+  EXPECT_THAT(OpenDataset(folder.path(), hints), IsStatus(Code::kNotFound));
 }
 
 TEST(DatasetTest, SaysWhatItLookedForWhenThereIsNothing) {
   const TemporaryFolder folder("set");
-  EXPECT_EQ(OpenDataset(folder / "absent", {}).status().code(), Code::kNotFound);
+  EXPECT_THAT(OpenDataset(folder / "absent", {}), IsStatus(Code::kNotFound));
   folder.Write("features.npy", NpyFile<float>({1}, {1, 1}));
   folder.Write("train.txt", "these are words\n");
   const Status status = OpenDataset(folder.path(), {}).status();
-  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_THAT(status, IsStatus(Code::kNotFound));
   EXPECT_THAT(std::string(status.message()),
               testing::AllOf(HasSubstr(folder.path()), HasSubstr("edges.npy"), HasSubstr("raw/edge.csv.gz")));
-  EXPECT_EQ(OpenDataset("/dev/null", {}).status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(OpenDataset("/dev/null", {}), IsStatus(Code::kInvalidArgument));
 }
 
 TEST(DatasetTest, MetadataIsHeldAgainstTheFiles) {
@@ -100,9 +97,8 @@ TEST(DatasetTest, MetadataIsHeldAgainstTheFiles) {
   WriteSet(folder);
   folder.Write("metadata.yaml",
                "num_nodes: 4\nnum_edges: 3\nfeature_dim: 2\nnum_classes: 9\nseed: 1\nextra: [1, 2]\n");
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_EQ(dataset->class_count, 9u);
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  EXPECT_EQ(dataset.class_count, 9u);
   for (const auto& [text, words] : std::vector<std::pair<std::string, std::vector<const char*>>>{
            {"num_nodes: 5\n", {"features.npy", "4 rows", "5 nodes", "metadata.yaml"}},
            {"num_edges: 5\n", {"edges.npy", "3 edges", "num_edges 5"}},
@@ -113,7 +109,7 @@ TEST(DatasetTest, MetadataIsHeldAgainstTheFiles) {
            {"num_nodes: [\n", {"metadata.yaml", "line"}}}) {
     folder.Write("metadata.yaml", text);
     const Status status = OpenDataset(folder.path(), {}).status();
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << text << status.ToString();
+    EXPECT_THAT(status, IsStatus(Code::kInvalidArgument)) << text;
     for (const char* word : words) EXPECT_THAT(std::string(status.message()), HasSubstr(word));
   }
 }
@@ -143,7 +139,7 @@ TEST(DatasetTest, CountsThatContradictEachOtherAreRefused) {
     WriteSet(folder);
     folder.Write(bad.name, bad.bytes);
     const Status status = OpenDataset(folder.path(), {.node_count = bad.nodes}).status();
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
+    EXPECT_THAT(status, IsStatus(Code::kInvalidArgument));
     for (const char* word : bad.words) EXPECT_THAT(std::string(status.message()), HasSubstr(word));
   }
 }

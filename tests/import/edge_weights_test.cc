@@ -8,6 +8,7 @@
 #include "packed_files.h"
 #include "reader_support.h"
 #include "support/array_files.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -19,13 +20,13 @@ using testing::HasSubstr;
 // The weights of the edges of a source, read two at a time; empty where it has none.
 std::vector<float> WeightsOf(const std::string& path, const SourceHints& hints = {}) {
   auto dataset = OpenDataset(path, hints);
-  EXPECT_TRUE(dataset.ok()) << dataset.status().ToString();
+  EXPECT_OK(dataset);
   std::vector<float> weights;
   for (const EdgeInput& input : dataset->edges) {
     std::vector<Edge> batch(2);
     for (size_t n = 1; n > 0;) {
       const auto read = input.reader->Read(batch);
-      EXPECT_TRUE(read.ok()) << read.status().ToString();
+      EXPECT_OK(read);
       n = read.ok() ? *read : 0;
       EXPECT_EQ(input.reader->weights().size(), input.reader->weighted() ? n : 0);
       weights.insert(weights.end(), input.reader->weights().begin(), input.reader->weights().end());
@@ -88,12 +89,11 @@ TEST(EdgeWeightsTest, OgbSplitsHaveThemBesideTheirEdges) {
       folder, "split/time/train.npz",
       {{"edge", NpyFile<int64_t>({0, 1, 1, 2, 0, 2}, {3, 2})}, {"weight", NpyVector<int64_t>({3, 1, 2})}},
       true);
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
   std::vector<Triple> batch(5);
-  ASSERT_EQ(*dataset->train_triples->Read(batch), 3u);
-  EXPECT_THAT(dataset->train_triples->weights(), ElementsAre(3, 1, 2));
-  EXPECT_FALSE(dataset->valid_triples->weighted());
+  ASSERT_EQ(*dataset.train_triples->Read(batch), 3u);
+  EXPECT_THAT(dataset.train_triples->weights(), ElementsAre(3, 1, 2));
+  EXPECT_FALSE(dataset.valid_triples->weighted());
 }
 
 TEST(EdgeWeightsTest, ArchivesHaveThemUnderTheirName) {
@@ -157,8 +157,7 @@ TEST(EdgeWeightsTest, WhatAreNoWeightsIsRefusedWithItsPlace) {
     folder.Write("edges.npy", kEdges);
     folder.Write(bad.file, bad.bytes);
     const Status status = ReadEverything(folder.path(), {});
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
-    EXPECT_THAT(std::string(status.message()), HasSubstr(bad.words));
+    EXPECT_THAT(status, IsStatus(Code::kInvalidArgument, HasSubstr(bad.words)));
   }
   const TemporaryFolder folder("weights");
   folder.Write("edges.csv", "0,1,2\n");

@@ -10,6 +10,7 @@
 
 #include "reader_support.h"
 #include "support/array_files.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -87,18 +88,17 @@ TEST(GraphBoltTest, AFolderIsTakenAsItsMetadataSays) {
   const TemporaryFolder folder("gb");
   WriteSet(folder);
   folder.Write("edges.npy", "not what the metadata names");
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_EQ(dataset->node_count, 5u);
-  EXPECT_EQ(dataset->class_count, 4u);
-  ASSERT_EQ(dataset->edges.size(), 1u);
-  EXPECT_EQ(dataset->edges[0].name, "");
-  EXPECT_EQ(*ReadAll(*dataset->edges[0].reader), (EdgeList{{0, 1}, {4, 2}, {1, 1}}));
-  EXPECT_THAT(*ReadFloats(*dataset->features), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
-  EXPECT_THAT(*ReadAll(*dataset->train), ElementsAre(4, 1));
-  EXPECT_THAT(*ReadAll(*dataset->valid), ElementsAre(2));
-  EXPECT_EQ(dataset->test, nullptr);
-  EXPECT_THAT(*ReadAll(*dataset->labels), ElementsAre(-1, 0, 2, -1, 3)) << "-1 in no set";
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  EXPECT_EQ(dataset.node_count, 5u);
+  EXPECT_EQ(dataset.class_count, 4u);
+  ASSERT_EQ(dataset.edges.size(), 1u);
+  EXPECT_EQ(dataset.edges[0].name, "");
+  EXPECT_EQ(*ReadAll(*dataset.edges[0].reader), (EdgeList{{0, 1}, {4, 2}, {1, 1}}));
+  EXPECT_THAT(*ReadFloats(*dataset.features), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
+  EXPECT_THAT(*ReadAll(*dataset.train), ElementsAre(4, 1));
+  EXPECT_THAT(*ReadAll(*dataset.valid), ElementsAre(2));
+  EXPECT_EQ(dataset.test, nullptr);
+  EXPECT_THAT(*ReadAll(*dataset.labels), ElementsAre(-1, 0, 2, -1, 3)) << "-1 in no set";
 }
 
 TEST(GraphBoltTest, TypesOfEdgesAreRelationsInTheirOrder) {
@@ -112,15 +112,14 @@ graph:
 )");
   folder.Write("cites.npy", NpyEdges({{0, 1}, {2, 3}}));
   folder.Write("about.csv", "3,0\n");
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  ASSERT_EQ(dataset->edges.size(), 2u);
-  EXPECT_EQ(dataset->edges[0].name, "cites");
-  EXPECT_EQ(dataset->edges[1].name, "about");
-  EXPECT_EQ(*ReadAll(*dataset->edges[1].reader), (EdgeList{{3, 0}}));
-  EXPECT_EQ(dataset->features, nullptr);
-  EXPECT_EQ(dataset->labels, nullptr);
-  EXPECT_EQ(dataset->train, nullptr);
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  ASSERT_EQ(dataset.edges.size(), 2u);
+  EXPECT_EQ(dataset.edges[0].name, "cites");
+  EXPECT_EQ(dataset.edges[1].name, "about");
+  EXPECT_EQ(*ReadAll(*dataset.edges[1].reader), (EdgeList{{3, 0}}));
+  EXPECT_EQ(dataset.features, nullptr);
+  EXPECT_EQ(dataset.labels, nullptr);
+  EXPECT_EQ(dataset.train, nullptr);
 }
 
 // A feature "label" has the labels of all nodes, also of those in no set.
@@ -132,9 +131,8 @@ TEST(GraphBoltTest, LabelsOfAllNodesComeFirst) {
   metadata.replace(metadata.find("name: weight"), 12, "name: label");
   folder.Write("metadata.yaml", metadata);
   folder.Write("data/weight.npy", NpyVector<int64_t>({1, 0, 2, 1, 3}));
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_THAT(*ReadAll(*dataset->labels), ElementsAre(1, 0, 2, 1, 3));
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  EXPECT_THAT(*ReadAll(*dataset.labels), ElementsAre(1, 0, 2, 1, 3));
 }
 
 TEST(GraphBoltTest, MetadataIsReadAsItIsWritten) {
@@ -149,12 +147,11 @@ TEST(GraphBoltTest, MetadataIsReadAsItIsWritten) {
        .train = {{.type = "node", .arrays = {{.name = "seeds", .format = "numpy", .path = "s.npy"}}}}}};
   const std::string text = EncodeGraphBolt(graph);
   EXPECT_TRUE(LooksLikeGraphBolt(text));
-  const auto read = DecodeGraphBolt(text, "metadata.yaml");
-  ASSERT_TRUE(read.ok()) << read.status().ToString();
-  EXPECT_EQ(EncodeGraphBolt(*read), text);
-  EXPECT_EQ(read->name, graph.name);
-  EXPECT_EQ(read->edges[0].type, "node:is a:node");
-  EXPECT_EQ(read->tasks[0].class_count, 3u);
+  ASSERT_OK_AND_ASSIGN(const auto read, DecodeGraphBolt(text, "metadata.yaml"));
+  EXPECT_EQ(EncodeGraphBolt(read), text);
+  EXPECT_EQ(read.name, graph.name);
+  EXPECT_EQ(read.edges[0].type, "node:is a:node");
+  EXPECT_EQ(read.tasks[0].class_count, 3u);
   EXPECT_FALSE(LooksLikeGraphBolt("num_nodes: 5\n"));
   EXPECT_FALSE(LooksLikeGraphBolt("graph: ["));
 }
@@ -265,10 +262,10 @@ TEST(GraphBoltTest, LinksThatLeadOutOfTheFolderAreRefusedUnread) {
   WriteSet(folder);
   std::filesystem::rename(folder / "edges/all.csv", folder / "edges/there.csv");
   std::filesystem::create_symlink("../edges/there.csv", folder / "edges/all.csv");
-  EXPECT_TRUE(OpenDataset(folder.path(), {}).ok()) << "within the folder links are followed";
+  EXPECT_OK(OpenDataset(folder.path(), {})) << "within the folder links are followed";
   const TemporaryFolder around("around");
   std::filesystem::create_directory_symlink(folder.path(), around / "link");
-  EXPECT_TRUE(OpenDataset(around / "link", {}).ok()) << "to the folder itself, too";
+  EXPECT_OK(OpenDataset(around / "link", {})) << "to the folder itself, too";
 }
 
 TEST(GraphBoltTest, MoreSeedsThanNodesAreRefusedUnread) {
@@ -300,10 +297,9 @@ TEST(RelationsTest, MetadataMayTellTheirOrder) {
   folder.Write("edges_a.npy", NpyEdges({{0, 1}}));
   folder.Write("edges_b.csv", "1,0\n");
   folder.Write("metadata.yaml", "relations:\n  - \"b\"\n  - \"a\"\n");
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_EQ(dataset->edges[0].name, "b");
-  EXPECT_EQ(dataset->edges[1].name, "a");
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  EXPECT_EQ(dataset.edges[0].name, "b");
+  EXPECT_EQ(dataset.edges[1].name, "a");
   for (const auto& [text, words] : std::vector<std::pair<const char*, const char*>>{
            {"relations: [a]\n",
             "metadata.yaml: relations names 1, and 1 of them have files edges_<relation>, of which there are "
@@ -322,11 +318,10 @@ TEST(TriplesDictionaryTest, TellsIdsBeforeTheTriplesDo) {
   folder.Write("train.txt", "b\tr\tc\nd\ts\tb\n");
   folder.Write("entities.dict", "0\ta\n1\tb\n2\tc\n");
   folder.Write("relations.dict", "0\ts\n1\tr\n");
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_THAT(dataset->entity_names, ElementsAre("a", "b", "c", "d")) << "what is not in it comes behind";
-  EXPECT_THAT(dataset->relation_names, ElementsAre("s", "r"));
-  EXPECT_EQ(dataset->node_count, 4u);
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  EXPECT_THAT(dataset.entity_names, ElementsAre("a", "b", "c", "d")) << "what is not in it comes behind";
+  EXPECT_THAT(dataset.relation_names, ElementsAre("s", "r"));
+  EXPECT_EQ(dataset.node_count, 4u);
   for (const auto& [text, words] : std::vector<std::pair<const char*, const char*>>{
            {"0\ta\n2\tb\n", "entities.dict: line 2: '2\tb' is not 1 TAB name"},
            {"a\t0\n", "entities.dict: line 1: 'a\t0' is not 0 TAB name"},
@@ -341,10 +336,9 @@ TEST(ScaledRowsTest, Int8FeaturesAreTakenWithTheirScales) {
   folder.Write("edges.npy", NpyEdges({{0, 1}}));
   folder.Write("features.npy", NpyFile<int8_t>({127, -3, 0, 5, 6, -127}, {2, 3}));
   folder.Write("features_scale.npy", NpyVector<float>({0.5F, 2}));
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  ASSERT_EQ(dataset->features->element_type(), ElementType::kInt8);
-  const std::string rows = ReadAll(*dataset->features).value();
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  ASSERT_EQ(dataset.features->element_type(), ElementType::kInt8);
+  const std::string rows = ReadAll(*dataset.features).value();
   std::vector<float> values(3);
   DecodeRow(ElementType::kInt8, std::as_bytes(std::span(rows)).subspan(8), values);
   EXPECT_THAT(values, ElementsAre(10, 12, -254));

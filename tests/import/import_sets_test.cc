@@ -11,6 +11,7 @@
 #include "storage/store_rows.h"
 #include "support/published_sets.h"
 #include "support/safetensors_file.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -35,12 +36,12 @@ class ImportSetsTest : public testing::Test {
                                     const ImportOptions& options = {}) {
     const std::string path = folder_ / fmt::format("{}.db", count_++);
     auto dataset = OpenDataset(source, hints);
-    EXPECT_TRUE(dataset.ok()) << dataset.status().ToString();
+    EXPECT_OK(dataset);
     if (!dataset.ok()) return nullptr;
     const Status status = ImportDatabase(*backend_, path, std::move(*dataset), options);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
     auto store = Store::Open(*backend_, path);
-    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    EXPECT_OK(store);
     if (!store.ok()) return nullptr;
     EXPECT_EQ(testing_util::FaultsIn(**store), "");
     return std::move(*store);
@@ -52,7 +53,7 @@ class ImportSetsTest : public testing::Test {
   Triples Edges(Store& store, std::string_view topology) {
     MemoryBudget budget(64 << 20);
     const auto edges = EdgeList::Open(store, budget, topology);
-    EXPECT_TRUE(edges.ok()) << edges.status().ToString();
+    EXPECT_OK(edges);
     if (!edges.ok()) return {};
     std::vector<Triple> read((*edges)->size());
     (*edges)->Read(0, read);

@@ -19,6 +19,7 @@
 #include "quarry/storage/store.h"
 #include "quarry/verify/verify.h"
 #include "support/array_files.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -53,10 +54,10 @@ void ExpectNothing(const std::string& database) {
 
 std::vector<std::byte> ReadTable(Store& store, std::string_view name) {
   const auto table = store.OpenTable(name);
-  EXPECT_TRUE(table.ok()) << table.status().ToString();
+  EXPECT_OK(table);
   const FeatureGeometry& geometry = (*table)->geometry();
   std::vector<std::byte> rows(geometry.row_count * geometry.row_bytes);
-  EXPECT_TRUE((*table)->ReadRows(store.backend(), 0, geometry.row_count, rows).ok());
+  EXPECT_OK((*table)->ReadRows(store.backend(), 0, geometry.row_count, rows));
   return rows;
 }
 template <typename T>
@@ -70,8 +71,8 @@ std::vector<T> ReadValues(Store& store, std::string_view name) {
 using Lists = std::vector<std::vector<NodeId>>;
 Lists ReadLists(Store& store, std::string_view name, Adjacency side = Adjacency::kCsc) {
   const auto topology = store.OpenTopology(name);
-  EXPECT_TRUE(topology.ok()) << topology.status().ToString();
-  EXPECT_TRUE((*topology)->LoadIndices(store.backend(), side).ok());
+  EXPECT_OK(topology);
+  EXPECT_OK((*topology)->LoadIndices(store.backend(), side));
   const auto indptr = (*topology)->indptr(side);
   const auto indices = (*topology)->indices(side);
   Lists lists((*topology)->node_count());
@@ -82,16 +83,15 @@ Lists ReadLists(Store& store, std::string_view name, Adjacency side = Adjacency:
 }
 
 void ExpectSound(Store& store) {
-  const auto report = VerifyStore(store, {});
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
-  for (const Status& fault : report->faults) ADD_FAILURE() << fault.ToString();
+  ASSERT_OK_AND_ASSIGN(const auto report, VerifyStore(store, {}));
+  for (const Status& fault : report.faults) ADD_FAILURE() << fault.ToString();
 }
 
 class ImportTest : public testing::Test {
  protected:
   std::unique_ptr<Store> OpenSound() {
     auto store = Store::Open(*backend_, database_);
-    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    EXPECT_OK(store);
     if (!store.ok()) return nullptr;
     ExpectSound(**store);
     return std::move(*store);
@@ -105,7 +105,7 @@ class ImportTest : public testing::Test {
 TEST_F(ImportTest, WhatComesInIsWhatLiesInTheDatabase) {
   WriteSet(folder_);
   const Status status = Import(*backend_, database_ + "//", folder_ / "set", {.both_directions = true});
-  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_OK(status);
   EXPECT_FALSE(fs::exists(database_ + ".importing"));
   const auto store = OpenSound();
   ASSERT_NE(store, nullptr);
@@ -123,15 +123,15 @@ TEST_F(ImportTest, WhatComesInIsWhatLiesInTheDatabase) {
 
 TEST_F(ImportTest, TwoDatabasesHaveTwoIds) {
   WriteSet(folder_);
-  ASSERT_TRUE(Import(*backend_, database_, folder_ / "set").ok());
-  ASSERT_TRUE(Import(*backend_, folder_ / "b.db", folder_ / "set").ok());
+  ASSERT_OK(Import(*backend_, database_, folder_ / "set"));
+  ASSERT_OK(Import(*backend_, folder_ / "b.db", folder_ / "set"));
   const auto other = Store::Open(*backend_, folder_ / "b.db");
   EXPECT_NE(OpenSound()->manifest()->database_id, (*other)->manifest()->database_id);
 }
 
 TEST_F(ImportTest, UndirectedStoresBothDirectionsOnce) {
   WriteSet(folder_);
-  ASSERT_TRUE(Import(*backend_, database_, folder_ / "set", {.undirected = true}).ok());
+  ASSERT_OK(Import(*backend_, database_, folder_ / "set", {.undirected = true}));
   const auto store = OpenSound();
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{1, 2, 3}, {0, 2}, {0, 1}, {0}}));
   EXPECT_TRUE(store->manifest()->topologies[0].undirected);
@@ -139,7 +139,7 @@ TEST_F(ImportTest, UndirectedStoresBothDirectionsOnce) {
 
 TEST_F(ImportTest, ReverseEdgesAreARelationOfTheirOwn) {
   WriteSet(folder_);
-  ASSERT_TRUE(Import(*backend_, database_, folder_ / "set", {.add_reverse = true, .deduplicate = true}).ok());
+  ASSERT_OK(Import(*backend_, database_, folder_ / "set", {.add_reverse = true, .deduplicate = true}));
   const auto store = OpenSound();
   EXPECT_EQ(store->manifest()->topologies[0].relation_count, 2u);
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{1, 2, 3}, {0, 2}, {0, 1}, {0}}));
@@ -153,11 +153,11 @@ std::vector<float> ReadWeights(Store& store, std::string_view name, Adjacency si
   const TopologyRecord& record = *manifest->FindTopology(name);
   EXPECT_TRUE(record.weighted);
   MemoryBudget budget(kMiB);
-  const auto values = EdgeValues::Open(store, budget, record, SectionsOf(side).weights, sizeof(float));
-  EXPECT_TRUE(values.ok()) << values.status().ToString();
+  const auto values = EdgeValues::OpenWeights(store, budget, record, side);
+  EXPECT_OK(values);
   const IoBuffer page = IoBuffer::Allocate(kPageBytes).value();
-  EXPECT_TRUE(store.backend().ReadAt((*values)->file(), (*values)->offset(), page.span()).ok());
-  EXPECT_TRUE((*values)->VerifyPages(0, page.span()).ok());
+  EXPECT_OK(store.backend().ReadAt((*values)->file(), (*values)->offset(), page.span()));
+  EXPECT_OK((*values)->VerifyPages(0, page.span()));
   std::vector<float> weights(record.edge_count);
   std::memcpy(weights.data(), page.data(), (*values)->bytes());
   return weights;
@@ -166,7 +166,7 @@ std::vector<float> ReadWeights(Store& store, std::string_view name, Adjacency si
 TEST_F(ImportTest, WeightsLieBesideTheirEdges) {
   WriteSet(folder_);
   folder_.Write("set/edge_weights.npy", NpyVector<double>({0.5, 1, -2, 0, 4}));
-  ASSERT_TRUE(Import(*backend_, database_, folder_ / "set", {.both_directions = true}).ok());
+  ASSERT_OK(Import(*backend_, database_, folder_ / "set", {.both_directions = true}));
   const auto store = OpenSound();
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{3}, {0, 0}, {0, 1}, {}}));
   EXPECT_THAT(ReadWeights(*store, "graph"), ElementsAre(-2, 0.5, 4, 0, 1));
@@ -176,7 +176,7 @@ TEST_F(ImportTest, WeightsLieBesideTheirEdges) {
 
 TEST_F(ImportTest, EqualEdgesThatAreKeptOnceWeighTheirSum) {
   folder_.Write("edges.csv", "0,1,0.5\n1,2,1\n0,1,4\n2,1,7\n2,2,3\n");
-  ASSERT_TRUE(Import(*backend_, database_, folder_ / "edges.csv", {.deduplicate = true}).ok());
+  ASSERT_OK(Import(*backend_, database_, folder_ / "edges.csv", {.deduplicate = true}));
   const auto store = OpenSound();
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{}, {0, 2}, {1, 2}}));
   EXPECT_THAT(ReadWeights(*store, "graph"), ElementsAre(4.5, 7, 1, 3));
@@ -184,7 +184,7 @@ TEST_F(ImportTest, EqualEdgesThatAreKeptOnceWeighTheirSum) {
 
 TEST_F(ImportTest, AReverseEdgeWeighsWhatItsEdgeDoesUnlessTheSourceHasIt) {
   folder_.Write("edges.csv", "0,1,0.5\n1,2,1\n0,1,4\n2,1,7\n2,2,3\n");
-  ASSERT_TRUE(Import(*backend_, database_, folder_ / "edges.csv", {.undirected = true}).ok());
+  ASSERT_OK(Import(*backend_, database_, folder_ / "edges.csv", {.undirected = true}));
   const auto store = OpenSound();
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{1}, {0, 2}, {1, 2}}));
   EXPECT_THAT(ReadWeights(*store, "graph"), ElementsAre(4.5, 4.5, 7, 1, 3));
@@ -193,7 +193,7 @@ TEST_F(ImportTest, AReverseEdgeWeighsWhatItsEdgeDoesUnlessTheSourceHasIt) {
 TEST_F(ImportTest, ReversedRelationsAndThoseWithoutWeightsHaveTheirs) {
   folder_.Write("set/edges_a.csv", "0,1,0.5\n");
   folder_.Write("set/edges_b.csv", "1,2\n");
-  ASSERT_TRUE(Import(*backend_, database_, folder_ / "set", {.add_reverse = true}).ok());
+  ASSERT_OK(Import(*backend_, database_, folder_ / "set", {.add_reverse = true}));
   const auto store = OpenSound();
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{1}, {0, 2}, {1}}));
   EXPECT_THAT(ReadWeights(*store, "graph"), ElementsAre(0.5, 0.5, 1, 1));
@@ -202,7 +202,7 @@ TEST_F(ImportTest, ReversedRelationsAndThoseWithoutWeightsHaveTheirs) {
 TEST_F(ImportTest, TriplesHaveTheirWeightsBehindTheTail) {
   folder_.Write("kg/train.txt", "a\tr\tb\t0.25\nb\tq\tc\t8\n");
   folder_.Write("kg/valid.txt", "c\tr\ta\n");
-  ASSERT_TRUE(Import(*backend_, database_, folder_ / "kg", {.add_reverse = true}).ok());
+  ASSERT_OK(Import(*backend_, database_, folder_ / "kg", {.add_reverse = true}));
   const auto store = OpenSound();
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{1}, {0, 2}, {1}}));
   EXPECT_THAT(ReadWeights(*store, "graph"), ElementsAre(0.25, 0.25, 8, 8));
@@ -212,7 +212,7 @@ TEST_F(ImportTest, TriplesHaveTheirWeightsBehindTheTail) {
 TEST_F(ImportTest, TypedEdgesKeepTheirNames) {
   folder_.Write("set/edges_likes.npy", NpyEdges({{0, 1}, {1, 1}}));
   folder_.Write("set/edges_knows.csv", "2,1\n");
-  ASSERT_TRUE(Import(*backend_, database_, folder_ / "set").ok());
+  ASSERT_OK(Import(*backend_, database_, folder_ / "set"));
   const auto store = OpenSound();
   EXPECT_EQ(store->manifest()->node_count, 3u);
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{}, {0, 1, 2}, {}}));
@@ -224,7 +224,7 @@ TEST_F(ImportTest, TriplesKeepTheirNamesBothWaysAndTheirParts) {
   folder_.Write("kg/train.txt", "a\tr\tb\nb\tq\tc\n");
   folder_.Write("kg/valid.txt", "c\tr\ta\n");
   folder_.Write("kg/test.txt", "d\tr\ta\n");
-  ASSERT_TRUE(Import(*backend_, database_, folder_ / "kg").ok());
+  ASSERT_OK(Import(*backend_, database_, folder_ / "kg"));
   const auto store = OpenSound();
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{}, {0}, {1}, {}}));
   EXPECT_EQ(ReadLists(*store, "valid"), (Lists{{2}, {}, {}, {}}));
@@ -246,7 +246,7 @@ TEST_F(ImportTest, FeaturesAreConvertedOnRequest) {
     SCOPED_TRACE(ElementTypeName(type));
     fs::remove_all(database_);
     const Status status = Import(*backend_, database_, folder_ / "set", {.feature_type = type});
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
     const auto store = OpenSound();
     EXPECT_EQ(store->manifest()->FindTable("feature")->element_type, type);
     const std::vector<std::byte> rows = ReadTable(*store, "feature");
@@ -261,14 +261,14 @@ TEST_F(ImportTest, FeaturesAreConvertedOnRequest) {
 
 TEST_F(ImportTest, NodesWithoutEdgesAndGraphsWithoutEdgesAreFine) {
   folder_.Write("set/edges.npy", NpyFile<int64_t>({}, {2, 0}));
-  ASSERT_TRUE(Import(*backend_, database_, folder_ / "set", {}, {.node_count = 5}).ok());
+  ASSERT_OK(Import(*backend_, database_, folder_ / "set", {}, {.node_count = 5}));
   EXPECT_EQ(ReadLists(*OpenSound(), "graph"), Lists(5));
 }
 
 TEST_F(ImportTest, NaNFeaturesComeInWhereTheyAreAllowed) {
   WriteSet(folder_);
   folder_.Write("set/features.npy", NpyFile<float>({1, 2, 3, NAN, 5, 6, 7, INFINITY}, {kNodes, 2}));
-  ASSERT_TRUE(Import(*backend_, database_, folder_ / "set", {.allow_nan = true}).ok());
+  ASSERT_OK(Import(*backend_, database_, folder_ / "set", {.allow_nan = true}));
   EXPECT_TRUE(std::isnan(ReadValues<float>(*OpenSound(), "feature")[3]));
 }
 
@@ -376,21 +376,21 @@ TEST_F(ImportTest, BadTextIsRefusedAndNamesTheLine) {
 TEST_F(ImportTest, AnExistingPathIsLeftAsItIs) {
   WriteSet(folder_);
   folder_.Write("graph.db", "something else");
-  EXPECT_EQ(Import(*backend_, database_, folder_ / "set").code(), Code::kAlreadyExists);
+  EXPECT_THAT(Import(*backend_, database_, folder_ / "set"), IsStatus(Code::kAlreadyExists));
   EXPECT_EQ(fs::file_size(database_), 14u);
   fs::remove(database_);
   fs::create_directory(database_);
-  EXPECT_EQ(Import(*backend_, database_, folder_ / "set").code(), Code::kAlreadyExists);
+  EXPECT_THAT(Import(*backend_, database_, folder_ / "set"), IsStatus(Code::kAlreadyExists));
   fs::remove(database_);
-  ASSERT_TRUE(Import(*backend_, database_, folder_ / "set").ok());
-  EXPECT_EQ(Import(*backend_, database_, folder_ / "set").code(), Code::kAlreadyExists);
+  ASSERT_OK(Import(*backend_, database_, folder_ / "set"));
+  EXPECT_THAT(Import(*backend_, database_, folder_ / "set"), IsStatus(Code::kAlreadyExists));
   EXPECT_NE(OpenSound(), nullptr);
   EXPECT_FALSE(fs::exists(database_ + ".importing"));
 }
 
 TEST_F(ImportTest, ItsFolderMustExistAndBeWritable) {
   WriteSet(folder_);
-  EXPECT_EQ(Import(*backend_, folder_ / "absent/x.db", folder_ / "set").code(), Code::kNotFound);
+  EXPECT_THAT(Import(*backend_, folder_ / "absent/x.db", folder_ / "set"), IsStatus(Code::kNotFound));
   const Status status = Import(*backend_, "/proc/x.db", folder_ / "set");
   EXPECT_EQ(ExitCode(status.code()), 1);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/proc/x.db"));
@@ -411,7 +411,7 @@ TEST_F(ImportTest, CancellingAtAnyPointLeavesNothing) {
       EXPECT_EQ(calls, last);
       break;
     }
-    EXPECT_EQ(status.code(), Code::kCancelled);
+    EXPECT_THAT(status, IsStatus(Code::kCancelled));
     ExpectNothing(database_);
   }
   EXPECT_THAT(phases, testing::UnorderedElementsAre("reading edges", "writing topology", "labels", "splits",
@@ -428,14 +428,14 @@ TEST_F(ImportTest, AFullDiskIsReportedAndLeavesNothing) {
   WriteSet(folder_);
   folder_.Write("set/features.npy", NpyFile(std::vector<float>(kNodes << 18), {kNodes, 1 << 18}));
   const Status status = Import(*backend_, mount_path + "/x.db", folder_ / "set");
-  EXPECT_EQ(status.code(), Code::kNoSpace) << status.ToString();
+  EXPECT_THAT(status, IsStatus(Code::kNoSpace));
   ExpectNothing(mount_path + "/x.db");
   // Nobody knows how many of these are equal, before they are written.
   std::vector<std::pair<int64_t, int64_t>> edges;
   for (int64_t i = 0; i < 1 << 20; ++i) edges.emplace_back(i & 1023, i >> 10);
   const std::string many = folder_.Write("many.npy", NpyEdges(edges));
   const Status written = Import(*backend_, mount_path + "/x.db", many, {.deduplicate = true});
-  EXPECT_EQ(written.code(), Code::kNoSpace) << written.ToString();
+  EXPECT_THAT(written, IsStatus(Code::kNoSpace));
   ExpectNothing(mount_path + "/x.db");
   umount(mount_path.c_str());
 }
@@ -484,17 +484,17 @@ TEST_F(ImportTest, ALiveImportIsRespectedAndAKilledOnesLeftoversAreRemoved) {
     const pid_t child = ImportAndHang(database_, folder_ / "set", phase);
     ASSERT_GT(child, 0);
     const Status busy = Import(*backend_, database_, folder_ / "set");
-    EXPECT_EQ(busy.code(), Code::kBusy) << busy.ToString();
+    EXPECT_THAT(busy, IsStatus(Code::kBusy));
     ASSERT_TRUE(fs::remove(database_ + ".importing/LOCK"));
     const Status still_busy = Import(*backend_, database_, folder_ / "set");
-    EXPECT_EQ(still_busy.code(), Code::kBusy) << still_busy.ToString();
+    EXPECT_THAT(still_busy, IsStatus(Code::kBusy));
     EXPECT_TRUE(fs::exists(database_ + ".importing/db"));
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     EXPECT_FALSE(fs::exists(database_));
     EXPECT_TRUE(fs::exists(database_ + ".importing/db"));
     const Status status = Import(*backend_, database_, folder_ / "set");
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
     EXPECT_FALSE(fs::exists(database_ + ".importing"));
     EXPECT_NE(OpenSound(), nullptr);
     fs::remove_all(database_);
@@ -505,7 +505,7 @@ TEST_F(ImportTest, AnIdFarBeyondWhatTheEdgesImplyHasToBeConfirmed) {
   const std::string edges =
       folder_.Write("edges.npy", NpyEdges({{0, 1}, {2, 4'294'967'292}, {4'294'967'290, 0}}));
   const Status status = Import(*backend_, database_, edges);
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status, IsStatus(Code::kInvalidArgument));
   EXPECT_EQ(status.message(),
             edges +
                 ": edge 1: node id 4294967292 makes a graph of 4294967293 nodes, and there are 3 "
@@ -514,9 +514,9 @@ TEST_F(ImportTest, AnIdFarBeyondWhatTheEdgesImplyHasToBeConfirmed) {
 
   // At the bound: 1,048,576 nodes need no confirmation; one more needs 10,486 edges.
   folder_.Write("edges.npy", NpyEdges({{0, 1'048'575}}));
-  EXPECT_TRUE(Import(*backend_, database_, edges).ok());
+  EXPECT_OK(Import(*backend_, database_, edges));
   folder_.Write("edges.npy", NpyEdges({{0, 1'048'576}}));
-  EXPECT_EQ(Import(*backend_, folder_ / "b", edges).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Import(*backend_, folder_ / "b", edges), IsStatus(Code::kInvalidArgument));
   std::vector<std::pair<int64_t, int64_t>> many(10'485, {1, 2});
   many.front() = {1'048'576, 0};
   folder_.Write("edges.npy", NpyEdges(many));
@@ -524,10 +524,10 @@ TEST_F(ImportTest, AnIdFarBeyondWhatTheEdgesImplyHasToBeConfirmed) {
   EXPECT_THAT(std::string(in_front.message()), HasSubstr("edge 0: node id 1048576"));
   many.emplace_back(1, 2);
   folder_.Write("edges.npy", NpyEdges(many));
-  EXPECT_TRUE(Import(*backend_, folder_ / "b", edges).ok());
+  EXPECT_OK(Import(*backend_, folder_ / "b", edges));
 
   folder_.Write("edges.npy", NpyEdges({{0, 2'000'000}}));
-  EXPECT_TRUE(Import(*backend_, folder_ / "c", edges, {}, {.node_count = 2'000'001}).ok()) << "confirmed";
+  EXPECT_OK(Import(*backend_, folder_ / "c", edges, {}, {.node_count = 2'000'001})) << "confirmed";
 }
 
 TEST_F(ImportTest, WhatTheDiskHasNoRoomForIsRefusedBeforeTheWork) {
@@ -542,7 +542,7 @@ TEST_F(ImportTest, WhatTheDiskHasNoRoomForIsRefusedBeforeTheWork) {
   fs::resize_file(edges, fs::file_size(edges) + 16 * count, too_large);
   if (too_large) GTEST_SKIP() << "the file system has no files of " << FormatBytes(16 * count);
   const Status status = Import(*backend_, database_, edges);
-  EXPECT_EQ(status.code(), Code::kNoSpace) << status.ToString();
+  EXPECT_THAT(status, IsStatus(Code::kNoSpace));
   EXPECT_THAT(std::string(status.message()),
               testing::AllOf(HasSubstr(edges), HasSubstr(fmt::format("{}", count))));
   ExpectNothing(database_);
@@ -551,7 +551,8 @@ TEST_F(ImportTest, WhatTheDiskHasNoRoomForIsRefusedBeforeTheWork) {
   const uint64_t index_bytes = 2 * 8 * uint64_t{4'000'000'000};
   if (free_bytes > index_bytes) return;
   folder_.Write("edges.npy", NpyEdges({{0, 1}}));
-  EXPECT_EQ(Import(*backend_, database_, edges, {}, {.node_count = 4'000'000'000}).code(), Code::kNoSpace);
+  EXPECT_THAT(Import(*backend_, database_, edges, {}, {.node_count = 4'000'000'000}),
+              IsStatus(Code::kNoSpace));
 }
 
 TEST_F(ImportTest, LargeSetsAgreeWithTheirSourceWhateverTheMemory) {
@@ -572,7 +573,7 @@ TEST_F(ImportTest, LargeSetsAgreeWithTheirSourceWhateverTheMemory) {
   for (const uint64_t memory_bytes : {32 * kMiB, 512 * kMiB}) {
     fs::remove_all(database_);
     const Status status = Import(*backend_, database_, folder_ / "set", {.memory_bytes = memory_bytes});
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
     const auto store = OpenSound();
     EXPECT_TRUE(ReadLists(*store, "graph") == expected);
     EXPECT_TRUE(ReadValues<float>(*store, "feature") == features);

@@ -6,6 +6,7 @@
 
 #include "reader_support.h"
 #include "support/array_files.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -47,15 +48,13 @@ void ExpectEdgesComeBack(const TemporaryFolder& folder, uint64_t node_count) {
         SCOPED_TRACE(fmt::format("{} seed {} rows {} version {}", NpyDescr<T>(), seed, rows, version));
         const EdgeList edges = RandomEdges(seed, count, node_count);
         const std::string path = folder.Write("e.npy", EdgeFile<T>(edges, rows, version));
-        auto dataset = OpenDataset(path, {});
-        ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-        ASSERT_EQ(dataset->edges.size(), 1u);
-        EXPECT_EQ(dataset->edges[0].reader->count(), count);
-        EXPECT_EQ(dataset->node_count, std::nullopt);
-        const auto read = ReadAll(*dataset->edges[0].reader, seed);
-        ASSERT_TRUE(read.ok()) << read.status().ToString();
-        EXPECT_TRUE(*read == edges);
-        EXPECT_EQ(dataset->edges[0].reader->bytes_read(), dataset->edges[0].reader->bytes_total());
+        ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(path, {}));
+        ASSERT_EQ(dataset.edges.size(), 1u);
+        EXPECT_EQ(dataset.edges[0].reader->count(), count);
+        EXPECT_EQ(dataset.node_count, std::nullopt);
+        ASSERT_OK_AND_ASSIGN(const auto read, ReadAll(*dataset.edges[0].reader, seed));
+        EXPECT_TRUE(read == edges);
+        EXPECT_EQ(dataset.edges[0].reader->bytes_read(), dataset.edges[0].reader->bytes_total());
       }
     }
   }
@@ -75,17 +74,16 @@ TEST(NpyReaderTest, EdgesComeBackFromEveryIntegerTypeLayoutAndVersion) {
 
 TEST(NpyReaderTest, TwoByTwoIsTakenAsSourcesThenDestinations) {
   const TemporaryFolder folder("npy");
-  auto dataset = OpenDataset(folder.Write("e.npy", NpyFile<int64_t>({1, 2, 3, 4}, {2, 2})), {});
-  ASSERT_TRUE(dataset.ok());
-  EXPECT_EQ(*ReadAll(*dataset->edges[0].reader), (EdgeList{{1, 3}, {2, 4}}));
+  ASSERT_OK_AND_ASSIGN(auto dataset,
+                       OpenDataset(folder.Write("e.npy", NpyFile<int64_t>({1, 2, 3, 4}, {2, 2})), {}));
+  EXPECT_EQ(*ReadAll(*dataset.edges[0].reader), (EdgeList{{1, 3}, {2, 4}}));
 }
 
 TEST(NpyReaderTest, NoEdgesAreAnEmptyList) {
   const TemporaryFolder folder("npy");
   for (const std::vector<uint64_t>& shape : {std::vector<uint64_t>{2, 0}, {0, 2}}) {
-    auto dataset = OpenDataset(folder.Write("e.npy", NpyFile<int64_t>({}, shape)), {});
-    ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-    EXPECT_EQ(*ReadAll(*dataset->edges[0].reader), EdgeList());
+    ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.Write("e.npy", NpyFile<int64_t>({}, shape)), {}));
+    EXPECT_EQ(*ReadAll(*dataset.edges[0].reader), EdgeList());
   }
 }
 
@@ -107,7 +105,7 @@ TEST(NpyReaderTest, FeaturesKeepTheirTypeAndFloat64BecomesFloat32) {
   for (uint16_t& half : halves) half = static_cast<uint16_t>(random());
 
   auto dataset = OpenWith(folder, "features.npy", NpyFile(narrow, {300, 11}));
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  ASSERT_OK(dataset);
   EXPECT_EQ(dataset->features->element_type(), ElementType::kFloat32);
   EXPECT_EQ(dataset->features->dim(), 11u);
   EXPECT_EQ(dataset->features->row_count(), 300u);
@@ -132,10 +130,9 @@ void ExpectLabels(const TemporaryFolder& folder, const std::vector<T>& values,
                   const std::vector<int64_t>& expected) {
   SCOPED_TRACE(NpyDescr<T>());
   for (const std::vector<uint64_t>& shape : {std::vector<uint64_t>{values.size()}, {values.size(), 1}}) {
-    auto dataset = OpenWith(folder, "labels.npy", NpyFile(values, shape));
-    ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-    EXPECT_EQ(*ReadAll(*dataset->labels), expected);
-    EXPECT_EQ(dataset->node_count, values.size());
+    ASSERT_OK_AND_ASSIGN(auto dataset, OpenWith(folder, "labels.npy", NpyFile(values, shape)));
+    EXPECT_EQ(*ReadAll(*dataset.labels), expected);
+    EXPECT_EQ(dataset.node_count, values.size());
   }
 }
 
@@ -163,11 +160,10 @@ TEST(NpyReaderTest, AMaskYieldsTheNumbersOfItsTrueItems) {
     mask[i] = 1;
     expected.push_back(static_cast<int64_t>(i));
   }
-  auto dataset =
-      OpenWith(folder, "train_mask.npy", NpyHeaderBytes({.descr = "|b1", .shape = {mask.size()}}) + mask,
-               {.node_count = mask.size()});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_EQ(*ReadAll(*dataset->train), expected);
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenWith(folder, "train_mask.npy",
+                                              NpyHeaderBytes({.descr = "|b1", .shape = {mask.size()}}) + mask,
+                                              {.node_count = mask.size()}));
+  EXPECT_EQ(*ReadAll(*dataset.train), expected);
 }
 
 struct BadFile {
@@ -234,7 +230,7 @@ TEST(NpyReaderTest, RefusesWhatItCannotTakeAndSaysWhy) {
     folder.Write("edges.npy", good);
     folder.Write(bad.name, bad.bytes);
     const Status status = ReadEverything(folder.path(), {});
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
+    EXPECT_THAT(status, IsStatus(Code::kInvalidArgument));
     for (const std::string& word : bad.words) EXPECT_THAT(std::string(status.message()), HasSubstr(word));
   }
 }

@@ -7,6 +7,7 @@
 
 #include "reader_support.h"
 #include "support/published_sets.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -40,7 +41,7 @@ void ExpectRefused(const std::function<void(const TemporaryFolder&)>& write, con
     const TemporaryFolder folder("whole");
     write(folder);
     const Status status = ReadEverything(folder.path(), hints);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
   }
   for (const Damage& damage : damages) {
     SCOPED_TRACE(damage.what);
@@ -171,14 +172,13 @@ TEST(PublishedSetsTest, IgbAsksWhichLabelsAreMeant) {
   const TemporaryFolder folder("igb");
   WriteIgb(folder, Graph(), false);
   const Status status = OpenDataset(folder.path(), {}).status();
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status, IsStatus(Code::kInvalidArgument));
   EXPECT_THAT(
       std::string(status.message()),
       testing::AllOf(HasSubstr("node_label_19.npy"), HasSubstr("node_label_2K.npy"), HasSubstr("--labels")));
   Remove(folder, "processed/paper/node_label_19.npy");
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_EQ(*ReadAll(*dataset->labels), std::vector<int64_t>(Nodes(), 2));
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  EXPECT_EQ(*ReadAll(*dataset.labels), std::vector<int64_t>(Nodes(), 2));
 }
 
 TEST(PublishedSetsTest, HeaderlessFeaturesHaveTheTypeThatIsStated) {
@@ -191,14 +191,14 @@ TEST(PublishedSetsTest, HeaderlessFeaturesHaveTheTypeThatIsStated) {
                                            {"float16", 8u, ElementType::kFloat16},
                                            {"bfloat16", 8u, ElementType::kBfloat16}}) {
     SCOPED_TRACE(type);
-    auto dataset = OpenDataset(folder.path(), {.node_count = 2, .feature_dim = dim, .raw_type = type});
-    ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-    EXPECT_EQ(dataset->features->element_type(), element);
-    EXPECT_EQ(dataset->features->dim(), dim);
+    ASSERT_OK_AND_ASSIGN(auto dataset,
+                         OpenDataset(folder.path(), {.node_count = 2, .feature_dim = dim, .raw_type = type}));
+    EXPECT_EQ(dataset.features->element_type(), element);
+    EXPECT_EQ(dataset.features->dim(), dim);
     if (dim == 2) {
-      EXPECT_EQ(*ReadFloats(*dataset->features), (std::vector<float>{1, 2, 3, 4}));
+      EXPECT_EQ(*ReadFloats(*dataset.features), (std::vector<float>{1, 2, 3, 4}));
     } else {
-      EXPECT_EQ(*ReadAll(*dataset->features), bytes);
+      EXPECT_EQ(*ReadAll(*dataset.features), bytes);
     }
   }
 }
@@ -300,12 +300,11 @@ TEST(PublishedSetsTest, MariusIntegersMayBeWideAndItsFeaturesOlder) {
   std::string yaml = ReadBytes(folder / "dataset.yaml");
   yaml.replace(yaml.find("node_feature_dim"), 16, "feature_dim");
   folder.Write("dataset.yaml", yaml);
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_EQ(dataset->features->dim(), SmallGraph::kDim);
-  EXPECT_EQ(dataset->class_count, 7u);
-  EXPECT_EQ(*ReadAll(*dataset->labels), Graph().labels);
-  EXPECT_EQ(ReadAll(*dataset->edges[0].reader)->size(), Graph().edges.size());
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  EXPECT_EQ(dataset.features->dim(), SmallGraph::kDim);
+  EXPECT_EQ(dataset.class_count, 7u);
+  EXPECT_EQ(*ReadAll(*dataset.labels), Graph().labels);
+  EXPECT_EQ(ReadAll(*dataset.edges[0].reader)->size(), Graph().edges.size());
 }
 
 TEST(PublishedSetsTest, MariusLabelsThatWereCastFromNaNAreNone) {
@@ -314,9 +313,8 @@ TEST(PublishedSetsTest, MariusLabelsThatWereCastFromNaNAreNone) {
   std::vector<int32_t> labels(Graph().labels.begin(), Graph().labels.end());
   std::replace(labels.begin(), labels.end(), -1, std::numeric_limits<int32_t>::min());
   folder.Write("nodes/labels.bin", RawBytes(labels));
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_EQ(*ReadAll(*dataset->labels), Graph().labels);
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  EXPECT_EQ(*ReadAll(*dataset.labels), Graph().labels);
 }
 
 TEST(PublishedSetsTest, DamagedOgbLinkSetsAreRefused) {
@@ -432,8 +430,8 @@ TEST(PublishedSetsTest, WhatStaysOutIsSaidOnStderr) {
   const TemporaryFolder mag("mag");
   WriteMag240M(mag, Graph());
   testing::internal::CaptureStderr();
-  EXPECT_TRUE(OpenDataset(ogb.path(), {}).ok());
-  EXPECT_TRUE(OpenDataset(mag.path(), {}).ok());
+  EXPECT_OK(OpenDataset(ogb.path(), {}));
+  EXPECT_OK(OpenDataset(mag.path(), {}));
   EXPECT_THAT(
       testing::internal::GetCapturedStderr(),
       testing::AllOf(HasSubstr("edge_year.csv.gz: edges are"), HasSubstr("without author___writes___paper")));

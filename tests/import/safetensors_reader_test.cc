@@ -7,6 +7,7 @@
 #include "reader_support.h"
 #include "support/array_files.h"
 #include "support/safetensors_file.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -23,13 +24,14 @@ template <typename T>
 void ExpectLabels(const char* dtype, const std::vector<T>& values, const std::vector<int64_t>& expected) {
   SCOPED_TRACE(dtype);
   const TemporaryFolder folder("st");
-  auto dataset = OpenDataset(
-      folder.Write("g.safetensors",
-                   SafetensorsFile({{"y", dtype, {values.size()}, RawBytes(values)}, EdgeTensor()})),
-      {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_EQ(*ReadAll(*dataset->labels), expected);
-  EXPECT_EQ(*ReadAll(*dataset->edges[0].reader), (EdgeList{{0, 1}, {1, 2}, {2, 3}}));
+  ASSERT_OK_AND_ASSIGN(
+      auto dataset,
+      OpenDataset(
+          folder.Write("g.safetensors",
+                       SafetensorsFile({{"y", dtype, {values.size()}, RawBytes(values)}, EdgeTensor()})),
+          {}));
+  EXPECT_EQ(*ReadAll(*dataset.labels), expected);
+  EXPECT_EQ(*ReadAll(*dataset.edges[0].reader), (EdgeList{{0, 1}, {1, 2}, {2, 3}}));
 }
 
 TEST(SafetensorsTest, LabelsComeFromEveryType) {
@@ -48,16 +50,17 @@ TEST(SafetensorsTest, LabelsComeFromEveryType) {
 TEST(SafetensorsTest, DoublesBecomeFloatsAndAMaskItsNodes) {
   const TemporaryFolder folder("st");
   const std::vector<double> rows = {1, 2, 3, 4, 5, 6, 7, 8};
-  auto dataset = OpenDataset(
-      folder.Write("g.safetensors", SafetensorsFile({EdgeTensor(),
-                                                     {"features", "F64", {4, 2}, RawBytes(rows)},
-                                                     {"train_mask", "BOOL", {4}, std::string("\0\1\0\1", 4)},
-                                                     {"empty", "F32", {0, 3}, ""}})),
-      {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_THAT(*ReadFloats(*dataset->features), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
-  EXPECT_THAT(*ReadAll(*dataset->train), ElementsAre(1, 3));
-  EXPECT_EQ(dataset->valid, nullptr);
+  ASSERT_OK_AND_ASSIGN(
+      auto dataset,
+      OpenDataset(folder.Write("g.safetensors",
+                               SafetensorsFile({EdgeTensor(),
+                                                {"features", "F64", {4, 2}, RawBytes(rows)},
+                                                {"train_mask", "BOOL", {4}, std::string("\0\1\0\1", 4)},
+                                                {"empty", "F32", {0, 3}, ""}})),
+                  {}));
+  EXPECT_THAT(*ReadFloats(*dataset.features), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+  EXPECT_THAT(*ReadAll(*dataset.train), ElementsAre(1, 3));
+  EXPECT_EQ(dataset.valid, nullptr);
 }
 
 // As Python's library (0.8.0) wrote {"edge_index": int32 [[0, 2], [1, 0]], "x": float16 [[1], [2], [-0.5]]}.
@@ -66,11 +69,11 @@ TEST(SafetensorsTest, BytesOfTheLibraryAreRead) {
                              R"("x":{"dtype":"F16","shape":[3,1],"data_offsets":[16,22]}}     )";
   const std::string data("\0\0\0\0\2\0\0\0\1\0\0\0\0\0\0\0\x00\x3c\x00\x40\x00\xb8", 22);
   const TemporaryFolder folder("st");
-  auto dataset = OpenDataset(folder.Write("g.safetensors", SafetensorsBytes(header, data)), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_EQ(*ReadAll(*dataset->edges[0].reader), (EdgeList{{0, 1}, {2, 0}}));
-  EXPECT_EQ(dataset->features->element_type(), ElementType::kFloat16);
-  EXPECT_EQ(*ReadAll(*dataset->features), data.substr(16));
+  ASSERT_OK_AND_ASSIGN(auto dataset,
+                       OpenDataset(folder.Write("g.safetensors", SafetensorsBytes(header, data)), {}));
+  EXPECT_EQ(*ReadAll(*dataset.edges[0].reader), (EdgeList{{0, 1}, {2, 0}}));
+  EXPECT_EQ(dataset.features->element_type(), ElementType::kFloat16);
+  EXPECT_EQ(*ReadAll(*dataset.features), data.substr(16));
 }
 
 std::string EdgeHeader(std::string_view dtype, std::string_view shape, std::string_view offsets) {
@@ -131,8 +134,7 @@ TEST(SafetensorsTest, RefusesWhatItCannotTakeAndSaysWhy) {
     SCOPED_TRACE(bad.what);
     const TemporaryFolder folder("bad");
     const Status status = ReadEverything(folder.Write("g.safetensors", bad.bytes), {});
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
-    EXPECT_THAT(std::string(status.message()), HasSubstr("g.safetensors"));
+    EXPECT_THAT(status, IsStatus(Code::kInvalidArgument, HasSubstr("g.safetensors")));
     EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("\n")));
     for (const char* word : bad.words) EXPECT_THAT(std::string(status.message()), HasSubstr(word));
   }

@@ -7,6 +7,7 @@
 #include "packed_files.h"
 #include "reader_support.h"
 #include "support/array_files.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -76,11 +77,10 @@ TEST(SparseReaderTest, ThreeFilesBecomeDenseRows) {
     const Sparse sparse = RandomSparse(seed, seed * 9'000, 50);
     folder.Write("edges.npy", NpyEdges({{0, 1}}));
     WriteCsrFiles(folder, sparse);
-    auto dataset = OpenDataset(folder.path(), {.feature_dim = 50});
-    ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-    EXPECT_EQ(dataset->features->dim(), 50u);
-    EXPECT_EQ(dataset->features->row_count(), sparse.rows());
-    EXPECT_TRUE(*ReadFloats(*dataset->features) == sparse.Dense());
+    ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {.feature_dim = 50}));
+    EXPECT_EQ(dataset.features->dim(), 50u);
+    EXPECT_EQ(dataset.features->row_count(), sparse.rows());
+    EXPECT_TRUE(*ReadFloats(*dataset.features) == sparse.Dense());
   }
 }
 
@@ -132,13 +132,13 @@ TEST(SparseReaderTest, RefusesMatricesThatContradictThemselves) {
     folder.Write("edges.npy", NpyEdges({{0, 1}}));
     WriteCsrFiles(folder, bad.sparse);
     const Status status = ReadEverything(folder.path(), {.feature_dim = 4});
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
+    EXPECT_THAT(status, IsStatus(Code::kInvalidArgument));
     for (const char* word : bad.words) EXPECT_THAT(std::string(status.message()), HasSubstr(word));
   }
   const TemporaryFolder folder("csr");
   folder.Write("edges.npy", NpyEdges({{0, 1}}));
   WriteCsrFiles(folder, good);
-  EXPECT_TRUE(ReadEverything(folder.path(), {.feature_dim = 4}).ok());
+  EXPECT_OK(ReadEverything(folder.path(), {.feature_dim = 4}));
 }
 
 TEST(NpzReaderTest, OneArchiveHoldsAWholeSet) {
@@ -161,15 +161,14 @@ TEST(NpzReaderTest, OneArchiveHoldsAWholeSet) {
          {"val_mask", NpyHeaderBytes({.descr = "|b1", .shape = {1000}}) + std::string(999, '\0') + '\1'},
          {"names", NpyHeaderBytes({.descr = "|O", .shape = {1}}) + "pickle"}},
         deflate);
-    auto dataset = OpenDataset(path, {});
-    ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-    EXPECT_TRUE(*ReadAll(*dataset->edges[0].reader) == edges);
-    EXPECT_EQ(*ReadFloats(*dataset->features), features);
-    EXPECT_EQ(*ReadAll(*dataset->labels), labels);
-    EXPECT_EQ(*ReadAll(*dataset->train), (std::vector<int64_t>{5, 6}));
-    EXPECT_EQ(*ReadAll(*dataset->valid), (std::vector<int64_t>{999}));
-    EXPECT_EQ(dataset->test, nullptr);
-    EXPECT_EQ(dataset->node_count, 1000u);
+    ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(path, {}));
+    EXPECT_TRUE(*ReadAll(*dataset.edges[0].reader) == edges);
+    EXPECT_EQ(*ReadFloats(*dataset.features), features);
+    EXPECT_EQ(*ReadAll(*dataset.labels), labels);
+    EXPECT_EQ(*ReadAll(*dataset.train), (std::vector<int64_t>{5, 6}));
+    EXPECT_EQ(*ReadAll(*dataset.valid), (std::vector<int64_t>{999}));
+    EXPECT_EQ(dataset.test, nullptr);
+    EXPECT_EQ(dataset.node_count, 1000u);
   }
 }
 
@@ -178,16 +177,14 @@ TEST(NpzReaderTest, ScipysMatrixIsAnAdjacencyAsSourceAndFeaturesInAFolder) {
     const TemporaryFolder folder("npz");
     const Sparse sparse = RandomSparse(8, 2000, 2000);
     const std::string path = WriteNpz(folder, "features.npz", sparse.Members("", 2000), deflate);
-    auto graph = OpenDataset(path, {});
-    ASSERT_TRUE(graph.ok()) << graph.status().ToString();
-    EXPECT_EQ(graph->node_count, 2000u);
-    EXPECT_EQ(graph->features, nullptr);
-    EXPECT_TRUE(*ReadAll(*graph->edges[0].reader) == sparse.Edges());
+    ASSERT_OK_AND_ASSIGN(auto graph, OpenDataset(path, {}));
+    EXPECT_EQ(graph.node_count, 2000u);
+    EXPECT_EQ(graph.features, nullptr);
+    EXPECT_TRUE(*ReadAll(*graph.edges[0].reader) == sparse.Edges());
 
     folder.Write("edges.npy", NpyEdges({{0, 1}}));
-    auto set = OpenDataset(folder.path(), {});
-    ASSERT_TRUE(set.ok()) << set.status().ToString();
-    EXPECT_TRUE(*ReadFloats(*set->features) == sparse.Dense());
+    ASSERT_OK_AND_ASSIGN(auto set, OpenDataset(folder.path(), {}));
+    EXPECT_TRUE(*ReadFloats(*set.features) == sparse.Dense());
   }
 }
 
@@ -196,8 +193,7 @@ TEST(NpzReaderTest, RefusesDamagedAndForeignArchives) {
   const Sparse sparse = RandomSparse(8, 500, 500);
   const auto expect = [&](const std::string& path, const char* word) {
     const Status status = ReadEverything(path, {});
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
-    EXPECT_THAT(std::string(status.message()), testing::AllOf(HasSubstr(".npz"), HasSubstr(word)));
+    EXPECT_THAT(status, IsStatus(Code::kInvalidArgument, testing::AllOf(HasSubstr(".npz"), HasSubstr(word))));
   };
   expect(folder.Write("a.npz", "plain words"), "plain text");
   NpzMembers csc = sparse.Members("", 500);

@@ -5,6 +5,7 @@
 #include "packed_files.h"
 #include "reader_support.h"
 #include "support/array_files.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -34,11 +35,9 @@ TEST(TextEdgesTest, EverySeparatorWithAndWithoutHeaderPlainAndGzip) {
           SCOPED_TRACE(fmt::format("separator '{}' start '{}' CRLF {} gzip {}", separator, start,
                                    end == "\r\n", gzip));
           const std::string path = folder.Write(gzip ? "e.csv.gz" : "e.csv", gzip ? Gzip(text) : text);
-          auto dataset = OpenDataset(path, {});
-          ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-          const auto read = ReadAll(*dataset->edges[0].reader);
-          ASSERT_TRUE(read.ok()) << read.status().ToString();
-          ASSERT_TRUE(*read == edges);
+          ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(path, {}));
+          ASSERT_OK_AND_ASSIGN(const auto read, ReadAll(*dataset.edges[0].reader));
+          ASSERT_TRUE(read == edges);
         }
       }
     }
@@ -48,7 +47,7 @@ TEST(TextEdgesTest, EverySeparatorWithAndWithoutHeaderPlainAndGzip) {
 TEST(TextEdgesTest, TheLastLineNeedsNoEndAndCommentsMayStandBetween) {
   const TemporaryFolder folder("text");
   auto dataset = OpenDataset(folder.Write("e.txt", "# a\n1 2\n\n# b\n\"3\" 4\n5\t6"), {});
-  ASSERT_TRUE(dataset.ok());
+  ASSERT_OK(dataset);
   std::vector<Edge> batch(10);
   ASSERT_EQ(*dataset->edges[0].reader->Read(batch), 3u);
   EXPECT_EQ(batch[1].source, 3u);
@@ -61,9 +60,8 @@ TEST(TextEdgesTest, TheLastLineNeedsNoEndAndCommentsMayStandBetween) {
 TEST(TextEdgesTest, AnEmptyFileIsAnEmptyList) {
   const TemporaryFolder folder("text");
   for (const char* text : {"", "\n\n", "# nothing\n"}) {
-    auto dataset = OpenDataset(folder.Write("e.csv", text), {});
-    ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-    EXPECT_EQ(*ReadAll(*dataset->edges[0].reader), EdgeList());
+    ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.Write("e.csv", text), {}));
+    EXPECT_EQ(*ReadAll(*dataset.edges[0].reader), EdgeList());
   }
 }
 
@@ -104,8 +102,7 @@ TEST(TextEdgesTest, RefusesWhatIsNoEdgeListAndNamesTheLine) {
     SCOPED_TRACE(bad.what);
     const TemporaryFolder folder("text");
     const Status status = ReadEverything(folder.Write("edges.csv", bad.text), {});
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
-    EXPECT_THAT(std::string(status.message()), HasSubstr("edges.csv"));
+    EXPECT_THAT(status, IsStatus(Code::kInvalidArgument, HasSubstr("edges.csv")));
     for (const char* word : bad.words) EXPECT_THAT(std::string(status.message()), HasSubstr(word));
   }
 }
@@ -116,21 +113,20 @@ TEST(TriplesTest, NamesGetDenseIdsInOrderOfFirstAppearanceOverAllFiles) {
   folder.Write("valid.txt", "ostia\tin\titaly\n");
   folder.Write("test.txt", "lyon\tpart of\tfrance\n");
   folder.Write("entities.txt", "ignored\n");
-  auto dataset = OpenDataset(folder.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_THAT(dataset->entity_names, ElementsAre("rome", "italy", "paris", "france", "ostia", "lyon"));
-  EXPECT_THAT(dataset->relation_names, ElementsAre("in", "near", "part of"));
-  EXPECT_EQ(dataset->node_count, 6u);
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  EXPECT_THAT(dataset.entity_names, ElementsAre("rome", "italy", "paris", "france", "ostia", "lyon"));
+  EXPECT_THAT(dataset.relation_names, ElementsAre("in", "near", "part of"));
+  EXPECT_EQ(dataset.node_count, 6u);
   std::vector<Triple> batch(10);
-  ASSERT_EQ(*dataset->train_triples->Read(batch), 3u);
-  EXPECT_EQ(dataset->train_triples->count(), 3u);
+  ASSERT_EQ(*dataset.train_triples->Read(batch), 3u);
+  EXPECT_EQ(dataset.train_triples->count(), 3u);
   EXPECT_EQ(batch[2].head, 0u);
   EXPECT_EQ(batch[2].relation, 1u);
   EXPECT_EQ(batch[2].tail, 4u);
-  ASSERT_EQ(*dataset->test_triples->Read(batch), 1u);
+  ASSERT_EQ(*dataset.test_triples->Read(batch), 1u);
   EXPECT_EQ(batch[0].head, 5u);
   EXPECT_EQ(batch[0].relation, 2u);
-  EXPECT_EQ(*dataset->test_triples->Read(batch), 0u);
+  EXPECT_EQ(*dataset.test_triples->Read(batch), 0u);
 }
 
 TEST(TriplesTest, RefusesLinesThatAreNoTriples) {
@@ -143,7 +139,7 @@ TEST(TriplesTest, RefusesLinesThatAreNoTriples) {
     const TemporaryFolder folder("kg");
     folder.Write("train.txt", text);
     const Status status = ReadEverything(folder.path(), {});
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
+    EXPECT_THAT(status, IsStatus(Code::kInvalidArgument));
     for (const char* word : words) EXPECT_THAT(std::string(status.message()), HasSubstr(word));
   }
 }
@@ -162,16 +158,15 @@ void WriteOgb(const TemporaryFolder& folder) {
 TEST(OgbTest, AFolderComesInWhole) {
   const TemporaryFolder folder("ogb");
   WriteOgb(folder);
-  auto dataset = OpenDataset(folder.path() + "/", {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
-  EXPECT_EQ(dataset->node_count, 4u);
-  EXPECT_EQ(*ReadAll(*dataset->edges[0].reader), (EdgeList{{0, 1}, {1, 2}, {3, 0}}));
-  EXPECT_EQ(dataset->features->dim(), 2u);
-  EXPECT_THAT(*ReadFloats(*dataset->features), ElementsAre(0.5f, 1, -2, 3e-2f, 0, 0, 7, 8));
-  EXPECT_THAT(*ReadAll(*dataset->labels), ElementsAre(1, -1, 0, 2));
-  EXPECT_THAT(*ReadAll(*dataset->train), ElementsAre(0, 3));
-  EXPECT_THAT(*ReadAll(*dataset->valid), ElementsAre(1));
-  EXPECT_THAT(*ReadAll(*dataset->test), ElementsAre(2));
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path() + "/", {}));
+  EXPECT_EQ(dataset.node_count, 4u);
+  EXPECT_EQ(*ReadAll(*dataset.edges[0].reader), (EdgeList{{0, 1}, {1, 2}, {3, 0}}));
+  EXPECT_EQ(dataset.features->dim(), 2u);
+  EXPECT_THAT(*ReadFloats(*dataset.features), ElementsAre(0.5f, 1, -2, 3e-2f, 0, 0, 7, 8));
+  EXPECT_THAT(*ReadAll(*dataset.labels), ElementsAre(1, -1, 0, 2));
+  EXPECT_THAT(*ReadAll(*dataset.train), ElementsAre(0, 3));
+  EXPECT_THAT(*ReadAll(*dataset.valid), ElementsAre(1));
+  EXPECT_THAT(*ReadAll(*dataset.test), ElementsAre(2));
 }
 
 TEST(OgbTest, RefusesFoldersThatContradictThemselves) {

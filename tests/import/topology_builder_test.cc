@@ -13,6 +13,7 @@
 #include "quarry/import/topology_builder.h"
 #include "quarry/storage/data_file.h"
 #include "quarry/storage/topology.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -84,10 +85,10 @@ std::vector<std::byte> ReadSection(IoBackend& backend, const std::string& path, 
   const auto data = OpenDataFile(
       backend, path, {.kind = FileKind::kTopology, .database_id = kId, .file_bytes = record.file_bytes});
   const auto section = data->Find(name, record.edge_count * width);
-  EXPECT_TRUE(section.ok()) << section.status().ToString();
+  EXPECT_OK(section);
   const auto checksums = LoadChecksums(backend, *data, *section);
   std::vector<std::byte> bytes(section->bytes);
-  EXPECT_TRUE(LoadPages(backend, *data, *section, *checksums, bytes).ok());
+  EXPECT_OK(LoadPages(backend, *data, *section, *checksums, bytes));
   return bytes;
 }
 
@@ -116,14 +117,14 @@ void ExpectBuilds(const BuildCase& which, uint64_t seed) {
   std::filesystem::create_directory(folder / "scratch");
   const auto backend = MakeThreadBackend(1);
   const std::vector<TypedEdge> edges = RandomEdges(which, seed);
-  auto builder = TopologyBuilder::Create(*backend, {.csr = which.csr,
-                                                    .undirected = which.undirected,
-                                                    .deduplicate = which.deduplicate,
-                                                    .weighted = which.weighted,
-                                                    .relation_count = which.relations,
-                                                    .memory_bytes = kTopologyBuildBytesMin,
-                                                    .scratch_directory = folder / "scratch"});
-  ASSERT_TRUE(builder.ok()) << builder.status().ToString();
+  ASSERT_OK_AND_ASSIGN(auto builder,
+                       TopologyBuilder::Create(*backend, {.csr = which.csr,
+                                                          .undirected = which.undirected,
+                                                          .deduplicate = which.deduplicate,
+                                                          .weighted = which.weighted,
+                                                          .relation_count = which.relations,
+                                                          .memory_bytes = kTopologyBuildBytesMin,
+                                                          .scratch_directory = folder / "scratch"}));
   uint64_t node_count_min = 0;
   for (uint32_t relation = 0; relation < which.relations; relation++) {
     std::vector<Edge> plain;
@@ -134,30 +135,28 @@ void ExpectBuilds(const BuildCase& which, uint64_t seed) {
       plain.push_back({edge.source, edge.destination});
       if (which.weighted) weights.push_back(edge.weight);
     }
-    ASSERT_TRUE((*builder)->Add(plain, relation, weights).ok());
+    ASSERT_OK(builder->Add(plain, relation, weights));
   }
-  EXPECT_EQ((*builder)->node_count_min(), node_count_min);
-  auto record = (*builder)->Finish(folder / "graph.qtp", which.nodes, kId, 1);
-  ASSERT_TRUE(record.ok()) << record.status().ToString();
-  record->file = "graph.qtp";
-  EXPECT_EQ(record->file_bytes, std::filesystem::file_size(folder / "graph.qtp"));
-  EXPECT_EQ(record->has_csr, which.csr);
-  EXPECT_EQ(record->weighted, which.weighted);
+  EXPECT_EQ(builder->node_count_min(), node_count_min);
+  ASSERT_OK_AND_ASSIGN(auto record, builder->Finish(folder / "graph.qtp", which.nodes, kId, 1));
+  record.file = "graph.qtp";
+  EXPECT_EQ(record.file_bytes, std::filesystem::file_size(folder / "graph.qtp"));
+  EXPECT_EQ(record.has_csr, which.csr);
+  EXPECT_EQ(record.weighted, which.weighted);
   EXPECT_TRUE(std::filesystem::is_empty(folder / "scratch"));
 
-  auto topology = Topology::Open(*backend, folder.path(), *record, kId);
-  ASSERT_TRUE(topology.ok()) << topology.status().ToString();
+  ASSERT_OK_AND_ASSIGN(auto topology, Topology::Open(*backend, folder.path(), record, kId));
   for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
     if (side == Adjacency::kCsr && !which.csr) continue;
-    ASSERT_TRUE((*topology)->LoadIndices(*backend, side).ok());
-    const std::vector<uint32_t> relations = ReadRelations(*backend, folder / "graph.qtp", *record, side);
-    const std::vector<float> weights = ReadWeights(*backend, folder / "graph.qtp", *record, side);
+    ASSERT_OK(topology->LoadIndices(*backend, side));
+    const std::vector<uint32_t> relations = ReadRelations(*backend, folder / "graph.qtp", record, side);
+    const std::vector<float> weights = ReadWeights(*backend, folder / "graph.qtp", record, side);
     std::vector<Entry> entries;
-    const auto indptr = (*topology)->indptr(side);
+    const auto indptr = topology->indptr(side);
     ASSERT_EQ(indptr.size(), which.nodes + 1);
     for (uint64_t list = 0; list < which.nodes; list++) {
       for (uint64_t i = indptr[list]; i < indptr[list + 1]; i++) {
-        entries.emplace_back(list, (*topology)->indices(side)[i], relations[i], weights[i]);
+        entries.emplace_back(list, topology->indices(side)[i], relations[i], weights[i]);
       }
     }
     EXPECT_TRUE(entries == Oracle(edges, which, side));
@@ -219,11 +218,10 @@ TEST(TopologyBuilderTest, EdgesWithoutAWeightWeighOneWhereOthersHaveOne) {
   const auto backend = MakeThreadBackend(1);
   auto builder = TopologyBuilder::Create(*backend, {.weighted = true, .scratch_directory = folder.path()});
   const Edge edges[] = {{0, 0}, {1, 0}};
-  ASSERT_TRUE((*builder)->Add(std::span(edges).first(1), 0).ok());
-  ASSERT_TRUE((*builder)->Add(std::span(edges).last(1), 0, std::array{-2.5f}).ok());
-  const auto record = (*builder)->Finish(folder / "graph.qtp", 2, kId, 1);
-  ASSERT_TRUE(record.ok()) << record.status().ToString();
-  EXPECT_THAT(ReadWeights(*backend, folder / "graph.qtp", *record, Adjacency::kCsc),
+  ASSERT_OK((*builder)->Add(std::span(edges).first(1), 0));
+  ASSERT_OK((*builder)->Add(std::span(edges).last(1), 0, std::array{-2.5f}));
+  ASSERT_OK_AND_ASSIGN(const auto record, (*builder)->Finish(folder / "graph.qtp", 2, kId, 1));
+  EXPECT_THAT(ReadWeights(*backend, folder / "graph.qtp", record, Adjacency::kCsc),
               testing::ElementsAre(1, -2.5));
 }
 
@@ -233,9 +231,9 @@ TEST(TopologyBuilderTest, ASumThatAFloatCannotHoldIsRefused) {
   auto builder = TopologyBuilder::Create(
       *backend, {.deduplicate = true, .weighted = true, .scratch_directory = folder.path()});
   const Edge edges[] = {{3, 7}, {3, 7}};
-  ASSERT_TRUE((*builder)->Add(edges, 0, std::array{3e38f, 1e38f}).ok());
+  ASSERT_OK((*builder)->Add(edges, 0, std::array{3e38f, 1e38f}));
   const Status status = (*builder)->Finish(folder / "graph.qtp", 8, kId, 1).status();
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status, IsStatus(Code::kInvalidArgument));
   EXPECT_THAT(std::string(status.message()),
               testing::HasSubstr("edges from node 3 to node 7 add up to 3.99"));
 }
@@ -243,8 +241,7 @@ TEST(TopologyBuilderTest, ASumThatAFloatCannotHoldIsRefused) {
 TEST(TopologyBuilderTest, SaysTheLeastMemory) {
   const auto backend = MakeThreadBackend(1);
   const Status status = TopologyBuilder::Create(*backend, {.memory_bytes = 1 * kMiB}).status();
-  EXPECT_EQ(status.code(), Code::kOutOfBudget);
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("16.0 MiB"));
+  EXPECT_THAT(status, IsStatus(Code::kOutOfBudget, testing::HasSubstr("16.0 MiB")));
 }
 
 }  // namespace

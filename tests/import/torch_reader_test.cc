@@ -7,6 +7,7 @@
 #include "array_archive.h"
 #include "packed_files.h"
 #include "reader_support.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 #include "support/torch_file.h"
 
@@ -26,7 +27,7 @@ const char* const kForms[] = {"legacy2",     "legacy3",     "legacy4",        "l
 std::string Bytes(const NpyArray& array) {
   std::string bytes(array.header.data_bytes(), '\0');
   auto source = array.open(0);
-  EXPECT_TRUE(source.ok()) << source.status().ToString();
+  EXPECT_OK(source);
   const auto got = (*source)->Read(std::as_writable_bytes(std::span(bytes)));
   EXPECT_TRUE(got.ok() && *got == bytes.size()) << array.name << got.status().ToString();
   return bytes;
@@ -36,25 +37,23 @@ template <typename T>
 void ExpectArray(const ArrayArchive& archive, const char* key, const std::vector<T>& values,
                  const std::vector<uint64_t>& shape) {
   SCOPED_TRACE(key);
-  const auto array = archive.Open(key);
-  ASSERT_TRUE(array.ok()) << array.status().ToString();
-  EXPECT_EQ(array->header.shape, shape);
-  ASSERT_EQ(array->header.type.bytes, sizeof(T));
-  const std::string bytes = Bytes(*array);
+  ASSERT_OK_AND_ASSIGN(const auto array, archive.Open(key));
+  EXPECT_EQ(array.header.shape, shape);
+  ASSERT_EQ(array.header.type.bytes, sizeof(T));
+  const std::string bytes = Bytes(array);
   EXPECT_EQ(bytes, RawBytes(values));
   // A cursor may begin anywhere.
   for (size_t item = 1; item < values.size(); item += 1 + values.size() / 50) {
     std::string rest(bytes.size() - item * sizeof(T), '\0');
-    auto source = array->open(item * sizeof(T));
-    ASSERT_TRUE(source.ok()) << source.status().ToString();
-    EXPECT_EQ(*(*source)->Read(std::as_writable_bytes(std::span(rest))), rest.size());
+    ASSERT_OK_AND_ASSIGN(auto source, array.open(item * sizeof(T)));
+    EXPECT_EQ(*source->Read(std::as_writable_bytes(std::span(rest))), rest.size());
     EXPECT_EQ(rest, bytes.substr(item * sizeof(T))) << "from item " << item;
   }
 }
 
 void ExpectNoArray(const ArrayArchive& archive, const char* key, const char* word) {
   const auto array = archive.Open(key);
-  EXPECT_EQ(array.status().code(), Code::kInvalidArgument) << key;
+  EXPECT_THAT(array, IsStatus(Code::kInvalidArgument)) << key;
   EXPECT_THAT(std::string(array.status().message()),
               testing::AllOf(HasSubstr(archive.path + ": " + key), HasSubstr(word)));
 }
@@ -62,64 +61,60 @@ void ExpectNoArray(const ArrayArchive& archive, const char* key, const char* wor
 class TorchFormTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(TorchFormTest, ArraysOfNumPyAreRead) {
-  const auto archive = OpenTorchFile(Data(GetParam()));
-  ASSERT_TRUE(archive.ok()) << archive.status().ToString();
+  ASSERT_OK_AND_ASSIGN(const auto archive, OpenTorchFile(Data(GetParam())));
   const std::vector<int64_t> edge = {0, 1, 200, 40000, int64_t{1} << 40, 3};
-  ExpectArray<int64_t>(*archive, "edge", edge, {3, 2});
-  ExpectArray<int64_t>(*archive, "edge_by_columns", edge, {3, 2});
-  ExpectArray<float>(*archive, "weight", {0.5, -2}, {2});
-  ExpectArray<int32_t>(*archive, "year", {-1, 2017}, {2});
-  ExpectArray<int16_t>(*archive, "negative", {-1, -300, 7, 8}, {2, 2});
+  ExpectArray<int64_t>(archive, "edge", edge, {3, 2});
+  ExpectArray<int64_t>(archive, "edge_by_columns", edge, {3, 2});
+  ExpectArray<float>(archive, "weight", {0.5, -2}, {2});
+  ExpectArray<int32_t>(archive, "year", {-1, 2017}, {2});
+  ExpectArray<int16_t>(archive, "negative", {-1, -300, 7, 8}, {2, 2});
   std::vector<uint8_t> bytes(256);
   for (size_t i = 0; i < bytes.size(); i++) bytes[i] = static_cast<uint8_t>(i);
-  ExpectArray<uint8_t>(*archive, "bytes", bytes, {256});
-  ExpectArray<uint8_t>(*archive, "mask", {1, 0, 1}, {3});
-  EXPECT_EQ(archive->Open("mask")->header.type.kind, 'b');
-  ExpectArray<int64_t>(*archive, "empty", {}, {0, 2});
-  ExpectArray<int64_t>(*archive, "scalar", {-300}, {});
-  ExpectNoArray(*archive, "big_endian", "big-endian");
-  ExpectNoArray(*archive, "wide_by_columns", "columns first");
+  ExpectArray<uint8_t>(archive, "bytes", bytes, {256});
+  ExpectArray<uint8_t>(archive, "mask", {1, 0, 1}, {3});
+  EXPECT_EQ(archive.Open("mask")->header.type.kind, 'b');
+  ExpectArray<int64_t>(archive, "empty", {}, {0, 2});
+  ExpectArray<int64_t>(archive, "scalar", {-300}, {});
+  ExpectNoArray(archive, "big_endian", "big-endian");
+  ExpectNoArray(archive, "wide_by_columns", "columns first");
 }
 
 // Longer than what is kept in memory.
 TEST_P(TorchFormTest, LongArraysAreReadFromTheirPlaceInTheFile) {
-  const auto archive = OpenTorchFile(Data(GetParam()));
-  ASSERT_TRUE(archive.ok()) << archive.status().ToString();
+  ASSERT_OK_AND_ASSIGN(const auto archive, OpenTorchFile(Data(GetParam())));
   std::vector<uint16_t> values(2200);
   for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<uint16_t>(i * 29);
-  ExpectArray<uint16_t>(*archive, "long", values, {2200});
+  ExpectArray<uint16_t>(archive, "long", values, {2200});
   std::vector<int32_t> pairs(1200);
   for (size_t i = 0; i < pairs.size(); i++) pairs[i] = static_cast<int32_t>(i) * 7919;
-  ExpectArray<int32_t>(*archive, "long_by_columns", pairs, {600, 2});
+  ExpectArray<int32_t>(archive, "long_by_columns", pairs, {600, 2});
 }
 
 TEST_P(TorchFormTest, TensorsAreRead) {
-  const auto archive = OpenTorchFile(Data(GetParam()));
-  ASSERT_TRUE(archive.ok()) << archive.status().ToString();
+  ASSERT_OK_AND_ASSIGN(const auto archive, OpenTorchFile(Data(GetParam())));
   const std::vector<int64_t> edge = {0, 1, 200, 40000, int64_t{1} << 40, 3};
-  ExpectArray<int64_t>(*archive, "tensor", edge, {3, 2});
-  ExpectArray<int64_t>(*archive, "tensor_by_columns", edge, {3, 2});
-  ExpectArray<int64_t>(*archive, "part", {4, 5, 6}, {3});
-  ExpectArray<int64_t>(*archive, "column", {1, 7, 2, 8, 3, 9}, {3, 2});
-  ExpectArray<uint8_t>(*archive, "tensor_mask", {1, 0, 1}, {3});
-  ExpectArray<uint8_t>(*archive, "tensor_bytes", {1, 255}, {2});
-  ExpectArray<float>(*archive, "float", {0.5, -2}, {2});
-  ExpectArray<double>(*archive, "double", {0.5, -2}, {2});
-  ExpectArray<uint16_t>(*archive, "half", {0x3800, 0xc000}, {2});
-  ExpectArray<uint16_t>(*archive, "bfloat16", {0x3f00, 0xc000}, {2});
-  EXPECT_EQ(archive->Open("bfloat16")->header.type.kind, 'B');
-  ExpectArray<int64_t>(*archive, "no_elements", {}, {0, 2});
-  ExpectNoArray(*archive, "every_other", "side by side");
+  ExpectArray<int64_t>(archive, "tensor", edge, {3, 2});
+  ExpectArray<int64_t>(archive, "tensor_by_columns", edge, {3, 2});
+  ExpectArray<int64_t>(archive, "part", {4, 5, 6}, {3});
+  ExpectArray<int64_t>(archive, "column", {1, 7, 2, 8, 3, 9}, {3, 2});
+  ExpectArray<uint8_t>(archive, "tensor_mask", {1, 0, 1}, {3});
+  ExpectArray<uint8_t>(archive, "tensor_bytes", {1, 255}, {2});
+  ExpectArray<float>(archive, "float", {0.5, -2}, {2});
+  ExpectArray<double>(archive, "double", {0.5, -2}, {2});
+  ExpectArray<uint16_t>(archive, "half", {0x3800, 0xc000}, {2});
+  ExpectArray<uint16_t>(archive, "bfloat16", {0x3f00, 0xc000}, {2});
+  EXPECT_EQ(archive.Open("bfloat16")->header.type.kind, 'B');
+  ExpectArray<int64_t>(archive, "no_elements", {}, {0, 2});
+  ExpectNoArray(archive, "every_other", "side by side");
 }
 
 TEST_P(TorchFormTest, IntegersAreReadAndWhatIsNoArrayIsRefusedWhereItIsAskedFor) {
-  const auto archive = OpenTorchFile(Data(GetParam()));
-  ASSERT_TRUE(archive.ok()) << archive.status().ToString();
-  ExpectArray<int64_t>(*archive, "count", {7}, {});
-  ExpectArray<int64_t>(*archive, "large", {int64_t{1} << 40}, {});
-  ExpectArray<int64_t>(*archive, "list", {5, -6, -(int64_t{1} << 33)}, {3});
-  ExpectNoArray(*archive, "ragged", "item 1 is no integer");
-  for (const char* key : {"name", "none", "fraction"}) ExpectNoArray(*archive, key, "is no array");
+  ASSERT_OK_AND_ASSIGN(const auto archive, OpenTorchFile(Data(GetParam())));
+  ExpectArray<int64_t>(archive, "count", {7}, {});
+  ExpectArray<int64_t>(archive, "large", {int64_t{1} << 40}, {});
+  ExpectArray<int64_t>(archive, "list", {5, -6, -(int64_t{1} << 33)}, {3});
+  ExpectNoArray(archive, "ragged", "item 1 is no integer");
+  for (const char* key : {"name", "none", "fraction"}) ExpectNoArray(archive, key, "is no array");
 }
 
 INSTANTIATE_TEST_SUITE_P(Written, TorchFormTest, testing::ValuesIn(kForms),
@@ -128,15 +123,14 @@ INSTANTIATE_TEST_SUITE_P(Written, TorchFormTest, testing::ValuesIn(kForms),
 TEST(TorchReaderTest, AFileHoldsAGraph) {
   for (const char* name : {"graph_legacy", "graph_zip"}) {
     SCOPED_TRACE(name);
-    auto graph = OpenDataset(Data(name), {});
-    ASSERT_TRUE(graph.ok()) << graph.status().ToString();
-    EXPECT_EQ(*ReadAll(*graph->edges[0].reader), (EdgeList{{0, 1}, {1, 3}, {4, 2}}));
-    EXPECT_EQ(graph->features->dim(), 2u);
-    EXPECT_EQ(*ReadFloats(*graph->features), (std::vector<float>{0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5}));
-    EXPECT_EQ(*ReadAll(*graph->labels), (std::vector<int64_t>{1, 0, 1, 2, 0}));
-    EXPECT_EQ(*ReadAll(*graph->train), (std::vector<int64_t>{0, 1}));
-    EXPECT_EQ(*ReadAll(*graph->valid), (std::vector<int64_t>{2}));
-    EXPECT_EQ(*ReadAll(*graph->test), (std::vector<int64_t>{4}));
+    ASSERT_OK_AND_ASSIGN(auto graph, OpenDataset(Data(name), {}));
+    EXPECT_EQ(*ReadAll(*graph.edges[0].reader), (EdgeList{{0, 1}, {1, 3}, {4, 2}}));
+    EXPECT_EQ(graph.features->dim(), 2u);
+    EXPECT_EQ(*ReadFloats(*graph.features), (std::vector<float>{0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5}));
+    EXPECT_EQ(*ReadAll(*graph.labels), (std::vector<int64_t>{1, 0, 1, 2, 0}));
+    EXPECT_EQ(*ReadAll(*graph.train), (std::vector<int64_t>{0, 1}));
+    EXPECT_EQ(*ReadAll(*graph.valid), (std::vector<int64_t>{2}));
+    EXPECT_EQ(*ReadAll(*graph.test), (std::vector<int64_t>{4}));
   }
 }
 
@@ -158,8 +152,8 @@ Status ReadWhole(const std::string& path) {
 }
 
 void ExpectSentence(const Status& status, const std::string& path) {
-  EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
-  EXPECT_THAT(std::string(status.message()), testing::AllOf(HasSubstr(path), testing::Not(HasSubstr("\n"))));
+  EXPECT_THAT(status, IsStatus(Code::kInvalidArgument,
+                               testing::AllOf(HasSubstr(path), testing::Not(HasSubstr("\n")))));
 }
 
 TEST(TorchReaderTest, FilesThatAreCutOffAreRefusedWhereverTheyEnd) {
@@ -272,11 +266,10 @@ TEST(TorchReaderTest, NestingIsNoMatter) {
   const std::string path =
       folder.Write("deep.pt", Body("}" + PickledText("deep") + deep + "s" + PickledText("self") +
                                    "]q\1h\1as"s + PickledText("n") + "K\5s."s));
-  const auto archive = OpenTorchFile(path);
-  ASSERT_TRUE(archive.ok()) << archive.status().ToString();
-  ExpectArray<int64_t>(*archive, "n", {5}, {});
-  ExpectNoArray(*archive, "deep", "item 0");
-  ExpectNoArray(*archive, "self", "item 0");
+  ASSERT_OK_AND_ASSIGN(const auto archive, OpenTorchFile(path));
+  ExpectArray<int64_t>(archive, "n", {5}, {});
+  ExpectNoArray(archive, "deep", "item 0");
+  ExpectNoArray(archive, "self", "item 0");
 }
 
 std::string Changed(std::string bytes, const std::string& from, const std::string& to) {
@@ -330,9 +323,9 @@ TEST(TorchReaderTest, TensorsThatAreNoneAreRefused) {
     return LegacyTorchFile(file("K\4", "N", offset, extent, stride), keys, storage);
   };
   const TemporaryFolder folder("torch");
-  const auto archive = OpenTorchFile(folder.Write("whole.pt", with("K\1", "K\3", "K\1")));
-  ASSERT_TRUE(archive.ok()) << archive.status().ToString();
-  ExpectArray<int64_t>(*archive, "t", {11, 12, 13}, {3});
+  ASSERT_OK_AND_ASSIGN(const auto archive,
+                       OpenTorchFile(folder.Write("whole.pt", with("K\1", "K\3", "K\1"))));
+  ExpectArray<int64_t>(archive, "t", {11, 12, 13}, {3});
   const std::string good = file("K\4", "N", "K\1", "K\3", "K\1");
   ExpectRefused(
       {{"beyond its storage", with("K\2", "K\3", "K\1"), {"x.pt: t", "beyond the 4"}},

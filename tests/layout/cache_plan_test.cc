@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "layout/hand_trace.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -43,25 +44,24 @@ TEST(NextUsesTest, AreThoseOfASearchForwardCyclicAndNot) {
       Batches batches = RandomBatches(seed, 12, kNodes, 60);
       batches[4].clear();
       const HandTrace hand(batches);
-      const auto uses = NextUses::Make(hand.backend(), hand.trace(), kNodes, cyclic, hand.ScratchPath());
-      ASSERT_TRUE(uses.ok()) << uses.status().ToString();
+      ASSERT_OK_AND_ASSIGN(const auto uses,
+                           NextUses::Make(hand.backend(), hand.trace(), kNodes, cyclic, hand.ScratchPath()));
       IoBuffer buffer;
       for (const uint64_t batch : {0, 11, 5, 4, 3, 2, 1, 6, 7, 8, 9, 10}) {
-        const auto read = (*uses)->Read(batch, buffer);
-        ASSERT_TRUE(read.ok()) << read.status().ToString();
+        ASSERT_OK_AND_ASSIGN(const auto read, uses->Read(batch, buffer));
         std::vector<uint32_t> expected;
         for (const NodeId node : hand.batches()[batch]) {
           expected.push_back(NextUse(hand.batches(), batch, node, cyclic));
         }
-        EXPECT_EQ(std::vector(read->begin(), read->end()), expected) << "batch " << batch;
+        EXPECT_EQ(std::vector(read.begin(), read.end()), expected) << "batch " << batch;
       }
-      ASSERT_EQ((*uses)->first_uses().size(), kNodes);
+      ASSERT_EQ(uses->first_uses().size(), kNodes);
       for (NodeId node = 0; node < kNodes; ++node) {
         uint32_t first = kNeverUsed;
         for (uint32_t b = 0; b < hand.batches().size() && first == kNeverUsed; ++b) {
           if (std::ranges::binary_search(hand.batches()[b], node)) first = b;
         }
-        EXPECT_EQ((*uses)->first_uses()[node], first) << "node " << node;
+        EXPECT_EQ(uses->first_uses()[node], first) << "node " << node;
       }
     }
   }
@@ -78,7 +78,7 @@ class Simulations {
   Simulations(const HandTrace& hand, bool cyclic)
       : hand_(hand), cyclic_(cyclic), degrees_(UsesByNode(hand.batches())) {
     auto next_uses = NextUses::Make(hand.backend(), hand.trace(), kNodes, cyclic, hand.ScratchPath());
-    EXPECT_TRUE(next_uses.ok()) << next_uses.status().ToString();
+    EXPECT_OK(next_uses);
     next_uses_ = std::move(next_uses).value();
   }
   Steps Run(PolicyKind policy, uint64_t capacity) const {
@@ -95,7 +95,7 @@ class Simulations {
                                 result.steps.push_back(step);
                                 return Status::Ok();
                               });
-    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_OK(plan);
     result.plan = std::move(plan).value();
     return result;
   }
@@ -220,15 +220,14 @@ TEST(SimulateCacheTest, AnErrorOfTheVisitorStopsIt) {
                       ++visited;
                       return batch == 3 ? Status(Code::kCancelled, "enough") : Status::Ok();
                     });
-  EXPECT_EQ(plan.status().code(), Code::kCancelled);
+  EXPECT_THAT(plan, IsStatus(Code::kCancelled));
   EXPECT_EQ(visited, 4u);
 }
 
 TEST(CountAccessesTest, CountsEveryBatch) {
   const HandTrace hand(RandomBatches(9, 10, kNodes, 60));
-  const auto counts = CountAccesses(hand.trace(), kNodes);
-  ASSERT_TRUE(counts.ok());
-  EXPECT_EQ(*counts, UsesByNode(hand.batches()));
+  ASSERT_OK_AND_ASSIGN(const auto counts, CountAccesses(hand.trace(), kNodes));
+  EXPECT_EQ(counts, UsesByNode(hand.batches()));
 }
 
 }  // namespace

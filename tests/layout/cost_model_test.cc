@@ -11,6 +11,7 @@
 #include "quarry/base/units.h"
 #include "quarry/io/coalesce.h"
 #include "quarry/layout/layout.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -35,7 +36,7 @@ FeatureGeometry Geometry(uint64_t dim, uint64_t rows) {
 std::vector<PathCost> Predict(const HandTrace& trace, CostModelOptions options) {
   options.scratch_path = trace.ScratchPath();
   const auto paths = PredictPaths(trace.backend(), trace.trace(), options, {});
-  EXPECT_TRUE(paths.ok()) << paths.status().ToString();
+  EXPECT_OK(paths);
   EXPECT_EQ(trace.StrayFiles(), 0u);
   return paths.ok() ? *paths : std::vector<PathCost>();
 }
@@ -64,7 +65,7 @@ std::vector<std::set<NodeId>> MissesOf(const HandTrace& trace, PolicyKind policy
                                     }
                                     return Status::Ok();
                                   });
-  EXPECT_TRUE(plan.ok());
+  EXPECT_OK(plan);
   for (const auto& carried : plan->carried) misses.back().insert(carried.node);
   return misses;
 }
@@ -292,8 +293,7 @@ TEST(ChoosePathTest, PackingPaysOnlyOverEnoughEpochs) {
 TEST(CostModelOfLayoutTest, PredictsTheBytesThatTheLayoutReads) {
   const TinyDatabase database(TinyGraph{.nodes = 2000});
   const auto backend = std::make_unique<testing_util::UnsyncedBackend>();
-  const auto store = Store::Open(*backend, database.path());
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  ASSERT_OK_AND_ASSIGN(const auto store, Store::Open(*backend, database.path()));
   MemoryBudget budget(256 * kMiB);
   uint64_t whole_bytes = 0;
   const auto check = [&](PolicyKind policy, bool segments) {
@@ -301,37 +301,34 @@ TEST(CostModelOfLayoutTest, PredictsTheBytesThatTheLayoutReads) {
     LayoutSpec spec{.road = {.fanouts = {5, 5}, .batch_size = 64}, .epochs = 2, .policy = policy};
     spec.road.cache_bytes = 700 * 512;
     spec.disk_bytes = segments ? whole_bytes * 3 / 4 : 0;
-    const auto record = BuildLayout(**store, budget, spec, false, {});
-    ASSERT_TRUE(record.ok()) << record.status().ToString();
-    ASSERT_EQ(record->batches_per_segment > 0, segments);
-    whole_bytes = record->file_bytes + record->trace_bytes;
-    const auto layout = Layout::Open(**store, "default");
-    ASSERT_TRUE(layout.ok()) << layout.status().ToString();
-    const auto trace = (*layout)->OpenTrace(**store);
-    ASSERT_TRUE(trace.ok()) << trace.status().ToString();
+    ASSERT_OK_AND_ASSIGN(const auto record, BuildLayout(*store, budget, spec, false, {}));
+    ASSERT_EQ(record.batches_per_segment > 0, segments);
+    whole_bytes = record.file_bytes + record.trace_bytes;
+    ASSERT_OK_AND_ASSIGN(const auto layout, Layout::Open(*store, "default"));
+    ASSERT_OK_AND_ASSIGN(const auto trace, layout->OpenTrace(*store));
     uint64_t block_bytes = 0;
-    for (const BatchEntry& batch : (*layout)->directory().batches) {
+    for (const BatchEntry& batch : layout->directory().batches) {
       block_bytes += RoundUp(batch.block_bytes, kPageBytes);
     }
-    const auto paths = PredictPaths(*backend, **trace,
-                                    {.geometry = Geometry(128, 2000),
-                                     .device = DeviceOf(*(*store)->manifest()),
-                                     .cache_rows = record->cache_rows,
-                                     .batches_per_epoch = (*layout)->directory().batches_per_epoch,
-                                     .planned_block_bytes = block_bytes,
-                                     .policy = policy,
-                                     .batches_per_segment = record->batches_per_segment,
-                                     .hash_functions = record->hash_functions,
-                                     .seed = record->spec.seed,
-                                     .scratch_path = database.path() + "/layouts/.explain"},
-                                    {});
-    ASSERT_TRUE(paths.ok()) << paths.status().ToString();
+    ASSERT_OK_AND_ASSIGN(const auto paths,
+                         PredictPaths(*backend, *trace,
+                                      {.geometry = Geometry(128, 2000),
+                                       .device = DeviceOf(*store->manifest()),
+                                       .cache_rows = record.cache_rows,
+                                       .batches_per_epoch = layout->directory().batches_per_epoch,
+                                       .planned_block_bytes = block_bytes,
+                                       .policy = policy,
+                                       .batches_per_segment = record.batches_per_segment,
+                                       .hash_functions = record.hash_functions,
+                                       .seed = record.spec.seed,
+                                       .scratch_path = database.path() + "/layouts/.explain"},
+                                      {}));
     const PathCost& own =
-        Find(*paths, segments ? AccessPath::kSegmentCaches : AccessPath::kPackedChunks, policy);
-    EXPECT_EQ(own.read_bytes, record->row_bytes_read / 2);
-    EXPECT_EQ(own.useful_bytes, record->useful_bytes / 2);
+        Find(paths, segments ? AccessPath::kSegmentCaches : AccessPath::kPackedChunks, policy);
+    EXPECT_EQ(own.read_bytes, record.row_bytes_read / 2);
+    EXPECT_EQ(own.useful_bytes, record.useful_bytes / 2);
     if (!segments) {
-      EXPECT_DOUBLE_EQ(own.seconds, record->predicted_seconds);
+      EXPECT_DOUBLE_EQ(own.seconds, record.predicted_seconds);
     }
   };
   for (const PolicyKind policy : {PolicyKind::kBelady, PolicyKind::kFifo}) {

@@ -13,6 +13,7 @@
 #include "quarry/base/random.h"
 #include "quarry/layout/trace.h"
 #include "record_file.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 #include "support/unsynced_backend.h"
 
@@ -43,21 +44,18 @@ class HandTrace {
  private:
   void Write() {
     constexpr DatabaseId kId{};
-    auto writer = RecordWriter::Create(*backend_, folder_ / "trace.qlt");
-    ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+    ASSERT_OK_AND_ASSIGN(auto writer, RecordWriter::Create(*backend_, folder_ / "trace.qlt"));
     for (const std::vector<NodeId>& nodes : batches_) {
       std::vector<std::byte> bytes;
       ByteWriter encoded(bytes);
       encoded.U32(1);
       encoded.U32(static_cast<uint32_t>(nodes.size()));
       encoded.Ascending(nodes);
-      ASSERT_TRUE((*writer)->Append({bytes}).ok());
+      ASSERT_OK(writer->Append({bytes}));
     }
-    const auto file_bytes = (*writer)->Finish(kId, 1);
-    ASSERT_TRUE(file_bytes.ok()) << file_bytes.status().ToString();
-    auto trace = Trace::Open(*backend_, folder_ / "trace.qlt", kId, 1, *file_bytes);
-    ASSERT_TRUE(trace.ok()) << trace.status().ToString();
-    trace_ = std::move(trace).value();
+    ASSERT_OK_AND_ASSIGN(const auto file_bytes, writer->Finish(kId, 1));
+    ASSERT_OK_AND_ASSIGN(auto trace, Trace::Open(*backend_, folder_ / "trace.qlt", kId, 1, file_bytes));
+    trace_ = std::move(trace);
   }
 
   const TemporaryFolder folder_;

@@ -4,6 +4,7 @@
 
 #include "quarry/cache/cache_simulator.h"
 #include "quarry/layout/planned_block.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -77,7 +78,7 @@ TEST(PlannedBlockGolden, IsDecodedAsTheFormatSays) {
   const std::vector<NodeId> start_nodes = {8, 5, 9, 40};
   BlockDecoder decoder(/*cache_slots=*/4, /*node_count=*/200, start_nodes);
   PlannedBlock out;
-  ASSERT_TRUE(decoder.Decode(GoldenBlock(), out).ok());
+  ASSERT_OK(decoder.Decode(GoldenBlock(), out));
   using Words = std::vector<uint32_t>;
   EXPECT_EQ(out.block.nodes, (std::vector<NodeId>{40, 10, 5, 180, 20}));
   EXPECT_EQ(out.block.hop_offsets, (Words{2, 5}));
@@ -97,7 +98,7 @@ TEST(PlannedBlockGolden, IsDecodedAsTheFormatSays) {
     next.insert(next.end(), {static_cast<std::byte>(head), {}, {}, {}});
   }
   next.insert(next.end(), {std::byte{0}, std::byte{2}});
-  ASSERT_TRUE(decoder.Decode(next, out).ok());
+  ASSERT_OK(decoder.Decode(next, out));
   EXPECT_EQ(out.block.nodes, (std::vector<NodeId>{30, 180}));
 }
 

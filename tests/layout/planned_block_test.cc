@@ -11,6 +11,7 @@
 #include "bits.h"
 #include "quarry/base/random.h"
 #include "quarry/cache/cache_simulator.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -290,13 +291,13 @@ TEST(PlannedBlockTest, KeepsNodesEdgesAndWhereEveryRowLies) {
         for (size_t b = 0; b < encoded.batches.size(); ++b) {
           SCOPED_TRACE(testing::Message() << "batch " << b);
           const Status status = decoder.Decode(encoded.bytes[b], got);
-          ASSERT_TRUE(status.ok()) << status.ToString();
+          ASSERT_OK(status);
           ExpectSame(encoded.batches[b], got, encoded.shape.cache_slots);
           EXPECT_EQ(std::vector(got.frame_nodes.begin(), got.frame_nodes.begin() + got.chunk_rows),
                     encoded.chunk_nodes[b]);
           EXPECT_EQ(got.segment_places, encoded.places[b]);
           BlockFrame frame;
-          ASSERT_TRUE(DecodeFrame(encoded.bytes[b], encoded.shape.node_count, frame).ok());
+          ASSERT_OK(DecodeFrame(encoded.bytes[b], encoded.shape.node_count, frame));
           EXPECT_EQ(frame.chunk_rows, got.chunk_rows);
           EXPECT_EQ(frame.nodes, got.frame_nodes);
           EXPECT_EQ(frame.segment_places, got.segment_places);
@@ -319,7 +320,7 @@ TEST(PlannedBlockTest, TheLargestNodeAndSlotAreHeld) {
   BlockEncoder().Encode(batch.plan(), bytes);
   BlockDecoder decoder(1'000'000, batch.node_count, {});
   PlannedBlock got;
-  ASSERT_TRUE(decoder.Decode(bytes, got).ok());
+  ASSERT_OK(decoder.Decode(bytes, got));
   ExpectSame(batch, got, 1'000'000);
 }
 
@@ -438,7 +439,7 @@ TEST(PlannedBlockTest, ListsThatOverflowAreFound) {
     const std::vector<NodeId> start = {1, 2, 3, 4, 5};
     BlockDecoder decoder(5, 100, start);
     PlannedBlock got;
-    EXPECT_EQ(decoder.Decode(bytes, got).code(), Code::kCorruption);
+    EXPECT_THAT(decoder.Decode(bytes, got), IsStatus(Code::kCorruption));
   }
 }
 

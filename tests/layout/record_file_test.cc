@@ -8,6 +8,7 @@
 
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 #include "support/unsynced_backend.h"
 
@@ -35,14 +36,14 @@ class Records {
       records_.push_back(RandomRecord(rng, bytes));
     }
     auto writer = RecordWriter::Create(*backend_, path());
-    EXPECT_TRUE(writer.ok()) << writer.status().ToString();
+    EXPECT_OK(writer);
     for (const Record& record : records_) {  // in parts, whose ends lie anywhere
       const std::span<const std::byte> all(record);
       const size_t cut = rng.Below(record.size() + 1);
-      EXPECT_TRUE((*writer)->Append({all.first(cut), {}, all.subspan(cut)}).ok());
+      EXPECT_OK((*writer)->Append({all.first(cut), {}, all.subspan(cut)}));
     }
     const auto bytes = (*writer)->Finish(kId, kGeneration);
-    EXPECT_TRUE(bytes.ok()) << bytes.status().ToString();
+    EXPECT_OK(bytes);
     file_bytes_ = *bytes;
   }
   std::string path() const { return folder_ / "records.tmp"; }
@@ -72,16 +73,14 @@ Record Copy(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end
 
 TEST(RecordFileTest, GivesEveryRecordBackInAnyOrder) {
   const Records written(1);
-  const auto file = written.Open();
-  ASSERT_TRUE(file.ok()) << file.status().ToString();
-  ASSERT_EQ((*file)->size(), written.records().size());
+  ASSERT_OK_AND_ASSIGN(const auto file, written.Open());
+  ASSERT_EQ(file->size(), written.records().size());
   IoBuffer buffer;
   for (int round = 0; round < 2; ++round) {
     for (uint64_t i = written.records().size(); i-- > 0;) {
-      EXPECT_EQ((*file)->bytes(i), written.records()[i].size());
-      const auto read = (*file)->Read(i, buffer);
-      ASSERT_TRUE(read.ok()) << read.status().ToString();
-      EXPECT_EQ(Copy(*read), written.records()[i]) << "record " << i;
+      EXPECT_EQ(file->bytes(i), written.records()[i].size());
+      ASSERT_OK_AND_ASSIGN(const auto read, file->Read(i, buffer));
+      EXPECT_EQ(Copy(read), written.records()[i]) << "record " << i;
     }
   }
 }
@@ -90,8 +89,7 @@ TEST(RecordFileTest, GivesAnyRangeOfARecord) {
   constexpr uint64_t kSeed = 2;
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   const Records written(kSeed);
-  const auto file = written.Open();
-  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  ASSERT_OK_AND_ASSIGN(const auto file, written.Open());
   Rng rng(kSeed);
   IoBuffer buffer;
   for (int i = 0; i < 1000; ++i) {
@@ -99,9 +97,8 @@ TEST(RecordFileTest, GivesAnyRangeOfARecord) {
     const Record& record = written.records()[number];
     const uint64_t first = rng.Below(record.size() + 1);
     const uint64_t count = rng.Below(record.size() - first + 1);
-    const auto read = (*file)->Read(number, first, count, buffer);
-    ASSERT_TRUE(read.ok()) << read.status().ToString();
-    EXPECT_TRUE(std::ranges::equal(*read, std::span(record).subspan(first, count)))
+    ASSERT_OK_AND_ASSIGN(const auto read, file->Read(number, first, count, buffer));
+    EXPECT_TRUE(std::ranges::equal(read, std::span(record).subspan(first, count)))
         << "record " << number << " [" << first << ", +" << count << ")";
   }
 }
@@ -109,13 +106,11 @@ TEST(RecordFileTest, GivesAnyRangeOfARecord) {
 TEST(RecordFileTest, AFileWithoutRecordsIsOne) {
   const TemporaryFolder folder("records");
   const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
-  auto writer = RecordWriter::Create(*backend, folder / "none.tmp");
-  ASSERT_TRUE(writer.ok());
-  const auto bytes = (*writer)->Finish(kId, kGeneration);
-  ASSERT_TRUE(bytes.ok());
-  const auto file = RecordFile::Open(*backend, folder / "none.tmp", kId, kGeneration, *bytes);
-  ASSERT_TRUE(file.ok()) << file.status().ToString();
-  EXPECT_EQ((*file)->size(), 0u);
+  ASSERT_OK_AND_ASSIGN(auto writer, RecordWriter::Create(*backend, folder / "none.tmp"));
+  ASSERT_OK_AND_ASSIGN(const auto bytes, writer->Finish(kId, kGeneration));
+  ASSERT_OK_AND_ASSIGN(const auto file,
+                       RecordFile::Open(*backend, folder / "none.tmp", kId, kGeneration, bytes));
+  EXPECT_EQ(file->size(), 0u);
 }
 
 TEST(RecordFileTest, RefusesAFileOfAnotherDatabaseGenerationOrSize) {
@@ -152,7 +147,7 @@ TEST(RecordFileTest, ADamagedPageIsFoundAndNamedAndTheOthersStayReadable) {
     }
     written.Flip(page * kPageBytes);
     ASSERT_EQ(faults.size(), 1u) << "a page belongs to one record";
-    EXPECT_EQ(faults[0].code(), Code::kCorruption);
+    EXPECT_THAT(faults[0], IsStatus(Code::kCorruption));
     EXPECT_THAT(std::string(faults[0].message()), HasSubstr("records.tmp"));
   }
   EXPECT_EQ(in_records, 1u + 1 + 1 + 2 + 5 + 1 + 3);
@@ -160,14 +155,13 @@ TEST(RecordFileTest, ADamagedPageIsFoundAndNamedAndTheOthersStayReadable) {
 
 TEST(RecordFileTest, AnUntouchedPageOfADamagedRecordIsStillRead) {
   const Records written(5);
-  const auto file = written.Open();
-  ASSERT_TRUE(file.ok());
+  ASSERT_OK_AND_ASSIGN(const auto file, written.Open());
   // Record 6 has five pages; the superblock and five pages of records 1 to 4 stand before it.
   written.Flip(kPageBytes * (1 + 5 + 2));
   IoBuffer buffer;
   for (uint64_t page = 0; page < 5; ++page) {
     const uint64_t count = std::min<uint64_t>(kPageBytes, 20000 - page * kPageBytes);
-    EXPECT_EQ((*file)->Read(6, page * kPageBytes, count, buffer).ok(), page != 2) << "page " << page;
+    EXPECT_EQ(file->Read(6, page * kPageBytes, count, buffer).ok(), page != 2) << "page " << page;
   }
 }
 

@@ -11,6 +11,7 @@
 #include "layout/segment_grid.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -97,14 +98,13 @@ TEST(BuildSegmentCache, HoldsExactlyTheNodesThatAtLeastTwoBatchesMiss) {
     options.hash_functions = static_cast<uint32_t>(rng.Below(5));
     const uint64_t first = rng.Below(trace.size());
     const uint64_t count = 1 + rng.Below(trace.size() - first);
-    const auto cache = BuildSegmentCache(ReaderOf(trace), first, count, options);
-    ASSERT_TRUE(cache.ok());
-    ExpectRunsAreAscendingAndWhole(*cache);
+    ASSERT_OK_AND_ASSIGN(const auto cache, BuildSegmentCache(ReaderOf(trace), first, count, options));
+    ExpectRunsAreAscendingAndWhole(cache);
     std::vector<NodeId> expected;
     for (const auto& [node, batches] : BatchesOfNodes(trace, first, count)) {
       if (batches.size() > 1) expected.push_back(node);
     }
-    std::vector<NodeId> nodes = cache->nodes;
+    std::vector<NodeId> nodes = cache.nodes;
     std::ranges::sort(nodes);
     EXPECT_EQ(nodes, expected);
   }
@@ -117,12 +117,11 @@ TEST(BuildSegmentCache, NodesOfEqualBatchesShareARunAndARunsNodesShareABatch) {
     const Trace trace = RandomTrace(rng, 2 + rng.Below(12), 300, 150);
     SegmentOptions options = OptionsFor(trace, 300, 64);
     options.hash_functions = 1 + static_cast<uint32_t>(rng.Below(4));
-    const auto cache = BuildSegmentCache(ReaderOf(trace), 0, trace.size(), options);
-    ASSERT_TRUE(cache.ok());
+    ASSERT_OK_AND_ASSIGN(const auto cache, BuildSegmentCache(ReaderOf(trace), 0, trace.size(), options));
     const auto batches_of = BatchesOfNodes(trace, 0, trace.size());
     std::map<std::set<uint64_t>, size_t> run_of_batches;
     std::map<size_t, std::set<uint64_t>> common;  // to all nodes of a run
-    for (const auto& [node, run] : RunOfNodes(*cache)) {
+    for (const auto& [node, run] : RunOfNodes(cache)) {
       const std::set<uint64_t>& batches = batches_of.at(node);
       EXPECT_EQ(run_of_batches.try_emplace(batches, run).first->second, run) << "node " << node;
       std::set<uint64_t>& rest = common.try_emplace(run, batches).first->second;
@@ -141,14 +140,13 @@ TEST(BuildSegmentCache, EachHashFunctionRefinesTheRunsOfThoseBefore) {
   for (uint32_t k = 0; k <= 4; ++k) {
     SCOPED_TRACE(testing::Message() << k << " hash functions");
     options.hash_functions = k;
-    const auto cache = BuildSegmentCache(ReaderOf(trace), 0, trace.size(), options);
-    ASSERT_TRUE(cache.ok());
-    EXPECT_GT(cache->runs.size() - 1, runs);
-    runs = cache->runs.size() - 1;
+    ASSERT_OK_AND_ASSIGN(const auto cache, BuildSegmentCache(ReaderOf(trace), 0, trace.size(), options));
+    EXPECT_GT(cache.runs.size() - 1, runs);
+    runs = cache.runs.size() - 1;
     if (k > 0) {
-      EXPECT_TRUE(std::ranges::is_sorted(cache->nodes, {}, [&](NodeId node) { return coarse.at(node); }));
+      EXPECT_TRUE(std::ranges::is_sorted(cache.nodes, {}, [&](NodeId node) { return coarse.at(node); }));
     }
-    const std::map<NodeId, size_t> fine = RunOfNodes(*cache);
+    const std::map<NodeId, size_t> fine = RunOfNodes(cache);
     std::map<size_t, size_t> coarse_of_fine;
     for (const auto& [node, run] : coarse) {
       EXPECT_EQ(coarse_of_fine.try_emplace(fine.at(node), run).first->second, run);
@@ -162,10 +160,9 @@ TEST(BuildSegmentCache, WithoutHashFunctionsIsInTheOrderOfIds) {
   const Trace trace = RandomTrace(rng, 12, 500, 300);
   SegmentOptions options = OptionsFor(trace, 500, 64);
   options.hash_functions = 0;
-  const auto cache = BuildSegmentCache(ReaderOf(trace), 0, trace.size(), options);
-  ASSERT_TRUE(cache.ok());
-  EXPECT_TRUE(std::ranges::is_sorted(cache->nodes));
-  EXPECT_THAT(cache->runs, testing::ElementsAre(0, cache->nodes.size()));
+  ASSERT_OK_AND_ASSIGN(const auto cache, BuildSegmentCache(ReaderOf(trace), 0, trace.size(), options));
+  EXPECT_TRUE(std::ranges::is_sorted(cache.nodes));
+  EXPECT_THAT(cache.runs, testing::ElementsAre(0, cache.nodes.size()));
 }
 
 TEST(BuildSegmentCache, IsTheSameForTheSameSeedAndAnotherForAnother) {
@@ -184,10 +181,10 @@ TEST(BuildSegmentCache, IsTheSameForTheSameSeedAndAnotherForAnother) {
 
 TEST(BuildSegmentCache, OfASegmentWithoutRepeatedMissesIsEmpty) {
   const Trace trace = {{1, 5}, {}, {2, 6}, {}};
-  const auto cache = BuildSegmentCache(ReaderOf(trace), 0, trace.size(), OptionsFor(trace, 7, 64));
-  ASSERT_TRUE(cache.ok());
-  EXPECT_TRUE(cache->nodes.empty());
-  EXPECT_THAT(cache->runs, testing::ElementsAre(0));
+  ASSERT_OK_AND_ASSIGN(const auto cache,
+                       BuildSegmentCache(ReaderOf(trace), 0, trace.size(), OptionsFor(trace, 7, 64)));
+  EXPECT_TRUE(cache.nodes.empty());
+  EXPECT_THAT(cache.runs, testing::ElementsAre(0));
 }
 
 uint64_t PagesBytes(uint64_t bytes, uint64_t page_bytes) { return CeilDiv(bytes, page_bytes) * page_bytes; }
@@ -242,12 +239,11 @@ TEST(MeasureSegments, AgreesWithSetsOfPages) {
     options.gap_bytes_max = rng.Below(4) * options.page_bytes + rng.Below(2);
     options.hash_functions = static_cast<uint32_t>(rng.Below(3));
     const uint64_t size = rng.Below(trace.size() + 3);
-    const auto cost = MeasureSegments(ReaderOf(trace), size, options);
-    ASSERT_TRUE(cost.ok());
+    ASSERT_OK_AND_ASSIGN(const auto cost, MeasureSegments(ReaderOf(trace), size, options));
     const SegmentCost expected = OracleCost(trace, size, options);
-    EXPECT_EQ(cost->disk_bytes, expected.disk_bytes);
-    EXPECT_EQ(cost->useful_bytes, expected.useful_bytes);
-    EXPECT_EQ(cost->read_bytes, expected.read_bytes);
+    EXPECT_EQ(cost.disk_bytes, expected.disk_bytes);
+    EXPECT_EQ(cost.useful_bytes, expected.useful_bytes);
+    EXPECT_EQ(cost.read_bytes, expected.read_bytes);
   }
 }
 
@@ -295,12 +291,12 @@ TEST(SearchSegmentSize, FindsTheSmallestThatFitsOrNamesTheLeastSpace) {
       const auto search = SearchSegmentSize(ReaderOf(trace), budget, options);
       const auto fits = std::ranges::find_if(space, [&](uint64_t bytes) { return bytes <= budget; });
       if (fits == space.end()) {
-        ASSERT_EQ(search.status().code(), Code::kNoSpace);
+        ASSERT_THAT(search, IsStatus(Code::kNoSpace));
         EXPECT_THAT(search.status().message(),
                     testing::HasSubstr(fmt::format("give {} bytes", std::ranges::min(space))));
         continue;
       }
-      ASSERT_TRUE(search.ok()) << search.status().ToString();
+      ASSERT_OK(search);
       EXPECT_EQ(search->batches_per_segment, static_cast<uint64_t>(fits - space.begin()));
       EXPECT_EQ(search->estimate.disk_bytes, *fits);
     }
@@ -312,17 +308,16 @@ TEST(SearchSegmentSize, EstimatesReadsOfTheWholeFromTheFirstSegment) {
   const Trace trace = GroupTrace(rng, 60, 4000);
   SegmentOptions options = OptionsFor(trace, 4000, 64);
   options.page_bytes = 1024;
-  const auto chunks = MeasureSegments(ReaderOf(trace), 0, options);
-  ASSERT_TRUE(chunks.ok());
+  ASSERT_OK_AND_ASSIGN(const auto chunks, MeasureSegments(ReaderOf(trace), 0, options));
   for (const uint64_t percent : {90, 70, 50, 30}) {
     SCOPED_TRACE(testing::Message() << percent << " % of the chunks' space");
-    const auto search = SearchSegmentSize(ReaderOf(trace), chunks->disk_bytes * percent / 100, options);
-    ASSERT_TRUE(search.ok());
-    const auto exact = MeasureSegments(ReaderOf(trace), search->batches_per_segment, options);
-    ASSERT_TRUE(exact.ok());
-    EXPECT_GT(search->batches_per_segment, 0);
-    EXPECT_EQ(search->estimate.useful_bytes, exact->useful_bytes);
-    EXPECT_NEAR(search->estimate.amplification(), exact->amplification(), 0.15 * exact->amplification());
+    ASSERT_OK_AND_ASSIGN(const auto search,
+                         SearchSegmentSize(ReaderOf(trace), chunks.disk_bytes * percent / 100, options));
+    ASSERT_OK_AND_ASSIGN(const auto exact,
+                         MeasureSegments(ReaderOf(trace), search.batches_per_segment, options));
+    EXPECT_GT(search.batches_per_segment, 0);
+    EXPECT_EQ(search.estimate.useful_bytes, exact.useful_bytes);
+    EXPECT_NEAR(search.estimate.amplification(), exact.amplification(), 0.15 * exact.amplification());
   }
 }
 
@@ -333,14 +328,12 @@ TEST(SearchSegmentSize, ReadsHardlyMoreThanTheBestOfTheGrid) {
     const Trace trace = GroupTrace(rng, 16, 1000);
     SegmentOptions options = OptionsFor(trace, 1000, 64);
     options.page_bytes = 256;
-    const auto chunks = MeasureSegments(ReaderOf(trace), 0, options);
-    ASSERT_TRUE(chunks.ok());
+    ASSERT_OK_AND_ASSIGN(const auto chunks, MeasureSegments(ReaderOf(trace), 0, options));
     for (const uint64_t percent : {80, 60, 45}) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << percent << " % of the chunks' space");
-      const uint64_t budget = chunks->disk_bytes * percent / 100;
-      const auto search = SearchSegmentSize(ReaderOf(trace), budget, options);
-      ASSERT_TRUE(search.ok());
-      const auto found = MeasureSegments(ReaderOf(trace), search->batches_per_segment, options);
+      const uint64_t budget = chunks.disk_bytes * percent / 100;
+      ASSERT_OK_AND_ASSIGN(const auto search, SearchSegmentSize(ReaderOf(trace), budget, options));
+      const auto found = MeasureSegments(ReaderOf(trace), search.batches_per_segment, options);
       const auto best = SearchSegmentGrid(ReaderOf(trace), budget, options, {.cache_rows = 100});
       ASSERT_TRUE(found.ok() && best.ok() && best->has_value());
       EXPECT_LE((*best)->cost.disk_bytes, budget);
@@ -375,11 +368,11 @@ TEST(Segments, ReturnTheErrorsOfTheReader) {
       if (left-- == 0) return MakeStatus(Code::kCorruption, "batch {}", batch);
       return std::span<const NodeId>(trace[batch]);
     };
-    EXPECT_EQ(BuildSegmentCache(failing, 0, trace.size(), options).status().code(), Code::kCorruption);
+    EXPECT_THAT(BuildSegmentCache(failing, 0, trace.size(), options), IsStatus(Code::kCorruption));
     left = calls;
-    EXPECT_EQ(MeasureSegments(failing, trace.size(), options).status().code(), Code::kCorruption);
+    EXPECT_THAT(MeasureSegments(failing, trace.size(), options), IsStatus(Code::kCorruption));
     left = calls;
-    EXPECT_EQ(SearchSegmentSize(failing, space, options).status().code(), Code::kCorruption);
+    EXPECT_THAT(SearchSegmentSize(failing, space, options), IsStatus(Code::kCorruption));
   }
 }
 

@@ -17,6 +17,8 @@
 #include "embedding/pooled_table_util.h"
 #include "quarry/base/random.h"
 #include "quarry/embedding/optimizer.h"
+#include "support/sleeping_threads.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -224,7 +226,7 @@ struct Training {
     Tables contents;
     for (EmbeddingTable* table : pointers) {
       contents.push_back(AllRows(table->spec()));
-      EXPECT_TRUE(table->Read(contents.back()).ok());
+      EXPECT_OK(table->Read(contents.back()));
     }
     return contents;
   }
@@ -285,7 +287,7 @@ bool EndsAsTheSerialRun(uint64_t seed, AsyncMode mode, Where where = Where::kMem
   bool same = true;
   uint64_t done = 0;
   for (const uint64_t count : {rng.Below(40), 1 + rng.Below(40)}) {
-    EXPECT_TRUE(training.pipeline->Run(done, count).ok());
+    EXPECT_OK(training.pipeline->Run(done, count));
     EXPECT_EQ(training.pipeline->order().size(), done + count);
     EXPECT_EQ(training.pipeline->last_timestamp(), static_cast<int64_t>(done + count) - 1);
     serial.Train(training.pipeline->order().subspan(done));
@@ -336,15 +338,15 @@ TEST(EmbeddingPipelineTest, OrderedRunsOfOneSeedEndTheSameForAnyNumberOfThreads)
     EmbeddingPipelineOptions options = RandomOptions(rng);
     options.ordered = true;
     Training training(workload, options, RandomDelays(rng()));
-    ASSERT_TRUE(training.pipeline->Run(0, 100).ok());
+    ASSERT_OK(training.pipeline->Run(0, 100));
     EXPECT_THAT(training.pipeline->order(), testing::ElementsAreArray(in_order));
     EXPECT_TRUE(SameBits(training.Contents(), serial.tables()));
   }
 }
 
 // How many batches were between reading and having written at most. The hook sees a batch leave at its write,
-// before it has ended: what is counted is never more than there were.
-uint64_t MostBatchesUnderWay(EmbeddingPipelineOptions options) {
+// before it has ended: what is counted is never more than there were. Nobody writes before `least` have been under way.
+uint64_t MostBatchesUnderWay(EmbeddingPipelineOptions options, int64_t least) {
   const Workload workload(1, {{.row_count = 50, .dim = 4}});
   std::atomic<int64_t> under_way = 0, most = 0;
   const Hook count = [&](Point point, uint64_t) {
@@ -353,26 +355,25 @@ uint64_t MostBatchesUnderWay(EmbeddingPipelineOptions options) {
       int64_t before = most;
       while (before < now && !most.compare_exchange_weak(before, now)) {
       }
-      std::this_thread::sleep_for(std::chrono::microseconds(300));
+      most.notify_all();
     }
-    if (point == Point::kWrite) --under_way;
+    if (point == Point::kWrite) {
+      for (int64_t now = most; now < least; now = most) most.wait(now);
+      --under_way;
+    }
     return Status();
   };
   options.prepare_workers = options.update_workers = 6;
   Training training(workload, options, count);
-  EXPECT_TRUE(training.pipeline->Run(0, 100).ok());
+  EXPECT_OK(training.pipeline->Run(0, 100));
   return static_cast<uint64_t>(most);
 }
 
 TEST(EmbeddingPipelineTest, ModesBoundTheBatchesUnderWay) {
-  EXPECT_EQ(MostBatchesUnderWay({.mode = AsyncMode::kSync, .batches_in_flight = 6}), 1u);
-  const uint64_t bounded =
-      MostBatchesUnderWay({.mode = AsyncMode::kAsyncBounded, .batches_in_flight = 6, .staleness = 3});
-  EXPECT_LE(bounded, 3u);
-  EXPECT_GT(bounded, 1u);
-  const uint64_t unbounded = MostBatchesUnderWay({.mode = AsyncMode::kAsync, .batches_in_flight = 6});
-  EXPECT_LE(unbounded, 6u);
-  EXPECT_GT(unbounded, 3u);
+  EXPECT_EQ(MostBatchesUnderWay({.mode = AsyncMode::kSync, .batches_in_flight = 6}, 1), 1u);
+  EXPECT_EQ(
+      MostBatchesUnderWay({.mode = AsyncMode::kAsyncBounded, .batches_in_flight = 6, .staleness = 3}, 3), 3u);
+  EXPECT_EQ(MostBatchesUnderWay({.mode = AsyncMode::kAsync, .batches_in_flight = 6}, 6), 6u);
 }
 
 // Every batch has ten rows of its own, and some are slow to be written: what the cache holds is what it has
@@ -397,7 +398,7 @@ TEST(EmbeddingPipelineTest, TheValidationCacheIsBoundedByTheBatchesInFlight) {
   EmbeddingTable* const tables[] = {&table};
   const auto pipeline = EmbeddingPipeline::Make(
       tables, task, {.batches_in_flight = 4, .update_workers = 3, .last_timestamp = 99});
-  ASSERT_TRUE(pipeline->Run(0, 1000).ok());
+  ASSERT_OK(pipeline->Run(0, 1000));
   const EmbeddingPipelineStats stats = pipeline->stats();
   EXPECT_LE(stats.cache_rows_peak, 4u * 4 * 10);
   EXPECT_GE(stats.cache_rows_peak, 10u);
@@ -408,12 +409,14 @@ TEST(EmbeddingPipelineTest, TheValidationCacheIsBoundedByTheBatchesInFlight) {
 
 TEST(EmbeddingPipelineTest, AccountsEveryStage) {
   const Workload workload(1, {{.row_count = 20, .dim = 4}, {.row_count = 5, .dim = 2}});
-  const Hook slow_compute = [](Point point, uint64_t) {
+  const Hook slow_compute = [](Point point, uint64_t batch) {
+    // The first is computed once all others wait for it to leave.
+    if (point == Point::kCompute && batch == 0) testing_util::WaitUntilAllSleep();
     if (point == Point::kCompute) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return Status();
   };
   Training training(workload, {}, slow_compute);
-  ASSERT_TRUE(training.pipeline->Run(0, 30).ok());
+  ASSERT_OK(training.pipeline->Run(0, 30));
   const EmbeddingPipelineStats stats = training.pipeline->stats();
   for (const EmbeddingStageStats& stage : stats.stages) EXPECT_EQ(stage.batches, 30u);
   EXPECT_GT(stats.stage(EmbeddingStage::kCompute).busy_seconds, 0.030);
@@ -425,7 +428,7 @@ TEST(EmbeddingPipelineTest, AccountsEveryStage) {
 TEST(EmbeddingPipelineTest, TimestampsGoOnFromACheckpoint) {
   const Workload workload(1, {{.row_count = 20, .dim = 4}});
   Training training(workload, {.record_order = true, .last_timestamp = 99}, NoHook);
-  ASSERT_TRUE(training.pipeline->Run(500, 3).ok());
+  ASSERT_OK(training.pipeline->Run(500, 3));
   EXPECT_EQ(training.pipeline->last_timestamp(), 102);
   EXPECT_THAT(training.pipeline->order(), testing::UnorderedElementsAre(500, 501, 502));
   const Tables contents = training.Contents();
@@ -444,39 +447,41 @@ TEST(EmbeddingPipelineTest, AnErrorOfAnyStageEndsTheRunAndComesBackOnce) {
       };
       Training training(workload, {.ordered = ordered, .prepare_workers = 3, .update_workers = 3}, failing);
       const Status status = training.pipeline->Run(0, 1000);
-      EXPECT_EQ(status.code(), Code::kIoError);
+      EXPECT_THAT(status, IsStatus(Code::kIoError));
       EXPECT_EQ(status.message(), "injected");
       const Status again = training.pipeline->Run(1000, 1);
-      EXPECT_EQ(again.code(), Code::kCancelled);
-      EXPECT_THAT(std::string(again.message()), HasSubstr("injected"));
+      EXPECT_THAT(again, IsStatus(Code::kCancelled, HasSubstr("injected")));
     }
   }
 }
 
 TEST(EmbeddingPipelineTest, CancelEndsARunFromAnyThread) {
   const Workload workload(1, {{.row_count = 20, .dim = 4}});
-  std::atomic<bool> computing = false;
+  std::atomic<bool> computing = false, cancelled = false;
   const Hook hook = [&](Point point, uint64_t) {
     if (point == Point::kCompute) {
       computing = true;
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      computing.notify_all();
+      cancelled.wait(false);
     }
     return Status();
   };
   Training training(workload, {}, hook);
   std::thread canceller([&] {
-    while (!computing) std::this_thread::yield();
+    computing.wait(false);
     training.pipeline->Cancel();
+    cancelled = true;
+    cancelled.notify_all();
   });
-  EXPECT_EQ(training.pipeline->Run(0, 1'000'000).code(), Code::kCancelled);
+  EXPECT_THAT(training.pipeline->Run(0, 1'000'000), IsStatus(Code::kCancelled));
   canceller.join();
-  EXPECT_EQ(training.pipeline->Run(0, 1).code(), Code::kCancelled);
+  EXPECT_THAT(training.pipeline->Run(0, 1), IsStatus(Code::kCancelled));
 }
 
 TEST(EmbeddingPipelineTest, ARunOfNoBatchesIsDoneAtOnce) {
   const Workload workload(1, {{.row_count = 20, .dim = 4}});
   Training training(workload, {}, NoHook);
-  EXPECT_TRUE(training.pipeline->Run(7, 0).ok());
+  EXPECT_OK(training.pipeline->Run(7, 0));
   EXPECT_EQ(training.pipeline->last_timestamp(), kNeverWritten);
 }
 

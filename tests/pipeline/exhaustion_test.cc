@@ -17,6 +17,7 @@
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/pipeline/superbatch_road.h"
 #include "support/allocation_faults.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -64,7 +65,7 @@ std::unique_ptr<TinyDatabase> ThreadFaultsTest::database_;
 
 TEST_F(ThreadFaultsTest, ALivePassGoesOnWithAThreadOfEachStageOrIsRefused) {
   OpenRoad open(database_->path(), Options());
-  ASSERT_TRUE(open.status.ok()) << open.status.ToString();
+  ASSERT_OK(open.status);
   const auto expected = RunPass(*open.road, Pass(*open.road));
   // Alone: the releaser, the first sampler, the first extractor. All behind: those up to the first extractor.
   EXPECT_EQ(FailPasses(*open.road, expected), 3U + 4U);
@@ -73,23 +74,22 @@ TEST_F(ThreadFaultsTest, ALivePassGoesOnWithAThreadOfEachStageOrIsRefused) {
 TEST_F(ThreadFaultsTest, APlannedPassNeedsBothOfItsThreads) {
   OpenRoad open(database_->path(), Options());
   open.road.reset();
-  ASSERT_TRUE(BuildLayout(*open.store, *open.budget, Spec(), false, {}).ok());
-  auto road = PlannedRoad::Open(*open.store, *open.budget, {});
-  ASSERT_TRUE(road.ok()) << road.status().ToString();
-  const auto expected = RunPass(**road, Pass(**road));
-  EXPECT_EQ(FailPasses(**road, expected), 2U + 2U);
-  road->reset();
-  EXPECT_TRUE(DropLayout(*open.store, Spec().name).ok());
+  ASSERT_OK(BuildLayout(*open.store, *open.budget, Spec(), false, {}));
+  ASSERT_OK_AND_ASSIGN(auto road, PlannedRoad::Open(*open.store, *open.budget, {}));
+  const auto expected = RunPass(*road, Pass(*road));
+  EXPECT_EQ(FailPasses(*road, expected), 2U + 2U);
+  road.reset();
+  EXPECT_OK(DropLayout(*open.store, Spec().name));
 }
 
 TEST_F(ThreadFaultsTest, SuperbatchesAreBuiltByWhoeverThereIs) {
   OpenRoad open(database_->path(), Options());
   open.road.reset();
-  auto road = SuperbatchRoad::Open(*open.store, *open.budget, {.layout = Spec(), .live = Options()});
-  ASSERT_TRUE(road.ok()) << road.status().ToString();
-  const auto expected = RunPass(**road, Pass(**road));
-  EXPECT_GT(FailPasses(**road, expected), 0U);
-  road->reset();
+  ASSERT_OK_AND_ASSIGN(
+      auto road, SuperbatchRoad::Open(*open.store, *open.budget, {.layout = Spec(), .live = Options()}));
+  const auto expected = RunPass(*road, Pass(*road));
+  EXPECT_GT(FailPasses(*road, expected), 0U);
+  road.reset();
   EXPECT_EQ(open.budget->used_bytes(), 0U);
 }
 
@@ -118,7 +118,7 @@ TEST_F(ThreadFaultsTest, AnEmbeddingRunWithoutAThreadOfAStageIsRefused) {
     const auto pipeline = EmbeddingPipeline::Make(tables, task, {.prepare_workers = 2, .update_workers = 2});
     const Status status = pipeline->Run(0, 50);
     if (!status.ok()) {
-      EXPECT_EQ(pipeline->Run(0, 1).code(), Code::kCancelled);
+      EXPECT_THAT(pipeline->Run(0, 1), IsStatus(Code::kCancelled));
     }
     return status;
   });
@@ -147,7 +147,7 @@ TEST_F(ThreadFaultsTest, AnEmbeddingStageThatFindsNoMemoryEndsTheRun) {
     const auto table = MakeMemoryEmbeddingTable({.row_count = 1000, .dim = 4});
     EmbeddingTable* const tables[] = {table.get()};
     const auto pipeline = EmbeddingPipeline::Make(tables, task, {});
-    EXPECT_EQ(pipeline->Run(0, 1000).code(), Code::kOutOfBudget) << computing;
+    EXPECT_THAT(pipeline->Run(0, 1000), IsStatus(Code::kOutOfBudget)) << computing;
   }
 }
 
@@ -166,7 +166,7 @@ class AllocationFaultsTest : public ThreadFaultsTest {
     };
     constexpr uint64_t kNever = INT64_MAX;
     AllocationFaults::Arm(kNever);
-    EXPECT_TRUE(run().ok());
+    EXPECT_OK(run());
     const uint64_t allocations = AllocationFaults::Count();
     uint64_t noticed = 0;
     for (uint64_t kth = 1; kth <= allocations; kth += std::max<uint64_t>(1, allocations / tries)) {
@@ -176,7 +176,7 @@ class AllocationFaultsTest : public ThreadFaultsTest {
       AllocationFaults::Disarm();
       if (!status.ok()) {
         ++noticed;
-        EXPECT_EQ(status.code(), Code::kOutOfBudget) << status.ToString();
+        EXPECT_THAT(status, IsStatus(Code::kOutOfBudget));
       }
       const PassOutcome after = TryPass(*road, Pass(*road));
       if (after.status.ok()) {
@@ -213,7 +213,7 @@ TEST_F(AllocationFaultsTest, ALivePassEndsAndNobodyWaits) {
 TEST_F(AllocationFaultsTest, APlannedPassEndsAndNobodyWaits) {
   OpenRoad open(database_->path(), Options());
   open.road.reset();
-  ASSERT_TRUE(BuildLayout(*open.store, *open.budget, Spec(), false, {}).ok());
+  ASSERT_OK(BuildLayout(*open.store, *open.budget, Spec(), false, {}));
   std::unique_ptr<PlannedRoad> road;
   EXPECT_GT(FailAllocations(
                 [&] {
@@ -224,7 +224,7 @@ TEST_F(AllocationFaultsTest, APlannedPassEndsAndNobodyWaits) {
                 200),
             20U);
   road.reset();
-  EXPECT_TRUE(DropLayout(*open.store, Spec().name).ok());
+  EXPECT_OK(DropLayout(*open.store, Spec().name));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/format/batch_view.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -25,14 +26,14 @@ class TableFile {
     directory_ = testing::TempDir() + "quarry-extractor-" + std::to_string(getpid());
     std::filesystem::create_directories(directory_);
     auto geometry = FeatureGeometry::Make(type, dim, rows);
-    EXPECT_TRUE(geometry.ok());
+    EXPECT_OK(geometry);
     auto writer = FeatureTableWriter::Create(*backend_, directory_ + "/rows.qft", *geometry, kDatabaseId, 1);
-    EXPECT_TRUE(writer.ok()) << writer.status().ToString();
+    EXPECT_OK(writer);
     for (uint64_t row = 0; row < rows; ++row) {
-      EXPECT_TRUE((*writer)->Append(Row(row, geometry->row_bytes)).ok());
+      EXPECT_OK((*writer)->Append(Row(row, geometry->row_bytes)));
     }
     auto bytes = (*writer)->Finish();
-    EXPECT_TRUE(bytes.ok()) << bytes.status().ToString();
+    EXPECT_OK(bytes);
     const TableRecord record{.name = "rows",
                              .file = "rows.qft",
                              .element_type = type,
@@ -40,7 +41,7 @@ class TableFile {
                              .dim = dim,
                              .file_bytes = *bytes};
     auto table = FeatureTable::Open(*backend_, directory_, record, kDatabaseId);
-    EXPECT_TRUE(table.ok()) << table.status().ToString();
+    EXPECT_OK(table);
     table_ = std::move(table).value();
   }
   ~TableFile() {
@@ -77,17 +78,17 @@ Loaded LoadRows(TableFile& file, Extractor& extractor, const std::vector<NodeId>
   auto buffer = FeatureBuffer::Make({.node_count = geometry.row_count,
                                      .slot_bytes = RowStride(geometry.element_type, geometry.dim),
                                      .slot_count = std::max<size_t>(nodes.size(), 1)});
-  EXPECT_TRUE(buffer.ok());
+  EXPECT_OK(buffer);
   out.buffer = std::move(buffer).value();
   out.slots.resize(nodes.size());
-  EXPECT_TRUE(out.buffer->Acquire(nodes, out.slots, out.misses, out.waits).ok());
+  EXPECT_OK(out.buffer->Acquire(nodes, out.slots, out.misses, out.waits));
   out.status = extractor.Load(RowTarget::In(*out.buffer), nodes, out.slots, out.misses, cancelled, out.stats);
   return out;
 }
 
 void ExpectRows(TableFile& file, const Loaded& loaded, const std::vector<NodeId>& nodes) {
-  ASSERT_TRUE(loaded.status.ok()) << loaded.status.ToString();
-  ASSERT_TRUE(loaded.buffer->WaitLoaded(loaded.slots).ok());
+  ASSERT_OK(loaded.status);
+  ASSERT_OK(loaded.buffer->WaitLoaded(loaded.slots));
   for (size_t i = 0; i < nodes.size(); ++i) {
     const auto row = TableFile::Row(nodes[i], file.table().geometry().row_bytes);
     ASSERT_EQ(std::memcmp(loaded.buffer->SlotData(loaded.slots[i]), row.data(), row.size()), 0)
@@ -106,7 +107,7 @@ std::vector<NodeId> RandomRows(Rng& rng, uint64_t rows, size_t count) {
 std::unique_ptr<Extractor> MakeExtractor(TableFile& file, ExtractorOptions options = {}) {
   options.staging_bytes = std::max(options.staging_bytes, Extractor::StagingBytesMin(file.table()));
   auto extractor = Extractor::Make(file.backend(), file.table(), options);
-  EXPECT_TRUE(extractor.ok()) << extractor.status().ToString();
+  EXPECT_OK(extractor);
   return std::move(extractor).value();
 }
 
@@ -159,7 +160,7 @@ TEST(ExtractorTest, StopsSoonAfterBeingCancelledAndLoadsAgainLater) {
   Rng rng(1);
   const std::vector<NodeId> nodes = RandomRows(rng, 20000, 10000);
   const Loaded cancelled = LoadRows(file, *extractor, nodes, true);
-  EXPECT_EQ(cancelled.status.code(), Code::kCancelled);
+  EXPECT_THAT(cancelled.status, IsStatus(Code::kCancelled));
   ExpectRows(file, LoadRows(file, *extractor, nodes), nodes);
 }
 
@@ -174,7 +175,7 @@ TEST(ExtractorTest, ADamagedCellIsCorruptionAndTheExtractorSurvivesIt) {
   auto extractor = MakeExtractor(file);
   Rng rng(1);
   const Loaded damaged = LoadRows(file, *extractor, RandomRows(rng, 4000, 4000));
-  EXPECT_EQ(damaged.status.code(), Code::kCorruption) << damaged.status.ToString();
+  EXPECT_THAT(damaged.status, IsStatus(Code::kCorruption));
   std::vector<NodeId> sound;
   for (NodeId v = 2000; v < 2500; ++v) sound.push_back(v);
   ExpectRows(file, LoadRows(file, *extractor, sound), sound);

@@ -11,6 +11,7 @@
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/pipeline/superbatch_road.h"
 #include "quarry/storage/compaction.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -110,19 +111,17 @@ class World {
   void Reopen() {
     held_.clear();
     store_.reset();
-    auto store = Store::Open(*backend_, database_.path());
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
-    store_ = std::move(store).value();
-    const auto snapshot = store_->TakeSnapshot();
-    ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
-    ASSERT_EQ((*snapshot)->timestamp, newest_);
+    ASSERT_OK_AND_ASSIGN(auto store, Store::Open(*backend_, database_.path()));
+    store_ = std::move(store);
+    ASSERT_OK_AND_ASSIGN(const auto snapshot, store_->TakeSnapshot());
+    ASSERT_EQ(snapshot->timestamp, newest_);
   }
 
   void Compact() {
     MemoryBudget budget(kGiB);
     constexpr const char* kTables[] = {"feature", "feature", "label", "split"};
     const auto report = CompactTable(*store_, budget, kTables[rng_.Below(4)], false, {});
-    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    ASSERT_OK(report);
   }
 
   LayoutSpec RandomSpec() {
@@ -139,7 +138,7 @@ class World {
     if (rng_.Below(2) == 0) spec.disk_bytes = database_.graph().nodes * 512 * 3;
     const auto record = BuildLayout(*store_, budget, spec, false, {});
     if (record.status().code() == Code::kNoSpace) return;
-    ASSERT_TRUE(record.ok()) << record.status().ToString();
+    ASSERT_OK(record);
     built_ = true;
   }
 
@@ -148,32 +147,29 @@ class World {
     held->kind = kind;
     held->timestamp = newest_;
     if (kind == RoadKind::kLive) {
-      auto road = LiveRoad::Open(*store_, *held->budget, SmallOptions());
-      ASSERT_TRUE(road.ok()) << road.status().ToString();
-      held->road = std::move(road).value();
+      ASSERT_OK_AND_ASSIGN(auto road, LiveRoad::Open(*store_, *held->budget, SmallOptions()));
+      held->road = std::move(road);
     } else if (kind == RoadKind::kSuperbatches) {
       LayoutSpec spec = RandomSpec();
       spec.name = "road-" + std::to_string(serial_++);
       spec.packing = rng_.Below(2) == 0 ? Packing::kAlways : Packing::kNever;
-      auto road = SuperbatchRoad::Open(*store_, *held->budget, {.layout = spec, .live = SmallOptions()});
-      ASSERT_TRUE(road.ok()) << road.status().ToString();
-      held->road = std::move(road).value();
+      ASSERT_OK_AND_ASSIGN(
+          auto road, SuperbatchRoad::Open(*store_, *held->budget, {.layout = spec, .live = SmallOptions()}));
+      held->road = std::move(road);
     } else {
       PlannedRoadOptions options{.live = SmallOptions()};
       if (kind == RoadKind::kUnpacked) {
         LayoutSpec spec = RandomSpec();
         spec.name = "road-" + std::to_string(serial_++);
         spec.packing = Packing::kNever;
-        const auto record = BuildPassingLayout(*store_, *held->budget, spec, {});
-        ASSERT_TRUE(record.ok()) << record.status().ToString();
-        options.record = *record;
-        held->folder = database_.path() + "/" + record->directory;
+        ASSERT_OK_AND_ASSIGN(const auto record, BuildPassingLayout(*store_, *held->budget, spec, {}));
+        options.record = record;
+        held->folder = database_.path() + "/" + record.directory;
       } else if (!built_) {
         return;
       }
-      auto road = PlannedRoad::Open(*store_, *held->budget, options);
-      ASSERT_TRUE(road.ok()) << road.status().ToString();
-      held->road = std::move(road).value();
+      ASSERT_OK_AND_ASSIGN(auto road, PlannedRoad::Open(*store_, *held->budget, options));
+      held->road = std::move(road);
     }
     if (held_.size() == 3) held_.erase(held_.begin() + static_cast<ptrdiff_t>(rng_.Below(3)));
     held_.push_back(std::move(held));
@@ -206,10 +202,9 @@ class World {
         written[{"feature", node}] = row;
       }
     }
-    const auto timestamp = store_->Write(batch);
-    ASSERT_TRUE(timestamp.ok()) << timestamp.status().ToString();
-    ASSERT_EQ(*timestamp, newest_ + 1);
-    newest_ = *timestamp;
+    ASSERT_OK_AND_ASSIGN(const auto timestamp, store_->Write(batch));
+    ASSERT_EQ(timestamp, newest_ + 1);
+    newest_ = timestamp;
     for (auto& [key, value] : written) versions_.Put(key.first, key.second, newest_, std::move(value));
   }
 
@@ -218,13 +213,12 @@ class World {
                                     << held.timestamp << ", now " << newest_);
     const std::vector<NodeId> seeds = versions_.TrainNodesAt(held.timestamp);
     ASSERT_EQ(held.road->TrainNodes(), seeds);
-    const auto stream = held.road->StartPass({.seeds = seeds, .pass = 1 + rng_.Below(2), .ordered = true});
-    ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+    ASSERT_OK_AND_ASSIGN(const auto stream,
+                         held.road->StartPass({.seeds = seeds, .pass = 1 + rng_.Below(2), .ordered = true}));
     for (;;) {
-      const auto batch = (*stream)->Next();
-      ASSERT_TRUE(batch.ok()) << batch.status().ToString();
-      if (!*batch) return;
-      const BatchView& block = (*batch)->view();
+      ASSERT_OK_AND_ASSIGN(const auto batch, stream->Next());
+      if (!batch) return;
+      const BatchView& block = batch->view();
       for (size_t v = 0; v < block.nodes.size(); ++v) {
         const Bytes expected = versions_.FeatureAt(block.nodes[v], held.timestamp);
         ASSERT_EQ(std::memcmp(block.features.Row(v), expected.data(), expected.size()), 0)

@@ -6,6 +6,7 @@
 
 #include "pipeline/pass_util.h"
 #include "pipeline/tiny_database.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -33,7 +34,7 @@ LiveRoadOptions DiskOptions() {
 TEST(LiveFaultsTest, AnyFailingReadOfAPassReachesTheCallerAndTheNextPassIsWhole) {
   const TinyDatabase database({.nodes = 250});
   OpenRoad open(database.path(), DiskOptions());
-  ASSERT_TRUE(open.status.ok()) << open.status.ToString();
+  ASSERT_OK(open.status);
   const PassOptions pass{.seeds = database.graph().SplitNodes(Split::kValid), .ordered = true};
   const auto expected = RunPass(*open.road, pass);
   open.backend.SetPlans({});
@@ -48,11 +49,10 @@ TEST(LiveFaultsTest, AnyFailingReadOfAPassReachesTheCallerAndTheNextPassIsWhole)
       const PassOutcome outcome = TryPass(*open.road, pass);
       if (open.backend.strikes() > 0) {
         ++failed;
-        ASSERT_EQ(outcome.status.code(), Code::kIoError) << outcome.status.ToString();
-        EXPECT_THAT(std::string(outcome.status.message()), HasSubstr(database.path()))
+        ASSERT_THAT(outcome.status, IsStatus(Code::kIoError, HasSubstr(database.path())))
             << "the first error, not what followed from it";
       } else {
-        EXPECT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+        EXPECT_OK(outcome.status);
       }
       for (size_t i = 0; i < outcome.hashes.size(); ++i) EXPECT_EQ(outcome.hashes[i], expected[i]);
     }
@@ -65,7 +65,7 @@ TEST(LiveFaultsTest, AnyFailingReadOfAPassReachesTheCallerAndTheNextPassIsWhole)
 TEST(LiveFaultsTest, ShortAndInterruptedReadsChangeNothing) {
   const TinyDatabase database({.nodes = 1500});
   OpenRoad open(database.path(), DiskOptions());
-  ASSERT_TRUE(open.status.ok()) << open.status.ToString();
+  ASSERT_OK(open.status);
   const PassOptions pass{.seeds = database.graph().SplitNodes(Split::kValid), .ordered = true};
   const auto expected = RunPass(*open.road, pass);
   for (const int error : {0, EINTR, EAGAIN}) {
@@ -80,7 +80,7 @@ TEST(LiveFaultsTest, ShortAndInterruptedReadsChangeNothing) {
 TEST(LiveFaultsTest, AnyFailingOperationWhileOpeningLeavesNothingReserved) {
   const TinyDatabase database({.nodes = 300});
   OpenRoad open(database.path(), DiskOptions());
-  ASSERT_TRUE(open.status.ok()) << open.status.ToString();
+  ASSERT_OK(open.status);
   for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kRead}) {
     uint64_t at = 1;
     for (;; ++at) {
@@ -94,7 +94,7 @@ TEST(LiveFaultsTest, AnyFailingOperationWhileOpeningLeavesNothingReserved) {
       EXPECT_FALSE(open.status.ok());
       EXPECT_EQ(open.road, nullptr);
     }
-    EXPECT_TRUE(open.status.ok()) << open.status.ToString();
+    EXPECT_OK(open.status);
     EXPECT_GT(at, 3u);
   }
 }

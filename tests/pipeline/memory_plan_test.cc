@@ -7,6 +7,7 @@
 
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -34,7 +35,7 @@ MemoryDemand Typical(uint64_t available_bytes) {
 
 LiveRoadPlan Plan(const MemoryDemand& demand) {
   auto plan = DivideMemory(demand);
-  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_OK(plan);
   return plan.ok() ? *plan : LiveRoadPlan{};
 }
 
@@ -102,14 +103,14 @@ TEST(MemoryPlanTest, NeverPlansMoreThanThereIsAndTheLeastThatItNamesDoes) {
       EXPECT_GE(plan->slot_count, demand.rows_of_batches.front());
       continue;
     }
-    ASSERT_EQ(plan.status().code(), Code::kOutOfBudget);
+    ASSERT_THAT(plan, IsStatus(Code::kOutOfBudget));
     const std::string message(plan.status().message());
     std::smatch match;
     ASSERT_TRUE(std::regex_search(message, match, std::regex("--memory ([0-9]+)MiB"))) << message;
     const uint64_t least = std::stoull(match[1]) * kMiB;
     ASSERT_GT(least, demand.available_bytes + demand.other_bytes);
     demand.available_bytes = least - demand.other_bytes;
-    EXPECT_TRUE(DivideMemory(demand).ok()) << "named " << message;
+    EXPECT_OK(DivideMemory(demand)) << "named " << message;
     demand.available_bytes -= kMiB;
     EXPECT_FALSE(DivideMemory(demand).ok()) << "one MiB less would have done: " << message;
   }

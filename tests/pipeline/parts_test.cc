@@ -11,6 +11,7 @@
 #include "quarry/base/random.h"
 #include "sequenced_queue.h"
 #include "staging_ring.h"
+#include "support/sleeping_threads.h"
 
 namespace quarry {
 namespace {
@@ -75,7 +76,7 @@ TEST(SequencedQueueTest, PopsInTheOrderOfNumbersWhenOrdered) {
   });
   EXPECT_TRUE(queue.Push(2, 102));
   EXPECT_TRUE(queue.Push(1, 101));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for the consumer to come and wait
+  testing_util::WaitUntilAllSleep();  // the consumer has come, and waits
   EXPECT_TRUE(queue.Push(0, 100));
   consumer.join();
   EXPECT_THAT(popped, ElementsAre(100, 101, 102));
@@ -112,7 +113,7 @@ TEST(SequencedQueueTest, CancelDestroysWhatItHoldsAndEndsPopsAndPushes) {
   auto kept = std::make_shared<int>(1);
   queue.Push(1, kept);
   std::thread consumer([&] { EXPECT_EQ(queue.Pop(), std::nullopt); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  testing_util::WaitUntilAllSleep();
   queue.Cancel();
   consumer.join();
   EXPECT_EQ(kept.use_count(), 1);

@@ -13,6 +13,7 @@
 #include "quarry/format/checksum.h"
 #include "quarry/pipeline/live_road.h"
 #include "support/fault_backend.h"
+#include "support/status_matchers.h"
 
 namespace quarry::testing_util {
 
@@ -28,7 +29,7 @@ struct OpenRoad {
   OpenRoad(const std::string& path, const LiveRoadOptions& options, uint64_t memory_bytes = kGiB)
       : budget(std::make_unique<MemoryBudget>(memory_bytes)) {
     auto opened = Store::Open(backend, path);
-    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    EXPECT_OK(opened);
     store = std::move(opened).value();
     Reopen(options);
   }
@@ -94,7 +95,7 @@ inline PassOutcome TryPass(Road& road, PassOptions pass) {
 inline std::vector<std::pair<uint64_t, uint64_t>> RunPass(Road& road, PassOptions pass,
                                                           StreamStats* stats = nullptr) {
   PassOutcome outcome = TryPass(road, std::move(pass));
-  EXPECT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+  EXPECT_OK(outcome.status);
   if (stats != nullptr) *stats = outcome.stats;
   return outcome.hashes;
 }

@@ -13,6 +13,7 @@
 #include "pipeline/tiny_database.h"
 #include "quarry/pipeline/superbatch_road.h"
 #include "support/flip_byte.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -95,7 +96,7 @@ class PlannedRoadTest : public testing::Test {
     std::vector<std::vector<Meaning>> expected;
     for (uint32_t epoch = 0; epoch < epochs; ++epoch) {
       auto meanings = RunEpoch(*open.road, TrainNodes(), 1 + epoch);
-      EXPECT_TRUE(meanings.ok()) << meanings.status().ToString();
+      EXPECT_OK(meanings);
       expected.push_back(std::move(meanings).value());
     }
     open.road.reset();
@@ -123,23 +124,20 @@ TEST_F(PlannedRoadTest, RepeatsTheLiveEpochsForEveryPolicyAndDiskBudget) {
           spec.epochs = epochs;
           spec.road.cache_bytes = FeatureBytes() * cache_percent / 100;
           if (small_disk) spec.disk_bytes = FeatureBytes() * 5 / 2;
-          const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
-          ASSERT_TRUE(record.ok()) << record.status().ToString();
+          ASSERT_OK_AND_ASSIGN(const auto record, BuildLayout(*open.store, *open.budget, spec, false, {}));
           if (small_disk) {
-            EXPECT_LE(record->file_bytes + record->trace_bytes, spec.disk_bytes);
+            EXPECT_LE(record.file_bytes + record.trace_bytes, spec.disk_bytes);
           }
-          auto road = PlannedRoad::Open(*open.store, *open.budget, {});
-          ASSERT_TRUE(road.ok()) << road.status().ToString();
+          ASSERT_OK_AND_ASSIGN(auto road, PlannedRoad::Open(*open.store, *open.budget, {}));
           uint64_t bytes = 0;
           for (uint32_t pass = 0; pass < 2 * epochs + 1; ++pass) {  // the cycle, again, and its beginning
             StreamStats stats;
-            const auto got = RunEpoch(**road, TrainNodes(), 77, &stats);
-            ASSERT_TRUE(got.ok()) << got.status().ToString();
-            ASSERT_EQ(*got, expected[pass % epochs]) << "pass " << pass;
+            ASSERT_OK_AND_ASSIGN(const auto got, RunEpoch(*road, TrainNodes(), 77, &stats));
+            ASSERT_EQ(got, expected[pass % epochs]) << "pass " << pass;
             if (pass >= epochs && pass < 2 * epochs)
               bytes += stats.feature_bytes_read + stats.topology_bytes_read;
           }
-          EXPECT_EQ(bytes, record->row_bytes_read) << "a cycle reads what the plan says";
+          EXPECT_EQ(bytes, record.row_bytes_read) << "a cycle reads what the plan says";
         }
       }
     }
@@ -156,20 +154,16 @@ TEST_F(PlannedRoadTest, WithReplacementItRepeatsTheLiveEpochsToo) {
   LayoutSpec spec = SmallSpec(live);
   spec.epochs = 2;
   spec.road.cache_bytes = FeatureBytes() / 5;
-  const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
-  ASSERT_TRUE(record.ok()) << record.status().ToString();
-  EXPECT_TRUE(IsLayoutOf(open.store->manifest(), *record, spec));
+  ASSERT_OK_AND_ASSIGN(const auto record, BuildLayout(*open.store, *open.budget, spec, false, {}));
+  EXPECT_TRUE(IsLayoutOf(*open.store->manifest(), record, spec));
   LayoutSpec other = spec;
   other.road.replace = false;
-  EXPECT_FALSE(IsLayoutOf(open.store->manifest(), *record, other));
-  EXPECT_EQ(PlannedRoad::Open(*open.store, *open.budget, {.live = SmallOptions()}).status().code(),
-            Code::kUsage);
-  const auto road = PlannedRoad::Open(*open.store, *open.budget, {.live = live});
-  ASSERT_TRUE(road.ok()) << road.status().ToString();
+  EXPECT_FALSE(IsLayoutOf(*open.store->manifest(), record, other));
+  EXPECT_THAT(PlannedRoad::Open(*open.store, *open.budget, {.live = SmallOptions()}), IsStatus(Code::kUsage));
+  ASSERT_OK_AND_ASSIGN(const auto road, PlannedRoad::Open(*open.store, *open.budget, {.live = live}));
   for (uint32_t pass = 0; pass < 4; ++pass) {
-    const auto got = RunEpoch(**road, TrainNodes(), 77);
-    ASSERT_TRUE(got.ok()) << got.status().ToString();
-    ASSERT_EQ(*got, expected[pass % 2]) << "pass " << pass;
+    ASSERT_OK_AND_ASSIGN(const auto got, RunEpoch(*road, TrainNodes(), 77));
+    ASSERT_EQ(got, expected[pass % 2]) << "pass " << pass;
   }
 }
 
@@ -183,24 +177,21 @@ TEST_F(PlannedRoadTest, RowsThatAreNotPackedComeFromTheTable) {
     spec.road.cache_bytes = FeatureBytes() / 5;
     spec.packing = Packing::kNever;
     BuildReport report;
-    const auto record = BuildPassingLayout(*open.store, *open.budget, spec, {}, &report);
-    ASSERT_TRUE(record.ok()) << record.status().ToString();
+    ASSERT_OK_AND_ASSIGN(const auto record, BuildPassingLayout(*open.store, *open.budget, spec, {}, &report));
     EXPECT_FALSE(report.packed);
     {
-      auto road = PlannedRoad::Open(*open.store, *open.budget, {.record = *record});
-      ASSERT_TRUE(road.ok()) << road.status().ToString();
+      ASSERT_OK_AND_ASSIGN(auto road, PlannedRoad::Open(*open.store, *open.budget, {.record = record}));
       for (int pass = 0; pass < 3; ++pass) {
         StreamStats stats;
-        const auto got = RunEpoch(**road, TrainNodes(), 77, &stats);
-        ASSERT_TRUE(got.ok()) << got.status().ToString();
-        ASSERT_EQ(*got, expected[0]) << "pass " << pass;
+        ASSERT_OK_AND_ASSIGN(const auto got, RunEpoch(*road, TrainNodes(), 77, &stats));
+        ASSERT_EQ(got, expected[0]) << "pass " << pass;
         uint64_t misses = 0;
-        for (const BatchEntry& batch : (*road)->layout().directory().batches) misses += batch.misses;
-        EXPECT_EQ(stats.bytes_useful, misses * (*road)->layout().directory().row_bytes);
+        for (const BatchEntry& batch : road->layout().directory().batches) misses += batch.misses;
+        EXPECT_EQ(stats.bytes_useful, misses * road->layout().directory().row_bytes);
         EXPECT_GE(stats.feature_bytes_read, stats.bytes_useful);
       }
     }
-    std::filesystem::remove_all(database().path() + "/" + record->directory);
+    std::filesystem::remove_all(database().path() + "/" + record.directory);
   }
   EXPECT_EQ(open.budget->used_bytes(), 0);
 }
@@ -216,13 +207,13 @@ TEST_F(PlannedRoadTest, PacksWhatIsCheaperPacked) {
                                    .write_bytes_per_second = writes,
                                    .gather_bytes_per_second = 1e10,
                                    .measured_utc = "2020-01-01T00:00:00Z"};
-    EXPECT_TRUE(open.store->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }).ok());
+    EXPECT_OK(open.store->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }));
     LayoutSpec spec = SmallSpec(SmallOptions());
     spec.packing = Packing::kCheaper;
     spec.disk_bytes = disk_bytes;
     BuildReport report;
     const auto record = BuildPassingLayout(*open.store, *open.budget, spec, {}, &report);
-    EXPECT_TRUE(record.ok()) << record.status().ToString();
+    EXPECT_OK(record);
     EXPECT_GT(report.merged_seconds, 0);
     EXPECT_GT(report.packed_seconds, 0);
     if (record.ok()) std::filesystem::remove_all(database().path() + "/" + record->directory);
@@ -236,7 +227,7 @@ TEST_F(PlannedRoadTest, PacksWhatIsCheaperPacked) {
   EXPECT_GT(slow_writes.packed_seconds, slow_writes.merged_seconds);
   EXPECT_FALSE(build(100, 1e9, FeatureBytes() / 2).packed) << "chunks have no room";
   manifest.device.reset();
-  EXPECT_TRUE(open.store->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }).ok());
+  EXPECT_OK(open.store->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }));
 }
 
 TEST_F(PlannedRoadTest, BeladyReadsLeast) {
@@ -247,9 +238,8 @@ TEST_F(PlannedRoadTest, BeladyReadsLeast) {
     LayoutSpec spec = SmallSpec(SmallOptions());
     spec.policy = policy;
     spec.road.cache_bytes = FeatureBytes() / 10;
-    const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
-    ASSERT_TRUE(record.ok()) << record.status().ToString();
-    useful[policy] = record->useful_bytes;
+    ASSERT_OK_AND_ASSIGN(const auto record, BuildLayout(*open.store, *open.budget, spec, false, {}));
+    useful[policy] = record.useful_bytes;
   }
   for (const auto& [policy, bytes] : useful) EXPECT_LE(useful[PolicyKind::kBelady], bytes) << NameOf(policy);
   EXPECT_LT(useful[PolicyKind::kBelady], useful[PolicyKind::kNone] * 95 / 100);
@@ -280,14 +270,13 @@ TEST_F(PlannedRoadTest, ServesEveryRowLayoutAndPassesOverOtherSeedsLive) {
       const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
       // Rows this small take less than the blocks, and there is little to save.
       if (small_disk && graph.dim == 3 && record.status().code() == Code::kNoSpace) continue;
-      ASSERT_TRUE(record.ok()) << record.status().ToString();
+      ASSERT_OK(record);
       EXPECT_EQ(record->batches_per_segment > 0, small_disk);
       disk_bytes = (record->file_bytes + record->trace_bytes) * 9 / 10;
-      auto road = PlannedRoad::Open(*open.store, *open.budget, {.live = SmallOptions()});
-      ASSERT_TRUE(road.ok()) << road.status().ToString();
+      ASSERT_OK_AND_ASSIGN(auto road, PlannedRoad::Open(*open.store, *open.budget, {.live = SmallOptions()}));
       for (int round = 0; round < 2; ++round) {
-        EXPECT_EQ(*RunEpoch(**road, seeds, 1), *expected);
-        EXPECT_EQ(*RunEpoch(**road, others, 9), *expected_others);
+        EXPECT_EQ(*RunEpoch(*road, seeds, 1), *expected);
+        EXPECT_EQ(*RunEpoch(*road, others, 9), *expected_others);
       }
     }
   }
@@ -298,16 +287,14 @@ TEST_F(PlannedRoadTest, APassThatWasGivenUpBeginsTheCycleAnew) {
   const auto expected = Live(open, 1);
   LayoutSpec spec = SmallSpec(SmallOptions());
   spec.road.cache_bytes = FeatureBytes() / 5;
-  ASSERT_TRUE(BuildLayout(*open.store, *open.budget, spec, false, {}).ok());
-  auto road = PlannedRoad::Open(*open.store, *open.budget, {});
-  ASSERT_TRUE(road.ok());
+  ASSERT_OK(BuildLayout(*open.store, *open.budget, spec, false, {}));
+  ASSERT_OK_AND_ASSIGN(auto road, PlannedRoad::Open(*open.store, *open.budget, {}));
   for (size_t batches = 0; batches <= expected[0].size(); ++batches) {
     {
-      auto stream = (*road)->StartPass({.seeds = TrainNodes()});
-      ASSERT_TRUE(stream.ok());
-      for (size_t i = 0; i < batches; ++i) ASSERT_TRUE((*stream)->Next().ok());
+      ASSERT_OK_AND_ASSIGN(auto stream, road->StartPass({.seeds = TrainNodes()}));
+      for (size_t i = 0; i < batches; ++i) ASSERT_OK(stream->Next());
     }
-    ASSERT_EQ(*RunEpoch(**road, TrainNodes(), 1), expected[0]) << "after " << batches << " batches";
+    ASSERT_EQ(*RunEpoch(*road, TrainNodes(), 1), expected[0]) << "after " << batches << " batches";
   }
 }
 
@@ -317,12 +304,11 @@ TEST_F(PlannedRoadTest, EveryDamagedPageIsFound) {
   LayoutSpec spec = SmallSpec(SmallOptions());
   spec.road.cache_bytes = FeatureBytes() / 5;
   spec.disk_bytes = FeatureBytes() * 5 / 2;
-  const auto record = BuildLayout(*open.store, *open.budget, spec, false, {});
-  ASSERT_TRUE(record.ok()) << record.status().ToString();
-  ASSERT_GT(record->batches_per_segment, 0);
-  const std::string path = database().path() + "/" + record->directory + "/layout.qlc";
+  ASSERT_OK_AND_ASSIGN(const auto record, BuildLayout(*open.store, *open.budget, spec, false, {}));
+  ASSERT_GT(record.batches_per_segment, 0);
+  const std::string path = database().path() + "/" + record.directory + "/layout.qlc";
   uint64_t silent = 0;
-  for (uint64_t offset = 4096 + 1234; offset + 4096 < record->file_bytes; offset += 64 * 4096) {
+  for (uint64_t offset = 4096 + 1234; offset + 4096 < record.file_bytes; offset += 64 * 4096) {
     SCOPED_TRACE(testing::Message() << "damage at " << offset);
     FlipByte(path, offset);
     auto road = PlannedRoad::Open(*open.store, *open.budget, {});
@@ -333,8 +319,7 @@ TEST_F(PlannedRoadTest, EveryDamagedPageIsFound) {
       ++silent;
       continue;
     }
-    EXPECT_EQ(status.code(), Code::kCorruption);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("layout.qlc"));
+    EXPECT_THAT(status, IsStatus(Code::kCorruption, HasSubstr("layout.qlc")));
   }
   EXPECT_LE(silent, 1);
 }
@@ -353,24 +338,22 @@ TEST_F(PlannedRoadTest, AnInterruptedBuildLeavesTheDatabaseAsItWasAndResumes) {
                                        if (phase == stop_in) return Status(Code::kCancelled, "stop");
                                        return Status::Ok();
                                      });
-    ASSERT_EQ(stopped.status().code(), Code::kCancelled) << stop_in;
+    ASSERT_THAT(stopped, IsStatus(Code::kCancelled)) << stop_in;
     EXPECT_EQ(open.store->manifest()->FindLayout("interrupted"), nullptr);
     EXPECT_EQ(open.budget->used_bytes(), 0);
   }
   BuildReport report;
-  const auto resumed = BuildLayout(*open.store, *open.budget, spec, true, {}, &report);
-  ASSERT_TRUE(resumed.ok()) << resumed.status().ToString();
+  ASSERT_OK_AND_ASSIGN(const auto resumed, BuildLayout(*open.store, *open.budget, spec, true, {}, &report));
   EXPECT_TRUE(report.resumed);
   spec.road.seed += 1;  // another trace: nothing to take over
-  std::filesystem::rename(database().path() + "/" + resumed->directory, LayoutFolder() + "/kept");
-  std::filesystem::rename(LayoutFolder() + "/kept", database().path() + "/" + resumed->directory);
-  const auto other = BuildLayout(*open.store, *open.budget, spec, true, {}, &report);
-  ASSERT_TRUE(other.ok());
+  std::filesystem::rename(database().path() + "/" + resumed.directory, LayoutFolder() + "/kept");
+  std::filesystem::rename(LayoutFolder() + "/kept", database().path() + "/" + resumed.directory);
+  ASSERT_OK_AND_ASSIGN(const auto other, BuildLayout(*open.store, *open.budget, spec, true, {}, &report));
   EXPECT_FALSE(report.resumed);
-  EXPECT_FALSE(std::filesystem::exists(database().path() + "/" + resumed->directory)) << "replaced";
-  ASSERT_TRUE(DropLayout(*open.store, "interrupted").ok());
-  EXPECT_FALSE(std::filesystem::exists(database().path() + "/" + other->directory));
-  EXPECT_EQ(DropLayout(*open.store, "interrupted").code(), Code::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(database().path() + "/" + resumed.directory)) << "replaced";
+  ASSERT_OK(DropLayout(*open.store, "interrupted"));
+  EXPECT_FALSE(std::filesystem::exists(database().path() + "/" + other.directory));
+  EXPECT_THAT(DropLayout(*open.store, "interrupted"), IsStatus(Code::kNotFound));
 }
 
 TEST_F(PlannedRoadTest, SuperbatchesAreTheLiveEpochsAndLeaveNothingBehind) {
@@ -381,15 +364,14 @@ TEST_F(PlannedRoadTest, SuperbatchesAreTheLiveEpochsAndLeaveNothingBehind) {
   for (const Packing packing : {Packing::kAlways, Packing::kNever}) {
     SCOPED_TRACE(static_cast<int>(packing));
     spec.packing = packing;
-    auto road = SuperbatchRoad::Open(*open.store, *open.budget, {.layout = spec, .live = SmallOptions()});
-    ASSERT_TRUE(road.ok()) << road.status().ToString();
+    ASSERT_OK_AND_ASSIGN(
+        auto road, SuperbatchRoad::Open(*open.store, *open.budget, {.layout = spec, .live = SmallOptions()}));
     for (const uint64_t pass : {1, 2, 3, 1}) {  // the last one is not what was built ahead
-      const auto got = RunEpoch(**road, TrainNodes(), pass);
-      ASSERT_TRUE(got.ok()) << got.status().ToString();
-      ASSERT_EQ(*got, expected[pass - 1]) << "pass " << pass;
+      ASSERT_OK_AND_ASSIGN(const auto got, RunEpoch(*road, TrainNodes(), pass));
+      ASSERT_EQ(got, expected[pass - 1]) << "pass " << pass;
     }
-    EXPECT_EQ((*road)->packed_passes(), packing == Packing::kAlways ? 4 : 0);
-    EXPECT_EQ((*road)->merged_passes(), packing == Packing::kNever ? 4 : 0);
+    EXPECT_EQ(road->packed_passes(), packing == Packing::kAlways ? 4 : 0);
+    EXPECT_EQ(road->merged_passes(), packing == Packing::kNever ? 4 : 0);
   }
   EXPECT_EQ(open.budget->used_bytes(), 0);
   for (const auto& entry : std::filesystem::directory_iterator(LayoutFolder())) {
@@ -402,24 +384,21 @@ TEST_F(PlannedRoadTest, RefusesWhatCannotBe) {
   open.road.reset();
   LayoutSpec spec = SmallSpec(SmallOptions());
   spec.disk_bytes = FeatureBytes() / 10;
-  EXPECT_EQ(BuildLayout(*open.store, *open.budget, spec, false, {}).status().code(), Code::kNoSpace);
+  EXPECT_THAT(BuildLayout(*open.store, *open.budget, spec, false, {}), IsStatus(Code::kNoSpace));
   spec = SmallSpec(SmallOptions());
   spec.name = "../escape";
-  EXPECT_EQ(BuildLayout(*open.store, *open.budget, spec, false, {}).status().code(), Code::kUsage);
-  EXPECT_EQ(PlannedRoad::Open(*open.store, *open.budget, {.layout = "absent"}).status().code(),
-            Code::kNotFound);
+  EXPECT_THAT(BuildLayout(*open.store, *open.budget, spec, false, {}), IsStatus(Code::kUsage));
+  EXPECT_THAT(PlannedRoad::Open(*open.store, *open.budget, {.layout = "absent"}), IsStatus(Code::kNotFound));
   spec = SmallSpec(SmallOptions());
-  ASSERT_TRUE(BuildLayout(*open.store, *open.budget, spec, false, {}).ok());
+  ASSERT_OK(BuildLayout(*open.store, *open.budget, spec, false, {}));
   MemoryBudget small(64 * kKiB);
-  EXPECT_EQ(PlannedRoad::Open(*open.store, small, {}).status().code(), Code::kOutOfBudget);
+  EXPECT_THAT(PlannedRoad::Open(*open.store, small, {}), IsStatus(Code::kOutOfBudget));
   LiveRoadOptions other = SmallOptions();
   other.spec.fanouts = {2, 2};
   const auto refused = PlannedRoad::Open(*open.store, *open.budget, {.live = other});
-  EXPECT_EQ(refused.status().code(), Code::kUsage);
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("4,3"));
-  auto road = PlannedRoad::Open(*open.store, *open.budget, {});
-  ASSERT_TRUE(road.ok());
-  EXPECT_EQ((*road)->StartPass({.seeds = {1, 2, 3}}).status().code(), Code::kUnsupported);
+  EXPECT_THAT(refused, IsStatus(Code::kUsage, HasSubstr("4,3")));
+  ASSERT_OK_AND_ASSIGN(auto road, PlannedRoad::Open(*open.store, *open.budget, {}));
+  EXPECT_THAT(road->StartPass({.seeds = {1, 2, 3}}), IsStatus(Code::kUnsupported));
 }
 
 }  // namespace

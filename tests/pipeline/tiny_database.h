@@ -15,6 +15,7 @@
 #include "quarry/import/dataset.h"
 #include "quarry/import/import.h"
 #include "quarry/storage/store.h"
+#include "support/status_matchers.h"
 
 namespace quarry::testing_util {
 
@@ -162,7 +163,7 @@ class TinyDatabase {
     static std::atomic<int> serial{0};
     path_ = folder + "quarry-tiny-" + std::to_string(getpid()) + "-" + std::to_string(serial++);
     const Status status = ImportTinyGraph(*MakeDefaultBackend(), graph, path_);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
   }
   ~TinyDatabase() {
     std::error_code ignored;

@@ -15,6 +15,7 @@
 #include "quarry/verify/verify.h"
 #include "support/fault_backend.h"
 #include "support/flip_byte.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -48,14 +49,14 @@ class VerifyLayoutTest : public testing::Test {
   }
   LayoutRecord Build(const std::string& name) {
     const auto record = TryBuild(name, {});
-    EXPECT_TRUE(record.ok()) << record.status().ToString();
+    EXPECT_OK(record);
     return record.ok() ? *record : LayoutRecord();
   }
   void Interrupt(const std::string& name) {
     const auto stopped = TryBuild(name, [](std::string_view phase, uint64_t, uint64_t) {
       return phase == "packing" ? MakeStatus(Code::kCancelled, "stop") : Status::Ok();
     });
-    ASSERT_EQ(stopped.status().code(), Code::kCancelled);
+    ASSERT_THAT(stopped, IsStatus(Code::kCancelled));
     ASSERT_TRUE(fs::exists(Path("layouts/" + name + ".building")));
   }
   std::string Path(const std::string& name) const { return database_.path() + "/" + name; }
@@ -63,12 +64,12 @@ class VerifyLayoutTest : public testing::Test {
   // What verify finds, and what it mentions.
   std::string Faults() {
     const auto report = VerifyStore(*store_, {});
-    EXPECT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_OK(report);
     notes_.clear();
     for (const std::string& note : report->notes) notes_ += note + "\n";
     std::string text;
     for (const Status& fault : report->faults) {
-      EXPECT_EQ(fault.code(), Code::kCorruption);
+      EXPECT_THAT(fault, IsStatus(Code::kCorruption));
       text += std::string(fault.message()) + "\n";
     }
     return text;
@@ -86,16 +87,16 @@ TEST_F(VerifyLayoutTest, SoundLayoutsHaveNoFaultsAndEveryByteIsRead) {
   ASSERT_GT(Build("segmented").batches_per_segment, 0u);
   uint64_t total_last = 0;
   uint64_t done_last = 0;
-  const auto report = VerifyStore(*store_, [&](std::string_view, uint64_t done, uint64_t total) {
-    if (total_last > 0) {
-      EXPECT_EQ(total, total_last) << "known from the beginning";
-    }
-    done_last = done;
-    total_last = total;
-    return Status::Ok();
-  });
-  ASSERT_TRUE(report.ok());
-  EXPECT_TRUE(report->faults.empty()) << report->faults.front().message();
+  ASSERT_OK_AND_ASSIGN(const auto report,
+                       VerifyStore(*store_, [&](std::string_view, uint64_t done, uint64_t total) {
+                         if (total_last > 0) {
+                           EXPECT_EQ(total, total_last) << "known from the beginning";
+                         }
+                         done_last = done;
+                         total_last = total;
+                         return Status::Ok();
+                       }));
+  EXPECT_TRUE(report.faults.empty()) << report.faults.front().message();
   uint64_t files = 0;
   uint64_t bytes = 0;
   for (const char* folder : {"features", "topology", "layouts"}) {
@@ -105,8 +106,8 @@ TEST_F(VerifyLayoutTest, SoundLayoutsHaveNoFaultsAndEveryByteIsRead) {
       bytes += entry.file_size();
     }
   }
-  EXPECT_EQ(report->files, files);
-  EXPECT_EQ(report->bytes, bytes);
+  EXPECT_EQ(report.files, files);
+  EXPECT_EQ(report.bytes, bytes);
   EXPECT_EQ(done_last, bytes);
   EXPECT_EQ(total_last, bytes);
 }
@@ -161,11 +162,11 @@ TEST_F(VerifyLayoutTest, TheCatalogMustAgreeAndTellsWhetherALayoutIsFresh) {
   Build("one");
   Manifest manifest = *store_->manifest();
   manifest.layouts[0].batch_count += 1;
-  ASSERT_TRUE(store_->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }).ok());
+  ASSERT_OK(store_->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }));
   EXPECT_THAT(Faults(), HasSubstr("batches where the catalog says"));
   manifest.layouts[0].batch_count -= 1;
   manifest.layouts[0].trace_bytes += kPageBytes;
-  ASSERT_TRUE(store_->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }).ok());
+  ASSERT_OK(store_->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }));
   EXPECT_THAT(Faults(), HasSubstr("trace.qlt: "));
 
   EXPECT_TRUE(IsFresh(manifest, manifest.layouts[0]));
@@ -173,7 +174,7 @@ TEST_F(VerifyLayoutTest, TheCatalogMustAgreeAndTellsWhetherALayoutIsFresh) {
   EXPECT_FALSE(IsFresh(manifest, manifest.layouts[0]));
   manifest.layouts[0].topology_generation -= 1;
   manifest.tables.back().generation += 1;
-  manifest.layouts[0].table = manifest.tables.back().name;
+  manifest.layouts[0].spec.feature_table = manifest.tables.back().name;
   EXPECT_FALSE(IsFresh(manifest, manifest.layouts[0]));
 }
 
@@ -208,12 +209,11 @@ TEST_F(VerifyLayoutTest, PassingLayoutsAreNoFaultsAndGoWithTheNextWriter) {
   EXPECT_THAT(Faults(), HasSubstr("layouts/file.passing: the catalog names no such file"));
 
   store_.reset();
-  auto opened = Store::Open(faulty_, database_.path());
-  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-  store_ = std::move(opened).value();
+  ASSERT_OK_AND_ASSIGN(auto opened, Store::Open(faulty_, database_.path()));
+  store_ = std::move(opened);
   EXPECT_THAT(Faults(), testing::Not(HasSubstr("superbatch"))) << "reading neither faults nor removes them";
   EXPECT_TRUE(fs::exists(Path("layouts/one-superbatch-0.passing")));
-  ASSERT_TRUE(store_->PrepareToWrite().ok());
+  ASSERT_OK(store_->PrepareToWrite());
   EXPECT_FALSE(fs::exists(Path("layouts/one-superbatch-0.passing")));
   EXPECT_FALSE(fs::exists(Path("layouts/plot-cache.passing")));
   EXPECT_TRUE(fs::exists(folder));
@@ -228,32 +228,32 @@ TEST_F(VerifyLayoutTest, AReadErrorIsAnErrorAndNotAFault) {
     const uint64_t strikes = faulty_.strikes();
     const auto result = VerifyStore(*store_, {});
     if (faulty_.strikes() == strikes) {
-      EXPECT_TRUE(result.ok());
+      EXPECT_OK(result);
       EXPECT_GT(at, 20u);
       return;
     }
-    ASSERT_EQ(result.status().code(), Code::kIoError) << at;
+    ASSERT_THAT(result, IsStatus(Code::kIoError)) << at;
   }
   FAIL() << "500 reads do not verify a small database";
 }
 
 TEST_F(VerifyLayoutTest, DropRemovesALayoutAndWhatAnInterruptedBuildLeft) {
   Interrupt("half");
-  EXPECT_TRUE(DropLayout(*store_, "half").ok());
+  EXPECT_OK(DropLayout(*store_, "half"));
   EXPECT_FALSE(fs::exists(Path("layouts/half.building")));
-  EXPECT_EQ(DropLayout(*store_, "half").code(), Code::kNotFound) << "nothing is left";
+  EXPECT_THAT(DropLayout(*store_, "half"), IsStatus(Code::kNotFound)) << "nothing is left";
 
   const std::string folder = Path(Build("both").directory);
   Interrupt("both");
   Build("other");
-  EXPECT_TRUE(DropLayout(*store_, "both").ok());
+  EXPECT_OK(DropLayout(*store_, "both"));
   EXPECT_FALSE(fs::exists(folder));
   EXPECT_FALSE(fs::exists(Path("layouts/both.building")));
   EXPECT_EQ(store_->manifest()->FindLayout("both"), nullptr);
   EXPECT_NE(store_->manifest()->FindLayout("other"), nullptr);
 
   fs::create_directory(Path("features/other.building"));
-  EXPECT_EQ(DropLayout(*store_, "../features/other").code(), Code::kNotFound);
+  EXPECT_THAT(DropLayout(*store_, "../features/other"), IsStatus(Code::kNotFound));
   EXPECT_TRUE(fs::exists(Path("features/other.building"))) << "outside layouts/ nothing is removed";
   fs::remove(Path("features/other.building"));
   EXPECT_EQ(Faults(), "");

@@ -8,6 +8,7 @@
 
 #include "storage/small_store.h"
 #include "support/power_cut_disk.h"
+#include "support/status_matchers.h"
 
 namespace quarry::testing_util {
 namespace {
@@ -36,9 +37,9 @@ class PowerCutDiskTest : public testing::Test {
     return file;
   }
   void Write(const File& file, uint64_t offset, std::string_view text) {
-    EXPECT_TRUE(backend_->WriteAt(file, offset, std::as_bytes(std::span(text))).ok());
+    EXPECT_OK(backend_->WriteAt(file, offset, std::as_bytes(std::span(text))));
   }
-  void SyncFolder(const std::string& name = "") { EXPECT_TRUE(backend_->SyncDirectory(live_ + name).ok()); }
+  void SyncFolder(const std::string& name = "") { EXPECT_OK(backend_->SyncDirectory(live_ + name)); }
 
   // What may be there after a cut now: names of files with their content, one string a state.
   std::set<std::string> States() const { return StatesAt(disk_->now()); }
@@ -75,7 +76,7 @@ TEST_F(PowerCutDiskTest, AFileNeedsASyncAndItsNameAnother) {
   const File file = Create("a", "text");
   const std::string zeros(4, '\0');
   EXPECT_THAT(States(), UnorderedElementsAre("", "a=", "a=" + zeros, "a=text"));
-  EXPECT_TRUE(backend_->SyncFile(file).ok());
+  EXPECT_OK(backend_->SyncFile(file));
   EXPECT_THAT(States(), UnorderedElementsAre("", "a=text"));
   SyncFolder();
   EXPECT_THAT(States(), ElementsAre("a=text"));
@@ -91,7 +92,7 @@ TEST_F(PowerCutDiskTest, ANameMayBeThereBeforeWhatIsInTheFile) {
 TEST_F(PowerCutDiskTest, WritesComeInAnyOrderAndAreTornBySectors) {
   const std::string one(512, '1'), two(512, '2');
   const File file = Create("a", std::string(1024, '0'));
-  EXPECT_TRUE(backend_->SyncFile(file).ok());
+  EXPECT_OK(backend_->SyncFile(file));
   SyncFolder();
   Write(file, 0, one + two);
   const std::string zero(512, '0');
@@ -101,7 +102,7 @@ TEST_F(PowerCutDiskTest, WritesComeInAnyOrderAndAreTornBySectors) {
 
 TEST_F(PowerCutDiskTest, ASyncIsOfThatFileAlone) {
   const File a = Create("a", "a"), b = Create("b", "b");
-  EXPECT_TRUE(backend_->SyncFile(a).ok());
+  EXPECT_OK(backend_->SyncFile(a));
   SyncFolder();
   EXPECT_THAT(States(), UnorderedElementsAre("a=a b=", "a=a b=b", std::string("a=a b=") + '\0'));
 }
@@ -111,7 +112,7 @@ TEST_F(PowerCutDiskTest, ARenameIsThereOrNot) {
   const File old = Create("b", "old");
   EXPECT_TRUE(backend_->SyncFile(file).ok() && backend_->SyncFile(old).ok());
   SyncFolder();
-  EXPECT_TRUE(backend_->Rename(live_ + "/a", live_ + "/b").ok());
+  EXPECT_OK(backend_->Rename(live_ + "/a", live_ + "/b"));
   // The old name may stay for a while, and never is there neither.
   EXPECT_THAT(States(), UnorderedElementsAre("a=new b=old", "a=new b=new", "b=new"));
   SyncFolder();
@@ -119,13 +120,13 @@ TEST_F(PowerCutDiskTest, ARenameIsThereOrNot) {
 }
 
 TEST_F(PowerCutDiskTest, AFolderThatMovesIsInOnePlaceAndNeedsTheSyncOfTheNewOne) {
-  EXPECT_TRUE(backend_->CreateDirectory(live_ + "/made").ok());
+  EXPECT_OK(backend_->CreateDirectory(live_ + "/made"));
   const File file = Create("made/f", "x");
-  EXPECT_TRUE(backend_->SyncFile(file).ok());
+  EXPECT_OK(backend_->SyncFile(file));
   SyncFolder("/made");
   SyncFolder();
   EXPECT_THAT(States(), ElementsAre("made made/f=x"));
-  EXPECT_TRUE(backend_->Rename(live_ + "/made", live_ + "/old/moved").ok());
+  EXPECT_OK(backend_->Rename(live_ + "/made", live_ + "/old/moved"));
   EXPECT_THAT(States(), UnorderedElementsAre("made made/f=x", "old/moved old/moved/f=x"));
   SyncFolder("/old");
   EXPECT_THAT(States(), ElementsAre("old/moved old/moved/f=x"));
@@ -133,10 +134,10 @@ TEST_F(PowerCutDiskTest, AFolderThatMovesIsInOnePlaceAndNeedsTheSyncOfTheNewOne)
 
 TEST_F(PowerCutDiskTest, WhatWasRemovedMayComeBackUntilItsFolderIsSynced) {
   const File file = Create("a", "x");
-  EXPECT_TRUE(backend_->SyncFile(file).ok());
+  EXPECT_OK(backend_->SyncFile(file));
   SyncFolder();
-  EXPECT_TRUE(backend_->Link(live_ + "/a", live_ + "/b").ok());
-  EXPECT_TRUE(backend_->Remove(live_ + "/a").ok());
+  EXPECT_OK(backend_->Link(live_ + "/a", live_ + "/b"));
+  EXPECT_OK(backend_->Remove(live_ + "/a"));
   EXPECT_THAT(States(), UnorderedElementsAre("", "a=x", "b=x", "a=x b=x"));
   SyncFolder();
   EXPECT_THAT(States(), ElementsAre("b=x"));
@@ -144,17 +145,17 @@ TEST_F(PowerCutDiskTest, WhatWasRemovedMayComeBackUntilItsFolderIsSynced) {
 
 TEST_F(PowerCutDiskTest, ATruncationNeedsASyncToo) {
   const File file = Create("a", "long text");
-  EXPECT_TRUE(backend_->SyncFile(file).ok());
+  EXPECT_OK(backend_->SyncFile(file));
   SyncFolder();
-  EXPECT_TRUE(backend_->Truncate(file, 4).ok());
+  EXPECT_OK(backend_->Truncate(file, 4));
   EXPECT_THAT(States(), UnorderedElementsAre("a=long", "a=long text"));
-  EXPECT_TRUE(backend_->SyncFile(file).ok());
+  EXPECT_OK(backend_->SyncFile(file));
   EXPECT_THAT(States(), ElementsAre("a=long"));
 }
 
 TEST_F(PowerCutDiskTest, AWriteOfAPortIsSyncedOnceItsCompletionWasSeen) {
   const File file = Create("a", "....");
-  EXPECT_TRUE(backend_->SyncFile(file).ok());
+  EXPECT_OK(backend_->SyncFile(file));
   SyncFolder();
   const std::unique_ptr<IoPort> port = backend_->NewPort(1).value();
   std::string text = "text";
@@ -163,12 +164,12 @@ TEST_F(PowerCutDiskTest, AWriteOfAPortIsSyncedOnceItsCompletionWasSeen) {
                            .buffer = reinterpret_cast<std::byte*>(text.data()),
                            .bytes = 4,
                            .user_data = 9};
-  ASSERT_TRUE(port->Submit({&request, 1}).ok());
-  EXPECT_TRUE(backend_->SyncFile(file).ok());
+  ASSERT_OK(port->Submit({&request, 1}));
+  EXPECT_OK(backend_->SyncFile(file));
   EXPECT_THAT(States(), UnorderedElementsAre("a=....", "a=text")) << "it may have come later";
   RawCompletion completion;
   ASSERT_EQ(port->Wait(1, {&completion, 1}).value(), 1u);
-  EXPECT_TRUE(backend_->SyncFile(file).ok());
+  EXPECT_OK(backend_->SyncFile(file));
   EXPECT_THAT(States(), ElementsAre("a=text"));
 }
 

@@ -18,6 +18,7 @@
 
 #include "powercut/power_cut_world.h"
 #include "quarry/base/process.h"
+#include "support/status_matchers.h"
 
 namespace quarry::powercut {
 namespace {
@@ -37,7 +38,7 @@ class PowerCutTest : public testing::Test {
     seed_ = FromEnvironment("QUARRY_TEST_SEED", 1);
     scratch_ = std::make_unique<ScratchFolder>(Medium::kMemory);
     const Status prepared = PrepareWorld(Prepared(), seed_);
-    ASSERT_TRUE(prepared.ok()) << prepared.ToString();
+    ASSERT_OK(prepared);
   }
   static void TearDownTestSuite() { scratch_.reset(); }
   static std::string Prepared() { return scratch_->path() + "/prepared"; }

@@ -120,9 +120,9 @@ TEST(SeedOrderTest, AShuffleIsNamedBySeedAndPass) {
 }
 
 TEST(SeedOrderTest, IsAPermutationOfTheSeedsForAnyGraph) {
-  constexpr uint64_t kSeed = 11;
-  SCOPED_TRACE(kSeed);
-  Rng rng(kSeed);
+  constexpr uint64_t kGraphSeed = 11;
+  SCOPED_TRACE(kGraphSeed);
+  Rng rng(kGraphSeed);
   for (int round = 0; round < 60; ++round) {
     SCOPED_TRACE(round);
     const uint64_t nodes = 1 + rng.Below(300);

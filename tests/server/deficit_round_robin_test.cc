@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "quarry/base/random.h"
+#include "support/sleeping_threads.h"
 
 namespace quarry {
 namespace {
@@ -151,7 +152,7 @@ TEST(DeficitRoundRobinTest, WhoIsStoppedLeavesWithoutATurnAndTheOthersGoOn) {
     Producer producer(turns, 3);
     served = producer.WaitTurn(kBatchBytes, {});
   });
-  std::this_thread::sleep_for(milliseconds(20));
+  testing_util::WaitUntilAllSleep();
   EXPECT_FALSE(stopped);
   stop.request_stop();
   waits.join();
@@ -200,12 +201,12 @@ TEST(DeficitRoundRobinTest, ProducersOfOneFlowHaveItsFloorOneAfterTheOtherWhileO
     EXPECT_TRUE(first.WaitFloor({}));
   std::atomic<bool> second_has_it{false}, first_goes_on{false};
   std::thread waits([&] { second_has_it = second.WaitFloor({}); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  testing_util::WaitUntilAllSleep();
   EXPECT_FALSE(second_has_it) << "the first has not come for its next batch";
   std::thread comes([&] { first_goes_on = first.WaitFloor({}); });
   waits.join();
   EXPECT_TRUE(second_has_it) << "its slice is over";
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  testing_util::WaitUntilAllSleep();
   EXPECT_FALSE(first_goes_on);
   std::stop_source stop;
   stop.request_stop();

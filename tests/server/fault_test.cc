@@ -12,6 +12,7 @@
 #include "deeds.h"
 #include "fault_util.h"
 #include "quarry/served_sql.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -82,10 +83,10 @@ class KillTest : public FaultTest {
     std::vector<NodeId> ids(count);
     std::iota(ids.begin(), ids.end(), NodeId{0});
     const auto rows = peer.CallFor<wire::Rows>(wire::Lookup{table, ids});
-    EXPECT_TRUE(rows.ok()) << rows.status().ToString();
+    EXPECT_OK(rows);
     if (!rows.ok()) return {};
     auto bytes = peer.Take(rows->payload);
-    EXPECT_TRUE(bytes.ok()) << bytes.status().ToString();
+    EXPECT_OK(bytes);
     return bytes.ok() ? std::move(bytes).value() : std::vector<std::byte>();
   }
 
@@ -145,10 +146,9 @@ TEST_F(KillTest, ClientsThatDieWhileTheyCommitLeaveWholeRows) {
   KillMany(Commit);
   WirePeer peer(served_.socket());
   ASSERT_TRUE(Open(peer));
-  const auto read =
-      peer.CallFor<wire::EmbeddingRows>(wire::ReadEmbeddings{"nodes", std::vector<uint64_t>{1, 2}});
-  ASSERT_TRUE(read.ok());
-  auto block = peer.Take(read->payload);
+  ASSERT_OK_AND_ASSIGN(const auto read, peer.CallFor<wire::EmbeddingRows>(
+                                            wire::ReadEmbeddings{"nodes", std::vector<uint64_t>{1, 2}}));
+  auto block = peer.Take(read.payload);
   const auto arrays = wire::OpenRowBlock(std::span(*block), {2, 16, 16});
   EXPECT_EQ(arrays->timestamps[0], arrays->timestamps[1]);
   for (const float value : arrays->values) EXPECT_EQ(value, arrays->values[0]);
@@ -178,11 +178,10 @@ TEST_F(KillTest, ClientsThatDieHalfWayThroughATrainingsStateLeaveTheOneBefore) {
   WirePeer peer(served_.socket());
   ASSERT_TRUE(Open(peer));
   const auto training = peer.CallFor<wire::Training>(wire::ReadTraining{.name = "run"});
-  ASSERT_TRUE(training.ok()) << "every other state had come up whole: " << training.status().ToString();
-  const auto state = peer.Take(training->state);
-  ASSERT_TRUE(state.ok());
-  EXPECT_EQ(state->size(), size_t{1} << 20);
-  EXPECT_EQ(std::ranges::count(*state, state->front()), std::ssize(*state)) << "of one client";
+  ASSERT_OK(training) << "every other state had come up whole";
+  ASSERT_OK_AND_ASSIGN(const auto state, peer.Take(training->state));
+  EXPECT_EQ(state.size(), size_t{1} << 20);
+  EXPECT_EQ(std::ranges::count(state, state.front()), std::ssize(state)) << "of one client";
   const std::filesystem::directory_iterator files(served_.tiny.path() + "/training");
   EXPECT_EQ(std::distance(begin(files), end(files)), 1) << "of the others nothing is left";
 }
@@ -215,27 +214,26 @@ TEST_F(SqlKillTest, ClientsThatDieInATransactionLeaveAllOfItOrNothing) {
 class Survivor {
  public:
   Survivor(const ServedDatabase& served, wire::StreamMode mode, uint64_t number) : peer_(served.socket()) {
-    EXPECT_TRUE(peer_.Open(8 * kMiBytes, wire::kSharedMemory, static_cast<uint8_t>(100 + number)).ok());
+    EXPECT_OK(peer_.Open(8 * kMiBytes, wire::kSharedMemory, static_cast<uint8_t>(100 + number)));
     const auto opened = peer_.OpenStream(
         {.road = FaultRoad(), .mode = mode, .group = fmt::format("group-{}", number), .members = 2});
-    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    EXPECT_OK(opened);
     stream_ = opened->stream;
   }
   // One pass; the other member dies meanwhile, and every batch of it comes here, once.
   void Pass() {
-    const auto started = peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = stream_});
-    ASSERT_TRUE(started.ok()) << started.status().ToString();
+    ASSERT_OK_AND_ASSIGN(const auto started,
+                         peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = stream_}));
     std::vector<uint64_t> batches;
     while (true) {
-      const auto next = peer_.Call(wire::NextBatch{stream_});
-      ASSERT_TRUE(next.ok()) << next.status().ToString();
-      const auto* const batch = std::get_if<wire::Batch>(&*next);
+      ASSERT_OK_AND_ASSIGN(const auto next, peer_.Call(wire::NextBatch{stream_}));
+      const auto* const batch = std::get_if<wire::Batch>(&next);
       if (batch == nullptr) break;
       batches.push_back(batch->index);
       peer_.Send(wire::ReleaseLeases{{std::get<wire::Lease>(batch->payload).id}});
     }
     std::ranges::sort(batches);
-    std::vector<uint64_t> all(started->batches);
+    std::vector<uint64_t> all(started.batches);
     std::iota(all.begin(), all.end(), uint64_t{0});
     EXPECT_EQ(batches, all);
   }

@@ -80,13 +80,6 @@ class GoodClient {
   }
   void Close() { peer_.Close(); }
   uint64_t rounds() const { return rounds_; }
-  // Rounds a second, in so many seconds.
-  double Rate(double seconds) const {
-    const uint64_t before = rounds_;
-    const double start = MonotonicSeconds();
-    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-    return static_cast<double>(rounds_ - before) / (MonotonicSeconds() - start);
-  }
 
   void Once() {
     std::vector<NodeId> ids(16);
@@ -159,8 +152,8 @@ class FaultTest : public testing::Test {
     }
     return held;
   }
-  bool NobodyIsHeld(double seconds = 2) {
-    return Eventually([this] { return Held() == std::pair<double, double>(); }, seconds);
+  bool NobodyIsHeld() {
+    return Eventually([this] { return Held() == std::pair<double, double>(); });
   }
 
   // A child does its deed, and is killed: some milliseconds later, when the server may be at anything.

@@ -17,6 +17,7 @@
 #include "pipeline/tiny_database.h"
 #include "quarry/format/wire_batch.h"
 #include "quarry/service/stream_hub.h"
+#include "support/sleeping_threads.h"
 
 namespace quarry::testing_util {
 
@@ -147,10 +148,7 @@ struct HubWorld {
 
   // What was closed is let go of by the hub's threads.
   void ExpectBudgetFree() const {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-    while (budget->used_bytes() > 0 && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    WaitUntilAllSleep();
     EXPECT_EQ(budget->used_bytes(), 0u);
   }
 

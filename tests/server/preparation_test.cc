@@ -6,37 +6,58 @@
 #include <thread>
 
 #include "served_database.h"
-#include "support/slow_backend.h"
+#include "support/gate_backend.h"
+#include "support/sleeping_threads.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
 
-using std::chrono::milliseconds;
 using testing_util::Eventually;
+using testing_util::GateBackend;
 using testing_util::ServedDatabase;
-using testing_util::SlowBackend;
 using testing_util::WirePeer;
 
+// Epochs are built in files that can be held up: what is done for one is counted in files that are opened.
 class PreparationTest : public testing::Test {
  protected:
   PreparationTest() {
-    auto backend = std::make_unique<SlowBackend>();
-    backend_ = backend.get();
+    auto backend = std::make_unique<GateBackend>("superbatch");
+    gate_ = backend.get();
     served_ = std::make_unique<ServedDatabase>(testing_util::TinyGraph{}, std::move(backend));
     served_->Start();
   }
-  // A client that waits for an epoch, which is being built.
-  std::unique_ptr<WirePeer> ClientThatWaits() {
-    auto peer = std::make_unique<WirePeer>(served_->socket());
-    EXPECT_TRUE(peer->Open().ok());
+  // A client whose first epoch is being asked for.
+  struct Asking {
+    std::unique_ptr<WirePeer> peer;
+    uint64_t start = 0;
+  };
+  Asking Ask() {
+    Asking asking{.peer = std::make_unique<WirePeer>(served_->socket())};
+    EXPECT_OK(asking.peer->Open());
     const wire::SuperbatchSpec epochs = {.live = {.fanouts = {4, 3}, .batch_size = 4}};
-    const auto opened = peer->OpenStream({.road = epochs});
-    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
-    backend_->SetDelay(milliseconds(80));
-    const uint64_t start = peer->Send(wire::StartPass{.stream = opened->stream});
-    EXPECT_FALSE(peer->Await(start, 0.5).ok()) << "it is there already: this tests nothing";
+    const auto opened = asking.peer->OpenStream({.road = epochs});
+    EXPECT_OK(opened);
+    asking.start = asking.peer->Send(wire::StartPass{.stream = opened->stream});
+    return asking;
+  }
+  // How many files are opened until an epoch can be read.
+  uint64_t FilesOfAnEpoch() {
+    const uint64_t before = gate_->passed();
+    Asking asking = Ask();
+    EXPECT_OK(asking.peer->Await(asking.start));
+    const uint64_t files = gate_->passed() - before;
+    asking.peer.reset();
+    EXPECT_TRUE(Eventually([this] { return GrantedBytes() == 0 && !IsBuilding(); }));
+    return files;
+  }
+  // A client that waits for an epoch, whose build is held up at a file.
+  std::unique_ptr<WirePeer> ClientThatWaits() {
+    gate_->CloseGate();
+    Asking asking = Ask();
+    gate_->WaitForOne();
     EXPECT_TRUE(IsBuilding());
-    return peer;
+    return std::move(asking.peer);
   }
   bool IsBuilding() const {
     std::error_code error;
@@ -46,34 +67,41 @@ class PreparationTest : public testing::Test {
   // The figure of a second client, which is connected and has no session.
   double GrantedBytes() {
     WirePeer peer(served_->socket());
-    EXPECT_TRUE(peer.Hello().ok());
+    EXPECT_OK(peer.Hello());
     const auto stats = peer.CallFor<wire::Counters>(wire::Stats{});
-    EXPECT_TRUE(stats.ok());
+    EXPECT_OK(stats);
     for (const wire::Counter& counter : stats->counters) {
       if (counter.name == "quarry_budget_granted_bytes") return counter.value;
     }
     return -1;
   }
 
-  SlowBackend* backend_ = nullptr;
+  GateBackend* gate_ = nullptr;
   std::unique_ptr<ServedDatabase> served_;
 };
 
 TEST_F(PreparationTest, WhatAClientThatVanishesHadPreparedForItIsFreeSoon) {
+  const uint64_t files = FilesOfAnEpoch();
   auto peer = ClientThatWaits();
   EXPECT_GT(GrantedBytes(), 0);
   peer.reset();
-  EXPECT_TRUE(Eventually([&] { return GrantedBytes() == 0 && !IsBuilding(); }, 2));
-  backend_->SetDelay(milliseconds(0));
+  testing_util::WaitUntilAllSleep();  // the server knows, and the build is still held up
+  const uint64_t before = gate_->passed();
+  gate_->OpenGate();
+  EXPECT_TRUE(Eventually([this] { return GrantedBytes() == 0 && !IsBuilding(); }));
+  EXPECT_LT(gate_->passed() - before, files) << "the epoch was built to its end";
 }
 
 TEST_F(PreparationTest, AServerThatStopsDoesNotWaitForIt) {
+  const uint64_t files = FilesOfAnEpoch();
   const auto peer = ClientThatWaits();
-  const auto start = std::chrono::steady_clock::now();
-  EXPECT_TRUE(served_->server->Stop().ok());
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  std::thread stopper([this] { EXPECT_OK(served_->server->Stop()); });
+  testing_util::WaitUntilAllSleep();
+  const uint64_t before = gate_->passed();
+  gate_->OpenGate();
+  stopper.join();
   EXPECT_FALSE(IsBuilding());
-  backend_->SetDelay(milliseconds(0));
+  EXPECT_LT(gate_->passed() - before, files) << "the epoch was built to its end";
 }
 
 }  // namespace

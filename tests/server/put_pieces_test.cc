@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "served_database.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -43,7 +44,7 @@ class PutPiecesTest : public testing::Test {
 
   static void Connect(WirePeer& peer, uint8_t client, uint64_t bytes = 8 * kMiBytes) {
     const auto opened = peer.Open(bytes, kAll, client);
-    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    ASSERT_OK(opened);
   }
   Status Add(const wire::Put& piece) { return Add(peer_, piece); }
   static Status Add(WirePeer& peer, const wire::Put& piece) {
@@ -60,9 +61,9 @@ class PutPiecesTest : public testing::Test {
     std::vector<NodeId> ids(400);
     for (NodeId id = 0; id < ids.size(); ++id) ids[id] = id;
     const auto rows = reader.CallFor<wire::Rows>(wire::Lookup{"label", ids});
-    EXPECT_TRUE(rows.ok()) << rows.status().ToString();
+    EXPECT_OK(rows);
     const auto bytes = reader.Take(rows->payload);
-    EXPECT_TRUE(bytes.ok()) << bytes.status().ToString();
+    EXPECT_OK(bytes);
     std::vector<int64_t> labels(400);
     std::memcpy(labels.data(), bytes->data(), bytes->size());
     return static_cast<size_t>(std::ranges::count(labels, label));
@@ -84,31 +85,31 @@ class PutPiecesTest : public testing::Test {
 
 TEST_F(PutPiecesTest, AllOfThemAreSeenFromTheLastOneOn) {
   for (uint64_t piece = 1; piece <= 4; ++piece) {
-    ASSERT_TRUE(Add(Piece(7, piece, Labels(50 * piece, 50, 777))).ok());
+    ASSERT_OK(Add(Piece(7, piece, Labels(50 * piece, 50, 777))));
     EXPECT_EQ(Labelled(777), 0U);
   }
-  const auto written = Commit(peer_, Last(7, 5));
-  ASSERT_TRUE(written.ok()) << written.status().ToString();
+  ASSERT_OK_AND_ASSIGN(const auto written, Commit(peer_, Last(7, 5)));
   EXPECT_EQ(Labelled(777), 200U);
-  EXPECT_EQ(Commit(peer_, Last(7, 5)).value(), *written) << "what was done is remembered";
+  EXPECT_EQ(Commit(peer_, Last(7, 5)).value(), written) << "what was done is remembered";
   WirePeer again(served_.socket());
   Connect(again, 1);
-  EXPECT_EQ(Commit(again, Last(7, 5)).value(), *written) << "in another session of the client, too";
+  EXPECT_EQ(Commit(again, Last(7, 5)).value(), written) << "in another session of the client, too";
   WirePeer other(served_.socket());
   Connect(other, 2);
-  EXPECT_EQ(Commit(other, Last(7, 5)).status().code(), Code::kUsage) << "and of nobody else";
-  EXPECT_TRUE(Add(Piece(8, 1, Labels(0, 1, 5))).ok()) << "the next one";
+  EXPECT_THAT(Commit(other, Last(7, 5)), IsStatus(Code::kUsage)) << "and of nobody else";
+  EXPECT_OK(Add(Piece(8, 1, Labels(0, 1, 5)))) << "the next one";
 }
 
 TEST_F(PutPiecesTest, ThePieceThatDoesNotFollowTakesTheOthersWithIt) {
-  EXPECT_EQ(Add(Piece(1, 2, Labels(0, 10, 777))).code(), Code::kUsage) << "without a first";
-  EXPECT_EQ(Commit(peer_, Last(2, 9)).status().code(), Code::kUsage);
-  EXPECT_EQ(Commit(peer_, Last(3, ~uint64_t{0})).status().code(), Code::kUsage);
+  EXPECT_THAT(Add(Piece(1, 2, Labels(0, 10, 777))), IsStatus(Code::kUsage)) << "without a first";
+  EXPECT_THAT(Commit(peer_, Last(2, 9)), IsStatus(Code::kUsage));
+  EXPECT_THAT(Commit(peer_, Last(3, ~uint64_t{0})), IsStatus(Code::kUsage));
   for (const uint64_t next : {uint64_t{1}, uint64_t{3}, ~uint64_t{0}}) {
-    ASSERT_TRUE(Add(Piece(10, 1, Labels(0, 10, 777))).ok());
+    ASSERT_OK(Add(Piece(10, 1, Labels(0, 10, 777))));
     EXPECT_THAT(Add(Piece(10, next, Labels(10, 10, 777))).ToString(), HasSubstr("does not follow"));
-    EXPECT_EQ(Add(Piece(10, 2, Labels(10, 10, 777))).code(), Code::kUsage) << "nor does what comes behind";
-    EXPECT_EQ(Commit(peer_, Last(10, 2)).status().code(), Code::kUsage);
+    EXPECT_THAT(Add(Piece(10, 2, Labels(10, 10, 777))), IsStatus(Code::kUsage))
+        << "nor does what comes behind";
+    EXPECT_THAT(Commit(peer_, Last(10, 2)), IsStatus(Code::kUsage));
     EXPECT_TRUE(AnotherCanPut());
   }
   EXPECT_EQ(Labelled(777), 0U);
@@ -127,41 +128,41 @@ TEST_F(PutPiecesTest, OneThatIsSentBeforeTheAnswerToTheOneBeforeDoesNotFollow) {
 }
 
 TEST_F(PutPiecesTest, ADatabaseHasOneAtATimeAndASessionToo) {
-  ASSERT_TRUE(Add(Piece(1, 1, Labels(0, 10, 777))).ok());
+  ASSERT_OK(Add(Piece(1, 1, Labels(0, 10, 777))));
   EXPECT_THAT(Add(Piece(2, 1, Labels(0, 10, 778))).ToString(),
               HasSubstr("put 1 of this session is under way"));
   WirePeer other(served_.socket());
   Connect(other, 2);
   for (int attempt = 0; attempt < 3; ++attempt) {
-    EXPECT_EQ(Add(other, Piece(1, 1, Labels(0, 10, 779))).code(), Code::kBusy);
+    EXPECT_THAT(Add(other, Piece(1, 1, Labels(0, 10, 779))), IsStatus(Code::kBusy));
   }
-  ASSERT_TRUE(other.CallFor<wire::Written>(wire::Put{.number = 5, .tables = {Labels(20, 5, 780)}}).ok())
+  ASSERT_OK(other.CallFor<wire::Written>(wire::Put{.number = 5, .tables = {Labels(20, 5, 780)}}))
       << "whole ones go on beside it";
-  ASSERT_TRUE(other.CallFor<wire::Done>(wire::ForgetPut{1}).ok()) << "its own, of which there is none";
-  ASSERT_TRUE(Add(Piece(1, 2, Labels(10, 10, 777))).ok());
-  ASSERT_TRUE(Commit(peer_, Last(1, 3)).ok());
+  ASSERT_OK(other.CallFor<wire::Done>(wire::ForgetPut{1})) << "its own, of which there is none";
+  ASSERT_OK(Add(Piece(1, 2, Labels(10, 10, 777))));
+  ASSERT_OK(Commit(peer_, Last(1, 3)));
   EXPECT_EQ(Labelled(777), 20U);
   EXPECT_EQ(Labelled(778) + Labelled(779), 0U);
-  EXPECT_TRUE(Add(other, Piece(6, 1, Labels(0, 10, 779))).ok());
+  EXPECT_OK(Add(other, Piece(6, 1, Labels(0, 10, 779))));
 }
 
 TEST_F(PutPiecesTest, WhatIsForgottenIsFreeAtOnce) {
-  ASSERT_TRUE(Add(Piece(1, 1, Labels(0, 10, 777))).ok());
-  EXPECT_TRUE(peer_.CallFor<wire::Done>(wire::ForgetPut{3}).ok()) << "another one: nothing";
-  ASSERT_TRUE(Add(Piece(1, 2, Labels(0, 10, 777))).ok());
-  EXPECT_TRUE(peer_.CallFor<wire::Done>(wire::ForgetPut{1}).ok());
+  ASSERT_OK(Add(Piece(1, 1, Labels(0, 10, 777))));
+  EXPECT_OK(peer_.CallFor<wire::Done>(wire::ForgetPut{3})) << "another one: nothing";
+  ASSERT_OK(Add(Piece(1, 2, Labels(0, 10, 777))));
+  EXPECT_OK(peer_.CallFor<wire::Done>(wire::ForgetPut{1}));
   WirePeer other(served_.socket());
   Connect(other, 2);
-  EXPECT_TRUE(Add(other, Piece(1, 1, Labels(0, 10, 778))).ok());
-  EXPECT_EQ(Commit(peer_, Last(1, 3)).status().code(), Code::kUsage);
-  EXPECT_TRUE(peer_.CallFor<wire::Done>(wire::ForgetPut{1}).ok()) << "twice is once";
-  EXPECT_TRUE(Commit(other, Last(1, 2)).ok());
+  EXPECT_OK(Add(other, Piece(1, 1, Labels(0, 10, 778))));
+  EXPECT_THAT(Commit(peer_, Last(1, 3)), IsStatus(Code::kUsage));
+  EXPECT_OK(peer_.CallFor<wire::Done>(wire::ForgetPut{1})) << "twice is once";
+  EXPECT_OK(Commit(other, Last(1, 2)));
   EXPECT_EQ(Labelled(777), 0U);
   EXPECT_EQ(Labelled(778), 10U);
 }
 
 TEST_F(PutPiecesTest, ASessionThatEndsTakesItsPiecesWithIt) {
-  ASSERT_TRUE(Add(Piece(1, 1, Labels(0, 100, 777))).ok());
+  ASSERT_OK(Add(Piece(1, 1, Labels(0, 100, 777))));
   peer_.Close();
   EXPECT_TRUE(AnotherCanPut());
   EXPECT_EQ(Labelled(777), 0U);
@@ -169,12 +170,12 @@ TEST_F(PutPiecesTest, ASessionThatEndsTakesItsPiecesWithIt) {
 
 TEST_F(PutPiecesTest, APieceThatIsCancelledTakesTheOthersWithItOrIsThere) {
   for (uint64_t number = 1; number <= 20; ++number) {
-    ASSERT_TRUE(Add(Piece(number, 1, Labels(0, 10, 777))).ok());
+    ASSERT_OK(Add(Piece(number, 1, Labels(0, 10, 777))));
     const uint64_t second = peer_.Send(Piece(number, 2, Labels(10, 10, 777)));
-    ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::Cancel{second}).ok());
+    ASSERT_OK(peer_.CallFor<wire::Done>(wire::Cancel{second}));
     const bool there = peer_.Await(second).ok();
     EXPECT_EQ(Add(Piece(number, 3, Labels(20, 10, 777))).ok(), there);
-    EXPECT_TRUE(peer_.CallFor<wire::Done>(wire::ForgetPut{number}).ok());
+    EXPECT_OK(peer_.CallFor<wire::Done>(wire::ForgetPut{number}));
   }
   EXPECT_EQ(Labelled(777), 0U);
   EXPECT_TRUE(AnotherCanPut());
@@ -206,11 +207,11 @@ TEST_F(PutPiecesTest, RowsThatDoNotFitAreRefusedWithAllBeforeThem) {
   uint64_t number = 0;
   for (const Case& bad : cases) {
     SCOPED_TRACE(bad.what);
-    ASSERT_TRUE(Add(Piece(++number, 1, Labels(0, 10, 777))).ok());
+    ASSERT_OK(Add(Piece(++number, 1, Labels(0, 10, 777))));
     const Status refused = Add(Piece(number, 2, bad.rows));
     EXPECT_EQ(refused.code(), bad.code) << refused.ToString();
-    EXPECT_EQ(Commit(peer_, Last(number, 3)).status().code(), Code::kUsage);
-    ASSERT_TRUE(Add(Piece(++number, 1, Labels(0, 10, 777))).ok());
+    EXPECT_THAT(Commit(peer_, Last(number, 3)), IsStatus(Code::kUsage));
+    ASSERT_OK(Add(Piece(++number, 1, Labels(0, 10, 777))));
     EXPECT_EQ(Commit(peer_, Piece(number, 2, bad.rows, true)).status().code(), bad.code) << "in the last";
     EXPECT_TRUE(AnotherCanPut());
   }
@@ -219,11 +220,11 @@ TEST_F(PutPiecesTest, RowsThatDoNotFitAreRefusedWithAllBeforeThem) {
 
 // Refused by the decoder: the server has seen no piece, and those before it stay.
 TEST_F(PutPiecesTest, NamesAreNoPathsAndPiecesHaveRows) {
-  ASSERT_TRUE(Add(Piece(1, 1, Labels(0, 10, 777))).ok());
+  ASSERT_OK(Add(Piece(1, 1, Labels(0, 10, 777))));
   uint64_t id = 1000;
   const auto refused = [&](const std::string& name, const wire::Put& put) {
     auto frame = wire::EncodeRequest(++id, put);
-    EXPECT_TRUE(frame.ok()) << frame.status().ToString();
+    EXPECT_OK(frame);
     if (!name.empty()) {  // what no client would send, in the place of a name as long
       const std::string there(name.size(), 'x');
       const auto there_bytes = std::as_bytes(std::span(there));
@@ -243,14 +244,14 @@ TEST_F(PutPiecesTest, NamesAreNoPathsAndPiecesHaveRows) {
   EXPECT_EQ(bad({.number = 1, .piece = 2}), Code::kInvalidArgument) << "no tables";
   EXPECT_EQ(bad({.number = 1, .tables = {Labels(0, 1, 1)}, .last = true}), Code::kInvalidArgument);
   EXPECT_EQ(bad(Piece(0, 1, Labels(0, 1, 1))), Code::kInvalidArgument) << "no number";
-  EXPECT_TRUE(Commit(peer_, Last(1, 2)).ok());
+  EXPECT_OK(Commit(peer_, Last(1, 2)));
   EXPECT_EQ(Labelled(777), 10U);
 }
 
 TEST_F(PutPiecesTest, AServerThatStopsForgetsThem) {
-  ASSERT_TRUE(Add(Piece(1, 1, Labels(0, 10, 777))).ok());
+  ASSERT_OK(Add(Piece(1, 1, Labels(0, 10, 777))));
   served_.server.reset();
-  EXPECT_TRUE(served_.store->BeginLargeWrite().ok()) << "another may begin";
+  EXPECT_OK(served_.store->BeginLargeWrite()) << "another may begin";
   served_.Start();
   EXPECT_EQ(Labelled(777), 0U);
 }

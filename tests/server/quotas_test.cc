@@ -16,6 +16,7 @@
 #include "session_memory.h"
 #include "sql_disk.h"
 #include "staged_put.h"
+#include "support/status_matchers.h"
 #include "user_shares.h"
 
 namespace quarry {
@@ -157,13 +158,13 @@ TEST_F(AdmissionQueueTest, EverybodyIsServedInTheEnd) {
 TEST(AdmissionUsersTest, NobodyIsGrantedWhatIsKeptForAnother) {
   MemoryBudget budget(1000);
   Admission admission(budget, {1, 2});
-  const auto greedy = admission.Ask({.user = 1, .bytes = uint64_t{1} << 60, .bytes_min = 1});
-  ASSERT_TRUE(greedy.ok());
-  EXPECT_EQ((*greedy)->limit_bytes(), 750U);
+  ASSERT_OK_AND_ASSIGN(const auto greedy,
+                       admission.Ask({.user = 1, .bytes = uint64_t{1} << 60, .bytes_min = 1}));
+  EXPECT_EQ(greedy->limit_bytes(), 750U);
   const auto more = admission.Ask({.user = 1, .bytes = 1, .bytes_min = 1});
   EXPECT_THAT(more.status().message(), HasSubstr("0 B of them for user 1"));
   const auto other = admission.Ask({.user = 2, .bytes = 250, .bytes_min = 250});
-  EXPECT_TRUE(other.ok()) << other.status().ToString();
+  EXPECT_OK(other);
 }
 
 TEST(ConnectionSlotsTest, WhoHoldsNothingMakesRoom) {
@@ -177,14 +178,14 @@ TEST(ConnectionSlotsTest, WhoHoldsNothingMakesRoom) {
   for (uint64_t connection = 1; connection <= 4; ++connection) {
     EXPECT_EQ(slots.Take(connection, 0, since).value(), std::nullopt);
   }
-  EXPECT_EQ(slots.Take(5, 0, since).status().code(), Code::kBusy);
+  EXPECT_THAT(slots.Take(5, 0, since), IsStatus(Code::kBusy));
   spare[2] = Clock::time_point(seconds(20));
   spare[3] = Clock::time_point(seconds(10));
   EXPECT_EQ(slots.Take(6, 0, since).value(), 3U) << "the one that has been spare the longest";
   EXPECT_EQ(slots.Take(7, 0, since).value(), 2U);
-  EXPECT_EQ(slots.Take(8, 0, since).status().code(), Code::kBusy);
+  EXPECT_THAT(slots.Take(8, 0, since), IsStatus(Code::kBusy));
   slots.Give(3);
-  EXPECT_EQ(slots.Take(8, 0, since).status().code(), Code::kBusy) << "it had no place any more";
+  EXPECT_THAT(slots.Take(8, 0, since), IsStatus(Code::kBusy)) << "it had no place any more";
   slots.Give(1);
   EXPECT_EQ(slots.Take(8, 0, since).value(), std::nullopt);
 }
@@ -193,11 +194,11 @@ TEST(ConnectionSlotsTest, PlacesAreKeptForEachUser) {
   const auto none = [](uint64_t) { return std::nullopt; };
   ConnectionSlots slots(8, {1, 2});
   uint64_t connection = 0;
-  for (int i = 0; i < 6; ++i) ASSERT_TRUE(slots.Take(++connection, 1, none).ok()) << i;
+  for (int i = 0; i < 6; ++i) ASSERT_OK(slots.Take(++connection, 1, none)) << i;
   const auto refused = slots.Take(++connection, 1, none);
   EXPECT_THAT(refused.status().message(), HasSubstr("kept for other users"));
-  ASSERT_TRUE(slots.Take(++connection, 2, none).ok());
-  ASSERT_TRUE(slots.Take(++connection, 2, none).ok());
+  ASSERT_OK(slots.Take(++connection, 2, none));
+  ASSERT_OK(slots.Take(++connection, 2, none));
   const auto all = [](uint64_t) { return std::optional(ConnectionSlots::Clock::time_point()); };
   EXPECT_LE(slots.Take(++connection, 1, all).value(), 6U) << "who comes takes the place of one's own";
 }
@@ -229,32 +230,32 @@ TEST(PutTurnTest, WhoFallsSilentIsGivenUpOnceAnotherWaits) {
     if (rows.ok()) put->rows = std::move(rows).value();
     return rows.status();
   };
-  ASSERT_TRUE(take(first, start).ok());
-  EXPECT_EQ(take(second, start + seconds(3600)).code(), Code::kBusy) << "a piece of the first is at work";
+  ASSERT_OK(take(first, start));
+  EXPECT_THAT(take(second, start + seconds(3600)), IsStatus(Code::kBusy))
+      << "a piece of the first is at work";
   first->Rest(start + seconds(3600));
-  EXPECT_EQ(take(second, start + seconds(3609)).code(), Code::kBusy);
+  EXPECT_THAT(take(second, start + seconds(3609)), IsStatus(Code::kBusy));
   EXPECT_TRUE(open);
-  ASSERT_TRUE(take(second, start + seconds(3610)).ok());
+  ASSERT_OK(take(second, start + seconds(3610)));
   MutexLock lock(first->mutex);
-  EXPECT_EQ(first->ended.code(), Code::kBusy);
-  EXPECT_THAT(first->ended.message(), HasSubstr("put 7 was given up"));
+  EXPECT_THAT(first->ended, IsStatus(Code::kBusy, HasSubstr("put 7 was given up")));
 }
 
 TEST(SqlDiskTest, AConnectionHasAQuarterAndAUserItsPart) {
   SqlDisk disk(1000, {1, 2});
   SqlDisk::Part first(disk, 1);
-  EXPECT_TRUE(first.Change(250).ok());
+  EXPECT_OK(first.Change(250));
   EXPECT_THAT(first.Change(1).message(), HasSubstr("--sql-temp"));
   {
     SqlDisk::Part second(disk, 1), third(disk, 1), fourth(disk, 1), other(disk, 2);
-    EXPECT_TRUE(second.Change(250).ok());
-    EXPECT_TRUE(third.Change(250).ok());
-    EXPECT_EQ(fourth.Change(1).code(), Code::kNoSpace) << "what is left is kept for the other";
-    EXPECT_TRUE(other.Change(250).ok());
+    EXPECT_OK(second.Change(250));
+    EXPECT_OK(third.Change(250));
+    EXPECT_THAT(fourth.Change(1), IsStatus(Code::kNoSpace)) << "what is left is kept for the other";
+    EXPECT_OK(other.Change(250));
   }
-  EXPECT_TRUE(first.Change(-250).ok());
+  EXPECT_OK(first.Change(-250));
   SqlDisk::Part later(disk, 2);
-  EXPECT_TRUE(later.Change(250).ok());
+  EXPECT_OK(later.Change(250));
 }
 
 class QuotasTest : public testing::Test {
@@ -321,18 +322,18 @@ TEST_F(QuotasTest, SharedMemoryIsOnItsUsersAccountUntilItIsLetGo) {
   for (int i = 0; i < 40; ++i) sessions += hoarder.TakeSession(served_.socket(), whole / 4) ? 1 : 0;
   EXPECT_GT(sessions, 3);
   EXPECT_LE(hoarder.bytes(), whole) << "what is held of ended sessions is within the budget";
-  EXPECT_EQ(hoarder.refused().code(), Code::kOutOfBudget);
+  EXPECT_THAT(hoarder.refused(), IsStatus(Code::kOutOfBudget));
   EXPECT_THAT(hoarder.refused().message(), HasSubstr("ended sessions, which a process still has open"));
   EXPECT_EQ(Figure("quarry_lingering_bytes"), static_cast<double>(hoarder.bytes()));
 
   WirePeer patient(served_.socket());
-  ASSERT_TRUE(patient.Hello().ok());
+  ASSERT_OK(patient.Hello());
   const uint64_t waits =
       patient.Send(wire::OpenSession{.budget_bytes = whole, .budget_bytes_min = whole, .wait_ms = 60'000});
-  ASSERT_TRUE(patient.CallFor<wire::Done>(wire::Ping{}).ok());
+  ASSERT_OK(patient.CallFor<wire::Done>(wire::Ping{}));
   hoarder.LetGo();
   const auto opened = patient.Await(waits);
-  EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+  EXPECT_OK(opened);
 }
 
 uint64_t SharedMemoryOfTheSystem() {
@@ -356,7 +357,7 @@ TEST(LargeQuotasTest, FortySessionsOf512MiBStayWithinTheBudget) {
   int sessions = 0;
   for (int i = 0; i < 40; ++i) sessions += hoarder.TakeSession(served.socket(), 512 * kMiBytes) ? 1 : 0;
   EXPECT_GE(sessions, 4);
-  EXPECT_EQ(hoarder.refused().code(), Code::kOutOfBudget);
+  EXPECT_THAT(hoarder.refused(), IsStatus(Code::kOutOfBudget));
   EXPECT_LE(SharedMemoryOfTheSystem(), before + kBudget + kSlack);
   WriteBatch batch;
   const std::shared_ptr<const Manifest> manifest = served.store->manifest();
@@ -364,7 +365,7 @@ TEST(LargeQuotasTest, FortySessionsOf512MiBStayWithinTheBudget) {
       RowBytes(manifest->FindTable("feature")->element_type, manifest->FindTable("feature")->dim);
   batch.Put("feature", 1, std::vector<std::byte>(row_bytes));
   const auto written = served.store->Write(batch, {.sync = true});
-  EXPECT_TRUE(written.ok()) << written.status().ToString();
+  EXPECT_OK(written);
   hoarder.LetGo();
   EXPECT_TRUE(hoarder.TakeSession(served.socket(), 512 * kMiBytes)) << hoarder.refused().ToString();
 }
@@ -372,7 +373,7 @@ TEST(LargeQuotasTest, FortySessionsOf512MiBStayWithinTheBudget) {
 TEST_F(QuotasTest, StreamsThatAreClosedAndKeptAreOnTheSessionsAccount) {
   served_.Start();
   WirePeer peer(served_.socket());
-  ASSERT_TRUE(peer.Open(32 * kMiBytes).ok());
+  ASSERT_OK(peer.Open(32 * kMiBytes));
   std::vector<int> kept;
   const auto open = [&]() -> Result<uint64_t> {
     QUARRY_TRY(const auto opened, peer.CallFor<wire::StreamOpened>(wire::OpenStream{
@@ -384,20 +385,20 @@ TEST_F(QuotasTest, StreamsThatAreClosedAndKeptAreOnTheSessionsAccount) {
   for (int i = 0; i < 1000 && refused.ok(); ++i) {
     const auto stream = open();
     if (stream.ok()) {
-      ASSERT_TRUE(peer.CallFor<wire::Done>(wire::CloseStream{*stream}).ok());
+      ASSERT_OK(peer.CallFor<wire::Done>(wire::CloseStream{*stream}));
     } else {
       refused = stream.status();
     }
   }
-  EXPECT_EQ(refused.code(), Code::kOutOfBudget) << kept.size() << " streams: " << refused.ToString();
+  EXPECT_THAT(refused, IsStatus(Code::kOutOfBudget)) << kept.size() << " streams";
   for (const int descriptor : kept) close(descriptor);
-  EXPECT_TRUE(open().ok()) << "they are free as soon as they are let go";
+  EXPECT_OK(open()) << "they are free as soon as they are let go";
 }
 
 TEST_F(QuotasTest, StreamsThatAreOpenedInALoopWriteNoLog) {
   served_.Start();
   WirePeer peer(served_.socket());
-  ASSERT_TRUE(peer.Open(32 * kMiBytes).ok());
+  ASSERT_OK(peer.Open(32 * kMiBytes));
   testing::internal::CaptureStderr();
   bool opens = true;
   for (int i = 0; i < 5 && opens; ++i) {
@@ -429,12 +430,11 @@ TEST_F(QuotasTest, TemporaryFilesOfSqlHaveALimit) {
   const auto runner = std::make_shared<GreedyRunner>(kMiBytes);
   served_.Start({.sql = runner, .sql_temp_bytes = 4 * kMiBytes});
   WirePeer peer(served_.socket());
-  ASSERT_TRUE(peer.Open(8 * kMiBytes, wire::kInline | wire::kSql).ok());
+  ASSERT_OK(peer.Open(8 * kMiBytes, wire::kInline | wire::kSql));
   for (int i = 0; i < 8; ++i) {
     const auto refused = peer.CallFor<wire::SqlOpened>(wire::OpenSql{});
     EXPECT_TRUE(runner->took()) << "a quarter may be had, each time again";
-    EXPECT_EQ(refused.status().code(), Code::kNoSpace) << refused.status().ToString();
-    EXPECT_THAT(refused.status().message(), HasSubstr("a connection may have 1.00 MiB"));
+    EXPECT_THAT(refused, IsStatus(Code::kNoSpace, HasSubstr("a connection may have 1.00 MiB")));
   }
 }
 
@@ -470,30 +470,28 @@ TEST_F(QuotasTest, AReadOnlyServerTakesNoWrites) {
   };
   const auto before = files();
   WirePeer peer(served_.socket());
-  ASSERT_TRUE(peer.Open(8 * kMiBytes).ok());
+  ASSERT_OK(peer.Open(8 * kMiBytes));
   for (const Status& answer : AnswersToWrites(peer)) {
-    EXPECT_EQ(answer.code(), Code::kUsage) << answer.ToString();
-    EXPECT_THAT(answer.message(), HasSubstr("read-only (quarry serve --read-only)"));
+    EXPECT_THAT(answer, IsStatus(Code::kUsage, HasSubstr("read-only (quarry serve --read-only)")));
   }
-  EXPECT_TRUE(peer.CallFor<wire::Rows>(wire::Lookup{"label", std::vector<NodeId>{1}}).ok());
-  EXPECT_TRUE(peer.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 16}}).ok());
-  ASSERT_TRUE(served_.server->Stop().ok());
+  EXPECT_OK(peer.CallFor<wire::Rows>(wire::Lookup{"label", std::vector<NodeId>{1}}));
+  EXPECT_OK(peer.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 16}}));
+  ASSERT_OK(served_.server->Stop());
   EXPECT_EQ(files(), before) << "nothing was written";
 }
 
 TEST_F(QuotasTest, AUserMayHaveTheRoleOfAReader) {
   served_.Start({.read_only_uids = {geteuid()}});
   WirePeer peer(served_.socket());
-  ASSERT_TRUE(peer.Open(8 * kMiBytes).ok());
+  ASSERT_OK(peer.Open(8 * kMiBytes));
   for (const Status& answer : AnswersToWrites(peer)) {
-    EXPECT_EQ(answer.code(), Code::kUsage) << answer.ToString();
-    EXPECT_THAT(answer.message(), HasSubstr(":ro)"));
+    EXPECT_THAT(answer, IsStatus(Code::kUsage, HasSubstr(":ro)")));
   }
-  EXPECT_TRUE(peer.CallFor<wire::Rows>(wire::Lookup{"label", std::vector<NodeId>{1}}).ok());
+  EXPECT_OK(peer.CallFor<wire::Rows>(wire::Lookup{"label", std::vector<NodeId>{1}}));
   served_.server.reset();
   served_.Start({.read_only_uids = {geteuid() + 1}});
   WirePeer writer(served_.socket());
-  ASSERT_TRUE(writer.Open(8 * kMiBytes).ok());
+  ASSERT_OK(writer.Open(8 * kMiBytes));
   for (const Status& answer : AnswersToWrites(writer)) {
     EXPECT_THAT(answer.message(), Not(HasSubstr("quarry serve"))) << "another user's role";
   }
@@ -503,14 +501,13 @@ TEST_F(QuotasTest, AServerThatCouldServeNobodyDoesNotStart) {
   for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, kMiBytes}) {
     MemoryBudget budget(bytes);
     const Status status = Server::Start(*served_.store, budget, {.socket_path = served_.socket()}).status();
-    EXPECT_EQ(status.code(), Code::kOutOfBudget);
-    EXPECT_THAT(status.message(), HasSubstr("1398102"));
+    EXPECT_THAT(status, IsStatus(Code::kOutOfBudget, HasSubstr("1398102")));
   }
   MemoryBudget least(1398102);
   const auto server = Server::Start(*served_.store, least, {.socket_path = served_.socket()});
-  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  ASSERT_OK(server);
   WirePeer peer(served_.socket());
-  EXPECT_TRUE(peer.Open(kMiBytes).ok()) << "and with so much, it serves one";
+  EXPECT_OK(peer.Open(kMiBytes)) << "and with so much, it serves one";
 }
 
 TEST_F(QuotasTest, MetricsAreAskedOverAUnixSocketOfTheServersUsers) {
@@ -533,27 +530,27 @@ TEST_F(QuotasTest, MetricsAreAskedOverAUnixSocketOfTheServersUsers) {
   close(socket);
   EXPECT_THAT(answer, testing::StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(answer, HasSubstr("quarry_sessions 0"));
-  ASSERT_TRUE(served_.server->Stop().ok());
+  ASSERT_OK(served_.server->Stop());
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST_F(QuotasTest, IdleConnectionsMakeRoomForWhoComes) {
   served_.Start({.sessions_max = 4});
   WirePeer at_work(served_.socket());
-  ASSERT_TRUE(at_work.Open(kMiBytes).ok());
+  ASSERT_OK(at_work.Open(kMiBytes));
   std::vector<std::unique_ptr<WirePeer>> idle;
   for (int i = 0; i < 3; ++i) {
     idle.push_back(std::make_unique<WirePeer>(served_.socket()));
-    ASSERT_TRUE(idle.back()->Hello().ok());
+    ASSERT_OK(idle.back()->Hello());
   }
   const std::array<std::byte, 16> header = {std::byte{64}};  // of a frame that never comes
   ASSERT_TRUE(idle.front()->SendBytes(header));
   WirePeer comes(served_.socket());
-  ASSERT_TRUE(comes.Open(kMiBytes).ok());
+  ASSERT_OK(comes.Open(kMiBytes));
   EXPECT_TRUE(idle.front()->IsClosed()) << "the one that was idle the longest";
-  EXPECT_EQ(idle.front()->last_failure().code(), Code::kBusy);
-  EXPECT_TRUE(at_work.CallFor<wire::Done>(wire::Ping{}).ok()) << "an open session is nobody's to close";
-  EXPECT_TRUE(idle.back()->CallFor<wire::Done>(wire::Ping{}).ok());
+  EXPECT_THAT(idle.front()->last_failure(), IsStatus(Code::kBusy));
+  EXPECT_OK(at_work.CallFor<wire::Done>(wire::Ping{})) << "an open session is nobody's to close";
+  EXPECT_OK(idle.back()->CallFor<wire::Done>(wire::Ping{}));
 }
 
 }  // namespace

@@ -329,16 +329,12 @@ TEST_P(RequestsTest, AStreamGivesTheBatchesOfTheRoad) {
       std::ranges::copy(*bytes, aligned.data());
       const auto view = wire::OpenBatch(aligned.span());
       ASSERT_TRUE(view.ok()) << view.status().ToString();
-      EXPECT_EQ(view->shape.index, (*expected)->index());
-      EXPECT_TRUE(std::ranges::equal(view->nodes, (*expected)->block().nodes));
-      EXPECT_TRUE(std::ranges::equal(view->labels, (*expected)->labels()));
-      const FeatureView& features = (*expected)->features();
-      for (uint32_t i = 0; i < view->shape.nodes; ++i) {
-        const uint64_t row = view->slots.empty() ? i : view->slots[i];
-        ASSERT_EQ(std::memcmp(view->rows.data() + row * view->shape.stride_bytes,
-                              features.base + features.slots[i] * features.stride_bytes, graph().dim * 4),
-                  0)
-            << "node " << i;
+      EXPECT_EQ(view->index, (*expected)->index());
+      EXPECT_TRUE(std::ranges::equal(view->nodes, (*expected)->view().nodes));
+      EXPECT_TRUE(std::ranges::equal(view->labels, (*expected)->view().labels));
+      const FeatureView& features = (*expected)->view().features;
+      for (size_t i = 0; i < view->nodes.size(); ++i) {
+        ASSERT_EQ(std::memcmp(view->features.Row(i), features.Row(i), graph().dim * 4), 0) << "node " << i;
       }
       ++batches;
     }
@@ -346,6 +342,14 @@ TEST_P(RequestsTest, AStreamGivesTheBatchesOfTheRoad) {
     const auto stats = peer_.CallFor<wire::Counters>(wire::Stats{opened->stream});
     ASSERT_TRUE(stats.ok()) << stats.status().ToString();
     EXPECT_EQ(stats->counters[0], (wire::Counter{"batches", static_cast<double>(batches)}));
+    const auto status = peer_.CallFor<wire::ServerStatus>(wire::GetStatus{});
+    ASSERT_TRUE(status.ok()) << status.status().ToString();
+    const auto mine = std::ranges::find(status->streams, opened->stream, &wire::StreamStatus::id);
+    ASSERT_NE(mine, status->streams.end());
+    EXPECT_EQ(mine->batches, batches);
+    const auto session = std::ranges::find(status->sessions, mine->session, &wire::SessionStatus::id);
+    ASSERT_NE(session, status->sessions.end());
+    EXPECT_EQ(session->pid, static_cast<uint32_t>(getpid()));
     ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}).ok());
     EXPECT_EQ(CodeOf(wire::NextBatch{opened->stream}).code(), Code::kUsage);
   }

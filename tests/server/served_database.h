@@ -15,6 +15,7 @@
 #include "quarry/embedding/embedding_store.h"
 #include "quarry/server/server.h"
 #include "quarry/storage/store.h"
+#include "support/status_matchers.h"
 #include "wire_peer.h"
 
 namespace quarry::testing_util {
@@ -25,8 +26,8 @@ inline size_t OpenDescriptors() {
   return count;
 }
 
-// True once `holds` is, within so many seconds.
-inline bool Eventually(const std::function<bool()>& holds, double seconds = 2) {
+// True once `holds` is, within so many seconds: where nothing else is said, nearly those of ctest.
+inline bool Eventually(const std::function<bool()>& holds, double seconds = 100) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (!holds()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
@@ -44,7 +45,7 @@ class ServedDatabase {
                           uint64_t budget_bytes = kBudgetBytes)
       : backend(std::move(own_backend)), tiny(graph), budget(budget_bytes) {
     auto opened = Store::Open(*backend, tiny.path());
-    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    EXPECT_OK(opened);
     store = std::move(opened).value();
   }
   ~ServedDatabase() {
@@ -59,9 +60,8 @@ class ServedDatabase {
 
   void Start(ServerOptions options = {}) {
     options.socket_path = socket();
-    auto started = Server::Start(*store, budget, options);
-    ASSERT_TRUE(started.ok()) << started.status().ToString();
-    server = std::move(started).value();
+    ASSERT_OK_AND_ASSIGN(auto started, Server::Start(*store, budget, options));
+    server = std::move(started);
   }
 
   std::unique_ptr<IoBackend> backend;

@@ -11,6 +11,8 @@
 #include "answer_memory.h"
 #include "quarry/base/random.h"
 #include "retry_memory.h"
+#include "support/sleeping_threads.h"
+#include "support/status_matchers.h"
 #include "workers.h"
 
 namespace quarry {
@@ -24,16 +26,14 @@ constexpr uint64_t kSeed = 20267;
 TEST(AdmissionTest, GrantsWhatThereIsUpToWhatIsAsked) {
   MemoryBudget budget(1000);
   Admission admission(budget);
-  auto first = admission.Ask({.bytes = 600, .bytes_min = 100});
-  ASSERT_TRUE(first.ok());
-  EXPECT_EQ((*first)->limit_bytes(), 600U);
-  const auto second = admission.Ask({.bytes = 600, .bytes_min = 100});
-  ASSERT_TRUE(second.ok());
-  EXPECT_EQ((*second)->limit_bytes(), 400U);
-  EXPECT_EQ(admission.Ask({.bytes = 600, .bytes_min = 100}).status().code(), Code::kOutOfBudget);
-  std::move(first).value().reset();
+  ASSERT_OK_AND_ASSIGN(auto first, admission.Ask({.bytes = 600, .bytes_min = 100}));
+  EXPECT_EQ(first->limit_bytes(), 600U);
+  ASSERT_OK_AND_ASSIGN(const auto second, admission.Ask({.bytes = 600, .bytes_min = 100}));
+  EXPECT_EQ(second->limit_bytes(), 400U);
+  EXPECT_THAT(admission.Ask({.bytes = 600, .bytes_min = 100}), IsStatus(Code::kOutOfBudget));
+  std::move(first).reset();
   EXPECT_EQ(budget.used_bytes(), 400U);
-  EXPECT_TRUE(admission.Ask({.bytes = 1, .bytes_min = 1}).ok());
+  EXPECT_OK(admission.Ask({.bytes = 1, .bytes_min = 1}));
 }
 
 TEST(AdmissionTest, WhoWaitsIsServedInOrderAndNotOvertaken) {
@@ -51,9 +51,9 @@ TEST(AdmissionTest, WhoWaitsIsServedInOrderAndNotOvertaken) {
   wait(1, 900);
   const uint64_t second = wait(2, 50);
   wait(3, 100);
-  EXPECT_EQ(admission.Ask({.bytes = 1, .bytes_min = 1}).status().code(), Code::kOutOfBudget);
-  EXPECT_EQ(admission.GiveUp(second).code(), Code::kOutOfBudget);
-  EXPECT_TRUE(admission.GiveUp(second).ok());
+  EXPECT_THAT(admission.Ask({.bytes = 1, .bytes_min = 1}), IsStatus(Code::kOutOfBudget));
+  EXPECT_THAT(admission.GiveUp(second), IsStatus(Code::kOutOfBudget));
+  EXPECT_OK(admission.GiveUp(second));
   all.reset();
   EXPECT_THAT(served, ElementsAre(1, 3));
   EXPECT_EQ(budget.used_bytes(), 1000U);
@@ -93,7 +93,7 @@ class RetryMemoryTest : public testing::Test {
   void Fill(RetryMemory::Clock::time_point now, uid_t user, size_t clients) {
     for (high_ = 1; high_ <= clients; ++high_) {
       const auto turn = Begin(1, 0, now, user);
-      ASSERT_TRUE(turn.ok()) << high_ << ": " << turn.status().ToString();
+      ASSERT_OK(turn) << high_;
       (*turn)->Finish(Written(1));
     }
     high_ = 0;
@@ -126,7 +126,7 @@ TEST_F(RetryMemoryTest, FailuresAndWritesThatNeverBeganMayBeTriedAgain) {
 
 TEST_F(RetryMemoryTest, RemembersTheLast64AndRefusesOlderOnes) {
   for (uint64_t number = 1; number <= 100; ++number) Begin(number).value()->Finish(Written(number));
-  EXPECT_EQ(Begin(36).status().code(), Code::kUsage);
+  EXPECT_THAT(Begin(36), IsStatus(Code::kUsage));
   answers_.clear();
   EXPECT_EQ(Begin(37).value(), nullptr);
   EXPECT_THAT(answers_, ElementsAre(std::pair(37, 37)));
@@ -138,7 +138,7 @@ TEST_F(RetryMemoryTest, KeepsAClientForTenMinutesWhileThereIsRoom) {
   Begin(1, 1, start).value()->Finish(Written(5));
   Fill(start + minutes(8), 0, RetryMemory::kWritesMax - 1);
   EXPECT_EQ(Begin(1, 1, start + minutes(9)).value(), nullptr) << "it is remembered";
-  EXPECT_TRUE(Begin(2, 2, start + minutes(10)).ok()) << "those idle for more than a minute make room";
+  EXPECT_OK(Begin(2, 2, start + minutes(10))) << "those idle for more than a minute make room";
   EXPECT_EQ(Begin(1, 1, start + minutes(10)).value(), nullptr) << "which it was not";
   EXPECT_NE(Begin(1, 1, start + minutes(10), 7).value(), nullptr) << "an id of another user's is another id";
 }
@@ -153,12 +153,11 @@ TEST_F(RetryMemoryTest, AUserOfManyIdsIsInTheWayOfNobodyElse) {
   constexpr size_t kShare = RetryMemory::kWritesMax - RetryMemory::kWritesMax / 4;
   Fill(start, 1000, kShare);
   const auto refused = Begin(2, 2, start + seconds(30), 1000);
-  EXPECT_EQ(refused.status().code(), Code::kBusy);
-  EXPECT_THAT(refused.status().message(), testing::HasSubstr("user 1000"));
+  EXPECT_THAT(refused, IsStatus(Code::kBusy, testing::HasSubstr("user 1000")));
   EXPECT_EQ(Begin(1, 1, start + seconds(30), 1001).value(), nullptr)
       << "what another has written is remembered";
-  EXPECT_TRUE(Begin(2, 2, start + seconds(30), 1001).ok()) << "and another may write";
-  EXPECT_TRUE(Begin(2, 2, start + minutes(2), 1000).ok()) << "it has lost what was idle";
+  EXPECT_OK(Begin(2, 2, start + seconds(30), 1001)) << "and another may write";
+  EXPECT_OK(Begin(2, 2, start + minutes(2), 1000)) << "it has lost what was idle";
   EXPECT_EQ(Begin(1, 1, start + minutes(2), 1001).value(), nullptr) << "and nobody else has";
 }
 
@@ -168,14 +167,14 @@ TEST_F(RetryMemoryTest, FailuresAreNotRemembered) {
   for (size_t i = 0; i < 2 * RetryMemory::kWritesMax; ++i) {
     high_ = i;
     const auto turn = Begin(1, 1, {}, 1000);
-    ASSERT_TRUE(turn.ok()) << i << ": " << turn.status().ToString();
+    ASSERT_OK(turn) << i;
     (*turn)->Finish(Status(Code::kNoSpace, "full"));
   }
 }
 
 TEST(WorkersTest, ASessionWithMuchToDoWaitsForItself) {
   Workers workers;
-  ASSERT_TRUE(workers.Start(1).ok());
+  ASSERT_OK(workers.Start(1));
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<int> ran;
@@ -206,26 +205,34 @@ TEST(WorkersTest, ASessionWithMuchToDoWaitsForItself) {
 
 TEST(WorkersTest, ASessionHasOneThreadAtATime) {
   Workers workers;
-  ASSERT_TRUE(workers.Start(2).ok());
+  ASSERT_OK(workers.Start(2));
   std::mutex mutex;
   std::condition_variable changed;
   bool open = false;
-  bool other = false;
+  int running = 0, ran = 0, running_most = 0;
   for (int i = 0; i < 3; ++i) {
     workers.Submit(1, [&](unsigned) {
       std::unique_lock lock(mutex);
+      running_most = std::max(running_most, ++running);
       changed.wait(lock, [&] { return open; });
+      --running;
+      ++ran;
+      changed.notify_all();
     });
   }
+  bool other = false;
   workers.Submit(2, [&](unsigned) {
     const std::scoped_lock lock(mutex);
     other = true;
-    changed.notify_all();
   });
+  testing_util::WaitUntilAllSleep();
   std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return other; });  // while those of the other session stand still
+  EXPECT_TRUE(other) << "while those of the first session stand still";
+  EXPECT_EQ(running, 1);
   open = true;
   changed.notify_all();
+  changed.wait(lock, [&] { return ran == 3; });
+  EXPECT_EQ(running_most, 1);
 }
 
 // Answers take what they need, wait for each other, and never overlap.
@@ -242,7 +249,7 @@ TEST(AnswerMemoryTest, PlacesNeverOverlapAndWhoWaitsIsServedInOrder) {
       const uint64_t request = ++asked;
       memory.Allocate(request, 1 + rng.Below(30'000),
                       [&, request](Result<std::shared_ptr<AnswerMemory::Place>> place) {
-                        ASSERT_TRUE(place.ok());
+                        ASSERT_OK(place);
                         EXPECT_GT(request, last);
                         last = request;
                         EXPECT_EQ((*place)->range.region, 3U);

@@ -7,6 +7,8 @@
 
 #include "quarry/pipeline/planned_road.h"
 #include "server/hub_util.h"
+#include "support/sleeping_threads.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -32,7 +34,7 @@ std::vector<HubUser> OpenMembers(HubWorld& world, const wire::OpenStream& reques
   for (uint32_t i = 0; i < request.members; ++i) {
     members.push_back(world.User(i + 1));
     const Status status = members.back().Open(request);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
   }
   return members;
 }
@@ -40,7 +42,7 @@ std::vector<HubUser> OpenMembers(HubWorld& world, const wire::OpenStream& reques
 void StartAll(std::vector<HubUser>& members, const wire::StartPass& pass) {
   std::vector<Pending<uint64_t>> starts;
   for (HubUser& member : members) starts.push_back(member.AskStart(pass));
-  for (const auto& start : starts) EXPECT_TRUE(start.Get().ok()) << start.Get().status().ToString();
+  for (const auto& start : starts) EXPECT_OK(start.Get());
 }
 
 // All members at once, each in a thread of its own.
@@ -48,7 +50,7 @@ std::vector<Hashes> DrainAll(std::vector<HubUser>& members) {
   std::vector<Hashes> hashes(members.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < members.size(); ++i) {
-    threads.emplace_back([&, i] { EXPECT_TRUE(members[i].Drain(hashes[i]).ok()); });
+    threads.emplace_back([&, i] { EXPECT_OK(members[i].Drain(hashes[i])); });
   }
   for (std::thread& thread : threads) thread.join();
   return hashes;
@@ -59,12 +61,11 @@ TEST(StreamGroupsTest, FourSharedMembersGetEveryBatchAndReadTheDiskOnce) {
   LayoutSpec spec;
   spec.road = SmallOptions().spec.ForOtherPasses();
   const auto built = BuildLayout(*world.open.store, *world.open.budget, spec, false, {});
-  ASSERT_TRUE(built.ok()) << built.status().ToString();
-  const auto road = PlannedRoad::Open(*world.open.store, *world.open.budget, {});
-  ASSERT_TRUE(road.ok()) << road.status().ToString();
+  ASSERT_OK(built);
+  ASSERT_OK_AND_ASSIGN(const auto road, PlannedRoad::Open(*world.open.store, *world.open.budget, {}));
   StreamStats own;
   const Hashes expected =
-      testing_util::RunPass(**road, {.seeds = (*road)->TrainNodes(), .pass = 1, .ordered = true}, &own);
+      testing_util::RunPass(*road, {.seeds = road->TrainNodes(), .pass = 1, .ordered = true}, &own);
 
   std::vector<HubUser> members = OpenMembers(world, Grouped(StreamMode::kShared, 4, wire::PlannedSpec{}));
   EXPECT_EQ(members[0].opened.region, members[3].opened.region);
@@ -107,7 +108,7 @@ TEST(StreamGroupsTest, BatchesOfAMemberThatLeftGoToTheOthers) {
   EXPECT_EQ(second.index, 4u);
   members[1].Release(second);
   members[1].CloseSession();
-  EXPECT_EQ(members[1].Next().status().code(), Code::kUsage);
+  EXPECT_THAT(members[1].Next(), IsStatus(Code::kUsage));
   members.erase(members.begin() + 1);
   std::vector<Hashes> hashes = DrainAll(members);
   Hashes all = hashes[0];
@@ -132,26 +133,28 @@ TEST(StreamGroupsTest, APassBeginsWhenAllHaveStartedIt) {
     std::vector<HubUser> members;
     for (SessionId session : {1, 2}) {
       members.push_back(world.User(session));
-      ASSERT_TRUE(members.back().Open(request).ok());
+      ASSERT_OK(members.back().Open(request));
     }
     std::vector<Pending<uint64_t>> starts;
     for (HubUser& member : members) starts.push_back(member.AskStart({.pass = 1}));
     const PendingBatch early = members[0].AskNext();
-    EXPECT_FALSE(starts[0].answered(milliseconds(30)));  // the third has not come yet
+    testing_util::WaitUntilAllSleep();
+    EXPECT_FALSE(starts[0].answered());  // the third has not come yet
     members.push_back(world.User(3));
-    ASSERT_TRUE(members[2].Open(request).ok());
-    EXPECT_FALSE(starts[0].answered(milliseconds(30)));
+    ASSERT_OK(members[2].Open(request));
+    testing_util::WaitUntilAllSleep();
+    EXPECT_FALSE(starts[0].answered());
 
     const Status other = members[2].Start({.pass = 2}).status();
-    EXPECT_EQ(other.code(), Code::kInvalidArgument);
-    EXPECT_THAT(other.message(), HasSubstr("pass 2, the group has 1"));
+    EXPECT_THAT(other, IsStatus(Code::kInvalidArgument, HasSubstr("pass 2, the group has 1")));
     EXPECT_THAT(members[2].Start({.seeds = Split::kValid, .pass = 1}).status().message(), HasSubstr("seeds"));
     EXPECT_THAT(members[2].Start({.pass = 1, .ordered = true}).status().message(), HasSubstr("ordered"));
+    testing_util::WaitUntilAllSleep();
     EXPECT_FALSE(starts[0].answered());
     members[2].CloseSession();  // in the middle of the barrier
-    EXPECT_TRUE(starts[0].Get().ok());
-    EXPECT_TRUE(starts[1].Get().ok());
-    EXPECT_TRUE(early.Get().ok());
+    EXPECT_OK(starts[0].Get());
+    EXPECT_OK(starts[1].Get());
+    EXPECT_OK(early.Get());
     for (const SessionId session : {1, 2}) world.hub->CloseSession(session);
   }
 }
@@ -159,11 +162,10 @@ TEST(StreamGroupsTest, APassBeginsWhenAllHaveStartedIt) {
 TEST(StreamGroupsTest, WhoJoinsMustWantTheSame) {
   HubWorld world;
   HubUser first = world.User(1), second = world.User(2), third = world.User(3);
-  ASSERT_TRUE(first.Open(Grouped(StreamMode::kShared, 2)).ok());
+  ASSERT_OK(first.Open(Grouped(StreamMode::kShared, 2)));
   const auto refused = [&](const wire::OpenStream& request, const char* what) {
     const Status status = second.Open(request);
-    EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_THAT(status.message(), HasSubstr(what));
+    EXPECT_THAT(status, IsStatus(Code::kInvalidArgument, HasSubstr(what)));
   };
   wire::LiveSpec live = SmallLive();
   live.fanouts = {4, 4};
@@ -175,8 +177,8 @@ TEST(StreamGroupsTest, WhoJoinsMustWantTheSame) {
   refused(Grouped(StreamMode::kShared, 3), "members 3, the group has 2");
   refused(Grouped(StreamMode::kShared, 2, wire::PlannedSpec{}), "a planned road, the group has a live road");
   refused({.mode = StreamMode::kShared, .group = ""}, "name");
-  ASSERT_TRUE(second.Open(Grouped(StreamMode::kShared, 2)).ok());
-  EXPECT_EQ(third.Open(Grouped(StreamMode::kShared, 2)).code(), Code::kBusy);
+  ASSERT_OK(second.Open(Grouped(StreamMode::kShared, 2)));
+  EXPECT_THAT(third.Open(Grouped(StreamMode::kShared, 2)), IsStatus(Code::kBusy));
 }
 
 TEST(StreamGroupsTest, AnotherMayTakeAPlaceBetweenPasses) {
@@ -185,11 +187,11 @@ TEST(StreamGroupsTest, AnotherMayTakeAPlaceBetweenPasses) {
   StartAll(members, {.ordered = true});
   members[0].CloseSession();
   HubUser third = world.User(3);
-  EXPECT_EQ(third.Open(Grouped(StreamMode::kSplit, 2)).code(), Code::kBusy);
+  EXPECT_THAT(third.Open(Grouped(StreamMode::kSplit, 2)), IsStatus(Code::kBusy));
   Hashes rest;
-  ASSERT_TRUE(members[1].Drain(rest).ok());
+  ASSERT_OK(members[1].Drain(rest));
   EXPECT_EQ(rest.size(), world.Expected(0).size());
-  ASSERT_TRUE(third.Open(Grouped(StreamMode::kSplit, 2)).ok());
+  ASSERT_OK(third.Open(Grouped(StreamMode::kSplit, 2)));
   members[0] = third;
   StartAll(members, {.pass = 1, .ordered = true});
   const std::vector<Hashes> hashes = DrainAll(members);
@@ -209,16 +211,17 @@ TEST(StreamGroupsTest, AMemberThatStartsAnotherPassWaitsUntilTheOthersDo) {
       members[1].Release(batch);
     }
     const Pending<uint64_t> next = members[0].AskStart({.pass = 1, .ordered = true});
-    EXPECT_TRUE(members[1].Drain(hashes).ok());  // all of them: nobody else is in the pass
+    EXPECT_OK(members[1].Drain(hashes));  // all of them: nobody else is in the pass
     std::ranges::sort(hashes);
     EXPECT_EQ(hashes, world.Expected(0));
-    EXPECT_FALSE(next.answered(milliseconds(20)));
-    EXPECT_TRUE(members[1].Start({.pass = 1, .ordered = true}).ok());
-    EXPECT_TRUE(next.Get().ok());
+    testing_util::WaitUntilAllSleep();
+    EXPECT_FALSE(next.answered());
+    EXPECT_OK(members[1].Start({.pass = 1, .ordered = true}));
+    EXPECT_OK(next.Get());
     Hashes all;
     for (const Hashes& own : DrainAll(members)) all.insert(all.end(), own.begin(), own.end());
     EXPECT_EQ(all.size(), world.Expected(1).size() * (mode == StreamMode::kShared ? 2 : 1));
-    for (HubUser& member : members) EXPECT_TRUE(member.Close().ok());
+    for (HubUser& member : members) EXPECT_OK(member.Close());
   }
 }
 
@@ -228,8 +231,8 @@ TEST(StreamGroupsTest, AnErrorReachesAllMembersEveryTime) {
   world.open.backend.SetPlans({{.kind = FaultKind::kRead, .at = 1, .sticky = true, .error = EIO}});
   StartAll(members, {});
   for (HubUser& member : members) {
-    EXPECT_EQ(member.Next().status().code(), Code::kIoError);
-    EXPECT_EQ(member.Next().status().code(), Code::kIoError);
+    EXPECT_THAT(member.Next(), IsStatus(Code::kIoError));
+    EXPECT_THAT(member.Next(), IsStatus(Code::kIoError));
   }
   world.open.backend.SetPlans({});
   StartAll(members, {.ordered = true});
@@ -243,9 +246,9 @@ TEST(StreamGroupsTest, AFailedOpenIsToldToAllAndLeavesTheNameFree) {
   HubUser first = world.User(1), second = world.User(2);
   const auto a = first.AskOpen(Grouped(StreamMode::kShared, 2, unknown));
   const auto b = second.AskOpen(Grouped(StreamMode::kShared, 2, unknown));
-  EXPECT_EQ(a.Get().status().code(), Code::kNotFound);
-  EXPECT_EQ(b.Get().status().code(), Code::kNotFound);
-  EXPECT_TRUE(first.Open(Grouped(StreamMode::kShared, 2)).ok());
+  EXPECT_THAT(a.Get(), IsStatus(Code::kNotFound));
+  EXPECT_THAT(b.Get(), IsStatus(Code::kNotFound));
+  EXPECT_OK(first.Open(Grouped(StreamMode::kShared, 2)));
 }
 
 TEST(StreamGroupsTest, WhoStopsTheOthersOfASharedGroupIsDroppedAndItsBatchesStayAsTheyAre) {
@@ -259,16 +262,15 @@ TEST(StreamGroupsTest, WhoStopsTheOthersOfASharedGroupIsDroppedAndItsBatchesStay
   std::vector<HubUser> others = {members[0], members[2]};
   for (const Hashes& hashes : DrainAll(others)) EXPECT_EQ(hashes, expected);
   const Status dropped = waiting.Get().status();
-  EXPECT_EQ(dropped.code(), Code::kCancelled);
-  EXPECT_THAT(dropped.message(), HasSubstr("fell behind"));
-  EXPECT_EQ(members[1].Next().status().code(), Code::kCancelled);
-  EXPECT_EQ(members[1].Start({}).status().code(), Code::kCancelled);
+  EXPECT_THAT(dropped, IsStatus(Code::kCancelled, HasSubstr("fell behind")));
+  EXPECT_THAT(members[1].Next(), IsStatus(Code::kCancelled));
+  EXPECT_THAT(members[1].Start({}), IsStatus(Code::kCancelled));
   for (size_t i = 0; i < held.size(); ++i) EXPECT_EQ(members[1].Hash(held[i]), expected[i].second);
 
   StartAll(others, {.pass = 1, .ordered = true});  // it is not waited for
   for (const Hashes& hashes : DrainAll(others)) EXPECT_EQ(hashes, world.Expected(1));
-  EXPECT_TRUE(members[1].Close().ok());
-  EXPECT_TRUE(members[1].Open(Grouped(StreamMode::kShared, 3)).ok());  // there is a place again
+  EXPECT_OK(members[1].Close());
+  EXPECT_OK(members[1].Open(Grouped(StreamMode::kShared, 3)));  // there is a place again
 }
 
 TEST(StreamGroupsTest, WhoIsSlowButReleasesStays) {
@@ -276,7 +278,7 @@ TEST(StreamGroupsTest, WhoIsSlowButReleasesStays) {
   std::vector<HubUser> members = OpenMembers(world, Grouped(StreamMode::kShared, 2));
   StartAll(members, {.ordered = true});
   Hashes fast;
-  std::thread other([&] { EXPECT_TRUE(members[1].Drain(fast).ok()); });
+  std::thread other([&] { EXPECT_OK(members[1].Drain(fast)); });
   size_t seen = 0;
   for (NextResult batch = members[0].Next(); batch.ok() && *batch; batch = members[0].Next(), ++seen) {
     std::this_thread::sleep_for(milliseconds(40));
@@ -300,16 +302,15 @@ TEST(StreamGroupsTest, MembersThatWereDroppedWithAllOfTheRegionEndThePass) {
   }
   const PendingBatch waiting = members[2].AskNext();
   const StreamBatch last = **members[1].Next();  // once the first is dropped
-  EXPECT_TRUE(waiting.Get().ok());
+  EXPECT_OK(waiting.Get());
   members[2].Release(**waiting.Get());
   const Status full = members[2].Next().status();
-  EXPECT_EQ(full.code(), Code::kBusy);
-  EXPECT_THAT(full.message(), HasSubstr("hold all of its shared memory"));
+  EXPECT_THAT(full, IsStatus(Code::kBusy, HasSubstr("hold all of its shared memory")));
   EXPECT_EQ(last.index, slots);
-  EXPECT_TRUE(members[0].Close().ok());
-  EXPECT_TRUE(members[1].Close().ok());
-  EXPECT_TRUE(members[2].Start({.ordered = true}).ok());
-  EXPECT_TRUE(members[2].Drain(seen).ok());
+  EXPECT_OK(members[0].Close());
+  EXPECT_OK(members[1].Close());
+  EXPECT_OK(members[2].Start({.ordered = true}));
+  EXPECT_OK(members[2].Drain(seen));
   EXPECT_EQ(seen, world.Expected(0));
 }
 
@@ -320,14 +321,15 @@ TEST(StreamGroupsTest, ALateMemberOfAnExclusiveOrSplitStreamIsWaitedFor) {
   std::vector<StreamBatch> held;
   for (uint32_t slot = 0; slot < members[1].opened.slots; ++slot) held.push_back(**members[1].Next());
   Hashes first;
-  std::thread other([&] { EXPECT_TRUE(members[0].Drain(first).ok()); });
+  std::thread other([&] { EXPECT_OK(members[0].Drain(first)); });
   const PendingBatch third = members[1].AskNext();
-  EXPECT_FALSE(third.answered(milliseconds(60)));  // although what the other one released is free
+  testing_util::WaitUntilAllSleep();
+  EXPECT_FALSE(third.answered());  // although what the other one released is free
   for (const StreamBatch& batch : held) members[1].Release(batch);
   held.push_back(**third.Get());
   members[1].Release(held.back());
   Hashes second;
-  EXPECT_TRUE(members[1].Drain(second).ok());
+  EXPECT_OK(members[1].Drain(second));
   other.join();
   EXPECT_EQ(first.size() + second.size() + held.size(), world.Expected(0).size());
 }
@@ -368,7 +370,7 @@ void RunAtRandom(HubWorld& world, SessionId session, uint64_t seed, const std::v
     if (rng.Below(2) == 0) {
       user.CloseSession();
     } else {
-      EXPECT_TRUE(user.Close().ok());
+      EXPECT_OK(user.Close());
     }
   }
   world.User(session).CloseSession();

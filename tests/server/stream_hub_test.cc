@@ -12,6 +12,7 @@
 #include "quarry/pipeline/superbatch_road.h"
 #include "server/hub_util.h"
 #include "support/gate_backend.h"
+#include "support/sleeping_threads.h"
 
 namespace quarry {
 namespace {
@@ -136,7 +137,8 @@ TEST(StreamHubTest, AMemberHoldsAsManyBatchesAsItHasSlots) {
   std::vector<StreamBatch> held;
   for (uint32_t slot = 0; slot < user.opened.slots; ++slot) held.push_back(**user.Next());
   const PendingBatch fifth = user.AskNext(), sixth = user.AskNext();
-  EXPECT_FALSE(fifth.answered(milliseconds(50)));
+  testing_util::WaitUntilAllSleep();
+  EXPECT_FALSE(fifth.answered());
   const auto states = world.hub->Streams();
   ASSERT_EQ(states.size(), 1u);
   EXPECT_EQ(states[0].held, 4u);
@@ -147,7 +149,8 @@ TEST(StreamHubTest, AMemberHoldsAsManyBatchesAsItHasSlots) {
   EXPECT_EQ((**fifth.Get()).index, 4u);
   EXPECT_EQ((**fifth.Get()).offset, held[2].offset);
   user.Release(held[2]);  // of what is not held: nothing
-  EXPECT_FALSE(sixth.answered(milliseconds(20)));
+  testing_util::WaitUntilAllSleep();
+  EXPECT_FALSE(sixth.answered());
   const Hashes expected = world.Expected(0);
   for (const size_t i : {0, 1, 3}) EXPECT_EQ(user.Hash(held[i]), expected[i].second);
 }
@@ -348,10 +351,11 @@ TEST(StreamHubTest, TheNextStreamHasTheBudgetOfTheOneThatWasClosed) {
     EXPECT_GT(budget->used_bytes(), 12 * kMiB);
     backend.CloseGate();
     const Pending<uint64_t> start = user.AskStart({.pass = 1});
-    EXPECT_TRUE(backend.WaitForOne()) << "its first epoch is being built";
+    backend.WaitForOne();  // its first epoch is being built
     EXPECT_TRUE(user.Close().ok());
     EXPECT_EQ(start.Get().status().code(), Code::kCancelled);
     const Pending<OpenedStream> live = user.AskOpen(Exclusive());
+    testing_util::WaitUntilAllSleep();
     EXPECT_FALSE(live.answered()) << "its budget is still taken";
     backend.OpenGate();
     const Result<OpenedStream> opened = live.Get();

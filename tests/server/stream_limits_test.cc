@@ -207,9 +207,9 @@ size_t ThreadsThatRun() {
 TEST(StreamLimitsTest, AStreamTakesNoMoreThanItIsCounted) {
   HubWorld world;
   ASSERT_TRUE(BuildLayout(*world.open.store, *world.open.budget,
-                          {.fanouts = SmallOptions().spec.fanouts,
-                           .batch_size = SmallOptions().spec.batch_size,
-                           .seed = SmallOptions().spec.seed},
+                          {.road = {.fanouts = SmallOptions().spec.fanouts,
+                                    .batch_size = SmallOptions().spec.batch_size,
+                                    .seed = SmallOptions().spec.seed}},
                           false, {})
                   .ok());
   world.open.road.reset();

@@ -7,6 +7,8 @@
 #include <thread>
 
 #include "server/hub_util.h"
+#include "support/sleeping_threads.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -33,11 +35,12 @@ HubUser UserOf(HubWorld& world, SessionId session, uint8_t client) {
 
 // Two members of clients 1 and 2 in the middle of a pass: the first has used two batches and holds the third.
 struct TwoInAPass {
-  explicit TwoInAPass(const StreamHubOptions& options = {}, StreamMode mode = StreamMode::kShared)
+  explicit TwoInAPass(const StreamHubOptions& options = {.return_max = std::chrono::minutes(10)},
+                      StreamMode mode = StreamMode::kShared)
       : world(options), first(UserOf(world, 1, 1)), second(UserOf(world, 2, 2)) {
-    for (HubUser* user : {&first, &second}) EXPECT_TRUE(user->Open(Grouped(mode, 2)).ok());
+    for (HubUser* user : {&first, &second}) EXPECT_OK(user->Open(Grouped(mode, 2)));
     const Pending<uint64_t> starts[] = {first.AskStart(kPass), second.AskStart(kPass)};
-    for (const auto& start : starts) EXPECT_TRUE(start.Get().ok());
+    for (const auto& start : starts) EXPECT_OK(start.Get());
     for (int i = 0; i < 3; ++i) {
       held = **first.Next();
       if (i < 2) {
@@ -58,22 +61,23 @@ TEST(StreamReturnTest, AMemberThatComesBackGoesOnWhereItWas) {
   const Hashes expected = two.world.Expected(3);
   Hashes others;
   two.first.CloseSession();
-  std::thread other([&] { EXPECT_TRUE(two.second.Drain(others).ok()); });
-  std::this_thread::sleep_for(milliseconds(100));  // the other waits: what was missed is kept
+  std::thread other([&] { EXPECT_OK(two.second.Drain(others)); });
+  testing_util::WaitUntilAllSleep();  // the other waits: what was missed is kept
   HubUser again = UserOf(two.world, 3, 1);
   const Status opened = again.Open(kTwo);
-  EXPECT_TRUE(opened.ok()) << opened.ToString();
+  EXPECT_OK(opened);
   EXPECT_EQ(again.Start(kPass).value(), expected.size());
   Hashes hashes = two.used;
-  EXPECT_TRUE(again.Drain(hashes).ok());
+  EXPECT_OK(again.Drain(hashes));
   other.join();
   EXPECT_EQ(hashes, expected) << "what it held comes again, and nothing twice";
   EXPECT_EQ(others, expected);
   // And it is a member as before.
   const Pending<uint64_t> start = again.AskStart({.pass = 4});
-  EXPECT_FALSE(start.answered(milliseconds(30)));
-  EXPECT_TRUE(two.second.Start({.pass = 4}).ok());
-  EXPECT_TRUE(start.Get().ok());
+  testing_util::WaitUntilAllSleep();
+  EXPECT_FALSE(start.answered());
+  EXPECT_OK(two.second.Start({.pass = 4}));
+  EXPECT_OK(start.Get());
 }
 
 TEST(StreamReturnTest, WhoComesBackTooLateIsToldSoAndNobodyWaitsForIt) {
@@ -86,27 +90,26 @@ TEST(StreamReturnTest, WhoComesBackTooLateIsToldSoAndNobodyWaitsForIt) {
     two.second.Release(batch);
   }
   const Status late = UserOf(two.world, 3, 1).Open(kTwo);
-  EXPECT_EQ(late.code(), Code::kBusy);
-  EXPECT_THAT(late.message(), HasSubstr("join when it has ended"));
-  EXPECT_TRUE(two.second.Drain(others).ok());
+  EXPECT_THAT(late, IsStatus(Code::kBusy, HasSubstr("join when it has ended")));
+  EXPECT_OK(two.second.Drain(others));
   EXPECT_EQ(others, two.world.Expected(3));
   HubUser again = UserOf(two.world, 4, 1);
-  EXPECT_TRUE(again.Open(kTwo).ok()) << "there is a place between passes";
+  EXPECT_OK(again.Open(kTwo)) << "there is a place between passes";
 }
 
 TEST(StreamReturnTest, OneWhoseOldConnectionIsNotKnownToBeLostHasItsPlace) {
   TwoInAPass two;
   const PendingBatch old = two.first.AskNext();
-  EXPECT_TRUE(old.Get().ok());
+  EXPECT_OK(old.Get());
   HubUser again = UserOf(two.world, 3, 1);
-  EXPECT_EQ(UserOf(two.world, 4, 9).Open(kTwo).code(), Code::kBusy) << "it is nobody else's";
-  ASSERT_TRUE(again.Open(kTwo).ok());
-  EXPECT_EQ(two.first.Next().status().code(), Code::kUsage);
+  EXPECT_THAT(UserOf(two.world, 4, 9).Open(kTwo), IsStatus(Code::kBusy)) << "it is nobody else's";
+  ASSERT_OK(again.Open(kTwo));
+  EXPECT_THAT(two.first.Next(), IsStatus(Code::kUsage));
   two.first.CloseSession();  // which is of no consequence
-  ASSERT_TRUE(again.Start(kPass).ok());
+  ASSERT_OK(again.Start(kPass));
   Hashes others, hashes = two.used;
-  std::thread other([&] { EXPECT_TRUE(two.second.Drain(others).ok()); });
-  EXPECT_TRUE(again.Drain(hashes).ok());
+  std::thread other([&] { EXPECT_OK(two.second.Drain(others)); });
+  EXPECT_OK(again.Drain(hashes));
   other.join();
   EXPECT_EQ(hashes, two.world.Expected(3));
 }
@@ -123,33 +126,34 @@ TEST(StreamReturnTest, WhoComesBackMayStartTheNextPassInstead) {
   TwoInAPass two;
   two.first.CloseSession();
   HubUser again = UserOf(two.world, 3, 1);
-  ASSERT_TRUE(again.Open(kTwo).ok());
+  ASSERT_OK(again.Open(kTwo));
   const Pending<uint64_t> next = again.AskStart({.pass = 4, .ordered = true});
   Hashes others;
-  EXPECT_TRUE(two.second.Drain(others).ok()) << "it is in the pass no more, and stops nobody";
+  EXPECT_OK(two.second.Drain(others)) << "it is in the pass no more, and stops nobody";
   EXPECT_EQ(others, two.world.Expected(3));
+  testing_util::WaitUntilAllSleep();
   EXPECT_FALSE(next.answered());
-  EXPECT_TRUE(two.second.Start({.pass = 4, .ordered = true}).ok());
-  EXPECT_TRUE(next.Get().ok());
+  EXPECT_OK(two.second.Start({.pass = 4, .ordered = true}));
+  EXPECT_OK(next.Get());
 }
 
 TEST(StreamReturnTest, APlaceThatIsKeptIsGivenToAnotherBetweenPasses) {
   HubWorld world;
   HubUser first = UserOf(world, 1, 1), second = UserOf(world, 2, 2), third = UserOf(world, 3, 3);
-  ASSERT_TRUE(first.Open(kTwo).ok());
-  ASSERT_TRUE(second.Open(kTwo).ok());
+  ASSERT_OK(first.Open(kTwo));
+  ASSERT_OK(second.Open(kTwo));
   first.CloseSession();
-  ASSERT_TRUE(third.Open(kTwo).ok());
+  ASSERT_OK(third.Open(kTwo));
   const Pending<uint64_t> starts[] = {second.AskStart(kPass), third.AskStart(kPass)};
-  for (const auto& start : starts) EXPECT_TRUE(start.Get().ok());
-  EXPECT_EQ(UserOf(world, 4, 1).Open(kTwo).code(), Code::kBusy);
+  for (const auto& start : starts) EXPECT_OK(start.Get());
+  EXPECT_THAT(UserOf(world, 4, 1).Open(kTwo), IsStatus(Code::kBusy));
 }
 
 TEST(StreamReturnTest, InASplitTheOthersHaveWhatItHad) {
   TwoInAPass two({}, StreamMode::kSplit);
   two.first.CloseSession();
   Hashes others;
-  EXPECT_TRUE(two.second.Drain(others).ok());
+  EXPECT_OK(two.second.Drain(others));
   EXPECT_EQ(others.size() + two.used.size(), two.world.Expected(3).size());
 }
 

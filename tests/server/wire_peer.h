@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "quarry/format/wire.h"
+#include "support/status_matchers.h"
 
 namespace quarry::testing_util {
 
@@ -72,7 +73,7 @@ class WirePeer {
   }
   bool Send(uint64_t id, const wire::Request& request) {
     const auto frame = wire::EncodeRequest(id, request);
-    EXPECT_TRUE(frame.ok()) << frame.status().ToString();
+    EXPECT_OK(frame);
     return frame.ok() && SendBytes(*frame);
   }
   uint64_t Send(const wire::Request& request) {

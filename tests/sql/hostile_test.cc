@@ -6,6 +6,7 @@
 
 #include "quarry/base/random.h"
 #include "sql/sql_database.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -59,16 +60,15 @@ TEST(SqlHostileTest, TemporaryFilesAreOnAnAccount) {
     QUARRY_TRY(auto rows, connection->Query(kSort));
     return rows.Next().status();
   };
-  ASSERT_TRUE(sort().ok());
+  ASSERT_OK(sort());
   EXPECT_GT(most, int64_t{4} << 20) << "what was sorted lay in files";
   EXPECT_EQ(used, 0) << "which are gone";
   allowed = most / 2;
   const Status refused = sort();
-  EXPECT_EQ(refused.code(), Code::kNoSpace);
-  EXPECT_THAT(refused.message(), HasSubstr("it is enough"));
+  EXPECT_THAT(refused, IsStatus(Code::kNoSpace, HasSubstr("it is enough")));
   EXPECT_EQ(used, 0);
   allowed = int64_t{1} << 40;
-  EXPECT_TRUE(sort().ok()) << "the connection goes on";
+  EXPECT_OK(sort()) << "the connection goes on";
 }
 
 TEST(SqlHostileTest, NamesAreFoundWhateverTheyHold) {
@@ -79,12 +79,12 @@ TEST(SqlHostileTest, NamesAreFoundWhateverTheyHold) {
   SqlStore store(std::move(dataset));
   for (size_t id = 0; id < names.size(); ++id) {
     SCOPED_TRACE(names[id]);
-    auto rows = store.sql().Query("SELECT id, name FROM nodes WHERE name = ?", {names[id]});
-    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
-    ASSERT_TRUE(rows->Next().value());
-    EXPECT_EQ(rows->Integer(0), static_cast<int64_t>(id));
-    EXPECT_EQ(rows->Text(1), names[id]);
-    EXPECT_FALSE(rows->Next().value());
+    ASSERT_OK_AND_ASSIGN(auto rows,
+                         store.sql().Query("SELECT id, name FROM nodes WHERE name = ?", {names[id]}));
+    ASSERT_TRUE(rows.Next().value());
+    EXPECT_EQ(rows.Integer(0), static_cast<int64_t>(id));
+    EXPECT_EQ(rows.Text(1), names[id]);
+    EXPECT_FALSE(rows.Next().value());
     // In the text, a quote is doubled, and a NUL is none.
     std::string literal;
     for (const char c : names[id]) literal += c == '\'' ? "''" : std::string(1, c);

@@ -9,6 +9,7 @@
 
 #include "quarry/base/random.h"
 #include "sql/sql_database.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -96,7 +97,7 @@ void WriteRandomly(SqlStore& store, Rng& rng) {
       batch.SetSplit(static_cast<NodeId>(rng.Below(kNodes)), static_cast<Split>(rng.Below(4)));
       batch.Delete("feature", rng.Below(kNodes));
     }
-    ASSERT_TRUE(store.store().Write(batch).ok());
+    ASSERT_OK(store.store().Write(batch));
   }
 }
 
@@ -157,7 +158,7 @@ TEST(SqlFeaturesTest, AreTheNewestOfEachNode) {
       batch.Put("feature", node, graph.Row(static_cast<NodeId>(other)));
       expected[node] = Hex(graph.Row(static_cast<NodeId>(other)));
     }
-    ASSERT_TRUE(store.store().Write(batch).ok());
+    ASSERT_OK(store.store().Write(batch));
     std::vector<std::string> lines;
     for (const auto& [node, row] : expected) lines.push_back(fmt::format("{}|{}", node, row));
     EXPECT_EQ(Lines(store.sql(), "SELECT id, feature FROM features"), lines);

@@ -50,6 +50,14 @@ class Shell:
         found, self.seen = self.text[self.seen:end], end
         return found
 
+    def wait_until_busy(self):
+        """Until the process has computed for some ticks of its clock: a statement runs."""
+        def ticks():
+            return sum(map(int, pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+        before = ticks()
+        while ticks() < before + 10:
+            time.sleep(0.01)
+
     def type(self, text):
         os.write(self.terminal, text.encode())
 
@@ -120,7 +128,7 @@ def run_session(quarry, database, folder):
 
     # Ctrl-C ends a statement, and the shell goes on.
     shell.type("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n;\n")
-    time.sleep(0.5)
+    shell.wait_until_busy()
     shell.type("\x03")
     check("interrupted" in shell.expect("quarry> "), "interrupted")
     check("200" in shell.say("SELECT count(*) FROM nodes;"), "after an interrupt")

@@ -10,6 +10,7 @@
 #include "quarry/import/import.h"
 #include "sql/script.h"
 #include "sql/sql_database.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -171,11 +172,11 @@ TEST_F(SocketTest, TheCommandLeavesRoomForSqlWhereLittleIsFree) {
         address(), {.memory_bytes = shared - left, .memory_bytes_min = shared - left, .wait_seconds = 10});
   };
   auto trainer = open_but(64 * kMiB);
-  ASSERT_TRUE(trainer.ok()) << trainer.status().ToString();
+  ASSERT_OK(trainer);
   EXPECT_EQ(Command("'SELECT 1' --csv").out, "1\n1\n");
   trainer = Status(Code::kCancelled, "closed");
   trainer = open_but(40 * kMiB);
-  ASSERT_TRUE(trainer.ok()) << trainer.status().ToString();
+  ASSERT_OK(trainer);
   const testing_util::Outcome refused = Command("'SELECT 1' --csv 2>&1");
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.out, HasSubstr("out of budget: SQL takes at least 16.0 MiB of what sessions share"));

@@ -14,6 +14,7 @@
 #include "quarry/import/import.h"
 #include "quarry/sql/connection.h"
 #include "storage/small_store.h"
+#include "support/status_matchers.h"
 
 namespace quarry::testing_util {
 
@@ -95,7 +96,7 @@ class SqlStore {
                     std::unique_ptr<IoBackend> backend = MakeDefaultBackend())
       : backend_(std::move(backend)), path_(folder_.path() + "/db") {
     const Status status = ImportDatabase(*backend_, path_, std::move(dataset), options);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
     store_ = Store::Open(*backend_, path_).value();
     connection_ = Connect();
   }

@@ -6,6 +6,7 @@
 #include "quarry/base/random.h"
 #include "quarry/sampling/sampler.h"
 #include "sql/sql_database.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -69,12 +70,12 @@ TEST(NeighborsTest, RefusesArgumentsThatAreNone) {
 TEST(SampleBlockTest, IsTheBlockThatTheSamplerDraws) {
   SqlStore store(TinyGraph{.nodes = 500, .degree = 8});
   const auto topology = store.store().OpenTopology("graph").value();
-  ASSERT_TRUE(topology->LoadIndices(store.store().backend(), Adjacency::kCsc).ok());
+  ASSERT_OK(topology->LoadIndices(store.store().backend(), Adjacency::kCsc));
   const std::vector<uint32_t> fanouts = {4, 3};
   const auto sampler = NeighborSampler::Make({.topology = topology.get()}, {.fanouts = fanouts}).value();
   Block block;
   const std::vector<NodeId> seeds = {7, 100, 499};
-  ASSERT_TRUE(sampler->Sample(seeds, 21, block).ok());
+  ASSERT_OK(sampler->Sample(seeds, 21, block));
   std::vector<std::string> expected;
   for (uint32_t v = 0; v + 1 < block.indptr.size(); ++v) {
     for (uint32_t i = block.indptr[v]; i < block.indptr[v + 1]; ++i) {

@@ -11,6 +11,7 @@
 #include "sql/sql_database.h"
 #include "support/fault_backend.h"
 #include "support/flip_byte.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -54,9 +55,8 @@ TEST(SqlEdgesTest, WeightsAreReadWhenTheyAreAskedForAndVerified) {
   SqlStore store(TenNodes());
   const std::shared_ptr<const Manifest> manifest = store.store().manifest();
   const TopologyRecord graph = *manifest->FindTopology("graph");
-  const std::string_view weights = SectionsOf(Adjacency::kCsc).weights;
   const uint64_t offset =
-      EdgeValues::Open(store.store(), store.budget(), graph, weights, sizeof(float)).value()->offset();
+      EdgeValues::OpenWeights(store.store(), store.budget(), graph, Adjacency::kCsc).value()->offset();
   testing_util::FlipByte(store.path() + "/" + graph.file, offset + 5);
   EXPECT_THAT(Lines(store.sql(), "SELECT sum(relation) FROM edges"), ElementsAre("3"));
   EXPECT_THAT(Lines(store.sql(), "SELECT sum(weight) FROM edges"),
@@ -67,7 +67,7 @@ class SqlLayoutTest : public testing::Test {
  protected:
   void Build(const LayoutSpec& spec) {
     const auto record = BuildLayout(store_.store(), store_.budget(), spec, false, {});
-    ASSERT_TRUE(record.ok()) << record.status().ToString();
+    ASSERT_OK(record);
   }
   std::vector<std::string> Select(std::string_view text) { return Lines(store_.sql(), text); }
 
@@ -133,12 +133,10 @@ TEST_F(SqlLayoutTest, CachesSayWhatStaysAndWhatWasFoundThere) {
 
 TEST_F(SqlLayoutTest, OfALayoutThatCannotBeServedOnlyTheCatalogTells) {
   Build(SmallLayout("small"));
-  ASSERT_TRUE(store_.store()
-                  .UpdateManifest([](Manifest& manifest) {
-                    manifest.layouts[0].topology_generation = 9;
-                    return Status::Ok();
-                  })
-                  .ok());
+  ASSERT_OK(store_.store().UpdateManifest([](Manifest& manifest) {
+    manifest.layouts[0].topology_generation = 9;
+    return Status::Ok();
+  }));
   EXPECT_THAT(Select("SELECT name, servable FROM layouts"), ElementsAre("small|0"));
   EXPECT_THAT(Select("SELECT * FROM batches"), IsEmpty());
 }
@@ -211,10 +209,10 @@ class SqlEmbeddingsTest : public testing::Test {
  protected:
   static constexpr int64_t kLast = 30;
   void SetUp() override {
-    ASSERT_TRUE(trained_.Create(store_.store()).ok());
-    ASSERT_TRUE(trained_.Open(store_.store()).ok());
-    for (int64_t timestamp = 0; timestamp <= kLast; ++timestamp) ASSERT_TRUE(trained_.Train(timestamp).ok());
-    ASSERT_TRUE(trained_.Checkpoint(store_.store(), kLast).ok());
+    ASSERT_OK(trained_.Create(store_.store()));
+    ASSERT_OK(trained_.Open(store_.store()));
+    for (int64_t timestamp = 0; timestamp <= kLast; ++timestamp) ASSERT_OK(trained_.Train(timestamp));
+    ASSERT_OK(trained_.Checkpoint(store_.store(), kLast));
   }
   std::vector<std::string> Select(std::string_view text) { return Lines(store_.sql(), text); }
 
@@ -226,7 +224,7 @@ TEST_F(SqlEmbeddingsTest, RowsAreThoseOfTheCheckpoint) {
   std::vector<std::string> expected;
   for (size_t i = 0; i < TrainedTables::kTables; ++i) {
     RowBlock rows = testing_util::AllRowsOf(trained_.spec(i));
-    ASSERT_TRUE(trained_[i].table().Read(rows).ok());
+    ASSERT_OK(trained_[i].table().Read(rows));
     for (const RowId row : rows.ids) {
       const std::span values(&rows.values[row * trained_.spec(i).dim], trained_.spec(i).dim);
       expected.push_back(
@@ -234,7 +232,7 @@ TEST_F(SqlEmbeddingsTest, RowsAreThoseOfTheCheckpoint) {
                       rows.timestamps[row] == kNeverWritten ? "" : std::to_string(rows.timestamps[row])));
     }
   }
-  ASSERT_TRUE(trained_.Train(kLast + 1).ok());  // and no later ones
+  ASSERT_OK(trained_.Train(kLast + 1));  // and no later ones
   trained_.Close();
   const std::vector<std::string> before = FilesIn(store_.path() + "/embeddings");
   EXPECT_EQ(Select("SELECT * FROM embedding_rows"), expected);
@@ -270,8 +268,7 @@ TEST_F(SqlEmbeddingsTest, ADamagedPageIsNoData) {
   }
   const auto rows =
       ReadRows(store_.sql().Query("SELECT vector FROM embedding_rows WHERE \"table\" = 'nodes'"));
-  EXPECT_EQ(rows.status().code(), Code::kCorruption);
-  EXPECT_THAT(rows.status().ToString(), HasSubstr(record.file));
+  EXPECT_THAT(rows, IsStatus(Code::kCorruption, HasSubstr(record.file)));
   EXPECT_THAT(Select("SELECT kind FROM files WHERE checksum = 'damaged'"),
               ElementsAre("embeddings", "page map"));
 }
@@ -281,7 +278,7 @@ TEST(SqlStatsTest, CountsWhatTheManifestHas) {
   WriteBatch batch;
   batch.SetLabel(3, 1);
   batch.SetSplit(3, Split::kTest);
-  ASSERT_TRUE(store.store().Write(batch).ok());
+  ASSERT_OK(store.store().Write(batch));
   EXPECT_THAT(
       Lines(store.sql(), "SELECT * FROM stats WHERE metric NOT LIKE 'memory%' AND metric <> 'file_bytes'"),
       ElementsAre("nodes|10", "edges|13", "relations|2", "classes|3", "tables|3", "layouts|0", "embeddings|0",

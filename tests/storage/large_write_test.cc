@@ -15,6 +15,8 @@
 #include "quarry/storage/compaction.h"
 #include "storage/small_store.h"
 #include "storage/store_rows.h"
+#include "support/database.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -49,13 +51,13 @@ std::vector<float> RowsOf(Store& store, const std::shared_ptr<const Snapshot>& s
   const uint64_t row_bytes = kDim * sizeof(float);
   std::vector<std::byte> bytes(kNodes * row_bytes);
   const auto table = store.OpenTable(*snapshot, "feature");
-  EXPECT_TRUE(table.ok()) << table.status().ToString();
-  EXPECT_TRUE((*table)->ReadRows(store.backend(), 0, kNodes, bytes).ok());
+  EXPECT_OK(table);
+  EXPECT_OK((*table)->ReadRows(store.backend(), 0, kNodes, bytes));
   const auto newer = store.OpenOverlay("feature", snapshot);
-  EXPECT_TRUE(newer.ok()) << newer.status().ToString();
+  EXPECT_OK(newer);
   const std::vector<uint64_t> touched = (*newer)->TouchedRows();
   const Status status = FoldRows(**newer, touched, 0, row_bytes, bytes);
-  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_OK(status);
   std::vector<float> values(kNodes);
   for (uint64_t row = 0; row < kNodes; ++row) {
     std::memcpy(&values[row], bytes.data() + row * row_bytes, sizeof(float));
@@ -66,24 +68,17 @@ std::vector<float> RowsOf(Store& store, const std::shared_ptr<const Snapshot>& s
 class LargeWriteTest : public testing::Test {
  protected:
   LargeWriteTest() {
-    Reopen();
-    original_ = RowsOf(*store_, Now());
+    store_.Reopen();
+    original_ = RowsOf(*store_, store_.Now());
   }
-  void Reopen() {
-    store_.reset();
-    auto store = Store::Open(*backend_, database_.path());
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
-    store_ = std::move(store).value();
-  }
-  std::shared_ptr<const Snapshot> Now() { return store_->TakeSnapshot().value(); }
   std::unique_ptr<LargeWrite> Begin() {
     auto large = store_->BeginLargeWrite();
-    EXPECT_TRUE(large.ok()) << large.status().ToString();
+    EXPECT_OK(large);
     return std::move(large).value();
   }
   uint64_t Write(const Rows& rows) {
     const auto timestamp = store_->Write(BatchOf(rows));
-    EXPECT_TRUE(timestamp.ok()) << timestamp.status().ToString();
+    EXPECT_OK(timestamp);
     return timestamp.value();
   }
   std::vector<float> With(const Rows& rows) const {
@@ -91,45 +86,43 @@ class LargeWriteTest : public testing::Test {
     for (const auto& [row, value] : rows) all[row] = value;
     return all;
   }
-  std::vector<float> Newest() { return RowsOf(*store_, Now()); }
+  std::vector<float> Newest() { return RowsOf(*store_, store_.Now()); }
   uint64_t Versions() {
     uint64_t count = 0;
-    EXPECT_TRUE(store_->catalog()
-                    ->ScanVersions("feature", [&](const RowVersion&) { return ++count, Status::Ok(); })
-                    .ok());
+    EXPECT_OK(
+        store_->catalog()->ScanVersions("feature", [&](const RowVersion&) { return ++count, Status::Ok(); }));
     return count;
   }
 
   const ScratchFolder folder_{Medium::kMemory};
   const TinyDatabase database_{TinyGraph{.nodes = kNodes, .dim = kDim}, folder_.path() + "/"};
   const std::unique_ptr<IoBackend> backend_ = MakeDefaultBackend();
-  std::unique_ptr<Store> store_;
+  testing_util::TestStore store_{*backend_, database_.path()};
   std::vector<float> original_;
 };
 
 TEST_F(LargeWriteTest, AllOfItIsSeenFromTheCommitOn) {
   Write({{1, 10}});
   auto large = Begin();
-  ASSERT_TRUE(large->Add(BatchOf({{1, 20}, {2, 20}})).ok());
+  ASSERT_OK(large->Add(BatchOf({{1, 20}, {2, 20}})));
   WriteBatch labels;
   labels.SetLabel(5, 77);
-  ASSERT_TRUE(large->Add(labels).ok());
-  ASSERT_TRUE(large->Add(BatchOf({{2, 21}, {3, 21}})).ok());
+  ASSERT_OK(large->Add(labels));
+  ASSERT_OK(large->Add(BatchOf({{2, 21}, {3, 21}})));
   EXPECT_EQ(Newest(), With({{1, 10}}));
-  EXPECT_EQ((*store_->OpenOverlay("feature", Now()))->TouchedRows(), std::vector<uint64_t>{1});
+  EXPECT_EQ((*store_->OpenOverlay("feature", store_.Now()))->TouchedRows(), std::vector<uint64_t>{1});
   EXPECT_EQ(Write({{3, 30}, {4, 30}}), 2u) << "others go on";
-  const auto before = Now();
+  const auto before = store_.Now();
   EXPECT_EQ(FaultsIn(*store_), "");
-  const auto timestamp = large->Commit();
-  ASSERT_TRUE(timestamp.ok()) << timestamp.status().ToString();
-  EXPECT_GT(*timestamp, 2u);
-  EXPECT_EQ(Now()->timestamp, *timestamp);
+  ASSERT_OK_AND_ASSIGN(const auto timestamp, large->Commit());
+  EXPECT_GT(timestamp, 2u);
+  EXPECT_EQ(store_.Now()->timestamp, timestamp);
   EXPECT_EQ(RowsOf(*store_, before), With({{1, 10}, {3, 30}, {4, 30}}));
   const Rows expected = {{1, 20}, {2, 21}, {3, 21}, {4, 30}};
   EXPECT_EQ(Newest(), With(expected)) << "it is the later commit";
   large.reset();
-  EXPECT_EQ(Write({{4, 40}}), *timestamp + 1);
-  Reopen();
+  EXPECT_EQ(Write({{4, 40}}), timestamp + 1);
+  store_.Reopen();
   EXPECT_EQ(Newest(), With({{1, 20}, {2, 21}, {3, 21}, {4, 40}}));
   EXPECT_EQ(testing_util::RowsNow(*store_, "label")[5][0], std::byte{77});
   EXPECT_EQ(FaultsIn(*store_), "");
@@ -139,29 +132,28 @@ TEST_F(LargeWriteTest, GivenUpItLeavesNothing) {
   Write({{1, 10}});
   {
     const auto large = Begin();
-    ASSERT_TRUE(large->Add(BatchOf({{1, 20}, {2, 20}})).ok());
+    ASSERT_OK(large->Add(BatchOf({{1, 20}, {2, 20}})));
     EXPECT_EQ(Versions(), 3u);
   }
   EXPECT_EQ(Versions(), 1u);
   EXPECT_EQ(Newest(), With({{1, 10}}));
   EXPECT_EQ(Begin()->Commit().value(), 1u) << "nothing is no commit";
   const auto next = Begin();  // of the same timestamp
-  ASSERT_TRUE(next->Add(BatchOf({{3, 30}})).ok());
-  ASSERT_TRUE(next->Commit().ok());
+  ASSERT_OK(next->Add(BatchOf({{3, 30}})));
+  ASSERT_OK(next->Commit());
   EXPECT_EQ(Newest(), With({{1, 10}, {3, 30}}));
 }
 
 TEST_F(LargeWriteTest, WhatDoesNotFitIsRefusedAndTheRestMayGoOn) {
   const auto large = Begin();
-  ASSERT_TRUE(large->Add(BatchOf({{1, 20}})).ok());
+  ASSERT_OK(large->Add(BatchOf({{1, 20}})));
   const Status refused = large->Add(BatchOf({{2, 20}, {kNodes, 20}}));
-  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
-  EXPECT_THAT(refused.message(), HasSubstr("row 120"));
+  EXPECT_THAT(refused, IsStatus(Code::kInvalidArgument, HasSubstr("row 120")));
   const auto other = store_->BeginLargeWrite();
-  EXPECT_EQ(other.status().code(), Code::kBusy);
-  ASSERT_TRUE(large->Commit().ok());
+  EXPECT_THAT(other, IsStatus(Code::kBusy));
+  ASSERT_OK(large->Commit());
   EXPECT_EQ(Newest(), With({{1, 20}}));
-  EXPECT_TRUE(store_->BeginLargeWrite().ok()) << "that one is done";
+  EXPECT_OK(store_->BeginLargeWrite()) << "that one is done";
 }
 
 // A copy of the catalog is what a crash would leave.
@@ -170,19 +162,17 @@ TEST_F(LargeWriteTest, OfOneThatWasCutOffTheNextWriterLeavesNothing) {
   MemoryBudget budget(kGiB);
   Write({{1, 10}});
   const auto large = Begin();
-  ASSERT_TRUE(large->Add(BatchOf({{1, 20}, {2, 20}})).ok());
-  const auto copied = CheckpointStore(*store_, budget, path, {});
-  ASSERT_TRUE(copied.ok()) << copied.status().ToString();
-  EXPECT_EQ(copied->timestamp, 1u);
+  ASSERT_OK(large->Add(BatchOf({{1, 20}, {2, 20}})));
+  ASSERT_OK_AND_ASSIGN(const auto copied, CheckpointStore(*store_, budget, path, {}));
+  EXPECT_EQ(copied.timestamp, 1u);
   EXPECT_TRUE(Catalog::Open(path, true).value()->StagedTimestamp().value());
-  const auto copy = Store::Open(*backend_, path);
-  ASSERT_TRUE(copy.ok()) << copy.status().ToString();
-  EXPECT_EQ(RowsOf(**copy, (*copy)->TakeSnapshot().value()), With({{1, 10}}));
-  EXPECT_EQ(FaultsIn(**copy), "");
-  ASSERT_TRUE((*copy)->PrepareToWrite().ok());
-  EXPECT_EQ((*copy)->catalog()->StagedTimestamp().value(), std::nullopt);
-  EXPECT_EQ(FaultsIn(**copy), "");
-  ASSERT_TRUE(large->Commit().ok()) << "the original does not mind";
+  ASSERT_OK_AND_ASSIGN(const auto copy, Store::Open(*backend_, path));
+  EXPECT_EQ(RowsOf(*copy, copy->TakeSnapshot().value()), With({{1, 10}}));
+  EXPECT_EQ(FaultsIn(*copy), "");
+  ASSERT_OK(copy->PrepareToWrite());
+  EXPECT_EQ(copy->catalog()->StagedTimestamp().value(), std::nullopt);
+  EXPECT_EQ(FaultsIn(*copy), "");
+  ASSERT_OK(large->Commit()) << "the original does not mind";
   EXPECT_EQ(Newest(), With({{1, 20}, {2, 20}}));
 }
 
@@ -192,10 +182,10 @@ TEST_F(LargeWriteTest, ReadersBesideAllKindsOfWritersSeeWholeCommits) {
   std::thread large([&] {
     for (int i = 1; i <= kCommits; ++i) {
       const std::unique_ptr<LargeWrite> commit = Begin();
-      ASSERT_TRUE(commit->Add(BatchOf({{1, 100.0f + static_cast<float>(i)}})).ok());
-      ASSERT_TRUE(commit->Add(BatchOf({{2, 100.0f + static_cast<float>(i)}})).ok());
+      ASSERT_OK(commit->Add(BatchOf({{1, 100.0f + static_cast<float>(i)}})));
+      ASSERT_OK(commit->Add(BatchOf({{2, 100.0f + static_cast<float>(i)}})));
       if (i % 3 != 0) {
-        ASSERT_TRUE(commit->Commit().ok());
+        ASSERT_OK(commit->Commit());
       }
     }
     --writing;
@@ -203,7 +193,7 @@ TEST_F(LargeWriteTest, ReadersBesideAllKindsOfWritersSeeWholeCommits) {
   std::thread small([&] {
     for (int i = 1; i <= kCommits; ++i) {
       const auto value = 200.0f + static_cast<float>(i);
-      ASSERT_TRUE(store_->Write(BatchOf({{1, value}, {2, value}}), {.sync = i % 4 == 0}).ok());
+      ASSERT_OK(store_->Write(BatchOf({{1, value}, {2, value}}), {.sync = i % 4 == 0}));
     }
     --writing;
   });
@@ -221,18 +211,17 @@ TEST_F(LargeWriteTest, ReadersBesideAllKindsOfWritersSeeWholeCommits) {
 
 // Timestamps of others must not reach that of the large one.
 TEST_F(LargeWriteTest, OnlySoManyCommitsCanComeMeanwhile) {
-  store_.reset();
+  store_.Close();
   const std::shared_ptr<Catalog> catalog = Catalog::Open(database_.path(), false).value();
-  const Manifest manifest = catalog->ReadManifest().value();
+  const auto manifest = std::make_shared<const Manifest>(catalog->ReadManifest().value());
   const DeltaLog::CatalogFunction open = [&](bool) { return Result<std::shared_ptr<Catalog>>(catalog); };
   DeltaLog log("db", open, /*commits_beside_max=*/3);
   auto large = log.BeginLargeWrite(manifest).value();
-  ASSERT_TRUE(large->Add(BatchOf({{9, 9}})).ok());
+  ASSERT_OK(large->Add(BatchOf({{9, 9}})));
   EXPECT_EQ(log.Write(manifest, BatchOf({{1, 1}}), {}).value(), 1u);
   EXPECT_EQ(log.Write(manifest, BatchOf({{1, 2}}), {}).value(), 2u);
   const auto refused = log.Write(manifest, BatchOf({{1, 3}}), {});
-  EXPECT_EQ(refused.status().code(), Code::kBusy);
-  EXPECT_THAT(refused.status().message(), HasSubstr("2 commits have come"));
+  EXPECT_THAT(refused, IsStatus(Code::kBusy, HasSubstr("2 commits have come")));
   EXPECT_EQ(large->Commit().value(), 3u);
   EXPECT_EQ(log.Write(manifest, BatchOf({{1, 4}}), {}).value(), 4u);
 }
@@ -267,15 +256,14 @@ class LargeWriteModel : public LargeWriteTest {
       case 3: {
         if (large_ == nullptr) large_ = Begin();
         const Rows rows = SomeRows(rng);
-        ASSERT_TRUE(large_->Add(BatchOf(rows)).ok());
+        ASSERT_OK(large_->Add(BatchOf(rows)));
         for (const auto& [row, value] : rows) staged_[row] = value;
         break;
       }
       case 4: {
         if (large_ == nullptr) break;
-        const auto timestamp = large_->Commit();
-        ASSERT_TRUE(timestamp.ok()) << timestamp.status().ToString();
-        commits_[*timestamp] = staged_;
+        ASSERT_OK_AND_ASSIGN(const auto timestamp, large_->Commit());
+        commits_[timestamp] = staged_;
         GiveUp();
         break;
       }
@@ -285,18 +273,18 @@ class LargeWriteModel : public LargeWriteTest {
       case 6: {
         MemoryBudget budget(kGiB);
         const auto report = CompactTable(*store_, budget, "feature", false, {});
-        ASSERT_TRUE(report.ok()) << report.status().ToString();
+        ASSERT_OK(report);
         break;
       }
       case 7:
-        snapshots_.push_back(Now());
+        snapshots_.push_back(store_.Now());
         if (snapshots_.size() > 3) snapshots_.erase(snapshots_.begin());
         break;
       default:
         if (rng.Below(4) != 0) break;
         GiveUp();
         snapshots_.clear();
-        Reopen();
+        store_.Reopen();
     }
     CheckAll();
   }
@@ -307,7 +295,7 @@ class LargeWriteModel : public LargeWriteTest {
   }
 
   void CheckAll() {
-    snapshots_.push_back(Now());
+    snapshots_.push_back(store_.Now());
     for (const auto& snapshot : snapshots_) {
       Rows expected;
       for (const auto& [timestamp, rows] : commits_) {

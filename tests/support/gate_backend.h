@@ -2,8 +2,8 @@
 // gate is opened. So a test can act while work is at a place that it knows.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,10 +27,15 @@ class GateBackend final : public BackendWrapper {
     closed_ = false;
     changed_.notify_all();
   }
-  // Until somebody waits at the closed gate; false when nobody has come within half a minute.
-  bool WaitForOne() {
+  // Until somebody waits at the closed gate.
+  void WaitForOne() {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(30), [this] { return waiting_; });
+    changed_.wait(lock, [this] { return waiting_; });
+  }
+  // How many have been let through so far.
+  uint64_t passed() const {
+    const std::lock_guard lock(mutex_);
+    return passed_;
   }
 
   Result<File> Open(const std::string& path, OpenMode mode) override {
@@ -44,16 +49,19 @@ class GateBackend final : public BackendWrapper {
 
   void Pass() {
     std::unique_lock lock(mutex_);
-    if (!closed_) return;
-    waiting_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return !closed_; });
+    if (closed_) {
+      waiting_ = true;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return !closed_; });
+    }
+    ++passed_;
   }
 
   const std::string text_;
   const std::unique_ptr<IoBackend> kept_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
+  uint64_t passed_ = 0;
   bool closed_ = false;
   bool waiting_ = false;
 };

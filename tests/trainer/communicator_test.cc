@@ -12,6 +12,7 @@
 #include "metrics.h"
 #include "quarry/base/random.h"
 #include "scores.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 #include "thread_communicator.h"
 
@@ -42,12 +43,12 @@ template <typename T>
 void ExpectSums(Communicator& gloo, Communicator& threads, size_t count) {
   std::vector<T> sums = RandomValues<T>(count, gloo.rank());
   std::vector<T> expected = sums;
-  EXPECT_TRUE(gloo.AllReduceSum(sums).ok());
-  EXPECT_TRUE(threads.AllReduceSum(expected).ok());
+  EXPECT_OK(gloo.AllReduceSum(sums));
+  EXPECT_OK(threads.AllReduceSum(expected));
   for (size_t i = 0; i < count; i++) ASSERT_NEAR(sums[i], expected[i], 1e-6) << "value " << i;
   // The same bits at all ranks.
   std::vector<T> first = sums;
-  EXPECT_TRUE(threads.Broadcast(std::as_writable_bytes(std::span(first)), 0).ok());
+  EXPECT_OK(threads.Broadcast(std::as_writable_bytes(std::span(first)), 0));
   EXPECT_EQ(sums, first);
 }
 
@@ -56,50 +57,46 @@ TEST(Communicator, SumsOfProcessesAreThoseOfThreads) {
   const TemporaryFolder folder("sums");
   ThreadTrainers oracle(kRanks);
   OnRanks(kRanks, [&](uint32_t rank) {
-    const auto joined = JoinAt(folder, rank);
-    ASSERT_TRUE(joined.ok()) << joined.status().ToString();
+    ASSERT_OK_AND_ASSIGN(const auto joined, JoinAt(folder, rank));
     const std::unique_ptr<Communicator> threads = oracle.Join(rank);
-    EXPECT_EQ((*joined)->rank(), rank);
-    EXPECT_EQ((*joined)->size(), kRanks);
+    EXPECT_EQ(joined->rank(), rank);
+    EXPECT_EQ(joined->size(), kRanks);
     for (const size_t count : {1, 2, 1000, 300'000}) {
-      ExpectSums<float>(**joined, *threads, count);
-      ExpectSums<double>(**joined, *threads, count);
+      ExpectSums<float>(*joined, *threads, count);
+      ExpectSums<double>(*joined, *threads, count);
     }
     for (uint32_t from = 0; from < kRanks; from++) {
       std::array<uint32_t, 3> told = {rank, rank + 10, rank + 20};
-      EXPECT_TRUE((*joined)->Broadcast(std::as_writable_bytes(std::span(told)), from).ok());
+      EXPECT_OK(joined->Broadcast(std::as_writable_bytes(std::span(told)), from));
       EXPECT_EQ(told, (std::array<uint32_t, 3>{from, from + 10, from + 20}));
     }
-    EXPECT_TRUE((*joined)->Barrier().ok());
+    EXPECT_OK(joined->Barrier());
   });
 }
 
 TEST(Communicator, AllRanksGetTheErrorOfTheFirstThatHasOne) {
   const TemporaryFolder folder("agree");
   OnRanks(kRanks, [&](uint32_t rank) {
-    const auto joined = JoinAt(folder, rank);
-    ASSERT_TRUE(joined.ok()) << joined.status().ToString();
-    EXPECT_TRUE(Agree(joined->get(), Status::Ok()).ok());
+    ASSERT_OK_AND_ASSIGN(const auto joined, JoinAt(folder, rank));
+    EXPECT_OK(Agree(joined.get(), Status::Ok()));
     const Status mine = rank == 0 ? Status::Ok() : MakeStatus(Code::kNoSpace, "disk {} is full", rank);
-    const Status all = Agree(joined->get(), mine);
-    EXPECT_EQ(all.code(), Code::kNoSpace);
+    const Status all = Agree(joined.get(), mine);
+    EXPECT_THAT(all, IsStatus(Code::kNoSpace));
     EXPECT_EQ(all.message(), "trainer 1: disk 1 is full");
-    EXPECT_TRUE(Agree(joined->get(), Status::Ok()).ok());  // and they can go on
+    EXPECT_OK(Agree(joined.get(), Status::Ok()));  // and they can go on
   });
 }
 
 TEST(Communicator, WhoIsLeftAloneIsTold) {
   const TemporaryFolder folder("alone");
   OnRanks(2, [&](uint32_t rank) {
-    auto joined = JoinAt(folder, rank, 2);
-    ASSERT_TRUE(joined.ok()) << joined.status().ToString();
-    EXPECT_TRUE((*joined)->Barrier().ok());
+    ASSERT_OK_AND_ASSIGN(auto joined, JoinAt(folder, rank, 2));
+    EXPECT_OK(joined->Barrier());
     if (rank == 1) return;  // and is gone
-    const Status status = (*joined)->Barrier();
-    EXPECT_EQ(status.code(), Code::kIoError);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("another trainer is gone"));
+    const Status status = joined->Barrier();
+    EXPECT_THAT(status, IsStatus(Code::kIoError, HasSubstr("another trainer is gone")));
     const Status mine(Code::kCorruption, "a page does not verify");
-    EXPECT_EQ(Agree(joined->get(), mine).ToString(),
+    EXPECT_EQ(Agree(joined.get(), mine).ToString(),
               mine.ToString());  // it is not lost over the others' absence
   });
 }
@@ -108,7 +105,7 @@ TEST(Communicator, OneWhoseOthersDoNotComeSaysWhere) {
   const TemporaryFolder folder("timeout");
   const auto joined = JoinAt(folder, 0, 2, 0.3);
   ASSERT_FALSE(joined.ok());
-  EXPECT_EQ(joined.status().code(), Code::kIoError);
+  EXPECT_THAT(joined, IsStatus(Code::kIoError));
   EXPECT_THAT(std::string(joined.status().message()),
               HasSubstr("2 trainers did not meet at " + folder.path()));
 }
@@ -204,8 +201,7 @@ TEST(Rendezvous, NonsenseIsNamed) {
   for (const auto& environment : bad) {
     const auto found = From(environment);
     ASSERT_FALSE(found.ok());
-    EXPECT_EQ(found.status().code(), Code::kUsage);
-    EXPECT_THAT(std::string(found.status().message()), HasSubstr("the environment has "));
+    EXPECT_THAT(found, IsStatus(Code::kUsage, HasSubstr("the environment has ")));
   }
 }
 
@@ -248,7 +244,7 @@ TEST(Scores, OfTrainersTogetherAreThoseOfOne) {
     const size_t begin = rank == 0 ? 0 : 301, end = rank == 2 ? kNodes : 301;
     scores.Add(std::span(logits).subspan(2 * begin, 2 * (end - begin)),
                std::span(labels).subspan(begin, end - begin));
-    EXPECT_TRUE(scores.Gather(*joined).ok());
+    EXPECT_OK(scores.Gather(*joined));
     const Evaluation all = scores.Evaluate().value();
     EXPECT_EQ(all.nodes, one.Evaluate()->nodes);
     EXPECT_EQ(all.accuracy, one.Evaluate()->accuracy);

@@ -8,6 +8,7 @@
 
 #include "fake_road.h"
 #include "quarry/trainer/train.h"
+#include "support/status_matchers.h"
 #include "thread_communicator.h"
 
 namespace quarry {
@@ -104,7 +105,7 @@ std::vector<Trained> TrainTogether(uint32_t size, const FakeRoadOptions& road_op
 }
 
 void ExpectSame(const Trained& together, const Trained& alone, double tolerance) {
-  ASSERT_TRUE(together.summary.ok()) << together.summary.status().ToString();
+  ASSERT_OK(together.summary);
   ASSERT_EQ(together.epochs.size(), alone.epochs.size());
   for (size_t i = 0; i < alone.epochs.size(); i++) {
     SCOPED_TRACE(testing::Message() << "epoch " << i + 1);
@@ -151,7 +152,7 @@ TEST(DataParallel, AllEndWhenOneFails) {
   for (const uint32_t failing : {0, 2}) {
     for (const Trained& run : TrainTogether(3, AllNeighbors(64), Options(), failing)) {
       ASSERT_FALSE(run.summary.ok());
-      EXPECT_EQ(run.summary.status().code(), Code::kIoError);
+      EXPECT_THAT(run.summary, IsStatus(Code::kIoError));
       EXPECT_EQ(std::string(run.summary.status().message()),
                 "trainer " + std::to_string(failing) + ": batch 2 cannot be read");
     }
@@ -169,8 +170,7 @@ TEST(DataParallel, AllEndWhenOneIsAskedTo) {
     };
     const auto summary = Train(road, Options(), callbacks, {}, joined.get());
     ASSERT_FALSE(summary.ok());
-    EXPECT_EQ(summary.status().code(), Code::kCancelled);
-    EXPECT_THAT(std::string(summary.status().message()), HasSubstr("trainer 1: enough"));
+    EXPECT_THAT(summary, IsStatus(Code::kCancelled, HasSubstr("trainer 1: enough")));
   });
 }
 

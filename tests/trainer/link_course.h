@@ -7,6 +7,7 @@
 
 #include "quarry/base/units.h"
 #include "quarry/trainer/link_train.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 
@@ -30,7 +31,7 @@ inline Course Follow(const LinkData& data, const LinkTrainOptions& options) {
     return Status::Ok();
   };
   auto summary = TrainLinks(data, options, Plenty(), callbacks);
-  EXPECT_TRUE(summary.ok()) << summary.status().ToString();
+  EXPECT_OK(summary);
   if (summary.ok()) course.summary = *summary;
   return course;
 }

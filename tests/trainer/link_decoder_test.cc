@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "link_reference.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -217,15 +218,15 @@ TEST(LinkSpecTest, NamesAreParsedBack) {
     EXPECT_EQ(ParseLinkLoss(LinkLossName(loss)).value(), loss);
   }
   EXPECT_THAT(std::string(ParseDecoder("rescal").status().message()), HasSubstr("'rescal'"));
-  EXPECT_EQ(ParseLinkLoss("bce").status().code(), Code::kUsage);
+  EXPECT_THAT(ParseLinkLoss("bce"), IsStatus(Code::kUsage));
 }
 
 TEST(LinkSpecTest, ImpossibleOnesAreRefused) {
-  EXPECT_TRUE(CheckLinkSpec({}).ok());
-  EXPECT_EQ(CheckLinkSpec({.dim = 0}).code(), Code::kInvalidArgument);
-  EXPECT_EQ(CheckLinkSpec({.decoder = DecoderKind::kComplEx, .dim = 51}).code(), Code::kInvalidArgument);
-  EXPECT_EQ(CheckLinkSpec({.loss = LinkLoss::kMargin, .margin = 0}).code(), Code::kInvalidArgument);
-  EXPECT_EQ(CheckLinkSpec({.loss = LinkLoss::kMargin, .margin = NAN}).code(), Code::kInvalidArgument);
+  EXPECT_OK(CheckLinkSpec({}));
+  EXPECT_THAT(CheckLinkSpec({.dim = 0}), IsStatus(Code::kInvalidArgument));
+  EXPECT_THAT(CheckLinkSpec({.decoder = DecoderKind::kComplEx, .dim = 51}), IsStatus(Code::kInvalidArgument));
+  EXPECT_THAT(CheckLinkSpec({.loss = LinkLoss::kMargin, .margin = 0}), IsStatus(Code::kInvalidArgument));
+  EXPECT_THAT(CheckLinkSpec({.loss = LinkLoss::kMargin, .margin = NAN}), IsStatus(Code::kInvalidArgument));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "quarry/import/import.h"
 #include "quarry/trainer/link_train.h"
 #include "support/array_files.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 #include "trainer/link_course.h"
 
@@ -94,7 +95,7 @@ TEST(LinkEncoder, NeighborsAreTheOtherEndsOfTrainingEdges) {
   const auto encoder = LinkEncoder::Make(data, SmallOptions({1000})).value();
   const std::vector<NodeId> nodes = AllNodes(data);
   LinkNeighborhood neighborhood;
-  ASSERT_TRUE(encoder->Sample(0, nodes, neighborhood).ok());
+  ASSERT_OK(encoder->Sample(0, nodes, neighborhood));
   EXPECT_EQ(PairsOf(neighborhood.block), PairsOf(data.train));
 }
 
@@ -103,10 +104,10 @@ TEST(LinkEncoder, SamplesAreAFunctionOfSeedAndBatch) {
   const auto encoder = LinkEncoder::Make(data, SmallOptions({3, 2})).value();
   const std::vector<NodeId> seeds = {3, 17, 4, 99};
   LinkNeighborhood used, fresh;
-  ASSERT_TRUE(encoder->Sample(5, seeds, used).ok());
+  ASSERT_OK(encoder->Sample(5, seeds, used));
   const std::vector<uint32_t> other = used.block.indices;
-  ASSERT_TRUE(encoder->Sample(6, seeds, used).ok());
-  ASSERT_TRUE(encoder->Sample(6, seeds, fresh).ok());
+  ASSERT_OK(encoder->Sample(6, seeds, used));
+  ASSERT_OK(encoder->Sample(6, seeds, fresh));
   EXPECT_EQ(used.block.indices, fresh.block.indices);
   EXPECT_EQ(used.rows, fresh.rows);
   EXPECT_NE(used.block.indices, other);
@@ -121,17 +122,17 @@ TEST(LinkEncoder, EdgesThatAreHeldOutAreNobodysNeighbors) {
   const TemporaryFolder folder("link-encoder");
   folder.Write("graph/edges.npy", NpyEdges(edges));
   const auto backend = MakeDefaultBackend();
-  ASSERT_TRUE(ImportDatabase(*backend, folder / "x.db", OpenDataset(folder / "graph", {}).value(), {}).ok());
+  ASSERT_OK(ImportDatabase(*backend, folder / "x.db", OpenDataset(folder / "graph", {}).value(), {}));
   const auto store = Store::Open(*backend, folder / "x.db").value();
-  const auto data = LoadLinkData(*store, Plenty(), {.valid = 0.1, .test = 0.2, .seed = kSeed});
-  ASSERT_TRUE(data.ok()) << data.status().ToString();
-  ASSERT_GT(data->test.size(), 200u);
-  const auto encoder = LinkEncoder::Make(*data, SmallOptions({1000})).value();
+  ASSERT_OK_AND_ASSIGN(const auto data,
+                       LoadLinkData(*store, Plenty(), {.valid = 0.1, .test = 0.2, .seed = kSeed}));
+  ASSERT_GT(data.test.size(), 200u);
+  const auto encoder = LinkEncoder::Make(data, SmallOptions({1000})).value();
   LinkNeighborhood neighborhood;
-  ASSERT_TRUE(encoder->Sample(0, AllNodes(*data), neighborhood).ok());
+  ASSERT_OK(encoder->Sample(0, AllNodes(data), neighborhood));
   const Pairs sampled = PairsOf(neighborhood.block);
-  EXPECT_EQ(sampled, PairsOf(data->train));
-  for (const auto* held_out : {&data->valid, &data->test}) {
+  EXPECT_EQ(sampled, PairsOf(data.train));
+  for (const auto* held_out : {&data.valid, &data.test}) {
     for (const auto& pair : PairsOf(*held_out)) EXPECT_FALSE(sampled.contains(pair));
   }
 }
@@ -144,9 +145,9 @@ TEST(LinkEncoder, EncodesAllNodesAsItDoesABatchWithAllNeighbors) {
   std::vector<float> values(data.node_count * options.spec.dim);
   for (float& value : values) value = static_cast<float>(rng.Unit() - 0.5);
   LinkNeighborhood neighborhood;
-  ASSERT_TRUE(encoder->Sample(0, AllNodes(data), neighborhood).ok());
+  ASSERT_OK(encoder->Sample(0, AllNodes(data), neighborhood));
   std::vector<float> all = values;
-  ASSERT_TRUE(encoder->EncodeAll(all).ok());
+  ASSERT_OK(encoder->EncodeAll(all));
   const std::span<const float> outputs = encoder->Forward(neighborhood, values).value();
   ASSERT_EQ(outputs.size(), all.size());
   for (size_t i = 0; i < all.size(); i++) ASSERT_NEAR(all[i], outputs[i], 1e-5) << i;
@@ -156,10 +157,10 @@ TEST(LinkEncoder, EncodesAllNodesAsItDoesABatchWithAllNeighbors) {
 class OneBatch {
  public:
   OneBatch(const LinkData& data, const LinkTrainOptions& options) : task_(data, options) {
-    EXPECT_TRUE(task_.MakeEncoder().ok());
+    EXPECT_OK(task_.MakeEncoder());
     task_.StartEpoch(1, {});
     item_.blocks.resize(2);
-    EXPECT_TRUE(task_.Prepare(item_).ok());
+    EXPECT_OK(task_.Prepare(item_));
     Rng rng(kSeed + 1);
     const size_t dims[] = {options.spec.dim, options.spec.relation_dim()};
     for (size_t t = 0; t < 2; t++) {
@@ -180,7 +181,7 @@ class OneBatch {
       gradients[t] = values;
     }
     const double before = task_.loss();
-    EXPECT_TRUE(task_.Compute(item_).ok());
+    EXPECT_OK(task_.Compute(item_));
     for (size_t t = 0; t < 2; t++) {
       for (size_t i = 0; i < gradients[t].size(); i++) gradients[t][i] -= item_.blocks[t].values[i];
     }
@@ -305,32 +306,32 @@ TEST(LinkEncoder, TrainingGoesOnFromAStateToTheSameBits) {
   const auto run = [&](LinkTask& task, uint64_t batch) {
     EmbeddingItem item{.batch = batch};
     item.blocks.resize(2);
-    EXPECT_TRUE(task.Prepare(item).ok());
+    EXPECT_OK(task.Prepare(item));
     const uint32_t dims[] = {options.spec.dim, options.spec.relation_dim()};
     for (size_t t = 0; t < 2; t++) {
       item.blocks[t].values.assign(item.blocks[t].ids.size() * dims[t], 0.1F * static_cast<float>(batch + 1));
       item.blocks[t].state.assign(item.blocks[t].values.size(), 0.0F);
     }
-    EXPECT_TRUE(task.Compute(item).ok());
+    EXPECT_OK(task.Compute(item));
     return item.blocks[0].values;
   };
   LinkTask first(data, options), second(data, options);
   for (LinkTask* task : {&first, &second}) {
-    ASSERT_TRUE(task->MakeEncoder().ok());
-    EXPECT_TRUE(task->TakeState({}).ok());
+    ASSERT_OK(task->MakeEncoder());
+    EXPECT_OK(task->TakeState({}));
     task->StartEpoch(1, {});
   }
   run(first, 0);
   run(first, 1);
   EXPECT_NE(first.State(), second.State());
-  ASSERT_TRUE(second.TakeState(first.State()).ok());
+  ASSERT_OK(second.TakeState(first.State()));
   EXPECT_EQ(run(first, 2), run(second, 2));
   EXPECT_EQ(first.State(), second.State());
 
   const LinkTrainOptions no_encoder = SmallOptions({});
   LinkTask without(data, no_encoder);
   EXPECT_TRUE(without.State().empty());
-  EXPECT_EQ(without.TakeState(first.State()).code(), Code::kCorruption);
+  EXPECT_THAT(without.TakeState(first.State()), IsStatus(Code::kCorruption));
 }
 
 TEST(LinkEncoder, OptionsOutOfRangeAreNamed) {
@@ -338,10 +339,10 @@ TEST(LinkEncoder, OptionsOutOfRangeAreNamed) {
     LinkTrainOptions options = SmallOptions(std::move(fanouts));
     options.encoder_learning_rate = rate;
     const Status status = CheckLinkTrainOptions(options);
-    EXPECT_EQ(status.code(), Code::kUsage);
+    EXPECT_THAT(status, IsStatus(Code::kUsage));
     return std::string(status.message());
   };
-  EXPECT_TRUE(CheckLinkTrainOptions(SmallOptions({1024, 1})).ok());
+  EXPECT_OK(CheckLinkTrainOptions(SmallOptions({1024, 1})));
   EXPECT_THAT(refusal({10, 0}), HasSubstr("fanout is 0"));
   EXPECT_THAT(refusal({1025}), HasSubstr("fanout is 1025"));
   EXPECT_THAT(refusal({1, 1, 1, 1, 1, 1, 1, 1, 1}), HasSubstr("number of fanouts is 9"));
@@ -355,12 +356,12 @@ TEST(LinkEncoder, HoldsNoMoreThanWhatIsStated) {
   const LinkCounts counts{.nodes = data.node_count, .relations = 3, .train_edges = data.train.size()};
   const auto encoder = LinkEncoder::Make(data, options).value();
   LinkNeighborhood neighborhood;
-  ASSERT_TRUE(encoder->Sample(0, AllNodes(data), neighborhood).ok());
+  ASSERT_OK(encoder->Sample(0, AllNodes(data), neighborhood));
   EXPECT_LE(neighborhood.block.nodes.size(), LinkInputNodes(options, counts, data.node_count));
   EXPECT_LE(neighborhood.block.memory_bytes() + neighborhood.sampler->scratch_bytes(),
             LinkEncoderBytes(options, counts, data.node_count));
   MemoryBudget small(LinkEncoderBytes(options, counts, data.node_count));
-  EXPECT_EQ(TrainLinks(data, options, small).status().code(), Code::kOutOfBudget);
+  EXPECT_THAT(TrainLinks(data, options, small), IsStatus(Code::kOutOfBudget));
   EXPECT_EQ(LinkEncoderBytes(SmallOptions({}), counts, data.node_count), 0u);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "link_reference.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -190,11 +191,11 @@ TEST(LinkEvaluateTest, PiecesAndStripsAreRankedAsTheWhole) {
         },
         relations};
     std::vector<uint64_t> done;
-    const auto evaluation = EvaluateLinks(spec, vectors, edges, KnownEdges(known), 2, [&](uint64_t count) {
-      done.push_back(count);
-      return Status::Ok();
-    });
-    ASSERT_TRUE(evaluation.ok()) << evaluation.status().ToString();
+    ASSERT_OK_AND_ASSIGN(const auto evaluation,
+                         EvaluateLinks(spec, vectors, edges, KnownEdges(known), 2, [&](uint64_t count) {
+                           done.push_back(count);
+                           return Status::Ok();
+                         }));
     EXPECT_EQ(rows_max, std::min(node_count, 2048U));
     // The ends of a piece's edges may be all nodes, too.
     EXPECT_EQ(passes, edge_count > 1000 ? 4u : 1u);
@@ -202,8 +203,8 @@ TEST(LinkEvaluateTest, PiecesAndStripsAreRankedAsTheWhole) {
     EXPECT_EQ(done.front(), 0u);
     EXPECT_EQ(done.back(), edge_count);
     const LinkEvaluation expected = BruteForce(spec, nodes, relations, edges, known);
-    ExpectClose(evaluation->raw, expected.raw);
-    ExpectClose(evaluation->filtered, expected.filtered);
+    ExpectClose(evaluation.raw, expected.raw);
+    ExpectClose(evaluation.filtered, expected.filtered);
   }
 }
 
@@ -224,7 +225,7 @@ TEST(LinkEvaluateTest, AFaultOfReadingOrOfTheCallerEndsIt) {
   const LinkVectors vectors{5000, [&](auto ids, auto values) { return CopyRows(nodes, ids, values); },
                             relations};
   const auto stop = [](uint64_t) { return Status(Code::kCancelled, "enough"); };
-  EXPECT_EQ(EvaluateLinks(spec, vectors, edges, KnownEdges({}), 2, stop).status().code(), Code::kCancelled);
+  EXPECT_THAT(EvaluateLinks(spec, vectors, edges, KnownEdges({}), 2, stop), IsStatus(Code::kCancelled));
 }
 
 TEST(LinkEvaluateTest, NothingToRankIsNoFault) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fake_road.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -82,7 +83,7 @@ TEST(Train, SameSeedSameLossesToTheLastBit) {
       losses[run].push_back(report.loss);
       return Status::Ok();
     };
-    ASSERT_TRUE(Train(road, options, callbacks).ok());
+    ASSERT_OK(Train(road, options, callbacks));
   }
   EXPECT_EQ(losses[0], losses[1]);
   EXPECT_NE(losses[0], losses[2]);
@@ -130,7 +131,7 @@ TEST(Train, StopsAtTheNextBatchWhenACallbackSaysSo) {
   callbacks.progress = [&](std::string_view, uint64_t, uint64_t) {
     return ++calls == 5 ? MakeStatus(Code::kCancelled, "interrupted") : Status::Ok();
   };
-  EXPECT_EQ(Train(road, Options(), callbacks).status().code(), Code::kCancelled);
+  EXPECT_THAT(Train(road, Options(), callbacks), IsStatus(Code::kCancelled));
   EXPECT_EQ(calls, 5);
   EXPECT_EQ(road.streams_open, 0);
 }
@@ -140,8 +141,7 @@ TEST(Train, PassesOnTheErrorOfTheRoad) {
   graph.fail_at_batch = 3;
   FakeRoad road(graph);
   const Status status = Train(road, Options(), {}).status();
-  EXPECT_EQ(status.code(), Code::kIoError);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("batch 3"));
+  EXPECT_THAT(status, IsStatus(Code::kIoError, HasSubstr("batch 3")));
   EXPECT_EQ(road.streams_open, 0);
 }
 
@@ -149,7 +149,7 @@ TEST(Train, EvaluatesOnTheSameSampleEveryEpochAndTrainsOnFreshOnes) {
   FakeRoad road{FakeRoadOptions{}};
   TrainOptions options = Options();
   options.epochs = 2;
-  ASSERT_TRUE(Train(road, options, {}).ok());
+  ASSERT_OK(Train(road, options, {}));
   ASSERT_EQ(road.passes.size(), 5u);
   EXPECT_NE(road.passes[0], road.passes[2]);
   EXPECT_EQ(road.passes[1], road.passes[3]);
@@ -182,8 +182,7 @@ TEST(Train, ALossThatIsNoNumberIsAnErrorThatSaysWhatToDo) {
   FakeRoad road{FakeRoadOptions{}};
   road.mutable_features()[0] = std::nanf("");
   const Status status = Train(road, Options(), {}).status();
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_THAT(status.ToString(), HasSubstr("learning rate"));
+  EXPECT_THAT(status, IsStatus(Code::kInvalidArgument, HasSubstr("learning rate")));
 }
 
 TEST(Train, RefusesOptionsOutOfRangeByName) {
@@ -192,7 +191,7 @@ TEST(Train, RefusesOptionsOutOfRangeByName) {
     TrainOptions options = Options();
     change(options);
     const Status status = Train(road, options, {}).status();
-    EXPECT_EQ(status.code(), Code::kUsage) << status.ToString();
+    EXPECT_THAT(status, IsStatus(Code::kUsage));
     return status.ToString();
   };
   EXPECT_THAT(refusal([](TrainOptions& o) { o.dropout = 1; }), HasSubstr("dropout"));

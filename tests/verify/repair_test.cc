@@ -109,7 +109,6 @@ class RepairTest : public testing::Test {
   void PutLayout(const std::string& name) {
     LayoutRecord record{.name = name,
                         .directory = "layouts/" + name + "-1",
-                        .table = "feature",
                         .spec = {.fanouts = {3, 2}, .batch_size = 8},
                         .epochs = 1,
                         .batch_count = 4};
@@ -211,7 +210,7 @@ TEST_F(RepairTest, ADamagedLayoutIsDroppedAndAnotherStays) {
   const RepairReport report = Repair();
   ASSERT_EQ(report.layouts.size(), 2u) << "each once";
   EXPECT_EQ(report.layouts[0].name, "one");
-  EXPECT_EQ(report.layouts[0].fanouts, (std::vector<uint32_t>{3, 2})) << "enough to build it again";
+  EXPECT_EQ(report.layouts[0].spec.fanouts, (std::vector<uint32_t>{3, 2})) << "enough to build it again";
   EXPECT_EQ(report.layouts[1].name, "three");
   EXPECT_TRUE(report.sound());
   EXPECT_FALSE(fs::exists(path_ + "/layouts/one-1"));

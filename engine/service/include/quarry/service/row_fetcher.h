@@ -16,8 +16,8 @@
 #include "quarry/format/types.h"
 #include "quarry/io/backend.h"
 #include "quarry/io/coalesce.h"
-#include "quarry/service/stored_tables.h"
 #include "quarry/storage/merged_reader.h"
+#include "quarry/storage/table_view.h"
 
 namespace quarry {
 
@@ -42,26 +42,15 @@ class RowFetcher {
   // kInvalidArgument names an id beyond the table.
   static Result<Order> Sort(const TableRecord& table, std::span<const NodeId> ids);
   // Reads the next 16 Ki of them, a few milliseconds' worth; false when none are left. kCorruption, kIoError.
-  Result<bool> ReadSome(const StoredTable& table, Order& order, std::span<std::byte> out);
+  Result<bool> ReadSome(const TableView& table, Order& order, std::span<std::byte> out);
 
   // Row ids[i] to out[i * row_bytes]. Errors as both; kCancelled soon after `cancelled` was set. REQUIRES:
   // out has ids.size() rows.
-  Status Read(const StoredTable& table, std::span<const NodeId> ids, std::span<std::byte> out,
+  Status Read(const TableView& table, std::span<const NodeId> ids, std::span<std::byte> out,
               const std::atomic<bool>& cancelled);
 
  private:
-  // A row that is wanted, and where.
-  struct Wanted {
-    NodeId row;
-    uint32_t place;
-  };
-  Status ReadPiece(const StoredTable& table, std::span<const Wanted> rows, std::span<std::byte> out);
-  Status ReadChanged(const StoredTable& table, std::span<const Wanted> rows, std::span<std::byte> out,
-                     std::vector<Wanted>& unchanged);
-  Status ReadFile(const FeatureTable& file, std::span<const Wanted> rows, std::span<std::byte> out);
-
   MergedReader reader_;
-  std::vector<ByteRange> cells_;
 };
 
 }  // namespace quarry

@@ -15,18 +15,16 @@
 #include "quarry/base/status.h"
 #include "quarry/storage/store.h"
 #include "quarry/storage/table_files.h"
+#include "quarry/storage/table_view.h"
 
 namespace quarry {
 
-// A table as a snapshot has it.
-struct StoredTable {
-  TableRecord record;
-  std::shared_ptr<const FeatureTable> file;
-  std::unique_ptr<const RowOverlay> overlay;
-  MemoryBudget::Reservation reservation;  // for the overlay
-};
-
 class StoredTables {
+  struct OpenTable {
+    MemoryBudget::Reservation reservation;  // for the overlay
+    TableView view;
+  };
+
  public:
   // What is read as of one timestamp. Shared by the requests that read it.
   class View {
@@ -35,13 +33,13 @@ class StoredTables {
         : tables_(tables), snapshot_(std::move(snapshot)) {}
     const std::shared_ptr<const Snapshot>& snapshot() const { return snapshot_; }
     // kNotFound lists what there is. Valid as long as the view is.
-    Result<const StoredTable*> Open(std::string_view name);
+    Result<const TableView*> Open(std::string_view name);
 
    private:
     StoredTables& tables_;
     const std::shared_ptr<const Snapshot> snapshot_;
     Mutex mutex_;
-    std::map<std::string, std::unique_ptr<const StoredTable>, std::less<>> open_ QUARRY_GUARDED_BY(mutex_);
+    std::map<std::string, std::unique_ptr<const OpenTable>, std::less<>> open_ QUARRY_GUARDED_BY(mutex_);
   };
 
   // Store and budget outlive it, and it its views.
@@ -53,8 +51,8 @@ class StoredTables {
   Result<TableRecord> Find(std::string_view name) const;
 
  private:
-  Result<std::unique_ptr<const StoredTable>> Open(std::string_view name,
-                                                  const std::shared_ptr<const Snapshot>& snapshot);
+  Result<std::unique_ptr<const OpenTable>> Open(std::string_view name,
+                                                const std::shared_ptr<const Snapshot>& snapshot);
 
   Store& store_;
   MemoryBudget& budget_;

@@ -21,11 +21,12 @@ namespace quarry {
 
 class EdgeValues {
  public:
-  // Opens the section `name` (format/topology.h) of a topology of the store, which has a value of
-  // `value_bytes` for each edge. kCorruption, kOutOfBudget. `budget` outlives it.
-  static Result<std::unique_ptr<EdgeValues>> Open(Store& store, MemoryBudget& budget,
-                                                  const TopologyRecord& record, std::string_view name,
-                                                  uint64_t value_bytes);
+  // Opens the relation ids, or the weights, of a side's edges in a topology of the store; null where there is
+  // one relation, and where edges have no weights. kCorruption, kOutOfBudget. `budget` outlives it.
+  static Result<std::unique_ptr<EdgeValues>> OpenRelations(Store& store, MemoryBudget& budget,
+                                                           const TopologyRecord& record, Adjacency side);
+  static Result<std::unique_ptr<EdgeValues>> OpenWeights(Store& store, MemoryBudget& budget,
+                                                         const TopologyRecord& record, Adjacency side);
 
   // The value of edge i lies at offset() + i * value_bytes() of file(), in 4 KiB pages counted from there.
   const File& file() const { return data_.file; }
@@ -40,6 +41,10 @@ class EdgeValues {
 
  private:
   EdgeValues() = default;
+  static Result<std::unique_ptr<EdgeValues>> Open(Store& store, MemoryBudget& budget,
+                                                  const TopologyRecord& record, std::string_view section,
+                                                  uint64_t value_bytes);
+
   MemoryBudget::Reservation reservation_;
   DataFile data_;
   Section section_;

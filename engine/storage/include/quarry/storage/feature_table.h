@@ -21,6 +21,7 @@
 #include "quarry/format/superblock.h"
 #include "quarry/io/backend.h"
 #include "quarry/io/buffer.h"
+#include "quarry/io/coalesce.h"
 #include "quarry/storage/data_file.h"
 
 namespace quarry {
@@ -38,9 +39,14 @@ class FeatureTable {
   uint32_t block_bytes() const { return data_.block_bytes; }  // the device's logical block: align reads to it
   uint64_t resident_bytes() const { return checksums_.size() * sizeof(uint32_t); }
 
-  // Verifies one cell that was read: a reader of row r fetches geometry().cell_bytes() at CellOffset of cell
-  // CellOfRow(r). kCorruption names file, page and rows.
+  // The cell of the row: the bytes that a reader of the row fetches.
+  ByteRange CellRange(uint64_t row) const {
+    return {geometry_.CellOffset(geometry_.CellOfRow(row)), geometry_.cell_bytes()};
+  }
+  // Verifies one cell that was read. kCorruption names file, page and rows.
   Status VerifyCell(uint64_t cell, std::span<const std::byte> bytes) const;
+  // The row, as encoded, in its cell, which is verified. Errors as VerifyCell's.
+  Result<std::span<const std::byte>> RowIn(uint64_t row, std::span<const std::byte> cell) const;
 
   // Reads rows [first, first + count) into `out` (encoded, row_bytes apart), verified, by large sequential
   // direct reads through an internal buffer of about `buffer_bytes` (more when four groups of rows are

@@ -49,7 +49,9 @@ class Topology {
     const Side& s = sides_[static_cast<int>(side)];
     return {reinterpret_cast<const NodeId*>(s.indices.data()), s.indices.size() / sizeof(NodeId)};
   }
-  uint64_t resident_bytes() const;  // indptr, checksums and loaded indices
+  // What an open one holds before it has loaded indices: indptr and the checksums of pages, of every side.
+  static uint64_t ResidentBytes(const TopologyRecord& record);
+  uint64_t resident_bytes() const;  // the same, and loaded indices
   uint64_t IndicesBytes() const { return edge_count_ * sizeof(NodeId); }
 
   // Reads all indices of a side into memory, verified and in range. The caller has reserved IndicesBytes().
