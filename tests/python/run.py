@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Builds the Python module against a build tree, and runs its tests in an environment of its own.
+"""Builds the Python module against a build tree, and runs its tests.
 
     run.py BUILD             tests without Torch (NumPy alone), and the examples that need none
     run.py BUILD --torch     the others too: with torch and torch_geometric
     run.py --wheel FILE      the tests without Torch against a wheel, in a clean environment
 
-Exits with 77, and a sentence, where what it needs cannot be installed.
+BUILD: by the interpreter QUARRY_PYTHON, or else that of BUILD/python/core (BUILD/python/torch), or else this one.
+With --install that environment is made, with packages of PyPI, where it lacks some. Without, nothing is
+installed: exits with 77, and a sentence, where something is missing.
 """
 
 import argparse
@@ -32,18 +34,31 @@ def has(python: Path, modules: list[str]) -> bool:
     return subprocess.run([python, "-c", f"import {', '.join(modules)}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
 
-def environment(folder: Path, packages: list[str], modules: list[str]) -> Path:
-    """The interpreter of an environment that has these packages."""
-    python = folder / "bin/python"
-    if python.exists() and has(python, modules):
-        return python
+def environment(folder: Path, packages: list[str]) -> Path:
+    """The interpreter of a new environment that has these packages."""
     try:
         venv.create(folder, with_pip=True, clear=True, symlinks=True)
     except (subprocess.CalledProcessError, OSError) as error:
         skip(f"no virtual environment can be made ({error}); Debian's package python3-venv lets one")
+    python = folder / "bin/python"
     installed = subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages], capture_output=True, text=True)
     if installed.returncode != 0:
         skip(f"{', '.join(packages)} cannot be installed: {installed.stderr.strip().splitlines()[-1:]}")
+    return python
+
+
+def interpreter(folder: Path, packages: list[str], modules: list[str], install: bool) -> Path:
+    """One that has these modules, and the headers to build another."""
+    python = Path(os.environ.get("QUARRY_PYTHON") or folder / "bin/python")
+    if not python.exists():
+        python = Path(sys.executable)
+    if not has(python, modules):
+        if not install:
+            skip(f"{python} lacks one of {', '.join(modules)}; `./dev test python` installs them into an environment under the build tree")
+        python = environment(folder, packages)
+    headers = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('include'))"], capture_output=True, text=True).stdout.strip()
+    if not (Path(headers) / "Python.h").exists():
+        skip(f"{headers} has no Python.h, which Debian's package python3-dev brings")
     return python
 
 
@@ -80,6 +95,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", nargs="?", type=Path, help="build tree with client/libquarry.so.0")
     parser.add_argument("--torch", action="store_true")
+    parser.add_argument("--install", action="store_true")
     parser.add_argument("--wheel", type=Path)
     parser.add_argument("tests", nargs="*", help="what follows goes to unittest: -k NAME, -v")
     arguments, others = parser.parse_known_args()
@@ -88,14 +104,14 @@ def main() -> int:
         skip(f"Python {sys.version.split()[0]}: 3.10 is the first that the package is for")
     if arguments.wheel is not None:
         with tempfile.TemporaryDirectory() as folder:
-            python = environment(Path(folder) / "clean", [str(arguments.wheel.resolve()), "numpy>=2.1"], ["quarry"])
+            python = environment(Path(folder) / "clean", [str(arguments.wheel.resolve()), "numpy>=2.1"])
             return run_tests(python, None, selected)
     folder = arguments.build.resolve() / "python"
     library = arguments.build.resolve() / "client/libquarry.so.0"
     packages, modules = NEEDED, ["numpy", "nanobind", "nanobind_backend"]
     if arguments.torch:
         packages, modules = NEEDED + WITH_TORCH, modules + ["torch", "torch_geometric"]
-    python = environment(folder / ("torch" if arguments.torch else "core"), packages, modules)
+    python = interpreter(folder / ("torch" if arguments.torch else "core"), packages, modules, arguments.install)
     return run_tests(python, build(python, library, folder), selected)
 
 

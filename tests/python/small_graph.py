@@ -17,7 +17,7 @@ NODES, DIM, CLASSES = 500, 16, 4
 def arrays(seed: int = 1) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     edges = rng.integers(0, NODES, (2, 4000))
-    edges = np.unique(edges[:, edges[0] != edges[1]], axis=1)
+    edges = np.ascontiguousarray(np.unique(edges[:, edges[0] != edges[1]], axis=1))
     order = rng.permutation(NODES)
     labels = rng.integers(0, CLASSES, NODES)
     labels[::50] = -1
