@@ -208,14 +208,14 @@ void BenchMemory(const Topology& topology, const NeighborLists& csc, std::span<c
       "{:<31}{:>7.2f} M loads/s independent, {:.2f} M dependent: random 4-byte loads from the indices\n",
       "limit, one thread", independent / 1e6, dependent / 1e6);
 
-  auto sampler = Must(NeighborSampler::Make(source, {.fanouts = fanouts}));
+  auto sampler = Must(NeighborSampler::Make(source, {.fanouts = {fanouts.begin(), fanouts.end()}}));
   const Rate one = Run(*sampler, batches, 0, 1, 3);
   PrintRate("one thread", one);
   fmt::print("{:<31}{:>7.2f} of the limit; scratch {}\n", "", one.edges_per_cpu_second() / independent,
              FormatBytes(sampler->scratch_bytes()));
 
   Rate rates[2];
-  auto second = Must(NeighborSampler::Make(source, {.fanouts = fanouts}));
+  auto second = Must(NeighborSampler::Make(source, {.fanouts = {fanouts.begin(), fanouts.end()}}));
   std::thread thread([&] { rates[1] = Run(*second, batches, 1, 2, 3); });
   rates[0] = Run(*sampler, batches, 0, 2, 3);
   thread.join();
@@ -237,7 +237,7 @@ void BenchDisk(const Topology& topology, IoBackend& backend, std::span<const uin
     const auto cache = Must(NeighborCache::Build(backend, topology, Adjacency::kCsc, budget));
     const double build_seconds = MonotonicSeconds() - start;
     const NeighborSource source{.topology = &topology, .backend = &backend, .caches = {cache.get(), nullptr}};
-    auto sampler = Must(NeighborSampler::Make(source, {.fanouts = fanouts}));
+    auto sampler = Must(NeighborSampler::Make(source, {.fanouts = {fanouts.begin(), fanouts.end()}}));
     const Rate rate = Run(*sampler, batches, 0, 1, 3);
     PrintRate(fmt::format("disk ({}), cache {}%", backend.name(), percent), rate);
     const SamplerStats& stats = sampler->stats();

@@ -53,7 +53,7 @@ TEST(LayoutFaultsTest, ABuildWithSegments) {
   SmallWorld world({
       .work = [](SmallWorld& w) -> Status {
         LayoutSpec spec = SmallWorld::LayoutOf("default");
-        spec.batch_size = 12;
+        spec.road.batch_size = 12;
         spec.epochs = 2;
         spec.disk_bytes = 200 * kKiB;
         return w.Build(spec);

@@ -145,12 +145,13 @@ TEST_F(PlannedRoadTest, RepeatsTheLiveEpochsForEveryPolicyAndDiskBudget) {
 }
 
 TEST_F(PlannedRoadTest, WithReplacementItRepeatsTheLiveEpochsToo) {
+  OpenRoad open(database().path(), SmallOptions());
+  const std::vector<Meaning> distinct = Live(open, 1)[0];
   LiveRoadOptions live = SmallOptions();
   live.spec.replace = true;
-  OpenRoad open(database().path(), live);
+  open.Reopen(live);
   const std::vector<std::vector<Meaning>> expected = Live(open, 2);
-  OpenRoad distinct(database().path(), SmallOptions());
-  EXPECT_NE(Live(distinct, 1)[0], expected[0]);
+  EXPECT_NE(distinct, expected[0]);
   LayoutSpec spec = SmallSpec(live);
   spec.epochs = 2;
   spec.road.cache_bytes = FeatureBytes() / 5;

@@ -102,7 +102,7 @@ TEST(SeedOrderTest, NamesAreReadAsTheyAreWritten) {
   }
   const Status status = ParseName<SeedOrder>("sorted").status();
   EXPECT_EQ(status.code(), Code::kUsage);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("random and proximity"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("random, proximity"));
 }
 
 // A layout is planned on this order and trained from later: it must never change.

@@ -218,12 +218,12 @@ TEST_F(LargeWriteTest, OnlySoManyCommitsCanComeMeanwhile) {
   DeltaLog log("db", open, /*commits_beside_max=*/3);
   auto large = log.BeginLargeWrite(manifest).value();
   ASSERT_OK(large->Add(BatchOf({{9, 9}})));
-  EXPECT_EQ(log.Write(manifest, BatchOf({{1, 1}}), {}).value(), 1u);
-  EXPECT_EQ(log.Write(manifest, BatchOf({{1, 2}}), {}).value(), 2u);
-  const auto refused = log.Write(manifest, BatchOf({{1, 3}}), {});
+  EXPECT_EQ(log.Write(*manifest, BatchOf({{1, 1}}), {}).value(), 1u);
+  EXPECT_EQ(log.Write(*manifest, BatchOf({{1, 2}}), {}).value(), 2u);
+  const auto refused = log.Write(*manifest, BatchOf({{1, 3}}), {});
   EXPECT_THAT(refused, IsStatus(Code::kBusy, HasSubstr("2 commits have come")));
   EXPECT_EQ(large->Commit().value(), 3u);
-  EXPECT_EQ(log.Write(manifest, BatchOf({{1, 4}}), {}).value(), 4u);
+  EXPECT_EQ(log.Write(*manifest, BatchOf({{1, 4}}), {}).value(), 4u);
 }
 
 // Random operations against a map of versions: the rows of every commit, by timestamp.
