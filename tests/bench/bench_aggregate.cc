@@ -17,6 +17,7 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/io/buffer.h"
+#include "quarry/sampling/block.h"
 #include "quarry/trainer/aggregate.h"
 #include "sage_model.h"
 
