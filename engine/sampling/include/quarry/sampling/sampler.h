@@ -66,8 +66,8 @@ class NeighborSampler {
   static constexpr uint32_t kFanoutMax = 1024;
   static constexpr uint32_t kHopsMax = 8;
 
-  // Of the spec: fanouts, each 1..kFanoutMax. kUsage names a bad one. kInvalidArgument
-  // when the direction needs a side that the topology lacks.
+  // Takes fanouts (each 1..kFanoutMax) and replacement from the spec. kUsage names a bad fanout;
+  // kInvalidArgument when the direction needs a side that the topology lacks.
   static Result<std::unique_ptr<NeighborSampler>> Make(const NeighborSource& source, const RoadSpec& spec);
   virtual ~NeighborSampler() = default;
 
