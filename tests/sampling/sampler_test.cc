@@ -106,10 +106,11 @@ TEST(NeighborSampler, DrawsFromBothSidesAsFromOneList) {
 }
 
 TEST(NeighborSampler, DrawsWithReplacementIndependentlyAndUniformly) {
-  // Node 0 has five in-neighbors and two out-neighbors, node 1 one in-neighbor, node 2 none.
-  const auto topology =
-      Topology::FromMemory({0, 5, 6, 6, 6, 6, 6, 6, 6, 6}, std::vector<NodeId>{1, 2, 3, 4, 5, 8},
-                           {0, 2, 2, 2, 2, 2, 2, 2, 2, 2}, std::vector<NodeId>{6, 7});
+  // Edges 3..7 -> 0, 8 -> 1, 0 -> 9, 0 -> 10: node 0 has five in-neighbors and two out-neighbors, node 1 one
+  // neighbor, node 2 none.
+  const auto topology = Topology::FromMemory(
+      {0, 5, 6, 6, 6, 6, 6, 6, 6, 6, 7, 8}, std::vector<NodeId>{3, 4, 5, 6, 7, 8, 0, 0},
+      {0, 2, 2, 2, 3, 4, 5, 6, 7, 8, 8, 8}, std::vector<NodeId>{9, 10, 0, 0, 0, 0, 0, 1});
   ASSERT_TRUE(topology.ok());
   constexpr uint32_t kFanout = 3;
   constexpr int kRounds = 20'000;

@@ -27,6 +27,8 @@ class PreparationTest : public testing::Test {
     served_ = std::make_unique<ServedDatabase>(testing_util::TinyGraph{}, std::move(backend));
     served_->Start();
   }
+  // Half of a session's memory builds epochs, which takes 42 MiB for the smallest graph.
+  static constexpr uint64_t kSessionBytes = 128 << 20;
   // A client whose first epoch is being asked for.
   struct Asking {
     std::unique_ptr<WirePeer> peer;
@@ -34,7 +36,7 @@ class PreparationTest : public testing::Test {
   };
   Asking Ask() {
     Asking asking{.peer = std::make_unique<WirePeer>(served_->socket())};
-    EXPECT_OK(asking.peer->Open());
+    EXPECT_OK(asking.peer->Open(kSessionBytes));
     const wire::SuperbatchSpec epochs = {.live = {.fanouts = {4, 3}, .batch_size = 4}};
     const auto opened = asking.peer->OpenStream({.road = epochs});
     EXPECT_OK(opened);
