@@ -95,7 +95,13 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   Result<LayoutRecord> WaitForBuild(const PassOptions& pass) {
     const ScopedSpan span("wait for the plan", pass.pass);
     const std::stop_callback give_up(pass.stop, [this] { cancelled_ = true; });
-    return building_.Get();
+    Result<LayoutRecord> built = building_.Get();
+    if (built.status().code() == Code::kOutOfBudget) {
+      return MakeStatus(Code::kOutOfBudget,
+                        "{}; epochs are built in half of a road's memory, so give it twice that",
+                        built.status().message());
+    }
+    return built;
   }
 
   void StartBuild(uint64_t pass) {

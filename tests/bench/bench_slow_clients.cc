@@ -65,7 +65,7 @@ TEST_F(SlowClientsBench, ClientsThatNeverReadCostNothing) {
         const auto lookup = wire::EncodeRequest(1, wire::Lookup{"feature", std::vector<NodeId>(500, 9)});
         for (uint8_t i = 0; i < 4; ++i) {
           peers.push_back(std::make_unique<WirePeer>(served_.socket()));
-          ASSERT_OK(peers.back()->Open(16 * kMiBytes, wire::kInline, i));
+          ASSERT_OK(peers.back()->Open(16 * kMiB, wire::kInline, i));
           for (uint64_t id = 1000;; ++id) {  // until the server hears it no more
             std::vector<std::byte> frame = *lookup;
             std::memcpy(&frame[8], &id, 8);
@@ -88,7 +88,7 @@ class Dripper {
       const bool in_session = i % 2 == 0;
       wire::Request request = wire::Hello{};
       if (in_session) {
-        EXPECT_OK(peers_.back()->Open(kMiBytes, wire::kInline, static_cast<uint8_t>(i)));
+        EXPECT_OK(peers_.back()->Open(kMiB, wire::kInline, static_cast<uint8_t>(i)));
         request = wire::Lookup{"feature", std::vector<NodeId>(100, kUntouched)};
       }
       frames_.push_back(wire::EncodeRequest(kId, request).value());
@@ -235,7 +235,7 @@ class Trainer {
 TEST_F(SlowClientsBench, AClientThatAsksForEverythingGetsNoMoreThanAnotherTrainer) {
   // Its share of the batches that it and the other get in the same time.
   const auto share_beside = [&](uint64_t budget_bytes, int streams) {
-    Trainer own(served_.socket(), 32 * kMiBytes, 1, 1);
+    Trainer own(served_.socket(), 32 * kMiB, 1, 1);
     Trainer other(served_.socket(), budget_bytes, streams, 2);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const auto own_before = static_cast<double>(own.batches());
@@ -248,7 +248,7 @@ TEST_F(SlowClientsBench, AClientThatAsksForEverythingGetsNoMoreThanAnotherTraine
   // The best of five, since the machine has other things to do.
   double ordinary = 0, greedy = 0;
   for (int attempt = 0; attempt < 5 && (attempt == 0 || greedy < 0.9 * ordinary); ++attempt) {
-    ordinary = share_beside(32 * kMiBytes, 1);
+    ordinary = share_beside(32 * kMiB, 1);
     greedy = share_beside(uint64_t{1} << 40, 4);
     printf("beside another trainer the share is %.2f, beside one that asks for everything %.2f\n", ordinary,
            greedy);

@@ -19,15 +19,11 @@
 
 #include "quarry_process.h"
 
+namespace quarry {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using quarry::Lines;
-using quarry::Outcome;
-using quarry::Process;
-using quarry::ReadFile;
-using quarry::Words;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
@@ -1036,3 +1032,4 @@ TEST_F(CliTest, InterruptedLinkPredictionStops) {
 }
 
 }  // namespace
+}  // namespace quarry

@@ -70,7 +70,7 @@ struct ReadTrace {
   std::map<std::string, std::set<uint64_t>> numbers;
 };
 
-constexpr const char* kTrain =
+constexpr const char* kTrainSmall =
     " --hidden 8 --batch-size 100 --epochs 2 --memory 256MiB --threads 2 --torch-threads 1 --layers 2 "
     "--fanout 5,5";
 
@@ -102,7 +102,7 @@ TEST_F(CliWatchTest, EveryLongCommandTraces) {
 }
 
 TEST_F(CliWatchTest, ATraceOfTrainingHasSpansOfEveryStage) {
-  const Outcome trained = Run(std::string("train db --trace train.json") + kTrain);
+  const Outcome trained = Run(std::string("train db --trace train.json") + kTrainSmall);
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   EXPECT_THAT(trained.err, HasSubstr("train.json: "));
   ReadTrace live(root_ / "train.json");
@@ -119,7 +119,7 @@ TEST_F(CliWatchTest, ATraceOfTrainingHasSpansOfEveryStage) {
   ASSERT_EQ(built.exit_code, 0) << built.err;
   EXPECT_THAT(ReadTrace(root_ / "build.json").All(),
               IsSupersetOf({"sample an epoch ahead", "plan the cache", "encode blocks", "pack"}));
-  const Outcome planned = Run(std::string("train db --layout default --trace planned.json") + kTrain);
+  const Outcome planned = Run(std::string("train db --layout default --trace planned.json") + kTrainSmall);
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
   ReadTrace trace(root_ / "planned.json");
   EXPECT_THAT(trace.spans["load"], IsSupersetOf({"start reads", "load"}));

@@ -110,23 +110,10 @@ class PlotTest : public testing::Test {
 
   // A run as `quarry train --json` prints it.
   static void SaveRun(const std::string& name, int epochs) {
-    if (QUARRY_TRAINS) {
-      return Save(name,
-                  "train db --json --layers 1 --fanout 5 --hidden 8 --memory 256MiB --threads 1 "
-                  "--torch-threads 1 --epochs " +
-                      std::to_string(epochs));
-    }
-    std::string text;
-    for (int epoch = 1; epoch <= epochs; epoch++) {
-      text += json{{"epoch", epoch},
-                   {"loss", 2.0 / epoch},
-                   {"valid_accuracy", 0.9 - 0.5 / epoch},
-                   {"valid_auc", nullptr},
-                   {"test_accuracy", nullptr}}
-                  .dump() +
-              "\n";
-    }
-    Write(name, text + json{{"summary", {{"epochs", epochs}, {"loss", 2.0 / epochs}}}}.dump() + "\n");
+    return Save(name,
+                "train db --json --layers 1 --fanout 5 --hidden 8 --memory 256MiB --threads 1 "
+                "--torch-threads 1 --epochs " +
+                    std::to_string(epochs));
   }
 
   static inline fs::path root_;

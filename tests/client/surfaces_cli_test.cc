@@ -180,8 +180,9 @@ TEST_F(SurfacesTest, NamesDoNotSteerTheTerminal) {
     EXPECT_THAT(rows.out, HasSubstr("r" + shown));
     ExpectTame(rows.out);
   }
-  const Outcome json = Run("sql wild.db --json SELECT/**/name/**/FROM/**/relations");
-  EXPECT_EQ(nlohmann::json::parse(json.out)[0]["name"], "r" + wild) << "an escape of JSON, not another name";
+  const Outcome document = Run("sql wild.db --json SELECT/**/name/**/FROM/**/relations");
+  EXPECT_EQ(nlohmann::json::parse(document.out)[0]["name"], "r" + wild)
+      << "an escape of JSON, not another name";
   EXPECT_THAT(Run("sql wild.db --csv SELECT/**/name/**/FROM/**/relations").out, HasSubstr("r" + wild))
       << "bytes, for programs";
   for (const std::string& arguments :

@@ -17,13 +17,11 @@
 
 #include "quarry_process.h"
 
+namespace quarry {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using quarry::Lines;
-using quarry::Outcome;
-using quarry::Process;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -38,7 +36,7 @@ constexpr const char* kLink =
     "--valid-share 1% --test-share 1% ";
 
 // What does not depend on the machine, to the last bit: of every epoch, and of the end.
-std::string ResultsIn(const std::string& out) {
+std::string TrainingResultsIn(const std::string& out) {
   std::string results;
   for (const std::string& line : Lines(out)) {
     const json object = json::parse(line);
@@ -142,7 +140,7 @@ TEST_F(TrainRemoteTest, ATrainerCannotTellAServerFromADatabase) {
   for (const std::string& road : roads) {
     const Outcome outcome = Run("train db --memory 256MiB" + std::string(kTrain) + "128" + road);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-    embedded.push_back(ResultsIn(outcome.out));
+    embedded.push_back(TrainingResultsIn(outcome.out));
   }
   const Server server;
   for (size_t i = 0; i < std::size(roads); i++) {
@@ -150,7 +148,7 @@ TEST_F(TrainRemoteTest, ATrainerCannotTellAServerFromADatabase) {
     const Outcome outcome =
         Run("train unix:run/socket --memory 256MiB" + std::string(kTrain) + "128" + roads[i]);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-    EXPECT_EQ(ResultsIn(outcome.out), embedded[i]);
+    EXPECT_EQ(TrainingResultsIn(outcome.out), embedded[i]);
     const json summary = SummaryIn(outcome.out);
     EXPECT_EQ(summary["trainers"], 1);
     EXPECT_EQ(summary["batches"], 30);  // 3 epochs of 1200 nodes
@@ -175,7 +173,7 @@ TEST_F(TrainRemoteTest, ATrainerWithoutSharedMemoryLosesNothing) {
   const std::string node = "--memory 256MiB" + std::string(kTrain) + "128";
   const auto [mapped, mapped_bytes] = train(node);
   const auto [through, through_bytes] = train("--inline " + node);
-  EXPECT_EQ(ResultsIn(through), ResultsIn(mapped));
+  EXPECT_EQ(TrainingResultsIn(through), TrainingResultsIn(mapped));
   const uint64_t row_bytes = SummaryIn(through)["input_nodes"].get<uint64_t>() * 16 * sizeof(float);
   EXPECT_GT(through_bytes, row_bytes);
   EXPECT_LT(mapped_bytes, row_bytes / 2);
@@ -184,7 +182,7 @@ TEST_F(TrainRemoteTest, ATrainerWithoutSharedMemoryLosesNothing) {
       "--task link --dim 8 --epochs 1 --seed 3 --embedding-mode sync --valid-share 5% --test-share 5% --json";
   const auto [mapped_link, mapped_link_bytes] = train(link);
   const auto [link_through, link_bytes] = train("--inline " + link);
-  EXPECT_EQ(ResultsIn(link_through), ResultsIn(mapped_link));
+  EXPECT_EQ(TrainingResultsIn(link_through), TrainingResultsIn(mapped_link));
   EXPECT_GT(link_bytes, 2 * mapped_link_bytes);
 
   const Outcome sql =
@@ -257,8 +255,8 @@ TEST_F(TrainRemoteTest, ARunGoesOnToTheLastBitWhoeverDies) {
     ASSERT_EQ(all.exit_code, 0) << all.err;
     const size_t lines = Lines(rest.out).size();
     EXPECT_GE(lines, 3u);
-    EXPECT_EQ(ResultsIn(rest.out), LastOf(ResultsIn(all.out), lines));
-    EXPECT_EQ(ResultsIn(more.out), LastOf(ResultsIn(whole(longer).out), 2));
+    EXPECT_EQ(TrainingResultsIn(rest.out), LastOf(TrainingResultsIn(all.out), lines));
+    EXPECT_EQ(TrainingResultsIn(more.out), LastOf(TrainingResultsIn(whole(longer).out), 2));
   }
 }
 
@@ -279,7 +277,7 @@ TEST_F(TrainRemoteTest, WorkersGoOnTogetherFromOneCheckpoint) {
   ASSERT_EQ(Run("train db --workers 2 --epochs 2" + options).exit_code, 0);
   const Outcome rest = Run("train db --workers 2 --epochs 4 --resume" + options);
   ASSERT_EQ(rest.exit_code, 0) << rest.err;
-  EXPECT_EQ(ResultsIn(rest.out), LastOf(ResultsIn(all.out), 3));
+  EXPECT_EQ(TrainingResultsIn(rest.out), LastOf(TrainingResultsIn(all.out), 3));
   const Outcome alone = Run("train db --epochs 4 --resume" + options);
   EXPECT_EQ(alone.exit_code, 2);
   EXPECT_THAT(alone.err, HasSubstr("--workers is not set, but was 2"));
@@ -315,7 +313,7 @@ TEST_F(TrainRemoteTest, LinksAreLearnedFromAServersEdges) {
     const Server server;
     const Outcome remote = Run("train unix:run/socket" + options + shares + encoder);
     ASSERT_EQ(remote.exit_code, 0) << remote.err;
-    EXPECT_EQ(ResultsIn(remote.out), ResultsIn(embedded.out));
+    EXPECT_EQ(TrainingResultsIn(remote.out), TrainingResultsIn(embedded.out));
     EXPECT_GT(SummaryIn(remote.out)["test_mrr"], 0);
     EXPECT_EQ(SummaryIn(remote.out)["memory_budget_bytes"], 128 << 20);
   }
@@ -362,13 +360,14 @@ TEST_F(TrainRemoteTest, LinksGoOnToTheLastBitWhoeverDies) {
     }
     const size_t lines = Lines(rest.out).size();
     EXPECT_GE(lines, 3u);
-    EXPECT_EQ(ResultsIn(rest.out), LastOf(ResultsIn(all.out), lines));
+    EXPECT_EQ(TrainingResultsIn(rest.out), LastOf(TrainingResultsIn(all.out), lines));
 
     const Outcome more = Run("train db --resume" + longer + options);
     ASSERT_EQ(more.exit_code, 0) << more.err;
     EXPECT_EQ(SummaryIn(more.out)["tables"], "stored");
     const Outcome embedded = Run("train db" + longer + kLink + encoder);
-    EXPECT_EQ(ResultsIn(more.out), LastOf(ResultsIn(embedded.out), 3)) << "the last epoch is ranked again";
+    EXPECT_EQ(TrainingResultsIn(more.out), LastOf(TrainingResultsIn(embedded.out), 3))
+        << "the last epoch is ranked again";
     ASSERT_EQ(Run("verify db").exit_code, 0);
     for (const char* what : {"training killed", "embeddings killed-nodes", "embeddings killed-relations"}) {
       const Outcome dropped = Run("drop db " + std::string(what) + " --yes");
@@ -396,7 +395,7 @@ TEST_F(TrainRemoteTest, LinksOutliveTheirServer) {
   const Outcome rest = Run("train unix:run/socket --resume" + epochs + options);
   ASSERT_EQ(rest.exit_code, 0) << rest.err;
   const Outcome whole = Run("train unix:run/socket" + epochs + kLink);
-  EXPECT_EQ(ResultsIn(rest.out), LastOf(ResultsIn(whole.out), Lines(rest.out).size()));
+  EXPECT_EQ(TrainingResultsIn(rest.out), LastOf(TrainingResultsIn(whole.out), Lines(rest.out).size()));
 }
 
 TEST_F(TrainRemoteTest, RunsOfLinksAreNeitherLostNorMixedUp) {
@@ -459,7 +458,7 @@ TEST_F(TrainRemoteTest, WorkersLearnWhatOneTrainerDoes) {
   const Outcome again = Run("train db --workers 2" + std::string(kTrain) + "64");
   ASSERT_EQ(one.exit_code, 0) << one.err;
   ASSERT_EQ(two.exit_code, 0) << two.err;
-  EXPECT_EQ(ResultsIn(two.out), ResultsIn(again.out)) << "in order, and to the last bit";
+  EXPECT_EQ(TrainingResultsIn(two.out), TrainingResultsIn(again.out)) << "in order, and to the last bit";
   ASSERT_EQ(Lines(two.out).size(), 4u) << "of one of them alone:\n" << two.out;
   const json summary = SummaryIn(two.out);
   EXPECT_EQ(summary["trainers"], 2);
@@ -563,3 +562,4 @@ TEST_F(TrainRemoteTest, EpochsOfAKilledProcessGoWithTheNextWriterAndThoseOfALivi
 }
 
 }  // namespace
+}  // namespace quarry

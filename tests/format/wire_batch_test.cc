@@ -27,7 +27,7 @@ namespace {
 using testing::ElementsAreArray;
 using testing::HasSubstr;
 
-constexpr uint64_t kSeed = 20240612;
+constexpr uint64_t kBatchSeed = 20240612;
 
 // Memory of exactly so many bytes, aligned as slots are: one byte further is an error of ASan's.
 class Slot {
@@ -146,8 +146,8 @@ void ExpectSame(A a, B b) {
 
 TEST(WireBatchTest, WhatIsWrittenIsReadInPlace) {
   for (uint64_t round = 0; round < 300; ++round) {
-    SCOPED_TRACE(fmt::format("seed {}", MixSeed(kSeed, round)));
-    Rng rng(MixSeed(kSeed, round));
+    SCOPED_TRACE(fmt::format("seed {}", MixSeed(kBatchSeed, round)));
+    Rng rng(MixSeed(kBatchSeed, round));
     const BatchShape shape = RandomShape(rng);
     const Slot slot(BatchBytes(shape).value());
     const Slot outside(shape.rows_outside ? shape.rows * shape.stride_bytes : 0);
@@ -237,8 +237,8 @@ TEST(WireBatchTest, TheHeaderIsTheseBytes) {
 
 TEST(WireBatchTest, EveryFlippedByteGivesAnErrorOrViewsInBounds) {
   for (uint64_t round = 0; round < 6; ++round) {
-    SCOPED_TRACE(fmt::format("seed {}", MixSeed(kSeed, round)));
-    Rng rng(MixSeed(kSeed, round));
+    SCOPED_TRACE(fmt::format("seed {}", MixSeed(kBatchSeed, round)));
+    Rng rng(MixSeed(kBatchSeed, round));
     const MadeBatch made = MakeBatch(rng, RandomShape(rng));
     uint64_t refused = 0, checked = 0;
     for (size_t at = 0; at < made.slot.span().size(); ++at) {
@@ -266,8 +266,8 @@ TEST(WireBatchTest, HostileHeadersGiveErrorsOrViewsInBounds) {
                                    0xfffffffe, 0xffffffff, 0x100000000, 1ull << 62, 1ull << 63,
                                    ~0ull,      ~0ull - 63, ~0ull - 7};
   for (uint64_t round = 0; round < 40; ++round) {
-    SCOPED_TRACE(fmt::format("seed {}", MixSeed(kSeed, round)));
-    Rng rng(MixSeed(kSeed, round));
+    SCOPED_TRACE(fmt::format("seed {}", MixSeed(kBatchSeed, round)));
+    Rng rng(MixSeed(kBatchSeed, round));
     const MadeBatch made = MakeBatch(rng, RandomShape(rng));
     const std::vector<std::byte> header(made.slot.span().begin(),
                                         made.slot.span().begin() + kBatchHeaderBytes);
@@ -293,7 +293,7 @@ TEST(WireBatchTest, HostileHeadersGiveErrorsOrViewsInBounds) {
 }
 
 TEST(WireBatchTest, ASlotThatIsTooSmallIsRefused) {
-  Rng rng(kSeed);
+  Rng rng(kBatchSeed);
   BatchShape shape = {.hops = 1, .seeds = 2, .targets = 2, .nodes = 5, .edges = 6, .dim = 4, .rows = 5};
   shape.stride_bytes = 16;
   const MadeBatch made = MakeBatch(rng, shape);
@@ -310,7 +310,7 @@ TEST(WireBatchTest, ASlotThatIsTooSmallIsRefused) {
 }
 
 TEST(WireBatchTest, ASlotAtACrookedPlaceIsRefused) {
-  Rng rng(kSeed);
+  Rng rng(kBatchSeed);
   const MadeBatch made = MakeBatch(rng, {.hops = 1, .seeds = 1, .targets = 1, .nodes = 2, .edges = 1});
   const Slot larger(made.slot.span().size() + 8);
   std::ranges::copy(made.slot.span(), larger.span().begin() + 8);
@@ -345,7 +345,7 @@ TEST(WireBatchTest, ShapesThatCannotBeAreRefused) {
 }
 
 TEST(WireBatchTest, ArraysThatAreNoBlockAreCorrupt) {
-  Rng rng(kSeed);
+  Rng rng(kBatchSeed);
   BatchShape shape = {.hops = 2,
                       .seeds = 2,
                       .targets = 4,
@@ -396,7 +396,7 @@ TEST(WireBatchTest, MemoryThatChangesMeanwhileNeverLeadsOutOfIt) {
   ASSERT_NE(memory, MAP_FAILED);
   ASSERT_EQ(mprotect(static_cast<std::byte*>(memory) + mapped, page, PROT_NONE), 0);
   const std::span<std::byte> slot(static_cast<std::byte*>(memory) + mapped - bytes, bytes);
-  Rng rng(kSeed);
+  Rng rng(kBatchSeed);
   FillBlock(rng, WriteBatchHeader(shape, slot).value());
   const uint64_t offsets = kBatchHeaderBytes;  // of hops, then of lists
 

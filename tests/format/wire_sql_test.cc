@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kSeed = 90'125;
+constexpr uint64_t kSqlSeed = 90'125;
 
 SqlValue RandomValue(Rng& rng) {
   switch (rng.Below(5)) {
@@ -42,8 +42,8 @@ bool IsSame(const SqlValueView& view, const SqlValue& value) {
 }
 
 TEST(WireSqlTest, ParametersComeBackEqual) {
-  SCOPED_TRACE(kSeed);
-  Rng rng(kSeed);
+  SCOPED_TRACE(kSqlSeed);
+  Rng rng(kSqlSeed);
   for (int round = 0; round < 200; ++round) {
     std::vector<SqlValue> values(rng.Below(20));
     for (SqlValue& value : values) value = RandomValue(rng);
@@ -60,8 +60,8 @@ TEST(WireSqlTest, ParametersComeBackEqual) {
 }
 
 TEST(WireSqlTest, RowsComeBackEqualHoweverTheyAreCut) {
-  SCOPED_TRACE(kSeed);
-  Rng rng(kSeed);
+  SCOPED_TRACE(kSqlSeed);
+  Rng rng(kSqlSeed);
   for (int round = 0; round < 100; ++round) {
     const size_t columns = 1 + rng.Below(6);
     std::vector<SqlValue> values(columns * rng.Below(30));

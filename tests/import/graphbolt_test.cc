@@ -67,7 +67,7 @@ tasks:
 struct Change {
   std::string from, to;
 };
-void WriteSet(const TemporaryFolder& folder, const std::optional<Change>& change = {}) {
+void WriteFolder(const TemporaryFolder& folder, const std::optional<Change>& change = {}) {
   std::string metadata = kMetadata;
   if (change.has_value()) {
     const size_t at = metadata.find(change->from);
@@ -86,7 +86,7 @@ void WriteSet(const TemporaryFolder& folder, const std::optional<Change>& change
 
 TEST(GraphBoltTest, AFolderIsTakenAsItsMetadataSays) {
   const TemporaryFolder folder("gb");
-  WriteSet(folder);
+  WriteFolder(folder);
   folder.Write("edges.npy", "not what the metadata names");
   ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
   EXPECT_EQ(dataset.node_count, 5u);
@@ -125,7 +125,7 @@ graph:
 // A feature "label" has the labels of all nodes, also of those in no set.
 TEST(GraphBoltTest, LabelsOfAllNodesComeFirst) {
   const TemporaryFolder folder("gb");
-  WriteSet(folder);
+  WriteFolder(folder);
   std::string metadata = kMetadata;
   metadata.replace(metadata.find("domain: edge"), 12, "domain: node");
   metadata.replace(metadata.find("name: weight"), 12, "name: label");
@@ -198,7 +198,7 @@ TEST(GraphBoltTest, MetadataThatCannotBeIsRefused) {
   };
   for (const auto& [change, words] : cases) {
     const TemporaryFolder folder("gb");
-    WriteSet(folder, change);
+    WriteFolder(folder, change);
     EXPECT_EQ(Refusal(folder), words) << change.to;
   }
 }
@@ -232,7 +232,7 @@ TEST(GraphBoltTest, ArraysThatCannotBeAreRefused) {
   };
   for (const Damage& damage : cases) {
     const TemporaryFolder folder("gb");
-    WriteSet(folder);
+    WriteFolder(folder);
     folder.Write("set/tall.npy", NpyFile<int64_t>({0, 1, 2, 3, 4, 0}, {3, 2}));
     folder.Write(damage.file, damage.bytes);
     EXPECT_EQ(Refusal(folder), damage.words);
@@ -247,7 +247,7 @@ TEST(GraphBoltTest, LinksThatLeadOutOfTheFolderAreRefusedUnread) {
                            "set/pairs.npy", "metadata.yaml", "data"}) {
     SCOPED_TRACE(file);
     const TemporaryFolder folder("gb");
-    WriteSet(folder);
+    WriteFolder(folder);
     const std::string target = std::string(file) == "data" ? elsewhere / "data" : secret;
     if (std::string(file) == "metadata.yaml") elsewhere.Write("secret.npy", kMetadata);
     std::filesystem::remove_all(folder / file);
@@ -259,7 +259,7 @@ TEST(GraphBoltTest, LinksThatLeadOutOfTheFolderAreRefusedUnread) {
     elsewhere.Write("secret.npy", "secret,words\n");
   }
   const TemporaryFolder folder("gb");
-  WriteSet(folder);
+  WriteFolder(folder);
   std::filesystem::rename(folder / "edges/all.csv", folder / "edges/there.csv");
   std::filesystem::create_symlink("../edges/there.csv", folder / "edges/all.csv");
   EXPECT_OK(OpenDataset(folder.path(), {})) << "within the folder links are followed";
@@ -270,7 +270,7 @@ TEST(GraphBoltTest, LinksThatLeadOutOfTheFolderAreRefusedUnread) {
 
 TEST(GraphBoltTest, MoreSeedsThanNodesAreRefusedUnread) {
   const TemporaryFolder folder("gb");
-  WriteSet(folder);
+  WriteFolder(folder);
   folder.Write("set/train.npy", NpyVector<int64_t>({0, 1, 2, 3, 4, 0}));
   folder.Write("set/train_labels.npy", NpyVector<int64_t>({0, 1, 2, 3, 0, 0}));
   EXPECT_EQ(

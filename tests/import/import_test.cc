@@ -31,7 +31,7 @@ using testing::HasSubstr;
 
 constexpr uint64_t kNodes = 4;
 
-void WriteSet(const TemporaryFolder& folder) {
+void WriteNamedSet(const TemporaryFolder& folder) {
   folder.Write("set/edges.npy", NpyEdges({{0, 1}, {1, 2}, {3, 0}, {0, 2}, {0, 1}}));
   folder.Write("set/features.npy", NpyFile<float>({1, 2, 3, 4, 5, 6, 7, 8}, {kNodes, 2}));
   folder.Write("set/labels.npy", NpyVector<int64_t>({0, 2, -1, 1}));
@@ -103,7 +103,7 @@ class ImportTest : public testing::Test {
 };
 
 TEST_F(ImportTest, WhatComesInIsWhatLiesInTheDatabase) {
-  WriteSet(folder_);
+  WriteNamedSet(folder_);
   const Status status = Import(*backend_, database_ + "//", folder_ / "set", {.both_directions = true});
   ASSERT_OK(status);
   EXPECT_FALSE(fs::exists(database_ + ".importing"));
@@ -122,7 +122,7 @@ TEST_F(ImportTest, WhatComesInIsWhatLiesInTheDatabase) {
 }
 
 TEST_F(ImportTest, TwoDatabasesHaveTwoIds) {
-  WriteSet(folder_);
+  WriteNamedSet(folder_);
   ASSERT_OK(Import(*backend_, database_, folder_ / "set"));
   ASSERT_OK(Import(*backend_, folder_ / "b.db", folder_ / "set"));
   const auto other = Store::Open(*backend_, folder_ / "b.db");
@@ -130,7 +130,7 @@ TEST_F(ImportTest, TwoDatabasesHaveTwoIds) {
 }
 
 TEST_F(ImportTest, UndirectedStoresBothDirectionsOnce) {
-  WriteSet(folder_);
+  WriteNamedSet(folder_);
   ASSERT_OK(Import(*backend_, database_, folder_ / "set", {.undirected = true}));
   const auto store = OpenSound();
   EXPECT_EQ(ReadLists(*store, "graph"), (Lists{{1, 2, 3}, {0, 2}, {0, 1}, {0}}));
@@ -138,7 +138,7 @@ TEST_F(ImportTest, UndirectedStoresBothDirectionsOnce) {
 }
 
 TEST_F(ImportTest, ReverseEdgesAreARelationOfTheirOwn) {
-  WriteSet(folder_);
+  WriteNamedSet(folder_);
   ASSERT_OK(Import(*backend_, database_, folder_ / "set", {.add_reverse = true, .deduplicate = true}));
   const auto store = OpenSound();
   EXPECT_EQ(store->manifest()->topologies[0].relation_count, 2u);
@@ -164,7 +164,7 @@ std::vector<float> ReadWeights(Store& store, std::string_view name, Adjacency si
 }
 
 TEST_F(ImportTest, WeightsLieBesideTheirEdges) {
-  WriteSet(folder_);
+  WriteNamedSet(folder_);
   folder_.Write("set/edge_weights.npy", NpyVector<double>({0.5, 1, -2, 0, 4}));
   ASSERT_OK(Import(*backend_, database_, folder_ / "set", {.both_directions = true}));
   const auto store = OpenSound();
@@ -236,7 +236,7 @@ TEST_F(ImportTest, TriplesKeepTheirNamesBothWaysAndTheirParts) {
 }
 
 TEST_F(ImportTest, FeaturesAreConvertedOnRequest) {
-  WriteSet(folder_);
+  WriteNamedSet(folder_);
   std::vector<float> values(kNodes * 33);
   Rng random(1);
   for (float& value : values) value = static_cast<float>(random.Unit() * 4 - 2);
@@ -266,7 +266,7 @@ TEST_F(ImportTest, NodesWithoutEdgesAndGraphsWithoutEdgesAreFine) {
 }
 
 TEST_F(ImportTest, NaNFeaturesComeInWhereTheyAreAllowed) {
-  WriteSet(folder_);
+  WriteNamedSet(folder_);
   folder_.Write("set/features.npy", NpyFile<float>({1, 2, 3, NAN, 5, 6, 7, INFINITY}, {kNodes, 2}));
   ASSERT_OK(Import(*backend_, database_, folder_ / "set", {.allow_nan = true}));
   EXPECT_TRUE(std::isnan(ReadValues<float>(*OpenSound(), "feature")[3]));
@@ -348,7 +348,7 @@ TEST_F(ImportTest, BadInputIsRefusedInOneSentenceAndLeavesNothing) {
   for (const BadImport& bad : BadImports()) {
     SCOPED_TRACE(bad.what);
     const TemporaryFolder folder("bad");
-    WriteSet(folder);
+    WriteNamedSet(folder);
     for (const auto& [name, bytes] : bad.files) folder.Write("set/" + name, bytes);
     const Status status = Import(*backend_, folder / "x.db", folder / "set", bad.options, bad.hints);
     EXPECT_EQ(status.code(), bad.code) << status.ToString();
@@ -374,7 +374,7 @@ TEST_F(ImportTest, BadTextIsRefusedAndNamesTheLine) {
 }
 
 TEST_F(ImportTest, AnExistingPathIsLeftAsItIs) {
-  WriteSet(folder_);
+  WriteNamedSet(folder_);
   folder_.Write("graph.db", "something else");
   EXPECT_THAT(Import(*backend_, database_, folder_ / "set"), IsStatus(Code::kAlreadyExists));
   EXPECT_EQ(fs::file_size(database_), 14u);
@@ -389,7 +389,7 @@ TEST_F(ImportTest, AnExistingPathIsLeftAsItIs) {
 }
 
 TEST_F(ImportTest, ItsFolderMustExistAndBeWritable) {
-  WriteSet(folder_);
+  WriteNamedSet(folder_);
   EXPECT_THAT(Import(*backend_, folder_ / "absent/x.db", folder_ / "set"), IsStatus(Code::kNotFound));
   const Status status = Import(*backend_, "/proc/x.db", folder_ / "set");
   EXPECT_EQ(ExitCode(status.code()), 1);
@@ -397,7 +397,7 @@ TEST_F(ImportTest, ItsFolderMustExistAndBeWritable) {
 }
 
 TEST_F(ImportTest, CancellingAtAnyPointLeavesNothing) {
-  WriteSet(folder_);
+  WriteNamedSet(folder_);
   std::set<std::string> phases;
   for (int last = 0;; last++) {
     int calls = 0;
@@ -425,7 +425,7 @@ TEST_F(ImportTest, AFullDiskIsReportedAndLeavesNothing) {
   if (mount("tmpfs", mount_path.c_str(), "tmpfs", 0, "size=3m") != 0) {
     GTEST_SKIP() << "no small file system can be mounted here (needs root): " << std::strerror(errno);
   }
-  WriteSet(folder_);
+  WriteNamedSet(folder_);
   folder_.Write("set/features.npy", NpyFile(std::vector<float>(kNodes << 18), {kNodes, 1 << 18}));
   const Status status = Import(*backend_, mount_path + "/x.db", folder_ / "set");
   EXPECT_THAT(status, IsStatus(Code::kNoSpace));
@@ -443,7 +443,7 @@ TEST_F(ImportTest, AFullDiskIsReportedAndLeavesNothing) {
 TEST_F(ImportTest, AReadOnlyFolderIsReported) {
   const std::string mount_path = folder_ / "fixed";
   fs::create_directory(mount_path);
-  WriteSet(folder_);
+  WriteNamedSet(folder_);
   if (mount("tmpfs", mount_path.c_str(), "tmpfs", MS_RDONLY, "") != 0) {
     GTEST_SKIP() << "no read-only file system can be mounted here (needs root): " << std::strerror(errno);
   }
@@ -478,7 +478,7 @@ pid_t ImportAndHang(const std::string& database, const std::string& source, cons
 }
 
 TEST_F(ImportTest, ALiveImportIsRespectedAndAKilledOnesLeftoversAreRemoved) {
-  WriteSet(folder_);
+  WriteNamedSet(folder_);
   for (const char* phase : {"reading edges", "features", "catalog"}) {
     SCOPED_TRACE(phase);
     const pid_t child = ImportAndHang(database_, folder_ / "set", phase);

@@ -18,7 +18,7 @@ using testing_util::Batches;
 using testing_util::HandTrace;
 using testing_util::RandomBatches;
 
-constexpr uint64_t kNodes = 300;
+constexpr uint64_t kPlanNodes = 300;
 
 // The next batch after `batch` that uses the node, counted on through a second round of a cycle.
 uint32_t NextUse(const Batches& batches, uint64_t batch, NodeId node, bool cyclic) {
@@ -30,7 +30,7 @@ uint32_t NextUse(const Batches& batches, uint64_t batch, NodeId node, bool cycli
 }
 
 std::vector<uint32_t> UsesByNode(const Batches& batches) {
-  std::vector<uint32_t> uses(kNodes);
+  std::vector<uint32_t> uses(kPlanNodes);
   for (const auto& batch : batches) {
     for (const NodeId node : batch) ++uses[node];
   }
@@ -41,11 +41,11 @@ TEST(NextUsesTest, AreThoseOfASearchForwardCyclicAndNot) {
   for (const uint64_t seed : {1u, 2u}) {
     for (const bool cyclic : {false, true}) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << (cyclic ? ", cyclic" : ""));
-      Batches batches = RandomBatches(seed, 12, kNodes, 60);
+      Batches batches = RandomBatches(seed, 12, kPlanNodes, 60);
       batches[4].clear();
       const HandTrace hand(batches);
-      ASSERT_OK_AND_ASSIGN(const auto uses,
-                           NextUses::Make(hand.backend(), hand.trace(), kNodes, cyclic, hand.ScratchPath()));
+      ASSERT_OK_AND_ASSIGN(const auto uses, NextUses::Make(hand.backend(), hand.trace(), kPlanNodes, cyclic,
+                                                           hand.ScratchPath()));
       IoBuffer buffer;
       for (const uint64_t batch : {0, 11, 5, 4, 3, 2, 1, 6, 7, 8, 9, 10}) {
         ASSERT_OK_AND_ASSIGN(const auto read, uses->Read(batch, buffer));
@@ -55,8 +55,8 @@ TEST(NextUsesTest, AreThoseOfASearchForwardCyclicAndNot) {
         }
         EXPECT_EQ(std::vector(read.begin(), read.end()), expected) << "batch " << batch;
       }
-      ASSERT_EQ(uses->first_uses().size(), kNodes);
-      for (NodeId node = 0; node < kNodes; ++node) {
+      ASSERT_EQ(uses->first_uses().size(), kPlanNodes);
+      for (NodeId node = 0; node < kPlanNodes; ++node) {
         uint32_t first = kNeverUsed;
         for (uint32_t b = 0; b < hand.batches().size() && first == kNeverUsed; ++b) {
           if (std::ranges::binary_search(hand.batches()[b], node)) first = b;
@@ -77,7 +77,7 @@ class Simulations {
  public:
   Simulations(const HandTrace& hand, bool cyclic)
       : hand_(hand), cyclic_(cyclic), degrees_(UsesByNode(hand.batches())) {
-    auto next_uses = NextUses::Make(hand.backend(), hand.trace(), kNodes, cyclic, hand.ScratchPath());
+    auto next_uses = NextUses::Make(hand.backend(), hand.trace(), kPlanNodes, cyclic, hand.ScratchPath());
     EXPECT_OK(next_uses);
     next_uses_ = std::move(next_uses).value();
   }
@@ -85,7 +85,7 @@ class Simulations {
     Steps result;
     auto plan = SimulateCache(hand_.trace(), next_uses_.get(),
                               {.policy = policy,
-                               .node_count = kNodes,
+                               .node_count = kPlanNodes,
                                .capacity = capacity,
                                .degrees = degrees_,
                                .cyclic = cyclic_},
@@ -148,7 +148,7 @@ class Replay {
 
 TEST(SimulateCacheTest, ACyclicPlanServesEveryHitRoundAfterRound) {
   for (const uint64_t seed : {4u, 5u}) {
-    const HandTrace hand(RandomBatches(seed, 10, kNodes, 60));
+    const HandTrace hand(RandomBatches(seed, 10, kPlanNodes, 60));
     const Simulations simulations(hand, true);
     for (const PolicyKind policy : kAllPolicies) {
       for (const uint64_t capacity : {1, 20, 70, 299, 300}) {
@@ -175,7 +175,7 @@ TEST(SimulateCacheTest, ACyclicPlanServesEveryHitRoundAfterRound) {
 
 TEST(SimulateCacheTest, APlanThatIsNoCycleBeginsEmptyAndServesEveryHitOnce) {
   constexpr uint64_t kSeed = 6;
-  const HandTrace hand(RandomBatches(kSeed, 10, kNodes, 60));
+  const HandTrace hand(RandomBatches(kSeed, 10, kPlanNodes, 60));
   const Simulations simulations(hand, false);
   for (const PolicyKind policy : {PolicyKind::kFifo, PolicyKind::kLru, PolicyKind::kBelady}) {
     SCOPED_TRACE(testing::Message() << NameOf(policy) << ", seed " << kSeed);
@@ -192,7 +192,7 @@ TEST(SimulateCacheTest, APlanThatIsNoCycleBeginsEmptyAndServesEveryHitOnce) {
 }
 
 TEST(SimulateCacheTest, StaticPoliciesKeepTheNodesThatAreUsedMost) {
-  const HandTrace hand(RandomBatches(7, 10, kNodes, 60));
+  const HandTrace hand(RandomBatches(7, 10, kPlanNodes, 60));
   const std::vector<uint32_t> uses = UsesByNode(hand.batches());
   const Steps steps = Simulations(hand, true).Run(PolicyKind::kStaticFrequency, 25);
   ASSERT_EQ(steps.plan.start.size(), 25u);
@@ -202,7 +202,7 @@ TEST(SimulateCacheTest, StaticPoliciesKeepTheNodesThatAreUsedMost) {
     hits += uses[node];
     least = std::min(least, uses[node]);
   }
-  for (NodeId node = 0; node < kNodes; ++node) {
+  for (NodeId node = 0; node < kPlanNodes; ++node) {
     if (!std::ranges::binary_search(steps.plan.start, node)) {
       EXPECT_LE(uses[node], least) << node;
     }
@@ -212,21 +212,21 @@ TEST(SimulateCacheTest, StaticPoliciesKeepTheNodesThatAreUsedMost) {
 }
 
 TEST(SimulateCacheTest, AnErrorOfTheVisitorStopsIt) {
-  const HandTrace hand(RandomBatches(8, 10, kNodes, 60));
+  const HandTrace hand(RandomBatches(8, 10, kPlanNodes, 60));
   uint64_t visited = 0;
-  const auto plan =
-      SimulateCache(hand.trace(), nullptr, {.policy = PolicyKind::kLru, .node_count = kNodes, .capacity = 20},
-                    [&](uint64_t batch, const TraceBatch&, const CacheStep&) {
-                      ++visited;
-                      return batch == 3 ? Status(Code::kCancelled, "enough") : Status::Ok();
-                    });
+  const auto plan = SimulateCache(hand.trace(), nullptr,
+                                  {.policy = PolicyKind::kLru, .node_count = kPlanNodes, .capacity = 20},
+                                  [&](uint64_t batch, const TraceBatch&, const CacheStep&) {
+                                    ++visited;
+                                    return batch == 3 ? Status(Code::kCancelled, "enough") : Status::Ok();
+                                  });
   EXPECT_THAT(plan, IsStatus(Code::kCancelled));
   EXPECT_EQ(visited, 4u);
 }
 
 TEST(CountAccessesTest, CountsEveryBatch) {
-  const HandTrace hand(RandomBatches(9, 10, kNodes, 60));
-  ASSERT_OK_AND_ASSIGN(const auto counts, CountAccesses(hand.trace(), kNodes));
+  const HandTrace hand(RandomBatches(9, 10, kPlanNodes, 60));
+  ASSERT_OK_AND_ASSIGN(const auto counts, CountAccesses(hand.trace(), kPlanNodes));
   EXPECT_EQ(counts, UsesByNode(hand.batches()));
 }
 

@@ -16,9 +16,9 @@
 namespace quarry {
 namespace {
 
-using Trace = std::vector<std::vector<NodeId>>;  // misses of each batch
+using Misses = std::vector<std::vector<NodeId>>;  // misses of each batch
 
-MissReader ReaderOf(const Trace& trace) {
+MissReader ReaderOf(const Misses& trace) {
   return [&trace](uint64_t batch) -> Result<std::span<const NodeId>> {
     return std::span<const NodeId>(trace.at(batch));
   };
@@ -27,8 +27,8 @@ MissReader ReaderOf(const Trace& trace) {
 std::vector<NodeId> Ascending(const std::set<NodeId>& nodes) { return {nodes.begin(), nodes.end()}; }
 
 // Each batch misses up to `misses_max` nodes, low ids more often.
-Trace RandomTrace(Rng& rng, uint64_t batch_count, uint64_t node_count, uint64_t misses_max) {
-  Trace trace(batch_count);
+Misses RandomTrace(Rng& rng, uint64_t batch_count, uint64_t node_count, uint64_t misses_max) {
+  Misses trace(batch_count);
   for (std::vector<NodeId>& batch : trace) {
     std::set<NodeId> nodes;
     for (uint64_t i = rng.Below(misses_max + 1); i > 0; --i) {
@@ -40,9 +40,9 @@ Trace RandomTrace(Rng& rng, uint64_t batch_count, uint64_t node_count, uint64_t 
 }
 
 // Nodes fall in groups, scattered over the ids; a batch needs most nodes of some groups, and a few others.
-Trace GroupTrace(Rng& rng, uint64_t batch_count, uint64_t node_count) {
+Misses GroupTrace(Rng& rng, uint64_t batch_count, uint64_t node_count) {
   constexpr uint64_t kGroups = 50;
-  Trace trace(batch_count);
+  Misses trace(batch_count);
   for (std::vector<NodeId>& batch : trace) {
     std::set<uint64_t> groups;
     for (int i = 0; i < 8; ++i) groups.insert(rng.Below(kGroups));
@@ -56,12 +56,12 @@ Trace GroupTrace(Rng& rng, uint64_t batch_count, uint64_t node_count) {
   return trace;
 }
 
-SegmentOptions OptionsFor(const Trace& trace, uint64_t node_count, uint64_t row_bytes) {
+SegmentOptions OptionsFor(const Misses& trace, uint64_t node_count, uint64_t row_bytes) {
   return {.node_count = node_count, .batch_count = trace.size(), .row_bytes = row_bytes, .seed = 42};
 }
 
 // The batches of [first, first + count) that miss each node.
-std::map<NodeId, std::set<uint64_t>> BatchesOfNodes(const Trace& trace, uint64_t first, uint64_t count) {
+std::map<NodeId, std::set<uint64_t>> BatchesOfNodes(const Misses& trace, uint64_t first, uint64_t count) {
   std::map<NodeId, std::set<uint64_t>> batches;
   for (uint64_t batch = first; batch < first + count; ++batch) {
     for (const NodeId node : trace[batch]) batches[node].insert(batch);
@@ -93,7 +93,7 @@ TEST(BuildSegmentCache, HoldsExactlyTheNodesThatAtLeastTwoBatchesMiss) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Rng rng(seed);
-    const Trace trace = RandomTrace(rng, 1 + rng.Below(20), 300, 100);
+    const Misses trace = RandomTrace(rng, 1 + rng.Below(20), 300, 100);
     SegmentOptions options = OptionsFor(trace, 300, 64);
     options.hash_functions = static_cast<uint32_t>(rng.Below(5));
     const uint64_t first = rng.Below(trace.size());
@@ -114,7 +114,7 @@ TEST(BuildSegmentCache, NodesOfEqualBatchesShareARunAndARunsNodesShareABatch) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Rng rng(seed);
-    const Trace trace = RandomTrace(rng, 2 + rng.Below(12), 300, 150);
+    const Misses trace = RandomTrace(rng, 2 + rng.Below(12), 300, 150);
     SegmentOptions options = OptionsFor(trace, 300, 64);
     options.hash_functions = 1 + static_cast<uint32_t>(rng.Below(4));
     ASSERT_OK_AND_ASSIGN(const auto cache, BuildSegmentCache(ReaderOf(trace), 0, trace.size(), options));
@@ -133,7 +133,7 @@ TEST(BuildSegmentCache, NodesOfEqualBatchesShareARunAndARunsNodesShareABatch) {
 
 TEST(BuildSegmentCache, EachHashFunctionRefinesTheRunsOfThoseBefore) {
   Rng rng(1);
-  const Trace trace = RandomTrace(rng, 12, 500, 300);
+  const Misses trace = RandomTrace(rng, 12, 500, 300);
   SegmentOptions options = OptionsFor(trace, 500, 64);
   std::map<NodeId, size_t> coarse;
   size_t runs = 0;
@@ -157,7 +157,7 @@ TEST(BuildSegmentCache, EachHashFunctionRefinesTheRunsOfThoseBefore) {
 
 TEST(BuildSegmentCache, WithoutHashFunctionsIsInTheOrderOfIds) {
   Rng rng(1);
-  const Trace trace = RandomTrace(rng, 12, 500, 300);
+  const Misses trace = RandomTrace(rng, 12, 500, 300);
   SegmentOptions options = OptionsFor(trace, 500, 64);
   options.hash_functions = 0;
   ASSERT_OK_AND_ASSIGN(const auto cache, BuildSegmentCache(ReaderOf(trace), 0, trace.size(), options));
@@ -167,7 +167,7 @@ TEST(BuildSegmentCache, WithoutHashFunctionsIsInTheOrderOfIds) {
 
 TEST(BuildSegmentCache, IsTheSameForTheSameSeedAndAnotherForAnother) {
   Rng rng(1);
-  const Trace trace = RandomTrace(rng, 12, 500, 300);
+  const Misses trace = RandomTrace(rng, 12, 500, 300);
   SegmentOptions options = OptionsFor(trace, 500, 64);
   const auto cache = BuildSegmentCache(ReaderOf(trace), 0, trace.size(), options);
   const auto again = BuildSegmentCache(ReaderOf(trace), 0, trace.size(), options);
@@ -180,7 +180,7 @@ TEST(BuildSegmentCache, IsTheSameForTheSameSeedAndAnotherForAnother) {
 }
 
 TEST(BuildSegmentCache, OfASegmentWithoutRepeatedMissesIsEmpty) {
-  const Trace trace = {{1, 5}, {}, {2, 6}, {}};
+  const Misses trace = {{1, 5}, {}, {2, 6}, {}};
   ASSERT_OK_AND_ASSIGN(const auto cache,
                        BuildSegmentCache(ReaderOf(trace), 0, trace.size(), OptionsFor(trace, 7, 64)));
   EXPECT_TRUE(cache.nodes.empty());
@@ -201,7 +201,7 @@ uint64_t BridgedBytes(const std::set<uint64_t>& pages, const SegmentOptions& opt
   return bytes;
 }
 
-SegmentCost OracleCost(const Trace& trace, uint64_t batches_per_segment, const SegmentOptions& options) {
+SegmentCost OracleCost(const Misses& trace, uint64_t batches_per_segment, const SegmentOptions& options) {
   SegmentCost cost;
   const uint64_t size = std::max<uint64_t>(batches_per_segment, 1);
   for (uint64_t first = 0; first < trace.size(); first += size) {
@@ -233,7 +233,7 @@ TEST(MeasureSegments, AgreesWithSetsOfPages) {
   for (uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Rng rng(seed);
-    const Trace trace = RandomTrace(rng, rng.Below(14), 300, 80);
+    const Misses trace = RandomTrace(rng, rng.Below(14), 300, 80);
     SegmentOptions options = OptionsFor(trace, 300, 1 + rng.Below(40));
     options.page_bytes = uint64_t{1} << rng.Below(7);
     options.gap_bytes_max = rng.Below(4) * options.page_bytes + rng.Below(2);
@@ -251,7 +251,7 @@ TEST(MeasureSegments, ReadsLessInTheOrderOfMinHash) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Rng rng(seed);
-    const Trace trace = GroupTrace(rng, 20, 4000);
+    const Misses trace = GroupTrace(rng, 20, 4000);
     SegmentOptions options = OptionsFor(trace, 4000, 64);
     options.page_bytes = 1024;
     for (const uint64_t size : {5, 10, 20}) {
@@ -267,7 +267,7 @@ TEST(MeasureSegments, ReadsLessInTheOrderOfMinHash) {
 }
 
 // [segment size] exact space
-std::vector<uint64_t> SpaceOfSizes(const Trace& trace, const SegmentOptions& options) {
+std::vector<uint64_t> SpaceOfSizes(const Misses& trace, const SegmentOptions& options) {
   std::vector<uint64_t> space;
   for (uint64_t size = 0; size <= trace.size(); ++size) {
     space.push_back(MeasureSegments(ReaderOf(trace), size, options)->disk_bytes);
@@ -278,7 +278,7 @@ std::vector<uint64_t> SpaceOfSizes(const Trace& trace, const SegmentOptions& opt
 TEST(SearchSegmentSize, FindsTheSmallestThatFitsOrNamesTheLeastSpace) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     Rng rng(seed);
-    const Trace trace = RandomTrace(rng, 1 + rng.Below(25), 400, 120);
+    const Misses trace = RandomTrace(rng, 1 + rng.Below(25), 400, 120);
     SegmentOptions options = OptionsFor(trace, 400, 1 + rng.Below(100));
     options.page_bytes = uint64_t{1} << rng.Below(9);
     const std::vector<uint64_t> space = SpaceOfSizes(trace, options);
@@ -305,7 +305,7 @@ TEST(SearchSegmentSize, FindsTheSmallestThatFitsOrNamesTheLeastSpace) {
 
 TEST(SearchSegmentSize, EstimatesReadsOfTheWholeFromTheFirstSegment) {
   Rng rng(1);
-  const Trace trace = GroupTrace(rng, 60, 4000);
+  const Misses trace = GroupTrace(rng, 60, 4000);
   SegmentOptions options = OptionsFor(trace, 4000, 64);
   options.page_bytes = 1024;
   ASSERT_OK_AND_ASSIGN(const auto chunks, MeasureSegments(ReaderOf(trace), 0, options));
@@ -325,7 +325,7 @@ TEST(SearchSegmentSize, EstimatesReadsOfTheWholeFromTheFirstSegment) {
 TEST(SearchSegmentSize, ReadsHardlyMoreThanTheBestOfTheGrid) {
   for (uint64_t seed = 0; seed < 3; ++seed) {
     Rng rng(seed);
-    const Trace trace = GroupTrace(rng, 16, 1000);
+    const Misses trace = GroupTrace(rng, 16, 1000);
     SegmentOptions options = OptionsFor(trace, 1000, 64);
     options.page_bytes = 256;
     ASSERT_OK_AND_ASSIGN(const auto chunks, MeasureSegments(ReaderOf(trace), 0, options));
@@ -344,7 +344,7 @@ TEST(SearchSegmentSize, ReadsHardlyMoreThanTheBestOfTheGrid) {
 
 TEST(SegmentGrid, WithAllRowsCachedMeasuresTheSegmentsAndWithNoneTheChunks) {
   Rng rng(1);
-  const Trace trace = RandomTrace(rng, 9, 300, 120);
+  const Misses trace = RandomTrace(rng, 9, 300, 120);
   const SegmentOptions options = OptionsFor(trace, 300, 600);
   for (const auto& [rows, size] : {std::pair<uint64_t, uint64_t>{300, 4}, {0, 0}}) {
     const auto expected = MeasureSegments(ReaderOf(trace), size, options);
@@ -358,7 +358,7 @@ TEST(SegmentGrid, WithAllRowsCachedMeasuresTheSegmentsAndWithNoneTheChunks) {
 
 TEST(Segments, ReturnTheErrorsOfTheReader) {
   Rng rng(1);
-  const Trace trace = RandomTrace(rng, 6, 300, 120);
+  const Misses trace = RandomTrace(rng, 6, 300, 120);
   const SegmentOptions options = OptionsFor(trace, 300, 64);
   const uint64_t space = MeasureSegments(ReaderOf(trace), trace.size(), options)->disk_bytes;
   for (uint64_t calls = 0; calls < 2 * trace.size(); ++calls) {  // every function reads each batch twice

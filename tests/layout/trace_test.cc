@@ -22,8 +22,8 @@ namespace {
 using testing_util::TinyDatabase;
 using testing_util::TinyGraph;
 
-constexpr DatabaseId kId{std::byte{9}};
-constexpr uint64_t kGeneration = 2;
+constexpr DatabaseId kTraceId{std::byte{9}};
+constexpr uint64_t kTraceGeneration = 2;
 
 std::string Bytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -79,7 +79,8 @@ class TraceTest : public testing::Test {
   std::string BlocksPath(const std::string& name) const { return folder_ / (name + ".tmp"); }
   Result<TraceSummary> Sample(const TraceSpec& spec, const std::string& name,
                               const std::function<Status(uint64_t)>& progress = {}) {
-    return SampleTrace(source_, spec, faulty_, TracePath(name), BlocksPath(name), kId, kGeneration, progress);
+    return SampleTrace(source_, spec, faulty_, TracePath(name), BlocksPath(name), kTraceId, kTraceGeneration,
+                       progress);
   }
 
   static std::unique_ptr<TinyDatabase> database_;
@@ -97,8 +98,9 @@ TEST_F(TraceTest, HoldsWhatTheSamplerDrawsForEveryBatch) {
   const TraceSpec spec = Spec(2);
   const auto summary = Sample(spec, "a");
   ASSERT_TRUE(summary.ok()) << summary.status().ToString();
-  const auto trace = Trace::Open(faulty_, TracePath("a"), kId, kGeneration, summary->trace_bytes);
-  const auto blocks = RecordFile::Open(faulty_, BlocksPath("a"), kId, kGeneration, summary->blocks_bytes);
+  const auto trace = Trace::Open(faulty_, TracePath("a"), kTraceId, kTraceGeneration, summary->trace_bytes);
+  const auto blocks =
+      RecordFile::Open(faulty_, BlocksPath("a"), kTraceId, kTraceGeneration, summary->blocks_bytes);
   ASSERT_TRUE(trace.ok() && blocks.ok());
   ASSERT_EQ((*trace)->batch_count(), spec.batch_count());
   const auto sampler = NeighborSampler::Make(source_, spec.road);
@@ -219,9 +221,9 @@ TEST_F(TraceTest, MalformedBatchesAreCorruption) {
   auto out = RecordWriter::Create(faulty_, TracePath("odd"));
   ASSERT_TRUE(out.ok());
   for (const std::vector<std::byte>& record : records) ASSERT_TRUE((*out)->Append({record}).ok());
-  const auto file_bytes = (*out)->Finish(kId, kGeneration);
+  const auto file_bytes = (*out)->Finish(kTraceId, kTraceGeneration);
   ASSERT_TRUE(file_bytes.ok());
-  const auto trace = Trace::Open(faulty_, TracePath("odd"), kId, kGeneration, *file_bytes);
+  const auto trace = Trace::Open(faulty_, TracePath("odd"), kTraceId, kTraceGeneration, *file_bytes);
   ASSERT_TRUE(trace.ok()) << trace.status().ToString();
   TraceCursor cursor(**trace);
   for (size_t i = 0; i < records.size(); ++i) {

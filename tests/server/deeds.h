@@ -21,7 +21,7 @@ inline WirePeer& Peer(const std::string& socket) {
   return peer;
 }
 
-inline bool Open(WirePeer& peer) { return peer.Open(8 * kMiBytes, wire::kSharedMemory, 7).ok(); }
+inline bool Open(WirePeer& peer) { return peer.Open(8 * kMiB, wire::kSharedMemory, 7).ok(); }
 
 inline bool Stream(const std::string& socket, uint64_t /*round*/) {
   WirePeer& peer = Peer(socket);
@@ -80,7 +80,7 @@ inline bool Upload(const std::string& socket, uint64_t round) {
   constexpr uint64_t kDim = 128;
   WirePeer& peer = Peer(socket);
   if (!peer.Hello().ok()) return false;
-  const auto opened = peer.OpenSession({.budget_bytes = 8 * kMiBytes});
+  const auto opened = peer.OpenSession({.budget_bytes = 8 * kMiB});
   if (!opened.ok()) return false;
   const auto region =
       std::ranges::find(opened->regions, wire::RegionAccess::kClientWrites, &wire::Region::access);
@@ -162,7 +162,7 @@ inline uint64_t SqlCursorOf(WirePeer& peer, uint64_t connection, std::string_vie
 // 0 when there is none. One that writes has memory for what a transaction may hold; it waits for those before
 // to leave.
 inline uint64_t SqlConnectionOf(WirePeer& peer, bool write) {
-  const uint64_t bytes = (write ? 140 : 16) * kMiBytes;
+  const uint64_t bytes = (write ? 140 : 16) * kMiB;
   if (!peer.Hello(wire::kInline | wire::kSql).ok()) return 0;
   if (!peer.OpenSession({.budget_bytes = bytes, .budget_bytes_min = bytes, .wait_ms = 10'000}).ok()) return 0;
   const auto opened = peer.CallFor<wire::SqlOpened>(wire::OpenSql{.write = write});
@@ -215,7 +215,7 @@ inline bool HoldTransaction(const std::string& socket, uint64_t round) {
 template <wire::StreamMode kMode>
 bool JoinGroup(const std::string& socket, uint64_t number) {
   WirePeer& peer = Peer(socket);
-  if (!peer.Open(2 * kMiBytes, wire::kSharedMemory, static_cast<uint8_t>(1 + number)).ok()) return false;
+  if (!peer.Open(2 * kMiB, wire::kSharedMemory, static_cast<uint8_t>(1 + number)).ok()) return false;
   const auto opened = peer.OpenStream(
       {.road = FaultRoad(), .mode = kMode, .group = fmt::format("group-{}", number), .members = 2});
   if (!opened.ok()) return false;

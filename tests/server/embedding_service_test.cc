@@ -23,17 +23,17 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr uint64_t kSeed = 20261;
+constexpr uint64_t kServiceSeed = 20261;
 constexpr size_t kTables = 2;
 constexpr std::array<std::string_view, kTables> kNames = {"nodes", "relations"};
 
 std::array<EmbeddingSpec, kTables> Specs() {
-  return {EmbeddingSpec{.row_count = 300, .dim = 100, .seed = kSeed},
+  return {EmbeddingSpec{.row_count = 300, .dim = 100, .seed = kServiceSeed},
           EmbeddingSpec{.row_count = 40,
                         .dim = 170,
                         .element_type = ElementType::kBfloat16,
                         .optimizer = OptimizerKind::kAdam,
-                        .seed = kSeed + 1}};
+                        .seed = kServiceSeed + 1}};
 }
 
 wire::RowBlockShape ShapeOf(const EmbeddingSpec& spec, uint64_t rows) {
@@ -43,7 +43,7 @@ wire::RowBlockShape ShapeOf(const EmbeddingSpec& spec, uint64_t rows) {
 // A trainer's batch: rows of both tables, and what it makes of them.
 struct RowBatch {
   explicit RowBatch(uint64_t number) : number_(number) {
-    Rng rng(MixSeed(kSeed, number));
+    Rng rng(MixSeed(kServiceSeed, number));
     for (size_t i = 0; i < kTables; ++i) {
       // A few rows that everybody wants, and others.
       const uint64_t among = rng.Below(2) == 0 ? 10 : Specs()[i].row_count;
@@ -203,7 +203,7 @@ void ExpectWholeRows(const EmbeddingSpec& spec, const RowBlock& block) {
 }
 
 TEST_F(EmbeddingServiceTest, ManyTrainersGiveWhatOneGivesInTheOrderOfTimestamps) {
-  SCOPED_TRACE(kSeed);
+  SCOPED_TRACE(kServiceSeed);
   constexpr uint64_t kTrainers = 6, kBatches = 60;
   Mutex mutex;
   std::map<int64_t, uint64_t> order;
@@ -223,7 +223,7 @@ TEST_F(EmbeddingServiceTest, ManyTrainersGiveWhatOneGivesInTheOrderOfTimestamps)
     });
   }
   std::thread reader([&] {
-    for (Rng rng(MixSeed(kSeed, 1)); !done;) {
+    for (Rng rng(MixSeed(kServiceSeed, 1)); !done;) {
       const size_t i = rng.Below(kTables);
       RowBlock block{.ids = testing_util::AllRowsOf(Specs()[i]).ids};
       EXPECT_TRUE(Read(kNames[i], Specs()[i], block).ok());

@@ -20,8 +20,8 @@ namespace {
 using namespace testing_util;         // NOLINT: a test of what it has
 using namespace testing_util::deeds;  // NOLINT
 
-constexpr int kWarmUps = 5;                    // what the server opens once, and the allocator keeps
-constexpr uint64_t kRssSlack = 32 * kMiBytes;  // of the allocator
+constexpr int kWarmUps = 5;                // what the server opens once, and the allocator keeps
+constexpr uint64_t kRssSlack = 32 * kMiB;  // of the allocator
 
 // In each state.
 int Kills() {
@@ -214,7 +214,7 @@ TEST_F(SqlKillTest, ClientsThatDieInATransactionLeaveAllOfItOrNothing) {
 class Survivor {
  public:
   Survivor(const ServedDatabase& served, wire::StreamMode mode, uint64_t number) : peer_(served.socket()) {
-    EXPECT_OK(peer_.Open(8 * kMiBytes, wire::kSharedMemory, static_cast<uint8_t>(100 + number)));
+    EXPECT_OK(peer_.Open(8 * kMiB, wire::kSharedMemory, static_cast<uint8_t>(100 + number)));
     const auto opened = peer_.OpenStream(
         {.road = FaultRoad(), .mode = mode, .group = fmt::format("group-{}", number), .members = 2});
     EXPECT_OK(opened);

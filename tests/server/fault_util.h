@@ -27,7 +27,6 @@ namespace quarry::testing_util {
 
 inline constexpr uint64_t kFaultSeed = 20266;
 inline constexpr NodeId kUntouched = 300;  // rows from here on are written by nobody
-inline constexpr uint64_t kMiBytes = 1 << 20;
 // Figures of time and memory mean nothing where every access is instrumented.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kIsInstrumented = true;
@@ -64,7 +63,7 @@ inline size_t Rings() {
 class GoodClient {
  public:
   explicit GoodClient(const ServedDatabase& served) : graph_(served.tiny.graph()), peer_(served.socket()) {
-    EXPECT_TRUE(peer_.Open(32 * kMiBytes, wire::kSharedMemory, 200).ok());
+    EXPECT_TRUE(peer_.Open(32 * kMiB, wire::kSharedMemory, 200).ok());
     const auto opened = peer_.OpenStream({.road = FaultRoad()});
     EXPECT_TRUE(opened.ok()) << opened.status().ToString();
     stream_ = opened->stream;

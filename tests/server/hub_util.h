@@ -17,6 +17,7 @@
 #include "pipeline/tiny_database.h"
 #include "quarry/format/wire_batch.h"
 #include "quarry/service/stream_hub.h"
+#include "support/eventually.h"
 #include "support/sleeping_threads.h"
 
 namespace quarry::testing_util {
@@ -148,8 +149,7 @@ struct HubWorld {
 
   // What was closed is let go of by the hub's threads.
   void ExpectBudgetFree() const {
-    WaitUntilAllSleep();
-    EXPECT_EQ(budget->used_bytes(), 0u);
+    EXPECT_TRUE(Eventually([this] { return budget->used_bytes() == 0; })) << budget->used_bytes();
   }
 
   OpenRoad open;

@@ -34,9 +34,9 @@ class PreparationTest : public testing::Test {
     std::unique_ptr<WirePeer> peer;
     uint64_t start = 0;
   };
-  Asking Ask() {
+  Asking Ask(uint64_t session_bytes = kSessionBytes) {
     Asking asking{.peer = std::make_unique<WirePeer>(served_->socket())};
-    EXPECT_OK(asking.peer->Open(kSessionBytes));
+    EXPECT_OK(asking.peer->Open(session_bytes));
     const wire::SuperbatchSpec epochs = {.live = {.fanouts = {4, 3}, .batch_size = 4}};
     const auto opened = asking.peer->OpenStream({.road = epochs});
     EXPECT_OK(opened);
@@ -92,6 +92,13 @@ TEST_F(PreparationTest, WhatAClientThatVanishesHadPreparedForItIsFreeSoon) {
   gate_->OpenGate();
   EXPECT_TRUE(Eventually([this] { return GrantedBytes() == 0 && !IsBuilding(); }));
   EXPECT_LT(gate_->passed() - before, files) << "the epoch was built to its end";
+}
+
+TEST_F(PreparationTest, ARefusalSaysThatHalfOfTheMemoryBuilds) {
+  Asking asking = Ask(32 << 20);
+  const auto started = asking.peer->Await(asking.start);
+  EXPECT_EQ(started.status().code(), Code::kOutOfBudget);
+  EXPECT_THAT(started.status().message(), testing::HasSubstr("built in half of a road's memory"));
 }
 
 TEST_F(PreparationTest, AServerThatStopsDoesNotWaitForIt) {

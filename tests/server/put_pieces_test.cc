@@ -18,7 +18,6 @@ using testing_util::ServedDatabase;
 using testing_util::TinyGraph;
 using testing_util::WirePeer;
 
-constexpr uint64_t kMiBytes = 1 << 20;
 constexpr uint64_t kAll = wire::kInline | wire::kPutPieces;
 
 // Labels of nodes from `first` on.
@@ -42,7 +41,7 @@ class PutPiecesTest : public testing::Test {
  protected:
   void SetUp() override { Connect(peer_, 1); }
 
-  static void Connect(WirePeer& peer, uint8_t client, uint64_t bytes = 8 * kMiBytes) {
+  static void Connect(WirePeer& peer, uint8_t client, uint64_t bytes = 8 * kMiB) {
     const auto opened = peer.Open(bytes, kAll, client);
     ASSERT_OK(opened);
   }
@@ -57,7 +56,7 @@ class PutPiecesTest : public testing::Test {
   // How many nodes have the label.
   size_t Labelled(int64_t label) {
     WirePeer reader(served_.socket());
-    Connect(reader, 99, kMiBytes);
+    Connect(reader, 99, kMiB);
     std::vector<NodeId> ids(400);
     for (NodeId id = 0; id < ids.size(); ++id) ids[id] = id;
     const auto rows = reader.CallFor<wire::Rows>(wire::Lookup{"label", ids});

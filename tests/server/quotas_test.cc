@@ -30,8 +30,6 @@ using testing_util::ServedDatabase;
 using testing_util::WirePeer;
 using Time = AdmissionQueue::Clock::time_point;
 
-constexpr uint64_t kMiBytes = 1 << 20;
-
 TEST(UserSharesTest, WhoIsAloneHasAllOfIt) {
   UserShares shares(1000, {7});
   EXPECT_EQ(shares.Left(7), 1000U);
@@ -271,7 +269,7 @@ class QuotasTest : public testing::Test {
     return -1;
   }
 
-  static constexpr uint64_t kBudget = 64 * kMiBytes;
+  static constexpr uint64_t kBudget = 64 * kMiB;
   ServedDatabase served_{{}, MakeDefaultBackend(), kBudget};
 };
 
@@ -349,13 +347,13 @@ uint64_t SharedMemoryOfTheSystem() {
 // At the size at which a machine of little memory would feel it.
 TEST(LargeQuotasTest, FortySessionsOf512MiBStayWithinTheBudget) {
   if (std::getenv("QUARRY_TEST_ALL_LIMITS") == nullptr) GTEST_SKIP() << "QUARRY_TEST_ALL_LIMITS is not set";
-  constexpr uint64_t kBudget = 4096 * kMiBytes, kSlack = 64 * kMiBytes;
+  constexpr uint64_t kBudget = 4096 * kMiB, kSlack = 64 * kMiB;
   const uint64_t before = SharedMemoryOfTheSystem();
   ServedDatabase served({}, MakeDefaultBackend(), kBudget);
   served.Start();
   Hoarder hoarder;
   int sessions = 0;
-  for (int i = 0; i < 40; ++i) sessions += hoarder.TakeSession(served.socket(), 512 * kMiBytes) ? 1 : 0;
+  for (int i = 0; i < 40; ++i) sessions += hoarder.TakeSession(served.socket(), 512 * kMiB) ? 1 : 0;
   EXPECT_GE(sessions, 4);
   EXPECT_THAT(hoarder.refused(), IsStatus(Code::kOutOfBudget));
   EXPECT_LE(SharedMemoryOfTheSystem(), before + kBudget + kSlack);
@@ -367,13 +365,13 @@ TEST(LargeQuotasTest, FortySessionsOf512MiBStayWithinTheBudget) {
   const auto written = served.store->Write(batch, {.sync = true});
   EXPECT_OK(written);
   hoarder.LetGo();
-  EXPECT_TRUE(hoarder.TakeSession(served.socket(), 512 * kMiBytes)) << hoarder.refused().ToString();
+  EXPECT_TRUE(hoarder.TakeSession(served.socket(), 512 * kMiB)) << hoarder.refused().ToString();
 }
 
 TEST_F(QuotasTest, StreamsThatAreClosedAndKeptAreOnTheSessionsAccount) {
   served_.Start();
   WirePeer peer(served_.socket());
-  ASSERT_OK(peer.Open(32 * kMiBytes));
+  ASSERT_OK(peer.Open(32 * kMiB));
   std::vector<int> kept;
   const auto open = [&]() -> Result<uint64_t> {
     QUARRY_TRY(const auto opened, peer.CallFor<wire::StreamOpened>(wire::OpenStream{
@@ -398,7 +396,7 @@ TEST_F(QuotasTest, StreamsThatAreClosedAndKeptAreOnTheSessionsAccount) {
 TEST_F(QuotasTest, StreamsThatAreOpenedInALoopWriteNoLog) {
   served_.Start();
   WirePeer peer(served_.socket());
-  ASSERT_OK(peer.Open(32 * kMiBytes));
+  ASSERT_OK(peer.Open(32 * kMiB));
   testing::internal::CaptureStderr();
   bool opens = true;
   for (int i = 0; i < 5 && opens; ++i) {
@@ -427,10 +425,10 @@ class GreedyRunner final : public SqlRunner {
 };
 
 TEST_F(QuotasTest, TemporaryFilesOfSqlHaveALimit) {
-  const auto runner = std::make_shared<GreedyRunner>(kMiBytes);
-  served_.Start({.sql = runner, .sql_temp_bytes = 4 * kMiBytes});
+  const auto runner = std::make_shared<GreedyRunner>(kMiB);
+  served_.Start({.sql = runner, .sql_temp_bytes = 4 * kMiB});
   WirePeer peer(served_.socket());
-  ASSERT_OK(peer.Open(8 * kMiBytes, wire::kInline | wire::kSql));
+  ASSERT_OK(peer.Open(8 * kMiB, wire::kInline | wire::kSql));
   for (int i = 0; i < 8; ++i) {
     const auto refused = peer.CallFor<wire::SqlOpened>(wire::OpenSql{});
     EXPECT_TRUE(runner->took()) << "a quarter may be had, each time again";
@@ -470,7 +468,7 @@ TEST_F(QuotasTest, AReadOnlyServerTakesNoWrites) {
   };
   const auto before = files();
   WirePeer peer(served_.socket());
-  ASSERT_OK(peer.Open(8 * kMiBytes));
+  ASSERT_OK(peer.Open(8 * kMiB));
   for (const Status& answer : AnswersToWrites(peer)) {
     EXPECT_THAT(answer, IsStatus(Code::kUsage, HasSubstr("read-only (quarry serve --read-only)")));
   }
@@ -483,7 +481,7 @@ TEST_F(QuotasTest, AReadOnlyServerTakesNoWrites) {
 TEST_F(QuotasTest, AUserMayHaveTheRoleOfAReader) {
   served_.Start({.read_only_uids = {geteuid()}});
   WirePeer peer(served_.socket());
-  ASSERT_OK(peer.Open(8 * kMiBytes));
+  ASSERT_OK(peer.Open(8 * kMiB));
   for (const Status& answer : AnswersToWrites(peer)) {
     EXPECT_THAT(answer, IsStatus(Code::kUsage, HasSubstr(":ro)")));
   }
@@ -491,14 +489,14 @@ TEST_F(QuotasTest, AUserMayHaveTheRoleOfAReader) {
   served_.server.reset();
   served_.Start({.read_only_uids = {geteuid() + 1}});
   WirePeer writer(served_.socket());
-  ASSERT_OK(writer.Open(8 * kMiBytes));
+  ASSERT_OK(writer.Open(8 * kMiB));
   for (const Status& answer : AnswersToWrites(writer)) {
     EXPECT_THAT(answer.message(), Not(HasSubstr("quarry serve"))) << "another user's role";
   }
 }
 
 TEST_F(QuotasTest, AServerThatCouldServeNobodyDoesNotStart) {
-  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, kMiBytes}) {
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, kMiB}) {
     MemoryBudget budget(bytes);
     const Status status = Server::Start(*served_.store, budget, {.socket_path = served_.socket()}).status();
     EXPECT_THAT(status, IsStatus(Code::kOutOfBudget, HasSubstr("1398102")));
@@ -507,7 +505,7 @@ TEST_F(QuotasTest, AServerThatCouldServeNobodyDoesNotStart) {
   const auto server = Server::Start(*served_.store, least, {.socket_path = served_.socket()});
   ASSERT_OK(server);
   WirePeer peer(served_.socket());
-  EXPECT_OK(peer.Open(kMiBytes)) << "and with so much, it serves one";
+  EXPECT_OK(peer.Open(kMiB)) << "and with so much, it serves one";
 }
 
 TEST_F(QuotasTest, MetricsAreAskedOverAUnixSocketOfTheServersUsers) {
@@ -537,7 +535,7 @@ TEST_F(QuotasTest, MetricsAreAskedOverAUnixSocketOfTheServersUsers) {
 TEST_F(QuotasTest, IdleConnectionsMakeRoomForWhoComes) {
   served_.Start({.sessions_max = 4});
   WirePeer at_work(served_.socket());
-  ASSERT_OK(at_work.Open(kMiBytes));
+  ASSERT_OK(at_work.Open(kMiB));
   std::vector<std::unique_ptr<WirePeer>> idle;
   for (int i = 0; i < 3; ++i) {
     idle.push_back(std::make_unique<WirePeer>(served_.socket()));
@@ -546,7 +544,7 @@ TEST_F(QuotasTest, IdleConnectionsMakeRoomForWhoComes) {
   const std::array<std::byte, 16> header = {std::byte{64}};  // of a frame that never comes
   ASSERT_TRUE(idle.front()->SendBytes(header));
   WirePeer comes(served_.socket());
-  ASSERT_OK(comes.Open(kMiBytes));
+  ASSERT_OK(comes.Open(kMiB));
   EXPECT_TRUE(idle.front()->IsClosed()) << "the one that was idle the longest";
   EXPECT_THAT(idle.front()->last_failure(), IsStatus(Code::kBusy));
   EXPECT_OK(at_work.CallFor<wire::Done>(wire::Ping{})) << "an open session is nobody's to close";

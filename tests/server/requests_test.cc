@@ -23,14 +23,14 @@ using testing_util::ServedDatabase;
 using testing_util::TinyGraph;
 using testing_util::WirePeer;
 
-constexpr uint64_t kSeed = 20265;
+constexpr uint64_t kRequestSeed = 20265;
 constexpr uint64_t kNodes = 600;
 
 class RequestsTest : public testing::TestWithParam<uint64_t> {
  protected:
   static void SetUpTestSuite() {
     served_ = new ServedDatabase(TinyGraph{.nodes = kNodes, .both_directions = true});
-    const EmbeddingSpec spec = {.row_count = 300, .dim = 100, .seed = kSeed};
+    const EmbeddingSpec spec = {.row_count = 300, .dim = 100, .seed = kRequestSeed};
     EXPECT_TRUE(CreateEmbeddings(*served_->store, "nodes", spec).ok());
     served_->Start();
   }
@@ -71,7 +71,7 @@ class RequestsTest : public testing::TestWithParam<uint64_t> {
     return written.timestamp;
   }
   std::vector<std::byte> RandomRow(uint64_t seed) {
-    Rng rng(MixSeed(kSeed, seed));
+    Rng rng(MixSeed(kRequestSeed, seed));
     std::vector<float> values(graph().dim);
     for (float& value : values) value = static_cast<float>(rng.Unit());
     const auto bytes = std::as_bytes(std::span(values));
@@ -106,7 +106,7 @@ TEST_P(RequestsTest, DescribesWhatTheDatabaseHas) {
 }
 
 TEST_P(RequestsTest, LooksUpRowsInTheOrderOfTheIdsRepeatedOnesToo) {
-  Rng rng(kSeed);
+  Rng rng(kRequestSeed);
   for (const size_t count : {1, 16, 40, 256, 3000}) {
     SCOPED_TRACE(count);
     std::vector<NodeId> ids(count);
@@ -264,7 +264,7 @@ TEST_P(RequestsTest, EmbeddingsAreReadAndCommittedOnce) {
   EXPECT_TRUE(std::ranges::equal(arrays->ids, ids));
   EXPECT_EQ(arrays->timestamps[0], -1);
   std::vector<float> initial(100);
-  InitRow({.row_count = 300, .dim = 100, .seed = kSeed}, ids[0], initial);
+  InitRow({.row_count = 300, .dim = 100, .seed = kRequestSeed}, ids[0], initial);
   EXPECT_TRUE(std::ranges::equal(arrays->values.first(100), initial));
 
   std::ranges::fill(arrays->values, 0.5F);

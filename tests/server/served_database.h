@@ -5,16 +5,17 @@
 
 #include <chrono>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "pipeline/tiny_database.h"
 #include "quarry/base/budget.h"
+#include "quarry/base/units.h"
 #include "quarry/embedding/embedding_store.h"
 #include "quarry/server/server.h"
 #include "quarry/storage/store.h"
+#include "support/eventually.h"
 #include "support/status_matchers.h"
 #include "wire_peer.h"
 
@@ -24,16 +25,6 @@ inline size_t OpenDescriptors() {
   size_t count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
   return count;
-}
-
-// True once `holds` is, within so many seconds: where nothing else is said, nearly those of ctest.
-inline bool Eventually(const std::function<bool()>& holds, double seconds = 100) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
 }
 
 class ServedDatabase {

@@ -21,7 +21,7 @@ namespace {
 using testing::ElementsAre;
 using Grant = Admission::Grant;
 
-constexpr uint64_t kSeed = 20267;
+constexpr uint64_t kPieceSeed = 20267;
 
 TEST(AdmissionTest, GrantsWhatThereIsUpToWhatIsAsked) {
   MemoryBudget budget(1000);
@@ -237,8 +237,8 @@ TEST(WorkersTest, ASessionHasOneThreadAtATime) {
 
 // Answers take what they need, wait for each other, and never overlap.
 TEST(AnswerMemoryTest, PlacesNeverOverlapAndWhoWaitsIsServedInOrder) {
-  SCOPED_TRACE(kSeed);
-  Rng rng(kSeed);
+  SCOPED_TRACE(kPieceSeed);
+  Rng rng(kPieceSeed);
   MemoryBudget budget(1 << 20);
   const auto region = SharedRegion::Make(64 << 10, wire::RegionAccess::kClientReads).value();
   AnswerMemory memory(3, region, budget);

@@ -31,8 +31,6 @@ using testing_util::TinyGraph;
 using testing_util::WirePeer;
 using testing_util::Zygote;
 
-constexpr uint64_t kMiBytes = 1 << 20;
-
 class ServerTest : public testing::Test {
  protected:
   static void SetUpTestSuite() { served_ = new ServedDatabase(TinyGraph{}); }
@@ -185,7 +183,7 @@ TEST_F(ServerTest, RequestsOfAnotherStateAreRefusedAndTheConnectionGoesOn) {
   EXPECT_TRUE(peer.CallFor<wire::Description>(wire::Describe{}).ok());
   EXPECT_TRUE(peer.CallFor<wire::Counters>(wire::Stats{}).ok());
   EXPECT_TRUE(peer.CallFor<wire::Done>(wire::Cancel{99}).ok());
-  ASSERT_TRUE(peer.OpenSession({.budget_bytes = kMiBytes}).ok());
+  ASSERT_TRUE(peer.OpenSession({.budget_bytes = kMiB}).ok());
   EXPECT_EQ(peer.Call(wire::OpenSession{}).status().code(), Code::kUsage);
   EXPECT_TRUE(peer.CallFor<wire::Rows>(wire::Lookup{"feature", std::vector<NodeId>{1}}).ok());
 }
@@ -193,11 +191,11 @@ TEST_F(ServerTest, RequestsOfAnotherStateAreRefusedAndTheConnectionGoesOn) {
 TEST_F(ServerTest, EachHostileFrameIsAnsweredAsItShouldAndNobodyElseIsHarmed) {
   served_->Start();
   WirePeer good(served_->socket());
-  ASSERT_TRUE(good.Open(2 * kMiBytes).ok());
+  ASSERT_TRUE(good.Open(2 * kMiB).ok());
   for (const wire::HostileFrame& frame : wire::HostileFrames()) {
     SCOPED_TRACE(frame.name);
     WirePeer peer(served_->socket());
-    ASSERT_TRUE(peer.Open(2 * kMiBytes).ok());
+    ASSERT_TRUE(peer.Open(2 * kMiB).ok());
     ASSERT_TRUE(peer.SendBytes(frame.bytes));
     if (frame.fate == wire::Fate::kWaits) {
       EXPECT_FALSE(peer.Receive(0.05));
@@ -250,7 +248,7 @@ TEST_F(ServerTest, ARequestWithADescriptorEndsTheConnection) {
 TEST_F(ServerTest, MoreThanMayBeOutstandingEndsTheConnection) {
   served_->Start();
   WirePeer peer(served_->socket());
-  ASSERT_TRUE(peer.Open(8 * kMiBytes).ok());
+  ASSERT_TRUE(peer.Open(8 * kMiB).ok());
   const auto opened = peer.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 10}});
   ASSERT_TRUE(opened.ok()) << opened.status().ToString();
   for (uint64_t id = 1000; id < 1064; ++id)
@@ -264,7 +262,7 @@ TEST_F(ServerTest, MoreThanMayBeOutstandingEndsTheConnection) {
 TEST_F(ServerTest, AnIdThatIsUsedTwiceAtATimeEndsTheConnection) {
   served_->Start();
   WirePeer peer(served_->socket());
-  ASSERT_TRUE(peer.Open(8 * kMiBytes).ok());
+  ASSERT_TRUE(peer.Open(8 * kMiB).ok());
   const auto opened = peer.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 10}});
   ASSERT_TRUE(opened.ok());
   peer.Send(500, wire::NextBatch{opened->stream});
@@ -277,7 +275,7 @@ TEST_F(ServerTest, AnIdThatIsUsedTwiceAtATimeEndsTheConnection) {
 TEST_F(ServerTest, RequestsBeyondTheLimitsAreRefused) {
   served_->Start();
   WirePeer peer(served_->socket());
-  ASSERT_TRUE(peer.Open(16 * kMiBytes).ok());
+  ASSERT_TRUE(peer.Open(16 * kMiB).ok());
   wire::Limits lax;  // a client that does not keep them
   lax.ids_max = ~uint32_t{0};
   lax.members_max = ~uint32_t{0};
@@ -301,7 +299,7 @@ TEST_F(ServerTest, RequestsBeyondTheLimitsAreRefused) {
 TEST_F(ServerTest, ARequestForTenGigabytesCostsWhatItsMessageCosts) {
   served_->Start();
   WirePeer peer(served_->socket());
-  ASSERT_TRUE(peer.Open(64 * kMiBytes).ok());
+  ASSERT_TRUE(peer.Open(64 * kMiB).ok());
   const uint64_t before = PeakRssBytes();
   const std::vector<NodeId> ids(200'000, 3);  // 100 MB of rows: more than there is
   EXPECT_EQ(peer.Call(wire::Lookup{"feature", ids}).status().code(), Code::kOutOfBudget);
@@ -311,7 +309,7 @@ TEST_F(ServerTest, ARequestForTenGigabytesCostsWhatItsMessageCosts) {
                         .row_bytes = 10'000,
                         .block = wire::Range{.region = 1, .bytes = (uint64_t{1} << 20) * 10'008}});
   EXPECT_EQ(peer.Call(put).status().code(), Code::kOutOfBudget);
-  EXPECT_LT(PeakRssBytes(), before + 16 * kMiBytes);
+  EXPECT_LT(PeakRssBytes(), before + 16 * kMiB);
   WirePeer greedy(served_->socket());
   EXPECT_EQ(greedy.Open(uint64_t{10} << 30).status().code(), Code::kOutOfBudget);
 }
@@ -321,32 +319,32 @@ TEST_F(ServerTest, MemoryIsDividedAndWhoWaitsGetsItInOrder) {
   const auto whole = static_cast<uint64_t>(Figure("quarry_budget_bytes"));
   EXPECT_EQ(whole, ServedDatabase::kBudgetBytes / 4 * 3);
   auto first = std::make_unique<WirePeer>(served_->socket());
-  ASSERT_TRUE(first->Open(whole - 10 * kMiBytes).ok());
+  ASSERT_TRUE(first->Open(whole - 10 * kMiB).ok());
   WirePeer second(served_->socket());
   ASSERT_TRUE(second.Hello().ok());
-  const auto refused = second.OpenSession({.budget_bytes = 20 * kMiBytes, .budget_bytes_min = 20 * kMiBytes});
+  const auto refused = second.OpenSession({.budget_bytes = 20 * kMiB, .budget_bytes_min = 20 * kMiB});
   EXPECT_EQ(refused.status().code(), Code::kOutOfBudget);
   EXPECT_THAT(refused.status().ToString(), HasSubstr("10.0 MiB of the 192 MiB"));
-  const auto less = second.OpenSession({.budget_bytes = 20 * kMiBytes, .budget_bytes_min = 5 * kMiBytes});
+  const auto less = second.OpenSession({.budget_bytes = 20 * kMiB, .budget_bytes_min = 5 * kMiB});
   ASSERT_TRUE(less.ok()) << less.status().ToString();
-  EXPECT_EQ(less->budget_bytes, 10 * kMiBytes);
+  EXPECT_EQ(less->budget_bytes, 10 * kMiB);
 
   WirePeer third(served_->socket());
   WirePeer fourth(served_->socket());
   ASSERT_TRUE(third.Hello().ok());
   ASSERT_TRUE(fourth.Hello().ok());
-  const uint64_t large = third.Send(
-      wire::OpenSession{.budget_bytes = whole, .budget_bytes_min = 100 * kMiBytes, .wait_ms = 10'000});
+  const uint64_t large =
+      third.Send(wire::OpenSession{.budget_bytes = whole, .budget_bytes_min = 100 * kMiB, .wait_ms = 10'000});
   ASSERT_TRUE(third.CallFor<wire::Done>(wire::Ping{}).ok());  // so that it is the first
   const auto waited = fourth.CallFor<wire::SessionOpened>(
-      wire::OpenSession{.budget_bytes = kMiBytes, .budget_bytes_min = kMiBytes, .wait_ms = 50});
+      wire::OpenSession{.budget_bytes = kMiB, .budget_bytes_min = kMiB, .wait_ms = 50});
   EXPECT_EQ(waited.status().code(), Code::kOutOfBudget) << "it does not overtake";
-  const uint64_t small = fourth.Send(
-      wire::OpenSession{.budget_bytes = kMiBytes, .budget_bytes_min = kMiBytes, .wait_ms = 10'000});
+  const uint64_t small =
+      fourth.Send(wire::OpenSession{.budget_bytes = kMiB, .budget_bytes_min = kMiB, .wait_ms = 10'000});
   first.reset();
   const auto opened = third.Await(large);
   ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-  EXPECT_EQ(std::get<wire::SessionOpened>(*opened).budget_bytes, whole - 10 * kMiBytes);
+  EXPECT_EQ(std::get<wire::SessionOpened>(*opened).budget_bytes, whole - 10 * kMiB);
   EXPECT_TRUE(fourth.CallFor<wire::Done>(wire::Cancel{small}).ok());
   EXPECT_EQ(fourth.Await(small).status().code(), Code::kCancelled);
 }
@@ -399,9 +397,9 @@ TEST_F(ServerTest, WithoutDescriptorsItWaitsAndDoesNotSpin) {
 TEST_F(ServerTest, StopsWithClientsConnectedAndTellsThem) {
   served_->Start();
   WirePeer idle(served_->socket());
-  ASSERT_TRUE(idle.Open(8 * kMiBytes).ok());
+  ASSERT_TRUE(idle.Open(8 * kMiB).ok());
   WirePeer waiting(served_->socket());
-  ASSERT_TRUE(waiting.Open(8 * kMiBytes).ok());
+  ASSERT_TRUE(waiting.Open(8 * kMiB).ok());
   const auto opened = waiting.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 10}});
   ASSERT_TRUE(opened.ok());
   ASSERT_TRUE(waiting.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream}).ok());
@@ -421,7 +419,7 @@ TEST_F(ServerTest, StopsWithClientsConnectedAndTellsThem) {
 // Row 7 of a table, which was read with `timestamp_read`; the timestamp that it has then.
 int64_t CommitARow(const ServedDatabase& served, const std::string& table, int64_t timestamp_read) {
   WirePeer peer(served.socket());
-  EXPECT_TRUE(peer.Open(8 * kMiBytes).ok());
+  EXPECT_TRUE(peer.Open(8 * kMiB).ok());
   const wire::RowBlockShape shape = {1, 8, 0};
   std::vector<std::byte> block(wire::RowBlockBytes(shape));
   const auto arrays = wire::OpenRowBlock(std::span(block), shape);

@@ -45,7 +45,7 @@ TEST_F(SlowClientsTest, AClientThatNeverReadsHoldsWhatItHasAskedForAndNoMore) {
   std::vector<std::unique_ptr<WirePeer>> peers;
   for (uint8_t i = 0; i < 4; ++i) {
     peers.push_back(std::make_unique<WirePeer>(served_.socket()));
-    ASSERT_OK(peers.back()->Open(16 * kMiBytes, wire::kInline, i));
+    ASSERT_OK(peers.back()->Open(16 * kMiB, wire::kInline, i));
   }
   // Until the server hears them no more, although it has done all that it can.
   for (bool heard = true; std::exchange(heard, false);) {
@@ -65,7 +65,7 @@ TEST_F(SlowClientsTest, AClientThatNeverReadsHoldsWhatItHasAskedForAndNoMore) {
   EXPECT_EQ(good.rounds(), kRounds);
   EXPECT_EQ(LookupsServed(), served + kRounds) << "each of them the good client's";
   // Four grants of 16 MiB, and as much again for the allocator's.
-  EXPECT_TRUE(kIsInstrumented || CurrentRssBytes() < rss_before + 128 * kMiBytes) << CurrentRssBytes();
+  EXPECT_TRUE(kIsInstrumented || CurrentRssBytes() < rss_before + 128 * kMiB) << CurrentRssBytes();
   peers.clear();
   good.Close();
   EXPECT_TRUE(NobodyIsHeld()) << "what they held is free";
@@ -81,7 +81,7 @@ class Dripper {
       peers_.push_back(std::make_unique<WirePeer>(socket));
       wire::Request request = wire::Hello{};
       if (IsInSession(i)) {
-        EXPECT_OK(peers_.back()->Open(kMiBytes, wire::kInline, static_cast<uint8_t>(i)));
+        EXPECT_OK(peers_.back()->Open(kMiB, wire::kInline, static_cast<uint8_t>(i)));
         request = wire::Lookup{"feature", std::vector<NodeId>(100, kUntouched)};
       }
       frames_.push_back(wire::EncodeRequest(kId, request).value());
@@ -177,7 +177,7 @@ class Trainer {
 };
 
 TEST_F(SlowClientsTest, AClientThatAsksForEverythingAndReadsNothingStopsNoOtherTrainer) {
-  Trainer own(served_.socket(), 32 * kMiBytes, 1, 1);
+  Trainer own(served_.socket(), 32 * kMiB, 1, 1);
   Trainer greedy(served_.socket(), uint64_t{1} << 40, 4, 2);
   ASSERT_EQ(greedy.streams(), 4u);
   greedy.AskForEverything();

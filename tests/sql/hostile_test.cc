@@ -22,7 +22,7 @@ using testing_util::SqlStore;
 using testing_util::TenNodes;
 using testing_util::TinyDataset;
 
-constexpr uint64_t kSeed = 6;
+constexpr uint64_t kHostileSeed = 6;
 
 std::vector<std::string> HostileNames() {
   const std::string_view parts[] = {
@@ -30,7 +30,7 @@ std::vector<std::string> HostileNames() {
       "\\",    "%",     "_",    "?1",       "\n", "\r\n",   "\t", "\x7f", std::string_view("\0", 1),
       ",",     "é",     "漢字", "\xff\xfe", "🜁",  "\u202e", " ",  "NULL", "'; DROP TABLE nodes; --",
       "x'00'", "OR 1=1"};
-  Rng rng(kSeed);
+  Rng rng(kHostileSeed);
   std::set<std::string> names;
   while (names.size() < 100) {
     std::string name;
@@ -72,7 +72,7 @@ TEST(SqlHostileTest, TemporaryFilesAreOnAnAccount) {
 }
 
 TEST(SqlHostileTest, NamesAreFoundWhateverTheyHold) {
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  SCOPED_TRACE(testing::Message() << "seed " << kHostileSeed);
   const std::vector<std::string> names = HostileNames();
   Dataset dataset = TinyDataset({.nodes = 100, .dim = 4});
   dataset.entity_names = names;

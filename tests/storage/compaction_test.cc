@@ -21,7 +21,7 @@ using testing_util::TinyGraph;
 
 using Bytes = std::vector<std::byte>;
 
-constexpr uint64_t kNodes = 300;
+constexpr uint64_t kCompactedNodes = 300;
 
 // Small rows share checksums, large ones have their own.
 class CompactionTest : public testing::TestWithParam<uint64_t> {
@@ -53,8 +53,8 @@ class CompactionTest : public testing::TestWithParam<uint64_t> {
     const uint64_t row_bytes = GetParam() * sizeof(float);
     const auto table = store_->OpenTable(*snapshot, "feature");
     EXPECT_TRUE(table.ok()) << table.status().ToString();
-    Bytes all(kNodes * row_bytes);
-    EXPECT_TRUE((*table)->ReadRows(backend_, 0, kNodes, all).ok());
+    Bytes all(kCompactedNodes * row_bytes);
+    EXPECT_TRUE((*table)->ReadRows(backend_, 0, kCompactedNodes, all).ok());
     const auto overlay = store_->OpenOverlay("feature", snapshot);
     EXPECT_TRUE(overlay.ok()) << overlay.status().ToString();
     const std::vector<uint64_t> touched = (*overlay)->TouchedRows();
@@ -63,7 +63,7 @@ class CompactionTest : public testing::TestWithParam<uint64_t> {
     });
     EXPECT_TRUE(status.ok()) << status.ToString();
     std::vector<Bytes> rows;
-    for (uint64_t row = 0; row < kNodes; ++row) {
+    for (uint64_t row = 0; row < kCompactedNodes; ++row) {
       rows.emplace_back(all.begin() + static_cast<ptrdiff_t>(row * row_bytes),
                         all.begin() + static_cast<ptrdiff_t>((row + 1) * row_bytes));
     }
@@ -85,7 +85,7 @@ class CompactionTest : public testing::TestWithParam<uint64_t> {
     for (const Status& fault : report->faults) ADD_FAILURE() << fault.ToString();
   }
 
-  const TinyDatabase database_{TinyGraph{.nodes = kNodes, .dim = GetParam()}};
+  const TinyDatabase database_{TinyGraph{.nodes = kCompactedNodes, .dim = GetParam()}};
   const std::unique_ptr<IoBackend> real_ = MakeDefaultBackend();
   IoBackend& backend_ = *real_;
   MemoryBudget budget_{kGiB};

@@ -19,7 +19,7 @@ using testing_util::TinyGraph;
 
 using Bytes = std::vector<std::byte>;
 
-constexpr uint64_t kNodes = 200;
+constexpr uint64_t kDeltaNodes = 200;
 constexpr uint64_t kDim = 4;
 
 Bytes RowOf(float value) {
@@ -67,7 +67,7 @@ class DeltasTest : public testing::Test {
   }
   Status Refusal(const WriteBatch& batch) { return store_->Write(batch).status(); }
 
-  const TinyDatabase database_{TinyGraph{.nodes = kNodes, .dim = kDim}};
+  const TinyDatabase database_{TinyGraph{.nodes = kDeltaNodes, .dim = kDim}};
   const std::unique_ptr<IoBackend> backend_ = MakeDefaultBackend();
   std::unique_ptr<Store> store_;
 };
@@ -98,7 +98,7 @@ TEST_F(DeltasTest, ABatchHasOneTimestampAndItsLastWriteOfARowCounts) {
   batch.SetSplit(3, Split::kTest);
   EXPECT_EQ(Write(batch), 1u);
   EXPECT_EQ(RowsIn(Now()), (std::map<uint64_t, float>{{3, 5.0f}, {4, 0.0f}}));
-  const auto properties = LoadNodeProperties(*store_, kNodes, Now());
+  const auto properties = LoadNodeProperties(*store_, kDeltaNodes, Now());
   ASSERT_TRUE(properties.ok()) << properties.status().ToString();
   EXPECT_EQ(properties->labels[3], 42);
   EXPECT_EQ(properties->labels[4], database_.graph().Label(4));
@@ -117,7 +117,7 @@ TEST_F(DeltasTest, WhatDoesNotFitIsRefusedWholeAndNamed) {
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
     EXPECT_THAT(status.message(), HasSubstr(why));
   };
-  refused([](WriteBatch& b) { b.Put("feature", kNodes, RowOf(1)); },
+  refused([](WriteBatch& b) { b.Put("feature", kDeltaNodes, RowOf(1)); },
           "table \"feature\", row 200: the table has 200");
   refused([](WriteBatch& b) { b.Put("feature", 1, Bytes(15)); }, "15 bytes, a row has 16");
   refused([](WriteBatch& b) { b.Put("absent", 1, RowOf(1)); }, "no such table");

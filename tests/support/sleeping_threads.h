@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -41,16 +42,16 @@ inline std::optional<std::map<std::string, uint64_t>> SwitchesOfSleepingThreads(
   return switches;
 }
 
-// Until all other threads of this process sleep at the same time: two looks find the same threads asleep, none of which
-// has run in between. Requests that a kernel works on for a sleeping thread (a socket's other end, a disk), and timers,
-// may still wake one.
+// Until all other threads of this process have slept for ten milliseconds: ten looks find the same threads asleep, none
+// of which has run in between. Requests that a kernel works on for a sleeping thread (a socket's other end, a disk), and
+// timers, may still wake one: what must have happened is waited for with Eventually.
 inline void WaitUntilAllSleep() {
   std::optional<std::map<std::string, uint64_t>> before;
-  for (;;) {
+  for (int looks = 0; looks < 10;) {
     auto now = SwitchesOfSleepingThreads();
-    if (now && now == before) return;
+    looks = now && now == before ? looks + 1 : 0;
     before = std::move(now);
-    std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 

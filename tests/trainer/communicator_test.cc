@@ -22,7 +22,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr uint32_t kRanks = 3;
-constexpr uint64_t kSeed = 20;
+constexpr uint64_t kValuesSeed = 20;
 
 Result<std::unique_ptr<Communicator>> JoinAt(const TemporaryFolder& folder, uint32_t rank,
                                              uint32_t size = kRanks, double timeout_seconds = 20) {
@@ -33,7 +33,7 @@ Result<std::unique_ptr<Communicator>> JoinAt(const TemporaryFolder& folder, uint
 
 template <typename T>
 std::vector<T> RandomValues(size_t count, uint32_t rank) {
-  Rng rng(MixSeed(kSeed, count, rank));
+  Rng rng(MixSeed(kValuesSeed, count, rank));
   std::vector<T> values(count);
   for (T& value : values) value = static_cast<T>(rng.Unit() - 0.5);
   return values;
@@ -53,7 +53,7 @@ void ExpectSums(Communicator& gloo, Communicator& threads, size_t count) {
 }
 
 TEST(Communicator, SumsOfProcessesAreThoseOfThreads) {
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  SCOPED_TRACE(testing::Message() << "seed " << kValuesSeed);
   const TemporaryFolder folder("sums");
   ThreadTrainers oracle(kRanks);
   OnRanks(kRanks, [&](uint32_t rank) {
@@ -227,9 +227,9 @@ TEST(GradientExchange, AveragesOverSeedsNotOverTrainers) {
 }
 
 TEST(Scores, OfTrainersTogetherAreThoseOfOne) {
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  SCOPED_TRACE(testing::Message() << "seed " << kValuesSeed);
   constexpr size_t kNodes = 1000;
-  Rng rng(kSeed);
+  Rng rng(kValuesSeed);
   std::vector<float> logits(2 * kNodes);
   for (float& logit : logits) logit = static_cast<float>(rng.Below(20));  // ties occur
   std::vector<int64_t> labels(kNodes);

@@ -62,7 +62,7 @@ FakeRoadOptions AllNeighbors(uint32_t batch_size, uint32_t classes = 4) {
   return options;
 }
 
-TrainOptions Options() {
+TrainOptions SplitOptions() {
   TrainOptions options;
   options.layers = 2;
   options.hidden = 16;
@@ -104,7 +104,7 @@ std::vector<Trained> TrainTogether(uint32_t size, const FakeRoadOptions& road_op
   return runs;
 }
 
-void ExpectSame(const Trained& together, const Trained& alone, double tolerance) {
+void ExpectSameTraining(const Trained& together, const Trained& alone, double tolerance) {
   ASSERT_OK(together.summary);
   ASSERT_EQ(together.epochs.size(), alone.epochs.size());
   for (size_t i = 0; i < alone.epochs.size(); i++) {
@@ -126,31 +126,32 @@ TEST(DataParallel, IsTheTrainingOfOneWithLargerBatches) {
     for (const uint32_t classes : {2, 4}) {
       SCOPED_TRACE(testing::Message() << size << " trainers, " << classes << " classes, seed 5");
       FakeRoad road(AllNeighbors(64 * size, classes));
-      const Trained alone = TrainOne(road, Options());
-      for (const Trained& run : TrainTogether(size, AllNeighbors(64, classes), Options())) {
-        ExpectSame(run, alone, 0.004);  // one node of 375 may fall the other way
+      const Trained alone = TrainOne(road, SplitOptions());
+      for (const Trained& run : TrainTogether(size, AllNeighbors(64, classes), SplitOptions())) {
+        ExpectSameTraining(run, alone, 0.004);  // one node of 375 may fall the other way
       }
     }
   }
 }
 
 TEST(DataParallel, RanksEndWithTheSameBits) {
-  TrainOptions options = Options();
+  TrainOptions options = SplitOptions();
   options.dropout = 0.5;
   const std::vector<Trained> first = TrainTogether(3, AllNeighbors(64), options);
   const std::vector<Trained> again = TrainTogether(3, AllNeighbors(64), options);
-  for (const Trained& run : {first[1], first[2], again[0]}) ExpectSame(run, first[0], 0);
+  for (const Trained& run : {first[1], first[2], again[0]}) ExpectSameTraining(run, first[0], 0);
 }
 
 TEST(DataParallel, MoreTrainersThanBatchesDoNotWaitForEver) {
   FakeRoad road(AllNeighbors(1024));
-  const Trained alone = TrainOne(road, Options());
-  for (const Trained& run : TrainTogether(3, AllNeighbors(1024), Options())) ExpectSame(run, alone, 1e-4);
+  const Trained alone = TrainOne(road, SplitOptions());
+  for (const Trained& run : TrainTogether(3, AllNeighbors(1024), SplitOptions()))
+    ExpectSameTraining(run, alone, 1e-4);
 }
 
 TEST(DataParallel, AllEndWhenOneFails) {
   for (const uint32_t failing : {0, 2}) {
-    for (const Trained& run : TrainTogether(3, AllNeighbors(64), Options(), failing)) {
+    for (const Trained& run : TrainTogether(3, AllNeighbors(64), SplitOptions(), failing)) {
       ASSERT_FALSE(run.summary.ok());
       EXPECT_THAT(run.summary, IsStatus(Code::kIoError));
       EXPECT_EQ(std::string(run.summary.status().message()),
@@ -168,7 +169,7 @@ TEST(DataParallel, AllEndWhenOneIsAskedTo) {
     callbacks.epoch = [rank](const EpochReport& report) {
       return rank == 1 && report.epoch == 2 ? Status(Code::kCancelled, "enough") : Status::Ok();
     };
-    const auto summary = Train(road, Options(), callbacks, {}, joined.get());
+    const auto summary = Train(road, SplitOptions(), callbacks, {}, joined.get());
     ASSERT_FALSE(summary.ok());
     EXPECT_THAT(summary, IsStatus(Code::kCancelled, HasSubstr("trainer 1: enough")));
   });

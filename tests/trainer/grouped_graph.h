@@ -44,5 +44,7 @@ inline LinkTrainOptions SmallOptions() {
   options.ordered = true;
   return options;
 }
+// Batches in an epoch of GroupedGraph with SmallOptions.
+inline constexpr uint64_t kEpochBatches = 20;
 
 }  // namespace quarry

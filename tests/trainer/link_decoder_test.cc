@@ -17,17 +17,18 @@ namespace {
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr uint64_t kSeed = 20;
+constexpr uint64_t kDecoderSeed = 20;
 
 // A model with a batch, and what the decoder makes of them.
-struct Problem {
+struct DecoderProblem {
   LinkSpec spec;
   OwnedBatch batch;
   std::vector<float> nodes, relations;
   std::vector<float> node_gradients, relation_gradients;
   double loss = 0;
 
-  Problem(const LinkSpec& with, OwnedBatch edges, uint32_t node_count, uint32_t relation_count, Rng& rng)
+  DecoderProblem(const LinkSpec& with, OwnedBatch edges, uint32_t node_count, uint32_t relation_count,
+                 Rng& rng)
       : spec(with),
         batch(std::move(edges)),
         nodes(RandomValues<float>(rng, size_t{node_count} * spec.dim)),
@@ -56,7 +57,7 @@ double Difference(std::vector<double>& values, size_t i, const Loss& loss) {
   return (above - below) / (2 * kStep);
 }
 
-void ExpectGradients(const Problem& problem) {
+void ExpectGradients(const DecoderProblem& problem) {
   std::vector<double> nodes(problem.nodes.begin(), problem.nodes.end());
   std::vector<double> relations(problem.relations.begin(), problem.relations.end());
   const LinkBatch batch = problem.batch.view();
@@ -89,11 +90,11 @@ INSTANTIATE_TEST_SUITE_P(AllKinds, LinkDecoderTest,
                          });
 
 TEST_P(LinkDecoderTest, GradientsAreThoseOfTheFormulas) {
-  for (uint64_t seed = kSeed; seed < kSeed + 5; seed++) {
+  for (uint64_t seed = kDecoderSeed; seed < kDecoderSeed + 5; seed++) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Rng rng(seed);
     // Three chunks, the last one short; seven nodes, so that rows recur and some negatives are the truth.
-    Problem problem(Spec(6), RandomBatch(rng, 10, 4, 5, 7, 3), 7, 3, rng);
+    DecoderProblem problem(Spec(6), RandomBatch(rng, 10, 4, 5, 7, 3), 7, 3, rng);
     problem.Compute(2);
     EXPECT_NEAR(problem.loss, problem.ReferenceLoss(), 1e-5 * (1 + problem.loss));
     ExpectGradients(problem);
@@ -102,18 +103,18 @@ TEST_P(LinkDecoderTest, GradientsAreThoseOfTheFormulas) {
 
 // Chunks of several tiles, a number of negatives that no vector divides, and rows far apart.
 TEST_P(LinkDecoderTest, LossOfLargeBatchesIsThatOfTheFormula) {
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
-  Rng rng(kSeed);
-  Problem problem(Spec(50), RandomBatch(rng, 700, 300, 37, 900, 5), 900, 5, rng);
+  SCOPED_TRACE(testing::Message() << "seed " << kDecoderSeed);
+  Rng rng(kDecoderSeed);
+  DecoderProblem problem(Spec(50), RandomBatch(rng, 700, 300, 37, 900, 5), 900, 5, rng);
   problem.Compute(2);
   EXPECT_NEAR(problem.loss, problem.ReferenceLoss(), 1e-5 * problem.loss);
 }
 
 // The gradient along a random direction, as of single values there would be too many.
 TEST_P(LinkDecoderTest, GradientsOfLargeBatchesAreThoseOfTheFormula) {
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
-  Rng rng(kSeed);
-  Problem problem(Spec(20), RandomBatch(rng, 300, 200, 37, 90, 5), 90, 5, rng);
+  SCOPED_TRACE(testing::Message() << "seed " << kDecoderSeed);
+  Rng rng(kDecoderSeed);
+  DecoderProblem problem(Spec(20), RandomBatch(rng, 300, 200, 37, 90, 5), 90, 5, rng);
   problem.Compute(2);
   const std::vector<double> node_step = RandomValues<double>(rng, problem.nodes.size());
   const std::vector<double> relation_step = RandomValues<double>(rng, problem.relations.size());
@@ -138,12 +139,12 @@ TEST_P(LinkDecoderTest, GradientsOfLargeBatchesAreThoseOfTheFormula) {
 }
 
 TEST_P(LinkDecoderTest, AnyNumberOfThreadsGivesTheSameBits) {
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
-  Rng rng(kSeed);
-  Problem problem(Spec(50), RandomBatch(rng, 500, 150, 60, 200, 5), 200, 5, rng);
+  SCOPED_TRACE(testing::Message() << "seed " << kDecoderSeed);
+  Rng rng(kDecoderSeed);
+  DecoderProblem problem(Spec(50), RandomBatch(rng, 500, 150, 60, 200, 5), 200, 5, rng);
   problem.Compute(1);
   for (const unsigned threads : {2U, 3U}) {
-    Problem other = problem;
+    DecoderProblem other = problem;
     other.Compute(threads);
     EXPECT_EQ(other.loss, problem.loss);
     EXPECT_EQ(other.node_gradients, problem.node_gradients);
@@ -152,10 +153,10 @@ TEST_P(LinkDecoderTest, AnyNumberOfThreadsGivesTheSameBits) {
 }
 
 TEST_P(LinkDecoderTest, GradientsAreAddedAndScratchIsReused) {
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
-  Rng rng(kSeed);
-  Problem large(Spec(8), RandomBatch(rng, 40, 20, 30, 30, 4), 30, 4, rng);
-  Problem small(Spec(8), RandomBatch(rng, 9, 4, 6, 30, 4), 30, 4, rng);
+  SCOPED_TRACE(testing::Message() << "seed " << kDecoderSeed);
+  Rng rng(kDecoderSeed);
+  DecoderProblem large(Spec(8), RandomBatch(rng, 40, 20, 30, 30, 4), 30, 4, rng);
+  DecoderProblem small(Spec(8), RandomBatch(rng, 9, 4, 6, 30, 4), 30, 4, rng);
   small.Compute(2);
   LinkDecoder decoder(small.spec, 2);
   std::vector<float> nodes(large.nodes.size()), relations(large.relations.size());
@@ -169,8 +170,8 @@ TEST_P(LinkDecoderTest, GradientsAreAddedAndScratchIsReused) {
 }
 
 TEST_P(LinkDecoderTest, NegativesThatAreTheTruthHaveNoPart) {
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
-  Rng rng(kSeed);
+  SCOPED_TRACE(testing::Message() << "seed " << kDecoderSeed);
+  Rng rng(kDecoderSeed);
   OwnedBatch batch;
   batch.chunk_edges = 2;
   batch.negative_count = 20;
@@ -179,7 +180,7 @@ TEST_P(LinkDecoderTest, NegativesThatAreTheTruthHaveNoPart) {
   batch.destinations = {1, 1};
   batch.source_negatives.assign(20, 0);
   batch.destination_negatives.assign(20, 1);
-  Problem problem(Spec(4), batch, 2, 2, rng);
+  DecoderProblem problem(Spec(4), batch, 2, 2, rng);
   problem.Compute(1);
   EXPECT_EQ(problem.loss, 0);
   EXPECT_THAT(problem.node_gradients, Each(0.0F));
@@ -187,8 +188,8 @@ TEST_P(LinkDecoderTest, NegativesThatAreTheTruthHaveNoPart) {
 }
 
 TEST_P(LinkDecoderTest, NoEdgesHaveNoLoss) {
-  Rng rng(kSeed);
-  Problem problem(Spec(4), RandomBatch(rng, 0, 2, 3, 4, 2), 4, 2, rng);
+  Rng rng(kDecoderSeed);
+  DecoderProblem problem(Spec(4), RandomBatch(rng, 0, 2, 3, 4, 2), 4, 2, rng);
   problem.Compute(2);
   EXPECT_EQ(problem.loss, 0);
   EXPECT_THAT(problem.node_gradients, Each(0.0F));
@@ -196,10 +197,10 @@ TEST_P(LinkDecoderTest, NoEdgesHaveNoLoss) {
 
 // Scores of thousands, where exp would overflow, and vectors of zeros, where distances are none.
 TEST_P(LinkDecoderTest, ExtremeVectorsHaveFiniteGradients) {
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  SCOPED_TRACE(testing::Message() << "seed " << kDecoderSeed);
   for (const float scale : {0.0F, 1e-20F, 1e3F}) {
-    Rng rng(kSeed);
-    Problem problem(Spec(8), RandomBatch(rng, 20, 20, 21, 9, 3), 9, 3, rng);
+    Rng rng(kDecoderSeed);
+    DecoderProblem problem(Spec(8), RandomBatch(rng, 20, 20, 21, 9, 3), 9, 3, rng);
     for (float& value : problem.nodes) value *= scale;
     for (float& value : problem.relations) value *= scale;
     problem.Compute(1);

@@ -26,7 +26,7 @@ namespace {
 using testing::HasSubstr;
 using Pairs = std::set<std::pair<NodeId, NodeId>>;
 
-constexpr uint64_t kSeed = 23;
+constexpr uint64_t kEncoderSeed = 23;
 
 std::vector<Triple> RandomEdges(Rng& rng, size_t count, uint32_t nodes, uint32_t relations) {
   std::vector<Triple> edges;
@@ -38,7 +38,7 @@ std::vector<Triple> RandomEdges(Rng& rng, size_t count, uint32_t nodes, uint32_t
 }
 
 LinkData RandomData() {
-  Rng rng(kSeed);
+  Rng rng(kEncoderSeed);
   LinkData data;
   data.node_count = 130;
   data.relation_count = 3;
@@ -48,7 +48,7 @@ LinkData RandomData() {
   return data;
 }
 
-LinkTrainOptions SmallOptions(std::vector<uint32_t> fanouts) {
+LinkTrainOptions EncoderOptions(std::vector<uint32_t> fanouts) {
   LinkTrainOptions options;
   options.spec.dim = 8;
   options.encoder_fanouts = std::move(fanouts);
@@ -58,7 +58,7 @@ LinkTrainOptions SmallOptions(std::vector<uint32_t> fanouts) {
   options.negatives = 30;
   options.optimizer_options.learning_rate = 0.2F;
   options.epochs = 3;
-  options.seed = kSeed;
+  options.seed = kEncoderSeed;
   options.ordered = true;
   return options;
 }
@@ -90,9 +90,9 @@ std::vector<NodeId> AllNodes(const LinkData& data) {
 }
 
 TEST(LinkEncoder, NeighborsAreTheOtherEndsOfTrainingEdges) {
-  SCOPED_TRACE(fmt::format("seed {}", kSeed));
+  SCOPED_TRACE(fmt::format("seed {}", kEncoderSeed));
   const LinkData data = RandomData();
-  const auto encoder = LinkEncoder::Make(data, SmallOptions({1000})).value();
+  const auto encoder = LinkEncoder::Make(data, EncoderOptions({1000})).value();
   const std::vector<NodeId> nodes = AllNodes(data);
   LinkNeighborhood neighborhood;
   ASSERT_OK(encoder->Sample(0, nodes, neighborhood));
@@ -101,7 +101,7 @@ TEST(LinkEncoder, NeighborsAreTheOtherEndsOfTrainingEdges) {
 
 TEST(LinkEncoder, SamplesAreAFunctionOfSeedAndBatch) {
   const LinkData data = RandomData();
-  const auto encoder = LinkEncoder::Make(data, SmallOptions({3, 2})).value();
+  const auto encoder = LinkEncoder::Make(data, EncoderOptions({3, 2})).value();
   const std::vector<NodeId> seeds = {3, 17, 4, 99};
   LinkNeighborhood used, fresh;
   ASSERT_OK(encoder->Sample(5, seeds, used));
@@ -115,8 +115,8 @@ TEST(LinkEncoder, SamplesAreAFunctionOfSeedAndBatch) {
 
 // Held out by share, of the one topology that there is.
 TEST(LinkEncoder, EdgesThatAreHeldOutAreNobodysNeighbors) {
-  SCOPED_TRACE(fmt::format("seed {}", kSeed));
-  Rng rng(kSeed);
+  SCOPED_TRACE(fmt::format("seed {}", kEncoderSeed));
+  Rng rng(kEncoderSeed);
   std::vector<std::pair<int64_t, int64_t>> edges;
   for (int i = 0; i < 2000; i++) edges.emplace_back(rng.Below(300), rng.Below(300));
   const TemporaryFolder folder("link-encoder");
@@ -125,9 +125,9 @@ TEST(LinkEncoder, EdgesThatAreHeldOutAreNobodysNeighbors) {
   ASSERT_OK(ImportDatabase(*backend, folder / "x.db", OpenDataset(folder / "graph", {}).value(), {}));
   const auto store = Store::Open(*backend, folder / "x.db").value();
   ASSERT_OK_AND_ASSIGN(const auto data,
-                       LoadLinkData(*store, Plenty(), {.valid = 0.1, .test = 0.2, .seed = kSeed}));
+                       LoadLinkData(*store, Plenty(), {.valid = 0.1, .test = 0.2, .seed = kEncoderSeed}));
   ASSERT_GT(data.test.size(), 200u);
-  const auto encoder = LinkEncoder::Make(data, SmallOptions({1000})).value();
+  const auto encoder = LinkEncoder::Make(data, EncoderOptions({1000})).value();
   LinkNeighborhood neighborhood;
   ASSERT_OK(encoder->Sample(0, AllNodes(data), neighborhood));
   const Pairs sampled = PairsOf(neighborhood.block);
@@ -139,9 +139,9 @@ TEST(LinkEncoder, EdgesThatAreHeldOutAreNobodysNeighbors) {
 
 TEST(LinkEncoder, EncodesAllNodesAsItDoesABatchWithAllNeighbors) {
   const LinkData data = RandomData();
-  const LinkTrainOptions options = SmallOptions({1000, 1000});
+  const LinkTrainOptions options = EncoderOptions({1000, 1000});
   const auto encoder = LinkEncoder::Make(data, options).value();
-  Rng rng(kSeed);
+  Rng rng(kEncoderSeed);
   std::vector<float> values(data.node_count * options.spec.dim);
   for (float& value : values) value = static_cast<float>(rng.Unit() - 0.5);
   LinkNeighborhood neighborhood;
@@ -161,7 +161,7 @@ class OneBatch {
     task_.StartEpoch(1, {});
     item_.blocks.resize(2);
     EXPECT_OK(task_.Prepare(item_));
-    Rng rng(kSeed + 1);
+    Rng rng(kEncoderSeed + 1);
     const size_t dims[] = {options.spec.dim, options.spec.relation_dim()};
     for (size_t t = 0; t < 2; t++) {
       values_[t].resize(item_.blocks[t].ids.size() * dims[t]);
@@ -213,7 +213,7 @@ class LinkEncoderGradientTest : public testing::TestWithParam<Chain> {};
 // and in that of the gradient itself.
 TEST_P(LinkEncoderGradientTest, StepsOfTheRowsFollowTheSlopeOfTheLoss) {
   const LinkData data = RandomData();
-  LinkTrainOptions options = SmallOptions(GetParam().fanouts);
+  LinkTrainOptions options = EncoderOptions(GetParam().fanouts);
   options.spec.decoder = GetParam().decoder;
   options.optimizer = OptimizerKind::kSgd;
   options.optimizer_options.learning_rate = 1;
@@ -223,9 +223,9 @@ TEST_P(LinkEncoderGradientTest, StepsOfTheRowsFollowTheSlopeOfTheLoss) {
   batch.Loss(direction, 0, gradient);
   const double square = Dot(gradient, gradient);
   ASSERT_GT(square, 1);
-  Rng rng(kSeed + 2);
+  Rng rng(kEncoderSeed + 2);
   for (int round = 0; round < 4; round++) {
-    SCOPED_TRACE(fmt::format("seed {}, round {}", kSeed, round));
+    SCOPED_TRACE(fmt::format("seed {}, round {}", kEncoderSeed, round));
     for (size_t t = 0; t < 2; t++) {
       for (size_t i = 0; i < direction[t].size(); i++) {
         direction[t][i] = round == 0 ? gradient[t][i] : static_cast<float>(2 * rng.Unit() - 1);
@@ -252,13 +252,13 @@ INSTANTIATE_TEST_SUITE_P(Chains, LinkEncoderGradientTest,
 // Every batch uses most rows, so batches in flight read rows that others are about to write.
 TEST(LinkEncoder, InOrderOacIsSyncToTheLastBitForAnyNumberOfWorkersAndThreads) {
   const LinkData data = RandomData();
-  LinkTrainOptions options = SmallOptions({5, 4});
+  LinkTrainOptions options = EncoderOptions({5, 4});
   options.mode = AsyncMode::kSync;
   const Course sync = Follow(data, options);
   for (const auto& [mode, workers, threads] :
        {std::tuple(AsyncMode::kSync, 3, 2), std::tuple(AsyncMode::kOac, 1, 1),
         std::tuple(AsyncMode::kOac, 4, 3)}) {
-    SCOPED_TRACE(fmt::format("seed {}, mode {}, {} workers, {} threads", kSeed, static_cast<int>(mode),
+    SCOPED_TRACE(fmt::format("seed {}, mode {}, {} workers, {} threads", kEncoderSeed, static_cast<int>(mode),
                              workers, threads));
     options.mode = mode;
     options.workers = static_cast<unsigned>(workers);
@@ -276,7 +276,7 @@ LinkData Groups() {
   constexpr uint32_t kGroups = 20, kMembers = 8;
   LinkData data;
   data.node_count = kGroups * kMembers;
-  Rng rng(kSeed);
+  Rng rng(kEncoderSeed);
   for (NodeId head = 0; head < data.node_count; head++) {
     for (uint32_t member = 0; member < kMembers; member++) {
       const NodeId tail = head / kMembers * kMembers + member;
@@ -288,9 +288,9 @@ LinkData Groups() {
 }
 
 TEST(LinkEncoder, LearnsTheGroupsOfAGraph) {
-  SCOPED_TRACE(fmt::format("seed {}", kSeed));
+  SCOPED_TRACE(fmt::format("seed {}", kEncoderSeed));
   const LinkData data = Groups();
-  LinkTrainOptions options = SmallOptions({5});
+  LinkTrainOptions options = EncoderOptions({5});
   options.spec.decoder = DecoderKind::kDot;
   options.spec.dim = 16;
   options.epochs = 30;
@@ -302,7 +302,7 @@ TEST(LinkEncoder, LearnsTheGroupsOfAGraph) {
 
 TEST(LinkEncoder, TrainingGoesOnFromAStateToTheSameBits) {
   const LinkData data = RandomData();
-  const LinkTrainOptions options = SmallOptions({4, 3});
+  const LinkTrainOptions options = EncoderOptions({4, 3});
   const auto run = [&](LinkTask& task, uint64_t batch) {
     EmbeddingItem item{.batch = batch};
     item.blocks.resize(2);
@@ -328,7 +328,7 @@ TEST(LinkEncoder, TrainingGoesOnFromAStateToTheSameBits) {
   EXPECT_EQ(run(first, 2), run(second, 2));
   EXPECT_EQ(first.State(), second.State());
 
-  const LinkTrainOptions no_encoder = SmallOptions({});
+  const LinkTrainOptions no_encoder = EncoderOptions({});
   LinkTask without(data, no_encoder);
   EXPECT_TRUE(without.State().empty());
   EXPECT_THAT(without.TakeState(first.State()), IsStatus(Code::kCorruption));
@@ -336,13 +336,13 @@ TEST(LinkEncoder, TrainingGoesOnFromAStateToTheSameBits) {
 
 TEST(LinkEncoder, OptionsOutOfRangeAreNamed) {
   const auto refusal = [](std::vector<uint32_t> fanouts, float rate = 0.01F) {
-    LinkTrainOptions options = SmallOptions(std::move(fanouts));
+    LinkTrainOptions options = EncoderOptions(std::move(fanouts));
     options.encoder_learning_rate = rate;
     const Status status = CheckLinkTrainOptions(options);
     EXPECT_THAT(status, IsStatus(Code::kUsage));
     return std::string(status.message());
   };
-  EXPECT_OK(CheckLinkTrainOptions(SmallOptions({1024, 1})));
+  EXPECT_OK(CheckLinkTrainOptions(EncoderOptions({1024, 1})));
   EXPECT_THAT(refusal({10, 0}), HasSubstr("fanout is 0"));
   EXPECT_THAT(refusal({1025}), HasSubstr("fanout is 1025"));
   EXPECT_THAT(refusal({1, 1, 1, 1, 1, 1, 1, 1, 1}), HasSubstr("number of fanouts is 9"));
@@ -351,7 +351,7 @@ TEST(LinkEncoder, OptionsOutOfRangeAreNamed) {
 
 TEST(LinkEncoder, HoldsNoMoreThanWhatIsStated) {
   const LinkData data = RandomData();
-  LinkTrainOptions options = SmallOptions({5, 4});
+  LinkTrainOptions options = EncoderOptions({5, 4});
   options.mode = AsyncMode::kSync;
   const LinkCounts counts{.nodes = data.node_count, .relations = 3, .train_edges = data.train.size()};
   const auto encoder = LinkEncoder::Make(data, options).value();
@@ -362,7 +362,7 @@ TEST(LinkEncoder, HoldsNoMoreThanWhatIsStated) {
             LinkEncoderBytes(options, counts, data.node_count));
   MemoryBudget small(LinkEncoderBytes(options, counts, data.node_count));
   EXPECT_THAT(TrainLinks(data, options, small), IsStatus(Code::kOutOfBudget));
-  EXPECT_EQ(LinkEncoderBytes(SmallOptions({}), counts, data.node_count), 0u);
+  EXPECT_EQ(LinkEncoderBytes(EncoderOptions({}), counts, data.node_count), 0u);
 }
 
 }  // namespace

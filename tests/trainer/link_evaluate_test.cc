@@ -16,7 +16,7 @@
 namespace quarry {
 namespace {
 
-constexpr uint64_t kSeed = 30;
+constexpr uint64_t kTriplesSeed = 30;
 
 std::vector<Triple> RandomTriples(Rng& rng, size_t count, uint32_t node_count, uint32_t relation_count) {
   std::vector<Triple> triples(count);
@@ -67,7 +67,7 @@ LinkEvaluation BruteForce(const LinkSpec& spec, std::span<const float> nodes,
   return {MetricsOfRanks(raw), MetricsOfRanks(filtered)};
 }
 
-void ExpectSame(const LinkMetrics& metrics, const LinkMetrics& expected) {
+void ExpectSameMetrics(const LinkMetrics& metrics, const LinkMetrics& expected) {
   EXPECT_EQ(metrics.rankings, expected.rankings);
   EXPECT_DOUBLE_EQ(metrics.mrr, expected.mrr);
   EXPECT_DOUBLE_EQ(metrics.hits_1, expected.hits_1);
@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(AllDecoders, LinkEvaluateTest,
 
 TEST_P(LinkEvaluateTest, MatchesBruteForceOnSmallGraphs) {
   const LinkSpec spec{.decoder = GetParam(), .dim = 6};
-  for (uint64_t seed = kSeed; seed < kSeed + 10; seed++) {
+  for (uint64_t seed = kTriplesSeed; seed < kTriplesSeed + 10; seed++) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Rng rng(seed);
     const auto node_count = static_cast<uint32_t>(2 + rng.Below(40));
@@ -105,17 +105,17 @@ TEST_P(LinkEvaluateTest, MatchesBruteForceOnSmallGraphs) {
     const LinkEvaluation evaluation =
         EvaluateLinks(spec, nodes, relations, edges, KnownEdges(known), 1 + seed % 3);
     const LinkEvaluation expected = BruteForce(spec, nodes, relations, edges, known);
-    ExpectSame(evaluation.raw, expected.raw);
-    ExpectSame(evaluation.filtered, expected.filtered);
+    ExpectSameMetrics(evaluation.raw, expected.raw);
+    ExpectSameMetrics(evaluation.filtered, expected.filtered);
   }
 }
 
 // More nodes than a block holds, and more edges than a group.
 TEST_P(LinkEvaluateTest, MatchesBruteForceAcrossBlocksAndGroups) {
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  SCOPED_TRACE(testing::Message() << "seed " << kTriplesSeed);
   const LinkSpec spec{.decoder = GetParam(), .dim = 10};
   constexpr uint32_t kNodes = 4500;
-  Rng rng(kSeed);
+  Rng rng(kTriplesSeed);
   const std::vector<float> nodes = RandomIntegers(rng, size_t{kNodes} * spec.dim);
   const std::vector<float> relations = RandomIntegers(rng, size_t{2} * spec.relation_dim());
   const std::vector<Triple> edges = RandomTriples(rng, 150, kNodes, 2);
@@ -126,17 +126,17 @@ TEST_P(LinkEvaluateTest, MatchesBruteForceAcrossBlocksAndGroups) {
   }
   const LinkEvaluation evaluation = EvaluateLinks(spec, nodes, relations, edges, KnownEdges(known), 2);
   const LinkEvaluation expected = BruteForce(spec, nodes, relations, edges, known);
-  ExpectSame(evaluation.raw, expected.raw);
-  ExpectSame(evaluation.filtered, expected.filtered);
+  ExpectSameMetrics(evaluation.raw, expected.raw);
+  ExpectSameMetrics(evaluation.filtered, expected.filtered);
   EXPECT_GT(evaluation.filtered.mrr, evaluation.raw.mrr);
 }
 
 // All nodes alike: whatever a ranking leaves out, the truth is in the middle of the others.
 TEST_P(LinkEvaluateTest, AConstantModelRanksInTheMiddle) {
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  SCOPED_TRACE(testing::Message() << "seed " << kTriplesSeed);
   for (const uint32_t node_count : {1U, 2U, 101U, 2050U}) {
     const LinkSpec spec{.decoder = GetParam(), .dim = 50};
-    Rng rng(kSeed);
+    Rng rng(kTriplesSeed);
     const std::vector<float> node = RandomValues<float>(rng, spec.dim);
     std::vector<float> nodes;
     for (uint32_t i = 0; i < node_count; i++) nodes.insert(nodes.end(), node.begin(), node.end());
@@ -171,10 +171,10 @@ std::vector<float> LongRows(Rng& rng, size_t rows, uint32_t dim) {
 
 // More edges than are ranked in a pass over the nodes, or more nodes than are read at a time.
 TEST(LinkEvaluateTest, PiecesAndStripsAreRankedAsTheWhole) {
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  SCOPED_TRACE(testing::Message() << "seed " << kTriplesSeed);
   const LinkSpec spec{.decoder = DecoderKind::kTransE, .dim = 2000};
   for (const auto& [node_count, edge_count] : {std::pair(2100U, size_t{20}), std::pair(30U, size_t{1100})}) {
-    Rng rng(kSeed);
+    Rng rng(kTriplesSeed);
     const std::vector<float> nodes = LongRows(rng, node_count, spec.dim);
     const std::vector<float> relations = LongRows(rng, 4, spec.dim);  // two, each with its inverse
     const std::vector<Triple> edges = RandomTriples(rng, edge_count, node_count, 2);

@@ -26,8 +26,6 @@ using testing::IsEmpty;
 using Bytes = std::vector<std::byte>;
 using Start = LinkRunOptions::Start;
 
-constexpr uint64_t kEpochBatches = 20;  // of GroupedGraph and SmallOptions
-
 // Loss, validation MRR and whether it was the best, by epoch: of one that two sessions tell, both must tell
 // the same.
 using Epochs = std::map<uint32_t, std::tuple<double, double, bool>>;

@@ -25,8 +25,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using Start = LinkRunOptions::Start;
 
-constexpr uint64_t kEpochBatches = 20;  // of GroupedGraph and SmallOptions
-
 // What a training tells of an epoch.
 struct EpochFacts {
   double loss = 0, mrr = -1;
@@ -35,7 +33,7 @@ struct EpochFacts {
 };
 
 // A training's epochs by number: of one that two sessions tell, both must tell the same.
-class Course {
+class RunCourse {
  public:
   LinkTrainCallbacks callbacks() {
     LinkTrainCallbacks callbacks;
@@ -74,7 +72,7 @@ class LinkRunTest : public testing::Test {
   }
   // Cancels the training after so many batches of this session, if there are more.
   Result<LinkTrainSummary> Train(const LinkTrainOptions& train, const LinkRunOptions& options,
-                                 Course* course = nullptr, uint64_t batches = UINT64_MAX) {
+                                 RunCourse* course = nullptr, uint64_t batches = UINT64_MAX) {
     QUARRY_TRY(const std::unique_ptr<LinkRun> run, Open(train, options));
     LinkTrainCallbacks callbacks = course != nullptr ? course->callbacks() : LinkTrainCallbacks();
     callbacks.progress = [&](std::string_view phase, uint64_t, uint64_t) {
@@ -110,7 +108,7 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-void ExpectSame(const std::vector<RowBlock>& a, const std::vector<RowBlock>& b) {
+void ExpectSameBlocks(const std::vector<RowBlock>& a, const std::vector<RowBlock>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t t = 0; t < a.size(); t++) {
     EXPECT_EQ(a[t].timestamps, b[t].timestamps) << "table " << t;
@@ -119,8 +117,8 @@ void ExpectSame(const std::vector<RowBlock>& a, const std::vector<RowBlock>& b) 
 }
 
 // Tables in memory.
-Course InMemory(const LinkData& data, const LinkTrainOptions& train) {
-  Course course;
+RunCourse InMemory(const LinkData& data, const LinkTrainOptions& train) {
+  RunCourse course;
   MemoryBudget budget(kGiB);
   const auto summary = TrainLinks(data, train, budget, course.callbacks());
   EXPECT_TRUE(summary.ok()) << summary.status().ToString();
@@ -136,7 +134,7 @@ TEST_F(LinkRunTest, TablesLargerThanTheirPoolsLearnTheSame) {
       StoredPoolBytes(NodeTableSpec(train, counts.nodes), train.workers).least +
       StoredPoolBytes(RelationTableSpec(train, counts.relations), train.workers).least;
   uint64_t least = 0;
-  const Course expected = InMemory(data_, train);
+  const RunCourse expected = InMemory(data_, train);
   for (const AsyncMode mode : {AsyncMode::kSync, AsyncMode::kOac}) {
     SCOPED_TRACE(fmt::format("seed {}, mode {}", kGraphSeed, static_cast<int>(mode)));
     train.mode = mode;
@@ -145,7 +143,7 @@ TEST_F(LinkRunTest, TablesLargerThanTheirPoolsLearnTheSame) {
     {
       const auto run = LinkRun::Open(store(), budget, data_, train, {.keep = false});
       ASSERT_TRUE(run.ok()) << run.status().ToString();
-      Course course;
+      RunCourse course;
       const auto summary = TrainLinks(data_, train, budget, course.callbacks(), **run);
       ASSERT_TRUE(summary.ok()) << summary.status().ToString();
       EXPECT_EQ(course.epochs(), expected.epochs());
@@ -197,7 +195,7 @@ TEST_F(LinkRunTest, ARunThatIsStoppedAnywhereEndsAsIfItHadNotBeen) {
   train.valid_every = 2;
   train.mode = AsyncMode::kSync;
   ASSERT_EQ(CeilDiv(data_.train.size(), train.batch_edges), kEpochBatches);
-  Course expected;
+  RunCourse expected;
   ASSERT_TRUE(Train(train, {.name = "whole"}, &expected).ok());
   EXPECT_EQ(expected.epochs(), InMemory(data_, train).epochs());
   const std::vector<RowBlock> rows = Rows("whole");
@@ -205,7 +203,7 @@ TEST_F(LinkRunTest, ARunThatIsStoppedAnywhereEndsAsIfItHadNotBeen) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Rng rng(seed);
     LinkRunOptions options{.name = "stopped", .start = Start::kOverwrite};
-    Course course;
+    RunCourse course;
     std::optional<LinkTrainSummary> summary;
     int sessions = 0;
     for (; !summary && sessions < 200; sessions++) {
@@ -225,7 +223,7 @@ TEST_F(LinkRunTest, ARunThatIsStoppedAnywhereEndsAsIfItHadNotBeen) {
     EXPECT_GT(sessions, 1) << "it was stopped";
     ASSERT_TRUE(summary.has_value());
     EXPECT_EQ(course.epochs(), expected.epochs());
-    ExpectSame(Rows("stopped"), rows);
+    ExpectSameBlocks(Rows("stopped"), rows);
     EXPECT_THAT(testing_util::FaultsOf(store()), IsEmpty());
     if (HasFailure()) return;
   }
@@ -237,7 +235,7 @@ TEST_F(LinkRunTest, ValidationsAreCountedOverStops) {
   train.patience = 3;
   train.optimizer_options.learning_rate = 1e-12F;  // nothing is learned: epoch 1 stays the best
   LinkRunOptions options{.checkpoint_every = 10};
-  Course course;
+  RunCourse course;
   for (int session = 0; session < 3; session++) {
     EXPECT_FALSE(Train(train, options, &course, 25).ok());
     options.start = Start::kResume;
@@ -259,9 +257,9 @@ TEST_F(LinkRunTest, ValidationsAreCountedOverStops) {
 TEST_F(LinkRunTest, AFinishedRunCanBeTrainedLonger) {
   LinkTrainOptions train = SmallOptions();
   train.epochs = 4;
-  Course expected;
+  RunCourse expected;
   ASSERT_TRUE(Train(train, {.name = "whole"}, &expected).ok());
-  Course course;
+  RunCourse course;
   train.epochs = 2;
   {
     const auto run = Open(train, {.checkpoint_every = 7});
@@ -275,7 +273,7 @@ TEST_F(LinkRunTest, AFinishedRunCanBeTrainedLonger) {
   ASSERT_TRUE(longer.ok()) << longer.status().ToString();
   EXPECT_EQ(longer->edges, 2 * data_.train.size());
   EXPECT_EQ(course.epochs(), expected.epochs());
-  ExpectSame(Rows("link"), Rows("whole"));
+  ExpectSameBlocks(Rows("link"), Rows("whole"));
   train.epochs = 3;
   const Status shorter = Train(train, {.start = Start::kResume}).status();
   EXPECT_EQ(shorter.code(), Code::kUsage);

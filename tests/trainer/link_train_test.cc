@@ -29,7 +29,7 @@ using testing::ElementsAre;
 using testing::Gt;
 using testing::HasSubstr;
 
-constexpr uint64_t kSeed = kGraphSeed;
+constexpr uint64_t kLearnerSeed = kGraphSeed;
 
 struct Learner {
   DecoderKind decoder;
@@ -39,7 +39,7 @@ struct Learner {
 class LinkTrainDecoderTest : public testing::TestWithParam<Learner> {};
 
 TEST_P(LinkTrainDecoderTest, LearnsTheStructureOfTheGraph) {
-  SCOPED_TRACE(fmt::format("seed {}", kSeed));
+  SCOPED_TRACE(fmt::format("seed {}", kLearnerSeed));
   const LinkData data = GroupedGraph();
   LinkTrainOptions options = SmallOptions();
   options.spec.decoder = GetParam().decoder;
@@ -109,7 +109,7 @@ TEST(LinkTrain, InOrderOacIsSyncToTheLastBit) {
     for (const auto& [mode, workers, threads] :
          {std::tuple(AsyncMode::kSync, 3, 2), std::tuple(AsyncMode::kOac, 1, 1),
           std::tuple(AsyncMode::kOac, 3, 2)}) {
-      SCOPED_TRACE(fmt::format("seed {}, degree share {}, mode {}, {} workers, {} threads", kSeed,
+      SCOPED_TRACE(fmt::format("seed {}, degree share {}, mode {}, {} workers, {} threads", kLearnerSeed,
                                degree_share, static_cast<int>(mode), workers, threads));
       options.mode = mode;
       options.workers = static_cast<unsigned>(workers);
@@ -324,8 +324,8 @@ class TestDatabase {
 
 TEST(LoadLinkData, ReadsEveryPartWithItsRelations) {
   for (const uint32_t relations : {1, 5, 400}) {  // ids of none, one and two bytes
-    SCOPED_TRACE(fmt::format("seed {}, {} relations", kSeed, relations));
-    Rng rng(kSeed);
+    SCOPED_TRACE(fmt::format("seed {}, {} relations", kLearnerSeed, relations));
+    Rng rng(kLearnerSeed);
     const std::vector<Names> parts[] = {RandomNames(rng, 3000, relations), RandomNames(rng, 200, relations),
                                         RandomNames(rng, 100, relations)};
     TestDatabase database;
@@ -372,7 +372,7 @@ bool SameEdges(std::span<const Triple> a, std::span<const Triple> b) {
 
 // As a server gives them: by range, in the order of the file.
 TEST(LoadLinkData, IsTheSameFromASourceThatHasTheEdgesInPieces) {
-  Rng rng(kSeed);
+  Rng rng(kLearnerSeed);
   TestDatabase database;
   for (const char* part : {"train", "valid", "test"}) {
     database.folder().Write(fmt::format("kg/{}.txt", part), Text(RandomNames(rng, 1000, 300)));
@@ -394,7 +394,7 @@ TEST(LoadLinkData, IsTheSameFromASourceThatHasTheEdgesInPieces) {
   };
   const auto data = LoadLinkData(source, Plenty(), {});
   ASSERT_TRUE(data.ok()) << data.status().ToString();
-  EXPECT_TRUE(SameEdges(data->train, expected->train)) << "seed " << kSeed;
+  EXPECT_TRUE(SameEdges(data->train, expected->train)) << "seed " << kLearnerSeed;
   EXPECT_TRUE(SameEdges(data->valid, expected->valid));
   EXPECT_TRUE(SameEdges(data->test, expected->test));
   EXPECT_EQ(data->relation_count, expected->relation_count);
@@ -427,7 +427,7 @@ TEST(LoadLinkData, BelievesNoSource) {
 }
 
 TEST(LoadLinkData, HoldsEdgesOutWhereThereAreNoOthers) {
-  Rng rng(kSeed);
+  Rng rng(kLearnerSeed);
   std::vector<std::pair<int64_t, int64_t>> pairs;
   for (int i = 0; i < 2000; i++) {
     pairs.emplace_back(rng.Below(300), rng.Below(300));
@@ -440,7 +440,7 @@ TEST(LoadLinkData, HoldsEdgesOutWhereThereAreNoOthers) {
   EXPECT_EQ(missing.code(), Code::kInvalidArgument);
   EXPECT_THAT(std::string(missing.message()), AllOf(HasSubstr("\"valid\""), HasSubstr("--valid-share")));
 
-  const HeldOutShares shares{.valid = 0.05, .test = 0.2, .seed = kSeed};
+  const HeldOutShares shares{.valid = 0.05, .test = 0.2, .seed = kLearnerSeed};
   const auto data = LoadLinkData(store, Plenty(), shares);
   ASSERT_TRUE(data.ok()) << data.status().ToString();
   EXPECT_EQ(data->relation_count, 1u);
@@ -463,7 +463,7 @@ TEST(LoadLinkData, HoldsEdgesOutWhereThereAreNoOthers) {
 }
 
 TEST(LinkMemory, WhatIsStatedIsEnoughAndLessIsRefused) {
-  Rng rng(kSeed);
+  Rng rng(kLearnerSeed);
   TestDatabase database;
   for (const char* part : {"train", "valid", "test"}) {
     database.folder().Write(fmt::format("kg/{}.txt", part), Text(RandomNames(rng, 2000, 4)));

@@ -17,14 +17,14 @@ namespace {
 constexpr uint32_t kSpareRows = 5;  // of the input matrix, which no node has
 
 // A block whose input rows lie scattered in a matrix, and a loss that is linear in the outputs.
-struct Problem {
+struct LayersProblem {
   Block block;
   uint32_t dim;
   std::vector<uint32_t> slots;
   std::vector<float> values;            // [nodes + kSpareRows, dim]
   std::vector<float> output_gradients;  // [seeds, out]
 
-  Problem(uint64_t seed, std::vector<uint32_t> hop_offsets, uint32_t in, uint32_t out) : dim(in) {
+  LayersProblem(uint64_t seed, std::vector<uint32_t> hop_offsets, uint32_t in, uint32_t out) : dim(in) {
     Rng rng(seed);
     block = RandomBlock(rng, std::move(hop_offsets), 6);
     slots.resize(block.nodes.size() + kSpareRows);
@@ -50,12 +50,12 @@ std::unique_ptr<SageLayers> MakeLayers(const SageLayersOptions& options) {
   return SageLayers::Make(options).value();
 }
 
-SageLayersOptions Options(std::vector<uint32_t> widths) {
+SageLayersOptions WidthOptions(std::vector<uint32_t> widths) {
   return {.widths = std::move(widths), .learning_rate = 0.01, .seed = 3, .input_gradients = true};
 }
 
 // Forward, Backward and the gradients of the input rows, those of no node left at `untouched`.
-std::vector<float> RunBlock(SageLayers& layers, const Problem& problem, float untouched = 0) {
+std::vector<float> RunBlock(SageLayers& layers, const LayersProblem& problem, float untouched = 0) {
   std::vector<float> output_gradients = problem.output_gradients;
   std::vector<float> gradients(problem.values.size(), untouched);
   EXPECT_TRUE(layers.Forward(problem.view(), std::nullopt).ok());
@@ -77,11 +77,11 @@ TEST(SageLayers, AgreesWithPlainTorchInOutputsAndEveryGradient) {
       std::vector<uint32_t> widths(shape.size(), 24);
       widths.front() = 10;
       widths.back() = 7;
-      SageLayersOptions options = Options(widths);
+      SageLayersOptions options = WidthOptions(widths);
       options.split_products = split;
       options.threads = 2;
       const auto layers = MakeLayers(options);
-      const Problem problem(shape.size(), shape, 10, 7);
+      const LayersProblem problem(shape.size(), shape, 10, 7);
       const auto parameters = PlainParameters(layers->Parameters());
       const torch::Tensor rows = DoubleTensor(problem.values).view({-1, 10}).clone().requires_grad_();
       const std::vector<int64_t> slots(problem.slots.begin(), problem.slots.end());
@@ -102,22 +102,22 @@ TEST(SageLayers, AgreesWithPlainTorchInOutputsAndEveryGradient) {
 }
 
 TEST(SageLayers, RowsOfNoNodeKeepTheirGradients) {
-  const Problem problem(5, {4, 30}, 6, 3);
-  const auto layers = MakeLayers(Options({6, 3}));
+  const LayersProblem problem(5, {4, 30}, 6, 3);
+  const auto layers = MakeLayers(WidthOptions({6, 3}));
   const std::vector<float> gradients = RunBlock(*layers, problem, 7);
   EXPECT_EQ(std::ranges::count(gradients, 7.0F), kSpareRows * 6);
 }
 
 // More rows than a piece of a product has, and more than a tile.
 TEST(SageLayers, SplitProductsAreTheSameBitsForAnyNumberOfThreads) {
-  const Problem problem(8, {600, 1400, 3000}, 16, 5);
+  const LayersProblem problem(8, {600, 1400, 3000}, 16, 5);
   const std::vector<uint64_t> indptr = {0, 2, 3, 3, 5};
   const std::vector<NodeId> indices = {1, 3, 0, 2, 3};
   std::vector<std::byte> state;
   std::vector<float> gradients, graph;
   for (const unsigned threads : {1U, 2U, 5U}) {
     SCOPED_TRACE(threads);
-    SageLayersOptions options = Options({16, 40, 5});
+    SageLayersOptions options = WidthOptions({16, 40, 5});
     options.split_products = true;
     options.threads = threads;
     const auto layers = MakeLayers(options);
@@ -154,7 +154,7 @@ TEST(SageLayers, AWholeGraphIsABlockOfAllItsNodes) {
                    .stride_bytes = kDim * sizeof(float),
                    .dim = kDim,
                    .slots = slots};
-  const auto layers = MakeLayers(Options({kDim, 12, 6}));
+  const auto layers = MakeLayers(WidthOptions({kDim, 12, 6}));
   ASSERT_TRUE(layers->ForwardGraph(indptr, block.indices, rows).ok());
   ASSERT_TRUE(layers->Forward(view, std::nullopt).ok());
   const std::span<const float> outputs = layers->output();
@@ -163,7 +163,7 @@ TEST(SageLayers, AWholeGraphIsABlockOfAllItsNodes) {
 }
 
 TEST(SageLayers, StepsAreThoseOfTorchsAdam) {
-  SageLayersOptions options = Options({8, 12, 4});
+  SageLayersOptions options = WidthOptions({8, 12, 4});
   options.weight_decay = 0.02;
   const auto layers = MakeLayers(options);
   std::vector<torch::Tensor> parameters;
@@ -172,7 +172,7 @@ TEST(SageLayers, StepsAreThoseOfTorchsAdam) {
   }
   torch::optim::Adam adam(parameters, torch::optim::AdamOptions(0.01).weight_decay(0.02));
   for (uint64_t step = 0; step < 5; step++) {
-    RunBlock(*layers, Problem(step, {9, 40, 150}, 8, 4));
+    RunBlock(*layers, LayersProblem(step, {9, 40, 150}, 8, 4));
     const auto gradients = layers->Gradients();
     for (size_t p = 0; p < parameters.size(); p++) {
       parameters[p].mutable_grad() =
@@ -191,8 +191,8 @@ TEST(SageLayers, StepsAreThoseOfTorchsAdam) {
 }
 
 TEST(SageLayers, TrainingGoesOnFromAStateToTheSameBits) {
-  const Problem problem(9, {20, 60, 90}, 8, 3);
-  const auto layers = MakeLayers(Options({8, 6, 3}));
+  const LayersProblem problem(9, {20, 60, 90}, 8, 3);
+  const auto layers = MakeLayers(WidthOptions({8, 6, 3}));
   const auto train = [&](SageLayers& trained, int steps) {
     for (int step = 0; step < steps; step++) {
       RunBlock(trained, problem);
@@ -204,7 +204,7 @@ TEST(SageLayers, TrainingGoesOnFromAStateToTheSameBits) {
   layers->Save();
   train(*layers, 2);
   const std::vector<std::byte> state = layers->State();
-  SageLayersOptions other = Options({8, 6, 3});
+  SageLayersOptions other = WidthOptions({8, 6, 3});
   other.seed = 4;
   const auto resumed = MakeLayers(other);
   ASSERT_TRUE(resumed->TakeState(state).ok());
@@ -219,14 +219,14 @@ TEST(SageLayers, TrainingGoesOnFromAStateToTheSameBits) {
 }
 
 TEST(SageLayers, RefusesStatesOfOtherWidths) {
-  const std::vector<std::byte> state = MakeLayers(Options({8, 6, 3}))->State();
+  const std::vector<std::byte> state = MakeLayers(WidthOptions({8, 6, 3}))->State();
   for (const std::vector<uint32_t>& widths : {std::vector<uint32_t>{8, 6, 6, 3}, {8, 3}, {8, 7, 3}}) {
-    const Status status = MakeLayers(Options(widths))->TakeState(state);
+    const Status status = MakeLayers(WidthOptions(widths))->TakeState(state);
     EXPECT_EQ(status.code(), Code::kCorruption);
     EXPECT_NE(status.message().find(fmt::format("widths 8, {}", widths[1])), std::string::npos)
         << status.ToString();
   }
-  const auto layers = MakeLayers(Options({8, 6, 3}));
+  const auto layers = MakeLayers(WidthOptions({8, 6, 3}));
   EXPECT_EQ(layers->TakeState(std::span(state).first(state.size() - 1)).code(), Code::kCorruption);
   EXPECT_EQ(layers->TakeState({}).code(), Code::kCorruption);
   EXPECT_TRUE(layers->TakeState(state).ok());

@@ -13,13 +13,13 @@
 namespace quarry {
 namespace {
 
-struct Problem {
+struct ModelProblem {
   Block block;
   std::vector<float> features;
   std::vector<int64_t> labels;
   uint32_t dim, classes;
 
-  Problem(uint64_t seed, std::vector<uint32_t> hop_offsets, uint32_t feature_dim, uint32_t class_count)
+  ModelProblem(uint64_t seed, std::vector<uint32_t> hop_offsets, uint32_t feature_dim, uint32_t class_count)
       : dim(feature_dim), classes(class_count) {
     Rng rng(seed);
     block = RandomBlock(rng, std::move(hop_offsets), 6);
@@ -37,7 +37,7 @@ struct Problem {
   }
 };
 
-TrainOptions Options(uint32_t layers) {
+TrainOptions ModelOptions(uint32_t layers) {
   TrainOptions options;
   options.layers = layers;
   options.hidden = 24;
@@ -57,7 +57,7 @@ struct PlainModel {
   std::vector<torch::Tensor> parameters;
   torch::Tensor loss, logits;
 
-  PlainModel(const Problem& problem, const std::vector<std::span<float>>& weights)
+  PlainModel(const ModelProblem& problem, const std::vector<std::span<float>>& weights)
       : parameters(PlainParameters(weights)) {
     logits = PlainSage(problem.block, DoubleTensor(problem.features).view({-1, problem.dim}), parameters);
     loss = torch::nn::functional::cross_entropy(
@@ -71,8 +71,8 @@ TEST(SageModel, AgreesWithPlainTorchInLogitsLossAndEveryGradient) {
   const std::vector<std::vector<uint32_t>> shapes = {{9, 40}, {9, 40, 150}, {9, 40, 150, 400}};
   for (const std::vector<uint32_t>& shape : shapes) {
     SCOPED_TRACE(shape.size());
-    const Problem problem(shape.size(), shape, 10, 5);
-    const TrainOptions options = Options(static_cast<uint32_t>(shape.size() - 1));
+    const ModelProblem problem(shape.size(), shape, 10, 5);
+    const TrainOptions options = ModelOptions(static_cast<uint32_t>(shape.size() - 1));
     auto model = SageModel::Make(options, problem.dim, problem.classes).value();
     const PlainModel plain(problem, model->Parameters());
     const std::span<const float> logits = model->Predict(problem.view()).value();
@@ -96,8 +96,8 @@ TEST(SageModel, AgreesWithPlainTorchInLogitsLossAndEveryGradient) {
 // With dropout there is no plain twin to compare with, but the masks are a function of the seed: so is the
 // loss, and its slope along the gradient must be the gradient's square.
 TEST(SageModel, GradientIsTheSlopeOfTheLossUnderDropout) {
-  const Problem problem(4, {40, 150, 400}, 12, 4);
-  TrainOptions options = Options(2);
+  const ModelProblem problem(4, {40, 150, 400}, 12, 4);
+  TrainOptions options = ModelOptions(2);
   options.dropout = 0.4;
   options.input_dropout = 0.3;
   options.learning_rate = 1e-30;  // TrainStep then leaves the weights as they are
@@ -128,14 +128,14 @@ TEST(SageModel, GradientIsTheSlopeOfTheLossUnderDropout) {
 // Wide rows are gathered twice instead of kept; the result must not depend on it.
 TEST(SageModel, GradientsOfAnInputTooLargeToKeepAreThoseOfPlainTorch) {
   const auto dim = static_cast<uint32_t>(kKeptInputBytes / sizeof(float) / 2 / 2000 + 1);
-  Problem problem(6, {5, 2000, 2100}, 4, 3);
+  ModelProblem problem(6, {5, 2000, 2100}, 4, 3);
   // All rows are one row of `dim` columns, so that the test needs no gigabytes itself.
   Rng rng(1);
   const std::vector<float> row = RandomMatrix(rng, dim);
   const std::vector<uint32_t> slots(2100, 0);
   BatchView view = problem.view();
   view.features = {std::as_bytes(std::span(row)), 0, ElementType::kFloat32, dim, slots};
-  TrainOptions options = Options(2);
+  TrainOptions options = ModelOptions(2);
   options.hidden = 2;
   auto model = SageModel::Make(options, dim, problem.classes).value();
   model->TrainStep(view, 0).value();
@@ -152,10 +152,10 @@ TEST(SageModel, GradientsOfAnInputTooLargeToKeepAreThoseOfPlainTorch) {
 }
 
 TEST(SageModel, StepsAreTheSameForAnyNumberOfTorchThreadsInTheKernels) {
-  const Problem problem(8, {64, 400, 1500}, 16, 4);
+  const ModelProblem problem(8, {64, 400, 1500}, 16, 4);
   std::vector<std::vector<float>> reference;
   for (const unsigned threads : {1u, 2u}) {
-    TrainOptions options = Options(2);
+    TrainOptions options = ModelOptions(2);
     options.dropout = 0.5;
     options.torch_threads = threads;
     auto model = SageModel::Make(options, problem.dim, problem.classes).value();
@@ -173,8 +173,8 @@ TEST(SageModel, StepsAreTheSameForAnyNumberOfTorchThreadsInTheKernels) {
 }
 
 TEST(SageModel, RestoreBringsBackTheSavedWeights) {
-  const Problem problem(9, {20, 60}, 8, 3);
-  auto model = SageModel::Make(Options(1), problem.dim, problem.classes).value();
+  const ModelProblem problem(9, {20, 60}, 8, 3);
+  auto model = SageModel::Make(ModelOptions(1), problem.dim, problem.classes).value();
   model->Save();
   const auto before = Copies(model->Parameters());
   model->TrainStep(problem.view(), 0).value();
@@ -184,8 +184,8 @@ TEST(SageModel, RestoreBringsBackTheSavedWeights) {
 }
 
 TEST(SageModel, ABatchWithoutLabelsTeachesNothing) {
-  const Problem problem(10, {20, 60}, 8, 3);
-  auto model = SageModel::Make(Options(1), problem.dim, problem.classes).value();
+  const ModelProblem problem(10, {20, 60}, 8, 3);
+  auto model = SageModel::Make(ModelOptions(1), problem.dim, problem.classes).value();
   const auto before = Copies(model->Parameters());
   BatchView view = problem.view();
   const std::vector<int64_t> no_labels(20, -1);
@@ -195,8 +195,8 @@ TEST(SageModel, ABatchWithoutLabelsTeachesNothing) {
 }
 
 TEST(SageModel, RefusesBlocksWhoseHopsAreNotItsLayers) {
-  const Problem problem(11, {20, 60}, 8, 3);
-  auto model = SageModel::Make(Options(2), problem.dim, problem.classes).value();
+  const ModelProblem problem(11, {20, 60}, 8, 3);
+  auto model = SageModel::Make(ModelOptions(2), problem.dim, problem.classes).value();
   const Status status = model->Predict(problem.view()).status();
   EXPECT_EQ(status.code(), Code::kUsage);
   EXPECT_NE(status.message().find("2 layers"), std::string::npos) << status.ToString();
@@ -204,8 +204,8 @@ TEST(SageModel, RefusesBlocksWhoseHopsAreNotItsLayers) {
 
 TEST(SageModel, HoldsNoMoreThanTheEstimate) {
   const std::vector<uint32_t> shape = {256, 4000, 20000, 30000};
-  const Problem problem(12, shape, 64, 5);
-  TrainOptions options = Options(3);
+  const ModelProblem problem(12, shape, 64, 5);
+  TrainOptions options = ModelOptions(3);
   options.hidden = 128;
   auto model = SageModel::Make(options, problem.dim, problem.classes).value();
   model->TrainStep(problem.view(), 0).value();

@@ -35,7 +35,7 @@ using testing_util::TinyGraph;
 constexpr uint32_t kClasses = 5;
 constexpr uint32_t kDim = 16;
 
-TrainOptions Options() {
+TrainOptions CheckpointOptions() {
   TrainOptions options;
   options.layers = 2;
   options.hidden = 16;
@@ -146,7 +146,7 @@ Outcome RunTraining(Road& road, const TrainOptions& options, const TrainRun& run
 
 // Weights, best weights and moments of the run's last checkpoint.
 std::vector<std::byte> ModelIn(Store& store, std::string_view run) {
-  auto model = SageModel::Make(Options(), kDim, kClasses).value();
+  auto model = SageModel::Make(CheckpointOptions(), kDim, kClasses).value();
   TrainProgress progress{.class_count = kClasses};
   const auto state = ReadTrainingState(store, run);
   EXPECT_TRUE(state.ok()) << state.status().ToString();
@@ -180,19 +180,19 @@ class ResumedTraining : public testing::TestWithParam<RoadKind> {
 };
 
 TEST_P(ResumedTraining, GoesOnToTheLastBitWhereverItStopped) {
-  const Outcome whole = TrainAnew(Options(), {.name = "whole", .checkpoint_every = 1});
+  const Outcome whole = TrainAnew(CheckpointOptions(), {.name = "whole", .checkpoint_every = 1});
   ASSERT_TRUE(whole.status.ok()) << whole.status.ToString();
   EXPECT_THAT(whole.checkpoints, ElementsAre(1, 2, 3, 4, 5, 6));
   const std::vector<std::byte> weights = ModelIn(database_.store(), "whole");
   for (const Stop stop : {Stop{2, 0}, Stop{3, 5}, Stop{6, 1}}) {
     SCOPED_TRACE(testing::Message() << "stopped at batch " << stop.batch << " of epoch " << stop.epoch);
     TrainRun run{.name = fmt::format("cut{}", stop.epoch), .checkpoint_every = 1};
-    const Outcome before = TrainAnew(Options(), run, stop);
+    const Outcome before = TrainAnew(CheckpointOptions(), run, stop);
     EXPECT_EQ(before.status.code(), Code::kCancelled);
     EXPECT_THAT(before.status.ToString(),
                 HasSubstr(fmt::format("--resume goes on from the end of epoch {}", stop.epoch - 1)));
     run.resume = true;
-    const Outcome after = TrainAnew(Options(), run);
+    const Outcome after = TrainAnew(CheckpointOptions(), run);
     ASSERT_TRUE(after.status.ok()) << after.status.ToString();
     EXPECT_EQ(after.summary.resumed_from_epoch, stop.epoch - 1);
     EXPECT_EQ(after.epochs.begin()->first, stop.epoch);
@@ -233,7 +233,7 @@ class TrainCheckpoint : public testing::Test {
 TEST_F(TrainCheckpoint, IsTakenBehindTheEpochThatMakesItsBatchesFullAndAtTheEnd) {
   const auto taken = [&](uint64_t every) {
     const Outcome outcome =
-        TrainAnew(Options(), {.name = fmt::format("every-{}", every), .checkpoint_every = every});
+        TrainAnew(CheckpointOptions(), {.name = fmt::format("every-{}", every), .checkpoint_every = every});
     EXPECT_TRUE(outcome.status.ok()) << outcome.status.ToString();
     EXPECT_EQ(outcome.summary.checkpoints, outcome.checkpoints.size());
     EXPECT_FALSE(outcome.summary.resumed_from_epoch.has_value());
@@ -248,11 +248,11 @@ TEST_F(TrainCheckpoint, IsTakenBehindTheEpochThatMakesItsBatchesFullAndAtTheEnd)
 }
 
 TEST_F(TrainCheckpoint, TrainsLongerThanTheRunThatEnded) {
-  TrainOptions shorter = Options();
+  TrainOptions shorter = CheckpointOptions();
   shorter.epochs = 4;
-  const Outcome whole = TrainAnew(Options(), {.name = "whole"});
+  const Outcome whole = TrainAnew(CheckpointOptions(), {.name = "whole"});
   ASSERT_TRUE(TrainAnew(shorter, {.name = "longer"}).status.ok());
-  const Outcome longer = TrainAnew(Options(), {.name = "longer", .resume = true});
+  const Outcome longer = TrainAnew(CheckpointOptions(), {.name = "longer", .resume = true});
   ASSERT_TRUE(longer.status.ok()) << longer.status.ToString();
   EXPECT_EQ(longer.epochs.begin()->first, 5u);
   EXPECT_EQ(longer.epochs.at(6), whole.epochs.at(6));
@@ -261,8 +261,8 @@ TEST_F(TrainCheckpoint, TrainsLongerThanTheRunThatEnded) {
 }
 
 TEST_F(TrainCheckpoint, ARunThatHadEndedIsTestedAgainAndNothingElse) {
-  const Outcome ended = TrainAnew(Options(), {});
-  const Outcome again = TrainAnew(Options(), {.resume = true});
+  const Outcome ended = TrainAnew(CheckpointOptions(), {});
+  const Outcome again = TrainAnew(CheckpointOptions(), {.resume = true});
   ASSERT_TRUE(again.status.ok()) << again.status.ToString();
   EXPECT_THAT(again.epochs, IsEmpty());
   EXPECT_EQ(again.summary.checkpoints, 0u);
@@ -270,7 +270,7 @@ TEST_F(TrainCheckpoint, ARunThatHadEndedIsTestedAgainAndNothingElse) {
 }
 
 TEST_F(TrainCheckpoint, PatienceIsCountedOn) {
-  TrainOptions options = Options();
+  TrainOptions options = CheckpointOptions();
   options.epochs = 100;
   options.patience = 2;
   options.learning_rate = 0.05;
@@ -289,48 +289,48 @@ TEST_F(TrainCheckpoint, PatienceIsCountedOn) {
 }
 
 TEST_F(TrainCheckpoint, ARunIsNeitherLostNorMixedUpByMistake) {
-  EXPECT_EQ(TrainAnew(Options(), {.name = "a/b"}).status.code(), Code::kUsage);
-  EXPECT_EQ(TrainAnew(Options(), {.resume = true}).status.code(), Code::kNotFound);
+  EXPECT_EQ(TrainAnew(CheckpointOptions(), {.name = "a/b"}).status.code(), Code::kUsage);
+  EXPECT_EQ(TrainAnew(CheckpointOptions(), {.resume = true}).status.code(), Code::kNotFound);
   TrainRun run{.settings = "--hidden 16 --fanout 8,8", .checkpoint_every = 1};
-  EXPECT_THAT(TrainAnew(Options(), run, {1, 2}).status.ToString(),
+  EXPECT_THAT(TrainAnew(CheckpointOptions(), run, {1, 2}).status.ToString(),
               HasSubstr("no checkpoint of this training"));
   run.resume = true;
-  EXPECT_EQ(TrainAnew(Options(), run).status.code(), Code::kNotFound);
+  EXPECT_EQ(TrainAnew(CheckpointOptions(), run).status.code(), Code::kNotFound);
   run.resume = false;
-  EXPECT_EQ(TrainAnew(Options(), run, {3, 0}).status.code(), Code::kCancelled);
+  EXPECT_EQ(TrainAnew(CheckpointOptions(), run, {3, 0}).status.code(), Code::kCancelled);
   const std::vector<std::byte> weights = ModelIn(database_.store(), "node");
 
-  const Status twice = TrainAnew(Options(), run).status;
+  const Status twice = TrainAnew(CheckpointOptions(), run).status;
   EXPECT_EQ(twice.code(), Code::kAlreadyExists);
   EXPECT_THAT(twice.ToString(),
               AllOf(HasSubstr("--resume"), HasSubstr("--overwrite"), HasSubstr("\"node\"")));
   run.resume = true;
   run.settings = "--hidden 32 --fanout 8,8";
-  const Status differs = TrainAnew(Options(), run).status;
+  const Status differs = TrainAnew(CheckpointOptions(), run).status;
   EXPECT_EQ(differs.code(), Code::kUsage);
   EXPECT_THAT(differs.ToString(), HasSubstr("--hidden is 32, but was 16"));
   EXPECT_EQ(ModelIn(database_.store(), "node"), weights);
 
   run.resume = false;
   run.overwrite = true;
-  EXPECT_EQ(TrainAnew(Options(), run, {1, 2}).status.code(), Code::kCancelled);
+  EXPECT_EQ(TrainAnew(CheckpointOptions(), run, {1, 2}).status.code(), Code::kCancelled);
   EXPECT_EQ(ModelIn(database_.store(), "node"), weights) << "it stands until there is a new one";
-  EXPECT_EQ(TrainAnew(Options(), run, {2, 0}).status.code(), Code::kCancelled);
+  EXPECT_EQ(TrainAnew(CheckpointOptions(), run, {2, 0}).status.code(), Code::kCancelled);
   EXPECT_NE(ModelIn(database_.store(), "node"), weights);
   EXPECT_EQ(database_.store().manifest()->FindTraining("node")->settings, run.settings);
 }
 
 TEST_F(TrainCheckpoint, ADiskThatFailsEndsTheTrainingAndTheCheckpointBeforeStands) {
-  const Outcome whole = TrainAnew(Options(), {.name = "whole"});
+  const Outcome whole = TrainAnew(CheckpointOptions(), {.name = "whole"});
   TrainRun run{.checkpoint_every = 1};
-  EXPECT_EQ(TrainAnew(Options(), run, {3, 0}).status.code(), Code::kCancelled);
+  EXPECT_EQ(TrainAnew(CheckpointOptions(), run, {3, 0}).status.code(), Code::kCancelled);
   run.resume = true;
   database_.backend().SetPlans({{.kind = FaultKind::kWrite, .at = 1, .sticky = true, .error = ENOSPC}});
-  const Outcome full = TrainAnew(Options(), run);
+  const Outcome full = TrainAnew(CheckpointOptions(), run);
   database_.backend().SetPlans({});
   EXPECT_EQ(full.status.code(), Code::kNoSpace);
   EXPECT_THAT(full.epochs, IsEmpty()) << "an epoch is reported when its checkpoint stands";
-  const Outcome after = TrainAnew(Options(), run);
+  const Outcome after = TrainAnew(CheckpointOptions(), run);
   ASSERT_TRUE(after.status.ok()) << after.status.ToString();
   EXPECT_EQ(after.summary.resumed_from_epoch, 2u);
   ExpectSameResult(after.summary, whole.summary);
@@ -351,7 +351,7 @@ TrainProgress ExampleProgress() {
 }
 
 std::unique_ptr<SageModel> ExampleModel(uint32_t hidden = 4) {
-  TrainOptions options = Options();
+  TrainOptions options = CheckpointOptions();
   options.hidden = hidden;
   auto model = SageModel::Make(options, 6, 3).value();
   model->Save();
