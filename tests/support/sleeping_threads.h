@@ -42,12 +42,13 @@ inline std::optional<std::map<std::string, uint64_t>> SwitchesOfSleepingThreads(
   return switches;
 }
 
-// Until all other threads of this process have slept for ten milliseconds: ten looks find the same threads asleep, none
-// of which has run in between. Requests that a kernel works on for a sleeping thread (a socket's other end, a disk), and
+// Until all other threads of this process sleep: three looks, a millisecond apart, find the same threads asleep, none of
+// which has run in between. (Many more looks would never do under ThreadSanitizer, whose own thread wakes ten times a
+// second.) Requests that a kernel works on for a sleeping thread (a socket's other end, a disk), and
 // timers, may still wake one: what must have happened is waited for with Eventually.
 inline void WaitUntilAllSleep() {
   std::optional<std::map<std::string, uint64_t>> before;
-  for (int looks = 0; looks < 10;) {
+  for (int looks = 0; looks < 2;) {
     auto now = SwitchesOfSleepingThreads();
     looks = now && now == before ? looks + 1 : 0;
     before = std::move(now);
