@@ -1,5 +1,5 @@
-// The event that a test of waiting waits for: nothing in this process moves any more. After it, what has not happened
-// will not happen until the test itself does something, however slow the machine is.
+// The event that a test of waiting waits for: nothing in this process moves any more. After it, what needs no disk, peer
+// or timer will not happen until the test itself does something, however slow the machine is.
 #pragma once
 
 #include <unistd.h>
