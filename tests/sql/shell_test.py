@@ -50,14 +50,6 @@ class Shell:
         found, self.seen = self.text[self.seen:end], end
         return found
 
-    def wait_until_busy(self):
-        """Until the process has computed for some ticks of its clock: a statement runs."""
-        def ticks():
-            return sum(map(int, pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
-        before = ticks()
-        while ticks() < before + 10:
-            time.sleep(0.01)
-
     def type(self, text):
         os.write(self.terminal, text.encode())
 
@@ -84,12 +76,24 @@ class Shell:
         raise AssertionError(f"it does not end: {self.text[self.seen:][-200:]!r}")
 
 
+def wait_until_busy(pid):
+    """Until the process `pid` has computed for some ticks of its clock: a statement runs in it."""
+    def ticks():
+        return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    before = ticks()
+    while ticks() < before + 10:
+        check(time.monotonic() < deadline, f"process {pid} runs no statement")
+        time.sleep(0.01)
+
+
 def check(holds, what):
     if not holds:
         raise AssertionError(what)
 
 
-def run_session(quarry, database, folder):
+def run_session(quarry, database, folder, server=None):
+    """`server`: the process that runs the statements, where the shell itself does not."""
     shell = Shell([quarry, "sql", database], folder)
     shell.expect("quarry> ")
     out = shell.say("SELECT count(*) FROM nodes;")
@@ -128,7 +132,7 @@ def run_session(quarry, database, folder):
 
     # Ctrl-C ends a statement, and the shell goes on.
     shell.type("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n;\n")
-    shell.wait_until_busy()
+    wait_until_busy(server.pid if server else shell.pid)
     shell.type("\x03")
     check("interrupted" in shell.expect("quarry> "), "interrupted")
     check("200" in shell.say("SELECT count(*) FROM nodes;"), "after an interrupt")
@@ -165,7 +169,7 @@ def main(quarry, folder):
                               stdout=subprocess.PIPE)
     try:
         check(server.stdout.readline() != b"", "the server does not listen")
-        run_session(quarry, f"unix:{folder}/run/s", folder)
+        run_session(quarry, f"unix:{folder}/run/s", folder, server)
     finally:
         server.terminate()
     check(server.wait() == 0, "the server's exit code")
