@@ -82,12 +82,14 @@ Result<wire::Response> Session::DoPut(const wire::Put& request) {
 
 Status Session::Stage(const wire::Put& request, const std::shared_ptr<StagedPut>& staged) const {
   const ScopedSpan span("put", request.number);
+  std::unique_ptr<LargeWrite> rows;
+  if (request.piece == 1) {  // before the put is locked: the turn locks the put that it ends
+    const auto begin = [this] { return core_.store.BeginLargeWrite(); };
+    QUARRY_TRY(rows, core_.put_turn.Take(staged, begin, Clock::now()));
+  }
   MutexLock lock(staged->mutex);
   QUARRY_RETURN_IF_ERROR(staged->ended);
-  if (staged->rows == nullptr) {
-    const auto begin = [this] { return core_.store.BeginLargeWrite(); };
-    QUARRY_TRY(staged->rows, core_.put_turn.Take(staged, begin, Clock::now()));
-  }
+  if (rows != nullptr) staged->rows = std::move(rows);
   QUARRY_TRY(const PutBatch batch, BatchOf(request));
   return staged->rows->Add(batch.rows);
 }

@@ -49,8 +49,8 @@ class PutTurn {
   static constexpr std::chrono::seconds kSilence{10};
   using Begin = std::function<Result<std::unique_ptr<LargeWrite>>()>;
 
-  // Begins the large write of `put`, whose mutex the caller holds, in the place of one that has been silent.
-  // kBusy when another is under way. `now` only ever grows.
+  // Begins the large write of `put`, whose mutex the caller does not hold, in the place of one that has been
+  // silent. kBusy when another is under way. `now` only ever grows.
   Result<std::unique_ptr<LargeWrite>> Take(const std::shared_ptr<StagedPut>& put, const Begin& begin,
                                            StagedPut::Clock::time_point now) {
     MutexLock lock(mutex_);

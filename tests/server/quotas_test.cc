@@ -223,8 +223,8 @@ TEST(PutTurnTest, WhoFallsSilentIsGivenUpOnceAnotherWaits) {
   const auto first = std::make_shared<StagedPut>(7);
   const auto second = std::make_shared<StagedPut>(8);
   const auto take = [&](const std::shared_ptr<StagedPut>& put, StagedPut::Clock::time_point now) {
-    MutexLock lock(put->mutex);
     auto rows = turn.Take(put, begin, now);
+    MutexLock lock(put->mutex);
     if (rows.ok()) put->rows = std::move(rows).value();
     return rows.status();
   };
