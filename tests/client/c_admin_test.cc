@@ -82,8 +82,16 @@ TEST_P(CAdminTest, BuildsALayoutTrainsFromItAndDropsIt) {
   ASSERT_EQ(quarry_start_pass(stream, nullptr, &batches), QUARRY_OK) << quarry_last_error();
   EXPECT_EQ(built["batches"], static_cast<double>(batches));
   quarry_stream_free(stream);
+  const quarry_live_spec with_ids = {.size = sizeof(with_ids),
+                                     .fanouts = fanouts.data(),
+                                     .fanout_count = 2,
+                                     .batch_size = 32,
+                                     .edge_ids = 1};
+  EXPECT_EQ(quarry_open_planned(store_, "plan", &with_ids, nullptr, &stream), QUARRY_UNSUPPORTED);
   spec.progress = EndAtOnce;
   EXPECT_EQ(quarry_build_layout(store_, &spec, nullptr), QUARRY_CANCELLED);
+  spec = {.size = sizeof(spec), .live = &with_ids};
+  EXPECT_EQ(quarry_build_layout(store_, &spec, nullptr), QUARRY_UNSUPPORTED);
   spec = {.size = sizeof(spec), .policy = "best"};
   EXPECT_EQ(quarry_build_layout(store_, &spec, nullptr), QUARRY_USAGE);
   EXPECT_THAT(quarry_last_error(), HasSubstr("best"));

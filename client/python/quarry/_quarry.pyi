@@ -57,7 +57,16 @@ def drop_embeddings(store: Store, table: str) -> None: ...
 
 class LiveSpec:
     def __init__(
-        self, feature_table: str, topology: str, direction: int, fanouts: list[int], batch_size: int, cache_bytes: int, seed: int, replace: bool
+        self,
+        feature_table: str,
+        topology: str,
+        direction: int,
+        fanouts: list[int],
+        batch_size: int,
+        cache_bytes: int,
+        seed: int,
+        replace: bool,
+        edge_ids: bool = False,
     ) -> None: ...
 
 class Batch:
@@ -83,6 +92,8 @@ class Batch:
     def indices(self) -> npt.NDArray[np.int32]: ...
     @property
     def labels(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def edge_ids(self) -> npt.NDArray[np.int64]: ...
     @property
     def sampled_counts(self) -> tuple[list[int], list[int]]: ...
     @property
