@@ -1,14 +1,4 @@
-"""Quarry under PyTorch Geometric: `Loader` gives the mini-batches that PyG's NeighborLoader gives.
-
-    from quarry.pyg import Loader
-
-    with quarry.open("my.db", memory="8GiB") as db:
-        for data in Loader(db, num_neighbors=[10, 10], batch_size=1024, input_nodes="train", shuffle=True):
-            out = model(data.x, data.edge_index)[:data.batch_size]
-
-Batches are sampled, read and gathered by the engine's threads, without Python's lock; there are no worker
-processes. torch and torch_geometric are imported when a loader is first iterated.
-"""
+"""`Loader`, over a stream of the engine. Torch is imported when one is iterated."""
 
 from __future__ import annotations
 
@@ -17,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ._batches import Stream
-from ._errors import UsageError
-from ._values import FLOAT32, SPLITS, ids_of
+from .._batches import Stream
+from .._errors import UsageError
+from .._values import FLOAT32, SPLITS, ids_of
 
 if TYPE_CHECKING:
-    from ._database import Database, Snapshot
-    from ._waiting import ProgressCallable
+    from .._database import Database, Snapshot
+    from .._waiting import ProgressCallable
 
-_NEIGHBORS_MAX = 1024  # of a node in one hop
+NEIGHBORS_MAX = 1024  # of a node in one hop
 _OF_DATALOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "worker_init_fn", "filter_per_worker")
 _NOT_THERE = ("subgraph_type", "disjoint", "temporal_strategy", "time_attr", "weight_attr", "input_time", "drop_last", "neighbor_sampler")
 
@@ -80,8 +70,8 @@ class Loader:
             raise TypeError(f"Loader has no argument {name!r}")
         self._db = db
         self._fanouts = [int(fanout) for fanout in num_neighbors]
-        if not self._fanouts or min(self._fanouts) < 1 or max(self._fanouts) > _NEIGHBORS_MAX:
-            raise UsageError(f"num_neighbors {self._fanouts}: for each hop a number from 1 to {_NEIGHBORS_MAX}")
+        if not self._fanouts or min(self._fanouts) < 1 or max(self._fanouts) > NEIGHBORS_MAX:
+            raise UsageError(f"num_neighbors {self._fanouts}: for each hop a number from 1 to {NEIGHBORS_MAX}")
         self._batch_size = batch_size
         self._shuffle = shuffle
         self._plan = plan
@@ -137,8 +127,8 @@ class Loader:
             yield data
 
     def _data(self, raw: Any) -> Any:
-        import torch  # type: ignore[import-not-found,unused-ignore]
-        from torch_geometric.data import Data  # type: ignore[import-not-found,unused-ignore]
+        import torch
+        from torch_geometric.data import Data
 
         pinned = self._device is not None and torch.device(self._device).type == "cuda"
         edge_index = torch.empty((2, raw.edge_count), dtype=torch.int64, pin_memory=pinned)
@@ -174,10 +164,7 @@ class Loader:
         if self._sorted is not None:
             return
         if self._seeds is None:
-            nodes = self._db.split(self._split or "train")
-            if self._split == "train" and "label" in self._db:
-                nodes = nodes[self._db["label"][nodes] >= 0]
-            self._sorted = nodes
+            self._sorted = nodes_of_split(self._db, self._split or "train")
             return
         order = np.argsort(self._seeds, kind="stable")
         nodes = self._seeds[order].astype(np.int64)
@@ -234,6 +221,14 @@ class Loader:
     def __repr__(self) -> str:
         seeds = self._split or f"{len(self._seeds) if self._seeds is not None else 0} nodes"
         return f"<quarry.pyg.Loader: {seeds}, num_neighbors {self._fanouts}, batches of {self._batch_size}, plan {self._plan}>"
+
+
+def nodes_of_split(db: Database, split: str) -> npt.NDArray[np.int64]:
+    """Seeds of a pass over a split: its nodes, of the train split those with a label; ascending."""
+    nodes = db.split(split)
+    if split == "train" and "label" in db:
+        nodes = nodes[db["label"][nodes] >= 0]
+    return nodes
 
 
 def _array(nodes: Any) -> npt.NDArray[Any]:
