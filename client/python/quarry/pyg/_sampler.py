@@ -45,9 +45,9 @@ class NeighborSampler(BaseSampler):
     direction       "in": from the sources of a node's edges to it, as in PyG; "out", "both"
 
     For every loader of PyG's that takes a BaseSampler: NeighborLoader(..., neighbor_sampler=sampler). An output has
-    node (the seeds first), row and col (int64, from neighbor to node, as positions in node), edge (ids of the edges,
-    where there are any: direction "in"), num_sampled_nodes and num_sampled_edges, and the metadata that NodeLoader and LinkLoader
-    of PyG's read. torch.manual_seed repeats the samples. Negatives are drawn uniformly or by weight among all nodes,
+    node (the seeds first), row and col (int64, from neighbor to node, as positions in node), edge (positions in
+    `db.edges()`; None where the direction is not "in"), num_sampled_nodes, num_sampled_edges, and the metadata that
+    PyG's NodeLoader and LinkLoader read. torch.manual_seed repeats the samples. Negatives are drawn uniformly or by weight among all nodes,
     so that some may be edges, as in PyG. Seed edges are not left out of the sampled ones.
 
     Nothing is kept from call to call; threads may share it. What cannot be done raises NotImplementedError.
@@ -81,7 +81,7 @@ class NeighborSampler(BaseSampler):
         """Neighborhoods of the nodes. The first of `node` are the seeds as they were given; one that is given twice
         is there twice, with the same neighbors."""
         self._refuse(index)
-        seeds = index.node.numpy()
+        seeds = index.node.to(torch.int64).numpy()
         first = np.unique(seeds, return_index=True)[1]
         if len(first) == len(seeds):
             out = self._sample(seeds)
@@ -133,7 +133,6 @@ class NeighborSampler(BaseSampler):
         num_nodes, num_edges = raw.sampled_counts
         edge_ids = getattr(raw, "edge_ids", None)
         edge = None if edge_ids is None or len(edge_ids) != raw.edge_count else torch.from_numpy(edge_ids.copy())
-        raw.close() if edge_ids is None else None
         return SamplerOutput(node, edge_index[0], edge_index[1], edge, num_sampled_nodes=num_nodes, num_sampled_edges=num_edges)
 
 

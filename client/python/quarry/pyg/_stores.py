@@ -160,7 +160,7 @@ class FeatureStore(pyg_data.FeatureStore):
 
     def _remove_tensor(self, attr: TensorAttr) -> bool:
         table = self._table_to_write(attr)
-        if attr.index is None or attr.index == slice(None):
+        if attr.index is None or (isinstance(attr.index, slice) and attr.index == slice(None)):
             raise Unsupported(f"attribute {attr.attr_name!r} is the table '{table.name}', which is not dropped: remove_tensor with an index deletes rows")
         ids = self._ids_to_write(attr)
         rows = None
