@@ -92,7 +92,7 @@ class Loader:
             raise UsageError("a plan has an order of its own: plan=True needs shuffle=True")
         self._seeds: npt.NDArray[np.uint32] | None = None
         if self._split is None:
-            nodes = np.arange(db.num_nodes) if input_nodes is None else _array(input_nodes)
+            nodes = np.arange(db.num_nodes) if input_nodes is None else array_of(input_nodes)
             self._seeds = ids_of(nodes, db.num_nodes, "input_nodes")
         self._order: npt.NDArray[np.int64] | None = None
         self._sorted: npt.NDArray[np.int64] | None = None
@@ -231,5 +231,5 @@ def nodes_of_split(db: Database, split: str) -> npt.NDArray[np.int64]:
     return nodes
 
 
-def _array(nodes: Any) -> npt.NDArray[Any]:
+def array_of(nodes: Any) -> npt.NDArray[Any]:
     return np.asarray(nodes.detach().cpu() if hasattr(nodes, "detach") else nodes)

@@ -13,7 +13,7 @@ from torch_geometric.sampler import SamplerOutput
 from .._database import Database
 from .._errors import Unsupported, UsageError
 from .._values import SPLITS, ids_of
-from ._loader import nodes_of_split
+from ._loader import array_of, nodes_of_split
 from ._sampler import ONLY, NeighborSampler
 from ._stores import FeatureStore, GraphStore
 
@@ -157,19 +157,19 @@ def _nodes(db: Database, given: Any) -> torch.Tensor:
         if given not in SPLITS:
             raise UsageError(f"input_nodes {given!r}: 'train', 'valid' or 'test', ids, a mask, or None")
         return torch.from_numpy(nodes_of_split(db, given))
-    nodes = torch.as_tensor(given)
-    ids = ids_of(nodes.cpu(), db.num_nodes, "input_nodes")
-    return nodes if nodes.dtype == torch.bool else torch.from_numpy(ids.astype(np.int64))
+    nodes = array_of(given)
+    ids = ids_of(nodes, db.num_nodes, "input_nodes")
+    return torch.from_numpy(nodes if nodes.dtype == np.bool_ else ids.astype(np.int64))
 
 
 def _edges(graph_store: GraphStore, given: Any) -> torch.Tensor:
     if given is None:
         graph_store.check_size(32 * graph_store.db.num_edges, "seeds, which PyG keeps twice,")
         return torch.stack(graph_store.get_edge_index(None, "coo"))
-    edges = torch.as_tensor(given)
-    if edges.dim() != 2 or edges.size(0) != 2:
+    edges = array_of(given)
+    if edges.ndim != 2 or edges.shape[0] != 2:
         raise UsageError(f"edge_label_index of shape {list(edges.shape)}: [2, edges] is wanted")
-    ids = ids_of(edges.cpu(), graph_store.db.num_nodes, "nodes in edge_label_index")
+    ids = ids_of(edges, graph_store.db.num_nodes, "nodes in edge_label_index")
     return torch.from_numpy(ids.astype(np.int64)).view(2, -1)
 
 

@@ -13,6 +13,7 @@ from torch_geometric.data.graph_store import EdgeLayout
 
 from .._errors import NotFound, OutOfBudget, Unsupported, UsageError
 from .._values import SPLITS, bytes_text, ids_of, size
+from ._loader import array_of
 from ._memory import available_bytes
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class FeatureStore(pyg_data.FeatureStore):
     def _rows(self, table: Table, index: Any) -> npt.NDArray[Any]:
         key = _key_of(index)
         if isinstance(key, slice):
-            wanted = len(range(*key.indices(len(table)))) * (table.nbytes // max(1, len(table)))
+            wanted = len(range(*key.indices(len(table)))) * table.dtype.itemsize * int(np.prod(table.shape[1:]))
             if wanted > available_bytes():
                 raise OutOfBudget(
                     f"rows of table '{table.name}' take {bytes_text(wanted)}, and {bytes_text(available_bytes())} of memory are free: read them by ids, a part at a time"
@@ -142,7 +143,7 @@ class FeatureStore(pyg_data.FeatureStore):
     def _put_tensor(self, tensor: Any, attr: TensorAttr) -> bool:
         table = self._table_to_write(attr)
         ids = self._ids_to_write(attr)
-        values = _array(tensor)
+        values = array_of(tensor)
         if isinstance(attr.index, int):
             values = values[None]
         if attr.attr_name in _SPLIT_OF_MASK:
@@ -301,15 +302,11 @@ class GraphStore(pyg_data.GraphStore):
         return f"{type(self).__name__}({self.db.address!r})"
 
 
-def _array(values: Any) -> npt.NDArray[Any]:
-    return np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
-
-
 def _key_of(index: Any) -> slice | npt.NDArray[Any]:
     """An index of PyG's, as a slice or an array; None is all."""
     if index is None:
         return slice(None)
-    return index if isinstance(index, slice) else _array(index)
+    return index if isinstance(index, slice) else array_of(index)
 
 
 def _rows_of(table: Table, rows: npt.NDArray[Any] | None) -> dict[str, Any]:
