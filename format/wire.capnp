@@ -117,6 +117,7 @@ struct Sample {
   fanouts @2 :List(UInt32);
   direction @3 :UInt8;           # 0 in, 1 out, 2 both
   streamSeed @4 :UInt64;
+  edgeIds @5 :Bool;
 }
 
 struct LiveSpec {
@@ -128,6 +129,7 @@ struct LiveSpec {
   cacheBytes @5 :UInt64;
   seed @6 :UInt64;
   replace @7 :Bool;
+  edgeIds @8 :Bool;
 }
 
 struct PlannedSpec {

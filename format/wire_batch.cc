@@ -32,12 +32,14 @@ constexpr size_t kDimAt = 60;
 constexpr size_t kRowsAt = 64;
 constexpr size_t kStrideAt = 72;
 constexpr size_t kPlacesAt = 80;
-constexpr size_t kPlaces = 7;
+constexpr size_t kPlaces = 8;
 static_assert(kPlacesAt + 8 * kPlaces <= kBatchHeaderBytes && kBatchHeaderBytes % kBatchAlignment == 0);
 
 constexpr uint32_t kHasLabels = 1;
 constexpr uint32_t kHasSlots = 2;
 constexpr uint32_t kRowsOutside = 4;
+constexpr uint32_t kHasEdgeIds = 8;
+constexpr uint32_t kFlags = kHasLabels | kHasSlots | kRowsOutside | kHasEdgeIds;
 
 constexpr uint64_t kEdgesMax = uint64_t{1} << 31;
 constexpr uint64_t kRowsMax = uint64_t{1} << 32;
@@ -54,10 +56,11 @@ struct Places {
   uint64_t labels = 0;
   uint64_t slots = 0;
   uint64_t rows = 0;
+  uint64_t edge_ids = 0;
   uint64_t end = 0;
 
   std::array<uint64_t, kPlaces> all() const {
-    return {hop_offsets, indptr, indices, nodes, labels, slots, rows};
+    return {hop_offsets, indptr, indices, nodes, labels, slots, rows, edge_ids};
   }
 };
 
@@ -77,6 +80,7 @@ Places PlacesOf(const BatchShape& shape) {
   if (shape.labels) places.labels = take(shape.seeds, sizeof(int64_t));
   if (shape.slots) places.slots = take(shape.nodes, 4);
   if (shape.dim > 0 && !shape.rows_outside) places.rows = take(shape.rows, shape.stride_bytes);
+  if (shape.edge_ids) places.edge_ids = take(shape.edges, sizeof(uint64_t));
   places.end = at;
   return places;
 }
@@ -138,6 +142,7 @@ void PlaceArrays(const BatchShape& shape, const Places& places, std::span<Byte> 
   arrays.indices = ArrayAt<uint32_t>(slot, places.indices, shape.edges);
   arrays.nodes = ArrayAt<NodeId>(slot, places.nodes, shape.nodes);
   if (shape.labels) arrays.labels = ArrayAt<int64_t>(slot, places.labels, shape.seeds);
+  if (shape.edge_ids) arrays.edge_ids = ArrayAt<uint64_t>(slot, places.edge_ids, shape.edges);
   if (shape.slots) slots = ArrayAt<uint32_t>(slot, places.slots, shape.nodes);
   if (places.rows > 0) rows = ArrayAt<std::byte>(slot, places.rows, shape.rows * shape.stride_bytes);
 }
@@ -146,7 +151,7 @@ Header EncodeHeader(const BatchShape& shape, const Places& places) {
   Header header{};
   std::memcpy(&header[kBatchMagicAt], kBatchMagic.data(), kBatchMagic.size());
   const uint32_t flags = (shape.labels ? kHasLabels : 0) | (shape.slots ? kHasSlots : 0) |
-                         (shape.rows_outside ? kRowsOutside : 0);
+                         (shape.rows_outside ? kRowsOutside : 0) | (shape.edge_ids ? kHasEdgeIds : 0);
   StoreLittle<uint32_t>(&header[kVersionAt], kBatchVersion);
   StoreLittle<uint32_t>(&header[kFlagsAt], flags);
   StoreLittle<uint64_t>(&header[kIndexAt], shape.index);
@@ -193,7 +198,7 @@ Result<BatchShape> DecodeHeader(const Header& header) {
   }
   const uint32_t flags = LoadLittle<uint32_t>(&header[kFlagsAt]);
   const uint32_t element_type = LoadLittle<uint32_t>(&header[kElementTypeAt]);
-  if (flags > (kHasLabels | kHasSlots | kRowsOutside) || element_type > std::numeric_limits<uint8_t>::max()) {
+  if ((flags & ~kFlags) != 0 || element_type > std::numeric_limits<uint8_t>::max()) {
     return MakeStatus(Code::kCorruption, "a batch with flags {:#x} and elements of type {}", flags,
                       element_type);
   }
@@ -204,6 +209,7 @@ Result<BatchShape> DecodeHeader(const Header& header) {
                     .nodes = LoadLittle<uint32_t>(&header[kNodesAt]),
                     .edges = LoadLittle<uint64_t>(&header[kEdgesAt]),
                     .labels = (flags & kHasLabels) != 0,
+                    .edge_ids = (flags & kHasEdgeIds) != 0,
                     .element_type = static_cast<ElementType>(element_type),
                     .dim = LoadLittle<uint32_t>(&header[kDimAt]),
                     .rows = LoadLittle<uint64_t>(&header[kRowsAt]),

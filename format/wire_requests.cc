@@ -48,6 +48,7 @@ void Write(const LiveSpec& spec, schema::LiveSpec::Builder out) {
   out.setCacheBytes(spec.cache_bytes);
   out.setSeed(spec.seed);
   out.setReplace(spec.replace);
+  out.setEdgeIds(spec.edge_ids);
 }
 Status Read(schema::LiveSpec::Reader in, LiveSpec& out) {
   out.feature_table = ToString(in.getFeatureTable());
@@ -58,6 +59,7 @@ Status Read(schema::LiveSpec::Reader in, LiveSpec& out) {
   out.cache_bytes = in.getCacheBytes();
   out.seed = in.getSeed();
   out.replace = in.getReplace();
+  out.edge_ids = in.getEdgeIds();
   return Status();
 }
 
@@ -296,7 +298,8 @@ Result<Request> ReadLookup(schema::Lookup::Reader in, const Limits& limits) {
 Result<Request> ReadSample(schema::Sample::Reader in, const Limits& limits) {
   Sample sample = {.topology = ToString(in.getTopology()),
                    .direction = static_cast<Direction>(in.getDirection()),
-                   .stream_seed = in.getStreamSeed()};
+                   .stream_seed = in.getStreamSeed(),
+                   .edge_ids = in.getEdgeIds()};
   QUARRY_RETURN_IF_ERROR(ReadNumbers(in.getSeeds(), limits.ids_max, "seeds", sample.seeds));
   QUARRY_RETURN_IF_ERROR(ReadNumbers(in.getFanouts(), kHopsMax, "fanouts", sample.fanouts));
   return sample;

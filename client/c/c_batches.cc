@@ -29,6 +29,7 @@ Result<quarry::RoadSpec> SpecOf(const quarry_live_spec* spec) {
   live.cache_bytes = given.cache_bytes;
   live.seed = given.seed;
   live.replace = given.replace != 0;
+  live.edge_ids = given.edge_ids != 0;
   return live;
 }
 
@@ -93,6 +94,7 @@ int quarry_sample(quarry_store* store, const char* topology, const uint32_t* see
                            .fanouts = ListOf(fanouts, fanout_count),
                            .stream_seed = stream_seed};
     QUARRY_TRY(sample.direction, Listed(direction, quarry::Direction::kBoth, "direction"));
+    sample.edge_ids = sample.direction == quarry::Direction::kIn;
     QUARRY_TRY(auto sampled, store->store->Sample(sample));
     *batch = new quarry_batch{std::move(sampled)};
     return Status();
@@ -119,7 +121,8 @@ int quarry_batch_get(const quarry_batch* batch, quarry_batch_arrays* arrays, siz
                                      .row_count = features.row_count(),
                                      .row_stride_bytes = features.stride_bytes,
                                      .dim = features.dim,
-                                     .element_type = static_cast<int>(features.element_type)};
+                                     .element_type = static_cast<int>(features.element_type),
+                                     .edge_ids = PointerTo(view.edge_ids)};
     std::memcpy(arrays, &out, std::min(arrays_bytes, sizeof(out)));
     return Status();
   });

@@ -256,7 +256,15 @@ Result<std::unique_ptr<Batch>> RemoteStream::Next() {
 
 Result<std::unique_ptr<Batch>> RemoteStream::Open(wire::Batch batch, Deadline deadline) {
   QUARRY_TRY(Brought brought, at_.session->Take(std::move(batch.payload), batch.rows, true, deadline));
-  return OpenRemoteBatch(std::move(brought), batch.index, link_->path(), memory_, held_->Hold());
+  QUARRY_TRY(std::unique_ptr<Batch> opened,
+             OpenRemoteBatch(std::move(brought), batch.index, link_->path(), memory_, held_->Hold()));
+  const auto* const live = std::get_if<wire::LiveSpec>(&request_.road);
+  const BatchView& view = opened->view();
+  if (live != nullptr && live->edge_ids && view.edge_ids.size() != view.indices.size()) {
+    return MakeStatus(Code::kUnsupported,
+                      "{}: the server's batches have no edge ids: it is of an earlier Quarry", link_->path());
+  }
+  return opened;
 }
 
 // A batch that is late may still come: that is no end of the pass.

@@ -97,6 +97,7 @@ class Builder {
 
 // Looks everything up and makes the folder.
 Status Builder::Prepare(const std::string& folder) {
+  QUARRY_RETURN_IF_ERROR(CheckPlannable(spec_.road));
   if (spec_.snapshot == nullptr) {
     QUARRY_TRY(spec_.snapshot, store_.TakeSnapshot());
   }

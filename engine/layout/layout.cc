@@ -190,6 +190,11 @@ bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const Layo
          (spec.disk_bytes == 0 ? record.batches_per_segment == 0 : record.total_bytes() <= spec.disk_bytes);
 }
 
+Status CheckPlannable(const RoadSpec& road) {
+  if (!road.edge_ids) return Status::Ok();
+  return Status(Code::kUnsupported, "a layout keeps no edge ids: take them from a live road");
+}
+
 Status DropLayout(Store& store, std::string_view name) {
   const std::string building = store.path() + "/" + BuildingFolder(name);
   std::error_code error;

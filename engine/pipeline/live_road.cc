@@ -37,6 +37,7 @@ constexpr uint64_t kFlightMarginPercent = 3;
 // What an entry of a block takes while it is sampled: a neighbor, a node, its place in a hash table at a
 // quarter of its load; arrays that grow are there twice.
 constexpr uint64_t kProbedEntryBytes = 64;
+constexpr uint64_t kProbedEdgeIdBytes = 16;  // beside it, where edge ids are asked for
 // What probing may take of the memory beside a budget that is small: the least that would do is then known,
 // and can be told.
 constexpr uint64_t kProbedBytesAnyway = 8 * kMiB;
@@ -64,6 +65,12 @@ class LiveRoadImpl final : public LiveRoad {
   Result<uint64_t> ResidentBytes() const;
   Result<BatchProbe> Probe();
   uint64_t ProbedEntriesMax() const;
+  uint64_t ProbedEntryBytes() const {
+    return kProbedEntryBytes + (options_.spec.edge_ids ? kProbedEdgeIdBytes : 0);
+  }
+  uint64_t EdgeBytes() const {  // of a block
+    return sizeof(uint32_t) + (options_.spec.edge_ids ? sizeof(uint64_t) : 0);
+  }
   Status LoadIndices();
   Status Allocate(const BatchProbe& probe);
   Status AllocateSampling();
@@ -222,7 +229,7 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
              budget_.Reserve(probe_bytes + (in_memory ? indices_bytes() : 0), "probing a few batches"));
   const uint64_t entries_max = ProbedEntriesMax();
   QUARRY_TRY(const MemoryBudget::Reservation block_reservation,
-             budget_.Reserve(std::min(entries_max * kProbedEntryBytes, budget_.available_bytes()),
+             budget_.Reserve(std::min(entries_max * ProbedEntryBytes(), budget_.available_bytes()),
                              "the largest batch that is probed"));
   if (in_memory) QUARRY_RETURN_IF_ERROR(LoadIndices());
 
@@ -243,7 +250,7 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
                     "one batch of {} seeds with fanouts {} is larger than the {} that are left of the memory "
                     "budget of {} can hold: raise --memory, or lower --batch-size or --fanout",
                     options_.spec.batch_size, fmt::join(options_.spec.fanouts, ","),
-                    FormatBytes(entries_max * kProbedEntryBytes), FormatBytes(budget_.limit_bytes()));
+                    FormatBytes(entries_max * ProbedEntryBytes()), FormatBytes(budget_.limit_bytes()));
 }
 
 // Seeds and neighbors of a batch that is probed, at most: as the fanouts and the edges have it, or as many as
@@ -260,7 +267,7 @@ uint64_t LiveRoadImpl::ProbedEntriesMax() const {
   }
   const uint64_t bytes_max = std::max(budget_.available_bytes(), kProbedBytesAnyway);
   return std::min(
-      {entries, node_count + edges, bytes_max / kProbedEntryBytes, NeighborSource().block_entries_max});
+      {entries, node_count + edges, bytes_max / ProbedEntryBytes(), NeighborSource().block_entries_max});
 }
 
 MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
@@ -279,9 +286,9 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
     const uint64_t rows = std::min(node_count, WithMargin(distinct, kFlightMarginPercent));
     demand.rows_of_batches.push_back(std::max(rows, nodes_max));
   }
-  demand.frame_bytes = nodes_max * (sizeof(NodeId) + sizeof(uint32_t)) +
-                       WithMargin(probe.edges_max + probe.targets_max) * sizeof(uint32_t) +
-                       options_.spec.batch_size * sizeof(int64_t) + kKiB;
+  demand.frame_bytes =
+      nodes_max * (sizeof(NodeId) + sizeof(uint32_t)) + WithMargin(probe.edges_max) * EdgeBytes() +
+      WithMargin(probe.targets_max) * sizeof(uint32_t) + options_.spec.batch_size * sizeof(int64_t) + kKiB;
   const uint64_t edges_max = WithMargin(probe.edges_max);
   demand.memory_sampler_bytes = NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, true);
   demand.disk_sampler_bytes = NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, false);
@@ -355,6 +362,7 @@ Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
                                 .frame_count = plan_.frame_count,
                                 .batch_nodes_max = plan_.batch_nodes_max,
                                 .batch_edges_max = batch_edges_max_,
+                                .edge_ids = options_.spec.edge_ids,
                                 .seed = options_.spec.seed};
   auto stream = std::make_unique<LiveStream>(resources, std::move(pass), [this](bool whole) {
     streaming_ = false;

@@ -43,6 +43,7 @@ struct LiveResources {
   uint32_t frame_count = 0;
   uint64_t batch_nodes_max = 0;  // what a frame is sized for at first
   uint64_t batch_edges_max = 0;
+  bool edge_ids = false;  // frames have them
   uint64_t seed = 0;
 };
 

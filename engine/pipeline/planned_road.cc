@@ -73,6 +73,7 @@ class PlannedRoadImpl final : public PlannedRoad {
 
 // Live passes of the same training must see the same graph and the same features.
 Status PlannedRoadImpl::CheckLive() const {
+  QUARRY_RETURN_IF_ERROR(CheckPlannable(options_.live->spec));
   const LayoutRecord& record = layout_->record();
   RoadSpec same = options_.live->spec.ForOtherPasses();
   same.batch_size = record.spec.batch_size;

@@ -33,6 +33,7 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   }
 
   Status OpenAll() {
+    QUARRY_RETURN_IF_ERROR(CheckPlannable(options_.layout.road));
     QUARRY_TRY(build_reservation_, budget_.Reserve(budget_.available_bytes() / 2, "building the next epoch"));
     build_budget_ = std::make_unique<MemoryBudget>(build_reservation_.bytes());
     snapshot_ = options_.live.snapshot;

@@ -31,6 +31,7 @@ class DenseSampler final : public NeighborSampler {
       : node_count_(source.topology->node_count()),
         fanouts_(spec.fanouts),
         replace_(spec.replace),
+        edge_ids_(spec.edge_ids),
         entries_max_(source.block_entries_max),
         drawer_(*std::ranges::max_element(spec.fanouts)),
         resolver_(std::move(resolver)),
@@ -56,6 +57,7 @@ class DenseSampler final : public NeighborSampler {
   const uint64_t node_count_;
   const std::vector<uint32_t> fanouts_;
   const bool replace_;
+  const bool edge_ids_;
   const uint64_t entries_max_;
   const uint64_t* indptr_[2] = {nullptr, nullptr};
   SubsetDrawer drawer_;
@@ -74,6 +76,7 @@ Status DenseSampler::Sample(std::span<const NodeId> seeds, uint64_t stream_seed,
   const double start = MonotonicSeconds();
   block.nodes.clear();
   block.indices.clear();
+  block.edge_ids.clear();
   block.hop_offsets.clear();
   block.indptr.assign(1, 0);
   QUARRY_RETURN_IF_ERROR(AddSeeds(seeds, block));
@@ -130,6 +133,10 @@ Status DenseSampler::SampleHop(uint32_t fanout, uint32_t begin, uint32_t end, Rn
           block.seed_count(), entries_max_ - block.seed_count());
     }
     block.indices.resize(first_end + position_count_);
+    // Along kIn a position is the edge's id. The resolver destroys it.
+    if (edge_ids_) {
+      block.edge_ids.insert(block.edge_ids.end(), positions_.data(), positions_.data() + position_count_);
+    }
     const PositionTile tile{.nodes = std::span(block.nodes).subspan(begin, tile_end - begin),
                             .ends = std::span(block.indptr).subspan(begin + 1),
                             .first_end = first_end,
@@ -217,6 +224,13 @@ Result<std::unique_ptr<NeighborSampler>> NeighborSampler::Make(const NeighborSou
                                                                const RoadSpec& spec) {
   assert(source.topology != nullptr);
   QUARRY_RETURN_IF_ERROR(CheckFanouts(spec.fanouts));
+  if (spec.edge_ids && source.direction != Direction::kIn) {
+    return MakeStatus(
+        Code::kUnsupported,
+        "direction '{}' has no edge ids, which are positions among in-neighbors: take direction "
+        "'in'",
+        NameOf(source.direction));
+  }
   for (const Adjacency side : SidesOf(source.direction)) {
     if (source.topology->has(side)) continue;
     return MakeStatus(Code::kInvalidArgument,

@@ -14,7 +14,8 @@ wire::BatchShape WireShapeOf(const BatchView& batch) {
                             .targets = batch.target_count(),
                             .nodes = static_cast<uint32_t>(batch.nodes.size()),
                             .edges = batch.indices.size(),
-                            .labels = !batch.labels.empty()};
+                            .labels = !batch.labels.empty(),
+                            .edge_ids = !batch.edge_ids.empty()};
   const FeatureView& features = batch.features;
   if (features.dim == 0) return shape;
   shape.element_type = features.element_type;
@@ -33,6 +34,7 @@ Status CopyBatch(const BatchView& batch, std::span<std::byte> range, unsigned th
   std::ranges::copy(batch.indices, out.indices.begin());
   std::ranges::copy(batch.nodes, out.nodes.begin());
   std::ranges::copy(batch.labels, out.labels.begin());
+  std::ranges::copy(batch.edge_ids, out.edge_ids.begin());
   if (shape.dim == 0) return Status::Ok();
   // Roads keep rows aligned for kernels too, so what fills a row up can be copied with it.
   const RowTable table{batch.features.rows.data(), batch.features.stride_bytes, shape.stride_bytes};

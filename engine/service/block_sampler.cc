@@ -69,10 +69,12 @@ Result<BlockSampler::Sampled> BlockSampler::Sample(const wire::Sample& request, 
                                  .direction = request.direction,
                                  .backend = &store_.backend(),
                                  .device = ProfileOf(*store_.manifest())};
-  QUARRY_TRY(const auto sampler, NeighborSampler::Make(source, {.fanouts = request.fanouts}));
+  QUARRY_TRY(const auto sampler,
+             NeighborSampler::Make(source, {.fanouts = request.fanouts, .edge_ids = request.edge_ids}));
   const BlockBound bound = BoundOf(*open->topology, request);
   // Vectors that grow double: what is filled is half of what is held, at worst.
-  const uint64_t block_bytes = (bound.nodes * 2 + bound.edges) * 2 * sizeof(uint32_t) + 4 * kKiB;
+  const uint64_t id_bytes = request.edge_ids ? bound.edges * 2 * sizeof(uint64_t) : 0;
+  const uint64_t block_bytes = (bound.nodes * 2 + bound.edges) * 2 * sizeof(uint32_t) + id_bytes + 4 * kKiB;
   const uint64_t scratch_bytes =
       NeighborSampler::ScratchBytesMax(source, bound.nodes, bound.edges, open->in_memory);
   Sampled sampled;

@@ -26,6 +26,7 @@ struct LargestBatch {
   std::string table;
   uint32_t hops = 0;
   uint64_t seeds = 0, nodes = 0, edges = 0;
+  bool edge_ids = false;
 };
 
 unsigned RoadThreads() { return std::clamp(ProcessorCount(), 2U, kRoadThreadsMax); }
@@ -46,7 +47,8 @@ LargestBatch LargestOf(const Store& store, const RoadSpec& spec, uint64_t nodes_
   LargestBatch largest{.table = spec.feature_table,
                        .hops = static_cast<uint32_t>(spec.fanouts.size()),
                        .seeds = spec.batch_size,
-                       .nodes = nodes_max};
+                       .nodes = nodes_max,
+                       .edge_ids = spec.edge_ids};
   uint64_t frontier = std::min(largest.seeds, largest.nodes);
   for (const uint64_t fanout : spec.fanouts) {
     const uint64_t found = frontier * fanout;
@@ -77,6 +79,7 @@ Result<uint64_t> WireBytes(const Snapshot& snapshot, const LargestBatch& largest
                                .nodes = static_cast<uint32_t>(largest.nodes),
                                .edges = std::min(largest.edges, kBlockEdgesMax),
                                .labels = true,
+                               .edge_ids = largest.edge_ids,
                                .element_type = table->element_type,
                                .dim = static_cast<uint32_t>(table->dim),
                                .rows = largest.nodes,

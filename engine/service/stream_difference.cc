@@ -57,7 +57,8 @@ void Compare(const wire::LiveSpec& asked, const wire::LiveSpec& group, Compariso
       .Field("batch size", asked.batch_size, group.batch_size)
       .Field("cache bytes", asked.cache_bytes, group.cache_bytes)
       .Field("seed", asked.seed, group.seed)
-      .Field("replace", asked.replace, group.replace);
+      .Field("replace", asked.replace, group.replace)
+      .Field("edge ids", asked.edge_ids, group.edge_ids);
 }
 
 void Compare(const wire::PlannedSpec& asked, const wire::PlannedSpec& group, Comparison& comparison) {

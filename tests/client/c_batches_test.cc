@@ -59,6 +59,66 @@ TEST_P(CRowsTest, ABatchsRowsAreGatheredWhereTheCallerWantsThem) {
   quarry_batch_free(batch);
 }
 
+TEST_P(CRowsTest, BlocksAndStreamsThatAreAskedForThemHaveEdgeIds) {
+  uint64_t edge_count = 0;
+  std::vector<uint32_t> edges(3 * database_.graph().Edges().size());
+  ASSERT_EQ(quarry_read_edges(store_, nullptr, 0, edges.size() / 3, edges.data(), &edge_count), QUARRY_OK);
+  ASSERT_EQ(3 * edge_count, edges.size());
+  const auto expect_ids = [&](const quarry_batch* batch) {
+    quarry_batch_arrays arrays{};
+    ASSERT_EQ(quarry_batch_get(batch, &arrays, sizeof(arrays)), QUARRY_OK);
+    ASSERT_NE(arrays.edge_ids, nullptr);
+    for (uint32_t v = 0; v < arrays.target_count; ++v) {
+      for (uint32_t e = arrays.indptr[v]; e < arrays.indptr[v + 1]; ++e) {
+        ASSERT_LT(arrays.edge_ids[e], edge_count);
+        const uint32_t* const edge = &edges[3 * arrays.edge_ids[e]];
+        ASSERT_EQ(edge[0], arrays.nodes[arrays.indices[e]]);
+        ASSERT_EQ(edge[2], arrays.nodes[v]);
+      }
+    }
+    const size_t before = offsetof(quarry_batch_arrays, edge_ids);  // as a program of version 1.2 asks
+    arrays.edge_ids = nullptr;
+    ASSERT_EQ(quarry_batch_get(batch, &arrays, before), QUARRY_OK);
+    EXPECT_EQ(arrays.edge_ids, nullptr);
+  };
+  const std::vector<uint32_t> fanouts = {4, 3};
+  const std::vector<uint32_t> seeds = {1, 5, 299};
+  quarry_batch* batch = nullptr;
+  ASSERT_EQ(quarry_sample(store_, nullptr, seeds.data(), 3, fanouts.data(), 2, QUARRY_IN, 5, &batch),
+            QUARRY_OK);
+  expect_ids(batch);
+  quarry_batch_free(batch);
+  for (const bool asked : {false, true}) {
+    const quarry_live_spec live = {.size = sizeof(live),
+                                   .fanouts = fanouts.data(),
+                                   .fanout_count = 2,
+                                   .batch_size = 64,
+                                   .edge_ids = asked ? 1 : 0};
+    quarry_stream* stream = nullptr;
+    ASSERT_EQ(quarry_open_live(store_, &live, nullptr, &stream), QUARRY_OK) << quarry_last_error();
+    uint64_t batches = 0;
+    ASSERT_EQ(quarry_start_pass(stream, nullptr, &batches), QUARRY_OK) << quarry_last_error();
+    ASSERT_EQ(quarry_next(stream, &batch), QUARRY_OK) << quarry_last_error();
+    if (asked) {
+      expect_ids(batch);
+    } else {
+      quarry_batch_arrays arrays{};
+      ASSERT_EQ(quarry_batch_get(batch, &arrays, sizeof(arrays)), QUARRY_OK);
+      EXPECT_EQ(arrays.edge_ids, nullptr);
+    }
+    quarry_batch_free(batch);
+    quarry_stream_free(stream);
+  }
+  const quarry_live_spec out = {.size = sizeof(out), .direction = QUARRY_OUT, .edge_ids = 1};
+  quarry_stream* stream = nullptr;
+  EXPECT_EQ(quarry_open_live(store_, &out, nullptr, &stream), QUARRY_UNSUPPORTED);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("'out' has no edge ids"));
+  const quarry_live_spec in = {.size = sizeof(in), .edge_ids = 1};
+  const quarry_superbatch_spec fresh = {.size = sizeof(fresh), .live = &in};
+  EXPECT_EQ(quarry_open_superbatch(store_, &fresh, nullptr, &stream), QUARRY_UNSUPPORTED);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("a layout keeps no edge ids"));
+}
+
 TEST_P(CRowsTest, IdsOfALookupComeInAnyOrderAndMoreThanOnce) {
   const std::vector<uint32_t> ids = {299, 7, 7, 0, 299, 12};
   std::vector<float> out(ids.size() * 40);

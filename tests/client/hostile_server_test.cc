@@ -375,8 +375,9 @@ class LyingStream {
 };
 
 Result<std::unique_ptr<client::Batch>> FirstBatch(client::Store& store,
-                                                  std::unique_ptr<client::Stream>& stream) {
-  QUARRY_TRY(stream, store.OpenStream({.road = wire::LiveSpec{}}));
+                                                  std::unique_ptr<client::Stream>& stream,
+                                                  const wire::LiveSpec& spec = {}) {
+  QUARRY_TRY(stream, store.OpenStream({.road = spec}));
   QUARRY_RETURN_IF_ERROR(stream->StartPass({}).status());
   return stream->Next();
 }
@@ -400,6 +401,15 @@ TEST_F(HostileServerTest, BatchesAreBlocks) {
     const auto batch = FirstBatch(*store, stream);
     EXPECT_THAT(batch, IsStatus(Code::kCorruption));
   }
+}
+
+// As one of an earlier Quarry answers, which does not know what is asked for.
+TEST_F(HostileServerTest, BatchesWithoutTheEdgeIdsThatWereAskedForAreRefused) {
+  LyingStream lying(socket(), [](auto&, auto) {});
+  ASSERT_OK_AND_ASSIGN(auto store, Connect(lying.server()));
+  std::unique_ptr<client::Stream> stream;
+  EXPECT_THAT(FirstBatch(*store, stream, {.edge_ids = true}),
+              IsStatus(Code::kUnsupported, HasSubstr("edge ids")));
 }
 
 TEST_F(HostileServerTest, WhatWasCheckedStaysAsItWas) {

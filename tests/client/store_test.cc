@@ -101,17 +101,19 @@ TEST_P(StoreTest, SamplesAreThoseOfTheSampler) {
     const auto store = quarry::Store::Open(*backend, shared().path()).value();
     const auto topology = store->OpenTopology("graph").value();
     ASSERT_TRUE(topology->LoadIndices(*backend, Adjacency::kCsc).ok());
-    const auto sampler = NeighborSampler::Make({.topology = topology.get()}, {.fanouts = fanouts}).value();
+    const auto sampler =
+        NeighborSampler::Make({.topology = topology.get()}, {.fanouts = fanouts, .edge_ids = true}).value();
     ASSERT_TRUE(sampler->Sample(seeds, 77, expected).ok());
   }
   OpenedStore store = Open(shared());
-  const auto batch = store->Sample({.seeds = seeds, .fanouts = fanouts, .stream_seed = 77});
+  const auto batch = store->Sample({.seeds = seeds, .fanouts = fanouts, .stream_seed = 77, .edge_ids = true});
   ASSERT_TRUE(batch.ok()) << batch.status().ToString();
   const BatchView& view = (*batch)->view();
   EXPECT_TRUE(std::ranges::equal(view.nodes, expected.nodes));
   EXPECT_TRUE(std::ranges::equal(view.hop_offsets, expected.hop_offsets));
   EXPECT_TRUE(std::ranges::equal(view.indptr, expected.indptr));
   EXPECT_TRUE(std::ranges::equal(view.indices, expected.indices));
+  EXPECT_TRUE(std::ranges::equal(view.edge_ids, expected.edge_ids));
   EXPECT_THAT(view.features.rows, IsEmpty());
   EXPECT_THAT(view.labels, IsEmpty());
 }
@@ -139,6 +141,36 @@ TEST_P(StoreTest, BatchesAreThoseOfTheRoad) {
   const auto found = std::ranges::find(stats->counters, "batches", &wire::Counter::name);
   ASSERT_NE(found, stats->counters.end());
   EXPECT_EQ(found->value, static_cast<double>(third.size()));
+}
+
+TEST_P(StoreTest, EdgeIdsAreThoseOfTheEdgeList) {
+  OpenedStore store = Open(shared());
+  ASSERT_OK_AND_ASSIGN(const auto edges, store->ReadEdges("graph", 0, ~uint32_t{0} >> 12));
+  for (const bool replace : {false, true}) {
+    SCOPED_TRACE(replace);
+    ASSERT_OK_AND_ASSIGN(
+        const auto stream,
+        store->OpenStream(
+            {.road = wire::LiveSpec{
+                 .fanouts = {4, 3}, .batch_size = 32, .seed = 5, .replace = replace, .edge_ids = true}}));
+    ASSERT_OK(stream->StartPass({}));
+    uint64_t checked = 0;
+    while (true) {
+      ASSERT_OK_AND_ASSIGN(const auto batch, stream->Next());
+      if (batch == nullptr) break;
+      const BatchView& view = batch->view();
+      ASSERT_EQ(view.edge_ids.size(), view.indices.size());
+      for (uint32_t v = 0; v < view.target_count(); ++v) {
+        for (uint32_t e = view.indptr[v]; e < view.indptr[v + 1]; ++e, ++checked) {
+          const uint64_t id = view.edge_ids[e];
+          ASSERT_LT(id, edges.size() / 3);
+          ASSERT_EQ(edges[3 * id], view.nodes[view.indices[e]]) << "source of edge " << id;
+          ASSERT_EQ(edges[3 * id + 2], view.nodes[v]) << "destination of edge " << id;
+        }
+      }
+    }
+    EXPECT_GT(checked, 1000u);
+  }
 }
 
 TEST_P(StoreTest, APassThatIsGivenUpLeavesNothingToTheNext) {
@@ -513,6 +545,9 @@ std::vector<std::string> Refusals(client::Store& store) {
       store.Sample({.seeds = {1, 1}, .fanouts = {2}}).status(),
       store.Sample({.seeds = {600}, .fanouts = {2}}).status(),
       store.Sample({.seeds = {1}, .fanouts = {2}, .direction = Direction::kOut}).status(),
+      store.Sample({.seeds = {1}, .fanouts = {2}, .direction = Direction::kBoth, .edge_ids = true}).status(),
+      store.OpenStream({.road = wire::LiveSpec{.direction = Direction::kOut, .edge_ids = true}}).status(),
+      store.OpenStream({.road = wire::SuperbatchSpec{.live = {.edge_ids = true}}}).status(),
       store.OpenStream({.road = wire::LiveSpec{.feature_table = "nothing"}}).status(),
       store.OpenStream({.road = wire::LiveSpec{.fanouts = {}}}).status(),
       store.OpenStream({.road = wire::PlannedSpec{.layout = "nothing"}}).status(),

@@ -55,6 +55,7 @@ BatchShape RandomShape(Rng& rng) {
   shape.nodes = shape.targets + static_cast<uint32_t>(rng.Below(30));
   shape.edges = rng.Below(100);
   shape.labels = rng.Below(2) == 1;
+  shape.edge_ids = rng.Below(2) == 1;
   if (rng.Below(4) == 0) return shape;
   shape.element_type = static_cast<ElementType>(1 + rng.Below(4));
   shape.dim = static_cast<uint32_t>(1 + rng.Below(20));
@@ -87,6 +88,7 @@ void FillBlock(Rng& rng, const BatchWriter& batch) {
   }
   for (NodeId& node : batch.nodes) node = static_cast<NodeId>(rng());
   for (int64_t& label : batch.labels) label = static_cast<int64_t>(rng.Below(50));
+  for (uint64_t& id : batch.edge_ids) id = rng();
   for (uint32_t& slot : batch.slots) slot = static_cast<uint32_t>(rng.Below(shape.rows));
   for (std::byte& byte : batch.rows) byte = static_cast<std::byte>(rng());
 }
@@ -113,6 +115,7 @@ uint64_t TouchAll(const BatchView& batch) {
   touch(batch.indices);
   touch(batch.nodes);
   touch(batch.labels);
+  touch(batch.edge_ids);
   touch(batch.features.slots);
   touch(batch.features.rows);
   return sum;
@@ -158,7 +161,7 @@ TEST(WireBatchTest, WhatIsWrittenIsReadInPlace) {
     EXPECT_EQ(read.seed_count, shape.seeds);
     EXPECT_EQ(read.hops(), shape.hops);
     EXPECT_EQ(read.target_count(), shape.targets);
-    EXPECT_TRUE(read.edge_ids.empty());
+    EXPECT_EQ(read.edge_ids.size(), shape.edge_ids ? shape.edges : 0);
     EXPECT_EQ(read.labels.size(), shape.labels ? shape.seeds : 0);
     const FeatureView& features = read.features;
     EXPECT_EQ(features.element_type, shape.element_type);
@@ -172,6 +175,7 @@ TEST(WireBatchTest, WhatIsWrittenIsReadInPlace) {
     ExpectSame(written.indices, read.indices);
     ExpectSame(written.nodes, read.nodes);
     if (shape.labels) ExpectSame(written.labels, read.labels);
+    if (shape.edge_ids && shape.edges > 0) ExpectSame(written.edge_ids, read.edge_ids);
     if (shape.slots) ExpectSame(written.slots, features.slots);
     if (shape.rows_outside) {
       EXPECT_EQ(features.rows.data(), outside.span().data());
@@ -184,18 +188,18 @@ TEST(WireBatchTest, WhatIsWrittenIsReadInPlace) {
 }
 
 TEST(WireBatchTest, TheHeaderIsTheseBytes) {
-  const BatchShape shape = {.index = 7,
-                            .hops = 2,
-                            .seeds = 1,
-                            .targets = 3,
-                            .nodes = 4,
-                            .edges = 5,
-                            .labels = true,
-                            .element_type = ElementType::kBfloat16,
-                            .dim = 6,
-                            .rows = 9,
-                            .stride_bytes = 16,
-                            .slots = true};
+  BatchShape shape = {.index = 7,
+                      .hops = 2,
+                      .seeds = 1,
+                      .targets = 3,
+                      .nodes = 4,
+                      .edges = 5,
+                      .labels = true,
+                      .element_type = ElementType::kBfloat16,
+                      .dim = 6,
+                      .rows = 9,
+                      .stride_bytes = 16,
+                      .slots = true};
   const Slot slot(BatchBytes(shape).value());
   ASSERT_OK(WriteBatchHeader(shape, slot.span()));
   std::vector<uint64_t> words(kBatchHeaderBytes / 8);
@@ -227,12 +231,21 @@ TEST(WireBatchTest, TheHeaderIsTheseBytes) {
                                                             0}));
   EXPECT_EQ(slot.span().size(), 768u);
   // Where the arrays lie follows from the counts: a header that says otherwise is refused.
-  for (size_t at = 80; at < 136; at += 8) {
+  for (size_t at = 80; at < 144; at += 8) {
     slot.span()[at] ^= std::byte{64};
     EXPECT_THAT(OpenBatch(slot.span()), IsStatus(Code::kCorruption)) << at;
     slot.span()[at] ^= std::byte{64};
   }
   EXPECT_OK(OpenBatch(slot.span()));
+  // With edge ids, which lie behind the rows, all else is as without.
+  shape.edge_ids = true;
+  const Slot with(BatchBytes(shape).value());
+  ASSERT_OK(WriteBatchHeader(shape, with.span()));
+  words[1] += uint64_t{8} << 32;
+  words[3] += 64;
+  words[17] = 768;
+  EXPECT_EQ(std::memcmp(words.data(), with.span().data(), kBatchHeaderBytes), 0);
+  EXPECT_EQ(with.span().size(), 832u);
 }
 
 TEST(WireBatchTest, EveryFlippedByteGivesAnErrorOrViewsInBounds) {
@@ -274,7 +287,7 @@ TEST(WireBatchTest, HostileHeadersGiveErrorsOrViewsInBounds) {
     for (int mutation = 0; mutation < 200; ++mutation) {
       for (uint64_t fields = 1 + rng.Below(3); fields > 0; --fields) {
         const size_t bytes = rng.Below(2) == 0 ? 4 : 8;
-        const size_t at = 8 + rng.Below((136 - 8) / bytes) * bytes;
+        const size_t at = 8 + rng.Below((144 - 8) / bytes) * bytes;
         uint64_t value = kHostile[rng.Below(std::size(kHostile))];
         if (rng.Below(3) == 0) {
           std::memcpy(&value, &made.slot.span()[at], bytes);

@@ -108,10 +108,13 @@ class RandomMessage {
     m.budget_bytes_min = m.budget_bytes / 2;
   }
   void Fill(Lookup& m) { m = {Name(), Ids<NodeId>(), Any()}; }
-  void Fill(Sample& m) { m = {Name(), Numbers<NodeId>(1, 100), Fanouts(), OneOf(Direction::kBoth), Any()}; }
+  void Fill(Sample& m) {
+    m = {Name(), Numbers<NodeId>(1, 100), Fanouts(), OneOf(Direction::kBoth), Any(), Flip()};
+  }
   void Fill(LiveSpec& m) {
     m = {Name(), Name(), OneOf(Direction::kBoth), Fanouts(), Any32() | 1, Any(), Any()};
     m.replace = Flip();
+    m.edge_ids = Flip();
   }
   void Fill(PlannedSpec& m) {
     m.layout = Name();

@@ -41,6 +41,7 @@ void WriteBatch(const std::filesystem::path& folder) {
                             .nodes = 3,
                             .edges = 2,
                             .labels = true,
+                            .edge_ids = true,
                             .dim = 1,
                             .rows = 4,
                             .stride_bytes = 4,

@@ -60,6 +60,7 @@ inline uint64_t HashBatch(const BatchView& batch) {
   add(batch.indptr);
   add(batch.indices);
   add(batch.labels);
+  if (!batch.edge_ids.empty()) add(batch.edge_ids);
   const uint64_t row_bytes = RowBytes(batch.features.element_type, batch.features.dim);
   for (size_t i = 0; i < batch.nodes.size(); ++i) {
     hash = MixSeed(hash, Checksum64({batch.features.Row(i), row_bytes}));

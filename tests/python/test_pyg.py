@@ -62,6 +62,17 @@ class LoaderTest(DatabaseTest):
         self.assertFalse(self.torch.equal(epochs[0][0].n_id, epochs[1][0].n_id), "another order every epoch")
         self.assertIn("num_neighbors [4, 3]", repr(loader))
 
+    def test_edge_ids_are_in_the_order_of_edge_index(self):
+        edges = self.db.edges()
+        self.db.plan([4, 3], 64, name="pyg-4-3-b64-e1-s0-in")  # which "auto" would take
+        for replace in (False, True):
+            for data in self.Loader(self.db, [4, 3], 64, "train", shuffle=True, replace=replace, edge_ids=True):
+                self.assertEqual((data.e_id.dtype, len(data.e_id)), (self.torch.int64, data.num_edges))
+                np.testing.assert_array_equal(edges[:, data.e_id.numpy()], data.n_id[data.edge_index].numpy())
+        self.assertNotIn("e_id", next(iter(self.Loader(self.db, [4, 3], 64, "valid"))))
+        with self.assertRaisesRegex(quarry.UsageError, "no edge ids"):
+            self.Loader(self.db, [4, 3], 64, "train", shuffle=True, plan=True, edge_ids=True)
+
     def test_without_shuffle_batches_come_in_the_order_of_input_nodes(self):
         nodes = self.torch.tensor([400, 3, 77, 20, 9])
         loader = self.Loader(self.db, [4, 3], batch_size=2, input_nodes=nodes)

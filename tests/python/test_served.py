@@ -14,6 +14,7 @@ import numpy as np
 
 import quarry
 from small_graph import DIM, DatabaseTest
+from test_streams import check_edge_ids
 
 _BINARY = os.environ.get("QUARRY_BINARY", "")
 
@@ -45,6 +46,11 @@ class ServedTest(DatabaseTest):
                 x = self.graph["features"][batch.nodes]
                 x[batch.nodes == 3] = 1
                 np.testing.assert_array_equal(batch.x, x)
+        edges = self.db.edges()
+        with self.db.stream([4, 3], batch_size=64, edge_ids=True) as stream:
+            for batch in stream.epoch("train"):
+                check_edge_ids(self, batch, edges)
+        check_edge_ids(self, self.db.sample([3, 400, 5], [4, 3]), edges)
         with self.assertRaises(quarry.Unsupported):
             self.db.verify()
         with pickle.loads(pickle.dumps(self.db)) as other:

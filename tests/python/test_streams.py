@@ -21,6 +21,16 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * 4096
 
 
+def check_edge_ids(test, batch, edges, replace=False):
+    """Each edge of the block is the one that its id names; without replacement no edge is drawn twice."""
+    ids, nodes = batch.edge_ids, batch.nodes
+    test.assertEqual((ids.dtype, len(ids)), (np.int64, len(batch.indices)))
+    targets = np.repeat(nodes[: len(batch.indptr) - 1], np.diff(batch.indptr))
+    np.testing.assert_array_equal(edges[:, ids], [nodes[batch.indices], targets])
+    if not replace:
+        test.assertEqual(len(np.unique(ids)), len(ids))
+
+
 class StreamsTest(DatabaseTest):
     def check(self, batch):
         """A batch is a block of the graph, with the features and labels that were imported."""
@@ -52,6 +62,33 @@ class StreamsTest(DatabaseTest):
             again = [batch.nodes for batch in stream.epoch("train", ordered=True, number=5)]
             for one, other in zip(first, again, strict=True):
                 np.testing.assert_array_equal(one, other)
+
+    def test_edge_ids_are_columns_of_the_edge_list(self):
+        edges = self.db.edges()
+        for replace in (False, True):
+            with self.db.stream([4, 3], batch_size=64, replace=replace, edge_ids=True) as stream:
+                for batch in stream.epoch("train"):
+                    check_edge_ids(self, batch, edges, replace)
+                stream.start("train")
+                views = stream.next()
+                self.assertFalse(views.edge_ids.flags.writeable)
+                check_edge_ids(self, views, edges, replace)
+        check_edge_ids(self, self.db.sample([3, 400, 5], [4, 3]), edges)
+        with self.db.stream([4]) as stream:
+            self.assertEqual([len(batch.edge_ids) for batch in stream.epoch([3])], [0])
+        self.db.plan([4, 3], 64, name="plan")
+        for options, error in (({"direction": "out"}, "'out' has no edge ids"), ({"layout": "plan"}, "keeps no edge ids"), ({"fresh": True}, "keeps no edge ids")):
+            with self.assertRaisesRegex(quarry.Unsupported, error, msg=options):
+                self.db.stream([4, 3], batch_size=64, edge_ids=True, **options)
+
+    def test_edges_between_the_same_nodes_have_ids_of_their_own(self):
+        path = self.folder / "multi.db"
+        quarry.import_(path, edges=np.array([[1, 1, 2, 1, 0], [0, 0, 0, 0, 2]]), features=np.zeros((3, 2), np.float32), progress=False)
+        with quarry.open(path, memory="64MiB") as db:
+            batch = db.sample([0], [10])
+            self.assertEqual(batch.nodes.tolist()[0], 0)
+            np.testing.assert_array_equal(batch.edge_ids, [0, 1, 2, 3])
+            check_edge_ids(self, batch, db.edges())
 
     def test_views_are_of_the_engines_memory_and_keep_their_batch(self):
         stream = self.db.stream([4, 3], batch_size=64)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -68,9 +69,27 @@ inline void ExpectValidBlock(const Block& block, const Graph& graph, Direction d
   ASSERT_EQ(known, block.nodes.size());
 }
 
+// Every edge of a block along kIn has the id of an edge between its nodes; a list's are distinct, unless they
+// were drawn with replacement.
+inline void ExpectEdgeIds(const Block& block, const Graph& graph, bool replace) {
+  ASSERT_EQ(block.edge_ids.size(), block.indices.size());
+  for (uint32_t v = 0; v + 1 < block.indptr.size(); ++v) {
+    const NodeId node = block.nodes[v];
+    std::set<uint64_t> drawn;
+    for (uint32_t e = block.indptr[v]; e < block.indptr[v + 1]; ++e) {
+      const uint64_t id = block.edge_ids[e];
+      ASSERT_GE(id, graph.csc.indptr[node]);
+      ASSERT_LT(id, graph.csc.indptr[node + 1]);
+      ASSERT_EQ(graph.csc.indices[id], block.nodes[block.indices[e]]) << "edge " << id << " into " << node;
+      drawn.insert(id);
+    }
+    if (!replace) ASSERT_EQ(drawn.size(), block.indptr[v + 1] - block.indptr[v]) << "of node " << node;
+  }
+}
+
 inline bool SameBlock(const Block& a, const Block& b) {
   return a.nodes == b.nodes && a.hop_offsets == b.hop_offsets && a.indptr == b.indptr &&
-         a.indices == b.indices;
+         a.indices == b.indices && a.edge_ids == b.edge_ids;
 }
 
 }  // namespace quarry

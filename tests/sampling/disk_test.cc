@@ -39,7 +39,8 @@ class DiskSampling : public testing::Test {
                           std::span<const NodeId> seeds, uint64_t stream_seed, SamplerStats* stats = nullptr,
                           bool replace = false) {
     Block block;
-    auto sampler = NeighborSampler::Make(source, {.fanouts = fanouts, .replace = replace});
+    auto sampler = NeighborSampler::Make(
+        source, {.fanouts = fanouts, .replace = replace, .edge_ids = source.direction == Direction::kIn});
     EXPECT_TRUE(sampler.ok()) << sampler.status().ToString();
     if (!sampler.ok()) return block;
     const Status status = (*sampler)->Sample(seeds, stream_seed, block);
@@ -73,6 +74,9 @@ TEST_F(DiskSampling, EqualsSamplingFromMemory) {
         const bool replace = rng.Below(2) == 0;
         const Block expected = SampleWith({.topology = memory.get(), .direction = direction}, fanouts, seeds,
                                           seed, nullptr, replace);
+        if (direction == Direction::kIn) {
+          ASSERT_NO_FATAL_FAILURE(ExpectEdgeIds(expected, graph, replace));
+        }
         for (const unsigned io_depth : {1u, 64u}) {
           SamplerStats stats;
           const Block block = SampleWith({.topology = disk.get(),

@@ -141,6 +141,34 @@ TEST(NeighborSampler, DrawsWithReplacementIndependentlyAndUniformly) {
   }
 }
 
+TEST(NeighborSampler, EdgeIdsSayWhichEdgesWereDrawn) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Rng rng(seed);
+    const uint64_t node_count = 1 + rng.Below(100);
+    const Graph graph = RandomGraph(rng, node_count, rng.Below(6000), static_cast<int>(rng.Below(4)));
+    const auto topology = InMemory(graph);
+    const std::vector<uint32_t> fanouts = {static_cast<uint32_t>(1 + rng.Below(60)), 5};
+    for (const bool replace : {false, true}) {
+      const auto with = NeighborSampler::Make({.topology = topology.get()},
+                                              {.fanouts = fanouts, .replace = replace, .edge_ids = true});
+      const auto without =
+          NeighborSampler::Make({.topology = topology.get()}, {.fanouts = fanouts, .replace = replace});
+      ASSERT_TRUE(with.ok() && without.ok());
+      Block block, plain;
+      for (uint64_t batch = 0; batch < 3; ++batch) {
+        const std::vector<NodeId> seeds = RandomSeeds(rng, node_count, rng.Below(40));
+        ASSERT_TRUE((*with)->Sample(seeds, batch, block).ok());
+        ASSERT_NO_FATAL_FAILURE(ExpectEdgeIds(block, graph, replace));
+        ASSERT_TRUE((*without)->Sample(seeds, batch, plain).ok());
+        EXPECT_TRUE(plain.edge_ids.empty());
+        plain.edge_ids = block.edge_ids;
+        ASSERT_TRUE(SameBlock(block, plain)) << "asking for ids changes nothing else";
+      }
+    }
+  }
+}
+
 TEST(NeighborSampler, DependsOnTheStreamSeedAndNothingBefore) {
   Rng rng(7);
   const Graph graph = RandomGraph(rng, 5000, 100'000, 1);

@@ -298,7 +298,8 @@ TEST_P(RequestsTest, EmbeddingsAreReadAndCommittedOnce) {
 TEST_P(RequestsTest, AStreamGivesTheBatchesOfTheRoad) {
   for (const bool replace : {false, true}) {
     SCOPED_TRACE(replace);
-    const wire::LiveSpec spec = {.fanouts = {4, 3}, .batch_size = 100, .seed = 11, .replace = replace};
+    const wire::LiveSpec spec = {
+        .fanouts = {4, 3}, .batch_size = 100, .seed = 11, .replace = replace, .edge_ids = replace};
     const auto opened = peer_.OpenStream({.road = spec});
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();
     EXPECT_EQ(opened->feature_dim, graph().dim);
@@ -332,6 +333,8 @@ TEST_P(RequestsTest, AStreamGivesTheBatchesOfTheRoad) {
       EXPECT_EQ(view->index, (*expected)->index());
       EXPECT_TRUE(std::ranges::equal(view->nodes, (*expected)->view().nodes));
       EXPECT_TRUE(std::ranges::equal(view->labels, (*expected)->view().labels));
+      EXPECT_EQ(view->edge_ids.size(), spec.edge_ids ? view->indices.size() : 0);
+      EXPECT_TRUE(std::ranges::equal(view->edge_ids, (*expected)->view().edge_ids));
       const FeatureView& features = (*expected)->view().features;
       for (size_t i = 0; i < view->nodes.size(); ++i) {
         ASSERT_EQ(std::memcmp(view->features.Row(i), features.Row(i), graph().dim * 4), 0) << "node " << i;

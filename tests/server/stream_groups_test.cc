@@ -173,6 +173,9 @@ TEST(StreamGroupsTest, WhoJoinsMustWantTheSame) {
   live = SmallLive();
   live.seed = 6;
   refused(Grouped(StreamMode::kShared, 2, live), "seed 6, the group has 5");
+  live = SmallLive();
+  live.edge_ids = true;
+  refused(Grouped(StreamMode::kShared, 2, live), "edge ids true, the group has false");
   refused(Grouped(StreamMode::kSplit, 2), "mode");
   refused(Grouped(StreamMode::kShared, 3), "members 3, the group has 2");
   refused(Grouped(StreamMode::kShared, 2, wire::PlannedSpec{}), "a planned road, the group has a live road");

@@ -19,6 +19,7 @@ class _Views(Protocol):
     indptr: npt.NDArray[np.int32]
     indices: npt.NDArray[np.int32]
     labels: npt.NDArray[np.int64]
+    edge_ids: npt.NDArray[np.int64]
 
 
 def gather(raw: _quarry.Batch, dtype: Any = np.float32, threads: int = 0) -> npt.NDArray[Any] | None:
@@ -47,9 +48,10 @@ class Batch:
                  nodes but those of the last hop
     x            the feature row of each node, float32; None without features
     labels       of the seeds, -1 = none; empty without labels
+    edge_ids     by edge, its column in `db.edges()`; empty where they were not asked for
     """
 
-    __slots__ = ("index", "nodes", "hop_offsets", "indptr", "indices", "labels", "x")
+    __slots__ = ("index", "nodes", "hop_offsets", "indptr", "indices", "labels", "edge_ids", "x")
 
     def __init__(self, raw: _quarry.Batch, features: bool = True) -> None:
         self.index = raw.index
@@ -58,6 +60,7 @@ class Batch:
         self.indptr = raw.indptr.copy()
         self.indices = raw.indices.copy()
         self.labels = raw.labels.copy()
+        self.edge_ids = raw.edge_ids.copy()
         self.x = gather(raw) if features else None
 
     @property
@@ -105,6 +108,10 @@ class BatchViews:
     @property
     def labels(self) -> npt.NDArray[np.int64]:
         return self._raw.labels
+
+    @property
+    def edge_ids(self) -> npt.NDArray[np.int64]:
+        return self._raw.edge_ids
 
     @property
     def seeds(self) -> npt.NDArray[np.uint32]:

@@ -244,7 +244,7 @@ class Database:
                 for name, rows, dim, row_bytes, element_type in told["tables"]
             },
             "layouts": {row[0]: dict(zip(("batches", "bytes", "servable"), row[1:])) for row in self.sql("SELECT name, batches, bytes, servable FROM layouts")},
-            "embeddings": {name: {"rows": rows, "dim": dim} for name, rows, dim in told["embeddings"]},
+            "embeddings": {name: {"rows": rows, "dim": dim} for name, rows, dim, _ in told["embeddings"]},
             "device": dict(zip(device.columns, device.fetchone() or ())),
             "disk_bytes": disk,
         }
@@ -279,7 +279,7 @@ class Database:
         return taken
 
     def sample(self, seeds: Any, fanouts: Sequence[int], *, direction: str = "in", seed: int = 0, topology: str = "graph") -> Any:
-        """A block of `seeds`, each given once, as a batch without features and labels."""
+        """A block of `seeds`, each given once, as a batch without features and labels; along "in" with edge ids."""
         from ._batches import Batch
 
         raw = _quarry.sample(self._store, topology, ids_of(seeds, self.num_nodes, "seeds"), list(fanouts), direction_of(direction), seed)
@@ -297,6 +297,7 @@ class Database:
         direction: str = "in",
         seed: int = 0,
         replace: bool = False,
+        edge_ids: bool = False,
         table: str = "feature",
         topology: str = "graph",
         snapshot: Snapshot | None = None,
@@ -304,10 +305,13 @@ class Database:
         """A road to mini-batches: sampled and read as they come; `layout`: from a plan that `db.plan` built;
         `fresh`: every epoch is sampled and packed ahead while the one before is used, within `disk`.
 
-        `cache`: rows that stay in memory, as bytes or a share of the features ('10%').
+        `cache`: rows that stay in memory, as bytes or a share of the features ('10%'). `edge_ids`: batches say
+        which edges were drawn, along "in" and of sampled batches; what is packed has none (`Unsupported`).
         """
         feature_bytes = self._feature_bytes(table)
-        live = _quarry.LiveSpec(table, topology, direction_of(direction), list(fanouts), batch_size, size(cache, feature_bytes, "cache"), seed, replace)
+        live = _quarry.LiveSpec(
+            table, topology, direction_of(direction), list(fanouts), batch_size, size(cache, feature_bytes, "cache"), seed, replace, edge_ids
+        )
         raw = _quarry.Stream.open(
             self._store,
             live,

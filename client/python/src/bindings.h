@@ -109,7 +109,7 @@ struct LiveSpec {
   quarry_live_spec spec{};
 
   LiveSpec(std::string table, std::string graph, int direction, std::vector<uint32_t> hops,
-           uint32_t batch_size, uint64_t cache_bytes, uint64_t seed, bool replace)
+           uint32_t batch_size, uint64_t cache_bytes, uint64_t seed, bool replace, bool edge_ids)
       : feature_table(std::move(table)), topology(std::move(graph)), fanouts(std::move(hops)) {
     spec.size = sizeof spec;
     spec.direction = direction;
@@ -117,6 +117,7 @@ struct LiveSpec {
     spec.cache_bytes = cache_bytes;
     spec.seed = seed;
     spec.replace = replace ? 1 : 0;
+    spec.edge_ids = edge_ids ? 1 : 0;
   }
   LiveSpec(const LiveSpec&) = delete;
   LiveSpec& operator=(const LiveSpec&) = delete;
@@ -132,6 +133,7 @@ struct LiveSpec {
 void BindAdmin(nb::module_& module);
 void BindSql(nb::module_& module);
 void BindStreams(nb::module_& module);
-void BindTables(nb::module_& module);
+nb::class_<Store> BindTables(nb::module_& module);
+void BindTraining(nb::module_& module, nb::class_<Store>& store);
 
 }  // namespace quarry::python

@@ -29,7 +29,8 @@ NB_MODULE(_quarry, module) {
   nb::set_leak_warnings(false);
   nb::register_exception_translator(Translate);
   module.attr("abi_version") = quarry_abi_version();
-  BindTables(module);
+  nb::class_<Store> store = BindTables(module);
+  BindTraining(module, store);
   BindStreams(module);
   BindSql(module);
   BindAdmin(module);

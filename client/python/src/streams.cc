@@ -314,6 +314,13 @@ void BindBatch(nb::module_& module) {
             return ViewOf<int64_t>(self, arrays.labels, arrays.labels == nullptr ? 0 : arrays.seed_count);
           },
           nb::rv_policy::reference)
+      .def_prop_ro(
+          "edge_ids",
+          [](const Batch& self) {
+            const quarry_batch_arrays arrays = self.arrays();
+            return ViewOf<int64_t>(self, arrays.edge_ids, arrays.edge_ids == nullptr ? 0 : arrays.edge_count);
+          },
+          nb::rv_policy::reference)
       .def_prop_ro("sampled_counts", SampledCounts)
       .def("write_edge_index", EdgeIndex, nb::arg("out"))
       .def("write_node_ids", NodeIds, nb::arg("out"))
@@ -333,9 +340,10 @@ void BindBatch(nb::module_& module) {
 void BindStreams(nb::module_& module) {
   nb::class_<LiveSpec>(module, "LiveSpec")
       .def(nb::init<std::string, std::string, int, std::vector<uint32_t>, uint32_t, uint64_t, uint64_t,
-                    bool>(),
+                    bool, bool>(),
            nb::arg("feature_table"), nb::arg("topology"), nb::arg("direction"), nb::arg("fanouts"),
-           nb::arg("batch_size"), nb::arg("cache_bytes"), nb::arg("seed"), nb::arg("replace"));
+           nb::arg("batch_size"), nb::arg("cache_bytes"), nb::arg("seed"), nb::arg("replace"),
+           nb::arg("edge_ids") = false);
   BindBatch(module);
   module.def("sample", Sample, nb::arg("store"), nb::arg("topology"), nb::arg("seeds"), nb::arg("fanouts"),
              nb::arg("direction"), nb::arg("stream_seed"));

@@ -33,6 +33,9 @@ struct quarry_batch_arrays {
   uint64_t row_stride_bytes;
   uint32_t dim;
   int element_type;
+  /* Since version 1.3: by edge, its position in the order of quarry_read_edges. Of blocks and live streams
+   * along QUARRY_IN; streams have to be asked for them, and a server of an earlier Quarry samples none. */
+  const uint64_t* edge_ids;
 };
 /* A block of `seeds`, each given once, without labels and features. */
 int quarry_sample(quarry_store* store, const char* topology, const uint32_t* seeds, size_t seed_count,
@@ -61,7 +64,10 @@ struct quarry_live_spec {
   uint32_t batch_size; /* 0: 1024 */
   uint64_t cache_bytes;
   uint64_t seed;
-  int replace; /* since version 1.2: neighbors are drawn with replacement */
+  int replace;  /* since version 1.2: neighbors are drawn with replacement */
+  int padding;  /* as before version 1.3; unused */
+  int edge_ids; /* since version 1.3: batches say which edges were drawn. QUARRY_UNSUPPORTED of a direction
+                   other than QUARRY_IN, and of what is packed, whose layout does not keep them */
 };
 enum quarry_stream_mode { QUARRY_EXCLUSIVE = 0, QUARRY_SHARED = 1, QUARRY_SPLIT = 2 };
 struct quarry_stream_options {

@@ -36,8 +36,9 @@ class Loader:
 
     A batch has x (float32), edge_index (from neighbor to node, as local ids), y (labels of the seeds, which come
     first; -1: none), n_id (global ids), batch_size, input_id (positions in input_nodes), num_sampled_nodes and
-    num_sampled_edges (for trim_to_layer). e_id, edge_attr and the labels of other nodes are not there. Batches are
-    the caller's: they may be kept. Loaders of one database and one kind of batch take turns on one road, so that
+    num_sampled_edges (for trim_to_layer); with edge_ids also e_id (by column of edge_index, its column in
+    db.edges()), which what is packed does not have. edge_attr and the labels of other nodes are not there. Batches
+    are the caller's: they may be kept. Loaders of one database and one kind of batch take turns on one road, so that
     one pass runs at a time.
     """
 
@@ -55,6 +56,7 @@ class Loader:
         epochs: int = 1,
         seed: int = 0,
         replace: bool = False,
+        edge_ids: bool = False,
         direction: str = "in",
         snapshot: Snapshot | None = None,
         device: Any = None,
@@ -80,6 +82,7 @@ class Loader:
         self._epochs = epochs
         self._seed = seed
         self._replace = replace
+        self._edge_ids = edge_ids
         self._direction = direction
         self._snapshot = snapshot
         self._device = device
@@ -90,6 +93,8 @@ class Loader:
             raise UsageError(f"input_nodes {input_nodes!r}: 'train', 'valid' or 'test', ids, a mask, or None")
         if plan is True and self._split == "train" and not shuffle:
             raise UsageError("a plan has an order of its own: plan=True needs shuffle=True")
+        if edge_ids and plan not in (False, "auto"):
+            raise UsageError("a layout keeps no edge ids: edge_ids=True needs plan=False")
         self._seeds: npt.NDArray[np.uint32] | None = None
         if self._split is None:
             nodes = np.arange(db.num_nodes) if input_nodes is None else array_of(input_nodes)
@@ -140,12 +145,15 @@ class Loader:
             x = torch.empty((raw.node_count, raw.dim), dtype=torch.float32, pin_memory=pinned)
             raw.gather(x.numpy(), FLOAT32, raw.dim * 4)
         labels = raw.labels.copy()
+        edge_ids = torch.from_numpy(raw.edge_ids.copy()) if self._edge_ids else None
         batch_size = raw.seed_count
         nodes, edges = raw.sampled_counts
         raw.close()
         data = Data(x=x, edge_index=edge_index, y=torch.from_numpy(labels) if len(labels) else None)
         data.num_nodes = len(n_id)
         data.n_id = n_id
+        if edge_ids is not None:
+            data.e_id = edge_ids
         data.batch_size = batch_size
         data.input_id = torch.from_numpy(self._positions(n_id[:batch_size].numpy()))
         data.num_sampled_nodes = nodes
@@ -174,7 +182,7 @@ class Loader:
 
     def _layout(self) -> str | None:
         """The layout that an epoch is read from, built if it has to be."""
-        if self._plan is False or (self._split == "train" and not self._shuffle):
+        if self._plan is False or self._edge_ids or (self._split == "train" and not self._shuffle):
             return None
         layouts = self._db.layouts
         if isinstance(self._plan, str) and self._plan != "auto":
@@ -210,6 +218,7 @@ class Loader:
                 direction=self._direction,
                 seed=self._seed,
                 replace=self._replace,
+                edge_ids=self._edge_ids,
                 snapshot=self._snapshot,
             )
         return self._stream

@@ -44,8 +44,8 @@ struct BatchView {
   std::span<const uint32_t> hop_offsets = {};  // [hops + 1]: nodes known after hop h
   std::span<const uint32_t> indptr = {};       // [targets + 1]: sampled neighbors of nodes[v]
   std::span<const uint32_t> indices = {};      // [edges]: local ids of the neighbors
-  std::span<const uint64_t> edge_ids = {};     // [edges], or none: samplers do not give them
-  std::span<const int64_t> labels = {};        // [seeds], or none; -1 = unlabelled
+  std::span<const uint64_t> edge_ids = {};  // [edges], or none: positions among the in-neighbors of all nodes
+  std::span<const int64_t> labels = {};     // [seeds], or none; -1 = unlabelled
   FeatureView features = {};
 
   uint32_t hops() const { return static_cast<uint32_t>(hop_offsets.size()) - 1; }

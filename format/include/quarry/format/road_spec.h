@@ -100,6 +100,7 @@ struct RoadSpec {
   // Neighbors are drawn independently, so that one may be drawn again: always as many as the fanout, of a node
   // that has any. Else they are distinct, and at most all.
   bool replace = false;
+  bool edge_ids = false;  // blocks say which edges were drawn; along kIn, and of live roads alone
   bool operator==(const RoadSpec&) const = default;
 
   // Names what is sampled: specs that differ in what stays in memory alone have the same.

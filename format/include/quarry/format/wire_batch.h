@@ -33,6 +33,7 @@ struct BatchShape {
   uint32_t nodes = 0;
   uint64_t edges = 0;
   bool labels = false;
+  bool edge_ids = false;
   // Features; none where dim is 0.
   ElementType element_type = ElementType::kFloat32;
   uint32_t dim = 0;
@@ -53,6 +54,7 @@ struct BatchWriter {
   std::span<int64_t> labels;        // [seeds], or none
   std::span<uint32_t> slots;        // [nodes], or none
   std::span<std::byte> rows;        // [rows x stride_bytes]; none without features, and none outside
+  std::span<uint64_t> edge_ids;     // [edges], or none
 };
 
 // Bytes that the batch takes in its slot. kInvalidArgument for a shape that cannot be.

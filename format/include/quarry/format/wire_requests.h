@@ -53,6 +53,7 @@ struct Sample {
   std::vector<uint32_t> fanouts;
   Direction direction = Direction::kIn;
   uint64_t stream_seed = 0;
+  bool edge_ids = false;  // along kIn
   bool operator==(const Sample&) const = default;
 };
 

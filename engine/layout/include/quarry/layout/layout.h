@@ -140,6 +140,9 @@ Result<LayoutRecord> BuildLayout(Store& store, MemoryBudget& budget, const Layou
 Result<LayoutRecord> BuildPassingLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec,
                                         const ProgressFunction& progress, BuildReport* report = nullptr);
 
+// kUnsupported for what a layout does not keep of its batches: edge ids.
+Status CheckPlannable(const RoadSpec& road);
+
 // True when the database still has the table's file and the topology that the layout was built from.
 bool IsFresh(const Manifest& manifest, const LayoutRecord& record);
 

@@ -21,6 +21,7 @@ struct Block {
   std::vector<uint32_t> hop_offsets;  // [hops + 1]: nodes known after hop h; hop_offsets[0] = seeds
   std::vector<uint32_t> indptr;       // [hop_offsets[hops - 1] + 1]: sampled neighbors of nodes[v]
   std::vector<uint32_t> indices;      // [edges]: local ids of the neighbors
+  std::vector<uint64_t> edge_ids;     // [edges], or none: each neighbor's position in the topology's CSC
 
   uint32_t seed_count() const { return hop_offsets.front(); }
   // Without labels and features. Valid as long as the block, and until it changes.
@@ -29,11 +30,13 @@ struct Block {
             .nodes = nodes,
             .hop_offsets = hop_offsets,
             .indptr = indptr,
-            .indices = indices};
+            .indices = indices,
+            .edge_ids = edge_ids};
   }
   uint64_t memory_bytes() const {
     return nodes.capacity() * sizeof(NodeId) +
-           (hop_offsets.capacity() + indptr.capacity() + indices.capacity()) * 4;
+           (hop_offsets.capacity() + indptr.capacity() + indices.capacity()) * 4 +
+           edge_ids.capacity() * sizeof(uint64_t);
   }
 };
 

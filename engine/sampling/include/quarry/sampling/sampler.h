@@ -66,8 +66,9 @@ class NeighborSampler {
   static constexpr uint32_t kFanoutMax = 1024;
   static constexpr uint32_t kHopsMax = 8;
 
-  // Takes fanouts (each 1..kFanoutMax) and replacement from the spec. kUsage names a bad fanout;
-  // kInvalidArgument when the direction needs a side that the topology lacks.
+  // Takes fanouts (each 1..kFanoutMax), replacement and edge ids from the spec. kUsage names a bad fanout;
+  // kInvalidArgument when the direction needs a side that the topology lacks; kUnsupported when it has no edge
+  // ids, and they are asked for.
   static Result<std::unique_ptr<NeighborSampler>> Make(const NeighborSource& source, const RoadSpec& spec);
   virtual ~NeighborSampler() = default;
 
