@@ -1,6 +1,7 @@
 """The same over a server: `unix:...`. Needs the command (QUARRY_BINARY)."""
 
 import ctypes
+import importlib.util
 import os
 import pickle
 import signal
@@ -54,6 +55,21 @@ class ServedTest(DatabaseTest):
             self.db.verify()
         with pickle.loads(pickle.dumps(self.db)) as other:
             self.assertEqual(other.num_nodes, self.db.num_nodes)
+
+    @unittest.skipUnless(importlib.util.find_spec("torch_geometric"), "torch and torch_geometric are not there")
+    def test_workers_sample_over_a_connection_of_their_own(self):
+        from quarry.pyg import NodeLoader
+
+        edges = set(map(tuple, self.graph["edges"].T))
+        loader = NodeLoader(self.db, [4, 3], "valid", batch_size=50, num_workers=1)
+        self.assertEqual(loader.multiprocessing_context.get_start_method(), "spawn")
+        seeds = []
+        for data in loader:
+            ids = data.n_id.numpy()
+            np.testing.assert_array_equal(data.x.numpy(), self.graph["features"][ids])
+            self.assertLessEqual(set(zip(ids[data.edge_index[0]], ids[data.edge_index[1]])), edges)
+            seeds += ids[: data.batch_size].tolist()
+        self.assertEqual(seeds, self.graph["valid"].tolist())
 
     def test_as_many_views_are_held_as_there_are_slots(self):
         stream = self.db.stream([4, 3], batch_size=32)

@@ -232,7 +232,7 @@ class Database:
     def info(self) -> dict[str, Any]:
         """Counts, tables, layouts, what the device does, bytes on disk by kind."""
         told = self._store.describe()
-        disk = dict(self.sql("SELECT kind, sum(bytes) FROM files GROUP BY kind"))
+        disk: dict[str, int] = dict(self.sql("SELECT kind, sum(bytes) FROM files GROUP BY kind"))
         device = self.sql("SELECT * FROM device_profile")
         return {
             "address": self._address,
@@ -282,7 +282,7 @@ class Database:
         """A block of `seeds`, each given once, as a batch without features and labels; along "in" with edge ids."""
         from ._batches import Batch
 
-        raw = _quarry.sample(self._store, topology, ids_of(seeds, self.num_nodes, "seeds"), list(fanouts), _direction(direction), seed)
+        raw = _quarry.sample(self._store, topology, ids_of(seeds, self.num_nodes, "seeds"), list(fanouts), direction_of(direction), seed)
         return Batch(raw, features=False)
 
     def stream(
@@ -310,7 +310,7 @@ class Database:
         """
         feature_bytes = self._feature_bytes(table)
         live = _quarry.LiveSpec(
-            table, topology, _direction(direction), list(fanouts), batch_size, size(cache, feature_bytes, "cache"), seed, replace, edge_ids
+            table, topology, direction_of(direction), list(fanouts), batch_size, size(cache, feature_bytes, "cache"), seed, replace, edge_ids
         )
         raw = _quarry.Stream.open(
             self._store,
@@ -335,17 +335,20 @@ class Database:
 
     # ---- writing
 
-    def put(self, ids: Any, *, split: str | None = None, sync: bool = True, **rows: Any) -> int:
+    def put(self, ids: Any, *, split: Any = None, sync: bool = True, **rows: Any) -> int:
         """Changes rows in one commit, visible together and on disk by then: db.put(ids, feature=x, label=y,
-        split="train"). The commit's number. Each id once; a table of None: its rows are deleted."""
+        split="train"). The commit's number. Each id once; a table of None: its rows are deleted. `split`: a name for
+        all of the ids ('none': they leave theirs), or a number for each (0: none, 1: train, 2: valid, 3: test)."""
         wanted = ids_of(ids, self.num_nodes).astype(np.uint64)
         if len(np.unique(wanted)) != len(wanted):
             raise UsageError("an id is given twice: which of its rows counts?")
-        if split is not None:
+        if isinstance(split, str):
             numbers = {"none": 0, **SPLITS}
             if split not in numbers:
                 raise UsageError(f"split {split!r}: 'train', 'valid', 'test' or 'none'")
-            rows["split"] = np.full(len(wanted), numbers[split])
+            split = np.full(len(wanted), numbers[split])
+        if split is not None:
+            rows["split"] = split
         encoded: list[tuple[str, npt.NDArray[np.uint8] | None]] = []
         for name, values in rows.items():
             table = self[name]
@@ -375,7 +378,7 @@ class Database:
         """Builds the layout `name`: epochs of the train split, sampled ahead and packed in the order of their
         use, for `db.stream(layout=name)`. Gives a report. Not while a stream is open."""
         feature_bytes = self._feature_bytes("feature")
-        live = _quarry.LiveSpec("feature", "graph", _direction(direction), list(fanouts), batch_size, size(cache, feature_bytes, "cache"), seed, replace)
+        live = _quarry.LiveSpec("feature", "graph", direction_of(direction), list(fanouts), batch_size, size(cache, feature_bytes, "cache"), seed, replace)
         return run_with_progress(
             lambda told: _quarry.build_layout(
                 self._store, name, live, epochs, policy, seed_order, size(disk, feature_bytes, "disk"), threads, resume, told
@@ -437,7 +440,7 @@ class Database:
         return self[table].nbytes if table in self else 0
 
 
-def _direction(name: str) -> int:
+def direction_of(name: str) -> int:
     if name not in DIRECTIONS:
         raise UsageError(f"direction {name!r}: 'in', 'out' or 'both'")
     return DIRECTIONS[name]

@@ -25,6 +25,8 @@ void Translate(const std::exception_ptr& thrown, void*) {
 
 NB_MODULE(_quarry, module) {
   using namespace quarry::python;  // NOLINT: the module's body
+  // What others keep until the interpreter ends, as a DataLoader's worker does its arguments, is no leak.
+  nb::set_leak_warnings(false);
   nb::register_exception_translator(Translate);
   module.attr("abi_version") = quarry_abi_version();
   nb::class_<Store> store = BindTables(module);

@@ -1,14 +1,4 @@
-"""Quarry under PyTorch Geometric: `Loader` gives the mini-batches that PyG's NeighborLoader gives.
-
-    from quarry.pyg import Loader
-
-    with quarry.open("my.db", memory="8GiB") as db:
-        for data in Loader(db, num_neighbors=[10, 10], batch_size=1024, input_nodes="train", shuffle=True):
-            out = model(data.x, data.edge_index)[:data.batch_size]
-
-Batches are sampled, read and gathered by the engine's threads, without Python's lock; there are no worker
-processes. torch and torch_geometric are imported when a loader is first iterated.
-"""
+"""`Loader`, over a stream of the engine. Torch is imported when one is iterated."""
 
 from __future__ import annotations
 
@@ -17,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ._batches import Stream
-from ._errors import UsageError
-from ._values import FLOAT32, SPLITS, ids_of
+from .._batches import Stream
+from .._errors import UsageError
+from .._values import FLOAT32, SPLITS, ids_of
 
 if TYPE_CHECKING:
-    from ._database import Database, Snapshot
-    from ._waiting import ProgressCallable
+    from .._database import Database, Snapshot
+    from .._waiting import ProgressCallable
 
-_NEIGHBORS_MAX = 1024  # of a node in one hop
+NEIGHBORS_MAX = 1024  # of a node in one hop
 _OF_DATALOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "worker_init_fn", "filter_per_worker")
 _NOT_THERE = ("subgraph_type", "disjoint", "temporal_strategy", "time_attr", "weight_attr", "input_time", "drop_last", "neighbor_sampler")
 
@@ -82,8 +72,8 @@ class Loader:
             raise TypeError(f"Loader has no argument {name!r}")
         self._db = db
         self._fanouts = [int(fanout) for fanout in num_neighbors]
-        if not self._fanouts or min(self._fanouts) < 1 or max(self._fanouts) > _NEIGHBORS_MAX:
-            raise UsageError(f"num_neighbors {self._fanouts}: for each hop a number from 1 to {_NEIGHBORS_MAX}")
+        if not self._fanouts or min(self._fanouts) < 1 or max(self._fanouts) > NEIGHBORS_MAX:
+            raise UsageError(f"num_neighbors {self._fanouts}: for each hop a number from 1 to {NEIGHBORS_MAX}")
         self._batch_size = batch_size
         self._shuffle = shuffle
         self._plan = plan
@@ -107,7 +97,7 @@ class Loader:
             raise UsageError("a layout keeps no edge ids: edge_ids=True needs plan=False")
         self._seeds: npt.NDArray[np.uint32] | None = None
         if self._split is None:
-            nodes = np.arange(db.num_nodes) if input_nodes is None else _array(input_nodes)
+            nodes = np.arange(db.num_nodes) if input_nodes is None else array_of(input_nodes)
             self._seeds = ids_of(nodes, db.num_nodes, "input_nodes")
         self._order: npt.NDArray[np.int64] | None = None
         self._sorted: npt.NDArray[np.int64] | None = None
@@ -142,8 +132,8 @@ class Loader:
             yield data
 
     def _data(self, raw: Any) -> Any:
-        import torch  # type: ignore[import-not-found,unused-ignore]
-        from torch_geometric.data import Data  # type: ignore[import-not-found,unused-ignore]
+        import torch
+        from torch_geometric.data import Data
 
         pinned = self._device is not None and torch.device(self._device).type == "cuda"
         edge_index = torch.empty((2, raw.edge_count), dtype=torch.int64, pin_memory=pinned)
@@ -182,10 +172,7 @@ class Loader:
         if self._sorted is not None:
             return
         if self._seeds is None:
-            nodes = self._db.split(self._split or "train")
-            if self._split == "train" and "label" in self._db:
-                nodes = nodes[self._db["label"][nodes] >= 0]
-            self._sorted = nodes
+            self._sorted = nodes_of_split(self._db, self._split or "train")
             return
         order = np.argsort(self._seeds, kind="stable")
         nodes = self._seeds[order].astype(np.int64)
@@ -245,5 +232,13 @@ class Loader:
         return f"<quarry.pyg.Loader: {seeds}, num_neighbors {self._fanouts}, batches of {self._batch_size}, plan {self._plan}>"
 
 
-def _array(nodes: Any) -> npt.NDArray[Any]:
+def nodes_of_split(db: Database, split: str) -> npt.NDArray[np.int64]:
+    """Seeds of a pass over a split: its nodes, of the train split those with a label; ascending."""
+    nodes = db.split(split)
+    if split == "train" and "label" in db:
+        nodes = nodes[db["label"][nodes] >= 0]
+    return nodes
+
+
+def array_of(nodes: Any) -> npt.NDArray[Any]:
     return np.asarray(nodes.detach().cpu() if hasattr(nodes, "detach") else nodes)

@@ -1,0 +1,200 @@
+"""PyG's NodeLoader and LinkLoader over a database. Importing this imports torch_geometric."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Sequence
+
+import numpy as np
+import torch
+import torch_geometric.loader as pyg_loader
+from torch_geometric.data import Data
+from torch_geometric.sampler import SamplerOutput
+
+from .._database import Database
+from .._errors import Unsupported, UsageError
+from .._values import SPLITS, ids_of
+from ._loader import array_of, nodes_of_split
+from ._sampler import ONLY, NeighborSampler
+from ._stores import FeatureStore, GraphStore
+
+if TYPE_CHECKING:
+    from torch_geometric.data import FeatureStore as AnyFeatureStore
+
+    Stores = tuple[AnyFeatureStore, GraphStore]
+
+_OF_SAMPLER = ("direction", "topology", *ONLY)
+
+
+class NodeLoader(pyg_loader.NodeLoader):
+    """Mini-batches around nodes, as PyG's NodeLoader gives them, each made when it is asked for.
+
+        NodeLoader(db, num_neighbors=[10, 10], input_nodes="train", batch_size=1024, shuffle=True)
+
+    data            a database; or (FeatureStore, GraphStore) of one, to choose the attributes or a snapshot, or to add
+                    attributes of edges
+    num_neighbors   neighbors a hop, or a NeighborSampler
+    input_nodes     the seeds: "train" (those with a label), "valid" or "test", ids, a mask; None: all nodes
+    transform, transform_sampler_output, custom_cls, input_id   as in PyG's
+    direction and others   of NeighborSampler
+    batch_size, shuffle, drop_last and others   of torch.utils.data.DataLoader
+
+    A batch is a Data with the attributes of its nodes (x, y, masks), those of its edges (by e_id), edge_index, n_id,
+    e_id, input_id, batch_size, num_sampled_nodes and num_sampled_edges. y are the labels of all nodes, as in PyG;
+    `quarry.pyg.Loader` has those of the seeds, and reads ahead. Worker processes (num_workers) sample, and features are
+    read in this one; they need a database of a server, since one that is opened here cannot be shared with them.
+    """
+
+    def __init__(
+        self,
+        data: Database | Stores,
+        num_neighbors: Sequence[int] | NeighborSampler,
+        input_nodes: Any = "train",
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None,
+        filter_per_worker: bool = False,
+        **options: Any,
+    ) -> None:
+        stores, sampler = _parts(data, num_neighbors, options)
+        super().__init__(
+            stores,
+            sampler,
+            input_nodes=_nodes(sampler.db, input_nodes),
+            transform=transform,
+            transform_sampler_output=transform_sampler_output,
+            filter_per_worker=filter_per_worker,
+            **options,
+        )
+
+    def filter_fn(self, out: SamplerOutput) -> Any:
+        """The batch of a sample."""
+        data, out = _batch(self, out)
+        data.input_id, data.seed_time = out.metadata
+        data.batch_size = data.input_id.numel()
+        return data if self.transform is None else self.transform(data)
+
+
+class LinkLoader(pyg_loader.LinkLoader):
+    """Mini-batches around edges and negatives, as PyG's LinkLoader gives them, each made when it is asked for.
+
+        LinkLoader(db, [10, 10], edges, neg_sampling="binary", batch_size=1024, shuffle=True)
+
+    edge_label_index   the seeds, int64 [2, edges]; None: all edges of the database, which are read into memory
+    edge_label         of the seeds; with binary negatives, 0 is kept for these
+    neg_sampling       "binary", "triplet" or a NegativeSampling; neg_sampling_ratio: binary negatives for an edge
+    The other arguments are those of NodeLoader.
+
+    A batch is a Data as NodeLoader's, with edge_label_index and edge_label (the edges first, then negatives), or with
+    src_index, dst_pos_index and dst_neg_index for triplets: positions in n_id.
+    """
+
+    def __init__(
+        self,
+        data: Database | Stores,
+        num_neighbors: Sequence[int] | NeighborSampler,
+        edge_label_index: Any = None,
+        edge_label: Any = None,
+        *,
+        neg_sampling: Any = None,
+        neg_sampling_ratio: float | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None,
+        filter_per_worker: bool = False,
+        **options: Any,
+    ) -> None:
+        stores, sampler = _parts(data, num_neighbors, options)
+        super().__init__(
+            stores,
+            sampler,
+            edge_label_index=(None, _edges(stores[1], edge_label_index)),
+            edge_label=edge_label,
+            neg_sampling=neg_sampling,
+            neg_sampling_ratio=neg_sampling_ratio,
+            transform=transform,
+            transform_sampler_output=transform_sampler_output,
+            filter_per_worker=filter_per_worker,
+            **options,
+        )
+
+    def filter_fn(self, out: SamplerOutput) -> Any:
+        """The batch of a sample."""
+        data, out = _batch(self, out)
+        if self.neg_sampling is not None and self.neg_sampling.is_triplet():
+            data.input_id, data.src_index, data.dst_pos_index, data.dst_neg_index, data.seed_time = out.metadata
+        else:
+            data.input_id, data.edge_label_index, data.edge_label, data.edge_label_time = out.metadata
+        return data if self.transform is None else self.transform(data)
+
+
+def _parts(data: Database | Stores, num_neighbors: Sequence[int] | NeighborSampler, options: dict[str, Any]) -> tuple[Stores, NeighborSampler]:
+    """Stores and sampler; `options` keeps what is DataLoader's."""
+    stores = (FeatureStore(data), GraphStore(data)) if isinstance(data, Database) else data
+    for name in ("input_time", "edge_label_time"):
+        if options.get(name) is not None:
+            raise NotImplementedError(f"there is no {name}: seeds have no times")
+    of_sampler = {name: options.pop(name) for name in _OF_SAMPLER if name in options}
+    if not isinstance(num_neighbors, NeighborSampler):
+        sampler = NeighborSampler(stores, num_neighbors, **of_sampler)
+    elif of_sampler:
+        raise UsageError(f"{', '.join(of_sampler)}: the NeighborSampler that is given has its own")
+    else:
+        sampler = num_neighbors
+    if options.get("num_workers", 0) > 0:
+        if not sampler.db.address.startswith("unix:"):
+            raise Unsupported(
+                f"num_workers={options['num_workers']}: {sampler.db.address} is open in this process, and workers cannot share it. Leave num_workers out "
+                "(quarry.pyg.Loader samples ahead in threads), or open the database of a server (`quarry serve`)"
+            )
+        # The connection of a forked process would be its parent's.
+        options.setdefault("multiprocessing_context", "spawn")
+    return stores, sampler
+
+
+def _nodes(db: Database, given: Any) -> torch.Tensor:
+    if given is None:
+        return torch.arange(db.num_nodes)
+    if isinstance(given, str):
+        if given not in SPLITS:
+            raise UsageError(f"input_nodes {given!r}: 'train', 'valid' or 'test', ids, a mask, or None")
+        return torch.from_numpy(nodes_of_split(db, given))
+    nodes = array_of(given)
+    ids = ids_of(nodes, db.num_nodes, "input_nodes")
+    return torch.from_numpy(nodes if nodes.dtype == np.bool_ else ids.astype(np.int64))
+
+
+def _edges(graph_store: GraphStore, given: Any) -> torch.Tensor:
+    if given is None:
+        graph_store.check_size(32 * graph_store.db.num_edges, "seeds, which PyG keeps twice,")
+        return torch.stack(graph_store.get_edge_index(None, "coo"))
+    edges = array_of(given)
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        raise UsageError(f"edge_label_index of shape {list(edges.shape)}: [2, edges] is wanted")
+    ids = ids_of(edges, graph_store.db.num_nodes, "nodes in edge_label_index")
+    return torch.from_numpy(ids.astype(np.int64)).view(2, -1)
+
+
+def _batch(loader: Any, out: SamplerOutput) -> tuple[Any, SamplerOutput]:
+    """The sampled graph with its attributes, all of them in one call of the feature store, and what it is made of.
+    PyG's own filter would read attributes of edges by the ids of nodes."""
+    if loader.transform_sampler_output is not None:
+        out = loader.transform_sampler_output(out)
+    feature_store = loader.data[0]
+    data = Data() if loader.custom_cls is None else loader.custom_cls()
+    data.edge_index = torch.stack([out.row, out.col])
+    data.num_nodes = out.node.numel()
+    attrs = list(feature_store.get_all_tensor_attrs())
+    if isinstance(feature_store, FeatureStore):
+        attrs += feature_store.get_all_edge_tensor_attrs()
+    for attr in attrs:
+        of_edges = isinstance(attr.group_name, tuple)
+        if of_edges and out.edge is None:
+            raise Unsupported(f"attribute {attr.attr_name!r} of edges: the sample has no ids of edges")
+        attr.index = out.edge if of_edges else out.node
+    for attr, tensor in zip(attrs, feature_store.multi_get_tensor(attrs, convert_type=True)):
+        data[attr.attr_name] = tensor
+    data.n_id = out.node
+    if out.edge is not None:
+        data.e_id = out.edge
+    data.batch = out.batch
+    data.num_sampled_nodes, data.num_sampled_edges = out.num_sampled_nodes, out.num_sampled_edges
+    return data, out
