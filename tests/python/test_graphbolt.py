@@ -150,7 +150,8 @@ class DatapipeTest(DatabaseTest):
         pipe = gb.ItemSampler(items, batch_size=64, shuffle=True)
         pipe = self.quarry.NeighborSampler(pipe, self.db, [4, 3])
         pipe = pipe.fetch_feature(store, node_feature_keys=["feat"]).copy_to("cpu")
-        epochs = [list(gb.DataLoader(pipe)), list(gb.DataLoader(pipe))]
+        loader = gb.DataLoader(pipe)
+        epochs = [list(loader), list(loader)]
         for epoch in epochs:
             for minibatch in epoch:
                 self.check(minibatch, [4, 3], "feat")
