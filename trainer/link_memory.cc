@@ -108,13 +108,9 @@ Result<std::unique_ptr<EmbeddingTable>> MakeMemoryTable(const EmbeddingSpec& spe
                     spec.row_count, spec.dim + spec.state_dim());
 }
 
-uint32_t StoredPageBytes(const EmbeddingSpec& spec) {
-  return static_cast<uint32_t>(RoundUp(RecordBytes(spec) + sizeof(PageHeader), kPageBytes));
-}
-
 PoolBytes StoredPoolBytes(const EmbeddingSpec& spec, unsigned workers) {
   constexpr uint64_t kFramesMin = 16;  // least frames of any pool
-  const uint64_t page_bytes = StoredPageBytes(spec);
+  const uint64_t page_bytes = SmallestPageBytes(spec);
   const uint64_t page_rows = (page_bytes - sizeof(PageHeader)) / RecordBytes(spec);
   const uint64_t pages = CeilDiv(spec.row_count, page_rows);
   const uint64_t frames_most = std::max(pages, kFramesMin);

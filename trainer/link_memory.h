@@ -23,11 +23,7 @@ uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& count
 // One of them, which the caller has paid for. kOutOfBudget where the system refuses the memory all the same.
 Result<std::unique_ptr<EmbeddingTable>> MakeMemoryTable(const EmbeddingSpec& spec);
 
-// Pages of a stored table: as large as a row, in 4 KiB. Rows are scattered, so larger ones fill the pool with
-// what nobody asked for: with 16 KiB a batch reads half as many pages again (bench_link_stored).
-uint32_t StoredPageBytes(const EmbeddingSpec& spec);
-
-// What a buffer pool over a stored table takes: with the fewest frames that training with this many workers
+// What a buffer pool over a stored table with pages of SmallestPageBytes takes: with the fewest frames that training with this many workers
 // can do with, and with one for every page.
 struct PoolBytes {
   uint64_t least = 0, most = 0;

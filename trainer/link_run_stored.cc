@@ -115,7 +115,7 @@ Status StoredRun::DropTables(bool checkpointed) {
 
 Status StoredRun::MakeTables(std::span<const EmbeddingSpec> specs) {
   for (size_t i = 0; i < specs.size(); i++) {
-    QUARRY_RETURN_IF_ERROR(CreateEmbeddings(store_, TableName(i), specs[i], StoredPageBytes(specs[i])));
+    QUARRY_RETURN_IF_ERROR(CreateEmbeddings(store_, TableName(i), specs[i], SmallestPageBytes(specs[i])));
   }
   return Status::Ok();
 }

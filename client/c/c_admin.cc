@@ -2,6 +2,7 @@
 #include "handles.h"
 #include "quarry/base/process.h"
 #include "quarry/database.h"
+#include "quarry/embedding/embedding_table.h"
 #include "quarry/embedding/verify_embeddings.h"
 #include "quarry/import/dataset.h"
 #include "quarry/import/import.h"
@@ -82,6 +83,45 @@ Result<quarry::LayoutSpec> LayoutOf(const quarry_layout_spec& given) {
   return spec;
 }
 
+// What the numbers of C stand for. That a table can be is the engine's to say.
+Result<quarry::EmbeddingSpec> EmbeddingsOf(const quarry_embedding_spec& given) {
+  quarry::EmbeddingSpec spec = {.row_count = given.row_count, .dim = given.dim, .seed = given.seed};
+  if (given.init_scale != 0) spec.init_scale = given.init_scale;
+  if (given.element_type == QUARRY_BFLOAT16) {
+    spec.element_type = quarry::ElementType::kBfloat16;
+  } else if (given.element_type != 0 && given.element_type != QUARRY_FLOAT32) {
+    return MakeStatus(Code::kInvalidArgument,
+                      "an embedding table of elements of type {}: float32 or bfloat16", given.element_type);
+  }
+  switch (given.optimizer) {
+    case QUARRY_ADAGRAD:
+      spec.optimizer = quarry::OptimizerKind::kAdagrad;
+      break;
+    case QUARRY_SGD:
+      spec.optimizer = quarry::OptimizerKind::kSgd;
+      break;
+    case QUARRY_ADAM:
+      spec.optimizer = quarry::OptimizerKind::kAdam;
+      break;
+    default:
+      return MakeStatus(Code::kInvalidArgument, "optimizer {} is unknown", given.optimizer);
+  }
+  switch (given.init) {
+    case QUARRY_INIT_UNIFORM:
+      spec.init = quarry::InitKind::kUniform;
+      break;
+    case QUARRY_INIT_NORMAL:
+      spec.init = quarry::InitKind::kNormal;
+      break;
+    case QUARRY_INIT_ZEROS:
+      spec.init = quarry::InitKind::kZeros;
+      break;
+    default:
+      return MakeStatus(Code::kInvalidArgument, "initial values {} are unknown", given.init);
+  }
+  return spec;
+}
+
 }  // namespace
 
 int quarry_import(const char* path, const char* source, const quarry_import_options* options) {
@@ -122,6 +162,17 @@ int quarry_drop_layout(quarry_store* store, const char* name) {
     QUARRY_TRY(Database* const database, DatabaseOf(store));
     return quarry::DropLayout(database->store(), TextOr(name, "default"));
   });
+}
+
+int quarry_create_embeddings(quarry_store* store, const char* table, const quarry_embedding_spec* spec) {
+  return Ends([&]() -> Status {
+    QUARRY_TRY(const quarry_embedding_spec given, Given(spec, "quarry_embedding_spec"));
+    QUARRY_TRY(const quarry::EmbeddingSpec made, EmbeddingsOf(given));
+    return store->store->CreateEmbeddings(TextOr(table, ""), made);
+  });
+}
+int quarry_drop_embeddings(quarry_store* store, const char* table) {
+  return Ends([&] { return store->store->DropEmbeddings(TextOr(table, "")); });
 }
 
 int quarry_compact(quarry_store* store, const char* table, int dry_run, quarry_progress progress,

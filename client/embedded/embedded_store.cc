@@ -150,6 +150,10 @@ class EmbeddedStore final : public Store {
   Result<std::unique_ptr<EmbeddingRows>> ReadEmbeddings(std::string_view table,
                                                         std::span<const uint64_t> ids) override;
   Result<wire::EmbeddingsCommitted> CommitEmbeddings(std::span<const Update> updates) override;
+  Status CreateEmbeddings(std::string_view table, const EmbeddingSpec& spec) override {
+    return embeddings_.Create(table, spec);
+  }
+  Status DropEmbeddings(std::string_view table) override { return embeddings_.Drop(table); }
   Result<Training> ReadTraining(std::string_view name, bool with_state) override;
   Result<Training> SaveTraining(const TrainingToSave& training) override;
   Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first, uint64_t count) override;

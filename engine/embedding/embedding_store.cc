@@ -18,6 +18,7 @@
 #include "quarry/embedding/pooled_table.h"
 #include "quarry/format/feature_table.h"
 #include "quarry/storage/record_names.h"
+#include "row_record.h"
 
 namespace quarry {
 namespace {
@@ -68,15 +69,15 @@ Status RemoveLeftovers(Store& store, std::string_view name) {
 
 Result<PooledTableShape> ShapeOf(const EmbeddingSpec& spec, uint32_t page_bytes) {
   const bool possible =
-      spec.row_count > 0 && spec.dim > 0 && std::isfinite(spec.init_scale) &&
+      spec.row_count > 0 && spec.dim > 0 && spec.dim <= kEmbeddingDimMax && std::isfinite(spec.init_scale) &&
       (spec.element_type == ElementType::kFloat32 || spec.element_type == ElementType::kBfloat16);
   if (!possible || page_bytes == 0 || page_bytes % kPageBytes != 0) {
     return MakeStatus(Code::kInvalidArgument,
                       "an embedding table of {} rows of {} x {} with initial values of scale {} in pages of "
-                      "{} bytes: it has rows and elements, of float32 or bfloat16, a finite scale, and "
+                      "{} bytes: it has rows, 1 to {} elements of float32 or bfloat16, a finite scale, and "
                       "pages of a multiple of {} bytes",
                       spec.row_count, ElementTypeName(spec.element_type), spec.dim, spec.init_scale,
-                      page_bytes, kPageBytes);
+                      page_bytes, kEmbeddingDimMax, kPageBytes);
   }
   return ShapePooledTable(spec, page_bytes - sizeof(PageHeader));
 }
@@ -99,6 +100,10 @@ EmbeddingRecord RecordOf(std::string_view name, const EmbeddingSpec& spec, uint3
 }
 
 }  // namespace
+
+uint32_t SmallestPageBytes(const EmbeddingSpec& spec) {
+  return static_cast<uint32_t>(RoundUp(RowRecord(spec).bytes() + sizeof(PageHeader), kPageBytes));
+}
 
 Status CreateEmbeddings(Store& store, std::string_view name, const EmbeddingSpec& spec, uint32_t page_bytes) {
   if (!IsTableName(name)) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
+#include <utility>
 
 #include "quarry/base/mutex.h"
 #include "quarry/base/trace.h"
@@ -70,7 +72,7 @@ Status CheckIds(const EmbeddingSpec& spec, std::string_view table, std::span<con
 
 // An update, checked, with its table.
 struct EmbeddingService::Change {
-  EmbeddingTable* table = nullptr;
+  std::shared_ptr<EmbeddingTable> table;
   wire::RowBlockArrays<false> rows;
 };
 
@@ -85,22 +87,46 @@ EmbeddingService::EmbeddingService(Store& store, MemoryBudget& budget, uint64_t 
 
 EmbeddingService::~EmbeddingService() = default;
 
+Status EmbeddingService::Create(std::string_view table, const EmbeddingSpec& spec) {
+  MutexLock lock(tables_mutex_);
+  return CreateEmbeddings(store_, table, spec, SmallestPageBytes(spec));
+}
+
+Status EmbeddingService::Drop(std::string_view table) {
+  MutexLock commits(commits_);  // no checkpoint is under way
+  MutexLock lock(tables_mutex_);
+  const auto open = tables_.find(table);
+  if (open != tables_.end()) {
+    // Whoever reads or commits has a share, and nobody takes another one meanwhile.
+    if (open->second.use_count() > 1) {
+      return MakeStatus(Code::kBusy, "embedding table \"{}\" is read or written just now: drop it afterwards",
+                        table);
+    }
+    tables_.erase(open);
+  }
+  return DropEmbeddings(store_, table);
+}
+
 Result<EmbeddingSpec> EmbeddingService::Spec(std::string_view table) {
-  QUARRY_TRY(const EmbeddingTable* const opened, Find(table));
+  QUARRY_TRY(const std::shared_ptr<EmbeddingTable> opened, Find(table));
   return opened->spec();
 }
 
-Result<EmbeddingTable*> EmbeddingService::Find(std::string_view name) {
+Result<std::shared_ptr<EmbeddingTable>> EmbeddingService::Find(std::string_view name) {
   MutexLock lock(tables_mutex_);
-  if (const auto open = tables_.find(name); open != tables_.end()) return &open->second->table();
-  const uint64_t memory_bytes = std::min(pool_bytes_, budget_.available_bytes());
-  QUARRY_TRY(auto opened, StoredEmbeddings::Open(store_, budget_, name, {.memory_bytes = memory_bytes}));
-  return &tables_.emplace(name, std::move(opened)).first->second->table();
+  auto open = tables_.find(name);
+  if (open == tables_.end()) {
+    const uint64_t memory_bytes = std::min(pool_bytes_, budget_.available_bytes());
+    QUARRY_TRY(std::shared_ptr<StoredEmbeddings> opened,
+               StoredEmbeddings::Open(store_, budget_, name, {.memory_bytes = memory_bytes}));
+    open = tables_.emplace(name, std::move(opened)).first;
+  }
+  return std::shared_ptr<EmbeddingTable>(open->second, &open->second->table());
 }
 
 Status EmbeddingService::Read(std::string_view table, std::span<const uint64_t> ids,
                               const wire::RowBlockArrays<true>& block) {
-  QUARRY_TRY(EmbeddingTable* const opened, Find(table));
+  QUARRY_TRY(const std::shared_ptr<EmbeddingTable> opened, Find(table));
   const EmbeddingSpec& spec = opened->spec();
   QUARRY_RETURN_IF_ERROR(CheckIds(spec, table, ids));
   if (block.ids.size() != ids.size() || block.timestamps.size() != ids.size() ||
@@ -124,7 +150,7 @@ Status EmbeddingService::Read(std::string_view table, std::span<const uint64_t> 
 }
 
 Result<EmbeddingService::Change> EmbeddingService::Check(const Update& update) {
-  QUARRY_TRY(EmbeddingTable* const table, Find(update.table));
+  QUARRY_TRY(std::shared_ptr<EmbeddingTable> table, Find(update.table));
   const EmbeddingSpec& spec = table->spec();
   const wire::RowBlockShape& shape = update.shape;
   if (shape.dim != spec.dim || shape.state_dim != spec.state_dim() || shape.rows > spec.row_count) {
@@ -137,7 +163,7 @@ Result<EmbeddingService::Change> EmbeddingService::Check(const Update& update) {
   QUARRY_TRY(const wire::RowBlockArrays<false> rows,
              wire::OpenRowBlock(std::span<const std::byte>(update.block), shape));
   QUARRY_RETURN_IF_ERROR(CheckIds(spec, update.table, rows.ids));
-  return Change{table, rows};
+  return Change{std::move(table), rows};
 }
 
 Result<uint64_t> EmbeddingService::StaleRows(const Change& change) {
@@ -166,13 +192,13 @@ Result<wire::EmbeddingsCommitted> EmbeddingService::Commit(std::span<const Updat
   const ScopedSpan span("commit embeddings");
   std::vector<Change> changes;
   for (const Update& update : updates) {
-    QUARRY_TRY(const Change change, Check(update));
+    QUARRY_TRY(Change change, Check(update));
     const auto named = [&](const Change& other) { return other.table == change.table; };
     if (std::ranges::any_of(changes, named)) {
       return MakeStatus(Code::kInvalidArgument, "embedding table \"{}\" is updated twice in one commit",
                         update.table);
     }
-    changes.push_back(change);
+    changes.push_back(std::move(change));
   }
   // What has to come from disk comes before others have to wait for it.
   for (const Change& change : changes) QUARRY_RETURN_IF_ERROR(change.table->Prefetch(change.rows.ids));

@@ -237,7 +237,7 @@ Result<Outcomes> Stored(const Setup& setup, const LinkData& data, Store& store,
   std::vector<std::unique_ptr<StoredEmbeddings>> opened;
   std::vector<EmbeddingTable*> tables;
   for (size_t i = 0; i < specs.size(); ++i) {
-    QUARRY_RETURN_IF_ERROR(CreateEmbeddings(store, kNames[i], specs[i], StoredPageBytes(specs[i])));
+    QUARRY_RETURN_IF_ERROR(CreateEmbeddings(store, kNames[i], specs[i], SmallestPageBytes(specs[i])));
     const uint64_t whole_bytes = StoredPoolBytes(specs[i], setup.train.workers).most;
     const uint64_t pool_bytes = i == 0 ? whole_bytes / 4 : whole_bytes;
     QUARRY_TRY(std::unique_ptr<StoredEmbeddings> table,
@@ -289,7 +289,7 @@ Status Run(const Setup& setup) {
   const double sync = Median(outcomes[AsyncMode::kSync]).seconds;
   const std::string file = path + "/" + store->manifest()->FindEmbedding("nodes")->file;
   store.reset();
-  QUARRY_TRY(const double device, DeviceSeconds(*backend, file, StoredPageBytes(specs[0]), oac.pool));
+  QUARRY_TRY(const double device, DeviceSeconds(*backend, file, SmallestPageBytes(specs[0]), oac.pool));
   fmt::print("oac / async {:.3f} (at least 0.95 is wanted), async / sync {:.2f}, oac / sync {:.2f}\n",
              async / oac.seconds, sync / async, sync / oac.seconds);
   fmt::print(

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "client/c_api_util.h"
+#include "embedding/trained_tables.h"
 
 namespace quarry {
 namespace {
@@ -90,6 +91,50 @@ TEST_P(CAdminTest, BuildsALayoutTrainsFromItAndDropsIt) {
   EXPECT_EQ(quarry_drop_layout(store_, "plan"), QUARRY_NOT_FOUND);
 }
 
+TEST_P(CAdminTest, MakesAnEmbeddingTableTrainsItAndDropsIt) {
+  quarry_embedding_spec spec = {.size = sizeof(spec),
+                                .row_count = 50,
+                                .dim = 6,
+                                .optimizer = QUARRY_ADAM,
+                                .init = QUARRY_INIT_NORMAL,
+                                .init_scale = 2,
+                                .seed = 3};
+  ASSERT_EQ(quarry_create_embeddings(store_, "x", &spec), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(quarry_create_embeddings(store_, "x", &spec), QUARRY_ALREADY_EXISTS);
+  EXPECT_EQ(quarry_create_embeddings(store_, "../x", &spec), QUARRY_USAGE);
+  EXPECT_EQ(quarry_create_embeddings(store_, "y", nullptr), QUARRY_INVALID_ARGUMENT) << "no rows";
+  quarry_description* description = nullptr;
+  ASSERT_EQ(quarry_describe(store_, &description), QUARRY_OK);
+  EXPECT_STREQ(quarry_embedding(description, 1)->name, "x");
+  EXPECT_EQ(quarry_embedding(description, 1)->state_dim, 13u);
+  EXPECT_EQ(quarry_embedding(description, 2), nullptr);
+  quarry_description_free(description);
+
+  const std::vector<uint64_t> ids = {3, 49};
+  quarry_embedding_rows* rows = nullptr;
+  ASSERT_EQ(quarry_read_embeddings(store_, "x", ids.data(), 2, &rows), QUARRY_OK) << quarry_last_error();
+  quarry_embedding_arrays arrays{};
+  ASSERT_EQ(quarry_embedding_rows_get(rows, &arrays, sizeof(arrays)), QUARRY_OK);
+  std::vector<float> first(6);
+  InitRow({.row_count = 50, .dim = 6, .init = InitKind::kNormal, .init_scale = 2, .seed = 3}, 49, first);
+  EXPECT_EQ(std::vector(arrays.values + 6, arrays.values + 12), first);
+  const char* const table = "x";
+  int64_t timestamp = -1;
+  ASSERT_EQ(quarry_commit_embeddings(store_, &table, &rows, 1, &timestamp, nullptr), QUARRY_OK);
+  EXPECT_GE(timestamp, 0);
+  quarry_embedding_rows_free(rows);
+
+  ASSERT_EQ(quarry_drop_embeddings(store_, "x"), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(quarry_drop_embeddings(store_, "x"), QUARRY_NOT_FOUND);
+  EXPECT_EQ(quarry_read_embeddings(store_, "x", ids.data(), 2, &rows), QUARRY_NOT_FOUND);
+  for (const std::string& file : FilesIn(database_.path() + "/embeddings")) {
+    EXPECT_FALSE(file.starts_with("x-")) << file;
+  }
+  spec.optimizer = 7;
+  EXPECT_EQ(quarry_create_embeddings(store_, "x", &spec), QUARRY_INVALID_ARGUMENT);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("optimizer 7"));
+}
+
 TEST_P(CAdminTest, FoldsChangedRowsIntoANewFileThatLookupsRead) {
   const std::vector<float> row(32, 0.5F);
   const uint64_t id = 7;
@@ -152,6 +197,8 @@ TEST(CAdminRemoteTest, AServersDatabaseIsNotTheClientsToKeepUp) {
   ASSERT_EQ(quarry_open(server.address().c_str(), nullptr, &store), QUARRY_OK) << quarry_last_error();
   EXPECT_EQ(quarry_build_layout(store, nullptr, nullptr), QUARRY_UNSUPPORTED);
   EXPECT_EQ(quarry_drop_layout(store, "a"), QUARRY_UNSUPPORTED);
+  EXPECT_EQ(quarry_create_embeddings(store, "x", nullptr), QUARRY_UNSUPPORTED);
+  EXPECT_EQ(quarry_drop_embeddings(store, "x"), QUARRY_UNSUPPORTED);
   EXPECT_EQ(quarry_compact(store, nullptr, 0, nullptr, nullptr, nullptr), QUARRY_UNSUPPORTED);
   EXPECT_EQ(quarry_checkpoint(store, "a", nullptr, nullptr, nullptr), QUARRY_UNSUPPORTED);
   EXPECT_EQ(quarry_verify(store, nullptr, nullptr, nullptr, nullptr), QUARRY_UNSUPPORTED);

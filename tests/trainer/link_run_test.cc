@@ -170,7 +170,7 @@ TEST_F(LinkRunTest, WhatPoolsAreSaidToTakeIsEnough) {
     const EmbeddingSpec spec{.row_count = static_cast<uint64_t>(rows), .dim = static_cast<uint32_t>(dim)};
     const PoolBytes bytes = StoredPoolBytes(spec, 4);
     EXPECT_LT(bytes.most, 8 * kMiB + uint64_t{spec.row_count} * (spec.dim + 1) * 2 * sizeof(float) * 3 / 2);
-    ASSERT_TRUE(CreateEmbeddings(store(), "x", spec, StoredPageBytes(spec)).ok());
+    ASSERT_TRUE(CreateEmbeddings(store(), "x", spec, SmallestPageBytes(spec)).ok());
     for (const uint64_t memory_bytes : {bytes.least, bytes.most}) {
       if (memory_bytes > 64 * kMiB) continue;
       MemoryBudget budget(memory_bytes);

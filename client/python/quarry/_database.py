@@ -244,7 +244,7 @@ class Database:
                 for name, rows, dim, row_bytes, element_type in told["tables"]
             },
             "layouts": {row[0]: dict(zip(("batches", "bytes", "servable"), row[1:])) for row in self.sql("SELECT name, batches, bytes, servable FROM layouts")},
-            "embeddings": {name: {"rows": rows, "dim": dim} for name, rows, dim in told["embeddings"]},
+            "embeddings": {name: {"rows": rows, "dim": dim} for name, rows, dim, _ in told["embeddings"]},
             "device": dict(zip(device.columns, device.fetchone() or ())),
             "disk_bytes": disk,
         }

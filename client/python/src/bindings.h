@@ -132,6 +132,7 @@ struct LiveSpec {
 void BindAdmin(nb::module_& module);
 void BindSql(nb::module_& module);
 void BindStreams(nb::module_& module);
-void BindTables(nb::module_& module);
+nb::class_<Store> BindTables(nb::module_& module);
+void BindTraining(nb::module_& module, nb::class_<Store>& store);
 
 }  // namespace quarry::python

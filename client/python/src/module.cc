@@ -27,7 +27,8 @@ NB_MODULE(_quarry, module) {
   using namespace quarry::python;  // NOLINT: the module's body
   nb::register_exception_translator(Translate);
   module.attr("abi_version") = quarry_abi_version();
-  BindTables(module);
+  nb::class_<Store> store = BindTables(module);
+  BindTraining(module, store);
   BindStreams(module);
   BindSql(module);
   BindAdmin(module);

@@ -48,7 +48,7 @@ nb::dict Describe(const Store& store) {
                                   layout->seed, layout->servable != 0));
   }
   for (size_t i = 0; const quarry_embedding_info* table = quarry_embedding(raw, i); ++i) {
-    embeddings.append(nb::make_tuple(table->name, table->row_count, table->dim));
+    embeddings.append(nb::make_tuple(table->name, table->row_count, table->dim, table->state_dim));
   }
   nb::dict out;
   out["nodes"] = quarry_node_count(raw);
@@ -157,7 +157,7 @@ nb::dict Stats(const Store& store) {
 
 }  // namespace
 
-void BindTables(nb::module_& module) {
+nb::class_<Store> BindTables(nb::module_& module) {
   nb::class_<Snapshot>(module, "Snapshot")
       .def_prop_ro("timestamp",
                    [](const Snapshot& self) { return quarry_snapshot_timestamp(self.handle->get()); })
@@ -166,8 +166,9 @@ void BindTables(nb::module_& module) {
         self.handle = std::make_shared<SnapshotHandle>(nullptr, nullptr);
         self.handle->Release("the snapshot is closed");
       });
-  nb::class_<Store>(module, "Store")
-      .def_static("open", Open, nb::arg("address"), nb::arg("memory_bytes"), nb::arg("timeout_seconds"))
+  module.def("encode", Encode, nb::arg("element_type"), nb::arg("rows"), nb::arg("out"));
+  nb::class_<Store> store(module, "Store");
+  store.def_static("open", Open, nb::arg("address"), nb::arg("memory_bytes"), nb::arg("timeout_seconds"))
       .def("close",
            [](Store& self) {
              // Streams and snapshots that are still there keep the store until they go.
@@ -191,7 +192,7 @@ void BindTables(nb::module_& module) {
       .def("put", Put, nb::arg("ids"), nb::arg("tables"), nb::arg("sync"))
       .def("take_snapshot", TakeSnapshot)
       .def("read_edges", ReadEdges, nb::arg("topology"), nb::arg("first"), nb::arg("out"));
-  module.def("encode", Encode, nb::arg("element_type"), nb::arg("rows"), nb::arg("out"));
+  return store;
 }
 
 }  // namespace quarry::python

@@ -57,6 +57,28 @@ struct quarry_layout_spec {
 int quarry_build_layout(quarry_store* store, const struct quarry_layout_spec* spec, quarry_counters** report);
 int quarry_drop_layout(quarry_store* store, const char* name);
 
+/* Since version 1.3: embedding tables. How their rows are trained decides how much state each has beside its
+ * vector: as much as the vector, none, or twice as much and the number of its steps. */
+enum quarry_optimizer { QUARRY_ADAGRAD = 0, QUARRY_SGD = 1, QUARRY_ADAM = 2 };
+/* What a row has before anybody writes it: in [-scale, scale), of standard deviation scale, or 0. */
+enum quarry_init { QUARRY_INIT_UNIFORM = 0, QUARRY_INIT_NORMAL = 1, QUARRY_INIT_ZEROS = 2 };
+struct quarry_embedding_spec {
+  size_t size;
+  uint64_t row_count;
+  uint32_t dim;
+  int optimizer;
+  int element_type; /* QUARRY_FLOAT32 or QUARRY_BFLOAT16; 0: the first */
+  int init;
+  float init_scale; /* 0: 0.1 */
+  uint64_t seed;    /* of the first values: rows of one seed and number are equal */
+};
+/* Makes the table, without writing its rows, whatever its size. QUARRY_ALREADY_EXISTS; QUARRY_USAGE for a name
+ * with anything but letters, digits, - and _; QUARRY_INVALID_ARGUMENT for an impossible table. */
+int quarry_create_embeddings(quarry_store* store, const char* table,
+                             const struct quarry_embedding_spec* spec);
+/* Removes it for good. QUARRY_NOT_FOUND lists what there is. */
+int quarry_drop_embeddings(quarry_store* store, const char* table);
+
 /* Folds the changed rows of a table into a new file of it; nothing to do when there are none. With `dry_run`
  * says what would be done. */
 int quarry_compact(quarry_store* store, const char* table, int dry_run, quarry_progress progress,

@@ -105,7 +105,7 @@ struct quarry_embedding_arrays {
   float* values;             /* row_count x dim, the caller's to change */
   float* state;              /* row_count x state_dim, too */
 };
-/* `ids` ascending, each once. */
+/* `ids` ascending, each once. The rows are the caller's alone, and may outlive the store. */
 int quarry_read_embeddings(quarry_store* store, const char* table, const uint64_t* ids, size_t count,
                            quarry_embedding_rows** rows);
 void quarry_embedding_rows_free(quarry_embedding_rows* rows);

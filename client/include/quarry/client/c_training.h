@@ -20,7 +20,7 @@ int quarry_read_edges(quarry_store* store, const char* topology, uint64_t first,
 
 /* ---- training runs */
 
-/* The last checkpoint of a run, which the same trainer or another one can go on from. */
+/* The last checkpoint of a run, which the same trainer or another one can go on from. May outlive the store. */
 typedef struct quarry_training quarry_training;
 /* QUARRY_NOT_FOUND lists the runs that there are. Without the state it takes no memory. */
 int quarry_read_training(quarry_store* store, const char* name, int with_state, quarry_training** training);

@@ -33,7 +33,8 @@
 #include "quarry/format/wire_responses.h"
 
 namespace quarry {
-class Database;  // quarry/database.h, of libquarry alone
+class Database;        // quarry/database.h, of libquarry alone
+struct EmbeddingSpec;  // quarry/embedding/embedding_table.h, too
 }  // namespace quarry
 
 namespace quarry::client {
@@ -154,12 +155,28 @@ class Store {
   // The database behind an embedded store, for what there is no call here; null of a server's. Lives as long
   // as the store.
   virtual Database* database() { return nullptr; }
+  // Makes an embedding table of rows that nobody has written, without writing them, whatever its size.
+  // kUnsupported of a server's; kAlreadyExists; kUsage for a name with anything but letters, digits, - and _;
+  // kInvalidArgument for an impossible table.
+  virtual Status CreateEmbeddings(std::string_view /*table*/, const EmbeddingSpec& /*spec*/) {
+    return NotOverAServer();
+  }
+  // Removes it, with all that was committed to it. kUnsupported of a server's; kNotFound lists what there is;
+  // kBusy while another thread uses it.
+  virtual Status DropEmbeddings(std::string_view /*table*/) { return NotOverAServer(); }
   // Opens an SQL connection, with a transaction and tables of its own.
   virtual Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options = {}) = 0;
   // Runs the one statement of `sql`, on a connection that goes with its rows. The rows are for one thread at
   // a time.
   Result<std::unique_ptr<RowCursor>> Query(std::string_view sql, std::span<const Value> parameters = {},
                                            const SqlOptions& options = {});
+
+ private:
+  static Status NotOverAServer() {
+    return Status(Code::kUnsupported,
+                  "embedding tables are made and dropped in the process that has the database, not over a "
+                  "server");
+  }
 };
 
 // What the address of a server begins with; its socket's path follows.

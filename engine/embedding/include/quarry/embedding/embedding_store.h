@@ -29,6 +29,11 @@
 namespace quarry {
 
 inline constexpr uint32_t kEmbeddingPageBytes = 16 * 1024;
+inline constexpr uint32_t kEmbeddingDimMax = 1 << 16;
+
+// Pages as large as a row, in 4 KiB. Training's rows are scattered, so larger ones fill a pool with what
+// nobody asked for: with 16 KiB a batch reads half as many pages again (bench_link_stored).
+uint32_t SmallestPageBytes(const EmbeddingSpec& spec);
 
 // Makes a table of rows that nobody has written, without writing them, whatever its size. kUsage for a name
 // with anything but letters, digits, - and _; kAlreadyExists; kInvalidArgument for an impossible table.

@@ -41,6 +41,12 @@ class EmbeddingService {
   EmbeddingService(Store& store, MemoryBudget& budget, uint64_t pool_bytes);
   ~EmbeddingService();
 
+  // As CreateEmbeddings, in pages for training.
+  Status Create(std::string_view table, const EmbeddingSpec& spec);
+  // As DropEmbeddings. kBusy while another thread reads the table or commits to it, and when a run of this
+  // process trains it. What no checkpoint has is lost also when the disk fails and the table stays.
+  Status Drop(std::string_view table);
+
   // kNotFound lists what there is; kOutOfBudget says how much memory the table needs at least; kBusy when a
   // run of this process trains it; kCorruption.
   Result<EmbeddingSpec> Spec(std::string_view table);
@@ -66,7 +72,7 @@ class EmbeddingService {
  private:
   struct Change;
 
-  Result<EmbeddingTable*> Find(std::string_view name);
+  Result<std::shared_ptr<EmbeddingTable>> Find(std::string_view name);
   Result<Change> Check(const Update& update);
   Result<uint64_t> StaleRows(const Change& change) QUARRY_REQUIRES(commits_);
   Status Write(const Change& change, int64_t timestamp) QUARRY_REQUIRES(commits_);
@@ -81,8 +87,8 @@ class EmbeddingService {
   Status broken_ QUARRY_GUARDED_BY(commits_);  // a commit happened by half
 
   Mutex tables_mutex_;
-  std::map<std::string, std::unique_ptr<StoredEmbeddings>, std::less<>> tables_
-      QUARRY_GUARDED_BY(tables_mutex_);  // never closed
+  std::map<std::string, std::shared_ptr<StoredEmbeddings>, std::less<>> tables_
+      QUARRY_GUARDED_BY(tables_mutex_);  // closed when they are dropped
 };
 
 }  // namespace quarry
