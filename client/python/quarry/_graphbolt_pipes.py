@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Iterator, Sequence
 import dgl.graphbolt as gb  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch.utils.data import IterDataPipe, functional_datapipe
+import torch  # type: ignore[import-not-found,unused-ignore]
+from torch.utils.data import IterDataPipe, functional_datapipe  # type: ignore[import-not-found,unused-ignore]
 
 from ._errors import Unsupported, UsageError
 from ._values import FLOAT32, SPLITS

@@ -55,7 +55,7 @@ class Feature:
 
     def read(self, ids: Any = None) -> Any:
         """Rows of `ids`, a tensor of integers [n]; None: all rows."""
-        import torch
+        import torch  # type: ignore[import-not-found,unused-ignore]
 
         if ids is None:
             return torch.from_numpy(self._table[:])
@@ -71,7 +71,7 @@ class Feature:
 
     def size(self) -> Any:
         """Shape of a row."""
-        import torch
+        import torch  # type: ignore[import-not-found,unused-ignore]
 
         return torch.Size(self._table.shape[1:])
 
