@@ -5,12 +5,14 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import quarry
 from quickstart import make
 
 
 def main(path: Path) -> None:
+    pd.set_option("display.precision", 2)
     with quarry.open(path, memory="256MiB") as db:
         sizes = db.sql("SELECT split, label, count(*) AS nodes FROM nodes GROUP BY split, label").df()
         print(sizes.pivot(index="label", columns="split", values="nodes"))
@@ -27,7 +29,7 @@ def main(path: Path) -> None:
         # Parameters are ?1, ?2, ...; what SQL finds, the table reads.
         heavy = db.sql("SELECT id, in_degree FROM nodes ORDER BY in_degree DESC, id LIMIT ?1", [5]).df()
         heavy["norm"] = np.linalg.norm(db["feature"][heavy["id"].to_numpy()], axis=1)
-        print(heavy.round(2))
+        print(heavy)
 
 
 if __name__ == "__main__":
