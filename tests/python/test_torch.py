@@ -9,7 +9,7 @@ import unittest
 import numpy as np
 
 import quarry
-from small_graph import NODES, DatabaseTest
+from small_graph import NODES, DatabaseTest, ServedDatabaseTest
 
 _TORCH = importlib.util.find_spec("torch") is not None
 DIM, CLASSES = 8, 3
@@ -332,6 +332,35 @@ class CheckpointTest(TorchTest):
         self.assertTrue(torch.equal(other.weight, before))
         self.assertIsNone(self.load_checkpoint(self.db, "run", other))
         self.assertTrue(torch.equal(other.weight, model.weight))
+
+
+@unittest.skipUnless(_TORCH, "torch is not there")
+class ServedEmbeddingTest(ServedDatabaseTest):
+    def prepare(self) -> None:
+        from quarry.torch import Embedding
+
+        Embedding(self.db, "x", DIM, init="zeros", optimizer="sgd")
+
+    def test_trainers_over_a_server_train_one_table(self):
+        import torch
+
+        from quarry.torch import Embedding, load_checkpoint, save_checkpoint
+
+        with self.assertRaises(quarry.Unsupported):
+            Embedding(self.db, "y", DIM)
+        with quarry.open(self.address, memory="64MiB", timeout=60) as other:
+            trainers = [Embedding(db, "x", DIM, optimizer="sgd", lr=1.0) for db in (self.db, other)]
+            for vectors, ids in zip(trainers, ([1, 2, 2], [2, 3])):
+                vectors(torch.tensor(ids)).sum().backward()
+            for vectors in trainers:
+                vectors.step()
+            model = torch.nn.Linear(2, 2)
+            save_checkpoint(self.db, "run", model)
+            again = torch.nn.Linear(2, 2)
+            load_checkpoint(other, "run", again)
+            self.assertTrue(torch.equal(again.weight, model.weight))
+        with torch.no_grad():
+            self.assertEqual(trainers[0](torch.arange(5))[:, 0].tolist(), [0, -1, -3, -1, 0])
 
 
 if __name__ == "__main__":

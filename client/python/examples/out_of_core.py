@@ -38,8 +38,8 @@ def make(folder: Path, nodes: int, dim: int, degree: int = 8, piece: int = 1 << 
         edges[first * degree : first * degree + len(targets), 1] = targets
     np.save(folder / "labels.npy", labels)
     order = rng.permutation(nodes)
-    np.save(folder / "train_idx.npy", order[: nodes // 20])
-    np.save(folder / "test_idx.npy", order[nodes // 20 : nodes // 16])
+    np.save(folder / "train_idx.npy", order[: nodes // 40])
+    np.save(folder / "test_idx.npy", order[nodes // 40 : nodes // 36])
 
 
 def mebibytes(count: float) -> str:
@@ -50,7 +50,7 @@ def train(path: Path, memory: str, epochs: int) -> float:
     torch.manual_seed(1)
     with quarry.open(path, memory=memory) as db:
         print(f"features: {mebibytes(db['feature'].nbytes)}, memory: {memory}")
-        batches = {"num_neighbors": [10, 5], "batch_size": 256, "cache": "5%"}
+        batches = {"num_neighbors": [5, 5], "batch_size": 256, "cache": "5%"}
         trained = Loader(db, input_nodes="train", shuffle=True, plan=True, **batches)
         tested = Loader(db, input_nodes="test", **batches)  # over the same road, which has the memory
         model = GraphSAGE(db["feature"].shape[1], 64, db.num_classes)

@@ -34,7 +34,7 @@ def sharpen(db: quarry.Database, committed: list[int], stop: threading.Event) ->
         committed.append(db.put(ids, feature=rows, sync=False))
 
 
-def train(path: Path, epochs: int = 6) -> list[float]:
+def train(path: Path, epochs: int = 4) -> list[float]:
     torch.manual_seed(1)
     losses: list[float] = []
     with quarry.open(path, memory="1GiB") as db:

@@ -82,8 +82,9 @@ class Loader(IterDataPipe):  # type: ignore[misc,type-arg,unused-ignore]
     fanouts         neighbors a layer, the layer of the seeds last, as GraphBolt has them: 1 to 1024 each
     seeds           "train" (those with a label), "valid" or "test", ids, or a mask
     shuffle         seeds in another order every epoch; else mini-batches come in the order of `seeds`
-    layout, fresh   epochs that `db.plan` packed, or packed anew each while the one before is used (within
-                    `disk`): they have an order of their own, and need shuffle. See `Database.stream`
+    layout, fresh   epochs that `db.plan` packed, with the fanouts and the batch_size that it was given; or
+                    packed anew each while the one before is used (within `disk`). They have an order of
+                    their own, and need shuffle. See `Database.stream`
     cache           rows that stay in memory, as bytes or a share of the features
     feature         the name of the features in node_features
     pin_memory      of the features, for the copy_to that follows
