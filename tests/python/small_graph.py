@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -12,6 +16,7 @@ import numpy as np
 import quarry
 
 NODES, DIM, CLASSES = 500, 16, 4
+BINARY = os.environ.get("QUARRY_BINARY", "")  # the command
 
 
 def arrays(seed: int = 1) -> dict[str, np.ndarray]:
@@ -44,3 +49,29 @@ class DatabaseTest(unittest.TestCase):
         quarry.import_(self.path, **self.graph, feature_dtype=self.feature_dtype, progress=False)
         self.db = quarry.open(self.path, memory="256MiB")
         self.addCleanup(lambda: self.db.close())
+
+
+@unittest.skipUnless(os.path.exists(BINARY), "QUARRY_BINARY names no command")
+class ServedDatabaseTest(DatabaseTest):
+    """The same, opened as self.db over self.server, at self.address."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.prepare()
+        self.db.close()
+        socket = self.folder / "run/q.sock"
+        self.address = f"unix:{socket}"
+        self.server = subprocess.Popen([BINARY, "serve", self.path, "--socket", socket, "--memory", "256MiB"], stderr=subprocess.DEVNULL)
+        self.addCleanup(self._stop)
+        while not socket.exists():
+            self.assertIsNone(self.server.poll(), "the server ended")
+            time.sleep(0.02)
+        self.db = quarry.open(self.address, memory="64MiB", timeout=60)
+
+    def prepare(self) -> None:
+        """What is done with self.db before it is served."""
+
+    def _stop(self) -> None:
+        self.server.send_signal(signal.SIGCONT)
+        self.server.terminate()
+        self.server.wait()

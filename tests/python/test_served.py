@@ -2,10 +2,8 @@
 
 import ctypes
 import importlib.util
-import os
 import pickle
 import signal
-import subprocess
 import threading
 import time
 import unittest
@@ -13,30 +11,11 @@ import unittest
 import numpy as np
 
 import quarry
-from small_graph import DIM, DatabaseTest
+from small_graph import DIM, ServedDatabaseTest
 from test_streams import check_edge_ids
 
-_BINARY = os.environ.get("QUARRY_BINARY", "")
 
-
-@unittest.skipUnless(os.path.exists(_BINARY), "QUARRY_BINARY names no command")
-class ServedTest(DatabaseTest):
-    def setUp(self) -> None:
-        super().setUp()
-        self.db.close()
-        socket = self.folder / "run/q.sock"
-        self.server = subprocess.Popen([_BINARY, "serve", self.path, "--socket", socket, "--memory", "256MiB"], stderr=subprocess.DEVNULL)
-        self.addCleanup(self.stop)
-        while not socket.exists():
-            self.assertIsNone(self.server.poll(), "the server ended")
-            time.sleep(0.02)
-        self.db = quarry.open(f"unix:{socket}", memory="64MiB", timeout=60)
-
-    def stop(self) -> None:
-        self.server.send_signal(signal.SIGCONT)
-        self.server.terminate()
-        self.server.wait()
-
+class ServedTest(ServedDatabaseTest):
     def test_the_calls_are_the_same(self):
         np.testing.assert_array_equal(self.db["feature"][[3, 1, 3]], self.graph["features"][[3, 1, 3]])
         self.assertEqual(self.db.sql("SELECT count(*) FROM nodes WHERE split = 'train'").fetchone(), (300,))

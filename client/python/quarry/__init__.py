@@ -7,7 +7,8 @@
         db["feature"][[3, 1, 3]]
         db.sql("SELECT split, count(*) FROM nodes GROUP BY split").fetchall()
 
-quarry.pyg has a loader for PyTorch Geometric. docs/python.md is the manual.
+quarry.pyg has a loader for PyTorch Geometric, quarry.graphbolt datapipes for DGL's GraphBolt, and quarry.torch vectors
+that are learned. docs/python.md is the manual.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ from ._import import from_pyg, import_
 from ._sql import Result
 
 if TYPE_CHECKING:
+    from . import graphbolt as graphbolt
     from . import pyg as pyg
+    from . import torch as torch
 
 __version__ = "0.1.0"
 

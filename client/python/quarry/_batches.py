@@ -142,7 +142,7 @@ class Stream:
         self._raw = raw
         self._node_count = node_count
         self._passes = 0
-        self.turn: object = None  # whose pass runs, where several loaders share the stream
+        self.turn: object = None  # the pass that runs, where several loaders share the stream
         self.closed = False
 
     @property
@@ -159,6 +159,7 @@ class Stream:
         """Begins a pass; the number of its batches. `seeds`: the name of a split, ids, or a mask; each is used
         once. `number` names the random streams of order and samples: passes of one number are equal."""
         self._passes = self._passes + 1 if number is None else number
+        self.turn = object()
         if isinstance(seeds, str):
             if seeds not in SPLITS:
                 raise UsageError(f"seeds {seeds!r}: 'train', 'valid' or 'test', ids, or a mask")
@@ -181,14 +182,23 @@ class Stream:
         features: bool = True,
     ) -> Iterator[Batch]:
         """One pass: batches to keep as long as one likes."""
-        self.start(seeds, shuffle=shuffle, ordered=ordered, number=number)
-        while True:
-            raw = self._raw.next()
-            if raw is None:
-                return
+        for raw in self.raw_batches(seeds, shuffle=shuffle, ordered=ordered, number=number):
             batch = Batch(raw, features)
             raw.close()
             yield batch
+
+    def raw_batches(self, seeds: Any, *, shuffle: bool, ordered: bool, number: int | None) -> Iterator[_quarry.Batch]:
+        """One pass, for loaders: batches in place, which the caller closes. Begin another pass, and this one ends
+        with `UsageError` when it is asked for more."""
+        self.start(seeds, shuffle=shuffle, ordered=ordered, number=number)
+        turn = self.turn
+        while True:
+            if self.turn is not turn:
+                raise UsageError("another epoch of this kind of batches was begun, here or by another Loader of the database: finish one before the next")
+            raw = self._raw.next()
+            if raw is None:
+                return
+            yield raw
 
     def cancel(self) -> None:
         """From any thread: the `next` that waits, or else the next one, ends with `Cancelled`."""
