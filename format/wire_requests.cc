@@ -165,6 +165,7 @@ struct RequestWriter {
     WriteNumbers(sample.fanouts, to.initFanouts(Count(sample.fanouts)));
     to.setDirection(static_cast<uint8_t>(sample.direction));
     to.setStreamSeed(sample.stream_seed);
+    to.setEdgeIds(sample.edge_ids);
   }
   void operator()(const OpenStream& open) {
     auto to = out.initOpenStream();

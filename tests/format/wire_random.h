@@ -235,6 +235,7 @@ class RandomMessage {
          .batches_per_segment = Any()};
     Fill(m.spec);
     m.spec.cache_bytes = 0;
+    m.spec.edge_ids = false;  // a layout keeps none
     m.spec.seed_order = OneOf(SeedOrder::kProximity);
   }
   void Fill(EmbeddingInfo& m) {
