@@ -56,12 +56,12 @@ class LoadersTest(DatabaseTest):
             self.assertEqual(len(set(zip(row[inside], col[inside]))), count)
             self.assertLess(row[inside].max(initial=0), bounds[hop + 2])
             first += count
-        if edge is not None:
-            np.testing.assert_array_equal(self.edges[:, edge.numpy()], node[np.stack([row, col])])
+        self.assertEqual(edge.dtype, torch.int64)
+        np.testing.assert_array_equal(self.edges[:, edge.numpy()], node[np.stack([row, col])])
 
     def check_data(self, data, fanouts):
         node = data.n_id.numpy()
-        self.check_sample(data.n_id, *data.edge_index, data.get("e_id"), data.num_sampled_nodes, data.num_sampled_edges, fanouts)
+        self.check_sample(data.n_id, *data.edge_index, data.e_id, data.num_sampled_nodes, data.num_sampled_edges, fanouts)
         self.assertEqual(data.num_nodes, len(node))
         np.testing.assert_array_equal(data.x.numpy(), self.graph["features"][node])
         np.testing.assert_array_equal(data.y.numpy(), self.graph["labels"][node])
@@ -346,6 +346,46 @@ class NodeLoaderTest(LoadersTest):
         for options, expected in (({"replace": True}, NotImplementedError), ({"input_time": torch.zeros(3)}, NotImplementedError), ({"frobnicate": 1}, TypeError)):
             with self.assertRaisesRegex(expected, next(iter(options))):
                 NodeLoader(self.db, [2], [1, 2, 3], **options)
+
+
+@unittest.skipUnless(_TORCH, "torch and torch_geometric are not there")
+class EdgeAttributesTest(LoadersTest):
+    def setUp(self) -> None:
+        super().setUp()
+        # Attributes that tell the edge: its ends, and its id from a file.
+        np.save(self.folder / "ids.npy", np.arange(self.db.num_edges))
+        attributes = {"edge_attr": torch.from_numpy(self.edges.T.copy()), "edge_id": np.load(self.folder / "ids.npy", mmap_mode="r")}
+        self.with_edges = (FeatureStore(self.db, edge_attrs=attributes), self.stores[1])
+
+    def test_they_are_looked_up_by_edge_and_not_by_node(self):
+        ends = torch.from_numpy(self.edges)
+        draw = torch.utils.data.WeightedRandomSampler(torch.ones(20), 64)
+        for loader in (
+            NodeLoader(self.with_edges, [4, 3], batch_size=64),
+            NodeLoader(self.with_edges, [4, 3], list(range(20)), batch_size=64, sampler=draw),
+            LinkLoader(self.with_edges, [4, 3], ends[:, ::8], neg_sampling="binary", batch_size=50),
+            LinkLoader(self.with_edges, [4, 3], ends[:, ::8], neg_sampling="triplet", batch_size=50),
+        ):
+            for data in loader:
+                self.check_data(data, [4, 3])
+                self.assertTrue(torch.equal(data.edge_attr.T, data.n_id[data.edge_index]))
+                self.assertTrue(torch.equal(data.edge_id, data.e_id))
+
+    def test_pygs_own_loaders_do_not_get_them_wrong(self):
+        nodes = torch.arange(40)
+        sampler = NeighborSampler(self.db, [4, 3])
+        theirs = list(pyg.NodeLoader(self.with_edges, sampler, nodes, batch_size=20))
+        for data in theirs:
+            self.check_data(data, [4, 3])
+            self.assertNotIn("edge_attr", data)
+
+    def test_a_sample_without_ids_of_edges_is_refused(self):
+        def forget(out):
+            out.edge = None
+            return out
+
+        with self.assertRaisesRegex(quarry.Unsupported, "'edge_attr' of edges"):
+            next(iter(NodeLoader(self.with_edges, [2], [1], transform_sampler_output=forget)))
 
 
 @unittest.skipUnless(_TORCH, "torch and torch_geometric are not there")

@@ -131,8 +131,8 @@ class NeighborSampler(BaseSampler):
         node = torch.empty(raw.node_count, dtype=torch.int64)
         raw.write_node_ids(node.numpy())
         num_nodes, num_edges = raw.sampled_counts
-        edge_ids = getattr(raw, "edge_ids", None)
-        edge = None if edge_ids is None or len(edge_ids) != raw.edge_count else torch.from_numpy(edge_ids.copy())
+        edge_ids = raw.edge_ids  # none along other directions
+        edge = torch.from_numpy(edge_ids.copy()) if len(edge_ids) == raw.edge_count else None
         return SamplerOutput(node, edge_index[0], edge_index[1], edge, num_sampled_nodes=num_nodes, num_sampled_edges=num_edges)
 
 
