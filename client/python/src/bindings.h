@@ -130,6 +130,7 @@ struct LiveSpec {
 };
 
 void BindAdmin(nb::module_& module);
+void BindMemory(nb::module_& module);
 void BindSql(nb::module_& module);
 void BindStreams(nb::module_& module);
 void BindTables(nb::module_& module);

@@ -31,4 +31,5 @@ NB_MODULE(_quarry, module) {
   BindStreams(module);
   BindSql(module);
   BindAdmin(module);
+  BindMemory(module);
 }
