@@ -114,8 +114,14 @@ def load() -> str:
     return f"load average {os.getloadavg()[0]:.1f}"
 
 
+def npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}"
+    text += " " * (63 - (10 + len(text)) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
 def make_graph(nodes: str) -> Path:
-    """A folder with the arrays of a generated graph, its database, and one of its edges and labels alone."""
+    """A folder with the features of a generated graph, its database, and the same with features of one column."""
     folder = DATA / f"python-{nodes}"
     if (folder / "topology.db").exists():
         return folder
@@ -126,10 +132,13 @@ def make_graph(nodes: str) -> Path:
     share = max(0.01, EPOCH_BATCHES_MIN * 1024 / count)
     quarry("generate", arrays, "--nodes", nodes, "--dim", DIM, "--classes", 50, "--seed", 1, "--train-share", f"{share:.4f}")
     quarry("import", folder / "graph.db", arrays, "--memory", "2GiB")
-    features = arrays / "features.npy"
-    features.rename(folder / "features.npy")
-    (arrays / "metadata.yaml").unlink(missing_ok=True)
-    quarry("import", folder / "topology.db", arrays, "--memory", "2GiB", "--nodes", nodes)
+    (arrays / "features.npy").rename(folder / "features.npy")
+    with open(arrays / "features.npy", "wb") as column:
+        column.write(npy_header("<f4", (int(count), 1)))
+        column.truncate(column.tell() + 4 * int(count))
+    (arrays / "metadata.yaml").unlink()  # which counts the columns
+    quarry("import", folder / "topology.db", arrays, "--memory", "2GiB")
+    shutil.rmtree(arrays)
     return folder
 
 
@@ -143,7 +152,7 @@ def forget_cached(file: Path) -> None:
 def loader(pyg: Runner, options: argparse.Namespace) -> bool:
     folder = make_graph(options.nodes)
     print(f"\n## Loader: {options.nodes} nodes x {DIM} float32, batches of 1,024, num_neighbors 10,10; {load()}")
-    found = pyg.run("loader.py", folder)
+    found = pyg.run("loader.py", folder / "graph.db")
     print(load())
     return bool(found["held"])
 
