@@ -49,10 +49,16 @@ def prepare(folder: Path) -> dict[str, Any]:
         for name in list(db.layouts):
             db.drop_layout(name)
         start = time.perf_counter()
-        Loader(db, FANOUTS, BATCH, "train", shuffle=True, plan=True)._open().close()
+        stream = Loader(db, FANOUTS, BATCH, "train", shuffle=True, plan=True)._open()
         seconds = time.perf_counter() - start
+        stream.start("train")
+        batch_bytes = 0
+        while (batch := stream.next()) is not None:
+            batch_bytes = max(batch_bytes, len(batch.nodes) * db["feature"].shape[1] * 4)
+        batch = None
+        stream.close()
         plan_bytes = sum(layout["bytes"] for layout in db.info()["layouts"].values())
-    return {"topology_bytes": topology_bytes, "plan_seconds": seconds, "plan_bytes": plan_bytes, **device}
+    return {"topology_bytes": topology_bytes, "batch_bytes": batch_bytes, "plan_seconds": seconds, "plan_bytes": plan_bytes, **device}
 
 
 def features_of(name: str, file: Path) -> Callable[[torch.Tensor], torch.Tensor]:
