@@ -86,7 +86,7 @@ class Runner:
 
     def __init__(self, python: Path, package: Path | None) -> None:
         self.python = python
-        self.environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore")
+        self.environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore", OMP_WAIT_POLICY="PASSIVE")
         self.environment["PYTHONPATH"] = os.pathsep.join([str(HERE), *([str(package)] if package else [])])
 
     def run(self, script: str, *arguments: object, limit_bytes: int | None = None) -> dict:
@@ -169,16 +169,24 @@ def epochs(pyg: Runner, dgl: Runner | None, options: argparse.Namespace) -> bool
     share = feature_bytes // 10 + BATCHES_IN_FLIGHT * made["batch_bytes"]
     memory = ENGINE_BYTES + made["topology_bytes"] + share
     print(f"memory: what the run in memory takes without its features, and {share / 2**20:,.0f} MiB: a tenth of the features, and {BATCHES_IN_FLIGHT} batches")
-    rows: list[tuple[str, dict, str]] = []
+
+    print(f"{'':<36}{'s/epoch':>9}{'slowest to quickest':>22}{'batches timed':>15}{'GB read':>8}{'limit MiB':>10}{'peak MiB':>11}{'load':>7}", flush=True)
 
     def contender(runner: Runner, script: str, name: str, title: str, limit: int | None, batches: int = 0) -> dict:
         forget_cached(features)
         found = runner.run(script, name, folder, options.epochs, memory, batches, limit_bytes=limit)
-        rows.append((title, found, f"{limit / 2**20:,.0f} MiB" if limit else "not limited"))
+        spread = f"{max(found['seconds']):.2f} to {min(found['seconds']):.2f}"
+        read = f"{found['bytes_read'] / 1e9:.2f}" if found["bytes_read"] else ""
+        limit_text = f"{limit / 2**20:,.0f}" if limit else "none"
+        print(
+            f"{title:<36}{found['seconds_per_epoch']:>9.2f}{spread:>22}{found['batches']:>7} of {found['batches_per_epoch']:<5}{read:>8}{limit_text:>10}"
+            f"{found['peak_bytes'] / 2**20:>11,.0f}{os.getloadavg()[0]:>7.1f}",
+            flush=True,
+        )
         return found
 
     in_memory = contender(pyg, "epochs.py", "in-memory", "all in memory", None)
-    limit = in_memory["peak_rss_bytes"] - feature_bytes + share
+    limit = in_memory["peak_bytes"] - feature_bytes + share
     planned = contender(pyg, "epochs.py", "planned", "Quarry, planned", limit)
     live = contender(pyg, "epochs.py", "live", "Quarry, live", limit)
     rivals = [contender(pyg, "epochs.py", "mapped", "PyG over a mapped NumPy array", limit, options.rival_batches)]
@@ -187,13 +195,8 @@ def epochs(pyg: Runner, dgl: Runner | None, options: argparse.Namespace) -> bool
         print("GraphBolt is left out: QUARRY_PYTHON_DGL names no interpreter with torch 2.2, dgl 2.1 and torch_geometric")
     else:
         in_memory_dgl = contender(dgl, "epochs_graphbolt.py", "in-memory", "GraphBolt, all in memory", None, options.rival_batches)
-        limit_dgl = in_memory_dgl["peak_rss_bytes"] - feature_bytes + share
+        limit_dgl = in_memory_dgl["peak_bytes"] - feature_bytes + share
         rivals.append(contender(dgl, "epochs_graphbolt.py", "on-disk", "GraphBolt, features on disk", limit_dgl, options.rival_batches))
-    print(f"\n{'':<36}{'s/epoch':>9}{'slowest to quickest':>22}{'batches timed':>15}{'GB read':>9}{'memory':>14}{'peak RSS MiB':>14}")
-    for title, found, memory_text in rows:
-        spread = f"{max(found['seconds']):.2f} to {min(found['seconds']):.2f}"
-        read = f"{found['bytes_read'] / 1e9:.2f}" if found["bytes_read"] else ""
-        print(f"{title:<36}{found['seconds_per_epoch']:>9.2f}{spread:>22}{found['batches']:>7} of {found['batches_per_epoch']:<5}{read:>8}{memory_text:>15}{found['peak_rss_bytes'] / 2**20:>14,.0f}")
     same = {found["first_epoch"] for found in (in_memory, planned, live)}
     best = min(rival["seconds_per_epoch"] for rival in rivals)
     ratio, gain = planned["seconds_per_epoch"] / in_memory["seconds_per_epoch"], best / planned["seconds_per_epoch"]

@@ -5,7 +5,7 @@ epochs.py in-memory | planned | live | mapped | mapped-threads FOLDER EPOCHS MEM
 
 FOLDER has graph.db, topology.db (the same without features) and features.npy. `in-memory` and `mapped` take batches of
 topology.db from Quarry's sampler, and the rows of features.npy, read whole or mapped. MEMORY: bytes for the engine.
-BATCHES: only so many of one epoch are timed, behind two that are not, and scaled; 0: all of them, EPOCHS times, of which
+BATCHES: only so many of one epoch are timed, behind one that is not, and scaled; 0: all of them, EPOCHS times, of which
 the first is not counted.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import resource
 import statistics
 import sys
 import time
@@ -25,11 +24,11 @@ import numpy as np
 import torch
 
 import quarry
-from models import GraphSAGE, step
+from models import GraphSAGE, peak_anonymous_bytes, step
 from quarry.pyg import Loader
 
 FANOUTS, BATCH, HIDDEN = [10, 10], 1024, 32
-BATCHES_UNTIMED = 2
+BATCHES_UNTIMED = 1
 THREADS = 16
 
 
@@ -118,7 +117,7 @@ def main(name: str, folder: Path, epoch_count: int, memory: int, limited: int) -
         "batches_per_epoch": per_epoch,
         "bytes_read": bytes_read,
         "first_epoch": nodes_seen,
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_bytes": peak_anonymous_bytes(),
     }
 
 

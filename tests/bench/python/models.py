@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from typing import Any
 
 import torch
@@ -37,6 +38,13 @@ class GraphSAGE(torch.nn.Module):
         for i, (layer, (edge_index, count)) in enumerate(zip(self.layers, blocks, strict=True)):
             x = self.between(layer((x, x[:count]), edge_index), i)
         return x
+
+
+def peak_anonymous_bytes() -> int:
+    """The most that this process held of memory that is its own: without the libraries that it maps."""
+    with open("/proc/self/status") as status:
+        fields = dict(line.split(":", 1) for line in status)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - int(fields["RssFile"].split()[0]) * 1024
 
 
 def step(model: GraphSAGE, optimizer: torch.optim.Optimizer, out: torch.Tensor, y: torch.Tensor) -> None:
