@@ -226,6 +226,7 @@ def accuracy(pyg: Runner, options: argparse.Namespace) -> bool:
 
 
 def main() -> int:
+    sys.stdout.reconfigure(line_buffering=True)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help="loader, epochs, accuracy")
     parser.add_argument("--nodes", default="4M", help="of the generated graph (default: 4M)")
