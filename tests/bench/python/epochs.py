@@ -84,7 +84,7 @@ def main(name: str, folder: Path, epoch_count: int, memory: int, limited: int) -
     torch.set_num_threads(2)
     from_quarry = name in ("planned", "live")
     with quarry.open(folder / ("graph.db" if from_quarry else "topology.db"), memory=memory) as db:
-        loader = Loader(db, FANOUTS, BATCH, "train", shuffle=True, plan=name == "planned", cache="10%" if name == "planned" else 0)
+        loader = Loader(db, FANOUTS, BATCH, "train", shuffle=True, plan=name == "planned", cache="10%" if from_quarry else "100%")
         rows = None if from_quarry else features_of(name, folder / "features.npy")
         model = GraphSAGE(128, HIDDEN, db.num_classes)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
