@@ -34,4 +34,5 @@ NB_MODULE(_quarry, module) {
   BindStreams(module);
   BindSql(module);
   BindAdmin(module);
+  BindMemory(module);
 }

@@ -92,6 +92,22 @@ void NodeIds(const Batch& batch, const Flat<int64_t>& out) {
   std::copy_n(arrays.nodes, arrays.node_count, out.data());
 }
 
+// Where each seed stands in `sorted`, which has them all.
+void SeedPositions(const Batch& batch, const Flat<const int64_t>& sorted, const Flat<int64_t>& out) {
+  const UseOf use(batch);
+  const quarry_batch_arrays arrays = batch.arrays();
+  CheckCount(out.size(), arrays.seed_count, "seeds");
+  const nb::gil_scoped_release free;
+  // A binary search of all seeds at once: their loads of a step do not wait for each other.
+  int64_t* const at = out.data();
+  std::fill_n(at, arrays.seed_count, 0);
+  for (size_t left = sorted.size(); left > 1; left -= left / 2) {
+    const auto half = static_cast<int64_t>(left / 2);
+    const int64_t* const last = sorted.data() + half - 1;
+    for (uint32_t i = 0; i < arrays.seed_count; ++i) at[i] += last[at[i]] < arrays.nodes[i] ? half : 0;
+  }
+}
+
 void Gather(const Batch& batch, const Out& out, int element_type, uint64_t row_bytes, uint32_t threads) {
   const UseOf use(batch);
   quarry_batch* const handle = batch.shared->handle.get();
@@ -324,6 +340,7 @@ void BindBatch(nb::module_& module) {
       .def_prop_ro("sampled_counts", SampledCounts)
       .def("write_edge_index", EdgeIndex, nb::arg("out"))
       .def("write_node_ids", NodeIds, nb::arg("out"))
+      .def("write_seed_positions", SeedPositions, nb::arg("sorted"), nb::arg("out"))
       .def("gather", Gather, nb::arg("out"), nb::arg("element_type"), nb::arg("row_bytes"),
            nb::arg("threads") = 0)
       .def_prop_ro("closed", [](const Batch& self) { return self.shared->handle.closed(); })

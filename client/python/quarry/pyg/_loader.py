@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import _quarry
 from .._batches import Stream
 from .._errors import UsageError
 from .._values import FLOAT32, SPLITS, ids_of
@@ -132,40 +134,49 @@ class Loader:
             yield data
 
     def _data(self, raw: Any) -> Any:
-        import torch
-        from torch_geometric.data import Data
-
+        torch, Data = _torch()
         pinned = self._device is not None and torch.device(self._device).type == "cuda"
-        edge_index = torch.empty((2, raw.edge_count), dtype=torch.int64, pin_memory=pinned)
+
+        def empty(*shape: int, made: Any = _quarry.empty_int64) -> Any:
+            if not pinned:
+                return torch.from_numpy(made(shape))
+            return torch.empty(shape, dtype=torch.float32 if made is _quarry.empty_float32 else torch.int64, pin_memory=True)
+
+        batch_size, node_count = raw.seed_count, raw.node_count
+        edge_index = empty(2, raw.edge_count)
         raw.write_edge_index(edge_index.numpy())
-        n_id = torch.empty(raw.node_count, dtype=torch.int64, pin_memory=pinned)
+        n_id = empty(node_count)
         raw.write_node_ids(n_id.numpy())
         x = None
         if raw.dim > 0:
-            x = torch.empty((raw.node_count, raw.dim), dtype=torch.float32, pin_memory=pinned)
+            x = empty(node_count, raw.dim, made=_quarry.empty_float32)
             raw.gather(x.numpy(), FLOAT32, raw.dim * 4)
         labels = raw.labels.copy()
-        edge_ids = torch.from_numpy(raw.edge_ids.copy()) if self._edge_ids else None
-        batch_size = raw.seed_count
+        positions = np.empty(batch_size, np.int64)
+        raw.write_seed_positions(self._sorted, positions)
         nodes, edges = raw.sampled_counts
+        attributes = {
+            "edge_index": edge_index,
+            "num_nodes": node_count,
+            "n_id": n_id,
+            "batch_size": batch_size,
+            "input_id": torch.from_numpy(positions if self._order is None else self._order[positions]),
+            "num_sampled_nodes": nodes,
+            "num_sampled_edges": edges,
+        }
+        if x is not None:
+            attributes["x"] = x
+        if len(labels):
+            attributes["y"] = torch.from_numpy(labels)
+        if self._edge_ids:
+            attributes["e_id"] = torch.from_numpy(raw.edge_ids.copy())
         raw.close()
-        data = Data(x=x, edge_index=edge_index, y=torch.from_numpy(labels) if len(labels) else None)
-        data.num_nodes = len(n_id)
-        data.n_id = n_id
-        if edge_ids is not None:
-            data.e_id = edge_ids
-        data.batch_size = batch_size
-        data.input_id = torch.from_numpy(self._positions(n_id[:batch_size].numpy()))
-        data.num_sampled_nodes = nodes
-        data.num_sampled_edges = edges
+        data = Data()
+        # What setting an attribute does in the end, in an eighth of the time.
+        data._store._mapping.update(attributes)
         if self._transform is not None:
             data = self._transform(data)
         return data if self._device is None else data.to(self._device, non_blocking=pinned)
-
-    def _positions(self, seeds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        assert self._sorted is not None
-        at = np.searchsorted(self._sorted, seeds)
-        return at if self._order is None else self._order[at]
 
     def _sort(self) -> None:
         """The seeds by id, and where each stands in input_nodes."""
@@ -238,6 +249,15 @@ def nodes_of_split(db: Database, split: str) -> npt.NDArray[np.int64]:
     if split == "train" and "label" in db:
         nodes = nodes[db["label"][nodes] >= 0]
     return nodes
+
+
+@functools.cache
+def _torch() -> tuple[Any, Any]:
+    """torch, and Data: imported once, as the statement takes tens of microseconds in a batch."""
+    import torch
+    from torch_geometric.data import Data
+
+    return torch, Data
 
 
 def array_of(nodes: Any) -> npt.NDArray[Any]:

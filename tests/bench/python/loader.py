@@ -1,0 +1,186 @@
+"""quarry.pyg.Loader beside the stream under it: `loader.py DB`. The last line is a JSON object.
+
+batches/s   the same passes three ways, in turns: the stream alone (`next`); the stream and one gather of each
+            batch into memory that is there; the Loader, to tensors
+tensors     what the Loader adds to `next` for a batch without features
+gather      bytes of x a second, beside np.copyto of as many bytes
+growth      of the resident memory, in 10,000 batches
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from typing import Any, Callable
+
+import numpy as np
+import torch
+
+import quarry
+from quarry import _quarry
+from quarry._values import FLOAT32
+from quarry.pyg import Loader
+
+FANOUTS, BATCH = [10, 10], 1024
+ROUNDS, ROUNDS_LIVE = 7, 1  # a live pass reads the table once a batch
+GROWTH_BATCHES = 10_000
+GOAL, GOAL_MICROSECONDS = 0.97, 50
+
+
+def each(stream: Any, number: int, use: Callable[[Any], None]) -> float:
+    """Batches/s of one pass over the train split, whose batches go to `use`."""
+    count = stream.start("train", number=number)
+    start = time.perf_counter()
+    while (raw := stream._raw.next()) is not None:
+        use(raw)
+        raw.close()
+    return count / (time.perf_counter() - start)
+
+
+def rates(db: quarry.Database, plan: bool) -> dict[str, list[float]]:
+    """By way, the batches/s of each round, behind one that is not counted."""
+    loader = Loader(db, FANOUTS, BATCH, "train", shuffle=True, plan=plan)
+    stream = loader._open()
+    kept = np.empty((0, 0), np.float32)
+
+    def gather(raw: Any) -> None:
+        nonlocal kept
+        if len(kept) < raw.node_count:
+            kept = np.empty((raw.node_count * 5 // 4, raw.dim), np.float32)
+        raw.gather(kept[: raw.node_count], FLOAT32, raw.dim * 4)
+
+    def load() -> float:
+        count, start = len(loader), time.perf_counter()
+        for _ in loader:
+            pass
+        return count / (time.perf_counter() - start)
+
+    found: dict[str, list[float]] = {"next": [], "gathered": [], "loader": []}
+    for number in range(1, (ROUNDS if plan else ROUNDS_LIVE) + 2):
+        measured = {"next": each(stream, number, lambda raw: None), "gathered": each(stream, number, gather), "loader": load()}
+        for way, rate in measured.items():
+            if number > 1:
+                found[way].append(rate)
+    stream.close()
+    return found
+
+
+class WithoutFeatures:
+    """A batch whose features are not asked for."""
+
+    dim = 0
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+
+def overhead(db: quarry.Database) -> dict[str, float]:
+    """Medians over batches without features: microseconds from what `next` gave to what the Loader yields, those of
+    them that are the int64 arrays of PyG, those that views of the block would take instead; and edges a batch."""
+    loader = Loader(db, FANOUTS, BATCH, "train", shuffle=True, plan=True)
+    stream = loader._open()
+    loader._sort()
+    microseconds: dict[str, list[float]] = {"loader": [], "int64": [], "views": []}
+    edges = []
+
+    def timed(part: str, call: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        made = call()
+        microseconds[part].append((time.perf_counter() - start) * 1e6)
+        return made
+
+    def int64_arrays(raw: Any) -> tuple[Any, Any]:
+        edge_index, n_id = _quarry.empty_int64([2, raw.edge_count]), _quarry.empty_int64([raw.node_count])
+        raw.write_edge_index(edge_index)
+        raw.write_node_ids(n_id)
+        return edge_index, n_id
+
+    for number in range(1, 6):
+        stream.start("train", number=number)
+        while (raw := stream._raw.next()) is not None:
+            edges.append(raw.edge_count)
+            held = timed("int64", lambda: int64_arrays(raw))
+            held = timed("views", lambda: [torch.as_tensor(array) for array in (raw.nodes.view(np.int32), raw.indptr, raw.indices, raw.labels)])
+            held = timed("loader", lambda: loader._data(WithoutFeatures(raw)))
+            del held
+    stream.close()
+    return {"edges": statistics.median(edges), **{part: statistics.median(times) for part, times in microseconds.items()}}
+
+
+def gather_rates(db: quarry.Database) -> tuple[float, float]:
+    """GB/s of x: gathered into memory that is there, and copied there from an array of that size."""
+    stream = db.stream(FANOUTS, BATCH, layout=next(iter(db.layouts)))
+    gathered, copied = [], []
+    stream.start("train")
+    rows = np.empty((0, 0), np.float32)
+    while (raw := stream._raw.next()) is not None:
+        if len(rows) < raw.node_count:
+            rows = np.zeros((raw.node_count * 5 // 4, raw.dim), np.float32)
+            source = np.ones_like(rows)
+        part = rows[: raw.node_count]
+        start = time.perf_counter()
+        raw.gather(part, FLOAT32, raw.dim * 4)
+        middle = time.perf_counter()
+        np.copyto(part, source[: raw.node_count])
+        end = time.perf_counter()
+        gathered.append(part.nbytes / (middle - start) / 1e9)
+        copied.append(part.nbytes / (end - middle) / 1e9)
+        raw.close()
+    stream.close()
+    return statistics.median(gathered), statistics.median(copied)
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def growth(db: quarry.Database) -> tuple[int, int, int]:
+    """Resident bytes after a tenth of the batches and after all of them, and how many those were."""
+    seeds = np.arange(min(db.num_nodes, 64 * 1000))
+    loader = Loader(db, [5, 5], 64, seeds, shuffle=True, plan=False)
+    before, seen = 0, 0
+    while seen < GROWTH_BATCHES:
+        for _ in loader:
+            seen += 1
+            if seen == GROWTH_BATCHES // 10:
+                before = resident()
+    return before, resident(), seen
+
+
+def main(path: str) -> None:
+    held = True
+    with quarry.open(path, memory="4GiB") as db:
+        print(f"{'road':<9}{'next alone':>12}{'next + gather':>15}{'Loader':>9}   batches/s, medians; Loader / next + gather; Loader / next")
+        for road in ("planned", "live"):
+            found = rates(db, road == "planned")
+            stream, gathered, loader = (statistics.median(found[way]) for way in ("next", "gathered", "loader"))
+            held &= loader / stream >= GOAL
+            print(
+                f"{road:<9}{stream:>12.1f}{gathered:>15.1f}{loader:>9.1f}   {loader / gathered:.3f}; {loader / stream:.3f} "
+                f"(goal >= {GOAL}: {'PASS' if loader / stream >= GOAL else 'FAIL'})  rounds {' '.join(f'{rate:.1f}' for rate in found['loader'])}"
+            )
+        took = overhead(db)
+        fast = took["loader"] <= GOAL_MICROSECONDS
+        held &= fast
+        print(
+            f"a batch to tensors, without x: {took['loader']:.0f} us (goal <= {GOAL_MICROSECONDS}: {'PASS' if fast else 'FAIL'}); of these edge_index and n_id "
+            f"of {took['edges']:,.0f} edges as int64 {took['int64']:.0f} us; views of the block, as they are, would take {took['views']:.0f} us"
+        )
+        gathered, copied = gather_rates(db)
+        print(f"x: {gathered:.1f} GB/s by one gather, beside {copied:.1f} GB/s by np.copyto of as many bytes in order")
+        for name in list(db.layouts):
+            db.drop_layout(name)
+        before, after, seen = growth(db)
+        held &= after - before < 16 << 20
+        print(f"resident memory: {before / 2**20:.0f} MiB after {GROWTH_BATCHES // 10:,} batches, {after / 2**20:.0f} MiB after {seen:,}")
+    print(json.dumps({"held": held}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
