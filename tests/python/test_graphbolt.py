@@ -138,6 +138,10 @@ class DatapipeTest(DatabaseTest):
             np.testing.assert_array_equal(degrees[len(columns) - len(added) :], np.minimum(in_degrees, fanout))
             targets = np.repeat(columns, degrees)
             self.assertTrue(all(edge in self.edges for edge in zip(rows[indices].tolist(), targets.tolist())), "from neighbor to node")
+            if layer.original_edge_ids is not None:
+                sources, destinations = self.db.edges()[:, layer.original_edge_ids.numpy()]
+                np.testing.assert_array_equal(sources, rows[indices])
+                np.testing.assert_array_equal(destinations, targets)
         np.testing.assert_array_equal(minibatch.node_features[feature].numpy(), self.graph["features"][ids])
         blocks = minibatch.blocks
         self.assertEqual([block.num_dst_nodes() for block in blocks], [len(layer.original_column_node_ids) for layer in layers])
@@ -155,6 +159,7 @@ class DatapipeTest(DatabaseTest):
         for epoch in epochs:
             for minibatch in epoch:
                 self.check(minibatch, [4, 3], "feat")
+                self.assertTrue(all(layer.original_edge_ids is not None for layer in minibatch.sampled_subgraphs))
                 np.testing.assert_array_equal(minibatch.labels.numpy(), self.graph["labels"][minibatch.seed_nodes.numpy()])
             seeds = np.concatenate([minibatch.seed_nodes.numpy() for minibatch in epoch])
             np.testing.assert_array_equal(np.sort(seeds), self.labelled)
@@ -190,11 +195,12 @@ class DatapipeTest(DatabaseTest):
     def test_the_loader_gives_complete_mini_batches(self):
         gb, torch = self.gb, self.torch
         self.db.plan([3, 4], 64, name="packed", progress=False)  # hops, from the seeds outwards
-        for options in ({}, {"layout": "packed"}):
+        for options in ({}, {"edge_ids": True}, {"layout": "packed"}):
             loader = self.quarry.Loader(self.db, [4, 3], batch_size=64, shuffle=True, **options)
             for epoch in (list(loader), list(gb.DataLoader(loader.copy_to("cpu")))):
                 for minibatch in epoch:
                     self.check(minibatch, [4, 3])
+                    self.assertEqual(minibatch.sampled_subgraphs[0].original_edge_ids is not None, "edge_ids" in options)
                     np.testing.assert_array_equal(minibatch.labels.numpy(), self.graph["labels"][minibatch.seed_nodes.numpy()])
                 seeds = np.concatenate([minibatch.seeds.numpy() for minibatch in epoch])
                 np.testing.assert_array_equal(np.sort(seeds), self.labelled)

@@ -389,6 +389,10 @@ class Database:
     def drop_layout(self, name: str) -> None:
         _quarry.drop_layout(self._store, name)
 
+    def drop_embeddings(self, name: str) -> None:
+        """Drops an embedding table, with its optimizer's state. Not while it is used."""
+        _quarry.drop_embeddings(self._store, name)
+
     def compact(self, table: str | None = None, *, dry_run: bool = False, progress: ProgressCallable | bool | None = None) -> dict[str, dict[str, float]]:
         """Folds changed rows into new files, of one table or of all; a report a table."""
         names = self.tables if table is None else [table]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 import dgl.graphbolt as gb  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import numpy as np
-import numpy.typing as npt
 import torch  # type: ignore[import-not-found,unused-ignore]
 from torch.utils.data import IterDataPipe, functional_datapipe  # type: ignore[import-not-found,unused-ignore]
 
@@ -30,13 +29,22 @@ def _hops(fanouts: Sequence[int]) -> list[int]:
     return hops
 
 
-def _subgraphs(n_id: torch.Tensor, hop_offsets: npt.NDArray[np.int32], indptr: torch.Tensor, indices: torch.Tensor) -> list[Any]:
-    """A subgraph a layer, the outermost first. All share the arrays of the block: a node's neighbors are drawn
-    once, and are the same in every layer."""
+def _subgraphs(n_id: torch.Tensor, block: Any) -> list[Any]:
+    """A subgraph a layer, the outermost first. All share copies of the block's arrays: a node's neighbors are
+    drawn once, and are the same in every layer."""
+    indptr, indices = torch.from_numpy(block.indptr.copy()), torch.from_numpy(block.indices.copy())
+    edge_ids = torch.from_numpy(block.edge_ids.copy()) if len(block.edge_ids) == len(indices) else None
     layers = []
-    for columns, rows in reversed(list(itertools.pairwise(hop_offsets.tolist()))):
-        csc = gb.CSCFormatBase(indptr=indptr[: columns + 1], indices=indices[: int(indptr[columns])])
-        layers.append(gb.SampledSubgraphImpl(sampled_csc=csc, original_column_node_ids=n_id[:columns], original_row_node_ids=n_id[:rows], original_edge_ids=None))
+    for columns, rows in reversed(list(itertools.pairwise(block.hop_offsets.tolist()))):
+        edges = int(indptr[columns])
+        layers.append(
+            gb.SampledSubgraphImpl(
+                sampled_csc=gb.CSCFormatBase(indptr=indptr[: columns + 1], indices=indices[:edges]),
+                original_column_node_ids=n_id[:columns],
+                original_row_node_ids=n_id[:rows],
+                original_edge_ids=None if edge_ids is None else edge_ids[:edges],
+            )
+        )
     return layers
 
 
@@ -49,8 +57,9 @@ class NeighborSampler(gb.SubgraphSampler):  # type: ignore[misc,unused-ignore]
     direction  which edges lead to neighbors: "in", "out" or "both"
     seed       names the random streams: samplers of one seed draw the same for the same mini-batches
 
-    A node's neighbors are drawn once for all layers. original_edge_ids are None. In this process alone, since a
-    database does not survive a fork: the DataLoader's num_workers stays 0.
+    A node's neighbors are drawn once for all layers. original_edge_ids are positions in `db.edges()`, and None
+    where the direction is not "in". In this process alone, since a database does not survive a fork: the
+    DataLoader's num_workers stays 0.
     """
 
     def __init__(self, datapipe: Any, db: Database, fanouts: Sequence[int], *, direction: str = "in", seed: int = 0, topology: str = "graph") -> None:
@@ -68,8 +77,7 @@ class NeighborSampler(gb.SubgraphSampler):  # type: ignore[misc,unused-ignore]
             raise Unsupported("NeighborSampler: mini-batches with timestamps; edges are sampled whatever their time")
         batch = self._db.sample(seeds.cpu().numpy(), self._hops, seed=((self._seed << 32) + next(self._sampled)) % 2**64, **self._options)
         n_id = torch.from_numpy(batch.nodes.astype(np.int64)).to(seeds.dtype)
-        indptr, indices = torch.from_numpy(batch.indptr), torch.from_numpy(batch.indices)
-        layers = _subgraphs(n_id, batch.hop_offsets, indptr, indices)
+        layers = _subgraphs(n_id, batch)
         if seeds.is_cuda:
             layers = [layer.to(seeds.device) for layer in layers]
         return n_id.to(seeds.device), layers
@@ -86,6 +94,7 @@ class Loader(IterDataPipe):  # type: ignore[misc,type-arg,unused-ignore]
                     packed anew each while the one before is used (within `disk`). They have an order of
                     their own, and need shuffle. See `Database.stream`
     cache           rows that stay in memory, as bytes or a share of the features
+    edge_ids        original_edge_ids too, as positions in `db.edges()`; not from a layout
     feature         the name of the features in node_features
     pin_memory      of the features, for the copy_to that follows
 
@@ -109,6 +118,7 @@ class Loader(IterDataPipe):  # type: ignore[misc,type-arg,unused-ignore]
         direction: str = "in",
         seed: int = 0,
         replace: bool = False,
+        edge_ids: bool = False,
         snapshot: Snapshot | None = None,
         feature: str = "feature",
         pin_memory: bool = False,
@@ -128,6 +138,7 @@ class Loader(IterDataPipe):  # type: ignore[misc,type-arg,unused-ignore]
             "direction": direction,
             "seed": seed,
             "replace": replace,
+            "edge_ids": edge_ids,
             "snapshot": snapshot,
         }
         self._seeds = seeds if isinstance(seeds, str) else np.asarray(seeds)
@@ -149,7 +160,7 @@ class Loader(IterDataPipe):  # type: ignore[misc,type-arg,unused-ignore]
         raw.write_node_ids(n_id.numpy())
         seeds = n_id[: raw.seed_count]
         fields: dict[str, Any] = {"seeds": seeds, "seed_nodes": seeds, "input_nodes": n_id}
-        fields["sampled_subgraphs"] = _subgraphs(n_id, raw.hop_offsets, torch.from_numpy(raw.indptr.copy()), torch.from_numpy(raw.indices.copy()))
+        fields["sampled_subgraphs"] = _subgraphs(n_id, raw)
         labels = raw.labels.copy()
         if len(labels) > 0:
             fields["labels"] = torch.from_numpy(labels)
