@@ -749,8 +749,8 @@ TEST_F(CliTest, ADatabaseIsOpenOnce) {
       std::string("train db --epochs 100000 --layers 1 --fanout 5 --hidden 8 --memory 256MiB "
                   "--patience 0 --threads 1 --torch-threads 1 --json"),
       root_);
-  Outcome second;
-  EXPECT_TRUE(training.WaitUntil([&second] { return (second = Run("info db")).exit_code != 0; }));
+  EXPECT_TRUE(training.WaitUntilItPrints());  // it has the database by then
+  const Outcome second = Run("info db");
   training.Signal(SIGINT);
   const Outcome first = training.Wait();
   EXPECT_EQ(second.exit_code, 1);
