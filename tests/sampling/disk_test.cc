@@ -229,7 +229,7 @@ TEST_F(DiskSampling, ReportsEveryFailedReadAndRecovers) {
                               .backend = &faults,
                               .io_depth = 4,
                               .device = {.sequential_bytes_per_second = 0}};
-  auto sampler = NeighborSampler::Make(source, {.fanouts = std::vector<uint32_t>{5, 5}});
+  auto sampler = NeighborSampler::Make(source, {.fanouts = std::vector<uint32_t>{5, 5}, .edge_ids = true});
   ASSERT_TRUE(sampler.ok());
   Block block;
   uint64_t at = 1;
