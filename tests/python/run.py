@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "client/python"
 NEEDED = ["nanobind>=3.0", "nanobind-backend>=1.0", "numpy>=2.1"]
-WITH_TORCH = ["torch", "torch_geometric>=2.5"]
+WITH_TORCH = ["torch", "torch_geometric>=2.5", "mypy"]
 
 
 def skip(why: str) -> None:
