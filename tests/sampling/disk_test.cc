@@ -195,7 +195,7 @@ TEST_F(DiskSampling, ReportsACorruptPageAndNeverItsContents) {
   const auto memory = InMemory(graph);
   const auto disk = OnDisk(graph);
   const NeighborSource source{.topology = disk.get(), .backend = backend_.get()};
-  auto sampler = NeighborSampler::Make(source, {.fanouts = std::vector<uint32_t>{10}});
+  auto sampler = NeighborSampler::Make(source, {.fanouts = std::vector<uint32_t>{10}, .edge_ids = true});
   ASSERT_TRUE(sampler.ok());
   const uint64_t position = graph.csc.indptr[2500];
   const uint64_t page = position * sizeof(NodeId) / 4096;
