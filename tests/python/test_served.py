@@ -69,8 +69,8 @@ class ServedTest(ServedDatabaseTest):
                     got.append(stream.next(timeout=0.2).index)
             timer = threading.Timer(0.1, ctypes.pythonapi.PyErr_SetInterrupt)
             start = time.monotonic()
-            timer.start()
             with self.assertRaises(KeyboardInterrupt):
+                timer.start()
                 stream.next()
             self.assertLess(time.monotonic() - start, 20, "far from the 60 s that a call may take")
             timer.join()

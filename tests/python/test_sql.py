@@ -9,6 +9,7 @@ import unittest
 import numpy as np
 
 import quarry
+from quarry._waiting import run
 from small_graph import NODES, DatabaseTest
 
 _FOREVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
@@ -50,11 +51,31 @@ class SqlTest(DatabaseTest):
         with self.assertRaises(quarry.Cancelled):
             self.db.sql(_FOREVER, timeout=0.1)
         timer = threading.Timer(0.1, ctypes.pythonapi.PyErr_SetInterrupt)
-        timer.start()
         with self.assertRaises(KeyboardInterrupt):
+            timer.start()
             self.db.sql(_FOREVER)
         timer.join()
         self.assertLess(time.monotonic() - start, 30)
+
+    def test_a_call_that_has_not_begun_is_ended_too(self):
+        """As SQLite has it: an interrupt ends the statement that runs, and is forgotten where none does."""
+        asked, begun, ended = threading.Event(), threading.Event(), threading.Event()
+
+        def call():
+            asked.wait()
+            begun.set()
+            ended.wait()
+
+        def cancel():
+            if begun.is_set():
+                ended.set()
+            asked.set()
+
+        def interrupted():
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            run(call, cancel, interrupted)
 
     @unittest.skipUnless(importlib.util.find_spec("pyarrow"), "pyarrow is not there")
     def test_arrow_reads_them(self):

@@ -52,14 +52,15 @@ def run(call: Callable[[], T], cancel: Callable[[], Any], poll: Callable[[], Any
             ended.set()
 
     thread = threading.Thread(target=body, name="quarry", daemon=True)
-    thread.start()
     try:
+        thread.start()
         while not ended.wait(_POLL_SECONDS):
             if poll is not None:
                 poll()
     except BaseException:
-        cancel()
-        thread.join()
+        while thread.is_alive():
+            cancel()  # which does nothing where the call has not begun yet
+            thread.join(_POLL_SECONDS)
         raise
     thread.join()
     if failures:
