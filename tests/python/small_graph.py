@@ -36,6 +36,11 @@ def arrays(seed: int = 1) -> dict[str, np.ndarray]:
     }
 
 
+def heed_interrupts(test: unittest.TestCase) -> None:
+    """Ctrl-C raises KeyboardInterrupt, also where this process was started in the background, which ignores it."""
+    test.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+
+
 class DatabaseTest(unittest.TestCase):
     """With self.graph in self.path, opened as self.db."""
 

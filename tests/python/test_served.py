@@ -11,7 +11,7 @@ import unittest
 import numpy as np
 
 import quarry
-from small_graph import DIM, ServedDatabaseTest
+from small_graph import DIM, ServedDatabaseTest, heed_interrupts
 from test_streams import check_edge_ids
 
 
@@ -60,6 +60,7 @@ class ServedTest(ServedDatabaseTest):
         self.assertIsNotNone(stream.next())
 
     def test_ctrl_c_and_a_timeout_end_next_and_lose_nothing(self):
+        heed_interrupts(self)
         with self.db.stream([4, 3], batch_size=32) as stream:
             count = stream.start("train", ordered=True)
             self.server.send_signal(signal.SIGSTOP)

@@ -10,7 +10,7 @@ import numpy as np
 
 import quarry
 from quarry._waiting import run
-from small_graph import NODES, DatabaseTest
+from small_graph import NODES, DatabaseTest, heed_interrupts
 
 _FOREVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 
@@ -47,6 +47,7 @@ class SqlTest(DatabaseTest):
         self.assertEqual(self.db["label"][5], 3)
 
     def test_a_statement_ends_when_it_is_told_to(self):
+        heed_interrupts(self)
         start = time.monotonic()
         with self.assertRaises(quarry.Cancelled):
             self.db.sql(_FOREVER, timeout=0.1)

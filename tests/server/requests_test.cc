@@ -39,7 +39,11 @@ class RequestsTest : public testing::TestWithParam<uint64_t> {
     served_ = nullptr;
   }
   void SetUp() override {
-    const auto opened = peer_.Open(64 << 20, GetParam());
+    ASSERT_TRUE(peer_.Hello(GetParam()).ok());
+    wire::OpenSession request = {.budget_bytes = 64 << 20, .budget_bytes_min = 64 << 20};
+    request.client_id.fill(std::byte{1});
+    request.wait_ms = 60'000;  // sessions of the tests before may still be ending
+    const auto opened = peer_.OpenSession(request);
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();
     EXPECT_EQ(opened->budget_bytes, uint64_t{64} << 20);
     EXPECT_EQ(opened->regions.size(), shared() ? 2U : 0U);
