@@ -106,6 +106,7 @@ def overhead(db: quarry.Database) -> dict[str, float]:
             edges.append(raw.edge_count)
             held = timed("int64", lambda: int64_arrays(raw))
             held = timed("views", lambda: [torch.as_tensor(array) for array in (raw.nodes.view(np.int32), raw.indptr, raw.indices, raw.labels)])
+            del held  # the Loader gives the batch back, which nobody may look at then
             held = timed("loader", lambda: loader._data(WithoutFeatures(raw)))
             del held
     stream.close()
