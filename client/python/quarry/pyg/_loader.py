@@ -120,18 +120,9 @@ class Loader:
         stream = self._open()
         self._sort()
         self._passes += 1
-        turn = self._passes
         seeds: Any = self._seeds if self._split is None else self._split
-        stream.start(seeds, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes)
-        stream.turn = (self, turn)
-        while True:
-            if stream.turn != (self, turn):
-                raise UsageError("another epoch of this kind of batches was begun, here or by another Loader of the database: finish one before the next")
-            raw = stream._raw.next()
-            if raw is None:
-                return
-            data = self._data(raw)
-            yield data
+        for raw in stream.raw_batches(seeds, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes):
+            yield self._data(raw)
 
     def _data(self, raw: Any) -> Any:
         torch, Data = _torch()
