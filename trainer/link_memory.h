@@ -23,8 +23,8 @@ uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& count
 // One of them, which the caller has paid for. kOutOfBudget where the system refuses the memory all the same.
 Result<std::unique_ptr<EmbeddingTable>> MakeMemoryTable(const EmbeddingSpec& spec);
 
-// What a buffer pool over a stored table with pages of SmallestPageBytes takes: with the fewest frames that training with this many workers
-// can do with, and with one for every page.
+// What a buffer pool over a stored table (SmallestPageBytes a page) takes: with the fewest frames that
+// training with this many workers can do with, and with one for every page.
 struct PoolBytes {
   uint64_t least = 0, most = 0;
 };

@@ -24,7 +24,7 @@ class RecycledMemory {
   void GiveBack(Block block) noexcept;
 
  private:
-  // Of a batch of PyG's: x, edge_index and n_id, while the next batch has its own.
+  // Enough for x, edge_index and n_id of one batch, which die while the next batch has its own.
   static constexpr size_t kKept = 4;
 
   std::mutex mutex_;

@@ -47,8 +47,8 @@ class NeighborSampler(BaseSampler):
     For every loader of PyG's that takes a BaseSampler: NeighborLoader(..., neighbor_sampler=sampler). An output has
     node (the seeds first), row and col (int64, from neighbor to node, as positions in node), edge (positions in
     `db.edges()`; None where the direction is not "in"), num_sampled_nodes, num_sampled_edges, and the metadata that
-    PyG's NodeLoader and LinkLoader read. torch.manual_seed repeats the samples. Negatives are drawn uniformly or by weight among all nodes,
-    so that some may be edges, as in PyG. Seed edges are not left out of the sampled ones.
+    PyG's NodeLoader and LinkLoader read. torch.manual_seed repeats the samples. Negatives are drawn uniformly or by
+    weight among all nodes, so that some may be edges, as in PyG. Seed edges are not left out of the sampled ones.
 
     Nothing is kept from call to call; threads may share it. What cannot be done raises NotImplementedError.
     """
