@@ -1,9 +1,13 @@
 """quarry.pyg.Loader against what PyG's NeighborLoader documents. Needs torch and torch_geometric."""
 
 import importlib.util
-import sys
 import os
+import queue
+import subprocess
+import sys
+import threading
 import unittest
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +118,68 @@ class LoaderTest(DatabaseTest):
         with self.assertRaisesRegex(quarry.UsageError, "another epoch"):
             next(half)
         self.assertEqual(len(list(train)), 5)
+
+    def test_one_batch_is_made_ahead_on_another_thread(self):
+        made = queue.SimpleQueue()
+
+        def seen(data):
+            made.put(threading.get_ident())
+            return data
+
+        loader = self.Loader(self.db, [4, 3], 64, "train", shuffle=True, transform=seen)
+        batches = iter(loader)
+        next(batches)
+        threads = {made.get(timeout=60), made.get(timeout=60)}  # the second without being asked for
+        self.assertEqual(len(threads - {threading.get_ident()}), 1)
+        self.assertGreaterEqual(loader.stats()["batches"], 1)  # in the midst of it
+        self.assertTrue(made.empty(), "no third before the second is taken")
+        batches.close()
+        self.assertEqual(len(list(loader)), 5)
+
+    def test_what_a_transform_raises_reaches_the_caller(self):
+        def fails(data):
+            raise LookupError("no such thing")
+
+        with self.assertRaisesRegex(LookupError, "no such thing"):
+            next(iter(self.Loader(self.db, [2], 64, "train", shuffle=True, transform=fails)))
+        self.assertEqual(len(list(self.Loader(self.db, [2], 64, "train", shuffle=True))), 5)
+
+    def test_a_batch_dies_with_its_last_name(self):
+        batches = iter(self.Loader(self.db, [2], 64, "train", shuffle=True))
+        data = next(batches)
+        dead = weakref.ref(data)
+        del data
+        self.assertIsNone(dead())
+
+    def test_a_fork_is_told(self):
+        batches = iter(self.Loader(self.db, [2], 64, "train", shuffle=True))
+        next(batches)
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                next(batches)
+            except quarry.Forked:
+                os.write(write, b"forked")
+            finally:
+                os._exit(0)
+        os.close(write)
+        os.waitpid(child, 0)
+        self.assertEqual(os.read(read, 16), b"forked")
+        os.close(read)
+        self.assertEqual(len(list(batches)), 4)
+
+    def test_the_interpreter_exits_in_the_midst_of_a_pass(self):
+        program = f"""
+import quarry
+from quarry.pyg import Loader
+db = quarry.open({str(self.path)!r}, memory="64MiB")
+batches = iter(Loader(db, [2], 64, "train", shuffle=True))
+next(batches)
+"""
+        self.db.close()
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_rows_that_change_are_the_next_loaders(self):
         with self.db.snapshot() as before:

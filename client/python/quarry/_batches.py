@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Protocol
+import os
+import threading
+from queue import Empty, SimpleQueue
+from typing import Any, Callable, Iterator, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _quarry
-from ._errors import UsageError
+from ._errors import TimedOut, UsageError
 from ._values import FLOAT32, NUMPY_TYPES, SPLITS, ids_of
+
+
+T = TypeVar("T")
+
+_POLL_SECONDS = 0.1
 
 
 class _Views(Protocol):
@@ -132,17 +140,31 @@ class BatchViews:
         return f"<quarry.BatchViews {self.index}: {self._raw.seed_count} seeds, {self._raw.node_count} nodes x {self._raw.dim}, {self._raw.edge_count} edges>"
 
 
+def _asked(wanted: SimpleQueue[bool]) -> bool:
+    """Whether one more is wanted; no more are where the interpreter ends, which waits for the thread that asks."""
+    while True:
+        try:
+            return wanted.get(timeout=_POLL_SECONDS)
+        except Empty:
+            if not threading.main_thread().is_alive():
+                return False
+
+
 class Stream:
     """A road to mini-batches, open for many passes. For one thread at a time.
 
     for batch in stream.epoch(seeds="train"): ...
     """
 
+    # `_use` is held by whoever uses `_raw`: the caller's thread, or that of `made_ahead`.
+
     def __init__(self, raw: _quarry.Stream, node_count: int) -> None:
         self._raw = raw
         self._node_count = node_count
         self._passes = 0
-        self.turn: object = None  # the pass that runs, where several loaders share the stream
+        self._pid = os.getpid()
+        self._use = threading.Lock()
+        self._turn: object = None  # the pass that runs, where several loaders share the stream
         self.closed = False
 
     @property
@@ -158,13 +180,14 @@ class Stream:
     def start(self, seeds: Any = "train", *, shuffle: bool = True, ordered: bool = False, number: int | None = None) -> int:
         """Begins a pass; the number of its batches. `seeds`: the name of a split, ids, or a mask; each is used
         once. `number` names the random streams of order and samples: passes of one number are equal."""
+        if isinstance(seeds, str) and seeds not in SPLITS:
+            raise UsageError(f"seeds {seeds!r}: 'train', 'valid' or 'test', ids, or a mask")
+        split, ids = (SPLITS[seeds], None) if isinstance(seeds, str) else (0, ids_of(seeds, self._node_count, "seeds"))
         self._passes = self._passes + 1 if number is None else number
-        self.turn = object()
-        if isinstance(seeds, str):
-            if seeds not in SPLITS:
-                raise UsageError(f"seeds {seeds!r}: 'train', 'valid' or 'test', ids, or a mask")
-            return self._raw.start_pass(SPLITS[seeds], None, shuffle, ordered, self._passes)
-        return self._raw.start_pass(0, ids_of(seeds, self._node_count, "seeds"), shuffle, ordered, self._passes)
+        self._turn = object()  # before the lock: a batch that is being made ahead is the last of its pass
+        self._refuse_fork()
+        with self._use:
+            return self._raw.start_pass(split, ids, shuffle, ordered, self._passes)
 
     def next(self, timeout: float | None = None) -> BatchViews | None:
         """The next batch of the pass, in place; None behind the last. Ctrl-C ends it. `TimedOut` when none came
@@ -182,23 +205,70 @@ class Stream:
         features: bool = True,
     ) -> Iterator[Batch]:
         """One pass: batches to keep as long as one likes."""
-        for raw in self.raw_batches(seeds, shuffle=shuffle, ordered=ordered, number=number):
-            batch = Batch(raw, features)
-            raw.close()
-            yield batch
-
-    def raw_batches(self, seeds: Any, *, shuffle: bool, ordered: bool, number: int | None) -> Iterator[_quarry.Batch]:
-        """One pass, for loaders: batches in place, which the caller closes. Begin another pass, and this one ends
-        with `UsageError` when it is asked for more."""
         self.start(seeds, shuffle=shuffle, ordered=ordered, number=number)
-        turn = self.turn
-        while True:
-            if self.turn is not turn:
-                raise UsageError("another epoch of this kind of batches was begun, here or by another Loader of the database: finish one before the next")
-            raw = self._raw.next()
-            if raw is None:
-                return
-            yield raw
+        turn = self._turn
+        while batch := self._made(turn, lambda raw: Batch(raw, features)):
+            yield batch.pop()
+
+    def made_ahead(self, seeds: Any, make: Callable[[_quarry.Batch], T], *, shuffle: bool, ordered: bool, number: int) -> Iterator[T]:
+        """One pass, for loaders: make(batch in place) of each, on a thread of its own that is one batch ahead of the
+        caller, so that the caller's work hides what making takes. Begin another pass, and this one ends with
+        `UsageError` when it is asked for more. Stopping early costs at most the batch that is being made."""
+        self.start(seeds, shuffle=shuffle, ordered=ordered, number=number)
+        turn = self._turn
+        wanted: SimpleQueue[bool] = SimpleQueue()
+        made: SimpleQueue[tuple[list[T], BaseException | None]] = SimpleQueue()
+
+        def work() -> None:
+            while _asked(wanted):
+                try:
+                    made.put((self._made(turn, make), None))
+                except BaseException as error:  # noqa: BLE001: the caller's, below
+                    made.put(([], error))
+
+        # No daemon: one that comes back from the engine while the interpreter ends would take the process with it.
+        threading.Thread(target=work, name="quarry", daemon=False).start()
+        wanted.put(True)
+        try:
+            while True:
+                self._refuse_fork()  # whose thread stayed behind, and would be waited for without end
+                batch, error = made.get()
+                if error is not None:
+                    raise error
+                if not batch:
+                    return
+                self._check_turn(turn)
+                wanted.put(True)
+                yield batch.pop()  # the caller's alone: it dies with the caller's name for it
+        finally:
+            wanted.put(False)
+
+    def _made(self, turn: object, make: Callable[[_quarry.Batch], T]) -> list[T]:
+        """What is made of the next batch of the pass `turn`; nothing behind the last."""
+        with self._use:
+            raw = None
+            while raw is None:
+                self._check_turn(turn)
+                try:
+                    raw = self._raw.next(_POLL_SECONDS)
+                except TimedOut:
+                    if not threading.main_thread().is_alive():
+                        return []  # the interpreter exits, and waits for this thread
+                    continue
+                if raw is None:
+                    return []
+            try:
+                return [make(raw)]
+            finally:
+                raw.close()
+
+    def _check_turn(self, turn: object) -> None:
+        if self._turn is not turn:
+            raise UsageError("another epoch of this kind of batches was begun, here or by another Loader of the database: finish one before the next")
+
+    def _refuse_fork(self) -> None:
+        if os.getpid() != self._pid:
+            _ = self._raw.slots  # raises Forked
 
     def cancel(self) -> None:
         """From any thread: the `next` that waits, or else the next one, ends with `Cancelled`."""
@@ -206,11 +276,16 @@ class Stream:
 
     def stats(self) -> dict[str, float]:
         """Counters of the pass so far."""
-        return self._raw.stats()
+        self._refuse_fork()
+        with self._use:
+            return self._raw.stats()
 
     def close(self) -> None:
         self.closed = True
-        self._raw.close()
+        self._turn = None
+        self._refuse_fork()
+        with self._use:
+            self._raw.close()
 
     def __enter__(self) -> Stream:
         return self

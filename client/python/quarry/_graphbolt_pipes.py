@@ -152,8 +152,7 @@ class Loader(IterDataPipe):  # type: ignore[misc,type-arg,unused-ignore]
         if self._stream is None or self._stream.closed:
             self._stream = self._db._shared_stream(**self._spec)
         self._epochs += 1
-        for raw in self._stream.raw_batches(self._seeds, shuffle=self._shuffle, ordered=not self._shuffle, number=self._epochs):
-            yield self._minibatch(raw)
+        return self._stream.made_ahead(self._seeds, self._minibatch, shuffle=self._shuffle, ordered=not self._shuffle, number=self._epochs)
 
     def _minibatch(self, raw: Any) -> Any:
         n_id = torch.empty(raw.node_count, dtype=torch.int64)
@@ -168,5 +167,4 @@ class Loader(IterDataPipe):  # type: ignore[misc,type-arg,unused-ignore]
             x = torch.empty((raw.node_count, raw.dim), dtype=torch.float32, pin_memory=self._pin_memory)
             raw.gather(x.numpy(), FLOAT32, raw.dim * 4)
             fields["node_features"] = {self._feature: x}
-        raw.close()
         return gb.MiniBatch(**{name: value for name, value in fields.items() if name in _FIELDS})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 import numpy as np
@@ -34,13 +35,13 @@ class Loader:
     cache, disk    rows that stay in memory, and the most that a plan may take, as bytes or shares of the
                    features: "10%", "3x"
     device         where the tensors go; for a GPU through pinned memory
-    transform      called with each batch
+    transform      called with each batch, on the thread that makes them
 
     A batch has x (float32), edge_index (from neighbor to node, as local ids), y (labels of the seeds, which come
     first; -1: none), n_id (global ids), batch_size, input_id (positions in input_nodes), num_sampled_nodes and
     num_sampled_edges (for trim_to_layer); with edge_ids also e_id (by column of edge_index, its column in
     db.edges()), which what is packed does not have. edge_attr and the labels of other nodes are not there. Batches
-    are the caller's: they may be kept. Loaders of one database and one kind of batch take turns on one road, so that
+    are the caller's: they may be kept. One is made ahead, on a thread of Python. Loaders of one database and one kind of batch take turns on one road, so that
     one pass runs at a time.
     """
 
@@ -121,8 +122,7 @@ class Loader:
         self._sort()
         self._passes += 1
         seeds: Any = self._seeds if self._split is None else self._split
-        for raw in stream.raw_batches(seeds, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes):
-            yield self._data(raw)
+        return stream.made_ahead(seeds, self._data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes)
 
     def _data(self, raw: Any) -> Any:
         torch, Data = _torch()
@@ -141,7 +141,7 @@ class Loader:
         x = None
         if raw.dim > 0:
             x = empty(node_count, raw.dim, made=_quarry.empty_float32)
-            raw.gather(x.numpy(), FLOAT32, raw.dim * 4)
+            raw.gather(x.numpy(), FLOAT32, raw.dim * 4, _gather_threads())
         labels = raw.labels.copy()
         positions = np.empty(batch_size, np.int64)
         raw.write_seed_positions(self._sorted, positions)
@@ -161,7 +161,6 @@ class Loader:
             attributes["y"] = torch.from_numpy(labels)
         if self._edge_ids:
             attributes["e_id"] = torch.from_numpy(raw.edge_ids.copy())
-        raw.close()
         data = Data()
         # What setting an attribute does in the end, in an eighth of the time.
         data._store._mapping.update(attributes)
@@ -240,6 +239,12 @@ def nodes_of_split(db: Database, split: str) -> npt.NDArray[np.int64]:
     if split == "train" and "label" in db:
         nodes = nodes[db["label"][nodes] >= 0]
     return nodes
+
+
+@functools.cache
+def _gather_threads() -> int:
+    """Half of the processors: the other half compute, or read for the stream. Four have the memory's whole bandwidth."""
+    return max(1, min(4, len(os.sched_getaffinity(0)) // 2))
 
 
 @functools.cache
