@@ -36,7 +36,7 @@ void Asker::Break(const Status& why) {
   changed_.NotifyAll();
 }
 
-Status Asker::Ask() {
+Status Asker::Begin() {
   if (!thread_.joinable()) {
     QUARRY_TRY(thread_, Thread::Start(
                             "next batch", [this] { Run(); }, [this](const Status& why) { Break(why); }));
@@ -56,7 +56,7 @@ Asker::Answer Asker::Take() {
 }
 
 Result<std::optional<std::unique_ptr<Batch>>> Asker::NextWithin(Deadline deadline) {
-  QUARRY_RETURN_IF_ERROR(Ask());
+  QUARRY_RETURN_IF_ERROR(Begin());
   MutexLock lock(mutex_);
   while (state_ != State::kAnswered && !cancelled_) {
     if (!deadline) {

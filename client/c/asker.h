@@ -1,7 +1,7 @@
 // Asker: asks a stream for its next batch from a thread of its own, so that whoever waits for the batch can
 // stop waiting, by a deadline or because another thread says so. Private to the C interface.
 //
-//   kIdle     -> kAsked     [NextWithin]
+//   kIdle     -> kAsked     [Begin, NextWithin]
 //   kAsked    -> kAnswered  [Run: the stream has answered]
 //   kAnswered -> kIdle      [NextWithin takes the answer; Forget drops it]
 //
@@ -31,6 +31,8 @@ class Asker {
   Result<std::optional<std::unique_ptr<Batch>>> NextWithin(Deadline deadline);
   // The same on the calling thread, as long as no batch is under way.
   Result<std::unique_ptr<Batch>> Next();
+  // Asks, and does not wait: for whoever has something else to do before the next call.
+  Status Begin();
   void Cancel();
   // Waits for a batch that is under way, and keeps it for the next call.
   void Settle();
@@ -41,7 +43,6 @@ class Asker {
   enum class State { kIdle, kAsked, kAnswered };
   using Answer = Result<std::unique_ptr<Batch>>;
 
-  Status Ask();
   void Run();
   void Break(const Status& why);
   Answer Take() QUARRY_REQUIRES(mutex_);

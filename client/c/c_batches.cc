@@ -218,4 +218,7 @@ int quarry_next_within(quarry_stream* stream, double seconds, quarry_batch** bat
   });
   return timed_out ? QUARRY_TIMED_OUT : code;
 }
+int quarry_begin_next(quarry_stream* stream) {
+  return Ends([&] { return stream->asker.Begin(); });
+}
 void quarry_stream_cancel(quarry_stream* stream) { stream->asker.Cancel(); }

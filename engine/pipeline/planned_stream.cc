@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "quarry/base/process.h"
+#include "quarry/base/streaming_copy.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 
@@ -358,8 +359,9 @@ void PlannedStream::ApplyAdmissions(const PlannedFrame& frame) {
     for (uint64_t line = 0; line < std::min<uint64_t>(stride, 1024); line += 64) {
       __builtin_prefetch(ahead + line);
     }
-    std::memcpy(state_.Row(state_.physical[slots[i]]), frame.rows + rows[i] * stride, stride);
+    StreamingCopy(state_.Row(state_.physical[slots[i]]), frame.rows + rows[i] * stride, stride);
   }
+  FinishStreaming();
 }
 
 // After the last batch the cache holds what it held before the first, in other slots.

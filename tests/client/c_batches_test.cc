@@ -237,6 +237,16 @@ TEST_F(NextWithinTest, ABatchThatIsLateIsTheNextCalls) {
   EXPECT_EQ(source_->asked(), 2);
 }
 
+TEST_F(NextWithinTest, WhatWasBegunIsTheNextCalls) {
+  ASSERT_EQ(quarry_begin_next(stream_), QUARRY_OK) << quarry_last_error();
+  source_->WaitUntilAsked(1);
+  ASSERT_EQ(quarry_begin_next(stream_), QUARRY_OK) << "is under way";
+  source_->Allow();
+  ASSERT_EQ(quarry_next(stream_, &batch_), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(IndexOf(batch_), 0u);
+  EXPECT_EQ(source_->asked(), 1);
+}
+
 TEST_F(NextWithinTest, AnotherThreadEndsTheWaiting) {
   std::thread other([this] {
     source_->WaitUntilAsked(1);

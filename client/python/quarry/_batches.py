@@ -18,6 +18,7 @@ from ._values import FLOAT32, NUMPY_TYPES, SPLITS, ids_of
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.1
+_AHEAD = 2  # batches made before they are asked for; with one, the thread would wait for the caller to have woken
 
 
 class _Views(Protocol):
@@ -211,9 +212,9 @@ class Stream:
             yield batch.pop()
 
     def made_ahead(self, seeds: Any, make: Callable[[_quarry.Batch], T], *, shuffle: bool, ordered: bool, number: int) -> Iterator[T]:
-        """One pass, for loaders: make(batch in place) of each, on a thread of its own that is one batch ahead of the
-        caller, so that the caller's work hides what making takes. Begin another pass, and this one ends with
-        `UsageError` when it is asked for more. Stopping early costs at most the batch that is being made."""
+        """One pass, for loaders: make(batch in place) of each, on a thread of its own that is ahead of the
+        caller: a batch is ready and another under way, so that the caller's work hides what making takes. Begin another pass, and this one ends with
+        `UsageError` when it is asked for more. Stopping early costs at most two batches."""
         self.start(seeds, shuffle=shuffle, ordered=ordered, number=number)
         turn = self._turn
         wanted: SimpleQueue[bool] = SimpleQueue()
@@ -228,7 +229,8 @@ class Stream:
 
         # No daemon: one that comes back from the engine while the interpreter ends would take the process with it.
         threading.Thread(target=work, name="quarry", daemon=False).start()
-        wanted.put(True)
+        for _ in range(_AHEAD):
+            wanted.put(True)
         try:
             while True:
                 self._refuse_fork()  # whose thread stayed behind, and would be waited for without end
@@ -258,9 +260,11 @@ class Stream:
                 if raw is None:
                     return []
             try:
-                return [make(raw)]
+                made = [make(raw)]
             finally:
                 raw.close()
+            self._raw.begin_next()  # while this one goes to the caller
+            return made
 
     def _check_turn(self, turn: object) -> None:
         if self._turn is not turn:

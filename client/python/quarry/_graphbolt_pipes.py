@@ -155,16 +155,16 @@ class Loader(IterDataPipe):  # type: ignore[misc,type-arg,unused-ignore]
         return self._stream.made_ahead(self._seeds, self._minibatch, shuffle=self._shuffle, ordered=not self._shuffle, number=self._epochs)
 
     def _minibatch(self, raw: Any) -> Any:
-        n_id = torch.empty(raw.node_count, dtype=torch.int64)
-        raw.write_node_ids(n_id.numpy())
-        seeds = n_id[: raw.seed_count]
-        fields: dict[str, Any] = {"seeds": seeds, "seed_nodes": seeds, "input_nodes": n_id}
-        fields["sampled_subgraphs"] = _subgraphs(n_id, raw)
-        labels = raw.labels.copy()
-        if len(labels) > 0:
-            fields["labels"] = torch.from_numpy(labels)
+        fields: dict[str, Any] = {}
         if raw.dim > 0:
             x = torch.empty((raw.node_count, raw.dim), dtype=torch.float32, pin_memory=self._pin_memory)
             raw.gather(x.numpy(), FLOAT32, raw.dim * 4)
             fields["node_features"] = {self._feature: x}
+        n_id = torch.empty(raw.node_count, dtype=torch.int64)
+        raw.write_node_ids(n_id.numpy())
+        seeds = n_id[: raw.seed_count]
+        fields |= {"seeds": seeds, "seed_nodes": seeds, "input_nodes": n_id, "sampled_subgraphs": _subgraphs(n_id, raw)}
+        labels = raw.labels.copy()
+        if len(labels) > 0:
+            fields["labels"] = torch.from_numpy(labels)
         return gb.MiniBatch(**{name: value for name, value in fields.items() if name in _FIELDS})

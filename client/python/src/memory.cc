@@ -16,21 +16,7 @@ namespace {
 constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kPage = 4 << 10;
 
-// NumPy and Torch call the owner of an array when its last view dies.
-template <typename T>
-nb::ndarray<nb::numpy, T> Array(const std::vector<size_t>& shape) {
-  size_t bytes = sizeof(T);
-  for (const size_t side : shape) {
-    if (__builtin_mul_overflow(bytes, side, &bytes)) throw std::bad_alloc();
-  }
-  auto* const block = new RecycledMemory::Block(RecycledMemory::Instance().Take(bytes));
-  const nb::capsule owner(block, [](void* held) noexcept {
-    auto* const owned = static_cast<RecycledMemory::Block*>(held);
-    RecycledMemory::Instance().GiveBack(*owned);
-    delete owned;
-  });
-  return nb::ndarray<nb::numpy, T>(block->data, shape.size(), shape.data(), owner);
-}
+constexpr size_t kRecycledMin = 64 << 10;
 
 }  // namespace
 
@@ -40,6 +26,11 @@ RecycledMemory& RecycledMemory::Instance() {
 }
 
 RecycledMemory::Block RecycledMemory::Take(size_t bytes) {
+  if (bytes < kRecycledMin) {
+    void* const data = std::malloc(bytes + 1);  // of none, too, there is an address
+    if (data == nullptr) throw std::bad_alloc();
+    return {data, bytes};
+  }
   {
     const std::lock_guard lock(mutex_);
     auto best = kept_.end();
@@ -64,6 +55,7 @@ RecycledMemory::Block RecycledMemory::Take(size_t bytes) {
 }
 
 void RecycledMemory::GiveBack(Block block) noexcept {
+  if (block.bytes < kRecycledMin) return std::free(block.data);
   std::list<Block> node;
   try {
     node.push_back(block);
@@ -79,8 +71,7 @@ void RecycledMemory::GiveBack(Block block) noexcept {
 }
 
 void BindMemory(nb::module_& module) {
-  module.def("empty_float32", Array<float>, nb::arg("shape"));
-  module.def("empty_int64", Array<int64_t>, nb::arg("shape"));
+  module.def("empty_float32", RecycledArray<float>, nb::arg("shape"));
 }
 
 }  // namespace quarry::python

@@ -1,13 +1,18 @@
 // Memory of arrays that are made and forgotten batch by batch. A fresh array of tens of MiB costs more in page faults
 // than the rows that are gathered into it, so what a dead array leaves is given to the next of about its size.
 //
-// One for the process, and any thread. What is kept for the next is at most kKept blocks; it is never given back, since
+// One for the process, and any thread. Small blocks come from malloc as ever. What is kept for the next is at most kKept blocks; it is never given back, since
 // arrays may outlive the interpreter's end.
 #pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 
 #include <cstddef>
 #include <list>
 #include <mutex>
+#include <new>
+#include <vector>
 
 namespace quarry::python {
 
@@ -24,11 +29,27 @@ class RecycledMemory {
   void GiveBack(Block block) noexcept;
 
  private:
-  // Enough for x, edge_index and n_id of one batch, which die while the next batch has its own.
-  static constexpr size_t kKept = 4;
+  // Enough for x, edge_index, n_id and e_id of one batch, which die while the next ones have their own.
+  static constexpr size_t kKept = 6;
 
   std::mutex mutex_;
   std::list<Block> kept_;  // the oldest first
 };
+
+// NumPy and Torch call the owner of an array when its last view dies.
+template <typename T>
+nanobind::ndarray<nanobind::numpy, T> RecycledArray(const std::vector<size_t>& shape) {
+  size_t bytes = sizeof(T);
+  for (const size_t side : shape) {
+    if (__builtin_mul_overflow(bytes, side, &bytes)) throw std::bad_alloc();
+  }
+  auto* const block = new RecycledMemory::Block(RecycledMemory::Instance().Take(bytes));
+  const nanobind::capsule owner(block, [](void* held) noexcept {
+    auto* const owned = static_cast<RecycledMemory::Block*>(held);
+    RecycledMemory::Instance().GiveBack(*owned);
+    delete owned;
+  });
+  return nanobind::ndarray<nanobind::numpy, T>(block->data, shape.size(), shape.data(), owner);
+}
 
 }  // namespace quarry::python

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "bindings.h"
+#include "memory.h"
 
 namespace quarry::python {
 namespace {
@@ -69,19 +70,48 @@ void CheckCount(size_t got, size_t wanted, const char* what) {
                                   " elements, not " + std::to_string(wanted)};
 }
 
-// Source and destination of every edge, as local ids: what PyG calls edge_index.
-void EdgeIndex(const Batch& batch,
-               const nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>& out) {
+// What PyG has of a block, in one call, since each costs a trainer's cold caches some 10 us: edge_index (source and
+// destination of every edge, as local ids), n_id, where each seed stands in `sorted` (which has them all), labels,
+// edge ids (None, where there are none), and how many nodes and edges each hop has, the seeds first.
+nb::tuple PygBlock(const Batch& batch, const Flat<const int64_t>& sorted) {
   const UseOf use(batch);
   const quarry_batch_arrays arrays = batch.arrays();
-  CheckCount(out.size(), 2 * arrays.edge_count, "edges");
-  int64_t* const rows = out.data();
-  int64_t* const cols = rows + arrays.edge_count;
-  const nb::gil_scoped_release free;
-  std::copy_n(arrays.indices, arrays.edge_count, rows);
-  for (uint32_t target = 0; target < arrays.target_count; ++target) {
-    std::fill(cols + arrays.indptr[target], cols + arrays.indptr[target + 1], int64_t{target});
+  const auto edge_index = RecycledArray<int64_t>({2, arrays.edge_count});
+  const auto n_id = RecycledArray<int64_t>({arrays.node_count});
+  const auto positions = RecycledArray<int64_t>({arrays.seed_count});
+  std::optional<nb::ndarray<nb::numpy, int64_t>> labels, edge_ids;
+  if (arrays.labels != nullptr) labels = RecycledArray<int64_t>({arrays.seed_count});
+  if (arrays.edge_ids != nullptr) edge_ids = RecycledArray<int64_t>({arrays.edge_count});
+  {
+    const nb::gil_scoped_release free;
+    int64_t* const rows = edge_index.data();
+    int64_t* const cols = rows + arrays.edge_count;
+    std::copy_n(arrays.indices, arrays.edge_count, rows);
+    for (uint32_t target = 0; target < arrays.target_count; ++target) {
+      std::fill(cols + arrays.indptr[target], cols + arrays.indptr[target + 1], int64_t{target});
+    }
+    std::copy_n(arrays.nodes, arrays.node_count, n_id.data());
+    if (labels) std::copy_n(arrays.labels, arrays.seed_count, labels->data());
+    if (edge_ids) std::copy_n(arrays.edge_ids, arrays.edge_count, edge_ids->data());
+    // A binary search of all seeds at once: their loads of a step do not wait for each other.
+    int64_t* const at = positions.data();
+    std::fill_n(at, arrays.seed_count, 0);
+    for (size_t left = sorted.size(); left > 1; left -= left / 2) {
+      const auto half = static_cast<int64_t>(left / 2);
+      const int64_t* const last = sorted.data() + half - 1;
+      for (uint32_t i = 0; i < arrays.seed_count; ++i) at[i] += last[at[i]] < arrays.nodes[i] ? half : 0;
+    }
   }
+  nb::list nodes, edges;
+  nodes.append(arrays.hop_offsets[0]);
+  uint32_t from = 0;
+  for (uint32_t hop = 0; hop < arrays.hop_count; ++hop) {
+    const uint32_t to = arrays.hop_offsets[hop];
+    nodes.append(arrays.hop_offsets[hop + 1] - to);
+    edges.append(arrays.indptr[to] - arrays.indptr[from]);
+    from = to;
+  }
+  return nb::make_tuple(edge_index, n_id, positions, labels, edge_ids, nodes, edges);
 }
 
 void NodeIds(const Batch& batch, const Flat<int64_t>& out) {
@@ -92,43 +122,12 @@ void NodeIds(const Batch& batch, const Flat<int64_t>& out) {
   std::copy_n(arrays.nodes, arrays.node_count, out.data());
 }
 
-// Where each seed stands in `sorted`, which has them all.
-void SeedPositions(const Batch& batch, const Flat<const int64_t>& sorted, const Flat<int64_t>& out) {
-  const UseOf use(batch);
-  const quarry_batch_arrays arrays = batch.arrays();
-  CheckCount(out.size(), arrays.seed_count, "seeds");
-  const nb::gil_scoped_release free;
-  // A binary search of all seeds at once: their loads of a step do not wait for each other.
-  int64_t* const at = out.data();
-  std::fill_n(at, arrays.seed_count, 0);
-  for (size_t left = sorted.size(); left > 1; left -= left / 2) {
-    const auto half = static_cast<int64_t>(left / 2);
-    const int64_t* const last = sorted.data() + half - 1;
-    for (uint32_t i = 0; i < arrays.seed_count; ++i) at[i] += last[at[i]] < arrays.nodes[i] ? half : 0;
-  }
-}
-
 void Gather(const Batch& batch, const Out& out, int element_type, uint64_t row_bytes, uint32_t threads) {
   const UseOf use(batch);
   quarry_batch* const handle = batch.shared->handle.get();
   CheckCount(out.nbytes(), batch.arrays().node_count * row_bytes, "rows, in bytes,");
   const nb::gil_scoped_release free;
   Check(quarry_batch_gather(handle, element_type, out.data(), row_bytes, threads));
-}
-
-// Nodes and edges of each hop, as PyG counts them for trim_to_layer: the seeds, then what each hop found.
-nb::tuple SampledCounts(const Batch& batch) {
-  const quarry_batch_arrays arrays = batch.arrays();
-  nb::list nodes, edges;
-  nodes.append(arrays.hop_offsets[0]);
-  uint32_t from = 0;
-  for (uint32_t hop = 0; hop < arrays.hop_count; ++hop) {
-    const uint32_t to = arrays.hop_offsets[hop];
-    nodes.append(arrays.hop_offsets[hop + 1] - to);
-    edges.append(arrays.indptr[to] - arrays.indptr[from]);
-    from = to;
-  }
-  return nb::make_tuple(nodes, edges);
 }
 
 Batch Sample(const Store& store, const std::string& topology, const Ids& seeds,
@@ -263,6 +262,12 @@ std::optional<Batch> Next(Stream& stream, double timeout_seconds) {
   return Batch{std::move(made)};
 }
 
+void BeginNext(Stream& stream) {
+  const Use use(stream);
+  const nb::gil_scoped_release free;
+  Check(quarry_begin_next(stream.handle->get()));
+}
+
 void CloseStream(Stream& stream) {
   const Use use(stream);
   for (const std::weak_ptr<SharedBatch>& batch : stream.given) {
@@ -337,14 +342,13 @@ void BindBatch(nb::module_& module) {
             return ViewOf<int64_t>(self, arrays.edge_ids, arrays.edge_ids == nullptr ? 0 : arrays.edge_count);
           },
           nb::rv_policy::reference)
-      .def_prop_ro("sampled_counts", SampledCounts)
-      .def("write_edge_index", EdgeIndex, nb::arg("out"))
+      .def("pyg_block", PygBlock, nb::arg("sorted"))
       .def("write_node_ids", NodeIds, nb::arg("out"))
-      .def("write_seed_positions", SeedPositions, nb::arg("sorted"), nb::arg("out"))
       .def("gather", Gather, nb::arg("out"), nb::arg("element_type"), nb::arg("row_bytes"),
            nb::arg("threads") = 0)
       .def_prop_ro("closed", [](const Batch& self) { return self.shared->handle.closed(); })
       .def("close", [](const Batch& self) {
+        if (self.shared->handle.closed()) return;
         if (self.shared->uses > 0) {
           throw Failure{kHeld, "arrays of this batch are still used; it goes with the last of them"};
         }
@@ -375,6 +379,7 @@ void BindStreams(nb::module_& module) {
       .def("start_pass", StartPass, nb::arg("split"), nb::arg("seeds").none(), nb::arg("shuffle"),
            nb::arg("ordered"), nb::arg("number"))
       .def("next", Next, nb::arg("timeout_seconds") = -1.0)
+      .def("begin_next", BeginNext)
       .def("cancel", [](const Stream& self) { quarry_stream_cancel(self.handle->get()); })
       .def("stats", StreamStats)
       .def("close", CloseStream);

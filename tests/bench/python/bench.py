@@ -151,15 +151,6 @@ def forget_cached(file: Path) -> None:
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def read_ahead() -> str:
-    """By the device that has the data, as its kernel states it."""
-    device = os.stat(DATA).st_dev
-    for queue in (f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/{where}queue/read_ahead_kb" for where in ("", "../")):
-        if Path(queue).exists():
-            return f"{int(Path(queue).read_text())} KiB"
-    return "an unknown amount"
-
-
 def loader(pyg: Runner, options: argparse.Namespace) -> bool:
     folder = make_graph(options.nodes)
     print(f"\n## Loader: {options.nodes} nodes x {DIM} float32, batches of 1,024, num_neighbors 10,10; {load()}")
@@ -177,7 +168,6 @@ def epochs(pyg: Runner, dgl: Runner | None, options: argparse.Namespace) -> bool
     print(f"device: {made['random_reads_per_second'] / 1e3:.1f} k row reads/s, {made['sequential_bytes_per_second'] / 1e9:.2f} GB/s in order; plan built in {made['plan_seconds']:.1f} s, {made['plan_bytes'] / 1e9:.2f} GB")
     share = feature_bytes // 10 + BATCHES_IN_FLIGHT * made["batch_bytes"]
     memory = ENGINE_BYTES + made["topology_bytes"] + share
-    print(f"the kernel reads ahead {read_ahead()} of a mapped file")
     print(f"memory: what the run in memory takes without its features, and {share / 2**20:,.0f} MiB: a tenth of the features, and {BATCHES_IN_FLIGHT} batches")
 
     print(f"{'':<36}{'s/epoch':>9}{'slowest to quickest':>22}{'batches timed':>15}{'GB read':>8}{'limit MiB':>10}{'peak MiB':>11}{'load':>7}", flush=True)
@@ -199,9 +189,8 @@ def epochs(pyg: Runner, dgl: Runner | None, options: argparse.Namespace) -> bool
     limit = in_memory["peak_bytes"] - feature_bytes + share
     planned = contender(pyg, "epochs.py", "planned", "Quarry, planned", limit)
     live = contender(pyg, "epochs.py", "live", "Quarry, live", limit)
-    rivals = [contender(pyg, "epochs.py", "mapped", "PyG over a mapped NumPy array", limit, 1)]  # at a large read-ahead minutes a batch
-    rivals.append(contender(pyg, "epochs.py", "mapped-random", "the same, without read-ahead", limit, options.rival_batches))
-    rivals.append(contender(pyg, "epochs.py", "mapped-threads", "the same, and rows by 16 threads", limit, options.rival_batches))
+    rivals = [contender(pyg, "epochs.py", "mapped", "PyG over a mapped NumPy array", limit, options.rival_batches)]
+    rivals.append(contender(pyg, "epochs.py", "mapped-threads", "the same, rows read by 16 threads", limit, options.rival_batches))
     if dgl is None:
         print("GraphBolt is left out: QUARRY_PYTHON_DGL names no interpreter with torch 2.2, dgl 2.1 and torch_geometric")
     else:

@@ -1,11 +1,12 @@
 """One contender of the epochs part, or what they need; the last line is a JSON object.
 
 epochs.py prepare FOLDER EPOCHS
-epochs.py in-memory | planned | live | mapped | mapped-random | mapped-threads FOLDER EPOCHS MEMORY BATCHES
+epochs.py in-memory | planned | live | mapped | mapped-threads FOLDER EPOCHS MEMORY BATCHES
 
 FOLDER has graph.db, topology.db (the same without features) and features.npy. `in-memory` and `mapped` take batches of
-topology.db from Quarry's sampler, and the rows of features.npy, read whole or mapped; `mapped-random` tells the kernel
-not to read ahead (madvise), and `mapped-threads` has 16 threads wait for pages beside. MEMORY: bytes for the engine.
+topology.db from Quarry's sampler, and the rows of features.npy, read whole or mapped. The kernel is told not to read
+ahead (madvise): where it reads 8 MiB ahead of each row, a batch takes minutes. `mapped-threads` has 16 threads wait for
+pages. MEMORY: bytes for the engine.
 BATCHES: only so many of one epoch are timed, behind one that is not, and scaled; 0: all of them, EPOCHS times, of which
 the first is not counted.
 """
@@ -68,10 +69,9 @@ def features_of(name: str, file: Path) -> Callable[[torch.Tensor], torch.Tensor]
         table = torch.from_numpy(np.load(file))
         return lambda n_id: table[n_id]
     array = np.load(file, mmap_mode="c")
-    if name != "mapped":
-        array._mmap.madvise(mmap.MADV_RANDOM)
+    array._mmap.madvise(mmap.MADV_RANDOM)
     mapped = torch.from_numpy(array)
-    if name != "mapped-threads":
+    if name == "mapped":
         return lambda n_id: mapped[n_id]
     pool = ThreadPoolExecutor(THREADS)
 

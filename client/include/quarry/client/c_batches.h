@@ -119,6 +119,9 @@ int quarry_next(quarry_stream* stream, quarry_batch** batch);
  * batch. A thread of the stream's own asks meanwhile, so that freeing a stream, quarry_start_pass and
  * quarry_stream_stats wait for the batch that is under way. */
 int quarry_next_within(quarry_stream* stream, double seconds, quarry_batch** batch);
+/* Since version 1.3: begins the next batch on that thread, and waits for nothing; the call that asks for it then
+ * finds it under way. Not while as many batches are held as quarry_stream_slots says. */
+int quarry_begin_next(quarry_stream* stream);
 /* Since version 1.2, from any thread: the quarry_next_within that waits, or else the next one of this pass,
  * ends at once with QUARRY_CANCELLED. The one after it goes on with the same batch. */
 void quarry_stream_cancel(quarry_stream* stream);

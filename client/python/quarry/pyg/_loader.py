@@ -41,7 +41,7 @@ class Loader:
     first; -1: none), n_id (global ids), batch_size, input_id (positions in input_nodes), num_sampled_nodes and
     num_sampled_edges (for trim_to_layer); with edge_ids also e_id (by column of edge_index, its column in
     db.edges()), which what is packed does not have. edge_attr and the labels of other nodes are not there. Batches
-    are the caller's: they may be kept. One is made ahead, on a thread of Python. Loaders of one database and one kind of batch take turns on one road, so that
+    are the caller's: they may be kept. Two are made ahead, on a thread of Python. Loaders of one database and one kind of batch take turns on one road, so that
     one pass runs at a time.
     """
 
@@ -128,39 +128,21 @@ class Loader:
         torch, Data = _torch()
         pinned = self._device is not None and torch.device(self._device).type == "cuda"
 
-        def empty(*shape: int, made: Any = _quarry.empty_int64) -> Any:
-            if not pinned:
-                return torch.from_numpy(made(shape))
-            return torch.empty(shape, dtype=torch.float32 if made is _quarry.empty_float32 else torch.int64, pin_memory=True)
-
         batch_size, node_count = raw.seed_count, raw.node_count
-        edge_index = empty(2, raw.edge_count)
-        raw.write_edge_index(edge_index.numpy())
-        n_id = empty(node_count)
-        raw.write_node_ids(n_id.numpy())
-        x = None
+        attributes: dict[str, Any] = {"batch_size": batch_size, "num_nodes": node_count}
         if raw.dim > 0:
-            x = empty(node_count, raw.dim, made=_quarry.empty_float32)
+            shape = (node_count, raw.dim)
+            x = torch.empty(shape, pin_memory=True) if pinned else torch.from_numpy(_quarry.empty_float32(shape))
             raw.gather(x.numpy(), FLOAT32, raw.dim * 4, _gather_threads())
-        labels = raw.labels.copy()
-        positions = np.empty(batch_size, np.int64)
-        raw.write_seed_positions(self._sorted, positions)
-        nodes, edges = raw.sampled_counts
-        attributes = {
-            "edge_index": edge_index,
-            "num_nodes": node_count,
-            "n_id": n_id,
-            "batch_size": batch_size,
-            "input_id": torch.from_numpy(positions if self._order is None else self._order[positions]),
-            "num_sampled_nodes": nodes,
-            "num_sampled_edges": edges,
-        }
-        if x is not None:
             attributes["x"] = x
-        if len(labels):
-            attributes["y"] = torch.from_numpy(labels)
-        if self._edge_ids:
-            attributes["e_id"] = torch.from_numpy(raw.edge_ids.copy())
+        edge_index, n_id, positions, labels, edge_ids, nodes, edges = raw.pyg_block(self._sorted)
+        arrays = {"edge_index": edge_index, "n_id": n_id, "y": labels, "e_id": edge_ids}
+        arrays["input_id"] = positions if self._order is None else self._order[positions]
+        for name, array in arrays.items():
+            if array is not None:
+                tensor = torch.from_numpy(array)
+                attributes[name] = tensor.pin_memory() if pinned else tensor
+        attributes["num_sampled_nodes"], attributes["num_sampled_edges"] = nodes, edges
         data = Data()
         # What setting an attribute does in the end, in an eighth of the time.
         data._store._mapping.update(attributes)
@@ -243,8 +225,8 @@ def nodes_of_split(db: Database, split: str) -> npt.NDArray[np.int64]:
 
 @functools.cache
 def _gather_threads() -> int:
-    """Half of the processors: the other half compute, or read for the stream. Four have the memory's whole bandwidth."""
-    return max(1, min(4, len(os.sched_getaffinity(0)) // 2))
+    """Four have the memory's whole bandwidth; the other processors compute."""
+    return min(4, len(os.sched_getaffinity(0)))
 
 
 @functools.cache

@@ -126,13 +126,11 @@ class NeighborSampler(BaseSampler):
         stream_seed = int(torch.randint(2**63 - 1, ()))
         wanted = ids_of(seeds, self.num_nodes, "seeds")
         raw = _quarry.sample(self.db._store, self._topology, wanted, self.num_neighbors, self._direction, stream_seed)
-        edge_index = torch.empty((2, raw.edge_count), dtype=torch.int64)
-        raw.write_edge_index(edge_index.numpy())
-        node = torch.empty(raw.node_count, dtype=torch.int64)
-        raw.write_node_ids(node.numpy())
-        num_nodes, num_edges = raw.sampled_counts
-        edge_ids = raw.edge_ids  # none along other directions
-        edge = torch.from_numpy(edge_ids.copy()) if len(edge_ids) == raw.edge_count else None
+        block, n_id, _, _, edge_ids, num_nodes, num_edges = raw.pyg_block(np.empty(0, np.int64))
+        if edge_ids is None and raw.edge_count == 0:
+            edge_ids = np.empty(0, np.int64)  # else there are none along other directions than "in"
+        node, edge_index = torch.from_numpy(n_id), torch.from_numpy(block)
+        edge = None if edge_ids is None else torch.from_numpy(edge_ids)
         return SamplerOutput(node, edge_index[0], edge_index[1], edge, num_sampled_nodes=num_nodes, num_sampled_edges=num_edges)
 
 
