@@ -14,7 +14,7 @@ fail() {
   exit 1
 }
 
-(cd "$build" && cpack -B "$work/packages" >"$work/log" 2>&1) || { cat "$work/log" >&2; fail "cpack fails"; }
+(cd "$build" && cpack -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip -B "$work/packages" >"$work/log" 2>&1) || { cat "$work/log" >&2; fail "cpack fails"; }
 for package in quarry libquarry-dev; do
   file=$(echo "$work"/packages/${package}_*.deb)
   [ -e "$file" ] || fail "there is no package $package"
