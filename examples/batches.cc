@@ -24,9 +24,10 @@ quarry::Status ReadEpoch(const char* address) {
     seeds += view.seed_count;
     nodes += view.nodes.size();
     edges += view.indices.size();
+    const size_t row_bytes = quarry::RowBytes(view.features.element_type, stream->feature_dim());
     // The seeds come first. Rows are decoded from where they lie: nothing else copies them.
     for (size_t node = 0; node < view.seed_count; node++) {
-      quarry::DecodeRow(view.features.element_type, view.features.Row(node), row);
+      quarry::DecodeRow(view.features.element_type, {view.features.Row(node), row_bytes}, row);
       for (const float value : row) sum += value;
     }
   }
