@@ -26,7 +26,8 @@ _quarry() {
   found=(${found/$'\t'/:})
   if (( $#found )); then _describe quarry found; else _files; fi
 }
-compdef _quarry quarry
+# A file of fpath is this function's body until it runs for the first time.
+if [[ ${funcstack[1]} == _quarry ]]; then _quarry "$@"; else compdef _quarry quarry; fi
 )script";
 
 constexpr std::string_view kFishScript = R"script(# quarry completion fish | source

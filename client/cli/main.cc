@@ -21,6 +21,7 @@
 #include "quarry/base/units.h"
 #include "trace_option.h"
 #include "usage.h"
+#include "version.h"
 
 namespace quarry::cli {
 
@@ -114,7 +115,7 @@ int Main(int argc, char** argv) {
     return ExitCode(hears.code());
   }
   CLI::App app("quarry: a storage engine for the data that graph neural networks train on", "quarry");
-  app.set_version_flag("--version", "quarry " QUARRY_VERSION);
+  app.set_version_flag("--version", kVersionLine);
   app.require_subcommand(1);
   app.fallthrough();  // --config may stand behind the verb
   std::string config_path, trace_path;

@@ -1,16 +1,31 @@
 # What `cmake --install` gives: component `library` (shared libraries, their headers, and how CMake and
-# pkg-config find them) and component `tool` (the command, and SQLite's extension, which nothing links).
+# pkg-config find them) and component `tool` (the command with its man page and completions, and SQLite's extension,
+# which nothing links). Binaries are stripped: what debuggers need is nine tenths of them, and stays in the build.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(QUARRY_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Quarry)
 set(QUARRY_PKGCONFIG_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+option(QUARRY_INSTALL_STRIP "Strip what is installed" ON)
+if(QUARRY_INSTALL_STRIP)
+  install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)" ALL_COMPONENTS)
+endif()
+
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/quarry COMPONENT tool)
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libquarry-dev COMPONENT library)
 if(TARGET quarry-train)
   install(TARGETS quarry-train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
 endif()
 if(TARGET quarry)
   install(TARGETS quarry RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
+  install(FILES ${QUARRY_SHARE}/quarry.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tool)
+  install(FILES ${QUARRY_SHARE}/quarry.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME quarry COMPONENT tool)
+  install(FILES ${QUARRY_SHARE}/quarry.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT tool)
+  # Debian's zsh has no site-functions below /usr in its fpath, and others have no vendor-completions.
+  foreach(QUARRY_ZSH site-functions vendor-completions)
+    install(FILES ${QUARRY_SHARE}/quarry.zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/${QUARRY_ZSH} RENAME _quarry COMPONENT tool)
+  endforeach()
 endif()
 if(TARGET quarry_sqlite)
   install(TARGETS quarry_sqlite LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/quarry COMPONENT tool)

@@ -84,7 +84,7 @@ Status FeatureBuffer::WaitForAdmission(std::span<const NodeId> nodes) {
   if (nodes.size() > options_.slot_count) {
     return MakeStatus(Code::kOutOfBudget,
                       "a batch of {} input nodes needs {} of feature rows, the feature buffer holds {} ({}): "
-                      "raise --memory by at least {}, or lower --batch-size or --fanout",
+                      "raise the memory budget by at least {}, or lower the batch size or the fanouts",
                       nodes.size(), FormatBytes(nodes.size() * options_.slot_bytes), options_.slot_count,
                       FormatBytes(options_.slot_count * options_.slot_bytes),
                       FormatBytes((nodes.size() - options_.slot_count) * options_.slot_bytes));

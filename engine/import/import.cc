@@ -58,7 +58,8 @@ class Importer {
  private:
   Status CheckOptions() const {
     if (options_.memory_bytes < kImportBytesMin) {
-      return MakeStatus(Code::kOutOfBudget, "--memory {} is too little for an import; the least is {}",
+      return MakeStatus(Code::kOutOfBudget,
+                        "a memory budget of {} is too little for an import; the least is {}",
                         FormatBytes(options_.memory_bytes), FormatBytes(kImportBytesMin));
     }
     if (options_.undirected && options_.add_reverse) {

@@ -146,7 +146,7 @@ Status ImportSplits(ImportTarget& target, IntReader* train, IntReader* valid, In
   const uint64_t need_bytes = node_count / 4 + 1 + kImportBufferBytes;
   if (need_bytes > target.options.memory_bytes) {
     return MakeStatus(Code::kOutOfBudget,
-                      "--memory {} is too little for the splits of {} nodes; the least is {} bytes",
+                      "a memory budget of {} is too little for the splits of {} nodes; the least is {} bytes",
                       FormatBytes(target.options.memory_bytes), node_count, need_bytes);
   }
   SplitMap map(node_count);

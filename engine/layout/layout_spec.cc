@@ -17,12 +17,11 @@ Status CheckSpec(const LayoutSpec& spec) {
   if (!IsLayoutName(spec.name)) {
     return MakeStatus(Code::kUsage, "layout name \"{}\": letters, digits, - and _ are allowed", spec.name);
   }
-  if (spec.road.batch_size == 0)
-    return Status(Code::kUsage, "--batch-size 0: a batch needs at least one seed");
-  if (spec.threads == 0) return Status(Code::kUsage, "--threads 0: packing needs at least one thread");
-  if (spec.epochs == 0) return Status(Code::kUsage, "--epochs-planned 0: a layout holds at least one epoch");
+  if (spec.road.batch_size == 0) return Status(Code::kUsage, "batch size 0: a batch needs at least one seed");
+  if (spec.threads == 0) return Status(Code::kUsage, "0 threads: packing needs at least one thread");
+  if (spec.epochs == 0) return Status(Code::kUsage, "0 epochs: a layout holds at least one epoch");
   if (spec.hash_functions > 64) {
-    return MakeStatus(Code::kUsage, "--hash-functions {}: at most 64", spec.hash_functions);
+    return MakeStatus(Code::kUsage, "{} hash functions: at most 64", spec.hash_functions);
   }
   return Status::Ok();
 }

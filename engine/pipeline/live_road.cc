@@ -107,7 +107,7 @@ class LiveRoadImpl final : public LiveRoad {
 
 Status LiveRoadImpl::CheckOptions() const {
   if (options_.spec.batch_size == 0)
-    return Status(Code::kUsage, "--batch-size 0: a batch needs at least one seed");
+    return Status(Code::kUsage, "batch size 0: a batch needs at least one seed");
   if (options_.spec.seed_order != SeedOrder::kRandom) {
     return Status(Code::kUsage, "a live road takes its seeds in random order; others are planned: layouts");
   }
@@ -248,7 +248,7 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
   if (probe.status().code() != Code::kInvalidArgument) return probe;
   return MakeStatus(Code::kOutOfBudget,
                     "one batch of {} seeds with fanouts {} is larger than the {} that are left of the memory "
-                    "budget of {} can hold: raise --memory, or lower --batch-size or --fanout",
+                    "budget of {} can hold: raise it, or lower the batch size or the fanouts",
                     options_.spec.batch_size, fmt::join(options_.spec.fanouts, ","),
                     FormatBytes(entries_max * ProbedEntryBytes()), FormatBytes(budget_.limit_bytes()));
 }

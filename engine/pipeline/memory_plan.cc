@@ -76,8 +76,8 @@ Result<LiveRoadPlan> DivideMemory(const MemoryDemand& demand) {
   const uint64_t least_mib = CeilDiv(demand.other_bytes + least_bytes, kMiB);
   return MakeStatus(
       Code::kOutOfBudget,
-      "one batch of up to {} input nodes ({} of rows) with a cache of {} needs --memory {}MiB, the "
-      "budget is {}: raise --memory, or lower --cache, --batch-size or --fanout",
+      "one batch of up to {} input nodes ({} of rows) with a cache of {} needs a memory budget of {}MiB, "
+      "the budget is {}: raise it, or lower the cache, the batch size or the fanouts",
       demand.rows_of_batches.front(), FormatBytes(demand.rows_of_batches.front() * demand.slot_bytes),
       FormatBytes(demand.cache_bytes), least_mib, FormatBytes(demand.available_bytes + demand.other_bytes));
 }

@@ -31,19 +31,16 @@ export PKG_CONFIG_PATH=$lib/pkgconfig LD_LIBRARY_PATH=$lib
 # The library shows only the names of the interface: quarry_*, and what the installed headers declare.
 ! nm -DC --defined-only "$lib/libquarry.so.0" | cut -d' ' -f3- | grep -vE '^quarry(_|::)' || fail "libquarry shows these"
 
-# The examples of the manual are programs: ```cpp and ```c blocks.
+# The examples of the manual and of README.md are programs: ```cpp and ```c blocks.
 awk -v out="$work/example" '/^```(cpp|c)$/ { f = out (++n) ($0 == "```c" ? ".c" : ".cc"); next } /^```/ { f = "" } f { print > f }' \
-  "$root/docs/client.md"
+  "$root/docs/client.md" "$root/README.md"
 examples=$(find "$work" -maxdepth 1 -name 'example*' | paste -sd';')
 [ -n "$examples" ] || fail "docs/client.md has no examples"
 
-# Whoever reads README.md's examples finds the headers that they include.
-for header in $(sed -n '/^```c/,/^```$/s/^#include "\(.*\)"$/\1/p' "$root/README.md"); do
-  [ -e "$work/moved/include/$header" ] || fail "README.md includes $header, which is not installed"
-done
-
 cmake -S "$here/outside" -B "$work/outside" -DCMAKE_PREFIX_PATH="$work/moved" -DEXAMPLES="$examples" >"$work/configure.log"
 cmake --build "$work/outside" -j2 >"$work/build.log" || { cat "$work/build.log" >&2; fail "the outside project does not build"; }
+cmake -S "$root/examples" -B "$work/examples" -DCMAKE_PREFIX_PATH="$work/moved" >"$work/configure.log"
+cmake --build "$work/examples" -j2 >"$work/build.log" || { cat "$work/build.log" >&2; fail "the examples do not build"; }
 for package in quarry quarry-remote; do
   # shellcheck disable=SC2046
   c++ -std=c++20 $(pkg-config --cflags "$package") "$here/outside/counts.cc" $(pkg-config --libs "$package") -o "$work/pc_$package"
@@ -93,4 +90,29 @@ done
 for program in outside/counts_cc_quarry outside/counts_cc_remote outside/counts_c_remote pc_quarry-remote pc_c_quarry-remote; do
   same "$work/$program" "unix:$work/run/q.sock"
 done
+
+# The examples: what they print follows from the database, a folder's as a server's.
+said() {  # PATTERN PROGRAM ADDRESS: all that it prints, its lines joined by blanks, is of the pattern
+  local got
+  got=$("$work/examples/$2" "$3" | paste -sd' ') || fail "examples/$2 $3 ended with $?"
+  grep -qxE "$1" <<<"$got" || fail "examples/$2 $3 says: $got"
+}
+number='-?[0-9.e+-]+'
+epoch=$(env -u LD_LIBRARY_PATH "$quarry" sql --csv "unix:$work/run/q.sock" "SELECT count(*) FROM nodes WHERE split = 'train'" | tail -n 1)
+said ".* $epoch seeds; .*" batches_cc "unix:$work/run/q.sock"
+kill "$server" && wait "$server" || true
+server=
+said "[0-9]+ batches, $epoch seeds; $number nodes and $number edges a seed; features of seeds sum to $number" batches_cc "$work/db"
+said "[0-9]+ batches, $epoch seeds, [0-9]+ rows gathered" batches_c "$work/db"
+first() {
+  "$quarry" sql --csv "$work/db" "SELECT vec_to_json(vec_slice(feature, 0, 1)) FROM features WHERE id = $1" | tail -n 1 | tr -d '"[]'
+}
+three=$(first 3) five=$(first 5)
+said "node 3: 16 floats, .*" rows_cc "$work/db"
+awk -v a="$three" -v b="$(first 3)" 'BEGIN { exit !(a != 0 && b == 2 * a) }' || fail "rows.cc made $(first 3) of $three"
+said "node 5: 16 floats, .*" rows_c "$work/db"
+awk -v a="$five" -v b="$(first 5)" 'BEGIN { exit !(a != 0 && b == -a) }' || fail "rows.c made $(first 5) of $five"
+hub=$("$quarry" sql --csv "$work/db" "SELECT id FROM nodes ORDER BY in_degree DESC, id LIMIT 1" | tail -n 1)
+said "node $hub: in-degree [0-9]+, split [a-z]+ now: valid" sql_cc "$work/db"
+[ "$("$quarry" sql --csv "$work/db" "SELECT split FROM nodes WHERE id = $hub" | tail -n 1)" = valid ] || fail "sql.cc committed nothing"
 echo "installed: ok"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Holds the screens of a document against what the commands in them print.
 
-A screen is a fenced block of ```console: lines that begin with "$ " are run by a shell, one folder for the whole
-document, with `quarry` on the PATH; what stands below each is its output, stderr included. Figures that differ from run
+A screen is a fenced block of ```console: lines that begin with "$ " (and "> ", which continue them) are run by a shell,
+one folder for the whole document, with `quarry` on the PATH; what stands below each is its output, stderr included. Figures that differ from run
 to run (times, rates, memory, dates, free space) are compared as "#"; "..." on a line of its own stands for lines left out.
 
     screens.py BINARY DOCUMENT            exit 1 and a diff where they differ
@@ -54,6 +54,8 @@ def commands_of(screen):
     for line in screen.splitlines():
         if line.startswith("$ "):
             commands.append((line[2:], []))
+        elif commands and line.startswith("> ") and not commands[-1][1]:
+            commands[-1] = (f"{commands[-1][0]}\n{line[2:]}", [])
         elif commands:
             commands[-1][1].append(line)
         else:

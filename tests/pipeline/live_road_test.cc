@@ -327,7 +327,7 @@ TEST_F(LiveRoadTest, ABatchFarLargerThanThoseProbedIsRefusedWithWhatItNeeds) {
     if (!batch.ok()) break;
     ASSERT_TRUE(*batch) << "the pass ended without the refusal";
   }
-  EXPECT_THAT(status, IsStatus(Code::kOutOfBudget, HasSubstr("raise --memory by at least")));
+  EXPECT_THAT(status, IsStatus(Code::kOutOfBudget, HasSubstr("raise the memory budget by at least")));
   EXPECT_EQ(stream->Next().status().message(), status.message()) << "it comes back at every call";
 }
 
