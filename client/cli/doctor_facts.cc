@@ -55,16 +55,6 @@ std::set<std::string> ProcessorFlags() {
   return {};
 }
 
-std::string FindProgram(const std::string& name) {
-  const char* const folders = std::getenv("PATH");
-  std::istringstream list(folders == nullptr ? "" : folders);
-  for (std::string folder; std::getline(list, folder, ':');) {
-    const std::string path = folder + "/" + name;
-    if (!folder.empty() && access(path.c_str(), X_OK) == 0) return path;
-  }
-  return "";
-}
-
 // The mount with the longest path that leads to `path`, the last of several at one place.
 std::string FileSystemOf(const std::string& path) {
   const std::unique_ptr<FILE, int (*)(FILE*)> mounts(setmntent("/proc/self/mounts", "r"), endmntent);
@@ -117,6 +107,16 @@ void TryDirect(PlaceFacts& facts) {
 }
 
 }  // namespace
+
+std::string FindProgram(const std::string& name) {
+  const char* const folders = std::getenv("PATH");
+  std::istringstream list(folders == nullptr ? "" : folders);
+  for (std::string folder; std::getline(list, folder, ':');) {
+    const std::string path = folder + "/" + name;
+    if (!folder.empty() && access(path.c_str(), X_OK) == 0) return path;
+  }
+  return "";
+}
 
 MachineFacts AskMachine() {
   MachineFacts facts;

@@ -10,6 +10,9 @@ namespace quarry::cli {
 
 MachineFacts AskMachine();
 
+// The path of a program; empty where none of this name is on the PATH.
+std::string FindProgram(const std::string& name);
+
 // Asks about a folder; makes a nameless file in it and leaves nothing behind. kNotFound when there is none.
 Result<PlaceFacts> AskPlace(const std::string& path);
 

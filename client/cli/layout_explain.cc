@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "cache_curve.h"
 #include "cli.h"
 #include "option_values.h"
 #include "print_json.h"
@@ -14,6 +13,7 @@
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 #include "quarry/layout/cost_model.h"
+#include "quarry/layout/trace_statistics.h"
 
 namespace quarry::cli {
 namespace {
@@ -269,20 +269,37 @@ Result<std::vector<CacheSize>> ParseSizes(const ExplainArguments& arguments,
   return sizes;
 }
 
-struct Curve : CacheCurve {
+// What every cache policy finds in memory at every size.
+struct Curve {
   std::vector<CacheSize> sizes;
+  TraceStatistics statistics;
+  std::vector<HitRatio> hits;  // by size, then by policy as in kAllPolicies
 };
 
+// Draws on the database's budget while it runs.
 Result<Curve> MeasureCurve(Opened& opened, const ExplainArguments& arguments) {
+  Database& database = *opened.database;
+  const uint64_t node_count = database.manifest()->node_count;
   Curve curve;
   QUARRY_TRY(curve.sizes, ParseSizes(arguments, opened.directory()));
-  CacheCurveOptions options = {.batch_nodes_max = opened.directory().nodes_max(),
-                               .threads = ProcessorCount(),
-                               .scratch_path = ScratchPath(opened.database->store())};
+  QUARRY_TRY(const std::vector<uint32_t> degrees,
+             CountUses(database.store(), database.budget(), opened.record()));
+  HitCurveOptions options = {
+      .degrees = degrees, .threads = ProcessorCount(), .scratch_path = ScratchPath(database.store())};
   for (const CacheSize& size : curve.sizes) options.cache_rows.push_back(size.rows);
+  constexpr uint64_t kBytesPerNode = 2 * sizeof(uint32_t);  // degrees, uses
+  QUARRY_TRY(const MemoryBudget::Reservation reservation,
+             database.budget().Reserve(HitCurveBytes(options, node_count, opened.directory().nodes_max()) +
+                                           node_count * kBytesPerNode,
+                                       "simulating caches"));
   ProgressBar bar;
-  QUARRY_TRY(static_cast<CacheCurve&>(curve),
-             MeasureCacheCurve(*opened.database, opened.record(), *opened.trace, options, bar.AsFunction()));
+  {
+    const ScopedSpan span("count uses");
+    QUARRY_TRY(curve.statistics, MeasureTrace(*opened.trace, node_count, bar.AsFunction()));
+  }
+  const ScopedSpan span("simulate caches");
+  QUARRY_TRY(curve.hits,
+             MeasureHitCurve(database.backend(), *opened.trace, curve.statistics, options, bar.AsFunction()));
   return curve;
 }
 

@@ -2,53 +2,50 @@
 #include "plot.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "plot_json.h"
-#include "plot_picture.h"
+#include "quarry/format/road_spec.h"
 
 namespace quarry::cli {
 namespace {
 
-struct PlotArguments {
-  std::vector<std::string> paths;
-  std::string output;
-};
+constexpr size_t kCurveColours = std::size(kColours) - 1;
+constexpr int kDashes[] = {1, 2, 4};  // come after all colours
+constexpr size_t kCurvesMax = kCurveColours * std::size(kDashes);
+
+using Points = std::vector<std::pair<double, double>>;
+
+// Points mark the measurements where they are not too many.
+Picture::Look CurveLook(const std::string& name, size_t curve, size_t points) {
+  return {name,
+          fmt::format("with linespoints lc rgb '{}' dt {} lw 2 pt 7 ps 0.5 pointinterval {}",
+                      kColours[curve % kCurveColours], kDashes[curve / kCurveColours], 1 + points / 25)};
+}
+
+std::string RowsOf(const Points& points) {
+  std::string rows;
+  for (const auto& [x, y] : points) rows += fmt::format("{} {}\n", x, y);
+  return rows;
+}
 
 // ---- training: loss and validation by epoch, of runs as `quarry train --json` prints them
 
-// What is drawn where a run has it: loss always, then what the run is validated by.
-struct TrainingField {
-  const char *name, *label;
-};
-constexpr TrainingField kTrainingFields[] = {{"loss", "training loss"},
-                                             {"valid_accuracy", "validation accuracy"},
-                                             {"valid_auc", "validation AUC"},
-                                             {"valid_mrr", "validation MRR (filtered)"}};
+// A panel for each of these that a run has: loss always, then what the run is validated by.
+constexpr std::pair<const char*, const char*> kTrainingPanels[] = {
+    {"loss", "training loss"},
+    {"valid_accuracy", "validation accuracy"},
+    {"valid_auc", "validation AUC"},
+    {"valid_mrr", "validation MRR (filtered)"}};
 
-Result<Points> ReadCurve(const std::vector<JsonObject>& run, const std::string& field) {
+Result<Points> ReadCurve(const std::vector<JsonObject>& run, const char* field) {
   Points curve;
   for (const JsonObject& object : run) {
     if (object.value.contains("summary")) continue;
-    QUARRY_TRY(const double epoch, object.Number("epoch"));
+    QUARRY_TRY(const double epoch, object.Get<double>("epoch"));
     QUARRY_TRY(const std::optional<double> value, object.NumberIfAny(field));
     if (value) curve.emplace_back(epoch, *value);
   }
   return curve;
-}
-
-// A tic an epoch where they are few: gnuplot would put some between them.
-std::string EpochAxis(const std::vector<Points>& curves) {
-  double first = HUGE_VAL, last = -HUGE_VAL;
-  for (const Points& curve : curves) {
-    for (const auto& [epoch, value] : curve) {
-      first = std::min(first, epoch);
-      last = std::max(last, epoch);
-    }
-  }
-  const double room = std::max(0.5, (last - first) / 50);
-  return fmt::format("set xrange [{}:{}]\nset xtics {}\n", first - room, last + room,
-                     last - first <= 12 ? "1" : "autofreq");
 }
 
 Result<Picture> ComposeTraining(const std::vector<std::string>& paths) {
@@ -58,182 +55,176 @@ Result<Picture> ComposeTraining(const std::vector<std::string>& paths) {
   Picture picture{.title = "Training"};
   std::vector<std::vector<JsonObject>> runs;
   for (const std::string& path : paths) {
-    picture.legend.push_back({path, CurveLook(runs.size())});
     QUARRY_TRY(std::vector<JsonObject> run, ReadObjects(path));
+    picture.looks.push_back(CurveLook(path, runs.size(), run.size()));
     runs.push_back(std::move(run));
   }
-  for (const auto& [name, label] : kTrainingFields) {
-    Panel panel{.x_label = "epoch", .y_label = label};
-    std::vector<Points> curves;
+  for (const auto& [field, label] : kTrainingPanels) {
+    Picture::Panel panel{.x_label = "epoch", .y_label = label};
+    Points all;
     for (size_t i = 0; i < runs.size(); ++i) {
-      QUARRY_TRY(Points curve, ReadCurve(runs[i], name));
+      QUARRY_TRY(const Points curve, ReadCurve(runs[i], field));
       if (curve.empty() && picture.panels.empty()) {
         return MakeStatus(Code::kInvalidArgument,
                           "{}: no epoch with a loss; `quarry train --json` prints one a line", paths[i]);
       }
-      panel.series.push_back(CurveSeries(i, curve));
-      curves.push_back(std::move(curve));
+      panel.series.push_back({i, RowsOf(curve)});
+      all.insert(all.end(), curve.begin(), curve.end());
     }
-    if (std::ranges::all_of(curves, [](const Points& curve) { return curve.empty(); })) continue;
-    panel.axes = EpochAxis(curves);
+    if (all.empty()) continue;
+    // A tic an epoch where they are few: gnuplot would put some between them.
+    const double first = std::ranges::min(all).first, last = std::ranges::max(all).first;
+    const double room = std::max(0.5, (last - first) / 50);
+    panel.axes = fmt::format("set xrange [{}:{}]\nset xtics {}", first - room, last + room,
+                             last - first <= 12 ? "1" : "autofreq");
     picture.panels.push_back(std::move(panel));
   }
   if (picture.panels.size() > 1) picture.width = 560 * static_cast<int>(picture.panels.size());
   return picture;
 }
 
-// ---- explain: seconds of reading an epoch, predicted beside measured, of `quarry layout explain --json` and
-// of runs from a layout as `quarry train --json` prints them
+// ---- explain: seconds of reading an epoch, predicted beside measured, of `quarry layout explain --json`
 
-constexpr size_t kBarsMax = 100;
-
-// A way of reading an epoch, or a run. Seconds an epoch.
-struct Bar {
+// A way of reading an epoch. Seconds an epoch.
+struct Reading {
   std::string label;
   double predicted = 0;
   double packing = 0;  // an epoch's share of what is paid once
   std::optional<double> measured;
 };
 
-struct Bars {
-  std::vector<Bar> bars;
-  double epochs = 0;  // over which packing is spread; 0: nothing is packed here
-};
-
 // The ways of reading that `layout explain` compares; what was measured stands beside the layout's own.
-Status AddLayout(const JsonObject& explained, const std::string& prefix, Bars& all) {
-  QUARRY_TRY(all.epochs, explained.Number("epochs"));
+Status AddLayout(const JsonObject& explained, const std::string& prefix, std::vector<Reading>& readings) {
   QUARRY_TRY(const std::vector<JsonObject> ways, explained.Objects("paths"));
   const nlohmann::json own = explained.value.value("predicted", nlohmann::json());
   const JsonObject measured{explained.value.value("measured", nlohmann::json()), explained.place};
   for (const JsonObject& way : ways) {
-    QUARRY_TRY(const std::string path, way.Text("path"));
-    QUARRY_TRY(const std::string policy, way.Text("policy"));
-    Bar bar{.label = prefix + path + ", " + policy};
-    QUARRY_TRY(bar.predicted, way.Number("seconds_per_epoch"));
-    QUARRY_TRY(const double amortised, way.Number("amortised_seconds_per_epoch"));
-    bar.packing = std::max(0.0, amortised - bar.predicted);
-    const bool is_own = own.is_object() && own.value("path", nlohmann::json()) == way.value["path"] &&
-                        own.value("policy", nlohmann::json()) == way.value["policy"];
-    if (is_own && measured.value.is_object()) {
-      QUARRY_TRY(bar.measured, measured.Number("seconds_per_epoch"));
-    }
-    all.bars.push_back(std::move(bar));
+    QUARRY_TRY(const auto path, way.Get<std::string>("path"));
+    QUARRY_TRY(const auto policy, way.Get<std::string>("policy"));
+    QUARRY_TRY(const double predicted, way.Get<double>("seconds_per_epoch"));
+    QUARRY_TRY(const double amortised, way.Get<double>("amortised_seconds_per_epoch"));
+    readings.push_back({.label = fmt::format("{}{}, {}", prefix, path, policy),
+                        .predicted = predicted,
+                        .packing = std::max(0.0, amortised - predicted)});
+    if (way.value != own || measured.value.is_null()) continue;
+    QUARRY_TRY(readings.back().measured, measured.Get<double>("seconds_per_epoch"));
   }
-  return Status::Ok();
-}
-
-// A run from a layout: what the layout promised, and what its epochs took on average.
-Status AddRun(const std::string& path, const std::vector<JsonObject>& objects, Bars& all) {
-  Bar bar{.label = path};
-  double seconds = 0, epochs = 0;
-  for (const JsonObject& object : objects) {
-    if (object.value.contains("summary")) continue;
-    QUARRY_TRY(const std::optional<double> predicted, object.NumberIfAny("predicted_seconds"));
-    if (!predicted) {
-      return MakeStatus(
-          Code::kInvalidArgument,
-          "{}: no \"predicted_seconds\": only training from a layout (`quarry train --plan`) and "
-          "`quarry layout explain --json` tell what was predicted",
-          object.place);
-    }
-    bar.predicted = *predicted;
-    QUARRY_TRY(const double epoch_seconds, object.Number("extract_seconds"));
-    seconds += epoch_seconds;
-    epochs++;
-  }
-  if (epochs == 0) return MakeStatus(Code::kInvalidArgument, "{}: no epoch in it", path);
-  bar.measured = seconds / epochs;
-  all.bars.push_back(std::move(bar));
   return Status::Ok();
 }
 
 // Bars lie on their side, so that their names can be read.
-Picture PictureOf(const Bars& all) {
+Picture PictureOf(const std::vector<Reading>& readings, double epochs) {
   constexpr double kHalf = 0.36;  // of a row's height
-  std::string predicted, packing, measured, seconds;
+  std::string predicted, packing, measured, texts;
   std::vector<std::string> names;
   double longest = 0;
-  for (const Bar& bar : all.bars) {
+  for (const Reading& bar : readings) {
     const double end = bar.predicted + bar.packing;
     const auto row = static_cast<double>(names.size());
-    const double low = row - kHalf;
     const double high = bar.measured ? row : row + kHalf;  // alone, a bar takes the place of both
-    predicted += BoxRow(0, bar.predicted, low, high);
-    if (bar.packing > 0) packing += BoxRow(bar.predicted, end, low, high);
-    seconds += fmt::format("{} {}\n", end, (low + high) / 2);
+    predicted += BoxRow(0, bar.predicted, row - kHalf, high);
+    if (bar.packing > 0) packing += BoxRow(bar.predicted, end, row - kHalf, high);
+    texts += fmt::format("{} {}\n", end, (row - kHalf + high) / 2);
     if (bar.measured) {
       measured += BoxRow(0, *bar.measured, row, row + kHalf);
-      seconds += fmt::format("{} {}\n", *bar.measured, row + kHalf / 2);
+      texts += fmt::format("{} {}\n", *bar.measured, row + kHalf / 2);
     }
     names.push_back(bar.label);
     longest = std::max({longest, end, bar.measured.value_or(0)});
   }
   Picture picture{.title = "Reading an epoch: predicted and measured",
                   .width = 1000,
-                  .height = 110 + 44 * static_cast<int>(all.bars.size())};
-  Panel panel{
+                  .height = 110 + 44 * static_cast<int>(readings.size())};
+  Picture::Panel panel{
       .x_label = "seconds an epoch",
       .axes = fmt::format("set xrange [0:{}]\n{}", longest > 0 ? 1.12 * longest : 1, NamedRows(names))};
-  const auto add = [&](const std::string& name, const std::string& rows, std::string_view colour) {
+  const auto add = [&](const std::string& name, const std::string& style, const std::string& rows) {
     if (rows.empty()) return;
-    picture.legend.push_back({name, BoxLook(colour)});
-    panel.series.push_back({rows, BoxLook(colour)});
+    panel.series.push_back({picture.looks.size(), rows});
+    picture.looks.push_back({name, style});
   };
-  add("predicted", predicted, kColours[0]);
-  add(fmt::format("packing, spread over {} epochs", all.epochs), packing, "#9CC9E3");
-  add("measured", measured, kColours[1]);
-  panel.series.push_back(
-      {seconds, "using 1:2:(sprintf('%.3g s', $1)) with labels left offset 0.5,0 tc rgb '#303030'"});
+  add("predicted", BoxStyle(kColours[0]), predicted);
+  add(fmt::format("packing, spread over {} epochs", epochs), BoxStyle("#9CC9E3"), packing);
+  add("measured", BoxStyle(kColours[1]), measured);
+  add("", "using 1:2:(sprintf('%.3g s', $1)) with labels left offset 0.5,0 tc rgb '#303030'", texts);
   picture.panels.push_back(std::move(panel));
   return picture;
 }
 
 Result<Picture> ComposeExplain(const std::vector<std::string>& paths) {
-  Bars all;
+  constexpr size_t kBarsMax = 100;
+  std::vector<Reading> readings;
+  double epochs = 0;  // over which packing is spread
   for (const std::string& path : paths) {
     QUARRY_TRY(const std::vector<JsonObject> objects, ReadObjects(path));
-    QUARRY_RETURN_IF_ERROR(objects.front().value.contains("paths")
-                               ? AddLayout(objects.front(), paths.size() > 1 ? path + ": " : "", all)
-                               : AddRun(path, objects, all));
+    QUARRY_TRY(epochs, objects.front().Get<double>("epochs"));
+    QUARRY_RETURN_IF_ERROR(AddLayout(objects.front(), paths.size() > 1 ? path + ": " : "", readings));
   }
-  if (!all.bars.empty() && all.bars.size() <= kBarsMax) return PictureOf(all);
+  if (!readings.empty() && readings.size() <= kBarsMax) return PictureOf(readings, epochs);
   return MakeStatus(Code::kInvalidArgument, "{}: {} bars, and a picture has 1 to {}", paths.front(),
-                    all.bars.size(), kBarsMax);
+                    readings.size(), kBarsMax);
+}
+
+// ---- cache: hit ratio by memory and policy, as `quarry layout trace --json` prints them
+
+Result<Picture> ComposeCache(const std::string& path) {
+  QUARRY_TRY(const std::vector<JsonObject> objects, ReadObjects(path));
+  const JsonObject& traced = objects.front();
+  QUARRY_TRY(const double nodes, traced.Get<double>("nodes"));
+  QUARRY_TRY(const std::vector<JsonObject> sizes, traced.Objects("hit_ratios"));
+  if (sizes.empty() || nodes <= 0) {
+    return MakeStatus(Code::kInvalidArgument, "{}: {} nodes and {} sizes of memory: nothing to draw",
+                      traced.place, nodes, sizes.size());
+  }
+  Picture picture{.title = "Rows found in memory, by what memory holds"};
+  Picture::Panel panel{.x_label = "memory (% of the rows)",
+                       .y_label = "hit ratio (share of the accesses)",
+                       .axes = "set xrange [0:*]\nset yrange [0:1]"};
+  // The first is `none`, whose ratio is 0; the last misses least, and comes first.
+  static_assert(kAllPolicies[0] == PolicyKind::kNone);
+  for (size_t policy = std::size(kAllPolicies) - 1; policy > 0; --policy) {
+    const std::string name(NameOf(kAllPolicies[policy]));
+    Points curve;
+    for (const JsonObject& size : sizes) {
+      QUARRY_TRY(const double rows, size.Get<double>("cache_rows"));
+      QUARRY_TRY(const double ratio, size.Get<double>(name.c_str()));
+      curve.emplace_back(100 * rows / nodes, ratio);
+    }
+    std::ranges::sort(curve);
+    panel.series.push_back({picture.looks.size(), RowsOf(curve)});
+    picture.looks.push_back(CurveLook(name, picture.looks.size(), curve.size()));
+  }
+  picture.panels.push_back(std::move(panel));
+  return picture;
 }
 
 // ---- the verbs
 
-struct Kind {
-  const char *name, *description, *input, *input_description, *example;
-  Result<Picture> (*compose)(const std::vector<std::string>& paths);
-};
-constexpr Kind kKinds[] = {
-    {"training", "loss and validation by epoch, of one run or several", "RUN.json",
-     "what `quarry train --json` printed", "quarry plot training live.json planned.json -o runs.svg",
-     ComposeTraining},
-    {"explain", "seconds of reading an epoch, predicted beside measured", "FILE.json",
-     "what `quarry layout explain --json` printed, or `quarry train --plan --json`",
-     "quarry layout explain db/ --json | quarry plot explain /dev/stdin -o layout.svg", ComposeExplain}};
+void AddPlotTraining(CLI::App& plot, Action& action) {
+  auto paths = std::make_shared<std::vector<std::string>>();
+  CLI::App* const verb = AddKind(plot, "training", "loss and validation by epoch, of one run or several",
+                                 action, [paths] { return ComposeTraining(*paths); });
+  verb->add_option("RUN.json", *paths, "what `quarry train --json` printed")->required();
+  verb->footer("Example: quarry plot training live.json planned.json -o runs.svg");
+}
 
-void AddKind(CLI::App& plot, const Kind& kind, Action& action) {
-  auto arguments = std::make_shared<PlotArguments>();
-  CLI::App* const verb = plot.add_subcommand(kind.name, kind.description);
-  verb->add_option(kind.input, arguments->paths, kind.input_description)->required();
-  AddOutput(*verb, arguments->output);
-  verb->footer(std::string("Example: ") + kind.example);
-  verb->callback([arguments, &kind, &action] {
-    action = [arguments, &kind] {
-      return DrawPicture(arguments->output, [&] { return kind.compose(arguments->paths); });
-    };
-  });
+void AddPlotExplain(CLI::App& plot, Action& action) {
+  auto paths = std::make_shared<std::vector<std::string>>();
+  CLI::App* const verb = AddKind(plot, "explain", "seconds of reading an epoch, predicted beside measured",
+                                 action, [paths] { return ComposeExplain(*paths); });
+  verb->add_option("FILE.json", *paths, "what `quarry layout explain --json` printed")->required();
+  verb->footer("Example: quarry layout explain db/ --json | quarry plot explain /dev/stdin -o layout.svg");
+}
+
+void AddPlotCache(CLI::App& plot, Action& action) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* const verb = AddKind(plot, "cache", "hit ratio by memory and policy", action,
+                                 [path] { return ComposeCache(*path); });
+  verb->add_option("TRACE.json", *path, "what `quarry layout trace --json` printed")->required();
+  verb->footer("Example: quarry layout trace db/ --json | quarry plot cache /dev/stdin -o cache.svg");
 }
 
 }  // namespace
-
-void AddOutput(CLI::App& verb, std::string& path) {
-  verb.add_option("-o,--output", path, "the picture: FILE.svg or FILE.png")->type_name("FILE")->required();
-}
 
 void AddPlot(CLI::App& app, Action& action) {
   CLI::App* const plot = app.add_subcommand("plot", "draw what other verbs print, as SVG or PNG");
@@ -241,9 +232,9 @@ void AddPlot(CLI::App& app, Action& action) {
   plot->footer(
       "Needs gnuplot (Debian, Ubuntu: gnuplot-nox) and no display.\n"
       "Example: quarry train db/ --json > run.json; quarry plot training run.json -o run.svg");
-  AddKind(*plot, kKinds[0], action);
+  AddPlotTraining(*plot, action);
   AddPlotCache(*plot, action);
-  AddKind(*plot, kKinds[1], action);
+  AddPlotExplain(*plot, action);
   AddPlotTimeline(*plot, action);
 }
 

@@ -87,10 +87,8 @@ TEST_F(CliWatchTest, EveryLongCommandTraces) {
       {"repair traced-db", "verify the catalog"},
       {"calibrate traced-db --force", "measure the device"},
       {"sql traced-db SELECT/**/max(feature)/**/FROM/**/features", "read a piece"},
-      {"plot cache traced-db -o cache.svg --fanout 5 --batch-size 100", "simulate caches"},
   };
   for (const auto& [command, span] : commands) {
-    if (command.starts_with("plot") && !fs::exists("/usr/bin/gnuplot")) continue;
     const fs::path file = root_ / "every.json";
     const Outcome outcome = Run(command + (span.empty() ? "" : " --trace every.json"));
     ASSERT_EQ(outcome.exit_code, 0) << command << "\n" << outcome.err;
