@@ -87,6 +87,8 @@ struct Request {
     closeQuery @26 :UInt64;      # cursor
     forgetPut @27 :UInt64;       # number
     getStatus @28 :Void;
+    maintain @29 :Maintain;
+    readManifest @30 :Void;
   }
 }
 
@@ -247,6 +249,54 @@ struct Fetch {
   next @1 :Bool;                 # the next statement, instead of rows of this one
 }
 
+struct CompactTable {
+  table @0 :Text;
+  dryRun @1 :Bool;
+}
+
+struct BuildLayout {
+  name @0 :Text;
+  live @1 :LiveSpec;
+  seedOrder @2 :Text;
+  policy @3 :Text;
+  epochs @4 :UInt32;
+  diskBytes @5 :UInt64;          # 0 = no limit
+  hashFunctions @6 :UInt32;
+  threads @7 :UInt32;            # 0 = as many as processors
+  resume @8 :Bool;
+}
+
+struct RebuildLayout {
+  name @0 :Text;
+  full @1 :Bool;
+  dryRun @2 :Bool;
+}
+
+struct CreateEmbeddings {
+  table @0 :Text;
+  rowCount @1 :UInt64;
+  dim @2 :UInt32;
+  elementType @3 :UInt8;
+  optimizer @4 :UInt8;           # 0 sgd, 1 adagrad, 2 adam
+  init @5 :UInt8;                # 0 zeros, 1 uniform, 2 normal
+  initScale @6 :Float32;
+  seed @7 :UInt64;
+}
+
+struct Maintain {
+  union {
+    verify @0 :Void;
+    compact @1 :CompactTable;
+    checkpoint @2 :Text;         # path of the folder to make, from the root on
+    buildLayout @3 :BuildLayout;
+    rebuildLayout @4 :RebuildLayout;
+    dropLayout @5 :Text;
+    calibrate @6 :Bool;          # measures again
+    createEmbeddings @7 :CreateEmbeddings;
+    dropEmbeddings @8 :Text;
+  }
+}
+
 # ---- responses
 
 struct Response {
@@ -274,6 +324,9 @@ struct Response {
     statement @20 :Statement;
     sqlRows @21 :SqlRows;
     serverStatus @22 :ServerStatus;
+    progress @23 :Progress;
+    maintained @24 :MaintenanceReport;
+    manifest @25 :Payload;
   }
 }
 
@@ -481,4 +534,24 @@ struct ServerStatus {
   streams @2 :List(StreamStatus);
   sessionsLeftOut @3 :UInt64;    # for which a message has no room
   streamsLeftOut @4 :UInt64;
+}
+
+struct Progress {
+  phase @0 :Text;
+  done @1 :UInt64;
+  total @2 :UInt64;              # 0 = unknown
+}
+
+struct Damage {
+  kind @0 :UInt8;
+  name @1 :Text;
+  firstRow @2 :UInt64;
+  rowCount @3 :UInt64;           # 0: something other than rows
+}
+
+struct MaintenanceReport {
+  counters @0 :List(Counter);
+  faults @1 :List(Text);
+  notes @2 :List(Text);
+  damages @3 :List(Damage);
 }

@@ -36,6 +36,34 @@ Status Check(const SuperbatchSpec& spec) {
   return CheckKnown(spec.packing);
 }
 
+// Maintenance: one overload a task.
+Status Check(const VerifyDatabase&) { return Status(); }
+Status Check(const CompactTable& compact) { return CheckName(compact.table, "table"); }
+Status Check(const CheckpointDatabase& checkpoint) {
+  QUARRY_RETURN_IF_ERROR(CheckPositive(checkpoint.path.size(), "the length of a checkpoint's path"));
+  QUARRY_RETURN_IF_ERROR(CheckCount(checkpoint.path.size(), kPathBytesMax, "bytes of a checkpoint's path"));
+  if (checkpoint.path.find('\0') == std::string::npos) return Status();
+  return Fault("a checkpoint's path with a byte 0 in it");
+}
+Status Check(const BuildLayout& build) {
+  QUARRY_RETURN_IF_ERROR(CheckName(build.name, "layout"));
+  QUARRY_RETURN_IF_ERROR(CheckRoad(build.road));
+  QUARRY_RETURN_IF_ERROR(CheckKnown(build.road.seed_order));
+  return CheckKnown(build.policy);
+}
+Status Check(const RebuildLayout& rebuild) { return CheckName(rebuild.name, "layout"); }
+Status Check(const DropLayout& drop) { return CheckName(drop.name, "layout"); }
+Status Check(const CalibrateDevice&) { return Status(); }
+Status Check(const CreateEmbeddings& create) {
+  QUARRY_RETURN_IF_ERROR(CheckName(create.table, "embedding table"));
+  QUARRY_RETURN_IF_ERROR(CheckElementType(create.spec.element_type, "an embedding table"));
+  QUARRY_RETURN_IF_ERROR(CheckKnown(create.spec.optimizer));
+  QUARRY_RETURN_IF_ERROR(CheckKnown(create.spec.init));
+  if (std::isfinite(create.spec.init_scale)) return Status();
+  return Fault("an embedding table whose initial values have the scale {}", create.spec.init_scale);
+}
+Status Check(const DropEmbeddings& drop) { return CheckName(drop.table, "embedding table"); }
+
 struct RequestCheck {
   const Limits& limits;
 
@@ -177,6 +205,9 @@ struct RequestCheck {
   Status operator()(const ReleaseSnapshot& release) const {
     return CheckPositive(release.snapshot, "the snapshot");
   }
+  Status operator()(const Maintain& maintain) const {
+    return std::visit([](const auto& task) { return Check(task); }, maintain.task);
+  }
   Status operator()(const Cancel& cancel) const { return CheckPositive(cancel.request, "the request"); }
 
   // These have nothing that could be wrong.
@@ -185,6 +216,7 @@ struct RequestCheck {
   Status operator()(const Stats&) const { return Status(); }
   Status operator()(const Ping&) const { return Status(); }
   Status operator()(const GetStatus&) const { return Status(); }
+  Status operator()(const ReadManifest&) const { return Status(); }
 };
 
 // ---- answers
@@ -345,6 +377,22 @@ struct ResponseCheck {
     return Status();
   }
 
+  Status operator()(const Progress& progress) const {
+    return CheckCount(progress.phase.size(), kFailureBytesMax, "bytes of a phase");
+  }
+  Status operator()(const MaintenanceReport& report) const {
+    QUARRY_RETURN_IF_ERROR(Check(report.counters));
+    QUARRY_RETURN_IF_ERROR(CheckCount(report.faults.size(), kListedMax, "faults"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(report.notes.size(), kListedMax, "notes"));
+    return CheckCount(report.damages.size(), kListedMax, "damages");
+  }
+  Status operator()(const ManifestBytes& manifest) const {
+    const uint64_t bytes = BytesOf(manifest.payload);
+    QUARRY_RETURN_IF_ERROR(CheckPositive(bytes, "the size of a manifest"));
+    QUARRY_RETURN_IF_ERROR(CheckCount(bytes, kManifestBytesMax, "bytes of a manifest"));
+    return CheckPayload(manifest.payload, bytes, "manifest");
+  }
+
   Status operator()(const SqlOpened& opened) const {
     QUARRY_RETURN_IF_ERROR(CheckPositive(opened.connection, "the SQL connection"));
     QUARRY_RETURN_IF_ERROR(CheckCount(opened.tables.size(), kListedMax, "tables"));
@@ -397,6 +445,7 @@ template Status CheckRequest(const Put& request, const Limits& limits);
 template Status CheckRequest(const SaveTraining& request, const Limits& limits);
 template Status CheckRequest(const ReadTraining& request, const Limits& limits);
 template Status CheckRequest(const ReadEdges& request, const Limits& limits);
+template Status CheckRequest(const Maintain& request, const Limits& limits);
 
 uint32_t FdsOf(const Response& response) {
   if (const auto* session = std::get_if<SessionOpened>(&response)) return Count(session->regions);

@@ -164,6 +164,20 @@ Status Read(schema::StreamStatus::Reader in, StreamStatus& out) {
   return Status();
 }
 
+void Write(const Damage& damage, schema::Damage::Builder out) {
+  out.setKind(damage.kind);
+  out.setName(ToText(damage.name));
+  out.setFirstRow(damage.first_row);
+  out.setRowCount(damage.row_count);
+}
+Status Read(schema::Damage::Reader in, Damage& out) {
+  out = {.kind = in.getKind(),
+         .name = ToString(in.getName()),
+         .first_row = in.getFirstRow(),
+         .row_count = in.getRowCount()};
+  return Status();
+}
+
 void Write(const SqlColumn& column, schema::SqlColumn::Builder out) {
   out.setName(ToText(column.name));
   out.setType(ToText(column.type));

@@ -1,4 +1,4 @@
-// Records that answers of the local protocol list: tables, layouts, counters, sessions, columns. Private to this
+// Records that answers of the local protocol list: tables, layouts, counters, sessions, damages, columns. Private to this
 // room.
 #pragma once
 
@@ -21,6 +21,8 @@ void Write(const SessionStatus& session, schema::SessionStatus::Builder out);
 Status Read(schema::SessionStatus::Reader in, SessionStatus& out);
 void Write(const StreamStatus& stream, schema::StreamStatus::Builder out);
 Status Read(schema::StreamStatus::Reader in, StreamStatus& out);
+void Write(const Damage& damage, schema::Damage::Builder out);
+Status Read(schema::Damage::Reader in, Damage& out);
 void Write(const SqlColumn& column, schema::SqlColumn::Builder out);
 Status Read(schema::SqlColumn::Reader in, SqlColumn& out);
 void Write(const SqlTable& table, schema::SqlTable::Builder out);

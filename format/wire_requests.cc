@@ -132,6 +132,101 @@ Status Read(schema::PutRows::Reader in, PutRows& out) {
   return Read(in.getBlock(), out.block);
 }
 
+// Maintenance: one overload a task.
+struct TaskWriter {
+  schema::Maintain::Builder out;
+
+  void operator()(const VerifyDatabase&) { out.setVerify(); }
+  void operator()(const CompactTable& compact) {
+    auto to = out.initCompact();
+    to.setTable(ToText(compact.table));
+    to.setDryRun(compact.dry_run);
+  }
+  void operator()(const CheckpointDatabase& checkpoint) { out.setCheckpoint(ToText(checkpoint.path)); }
+  void operator()(const BuildLayout& build) {
+    auto to = out.initBuildLayout();
+    to.setName(ToText(build.name));
+    Write(build.road, to.initLive());
+    to.setSeedOrder(ToText(build.road.seed_order));
+    to.setPolicy(ToText(build.policy));
+    to.setEpochs(build.epochs);
+    to.setDiskBytes(build.disk_bytes);
+    to.setHashFunctions(build.hash_functions);
+    to.setThreads(build.threads);
+    to.setResume(build.resume);
+  }
+  void operator()(const RebuildLayout& rebuild) {
+    auto to = out.initRebuildLayout();
+    to.setName(ToText(rebuild.name));
+    to.setFull(rebuild.full);
+    to.setDryRun(rebuild.dry_run);
+  }
+  void operator()(const DropLayout& drop) { out.setDropLayout(ToText(drop.name)); }
+  void operator()(const CalibrateDevice& calibrate) { out.setCalibrate(calibrate.force); }
+  void operator()(const CreateEmbeddings& create) {
+    auto to = out.initCreateEmbeddings();
+    to.setTable(ToText(create.table));
+    to.setRowCount(create.spec.row_count);
+    to.setDim(create.spec.dim);
+    to.setElementType(static_cast<uint8_t>(create.spec.element_type));
+    to.setOptimizer(static_cast<uint8_t>(create.spec.optimizer));
+    to.setInit(static_cast<uint8_t>(create.spec.init));
+    to.setInitScale(create.spec.init_scale);
+    to.setSeed(create.spec.seed);
+  }
+  void operator()(const DropEmbeddings& drop) { out.setDropEmbeddings(ToText(drop.table)); }
+};
+
+Result<MaintenanceTask> ReadBuildLayout(schema::BuildLayout::Reader in) {
+  BuildLayout build = {.name = ToString(in.getName()),
+                       .epochs = in.getEpochs(),
+                       .disk_bytes = in.getDiskBytes(),
+                       .hash_functions = in.getHashFunctions(),
+                       .threads = in.getThreads(),
+                       .resume = in.getResume()};
+  QUARRY_RETURN_IF_ERROR(Read(in.getLive(), build.road));
+  QUARRY_RETURN_IF_ERROR(FromText(in.getSeedOrder(), build.road.seed_order));
+  QUARRY_RETURN_IF_ERROR(FromText(in.getPolicy(), build.policy));
+  return build;
+}
+
+CreateEmbeddings ReadCreateEmbeddings(schema::CreateEmbeddings::Reader in) {
+  return {.table = ToString(in.getTable()),
+          .spec = {.row_count = in.getRowCount(),
+                   .dim = in.getDim(),
+                   .element_type = static_cast<ElementType>(in.getElementType()),
+                   .optimizer = static_cast<OptimizerKind>(in.getOptimizer()),
+                   .init = static_cast<InitKind>(in.getInit()),
+                   .init_scale = in.getInitScale(),
+                   .seed = in.getSeed()}};
+}
+
+Result<MaintenanceTask> ReadTask(schema::Maintain::Reader in) {
+  switch (in.which()) {
+    case schema::Maintain::VERIFY:
+      return VerifyDatabase{};
+    case schema::Maintain::COMPACT:
+      return CompactTable{ToString(in.getCompact().getTable()), in.getCompact().getDryRun()};
+    case schema::Maintain::CHECKPOINT:
+      return CheckpointDatabase{ToString(in.getCheckpoint())};
+    case schema::Maintain::BUILD_LAYOUT:
+      return ReadBuildLayout(in.getBuildLayout());
+    case schema::Maintain::REBUILD_LAYOUT: {
+      const auto rebuild = in.getRebuildLayout();
+      return RebuildLayout{ToString(rebuild.getName()), rebuild.getFull(), rebuild.getDryRun()};
+    }
+    case schema::Maintain::DROP_LAYOUT:
+      return DropLayout{ToString(in.getDropLayout())};
+    case schema::Maintain::CALIBRATE:
+      return CalibrateDevice{in.getCalibrate()};
+    case schema::Maintain::CREATE_EMBEDDINGS:
+      return ReadCreateEmbeddings(in.getCreateEmbeddings());
+    case schema::Maintain::DROP_EMBEDDINGS:
+      return DropEmbeddings{ToString(in.getDropEmbeddings())};
+  }
+  return UnknownKind("maintenance", static_cast<unsigned>(in.which()));
+}
+
 // ---- requests to bytes: one overload each
 
 struct RequestWriter {
@@ -267,6 +362,8 @@ struct RequestWriter {
   void operator()(const ForgetPut& forget) { out.setForgetPut(forget.number); }
   void operator()(const Ping&) { out.setPing(); }
   void operator()(const GetStatus&) { out.setGetStatus(); }
+  void operator()(const Maintain& maintain) { std::visit(TaskWriter{out.initMaintain()}, maintain.task); }
+  void operator()(const ReadManifest&) { out.setReadManifest(); }
 };
 
 // ---- and back
@@ -442,6 +539,12 @@ Result<Request> ReadRequest(schema::Request::Reader in, const Limits& limits) {
       return ForgetPut{in.getForgetPut()};
     case schema::Request::GET_STATUS:
       return GetStatus{};
+    case schema::Request::MAINTAIN: {
+      QUARRY_TRY(MaintenanceTask task, ReadTask(in.getMaintain()));
+      return Maintain{std::move(task)};
+    }
+    case schema::Request::READ_MANIFEST:
+      return ReadManifest{};
   }
   return UnknownKind("a request", static_cast<unsigned>(in.which()));
 }

@@ -65,6 +65,17 @@ Status ReadEach(const List& list, std::string_view what, std::vector<T>& out) {
   return ReadRecords(list, what, out, [](auto from, T& to) { return Read(from, to); });
 }
 
+void WriteTexts(const std::vector<std::string>& texts, capnp::List<capnp::Text>::Builder list) {
+  for (unsigned i = 0; i < list.size(); ++i) list.set(i, ToText(texts[i]));
+}
+Status ReadTexts(capnp::List<capnp::Text>::Reader list, uint64_t count_max, std::string_view what,
+                 std::vector<std::string>& out) {
+  QUARRY_RETURN_IF_ERROR(CheckCount(list.size(), count_max, what));
+  out.reserve(list.size());
+  for (const auto text : list) out.push_back(ToString(text));
+  return Status();
+}
+
 // ---- answers to bytes: one overload each
 
 struct ResponseWriter {
@@ -163,8 +174,7 @@ struct ResponseWriter {
   void operator()(const Statement& statement) {
     auto to = out.initStatement();
     to.setCursor(statement.cursor);
-    auto columns = to.initColumns(Count(statement.columns));
-    for (unsigned i = 0; i < columns.size(); ++i) columns.set(i, ToText(statement.columns[i]));
+    WriteTexts(statement.columns, to.initColumns(Count(statement.columns)));
   }
   void operator()(const SqlRows& rows) {
     auto to = out.initSqlRows();
@@ -179,6 +189,20 @@ struct ResponseWriter {
     to.setSessionsLeftOut(status.sessions_left_out);
     to.setStreamsLeftOut(status.streams_left_out);
   }
+  void operator()(const Progress& progress) {
+    auto to = out.initProgress();
+    to.setPhase(ToText(progress.phase));
+    to.setDone(progress.done);
+    to.setTotal(progress.total);
+  }
+  void operator()(const MaintenanceReport& report) {
+    auto to = out.initMaintained();
+    WriteEach(report.counters, to.initCounters(Count(report.counters)));
+    WriteTexts(report.faults, to.initFaults(Count(report.faults)));
+    WriteTexts(report.notes, to.initNotes(Count(report.notes)));
+    WriteEach(report.damages, to.initDamages(Count(report.damages)));
+  }
+  void operator()(const ManifestBytes& manifest) { Write(manifest.payload, out.initManifest()); }
   void operator()(const Chunk& chunk) { out.setChunk(ToData(chunk.bytes)); }
   void operator()(const PassStarted& started) { out.setPassStarted(started.batches); }
   void operator()(const Written& written) { out.setWritten(written.timestamp); }
@@ -281,10 +305,7 @@ Result<Response> ReadSqlOpened(schema::SqlOpened::Reader in) {
 
 Result<Response> ReadStatement(schema::Statement::Reader in) {
   Statement statement = {.cursor = in.getCursor()};
-  const auto columns = in.getColumns();
-  QUARRY_RETURN_IF_ERROR(CheckCount(columns.size(), kSqlColumnsMax, "columns"));
-  statement.columns.reserve(columns.size());
-  for (const auto column : columns) statement.columns.push_back(ToString(column));
+  QUARRY_RETURN_IF_ERROR(ReadTexts(in.getColumns(), kSqlColumnsMax, "columns", statement.columns));
   return statement;
 }
 
@@ -295,6 +316,21 @@ Result<Response> ReadServerStatus(schema::ServerStatus::Reader in) {
   QUARRY_RETURN_IF_ERROR(ReadEach(in.getSessions(), "sessions", status.sessions));
   QUARRY_RETURN_IF_ERROR(ReadEach(in.getStreams(), "streams", status.streams));
   return status;
+}
+
+Result<Response> ReadMaintained(schema::MaintenanceReport::Reader in) {
+  MaintenanceReport report;
+  QUARRY_RETURN_IF_ERROR(ReadEach(in.getCounters(), "counters", report.counters));
+  QUARRY_RETURN_IF_ERROR(ReadTexts(in.getFaults(), kListedMax, "faults", report.faults));
+  QUARRY_RETURN_IF_ERROR(ReadTexts(in.getNotes(), kListedMax, "notes", report.notes));
+  QUARRY_RETURN_IF_ERROR(ReadEach(in.getDamages(), "damages", report.damages));
+  return report;
+}
+
+Result<Response> ReadManifestBytes(schema::Payload::Reader in) {
+  ManifestBytes manifest;
+  QUARRY_RETURN_IF_ERROR(Read(in, manifest.payload));
+  return manifest;
 }
 
 Result<Response> ReadResponse(schema::Response::Reader in) {
@@ -351,6 +387,14 @@ Result<Response> ReadResponse(schema::Response::Reader in) {
       return SqlRows{ToBytes(in.getSqlRows().getBytes()), in.getSqlRows().getLast()};
     case schema::Response::SERVER_STATUS:
       return ReadServerStatus(in.getServerStatus());
+    case schema::Response::PROGRESS: {
+      const auto progress = in.getProgress();
+      return Progress{ToString(progress.getPhase()), progress.getDone(), progress.getTotal()};
+    }
+    case schema::Response::MAINTAINED:
+      return ReadMaintained(in.getMaintained());
+    case schema::Response::MANIFEST:
+      return ReadManifestBytes(in.getManifest());
   }
   return UnknownKind("an answer", static_cast<unsigned>(in.which()));
 }

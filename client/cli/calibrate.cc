@@ -1,11 +1,13 @@
 // quarry calibrate DB: measures the device and the memory that the database lies on, and remembers it there.
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli.h"
+#include "opened_store.h"
 #include "print_json.h"
 #include "quarry/base/units.h"
-#include "quarry/database.h"
+#include "quarry/service/calibration.h"
 
 namespace quarry::cli {
 namespace {
@@ -58,14 +60,28 @@ void PrintText(const DeviceRecord& device, const std::optional<Calibration>& fre
   }
 }
 
-Status Calibrate(const CalibrateOptions& options) {
-  QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(options.path));
-  std::optional<Calibration> fresh;
-  if (options.force || !database->manifest()->device) {
-    QUARRY_TRY(fresh, database->Recalibrate());
+// What was measured just now; nothing when it was measured before.
+std::optional<Calibration> FreshOf(const wire::MaintenanceReport& report) {
+  const Figures figures(report);
+  if (figures.Count("measured_now") == 0) return std::nullopt;
+  Calibration fresh = {.row_bytes = static_cast<uint32_t>(figures.Count("row_read_bytes"))};
+  constexpr std::string_view kPrefix = "random_reads_of_";
+  for (const wire::Counter& counter : report.counters) {
+    if (!counter.name.starts_with(kPrefix)) continue;
+    ReadRate rate = {.reads_per_second = counter.value};
+    const char* const digits = counter.name.data() + kPrefix.size();
+    std::from_chars(digits, counter.name.data() + counter.name.size(), rate.request_bytes);
+    fresh.random_reads.push_back(rate);
   }
-  const std::shared_ptr<const Manifest> manifest = database->manifest();
-  const DeviceRecord& device = *manifest->device;
+  return fresh;
+}
+
+Status Calibrate(const CalibrateOptions& options) {
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(options.path));
+  QUARRY_TRY(const wire::MaintenanceReport report, store->Maintain(wire::CalibrateDevice{options.force}));
+  QUARRY_TRY(const Manifest manifest, ManifestOf(*store, options.path));
+  const std::optional<Calibration> fresh = FreshOf(report);
+  const DeviceRecord device = manifest.device.value_or(DeviceRecord());
   options.json ? PrintCalibrationJson(options.path, device, fresh) : PrintText(device, fresh);
   return Status::Ok();
 }
@@ -75,7 +91,7 @@ Status Calibrate(const CalibrateOptions& options) {
 void AddCalibrate(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("calibrate", "Measure the device that a database lies on, and remember it");
   auto options = std::make_shared<CalibrateOptions>();
-  verb->add_option("DB", options->path, "database folder")->required();
+  verb->add_option("DB", options->path, kAddressHelp)->required();
   verb->add_flag("--force", options->force, "measure again what has been measured");
   verb->add_flag("--json", options->json, "one JSON object on stdout");
   verb->footer("Takes 3 s; run it while nothing else uses the disk.\nExample: quarry calibrate graph.db");

@@ -2,9 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "opened_store.h"
 #include "print_json.h"
 #include "quarry/base/units.h"
-#include "quarry/database.h"
 
 namespace quarry::cli {
 namespace {
@@ -16,13 +16,21 @@ struct CheckpointArguments {
 };
 
 Status Run(const CheckpointArguments& arguments) {
-  QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.path));
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path));
   ProgressBar bar;
-  const auto report =
-      CheckpointStore(database->store(), database->budget(), arguments.destination, bar.AsFunction());
+  const auto done = store->Maintain(wire::CheckpointDatabase{arguments.destination}, bar.AsFunction());
   bar.Clear();
-  QUARRY_RETURN_IF_ERROR(report.status());
-  PrintCheckpoint(arguments.destination, *report, arguments.json);
+  QUARRY_RETURN_IF_ERROR(done.status());
+  const Figures figures(*done);
+  PrintCheckpoint(arguments.destination,
+                  {.timestamp = figures.Count("timestamp"),
+                   .files_linked = figures.Count("files_linked"),
+                   .files_reflinked = figures.Count("files_reflinked"),
+                   .files_copied = figures.Count("files_copied"),
+                   .bytes = figures.Count("bytes"),
+                   .bytes_copied = figures.Count("bytes_copied"),
+                   .seconds = figures.Real("seconds")},
+                  arguments.json);
   return Status::Ok();
 }
 
@@ -49,8 +57,9 @@ void PrintCheckpoint(const std::string& path, const CheckpointReport& report, bo
 void AddCheckpoint(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("checkpoint", "copy a database as it is now, by links where possible");
   auto arguments = std::make_shared<CheckpointArguments>();
-  verb->add_option("DB", arguments->path, "database folder")->required();
-  verb->add_option("DEST", arguments->destination, "folder to make")->required();
+  verb->add_option("DB", arguments->path, kAddressHelp)->required();
+  verb->add_option("DEST", arguments->destination, "folder to make; of a server: on its machine, from / on")
+      ->required();
   verb->add_flag("--json", arguments->json, "JSON on stdout");
   verb->footer(
       "DEST is a database: it opens, trains and verifies as it is. On the file system of DB, files that "

@@ -2,11 +2,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
-#include "option_values.h"
+#include "opened_store.h"
 #include "print_json.h"
 #include "quarry/base/progress.h"
 #include "quarry/base/units.h"
-#include "quarry/database.h"
+#include "quarry/storage/compaction.h"
 
 namespace quarry::cli {
 namespace {
@@ -21,12 +21,23 @@ struct CompactArguments {
   bool json = false;
 };
 
+CompactionReport ReportOf(const wire::MaintenanceReport& done) {
+  const Figures figures(done);
+  return {.rows_changed = figures.Count("rows_changed"),
+          .row_count = figures.Count("rows"),
+          .bytes = figures.Count("bytes"),
+          .timestamp = figures.Count("timestamp"),
+          .generation = figures.Count("generation"),
+          .resumed_row = figures.Count("resumed_row"),
+          .seconds = figures.Real("seconds")};
+}
+
 Json ReportJson(const std::string& table, const CompactionReport& report) {
   return {
       {"table", table},
       {"changed_rows", report.rows_changed},
       {"rows", report.row_count},
-      {"bytes", report.rows_changed == 0 ? 0 : report.bytes},
+      {"bytes", report.bytes},
       {"timestamp", report.timestamp},
       {"generation", report.generation},
       {"resumed_row", report.resumed_row},
@@ -50,16 +61,12 @@ void PrintReport(const std::string& table, const CompactionReport& report, bool 
 }
 
 Status Run(const CompactArguments& arguments) {
-  DatabaseOptions options;
-  if (!arguments.memory.empty()) {
-    QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, 0));
-  }
-  QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.path, std::move(options)));
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path, arguments.memory));
   std::vector<std::string> tables = {arguments.table};
   if (arguments.table.empty()) {
     tables.clear();
-    const std::shared_ptr<const Manifest> manifest = database->manifest();
-    for (const TableRecord& table : manifest->tables) tables.push_back(table.name);
+    QUARRY_TRY(const Manifest manifest, ManifestOf(*store, arguments.path));
+    for (const TableRecord& table : manifest.tables) tables.push_back(table.name);
   }
   Json json = Json::array();
   for (const std::string& table : tables) {
@@ -70,12 +77,12 @@ Status Run(const CompactArguments& arguments) {
       bar.Show(phase, done, total);
       return Status::Ok();
     };
-    const auto report =
-        CompactTable(database->store(), database->budget(), table, arguments.dry_run, progress);
+    const auto done = store->Maintain(wire::CompactTable{table, arguments.dry_run}, progress);
     bar.Clear();
-    QUARRY_RETURN_IF_ERROR(report.status());
-    arguments.json ? json.push_back(ReportJson(table, *report))
-                   : PrintReport(table, *report, arguments.dry_run);
+    QUARRY_RETURN_IF_ERROR(done.status());
+    const CompactionReport report = ReportOf(*done);
+    arguments.json ? json.push_back(ReportJson(table, report))
+                   : PrintReport(table, report, arguments.dry_run);
   }
   if (arguments.json) PrintJson(json);
   return Status::Ok();
@@ -86,7 +93,7 @@ Status Run(const CompactArguments& arguments) {
 void AddCompact(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("compact", "fold changed rows into new table files");
   auto arguments = std::make_shared<CompactArguments>();
-  verb->add_option("DB", arguments->path, "database folder")->required();
+  verb->add_option("DB", arguments->path, kAddressHelp)->required();
   verb->add_option("--table", arguments->table, "of all tables only this one")->type_name("NAME");
   verb->add_option("--memory", arguments->memory,
                    "cap on what the engine holds (default 80% of what the machine or cgroup allows)");

@@ -1,15 +1,16 @@
 // quarry layout build|list|rebuild|drop DB [NAME]: packed layouts, what an index is to a relational table.
 // explain and trace: layout_explain.cc.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
 #include "layout_options.h"
-#include "option_values.h"
+#include "opened_store.h"
 #include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
-#include "quarry/database.h"
 #include "quarry/layout/rebuild.h"
+#include "quarry/service/maintenance.h"
 
 namespace quarry::cli {
 namespace {
@@ -76,26 +77,41 @@ void PrintRecord(const LayoutRecord& record) {
   Print("  built in   {:.1f} s, {} written\n", record.plan_seconds, FormatBytes(record.plan_bytes_written));
 }
 
-Result<std::unique_ptr<Database>> OpenDatabase(const LayoutArguments& arguments) {
-  DatabaseOptions options;
-  if (!arguments.memory.empty()) {
-    QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, 0));
-  }
-  return Database::Open(arguments.path, std::move(options));
+// What the catalog has of the layout that was just worked on.
+Result<LayoutRecord> RecordOf(client::Store& store, const LayoutArguments& arguments) {
+  QUARRY_TRY(const Manifest manifest, ManifestOf(store, arguments.path));
+  const LayoutRecord* const record = manifest.FindLayout(arguments.flags.name);
+  if (record != nullptr) return *record;
+  return MakeStatus(Code::kNotFound, "{}: somebody else has dropped layout \"{}\"", arguments.path,
+                    arguments.flags.name);
 }
 
-Status BuildAndPrint(Database& database, const LayoutSpec& spec, const LayoutArguments& arguments) {
+BuildReport BuildReportOf(const wire::MaintenanceReport& done) {
+  const Figures figures(done);
+  BuildReport report = {.sample_seconds = figures.Real("sample_seconds"),
+                        .plan_seconds = figures.Real("plan_seconds"),
+                        .pack_seconds = figures.Real("pack_seconds"),
+                        .segment_search_seconds = figures.Real("segment_search_seconds"),
+                        .blocks_bytes = figures.Count("block_bytes"),
+                        .sequences = figures.Count("sequences"),
+                        .resumed = figures.Count("resumed") > 0};
+  report.trace.edges = figures.Count("edges");
+  return report;
+}
+
+Status BuildAndPrint(client::Store& store, const LayoutSpec& spec, const LayoutArguments& arguments) {
   ProgressBar bar;
-  BuildReport report;
   const std::string left = fmt::format(
       "the layouts are as they were, but {}/layouts/{}.building stays: --resume takes over what is whole "
       "of it, `quarry repair {}` removes it",
       arguments.path, spec.name, arguments.path);
-  Result<LayoutRecord> record = database.BuildLayout(spec, arguments.resume, bar.AsFunction(left), &report);
+  const auto done = store.Maintain(RequestOf(spec, arguments.resume), bar.AsFunction(left));
   bar.Clear();
-  QUARRY_RETURN_IF_ERROR(record.status());
+  QUARRY_RETURN_IF_ERROR(done.status());
+  const BuildReport report = BuildReportOf(*done);
+  QUARRY_TRY(const LayoutRecord record, RecordOf(store, arguments));
   if (arguments.json) {
-    Json json = RecordJson(*record);
+    Json json = RecordJson(record);
     json["edges"] = report.trace.edges;
     json["block_bytes"] = report.blocks_bytes;
     json["block_bytes_per_edge"] = report.trace.edges == 0 ? 0.0
@@ -111,7 +127,7 @@ Status BuildAndPrint(Database& database, const LayoutSpec& spec, const LayoutArg
     PrintJson(json);
     return Status::Ok();
   }
-  PrintRecord(*record);
+  PrintRecord(record);
   Print(
       "  of these   {:.1f} s sampling{}, {:.1f} s planning, {:.1f} s packing; blocks take {:.2f} bytes an "
       "edge\n",
@@ -123,24 +139,40 @@ Status BuildAndPrint(Database& database, const LayoutSpec& spec, const LayoutArg
 }
 
 Status Build(const LayoutArguments& arguments) {
-  QUARRY_TRY(const std::unique_ptr<Database> database, OpenDatabase(arguments));
-  QUARRY_TRY(const LayoutSpec spec, arguments.flags.ToSpec(*database->manifest()));
-  return BuildAndPrint(*database, spec, arguments);
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path, arguments.memory));
+  QUARRY_TRY(const Manifest manifest, ManifestOf(*store, arguments.path));
+  QUARRY_TRY(const LayoutSpec spec, arguments.flags.ToSpec(manifest));
+  return BuildAndPrint(*store, spec, arguments);
 }
 
 Status List(const LayoutArguments& arguments) {
-  QUARRY_TRY(const std::unique_ptr<Database> database, OpenDatabase(arguments));
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path, arguments.memory));
+  QUARRY_TRY(const Manifest manifest, ManifestOf(*store, arguments.path));
   if (arguments.json) {
     Json json = Json::array();
-    const std::shared_ptr<const Manifest> manifest = database->manifest();
-    for (const LayoutRecord& record : manifest->layouts) json.push_back(RecordJson(record));
+    for (const LayoutRecord& record : manifest.layouts) json.push_back(RecordJson(record));
     PrintJson(json, 2);
     return Status::Ok();
   }
-  const std::shared_ptr<const Manifest> manifest = database->manifest();
-  for (const LayoutRecord& record : manifest->layouts) PrintRecord(record);
-  if (manifest->layouts.empty()) Print("no layouts; `quarry layout build {}` makes one\n", arguments.path);
+  for (const LayoutRecord& record : manifest.layouts) PrintRecord(record);
+  if (manifest.layouts.empty()) Print("no layouts; `quarry layout build {}` makes one\n", arguments.path);
   return Status::Ok();
+}
+
+RebuildReport RebuildReportOf(const wire::MaintenanceReport& done) {
+  const Figures figures(done);
+  return {.path = static_cast<RebuildPath>(
+              std::min<uint64_t>(figures.Count("path"), static_cast<uint64_t>(RebuildPath::kBuild))),
+          .why = done.notes.empty() ? "" : done.notes.front(),
+          .rows_changed = figures.Count("rows_changed"),
+          .places = figures.Count("places"),
+          .find_seconds = figures.Real("find_seconds"),
+          .patch_seconds = figures.Real("patch_seconds"),
+          .build_seconds = figures.Real("build_seconds"),
+          .patch_bytes = figures.Count("patch_bytes"),
+          .build_bytes = figures.Count("build_bytes"),
+          .seconds = figures.Real("seconds"),
+          .bytes_written = figures.Count("bytes_written")};
 }
 
 Json RebuildJson(const RebuildReport& report) {
@@ -181,38 +213,38 @@ void PrintRebuild(const RebuildReport& report, bool dry_run) {
 }
 
 Status Rebuild(const LayoutArguments& arguments) {
-  QUARRY_TRY(const std::unique_ptr<Database> database, OpenDatabase(arguments));
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path, arguments.memory));
   ProgressBar bar;
-  RebuildReport report;
-  const auto record =
-      RebuildLayout(database->store(), database->budget(), arguments.flags.name,
-                    {.full = arguments.full, .dry_run = arguments.dry_run, .threads = ProcessorCount()},
-                    bar.AsFunction("the layout is as it was; what was built of another goes with the next "
-                                   "rebuild"),
-                    &report);
+  const wire::RebuildLayout request = {
+      .name = arguments.flags.name, .full = arguments.full, .dry_run = arguments.dry_run};
+  const auto done = store->Maintain(
+      request, bar.AsFunction("the layout is as it was; what was built of another goes with the next "
+                              "rebuild"));
   bar.Clear();
-  QUARRY_RETURN_IF_ERROR(record.status());
+  QUARRY_RETURN_IF_ERROR(done.status());
+  const RebuildReport report = RebuildReportOf(*done);
+  QUARRY_TRY(const LayoutRecord record, RecordOf(*store, arguments));
   if (arguments.json) {
-    Json json = RecordJson(*record);
+    Json json = RecordJson(record);
     json["rebuild"] = RebuildJson(report);
     PrintJson(json);
     return Status::Ok();
   }
-  PrintRecord(*record);
+  PrintRecord(record);
   PrintRebuild(report, arguments.dry_run);
   return Status::Ok();
 }
 
 Status Drop(const LayoutArguments& arguments) {
-  QUARRY_TRY(const std::unique_ptr<Database> database, OpenDatabase(arguments));
-  return DropLayout(database->store(), arguments.flags.name);
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path));
+  return store->Maintain(wire::DropLayout{arguments.flags.name}).status();
 }
 
 CLI::App* AddVerb(CLI::App* layout, const std::string& name, const std::string& help,
                   const std::shared_ptr<LayoutArguments>& arguments, Action& action,
                   Status (*run)(const LayoutArguments&)) {
   CLI::App* verb = layout->add_subcommand(name, help);
-  verb->add_option("DB", arguments->path, "database folder")->required();
+  verb->add_option("DB", arguments->path, kAddressHelp)->required();
   if (name != "list") {
     verb->add_option("NAME", arguments->flags.name, "of the layout")->capture_default_str();
   }

@@ -1,20 +1,36 @@
 // quarry verify DB: reads every byte of a database and says what does not hold.
+#include <algorithm>
 #include <cstdio>
 
 #include "cli.h"
 #include "fault_json.h"
+#include "opened_store.h"
 #include "print_json.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
-#include "quarry/embedding/embedding_store.h"
-#include "quarry/embedding/verify_embeddings.h"
-#include "quarry/io/backend.h"
 #include "quarry/verify/verify.h"
 #include "repair.h"
+#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
+
+// Of many faults a server leaves out the last ones, and says how many there are.
+uint64_t FaultCount(const wire::MaintenanceReport& report) {
+  return std::max<uint64_t>(report.faults.size(), Figures(report).Count("faults"));
+}
+
+VerifyReport ReportOf(const wire::MaintenanceReport& found) {
+  VerifyReport report = {
+      .files = Figures(found).Count("files"), .bytes = Figures(found).Count("bytes"), .notes = found.notes};
+  for (const std::string& fault : found.faults) report.faults.emplace_back(Code::kCorruption, fault);
+  for (const wire::Damage& damage : found.damages) {
+    report.damages.push_back(
+        {static_cast<Damage::Kind>(damage.kind), damage.name, damage.first_row, damage.row_count});
+  }
+  return report;
+}
 
 void PrintReport(const std::string& path, const VerifyReport& report, double seconds) {
   for (const Status& fault : report.faults) Print("{}\n", fault.message());
@@ -35,21 +51,21 @@ void PrintReportJson(const std::string& path, const VerifyReport& report, double
 }
 
 Status Verify(const std::string& path, bool json) {
-  const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
-  QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(*backend, path));
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(path));
   const double start = MonotonicSeconds();
   ProgressBar bar;
-  QUARRY_TRY(VerifyReport report, VerifyStore(*store, bar.AsFunction()));
-  QUARRY_RETURN_IF_ERROR(VerifyEmbeddings(*store, bar.AsFunction(), report));
+  QUARRY_TRY(const wire::MaintenanceReport found, store->Maintain(wire::VerifyDatabase{}, bar.AsFunction()));
   bar.Clear();
+  const VerifyReport report = ReportOf(found);
+  const uint64_t faults = FaultCount(found);
   for (const std::string& note : report.notes) LogInfo("{}", note);
   const double seconds = MonotonicSeconds() - start;
   json ? PrintReportJson(path, report, seconds) : PrintReport(path, report, seconds);
   if (report.faults.empty()) return Status::Ok();
   return MakeStatus(Code::kCorruption, "{}: {}{} found in {}; the first: {}", path,
-                    report.faults.size() >= kVerifyFaultsMax ? "at least " : "",
-                    report.faults.size() == 1 ? "1 fault" : fmt::format("{} faults", report.faults.size()),
-                    FormatBytes(report.bytes), report.faults.front().message());
+                    faults >= kVerifyFaultsMax ? "at least " : "",
+                    faults == 1 ? "1 fault" : fmt::format("{} faults", faults), FormatBytes(report.bytes),
+                    report.faults.front().message());
 }
 
 }  // namespace
@@ -59,7 +75,7 @@ void AddVerify(CLI::App& app, Action& action) {
       app.add_subcommand("verify", "Read a whole database and check every checksum and cross-reference");
   auto arguments = std::make_shared<RepairArguments>();
   auto repair = std::make_shared<bool>(false);
-  verb->add_option("DB", arguments->path, "database folder")->required();
+  verb->add_option("DB", arguments->path, kAddressHelp)->required();
   CLI::Option* repairs =
       verb->add_flag("--repair", *repair, "do what can be done about the faults, as `quarry repair` does");
   verb->add_flag("--dry-run", arguments->options.dry_run,
@@ -75,7 +91,13 @@ void AddVerify(CLI::App& app, Action& action) {
       "Example: quarry verify graph.db\n"
       "         quarry verify graph.db --repair --dry-run");
   verb->callback([arguments, repair, &action] {
-    action = [arguments, repair] {
+    action = [arguments, repair]() -> Status {
+      if (*repair && IsServerAddress(arguments->path)) {
+        return MakeStatus(Code::kUsage,
+                          "--repair: {} is a server's, which has the database open: stop it, and repair the "
+                          "database's folder",
+                          arguments->path);
+      }
       return *repair ? Repair(*arguments) : Verify(arguments->path, arguments->json);
     };
   });

@@ -16,6 +16,7 @@
 #include "quarry/format/wire.h"
 #include "quarry/service/block_sampler.h"
 #include "quarry/service/embedding_service.h"
+#include "quarry/service/maintenance.h"
 #include "quarry/service/row_fetcher.h"
 #include "quarry/service/stored_tables.h"
 #include "quarry/service/stream_hub.h"
@@ -131,6 +132,7 @@ class EmbeddedStore final : public Store {
         blocks_(database_->store(), database_->budget()),
         embeddings_(database_->store(), database_->budget(), database_->budget().limit_bytes() / 4),
         trainings_(database_->store(), embeddings_),
+        maintenance_(database_->store(), embeddings_),
         fetchers_(*database_) {}
   ~EmbeddedStore() override {
     const Status kept = embeddings_.Checkpoint();
@@ -150,10 +152,12 @@ class EmbeddedStore final : public Store {
   Result<std::unique_ptr<EmbeddingRows>> ReadEmbeddings(std::string_view table,
                                                         std::span<const uint64_t> ids) override;
   Result<wire::EmbeddingsCommitted> CommitEmbeddings(std::span<const Update> updates) override;
-  Status CreateEmbeddings(std::string_view table, const EmbeddingSpec& spec) override {
-    return embeddings_.Create(table, spec);
+  Result<wire::MaintenanceReport> Maintain(const wire::MaintenanceTask& task,
+                                           const ProgressFunction& progress) override {
+    QUARRY_RETURN_IF_ERROR(wire::CheckRequest(wire::Maintain{task}));
+    return maintenance_.Run(task, database_->budget(), progress);
   }
-  Status DropEmbeddings(std::string_view table) override { return embeddings_.Drop(table); }
+  Result<std::vector<std::byte>> ReadManifest() override { return EncodeManifest(*database_->manifest()); }
   Result<Training> ReadTraining(std::string_view name, bool with_state) override;
   Result<Training> SaveTraining(const TrainingToSave& training) override;
   Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first, uint64_t count) override;
@@ -188,6 +192,7 @@ class EmbeddedStore final : public Store {
   BlockSampler blocks_;
   EmbeddingService embeddings_;
   TrainingService trainings_;
+  Maintenance maintenance_;
   RowFetchers fetchers_;
   NumberedSnapshots snapshots_;
   std::atomic<uint64_t> streams_{0};

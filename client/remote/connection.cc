@@ -39,6 +39,7 @@ struct Connection::Pending {
   bool counted = false;  // among the requests without an answer
   bool abandoned;
   std::optional<Result<Answer>> answer;
+  std::optional<wire::Progress> progress;
   CondVar answered;
 };
 
@@ -180,6 +181,15 @@ void Connection::Abandon(const Ticket& ticket) {
     if (answered_lease != 0) releases_.push_back(answered_lease);
     if (ticket->answer || !fault_.ok()) return;
   }
+  Cancel(ticket);
+}
+
+std::optional<wire::Progress> Connection::ProgressOf(const Ticket& ticket) const {
+  MutexLock lock(mutex_);
+  return ticket->progress;
+}
+
+void Connection::Cancel(const Ticket& ticket) {
   (void)Start(wire::Cancel{.request = ticket->id}, Room::kUncounted, DeadlineIn(kPostSeconds),
               MakeTicket(false));
 }
@@ -246,6 +256,9 @@ Status Connection::Deliver(const wire::Frame& frame, std::vector<UniqueFd>& fds)
   if (std::holds_alternative<wire::Welcome>(*response)) {
     decoder_.HandshakeDone(wire::Limits().message_bytes_max);
   }
+  if (auto* const progress = std::get_if<wire::Progress>(&*response)) {
+    return Note(frame.id, std::move(*progress));
+  }
   answer.response = std::move(*response);
   return Settle(frame.id, std::move(answer));
 }
@@ -271,6 +284,17 @@ Status Connection::Settle(uint64_t id, Answer answer) {
   }
   ticket->answer.emplace(std::move(answer));
   ticket->answered.NotifyAll();
+  return Status();
+}
+
+Status Connection::Note(uint64_t id, wire::Progress progress) {
+  MutexLock lock(mutex_);
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) {
+    return MakeStatus(Code::kCorruption, "{}: the server told how far request {} is, which waits for nothing",
+                      path_, id);
+  }
+  found->second->progress = std::move(progress);
   return Status();
 }
 

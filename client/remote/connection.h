@@ -54,6 +54,10 @@ class Connection {
   void Post(const wire::Request& request);
   // kIoError when the deadline passes: the request goes on, and may be waited for again. One answer, once.
   Result<Answer> Wait(const Ticket& ticket, Deadline deadline);
+  // What the server said last of how far the request is; nothing before it has.
+  std::optional<wire::Progress> ProgressOf(const Ticket& ticket) const;
+  // The server is asked to end it; its answer is still waited for.
+  void Cancel(const Ticket& ticket);
   // Nobody waits for it any more; the server is told.
   void Abandon(const Ticket& ticket);
   // The lease is given back with the next request, or at once.
@@ -79,6 +83,7 @@ class Connection {
   Status ReadFrames(std::span<const std::byte> bytes, std::vector<UniqueFd>& fds);
   Status Deliver(const wire::Frame& frame, std::vector<UniqueFd>& fds);
   Status Settle(uint64_t id, Answer answer);
+  Status Note(uint64_t id, wire::Progress progress);
   void Fail(const Status& fault);
 
   const std::string path_;

@@ -12,6 +12,7 @@
 #include "quarry/client/store.h"
 #include "quarry/format/wire.h"
 #include "remote_batch.h"
+#include "remote_maintenance.h"
 #include "remote_put.h"
 #include "remote_sql.h"
 #include "remote_stream.h"
@@ -81,6 +82,11 @@ class RemoteStore final : public Store {
   Result<Training> ReadTraining(std::string_view name, bool with_state) override;
   Result<Training> SaveTraining(const TrainingToSave& training) override;
   Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first, uint64_t count) override;
+  Result<wire::MaintenanceReport> Maintain(const wire::MaintenanceTask& task,
+                                           const ProgressFunction& progress) override {
+    return RemoteMaintain(*link_, task, progress);
+  }
+  Result<std::vector<std::byte>> ReadManifest() override { return ReadRemoteManifest(*link_); }
 
  private:
   // Asks what only reads, and has an answer that is all in its message.

@@ -59,6 +59,7 @@ class Connection {
   void CloseWhenSent();
   void Close();
   bool open() const { return socket_.is_open(); }
+  bool idle() const { return queue_.empty(); }  // all that was sent has gone
 
  private:
   bool Congested() const;

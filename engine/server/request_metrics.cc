@@ -34,7 +34,9 @@ constexpr std::array<std::string_view, std::variant_size_v<wire::Request>> kKind
                                                                                          "fetch",
                                                                                          "close_query",
                                                                                          "forget_put",
-                                                                                         "get_status"};
+                                                                                         "get_status",
+                                                                                         "maintain",
+                                                                                         "read_manifest"};
 
 constexpr const char* kCommits = "Commits of embeddings: accepted, or refused since their rows were stale.";
 

@@ -259,6 +259,7 @@ Status ServerImpl::Stop() {
   core_.readers.Stop();
   core_.writers.Stop();
   core_.sql_workers.Stop();
+  core_.maintainers.Stop();
   work_.reset();
   core_.io.stop();
   threads_.clear();

@@ -62,6 +62,7 @@ ServerCore::ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptio
       blocks(the_store, common),
       embeddings(the_store, common, common.limit_bytes() / 2),
       trainings(the_store, embeddings),
+      maintenance(the_store, embeddings),
       sql(options.sql),
       sql_disk(options.sql_temp_bytes, users),
       read_only(options.read_only),
@@ -82,6 +83,7 @@ ServerCore::~ServerCore() = default;
 Status ServerCore::Start(const ServerOptions& options) {
   QUARRY_RETURN_IF_ERROR(readers.Start(static_cast<unsigned>(fetchers.size())));
   QUARRY_RETURN_IF_ERROR(writers.Start(kWriters));
+  QUARRY_RETURN_IF_ERROR(maintainers.Start(1));
   if (sql != nullptr) QUARRY_RETURN_IF_ERROR(sql_workers.Start(kSqlWorkers));
   const uint64_t left = DescriptorsLeft();
   descriptors.emplace(left, SpareDescriptors(left), UINT64_MAX, "descriptors",

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "admission.h"
+#include "maintenance_turn.h"
 #include "metrics_http.h"
 #include "quarry/base/budget.h"
 #include "quarry/format/wire.h"
@@ -18,6 +19,7 @@
 #include "quarry/service/allowance.h"
 #include "quarry/service/block_sampler.h"
 #include "quarry/service/embedding_service.h"
+#include "quarry/service/maintenance.h"
 #include "quarry/service/metrics.h"
 #include "quarry/service/road_metrics.h"
 #include "quarry/service/row_fetcher.h"
@@ -79,6 +81,8 @@ struct ServerCore {
   BlockSampler blocks;
   EmbeddingService embeddings;
   TrainingService trainings;
+  Maintenance maintenance;
+  MaintenanceTurn maintenance_turn;
   std::vector<std::unique_ptr<RowFetcher>> fetchers;  // one a thread of the readers
 
   boost::asio::io_context io;
@@ -91,6 +95,7 @@ struct ServerCore {
   // Statements of SQL may take an hour, and cannot be interrupted for others.
   const std::shared_ptr<SqlRunner> sql;  // null: this server runs none
   Workers sql_workers;
+  Workers maintainers;  // one thread: maintenance may take hours, and there is one task at a time
   SqlDisk sql_disk;
 
   const bool read_only;

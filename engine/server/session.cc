@@ -34,18 +34,22 @@ bool IsCounted(const wire::Request& request) {
 bool Writes(const wire::Request& request) {
   const auto* const sql = std::get_if<wire::OpenSql>(&request);
   const auto* const stream = std::get_if<wire::OpenStream>(&request);
+  const auto* const maintain = std::get_if<wire::Maintain>(&request);
   return std::holds_alternative<wire::Put>(request) ||
          std::holds_alternative<wire::CommitEmbeddings>(request) ||
          std::holds_alternative<wire::SaveTraining>(request) || (sql != nullptr && sql->write) ||
+         (maintain != nullptr && !OnlyReads(maintain->task)) ||
          (stream != nullptr && std::holds_alternative<wire::SuperbatchSpec>(stream->road));
 }
 
-// What has begun is seen to its end. A statement is cancelled, and ends soon: but not in its commit.
+// What has begun is seen to its end. A statement, or maintenance, is cancelled, and ends soon: but not in its
+// commit.
 bool IsWrite(size_t kind) {
   static const size_t put = KindOf<wire::Put>();
   static const size_t commit = KindOf<wire::CommitEmbeddings>();
   static const size_t fetch = KindOf<wire::Fetch>();
-  return kind == put || kind == commit || kind == fetch;
+  static const size_t maintain = KindOf<wire::Maintain>();
+  return kind == put || kind == commit || kind == fetch || kind == maintain;
 }
 
 }  // namespace
@@ -263,6 +267,7 @@ void Session::EndWork() {
   if (admission_ticket_ != 0) static_cast<void>(core_.admission.GiveUp(admission_ticket_));
   core_.readers.Forget(id_);
   core_.writers.Forget(id_);
+  core_.maintainers.Forget(id_);
   core_.hub->CloseSession(id_);
   leases_.clear();
   leases_shown_ = 0;
@@ -277,8 +282,8 @@ void Session::EndWork() {
 void Session::On(uint64_t id, const wire::Hello& hello) {
   const Result<uint16_t> version = wire::AgreeVersion(hello);
   const uint64_t sql = core_.sql == nullptr ? 0 : wire::kSql;
-  const uint64_t capabilities =
-      hello.capabilities & (wire::kSharedMemory | wire::kInline | wire::kTrainings | wire::kPutPieces | sql);
+  const uint64_t capabilities = hello.capabilities & (wire::kSharedMemory | wire::kInline | wire::kTrainings |
+                                                      wire::kPutPieces | wire::kMaintenance | sql);
   Status refused = version.status();
   if (refused.ok() && (capabilities & (wire::kSharedMemory | wire::kInline)) == 0) {
     refused = MakeStatus(Code::kUnsupported,

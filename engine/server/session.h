@@ -30,6 +30,7 @@
 #include "answer_memory.h"
 #include "connection.h"
 #include "quarry/base/exhaustion.h"
+#include "quarry/base/progress.h"
 #include "quarry/format/wire.h"
 #include "server_core.h"
 #include "staged_put.h"
@@ -159,6 +160,12 @@ class Session : public std::enable_shared_from_this<Session> {
   struct OpenEdges;
   // Takes the request's piece, and the memory for all of them with the first.
   Status Stage(const wire::SaveTraining& request, StagedState& staged) const;
+
+  // session_maintenance.cc: what keeps the database in order, and its manifest.
+  void On(uint64_t id, const wire::Maintain& request);
+  void On(uint64_t id, const wire::ReadManifest& request);
+  Status MayMaintain(const wire::MaintenanceTask& task) const;
+  ProgressFunction ProgressOf(uint64_t id, const std::atomic<bool>& cancelled);
 
   // session_streams.cc: streams, leases.
   void On(uint64_t id, const wire::OpenStream& request);

@@ -236,4 +236,9 @@ Status EmbeddingService::Checkpoint(const std::function<Status(Manifest&, int64_
   return Status::Ok();
 }
 
+Status EmbeddingService::HoldStill(const std::function<Status()>& work) {
+  MutexLock lock(commits_);
+  return work();
+}
+
 }  // namespace quarry

@@ -574,6 +574,13 @@ std::vector<std::string> Refusals(client::Store& store) {
       store.SaveTraining({.name = "run", .config = std::string(33'000, 'a'), .state = {&byte, 1}}).status());
   statuses.push_back(store.ReadEdges("nothing", 0, 1).status());
   statuses.push_back(store.ReadEdges("../../x", 0, 1).status());
+  for (const wire::MaintenanceTask& task : std::initializer_list<wire::MaintenanceTask>{
+           wire::CompactTable{"nothing"}, wire::CompactTable{"../../x"}, wire::RebuildLayout{"nothing"},
+           wire::DropLayout{"nothing"}, wire::BuildLayout{.name = "../../x"}, wire::CheckpointDatabase{},
+           wire::CreateEmbeddings{"../../x", {.row_count = 1, .dim = 1}}, wire::CreateEmbeddings{"x", {}},
+           wire::DropEmbeddings{"nothing"}}) {
+    statuses.push_back(store.Maintain(task).status());
+  }
   auto stream = store.OpenStream(SmallStream());
   EXPECT_TRUE(stream.ok()) << stream.status().ToString();
   statuses.push_back((*stream)->Next().status());

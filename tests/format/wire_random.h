@@ -207,6 +207,33 @@ class RandomMessage {
   void Fill(ForgetPut& m) { m.number = Positive(); }
   void Fill(Ping&) {}
   void Fill(GetStatus&) {}
+  void Fill(ReadManifest&) {}
+  void Fill(VerifyDatabase&) {}
+  void Fill(CompactTable& m) { m = {Name(), Flip()}; }
+  void Fill(CheckpointDatabase& m) { m.path = "/" + Name() + "/\xc3\xa9"; }
+  void Fill(BuildLayout& m) {
+    m = {.name = Name(), .epochs = Any32(), .policy = OneOf(PolicyKind::kBelady), .disk_bytes = Any()};
+    Fill(m.road);
+    m.road.seed_order = OneOf(SeedOrder::kProximity);
+    m.hash_functions = Any32();
+    m.threads = Any32();
+    m.resume = Flip();
+  }
+  void Fill(RebuildLayout& m) { m = {Name(), Flip(), Flip()}; }
+  void Fill(DropLayout& m) { m.name = Name(); }
+  void Fill(CalibrateDevice& m) { m.force = Flip(); }
+  void Fill(CreateEmbeddings& m) {
+    m.table = Name();
+    m.spec = {.row_count = Any(),
+              .dim = Any32(),
+              .element_type = AnyElementType(),
+              .optimizer = OneOf(OptimizerKind::kAdam),
+              .init = OneOf(InitKind::kNormal),
+              .init_scale = static_cast<float>(rng_.Unit()),
+              .seed = Any()};
+  }
+  void Fill(DropEmbeddings& m) { m.table = Name(); }
+  void Fill(Maintain& m) { m.task = OfKind<MaintenanceTask>(Below(std::variant_size_v<MaintenanceTask>)); }
 
   void Fill(Failure& m) {
     m.code = static_cast<Code>(1 + Below(static_cast<uint64_t>(Code::kInternal)));
@@ -306,6 +333,16 @@ class RandomMessage {
     m.sessions_left_out = Any();
     m.streams_left_out = Any();
   }
+  void Fill(Progress& m) { m = {"verifying " + Name(), Any(), Any()}; }
+  void Fill(Damage& m) { m = {static_cast<uint8_t>(Below(256)), Name(), Any(), Any()}; }
+  void Fill(std::string& m) { m = Name() + " \xc3\xa9"; }
+  void Fill(MaintenanceReport& m) {
+    FillEach(m.counters, 0);
+    FillEach(m.faults, 0);
+    FillEach(m.notes, 0);
+    FillEach(m.damages, 0);
+  }
+  void Fill(ManifestBytes& m) { m.payload = SomePayload(1 + Below(300)); }
   void Fill(SqlColumn& m) { m = {Name(), Name(), Flip()}; }
   void Fill(SqlTable& m) {
     m.name = Name();

@@ -30,10 +30,17 @@ class ServedTest(ServedDatabaseTest):
             for batch in stream.epoch("train"):
                 check_edge_ids(self, batch, edges)
         check_edge_ids(self, self.db.sample([3, 400, 5], [4, 3]), edges)
-        with self.assertRaises(quarry.Unsupported):
-            self.db.verify()
         with pickle.loads(pickle.dumps(self.db)) as other:
             self.assertEqual(other.num_nodes, self.db.num_nodes)
+
+    def test_upkeep_is_the_servers(self):
+        self.db.put([3], feature=np.ones((1, DIM), np.float32))
+        self.assertEqual(self.db.compact("feature", dry_run=True)["feature"]["rows_changed"], 1)
+        self.assertEqual(self.db.compact("feature")["feature"]["rows_changed"], 1)
+        self.assertEqual(self.db.verify()["faults"], [])
+        np.testing.assert_array_equal(self.db["feature"][[3]], np.ones((1, DIM), np.float32))
+        with self.assertRaisesRegex(quarry.InvalidArgument, "copy.db"):
+            self.db.checkpoint("copy.db")
 
     @unittest.skipUnless(importlib.util.find_spec("torch_geometric"), "torch and torch_geometric are not there")
     def test_workers_sample_over_a_connection_of_their_own(self):

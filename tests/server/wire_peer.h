@@ -60,6 +60,7 @@ class WirePeer {
     fd_ = -1;
   }
   int fd() const { return fd_; }
+  std::vector<wire::Progress> progress;  // what came of it before the answers that were awaited
 
   // False when the server is gone.
   bool SendBytes(std::span<const std::byte> bytes) {
@@ -113,6 +114,12 @@ class WirePeer {
       if (const auto* const failure =
               answer->response.ok() ? std::get_if<wire::Failure>(&*answer->response) : nullptr) {
         answer->response = wire::ToStatus(*failure);
+      }
+      const auto* const told =
+          answer->response.ok() ? std::get_if<wire::Progress>(&*answer->response) : nullptr;
+      if (told != nullptr) {
+        progress.push_back(*told);
+        continue;
       }
       early_.emplace(answer->id, std::move(answer->response));
     }

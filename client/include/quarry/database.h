@@ -16,11 +16,11 @@
 #include "quarry/base/budget.h"
 #include "quarry/base/progress.h"
 #include "quarry/base/status.h"
-#include "quarry/io/device.h"
 #include "quarry/layout/layout.h"
 #include "quarry/pipeline/live_road.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/pipeline/superbatch_road.h"
+#include "quarry/service/calibration.h"
 #include "quarry/sql/connection.h"
 #include "quarry/storage/compaction.h"
 #include "quarry/storage/store.h"
@@ -33,13 +33,6 @@ struct DatabaseOptions {
   uint64_t memory_bytes = 0;
   // What transfers go through; empty = MakeDefaultBackend().
   std::unique_ptr<IoBackend> backend;
-};
-
-// A fresh measurement: the part that is kept, and the part that is for people only.
-struct Calibration {
-  DeviceRecord device;
-  uint32_t row_bytes = 0;              // size of the reads of device.random_reads_per_second
-  std::vector<ReadRate> random_reads;  // rates for other sizes
 };
 
 class Database {
@@ -55,9 +48,7 @@ class Database {
   // Returns the rates of the device and the memory of this machine: those stored in the database, or, where
   // there are none or with `force`, those that Recalibrate measures.
   Result<DeviceRecord> Calibrate(bool force);
-  // Measures for 3 s, holding up to 300 MiB of the budget and writing up to 512 MiB to a file in the database
-  // that is gone afterwards, and stores the result. Not while a road is open. kUnsupported on a file system
-  // without direct reads, kNoSpace when the disk has too little room to be measured.
+  // As MeasureDevice (calibration.h). Not while a road is open.
   Result<Calibration> Recalibrate();
 
   // As quarry::BuildLayout (layout.h), within this database's budget. Not while a road is open.

@@ -1,9 +1,10 @@
 /* Quarry's C interface: making databases, and their upkeep. Part of quarry.h, which is what programs include.
- * Since version 1.2, in libquarry alone.
+ * Since version 1.2; quarry_import in libquarry alone, the others since version 1.4 over a server, too.
  *
- * These are for a database in this process: QUARRY_UNSUPPORTED of a server's. Other threads may read and
- * write meanwhile; what two of these calls would do at the same time to one table or layout, one of them
- * refuses with QUARRY_BUSY. A call that fails or is ended leaves the database as it was. */
+ * Other threads may read and write meanwhile; what two of these calls would do at the same time to one table
+ * or layout, one of them refuses with QUARRY_BUSY. A server has one of them at a time but for those of
+ * embedding tables, for whoever asks (QUARRY_BUSY says which), however long it takes. A call that fails or is
+ * ended, as the end of its process ends it, leaves the database as it was. */
 #ifndef QUARRY_CLIENT_C_ADMIN_H_
 #define QUARRY_CLIENT_C_ADMIN_H_
 
@@ -72,8 +73,8 @@ struct quarry_embedding_spec {
   float init_scale; /* 0: 0.1 */
   uint64_t seed;    /* of the first values: rows of one seed and number are equal */
 };
-/* Makes the table, without writing its rows, whatever its size. QUARRY_ALREADY_EXISTS; QUARRY_USAGE for a name
- * with anything but letters, digits, - and _; QUARRY_INVALID_ARGUMENT for an impossible table. */
+/* Makes the table, without writing its rows, whatever its size. QUARRY_ALREADY_EXISTS; QUARRY_INVALID_ARGUMENT
+ * for a name with anything but letters, digits, - and _, and for an impossible table. */
 int quarry_create_embeddings(quarry_store* store, const char* table,
                              const struct quarry_embedding_spec* spec);
 /* Removes it for good. QUARRY_NOT_FOUND lists what there is. */
@@ -84,11 +85,11 @@ int quarry_drop_embeddings(quarry_store* store, const char* table);
 int quarry_compact(quarry_store* store, const char* table, int dry_run, quarry_progress progress,
                    void* context, quarry_counters** report);
 /* A copy of the database as it is now, by links where that is possible: the folder `path`, which must not
- * exist. */
+ * exist. A server makes it for its own user and root alone, and takes a path from / on. */
 int quarry_checkpoint(quarry_store* store, const char* path, quarry_progress progress, void* context,
                       quarry_counters** report);
 /* Reads every byte. `fault` (may be null) is called with each fault, in words, on this thread. Faults are no
- * failure of the call: the report has their number as "faults". */
+ * failure of the call: the report has their number as "faults". A server leaves out the last of many. */
 typedef void (*quarry_fault)(void* context, const char* what);
 int quarry_verify(quarry_store* store, quarry_fault fault, quarry_progress progress, void* context,
                   quarry_counters** report);

@@ -25,16 +25,17 @@
 #include <string_view>
 #include <vector>
 
+#include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/client/sql.h"
 #include "quarry/format/batch_view.h"
 #include "quarry/format/wire_batch.h"
+#include "quarry/format/wire_maintenance.h"
 #include "quarry/format/wire_requests.h"
 #include "quarry/format/wire_responses.h"
 
 namespace quarry {
-class Database;        // quarry/database.h, of libquarry alone
-struct EmbeddingSpec;  // quarry/embedding/embedding_table.h, too
+class Database;  // quarry/database.h, of libquarry alone
 }  // namespace quarry
 
 namespace quarry::client {
@@ -155,28 +156,35 @@ class Store {
   // The database behind an embedded store, for what there is no call here; null of a server's. Lives as long
   // as the store.
   virtual Database* database() { return nullptr; }
+  // Does what keeps the database in order (wire_maintenance.h), within the memory of this store: a check of all
+  // of it, a compaction, a checkpoint, a layout, a calibration. Others read and write meanwhile. Faults that a
+  // check finds are no error. However long it takes: `progress` is called on this thread, now and then, and what
+  // it returns other than OK ends the task, which undoes itself, and is returned. So does the end of this store's
+  // connection. An error leaves the database as it was, and is what the engine's function of the task says;
+  // kInvalidArgument for names that cannot be, kOutOfBudget with the least memory that would do. A server has
+  // one task at a time (kBusy names it), takes paths from / on alone, and makes checkpoints for its own user and
+  // root only (kUsage); kIoError when it went away: what it had begun was cancelled.
+  virtual Result<wire::MaintenanceReport> Maintain(const wire::MaintenanceTask& task,
+                                                   const ProgressFunction& progress = {}) = 0;
+  // The catalog's manifest, as DecodeManifest (quarry/format/manifest.h) takes it.
+  virtual Result<std::vector<std::byte>> ReadManifest() = 0;
   // Makes an embedding table of rows that nobody has written, without writing them, whatever its size.
-  // kUnsupported of a server's; kAlreadyExists; kUsage for a name with anything but letters, digits, - and _;
-  // kInvalidArgument for an impossible table.
-  virtual Status CreateEmbeddings(std::string_view /*table*/, const EmbeddingSpec& /*spec*/) {
-    return NotOverAServer();
+  // kAlreadyExists; kInvalidArgument for a name with anything but letters, digits, - and _, and for an
+  // impossible table.
+  Status CreateEmbeddings(std::string_view table, const EmbeddingSpec& spec) {
+    return Maintain(wire::CreateEmbeddings{std::string(table), spec}).status();
   }
-  // Removes it, with all that was committed to it. kUnsupported of a server's; kNotFound lists what there is;
-  // kBusy while another thread uses it.
-  virtual Status DropEmbeddings(std::string_view /*table*/) { return NotOverAServer(); }
+  // Removes it, with all that was committed to it. kNotFound lists what there is; kBusy while another thread
+  // uses it.
+  Status DropEmbeddings(std::string_view table) {
+    return Maintain(wire::DropEmbeddings{std::string(table)}).status();
+  }
   // Opens an SQL connection, with a transaction and tables of its own.
   virtual Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options = {}) = 0;
   // Runs the one statement of `sql`, on a connection that goes with its rows. The rows are for one thread at
   // a time.
   Result<std::unique_ptr<RowCursor>> Query(std::string_view sql, std::span<const Value> parameters = {},
                                            const SqlOptions& options = {});
-
- private:
-  static Status NotOverAServer() {
-    return Status(Code::kUnsupported,
-                  "embedding tables are made and dropped in the process that has the database, not over a "
-                  "server");
-  }
 };
 
 // What the address of a server begins with; its socket's path follows.

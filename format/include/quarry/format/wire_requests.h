@@ -14,6 +14,7 @@
 
 #include "quarry/format/road_spec.h"
 #include "quarry/format/types.h"
+#include "quarry/format/wire_maintenance.h"
 #include "quarry/format/wire_sql.h"
 #include "quarry/format/wire_training.h"
 #include "quarry/format/wire_types.h"
@@ -155,9 +156,10 @@ struct Cancel {
   bool operator==(const Cancel&) const = default;
 };
 
-using Request = std::variant<Hello, OpenSession, Describe, Lookup, Sample, OpenStream, StartPass, NextBatch,
-                             CloseStream, ReleaseLeases, ReadLease, ReadEmbeddings, CommitEmbeddings, Put,
-                             TakeSnapshot, ReleaseSnapshot, Stats, Ping, Cancel, SaveTraining, ReadTraining,
-                             ReadEdges, OpenSql, CloseSql, Query, Fetch, CloseQuery, ForgetPut, GetStatus>;
+using Request =
+    std::variant<Hello, OpenSession, Describe, Lookup, Sample, OpenStream, StartPass, NextBatch, CloseStream,
+                 ReleaseLeases, ReadLease, ReadEmbeddings, CommitEmbeddings, Put, TakeSnapshot,
+                 ReleaseSnapshot, Stats, Ping, Cancel, SaveTraining, ReadTraining, ReadEdges, OpenSql,
+                 CloseSql, Query, Fetch, CloseQuery, ForgetPut, GetStatus, Maintain, ReadManifest>;
 
 }  // namespace quarry::wire

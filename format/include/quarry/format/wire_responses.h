@@ -12,6 +12,7 @@
 #include "quarry/base/status.h"
 #include "quarry/format/element_type.h"
 #include "quarry/format/road_spec.h"
+#include "quarry/format/wire_maintenance.h"
 #include "quarry/format/wire_sql.h"
 #include "quarry/format/wire_status.h"
 #include "quarry/format/wire_training.h"
@@ -179,9 +180,15 @@ struct Counters {
   bool operator==(const Counters&) const = default;
 };
 
-using Response =
-    std::variant<Failure, Done, Welcome, SessionOpened, Description, Rows, Sampled, StreamOpened, PassStarted,
-                 Batch, PassEnded, Chunk, EmbeddingRows, EmbeddingsCommitted, Written, SnapshotTaken,
-                 Counters, Training, Edges, SqlOpened, Statement, SqlRows, ServerStatus>;
+// Answers ReadManifest: the manifest, encoded as the catalog has it.
+struct ManifestBytes {
+  Payload payload;
+  bool operator==(const ManifestBytes&) const = default;
+};
+
+using Response = std::variant<Failure, Done, Welcome, SessionOpened, Description, Rows, Sampled, StreamOpened,
+                              PassStarted, Batch, PassEnded, Chunk, EmbeddingRows, EmbeddingsCommitted,
+                              Written, SnapshotTaken, Counters, Training, Edges, SqlOpened, Statement,
+                              SqlRows, ServerStatus, Progress, MaintenanceReport, ManifestBytes>;
 
 }  // namespace quarry::wire

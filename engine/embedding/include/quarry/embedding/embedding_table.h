@@ -13,37 +13,12 @@
 
 #include "quarry/base/status.h"
 #include "quarry/format/element_type.h"
+#include "quarry/format/embedding_spec.h"
 #include "quarry/format/types.h"
 
 namespace quarry {
 
 using RowId = uint64_t;
-
-enum class OptimizerKind : uint8_t { kSgd, kAdagrad, kAdam };
-enum class InitKind : uint8_t { kZeros, kUniform, kNormal };
-
-struct EmbeddingSpec {
-  uint64_t row_count = 0;
-  uint32_t dim = 0;
-  ElementType element_type = ElementType::kFloat32;  // or kBfloat16
-  OptimizerKind optimizer = OptimizerKind::kAdagrad;
-  InitKind init = InitKind::kUniform;
-  float init_scale = 0.1F;  // uniform in [-scale, scale); standard deviation of normal
-  uint64_t seed = 0;
-
-  // sgd 0, adagrad dim, adam 2 dim + 1 (moments, and the number of steps that the row has seen)
-  uint32_t state_dim() const {
-    switch (optimizer) {
-      case OptimizerKind::kSgd:
-        return 0;
-      case OptimizerKind::kAdagrad:
-        return dim;
-      case OptimizerKind::kAdam:
-        return 2 * dim + 1;
-    }
-    return 0;
-  }
-};
 
 inline constexpr int64_t kNeverWritten = -1;
 

@@ -68,6 +68,8 @@ class EmbeddingService {
   // The same, together with what `also` does to the manifest, which is done in any case; it is told the
   // timestamp of the last commit.
   Status Checkpoint(const std::function<Status(Manifest&, int64_t timestamp)>& also);
+  // Does `work` while nothing is committed and no checkpoint is made here: whoever wants to waits.
+  Status HoldStill(const std::function<Status()>& work);
 
  private:
   struct Change;

@@ -1,0 +1,33 @@
+// The database that a verb works on: at a path, in this process, or a server's.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "quarry/client/store.h"
+#include "quarry/format/manifest.h"
+
+namespace quarry::cli {
+
+// `memory`: as --memory takes it; empty: the default. Of a server, which has no limit of its own for maintenance,
+// it is what the session asks for.
+Result<std::unique_ptr<client::Store>> OpenStore(const std::string& address, const std::string& memory = "");
+
+// As it is now.
+Result<Manifest> ManifestOf(client::Store& store, const std::string& address);
+
+// The counters of a report by their names.
+class Figures {
+ public:
+  explicit Figures(const wire::MaintenanceReport& report) : report_(report) {}
+  double Real(std::string_view name) const;     // 0: the report has none of the name
+  uint64_t Count(std::string_view name) const;  // the same, of a number that counts
+
+ private:
+  const wire::MaintenanceReport& report_;
+};
+
+inline constexpr const char* kAddressHelp = "database folder, or a server's address, unix:PATH";
+
+}  // namespace quarry::cli

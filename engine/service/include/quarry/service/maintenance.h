@@ -1,0 +1,49 @@
+// Maintenance: what keeps an open database in order (docs/protocol.md, "Maintenance"): a check of every byte,
+// compactions, checkpoints, layouts, the device's rates, embedding tables. Done by the process that has the
+// database, for itself or for a server's client.
+//
+// Thread-safe as what it calls is: others read and write meanwhile; what two tasks would do to one table or
+// layout at a time is the caller's to prevent (a server has one task at a time).
+#pragma once
+
+#include <string>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/progress.h"
+#include "quarry/base/status.h"
+#include "quarry/format/wire_maintenance.h"
+#include "quarry/layout/layout.h"
+#include "quarry/service/embedding_service.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+class Maintenance {
+ public:
+  // Both outlive it.
+  Maintenance(Store& store, EmbeddingService& embeddings) : store_(store), embeddings_(embeddings) {}
+
+  // Does the task, within `budget`. Faults that VerifyDatabase finds are no error. Errors are those of
+  // VerifyStore, CompactTable, CheckpointStore, BuildLayout, RebuildLayout, DropLayout, MeasureDevice and
+  // EmbeddingService; after one the database is as it was, but for what the next such task goes on from.
+  // kCancelled when `progress` says so; what takes moments, and CalibrateDevice, does not ask it.
+  Result<wire::MaintenanceReport> Run(const wire::MaintenanceTask& task, MemoryBudget& budget,
+                                      const ProgressFunction& progress);
+
+ private:
+  struct Runner;
+
+  Store& store_;
+  EmbeddingService& embeddings_;
+};
+
+// "a compaction of table \"feature\"".
+std::string NameOf(const wire::MaintenanceTask& task);
+// True when the task changes nothing, neither the database nor anything else.
+bool OnlyReads(const wire::MaintenanceTask& task);
+
+// What BuildLayout would be asked for the layout that the specification describes: everything committed so
+// far, to be repeated, and packed.
+wire::BuildLayout RequestOf(const LayoutSpec& spec, bool resume);
+
+}  // namespace quarry

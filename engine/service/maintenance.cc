@@ -1,0 +1,243 @@
+#include "quarry/service/maintenance.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+#include "quarry/embedding/verify_embeddings.h"
+#include "quarry/layout/rebuild.h"
+#include "quarry/service/calibration.h"
+#include "quarry/storage/checkpoint.h"
+#include "quarry/storage/compaction.h"
+#include "quarry/verify/verify.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kVerifyBytes = 16 * kMiB;  // as VerifyStore says
+
+using Report = wire::MaintenanceReport;
+using Counters = std::vector<wire::Counter>;
+
+double Number(uint64_t value) { return static_cast<double>(value); }
+
+Counters CountersOf(const CompactionReport& done) {
+  return {{"rows_changed", Number(done.rows_changed)},
+          {"rows", Number(done.row_count)},
+          {"bytes", done.rows_changed == 0 ? 0 : Number(done.bytes)},
+          {"timestamp", Number(done.timestamp)},
+          {"generation", Number(done.generation)},
+          {"resumed_row", Number(done.resumed_row)},
+          {"seconds", done.seconds}};
+}
+
+Counters CountersOf(const CheckpointReport& done) {
+  return {{"timestamp", Number(done.timestamp)},
+          {"files_linked", Number(done.files_linked)},
+          {"files_reflinked", Number(done.files_reflinked)},
+          {"files_copied", Number(done.files_copied)},
+          {"bytes", Number(done.bytes)},
+          {"bytes_copied", Number(done.bytes_copied)},
+          {"seconds", done.seconds}};
+}
+
+Counters CountersOf(const LayoutRecord& record, const BuildReport& built) {
+  return {{"batches", Number(record.batch_count)},
+          {"disk_bytes", Number(record.total_bytes())},
+          {"cache_rows", Number(record.cache_rows)},
+          {"bytes_read", Number(record.row_bytes_read)},
+          {"bytes_useful", Number(record.useful_bytes)},
+          {"predicted_seconds", record.predicted_seconds},
+          {"edges", Number(built.trace.edges)},
+          {"block_bytes", Number(built.blocks_bytes)},
+          {"sequences", Number(built.sequences)},
+          {"resumed", built.resumed ? 1.0 : 0.0},
+          {"sample_seconds", built.sample_seconds},
+          {"plan_seconds", built.plan_seconds},
+          {"segment_search_seconds", built.segment_search_seconds},
+          {"pack_seconds", built.pack_seconds}};
+}
+
+Counters CountersOf(const RebuildReport& done) {
+  return {{"path", static_cast<double>(done.path)},
+          {"rows_changed", Number(done.rows_changed)},
+          {"places", Number(done.places)},
+          {"find_seconds", done.find_seconds},
+          {"patch_seconds", done.patch_seconds},
+          {"patch_bytes", Number(done.patch_bytes)},
+          {"build_seconds", done.build_seconds},
+          {"build_bytes", Number(done.build_bytes)},
+          {"seconds", done.seconds},
+          {"bytes_written", Number(done.bytes_written)}};
+}
+
+Counters CountersOf(const DeviceRecord& device) {
+  return {{"random_reads_per_second", device.random_reads_per_second},
+          {"sequential_bytes_per_second", device.sequential_bytes_per_second},
+          {"write_bytes_per_second", device.write_bytes_per_second},
+          {"gather_bytes_per_second", device.gather_bytes_per_second}};
+}
+
+Report ReportOf(const VerifyReport& found) {
+  Report report = {.counters = {{"faults", Number(found.faults.size())},
+                                {"files", Number(found.files)},
+                                {"bytes", Number(found.bytes)}},
+                   .notes = found.notes};
+  for (const Status& fault : found.faults) report.faults.emplace_back(fault.message());
+  for (const Damage& damage : found.damages) {
+    report.damages.push_back(
+        {static_cast<uint8_t>(damage.kind), damage.name, damage.first_row, damage.row_count});
+  }
+  return report;
+}
+
+LayoutSpec SpecOf(const wire::BuildLayout& build) {
+  return {.name = build.name,
+          .road = build.road,
+          .epochs = build.epochs,
+          .policy = build.policy,
+          .disk_bytes = build.disk_bytes,
+          .hash_functions = build.hash_functions,
+          .threads = build.threads > 0 ? build.threads : ProcessorCount()};
+}
+
+// Whether a checkpoint of embedding tables came between the two.
+bool TablesMoved(const Manifest& before, const Manifest& after) {
+  return !std::ranges::equal(
+      before.embeddings, after.embeddings, [](const EmbeddingRecord& a, const EmbeddingRecord& b) {
+        return a.name == b.name && a.generation == b.generation && a.map_generation == b.map_generation;
+      });
+}
+
+}  // namespace
+
+// One overload a task.
+struct Maintenance::Runner {
+  Store& store;
+  EmbeddingService& embeddings;
+  MemoryBudget& budget;
+  const ProgressFunction& progress;
+
+  // Pages of embedding tables that a checkpoint no longer names are written over. Where one came meanwhile,
+  // what looks like a fault need not be one: these tables are read once more, while they stand still.
+  Result<Report> operator()(const wire::VerifyDatabase&) const {
+    QUARRY_TRY(const auto reservation, budget.Reserve(kVerifyBytes, "verifying the database"));
+    QUARRY_TRY(const VerifyReport files, VerifyStore(store, progress));
+    const std::shared_ptr<const Manifest> before = store.manifest();
+    VerifyReport all = files;
+    QUARRY_RETURN_IF_ERROR(VerifyEmbeddings(store, progress, all));
+    if (all.faults.size() > files.faults.size() && TablesMoved(*before, *store.manifest())) {
+      all = files;
+      QUARRY_RETURN_IF_ERROR(embeddings.HoldStill([&] { return VerifyEmbeddings(store, progress, all); }));
+    }
+    return ReportOf(all);
+  }
+  Result<Report> operator()(const wire::CompactTable& compact) const {
+    QUARRY_TRY(const CompactionReport done,
+               quarry::CompactTable(store, budget, compact.table, compact.dry_run, progress));
+    return Report{.counters = CountersOf(done)};
+  }
+  // With what was committed to embedding tables so far.
+  Result<Report> operator()(const wire::CheckpointDatabase& checkpoint) const {
+    QUARRY_RETURN_IF_ERROR(embeddings.Checkpoint());
+    QUARRY_TRY(const CheckpointReport done, CheckpointStore(store, budget, checkpoint.path, progress));
+    return Report{.counters = CountersOf(done)};
+  }
+  Result<Report> operator()(const wire::BuildLayout& build) const {
+    BuildReport built;
+    QUARRY_TRY(const LayoutRecord record,
+               quarry::BuildLayout(store, budget, SpecOf(build), build.resume, progress, &built));
+    return Report{.counters = CountersOf(record, built)};
+  }
+  Result<Report> operator()(const wire::RebuildLayout& rebuild) const {
+    RebuildReport done;
+    QUARRY_RETURN_IF_ERROR(
+        quarry::RebuildLayout(store, budget, rebuild.name,
+                              {.full = rebuild.full, .dry_run = rebuild.dry_run, .threads = ProcessorCount()},
+                              progress, &done)
+            .status());
+    return Report{.counters = CountersOf(done), .notes = {done.why}};
+  }
+  Result<Report> operator()(const wire::DropLayout& drop) const {
+    QUARRY_RETURN_IF_ERROR(quarry::DropLayout(store, drop.name));
+    return Report{};
+  }
+  Result<Report> operator()(const wire::CalibrateDevice& calibrate) const {
+    const std::shared_ptr<const Manifest> manifest = store.manifest();
+    if (!calibrate.force && manifest->device) {
+      Report report = {.counters = CountersOf(*manifest->device)};
+      report.counters.push_back({"measured_now", 0});
+      return report;
+    }
+    QUARRY_TRY(const Calibration fresh, MeasureDevice(store, budget));
+    Report report = {.counters = CountersOf(fresh.device)};
+    report.counters.push_back({"measured_now", 1});
+    report.counters.push_back({"row_read_bytes", Number(fresh.row_bytes)});
+    for (const ReadRate& rate : fresh.random_reads) {
+      report.counters.push_back(
+          {fmt::format("random_reads_of_{}", rate.request_bytes), rate.reads_per_second});
+    }
+    return report;
+  }
+  Result<Report> operator()(const wire::CreateEmbeddings& create) const {
+    QUARRY_RETURN_IF_ERROR(embeddings.Create(create.table, create.spec));
+    return Report{};
+  }
+  Result<Report> operator()(const wire::DropEmbeddings& drop) const {
+    QUARRY_RETURN_IF_ERROR(embeddings.Drop(drop.table));
+    return Report{};
+  }
+};
+
+Result<Report> Maintenance::Run(const wire::MaintenanceTask& task, MemoryBudget& budget,
+                                const ProgressFunction& progress) {
+  return std::visit(Runner{store_, embeddings_, budget, progress}, task);
+}
+
+std::string NameOf(const wire::MaintenanceTask& task) {
+  struct Namer {
+    std::string operator()(const wire::VerifyDatabase&) const { return "a verification"; }
+    std::string operator()(const wire::CompactTable& compact) const {
+      return fmt::format("a compaction of table \"{}\"", compact.table);
+    }
+    std::string operator()(const wire::CheckpointDatabase&) const { return "a checkpoint"; }
+    std::string operator()(const wire::BuildLayout& build) const {
+      return fmt::format("a build of layout \"{}\"", build.name);
+    }
+    std::string operator()(const wire::RebuildLayout& rebuild) const {
+      return fmt::format("a rebuild of layout \"{}\"", rebuild.name);
+    }
+    std::string operator()(const wire::DropLayout& drop) const {
+      return fmt::format("the removal of layout \"{}\"", drop.name);
+    }
+    std::string operator()(const wire::CalibrateDevice&) const { return "a calibration"; }
+    std::string operator()(const wire::CreateEmbeddings& create) const {
+      return fmt::format("the creation of embedding table \"{}\"", create.table);
+    }
+    std::string operator()(const wire::DropEmbeddings& drop) const {
+      return fmt::format("the removal of embedding table \"{}\"", drop.table);
+    }
+  };
+  return std::visit(Namer{}, task);
+}
+
+bool OnlyReads(const wire::MaintenanceTask& task) {
+  if (const auto* const compact = std::get_if<wire::CompactTable>(&task)) return compact->dry_run;
+  if (const auto* const rebuild = std::get_if<wire::RebuildLayout>(&task)) return rebuild->dry_run;
+  return std::holds_alternative<wire::VerifyDatabase>(task);
+}
+
+wire::BuildLayout RequestOf(const LayoutSpec& spec, bool resume) {
+  return {.name = spec.name,
+          .road = spec.road,
+          .epochs = spec.epochs,
+          .policy = spec.policy,
+          .disk_bytes = spec.disk_bytes,
+          .hash_functions = spec.hash_functions,
+          .threads = spec.threads,
+          .resume = resume};
+}
+
+}  // namespace quarry

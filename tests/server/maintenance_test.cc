@@ -1,0 +1,133 @@
+// Maintenance at a server: whose turn it is, who may ask, and what ends it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+
+#include "served_database.h"
+#include "support/gate_backend.h"
+
+namespace quarry {
+namespace {
+
+using namespace testing_util;  // NOLINT: a test of what it has
+using testing::HasSubstr;
+
+// Whoever verifies or folds the features waits at the gate, once it is closed.
+class MaintenanceTest : public testing::Test {
+ protected:
+  MaintenanceTest() {
+    auto gate = std::make_unique<GateBackend>("features/feature");
+    gate_ = gate.get();
+    served_ = std::make_unique<ServedDatabase>(TinyGraph{.nodes = 200, .dim = 8}, std::move(gate));
+  }
+  ~MaintenanceTest() override { gate_->OpenGate(); }
+  static wire::Put PutOne(uint64_t number) {
+    std::vector<std::byte> block(8 + 32);
+    block[0] = std::byte{7};
+    return {.number = number, .tables = {{.table = "feature", .rows = 1, .row_bytes = 32, .block = block}}};
+  }
+  static Status Ask(WirePeer& peer, const wire::MaintenanceTask& task) {
+    return peer.CallFor<wire::MaintenanceReport>(wire::Maintain{task}).status();
+  }
+  uint64_t Generation() const { return served_->store->manifest()->FindTable("feature")->generation; }
+
+  GateBackend* gate_ = nullptr;
+  std::unique_ptr<ServedDatabase> served_;
+};
+
+TEST_F(MaintenanceTest, OneTaskIsDoneAtATimeAndTheOtherSaysWhichItIs) {
+  served_->Start();
+  WirePeer first(served_->socket()), second(served_->socket());
+  ASSERT_OK(first.Open(64 * kMiB));
+  ASSERT_OK(second.Open(64 * kMiB));
+  gate_->CloseGate();
+  const uint64_t verify = first.Send(wire::Maintain{wire::VerifyDatabase{}});
+  gate_->WaitForOne();
+  EXPECT_THAT(Ask(second, wire::CompactTable{"label"}),
+              IsStatus(Code::kBusy, HasSubstr("a verification is under way")));
+  EXPECT_THAT(Ask(first, wire::DropLayout{"x"}), IsStatus(Code::kBusy, HasSubstr("a verification")));
+  EXPECT_OK(Ask(second, wire::CreateEmbeddings{"x", {.row_count = 4, .dim = 2}})) << "takes a moment";
+  EXPECT_OK(second.CallFor<wire::Done>(wire::Ping{})) << "nobody else waits";
+  EXPECT_OK(first.CallFor<wire::Written>(PutOne(1)));
+  gate_->OpenGate();
+  EXPECT_OK(first.Await(verify));
+  EXPECT_OK(Ask(second, wire::CompactTable{"label"})) << "the turn ends before the answer comes";
+}
+
+TEST_F(MaintenanceTest, ACancelledCompactionLeavesTheDatabaseAsItWas) {
+  served_->Start();
+  WirePeer peer(served_->socket());
+  ASSERT_OK(peer.Open(64 * kMiB));
+  ASSERT_OK(peer.CallFor<wire::Written>(PutOne(1)));
+  gate_->CloseGate();
+  const uint64_t compact = peer.Send(wire::Maintain{wire::CompactTable{"feature"}});
+  gate_->WaitForOne();
+  EXPECT_OK(peer.CallFor<wire::Done>(wire::Cancel{compact}));
+  gate_->OpenGate();
+  EXPECT_EQ(peer.Await(compact).status().code(), Code::kCancelled);
+  EXPECT_EQ(Generation(), 1u);
+  ASSERT_OK_AND_ASSIGN(const auto report,
+                       peer.CallFor<wire::MaintenanceReport>(wire::Maintain{wire::VerifyDatabase{}}));
+  EXPECT_THAT(report.faults, testing::IsEmpty());
+  EXPECT_OK(Ask(peer, wire::CompactTable{"feature"}));
+  EXPECT_EQ(Generation(), 2u);
+}
+
+TEST_F(MaintenanceTest, AClientThatVanishesTakesItsTaskWithIt) {
+  served_->Start();
+  WirePeer other(served_->socket());
+  ASSERT_OK(other.Open(64 * kMiB));
+  ASSERT_OK(other.CallFor<wire::Written>(PutOne(1)));
+  gate_->CloseGate();
+  {
+    WirePeer dying(served_->socket());
+    ASSERT_OK(dying.Open(64 * kMiB));
+    dying.Send(wire::Maintain{wire::CompactTable{"feature"}});
+    gate_->WaitForOne();
+  }
+  const auto sessions = [&] {
+    const auto status = other.CallFor<wire::ServerStatus>(wire::GetStatus{});
+    return status.ok() ? status->sessions.size() : 0;
+  };
+  ASSERT_TRUE(Eventually([&] { return sessions() == 1; }));
+  gate_->OpenGate();
+  Status asked;
+  ASSERT_TRUE(Eventually([&] {
+    asked = Ask(other, wire::VerifyDatabase{});
+    return asked.code() != Code::kBusy;
+  }));
+  EXPECT_OK(asked);
+  EXPECT_EQ(Generation(), 1u) << "nobody wants it any more";
+}
+
+TEST_F(MaintenanceTest, WhoMayOnlyReadVerifiesAndChangesNothing) {
+  served_->Start({.read_only = true});
+  WirePeer peer(served_->socket());
+  ASSERT_OK(peer.Open(64 * kMiB));
+  for (const wire::MaintenanceTask& task : std::initializer_list<wire::MaintenanceTask>{
+           wire::CompactTable{"feature"}, wire::CheckpointDatabase{"/nowhere"}, wire::BuildLayout{},
+           wire::RebuildLayout{}, wire::DropLayout{}, wire::CalibrateDevice{},
+           wire::CreateEmbeddings{"x", {.row_count = 1, .dim = 1}}, wire::DropEmbeddings{"x"}}) {
+    EXPECT_THAT(Ask(peer, task), IsStatus(Code::kUsage, HasSubstr("read-only"))) << task.index();
+  }
+  EXPECT_OK(Ask(peer, wire::VerifyDatabase{}));
+  EXPECT_OK(Ask(peer, wire::CompactTable{"feature", true}));
+  EXPECT_OK(peer.CallFor<wire::ManifestBytes>(wire::ReadManifest{}));
+}
+
+TEST_F(MaintenanceTest, WhatASessionCannotHoldOrTheServerCannotPlaceIsRefused) {
+  served_->Start();
+  WirePeer peer(served_->socket());
+  ASSERT_OK(peer.Open(2 * kMiB));
+  ASSERT_OK(peer.CallFor<wire::Written>(PutOne(1)));
+  EXPECT_EQ(Ask(peer, wire::VerifyDatabase{}).code(), Code::kOutOfBudget);
+  EXPECT_EQ(Ask(peer, wire::CompactTable{"feature"}).code(), Code::kOutOfBudget);
+  EXPECT_THAT(Ask(peer, wire::CheckpointDatabase{"copy.db"}),
+              IsStatus(Code::kInvalidArgument, HasSubstr("\"copy.db\"")));
+  EXPECT_EQ(Generation(), 1u);
+}
+
+}  // namespace
+}  // namespace quarry
