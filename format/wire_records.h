@@ -1,5 +1,5 @@
-// Records that answers of the local protocol list: tables, layouts, counters, sessions, damages, columns. Private to this
-// room.
+// Records that answers of the local protocol list: tables, layouts, counters, sessions, damages, columns. Private
+// to this room.
 #pragma once
 
 #include "quarry/format/wire_responses.h"

@@ -4,6 +4,7 @@
 
 #include "wire_bytes.h"
 #include "wire_check.h"
+#include "wire_tasks.h"
 
 namespace quarry::wire {
 namespace {
@@ -39,41 +40,17 @@ Status ReadIds(Reader in, uint64_t count_max, std::variant<std::vector<Id>, Rang
   return Status();
 }
 
-void Write(const LiveSpec& spec, schema::LiveSpec::Builder out) {
-  out.setFeatureTable(ToText(spec.feature_table));
-  out.setTopology(ToText(spec.topology));
-  out.setDirection(static_cast<uint8_t>(spec.direction));
-  WriteNumbers(spec.fanouts, out.initFanouts(Count(spec.fanouts)));
-  out.setBatchSize(spec.batch_size);
-  out.setCacheBytes(spec.cache_bytes);
-  out.setSeed(spec.seed);
-  out.setReplace(spec.replace);
-  out.setEdgeIds(spec.edge_ids);
-}
-Status Read(schema::LiveSpec::Reader in, LiveSpec& out) {
-  out.feature_table = ToString(in.getFeatureTable());
-  out.topology = ToString(in.getTopology());
-  out.direction = static_cast<Direction>(in.getDirection());
-  QUARRY_RETURN_IF_ERROR(ReadNumbers(in.getFanouts(), kHopsMax, "fanouts", out.fanouts));
-  out.batch_size = in.getBatchSize();
-  out.cache_bytes = in.getCacheBytes();
-  out.seed = in.getSeed();
-  out.replace = in.getReplace();
-  out.edge_ids = in.getEdgeIds();
-  return Status();
-}
-
 void Write(const PlannedSpec& spec, schema::PlannedSpec::Builder out) {
   out.setLayout(ToText(spec.layout));
-  if (spec.live) Write(*spec.live, out.initLive());
+  if (spec.live) WriteLive(*spec.live, out.initLive());
 }
 Status Read(schema::PlannedSpec::Reader in, PlannedSpec& out) {
   out.layout = ToString(in.getLayout());
-  return in.hasLive() ? Read(in.getLive(), out.live.emplace()) : Status();
+  return in.hasLive() ? ReadLive(in.getLive(), out.live.emplace()) : Status();
 }
 
 void Write(const SuperbatchSpec& spec, schema::SuperbatchSpec::Builder out) {
-  Write(spec.live, out.initLive());
+  WriteLive(spec.live, out.initLive());
   out.setPolicy(ToText(spec.policy));
   out.setSeedOrder(ToText(spec.live.seed_order));
   out.setPacking(static_cast<uint8_t>(spec.packing));
@@ -84,18 +61,18 @@ Status Read(schema::SuperbatchSpec::Reader in, SuperbatchSpec& out) {
   QUARRY_RETURN_IF_ERROR(FromText(in.getSeedOrder(), out.live.seed_order));
   out.packing = static_cast<Packing>(in.getPacking());
   out.disk_bytes = in.getDiskBytes();
-  return Read(in.getLive(), out.live);
+  return ReadLive(in.getLive(), out.live);
 }
 
 void WriteRoad(const OpenStream& open, schema::OpenStream::Road::Builder out) {
-  if (const auto* live = std::get_if<LiveSpec>(&open.road)) return Write(*live, out.initLive());
+  if (const auto* live = std::get_if<LiveSpec>(&open.road)) return WriteLive(*live, out.initLive());
   if (const auto* planned = std::get_if<PlannedSpec>(&open.road)) return Write(*planned, out.initPlanned());
   Write(std::get<SuperbatchSpec>(open.road), out.initSuperbatch());
 }
 Status ReadRoad(schema::OpenStream::Road::Reader in, OpenStream& out) {
   switch (in.which()) {
     case schema::OpenStream::Road::LIVE:
-      return Read(in.getLive(), out.road.emplace<LiveSpec>());
+      return ReadLive(in.getLive(), out.road.emplace<LiveSpec>());
     case schema::OpenStream::Road::PLANNED:
       return Read(in.getPlanned(), out.road.emplace<PlannedSpec>());
     case schema::OpenStream::Road::SUPERBATCH:
@@ -130,101 +107,6 @@ Status Read(schema::PutRows::Reader in, PutRows& out) {
   out.rows = in.getRows();
   out.row_bytes = in.getRowBytes();
   return Read(in.getBlock(), out.block);
-}
-
-// Maintenance: one overload a task.
-struct TaskWriter {
-  schema::Maintain::Builder out;
-
-  void operator()(const VerifyDatabase&) { out.setVerify(); }
-  void operator()(const CompactTable& compact) {
-    auto to = out.initCompact();
-    to.setTable(ToText(compact.table));
-    to.setDryRun(compact.dry_run);
-  }
-  void operator()(const CheckpointDatabase& checkpoint) { out.setCheckpoint(ToText(checkpoint.path)); }
-  void operator()(const BuildLayout& build) {
-    auto to = out.initBuildLayout();
-    to.setName(ToText(build.name));
-    Write(build.road, to.initLive());
-    to.setSeedOrder(ToText(build.road.seed_order));
-    to.setPolicy(ToText(build.policy));
-    to.setEpochs(build.epochs);
-    to.setDiskBytes(build.disk_bytes);
-    to.setHashFunctions(build.hash_functions);
-    to.setThreads(build.threads);
-    to.setResume(build.resume);
-  }
-  void operator()(const RebuildLayout& rebuild) {
-    auto to = out.initRebuildLayout();
-    to.setName(ToText(rebuild.name));
-    to.setFull(rebuild.full);
-    to.setDryRun(rebuild.dry_run);
-  }
-  void operator()(const DropLayout& drop) { out.setDropLayout(ToText(drop.name)); }
-  void operator()(const CalibrateDevice& calibrate) { out.setCalibrate(calibrate.force); }
-  void operator()(const CreateEmbeddings& create) {
-    auto to = out.initCreateEmbeddings();
-    to.setTable(ToText(create.table));
-    to.setRowCount(create.spec.row_count);
-    to.setDim(create.spec.dim);
-    to.setElementType(static_cast<uint8_t>(create.spec.element_type));
-    to.setOptimizer(static_cast<uint8_t>(create.spec.optimizer));
-    to.setInit(static_cast<uint8_t>(create.spec.init));
-    to.setInitScale(create.spec.init_scale);
-    to.setSeed(create.spec.seed);
-  }
-  void operator()(const DropEmbeddings& drop) { out.setDropEmbeddings(ToText(drop.table)); }
-};
-
-Result<MaintenanceTask> ReadBuildLayout(schema::BuildLayout::Reader in) {
-  BuildLayout build = {.name = ToString(in.getName()),
-                       .epochs = in.getEpochs(),
-                       .disk_bytes = in.getDiskBytes(),
-                       .hash_functions = in.getHashFunctions(),
-                       .threads = in.getThreads(),
-                       .resume = in.getResume()};
-  QUARRY_RETURN_IF_ERROR(Read(in.getLive(), build.road));
-  QUARRY_RETURN_IF_ERROR(FromText(in.getSeedOrder(), build.road.seed_order));
-  QUARRY_RETURN_IF_ERROR(FromText(in.getPolicy(), build.policy));
-  return build;
-}
-
-CreateEmbeddings ReadCreateEmbeddings(schema::CreateEmbeddings::Reader in) {
-  return {.table = ToString(in.getTable()),
-          .spec = {.row_count = in.getRowCount(),
-                   .dim = in.getDim(),
-                   .element_type = static_cast<ElementType>(in.getElementType()),
-                   .optimizer = static_cast<OptimizerKind>(in.getOptimizer()),
-                   .init = static_cast<InitKind>(in.getInit()),
-                   .init_scale = in.getInitScale(),
-                   .seed = in.getSeed()}};
-}
-
-Result<MaintenanceTask> ReadTask(schema::Maintain::Reader in) {
-  switch (in.which()) {
-    case schema::Maintain::VERIFY:
-      return VerifyDatabase{};
-    case schema::Maintain::COMPACT:
-      return CompactTable{ToString(in.getCompact().getTable()), in.getCompact().getDryRun()};
-    case schema::Maintain::CHECKPOINT:
-      return CheckpointDatabase{ToString(in.getCheckpoint())};
-    case schema::Maintain::BUILD_LAYOUT:
-      return ReadBuildLayout(in.getBuildLayout());
-    case schema::Maintain::REBUILD_LAYOUT: {
-      const auto rebuild = in.getRebuildLayout();
-      return RebuildLayout{ToString(rebuild.getName()), rebuild.getFull(), rebuild.getDryRun()};
-    }
-    case schema::Maintain::DROP_LAYOUT:
-      return DropLayout{ToString(in.getDropLayout())};
-    case schema::Maintain::CALIBRATE:
-      return CalibrateDevice{in.getCalibrate()};
-    case schema::Maintain::CREATE_EMBEDDINGS:
-      return ReadCreateEmbeddings(in.getCreateEmbeddings());
-    case schema::Maintain::DROP_EMBEDDINGS:
-      return DropEmbeddings{ToString(in.getDropEmbeddings())};
-  }
-  return UnknownKind("maintenance", static_cast<unsigned>(in.which()));
 }
 
 // ---- requests to bytes: one overload each
@@ -362,7 +244,7 @@ struct RequestWriter {
   void operator()(const ForgetPut& forget) { out.setForgetPut(forget.number); }
   void operator()(const Ping&) { out.setPing(); }
   void operator()(const GetStatus&) { out.setGetStatus(); }
-  void operator()(const Maintain& maintain) { std::visit(TaskWriter{out.initMaintain()}, maintain.task); }
+  void operator()(const Maintain& maintain) { WriteTask(maintain.task, out.initMaintain()); }
   void operator()(const ReadManifest&) { out.setReadManifest(); }
 };
 
