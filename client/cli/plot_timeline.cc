@@ -42,11 +42,11 @@ Status AddEvent(const JsonObject& event, Timeline& timeline) {
   QUARRY_TRY(const auto kind, event.Get<std::string>("ph"));
   if (kind != "X" && kind != "M") return Status::Ok();
   QUARRY_TRY(const auto name, event.Get<std::string>("name"));
+  if (kind == "M" && name != "thread_name") return Status::Ok();  // of a process, or of what has no thread
   QUARRY_TRY(const double process, event.Get<double>("pid"));
   QUARRY_TRY(const double thread, event.Get<double>("tid"));
   Line& line = timeline.lines[{process, thread}];
   if (kind == "M") {
-    if (name != "thread_name") return Status::Ok();
     QUARRY_TRY(const auto arguments, event.Get<nlohmann::json>("args"));
     QUARRY_TRY(line.name, (JsonObject{arguments, event.place}.Get<std::string>("name")));
     return Status::Ok();
