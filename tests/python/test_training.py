@@ -89,7 +89,7 @@ class EmbeddingsTest(DatabaseTest):
         self.create("x")
         for error, arguments in (
             (quarry.AlreadyExists, {}),
-            (quarry.UsageError, {"name": "a/b"}),
+            (quarry.InvalidArgument, {"name": "a/b"}),
             (quarry.InvalidArgument, {"name": "y", "rows": 0}),
             (quarry.InvalidArgument, {"name": "y", "dim": 0}),
             (quarry.InvalidArgument, {"name": "y", "dim": 1 << 31, "optimizer": ADAM}),
