@@ -93,8 +93,7 @@ class Embedding(torch.nn.Module):  # type: ignore[misc,unused-ignore]
     """torch.nn.Embedding over an embedding table of a database: vectors and the optimizer's state of each row are
     on disk, and a batch has those that it names.
 
-    db, name         the table, made here where there is none (in the process that has the database, not over a
-                     server); one that is there must have this shape and optimizer
+    db, name         the table, made here where there is none; one that is there must have this shape and optimizer
     dim              elements of a vector
     num_embeddings   rows; None: a row a node
     optimizer        "adagrad", "sgd" or "adam" (which counts the steps of each row), with lr, eps and betas
