@@ -264,7 +264,7 @@ TEST_F(LiveRoadTest, ABudgetTooSmallNamesTheLeastAndTheLeastWorks) {
     ASSERT_THAT(refused.status, IsStatus(Code::kOutOfBudget));
     const std::string message(refused.status.message());
     std::smatch match;
-    ASSERT_TRUE(std::regex_search(message, match, std::regex("--memory ([0-9]+)MiB"))) << message;
+    ASSERT_TRUE(std::regex_search(message, match, std::regex("memory budget of ([0-9]+)MiB"))) << message;
     EXPECT_EQ(refused.budget->used_bytes(), 0u);
     least = std::stoull(match[1]) * kMiB;
   }
@@ -297,7 +297,7 @@ TEST_F(LiveRoadTest, ManyExtractorsKeepTheOrderWhereOnlyOneBatchFits) {
   const auto refused = LiveRoad::Open(*open.store, nothing, options);
   const std::string message(refused.status().message());
   std::smatch match;
-  ASSERT_TRUE(std::regex_search(message, match, std::regex("--memory ([0-9]+)MiB"))) << message;
+  ASSERT_TRUE(std::regex_search(message, match, std::regex("memory budget of ([0-9]+)MiB"))) << message;
   MemoryBudget least(std::stoull(match[1]) * kMiB);
   ASSERT_OK_AND_ASSIGN(auto road, LiveRoad::Open(*open.store, least, options));
   ASSERT_EQ(road->plan().batches_in_flight, 1u);

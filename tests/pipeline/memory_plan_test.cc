@@ -106,7 +106,7 @@ TEST(MemoryPlanTest, NeverPlansMoreThanThereIsAndTheLeastThatItNamesDoes) {
     ASSERT_THAT(plan, IsStatus(Code::kOutOfBudget));
     const std::string message(plan.status().message());
     std::smatch match;
-    ASSERT_TRUE(std::regex_search(message, match, std::regex("--memory ([0-9]+)MiB"))) << message;
+    ASSERT_TRUE(std::regex_search(message, match, std::regex("memory budget of ([0-9]+)MiB"))) << message;
     const uint64_t least = std::stoull(match[1]) * kMiB;
     ASSERT_GT(least, demand.available_bytes + demand.other_bytes);
     demand.available_bytes = least - demand.other_bytes;

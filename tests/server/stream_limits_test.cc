@@ -168,7 +168,7 @@ TEST(StreamLimitsTest, ABatchThatTheBudgetCannotHoldIsNotSampledToTheEnd) {
   const Status status = OpenWith(world, 4 * kMiB, Exclusive(live));
   EXPECT_EQ(status.code(), Code::kOutOfBudget);
   EXPECT_THAT(status.message(), HasSubstr("one batch of 60000 seeds with fanouts 1024,1024,1024"));
-  EXPECT_THAT(status.message(), HasSubstr("lower --batch-size or --fanout"));
+  EXPECT_THAT(status.message(), HasSubstr("lower the batch size or the fanouts"));
 }
 
 // What the system lets a process have: threads and descriptors.
