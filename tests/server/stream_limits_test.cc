@@ -56,7 +56,7 @@ TEST(StreamLimitsTest, TheLeastThatIsStatedIsEnough) {
     ASSERT_EQ(refused.code(), Code::kOutOfBudget) << refused.ToString();
     const std::string text(refused.message());
     std::smatch least;
-    if (!std::regex_search(text, least, std::regex("(--memory|at least) ([0-9]+)MiB"))) continue;
+    if (!std::regex_search(text, least, std::regex("(budget of|at least) ([0-9]+)MiB"))) continue;
     ++stated;
     const Status status = OpenWith(world, std::stoull(least[2]) * kMiB, Exclusive());
     EXPECT_TRUE(status.ok()) << text << "; and then: " << status.ToString();
