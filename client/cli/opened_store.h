@@ -10,8 +10,8 @@
 
 namespace quarry::cli {
 
-// `memory`: as --memory takes it; empty: the default. Of a server, which has no limit of its own for maintenance,
-// it is what the session asks for.
+// `memory`: as --memory takes it; empty: the default. A database at a path opens with that budget; a server is
+// asked for as much of its own.
 Result<std::unique_ptr<client::Store>> OpenStore(const std::string& address, const std::string& memory = "");
 
 // As it is now.

@@ -61,7 +61,7 @@ plot {plots}
 
 // A text as a string of gnuplot's: in single quotes, where nothing but the quote itself is special. gnuplot doubles
 // that, but takes a doubled one at the front for an empty string and what follows for code: so there is none in it.
-// Of a long text the end is shown, for paths differ at their ends. `percent`: what a % becomes.
+// A long text is cut at its front, since paths differ at their ends. `percent`: what a % becomes.
 std::string Quoted(std::string_view text, const char* percent = "%") {
   constexpr size_t kCharactersMax = 64;
   // XML forbids ]]> in a text, which gnuplot leaves there, and two code points.

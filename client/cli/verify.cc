@@ -16,7 +16,7 @@
 namespace quarry::cli {
 namespace {
 
-// Of many faults a server leaves out the last ones, and says how many there are.
+// A server that found many faults sends the first of them, and the number of all.
 uint64_t FaultCount(const wire::MaintenanceReport& report) {
   return std::max<uint64_t>(report.faults.size(), Figures(report).Count("faults"));
 }

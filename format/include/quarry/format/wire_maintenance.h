@@ -102,8 +102,8 @@ struct Damage {
   bool operator==(const Damage&) const = default;
 };
 
-// Answers Maintain. Of faults, notes and damages a server leaves out the last ones where a message has no room
-// for them; the counter `faults` has their number.
+// Answers Maintain. A server drops the last faults, notes and damages where a message has no room for them; the
+// counter `faults` has the number of all.
 struct MaintenanceReport {
   std::vector<Counter> counters;
   std::vector<std::string> faults;  // of VerifyDatabase, in words
