@@ -160,6 +160,7 @@ class LoaderTest(DatabaseTest):
             try:
                 next(batches)
             except quarry.Forked:
+                self.db.close()  # which a `with` block does there, too
                 os.write(write, b"forked")
             finally:
                 os._exit(0)

@@ -287,7 +287,8 @@ class Stream:
     def close(self) -> None:
         self.closed = True
         self._turn = None
-        self._refuse_fork()
+        if os.getpid() != self._pid:
+            return  # what a process was forked with is its parent's to close
         with self._use:
             self._raw.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 import numpy as np
@@ -41,8 +40,8 @@ class Loader:
     first; -1: none), n_id (global ids), batch_size, input_id (positions in input_nodes), num_sampled_nodes and
     num_sampled_edges (for trim_to_layer); with edge_ids also e_id (by column of edge_index, its column in
     db.edges()), which what is packed does not have. edge_attr and the labels of other nodes are not there. Batches
-    are the caller's: they may be kept. Two are made ahead, on a thread of Python. Loaders of one database and one kind of batch take turns on one road, so that
-    one pass runs at a time.
+    are the caller's: they may be kept. Two are made ahead, on a thread of the Loader, in memory beside the database's.
+    Loaders of one database and one kind of batch take turns on one road, so that one pass runs at a time.
     """
 
     def __init__(
@@ -133,7 +132,7 @@ class Loader:
         if raw.dim > 0:
             shape = (node_count, raw.dim)
             x = torch.empty(shape, pin_memory=True) if pinned else torch.from_numpy(_quarry.empty_float32(shape))
-            raw.gather(x.numpy(), FLOAT32, raw.dim * 4, _gather_threads())
+            raw.gather(x.numpy(), FLOAT32, raw.dim * 4)
             attributes["x"] = x
         edge_index, n_id, positions, labels, edge_ids, nodes, edges = raw.pyg_block(self._sorted)
         arrays = {"edge_index": edge_index, "n_id": n_id, "y": labels, "e_id": edge_ids}
@@ -221,12 +220,6 @@ def nodes_of_split(db: Database, split: str) -> npt.NDArray[np.int64]:
     if split == "train" and "label" in db:
         nodes = nodes[db["label"][nodes] >= 0]
     return nodes
-
-
-@functools.cache
-def _gather_threads() -> int:
-    """Four have the memory's whole bandwidth; the other processors compute."""
-    return min(4, len(os.sched_getaffinity(0)))
 
 
 @functools.cache
