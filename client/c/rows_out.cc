@@ -6,7 +6,6 @@
 
 #include "quarry.h"
 #include "quarry/base/process.h"
-#include "quarry/base/streaming_copy.h"
 #include "quarry/base/thread.h"
 
 namespace quarry::client {
@@ -22,15 +21,12 @@ struct Copy {
   uint32_t dim;
   uint64_t row_bytes;  // as it is stored
   bool decodes;
-  bool streams;
 
   void operator()(const std::byte* from, std::byte* to) const {
-    if (decodes) {
-      DecodeRow(type, {from, row_bytes}, {reinterpret_cast<float*>(to), dim});
-    } else if (streams) {
-      StreamingCopy(to, from, row_bytes);
-    } else {
+    if (!decodes) {
       std::memcpy(to, from, row_bytes);
+    } else {
+      DecodeRow(type, {from, row_bytes}, {reinterpret_cast<float*>(to), dim});
     }
   }
 };
@@ -52,7 +48,6 @@ void WritePart(const RowsIn& rows, const Copy& copy, std::byte* out, uint64_t ou
     }
     copy(RowAt(rows, i), out + i * out_stride);
   }
-  if (copy.streams) FinishStreaming();
 }
 
 }  // namespace
@@ -65,15 +60,13 @@ Status WriteRows(const RowsIn& rows, const RowsOut& to, unsigned threads) {
                       "rows of {} as type {}: as they are stored, or floats as float32",
                       ElementTypeName(stored), to.element_type);
   }
-  const uint64_t row_bytes = RowBytes(stored, rows.dim);
-  const uint64_t out_bytes = as_stored ? row_bytes : uint64_t{rows.dim} * sizeof(float);
+  const Copy copy = {stored, rows.dim, RowBytes(stored, rows.dim), !as_stored};
+  const uint64_t out_bytes = as_stored ? copy.row_bytes : uint64_t{rows.dim} * sizeof(float);
   const uint64_t out_stride = to.stride_bytes == 0 ? out_bytes : to.stride_bytes;
   if (out_stride < out_bytes) {
     return MakeStatus(Code::kInvalidArgument, "a stride of {} bytes for rows of {}", out_stride, out_bytes);
   }
   if (rows.count == 0) return Status();
-  const bool streams = as_stored && rows.count * out_bytes >= kStreamedBytesMin;
-  const Copy copy = {stored, rows.dim, row_bytes, !as_stored, streams};
   auto* const out = static_cast<std::byte*>(to.out);
   const uint64_t parts = std::clamp<uint64_t>(rows.count * out_bytes / kThreadBytesMin, 1,
                                               threads == 0 ? ProcessorCount() : threads);

@@ -5,7 +5,6 @@
 #include <cassert>
 #include <cstring>
 
-#include "quarry/base/streaming_copy.h"
 #include "quarry/base/thread.h"
 
 namespace quarry {
@@ -20,7 +19,7 @@ constexpr uint64_t kAheadBytes = 8 << 10;
 // Below this a thread costs more than it copies.
 constexpr uint64_t kThreadBytesMin = 1 << 20;
 
-void GatherPart(const RowTable& table, std::span<const uint32_t> slots, std::byte* out, bool streams) {
+void GatherPart(const RowTable& table, std::span<const uint32_t> slots, std::byte* out) {
   const uint64_t ahead_rows = std::max<uint64_t>(1, kAheadBytes / std::max<uint64_t>(1, table.row_bytes));
   // The hardware follows a row by itself once it is under way.
   const uint64_t prefetched_bytes = std::min(table.row_bytes, kAheadBytes);
@@ -29,14 +28,8 @@ void GatherPart(const RowTable& table, std::span<const uint32_t> slots, std::byt
       const std::byte* const next = table.base + slots[i + ahead_rows] * table.stride_bytes;
       for (uint64_t at = 0; at < prefetched_bytes; at += kLineBytes) __builtin_prefetch(next + at);
     }
-    const std::byte* const row = table.base + slots[i] * table.stride_bytes;
-    if (streams) {
-      StreamingCopy(out + i * table.row_bytes, row, table.row_bytes);
-    } else {
-      std::memcpy(out + i * table.row_bytes, row, table.row_bytes);
-    }
+    std::memcpy(out + i * table.row_bytes, table.base + slots[i] * table.stride_bytes, table.row_bytes);
   }
-  if (streams) FinishStreaming();
 }
 
 }  // namespace
@@ -45,11 +38,10 @@ void GatherRows(const RowTable& table, std::span<const uint32_t> slots, std::spa
                 unsigned threads) {
   assert(table.row_bytes <= table.stride_bytes && out.size() == slots.size() * table.row_bytes);
   const uint64_t parts = std::clamp<uint64_t>(out.size() / kThreadBytesMin, 1, std::max(1U, threads));
-  const bool streams = out.size() >= kStreamedBytesMin;
   const auto gather = [&](uint64_t part) {
     const size_t begin = slots.size() * part / parts;
     const size_t end = slots.size() * (part + 1) / parts;
-    GatherPart(table, slots.subspan(begin, end - begin), out.data() + begin * table.row_bytes, streams);
+    GatherPart(table, slots.subspan(begin, end - begin), out.data() + begin * table.row_bytes);
   };
   if (parts == 1) return gather(0);
   std::atomic<uint64_t> next{0};

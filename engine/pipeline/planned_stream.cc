@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "quarry/base/process.h"
-#include "quarry/base/streaming_copy.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 
@@ -359,9 +358,8 @@ void PlannedStream::ApplyAdmissions(const PlannedFrame& frame) {
     for (uint64_t line = 0; line < std::min<uint64_t>(stride, 1024); line += 64) {
       __builtin_prefetch(ahead + line);
     }
-    StreamingCopy(state_.Row(state_.physical[slots[i]]), frame.rows + rows[i] * stride, stride);
+    std::memcpy(state_.Row(state_.physical[slots[i]]), frame.rows + rows[i] * stride, stride);
   }
-  FinishStreaming();
 }
 
 // After the last batch the cache holds what it held before the first, in other slots.
