@@ -38,7 +38,7 @@ class ColumnCache {
     return Unpack(read.get(), row);
   }
   // The row will soon be asked for: where it is kept, the processor fetches it meanwhile.
-  void Prefetch(uint64_t row) const {
+  [[gnu::always_inline]] void Prefetch(uint64_t row) const {
     if (const std::byte* piece = pages_->Peek(row >> piece_shift_)) __builtin_prefetch(AddressIn(piece, row));
   }
   // The number that a row's bytes stand for.
