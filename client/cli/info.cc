@@ -36,16 +36,14 @@ std::string Hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-Result<std::optional<SplitCounts>> CountSplits(Store& store,
-                                               const std::shared_ptr<const Snapshot>& snapshot) {
-  if (store.manifest()->FindTable("split") == nullptr) return std::optional<SplitCounts>();
-  QUARRY_TRY(const NodeProperties properties,
-             LoadNodeProperties(store, store.manifest()->node_count, snapshot));
+// Nothing without a split.
+std::optional<SplitCounts> CountSplits(const NodeProperties& properties) {
+  if (properties.splits.empty()) return std::nullopt;
   SplitCounts counts{};
   for (const uint8_t split : properties.splits) {
     if (split < counts.size()) ++counts[split];
   }
-  return std::optional<SplitCounts>(counts);
+  return counts;
 }
 
 // What was written to a table since its file was made.
@@ -76,6 +74,7 @@ std::string OptimizerName(const EmbeddingRecord& table) {
 // What a database tells about itself beyond its manifest.
 struct Facts {
   std::optional<SplitCounts> splits;
+  uint32_t classes = 0;
   std::vector<Changes> changes;  // by table
   uint64_t timestamp = 0;        // newest commit
   DiskFootprint disk;
@@ -149,7 +148,7 @@ void PrintInfoJson(const Store& store, const Facts& facts) {
                {"nodes", manifest->node_count},
                {"edges", 0},
                {"relations", 0},
-               {"classes", manifest->class_count},
+               {"classes", facts.classes},
                {"source", manifest->source},
                {"created_utc", manifest->created_utc},
                {"entity_names", manifest->has_entity_names},
@@ -313,7 +312,7 @@ void PrintText(const Store& store, const Facts& known) {
                      graph->deduplicated ? ", deduplicated" : "", graph->weighted ? ", weighted" : "")});
     facts.push_back({"relations", std::to_string(graph->relation_count)});
   }
-  facts.push_back({"classes", std::to_string(manifest->class_count)});
+  facts.push_back({"classes", std::to_string(known.classes)});
   if (splits) {
     facts.push_back({"splits", fmt::format("train {}, valid {}, test {}, none {}", (*splits)[1], (*splits)[2],
                                            (*splits)[3], (*splits)[0])});
@@ -366,7 +365,10 @@ Status Info(const InfoOptions& options) {
   }
   QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store->TakeSnapshot());
   Facts facts;
-  QUARRY_TRY(facts.splits, CountSplits(*store, snapshot));
+  QUARRY_TRY(const NodeProperties properties,
+             LoadNodeProperties(*store, store->manifest()->node_count, snapshot));
+  facts.splits = CountSplits(properties);
+  facts.classes = CountClasses(properties.labels);  // as training does
   QUARRY_TRY(facts.changes, FindChanges(*store, snapshot));
   facts.timestamp = snapshot->timestamp;
   facts.disk = DiskFootprintOf(*store);
