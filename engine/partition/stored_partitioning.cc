@@ -11,6 +11,31 @@
 #include "quarry/storage/record_names.h"
 
 namespace quarry {
+namespace {
+
+Result<DataFile> OpenParts(Store& store, const PartitioningRecord& record) {
+  return OpenDataFile(store.backend(), store.path() + "/" + PartsFileOf(record),
+                      {.kind = FileKind::kPartitioning,
+                       .database_id = store.manifest()->database_id,
+                       .generation = record.generation,
+                       .file_bytes = record.file_bytes});
+}
+
+Result<PartitionDirectory> DirectoryIn(IoBackend& backend, const DataFile& data,
+                                       const PartitioningRecord& record) {
+  QUARRY_TRY(PartitionDirectory directory, ReadPartitionDirectory(backend, data));
+  if (directory.parts() == record.part_count && directory.node_count() == record.node_count) return directory;
+  return MakeStatus(Code::kCorruption, "{}: directory: {} parts of {} nodes where the catalog says {} of {}",
+                    data.file.path(), directory.parts(), directory.node_count(), record.part_count,
+                    record.node_count);
+}
+
+}  // namespace
+
+Result<PartitionDirectory> ReadPartitions(Store& store, const PartitioningRecord& record) {
+  QUARRY_TRY(const DataFile data, OpenParts(store, record));
+  return DirectoryIn(store.backend(), data, record);
+}
 
 bool IsFresh(const Manifest& manifest, const PartitioningRecord& record) {
   const TopologyRecord* const topology = manifest.FindTopology(record.topology);
@@ -40,23 +65,13 @@ Result<std::unique_ptr<StoredPartitioning>> StoredPartitioning::Open(Store& stor
   }
   std::unique_ptr<StoredPartitioning> opened(new StoredPartitioning(store.backend()));
   opened->record_ = *record;
-  const std::string path = store.path() + "/" + PartsFileOf(*record);
-  QUARRY_TRY(opened->data_, OpenDataFile(store.backend(), path,
-                                         {.kind = FileKind::kPartitioning,
-                                          .database_id = manifest->database_id,
-                                          .generation = record->generation,
-                                          .file_bytes = record->file_bytes}));
+  QUARRY_TRY(opened->data_, OpenParts(store, *record));
   const uint64_t parts = record->part_count;
   const uint64_t checksums = record->file_bytes / kPageBytes * sizeof(uint32_t);
   QUARRY_TRY(opened->reservation_,
              budget.Reserve(parts * parts * sizeof(BucketEntry) + checksums, "the index of a partitioning"));
-  QUARRY_TRY(opened->directory_, ReadPartitionDirectory(store.backend(), opened->data_));
+  QUARRY_TRY(opened->directory_, DirectoryIn(store.backend(), opened->data_, *record));
   const PartitionDirectory& directory = opened->directory_;
-  if (directory.parts() != record->part_count || directory.node_count() != record->node_count) {
-    return MakeStatus(Code::kCorruption,
-                      "{}: directory: {} parts of {} nodes where the catalog says {} of {}", path,
-                      directory.parts(), directory.node_count(), record->part_count, record->node_count);
-  }
   const uint64_t ids_bytes = directory.node_count() * sizeof(NodeId);
   QUARRY_TRY(opened->new_ids_, opened->Load(kNewIdsSection, ids_bytes));
   QUARRY_TRY(opened->old_ids_, opened->Load(kOldIdsSection, ids_bytes));

@@ -52,6 +52,10 @@ Status DropPartitioning(Store& store, std::string_view name);
 // True when the database still has the table's file and the topology that the partitioning was made of.
 bool IsFresh(const Manifest& manifest, const PartitioningRecord& record);
 
+// Where the parts and buckets of a partitioning lie, also of one that is of other data than the database has.
+// kCorruption.
+Result<PartitionDirectory> ReadPartitions(Store& store, const PartitioningRecord& record);
+
 // An open partitioning. Const use is thread-safe. Backend and store outlive it.
 class StoredPartitioning {
  public:
