@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
+#include <numeric>
 
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
@@ -16,6 +18,56 @@ constexpr uint64_t kPartReadBytesMax = 1 * kMiB;
 bool HoldsPart(const SwapStep& step, uint32_t part) { return std::ranges::binary_search(step.parts, part); }
 
 }  // namespace
+
+uint64_t PartitionBufferBytesMax(const PartitionDirectory& directory, uint32_t buffer, uint32_t incoming) {
+  std::vector<uint64_t> rows, inner, outer;  // of frames: parts, buckets within a part, and between two
+  for (uint32_t source = 0; source < directory.parts(); ++source) {
+    rows.push_back(IoBuffer::MappedBytes(directory.part_bytes(source)));
+    for (uint32_t destination = 0; destination < directory.parts(); ++destination) {
+      const uint64_t bytes = IoBuffer::MappedBytes(directory.bucket_bytes(source, destination));
+      (source == destination ? inner : outer).push_back(bytes);
+    }
+  }
+  const auto largest = [](std::vector<uint64_t>& bytes, uint64_t count) {
+    count = std::min<uint64_t>(count, bytes.size());
+    const auto end = bytes.begin() + static_cast<ptrdiff_t>(count);
+    std::ranges::partial_sort(bytes, end, std::greater());
+    return std::accumulate(bytes.begin(), end, uint64_t{0});
+  };
+  const uint64_t c = buffer;
+  const uint64_t stays = c - incoming;
+  const uint64_t between = c * (c - 1) + (c * (c - 1) - stays * (stays - std::min<uint64_t>(stays, 1)));
+  return largest(rows, c + incoming) + largest(inner, c + incoming) + largest(outer, between);
+}
+
+Result<PartitionTuning> TuneBuffer(const PartitionDirectory& directory, const TuneOptions& options) {
+  const uint32_t parts = directory.parts();
+  PartitionTuning tuning{.parts = parts};
+  uint64_t least = 0;
+  for (uint32_t logical = 2; logical <= parts; ++logical) {
+    const bool suits = options.order != PartitionOrder::kEuler || logical % 2 == 1;
+    if (parts % logical != 0 || !suits) continue;
+    const uint32_t group = parts / logical;
+    const uint32_t incoming = options.prefetch && logical > 2 ? group : 0;
+    least = PartitionBufferBytesMax(directory, 2 * group, incoming) + options.working_bytes;
+    if (least > options.memory_bytes) continue;
+    tuning.buffer = 2 * group;
+    tuning.logical = logical;
+    tuning.memory_bytes = least;
+    return tuning;
+  }
+  if (least == 0) {
+    return MakeStatus(
+        Code::kUsage, "{} parts: partition order {} needs {}", parts, PartitionOrderName(options.order),
+        options.order == PartitionOrder::kEuler ? "an odd number of logical ones, which divides theirs"
+                                                : "at least 2");
+  }
+  return MakeStatus(
+      Code::kOutOfBudget,
+      "a partition buffer: two logical parts of {} parts take {}, and there are {}: give it more, or "
+      "make more and smaller parts",
+      parts, FormatBytes(least), FormatBytes(options.memory_bytes));
+}
 
 uint64_t PartitionBuffer::FrameBytes(const PartitionDirectory& directory, FrameKey key) {
   return key.destination == kRows ? directory.part_bytes(key.source)

@@ -8,7 +8,9 @@
 #include "quarry/base/trace.h"
 #include "quarry/format/batch_view.h"
 #include "quarry/partition/auto_tune.h"
+#include "quarry/partition/edge_source.h"
 #include "quarry/partition/stored_partitioning.h"
+#include "quarry/storage/node_properties.h"
 #include "quarry/storage/partition_files.h"
 #include "row_scatter.h"
 
@@ -16,6 +18,14 @@ namespace quarry {
 namespace {
 
 constexpr uint64_t kPartsWriterBytes = 4 * kMiB;
+
+Status CheckPartitioningName(std::string_view name) {
+  constexpr std::string_view kCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+  if (!name.empty() && name.size() <= 100 && name.find_first_not_of(kCharacters) == std::string_view::npos) {
+    return Status::Ok();
+  }
+  return MakeStatus(Code::kUsage, "partitioning name \"{}\": letters, digits, - and _ are allowed", name);
+}
 
 class PartitioningBuilder {
  public:
@@ -56,12 +66,7 @@ class PartitioningBuilder {
 };
 
 Status PartitioningBuilder::Check(const Assignment& assignment) {
-  constexpr std::string_view kCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
-  if (spec_.name.empty() || spec_.name.size() > 100 ||
-      spec_.name.find_first_not_of(kCharacters) != std::string_view::npos) {
-    return MakeStatus(Code::kUsage, "partitioning name \"{}\": letters, digits, - and _ are allowed",
-                      spec_.name);
-  }
+  QUARRY_RETURN_IF_ERROR(CheckPartitioningName(spec_.name));
   if (assignment.parts == 0 || assignment.parts > kPartsMax) {
     return MakeStatus(Code::kUsage, "{} parts: a partitioning has 1 to {}", assignment.parts, kPartsMax);
   }
@@ -215,6 +220,51 @@ Result<PartitioningRecord> PartitioningBuilder::Run(Assignment assignment) {
 }
 
 }  // namespace
+
+namespace {
+
+// The topology and what is read of it go before the build, which opens it anew.
+Result<Assignment> AssignNodes(Store& store, MemoryBudget& budget, const TopologyRecord& record,
+                               PartitionOptions options, const std::string& scratch,
+                               const ProgressFunction& progress) {
+  const ScopedSpan span("partition");
+  QUARRY_TRY(const auto reservation, budget.Reserve(Topology::ResidentBytes(record), "reading a topology"));
+  QUARRY_TRY(const std::unique_ptr<Topology> topology, store.OpenTopology(record.name));
+  QUARRY_TRY(const auto edges, TopologyEdges::Make(store.backend(), *topology, budget));
+  MemoryBudget::Reservation train_reservation;
+  std::vector<NodeId> train_nodes;
+  if (options.method == PartitionMethod::kBgl) {
+    const std::shared_ptr<const Manifest> manifest = store.manifest();
+    QUARRY_TRY(train_reservation, budget.Reserve(NodePropertiesBytes(*manifest), "the training nodes"));
+    QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
+    QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store, record.node_count, snapshot));
+    train_nodes = properties.TrainNodes();
+    options.train_nodes = train_nodes;
+  }
+  return Partition(
+      *edges, options,
+      {.backend = store.backend(), .budget = budget, .scratch_directory = scratch, .progress = progress});
+}
+
+}  // namespace
+
+Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, PartitioningSpec spec,
+                                            PartitionOptions options, const ProgressFunction& progress) {
+  QUARRY_RETURN_IF_ERROR(CheckPartitioningName(spec.name));
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const TopologyRecord* const topology = manifest->FindTopology(spec.topology);
+  if (topology == nullptr) return store.OpenTopology(spec.topology).status();
+  spec.method = PartitionMethodName(options.method);
+  spec.seed = options.seed;
+  QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());
+  // Scratch files have no name for long; the build removes the folder, and makes it anew.
+  const std::string scratch = fmt::format("{}/{}", store.path(), PartitioningBuildingFolder(spec.name));
+  QUARRY_RETURN_IF_ERROR(
+      EnsureSyncedDirectory(store.backend(), fmt::format("{}/{}", store.path(), kPartitionsFolder)));
+  QUARRY_RETURN_IF_ERROR(EnsureDirectory(store.backend(), scratch));
+  QUARRY_TRY(Assignment assignment, AssignNodes(store, budget, *topology, options, scratch, progress));
+  return BuildPartitioning(store, budget, spec, std::move(assignment), progress);
+}
 
 Result<PartitioningRecord> BuildPartitioning(Store& store, MemoryBudget& budget, const PartitioningSpec& spec,
                                              Assignment assignment, const ProgressFunction& progress) {

@@ -186,6 +186,40 @@ TEST_F(PartitionBufferTest, LessMemoryThanItTakesIsRefused) {
   EXPECT_THAT(other, IsStatus(Code::kUsage));
 }
 
+TEST_F(PartitionBufferTest, TheTunedBufferHoldsThePlansOfAllEpochs) {
+  const PartitionDirectory& directory = parts_->directory();
+  uint32_t last = 0;
+  for (uint64_t memory = 40 * kKiB; memory < 2 * kMiB; memory += memory / 4) {
+    for (const PartitionOrder order :
+         {PartitionOrder::kComet, PartitionOrder::kEuler, PartitionOrder::kNode}) {
+      for (const bool prefetch : {true, false}) {
+        const auto tuned =
+            TuneBuffer(directory, {.order = order, .memory_bytes = memory, .prefetch = prefetch});
+        if (!tuned.ok()) {
+          EXPECT_THAT(tuned, IsStatus(Code::kOutOfBudget));
+          continue;
+        }
+        EXPECT_LE(tuned->memory_bytes, memory);
+        if (order == PartitionOrder::kComet && prefetch) {
+          EXPECT_GE(tuned->buffer, last);
+          last = tuned->buffer;
+        }
+        for (uint64_t seed = 0; seed < 5; ++seed) {
+          const auto plan = PlanSwaps({.order = order,
+                                       .parts = kParts,
+                                       .buffer = tuned->buffer,
+                                       .logical = tuned->logical,
+                                       .training_parts = kParts,
+                                       .seed = seed});
+          ASSERT_OK(plan);
+          EXPECT_LE(PartitionBuffer::Bytes(directory, *plan, {.prefetch = prefetch}), tuned->memory_bytes);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(last, kParts);
+}
+
 TEST_F(PartitionBufferTest, ADamagedPageEndsItWithThePartsName) {
   const std::string path = world_.world.path() + "/" + PartsFileOf(parts_->record());
   FlipByte(path, parts_->RowsAt(7) + 100);

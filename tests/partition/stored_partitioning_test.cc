@@ -285,6 +285,30 @@ TEST_F(StoredPartitioningTest, ImpossibleSpecsAreRefused) {
   EXPECT_FALSE(fs::exists(FolderOf("partitions/default.building")));
 }
 
+TEST_F(StoredPartitioningTest, MadeByEachPartitioner) {
+  for (const PartitionMethod method :
+       {PartitionMethod::kGrem, PartitionMethod::kMetis, PartitionMethod::kBgl, PartitionMethod::kRandom}) {
+    SCOPED_TRACE(PartitionMethodName(method));
+    const auto record = MakePartitioning(*world_.store, world_.budget, {.table = "narrow"},
+                                         {.method = method, .parts = 4, .seed = 5}, {});
+    ASSERT_OK(record);
+    EXPECT_EQ(record->method, PartitionMethodName(method));
+    EXPECT_EQ(record->seed, 5U);
+    const auto opened = Open();
+    std::vector<NodeId> old_ids(SmallStore::kNodes);
+    ASSERT_OK(opened->ReadOldIds(0, old_ids));
+    Assignment assignment{.parts = 4, .part_of = std::vector<uint32_t>(SmallStore::kNodes)};
+    for (NodeId id = 0; id < SmallStore::kNodes; ++id) {
+      assignment.part_of[old_ids[id]] = opened->directory().PartOf(id);
+    }
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(*opened, assignment));
+    for (const uint64_t nodes : assignment.Sizes()) EXPECT_LE(nodes, SmallStore::kNodes / 4);
+  }
+  EXPECT_THAT(FaultsIn(*world_.store), IsEmpty());
+  EXPECT_THAT(MakePartitioning(*world_.store, world_.budget, {.name = "../x"}, {}, {}),
+              IsStatus(Code::kUsage));
+}
+
 // More edges than the sort holds, so that they are merged from the disk; and less memory is refused.
 TEST(PartitioningMemoryTest, ABuildKeepsToItsBudget) {
   const TinyDatabase database({.nodes = 20'000, .dim = 8, .degree = 30, .labels = false, .splits = false});

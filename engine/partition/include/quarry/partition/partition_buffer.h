@@ -23,6 +23,7 @@
 #include "quarry/base/thread.h"
 #include "quarry/io/backend.h"
 #include "quarry/io/buffer.h"
+#include "quarry/partition/auto_tune.h"
 #include "quarry/partition/policy.h"
 #include "quarry/partition/stored_partitioning.h"
 
@@ -38,6 +39,15 @@ struct PartitionBufferStats {
   uint64_t bytes_read = 0;
   double wait_seconds = 0;  // in Next, for reads
 };
+
+// What a buffer takes at most for any set of `buffer` parts with `incoming` others that are prefetched: the
+// largest of each. The plans of all epochs fit into it.
+uint64_t PartitionBufferBytesMax(const PartitionDirectory& directory, uint32_t buffer, uint32_t incoming);
+
+// c and l for a partitioning that is stored, as TunePartitions has them for one that is not: the largest share
+// of its parts that fits into the memory, for the order and prefetch of `options`, and two logical parts at a
+// time. kOutOfBudget with the least that would do; kUsage where no number of logical parts suits the order.
+Result<PartitionTuning> TuneBuffer(const PartitionDirectory& directory, const TuneOptions& options);
 
 class PartitionBuffer {
  public:

@@ -21,6 +21,7 @@
 #include "quarry/base/status.h"
 #include "quarry/partition/assignment.h"
 #include "quarry/partition/partition_directory.h"
+#include "quarry/partition/partitioner.h"
 #include "quarry/storage/data_file.h"
 #include "quarry/storage/store.h"
 
@@ -44,6 +45,11 @@ struct PartitioningSpec {
 // assignment of other nodes, kOutOfBudget with the least that would do, kCancelled when `progress` says so.
 Result<PartitioningRecord> BuildPartitioning(Store& store, MemoryBudget& budget, const PartitioningSpec& spec,
                                              Assignment assignment, const ProgressFunction& progress);
+
+// Partitions the topology of `spec`, whose method and seed are those of `options`, and builds that. The
+// training nodes are the database's. Errors as Partition's and BuildPartitioning's.
+Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, PartitioningSpec spec,
+                                            PartitionOptions options, const ProgressFunction& progress);
 
 // Removes a partitioning from the catalog, then its file, and what an interrupted build of the name left.
 // kNotFound lists what there is.
