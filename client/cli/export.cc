@@ -7,6 +7,7 @@
 #include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
+#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
@@ -55,7 +56,9 @@ void TakeParts(const std::vector<std::string>& parts, wire::ExportDatabase& what
 
 Status Run(ExportArguments& arguments) {
   TakeParts(arguments.parts, arguments.what);
-  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path, arguments.memory));
+  const uint64_t whole_bytes = IsServerAddress(arguments.path) ? 0 : MemoryLimitBytes();
+  QUARRY_TRY(const std::unique_ptr<client::Store> store,
+             OpenStore(arguments.path, arguments.memory, whole_bytes));
   ProgressBar bar;
   const auto report = store->Maintain(arguments.what, bar.AsFunction());
   bar.Clear();

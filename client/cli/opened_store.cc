@@ -4,16 +4,14 @@
 #include <cmath>
 
 #include "option_values.h"
-#include "quarry/base/process.h"
-#include "server_address.h"
 
 namespace quarry::cli {
 
-Result<std::unique_ptr<client::Store>> OpenStore(const std::string& address, const std::string& memory) {
+Result<std::unique_ptr<client::Store>> OpenStore(const std::string& address, const std::string& memory,
+                                                 uint64_t whole_bytes) {
   client::OpenOptions options;
   if (!memory.empty()) {
-    const uint64_t whole = IsServerAddress(address) ? 0 : MemoryLimitBytes();
-    QUARRY_TRY(options.memory_bytes, ParseSize("--memory", memory, whole));
+    QUARRY_TRY(options.memory_bytes, ParseSize("--memory", memory, whole_bytes));
   }
   return client::Open(address, options);
 }

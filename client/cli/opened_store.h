@@ -11,9 +11,10 @@
 
 namespace quarry::cli {
 
-// `memory`: as --memory takes it; empty: the default. A database at a path opens with that budget, and a share is
-// of what the machine or cgroup allows; a server is asked for as much of its own.
-Result<std::unique_ptr<client::Store>> OpenStore(const std::string& address, const std::string& memory = "");
+// `memory`: as --memory takes it, a share of `whole_bytes`; empty: the default. A database at a path opens with that
+// budget; a server is asked for as much of its own.
+Result<std::unique_ptr<client::Store>> OpenStore(const std::string& address, const std::string& memory = "",
+                                                 uint64_t whole_bytes = 0);
 
 // As it is now.
 Result<Manifest> ManifestOf(client::Store& store, const std::string& address);

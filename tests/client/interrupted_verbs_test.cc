@@ -9,6 +9,7 @@
 #include "quarry_process.h"
 #include "server/served_database.h"
 #include "support/gate_backend.h"
+#include "support/temporary_folder.h"
 
 namespace quarry {
 namespace {
@@ -23,7 +24,8 @@ class InterruptedVerbsTest : public testing::Test {
   InterruptedVerbsTest() {
     auto gate = std::make_unique<GateBackend>("features/feature");
     gate_ = gate.get();
-    served_ = std::make_unique<ServedDatabase>(TinyGraph{.nodes = 300, .dim = 32}, std::move(gate));
+    served_ =
+        std::make_unique<ServedDatabase>(TinyGraph{.nodes = 300, .dim = 32}, std::move(gate), 512 * kMiB);
     served_->Start();
     WriteBatch change;
     change.Put("feature", 7, std::vector<std::byte>(32 * sizeof(float)));
