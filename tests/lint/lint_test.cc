@@ -83,6 +83,7 @@ const std::pair<const char*, const char*> kOwners[] = {
     {"sqlite3", "sql"},
     {"histedit", "client"},
     {"boost/", "engine/server"},
+    {"metis.h", "engine/partition"},
 };
 
 // Whose the header is; "" for anybody's.
