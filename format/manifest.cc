@@ -117,6 +117,26 @@ void Encode(const TrainingRecord& training, schema::TrainingRecord::Builder out)
   out.setConfig(ToText(training.config));
 }
 
+void Encode(const PartitioningRecord& partitioning, schema::PartitioningRecord::Builder out) {
+  out.setName(ToText(partitioning.name));
+  out.setDirectory(ToText(partitioning.directory));
+  out.setGeneration(partitioning.generation);
+  out.setTopology(ToText(partitioning.topology));
+  out.setTopologyGeneration(partitioning.topology_generation);
+  out.setTable(ToText(partitioning.table));
+  out.setTableGeneration(partitioning.table_generation);
+  out.setTimestamp(partitioning.timestamp);
+  out.setMethod(ToText(partitioning.method));
+  out.setSeed(partitioning.seed);
+  out.setPartCount(partitioning.part_count);
+  out.setNodeCount(partitioning.node_count);
+  out.setEdgeCount(partitioning.edge_count);
+  out.setCutEdges(partitioning.cut_edges);
+  out.setFileBytes(partitioning.file_bytes);
+  out.setBuildSeconds(partitioning.build_seconds);
+  out.setCreatedUtc(ToText(partitioning.created_utc));
+}
+
 TopologyRecord Decode(schema::TopologyRecord::Reader in) {
   return {.name = ToString(in.getName()),
           .file = ToString(in.getFile()),
@@ -216,6 +236,26 @@ TrainingRecord Decode(schema::TrainingRecord::Reader in) {
           .config = ToString(in.getConfig())};
 }
 
+PartitioningRecord Decode(schema::PartitioningRecord::Reader in) {
+  return {.name = ToString(in.getName()),
+          .directory = ToString(in.getDirectory()),
+          .generation = in.getGeneration(),
+          .topology = ToString(in.getTopology()),
+          .topology_generation = in.getTopologyGeneration(),
+          .table = ToString(in.getTable()),
+          .table_generation = in.getTableGeneration(),
+          .timestamp = in.getTimestamp(),
+          .method = ToString(in.getMethod()),
+          .seed = in.getSeed(),
+          .part_count = in.getPartCount(),
+          .node_count = in.getNodeCount(),
+          .edge_count = in.getEdgeCount(),
+          .cut_edges = in.getCutEdges(),
+          .file_bytes = in.getFileBytes(),
+          .build_seconds = in.getBuildSeconds(),
+          .created_utc = ToString(in.getCreatedUtc())};
+}
+
 // A record's file lies below the database: a manifest must not lead a reader elsewhere.
 Status CheckFile(const std::string& file, std::string_view path) {
   if (file.empty() || file.front() == '/' || file.find("..") != std::string::npos) {
@@ -280,6 +320,21 @@ Status CheckEmbedding(const EmbeddingRecord& embedding, std::string_view path) {
                     fault);
 }
 
+Status CheckPartitioning(const PartitioningRecord& partitioning, std::string_view path) {
+  QUARRY_RETURN_IF_ERROR(CheckFile(partitioning.directory, path));
+  std::string_view fault;
+  if (partitioning.name.empty()) fault = "has no name";
+  if (partitioning.topology.empty()) fault = "names no topology";
+  if (partitioning.part_count == 0) fault = "has no parts";
+  if (partitioning.cut_edges > partitioning.edge_count) fault = "cuts more edges than it has";
+  if (!std::isfinite(partitioning.build_seconds) || partitioning.build_seconds < 0) {
+    fault = "has a duration that is negative or not finite";
+  }
+  if (fault.empty()) return Status::Ok();
+  return MakeStatus(Code::kCorruption, "{}: the manifest's partitioning \"{}\" {}", path, partitioning.name,
+                    fault);
+}
+
 Result<Manifest> DecodeRoot(schema::Manifest::Reader in, std::string_view path) {
   Manifest manifest;
   const auto id = in.getDatabaseId();
@@ -339,6 +394,10 @@ Result<Manifest> DecodeRoot(schema::Manifest::Reader in, std::string_view path) 
     manifest.trainings.push_back(Decode(training));
     QUARRY_RETURN_IF_ERROR(CheckFile(manifest.trainings.back().file, path));
   }
+  for (const auto partitioning : in.getPartitionings()) {
+    manifest.partitionings.push_back(Decode(partitioning));
+    QUARRY_RETURN_IF_ERROR(CheckPartitioning(manifest.partitionings.back(), path));
+  }
   return manifest;
 }
 
@@ -364,6 +423,10 @@ const LayoutRecord* Manifest::FindLayout(std::string_view name) const { return F
 const EmbeddingRecord* Manifest::FindEmbedding(std::string_view name) const { return Find(embeddings, name); }
 const TrainingRecord* Manifest::FindTraining(std::string_view name) const { return Find(trainings, name); }
 
+const PartitioningRecord* Manifest::FindPartitioning(std::string_view name) const {
+  return Find(partitionings, name);
+}
+
 std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
   capnp::MallocMessageBuilder message;
   auto out = message.initRoot<schema::Manifest>();
@@ -386,6 +449,8 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
   for (unsigned i = 0; i < embeddings.size(); ++i) Encode(manifest.embeddings[i], embeddings[i]);
   auto trainings = out.initTrainings(static_cast<unsigned>(manifest.trainings.size()));
   for (unsigned i = 0; i < trainings.size(); ++i) Encode(manifest.trainings[i], trainings[i]);
+  auto partitionings = out.initPartitionings(static_cast<unsigned>(manifest.partitionings.size()));
+  for (unsigned i = 0; i < partitionings.size(); ++i) Encode(manifest.partitionings[i], partitionings[i]);
   return MessageBytes(message);
 }
 

@@ -126,6 +126,26 @@ struct TrainingRecord {
   config @7 :Text;
 }
 
+struct PartitioningRecord {
+  name @0 :Text;
+  directory @1 :Text;
+  generation @2 :UInt64;
+  topology @3 :Text;
+  topologyGeneration @4 :UInt64;
+  table @5 :Text;            # "" = it has no rows
+  tableGeneration @6 :UInt64;
+  timestamp @7 :UInt64;
+  method @8 :Text;
+  seed @9 :UInt64;
+  partCount @10 :UInt32;
+  nodeCount @11 :UInt64;
+  edgeCount @12 :UInt64;
+  cutEdges @13 :UInt64;
+  fileBytes @14 :UInt64;
+  buildSeconds @15 :Float64;
+  createdUtc @16 :Text;
+}
+
 struct Manifest {
   databaseId @0 :Data;
   nodeCount @1 :UInt64;
@@ -140,4 +160,5 @@ struct Manifest {
   layouts @10 :List(LayoutRecord);
   embeddings @11 :List(EmbeddingRecord);
   trainings @12 :List(TrainingRecord);
+  partitionings @13 :List(PartitioningRecord);
 }

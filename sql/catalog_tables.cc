@@ -6,8 +6,10 @@
 #include "list_table.h"
 #include "quarry/embedding/embedding_store.h"
 #include "quarry/embedding/verify_embeddings.h"
+#include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
+#include "quarry/storage/partition_files.h"
 #include "quarry/verify/verify.h"
 #include "tables.h"
 
@@ -90,6 +92,10 @@ std::vector<NamedFile> FilesIn(const Manifest& manifest) {
       const char* const kind = file.path.ends_with(kTraceFile) ? "trace" : "layout";
       files.push_back({file.path, kind, layout.name, file.generation, Damage::Kind::kLayout});
     }
+  }
+  for (const PartitioningRecord& partitioning : manifest.partitionings) {
+    files.push_back({PartsFileOf(partitioning), "partitioning", partitioning.name, partitioning.generation,
+                     Damage::Kind::kPartitioning});
   }
   for (const EmbeddingRecord& table : manifest.embeddings) {
     files.push_back({table.file, "embeddings", table.name, table.generation, Damage::Kind::kEmbedding});
@@ -234,8 +240,24 @@ Result<RowList> ListStats(Session& session, const Query&) {
   return rows;
 }
 
-// Nothing cuts a topology into partitions yet.
-Result<RowList> ListPartitions(Session&, const Query&) { return RowList(); }
+// An edge is its destination's; it is cut where its source lies in another part.
+Result<RowList> ListPartitions(Session& session, const Query&) {
+  RowList rows;
+  const std::shared_ptr<const Manifest> manifest = session.manifest();
+  for (const PartitioningRecord& record : manifest->partitionings) {
+    QUARRY_TRY(const PartitionDirectory directory, ReadPartitions(session.store(), record));
+    for (uint32_t part = 0; part < directory.parts(); ++part) {
+      uint64_t edges = 0;
+      for (uint32_t source = 0; source < directory.parts(); ++source)
+        edges += directory.bucket(source, part).edges;
+      rows.Add({record.name, record.topology, record.method, Integer(part),
+                Integer(directory.part_nodes(part)), Integer(edges),
+                Integer(edges - directory.bucket(part, part).edges),
+                Integer(IsFresh(*manifest, record) ? 1 : 0)});
+    }
+  }
+  return rows;
+}
 
 }  // namespace
 
@@ -281,7 +303,15 @@ std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session) {
        {"measured_utc", kText}},
       ListDeviceProfile);
   add("stats", {{"metric", kText}, {"value", kInteger}}, ListStats);
-  add("partitions", {{"topology", kText}, {"partition", kInteger}, {"nodes", kInteger}, {"edges", kInteger}},
+  add("partitions",
+      {{"partitioning", kText},
+       {"topology", kText},
+       {"method", kText},
+       {"partition", kInteger},
+       {"nodes", kInteger},
+       {"edges", kInteger},
+       {"cut_edges", kInteger},
+       {"fresh", kInteger}},
       ListPartitions);
   return tables;
 }

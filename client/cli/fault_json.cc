@@ -31,6 +31,8 @@ std::string_view KindName(Damage::Kind kind) {
       return "topology";
     case Damage::Kind::kLayout:
       return "layout";
+    case Damage::Kind::kPartitioning:
+      return "partitioning";
     case Damage::Kind::kTraining:
       return "training";
     case Damage::Kind::kEmbedding:

@@ -13,6 +13,7 @@
 #include "quarry/embedding/verify_embeddings.h"
 #include "quarry/format/batch_view.h"
 #include "quarry/verify/verify.h"
+#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
@@ -32,6 +33,14 @@ std::string BuildCommand(const Store& store, const LayoutRecord& layout) {
   if (disk_bytes == 0 && layout.batches_per_segment > 0) disk_bytes = layout.file_bytes + layout.trace_bytes;
   if (disk_bytes > 0) command += fmt::format(" --disk {}", disk_bytes);
   return command;
+}
+
+// `quarry partition build` likewise, but for the chunk, which no record has.
+std::string BuildCommand(const Store& store, const PartitioningRecord& partitioning) {
+  return fmt::format("quarry partition build {} {} --method {} --parts {} --seed {} --topology {} --table {}",
+                     store.path(), partitioning.name, partitioning.method, partitioning.part_count,
+                     partitioning.seed, partitioning.topology,
+                     partitioning.table.empty() ? "none" : partitioning.table);
 }
 
 std::string RangeOf(const DamagedRows& rows) {
@@ -97,6 +106,10 @@ void PrintReport(const Store& store, const RepairReport& report, bool dry_run) {
   for (const LayoutRecord& layout : report.layouts) {
     Print("layout \"{}\": {}dropped: it is damaged; this makes it again:\n  {}\n", layout.name, would,
           BuildCommand(store, layout));
+  }
+  for (const PartitioningRecord& partitioning : report.partitionings) {
+    Print("partitioning \"{}\": {}dropped: it is damaged; this makes it again:\n  {}\n", partitioning.name,
+          would, BuildCommand(store, partitioning));
   }
   for (const TrainingRecord& training : report.trainings) {
     Print("training run \"{}\": its checkpoint {}dropped: it is damaged\n", training.name, would);
@@ -165,6 +178,11 @@ void AddReport(const Store& store, const RepairReport& report, Json& json) {
   for (const LayoutRecord& layout : report.layouts) {
     json["layouts"].push_back({{"name", layout.name}, {"command", BuildCommand(store, layout)}});
   }
+  json["partitionings"] = Json::array();
+  for (const PartitioningRecord& partitioning : report.partitionings) {
+    json["partitionings"].push_back(
+        {{"name", partitioning.name}, {"command", BuildCommand(store, partitioning)}});
+  }
   json["trainings"] = NamesJson(report.trainings);
   json["embeddings"] = report.embeddings;
   json["accepted"] = RowsJson(report.accepted);
@@ -184,6 +202,7 @@ Result<VerifyReport> Find(Store& store) {
 }  // namespace
 
 Status Repair(const RepairArguments& arguments) {
+  QUARRY_RETURN_IF_ERROR(CheckNoServer("repair", arguments.path));
   const bool dry_run = arguments.options.dry_run;
   const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
   QUARRY_TRY(const auto catalog, RepairCatalog(*backend, arguments.path, dry_run));

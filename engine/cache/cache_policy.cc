@@ -125,192 +125,69 @@ class LruPolicy final : public CachePolicy {
   uint64_t live_ = 0;  // rows that are resident
 };
 
-// Stacks of nodes by number, in blocks of one cache line from a common pool: pushes go to the few hundred
-// open lines, and a stack costs no more than its nodes and the rest of a line.
-class BlockStacks {
- public:
-  // As many stacks as memory is planned for; more would work and take their lines beyond the plan.
-  static constexpr uint64_t kStacksMax = 1 << 16;
-
-  explicit BlockStacks(uint64_t nodes_max) {
-    stacks_.reserve(kStacksMax);
-    nodes_.reserve(BlocksMax(nodes_max) * kBlockNodes);
-    below_.reserve(BlocksMax(nodes_max));
-  }
-  static uint64_t MemoryBytes(uint64_t nodes_max) {
-    return BlocksMax(nodes_max) * (kBlockNodes * sizeof(NodeId) + sizeof(uint32_t)) +
-           kStacksMax * sizeof(Stack);
-  }
-
-  uint64_t stack_count() const { return stacks_.size(); }
-  uint32_t size(uint64_t stack) const { return stacks_[stack].size; }
-  void Resize(uint64_t stack_count) { stacks_.resize(stack_count); }
-
-  void Push(uint64_t number, NodeId node) {
-    Stack& stack = stacks_[number];
-    const uint32_t at = stack.size++ % kBlockNodes;
-    if (at == 0) stack.top = TakeBlock(stack.top);
-    nodes_[uint64_t{stack.top} * kBlockNodes + at] = node;
-  }
-  // REQUIRES: size(number) > 0.
-  NodeId Pop(uint64_t number) {
-    Stack& stack = stacks_[number];
-    const uint32_t at = --stack.size % kBlockNodes;
-    const NodeId node = nodes_[uint64_t{stack.top} * kBlockNodes + at];
-    if (at == 0) stack.top = FreeBlock(stack.top);
-    return node;
-  }
-  void Clear(uint64_t number) {
-    Stack& stack = stacks_[number];
-    for (uint64_t blocks = CeilDiv(stack.size, kBlockNodes); blocks > 0; --blocks) {
-      stack.top = FreeBlock(stack.top);
-    }
-    stack.size = 0;
-  }
-
- private:
-  struct Stack {
-    uint32_t top = 0;  // block
-    uint32_t size = 0;
-  };
-  static constexpr uint32_t kBlockNodes = 16;
-  static constexpr uint32_t kNoBlock = 0xffffffff;
-
-  // Full blocks, and for each stack that is not empty one that is not full.
-  static uint64_t BlocksMax(uint64_t nodes_max) {
-    return CeilDiv(nodes_max, kBlockNodes) + std::min(nodes_max, kStacksMax);
-  }
-  uint32_t TakeBlock(uint32_t below) {
-    if (free_ == kNoBlock) {
-      free_ = static_cast<uint32_t>(below_.size());
-      below_.push_back(kNoBlock);
-      nodes_.resize(nodes_.size() + kBlockNodes);
-    }
-    const uint32_t block = free_;
-    free_ = below_[block];
-    below_[block] = below;
-    return block;
-  }
-  uint32_t FreeBlock(uint32_t block) {
-    const uint32_t below = below_[block];
-    below_[block] = free_;
-    free_ = block;
-    return below;
-  }
-
-  std::vector<Stack> stacks_;
-  std::vector<NodeId> nodes_;
-  std::vector<uint32_t> below_;  // by block: the next lower one of its stack, or the next free one
-  uint32_t free_ = kNoBlock;
-};
-
-// Residents stand in buckets by next use. The bucket of a batch is exactly its hits, so a row never moves
-// within the structure: its bucket is dropped whole when it is used, or it is popped from the farthest one.
+// Every access is judged by the rule of the batch that uses the row next: no row that is kept is ever given up
+// before that use.
 class BeladyPolicy final : public CachePolicy {
  public:
-  BeladyPolicy(uint64_t capacity, std::span<const NodeId> start, std::span<const uint32_t> next_uses)
-      : capacity_(capacity), resident_count_(start.size()), buckets_(capacity) {
-    assert(start.size() == next_uses.size());
-    wanted_.reserve(BlockStacks::kStacksMax);
-    Reach(next_uses);
-    for (size_t i = 0; i < start.size(); ++i) buckets_.Push(Bucket(next_uses[i]), start[i]);
-  }
-
-  static uint64_t MemoryBytes(uint64_t capacity, uint64_t batch_nodes_max) {
-    return BlockStacks::MemoryBytes(capacity) +
-           (BlockStacks::kStacksMax + batch_nodes_max) * sizeof(uint32_t);
-  }
+  explicit BeladyPolicy(std::span<const KeepRule> rules) : rules_(rules.begin(), rules.end()) {}
 
   void Step(const BatchAccess& access, CacheChange& change) override {
     assert(access.next_uses.size() == access.nodes.size());
+    change.admitted.clear();
     change.evicted.clear();
-    Reach(access.next_uses);
-    if (Bucket(access.batch) < buckets_.stack_count()) buckets_.Clear(Bucket(access.batch));
-    const uint64_t wanted_count = Collect(access, change);
-    Shrink(wanted_count, change);
-    Admit(access, change);
+    late_.clear();
+    for (uint32_t i = 0; i < access.nodes.size(); ++i) {
+      const uint32_t next_use = access.next_uses[i];
+      const bool resident = access.resident[i] != 0;
+      bool kept = false;
+      if (next_use != kNeverUsed) {
+        const KeepRule& rule = RuleOf(next_use);
+        const uint32_t batches = next_use - access.batch;
+        kept = batches < rule.batches;
+        if (batches == rule.batches) {
+          // Residents first (as good, and a copy less); but what is kept for the next round does not depend
+          // on who is resident, so that it is the same in every round.
+          if (!resident && next_use < rules_.size()) {
+            late_.push_back(i);
+            continue;
+          }
+          kept = TakeOne(next_use);
+        }
+      }
+      if (kept && !resident) change.admitted.push_back(i);
+      if (!kept && resident) change.evicted.push_back(access.nodes[i]);
+    }
+    std::erase_if(late_, [&](uint32_t i) { return !TakeOne(access.next_uses[i]); });
+    AdmitLate(change.admitted);
   }
 
  private:
-  // Bucket 0 holds what is never used again: kNeverUsed + 1 wraps.
-  static uint32_t Bucket(uint32_t next_use) { return next_use + 1; }
-
-  // Makes the buckets of `next_uses` exist.
-  void Reach(std::span<const uint32_t> next_uses) {
-    uint32_t farthest = 0;
-    for (const uint32_t next_use : next_uses) farthest = std::max(farthest, Bucket(next_use));
-    farthest_ = std::max(farthest_, farthest);
-    if (farthest_ < buckets_.stack_count()) return;
-    buckets_.Resize(farthest_ + uint64_t{1});
-    wanted_.resize(farthest_ + uint64_t{1});
+  KeepRule& RuleOf(uint32_t next_use) {
+    return rules_[next_use < rules_.size() ? next_use : next_use - rules_.size()];
   }
-
-  // Files the hits under their next uses. Leaves the misses in change.admitted and counts in wanted_ those
-  // that could enter; returns how many.
-  uint64_t Collect(const BatchAccess& access, CacheChange& change) {
-    Split(access.resident, change.admitted);
-    for (const uint32_t i : hits_) buckets_.Push(Bucket(access.next_uses[i]), access.nodes[i]);
-    for (const uint32_t i : change.admitted) ++wanted_[Bucket(access.next_uses[i])];
-    uint64_t count = 0;
-    wanted_[0] = 0;
-    for (uint32_t bucket = 1; bucket <= farthest_; ++bucket) count += wanted_[bucket];
-    return count;
+  // One of the rows that are the last to be kept for a batch.
+  bool TakeOne(uint32_t next_use) {
+    uint32_t& rows = RuleOf(next_use).rows;
+    if (rows == 0) return false;
+    --rows;
+    return true;
   }
-
-  // Positions of hits and misses. No branch could be predicted here.
-  void Split(std::span<const uint8_t> resident, std::vector<uint32_t>& misses) {
-    hits_.resize(resident.size());
-    misses.resize(resident.size());
-    size_t hit_count = 0;
-    for (uint32_t i = 0; i < resident.size(); ++i) {
-      hits_[hit_count] = i;
-      misses[i - hit_count] = i;
-      hit_count += resident[i];
+  // Merges them into what is admitted, both ascending, from the back.
+  void AdmitLate(std::vector<uint32_t>& admitted) {
+    size_t from = admitted.size(), to = from + late_.size();
+    admitted.resize(to);
+    for (; !late_.empty(); --to) {
+      if (from > 0 && admitted[from - 1] > late_.back()) {
+        admitted[to - 1] = admitted[--from];
+      } else {
+        admitted[to - 1] = late_.back();
+        late_.pop_back();
+      }
     }
-    hits_.resize(hit_count);
-    misses.resize(resident.size() - hit_count);
   }
 
-  // Empties the bucket of what is never used again; then, from the farthest one backwards, gives up misses
-  // before residents (as good, and a copy less) until the rest fits.
-  void Shrink(uint64_t wanted_count, CacheChange& change) {
-    uint64_t total = resident_count_ + wanted_count - buckets_.size(0);
-    Evict(0, buckets_.size(0), change);
-    while (total > capacity_) {
-      const auto refused = static_cast<uint32_t>(std::min<uint64_t>(total - capacity_, wanted_[farthest_]));
-      wanted_[farthest_] -= refused;
-      total -= refused;
-      const uint64_t evicted = std::min<uint64_t>(total - capacity_, buckets_.size(farthest_));
-      Evict(farthest_, evicted, change);
-      total -= evicted;
-      if (total > capacity_) --farthest_;
-    }
-    resident_count_ = total;
-  }
-  void Evict(uint32_t bucket, uint64_t count, CacheChange& change) {
-    for (; count > 0; --count) change.evicted.push_back(buckets_.Pop(bucket));
-  }
-
-  // Keeps in change.admitted the first misses of each bucket, as many as are wanted; leaves wanted_ all zero.
-  void Admit(const BatchAccess& access, CacheChange& change) {
-    std::vector<uint32_t>& admitted = change.admitted;
-    size_t count = 0;
-    for (const uint32_t i : admitted) {
-      uint32_t& wanted = wanted_[Bucket(access.next_uses[i])];
-      admitted[count] = i;
-      count += wanted > 0;
-      wanted -= wanted > 0;
-    }
-    admitted.resize(count);
-    for (const uint32_t i : admitted) buckets_.Push(Bucket(access.next_uses[i]), access.nodes[i]);
-  }
-
-  const uint64_t capacity_;
-  uint64_t resident_count_;
-  BlockStacks buckets_;
-  std::vector<uint32_t> wanted_;  // by bucket: how many of the batch's misses enter; zero between batches
-  std::vector<uint32_t> hits_;    // positions, of one batch
-  uint32_t farthest_ = 0;         // no bucket above is in use
+  std::vector<KeepRule> rules_;  // by batch; rows that are yet to be taken
+  std::vector<uint32_t> late_;   // positions, of one batch
 };
 
 // The bucket, counted from the top, in which the `rank`-th lies (from 1); `rank` becomes that within it.
@@ -324,7 +201,7 @@ uint32_t FindRank(std::span<const uint32_t> counts, uint64_t& rank) {
 
 std::unique_ptr<CachePolicy> CachePolicy::Make(PolicyKind kind, uint64_t node_count, uint64_t capacity,
                                                std::span<const NodeId> start,
-                                               std::span<const uint32_t> start_next_uses) {
+                                               std::span<const KeepRule> rules) {
   assert(start.size() <= capacity);
   switch (kind) {
     case PolicyKind::kNone:
@@ -338,7 +215,7 @@ std::unique_ptr<CachePolicy> CachePolicy::Make(PolicyKind kind, uint64_t node_co
     case PolicyKind::kLru:
       return std::make_unique<LruPolicy>(node_count, capacity, start);
     case PolicyKind::kBelady:
-      return std::make_unique<BeladyPolicy>(capacity, start, start_next_uses);
+      return std::make_unique<BeladyPolicy>(rules);
   }
   return nullptr;
 }
@@ -355,7 +232,7 @@ uint64_t CachePolicy::MemoryBytes(PolicyKind kind, uint64_t node_count, uint64_t
     case PolicyKind::kLru:
       return (node_count + LruPolicy::UsesMax(capacity)) * sizeof(uint32_t);
     case PolicyKind::kBelady:
-      return BeladyPolicy::MemoryBytes(capacity, batch_nodes_max);
+      return batch_nodes_max * sizeof(uint32_t);
   }
   return 0;
 }

@@ -6,8 +6,8 @@
 namespace quarry {
 
 CacheSimulator::CacheSimulator(PolicyKind kind, uint64_t node_count, uint64_t capacity,
-                               std::span<const NodeId> start, std::span<const uint32_t> start_next_uses)
-    : policy_(CachePolicy::Make(kind, node_count, capacity, start, start_next_uses)),
+                               std::span<const NodeId> start, std::span<const KeepRule> rules)
+    : policy_(CachePolicy::Make(kind, node_count, capacity, start, rules)),
       slots_(node_count, kNoSlot),
       resident_count_(start.size()) {
   assert(start.size() <= capacity && capacity < kNoSlot);

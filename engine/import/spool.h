@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "external_sort.h"
 #include "quarry/base/status.h"
+#include "quarry/import/external_sort.h"
 #include "quarry/io/backend.h"
 #include "quarry/io/buffer.h"
 #include "quarry/storage/data_file.h"

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "external_sort.h"
 #include "quarry/base/units.h"
 #include "quarry/format/topology.h"
+#include "quarry/import/external_sort.h"
 #include "quarry/import/topology_builder.h"
 #include "quarry/storage/data_file.h"
 #include "quarry/storage/topology.h"

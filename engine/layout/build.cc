@@ -193,8 +193,11 @@ Status Builder::Plan() {
   IoBackend& backend = store_.backend();
   const uint64_t node_count = geometry_.row_count;
   const uint64_t stride = row_stride();
-  CachePlanOptions options{
-      .policy = spec_.policy, .node_count = node_count, .capacity = cache_rows(), .cyclic = spec_.cyclic};
+  CachePlanOptions options{.policy = spec_.policy,
+                           .node_count = node_count,
+                           .capacity = cache_rows(),
+                           .cyclic = spec_.cyclic,
+                           .row_bytes = stride};
   std::vector<uint32_t> degrees;
   if (spec_.policy == PolicyKind::kStaticDegree) {
     QUARRY_TRY(degrees, source_->CountUses());

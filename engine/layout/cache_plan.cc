@@ -1,10 +1,57 @@
 #include "cache_plan.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <bit>
+#include <utility>
 
 namespace quarry {
 namespace {
+
+// Use counts that are kept in memory while a plan is made; more are read from their file in each round.
+constexpr uint64_t kCountsMax = 128 << 10;
+
+// Gives use counts out, from memory where all of them may be kept there.
+class CountReader {
+ public:
+  CountReader(const NextUses& next_uses, uint64_t batch_count)
+      : next_uses_(next_uses), batch_count_(batch_count) {}
+
+  Status Load() {
+    if (!in_memory()) return Status::Ok();
+    for (uint64_t batch = 0; batch < batch_count_; ++batch) {
+      QUARRY_TRY(const std::span<const UseCount> counts, next_uses_.ReadCounts(batch, buffer_));
+      ends_.push_back(counts_.size());
+      counts_.insert(counts_.end(), counts.begin(), counts.end());
+    }
+    ends_.push_back(counts_.size());
+    return Status::Ok();
+  }
+  Result<std::span<const UseCount>> Read(uint64_t batch) {
+    if (!in_memory()) return next_uses_.ReadCounts(batch, buffer_);
+    return std::span<const UseCount>(counts_).subspan(ends_[batch], ends_[batch + 1] - ends_[batch]);
+  }
+  bool in_memory() const { return next_uses_.counts() <= kCountsMax; }
+
+ private:
+  const NextUses& next_uses_;
+  const uint64_t batch_count_;
+  std::vector<UseCount> counts_;
+  std::vector<uint64_t> ends_;  // by batch: of the one before
+  IoBuffer buffer_;
+};
+
+Result<BeladyPlan> MakeRules(const Trace& trace, const NextUses& next_uses, const CachePlanOptions& options) {
+  // A cycle whose counts are kept may take its time to settle; others have so many batches that they have
+  // all but settled after a few rounds.
+  constexpr uint64_t kRoundsInMemory = 256, kRoundsFromFile = 4;
+  CountReader counts(next_uses, trace.batch_count());
+  QUARRY_RETURN_IF_ERROR(counts.Load());
+  return PlanBelady([&](uint64_t batch) { return counts.Read(batch); },
+                    {.batch_count = trace.batch_count(),
+                     .capacity = options.capacity,
+                     .cyclic = options.cyclic,
+                     .rounds_max = counts.in_memory() ? kRoundsInMemory : kRoundsFromFile});
+}
 
 class Simulation {
  public:
@@ -12,24 +59,49 @@ class Simulation {
       : trace_(trace), next_uses_(next_uses), options_(options), cursor_(trace) {}
 
   // Runs all batches from `start`; returns the simulator in its last state.
-  Result<CacheSimulator> Run(std::span<const NodeId> start, const CacheStepFunction& visit,
-                             uint64_t& misses) {
-    std::vector<uint32_t> start_next_uses;
-    if (WantsNextUses(options_.policy)) {
-      for (const NodeId node : start) start_next_uses.push_back(next_uses_->first_uses()[node]);
-    }
-    CacheSimulator simulator(options_.policy, options_.node_count, options_.capacity, start, start_next_uses);
+  Result<CacheSimulator> Run(PolicyKind policy, std::span<const NodeId> start,
+                             std::span<const KeepRule> rules, const CacheStepFunction& visit) {
+    CacheSimulator simulator(policy, options_.node_count, options_.capacity, start, rules);
     for (uint64_t batch = 0; batch < trace_.batch_count(); ++batch) {
       QUARRY_TRY(const TraceBatch* const nodes, cursor_.Read(batch));
       std::span<const uint32_t> next_uses;
-      if (WantsNextUses(options_.policy)) {
+      if (WantsNextUses(policy)) {
         QUARRY_TRY(next_uses, next_uses_->Read(batch, buffer_));
       }
       simulator.Step(static_cast<uint32_t>(batch), nodes->nodes, next_uses, step_);
-      misses += step_.misses;
       if (visit) QUARRY_RETURN_IF_ERROR(visit(batch, *nodes, step_));
     }
     return simulator;
+  }
+
+  // The rows that rules keep from one round to the next, ascending. Only batches with such rows are looked at.
+  Result<std::vector<NodeId>> KeptOverTheSeam(std::span<const KeepRule> rules) {
+    const uint64_t batch_count = rules.size();
+    uint64_t first = batch_count;
+    for (uint64_t batch = 0; batch < batch_count; ++batch) {
+      if (rules[batch].batches > batch) first = std::min(first, batch_count + batch - rules[batch].batches);
+    }
+    std::vector<uint32_t> rows_left;
+    for (const KeepRule& rule : rules) rows_left.push_back(rule.rows);
+    std::vector<bool> is_kept(options_.node_count);
+    for (uint64_t batch = first; batch < batch_count; ++batch) {
+      QUARRY_TRY(const TraceBatch* const nodes, cursor_.Read(batch));
+      QUARRY_TRY(const std::span<const uint32_t> next_uses, next_uses_->Read(batch, buffer_));
+      for (size_t i = 0; i < next_uses.size(); ++i) {
+        if (next_uses[i] < batch_count) continue;
+        const KeepRule& rule = rules[next_uses[i] - batch_count];
+        const uint64_t batches = next_uses[i] - batch;
+        uint32_t& left = rows_left[next_uses[i] - batch_count];
+        if (batches < rule.batches || (batches == rule.batches && left > 0 && left-- > 0)) {
+          is_kept[nodes->nodes[i]] = true;
+        }
+      }
+    }
+    std::vector<NodeId> kept;
+    for (uint64_t node = 0; node < options_.node_count; ++node) {
+      if (is_kept[node]) kept.push_back(static_cast<NodeId>(node));
+    }
+    return kept;
   }
 
  private:
@@ -41,29 +113,95 @@ class Simulation {
   CacheStep step_;
 };
 
+// About what a planned block grows by with each row that enters the cache: its place in the frame and its
+// slot (docs/format.md).
+uint64_t AdmissionBytes(uint64_t admissions, const CachePlanOptions& options) {
+  constexpr uint64_t kFrameRowBits = 3;
+  return admissions * (kFrameRowBits + static_cast<uint64_t>(std::bit_width(options.capacity))) / 8;
+}
+
+// What Belady comes to.
+struct BeladyCycle {
+  BeladyPlan plan;
+  std::vector<NodeId> start;
+  bool constant =
+      false;  // the rows that are used most read as little and never change: they are kept instead
+};
+
+// Most often the hits alone tell whether changes of the cache cost more bytes than they save. Else they are
+// counted in a round that does nothing else.
+Result<BeladyCycle> PlanBeladyCycle(Simulation& simulation, const Trace& trace, const NextUses& next_uses,
+                                    const CachePlanOptions& options) {
+  BeladyCycle cycle;
+  QUARRY_TRY(cycle.plan, MakeRules(trace, next_uses, options));
+  if (!options.cyclic) return cycle;
+  const uint64_t hits = cycle.plan.hits;
+  const uint64_t saved = (hits - std::min(hits, next_uses.UsesOfTop(options.capacity))) * options.row_bytes;
+  const bool compares = options.row_bytes > 0;
+  cycle.constant = compares && saved == 0;
+  if (cycle.constant) return cycle;
+  QUARRY_TRY(cycle.start, simulation.KeptOverTheSeam(cycle.plan.rules));
+  // No row enters without being used.
+  if (!compares || saved > AdmissionBytes(hits, options)) return cycle;
+  uint64_t admissions = 0;
+  const auto count = [&](uint64_t, const TraceBatch&, const CacheStep& step) {
+    admissions += step.admitted.size();
+    return Status::Ok();
+  };
+  QUARRY_RETURN_IF_ERROR(simulation.Run(PolicyKind::kBelady, cycle.start, cycle.plan.rules, count).status());
+  cycle.constant = saved <= AdmissionBytes(admissions, options);
+  return cycle;
+}
+
 }  // namespace
+
+uint64_t NextUses::UsesOfTop(uint64_t count) const {
+  uint64_t uses = 0;
+  for (uint64_t each = nodes_by_uses_.size(); count > 0 && each-- > 0;) {
+    const uint64_t nodes = std::min(count, nodes_by_uses_[each]);
+    uses += nodes * each;
+    count -= nodes;
+  }
+  return uses;
+}
 
 Result<std::unique_ptr<NextUses>> NextUses::Make(IoBackend& backend, const Trace& trace, uint64_t node_count,
                                                  bool cyclic, const std::string& path) {
   std::unique_ptr<NextUses> result(new NextUses());
-  std::vector<uint32_t>& upcoming = result->first_uses_;  // by node: its next use, seen from this batch
-  upcoming.assign(node_count, kNeverUsed);
+  std::vector<uint32_t> upcoming(node_count, kNeverUsed);  // by node: its next use, seen from this batch
   const uint64_t batch_count = trace.batch_count();
   TraceCursor cursor(trace);
-  // In a cycle the first batch follows the last one: its uses are numbered as batches beyond the end.
-  for (uint64_t batch = batch_count; cyclic && batch-- > 0;) {
-    QUARRY_TRY(const TraceBatch* const nodes, cursor.Read(batch));
-    for (const NodeId node : nodes->nodes) upcoming[node] = static_cast<uint32_t>(batch_count + batch);
+  if (cyclic) {
+    // The first batch follows the last one: its uses are numbered as batches beyond the end.
+    std::vector<uint32_t> uses(node_count);
+    for (uint64_t batch = batch_count; batch-- > 0;) {
+      QUARRY_TRY(const TraceBatch* const nodes, cursor.Read(batch));
+      for (const NodeId node : nodes->nodes) {
+        upcoming[node] = static_cast<uint32_t>(batch_count + batch);
+        ++uses[node];
+      }
+    }
+    result->nodes_by_uses_.resize(batch_count + 1);
+    for (const uint32_t count : uses) ++result->nodes_by_uses_[count];
   }
   QUARRY_TRY(const std::unique_ptr<RecordWriter> writer, RecordWriter::Create(backend, path));
-  std::vector<uint32_t> next_uses;
+  std::vector<uint32_t> next_uses, met;
+  std::vector<uint32_t> rows(2 * batch_count);  // by next use; zero between batches
+  std::vector<UseCount> counts;
   for (uint64_t batch = batch_count; batch-- > 0;) {
     QUARRY_TRY(const TraceBatch* const nodes, cursor.Read(batch));
     next_uses.clear();
+    met.clear();
+    counts.clear();
     for (const NodeId node : nodes->nodes) {
-      next_uses.push_back(std::exchange(upcoming[node], static_cast<uint32_t>(batch)));
+      const uint32_t next_use = std::exchange(upcoming[node], static_cast<uint32_t>(batch));
+      next_uses.push_back(next_use);
+      if (next_use != kNeverUsed && rows[next_use]++ == 0) met.push_back(next_use);
     }
-    QUARRY_RETURN_IF_ERROR(writer->Append({BytesOf(next_uses)}));
+    std::ranges::sort(met);
+    for (const uint32_t next_use : met) counts.push_back({next_use, std::exchange(rows[next_use], 0)});
+    result->count_sizes_.push_back(static_cast<uint32_t>(counts.size()));
+    QUARRY_RETURN_IF_ERROR(writer->Append({BytesOf(counts), BytesOf(next_uses)}));
   }
   QUARRY_TRY(const uint64_t file_bytes, writer->Finish(kScratchId, kScratchGeneration));
   QUARRY_TRY(result->file_, RecordFile::Open(backend, path, kScratchId, kScratchGeneration, file_bytes));
@@ -84,32 +222,37 @@ uint64_t CachePlanBytes(const CachePlanOptions& options, uint64_t batch_nodes_ma
   constexpr uint64_t kBytesPerBatchNode = 32;  // nodes, next uses, slots, and their buffers
   return 2 * options.node_count * sizeof(uint32_t) + 3 * options.capacity * sizeof(uint32_t) +
          CachePolicy::MemoryBytes(options.policy, options.node_count, options.capacity, batch_nodes_max) +
+         (WantsNextUses(options.policy) ? kCountsMax * sizeof(UseCount) : 0) +
          batch_nodes_max * kBytesPerBatchNode;
 }
 
-// For a cycle, a first round over the trace only finds the state that the cycle starts from; the round that
-// counts runs from there. One such round is optimal in 99 % of small random traces and within half a percent
-// on large ones (tests/cache), so there is no second one.
 Result<CachePlan> SimulateCache(const Trace& trace, const NextUses* next_uses,
                                 const CachePlanOptions& options, const CacheStepFunction& visit) {
   CachePlan plan;
   Simulation simulation(trace, next_uses, options);
-  if (options.policy == PolicyKind::kStaticDegree) {
+  PolicyKind policy = options.policy;
+  BeladyCycle belady;
+  if (policy == PolicyKind::kBelady) {
+    QUARRY_TRY(belady, PlanBeladyCycle(simulation, trace, *next_uses, options));
+    plan.start = std::move(belady.start);
+    if (belady.constant) policy = PolicyKind::kStaticFrequency;
+  } else if (options.cyclic && !IsStatic(policy)) {
+    QUARRY_TRY(const CacheSimulator warm, simulation.Run(policy, {}, {}, {}));
+    plan.start = warm.Residents();
+  }
+  if (policy == PolicyKind::kStaticDegree) {
     plan.start = TopNodes(options.degrees, options.capacity);
-  } else if (options.policy == PolicyKind::kStaticFrequency) {
+  } else if (policy == PolicyKind::kStaticFrequency) {
     QUARRY_TRY(const std::vector<uint32_t> counts, CountAccesses(trace, options.node_count));
     plan.start = TopNodes(counts, options.capacity);
-  } else if (options.cyclic && options.policy != PolicyKind::kNone) {
-    uint64_t ignored = 0;
-    QUARRY_TRY(const CacheSimulator warm, simulation.Run({}, {}, ignored));
-    plan.start = warm.Residents();
   }
   const auto count = [&](uint64_t batch, const TraceBatch& nodes, const CacheStep& step) -> Status {
     plan.accesses += nodes.nodes.size();
     plan.hits += nodes.nodes.size() - step.misses;
+    plan.misses += step.misses;
     return visit ? visit(batch, nodes, step) : Status::Ok();
   };
-  QUARRY_TRY(CacheSimulator simulator, simulation.Run(plan.start, count, plan.misses));
+  QUARRY_TRY(CacheSimulator simulator, simulation.Run(policy, plan.start, belady.plan.rules, count));
   if (!options.cyclic) return plan;
   simulator.Close(plan.start, plan.carried);
   plan.misses += plan.carried.size();

@@ -2,8 +2,9 @@
 // next uses, simulation), written out batch by batch. Private to this room.
 //
 // A plan is a cycle: the epochs of the trace are repeated, so the cache after the last batch must hold what
-// it held before the first. Dynamic policies are simulated through one whole cycle to find that state, then
-// once more from it; rows of it that are missing at the end of the second round are read with the last batch.
+// it held before the first. Belady's is decided for that beforehand (belady.h); fifo and lru are simulated
+// through one whole cycle to find that state, then once more from it, and rows of it that are missing at the
+// end of the second round are read with the last batch.
 //
 // Holds 8 bytes a node, the policy, and one batch.
 #pragma once
@@ -11,10 +12,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "quarry/cache/belady.h"
 #include "quarry/cache/cache_simulator.h"
 #include "quarry/layout/trace.h"
 #include "record_file.h"
@@ -24,19 +27,31 @@ namespace quarry {
 // The next uses of every access of a trace, or of the trace repeated for ever.
 class NextUses {
  public:
-  // Writes them to `path`, in one pass backwards. `first_uses` (by node, kNeverUsed where none) is what the
-  // pass finds on the way.
+  // Writes them to `path`, in one pass backwards, with counts of them for each batch.
   static Result<std::unique_ptr<NextUses>> Make(IoBackend& backend, const Trace& trace, uint64_t node_count,
                                                 bool cyclic, const std::string& path);
   Result<std::span<const uint32_t>> Read(uint64_t batch, IoBuffer& buffer) const {
-    return ReadArray<uint32_t>(*file_, file_->size() - 1 - batch, buffer);
+    const uint64_t record = file_->size() - 1 - batch, counts_bytes = count_sizes_[record] * sizeof(UseCount);
+    QUARRY_TRY(const std::span<const std::byte> bytes,
+               file_->Read(record, counts_bytes, file_->bytes(record) - counts_bytes, buffer));
+    return std::span(reinterpret_cast<const uint32_t*>(bytes.data()), bytes.size() / sizeof(uint32_t));
   }
-  std::span<const uint32_t> first_uses() const { return first_uses_; }
+  Result<std::span<const UseCount>> ReadCounts(uint64_t batch, IoBuffer& buffer) const {
+    const uint64_t record = file_->size() - 1 - batch;
+    QUARRY_TRY(const std::span<const std::byte> bytes,
+               file_->Read(record, 0, count_sizes_[record] * sizeof(UseCount), buffer));
+    return std::span(reinterpret_cast<const UseCount*>(bytes.data()), bytes.size() / sizeof(UseCount));
+  }
+  // How many there are, of all batches.
+  uint64_t counts() const { return std::reduce(count_sizes_.begin(), count_sizes_.end(), uint64_t{0}); }
+  // Accesses of the `count` nodes that are used most.
+  uint64_t UsesOfTop(uint64_t count) const;
 
  private:
   NextUses() = default;
-  std::unique_ptr<RecordFile> file_;  // the last batch first
-  std::vector<uint32_t> first_uses_;
+  std::unique_ptr<RecordFile> file_;   // the last batch first; of each, counts and then next uses
+  std::vector<uint32_t> count_sizes_;  // by record
+  std::vector<uint64_t> nodes_by_uses_;
 };
 
 struct CachePlanOptions {
@@ -45,6 +60,8 @@ struct CachePlanOptions {
   uint64_t capacity = 0;              // rows
   std::span<const uint32_t> degrees;  // by node; for static-degree alone
   bool cyclic = true;                 // else: from an empty cache (static: the chosen rows), once
+  uint64_t row_bytes = 0;  // for belady: what a miss reads. Where changes of the cache would cost more bytes
+                           // than they save, the rows that are used most stay for good. 0: only misses count
 };
 
 // Called for each batch in order. `nodes` and `step` are valid during the call.

@@ -218,7 +218,8 @@ Result<MissTotals> CostModel::Simulate(PolicyKind policy, RecordWriter* misses) 
                                                  {.policy = policy,
                                                   .node_count = node_count,
                                                   .capacity = options_.cache_rows,
-                                                  .degrees = options_.degrees},
+                                                  .degrees = options_.degrees,
+                                                  .row_bytes = stride()},
                                                  visit));
   for (const CacheSimulator::Carried& carried : plan.carried) {
     totals.carried_rows += counter.Mark(carried.node);

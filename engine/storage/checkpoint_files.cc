@@ -9,6 +9,7 @@
 #include "quarry/buffer/page_file.h"
 #include "quarry/io/buffer.h"
 #include "quarry/storage/layout_files.h"
+#include "quarry/storage/partition_files.h"
 #include "quarry/storage/scanner.h"
 
 namespace quarry {
@@ -88,6 +89,9 @@ Status CheckpointFiles::Take(const Manifest& manifest) {
   }
   for (const LayoutRecord& layout : manifest.layouts) {
     for (const LayoutFile& file : FilesOf(layout)) files.emplace_back(file.path, file.bytes);
+  }
+  for (const PartitioningRecord& partitioning : manifest.partitionings) {
+    files.emplace_back(PartsFileOf(partitioning), partitioning.file_bytes);
   }
   for (const TrainingRecord& training : manifest.trainings) {
     files.emplace_back(training.file, training.file_bytes);

@@ -96,11 +96,12 @@ Status CheckSections(const DataFile& data) {
 Status ChecksumFault(const DataFile& data, uint64_t offset, std::string_view what, uint64_t stored,
                      uint64_t computed) {
   const FileKind kind = data.superblock.kind;
-  const bool derived = kind == FileKind::kLayout || kind == FileKind::kTrace;
+  std::string_view remedy = "restore the file or import again";
+  if (kind == FileKind::kLayout || kind == FileKind::kTrace) remedy = "build the layout again";
+  if (kind == FileKind::kPartitioning) remedy = "build the partitioning again";
   return MakeStatus(Code::kCorruption,
                     "{}: page {} (offset {}), {}: checksum {:#x} is stored, the bytes give {:#x}; {}",
-                    data.file.path(), offset / kPageBytes, offset, what, stored, computed,
-                    derived ? "build the layout again" : "restore the file or import again");
+                    data.file.path(), offset / kPageBytes, offset, what, stored, computed, remedy);
 }
 
 Result<Section> DataFile::Find(std::string_view name, uint64_t bytes) const {

@@ -11,6 +11,7 @@
 #include "quarry/base/log.h"
 #include "quarry/storage/compaction_progress.h"
 #include "quarry/storage/layout_files.h"
+#include "quarry/storage/partition_files.h"
 
 namespace quarry {
 namespace {
@@ -42,8 +43,9 @@ bool IsTrainingFile(std::string_view file) {
          (!file.empty() && file.find_first_not_of("0123456789") == std::string_view::npos);
 }
 
-// True for features/NAME-<gen>.qft of a table, training/<number>.qts, and layouts/NAME-<gen> with the files
-// of a layout, which the manifest does not name; but not for those of a compaction that can go on.
+// True for features/NAME-<gen>.qft of a table, training/<number>.qts, and layouts/NAME-<gen> or
+// partitions/NAME-<gen> with the files of such, which the manifest does not name; but not for those of a
+// compaction that can go on.
 bool IsLeftover(IoBackend& backend, const std::string& database_path, const Manifest& manifest,
                 std::string_view folder, const fs::directory_entry& entry) {
   const std::string name = entry.path().filename().string();
@@ -63,11 +65,13 @@ bool IsLeftover(IoBackend& backend, const std::string& database_path, const Mani
   }
   std::error_code error;
   if (!entry.is_directory(error) || !NameOfGeneration(name)) return false;
-  if (std::ranges::find(manifest.layouts, path, &LayoutRecord::directory) != manifest.layouts.end())
+  const auto names = [&](const auto& record) { return record.directory == path; };
+  if (std::ranges::any_of(manifest.layouts, names) || std::ranges::any_of(manifest.partitionings, names)) {
     return false;
+  }
   for (fs::directory_iterator file(entry.path(), error), end; !error && file != end; file.increment(error)) {
     const std::string inside = file->path().filename().string();
-    if (!IsLayoutFile(inside)) return false;
+    if (folder == kPartitionsFolder ? inside != kPartsFile : !IsLayoutFile(inside)) return false;
   }
   return !error;
 }
@@ -91,6 +95,12 @@ bool MayBeOnlyCopy(const std::string& database_path, const Manifest& manifest, s
     const LayoutRecord* const record = layout ? manifest.FindLayout(*layout) : nullptr;
     return record != nullptr && missing(record->directory);
   }
+  if (folder == kPartitionsFolder) {
+    const std::optional<std::string_view> partitioning = NameOfGeneration(name);
+    const PartitioningRecord* const record =
+        partitioning ? manifest.FindPartitioning(*partitioning) : nullptr;
+    return record != nullptr && missing(record->directory);
+  }
   return folder == "training" && std::ranges::any_of(manifest.trainings, missing, &TrainingRecord::file);
 }
 
@@ -98,7 +108,8 @@ std::vector<std::string> FindLeftovers(IoBackend& backend, const std::string& da
                                        const Manifest& manifest) {
   std::vector<std::string> leftovers;
   std::error_code error, ignored;
-  for (const std::string_view folder : {"features", "layouts", "training"}) {
+  for (const std::string_view folder : {std::string_view("features"), std::string_view("layouts"),
+                                        kPartitionsFolder, std::string_view("training")}) {
     for (fs::directory_iterator entry(fmt::format("{}/{}", database_path, folder), error), end;
          !error && entry != end; entry.increment(error)) {
       const std::string name = entry->path().filename().string();

@@ -326,13 +326,18 @@ class StoreImpl final : public Store {
     return file;
   }
 
-  // Layouts have rows of a feature table, and batches by labels and splits.
+  // Layouts and partitionings have rows of a feature table, and layouts batches by labels and splits.
   Status CheckNotNeeded(const Manifest& manifest, const TableRecord& table) const {
     const bool property = table.name == "label" || table.name == "split";
     for (const LayoutRecord& layout : manifest.layouts) {
       if (!property && layout.spec.feature_table != table.name) continue;
       return MakeStatus(Code::kInvalidArgument, "{}: layout \"{}\" needs table \"{}\": drop that first",
                         path_, layout.name, table.name);
+    }
+    for (const PartitioningRecord& partitioning : manifest.partitionings) {
+      if (partitioning.table != table.name) continue;
+      return MakeStatus(Code::kInvalidArgument, "{}: partitioning \"{}\" needs table \"{}\": drop that first",
+                        path_, partitioning.name, table.name);
     }
     return Status::Ok();
   }

@@ -102,15 +102,22 @@ class Repair {
       QUARRY_RETURN_IF_ERROR(EnsureSyncedDirectory(store_.backend(), store_.path() + "/" + folder));
     }
     if (!report_.accepted.empty()) QUARRY_RETURN_IF_ERROR(store_.AcceptDoubts());
-    if (report_.removed.empty() && report_.layouts.empty() && report_.trainings.empty()) return Status::Ok();
+    if (report_.removed.empty() && report_.layouts.empty() && report_.partitionings.empty() &&
+        report_.trainings.empty()) {
+      return Status::Ok();
+    }
     // A commit that failed may have reached the disk, and name something that is to be removed. After this
     // one, none does.
     QUARRY_RETURN_IF_ERROR(store_.UpdateManifest([&](Manifest& manifest) {
       Forget(report_.layouts, manifest.layouts);
+      Forget(report_.partitionings, manifest.partitionings);
       Forget(report_.trainings, manifest.trainings);
       return Status::Ok();
     }));
     for (const LayoutRecord& layout : report_.layouts) QUARRY_RETURN_IF_ERROR(Remove(layout.directory));
+    for (const PartitioningRecord& partitioning : report_.partitionings) {
+      QUARRY_RETURN_IF_ERROR(Remove(partitioning.directory));
+    }
     for (const TrainingRecord& training : report_.trainings) QUARRY_RETURN_IF_ERROR(Remove(training.file));
     for (const std::string& path : report_.removed) QUARRY_RETURN_IF_ERROR(Remove(path));
     return Status::Ok();
@@ -129,6 +136,9 @@ class Repair {
         return Status::Ok();
       case Damage::Kind::kLayout:
         report_.layouts.push_back(*manifest->FindLayout(damage.name));
+        return Status::Ok();
+      case Damage::Kind::kPartitioning:
+        report_.partitionings.push_back(*manifest->FindPartitioning(damage.name));
         return Status::Ok();
       case Damage::Kind::kTable:
         return SortTable(damage);

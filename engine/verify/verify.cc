@@ -9,6 +9,7 @@
 #include "quarry/format/types.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
+#include "quarry/storage/partition_files.h"
 #include "quarry/storage/version_file.h"
 #include "quarry/verify/verify.h"
 #include "verify_scan.h"
@@ -216,6 +217,24 @@ Status VerifyLayout(Verification& run, const Store& store, const LayoutRecord& r
   return Status::Ok();
 }
 
+// As VerifyLayout: the pages are as they were written.
+Status VerifyPartitioning(Verification& run, const Store& store, const PartitioningRecord& record) {
+  run.SetSubject(Damage::Kind::kPartitioning, record.name,
+                 fmt::format("`quarry partition drop {} {}`, and build it again", store.path(), record.name));
+  return VerifyFile(
+      run, store, {PartsFileOf(record), FileKind::kPartitioning, record.generation, record.file_bytes},
+      [&](const DataFile& data) {
+        const Superblock& block = data.superblock;
+        if (block.row_count != record.node_count || block.edge_count != record.edge_count ||
+            block.dim != record.part_count) {
+          AddFault(run, "{}: page 0: {} nodes, {} edges and {} parts where the catalog says {}, {} and {}",
+                   data.file.path(), block.row_count, block.edge_count, block.dim, record.node_count,
+                   record.edge_count, record.part_count);
+        }
+        return VerifySections(run, data);
+      });
+}
+
 Status VerifyTraining(Verification& run, const Store& store, const TrainingRecord& record) {
   run.SetSubject(Damage::Kind::kTraining, record.name);
   return VerifyFile(run, store, {record.file, FileKind::kTraining, record.generation, record.file_bytes},
@@ -315,6 +334,7 @@ Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress)
   for (const TableRecord& table : manifest->tables) bytes_total += table.file_bytes;
   for (const TopologyRecord& topology : manifest->topologies) bytes_total += topology.file_bytes;
   for (const LayoutRecord& layout : manifest->layouts) bytes_total += layout.total_bytes();
+  for (const PartitioningRecord& parts : manifest->partitionings) bytes_total += parts.file_bytes;
   for (const TrainingRecord& training : manifest->trainings) bytes_total += training.file_bytes;
   Verification run(store.backend(), progress, bytes_total);
   QUARRY_RETURN_IF_ERROR(VerifyVersionFile(run, store));
@@ -334,6 +354,9 @@ Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress)
   }
   for (const LayoutRecord& record : manifest->layouts) {
     QUARRY_RETURN_IF_ERROR(VerifyLayout(run, store, record));
+  }
+  for (const PartitioningRecord& record : manifest->partitionings) {
+    QUARRY_RETURN_IF_ERROR(VerifyPartitioning(run, store, record));
   }
   for (const TrainingRecord& record : manifest->trainings) {
     QUARRY_RETURN_IF_ERROR(VerifyTraining(run, store, record));

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "quarry/storage/layout_files.h"
+#include "quarry/storage/partition_files.h"
 #include "quarry/verify/verify.h"
 #include "verify_scan.h"
 
@@ -28,6 +29,47 @@ void AddStray(Verification& run, const std::string& folder, const fs::directory_
            entry.is_directory(ignored) ? "folder" : "file");
 }
 
+// A folder of derived data, each in a folder of its own that a record names.
+struct DerivedFolder {
+  std::string folder;           // "layouts"
+  std::string_view noun;        // "layout"
+  std::string_view verb;        // of `quarry VERB drop`
+  std::set<std::string> named;  // folders that records name, relative to the database
+  std::set<std::string> files;  // their files
+};
+
+Status FindDerivedStrays(Verification& run, const Store& store, const DerivedFolder& derived) {
+  for (const std::string& directory : derived.named) {
+    QUARRY_RETURN_IF_ERROR(
+        ForEachEntry(store.path() + "/" + directory, [&](const fs::directory_entry& entry) {
+          if (!derived.files.contains(directory + "/" + entry.path().filename().string())) {
+            AddStray(run, directory, entry);
+          }
+          return Status::Ok();
+        }));
+  }
+  return ForEachEntry(store.path() + "/" + derived.folder, [&](const fs::directory_entry& entry) {
+    const std::string name = entry.path().filename().string();
+    const std::string file = derived.folder + "/" + name;
+    std::error_code ignored;
+    if (derived.named.contains(file)) return Status::Ok();
+    if (NoteLeftover(run, store, file) || NoteOnlyCopy(run, store, file)) return Status::Ok();
+    // In use: it was not there when the database was opened.
+    if (name.ends_with(kPassingSuffix) && entry.is_directory(ignored)) return Status::Ok();
+    if (name.ends_with(kBuildingSuffix) && entry.is_directory(ignored)) {
+      run.report().AddDamage({Damage::Kind::kLeftover, file});
+      const std::string subject = name.substr(0, name.size() - kBuildingSuffix.size());
+      Mention(run,
+              "{}: an interrupted build of {} \"{}\" takes space there: build it again, or remove it "
+              "with `quarry {} drop {} {}`",
+              entry.path().string(), derived.noun, subject, derived.verb, store.path(), subject);
+      return Status::Ok();
+    }
+    AddStray(run, derived.folder, entry);
+    return Status::Ok();
+  });
+}
+
 }  // namespace
 
 Status VerifySections(Verification& run, const DataFile& data) {
@@ -51,40 +93,27 @@ Status VerifySections(Verification& run, const DataFile& data) {
 }
 
 Status FindLayoutStrays(Verification& run, const Store& store) {
-  std::set<std::string> named;
+  DerivedFolder layouts{.folder = "layouts", .noun = "layout", .verb = "layout", .named = {}, .files = {}};
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   for (const LayoutRecord& layout : manifest->layouts) {
-    named.insert(layout.directory);
-    std::set<std::string> files;
-    for (const LayoutFile& file : FilesOf(layout)) files.insert(file.path);
-    QUARRY_RETURN_IF_ERROR(
-        ForEachEntry(store.path() + "/" + layout.directory, [&](const fs::directory_entry& entry) {
-          if (!files.contains(layout.directory + "/" + entry.path().filename().string())) {
-            AddStray(run, layout.directory, entry);
-          }
-          return Status::Ok();
-        }));
+    layouts.named.insert(layout.directory);
+    for (const LayoutFile& file : FilesOf(layout)) layouts.files.insert(file.path);
   }
-  return ForEachEntry(store.path() + "/layouts", [&](const fs::directory_entry& entry) {
-    const std::string name = entry.path().filename().string();
-    std::error_code ignored;
-    if (named.contains("layouts/" + name)) return Status::Ok();
-    const bool passing = name.ends_with(kPassingSuffix) && entry.is_directory(ignored);
-    const std::string file = "layouts/" + name;
-    if (NoteLeftover(run, store, file) || NoteOnlyCopy(run, store, file)) return Status::Ok();
-    if (passing) return Status::Ok();  // in use: it was not there when the database was opened
-    if (name.ends_with(kBuildingSuffix) && entry.is_directory(ignored)) {
-      run.report().AddDamage({Damage::Kind::kLeftover, "layouts/" + name});
-      const std::string layout = name.substr(0, name.size() - kBuildingSuffix.size());
-      Mention(run,
-              "{}: an interrupted build of layout \"{}\" takes space there: build it again, or remove it "
-              "with `quarry layout drop {} {}`",
-              entry.path().string(), layout, store.path(), layout);
-      return Status::Ok();
-    }
-    AddStray(run, "layouts", entry);
-    return Status::Ok();
-  });
+  return FindDerivedStrays(run, store, layouts);
+}
+
+Status FindPartitioningStrays(Verification& run, const Store& store) {
+  DerivedFolder partitionings{.folder = std::string(kPartitionsFolder),
+                              .noun = "partitioning",
+                              .verb = "partition",
+                              .named = {},
+                              .files = {}};
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  for (const PartitioningRecord& record : manifest->partitionings) {
+    partitionings.named.insert(record.directory);
+    partitionings.files.insert(PartsFileOf(record));
+  }
+  return FindDerivedStrays(run, store, partitionings);
 }
 
 }  // namespace quarry

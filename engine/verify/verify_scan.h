@@ -131,7 +131,9 @@ bool NoteLeftover(Verification& run, const Store& store, const std::string& file
 // True, and in the report as a fault that no repair removes, for what may be the only copy of something.
 bool NoteOnlyCopy(Verification& run, const Store& store, const std::string& file);
 
-// Files and folders in layouts/ that no record names. An interrupted build is no fault, but is mentioned.
+// Files and folders in layouts/ and in partitions/ that no record names. An interrupted build is no fault, but
+// is mentioned.
 Status FindLayoutStrays(Verification& run, const Store& store);
+Status FindPartitioningStrays(Verification& run, const Store& store);
 
 }  // namespace quarry

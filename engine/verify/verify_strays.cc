@@ -61,9 +61,9 @@ namespace {
 // What else lies beside the database's own folders. It may be anything, so that no repair removes it.
 // Sockets, which a server may have there, hold nothing.
 Status FindRootStrays(Verification& run, const Store& store) {
-  constexpr std::array<std::string_view, 10> kOurs = {"LOCK",     "VERSION",   "ANCHOR",  "catalog",
-                                                      "features", "topology",  "layouts", "catalog.damaged",
-                                                      "training", "embeddings"};
+  constexpr std::array<std::string_view, 11> kOurs = {
+      "LOCK",    "VERSION",         "ANCHOR",   "catalog",    "features",  "topology",
+      "layouts", "catalog.damaged", "training", "embeddings", "partitions"};
   std::error_code error;
   for (fs::directory_iterator entry(store.path(), error), end; !error && entry != end;
        entry.increment(error)) {
@@ -115,7 +115,8 @@ Status FindStrays(Verification& run, const Store& store) {
     }
   }
   QUARRY_RETURN_IF_ERROR(FindRootStrays(run, store));
-  return FindLayoutStrays(run, store);
+  QUARRY_RETURN_IF_ERROR(FindLayoutStrays(run, store));
+  return FindPartitioningStrays(run, store);
 }
 
 Result<VerifyReport> FindStrays(Store& store) {

@@ -1,13 +1,17 @@
-// Access traces for the tests of cache policies, with the next uses found the slow way.
+// Access traces for the tests of cache policies, with the next uses found the slow way, and Belady's plans.
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <vector>
 
 #include "quarry/base/random.h"
 #include "quarry/cache/cache_policy.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 
@@ -24,11 +28,6 @@ struct AccessTrace {
     }
     return kNeverUsed;
   }
-  std::vector<uint32_t> FirstUses(const std::vector<NodeId>& of) const {
-    std::vector<uint32_t> uses;
-    for (const NodeId node : of) uses.push_back(NextUse(node, 0, batch_count()));
-    return uses;
-  }
   // In a trace that is repeated they reach into its next round.
   void FindNextUses(bool cyclic) {
     next_uses.assign(batch_count(), {});
@@ -38,6 +37,23 @@ struct AccessTrace {
     }
   }
 };
+
+// What Belady keeps. Next uses are found already, cyclic or not.
+inline BeladyPlan PlanOf(const AccessTrace& trace, uint64_t capacity, bool cyclic) {
+  std::vector<std::vector<UseCount>> counts;  // by batch
+  for (const std::vector<uint32_t>& next_uses : trace.next_uses) {
+    std::map<uint32_t, uint32_t> rows;
+    for (const uint32_t next_use : next_uses) {
+      if (next_use != kNeverUsed) ++rows[next_use];
+    }
+    std::vector<UseCount>& batch = counts.emplace_back();
+    for (const auto& [next_use, count] : rows) batch.push_back({next_use, count});
+  }
+  auto plan = PlanBelady([&](uint64_t batch) -> Result<std::span<const UseCount>> { return counts[batch]; },
+                         {.batch_count = trace.batch_count(), .capacity = capacity, .cyclic = cyclic});
+  EXPECT_OK(plan);
+  return std::move(plan).value();
+}
 
 // `count` different nodes in random order.
 inline std::vector<NodeId> RandomNodes(Rng& rng, uint64_t node_count, uint64_t count) {

@@ -227,8 +227,8 @@ TEST(FeatureBufferTest, RefusesABatchLargerThanTheBufferAndSaysWhatToDo) {
   auto buffer = MakeBuffer(100, 3, 0, 1024);
   Held held;
   const Status status = Acquire(*buffer, {1, 2, 3, 4}, held);
-  EXPECT_THAT(status,
-              IsStatus(Code::kOutOfBudget, testing::HasSubstr("raise the memory budget by at least 1.00 KiB")));
+  EXPECT_THAT(status, IsStatus(Code::kOutOfBudget,
+                               testing::HasSubstr("raise the memory budget by at least 1.00 KiB")));
   EXPECT_EQ(Take(*buffer, {1, 2, 3}).misses.size(), 3u) << "nothing was pinned";
 }
 

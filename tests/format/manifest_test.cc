@@ -109,6 +109,46 @@ void ExpectTraining(const TrainingRecord& training, const TrainingRecord& expect
   EXPECT_EQ(training.config, expected.config);
 }
 
+PartitioningRecord ExamplePartitioning() {
+  return {.name = "default",
+          .directory = "partitions/default-3",
+          .generation = 3,
+          .topology = "graph",
+          .topology_generation = 4,
+          .table = "feature",
+          .table_generation = 5,
+          .timestamp = 6,
+          .method = "grem",
+          .seed = 0xabcdef0123456789,
+          .part_count = 64,
+          .node_count = 10,
+          .edge_count = 100,
+          .cut_edges = 33,
+          .file_bytes = 7777,
+          .build_seconds = 1.5,
+          .created_utc = "2025-01-02T03:04:10Z"};
+}
+
+void ExpectExamplePartitioning(const PartitioningRecord& partitioning) {
+  EXPECT_EQ(partitioning.name, "default");
+  EXPECT_EQ(partitioning.directory, "partitions/default-3");
+  EXPECT_EQ(partitioning.generation, 3u);
+  EXPECT_EQ(partitioning.topology, "graph");
+  EXPECT_EQ(partitioning.topology_generation, 4u);
+  EXPECT_EQ(partitioning.table, "feature");
+  EXPECT_EQ(partitioning.table_generation, 5u);
+  EXPECT_EQ(partitioning.timestamp, 6u);
+  EXPECT_EQ(partitioning.method, "grem");
+  EXPECT_EQ(partitioning.seed, 0xabcdef0123456789);
+  EXPECT_EQ(partitioning.part_count, 64u);
+  EXPECT_EQ(partitioning.node_count, 10u);
+  EXPECT_EQ(partitioning.edge_count, 100u);
+  EXPECT_EQ(partitioning.cut_edges, 33u);
+  EXPECT_EQ(partitioning.file_bytes, 7777u);
+  EXPECT_EQ(partitioning.build_seconds, 1.5);
+  EXPECT_EQ(partitioning.created_utc, "2025-01-02T03:04:10Z");
+}
+
 std::vector<std::byte> FromHex(std::string_view hex) {
   std::vector<std::byte> bytes;
   for (size_t at = 0; at < hex.size(); at += 2) {
@@ -153,6 +193,8 @@ Manifest ExampleManifest() {
   manifest.embeddings[1].name = "relations";
   manifest.trainings = {ExampleTraining(), ExampleTraining()};
   manifest.trainings[1].name = "link";
+  manifest.partitionings = {ExamplePartitioning(), ExamplePartitioning()};
+  manifest.partitionings[1].name = "other";
   return manifest;
 }
 
@@ -252,6 +294,31 @@ TEST(ManifestTest, ATrainingWhoseFileLiesElsewhereIsRefused) {
     manifest.trainings[1].file = file;
     EXPECT_THAT(DecodeManifest(EncodeManifest(manifest), "catalog"), IsStatus(Code::kCorruption)) << file;
   }
+}
+
+TEST(ManifestTest, EveryFieldOfAPartitioningIsCarried) {
+  const Manifest out = DecodeManifest(EncodeManifest(ExampleManifest()), "catalog").value();
+  EXPECT_EQ(out.FindPartitioning("graph"), nullptr);
+  EXPECT_EQ(out.FindPartitioning("other"), &out.partitionings[1]);
+  ASSERT_NE(out.FindPartitioning("default"), nullptr);
+  ExpectExamplePartitioning(*out.FindPartitioning("default"));
+}
+
+TEST(ManifestTest, APartitioningThatCannotBeIsRefused) {
+  const auto refused = [](auto change) {
+    Manifest manifest = ExampleManifest();
+    change(manifest.partitionings[1]);
+    return DecodeManifest(EncodeManifest(manifest), "catalog").status().code() == Code::kCorruption;
+  };
+  for (const char* directory : {"/etc", "partitions/../../x", ""}) {
+    EXPECT_TRUE(refused([&](PartitioningRecord& p) { p.directory = directory; })) << directory;
+  }
+  EXPECT_TRUE(refused([](PartitioningRecord& p) { p.name = ""; }));
+  EXPECT_TRUE(refused([](PartitioningRecord& p) { p.topology = ""; }));
+  EXPECT_TRUE(refused([](PartitioningRecord& p) { p.part_count = 0; }));
+  EXPECT_TRUE(refused([](PartitioningRecord& p) { p.cut_edges = 101; }));
+  EXPECT_TRUE(refused([](PartitioningRecord& p) { p.build_seconds = -1; }));
+  EXPECT_FALSE(refused([](PartitioningRecord& p) { p.table = ""; }));
 }
 
 // Written by the first version that had embeddings.

@@ -1,4 +1,4 @@
-#include "external_sort.h"
+#include "quarry/import/external_sort.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

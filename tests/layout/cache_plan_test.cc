@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
 
+#include "cache/belady_oracle.h"
 #include "layout/hand_trace.h"
 #include "support/status_matchers.h"
 
@@ -55,16 +58,35 @@ TEST(NextUsesTest, AreThoseOfASearchForwardCyclicAndNot) {
         }
         EXPECT_EQ(std::vector(read.begin(), read.end()), expected) << "batch " << batch;
       }
-      ASSERT_EQ(uses->first_uses().size(), kPlanNodes);
-      for (NodeId node = 0; node < kPlanNodes; ++node) {
-        uint32_t first = kNeverUsed;
-        for (uint32_t b = 0; b < hand.batches().size() && first == kNeverUsed; ++b) {
-          if (std::ranges::binary_search(hand.batches()[b], node)) first = b;
-        }
-        EXPECT_EQ(uses->first_uses()[node], first) << "node " << node;
-      }
     }
   }
+}
+
+TEST(NextUsesTest, CountsAreThoseOfTheNextUsesAndTopUsesThoseOfASort) {
+  Batches batches = RandomBatches(3, 12, kPlanNodes, 60);
+  batches[4].clear();
+  const HandTrace hand(batches);
+  ASSERT_OK_AND_ASSIGN(const auto uses, NextUses::Make(hand.backend(), hand.trace(), kPlanNodes,
+                                                       /*cyclic=*/true, hand.ScratchPath()));
+  IoBuffer buffer;
+  uint64_t total = 0;
+  for (uint64_t batch = 0; batch < hand.batches().size(); ++batch) {
+    std::map<uint32_t, uint32_t> expected, counts;
+    for (const NodeId node : hand.batches()[batch]) ++expected[NextUse(hand.batches(), batch, node, true)];
+    ASSERT_OK_AND_ASSIGN(const auto read, uses->ReadCounts(batch, buffer));
+    EXPECT_TRUE(std::ranges::is_sorted(read, {}, &UseCount::next_use));
+    for (const UseCount& count : read) counts[count.next_use] = count.rows;
+    EXPECT_EQ(counts, expected) << "batch " << batch;
+    total += read.size();
+  }
+  EXPECT_EQ(uses->counts(), total);
+  std::vector<uint32_t> sorted = UsesByNode(hand.batches());
+  std::ranges::sort(sorted, std::greater());
+  for (const ptrdiff_t count : {0, 1, 77, 300}) {
+    EXPECT_EQ(uses->UsesOfTop(static_cast<uint64_t>(count)),
+              std::accumulate(sorted.begin(), sorted.begin() + count, uint64_t{0}));
+  }
+  EXPECT_EQ(uses->UsesOfTop(1000), uses->UsesOfTop(300));
 }
 
 // The steps of a plan, as a layout keeps them.
@@ -81,14 +103,16 @@ class Simulations {
     EXPECT_OK(next_uses);
     next_uses_ = std::move(next_uses).value();
   }
-  Steps Run(PolicyKind policy, uint64_t capacity) const {
+  // `row_bytes` as in CachePlanOptions.
+  Steps Run(PolicyKind policy, uint64_t capacity, uint64_t row_bytes = 0) const {
     Steps result;
     auto plan = SimulateCache(hand_.trace(), next_uses_.get(),
                               {.policy = policy,
                                .node_count = kPlanNodes,
                                .capacity = capacity,
                                .degrees = degrees_,
-                               .cyclic = cyclic_},
+                               .cyclic = cyclic_,
+                               .row_bytes = row_bytes},
                               [&](uint64_t batch, const TraceBatch& nodes, const CacheStep& step) -> Status {
                                 EXPECT_EQ(batch, result.steps.size());
                                 EXPECT_EQ(nodes.nodes, hand_.batches()[batch]);
@@ -157,6 +181,9 @@ TEST(SimulateCacheTest, ACyclicPlanServesEveryHitRoundAfterRound) {
         ASSERT_EQ(steps.steps.size(), hand.batches().size());
         EXPECT_TRUE(std::ranges::is_sorted(steps.plan.start));
         EXPECT_LE(steps.plan.start.size(), capacity);
+        if (policy == PolicyKind::kBelady) {
+          EXPECT_TRUE(steps.plan.carried.empty());
+        }
         Replay replay(steps.plan, capacity);
         for (int round = 0; round < 3; ++round) {
           uint64_t accesses = 0, misses = steps.plan.carried.size();
@@ -211,6 +238,48 @@ TEST(SimulateCacheTest, StaticPoliciesKeepTheNodesThatAreUsedMost) {
   for (const CacheStep& step : steps.steps) EXPECT_TRUE(step.admitted.empty());
 }
 
+uint64_t AdmissionsOf(const Steps& steps) {
+  uint64_t admissions = 0;
+  for (const CacheStep& step : steps.steps) admissions += step.admitted.size();
+  return admissions;
+}
+
+TEST(SimulateCacheTest, BeladyKeepsConstantRowsWhereChangesCostMoreThanTheySave) {
+  const HandTrace hand(RandomBatches(10, 8, kPlanNodes, 60));
+  const Simulations simulations(hand, true);
+  const Steps constant = simulations.Run(PolicyKind::kStaticFrequency, 20);
+  const Steps free = simulations.Run(PolicyKind::kBelady, 20);
+  ASSERT_LT(free.plan.misses, constant.plan.misses);
+  ASSERT_GT(AdmissionsOf(free), 0u);
+  EXPECT_EQ(simulations.Run(PolicyKind::kBelady, 20, 4096).plan.misses, free.plan.misses);
+  const Steps dear = simulations.Run(PolicyKind::kBelady, 20, 1);
+  EXPECT_EQ(dear.plan.misses, constant.plan.misses);
+  EXPECT_EQ(AdmissionsOf(dear), 0u);
+  EXPECT_EQ(dear.plan.start, constant.plan.start);
+}
+
+// Counts of more batches than are kept in memory are read from their file, for fewer rounds.
+TEST(SimulateCacheTest, BeladyOfManyBatchesIsAsGood) {
+  constexpr uint64_t kNodes = 20'000, kCapacity = 2'000;
+  const HandTrace hand(RandomBatches(11, 1'200, kNodes, 600));
+  ASSERT_OK_AND_ASSIGN(const auto next_uses, NextUses::Make(hand.backend(), hand.trace(), kNodes,
+                                                            /*cyclic=*/true, hand.ScratchPath()));
+  ASSERT_GT(next_uses->counts(), uint64_t{128} << 10);
+  const auto run = [&](PolicyKind policy) {
+    auto plan = SimulateCache(hand.trace(), next_uses.get(),
+                              {.policy = policy, .node_count = kNodes, .capacity = kCapacity}, {});
+    EXPECT_OK(plan);
+    return std::move(plan).value();
+  };
+  const CachePlan belady = run(PolicyKind::kBelady);
+  EXPECT_TRUE(belady.carried.empty());
+  const double long_run = EndlessBelady(hand.batches(), kNodes, kCapacity).LongRunMisses(2);
+  EXPECT_LE(static_cast<double>(belady.misses), 1.001 * long_run);
+  for (const PolicyKind policy : {PolicyKind::kStaticFrequency, PolicyKind::kFifo, PolicyKind::kLru}) {
+    EXPECT_LT(belady.misses, run(policy).misses) << NameOf(policy);
+  }
+}
+
 TEST(SimulateCacheTest, AnErrorOfTheVisitorStopsIt) {
   const HandTrace hand(RandomBatches(8, 10, kPlanNodes, 60));
   uint64_t visited = 0;
@@ -222,6 +291,89 @@ TEST(SimulateCacheTest, AnErrorOfTheVisitorStopsIt) {
                                   });
   EXPECT_THAT(plan, IsStatus(Code::kCancelled));
   EXPECT_EQ(visited, 4u);
+}
+
+// Batches of hops in a graph whose neighbors follow a power law.
+Batches HopBatches(uint64_t seed, uint64_t node_count, uint64_t batch_count, uint64_t seed_count,
+                   const std::vector<uint32_t>& fanouts) {
+  constexpr uint64_t kDegree = 15;
+  Rng rng(seed);
+  std::vector<NodeId> neighbors(node_count * kDegree);
+  for (NodeId& neighbor : neighbors) {
+    const auto rank = static_cast<uint64_t>(std::pow(rng.Unit(), 2) * static_cast<double>(node_count));
+    neighbor = static_cast<NodeId>(Mix64(rank) % node_count);
+  }
+  Batches batches;
+  for (uint64_t b = 0; b < batch_count; ++b) {
+    std::set<NodeId> nodes, targets;
+    for (uint64_t i = 0; i < seed_count; ++i)
+      nodes.insert(static_cast<NodeId>((b * seed_count + i) % node_count));
+    targets = nodes;
+    for (const uint32_t fanout : fanouts) {
+      std::set<NodeId> sampled;
+      for (const NodeId target : targets) {
+        for (uint32_t i = 0; i < fanout; ++i)
+          sampled.insert(neighbors[target * kDegree + rng.Below(kDegree)]);
+      }
+      targets.clear();
+      std::ranges::set_difference(sampled, nodes, std::inserter(targets, targets.end()));
+      nodes.insert(targets.begin(), targets.end());
+    }
+    batches.emplace_back(nodes.begin(), nodes.end());
+  }
+  return batches;
+}
+
+// What Belady is for: hops by cache sizes by numbers of batches, held against Belady row by row for ever, and
+// against every other policy.
+TEST(SimulateCacheTest, NoPolicyReadsLessThanBeladyWhateverTheShape) {
+  constexpr uint64_t kNodes = 20'000, kRowBytes = 512;
+  struct Shape {
+    std::vector<uint32_t> fanouts;
+    uint64_t batch_count, seeds;
+  };
+  for (const Shape& shape : {Shape{{10}, 1, 200},
+                             {{10}, 60, 50},
+                             {{10, 10}, 2, 50},
+                             {{10, 10}, 3, 50},
+                             {{10, 10}, 5, 50},
+                             {{10, 10}, 10, 20},
+                             {{10, 10}, 60, 10},
+                             {{10, 10, 5}, 10, 10}}) {
+    const HandTrace hand(HopBatches(12, kNodes, shape.batch_count, shape.seeds, shape.fanouts));
+    const std::vector<uint32_t> degrees(kNodes, 1);
+    ASSERT_OK_AND_ASSIGN(const auto next_uses, NextUses::Make(hand.backend(), hand.trace(), kNodes,
+                                                              /*cyclic=*/true, hand.ScratchPath()));
+    ASSERT_OK(RemoveTree(hand.backend(), hand.ScratchPath()));
+    for (const uint64_t percent : {5, 10, 15, 20, 30, 50}) {
+      SCOPED_TRACE(testing::Message() << shape.fanouts.size() << " hops, " << shape.batch_count
+                                      << " batches, cache of " << percent << " %");
+      const auto misses = [&](PolicyKind policy) {
+        uint64_t admissions = 0;
+        const auto plan = SimulateCache(hand.trace(), next_uses.get(),
+                                        {.policy = policy,
+                                         .node_count = kNodes,
+                                         .capacity = kNodes * percent / 100,
+                                         .degrees = degrees,
+                                         .row_bytes = kRowBytes},
+                                        [&](uint64_t, const TraceBatch&, const CacheStep& step) {
+                                          admissions += step.admitted.size();
+                                          return Status::Ok();
+                                        });
+        EXPECT_OK(plan);
+        EXPECT_TRUE(policy != PolicyKind::kBelady || plan->carried.empty());
+        // A slot and a place a change: three bytes at most.
+        return std::pair(plan->misses, plan->misses * kRowBytes + admissions * 3);
+      };
+      const auto [belady, belady_bytes] = misses(PolicyKind::kBelady);
+      const double long_run = EndlessBelady(hand.batches(), kNodes, kNodes * percent / 100).LongRunMisses(12);
+      EXPECT_LE(static_cast<double>(belady), 1.005 * long_run + 1);
+      for (const PolicyKind policy : kAllPolicies) {
+        if (policy == PolicyKind::kNone || policy == PolicyKind::kBelady) continue;
+        EXPECT_LE(belady_bytes, misses(policy).second) << NameOf(policy);
+      }
+    }
+  }
 }
 
 TEST(CountAccessesTest, CountsEveryBatch) {

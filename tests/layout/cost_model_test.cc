@@ -50,14 +50,17 @@ const PathCost& Find(const std::vector<PathCost>& paths, AccessPath path, Policy
 }
 
 // What each batch misses, by the simulation.
-std::vector<std::set<NodeId>> MissesOf(const HandTrace& trace, PolicyKind policy, uint64_t node_count,
-                                       uint64_t cache_rows) {
+std::vector<std::set<NodeId>> MissesOf(const HandTrace& trace, PolicyKind policy,
+                                       const FeatureGeometry& geometry, uint64_t cache_rows) {
   std::vector<std::set<NodeId>> misses;
   std::unique_ptr<NextUses> next_uses =
-      NextUses::Make(trace.backend(), trace.trace(), node_count, true, trace.ScratchPath()).value();
+      NextUses::Make(trace.backend(), trace.trace(), geometry.row_count, true, trace.ScratchPath()).value();
   std::filesystem::remove(trace.ScratchPath());
   const auto plan = SimulateCache(trace.trace(), next_uses.get(),
-                                  {.policy = policy, .node_count = node_count, .capacity = cache_rows},
+                                  {.policy = policy,
+                                   .node_count = geometry.row_count,
+                                   .capacity = cache_rows,
+                                   .row_bytes = RowStride(geometry.element_type, geometry.dim)},
                                   [&](uint64_t, const TraceBatch& nodes, const CacheStep& step) {
                                     misses.emplace_back();
                                     for (size_t i = 0; i < step.slots.size(); ++i) {
@@ -145,7 +148,7 @@ TEST_P(CostModelTest, ScatteredReadsAreThoseThatCountingGives) {
                                                         .batches_per_epoch = 6});
     for (const PolicyKind policy : {PolicyKind::kLru, PolicyKind::kBelady}) {
       SCOPED_TRACE(NameOf(policy));
-      const auto misses = MissesOf(trace, policy, kNodes, param.cache_rows);
+      const auto misses = MissesOf(trace, policy, geometry, param.cache_rows);
       uint64_t rows = 0;
       for (const auto& batch : misses) rows += batch.size();
       const auto expect = [&](AccessPath path, const Counted& counted) {

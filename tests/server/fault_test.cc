@@ -55,7 +55,7 @@ class KillTest : public FaultTest {
     const size_t rings_max = ground.rings + ServerOptions().workers;  // who had none yet has one by now
     EXPECT_TRUE(Eventually([&] { return Rings() <= rings_max; })) << Rings() << " of " << rings_max;
     const uint64_t rss = CurrentRssBytes();
-    EXPECT_TRUE(kIsInstrumented || rss < ground.rss + kRssSlack) << rss << " instead of " << ground.rss;
+    EXPECT_TRUE(IsInstrumented() || rss < ground.rss + kRssSlack) << rss << " instead of " << ground.rss;
   }
 
   void KillMany(Zygote::Deed deed) {

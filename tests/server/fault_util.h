@@ -21,19 +21,13 @@
 #include "quarry/embedding/embedding_store.h"
 #include "quarry/format/wire_batch.h"
 #include "served_database.h"
+#include "support/instrumented.h"
 #include "support/zygote.h"
 
 namespace quarry::testing_util {
 
 inline constexpr uint64_t kFaultSeed = 20266;
 inline constexpr NodeId kUntouched = 300;  // rows from here on are written by nobody
-// Figures of time and memory mean nothing where every access is instrumented.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kIsInstrumented = true;
-#else
-inline constexpr bool kIsInstrumented = false;
-#endif
-
 inline wire::LiveSpec FaultRoad() { return {.fanouts = {3, 2}, .batch_size = 40, .seed = 3}; }
 
 // What /proc/self/fd has, by what it is: "socket:[]", "memfd:quarry (deleted)", "feature-.qft". Numbers are

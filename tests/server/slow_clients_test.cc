@@ -65,7 +65,7 @@ TEST_F(SlowClientsTest, AClientThatNeverReadsHoldsWhatItHasAskedForAndNoMore) {
   EXPECT_EQ(good.rounds(), kRounds);
   EXPECT_EQ(LookupsServed(), served + kRounds) << "each of them the good client's";
   // Four grants of 16 MiB, and as much again for the allocator's.
-  EXPECT_TRUE(kIsInstrumented || CurrentRssBytes() < rss_before + 128 * kMiB) << CurrentRssBytes();
+  EXPECT_TRUE(IsInstrumented() || CurrentRssBytes() < rss_before + 128 * kMiB) << CurrentRssBytes();
   peers.clear();
   good.Close();
   EXPECT_TRUE(NobodyIsHeld()) << "what they held is free";

@@ -7,6 +7,7 @@
 
 #include "embedding/trained_tables.h"
 #include "quarry/layout/layout.h"
+#include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/edge_values.h"
 #include "sql/sql_database.h"
 #include "support/fault_backend.h"
@@ -288,6 +289,24 @@ TEST(SqlStatsTest, CountsWhatTheManifestHas) {
                     "metric = 'file_bytes'"),
               ElementsAre("1"));
   EXPECT_THAT(Lines(store.sql(), "SELECT * FROM partitions"), IsEmpty());
+}
+
+TEST(SqlPartitionsTest, ListsThePartsOfEachPartitioning) {
+  SqlStore store(TenNodes());
+  MemoryBudget budget(32 * kMiB);
+  Assignment assignment{.parts = 3, .part_of = {}};
+  for (uint32_t node = 0; node < 10; ++node) assignment.part_of.push_back(node < 4 ? 0 : 2);
+  ASSERT_OK(BuildPartitioning(store.store(), budget, {.name = "halves", .method = "random"}, assignment, {}));
+  const auto edges = [&](const std::string& condition) {
+    return Lines(store.sql(), "SELECT count(*) FROM edges WHERE " + condition)[0];
+  };
+  const std::string low = edges("dst < 4"), high = edges("dst >= 4");
+  EXPECT_THAT(Lines(store.sql(), "SELECT * FROM partitions"),
+              ElementsAre("halves|graph|random|0|4|" + low + "|" + edges("dst < 4 AND src >= 4") + "|1",
+                          "halves|graph|random|1|0|0|0|1",
+                          "halves|graph|random|2|6|" + high + "|" + edges("dst >= 4 AND src < 4") + "|1"));
+  EXPECT_THAT(Lines(store.sql(), "SELECT kind, name, generation FROM files WHERE path LIKE 'partitions/%'"),
+              ElementsAre("partitioning|halves|1"));
 }
 
 }  // namespace

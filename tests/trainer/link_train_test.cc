@@ -15,6 +15,7 @@
 #include "quarry/import/import.h"
 #include "quarry/storage/edges.h"
 #include "support/array_files.h"
+#include "support/instrumented.h"
 #include "support/shared_data.h"
 #include "support/temporary_folder.h"
 #include "trainer/grouped_graph.h"
@@ -491,9 +492,9 @@ TEST(LinkMemory, WhatIsStatedIsEnoughAndLessIsRefused) {
 }
 
 TEST(LinkTrainSharedTest, ThreeEpochsOnRealTriples) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer makes it slow, and finds nothing that the small graphs do not show";
-#endif
+  if (testing_util::IsInstrumented()) {
+    GTEST_SKIP() << "a sanitizer makes it slow, and finds nothing that the small graphs do not show";
+  }
   QUARRY_SHARED_SET(set, "fb15k-237");
   TestDatabase database;
   Store& store = database.Import(set.path());

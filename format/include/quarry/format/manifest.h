@@ -139,6 +139,31 @@ struct TrainingRecord {
   std::string config;       // what it ran with, as `quarry --config` takes it; empty: nobody said
 };
 
+// A stored partitioning: a topology, and a table's rows, cut into parts that are read whole. Derived and
+// disposable, as layouts are (invariant 7).
+struct PartitioningRecord {
+  std::string name;
+  std::string directory;  // "partitions/NAME-1", relative to the database; holds parts.qpp
+  uint64_t generation = 1;
+
+  // What it was made from.
+  std::string topology;
+  uint64_t topology_generation = 1;
+  std::string table;  // empty: it has no rows
+  uint64_t table_generation = 1;
+  uint64_t timestamp = 0;  // the rows are the newest up to it
+  std::string method;      // the partitioner's name
+  uint64_t seed = 0;       // the partitioner's
+
+  uint32_t part_count = 0;
+  uint64_t node_count = 0;
+  uint64_t edge_count = 0;
+  uint64_t cut_edges = 0;  // whose ends lie in different parts
+  uint64_t file_bytes = 0;
+  double build_seconds = 0;
+  std::string created_utc;  // RFC 3339
+};
+
 // Everything a reader needs to open a database; replaced atomically as one catalog record.
 struct Manifest {
   std::array<std::byte, 16> database_id{};
@@ -154,12 +179,14 @@ struct Manifest {
   std::vector<LayoutRecord> layouts;
   std::vector<EmbeddingRecord> embeddings;
   std::vector<TrainingRecord> trainings;
+  std::vector<PartitioningRecord> partitionings;
 
-  const TableRecord* FindTable(std::string_view name) const;          // nullptr when absent
-  const TopologyRecord* FindTopology(std::string_view name) const;    // nullptr when absent
-  const LayoutRecord* FindLayout(std::string_view name) const;        // nullptr when absent
-  const EmbeddingRecord* FindEmbedding(std::string_view name) const;  // nullptr when absent
-  const TrainingRecord* FindTraining(std::string_view name) const;    // nullptr when absent
+  const TableRecord* FindTable(std::string_view name) const;                // nullptr when absent
+  const TopologyRecord* FindTopology(std::string_view name) const;          // nullptr when absent
+  const LayoutRecord* FindLayout(std::string_view name) const;              // nullptr when absent
+  const EmbeddingRecord* FindEmbedding(std::string_view name) const;        // nullptr when absent
+  const TrainingRecord* FindTraining(std::string_view name) const;          // nullptr when absent
+  const PartitioningRecord* FindPartitioning(std::string_view name) const;  // nullptr when absent
 };
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest);

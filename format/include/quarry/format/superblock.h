@@ -32,6 +32,7 @@ enum class FileKind : uint32_t {
   kPageFile = 5,  // these two have slots and map pages instead of sections and a footer
   kPageMap = 6,
   kTraining = 7,
+  kPartitioning = 8,
 };
 
 struct Superblock {

@@ -9,8 +9,8 @@
 //   static-frequency  the nodes that the trace uses most often, for good (DiskGNN)
 //   fifo              every miss enters, the row that entered first leaves (BGL §3.2)
 //   lru               every miss enters, the row that was used longest ago leaves
-//   belady            of what is there and what was just read, the rows whose next use comes first stay
-//                     (Ginex §3.3, bypass allowed): no policy misses less
+//   belady            of what is there and what was just read, the rows stay that were chosen by knowing all
+//                     that comes (belady.h; Ginex §3.3, bypass allowed): no policy misses less
 //
 // One thread owns a policy. Deterministic: ties are broken by the order of nodes.
 #pragma once
@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quarry/cache/belady.h"
 #include "quarry/format/road_spec.h"
 #include "quarry/format/types.h"
 
@@ -46,13 +47,13 @@ struct CacheChange {
 
 class CachePolicy {
  public:
-  // `capacity` rows. `start` is what is resident before the first batch (at most capacity, unique), with the
-  // next use of each when the policy wants next uses (else empty). Static policies keep `start` for good;
-  // that of `none` is empty. fifo and lru take it for rows that came, or were used, in this order.
+  // `capacity` rows. `start` is what is resident before the first batch (at most capacity, unique). Static
+  // policies keep `start` for good; that of `none` is empty. fifo and lru take it for rows that came, or were
+  // used, in this order. belady follows `rules` (else empty) for one round, in which `start` must be the rows
+  // that it keeps for the next one; from an empty cache it comes to hold them.
   static std::unique_ptr<CachePolicy> Make(PolicyKind kind, uint64_t node_count, uint64_t capacity,
-                                           std::span<const NodeId> start,
-                                           std::span<const uint32_t> start_next_uses);
-  // What a policy holds at most, as long as next uses stay below 65,535.
+                                           std::span<const NodeId> start, std::span<const KeepRule> rules);
+  // What a policy holds at most; belady its rules besides.
   static uint64_t MemoryBytes(PolicyKind kind, uint64_t node_count, uint64_t capacity,
                               uint64_t batch_nodes_max);
   virtual ~CachePolicy() = default;

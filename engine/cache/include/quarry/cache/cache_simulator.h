@@ -33,7 +33,7 @@ class CacheSimulator {
  public:
   // As CachePolicy::Make; start[i] gets slot i.
   CacheSimulator(PolicyKind kind, uint64_t node_count, uint64_t capacity, std::span<const NodeId> start,
-                 std::span<const uint32_t> start_next_uses);
+                 std::span<const KeepRule> rules);
 
   // Serves one batch. `next_uses` as in BatchAccess.
   void Step(uint32_t batch, std::span<const NodeId> nodes, std::span<const uint32_t> next_uses,

@@ -55,7 +55,7 @@ class Store {
   virtual Status UpdateManifest(const std::function<Status(Manifest&)>& change,
                                 const Catalog::FoldedRows* folded = nullptr) = 0;
   // Removes a table, with the versions of its rows, and its file. kNotFound; kInvalidArgument names the
-  // layout that needs it; kBusy while a snapshot has it. REQUIRES: nobody writes to it meanwhile.
+  // layout or partitioning that needs it; kBusy while a snapshot has it. REQUIRES: nobody writes to it meanwhile.
   virtual Status DropTable(std::string_view name) = 0;
   // The catalog that is open now: for reading only, until the first write opens another in its place. Whoever
   // holds this one reads on in it, and sees nothing that is committed after that. Writes are what the functions

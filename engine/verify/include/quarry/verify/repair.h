@@ -51,14 +51,15 @@ struct DamagedRows {
 };
 
 struct RepairReport {
-  std::vector<std::string> removed;       // strays and leftovers, by their paths in the database
-  std::vector<std::string> folders;       // were missing, and have been made
-  std::vector<LayoutRecord> layouts;      // dropped; they can be built again
-  std::vector<TrainingRecord> trainings;  // dropped
-  std::vector<std::string> embeddings;    // tables for the caller to drop (DropEmbeddings, a room above)
-  std::vector<DamagedRows> accepted;      // may be old, and count as the newest from now on
-  std::vector<DamagedRows> rows;          // stay as they are; all rows, in a table that is lost as a whole
-  std::vector<Damage> lost;               // other damage that stays
+  std::vector<std::string> removed;               // strays and leftovers, by their paths in the database
+  std::vector<std::string> folders;               // were missing, and have been made
+  std::vector<LayoutRecord> layouts;              // dropped; they can be built again
+  std::vector<PartitioningRecord> partitionings;  // the same
+  std::vector<TrainingRecord> trainings;          // dropped
+  std::vector<std::string> embeddings;  // tables for the caller to drop (DropEmbeddings, a room above)
+  std::vector<DamagedRows> accepted;    // may be old, and count as the newest from now on
+  std::vector<DamagedRows> rows;        // stay as they are; all rows, in a table that is lost as a whole
+  std::vector<Damage> lost;             // other damage that stays
 
   bool sound() const { return rows.empty() && lost.empty(); }
 };

@@ -25,6 +25,7 @@ struct Damage {
     kTable,
     kTopology,
     kLayout,
+    kPartitioning,
     kTraining,
     kEmbedding,
   };
@@ -50,7 +51,7 @@ struct VerifyReport {
 
 // Reads everything: superblocks, footers, every cell and section checksum, padding, indptr monotone, indices
 // in range and ascending within each list, counts equal to the catalog's, names, labels and splits in range,
-// the files of every layout, the file VERSION, no stray files. Holds under 16 MiB whatever the database's
+// the files of every layout and partitioning, the file VERSION, no stray files. Holds under 16 MiB whatever the database's
 // size (and four rows where they exceed a mebibyte). An error (as opposed to a fault) means that the
 // verification could not run.
 Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress);

@@ -1,4 +1,4 @@
-// ExternalSorter: keys in any order in, ascending out, in bounded memory. Private to this room.
+// ExternalSorter: keys in any order in, ascending out, in bounded memory.
 //
 // Keys gather in a buffer that grows to half of the memory; when it is full it is radix-sorted (the other
 // half is the sort's scratch) and spilled as a *run* by large direct writes. Reading merges the runs through

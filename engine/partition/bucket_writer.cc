@@ -1,0 +1,270 @@
+#include "bucket_writer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "partition_file.h"
+#include "quarry/base/random.h"
+#include "quarry/base/trace.h"
+#include "quarry/import/external_sort.h"
+#include "quarry/partition/edge_source.h"
+#include "quarry/storage/edge_values.h"
+#include "quarry/storage/scanner.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kSortBatch = 16 << 10;            // keys that are sorted in or read at once
+constexpr uint64_t kRelationPieceBytes = 64 * kKiB;  // of relation ids, while they are read
+constexpr uint64_t kSortBytesMax = uint64_t{1} << 30;
+constexpr uint64_t kHugePageSlack = 4 * kMiB;  // the sort's two buffers are whole huge pages
+// Of the largest bucket, for an edge: its key, the same the other way round and while it is sorted (24), its
+// relation (4), and both of its lists as they are written (24 where each has one neighbor).
+constexpr uint64_t kBucketBytesPerEdge = 24 + 4 + 32;
+
+// How an edge is a key that sorts by bucket, destination, source and relation.
+struct KeyLayout {
+  unsigned local_bits = 0;
+  unsigned relation_bits = 0;
+  unsigned bucket_bits = 0;
+
+  static KeyLayout Make(const PartitionDirectory& directory) {
+    uint64_t nodes = 1;
+    for (uint32_t part = 0; part < directory.parts(); ++part)
+      nodes = std::max(nodes, directory.part_nodes(part));
+    const uint64_t buckets = uint64_t{directory.parts()} * directory.parts();
+    return {.local_bits = static_cast<unsigned>(std::bit_width(nodes - 1)),
+            .relation_bits = static_cast<unsigned>(std::bit_width(directory.relation_count - 1)),
+            .bucket_bits = static_cast<unsigned>(std::bit_width(buckets - 1))};
+  }
+  unsigned bits() const { return bucket_bits + 2 * local_bits + relation_bits; }
+
+  template <typename Key>
+  Key Pack(uint64_t bucket, uint64_t destination, uint64_t source, uint64_t relation) const {
+    Key key = bucket;
+    key = key << local_bits | destination;
+    key = key << local_bits | source;
+    return key << relation_bits | relation;
+  }
+  template <typename Key>
+  static uint64_t TakeLow(Key& key, unsigned bits) {
+    const auto low = static_cast<uint64_t>(key & ((Key{1} << bits) - 1));
+    key >>= bits;
+    return low;
+  }
+};
+
+// Relation ids of a topology's edges, in their order.
+class RelationReader {
+ public:
+  static Result<RelationReader> Make(Store& store, MemoryBudget& budget, const TopologyRecord& record) {
+    RelationReader reader;
+    reader.relation_count_ = record.relation_count;
+    QUARRY_TRY(reader.values_, EdgeValues::OpenRelations(store, budget, record, Adjacency::kCsc));
+    if (reader.values_ == nullptr) return reader;
+    QUARRY_TRY(reader.reservation_,
+               budget.Reserve(IoBuffer::MappedBytes(FileScanner::kDepth * kRelationPieceBytes),
+                              "reading the relations of a topology"));
+    QUARRY_TRY(reader.scanner_,
+               FileScanner::Make(store.backend(), reader.values_->file(), reader.values_->offset(),
+                                 reader.values_->bytes(), kRelationPieceBytes));
+    return reader;
+  }
+
+  Status Read(std::span<uint32_t> out) {
+    std::ranges::fill(out, 0);
+    if (values_ == nullptr) return Status::Ok();
+    const uint64_t width = values_->value_bytes();
+    for (uint32_t& relation : out) {
+      if (piece_.empty()) {
+        QUARRY_TRY(piece_, scanner_->Next());
+        QUARRY_RETURN_IF_ERROR(values_->VerifyPages(next_page_, piece_));
+        next_page_ += piece_.size() / kPageBytes;
+      }
+      std::memcpy(&relation, piece_.data(), width);
+      piece_ = piece_.subspan(width);
+      if (relation >= relation_count_) {
+        return MakeStatus(Code::kCorruption, "{}: {}: relation {}, and there are {}", values_->file().path(),
+                          values_->name(), relation, relation_count_);
+      }
+    }
+    return Status::Ok();
+  }
+
+ private:
+  std::unique_ptr<EdgeValues> values_;
+  MemoryBudget::Reservation reservation_;
+  std::unique_ptr<FileScanner> scanner_;
+  std::span<const std::byte> piece_;
+  uint64_t next_page_ = 0;
+  uint64_t relation_count_ = 1;
+};
+
+template <typename Key>
+class BucketSorter {
+ public:
+  BucketSorter(Store& store, MemoryBudget& budget, const ProgressFunction& progress,
+               PartitionDirectory& directory)
+      : store_(store),
+        budget_(budget),
+        progress_(progress),
+        directory_(directory),
+        layout_(KeyLayout::Make(directory)) {}
+
+  // Reserves what sorting takes.
+  Status Reserve(uint64_t edge_count) {
+    const uint64_t wanted = std::clamp(3 * edge_count * sizeof(Key), kExternalSortBytesMin, kSortBytesMax);
+    const uint64_t bytes = std::clamp(RoundDown(budget_.available_bytes() / 4 * 3, kPageBytes),
+                                      kExternalSortBytesMin, RoundUp(wanted, kPageBytes));
+    QUARRY_TRY(sort_reservation_,
+               budget_.Reserve(bytes + kHugePageSlack + 2 * kSortBatch * (sizeof(Key) + 16),
+                               "sorting edges by part"));
+    sort_bytes_ = bytes;
+    return Status::Ok();
+  }
+
+  Status Sort(const TopologyRecord& record, const std::string& scratch, std::span<const NodeId> new_ids) {
+    const ScopedSpan span("sort edges by part");
+    QUARRY_TRY(const auto topology_reservation,
+               budget_.Reserve(Topology::ResidentBytes(record), "reading a topology"));
+    QUARRY_TRY(const std::unique_ptr<Topology> topology, store_.OpenTopology(record.name));
+    QUARRY_TRY(const auto edges, TopologyEdges::Make(store_.backend(), *topology, budget_));
+    QUARRY_TRY(RelationReader relations, RelationReader::Make(store_, budget_, record));
+    QUARRY_RETURN_IF_ERROR(Reserve(record.edge_count));
+    sorter_ = std::make_unique<ExternalSorter<Key>>(
+        store_.backend(),
+        ExternalSortOptions{.memory_bytes = sort_bytes_, .scratch_directory = scratch, .deduplicate = false});
+    QUARRY_RETURN_IF_ERROR(edges->Rewind());
+    std::vector<NodePair> pairs(kSortBatch);
+    std::vector<uint32_t> kinds(kSortBatch);
+    std::vector<Key> keys(kSortBatch);
+    for (uint64_t done = 0; done < record.edge_count;) {
+      QUARRY_TRY(const size_t count, edges->Read(pairs));
+      QUARRY_RETURN_IF_ERROR(relations.Read(std::span(kinds).first(count)));
+      for (size_t i = 0; i < count; ++i) {
+        const NodeId source = new_ids[pairs[i].source];
+        const NodeId destination = new_ids[pairs[i].destination];
+        const uint64_t from = directory_.PartOf(source);
+        const uint64_t to = directory_.PartOf(destination);
+        const uint64_t bucket = from * directory_.parts() + to;
+        ++directory_.buckets[bucket].edges;
+        keys[i] = layout_.template Pack<Key>(bucket, destination - directory_.part_starts[to],
+                                             source - directory_.part_starts[from], kinds[i]);
+      }
+      QUARRY_RETURN_IF_ERROR(sorter_->Add(std::span(keys).first(count)));
+      done += count;
+      if (progress_) QUARRY_RETURN_IF_ERROR(progress_("sorting edges", done, record.edge_count));
+    }
+    return Status::Ok();
+  }
+
+  Status Write(uint64_t edge_count, DataFileWriter& writer) {
+    const ScopedSpan span("write buckets of edges");
+    const auto& largest = *std::ranges::max_element(directory_.buckets, {}, &BucketEntry::edges);
+    if (largest.edges > std::numeric_limits<uint32_t>::max()) {
+      return MakeStatus(Code::kUnsupported, "{} edges between two of {} parts: at most {}: make more parts",
+                        largest.edges, directory_.parts(), std::numeric_limits<uint32_t>::max());
+    }
+    // The writer has a checksum for each page of the section, and twice as much while it makes room for more.
+    const uint64_t pages = edge_count * kBucketBytesPerEdge / kPageBytes + directory_.buckets.size();
+    QUARRY_TRY(const auto reservation,
+               budget_.Reserve(largest.edges * kBucketBytesPerEdge + 3 * pages * sizeof(uint32_t),
+                               "the largest bucket of edges, which more parts make smaller"));
+    QUARRY_RETURN_IF_ERROR(sorter_->Finish());
+    writer.BeginSection(kBucketsSection, DataFileWriter::Cover::kPages);
+    uint64_t done = 0;
+    for (uint32_t source = 0; source < directory_.parts(); ++source) {
+      for (uint32_t destination = 0; destination < directory_.parts(); ++destination) {
+        QUARRY_RETURN_IF_ERROR(WriteBucket(source, destination, writer));
+        done += directory_.bucket(source, destination).edges;
+      }
+      if (progress_) QUARRY_RETURN_IF_ERROR(progress_("writing buckets", done, edge_count));
+    }
+    return writer.EndSection();
+  }
+
+ private:
+  // The next bucket's edges, by destination and by source.
+  Status ReadBucket(uint64_t edges) {
+    by_destination_.clear();
+    by_source_.clear();
+    relations_.clear();
+    keys_.resize(kSortBatch);
+    while (edges > 0) {
+      QUARRY_TRY(const size_t count, sorter_->Read(std::span(keys_).first(std::min(edges, kSortBatch))));
+      if (count == 0) return Status(Code::kInternal, "edges were lost while they were sorted");
+      edges -= count;
+      for (size_t i = 0; i < count; ++i) {
+        Key key = keys_[i];
+        const uint64_t relation = KeyLayout::TakeLow(key, layout_.relation_bits);
+        const auto source = static_cast<uint32_t>(KeyLayout::TakeLow(key, layout_.local_bits));
+        const auto destination = static_cast<uint32_t>(KeyLayout::TakeLow(key, layout_.local_bits));
+        by_destination_.push_back(LocalEdge(destination, source));
+        by_source_.push_back(LocalEdge(source, destination));
+        if (layout_.relation_bits > 0) relations_.push_back(static_cast<uint32_t>(relation));
+      }
+    }
+    return Status::Ok();
+  }
+
+  Status WriteBucket(uint32_t source, uint32_t destination, DataFileWriter& writer) {
+    BucketEntry& entry = directory_.buckets[size_t{source} * directory_.parts() + destination];
+    entry.offset = directory_.buckets_bytes;
+    QUARRY_RETURN_IF_ERROR(ReadBucket(entry.edges));
+    bytes_.clear();
+    entry.in_lists =
+        EncodeLists(by_destination_, relations_, directory_.in_shape(source, destination).relation_bytes,
+                    directory_.part_nodes(destination), bytes_)
+            .list_count;
+    scratch_.resize(by_source_.size());
+    const uint64_t* const sorted = RadixSort(by_source_.data(), scratch_.data(), by_source_.size());
+    entry.out_lists =
+        EncodeLists({sorted, by_source_.size()}, {}, 0, directory_.part_nodes(source), bytes_).list_count;
+    const uint64_t padded = RoundUp(bytes_.size(), kPageBytes);
+    QUARRY_RETURN_IF_ERROR(writer.Append(bytes_));
+    QUARRY_RETURN_IF_ERROR(writer.AppendZeros(padded - bytes_.size()));
+    directory_.buckets_bytes += padded;
+    return Status::Ok();
+  }
+
+  Store& store_;
+  MemoryBudget& budget_;
+  const ProgressFunction& progress_;
+  PartitionDirectory& directory_;
+  const KeyLayout layout_;
+  MemoryBudget::Reservation sort_reservation_;
+  uint64_t sort_bytes_ = 0;
+  std::unique_ptr<ExternalSorter<Key>> sorter_;
+  // Of the bucket at hand:
+  std::vector<Key> keys_;
+  std::vector<uint64_t> by_destination_, by_source_, scratch_;
+  std::vector<uint32_t> relations_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+Status WriteBuckets(Store& store, MemoryBudget& budget, const TopologyRecord& topology,
+                    const std::string& scratch_directory, std::vector<NodeId> new_ids,
+                    MemoryBudget::Reservation ids_reservation, const ProgressFunction& progress,
+                    PartitionDirectory& directory, DataFileWriter& writer) {
+  directory.buckets.assign(size_t{directory.parts()} * directory.parts(), BucketEntry());
+  directory.relation_count = topology.relation_count;
+  const auto run = [&](auto sorter) -> Status {
+    QUARRY_RETURN_IF_ERROR(sorter.Sort(topology, scratch_directory, new_ids));
+    new_ids = std::vector<NodeId>();
+    ids_reservation.Release();
+    return sorter.Write(topology.edge_count, writer);
+  };
+  // Half the bytes are sorted where a key fits into 64 bits, and is not all ones.
+  if (KeyLayout::Make(directory).bits() < 64) {
+    return run(BucketSorter<uint64_t>(store, budget, progress, directory));
+  }
+  return run(BucketSorter<uint128_t>(store, budget, progress, directory));
+}
+
+}  // namespace quarry

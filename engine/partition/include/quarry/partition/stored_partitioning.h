@@ -1,0 +1,113 @@
+// A stored partitioning: a graph cut into parts that are read whole, and their rows. Derived data (invariant
+// 7), made of one topology and one table of a generation each.
+//
+//   partitions/NAME-<gen>/parts.qpp   new_ids    the new id of each old one: nodes are renumbered, so that a
+//                                                part is a range of ids
+//                                     old_ids    and the other way round
+//                                     rows       a part's rows, one behind the other, in whole pages
+//                                     buckets    p^2 buckets of edges (edge_bucket.h), in whole pages each
+//                                     directory  where parts and buckets lie (partition_directory.h)
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/progress.h"
+#include "quarry/base/status.h"
+#include "quarry/partition/assignment.h"
+#include "quarry/partition/partition_directory.h"
+#include "quarry/partition/partitioner.h"
+#include "quarry/storage/data_file.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+struct PartitioningSpec {
+  std::string name = "default";  // letters, digits, - and _
+  std::string topology = "graph";
+  std::string table;   // whose rows parts have; empty: none
+  std::string method;  // that the assignment was made with, for its record
+  uint64_t seed = 0;   // the same
+};
+
+// Writes the partitioning of `assignment`, whose order of nodes within a part is that of their old ids, and
+// names it in the catalog once it is whole: a crash at any instant leaves the database as it was, plus a
+// folder partitions/NAME.building that the next build of the name removes. A partitioning of the same name is
+// replaced; its file goes after the commit. Weights of edges are not kept.
+//
+// Holds at most what `budget` has left: 8 bytes a node, the topology's indptr, a buffer for each part and the
+// largest bucket; edges are sorted outside of memory. kUsage for an impossible spec, kInvalidArgument for an
+// assignment of other nodes, kOutOfBudget with the least that would do, kCancelled when `progress` says so.
+Result<PartitioningRecord> BuildPartitioning(Store& store, MemoryBudget& budget, const PartitioningSpec& spec,
+                                             Assignment assignment, const ProgressFunction& progress);
+
+// Partitions the topology of `spec`, whose method and seed are those of `options`, and builds that. The
+// training nodes are the database's. Errors as Partition's and BuildPartitioning's.
+Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, PartitioningSpec spec,
+                                            PartitionOptions options, const ProgressFunction& progress);
+
+// Removes a partitioning from the catalog, then its file, and what an interrupted build of the name left.
+// kNotFound lists what there is.
+Status DropPartitioning(Store& store, std::string_view name);
+
+// True when the database still has the table's file and the topology that the partitioning was made of.
+bool IsFresh(const Manifest& manifest, const PartitioningRecord& record);
+
+// Where the parts and buckets of a partitioning lie, also of one that is of other data than the database has.
+// kCorruption.
+Result<PartitionDirectory> ReadPartitions(Store& store, const PartitioningRecord& record);
+
+// An open partitioning. Const use is thread-safe. Backend and store outlive it.
+class StoredPartitioning {
+ public:
+  // kNotFound lists what there is; kUnsupported when it is of other data than the database has; kCorruption;
+  // kOutOfBudget. The budget outlives it.
+  static Result<std::unique_ptr<StoredPartitioning>> Open(Store& store, MemoryBudget& budget,
+                                                          std::string_view name);
+
+  const PartitioningRecord& record() const { return record_; }
+  const PartitionDirectory& directory() const { return directory_; }
+  const File& file() const { return data_.file; }
+  // Directory, and 4 bytes for each page of rows and buckets.
+  uint64_t resident_bytes() const { return reservation_.bytes(); }
+
+  // Where whole pages lie in file(): directory().part_bytes and bucket_bytes from here on.
+  uint64_t RowsAt(uint32_t part) const { return rows_.offset + directory_.part_offset(part); }
+  uint64_t BucketAt(uint32_t source, uint32_t destination) const {
+    return buckets_.offset + directory_.bucket(source, destination).offset;
+  }
+  // Hold what was read from there against its checksums; kCorruption names file, page and part. The bucket's
+  // lists are checked, too, so that readers need not.
+  Status VerifyRows(uint32_t part, std::span<const std::byte> pages) const;
+  Status VerifyBucket(uint32_t source, uint32_t destination, std::span<const std::byte> pages) const;
+  EdgeBucket View(uint32_t source, uint32_t destination, std::span<const std::byte> pages) const;
+
+  // Read the ids of old (or new) nodes [first, first + out.size()), verified. REQUIRES: they exist.
+  Status ReadNewIds(NodeId first, std::span<NodeId> out) const { return ReadIds(new_ids_, first, out); }
+  Status ReadOldIds(NodeId first, std::span<NodeId> out) const { return ReadIds(old_ids_, first, out); }
+
+ private:
+  struct CheckedSection {
+    uint64_t offset = 0;
+    std::vector<uint32_t> checksums;
+  };
+  explicit StoredPartitioning(IoBackend& backend) : backend_(backend) {}
+  Result<CheckedSection> Load(std::string_view name, uint64_t bytes) const;
+  Status ReadIds(const CheckedSection& section, NodeId first, std::span<NodeId> out) const;
+  Status VerifyPages(const CheckedSection& section, uint64_t offset, std::span<const std::byte> pages,
+                     std::string_view what) const;
+
+  IoBackend& backend_;
+  MemoryBudget::Reservation reservation_;
+  PartitioningRecord record_;
+  PartitionDirectory directory_;
+  DataFile data_;
+  CheckedSection new_ids_, old_ids_, rows_, buckets_;
+};
+
+}  // namespace quarry

@@ -1,0 +1,281 @@
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+#include "bucket_writer.h"
+#include "partition_file.h"
+#include "quarry/base/process.h"
+#include "quarry/base/trace.h"
+#include "quarry/format/batch_view.h"
+#include "quarry/partition/auto_tune.h"
+#include "quarry/partition/edge_source.h"
+#include "quarry/partition/stored_partitioning.h"
+#include "quarry/storage/node_properties.h"
+#include "quarry/storage/partition_files.h"
+#include "row_scatter.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kPartsWriterBytes = 4 * kMiB;
+
+Status CheckPartitioningName(std::string_view name) {
+  constexpr std::string_view kCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+  if (!name.empty() && name.size() <= 100 && name.find_first_not_of(kCharacters) == std::string_view::npos) {
+    return Status::Ok();
+  }
+  return MakeStatus(Code::kUsage, "partitioning name \"{}\": letters, digits, - and _ are allowed", name);
+}
+
+Status CheckPartCount(uint32_t parts) {
+  if (parts >= 1 && parts <= kPartsMax) return Status::Ok();
+  return MakeStatus(Code::kUsage, "{} parts: a partitioning has 1 to {}", parts, kPartsMax);
+}
+
+class PartitioningBuilder {
+ public:
+  PartitioningBuilder(Store& store, MemoryBudget& budget, const PartitioningSpec& spec,
+                      const ProgressFunction& progress)
+      : store_(store), budget_(budget), spec_(spec), progress_(progress) {}
+
+  Result<PartitioningRecord> Run(Assignment assignment);
+
+ private:
+  Status Check(const Assignment& assignment);
+  Status Prepare();
+  Status Renumber(Assignment assignment);
+  Status WriteIds(DataFileWriter& writer);
+  Status WriteFile();
+  PartitioningRecord Describe() const;
+  Status Commit(PartitioningRecord& record);
+  std::string PathOf(std::string_view relative) const {
+    return fmt::format("{}/{}", store_.path(), relative);
+  }
+
+  Store& store_;
+  MemoryBudget& budget_;
+  const PartitioningSpec spec_;
+  const ProgressFunction& progress_;
+  const double start_seconds_ = MonotonicSeconds();
+
+  std::shared_ptr<const Snapshot> snapshot_;
+  TopologyRecord topology_;
+  TableRecord table_;  // without a name: none
+  uint64_t generation_ = 1;
+  std::string building_;  // folders
+  std::string replaced_;  // empty: there is none
+  MemoryBudget::Reservation ids_reservation_;
+  std::vector<NodeId> new_ids_;  // by old id
+  PartitionDirectory directory_;
+  uint64_t file_bytes_ = 0;
+};
+
+Status PartitioningBuilder::Check(const Assignment& assignment) {
+  QUARRY_RETURN_IF_ERROR(CheckPartitioningName(spec_.name));
+  QUARRY_RETURN_IF_ERROR(CheckPartCount(assignment.parts));
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  const TopologyRecord* const topology = manifest->FindTopology(spec_.topology);
+  if (topology == nullptr) return store_.OpenTopology(spec_.topology).status();
+  topology_ = *topology;
+  QUARRY_TRY(snapshot_, store_.TakeSnapshot());
+  if (!spec_.table.empty()) {
+    const TableRecord* const table = snapshot_->FindTable(spec_.table);
+    if (table == nullptr) return store_.OpenTable(spec_.table).status();
+    table_ = *table;
+    if (table_.row_count != topology_.node_count) {
+      return MakeStatus(Code::kInvalidArgument, "{}: table \"{}\" has {} rows for {} nodes", store_.path(),
+                        table_.name, table_.row_count, topology_.node_count);
+    }
+  }
+  if (assignment.part_of.size() != topology_.node_count) {
+    return MakeStatus(Code::kInvalidArgument, "{}: an assignment of {} nodes, and topology \"{}\" has {}",
+                      store_.path(), assignment.part_of.size(), topology_.name, topology_.node_count);
+  }
+  const auto outside =
+      std::ranges::find_if(assignment.part_of, [&](uint32_t part) { return part >= assignment.parts; });
+  if (outside == assignment.part_of.end()) return Status::Ok();
+  return MakeStatus(Code::kInvalidArgument, "{}: node {} is assigned to part {}, and there are {}",
+                    store_.path(), outside - assignment.part_of.begin(), *outside, assignment.parts);
+}
+
+Status PartitioningBuilder::Prepare() {
+  QUARRY_RETURN_IF_ERROR(store_.PrepareToWrite());
+  IoBackend& backend = store_.backend();
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  if (const PartitioningRecord* const old = manifest->FindPartitioning(spec_.name)) {
+    generation_ = old->generation + 1;
+    replaced_ = PathOf(old->directory);
+  }
+  QUARRY_RETURN_IF_ERROR(EnsureSyncedDirectory(backend, PathOf(kPartitionsFolder)));
+  // Left behind between rename and commit. A commit that failed may be on disk and name it: behind another one
+  // nothing does.
+  const std::string leftover = PathOf(PartitioningFolder(spec_.name, generation_));
+  std::error_code error;
+  if (std::filesystem::exists(leftover, error)) {
+    QUARRY_RETURN_IF_ERROR(store_.UpdateManifest([](Manifest&) { return Status::Ok(); }));
+    QUARRY_RETURN_IF_ERROR(RemoveTree(backend, leftover));
+  }
+  building_ = PathOf(PartitioningBuildingFolder(spec_.name));
+  QUARRY_RETURN_IF_ERROR(RemoveTree(backend, building_));
+  return backend.CreateDirectory(building_);
+}
+
+// Takes the assignment's memory for the new ids: those of a part follow one another, in the order of the old.
+Status PartitioningBuilder::Renumber(Assignment assignment) {
+  std::vector<uint64_t> next = assignment.Sizes();
+  std::exclusive_scan(next.begin(), next.end(), next.begin(), uint64_t{0});
+  directory_.part_starts = next;
+  directory_.part_starts.push_back(assignment.part_of.size());
+  new_ids_ = std::move(assignment.part_of);
+  for (NodeId& id : new_ids_) id = static_cast<NodeId>(next[id]++);
+  return Status::Ok();
+}
+
+Status PartitioningBuilder::WriteIds(DataFileWriter& writer) {
+  const ScopedSpan span("write the maps of nodes");
+  const auto write = [&](std::string_view name, std::span<const NodeId> ids) -> Status {
+    writer.BeginSection(name, DataFileWriter::Cover::kPages, ids.size_bytes());
+    QUARRY_RETURN_IF_ERROR(writer.Append(std::as_bytes(ids)));
+    return writer.EndSection();
+  };
+  QUARRY_RETURN_IF_ERROR(write(kNewIdsSection, new_ids_));
+  QUARRY_TRY(const auto reservation,
+             budget_.Reserve(new_ids_.size() * sizeof(NodeId), "the map of a partitioning's nodes"));
+  std::vector<NodeId> old_ids(new_ids_.size());
+  for (size_t old_id = 0; old_id < new_ids_.size(); ++old_id) {
+    old_ids[new_ids_[old_id]] = static_cast<NodeId>(old_id);
+  }
+  return write(kOldIdsSection, old_ids);
+}
+
+Status PartitioningBuilder::WriteFile() {
+  QUARRY_TRY(const auto writer_reservation,
+             budget_.Reserve(IoBuffer::MappedBytes(kPartsWriterBytes) + kMiB, "writing a partitioning"));
+  QUARRY_TRY(const std::unique_ptr<DataFileWriter> writer,
+             DataFileWriter::Create(store_.backend(), fmt::format("{}/{}", building_, kPartsFile),
+                                    kPartsWriterBytes));
+  QUARRY_RETURN_IF_ERROR(WriteIds(*writer));
+  if (!table_.name.empty()) {
+    directory_.row_bytes = RowBytes(table_.element_type, table_.dim);
+    directory_.row_stride = RowStride(table_.element_type, table_.dim);
+    QUARRY_RETURN_IF_ERROR(
+        ScatterRows({store_, snapshot_, table_}, budget_, directory_, new_ids_, progress_, *writer));
+  }
+  QUARRY_RETURN_IF_ERROR(WriteBuckets(store_, budget_, topology_, building_, std::move(new_ids_),
+                                      std::move(ids_reservation_), progress_, directory_, *writer));
+  QUARRY_RETURN_IF_ERROR(WritePartitionDirectory(*writer, directory_));
+  QUARRY_TRY(file_bytes_, writer->Finish({.kind = FileKind::kPartitioning,
+                                          .database_id = store_.manifest()->database_id,
+                                          .generation = generation_,
+                                          .row_count = topology_.node_count,
+                                          .dim = directory_.parts(),
+                                          .edge_count = topology_.edge_count}));
+  return store_.backend().SyncDirectory(building_);
+}
+
+PartitioningRecord PartitioningBuilder::Describe() const {
+  uint64_t cut = topology_.edge_count;
+  for (uint32_t part = 0; part < directory_.parts(); ++part) cut -= directory_.bucket(part, part).edges;
+  return {.name = spec_.name,
+          .directory = PartitioningFolder(spec_.name, generation_),
+          .generation = generation_,
+          .topology = topology_.name,
+          .topology_generation = topology_.generation,
+          .table = table_.name,
+          .table_generation = table_.generation,
+          .timestamp = snapshot_->timestamp,
+          .method = spec_.method,
+          .seed = spec_.seed,
+          .part_count = directory_.parts(),
+          .node_count = topology_.node_count,
+          .edge_count = topology_.edge_count,
+          .cut_edges = cut,
+          .file_bytes = file_bytes_,
+          .build_seconds = MonotonicSeconds() - start_seconds_,
+          .created_utc = UtcNow()};
+}
+
+// The partitioning becomes visible with the commit of the manifest; what it replaces goes afterwards.
+Status PartitioningBuilder::Commit(PartitioningRecord& record) {
+  IoBackend& backend = store_.backend();
+  QUARRY_RETURN_IF_ERROR(backend.Rename(building_, PathOf(record.directory)));
+  QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(PathOf(kPartitionsFolder)));
+  QUARRY_RETURN_IF_ERROR(store_.UpdateManifest([&](Manifest& manifest) {
+    std::erase_if(manifest.partitionings,
+                  [&](const PartitioningRecord& old) { return old.name == record.name; });
+    manifest.partitionings.push_back(record);
+    return Status::Ok();
+  }));
+  if (!replaced_.empty()) Discard(backend, replaced_);
+  return Status::Ok();
+}
+
+Result<PartitioningRecord> PartitioningBuilder::Run(Assignment assignment) {
+  QUARRY_RETURN_IF_ERROR(Check(assignment));
+  QUARRY_TRY(ids_reservation_, budget_.Reserve(assignment.part_of.size() * sizeof(NodeId),
+                                               "the map of a partitioning's nodes"));
+  QUARRY_RETURN_IF_ERROR(Prepare());
+  QUARRY_RETURN_IF_ERROR(Renumber(std::move(assignment)));
+  QUARRY_RETURN_IF_ERROR(WriteFile());
+  PartitioningRecord record = Describe();
+  QUARRY_RETURN_IF_ERROR(Commit(record));
+  return record;
+}
+
+}  // namespace
+
+namespace {
+
+// The topology and what is read of it go before the build, which opens it anew.
+Result<Assignment> AssignNodes(Store& store, MemoryBudget& budget, const TopologyRecord& record,
+                               PartitionOptions options, const std::string& scratch,
+                               const ProgressFunction& progress) {
+  const ScopedSpan span("partition");
+  QUARRY_TRY(const auto reservation, budget.Reserve(Topology::ResidentBytes(record), "reading a topology"));
+  QUARRY_TRY(const std::unique_ptr<Topology> topology, store.OpenTopology(record.name));
+  QUARRY_TRY(const auto edges, TopologyEdges::Make(store.backend(), *topology, budget));
+  MemoryBudget::Reservation train_reservation;
+  std::vector<NodeId> train_nodes;
+  if (options.method == PartitionMethod::kBgl) {
+    const std::shared_ptr<const Manifest> manifest = store.manifest();
+    QUARRY_TRY(train_reservation, budget.Reserve(NodePropertiesBytes(*manifest), "the training nodes"));
+    QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
+    QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store, record.node_count, snapshot));
+    train_nodes = properties.TrainNodes();
+    options.train_nodes = train_nodes;
+  }
+  return Partition(
+      *edges, options,
+      {.backend = store.backend(), .budget = budget, .scratch_directory = scratch, .progress = progress});
+}
+
+}  // namespace
+
+Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, PartitioningSpec spec,
+                                            PartitionOptions options, const ProgressFunction& progress) {
+  QUARRY_RETURN_IF_ERROR(CheckPartitioningName(spec.name));  // before hours of partitioning
+  QUARRY_RETURN_IF_ERROR(CheckPartCount(options.parts));
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const TopologyRecord* const topology = manifest->FindTopology(spec.topology);
+  if (topology == nullptr) return store.OpenTopology(spec.topology).status();
+  if (!spec.table.empty() && manifest->FindTable(spec.table) == nullptr)
+    return store.OpenTable(spec.table).status();
+  spec.method = PartitionMethodName(options.method);
+  spec.seed = options.seed;
+  QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());
+  // Scratch files have no name for long; the build removes the folder, and makes it anew.
+  const std::string scratch = fmt::format("{}/{}", store.path(), PartitioningBuildingFolder(spec.name));
+  QUARRY_RETURN_IF_ERROR(
+      EnsureSyncedDirectory(store.backend(), fmt::format("{}/{}", store.path(), kPartitionsFolder)));
+  QUARRY_RETURN_IF_ERROR(EnsureDirectory(store.backend(), scratch));
+  QUARRY_TRY(Assignment assignment, AssignNodes(store, budget, *topology, options, scratch, progress));
+  return BuildPartitioning(store, budget, spec, std::move(assignment), progress);
+}
+
+Result<PartitioningRecord> BuildPartitioning(Store& store, MemoryBudget& budget, const PartitioningSpec& spec,
+                                             Assignment assignment, const ProgressFunction& progress) {
+  PartitioningBuilder builder(store, budget, spec, progress);
+  return builder.Run(std::move(assignment));
+}
+
+}  // namespace quarry

@@ -1,0 +1,176 @@
+#include "quarry/partition/stored_partitioning.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "partition_file.h"
+#include "quarry/format/checksum.h"
+#include "quarry/io/buffer.h"
+#include "quarry/storage/partition_files.h"
+#include "quarry/storage/record_names.h"
+
+namespace quarry {
+namespace {
+
+Result<DataFile> OpenParts(Store& store, const PartitioningRecord& record) {
+  return OpenDataFile(store.backend(), store.path() + "/" + PartsFileOf(record),
+                      {.kind = FileKind::kPartitioning,
+                       .database_id = store.manifest()->database_id,
+                       .generation = record.generation,
+                       .file_bytes = record.file_bytes});
+}
+
+Result<PartitionDirectory> DirectoryIn(IoBackend& backend, const DataFile& data,
+                                       const PartitioningRecord& record) {
+  QUARRY_TRY(PartitionDirectory directory, ReadPartitionDirectory(backend, data));
+  if (directory.parts() == record.part_count && directory.node_count() == record.node_count) return directory;
+  return MakeStatus(Code::kCorruption, "{}: directory: {} parts of {} nodes where the catalog says {} of {}",
+                    data.file.path(), directory.parts(), directory.node_count(), record.part_count,
+                    record.node_count);
+}
+
+}  // namespace
+
+Result<PartitionDirectory> ReadPartitions(Store& store, const PartitioningRecord& record) {
+  QUARRY_TRY(const DataFile data, OpenParts(store, record));
+  return DirectoryIn(store.backend(), data, record);
+}
+
+bool IsFresh(const Manifest& manifest, const PartitioningRecord& record) {
+  const TopologyRecord* const topology = manifest.FindTopology(record.topology);
+  if (topology == nullptr || topology->generation != record.topology_generation) return false;
+  if (record.table.empty()) return true;
+  const TableRecord* const table = manifest.FindTable(record.table);
+  return table != nullptr && table->generation == record.table_generation;
+}
+
+Result<std::unique_ptr<StoredPartitioning>> StoredPartitioning::Open(Store& store, MemoryBudget& budget,
+                                                                     std::string_view name) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const PartitioningRecord* const record = manifest->FindPartitioning(name);
+  if (record == nullptr) {
+    return MakeStatus(Code::kNotFound, "{}: {}; `quarry partition build` makes one", store.path(),
+                      ThereIsNo("partitioning", name, "partitionings", manifest->partitionings));
+  }
+  if (!IsFresh(*manifest, *record)) {
+    return MakeStatus(
+        Code::kUnsupported,
+        "{}: partitioning \"{}\" was made of generation {} of topology \"{}\"{}, which the database no "
+        "longer has: `quarry partition build` makes it anew",
+        store.path(), name, record->topology_generation, record->topology,
+        record->table.empty()
+            ? std::string()
+            : fmt::format(" and {} of table \"{}\"", record->table_generation, record->table));
+  }
+  std::unique_ptr<StoredPartitioning> opened(new StoredPartitioning(store.backend()));
+  opened->record_ = *record;
+  QUARRY_TRY(opened->data_, OpenParts(store, *record));
+  const uint64_t parts = record->part_count;
+  const uint64_t checksums = record->file_bytes / kPageBytes * sizeof(uint32_t);
+  QUARRY_TRY(opened->reservation_,
+             budget.Reserve(parts * parts * sizeof(BucketEntry) + checksums, "the index of a partitioning"));
+  QUARRY_TRY(opened->directory_, DirectoryIn(store.backend(), opened->data_, *record));
+  const PartitionDirectory& directory = opened->directory_;
+  const uint64_t ids_bytes = directory.node_count() * sizeof(NodeId);
+  QUARRY_TRY(opened->new_ids_, opened->Load(kNewIdsSection, ids_bytes));
+  QUARRY_TRY(opened->old_ids_, opened->Load(kOldIdsSection, ids_bytes));
+  QUARRY_TRY(opened->buckets_, opened->Load(kBucketsSection, directory.buckets_bytes));
+  if (directory.row_bytes > 0) {
+    QUARRY_TRY(opened->rows_, opened->Load(kPartRowsSection, directory.rows_bytes()));
+  }
+  return opened;
+}
+
+Result<StoredPartitioning::CheckedSection> StoredPartitioning::Load(std::string_view name,
+                                                                    uint64_t bytes) const {
+  QUARRY_TRY(const Section section, data_.Find(name, bytes));
+  CheckedSection checked{.offset = section.offset, .checksums = {}};
+  QUARRY_TRY(checked.checksums, LoadChecksums(backend_, data_, section));
+  if (checked.checksums.size() != CeilDiv(bytes, kPageBytes)) {
+    return MakeStatus(Code::kCorruption, "{}: footer: {} checksums for {} bytes of section \"{}\"",
+                      data_.file.path(), checked.checksums.size(), bytes, name);
+  }
+  return checked;
+}
+
+Status StoredPartitioning::VerifyPages(const CheckedSection& section, uint64_t offset,
+                                       std::span<const std::byte> pages, std::string_view what) const {
+  for (uint64_t at = 0; at < pages.size(); at += kPageBytes) {
+    const uint64_t page = (offset + at) / kPageBytes;
+    const uint32_t computed = CellChecksum(pages.subspan(at, kPageBytes), page);
+    if (computed == section.checksums[page]) [[likely]] {
+      continue;
+    }
+    return ChecksumFault(data_, section.offset + offset + at,
+                         fmt::format("{} of partitioning \"{}\"", what, record_.name),
+                         section.checksums[page], computed);
+  }
+  return Status::Ok();
+}
+
+Status StoredPartitioning::VerifyRows(uint32_t part, std::span<const std::byte> pages) const {
+  return VerifyPages(rows_, directory_.part_offset(part), pages, fmt::format("rows of part {}", part));
+}
+
+Status StoredPartitioning::VerifyBucket(uint32_t source, uint32_t destination,
+                                        std::span<const std::byte> pages) const {
+  const std::string what = fmt::format("edges from part {} to part {}", source, destination);
+  QUARRY_RETURN_IF_ERROR(VerifyPages(buckets_, directory_.bucket(source, destination).offset, pages, what));
+  const EdgeBucket bucket = View(source, destination, pages);
+  const std::string where = fmt::format("{}: {}", data_.file.path(), what);
+  QUARRY_RETURN_IF_ERROR(bucket.in.Check(directory_.part_nodes(source), directory_.relation_count, where));
+  return bucket.out.Check(directory_.part_nodes(destination), directory_.relation_count, where);
+}
+
+EdgeBucket StoredPartitioning::View(uint32_t source, uint32_t destination,
+                                    std::span<const std::byte> pages) const {
+  const BucketShape in = directory_.in_shape(source, destination);
+  return {.in = BucketLists(in, pages.data()),
+          .out = BucketLists(directory_.out_shape(source, destination), pages.data() + in.bytes())};
+}
+
+Status StoredPartitioning::ReadIds(const CheckedSection& section, NodeId first, std::span<NodeId> out) const {
+  if (out.empty()) return Status::Ok();
+  constexpr uint64_t kIdsPieceBytes = 256 * kKiB;
+  const uint64_t begin = uint64_t{first} * sizeof(NodeId);
+  const uint64_t end = begin + out.size_bytes();
+  const uint64_t pages_end = RoundUp(end, kPageBytes);
+  QUARRY_TRY(const IoBuffer buffer,
+             IoBuffer::Allocate(std::min(kIdsPieceBytes, pages_end - RoundDown(begin, kPageBytes))));
+  for (uint64_t at = RoundDown(begin, kPageBytes); at < end; at += buffer.size()) {
+    const std::span<std::byte> pages = buffer.span().first(std::min<uint64_t>(buffer.size(), pages_end - at));
+    QUARRY_RETURN_IF_ERROR(backend_.ReadAt(data_.file, section.offset + at, pages));
+    QUARRY_RETURN_IF_ERROR(VerifyPages(section, at, pages, "ids"));
+    const uint64_t from = std::max(begin, at);
+    const uint64_t until = std::min<uint64_t>(end, at + pages.size());
+    std::memcpy(reinterpret_cast<std::byte*>(out.data()) + (from - begin), pages.data() + (from - at),
+                until - from);
+  }
+  return Status::Ok();
+}
+
+Status DropPartitioning(Store& store, std::string_view name) {
+  const std::string building = store.path() + "/" + PartitioningBuildingFolder(name);
+  std::error_code error;
+  // A name with a slash would lead out of partitions/.
+  const bool interrupted =
+      name.find('/') == std::string_view::npos && std::filesystem::is_directory(building, error);
+  const std::shared_ptr<const Manifest> newest = store.manifest();
+  const PartitioningRecord* const record = newest->FindPartitioning(name);
+  if (record == nullptr && !interrupted) {
+    return MakeStatus(Code::kNotFound, "{}: {}", store.path(),
+                      ThereIsNo("partitioning", name, "partitionings", newest->partitionings));
+  }
+  if (record != nullptr) {
+    QUARRY_RETURN_IF_ERROR(store.UpdateManifest([&](Manifest& manifest) {
+      std::erase_if(manifest.partitionings,
+                    [&](const PartitioningRecord& other) { return other.name == name; });
+      return Status::Ok();
+    }));
+    Discard(store.backend(), store.path() + "/" + record->directory);
+  }
+  return interrupted ? RemoveTree(store.backend(), building) : Status::Ok();
+}
+
+}  // namespace quarry
