@@ -12,7 +12,7 @@ namespace quarry {
 //
 // The folder is made (0700) when there is none. kInvalidArgument for a path that is too long for a socket,
 // and for a folder of somebody else's, that others may enter (with `others`: write to), or that lies in one
-// where everybody may rename it. A socket where
+// where everybody may rename it; root's, where nobody else may write, are taken by all. A socket where
 // nobody listens is replaced; kAlreadyExists when somebody does, or what is there is no socket. `database`:
 // the folder that this process has locked already, and may have the socket in; kBusy in another's that is
 // open.

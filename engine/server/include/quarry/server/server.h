@@ -27,8 +27,9 @@
 namespace quarry {
 
 struct ServerOptions {
-  std::string
-      socket_path;  // its folder is made (0700) when there is none; one that others may enter is refused
+  // Its folder is made (0700) when there is none; one that others may enter is refused, unless it is root's and
+  // nobody else may write to it.
+  std::string socket_path;
   uint32_t sessions_max = 64;
   unsigned io_threads = 2;
   unsigned workers = 4;         // threads that read and sample: they wait for the disk, mostly
