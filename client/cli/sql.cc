@@ -10,6 +10,7 @@
 #include "quarry/base/trace.h"
 #include "server_address.h"
 #include "sql_print.h"
+#include "sql_script.h"
 #include "sql_shell.h"
 
 namespace quarry::cli {
@@ -87,12 +88,11 @@ Status Run(SqlArguments& arguments) {
   }
   arguments.options.cancelled = Interrupted;
   QUARRY_TRY(const std::unique_ptr<client::SqlConnection> connection, source.Connect(arguments.options));
-  if (shell) return RunSqlShell(*connection, arguments.database, arguments.format());
+  if (shell) return RunSqlShell(*connection, arguments.database, arguments.format(), arguments.options.write);
   const ScopedSpan span("statements");
-  return connection->Run(arguments.text, [&](client::RowCursor& rows) {
-    const ScopedSpan printing("rows of a statement");
-    return PrintRows(rows, arguments.format());
-  });
+  return SqlScript(*connection, {.format = arguments.format(), .width = TerminalWidth(stdout)},
+                   arguments.options.write)
+      .Run(arguments.text);
 }
 
 }  // namespace

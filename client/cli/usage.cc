@@ -45,7 +45,13 @@ std::string UnknownOption(const CLI::App& app, const CLI::App& verb, const std::
     }
   }
   const std::string command = &verb == &app ? "quarry" : "quarry " + PathOf(verb);
-  const std::string meant = DidYouMean(NameIn(word), names);
+  std::string meant = DidYouMean(NameIn(word), names);
+  // "-o": the long one that begins so.
+  if (word.size() == 2) {
+    const auto longer =
+        std::ranges::find_if(names, [&](const std::string& name) { return name[2] == word[1]; });
+    if (longer != names.end()) meant = fmt::format("; did you mean '{}'?", *longer);
+  }
   return fmt::format("`{}` has no option '{}'{}", command, NameIn(word),
                      meant.empty() ? fmt::format("; `{} --help` lists them", command) : meant);
 }
@@ -56,6 +62,23 @@ std::string UnknownVerb(const CLI::App& parent, const std::string& word) {
   const std::string meant = DidYouMean(word, verbs);
   return fmt::format("there is no verb '{}'{}", path.empty() ? word : path + " " + word,
                      meant.empty() ? fmt::format("; the verbs are {}", fmt::join(verbs, ", ")) : meant);
+}
+
+// A value that an option cannot be made of. CLI11 names both, and says neither what is taken nor an example.
+std::string NotConverted(const CLI::App& verb, const std::string& text) {
+  constexpr std::string_view kBegin = "Could not convert: ", kBetween = " = ";
+  const size_t between = text.find(kBetween);
+  if (!text.starts_with(kBegin) || between == std::string::npos) return text;
+  const std::string name = text.substr(kBegin.size(), between - kBegin.size());
+  const CLI::Option* const option = verb.get_option_no_throw(name);
+  const std::string type = option == nullptr ? "" : option->get_type_name();
+  const std::string_view what = type.starts_with("UINT")    ? "a whole number of 0 or more"
+                                : type.starts_with("INT")   ? "a whole number"
+                                : type.starts_with("FLOAT") ? "a number"
+                                                            : "what it takes";
+  const std::string given = option == nullptr ? "" : option->get_default_str();
+  return fmt::format("{}: '{}' is not {}{}", name, text.substr(between + kBetween.size()), what,
+                     given.empty() ? "" : ", such as the default " + given);
 }
 
 }  // namespace
@@ -105,6 +128,10 @@ std::string UsageFault(const CLI::App& app, const CLI::ParseError& error) {
     if (word.size() > 1 && word[0] == '-' && word != "--") return UnknownOption(app, verb, word);
   }
   if (!VerbsOf(verb).empty() && !words.empty()) return UnknownVerb(verb, words.front());
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) return NotConverted(verb, error.what());
+  if (&verb == &app && words.empty() && app.get_subcommands().empty()) {
+    return "there is no verb: `quarry --help` lists them, `quarry VERB --help` has an example of one";
+  }
   return error.what();
 }
 
