@@ -5,14 +5,22 @@
 #include "option_values.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
+#include "quarry/sampling/sampler.h"
 
 namespace quarry::cli {
+
+CLI::Validator FanoutRange() {
+  static const std::string words =
+      fmt::format("a number of neighbors from 1 to {}, one for each hop", NeighborSampler::kFanoutMax);
+  return WholeFrom(1, NeighborSampler::kFanoutMax, words.c_str(), "--fanout 10,15,20");
+}
 
 void LayoutFlags::AddPlanOptions(CLI::App* verb) {
   verb->add_option("--disk", disk,
                    "the most that the layout may take: 3x (times the feature bytes), 20GiB; "
                    "default: no limit");
   verb->add_option("--epochs-planned", epochs, "epochs sampled ahead, which training then repeats")
+      ->check(WholeFrom(1, kUint32Max, "a number of epochs from 1 on", "5"))
       ->capture_default_str();
   AddChoice(verb, "--policy", policy, "which rows stay in memory");
   AddChoice(verb, "--seed-order", road.seed_order,
@@ -24,6 +32,7 @@ void LayoutFlags::AddPlanOptions(CLI::App* verb) {
 
 void LayoutFlags::AddRoadOptions(CLI::App* verb) {
   verb->add_option("--batch-size", road.batch_size, "seed nodes (link: edges) a mini-batch")
+      ->check(WholeFrom(1, 1e12, "a number of seeds from 1 on", "1024"))
       ->capture_default_str();
   AddChoice(verb, "--direction", road.direction, "along which edges neighbors send");
   verb->add_flag("--replace", road.replace, "draw neighbors with replacement: always as many as the fanout");
@@ -34,6 +43,7 @@ void LayoutFlags::AddRoadOptions(CLI::App* verb) {
 void LayoutFlags::AddTo(CLI::App* verb) {
   verb->add_option("--fanout", road.fanouts, "neighbors a hop, from the seeds outwards")
       ->delimiter(',')
+      ->check(FanoutRange())
       ->capture_default_str();
   AddRoadOptions(verb);
   verb->add_option("--seed", road.seed, "of order and samples")->capture_default_str();
@@ -44,6 +54,24 @@ void LayoutFlags::AddTo(CLI::App* verb) {
 std::string SampleFlags(const RoadSpec& spec) {
   return fmt::format("--fanout {} --batch-size {} --direction {}{}", fmt::join(spec.fanouts, ","),
                      spec.batch_size, NameOf(spec.direction), spec.replace ? " --replace" : "");
+}
+
+Result<uint64_t> ParseCache(const std::string& text, uint64_t feature_bytes) {
+  const Result<uint64_t> bytes = ParseBytes(text, feature_bytes);
+  if (!bytes.ok()) {
+    return MakeStatus(Code::kUsage, "--cache: {}, a share of the feature bytes", bytes.status().message());
+  }
+  if (text.ends_with('%') && *bytes > feature_bytes) {
+    return MakeStatus(Code::kUsage, "--cache {}: all rows are 100%; write a share up to that, such as 10%",
+                      text);
+  }
+  return bytes;
+}
+
+Status LayoutFlags::Check() const {
+  constexpr uint64_t kAnyBytes = 1024 * kGiB;  // shares are of the features, which nobody knows yet
+  QUARRY_RETURN_IF_ERROR(ParseCache(cache, kAnyBytes).status());
+  return disk.empty() ? Status::Ok() : ParseDisk(disk, kAnyBytes).status();
 }
 
 Result<uint64_t> ParseDisk(const std::string& text, uint64_t feature_bytes) {
@@ -76,7 +104,7 @@ Result<LayoutSpec> LayoutFlags::ToSpec(const Manifest& manifest) const {
                   .hash_functions = hash_functions,
                   .threads = threads > 0 ? threads : ProcessorCount()};
   QUARRY_TRY(const uint64_t feature_bytes, FeatureBytes(manifest, road.feature_table));
-  QUARRY_TRY(spec.road.cache_bytes, ParseBytes(cache, feature_bytes));
+  QUARRY_TRY(spec.road.cache_bytes, ParseCache(cache, feature_bytes));
   if (!disk.empty()) {
     QUARRY_TRY(spec.disk_bytes, ParseDisk(disk, feature_bytes));
   }

@@ -10,6 +10,9 @@
 
 namespace quarry::cli {
 
+// Neighbors of a hop, in --fanout.
+CLI::Validator FanoutRange();
+
 struct LayoutFlags {
   std::string name = "default";
   RoadSpec road = {.fanouts = {10, 15, 20}};  // cache_bytes: ToSpec reads `cache`
@@ -26,6 +29,8 @@ struct LayoutFlags {
   void AddTo(CLI::App* verb);
   // Those that `train` does not have already.
   void AddPlanOptions(CLI::App* verb);
+  // kUsage for sizes that cannot be read, whatever the database.
+  Status Check() const;
   // kUsage names what cannot be read.
   Result<LayoutSpec> ToSpec(const Manifest& manifest) const;
 };
@@ -36,6 +41,8 @@ Result<uint64_t> FeatureBytes(const Manifest& manifest, const std::string& table
 // "--fanout 10,15 --batch-size 1024 --direction in": what AddRoadOptions and --fanout read, of what is sampled.
 std::string SampleFlags(const RoadSpec& spec);
 
+// "10%" = of `feature_bytes`, at most all of them; else as ParseBytes.
+Result<uint64_t> ParseCache(const std::string& text, uint64_t feature_bytes);
 // "3x" = times `feature_bytes`; else as ParseBytes.
 Result<uint64_t> ParseDisk(const std::string& text, uint64_t feature_bytes);
 

@@ -1,4 +1,5 @@
 // quarry: the composition of the verbs, and the one place where a Status becomes an exit code.
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -78,10 +79,38 @@ Status CheckAddressSpace() {
                     FormatBytes(left), FormatBytes(kLeast));
 }
 
+// What is asked for by the environment is there, too.
+Status CheckEnvironment() {
+  struct Variable {
+    const char* name;
+    std::vector<std::string_view> values;
+  };
+  const Variable variables[] = {{"QUARRY_LOG", {"off", "error", "err", "warn", "warning", "info", "debug"}},
+                                {"QUARRY_IO", {"uring", "threads"}}};
+  for (const auto& [name, values] : variables) {
+    const char* const value = std::getenv(name);
+    if (value == nullptr || *value == 0 || std::ranges::find(values, value) != values.end()) continue;
+    return MakeStatus(Code::kUsage, "{}={} in the environment: it is one of {}", name, value,
+                      fmt::join(values, ", "));
+  }
+  return Status::Ok();
+}
+
+// "quarry help train" is `quarry train --help`.
+std::vector<char*> Words(int argc, char** argv) {
+  std::vector<char*> words(argv, argv + argc);
+  if (argc < 2 || std::string_view(argv[1]) != "help") return words;
+  static char help[] = "--help";
+  words.erase(words.begin() + 1);
+  words.push_back(help);
+  return words;
+}
+
 // Writes down what the action runs with before it begins: what fails or is killed can be run again, too.
 Status Run(const CLI::App& app, const std::string& config_path, const std::string& trace_path,
            const Action& action) {
   QUARRY_RETURN_IF_ERROR(CheckAddressSpace());
+  QUARRY_RETURN_IF_ERROR(CheckEnvironment());
   if (!config_path.empty()) QUARRY_RETURN_IF_ERROR(SaveConfig(app, config_path));
   return RunTraced(trace_path, action);
 }
@@ -105,8 +134,12 @@ Status Run(const CLI::App& app, const std::string& config_path, const std::strin
   std::abort();
 }
 
-int Main(int argc, char** argv) {
+int Main(int given_count, char** given) {
   std::set_terminate(OnTerminate);
+  std::vector<char*> words = Words(given_count, given);
+  const int argc = static_cast<int>(words.size());
+  words.push_back(nullptr);
+  char** const argv = words.data();
   RaiseDescriptorLimit();
   HandOver(argc, argv);
   const Status hears = HearSignals();

@@ -52,6 +52,34 @@ CLI::Option* AddChoice(CLI::App* verb, const std::string& name, Enum& value, con
   return AddChoice(verb, name, value, choices, help)->default_str(std::string(NameOf(value)));
 }
 
+// Which numbers an option takes, in the words of the message that refuses others.
+struct NumberRange {
+  double min = 0, max = HUGE_VAL;
+  bool min_included = true, max_included = true;
+  bool whole = false;
+  const char* words;    // "a number above 0"
+  const char* example;  // "0.003"
+};
+
+// Refuses a number, when the command line is read, by its value, the range and an example.
+inline CLI::Validator NumberIn(const NumberRange& range) {
+  return {[range](const std::string& text) {
+            double number = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+            bool good = error == std::errc() && end == text.data() + text.size() && std::isfinite(number);
+            good = good && (number > range.min || (range.min_included && number == range.min));
+            good = good && (number < range.max || (range.max_included && number == range.max));
+            if (range.whole) good = good && text.find_first_not_of("0123456789") == std::string::npos;
+            return good ? std::string()
+                        : fmt::format("'{}' is not {}, such as {}", text, range.words, range.example);
+          },
+          ""};
+}
+inline CLI::Validator WholeFrom(double min, double max, const char* words, const char* example) {
+  return NumberIn({.min = min, .max = max, .whole = true, .words = words, .example = example});
+}
+inline constexpr double kUint32Max = 4294967295;
+
 // A time that ends: CLI11's ranges let nan pass.
 inline CLI::Validator PositiveSeconds() {
   const auto check = [](const std::string& text) -> std::string {

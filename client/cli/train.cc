@@ -13,6 +13,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
+#include "quarry/sampling/sampler.h"
 #include "quarry/server/server.h"
 #include "quarry/trainer/train.h"
 #include "server_address.h"
@@ -62,7 +63,7 @@ Result<std::unique_ptr<Database>> OpenWithBudgets(NodeArguments& arguments) {
   QUARRY_TRY(std::unique_ptr<Database> database, Database::Open(arguments.path, std::move(options)));
   QUARRY_TRY(const uint64_t feature_bytes,
              FeatureBytes(*database->manifest(), arguments.road.spec.feature_table));
-  QUARRY_TRY(arguments.road.spec.cache_bytes, ParseBytes(arguments.plan_flags.cache, feature_bytes));
+  QUARRY_TRY(arguments.road.spec.cache_bytes, ParseCache(arguments.plan_flags.cache, feature_bytes));
   if (arguments.memory.ends_with('%')) {
     DatabaseOptions again;
     QUARRY_TRY(again.memory_bytes, ParseSize("--memory", arguments.memory, feature_bytes));
@@ -190,10 +191,24 @@ Status TrainOn(const NodeArguments& arguments, Database& database, const OpenRoa
   return TrainReported(*open.road, arguments, setup, nullptr, last_epoch);
 }
 
+// Refuses what the machine has no memory for before anything is sampled, built or loaded.
+Status CheckLabels(const NodeArguments& arguments, Database& database) {
+  const std::shared_ptr<const Manifest> manifest = database.manifest();
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, database.store().TakeSnapshot());
+  QUARRY_TRY(const NodeProperties properties,
+             LoadNodeProperties(database.store(), manifest->node_count, snapshot));
+  const RoadSpec& spec = arguments.road.spec;
+  return CheckTrainerMemory(
+      arguments.train, static_cast<uint32_t>(manifest->FindTable(spec.feature_table)->dim), properties.labels,
+      BoundHopNodes(spec.batch_size, spec.fanouts, manifest->node_count), false,
+      database.budget().used_bytes(), MemoryLimitBytes());
+}
+
 Status TrainOnDatabase(NodeArguments& arguments) {
   LiveRoadOptions& road_options = arguments.road;
   SplitThreads(arguments, road_options, arguments.train);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudgets(arguments));
+  QUARRY_RETURN_IF_ERROR(CheckLabels(arguments, *database));
   const std::unique_ptr<TrainingStates> states = TrainingStatesOf(database->store());
   TrainSetup setup;
   StreamStats last_epoch;
@@ -236,9 +251,32 @@ Status TrainWithWorkers(NodeArguments& arguments) {
   return server->Stop();
 }
 
+// What is only read where a layout is planned has no effect elsewhere; and what cannot be read is refused before
+// anything is opened.
+Status CheckPlanOptions(const CLI::App& verb, const NodeArguments& arguments) {
+  if (!arguments.plan) {
+    for (const char* const option : {"--disk", "--policy", "--epochs-planned", "--hash-functions"}) {
+      if (verb.count(option) == 0) continue;
+      return MakeStatus(Code::kUsage,
+                        "{} is about the layout that --plan builds, and nothing is planned: give --plan "
+                        "too, or leave it out",
+                        option);
+    }
+  }
+  if (arguments.resample && verb.count("--epochs-planned") > 0) {
+    return Status(Code::kUsage,
+                  "--epochs-planned is about epochs that repeat, and --resample every-epoch plans one "
+                  "at a time: leave one of them out");
+  }
+  if (!arguments.memory.empty())
+    QUARRY_RETURN_IF_ERROR(ParseSize("--memory", arguments.memory, 1024 * kGiB).status());
+  return arguments.plan_flags.Check();
+}
+
 // One trainer alone on a database, or one of a server's; or whoever starts several of the latter.
 Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckInlineFlag(arguments.inline_only, arguments.path));
+  QUARRY_RETURN_IF_ERROR(CheckPlanOptions(verb, arguments));
   TuneMalloc();
   TrainOptions& train = arguments.train;
   RoadSpec& spec = arguments.plan_flags.road;
@@ -269,18 +307,30 @@ void AddModelOptions(CLI::App* verb, NodeArguments& arguments) {
       ->type_name("NAME")
       ->check(CLI::IsMember({"sage"}))
       ->capture_default_str();
-  verb->add_option("--layers", train.layers, "one per hop; default: as many as fanouts, else 3");
-  verb->add_option("--hidden", train.hidden, "width of the hidden layers")->capture_default_str();
+  constexpr double kHopsMax = NeighborSampler::kHopsMax;
+  static const std::string layers_words = fmt::format("a number of layers from 1 to {}", kHopsMax);
+  verb->add_option("--layers", train.layers, "one per hop; default: as many as fanouts, else 3")
+      ->check(WholeFrom(1, kHopsMax, layers_words.c_str(), "3"));
+  verb->add_option("--hidden", train.hidden, "width of the hidden layers")
+      ->check(WholeFrom(1, 65536, "a width from 1 to 65536", "256"))
+      ->capture_default_str();
   verb->add_option("--epochs", train.epochs, "passes over the training nodes, at most")
+      ->check(WholeFrom(1, kUint32Max, "a number of epochs from 1 on", "10"))
       ->capture_default_str();
   verb->add_option("--patience", train.patience,
                    "stop after so many epochs without a better validation metric; 0: never")
       ->capture_default_str();
-  verb->add_option("--lr", train.learning_rate, "Adam's learning rate")->capture_default_str();
-  verb->add_option("--dropout", train.dropout, "of hidden activations")->capture_default_str();
+  const CLI::Validator share =
+      NumberIn({.max = 1, .max_included = false, .words = "a share from 0 to below 1", .example = "0.5"});
+  verb->add_option("--lr", train.learning_rate, "Adam's learning rate")
+      ->check(NumberIn({.min_included = false, .words = "a learning rate above 0", .example = "0.003"}))
+      ->capture_default_str();
+  verb->add_option("--dropout", train.dropout, "of hidden activations")->check(share)->capture_default_str();
   verb->add_option("--input-dropout", train.input_dropout, "of the first layer's inputs")
+      ->check(share)
       ->capture_default_str();
   verb->add_option("--weight-decay", train.weight_decay, "L2 penalty, as Adam takes it")
+      ->check(NumberIn({.words = "a penalty of 0 or more", .example = "0.0005"}))
       ->capture_default_str();
   AddChoice(verb, "--normalize-features", train.row_norm, RowNorms(),
             "scale each feature row to norm 1 as it is gathered (default none)");
@@ -292,7 +342,8 @@ void AddEngineOptions(CLI::App* verb, NodeArguments& arguments) {
   using Placement = LiveRoadOptions::TopologyPlacement;
   verb->add_option("--fanout", arguments.plan_flags.road.fanouts,
                    "neighbors a hop, from the seeds outwards (default 10,15,20; link: 20)")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(FanoutRange());
   arguments.plan_flags.AddRoadOptions(verb);
   verb->add_option("--memory", arguments.memory,
                    "cap on all that the engine holds: 8GiB, 2GB, or 50% of the feature bytes; "

@@ -41,7 +41,7 @@ constexpr Refusal kRefusals[] = {
 // The road that these arguments ask for.
 Result<wire::OpenStream> StreamOf(const NodeArguments& arguments, uint64_t feature_bytes) {
   RoadSpec live = arguments.road.spec;
-  QUARRY_TRY(live.cache_bytes, ParseBytes(arguments.plan_flags.cache, feature_bytes));
+  QUARRY_TRY(live.cache_bytes, ParseCache(arguments.plan_flags.cache, feature_bytes));
   wire::OpenStream request;
   if (arguments.resample) {
     wire::SuperbatchSpec superbatches{.live = std::move(live), .policy = arguments.plan_flags.policy};
@@ -92,6 +92,11 @@ class RemoteTraining {
     QUARRY_RETURN_IF_ERROR(Agree(trainers_, OpenRun()));
     QUARRY_RETURN_IF_ERROR(OpenRoad());
     const TrainSetup setup = Setup();
+    QUARRY_RETURN_IF_ERROR(Agree(
+        trainers_, CheckTrainerMemory(arguments_.train, road_->feature_dim(), road_->labels(),
+                                      BoundHopNodes(arguments_.road.spec.batch_size,
+                                                    arguments_.road.spec.fanouts, description_.node_count),
+                                      run_.states != nullptr, 0, MemoryLimitBytes())));
     if (first_) {
       LogInfo("{}: {} trainer{}, {} threads each in LibTorch; memory: {} each for LibTorch and code",
               address_, size_, size_ == 1 ? "" : "s", setup.train.torch_threads,
