@@ -104,8 +104,8 @@ class RemoteStream final : public BatchStream {
 
 }  // namespace
 
-Result<NodeProperties> LookUpProperties(client::Store& store, const wire::Description& description,
-                                        const client::Snapshot& snapshot) {
+Result<NodeProperties> LookUpProperties(client::Store& store, const client::Snapshot& snapshot) {
+  QUARRY_TRY(const wire::Description description, store.Describe());
   NodeProperties properties;
   QUARRY_RETURN_IF_ERROR(
       LookUpProperty(store, description, "label", ElementType::kInt64, snapshot.id(), properties.labels));

@@ -13,8 +13,7 @@
 namespace quarry {
 
 // Labels and splits of all nodes, as of the snapshot; looked up in pieces.
-Result<NodeProperties> LookUpProperties(client::Store& store, const wire::Description& description,
-                                        const client::Snapshot& snapshot);
+Result<NodeProperties> LookUpProperties(client::Store& store, const client::Snapshot& snapshot);
 
 // One thread at a time.
 class RemoteRoad final : public Road {

@@ -283,6 +283,27 @@ struct CreateEmbeddings {
   seed @7 :UInt64;
 }
 
+struct ExportDatabase {
+  path @0 :Text;                 # of the folder to make, from the root on
+  format @1 :Text;
+  table @2 :Text;                # of the features
+  topology @3 :Bool;
+  features @4 :Bool;
+  labels @5 :Bool;
+  split @6 :Bool;
+  embeddings @7 :Bool;
+}
+
+struct ExplainLayout {
+  name @0 :Text;
+  epochs @1 :UInt64;
+}
+
+struct TraceLayout {
+  name @0 :Text;
+  cacheBytes @1 :List(UInt64);
+}
+
 struct Maintain {
   union {
     verify @0 :Void;
@@ -294,6 +315,12 @@ struct Maintain {
     calibrate @6 :Bool;          # measures again
     createEmbeddings @7 :CreateEmbeddings;
     dropEmbeddings @8 :Text;
+    dropTraining @9 :Text;
+    dropTable @10 :Text;
+    inspect @11 :Void;
+    export @12 :ExportDatabase;
+    explainLayout @13 :ExplainLayout;
+    traceLayout @14 :TraceLayout;
   }
 }
 
@@ -414,6 +441,7 @@ struct Description {
   layouts @5 :List(LayoutInfo);
   embeddings @6 :List(EmbeddingInfo);
   limits @7 :ServerLimits;
+  path @8 :Text;                 # the folder of the database, where the server runs
 }
 
 struct Rows {

@@ -39,12 +39,13 @@ Status Check(const SuperbatchSpec& spec) {
 // Maintenance: one overload a task.
 Status Check(const VerifyDatabase&) { return Status(); }
 Status Check(const CompactTable& compact) { return CheckName(compact.table, "table"); }
-Status Check(const CheckpointDatabase& checkpoint) {
-  QUARRY_RETURN_IF_ERROR(CheckPositive(checkpoint.path.size(), "the length of a checkpoint's path"));
-  QUARRY_RETURN_IF_ERROR(CheckCount(checkpoint.path.size(), kPathBytesMax, "bytes of a checkpoint's path"));
-  if (checkpoint.path.find('\0') == std::string::npos) return Status();
-  return Fault("a checkpoint's path with a byte 0 in it");
+Status CheckPath(std::string_view path) {
+  QUARRY_RETURN_IF_ERROR(CheckPositive(path.size(), "the length of a path"));
+  QUARRY_RETURN_IF_ERROR(CheckCount(path.size(), kPathBytesMax, "bytes of a path"));
+  if (path.find('\0') == std::string_view::npos) return Status();
+  return Fault("a path with a byte 0 in it");
 }
+Status Check(const CheckpointDatabase& checkpoint) { return CheckPath(checkpoint.path); }
 Status Check(const BuildLayout& build) {
   QUARRY_RETURN_IF_ERROR(CheckName(build.name, "layout"));
   QUARRY_RETURN_IF_ERROR(CheckRoad(build.road));
@@ -63,6 +64,22 @@ Status Check(const CreateEmbeddings& create) {
   return Fault("an embedding table whose initial values have the scale {}", create.spec.init_scale);
 }
 Status Check(const DropEmbeddings& drop) { return CheckName(drop.table, "embedding table"); }
+Status Check(const DropTraining& drop) { return CheckName(drop.name, "training run"); }
+Status Check(const DropTable& drop) { return CheckName(drop.table, "table"); }
+Status Check(const InspectDatabase&) { return Status(); }
+Status Check(const ExportDatabase& what) {
+  QUARRY_RETURN_IF_ERROR(CheckPath(what.path));
+  QUARRY_RETURN_IF_ERROR(CheckName(what.table, "table"));
+  return CheckKnown(what.format);
+}
+Status Check(const ExplainLayout& explain) {
+  QUARRY_RETURN_IF_ERROR(CheckName(explain.name, "layout"));
+  return CheckPositive(explain.epochs, "the number of epochs");
+}
+Status Check(const TraceLayout& trace) {
+  QUARRY_RETURN_IF_ERROR(CheckName(trace.name, "layout"));
+  return CheckCount(trace.cache_bytes.size(), kTraceSizesMax, "sizes of memory");
+}
 
 struct RequestCheck {
   const Limits& limits;
@@ -261,10 +278,20 @@ Status CheckFinite(double value, std::string_view what) {
   return std::isfinite(value) ? Status() : Fault("{} is {}", what, value);
 }
 
+// A name, or several with dots in between: a figure of one thing among others.
+Status CheckCounterName(std::string_view name) {
+  while (true) {
+    const size_t dot = name.find('.');
+    QUARRY_RETURN_IF_ERROR(CheckName(name.substr(0, dot), "counter"));
+    if (dot == std::string_view::npos) return Status();
+    name.remove_prefix(dot + 1);
+  }
+}
+
 Status Check(const std::vector<Counter>& counters) {
   QUARRY_RETURN_IF_ERROR(CheckCount(counters.size(), kListedMax, "counters"));
   for (const Counter& counter : counters) {
-    QUARRY_RETURN_IF_ERROR(CheckName(counter.name, "counter"));
+    QUARRY_RETURN_IF_ERROR(CheckCounterName(counter.name));
     QUARRY_RETURN_IF_ERROR(CheckFinite(counter.value, "counter " + counter.name));
   }
   return Status();
@@ -290,6 +317,7 @@ struct ResponseCheck {
   }
 
   Status operator()(const Description& description) const {
+    QUARRY_RETURN_IF_ERROR(CheckCount(description.path.size(), kPathBytesMax, "bytes of a path"));
     for (const uint64_t count : {description.tables.size(), description.topologies.size(),
                                  description.layouts.size(), description.embeddings.size()}) {
       QUARRY_RETURN_IF_ERROR(CheckCount(count, kListedMax, "entries of a list"));

@@ -105,6 +105,7 @@ struct ResponseWriter {
     to.setDatabaseId(ToData(description.database_id));
     to.setNodeCount(description.node_count);
     to.setClassCount(description.class_count);
+    to.setPath(ToText(description.path));
     WriteEach(description.tables, to.initTables(Count(description.tables)));
     WriteEach(description.topologies, to.initTopologies(Count(description.topologies)));
     WriteEach(description.layouts, to.initLayouts(Count(description.layouts)));
@@ -230,8 +231,10 @@ Result<Response> ReadSessionOpened(schema::SessionOpened::Reader in) {
 }
 
 Result<Response> ReadDescription(schema::Description::Reader in) {
-  Description description = {
-      .node_count = in.getNodeCount(), .class_count = in.getClassCount(), .limits = Read(in.getLimits())};
+  Description description = {.node_count = in.getNodeCount(),
+                             .class_count = in.getClassCount(),
+                             .limits = Read(in.getLimits()),
+                             .path = ToString(in.getPath())};
   QUARRY_RETURN_IF_ERROR(ReadId(in.getDatabaseId(), "a database's id", description.database_id));
   QUARRY_RETURN_IF_ERROR(ReadEach(in.getTables(), "tables", description.tables));
   QUARRY_RETURN_IF_ERROR(ReadEach(in.getTopologies(), "topologies", description.topologies));

@@ -73,6 +73,30 @@ struct TaskWriter {
     to.setSeed(create.spec.seed);
   }
   void operator()(const DropEmbeddings& drop) { out.setDropEmbeddings(ToText(drop.table)); }
+  void operator()(const DropTraining& drop) { out.setDropTraining(ToText(drop.name)); }
+  void operator()(const DropTable& drop) { out.setDropTable(ToText(drop.table)); }
+  void operator()(const InspectDatabase&) { out.setInspect(); }
+  void operator()(const ExportDatabase& what) {
+    auto to = out.initExport();
+    to.setPath(ToText(what.path));
+    to.setFormat(ToText(what.format));
+    to.setTable(ToText(what.table));
+    to.setTopology(what.topology);
+    to.setFeatures(what.features);
+    to.setLabels(what.labels);
+    to.setSplit(what.split);
+    to.setEmbeddings(what.embeddings);
+  }
+  void operator()(const ExplainLayout& explain) {
+    auto to = out.initExplainLayout();
+    to.setName(ToText(explain.name));
+    to.setEpochs(explain.epochs);
+  }
+  void operator()(const TraceLayout& trace) {
+    auto to = out.initTraceLayout();
+    to.setName(ToText(trace.name));
+    WriteNumbers(trace.cache_bytes, to.initCacheBytes(Count(trace.cache_bytes)));
+  }
 };
 
 Result<MaintenanceTask> ReadBuildLayout(schema::BuildLayout::Reader in) {
@@ -86,6 +110,25 @@ Result<MaintenanceTask> ReadBuildLayout(schema::BuildLayout::Reader in) {
   QUARRY_RETURN_IF_ERROR(FromText(in.getSeedOrder(), build.road.seed_order));
   QUARRY_RETURN_IF_ERROR(FromText(in.getPolicy(), build.policy));
   return build;
+}
+
+Result<MaintenanceTask> ReadExport(schema::ExportDatabase::Reader in) {
+  ExportDatabase what = {.path = ToString(in.getPath()),
+                         .table = ToString(in.getTable()),
+                         .topology = in.getTopology(),
+                         .features = in.getFeatures(),
+                         .labels = in.getLabels(),
+                         .split = in.getSplit(),
+                         .embeddings = in.getEmbeddings()};
+  QUARRY_RETURN_IF_ERROR(FromText(in.getFormat(), what.format));
+  return what;
+}
+
+Result<MaintenanceTask> ReadTrace(schema::TraceLayout::Reader in) {
+  TraceLayout trace = {.name = ToString(in.getName())};
+  QUARRY_RETURN_IF_ERROR(
+      ReadNumbers(in.getCacheBytes(), kTraceSizesMax, "sizes of memory", trace.cache_bytes));
+  return trace;
 }
 
 CreateEmbeddings ReadCreateEmbeddings(schema::CreateEmbeddings::Reader in) {
@@ -127,6 +170,18 @@ Result<MaintenanceTask> ReadTask(schema::Maintain::Reader in) {
       return ReadCreateEmbeddings(in.getCreateEmbeddings());
     case schema::Maintain::DROP_EMBEDDINGS:
       return DropEmbeddings{ToString(in.getDropEmbeddings())};
+    case schema::Maintain::DROP_TRAINING:
+      return DropTraining{ToString(in.getDropTraining())};
+    case schema::Maintain::DROP_TABLE:
+      return DropTable{ToString(in.getDropTable())};
+    case schema::Maintain::INSPECT:
+      return InspectDatabase{};
+    case schema::Maintain::EXPORT:
+      return ReadExport(in.getExport());
+    case schema::Maintain::EXPLAIN_LAYOUT:
+      return ExplainLayout{ToString(in.getExplainLayout().getName()), in.getExplainLayout().getEpochs()};
+    case schema::Maintain::TRACE_LAYOUT:
+      return ReadTrace(in.getTraceLayout());
   }
   return UnknownKind("maintenance", static_cast<unsigned>(in.which()));
 }

@@ -6,7 +6,6 @@
 #include "print_json.h"
 #include "quarry/base/progress.h"
 #include "quarry/base/units.h"
-#include "quarry/storage/compaction.h"
 
 namespace quarry::cli {
 namespace {
@@ -21,41 +20,31 @@ struct CompactArguments {
   bool json = false;
 };
 
-CompactionReport ReportOf(const wire::MaintenanceReport& done) {
-  const Figures figures(done);
-  return {.rows_changed = figures.Count("rows_changed"),
-          .row_count = figures.Count("rows"),
-          .bytes = figures.Count("bytes"),
-          .timestamp = figures.Count("timestamp"),
-          .generation = figures.Count("generation"),
-          .resumed_row = figures.Count("resumed_row"),
-          .seconds = figures.Real("seconds")};
+Json ReportJson(const std::string& table, const Figures& report) {
+  const double seconds = report.Real("seconds");
+  return {{"table", table},
+          {"changed_rows", report.Count("rows_changed")},
+          {"rows", report.Count("rows")},
+          {"bytes", report.Count("bytes")},
+          {"timestamp", report.Count("timestamp")},
+          {"generation", report.Count("generation")},
+          {"resumed_row", report.Count("resumed_row")},
+          {"seconds", seconds},
+          {"bytes_per_second", seconds > 0 ? report.Real("bytes") / seconds : 0.0}};
 }
 
-Json ReportJson(const std::string& table, const CompactionReport& report) {
-  return {
-      {"table", table},
-      {"changed_rows", report.rows_changed},
-      {"rows", report.row_count},
-      {"bytes", report.bytes},
-      {"timestamp", report.timestamp},
-      {"generation", report.generation},
-      {"resumed_row", report.resumed_row},
-      {"seconds", report.seconds},
-      {"bytes_per_second", report.seconds > 0 ? static_cast<double>(report.bytes) / report.seconds : 0.0}};
-}
-
-void PrintReport(const std::string& table, const CompactionReport& report, bool dry_run) {
-  if (report.rows_changed == 0) {
+void PrintReport(const std::string& table, const Figures& report, bool dry_run) {
+  if (report.Count("rows_changed") == 0) {
     Print("{}: nothing to do\n", table);
     return;
   }
-  Print("{}: {} of {} rows changed; {} {} {} as generation {}", table, report.rows_changed, report.row_count,
-        FormatBytes(report.bytes), dry_run ? "would be" : "were", "written", report.generation);
-  if (report.resumed_row > 0) Print(", resumed at row {}", report.resumed_row);
+  Print("{}: {} of {} rows changed; {} {} {} as generation {}", table, report.Count("rows_changed"),
+        report.Count("rows"), FormatBytes(report.Count("bytes")), dry_run ? "would be" : "were", "written",
+        report.Count("generation"));
+  if (const uint64_t row = report.Count("resumed_row"); row > 0) Print(", resumed at row {}", row);
   if (!dry_run) {
-    Print(" in {:.2f} s, {:.0f} MB/s", report.seconds,
-          static_cast<double>(report.bytes) / report.seconds / 1e6);
+    const double seconds = report.Real("seconds");
+    Print(" in {:.2f} s, {:.0f} MB/s", seconds, report.Real("bytes") / seconds / 1e6);
   }
   Print("\n");
 }
@@ -80,7 +69,7 @@ Status Run(const CompactArguments& arguments) {
     const auto done = store->Maintain(wire::CompactTable{table, arguments.dry_run}, progress);
     bar.Clear();
     QUARRY_RETURN_IF_ERROR(done.status());
-    const CompactionReport report = ReportOf(*done);
+    const Figures report(*done);
     arguments.json ? json.push_back(ReportJson(table, report))
                    : PrintReport(table, report, arguments.dry_run);
   }

@@ -6,7 +6,9 @@
 #include "cli.h"
 #include "doctor_facts.h"
 #include "doctor_findings.h"
+#include "opened_store.h"
 #include "print_json.h"
+#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
@@ -36,8 +38,16 @@ void PrintText(const std::vector<Finding>& findings) {
   }
 }
 
+// A server, which is on this machine, says where its database lies.
+Result<std::string> PlaceOf(const std::string& address) {
+  if (!IsServerAddress(address)) return address;
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(address, "1MiB"));
+  return FolderOf(*store);
+}
+
 Status Doctor(const DoctorArguments& arguments) {
-  QUARRY_TRY(const PlaceFacts place, AskPlace(arguments.path));
+  QUARRY_TRY(const std::string path, PlaceOf(arguments.path));
+  QUARRY_TRY(const PlaceFacts place, AskPlace(path));
   std::vector<Finding> findings = JudgeMachine(AskMachine());
   for (Finding& finding : JudgePlace(place)) findings.push_back(std::move(finding));
   arguments.json ? PrintFindingsJson(findings) : PrintText(findings);
@@ -52,7 +62,8 @@ void AddDoctor(CLI::App& app, Action& action) {
   CLI::App* verb =
       app.add_subcommand("doctor", "say what of this machine is slow or broken, and how to fix it");
   auto arguments = std::make_shared<DoctorArguments>();
-  verb->add_option("PATH", arguments->path, "a database, or a folder where one shall lie")
+  verb->add_option("PATH", arguments->path,
+                   "a database, a server's address, unix:PATH, or a folder where a database shall lie")
       ->capture_default_str();
   verb->add_flag("--json", arguments->json, "one JSON array on stdout");
   verb->footer(

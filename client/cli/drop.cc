@@ -2,12 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "opened_store.h"
 #include "print_json.h"
 #include "quarry/base/units.h"
-#include "quarry/database.h"
-#include "quarry/embedding/embedding_store.h"
-#include "quarry/layout/layout.h"
-#include "quarry/storage/training_state.h"
 
 namespace quarry::cli {
 namespace {
@@ -21,38 +18,38 @@ struct DropArguments {
 };
 
 // What goes, in bytes of the disk; nothing where there is no such thing, which dropping then tells.
-std::optional<uint64_t> BytesOf(const Database& database, const DropArguments& arguments) {
-  const std::shared_ptr<const Manifest> manifest = database.manifest();
-  if (const auto* layout = manifest->FindLayout(arguments.name); arguments.kind == "layout" && layout) {
+std::optional<uint64_t> BytesOf(const Manifest& manifest, const DropArguments& arguments) {
+  if (const auto* layout = manifest.FindLayout(arguments.name); arguments.kind == "layout" && layout) {
     return layout->total_bytes();
   }
-  if (const auto* table = manifest->FindTable(arguments.name); arguments.kind == "table" && table) {
+  if (const auto* table = manifest.FindTable(arguments.name); arguments.kind == "table" && table) {
     return table->file_bytes;
   }
-  if (const auto* run = manifest->FindTraining(arguments.name); arguments.kind == "training" && run) {
+  if (const auto* run = manifest.FindTraining(arguments.name); arguments.kind == "training" && run) {
     return run->file_bytes;
   }
-  const auto* embeddings = manifest->FindEmbedding(arguments.name);
+  const auto* embeddings = manifest.FindEmbedding(arguments.name);
   if (arguments.kind != "embeddings" || embeddings == nullptr) return std::nullopt;
   return uint64_t{embeddings->page_count} * embeddings->page_bytes;
 }
 
-Status Drop(Store& store, const DropArguments& arguments) {
-  if (arguments.kind == "layout") return DropLayout(store, arguments.name);
-  if (arguments.kind == "embeddings") return DropEmbeddings(store, arguments.name);
-  if (arguments.kind == "training") return DropTraining(store, arguments.name);
-  return store.DropTable(arguments.name);
+wire::MaintenanceTask TaskOf(const DropArguments& arguments) {
+  if (arguments.kind == "layout") return wire::DropLayout{arguments.name};
+  if (arguments.kind == "embeddings") return wire::DropEmbeddings{arguments.name};
+  if (arguments.kind == "training") return wire::DropTraining{arguments.name};
+  return wire::DropTable{arguments.name};
 }
 
 Status Run(const DropArguments& arguments) {
-  QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.path));
-  const std::optional<uint64_t> bytes = BytesOf(*database, arguments);
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path));
+  QUARRY_TRY(const Manifest manifest, ManifestOf(*store, arguments.path));
+  const std::optional<uint64_t> bytes = BytesOf(manifest, arguments);
   // A layout can be built again.
   if (bytes && arguments.kind != "layout" && !arguments.yes) {
     return MakeStatus(Code::kUsage, "{} \"{}\" ({}) would be gone for good: say --yes to drop it",
                       arguments.kind, arguments.name, FormatBytes(*bytes));
   }
-  QUARRY_RETURN_IF_ERROR(Drop(database->store(), arguments));
+  QUARRY_RETURN_IF_ERROR(store->Maintain(TaskOf(arguments)).status());
   if (arguments.json) {
     const nlohmann::ordered_json object = {
         {"kind", arguments.kind}, {"name", arguments.name}, {"bytes", bytes.value_or(0)}};
@@ -69,7 +66,7 @@ void AddDrop(CLI::App& app, Action& action) {
   CLI::App* verb =
       app.add_subcommand("drop", "remove a layout, an embedding table, a training run or a table");
   auto arguments = std::make_shared<DropArguments>();
-  verb->add_option("DB", arguments->path, "database folder")->required();
+  verb->add_option("DB", arguments->path, kAddressHelp)->required();
   verb->add_option("KIND", arguments->kind, "layout, embeddings, training, table")
       ->required()
       ->type_name("KIND")

@@ -1,69 +1,66 @@
 // quarry export DB DEST
-#include "quarry/export.h"
-#include "print_json.h"
-
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "opened_store.h"
 #include "option_values.h"
+#include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
-#include "quarry/database.h"
+#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
 
 struct ExportArguments {
   std::string path;
-  std::string destination;
-  std::vector<std::string> what;
+  std::vector<std::string> parts;
   std::string memory;
-  ExportOptions options;
+  wire::ExportDatabase what;
   bool json = false;
 };
 
-void PrintReport(const ExportArguments& arguments, const ExportReport& report) {
+void PrintReport(const ExportArguments& arguments, const wire::MaintenanceReport& report) {
+  const Figures figures(report);
+  const std::string& path = arguments.what.path;
   if (arguments.json) {
-    const nlohmann::ordered_json object = {{"path", arguments.destination},
-                                           {"timestamp", report.timestamp},
-                                           {"files", report.files},
-                                           {"bytes", report.bytes},
-                                           {"import_options", report.import_options},
-                                           {"seconds", report.seconds},
+    const nlohmann::ordered_json object = {{"path", path},
+                                           {"timestamp", figures.Count("timestamp")},
+                                           {"files", figures.Count("files")},
+                                           {"bytes", figures.Count("bytes")},
+                                           {"import_options", report.notes},
+                                           {"seconds", figures.Real("seconds")},
                                            {"peak_rss_bytes", PeakRssBytes()}};
     PrintJson(object);
     return;
   }
-  Print("{}: {} files, {} as of commit {}, in {:.2f} s, {:.0f} MB/s\n", arguments.destination, report.files,
-        FormatBytes(report.bytes), report.timestamp, report.seconds,
-        static_cast<double>(report.bytes) / 1e6 / report.seconds);
-  if (report.import_options.empty() || !arguments.what.empty()) return;
+  Print("{}: {} files, {} as of commit {}, in {:.2f} s, {:.0f} MB/s\n", path, figures.Count("files"),
+        FormatBytes(figures.Count("bytes")), figures.Count("timestamp"), figures.Real("seconds"),
+        figures.Real("bytes") / 1e6 / figures.Real("seconds"));
+  if (report.notes.empty() || !arguments.parts.empty()) return;
   std::string options;
-  for (const std::string& option : report.import_options) options += " " + option;
-  Print("an equal database is made by: quarry import NEW.db {}{}\n", arguments.destination, options);
+  for (const std::string& option : report.notes) options += " " + option;
+  Print("an equal database is made by: quarry import NEW.db {}{}\n", path, options);
 }
 
 // What is named and nothing else.
-ExportParts PartsOf(const std::vector<std::string>& what) {
-  ExportParts parts;
-  if (what.empty()) return parts;
-  const auto named = [&](std::string_view name) { return std::ranges::count(what, name) > 0; };
-  return {.topology = named("topology"),
-          .features = named("features"),
-          .labels = named("labels"),
-          .split = named("split"),
-          .embeddings = named("embeddings")};
+void TakeParts(const std::vector<std::string>& parts, wire::ExportDatabase& what) {
+  if (parts.empty()) return;
+  const auto named = [&](std::string_view name) { return std::ranges::count(parts, name) > 0; };
+  what.topology = named("topology");
+  what.features = named("features");
+  what.labels = named("labels");
+  what.split = named("split");
+  what.embeddings = named("embeddings");
 }
 
 Status Run(ExportArguments& arguments) {
-  DatabaseOptions options;
-  if (!arguments.memory.empty()) {
-    QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, MemoryLimitBytes()));
-  }
-  arguments.options.parts = PartsOf(arguments.what);
-  QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.path, std::move(options)));
+  TakeParts(arguments.parts, arguments.what);
+  const uint64_t whole_bytes = IsServerAddress(arguments.path) ? 0 : MemoryLimitBytes();
+  QUARRY_TRY(const std::unique_ptr<client::Store> store,
+             OpenStore(arguments.path, arguments.memory, whole_bytes));
   ProgressBar bar;
-  const auto report = ExportDatabase(*database, arguments.destination, arguments.options, bar.AsFunction());
+  const auto report = store->Maintain(arguments.what, bar.AsFunction());
   bar.Clear();
   QUARRY_RETURN_IF_ERROR(report.status());
   PrintReport(arguments, *report);
@@ -75,19 +72,18 @@ Status Run(ExportArguments& arguments) {
 void AddExport(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("export", "write a database as files that others read");
   auto arguments = std::make_shared<ExportArguments>();
-  verb->add_option("DB", arguments->path, "database folder")->required();
-  verb->add_option("DEST", arguments->destination, "folder to make; must not exist")->required();
-  AddChoice<ExportFormat>(
-      verb, "--format", arguments->options.format,
-      {{"npy", ExportFormat::kNpy}, {"csv", ExportFormat::kCsv}, {"graphbolt", ExportFormat::kGraphBolt}},
-      "npy: arrays as `quarry import` takes them; csv: the same as text; graphbolt: what DGL opens")
-      ->default_str("npy");
-  verb->add_option("--what", arguments->what,
+  verb->add_option("DB", arguments->path, kAddressHelp)->required();
+  verb->add_option("DEST", arguments->what.path,
+                   "folder to make, which must not exist; of a server: on its machine, from / on")
+      ->required();
+  AddChoice(verb, "--format", arguments->what.format,
+            "npy: arrays as `quarry import` takes them; csv: the same as text; graphbolt: what DGL opens");
+  verb->add_option("--what", arguments->parts,
                    "topology,features,labels,split,embeddings (default: the first four)")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::IsMember({"topology", "features", "labels", "split", "embeddings"}));
-  verb->add_option("--table", arguments->options.table, "of the features")->capture_default_str();
+  verb->add_option("--table", arguments->what.table, "of the features")->capture_default_str();
   verb->add_option("--memory", arguments->memory,
                    "cap on what the engine holds (default 80% of what the machine or cgroup allows)");
   verb->add_flag("--json", arguments->json, "JSON on stdout");

@@ -1,19 +1,18 @@
 // quarry info DB: what a database holds.
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
 #include "cli.h"
-#include "footprint.h"
+#include "opened_store.h"
 #include "print_json.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_table.h"
-#include "quarry/io/backend.h"
+#include "quarry/format/feature_table.h"
 #include "quarry/layout/layout.h"
-#include "quarry/storage/node_properties.h"
+#include "quarry/storage/topology.h"
 
 namespace quarry::cli {
 namespace {
@@ -27,45 +26,52 @@ struct InfoOptions {
   std::optional<uint64_t> entity_id, relation_id;
 };
 
-// Nodes by enum Split.
-using SplitCounts = std::array<uint64_t, 4>;
-
 std::string Hex(std::span<const std::byte> bytes) {
   std::string text;
   for (const std::byte b : bytes) text += fmt::format("{:02x}", std::to_integer<unsigned>(b));
   return text;
 }
 
-Result<std::optional<SplitCounts>> CountSplits(Store& store,
-                                               const std::shared_ptr<const Snapshot>& snapshot) {
-  if (store.manifest()->FindTable("split") == nullptr) return std::optional<SplitCounts>();
-  QUARRY_TRY(const NodeProperties properties,
-             LoadNodeProperties(store, store.manifest()->node_count, snapshot));
-  SplitCounts counts{};
-  for (const uint8_t split : properties.splits) {
-    if (split < counts.size()) ++counts[split];
-  }
-  return std::optional<SplitCounts>(counts);
-}
+// What is known of a database.
+struct Facts {
+  Manifest manifest;
+  std::string path;
+  wire::MaintenanceReport report;  // what the manifest does not say
 
-// What was written to a table since its file was made.
-struct Changes {
-  uint64_t rows = 0;
-  uint64_t resident_bytes = 0;  // memory for the set of these rows
+  Figures figures() const { return Figures(report); }
+  uint64_t ChangedRows(const TableRecord& table) const {
+    return figures().Count("changed_rows." + table.name);
+  }
+  // What whoever opens the table holds throughout, whatever is cached besides: checksums, and which rows changed.
+  uint64_t ResidentBytes(const TableRecord& table) const {
+    const auto geometry = FeatureGeometry::Make(table.element_type, table.dim, table.row_count);
+    return (geometry.ok() ? geometry->cell_count() * sizeof(uint32_t) : 0) +
+           figures().Count("changed_rows_bytes." + table.name);
+  }
+  uint64_t DiskBytes(const EmbeddingRecord& table) const {
+    return figures().Count("disk_bytes.embeddings." + table.name);
+  }
 };
 
-Result<std::vector<Changes>> FindChanges(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {
-  std::vector<Changes> changes;
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  for (const TableRecord& table : manifest->tables) {
-    QUARRY_TRY(const std::unique_ptr<RowOverlay> overlay, store.OpenOverlay(table.name, snapshot));
-    if (overlay->empty()) {
-      changes.emplace_back();
-    } else {
-      changes.push_back({overlay->TouchedRows().size(), overlay->resident_bytes()});
-    }
-  }
-  return changes;
+// Disk space of one kind of files. Files that no record names, and what an interrupted command left, are not in it.
+struct DiskKind {
+  const char* key;   // in JSON
+  const char* name;  // in text
+  uint64_t bytes = 0;
+};
+
+std::vector<DiskKind> DiskKinds(const Facts& facts) {
+  const Manifest& manifest = facts.manifest;
+  DiskKind tables{"tables", "tables"}, topologies{"topologies", "graph"}, layouts{"layouts", "layouts"};
+  DiskKind embeddings{"embeddings", "embeddings"}, trainings{"trainings", "training runs"};
+  for (const TableRecord& table : manifest.tables) tables.bytes += table.file_bytes;
+  for (const TopologyRecord& topology : manifest.topologies) topologies.bytes += topology.file_bytes;
+  for (const LayoutRecord& layout : manifest.layouts) layouts.bytes += layout.total_bytes();
+  for (const EmbeddingRecord& table : manifest.embeddings) embeddings.bytes += facts.DiskBytes(table);
+  for (const TrainingRecord& run : manifest.trainings) trainings.bytes += run.file_bytes;
+  // The catalog: the manifest, names, and rows that changed.
+  return {tables,     topologies, layouts,
+          embeddings, trainings,  {"catalog", "catalog", facts.figures().Count("disk_bytes.catalog")}};
 }
 
 std::string OptimizerName(const EmbeddingRecord& table) {
@@ -73,18 +79,9 @@ std::string OptimizerName(const EmbeddingRecord& table) {
   return table.optimizer < kNames.size() ? kNames[table.optimizer] : std::to_string(table.optimizer);
 }
 
-// What a database tells about itself beyond its manifest.
-struct Facts {
-  std::optional<SplitCounts> splits;
-  std::vector<Changes> changes;  // by table
-  uint64_t timestamp = 0;        // newest commit
-  DiskFootprint disk;
-};
-
-Json EmbeddingsJson(const Store& store) {
+Json EmbeddingsJson(const Facts& facts) {
   Json json = Json::array();
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  for (const EmbeddingRecord& table : manifest->embeddings) {
+  for (const EmbeddingRecord& table : facts.manifest.embeddings) {
     const bool checkpointed = table.timestamp != kNeverWritten;
     json.push_back({{"name", table.name},
                     {"rows", table.row_count},
@@ -92,7 +89,7 @@ Json EmbeddingsJson(const Store& store) {
                     {"element_type", ElementTypeName(table.element_type)},
                     {"optimizer", OptimizerName(table)},
                     {"page_bytes", table.page_bytes},
-                    {"disk_bytes", EmbeddingBytes(store, table)},
+                    {"disk_bytes", facts.DiskBytes(table)},
                     {"timestamp", checkpointed ? Json(table.timestamp) : Json(nullptr)},
                     {"file", table.file},
                     {"created_utc", table.created_utc}});
@@ -141,51 +138,43 @@ Json DeviceJson(const std::optional<DeviceRecord>& device) {
           {"measured_utc", device->measured_utc}};
 }
 
-void PrintInfoJson(const Store& store, const Facts& facts) {
-  const std::optional<SplitCounts>& splits = facts.splits;
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  Json json = {{"path", store.path()},
-               {"database_id", Hex(manifest->database_id)},
-               {"nodes", manifest->node_count},
-               {"edges", 0},
-               {"relations", 0},
-               {"classes", manifest->class_count},
-               {"source", manifest->source},
-               {"created_utc", manifest->created_utc},
-               {"entity_names", manifest->has_entity_names},
-               {"relation_names", manifest->has_relation_names},
-               {"timestamp", facts.timestamp},
-               {"disk_bytes",
-                {{"tables", facts.disk.tables},
-                 {"topologies", facts.disk.topologies},
-                 {"layouts", facts.disk.layouts},
-                 {"embeddings", facts.disk.embeddings},
-                 {"trainings", facts.disk.trainings},
-                 {"catalog", facts.disk.catalog}}}};
-  if (const TopologyRecord* graph = manifest->FindTopology("graph")) {
-    json["edges"] = graph->edge_count;
-    json["relations"] = graph->relation_count;
-  }
-  if (splits) {
-    json["splits"] = {
-        {"train", (*splits)[1]}, {"valid", (*splits)[2]}, {"test", (*splits)[3]}, {"none", (*splits)[0]}};
-  }
+Json DiskJson(const Facts& facts) {
+  Json json;
+  for (const DiskKind& kind : DiskKinds(facts)) json[kind.key] = kind.bytes;
+  return json;
+}
+
+void PrintInfoJson(const Facts& facts) {
+  const Manifest& manifest = facts.manifest;
+  const TopologyRecord* const graph = manifest.FindTopology("graph");
+  Json json = {{"path", facts.path},
+               {"database_id", Hex(manifest.database_id)},
+               {"nodes", manifest.node_count},
+               {"edges", graph == nullptr ? 0 : graph->edge_count},
+               {"relations", graph == nullptr ? 0 : graph->relation_count},
+               {"classes", manifest.class_count},
+               {"source", manifest.source},
+               {"created_utc", manifest.created_utc},
+               {"entity_names", manifest.has_entity_names},
+               {"relation_names", manifest.has_relation_names},
+               {"timestamp", facts.figures().Count("timestamp")},
+               {"disk_bytes", DiskJson(facts)}};
+  if (manifest.FindTable("split") != nullptr) json["splits"] = facts.figures().Group("splits");
   json["tables"] = Json::array();
-  for (size_t i = 0; i < manifest->tables.size(); ++i) {
-    const TableRecord& table = manifest->tables[i];
+  for (const TableRecord& table : manifest.tables) {
     json["tables"].push_back({{"name", table.name},
                               {"element_type", ElementTypeName(table.element_type)},
                               {"dim", table.dim},
                               {"rows", table.row_count},
-                              {"changed_rows", facts.changes[i].rows},
+                              {"changed_rows", facts.ChangedRows(table)},
                               {"row_bytes", RowBytes(table.element_type, table.dim)},
                               {"generation", table.generation},
                               {"file", table.file},
                               {"file_bytes", table.file_bytes},
-                              {"resident_bytes", ResidentBytes(table) + facts.changes[i].resident_bytes}});
+                              {"resident_bytes", facts.ResidentBytes(table)}});
   }
   json["topologies"] = Json::array();
-  for (const TopologyRecord& topology : manifest->topologies) {
+  for (const TopologyRecord& topology : manifest.topologies) {
     json["topologies"].push_back({{"name", topology.name},
                                   {"nodes", topology.node_count},
                                   {"edges", topology.edge_count},
@@ -199,10 +188,10 @@ void PrintInfoJson(const Store& store, const Facts& facts) {
                                   {"file_bytes", topology.file_bytes},
                                   {"resident_bytes", Topology::ResidentBytes(topology)}});
   }
-  json["layouts"] = LayoutsJson(*manifest);
-  json["embeddings"] = EmbeddingsJson(store);
-  json["trainings"] = TrainingsJson(*manifest);
-  json["device"] = DeviceJson(manifest->device);
+  json["layouts"] = LayoutsJson(manifest);
+  json["embeddings"] = EmbeddingsJson(facts);
+  json["trainings"] = TrainingsJson(manifest);
+  json["device"] = DeviceJson(manifest.device);
   PrintJson(json, 2);
 }
 
@@ -240,14 +229,13 @@ void PrintLayouts(const Manifest& manifest) {
   PrintTable(rows, {false, false, true, false, true, false});
 }
 
-void PrintEmbeddings(const Store& store) {
+void PrintEmbeddings(const Facts& facts) {
   std::vector<std::vector<std::string>> rows = {
       {"embeddings", "type", "dim", "rows", "optimizer", "size", "batches at the checkpoint"}};
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  for (const EmbeddingRecord& table : manifest->embeddings) {
+  for (const EmbeddingRecord& table : facts.manifest.embeddings) {
     rows.push_back(
         {table.name, std::string(ElementTypeName(table.element_type)), std::to_string(table.dim),
-         std::to_string(table.row_count), OptimizerName(table), FormatBytes(EmbeddingBytes(store, table)),
+         std::to_string(table.row_count), OptimizerName(table), FormatBytes(facts.DiskBytes(table)),
          table.timestamp == kNeverWritten ? "no checkpoint" : std::to_string(table.timestamp + 1)});
   }
   Print("\n");
@@ -272,105 +260,108 @@ std::string DescribeDevice(const DeviceRecord& device) {
 }
 
 // "5.2 MiB: tables 4.1 MiB, graph 1.0 MiB, catalog 84 KiB": the kinds that there are.
-std::string DescribeDisk(const DiskFootprint& disk) {
+std::string DescribeDisk(const Facts& facts) {
   std::string kinds;
-  for (const auto& [name, bytes] :
-       {std::pair("tables", disk.tables), std::pair("graph", disk.topologies),
-        std::pair("layouts", disk.layouts), std::pair("embeddings", disk.embeddings),
-        std::pair("training runs", disk.trainings), std::pair("catalog", disk.catalog)}) {
-    if (bytes > 0) kinds += fmt::format("{} {} {}", kinds.empty() ? ":" : ",", name, FormatBytes(bytes));
+  uint64_t total = 0;
+  for (const DiskKind& kind : DiskKinds(facts)) {
+    total += kind.bytes;
+    if (kind.bytes == 0) continue;
+    kinds += fmt::format("{} {} {}", kinds.empty() ? ":" : ",", kind.name, FormatBytes(kind.bytes));
   }
-  return FormatBytes(disk.total()) + kinds;
+  return FormatBytes(total) + kinds;
 }
 
-void PrintText(const Store& store, const Facts& known) {
-  const std::optional<SplitCounts>& splits = known.splits;
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
+void PrintText(const Facts& known) {
+  const Manifest& manifest = known.manifest;
   std::vector<std::vector<std::string>> files = {{"name", "type", "dim", "rows", "changed", "edges",
                                                   "row bytes", "file", "size", "memory", "generation"}};
-  for (size_t i = 0; i < manifest->tables.size(); ++i) {
-    const TableRecord& table = manifest->tables[i];
+  for (const TableRecord& table : manifest.tables) {
     files.push_back({table.name, std::string(ElementTypeName(table.element_type)), std::to_string(table.dim),
-                     std::to_string(table.row_count), std::to_string(known.changes[i].rows), "",
+                     std::to_string(table.row_count), std::to_string(known.ChangedRows(table)), "",
                      std::to_string(RowBytes(table.element_type, table.dim)), table.file,
-                     FormatBytes(table.file_bytes),
-                     FormatBytes(ResidentBytes(table) + known.changes[i].resident_bytes),
+                     FormatBytes(table.file_bytes), FormatBytes(known.ResidentBytes(table)),
                      std::to_string(table.generation)});
   }
-  for (const TopologyRecord& topology : manifest->topologies) {
+  for (const TopologyRecord& topology : manifest.topologies) {
     files.push_back({topology.name, topology.has_csr ? "CSC + CSR" : "CSC", "",
                      std::to_string(topology.node_count), "", std::to_string(topology.edge_count), "",
                      topology.file, FormatBytes(topology.file_bytes),
                      FormatBytes(Topology::ResidentBytes(topology)), std::to_string(topology.generation)});
   }
-  std::vector<std::vector<std::string>> facts = {{"database", store.path()},
-                                                 {"id", Hex(manifest->database_id)}};
-  facts.push_back({"nodes", std::to_string(manifest->node_count)});
-  if (const TopologyRecord* graph = manifest->FindTopology("graph")) {
+  std::vector<std::vector<std::string>> facts = {{"database", known.path}, {"id", Hex(manifest.database_id)}};
+  facts.push_back({"nodes", std::to_string(manifest.node_count)});
+  if (const TopologyRecord* graph = manifest.FindTopology("graph")) {
     facts.push_back(
         {"edges",
          fmt::format("{}{}{}{}", graph->edge_count, graph->undirected ? ", undirected" : "",
                      graph->deduplicated ? ", deduplicated" : "", graph->weighted ? ", weighted" : "")});
     facts.push_back({"relations", std::to_string(graph->relation_count)});
   }
-  facts.push_back({"classes", std::to_string(manifest->class_count)});
-  if (splits) {
-    facts.push_back({"splits", fmt::format("train {}, valid {}, test {}, none {}", (*splits)[1], (*splits)[2],
-                                           (*splits)[3], (*splits)[0])});
+  facts.push_back({"classes", std::to_string(manifest.class_count)});
+  if (manifest.FindTable("split") != nullptr) {
+    const auto nodes = [&](const char* split) {
+      return known.figures().Count(std::string("splits.") + split);
+    };
+    facts.push_back({"splits", fmt::format("train {}, valid {}, test {}, none {}", nodes("train"),
+                                           nodes("valid"), nodes("test"), nodes("none"))});
   }
-  if (manifest->has_entity_names || manifest->has_relation_names) {
+  if (manifest.has_entity_names || manifest.has_relation_names) {
     facts.push_back(
-        {"names", fmt::format("{}{}{}", manifest->has_entity_names ? "entities" : "",
-                              manifest->has_entity_names && manifest->has_relation_names ? ", " : "",
-                              manifest->has_relation_names ? "relations" : "")});
+        {"names", fmt::format("{}{}{}", manifest.has_entity_names ? "entities" : "",
+                              manifest.has_entity_names && manifest.has_relation_names ? ", " : "",
+                              manifest.has_relation_names ? "relations" : "")});
   }
-  facts.push_back({"size", DescribeDisk(known.disk)});
-  facts.push_back({"source", manifest->source});
-  facts.push_back({"created", manifest->created_utc});
-  if (manifest->device) facts.push_back({"device", DescribeDevice(*manifest->device)});
+  facts.push_back({"size", DescribeDisk(known)});
+  facts.push_back({"source", manifest.source});
+  facts.push_back({"created", manifest.created_utc});
+  if (manifest.device) facts.push_back({"device", DescribeDevice(*manifest.device)});
   PrintTable(facts, {false, false});
   Print("\n");
   PrintTable(files, {false, false, true, true, true, true, true, false, true, true, true});
-  if (!manifest->layouts.empty()) PrintLayouts(*manifest);
-  if (!manifest->embeddings.empty()) PrintEmbeddings(store);
-  if (!manifest->trainings.empty()) PrintTrainings(*manifest);
+  if (!manifest.layouts.empty()) PrintLayouts(manifest);
+  if (!manifest.embeddings.empty()) PrintEmbeddings(known);
+  if (!manifest.trainings.empty()) PrintTrainings(manifest);
+}
+
+// Prints the one value that the statement finds. False where there is none.
+Result<bool> PrintValue(client::Store& store, std::string_view sql, const client::Value& parameter) {
+  QUARRY_TRY(const std::unique_ptr<client::RowCursor> rows, store.Query(sql, {&parameter, 1}));
+  QUARRY_TRY(const bool found, rows->Next());
+  if (!found || std::holds_alternative<std::monostate>(rows->value(0))) return false;
+  Print("{}\n", rows->Text(0));
+  return true;
 }
 
 // Prints the id of a name, or the name of an id.
-Status PrintNames(Store& store, const InfoOptions& options) {
-  const auto print_id = [&](NameKind kind, const std::optional<std::string>& name) -> Status {
+Status PrintNames(client::Store& store, const InfoOptions& options) {
+  const auto print_id = [&](const char* sql, const std::optional<std::string>& name) -> Status {
     if (!name) return Status::Ok();
-    QUARRY_TRY(const std::optional<uint64_t> id, store.catalog()->IdOfName(kind, *name));
-    if (!id) return MakeStatus(Code::kNotFound, "{}: nothing has the name \"{}\"", store.path(), *name);
-    Print("{}\n", *id);
-    return Status::Ok();
+    QUARRY_TRY(const bool found, PrintValue(store, sql, *name));
+    if (found) return Status::Ok();
+    return MakeStatus(Code::kNotFound, "{}: nothing has the name \"{}\"", options.path, *name);
   };
-  const auto print_name = [&](NameKind kind, std::optional<uint64_t> id) -> Status {
+  const auto print_name = [&](const char* sql, std::optional<uint64_t> id) -> Status {
     if (!id) return Status::Ok();
-    QUARRY_TRY(const std::optional<std::string> name, store.catalog()->NameOfId(kind, *id));
-    if (!name) return MakeStatus(Code::kNotFound, "{}: id {} has no name", store.path(), *id);
-    Print("{}\n", *name);
-    return Status::Ok();
+    QUARRY_TRY(const bool found, PrintValue(store, sql, static_cast<int64_t>(*id)));
+    if (found) return Status::Ok();
+    return MakeStatus(Code::kNotFound, "{}: id {} has no name", options.path, *id);
   };
-  QUARRY_RETURN_IF_ERROR(print_id(NameKind::kEntity, options.entity));
-  QUARRY_RETURN_IF_ERROR(print_name(NameKind::kEntity, options.entity_id));
-  QUARRY_RETURN_IF_ERROR(print_id(NameKind::kRelation, options.relation));
-  return print_name(NameKind::kRelation, options.relation_id);
+  QUARRY_RETURN_IF_ERROR(print_id("SELECT id FROM nodes WHERE name = ?1", options.entity));
+  QUARRY_RETURN_IF_ERROR(print_name("SELECT name FROM nodes WHERE id = ?1", options.entity_id));
+  QUARRY_RETURN_IF_ERROR(print_id("SELECT id FROM relations WHERE name = ?1", options.relation));
+  return print_name("SELECT name FROM relations WHERE id = ?1", options.relation_id);
 }
 
 Status Info(const InfoOptions& options) {
-  const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
-  QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(*backend, options.path));
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(options.path));
   if (options.entity || options.entity_id || options.relation || options.relation_id) {
     return PrintNames(*store, options);
   }
-  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store->TakeSnapshot());
   Facts facts;
-  QUARRY_TRY(facts.splits, CountSplits(*store, snapshot));
-  QUARRY_TRY(facts.changes, FindChanges(*store, snapshot));
-  facts.timestamp = snapshot->timestamp;
-  facts.disk = DiskFootprintOf(*store);
-  options.json ? PrintInfoJson(*store, facts) : PrintText(*store, facts);
+  QUARRY_TRY(facts.manifest, ManifestOf(*store, options.path));
+  QUARRY_TRY(facts.path, FolderOf(*store));
+  QUARRY_TRY(facts.report, store->Maintain(wire::InspectDatabase{}));
+  options.json ? PrintInfoJson(facts) : PrintText(facts);
   return Status::Ok();
 }
 
@@ -379,7 +370,7 @@ Status Info(const InfoOptions& options) {
 void AddInfo(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("info", "Show what a database holds");
   auto options = std::make_shared<InfoOptions>();
-  verb->add_option("DB", options->path, "database folder")->required();
+  verb->add_option("DB", options->path, kAddressHelp)->required();
   verb->add_flag("--json", options->json, "one JSON object on stdout");
   verb->add_option("--entity", options->entity, "print the node id of this name, and nothing else");
   verb->add_option("--entity-id", options->entity_id, "print the name of this node id");

@@ -9,6 +9,7 @@
 #include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
+#include "quarry/format/wire.h"
 #include "quarry/layout/rebuild.h"
 #include "quarry/service/maintenance.h"
 
@@ -86,43 +87,35 @@ Result<LayoutRecord> RecordOf(client::Store& store, const LayoutArguments& argum
                     arguments.flags.name);
 }
 
-BuildReport BuildReportOf(const wire::MaintenanceReport& done) {
-  const Figures figures(done);
-  BuildReport report = {.sample_seconds = figures.Real("sample_seconds"),
-                        .plan_seconds = figures.Real("plan_seconds"),
-                        .pack_seconds = figures.Real("pack_seconds"),
-                        .segment_search_seconds = figures.Real("segment_search_seconds"),
-                        .blocks_bytes = figures.Count("block_bytes"),
-                        .sequences = figures.Count("sequences"),
-                        .resumed = figures.Count("resumed") > 0};
-  report.trace.edges = figures.Count("edges");
-  return report;
-}
-
 Status BuildAndPrint(client::Store& store, const LayoutSpec& spec, const LayoutArguments& arguments) {
+  const wire::Maintain request = {RequestOf(spec, arguments.resume)};
+  if (const Status fits = wire::CheckRequest(request); !fits.ok())
+    return MakeStatus(Code::kUsage, "{}", fits.message());
+  QUARRY_TRY(const std::string folder, FolderOf(store));
   ProgressBar bar;
   const std::string left = fmt::format(
       "the layouts are as they were, but {}/layouts/{}.building stays: --resume takes over what is whole "
       "of it, `quarry repair {}` removes it",
-      arguments.path, spec.name, arguments.path);
-  const auto done = store.Maintain(RequestOf(spec, arguments.resume), bar.AsFunction(left));
+      folder, spec.name, folder);
+  const auto done = store.Maintain(request.task, bar.AsFunction(left));
   bar.Clear();
   QUARRY_RETURN_IF_ERROR(done.status());
-  const BuildReport report = BuildReportOf(*done);
+  const Figures report(*done);
+  const double edges = report.Real("edges");
+  const double bytes_per_edge = edges == 0 ? 0.0 : report.Real("block_bytes") / edges;
+  const bool resumed = report.Count("resumed") > 0;
   QUARRY_TRY(const LayoutRecord record, RecordOf(store, arguments));
   if (arguments.json) {
     Json json = RecordJson(record);
-    json["edges"] = report.trace.edges;
-    json["block_bytes"] = report.blocks_bytes;
-    json["block_bytes_per_edge"] = report.trace.edges == 0 ? 0.0
-                                                           : static_cast<double>(report.blocks_bytes) /
-                                                                 static_cast<double>(report.trace.edges);
-    json["sample_seconds"] = report.sample_seconds;
-    json["simulate_seconds"] = report.plan_seconds;
-    json["segment_search_seconds"] = report.segment_search_seconds;
-    json["pack_seconds"] = report.pack_seconds;
-    json["sequences"] = report.sequences;
-    json["resumed"] = report.resumed;
+    json["edges"] = report.Count("edges");
+    json["block_bytes"] = report.Count("block_bytes");
+    json["block_bytes_per_edge"] = bytes_per_edge;
+    json["sample_seconds"] = report.Real("sample_seconds");
+    json["simulate_seconds"] = report.Real("plan_seconds");
+    json["segment_search_seconds"] = report.Real("segment_search_seconds");
+    json["pack_seconds"] = report.Real("pack_seconds");
+    json["sequences"] = report.Count("sequences");
+    json["resumed"] = resumed;
     json["peak_rss_bytes"] = PeakRssBytes();
     PrintJson(json);
     return Status::Ok();
@@ -131,10 +124,8 @@ Status BuildAndPrint(client::Store& store, const LayoutSpec& spec, const LayoutA
   Print(
       "  of these   {:.1f} s sampling{}, {:.1f} s planning, {:.1f} s packing; blocks take {:.2f} bytes an "
       "edge\n",
-      report.sample_seconds, report.resumed ? " (taken over)" : "", report.plan_seconds, report.pack_seconds,
-      report.trace.edges == 0
-          ? 0.0
-          : static_cast<double>(report.blocks_bytes) / static_cast<double>(report.trace.edges));
+      report.Real("sample_seconds"), resumed ? " (taken over)" : "", report.Real("plan_seconds"),
+      report.Real("pack_seconds"), bytes_per_edge);
   return Status::Ok();
 }
 
@@ -159,29 +150,18 @@ Status List(const LayoutArguments& arguments) {
   return Status::Ok();
 }
 
-RebuildReport RebuildReportOf(const wire::MaintenanceReport& done) {
-  const Figures figures(done);
-  return {.path = static_cast<RebuildPath>(
-              std::min<uint64_t>(figures.Count("path"), static_cast<uint64_t>(RebuildPath::kBuild))),
-          .why = done.notes.empty() ? "" : done.notes.front(),
-          .rows_changed = figures.Count("rows_changed"),
-          .places = figures.Count("places"),
-          .find_seconds = figures.Real("find_seconds"),
-          .patch_seconds = figures.Real("patch_seconds"),
-          .build_seconds = figures.Real("build_seconds"),
-          .patch_bytes = figures.Count("patch_bytes"),
-          .build_bytes = figures.Count("build_bytes"),
-          .seconds = figures.Real("seconds"),
-          .bytes_written = figures.Count("bytes_written")};
+RebuildPath PathOf(const Figures& report) {
+  return static_cast<RebuildPath>(
+      std::min<uint64_t>(report.Count("path"), static_cast<uint64_t>(RebuildPath::kBuild)));
 }
 
-Json RebuildJson(const RebuildReport& report) {
-  return {{"path", RebuildPathName(report.path)},  {"why", report.why},
-          {"changed_rows", report.rows_changed},   {"places", report.places},
-          {"find_seconds", report.find_seconds},   {"patch_seconds", report.patch_seconds},
-          {"patch_bytes", report.patch_bytes},     {"build_seconds", report.build_seconds},
-          {"build_bytes", report.build_bytes},     {"seconds", report.seconds},
-          {"bytes_written", report.bytes_written}, {"peak_rss_bytes", PeakRssBytes()}};
+Json RebuildJson(const Figures& report, const std::string& why) {
+  return {{"path", RebuildPathName(PathOf(report))},        {"why", why},
+          {"changed_rows", report.Count("rows_changed")},   {"places", report.Count("places")},
+          {"find_seconds", report.Real("find_seconds")},    {"patch_seconds", report.Real("patch_seconds")},
+          {"patch_bytes", report.Count("patch_bytes")},     {"build_seconds", report.Real("build_seconds")},
+          {"build_bytes", report.Count("build_bytes")},     {"seconds", report.Real("seconds")},
+          {"bytes_written", report.Count("bytes_written")}, {"peak_rss_bytes", PeakRssBytes()}};
 }
 
 std::string_view Outcome(RebuildPath path) {
@@ -198,18 +178,18 @@ std::string_view Outcome(RebuildPath path) {
   return "built anew";
 }
 
-void PrintRebuild(const RebuildReport& report, bool dry_run) {
-  Print("  changed    {} rows, which the layout holds in {} places, found in {:.2f} s\n", report.rows_changed,
-        report.places, report.find_seconds);
-  if (report.patch_bytes > 0) {
-    Print("  patching   {:.2f} s predicted, {} written\n", report.patch_seconds,
-          FormatBytes(report.patch_bytes));
+void PrintRebuild(const Figures& report, const std::string& why, bool dry_run) {
+  Print("  changed    {} rows, which the layout holds in {} places, found in {:.2f} s\n",
+        report.Count("rows_changed"), report.Count("places"), report.Real("find_seconds"));
+  if (const uint64_t bytes = report.Count("patch_bytes"); bytes > 0) {
+    Print("  patching   {:.2f} s predicted, {} written\n", report.Real("patch_seconds"), FormatBytes(bytes));
   }
-  Print("  building   {:.2f} s the last time, {} written\n", report.build_seconds,
-        FormatBytes(report.build_bytes));
-  Print("  {} {}: {}\n", dry_run ? "would be" : "was", Outcome(report.path), report.why);
+  Print("  building   {:.2f} s the last time, {} written\n", report.Real("build_seconds"),
+        FormatBytes(report.Count("build_bytes")));
+  Print("  {} {}: {}\n", dry_run ? "would be" : "was", Outcome(PathOf(report)), why);
   if (dry_run) return;
-  Print("  in         {:.2f} s, {} written\n", report.seconds, FormatBytes(report.bytes_written));
+  Print("  in         {:.2f} s, {} written\n", report.Real("seconds"),
+        FormatBytes(report.Count("bytes_written")));
 }
 
 Status Rebuild(const LayoutArguments& arguments) {
@@ -222,16 +202,17 @@ Status Rebuild(const LayoutArguments& arguments) {
                               "rebuild"));
   bar.Clear();
   QUARRY_RETURN_IF_ERROR(done.status());
-  const RebuildReport report = RebuildReportOf(*done);
+  const Figures report(*done);
+  const std::string why = done->notes.empty() ? "" : done->notes.front();
   QUARRY_TRY(const LayoutRecord record, RecordOf(*store, arguments));
   if (arguments.json) {
     Json json = RecordJson(record);
-    json["rebuild"] = RebuildJson(report);
+    json["rebuild"] = RebuildJson(report, why);
     PrintJson(json);
     return Status::Ok();
   }
   PrintRecord(record);
-  PrintRebuild(report, arguments.dry_run);
+  PrintRebuild(report, why, arguments.dry_run);
   return Status::Ok();
 }
 

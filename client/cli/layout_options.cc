@@ -62,6 +62,12 @@ Result<uint64_t> ParseDisk(const std::string& text, uint64_t feature_bytes) {
   return static_cast<uint64_t>(bytes);
 }
 
+Result<uint64_t> FeatureBytes(const Manifest& manifest, const std::string& name) {
+  const TableRecord* const table = manifest.FindTable(name);
+  if (table != nullptr) return table->row_count * RowBytes(table->element_type, table->dim);
+  return MakeStatus(Code::kInvalidArgument, "the database has no node features (table \"{}\")", name);
+}
+
 Result<LayoutSpec> LayoutFlags::ToSpec(const Manifest& manifest) const {
   LayoutSpec spec{.name = name,
                   .road = road,
@@ -69,11 +75,7 @@ Result<LayoutSpec> LayoutFlags::ToSpec(const Manifest& manifest) const {
                   .policy = policy,
                   .hash_functions = hash_functions,
                   .threads = threads > 0 ? threads : ProcessorCount()};
-  const TableRecord* features = manifest.FindTable(road.feature_table);
-  if (features == nullptr) {
-    return MakeStatus(Code::kInvalidArgument, "the database has no node features to lay out");
-  }
-  const uint64_t feature_bytes = features->row_count * RowBytes(features->element_type, features->dim);
+  QUARRY_TRY(const uint64_t feature_bytes, FeatureBytes(manifest, road.feature_table));
   QUARRY_TRY(spec.road.cache_bytes, ParseBytes(cache, feature_bytes));
   if (!disk.empty()) {
     QUARRY_TRY(spec.disk_bytes, ParseDisk(disk, feature_bytes));

@@ -30,6 +30,9 @@ struct LayoutFlags {
   Result<LayoutSpec> ToSpec(const Manifest& manifest) const;
 };
 
+// What sizes may be shares of. kInvalidArgument without the table.
+Result<uint64_t> FeatureBytes(const Manifest& manifest, const std::string& table);
+
 // "--fanout 10,15 --batch-size 1024 --direction in": what AddRoadOptions and --fanout read, of what is sampled.
 std::string SampleFlags(const RoadSpec& spec);
 

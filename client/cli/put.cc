@@ -2,13 +2,14 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "opened_store.h"
 #include "option_values.h"
 #include "print_json.h"
-#include "put_remote.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
-#include "quarry/storage/compaction.h"
+#include "quarry/database.h"
+#include "quarry/import/put.h"
 #include "server_address.h"
 
 namespace quarry::cli {
@@ -36,24 +37,25 @@ std::optional<Split> ParseSplit(const std::string& name) {
 }
 
 // Compacts tables of which more than the given share of rows has changed, after the commit of `timestamp`.
-Status CompactBeyond(Store& store, const PutArguments& arguments, uint64_t timestamp) {
+Status CompactBeyond(client::Store& store, const PutArguments& arguments, uint64_t timestamp) {
   if (arguments.auto_compact.empty()) return Status::Ok();
-  MemoryBudget budget(MemoryLimitBytes());
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  for (const TableRecord& table : manifest->tables) {
+  QUARRY_TRY(const Manifest manifest, ManifestOf(store, arguments.database));
+  for (const TableRecord& table : manifest.tables) {
     QUARRY_TRY(const uint64_t rows_max, ParseBytes(arguments.auto_compact, table.row_count));
-    QUARRY_TRY(const CompactionReport pending, CompactTable(store, budget, table.name, /*dry_run=*/true, {}));
-    if (pending.rows_changed <= rows_max) continue;
+    QUARRY_TRY(const wire::MaintenanceReport pending,
+               store.Maintain(wire::CompactTable{table.name, /*dry_run=*/true}));
+    if (Figures(pending).Count("rows_changed") <= rows_max) continue;
     ProgressBar bar;
     const auto report =
-        CompactTable(store, budget, table.name, /*dry_run=*/false, bar.AsFunction("the table is as it was"));
+        store.Maintain(wire::CompactTable{table.name}, bar.AsFunction("the table is as it was"));
     bar.Clear();
     if (!report.ok()) {
       return MakeStatus(report.status().code(), "the rows are committed, as {}; compacting table \"{}\": {}",
                         timestamp, table.name, report.status().message());
     }
-    LogInfo("table {}: {} changed rows of {} were compacted in {:.2f} s", table.name, report->rows_changed,
-            report->row_count, report->seconds);
+    const Figures done(*report);
+    LogInfo("table {}: {} changed rows of {} were compacted in {:.2f} s", table.name,
+            done.Count("rows_changed"), done.Count("rows"), done.Real("seconds"));
   }
   return Status::Ok();
 }
@@ -70,9 +72,6 @@ Status CheckArguments(const PutArguments& arguments) {
     return MakeStatus(Code::kUsage, "--auto-compact {}: a share of the rows, such as 20%",
                       arguments.auto_compact);
   }
-  if (!arguments.auto_compact.empty() && IsServerAddress(arguments.database)) {
-    return Status(Code::kUsage, "--auto-compact is of a database that no server has open");
-  }
   return CheckInlineFlag(arguments.inline_only, arguments.database);
 }
 
@@ -81,14 +80,79 @@ struct Done {
   double seconds = 0;
 };
 
-template <typename Target>
-Result<Done> PutInto(Target& target, PutArguments& arguments) {
+// Rows of one table, or of one where they are deleted.
+wire::PutRows RowsOf(const WriteBatch& batch, uint32_t table, bool deleted) {
+  wire::PutRows rows = {.table = batch.tables()[table]};
+  std::vector<std::byte> ids, values;
+  for (const WriteBatch::Entry& entry : batch.entries()) {
+    if (entry.table != table || (entry.bytes == 0) != deleted) continue;
+    const auto id = std::as_bytes(std::span(&entry.row, 1));
+    ids.insert(ids.end(), id.begin(), id.end());
+    const auto value = batch.value(entry);
+    values.insert(values.end(), value.begin(), value.end());
+    rows.row_bytes = static_cast<uint32_t>(entry.bytes);
+    ++rows.rows;
+  }
+  ids.insert(ids.end(), values.begin(), values.end());
+  rows.block = std::move(ids);
+  return rows;
+}
+
+std::vector<wire::PutRows> TablesOf(const WriteBatch& batch) {
+  std::vector<wire::PutRows> tables;
+  for (uint32_t table = 0; table < batch.tables().size(); ++table) {
+    for (const bool deleted : {false, true}) {
+      wire::PutRows rows = RowsOf(batch, table, deleted);
+      if (rows.rows > 0) tables.push_back(std::move(rows));
+    }
+  }
+  return tables;
+}
+
+class RemoteLargeWrite final : public LargeWrite {
+ public:
+  explicit RemoteLargeWrite(std::unique_ptr<client::LargePut> put) : put_(std::move(put)) {}
+  Status Add(const WriteBatch& batch) override {
+    const std::vector<wire::PutRows> tables = TablesOf(batch);
+    return tables.empty() ? Status::Ok() : put_->Add(tables);
+  }
+  Result<uint64_t> Commit() override { return put_->Commit(); }
+
+ private:
+  const std::unique_ptr<client::LargePut> put_;
+};
+
+// What a server's database has, and the way to it. The store outlives it.
+Result<PutTarget> RemoteTarget(client::Store& store, const std::string& address) {
+  QUARRY_TRY(Manifest manifest, ManifestOf(store, address));
+  return PutTarget{
+      .manifest = std::move(manifest),
+      .write = [&store](const WriteBatch& batch) { return store.Put({.tables = TablesOf(batch)}); },
+      .begin_large_write = [&store]() -> Result<std::unique_ptr<LargeWrite>> {
+        QUARRY_TRY(std::unique_ptr<client::LargePut> put, store.BeginPut());
+        return std::unique_ptr<LargeWrite>(std::make_unique<RemoteLargeWrite>(std::move(put)));
+      }};
+}
+
+// Without a server rows go into the store as they are, and not by way of messages.
+Result<PutReport> PutInto(client::Store& store, const std::string& address, const PutSource& source,
+                          const PutOptions& options) {
+  if (store.database() != nullptr) return PutRows(store.database()->store(), source, options);
+  QUARRY_TRY(const PutTarget target, RemoteTarget(store, address));
+  return PutRows(target, source, options);
+}
+
+Result<Done> Put(PutArguments& arguments) {
+  const bool served = IsServerAddress(arguments.database);
+  QUARRY_TRY(const std::unique_ptr<client::Store> store,
+             client::Open(arguments.database, {.memory_bytes = served ? kSessionBytes : 0,
+                                               .inline_only = arguments.inline_only}));
   arguments.hints.train = arguments.ids;  // a list of ids, or a mask
   QUARRY_TRY(const Dataset source, OpenArrays(arguments.hints));
   ProgressBar bar;
   arguments.options.progress = bar.AsFunction();
   const double start = MonotonicSeconds();
-  const Result<PutReport> put = PutRows(target,
+  const Result<PutReport> put = PutInto(*store, arguments.database,
                                         {.ids = source.train.get(),
                                          .features = source.features.get(),
                                          .labels = source.labels.get(),
@@ -97,30 +161,15 @@ Result<Done> PutInto(Target& target, PutArguments& arguments) {
                                         arguments.options);
   bar.Clear();
   QUARRY_RETURN_IF_ERROR(put.status());
-  return Done{*put, MonotonicSeconds() - start};
-}
-
-Result<Done> PutAtServer(PutArguments& arguments) {
-  QUARRY_TRY(const std::unique_ptr<client::Store> store,
-             client::OpenRemote(arguments.database,
-                                {.memory_bytes = kSessionBytes, .inline_only = arguments.inline_only}));
-  QUARRY_TRY(const PutTarget target, RemoteTarget(*store));
-  return PutInto(target, arguments);
-}
-
-Result<Done> PutIntoDatabase(PutArguments& arguments) {
-  const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
-  QUARRY_TRY(const std::unique_ptr<Store> store, Store::Open(*backend, arguments.database));
-  QUARRY_TRY(const Done done, PutInto(*store, arguments));
-  QUARRY_RETURN_IF_ERROR(CompactBeyond(*store, arguments, done.put.timestamp));
+  const Done done{*put, MonotonicSeconds() - start};
+  QUARRY_RETURN_IF_ERROR(CompactBeyond(*store, arguments, put->timestamp));
   return done;
 }
 
 Status Run(PutArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckArguments(arguments));
   QUARRY_TRY(arguments.options.memory_bytes, ParseSize("--memory", arguments.memory, MemoryLimitBytes()));
-  QUARRY_TRY(const Done done,
-             IsServerAddress(arguments.database) ? PutAtServer(arguments) : PutIntoDatabase(arguments));
+  QUARRY_TRY(const Done done, Put(arguments));
   const PutReport& put = done.put;
   if (arguments.json) {
     const nlohmann::ordered_json json = {{"timestamp", put.timestamp},
@@ -141,7 +190,7 @@ Status Run(PutArguments& arguments) {
 void AddPut(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("put", "change features, labels or splits of nodes, as one commit");
   auto arguments = std::make_shared<PutArguments>();
-  verb->add_option("DB", arguments->database, "database folder, or unix:PATH of a server")->required();
+  verb->add_option("DB", arguments->database, kAddressHelp)->required();
   verb->add_option("--ids", arguments->ids, "file with the nodes: .npy, .npz, .csv")
       ->required()
       ->type_name("FILE");

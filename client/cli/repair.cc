@@ -13,6 +13,7 @@
 #include "quarry/embedding/verify_embeddings.h"
 #include "quarry/format/batch_view.h"
 #include "quarry/verify/verify.h"
+#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
@@ -201,6 +202,7 @@ Result<VerifyReport> Find(Store& store) {
 }  // namespace
 
 Status Repair(const RepairArguments& arguments) {
+  QUARRY_RETURN_IF_ERROR(CheckNoServer("repair", arguments.path));
   const bool dry_run = arguments.options.dry_run;
   const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
   QUARRY_TRY(const auto catalog, RepairCatalog(*backend, arguments.path, dry_run));

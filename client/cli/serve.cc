@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
@@ -16,6 +17,7 @@
 #include "quarry/served_sql.h"
 #include "quarry/server/server.h"
 #include "quarry/sql/connection.h"
+#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
@@ -95,6 +97,7 @@ void Announce(const ServeArguments& arguments, const Server& server, Database& d
 }
 
 Status Run(ServeArguments& arguments) {
+  QUARRY_RETURN_IF_ERROR(CheckNoServer("serve", arguments.database));
   if (!arguments.metrics_tcp.empty()) {
     QUARRY_TRY(arguments.options.metrics_port, ParseMetrics(arguments.metrics_tcp));
   }
@@ -110,8 +113,9 @@ Status Run(ServeArguments& arguments) {
                         FormatBytes(kServeBytesMin));
     }
   }
+  // Clients may be in another folder: a sentence that names a file names it from / on.
   QUARRY_TRY(const std::unique_ptr<Database> database,
-             Database::Open(arguments.database, std::move(options)));
+             Database::Open(std::filesystem::absolute(arguments.database), std::move(options)));
   const std::chrono::duration<double> checkpoints(arguments.checkpoint_seconds);
   arguments.options.checkpoint_embeddings = std::chrono::ceil<std::chrono::milliseconds>(checkpoints);
   ServerOptions serving = arguments.options;  // what runs SQL goes before the database

@@ -13,6 +13,15 @@ inline constexpr double kTrainerTimeoutSeconds = 600;
 
 inline bool IsServerAddress(std::string_view path) { return path.starts_with(client::kServerScheme); }
 
+// kUsage for a server's address, where the verb needs the database for itself.
+inline Status CheckNoServer(std::string_view verb, std::string_view address) {
+  if (!IsServerAddress(address)) return Status::Ok();
+  return MakeStatus(Code::kUsage,
+                    "{}: {} is a server's, which has the database open: stop it, and give the "
+                    "database's folder",
+                    verb, address);
+}
+
 inline void AddInlineFlag(CLI::App* verb, bool& inline_only) {
   verb->add_flag("--inline", inline_only,
                  "of a server: everything through its socket, for a client that cannot map its memory");

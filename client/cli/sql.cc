@@ -5,11 +5,9 @@
 #include <array>
 
 #include "cli.h"
-#include "embedded/embedded_sql.h"
+#include "opened_store.h"
 #include "option_values.h"
 #include "quarry/base/trace.h"
-#include "quarry/client/store.h"
-#include "quarry/database.h"
 #include "server_address.h"
 #include "sql_print.h"
 #include "sql_shell.h"
@@ -49,18 +47,17 @@ class Source {
  public:
   explicit Source(const SqlArguments& arguments) : arguments_(arguments) {}
 
-  Status Open() {
-    if (IsServerAddress(arguments_.database)) return OpenServer({.memory_bytes_min = LeastBytes(0)});
-    QUARRY_TRY(database_, Database::Open(arguments_.database));
-    return Status::Ok();
-  }
+  Status Open() { return OpenWith({.memory_bytes_min = served() ? LeastBytes(0) : 0}); }
+
+  // A session that took all that was left has none for what SQLite needs beside it: a smaller one may.
   Result<std::unique_ptr<client::SqlConnection>> Connect(const client::SqlOptions& options) {
-    if (server_ != nullptr) return ConnectToServer(options);
-    QUARRY_TRY(std::unique_ptr<sql::Connection> connection,
-               database_->Connect({.write = options.write,
-                                   .timeout_seconds = options.timeout_seconds,
-                                   .cancelled = options.cancelled}));
-    return client::WrapSql(std::move(connection));
+    auto connection = store_->Connect(options);
+    if (!served() || connection.status().code() != Code::kOutOfBudget) return connection;
+    store_.reset();
+    const uint64_t bytes = LeastBytes(kReadBytes);
+    QUARRY_RETURN_IF_ERROR(
+        OpenWith({.memory_bytes = bytes, .memory_bytes_min = bytes, .wait_seconds = kWaitSeconds}));
+    return store_->Connect(options);
   }
 
  private:
@@ -68,26 +65,16 @@ class Source {
     return arguments_.options.write ? kWriteBytes : read_bytes;
   }
 
-  Status OpenServer(client::OpenOptions options) {
+  bool served() const { return IsServerAddress(arguments_.database); }
+
+  Status OpenWith(client::OpenOptions options) {
     options.inline_only = arguments_.inline_only;
-    QUARRY_TRY(server_, client::OpenRemote(arguments_.database, options));
+    QUARRY_TRY(store_, client::Open(arguments_.database, options));
     return Status::Ok();
   }
 
-  // A session that took all that was left has none for what SQLite needs beside it: a smaller one may.
-  Result<std::unique_ptr<client::SqlConnection>> ConnectToServer(const client::SqlOptions& options) {
-    auto connection = server_->Connect(options);
-    if (connection.status().code() != Code::kOutOfBudget) return connection;
-    server_.reset();
-    const uint64_t bytes = LeastBytes(kReadBytes);
-    QUARRY_RETURN_IF_ERROR(
-        OpenServer({.memory_bytes = bytes, .memory_bytes_min = bytes, .wait_seconds = kWaitSeconds}));
-    return server_->Connect(options);
-  }
-
   const SqlArguments& arguments_;
-  std::unique_ptr<Database> database_;
-  std::unique_ptr<client::Store> server_;
+  std::unique_ptr<client::Store> store_;
 };
 
 Status Run(SqlArguments& arguments) {
@@ -113,7 +100,7 @@ Status Run(SqlArguments& arguments) {
 void AddSql(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("sql", "query a database by SQL");
   auto arguments = std::make_shared<SqlArguments>();
-  verb->add_option("DB", arguments->database, "database folder, or unix:PATH of a server")->required();
+  verb->add_option("DB", arguments->database, kAddressHelp)->required();
   CLI::Option* text =
       verb->add_option("SQL", arguments->text,
                        "statements; without them, stdin is read: a script, or what is typed on a terminal");

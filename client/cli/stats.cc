@@ -1,18 +1,16 @@
 // quarry stats DB: the figures of a database, or of the server that has it open; once, or again and again.
 #include <unistd.h>
 
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli.h"
+#include "opened_store.h"
 #include "option_values.h"
 #include "print_json.h"
 #include "quarry/base/log.h"
 #include "quarry/base/units.h"
-#include "quarry/client/store.h"
-#include "quarry/database.h"
 #include "screen.h"
 #include "server_address.h"
 
@@ -26,28 +24,28 @@ struct StatsArguments {
 };
 
 // Numbers by name, in the order in which they are told.
-using Figures = nlohmann::ordered_json;
+using Numbers = nlohmann::ordered_json;
 
-// The table `stats` of SQL. Opened for this look alone: between two looks others have the database.
-Result<Figures> LookAtDatabase(const std::string& path) {
-  QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(path));
-  QUARRY_TRY(sql::Rows rows, database->Query("SELECT metric, value FROM stats"));
-  Figures figures;
+// Adds the table `stats` of SQL.
+Status AddDatabase(client::Store& store, Numbers& numbers) {
+  QUARRY_TRY(const std::unique_ptr<client::RowCursor> rows, store.Query("SELECT metric, value FROM stats"));
   while (true) {
-    QUARRY_TRY(const bool more, rows.Next());
-    if (!more) return figures;
-    figures[std::string(rows.Text(0))] = rows.Integer(1);
+    QUARRY_TRY(const bool more, rows->Next());
+    if (!more) return Status::Ok();
+    const client::ValueView value = rows->value(1);
+    if (const auto* number = std::get_if<int64_t>(&value)) numbers[rows->Text(0)] = *number;
   }
 }
 
-Result<Figures> LookAtServer(client::Store& server) {
-  QUARRY_TRY(const wire::Counters answer, server.Stats());
-  Figures figures;
-  for (const wire::Counter& counter : answer.counters) {
-    const bool whole = std::trunc(counter.value) == counter.value && std::abs(counter.value) < 0x1p53;
-    figures[counter.name] = whole ? Figures(static_cast<int64_t>(counter.value)) : Figures(counter.value);
-  }
-  return figures;
+// What a server counts comes last, and alone where trainers have left it no memory for SQL.
+Result<Numbers> LookAt(client::Store& store) {
+  Numbers numbers;
+  const Status added = AddDatabase(store, numbers);
+  if (store.database() != nullptr) return added.ok() ? Result<Numbers>(numbers) : added;
+  if (!added.ok() && added.code() != Code::kOutOfBudget && added.code() != Code::kUnsupported) return added;
+  QUARRY_TRY(const wire::Counters counted, store.Stats());
+  for (const wire::Counter& counter : counted.counters) numbers[counter.name] = NumberOf(counter.value);
+  return numbers;
 }
 
 // Where the figures come from: a folder, or a server's socket.
@@ -63,14 +61,19 @@ class StatsSource {
         client::OpenRemote(address, {.memory_bytes = kMiB, .timeout_seconds = 5, .inline_only = true}));
     return source;
   }
-  Result<Figures> Look() { return server_ ? LookAtServer(*server_) : LookAtDatabase(address_); }
+  // A database is opened for this look alone: between two looks others have it.
+  Result<Numbers> Look() {
+    if (server_) return LookAt(*server_);
+    QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(address_));
+    return LookAt(*store);
+  }
 
  private:
   std::string address_;
   std::unique_ptr<client::Store> server_;
 };
 
-std::string Text(const Figures& figures) {
+std::string Text(const Numbers& figures) {
   size_t width = 0;
   for (const auto& [name, value] : figures.items()) width = std::max(width, name.size());
   std::string text;
@@ -90,7 +93,7 @@ std::string FirstLines(const std::string& text, size_t lines_max) {
 Status WatchOnTerminal(StatsSource& source, double seconds) {
   const Screen screen;
   do {
-    const Result<Figures> figures = source.Look();
+    const Result<Numbers> figures = source.Look();
     if (!figures.ok() && figures.status().code() != Code::kBusy) return figures.status();
     screen.Draw(figures.ok() ? FirstLines(Text(*figures), Screen::Rows())
                              : fmt::format("{}\ntrying again; q ends\n", figures.status().message()));
@@ -100,7 +103,7 @@ Status WatchOnTerminal(StatsSource& source, double seconds) {
 
 Status WatchInBlocks(StatsSource& source, double seconds, bool json) {
   do {
-    const Result<Figures> figures = source.Look();
+    const Result<Numbers> figures = source.Look();
     if (figures.ok()) {
       json ? PrintJson(*figures) : Print("{}\n", Text(*figures));
       std::fflush(stdout);  // whoever reads the pipe sees a block when it is there
@@ -119,7 +122,7 @@ Status Stats(const StatsArguments& arguments) {
     return WatchOnTerminal(source, *arguments.watch_seconds);
   }
   if (arguments.watch_seconds) return WatchInBlocks(source, *arguments.watch_seconds, arguments.json);
-  QUARRY_TRY(const Figures figures, source.Look());
+  QUARRY_TRY(const Numbers figures, source.Look());
   arguments.json ? PrintJson(figures, 2) : Print("{}", Text(figures));
   return Status::Ok();
 }
@@ -129,8 +132,7 @@ Status Stats(const StatsArguments& arguments) {
 void AddStats(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("stats", "show the figures of a database, or of a server");
   auto arguments = std::make_shared<StatsArguments>();
-  verb->add_option("DB", arguments->address, "database folder, or unix:PATH of a server's socket")
-      ->required();
+  verb->add_option("DB", arguments->address, kAddressHelp)->required();
   verb->add_flag("--json", arguments->json, "one JSON object; with --watch, one a line");
   verb->add_option("--watch", arguments->watch_seconds, "again and again, with so many seconds in between")
       ->expected(0, 1)

@@ -60,13 +60,8 @@ Result<std::unique_ptr<Database>> OpenWithBudgets(NodeArguments& arguments) {
     QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, 0));
   }
   QUARRY_TRY(std::unique_ptr<Database> database, Database::Open(arguments.path, std::move(options)));
-  const std::shared_ptr<const Manifest> manifest = database->manifest();
-  const TableRecord* features = manifest->FindTable(arguments.road.spec.feature_table);
-  if (features == nullptr) {
-    return MakeStatus(Code::kInvalidArgument, "{}: the database has no node features to train on",
-                      arguments.path);
-  }
-  const uint64_t feature_bytes = features->row_count * RowBytes(features->element_type, features->dim);
+  QUARRY_TRY(const uint64_t feature_bytes,
+             FeatureBytes(*database->manifest(), arguments.road.spec.feature_table));
   QUARRY_TRY(arguments.road.spec.cache_bytes, ParseBytes(arguments.plan_flags.cache, feature_bytes));
   if (arguments.memory.ends_with('%')) {
     DatabaseOptions again;

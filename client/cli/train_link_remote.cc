@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "opened_store.h"
 #include "quarry/base/units.h"
 #include "quarry/format/wire.h"
 #include "quarry/storage/edges.h"
@@ -17,24 +18,13 @@ constexpr uint64_t kPieceEdges = 256 << 10;  // 3 MiB: small beside what the edg
 constexpr uint64_t kFileShare = 512;         // part of a state that covers its checksums, 4 bytes a page
 constexpr uint64_t kEdgesMax = UINT32_MAX;   // that can be put in order
 
-// The part of a description that link prediction asks of a database.
-Result<Manifest> ManifestOf(const wire::Description& description) {
-  Manifest manifest;
-  manifest.node_count = description.node_count;
-  for (const wire::TopologyInfo& topology : description.topologies) {
-    if (topology.edge_count > kEdgesMax) {
-      return MakeStatus(Code::kUnsupported, "topology \"{}\" has {} edges; at most {} can be trained on",
-                        topology.name, topology.edge_count, kEdgesMax);
-    }
-    TopologyRecord record;
-    record.name = topology.name;
-    record.node_count = topology.node_count;
-    record.edge_count = topology.edge_count;
-    record.relation_count = static_cast<uint32_t>(topology.relation_count);
-    record.has_csr = topology.has_csr;
-    manifest.topologies.push_back(std::move(record));
+Status CheckEdges(const Manifest& manifest) {
+  for (const TopologyRecord& topology : manifest.topologies) {
+    if (topology.edge_count <= kEdgesMax) continue;
+    return MakeStatus(Code::kUnsupported, "topology \"{}\" has {} edges; at most {} can be trained on",
+                      topology.name, topology.edge_count, kEdgesMax);
   }
-  return manifest;
+  return Status::Ok();
 }
 
 // What a session needs for the server to hold so much for it: two eighths of it are shared memory.
@@ -89,8 +79,8 @@ Result<LinkSource> OpenLinkSource(const std::string& address, bool inline_only) 
              client::OpenRemote(
                  address,
                  {.memory_bytes = 1, .timeout_seconds = kTrainerTimeoutSeconds, .inline_only = inline_only}));
-  QUARRY_TRY(const wire::Description description, store->Describe());
-  QUARRY_TRY(Manifest manifest, ManifestOf(description));
+  QUARRY_TRY(Manifest manifest, ManifestOf(*store, address));
+  QUARRY_RETURN_IF_ERROR(CheckEdges(manifest));
   return LinkSource{.path = address,
                     .manifest = std::move(manifest),
                     .read = [address, inline_only](const TopologyRecord& record) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "opened_store.h"
 #include "option_values.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
@@ -37,14 +38,6 @@ constexpr Refusal kRefusals[] = {
     {"--hash-functions", "is of layouts that are built here: `quarry layout build`, then --layout"},
 };
 
-Result<uint64_t> FeatureBytes(const wire::Description& description, const std::string& table) {
-  const auto found = std::ranges::find(description.tables, table, &wire::TableInfo::name);
-  if (found == description.tables.end()) {
-    return Status(Code::kInvalidArgument, "the server's database has no node features to train on");
-  }
-  return found->row_count * RowBytes(found->element_type, found->dim);
-}
-
 // The road that these arguments ask for.
 Result<wire::OpenStream> StreamOf(const NodeArguments& arguments, uint64_t feature_bytes) {
   RoadSpec live = arguments.road.spec;
@@ -62,18 +55,6 @@ Result<wire::OpenStream> StreamOf(const NodeArguments& arguments, uint64_t featu
     request.road = std::move(live);
   }
   return request;
-}
-
-// What settings say of a layout.
-LayoutRecord RecordOf(const wire::LayoutInfo& layout) {
-  LayoutRecord record;
-  record.name = layout.name;
-  record.spec = layout.spec;
-  record.policy = layout.policy;
-  record.epochs = layout.epochs;
-  record.cache_rows = layout.cache_rows;
-  record.batches_per_segment = layout.batches_per_segment;
-  return record;
 }
 
 // One rank after the other; all get the error of one.
@@ -155,8 +136,8 @@ class RemoteTraining {
   }
 
   Status Describe() {
-    QUARRY_TRY(description_, store_->Describe());
-    QUARRY_TRY(feature_bytes_, FeatureBytes(description_, arguments_.road.spec.feature_table));
+    QUARRY_TRY(manifest_, ManifestOf(*store_, address_));
+    QUARRY_TRY(feature_bytes_, FeatureBytes(manifest_, arguments_.road.spec.feature_table));
     return Status::Ok();
   }
 
@@ -177,13 +158,8 @@ class RemoteTraining {
           .road = superbatches->live, .policy = superbatches->policy, .disk_bytes = superbatches->disk_bytes};
       settings.planned = &planned;
     }
-    const auto layout = std::ranges::find(description_.layouts, arguments_.layout, &wire::LayoutInfo::name);
-    LayoutRecord built;
-    if (layout != description_.layouts.end()) {
-      built = RecordOf(*layout);
-      settings.built = &built;
-      run_.epochs_of_cycle = built.epochs;
-    }
+    settings.built = manifest_.FindLayout(arguments_.layout);
+    if (settings.built != nullptr) run_.epochs_of_cycle = settings.built->epochs;
     if (!first_) return Status::Ok();
     run_.settings = settings.ToString();
     run_.config = arguments_.config;
@@ -209,7 +185,7 @@ class RemoteTraining {
       }
       if (first_) {
         QUARRY_TRY(snapshot_, store_->TakeSnapshot());
-        QUARRY_TRY(properties, LookUpProperties(*store_, description_, *snapshot_));
+        QUARRY_TRY(properties, LookUpProperties(*store_, *snapshot_));
         request.snapshot = snapshot_->id();
         QUARRY_TRY(stream, store_->OpenStream(request));
         return Status::Ok();
@@ -232,7 +208,7 @@ class RemoteTraining {
     setup.memory_budget_bytes = memory_bytes_;
     setup.overhead_bytes = EstimateTrainerBytes(
         arguments_.train, road_->feature_dim(), CountClasses(road_->labels()),
-        BoundHopNodes(arguments_.road.spec.batch_size, arguments_.road.spec.fanouts, description_.node_count),
+        BoundHopNodes(arguments_.road.spec.batch_size, arguments_.road.spec.fanouts, manifest_.node_count),
         run_.states != nullptr);
     setup.run = run_;
     setup.config = arguments_.config;
@@ -251,7 +227,7 @@ class RemoteTraining {
   std::unique_ptr<client::Store> store_;  // goes last
   std::unique_ptr<RemoteStates> states_;
   TrainRun run_;
-  wire::Description description_;
+  Manifest manifest_;
   uint64_t feature_bytes_ = 0;
   std::unique_ptr<client::Snapshot>
       snapshot_;  // the road's; of the first, as long as it may have to open it anew

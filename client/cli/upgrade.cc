@@ -12,6 +12,7 @@
 #include "quarry/database.h"
 #include "quarry/format/superblock.h"
 #include "quarry/io/backend.h"
+#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
@@ -41,6 +42,7 @@ Status CheckVersion(IoBackend& backend, const std::string& path) {
 }
 
 Status Upgrade(const UpgradeArguments& arguments) {
+  QUARRY_RETURN_IF_ERROR(CheckNoServer("upgrade", arguments.path));
   // Refuses a folder, and thereby a catalog, of another version.
   QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(arguments.path));
   QUARRY_TRY(const std::vector<std::string> files, FilesOf(*database));

@@ -11,7 +11,6 @@
 #include "quarry/base/units.h"
 #include "quarry/verify/verify.h"
 #include "repair.h"
-#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
@@ -54,15 +53,16 @@ Status Verify(const std::string& path, bool json) {
   QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(path));
   const double start = MonotonicSeconds();
   ProgressBar bar;
+  QUARRY_TRY(const std::string folder, FolderOf(*store));
   QUARRY_TRY(const wire::MaintenanceReport found, store->Maintain(wire::VerifyDatabase{}, bar.AsFunction()));
   bar.Clear();
   const VerifyReport report = ReportOf(found);
   const uint64_t faults = FaultCount(found);
   for (const std::string& note : report.notes) LogInfo("{}", note);
   const double seconds = MonotonicSeconds() - start;
-  json ? PrintReportJson(path, report, seconds) : PrintReport(path, report, seconds);
+  json ? PrintReportJson(folder, report, seconds) : PrintReport(folder, report, seconds);
   if (report.faults.empty()) return Status::Ok();
-  return MakeStatus(Code::kCorruption, "{}: {}{} found in {}; the first: {}", path,
+  return MakeStatus(Code::kCorruption, "{}: {}{} found in {}; the first: {}", folder,
                     faults >= kVerifyFaultsMax ? "at least " : "",
                     faults == 1 ? "1 fault" : fmt::format("{} faults", faults), FormatBytes(report.bytes),
                     report.faults.front().message());
@@ -92,12 +92,6 @@ void AddVerify(CLI::App& app, Action& action) {
       "         quarry verify graph.db --repair --dry-run");
   verb->callback([arguments, repair, &action] {
     action = [arguments, repair]() -> Status {
-      if (*repair && IsServerAddress(arguments->path)) {
-        return MakeStatus(Code::kUsage,
-                          "--repair: {} is a server's, which has the database open: stop it, and repair the "
-                          "database's folder",
-                          arguments->path);
-      }
       return *repair ? Repair(*arguments) : Verify(arguments->path, arguments->json);
     };
   });

@@ -139,7 +139,7 @@ class EmbeddedStore final : public Store {
     if (!kept.ok()) LogWarn("embedding tables stay as of their last checkpoint: {}", kept.ToString());
   }
 
-  Result<wire::Description> Describe() override { return DescriptionOf(*database_->manifest()); }
+  Result<wire::Description> Describe() override { return DescriptionOf(database_->store()); }
   Result<std::unique_ptr<Rows>> Lookup(const wire::Lookup& request) override;
   Result<std::unique_ptr<Batch>> Sample(const wire::Sample& request) override;
   Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request) override;

@@ -19,7 +19,7 @@
 #include "quarry/base/units.h"
 #include "quarry/format/npy_writer.h"
 #include "quarry/io/buffer.h"
-#include "work_folder.h"
+#include "quarry/service/work_folder.h"
 
 namespace quarry {
 namespace {

@@ -27,7 +27,7 @@ void Cut(std::vector<Info>& infos) {
 }  // namespace
 
 void Session::On(uint64_t id, const wire::Describe&) {
-  wire::Description description = DescriptionOf(*core_.store.manifest());
+  wire::Description description = DescriptionOf(core_.store);
   description.limits = core_.announced;
   Cut(description.tables);
   Cut(description.topologies);

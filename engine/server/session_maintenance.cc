@@ -16,7 +16,8 @@ constexpr std::chrono::milliseconds kProgressPause{100};
 // What takes moments, and is in order among commits of embeddings anyway, waits for nobody's turn.
 bool IsShort(const wire::MaintenanceTask& task) {
   return std::holds_alternative<wire::CreateEmbeddings>(task) ||
-         std::holds_alternative<wire::DropEmbeddings>(task);
+         std::holds_alternative<wire::DropEmbeddings>(task) ||
+         std::holds_alternative<wire::InspectDatabase>(task);
 }
 
 // The server's machine is its own: a client gets no more threads than there are processors.
@@ -39,9 +40,10 @@ void Cut(std::vector<T>& list, uint64_t& room, BytesOf bytes_of) {
   list.resize(count);
 }
 
-// As many faults, damages and notes as a message of so many bytes has room for.
+// As many counters, faults, damages and notes as a message of so many bytes has room for.
 void Cut(wire::MaintenanceReport& report, uint64_t room) {
   const auto text_bytes = [](const std::string& text) { return text.size(); };
+  Cut(report.counters, room, [](const wire::Counter& counter) { return counter.name.size(); });
   Cut(report.faults, room, text_bytes);
   Cut(report.damages, room, [](const wire::Damage& damage) { return damage.name.size(); });
   Cut(report.notes, room, text_bytes);
@@ -49,23 +51,22 @@ void Cut(wire::MaintenanceReport& report, uint64_t room) {
 
 }  // namespace
 
-// A checkpoint is made with the server's rights, in a place that the client names: only who has these rights
-// may ask for one.
+// A checkpoint or an export is made with the server's rights, in a place that the client names: only who has
+// these rights may ask for one.
 Status Session::MayMaintain(const wire::MaintenanceTask& task) const {
-  const auto* const checkpoint = std::get_if<wire::CheckpointDatabase>(&task);
-  if (checkpoint == nullptr) return Status::Ok();
+  const std::string* const path = PathOf(task);
+  if (path == nullptr) return Status::Ok();
   if (peer_.uid != geteuid() && peer_.uid != 0) {
-    return MakeStatus(
-        Code::kUsage,
-        "a checkpoint is made with the server's rights: only its own user ({}) and root may ask "
-        "for one, not user {}",
-        geteuid(), peer_.uid);
+    return MakeStatus(Code::kUsage,
+                      "{} is made with the server's rights: only its own user ({}) and root may ask for one, "
+                      "not user {}",
+                      NameOf(task), geteuid(), peer_.uid);
   }
-  if (checkpoint->path.starts_with('/')) return Status::Ok();
-  return MakeStatus(Code::kInvalidArgument,
-                    "checkpoint \"{}\": the server makes it, in a folder that is not the client's: give the "
-                    "path from / on",
-                    checkpoint->path);
+  if (path->starts_with('/')) return Status::Ok();
+  return MakeStatus(
+      Code::kInvalidArgument,
+      "\"{}\": the server makes {}, in a folder that is not the client's: give the path from / on", *path,
+      NameOf(task));
 }
 
 // At most ten a second, and none while the client has not taken what was sent: a slow reader holds no more for
@@ -100,13 +101,15 @@ void Session::On(uint64_t id, const wire::Maintain& request) {
     const MaintenanceTurn::Hold hold = std::exchange(*turn, nullptr);
     return core_.maintenance.Run(task, *budget_, ProgressOf(id, work.cancelled));
   };
-  Work<Report>(IsShort(request.task) ? core_.writers : core_.maintainers, id, run,
-               [this, id, turn](Result<Report> report) {
-                 turn->reset();
-                 if (!report.ok()) return Reply(id, report.status());
-                 Cut(*report, chunk_bytes_max_ / 2);
-                 Reply(id, *report);
-               });
+  Workers& workers = !IsShort(request.task)    ? core_.maintainers
+                     : OnlyReads(request.task) ? core_.readers
+                                               : core_.writers;
+  Work<Report>(workers, id, run, [this, id, turn](Result<Report> report) {
+    turn->reset();
+    if (!report.ok()) return Reply(id, report.status());
+    Cut(*report, chunk_bytes_max_ / 2);
+    Reply(id, *report);
+  });
 }
 
 void Session::On(uint64_t id, const wire::ReadManifest&) {

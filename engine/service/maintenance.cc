@@ -4,13 +4,17 @@
 #include <utility>
 #include <vector>
 
+#include "inspection.h"
+#include "layout_report.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/verify_embeddings.h"
 #include "quarry/layout/rebuild.h"
 #include "quarry/service/calibration.h"
+#include "quarry/service/export.h"
 #include "quarry/storage/checkpoint.h"
 #include "quarry/storage/compaction.h"
+#include "quarry/storage/training_state.h"
 #include "quarry/verify/verify.h"
 
 namespace quarry {
@@ -40,6 +44,13 @@ Counters CountersOf(const CheckpointReport& done) {
           {"files_copied", Number(done.files_copied)},
           {"bytes", Number(done.bytes)},
           {"bytes_copied", Number(done.bytes_copied)},
+          {"seconds", done.seconds}};
+}
+
+Counters CountersOf(const ExportReport& done) {
+  return {{"timestamp", Number(done.timestamp)},
+          {"files", Number(done.files)},
+          {"bytes", Number(done.bytes)},
           {"seconds", done.seconds}};
 }
 
@@ -91,6 +102,12 @@ Report ReportOf(const VerifyReport& found) {
         {static_cast<uint8_t>(damage.kind), damage.name, damage.first_row, damage.row_count});
   }
   return report;
+}
+
+// Of a task that has nothing to tell but its error.
+Result<Report> After(const Status& status) {
+  if (!status.ok()) return status;
+  return Report{};
 }
 
 LayoutSpec SpecOf(const wire::BuildLayout& build) {
@@ -160,10 +177,6 @@ struct Maintenance::Runner {
             .status());
     return Report{.counters = CountersOf(done), .notes = {done.why}};
   }
-  Result<Report> operator()(const wire::DropLayout& drop) const {
-    QUARRY_RETURN_IF_ERROR(quarry::DropLayout(store, drop.name));
-    return Report{};
-  }
   Result<Report> operator()(const wire::CalibrateDevice& calibrate) const {
     const std::shared_ptr<const Manifest> manifest = store.manifest();
     if (!calibrate.force && manifest->device) {
@@ -181,14 +194,30 @@ struct Maintenance::Runner {
     }
     return report;
   }
+  Result<Report> operator()(const wire::InspectDatabase&) const { return Inspect(store, budget); }
+  Result<Report> operator()(const wire::ExportDatabase& what) const {
+    QUARRY_TRY(ExportReport done, quarry::ExportDatabase(store, budget, what, progress));
+    return Report{.counters = CountersOf(done), .notes = std::move(done.import_options)};
+  }
+  Result<Report> operator()(const wire::ExplainLayout& explain) const {
+    return quarry::ExplainLayout(store, budget, explain, progress);
+  }
+  Result<Report> operator()(const wire::TraceLayout& trace) const {
+    return quarry::TraceLayout(store, budget, trace, progress);
+  }
   Result<Report> operator()(const wire::CreateEmbeddings& create) const {
-    QUARRY_RETURN_IF_ERROR(embeddings.Create(create.table, create.spec));
-    return Report{};
+    return After(embeddings.Create(create.table, create.spec));
   }
   Result<Report> operator()(const wire::DropEmbeddings& drop) const {
-    QUARRY_RETURN_IF_ERROR(embeddings.Drop(drop.table));
-    return Report{};
+    return After(embeddings.Drop(drop.table));
   }
+  Result<Report> operator()(const wire::DropLayout& drop) const {
+    return After(quarry::DropLayout(store, drop.name));
+  }
+  Result<Report> operator()(const wire::DropTraining& drop) const {
+    return After(quarry::DropTraining(store, drop.name));
+  }
+  Result<Report> operator()(const wire::DropTable& drop) const { return After(store.DropTable(drop.table)); }
 };
 
 Result<Report> Maintenance::Run(const wire::MaintenanceTask& task, MemoryBudget& budget,
@@ -213,6 +242,20 @@ std::string NameOf(const wire::MaintenanceTask& task) {
       return fmt::format("the removal of layout \"{}\"", drop.name);
     }
     std::string operator()(const wire::CalibrateDevice&) const { return "a calibration"; }
+    std::string operator()(const wire::InspectDatabase&) const { return "a look at the database"; }
+    std::string operator()(const wire::ExportDatabase&) const { return "an export"; }
+    std::string operator()(const wire::ExplainLayout& explain) const {
+      return fmt::format("an explanation of layout \"{}\"", explain.name);
+    }
+    std::string operator()(const wire::TraceLayout& trace) const {
+      return fmt::format("a look at the trace of layout \"{}\"", trace.name);
+    }
+    std::string operator()(const wire::DropTraining& drop) const {
+      return fmt::format("the removal of training run \"{}\"", drop.name);
+    }
+    std::string operator()(const wire::DropTable& drop) const {
+      return fmt::format("the removal of table \"{}\"", drop.table);
+    }
     std::string operator()(const wire::CreateEmbeddings& create) const {
       return fmt::format("the creation of embedding table \"{}\"", create.table);
     }
@@ -223,10 +266,18 @@ std::string NameOf(const wire::MaintenanceTask& task) {
   return std::visit(Namer{}, task);
 }
 
+const std::string* PathOf(const wire::MaintenanceTask& task) {
+  if (const auto* const checkpoint = std::get_if<wire::CheckpointDatabase>(&task)) return &checkpoint->path;
+  const auto* const what = std::get_if<wire::ExportDatabase>(&task);
+  return what == nullptr ? nullptr : &what->path;
+}
+
 bool OnlyReads(const wire::MaintenanceTask& task) {
   if (const auto* const compact = std::get_if<wire::CompactTable>(&task)) return compact->dry_run;
   if (const auto* const rebuild = std::get_if<wire::RebuildLayout>(&task)) return rebuild->dry_run;
-  return std::holds_alternative<wire::VerifyDatabase>(task);
+  return std::holds_alternative<wire::VerifyDatabase>(task) ||
+         std::holds_alternative<wire::InspectDatabase>(task) ||
+         std::holds_alternative<wire::ExplainLayout>(task) || std::holds_alternative<wire::TraceLayout>(task);
 }
 
 wire::BuildLayout RequestOf(const LayoutSpec& spec, bool resume) {

@@ -30,10 +30,13 @@ wire::EmbeddingInfo InfoOf(const EmbeddingRecord& table) {
 
 }  // namespace
 
-wire::Description DescriptionOf(const Manifest& manifest) {
+wire::Description DescriptionOf(const Store& store) {
+  const std::shared_ptr<const Manifest> held = store.manifest();
+  const Manifest& manifest = *held;
   wire::Description out = {.database_id = manifest.database_id,
                            .node_count = manifest.node_count,
-                           .class_count = manifest.class_count};
+                           .class_count = manifest.class_count,
+                           .path = store.path()};
   for (const TableRecord& table : manifest.tables) {
     out.tables.push_back({.name = table.name,
                           .element_type = table.element_type,

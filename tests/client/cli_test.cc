@@ -247,8 +247,6 @@ TEST_F(CliTest, APutAtAServerIsTheSameCommit) {
   const std::string before = changed();
   EXPECT_THAT(Refused("put unix:far.run/s --ids far_ids.npy --features far_bad.npy --memory 16MiB", 1),
               HasSubstr("row 16383, column 1023: the value is NaN"));
-  EXPECT_THAT(Refused("put unix:far.run/s --ids far_ids.npy --split test --auto-compact 1%", 2),
-              HasSubstr("--auto-compact"));
   EXPECT_THAT(Refused("put unix:far.run/s --ids far_ids.npy --features far_rows.npy --table nothing", 1),
               HasSubstr("there is no table \"nothing\""));
   EXPECT_EQ(changed(), before);

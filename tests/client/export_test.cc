@@ -1,5 +1,5 @@
 // ExportDatabase: what is written is what the database holds, and importing it makes an equal database.
-#include "quarry/export.h"
+#include "quarry/service/export.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +15,7 @@
 #include "quarry/base/progress.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
+#include "quarry/database.h"
 #include "quarry/embedding/embedding_store.h"
 #include "quarry/import/dataset.h"
 #include "quarry/import/graphbolt.h"
@@ -179,10 +180,11 @@ void ExpectEqual(const Contents& made, const Contents& expected) {
   }
 }
 
-Result<ExportReport> Export(const std::string& path, const std::string& to, const ExportOptions& options = {},
+Result<ExportReport> Export(const std::string& path, const std::string& to, wire::ExportDatabase what = {},
                             const ProgressFunction& progress = {}) {
   const auto database = Open(path);
-  auto report = ExportDatabase(*database, to, options, progress);
+  what.path = to;
+  auto report = ExportDatabase(database->store(), database->budget(), what, progress);
   EXPECT_EQ(database->budget().used_bytes(), 0u);
   return report;
 }
@@ -200,10 +202,6 @@ Status ImportAs(const ExportReport& report, const std::string& database, const s
     if (option.starts_with(type)) options.feature_type = ParseElementType(option.substr(type.size())).value();
   }
   return Import(database, source, options, hints);
-}
-
-const char* NameOf(ExportFormat format) {
-  return format == ExportFormat::kNpy ? "npy" : format == ExportFormat::kCsv ? "csv" : "graphbolt";
 }
 
 constexpr ExportFormat kFormats[] = {ExportFormat::kNpy, ExportFormat::kCsv, ExportFormat::kGraphBolt};
@@ -247,7 +245,7 @@ TEST_P(RoundTripTest, ImportingAnExportMakesAnEqualDatabase) {
   Change(folder / "db");
   const Contents expected = ReadContents(folder / "db");
   for (const ExportFormat format : kFormats) {
-    const std::string name = NameOf(format);
+    const std::string name(NameOf(format));
     SCOPED_TRACE(name);
     ASSERT_OK_AND_ASSIGN(const auto report, Export(folder / "db", folder / name, {.format = format}));
     EXPECT_EQ(report.timestamp, 1u);
@@ -281,7 +279,7 @@ TEST(ExportTest, TriplesKeepTheirWeights) {
   folder.Write("kg/test.txt", "c\tr\ta\n");
   ASSERT_OK(Import(folder / "db", folder / "kg"));
   for (const ExportFormat format : {ExportFormat::kNpy, ExportFormat::kCsv}) {
-    const std::string name = NameOf(format);
+    const std::string name(NameOf(format));
     ASSERT_OK(Export(folder / "db", folder / name, {.format = format}));
     EXPECT_EQ(ReadText(folder / (name + "/train.txt")), "b\tr\ta\t0.1\nb\tq\tc\t1e-40\nb\tq\tc\t-8\n");
     EXPECT_EQ(ReadText(folder / (name + "/test.txt")), "c\tr\ta\n");
@@ -427,9 +425,9 @@ TEST(ExportTest, OnlyWhatIsAskedForIsWritten) {
   const TemporaryFolder folder("export");
   WriteSource(folder, {""});
   ASSERT_OK(Import(folder / "db", folder / "set"));
-  const auto files = [&](const ExportParts& parts) {
+  const auto files = [&](const wire::ExportDatabase& parts) {
     fs::remove_all(folder / "out");
-    const auto report = Export(folder / "db", folder / "out", {.parts = parts});
+    const auto report = Export(folder / "db", folder / "out", parts);
     EXPECT_OK(report);
     return FilesIn(folder / "out");
   };
@@ -448,9 +446,9 @@ TEST(ExportTest, EmbeddingsAreArraysOfFloats) {
     const auto database = Open(folder / "db");
     ASSERT_OK(CreateEmbeddings(database->store(), "v", {.row_count = kNodes, .dim = kWidth, .seed = 4}));
   }
-  const auto report = Export(
-      folder / "db", folder / "out",
-      {.parts = {.topology = false, .features = false, .labels = false, .split = false, .embeddings = true}});
+  const auto report =
+      Export(folder / "db", folder / "out",
+             {.topology = false, .features = false, .labels = false, .split = false, .embeddings = true});
   ASSERT_OK(report);
   const std::string bytes = ReadText(folder / "out/embeddings_v.npy").substr(4096);
   ASSERT_EQ(bytes.size(), kNodes * kWidth * sizeof(float));
@@ -467,7 +465,7 @@ TEST(ExportTest, RefusesAndLeavesNothing) {
   const TemporaryFolder folder("export");
   WriteSource(folder, {"a:b", "c"});
   ASSERT_OK(Import(folder / "db", folder / "set"));
-  const auto refused = [&](const std::string& to, const ExportOptions& options, Code code,
+  const auto refused = [&](const std::string& to, const wire::ExportDatabase& options, Code code,
                            const ProgressFunction& progress = {}) {
     const auto report = Export(folder / "db", to, options, progress);
     EXPECT_EQ(report.status().code(), code) << report.status().ToString();
@@ -488,7 +486,8 @@ TEST(ExportTest, RefusesAndLeavesNothing) {
   refused(folder / "out", {}, Code::kCancelled, stop);
   EXPECT_FALSE(fs::exists(folder / "out"));
   auto small = Database::Open(folder / "db", {.memory_bytes = 4 * kMiB});
-  EXPECT_THAT(ExportDatabase(**small, folder / "out", {}), IsStatus(Code::kOutOfBudget));
+  EXPECT_THAT(ExportDatabase((*small)->store(), (*small)->budget(), {.path = folder / "out"}),
+              IsStatus(Code::kOutOfBudget));
   EXPECT_FALSE(fs::exists(folder / "out"));
 }
 
@@ -499,7 +498,7 @@ TEST(ExportTest, CoraComesBackEqual) {
   ASSERT_OK(status);
   const Contents expected = ReadContents(folder / "db");
   for (const ExportFormat format : {ExportFormat::kNpy, ExportFormat::kGraphBolt}) {
-    const std::string name = NameOf(format);
+    const std::string name(NameOf(format));
     SCOPED_TRACE(name);
     ASSERT_OK_AND_ASSIGN(const auto report, Export(folder / "db", folder / name, {.format = format}));
     status = ImportAs(report, folder / (name + ".db"), folder / name);

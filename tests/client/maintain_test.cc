@@ -144,6 +144,72 @@ TEST_P(MaintainTest, ALayoutIsBuiltServedRebuiltAndDropped) {
   EXPECT_EQ(store_->Maintain(wire::DropLayout{"plan"}).status().code(), Code::kNotFound);
 }
 
+TEST_P(MaintainTest, InspectingTellsWhatTheManifestDoesNot) {
+  Values before = Do(wire::InspectDatabase{});
+  EXPECT_EQ(before["splits.train"] + before["splits.valid"] + before["splits.test"] + before["splits.none"],
+            300);
+  EXPECT_GT(before["disk_bytes.catalog"], 0);
+  EXPECT_FALSE(before.contains("changed_rows.feature"));
+  PutRow(7, 100);
+  PutRow(8, 101);
+  ASSERT_OK(store_->CreateEmbeddings("vectors", {.row_count = 20, .dim = 4}));
+  Values after = Do(wire::InspectDatabase{});
+  EXPECT_EQ(after["timestamp"], before["timestamp"] + 2);
+  EXPECT_EQ(after["changed_rows.feature"], 2);
+  EXPECT_GT(after["changed_rows_bytes.feature"], 0);
+  EXPECT_TRUE(after.contains("disk_bytes.embeddings.vectors"));
+  ASSERT_OK_AND_ASSIGN(const auto description, store_->Describe());
+  EXPECT_EQ(description.path, database_.path());
+}
+
+TEST_P(MaintainTest, ALayoutIsExplainedAndItsTraceMeasured) {
+  EXPECT_EQ(store_->Maintain(wire::ExplainLayout{"plan"}).status().code(), Code::kNotFound);
+  EXPECT_EQ(store_->Maintain(wire::TraceLayout{"plan"}).status().code(), Code::kNotFound);
+  Values built = Do(
+      wire::BuildLayout{.name = "plan", .road = {.fanouts = {4, 3}, .batch_size = 32, .cache_bytes = 4096}});
+  ASSERT_OK_AND_ASSIGN(const auto explained, store_->Maintain(wire::ExplainLayout{"plan", 7}));
+  EXPECT_THAT(explained.notes, ElementsAre(HasSubstr("7 epochs")));
+  Values costs = ValuesOf(explained);
+  const std::string own = fmt::format("paths.{}.", costs["own"]),
+                    best = fmt::format("paths.{}.", costs["best"]);
+  EXPECT_GE(costs[own + "bytes_read"], costs[own + "bytes_useful"]);
+  EXPECT_LE(costs[best + "amortised_seconds_per_epoch"], costs[own + "amortised_seconds_per_epoch"]);
+  EXPECT_EQ(costs["levels.0.rows"], built["cache_rows"]);
+  Values trace = Do(wire::TraceLayout{"plan", {4096, uint64_t{1} << 30}});
+  EXPECT_EQ(trace["nodes"], 300);
+  EXPECT_EQ(trace["hit_ratios.0.cache_rows"], 4096 / (32 * 4));
+  EXPECT_LE(trace["hit_ratios.0.fifo"], trace["hit_ratios.0.belady"]);
+  EXPECT_EQ(trace["hit_ratios.1.cache_rows"], 300) << "no more than there are";
+  EXPECT_NEAR(trace["top_shares.20"], trace["decile_shares.0"] + trace["decile_shares.1"], 1e-9);
+}
+
+TEST_P(MaintainTest, AnExportHasWhatWasCommitted) {
+  PutRow(7, 100);
+  ASSERT_OK_AND_ASSIGN(const auto report,
+                       store_->Maintain(wire::ExportDatabase{.path = folder_ / "out", .labels = false}));
+  const Values done = ValuesOf(report);
+  double files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "out")) {
+    ++files;
+    EXPECT_NE(entry.path().filename(), "labels.npy");
+  }
+  EXPECT_EQ(done.at("files"), files);
+  EXPECT_EQ(store_->Maintain(wire::ExportDatabase{.path = folder_ / "out"}).status().code(),
+            Code::kAlreadyExists);
+}
+
+TEST_P(MaintainTest, WhatIsDroppedIsGone) {
+  const std::vector<std::byte> state(100);
+  ASSERT_OK(store_->SaveTraining({.name = "run", .settings = "none", .state = state}));
+  Do(wire::DropTraining{"run"});
+  EXPECT_EQ(store_->ReadTraining("run").status().code(), Code::kNotFound);
+  EXPECT_EQ(store_->Maintain(wire::DropTraining{"run"}).status().code(), Code::kNotFound);
+  Do(wire::DropTable{"label"});
+  EXPECT_EQ(ReadManifest().FindTable("label"), nullptr);
+  EXPECT_EQ(store_->Maintain(wire::DropTable{"label"}).status().code(), Code::kNotFound);
+  EXPECT_EQ(Do(wire::VerifyDatabase{})["faults"], 0);
+}
+
 TEST_P(MaintainTest, WhatItsProgressEndsHasNotHappened) {
   PutRow(7, 100);
   const Status enough(Code::kCancelled, "enough");
@@ -151,6 +217,7 @@ TEST_P(MaintainTest, WhatItsProgressEndsHasNotHappened) {
   const std::string path = folder_ / "copy.db";
   for (const wire::MaintenanceTask& task : std::initializer_list<wire::MaintenanceTask>{
            wire::VerifyDatabase{}, wire::CompactTable{"feature"}, wire::CheckpointDatabase{path},
+           wire::ExportDatabase{.path = path},
            wire::BuildLayout{.road = {.fanouts = {2}, .batch_size = 32}}}) {
     EXPECT_EQ(store_->Maintain(task, stop).status().code(), Code::kCancelled) << task.index();
   }

@@ -245,7 +245,7 @@ TEST_F(SurfacesTest, RemovingLockLetsNoSecondWriterIn) {
        {"put db --ids graph/valid_idx.npy --split test", "info db", "serve db --socket run/t"}) {
     const Outcome outcome = Run(verb);
     EXPECT_EQ(outcome.exit_code, 1) << verb;
-    EXPECT_THAT(outcome.err, HasSubstr("busy: db is open in another process"));
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("busy: "), HasSubstr("db is open in another process"))) << verb;
   }
   server.Signal(SIGTERM);
   EXPECT_EQ(server.Wait().exit_code, 0);

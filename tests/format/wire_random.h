@@ -233,6 +233,18 @@ class RandomMessage {
               .seed = Any()};
   }
   void Fill(DropEmbeddings& m) { m.table = Name(); }
+  void Fill(DropTraining& m) { m.name = Name(); }
+  void Fill(DropTable& m) { m.table = Name(); }
+  void Fill(InspectDatabase&) {}
+  void Fill(ExportDatabase& m) {
+    m = {"/" + Name(), OneOf(ExportFormat::kGraphBolt), Name(), Flip(), Flip(), Flip(), Flip(), Flip()};
+  }
+  void Fill(ExplainLayout& m) { m = {Name(), Positive()}; }
+  void Fill(TraceLayout& m) {
+    m.name = Name();
+    m.cache_bytes.resize(Below(20));
+    for (uint64_t& bytes : m.cache_bytes) bytes = Any();
+  }
   void Fill(Maintain& m) { m.task = OfKind<MaintenanceTask>(Below(std::variant_size_v<MaintenanceTask>)); }
 
   void Fill(Failure& m) {
@@ -274,7 +286,7 @@ class RandomMessage {
          static_cast<uint8_t>(Below(256))};
   }
   void Fill(Description& m) {
-    m = {.database_id = Id(), .node_count = Any(), .class_count = Any()};
+    m = {.database_id = Id(), .node_count = Any(), .class_count = Any(), .path = "/" + Name()};
     FillEach(m.tables, 0);
     FillEach(m.topologies, 0);
     FillEach(m.layouts, 0);
@@ -309,7 +321,7 @@ class RandomMessage {
   }
   void Fill(Written& m) { m.timestamp = Any(); }
   void Fill(SnapshotTaken& m) { m = {Positive(), Any()}; }
-  void Fill(Counter& m) { m = {Name(), rng_.Unit() * 1e18}; }
+  void Fill(Counter& m) { m = {Flip() ? Name() : Name() + ".7." + Name(), rng_.Unit() * 1e18}; }
   void Fill(Training& m) {
     m = {"--seed " + Name(), "2026-01-02T03:04:05Z", static_cast<int64_t>(Any() >> 1),
          SomePayload(Below(300)), "[train]\nrun = " + Name()};

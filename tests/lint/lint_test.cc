@@ -218,7 +218,7 @@ TEST(LintTest, APrivateHeaderOfAnotherRoomIsFound) {
   const Ranks ranks = ReadRanks();
   EXPECT_THAT(
       IncludeFaults(ranks, "client/embedded/embedded_store.cc",
-                    "#include \"embedded_stream.h\"\n#include \"work_folder.h\"\n#include \"session.h\"\n"),
+                    "#include \"embedded_stream.h\"\n#include \"held_batches.h\"\n#include \"session.h\"\n"),
       ElementsAre("client/embedded/embedded_store.cc:3: session.h: no header of client"));
   EXPECT_THAT(IncludeFaults(ranks, "format/manifest.cc", "#include \"metadata.capnp.h\"\n"), IsEmpty());
 }

@@ -49,6 +49,7 @@ TEST_F(MaintenanceTest, OneTaskIsDoneAtATimeAndTheOtherSaysWhichItIs) {
               IsStatus(Code::kBusy, HasSubstr("a verification is under way")));
   EXPECT_THAT(Ask(first, wire::DropLayout{"x"}), IsStatus(Code::kBusy, HasSubstr("a verification")));
   EXPECT_OK(Ask(second, wire::CreateEmbeddings{"x", {.row_count = 4, .dim = 2}})) << "takes a moment";
+  EXPECT_OK(Ask(second, wire::InspectDatabase{})) << "takes a moment, too";
   EXPECT_OK(second.CallFor<wire::Done>(wire::Ping{})) << "nobody else waits";
   EXPECT_OK(first.CallFor<wire::Written>(PutOne(1)));
   gate_->OpenGate();
@@ -109,10 +110,13 @@ TEST_F(MaintenanceTest, WhoMayOnlyReadVerifiesAndChangesNothing) {
   for (const wire::MaintenanceTask& task : std::initializer_list<wire::MaintenanceTask>{
            wire::CompactTable{"feature"}, wire::CheckpointDatabase{"/nowhere"}, wire::BuildLayout{},
            wire::RebuildLayout{}, wire::DropLayout{}, wire::CalibrateDevice{},
-           wire::CreateEmbeddings{"x", {.row_count = 1, .dim = 1}}, wire::DropEmbeddings{"x"}}) {
+           wire::CreateEmbeddings{"x", {.row_count = 1, .dim = 1}}, wire::DropEmbeddings{"x"},
+           wire::DropTraining{"x"}, wire::DropTable{"label"}, wire::ExportDatabase{.path = "/nowhere"}}) {
     EXPECT_THAT(Ask(peer, task), IsStatus(Code::kUsage, HasSubstr("read-only"))) << task.index();
   }
   EXPECT_OK(Ask(peer, wire::VerifyDatabase{}));
+  EXPECT_OK(Ask(peer, wire::InspectDatabase{}));
+  EXPECT_EQ(Ask(peer, wire::ExplainLayout{}).code(), Code::kNotFound) << "it may ask";
   EXPECT_OK(Ask(peer, wire::CompactTable{"feature", true}));
   EXPECT_OK(peer.CallFor<wire::ManifestBytes>(wire::ReadManifest{}));
 }
@@ -126,6 +130,8 @@ TEST_F(MaintenanceTest, WhatASessionCannotHoldOrTheServerCannotPlaceIsRefused) {
   EXPECT_EQ(Ask(peer, wire::CompactTable{"feature"}).code(), Code::kOutOfBudget);
   EXPECT_THAT(Ask(peer, wire::CheckpointDatabase{"copy.db"}),
               IsStatus(Code::kInvalidArgument, HasSubstr("\"copy.db\"")));
+  EXPECT_THAT(Ask(peer, wire::ExportDatabase{.path = "out"}),
+              IsStatus(Code::kInvalidArgument, HasSubstr("an export")));
   EXPECT_EQ(Generation(), 1u);
 }
 

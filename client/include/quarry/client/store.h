@@ -157,13 +157,13 @@ class Store {
   // as the store.
   virtual Database* database() { return nullptr; }
   // Does what keeps the database in order (wire_maintenance.h), within the memory of this store: a check of all
-  // of it, a compaction, a checkpoint, a layout, a calibration. Others read and write meanwhile. Faults that a
+  // of it, a compaction, a checkpoint, an export, a layout, a calibration. Others read and write meanwhile. Faults that a
   // check finds are no error. However long it takes: `progress` is called on this thread, now and then, and what
   // it returns other than OK ends the task, which undoes itself, and is returned. So does the end of this store's
   // connection. An error leaves the database as it was, and is what the engine's function of the task says;
   // kInvalidArgument for names that cannot be, kOutOfBudget with the least memory that would do. A server has
-  // one task at a time (kBusy names it), takes paths from / on alone, and makes checkpoints for its own user and
-  // root only (kUsage); kIoError when it went away: what it had begun was cancelled.
+  // one task at a time (kBusy names it), takes paths from / on alone, and makes checkpoints and exports for its
+  // own user and root only (kUsage); kIoError when it went away: what it had begun was cancelled.
   virtual Result<wire::MaintenanceReport> Maintain(const wire::MaintenanceTask& task,
                                                    const ProgressFunction& progress = {}) = 0;
   // The catalog's manifest, as DecodeManifest (quarry/format/manifest.h) takes it.

@@ -1,5 +1,5 @@
 // The requests and answers of the local protocol that keep a database in order: checks, compactions, copies,
-// layouts, embedding tables (docs/protocol.md, "Maintenance").
+// exports, layouts, what is removed (docs/protocol.md, "Maintenance").
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,29 @@
 #include "quarry/format/road_spec.h"
 #include "quarry/format/wire_status.h"
 
+namespace quarry {
+
+enum class ExportFormat : uint8_t {
+  kNpy,        // a folder of arrays, or of triples where nodes have names
+  kCsv,        // the same as text
+  kGraphBolt,  // an OnDiskDataset of DGL: arrays, and a metadata.yaml that says what they are
+};
+template <>
+struct EnumNames<ExportFormat> {
+  static constexpr std::string_view kWhat = "format of exports";
+  static constexpr std::string_view kNames[] = {"npy", "csv", "graphbolt"};
+};
+
+}  // namespace quarry
+
 namespace quarry::wire {
+
+// Looks at what the manifest does not say. Counters: timestamp, of the newest commit; changed_rows.TABLE and
+// changed_rows_bytes.TABLE, which is the memory that the set of them takes; disk_bytes.embeddings.TABLE and
+// disk_bytes.catalog; of a database with splits splits.NAME, its nodes.
+struct InspectDatabase {
+  bool operator==(const InspectDatabase&) const = default;
+};
 
 // Reads every byte of the database. Counters: faults, files, bytes.
 struct VerifyDatabase {
@@ -29,6 +51,20 @@ struct CompactTable {
 struct CheckpointDatabase {
   std::string path;  // of the folder to make; to a server: from the root on
   bool operator==(const CheckpointDatabase&) const = default;
+};
+
+// The parts that the database does not have are left out. Counters: timestamp, up to which all that was committed
+// is in it, files, bytes, seconds. Notes: options with which `quarry import` makes an equal database.
+struct ExportDatabase {
+  std::string path;  // of the folder to make; to a server: from the root on
+  ExportFormat format = ExportFormat::kNpy;
+  std::string table = "feature";  // its rows are the features
+  bool topology = true;
+  bool features = true;
+  bool labels = true;
+  bool split = true;
+  bool embeddings = false;  // all embedding tables, which no import takes
+  bool operator==(const ExportDatabase&) const = default;
 };
 
 // Counters: those of the layout, and of the build.
@@ -58,6 +94,25 @@ struct DropLayout {
   bool operator==(const DropLayout&) const = default;
 };
 
+// Prices an epoch by each way of reading it. Counters: best and own, the numbers of the cheapest path and of the
+// layout's own; paths.N.FIELD: path (as the cost model numbers them), policy, bytes and seconds; levels.N.rows
+// and levels.N.served of the cache (0), the segment caches (1) and the chunks (2). The note says why the best is.
+struct ExplainLayout {
+  std::string name = "default";
+  uint64_t epochs = 10;  // over which packing is spread
+  bool operator==(const ExplainLayout&) const = default;
+};
+
+// Measures the layout's access trace. Counters: batches, nodes, accesses, distinct_rows, input_nodes_mean,
+// input_nodes_max; top_shares.P, the share of accesses that go to the P % of nodes that are used most, and
+// decile_shares.N to each tenth; hit_ratios.N.cache_rows and hit_ratios.N.POLICY for each size.
+inline constexpr uint64_t kTraceSizesMax = 64;
+struct TraceLayout {
+  std::string name = "default";
+  std::vector<uint64_t> cache_bytes;  // the sizes of memory to measure
+  bool operator==(const TraceLayout&) const = default;
+};
+
 // Counters: random_reads_per_second and the other rates; measured_now, and where that is 1 row_read_bytes, and
 // random_reads_of_N for requests of N bytes.
 struct CalibrateDevice {
@@ -76,9 +131,20 @@ struct DropEmbeddings {
   bool operator==(const DropEmbeddings&) const = default;
 };
 
+struct DropTraining {
+  std::string name;
+  bool operator==(const DropTraining&) const = default;
+};
+
+struct DropTable {
+  std::string table;
+  bool operator==(const DropTable&) const = default;
+};
+
 using MaintenanceTask =
     std::variant<VerifyDatabase, CompactTable, CheckpointDatabase, BuildLayout, RebuildLayout, DropLayout,
-                 CalibrateDevice, CreateEmbeddings, DropEmbeddings>;
+                 CalibrateDevice, CreateEmbeddings, DropEmbeddings, DropTraining, DropTable, InspectDatabase,
+                 ExportDatabase, ExplainLayout, TraceLayout>;
 
 struct Maintain {
   MaintenanceTask task;

@@ -100,6 +100,7 @@ struct Description {
   std::vector<LayoutInfo> layouts;
   std::vector<EmbeddingInfo> embeddings;
   ServerLimits limits;
+  std::string path;  // the database's folder, as whoever has it open was told, and names it in sentences
   bool operator==(const Description&) const = default;
 };
 

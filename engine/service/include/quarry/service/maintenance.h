@@ -1,5 +1,5 @@
 // Maintenance: what keeps an open database in order (docs/protocol.md, "Maintenance"): a check of every byte,
-// compactions, checkpoints, layouts, the device's rates, embedding tables. Done by the process that has the
+// compactions, checkpoints, exports, layouts, the device's rates, what is removed. Done by the process that has the
 // database, for itself or for a server's client.
 //
 // Thread-safe as what it calls is: others read and write meanwhile; what two tasks would do to one table or
@@ -24,8 +24,8 @@ class Maintenance {
   Maintenance(Store& store, EmbeddingService& embeddings) : store_(store), embeddings_(embeddings) {}
 
   // Does the task, within `budget`. Faults that VerifyDatabase finds are no error. Errors are those of
-  // VerifyStore, CompactTable, CheckpointStore, BuildLayout, RebuildLayout, DropLayout, MeasureDevice and
-  // EmbeddingService; after one the database is as it was, but for what the next such task goes on from.
+  // VerifyStore, CompactTable, CheckpointStore, ExportDatabase, BuildLayout, RebuildLayout, DropLayout,
+  // MeasureDevice, DropTraining, Store::DropTable and EmbeddingService; after one the database is as it was, but for what the next such task goes on from.
   // kCancelled when `progress` says so; what takes moments, and CalibrateDevice, does not ask it.
   Result<wire::MaintenanceReport> Run(const wire::MaintenanceTask& task, MemoryBudget& budget,
                                       const ProgressFunction& progress);
@@ -39,6 +39,8 @@ class Maintenance {
 
 // "a compaction of table \"feature\"".
 std::string NameOf(const wire::MaintenanceTask& task);
+// The folder that the task makes; null for one that makes none.
+const std::string* PathOf(const wire::MaintenanceTask& task);
 // True when the task changes nothing, neither the database nor anything else.
 bool OnlyReads(const wire::MaintenanceTask& task);
 

@@ -2,13 +2,13 @@
 // client library.
 #pragma once
 
-#include "quarry/format/manifest.h"
 #include "quarry/format/wire_responses.h"
 #include "quarry/pipeline/batch_stream.h"
+#include "quarry/storage/store.h"
 
 namespace quarry {
 
-wire::Description DescriptionOf(const Manifest& manifest);
+wire::Description DescriptionOf(const Store& store);
 wire::Counters CountersOf(const StreamStats& stats);
 
 }  // namespace quarry

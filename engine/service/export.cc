@@ -1,4 +1,4 @@
-#include "quarry/export.h"
+#include "quarry/service/export.h"
 
 #include <algorithm>
 #include <array>
@@ -15,9 +15,9 @@
 #include "quarry/base/trace.h"
 #include "quarry/embedding/embedding_reader.h"
 #include "quarry/import/graphbolt.h"
+#include "quarry/service/work_folder.h"
 #include "quarry/storage/checkpoint.h"
 #include "table_scan.h"
-#include "work_folder.h"
 
 namespace quarry {
 namespace {
@@ -50,24 +50,24 @@ Result<std::string> EdgeType(const std::string& relation) {
 
 class Exporter {
  public:
-  Exporter(Database& database, const ExportOptions& options, const ProgressFunction& progress,
-           const std::string& folder)
-      : store_(database.store()),
+  Exporter(Store& store, MemoryBudget& budget, const wire::ExportDatabase& options,
+           const ProgressFunction& progress, const std::string& folder)
+      : store_(store),
         options_(options),
         progress_(progress),
-        target_{.backend = database.backend(),
-                .budget = database.budget(),
+        target_{.backend = store.backend(),
+                .budget = budget,
                 .folder = folder,
                 .text = options.format == ExportFormat::kCsv} {}
 
   Status Run() {
     QUARRY_TRY(snapshot_, store_.TakeSnapshot());
     report_.timestamp = snapshot_->timestamp;
-    if (options_.parts.topology) QUARRY_RETURN_IF_ERROR(Topology());
-    if (options_.parts.features) QUARRY_RETURN_IF_ERROR(Features());
-    if (options_.parts.labels) QUARRY_RETURN_IF_ERROR(Labels());
-    if (options_.parts.split) QUARRY_RETURN_IF_ERROR(Splits());
-    if (options_.parts.embeddings) QUARRY_RETURN_IF_ERROR(Embeddings());
+    if (options_.topology) QUARRY_RETURN_IF_ERROR(Topology());
+    if (options_.features) QUARRY_RETURN_IF_ERROR(Features());
+    if (options_.labels) QUARRY_RETURN_IF_ERROR(Labels());
+    if (options_.split) QUARRY_RETURN_IF_ERROR(Splits());
+    if (options_.embeddings) QUARRY_RETURN_IF_ERROR(Embeddings());
     if (target_.files == 0) {
       return MakeStatus(Code::kInvalidArgument, "{}: holds nothing of what is to be exported", store_.path());
     }
@@ -112,7 +112,7 @@ class Exporter {
   void AddFeature(const ArrayOutput& output, std::string name);
 
   Store& store_;
-  const ExportOptions& options_;
+  const wire::ExportDatabase& options_;
   const ProgressFunction& progress_;
   ExportTarget target_;
   std::shared_ptr<const Snapshot> snapshot_;
@@ -363,12 +363,13 @@ Status Exporter::Metadata() {
 
 }  // namespace
 
-Result<ExportReport> ExportDatabase(Database& database, const std::string& path, const ExportOptions& options,
+Result<ExportReport> ExportDatabase(Store& store, MemoryBudget& budget, const wire::ExportDatabase& what,
                                     const ProgressFunction& progress) {
   const double start = MonotonicSeconds();
-  QUARRY_RETURN_IF_ERROR(CheckOutside(database.store().path(), path));
-  QUARRY_TRY(WorkFolder folder, WorkFolder::Make(database.backend(), path, ".exporting", "`quarry export`"));
-  Exporter exporter(database, options, progress, folder.path());
+  QUARRY_RETURN_IF_ERROR(CheckOutside(store.path(), what.path));
+  QUARRY_TRY(WorkFolder folder,
+             WorkFolder::Make(store.backend(), what.path, ".exporting", "`quarry export`"));
+  Exporter exporter(store, budget, what, progress, folder.path());
   QUARRY_RETURN_IF_ERROR(exporter.Run());
   QUARRY_RETURN_IF_ERROR(folder.Publish());
   ExportReport report = exporter.Report();

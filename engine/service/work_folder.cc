@@ -1,4 +1,4 @@
-#include "work_folder.h"
+#include "quarry/service/work_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-// WorkFolder: a folder under construction beside its place, `<target><suffix>`. Private to this room.
+// WorkFolder: a folder under construction beside its place, `<target><suffix>`.
 //
 //   (nothing or leftover) -> locked, empty [Make] -> target [Publish] ; else -> gone [destructor]
 //

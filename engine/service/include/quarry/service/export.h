@@ -8,31 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "quarry/base/budget.h"
 #include "quarry/base/progress.h"
-#include "quarry/database.h"
+#include "quarry/base/status.h"
+#include "quarry/format/wire_maintenance.h"
+#include "quarry/storage/store.h"
 
 namespace quarry {
-
-enum class ExportFormat : uint8_t {
-  kNpy,        // a folder of arrays, or of triples where nodes have names
-  kCsv,        // the same as text
-  kGraphBolt,  // an OnDiskDataset of DGL: arrays, and a metadata.yaml that says what they are
-};
-
-// The parts to export; parts that the database does not have are left out.
-struct ExportParts {
-  bool topology = true;
-  bool features = true;
-  bool labels = true;
-  bool split = true;
-  bool embeddings = false;  // all embedding tables, which no import takes
-};
-
-struct ExportOptions {
-  ExportFormat format = ExportFormat::kNpy;
-  ExportParts parts;
-  std::string table = "feature";  // its rows are the features
-};
 
 struct ExportReport {
   uint64_t timestamp = 0;  // all rows that were committed up to here are in it, and none later
@@ -42,15 +24,15 @@ struct ExportReport {
   double seconds = 0;
 };
 
-// Writes the folder `path`, which must not exist. Built in `<path>.exporting`, synced, then renamed, so that
-// it appears whole or not at all. Draws on the database's budget: indptr and checksums of the topology, the
+// Writes the folder `what.path`, which must not exist. Built in `<path>.exporting`, synced, then renamed, so that
+// it appears whole or not at all. Draws on `budget`: indptr and checksums of the topology, the
 // checksums of a table, some 30 MiB of buffers, and for triples the names of all nodes. Other threads may
 // read and write meanwhile.
 //
 // kNotFound (the table), kAlreadyExists, kInvalidArgument (a path inside of the database, nothing to export),
 // kUnsupported (what the format has no form for), kBusy (another export, or embeddings that are being
 // trained), kOutOfBudget, kCorruption, kNoSpace, kIoError; kCancelled when `progress` says so.
-Result<ExportReport> ExportDatabase(Database& database, const std::string& path, const ExportOptions& options,
+Result<ExportReport> ExportDatabase(Store& store, MemoryBudget& budget, const wire::ExportDatabase& what,
                                     const ProgressFunction& progress = {});
 
 }  // namespace quarry

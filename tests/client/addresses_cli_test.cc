@@ -1,0 +1,287 @@
+// The same commands at a database's path, and at the address of a server that has an equal database: the same
+// output, the same exit codes, the same errors for the same mistakes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
+#include <set>
+
+#include "quarry_process.h"
+#include "support/flip_byte.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+
+// DB stands for the address, OUT for a folder that both sides have, from / on.
+struct Step {
+  std::string command;
+  int exit_code = 0;
+  const char* says = "";  // in what is printed or complained of
+};
+
+struct Script {
+  const char* name;
+  std::vector<Step> steps;
+  const char* database = "db";
+  void (*prepare)(const fs::path& database) = nullptr;
+  bool figures = true;  // false: they are of the machine at that moment, and are not compared
+};
+
+std::ostream& operator<<(std::ostream& out, const Script& script) { return out << script.name; }
+
+// One side: a folder with a copy of the database, and a server of it or none.
+class Side {
+ public:
+  Side(fs::path folder, const fs::path& database, bool served) : folder_(std::move(folder)), served_(served) {
+    fs::create_directories(folder_);
+    fs::copy(database, folder_ / "db", fs::copy_options::recursive);
+  }
+  ~Side() {
+    if (!server_) return;
+    server_->Signal(SIGTERM);
+    EXPECT_EQ(server_->Wait().exit_code, 0);
+  }
+
+  void Start() {
+    if (!served_) return;
+    server_.emplace("serve db --socket run/s --memory 512MiB", folder_);
+    ASSERT_TRUE(server_->WaitUntil([this] { return fs::exists(folder_ / "run/s"); }));
+  }
+  std::string address() const { return served_ ? "unix:run/s" : "db"; }
+  const fs::path& folder() const { return folder_; }
+
+  Outcome Run(std::string command) const {
+    command = std::regex_replace(command, std::regex(R"(\bDB\b)"), address());
+    command = std::regex_replace(command, std::regex(R"(\bOUT\b)"), folder_.string());
+    return Process(command, folder_).Wait();
+  }
+
+  // Without what two runs of one command need not have in common: how long it took, and where it ran.
+  std::string Comparable(std::string text, bool figures) const {
+    const auto replace = [&](const std::string& what, const char* by) {
+      text = std::regex_replace(text, std::regex(what), by);
+    };
+    replace(folder_.string() + "/", "");
+    replace("unix:run/s", "db");
+    replace(R"re("(\w*(rss|seconds|per_second|catalog)\w*)": *[-+.e0-9]+)re", "\"$1\": #");
+    replace(R"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]+Z)", "#");
+    replace(R"([0-9]+ MB/s|[0-9]+\.[0-9]+(e[-+]?[0-9]+)?)", "#");
+    replace("size +[#0-9]+ [KM]iB:.*", "size");  // the catalog's is of its logs
+    if (!figures) replace(R"([0-9]+)", "#");
+    if (!figures) replace(R"(# *([kM]|[KMG]iB)?/s)", "#/s");
+    replace(" +", " ");
+    return text;
+  }
+
+ private:
+  const fs::path folder_;
+  const bool served_;
+  std::optional<Process> server_;
+};
+
+// The sentence of an error; notes are of whoever does the work.
+std::string ErrorIn(const std::string& text) {
+  std::string error;
+  for (const std::string& line : Lines(text)) {
+    if (line.starts_with("quarry: ") && !line.starts_with("quarry: info: ")) error += line + "\n";
+  }
+  return error;
+}
+
+class AddressesTest : public testing::TestWithParam<Script> {
+ protected:
+  static void SetUpTestSuite() {
+    root_ = MakeGeneratedDatabase(
+        "addresses", "--nodes 2k --degree 8 --dim 16 --classes 4 --train-share 20% --valid-share 5%");
+    fs::create_directories(root_ / "triples");
+    std::ofstream(root_ / "triples/train.txt") << "ann\tknows\tbob\nbob\tlikes\tann\n";
+    for (const char* command :
+         {"train db --task link --dim 8 --epochs 1 --batch-size 1000 --valid-share 5% --test-share 5% --save",
+          "import kg triples"}) {
+      const Outcome made = Process(command, root_).Wait();
+      ASSERT_EQ(made.exit_code, 0) << made.err;
+    }
+  }
+  static void TearDownTestSuite() { fs::remove_all(root_); }
+
+  static std::string Sides() { return (root_ / std::to_string(++sides_)).string(); }
+
+  static inline fs::path root_;
+  static inline int sides_ = 0;
+};
+
+TEST_P(AddressesTest, APathAndAServerSayTheSame) {
+  const Script& script = GetParam();
+  const std::string folder = Sides();
+  Side path(folder + "/path", root_ / script.database, false);
+  Side server(folder + "/server", root_ / script.database, true);
+  for (Side* side : {&path, &server}) {
+    if (script.prepare != nullptr) script.prepare(side->folder() / "db");
+    ASSERT_NO_FATAL_FAILURE(side->Start());
+  }
+  for (const Step& step : script.steps) {
+    SCOPED_TRACE(step.command);
+    const Outcome here = path.Run(step.command), there = server.Run(step.command);
+    EXPECT_EQ(here.exit_code, step.exit_code) << here.err;
+    EXPECT_EQ(there.exit_code, step.exit_code) << there.err;
+    EXPECT_THAT(here.out + here.err, HasSubstr(step.says));
+    EXPECT_EQ(server.Comparable(there.out, script.figures), path.Comparable(here.out, script.figures));
+    EXPECT_EQ(server.Comparable(ErrorIn(there.err), script.figures),
+              path.Comparable(ErrorIn(here.err), script.figures));
+  }
+  for (const char* made : {"npy", "csv", "graphbolt"}) {  // what an export wrote
+    if (!fs::exists(path.folder() / made)) continue;
+    for (const auto& entry : fs::directory_iterator(path.folder() / made)) {
+      const fs::path other = server.folder() / made / entry.path().filename();
+      EXPECT_TRUE(ReadFile(entry.path()) == ReadFile(other)) << other;
+    }
+  }
+}
+
+void DamageFeatures(const fs::path& database) {
+  for (const auto& entry : fs::directory_iterator(database / "features")) {
+    if (entry.path().filename().string().starts_with("feature-")) {
+      testing_util::FlipByte(entry.path(), 4096 + 100);
+    }
+  }
+}
+
+const std::string kPut = "put DB --ids ../../graph/valid_idx.npy --split test";
+
+INSTANTIATE_TEST_SUITE_P(
+    Verbs, AddressesTest,
+    testing::Values(
+        Script{"Info",
+               {{"info DB", 0, "train 4"},
+                {"info DB --json"},
+                {kPut},
+                {"info DB --json"},
+                {"info DB"},
+                {"info DB --entity nobody", 1, "nothing has the name"},
+                {"info DB --entity-id 3", 1, "has no name"}}},
+        Script{"Names",
+               {{"info DB --entity bob", 0, "1"},
+                {"info DB --entity-id 0", 0, "ann"},
+                {"info DB --entity-id 99", 1, "has no name"},
+                {"info DB --relation likes", 0, "1"},
+                {"info DB --relation-id 0", 0, "knows"},
+                {"info DB --relation hates", 1, "nothing has the name"},
+                {"info DB"}},
+               "kg"},
+        Script{"Verify", {{"verify DB", 0, "sound"}, {"verify DB --json"}}},
+        Script{"Damage",
+               {{"verify DB", 3, "feature"}, {"verify DB --json", 3, "\"page\":1"}, {"export DB OUT/npy", 3}},
+               "db",
+               DamageFeatures},
+        Script{"Compact",
+               {{kPut},
+                {"compact DB --dry-run", 0, "would be"},
+                {"compact DB --table split --json", 0, "\"generation\":2"},
+                {"compact DB", 0, "nothing to do"},
+                {"compact DB --table nope", 1, "nope"},
+                {kPut + " --auto-compact 1%", 0, "committed"},
+                {"compact DB", 0, "nothing to do"},
+                {"info DB --json"}}},
+        Script{"Layouts",
+               {{"layout list DB", 0, "no layouts"},
+                {"layout build DB --fanout 4,3 --batch-size 64 --cache 10% --epochs-planned 2"},
+                {"layout build DB --fanout 4,0", 2},
+                {"layout build DB --cache nothing", 2},
+                {"layout list DB"},
+                {"layout list DB --json"},
+                {"layout explain DB", 0, "s/epoch"},
+                {"layout explain DB --epochs 20 --json", 0, "amortised_seconds_per_epoch"},
+                {"layout explain DB nope", 1, "nope"},
+                {"layout explain DB --epochs 0", 2},
+                {"layout trace DB", 0, "hit ratio"},
+                {"layout trace DB --json --sizes 5%,64KiB", 0, "\"cache_rows\""},
+                {"layout trace DB nope", 1, "nope"},
+                {"layout rebuild DB --dry-run"},
+                {"layout rebuild DB --full --json", 0, "\"path\""},
+                {"layout rebuild DB nope", 1},
+                {"info DB", 0, "these data"},
+                {"layout drop DB"},
+                {"layout drop DB", 1, "default"}}},
+        Script{"Drop",
+               {{"drop DB training nope", 1, "nope"},
+                {"drop DB embeddings nope", 1, "nope"},
+                {"drop DB layout nope", 1, "nope"},
+                {"drop DB table nope", 1, "nope"},
+                {"drop DB training link", 2, "--yes"},
+                {"drop DB training link --yes", 0, "dropped"},
+                {"drop DB embeddings link-nodes --yes --json", 0, "\"bytes\""},
+                {"drop DB table label --yes", 0, "dropped"},
+                {"info DB --json"},
+                {"verify DB"}}},
+        Script{"Export",
+               {{"export DB OUT/npy", 0, "as of commit"},
+                {"export DB OUT/npy", 1, "exists"},
+                {"export DB OUT/csv --format csv --what features,labels --json"},
+                {"export DB OUT/graphbolt --format graphbolt"},
+                {"export DB OUT/x --table nope", 1, "nope"},
+                {"export DB OUT/db/x", 1},
+                {"export DB OUT/x --format pdf", 2}}},
+        Script{"Checkpoint",
+               {{"checkpoint DB OUT/copy", 0, "as of commit"},
+                {"checkpoint DB OUT/copy", 1, "exists"},
+                {"verify copy", 0, "sound"}}},
+        Script{"Sql",
+               {{"sql DB --json SELECT/**/split,count(*)/**/FROM/**/nodes/**/GROUP/**/BY/**/split"},
+                {"sql DB SELECT/**/nothing", 1, "nothing"},
+                {"sql DB --write UPDATE/**/nodes/**/SET/**/label=1/**/WHERE/**/id=7"},
+                {"sql DB --csv SELECT/**/label/**/FROM/**/nodes/**/WHERE/**/id=7", 0, "1"}}},
+        Script{"Calibrate",
+               {{"calibrate DB --json", 0, "\"measured_now\": true"},
+                {"calibrate DB --json", 0, "\"measured_now\": false"},
+                {"calibrate DB", 0, "--force"}},
+               "db",
+               nullptr,
+               false},
+        Script{"Doctor", {{"doctor DB --json", 0, "file system"}, {"doctor DB"}}, "db", nullptr, false}),
+    [](const auto& script) { return std::string(script.param.name); });
+
+class ServedVerbsTest : public AddressesTest {};
+
+TEST_F(ServedVerbsTest, StatsOfAServerHaveTheDatabasesAndItsOwn) {
+  Side path(Sides(), root_ / "db", false), server(Sides(), root_ / "db", true);
+  ASSERT_NO_FATAL_FAILURE(server.Start());
+  const json here = json::parse(path.Run("stats DB --json").out);
+  const json there = json::parse(server.Run("stats DB --json").out);
+  for (const auto& [name, value] : here.items()) {
+    ASSERT_TRUE(there.contains(name)) << name;
+    if (!name.starts_with("memory_bytes")) {
+      EXPECT_EQ(there[name], value) << name;
+    }
+  }
+  EXPECT_GT(there.size(), here.size() + 10);
+}
+
+TEST_F(ServedVerbsTest, WhatAServerMakesHasAPathFromTheRootOn) {
+  Side server(Sides(), root_ / "db", true);
+  ASSERT_NO_FATAL_FAILURE(server.Start());
+  for (const char* verb : {"checkpoint", "export"}) {
+    const Outcome outcome = server.Run(std::string(verb) + " DB copy");
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_THAT(outcome.err, testing::AllOf(HasSubstr(verb), HasSubstr("\"copy\""), HasSubstr("from / on")));
+  }
+}
+
+TEST_F(ServedVerbsTest, VerbsThatNeedTheDatabaseForThemselvesSaySo) {
+  Side server(Sides(), root_ / "db", true);
+  ASSERT_NO_FATAL_FAILURE(server.Start());
+  for (const char* command : {"repair DB", "verify DB --repair", "upgrade DB", "serve DB --socket run/t"}) {
+    const Outcome outcome = server.Run(command);
+    EXPECT_EQ(outcome.exit_code, 2) << command;
+    EXPECT_THAT(outcome.err, HasSubstr("unix:run/s is a server's")) << command;
+  }
+}
+
+}  // namespace
+}  // namespace quarry
