@@ -36,6 +36,7 @@ void AddImport(CLI::App& app, Action& action);
 void AddInfo(CLI::App& app, Action& action);
 void AddLayout(CLI::App& app, Action& action);
 void AddLayoutExplain(CLI::App& layout, Action& action);  // verbs of layout
+void AddPartition(CLI::App& app, Action& action);
 void AddPlot(CLI::App& app, Action& action);
 void AddPut(CLI::App& app, Action& action);
 void AddRepair(CLI::App& app, Action& action);

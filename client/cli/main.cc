@@ -131,6 +131,7 @@ int Main(int argc, char** argv) {
   AddStats(app, action);
   AddSql(app, action);
   AddLayout(app, action);
+  AddPartition(app, action);
   AddVerify(app, action);
   AddCheckpoint(app, action);
   AddRestore(app, action);

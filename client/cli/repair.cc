@@ -35,6 +35,14 @@ std::string BuildCommand(const Store& store, const LayoutRecord& layout) {
   return command;
 }
 
+// `quarry partition build` likewise, but for the chunk, which no record has.
+std::string BuildCommand(const Store& store, const PartitioningRecord& partitioning) {
+  return fmt::format("quarry partition build {} {} --method {} --parts {} --seed {} --topology {} --table {}",
+                     store.path(), partitioning.name, partitioning.method, partitioning.part_count,
+                     partitioning.seed, partitioning.topology,
+                     partitioning.table.empty() ? "none" : partitioning.table);
+}
+
 std::string RangeOf(const DamagedRows& rows) {
   if (rows.row_count == 1) return fmt::format("row {}", rows.first_row);
   return fmt::format("rows {} to {}", rows.first_row, rows.first_row + rows.row_count - 1);
@@ -98,6 +106,10 @@ void PrintReport(const Store& store, const RepairReport& report, bool dry_run) {
   for (const LayoutRecord& layout : report.layouts) {
     Print("layout \"{}\": {}dropped: it is damaged; this makes it again:\n  {}\n", layout.name, would,
           BuildCommand(store, layout));
+  }
+  for (const PartitioningRecord& partitioning : report.partitionings) {
+    Print("partitioning \"{}\": {}dropped: it is damaged; this makes it again:\n  {}\n", partitioning.name,
+          would, BuildCommand(store, partitioning));
   }
   for (const TrainingRecord& training : report.trainings) {
     Print("training run \"{}\": its checkpoint {}dropped: it is damaged\n", training.name, would);
@@ -165,6 +177,11 @@ void AddReport(const Store& store, const RepairReport& report, Json& json) {
   json["layouts"] = Json::array();
   for (const LayoutRecord& layout : report.layouts) {
     json["layouts"].push_back({{"name", layout.name}, {"command", BuildCommand(store, layout)}});
+  }
+  json["partitionings"] = Json::array();
+  for (const PartitioningRecord& partitioning : report.partitionings) {
+    json["partitionings"].push_back(
+        {{"name", partitioning.name}, {"command", BuildCommand(store, partitioning)}});
   }
   json["trainings"] = NamesJson(report.trainings);
   json["embeddings"] = report.embeddings;

@@ -83,7 +83,7 @@ class Simulation {
     }
     std::vector<uint32_t> rows_left;
     for (const KeepRule& rule : rules) rows_left.push_back(rule.rows);
-    std::vector<NodeId> kept;
+    std::vector<bool> is_kept(options_.node_count);
     for (uint64_t batch = first; batch < batch_count; ++batch) {
       QUARRY_TRY(const TraceBatch* const nodes, cursor_.Read(batch));
       QUARRY_TRY(const std::span<const uint32_t> next_uses, next_uses_->Read(batch, buffer_));
@@ -93,11 +93,14 @@ class Simulation {
         const uint64_t batches = next_uses[i] - batch;
         uint32_t& left = rows_left[next_uses[i] - batch_count];
         if (batches < rule.batches || (batches == rule.batches && left > 0 && left-- > 0)) {
-          kept.push_back(nodes->nodes[i]);
+          is_kept[nodes->nodes[i]] = true;
         }
       }
     }
-    std::ranges::sort(kept);
+    std::vector<NodeId> kept;
+    for (uint64_t node = 0; node < options_.node_count; ++node) {
+      if (is_kept[node]) kept.push_back(static_cast<NodeId>(node));
+    }
     return kept;
   }
 
@@ -117,22 +120,37 @@ uint64_t AdmissionBytes(uint64_t admissions, const CachePlanOptions& options) {
   return admissions * (kFrameRowBits + static_cast<uint64_t>(std::bit_width(options.capacity))) / 8;
 }
 
-// Whether the rows that are used most, which never change, read no more than Belady's by `rules` from `start`.
-// Most often the hits alone tell.
-Result<bool> ConstantRowsAreAsGood(Simulation& simulation, const NextUses& next_uses,
-                                   const CachePlanOptions& options, const BeladyPlan& belady,
-                                   std::span<const NodeId> start) {
-  const uint64_t constant_hits = next_uses.UsesOfTop(options.capacity);
-  if (constant_hits >= belady.hits) return true;
-  const uint64_t saved = (belady.hits - constant_hits) * options.row_bytes;
-  if (saved > AdmissionBytes(belady.hits, options)) return false;  // none enters without being used
+// What Belady comes to.
+struct BeladyCycle {
+  BeladyPlan plan;
+  std::vector<NodeId> start;
+  bool constant =
+      false;  // the rows that are used most read as little and never change: they are kept instead
+};
+
+// Most often the hits alone tell whether changes of the cache cost more bytes than they save. Else they are
+// counted in a round that does nothing else.
+Result<BeladyCycle> PlanBeladyCycle(Simulation& simulation, const Trace& trace, const NextUses& next_uses,
+                                    const CachePlanOptions& options) {
+  BeladyCycle cycle;
+  QUARRY_TRY(cycle.plan, MakeRules(trace, next_uses, options));
+  if (!options.cyclic) return cycle;
+  const uint64_t hits = cycle.plan.hits;
+  const uint64_t saved = (hits - std::min(hits, next_uses.UsesOfTop(options.capacity))) * options.row_bytes;
+  const bool compares = options.row_bytes > 0;
+  cycle.constant = compares && saved == 0;
+  if (cycle.constant) return cycle;
+  QUARRY_TRY(cycle.start, simulation.KeptOverTheSeam(cycle.plan.rules));
+  // No row enters without being used.
+  if (!compares || saved > AdmissionBytes(hits, options)) return cycle;
   uint64_t admissions = 0;
   const auto count = [&](uint64_t, const TraceBatch&, const CacheStep& step) {
     admissions += step.admitted.size();
     return Status::Ok();
   };
-  QUARRY_RETURN_IF_ERROR(simulation.Run(PolicyKind::kBelady, start, belady.rules, count).status());
-  return saved <= AdmissionBytes(admissions, options);
+  QUARRY_RETURN_IF_ERROR(simulation.Run(PolicyKind::kBelady, cycle.start, cycle.plan.rules, count).status());
+  cycle.constant = saved <= AdmissionBytes(admissions, options);
+  return cycle;
 }
 
 }  // namespace
@@ -213,17 +231,11 @@ Result<CachePlan> SimulateCache(const Trace& trace, const NextUses* next_uses,
   CachePlan plan;
   Simulation simulation(trace, next_uses, options);
   PolicyKind policy = options.policy;
-  BeladyPlan belady;
+  BeladyCycle belady;
   if (policy == PolicyKind::kBelady) {
-    QUARRY_TRY(belady, MakeRules(trace, *next_uses, options));
-    if (options.cyclic) {
-      QUARRY_TRY(plan.start, simulation.KeptOverTheSeam(belady.rules));
-    }
-    if (options.cyclic && options.row_bytes > 0) {
-      QUARRY_TRY(const bool constant,
-                 ConstantRowsAreAsGood(simulation, *next_uses, options, belady, plan.start));
-      if (constant) policy = PolicyKind::kStaticFrequency;
-    }
+    QUARRY_TRY(belady, PlanBeladyCycle(simulation, trace, *next_uses, options));
+    plan.start = std::move(belady.start);
+    if (belady.constant) policy = PolicyKind::kStaticFrequency;
   } else if (options.cyclic && !IsStatic(policy)) {
     QUARRY_TRY(const CacheSimulator warm, simulation.Run(policy, {}, {}, {}));
     plan.start = warm.Residents();
@@ -240,7 +252,7 @@ Result<CachePlan> SimulateCache(const Trace& trace, const NextUses* next_uses,
     plan.misses += step.misses;
     return visit ? visit(batch, nodes, step) : Status::Ok();
   };
-  QUARRY_TRY(CacheSimulator simulator, simulation.Run(policy, plan.start, belady.rules, count));
+  QUARRY_TRY(CacheSimulator simulator, simulation.Run(policy, plan.start, belady.plan.rules, count));
   if (!options.cyclic) return plan;
   simulator.Close(plan.start, plan.carried);
   plan.misses += plan.carried.size();

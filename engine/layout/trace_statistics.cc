@@ -157,7 +157,7 @@ uint64_t HitCurveBytes(const HitCurveOptions& options, uint64_t node_count, uint
       simulation_bytes = std::max(simulation_bytes, CachePlanBytes(plan, batch_nodes_max));
     }
   }
-  return node_count * sizeof(uint32_t) + options.threads * simulation_bytes;  // next uses' first, shared
+  return options.threads * simulation_bytes;  // of which one is enough to find next uses
 }
 
 }  // namespace quarry

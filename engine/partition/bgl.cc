@@ -4,6 +4,7 @@
 #include <compare>
 #include <functional>
 #include <numeric>
+#include <queue>
 #include <tuple>
 
 #include "quarry/base/random.h"
@@ -210,16 +211,36 @@ class BlockAssigner {
     }
   }
 
-  static uint64_t Bytes(uint32_t block_count, uint32_t parts) {
-    return uint64_t{block_count} * (parts * sizeof(float) + sizeof(double) + sizeof(uint32_t));
+  static uint64_t Bytes(const BlockGraph& links, uint32_t block_count, uint32_t parts) {
+    return uint64_t{block_count} * (parts * sizeof(float) + 2 * sizeof(double) + sizeof(uint32_t)) +
+           links.links.size() * sizeof(std::pair<double, uint32_t>);
   }
 
+  // The next is the block of whose edges the largest share leads to blocks that are placed. The largest begins,
+  // and begins again where nothing that is placed touches the rest.
   std::vector<uint32_t> Run() {
     std::vector<uint32_t> order(blocks_.count());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
                      [&](uint32_t a, uint32_t b) { return blocks_.size(a) > blocks_.size(b); });
-    for (const uint32_t block : order) AssignBlock(block);
+    std::vector<bool> placed(blocks_.count());
+    std::vector<double> shares(blocks_.count());
+    std::priority_queue<std::pair<double, uint32_t>> next;  // older shares of a block follow newer ones
+    for (const uint32_t first : order) {
+      if (!placed[first]) next.push({0, first});
+      while (!next.empty()) {
+        const uint32_t block = next.top().second;
+        next.pop();
+        if (placed[block]) continue;
+        placed[block] = true;
+        AssignBlock(block);
+        for (const BlockGraph::Link& link : links_.Of(block)) {
+          if (placed[link.block]) continue;
+          shares[link.block] += link.edges / edges_[link.block];
+          next.push({shares[link.block], link.block});
+        }
+      }
+    }
     return std::move(part_of_);
   }
 
@@ -409,8 +430,9 @@ Result<Assignment> PartitionByBgl(EdgeSource& edges, std::span<const NodeId> tra
   links_reservation.Release();
   QUARRY_RETURN_IF_ERROR(context.Report("bgl: assignment", 0, blocks.count()));
   QUARRY_TRY(const BlockGraph links, LinkBlocks(graph, blocks, context.budget, links_reservation));
-  QUARRY_TRY(const auto assigner_reservation,
-             context.budget.Reserve(BlockAssigner::Bytes(blocks.count(), parts), "scores of bgl's blocks"));
+  QUARRY_TRY(
+      const auto assigner_reservation,
+      context.budget.Reserve(BlockAssigner::Bytes(links, blocks.count(), parts), "scores of bgl's blocks"));
   std::vector<bool> is_train(node_count);
   for (const NodeId v : train_nodes) is_train[v] = true;
   BlockAssigner assigner(blocks, links, is_train, train_nodes.size(), parts);

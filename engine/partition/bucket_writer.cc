@@ -21,6 +21,7 @@ namespace {
 constexpr uint64_t kSortBatch = 16 << 10;            // keys that are sorted in or read at once
 constexpr uint64_t kRelationPieceBytes = 64 * kKiB;  // of relation ids, while they are read
 constexpr uint64_t kSortBytesMax = uint64_t{1} << 30;
+constexpr uint64_t kHugePageSlack = 4 * kMiB;  // the sort's two buffers are whole huge pages
 // Of the largest bucket, for an edge: its key, the same the other way round and while it is sorted (24), its
 // relation (4), and both of its lists as they are written (24 where each has one neighbor).
 constexpr uint64_t kBucketBytesPerEdge = 24 + 4 + 32;
@@ -120,7 +121,8 @@ class BucketSorter {
     const uint64_t bytes = std::clamp(RoundDown(budget_.available_bytes() / 4 * 3, kPageBytes),
                                       kExternalSortBytesMin, RoundUp(wanted, kPageBytes));
     QUARRY_TRY(sort_reservation_,
-               budget_.Reserve(bytes + 2 * kSortBatch * (sizeof(Key) + 16), "sorting edges by part"));
+               budget_.Reserve(bytes + kHugePageSlack + 2 * kSortBatch * (sizeof(Key) + 16),
+                               "sorting edges by part"));
     sort_bytes_ = bytes;
     return Status::Ok();
   }
@@ -167,9 +169,11 @@ class BucketSorter {
       return MakeStatus(Code::kUnsupported, "{} edges between two of {} parts: at most {}: make more parts",
                         largest.edges, directory_.parts(), std::numeric_limits<uint32_t>::max());
     }
-    QUARRY_TRY(const auto reservation, budget_.Reserve(largest.edges * kBucketBytesPerEdge,
-                                                       "the largest bucket of edges: more parts make "
-                                                       "smaller ones"));
+    // The writer has a checksum for each page of the section, and twice as much while it makes room for more.
+    const uint64_t pages = edge_count * kBucketBytesPerEdge / kPageBytes + directory_.buckets.size();
+    QUARRY_TRY(const auto reservation,
+               budget_.Reserve(largest.edges * kBucketBytesPerEdge + 3 * pages * sizeof(uint32_t),
+                               "the largest bucket of edges, which more parts make smaller"));
     QUARRY_RETURN_IF_ERROR(sorter_->Finish());
     writer.BeginSection(kBucketsSection, DataFileWriter::Cover::kPages);
     uint64_t done = 0;

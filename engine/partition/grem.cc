@@ -190,8 +190,7 @@ class Grem {
     filled_ = {0, 0};
     std::fill_n(side_.begin(), range.nodes, kNoSide);
     std::fill_n(estimates_.begin(), range.nodes, Estimate{});
-    const std::span<NodePair> chunk =
-        std::span(chunk_).first(ChunkEdges(edges.edge_count(), options_.chunk_share));
+    const std::span<NodePair> chunk(chunk_);
     QUARRY_RETURN_IF_ERROR(edges.Rewind());
     uint64_t done = 0;
     while (true) {

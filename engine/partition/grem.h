@@ -5,7 +5,10 @@
 // of their neighbors were seen on, newer chunks weighing more. Algorithm 5 as printed counts a node among
 // those that fill its own part and so drives it out; here its own place is free, which is what gives the
 // paper's quality. Nodes without an edge go to the emptier side. More parts are made by recursion over the
-// edges inside each side, in proportion where the parts are odd; cut edges are final.
+// edges inside each side, in proportion where the parts are odd; cut edges are final. A chunk has the same
+// number of edges at every level, so memory stays what the first level took, and a growing share of what is
+// left is cut by METIS: with chunks of the same share instead, 64 parts of a generated graph of 3 M edges cut
+// 51 instead of 47 of 100 edges at 10 %, and 91 instead of 71 at 1 % (METIS: 46).
 //
 // Pure in (edges, options): one seed gives one result.
 #pragma once
@@ -21,7 +24,7 @@ namespace quarry {
 
 struct GremOptions {
   uint32_t parts = 2;
-  double chunk_share = 0.1;  // of the edges, in (0, 1]
+  double chunk_share = 0.1;  // of all edges, in (0, 1]
   uint64_t seed = 0;
 };
 

@@ -34,9 +34,7 @@ Status MetisFault(int code, const UndirectedGraph& graph) {
 
 }  // namespace
 
-uint64_t MetisBytes(uint64_t node_count, uint64_t edge_count) {
-  return UndirectedGraph::Bytes(node_count, edge_count, true) + 100 * node_count + 60 * edge_count;
-}
+uint64_t MetisBytes(uint64_t node_count, uint64_t edge_count) { return 180 * node_count + 140 * edge_count; }
 
 Result<std::vector<uint32_t>> CutByMetis(UndirectedGraph graph, std::span<const uint64_t> capacities,
                                          uint64_t seed) {

@@ -10,6 +10,8 @@
 namespace quarry {
 namespace {
 
+// Capacities, sizes and shares of a part, whatever the method.
+constexpr uint64_t kBytesPerPart = 64;
 constexpr std::array<std::string_view, 4> kMethodNames = {"grem", "metis", "bgl", "random"};
 
 Status CheckPartitionOptions(const EdgeSource& edges, const PartitionOptions& options) {
@@ -43,6 +45,8 @@ Result<Assignment> Partition(EdgeSource& edges, const PartitionOptions& options,
                              const PartitionContext& context) {
   QUARRY_RETURN_IF_ERROR(CheckPartitionOptions(edges, options));
   const uint32_t parts = options.parts;
+  QUARRY_TRY(const auto parts_reservation,
+             context.budget.Reserve(parts * kBytesPerPart, fmt::format("{} parts", parts)));
   switch (options.method) {
     case PartitionMethod::kMetis:
       return PartitionByMetis(edges, parts, options.seed, context);

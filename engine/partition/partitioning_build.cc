@@ -27,6 +27,11 @@ Status CheckPartitioningName(std::string_view name) {
   return MakeStatus(Code::kUsage, "partitioning name \"{}\": letters, digits, - and _ are allowed", name);
 }
 
+Status CheckPartCount(uint32_t parts) {
+  if (parts >= 1 && parts <= kPartsMax) return Status::Ok();
+  return MakeStatus(Code::kUsage, "{} parts: a partitioning has 1 to {}", parts, kPartsMax);
+}
+
 class PartitioningBuilder {
  public:
   PartitioningBuilder(Store& store, MemoryBudget& budget, const PartitioningSpec& spec,
@@ -67,9 +72,7 @@ class PartitioningBuilder {
 
 Status PartitioningBuilder::Check(const Assignment& assignment) {
   QUARRY_RETURN_IF_ERROR(CheckPartitioningName(spec_.name));
-  if (assignment.parts == 0 || assignment.parts > kPartsMax) {
-    return MakeStatus(Code::kUsage, "{} parts: a partitioning has 1 to {}", assignment.parts, kPartsMax);
-  }
+  QUARRY_RETURN_IF_ERROR(CheckPartCount(assignment.parts));
   const std::shared_ptr<const Manifest> manifest = store_.manifest();
   const TopologyRecord* const topology = manifest->FindTopology(spec_.topology);
   if (topology == nullptr) return store_.OpenTopology(spec_.topology).status();
@@ -250,10 +253,13 @@ Result<Assignment> AssignNodes(Store& store, MemoryBudget& budget, const Topolog
 
 Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, PartitioningSpec spec,
                                             PartitionOptions options, const ProgressFunction& progress) {
-  QUARRY_RETURN_IF_ERROR(CheckPartitioningName(spec.name));
+  QUARRY_RETURN_IF_ERROR(CheckPartitioningName(spec.name));  // before hours of partitioning
+  QUARRY_RETURN_IF_ERROR(CheckPartCount(options.parts));
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   const TopologyRecord* const topology = manifest->FindTopology(spec.topology);
   if (topology == nullptr) return store.OpenTopology(spec.topology).status();
+  if (!spec.table.empty() && manifest->FindTable(spec.table) == nullptr)
+    return store.OpenTable(spec.table).status();
   spec.method = PartitionMethodName(options.method);
   spec.seed = options.seed;
   QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());

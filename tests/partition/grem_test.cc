@@ -12,6 +12,7 @@
 #include "metis_partition.h"
 #include "partition/edge_list_util.h"
 #include "quarry/partition/cut.h"
+#include "support/fault_backend.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -156,6 +157,41 @@ TEST(GremTest, ABudgetBelowNodesAndAChunkIsRefused) {
   ArrayEdges edges(500'000, pairs);
   EXPECT_THAT(PartitionByGrem(edges, {}, rig.context()), IsStatus(Code::kOutOfBudget, HasSubstr("grem")));
   EXPECT_EQ(rig.budget().used_bytes(), 0);
+}
+
+// Every operation on scratch files in turn, those of the recursion too.
+TEST(GremTest, AFaultOfTheDiskIsReportedAndLeavesNothing) {
+  const std::vector<NodePair> pairs = CommunityPairs(2000, 30'000, 4, 0.2, 1);
+  PartitionRig rig;
+  FaultBackend faulty(rig.backend());
+  const PartitionContext context{faulty, rig.budget(), rig.folder().path()};
+  const auto work = [&] {
+    ArrayEdges edges(2000, pairs);
+    return PartitionByGrem(edges, {.parts = 4, .chunk_share = 0.1, .seed = 1}, context);
+  };
+  ASSERT_OK_AND_ASSIGN(const Assignment expected, work());
+  int strikes = 0;
+  for (const FaultKind kind : {FaultKind::kCreate, FaultKind::kRead, FaultKind::kWrite, FaultKind::kRemove}) {
+    for (const int error : {EIO, 0}) {
+      if (error == 0 && kind != FaultKind::kRead) continue;
+      for (uint64_t at = 1;; ++at) {
+        SCOPED_TRACE(fmt::format("kind {}, operation {}, error {}", static_cast<int>(kind), at, error));
+        faulty.SetPlans({{.kind = kind, .at = at, .error = error}});
+        const auto result = work();
+        if (faulty.strikes() == 0) break;
+        ++strikes;
+        ASSERT_LT(at, 1000);
+        EXPECT_EQ(rig.budget().used_bytes(), 0);
+        if (error == 0) {
+          ASSERT_OK(result);
+          EXPECT_EQ(*result, expected);
+        } else {
+          EXPECT_THAT(result, IsStatus(Code::kIoError, HasSubstr("edges-")));
+        }
+      }
+    }
+  }
+  EXPECT_GT(strikes, 10);
 }
 
 TEST(GremTest, ProgressStopsIt) {

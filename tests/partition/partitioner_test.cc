@@ -142,6 +142,16 @@ TEST(PartitionerTest, MetisRefusesWhatItsIntegersCannotNumber) {
               IsStatus(Code::kUnsupported, HasSubstr("use grem")));
 }
 
+TEST(PartitionerTest, PartsThatTheBudgetCannotHoldAreRefused) {
+  PartitionRig rig;
+  const std::vector<NodePair> pairs = {{0, 1}};
+  ArrayEdges edges(2, pairs);
+  for (const PartitionMethod method : kMethods) {
+    EXPECT_THAT(Partition(edges, {.method = method, .parts = 4'000'000'000}, rig.context()),
+                IsStatus(Code::kOutOfBudget, HasSubstr("4000000000 parts")));
+  }
+}
+
 TEST(PartitionerTest, OptionsOutOfRangeAreNamed) {
   PartitionRig rig;
   const std::vector<NodePair> pairs = {{0, 1}};

@@ -307,6 +307,10 @@ TEST_F(StoredPartitioningTest, MadeByEachPartitioner) {
   EXPECT_THAT(FaultsIn(*world_.store), IsEmpty());
   EXPECT_THAT(MakePartitioning(*world_.store, world_.budget, {.name = "../x"}, {}, {}),
               IsStatus(Code::kUsage));
+  EXPECT_THAT(MakePartitioning(*world_.store, world_.budget, {}, {.parts = 5000}, {}),
+              IsStatus(Code::kUsage));
+  EXPECT_THAT(MakePartitioning(*world_.store, world_.budget, {.table = "none"}, {}, {}),
+              IsStatus(Code::kNotFound));
 }
 
 // More edges than the sort holds, so that they are merged from the disk; and less memory is refused.

@@ -1,7 +1,7 @@
 // Partitioners: which part each node of a graph goes to.
 //
 //   grem    few cut edges in the memory of a chunk of the edges: graphs of any size (Waleffe ch. 4)
-//   metis   the fewest cut edges, in memory of 100 to 200 bytes an edge
+//   metis   the fewest cut edges, in memory of 100 to 150 bytes an edge and 180 a node
 //   bgl     neighbors of several hops together, training nodes evenly; graphs that fit into memory (BGL §3.3)
 //   random  nothing but even sizes: what the others are measured against
 #pragma once

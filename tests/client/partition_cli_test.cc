@@ -1,0 +1,127 @@
+// quarry partition build|list|explain|drop, and what verify, repair and SQL say of partitionings.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "quarry_process.h"
+#include "support/flip_byte.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class PartitionCliTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    root_ = fs::path(testing::TempDir()) / ("partition_cli_test-" + std::to_string(getpid()));
+    fs::create_directories(root_);
+    ASSERT_EQ(Run("generate graph --nodes 3k --degree 8 --dim 16 --classes 4 --train-share 20%").exit_code,
+              0);
+    ASSERT_EQ(Run("import db graph").exit_code, 0);
+  }
+  static void TearDownTestSuite() { fs::remove_all(root_); }
+
+  static Outcome Run(const std::string& arguments) { return Process(arguments, root_).Wait(); }
+  static json RunJson(const std::string& arguments) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.err;
+    return outcome.exit_code == 0 ? json::parse(outcome.out) : json();
+  }
+  static void ExpectUsage(const std::string& arguments, const std::string& words) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(words)) << arguments;
+  }
+
+  static inline fs::path root_;
+};
+
+TEST_F(PartitionCliTest, BuildsListsExplainsAndDrops) {
+  const json built = RunJson("partition build db --parts 8 --seed 3 --json");
+  EXPECT_EQ(built["method"], "grem");
+  EXPECT_EQ(built["parts"], 8);
+  EXPECT_EQ(built["nodes"], 3000);
+  EXPECT_EQ(built["table"], "feature");
+  EXPECT_TRUE(built["fresh"]);
+  EXPECT_GT(built["cut_share"].get<double>(), 0);
+  EXPECT_LT(built["cut_share"].get<double>(), 1);
+  ASSERT_EQ(Run("partition build db edges --method random --parts 9 --table none").exit_code, 0);
+
+  const json list = RunJson("partition list db --json");
+  ASSERT_EQ(list.size(), 2U);
+  EXPECT_EQ(list[0]["name"], "default");
+  EXPECT_EQ(list[1]["name"], "edges");
+  EXPECT_TRUE(list[1]["table"].is_null());
+  EXPECT_THAT(Run("partition list db").out,
+              AllOf(HasSubstr("partitioning default: 8 parts"), HasSubstr("by grem")));
+
+  const json explained = RunJson("partition explain db --buffer 4 --logical 4 --json");
+  EXPECT_EQ(explained["buffer"], 4);
+  ASSERT_EQ(explained["orders"].size(), 4U);
+  const json& beta = explained["orders"][0];
+  EXPECT_EQ(beta["order"], "beta");
+  EXPECT_EQ(beta["swaps"], 9);
+  EXPECT_EQ(beta["swaps_min"], 8);
+  EXPECT_EQ(explained["orders"][1]["swaps"], 2 * 5);  // two parts each, of BETA(4, 2)
+  EXPECT_THAT(explained["orders"][2]["refused"].get<std::string>(), HasSubstr("odd"));
+  EXPECT_EQ(explained["orders"][3]["parts_read"], 8);
+  const json edges = RunJson("partition explain db edges --buffer 6 --logical 3 --json");
+  EXPECT_EQ(edges["orders"][2]["swaps"], 6);
+  EXPECT_THAT(Run("partition explain db").out, HasSubstr("8 parts, 8 of them held; 2 logical ones"));
+
+  EXPECT_EQ(Run("verify db").exit_code, 0);
+  const json counts = RunJson(
+      "sql db --json "
+      "SELECT/**/partitioning,count(*)/**/AS/**/parts,sum(nodes)/**/AS/**/nodes/**/FROM/**/partitions/**/"
+      "GROUP/**/BY/**/1");
+  ASSERT_EQ(counts.size(), 2U);
+
+  ASSERT_EQ(Run("partition drop db edges").exit_code, 0);
+  ASSERT_EQ(Run("partition drop db").exit_code, 0);
+  EXPECT_EQ(RunJson("partition list db --json"), json::array());
+  EXPECT_TRUE(fs::is_empty(root_ / "db/partitions"));
+  const Outcome gone = Run("partition drop db");
+  EXPECT_EQ(gone.exit_code, 1);
+  EXPECT_THAT(gone.err, HasSubstr("there is no partitioning \"default\""));
+}
+
+TEST_F(PartitionCliTest, TunesThePartsItself) {
+  const json built = RunJson("partition build db tuned --method random --json");
+  EXPECT_GE(built["parts"].get<int>(), 2);
+  ASSERT_EQ(Run("partition drop db tuned").exit_code, 0);
+}
+
+TEST_F(PartitionCliTest, WhatCannotBeIsRefused) {
+  ExpectUsage("partition build db --parts 5000", "5000 parts");
+  ExpectUsage("partition build db --parts 2 --chunk 0%", "--chunk 0%");
+  ExpectUsage("partition build db --parts 2 --chunk 10", "--chunk 10");
+  ExpectUsage("partition build db a/b --parts 2", "letters, digits");
+  ExpectUsage("partition build db --method hash", "hash");
+  const Outcome none = Run("partition explain db none");
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.err, HasSubstr("`quarry partition build` makes one"));
+}
+
+TEST_F(PartitionCliTest, ADamagedOneIsDroppedByARepairThatSaysHowToMakeItAgain) {
+  fs::copy(root_ / "db", root_ / "broken", fs::copy_options::recursive);
+  ASSERT_EQ(Run("partition build broken parts --method random --parts 4 --seed 7").exit_code, 0);
+  testing_util::FlipByte((root_ / "broken/partitions/parts-1/parts.qpp").string(), 9000);
+  const Outcome verified = Run("verify broken");
+  EXPECT_EQ(verified.exit_code, 3);
+  EXPECT_THAT(verified.out + verified.err, HasSubstr("parts.qpp"));
+  const Outcome repaired = Run("repair broken");
+  EXPECT_EQ(repaired.exit_code, 0) << repaired.err;
+  EXPECT_THAT(repaired.out,
+              HasSubstr("quarry partition build broken parts --method random --parts 4 --seed 7"));
+  EXPECT_EQ(RunJson("partition list broken --json"), json::array());
+  EXPECT_EQ(Run("verify broken").exit_code, 0);
+}
+
+}  // namespace
+}  // namespace quarry
