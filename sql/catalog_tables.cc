@@ -8,6 +8,7 @@
 #include "quarry/embedding/verify_embeddings.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/layout_files.h"
+#include "quarry/storage/node_properties.h"
 #include "quarry/storage/partition_files.h"
 #include "quarry/verify/verify.h"
 #include "tables.h"
@@ -28,6 +29,19 @@ Result<RowList> ListRelations(Session& session, const Query&) {
     }
     rows.Add({Integer(id), name ? Value(*name) : Value()});
   }
+  return rows;
+}
+
+// What labels stand for, where an import has numbered them.
+Result<RowList> ListClasses(Session& session, const Query&) {
+  RowList rows;
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session.snapshot());
+  if (snapshot->FindTable(kLabelCodeTable) == nullptr) return rows;
+  QUARRY_TRY(const std::shared_ptr<const TableView> table, session.OpenTable(kLabelCodeTable));
+  std::vector<int64_t> codes(table->geometry().row_count);
+  QUARRY_RETURN_IF_ERROR(table->file->ReadRows(session.store().backend(), 0, codes.size(),
+                                               std::as_writable_bytes(std::span(codes))));
+  for (size_t label = 0; label < codes.size(); ++label) rows.Add({Integer(label), codes[label]});
   return rows;
 }
 
@@ -253,6 +267,7 @@ std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session) {
     tables.push_back(std::make_unique<ListTable>(session, name, std::move(columns), std::move(make)));
   };
   add("relations", {{"id", kInteger}, {"name", kText}}, ListRelations);
+  add("classes", {{"label", kInteger}, {"code", kInteger}}, ListClasses);
   add("files",
       {{"path", kText},
        {"kind", kText},

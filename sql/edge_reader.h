@@ -4,13 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "id_set.h"
+#include "page_cache.h"
 #include "quarry/base/status.h"
 #include "quarry/format/types.h"
 #include "session.h"
@@ -25,10 +25,16 @@ struct EdgeParts {
 
 class EdgeReader {
  public:
-  // The lists of `owners` on a side that the topology has. Pages of
-  // several lists are read at once, by merged requests.
+  // The lists of `owners` on a side that the topology has. Pages of several lists are read at once, by merged
+  // requests.
   static Result<std::unique_ptr<EdgeReader>> Make(Session& session, Adjacency side, IdSet owners,
                                                   EdgeParts parts);
+  // For one list at a time, from pages that the session keeps; null where it has no room for them. There is
+  // no edge before Seek.
+  static Result<std::unique_ptr<EdgeReader>> MakeLookup(Session& session, Adjacency side, EdgeParts parts);
+  // Goes before the first edge of the owner's list. REQUIRES: MakeLookup; owner < node_count.
+  void Seek(uint64_t owner);
+  void SeekNone();
 
   Result<bool> Next();  // to the first edge, then to the next; false after the last
   NodeId owner() const { return static_cast<NodeId>(owners_[owner_]); }
@@ -43,38 +49,50 @@ class EdgeReader {
     uint64_t first = 0;
     uint64_t end = 0;
   };
-  // Pages of a section, those that runs need.
-  struct Pages {
-    const File* file = nullptr;
-    uint32_t block_bytes = 0;
-    uint64_t offset = 0;       // where the section begins
-    uint64_t entry_bytes = 0;  // one edge's
+  // What is read of each edge: its neighbor, its relation, or its weight.
+  struct Part {
+    PageSection section;
+    uint64_t entry_bytes = 0;       // one edge's
+    const std::byte* at = nullptr;  // edge_'s
+    // In a batch: pages that its runs need, and each run's first entry there.
     std::vector<std::byte> bytes;
-    std::vector<uint64_t> places;  // each run's first entry, in `bytes`
+    std::vector<uint64_t> places;
+    // In a lookup: a piece of the pages that are kept, and the edges that it has.
+    PageCache* cache = nullptr;
+    PageCache::Piece piece;
+    Run piece_edges;
   };
-  using Verify = std::function<Status(uint64_t first_page, std::span<const std::byte> bytes)>;
 
-  EdgeReader(Session& session, const Topology& topology, Adjacency side, IdSet owners)
-      : session_(session), topology_(topology), side_(side), owners_(std::move(owners)) {}
+  EdgeReader(Session& session, const Topology& topology, Adjacency side)
+      : session_(session), topology_(topology), indptr_(topology.indptr(side)), side_(side) {}
+  static Result<std::unique_ptr<EdgeReader>> Open(Session& session, Adjacency side, EdgeParts parts);
   void PlanBatch();
   Status LoadBatch();
-  Status LoadPages(Pages& pages, const Verify& verify);
-  Status LoadValues(const EdgeValues& values, Pages& pages);
+  Status LoadPages(Part& part);
+  Result<bool> NextStretch();
+  Result<bool> NextRun();
+  Status FindPieces();
+  template <typename Function>
+  Status ForEachPart(Function&& function);
 
   Session& session_;
   const Topology& topology_;
+  const std::span<const uint64_t> indptr_;
   const Adjacency side_;
-  const IdSet owners_;
-  const EdgeValues* relations_ = nullptr;  // these two: null when not asked for, or not there
-  const EdgeValues* weights_ = nullptr;
+  IdSet owners_;
+  bool is_lookup_ = false;
+  bool has_relations_ = false, has_weights_ = false;  // asked for, and there
   MemoryBudget::Reservation reservation_;
 
   uint64_t planned_owner_ = 0;  // where the next batch begins: place in owners_
   uint64_t planned_edge_ = 0;   // and in its list; 0: at the list's begin
   std::vector<Run> runs_;       // the batch's
   size_t run_ = 0;
-  uint64_t edge_ = 0;
-  Pages indices_, relation_pages_, weight_pages_;
+  Part neighbors_, relations_, weights_;
+  // Edges [edge_, stop_) lie one behind the other, from each part's `at` on; of a lookup's list, others follow
+  // up to list_end_.
+  uint64_t edge_ = 0, stop_ = 0, list_end_ = 0;
+  uint64_t known_end_ = 0;  // neighbors are there up to this edge, beyond the list's end
 
   uint64_t owner_ = 0;  // place in owners_
   NodeId neighbor_ = kNoNode;

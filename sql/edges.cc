@@ -19,6 +19,9 @@ constexpr Column kColumns[] = {
     {"weight", ColumnType::kReal},  // NULL where edges have none
 };
 
+constexpr double kListSeconds = 0.3e-6;  // to a list in pages that are kept
+constexpr double kEdgeSeconds = 10e-9;
+
 // Whose lists a query reads, and what it asks of the nodes in them.
 struct Access {
   Adjacency side = Adjacency::kCsc;
@@ -46,6 +49,12 @@ Result<int64_t> NumberEdge(uint64_t node_count, uint64_t source, uint64_t destin
   return static_cast<int64_t>((source * node_count + destination) * equal_max + ordinal);
 }
 
+// Reads one list: a join asks for one for each of its rows.
+bool IsLookup(const Query& query, const Access& access) {
+  const auto on_owner = [&](const Constraint& constraint) { return constraint.column == access.owner; };
+  return std::ranges::count_if(query.constraints, on_owner) == 1 && query.Has(access.owner, Op::kEqual);
+}
+
 class EdgesCursor final : public Cursor {
  public:
   static Result<std::unique_ptr<Cursor>> Open(Session& session, const Query& query) {
@@ -54,13 +63,30 @@ class EdgesCursor final : public Cursor {
     std::unique_ptr<EdgesCursor> cursor(new EdgesCursor(AccessOf(query, graph)));
     if (graph == nullptr) return std::unique_ptr<Cursor>(std::move(cursor));
     cursor->node_count_ = graph->node_count;
-    cursor->neighbors_ = IdSet::Make(query, cursor->access_.neighbor, graph->node_count);
-    cursor->relations_ = IdSet::Make(query, kRelation, graph->relation_count);
-    QUARRY_TRY(cursor->edges_, EdgeReader::Make(session, cursor->access_.side,
-                                                IdSet::Make(query, cursor->access_.owner, graph->node_count),
-                                                {.relations = query.Wants(kRelation) || query.Has(kRelation),
-                                                 .weights = query.Wants(kWeight)}));
+    cursor->relation_count_ = graph->relation_count;
+    const EdgeParts parts{.relations = query.Wants(kRelation) || query.Has(kRelation),
+                          .weights = query.Wants(kWeight)};
+    if (IsLookup(query, cursor->access_)) {
+      QUARRY_TRY(cursor->edges_, EdgeReader::MakeLookup(session, cursor->access_.side, parts));
+      cursor->is_lookup_ = cursor->edges_ != nullptr;
+      if (cursor->is_lookup_) QUARRY_RETURN_IF_ERROR(cursor->Restart(query).status());
+    }
+    if (!cursor->is_lookup_) {
+      cursor->TakeSets(query);
+      QUARRY_TRY(cursor->edges_,
+                 EdgeReader::Make(session, cursor->access_.side,
+                                  IdSet::Make(query, cursor->access_.owner, graph->node_count), parts));
+    }
     return std::unique_ptr<Cursor>(std::move(cursor));
+  }
+
+  Result<bool> Restart(const Query& query) override {
+    if (!is_lookup_) return false;
+    TakeSets(query);
+    const auto on_owner = std::ranges::find(query.constraints, access_.owner, &Constraint::column);
+    const auto owner = static_cast<uint64_t>(IntegerOf(on_owner->values.front()).value_or(-1));
+    owner < node_count_ ? edges_->Seek(owner) : edges_->SeekNone();
+    return true;
   }
 
   Result<bool> Next() override {
@@ -93,9 +119,14 @@ class EdgesCursor final : public Cursor {
 
  private:
   explicit EdgesCursor(const Access& access) : access_(access) {}
+  void TakeSets(const Query& query) {
+    neighbors_ = IdSet::Make(query, access_.neighbor, node_count_);
+    relations_ = IdSet::Make(query, kRelation, relation_count_);
+  }
 
   const Access access_;
-  uint64_t node_count_ = 0;
+  bool is_lookup_ = false;
+  uint64_t node_count_ = 0, relation_count_ = 0;
   IdSet neighbors_, relations_;
   std::unique_ptr<EdgeReader> edges_;  // null: there are none
 };
@@ -118,8 +149,10 @@ class EdgesTable final : public Table {
     const double kept = read * ShareOf(query, access.neighbor).Of(nodes) / nodes;
     const auto bytes = static_cast<uint64_t>(read * sizeof(NodeId));
     const auto requests = static_cast<uint64_t>(owners.ids ? lists : 1);
-    // What is read and not kept costs time as well: some 10 ns an edge.
-    return Estimate{kept, session_.profile().ReadSeconds(bytes, requests) + read * 1e-8};
+    const bool in_memory = owners.ids == 1 && session_.Keeps(graph->edge_count * sizeof(NodeId));
+    const double seconds = in_memory ? kListSeconds : session_.profile().ReadSeconds(bytes, requests);
+    // What is read and not kept costs time as well.
+    return Estimate{kept, seconds + read * kEdgeSeconds};
   }
   std::vector<int> Order(const Query& query) const override {
     const Access access = AccessOf(query, session_.manifest()->FindTopology("graph"));

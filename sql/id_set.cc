@@ -63,8 +63,7 @@ void Intersect(std::optional<std::vector<uint64_t>>& list, const std::vector<Val
 
 }  // namespace
 
-std::optional<int64_t> IntegerOf(const Value& value) {
-  if (const int64_t* integer = std::get_if<int64_t>(&value)) return *integer;
+std::optional<int64_t> IntegerOfReal(const Value& value) {
   const double* real = std::get_if<double>(&value);
   if (real == nullptr || std::abs(*real) > static_cast<double>(kBeyond)) return std::nullopt;
   const auto integer = static_cast<int64_t>(*real);

@@ -10,7 +10,11 @@
 namespace quarry::sql {
 
 // Whether `value`, of an operand made a number where it can be one, is this integer.
-std::optional<int64_t> IntegerOf(const Value& value);
+std::optional<int64_t> IntegerOfReal(const Value& value);
+inline std::optional<int64_t> IntegerOf(const Value& value) {
+  if (const int64_t* integer = std::get_if<int64_t>(&value)) return *integer;
+  return IntegerOfReal(value);
+}
 
 // Ids in ascending order, each once. A value.
 class IdSet {

@@ -14,6 +14,7 @@ struct Connected : sqlite3_vtab {
   sqlite3* database = nullptr;
   Session* session = nullptr;
   Table* table = nullptr;
+  bool writable = false;
   // Only tables that CREATE VIRTUAL TABLE made have these:
   TableMaker* maker = nullptr;
   std::string name;
@@ -21,6 +22,10 @@ struct Connected : sqlite3_vtab {
 };
 
 struct OpenCursor : sqlite3_vtab_cursor {
+  // The query that the cursor is of; a statement keeps the texts of its plans where they are.
+  const char* plan = nullptr;
+  int columns = 0;
+  Query query;
   std::unique_ptr<Cursor> cursor;
   bool at_end = true;
 };
@@ -81,6 +86,7 @@ int Connect(sqlite3* database, void* aux, int, const char* const*, sqlite3_vtab*
   connected->database = database;
   connected->session = registration->session;
   connected->table = registration->table;
+  connected->writable = registration->session->writable() && registration->table->IsWritable();
   *out = connected.release();
   return SQLITE_OK;
 } catch (const std::bad_alloc&) {
@@ -160,10 +166,17 @@ int Filter(sqlite3_vtab_cursor* base, int columns, const char* text, int count, 
   return Guarded(base->pVtab, [&]() -> Status {
     Table& table = *ConnectedOf(base->pVtab).table;
     OpenCursor& open = CursorOf(base);
+    const std::span<sqlite3_value* const> values(arguments, static_cast<size_t>(count));
+    if (open.cursor != nullptr && open.plan == text && open.columns == columns &&
+        RereadPlan(table, values, open.query)) {
+      QUARRY_TRY(const bool restarted, open.cursor->Restart(open.query));
+      if (restarted) return Step(open);
+    }
     open.cursor.reset();  // gives back what it holds before the next one takes it
-    QUARRY_TRY(const Query query,
-               ReadPlan(table, columns, text, std::span(arguments, static_cast<size_t>(count))));
-    QUARRY_TRY(open.cursor, table.Open(query));
+    QUARRY_TRY(open.query, ReadPlan(table, columns, text, values));
+    open.plan = text;
+    open.columns = columns;
+    QUARRY_TRY(open.cursor, table.Open(open.query));
     return Step(open);
   });
 }
@@ -176,7 +189,7 @@ int Eof(sqlite3_vtab_cursor* base) { return static_cast<int>(CursorOf(base).at_e
 
 int GetColumn(sqlite3_vtab_cursor* base, sqlite3_context* context, int column) {
   // Where an UPDATE leaves the column as it is, saying nothing here tells Update so.
-  if (sqlite3_vtab_nochange(context) != 0) return SQLITE_OK;
+  if (ConnectedOf(base->pVtab).writable && sqlite3_vtab_nochange(context) != 0) return SQLITE_OK;
   return Guarded(base->pVtab, [&] {
     Output out(context);
     return CursorOf(base).cursor->Get(column, out);
@@ -302,6 +315,9 @@ void Output::Integer(int64_t value) { sqlite3_result_int64(context_, value); }
 void Output::Real(double value) { sqlite3_result_double(context_, value); }
 void Output::Text(std::string_view value) {
   sqlite3_result_text64(context_, value.data(), value.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+}
+void Output::Constant(std::string_view value) {
+  sqlite3_result_text64(context_, value.data(), value.size(), SQLITE_STATIC, SQLITE_UTF8);
 }
 void Output::Blob(std::span<const std::byte> value) {
   // A null pointer would be NULL.

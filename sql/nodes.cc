@@ -24,24 +24,54 @@ constexpr Column kColumns[] = {
 
 constexpr std::string_view kSplitNames[] = {"none", "train", "valid", "test"};  // by enum Split
 constexpr double kNameSeconds = 10e-6;                                          // a lookup in the catalog
+constexpr double kColumnSeconds = 0.2e-6;                                       // and in pages that are kept
 constexpr double kLabelShare = 0.05, kSplitShare = 0.25;
 
 // One of the tables of a property, beside the ids; without a table the property is NULL.
 struct Property {
+  std::string_view name;
   std::shared_ptr<const TableView> table;
-  std::unique_ptr<RowStream> stream;  // null: nobody asks for its values
+  // Its values, where somebody asks for them: one node's from pages that are kept, those of many from a
+  // stream.
+  ColumnCache* column = nullptr;
+  std::unique_ptr<RowStream> stream;
+  bool has_values() const { return column != nullptr || stream != nullptr; }
 };
+
+// The value of a query's one constraint on the id, where that is `id = value`.
+const Value* OneId(const Query& query) {
+  const Value* id = nullptr;
+  for (const Constraint& constraint : query.constraints) {
+    if (constraint.column == kName) return nullptr;
+    if (constraint.column != kId) continue;
+    if (id != nullptr || constraint.op != Op::kEqual) return nullptr;
+    id = &constraint.values.front();
+  }
+  return id;
+}
 
 class NodesCursor final : public Cursor {
  public:
   static Result<std::unique_ptr<Cursor>> Open(Session& session, const Query& query) {
     std::unique_ptr<NodesCursor> cursor(new NodesCursor(session, query));
+    cursor->node_count_ = session.manifest()->node_count;
+    cursor->is_lookup_ = OneId(query) != nullptr;
     QUARRY_RETURN_IF_ERROR(cursor->ResolveNames());
-    cursor->ids_ = IdSet::Make(cursor->query_, kId, session.manifest()->node_count);
-    QUARRY_RETURN_IF_ERROR(cursor->OpenProperty("label", kLabel, cursor->label_));
-    QUARRY_RETURN_IF_ERROR(cursor->OpenProperty("split", kSplit, cursor->split_));
+    cursor->ids_ = IdSet::Make(*cursor->query_, kId, cursor->node_count_);
+    QUARRY_RETURN_IF_ERROR(cursor->OpenProperty(kLabel, cursor->label_));
+    QUARRY_RETURN_IF_ERROR(cursor->OpenProperty(kSplit, cursor->split_));
     QUARRY_RETURN_IF_ERROR(cursor->OpenDegrees());
     return std::unique_ptr<Cursor>(std::move(cursor));
+  }
+
+  Result<bool> Restart(const Query& query) override {
+    if (!is_lookup_ || label_.stream != nullptr || split_.stream != nullptr) return false;
+    query_ = &query;
+    const std::optional<int64_t> id = IntegerOf(*OneId(query));
+    const auto first = static_cast<uint64_t>(id.value_or(-1));
+    ids_ = first < node_count_ ? IdSet::Range(first, first + 1) : IdSet::Range(0, 0);
+    next_ = 0;
+    return true;
   }
 
   Result<bool> Next() override {
@@ -82,11 +112,14 @@ class NodesCursor final : public Cursor {
   Result<int64_t> RowId() override { return static_cast<int64_t>(id_); }
 
  private:
-  NodesCursor(Session& session, const Query& query) : session_(session), query_(query) {}
+  NodesCursor(Session& session, const Query& query) : session_(session), query_(&query) {}
 
   // A name is a constraint on the id.
   Status ResolveNames() {
-    for (Constraint& constraint : query_.constraints) {
+    if (!query_->Has(kName)) return Status::Ok();
+    resolved_ = *query_;
+    query_ = &resolved_;
+    for (Constraint& constraint : resolved_.constraints) {
       if (constraint.column != kName) continue;
       std::vector<Value> ids;
       for (const Value& value : constraint.values) {
@@ -101,9 +134,10 @@ class NodesCursor final : public Cursor {
     return Status::Ok();
   }
 
-  Status OpenProperty(std::string_view name, int column, Property& property) {
-    const bool values = query_.Wants(column) || query_.Has(column);
-    if (!values && !query_.Wants(kTimestamp)) return Status::Ok();
+  Status OpenProperty(int column, Property& property) {
+    const bool values = query_->Wants(column) || query_->Has(column);
+    if (!values && !query_->Wants(kTimestamp)) return Status::Ok();
+    const std::string_view name = property.name;
     QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session_.snapshot());
     if (snapshot->FindTable(name) == nullptr) return Status::Ok();
     QUARRY_TRY(property.table, session_.OpenTable(name));
@@ -117,22 +151,26 @@ class NodesCursor final : public Cursor {
                         ElementTypeName(type));
     }
     if (!values) return Status::Ok();
+    if (is_lookup_) {
+      QUARRY_TRY(property.column, session_.OpenColumn(name));
+      if (property.column != nullptr) return Status::Ok();
+    }
     QUARRY_TRY(property.stream, RowStream::Make(session_, property.table, ids_));
     return Status::Ok();
   }
 
   Status OpenDegrees() {
-    if (!query_.Wants(kInDegree) && !query_.Wants(kOutDegree)) return Status::Ok();
+    if (!query_->Wants(kInDegree) && !query_->Wants(kOutDegree)) return Status::Ok();
     if (session_.manifest()->FindTopology("graph") == nullptr) return Status::Ok();
     QUARRY_TRY(topology_, session_.OpenTopology());
-    if (query_.Wants(kOutDegree) && !topology_->has(Adjacency::kCsr)) {
+    if (query_->Wants(kOutDegree) && !topology_->has(Adjacency::kCsr)) {
       QUARRY_TRY(out_degrees_, session_.OutDegrees());
     }
     return Status::Ok();
   }
 
   Result<bool> Matches() {
-    for (const Constraint& constraint : query_.constraints) {
+    for (const Constraint& constraint : query_->constraints) {
       bool matches = true;  // the ids are those that the others allow
       if (constraint.column == kLabel) {
         QUARRY_TRY(matches, MatchesLabel(constraint.values));
@@ -149,7 +187,7 @@ class NodesCursor final : public Cursor {
     return std::ranges::any_of(values, [&](const Value& value) { return IntegerOf(value) == label; });
   }
   Result<bool> MatchesSplit(const std::vector<Value>& values) {
-    if (split_.stream == nullptr) return false;
+    if (!split_.has_values()) return false;
     QUARRY_TRY(const std::string_view split, SplitName());
     return std::ranges::any_of(values, [&](const Value& value) {
       const auto* name = std::get_if<std::string>(&value);
@@ -157,18 +195,33 @@ class NodesCursor final : public Cursor {
     });
   }
 
+  // REQUIRES: property.column
+  Result<int64_t> LookUp(const Property& property) {
+    if (!session_.pending().empty()) {
+      const std::span<const std::byte> written = session_.pending().Find(property.name, id_);
+      if (!written.empty()) return property.column->Decode(written.data());
+    }
+    return property.column->Get(session_.reader(), id_);
+  }
+
   // Properties are read when somebody asks for them: nodes that an OFFSET or a condition skips are not.
   Result<int64_t> Label() {  // -1: none
     int64_t label = -1;
-    if (label_.stream == nullptr) return label;
+    if (!label_.has_values()) return label;
+    if (label_.column != nullptr) return LookUp(label_);
     QUARRY_RETURN_IF_ERROR(label_.stream->Read(next_ - 1));
     std::memcpy(&label, label_.stream->bytes().data(), sizeof(label));
     return label;
   }
-  // REQUIRES: split_.stream
+  // REQUIRES: split_.has_values()
   Result<std::string_view> SplitName() {
-    QUARRY_RETURN_IF_ERROR(split_.stream->Read(next_ - 1));
-    const auto split = std::to_integer<size_t>(split_.stream->bytes()[0]);
+    size_t split = 0;
+    if (split_.column != nullptr) {
+      QUARRY_TRY(split, LookUp(split_));
+    } else {
+      QUARRY_RETURN_IF_ERROR(split_.stream->Read(next_ - 1));
+      split = std::to_integer<size_t>(split_.stream->bytes()[0]);
+    }
     return split < std::size(kSplitNames) ? kSplitNames[split] : std::string_view("unknown");
   }
   Status GetLabel(Output& out) {
@@ -177,9 +230,9 @@ class NodesCursor final : public Cursor {
     return Status::Ok();
   }
   Status GetSplit(Output& out) {
-    if (split_.stream == nullptr) return Status::Ok();
+    if (!split_.has_values()) return Status::Ok();
     QUARRY_TRY(const std::string_view split, SplitName());
-    out.Text(split);
+    out.Constant(split);
     return Status::Ok();
   }
   int64_t Degree(Adjacency side) const {
@@ -189,9 +242,8 @@ class NodesCursor final : public Cursor {
 
   Status GetName(Output& out) {
     if (!session_.manifest()->has_entity_names) return Status::Ok();
-    QUARRY_TRY(const std::optional<std::string> name,
-               session_.store().catalog()->NameOfId(NameKind::kEntity, id_));
-    if (name) out.Text(*name);
+    QUARRY_TRY(const std::string* const name, session_.NameOf(id_));
+    if (name != nullptr) out.Text(*name);
     return Status::Ok();
   }
 
@@ -207,11 +259,14 @@ class NodesCursor final : public Cursor {
   }
 
   Session& session_;
-  Query query_;
+  const Query* query_;
+  Query resolved_;  // where names are constraints: what they say of ids
+  uint64_t node_count_ = 0;
+  bool is_lookup_ = false;  // of one id
   IdSet ids_;
   uint64_t next_ = 0;
   uint64_t id_ = 0;
-  Property label_, split_;
+  Property label_{.name = "label"}, split_{.name = "split"};
   const Topology* topology_ = nullptr;
   std::span<const uint32_t> out_degrees_;  // empty: the topology tells
 };
@@ -233,7 +288,9 @@ class NodesTable final : public Table {
     for (const auto& [name, column] : {std::pair("label", int{kLabel}), std::pair("split", int{kSplit})}) {
       const TableRecord* const record = manifest->FindTable(name);
       if (record == nullptr || (!query.Wants(column) && !query.Has(column))) continue;
-      seconds += ReadRowsSeconds(session_.profile(), *record, rows, !share.ids);
+      const auto bytes = record->row_count * RowBytes(record->element_type, record->dim);
+      const bool kept = share.ids == 1 && !named.ids && session_.Keeps(bytes);
+      seconds += kept ? kColumnSeconds : ReadRowsSeconds(session_.profile(), *record, rows, !share.ids);
     }
     if (query.Has(kLabel)) rows *= kLabelShare;
     if (query.Has(kSplit)) rows *= kSplitShare;

@@ -18,6 +18,10 @@ int PlanQuery(const Table& table, sqlite3_index_info& info);
 Result<Query> ReadPlan(const Table& table, int columns, std::string_view text,
                        std::span<sqlite3_value* const> arguments);
 
+// Puts the values of another call of the same plan into the query that ReadPlan made; false where the query is
+// not of that form (lists, texts that are compared with numbers): read the plan again.
+bool RereadPlan(const Table& table, std::span<sqlite3_value* const> arguments, Query& query);
+
 // As a column of this type is compared with it.
 Value ValueOf(sqlite3_value* value, ColumnType type);
 

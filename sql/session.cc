@@ -1,5 +1,7 @@
 #include "session.h"
 
+#include <algorithm>
+
 #include "edge_reader.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/layout.h"
@@ -9,12 +11,17 @@ namespace {
 
 constexpr std::string_view kGraph = "graph";
 constexpr uint64_t kStagingBytes = 4 * kMiB;
+// One part in so many of the budget is for what lookups find in memory: a transaction needs room beside it.
+constexpr uint64_t kCacheShare = 8;
+constexpr uint64_t kCacheBytesMin = 4 * PageCache::kPieceBytes;  // of one cache
+constexpr uint64_t kNamesMax = 16 << 10, kNameBytesMax = 64;     // kept; longer names are not
 
 }  // namespace
 
 Session::Session(Store& store, MemoryBudget& budget, bool writable, std::function<Status()> look)
     : store_(store),
       budget_(budget),
+      cache_bytes_max_(budget.limit_bytes() / kCacheShare),
       writable_(writable),
       look_(std::move(look)),
       pending_(budget),
@@ -31,6 +38,8 @@ Result<std::shared_ptr<const Snapshot>> Session::snapshot() {
 }
 
 void Session::EndSnapshot() {
+  for (const auto& [name, column] : columns_) column->Detach();
+  open_columns_.clear();
   tables_.clear();
   snapshot_.reset();
   snapshot_is_old_ = false;
@@ -105,6 +114,57 @@ Result<const EdgeValues*> Session::OpenWeights(Adjacency side) {
     QUARRY_TRY(open, EdgeValues::OpenWeights(store_, budget_, *record, side));
   }
   return static_cast<const EdgeValues*>(open.get());
+}
+
+Result<ColumnCache*> Session::OpenColumn(std::string_view name) {
+  QUARRY_TRY(std::shared_ptr<const TableView> table, OpenTable(name));
+  if (!ColumnCache::Serves(table->geometry())) return nullptr;
+  auto found = columns_.find(name);
+  if (found == columns_.end() || found->second->row_count() != table->geometry().row_count) {
+    const uint64_t bytes = CacheBytes(table->geometry().data_bytes());
+    Result<std::unique_ptr<ColumnCache>> made = ColumnCache::Make(budget_, table->geometry(), bytes);
+    if (made.status().code() == Code::kOutOfBudget) return nullptr;
+    QUARRY_TRY(std::unique_ptr<ColumnCache> column, std::move(made));
+    cached_bytes_ += bytes;
+    found = columns_.insert_or_assign(std::string(name), std::move(column)).first;
+  }
+  ColumnCache* const column = found->second.get();
+  column->Attach(std::move(table));
+  if (std::ranges::find(open_columns_, column) == open_columns_.end()) open_columns_.push_back(column);
+  return column;
+}
+
+Result<PageCache*> Session::OpenPages(int id, const PageSection& section) {
+  std::unique_ptr<PageCache>& pages = pages_[id];
+  if (pages == nullptr) {
+    const uint64_t bytes = CacheBytes(section.bytes);
+    Result<std::unique_ptr<PageCache>> made = PageCache::Make(budget_, section.bytes, bytes);
+    if (made.status().code() == Code::kOutOfBudget) return nullptr;
+    QUARRY_TRY(pages, std::move(made));
+    cached_bytes_ += bytes;
+    pages->Attach(section);
+  }
+  return pages.get();
+}
+
+uint64_t Session::CacheBytes(uint64_t wanted) const {
+  const uint64_t left = cache_bytes_max_ - std::min(cache_bytes_max_, cached_bytes_);
+  return std::min(wanted, std::max(left, kCacheBytesMin));
+}
+
+Result<const std::string*> Session::NameOf(uint64_t node) {
+  if (names_.empty()) {
+    auto room = budget_.Reserve(kNamesMax * (sizeof(NamedNode) + kNameBytesMax), "names of nodes");
+    names_.resize(room.ok() ? kNamesMax : 1);
+    if (room.ok()) names_reservation_ = std::move(*room);
+  }
+  NamedNode& named = names_[node % names_.size()];
+  if (named.node != node) {
+    named.node = UINT64_MAX;
+    QUARRY_TRY(named.name, store_.catalog()->NameOfId(NameKind::kEntity, node));
+    if (!named.name || named.name->size() <= kNameBytesMax) named.node = node;
+  }
+  return named.name ? &*named.name : nullptr;
 }
 
 Result<uint64_t> Session::TimestampOf(const TableView& table, uint64_t row) {

@@ -5,12 +5,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "column_cache.h"
+#include "page_cache.h"
 #include "pending_writes.h"
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
@@ -59,6 +62,24 @@ class Session {
   Result<const EdgeValues*> OpenWeights(Adjacency side);
   MergedReader& reader() { return reader_; }
 
+  // What lookups are served from stays in memory from statement to statement, within a share of the budget.
+  // Whether so many bytes of a table stay there whole once they have been read: what lookups are priced by.
+  bool Keeps(uint64_t bytes) const { return bytes <= cache_bytes_max_; }
+  // A table of one number a row, for lookups; null where it cannot be kept. Errors as OpenTable's.
+  Result<ColumnCache*> OpenColumn(std::string_view name);
+  // The node's rows will soon be asked for, by a join on what leads to it. Inline: a function that only fetches
+  // ahead has no effect that GCC knows of, and it leaves out calls of such.
+  [[gnu::always_inline]] void ExpectNode(uint64_t node) const {
+    for (const ColumnCache* column : open_columns_) {
+      if (node < column->row_count()) column->Prefetch(node);
+    }
+  }
+  // A section of the topology's file, for lookups; null where the budget has no room. `id` is the caller's
+  // name for it.
+  Result<PageCache*> OpenPages(int id, const PageSection& section);
+  // The node's name, if it has one; valid until the next call. kCorruption, kIoError.
+  Result<const std::string*> NameOf(uint64_t node);
+
   // For what may take long between two rows: now and then.
   Status Look() const { return look_(); }
 
@@ -67,8 +88,15 @@ class Session {
   Status TakeFault() { return std::exchange(fault_, Status::Ok()); }
 
  private:
+  struct NamedNode {
+    uint64_t node = UINT64_MAX;
+    std::optional<std::string> name;
+  };
+  uint64_t CacheBytes(uint64_t wanted) const;  // what a new cache may hold of so many
+
   Store& store_;
   MemoryBudget& budget_;
+  const uint64_t cache_bytes_max_;
   const bool writable_;
   const std::function<Status()> look_;
   PendingWrites pending_;
@@ -82,6 +110,12 @@ class Session {
   std::unique_ptr<EdgeValues> relations_[2], weights_[2];  // by Adjacency
   MemoryBudget::Reservation out_degrees_reservation_;
   std::vector<uint32_t> out_degrees_;  // empty until somebody asks
+  uint64_t cached_bytes_ = 0;          // of cache_bytes_max_: what the next two may hold
+  std::map<std::string, std::unique_ptr<ColumnCache>, std::less<>> columns_;
+  std::vector<const ColumnCache*> open_columns_;  // those of them that the snapshot's statements use
+  std::map<int, std::unique_ptr<PageCache>> pages_;
+  MemoryBudget::Reservation names_reservation_;
+  std::vector<NamedNode> names_;  // each node's last one has a place by its number
   MergedReader reader_;
   Status fault_;
 };

@@ -71,6 +71,7 @@ class Output {
   void Integer(int64_t value);
   void Real(double value);
   void Text(std::string_view value);
+  void Constant(std::string_view value);  // a text that outlives all, so nobody copies it
   void Blob(std::span<const std::byte> value);
   void Put(const Value& value);
 
@@ -81,6 +82,9 @@ class Output {
 class Cursor {
  public:
   virtual ~Cursor() = default;
+  // Goes before the first row of another query, whose constraints are the ones that the cursor was opened for
+  // with other values: a join does so for each of its rows. False: the cursor has to be opened anew.
+  virtual Result<bool> Restart(const Query&) { return false; }
   virtual Result<bool> Next() = 0;  // to the first row, then to the next; false after the last
   virtual Status Get(int column, Output& out) = 0;
   // The same for a row whatever the query, and of no other row: SQLite tells rows apart by it.
@@ -96,6 +100,7 @@ class Table {
   virtual std::optional<Estimate> Price(const Query& query) const = 0;
   // The columns that the rows of `query` ascend by; empty: in no order.
   virtual std::vector<int> Order(const Query& query) const = 0;
+  // The query outlives the cursor.
   virtual Result<std::unique_ptr<Cursor>> Open(const Query& query) = 0;
   // The table can be written to, where the connection allows it.
   virtual bool IsWritable() const { return false; }

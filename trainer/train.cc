@@ -293,11 +293,6 @@ Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainC
   return Trainer(road, options, callbacks, run, trainers).Run();
 }
 
-uint32_t CountClasses(std::span<const int64_t> labels) {
-  const auto largest = std::max_element(labels.begin(), labels.end());
-  return largest == labels.end() || *largest < 0 ? 0 : static_cast<uint32_t>(*largest + 1);
-}
-
 uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
                               std::span<const uint64_t> hop_nodes_max, bool checkpoints) {
   // Code and libraries, and what OpenBLAS and OpenMP keep for a thread: training on a tiny graph peaks at 195
@@ -329,6 +324,36 @@ uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim,
     if (l + 1 < options.layers) bytes += rows * 3 * sizeof(uint32_t);
   }
   return bytes;
+}
+
+Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, std::span<const int64_t> labels,
+                          std::span<const uint64_t> hop_nodes_max, bool checkpoints, uint64_t engine_bytes,
+                          uint64_t limit_bytes) {
+  const auto bytes_of = [&](uint32_t classes) {
+    return EstimateTrainerBytes(options, feature_dim, classes, hop_nodes_max, checkpoints);
+  };
+  const uint32_t classes = CountClasses(labels);
+  const uint64_t bytes = bytes_of(classes);
+  if (bytes + engine_bytes <= limit_bytes) return Status::Ok();
+  if (bytes_of(2) + engine_bytes > limit_bytes) {
+    return MakeStatus(
+        Code::kOutOfBudget,
+        "training would take {} beside the engine's {}, and the machine or cgroup allows {}: lower "
+        "the hidden width, the batch size or the fanouts",
+        FormatBytes(bytes), FormatBytes(engine_bytes), FormatBytes(limit_bytes));
+  }
+  const auto largest = std::ranges::max_element(labels);
+  int64_t next = -1;
+  for (const int64_t label : labels) {
+    if (label != *largest) next = std::max(next, label);
+  }
+  return MakeStatus(
+      Code::kOutOfBudget,
+      "training would take {} beside the engine's {}, and the machine or cgroup allows {}: the label "
+      "of node {} is {}, so a model would tell {} classes apart; the largest of the others is {}. "
+      "Correct the label, or, where labels are codes, import them anew with relabel",
+      FormatBytes(bytes), FormatBytes(engine_bytes), FormatBytes(limit_bytes), largest - labels.begin(),
+      *largest, classes, next);
 }
 
 std::vector<uint64_t> BoundHopNodes(uint64_t batch_size, std::span<const uint32_t> fanouts,

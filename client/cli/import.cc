@@ -130,8 +130,11 @@ void AddImport(CLI::App& app, Action& action) {
   verb->add_flag("--both-directions", options.both_directions, "store out-neighbors too (CSR beside CSC)");
   verb->add_flag("--dedup", options.deduplicate, "keep equal edges once; their weights are summed");
   verb->add_flag("--allow-nan", options.allow_nan, "take features that are NaN or infinite");
+  verb->add_flag("--relabel", options.relabel,
+                 "number the labels 0, 1, ... in ascending order; the SQL table classes has what they were");
   verb->add_option("--feature-dtype", arguments->feature_type,
-                   "store features as float32, float16, bfloat16 or int8");
+                   "store features as float32, float16, bfloat16 or int8")
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16", "int8"}));
   verb->add_option("--nodes", arguments->nodes, "number of nodes, where the source does not tell: 1M");
   verb->add_option(
       "--dim", hints.feature_dim,

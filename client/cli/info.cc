@@ -152,7 +152,7 @@ void PrintInfoJson(const Facts& facts) {
                {"nodes", manifest.node_count},
                {"edges", graph == nullptr ? 0 : graph->edge_count},
                {"relations", graph == nullptr ? 0 : graph->relation_count},
-               {"classes", manifest.class_count},
+               {"classes", facts.figures().Count("classes")},
                {"source", manifest.source},
                {"created_utc", manifest.created_utc},
                {"entity_names", manifest.has_entity_names},
@@ -297,7 +297,7 @@ void PrintText(const Facts& known) {
                      graph->deduplicated ? ", deduplicated" : "", graph->weighted ? ", weighted" : "")});
     facts.push_back({"relations", std::to_string(graph->relation_count)});
   }
-  facts.push_back({"classes", std::to_string(manifest.class_count)});
+  facts.push_back({"classes", std::to_string(known.figures().Count("classes"))});
   if (manifest.FindTable("split") != nullptr) {
     const auto nodes = [&](const char* split) {
       return known.figures().Count(std::string("splits.") + split);

@@ -211,6 +211,15 @@ Status WrongShape(const NpyArray& array, std::string_view expected) {
                     expected);
 }
 
+// [2, E], rows first.
+Result<std::unique_ptr<EdgeReader>> MakeTwoRowReader(const NpyArray& edges) {
+  const uint64_t count = edges.extent(1);
+  QUARRY_TRY(auto sources, IntCursor::Open(edges, 0, count, IntRole::kId));
+  QUARRY_TRY(auto destinations, IntCursor::Open(edges, count, count, IntRole::kId));
+  return std::unique_ptr<EdgeReader>(std::make_unique<TwoCursorEdges>(
+      edges.name, std::move(sources), std::move(destinations), count, edges.header.data_bytes()));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<EdgeReader>> MakeEdgeReader(const NpyArray& edges) {
@@ -218,18 +227,16 @@ Result<std::unique_ptr<EdgeReader>> MakeEdgeReader(const NpyArray& edges) {
   if (!pair_of_rows && !(edges.dims() == 2 && edges.extent(1) == 2)) {
     return WrongShape(edges, "[2, E] (sources, then destinations) or [E, 2]");
   }
-  if (pair_of_rows) {
-    const uint64_t count = edges.extent(1);
-    QUARRY_TRY(auto sources, IntCursor::Open(edges, 0, count, IntRole::kId));
-    QUARRY_TRY(auto destinations, IntCursor::Open(edges, count, count, IntRole::kId));
-    return std::unique_ptr<EdgeReader>(std::make_unique<TwoCursorEdges>(
-        edges.name, std::move(sources), std::move(destinations), count, edges.header.data_bytes()));
+  // Columns first, [2, E] lies as [E, 2] does rows first, and the other way round.
+  if (edges.header.fortran) {
+    return pair_of_rows ? MakePairReader(Transposed(edges)) : MakeTwoRowReader(Transposed(edges));
   }
-  return MakePairReader(edges);
+  return pair_of_rows ? MakeTwoRowReader(edges) : MakePairReader(edges);
 }
 
 Result<std::unique_ptr<EdgeReader>> MakePairReader(const NpyArray& pairs) {
   if (pairs.dims() != 2 || pairs.extent(1) != 2) return WrongShape(pairs, "[E, 2]");
+  if (pairs.header.fortran) return MakeTwoRowReader(Transposed(pairs));
   QUARRY_TRY(auto ids, IntCursor::Open(pairs, 0, pairs.header.items, IntRole::kId));
   return std::unique_ptr<EdgeReader>(std::make_unique<InterleavedEdges>(
       pairs.name, std::move(ids), pairs.extent(0), pairs.header.data_bytes()));

@@ -123,9 +123,66 @@ Result<std::unique_ptr<ByteSource>> OpenPlainFile(const std::string& path, uint6
   return std::unique_ptr<ByteSource>(std::make_unique<PlainFile>(file.descriptor, path, offset));
 }
 
+std::string HowToRead(std::string_view prefix) {
+  struct Format {
+    std::string_view magic, way;
+  };
+  constexpr std::string_view kFrame =
+      "is a {}, which is not read here: {} gives its columns; save them with np.save, or hand them to "
+      "quarry.import_ of the Python package";
+  const auto way = [&](std::string_view name, std::string_view reader) {
+    return fmt::format(fmt::runtime(kFrame), name, reader);
+  };
+  if (prefix.starts_with("PAR1")) return way("Parquet file", "pandas.read_parquet");
+  if (prefix.starts_with("ARROW1") || prefix.starts_with("FEA1")) {
+    return way("Feather (Arrow) file", "pandas.read_feather");
+  }
+  if (prefix.starts_with("\xff\xff\xff\xff")) return way("Arrow stream", "pyarrow.ipc.open_stream");
+  if (prefix.starts_with("\x89HDF")) return way("HDF5 file", "h5py.File");
+  if (prefix.starts_with("SQLite format 3")) return way("SQLite database", "sqlite3");
+  if (prefix.starts_with("MATLAB 5.0")) return way("MATLAB file", "scipy.io.loadmat");
+  constexpr Format kPacked[] = {{"\x28\xb5\x2f\xfd", "unzstd"},
+                                {"\xfd"
+                                 "7zXZ",
+                                 "unxz"},
+                                {"BZh", "bunzip2"}};
+  for (const Format& format : kPacked) {
+    if (prefix.starts_with(format.magic)) {
+      return fmt::format("is compressed in a way that is not read here: unpack it ({}), or pack it with gzip",
+                         format.way);
+    }
+  }
+  if (prefix.starts_with("PK\x03\x04")) return "is a zip archive: unpack it, and import the folder";
+  if (prefix.size() > 262 && prefix.substr(257, 5) == "ustar") {
+    return "is a tar archive: unpack it, and import the folder";
+  }
+  return "";
+}
+
+namespace {
+
+// What is no text would be told as lines of it. A byte order mark of UTF-8 is.
+Status CheckIsText(const std::string& path) {
+  QUARRY_TRY(const std::string prefix, ReadPrefix(path, 512));
+  const std::string way = HowToRead(prefix);
+  if (!way.empty()) return MakeStatus(Code::kInvalidArgument, "{}: {}", path, way);
+  const auto is_binary = [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte == 0 || (byte < 32 && std::isspace(byte) == 0);
+  };
+  if (std::ranges::none_of(prefix, is_binary)) return Status::Ok();
+  return MakeStatus(Code::kInvalidArgument, "{}: is no text (it looks like {}); import .npy, .npz or text",
+                    path, DescribePrefix(prefix));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<ByteSource>> OpenTextFile(const std::string& path) {
   QUARRY_TRY(const std::string prefix, ReadPrefix(path, 2));
-  if (prefix != "\x1f\x8b") return OpenPlainFile(path, 0);
+  if (prefix != "\x1f\x8b") {
+    QUARRY_RETURN_IF_ERROR(CheckIsText(path));
+    return OpenPlainFile(path, 0);
+  }
   QUARRY_TRY(const OpenedFile opened, OpenRegularFile(path, O_RDONLY, Code::kInvalidArgument));
   Descriptor descriptor(opened.descriptor);
   const gzFile file = gzdopen(descriptor.get(), "rb");

@@ -38,6 +38,9 @@ Result<uint64_t> RegularFileBytes(const std::string& path);
 // The first bytes of a file, at most `bytes`.
 Result<std::string> ReadPrefix(const std::string& path, size_t bytes);
 
+// For a file of a known format that begins so and is not read here: what it is, and how it comes in. Else empty.
+std::string HowToRead(std::string_view prefix);
+
 // "a zip archive", "gzip data", ...: what a file that starts with `prefix` looks like, for messages.
 std::string DescribePrefix(std::string_view prefix);
 

@@ -7,6 +7,7 @@
 #include "array_archive.h"
 #include "byte_source.h"
 #include "dataset_parts.h"
+#include "edge_weights.h"
 #include "graphbolt_reader.h"
 #include "quarry/base/log.h"
 #include "triples_reader.h"
@@ -20,6 +21,21 @@ const std::vector<std::string> kEdgeSuffixes = {".npy", ".npz",    ".csv", ".csv
                                                 ".tsv", ".tsv.gz", ".txt", ".txt.gz"};
 const std::vector<std::string> kRowSuffixes = {".npy", ".npz", ".safetensors", ".csv", ".csv.gz"};
 const std::vector<std::string> kIntSuffixes = {".npy", ".csv", ".csv.gz"};
+
+// What a file may be called, as arrays in an .npz or .pt may be.
+const std::vector<std::string> kEdgeNames = {"edges", "edge_index"};
+const std::vector<std::string> kRowNames = {"features", "x", "node_feat"};
+const std::vector<std::string> kLabelNames = {"labels", "y", "label", "node_label"};
+
+// The first of these names that there is a file of.
+std::string FirstNamed(const std::string& folder, const std::vector<std::string>& names,
+                       const std::vector<std::string>& suffixes) {
+  for (const std::string& name : names) {
+    std::string path = FirstFile(fmt::format("{}/{}", folder, name), suffixes);
+    if (!path.empty()) return path;
+  }
+  return "";
+}
 
 // "train_idx.npy", or a mask of that name, or PyG's "val".
 std::string FindSplit(const std::string& folder, const std::vector<std::string>& names) {
@@ -103,6 +119,55 @@ Result<Dataset> OpenTriplesFolder(const std::string& folder, SourceParts parts, 
   return dataset;
 }
 
+// What the names of files that are not looked for may be meant as, by how they begin.
+constexpr std::pair<std::string_view, std::string_view> kMeant[] = {
+    {"feat", "features.npy"},   {"node_feat", "features.npy"},
+    {"lab", "labels.npy"},      {"target", "labels.npy"},
+    {"train", "train_idx.npy"}, {"val", "valid_idx.npy"},
+    {"test", "test_idx.npy"},   {"edge_w", "edge_weights.npy"},
+    {"edge_list", "edges.npy"}, {"edgelist", "edges.npy"},
+    {"adj", "edges.npz"}};
+
+bool IsUsed(const std::string& path, const SourceParts& parts, const SourceHints& hints) {
+  const std::string* const named[] = {&parts.features, &parts.labels, &parts.train, &parts.valid,
+                                      &parts.test,     &parts.readme, &hints.edges, &hints.features,
+                                      &hints.labels,   &hints.train,  &hints.valid, &hints.test};
+  const auto is_it = [&](const std::string* other) { return *other == path; };
+  if (std::ranges::any_of(named, is_it)) return true;
+  if (parts.features_are_csr_files && path.starts_with(parts.features + "_")) return true;
+  for (const auto& [name, edges] : parts.edges) {
+    if (edges == path || WeightsBeside(edges) == path) return true;
+  }
+  return ScalesBeside(parts.features) == path;
+}
+
+// "feat.npy (did you mean features.npy?), label.npy": files of the folder that are not imported, and what they
+// may be meant as; empty without any. Files about the data are none of them.
+std::string UnusedFiles(const std::string& folder, const SourceParts& parts, const SourceHints& hints) {
+  std::vector<std::string> unused;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_regular_file(error) || name.starts_with('.') || name == "metadata.yaml") continue;
+    const std::string suffix = entry.path().extension().string();
+    if (suffix.empty() || suffix == ".md" || suffix == ".json" || name == "README.txt") continue;
+    if (!IsUsed(entry.path().string(), parts, hints)) unused.push_back(name);
+  }
+  std::ranges::sort(unused);
+  std::string text;
+  for (const std::string& name : unused) {
+    std::string hint;
+    for (const auto& [begin, meant] : kMeant) {
+      if (name.starts_with(begin) && hint.empty()) hint = fmt::format(" (did you mean {}?)", meant);
+    }
+    const auto prefix = ReadPrefix(folder + "/" + name, 512);
+    const std::string how = prefix.ok() ? HowToRead(*prefix) : "";
+    if (!how.empty()) hint = fmt::format(" ({})", how);
+    text += (text.empty() ? "" : ", ") + name + hint;
+  }
+  return text;
+}
+
 Result<Dataset> OpenFolder(const std::string& folder, const SourceHints& hints) {
   if (IsOgbFolder(folder)) {
     QUARRY_TRY(const SourceParts parts, FindOgbParts(folder, hints));
@@ -120,14 +185,17 @@ Result<Dataset> OpenFolder(const std::string& folder, const SourceHints& hints) 
   QUARRY_TRY(const SourceParts parts, FindArrayParts(folder));
   if (parts.edges.empty() && hints.edges.empty()) {
     if (IsTriplesFolder(folder)) return OpenTriplesFolder(folder, parts, hints);
+    const std::string unused = UnusedFiles(folder, parts, hints);
     return MakeStatus(
         Code::kNotFound,
-        "{}: no edges found; looked for edges.npy (also .npz .csv .tsv .txt, each text also .gz), "
+        "{}: no edges found{}; looked for edges.npy (also .npz .csv .tsv .txt, each text also .gz), "
         "edges_<relation>.npy, train.txt with triples, OGB's raw/edge.csv.gz and raw/data.npz, "
         "processed/paper of "
         "MAG240M and IGB, and Marius' edges/train_edges.bin",
-        folder);
+        folder, unused.empty() ? "" : " in " + unused);
   }
+  const std::string unused = UnusedFiles(folder, parts, hints);
+  if (!unused.empty()) LogWarn("{}: not imported: {}", folder, unused);
   return OpenParts(parts, hints);
 }
 
@@ -154,17 +222,17 @@ std::string FirstFile(const std::string& stem, const std::vector<std::string>& s
 Result<SourceParts> FindArrayParts(const std::string& folder) {
   SourceParts parts;
   QUARRY_TRY(parts.edges, FindTypedEdges(folder));
-  const std::string edges = FirstFile(folder + "/edges", kEdgeSuffixes);
+  const std::string edges = FirstNamed(folder, kEdgeNames, kEdgeSuffixes);
   if (!edges.empty()) {
     if (!parts.edges.empty()) LogWarn("{} is imported; {} is not", edges, parts.edges[0].second);
     parts.edges.assign(1, {"", edges});
   }
-  parts.features = FirstFile(folder + "/features", kRowSuffixes);
+  parts.features = FirstNamed(folder, kRowNames, kRowSuffixes);
   if (parts.features.empty() && !FirstFile(folder + "/features_indptr", {".npy"}).empty()) {
     parts.features = folder + "/features";
     parts.features_are_csr_files = true;
   }
-  parts.labels = FirstFile(folder + "/labels", kIntSuffixes);
+  parts.labels = FirstNamed(folder, kLabelNames, kIntSuffixes);
   parts.train = FindSplit(folder, {"train"});
   parts.valid = FindSplit(folder, {"valid", "val"});
   parts.test = FindSplit(folder, {"test"});

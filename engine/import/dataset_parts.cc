@@ -1,6 +1,8 @@
 #include "dataset_parts.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 
 #include "array_archive.h"
@@ -226,13 +228,6 @@ Result<NpyArray> OpenLabelFile(const Opened& opened, const std::string& path) {
   return OpenRawArray(path, {'f', 4, "float32"}, {*nodes}, "--nodes");
 }
 
-// "features_scale.npy" beside "features.npy", where it is there.
-std::string ScalesOf(const std::string& path) {
-  constexpr std::string_view kSuffix = ".npy";
-  if (!path.ends_with(kSuffix)) return "";
-  return FirstFile(path.substr(0, path.size() - kSuffix.size()) + "_scale", {".npy"});
-}
-
 Result<std::unique_ptr<RowReader>> OpenRows(Opened& opened) {
   const SourceParts& parts = opened.parts;
   const bool stated = !opened.hints.features.empty();
@@ -248,7 +243,7 @@ Result<std::unique_ptr<RowReader>> OpenRows(Opened& opened) {
   if (IsArrayArchive(path)) return OpenArchiveRows(opened, path, stated || !SharedWithEdges(parts, path));
   if (!IsArrayFile(parts, path)) return OpenTextRows(path, opened.nodes.value().value_or(0));
   QUARRY_TRY(const NpyArray rows, OpenRowFile(opened, path));
-  if (const std::string scales = ScalesOf(path); !scales.empty()) {
+  if (const std::string scales = ScalesBeside(path); !scales.empty()) {
     QUARRY_TRY(const NpyArray values, OpenNpy(scales));
     return MakeScaledRowReader(rows, values);
   }
@@ -327,7 +322,35 @@ Status OpenProperties(Opened& opened) {
   return Status::Ok();
 }
 
+// The arrays of an archive that no part of a graph is looked for under.
+void TellUnusedArrays(const std::string& path) {
+  if (!IsArrayArchive(path)) return;
+  const Result<ArrayArchive> archive = OpenArrayArchive(path);
+  if (!archive.ok()) return;
+  constexpr std::string_view kUsed[] = {
+      "edges",     "edge_index", "edge_weights",   "edge_weight",   "features",  "x",          "node_feat",
+      "labels",    "y",          "label",          "node_label",    "train_idx", "train_mask", "train",
+      "valid_idx", "val_idx",    "valid_mask",     "val_mask",      "valid",     "test_idx",   "test_mask",
+      "test",      "test-whole", "test-dev",       "indptr",        "indices",   "data",       "shape",
+      "format",    "num_nodes",  "num_nodes_list", "num_edges_list"};
+  constexpr std::string_view kPrefixes[] = {"adj_", "features_", "attr_"};
+  std::string unused;
+  for (const ArrayArchive::Member& member : archive->members) {
+    const bool used =
+        std::ranges::find(kUsed, member.key) != std::end(kUsed) ||
+        std::ranges::any_of(kPrefixes, [&](auto prefix) { return member.key.starts_with(prefix); });
+    if (!used) unused += (unused.empty() ? "" : ", ") + Excerpt(member.key);
+  }
+  if (!unused.empty()) LogWarn("{}: not imported: {}", path, unused);
+}
+
 }  // namespace
+
+std::string ScalesBeside(const std::string& path) {
+  constexpr std::string_view kSuffix = ".npy";
+  if (!path.ends_with(kSuffix)) return "";
+  return FirstFile(path.substr(0, path.size() - kSuffix.size()) + "_scale", {".npy"});
+}
 
 bool IsArrayFile(const SourceParts& parts, const std::string& path) {
   return path.ends_with(".npy") || FindRaw(parts, path) != nullptr;
@@ -349,6 +372,7 @@ Result<Dataset> OpenParts(const SourceParts& parts, const SourceHints& hints) {
   }
   if (!parts.links.has_value()) QUARRY_RETURN_IF_ERROR(OpenAllEdges(opened));
   QUARRY_RETURN_IF_ERROR(OpenProperties(opened));
+  if (hints.edges.empty() && parts.edges.size() == 1) TellUnusedArrays(parts.edges[0].second);
   if (parts.links.has_value())
     QUARRY_RETURN_IF_ERROR(OpenLinks(parts, hints, opened.nodes.value(), opened.dataset));
   opened.dataset.node_count = opened.nodes.value();

@@ -65,6 +65,9 @@ Result<SourceParts> FindPaperParts(const std::string& folder, const SourceHints&
 bool IsMariusFolder(const std::string& folder);
 Result<SourceParts> FindMariusParts(const std::string& folder);
 
+// "features_scale.npy" beside "features.npy", where it is there.
+std::string ScalesBeside(const std::string& path);
+
 // True for a .npy, and for a file in parts.raw.
 bool IsArrayFile(const SourceParts& parts, const std::string& path);
 // REQUIRES: IsArrayFile(parts, path).

@@ -135,16 +135,6 @@ class TextEdges final : public EdgeReader {
   uint64_t first_ = 0;  // number of the first of them
 };
 
-// A header names its columns: no field is a number. "nan" is data gone wrong, not a name.
-bool LooksLikeHeader(const Columns& columns) {
-  double number = 0;
-  const auto is_name = [&number](std::string_view field) {
-    return !field.empty() && !ParseNumber(field, &number);
-  };
-  return (columns.count == 2 || columns.count == 3) &&
-         std::all_of(columns.fields.begin(), columns.fields.begin() + columns.count, is_name);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<EdgeReader>> OpenTextEdges(const std::string& path) {
@@ -165,7 +155,9 @@ Result<std::unique_ptr<EdgeReader>> OpenTextEdges(const std::string& path) {
                       "scipy.sparse.save_npz",
                       path);
   }
-  const uint64_t header_line = LooksLikeHeader(columns) ? scout->line_number() : 0;
+  const bool known = columns.count == 2 || columns.count == 3;
+  const bool is_header = known && LooksLikeHeader(std::span(columns.fields).first(columns.count));
+  const uint64_t header_line = is_header ? scout->line_number() : 0;
   QUARRY_TRY(auto lines, LineReader::Open(path));
   return std::unique_ptr<EdgeReader>(
       std::make_unique<TextEdges>(std::move(lines), separator, header_line, columns.count == 3));

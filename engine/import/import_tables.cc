@@ -1,11 +1,15 @@
 #include "import_tables.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 #include <vector>
 
+#include "label_codes.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/storage/feature_table.h"
+#include "quarry/storage/node_properties.h"
 #include "row_converter.h"
 
 namespace quarry {
@@ -18,8 +22,9 @@ constexpr size_t kBatchInts = 64 << 10;
 class TableOutput {
  public:
   static Result<TableOutput> Create(ImportTarget& target, std::string_view name, ElementType type,
-                                    uint64_t dim) {
-    QUARRY_TRY(const FeatureGeometry geometry, FeatureGeometry::Make(type, dim, target.manifest.node_count));
+                                    uint64_t dim, std::optional<uint64_t> row_count = {}) {
+    QUARRY_TRY(const FeatureGeometry geometry,
+               FeatureGeometry::Make(type, dim, row_count.value_or(target.manifest.node_count)));
     TableOutput output;
     output.record_ = {.name = std::string(name),
                       .file = fmt::format("features/{}-1.qft", name),
@@ -48,6 +53,25 @@ class TableOutput {
 template <typename T>
 Status AppendInts(TableOutput& output, std::span<const T> values) {
   return output.Append(std::as_bytes(values));
+}
+
+// Makes the labels 0, 1, ... of what they are numbered by, and keeps that beside them.
+Status WriteRelabeled(ImportTarget& target, LabelNumbers& numbers) {
+  const std::vector<int64_t> codes = numbers.Order();
+  QUARRY_TRY(TableOutput output, TableOutput::Create(target, "label", ElementType::kInt64, 1));
+  std::vector<int64_t> batch(kBatchInts);
+  for (uint64_t first = 0; first < numbers.size(); first += batch.size()) {
+    const auto rows = std::span(batch).first(std::min<uint64_t>(batch.size(), numbers.size() - first));
+    for (size_t i = 0; i < rows.size(); i++) rows[i] = numbers.NumberOf(first + i);
+    QUARRY_RETURN_IF_ERROR(AppendInts(output, std::span<const int64_t>(rows)));
+  }
+  target.manifest.class_count = codes.size();
+  QUARRY_RETURN_IF_ERROR(output.Finish(target));
+  if (codes.empty()) return Status::Ok();
+  QUARRY_TRY(TableOutput table,
+             TableOutput::Create(target, kLabelCodeTable, ElementType::kInt64, 1, codes.size()));
+  QUARRY_RETURN_IF_ERROR(AppendInts(table, std::span<const int64_t>(codes)));
+  return table.Finish(target);
 }
 
 // Two bits a node.
@@ -112,32 +136,47 @@ Status ImportFeatures(ImportTarget& target, RowReader& rows) {
 
 Status ImportLabels(ImportTarget& target, IntReader& labels, std::optional<uint64_t> class_count) {
   const ScopedSpan span("import labels");
-  QUARRY_TRY(TableOutput output, TableOutput::Create(target, "label", ElementType::kInt64, 1));
-  const int64_t bound = static_cast<int64_t>(std::min<uint64_t>(class_count.value_or(kLabelMax), kLabelMax));
+  const bool relabel = target.options.relabel;
+  const auto stated = static_cast<int64_t>(std::min<uint64_t>(class_count.value_or(kLabelMax), kLabelMax));
+  const int64_t bound = relabel ? std::numeric_limits<int64_t>::max() : stated;
   const uint64_t node_count = target.manifest.node_count;
-  int64_t largest = -1;
+  LabelValues values;
+  std::optional<LabelNumbers> numbers;
+  std::optional<TableOutput> output;
+  if (relabel) {
+    QUARRY_TRY(numbers, LabelNumbers::Make(target.options.memory_bytes, node_count));
+  } else {
+    QUARRY_TRY(output, TableOutput::Create(target, "label", ElementType::kInt64, 1));
+  }
   std::vector<int64_t> batch(kBatchInts);
   uint64_t done = 0;
   while (true) {
     QUARRY_TRY(const size_t n, labels.Read(batch));
     if (n == 0) break;
+    const std::span<const int64_t> read = std::span(batch).first(n);
     for (size_t i = 0; i < n; i++) {
-      if (batch[i] < -1 || batch[i] >= bound) {
+      if (read[i] < -1 || read[i] >= bound) {
         return MakeStatus(Code::kInvalidArgument, "{}: the label is {}; labels are 0 to {}, or -1 for none",
-                          labels.Position(done + i), batch[i], bound - 1);
+                          labels.Position(done + i), read[i], bound - 1);
       }
-      largest = std::max(largest, batch[i]);
     }
     if (done + n > node_count) {
       return MakeStatus(Code::kInvalidArgument, "{}: more labels than the {} nodes",
                         labels.Position(done + n - 1), node_count);
     }
-    QUARRY_RETURN_IF_ERROR(AppendInts(output, std::span<const int64_t>(batch).first(n)));
+    if (relabel) {
+      QUARRY_RETURN_IF_ERROR(numbers->Add(read));
+    } else {
+      values.Add(read, labels, done);
+      QUARRY_RETURN_IF_ERROR(AppendInts(*output, read));
+    }
     done += n;
     QUARRY_RETURN_IF_ERROR(target.Progress("labels", done, node_count));
   }
-  target.manifest.class_count = static_cast<uint64_t>(largest + 1);
-  return output.Finish(target);
+  if (relabel) return WriteRelabeled(target, *numbers);
+  QUARRY_RETURN_IF_ERROR(values.Check());
+  target.manifest.class_count = values.class_count();
+  return output->Finish(target);
 }
 
 Status ImportSplits(ImportTarget& target, IntReader* train, IntReader* valid, IntReader* test) {

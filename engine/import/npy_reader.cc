@@ -184,7 +184,9 @@ Result<NpyHeader> ReadNpyHeader(ByteSource& source, uint64_t stream_bytes, const
   QUARRY_TRY(header.type, ParseNpyType(descr, name));
   QUARRY_TRY(header.shape, header_text.Shape());
   QUARRY_TRY(const bool fortran, header_text.Fortran());
-  if (fortran && header.shape.size() > 1) {
+  const auto is_long = [](uint64_t extent) { return extent > 1; };
+  header.fortran = fortran && std::ranges::count_if(header.shape, is_long) > 1;
+  if (header.fortran && header.shape.size() > 2) {
     return MakeStatus(Code::kInvalidArgument,
                       "{}: is in Fortran order (columns first); save it with np.ascontiguousarray", name);
   }
@@ -207,6 +209,7 @@ Result<NpyArray> OpenNpy(const std::string& path) {
   array.open = [path, start = array.header.header_bytes](uint64_t offset) {
     return OpenPlainFile(path, start + offset);
   };
+  ReadRowsFirst(array);
   return array;
 }
 

@@ -32,6 +32,7 @@ struct NpyHeader {
   std::vector<uint64_t> shape;
   uint64_t header_bytes = 0;  // where the data starts
   uint64_t items = 0;         // product of the shape
+  bool fortran = false;       // the file has columns first, of a matrix
   uint64_t data_bytes() const { return items * type.bytes; }
 };
 
@@ -39,8 +40,10 @@ struct NpyHeader {
 struct NpyArray {
   std::string name;  // "edges.npy" with its folder, or "x.npz: edges"
   NpyHeader header;
-  // A cursor that starts `offset` bytes into the data.
-  std::function<Result<std::unique_ptr<ByteSource>>(uint64_t offset)> open;
+  // A cursor that starts `offset` bytes into the data, rows first whatever the file has first.
+  using Open = std::function<Result<std::unique_ptr<ByteSource>>(uint64_t offset)>;
+  Open open;
+  Open open_stored;  // the same as the file has it; set where it has columns first
 
   size_t dims() const { return header.shape.size(); }
   uint64_t extent(size_t dim) const { return header.shape[dim]; }
@@ -53,11 +56,17 @@ inline constexpr std::string_view kNpyMagic = "\x93NUMPY";
 Result<NpyType> ParseNpyType(const std::string& descr, const std::string& name);
 
 // Parses the header at the start of a stream of `stream_bytes` bytes. Refuses, in one sentence each: a wrong
-// magic or version, pickled objects, structured, big-endian and Fortran-ordered arrays, and data that is not
-// all there.
+// magic or version, pickled objects, structured and big-endian arrays, arrays of three extents and more in
+// Fortran order, and data that is not all there.
 Result<NpyHeader> ReadNpyHeader(ByteSource& source, uint64_t stream_bytes, const std::string& name);
 
 Result<NpyArray> OpenNpy(const std::string& path);
+
+// Has `open` give rows first, where the header says that the file has columns first.
+void ReadRowsFirst(NpyArray& array);
+// The matrix with rows and columns exchanged, whose rows are those that the file has one behind the other.
+// REQUIRES: header.fortran.
+NpyArray Transposed(const NpyArray& array);
 
 // The product of a shape, of items of `type`; refuses what is larger than 2^62 bytes.
 Result<uint64_t> CountItems(const std::vector<uint64_t>& shape, const NpyType& type, const std::string& name);

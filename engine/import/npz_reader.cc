@@ -15,6 +15,7 @@ Result<NpyArray> OpenMember(const std::string& path, const std::string& key, con
   array.open = [path, member, name = array.name, start = array.header.header_bytes](uint64_t offset) {
     return OpenZipMember(path, member, name, start + offset);
   };
+  ReadRowsFirst(array);
   return array;
 }
 

@@ -118,6 +118,35 @@ Status NotAWeight(const LineReader& lines, std::string_view field) {
                     Excerpt(field));
 }
 
+std::vector<std::string_view> SplitFields(std::string_view line, char separator) {
+  std::vector<std::string_view> fields;
+  for (size_t at = 0; at <= line.size();) {
+    if (separator == ' ') at = std::min(line.find_first_not_of(" \t", at), line.size());
+    if (separator == ' ' && at == line.size()) break;
+    const size_t end =
+        std::min(separator == ' ' ? line.find_first_of(" \t", at) : line.find(separator, at), line.size());
+    fields.push_back(Trim(line.substr(at, end - at)));
+    at = end + 1;
+  }
+  return fields;
+}
+
+bool LooksLikeHeader(std::span<const std::string_view> fields) {
+  double number = 0;
+  const auto is_name = [&number](std::string_view field) {
+    return !field.empty() && !ParseNumber(field, &number);
+  };
+  return !fields.empty() && std::ranges::all_of(fields, is_name);
+}
+
+bool NumbersColumns(std::span<const std::string_view> fields) {
+  for (size_t i = 0; i < fields.size(); i++) {
+    int64_t number = -1;
+    if (!ParseInteger(fields[i], &number) || number != static_cast<int64_t>(i)) return false;
+  }
+  return !fields.empty();
+}
+
 char DetectSeparator(std::string_view line) {
   for (const char separator : {',', ';', '\t'}) {
     if (line.find(separator) != std::string_view::npos) return separator;

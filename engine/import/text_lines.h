@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,13 @@ Result<std::unique_ptr<EdgeReader>> OpenTextEdges(const std::string& path);
 Result<std::unique_ptr<IntReader>> OpenTextInts(const std::string& path, IntRole role);
 // Numbers, the same count on every line, as float32. `row_count` 0 = count the lines first.
 Result<std::unique_ptr<RowReader>> OpenTextRows(const std::string& path, uint64_t row_count);
+
+// Fields of a line, trimmed: at `separator`, or (' ') runs of blanks.
+std::vector<std::string_view> SplitFields(std::string_view line, char separator);
+// A header names its columns: no field is a number. "nan" is data gone wrong, not a name.
+bool LooksLikeHeader(std::span<const std::string_view> fields);
+// Or numbers them, as pandas does: 0, 1, 2, ...
+bool NumbersColumns(std::span<const std::string_view> fields);
 
 // The separator of a data line: the first of ',', ';', TAB that it holds, else ' ' (runs of blanks).
 char DetectSeparator(std::string_view line);

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "quarry/base/log.h"
 #include "text_lines.h"
 
 namespace quarry {
@@ -9,8 +10,9 @@ namespace {
 
 class TextInts final : public IntReader {
  public:
-  TextInts(std::unique_ptr<LineReader> lines, IntRole role, std::optional<uint64_t> count)
-      : lines_(std::move(lines)), role_(role), count_(count) {}
+  TextInts(std::unique_ptr<LineReader> lines, IntRole role, std::optional<uint64_t> count,
+           uint64_t header_line)
+      : lines_(std::move(lines)), role_(role), count_(count), header_line_(header_line) {}
 
   Result<size_t> Read(std::span<int64_t> out) override {
     first_ += line_numbers_.size();
@@ -19,7 +21,7 @@ class TextInts final : public IntReader {
     std::string_view line;
     while (filled < out.size() && lines_->Next(&line)) {
       const std::string_view field = Trim(line);
-      if (field.empty()) continue;
+      if (field.empty() || lines_->line_number() == header_line_) continue;
       if (!ParseInteger(field, &out[filled]) &&
           !(role_ == IntRole::kLabel && ParseFloatLabel(field, &out[filled]))) {
         return MakeStatus(Code::kInvalidArgument, "{}: '{}' is not {}", lines_->Position(), Excerpt(line),
@@ -51,14 +53,21 @@ class TextInts final : public IntReader {
   const std::unique_ptr<LineReader> lines_;
   const IntRole role_;
   const std::optional<uint64_t> count_;
+  const uint64_t header_line_;          // 0 = none
   std::vector<uint64_t> line_numbers_;  // lines of the values that the last Read delivered
   uint64_t first_ = 0;
 };
 
 class TextRows final : public RowReader {
  public:
-  TextRows(std::unique_ptr<LineReader> lines, char separator, uint64_t dim, uint64_t row_count)
-      : lines_(std::move(lines)), separator_(separator), dim_(dim), row_count_(row_count), row_(dim) {}
+  TextRows(std::unique_ptr<LineReader> lines, char separator, uint64_t dim, uint64_t row_count,
+           bool has_header)
+      : lines_(std::move(lines)),
+        separator_(separator),
+        dim_(dim),
+        row_count_(row_count),
+        has_header_(has_header),
+        row_(dim) {}
 
   ElementType element_type() const override { return ElementType::kFloat32; }
   uint64_t dim() const override { return dim_; }
@@ -71,7 +80,7 @@ class TextRows final : public RowReader {
     size_t filled = 0;
     std::string_view line;
     while (filled < rows && lines_->Next(&line)) {
-      if (Trim(line).empty()) continue;
+      if (Trim(line).empty() || (has_header_ && lines_->line_number() == 1)) continue;
       if (next_ == row_count_) {
         return MakeStatus(Code::kInvalidArgument, "{}: a row beyond the {} that were announced",
                           lines_->Position(), row_count_);
@@ -112,20 +121,10 @@ class TextRows final : public RowReader {
   const char separator_;
   const uint64_t dim_;
   const uint64_t row_count_;
+  const bool has_header_;  // in line 1
   std::vector<float> row_;
   uint64_t next_ = 0;
 };
-
-uint64_t CountColumns(std::string_view line, char separator) {
-  uint64_t count = 0;
-  for (size_t at = 0; at <= line.size();) {
-    if (separator == ' ') at = std::min(line.find_first_not_of(" \t", at), line.size());
-    if (separator == ' ' && at == line.size()) break;
-    count++;
-    at = std::min(line.find(separator, at), line.size()) + 1;
-  }
-  return count;
-}
 
 // Lines that hold something, from the one in `line` on.
 Result<uint64_t> CountLines(LineReader& lines, std::string_view line) {
@@ -140,13 +139,18 @@ Result<uint64_t> CountLines(LineReader& lines, std::string_view line) {
 }  // namespace
 
 Result<std::unique_ptr<IntReader>> OpenTextInts(const std::string& path, IntRole role) {
+  QUARRY_TRY(const auto scout, LineReader::Open(path));
+  std::string_view line;
+  while (scout->Next(&line) && Trim(line).empty()) {
+  }
+  const std::string_view field = Trim(line);
+  const uint64_t header_line = LooksLikeHeader({&field, 1}) ? scout->line_number() : 0;
   std::optional<uint64_t> count;
   if (role == IntRole::kLabel) {  // their number is that of the nodes
-    QUARRY_TRY(const auto scout, LineReader::Open(path));
-    QUARRY_TRY(count, CountLines(*scout, {}));
+    QUARRY_TRY(count, CountLines(*scout, header_line == 0 ? line : std::string_view()));
   }
   QUARRY_TRY(auto lines, LineReader::Open(path));
-  return std::unique_ptr<IntReader>(std::make_unique<TextInts>(std::move(lines), role, count));
+  return std::unique_ptr<IntReader>(std::make_unique<TextInts>(std::move(lines), role, count, header_line));
 }
 
 Result<std::unique_ptr<RowReader>> OpenTextRows(const std::string& path, uint64_t row_count) {
@@ -157,13 +161,21 @@ Result<std::unique_ptr<RowReader>> OpenTextRows(const std::string& path, uint64_
     return MakeStatus(Code::kInvalidArgument, "{}: holds no rows", path);
   }
   const char separator = DetectSeparator(line);
-  const uint64_t dim = CountColumns(line, separator);
+  const std::vector<std::string_view> fields = SplitFields(line, separator);
+  const uint64_t dim = fields.size();
   if (dim == 0) return MakeStatus(Code::kInvalidArgument, "{}: line 1 is empty", path);
-  if (row_count == 0) {
-    QUARRY_TRY(row_count, CountLines(*scout, line));
+  bool has_header = LooksLikeHeader(fields);
+  const bool numbers = NumbersColumns(fields);
+  if (row_count == 0 || numbers) {
+    QUARRY_TRY(const uint64_t lines, CountLines(*scout, line));
+    // Two columns, or one, may well be the first node's 0 and 1: then the number of nodes has to tell.
+    has_header |= numbers && (row_count > 0 ? lines == row_count + 1 : dim > 2);
+    if (row_count == 0) row_count = lines - (has_header ? 1 : 0);
   }
+  if (has_header && numbers) LogInfo("{}: line 1 numbers the columns: it is taken for a header", path);
   QUARRY_TRY(auto lines, LineReader::Open(path));
-  return std::unique_ptr<RowReader>(std::make_unique<TextRows>(std::move(lines), separator, dim, row_count));
+  return std::unique_ptr<RowReader>(
+      std::make_unique<TextRows>(std::move(lines), separator, dim, row_count, has_header));
 }
 
 }  // namespace quarry

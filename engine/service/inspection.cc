@@ -2,7 +2,9 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <filesystem>
 
 #include "table_scan.h"
@@ -55,6 +57,25 @@ Status CountSplits(Store& store, MemoryBudget& budget, const std::shared_ptr<con
   return Status::Ok();
 }
 
+// As training counts them: the manifest says what an import found.
+Status CountLabels(Store& store, MemoryBudget& budget, const std::shared_ptr<const Snapshot>& snapshot,
+                   std::vector<wire::Counter>& counters) {
+  if (snapshot->FindTable("label") == nullptr) return Status::Ok();
+  QUARRY_TRY(TableScan scan, TableScan::Open(store, budget, snapshot, "label"));
+  int64_t largest = -1;
+  while (true) {
+    QUARRY_TRY(const std::span<const std::byte> rows, scan.Next());
+    if (rows.empty()) break;
+    for (size_t at = 0; at + sizeof(largest) <= rows.size(); at += scan.geometry().row_bytes) {
+      int64_t label = 0;
+      std::memcpy(&label, rows.data() + at, sizeof(label));
+      largest = std::max(largest, label);
+    }
+  }
+  counters.push_back({"classes", static_cast<double>(largest + 1)});
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<wire::MaintenanceReport> Inspect(Store& store, MemoryBudget& budget) {
@@ -66,6 +87,7 @@ Result<wire::MaintenanceReport> Inspect(Store& store, MemoryBudget& budget) {
   add("timestamp", snapshot->timestamp);
   add("disk_bytes.catalog", BytesInFolder(store.path() + "/catalog"));
   QUARRY_RETURN_IF_ERROR(CountSplits(store, budget, snapshot, report.counters));
+  QUARRY_RETURN_IF_ERROR(CountLabels(store, budget, snapshot, report.counters));
   for (const TableRecord& table : snapshot->tables) {
     QUARRY_TRY(const std::unique_ptr<RowOverlay> overlay, store.OpenOverlay(table.name, snapshot));
     if (overlay->empty()) continue;

@@ -52,6 +52,11 @@ uint64_t NodePropertiesBytes(const Manifest& manifest) {
   return bytes;
 }
 
+uint32_t CountClasses(std::span<const int64_t> labels) {
+  const auto largest = std::ranges::max_element(labels);
+  return largest == labels.end() || *largest < 0 ? 0 : static_cast<uint32_t>(*largest + 1);
+}
+
 Result<NodeProperties> LoadNodeProperties(Store& store, uint64_t node_count,
                                           const std::shared_ptr<const Snapshot>& snapshot) {
   NodeProperties properties;

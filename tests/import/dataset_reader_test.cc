@@ -41,6 +41,129 @@ TEST(DatasetTest, AFolderOfArraysIsTakenByItsNames) {
   EXPECT_THAT(dataset.labels->Position(1), HasSubstr("labels.npy: row 1"));
 }
 
+// The same matrix with columns first.
+template <typename T>
+std::string FortranFile(const std::vector<T>& values, uint64_t rows, uint64_t columns) {
+  std::vector<T> turned(values.size());
+  for (uint64_t r = 0; r < rows; ++r) {
+    for (uint64_t c = 0; c < columns; ++c) turned[c * rows + r] = values[r * columns + c];
+  }
+  return NpyHeaderBytes({.descr = std::string(NpyDescr<T>()), .fortran = true, .shape = {rows, columns}}) +
+         RawBytes(turned);
+}
+
+TEST(DatasetTest, MatricesMayHaveColumnsFirst) {
+  const TemporaryFolder folder("set");
+  const EdgeList edges = {{0, 1}, {1, 2}, {3, 0}};
+  SourceHints hints;
+  hints.features = folder.Write("f.npy", FortranFile<float>({1, 2, 3, 4, 5, 6, 7, 8}, 4, 2));
+  for (const std::string& file :
+       {FortranFile<int64_t>({0, 1, 3, 1, 2, 0}, 2, 3), FortranFile<int64_t>({0, 1, 1, 2, 3, 0}, 3, 2)}) {
+    folder.Write("set/edges.npy", file);
+    ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder / "set", hints));
+    EXPECT_EQ(*ReadAll(*dataset.edges[0].reader), edges);
+    EXPECT_THAT(*ReadFloats(*dataset.features), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+  }
+  // Two by two: sources, then destinations.
+  folder.Write("set/edges.npy", FortranFile<int64_t>({0, 1, 2, 3}, 2, 2));
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder / "set", {}));
+  EXPECT_EQ(*ReadAll(*dataset.edges[0].reader), (EdgeList{{0, 2}, {1, 3}}));
+}
+
+TEST(DatasetTest, LargeMatricesWithColumnsFirstAreTurnedAPieceAtATime) {
+  const TemporaryFolder folder("set");
+  constexpr uint64_t kRows = 50'000, kColumns = 67;  // 13 MB
+  std::vector<float> values(kRows * kColumns);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(Mix64(i) % 1000003);
+  SourceHints hints;
+  hints.features = folder.Write("f.npy", FortranFile(values, kRows, kColumns));
+  folder.Write("set/edges.npy", NpyEdges({{0, 1}}));
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder / "set", hints));
+  EXPECT_EQ(*ReadFloats(*dataset.features), values);
+}
+
+TEST(DatasetTest, FilesMayBeCalledAsArraysInAnArchive) {
+  const TemporaryFolder folder("set");
+  folder.Write("edge_index.npy", NpyEdges({{0, 1}, {3, 0}}));
+  folder.Write("x.npy", NpyFile<float>({1, 2, 3, 4}, {4, 1}));
+  folder.Write("y.npy", NpyVector<int64_t>({0, 1, 0, 1}));
+  folder.Write("train_mask.npy", NpyHeaderBytes({.descr = "|b1", .shape = {4}}) + std::string("\0\1\0\1", 4));
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  EXPECT_EQ(*ReadAll(*dataset.edges[0].reader), (EdgeList{{0, 1}, {3, 0}}));
+  EXPECT_THAT(*ReadFloats(*dataset.features), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(*ReadAll(*dataset.labels), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(*ReadAll(*dataset.train), ElementsAre(1, 3));
+}
+
+TEST(DatasetTest, WhatIsNotImportedIsListedWithWhatItMayBeMeantAs) {
+  const TemporaryFolder folder("set");
+  folder.Write("edges.npy", NpyEdges({{0, 1}}));
+  for (const char* const name : {"feat.npy", "train.npy", "notes.bin"}) folder.Write(name, "PAR1 and more");
+  folder.Write("README.txt", "about");
+  testing::internal::CaptureStderr();
+  EXPECT_OK(OpenDataset(folder.path(), {}));
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(told, HasSubstr("not imported: feat.npy ("));
+  EXPECT_THAT(told, HasSubstr("Parquet"));
+  EXPECT_THAT(told, testing::Not(HasSubstr("README")));
+  folder.Write("feat.npy", NpyFile<float>({1}, {1, 1}));
+  testing::internal::CaptureStderr();
+  EXPECT_OK(OpenDataset(folder.path(), {}));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("feat.npy (did you mean features.npy?), notes"));
+}
+
+TEST(DatasetTest, TextMayNameItsColumnsInEveryFile) {
+  const TemporaryFolder folder("set");
+  folder.Write("edges.csv", "src,dst\n0,1\n2,0\n");
+  folder.Write("features.csv", "height,weight\n1,2\n3,4\n5,6\n");
+  folder.Write("labels.csv", "label\n0\n1\n1\n");
+  folder.Write("train_idx.csv", "node\n2\n");
+  ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));
+  EXPECT_EQ(dataset.node_count, 3u);
+  EXPECT_THAT(*ReadFloats(*dataset.features), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(*ReadAll(*dataset.labels), ElementsAre(0, 1, 1));
+  EXPECT_THAT(*ReadAll(*dataset.train), ElementsAre(2));
+  // Columns that are numbered, as pandas does it.
+  folder.Write("features.csv", "0,1,2\n1,2,3\n4,5,6\n7,8,9\n");
+  ASSERT_OK_AND_ASSIGN(dataset, OpenDataset(folder.path(), {}));
+  EXPECT_THAT(*ReadFloats(*dataset.features), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
+  // Two columns may be a node's 0 and 1, unless the number of nodes tells.
+  folder.Write("features.csv", "0,1\n2,3\n4,5\n");
+  ASSERT_OK_AND_ASSIGN(dataset, OpenDataset(folder.path(), {}));
+  EXPECT_THAT(*ReadFloats(*dataset.features), ElementsAre(0, 1, 2, 3, 4, 5));
+  folder.Write("features.csv", "0,1\n2,3\n4,5\n6,7\n");
+  SourceHints hints;
+  hints.node_count = 3;
+  ASSERT_OK_AND_ASSIGN(dataset, OpenDataset(folder.path(), hints));
+  EXPECT_THAT(*ReadFloats(*dataset.features), ElementsAre(2, 3, 4, 5, 6, 7));
+}
+
+TEST(DatasetTest, FormatsThatAreNotReadSayHowTheyComeIn) {
+  const TemporaryFolder folder("set");
+  struct Case {
+    std::string bytes;
+    const char* what;
+  };
+  const Case cases[] = {{"PAR1\x15", "pandas.read_parquet"},
+                        {std::string("ARROW1\0\0", 8), "pandas.read_feather"},
+                        {"\x89HDF\r\n\x1a\n", "h5py.File"},
+                        {std::string("SQLite format 3\0", 16), "SQLite"},
+                        {"\x28\xb5\x2f\xfd", "unzstd"},
+                        {std::string("PK\x03\x04"), "zip archive"},
+                        {std::string("\x01\x00\x02", 3), "is no text"}};
+  for (const Case& bad : cases) {
+    const std::string path = folder.Write("edges.csv", bad.bytes);
+    const Status status = OpenDataset(path, {}).status();
+    EXPECT_THAT(status, IsStatus(Code::kInvalidArgument));
+    EXPECT_THAT(std::string(status.message()), testing::AllOf(HasSubstr(path), HasSubstr(bad.what)));
+    for (const char c : status.message()) EXPECT_GE(c, ' ');
+  }
+  folder.Write("only/graph.parquet", "PAR1");
+  EXPECT_THAT(std::string(OpenDataset(folder / "only", {}).status().message()),
+              testing::AllOf(HasSubstr("no edges found in graph.parquet"), HasSubstr("read_parquet")));
+}
+
 TEST(DatasetTest, TopologyAloneIsEnough) {
   const TemporaryFolder folder("set");
   folder.Write("edges.tsv.gz", Gzip("0\t1\n"));

@@ -121,6 +121,32 @@ TEST_F(ImportTest, WhatComesInIsWhatLiesInTheDatabase) {
   EXPECT_THAT(ReadValues<uint8_t>(*store, "split"), ElementsAre(2, 1, 0, 1));
 }
 
+TEST_F(ImportTest, LabelsThatLookLikeCodesAreRefusedOrNumbered) {
+  WriteNamedSet(folder_);
+  folder_.Write("set/labels.npy", NpyVector<int64_t>({700'000'000, 5, -1, 700'000'000}));
+  const Status refused = Import(*backend_, database_, folder_ / "set");
+  EXPECT_THAT(refused, IsStatus(Code::kInvalidArgument));
+  EXPECT_THAT(std::string(refused.message()),
+              testing::AllOf(HasSubstr("labels.npy: row 0: the label is 700000000"),
+                             HasSubstr("700000001 classes, of 2 different labels"), HasSubstr("--relabel")));
+  ExpectNothing(database_);
+  // Beyond what a label may be, too.
+  folder_.Write("set/labels.npy", NpyVector<int64_t>({700'000'000, 5, -1, int64_t{1} << 60}));
+  ASSERT_OK(Import(*backend_, database_, folder_ / "set", {.relabel = true}));
+  const auto store = OpenSound();
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(store->manifest()->class_count, 3u);
+  EXPECT_THAT(ReadValues<int64_t>(*store, "label"), ElementsAre(1, 0, -1, 2));
+  EXPECT_THAT(ReadValues<int64_t>(*store, "label_code"), ElementsAre(5, 700'000'000, int64_t{1} << 60));
+}
+
+TEST_F(ImportTest, ClassesWithoutNodesAreNoCodes) {
+  WriteNamedSet(folder_);
+  folder_.Write("set/labels.npy", NpyVector<int64_t>({0, 999, -1, 3}));
+  ASSERT_OK(Import(*backend_, database_, folder_ / "set"));
+  EXPECT_EQ(OpenSound()->manifest()->class_count, 1000u);
+}
+
 TEST_F(ImportTest, TwoDatabasesHaveTwoIds) {
   WriteNamedSet(folder_);
   ASSERT_OK(Import(*backend_, database_, folder_ / "set"));
@@ -292,9 +318,9 @@ std::vector<BadImport> BadImports() {
       {"wrong magic", {{"edges.npy", "hello"}}, {"edges.npy", "plain text"}},
       {"wrong dtype", {{"edges.npy", NpyFile<float>({0, 1}, {2, 1})}}, {"edges.npy", "<f4", "int64"}},
       {"wrong shape", {{"edges.npy", NpyFile<int64_t>({0, 1, 2}, {3, 1})}}, {"edges.npy", "[3, 1]"}},
-      {"Fortran order",
+      {"Fortran order of three extents",
        {{"features.npy",
-         NpyHeaderBytes({.descr = "<f4", .fortran = true, .shape = {4, 2}}) + std::string(32, '\0')}},
+         NpyHeaderBytes({.descr = "<f4", .fortran = true, .shape = {4, 2, 2}}) + std::string(64, '\0')}},
        {"features.npy", "Fortran"}},
       {"truncated", {{"edges.npy", edges.substr(0, edges.size() - 3)}}, {"edges.npy", "truncated", "needs"}},
       {"NaN ids", {{"edges.npy", NpyFile<double>({NAN, 1}, {2, 1})}}, {"edges.npy", "NaN"}},

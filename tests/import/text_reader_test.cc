@@ -93,7 +93,7 @@ TEST(TextEdgesTest, RefusesWhatIsNoEdgeListAndNamesTheLine) {
       {"beyond 2^63", "0,99999999999999999999\n", {"line 1", "99999999999999999999"}},
       {"missing id", "0,\n", {"line 1", "''"}},
       {"another header", "0,1\nsrc,dst\n", {"line 2", "'src'"}},
-      {"binary", std::string("\x00\x01\x02\xff", 4), {"line 1"}},
+      {"binary", std::string("\x00\x01\x02\xff", 4), {"is no text"}},
       {"endless line", std::string(3 << 20, '1'), {"line 1", "longer than"}},
       {"gzip cut off", packed.substr(0, packed.size() / 2), {"cut off"}},
       {"gzip damaged", packed.substr(0, 20) + std::string(30, 'x') + packed.substr(30), {"damaged"}},

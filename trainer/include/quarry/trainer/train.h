@@ -18,6 +18,7 @@
 
 #include "quarry/base/status.h"
 #include "quarry/pipeline/batch_stream.h"
+#include "quarry/storage/node_properties.h"
 #include "quarry/storage/training_state.h"
 #include "quarry/trainer/communicator.h"
 
@@ -130,15 +131,18 @@ Status CheckTrainRun(const TrainRun& run);
 Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks,
                            const TrainRun& run = {}, Communicator* trainers = nullptr);
 
-// 1 + the largest label; 0 where there is none.
-uint32_t CountClasses(std::span<const int64_t> labels);
-
 // Estimates the memory that training takes beside the engine's budget: code and libraries, BLAS's buffers,
 // activations of the largest block, weights with their gradients and Adam's moments, and what writing a
 // checkpoint holds. `hop_nodes_max[h]` bounds the nodes known after hop h of a block (hop 0 = the seeds);
 // `layers` entries are used.
 uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
                               std::span<const uint64_t> hop_nodes_max, bool checkpoints = false);
+
+// kOutOfBudget where that would not fit beside what the engine holds: names the label and the node that are why,
+// where the number of classes is.
+Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, std::span<const int64_t> labels,
+                          std::span<const uint64_t> hop_nodes_max, bool checkpoints, uint64_t engine_bytes,
+                          uint64_t limit_bytes);
 
 // The bound hop_nodes_max that batch size and fanouts give, capped by the largest block that was seen.
 std::vector<uint64_t> BoundHopNodes(uint64_t batch_size, std::span<const uint32_t> fanouts,

@@ -20,6 +20,9 @@ struct ImportOptions {
   bool both_directions = false;  // CSR beside CSC
   bool deduplicate = false;
   bool allow_nan = false;
+  // Labels are numbered 0, 1, ... in ascending order; the table kLabelCodeTable has what they were. Without it,
+  // labels that look like codes are refused.
+  bool relabel = false;
   std::optional<ElementType> feature_type;  // convert features to this type
   ProgressFunction progress;
 };

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "quarry/base/status.h"
@@ -20,6 +22,12 @@ struct NodeProperties {
   // The nodes of the training split that have a label, which an epoch of training uses.
   std::vector<NodeId> TrainNodes() const;
 };
+
+// Classes that a model of these labels tells apart: 1 + the largest label, 0 where there is none.
+uint32_t CountClasses(std::span<const int64_t> labels);
+
+// The table of what labels stand for, where an import has numbered them: row i is label i's.
+inline constexpr std::string_view kLabelCodeTable = "label_code";
 
 // Bytes that the properties will take, computed from the manifest alone.
 uint64_t NodePropertiesBytes(const Manifest& manifest);
