@@ -136,6 +136,7 @@ class BeladyPolicy final : public CachePolicy {
     change.admitted.clear();
     change.evicted.clear();
     late_.clear();
+    late_.reserve(access.nodes.size());
     for (uint32_t i = 0; i < access.nodes.size(); ++i) {
       const uint32_t next_use = access.next_uses[i];
       const bool resident = access.resident[i] != 0;

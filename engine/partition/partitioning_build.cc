@@ -34,9 +34,10 @@ Status CheckPartCount(uint32_t parts) {
 
 class PartitioningBuilder {
  public:
+  // `start_seconds`: when the work began that the build is the end of.
   PartitioningBuilder(Store& store, MemoryBudget& budget, const PartitioningSpec& spec,
-                      const ProgressFunction& progress)
-      : store_(store), budget_(budget), spec_(spec), progress_(progress) {}
+                      const ProgressFunction& progress, double start_seconds)
+      : store_(store), budget_(budget), spec_(spec), progress_(progress), start_seconds_(start_seconds) {}
 
   Result<PartitioningRecord> Run(Assignment assignment);
 
@@ -56,7 +57,7 @@ class PartitioningBuilder {
   MemoryBudget& budget_;
   const PartitioningSpec spec_;
   const ProgressFunction& progress_;
-  const double start_seconds_ = MonotonicSeconds();
+  const double start_seconds_;
 
   std::shared_ptr<const Snapshot> snapshot_;
   TopologyRecord topology_;
@@ -253,6 +254,7 @@ Result<Assignment> AssignNodes(Store& store, MemoryBudget& budget, const Topolog
 
 Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, PartitioningSpec spec,
                                             PartitionOptions options, const ProgressFunction& progress) {
+  const double start = MonotonicSeconds();
   QUARRY_RETURN_IF_ERROR(CheckPartitioningName(spec.name));  // before hours of partitioning
   QUARRY_RETURN_IF_ERROR(CheckPartCount(options.parts));
   const std::shared_ptr<const Manifest> manifest = store.manifest();
@@ -269,12 +271,13 @@ Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, 
       EnsureSyncedDirectory(store.backend(), fmt::format("{}/{}", store.path(), kPartitionsFolder)));
   QUARRY_RETURN_IF_ERROR(EnsureDirectory(store.backend(), scratch));
   QUARRY_TRY(Assignment assignment, AssignNodes(store, budget, *topology, options, scratch, progress));
-  return BuildPartitioning(store, budget, spec, std::move(assignment), progress);
+  PartitioningBuilder builder(store, budget, spec, progress, start);
+  return builder.Run(std::move(assignment));
 }
 
 Result<PartitioningRecord> BuildPartitioning(Store& store, MemoryBudget& budget, const PartitioningSpec& spec,
                                              Assignment assignment, const ProgressFunction& progress) {
-  PartitioningBuilder builder(store, budget, spec, progress);
+  PartitioningBuilder builder(store, budget, spec, progress, MonotonicSeconds());
   return builder.Run(std::move(assignment));
 }
 

@@ -90,7 +90,8 @@ class Side {
 std::string ErrorIn(const std::string& text) {
   std::string error;
   for (const std::string& line : Lines(text)) {
-    if (line.starts_with("quarry: ") && !line.starts_with("quarry: info: ")) error += line + "\n";
+    const bool note = line.starts_with("quarry: info: ") || line.starts_with("quarry: warning: ");
+    if (line.starts_with("quarry: ") && !note) error += line + "\n";
   }
   return error;
 }

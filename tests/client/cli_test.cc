@@ -719,7 +719,8 @@ TEST_F(CliTest, ABudgetThatCannotHoldOneBatchIsRefusedWithTheLeastThatWould) {
   const std::string message = Refused(options + "1MiB", 1);
   EXPECT_THAT(message, HasSubstr("the budget is 1.00 MiB"));
   std::smatch least;
-  ASSERT_TRUE(std::regex_search(message, least, std::regex("needs a memory budget of ([0-9]+MiB)"))) << message;
+  ASSERT_TRUE(std::regex_search(message, least, std::regex("needs a memory budget of ([0-9]+MiB)")))
+      << message;
   const Outcome outcome = Run(options + least[1].str());
   EXPECT_EQ(outcome.exit_code, 0) << "with the stated least: " << outcome.err;
 }

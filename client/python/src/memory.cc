@@ -70,8 +70,6 @@ void RecycledMemory::GiveBack(Block block) noexcept {
   kept_.pop_front();
 }
 
-void BindMemory(nb::module_& module) {
-  module.def("empty_float32", RecycledArray<float>, nb::arg("shape"));
-}
+void BindMemory(nb::module_& module) { module.def("empty_float32", RecycledArray<float>, nb::arg("shape")); }
 
 }  // namespace quarry::python
