@@ -145,6 +145,61 @@ TEST_F(CommandLineTest, WhatWasProbablyMeantIsSaid) {
   EXPECT_THAT(UsageFault("info db more"), HasSubstr("more"));
 }
 
+// The database is not there: whatever is wrong with the words is told before it is looked for.
+TEST_F(CommandLineTest, ValuesOutOfRangeAreRefusedByValueRangeAndExampleBeforeAnyWork) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--lr -1", "'-1' is not a learning rate above 0, such as 0.003"},
+      {"--lr nan", "'nan' is not a learning rate above 0"},
+      {"--dropout 1.5", "'1.5' is not a share from 0 to below 1, such as 0.5"},
+      {"--input-dropout 1", "'1' is not a share from 0 to below 1"},
+      {"--weight-decay -0.1", "a penalty of 0 or more"},
+      {"--hidden 0", "'0' is not a width from 1 to 65536, such as 256"},
+      {"--epochs 0", "'0' is not a number of epochs from 1 on"},
+      {"--layers 0", "a number of layers from 1 to"},
+      {"--batch-size 0", "'0' is not a number of seeds from 1 on"},
+      {"--fanout ten", "'ten' is not a number of neighbors"},
+      {"--fanout 10,0", "'0' is not a number of neighbors"},
+      {"--cache 200%", "--cache 200%: all rows are 100%"},
+      {"--cache much", "--cache"},
+      {"--memory much", "--memory"},
+      {"--plan --disk -1x", "--disk"},
+      {"--plan --epochs-planned 0", "'0' is not a number of epochs from 1 on"},
+  };
+  for (const auto& [options, words] : cases) {
+    EXPECT_THAT(UsageFault(std::string("train nowhere ") + options), HasSubstr(words)) << options;
+  }
+  EXPECT_THAT(UsageFault("train nowhere --seed first"), HasSubstr("--seed: 'first' is not a whole number"));
+}
+
+TEST_F(CommandLineTest, OptionsWithoutEffectInACombinationAreRefused) {
+  for (const char* options : {"--disk 3x", "--policy lru", "--epochs-planned 3", "--hash-functions 4"}) {
+    const std::string fault = UsageFault(std::string("train nowhere ") + options);
+    EXPECT_THAT(fault, AllOf(HasSubstr(std::string(options).substr(0, std::string(options).find(' '))),
+                             HasSubstr("--plan")));
+  }
+  EXPECT_THAT(UsageFault("train nowhere --plan --resample every-epoch --epochs-planned 3"),
+              HasSubstr("leave one of them out"));
+  EXPECT_THAT(Run("train nowhere --plan --policy lru").err, HasSubstr("nowhere")) << "with it they are taken";
+}
+
+TEST_F(CommandLineTest, ValuesOfTheEnvironmentThatMeanNothingAreRefused) {
+  for (const char* variable : {"QUARRY_LOG=loud", "QUARRY_IO=foo"}) {
+    const Outcome outcome = Process("info db", root_, {variable}).Wait();
+    EXPECT_EQ(outcome.exit_code, 2) << variable;
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr(variable), HasSubstr("it is one of")));
+  }
+  for (const char* variable : {"QUARRY_LOG=debug", "QUARRY_IO=threads", "QUARRY_LOG="}) {
+    EXPECT_EQ(Process("info db", root_, {variable}).Wait().exit_code, 0) << variable;
+  }
+}
+
+TEST_F(CommandLineTest, HelpIsAVerbToo) {
+  EXPECT_EQ(Run("help train").out, Run("train --help").out);
+  EXPECT_EQ(Run("help layout build").out, Run("layout build --help").out);
+  EXPECT_EQ(Run("help").out, Run("--help").out);
+  EXPECT_THAT(UsageFault(""), HasSubstr("`quarry --help` lists them"));
+}
+
 TEST_F(CommandLineTest, OptionsComeFromAFileAndTheCommandLineOverridesThem) {
   Write("quarry.toml",
         "# how we generate\n[generate]\nnodes = \"3k\"\ndim = 12\nclasses = 4\n\n[info]\njson = true\n"

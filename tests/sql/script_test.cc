@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "quarry/import/import.h"
 #include "sql/script.h"
@@ -101,8 +103,75 @@ TEST(SqlCommandTest, PrintsJsonAndFrames) {
             "┌────┬────────┐\n"
             "│ id │ name   │\n"
             "├────┼────────┤\n"
-            "│ 8  │ node-8 │\n"
+            "│  8 │ node-8 │\n"
             "└────┴────────┘\n");
+}
+
+// Scripts, of which lines that begin with a dot are commands.
+class SqlScriptTest : public testing::Test {
+ protected:
+  SqlScriptTest() { store_.CloseStore(); }
+  Outcome Run(const std::string& script) {
+    return RunQuarry("sql " + store_.path() + " <" + folder_.Write("script.sql", script) + " 2>&1");
+  }
+  std::string Path(const std::string& name) const { return folder_.path() + "/" + name; }
+  std::string ReadText(const std::string& name) const {
+    std::ifstream file(Path(name));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  SqlStore store_{TenNodes()};
+  TemporaryFolder folder_{"sql_script_test"};
+};
+
+TEST_F(SqlScriptTest, ModesSayHowRowsArePrinted) {
+  const std::string select = "SELECT id, name FROM nodes WHERE id = 8;\n";
+  EXPECT_EQ(Run(".mode line\n" + select).out, "  id = 8\nname = node-8\n");
+  EXPECT_EQ(Run(".mode markdown\n" + select).out,
+            "| id | name |\n"
+            "| --- | --- |\n"
+            "| 8 | node-8 |\n");
+  EXPECT_EQ(Run(".mode csv\n" + select).out, "id,name\n8,node-8\n");
+  const Outcome none = Run(".mode tabs\n" + select);
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.out, HasSubstr("line 1: .mode tabs: it is one of box, csv, json, line, markdown"));
+}
+
+TEST_F(SqlScriptTest, OutputsGoToFiles) {
+  const std::string script = ".mode csv\n.once " + Path("once.csv") +
+                             "\nSELECT 1 AS a;\nSELECT 2 AS b;\n.output " + Path("rest.csv") +
+                             "\nSELECT 3 AS c;\nSELECT 4 AS d;\n.output\nSELECT 5 AS e;\n";
+  EXPECT_EQ(Run(script).out, "b\n2\ne\n5\n");
+  EXPECT_EQ(ReadText("once.csv"), "a\n1\n");
+  EXPECT_EQ(ReadText("rest.csv"), "c\n3\nd\n4\n");
+  const Outcome refused = Run(".output /nowhere/file\nSELECT 1;\n");
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.out, HasSubstr("/nowhere/file"));
+}
+
+TEST_F(SqlScriptTest, FilesOfStatementsAreRead) {
+  folder_.Write("inner.sql", "SELECT 1 AS a;\nSELECT nobody FROM nodes;\n");
+  const Outcome outcome = Run(".mode csv\n.read " + Path("inner.sql") + "\nSELECT 2;\n");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("a\n1\n"), HasSubstr("inner.sql"), HasSubstr("line 2"),
+                                 HasSubstr("no such column: nobody"), Not(HasSubstr("2\n2\n"))));
+  folder_.Write("itself.sql", ".read " + Path("itself.sql") + "\n");
+  EXPECT_THAT(Run(".read " + Path("itself.sql") + "\n").out, HasSubstr("files read one another already"));
+}
+
+TEST_F(SqlScriptTest, RowsBehindTheLimitAreCounted) {
+  const std::string out = Run(".limit 3\nSELECT id FROM nodes;\n").out;
+  EXPECT_THAT(out, AllOf(HasSubstr("│  2 │"), Not(HasSubstr("│  3 │")), HasSubstr("10 rows"))) << out;
+  EXPECT_THAT(Run("SELECT id FROM nodes;\n").out, HasSubstr("│  9 │")) << "files and pipes get all";
+  EXPECT_EQ(Run(".limit few\n").exit_code, 2);
+}
+
+TEST_F(SqlScriptTest, WhatWasProbablyMeantIsSaid) {
+  EXPECT_THAT(Run("SELECT * FROM node;\n").out, HasSubstr("did you mean 'nodes'?"));
+  EXPECT_THAT(Run("SELECT lable FROM nodes;\n").out, HasSubstr("did you mean 'label'?"));
+  EXPECT_THAT(Run(".shema\n").out, HasSubstr("did you mean '.schema'?"));
+  EXPECT_THAT(Run("UPDATE nodes SET label = 1 WHERE id = 1;\n").out,
+              HasSubstr("may not be modified without --write"));
 }
 
 TEST(SqlCommandTest, AStatementThatRunsTooLongIsStopped) {

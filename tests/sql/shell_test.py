@@ -97,14 +97,14 @@ def run_session(quarry, database, folder, server=None):
     shell = Shell([quarry, "sql", database], folder)
     shell.expect("quarry> ")
     out = shell.say("SELECT count(*) FROM nodes;")
-    check("│ 200      │" in out, out)
+    check("│      200 │" in out, out)
 
     shell.type("SELECT id\n")
     shell.expect("   ...> ")
     shell.type("  FROM nodes\n")
     shell.expect("   ...> ")
     out = shell.say(" WHERE id = 7;")
-    check("│ 7  │" in out, out)
+    check("│  7 │" in out, out)
 
     out = shell.say("SELECT nobody FROM nodes;")
     check("no such column: nobody" in out, out)

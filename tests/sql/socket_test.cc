@@ -143,7 +143,7 @@ TEST_F(SocketTest, TheCommandPrintsEndsAndFailsAsOnAFolder) {
             "┌────┬────────┐\n"
             "│ id │ name   │\n"
             "├────┼────────┤\n"
-            "│ 8  │ node-8 │\n"
+            "│  8 │ node-8 │\n"
             "└────┴────────┘\n");
 }
 
