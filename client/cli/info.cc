@@ -7,11 +7,13 @@
 
 #include "cli.h"
 #include "opened_store.h"
+#include "partition.h"
 #include "print_json.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_table.h"
 #include "quarry/format/feature_table.h"
 #include "quarry/layout/layout.h"
+#include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/topology.h"
 
 namespace quarry::cli {
@@ -63,15 +65,23 @@ struct DiskKind {
 std::vector<DiskKind> DiskKinds(const Facts& facts) {
   const Manifest& manifest = facts.manifest;
   DiskKind tables{"tables", "tables"}, topologies{"topologies", "graph"}, layouts{"layouts", "layouts"};
+  DiskKind partitionings{"partitionings", "partitionings"};
   DiskKind embeddings{"embeddings", "embeddings"}, trainings{"trainings", "training runs"};
   for (const TableRecord& table : manifest.tables) tables.bytes += table.file_bytes;
   for (const TopologyRecord& topology : manifest.topologies) topologies.bytes += topology.file_bytes;
   for (const LayoutRecord& layout : manifest.layouts) layouts.bytes += layout.total_bytes();
+  for (const PartitioningRecord& partitioning : manifest.partitionings)
+    partitionings.bytes += partitioning.file_bytes;
   for (const EmbeddingRecord& table : manifest.embeddings) embeddings.bytes += facts.DiskBytes(table);
   for (const TrainingRecord& run : manifest.trainings) trainings.bytes += run.file_bytes;
   // The catalog: the manifest, names, and rows that changed.
-  return {tables,     topologies, layouts,
-          embeddings, trainings,  {"catalog", "catalog", facts.figures().Count("disk_bytes.catalog")}};
+  return {tables,
+          topologies,
+          layouts,
+          partitionings,
+          embeddings,
+          trainings,
+          {"catalog", "catalog", facts.figures().Count("disk_bytes.catalog")}};
 }
 
 std::string OptimizerName(const EmbeddingRecord& table) {
@@ -189,6 +199,10 @@ void PrintInfoJson(const Facts& facts) {
                                   {"resident_bytes", Topology::ResidentBytes(topology)}});
   }
   json["layouts"] = LayoutsJson(manifest);
+  json["partitionings"] = Json::array();
+  for (const PartitioningRecord& record : manifest.partitionings) {
+    json["partitionings"].push_back(PartitioningJson(manifest, record));
+  }
   json["embeddings"] = EmbeddingsJson(facts);
   json["trainings"] = TrainingsJson(manifest);
   json["device"] = DeviceJson(manifest.device);
@@ -227,6 +241,20 @@ void PrintLayouts(const Manifest& manifest) {
   }
   Print("\n");
   PrintTable(rows, {false, false, true, false, true, false});
+}
+
+void PrintPartitionings(const Manifest& manifest) {
+  std::vector<std::vector<std::string>> rows = {
+      {"partitioning", "method", "parts", "edges between parts", "size", "built from"}};
+  for (const PartitioningRecord& record : manifest.partitionings) {
+    const double edges = static_cast<double>(std::max<uint64_t>(record.edge_count, 1));
+    rows.push_back({record.name, record.method, std::to_string(record.part_count),
+                    fmt::format("{:.1f} %", 100 * static_cast<double>(record.cut_edges) / edges),
+                    FormatBytes(record.file_bytes),
+                    IsFresh(manifest, record) ? "these data" : "other data: build it again"});
+  }
+  Print("\n");
+  PrintTable(rows, {false, false, true, true, true, false});
 }
 
 void PrintEmbeddings(const Facts& facts) {
@@ -319,6 +347,7 @@ void PrintText(const Facts& known) {
   Print("\n");
   PrintTable(files, {false, false, true, true, true, true, true, false, true, true, true});
   if (!manifest.layouts.empty()) PrintLayouts(manifest);
+  if (!manifest.partitionings.empty()) PrintPartitionings(manifest);
   if (!manifest.embeddings.empty()) PrintEmbeddings(known);
   if (!manifest.trainings.empty()) PrintTrainings(manifest);
 }

@@ -5,17 +5,48 @@
 
 #include "cli.h"
 #include "option_values.h"
+#include "partition.h"
 #include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 #include "quarry/partition/partition_buffer.h"
 #include "quarry/partition/stored_partitioning.h"
+#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+double CutShare(const PartitioningRecord& record) {
+  return record.edge_count == 0
+             ? 0
+             : static_cast<double>(record.cut_edges) / static_cast<double>(record.edge_count);
+}
+
+}  // namespace
+
+Json PartitioningJson(const Manifest& manifest, const PartitioningRecord& record) {
+  return {{"name", record.name},
+          {"directory", record.directory},
+          {"method", record.method},
+          {"seed", record.seed},
+          {"parts", record.part_count},
+          {"topology", record.topology},
+          {"table", record.table.empty() ? Json(nullptr) : Json(record.table)},
+          {"timestamp", record.timestamp},
+          {"nodes", record.node_count},
+          {"edges", record.edge_count},
+          {"cut_edges", record.cut_edges},
+          {"cut_share", CutShare(record)},
+          {"disk_bytes", record.file_bytes},
+          {"fresh", IsFresh(manifest, record)},
+          {"build_seconds", record.build_seconds},
+          {"created_utc", record.created_utc}};
+}
+
+namespace {
 
 const Choices<PartitionMethod> kMethods = {{"grem", PartitionMethod::kGrem},
                                            {"metis", PartitionMethod::kMetis},
@@ -43,36 +74,12 @@ struct PartitionArguments {
 };
 
 Result<std::unique_ptr<Database>> OpenPartitioned(const PartitionArguments& arguments) {
+  QUARRY_RETURN_IF_ERROR(CheckNoServer("partition", arguments.path));
   DatabaseOptions options;
   if (!arguments.memory.empty()) {
     QUARRY_TRY(options.memory_bytes, ParseSize("--memory", arguments.memory, 0));
   }
   return Database::Open(arguments.path, std::move(options));
-}
-
-double CutShare(const PartitioningRecord& record) {
-  return record.edge_count == 0
-             ? 0
-             : static_cast<double>(record.cut_edges) / static_cast<double>(record.edge_count);
-}
-
-Json PartitioningJson(const Manifest& manifest, const PartitioningRecord& record) {
-  return {{"name", record.name},
-          {"directory", record.directory},
-          {"method", record.method},
-          {"seed", record.seed},
-          {"parts", record.part_count},
-          {"topology", record.topology},
-          {"table", record.table.empty() ? Json(nullptr) : Json(record.table)},
-          {"timestamp", record.timestamp},
-          {"nodes", record.node_count},
-          {"edges", record.edge_count},
-          {"cut_edges", record.cut_edges},
-          {"cut_share", CutShare(record)},
-          {"disk_bytes", record.file_bytes},
-          {"fresh", IsFresh(manifest, record)},
-          {"build_seconds", record.build_seconds},
-          {"created_utc", record.created_utc}};
 }
 
 void PrintPartitioning(const Manifest& manifest, const PartitioningRecord& record) {

@@ -94,6 +94,11 @@ TEST_F(PartitionCliTest, BuildsListsExplainsAndDrops) {
 TEST_F(PartitionCliTest, TunesThePartsItself) {
   const json built = RunJson("partition build db tuned --method random --json");
   EXPECT_GE(built["parts"].get<int>(), 2);
+  const json info = RunJson("info db --json");
+  EXPECT_EQ(info["disk_bytes"]["partitionings"], built["disk_bytes"]);
+  ASSERT_EQ(info["partitionings"].size(), 1U);
+  EXPECT_EQ(info["partitionings"][0]["name"], "tuned");
+  EXPECT_THAT(Run("info db").out, HasSubstr("tuned"));
   ASSERT_EQ(Run("partition drop db tuned").exit_code, 0);
 }
 
@@ -103,6 +108,7 @@ TEST_F(PartitionCliTest, WhatCannotBeIsRefused) {
   ExpectUsage("partition build db --parts 2 --chunk 10", "--chunk 10");
   ExpectUsage("partition build db a/b --parts 2", "letters, digits");
   ExpectUsage("partition build db --method hash", "hash");
+  ExpectUsage("partition list unix:run/quarry.sock", "stop it, and give the database's folder");
   const Outcome none = Run("partition explain db none");
   EXPECT_EQ(none.exit_code, 1);
   EXPECT_THAT(none.err, HasSubstr("`quarry partition build` makes one"));
