@@ -4,6 +4,7 @@
 
 #include "bucket_writer.h"
 #include "partition_file.h"
+#include "quarry/base/kill_point.h"
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
 #include "quarry/format/batch_view.h"
@@ -171,6 +172,7 @@ Status PartitioningBuilder::WriteFile() {
                                           .row_count = topology_.node_count,
                                           .dim = directory_.parts(),
                                           .edge_count = topology_.edge_count}));
+  KillPoint("partition: file written");
   return store_.backend().SyncDirectory(building_);
 }
 
@@ -199,14 +201,17 @@ PartitioningRecord PartitioningBuilder::Describe() const {
 // The partitioning becomes visible with the commit of the manifest; what it replaces goes afterwards.
 Status PartitioningBuilder::Commit(PartitioningRecord& record) {
   IoBackend& backend = store_.backend();
+  KillPoint("partition: whole, folder not renamed");
   QUARRY_RETURN_IF_ERROR(backend.Rename(building_, PathOf(record.directory)));
   QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(PathOf(kPartitionsFolder)));
+  KillPoint("partition: folder renamed, not named");
   QUARRY_RETURN_IF_ERROR(store_.UpdateManifest([&](Manifest& manifest) {
     std::erase_if(manifest.partitionings,
                   [&](const PartitioningRecord& old) { return old.name == record.name; });
     manifest.partitionings.push_back(record);
     return Status::Ok();
   }));
+  KillPoint("partition: named, old folder there");
   if (!replaced_.empty()) Discard(backend, replaced_);
   return Status::Ok();
 }

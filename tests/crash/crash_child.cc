@@ -121,6 +121,7 @@ class Child {
     Rng rng = RngOf(kWriters + 1);
     MemoryBudget budget(kGiB);
     for (;;) {
+      if (rng.Below(2) == 0) Partition(rng());
       const std::shared_ptr<const Manifest> newest = store_->manifest();
       const bool built = newest->FindLayout("default") != nullptr;
       const LayoutRecord layout =
@@ -130,6 +131,13 @@ class Child {
       Tell({.kind = Message::kBuilt, .number = layout.generation});
       usleep(static_cast<useconds_t>(rng.Below(10'000)));
     }
+  }
+
+  void Partition(uint64_t number) {
+    MemoryBudget budget(kGiB);
+    const PartitioningRecord record = Check(
+        BuildPartitioning(*store_, budget, {.table = "feature", .seed = number}, PartsToBuild(number), {}));
+    Tell({.kind = Message::kPartitioned, .number = record.generation});
   }
 
   // One, at some time of the child's life.

@@ -108,4 +108,50 @@ void Oracle::CheckLayout(Store& store) const {
   }
 }
 
+void Oracle::CheckPartitioning(Store& store) const {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const PartitioningRecord& record = *manifest->FindPartitioning("default");
+  if (!IsFresh(*manifest, record)) return;  // the table was compacted
+  MemoryBudget budget(kGiB);
+  const auto opened = StoredPartitioning::Open(store, budget, "default");
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  const StoredPartitioning& parts = **opened;
+  const PartitionDirectory& directory = parts.directory();
+  const Assignment assignment = PartsToBuild(record.seed);
+  ASSERT_EQ(directory.parts(), assignment.parts);
+  std::vector<NodeId> new_ids(Graph().nodes), old_ids(Graph().nodes);
+  ASSERT_TRUE(parts.ReadNewIds(0, new_ids).ok());
+  ASSERT_TRUE(parts.ReadOldIds(0, old_ids).ok());
+  const auto snapshot = store.TakeSnapshot();
+  ASSERT_TRUE(snapshot.ok());
+  const auto newer =
+      store.OpenOverlay("feature", *snapshot, TableVersion{record.table_generation, record.timestamp});
+  ASSERT_TRUE(newer.ok()) << newer.status().ToString();
+  const auto read = [&](uint64_t offset, uint64_t bytes) {
+    IoBuffer pages = IoBuffer::Allocate(std::max<uint64_t>(bytes, 1)).value();
+    EXPECT_TRUE(store.backend().ReadAt(parts.file(), offset, pages.span().first(bytes)).ok());
+    return pages;
+  };
+  uint64_t edges = 0;
+  for (uint32_t i = 0; i < directory.parts(); ++i) {
+    const IoBuffer rows = read(parts.RowsAt(i), directory.part_bytes(i));
+    for (uint64_t row = 0; row < directory.part_nodes(i); ++row) {
+      const NodeId node = old_ids[directory.part_starts[i] + row];
+      ASSERT_EQ(assignment.part_of[node], i);
+      ASSERT_EQ(new_ids[node], directory.part_starts[i] + row);
+      if ((*newer)->Touched(node)) continue;
+      ASSERT_EQ(std::memcmp(rows.data() + row * directory.row_stride, rows_[node].data(), rows_[node].size()),
+                0)
+          << "row " << node;
+    }
+    for (uint32_t j = 0; j < directory.parts(); ++j) {
+      const uint64_t bytes = directory.bucket_bytes(i, j);
+      const IoBuffer pages = read(parts.BucketAt(i, j), bytes);
+      ASSERT_TRUE(parts.VerifyBucket(i, j, pages.span().first(bytes)).ok());
+      edges += directory.bucket(i, j).edges;
+    }
+  }
+  EXPECT_EQ(edges, Graph().Edges().size());
+}
+
 }  // namespace quarry::crash

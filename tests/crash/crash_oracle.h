@@ -22,6 +22,9 @@ class Oracle {
   void Check(Store& store);
   // The layout that is there serves the rows and labels that the last check has found.
   void CheckLayout(Store& store) const;
+  // The partitioning that is there has the graph's edges, and the rows that the last check has found, but for
+  // those that are newer than it.
+  void CheckPartitioning(Store& store) const;
 
   // As the last check has found it.
   uint64_t batches(uint64_t writer) const { return batches_[writer]; }

@@ -1,5 +1,5 @@
-// Invariants 2 and 5 against SIGKILL: a child puts, compacts, trains embeddings, builds and rebuilds layouts
-// and makes a checkpoint of the database, all at once, or imports, and is killed at random instants, at
+// Invariants 2 and 5 against SIGKILL: a child puts, compacts, trains embeddings, builds and rebuilds layouts,
+// builds partitionings and makes a checkpoint of the database, all at once, or imports, and is killed at random instants, at
 // chosen operations on files, and at every kill point (quarry/base/kill_point.h). The parent opens what is
 // left, with no step of repair between, and holds it against what had been acknowledged to the child:
 //
@@ -7,6 +7,7 @@
 //   embeddings      both tables and the training state exactly as at one checkpoint, the last that was told
 //                   or a later one
 //   layouts         serve the newest rows
+//   partitionings   have the graph's edges, and the rows as of their timestamp
 //   a checkpoint    is not there, or a whole database as of one instant
 //   all of it       verifies
 //
@@ -67,6 +68,7 @@ uint32_t WorkOf(std::string_view point) {
       {"embeddings", kTrain},
       {"training", kTrain},
       {"layout", kBuild | kPut},
+      {"partition", kBuild | kPut},
       {"compaction", kCompact | kPut},
       {"checkpoint", kCopy},
   };
@@ -215,10 +217,11 @@ class Parent {
   const Deaths& deaths() const { return deaths_; }
 
   void ExpectThatAllWasDone(uint64_t kills) const {
-    fmt::print("{} batches, {} compactions, {} trainings, {} layouts, {} copies, {} imports\n",
-               acknowledged_[0] + acknowledged_[1] + acknowledged_[2], done_[Message::kCompacted],
-               done_[Message::kTrained], done_[Message::kBuilt], done_[Message::kCopied],
-               done_[Message::kImported]);
+    fmt::print(
+        "{} batches, {} compactions, {} trainings, {} layouts, {} partitionings, {} copies, {} imports\n",
+        acknowledged_[0] + acknowledged_[1] + acknowledged_[2], done_[Message::kCompacted],
+        done_[Message::kTrained], done_[Message::kBuilt], done_[Message::kPartitioned],
+        done_[Message::kCopied], done_[Message::kImported]);
     if (kills < 4 * kKillPointCount) return;
     for (const uint64_t batches : acknowledged_) EXPECT_GT(batches, kills / 2);
     for (const uint64_t done : done_) EXPECT_GT(done, 0u);
@@ -265,6 +268,7 @@ class Parent {
       ASSERT_GE(static_cast<int64_t>(message->number), trained_) << "a child found an older checkpoint";
       trained_ = static_cast<int64_t>(message->number);
     }
+    partitioned_ |= message->kind == Message::kPartitioned;
     imported_ |= message->kind == Message::kImported;
     if (message->kind == Message::kCopied) copied_ = message->number;
     ++done_[message->kind];
@@ -287,6 +291,9 @@ class Parent {
     if ((*store)->manifest()->FindLayout("default") != nullptr && rng_.Below(4) == 0) {
       oracle_.CheckLayout(**store);
     }
+    const bool partitioned = (*store)->manifest()->FindPartitioning("default") != nullptr;
+    ASSERT_TRUE(partitioned || !partitioned_) << "an acknowledged partitioning is lost";
+    if (partitioned && rng_.Below(2) == 0) oracle_.CheckPartitioning(**store);
     ASSERT_TRUE((*store)->PrepareToWrite().ok());  // removes what the killed one left
     CheckFiles(*(*store)->manifest());
     CheckCopy();
@@ -330,6 +337,14 @@ class Parent {
     if (fs::exists(path + "training")) {
       EXPECT_THAT(FilesIn(path + "training"), testing::SizeIs(manifest.trainings.size()));
     }
+    if (fs::exists(path + "partitions")) {
+      for (const std::string& folder : FilesIn(path + "partitions")) {
+        const PartitioningRecord* const record = manifest.FindPartitioning("default");
+        EXPECT_TRUE(folder == "default.building" ||
+                    (record != nullptr && record->directory == "partitions/" + folder))
+            << folder;
+      }
+    }
     if (!fs::exists(path + "layouts")) return;
     for (const std::string& folder : FilesIn(path + "layouts")) {
       const LayoutRecord* const layout = manifest.FindLayout("default");
@@ -365,8 +380,9 @@ class Parent {
   std::array<uint64_t, kWriters> acknowledged_{};
   int64_t trained_ = kNeverWritten;
   std::optional<uint64_t> copied_;
+  bool partitioned_ = false;  // acknowledged
   bool imported_ = false;
-  std::array<uint64_t, 6> done_{};  // messages by kind
+  std::array<uint64_t, 7> done_{};  // messages by kind
   Deaths deaths_{};
 };
 

@@ -72,6 +72,15 @@ LayoutSpec LayoutToBuild() {
   return {.road = {.fanouts = {3, 2}, .batch_size = 32, .cache_bytes = Graph().nodes * 128, .seed = 5}};
 }
 
+Assignment PartsToBuild(uint64_t number) {
+  Assignment assignment{.parts = static_cast<uint32_t>(2 + number % 3), .part_of = {}};
+  Rng rng(number);
+  for (uint64_t node = 0; node < Graph().nodes; ++node) {
+    assignment.part_of.push_back(static_cast<uint32_t>(rng.Below(assignment.parts)));
+  }
+  return assignment;
+}
+
 Result<std::vector<Bytes>> ReadFeatures(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {
   QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store.OpenTable(*snapshot, "feature"));
   QUARRY_TRY(const std::unique_ptr<RowOverlay> overlay, store.OpenOverlay("feature", snapshot));

@@ -13,6 +13,7 @@
 #include "pipeline/tiny_database.h"
 #include "quarry/base/random.h"
 #include "quarry/layout/layout.h"
+#include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/store.h"
 
 namespace quarry::crash {
@@ -50,7 +51,15 @@ inline constexpr const char* kOrdersVariable = "QUARRY_CRASH_ORDERS";
 
 // What was acknowledged to the child, or what it found when it began.
 struct Message {
-  enum Kind : uint32_t { kBatch, kTrained, kCompacted, kBuilt, kCopied, kImported } kind = kBatch;
+  enum Kind : uint32_t {
+    kBatch,
+    kTrained,
+    kCompacted,
+    kBuilt,
+    kPartitioned,
+    kCopied,
+    kImported
+  } kind = kBatch;
   uint32_t writer = 0;
   uint64_t number = 0;  // of the writer's batches; the timestamp that was trained to
 };
@@ -69,6 +78,8 @@ std::pair<uint64_t, uint64_t> AuthorOf(const Bytes& row, const Bytes& unwritten)
 Bytes TrainingStateOf(uint64_t seed, int64_t timestamp);
 
 LayoutSpec LayoutToBuild();
+// The number-th partitioning that a child builds.
+Assignment PartsToBuild(uint64_t number);
 
 // All rows of the features, as the snapshot has them.
 Result<std::vector<Bytes>> ReadFeatures(Store& store, const std::shared_ptr<const Snapshot>& snapshot);

@@ -111,6 +111,30 @@ Status Layouts(World& world) {
   return Build(world);
 }
 
+Status BuildParts(World& world, uint64_t number) {
+  world.Promise([](Promises& p) {
+    p.has_partitioning = p.has_partitioning == true ? p.has_partitioning : std::nullopt;
+  });
+  QUARRY_RETURN_IF_ERROR(BuildPartitioning(world.store(), world.budget(),
+                                           {.table = "feature", .seed = number}, crash::PartsToBuild(number),
+                                           {})
+                             .status());
+  world.Promise([](Promises& p) { p.has_partitioning = true; });
+  return Status::Ok();
+}
+
+Status Partitions(World& world) {
+  QUARRY_RETURN_IF_ERROR(world.Open());
+  QUARRY_RETURN_IF_ERROR(world.Put(0));
+  QUARRY_RETURN_IF_ERROR(BuildParts(world, 1));
+  QUARRY_RETURN_IF_ERROR(BuildParts(world, 2));
+  world.Promise([](Promises& p) { p.has_partitioning.reset(); });
+  QUARRY_RETURN_IF_ERROR(DropPartitioning(world.store(), "default"));
+  world.Promise([](Promises& p) { p.has_partitioning = false; });
+  QUARRY_RETURN_IF_ERROR(world.Put(1));
+  return BuildParts(world, 3);
+}
+
 // By a patch: whether to build anew is a matter of the machine, and not to be one here.
 Status Rebuilds(World& world) {
   QUARRY_RETURN_IF_ERROR(world.Open());
@@ -324,6 +348,7 @@ std::vector<Work> AllWorks() {
           {"training", Training},
           {"training in a folder that nobody synced", TrainingInAFolderThatNobodySynced},
           {"layouts", Layouts},
+          {"partitions", Partitions},
           {"rebuilds", Rebuilds},
           {"an import", AnImport, {}},
           {"a checkpoint and a restore", ACheckpointAndARestore},

@@ -130,6 +130,7 @@ void World::PromiseWhatIsThere() {
     }
     promises_.trained = oracle.trained();
     promises_.has_layout = (*store)->manifest()->FindLayout("default") != nullptr;
+    promises_.has_partitioning = (*store)->manifest()->FindPartitioning("default") != nullptr;
   }
   fs::remove_all(copy);
 }
@@ -284,6 +285,11 @@ void World::CheckDatabase(const std::string& state, const Promises& promises, ui
     ASSERT_EQ(has_layout, promises.has_layout.value_or(has_layout));
     if (has_layout && rng.Below(4) == 0) {
       ASSERT_NO_FATAL_FAILURE(oracle.CheckLayout(**store));
+    }
+    const bool has_partitioning = (*store)->manifest()->FindPartitioning("default") != nullptr;
+    ASSERT_EQ(has_partitioning, promises.has_partitioning.value_or(has_partitioning));
+    if (has_partitioning && rng.Below(2) == 0) {
+      ASSERT_NO_FATAL_FAILURE(oracle.CheckPartitioning(**store));
     }
     ASSERT_NO_FATAL_FAILURE(CheckServed(**store, promises));
     // It goes on.

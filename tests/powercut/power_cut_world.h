@@ -33,9 +33,10 @@ struct Promises {
   // Batches of each writer: begun; acknowledged without a sync, so that the next synced one holds them; on
   // disk.
   std::array<uint64_t, crash::kWriters> begun{}, loose{}, written{};
-  int64_t trained = kNeverWritten;        // both tables and the run, up to this timestamp
-  uint64_t saving = 0, saved = 0;         // states of the run "served"
-  std::optional<bool> has_layout = true;  // "default"; unknown while it changes
+  int64_t trained = kNeverWritten;               // both tables and the run, up to this timestamp
+  uint64_t saving = 0, saved = 0;                // states of the run "served"
+  std::optional<bool> has_layout = true;         // "default"; unknown while it changes
+  std::optional<bool> has_partitioning = false;  // "default", as above
   bool imported = false;
   bool restored = false;
   std::optional<uint64_t> copied;  // the timestamp of the copy

@@ -54,6 +54,10 @@ inline constexpr std::string_view kKillPoints[] = {
     "layout: whole, folder not renamed",
     "layout: folder renamed, not named",
     "layout: named, old folder there",
+    "partition: file written",
+    "partition: whole, folder not renamed",
+    "partition: folder renamed, not named",
+    "partition: named, old folder there",
 };
 inline constexpr size_t kKillPointCount = std::size(kKillPoints);
 
