@@ -161,16 +161,12 @@ std::string HowToRead(std::string_view prefix) {
 
 namespace {
 
-// What is no text would be told as lines of it. A byte order mark of UTF-8 is.
+// What is no text would be told as lines of it: a byte of zero is in none, while names may have other controls.
 Status CheckIsText(const std::string& path) {
   QUARRY_TRY(const std::string prefix, ReadPrefix(path, 512));
   const std::string way = HowToRead(prefix);
   if (!way.empty()) return MakeStatus(Code::kInvalidArgument, "{}: {}", path, way);
-  const auto is_binary = [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return byte == 0 || (byte < 32 && std::isspace(byte) == 0);
-  };
-  if (std::ranges::none_of(prefix, is_binary)) return Status::Ok();
+  if (prefix.find('\0') == std::string::npos) return Status::Ok();
   return MakeStatus(Code::kInvalidArgument, "{}: is no text (it looks like {}); import .npy, .npz or text",
                     path, DescribePrefix(prefix));
 }
