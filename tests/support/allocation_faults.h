@@ -36,6 +36,13 @@ class AllocationFaults {
 
 void* operator new(size_t bytes) { return quarry::AllocationFaults::Allocate(bytes); }
 void* operator new[](size_t bytes) { return quarry::AllocationFaults::Allocate(bytes); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return quarry::AllocationFaults::Allocate(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
