@@ -92,11 +92,11 @@ class RemoteTraining {
     QUARRY_RETURN_IF_ERROR(Agree(trainers_, OpenRun()));
     QUARRY_RETURN_IF_ERROR(OpenRoad());
     const TrainSetup setup = Setup();
-    QUARRY_RETURN_IF_ERROR(Agree(
-        trainers_, CheckTrainerMemory(arguments_.train, road_->feature_dim(), road_->labels(),
-                                      BoundHopNodes(arguments_.road.spec.batch_size,
-                                                    arguments_.road.spec.fanouts, description_.node_count),
-                                      run_.states != nullptr, 0, MemoryLimitBytes())));
+    QUARRY_RETURN_IF_ERROR(
+        Agree(trainers_, CheckTrainerMemory(arguments_.train, road_->feature_dim(), road_->labels(),
+                                            BoundHopNodes(arguments_.road.spec.batch_size,
+                                                          arguments_.road.spec.fanouts, manifest_.node_count),
+                                            run_.states != nullptr, 0, MemoryLimitBytes())));
     if (first_) {
       LogInfo("{}: {} trainer{}, {} threads each in LibTorch; memory: {} each for LibTorch and code",
               address_, size_, size_ == 1 ? "" : "s", setup.train.torch_threads,
