@@ -57,20 +57,29 @@ Status SqlScript::Run(const std::string& text) {
   return IsBlank(statements) || quits_ ? Status::Ok() : RunStatements(statements, first_line);
 }
 
-Status SqlScript::RunStatements(const std::string& text, size_t lines_before) {
-  const double start = MonotonicSeconds();
-  const OutputFile once = std::exchange(once_, nullptr);  // of this one alone, whatever becomes of it
+// Rows go to `file`, where there is one: all of them, in boxes as wide as they are.
+SqlPrinting SqlScript::PrintingTo(FILE* file) const {
   SqlPrinting printing = printing_;
-  if (once != nullptr || output_ != nullptr) {
-    printing.out = once != nullptr ? once.get() : output_.get();
+  if (file != nullptr) {
+    printing.out = file;
     printing.width = 0;
     printing.rows_max = 0;
   } else if (printing.width > 0) {
     printing.width = TerminalWidth(printing.out);  // windows change
   }
-  const Status status = connection_.Run(std::string(lines_before, '\n') + text,
-                                        [&](client::RowCursor& rows) { return PrintRows(rows, printing); });
-  std::fflush(printing.out);
+  return printing;
+}
+
+Status SqlScript::RunStatements(const std::string& text, size_t lines_before) {
+  const double start = MonotonicSeconds();
+  OutputFile once = std::exchange(once_, nullptr);  // of one statement alone, whatever becomes of it
+  const Status status = connection_.Run(std::string(lines_before, '\n') + text, [&](client::RowCursor& rows) {
+    const OutputFile file = std::exchange(once, nullptr);
+    const SqlPrinting printing = PrintingTo(file != nullptr ? file.get() : output_.get());
+    const Status printed = PrintRows(rows, printing);
+    std::fflush(printing.out);
+    return printed;
+  });
   if (timer_) Print("{:.3f} s\n", MonotonicSeconds() - start);
   return Explained(status);
 }

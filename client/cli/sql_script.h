@@ -49,6 +49,7 @@ class SqlScript {
   };
   using OutputFile = std::unique_ptr<FILE, CloseFile>;
 
+  SqlPrinting PrintingTo(FILE* file) const;
   Status ReadFile(const std::string& path);
   Status SetMode(const std::string& name);
   Status SetLimit(const std::string& rows);
