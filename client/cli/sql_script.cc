@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "option_values.h"
 #include "quarry/base/process.h"
+#include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/sql/connection.h"
 #include "usage.h"
