@@ -75,6 +75,7 @@ Status SqlScript::RunStatements(const std::string& text, size_t lines_before) {
   const double start = MonotonicSeconds();
   OutputFile once = std::exchange(once_, nullptr);  // of one statement alone, whatever becomes of it
   const Status status = connection_.Run(std::string(lines_before, '\n') + text, [&](client::RowCursor& rows) {
+    const ScopedSpan span("rows of a statement");
     const OutputFile file = std::exchange(once, nullptr);
     const SqlPrinting printing = PrintingTo(file != nullptr ? file.get() : output_.get());
     const Status printed = PrintRows(rows, printing);
