@@ -109,8 +109,9 @@ inline Result<uint64_t> ParseSize(std::string_view flag, std::string_view text, 
     return MakeStatus(Code::kUsage,
                       "{} {}: there is nothing here to take a share of; write a size, as 512MiB", flag, text);
   }
-  QUARRY_TRY(const uint64_t bytes, ParseBytes(text, whole_bytes));
-  if (bytes > 0) return bytes;
+  const Result<uint64_t> bytes = ParseBytes(text, whole_bytes);
+  if (!bytes.ok()) return MakeStatus(Code::kUsage, "{}: {}", flag, bytes.status().message());
+  if (*bytes > 0) return bytes;
   return MakeStatus(Code::kUsage, "{} {}: a size is at least a byte; leave the option out for its default",
                     flag, text);
 }

@@ -89,7 +89,9 @@ TEST_F(ServerTest, APathThatCannotBeIsRefused) {
   const std::string open_folder = served_->tiny.path() + ".open";
   std::filesystem::create_directory(open_folder);
   ASSERT_EQ(chmod(open_folder.c_str(), 0755), 0);
-  if (geteuid() != 0) EXPECT_THAT(StartAt(open_folder + "/s").ToString(), HasSubstr("chmod 0700"));
+  if (geteuid() != 0) {
+    EXPECT_THAT(StartAt(open_folder + "/s").ToString(), HasSubstr("chmod 0700"));
+  }
   EXPECT_TRUE(StartAt(open_folder + "/s", {65534}).ok())
       << "others may enter where they are asked for their names";
   ASSERT_EQ(chmod(open_folder.c_str(), 0777), 0);
