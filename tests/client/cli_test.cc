@@ -698,7 +698,7 @@ TEST_F(CliTest, CheckpointOptionsThatMakeNoSenseAreRefused) {
 }
 
 TEST_F(CliTest, WrongUsageExitsWithTwoAndNamesTheArgument) {
-  EXPECT_THAT(Refused("", 2), HasSubstr("subcommand"));
+  EXPECT_THAT(Refused("", 2), HasSubstr("there is no verb"));
   EXPECT_THAT(Refused("frobnicate", 2), HasSubstr("quarry: "));
   EXPECT_THAT(Refused("train", 2), HasSubstr("DB"));
   EXPECT_THAT(Refused("train db --no-such-flag", 2), HasSubstr("--no-such-flag"));
