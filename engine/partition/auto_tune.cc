@@ -72,7 +72,7 @@ uint64_t PartitionBufferBytes(const PartitionedSizes& sizes, uint32_t parts, uin
   const double p = parts;
   const double c = buffer;
   const double n = incoming;
-  // Of the next step's buckets, those with two old parts are there already.
+  // The next step's buckets between two old parts are there already.
   const double buckets = c * c + (c * c - (c - n) * (c - n));
   const double bytes = (c + n) * RowsBytes(sizes) / p + kSortedLists * buckets * EdgesBytes(sizes) / (p * p);
   return bytes < 0x1p63 ? static_cast<uint64_t>(std::ceil(bytes)) : std::numeric_limits<uint64_t>::max();

@@ -22,7 +22,7 @@ constexpr uint64_t kSortBatch = 16 << 10;            // keys that are sorted in 
 constexpr uint64_t kRelationPieceBytes = 64 * kKiB;  // of relation ids, while they are read
 constexpr uint64_t kSortBytesMax = uint64_t{1} << 30;
 constexpr uint64_t kHugePageSlack = 4 * kMiB;  // the sort's two buffers are whole huge pages
-// Of the largest bucket, for an edge: its key, the same the other way round and while it is sorted (24), its
+// What an edge of the largest bucket takes: its key, that key reversed and while it is sorted (24), its
 // relation (4), and both of its lists as they are written (24 where each has one neighbor).
 constexpr uint64_t kBucketBytesPerEdge = 24 + 4 + 32;
 
@@ -239,7 +239,7 @@ class BucketSorter {
   MemoryBudget::Reservation sort_reservation_;
   uint64_t sort_bytes_ = 0;
   std::unique_ptr<ExternalSorter<Key>> sorter_;
-  // Of the bucket at hand:
+  // The bucket that is being written:
   std::vector<Key> keys_;
   std::vector<uint64_t> by_destination_, by_source_, scratch_;
   std::vector<uint32_t> relations_;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kStreamPieceBytes = 256 * kKiB;
 constexpr uint64_t kStreamWriteBytes = 512 * kKiB;
-// Of a bucket: below this a write costs a request more than bytes.
+// Smaller writes to a bucket are bound by the requests, not by the bytes.
 constexpr uint64_t kBucketWriteBytes = 64 * kKiB;
 constexpr uint64_t kBucketBytesMin = 1 * kMiB;
 constexpr size_t kEdgesPerRead = 16384;

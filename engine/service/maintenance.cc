@@ -104,7 +104,7 @@ Report ReportOf(const VerifyReport& found) {
   return report;
 }
 
-// Of a task that has nothing to tell but its error.
+// The report of a task that has nothing to tell but its error.
 Result<Report> After(const Status& status) {
   if (!status.ok()) return status;
   return Report{};

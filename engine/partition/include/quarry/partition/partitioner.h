@@ -32,7 +32,7 @@ struct PartitionOptions {
 // Every node in one part, and no part of more than ceil(nodes / parts) nodes; a pure function of edges and
 // options, whatever the budget and the number of threads. Memory is reserved from the context's budget, the
 // result's 4 bytes a node included, which are the caller's when it returns. kUsage names an option out of
-// range; kOutOfBudget names what the method would take; kInvalidArgument for a training node that is none;
+// range; kOutOfBudget names what the method would take; kInvalidArgument for a training node outside the graph;
 // kCancelled when the context's progress says so.
 Result<Assignment> Partition(EdgeSource& edges, const PartitionOptions& options,
                              const PartitionContext& context);
