@@ -38,6 +38,7 @@ void AddLayout(CLI::App& app, Action& action);
 void AddLayoutExplain(CLI::App& layout, Action& action);  // verbs of layout
 void AddPartition(CLI::App& app, Action& action);
 void AddPlot(CLI::App& app, Action& action);
+void AddPredict(CLI::App& app, Action& action);
 void AddPut(CLI::App& app, Action& action);
 void AddRepair(CLI::App& app, Action& action);
 void AddRestore(CLI::App& app, Action& action);
@@ -56,6 +57,8 @@ inline constexpr std::string_view kComplete = "__complete";
 void PrintCompletions(const CLI::App& app, std::span<const std::string_view> words);
 
 inline constexpr const char* kTrainDescription = "train on a database: classify nodes, or predict edges";
+inline constexpr const char* kPredictDescription =
+    "what a trained model says of nodes: classes, scores, vectors";
 
 // Where the arguments need the program that trains, and this is not it, becomes that one. Otherwise returns.
 void HandOver(int argc, char** argv);
