@@ -402,12 +402,11 @@ void AddPredict(CLI::App& app, Action& action) {
   verb->add_option("--torch-threads", arguments->torch_threads, "of LibTorch; default: processors");
   verb->add_flag("--json", arguments->json, "one JSON object on stdout");
   verb->footer(
-      "Neighbors are sampled as in training's test. `quarry sql` searches a table: ORDER BY "
-      "vec_l2(embedding, ?).\n"
-      "Examples:\n"
-      "  quarry train db/ --epochs 10 --run sage\n"
-      "  quarry predict db/ --run sage --split test --out classes.npy --ids nodes.npy\n"
-      "  quarry predict db/ --run sage --what embeddings --table sage-vectors");
+      "Neighbors are sampled as in training's test. A run is kept by `quarry train --run NAME`; SQL searches "
+      "a table:\n"
+      "ORDER BY vec_l2(vector, ?).\n"
+      "Example: quarry predict db/ --run sage --split test --out classes.npy --ids nodes.npy\n"
+      "         quarry predict db/ --run sage --what embeddings --table sage-vectors");
   verb->callback([arguments, fanouts, batch_size, &action] {
     arguments->has_fanouts = fanouts->count() > 0;
     arguments->has_batch_size = batch_size->count() > 0;
