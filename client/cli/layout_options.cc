@@ -36,7 +36,10 @@ void LayoutFlags::AddRoadOptions(CLI::App* verb) {
       ->capture_default_str();
   AddChoice(verb, "--direction", road.direction, "along which edges neighbors send");
   verb->add_flag("--replace", road.replace, "draw neighbors with replacement: always as many as the fanout");
-  verb->add_option("--cache", cache, "rows that stay in memory: a size, or a share of the feature bytes")
+  verb->add_option("--cache", cache,
+                   "rows that stay in memory: a size, a share of the feature bytes, or auto: as many as "
+                   "--memory has room for; "
+                   "where batches are planned, and on a server, 10%")
       ->capture_default_str();
 }
 
@@ -57,6 +60,8 @@ std::string SampleFlags(const RoadSpec& spec) {
 }
 
 Result<uint64_t> ParseCache(const std::string& text, uint64_t feature_bytes) {
+  constexpr uint64_t kAutomaticDivisor = 10;
+  if (text == kCacheAuto) return feature_bytes / kAutomaticDivisor;
   const Result<uint64_t> bytes = ParseBytes(text, feature_bytes);
   if (!bytes.ok()) {
     return MakeStatus(Code::kUsage, "--cache: {}, a share of the feature bytes", bytes.status().message());

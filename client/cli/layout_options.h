@@ -13,10 +13,13 @@ namespace quarry::cli {
 // Neighbors of a hop, in --fanout.
 CLI::Validator FanoutRange();
 
+// --cache, where it is not given.
+inline constexpr const char* kCacheAuto = "auto";
+
 struct LayoutFlags {
   std::string name = "default";
   RoadSpec road = {.fanouts = {10, 15, 20}};  // cache_bytes: ToSpec reads `cache`
-  std::string cache = "10%";
+  std::string cache = kCacheAuto;
   std::string disk;
   uint32_t epochs = 1;
   PolicyKind policy = PolicyKind::kBelady;

@@ -395,7 +395,7 @@ void AddPredict(CLI::App& app, Action& action) {
                                                    "nodes at a time (default: the run's)")
                                       ->check(WholeFrom(1, 1e12, "a number of nodes from 1 on", "1024"));
   verb->add_option("--cache", arguments->road.cache,
-                   "rows that stay in memory: a size, or a share of the feature bytes")
+                   "rows that stay in memory: a size, or a share of the feature bytes; auto: 10%")
       ->capture_default_str();
   verb->add_option("--memory", arguments->memory,
                    "cap on what the engine holds (default 80% of what the machine or cgroup allows)");

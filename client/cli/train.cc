@@ -1,5 +1,6 @@
 #include <malloc.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -169,7 +170,8 @@ Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const
 Status TrainOn(const NodeArguments& arguments, Database& database, const OpenRoad& open, TrainSetup setup,
                StreamStats& last_epoch) {
   setup.memory_budget_bytes = database.budget().limit_bytes();
-  setup.cache_budget_bytes = arguments.road.spec.cache_bytes;
+  setup.cache_budget_bytes = arguments.road.cache_takes_what_is_left ? open.live->plan().cache_bytes
+                                                                     : arguments.road.spec.cache_bytes;
   setup.overhead_bytes = EstimateTrainerBytes(
       arguments.train, open.road->feature_dim(), CountClasses(open.road->labels()),
       BoundHopNodes(arguments.road.spec.batch_size, arguments.road.spec.fanouts, open.batch_nodes_max),
@@ -191,28 +193,49 @@ Status TrainOn(const NodeArguments& arguments, Database& database, const OpenRoa
   return TrainReported(*open.road, arguments, setup, nullptr, last_epoch);
 }
 
-// Refuses what the machine has no memory for before anything is sampled, built or loaded.
-Status CheckLabels(const NodeArguments& arguments, Database& database) {
+// Refuses what the machine has no memory for before anything is sampled, built or loaded. Returns the number of classes.
+Result<uint32_t> CheckLabels(const NodeArguments& arguments, Database& database) {
   const std::shared_ptr<const Manifest> manifest = database.manifest();
   QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, database.store().TakeSnapshot());
   QUARRY_TRY(const NodeProperties properties,
              LoadNodeProperties(database.store(), manifest->node_count, snapshot));
   const RoadSpec& spec = arguments.road.spec;
-  return CheckTrainerMemory(
+  QUARRY_RETURN_IF_ERROR(CheckTrainerMemory(
       arguments.train, static_cast<uint32_t>(manifest->FindTable(spec.feature_table)->dim), properties.labels,
       BoundHopNodes(spec.batch_size, spec.fanouts, manifest->node_count), false,
-      database.budget().used_bytes(), MemoryLimitBytes());
+      database.budget().used_bytes(), MemoryLimitBytes()));
+  return CountClasses(properties.labels);
+}
+
+// A cache that takes what is left of the budget leaves what training takes beyond what the budget leaves of the machine.
+std::function<uint64_t(uint64_t)> BytesBesideRoad(const NodeArguments& arguments, Database& database,
+                                                  uint32_t classes) {
+  const RoadSpec& spec = arguments.road.spec;
+  const auto dim = static_cast<uint32_t>(database.manifest()->FindTable(spec.feature_table)->dim);
+  const uint64_t machine = MemoryLimitBytes();
+  const uint64_t spare = machine - std::min(machine, database.budget().limit_bytes());
+  return [=, &arguments](uint64_t batch_nodes_max) {
+    const uint64_t trainer = EstimateTrainerBytes(
+        arguments.train, dim, classes,
+        BoundHopNodes(arguments.road.spec.batch_size, arguments.road.spec.fanouts, batch_nodes_max),
+        /*checkpoints=*/true);
+    return trainer - std::min(trainer, spare);
+  };
 }
 
 Status TrainOnDatabase(NodeArguments& arguments) {
   LiveRoadOptions& road_options = arguments.road;
   SplitThreads(arguments, road_options, arguments.train);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudgets(arguments));
-  QUARRY_RETURN_IF_ERROR(CheckLabels(arguments, *database));
+  QUARRY_TRY(const uint32_t classes, CheckLabels(arguments, *database));
   const std::unique_ptr<TrainingStates> states = TrainingStatesOf(database->store());
   TrainSetup setup;
   StreamStats last_epoch;
   if (!arguments.plan && arguments.layout.empty()) {
+    if (arguments.plan_flags.cache == kCacheAuto) {
+      road_options.cache_takes_what_is_left = true;
+      road_options.beside_bytes = BytesBesideRoad(arguments, *database, classes);
+    }
     QUARRY_TRY(setup.run, RunOf(arguments, *database, nullptr, *states));
     QUARRY_TRY(const OpenRoad open, OpenLive(*database, road_options));
     return TrainOn(arguments, *database, open, setup, last_epoch);

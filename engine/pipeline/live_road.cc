@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "broken_road.h"
+#include "buffer_fill.h"
 #include "extractor.h"
 #include "live_stream.h"
 #include "memory_plan.h"
@@ -74,6 +75,7 @@ class LiveRoadImpl final : public LiveRoad {
   Status LoadIndices();
   Status Allocate(const BatchProbe& probe);
   Status AllocateSampling();
+  Status Fill(const PassOptions& pass, LiveResources& resources);
   MemoryDemand DemandOf(const BatchProbe& probe) const;
   uint64_t resident_bytes() const { return resident_reservation_.bytes() + overlay_reservation_.bytes(); }
   uint64_t indices_bytes() const { return topology_->IndicesBytes() * sides_.size(); }
@@ -99,6 +101,8 @@ class LiveRoadImpl final : public LiveRoad {
   std::vector<std::unique_ptr<NeighborSampler>> samplers_;
   std::vector<std::unique_ptr<Extractor>> extractors_;
   LiveRoadPlan plan_;
+  BatchProbe probe_;
+  bool filled_ = false;  // the buffer has all rows
   uint64_t batch_edges_max_ = 0;
   uint64_t seeds_max_ = 0;  // most seeds of a pass: the largest split
   bool streaming_ = false;
@@ -132,9 +136,9 @@ Status LiveRoadImpl::OpenAll() {
   }
   QUARRY_RETURN_IF_ERROR(OpenBase());
   QUARRY_RETURN_IF_ERROR(CheckWanted());
-  QUARRY_TRY(const BatchProbe probe, Probe());
+  QUARRY_TRY(probe_, Probe());
   QUARRY_RETURN_IF_ERROR(CheckWanted());
-  return Allocate(probe);
+  return Allocate(probe_);
 }
 
 // What OpenBase will hold, told by the manifest alone: it is reserved before anything is read.
@@ -222,7 +226,7 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
 
   const uint64_t available = budget_.available_bytes();
   const uint64_t probe_bytes = ProbeScratchBytes(topology_->node_count(), 2 * candidates);
-  const uint64_t wanted = probe_bytes + options_.spec.cache_bytes;
+  const uint64_t wanted = probe_bytes + (options_.cache_takes_what_is_left ? 0 : options_.spec.cache_bytes);
   const bool in_memory = options_.topology_placement != Placement::kDisk && available > wanted &&
                          indices_bytes() <= (available - wanted) / 2;
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
@@ -279,7 +283,8 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   demand.indices_bytes = indices_bytes();
   demand.node_count = node_count;
   demand.slot_bytes = RowStride(table_->geometry().element_type, table_->geometry().dim);
-  demand.cache_bytes = options_.spec.cache_bytes;
+  demand.cache_bytes = options_.cache_takes_what_is_left ? 0 : options_.spec.cache_bytes;
+  demand.cache_takes_what_is_left = options_.cache_takes_what_is_left;
   const uint64_t nodes_max = std::min(node_count, WithMargin(probe.distinct_nodes.front()));
   if (options_.beside_bytes) demand.beside_bytes = options_.beside_bytes(nodes_max);
   for (const uint64_t distinct : probe.distinct_nodes) {
@@ -348,22 +353,40 @@ Status LiveRoadImpl::AllocateSampling() {
   return Status::Ok();
 }
 
+// Before the first pass that would bring in most of the table, where the buffer has room for all of it. Row by row that
+// took 4 GiB of reads for half a GiB of rows.
+Status LiveRoadImpl::Fill(const PassOptions& pass, LiveResources& resources) {
+  const FeatureGeometry& geometry = table_->geometry();
+  if (filled_ || plan_.retained_max < geometry.row_count) return Status::Ok();
+  const uint64_t batches = CeilDiv(pass.seeds.size(), uint64_t{options_.spec.batch_size});
+  if (!ScanPays(device_, DistinctNodes(probe_, batches, geometry.row_count), geometry.data_bytes())) {
+    return Status::Ok();
+  }
+  const uint64_t misses_before = buffer_->stats().misses;
+  QUARRY_RETURN_IF_ERROR(FillBuffer(*buffer_, *extractors_.front(), geometry.row_count, plan_.batch_nodes_max,
+                                    pass.stop, resources.filled));
+  resources.filled_rows = buffer_->stats().misses - misses_before;
+  filled_ = true;
+  return Status::Ok();
+}
+
 Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
   if (streaming_)
     return Status(Code::kInternal, "StartPass was called while another stream of the road exists");
   if (broken_) return RoadIsBroken();
   if (pass.shuffle) ShuffleSeeds(pass.seeds, options_.spec.seed, pass.pass);
-  const LiveResources resources{.table = table_.get(),
-                                .buffer = buffer_.get(),
-                                .samplers = samplers_,
-                                .extractors = extractors_,
-                                .labels = properties_.labels,
-                                .batch_size = options_.spec.batch_size,
-                                .frame_count = plan_.frame_count,
-                                .batch_nodes_max = plan_.batch_nodes_max,
-                                .batch_edges_max = batch_edges_max_,
-                                .edge_ids = options_.spec.edge_ids,
-                                .seed = options_.spec.seed};
+  LiveResources resources{.table = table_.get(),
+                          .buffer = buffer_.get(),
+                          .samplers = samplers_,
+                          .extractors = extractors_,
+                          .labels = properties_.labels,
+                          .batch_size = options_.spec.batch_size,
+                          .frame_count = plan_.frame_count,
+                          .batch_nodes_max = plan_.batch_nodes_max,
+                          .batch_edges_max = batch_edges_max_,
+                          .edge_ids = options_.spec.edge_ids,
+                          .seed = options_.spec.seed};
+  QUARRY_RETURN_IF_ERROR(Fill(pass, resources));
   auto stream = std::make_unique<LiveStream>(resources, std::move(pass), [this](bool whole) {
     streaming_ = false;
     broken_ |= !whole;

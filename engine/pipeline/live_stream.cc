@@ -60,6 +60,8 @@ LiveStream::LiveStream(const LiveResources& resources, PassOptions options, std:
       sampled_(batch_count_, options_.ordered),
       ready_(batch_count_, options_.ordered),
       released_(resources.frame_count) {
+  stats_.feature_bytes_read = resources.filled.bytes;
+  stats_.read_requests = resources.filled.requests;
   for (uint32_t i = 0; i < resources_.frame_count; ++i) {
     auto frame = std::make_unique<Frame>();
     // Sized once, so that growing does not double them.
@@ -241,7 +243,8 @@ StreamStats LiveStream::stats() const {
   StreamStats stats = stats_;
   stats.cache_lookups = now.lookups - then.lookups;
   stats.cache_hits = stats.cache_lookups - (now.misses - then.misses);
-  stats.bytes_useful = (now.misses - then.misses) * resources_.table->geometry().row_bytes;
+  stats.bytes_useful =
+      (now.misses - then.misses + resources_.filled_rows) * resources_.table->geometry().row_bytes;
   const double admission_wait = now.admission_wait_seconds - then.admission_wait_seconds;
   stats.extract_seconds = std::max(0.0, stats.extract_seconds - admission_wait);
   stats.extract_wait_seconds += admission_wait;

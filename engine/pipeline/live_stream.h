@@ -45,6 +45,8 @@ struct LiveResources {
   uint64_t batch_edges_max = 0;
   bool edge_ids = false;  // frames have them
   uint64_t seed = 0;
+  LoadStats filled;          // reads that brought rows in for this pass before it began
+  uint64_t filled_rows = 0;  // so many
 };
 
 struct Frame {

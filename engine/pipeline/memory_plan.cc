@@ -28,9 +28,9 @@ std::vector<Choice> ChoicesByPreference(const MemoryDemand& d) {
   return choices;
 }
 
-LiveRoadPlan PlanOf(const MemoryDemand& d, Choice choice) {
+LiveRoadPlan PlanOf(const MemoryDemand& d, Choice choice, uint64_t retained_max) {
   FeatureBufferOptions slots{.node_count = d.node_count, .slot_bytes = d.slot_bytes};
-  slots.retained_max = std::min(d.cache_bytes / d.slot_bytes, d.node_count);
+  slots.retained_max = retained_max;
   // Retained rows make way for batches in flight: those that a batch evicts on admission are the oldest,
   // which the release of the batch before it would have evicted anyway. So the cache needs room beside one
   // batch, not beside all.
@@ -55,6 +55,21 @@ LiveRoadPlan PlanOf(const MemoryDemand& d, Choice choice) {
   return plan;
 }
 
+// The most rows whose cache fits, beside what the neighbor cache is to have; none where not even that does.
+uint64_t RowsThatFit(const MemoryDemand& d, Choice choice) {
+  const auto bytes_of = [&](uint64_t rows) { return PlanOf(d, choice, rows).total_bytes() + d.beside_bytes; };
+  const uint64_t least_bytes = bytes_of(0);
+  if (least_bytes >= d.available_bytes) return 0;
+  uint64_t most_bytes = d.available_bytes;
+  if (!choice.in_memory) most_bytes -= std::min(d.indices_bytes, (most_bytes - least_bytes) / 2);
+  uint64_t fits = 0, beyond = d.node_count + 1;
+  while (beyond - fits > 1) {
+    const uint64_t rows = fits + (beyond - fits) / 2;
+    (bytes_of(rows) <= most_bytes ? fits : beyond) = rows;
+  }
+  return fits;
+}
+
 }  // namespace
 
 uint32_t FrameCount(unsigned sampler_threads, unsigned extractor_threads, uint32_t batches_in_flight) {
@@ -64,7 +79,10 @@ uint32_t FrameCount(unsigned sampler_threads, unsigned extractor_threads, uint32
 Result<LiveRoadPlan> DivideMemory(const MemoryDemand& demand) {
   uint64_t least_bytes = ~uint64_t{0};
   for (const Choice choice : ChoicesByPreference(demand)) {
-    LiveRoadPlan plan = PlanOf(demand, choice);
+    const uint64_t rows = demand.cache_takes_what_is_left
+                              ? RowsThatFit(demand, choice)
+                              : std::min(demand.cache_bytes / demand.slot_bytes, demand.node_count);
+    LiveRoadPlan plan = PlanOf(demand, choice, rows);
     const uint64_t bytes = plan.total_bytes() + demand.beside_bytes;
     if (bytes <= demand.available_bytes) {
       if (!plan.topology_in_memory) plan.neighbor_cache_bytes = demand.available_bytes - bytes;

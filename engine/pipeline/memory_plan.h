@@ -20,6 +20,8 @@ struct MemoryDemand {
   uint64_t node_count = 0;
   uint64_t slot_bytes = 0;
   uint64_t cache_bytes = 0;  // asked for
+  // Instead: as many rows as there is room for. With the topology on disk half of the rest goes to its neighbor cache.
+  bool cache_takes_what_is_left = false;
   // rows_of_batches[k - 1]: distinct input nodes of k batches in flight together, margins included;
   // ascending.
   std::vector<uint64_t> rows_of_batches;

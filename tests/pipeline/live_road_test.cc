@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <regex>
+#include <stop_token>
 #include <thread>
 
+#include "buffer_fill.h"
 #include "pipeline/pass_util.h"
 #include "pipeline/tiny_database.h"
 #include "support/sleeping_threads.h"
@@ -19,10 +23,12 @@ namespace {
 
 using testing::HasSubstr;
 using testing_util::OpenRoad;
+using testing_util::PassOutcome;
 using testing_util::RunPass;
 using testing_util::SmallOptions;
 using testing_util::TinyDatabase;
 using testing_util::TinyGraph;
+using testing_util::TryPass;
 using Placement = LiveRoadOptions::TopologyPlacement;
 
 void ExpectBatchIsTrue(const Batch& batch, const TinyGraph& graph,
@@ -401,6 +407,73 @@ TEST_F(LiveRoadTest, ADamagedRowIsCorruptionThatNamesTheFileAndIsNeverDelivered)
     EXPECT_THAT((*batch)->view().nodes, testing::Not(testing::Contains(77u)));
   }
   EXPECT_THAT(status, IsStatus(Code::kCorruption, HasSubstr(record->file)));
+}
+
+LiveRoadOptions OptionsOfAllRows(double random_reads_per_second) {
+  LiveRoadOptions options = SmallOptions();
+  options.cache_takes_what_is_left = true;
+  options.device = DeviceProfile{.random_reads_per_second = random_reads_per_second};
+  return options;
+}
+
+// Bytes of the rows, as far as they are read by whole blocks.
+uint64_t RowsOnDisk(const OpenRoad& open) {
+  return open.store->manifest()->FindTable("feature")->row_count * 512;
+}
+
+TEST_F(LiveRoadTest, OneScanBringsInAllRowsWhereTheyFit) {
+  PassOutcome first, second;
+  const auto pass = [](OpenRoad& open, uint64_t number) {
+    return TryPass(*open.road, {.seeds = TrainNodes(), .pass = number, .ordered = true});
+  };
+  {
+    OpenRoad open(database().path(), OptionsOfAllRows(1000));
+    ASSERT_OK(open.status);
+    EXPECT_EQ(open.road->plan().retained_max, 2000u);
+    first = pass(open, 1);
+    EXPECT_GE(first.stats.feature_bytes_read, RowsOnDisk(open));
+    EXPECT_LE(first.stats.feature_bytes_read, RowsOnDisk(open) * 101 / 100 + 64 * kKiB);
+    EXPECT_EQ(first.stats.cache_hits, first.stats.cache_lookups);
+    EXPECT_EQ(first.stats.bytes_useful, RowsOnDisk(open));
+    second = pass(open, 2);
+    EXPECT_EQ(second.stats.feature_bytes_read, 0u);
+  }
+  OpenRoad other(database().path(), SmallOptions());  // reads what its batches need
+  ASSERT_OK(other.status);
+  EXPECT_EQ(pass(other, 1).hashes, first.hashes);
+  EXPECT_EQ(pass(other, 2).hashes, second.hashes);
+}
+
+TEST_F(LiveRoadTest, AScanThatWouldCostMoreThanThePassIsNotMade) {
+  OpenRoad open(database().path(), OptionsOfAllRows(1e9));
+  ASSERT_OK(open.status);
+  const std::vector<NodeId> one = {TrainNodes().front()};
+  EXPECT_LT(TryPass(*open.road, {.seeds = one, .pass = 1}).stats.feature_bytes_read, RowsOnDisk(open) / 4);
+}
+
+TEST_F(LiveRoadTest, AScanThatFailsOrIsNotWantedEndsThePassAndMayBeMadeAgain) {
+  OpenRoad open(database().path(), OptionsOfAllRows(1000));
+  ASSERT_OK(open.status);
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_THAT(open.road->StartPass({.seeds = TrainNodes(), .pass = 1, .stop = stop.get_token()}),
+              IsStatus(Code::kCancelled));
+  open.backend.SetPlans({{.kind = FaultKind::kRead, .at = 2, .sticky = true, .error = EIO}});
+  EXPECT_THAT(open.road->StartPass({.seeds = TrainNodes(), .pass = 1}), IsStatus(Code::kIoError));
+  open.backend.SetPlans({});
+  const PassOutcome pass = TryPass(*open.road, {.seeds = TrainNodes(), .pass = 1});
+  EXPECT_OK(pass.status);
+  EXPECT_GT(pass.stats.feature_bytes_read, 0u) << "what had not arrived";
+  EXPECT_EQ(pass.stats.cache_hits, pass.stats.cache_lookups);
+}
+
+// 400 nodes, of which batches take 40 each: all over, or always the same.
+TEST(BufferFillTest, DistinctNodesAreEstimatedFromWhatBatchesShare) {
+  EXPECT_EQ(DistinctNodes({.distinct_nodes = {40, 76}}, 1, 400), 40u);
+  EXPECT_NEAR(DistinctNodes({.distinct_nodes = {40, 76}}, 10, 400), 400 * (1 - std::pow(0.9, 10)), 1);
+  EXPECT_EQ(DistinctNodes({.distinct_nodes = {40, 40}}, 1000, 400), 40u);
+  EXPECT_EQ(DistinctNodes({.distinct_nodes = {40, 80}}, 1'000'000, 400), 400u);
+  EXPECT_EQ(DistinctNodes({.distinct_nodes = {40}}, 0, 400), 0u);
 }
 
 }  // namespace

@@ -116,5 +116,34 @@ TEST(MemoryPlanTest, NeverPlansMoreThanThereIsAndTheLeastThatItNamesDoes) {
   }
 }
 
+TEST(MemoryPlanTest, ACacheOfWhatIsLeftIsTheLargestThatFits) {
+  const uint64_t seed = testing::UnitTest::GetInstance()->random_seed();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  Rng rng(seed);
+  for (int round = 0; round < 200; ++round) {
+    MemoryDemand demand = Typical((700 + rng.Below(4000)) * kMiB);
+    demand.beside_bytes = rng.Below(2) * rng.Below(200) * kMiB;
+    demand.cache_bytes = 0;
+    const LiveRoadPlan without = Plan(demand);
+    demand.cache_takes_what_is_left = true;
+    const LiveRoadPlan plan = Plan(demand);
+    // It takes nothing from batches in flight or from the topology.
+    EXPECT_EQ(plan.batches_in_flight, without.batches_in_flight);
+    EXPECT_EQ(plan.topology_in_memory, without.topology_in_memory);
+    EXPECT_LE(plan.total_bytes() + demand.beside_bytes, demand.available_bytes);
+    if (!plan.topology_in_memory) {
+      const uint64_t rest = without.neighbor_cache_bytes;
+      EXPECT_GE(plan.neighbor_cache_bytes, std::min(demand.indices_bytes, rest / 2));
+      continue;
+    }
+    if (plan.retained_max == demand.node_count) continue;
+    demand.cache_takes_what_is_left = false;
+    demand.cache_bytes = (plan.retained_max + 1) * demand.slot_bytes;
+    const auto larger = DivideMemory(demand);  // has fewer batches, or no room
+    EXPECT_TRUE(!larger.ok() || larger->batches_in_flight < plan.batches_in_flight ||
+                !larger->topology_in_memory);
+  }
+}
+
 }  // namespace
 }  // namespace quarry

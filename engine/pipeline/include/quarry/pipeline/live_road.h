@@ -7,7 +7,7 @@
 //
 // Memory is divided once, at Open, and reserved from the budget:
 //   fixed    indptr, checksums, mapping table, labels, samplers' scratch, staging, blocks in flight
-//   cache    retained rows (--cache)
+//   cache    retained rows (--cache); where these are all rows, one scan brings them in if that is cheaper
 //   flight   what batches_in_flight batches need beyond that, by a few probed batches plus a margin; retained
 //            rows make way for them
 //   topology indices in memory when the rest allows, else on disk with a neighbor cache of what is left
@@ -51,6 +51,8 @@ struct LiveRoadOptions {
   // Memory that the caller needs beside the road for batches of up to this many nodes: it is left free, and
   // is part of the least that kOutOfBudget states. May be empty.
   std::function<uint64_t(uint64_t batch_nodes_max)> beside_bytes = {};
+  // spec.cache_bytes does not count: as many rows stay as the budget has room for.
+  bool cache_takes_what_is_left = false;
   enum class TopologyPlacement { kAuto, kMemory, kDisk } topology_placement = TopologyPlacement::kAuto;
 };
 
