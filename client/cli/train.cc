@@ -135,6 +135,26 @@ Status BuildWhatIsMissing(Database& database, const LayoutSpec& spec, LayoutReco
   return Status::Ok();
 }
 
+// Refuses a budget in which a layout could be built but not trained from, before it is built: what the planned road
+// takes stands beside the live one of the other passes.
+Status CheckMemoryOfPlan(Database& database, const LayoutSpec& spec, LiveRoadOptions live,
+                         uint64_t train_nodes) {
+  const std::shared_ptr<const Manifest> manifest = database.manifest();
+  if (const LayoutRecord* record = manifest->FindLayout(spec.name);
+      record != nullptr && IsLayoutOf(*manifest, *record, spec)) {
+    return Status::Ok();  // opening it says so
+  }
+  live.spec = live.spec.ForOtherPasses();
+  live.tells_plan = false;
+  live.beside_bytes = [&](uint64_t batch_nodes_max) {
+    return PlannedRoad::LeastBytes(*manifest, spec, train_nodes, batch_nodes_max);
+  };
+  const Status status = database.OpenLiveRoad(live).status();
+  if (status.code() != Code::kOutOfBudget) return status;
+  return MakeStatus(status.code(), "beside the batches of layout \"{}\", {}; nothing has been built",
+                    spec.name, status.message());
+}
+
 // Remembers what an epoch took, so that `quarry layout explain` can say it beside what was predicted.
 Status RememberMeasured(Database& database, const std::string& layout, const StreamStats& epoch) {
   return database.store().UpdateManifest([&](Manifest& manifest) {
@@ -193,8 +213,14 @@ Status TrainOn(const NodeArguments& arguments, Database& database, const OpenRoa
   return TrainReported(*open.road, arguments, setup, nullptr, last_epoch);
 }
 
-// Refuses what the machine has no memory for before anything is sampled, built or loaded. Returns the number of classes.
-Result<uint32_t> CheckLabels(const NodeArguments& arguments, Database& database) {
+// What a model is trained on.
+struct TrainedOn {
+  uint32_t classes = 0;
+  uint64_t nodes = 0;
+};
+
+// Refuses what the machine has no memory for before anything is sampled, built or loaded.
+Result<TrainedOn> CheckLabels(const NodeArguments& arguments, Database& database) {
   const std::shared_ptr<const Manifest> manifest = database.manifest();
   QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, database.store().TakeSnapshot());
   QUARRY_TRY(const NodeProperties properties,
@@ -204,7 +230,7 @@ Result<uint32_t> CheckLabels(const NodeArguments& arguments, Database& database)
       arguments.train, static_cast<uint32_t>(manifest->FindTable(spec.feature_table)->dim), properties.labels,
       BoundHopNodes(spec.batch_size, spec.fanouts, manifest->node_count), false,
       database.budget().used_bytes(), MemoryLimitBytes()));
-  return CountClasses(properties.labels);
+  return TrainedOn{CountClasses(properties.labels), properties.TrainNodes().size()};
 }
 
 // A cache that takes what is left of the budget leaves what training takes beyond what the budget leaves of the machine.
@@ -227,14 +253,14 @@ Status TrainOnDatabase(NodeArguments& arguments) {
   LiveRoadOptions& road_options = arguments.road;
   SplitThreads(arguments, road_options, arguments.train);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudgets(arguments));
-  QUARRY_TRY(const uint32_t classes, CheckLabels(arguments, *database));
+  QUARRY_TRY(const TrainedOn trained_on, CheckLabels(arguments, *database));
   const std::unique_ptr<TrainingStates> states = TrainingStatesOf(database->store());
   TrainSetup setup;
   StreamStats last_epoch;
   if (!arguments.plan && arguments.layout.empty()) {
     if (arguments.plan_flags.cache == kCacheAuto) {
       road_options.cache_takes_what_is_left = true;
-      road_options.beside_bytes = BytesBesideRoad(arguments, *database, classes);
+      road_options.beside_bytes = BytesBesideRoad(arguments, *database, trained_on.classes);
     }
     QUARRY_TRY(setup.run, RunOf(arguments, *database, nullptr, *states));
     QUARRY_TRY(const OpenRoad open, OpenLive(*database, road_options));
@@ -247,7 +273,10 @@ Status TrainOnDatabase(NodeArguments& arguments) {
     return TrainOn(arguments, *database, open, setup, last_epoch);
   }
   LayoutRecord built;
-  if (arguments.plan) QUARRY_RETURN_IF_ERROR(BuildWhatIsMissing(*database, spec, built));
+  if (arguments.plan) {
+    QUARRY_RETURN_IF_ERROR(CheckMemoryOfPlan(*database, spec, road_options, trained_on.nodes));
+    QUARRY_RETURN_IF_ERROR(BuildWhatIsMissing(*database, spec, built));
+  }
   setup.plan_seconds = built.plan_seconds;
   setup.plan_bytes_written = built.plan_bytes_written;
   setup.plan_bytes_read = built.plan_bytes_read;

@@ -18,6 +18,16 @@ constexpr uint32_t kFramesMin = 2;
 constexpr uint64_t kPlannedStagingBytes = 16 * kMiB;
 constexpr uint64_t kHugePageBytes = 2 * kMiB;
 
+// Decoded: id and slot a node; id, place and admission a frame row; degree and neighbors.
+uint64_t DecodedBytes(uint64_t nodes, uint64_t frame_rows, uint64_t edges) {
+  return (3 * nodes + 4 * frame_rows + edges) * sizeof(uint32_t);
+}
+
+// Beside the layout itself: by cache slot, and by node of a batch.
+uint64_t SlotTableBytes(uint64_t cache_slots, uint64_t nodes) {
+  return 2 * (cache_slots + nodes) * sizeof(uint32_t);
+}
+
 class PlannedRoadImpl final : public PlannedRoad {
  public:
   PlannedRoadImpl(Store& store, MemoryBudget& budget, const PlannedRoadOptions& options)
@@ -154,13 +164,11 @@ Status PlannedRoadImpl::DivideMemory() {
   const LayoutDirectory& directory = layout_->directory();
   const uint64_t nodes = directory.nodes_max();
   plan_.cache_bytes = RoundUp(directory.cache_slots * directory.row_stride, FrameAlignment());
-  plan_.fixed_bytes = layout_->resident_bytes() + 2 * directory.cache_slots * sizeof(uint32_t) +
-                      2 * nodes * sizeof(uint32_t) + SegmentStagingBytes() + ExtractorBytes() +
-                      overlay_->resident_bytes() +
+  plan_.fixed_bytes = layout_->resident_bytes() + SlotTableBytes(directory.cache_slots, nodes) +
+                      SegmentStagingBytes() + ExtractorBytes() + overlay_->resident_bytes() +
                       (options_.live ? 0 : NodePropertiesBytes(*store_.manifest()));
-  // Decoded: id and slot a node; id, place and admission a frame row; degree and neighbors.
   plan_.frame_bytes = FrameRowsBytes() + RoundUp(directory.block_bytes_max(), kPageBytes) +
-                      (3 * nodes + 4 * directory.frame_rows_max() + directory.edges_max()) * sizeof(uint32_t);
+                      DecodedBytes(nodes, directory.frame_rows_max(), directory.edges_max());
   const uint32_t least = options_.frame_count > 0 ? options_.frame_count : kFramesMin;
   const uint32_t most = options_.frame_count > 0 ? options_.frame_count : kFramesMax;
   // A live road for the other passes needs its share: frames beyond the least take at most half of what is
@@ -235,6 +243,30 @@ std::string PlannedRoadPlan::ToString() const {
   return fmt::format("planned memory: {} = {} fixed + {} cache + {} frames of {}", FormatBytes(total_bytes()),
                      FormatBytes(fixed_bytes), FormatBytes(cache_bytes), frame_count,
                      FormatBytes(frame_bytes));
+}
+
+// Every row may be one that the frame brings, and an edge takes no more in the block than it does decoded.
+uint64_t PlannedRoad::LeastBytes(const Manifest& manifest, const LayoutSpec& spec, uint64_t train_nodes,
+                                 uint64_t batch_nodes_max) {
+  const TableRecord& table = *manifest.FindTable(spec.road.feature_table);
+  const TopologyRecord& topology = *manifest.FindTopology(spec.road.topology);
+  const uint64_t stride = RowStride(table.element_type, table.dim);
+  const uint64_t cache_slots = std::min(spec.road.cache_bytes / stride, table.row_count);
+  const uint64_t nodes = std::min(batch_nodes_max, table.row_count);
+  uint64_t known = std::min<uint64_t>(spec.road.batch_size, nodes), edges = 0;
+  for (const uint64_t fanout : spec.road.fanouts) {
+    edges += known * fanout;
+    known = std::min(known * (1 + fanout), nodes);
+  }
+  edges = std::min(edges, spec.road.EdgesMax(topology.edge_count));
+  const uint64_t rows_bytes = RoundUp(nodes * stride, 2 * kHugePageBytes);
+  const uint64_t block_bytes = RoundUp((nodes + edges) * sizeof(uint32_t), kPageBytes);
+  const uint64_t frame_bytes = rows_bytes + block_bytes + DecodedBytes(nodes, nodes, edges);
+  const uint64_t batches = spec.epochs * CeilDiv(train_nodes, uint64_t{spec.road.batch_size});
+  const uint64_t checksum_bytes = CeilDiv(rows_bytes + block_bytes, kPageBytes) * sizeof(uint32_t);
+  return RoundUp(cache_slots * stride, 2 * kHugePageBytes) + SlotTableBytes(cache_slots, nodes) +
+         (spec.disk_bytes > 0 ? kPlannedStagingBytes : 0) + batches * (sizeof(BatchEntry) + checksum_bytes) +
+         kFramesMin * frame_bytes;
 }
 
 Result<std::unique_ptr<PlannedRoad>> PlannedRoad::Open(Store& store, MemoryBudget& budget,

@@ -60,6 +60,11 @@ class PlannedRoad : public Road {
   // do.
   static Result<std::unique_ptr<PlannedRoad>> Open(Store& store, MemoryBudget& budget,
                                                    const PlannedRoadOptions& options);
+  // What the road of such a layout takes at most, with as few frames as it can have, when its batches have up to
+  // `batch_nodes_max` input nodes, over so many training nodes: for whoever asks before the layout is built.
+  // REQUIRES: the manifest has the layout's table and topology.
+  static uint64_t LeastBytes(const Manifest& manifest, const LayoutSpec& spec, uint64_t train_nodes,
+                             uint64_t batch_nodes_max);
   virtual const PlannedRoadPlan& plan() const = 0;
   virtual const Layout& layout() const = 0;
   virtual const LiveRoad* live() const = 0;  // null without one
