@@ -147,7 +147,13 @@ Status CheckMemoryOfPlan(Database& database, const LayoutSpec& spec, LiveRoadOpt
   live.spec = live.spec.ForOtherPasses();
   live.tells_plan = false;
   live.beside_bytes = [&](uint64_t batch_nodes_max) {
-    return PlannedRoad::LeastBytes(*manifest, spec, train_nodes, batch_nodes_max);
+    // Building comes first and has all of the memory, of which the live road's rows of a batch are a part.
+    const TableRecord& table = *manifest->FindTable(spec.road.feature_table);
+    const uint64_t live_bytes = batch_nodes_max * RowStride(table.element_type, table.dim);
+    const uint64_t batches = spec.epochs * CeilDiv(train_nodes, uint64_t{spec.road.batch_size});
+    const uint64_t build_bytes = BuildBytesMax(*manifest, spec, batches, batch_nodes_max);
+    return std::max(PlannedRoad::LeastBytes(*manifest, spec, train_nodes, batch_nodes_max),
+                    build_bytes - std::min(build_bytes, live_bytes));
   };
   const Status status = database.OpenLiveRoad(live).status();
   if (status.code() != Code::kOutOfBudget) return status;

@@ -278,8 +278,8 @@ Status StreamPacker::WriteFragments() {
 
 }  // namespace
 
-uint64_t PackBytesMin(const FeatureTable& table, uint64_t streams, unsigned threads) {
-  return 2 * std::max(kPartitionBytesMin, table.geometry().row_bytes) + kReadBufferBytes +
+uint64_t PackBytesMin(uint64_t row_bytes, uint64_t streams, unsigned threads) {
+  return 2 * std::max(kPartitionBytesMin, row_bytes) + kReadBufferBytes +
          threads * kWritersPerThread * (kWriteBytes + kPageBytes + kIdsAtATime * 8) + streams * kPageBytes;
 }
 

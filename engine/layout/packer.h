@@ -40,7 +40,7 @@ struct PackStats {
   uint64_t partitions = 0;
 };
 
-uint64_t PackBytesMin(const FeatureTable& table, uint64_t streams, unsigned threads);
+uint64_t PackBytesMin(uint64_t row_bytes, uint64_t streams, unsigned threads);
 
 // Writes the rows of all streams to `file` at section_offset + stream.offset, what no stream fills of the
 // pages that they touch zero, and the checksum of each page written to checksums[page of the section].

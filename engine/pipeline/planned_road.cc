@@ -253,12 +253,7 @@ uint64_t PlannedRoad::LeastBytes(const Manifest& manifest, const LayoutSpec& spe
   const uint64_t stride = RowStride(table.element_type, table.dim);
   const uint64_t cache_slots = std::min(spec.road.cache_bytes / stride, table.row_count);
   const uint64_t nodes = std::min(batch_nodes_max, table.row_count);
-  uint64_t known = std::min<uint64_t>(spec.road.batch_size, nodes), edges = 0;
-  for (const uint64_t fanout : spec.road.fanouts) {
-    edges += known * fanout;
-    known = std::min(known * (1 + fanout), nodes);
-  }
-  edges = std::min(edges, spec.road.EdgesMax(topology.edge_count));
+  const uint64_t edges = BatchEdgesMax(spec.road, nodes, topology.edge_count);
   const uint64_t rows_bytes = RoundUp(nodes * stride, 2 * kHugePageBytes);
   const uint64_t block_bytes = RoundUp((nodes + edges) * sizeof(uint32_t), kPageBytes);
   const uint64_t frame_bytes = rows_bytes + block_bytes + DecodedBytes(nodes, nodes, edges);

@@ -173,12 +173,12 @@ class PackerTest : public testing::Test {
   }
   Result<PackStats> Pack(const NoiseTable& table, const StreamMaker& made, uint64_t stride, unsigned threads,
                          Target& target, const std::function<Status(uint64_t, uint64_t)>& progress = {}) {
-    return PackRows(backend_, table.table(), *target.ids, made.streams(), target.file, kSectionOffset,
-                    target.checksums,
-                    {.row_stride = stride,
-                     .memory_bytes = PackBytesMin(table.table(), made.streams().size(), threads),
-                     .threads = threads},
-                    progress);
+    return PackRows(
+        backend_, table.table(), *target.ids, made.streams(), target.file, kSectionOffset, target.checksums,
+        {.row_stride = stride,
+         .memory_bytes = PackBytesMin(table.table().geometry().row_bytes, made.streams().size(), threads),
+         .threads = threads},
+        progress);
   }
   void ExpectAsNaive(const Target& target, const Naive& naive) {
     std::ifstream in(target.file.path(), std::ios::binary);

@@ -125,6 +125,14 @@ struct BuildReport {
   double merged_seconds = 0;  // the rows read from the table by merged requests
 };
 
+// The most edges that a batch of so many input nodes may have.
+uint64_t BatchEdgesMax(const RoadSpec& spec, uint64_t batch_nodes_max, uint64_t edge_count);
+
+// What BuildLayout takes at most, once it has sampled, for so many batches in all of up to `batch_nodes_max` input
+// nodes. REQUIRES: the manifest has the spec's table and topology.
+uint64_t BuildBytesMax(const Manifest& manifest, const LayoutSpec& spec, uint64_t batches,
+                       uint64_t batch_nodes_max);
+
 // Builds the layout, and names it in the catalog once it is whole: a crash at any instant leaves the database
 // as it was, plus a folder layouts/NAME.building that the next build of the name removes, or takes its trace
 // from when `resume` is set. A layout of the same name is replaced; its files go after the commit.
