@@ -247,10 +247,8 @@ void PrintPartitionings(const Manifest& manifest) {
   std::vector<std::vector<std::string>> rows = {
       {"partitioning", "method", "parts", "edges between parts", "size", "built from"}};
   for (const PartitioningRecord& record : manifest.partitionings) {
-    const double edges = static_cast<double>(std::max<uint64_t>(record.edge_count, 1));
     rows.push_back({record.name, record.method, std::to_string(record.part_count),
-                    fmt::format("{:.1f} %", 100 * static_cast<double>(record.cut_edges) / edges),
-                    FormatBytes(record.file_bytes),
+                    fmt::format("{:.1f} %", 100 * CutShare(record)), FormatBytes(record.file_bytes),
                     IsFresh(manifest, record) ? "these data" : "other data: build it again"});
   }
   Print("\n");

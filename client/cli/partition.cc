@@ -19,13 +19,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+}  // namespace
+
 double CutShare(const PartitioningRecord& record) {
   return record.edge_count == 0
              ? 0
              : static_cast<double>(record.cut_edges) / static_cast<double>(record.edge_count);
 }
-
-}  // namespace
 
 Json PartitioningJson(const Manifest& manifest, const PartitioningRecord& record) {
   return {{"name", record.name},

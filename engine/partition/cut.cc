@@ -6,19 +6,6 @@
 namespace quarry {
 namespace {
 
-constexpr size_t kCutReadEdges = 16384;
-
-template <typename F>
-Status ForEachPair(EdgeSource& edges, const F& take) {
-  std::vector<NodePair> read(kCutReadEdges);
-  QUARRY_RETURN_IF_ERROR(edges.Rewind());
-  while (true) {
-    QUARRY_TRY(const size_t count, edges.Read(read));
-    if (count == 0) return Status::Ok();
-    for (const NodePair& edge : std::span(read).first(count)) take(edge);
-  }
-}
-
 // Probabilities of the hypergeometric distribution, by logarithms of factorials up to `largest`.
 class Hypergeometric {
  public:
@@ -48,7 +35,7 @@ class Hypergeometric {
 
 Result<CutEdges> CountCut(EdgeSource& edges, const Assignment& assignment) {
   CutEdges count;
-  QUARRY_RETURN_IF_ERROR(ForEachPair(edges, [&](const NodePair& edge) {
+  QUARRY_RETURN_IF_ERROR(ForEachEdge(edges, [&](const NodePair& edge) {
     ++count.edges;
     count.cut += assignment.part_of[edge.source] != assignment.part_of[edge.destination] ? 1 : 0;
   }));
@@ -62,7 +49,7 @@ Result<std::vector<NeighborCount>> CountNeighbors(EdgeSource& edges, const Assig
                       assignment.parts);
   }
   std::vector<NeighborCount> nodes(assignment.part_of.size());
-  QUARRY_RETURN_IF_ERROR(ForEachPair(edges, [&](const NodePair& edge) {
+  QUARRY_RETURN_IF_ERROR(ForEachEdge(edges, [&](const NodePair& edge) {
     if (edge.source == edge.destination) return;
     const bool inside = assignment.part_of[edge.source] == assignment.part_of[edge.destination];
     for (const NodeId v : {edge.source, edge.destination}) {

@@ -7,19 +7,12 @@
 namespace quarry {
 namespace {
 
-constexpr size_t kGraphReadEdges = 16384;
-
-template <typename F>
-Status ForEachEdge(EdgeSource& edges, const F& take) {
-  std::vector<NodePair> read(kGraphReadEdges);
-  QUARRY_RETURN_IF_ERROR(edges.Rewind());
-  while (true) {
-    QUARRY_TRY(const size_t count, edges.Read(read));
-    if (count == 0) return Status::Ok();
-    for (const NodePair& edge : std::span(read).first(count)) {
-      if (edge.source != edge.destination) take(edge);
-    }
-  }
+// A loop joins a node to no other.
+template <typename Take>
+Status ForEachJoin(EdgeSource& edges, const Take& take) {
+  return ForEachEdge(edges, [&](const NodePair& edge) {
+    if (edge.source != edge.destination) take(edge);
+  });
 }
 
 // Lists are ascending; equal neighbors become one with a weight. In place.
@@ -71,7 +64,7 @@ class PartTally {
 Result<UndirectedGraph> MakeUndirectedGraph(EdgeSource& edges, bool merged) {
   UndirectedGraph graph;
   graph.indptr.assign(edges.node_count() + 1, 0);
-  QUARRY_RETURN_IF_ERROR(ForEachEdge(edges, [&](const NodePair& edge) {
+  QUARRY_RETURN_IF_ERROR(ForEachJoin(edges, [&](const NodePair& edge) {
     ++graph.indptr[edge.source];
     ++graph.indptr[edge.destination];
   }));
@@ -79,7 +72,7 @@ Result<UndirectedGraph> MakeUndirectedGraph(EdgeSource& edges, bool merged) {
   uint64_t start = 0;
   for (uint64_t& entry : graph.indptr) start += std::exchange(entry, start);
   graph.neighbors.resize(start);
-  QUARRY_RETURN_IF_ERROR(ForEachEdge(edges, [&](const NodePair& edge) {
+  QUARRY_RETURN_IF_ERROR(ForEachJoin(edges, [&](const NodePair& edge) {
     graph.neighbors[graph.indptr[edge.source]++] = edge.destination;
     graph.neighbors[graph.indptr[edge.destination]++] = edge.source;
   }));

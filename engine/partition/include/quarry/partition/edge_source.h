@@ -39,6 +39,19 @@ class EdgeSource {
   virtual Result<size_t> Read(std::span<NodePair> out) = 0;
 };
 
+// Calls take(edge) for every edge, from the first on.
+template <typename Take>
+Status ForEachEdge(EdgeSource& edges, const Take& take) {
+  constexpr size_t kReadEdges = 16384;
+  std::vector<NodePair> read(kReadEdges);
+  QUARRY_RETURN_IF_ERROR(edges.Rewind());
+  while (true) {
+    QUARRY_TRY(const size_t count, edges.Read(read));
+    if (count == 0) return Status::Ok();
+    for (const NodePair& edge : std::span(read).first(count)) take(edge);
+  }
+}
+
 // Edges that lie in memory, which the caller keeps.
 class ArrayEdges final : public EdgeSource {
  public:
