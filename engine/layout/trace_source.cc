@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "quarry/base/log.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/trace_statistics.h"
@@ -15,10 +16,42 @@ namespace {
 // make the order a shuffle again.
 constexpr uint32_t kSequencesMax = 8;
 
-// What stays free for samplers and batches when indices are put into memory.
+// What stays free for samplers and batches, at least, when memory is given to indices or to a cache of them;
+// filling the cache, which is done before, takes less.
 constexpr uint64_t kSamplingBytes = 128 * kMiB;
+static_assert(kSamplingBytes >= 2 * NeighborCache::kBuildBytes);
+
+// A thread's block, its canonical copy, and its encoded form (sample_trace.cc).
+constexpr uint64_t kWorkingBytesPerNode = 64, kWorkingBytesPerEdge = 12;
 
 }  // namespace
+
+SamplingDemand DemandOf(const RoadSpec& road, uint64_t node_count, uint64_t edge_count) {
+  uint64_t frontier = std::min<uint64_t>(road.batch_size, node_count);
+  SamplingDemand demand{.batch_nodes_max = frontier};
+  for (const uint64_t fanout : road.fanouts) {
+    const uint64_t found = std::min(frontier * fanout, road.EdgesMax(edge_count));
+    demand.batch_lists_max += frontier;
+    demand.batch_edges_max += found;
+    demand.batch_nodes_max += found;
+    frontier = std::min(found, node_count);
+  }
+  // No node's list is drawn from twice in a batch.
+  demand.batch_lists_max = std::min(demand.batch_lists_max, node_count);
+  demand.batch_nodes_max = std::min(demand.batch_nodes_max, node_count);
+  demand.batch_edges_max = std::min(demand.batch_edges_max, road.EdgesMax(edge_count));
+  return demand;
+}
+
+uint64_t NeighborCacheBytes(const SamplingDemand& demand, uint64_t batch_count, uint64_t node_count,
+                            uint64_t indices_bytes, uint64_t available_bytes, uint64_t working_bytes) {
+  const uint64_t batch_bytes = std::min(demand.batch_lists_max * kPageBytes, indices_bytes);
+  if (batch_count * batch_bytes <= indices_bytes) return 0;
+  if (available_bytes <= working_bytes) return 0;
+  const uint64_t whole_bytes =
+      IoBuffer::MappedBytes(node_count * sizeof(uint32_t)) + IoBuffer::MappedBytes(indices_bytes);
+  return std::min(available_bytes - working_bytes, whole_bytes);
+}
 
 Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudget& budget,
                                                        const LayoutSpec& spec) {
@@ -38,8 +71,10 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
       QUARRY_RETURN_IF_ERROR(source->topology_->LoadIndices(store.backend(), side));
     }
   }
-  source->neighbors_ = {
-      .topology = source->topology_.get(), .direction = spec.road.direction, .backend = &store.backend()};
+  source->neighbors_ = {.topology = source->topology_.get(),
+                        .direction = spec.road.direction,
+                        .backend = &store.backend(),
+                        .device = ProfileOf(*manifest)};
   std::shared_ptr<const Snapshot> snapshot = spec.snapshot;
   if (snapshot == nullptr) {
     QUARRY_TRY(snapshot, store.TakeSnapshot());
@@ -54,6 +89,36 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
   source->seed_hash_ = HashSeeds(seeds);
   QUARRY_RETURN_IF_ERROR(source->OrderSeeds(spec, seeds, properties.labels));
   return source;
+}
+
+Status TraceSource::CacheNeighbors(MemoryBudget& budget) {
+  const std::span<const Adjacency> sides = SidesOf(spec_.road.direction);
+  const auto on_disk = [&](Adjacency side) {
+    return topology_->has(side) && topology_->indices(side).empty();
+  };
+  if (!std::ranges::all_of(sides, on_disk)) return Status::Ok();
+  const SamplingDemand demand = DemandOf(spec_.road, topology_->node_count(), topology_->edge_count());
+  const uint64_t thread_bytes =
+      NeighborSampler::ScratchBytesMax(neighbors_, demand.batch_nodes_max, demand.batch_edges_max,
+                                       /*in_memory=*/false) +
+      demand.batch_nodes_max * kWorkingBytesPerNode + demand.batch_edges_max * kWorkingBytesPerEdge;
+  const uint64_t working_bytes = std::max(kSamplingBytes, spec_.threads * thread_bytes);
+  const uint64_t bytes =
+      NeighborCacheBytes(demand, spec_.batch_count(), topology_->node_count(), topology_->IndicesBytes(),
+                         budget.available_bytes() / sides.size(), working_bytes / sides.size());
+  if (bytes == 0) return Status::Ok();
+  QUARRY_TRY(cache_reservation_, budget.Reserve(bytes * sides.size(), "a neighbor cache"));
+  for (const Adjacency side : sides) {
+    auto& cache = neighbor_caches_[static_cast<int>(side)];
+    QUARRY_TRY(cache, NeighborCache::Build(store_.backend(), *topology_, side, bytes));
+    neighbors_.caches[static_cast<int>(side)] = cache.get();
+    LogLine(LogLevel::kDebug,
+            fmt::format("sampling from disk: a neighbor cache of {} has {} lists, {:.1f} % of the edges",
+                        FormatBytes(cache->memory_bytes()), cache->cached_nodes(),
+                        100.0 * static_cast<double>(cache->cached_edges()) /
+                            static_cast<double>(std::max<uint64_t>(1, topology_->edge_count()))));
+  }
+  return Status::Ok();
 }
 
 Status TraceSource::OrderSeeds(const LayoutSpec& spec, const std::vector<NodeId>& seeds,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "quarry/base/budget.h"
+#include "quarry/cache/neighbor_cache.h"
 #include "quarry/layout/layout.h"
 #include "quarry/storage/topology.h"
 
@@ -15,12 +16,31 @@ namespace quarry {
 // else by a scan of them.
 Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topology, Direction direction);
 
+// What sampling a trace from disk asks of memory and of the device, at most, before anything is sampled.
+struct SamplingDemand {
+  uint64_t batch_nodes_max = 0;  // input nodes of a batch
+  uint64_t batch_edges_max = 0;
+  uint64_t batch_lists_max = 0;  // lists that a batch draws from, of one side
+};
+SamplingDemand DemandOf(const RoadSpec& road, uint64_t node_count, uint64_t edge_count);
+
+// The bytes of a neighbor cache for `batch_count` batches of that demand, from the indices of a topology on
+// disk: what is left of `available_bytes` beside `working_bytes`, and no more than lists and addresses take.
+// 0 when the batches read less, a page for each list, than the scan that fills the cache.
+uint64_t NeighborCacheBytes(const SamplingDemand& demand, uint64_t batch_count, uint64_t node_count,
+                            uint64_t indices_bytes, uint64_t available_bytes, uint64_t working_bytes);
+
 class TraceSource {
  public:
   // Indices stay in memory where the budget has room for them, else they are sampled from disk. A proximity
   // order needs them in memory (kOutOfBudget). kInvalidArgument without training nodes.
   static Result<std::unique_ptr<TraceSource>> Make(Store& store, MemoryBudget& budget,
                                                    const LayoutSpec& spec);
+
+  // Puts a neighbor cache before indices on disk, of all that sampling leaves of `budget`, when that saves
+  // more than filling it takes; does nothing for indices in memory. Nothing else needs the memory meanwhile:
+  // planning comes when the source is gone (Ginex §3.1). The errors of NeighborCache::Build.
+  Status CacheNeighbors(MemoryBudget& budget);
 
   const NeighborSource& neighbors() const { return neighbors_; }
   const TraceSpec& spec() const { return spec_; }
@@ -37,7 +57,8 @@ class TraceSource {
 
   Store& store_;
   std::unique_ptr<Topology> topology_;
-  MemoryBudget::Reservation reservation_;
+  MemoryBudget::Reservation reservation_, cache_reservation_;
+  std::unique_ptr<NeighborCache> neighbor_caches_[2];  // by Adjacency
   NeighborSource neighbors_;
   TraceSpec spec_;
   uint64_t seed_hash_ = 0;
