@@ -26,27 +26,12 @@ constexpr uint64_t kWorkingBytesPerNode = 64, kWorkingBytesPerEdge = 12;
 
 }  // namespace
 
-SamplingDemand DemandOf(const RoadSpec& road, uint64_t node_count, uint64_t edge_count) {
-  uint64_t frontier = std::min<uint64_t>(road.batch_size, node_count);
-  SamplingDemand demand{.batch_nodes_max = frontier};
-  for (const uint64_t fanout : road.fanouts) {
-    const uint64_t found = std::min(frontier * fanout, road.EdgesMax(edge_count));
-    demand.batch_lists_max += frontier;
-    demand.batch_edges_max += found;
-    demand.batch_nodes_max += found;
-    frontier = std::min(found, node_count);
-  }
-  // No node's list is drawn from twice in a batch.
-  demand.batch_lists_max = std::min(demand.batch_lists_max, node_count);
-  demand.batch_nodes_max = std::min(demand.batch_nodes_max, node_count);
-  demand.batch_edges_max = std::min(demand.batch_edges_max, road.EdgesMax(edge_count));
-  return demand;
-}
-
-uint64_t NeighborCacheBytes(const SamplingDemand& demand, uint64_t batch_count, uint64_t node_count,
-                            uint64_t indices_bytes, uint64_t available_bytes, uint64_t working_bytes) {
-  const uint64_t batch_bytes = std::min(demand.batch_lists_max * kPageBytes, indices_bytes);
-  if (batch_count * batch_bytes <= indices_bytes) return 0;
+uint64_t NeighborCacheBytes(const SampledBatch& batch, uint64_t batch_count, unsigned threads,
+                            uint64_t node_count, uint64_t indices_bytes, uint64_t available_bytes) {
+  if (batch_count * batch.read_bytes <= indices_bytes) return 0;
+  // Batches differ in size, if little.
+  const uint64_t working_bytes =
+      std::max(kSamplingBytes, threads * (batch.working_bytes + batch.working_bytes / 4));
   if (available_bytes <= working_bytes) return 0;
   const uint64_t whole_bytes =
       IoBuffer::MappedBytes(node_count * sizeof(uint32_t)) + IoBuffer::MappedBytes(indices_bytes);
@@ -91,21 +76,30 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
   return source;
 }
 
+Result<SampledBatch> TraceSource::SampleFirst() const {
+  QUARRY_TRY(const std::unique_ptr<NeighborSampler> sampler, NeighborSampler::Make(neighbors_, spec_.road));
+  const std::vector<NodeId>& seeds = spec_.seeds.front();
+  Block block;
+  QUARRY_RETURN_IF_ERROR(
+      sampler->Sample({seeds.data(), std::min<size_t>(seeds.size(), spec_.road.batch_size)},
+                      MixSeed(spec_.road.seed, spec_.first_pass, 0), block));
+  return SampledBatch{.read_bytes = sampler->stats().bytes_read,
+                      .working_bytes = sampler->scratch_bytes() + block.nodes.size() * kWorkingBytesPerNode +
+                                       block.indices.size() * kWorkingBytesPerEdge};
+}
+
 Status TraceSource::CacheNeighbors(MemoryBudget& budget) {
+  constexpr uint64_t kBatchesMin = 4;  // else the first one, sampled twice, is too much of the work
   const std::span<const Adjacency> sides = SidesOf(spec_.road.direction);
   const auto on_disk = [&](Adjacency side) {
     return topology_->has(side) && topology_->indices(side).empty();
   };
-  if (!std::ranges::all_of(sides, on_disk)) return Status::Ok();
-  const SamplingDemand demand = DemandOf(spec_.road, topology_->node_count(), topology_->edge_count());
-  const uint64_t thread_bytes =
-      NeighborSampler::ScratchBytesMax(neighbors_, demand.batch_nodes_max, demand.batch_edges_max,
-                                       /*in_memory=*/false) +
-      demand.batch_nodes_max * kWorkingBytesPerNode + demand.batch_edges_max * kWorkingBytesPerEdge;
-  const uint64_t working_bytes = std::max(kSamplingBytes, spec_.threads * thread_bytes);
+  if (!std::ranges::all_of(sides, on_disk) || spec_.batch_count() < kBatchesMin) return Status::Ok();
+  QUARRY_TRY(const SampledBatch first, SampleFirst());
   const uint64_t bytes =
-      NeighborCacheBytes(demand, spec_.batch_count(), topology_->node_count(), topology_->IndicesBytes(),
-                         budget.available_bytes() / sides.size(), working_bytes / sides.size());
+      NeighborCacheBytes(first, spec_.batch_count(), spec_.threads, sides.size() * topology_->node_count(),
+                         sides.size() * topology_->IndicesBytes(), budget.available_bytes()) /
+      sides.size();
   if (bytes == 0) return Status::Ok();
   QUARRY_TRY(cache_reservation_, budget.Reserve(bytes * sides.size(), "a neighbor cache"));
   for (const Adjacency side : sides) {

@@ -16,19 +16,17 @@ namespace quarry {
 // else by a scan of them.
 Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topology, Direction direction);
 
-// What sampling a trace from disk asks of memory and of the device, at most, before anything is sampled.
-struct SamplingDemand {
-  uint64_t batch_nodes_max = 0;  // input nodes of a batch
-  uint64_t batch_edges_max = 0;
-  uint64_t batch_lists_max = 0;  // lists that a batch draws from, of one side
+// What one batch of a trace takes that is sampled from disk, as measured on one.
+struct SampledBatch {
+  uint64_t read_bytes = 0;     // of the indices
+  uint64_t working_bytes = 0;  // that a thread holds: scratch, block, and its encoded form
 };
-SamplingDemand DemandOf(const RoadSpec& road, uint64_t node_count, uint64_t edge_count);
 
-// The bytes of a neighbor cache for `batch_count` batches of that demand, from the indices of a topology on
-// disk: what is left of `available_bytes` beside `working_bytes`, and no more than lists and addresses take.
-// 0 when the batches read less, a page for each list, than the scan that fills the cache.
-uint64_t NeighborCacheBytes(const SamplingDemand& demand, uint64_t batch_count, uint64_t node_count,
-                            uint64_t indices_bytes, uint64_t available_bytes, uint64_t working_bytes);
+// The bytes of neighbor caches before indices of so many bytes and lists, for `batch_count` batches on `threads`:
+// what is left of `available_bytes` beside their work, and no more than all lists and addresses take. 0 when the
+// batches read less than the scan that fills the caches.
+uint64_t NeighborCacheBytes(const SampledBatch& batch, uint64_t batch_count, unsigned threads,
+                            uint64_t node_count, uint64_t indices_bytes, uint64_t available_bytes);
 
 class TraceSource {
  public:
@@ -38,7 +36,7 @@ class TraceSource {
                                                    const LayoutSpec& spec);
 
   // Puts a neighbor cache before indices on disk, of all that sampling leaves of `budget`, when that saves
-  // more than filling it takes; does nothing for indices in memory. Nothing else needs the memory meanwhile:
+  // more than filling it takes, which the first batch tells; does nothing for indices in memory. Nothing else needs the memory meanwhile:
   // planning comes when the source is gone (Ginex §3.1). The errors of NeighborCache::Build.
   Status CacheNeighbors(MemoryBudget& budget);
 
@@ -52,6 +50,7 @@ class TraceSource {
 
  private:
   explicit TraceSource(Store& store) : store_(store) {}
+  Result<SampledBatch> SampleFirst() const;
   Status OrderSeeds(const LayoutSpec& spec, const std::vector<NodeId>& seeds,
                     const std::vector<int64_t>& labels);
 

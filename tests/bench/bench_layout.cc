@@ -589,6 +589,7 @@ Status Sampling(Context& context) {
   Store& store = context.database.store();
   const LayoutSpec spec = SpecOf(context, PolicyKind::kBelady, SeedOrder::kRandom);
   const std::string folder = context.options.database + "/layouts/";
+  std::filesystem::create_directories(folder);
   fmt::print("\nsampling an epoch ahead, within {}\n", FormatBytes(context.database.budget().limit_bytes()));
   fmt::print("  {:<34}{:>9}{:>9}{:>10}\n", "", "GB read", "seconds", "edges");
   for (const bool cached : {false, true}) {

@@ -3,7 +3,7 @@
 # (layout_accuracy.py).
 #
 # usage: ./dev bench layout [PART...]
-#   PART   roads, disk, search, packing, superbatch, pipeline (all of them on 10 M nodes), sampling (10 M nodes, sampled from disk within 512 MiB), accuracy, huge (50 M nodes
+#   PART   roads, disk, search, packing, superbatch, pipeline (all of them on 10 M nodes), sampling (10 M nodes, sampled from disk within 512 and 768 MiB), accuracy, huge (50 M nodes
 #          planned in 2 GB); default: all but huge
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -29,7 +29,9 @@ for part in "${parts[@]}"; do
     accuracy) python3 tests/bench/layout_accuracy.py || status=1 ;;
     sampling)
       make_database layout-10M-16 --nodes 10M --dim 16
-      build/release/bin/bench_layout "$folder/layout-10M-16.db" sampling --memory 512MiB || status=1
+      for memory in 512MiB 768MiB; do
+        build/release/bin/bench_layout "$folder/layout-10M-16.db" sampling --memory $memory || status=1
+      done
       ;;
     huge)
       make_database layout-50M --nodes 50M --dim 16

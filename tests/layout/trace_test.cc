@@ -286,28 +286,18 @@ TEST_F(TraceTest, ANeighborCacheBeforeIndicesOnDiskChangesNoTraceAndReadsLess) {
 }
 
 TEST(NeighborCacheBytesTest, TakesWhatIsLeftWhereItSavesMoreThanItsScan) {
-  const RoadSpec road{.fanouts = {10, 5}, .batch_size = 100};
-  const SamplingDemand demand = DemandOf(road, 1'000'000, 20'000'000);
-  EXPECT_EQ(demand.batch_lists_max, 100u + 1000);
-  EXPECT_EQ(demand.batch_edges_max, 1000u + 5000);
-  EXPECT_EQ(demand.batch_nodes_max, 100u + 1000 + 5000);
-  const auto bytes = [&](uint64_t batches, uint64_t available) {
-    return NeighborCacheBytes(demand, batches, 1'000'000, 80'000'000, available, 128 * kMiB);
+  const auto bytes = [](uint64_t batches, uint64_t available, unsigned threads = 1, uint64_t working = kMiB) {
+    const SampledBatch batch{.read_bytes = 5'000'000, .working_bytes = working};
+    return NeighborCacheBytes(batch, batches, threads, 1'000'000, 80'000'000, available);
   };
-  EXPECT_EQ(bytes(17, kGiB), 0u) << "17 batches read 77 MB at most, the scan 80";
-  EXPECT_GT(bytes(18, kGiB), 84'000'000u);
-  EXPECT_LT(bytes(18, kGiB), 90'000'000u) << "no more than all lists and their addresses take";
-  EXPECT_EQ(bytes(18, 160 * kMiB), 32 * kMiB);
-  EXPECT_EQ(bytes(18, 128 * kMiB), 0u);
-  EXPECT_EQ(bytes(18, 0), 0u);
-
-  // On a small graph no batch reads more than all lists, and neither nodes nor edges are counted twice.
-  const SamplingDemand all = DemandOf({.fanouts = {10, 10, 10}, .batch_size = 1000}, 2000, 9000);
-  EXPECT_EQ(all.batch_lists_max, 2000u);
-  EXPECT_EQ(all.batch_nodes_max, 2000u);
-  EXPECT_EQ(all.batch_edges_max, 9000u);
-  EXPECT_EQ(NeighborCacheBytes(all, 1, 2000, 36'000, kGiB, 0), 0u) << "one batch reads no more than the scan";
-  EXPECT_GT(NeighborCacheBytes(all, 2, 2000, 36'000, kGiB, 0), 36'000u);
+  EXPECT_EQ(bytes(16, kGiB), 0u) << "16 batches read as much as the scan";
+  EXPECT_GT(bytes(17, kGiB), 84'000'000u);
+  EXPECT_LT(bytes(17, kGiB), 90'000'000u) << "no more than all lists and their addresses take";
+  EXPECT_EQ(bytes(17, 160 * kMiB), 32 * kMiB) << "128 MiB are for sampling";
+  EXPECT_EQ(bytes(17, 128 * kMiB), 0u);
+  EXPECT_EQ(bytes(17, 0), 0u);
+  EXPECT_EQ(bytes(17, 300 * kMiB, 2, 100 * kMiB), 50 * kMiB) << "and a quarter more than two threads took";
+  EXPECT_EQ(bytes(17, 300 * kMiB, 3, 100 * kMiB), 0u);
 }
 
 }  // namespace
