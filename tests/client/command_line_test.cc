@@ -41,7 +41,7 @@ class CommandLineTest : public testing::Test {
   static std::string UsageFault(const std::string& arguments) {
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << arguments;
-    EXPECT_THAT(outcome.out, IsEmpty()) << arguments;
+    EXPECT_TRUE(PrintedTheErrorAlone(outcome, arguments)) << arguments << "\n" << outcome.out;
     EXPECT_TRUE(outcome.err.starts_with("quarry: usage: ")) << outcome.err;
     return outcome.err;
   }
