@@ -118,6 +118,11 @@ class SageLayersImpl final : public SageLayers {
     return {last.output.row(0), size_t{last.rows} * last.out};
   }
 
+  std::span<const float> hidden() override {
+    Layer& below = layers_[layers_.size() - 2];
+    return {below.output.row(0), size_t{layers_.back().rows} * below.out};
+  }
+
   Status Backward(const BatchView& batch, float* output_gradients, float* input_gradients) override {
     return GuardTorch([&] {
       BackwardBlock(batch, output_gradients, input_gradients);

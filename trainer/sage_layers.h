@@ -58,6 +58,9 @@ class SageLayers {
   virtual Status Forward(const BatchView& batch, std::optional<uint64_t> dropout_seed) = 0;
   // [seeds, last width] of the last Forward; valid until the next one.
   virtual std::span<float> output() = 0;
+  // [seeds, the width before] of the last Forward: what the last layer was given of the seeds themselves; valid until
+  // the next Forward or Backward. REQUIRES: more than one layer.
+  virtual std::span<const float> hidden() = 0;
   // Leaves the gradients of the parameters, for `output_gradients` (as output()); the batch is that of the
   // last Forward. The input rows' too, where the options ask for it: node i's goes to row
   // batch.features.slots[i] of `input_gradients` ([rows, first width]); rows of no node stay as they are.

@@ -60,6 +60,8 @@ class SageModelImpl final : public SageModel {
     return std::span<const float>(layers_->output());
   }
 
+  std::span<const float> embeddings() override { return layers_->hidden(); }
+
   void Save() override { layers_->Save(); }
   void Restore() override { layers_->Restore(); }
   std::vector<std::byte> State() const override { return layers_->State(); }

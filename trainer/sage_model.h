@@ -37,6 +37,9 @@ class SageModel {
 
   // The logits [seeds, classes], without dropout; valid until the next call.
   virtual Result<std::span<const float>> Predict(const BatchView& batch) = 0;
+  // What the last layer was given of the seeds by the last Predict, [seeds, hidden]; valid until the next call.
+  // REQUIRES: more than one layer.
+  virtual std::span<const float> embeddings() = 0;
 
   // Sets the weights aside, and takes them back. REQUIRES: Restore after Save.
   virtual void Save() = 0;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "gradient_exchange.h"
+#include "passes.h"
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
 #include "quarry/base/trace.h"
@@ -20,11 +21,6 @@
 
 namespace quarry {
 namespace {
-
-// Passes name the random streams of their samples. Evaluation uses the same stream at every epoch, far from
-// the training passes', so that a change of the metric is a change of the model.
-constexpr uint64_t kValidPass = uint64_t{1} << 40;
-constexpr uint64_t kTestPass = kValidPass + 1;
 
 Status CheckOptions(const TrainOptions& options) {
   const auto check = [](bool good, std::string_view name, double value, std::string_view range) {

@@ -33,6 +33,23 @@ std::optional<Evaluation> GetEvaluation(StateReader& reader) {
   return there ? std::optional(value) : std::nullopt;
 }
 
+// What stands in front: the task, the version, and the number of classes, which comes back.
+Result<uint32_t> ReadHead(StateReader& reader) {
+  const auto task = reader.Get<uint32_t>();
+  const auto version = reader.Get<uint32_t>();
+  const auto class_count = reader.Get<uint32_t>();
+  QUARRY_RETURN_IF_ERROR(reader.status());
+  if (task != kNodeTask) {
+    return MakeStatus(Code::kCorruption, "the state is of task {}, not of node classification ({})", task,
+                      kNodeTask);
+  }
+  if (version != kVersion) {
+    return MakeStatus(Code::kUnsupported, "the state has version {}; this Quarry reads version {}", version,
+                      kVersion);
+  }
+  return class_count;
+}
+
 }  // namespace
 
 std::vector<std::byte> EncodeTrainState(const TrainProgress& progress, const SageModel& model) {
@@ -54,20 +71,14 @@ std::vector<std::byte> EncodeTrainState(const TrainProgress& progress, const Sag
   return writer.Take();
 }
 
+Result<uint32_t> ClassCountOf(std::span<const std::byte> bytes) {
+  StateReader reader(bytes);
+  return ReadHead(reader);
+}
+
 Status DecodeTrainState(std::span<const std::byte> bytes, TrainProgress& progress, SageModel& model) {
   StateReader reader(bytes);
-  const auto task = reader.Get<uint32_t>();
-  const auto version = reader.Get<uint32_t>();
-  const auto class_count = reader.Get<uint32_t>();
-  QUARRY_RETURN_IF_ERROR(reader.status());
-  if (task != kNodeTask) {
-    return MakeStatus(Code::kCorruption, "the state is of task {}, not of node classification ({})", task,
-                      kNodeTask);
-  }
-  if (version != kVersion) {
-    return MakeStatus(Code::kUnsupported, "the state has version {}; this Quarry reads version {}", version,
-                      kVersion);
-  }
+  QUARRY_TRY(const uint32_t class_count, ReadHead(reader));
   if (class_count != progress.class_count) {
     return MakeStatus(Code::kInvalidArgument, "the model tells {} classes, and the labels are of {} now",
                       class_count, progress.class_count);

@@ -23,6 +23,9 @@ struct TrainProgress {
 
 // REQUIRES: the model's best weights are set aside.
 std::vector<std::byte> EncodeTrainState(const TrainProgress& progress, const SageModel& model);
+// How many classes the model of such a state tells apart. kCorruption for bytes of no such state, or of another task;
+// kUnsupported for the state of a later Quarry.
+Result<uint32_t> ClassCountOf(std::span<const std::byte> bytes);
 // REQUIRES: progress.class_count, as the database has it now. kInvalidArgument when that has changed,
 // kCorruption when the bytes are no such state, or of a model of another shape.
 Status DecodeTrainState(std::span<const std::byte> bytes, TrainProgress& progress, SageModel& model);

@@ -39,6 +39,7 @@ void AddLayout(CLI::App& app, Action& action);
 void AddLayoutExplain(CLI::App& layout, Action& action);  // verbs of layout
 void AddPartition(CLI::App& app, Action& action);
 void AddPlot(CLI::App& app, Action& action);
+void AddPredict(CLI::App& app, Action& action);
 void AddPut(CLI::App& app, Action& action);
 void AddRepair(CLI::App& app, Action& action);
 void AddRestore(CLI::App& app, Action& action);
@@ -57,6 +58,8 @@ inline constexpr std::string_view kComplete = "__complete";
 void PrintCompletions(const CLI::App& app, std::span<const std::string_view> words);
 
 inline constexpr const char* kTrainDescription = "train on a database: classify nodes, or predict edges";
+inline constexpr const char* kPredictDescription =
+    "what a trained model says of nodes: classes, scores, vectors";
 
 // The group in help of the options of train that belong to link prediction alone.
 inline constexpr const char* kLinkGroup = "Link prediction (--task link)";

@@ -190,6 +190,7 @@ int Main(int given_count, char** given) {
   AddDrop(app, action);
   AddCalibrate(app, action);
   AddTrain(app, action);
+  AddPredict(app, action);
   AddServe(app, action);
   AddTop(app, action);
   AddPlot(app, action);

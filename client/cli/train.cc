@@ -302,6 +302,8 @@ Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
   return TrainOnDatabase(arguments);
 }
 
+}  // namespace
+
 void AddModelOptions(CLI::App* verb, NodeArguments& arguments) {
   TrainOptions& train = arguments.train;
   verb->add_option("--model", arguments.model, "sage: GraphSAGE with mean aggregation")
@@ -337,6 +339,8 @@ void AddModelOptions(CLI::App* verb, NodeArguments& arguments) {
             "scale each feature row to norm 1 as it is gathered (default none)");
   verb->add_option("--seed", train.seed, "of weights, order, samples and dropout")->capture_default_str();
 }
+
+namespace {
 
 void AddEngineOptions(CLI::App* verb, NodeArguments& arguments) {
   LiveRoadOptions& road = arguments.road;

@@ -20,13 +20,14 @@ namespace {
 
 constexpr unsigned kOwnThreads = 16;  // the catalog's, and the least of the roads
 
-// For the verb that trains, the completion of its words, and files of options, which may be training's.
+// For the verbs of models, the completion of its words, and files of options, which may be training's.
 bool NeedsTrainer(int argc, char** argv) {
   const std::span<char*> arguments(argv + 1, argv + argc);
   const bool configured = std::ranges::any_of(
       arguments, [](std::string_view argument) { return argument.starts_with("--config"); });
   const size_t verb = !arguments.empty() && arguments[0] == kComplete ? 1 : 0;
-  return configured || (arguments.size() > verb && arguments[verb] == std::string_view("train"));
+  if (configured || arguments.size() <= verb) return configured;
+  return arguments[verb] == std::string_view("train") || arguments[verb] == std::string_view("predict");
 }
 
 // What LibTorch and OpenBLAS map while they are loaded and when they begin to compute: where they are refused, LibTorch
@@ -34,6 +35,19 @@ bool NeedsTrainer(int argc, char** argv) {
 uint64_t TrainerBytes() {
   constexpr uint64_t kLoadedBytes = 1 * kGiB, kBlasBufferBytes = 128 * kMiB;
   return kLoadedBytes + 2 * std::max(1U, std::thread::hardware_concurrency()) * kBlasBufferBytes;
+}
+
+// A verb of the program that is not there.
+void AddMissing(CLI::App& app, const char* name, const char* description, Action& action) {
+  CLI::App* verb = app.add_subcommand(name, description);
+  verb->allow_extras();
+  verb->callback([&action] {
+    action = [] {
+      return Status(Code::kUnsupported,
+                    "there is no quarry-train beside this program, which has the models: build with LibTorch "
+                    "and -DQUARRY_TRAINER=ON");
+    };
+  });
 }
 
 }  // namespace
@@ -56,16 +70,7 @@ void HandOver(int argc, char** argv) {
   execv((self.parent_path() / "quarry-train").c_str(), argv);
 }
 
-void AddTrain(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand("train", kTrainDescription);
-  verb->allow_extras();
-  verb->callback([&action] {
-    action = [] {
-      return Status(Code::kUnsupported,
-                    "there is no quarry-train beside this program, which trains: build with LibTorch and "
-                    "-DQUARRY_TRAINER=ON");
-    };
-  });
-}
+void AddTrain(CLI::App& app, Action& action) { AddMissing(app, "train", kTrainDescription, action); }
+void AddPredict(CLI::App& app, Action& action) { AddMissing(app, "predict", kPredictDescription, action); }
 
 }  // namespace quarry::cli

@@ -35,6 +35,17 @@ struct NodeArguments {
   std::string config;  // all of this as text (config_file.h)
 };
 
+// --model, --layers, --hidden and the others of the model.
+void AddModelOptions(CLI::App* verb, NodeArguments& arguments);
+
+// What a run of node classification was trained with, as its settings say (NodeSettings): the model, and the samples.
+struct TrainedNode {
+  TrainOptions train;
+  RoadSpec road;
+};
+// kInvalidArgument for a run of another task.
+Result<TrainedNode> ReadNodeSettings(std::string_view run, const std::string& settings);
+
 // Trains and reports: of several trainers the first alone reports. `setup` has all but what the road tells.
 Status TrainReported(Road& road, const NodeArguments& arguments, const TrainSetup& setup,
                      Communicator* trainers, StreamStats& last_epoch);

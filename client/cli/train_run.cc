@@ -26,7 +26,8 @@ std::string LayoutSettings(const LayoutSpec& spec, bool resample) {
 
 void RunFlags::AddTo(CLI::App* verb) {
   constexpr const char* kGroup = "Checkpoints";
-  verb->add_option("--run", name, "what the run's checkpoints are filed under; default: the task")
+  verb->add_option("--run", name,
+                   "keep the model under this name, for `quarry predict` and --resume (default: the task)")
       ->type_name("NAME")
       ->group(kGroup);
   verb->add_option("--checkpoint-every", checkpoint_every,
@@ -44,11 +45,7 @@ void RunFlags::AddTo(CLI::App* verb) {
 }
 
 Result<std::optional<TrainRun>> RunFlags::NodeRun() const {
-  if (checkpoint_every == 0 && !resume) {
-    if (name.empty() && !overwrite) return std::optional<TrainRun>();
-    return MakeStatus(Code::kUsage, "{} is of runs with checkpoints: give --checkpoint-every or --resume too",
-                      overwrite ? "--overwrite" : "--run");
-  }
+  if (name.empty() && checkpoint_every == 0 && !resume && !overwrite) return std::optional<TrainRun>();
   return std::optional(TrainRun{.name = name.empty() ? "node" : name,
                                 .checkpoint_every = checkpoint_every,
                                 .resume = resume,

@@ -2,6 +2,7 @@
 
 #include <rocksdb/cache.h>
 #include <rocksdb/env.h>
+#include <rocksdb/slice_transform.h>
 #include <rocksdb/table.h>
 
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 
 #include "catalog_environment.h"
 #include "catalog_threads.h"
+#include "ledger.h"
 #include "quarry/base/exhaustion.h"
 #include "quarry/base/regular_file.h"
 
@@ -44,9 +46,23 @@ rocksdb::Options MakeOptions() {
   return options;
 }
 
+// The records of the ledger, which every commit writes anew. Beside the place of the one before is that of the next,
+// so a hint for each key spares the search through the memtable, which costs several writers a tenth of their commits.
+class LedgerKeys final : public rocksdb::SliceTransform {
+ public:
+  const char* Name() const override { return "LedgerKeys"; }
+  rocksdb::Slice Transform(const rocksdb::Slice& key) const override { return key; }
+  bool InDomain(const rocksdb::Slice& key) const override {
+    return key == ToSlice(kCommitKey) || key.starts_with(ToSlice(kTallyPrefix));
+  }
+};
+
 std::vector<rocksdb::ColumnFamilyDescriptor> MakeFamilies(const rocksdb::Options& options) {
   std::vector<rocksdb::ColumnFamilyDescriptor> families;
   for (const std::string_view name : kFamilyNames) families.emplace_back(std::string(name), options);
+  for (const Family family : {kSchema, kManifest, kDelta, kProperty}) {
+    families[family].options.memtable_insert_with_hint_prefix_extractor = std::make_shared<LedgerKeys>();
+  }
   // Rows hardly get smaller, and are read many times.
   families[kDelta].options.compression = rocksdb::kNoCompression;
   return families;

@@ -1,4 +1,5 @@
 #include "quarry/base/status.h"
+#include "support/status_matchers.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +22,7 @@ Result<int> Quarter(int value) {
 
 TEST(StatusTest, OkIsTheDefaultAndHasNoMessage) {
   Status status;
-  EXPECT_TRUE(status.ok());
+  EXPECT_OK(status);
   EXPECT_EQ(status.code(), Code::kOk);
   EXPECT_EQ(status.message(), "");
   EXPECT_EQ(status.ToString(), "ok");
@@ -42,7 +43,7 @@ TEST(StatusTest, TryPassesTheFirstErrorUp) {
 
 TEST(StatusTest, AResultCarriesMoveOnlyValues) {
   Result<std::unique_ptr<int>> result = std::make_unique<int>(5);
-  ASSERT_TRUE(result.ok());
+  ASSERT_OK(result);
   std::unique_ptr<int> taken = std::move(result).value();
   EXPECT_EQ(*taken, 5);
 }

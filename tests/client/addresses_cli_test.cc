@@ -154,6 +154,16 @@ void DamageFeatures(const fs::path& database) {
   }
 }
 
+// A server takes the database as it lies there.
+void TrainFirst(const fs::path& database) {
+  fs::create_directories(database.parent_path() / "npy");
+  const Outcome trained =
+      Process("train db --fanout 4,3 --batch-size 64 --hidden 8 --epochs 1 --ordered --run sage",
+              database.parent_path())
+          .Wait();
+  EXPECT_EQ(trained.exit_code, 0) << trained.err;
+}
+
 const std::string kPut = "put DB --ids ../../graph/valid_idx.npy --split test";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -229,6 +239,23 @@ INSTANTIATE_TEST_SUITE_P(
                 {"export DB OUT/x --table nope", 1, "nope"},
                 {"export DB OUT/db/x", 1},
                 {"export DB OUT/x --format pdf", 2}}},
+        Script{"Predict",
+               {{"predict DB --run sage --split test --out OUT/npy/classes.npy --ids OUT/npy/ids.npy", 0,
+                 "accuracy 0."},
+                {"predict DB --run sage --what scores --out OUT/npy/scores.npy --json", 0, "\"rows\":"},
+                {"predict DB --run sage --nodes ../../graph/valid_idx.npy --what embeddings --out "
+                 "OUT/npy/vectors.npy"},
+                {"predict DB --run sage --what embeddings --table vectors", 0, "rows of 8"},
+                {"predict DB --run sage --what embeddings --table vectors", 1, "already"},
+                {"predict DB --run sage --what scores --table vectors --overwrite --json", 0,
+                 "\"table\":\"vectors\""},
+                {"predict DB --run nope --out OUT/npy/x.npy", 1, "nope"},
+                {"predict DB --run sage --out OUT/npy/x.csv", 2, ".npy"},
+                {"predict DB --run sage --fanout 4 --out OUT/npy/x.npy", 2, "2 layers"},
+                {"predict DB --run sage", 2, "--out"},
+                {"predict DB --run sage --out OUT/npy/x.npy --overwrite", 2, "--overwrite"}},
+               "db",
+               TrainFirst},
         Script{"Checkpoint",
                {{"checkpoint DB OUT/copy", 0, "as of commit"},
                 {"checkpoint DB OUT/copy", 1, "exists"},

@@ -8,6 +8,7 @@
 #include "pipeline/pass_util.h"
 #include "pipeline/tiny_database.h"
 #include "quarry/base/process.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -19,12 +20,12 @@ using testing_util::TinyDatabase;
 TEST(DatabaseTest, OpensWithEverythingThatTrainingNeeds) {
   const TinyDatabase directory({.nodes = 400});
   auto database = Database::Open(directory.path(), {.memory_bytes = 128 * kMiB});
-  ASSERT_TRUE(database.ok()) << database.status().ToString();
+  ASSERT_OK(database);
   EXPECT_EQ((*database)->budget().limit_bytes(), 128 * kMiB);
   EXPECT_EQ((*database)->manifest()->node_count, 400u);
   EXPECT_EQ(&(*database)->store().backend(), &(*database)->backend());
   auto road = (*database)->OpenLiveRoad(SmallOptions());
-  ASSERT_TRUE(road.ok()) << road.status().ToString();
+  ASSERT_OK(road);
   EXPECT_EQ((*database)->budget().used_bytes(), (*road)->plan().total_bytes());
   EXPECT_EQ(RunPass(**road, {.seeds = directory.graph().SplitNodes(Split::kTrain)}).size(), 240u / 32 + 1);
 }
@@ -32,17 +33,17 @@ TEST(DatabaseTest, OpensWithEverythingThatTrainingNeeds) {
 TEST(DatabaseTest, TakesFourFifthsOfTheMachineWhenNoBudgetIsGiven) {
   const TinyDatabase directory({.nodes = 50});
   auto database = Database::Open(directory.path());
-  ASSERT_TRUE(database.ok()) << database.status().ToString();
+  ASSERT_OK(database);
   EXPECT_EQ((*database)->budget().limit_bytes(), MemoryLimitBytes() / 10 * 8);
 }
 
 TEST(DatabaseTest, UsesTheBackendThatItIsGiven) {
   const TinyDatabase directory({.nodes = 50});
   auto database = Database::Open(directory.path(), {.backend = MakeThreadBackend(2)});
-  ASSERT_TRUE(database.ok()) << database.status().ToString();
+  ASSERT_OK(database);
   EXPECT_EQ((*database)->backend().name(), "threads");
   auto road = (*database)->OpenLiveRoad(SmallOptions());
-  ASSERT_TRUE(road.ok()) << road.status().ToString();
+  ASSERT_OK(road);
   EXPECT_FALSE(RunPass(**road, {.seeds = {1, 2, 3}}).empty());
 }
 
@@ -53,7 +54,7 @@ TEST(DatabaseTest, AnswersSql) {
   {
     auto rows = database->Query("SELECT id, feature FROM features WHERE id IN (?1, ?2) AND feature = ?3",
                                 {5, 17, row});
-    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    ASSERT_OK(rows);
     ASSERT_TRUE(rows->Next().value());
     EXPECT_EQ(rows->Integer(0), 17);
     EXPECT_TRUE(std::ranges::equal(rows->Blob(1), row));
@@ -62,7 +63,7 @@ TEST(DatabaseTest, AnswersSql) {
   EXPECT_FALSE(database->Query("UPDATE nodes SET label = 3 WHERE id = 5").ok()) << "it only reads";
   const auto writer = database->Connect({.write = true}).value();
   const auto written = writer->Query("UPDATE nodes SET label = 3 WHERE id = 5")->Next();
-  EXPECT_TRUE(written.ok()) << written.status().ToString();
+  EXPECT_OK(written);
   auto label = database->Query("SELECT label FROM nodes WHERE id = 5").value();
   ASSERT_TRUE(label.Next().value());
   EXPECT_EQ(label.Integer(0), 3);
@@ -79,8 +80,7 @@ TEST(DatabaseTest, ReadsAreMergedAsTheStoredProfileSays) {
                        .write_bytes_per_second = 1e9,
                        .gather_bytes_per_second = 1e9,
                        .measured_utc = "2025-01-02T03:04:05Z"};
-    EXPECT_TRUE(
-        database->store().UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }).ok());
+    EXPECT_OK(database->store().UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }));
     EXPECT_EQ(database->Calibrate(false).value().random_reads_per_second, random_reads_per_second)
         << "what is stored is not measured again";
     auto road = database->OpenLiveRoad(SmallOptions()).value();
@@ -95,10 +95,10 @@ TEST(DatabaseTest, IsOpenOnceAtATimeAndOnlyIfItIsOne) {
   const TinyDatabase directory({.nodes = 50});
   {
     auto first = Database::Open(directory.path());
-    ASSERT_TRUE(first.ok()) << first.status().ToString();
+    ASSERT_OK(first);
     EXPECT_EQ(Database::Open(directory.path()).status().code(), Code::kBusy);
   }
-  EXPECT_TRUE(Database::Open(directory.path()).ok());
+  EXPECT_OK(Database::Open(directory.path()));
   EXPECT_EQ(Database::Open(directory.path() + "-nothing").status().code(), Code::kNotFound);
 }
 

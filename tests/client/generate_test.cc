@@ -17,6 +17,7 @@
 #include "quarry/base/progress.h"
 #include "quarry/format/checksum.h"
 #include "support/fault_backend.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -92,7 +93,7 @@ const GenerateOptions kSmall = {.node_count = 1003,
                                 .test_share = 0.25};
 
 TEST_F(GenerateTest, TheBytesOfASeedNeverChange) {
-  ASSERT_TRUE(Make("a", kSmall).ok());
+  ASSERT_OK(Make("a", kSmall));
   // A change of this number means that every graph ever generated changes: say so in the release's notes.
   EXPECT_EQ(ChecksumOf(Path("a")), 17687211692765537601u);
 }
@@ -100,17 +101,17 @@ TEST_F(GenerateTest, TheBytesOfASeedNeverChange) {
 TEST_F(GenerateTest, TheSameSeedGivesTheSameBytesForAnyNumberOfThreads) {
   GenerateOptions options{
       .node_count = 30'011, .dim = 131, .class_count = 7};  // several chunks, cut inside rows
-  ASSERT_TRUE(Make("one", options, 1).ok());
-  ASSERT_TRUE(Make("five", options, 5).ok());
+  ASSERT_OK(Make("one", options, 1));
+  ASSERT_OK(Make("five", options, 5));
   for (const char* name : kFiles)
     EXPECT_EQ(ReadFile(Path("one") + "/" + name), ReadFile(Path("five") + "/" + name)) << name;
   options.seed = 2;
-  ASSERT_TRUE(Make("other", options).ok());
+  ASSERT_OK(Make("other", options));
   EXPECT_NE(ChecksumOf(Path("one")), ChecksumOf(Path("other")));
 }
 
 TEST_F(GenerateTest, WritesArraysThatNumPyReads) {
-  ASSERT_TRUE(Make("a", kSmall).ok());
+  ASSERT_OK(Make("a", kSmall));
   const std::string a = Path("a");
   EXPECT_EQ(ReadArray<int64_t>(a + "/edges.npy", "<i8", "(2, 7523)").size(), 2 * 7523u);
   EXPECT_EQ(ReadArray<float>(a + "/features.npy", "<f4", "(1003, 33)").size(), 1003 * 33u);
@@ -122,9 +123,9 @@ TEST_F(GenerateTest, WritesArraysThatNumPyReads) {
 
 TEST_F(GenerateTest, Float16FeaturesAreTheRoundedFloat32Ones) {
   GenerateOptions options = kSmall;
-  ASSERT_TRUE(Make("full", options).ok());
+  ASSERT_OK(Make("full", options));
   options.element_type = ElementType::kFloat16;
-  ASSERT_TRUE(Make("half", options).ok());
+  ASSERT_OK(Make("half", options));
   const auto full = ReadArray<float>(Path("full") + "/features.npy", "<f4", "(1003, 33)");
   const auto half = ReadArray<uint16_t>(Path("half") + "/features.npy", "<f2", "(1003, 33)");
   std::vector<float> decoded(half.size());
@@ -136,7 +137,7 @@ TEST_F(GenerateTest, Float16FeaturesAreTheRoundedFloat32Ones) {
 TEST_F(GenerateTest, SplitsAreDisjointAscendingAndOfTheStatedShares) {
   const GenerateOptions options{
       .node_count = 100'000, .degree = 1, .dim = 1, .train_share = 0.1, .valid_share = 0.02, .test_share = 0};
-  ASSERT_TRUE(Make("a", options).ok());
+  ASSERT_OK(Make("a", options));
   const auto read = [&](const char* name) {
     const std::string path = Path("a") + "/" + name;
     const uint64_t count = (fs::file_size(path) - 4096) / 8;
@@ -162,7 +163,7 @@ class GeneratedGraphTest : public testing::Test {
     const fs::path folder =
         fs::path(testing::TempDir()) / ("generated_graph_test-" + std::to_string(getpid()));
     const GenerateOptions options{.node_count = kNodes, .dim = kDim, .class_count = kClasses};
-    ASSERT_TRUE(Generate(*MakeThreadBackend(2), folder.string(), options, 2, {}).ok());
+    ASSERT_OK(Generate(*MakeThreadBackend(2), folder.string(), options, 2, {}));
     edges_ = ReadArray<int64_t>(folder / "edges.npy", "<i8", "(2, 3000000)");
     labels_ = ReadArray<int64_t>(folder / "labels.npy", "<i8", "(200000,)");
     features_ = ReadArray<float>(folder / "features.npy", "<f4", "(200000, 64)");
@@ -296,13 +297,13 @@ TEST_F(GenerateTest, ExistingFoldersAreRefusedAndKept) {
 }
 
 TEST_F(GenerateTest, ATrailingSlashMeansTheSameFolder) {
-  ASSERT_TRUE(Make("a/", kSmall).ok());
+  ASSERT_OK(Make("a/", kSmall));
   EXPECT_THAT(Entries(), testing::ElementsAre("a"));
 }
 
 TEST_F(GenerateTest, ALeftoverOfAKilledRunIsReplaced) {
   fs::create_directories(Path("a.generating/x"));
-  ASSERT_TRUE(Make("a", kSmall).ok());
+  ASSERT_OK(Make("a", kSmall));
   EXPECT_THAT(Entries(), testing::ElementsAre("a"));
   EXPECT_FALSE(fs::exists(Path("a/x")));
 }
@@ -335,7 +336,7 @@ TEST_F(GenerateTest, AnyOperationThatFailsIsReportedAndLeavesNothing) {
       const Status status = Generate(faulty, Path("a"), kSmall, 2, {}).status();
       if (faulty.strikes() == 0) {
         EXPECT_GT(at, 1u) << "no operation of this kind";
-        ASSERT_TRUE(status.ok()) << status.ToString();
+        ASSERT_OK(status);
         fs::remove_all(Path("a"));
         break;
       }

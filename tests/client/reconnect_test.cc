@@ -14,6 +14,7 @@
 #include "client/server_process.h"
 #include "client/store_util.h"
 #include "quarry/embedding/embedding_store.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -31,7 +32,7 @@ class ReconnectTest : public testing::Test {
   std::string socket() const { return folder_ / "s/q.sock"; }
   std::unique_ptr<client::Store> Connect(const std::string& address, double timeout_seconds = 30) {
     auto store = client::Open(address, {.memory_bytes = 128 * kMiB, .timeout_seconds = timeout_seconds});
-    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    EXPECT_OK(store);
     return store.ok() ? std::move(store).value() : nullptr;
   }
   // Rows of random nodes, held against the file's, until told to stop. Returns how many lookups.
@@ -42,7 +43,7 @@ class ReconnectTest : public testing::Test {
       std::vector<NodeId> ids(1 + rng.Below(50));
       for (NodeId& id : ids) id = static_cast<NodeId>(rng.Below(600));
       const auto rows = store.Lookup({.table = "feature", .ids = ids});
-      EXPECT_TRUE(rows.ok()) << rows.status().ToString();
+      EXPECT_OK(rows);
       if (!rows.ok()) break;
       for (size_t i = 0; i < ids.size(); ++i) {
         EXPECT_TRUE(
@@ -88,7 +89,7 @@ TEST_F(ReconnectTest, StatesAreSavedWholeWhenTheServerIsStartedAnew) {
       const std::vector<std::byte> state(6 << 20, static_cast<std::byte>(saved + 1));
       const auto training =
           store->SaveTraining({.name = "run", .settings = std::to_string(saved + 1), .state = state});
-      ASSERT_TRUE(training.ok()) << training.status().ToString();
+      ASSERT_OK(training);
       saved = static_cast<uint8_t>(saved + 1);
     }
   });
@@ -101,7 +102,7 @@ TEST_F(ReconnectTest, StatesAreSavedWholeWhenTheServerIsStartedAnew) {
   trainer.join();
   EXPECT_GT(saved, 0);
   const auto last = store->ReadTraining("run");
-  ASSERT_TRUE(last.ok()) << last.status().ToString();
+  ASSERT_OK(last);
   EXPECT_EQ(last->settings, std::to_string(saved));
   EXPECT_TRUE(last->state == std::vector<std::byte>(6 << 20, static_cast<std::byte>(saved)));
   EXPECT_EQ(server.store().manifest()->trainings.size(), 1u);
@@ -112,10 +113,10 @@ TEST_F(ReconnectTest, APassGoesOnBehindTheBatchesThatWereUsed) {
   TestServer server(database_.path(), socket());
   const auto store = Connect(server.address());
   auto stream = store->OpenStream(SmallStream());
-  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  ASSERT_OK(stream);
   for (const bool ordered : {true, false}) {
     SCOPED_TRACE(ordered ? "ordered" : "in any order");
-    ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .pass = 6, .ordered = ordered}).ok());
+    ASSERT_OK((*stream)->StartPass({.seeds = Split::kTrain, .pass = 6, .ordered = ordered}));
     Hashes seen;
     for (int restart = 0; restart < 3; ++restart) {
       std::ranges::move(DrainPass(**stream, 1), std::back_inserter(seen));
@@ -136,17 +137,17 @@ TEST_F(ReconnectTest, APassDoesNotGoOnOverOtherRows) {
   TestServer server(database_.path(), socket());
   const auto store = Connect(server.address());
   auto stream = store->OpenStream(SmallStream());
-  ASSERT_TRUE(stream.ok());
-  ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .ordered = true}).ok());
+  ASSERT_OK(stream);
+  ASSERT_OK((*stream)->StartPass({.seeds = Split::kTrain, .ordered = true}));
   EXPECT_EQ(DrainPass(**stream, 2).size(), 2u);
   server.Stop();
   server.Start();
-  ASSERT_TRUE(store->Put({.tables = {RowsToPut("label", {1}, {BytesOf(int64_t{2})})}}).ok());
+  ASSERT_OK(store->Put({.tables = {RowsToPut("label", {1}, {BytesOf(int64_t{2})})}}));
   const auto next = (*stream)->Next();
   EXPECT_EQ(next.status().code(), Code::kIoError);
   EXPECT_THAT(next.status().ToString(), HasSubstr("begin the pass again"));
   EXPECT_EQ((*stream)->Next().status().ToString(), next.status().ToString()) << "and again";
-  ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .ordered = true}).ok());
+  ASSERT_OK((*stream)->StartPass({.seeds = Split::kTrain, .ordered = true}));
   EXPECT_GT(DrainPass(**stream).size(), 2u);
 }
 
@@ -157,14 +158,14 @@ TEST_F(ReconnectTest, ASplitPassIsBegunAgain) {
   request.mode = wire::StreamMode::kSplit;
   request.group = "mine";
   auto stream = store->OpenStream(request);
-  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
-  ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain}).ok());
+  ASSERT_OK(stream);
+  ASSERT_OK((*stream)->StartPass({.seeds = Split::kTrain}));
   EXPECT_EQ(DrainPass(**stream, 1).size(), 1u);
   server.Stop();
   server.Start();
   EXPECT_THAT((*stream)->Next().status().ToString(), HasSubstr("begin the pass again"));
   const auto batches = (*stream)->StartPass({.seeds = Split::kTrain});
-  ASSERT_TRUE(batches.ok()) << batches.status().ToString();
+  ASSERT_OK(batches);
   EXPECT_EQ(DrainPass(**stream).size(), *batches);
 }
 
@@ -172,15 +173,15 @@ TEST_F(ReconnectTest, SnapshotsAreTakenAgainUnlessTheyWouldBeOthers) {
   TestServer server(database_.path(), socket());
   const auto store = Connect(server.address());
   auto snapshot = store->TakeSnapshot();
-  ASSERT_TRUE(snapshot.ok());
+  ASSERT_OK(snapshot);
   const wire::Lookup lookup = {
       .table = "label", .ids = std::vector<NodeId>{1}, .snapshot = (*snapshot)->id()};
   server.Stop();
   server.Start();
-  EXPECT_TRUE(store->Lookup(lookup).ok());
+  EXPECT_OK(store->Lookup(lookup));
   server.Stop();
   server.Start();
-  ASSERT_TRUE(store->Put({.tables = {RowsToPut("label", {1}, {BytesOf(int64_t{2})})}}).ok());
+  ASSERT_OK(store->Put({.tables = {RowsToPut("label", {1}, {BytesOf(int64_t{2})})}}));
   EXPECT_THAT(store->Lookup(lookup).status().ToString(), HasSubstr("take another one"));
 }
 
@@ -192,7 +193,7 @@ TEST_F(ReconnectTest, APutWhoseAnswerWasLostHappensOnce) {
   const uint64_t before = store->Put(put).value();
   wire.CutBeforeNextAnswer();
   const auto written = store->Put(put);
-  ASSERT_TRUE(written.ok()) << written.status().ToString();
+  ASSERT_OK(written);
   EXPECT_EQ(wire.connections(), 2);
   EXPECT_EQ(*written, before + 1) << "one commit";
   EXPECT_EQ(store->TakeSnapshot().value()->timestamp(), before + 1);
@@ -210,10 +211,10 @@ TEST_F(ReconnectTest, APutIsSentToAnotherServerUnderANewTimestamp) {
   };
   wire.CutBeforeNextAnswer();
   const auto written = store->Put(put);
-  ASSERT_TRUE(written.ok()) << written.status().ToString();
+  ASSERT_OK(written);
   EXPECT_EQ(*written, before + 2) << "it was done, and done again";
   const auto label = store->Lookup({.table = "label", .ids = std::vector<NodeId>{3}});
-  ASSERT_TRUE(label.ok());
+  ASSERT_OK(label);
   EXPECT_EQ(At<int64_t>((*label)->bytes(), 0), 4);
 }
 
@@ -221,21 +222,21 @@ TEST_F(ReconnectTest, EmbeddingsAreCommittedOnceAndNeverToAnotherServer) {
   {
     const auto backend = MakeDefaultBackend();
     const auto store = quarry::Store::Open(*backend, database_.path()).value();
-    ASSERT_TRUE(CreateEmbeddings(*store, "nodes", {.row_count = 50, .dim = 4}).ok());
+    ASSERT_OK(CreateEmbeddings(*store, "nodes", {.row_count = 50, .dim = 4}));
   }
   TestServer server(database_.path(), socket());
   BreakingWire wire(folder_ / "wire.sock", socket());
   const auto store = Connect(wire.address());
   const std::vector<uint64_t> ids = {1, 2};
   auto rows = store->ReadEmbeddings("nodes", ids);
-  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  ASSERT_OK(rows);
   (*rows)->arrays().values[0] = 9;
   wire.CutBeforeNextAnswer();
   auto committed = store->CommitEmbeddings(std::vector<client::Store::Update>{{"nodes", rows->get()}});
-  ASSERT_TRUE(committed.ok()) << committed.status().ToString();
+  ASSERT_OK(committed);
   EXPECT_GE(committed->timestamp, 0) << "the second time it would be stale";
   rows = store->ReadEmbeddings("nodes", ids);
-  ASSERT_TRUE(rows.ok());
+  ASSERT_OK(rows);
   EXPECT_EQ((*rows)->arrays().values[0], 9);
   server.Stop();
   server.Start();
@@ -251,13 +252,13 @@ TEST_F(ReconnectTest, AWireThatBreaksAnywhereBreaksNothing) {
   BreakingWire wire(folder_ / "wire.sock", socket());
   const auto store = Connect(wire.address());
   auto stream = store->OpenStream(SmallStream());
-  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  ASSERT_OK(stream);
   for (int answers = 0; answers < 25; ++answers) {
     SCOPED_TRACE(testing::Message() << "after " << answers);
     wire.CutAfterAnswers(answers);
-    ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .pass = 1, .ordered = true}).ok());
+    ASSERT_OK((*stream)->StartPass({.seeds = Split::kTrain, .pass = 1, .ordered = true}));
     EXPECT_EQ(DrainPass(**stream), expected);
-    ASSERT_TRUE(store->Lookup({.table = "label", .ids = std::vector<NodeId>{1}}).ok());
+    ASSERT_OK(store->Lookup({.table = "label", .ids = std::vector<NodeId>{1}}));
   }
   EXPECT_GT(wire.connections(), 10);
 }
@@ -268,12 +269,12 @@ TEST_F(ReconnectTest, ASessionThatTakesThePlaceOfAnotherHasItsMemory) {
   BreakingWire wire(folder_ / "wire.sock", socket());
   wire.server_lag = 300ms;
   auto store = client::Open(wire.address(), {.memory_bytes = 20 * kMiB, .memory_bytes_min = kMiB});
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  ASSERT_OK(store);
   for (int cut = 0; cut < 2; ++cut) {
     wire.CutBeforeNextAnswer();
-    ASSERT_TRUE((*store)->Ping().ok());
+    ASSERT_OK((*store)->Ping());
     const auto stream = (*store)->OpenStream(SmallStream());
-    EXPECT_TRUE(stream.ok()) << stream.status().ToString();
+    EXPECT_OK(stream);
   }
 }
 
@@ -307,15 +308,15 @@ TEST_F(ReconnectTest, AKilledServerIsWaitedFor) {
   const auto store = Connect("unix:" + socket());
   ASSERT_NE(store, nullptr);
   auto before = store->TakeSnapshot();
-  ASSERT_TRUE(before.ok());
+  ASSERT_OK(before);
   auto stream = store->OpenStream(SmallStream());
-  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  ASSERT_OK(stream);
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
   for (uint64_t i = 0; i < 2; ++i) {
     threads.emplace_back([&, i] { EXPECT_GT(LookUp(*store, MixSeed(kSeed, 100 + i), stop), 0u); });
   }
-  ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .pass = 8, .ordered = true}).ok());
+  ASSERT_OK((*stream)->StartPass({.seeds = Split::kTrain, .pass = 8, .ordered = true}));
   Hashes seen;
   for (int death = 0; death < 3; ++death) {
     std::ranges::move(DrainPass(**stream, 2), std::back_inserter(seen));
@@ -329,7 +330,7 @@ TEST_F(ReconnectTest, AKilledServerIsWaitedFor) {
   uint64_t last = 0;
   for (int64_t round = 0; round < 6; ++round) {
     const auto written = store->Put({.tables = {RowsToPut("label", {9}, {BytesOf(round % 5)})}});
-    ASSERT_TRUE(written.ok()) << written.status().ToString();
+    ASSERT_OK(written);
     EXPECT_GT(*written, last);
     last = *written;
     if (round % 2 == 0) {
@@ -337,7 +338,7 @@ TEST_F(ReconnectTest, AKilledServerIsWaitedFor) {
       server.Start();
     }
     const auto label = store->Lookup({.table = "label", .ids = std::vector<NodeId>{9}});
-    ASSERT_TRUE(label.ok()) << label.status().ToString();
+    ASSERT_OK(label);
     EXPECT_EQ(At<int64_t>((*label)->bytes(), 0), round % 5);
   }
   stop = true;

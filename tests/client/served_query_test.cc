@@ -90,7 +90,8 @@ TEST_F(ServedQueryTest, APeerThatVanishesWhileItsStatementRunsLeavesNoSnapshot) 
   const auto cursor =
       peer.CallFor<wire::Statement>(peer.Query("SELECT a.label FROM nodes a, nodes b, nodes c"));
   const auto endless = peer.CallFor<wire::Statement>(peer.Query(kEndless));
-  ASSERT_TRUE(cursor.ok() && endless.ok());
+  ASSERT_OK(cursor);
+  ASSERT_OK(endless);
   ASSERT_OK(peer.CallFor<wire::SqlRows>(wire::Fetch{cursor->cursor}));
   EXPECT_THAT(DropLabels(), IsStatus(Code::kBusy)) << "the connection has a snapshot";
   peer.Send(wire::Fetch{endless->cursor});

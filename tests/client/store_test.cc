@@ -11,6 +11,7 @@
 #include "client/store_util.h"
 #include "quarry/embedding/embedding_store.h"
 #include "quarry/sampling/sampler.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -47,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest,
 TEST_P(StoreTest, DescribesWhatTheDatabaseHas) {
   OpenedStore store = Open(shared());
   const auto description = store->Describe();
-  ASSERT_TRUE(description.ok()) << description.status().ToString();
+  ASSERT_OK(description);
   EXPECT_EQ(description->node_count, 600u);
   EXPECT_EQ(description->class_count, 5u);
   std::map<std::string, std::pair<uint64_t, uint64_t>> tables;
@@ -56,8 +57,8 @@ TEST_P(StoreTest, DescribesWhatTheDatabaseHas) {
   EXPECT_EQ(tables["label"], std::make_pair(uint64_t{600}, uint64_t{1}));
   ASSERT_EQ(description->topologies.size(), 1u);
   EXPECT_EQ(description->topologies[0].edge_count, shared().graph().Edges().size());
-  EXPECT_TRUE(store->Ping().ok());
-  EXPECT_TRUE(store->Stats().ok());
+  EXPECT_OK(store->Ping());
+  EXPECT_OK(store->Stats());
 }
 
 TEST_P(StoreTest, LookupGivesTheRowsOfTheIdsInTheirOrder) {
@@ -68,7 +69,7 @@ TEST_P(StoreTest, LookupGivesTheRowsOfTheIdsInTheirOrder) {
     std::vector<NodeId> ids(count);
     for (NodeId& id : ids) id = static_cast<NodeId>(rng.Below(600));
     const auto rows = store->Lookup({.table = "feature", .ids = ids});
-    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    ASSERT_OK(rows);
     ASSERT_EQ((*rows)->count(), count);
     EXPECT_EQ((*rows)->dim(), 128u);
     EXPECT_EQ((*rows)->element_type(), ElementType::kFloat32);
@@ -85,7 +86,7 @@ TEST_P(StoreTest, LookupsOfAnySizeAreOne) {
   std::vector<NodeId> ids(300'000);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<NodeId>(Mix64(i) % 600);
   const auto rows = store->Lookup({.table = "label", .ids = ids});
-  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  ASSERT_OK(rows);
   ASSERT_EQ((*rows)->bytes().size(), ids.size() * 8);
   for (size_t i = 0; i < ids.size(); ++i) {
     ASSERT_EQ(At<int64_t>((*rows)->bytes(), i), shared().graph().Label(ids[i])) << "id " << i;
@@ -100,14 +101,14 @@ TEST_P(StoreTest, SamplesAreThoseOfTheSampler) {
     const auto backend = MakeDefaultBackend();
     const auto store = quarry::Store::Open(*backend, shared().path()).value();
     const auto topology = store->OpenTopology("graph").value();
-    ASSERT_TRUE(topology->LoadIndices(*backend, Adjacency::kCsc).ok());
+    ASSERT_OK(topology->LoadIndices(*backend, Adjacency::kCsc));
     const auto sampler =
         NeighborSampler::Make({.topology = topology.get()}, {.fanouts = fanouts, .edge_ids = true}).value();
-    ASSERT_TRUE(sampler->Sample(seeds, 77, expected).ok());
+    ASSERT_OK(sampler->Sample(seeds, 77, expected));
   }
   OpenedStore store = Open(shared());
   const auto batch = store->Sample({.seeds = seeds, .fanouts = fanouts, .stream_seed = 77, .edge_ids = true});
-  ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+  ASSERT_OK(batch);
   const BatchView& view = (*batch)->view();
   EXPECT_TRUE(std::ranges::equal(view.nodes, expected.nodes));
   EXPECT_TRUE(std::ranges::equal(view.hop_offsets, expected.hop_offsets));
@@ -125,19 +126,19 @@ TEST_P(StoreTest, BatchesAreThoseOfTheRoad) {
   const Hashes third = RoadPass(shared().path(), 9, some);
   OpenedStore store = Open(shared());
   auto stream = store->OpenStream(SmallStream());
-  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  ASSERT_OK(stream);
   EXPECT_EQ((*stream)->feature_dim(), 128u);
   for (const auto& [pass, expected] : {std::pair(uint64_t{0}, first), std::pair(uint64_t{3}, second)}) {
     const auto batches = (*stream)->StartPass({.seeds = Split::kTrain, .pass = pass, .ordered = true});
-    ASSERT_TRUE(batches.ok()) << batches.status().ToString();
+    ASSERT_OK(batches);
     EXPECT_EQ(*batches, expected.size());
     EXPECT_EQ(DrainPass(**stream), expected);
     EXPECT_EQ((*stream)->Next().value(), nullptr) << "behind the last there is none";
   }
-  ASSERT_TRUE((*stream)->StartPass({.seeds = wire::NodeIds(some), .pass = 9, .ordered = true}).ok());
+  ASSERT_OK((*stream)->StartPass({.seeds = wire::NodeIds(some), .pass = 9, .ordered = true}));
   EXPECT_EQ(DrainPass(**stream), third);
   const auto stats = (*stream)->Stats();
-  ASSERT_TRUE(stats.ok()) << stats.status().ToString();
+  ASSERT_OK(stats);
   const auto found = std::ranges::find(stats->counters, "batches", &wire::Counter::name);
   ASSERT_NE(found, stats->counters.end());
   EXPECT_EQ(found->value, static_cast<double>(third.size()));
@@ -177,12 +178,12 @@ TEST_P(StoreTest, APassThatIsGivenUpLeavesNothingToTheNext) {
   const Hashes expected = RoadPass(shared().path(), 1);
   OpenedStore store = Open(shared());
   auto stream = store->OpenStream(SmallStream());
-  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  ASSERT_OK(stream);
   for (size_t used = 0; used < 4; ++used) {
     SCOPED_TRACE(testing::Message() << used << " batches used");
-    ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .pass = 0, .ordered = true}).ok());
+    ASSERT_OK((*stream)->StartPass({.seeds = Split::kTrain, .pass = 0, .ordered = true}));
     EXPECT_EQ(DrainPass(**stream, used).size(), used);
-    ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .pass = 1, .ordered = true}).ok());
+    ASSERT_OK((*stream)->StartPass({.seeds = Split::kTrain, .pass = 1, .ordered = true}));
     EXPECT_EQ(DrainPass(**stream), expected);
   }
 }
@@ -190,21 +191,21 @@ TEST_P(StoreTest, APassThatIsGivenUpLeavesNothingToTheNext) {
 TEST_P(StoreTest, AStreamSaysWhatItsCallerDidWrong) {
   OpenedStore store = Open(shared());
   auto stream = store->OpenStream(SmallStream());
-  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  ASSERT_OK(stream);
   EXPECT_EQ((*stream)->Next().status().code(), Code::kUsage) << "no pass";
-  ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain}).ok());
+  ASSERT_OK((*stream)->StartPass({.seeds = Split::kTrain}));
   std::vector<std::unique_ptr<client::Batch>> held;
   for (uint32_t i = 0; i < (*stream)->slots(); ++i) {
     auto batch = (*stream)->Next();
-    ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+    ASSERT_OK(batch);
     held.push_back(std::move(batch).value());
   }
   EXPECT_EQ((*stream)->Next().status().code(), Code::kUsage) << "all slots are held";
   EXPECT_EQ((*stream)->StartPass({.seeds = Split::kTrain}).status().code(), Code::kUsage)
       << "batches are held";
   held.clear();
-  EXPECT_TRUE((*stream)->Next().ok());
-  EXPECT_TRUE((*stream)->StartPass({.seeds = Split::kValid}).ok());
+  EXPECT_OK((*stream)->Next());
+  EXPECT_OK((*stream)->StartPass({.seeds = Split::kValid}));
 }
 
 TEST_P(StoreTest, WhatWasPutIsSeenByWhoComesLater) {
@@ -212,43 +213,43 @@ TEST_P(StoreTest, WhatWasPutIsSeenByWhoComesLater) {
   OpenedStore store = Open(database);
   const auto row_of = [&](NodeId id) {
     const auto rows = store->Lookup({.table = "feature", .ids = std::vector<NodeId>{id}});
-    EXPECT_TRUE(rows.ok()) << rows.status().ToString();
+    EXPECT_OK(rows);
     return std::vector<std::byte>((*rows)->bytes().begin(), (*rows)->bytes().end());
   };
   auto before = store->TakeSnapshot();
-  ASSERT_TRUE(before.ok()) << before.status().ToString();
+  ASSERT_OK(before);
   const wire::Put put = {
       .tables = {RowsToPut("feature", {7, 8}, {database.graph().Row(100), database.graph().Row(101)}),
                  RowsToPut("label", {7}, {BytesOf(int64_t{4})})}};
   const auto first = store->Put(put);
-  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  ASSERT_OK(first);
   EXPECT_GT(*first, (*before)->timestamp());
   EXPECT_EQ(row_of(7), database.graph().Row(100));
   EXPECT_EQ(row_of(8), database.graph().Row(101));
   const auto label = store->Lookup({.table = "label", .ids = std::vector<NodeId>{7, 9}});
-  ASSERT_TRUE(label.ok());
+  ASSERT_OK(label);
   EXPECT_EQ(At<int64_t>((*label)->bytes(), 0), 4);
   EXPECT_EQ(At<int64_t>((*label)->bytes(), 1), database.graph().Label(9));
 
   const auto second = store->Put({.sync = false, .tables = {RowsToPut("feature", {8}, {})}});
-  ASSERT_TRUE(second.ok()) << second.status().ToString();
+  ASSERT_OK(second);
   EXPECT_GT(*second, *first);
   EXPECT_EQ(row_of(8), std::vector<std::byte>(32 * 4)) << "deleted";
 
   const uint64_t id = (*before)->id();
   const auto old = store->Lookup({.table = "feature", .ids = std::vector<NodeId>{7, 8}, .snapshot = id});
-  ASSERT_TRUE(old.ok()) << old.status().ToString();
+  ASSERT_OK(old);
   EXPECT_TRUE(std::ranges::equal((*old)->bytes().first(128), database.graph().Row(7)));
   EXPECT_TRUE(std::ranges::equal((*old)->bytes().last(128), database.graph().Row(8)));
   wire::OpenStream old_stream = SmallStream();
   old_stream.snapshot = id;
   auto stream = store->OpenStream(old_stream);
-  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  ASSERT_OK(stream);
   EXPECT_EQ((*stream)->timestamp(), (*before)->timestamp());
-  ASSERT_TRUE((*stream)->StartPass({.seeds = wire::NodeIds(std::vector<NodeId>{7, 8})}).ok());
+  ASSERT_OK((*stream)->StartPass({.seeds = wire::NodeIds(std::vector<NodeId>{7, 8})}));
   {
     const auto batch = (*stream)->Next();
-    ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+    ASSERT_OK(batch);
     const BatchView& view = (*batch)->view();
     const uint32_t at = view.nodes[0] == 7 ? 0 : 1;
     EXPECT_TRUE(std::ranges::equal(std::span(view.features.Row(at), 128), database.graph().Row(7)));
@@ -270,10 +271,10 @@ TEST_P(StoreTest, APutIsAsLargeAsItsMemory) {
     rows.push_back(database.graph().Row(static_cast<NodeId>(999 - i)));
   }
   const auto written = store->Put({.tables = {RowsToPut("feature", ids, rows)}});
-  ASSERT_TRUE(written.ok()) << written.status().ToString();
+  ASSERT_OK(written);
   std::vector<NodeId> nodes(ids.begin(), ids.end());
   const auto read = store->Lookup({.table = "feature", .ids = nodes});
-  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  ASSERT_OK(read);
   for (size_t i = 0; i < ids.size(); ++i) {
     ASSERT_TRUE(std::ranges::equal((*read)->bytes().subspan(i * 2048, 2048), rows[i])) << i;
   }
@@ -285,7 +286,7 @@ class StoreEmbeddingTest : public StoreTest {
     const auto backend = MakeDefaultBackend();
     const auto store = quarry::Store::Open(*backend, database_.path()).value();
     const Status made = CreateEmbeddings(*store, "nodes", {.row_count = 100, .dim = 6, .seed = 3});
-    EXPECT_TRUE(made.ok()) << made.ToString();
+    EXPECT_OK(made);
   }
   const TinyDatabase database_;
 };
@@ -312,22 +313,22 @@ TEST_P(StoreEmbeddingTest, UpdatesHappenUnlessTheirRowsAreStale) {
     std::ranges::fill(rows.state, 0.25F);
     const auto committed =
         store->CommitEmbeddings(std::vector<client::Store::Update>{{"nodes", mine->get()}});
-    ASSERT_TRUE(committed.ok()) << committed.status().ToString();
+    ASSERT_OK(committed);
     EXPECT_GE(committed->timestamp, 0);
     EXPECT_EQ(committed->stale_rows, 0u);
     const auto stale = store->CommitEmbeddings(std::vector<client::Store::Update>{{"nodes", theirs->get()}});
-    ASSERT_TRUE(stale.ok()) << stale.status().ToString();
+    ASSERT_OK(stale);
     EXPECT_EQ(stale->timestamp, -1);
     EXPECT_EQ(stale->stale_rows, 1u) << "row 5";
     auto again = store->ReadEmbeddings("nodes", std::vector<uint64_t>{5, 6});
-    ASSERT_TRUE(again.ok()) << again.status().ToString();
+    ASSERT_OK(again);
     EXPECT_EQ((*again)->arrays().timestamps[0], committed->timestamp);
     EXPECT_EQ((*again)->arrays().values[0], 1.5F);
     EXPECT_EQ((*again)->arrays().state[0], 0.25F);
   }
   OpenedStore store = Open(database_);
   auto kept = store->ReadEmbeddings("nodes", std::vector<uint64_t>{99});
-  ASSERT_TRUE(kept.ok()) << kept.status().ToString();
+  ASSERT_OK(kept);
   EXPECT_EQ((*kept)->arrays().values[5], 1.5F)
       << "a store, or its server, that ends keeps what was committed";
 }
@@ -350,22 +351,22 @@ TEST_P(StoreEmbeddingTest, AStateIsThereAsItWasSavedAndTheOneBeforeIsNot) {
       OpenedStore store = Open(database_);
       const auto saved =
           store->SaveTraining({.name = "run", .settings = "--seed 3", .config = config, .state = state});
-      ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+      ASSERT_OK(saved);
       EXPECT_EQ(saved->settings, "--seed 3");
       EXPECT_EQ(saved->timestamp, -1) << "it has no embedding tables";
       created = saved->created_utc;
       const auto read = store->ReadTraining("run");
-      ASSERT_TRUE(read.ok()) << read.status().ToString();
+      ASSERT_OK(read);
       EXPECT_TRUE(read->state == state);
       const auto alone = store->ReadTraining("run", /*with_state=*/false);
-      ASSERT_TRUE(alone.ok()) << alone.status().ToString();
+      ASSERT_OK(alone);
       EXPECT_THAT(alone->state, IsEmpty());
       EXPECT_EQ(alone->settings, "--seed 3");
       EXPECT_EQ(alone->config, config);
     }
     OpenedStore later = Open(database_);
     const auto read = later->ReadTraining("run");
-    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    ASSERT_OK(read);
     EXPECT_TRUE(read->state == state) << "after a restart, too";
     EXPECT_EQ(read->config, config);
     EXPECT_EQ(read->created_utc, created);
@@ -379,15 +380,15 @@ TEST_P(StoreEmbeddingTest, AStateAndTheEmbeddingsThatBelongToItAreOneCheckpoint)
   {
     OpenedStore store = Open(database_);
     auto rows = store->ReadEmbeddings("nodes", std::vector<uint64_t>{7});
-    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    ASSERT_OK(rows);
     std::ranges::fill((*rows)->arrays().values, 2.5F);
     const auto committed =
         store->CommitEmbeddings(std::vector<client::Store::Update>{{"nodes", rows->get()}});
-    ASSERT_TRUE(committed.ok()) << committed.status().ToString();
+    ASSERT_OK(committed);
     timestamp = committed->timestamp;
     for (int i = 0; i < 2; i++) {  // the second one has nothing new to write
       const auto saved = store->SaveTraining({.name = "run", .state = state, .with_embeddings = true});
-      ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+      ASSERT_OK(saved);
       EXPECT_EQ(saved->timestamp, timestamp);
     }
   }
@@ -403,7 +404,7 @@ TEST_P(StoreTest, EdgesAreThoseOfTheTopologyInItsOrder) {
   {
     const auto store = quarry::Store::Open(*backend, shared().path()).value();
     const auto topology = store->OpenTopology("graph").value();
-    ASSERT_TRUE(topology->LoadIndices(*backend, Adjacency::kCsc).ok());
+    ASSERT_OK(topology->LoadIndices(*backend, Adjacency::kCsc));
     const auto indptr = topology->indptr(Adjacency::kCsc);
     for (NodeId node = 0; node < 600; node++) {
       for (uint64_t edge = indptr[node]; edge < indptr[node + 1]; edge++) {
@@ -423,7 +424,7 @@ TEST_P(StoreTest, EdgesAreThoseOfTheTopologyInItsOrder) {
                                      {3, 0}}) {
     SCOPED_TRACE(testing::Message() << count << " edges from " << first);
     const auto given = store->ReadEdges("graph", first, count);
-    ASSERT_TRUE(given.ok()) << given.status().ToString();
+    ASSERT_OK(given);
     const uint64_t begin = std::min(first, edges);
     const uint64_t end = begin + std::min(count, edges - begin);
     EXPECT_EQ(*given, std::vector<uint32_t>(expected.begin() + static_cast<ptrdiff_t>(3 * begin),
@@ -442,7 +443,7 @@ TEST_P(StoreTest, ThreadsUseOneStoreAtATime) {
       std::vector<NodeId> ids(1 + rng.Below(200));
       for (NodeId& id : ids) id = 200 + static_cast<NodeId>(rng.Below(200));
       const auto rows = store->Lookup({.table = "feature", .ids = ids});
-      ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+      ASSERT_OK(rows);
       for (size_t i = 0; i < ids.size(); ++i) {
         ASSERT_TRUE(std::ranges::equal((*rows)->bytes().subspan(i * 64, 64), database.graph().Row(ids[i])));
       }
@@ -452,28 +453,28 @@ TEST_P(StoreTest, ThreadsUseOneStoreAtATime) {
   const auto sample = [&] {
     for (uint64_t seed = 0; seed < 50; ++seed) {
       const auto batch = store->Sample({.seeds = {1, 2, 3}, .fanouts = {3, 3}, .stream_seed = seed});
-      ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+      ASSERT_OK(batch);
     }
   };
   const auto put = [&] {
     for (uint64_t round = 0; round < 20; ++round) {
       const wire::Put request = {
           .sync = false, .tables = {RowsToPut("label", {round}, {BytesOf(static_cast<int64_t>(round % 5))})}};
-      ASSERT_TRUE(store->Put(request).ok());
+      ASSERT_OK(store->Put(request));
     }
   };
   auto before = store->TakeSnapshot();
-  ASSERT_TRUE(before.ok());
+  ASSERT_OK(before);
   wire::OpenStream request = SmallStream();
   request.snapshot = (*before)->id();
   auto stream = store->OpenStream(request);
-  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  ASSERT_OK(stream);
   std::vector<std::thread> threads;
   for (uint64_t i = 0; i < 3; ++i) threads.emplace_back(look_up, i);
   threads.emplace_back(sample);
   threads.emplace_back(put);
   for (int round = 0; round < 3; ++round) {
-    ASSERT_TRUE((*stream)->StartPass({.seeds = Split::kTrain, .pass = 2, .ordered = true}).ok());
+    ASSERT_OK((*stream)->StartPass({.seeds = Split::kTrain, .pass = 2, .ordered = true}));
     EXPECT_EQ(DrainPass(**stream), expected);
   }
   for (std::thread& thread : threads) thread.join();
@@ -501,13 +502,13 @@ TEST_P(StoreTest, MembersOfAGroupShareItsBatchesOrShareThemOut) {
     std::vector<std::unique_ptr<client::Stream>> streams;
     for (int i = 0; i < 2; ++i) {
       auto stream = store->OpenStream(request);
-      ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+      ASSERT_OK(stream);
       streams.push_back(std::move(stream).value());
     }
     std::vector<Hashes> seen(2);
     const auto train = [&](size_t member) {
       const auto pass = streams[member]->StartPass({.seeds = Split::kTrain, .pass = 4, .ordered = true});
-      ASSERT_TRUE(pass.ok()) << pass.status().ToString();
+      ASSERT_OK(pass);
       seen[member] = DrainPass(*streams[member]);
     };
     std::thread other(train, 1);
@@ -582,7 +583,7 @@ std::vector<std::string> Refusals(client::Store& store) {
     statuses.push_back(store.Maintain(task).status());
   }
   auto stream = store.OpenStream(SmallStream());
-  EXPECT_TRUE(stream.ok()) << stream.status().ToString();
+  EXPECT_OK(stream);
   statuses.push_back((*stream)->Next().status());
   statuses.push_back((*stream)->StartPass({.seeds = wire::NodeIds(std::vector<NodeId>{600})}).status());
   statuses.push_back((*stream)->StartPass({.seeds = wire::NodeIds(std::vector<NodeId>{5, 5})}).status());

@@ -204,7 +204,6 @@ TEST_F(TrainRemoteTest, WhatIsTheServersToDecideIsRefusedHere) {
       {"--task link --save", "--save makes tables of the database itself"},
       {"--task link --run mine", "--run is of runs with checkpoints: give --checkpoint-every"},
       {"--task link --overwrite", "--overwrite is of runs with checkpoints: give --checkpoint-every"},
-      {"--run mine", "--run is of runs with checkpoints"},
   };
   for (const auto& [option, sentence] : cases) {
     const Outcome outcome = Run("train unix:run/socket " + option);

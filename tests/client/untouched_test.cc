@@ -21,6 +21,7 @@
 #include "client/query_util.h"
 #include "client/store_util.h"
 #include "quarry/layout/layout.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -37,30 +38,30 @@ constexpr const char* kReadHere = "QUARRY_TEST_READ_HERE";  // the database that
 // Reads by every call of a store that reads. What comes is held against what is known of the database.
 void ReadEverything(const std::string& path) {
   auto opened = client::Open(path, {.memory_bytes = 256 * kMiB});
-  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  ASSERT_OK(opened);
   client::Store& store = **opened;
   EXPECT_EQ(store.Describe().value().node_count, kNodes);
-  EXPECT_TRUE(store.Stats().ok());
+  EXPECT_OK(store.Stats());
   {
     const auto snapshot = store.TakeSnapshot();
-    ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
+    ASSERT_OK(snapshot);
     for (const uint64_t as_of : {uint64_t{0}, (*snapshot)->id()}) {
       const auto rows =
           store.Lookup({.table = "label", .ids = std::vector<NodeId>{kChanged}, .snapshot = as_of});
-      ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+      ASSERT_OK(rows);
       EXPECT_EQ(At<int64_t>((*rows)->bytes(), 0), kChangedLabel);
     }
   }
   const auto block = store.Sample({.seeds = {1, 2, 3}, .fanouts = {4, 3}});
-  EXPECT_TRUE(block.ok()) << block.status().ToString();
+  EXPECT_OK(block);
   EXPECT_EQ(store.ReadEdges("graph", 0, 10).value().size(), 30u);
   EXPECT_EQ(store.ReadTraining("run").status().code(), Code::kNotFound);
   for (const wire::OpenStream& request :
        {SmallStream(), wire::OpenStream{.road = wire::PlannedSpec{.layout = "default"}}}) {
     const auto stream = store.OpenStream(request);
-    ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+    ASSERT_OK(stream);
     const auto batches = (*stream)->StartPass({.seeds = Split::kTrain});
-    ASSERT_TRUE(batches.ok()) << batches.status().ToString();
+    ASSERT_OK(batches);
     EXPECT_EQ(DrainPass(**stream).size(), *batches);
   }
   const std::string label = "SELECT label FROM nodes WHERE id = " + std::to_string(kChanged);
@@ -69,7 +70,7 @@ void ReadEverything(const std::string& path) {
   EXPECT_THAT(LinesOf(checked), ElementsAre("0"));
   // A connection that may write, and does not.
   const auto sql = store.Connect({.write = true});
-  ASSERT_TRUE(sql.ok()) << sql.status().ToString();
+  ASSERT_OK(sql);
   EXPECT_THAT(LinesOf(**sql, "BEGIN"), ElementsAre());
   EXPECT_THAT(LinesOf(**sql, label), ElementsAre(std::to_string(kChangedLabel)));
   EXPECT_THAT(LinesOf(**sql, "SELECT count(*) FROM edges WHERE src = 3 AND dst < 0"), ElementsAre("0"));
@@ -105,18 +106,18 @@ class UntouchedTest : public testing::Test {
     {
       const auto backend = MakeDefaultBackend();
       auto store = Store::Open(*backend, path());
-      ASSERT_TRUE(store.ok()) << store.status().ToString();
+      ASSERT_OK(store);
       MemoryBudget budget(256 * kMiB);
       LayoutSpec spec;
       spec.road.fanouts = {4, 3};
       spec.road.batch_size = 32;
       const auto built = BuildLayout(**store, budget, spec, /*resume=*/false, {});
-      ASSERT_TRUE(built.ok()) << built.status().ToString();
+      ASSERT_OK(built);
     }
     auto store = client::Open(path(), {.memory_bytes = 256 * kMiB});
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     const auto put = (*store)->Put({.tables = {RowsToPut("label", {kChanged}, {BytesOf(kChangedLabel)})}});
-    ASSERT_TRUE(put.ok()) << put.status().ToString();
+    ASSERT_OK(put);
   }
   static void TearDownTestSuite() {
     delete database_;
@@ -143,13 +144,13 @@ TEST_F(UntouchedTest, NoByteAndNoTimeOfItChanges) {
 
 TEST_F(UntouchedTest, AWriteThatFollowsIsThere) {
   auto store = client::Open(path(), {.memory_bytes = 256 * kMiB});
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  ASSERT_OK(store);
   const auto sql = (*store)->Connect({.write = true});
-  ASSERT_TRUE(sql.ok()) << sql.status().ToString();
+  ASSERT_OK(sql);
   const std::string label = "SELECT label FROM nodes WHERE id = 8";
   // Rows that are read while another connection writes for the first time.
   const auto rows = (*store)->Query("SELECT id FROM features");
-  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  ASSERT_OK(rows);
   ASSERT_TRUE((*rows)->Next().value());
   EXPECT_THAT(LinesOf(**sql, "UPDATE nodes SET label = 2 WHERE id = 8"), ElementsAre());
   EXPECT_EQ(LinesOf(**rows).size(), kNodes - 1);
@@ -166,7 +167,7 @@ TEST_F(UntouchedTest, ItCanBeReadOnAReadOnlyMount) {
   if (mount(nullptr, here.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr) == 0) {
     ReadEverything(here);
     auto store = client::Open(here, {.memory_bytes = 256 * kMiB});
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     const auto put = (*store)->Put({.tables = {RowsToPut("label", {kChanged}, {BytesOf(kChangedLabel)})}});
     EXPECT_EQ(put.status().code(), Code::kIoError) << "a write is refused: " << put.status().ToString();
   } else {

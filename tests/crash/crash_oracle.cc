@@ -9,6 +9,7 @@
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/storage/node_properties.h"
 #include "quarry/storage/training_state.h"
+#include "support/status_matchers.h"
 
 namespace quarry::crash {
 
@@ -26,14 +27,14 @@ void Oracle::Check(Store& store) {
   for (const Status& fault : faults) ADD_FAILURE() << fault.ToString();
   ASSERT_TRUE(faults.empty());
   const auto snapshot = store.TakeSnapshot();
-  ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
+  ASSERT_OK(snapshot);
   ASSERT_NO_FATAL_FAILURE(CheckWriters(store, *snapshot));
   CheckTraining(store);
 }
 
 void Oracle::CheckWriters(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {
   const auto found = ReadFeatures(store, snapshot);
-  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  ASSERT_OK(found);
   for (uint64_t writer = 0; writer < kWriters; ++writer) {
     const auto [author, number] = AuthorOf((*found)[writer], Graph().Row(static_cast<NodeId>(writer)));
     ASSERT_TRUE(author == writer || number == 0) << "row " << writer << " is of writer " << author;
@@ -48,7 +49,7 @@ void Oracle::CheckWriters(Store& store, const std::shared_ptr<const Snapshot>& s
     ASSERT_TRUE((*found)[row] == rows_[row]) << "row " << row << " is not of the last batch that wrote it";
   }
   const auto properties = LoadNodeProperties(store, Graph().nodes, snapshot);
-  ASSERT_TRUE(properties.ok()) << properties.status().ToString();
+  ASSERT_OK(properties);
   ASSERT_EQ(properties->labels, labels_);
 }
 
@@ -74,7 +75,7 @@ void Oracle::CheckSharedRow(const Bytes& found) {
 
 void Oracle::CheckTraining(Store& store) {
   const Status opened = tables_.Open(store);
-  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  ASSERT_OK(opened);
   const int64_t timestamp = tables_[0].timestamp();
   ASSERT_GE(timestamp, trained_) << "there was a later checkpoint before";
   while (trained_ < timestamp) tables_.Note(++trained_, writes_);
@@ -82,19 +83,19 @@ void Oracle::CheckTraining(Store& store) {
   tables_.Close();
   if (timestamp == kNeverWritten) return;
   const auto state = ReadTrainingState(store, "run");
-  ASSERT_TRUE(state.ok()) << state.status().ToString();
+  ASSERT_OK(state);
   ASSERT_TRUE(*state == TrainingStateOf(seed_, timestamp)) << "of another checkpoint than the tables";
 }
 
 void Oracle::CheckLayout(Store& store) const {
   MemoryBudget budget(kGiB);
   const auto road = PlannedRoad::Open(store, budget, {});
-  ASSERT_TRUE(road.ok()) << road.status().ToString();
+  ASSERT_OK(road);
   const auto stream = (*road)->StartPass({.seeds = (*road)->TrainNodes(), .ordered = true});
-  ASSERT_TRUE(stream.ok()) << stream.status().ToString();
+  ASSERT_OK(stream);
   for (;;) {
     const auto batch = (*stream)->Next();
-    ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+    ASSERT_OK(batch);
     if (!*batch) return;
     const BatchView& block = (*batch)->view();
     for (size_t v = 0; v < block.nodes.size(); ++v) {
@@ -114,22 +115,22 @@ void Oracle::CheckPartitioning(Store& store) const {
   if (!IsFresh(*manifest, record)) return;  // the table was compacted
   MemoryBudget budget(kGiB);
   const auto opened = StoredPartitioning::Open(store, budget, "default");
-  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  ASSERT_OK(opened);
   const StoredPartitioning& parts = **opened;
   const PartitionDirectory& directory = parts.directory();
   const Assignment assignment = PartsToBuild(record.seed);
   ASSERT_EQ(directory.parts(), assignment.parts);
   std::vector<NodeId> new_ids(Graph().nodes), old_ids(Graph().nodes);
-  ASSERT_TRUE(parts.ReadNewIds(0, new_ids).ok());
-  ASSERT_TRUE(parts.ReadOldIds(0, old_ids).ok());
+  ASSERT_OK(parts.ReadNewIds(0, new_ids));
+  ASSERT_OK(parts.ReadOldIds(0, old_ids));
   const auto snapshot = store.TakeSnapshot();
-  ASSERT_TRUE(snapshot.ok());
+  ASSERT_OK(snapshot);
   const auto newer =
       store.OpenOverlay("feature", *snapshot, TableVersion{record.table_generation, record.timestamp});
-  ASSERT_TRUE(newer.ok()) << newer.status().ToString();
+  ASSERT_OK(newer);
   const auto read = [&](uint64_t offset, uint64_t bytes) {
     IoBuffer pages = IoBuffer::Allocate(std::max<uint64_t>(bytes, 1)).value();
-    EXPECT_TRUE(store.backend().ReadAt(parts.file(), offset, pages.span().first(bytes)).ok());
+    EXPECT_OK(store.backend().ReadAt(parts.file(), offset, pages.span().first(bytes)));
     return pages;
   };
   uint64_t edges = 0;
@@ -147,7 +148,7 @@ void Oracle::CheckPartitioning(Store& store) const {
     for (uint32_t j = 0; j < directory.parts(); ++j) {
       const uint64_t bytes = directory.bucket_bytes(i, j);
       const IoBuffer pages = read(parts.BucketAt(i, j), bytes);
-      ASSERT_TRUE(parts.VerifyBucket(i, j, pages.span().first(bytes)).ok());
+      ASSERT_OK(parts.VerifyBucket(i, j, pages.span().first(bytes)));
       edges += directory.bucket(i, j).edges;
     }
   }

@@ -33,6 +33,7 @@
 #include "embedding/trained_tables.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/process.h"
+#include "support/status_matchers.h"
 
 namespace quarry::crash {
 namespace {
@@ -186,10 +187,10 @@ class Parent {
       : folder_(folder), seed_(seed), rng_(MixSeed(seed, 2)), oracle_(seed), copy_oracle_(seed) {}
 
   void Create() {
-    ASSERT_TRUE(ImportTinyGraph(*backend_, Graph(), folder_ + "/db").ok());
+    ASSERT_OK(ImportTinyGraph(*backend_, Graph(), folder_ + "/db"));
     const auto store = Store::Open(*backend_, folder_ + "/db");
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
-    ASSERT_TRUE(TrainedTables(seed_).Create(**store).ok());
+    ASSERT_OK(store);
+    ASSERT_OK(TrainedTables(seed_).Create(**store));
   }
 
   void Run(uint64_t number, const Round& round) {
@@ -276,7 +277,7 @@ class Parent {
 
   void CheckDatabase() {
     const auto store = Store::Open(*backend_, folder_ + "/db");
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     oracle_.Check(**store);
     if (testing::Test::HasFailure()) return;
     for (uint64_t writer = 0; writer < kWriters; ++writer) {
@@ -294,7 +295,7 @@ class Parent {
     const bool partitioned = (*store)->manifest()->FindPartitioning("default") != nullptr;
     ASSERT_TRUE(partitioned || !partitioned_) << "an acknowledged partitioning is lost";
     if (partitioned && rng_.Below(2) == 0) oracle_.CheckPartitioning(**store);
-    ASSERT_TRUE((*store)->PrepareToWrite().ok());  // removes what the killed one left
+    ASSERT_OK((*store)->PrepareToWrite());  // removes what the killed one left
     CheckFiles(*(*store)->manifest());
     CheckCopy();
   }
@@ -306,7 +307,7 @@ class Parent {
     if (!fs::exists(path)) return;
     {
       const auto store = Store::Open(*backend_, path);
-      ASSERT_TRUE(store.ok()) << store.status().ToString();
+      ASSERT_OK(store);
       copy_oracle_.Check(**store);
       if (testing::Test::HasFailure()) return;
       EXPECT_EQ(copied_.value_or(copy_oracle_.timestamp()), copy_oracle_.timestamp());
@@ -362,10 +363,10 @@ class Parent {
     if (!fs::exists(path)) return;
     {
       const auto store = Store::Open(*backend_, path);
-      ASSERT_TRUE(store.ok()) << store.status().ToString();
+      ASSERT_OK(store);
       for (const Status& fault : testing_util::FaultsOf(**store)) ADD_FAILURE() << fault.ToString();
       const auto rows = ReadFeatures(**store, (*store)->TakeSnapshot().value());
-      ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+      ASSERT_OK(rows);
       for (NodeId node = 0; node < Graph().nodes; ++node) ASSERT_TRUE((*rows)[node] == Graph().Row(node));
     }
     fs::remove_all(path);

@@ -10,6 +10,7 @@
 
 #include "embedding/row_block_util.h"
 #include "quarry/base/random.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -153,7 +154,7 @@ TEST(OacTest, RunningExampleOfThePaper) {
   const auto cache = MakeValidationCache(spec);
   const auto read = [&](std::vector<RowId> ids) {
     RowBlock block{.ids = std::move(ids)};
-    EXPECT_TRUE(table->Read(block).ok());
+    EXPECT_OK(table->Read(block));
     return block;
   };
   // A prime more for each row of the batch.
@@ -176,10 +177,10 @@ TEST(OacTest, RunningExampleOfThePaper) {
   EXPECT_THAT(second.values, ElementsAre(2, 1, 1)) << "a'', b', h'";
   EXPECT_EQ(cache->row_count(), 5u);
 
-  ASSERT_TRUE(table->Write(second).ok());
+  ASSERT_OK(table->Write(second));
   tracker.Finish(second_ticket, 1);
   EXPECT_EQ(tracker.mfct(), kNeverWritten);
-  ASSERT_TRUE(table->Write(first).ok());
+  ASSERT_OK(table->Write(first));
   tracker.Finish(first_ticket, 0);
   EXPECT_EQ(tracker.mfct(), 1);
 

@@ -34,7 +34,8 @@ TEST(CommitFaultsTest, AFailedSyncOfTheLogIsNotTriedAgainAndStopsWritesButNotRea
   SmallWorld world({.work = steps[0], .trained = true});
   CatalogFaults faults;
   world.Fresh();
-  ASSERT_TRUE(world.Open().ok() && world.Put(10).ok());
+  ASSERT_OK(world.Open());
+  ASSERT_OK(world.Put(10));
   const testing_util::TableRows rows = RowsNow(world.store(), "feature");
   faults.SetPlan({.kind = CatalogFault::kSync, .at = 1, .error = EIO});
   const Status failed = world.Put(11);

@@ -10,6 +10,7 @@
 
 #include "faults/small_world.h"
 #include "quarry/layout/rebuild.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -158,7 +159,7 @@ TEST(LayoutFaultsTest, TheLayoutThatIsReplacedIsThereUntilTheNewOneIsCommitted) 
   SmallWorld world(
       {.work = [](SmallWorld& w) { return w.Build(SmallWorld::LayoutOf("default")); }, .layout = true});
   world.Fresh();
-  ASSERT_TRUE(world.Open().ok());
+  ASSERT_OK(world.Open());
   const std::string folder = world.path() + "/" + world.store().manifest()->FindLayout("default")->directory;
   std::set<std::string> phases;
   const Status built =
@@ -167,7 +168,7 @@ TEST(LayoutFaultsTest, TheLayoutThatIsReplacedIsThereUntilTheNewOneIsCommitted) 
         EXPECT_TRUE(fs::exists(folder + "/layout.qlc") && fs::exists(folder + "/trace.qlt")) << phase;
         return Status::Ok();
       });
-  ASSERT_TRUE(built.ok()) << built.ToString();
+  ASSERT_OK(built);
   EXPECT_EQ(phases, (std::set<std::string>{"sampling", "planning", "encoding", "packing"}));
   EXPECT_FALSE(fs::exists(folder));
 }

@@ -8,6 +8,7 @@
 
 #include "faults/small_world.h"
 #include "quarry/partition/stored_partitioning.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -31,7 +32,7 @@ std::optional<PartBytes> HeldParts(SmallWorld& world) {
   const PartitioningRecord* const record = world.store().manifest()->FindPartitioning("default");
   if (record == nullptr) return std::nullopt;
   const auto opened = StoredPartitioning::Open(world.store(), world.budget(), "default");
-  EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+  EXPECT_OK(opened);
   if (!opened.ok()) return std::nullopt;
   const StoredPartitioning& parts = **opened;
   const PartitionDirectory& directory = parts.directory();

@@ -23,6 +23,7 @@
 #include "storage/store_rows.h"
 #include "support/fault_backend.h"
 #include "support/fault_matrix.h"
+#include "support/status_matchers.h"
 #include "support/unsynced_backend.h"
 
 namespace quarry::testing_util {
@@ -110,7 +111,7 @@ class SmallWorld final : public FaultScenario {
   // Another database holds the rows that this one must hold, and nothing is wrong with it.
   void ExpectCopy(const std::string& path) {
     const auto copy = Store::Open(backend_, path);
-    ASSERT_TRUE(copy.ok()) << copy.status().ToString();
+    ASSERT_OK(copy);
     EXPECT_THAT(FaultsOf(**copy), testing::IsEmpty());
     EXPECT_TRUE(RowsNow(**copy, "feature") == RowsAfter(state_.puts));
   }
@@ -171,7 +172,7 @@ class SmallWorld final : public FaultScenario {
   // All that a layout holds, verified.
   std::vector<std::byte> Regions(std::string_view name) {
     const auto layout = Layout::Open(*store_, name);
-    EXPECT_TRUE(layout.ok()) << layout.status().ToString();
+    EXPECT_OK(layout);
     if (!layout.ok()) return {};
     IoBuffer pages = IoBuffer::Allocate((*layout)->directory().regions_bytes).value();
     Expect((*layout)->ReadPages(backend_, 0, pages.span()));
@@ -189,7 +190,7 @@ class SmallWorld final : public FaultScenario {
     }
     return names;
   }
-  static void Expect(const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); }
+  static void Expect(const Status& status) { EXPECT_OK(status); }
 
  private:
   // What must be there.
@@ -265,7 +266,7 @@ class SmallWorld final : public FaultScenario {
     if (store_->manifest()->FindEmbedding("nodes") == nullptr) return;
     tables_.Close();
     const Status opened = OpenTables();
-    ASSERT_TRUE(opened.ok()) << opened.ToString();
+    ASSERT_OK(opened);
     const int64_t timestamp = tables_[0].timestamp();
     ASSERT_THAT(state_.checkpoints, testing::Contains(timestamp));
     state_.checkpoints = {timestamp};
@@ -273,7 +274,7 @@ class SmallWorld final : public FaultScenario {
     tables_.Close();
     if (store_->manifest()->FindTraining("run") == nullptr) return;
     const auto state = ReadTrainingState(*store_, "run");
-    ASSERT_TRUE(state.ok()) << state.status().ToString();
+    ASSERT_OK(state);
     EXPECT_TRUE(*state == RowOf(static_cast<uint64_t>(timestamp)));
   }
 

@@ -75,7 +75,8 @@ TEST(TrainingFaultsTest, StatesOfARun) {
 TEST(TrainingFaultsTest, AFailedSyncOfPagesIsNotTriedAgainAndStopsWritesUntilTheTableIsOpenedAnew) {
   SmallWorld world({.work = [](SmallWorld& w) { return w.Train(9); }, .trained = true});
   world.Fresh();
-  ASSERT_TRUE(world.Open().ok() && world.OpenTables().ok());
+  ASSERT_OK(world.Open());
+  ASSERT_OK(world.OpenTables());
   ASSERT_OK(world.tables().Train(6));
   FaultBackend& disk = world.backend();
   disk.SetPlans({{.kind = FaultKind::kSync, .at = 1, .error = EIO}});

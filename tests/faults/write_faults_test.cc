@@ -9,6 +9,7 @@
 #include "compaction_pace.h"
 #include "faults/small_world.h"
 #include "quarry/base/progress.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -106,7 +107,7 @@ TEST(WriteFaultsTest, ADataFileWhoseSyncFailedIsWrittenAnewAndNotSyncedAgain) {
     return CompactTable(w.store(), w.budget(), "feature", false, {}).status();
   }});
   world.Fresh();
-  ASSERT_TRUE(world.Open().ok());
+  ASSERT_OK(world.Open());
   const std::string file = world.path() + "/features/feature-2.qft";
   world.backend().SetPlans({{.kind = FaultKind::kSync, .at = 1, .error = EIO}});
   const Status failed = world.Work();
@@ -116,7 +117,7 @@ TEST(WriteFaultsTest, ADataFileWhoseSyncFailedIsWrittenAnewAndNotSyncedAgain) {
   EXPECT_FALSE(fs::exists(file));
   world.Check(/*done=*/false);
   const Status again = world.Work();
-  EXPECT_TRUE(again.ok()) << again.ToString();
+  EXPECT_OK(again);
   EXPECT_TRUE(fs::exists(file));
   world.Check(/*done=*/true);
   world.Close();

@@ -7,6 +7,7 @@
 
 #include "quarry/base/units.h"
 #include "support/fault_backend.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -95,7 +96,7 @@ void ExpectExternalSort() {
                                 .scratch_directory = folder.path(),
                                 .deduplicate = deduplicate},
                                keys, which.count, &spilled_bytes);
-      ASSERT_TRUE(sorted.ok()) << sorted.status().ToString();
+      ASSERT_OK(sorted);
       EXPECT_TRUE(*sorted == expected);
       EXPECT_EQ(spilled_bytes > 0, which.spills);
       EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
@@ -121,7 +122,7 @@ TEST(ExternalSortTest, ReportsEveryFaultOfTheDisk) {
                                1, &spilled_bytes);
       EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
       if (backend.strikes() == strikes) {
-        EXPECT_TRUE(sorted.ok());
+        EXPECT_OK(sorted);
         break;
       }
       EXPECT_EQ(sorted.status().code(), kind == FaultKind::kWrite ? Code::kNoSpace : Code::kIoError);

@@ -9,6 +9,7 @@
 #include "quarry/storage/store.h"
 #include "quarry/verify/verify.h"
 #include "support/shared_data.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -30,7 +31,7 @@ class SharedImportTest : public testing::TestWithParam<SharedCounts> {};
 std::array<uint64_t, 4> CountSplits(Store& store) {
   const auto table = store.OpenTable("split");
   std::vector<std::byte> splits((*table)->geometry().row_count);
-  EXPECT_TRUE((*table)->ReadRows(store.backend(), 0, splits.size(), splits).ok());
+  EXPECT_OK((*table)->ReadRows(store.backend(), 0, splits.size(), splits));
   std::array<uint64_t, 4> counts{};
   for (const std::byte split : splits) counts.at(static_cast<size_t>(split))++;
   return counts;
@@ -42,12 +43,12 @@ TEST_P(SharedImportTest, ImportsByItsFolderAlone) {
   const TemporaryFolder folder("import-shared");
   const auto backend = MakeDefaultBackend();
   auto dataset = OpenDataset(set.path(), {});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  ASSERT_OK(dataset);
   const Status status = ImportDatabase(*backend, folder / "x.db", std::move(*dataset), {});
-  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_OK(status);
 
   const auto store = Store::Open(*backend, folder / "x.db");
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  ASSERT_OK(store);
   const std::shared_ptr<const Manifest> manifest = (*store)->manifest();
   const TopologyRecord* graph = manifest->FindTopology("graph");
   ASSERT_NE(graph, nullptr);
@@ -68,7 +69,7 @@ TEST_P(SharedImportTest, ImportsByItsFolderAlone) {
     EXPECT_EQ(manifest->FindTopology("test")->edge_count, expected.test);
   }
   const auto report = VerifyStore(**store, {});
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_OK(report);
   for (const Status& fault : report->faults) ADD_FAILURE() << fault.ToString();
 }
 

@@ -13,6 +13,7 @@
 #include "quarry/base/units.h"
 #include "quarry/format/checksum.h"
 #include "support/fault_backend.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 #include "support/unsynced_backend.h"
 
@@ -49,11 +50,11 @@ class NoiseTable {
                        .row_count = shape.rows,
                        .dim = shape.dim};
     auto writer = FeatureTableWriter::Create(backend, folder + "/" + record.file, geometry_, kId, 1);
-    EXPECT_TRUE(writer.ok()) << writer.status().ToString();
-    EXPECT_TRUE((*writer)->Append(rows_).ok());
+    EXPECT_OK(writer);
+    EXPECT_OK((*writer)->Append(rows_));
     record.file_bytes = *(*writer)->Finish();
     auto table = FeatureTable::Open(backend, folder, record, kId);
-    EXPECT_TRUE(table.ok()) << table.status().ToString();
+    EXPECT_OK(table);
     table_ = std::move(table).value();
   }
   const FeatureTable& table() const { return *table_; }
@@ -159,11 +160,11 @@ class PackerTest : public testing::Test {
     target.file = std::move(backend_.Open(name, OpenMode::kCreateDirect)).value();
     IoBuffer filler = std::move(IoBuffer::Allocate(kSectionOffset + made.bytes())).value();
     std::ranges::fill(filler.span(), kUntouchedByte);
-    EXPECT_TRUE(backend_.WriteAt(target.file, 0, filler.span().first(kSectionOffset + made.bytes())).ok());
+    EXPECT_OK(backend_.WriteAt(target.file, 0, filler.span().first(kSectionOffset + made.bytes())));
     auto writer = RecordWriter::Create(backend_, name + ".ids");
-    EXPECT_TRUE(writer.ok());
+    EXPECT_OK(writer);
     for (const std::vector<NodeId>& nodes : made.records()) {
-      EXPECT_TRUE((*writer)->Append({BytesOf(nodes)}).ok());
+      EXPECT_OK((*writer)->Append({BytesOf(nodes)}));
     }
     const uint64_t bytes = (*writer)->Finish(kId, 1).value();
     target.ids = std::move(RecordFile::Open(backend_, name + ".ids", kId, 1, bytes)).value();
@@ -243,7 +244,7 @@ TEST_F(PackerTest, WritesWhatANaiveWriterWrites) {
         reported.push_back(rows);
         return Status::Ok();
       });
-      ASSERT_TRUE(stats.ok()) << stats.status().ToString();
+      ASSERT_OK(stats);
       ExpectAsNaive(target, naive);
       EXPECT_EQ(stats->bytes_written, naive.pages.size() * kPageBytes) << "each page once";
       EXPECT_EQ(stats->partitions, CeilDiv(shape.rows, std::max<uint64_t>(1, 8 * kMiB / row_bytes)));
@@ -264,7 +265,7 @@ TEST_F(PackerTest, LongStreamsAreWrittenPieceByPiece) {
   const Naive naive(table, made, stride);
   Target target = MakeTarget(made);
   const auto stats = Pack(table, made, stride, 2, target);
-  ASSERT_TRUE(stats.ok()) << stats.status().ToString();
+  ASSERT_OK(stats);
   EXPECT_EQ(stats->partitions, 2u);
   ExpectAsNaive(target, naive);
 }
@@ -279,7 +280,7 @@ TEST_F(PackerTest, NoStreamsAndOnlyEmptyOnesWriteNothing) {
   for (const StreamMaker* made : {&none, &empty}) {
     Target target = MakeTarget(*made);
     const auto stats = Pack(table, *made, 512, 2, target);
-    ASSERT_TRUE(stats.ok()) << stats.status().ToString();
+    ASSERT_OK(stats);
     EXPECT_EQ(stats->bytes_written, 0u);
     ExpectAsNaive(target, Naive(table, *made, 512));
   }
@@ -295,7 +296,7 @@ TEST_F(PackerTest, CancellingAndEveryFaultOfTheDiskReachTheCaller) {
           .code(),
       Code::kCancelled);
   backend_.SetPlans({});
-  ASSERT_TRUE(Pack(table, made, 512, 2, target).ok());
+  ASSERT_OK(Pack(table, made, 512, 2, target));
   const uint64_t reads = backend_.count(FaultKind::kRead), writes = backend_.count(FaultKind::kWrite);
   ASSERT_GT(reads, 20u);
   ASSERT_GT(writes, 10u);
@@ -312,7 +313,7 @@ TEST_F(PackerTest, CancellingAndEveryFaultOfTheDiskReachTheCaller) {
     EXPECT_EQ(strike(FaultKind::kRead, at, EIO), Code::kIoError) << "read " << at;
   }
   backend_.SetPlans({});
-  ASSERT_TRUE(Pack(table, made, 512, 2, target).ok());
+  ASSERT_OK(Pack(table, made, 512, 2, target));
   ExpectAsNaive(target, Naive(table, made, 512));
 }
 

@@ -173,7 +173,9 @@ TEST(BuildSegmentCache, IsTheSameForTheSameSeedAndAnotherForAnother) {
   const auto again = BuildSegmentCache(ReaderOf(trace), 0, trace.size(), options);
   ++options.seed;
   const auto other = BuildSegmentCache(ReaderOf(trace), 0, trace.size(), options);
-  ASSERT_TRUE(cache.ok() && again.ok() && other.ok());
+  ASSERT_OK(cache);
+  ASSERT_OK(again);
+  ASSERT_OK(other);
   EXPECT_EQ(cache->nodes, again->nodes);
   EXPECT_EQ(cache->runs, again->runs);
   EXPECT_NE(cache->nodes, other->nodes);
@@ -259,7 +261,8 @@ TEST(MeasureSegments, ReadsLessInTheOrderOfMinHash) {
       const auto by_id = MeasureSegments(ReaderOf(trace), size, options);
       options.hash_functions = 2;
       const auto by_hash = MeasureSegments(ReaderOf(trace), size, options);
-      ASSERT_TRUE(by_id.ok() && by_hash.ok());
+      ASSERT_OK(by_id);
+      ASSERT_OK(by_hash);
       EXPECT_EQ(by_hash->disk_bytes, by_id->disk_bytes);
       EXPECT_LT(by_hash->read_bytes, by_id->read_bytes) << size << " batches";
     }
@@ -335,7 +338,9 @@ TEST(SearchSegmentSize, ReadsHardlyMoreThanTheBestOfTheGrid) {
       ASSERT_OK_AND_ASSIGN(const auto search, SearchSegmentSize(ReaderOf(trace), budget, options));
       const auto found = MeasureSegments(ReaderOf(trace), search.batches_per_segment, options);
       const auto best = SearchSegmentGrid(ReaderOf(trace), budget, options, {.cache_rows = 100});
-      ASSERT_TRUE(found.ok() && best.ok() && best->has_value());
+      ASSERT_OK(found);
+      ASSERT_OK(best);
+      ASSERT_TRUE(best->has_value());
       EXPECT_LE((*best)->cost.disk_bytes, budget);
       EXPECT_LE(found->amplification(), 1.05 * (*best)->cost.amplification());
     }
@@ -349,7 +354,8 @@ TEST(SegmentGrid, WithAllRowsCachedMeasuresTheSegmentsAndWithNoneTheChunks) {
   for (const auto& [rows, size] : {std::pair<uint64_t, uint64_t>{300, 4}, {0, 0}}) {
     const auto expected = MeasureSegments(ReaderOf(trace), size, options);
     const auto point = MeasureGridPoint(ReaderOf(trace), 4, rows, options);
-    ASSERT_TRUE(expected.ok() && point.ok());
+    ASSERT_OK(expected);
+    ASSERT_OK(point);
     EXPECT_EQ(point->cost.disk_bytes, expected->disk_bytes);
     EXPECT_EQ(point->cost.useful_bytes, expected->useful_bytes);
     EXPECT_EQ(point->cost.read_bytes, expected->read_bytes);

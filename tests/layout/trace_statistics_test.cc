@@ -7,6 +7,7 @@
 #include "layout/hand_trace.h"
 #include "pipeline/tiny_database.h"
 #include "quarry/base/units.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -19,7 +20,7 @@ using testing_util::TinyGraph;
 TEST(TraceStatisticsTest, CountsUsesByHand) {
   const HandTrace trace({{1, 2, 3}, {2, 3}, {3}});
   const auto statistics = MeasureTrace(trace.trace(), 10, {});
-  ASSERT_TRUE(statistics.ok()) << statistics.status().ToString();
+  ASSERT_OK(statistics);
   EXPECT_EQ(statistics->batch_count, 3u);
   EXPECT_EQ(statistics->accesses, 6u);
   EXPECT_EQ(statistics->distinct_rows, 3u);
@@ -35,7 +36,7 @@ std::vector<HitRatio> HitCurve(const HandTrace& trace, const TraceStatistics& st
                                HitCurveOptions options) {
   options.scratch_path = trace.ScratchPath();
   const auto hits = MeasureHitCurve(trace.backend(), trace.trace(), statistics, options, {});
-  EXPECT_TRUE(hits.ok()) << hits.status().ToString();
+  EXPECT_OK(hits);
   EXPECT_EQ(trace.StrayFiles(), 0u);
   return hits.ok() ? *hits : std::vector<HitRatio>();
 }
@@ -45,7 +46,7 @@ std::vector<HitRatio> HitCurve(const HandTrace& trace, const TraceStatistics& st
 TEST(HitCurveTest, HitsByHand) {
   const HandTrace trace({{0, 1}, {0, 2}, {0, 3}});
   const auto statistics = MeasureTrace(trace.trace(), 5, {});
-  ASSERT_TRUE(statistics.ok());
+  ASSERT_OK(statistics);
   const std::vector<uint32_t> degrees = {1, 0, 0, 7, 9};  // node 4 is never used
   const std::map<PolicyKind, uint64_t> of_one = {
       {PolicyKind::kNone, 0}, {PolicyKind::kStaticDegree, 0}, {PolicyKind::kStaticFrequency, 3},
@@ -69,7 +70,7 @@ TEST(HitCurveTest, BeladyFindsMostAndThreadsChangeNothing) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const HandTrace trace(RandomBatches(seed, 12, kNodes, 300));
     const auto statistics = MeasureTrace(trace.trace(), kNodes, {});
-    ASSERT_TRUE(statistics.ok());
+    ASSERT_OK(statistics);
     std::vector<uint32_t> degrees(kNodes);
     for (uint64_t v = 0; v < kNodes; ++v) degrees[v] = static_cast<uint32_t>(Mix64(v + seed) % 50);
     const HitCurveOptions options{.cache_rows = {0, 20, 200, kNodes}, .degrees = degrees, .threads = 3};
@@ -97,7 +98,7 @@ TEST(HitCurveTest, BeladyFindsMostAndThreadsChangeNothing) {
 TEST(HitCurveTest, ACurveThatIsStoppedLeavesNothing) {
   const HandTrace trace(RandomBatches(9, 8, 500, 100));
   const auto statistics = MeasureTrace(trace.trace(), 500, {});
-  ASSERT_TRUE(statistics.ok());
+  ASSERT_OK(statistics);
   const std::vector<uint32_t> degrees(500, 1);
   const auto stopped = MeasureHitCurve(
       trace.backend(), trace.trace(), *statistics,
@@ -114,7 +115,7 @@ TEST(CountUsesTest, CountsTheListsThatHoldANodeInEitherDirection) {
   const TinyDatabase database(graph);
   const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
   const auto store = Store::Open(*backend, database.path());
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  ASSERT_OK(store);
   std::vector<uint32_t> out(300), in(300);
   for (const Edge& edge : graph.Edges()) {
     ++out[edge.source];

@@ -13,6 +13,7 @@
 #include "quarry/base/random.h"
 #include "record_file.h"
 #include "support/fault_backend.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 #include "support/unsynced_backend.h"
 #include "trace_source.h"
@@ -66,7 +67,7 @@ class TraceTest : public testing::Test {
     topology_ = std::move(store_->OpenTopology("graph")).value();
     source_ = {.topology = topology_.get(), .direction = Direction::kIn, .backend = &faulty_};
   }
-  void LoadIndices() { ASSERT_TRUE(topology_->LoadIndices(faulty_, Adjacency::kCsc).ok()); }
+  void LoadIndices() { ASSERT_OK(topology_->LoadIndices(faulty_, Adjacency::kCsc)); }
 
   // Two epochs of different length, each with a last batch that is not full.
   TraceSpec Spec(unsigned threads) const {
@@ -98,14 +99,15 @@ TEST_F(TraceTest, HoldsWhatTheSamplerDrawsForEveryBatch) {
   LoadIndices();
   const TraceSpec spec = Spec(2);
   const auto summary = Sample(spec, "a");
-  ASSERT_TRUE(summary.ok()) << summary.status().ToString();
+  ASSERT_OK(summary);
   const auto trace = Trace::Open(faulty_, TracePath("a"), kTraceId, kTraceGeneration, summary->trace_bytes);
   const auto blocks =
       RecordFile::Open(faulty_, BlocksPath("a"), kTraceId, kTraceGeneration, summary->blocks_bytes);
-  ASSERT_TRUE(trace.ok() && blocks.ok());
+  ASSERT_OK(trace);
+  ASSERT_OK(blocks);
   ASSERT_EQ((*trace)->batch_count(), spec.batch_count());
   const auto sampler = NeighborSampler::Make(source_, spec.road);
-  ASSERT_TRUE(sampler.ok());
+  ASSERT_OK(sampler);
 
   TraceCursor cursor(**trace);
   IoBuffer buffer;
@@ -118,14 +120,12 @@ TEST_F(TraceTest, HoldsWhatTheSamplerDrawsForEveryBatch) {
          first += spec.road.batch_size, ++number, ++batch) {
       SCOPED_TRACE(testing::Message() << "epoch " << epoch << " batch " << number);
       const size_t count = std::min<size_t>(spec.road.batch_size, seeds.size() - first);
-      ASSERT_TRUE((*sampler)
-                      ->Sample(std::span(seeds).subspan(first, count),
-                               MixSeed(spec.road.seed, spec.first_pass + epoch, number), block)
-                      .ok());
+      ASSERT_OK((*sampler)->Sample(std::span(seeds).subspan(first, count),
+                                   MixSeed(spec.road.seed, spec.first_pass + epoch, number), block));
       const auto nodes = cursor.Read(batch);
-      ASSERT_TRUE(nodes.ok()) << nodes.status().ToString();
+      ASSERT_OK(nodes);
       const auto words = ReadArray<uint32_t>(**blocks, batch, buffer);
-      ASSERT_TRUE(words.ok()) << words.status().ToString();
+      ASSERT_OK(words);
       const uint32_t targets = (*words)[0];
       EXPECT_EQ(targets + 1, block.indptr.size());
       ASSERT_EQ((*nodes)->hop_offsets, block.hop_offsets);
@@ -156,10 +156,10 @@ TEST_F(TraceTest, HoldsWhatTheSamplerDrawsForEveryBatch) {
 }
 
 TEST_F(TraceTest, TheFilesAreTheSameForAnyThreadsFromMemoryAndDisk) {
-  ASSERT_TRUE(Sample(Spec(1), "disk").ok());
+  ASSERT_OK(Sample(Spec(1), "disk"));
   LoadIndices();
-  ASSERT_TRUE(Sample(Spec(1), "one").ok());
-  ASSERT_TRUE(Sample(Spec(3), "three").ok());
+  ASSERT_OK(Sample(Spec(1), "one"));
+  ASSERT_OK(Sample(Spec(3), "three"));
   ASSERT_GT(Bytes(TracePath("one")).size(), 4096u * 20);
   for (const std::string other : {"three", "disk"}) {
     EXPECT_TRUE(Bytes(TracePath("one")) == Bytes(TracePath(other))) << other;
@@ -190,7 +190,7 @@ TEST_F(TraceTest, AnyFailingReadOrWriteStopsAllThreads) {
   for (const FaultKind kind : {FaultKind::kRead, FaultKind::kWrite, FaultKind::kSync}) {
     faulty_.SetPlans({});
     const std::string name = "fault" + std::to_string(static_cast<int>(kind)) + "-";
-    ASSERT_TRUE(Sample(Spec(3), name + "none").ok());
+    ASSERT_OK(Sample(Spec(3), name + "none"));
     // Threads draw from what they have read, so the number of reads varies a little.
     const uint64_t count = faulty_.count(kind) * 9 / 10;
     ASSERT_GT(count, 2u);
@@ -220,17 +220,17 @@ TEST_F(TraceTest, MalformedBatchesAreCorruption) {
     ByteWriter(records.emplace_back()).Packed(head, 32);
   }
   auto out = RecordWriter::Create(faulty_, TracePath("odd"));
-  ASSERT_TRUE(out.ok());
-  for (const std::vector<std::byte>& record : records) ASSERT_TRUE((*out)->Append({record}).ok());
+  ASSERT_OK(out);
+  for (const std::vector<std::byte>& record : records) ASSERT_OK((*out)->Append({record}));
   const auto file_bytes = (*out)->Finish(kTraceId, kTraceGeneration);
-  ASSERT_TRUE(file_bytes.ok());
+  ASSERT_OK(file_bytes);
   const auto trace = Trace::Open(faulty_, TracePath("odd"), kTraceId, kTraceGeneration, *file_bytes);
-  ASSERT_TRUE(trace.ok()) << trace.status().ToString();
+  ASSERT_OK(trace);
   TraceCursor cursor(**trace);
   for (size_t i = 0; i < records.size(); ++i) {
     const auto batch = cursor.Read(i);
     if (i == good.size()) {
-      ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+      ASSERT_OK(batch);
       EXPECT_EQ((*batch)->nodes, (std::vector<NodeId>{1, 800, 5, 6, 0, 70000}));
       EXPECT_EQ((*batch)->hop_offsets, (std::vector<uint32_t>{2, 4, 6}));
       continue;

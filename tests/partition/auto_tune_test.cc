@@ -5,6 +5,7 @@
 
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -16,14 +17,14 @@ constexpr PartitionedSizes kFreebase{.node_count = 86'054'151, .row_bytes = 400,
 
 PartitionTuning TuningOf(const PartitionedSizes& sizes, const TuneOptions& options) {
   const Result<PartitionTuning> tuning = TunePartitions(sizes, options);
-  EXPECT_TRUE(tuning.ok()) << tuning.status().message();
+  EXPECT_OK(tuning);
   return tuning.ok() ? *tuning : PartitionTuning{};
 }
 
 void ExpectPlannable(const PartitionTuning& tuning, PartitionOrder order) {
   const Status checked = CheckSwapSpec(
       {.order = order, .parts = tuning.parts, .buffer = tuning.buffer, .logical = tuning.logical});
-  EXPECT_TRUE(checked.ok()) << checked.message();
+  EXPECT_OK(checked);
 }
 
 TEST(AutoTuneTest, RequestsOfTheDefaultDeviceAreAQuarterOfAMebibyte) {

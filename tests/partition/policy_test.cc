@@ -7,6 +7,7 @@
 #include <set>
 
 #include "quarry/base/random.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -46,7 +47,7 @@ void ExpectSingleSwaps(const BufferSequence& sequence, uint32_t buffer) {
 
 SwapPlan PlanOf(const SwapSpec& spec) {
   Result<SwapPlan> plan = PlanSwaps(spec);
-  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_OK(plan);
   return *std::move(plan);
 }
 
@@ -321,7 +322,7 @@ TEST(SwapPolicyTest, WhatCannotBeIsRefusedWithASentence) {
               HasSubstr("the buffer holds 3"));
   EXPECT_THAT(refusal({.order = PartitionOrder::kNode, .parts = 8, .buffer = 4, .training_parts = 9}),
               HasSubstr("training nodes in 9 parts"));
-  EXPECT_TRUE(PlanSwaps({.order = PartitionOrder::kBeta, .parts = 8, .buffer = 8}).ok());
+  EXPECT_OK(PlanSwaps({.order = PartitionOrder::kBeta, .parts = 8, .buffer = 8}));
   EXPECT_THAT(ParsePartitionOrder("hilbert").status().message(), HasSubstr("beta, comet, euler, node"));
   EXPECT_EQ(*ParsePartitionOrder("euler"), PartitionOrder::kEuler);
   EXPECT_EQ(PartitionOrderName(PartitionOrder::kNode), "node");

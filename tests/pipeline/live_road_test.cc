@@ -138,7 +138,8 @@ TEST_F(LiveRoadTest, WithoutShufflingSeedsAreUsedInTheirOrder) {
   ASSERT_OK_AND_ASSIGN(auto stream, open.road->StartPass({.seeds = seeds, .shuffle = false}));
   EXPECT_EQ(stream->batch_count(), 1u);
   auto batch = stream->Next();
-  ASSERT_TRUE(batch.ok() && *batch);
+  ASSERT_OK(batch);
+  ASSERT_TRUE(*batch);
   EXPECT_THAT((*batch)->view().seeds(), testing::ElementsAreArray(seeds));
 }
 
@@ -209,7 +210,8 @@ TEST_F(LiveRoadTest, DestroyingAStreamAtAnyPointLeavesTheRoadWhole) {
       ASSERT_OK_AND_ASSIGN(auto stream, open.road->StartPass({.seeds = seeds, .ordered = round % 2 == 0}));
       for (uint64_t i = rng.Below(expected.size()); i > 0; --i) {
         auto batch = stream->Next();
-        ASSERT_TRUE(batch.ok() && *batch);
+        ASSERT_OK(batch);
+        ASSERT_TRUE(*batch);
       }
       // Now and then every stage is blocked on the one after it.
       if (rng.Below(2) == 0) testing_util::WaitUntilAllSleep();
@@ -225,7 +227,8 @@ TEST_F(LiveRoadTest, HoldingABatchWhileAskingForTheNextIsRefused) {
   ASSERT_OK(open.status);
   ASSERT_OK_AND_ASSIGN(auto stream, open.road->StartPass({.seeds = TrainNodes()}));
   auto held = stream->Next();
-  ASSERT_TRUE(held.ok() && *held);
+  ASSERT_OK(held);
+  ASSERT_TRUE(*held);
   EXPECT_THAT(stream->Next(), IsStatus(Code::kInternal));
   held->reset();
   EXPECT_OK(stream->Next());

@@ -260,7 +260,8 @@ TEST_F(PlannedRoadTest, ServesEveryRowLayoutAndPassesOverOtherSeedsLive) {
     const std::vector<NodeId> others = graph.SplitNodes(Split::kValid);
     const auto expected = RunEpoch(*open.road, seeds, 1);
     const auto expected_others = RunEpoch(*open.road, others, 9);
-    ASSERT_TRUE(expected.ok() && expected_others.ok());
+    ASSERT_OK(expected);
+    ASSERT_OK(expected_others);
     open.road.reset();
     const uint64_t feature_bytes = graph.nodes * RowBytes(graph.type, graph.dim);
     uint64_t disk_bytes = 0;

@@ -19,6 +19,7 @@
 #include "quarry/storage/compaction.h"
 #include "quarry/verify/verify.h"
 #include "support/flip_byte.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -43,7 +44,7 @@ class World {
   void Reopen() {
     store_.reset();
     auto store = Store::Open(backend_, database_.path());
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     store_ = std::move(store).value();
   }
   Store& store() { return *store_; }
@@ -65,16 +66,16 @@ class World {
       batch.Put("feature", node, rows_[node]);
     }
     const auto timestamp = store_->Write(batch);
-    ASSERT_TRUE(timestamp.ok()) << timestamp.status().ToString();
+    ASSERT_OK(timestamp);
   }
   void Compact(const std::string& table = "feature", const ProgressFunction& progress = {}) {
     MemoryBudget budget(kGiB);
     const auto report = CompactTable(*store_, budget, table, false, progress);
-    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    ASSERT_OK(report);
   }
   LayoutRecord Build(const LayoutSpec& spec) {
     const auto record = BuildLayout(*store_, budget_, spec, false, {});
-    EXPECT_TRUE(record.ok()) << record.status().ToString();
+    EXPECT_OK(record);
     return record.ok() ? *record : LayoutRecord();
   }
   // What a build took is a matter of the machine; whether to build is not to be one here.
@@ -86,7 +87,7 @@ class World {
       change(manifest.layouts[0]);
       return Status::Ok();
     });
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
   }
 
   Result<LayoutRecord> TryRebuild(const RebuildOptions& options = {}, const ProgressFunction& progress = {}) {
@@ -97,7 +98,7 @@ class World {
   }
   void Rebuild(const RebuildOptions& options = {}) {
     const auto record = TryRebuild(options);
-    ASSERT_TRUE(record.ok()) << record.status().ToString();
+    ASSERT_OK(record);
     if (options.dry_run) return;
     EXPECT_EQ(EncodeManifest({.layouts = {*record}}), EncodeManifest({.layouts = {Record()}}));
     EXPECT_EQ(report_.bytes_written, report_.path == RebuildPath::kRecord  ? 0
@@ -112,11 +113,11 @@ class World {
     const LayoutRecord record = Record();
     EXPECT_TRUE(IsFresh(*store_->manifest(), record));
     const auto snapshot = store_->TakeSnapshot();
-    ASSERT_TRUE(snapshot.ok());
+    ASSERT_OK(snapshot);
     EXPECT_EQ(record.timestamp, (*snapshot)->timestamp);
     const auto newer = store_->OpenOverlay(record.spec.feature_table, *snapshot,
                                            TableVersion{record.table_generation, record.timestamp});
-    ASSERT_TRUE(newer.ok()) << newer.status().ToString();
+    ASSERT_OK(newer);
     EXPECT_TRUE((*newer)->empty());
   }
 
@@ -132,11 +133,11 @@ class World {
   }
   void ExpectServed() {
     const Status status = Serve();
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
   }
   std::string Faults() {
     const auto report = VerifyStore(*store_, {});
-    EXPECT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_OK(report);
     std::string text;
     for (const Status& fault : report->faults) text += std::string(fault.message()) + "\n";
     return text;
@@ -363,7 +364,7 @@ TEST(RebuildTest, OtherBatchesAreBuiltAnew) {
     world.SetBuildSeconds(1000);
     WriteBatch batch;
     write(batch, world.graph());
-    EXPECT_TRUE(world.store().Write(batch).ok());
+    EXPECT_OK(world.store().Write(batch));
     world.Rebuild();
     world.ExpectServed();
     return world.report().path;
@@ -392,7 +393,7 @@ TEST(RebuildTest, LabelsThatWereCompactedSinceAreComparedByTheirNodes) {
   world.SetBuildSeconds(1000);
   WriteBatch batch;
   batch.SetLabel(world.graph().SplitNodes(Split::kTest)[1], 2);
-  ASSERT_TRUE(world.store().Write(batch).ok());
+  ASSERT_OK(world.store().Write(batch));
   world.Compact("label");
   Rng rng(5);
   world.Write(Draw(3, 700, rng), rng);
@@ -400,7 +401,7 @@ TEST(RebuildTest, LabelsThatWereCompactedSinceAreComparedByTheirNodes) {
   EXPECT_EQ(world.report().path, RebuildPath::kPatch) << world.report().why;
   WriteBatch split;
   split.SetSplit(world.graph().SplitNodes(Split::kTest)[1], Split::kTrain);
-  ASSERT_TRUE(world.store().Write(split).ok());
+  ASSERT_OK(world.store().Write(split));
   world.Compact("split");
   world.Rebuild();
   EXPECT_EQ(world.report().path, RebuildPath::kBuild);
@@ -534,7 +535,7 @@ TEST(RebuildTest, ALayoutTooDamagedToBePatchedIsBuiltAnew) {
   world.SetBuildSeconds(1000);
   Rng rng(10);
   const auto layout = Layout::Open(world.store(), "default");
-  ASSERT_TRUE(layout.ok());
+  ASSERT_OK(layout);
   const uint64_t block = (*layout)->Locate((*layout)->directory().batches[3].offset, kPageBytes).offset;
   FlipByte(world.Path(built.directory + "/layout.qlc"), block + 5);
   world.Write(Draw(3, kGraph.nodes, rng), rng);
@@ -556,7 +557,7 @@ TEST(RebuildTest, WithoutMemoryForTheRowsOrALayoutOfThatNameItSaysSo) {
   world.Write(Draw(3, 700, rng), rng);
   MemoryBudget little(64 * kKiB);
   const auto dry = RebuildLayout(world.store(), little, "default", {.dry_run = true}, {}, &report);
-  ASSERT_TRUE(dry.ok()) << dry.status().ToString();
+  ASSERT_OK(dry);
   EXPECT_EQ(report.path, RebuildPath::kBuild);
   EXPECT_THAT(report.why, HasSubstr("the places of changed rows"));
 }
@@ -587,13 +588,13 @@ TEST(RebuildTest, WhatACrashBeforeTheCommitLeavesIsRemovedByTheNextWriter) {
   const std::string folder = world.Path(world.Record().directory);
   fs::copy(folder, world.Path("layouts/default-9"));
   world.Reopen();
-  ASSERT_TRUE(world.store().PrepareToWrite().ok());
+  ASSERT_OK(world.store().PrepareToWrite());
   EXPECT_FALSE(fs::exists(world.Path("layouts/default-9")));
   EXPECT_TRUE(fs::exists(folder + "/base-1.qlc"));
   fs::copy(folder, world.Path("layouts/default-9"));
   std::ofstream(world.Path("layouts/default-9/base-x.qlc")) << "not ours";
   world.Reopen();
-  ASSERT_TRUE(world.store().PrepareToWrite().ok());
+  ASSERT_OK(world.store().PrepareToWrite());
   EXPECT_TRUE(fs::exists(world.Path("layouts/default-9"))) << "with a file that is none of a layout";
 }
 

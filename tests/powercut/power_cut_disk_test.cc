@@ -110,7 +110,8 @@ TEST_F(PowerCutDiskTest, ASyncIsOfThatFileAlone) {
 TEST_F(PowerCutDiskTest, ARenameIsThereOrNot) {
   const File file = Create("a", "new");
   const File old = Create("b", "old");
-  EXPECT_TRUE(backend_->SyncFile(file).ok() && backend_->SyncFile(old).ok());
+  EXPECT_OK(backend_->SyncFile(file));
+  EXPECT_OK(backend_->SyncFile(old));
   SyncFolder();
   EXPECT_OK(backend_->Rename(live_ + "/a", live_ + "/b"));
   // The old name may stay for a while, and never is there neither.
@@ -176,7 +177,8 @@ TEST_F(PowerCutDiskTest, AWriteOfAPortIsSyncedOnceItsCompletionWasSeen) {
 TEST_F(PowerCutDiskTest, SyncsThatAreIgnoredKeepNothing) {
   disk_->IgnoreSyncs([](std::string_view path, bool folder) { return folder || path.ends_with("/a"); });
   const File a = Create("a", "a"), b = Create("b", "b");
-  EXPECT_TRUE(backend_->SyncFile(a).ok() && backend_->SyncFile(b).ok());
+  EXPECT_OK(backend_->SyncFile(a));
+  EXPECT_OK(backend_->SyncFile(b));
   SyncFolder();
   EXPECT_THAT(States(), testing::IsSupersetOf({"", "a=", "a=a b=b", "b=b"}));
 }

@@ -13,6 +13,7 @@
 #include "quarry/verify/verify.h"
 #include "storage/store_rows.h"
 #include "support/flip_byte.h"
+#include "support/status_matchers.h"
 
 namespace quarry::powercut {
 namespace {
@@ -122,7 +123,7 @@ void World::PromiseWhatIsThere() {
   fs::copy(path(), copy, fs::copy_options::recursive);
   {
     const auto store = Store::Open(plain_, copy);
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     crash::Oracle oracle(seed_);
     ASSERT_NO_FATAL_FAILURE(oracle.Check(**store));
     for (uint64_t writer = 0; writer < kWriters; ++writer) {
@@ -143,7 +144,7 @@ World::~World() {
 
 void World::Run() {
   const Status status = work_.run(*this);
-  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_OK(status);
   Close();
   ASSERT_EQ(disk_->Difference(), "") << "which did not go through the disk";
 }
@@ -273,7 +274,7 @@ void World::CheckDatabase(const std::string& state, const Promises& promises, ui
   crash::Oracle oracle(seed_);
   {
     const auto store = Store::Open(plain_, state);
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     ASSERT_NO_FATAL_FAILURE(oracle.Check(**store));
     for (uint64_t writer = 0; writer < kWriters; ++writer) {
       ASSERT_GE(oracle.batches(writer), promises.written[writer])
@@ -295,11 +296,11 @@ void World::CheckDatabase(const std::string& state, const Promises& promises, ui
     // It goes on.
     const uint64_t writer = rng.Below(kWriters);
     const auto written = (*store)->Write(ToWriteBatch(BatchOf(seed_, writer, oracle.batches(writer) + 1)));
-    ASSERT_TRUE(written.ok()) << written.status().ToString();
+    ASSERT_OK(written);
   }
   if (rng.Below(4) != 0) return;
   const auto store = Store::Open(plain_, state);
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  ASSERT_OK(store);
   oracle.Check(**store);
 }
 
@@ -310,7 +311,7 @@ void World::CheckServed(Store& store, const Promises& promises) {
     ASSERT_EQ(promises.saved, 0u) << "a saved state is lost";
     return;
   }
-  ASSERT_TRUE(state.ok()) << state.status().ToString();
+  ASSERT_OK(state);
   if (promises.saved == 0) return;  // of a world before, perhaps
   ASSERT_TRUE(*state == ServedStateOf(promises.saved) || *state == ServedStateOf(promises.saving));
 }
@@ -319,16 +320,16 @@ void World::CheckImported(const std::string& state, const Promises& promises) {
   ASSERT_TRUE(fs::exists(state) || !promises.imported) << "an import is lost";
   if (fs::exists(state)) {
     const auto store = Store::Open(plain_, state);
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     ASSERT_THAT(FaultsOf(**store), testing::IsEmpty());
     const auto rows = crash::ReadFeatures(**store, (*store)->TakeSnapshot().value());
-    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    ASSERT_OK(rows);
     for (NodeId node = 0; node < crash::Graph().nodes; ++node) {
       ASSERT_TRUE((*rows)[node] == crash::Graph().Row(node));
     }
   } else if (fs::exists(state + ".importing")) {
     const Status again = ImportTinyGraph(plain_, crash::Graph(), state);
-    ASSERT_TRUE(again.ok()) << again.ToString();
+    ASSERT_OK(again);
   }
 }
 
@@ -339,19 +340,19 @@ void World::CheckCopies(const std::string& state, const Promises& promises) {
     if (!fs::exists(state + name)) continue;
     SCOPED_TRACE(name);
     const auto store = Store::Open(plain_, state + name);
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     crash::Oracle oracle(seed_);
     ASSERT_NO_FATAL_FAILURE(oracle.Check(**store));
     ASSERT_EQ(oracle.timestamp(), promises.copied.value_or(oracle.timestamp()));
     const uint64_t writer = 1;
     const auto written = (*store)->Write(ToWriteBatch(BatchOf(seed_, writer, oracle.batches(writer) + 1)));
-    ASSERT_TRUE(written.ok()) << written.status().ToString();
+    ASSERT_OK(written);
   }
 }
 
 void World::CheckOther(const std::string& state, const Promises& promises) {
   const auto store = Store::Open(plain_, state);
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  ASSERT_OK(store);
   ASSERT_THAT(FaultsOf(**store), testing::IsEmpty());
   ASSERT_TRUE(testing_util::RowsNow(**store, "feature") == SmallRows());
   const bool dropped = (*store)->manifest()->FindTable("split") == nullptr;
@@ -361,22 +362,22 @@ void World::CheckOther(const std::string& state, const Promises& promises) {
 // What was not repaired to the end can be repaired.
 void World::CheckBroken(const std::string& state, const Promises& promises) {
   const auto again = RepairCatalog(plain_, state, /*dry_run=*/false);
-  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  ASSERT_OK(again);
   ASSERT_TRUE(!*again || !promises.catalog_repaired) << "a repaired catalog is damaged again";
   const auto store = Store::Open(plain_, state);
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  ASSERT_OK(store);
   ASSERT_TRUE(testing_util::RowsNow(**store, "feature") == SmallRows());
 }
 
 void World::CheckRepaired(const std::string& state, const Promises& promises) {
   const auto store = Store::Open(plain_, state);
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  ASSERT_OK(store);
   const auto found = VerifyStore(**store, {});
-  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  ASSERT_OK(found);
   if (!found->faults.empty()) {
     ASSERT_FALSE(promises.repaired) << found->faults.front().ToString();
     const auto repaired = RepairStore(**store, *found, {});
-    ASSERT_TRUE(repaired.ok()) << repaired.status().ToString();
+    ASSERT_OK(repaired);
   }
   ASSERT_THAT(FaultsOf(**store), testing::IsEmpty());
   ASSERT_TRUE(testing_util::RowsNow(**store, "feature") == SmallRows());

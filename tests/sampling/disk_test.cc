@@ -10,6 +10,7 @@
 #include "quarry/base/units.h"
 #include "sampling/block_oracle.h"
 #include "support/fault_backend.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -27,12 +28,12 @@ class DiskSampling : public testing::Test {
   std::unique_ptr<Topology> OnDisk(const Graph& graph) {
     auto topology =
         WriteTopology(*backend_, directory_, "t" + std::to_string(files_++), graph.csc, &graph.csr);
-    EXPECT_TRUE(topology.ok()) << topology.status().ToString();
+    EXPECT_OK(topology);
     return topology.ok() ? std::move(topology).value() : nullptr;
   }
   std::unique_ptr<NeighborCache> Cache(const Topology& topology, Adjacency side, uint64_t bytes) {
     auto cache = NeighborCache::Build(*backend_, topology, side, bytes);
-    EXPECT_TRUE(cache.ok()) << cache.status().ToString();
+    EXPECT_OK(cache);
     return cache.ok() ? std::move(cache).value() : nullptr;
   }
   static Block SampleWith(const NeighborSource& source, std::vector<uint32_t> fanouts,
@@ -41,10 +42,10 @@ class DiskSampling : public testing::Test {
     Block block;
     auto sampler = NeighborSampler::Make(
         source, {.fanouts = fanouts, .replace = replace, .edge_ids = source.direction == Direction::kIn});
-    EXPECT_TRUE(sampler.ok()) << sampler.status().ToString();
+    EXPECT_OK(sampler);
     if (!sampler.ok()) return block;
     const Status status = (*sampler)->Sample(seeds, stream_seed, block);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
     if (stats != nullptr) *stats = (*sampler)->stats();
     return block;
   }
@@ -126,7 +127,7 @@ TEST_F(DiskSampling, ReadsEachPageOnceAndOnlyTheGapsThatPay) {
     csc.indptr.push_back(csc.indices.size());
   }
   auto topology = WriteTopology(*backend_, directory_, "pages", csc, nullptr);
-  ASSERT_TRUE(topology.ok()) << topology.status().ToString();
+  ASSERT_OK(topology);
   const NodeId in_page_12 = 12 * 1024 / 10 + 2;
   const std::vector<NodeId> seeds = {0, in_page_12, 1, in_page_12 + 1};
   NeighborSource source{.topology = topology->get(), .backend = backend_.get()};
@@ -178,11 +179,10 @@ TEST_F(DiskSampling, StaysWithinTheScratchItPredicts) {
                                 .backend = backend_.get(),
                                 .io_depth = io_depth};
     auto sampler = NeighborSampler::Make(source, {.fanouts = std::vector<uint32_t>{10, 10, 10}});
-    ASSERT_TRUE(sampler.ok());
+    ASSERT_OK(sampler);
     Block block;
     for (const size_t seed_count : {1u, 300u, 1000u}) {
-      ASSERT_TRUE(
-          (*sampler)->Sample(RandomSeeds(rng, graph.node_count(), seed_count), seed_count, block).ok());
+      ASSERT_OK((*sampler)->Sample(RandomSeeds(rng, graph.node_count(), seed_count), seed_count, block));
       EXPECT_LE((*sampler)->scratch_bytes(),
                 NeighborSampler::ScratchBytesMax(source, block.nodes.size(), block.indices.size(), false));
     }
@@ -196,7 +196,7 @@ TEST_F(DiskSampling, ReportsACorruptPageAndNeverItsContents) {
   const auto disk = OnDisk(graph);
   const NeighborSource source{.topology = disk.get(), .backend = backend_.get()};
   auto sampler = NeighborSampler::Make(source, {.fanouts = std::vector<uint32_t>{10}, .edge_ids = true});
-  ASSERT_TRUE(sampler.ok());
+  ASSERT_OK(sampler);
   const uint64_t position = graph.csc.indptr[2500];
   const uint64_t page = position * sizeof(NodeId) / 4096;
   {
@@ -212,7 +212,7 @@ TEST_F(DiskSampling, ReportsACorruptPageAndNeverItsContents) {
   EXPECT_NE(status.message().find(disk->file().path()), std::string_view::npos) << status.message();
   // Lists elsewhere are still served, by the same sampler.
   const std::vector<NodeId> sound = {0, 1, 4999};
-  ASSERT_TRUE((*sampler)->Sample(sound, 1, block).ok());
+  ASSERT_OK((*sampler)->Sample(sound, 1, block));
   EXPECT_TRUE(SameBlock(block, SampleWith({.topology = memory.get()}, {10}, sound, 1)));
 }
 
@@ -230,7 +230,7 @@ TEST_F(DiskSampling, ReportsEveryFailedReadAndRecovers) {
                               .io_depth = 4,
                               .device = {.sequential_bytes_per_second = 0}};
   auto sampler = NeighborSampler::Make(source, {.fanouts = std::vector<uint32_t>{5, 5}, .edge_ids = true});
-  ASSERT_TRUE(sampler.ok());
+  ASSERT_OK(sampler);
   Block block;
   uint64_t at = 1;
   for (;; ++at) {
@@ -241,7 +241,7 @@ TEST_F(DiskSampling, ReportsEveryFailedReadAndRecovers) {
     if (faults.strikes() == 0) break;
     EXPECT_EQ(status.code(), Code::kIoError) << status.ToString();
     faults.SetPlans({});
-    ASSERT_TRUE((*sampler)->Sample(seeds, 9, block).ok());
+    ASSERT_OK((*sampler)->Sample(seeds, 9, block));
     ASSERT_TRUE(SameBlock(block, expected));
   }
   EXPECT_GT(at, 20);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "sampling/block_oracle.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -15,7 +16,7 @@ constexpr Direction kDirections[] = {Direction::kIn, Direction::kOut, Direction:
 
 std::unique_ptr<NeighborSampler> MakeSampler(const NeighborSource& source, std::vector<uint32_t> fanouts) {
   auto sampler = NeighborSampler::Make(source, {.fanouts = fanouts});
-  EXPECT_TRUE(sampler.ok()) << sampler.status().ToString();
+  EXPECT_OK(sampler);
   return sampler.ok() ? std::move(sampler).value() : nullptr;
 }
 
@@ -35,7 +36,7 @@ TEST(NeighborSampler, MakesValidBlocksOfRandomGraphs) {
       Block block;
       for (uint64_t batch = 0; batch < 3; ++batch) {
         const std::vector<NodeId> seeds = RandomSeeds(rng, node_count, rng.Below(40));
-        ASSERT_TRUE(sampler->Sample(seeds, MixSeed(seed, batch), block).ok());
+        ASSERT_OK(sampler->Sample(seeds, MixSeed(seed, batch), block));
         ASSERT_NO_FATAL_FAILURE(ExpectValidBlock(block, graph, direction, fanouts, seeds));
       }
     }
@@ -52,7 +53,7 @@ TEST(NeighborSampler, MakesValidBlocksThatOutgrowItsTilesAndItsTable) {
   Block block;
   for (const size_t seed_count : {10u, 9000u, 100u}) {
     const std::vector<NodeId> seeds = RandomSeeds(rng, graph.node_count(), seed_count);
-    ASSERT_TRUE(sampler->Sample(seeds, 5, block).ok());
+    ASSERT_OK(sampler->Sample(seeds, 5, block));
     ASSERT_NO_FATAL_FAILURE(ExpectValidBlock(block, graph, source.direction, fanouts, seeds));
   }
   EXPECT_LT(sampler->scratch_bytes(), NeighborSampler::ScratchBytesMax(source, 60'000, 1 << 20, true));
@@ -62,10 +63,10 @@ TEST(NeighborSampler, SamplesEachNodeOnceWhereverItIsFound) {
   // 0 and 1 name each other and 2: whatever the number of hops, three nodes with one list each.
   const Graph graph{.csc = {.indptr = {0, 2, 4, 4}, .indices = {1, 2, 0, 2}}, .csr = {}};
   const auto topology = Topology::FromMemory(graph.csc.indptr, graph.csc.indices);
-  ASSERT_TRUE(topology.ok());
+  ASSERT_OK(topology);
   const auto sampler = MakeSampler({.topology = topology->get()}, {2, 2, 2});
   Block block;
-  ASSERT_TRUE(sampler->Sample(std::vector<NodeId>{0}, 1, block).ok());
+  ASSERT_OK(sampler->Sample(std::vector<NodeId>{0}, 1, block));
   EXPECT_EQ(block.nodes, (std::vector<NodeId>{0, 1, 2}));
   EXPECT_EQ(block.hop_offsets, (std::vector<uint32_t>{1, 3, 3, 3}));
   EXPECT_EQ(block.indptr, (std::vector<uint32_t>{0, 2, 4, 4}));
@@ -76,13 +77,13 @@ TEST(NeighborSampler, CountsEveryCopyOfAMultiEdgeAsAPosition) {
   // Node 0 is named by 1 nine times and by 2 once; of two drawn, 2 is one with probability 1/5.
   const std::vector<NodeId> indices = {1, 1, 1, 1, 1, 1, 1, 1, 1, 2};
   const auto topology = Topology::FromMemory({0, 10, 10, 10}, indices);
-  ASSERT_TRUE(topology.ok());
+  ASSERT_OK(topology);
   const auto sampler = MakeSampler({.topology = topology->get()}, {2});
   Block block;
   int found = 0;
   constexpr int kRounds = 20'000;
   for (int i = 0; i < kRounds; ++i) {
-    ASSERT_TRUE(sampler->Sample(std::vector<NodeId>{0}, i, block).ok());
+    ASSERT_OK(sampler->Sample(std::vector<NodeId>{0}, i, block));
     ASSERT_EQ(block.indices.size(), 2);
     found += block.nodes.back() == 2 ? 1 : 0;
   }
@@ -93,13 +94,13 @@ TEST(NeighborSampler, DrawsFromBothSidesAsFromOneList) {
   // Node 0 has one in-neighbor, 1, and three out-neighbors, all 2.
   const auto topology = Topology::FromMemory({0, 1, 3, 3}, std::vector<NodeId>{1, 2, 2}, {0, 3, 3, 3},
                                              std::vector<NodeId>{2, 2, 2});
-  ASSERT_TRUE(topology.ok());
+  ASSERT_OK(topology);
   const auto sampler = MakeSampler({.topology = topology->get(), .direction = Direction::kBoth}, {1});
   Block block;
   int found = 0;
   constexpr int kRounds = 20'000;
   for (int i = 0; i < kRounds; ++i) {
-    ASSERT_TRUE(sampler->Sample(std::vector<NodeId>{0}, i, block).ok());
+    ASSERT_OK(sampler->Sample(std::vector<NodeId>{0}, i, block));
     found += block.nodes.back() == 1 ? 1 : 0;
   }
   EXPECT_NEAR(found, kRounds / 4, 5 * std::sqrt(kRounds * 0.25 * 0.75));
@@ -111,19 +112,19 @@ TEST(NeighborSampler, DrawsWithReplacementIndependentlyAndUniformly) {
   const auto topology = Topology::FromMemory(
       {0, 5, 6, 6, 6, 6, 6, 6, 6, 6, 7, 8}, std::vector<NodeId>{3, 4, 5, 6, 7, 8, 0, 0},
       {0, 2, 2, 2, 3, 4, 5, 6, 7, 8, 8, 8}, std::vector<NodeId>{9, 10, 0, 0, 0, 0, 0, 1});
-  ASSERT_TRUE(topology.ok());
+  ASSERT_OK(topology);
   constexpr uint32_t kFanout = 3;
   constexpr int kRounds = 20'000;
   for (const auto& [direction, degree] : {std::pair(Direction::kIn, 5), std::pair(Direction::kBoth, 7)}) {
     SCOPED_TRACE(NameOf(direction));
     const auto sampler = NeighborSampler::Make({.topology = topology->get(), .direction = direction},
                                                {.fanouts = {kFanout}, .replace = true});
-    ASSERT_TRUE(sampler.ok());
+    ASSERT_OK(sampler);
     // Each triple of neighbors of node 0 is as likely as any other.
     std::map<std::vector<NodeId>, int> triples;
     Block block;
     for (int i = 0; i < kRounds; ++i) {
-      ASSERT_TRUE((*sampler)->Sample(std::vector<NodeId>{0, 1, 2}, i, block).ok());
+      ASSERT_OK((*sampler)->Sample(std::vector<NodeId>{0, 1, 2}, i, block));
       ASSERT_EQ(block.indptr, (std::vector<uint32_t>{0, kFanout, 2 * kFanout, 2 * kFanout}));
       std::vector<NodeId> triple;
       for (uint32_t e = 0; e < kFanout; ++e) triple.push_back(block.nodes[block.indices[e]]);
@@ -154,13 +155,14 @@ TEST(NeighborSampler, EdgeIdsSayWhichEdgesWereDrawn) {
                                               {.fanouts = fanouts, .replace = replace, .edge_ids = true});
       const auto without =
           NeighborSampler::Make({.topology = topology.get()}, {.fanouts = fanouts, .replace = replace});
-      ASSERT_TRUE(with.ok() && without.ok());
+      ASSERT_OK(with);
+      ASSERT_OK(without);
       Block block, plain;
       for (uint64_t batch = 0; batch < 3; ++batch) {
         const std::vector<NodeId> seeds = RandomSeeds(rng, node_count, rng.Below(40));
-        ASSERT_TRUE((*with)->Sample(seeds, batch, block).ok());
+        ASSERT_OK((*with)->Sample(seeds, batch, block));
         ASSERT_NO_FATAL_FAILURE(ExpectEdgeIds(block, graph, replace));
-        ASSERT_TRUE((*without)->Sample(seeds, batch, plain).ok());
+        ASSERT_OK((*without)->Sample(seeds, batch, plain));
         EXPECT_TRUE(plain.edge_ids.empty());
         plain.edge_ids = block.edge_ids;
         ASSERT_TRUE(SameBlock(block, plain)) << "asking for ids changes nothing else";
@@ -178,7 +180,7 @@ TEST(NeighborSampler, DependsOnTheStreamSeedAndNothingBefore) {
   std::vector<Block> expected(16);
   for (uint64_t batch = 0; batch < expected.size(); ++batch) {
     seeds.push_back(RandomSeeds(rng, graph.node_count(), 50));
-    ASSERT_TRUE(MakeSampler(source, {10, 5, 5})->Sample(seeds[batch], batch, expected[batch]).ok());
+    ASSERT_OK(MakeSampler(source, {10, 5, 5})->Sample(seeds[batch], batch, expected[batch]));
   }
   EXPECT_FALSE(SameBlock(expected[0], expected[1]));
 
@@ -199,7 +201,7 @@ TEST(NeighborSampler, DependsOnTheStreamSeedAndNothingBefore) {
     EXPECT_TRUE(SameBlock(backward[batch], expected[batch])) << batch;
   }
   Block other;
-  ASSERT_TRUE(MakeSampler(source, {10, 5, 5})->Sample(seeds[0], 99, other).ok());
+  ASSERT_OK(MakeSampler(source, {10, 5, 5})->Sample(seeds[0], 99, other));
   EXPECT_FALSE(SameBlock(other, expected[0]));
 }
 
@@ -211,31 +213,30 @@ TEST(NeighborSampler, DrawsWhatItDrewInEarlierVersions) {
   std::vector<uint64_t> indptr(101, 100);
   indptr[0] = 0;
   const auto topology = Topology::FromMemory(indptr, indices);
-  ASSERT_TRUE(topology.ok());
+  ASSERT_OK(topology);
   Block block;
-  ASSERT_TRUE(
-      MakeSampler({.topology = topology->get()}, {5})->Sample(std::vector<NodeId>{0}, 42, block).ok());
+  ASSERT_OK(MakeSampler({.topology = topology->get()}, {5})->Sample(std::vector<NodeId>{0}, 42, block));
   EXPECT_EQ(block.nodes, (std::vector<NodeId>{0, 94, 96, 38, 23, 5}));
 }
 
 TEST(NeighborSampler, TakesSeedsWithoutNeighborsAndNoSeedsAtAll) {
   const auto topology = Topology::FromMemory({0, 0, 0, 0}, {});
-  ASSERT_TRUE(topology.ok());
+  ASSERT_OK(topology);
   const auto sampler = MakeSampler({.topology = topology->get()}, {3, 3});
   Block block;
-  ASSERT_TRUE(sampler->Sample(std::vector<NodeId>{2, 0}, 1, block).ok());
+  ASSERT_OK(sampler->Sample(std::vector<NodeId>{2, 0}, 1, block));
   EXPECT_EQ(block.nodes, (std::vector<NodeId>{2, 0}));
   EXPECT_EQ(block.hop_offsets, (std::vector<uint32_t>{2, 2, 2}));
   EXPECT_EQ(block.indptr, (std::vector<uint32_t>{0, 0, 0}));
   EXPECT_TRUE(block.indices.empty());
-  ASSERT_TRUE(sampler->Sample({}, 1, block).ok());
+  ASSERT_OK(sampler->Sample({}, 1, block));
   EXPECT_EQ(block.hop_offsets, (std::vector<uint32_t>{0, 0, 0}));
   EXPECT_EQ(block.indptr, (std::vector<uint32_t>{0}));
 }
 
 TEST(NeighborSampler, RefusesSeedsThatAreOutOfRangeOrGivenTwice) {
   const auto topology = Topology::FromMemory(std::vector<uint64_t>(10'001, 0), {});
-  ASSERT_TRUE(topology.ok());
+  ASSERT_OK(topology);
   const auto sampler = MakeSampler({.topology = topology->get()}, {3});
   Block block;
   Status status = sampler->Sample(std::vector<NodeId>{1, 10'000}, 1, block);
@@ -246,14 +247,14 @@ TEST(NeighborSampler, RefusesSeedsThatAreOutOfRangeOrGivenTwice) {
   EXPECT_EQ(status.message(), "seed node 7 is given twice: at 1 and at 3");
   std::vector<NodeId> many(10'000);
   for (NodeId v = 0; v < many.size(); ++v) many[v] = v;
-  ASSERT_TRUE(sampler->Sample(many, 1, block).ok());
+  ASSERT_OK(sampler->Sample(many, 1, block));
   many.back() = 4;
   EXPECT_EQ(sampler->Sample(many, 1, block).message(), "seed node 4 is given twice: at 4 and at 9999");
 }
 
 TEST(NeighborSampler, RefusesFanoutsItCannotTakeAndSidesThatAreMissing) {
   const auto topology = Topology::FromMemory({0, 0}, {});
-  ASSERT_TRUE(topology.ok());
+  ASSERT_OK(topology);
   const auto code_of = [&](std::vector<uint32_t> fanouts, Direction direction) {
     const auto sampler =
         NeighborSampler::Make({.topology = topology->get(), .direction = direction}, {.fanouts = fanouts});

@@ -9,6 +9,7 @@
 
 #include "quarry/base/random.h"
 #include "sampling/graphs.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -301,10 +302,10 @@ TEST(SeedOrderTest, NeedsASideInMemoryAndTakesWhicheverThereIs) {
     return OrderByProximity(from, seeds, {}, {.sequences = 2});
   };
   EXPECT_EQ(order(*topology).status().code(), Code::kOutOfBudget);
-  ASSERT_TRUE(topology->LoadIndices(*backend, Adjacency::kCsr).ok());
+  ASSERT_OK(topology->LoadIndices(*backend, Adjacency::kCsr));
   const auto out_edges = Topology::FromMemory(graph.csr.indptr, graph.csr.indices).value();
   EXPECT_EQ(order(*topology).value().seeds, order(*out_edges).value().seeds);
-  ASSERT_TRUE(topology->LoadIndices(*backend, Adjacency::kCsc).ok());
+  ASSERT_OK(topology->LoadIndices(*backend, Adjacency::kCsc));
   EXPECT_EQ(order(*topology).value().seeds, order(*InMemory(graph)).value().seeds);
 }
 

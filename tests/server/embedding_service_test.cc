@@ -15,6 +15,7 @@
 #include "embedding/trained_tables.h"
 #include "quarry/base/mutex.h"
 #include "support/fault_backend.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -81,10 +82,10 @@ class EmbeddingServiceTest : public testing::Test {
  protected:
   EmbeddingServiceTest() {
     const Status status = testing_util::CreateEmptyDatabase(*backend_, path_);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
     Reopen(*backend_);
     for (size_t i = 0; i < kTables; ++i) {
-      EXPECT_TRUE(CreateEmbeddings(*store_, kNames[i], Specs()[i], 4096).ok());
+      EXPECT_OK(CreateEmbeddings(*store_, kNames[i], Specs()[i], 4096));
     }
     pool_bytes_ = testing_util::FewFrames(*store_, "nodes").memory_bytes;  // pages leave all the time
     Start();
@@ -96,7 +97,7 @@ class EmbeddingServiceTest : public testing::Test {
     service_.reset();
     store_.reset();
     auto store = Store::Open(backend, path_);
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     store_ = std::move(store).value();
   }
   void Restart() {
@@ -122,7 +123,7 @@ class EmbeddingServiceTest : public testing::Test {
     EmbeddingService::Update update{std::string(kNames[i]), shape,
                                     std::vector<std::byte>(wire::RowBlockBytes(shape))};
     const auto arrays = wire::OpenRowBlock(std::span<std::byte>(update.block), shape);
-    EXPECT_TRUE(arrays.ok());
+    EXPECT_OK(arrays);
     std::ranges::copy(block.ids, arrays->ids.begin());
     std::ranges::copy(block.timestamps, arrays->timestamps.begin());
     std::ranges::copy(block.values, arrays->values.begin());
@@ -136,11 +137,11 @@ class EmbeddingServiceTest : public testing::Test {
       RowBatch batch(number);
       for (size_t i = 0; i < kTables; ++i) {
         const Status status = Read(kNames[i], Specs()[i], batch.blocks[i]);
-        EXPECT_TRUE(status.ok()) << status.ToString();
+        EXPECT_OK(status);
       }
       batch.Compute();
       const auto committed = Commit(batch);
-      EXPECT_TRUE(committed.ok()) << committed.status().ToString();
+      EXPECT_OK(committed);
       if (!committed.ok() || committed->stale_rows == 0) return committed.ok() ? committed->timestamp : -1;
       EXPECT_EQ(committed->timestamp, -1);
     }
@@ -158,18 +159,18 @@ class EmbeddingServiceTest : public testing::Test {
     for (const auto& [timestamp, number] : order) {
       if (timestamp > last) break;
       RowBatch batch(number);
-      for (size_t i = 0; i < kTables; ++i) ASSERT_TRUE(tables[i]->Read(batch.blocks[i]).ok());
+      for (size_t i = 0; i < kTables; ++i) ASSERT_OK(tables[i]->Read(batch.blocks[i]));
       batch.Compute();
       for (size_t i = 0; i < kTables; ++i) {
         std::ranges::fill(batch.blocks[i].timestamps, timestamp);
-        ASSERT_TRUE(tables[i]->Write(batch.blocks[i]).ok());
+        ASSERT_OK(tables[i]->Write(batch.blocks[i]));
       }
     }
     for (size_t i = 0; i < kTables; ++i) {
       SCOPED_TRACE(kNames[i]);
       RowBlock expected = testing_util::AllRowsOf(Specs()[i]), found{.ids = expected.ids};
-      ASSERT_TRUE(tables[i]->Read(expected).ok());
-      ASSERT_TRUE(Read(kNames[i], Specs()[i], found).ok());
+      ASSERT_OK(tables[i]->Read(expected));
+      ASSERT_OK(Read(kNames[i], Specs()[i], found));
       ASSERT_EQ(found.timestamps, expected.timestamps);
       ASSERT_EQ(std::memcmp(found.values.data(), expected.values.data(), 4 * found.values.size()), 0);
       ASSERT_EQ(std::memcmp(found.state.data(), expected.state.data(), 4 * found.state.size()), 0);
@@ -226,12 +227,12 @@ TEST_F(EmbeddingServiceTest, ManyTrainersGiveWhatOneGivesInTheOrderOfTimestamps)
     for (Rng rng(MixSeed(kServiceSeed, 1)); !done;) {
       const size_t i = rng.Below(kTables);
       RowBlock block{.ids = testing_util::AllRowsOf(Specs()[i]).ids};
-      EXPECT_TRUE(Read(kNames[i], Specs()[i], block).ok());
+      EXPECT_OK(Read(kNames[i], Specs()[i], block));
       ExpectWholeRows(Specs()[i], block);
     }
   });
   std::thread checkpointer([&] {
-    while (!done) EXPECT_TRUE(service_->Checkpoint().ok());
+    while (!done) EXPECT_OK(service_->Checkpoint());
   });
   for (std::thread& trainer : trainers) trainer.join();
   done = true;
@@ -254,14 +255,14 @@ TEST_F(EmbeddingServiceTest, ManyTrainersGiveWhatOneGivesInTheOrderOfTimestamps)
 TEST_F(EmbeddingServiceTest, TimestampsGoOnFromTheLastCheckpoint) {
   std::map<int64_t, uint64_t> order;
   for (uint64_t number = 0; number < 5; ++number) order[Train(number)] = number;
-  ASSERT_TRUE(service_->Checkpoint().ok());
+  ASSERT_OK(service_->Checkpoint());
   for (uint64_t number = 5; number < 8; ++number) Train(number);
   Restart();
   EXPECT_EQ(CheckpointTimestamp("nodes"), 4);
   ExpectSerial(order, 4);
   EXPECT_EQ(Train(9), 5) << "those after the checkpoint never were";
   order[5] = 9;
-  ASSERT_TRUE(service_->Checkpoint().ok());
+  ASSERT_OK(service_->Checkpoint());
   Restart();
   EXPECT_EQ(CheckpointTimestamp("relations"), 5);
   ExpectSerial(order, 5);
@@ -270,19 +271,19 @@ TEST_F(EmbeddingServiceTest, TimestampsGoOnFromTheLastCheckpoint) {
 TEST_F(EmbeddingServiceTest, ATableThatWasTrainedFurtherAloneSetsTheClock) {
   {
     auto nodes = StoredEmbeddings::Open(*store_, budget_, "nodes", {.memory_bytes = pool_bytes_});
-    ASSERT_TRUE(nodes.ok()) << nodes.status().ToString();
-    ASSERT_TRUE((*nodes)->Checkpoint(41).ok());
+    ASSERT_OK(nodes);
+    ASSERT_OK((*nodes)->Checkpoint(41));
   }
   Restart();
   EXPECT_EQ(Train(1), 42);
-  EXPECT_TRUE(service_->Checkpoint().ok());
+  EXPECT_OK(service_->Checkpoint());
 }
 
 TEST_F(EmbeddingServiceTest, WithoutACommitACheckpointWritesNothing) {
   RowBlock block{.ids = {1, 2, 3}};
-  ASSERT_TRUE(Read("nodes", Specs()[0], block).ok());
+  ASSERT_OK(Read("nodes", Specs()[0], block));
   const auto files = testing_util::FilesIn(path_ + "/embeddings");
-  ASSERT_TRUE(service_->Checkpoint().ok());
+  ASSERT_OK(service_->Checkpoint());
   EXPECT_EQ(testing_util::FilesIn(path_ + "/embeddings"), files);
   EXPECT_EQ(CheckpointTimestamp("nodes"), kNeverWritten);
 }
@@ -290,27 +291,27 @@ TEST_F(EmbeddingServiceTest, WithoutACommitACheckpointWritesNothing) {
 TEST_F(EmbeddingServiceTest, OneStaleRowOfOneTableStopsTheWholeCommit) {
   RowBatch mine(1), theirs(1);
   for (RowBatch* const batch : {&mine, &theirs}) {
-    for (size_t i = 0; i < kTables; ++i) ASSERT_TRUE(Read(kNames[i], Specs()[i], batch->blocks[i]).ok());
+    for (size_t i = 0; i < kTables; ++i) ASSERT_OK(Read(kNames[i], Specs()[i], batch->blocks[i]));
     batch->Compute();
   }
   // They write one row of the second table, which is the last to be validated.
   const RowBlock& relations = theirs.blocks[1];
   RowBlock one{.ids = {relations.ids.back()}};
-  ASSERT_TRUE(Read("relations", Specs()[1], one).ok());
+  ASSERT_OK(Read("relations", Specs()[1], one));
   const EmbeddingService::Update update = UpdateOf(1, one);
   const auto first = service_->Commit({&update, 1});
-  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  ASSERT_OK(first);
   EXPECT_EQ(*first, (wire::EmbeddingsCommitted{.timestamp = 0, .stale_rows = 0}));
   const auto second = Commit(mine);
-  ASSERT_TRUE(second.ok()) << second.status().ToString();
+  ASSERT_OK(second);
   EXPECT_EQ(*second, (wire::EmbeddingsCommitted{.timestamp = -1, .stale_rows = 1}));
   RowBlock nodes{.ids = mine.blocks[0].ids};
-  ASSERT_TRUE(Read("nodes", Specs()[0], nodes).ok());
+  ASSERT_OK(Read("nodes", Specs()[0], nodes));
   EXPECT_THAT(nodes.timestamps, testing::Each(kNeverWritten));
   // A timestamp from the future is as wrong as one from the past.
   for (int64_t& timestamp : mine.blocks[0].timestamps) timestamp = 7;
   const auto third = Commit(mine);
-  ASSERT_TRUE(third.ok());
+  ASSERT_OK(third);
   EXPECT_EQ(third->stale_rows, 1 + mine.blocks[0].ids.size());
   EXPECT_EQ(Train(2), 1) << "refused commits take no timestamp";
 }
@@ -330,10 +331,10 @@ TEST_F(EmbeddingServiceTest, RefusesWhatCannotBe) {
   EXPECT_EQ(read("nodes", {2, 1}).code(), Code::kInvalidArgument);
   EXPECT_EQ(read("nodes", {1, 1}).code(), Code::kInvalidArgument);
   EXPECT_EQ(read("relations", {1}).code(), Code::kInvalidArgument) << "the arrays are of the other table";
-  EXPECT_TRUE(read("nodes", {}).ok());
+  EXPECT_OK(read("nodes", {}));
 
   RowBlock block{.ids = {1, 2}};
-  ASSERT_TRUE(Read("nodes", Specs()[0], block).ok());
+  ASSERT_OK(Read("nodes", Specs()[0], block));
   const EmbeddingService::Update good = UpdateOf(0, block);
   const auto code = [&](auto... updates) {
     const std::vector<EmbeddingService::Update> all = {updates...};
@@ -372,16 +373,16 @@ TEST_F(EmbeddingServiceTest, BehindAFailedWriteNothingIsCommittedAndARestartFind
   Start();
   std::map<int64_t, uint64_t> order;
   for (uint64_t number = 0; number < 5; ++number) order[Train(number)] = number;
-  ASSERT_TRUE(service_->Checkpoint().ok());
+  ASSERT_OK(service_->Checkpoint());
   RowBlock all = testing_util::AllRowsOf(Specs()[0]);
-  ASSERT_TRUE(Read("nodes", Specs()[0], all).ok());
+  ASSERT_OK(Read("nodes", Specs()[0], all));
   std::ranges::fill(all.values, 1.0F);
   faults.SetPlans({{.kind = FaultKind::kWrite, .at = 1, .sticky = true, .error = EIO}});
   const EmbeddingService::Update update = UpdateOf(0, all);
   EXPECT_EQ(service_->Commit({&update, 1}).status().code(), Code::kIoError) << "more pages than frames";
   faults.SetPlans({});
   RowBlock other{.ids = {1}};
-  ASSERT_TRUE(Read("relations", Specs()[1], other).ok());
+  ASSERT_OK(Read("relations", Specs()[1], other));
   const EmbeddingService::Update sound = UpdateOf(1, other);
   EXPECT_EQ(service_->Commit({&sound, 1}).status().code(), Code::kIoError)
       << "of the table that is sound, too";

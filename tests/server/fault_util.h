@@ -22,6 +22,7 @@
 #include "quarry/format/wire_batch.h"
 #include "served_database.h"
 #include "support/instrumented.h"
+#include "support/status_matchers.h"
 #include "support/zygote.h"
 
 namespace quarry::testing_util {
@@ -57,9 +58,9 @@ inline size_t Rings() {
 class GoodClient {
  public:
   explicit GoodClient(const ServedDatabase& served) : graph_(served.tiny.graph()), peer_(served.socket()) {
-    EXPECT_TRUE(peer_.Open(32 * kMiB, wire::kSharedMemory, 200).ok());
+    EXPECT_OK(peer_.Open(32 * kMiB, wire::kSharedMemory, 200));
     const auto opened = peer_.OpenStream({.road = FaultRoad()});
-    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    EXPECT_OK(opened);
     stream_ = opened->stream;
   }
   void Start() {
@@ -78,9 +79,9 @@ class GoodClient {
     std::vector<NodeId> ids(16);
     for (NodeId& id : ids) id = kUntouched + static_cast<NodeId>(rng_.Below(graph_.nodes - kUntouched));
     const auto rows = peer_.CallFor<wire::Rows>(wire::Lookup{"feature", ids});
-    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    ASSERT_OK(rows);
     const auto bytes = peer_.Take(rows->payload);
-    ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+    ASSERT_OK(bytes);
     for (size_t i = 0; i < ids.size(); ++i) ExpectRow(ids[i], &(*bytes)[i * graph_.dim * 4]);
     CheckBatch();
     ++rounds_;
@@ -92,23 +93,23 @@ class GoodClient {
   }
   void CheckBatch() {
     if (!in_pass_) {
-      ASSERT_TRUE(peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = stream_, .pass = pass_++}).ok());
+      ASSERT_OK(peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = stream_, .pass = pass_++}));
       in_pass_ = true;
     }
     const auto next = peer_.Call(wire::NextBatch{stream_});
-    ASSERT_TRUE(next.ok()) << next.status().ToString();
+    ASSERT_OK(next);
     const auto* const batch = std::get_if<wire::Batch>(&*next);
     in_pass_ = batch != nullptr;
     if (!in_pass_) return;
     const wire::Lease& lease = std::get<wire::Lease>(batch->payload);
     const auto view =
         wire::OpenBatch(peer_.region(lease.range.region).subspan(lease.range.offset, lease.range.bytes));
-    ASSERT_TRUE(view.ok()) << view.status().ToString();
-    ASSERT_TRUE(wire::CheckBatch(*view).ok());
+    ASSERT_OK(view);
+    ASSERT_OK(wire::CheckBatch(*view));
     for (size_t i = 0; i < view->nodes.size(); ++i) {
       if (view->nodes[i] >= kUntouched) ExpectRow(view->nodes[i], view->features.Row(i));
     }
-    ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::ReleaseLeases{{lease.id}}).ok());
+    ASSERT_OK(peer_.CallFor<wire::Done>(wire::ReleaseLeases{{lease.id}}));
   }
 
   const TinyGraph graph_;
@@ -127,7 +128,7 @@ class FaultTest : public testing::Test {
       : served_(TinyGraph{}, MakeDefaultBackend(), budget_bytes) {}
   void SetUp() override {
     const EmbeddingSpec spec = {.row_count = 50, .dim = 16};
-    ASSERT_TRUE(CreateEmbeddings(*served_.store, "nodes", spec).ok());
+    ASSERT_OK(CreateEmbeddings(*served_.store, "nodes", spec));
     served_.Start(Options());
   }
   virtual ServerOptions Options() { return {}; }
@@ -135,9 +136,9 @@ class FaultTest : public testing::Test {
   // Memory that is granted to sessions, and sessions.
   std::pair<double, double> Held() {
     WirePeer peer(served_.socket());
-    EXPECT_TRUE(peer.Hello().ok());
+    EXPECT_OK(peer.Hello());
     const auto stats = peer.CallFor<wire::Counters>(wire::Stats{});
-    EXPECT_TRUE(stats.ok()) << stats.status().ToString();
+    EXPECT_OK(stats);
     std::pair<double, double> held;
     for (const wire::Counter& counter : stats->counters) {
       if (counter.name == "quarry_budget_granted_bytes") held.first = counter.value;

@@ -19,6 +19,7 @@
 #include "quarry/service/stream_hub.h"
 #include "support/eventually.h"
 #include "support/sleeping_threads.h"
+#include "support/status_matchers.h"
 
 namespace quarry::testing_util {
 
@@ -86,9 +87,9 @@ class HubUser {
   // Checks the batch where it lies.
   uint64_t Hash(const StreamBatch& batch) const {
     const auto view = wire::OpenBatch(opened.region->bytes().subspan(batch.offset, batch.bytes));
-    EXPECT_TRUE(view.ok()) << view.status().ToString();
+    EXPECT_OK(view);
     if (!view.ok()) return 0;
-    EXPECT_TRUE(wire::CheckBatch(*view).ok());
+    EXPECT_OK(wire::CheckBatch(*view));
     EXPECT_EQ(view->index, batch.index);
     return HashBatch(*view);
   }

@@ -23,6 +23,7 @@
 #include "metrics_http.h"
 #include "quarry/base/random.h"
 #include "quarry/format/wire.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -192,7 +193,7 @@ TEST_F(StatusTest, HoweverManyThereAreTheyFitIntoAMessage) {
   EXPECT_EQ(status_.sessions_left_out, 10u);
   EXPECT_EQ(status_.streams_left_out, 300u);
   const auto encoded = wire::EncodeResponse(1, status_);
-  EXPECT_TRUE(encoded.ok()) << encoded.status().ToString();
+  EXPECT_OK(encoded);
 }
 
 TEST_F(StatusTest, JsonHasThemAll) {
@@ -268,7 +269,7 @@ class MetricsHttpTest : public StatusTest {
  protected:
   MetricsHttpTest() {
     auto server = MetricsHttp::Start(metrics_, [this] { return status_; }, {.port = 0});
-    EXPECT_TRUE(server.ok()) << server.status().ToString();
+    EXPECT_OK(server);
     server_ = std::move(server).value();
   }
   std::string Ask(std::string_view request) const { return RawClient(server_->port()).Ask(request); }

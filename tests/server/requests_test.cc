@@ -14,6 +14,7 @@
 #include "quarry/sampling/sampler.h"
 #include "quarry/storage/training_state.h"
 #include "served_database.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -31,7 +32,7 @@ class RequestsTest : public testing::TestWithParam<uint64_t> {
   static void SetUpTestSuite() {
     served_ = new ServedDatabase(TinyGraph{.nodes = kNodes, .both_directions = true});
     const EmbeddingSpec spec = {.row_count = 300, .dim = 100, .seed = kRequestSeed};
-    EXPECT_TRUE(CreateEmbeddings(*served_->store, "nodes", spec).ok());
+    EXPECT_OK(CreateEmbeddings(*served_->store, "nodes", spec));
     served_->Start();
   }
   static void TearDownTestSuite() {
@@ -39,12 +40,12 @@ class RequestsTest : public testing::TestWithParam<uint64_t> {
     served_ = nullptr;
   }
   void SetUp() override {
-    ASSERT_TRUE(peer_.Hello(GetParam()).ok());
+    ASSERT_OK(peer_.Hello(GetParam()));
     wire::OpenSession request = {.budget_bytes = 64 << 20, .budget_bytes_min = 64 << 20};
     request.client_id.fill(std::byte{1});
     request.wait_ms = 60'000;  // sessions of the tests before may still be ending
     const auto opened = peer_.OpenSession(request);
-    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    ASSERT_OK(opened);
     EXPECT_EQ(opened->budget_bytes, uint64_t{64} << 20);
     EXPECT_EQ(opened->regions.size(), shared() ? 2U : 0U);
   }
@@ -55,10 +56,10 @@ class RequestsTest : public testing::TestWithParam<uint64_t> {
 
   std::vector<std::byte> Lookup(const std::string& table, std::vector<NodeId> ids, uint64_t snapshot = 0) {
     auto rows = peer_.CallFor<wire::Rows>(wire::Lookup{table, std::move(ids), snapshot});
-    EXPECT_TRUE(rows.ok()) << rows.status().ToString();
+    EXPECT_OK(rows);
     if (!rows.ok()) return {};
     auto bytes = peer_.Take(rows->payload);
-    EXPECT_TRUE(bytes.ok()) << bytes.status().ToString();
+    EXPECT_OK(bytes);
     return bytes.ok() ? std::move(bytes).value() : std::vector<std::byte>();
   }
   Result<uint64_t> Put(uint64_t number, std::vector<NodeId> ids, std::span<const std::byte> rows,
@@ -90,7 +91,7 @@ ServedDatabase* RequestsTest::served_ = nullptr;
 
 TEST_P(RequestsTest, DescribesWhatTheDatabaseHas) {
   const auto description = peer_.CallFor<wire::Description>(wire::Describe{});
-  ASSERT_TRUE(description.ok()) << description.status().ToString();
+  ASSERT_OK(description);
   EXPECT_EQ(description->node_count, kNodes);
   EXPECT_EQ(description->database_id, store().manifest()->database_id);
   ASSERT_EQ(description->tables.size(), 3U);
@@ -149,9 +150,9 @@ TEST_P(RequestsTest, TakesIdsFromTheRegionThatTheClientWrites) {
   std::memcpy(peer_.region(1).data() + 64, ids.data(), 16);
   const auto rows = peer_.CallFor<wire::Rows>(
       wire::Lookup{.table = "feature", .ids = wire::Range{.region = 1, .offset = 64, .bytes = 16}});
-  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  ASSERT_OK(rows);
   const auto bytes = peer_.Take(rows->payload);
-  ASSERT_TRUE(bytes.ok());
+  ASSERT_OK(bytes);
   EXPECT_TRUE(*bytes == Lookup("feature", ids));
   const wire::Range beyond = {.region = 1, .offset = peer_.region(1).size() - 8, .bytes = 16};
   EXPECT_EQ(CodeOf(wire::Lookup{.table = "feature", .ids = beyond}).code(), Code::kInvalidArgument);
@@ -161,27 +162,27 @@ TEST_P(RequestsTest, TakesIdsFromTheRegionThatTheClientWrites) {
 
 TEST_P(RequestsTest, SamplesTheBlockThatTheEngineSamples) {
   const auto topology = store().OpenTopology("graph");
-  ASSERT_TRUE(topology.ok());
+  ASSERT_OK(topology);
   for (const Direction direction : {Direction::kIn, Direction::kOut, Direction::kBoth}) {
     for (const std::vector<uint32_t>& fanouts :
          {std::vector<uint32_t>{3}, std::vector<uint32_t>{4, 1024, 2}}) {
       const wire::Sample request = {
           .seeds = {7, 1, 300, 12}, .fanouts = fanouts, .direction = direction, .stream_seed = 99};
       const auto sampled = peer_.CallFor<wire::Sampled>(request);
-      ASSERT_TRUE(sampled.ok()) << sampled.status().ToString();
+      ASSERT_OK(sampled);
       const auto bytes = peer_.Take(sampled->payload);
-      ASSERT_TRUE(bytes.ok());
+      ASSERT_OK(bytes);
       IoBuffer aligned = std::move(IoBuffer::Allocate(bytes->size())).value();
       std::ranges::copy(*bytes, aligned.data());
       const auto view = wire::OpenBatch(aligned.span());
-      ASSERT_TRUE(view.ok()) << view.status().ToString();
-      EXPECT_TRUE(wire::CheckBatch(*view).ok());
+      ASSERT_OK(view);
+      EXPECT_OK(wire::CheckBatch(*view));
       const NeighborSource source = {
           .topology = topology->get(), .direction = direction, .backend = served_->backend.get()};
       const auto sampler = NeighborSampler::Make(source, {.fanouts = fanouts});
-      ASSERT_TRUE(sampler.ok());
+      ASSERT_OK(sampler);
       Block block;
-      ASSERT_TRUE((*sampler)->Sample(request.seeds, 99, block).ok());
+      ASSERT_OK((*sampler)->Sample(request.seeds, 99, block));
       EXPECT_TRUE(std::ranges::equal(view->nodes, block.nodes));
       EXPECT_TRUE(std::ranges::equal(view->indptr, block.indptr));
       EXPECT_TRUE(std::ranges::equal(view->indices, block.indices));
@@ -199,18 +200,18 @@ TEST_P(RequestsTest, PutsAreSeenAtOnceAndNotBySnapshotsBeforeThem) {
                                    static_cast<NodeId>(GetParam() * 10 + 1)};
   const std::vector<std::byte> before = Lookup("feature", ids);
   const auto snapshot = peer_.CallFor<wire::SnapshotTaken>(wire::TakeSnapshot{});
-  ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
+  ASSERT_OK(snapshot);
   std::vector<std::byte> rows = RandomRow(base);
   const std::vector<std::byte> second = RandomRow(base + 1);
   rows.insert(rows.end(), second.begin(), second.end());
   const auto timestamp = Put(base + 1, ids, rows);
-  ASSERT_TRUE(timestamp.ok()) << timestamp.status().ToString();
+  ASSERT_OK(timestamp);
   EXPECT_GT(*timestamp, snapshot->timestamp);
   EXPECT_TRUE(Lookup("feature", ids) == rows);
   EXPECT_TRUE(Lookup("feature", ids, snapshot->snapshot) == before);
-  ASSERT_TRUE(Put(base + 2, {ids[0]}, {}).ok());  // deleted: zeros
+  ASSERT_OK(Put(base + 2, {ids[0]}, {}));  // deleted: zeros
   EXPECT_TRUE(Lookup("feature", {ids[0]}) == std::vector<std::byte>(graph().dim * 4));
-  ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::ReleaseSnapshot{snapshot->snapshot}).ok());
+  ASSERT_OK(peer_.CallFor<wire::Done>(wire::ReleaseSnapshot{snapshot->snapshot}));
   EXPECT_EQ(CodeOf(wire::ReleaseSnapshot{snapshot->snapshot}).code(), Code::kUsage);
   EXPECT_EQ(CodeOf(wire::Lookup{"feature", ids, snapshot->snapshot}).code(), Code::kUsage);
 }
@@ -219,13 +220,13 @@ TEST_P(RequestsTest, AWriteThatIsSentAgainIsDoneOnce) {
   const uint64_t number = GetParam() * 1000 + 100;
   const std::vector<std::byte> row = RandomRow(number);
   const auto first = Put(number, {50}, row);
-  ASSERT_TRUE(first.ok());
+  ASSERT_OK(first);
   const auto other = Put(number + 1, {50}, RandomRow(number + 1));
-  ASSERT_TRUE(other.ok());
+  ASSERT_OK(other);
   WirePeer again(served_->socket());
-  ASSERT_TRUE(again.Open(8 << 20, GetParam()).ok());
+  ASSERT_OK(again.Open(8 << 20, GetParam()));
   const auto repeated = Put(number, {50}, row, "feature", &again);
-  ASSERT_TRUE(repeated.ok());
+  ASSERT_OK(repeated);
   EXPECT_EQ(*repeated, *first);
   EXPECT_TRUE(Lookup("feature", {50}) == RandomRow(number + 1)) << "the first write was done again";
 }
@@ -248,7 +249,7 @@ TEST_P(RequestsTest, PutsThatDoNotFitChangeNothing) {
 std::map<std::string, double> ServerCounters(WirePeer& peer) {
   std::map<std::string, double> counters;
   const auto stats = peer.CallFor<wire::Counters>(wire::Stats{});
-  EXPECT_TRUE(stats.ok()) << stats.status().ToString();
+  EXPECT_OK(stats);
   for (const wire::Counter& counter : stats->counters) counters[counter.name] = counter.value;
   return counters;
 }
@@ -257,14 +258,14 @@ TEST_P(RequestsTest, EmbeddingsAreReadAndCommittedOnce) {
   const std::vector<uint64_t> ids = {GetParam() * 3, GetParam() * 3 + 1};
   const auto read = [&] {
     auto rows = peer_.CallFor<wire::EmbeddingRows>(wire::ReadEmbeddings{"nodes", ids});
-    EXPECT_TRUE(rows.ok()) << rows.status().ToString();
+    EXPECT_OK(rows);
     EXPECT_EQ(rows->dim, 100U);
     return std::move(peer_.Take(rows->payload)).value();
   };
   const wire::RowBlockShape shape = {2, 100, 100};
   std::vector<std::byte> block = read();
   const auto arrays = wire::OpenRowBlock(std::span(block), shape);
-  ASSERT_TRUE(arrays.ok());
+  ASSERT_OK(arrays);
   EXPECT_TRUE(std::ranges::equal(arrays->ids, ids));
   EXPECT_EQ(arrays->timestamps[0], -1);
   std::vector<float> initial(100);
@@ -275,14 +276,14 @@ TEST_P(RequestsTest, EmbeddingsAreReadAndCommittedOnce) {
   auto counters = ServerCounters(peer_);
   const wire::CommitEmbeddings commit = {GetParam() * 1000 + 300, {{"nodes", 2, 100, 100, block}}};
   const auto committed = peer_.CallFor<wire::EmbeddingsCommitted>(commit);
-  ASSERT_TRUE(committed.ok()) << committed.status().ToString();
+  ASSERT_OK(committed);
   EXPECT_GE(committed->timestamp, 0);
   const auto repeated = peer_.CallFor<wire::EmbeddingsCommitted>(commit);
-  ASSERT_TRUE(repeated.ok());
+  ASSERT_OK(repeated);
   EXPECT_EQ(repeated->timestamp, committed->timestamp);
   const wire::CommitEmbeddings stale = {commit.number + 1, commit.updates};
   const auto refused = peer_.CallFor<wire::EmbeddingsCommitted>(stale);
-  ASSERT_TRUE(refused.ok());
+  ASSERT_OK(refused);
   EXPECT_EQ(refused->timestamp, -1);
   EXPECT_EQ(refused->stale_rows, 2U);
   auto counted = ServerCounters(peer_);
@@ -305,35 +306,35 @@ TEST_P(RequestsTest, AStreamGivesTheBatchesOfTheRoad) {
     const wire::LiveSpec spec = {
         .fanouts = {4, 3}, .batch_size = 100, .seed = 11, .replace = replace, .edge_ids = replace};
     const auto opened = peer_.OpenStream({.road = spec});
-    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    ASSERT_OK(opened);
     EXPECT_EQ(opened->feature_dim, graph().dim);
     const auto started =
         peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream, .ordered = true});
-    ASSERT_TRUE(started.ok()) << started.status().ToString();
+    ASSERT_OK(started);
 
     MemoryBudget budget(64 << 20);
     const auto road = LiveRoad::Open(store(), budget, {.spec = spec});
-    ASSERT_TRUE(road.ok()) << road.status().ToString();
+    ASSERT_OK(road);
     const auto stream = (*road)->StartPass({.seeds = (*road)->TrainNodes(), .ordered = true});
-    ASSERT_TRUE(stream.ok());
+    ASSERT_OK(stream);
     EXPECT_EQ(started->batches, (*stream)->batch_count());
     uint64_t batches = 0;
     while (true) {
       const auto response = peer_.Call(wire::NextBatch{opened->stream});
-      ASSERT_TRUE(response.ok()) << response.status().ToString();
+      ASSERT_OK(response);
       auto expected = (*stream)->Next();
-      ASSERT_TRUE(expected.ok());
+      ASSERT_OK(expected);
       if (std::holds_alternative<wire::PassEnded>(*response)) {
         EXPECT_EQ(*expected, nullptr);
         break;
       }
       ASSERT_NE(*expected, nullptr);
       const auto bytes = peer_.Take(std::get<wire::Batch>(*response).payload);
-      ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+      ASSERT_OK(bytes);
       IoBuffer aligned = std::move(IoBuffer::Allocate(bytes->size())).value();
       std::ranges::copy(*bytes, aligned.data());
       const auto view = wire::OpenBatch(aligned.span());
-      ASSERT_TRUE(view.ok()) << view.status().ToString();
+      ASSERT_OK(view);
       EXPECT_EQ(view->index, (*expected)->index());
       EXPECT_TRUE(std::ranges::equal(view->nodes, (*expected)->view().nodes));
       EXPECT_TRUE(std::ranges::equal(view->labels, (*expected)->view().labels));
@@ -347,17 +348,17 @@ TEST_P(RequestsTest, AStreamGivesTheBatchesOfTheRoad) {
     }
     EXPECT_EQ(batches, started->batches);
     const auto stats = peer_.CallFor<wire::Counters>(wire::Stats{opened->stream});
-    ASSERT_TRUE(stats.ok()) << stats.status().ToString();
+    ASSERT_OK(stats);
     EXPECT_EQ(stats->counters[0], (wire::Counter{"batches", static_cast<double>(batches)}));
     const auto status = peer_.CallFor<wire::ServerStatus>(wire::GetStatus{});
-    ASSERT_TRUE(status.ok()) << status.status().ToString();
+    ASSERT_OK(status);
     const auto mine = std::ranges::find(status->streams, opened->stream, &wire::StreamStatus::id);
     ASSERT_NE(mine, status->streams.end());
     EXPECT_EQ(mine->batches, batches);
     const auto session = std::ranges::find(status->sessions, mine->session, &wire::SessionStatus::id);
     ASSERT_NE(session, status->sessions.end());
     EXPECT_EQ(session->pid, static_cast<uint32_t>(getpid()));
-    ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}).ok());
+    ASSERT_OK(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}));
     EXPECT_EQ(CodeOf(wire::NextBatch{opened->stream}).code(), Code::kUsage);
   }
 }
@@ -365,25 +366,25 @@ TEST_P(RequestsTest, AStreamGivesTheBatchesOfTheRoad) {
 TEST_P(RequestsTest, WhatStreamsAndLookupsDidIsCountedWhenTheyAreGone) {
   auto before = ServerCounters(peer_);
   const auto opened = peer_.OpenStream({.road = wire::LiveSpec{.fanouts = {3, 2}, .batch_size = 100}});
-  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-  ASSERT_TRUE(peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream}).ok());
+  ASSERT_OK(opened);
+  ASSERT_OK(peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream}));
   uint64_t batches = 0, bytes = 0;
   while (true) {
     const auto next = peer_.Call(wire::NextBatch{opened->stream});
-    ASSERT_TRUE(next.ok()) << next.status().ToString();
+    ASSERT_OK(next);
     const auto* const batch = std::get_if<wire::Batch>(&*next);
     if (batch == nullptr) break;
     const auto taken = peer_.Take(batch->payload);
-    ASSERT_TRUE(taken.ok());
+    ASSERT_OK(taken);
     ++batches;
     bytes += taken->size();
   }
   const auto pass = peer_.CallFor<wire::Counters>(wire::Stats{opened->stream});
-  ASSERT_TRUE(pass.ok());
+  ASSERT_OK(pass);
   std::map<std::string, double> of_pass;
   for (const wire::Counter& counter : pass->counters) of_pass[counter.name] = counter.value;
-  ASSERT_TRUE(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}).ok());
-  ASSERT_TRUE(peer_.CallFor<wire::Rows>(wire::Lookup{"feature", std::vector<NodeId>{1, 2, 1}}).ok());
+  ASSERT_OK(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}));
+  ASSERT_OK(peer_.CallFor<wire::Rows>(wire::Lookup{"feature", std::vector<NodeId>{1, 2, 1}}));
   auto after = ServerCounters(peer_);
   const auto grown = [&](const std::string& name) { return after.at(name) - before.at(name); };
   EXPECT_GT(batches, 0u);
@@ -409,21 +410,21 @@ TEST_P(RequestsTest, PiecesOfAStateFollowEachOther) {
   EXPECT_TRUE(std::holds_alternative<wire::Done>(save(0).value()));
   EXPECT_EQ(save(2000).status().code(), Code::kUsage) << "one is missing";
   EXPECT_EQ(save(1000).status().code(), Code::kUsage) << "what came before is forgotten then";
-  EXPECT_TRUE(save(0).ok());
+  EXPECT_OK(save(0));
   EXPECT_EQ(save(1000, 4000).status().code(), Code::kUsage) << "of another size";
-  EXPECT_TRUE(save(0).ok());
+  EXPECT_OK(save(0));
   EXPECT_EQ(save(1000, 3000, "other").status().code(), Code::kUsage) << "of another run";
   EXPECT_EQ(store().manifest()->FindTraining("run"), nullptr) << "half a state is none";
-  EXPECT_TRUE(save(0).ok());
-  EXPECT_TRUE(save(1000).ok());
+  EXPECT_OK(save(0));
+  EXPECT_OK(save(1000));
   EXPECT_TRUE(std::holds_alternative<wire::Training>(save(2000).value()));
   ASSERT_NE(store().manifest()->FindTraining("run"), nullptr);
   const auto read = peer_.CallFor<wire::Training>(wire::ReadTraining{.name = "run"});
-  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  ASSERT_OK(read);
   const auto state = peer_.Take(read->state);
-  ASSERT_TRUE(state.ok()) << state.status().ToString();
+  ASSERT_OK(state);
   EXPECT_EQ(*state, std::vector<std::byte>(3000, std::byte{7}));
-  ASSERT_TRUE(DropTraining(store(), "run").ok());
+  ASSERT_OK(DropTraining(store(), "run"));
 }
 
 // The session has 64 MiB: what does not fit is refused with its first piece, before memory is taken for it.
@@ -437,8 +438,8 @@ TEST_P(RequestsTest, AStateThatTheSessionCannotHoldIsRefusedWithItsFirstPiece) {
   EXPECT_EQ(refused.code(), Code::kOutOfBudget);
   EXPECT_THAT(refused.ToString(), HasSubstr("a training state"));
   EXPECT_LT(PeakRssBytes(), before + (16 << 20));
-  EXPECT_TRUE(save(32 << 20).ok()) << "one that fits";
-  EXPECT_TRUE(save(32 << 20).ok()) << "which begins anew, and pays for one";
+  EXPECT_OK(save(32 << 20)) << "one that fits";
+  EXPECT_OK(save(32 << 20)) << "which begins anew, and pays for one";
 }
 
 TEST_P(RequestsTest, ClientsMakeAThousandTrainingRunsAndNoMore) {
@@ -446,7 +447,7 @@ TEST_P(RequestsTest, ClientsMakeAThousandTrainingRunsAndNoMore) {
   const auto save = [&](const std::string& name, uint64_t state_bytes) {
     return CodeOf(wire::SaveTraining{.name = name, .state_bytes = state_bytes, .piece = piece});
   };
-  ASSERT_TRUE(save("run", 1000).ok());
+  ASSERT_OK(save("run", 1000));
   const auto fill = [](size_t count) {
     return [count](Manifest& manifest) {
       const TrainingRecord run = manifest.trainings.front();
@@ -458,32 +459,32 @@ TEST_P(RequestsTest, ClientsMakeAThousandTrainingRunsAndNoMore) {
       return Status::Ok();
     };
   };
-  ASSERT_TRUE(store().UpdateManifest(fill(999)).ok());
-  EXPECT_TRUE(save("last", 1000).ok());
+  ASSERT_OK(store().UpdateManifest(fill(999)));
+  EXPECT_OK(save("last", 1000));
   for (const uint64_t state_bytes : {1000, 3000}) {  // whole, and the first piece
     const Status refused = save("another", state_bytes);
     EXPECT_EQ(refused.code(), Code::kOutOfBudget);
     EXPECT_THAT(refused.ToString(), HasSubstr("1000 training runs"));
   }
-  EXPECT_TRUE(save("last", 1000).ok()) << "in the place of the one before";
-  ASSERT_TRUE(store().UpdateManifest(fill(1)).ok());
-  EXPECT_TRUE(save("another", 1000).ok());
-  for (const char* name : {"run", "another"}) EXPECT_TRUE(DropTraining(store(), name).ok());
+  EXPECT_OK(save("last", 1000)) << "in the place of the one before";
+  ASSERT_OK(store().UpdateManifest(fill(1)));
+  EXPECT_OK(save("another", 1000));
+  for (const char* name : {"run", "another"}) EXPECT_OK(DropTraining(store(), name));
 }
 
 TEST_P(RequestsTest, ABatchThatIsCancelledWhileItIsWaitedForIsNoLonger) {
   const auto opened = peer_.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 10}});
-  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-  ASSERT_TRUE(peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream}).ok());
+  ASSERT_OK(opened);
+  ASSERT_OK(peer_.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream}));
   std::vector<uint64_t> requests;  // one more than there are slots, of which none is released
   for (uint32_t i = 0; i <= opened->slots; ++i)
     requests.push_back(peer_.Send(wire::NextBatch{opened->stream}));
-  for (uint32_t i = 0; i < opened->slots && shared(); ++i) EXPECT_TRUE(peer_.Await(requests[i]).ok());
+  for (uint32_t i = 0; i < opened->slots && shared(); ++i) EXPECT_OK(peer_.Await(requests[i]));
   const uint64_t last = requests.back();
-  EXPECT_TRUE(peer_.CallFor<wire::Done>(wire::Cancel{last}).ok());
+  EXPECT_OK(peer_.CallFor<wire::Done>(wire::Cancel{last}));
   const auto answer = peer_.Await(last);
   EXPECT_TRUE(!shared() || answer.status().code() == Code::kCancelled) << "inline ones take no slot for long";
-  EXPECT_TRUE(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}).ok());
+  EXPECT_OK(peer_.CallFor<wire::Done>(wire::CloseStream{opened->stream}));
 }
 
 TEST_P(RequestsTest, WhatDoesNotExistIsSaidByName) {
@@ -492,7 +493,7 @@ TEST_P(RequestsTest, WhatDoesNotExistIsSaidByName) {
   EXPECT_THAT(CodeOf(wire::Lookup{"feature", std::vector<NodeId>{1, kNodes}}).ToString(),
               HasSubstr("number 1 is 600"));
   EXPECT_EQ(CodeOf(wire::ReadLease{.lease = 77, .bytes = 1}).code(), Code::kUsage);
-  EXPECT_TRUE(peer_.CallFor<wire::Done>(wire::ReleaseLeases{{77, 78}}).ok()) << "a retry is harmless";
+  EXPECT_OK(peer_.CallFor<wire::Done>(wire::ReleaseLeases{{77, 78}})) << "a retry is harmless";
   EXPECT_EQ(CodeOf(wire::NextBatch{12345}).code(), Code::kUsage);
   EXPECT_EQ(CodeOf(wire::OpenStream{.road = wire::LiveSpec{.feature_table = "absent"}}).code(),
             Code::kNotFound);
@@ -500,20 +501,20 @@ TEST_P(RequestsTest, WhatDoesNotExistIsSaidByName) {
 
 TEST_P(RequestsTest, AnswersWaitForRoomAndAreRefusedWhereThereCanBeNone) {
   WirePeer small(served_->socket());
-  ASSERT_TRUE(small.Open(8 << 20, GetParam()).ok());  // an answer of up to 1 MiB
-  const std::vector<NodeId> ids(1800, 7);             // 0.9 MiB
+  ASSERT_OK(small.Open(8 << 20, GetParam()));  // an answer of up to 1 MiB
+  const std::vector<NodeId> ids(1800, 7);      // 0.9 MiB
   const uint64_t first = small.Send(wire::Lookup{"feature", ids});
   const auto rows = small.Await(first);
-  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  ASSERT_OK(rows);
   if (shared()) {
     const uint64_t second = small.Send(wire::Lookup{"feature", ids});
-    EXPECT_TRUE(small.CallFor<wire::Done>(wire::Ping{}).ok()) << "which is answered meanwhile";
+    EXPECT_OK(small.CallFor<wire::Done>(wire::Ping{})) << "which is answered meanwhile";
     const auto* const lease = std::get_if<wire::Lease>(&std::get<wire::Rows>(*rows).payload);
     ASSERT_NE(lease, nullptr);
-    EXPECT_TRUE(small.CallFor<wire::Done>(wire::ReleaseLeases{{lease->id}}).ok());
-    EXPECT_TRUE(small.Await(second).ok());
+    EXPECT_OK(small.CallFor<wire::Done>(wire::ReleaseLeases{{lease->id}}));
+    EXPECT_OK(small.Await(second));
     const uint64_t third = small.Send(wire::Lookup{"feature", ids});
-    EXPECT_TRUE(small.CallFor<wire::Done>(wire::Cancel{third}).ok());
+    EXPECT_OK(small.CallFor<wire::Done>(wire::Cancel{third}));
     EXPECT_EQ(small.Await(third).status().code(), Code::kCancelled);
   }
   const std::vector<NodeId> many(100'000, 7);

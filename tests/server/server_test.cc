@@ -16,6 +16,7 @@
 #include "quarry/base/process.h"
 #include "quarry/format/wire_batch.h"
 #include "served_database.h"
+#include "support/status_matchers.h"
 #include "support/thread_faults.h"
 #include "support/zygote.h"
 
@@ -43,9 +44,9 @@ class ServerTest : public testing::Test {
   // A figure of the server, by name.
   static double Figure(const std::string& name) {
     WirePeer peer(served_->socket());
-    EXPECT_TRUE(peer.Hello().ok());
+    EXPECT_OK(peer.Hello());
     const auto stats = peer.CallFor<wire::Counters>(wire::Stats{});
-    EXPECT_TRUE(stats.ok()) << stats.status().ToString();
+    EXPECT_OK(stats);
     const auto found = std::ranges::find(stats->counters, name, &wire::Counter::name);
     EXPECT_NE(found, stats->counters.end()) << name;
     return found == stats->counters.end() ? -1 : found->value;
@@ -69,7 +70,7 @@ TEST_F(ServerTest, TheFolderIsMadeForTheUserAloneAndTheSocketToo) {
   served_->Start();
   EXPECT_EQ(ModeOf(served_->folder()), 0700U);
   EXPECT_EQ(ModeOf(served_->socket()), 0600U);
-  ASSERT_TRUE(served_->server->Stop().ok());
+  ASSERT_OK(served_->server->Stop());
   EXPECT_FALSE(std::filesystem::exists(served_->socket())) << "a server that stops removes its socket";
 }
 
@@ -79,7 +80,7 @@ TEST_F(ServerTest, TheSocketMayLieInTheDatabasesOwnFolder) {
   const auto before = std::filesystem::status(folder).permissions();
   std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(StartAt(folder + "/s").ok());
+    ASSERT_OK(StartAt(folder + "/s"));
     EXPECT_FALSE(std::filesystem::exists(folder + "/s")) << "removed when it stopped";
   }
   std::filesystem::permissions(folder, before);
@@ -92,14 +93,13 @@ TEST_F(ServerTest, APathThatCannotBeIsRefused) {
   if (geteuid() != 0) {
     EXPECT_THAT(StartAt(open_folder + "/s").ToString(), HasSubstr("chmod 0700"));
   }
-  EXPECT_TRUE(StartAt(open_folder + "/s", {65534}).ok())
-      << "others may enter where they are asked for their names";
+  EXPECT_OK(StartAt(open_folder + "/s", {65534})) << "others may enter where they are asked for their names";
   ASSERT_EQ(chmod(open_folder.c_str(), 0777), 0);
   EXPECT_EQ(StartAt(open_folder + "/s", {65534}).code(), Code::kInvalidArgument);
   ASSERT_EQ(mkdir((open_folder + "/own").c_str(), 0700), 0);
   EXPECT_THAT(StartAt(open_folder + "/own/s").ToString(), HasSubstr("everybody may put another folder"));
   ASSERT_EQ(chmod(open_folder.c_str(), 01777), 0);
-  EXPECT_TRUE(StartAt(open_folder + "/own/s").ok()) << "as in /tmp, it is one's own there";
+  EXPECT_OK(StartAt(open_folder + "/own/s")) << "as in /tmp, it is one's own there";
   ASSERT_EQ(chmod(open_folder.c_str(), 0700), 0);
   EXPECT_EQ(StartAt(open_folder + "/" + std::string(200, 'x')).code(), Code::kInvalidArgument);
   EXPECT_EQ(StartAt("").code(), Code::kInvalidArgument);
@@ -116,7 +116,7 @@ TEST_F(ServerTest, AFolderOfRootsMayBeEnteredByOthersAndNotWrittenTo) {
   const std::string folder = served_->tiny.path() + ".run";
   std::filesystem::create_directory(folder);
   ASSERT_EQ(chmod(folder.c_str(), 0755), 0);
-  EXPECT_TRUE(StartAt(folder + "/quarry.sock").ok());
+  EXPECT_OK(StartAt(folder + "/quarry.sock"));
   EXPECT_EQ(ModeOf(folder), 0755U) << "it stays as it is";
   for (const mode_t mode : {0775, 0757}) {
     ASSERT_EQ(chmod(folder.c_str(), mode), 0);
@@ -131,7 +131,7 @@ TEST_F(ServerTest, AFolderOfRootsMayBeEnteredByOthersAndNotWrittenTo) {
 TEST_F(ServerTest, ASecondServerIsRefusedAndAStaleSocketReplaced) {
   served_->Start();
   EXPECT_EQ(StartAt(served_->socket()).code(), Code::kAlreadyExists);
-  EXPECT_TRUE(WirePeer(served_->socket()).Hello().ok()) << "the first one goes on";
+  EXPECT_OK(WirePeer(served_->socket()).Hello()) << "the first one goes on";
   served_->server.reset();
   {  // what a killed server leaves: nobody listens
     const int dead = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -142,7 +142,7 @@ TEST_F(ServerTest, ASecondServerIsRefusedAndAStaleSocketReplaced) {
     close(dead);
   }
   served_->Start();
-  EXPECT_TRUE(WirePeer(served_->socket()).Hello().ok());
+  EXPECT_OK(WirePeer(served_->socket()).Hello());
 }
 
 // Becomes another user, and ends with what it was told, or 0 when it was heard.
@@ -193,29 +193,29 @@ TEST_F(ServerTest, AStrangerHasToSayHelloFirst) {
 TEST_F(ServerTest, RequestsOfAnotherStateAreRefusedAndTheConnectionGoesOn) {
   served_->Start();
   WirePeer peer(served_->socket());
-  ASSERT_TRUE(peer.Hello().ok());
+  ASSERT_OK(peer.Hello());
   for (const wire::Request& request :
        std::vector<wire::Request>{wire::Hello{}, wire::Lookup{"feature", std::vector<NodeId>{1}},
                                   wire::TakeSnapshot{}, wire::Stats{7}, wire::ReleaseLeases{{1}},
                                   wire::NextBatch{1}, wire::Sample{.seeds = {1}, .fanouts = {1}}}) {
     EXPECT_EQ(peer.Call(request).status().code(), Code::kUsage) << request.index();
   }
-  EXPECT_TRUE(peer.CallFor<wire::Description>(wire::Describe{}).ok());
-  EXPECT_TRUE(peer.CallFor<wire::Counters>(wire::Stats{}).ok());
-  EXPECT_TRUE(peer.CallFor<wire::Done>(wire::Cancel{99}).ok());
-  ASSERT_TRUE(peer.OpenSession({.budget_bytes = kMiB}).ok());
+  EXPECT_OK(peer.CallFor<wire::Description>(wire::Describe{}));
+  EXPECT_OK(peer.CallFor<wire::Counters>(wire::Stats{}));
+  EXPECT_OK(peer.CallFor<wire::Done>(wire::Cancel{99}));
+  ASSERT_OK(peer.OpenSession({.budget_bytes = kMiB}));
   EXPECT_EQ(peer.Call(wire::OpenSession{}).status().code(), Code::kUsage);
-  EXPECT_TRUE(peer.CallFor<wire::Rows>(wire::Lookup{"feature", std::vector<NodeId>{1}}).ok());
+  EXPECT_OK(peer.CallFor<wire::Rows>(wire::Lookup{"feature", std::vector<NodeId>{1}}));
 }
 
 TEST_F(ServerTest, EachHostileFrameIsAnsweredAsItShouldAndNobodyElseIsHarmed) {
   served_->Start();
   WirePeer good(served_->socket());
-  ASSERT_TRUE(good.Open(2 * kMiB).ok());
+  ASSERT_OK(good.Open(2 * kMiB));
   for (const wire::HostileFrame& frame : wire::HostileFrames()) {
     SCOPED_TRACE(frame.name);
     WirePeer peer(served_->socket());
-    ASSERT_TRUE(peer.Open(2 * kMiB).ok());
+    ASSERT_OK(peer.Open(2 * kMiB));
     ASSERT_TRUE(peer.SendBytes(frame.bytes));
     if (frame.fate == wire::Fate::kWaits) {
       EXPECT_FALSE(peer.Receive(0.05));
@@ -233,10 +233,10 @@ TEST_F(ServerTest, EachHostileFrameIsAnsweredAsItShouldAndNobodyElseIsHarmed) {
     if (closed) {
       EXPECT_TRUE(peer.IsClosed());
     } else {
-      EXPECT_TRUE(peer.CallFor<wire::Done>(wire::Ping{}).ok()) << "the connection goes on";
+      EXPECT_OK(peer.CallFor<wire::Done>(wire::Ping{})) << "the connection goes on";
     }
   }
-  EXPECT_TRUE(good.CallFor<wire::Done>(wire::Ping{}).ok());
+  EXPECT_OK(good.CallFor<wire::Done>(wire::Ping{}));
 }
 
 TEST_F(ServerTest, ARequestWithADescriptorEndsTheConnection) {
@@ -244,9 +244,9 @@ TEST_F(ServerTest, ARequestWithADescriptorEndsTheConnection) {
   const size_t before = OpenDescriptors();
   {
     WirePeer peer(served_->socket());
-    ASSERT_TRUE(peer.Hello().ok());
+    ASSERT_OK(peer.Hello());
     auto frame = wire::EncodeRequest(9, wire::Ping{});
-    ASSERT_TRUE(frame.ok());
+    ASSERT_OK(frame);
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
     iovec piece = {frame->data(), frame->size()};
     msghdr message{};
@@ -268,9 +268,9 @@ TEST_F(ServerTest, ARequestWithADescriptorEndsTheConnection) {
 TEST_F(ServerTest, MoreThanMayBeOutstandingEndsTheConnection) {
   served_->Start();
   WirePeer peer(served_->socket());
-  ASSERT_TRUE(peer.Open(8 * kMiB).ok());
+  ASSERT_OK(peer.Open(8 * kMiB));
   const auto opened = peer.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 10}});
-  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  ASSERT_OK(opened);
   for (uint64_t id = 1000; id < 1064; ++id)
     peer.Send(id, wire::StartPass{.stream = opened->stream, .pass = 1});
   // A pass takes the place of the one before, so at most a few of these are answered with a pass.
@@ -282,9 +282,9 @@ TEST_F(ServerTest, MoreThanMayBeOutstandingEndsTheConnection) {
 TEST_F(ServerTest, AnIdThatIsUsedTwiceAtATimeEndsTheConnection) {
   served_->Start();
   WirePeer peer(served_->socket());
-  ASSERT_TRUE(peer.Open(8 * kMiB).ok());
+  ASSERT_OK(peer.Open(8 * kMiB));
   const auto opened = peer.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 10}});
-  ASSERT_TRUE(opened.ok());
+  ASSERT_OK(opened);
   peer.Send(500, wire::NextBatch{opened->stream});
   peer.Send(501, wire::StartPass{.stream = opened->stream});
   for (int i = 0; i < 20; ++i) peer.Send(502, wire::NextBatch{opened->stream});
@@ -295,14 +295,14 @@ TEST_F(ServerTest, AnIdThatIsUsedTwiceAtATimeEndsTheConnection) {
 TEST_F(ServerTest, RequestsBeyondTheLimitsAreRefused) {
   served_->Start();
   WirePeer peer(served_->socket());
-  ASSERT_TRUE(peer.Open(16 * kMiB).ok());
+  ASSERT_OK(peer.Open(16 * kMiB));
   wire::Limits lax;  // a client that does not keep them
   lax.ids_max = ~uint32_t{0};
   lax.members_max = ~uint32_t{0};
   uint64_t id = 5000;
   const auto refused = [&](const wire::Request& request) {
     const auto frame = wire::EncodeRequest(++id, request, lax);
-    EXPECT_TRUE(frame.ok()) << frame.status().ToString();
+    EXPECT_OK(frame);
     EXPECT_TRUE(peer.SendBytes(*frame));
     return peer.Await(id).status().code();
   };
@@ -313,13 +313,13 @@ TEST_F(ServerTest, RequestsBeyondTheLimitsAreRefused) {
   EXPECT_EQ(refused(wire::OpenStream{
                 .road = wire::LiveSpec{}, .mode = wire::StreamMode::kShared, .group = "g", .members = 1025}),
             Code::kInvalidArgument);
-  EXPECT_TRUE(peer.CallFor<wire::Done>(wire::Ping{}).ok());
+  EXPECT_OK(peer.CallFor<wire::Done>(wire::Ping{}));
 }
 
 TEST_F(ServerTest, ARequestForTenGigabytesCostsWhatItsMessageCosts) {
   served_->Start();
   WirePeer peer(served_->socket());
-  ASSERT_TRUE(peer.Open(64 * kMiB).ok());
+  ASSERT_OK(peer.Open(64 * kMiB));
   const uint64_t before = PeakRssBytes();
   const std::vector<NodeId> ids(200'000, 3);  // 100 MB of rows: more than there is
   EXPECT_EQ(peer.Call(wire::Lookup{"feature", ids}).status().code(), Code::kOutOfBudget);
@@ -339,23 +339,23 @@ TEST_F(ServerTest, MemoryIsDividedAndWhoWaitsGetsItInOrder) {
   const auto whole = static_cast<uint64_t>(Figure("quarry_budget_bytes"));
   EXPECT_EQ(whole, ServedDatabase::kBudgetBytes / 4 * 3);
   auto first = std::make_unique<WirePeer>(served_->socket());
-  ASSERT_TRUE(first->Open(whole - 10 * kMiB).ok());
+  ASSERT_OK(first->Open(whole - 10 * kMiB));
   WirePeer second(served_->socket());
-  ASSERT_TRUE(second.Hello().ok());
+  ASSERT_OK(second.Hello());
   const auto refused = second.OpenSession({.budget_bytes = 20 * kMiB, .budget_bytes_min = 20 * kMiB});
   EXPECT_EQ(refused.status().code(), Code::kOutOfBudget);
   EXPECT_THAT(refused.status().ToString(), HasSubstr("10.0 MiB of the 192 MiB"));
   const auto less = second.OpenSession({.budget_bytes = 20 * kMiB, .budget_bytes_min = 5 * kMiB});
-  ASSERT_TRUE(less.ok()) << less.status().ToString();
+  ASSERT_OK(less);
   EXPECT_EQ(less->budget_bytes, 10 * kMiB);
 
   WirePeer third(served_->socket());
   WirePeer fourth(served_->socket());
-  ASSERT_TRUE(third.Hello().ok());
-  ASSERT_TRUE(fourth.Hello().ok());
+  ASSERT_OK(third.Hello());
+  ASSERT_OK(fourth.Hello());
   const uint64_t large =
       third.Send(wire::OpenSession{.budget_bytes = whole, .budget_bytes_min = 100 * kMiB, .wait_ms = 10'000});
-  ASSERT_TRUE(third.CallFor<wire::Done>(wire::Ping{}).ok());  // so that it is the first
+  ASSERT_OK(third.CallFor<wire::Done>(wire::Ping{}));  // so that it is the first
   const auto waited = fourth.CallFor<wire::SessionOpened>(
       wire::OpenSession{.budget_bytes = kMiB, .budget_bytes_min = kMiB, .wait_ms = 50});
   EXPECT_EQ(waited.status().code(), Code::kOutOfBudget) << "it does not overtake";
@@ -363,9 +363,9 @@ TEST_F(ServerTest, MemoryIsDividedAndWhoWaitsGetsItInOrder) {
       fourth.Send(wire::OpenSession{.budget_bytes = kMiB, .budget_bytes_min = kMiB, .wait_ms = 10'000});
   first.reset();
   const auto opened = third.Await(large);
-  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  ASSERT_OK(opened);
   EXPECT_EQ(std::get<wire::SessionOpened>(*opened).budget_bytes, whole - 10 * kMiB);
-  EXPECT_TRUE(fourth.CallFor<wire::Done>(wire::Cancel{small}).ok());
+  EXPECT_OK(fourth.CallFor<wire::Done>(wire::Cancel{small}));
   EXPECT_EQ(fourth.Await(small).status().code(), Code::kCancelled);
 }
 
@@ -373,8 +373,8 @@ TEST_F(ServerTest, MoreSessionsThanAllowedAreToldSo) {
   served_->Start({.sessions_max = 2});
   auto first = std::make_unique<WirePeer>(served_->socket());
   WirePeer second(served_->socket());
-  ASSERT_TRUE(first->Open(1 << 20).ok());
-  ASSERT_TRUE(second.Open(1 << 20).ok());
+  ASSERT_OK(first->Open(1 << 20));
+  ASSERT_OK(second.Open(1 << 20));
   WirePeer third(served_->socket());
   EXPECT_TRUE(third.IsClosed());
   EXPECT_EQ(third.last_failure().code(), Code::kBusy);
@@ -388,7 +388,7 @@ TEST_F(ServerTest, MoreSessionsThanAllowedAreToldSo) {
 TEST_F(ServerTest, WithoutDescriptorsItWaitsAndDoesNotSpin) {
   served_->Start();
   WirePeer good(served_->socket());
-  ASSERT_TRUE(good.Hello().ok());
+  ASSERT_OK(good.Hello());
   const int waiting = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);  // before there are none
   std::vector<int> taken;
   rlimit old_limit{};
@@ -403,7 +403,7 @@ TEST_F(ServerTest, WithoutDescriptorsItWaitsAndDoesNotSpin) {
   const clock_t start = clock();
   std::this_thread::sleep_for(std::chrono::milliseconds(400));
   const double busy_seconds = static_cast<double>(clock() - start) / CLOCKS_PER_SEC;
-  EXPECT_TRUE(good.CallFor<wire::Done>(wire::Ping{}).ok());
+  EXPECT_OK(good.CallFor<wire::Done>(wire::Ping{}));
   for (const int fd : taken) close(fd);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old_limit), 0);
   EXPECT_LT(busy_seconds, 0.2);
@@ -417,29 +417,29 @@ TEST_F(ServerTest, WithoutDescriptorsItWaitsAndDoesNotSpin) {
 TEST_F(ServerTest, StopsWithClientsConnectedAndTellsThem) {
   served_->Start();
   WirePeer idle(served_->socket());
-  ASSERT_TRUE(idle.Open(8 * kMiB).ok());
+  ASSERT_OK(idle.Open(8 * kMiB));
   WirePeer waiting(served_->socket());
-  ASSERT_TRUE(waiting.Open(8 * kMiB).ok());
+  ASSERT_OK(waiting.Open(8 * kMiB));
   const auto opened = waiting.OpenStream({.road = wire::LiveSpec{.fanouts = {2}, .batch_size = 10}});
-  ASSERT_TRUE(opened.ok());
-  ASSERT_TRUE(waiting.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream}).ok());
+  ASSERT_OK(opened);
+  ASSERT_OK(waiting.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream}));
   uint64_t last = 0;
   for (uint32_t i = 0; i <= opened->slots; ++i) last = waiting.Send(wire::NextBatch{opened->stream});
   WirePeer silent(served_->socket());
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_TRUE(served_->server->Stop().ok());
+  EXPECT_OK(served_->server->Stop());
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
   EXPECT_EQ(waiting.Await(last).status().code(), Code::kCancelled);
   EXPECT_TRUE(idle.IsClosed());
   EXPECT_EQ(idle.last_failure().code(), Code::kCancelled);
   EXPECT_LT(ConnectTo(served_->socket()), 0);
-  EXPECT_TRUE(served_->server->Stop().ok()) << "twice is once";
+  EXPECT_OK(served_->server->Stop()) << "twice is once";
 }
 
 // Row 7 of a table, which was read with `timestamp_read`; the timestamp that it has then.
 int64_t CommitARow(const ServedDatabase& served, const std::string& table, int64_t timestamp_read) {
   WirePeer peer(served.socket());
-  EXPECT_TRUE(peer.Open(8 * kMiB).ok());
+  EXPECT_OK(peer.Open(8 * kMiB));
   const wire::RowBlockShape shape = {1, 8, 0};
   std::vector<std::byte> block(wire::RowBlockBytes(shape));
   const auto arrays = wire::OpenRowBlock(std::span(block), shape);
@@ -449,14 +449,14 @@ int64_t CommitARow(const ServedDatabase& served, const std::string& table, int64
   static uint64_t number = 0;  // what was told once under a number is told again
   const wire::CommitEmbeddings commit = {++number, {{table, 1, 8, 0, block}}};
   const auto committed = peer.CallFor<wire::EmbeddingsCommitted>(commit);
-  EXPECT_TRUE(committed.ok());
+  EXPECT_OK(committed);
   return committed.ok() ? committed->timestamp : -1;
 }
 
 constexpr EmbeddingSpec kKeptSpec = {.row_count = 50, .dim = 8, .optimizer = OptimizerKind::kSgd};
 
 TEST_F(ServerTest, EmbeddingsAreCheckpointedNowAndThenWhenTheyChanged) {
-  ASSERT_TRUE(CreateEmbeddings(*served_->store, "saved", kKeptSpec).ok());
+  ASSERT_OK(CreateEmbeddings(*served_->store, "saved", kKeptSpec));
   const auto timestamp = [] { return served_->store->manifest()->FindEmbedding("saved")->timestamp; };
   served_->Start({.checkpoint_embeddings = std::chrono::milliseconds(1)});
   int64_t last = -1;
@@ -466,29 +466,29 @@ TEST_F(ServerTest, EmbeddingsAreCheckpointedNowAndThenWhenTheyChanged) {
     last = committed;
     EXPECT_TRUE(Eventually([&] { return timestamp() == last; }, 30)) << timestamp();
   }
-  ASSERT_TRUE(served_->server->Stop().ok());
+  ASSERT_OK(served_->server->Stop());
   served_->server.reset();
   served_->Start({.checkpoint_embeddings = std::chrono::milliseconds(0)});
   EXPECT_EQ(CommitARow(*served_, "saved", last), last + 1);
   EXPECT_EQ(timestamp(), last) << "never, until it stops";
-  ASSERT_TRUE(served_->server->Stop().ok());
+  ASSERT_OK(served_->server->Stop());
   EXPECT_EQ(timestamp(), last + 1);
 }
 
 TEST_F(ServerTest, CommitsThatWereToldAreThereAfterAStop) {
   const EmbeddingSpec& spec = kKeptSpec;
-  ASSERT_TRUE(CreateEmbeddings(*served_->store, "kept", spec).ok());
+  ASSERT_OK(CreateEmbeddings(*served_->store, "kept", spec));
   served_->Start();
   CommitARow(*served_, "kept", -1);
-  ASSERT_TRUE(served_->server->Stop().ok());
+  ASSERT_OK(served_->server->Stop());
   served_->server.reset();
   MemoryBudget budget(64 << 20);
   const auto stored = StoredEmbeddings::Open(*served_->store, budget, "kept", {.memory_bytes = 16 << 20});
-  ASSERT_TRUE(stored.ok()) << stored.status().ToString();
+  ASSERT_OK(stored);
   RowBlock row;
   row.ids = {7};
   row.Resize(spec);
-  ASSERT_TRUE((*stored)->table().Read(row).ok());
+  ASSERT_OK((*stored)->table().Read(row));
   EXPECT_EQ(row.values[3], 2.5F);
 }
 

@@ -13,6 +13,7 @@
 #include "server/hub_util.h"
 #include "support/gate_backend.h"
 #include "support/sleeping_threads.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -44,7 +45,7 @@ LayoutSpec SmallSpec() {
 
 void BuildSmallLayout(HubWorld& world) {
   const auto built = BuildLayout(*world.open.store, *world.open.budget, SmallSpec(), false, {});
-  ASSERT_TRUE(built.ok()) << built.status().ToString();
+  ASSERT_OK(built);
 }
 
 // Opens the stream, and expects of each pass what `road` gives.
@@ -52,7 +53,7 @@ void ExpectBatchesOf(HubWorld& world, Road& road, const wire::OpenStream& reques
                      const std::vector<wire::StartPass>& passes) {
   HubUser user = world.User();
   const Status opened = user.Open(request);
-  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  ASSERT_OK(opened);
   EXPECT_EQ(user.opened.feature_dim, road.feature_dim());
   EXPECT_EQ(user.opened.slots, 4u);
   EXPECT_EQ(user.opened.region->access(), wire::RegionAccess::kClientReads);
@@ -66,18 +67,18 @@ void ExpectBatchesOf(HubWorld& world, Road& road, const wire::OpenStream& reques
     }
     const Hashes expected = RunPass(road, options);
     const Result<uint64_t> count = user.Start(pass);
-    ASSERT_TRUE(count.ok()) << count.status().ToString();
+    ASSERT_OK(count);
     EXPECT_EQ(*count, expected.size());
     Hashes hashes;
     const Status drained = user.Drain(hashes);
-    ASSERT_TRUE(drained.ok()) << drained.ToString();
+    ASSERT_OK(drained);
     if (!pass.ordered) std::ranges::sort(hashes);
     EXPECT_EQ(hashes, expected);
     EXPECT_EQ(user.Stats()->batches, expected.size());
     const NextResult again = user.Next();
     EXPECT_TRUE(again.ok() && !*again);
   }
-  EXPECT_TRUE(user.Close().ok());
+  EXPECT_OK(user.Close());
   world.ExpectBudgetFree();
 }
 
@@ -102,7 +103,7 @@ TEST(StreamHubTest, PlannedBatchesAreThoseOfTheRoadByteForByte) {
   HubWorld world;
   BuildSmallLayout(world);
   const auto road = PlannedRoad::Open(*world.open.store, *world.open.budget, {.live = SmallOptions()});
-  ASSERT_TRUE(road.ok()) << road.status().ToString();
+  ASSERT_OK(road);
   ExpectBatchesOf(world, **road, Exclusive(wire::PlannedSpec{.live = SmallLive()}),
                   {{.pass = 1, .ordered = true},
                    {.pass = 2, .ordered = true},
@@ -123,7 +124,7 @@ TEST(StreamHubTest, SuperbatchesAreThoseOfTheRoadByteForByte) {
     layout.packing = Packing::kCheaper;
     const auto road =
         SuperbatchRoad::Open(*world.open.store, *world.open.budget, {.layout = layout, .live = live});
-    ASSERT_TRUE(road.ok()) << road.status().ToString();
+    ASSERT_OK(road);
     ExpectBatchesOf(world, **road, Exclusive(spec),
                     {{.pass = 1, .ordered = true}, {.pass = 2, .ordered = true}, {.seeds = Split::kValid}});
   }
@@ -132,8 +133,8 @@ TEST(StreamHubTest, SuperbatchesAreThoseOfTheRoadByteForByte) {
 TEST(StreamHubTest, AMemberHoldsAsManyBatchesAsItHasSlots) {
   HubWorld world;
   HubUser user = world.User();
-  ASSERT_TRUE(user.Open(Exclusive()).ok());
-  ASSERT_TRUE(user.Start({.ordered = true}).ok());
+  ASSERT_OK(user.Open(Exclusive()));
+  ASSERT_OK(user.Start({.ordered = true}));
   std::vector<StreamBatch> held;
   for (uint32_t slot = 0; slot < user.opened.slots; ++slot) held.push_back(**user.Next());
   const PendingBatch fifth = user.AskNext(), sixth = user.AskNext();
@@ -158,8 +159,8 @@ TEST(StreamHubTest, AMemberHoldsAsManyBatchesAsItHasSlots) {
 TEST(StreamHubTest, NextThatIsCancelledTakesNoBatch) {
   HubWorld world;
   HubUser user = world.User();
-  ASSERT_TRUE(user.Open(Exclusive()).ok());
-  ASSERT_TRUE(user.Start({.ordered = true}).ok());
+  ASSERT_OK(user.Open(Exclusive()));
+  ASSERT_OK(user.Start({.ordered = true}));
   std::vector<StreamBatch> held;
   for (uint32_t slot = 0; slot < user.opened.slots; ++slot) held.push_back(**user.Next());
   const PendingBatch fourth = user.AskNext(7), fifth = user.AskNext(8);
@@ -173,27 +174,27 @@ TEST(StreamHubTest, NextThatIsCancelledTakesNoBatch) {
 TEST(StreamHubTest, AnotherPassTakesThePlaceOfTheOneThatRuns) {
   HubWorld world;
   HubUser user = world.User();
-  ASSERT_TRUE(user.Open(Exclusive()).ok());
+  ASSERT_OK(user.Open(Exclusive()));
   EXPECT_EQ(user.Next().status().code(), Code::kUsage);
-  ASSERT_TRUE(user.Start({.pass = 1, .ordered = true}).ok());
+  ASSERT_OK(user.Start({.pass = 1, .ordered = true}));
   std::vector<StreamBatch> held;
   for (uint32_t slot = 0; slot < user.opened.slots; ++slot) held.push_back(**user.Next());
   const uint64_t hash = user.Hash(held[0]);
   const PendingBatch waiting = user.AskNext();
   const Pending<uint64_t> started = user.AskStart({.pass = 2, .ordered = true});
   EXPECT_EQ(waiting.Get().status().code(), Code::kCancelled);
-  EXPECT_TRUE(started.Get().ok());
+  EXPECT_OK(started.Get());
   EXPECT_EQ(user.Hash(held[0]), hash);  // leases outlive the pass
   for (const StreamBatch& batch : held) user.Release(batch);
   Hashes hashes;
-  EXPECT_TRUE(user.Drain(hashes).ok());
+  EXPECT_OK(user.Drain(hashes));
   EXPECT_EQ(hashes, world.Expected(2));
 }
 
 TEST(StreamHubTest, PassesThatFollowEachOtherAtOnceEndInTheLast) {
   HubWorld world;
   HubUser user = world.User();
-  ASSERT_TRUE(user.Open(Exclusive()).ok());
+  ASSERT_OK(user.Open(Exclusive()));
   std::vector<Pending<uint64_t>> starts;
   for (uint64_t pass = 1; pass <= 20; ++pass)
     starts.push_back(user.AskStart({.pass = pass, .ordered = true}));
@@ -201,9 +202,9 @@ TEST(StreamHubTest, PassesThatFollowEachOtherAtOnceEndInTheLast) {
     const Status status = starts[i].Get().status();
     EXPECT_TRUE(status.ok() || status.code() == Code::kCancelled) << status.ToString();
   }
-  EXPECT_TRUE(starts.back().Get().ok());
+  EXPECT_OK(starts.back().Get());
   Hashes hashes;
-  EXPECT_TRUE(user.Drain(hashes).ok());
+  EXPECT_OK(user.Drain(hashes));
   EXPECT_EQ(hashes, world.Expected(20));
 }
 
@@ -220,7 +221,7 @@ TEST(StreamHubTest, WhatCannotBeIsRefused) {
   EXPECT_EQ(user.Stats().status().code(), Code::kUsage);
   EXPECT_TRUE(world.hub->Streams().empty());
 
-  ASSERT_TRUE(user.Open(Exclusive()).ok());
+  ASSERT_OK(user.Open(Exclusive()));
   const auto ids = [](std::vector<NodeId> values) { return wire::StartPass{.seeds = wire::NodeIds(values)}; };
   const Status beyond = user.Start(ids({1, 600})).status();
   EXPECT_EQ(beyond.code(), Code::kInvalidArgument);
@@ -231,7 +232,7 @@ TEST(StreamHubTest, WhatCannotBeIsRefused) {
   other.opened = user.opened;  // another session's stream
   EXPECT_EQ(other.Next().status().code(), Code::kUsage);
   EXPECT_EQ(other.Close().code(), Code::kUsage);
-  EXPECT_TRUE(user.Start({}).ok());
+  EXPECT_OK(user.Start({}));
 }
 
 TEST(StreamHubTest, ASessionHasALimitOfStreams) {
@@ -243,7 +244,7 @@ TEST(StreamHubTest, ASessionHasALimitOfStreams) {
   const wire::OpenStream request = testing_util::Grouped(wire::StreamMode::kShared, 1000);
   for (size_t i = 0; i <= StreamHub::kStreamsMax; ++i) opens.push_back(world.User().AskOpen(request));
   EXPECT_EQ(opens.back().Get().status().code(), Code::kBusy);
-  EXPECT_TRUE(opens.front().Get().ok());
+  EXPECT_OK(opens.front().Get());
 }
 
 TEST(StreamHubTest, AShortBudgetGivesFewerSlotsAndThenSaysWhatWouldDo) {
@@ -254,10 +255,10 @@ TEST(StreamHubTest, AShortBudgetGivesFewerSlotsAndThenSaysWhatWouldDo) {
     const Status status = user.Open(Exclusive());
     opened = user.opened;
     if (status.ok()) {
-      EXPECT_TRUE(user.Start({}).ok());
+      EXPECT_OK(user.Start({}));
       Hashes hashes;
-      EXPECT_TRUE(user.Drain(hashes).ok());
-      EXPECT_TRUE(user.Close().ok());
+      EXPECT_OK(user.Drain(hashes));
+      EXPECT_OK(user.Close());
     }
     world.ExpectBudgetFree();
     return status;
@@ -283,17 +284,17 @@ TEST(StreamHubTest, AShortBudgetGivesFewerSlotsAndThenSaysWhatWouldDo) {
 TEST(StreamHubTest, AnErrorOfTheRoadComesAgainUntilThePassIsStartedAnew) {
   HubWorld world;
   HubUser user = world.User();
-  ASSERT_TRUE(user.Open(Exclusive()).ok());
+  ASSERT_OK(user.Open(Exclusive()));
   world.open.backend.SetPlans({{.kind = FaultKind::kRead, .at = 1, .sticky = true, .error = EIO}});
-  ASSERT_TRUE(user.Start({.pass = 1}).ok());
+  ASSERT_OK(user.Start({.pass = 1}));
   const PendingBatch first = user.AskNext(), second = user.AskNext();
   EXPECT_EQ(first.Get().status().code(), Code::kIoError);
   EXPECT_EQ(second.Get().status().code(), Code::kIoError);
   EXPECT_EQ(user.Next().status().code(), Code::kIoError);
   world.open.backend.SetPlans({});
-  ASSERT_TRUE(user.Start({.pass = 1, .ordered = true}).ok());
+  ASSERT_OK(user.Start({.pass = 1, .ordered = true}));
   Hashes hashes;
-  EXPECT_TRUE(user.Drain(hashes).ok());
+  EXPECT_OK(user.Drain(hashes));
   EXPECT_EQ(hashes, world.Expected(1));
 }
 
@@ -310,22 +311,22 @@ TEST(StreamHubTest, ClosingInAnyStateAnswersWhatIsPendingAndFreesTheBudget) {
       if (state >= kOpen) user.opened = *open.Get();
       if (state >= kStarting) start = user.AskStart({});
       if (state >= kPassing) {
-        ASSERT_TRUE(start.Get().ok());
+        ASSERT_OK(start.Get());
         batches.push_back(user.AskNext());
       }
       if (state == kFull) {
         for (int i = 0; i < 8; ++i) batches.push_back(user.AskNext());
-        for (int i = 0; i < 4; ++i) ASSERT_TRUE(batches[i].Get().ok());
+        for (int i = 0; i < 4; ++i) ASSERT_OK(batches[i].Get());
       }
       Hashes hashes;
       if (state == kEnded) {
-        ASSERT_TRUE(user.Drain(hashes).ok());
+        ASSERT_OK(user.Drain(hashes));
       }
       if (state == kOpening) user.opened.stream = world.hub->Streams().at(0).id;
       if (whole_session) {
         user.CloseSession();
       } else {
-        EXPECT_TRUE(user.Close().ok());
+        EXPECT_OK(user.Close());
       }
       if (state == kOpening) (void)open.Get();
       if (state == kStarting) (void)start.Get();
@@ -341,39 +342,39 @@ TEST(StreamHubTest, ClosingInAnyStateAnswersWhatIsPendingAndFreesTheBudget) {
 TEST(StreamHubTest, TheNextStreamHasTheBudgetOfTheOneThatWasClosed) {
   GateBackend backend("superbatch");
   const auto store = Store::Open(backend, testing_util::SharedDatabase().path());
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  ASSERT_OK(store);
   const auto budget = std::make_shared<MemoryBudget>(16 * kMiB);
   const auto hub = StreamHub::Make(**store, {});
   HubUser user(*hub, 1, budget);
   for (int i = 0; i < 3; ++i) {
     const Status superbatches = user.Open(Exclusive(wire::SuperbatchSpec{.live = SmallLive()}));
-    ASSERT_TRUE(superbatches.ok()) << superbatches.ToString();
+    ASSERT_OK(superbatches);
     EXPECT_GT(budget->used_bytes(), 12 * kMiB);
     backend.CloseGate();
     const Pending<uint64_t> start = user.AskStart({.pass = 1});
     backend.WaitForOne();  // its first epoch is being built
-    EXPECT_TRUE(user.Close().ok());
+    EXPECT_OK(user.Close());
     EXPECT_EQ(start.Get().status().code(), Code::kCancelled);
     const Pending<OpenedStream> live = user.AskOpen(Exclusive());
     testing_util::WaitUntilAllSleep();
     EXPECT_FALSE(live.answered()) << "its budget is still taken";
     backend.OpenGate();
     const Result<OpenedStream> opened = live.Get();
-    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    ASSERT_OK(opened);
     user.opened = *opened;
-    ASSERT_TRUE(user.Close().ok());
+    ASSERT_OK(user.Close());
   }
 }
 
 TEST(StreamHubTest, EndingTheHubAnswersWhatIsPending) {
   HubWorld world;
   HubUser a = world.User(1), b = world.User(2), c = world.User(3);
-  ASSERT_TRUE(a.Open(Exclusive()).ok());
-  ASSERT_TRUE(a.Start({}).ok());
+  ASSERT_OK(a.Open(Exclusive()));
+  ASSERT_OK(a.Start({}));
   std::vector<PendingBatch> batches;
   for (int i = 0; i < 6; ++i) batches.push_back(a.AskNext());
-  for (int i = 0; i < 4; ++i) ASSERT_TRUE(batches[i].Get().ok());
-  ASSERT_TRUE(b.Open(testing_util::Grouped(wire::StreamMode::kSplit, 2)).ok());
+  for (int i = 0; i < 4; ++i) ASSERT_OK(batches[i].Get());
+  ASSERT_OK(b.Open(testing_util::Grouped(wire::StreamMode::kSplit, 2)));
   const Pending<uint64_t> start = b.AskStart({});
   const Pending<OpenedStream> open = c.AskOpen(Exclusive());
   world.hub.reset();
@@ -412,11 +413,11 @@ TEST(AnswerQueueTest, AnswersAreGivenOneByOneInTheOrderInWhichTheyWereAdded) {
 TEST(StreamHubTest, AnswersComeInTheOrderOfTheCalls) {
   HubWorld world;
   HubUser user = world.User();
-  ASSERT_TRUE(user.Open(Exclusive()).ok());
+  ASSERT_OK(user.Open(Exclusive()));
   for (uint64_t pass = 0; pass < 20; ++pass) {
     SCOPED_TRACE(testing::Message() << "pass " << pass);
     const Result<uint64_t> count = user.Start({.pass = pass, .ordered = true});
-    ASSERT_TRUE(count.ok());
+    ASSERT_OK(count);
     std::vector<uint64_t> calls;  // as they are answered
     std::promise<void> ended;
     for (uint64_t call = 0; call <= *count; ++call) {
@@ -436,8 +437,8 @@ TEST(StreamHubTest, AnswersComeInTheOrderOfTheCalls) {
 TEST(StreamHubTest, CallbacksMayCallTheHub) {
   HubWorld world;
   HubUser user = world.User();
-  ASSERT_TRUE(user.Open(Exclusive()).ok());
-  ASSERT_TRUE(user.Start({.ordered = true}).ok());
+  ASSERT_OK(user.Open(Exclusive()));
+  ASSERT_OK(user.Start({.ordered = true}));
   std::promise<Status> ended;
   std::vector<uint64_t> seen;
   std::function<void(NextResult)> next = [&](NextResult batch) {

@@ -12,6 +12,7 @@
 #include "quarry/service/road_opener.h"
 #include "server/hub_util.h"
 #include "server/served_database.h"
+#include "support/status_matchers.h"
 #include "support/thread_faults.h"
 
 namespace quarry {
@@ -38,7 +39,7 @@ Status OpenWith(HubWorld& world, uint64_t bytes, const wire::OpenStream& request
   HubUser user = world.User();
   const Status status = user.Open(request);
   if (status.ok()) {
-    EXPECT_TRUE(user.Close().ok());
+    EXPECT_OK(user.Close());
   }
   world.ExpectBudgetFree();
   return status;
@@ -59,7 +60,7 @@ TEST(StreamLimitsTest, TheLeastThatIsStatedIsEnough) {
     if (!std::regex_search(text, least, std::regex("(budget of|at least) ([0-9]+)MiB"))) continue;
     ++stated;
     const Status status = OpenWith(world, std::stoull(least[2]) * kMiB, Exclusive());
-    EXPECT_TRUE(status.ok()) << text << "; and then: " << status.ToString();
+    EXPECT_OK(status) << text << "; and then: ";
   }
   EXPECT_GT(stated, 2);
 }
@@ -107,7 +108,7 @@ class LargeBatchesTest : public testing::Test {
     world_.budget = std::make_shared<MemoryBudget>(enough);
     HubUser user = world_.User();
     const Status status = user.Open(Exclusive(Live()));
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
     EXPECT_EQ(user.opened.slots, 2u);
     return user;
   }
@@ -121,13 +122,13 @@ TEST_F(LargeBatchesTest, ABatchThatIsLargerThanExpectedFitsBesideOneThatIsHeld) 
   const Hashes expected = Expected(seeds);
   HubUser user = UserOfTwoSlots();
   const uint64_t expected_bytes = user.opened.region->bytes().size() / 4;  // two places, each twice that
-  ASSERT_TRUE(user.Start(Pass(seeds)).ok());
+  ASSERT_OK(user.Start(Pass(seeds)));
   Hashes hashes;
   uint64_t larger = 0;
   std::optional<StreamBatch> held;
   while (true) {
     const testing_util::NextResult next = user.Next();
-    ASSERT_TRUE(next.ok()) << next.status().ToString();
+    ASSERT_OK(next);
     if (held) user.Release(*held);
     held = *next;
     if (!held) break;
@@ -142,17 +143,17 @@ TEST_F(LargeBatchesTest, OneThatFitsOnlyWhereAnotherIsHeldIsNotWaitedForForEver)
   const std::vector<NodeId> seeds = Seeds(5);
   const Hashes expected = Expected(seeds);
   HubUser user = UserOfTwoSlots();
-  ASSERT_TRUE(user.Start(Pass(seeds)).ok());
+  ASSERT_OK(user.Start(Pass(seeds)));
   const StreamBatch held = **user.Next();
   const Status refused = user.Next().status();
   EXPECT_EQ(refused.code(), Code::kOutOfBudget);
   EXPECT_THAT(refused.message(), HasSubstr("release each before the next"));
   EXPECT_EQ(user.Hash(held), expected[0].second);
   user.Release(held);
-  ASSERT_TRUE(user.Start(Pass(seeds)).ok());
+  ASSERT_OK(user.Start(Pass(seeds)));
   Hashes hashes;
   const Status drained = user.Drain(hashes);  // one after the other
-  EXPECT_TRUE(drained.ok()) << drained.ToString();
+  EXPECT_OK(drained);
   EXPECT_EQ(hashes, expected);
 }
 
@@ -182,7 +183,7 @@ TEST(StreamLimitsTest, StreamsAreRefusedBeforeTheyTakeThreadsOrDescriptorsThatAr
     std::vector<HubUser> users;
     for (SessionId session = 1; session <= 3; ++session) {
       users.push_back(world.User(session));
-      ASSERT_TRUE(users.back().Open(Exclusive()).ok());
+      ASSERT_OK(users.back().Open(Exclusive()));
     }
     const size_t there = OpenDescriptors();
     HubUser late = world.User(4);
@@ -191,9 +192,9 @@ TEST(StreamLimitsTest, StreamsAreRefusedBeforeTheyTakeThreadsOrDescriptorsThatAr
     EXPECT_THAT(std::string(refused.message()),
                 HasSubstr(fmt::format("of the server's {} for streams and clients 1 are left", limit)));
     EXPECT_EQ(OpenDescriptors(), there);
-    EXPECT_TRUE(users[1].Close().ok());
+    EXPECT_OK(users[1].Close());
     EXPECT_TRUE(Eventually([&] { return late.Open(Exclusive()).ok(); })) << "what one gave back";
-    for (HubUser* user : {&users[0], &users[2], &late}) EXPECT_TRUE(user->Close().ok());
+    for (HubUser* user : {&users[0], &users[2], &late}) EXPECT_OK(user->Close());
     EXPECT_TRUE(Eventually([&] { return allowance.used() == 0; }));
   }
 }
@@ -206,12 +207,11 @@ size_t ThreadsThatRun() {
 
 TEST(StreamLimitsTest, AStreamTakesNoMoreThanItIsCounted) {
   HubWorld world;
-  ASSERT_TRUE(BuildLayout(*world.open.store, *world.open.budget,
-                          {.road = {.fanouts = SmallOptions().spec.fanouts,
-                                    .batch_size = SmallOptions().spec.batch_size,
-                                    .seed = SmallOptions().spec.seed}},
-                          false, {})
-                  .ok());
+  ASSERT_OK(BuildLayout(*world.open.store, *world.open.budget,
+                        {.road = {.fanouts = SmallOptions().spec.fanouts,
+                                  .batch_size = SmallOptions().spec.batch_size,
+                                  .seed = SmallOptions().spec.seed}},
+                        false, {}));
   world.open.road.reset();
   const wire::OpenStream requests[] = {Exclusive(), Exclusive(wire::PlannedSpec{.layout = "default"}),
                                        Exclusive(wire::PlannedSpec{.layout = "default", .live = SmallLive()}),
@@ -221,17 +221,17 @@ TEST(StreamLimitsTest, AStreamTakesNoMoreThanItIsCounted) {
     const StreamCost cost = CostOf(request);
     const size_t descriptors = OpenDescriptors(), threads = ThreadsThatRun();
     HubUser user = world.User();
-    ASSERT_TRUE(user.Open(request).ok());
-    ASSERT_TRUE(user.Start({.seeds = Split::kTrain}).ok());
+    ASSERT_OK(user.Open(request));
+    ASSERT_OK(user.Start({.seeds = Split::kTrain}));
     for (auto next = user.Next(); next.ok() && next->has_value(); next = user.Next()) {
       EXPECT_LE(OpenDescriptors() - descriptors, cost.descriptors);
       EXPECT_LE(ThreadsThatRun() - threads, cost.threads + 2) << "helpers that come and go";
       user.Release(**next);
     }
-    EXPECT_TRUE(user.Close().ok());
+    EXPECT_OK(user.Close());
     world.ExpectBudgetFree();
   }
-  EXPECT_TRUE(DropLayout(*world.open.store, "default").ok());
+  EXPECT_OK(DropLayout(*world.open.store, "default"));
 }
 
 TEST(StreamLimitsTest, AStreamWithoutThreadsIsRefusedAndTheNextIsThere) {
@@ -247,10 +247,10 @@ TEST(StreamLimitsTest, AStreamWithoutThreadsIsRefusedAndTheNextIsThere) {
     if (status.ok()) {
       EXPECT_EQ(hashes, expected);
     }
-    EXPECT_TRUE(user.Close().ok());
+    EXPECT_OK(user.Close());
     return status;
   };
-  EXPECT_GT(FailEveryThreadStart(pass, [&] { EXPECT_TRUE(pass().ok()); }), 4U);
+  EXPECT_GT(FailEveryThreadStart(pass, [&] { EXPECT_OK(pass()); }), 4U);
   world.ExpectBudgetFree();
 }
 

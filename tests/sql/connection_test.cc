@@ -10,6 +10,7 @@
 #include "quarry/base/process.h"
 #include "sql/sql_database.h"
 #include "support/fault_backend.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -33,7 +34,7 @@ constexpr std::string_view kEndless =
 TEST(SqlConnectionTest, GivesValuesOfEachType) {
   SqlStore store(TenNodes());
   auto rows = store.sql().Query("SELECT id, vec_dim(feature) / 3.0, \"table\", feature, NULL FROM features");
-  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  ASSERT_OK(rows);
   EXPECT_EQ(rows->column_count(), 5);
   EXPECT_EQ(rows->column_name(2), "table");
   ASSERT_TRUE(rows->Next().value());
@@ -96,7 +97,7 @@ TEST(SqlConnectionTest, AStatementAndATransactionSeeOneSnapshot) {
   const auto set_label = [&](NodeId node, int64_t label) {
     WriteBatch batch;
     batch.SetLabel(node, label);
-    EXPECT_TRUE(store.store().Write(batch).ok());
+    EXPECT_OK(store.store().Write(batch));
   };
   auto rows = store.sql().Query("SELECT label FROM nodes WHERE id IN (0, 1, 2)");
   ASSERT_TRUE(rows->Next().value());
@@ -287,7 +288,7 @@ TEST(SqlConnectionTest, SnapshotsAreThoseThatSomebodyHolds) {
   const auto second = store.store().TakeSnapshot();
   WriteBatch batch;
   batch.SetLabel(3, 1);
-  ASSERT_TRUE(store.store().Write(batch).ok());
+  ASSERT_OK(store.store().Write(batch));
   const auto newest = store.store().TakeSnapshot();
   EXPECT_THAT(held(), ElementsAre("0|2|1", "1|1|1"));
   first->reset();
@@ -312,7 +313,7 @@ TEST(SqlConnectionTest, CatalogTablesSayWhatTheManifestSays) {
   WriteBatch batch;
   batch.SetLabel(3, 1);
   batch.SetLabel(5, 1);
-  ASSERT_TRUE(store.store().Write(batch).ok());
+  ASSERT_OK(store.store().Write(batch));
   EXPECT_THAT(Lines(store.sql(),
                     "SELECT \"table\", element_type, dim, row_count, changed_rows, snapshot "
                     "FROM versions ORDER BY 1"),
@@ -320,12 +321,10 @@ TEST(SqlConnectionTest, CatalogTablesSayWhatTheManifestSays) {
   for (const char* table : {"layouts", "embeddings", "device_profile"}) {
     EXPECT_THAT(Lines(store.sql(), "SELECT * FROM " + std::string(table)), ElementsAre()) << table;
   }
-  ASSERT_TRUE(store.store()
-                  .UpdateManifest([](Manifest& manifest) {
-                    manifest.device = DeviceRecord{1000, 2e9, 1e9, 4e9, "2025-01-02T03:04:05Z"};
-                    return Status::Ok();
-                  })
-                  .ok());
+  ASSERT_OK(store.store().UpdateManifest([](Manifest& manifest) {
+    manifest.device = DeviceRecord{1000, 2e9, 1e9, 4e9, "2025-01-02T03:04:05Z"};
+    return Status::Ok();
+  }));
   EXPECT_THAT(Lines(store.sql(), "SELECT * FROM device_profile"),
               ElementsAre("1000.0|2000000000.0|1000000000.0|4000000000.0|2025-01-02T03:04:05Z"));
 }

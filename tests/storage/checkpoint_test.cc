@@ -21,6 +21,7 @@
 #include "quarry/storage/training_state.h"
 #include "storage/small_store.h"
 #include "storage/store_rows.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -46,12 +47,12 @@ class CheckpointTest : public testing::Test {
  protected:
   std::unique_ptr<Store> Open(const std::string& path) {
     auto store = Store::Open(*backend_, path);
-    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    EXPECT_OK(store);
     return store.ok() ? std::move(store).value() : nullptr;
   }
   CheckpointReport Checkpoint(Store& store, const std::string& path) {
     const auto report = CheckpointStore(store, budget_, path, {});
-    EXPECT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_OK(report);
     EXPECT_FALSE(fs::exists(path + ".copying"));
     EXPECT_EQ(budget_.used_bytes(), 0u);
     return report.ok() ? *report : CheckpointReport{};
@@ -60,7 +61,7 @@ class CheckpointTest : public testing::Test {
     WriteBatch batch;
     batch.Put(table, row, value);
     const auto written = store.Write(batch);
-    ASSERT_TRUE(written.ok()) << written.status().ToString();
+    ASSERT_OK(written);
   }
 
   const std::unique_ptr<IoBackend> backend_ = MakeDefaultBackend();
@@ -86,7 +87,7 @@ class CheckpointModelTest : public CheckpointTest {
       twin.store = Open(path);
     } else if (what == 1) {
       const auto report = CompactTable(*twin.store, budget_, table, false, {});
-      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      ASSERT_OK(report);
     } else {
       Write(twin, table, rng);
     }
@@ -100,7 +101,7 @@ class CheckpointModelTest : public CheckpointTest {
       batch.Put(table, row, rows[row]);
     }
     const auto written = twin.store->Write(batch);
-    ASSERT_TRUE(written.ok()) << written.status().ToString();
+    ASSERT_OK(written);
   }
   void ExpectRows(Twin& twin) {
     EXPECT_EQ(FaultsIn(*twin.store), "");
@@ -115,7 +116,7 @@ TEST_F(CheckpointModelTest, DatabaseAndCheckpointGoTheirOwnWays) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Rng rng(seed);
     SmallStore small(*backend_, Medium::kMemory);
-    ASSERT_TRUE(small.Write().ok());
+    ASSERT_OK(small.Write());
     Twin twin{.store = Open(small.path())};
     for (const char* table : kTables) twin.rows[table] = RowsNow(*twin.store, table);
     for (uint64_t i = rng.Below(20); i > 0; --i) Step(twin, rng);
@@ -141,12 +142,11 @@ TEST_F(CheckpointModelTest, DatabaseAndCheckpointGoTheirOwnWays) {
 
 TEST_F(CheckpointTest, WhatNobodyChangesIsOneFileInBoth) {
   SmallStore small(*backend_, Medium::kMemory);
-  ASSERT_TRUE(small.Write().ok());
+  ASSERT_OK(small.Write());
   auto store = Open(small.path());
   const std::vector<std::byte> state(5000, std::byte{7});
-  ASSERT_TRUE(CheckpointTraining(*store, {.name = "run", .settings = "", .timestamp = 1, .state = state},
-                                 [&](const ManifestChange& change) { return store->UpdateManifest(change); })
-                  .ok());
+  ASSERT_OK(CheckpointTraining(*store, {.name = "run", .settings = "", .timestamp = 1, .state = state},
+                               [&](const ManifestChange& change) { return store->UpdateManifest(change); }));
   const std::string path = small.folder.path() + "/checkpoint";
   const CheckpointReport report = Checkpoint(*store, path);
   EXPECT_EQ(report.files_reflinked, 0u);
@@ -180,7 +180,7 @@ TEST_F(CheckpointTest, WhatNobodyChangesIsOneFileInBoth) {
 
 TEST_F(CheckpointTest, OnAnotherFileSystemFilesAreCopied) {
   SmallStore small(*backend_, Medium::kDisk);
-  ASSERT_TRUE(small.Write().ok());
+  ASSERT_OK(small.Write());
   const ScratchFolder elsewhere(Medium::kMemory);
   if (StatOf(small.folder.path()).st_dev == StatOf(elsewhere.path()).st_dev) {
     GTEST_SKIP() << "there is one file system";
@@ -205,7 +205,7 @@ std::vector<std::byte> ValueOf(uint64_t commit, uint64_t bytes) { return RandomB
 
 TEST_F(CheckpointTest, OfCommitsThatAreMadeMeanwhileItHasAPrefix) {
   SmallStore small(*backend_, Medium::kMemory);
-  ASSERT_TRUE(small.Write().ok());
+  ASSERT_OK(small.Write());
   const auto store = Open(small.path());
   std::map<std::string, TableRows> base;
   for (const char* table : {"feature", "narrow"}) base[table] = RowsNow(*store, table);
@@ -218,7 +218,7 @@ TEST_F(CheckpointTest, OfCommitsThatAreMadeMeanwhileItHasAPrefix) {
       batch.Put("feature", t % SmallStore::kNodes, ValueOf(t, 512));
       batch.Put("narrow", t % SmallStore::kNodes, ValueOf(t, 28));
       const auto written = store->Write(batch);
-      ASSERT_TRUE(written.ok()) << written.status().ToString();
+      ASSERT_OK(written);
       ASSERT_EQ(*written, t);
       commits = t;
     }
@@ -231,7 +231,7 @@ TEST_F(CheckpointTest, OfCommitsThatAreMadeMeanwhileItHasAPrefix) {
   std::thread compactor([&] {
     while (!stop) {
       const auto report = CompactTable(*store, compaction_budget, "feature", false, {});
-      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      ASSERT_OK(report);
     }
   });
   for (int i = 0; i < 3; ++i) {
@@ -259,7 +259,7 @@ TEST_F(CheckpointTest, OfCommitsThatAreMadeMeanwhileItHasAPrefix) {
 
 TEST_F(CheckpointTest, CancelledAtAnyTimeItLeavesNothing) {
   SmallStore small(*backend_, Medium::kMemory);
-  ASSERT_TRUE(small.Write().ok());
+  ASSERT_OK(small.Write());
   const auto store = Open(small.path());
   const std::string path = small.folder.path() + "/checkpoint";
   bool done = false;
@@ -277,7 +277,7 @@ TEST_F(CheckpointTest, CancelledAtAnyTimeItLeavesNothing) {
 
 TEST_F(CheckpointTest, ItNeedsAPlaceOfItsOwn) {
   SmallStore small(*backend_, Medium::kMemory);
-  ASSERT_TRUE(small.Write().ok());
+  ASSERT_OK(small.Write());
   const auto store = Open(small.path());
   const auto code = [&](const std::string& path) {
     return CheckpointStore(*store, budget_, path, {}).status().code();
@@ -299,7 +299,7 @@ TEST_F(CheckpointTest, ItNeedsAPlaceOfItsOwn) {
 
 TEST_F(CheckpointTest, AFileThatIsMissingOrCutOffIsRefused) {
   SmallStore small(*backend_, Medium::kMemory);
-  ASSERT_TRUE(small.Write().ok());
+  ASSERT_OK(small.Write());
   const auto store = Open(small.path());
   const std::string path = small.folder.path() + "/checkpoint";
   fs::resize_file(small.path() + "/features/wide-1.qft", 8192);
@@ -317,7 +317,7 @@ class EmbeddingCheckpointTest : public CheckpointTest {
  protected:
   EmbeddingCheckpointTest() {
     const Status status = testing_util::CreateEmptyDatabase(*backend_, path_);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
     store_ = Open(path_);
   }
   // Opens a copy and holds its tables against the training up to the timestamp that its manifest has.
@@ -326,16 +326,16 @@ class EmbeddingCheckpointTest : public CheckpointTest {
     EXPECT_THAT(testing_util::FaultsOf(*copy), testing::IsEmpty());
     TrainedTables tables(kSeed);
     Status status = tables.Open(*copy);
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
     const std::shared_ptr<const Manifest> manifest = copy->manifest();
     const std::string& source = manifest->source;
     const int64_t timestamp = source.empty() ? kNeverWritten : std::stoll(source);
     tables.ExpectState(*copy, timestamp, tables.WritesUpTo(timestamp));
     // It goes on by itself.
     const int64_t next = std::max<int64_t>(timestamp + 1, 0);
-    ASSERT_TRUE(tables.Train(next).ok());
+    ASSERT_OK(tables.Train(next));
     status = tables.Checkpoint(*copy, next);
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
     EXPECT_THAT(testing_util::FaultsOf(*copy), testing::IsEmpty());
   }
 
@@ -347,13 +347,13 @@ class EmbeddingCheckpointTest : public CheckpointTest {
 
 TEST_F(EmbeddingCheckpointTest, ItHasTheLastCheckpointOfEmbeddingsAndNoOtherPages) {
   TrainedTables tables(kSeed);
-  ASSERT_TRUE(tables.Create(*store_).ok());
+  ASSERT_OK(tables.Create(*store_));
   Checkpoint(*store_, folder_.path() + "/empty");
   ExpectCopy(folder_.path() + "/empty");
-  ASSERT_TRUE(tables.Open(*store_).ok());
-  for (int64_t t = 0; t <= 40; ++t) ASSERT_TRUE(tables.Train(t).ok());
-  ASSERT_TRUE(tables.Checkpoint(*store_, 40).ok());
-  for (int64_t t = 41; t <= 80; ++t) ASSERT_TRUE(tables.Train(t).ok());
+  ASSERT_OK(tables.Open(*store_));
+  for (int64_t t = 0; t <= 40; ++t) ASSERT_OK(tables.Train(t));
+  ASSERT_OK(tables.Checkpoint(*store_, 40));
+  for (int64_t t = 41; t <= 80; ++t) ASSERT_OK(tables.Train(t));
   const std::string path = folder_.path() + "/checkpoint";
   const CheckpointReport report = Checkpoint(*store_, path);
   EXPECT_LT(fs::file_size(path + "/embeddings/nodes-1.qet"),
@@ -362,21 +362,21 @@ TEST_F(EmbeddingCheckpointTest, ItHasTheLastCheckpointOfEmbeddingsAndNoOtherPage
   EXPECT_THAT(testing_util::FilesIn(path + "/embeddings"),
               testing::ElementsAre("nodes-1-1.qem", "nodes-1.qet", "relations-1-1.qem", "relations-1.qet"));
   ExpectCopy(path);
-  ASSERT_TRUE(tables.Checkpoint(*store_, 80).ok());
+  ASSERT_OK(tables.Checkpoint(*store_, 80));
   tables.ExpectState(*store_, 80, tables.WritesUpTo(80));
 }
 
 TEST_F(EmbeddingCheckpointTest, TrainingGoesOnMeanwhile) {
   TrainedTables tables(kSeed);
-  ASSERT_TRUE(tables.Create(*store_).ok());
-  ASSERT_TRUE(tables.Open(*store_).ok());
+  ASSERT_OK(tables.Create(*store_));
+  ASSERT_OK(tables.Open(*store_));
   std::atomic<bool> stop{false};
   std::atomic<int64_t> trained{0};
   const auto train = [&] {
     for (int64_t t = 0; !stop; ++t) {
-      ASSERT_TRUE(tables.Train(t).ok());
+      ASSERT_OK(tables.Train(t));
       const Status status = t % 3 == 0 ? tables.Checkpoint(*store_, t) : Status::Ok();
-      ASSERT_TRUE(status.ok()) << status.ToString();
+      ASSERT_OK(status);
       trained = t;
     }
   };
@@ -397,10 +397,10 @@ TEST_F(EmbeddingCheckpointTest, TrainingGoesOnMeanwhile) {
 
 TEST_F(EmbeddingCheckpointTest, APageThatDoesNotVerifyIsRefused) {
   TrainedTables tables(kSeed);
-  ASSERT_TRUE(tables.Create(*store_).ok());
-  ASSERT_TRUE(tables.Open(*store_).ok());
-  ASSERT_TRUE(tables.Train(0).ok());
-  ASSERT_TRUE(tables.Checkpoint(*store_, 0).ok());
+  ASSERT_OK(tables.Create(*store_));
+  ASSERT_OK(tables.Open(*store_));
+  ASSERT_OK(tables.Train(0));
+  ASSERT_OK(tables.Checkpoint(*store_, 0));
   tables.Close();
   std::fstream file(path_ + "/embeddings/nodes-1.qet", std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(4096 + 100);

@@ -19,6 +19,7 @@
 #include "storage/store_rows.h"
 #include "support/flip_byte.h"
 #include "support/killing_backend.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -53,7 +54,7 @@ class CompactionResumeTest : public testing::TestWithParam<uint64_t> {
   void Reopen() {
     store_.reset();
     auto store = Store::Open(backend_, database_.path());
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     store_ = std::move(store).value();
   }
   void Write(uint64_t count) {
@@ -69,7 +70,7 @@ class CompactionResumeTest : public testing::TestWithParam<uint64_t> {
       }
     }
     const auto timestamp = store_->Write(batch);
-    ASSERT_TRUE(timestamp.ok()) << timestamp.status().ToString();
+    ASSERT_OK(timestamp);
   }
   // Stops once `rows` were written; ~0: never.
   Result<CompactionReport> Compact(uint64_t rows = ~uint64_t{0}) {
@@ -112,10 +113,10 @@ TEST_P(CompactionResumeTest, ItGoesOnWithTheRowsOfItsBeginning) {
   EXPECT_THAT(VerifyStore(*store_, {}).value().notes,
               testing::Contains(HasSubstr("an interrupted compaction of table \"feature\"")));
   const auto dry = CompactTable(*store_, budget_, "feature", true, {}, kPace);
-  ASSERT_TRUE(dry.ok());
+  ASSERT_OK(dry);
   EXPECT_GT(dry->resumed_row, kNodes / 4);
   const auto report = Compact();
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_OK(report);
   EXPECT_EQ(report->resumed_row, dry->resumed_row);
   EXPECT_LE(report->resumed_row, kNodes / 2);
   EXPECT_EQ(report->timestamp, 2u);
@@ -142,11 +143,11 @@ TEST_P(CompactionResumeTest, HowOftenItIsInterruptedDoesNotMatter) {
     resumed += fs::exists(Progress());
   }
   EXPECT_GT(resumed, 4u);
-  ASSERT_TRUE(Compact().ok());
+  ASSERT_OK(Compact());
   ExpectRows();
   const auto whole = Store::Open(backend_, copy);
-  ASSERT_TRUE(whole.ok());
-  ASSERT_TRUE(CompactTable(**whole, budget_, "feature", false, {}).ok());
+  ASSERT_OK(whole);
+  ASSERT_OK(CompactTable(**whole, budget_, "feature", false, {}));
   const auto bytes = [](const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(file), {});
@@ -163,7 +164,7 @@ TEST_P(CompactionResumeTest, LittleWorkIsNotKept) {
   EXPECT_FALSE(fs::exists(Partial()));
   EXPECT_THAT(std::string(Compact(kNodes / 2).status().message()), HasSubstr("stay compacted"));
   // At the pace of a command such a table is too small for it.
-  ASSERT_TRUE(CompactTable(*store_, budget_, "feature", false, {}).ok());
+  ASSERT_OK(CompactTable(*store_, budget_, "feature", false, {}));
   Write(20);
   const auto small =
       CompactTable(*store_, budget_, "feature", false,
@@ -196,13 +197,13 @@ TEST_P(CompactionResumeTest, WhatDoesNotHoldIsRemovedAndBegunAnew) {
     damage();
     testing::internal::CaptureStderr();
     Reopen();
-    EXPECT_TRUE(store_->PrepareToWrite().ok());
+    EXPECT_OK(store_->PrepareToWrite());
     EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("removed, left over"));
     EXPECT_EQ(std::distance(fs::directory_iterator(Path("")), fs::directory_iterator()), 3) << "the tables";
     ExpectRows();
   }
   const auto report = Compact();
-  ASSERT_TRUE(report.ok());
+  ASSERT_OK(report);
   EXPECT_EQ(report->resumed_row, 0u);
   ExpectRows();
 }
@@ -217,7 +218,7 @@ TEST_P(CompactionResumeTest, OtherChecksumsInTheFileAreBegunAnew) {
   testing::internal::CaptureStderr();
   const auto report = Compact();
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("compacting table \"feature\" begins anew"));
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_OK(report);
   EXPECT_EQ(report->resumed_row, 0u);
   ExpectRows();
 }
@@ -231,14 +232,13 @@ TEST_P(CompactionResumeTest, OneOfAnInstantWithoutVersionsIsBegunAnew) {
     const std::shared_ptr<const Manifest> manifest = store_->manifest();
     const TableRecord& table = *manifest->FindTable("feature");
     auto record = ReadCompactionProgress(backend_, database_.path(), manifest->database_id, table);
-    ASSERT_TRUE(record.ok());
+    ASSERT_OK(record);
     record->timestamp = 0;
-    ASSERT_TRUE(
-        WriteCompactionProgress(backend_, database_.path(), manifest->database_id, table, *record).ok());
+    ASSERT_OK(WriteCompactionProgress(backend_, database_.path(), manifest->database_id, table, *record));
   }
   Reopen();
   const auto report = Compact();
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_OK(report);
   EXPECT_EQ(report->resumed_row, 0u);
   EXPECT_EQ(report->timestamp, 1u);
   EXPECT_EQ(store_->manifest()->FindTable("feature")->generation, 2u);
@@ -250,10 +250,10 @@ TEST_P(CompactionResumeTest, AfterTheSwitchARecordThatStayedIsRemoved) {
   Write(60);
   Interrupt();
   fs::copy(Progress(), Path("kept"));
-  ASSERT_TRUE(Compact().ok());
+  ASSERT_OK(Compact());
   fs::rename(Path("kept"), Progress());
   Reopen();
-  ASSERT_TRUE(store_->PrepareToWrite().ok());
+  ASSERT_OK(store_->PrepareToWrite());
   EXPECT_FALSE(fs::exists(Progress()));
   EXPECT_TRUE(fs::exists(Partial())) << "it is the table's now";
   ExpectRows();
@@ -280,22 +280,22 @@ TEST(ResumedWriterTest, TheFileIsAsIfItHadBeenWrittenAtOnce) {
     };
     const std::string whole = folder.path() + "/whole", path = folder.path() + "/resumed";
     auto writer = FeatureTableWriter::Create(*backend, whole, geometry, id, 3).value();
-    ASSERT_TRUE(writer->Append(rows).ok());
+    ASSERT_OK(writer->Append(rows));
     const uint64_t bytes = writer->Finish().value();
 
     writer = FeatureTableWriter::Create(*backend, path, geometry, id, 3).value();
     uint64_t done = 0;
     DataFileWriter::Mark mark;
     for (; done + shape.step < shape.rows; done += shape.step) {
-      ASSERT_TRUE(writer->Append(range(done, done + shape.step)).ok());
+      ASSERT_OK(writer->Append(range(done, done + shape.step)));
       mark = writer->Sync().value();
       // Rows that are lost, written or not.
-      ASSERT_TRUE(writer->Append(range(done + shape.step, std::min(done + 2 * shape.step, shape.rows))).ok());
+      ASSERT_OK(writer->Append(range(done + shape.step, std::min(done + 2 * shape.step, shape.rows))));
       auto resumed = FeatureTableWriter::Resume(*backend, path, geometry, id, 3, done + shape.step, mark);
-      ASSERT_TRUE(resumed.ok()) << resumed.status().ToString();
+      ASSERT_OK(resumed);
       writer = std::move(resumed).value();
     }
-    ASSERT_TRUE(writer->Append(range(done, shape.rows)).ok());
+    ASSERT_OK(writer->Append(range(done, shape.rows)));
     EXPECT_EQ(writer->Finish().value(), bytes);
     std::ifstream a(whole, std::ios::binary), b(path, std::ios::binary);
     EXPECT_TRUE(std::equal(std::istreambuf_iterator<char>(a), {}, std::istreambuf_iterator<char>(b), {}));
@@ -336,7 +336,7 @@ TEST(CompactionKillTest, KilledAtAnyOperationItGoesOn) {
   while (finished < 4 && kills < 60) {
     {
       const auto store = Store::Open(*backend, database.path());
-      ASSERT_TRUE(store.ok()) << store.status().ToString();
+      ASSERT_OK(store);
       ASSERT_EQ(RowsNow(**store, "feature"), rows) << "after kill " << kills;
       ASSERT_EQ(FaultsIn(**store), "");
       WriteBatch batch;
@@ -345,9 +345,9 @@ TEST(CompactionKillTest, KilledAtAnyOperationItGoesOn) {
         for (std::byte& byte : rows[row]) byte = static_cast<std::byte>(rng.Below(256));
         batch.Put("feature", row, rows[row]);
       }
-      ASSERT_TRUE((*store)->Write(batch).ok());
+      ASSERT_OK((*store)->Write(batch));
       const auto dry = CompactTable(**store, budget, "feature", true, {}, kPace);
-      ASSERT_TRUE(dry.ok());
+      ASSERT_OK(dry);
       resumed += dry->resumed_row > 0;
     }
     const std::string orders = std::to_string(1 + rng.Below(24 + kills)) + " " + database.path();

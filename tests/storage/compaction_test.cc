@@ -11,6 +11,7 @@
 #include "quarry/base/progress.h"
 #include "quarry/base/units.h"
 #include "quarry/verify/verify.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -30,7 +31,7 @@ class CompactionTest : public testing::TestWithParam<uint64_t> {
   void Reopen() {
     store_.reset();
     auto store = Store::Open(backend_, database_.path());
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     store_ = std::move(store).value();
   }
   std::shared_ptr<const Snapshot> Now() { return store_->TakeSnapshot().value(); }
@@ -43,7 +44,7 @@ class CompactionTest : public testing::TestWithParam<uint64_t> {
     WriteBatch batch;
     for (const auto& [row, value] : rows) batch.Put("feature", row, RowOf(value));
     const auto timestamp = store_->Write(batch);
-    ASSERT_TRUE(timestamp.ok()) << timestamp.status().ToString();
+    ASSERT_OK(timestamp);
   }
   Result<CompactionReport> Compact(const ProgressFunction& progress = {}) {
     return CompactTable(*store_, budget_, "feature", false, progress);
@@ -52,16 +53,16 @@ class CompactionTest : public testing::TestWithParam<uint64_t> {
   std::vector<Bytes> Rows(const std::shared_ptr<const Snapshot>& snapshot) {
     const uint64_t row_bytes = GetParam() * sizeof(float);
     const auto table = store_->OpenTable(*snapshot, "feature");
-    EXPECT_TRUE(table.ok()) << table.status().ToString();
+    EXPECT_OK(table);
     Bytes all(kCompactedNodes * row_bytes);
-    EXPECT_TRUE((*table)->ReadRows(backend_, 0, kCompactedNodes, all).ok());
+    EXPECT_OK((*table)->ReadRows(backend_, 0, kCompactedNodes, all));
     const auto overlay = store_->OpenOverlay("feature", snapshot);
-    EXPECT_TRUE(overlay.ok()) << overlay.status().ToString();
+    EXPECT_OK(overlay);
     const std::vector<uint64_t> touched = (*overlay)->TouchedRows();
     const Status status = (*overlay)->Read(touched, [&](size_t i, std::span<const std::byte> value) {
       std::memcpy(all.data() + touched[i] * row_bytes, value.data(), row_bytes);
     });
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
     std::vector<Bytes> rows;
     for (uint64_t row = 0; row < kCompactedNodes; ++row) {
       rows.emplace_back(all.begin() + static_cast<ptrdiff_t>(row * row_bytes),
@@ -71,9 +72,8 @@ class CompactionTest : public testing::TestWithParam<uint64_t> {
   }
   uint64_t Versions() {
     uint64_t count = 0;
-    EXPECT_TRUE(store_->catalog()
-                    ->ScanVersions("feature", [&](const RowVersion&) { return ++count, Status::Ok(); })
-                    .ok());
+    EXPECT_OK(
+        store_->catalog()->ScanVersions("feature", [&](const RowVersion&) { return ++count, Status::Ok(); }));
     return count;
   }
   bool FileOfGeneration(uint64_t generation) const {
@@ -81,7 +81,7 @@ class CompactionTest : public testing::TestWithParam<uint64_t> {
   }
   void ExpectSound() {
     const auto report = VerifyStore(*store_, {});
-    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    ASSERT_OK(report);
     for (const Status& fault : report->faults) ADD_FAILURE() << fault.ToString();
   }
 
@@ -98,12 +98,12 @@ TEST_P(CompactionTest, TheNewFileHoldsTheNewestRowsAndTheVersionsGo) {
   Write({{3, 3}, {0, 4}});
   WriteBatch deletion;
   deletion.Delete("feature", 7);
-  ASSERT_TRUE(store_->Write(deletion).ok());
+  ASSERT_OK(store_->Write(deletion));
   const std::vector<Bytes> before = Rows(Now());
   EXPECT_EQ(before[3], RowOf(3));
   EXPECT_EQ(before[7], RowOf(0));
   const auto report = Compact();
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_OK(report);
   EXPECT_EQ(report->rows_changed, 4u);
   EXPECT_EQ(report->generation, 2u);
   EXPECT_EQ(report->timestamp, 3u);
@@ -128,11 +128,11 @@ TEST_P(CompactionTest, ASnapshotKeepsItsFileAndItsVersions) {
   const auto old = Now();
   const std::vector<Bytes> rows = Rows(old);
   Write({{3, 2}});
-  ASSERT_TRUE(Compact().ok());
+  ASSERT_OK(Compact());
   EXPECT_TRUE(FileOfGeneration(1)) << "a snapshot has it";
   EXPECT_EQ(Rows(old), rows);
   Write({{3, 3}, {6, 3}});
-  ASSERT_TRUE(Compact().ok());
+  ASSERT_OK(Compact());
   EXPECT_EQ(Rows(old), rows);
   EXPECT_EQ(Rows(Now())[3], RowOf(3));
   EXPECT_EQ(Rows(Now())[5], RowOf(1));
@@ -141,12 +141,12 @@ TEST_P(CompactionTest, ASnapshotKeepsItsFileAndItsVersions) {
 TEST_P(CompactionTest, TheFileGoesWithTheLastSnapshot) {
   Write({{3, 1}});
   auto old = Now();
-  ASSERT_TRUE(Compact().ok());
+  ASSERT_OK(Compact());
   EXPECT_TRUE(FileOfGeneration(1));
   old.reset();
   EXPECT_FALSE(FileOfGeneration(1));
   Write({{4, 1}});
-  ASSERT_TRUE(Compact().ok());
+  ASSERT_OK(Compact());
   EXPECT_EQ(Versions(), 0u) << "those that the snapshot had kept go too";
 }
 
@@ -158,7 +158,7 @@ TEST_P(CompactionTest, WhatIsWrittenMeanwhileStaysAVersion) {
     written = true;
     return Status::Ok();
   });
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_OK(report);
   EXPECT_EQ(report->timestamp, 1u);
   const std::vector<Bytes> rows = Rows(Now());
   EXPECT_EQ(rows[3], RowOf(2));
@@ -171,19 +171,19 @@ TEST_P(CompactionTest, WhatIsWrittenMeanwhileStaysAVersion) {
 // What a layout of an earlier generation asks.
 TEST_P(CompactionTest, AnOverlayForAnOlderBaseHasWhatWasFoldedSince) {
   Write({{3, 1}, {4, 1}});
-  ASSERT_TRUE(Compact().ok());
+  ASSERT_OK(Compact());
   Write({{4, 2}, {5, 2}});
-  ASSERT_TRUE(Compact().ok());
+  ASSERT_OK(Compact());
   Write({{6, 3}});
   const auto touched_since = [&](uint64_t base, uint64_t timestamp = 0) {
     std::map<uint64_t, Bytes> found;
     const auto overlay = store_->OpenOverlay("feature", Now(), TableVersion{base, timestamp});
-    EXPECT_TRUE(overlay.ok()) << overlay.status().ToString();
+    EXPECT_OK(overlay);
     const std::vector<uint64_t> rows = (*overlay)->TouchedRows();
     const Status status = (*overlay)->Read(rows, [&](size_t i, std::span<const std::byte> value) {
       found[rows[i]] = Bytes(value.begin(), value.end());
     });
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
     return found;
   };
   using Found = std::map<uint64_t, Bytes>;
@@ -206,7 +206,7 @@ TEST_P(CompactionTest, CancelledItLeavesTheTableAsItWas) {
   EXPECT_FALSE(FileOfGeneration(2));
   EXPECT_EQ(Rows(Now())[3], RowOf(1));
   const auto dry = CompactTable(*store_, budget_, "feature", true, {});
-  ASSERT_TRUE(dry.ok());
+  ASSERT_OK(dry);
   EXPECT_EQ(dry->rows_changed, 1u);
   EXPECT_EQ(dry->generation, 2u);
   EXPECT_FALSE(FileOfGeneration(2));
@@ -218,21 +218,21 @@ TEST_P(CompactionTest, ALeftoverIsRemovedByTheNextWriterUnlessItMayBeTheOnlyCopy
   std::filesystem::copy(folder + "feature-1.qft", folder + "feature-x.qft");
   Reopen();
   EXPECT_TRUE(FileOfGeneration(2)) << "reading";
-  ASSERT_TRUE(store_->PrepareToWrite().ok());
+  ASSERT_OK(store_->PrepareToWrite());
   EXPECT_FALSE(FileOfGeneration(2));
   EXPECT_TRUE(FileOfGeneration(1));
   EXPECT_TRUE(std::filesystem::exists(folder + "feature-x.qft")) << "none of ours";
   // As an older manifest sees the files that a newer one named.
   std::filesystem::rename(folder + "feature-1.qft", folder + "feature-2.qft");
   Reopen();
-  ASSERT_TRUE(store_->PrepareToWrite().ok());
+  ASSERT_OK(store_->PrepareToWrite());
   EXPECT_TRUE(FileOfGeneration(2)) << "the only copy of the rows";
   std::filesystem::rename(folder + "feature-2.qft", folder + "feature-1.qft");
 }
 
 TEST_P(CompactionTest, ADroppedTableGoesWholeOnceNobodyReadsIt) {
   Write({{3, 1}});
-  ASSERT_TRUE(Compact().ok());
+  ASSERT_OK(Compact());
   Write({{4, 2}});
   EXPECT_EQ(store_->DropTable("features").code(), Code::kNotFound);
   {
@@ -245,7 +245,7 @@ TEST_P(CompactionTest, ADroppedTableGoesWholeOnceNobodyReadsIt) {
   const std::string file = database_.path() + "/features/feature-2.qft";
   std::filesystem::copy(file, database_.path() + "-kept");
   const Status dropped = store_->DropTable("feature");
-  ASSERT_TRUE(dropped.ok()) << dropped.ToString();
+  ASSERT_OK(dropped);
   EXPECT_EQ(store_->manifest()->FindTable("feature"), nullptr);
   EXPECT_FALSE(FileOfGeneration(2));
   EXPECT_EQ(Versions(), 0u);
@@ -255,7 +255,7 @@ TEST_P(CompactionTest, ADroppedTableGoesWholeOnceNobodyReadsIt) {
   // What a crash behind the commit leaves.
   std::filesystem::rename(database_.path() + "-kept", file);
   Reopen();
-  ASSERT_TRUE(store_->PrepareToWrite().ok());
+  ASSERT_OK(store_->PrepareToWrite());
   EXPECT_FALSE(FileOfGeneration(2));
   EXPECT_EQ(store_->DropTable("feature").code(), Code::kNotFound);
   ExpectSound();

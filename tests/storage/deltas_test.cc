@@ -8,6 +8,7 @@
 
 #include "pipeline/tiny_database.h"
 #include "quarry/storage/node_properties.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -34,17 +35,17 @@ class DeltasTest : public testing::Test {
   void Reopen() {
     store_.reset();
     auto store = Store::Open(*backend_, database_.path());
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     store_ = std::move(store).value();
   }
   std::shared_ptr<const Snapshot> Now() {
     auto snapshot = store_->TakeSnapshot();
-    EXPECT_TRUE(snapshot.ok()) << snapshot.status().ToString();
+    EXPECT_OK(snapshot);
     return std::move(snapshot).value();
   }
   uint64_t Write(const WriteBatch& batch) {
     const auto timestamp = store_->Write(batch);
-    EXPECT_TRUE(timestamp.ok()) << timestamp.status().ToString();
+    EXPECT_OK(timestamp);
     return timestamp.ok() ? *timestamp : 0;
   }
   uint64_t WriteRow(uint64_t row, float value) {
@@ -55,14 +56,14 @@ class DeltasTest : public testing::Test {
   // First values of the rows that the snapshot has newer than the table, by row.
   std::map<uint64_t, float> RowsIn(std::shared_ptr<const Snapshot> snapshot) {
     auto overlay = store_->OpenOverlay("feature", std::move(snapshot));
-    EXPECT_TRUE(overlay.ok()) << overlay.status().ToString();
+    EXPECT_OK(overlay);
     std::map<uint64_t, float> values;
     const std::vector<uint64_t> rows = (*overlay)->TouchedRows();
     const Status status = (*overlay)->Read(rows, [&](size_t i, std::span<const std::byte> value) {
       std::memcpy(&values[rows[i]], value.data(), sizeof(float));
       EXPECT_EQ(value.size(), kDim * sizeof(float));
     });
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
     return values;
   }
   Status Refusal(const WriteBatch& batch) { return store_->Write(batch).status(); }
@@ -99,7 +100,7 @@ TEST_F(DeltasTest, ABatchHasOneTimestampAndItsLastWriteOfARowCounts) {
   EXPECT_EQ(Write(batch), 1u);
   EXPECT_EQ(RowsIn(Now()), (std::map<uint64_t, float>{{3, 5.0f}, {4, 0.0f}}));
   const auto properties = LoadNodeProperties(*store_, kDeltaNodes, Now());
-  ASSERT_TRUE(properties.ok()) << properties.status().ToString();
+  ASSERT_OK(properties);
   EXPECT_EQ(properties->labels[3], 42);
   EXPECT_EQ(properties->labels[4], database_.graph().Label(4));
   EXPECT_EQ(properties->splits[3], static_cast<uint8_t>(Split::kTest));
@@ -149,7 +150,7 @@ TEST_F(DeltasTest, ConcurrentWritersCommitWholeBatchesInOneOrder) {
         batch.Put("feature", 0, row);
         batch.Put("feature", 1, row);
         const auto timestamp = store_->Write(batch, {.sync = i % 4 == 0});
-        ASSERT_TRUE(timestamp.ok()) << timestamp.status().ToString();
+        ASSERT_OK(timestamp);
         timestamps[static_cast<size_t>(w)].push_back(*timestamp);
         // What a writer was told, it sees.
         ASSERT_GE(Now()->timestamp, *timestamp);
@@ -170,12 +171,10 @@ TEST_F(DeltasTest, ConcurrentWritersCommitWholeBatchesInOneOrder) {
 
 TEST_F(DeltasTest, WritesOutliveManifestCommits) {
   WriteRow(5, 1);
-  ASSERT_TRUE(
-      store_->UpdateManifest([&](Manifest& m) { return m = *store_->manifest(), Status::Ok(); }).ok());
+  ASSERT_OK(store_->UpdateManifest([&](Manifest& m) { return m = *store_->manifest(), Status::Ok(); }));
   WriteRow(6, 2);
   Reopen();
-  ASSERT_TRUE(
-      store_->UpdateManifest([&](Manifest& m) { return m = *store_->manifest(), Status::Ok(); }).ok());
+  ASSERT_OK(store_->UpdateManifest([&](Manifest& m) { return m = *store_->manifest(), Status::Ok(); }));
   EXPECT_EQ(RowsIn(Now()), (std::map<uint64_t, float>{{5, 1.0f}, {6, 2.0f}}));
 }
 

@@ -11,6 +11,7 @@
 #include "quarry/base/units.h"
 #include "storage/small_store.h"
 #include "support/fault_backend.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -71,7 +72,7 @@ TEST_F(FeatureTableTest, RowsOfAnyShapeComeBackAsTheyWereWritten) {
       const uint64_t count = round == 0 ? shape.rows : rng.Below(shape.rows - first + 1);
       std::vector<std::byte> out(count * row_bytes);
       const Status status = table->ReadRows(*backend_, first, count, out, 64 << 10);
-      ASSERT_TRUE(status.ok()) << status.ToString();
+      ASSERT_OK(status);
       ASSERT_TRUE(
           std::equal(out.begin(), out.end(), rows.begin() + static_cast<ptrdiff_t>(first * row_bytes)))
           << first << "+" << count;
@@ -82,7 +83,7 @@ TEST_F(FeatureTableTest, RowsOfAnyShapeComeBackAsTheyWereWritten) {
 TEST_F(FeatureTableTest, AnEmptyTableCanBeWrittenAndOpened) {
   const TableRecord record = Write(ElementType::kFloat32, 128, {}, *backend_).value();
   const auto table = Open(record).value();
-  EXPECT_TRUE(table->ReadRows(*backend_, 0, 0, {}).ok());
+  EXPECT_OK(table->ReadRows(*backend_, 0, 0, {}));
 }
 
 TEST_F(FeatureTableTest, ChecksumsThatOutgrowTheirBufferLieWhereTheFooterSays) {
@@ -92,7 +93,7 @@ TEST_F(FeatureTableTest, ChecksumsThatOutgrowTheirBufferLieWhereTheFooterSays) {
   const auto table = Open(record).value();
   EXPECT_EQ(table->resident_bytes(), 70000 * sizeof(uint32_t));
   std::vector<std::byte> out(rows.size());
-  ASSERT_TRUE(table->ReadRows(*backend_, 0, 70000, out).ok());
+  ASSERT_OK(table->ReadRows(*backend_, 0, 70000, out));
   EXPECT_EQ(out, rows);
 }
 
@@ -100,7 +101,7 @@ TEST_F(FeatureTableTest, ACellVerifiesOnlyInItsOwnPlace) {
   const std::vector<std::byte> rows = RandomBytes(20 * 512, 13);
   const auto table = Open(Write(ElementType::kFloat32, 128, rows, *backend_).value()).value();
   const std::span<const std::byte> third = std::span(rows).subspan(3 * 512, 512);
-  EXPECT_TRUE(table->VerifyCell(3, third).ok());
+  EXPECT_OK(table->VerifyCell(3, third));
   const Status status = table->VerifyCell(4, third);
   EXPECT_EQ(status.code(), Code::kCorruption);
   EXPECT_THAT(std::string(status.message()), HasSubstr("t.qft: page 1 (offset 6144), row 4:"));
@@ -120,7 +121,7 @@ TEST_F(FeatureTableTest, ADamagedPageNamesItsRowsAndIsNotReturned) {
   EXPECT_EQ(status.code(), Code::kCorruption);
   EXPECT_THAT(std::string(status.message()), HasSubstr("page 3 (offset 12288), rows 292 to 437"));
   out.resize(100 * 28);
-  EXPECT_TRUE(table->ReadRows(*backend_, 0, 100, out).ok()) << "rows of other pages are unharmed";
+  EXPECT_OK(table->ReadRows(*backend_, 0, 100, out)) << "rows of other pages are unharmed";
 }
 
 TEST_F(FeatureTableTest, AWriterTakesExactlyTheRowsItWasMadeFor) {
@@ -128,7 +129,7 @@ TEST_F(FeatureTableTest, AWriterTakesExactlyTheRowsItWasMadeFor) {
   const std::vector<std::byte> rows = RandomBytes(11 * 16, 15);
   auto writer =
       FeatureTableWriter::Create(*backend_, folder_.path() + "/w.qft", geometry, kDatabaseId, 1).value();
-  ASSERT_TRUE(writer->Append(std::span(rows).first(9 * 16)).ok());
+  ASSERT_OK(writer->Append(std::span(rows).first(9 * 16)));
   EXPECT_EQ(writer->Finish().status().code(), Code::kInvalidArgument);
   EXPECT_EQ(writer->Append(std::span(rows).first(2 * 16)).code(), Code::kInvalidArgument);
   EXPECT_EQ(FeatureTableWriter::Create(*backend_, folder_.path() + "/w.qft", geometry, kDatabaseId, 1)
@@ -180,7 +181,7 @@ TEST_F(FeatureTableTest, EveryFailedWriteReachesTheCaller) {
       const uint64_t strikes = faulty.strikes();
       const Result<TableRecord> result = Write(ElementType::kFloat32, 128, rows, faulty);
       if (faulty.strikes() == strikes) {
-        EXPECT_TRUE(result.ok());
+        EXPECT_OK(result);
         EXPECT_GT(at, 1u);
         break;
       }
@@ -205,7 +206,7 @@ TEST_F(FeatureTableTest, EveryFailedReadReachesTheCallerAndShortOnesAreContinued
         ASSERT_EQ(out, rows);
       }
       if (faulty.strikes() == strikes) {
-        EXPECT_TRUE(status.ok());
+        EXPECT_OK(status);
         EXPECT_GT(at, 5u);
         break;
       }

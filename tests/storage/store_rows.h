@@ -10,6 +10,7 @@
 #include "quarry/format/element_type.h"
 #include "quarry/storage/store.h"
 #include "quarry/verify/verify.h"
+#include "support/status_matchers.h"
 
 namespace quarry::testing_util {
 
@@ -17,21 +18,21 @@ using TableRows = std::vector<std::vector<std::byte>>;
 
 inline TableRows RowsNow(Store& store, const std::string& name) {
   const auto snapshot = store.TakeSnapshot();
-  EXPECT_TRUE(snapshot.ok()) << snapshot.status().ToString();
+  EXPECT_OK(snapshot);
   const TableRecord& record = *(*snapshot)->FindTable(name);
   const uint64_t row_bytes = RowBytes(record.element_type, record.dim);
   std::vector<std::byte> bytes(record.row_count * row_bytes);
   const auto table = store.OpenTable(**snapshot, name);
-  EXPECT_TRUE(table.ok()) << table.status().ToString();
+  EXPECT_OK(table);
   Status status = (*table)->ReadRows(store.backend(), 0, record.row_count, bytes);
-  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_OK(status);
   const auto newer = store.OpenOverlay(name, *snapshot);
-  EXPECT_TRUE(newer.ok()) << newer.status().ToString();
+  EXPECT_OK(newer);
   const std::vector<uint64_t> touched = (*newer)->TouchedRows();
   status = (*newer)->Read(touched, [&](size_t i, std::span<const std::byte> value) {
     std::memcpy(&bytes[touched[i] * row_bytes], value.data(), row_bytes);
   });
-  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_OK(status);
   TableRows rows(record.row_count);
   for (uint64_t row = 0; row < record.row_count; ++row) {
     const auto begin = bytes.begin() + static_cast<ptrdiff_t>(row * row_bytes);

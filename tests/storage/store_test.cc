@@ -13,6 +13,7 @@
 #include "quarry/base/units.h"
 #include "quarry/verify/verify.h"
 #include "storage/small_store.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -31,7 +32,7 @@ class StoreTest : public testing::Test {
     backend_ = MakeDefaultBackend().release();
     small_ = new SmallStore(*backend_, testing_util::Medium::kDisk);
     const Status status = small_->Write();
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
   }
   static void TearDownTestSuite() {
     delete small_;
@@ -50,7 +51,7 @@ TEST_F(StoreTest, OpensWhatWasWritten) {
     SCOPED_TRACE(expected.record.name);
     const auto table = store->OpenTable(expected.record.name).value();
     std::vector<std::byte> rows(expected.rows.size());
-    ASSERT_TRUE(table->ReadRows(*backend_, 0, SmallStore::kNodes, rows).ok());
+    ASSERT_OK(table->ReadRows(*backend_, 0, SmallStore::kNodes, rows));
     EXPECT_EQ(rows, expected.rows);
   }
   EXPECT_EQ(store->catalog()->IdOfName(NameKind::kRelation, "likes").value(), 1u);
@@ -66,7 +67,7 @@ TEST_F(StoreTest, TopologyHoldsBothSides) {
     EXPECT_TRUE(std::ranges::equal(topology->indptr(side), expected.indptr));
     EXPECT_TRUE(topology->indices(side).empty());
     const uint64_t before = topology->resident_bytes();
-    ASSERT_TRUE(topology->LoadIndices(*backend_, side).ok());
+    ASSERT_OK(topology->LoadIndices(*backend_, side));
     EXPECT_TRUE(std::ranges::equal(topology->indices(side), expected.indices));
     EXPECT_GE(topology->resident_bytes(), before + topology->IndicesBytes());
   }
@@ -80,8 +81,8 @@ TEST_F(StoreTest, IndexPagesAreVerifiedOneByOne) {
   IoBuffer buffer = IoBuffer::Allocate(kPageBytes).value();
   for (uint64_t page = 0; page < pages; ++page) {
     const uint64_t offset = topology->indices_offset(Adjacency::kCsc) + page * kPageBytes;
-    ASSERT_TRUE(backend_->ReadAt(topology->file(), offset, buffer.span()).ok());
-    EXPECT_TRUE(topology->VerifyIndexPage(Adjacency::kCsc, page, buffer.span()).ok());
+    ASSERT_OK(backend_->ReadAt(topology->file(), offset, buffer.span()));
+    EXPECT_OK(topology->VerifyIndexPage(Adjacency::kCsc, page, buffer.span()));
     EXPECT_FALSE(topology->VerifyIndexPage(Adjacency::kCsc, (page + 1) % pages, buffer.span()).ok());
     buffer.data()[100] ^= std::byte{1};
     const Status status = topology->VerifyIndexPage(Adjacency::kCsc, page, buffer.span());
@@ -106,7 +107,7 @@ TEST_F(StoreTest, ASecondOpenIsRefusedAndNamesTheHolder) {
     EXPECT_EQ(ExitCode(status.code()), 1);
     EXPECT_THAT(std::string(status.message()), HasSubstr(fmt::format("process {}", getpid())));
   }
-  EXPECT_TRUE(Store::Open(*backend_, small_->path()).ok()) << "closing gives the lock back";
+  EXPECT_OK(Store::Open(*backend_, small_->path())) << "closing gives the lock back";
 }
 
 TEST_F(StoreTest, RemovingOrReplacingLockLetsNobodyIn) {
@@ -121,7 +122,7 @@ TEST_F(StoreTest, RemovingOrReplacingLockLetsNobodyIn) {
     std::ofstream(lock) << "1\n";
     EXPECT_EQ(Store::Open(*backend_, small_->path()).status().code(), Code::kBusy);
   }
-  EXPECT_TRUE(Store::Open(*backend_, small_->path()).ok());
+  EXPECT_OK(Store::Open(*backend_, small_->path()));
 }
 
 TEST_F(StoreTest, ALockWithoutAPidStillLocks) {
@@ -179,7 +180,7 @@ TEST_F(StoreTest, ADatabaseOfVersionOneGetsAnAnchorWithTheFirstWrite) {
     EXPECT_FALSE(fs::exists(path + "/ANCHOR")) << "reading changes nothing";
     WriteBatch batch;
     batch.SetLabel(0, 1);
-    ASSERT_TRUE(store->Write(batch).ok());
+    ASSERT_OK(store->Write(batch));
     EXPECT_EQ(store->version(), kStoreVersion);
   }
   const auto store = Store::Open(*backend_, path).value();
@@ -196,7 +197,7 @@ TEST_F(StoreTest, AnExistingFolderIsNotMadeIntoADatabase) {
 
 TEST_F(StoreTest, ACommittedManifestIsThereAtOnceAndAfterReopening) {
   SmallStore small(*backend_, testing_util::Medium::kMemory);
-  ASSERT_TRUE(small.Write().ok());
+  ASSERT_OK(small.Write());
   {
     const auto store = Store::Open(*backend_, small.path()).value();
     for (int round = 1; round <= 3; ++round) {
@@ -207,11 +208,11 @@ TEST_F(StoreTest, ACommittedManifestIsThereAtOnceAndAfterReopening) {
                          .gather_bytes_per_second = 4,
                          .measured_utc = "2025-01-02T03:04:05Z"};
       const Status status = store->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); });
-      ASSERT_TRUE(status.ok()) << status.ToString();
+      ASSERT_OK(status);
       ASSERT_TRUE(store->manifest()->device.has_value());
       EXPECT_EQ(store->manifest()->device->random_reads_per_second, 1000.0 * round);
       EXPECT_EQ(store->catalog()->IdOfName(NameKind::kRelation, "likes").value(), 1u);
-      EXPECT_TRUE(store->OpenTable("feature").ok());
+      EXPECT_OK(store->OpenTable("feature"));
     }
     EXPECT_EQ(Store::Open(*backend_, small.path()).status().code(), Code::kBusy) << "the lock is kept";
   }
@@ -236,7 +237,7 @@ TEST_F(StoreTest, AReadOnlyFolderCanBeOpened) {
   for (const char* name : {"/LOCK", "/VERSION", ""}) {
     fs::permissions(small_->path() + name, fs::perms::owner_write, fs::perm_options::remove);
   }
-  EXPECT_TRUE(Store::Open(*backend_, small_->path()).ok());
+  EXPECT_OK(Store::Open(*backend_, small_->path()));
   for (const char* name : {"", "/LOCK", "/VERSION"}) {
     fs::permissions(small_->path() + name, fs::perms::owner_write, fs::perm_options::add);
   }

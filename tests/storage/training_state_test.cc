@@ -13,6 +13,7 @@
 #include "quarry/base/units.h"
 #include "quarry/verify/verify.h"
 #include "storage/small_store.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -31,13 +32,13 @@ using Bytes = std::vector<std::byte>;
 class TrainingStateTest : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(small_.Write().ok());
+    ASSERT_OK(small_.Write());
     Reopen();
   }
   void Reopen() {
     store_.reset();
     auto store = Store::Open(backend_, small_.path());
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     store_ = std::move(store).value();
   }
   Status Checkpoint(std::string_view name, const Bytes& state, std::string_view settings = "--seed 1") {
@@ -46,7 +47,7 @@ class TrainingStateTest : public testing::Test {
   }
   Bytes Read(std::string_view name) {
     auto state = ReadTrainingState(*store_, name);
-    EXPECT_TRUE(state.ok()) << state.status().ToString();
+    EXPECT_OK(state);
     return state.ok() ? std::move(state).value() : Bytes();
   }
   std::string PathOf(std::string_view name) {
@@ -61,7 +62,7 @@ class TrainingStateTest : public testing::Test {
   }
   std::string Faults() {
     const auto report = VerifyStore(*store_, {});
-    EXPECT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_OK(report);
     std::string text;
     for (const Status& fault : report->faults) text += fault.ToString() + "\n";
     return text;
@@ -77,7 +78,7 @@ TEST_F(TrainingStateTest, AStateComesBackByteForByteFromAnotherProcess) {
   for (const uint64_t bytes : {uint64_t{1}, kPageBytes - 1, kPageBytes, kPageBytes + 1, 9 * kMiB + 5}) {
     SCOPED_TRACE(bytes);
     const Bytes state = RandomBytes(bytes, bytes);
-    ASSERT_TRUE(Checkpoint("node", state, "--layers 2 --seed 1").ok());
+    ASSERT_OK(Checkpoint("node", state, "--layers 2 --seed 1"));
     EXPECT_EQ(Read("node"), state);
     Reopen();
     EXPECT_EQ(Read("node"), state);
@@ -97,11 +98,11 @@ TEST_F(TrainingStateTest, WhatARunWasStartedWithIsKeptWithItAndBounded) {
   const Bytes state = RandomBytes(10, 1);
   const auto commit = [&](const ManifestChange& change) { return store_->UpdateManifest(change); };
   std::string config = "[train]\nepochs = 3\n";
-  ASSERT_TRUE(CheckpointTraining(*store_, {.name = "node", .config = config, .state = state}, commit).ok());
+  ASSERT_OK(CheckpointTraining(*store_, {.name = "node", .config = config, .state = state}, commit));
   Reopen();
   EXPECT_EQ(store_->manifest()->FindTraining("node")->config, config);
   config.resize(32 * kKiB, '#');
-  ASSERT_TRUE(CheckpointTraining(*store_, {.name = "node", .config = config, .state = state}, commit).ok());
+  ASSERT_OK(CheckpointTraining(*store_, {.name = "node", .config = config, .state = state}, commit));
   EXPECT_EQ(store_->manifest()->FindTraining("node")->config, config) << "that of the last checkpoint";
   config += '#';
   const Status refused =
@@ -113,8 +114,8 @@ TEST_F(TrainingStateTest, WhatARunWasStartedWithIsKeptWithItAndBounded) {
 
 TEST_F(TrainingStateTest, RunsAreApartAndEachHasOneFile) {
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(Checkpoint("a", RandomBytes(5000, i)).ok());
-    ASSERT_TRUE(Checkpoint("a-1", RandomBytes(6000, 100 + i)).ok());
+    ASSERT_OK(Checkpoint("a", RandomBytes(5000, i)));
+    ASSERT_OK(Checkpoint("a-1", RandomBytes(6000, 100 + i)));
   }
   EXPECT_THAT(Files(), UnorderedElementsAre("5.qts", "6.qts"));
   Reopen();
@@ -124,18 +125,16 @@ TEST_F(TrainingStateTest, RunsAreApartAndEachHasOneFile) {
 }
 
 TEST_F(TrainingStateTest, AFileOfAnEarlierVersionIsReadUnderItsNameAndReplaced) {
-  ASSERT_TRUE(Checkpoint("node", RandomBytes(5000, 1)).ok());
+  ASSERT_OK(Checkpoint("node", RandomBytes(5000, 1)));
   fs::rename(PathOf("node"), small_.path() + "/training/node-1.qts");
-  ASSERT_TRUE(store_
-                  ->UpdateManifest([](Manifest& manifest) {
-                    manifest.trainings[0].file = "training/node-1.qts";
-                    return Status::Ok();
-                  })
-                  .ok());
+  ASSERT_OK(store_->UpdateManifest([](Manifest& manifest) {
+    manifest.trainings[0].file = "training/node-1.qts";
+    return Status::Ok();
+  }));
   Reopen();
   EXPECT_EQ(Read("node"), RandomBytes(5000, 1));
   EXPECT_EQ(Faults(), "");
-  ASSERT_TRUE(Checkpoint("node", RandomBytes(6000, 2)).ok());
+  ASSERT_OK(Checkpoint("node", RandomBytes(6000, 2)));
   EXPECT_THAT(Files(), UnorderedElementsAre("1.qts"));
   EXPECT_EQ(store_->manifest()->FindTraining("node")->generation, 2u);
   Reopen();
@@ -144,7 +143,7 @@ TEST_F(TrainingStateTest, AFileOfAnEarlierVersionIsReadUnderItsNameAndReplaced) 
 
 TEST_F(TrainingStateTest, RunsThatAreSavedAtTheSameTimeWriteToFilesOfTheirOwn) {
   const auto save = [this](const std::string& name, uint64_t seed) {
-    for (int i = 0; i < 20; ++i) EXPECT_TRUE(Checkpoint(name, RandomBytes(5000, seed)).ok());
+    for (int i = 0; i < 20; ++i) EXPECT_OK(Checkpoint(name, RandomBytes(5000, seed)));
   };
   std::thread other(save, "other", 2);
   save("node", 1);
@@ -156,9 +155,9 @@ TEST_F(TrainingStateTest, RunsThatAreSavedAtTheSameTimeWriteToFilesOfTheirOwn) {
 }
 
 TEST_F(TrainingStateTest, ADroppedRunIsGone) {
-  ASSERT_TRUE(Checkpoint("node", RandomBytes(100, 1)).ok());
-  ASSERT_TRUE(Checkpoint("other", RandomBytes(100, 2)).ok());
-  ASSERT_TRUE(DropTraining(*store_, "node").ok());
+  ASSERT_OK(Checkpoint("node", RandomBytes(100, 1)));
+  ASSERT_OK(Checkpoint("other", RandomBytes(100, 2)));
+  ASSERT_OK(DropTraining(*store_, "node"));
   EXPECT_THAT(Files(), UnorderedElementsAre("2.qts"));
   for (const Status& status : {ReadTrainingState(*store_, "node").status(), DropTraining(*store_, "node")}) {
     EXPECT_EQ(status.code(), Code::kNotFound);
@@ -174,7 +173,7 @@ TEST_F(TrainingStateTest, ANameThatLeadsElsewhereIsRefused) {
 }
 
 TEST_F(TrainingStateTest, WhatACrashLeftIsRemovedByTheNextWriterAndStrangersStay) {
-  ASSERT_TRUE(Checkpoint("node", RandomBytes(5000, 1)).ok());
+  ASSERT_OK(Checkpoint("node", RandomBytes(5000, 1)));
   const std::string folder = small_.path() + "/training/";
   fs::copy(PathOf("node"), folder + "2.qts");        // written, and not named
   fs::copy(PathOf("node"), folder + "first-1.qts");  // likewise, by an earlier version
@@ -182,7 +181,7 @@ TEST_F(TrainingStateTest, WhatACrashLeftIsRemovedByTheNextWriterAndStrangersStay
   Reopen();
   EXPECT_THAT(Files(), UnorderedElementsAre("1.qts", "2.qts", "first-1.qts", "notes.txt")) << "reading";
   EXPECT_THAT(Faults(), AllOf(HasSubstr("training/notes.txt"), Not(HasSubstr("2.qts")))) << "no faults";
-  ASSERT_TRUE(store_->PrepareToWrite().ok());
+  ASSERT_OK(store_->PrepareToWrite());
   EXPECT_THAT(Files(), UnorderedElementsAre("1.qts", "notes.txt"));
   EXPECT_EQ(Read("node"), RandomBytes(5000, 1));
   EXPECT_THAT(Faults(), AllOf(HasSubstr("training/notes.txt"), Not(HasSubstr("1.qts"))));
@@ -193,7 +192,7 @@ TEST_F(TrainingStateTest, EveryDamagedByteIsFoundByReadingAndByVerify) {
   SCOPED_TRACE(kSeed);
   Rng rng(kSeed);
   const Bytes state = RandomBytes(3 * kPageBytes + 17, 1);
-  ASSERT_TRUE(Checkpoint("node", state).ok());
+  ASSERT_OK(Checkpoint("node", state));
   const std::string path = PathOf("node");
   const uint64_t file_bytes = fs::file_size(path);
   for (uint64_t page = 0; page * kPageBytes < file_bytes; ++page) {
@@ -223,7 +222,7 @@ TEST_F(TrainingStateTest, EveryDamagedByteIsFoundByReadingAndByVerify) {
 
 TEST_F(TrainingStateTest, ACommitThatFailedKeepsItsFileUntilTheNextOpen) {
   const Bytes before = RandomBytes(5000, 1);
-  ASSERT_TRUE(Checkpoint("node", before).ok());
+  ASSERT_OK(Checkpoint("node", before));
   const Status failed =
       CheckpointTraining(*store_, {.name = "node", .state = before},
                          [](const ManifestChange&) { return Status(Code::kIoError, "the disk is gone"); });
@@ -232,10 +231,10 @@ TEST_F(TrainingStateTest, ACommitThatFailedKeepsItsFileUntilTheNextOpen) {
   // It may be what the disk names now: nothing else is written in its place.
   EXPECT_THAT(Files(), UnorderedElementsAre("1.qts", "2.qts"));
   const Bytes after = RandomBytes(6000, 2);
-  ASSERT_TRUE(Checkpoint("node", after).ok());
+  ASSERT_OK(Checkpoint("node", after));
   EXPECT_THAT(Files(), UnorderedElementsAre("2.qts", "3.qts"));
   Reopen();
-  ASSERT_TRUE(store_->PrepareToWrite().ok());
+  ASSERT_OK(store_->PrepareToWrite());
   EXPECT_THAT(Files(), UnorderedElementsAre("3.qts"));
   EXPECT_EQ(Read("node"), after);
 }

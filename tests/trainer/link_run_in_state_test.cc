@@ -15,6 +15,7 @@
 #include "quarry/embedding/embedding_store.h"
 #include "quarry/storage/training_state.h"
 #include "quarry/trainer/link_run.h"
+#include "support/status_matchers.h"
 #include "trainer/grouped_graph.h"
 
 namespace quarry {
@@ -42,7 +43,7 @@ class LinkRunInStateTest : public testing::Test {
  protected:
   LinkRunInStateTest() : folder_(testing_util::Medium::kMemory), backend_(MakeDefaultBackend()) {
     const std::string path = folder_.path() + "/db";
-    EXPECT_TRUE(testing_util::CreateEmptyDatabase(*backend_, path).ok());
+    EXPECT_OK(testing_util::CreateEmptyDatabase(*backend_, path));
     store_ = Store::Open(*backend_, path).value();
     states_ = TrainingStatesOf(*store_);
   }
@@ -101,7 +102,7 @@ TEST_F(LinkRunInStateTest, ARunThatIsStoppedAnywhereEndsWithTheSameBytes) {
     SCOPED_TRACE(fmt::format("case {}", i));
     LinkTrainOptions train = cases[i];
     Epochs expected;
-    ASSERT_TRUE(Train(train, {.name = "whole", .start = Start::kOverwrite}, &expected).ok());
+    ASSERT_OK(Train(train, {.name = "whole", .start = Start::kOverwrite}, &expected));
     EXPECT_EQ(StateOf("whole").size(), LinkStateBytes(train, CountsOf(data_)));
     Rng rng(i + 1);
     LinkRunOptions options{.name = "stopped", .start = Start::kOverwrite};
@@ -139,7 +140,7 @@ TEST_F(LinkRunInStateTest, ValidationsAreCountedOverStops) {
     options.start = Start::kResume;
   }
   const auto summary = Train(train, options);
-  ASSERT_TRUE(summary.ok()) << summary.status().ToString();
+  ASSERT_OK(summary);
   EXPECT_TRUE(summary->stopped_early);
   EXPECT_EQ(summary->epochs, 4u);
 }
@@ -151,7 +152,7 @@ TEST_F(LinkRunInStateTest, ACheckpointIsNeitherReplacedNorInventedUnasked) {
   EXPECT_EQ(Open(train, {.name = "a/b"}).status().code(), Code::kUsage);
   const Status stopped = Train(train, {.checkpoint_every = 10}, nullptr, 5).status();
   EXPECT_THAT(std::string(stopped.message()), HasSubstr("no checkpoint of this training yet"));
-  ASSERT_TRUE(Train(train, {.checkpoint_every = 7}).ok());
+  ASSERT_OK(Train(train, {.checkpoint_every = 7}));
   EXPECT_THAT(Open(train, {}).status().ToString(), AllOf(HasSubstr("--resume"), HasSubstr("--overwrite")));
   {
     LinkTrainOptions changed = train;
@@ -166,7 +167,7 @@ TEST_F(LinkRunInStateTest, ACheckpointIsNeitherReplacedNorInventedUnasked) {
   train.seed++;
   EXPECT_FALSE(Train(train, {.start = Start::kOverwrite, .checkpoint_every = 10}, nullptr, 5).ok());
   EXPECT_TRUE(StateOf("link") == before);
-  EXPECT_TRUE(Train(train, {.start = Start::kOverwrite}).ok());
+  EXPECT_OK(Train(train, {.start = Start::kOverwrite}));
   EXPECT_FALSE(StateOf("link") == before);
 }
 
@@ -182,8 +183,8 @@ TEST_F(LinkRunInStateTest, ABudgetWithoutRoomForACheckpointIsRefused) {
   EXPECT_EQ(refused.code(), Code::kOutOfBudget);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("give at least"));
   const auto run = LinkRun::OpenInState(*states_, enough, data_, train, {});
-  ASSERT_TRUE(run.ok()) << run.status().ToString();
-  EXPECT_TRUE(TrainLinks(data_, train, enough, {}, **run).ok());
+  ASSERT_OK(run);
+  EXPECT_OK(TrainLinks(data_, train, enough, {}, **run));
 }
 
 // What a server has kept becomes tables where the database itself is open, and goes on there as if it had
@@ -193,17 +194,17 @@ TEST_F(LinkRunInStateTest, ARunGoesOnInTablesOfTheDatabase) {
   for (const std::vector<uint32_t>& fanouts : {std::vector<uint32_t>{}, std::vector<uint32_t>{4}}) {
     train.encoder_fanouts = fanouts;
     Epochs expected, epochs;
-    ASSERT_TRUE(Train(train, {.name = "whole", .start = Start::kOverwrite}, &expected).ok());
+    ASSERT_OK(Train(train, {.name = "whole", .start = Start::kOverwrite}, &expected));
     EXPECT_FALSE(Train(train, {.name = "moved", .checkpoint_every = 7}, &epochs, 30).ok());
     {
       // Left by one that was killed on its way.
-      ASSERT_TRUE(CreateEmbeddings(*store_, "moved-nodes", {.row_count = 9, .dim = 3}).ok());
+      ASSERT_OK(CreateEmbeddings(*store_, "moved-nodes", {.row_count = 9, .dim = 3}));
       const auto run =
           LinkRun::Open(*store_, budget_, data_, train, {.name = "moved", .start = Start::kResume});
-      ASSERT_TRUE(run.ok()) << run.status().ToString();
+      ASSERT_OK(run);
       EXPECT_EQ((*run)->place().batches, 8u) << "of epoch 2, behind 28";
       EXPECT_EQ(store_->manifest()->FindEmbedding("moved-nodes")->timestamp, 27) << "at once";
-      ASSERT_TRUE(TrainOn(train, **run, &epochs).ok());
+      ASSERT_OK(TrainOn(train, **run, &epochs));
       // The tables have now what the state of the other run has.
       LinkState last{.place = (*run)->place(), .timestamp = (*run)->timestamp()};
       last.task_state.assign((*run)->task_state().begin(), (*run)->task_state().end());
@@ -219,14 +220,14 @@ TEST_F(LinkRunInStateTest, ARunGoesOnInTablesOfTheDatabase) {
     }
     const auto anew =
         LinkRun::Open(*store_, budget_, data_, train, {.name = "moved", .start = Start::kOverwrite});
-    ASSERT_TRUE(anew.ok()) << anew.status().ToString();
+    ASSERT_OK(anew);
   }
 }
 
 TEST_F(LinkRunInStateTest, AStateOfAnotherTrainingIsRefused) {
   LinkTrainOptions train = SmallOptions();
   train.epochs = 1;
-  ASSERT_TRUE(Train(train, {}).ok());
+  ASSERT_OK(Train(train, {}));
   const auto refusal = [&] {
     const Status status = Open(train, {.start = Start::kResume}).status();
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
@@ -246,11 +247,11 @@ class LinkStateTest : public testing::Test {
   LinkStateTest() {
     for (const auto& table : {nodes_.get(), relations_.get()}) {
       RowBlock block = testing_util::AllRowsOf(table->spec());
-      EXPECT_TRUE(table->Read(block).ok());
+      EXPECT_OK(table->Read(block));
       block.values[1] = 42;
       block.state[0] = 43;
       block.timestamps[0] = 12;
-      EXPECT_TRUE(table->Write(block).ok());
+      EXPECT_OK(table->Write(block));
     }
   }
   static std::unique_ptr<EmbeddingTable> Table(uint64_t rows, uint32_t dim) {
@@ -310,7 +311,7 @@ TEST_F(LinkStateTest, EveryFieldComesBack) {
   const auto nodes = Table(5, 4), relations = Table(2, 3);
   EmbeddingTable* const tables[] = {nodes.get(), relations.get()};
   LinkState state;
-  ASSERT_TRUE(DecodeLinkState(Encode(), state, tables).ok());
+  ASSERT_OK(DecodeLinkState(Encode(), state, tables));
   EXPECT_EQ(state.task_state, task_state_);
   EXPECT_TRUE(EncodeLinkState(state, tables).value() == Encode());
 }
@@ -318,7 +319,7 @@ TEST_F(LinkStateTest, EveryFieldComesBack) {
 TEST_F(LinkStateTest, OtherBytesAreRefused) {
   const Bytes bytes = Encode();
   LinkState state;
-  EXPECT_TRUE(Decode(bytes, state).ok());
+  EXPECT_OK(Decode(bytes, state));
   for (size_t size = 0; size < bytes.size(); size++) {
     const Status status = Decode({bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(size)}, state);
     ASSERT_EQ(status.code(), Code::kCorruption) << size << ": " << status.ToString();

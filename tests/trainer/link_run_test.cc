@@ -15,6 +15,7 @@
 #include "link_memory.h"
 #include "quarry/base/units.h"
 #include "quarry/storage/training_state.h"
+#include "support/status_matchers.h"
 #include "trainer/grouped_graph.h"
 
 namespace quarry {
@@ -55,7 +56,7 @@ class RunCourse {
 class LinkRunTest : public testing::Test {
  protected:
   LinkRunTest() : folder_(testing_util::Medium::kMemory), backend_(MakeDefaultBackend()) {
-    EXPECT_TRUE(testing_util::CreateEmptyDatabase(*backend_, path()).ok());
+    EXPECT_OK(testing_util::CreateEmptyDatabase(*backend_, path()));
     Reopen();
   }
   std::string path() const { return folder_.path() + "/db"; }
@@ -63,7 +64,7 @@ class LinkRunTest : public testing::Test {
   void Reopen() {
     store_.reset();
     auto store = Store::Open(*backend_, path());
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     store_ = *std::move(store);
   }
 
@@ -87,10 +88,10 @@ class LinkRunTest : public testing::Test {
     std::vector<RowBlock> rows;
     for (const char* table : {"-nodes", "-relations"}) {
       auto opened = StoredEmbeddings::Open(store(), budget_, name + table, {.memory_bytes = 16 * kMiB});
-      EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+      EXPECT_OK(opened);
       if (!opened.ok()) continue;
       rows.push_back(testing_util::AllRowsOf((*opened)->table().spec()));
-      EXPECT_TRUE((*opened)->table().Read(rows.back()).ok());
+      EXPECT_OK((*opened)->table().Read(rows.back()));
     }
     return rows;
   }
@@ -121,7 +122,7 @@ RunCourse InMemory(const LinkData& data, const LinkTrainOptions& train) {
   RunCourse course;
   MemoryBudget budget(kGiB);
   const auto summary = TrainLinks(data, train, budget, course.callbacks());
-  EXPECT_TRUE(summary.ok()) << summary.status().ToString();
+  EXPECT_OK(summary);
   return course;
 }
 
@@ -142,10 +143,10 @@ TEST_F(LinkRunTest, TablesLargerThanTheirPoolsLearnTheSame) {
     MemoryBudget budget(least);
     {
       const auto run = LinkRun::Open(store(), budget, data_, train, {.keep = false});
-      ASSERT_TRUE(run.ok()) << run.status().ToString();
+      ASSERT_OK(run);
       RunCourse course;
       const auto summary = TrainLinks(data_, train, budget, course.callbacks(), **run);
-      ASSERT_TRUE(summary.ok()) << summary.status().ToString();
+      ASSERT_OK(summary);
       EXPECT_EQ(course.epochs(), expected.epochs());
       EXPECT_GT((*run)->stats().pools.pages_read, 1000u);
       EXPECT_GT((*run)->stats().pools.pages_written, 100u);
@@ -170,20 +171,20 @@ TEST_F(LinkRunTest, WhatPoolsAreSaidToTakeIsEnough) {
     const EmbeddingSpec spec{.row_count = static_cast<uint64_t>(rows), .dim = static_cast<uint32_t>(dim)};
     const PoolBytes bytes = StoredPoolBytes(spec, 4);
     EXPECT_LT(bytes.most, 8 * kMiB + uint64_t{spec.row_count} * (spec.dim + 1) * 2 * sizeof(float) * 3 / 2);
-    ASSERT_TRUE(CreateEmbeddings(store(), "x", spec, SmallestPageBytes(spec)).ok());
+    ASSERT_OK(CreateEmbeddings(store(), "x", spec, SmallestPageBytes(spec)));
     for (const uint64_t memory_bytes : {bytes.least, bytes.most}) {
       if (memory_bytes > 64 * kMiB) continue;
       MemoryBudget budget(memory_bytes);
       const auto opened = StoredEmbeddings::Open(store(), budget, "x", {.memory_bytes = memory_bytes});
-      ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+      ASSERT_OK(opened);
       RowBlock block{.ids = std::vector<RowId>(std::min(rows, 70'000))};
       std::iota(block.ids.begin(), block.ids.end(), RowId{0});
-      ASSERT_TRUE((*opened)->table().Read(block).ok());
+      ASSERT_OK((*opened)->table().Read(block));
       if (memory_bytes == bytes.most) {
         EXPECT_EQ((*opened)->stats().evictions, 0u) << "all pages fit";
       }
     }
-    ASSERT_TRUE(DropEmbeddings(store(), "x").ok());
+    ASSERT_OK(DropEmbeddings(store(), "x"));
   }
 }
 
@@ -196,7 +197,7 @@ TEST_F(LinkRunTest, ARunThatIsStoppedAnywhereEndsAsIfItHadNotBeen) {
   train.mode = AsyncMode::kSync;
   ASSERT_EQ(CeilDiv(data_.train.size(), train.batch_edges), kEpochBatches);
   RunCourse expected;
-  ASSERT_TRUE(Train(train, {.name = "whole"}, &expected).ok());
+  ASSERT_OK(Train(train, {.name = "whole"}, &expected));
   EXPECT_EQ(expected.epochs(), InMemory(data_, train).epochs());
   const std::vector<RowBlock> rows = Rows("whole");
   for (uint64_t seed = 1; seed <= 4; seed++) {
@@ -241,14 +242,14 @@ TEST_F(LinkRunTest, ValidationsAreCountedOverStops) {
     options.start = Start::kResume;
   }
   const auto summary = Train(train, options, &course);
-  ASSERT_TRUE(summary.ok()) << summary.status().ToString();
+  ASSERT_OK(summary);
   EXPECT_TRUE(summary->stopped_early);
   EXPECT_EQ(summary->epochs, 4u);
   EXPECT_TRUE(course.epochs().at(1).best);
   EXPECT_FALSE(course.epochs().at(4).best);
   // One that has ended ends again.
   const auto again = Train(train, options, &course);
-  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  ASSERT_OK(again);
   EXPECT_EQ(again->epochs, 4u);
   EXPECT_EQ(again->edges, 0u);
   EXPECT_EQ(again->test->filtered.mrr, summary->test->filtered.mrr);
@@ -258,19 +259,19 @@ TEST_F(LinkRunTest, AFinishedRunCanBeTrainedLonger) {
   LinkTrainOptions train = SmallOptions();
   train.epochs = 4;
   RunCourse expected;
-  ASSERT_TRUE(Train(train, {.name = "whole"}, &expected).ok());
+  ASSERT_OK(Train(train, {.name = "whole"}, &expected));
   RunCourse course;
   train.epochs = 2;
   {
     const auto run = Open(train, {.checkpoint_every = 7});
-    ASSERT_TRUE(run.ok()) << run.status().ToString();
-    ASSERT_TRUE(TrainLinks(data_, train, budget_, course.callbacks(), **run).ok());
+    ASSERT_OK(run);
+    ASSERT_OK(TrainLinks(data_, train, budget_, course.callbacks(), **run));
     EXPECT_EQ((*run)->stats().checkpoints, 6u) << "5 times 7 of 40 batches, and the end";
     EXPECT_EQ((*run)->timestamp(), static_cast<int64_t>(2 * kEpochBatches - 1));
   }
   train.epochs = 4;
   const auto longer = Train(train, {.start = Start::kResume}, &course);
-  ASSERT_TRUE(longer.ok()) << longer.status().ToString();
+  ASSERT_OK(longer);
   EXPECT_EQ(longer->edges, 2 * data_.train.size());
   EXPECT_EQ(course.epochs(), expected.epochs());
   ExpectSameBlocks(Rows("link"), Rows("whole"));
@@ -287,11 +288,11 @@ TEST_F(LinkRunTest, ACheckpointIsNeitherReplacedNorInventedUnasked) {
   EXPECT_EQ(missing.code(), Code::kNotFound);
   EXPECT_THAT(std::string(missing.message()), HasSubstr("\"first\""));
   EXPECT_EQ(Open(train, {.name = "a/b"}).status().code(), Code::kUsage);
-  ASSERT_TRUE(Train(train, {}).ok());
+  ASSERT_OK(Train(train, {}));
   const Status there = Open(train, {}).status();
   EXPECT_EQ(there.code(), Code::kAlreadyExists);
   EXPECT_THAT(std::string(there.message()), AllOf(HasSubstr("--resume"), HasSubstr("--overwrite")));
-  EXPECT_TRUE(Train(train, {.name = "other"}).ok());
+  EXPECT_OK(Train(train, {.name = "other"}));
 
   const auto differs = [&](const auto& change) {
     LinkTrainOptions changed = train;
@@ -313,10 +314,10 @@ TEST_F(LinkRunTest, ACheckpointIsNeitherReplacedNorInventedUnasked) {
   train.ordered = false;
   train.workers = 2;
   train.epochs = 2;
-  EXPECT_TRUE(Train(train, {.start = Start::kResume}).ok());
+  EXPECT_OK(Train(train, {.start = Start::kResume}));
 
   train.spec.decoder = DecoderKind::kDot;  // which has no table of relations
-  EXPECT_TRUE(Train(train, {.start = Start::kOverwrite}).ok());
+  EXPECT_OK(Train(train, {.start = Start::kOverwrite}));
   EXPECT_NE(store().manifest()->FindEmbedding("link-nodes"), nullptr);
   EXPECT_EQ(store().manifest()->FindEmbedding("link-relations"), nullptr);
   EXPECT_NE(store().manifest()->FindEmbedding("other-relations"), nullptr);
@@ -325,8 +326,8 @@ TEST_F(LinkRunTest, ACheckpointIsNeitherReplacedNorInventedUnasked) {
 TEST_F(LinkRunTest, ARunWithoutACheckpointLeavesNothing) {
   const LinkTrainOptions train = SmallOptions();
   // Left by a run that was killed.
-  ASSERT_TRUE(CreateEmbeddings(store(), "link-nodes", {.row_count = 9, .dim = 3}).ok());
-  ASSERT_TRUE(CreateEmbeddings(store(), "link-scratch-relations", {.row_count = 9, .dim = 3}).ok());
+  ASSERT_OK(CreateEmbeddings(store(), "link-nodes", {.row_count = 9, .dim = 3}));
+  ASSERT_OK(CreateEmbeddings(store(), "link-scratch-relations", {.row_count = 9, .dim = 3}));
   const Status stopped = Train(train, {.checkpoint_every = 10}, nullptr, 5).status();
   EXPECT_EQ(stopped.code(), Code::kCancelled);
   EXPECT_THAT(std::string(stopped.message()), HasSubstr("no checkpoint of this training yet"));
@@ -339,11 +340,11 @@ TEST_F(LinkRunTest, ARunWithoutACheckpointLeavesNothing) {
 TEST_F(LinkRunTest, AStateThatIsNotOfItsTablesIsRefused) {
   LinkTrainOptions train = SmallOptions();
   train.epochs = 1;
-  ASSERT_TRUE(Train(train, {}).ok());
+  ASSERT_OK(Train(train, {}));
   {
     auto nodes = StoredEmbeddings::Open(store(), budget_, "link-nodes", {.memory_bytes = 16 * kMiB});
-    ASSERT_TRUE(nodes.ok()) << nodes.status().ToString();
-    ASSERT_TRUE((*nodes)->Checkpoint(1000).ok());
+    ASSERT_OK(nodes);
+    ASSERT_OK((*nodes)->Checkpoint(1000));
   }
   const Status status = Open(train, {.start = Start::kResume}).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);

@@ -17,6 +17,7 @@
 #include "support/array_files.h"
 #include "support/instrumented.h"
 #include "support/shared_data.h"
+#include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 #include "trainer/grouped_graph.h"
 #include "trainer/link_course.h"
@@ -89,10 +90,10 @@ TEST(LinkTrain, WithoutRelationsOneTableIsMade) {
     rows.push_back(spec.row_count);
     return Result<std::unique_ptr<EmbeddingTable>>(MakeMemoryEmbeddingTable(spec));
   };
-  EXPECT_TRUE(TrainLinks(data, options, Plenty(), {}, make_table).ok());
+  EXPECT_OK(TrainLinks(data, options, Plenty(), {}, make_table));
   EXPECT_THAT(rows, ElementsAre(120));
   options.spec.decoder = DecoderKind::kDistMult;
-  EXPECT_TRUE(TrainLinks(data, options, Plenty(), {}, make_table).ok());
+  EXPECT_OK(TrainLinks(data, options, Plenty(), {}, make_table));
   EXPECT_THAT(rows, ElementsAre(120, 120, 3));
 }
 
@@ -177,7 +178,7 @@ TEST(LinkTrain, AnEpochVisitsEveryEdgeOnce) {
         std::make_unique<CountingTable>(spec, node_writes.empty() ? node_writes : relation_writes));
   };
   const auto summary = TrainLinks(data, options, Plenty(), callbacks, make_table);
-  ASSERT_TRUE(summary.ok()) << summary.status().ToString();
+  ASSERT_OK(summary);
   EXPECT_THAT(done, ElementsAre(100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1030));
   EXPECT_THAT(relation_writes, AllOf(testing::SizeIs(1030), Each(2)));
   EXPECT_EQ(summary->edges, 2060u);
@@ -196,7 +197,7 @@ TEST(LinkTrain, NegativesByDegreeAreEndsOfEdges) {
     return Result<std::unique_ptr<EmbeddingTable>>(std::make_unique<CountingTable>(spec, writes));
   };
   const auto rows_written = [&] {
-    EXPECT_TRUE(TrainLinks(data, options, Plenty(), {}, make_table).ok());
+    EXPECT_OK(TrainLinks(data, options, Plenty(), {}, make_table));
     return std::ranges::count_if(writes, [](int count) { return count > 0; });
   };
   options.degree_share = 1;
@@ -262,7 +263,7 @@ TEST(LinkTrain, OptionsOutOfRangeAreNamed) {
     return std::string(status.message());
   };
   using Options = LinkTrainOptions;
-  EXPECT_TRUE(CheckLinkTrainOptions(Options()).ok());
+  EXPECT_OK(CheckLinkTrainOptions(Options()));
   EXPECT_THAT(refused([](Options& o) { o.spec.dim = 0; }), HasSubstr("dimension"));
   EXPECT_THAT(refused([](Options& o) { o.spec.decoder = DecoderKind::kComplEx, o.spec.dim = 7; }),
               HasSubstr("odd"));
@@ -312,7 +313,7 @@ class TestDatabase {
   const TemporaryFolder& folder() const { return folder_; }
   Store& Import(const std::string& source) {
     const Status status = ImportDatabase(*backend_, folder_ / "x.db", OpenDataset(source, {}).value(), {});
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
     store_ = Store::Open(*backend_, folder_ / "x.db").value();
     return *store_;
   }
@@ -345,7 +346,7 @@ TEST(LoadLinkData, ReadsEveryPartWithItsRelations) {
       return sorted;
     };
     const auto data = LoadLinkData(store, Plenty());
-    ASSERT_TRUE(data.ok()) << data.status().ToString();
+    ASSERT_OK(data);
     EXPECT_EQ(data->reserved.bytes(), 3300 * sizeof(Triple));
     for (const auto& [names, triples] :
          {std::pair(&parts[0], &data->train), std::pair(&parts[1], &data->valid),
@@ -380,7 +381,7 @@ TEST(LoadLinkData, IsTheSameFromASourceThatHasTheEdgesInPieces) {
   }
   Store& store = database.Import(database.folder() / "kg");
   const auto expected = LoadLinkData(store, Plenty());
-  ASSERT_TRUE(expected.ok()) << expected.status().ToString();
+  ASSERT_OK(expected);
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   LinkSource source{.path = "elsewhere", .manifest = *manifest};
   source.read = [&](const TopologyRecord& record) -> Result<std::vector<Triple>> {
@@ -394,7 +395,7 @@ TEST(LoadLinkData, IsTheSameFromASourceThatHasTheEdgesInPieces) {
     return triples;
   };
   const auto data = LoadLinkData(source, Plenty(), {});
-  ASSERT_TRUE(data.ok()) << data.status().ToString();
+  ASSERT_OK(data);
   EXPECT_TRUE(SameEdges(data->train, expected->train)) << "seed " << kLearnerSeed;
   EXPECT_TRUE(SameEdges(data->valid, expected->valid));
   EXPECT_TRUE(SameEdges(data->test, expected->test));
@@ -416,7 +417,7 @@ TEST(LoadLinkData, BelievesNoSource) {
     source.read = [&](const TopologyRecord&) { return Result<std::vector<Triple>>(edges); };
     return LoadLinkData(source, Plenty(), {}).status();
   };
-  EXPECT_TRUE(loaded({{0, 1, 2}, {2, 0, 1}}).ok());
+  EXPECT_OK(loaded({{0, 1, 2}, {2, 0, 1}}));
   for (const std::vector<Triple>& edges : {std::vector<Triple>{{0, 1, 2}},
                                            {{0, 1, 2}, {3, 0, 1}},
                                            {{0, 1, 2}, {1, 0, 3}},
@@ -443,7 +444,7 @@ TEST(LoadLinkData, HoldsEdgesOutWhereThereAreNoOthers) {
 
   const HeldOutShares shares{.valid = 0.05, .test = 0.2, .seed = kLearnerSeed};
   const auto data = LoadLinkData(store, Plenty(), shares);
-  ASSERT_TRUE(data.ok()) << data.status().ToString();
+  ASSERT_OK(data);
   EXPECT_EQ(data->relation_count, 1u);
   EXPECT_EQ(data->train.size() + data->valid.size() + data->test.size(), 4000u);
   EXPECT_NEAR(static_cast<double>(data->test.size()), 800, 120);
@@ -477,10 +478,10 @@ TEST(LinkMemory, WhatIsStatedIsEnoughAndLessIsRefused) {
   MemoryBudget budget(stated);
   {
     const auto data = LoadLinkData(store, budget);
-    ASSERT_TRUE(data.ok()) << data.status().ToString();
+    ASSERT_OK(data);
     EXPECT_GT(budget.used_bytes(), 0u);
     const auto summary = TrainLinks(*data, options, budget);
-    EXPECT_TRUE(summary.ok()) << summary.status().ToString();
+    EXPECT_OK(summary);
     MemoryBudget small(kMiB);
     EXPECT_EQ(TrainLinks(*data, options, small).status().code(), Code::kOutOfBudget);
     EXPECT_EQ(LoadLinkData(store, small).status().code(), Code::kOutOfBudget);
@@ -499,7 +500,7 @@ TEST(LinkTrainSharedTest, ThreeEpochsOnRealTriples) {
   TestDatabase database;
   Store& store = database.Import(set.path());
   const auto data = LoadLinkData(store, Plenty());
-  ASSERT_TRUE(data.ok()) << data.status().ToString();
+  ASSERT_OK(data);
   LinkTrainOptions options;
   options.epochs = 3;
   options.valid_every = 0;

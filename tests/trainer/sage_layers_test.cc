@@ -10,6 +10,7 @@
 #include "matrix.h"
 #include "plain_sage.h"
 #include "random_block.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -58,8 +59,8 @@ SageLayersOptions WidthOptions(std::vector<uint32_t> widths) {
 std::vector<float> RunBlock(SageLayers& layers, const LayersProblem& problem, float untouched = 0) {
   std::vector<float> output_gradients = problem.output_gradients;
   std::vector<float> gradients(problem.values.size(), untouched);
-  EXPECT_TRUE(layers.Forward(problem.view(), std::nullopt).ok());
-  EXPECT_TRUE(layers.Backward(problem.view(), output_gradients.data(), gradients.data()).ok());
+  EXPECT_OK(layers.Forward(problem.view(), std::nullopt));
+  EXPECT_OK(layers.Backward(problem.view(), output_gradients.data(), gradients.data()));
   return gradients;
 }
 
@@ -124,9 +125,9 @@ TEST(SageLayers, SplitProductsAreTheSameBitsForAnyNumberOfThreads) {
     std::vector<float> last, rows(problem.values.begin(), problem.values.begin() + 4 * 16);
     for (int step = 0; step < 3; step++) {
       last = RunBlock(*layers, problem);
-      ASSERT_TRUE(layers->Step().ok());
+      ASSERT_OK(layers->Step());
     }
-    ASSERT_TRUE(layers->ForwardGraph(indptr, indices, rows).ok());
+    ASSERT_OK(layers->ForwardGraph(indptr, indices, rows));
     if (threads == 1) {
       state = layers->State();
       gradients = last;
@@ -155,8 +156,8 @@ TEST(SageLayers, AWholeGraphIsABlockOfAllItsNodes) {
                    .dim = kDim,
                    .slots = slots};
   const auto layers = MakeLayers(WidthOptions({kDim, 12, 6}));
-  ASSERT_TRUE(layers->ForwardGraph(indptr, block.indices, rows).ok());
-  ASSERT_TRUE(layers->Forward(view, std::nullopt).ok());
+  ASSERT_OK(layers->ForwardGraph(indptr, block.indices, rows));
+  ASSERT_OK(layers->Forward(view, std::nullopt));
   const std::span<const float> outputs = layers->output();
   ASSERT_EQ(rows.size(), outputs.size());
   for (size_t i = 0; i < rows.size(); i++) ASSERT_NEAR(rows[i], outputs[i], 1e-5) << i;
@@ -179,7 +180,7 @@ TEST(SageLayers, StepsAreThoseOfTorchsAdam) {
           torch::tensor(std::vector<float>(gradients[p].begin(), gradients[p].end()));
     }
     adam.step();
-    ASSERT_TRUE(layers->Step().ok());
+    ASSERT_OK(layers->Step());
     for (size_t p = 0; p < parameters.size(); p++) {
       const std::span<const float> got = layers->Parameters()[p];
       for (size_t i = 0; i < got.size(); i++) {
@@ -196,7 +197,7 @@ TEST(SageLayers, TrainingGoesOnFromAStateToTheSameBits) {
   const auto train = [&](SageLayers& trained, int steps) {
     for (int step = 0; step < steps; step++) {
       RunBlock(trained, problem);
-      EXPECT_TRUE(trained.Step().ok());
+      EXPECT_OK(trained.Step());
     }
   };
   train(*layers, 2);
@@ -207,14 +208,14 @@ TEST(SageLayers, TrainingGoesOnFromAStateToTheSameBits) {
   SageLayersOptions other = WidthOptions({8, 6, 3});
   other.seed = 4;
   const auto resumed = MakeLayers(other);
-  ASSERT_TRUE(resumed->TakeState(state).ok());
+  ASSERT_OK(resumed->TakeState(state));
   EXPECT_EQ(resumed->State(), state);
   for (SageLayers* one : {layers.get(), resumed.get()}) train(*one, 3);
   EXPECT_EQ(resumed->State(), layers->State());
   resumed->Restore();
   layers->Restore();
   EXPECT_EQ(resumed->State(), layers->State());
-  ASSERT_TRUE(resumed->TakeState(without_saved).ok());
+  ASSERT_OK(resumed->TakeState(without_saved));
   EXPECT_EQ(resumed->State(), without_saved);
 }
 
@@ -229,7 +230,7 @@ TEST(SageLayers, RefusesStatesOfOtherWidths) {
   const auto layers = MakeLayers(WidthOptions({8, 6, 3}));
   EXPECT_EQ(layers->TakeState(std::span(state).first(state.size() - 1)).code(), Code::kCorruption);
   EXPECT_EQ(layers->TakeState({}).code(), Code::kCorruption);
-  EXPECT_TRUE(layers->TakeState(state).ok());
+  EXPECT_OK(layers->TakeState(state));
 }
 
 }  // namespace

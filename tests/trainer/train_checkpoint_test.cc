@@ -21,6 +21,7 @@
 #include "quarry/storage/training_state.h"
 #include "run_settings.h"
 #include "support/fault_backend.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -59,13 +60,13 @@ class TrainDatabase {
     road_.reset();
     store_.reset();
     auto store = Store::Open(backend_, database_.path());
-    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    EXPECT_OK(store);
     store_ = std::move(store).value();
     states_ = TrainingStatesOf(*store_);
   }
   Road& OpenRoad(RoadKind kind) {
     auto road = MakeRoad(kind);
-    EXPECT_TRUE(road.ok()) << road.status().ToString();
+    EXPECT_OK(road);
     road_ = std::move(road).value();
     return *road_;
   }
@@ -149,9 +150,9 @@ std::vector<std::byte> ModelIn(Store& store, std::string_view run) {
   auto model = SageModel::Make(CheckpointOptions(), kDim, kClasses).value();
   TrainProgress progress{.class_count = kClasses};
   const auto state = ReadTrainingState(store, run);
-  EXPECT_TRUE(state.ok()) << state.status().ToString();
+  EXPECT_OK(state);
   const Status status = DecodeTrainState(*state, progress, *model);
-  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_OK(status);
   return model->State();
 }
 
@@ -181,7 +182,7 @@ class ResumedTraining : public testing::TestWithParam<RoadKind> {
 
 TEST_P(ResumedTraining, GoesOnToTheLastBitWhereverItStopped) {
   const Outcome whole = TrainAnew(CheckpointOptions(), {.name = "whole", .checkpoint_every = 1});
-  ASSERT_TRUE(whole.status.ok()) << whole.status.ToString();
+  ASSERT_OK(whole.status);
   EXPECT_THAT(whole.checkpoints, ElementsAre(1, 2, 3, 4, 5, 6));
   const std::vector<std::byte> weights = ModelIn(database_.store(), "whole");
   for (const Stop stop : {Stop{2, 0}, Stop{3, 5}, Stop{6, 1}}) {
@@ -193,7 +194,7 @@ TEST_P(ResumedTraining, GoesOnToTheLastBitWhereverItStopped) {
                 HasSubstr(fmt::format("--resume goes on from the end of epoch {}", stop.epoch - 1)));
     run.resume = true;
     const Outcome after = TrainAnew(CheckpointOptions(), run);
-    ASSERT_TRUE(after.status.ok()) << after.status.ToString();
+    ASSERT_OK(after.status);
     EXPECT_EQ(after.summary.resumed_from_epoch, stop.epoch - 1);
     EXPECT_EQ(after.epochs.begin()->first, stop.epoch);
     EXPECT_EQ(after.summary.checkpoints, 6 - (stop.epoch - 1));
@@ -234,7 +235,7 @@ TEST_F(TrainCheckpoint, IsTakenBehindTheEpochThatMakesItsBatchesFullAndAtTheEnd)
   const auto taken = [&](uint64_t every) {
     const Outcome outcome =
         TrainAnew(CheckpointOptions(), {.name = fmt::format("every-{}", every), .checkpoint_every = every});
-    EXPECT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+    EXPECT_OK(outcome.status);
     EXPECT_EQ(outcome.summary.checkpoints, outcome.checkpoints.size());
     EXPECT_FALSE(outcome.summary.resumed_from_epoch.has_value());
     return outcome.checkpoints;
@@ -251,9 +252,9 @@ TEST_F(TrainCheckpoint, TrainsLongerThanTheRunThatEnded) {
   TrainOptions shorter = CheckpointOptions();
   shorter.epochs = 4;
   const Outcome whole = TrainAnew(CheckpointOptions(), {.name = "whole"});
-  ASSERT_TRUE(TrainAnew(shorter, {.name = "longer"}).status.ok());
+  ASSERT_OK(TrainAnew(shorter, {.name = "longer"}).status);
   const Outcome longer = TrainAnew(CheckpointOptions(), {.name = "longer", .resume = true});
-  ASSERT_TRUE(longer.status.ok()) << longer.status.ToString();
+  ASSERT_OK(longer.status);
   EXPECT_EQ(longer.epochs.begin()->first, 5u);
   EXPECT_EQ(longer.epochs.at(6), whole.epochs.at(6));
   ExpectSameResult(longer.summary, whole.summary);
@@ -263,7 +264,7 @@ TEST_F(TrainCheckpoint, TrainsLongerThanTheRunThatEnded) {
 TEST_F(TrainCheckpoint, ARunThatHadEndedIsTestedAgainAndNothingElse) {
   const Outcome ended = TrainAnew(CheckpointOptions(), {});
   const Outcome again = TrainAnew(CheckpointOptions(), {.resume = true});
-  ASSERT_TRUE(again.status.ok()) << again.status.ToString();
+  ASSERT_OK(again.status);
   EXPECT_THAT(again.epochs, IsEmpty());
   EXPECT_EQ(again.summary.checkpoints, 0u);
   ExpectSameResult(again.summary, ended.summary);
@@ -283,7 +284,7 @@ TEST_F(TrainCheckpoint, PatienceIsCountedOn) {
     EXPECT_EQ(TrainAnew(options, run, {epoch, 3}).status.code(), Code::kCancelled);
     run.resume = true;
     const Outcome after = TrainAnew(options, run);
-    ASSERT_TRUE(after.status.ok()) << after.status.ToString();
+    ASSERT_OK(after.status);
     ExpectSameResult(after.summary, whole.summary);
   }
 }
@@ -331,7 +332,7 @@ TEST_F(TrainCheckpoint, ADiskThatFailsEndsTheTrainingAndTheCheckpointBeforeStand
   EXPECT_EQ(full.status.code(), Code::kNoSpace);
   EXPECT_THAT(full.epochs, IsEmpty()) << "an epoch is reported when its checkpoint stands";
   const Outcome after = TrainAnew(CheckpointOptions(), run);
-  ASSERT_TRUE(after.status.ok()) << after.status.ToString();
+  ASSERT_OK(after.status);
   EXPECT_EQ(after.summary.resumed_from_epoch, 2u);
   ExpectSameResult(after.summary, whole.summary);
 }
@@ -364,7 +365,7 @@ TEST(TrainState, EveryFieldComesBack) {
   const std::vector<std::byte> state = EncodeTrainState(ExampleProgress(), *model);
   const auto other = ExampleModel();
   TrainProgress progress{.class_count = 3};
-  ASSERT_TRUE(DecodeTrainState(state, progress, *other).ok());
+  ASSERT_OK(DecodeTrainState(state, progress, *other));
   EXPECT_EQ(progress.epochs_since_best, 4u);
   EXPECT_EQ(progress.summary.epochs, 9u);
   EXPECT_EQ(progress.summary.best_epoch, 5u);
@@ -419,7 +420,7 @@ TEST(TrainState, OtherBytesAreRefusedBeforeTheyAreTrainedOn) {
     TrainProgress progress{.class_count = classes};
     return DecodeTrainState(bytes, progress, *model);
   };
-  EXPECT_TRUE(refusal(state).ok());
+  EXPECT_OK(refusal(state));
   for (size_t bytes = 0; bytes < state.size(); bytes += bytes < 300 ? 1 : 7) {
     const Status status = refusal({state.begin(), state.begin() + static_cast<ptrdiff_t>(bytes)});
     ASSERT_EQ(status.code(), Code::kCorruption) << bytes << ": " << status.ToString();
@@ -441,7 +442,7 @@ TEST(TrainState, OtherBytesAreRefusedBeforeTheyAreTrainedOn) {
 
 TEST(RunSettings, NameTheFirstOptionThatDiffersWithBothValues) {
   const std::string stored = "--layers 2 --lr 0.003 --layout a (seed 1, batches of 8) --ordered";
-  EXPECT_TRUE(CheckSettings("node", stored, stored).ok());
+  EXPECT_OK(CheckSettings("node", stored, stored));
   const auto refusal = [&](const std::string& given) {
     const Status status = CheckSettings("node", stored, given);
     EXPECT_EQ(status.code(), Code::kUsage) << given;

@@ -20,6 +20,7 @@
 #include "storage/small_store.h"
 #include "storage/store_rows.h"
 #include "support/flip_byte.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -62,20 +63,20 @@ std::vector<std::string> Describe(const std::vector<DamagedRows>& rows) {
 class RepairTest : public testing::Test {
  protected:
   RepairTest() {
-    EXPECT_TRUE(small_.Write().ok());
+    EXPECT_OK(small_.Write());
     Reopen();
   }
   void Reopen() {
     store_.reset();
     auto store = Store::Open(backend_, path_);
-    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_OK(store);
     store_ = std::move(store).value();
   }
   RepairReport Repair(const RepairOptions& options = {}) {
     VerifyReport found = VerifyStore(*store_, {}).value();
-    EXPECT_TRUE(VerifyEmbeddings(*store_, {}, found).ok());
+    EXPECT_OK(VerifyEmbeddings(*store_, {}, found));
     const auto report = RepairStore(*store_, found, options);
-    EXPECT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_OK(report);
     return report.ok() ? *report : RepairReport{};
   }
   Status Compact(const std::string& table) {
@@ -89,20 +90,20 @@ class RepairTest : public testing::Test {
       batch.Put(table, row, RandomBytes(row_bytes, MixSeed(seed, row)));
     }
     const auto written = store_->Write(batch);
-    ASSERT_TRUE(written.ok()) << written.status().ToString();
+    ASSERT_OK(written);
   }
   void PutTraining(std::string_view name) {
     const std::vector<std::byte> state = RandomBytes(9000, 1);
     const Status status =
         CheckpointTraining(*store_, {.name = name, .settings = "", .timestamp = 1, .state = state},
                            [&](const ManifestChange& change) { return store_->UpdateManifest(change); });
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
   }
   uint64_t WriteLayoutFile(const std::string& path, FileKind kind) {
     auto writer = DataFileWriter::Create(backend_, path).value();
     writer->BeginSection("bytes", DataFileWriter::Cover::kPages);
     EXPECT_TRUE(writer->Append(RandomBytes(10'000, 3)).ok());
-    EXPECT_TRUE(writer->EndSection().ok());
+    EXPECT_OK(writer->EndSection());
     return writer->Finish({.kind = kind, .database_id = small_.manifest.database_id, .row_count = 4}).value();
   }
   // Files that verify takes for a layout.
@@ -119,7 +120,7 @@ class RepairTest : public testing::Test {
       manifest.layouts.push_back(record);
       return Status::Ok();
     });
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
   }
 
   const std::unique_ptr<IoBackend> real_ = MakeDefaultBackend();
@@ -236,15 +237,15 @@ TEST_F(RepairTest, ADamagedStateOfATrainingRunIsDroppedOnlyWhenAsked) {
   EXPECT_TRUE(dropped.sound());
   EXPECT_FALSE(fs::exists(path_ + "/training/1.qts"));
   EXPECT_EQ(FaultsIn(*store_), "");
-  EXPECT_TRUE(ReadTrainingState(*store_, "two").ok());
+  EXPECT_OK(ReadTrainingState(*store_, "two"));
 }
 
 TEST_F(RepairTest, DamagedEmbeddingsAreForTheCallerToDrop) {
   TrainedTables tables(3);
-  ASSERT_TRUE(tables.Create(*store_).ok());
-  ASSERT_TRUE(tables.Open(*store_).ok());
-  ASSERT_TRUE(tables.Train(0).ok());
-  ASSERT_TRUE(tables.Checkpoint(*store_, 0).ok());
+  ASSERT_OK(tables.Create(*store_));
+  ASSERT_OK(tables.Open(*store_));
+  ASSERT_OK(tables.Train(0));
+  ASSERT_OK(tables.Checkpoint(*store_, 0));
   tables.Close();
   FlipByte(path_ + "/embeddings/relations-1.qet", 4096 + 200, 0x5a);
   const RepairReport kept = Repair();
@@ -254,7 +255,7 @@ TEST_F(RepairTest, DamagedEmbeddingsAreForTheCallerToDrop) {
   const RepairReport dropped = Repair({.drop_damaged = true});
   EXPECT_THAT(dropped.embeddings, ElementsAre("relations"));
   EXPECT_TRUE(dropped.sound());
-  ASSERT_TRUE(DropEmbeddings(*store_, "relations").ok());
+  ASSERT_OK(DropEmbeddings(*store_, "relations"));
   EXPECT_THAT(testing_util::FaultsOf(*store_), IsEmpty());
   EXPECT_NE(store_->manifest()->FindEmbedding("nodes"), nullptr);
 }
@@ -274,7 +275,7 @@ TEST_F(RepairTest, LostRowsAreToldExactlyAndCompactionHealsThoseThatWereReplaced
   EXPECT_THAT(report.lost, IsEmpty());
   EXPECT_FALSE(report.sound());
 
-  EXPECT_TRUE(Compact("feature").ok());
+  EXPECT_OK(Compact("feature"));
   EXPECT_THAT(Describe(Repair().rows), ElementsAre("narrow 146 to 199 replaced", "narrow 200 to 291 lost"));
   EXPECT_TRUE(RowsNow(*store_, "feature")[6] == RandomBytes(512, MixSeed(1, 6)));
   EXPECT_EQ(Compact("narrow").code(), Code::kCorruption);
@@ -282,7 +283,7 @@ TEST_F(RepairTest, LostRowsAreToldExactlyAndCompactionHealsThoseThatWereReplaced
   Put("narrow", 200, 92, 2);
   EXPECT_THAT(Describe(Repair().rows), ElementsAre("narrow 146 to 291 replaced"));
   const Status compacted = Compact("narrow");
-  EXPECT_TRUE(compacted.ok()) << compacted.ToString();
+  EXPECT_OK(compacted);
   EXPECT_TRUE(Repair().sound());
   EXPECT_EQ(FaultsIn(*store_), "");
   const TableRows rows = RowsNow(*store_, "narrow");
@@ -356,11 +357,11 @@ class CatalogRepairTest : public RepairTest {
 TEST_F(CatalogRepairTest, ACatalogThatOpensIsLeftAlone) {
   const std::set<std::string> before = Everything(path_);
   const auto repair = RepairCatalog(backend_, path_, false);
-  ASSERT_TRUE(repair.ok()) << repair.status().ToString();
+  ASSERT_OK(repair);
   EXPECT_FALSE(repair->has_value());
   EXPECT_EQ(Everything(path_), before);
   const auto none = RepairCatalog(backend_, path_ + "-none", false);
-  ASSERT_TRUE(none.ok());
+  ASSERT_OK(none);
   EXPECT_FALSE(none->has_value());
 }
 
@@ -383,7 +384,7 @@ TEST_F(CatalogRepairTest, ACatalogWithoutItsDirectoryIsMadeAnewOfItsTables) {
     EXPECT_EQ(dry->fault.code(), Code::kCorruption);
     EXPECT_EQ(Everything(path_), before);
     const auto repair = RepairCatalog(backend_, path_, false);
-    ASSERT_TRUE(repair.ok()) << repair.status().ToString();
+    ASSERT_OK(repair);
     ASSERT_TRUE(repair->has_value());
     EXPECT_EQ((*repair)->timestamp, 3u);
     EXPECT_THAT((*repair)->lost_tables, IsEmpty());
@@ -400,7 +401,7 @@ TEST_F(CatalogRepairTest, ItNamesTheTablesOfWhichNothingCouldBeRead) {
   // One more table, of which RocksDB can make nothing.
   std::ofstream(path_ + "/catalog/000999.sst") << std::string(5000, 'x');
   const auto repair = RepairCatalog(backend_, path_, false);
-  ASSERT_TRUE(repair.ok()) << repair.status().ToString();
+  ASSERT_OK(repair);
   EXPECT_THAT((*repair)->lost_tables, ElementsAre("000999.sst"));
   ExpectWhole();
 }
@@ -419,7 +420,7 @@ TEST_F(CatalogRepairTest, WithoutAManifestInWhatCanBeReadAllStaysAsItWas) {
 
 TEST_F(CatalogRepairTest, TheCatalogOfAnEarlierRepairIsNotOverwritten) {
   fs::remove(path_ + "/catalog/CURRENT");
-  ASSERT_TRUE(RepairCatalog(backend_, path_, false).ok());
+  ASSERT_OK(RepairCatalog(backend_, path_, false));
   fs::remove(path_ + "/catalog/CURRENT");
   const Status status = RepairCatalog(backend_, path_, false).status();
   EXPECT_EQ(status.code(), Code::kAlreadyExists);
@@ -429,7 +430,7 @@ TEST_F(CatalogRepairTest, TheCatalogOfAnEarlierRepairIsNotOverwritten) {
 TEST_F(CatalogRepairTest, ADeathBetweenTheRenamesIsUndone) {
   fs::rename(path_ + "/catalog", path_ + "/catalog.damaged");
   const auto repair = RepairCatalog(backend_, path_, false);
-  ASSERT_TRUE(repair.ok()) << repair.status().ToString();
+  ASSERT_OK(repair);
   EXPECT_FALSE(repair->has_value()) << "it opens";
   ExpectWhole();
 }

@@ -13,6 +13,7 @@
 #include "quarry/verify/verify.h"
 #include "storage/small_store.h"
 #include "support/fault_backend.h"
+#include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
@@ -39,7 +40,7 @@ std::string FaultsAfter(
   SmallStore small(*backend, Medium::kMemory);
   change(small);
   const Status status = small.Write();
-  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_OK(status);
   damage(small);
   const auto store = Store::Open(*backend, small.path()).value();
   return FaultsOf(VerifyStore(*store, {}).value());
@@ -52,7 +53,7 @@ void SetLabel(SmallStore& small, uint64_t node, int64_t label) {
 TEST(VerifyTest, ASoundDatabaseHasNoFaultsAndEveryByteIsRead) {
   const auto backend = MakeDefaultBackend();
   SmallStore small(*backend, Medium::kMemory);
-  ASSERT_TRUE(small.Write().ok());
+  ASSERT_OK(small.Write());
   const auto store = Store::Open(*backend, small.path()).value();
   uint64_t done_last = 0;
   uint64_t total_last = 0;
@@ -174,7 +175,7 @@ TEST(VerifyTest, WhatLiesInTheRootAndIsNotOursIsReported) {
 TEST(VerifyTest, TheVersionIsLookedAtAgain) {
   const auto backend = MakeDefaultBackend();
   SmallStore small(*backend, Medium::kMemory);
-  ASSERT_TRUE(small.Write().ok());
+  ASSERT_OK(small.Write());
   const auto store = Store::Open(*backend, small.path()).value();
   const std::string path = small.path() + "/VERSION";
   for (const char* text : {"quarry 7\n", "quarrx 1\n"}) {
@@ -188,7 +189,7 @@ TEST(VerifyTest, TheVersionIsLookedAtAgain) {
 TEST(VerifyTest, TheCallersProgressFunctionCanStopIt) {
   const auto backend = MakeDefaultBackend();
   SmallStore small(*backend, Medium::kMemory);
-  ASSERT_TRUE(small.Write().ok());
+  ASSERT_OK(small.Write());
   const auto store = Store::Open(*backend, small.path()).value();
   const auto result = VerifyStore(
       *store, [](std::string_view, uint64_t, uint64_t) { return MakeStatus(Code::kCancelled, "enough"); });
@@ -198,7 +199,7 @@ TEST(VerifyTest, TheCallersProgressFunctionCanStopIt) {
 TEST(VerifyTest, AReadErrorIsAnErrorAndNotAFault) {
   const auto backend = MakeDefaultBackend();
   SmallStore small(*backend, Medium::kMemory);
-  ASSERT_TRUE(small.Write().ok());
+  ASSERT_OK(small.Write());
   FaultBackend faulty(*backend);
   const auto store = Store::Open(faulty, small.path()).value();
   for (uint64_t at = 1; at < 500; at += 7) {
@@ -206,7 +207,7 @@ TEST(VerifyTest, AReadErrorIsAnErrorAndNotAFault) {
     const uint64_t strikes = faulty.strikes();
     const auto result = VerifyStore(*store, {});
     if (faulty.strikes() == strikes) {
-      EXPECT_TRUE(result.ok());
+      EXPECT_OK(result);
       EXPECT_GT(at, 20u);
       return;
     }
@@ -251,7 +252,7 @@ TEST(VerifyTest, AnyFlippedByteOfADataFileIsFoundAndNeverReturnedAsData) {
   Rng rng(kSeed);
   const auto backend = MakeDefaultBackend();
   SmallStore small(*backend, Medium::kMemory);
-  ASSERT_TRUE(small.Write().ok());
+  ASSERT_OK(small.Write());
   const auto store = Store::Open(*backend, small.path()).value();
   std::vector<std::string> files = {small.graph.file};
   for (const auto& table : small.tables) files.push_back(table.record.file);
@@ -283,7 +284,7 @@ TEST(VerifyTest, AFlippedByteOfTheCatalogIsFoundOrHarmless) {
   Rng rng(kSeed);
   const auto backend = MakeDefaultBackend();
   SmallStore small(*backend, Medium::kMemory);
-  ASSERT_TRUE(small.Write().ok());
+  ASSERT_OK(small.Write());
   const std::vector<std::byte> manifest = EncodeManifest(small.manifest);
   int found = 0;
   for (const auto& entry : fs::directory_iterator(small.path() + "/catalog")) {

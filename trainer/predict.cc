@@ -1,0 +1,83 @@
+#include "quarry/trainer/predict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "passes.h"
+#include "quarry/base/trace.h"
+#include "sage_model.h"
+#include "train_checkpoint.h"
+
+namespace quarry {
+namespace {
+
+void Softmax(std::span<float> row) {
+  const float largest = *std::ranges::max_element(row);
+  float sum = 0;
+  for (float& value : row) sum += value = std::exp(value - largest);
+  for (float& value : row) value /= sum;
+}
+
+class PredictorImpl final : public Predictor {
+ public:
+  PredictorImpl(std::unique_ptr<SageModel> model, const TrainOptions& options, uint32_t class_count)
+      : model_(std::move(model)),
+        class_count_(class_count),
+        hidden_(options.layers > 1 ? options.hidden : 0) {}
+
+  uint32_t class_count() const override { return class_count_; }
+  uint32_t width(PredictedRows rows) const override {
+    return rows == PredictedRows::kScores ? class_count_ : hidden_;
+  }
+
+  Status Predict(Road& road, std::vector<NodeId> nodes, PredictedRows rows, const PredictionSink& sink,
+                 const std::function<Status(uint64_t, uint64_t)>& progress) override {
+    QUARRY_TRY(
+        const std::unique_ptr<BatchStream> stream,
+        road.StartPass({.seeds = std::move(nodes), .shuffle = false, .pass = kTestPass, .ordered = true}));
+    for (uint64_t done = 0;; done++) {
+      if (progress) QUARRY_RETURN_IF_ERROR(progress(done, stream->batch_count()));
+      QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());
+      if (!batch) return Status::Ok();
+      const ScopedSpan span("predict", batch->index());
+      QUARRY_TRY(const std::span<const float> told, RowsOf(batch->view(), rows));
+      QUARRY_RETURN_IF_ERROR(sink(batch->view().seeds(), told));
+    }
+  }
+
+ private:
+  Result<std::span<const float>> RowsOf(const BatchView& batch, PredictedRows rows) {
+    QUARRY_TRY(const std::span<const float> logits, model_->Predict(batch));
+    if (rows == PredictedRows::kEmbeddings) return model_->embeddings();
+    probabilities_.assign(logits.begin(), logits.end());
+    for (size_t at = 0; at < probabilities_.size(); at += class_count_) {
+      Softmax(std::span(probabilities_).subspan(at, class_count_));
+    }
+    return std::span<const float>(probabilities_);
+  }
+
+  const std::unique_ptr<SageModel> model_;
+  const uint32_t class_count_;
+  const uint32_t hidden_;
+  std::vector<float> probabilities_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Predictor>> Predictor::Open(TrainingStates& states, std::string_view run,
+                                                   const TrainOptions& options, uint32_t feature_dim) {
+  QUARRY_TRY(const std::vector<std::byte> state, states.Read(run));
+  const auto explain = [&](const Status& status) {
+    return MakeStatus(status.code(), "{}: run \"{}\": {}", states.path(), run, status.message());
+  };
+  const Result<uint32_t> class_count = ClassCountOf(state);
+  if (!class_count.ok()) return explain(class_count.status());
+  QUARRY_TRY(std::unique_ptr<SageModel> model, SageModel::Make(options, feature_dim, *class_count));
+  TrainProgress progress{.class_count = *class_count};
+  if (const Status taken = DecodeTrainState(state, progress, *model); !taken.ok()) return explain(taken);
+  model->Restore();
+  return std::unique_ptr<Predictor>(std::make_unique<PredictorImpl>(std::move(model), options, *class_count));
+}
+
+}  // namespace quarry
