@@ -23,6 +23,7 @@ Result<quarry::ImportOptions> OptionsOf(const quarry_import_options& given) {
   options.both_directions = given.both_directions != 0;
   options.deduplicate = given.deduplicate != 0;
   options.allow_nan = given.allow_nan != 0;
+  options.relabel = given.relabel != 0;
   options.progress = ProgressOf(given.progress, given.context);
   if (given.feature_type == 0) return options;
   if (given.feature_type < QUARRY_FLOAT32 || given.feature_type > QUARRY_INT8) {

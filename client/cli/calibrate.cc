@@ -40,7 +40,7 @@ void PrintCalibrationJson(const std::string& path, const DeviceRecord& device,
           {{"request_bytes", rate.request_bytes}, {"reads_per_second", rate.reads_per_second}});
     }
   }
-  PrintJson(json, 2);
+  PrintJson(json);
 }
 
 void PrintText(const DeviceRecord& device, const std::optional<Calibration>& fresh) {
@@ -89,7 +89,7 @@ Status Calibrate(const CalibrateOptions& options) {
 }  // namespace
 
 void AddCalibrate(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("calibrate", "Measure the device that a database lies on, and remember it");
+  auto* verb = app.add_subcommand("calibrate", "measure the device that a database lies on, and remember it");
   auto options = std::make_shared<CalibrateOptions>();
   verb->add_option("DB", options->path, kAddressHelp)->required();
   verb->add_flag("--force", options->force, "measure again what has been measured");

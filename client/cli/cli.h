@@ -17,6 +17,7 @@
 #include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/base/text.h"
+#include "quarry/base/units.h"
 #include "quarry/storage/checkpoint.h"
 
 namespace quarry::cli {
@@ -60,6 +61,9 @@ inline constexpr const char* kTrainDescription = "train on a database: classify 
 inline constexpr const char* kPredictDescription =
     "what a trained model says of nodes: classes, scores, vectors";
 
+// The group in help of the options of train that belong to link prediction alone.
+inline constexpr const char* kLinkGroup = "Link prediction (--task link)";
+
 // Where the arguments need the program that trains, and this is not it, becomes that one. Otherwise returns.
 void HandOver(int argc, char** argv);
 
@@ -79,6 +83,11 @@ inline void PrintLine(std::string_view line) {
 
 // A line on stderr, escaped as above.
 inline void PrintError(std::string_view line) { std::fprintf(stderr, "%s\n", Printable(line).c_str()); }
+
+// "231 MiB/s"
+inline std::string FormatRate(double bytes, double seconds) {
+  return FormatBytes(static_cast<uint64_t>(seconds > 0 ? bytes / seconds : 0)) + "/s";
+}
 
 // What a checkpoint or a restoring made at `path`.
 void PrintCheckpoint(const std::string& path, const CheckpointReport& report, bool json);

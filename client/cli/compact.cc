@@ -20,9 +20,10 @@ struct CompactArguments {
   bool json = false;
 };
 
-Json ReportJson(const std::string& table, const Figures& report) {
+Json ReportJson(const std::string& path, const std::string& table, const Figures& report) {
   const double seconds = report.Real("seconds");
-  return {{"table", table},
+  return {{"path", path},
+          {"table", table},
           {"changed_rows", report.Count("rows_changed")},
           {"rows", report.Count("rows")},
           {"bytes", report.Count("bytes")},
@@ -44,7 +45,7 @@ void PrintReport(const std::string& table, const Figures& report, bool dry_run) 
   if (const uint64_t row = report.Count("resumed_row"); row > 0) Print(", resumed at row {}", row);
   if (!dry_run) {
     const double seconds = report.Real("seconds");
-    Print(" in {:.2f} s, {:.0f} MB/s", seconds, report.Real("bytes") / seconds / 1e6);
+    Print(" in {:.2f} s, {}", seconds, FormatRate(report.Real("bytes"), seconds));
   }
   Print("\n");
 }
@@ -70,7 +71,7 @@ Status Run(const CompactArguments& arguments) {
     bar.Clear();
     QUARRY_RETURN_IF_ERROR(done.status());
     const Figures report(*done);
-    arguments.json ? json.push_back(ReportJson(table, report))
+    arguments.json ? json.push_back(ReportJson(arguments.path, table, report))
                    : PrintReport(table, report, arguments.dry_run);
   }
   if (arguments.json) PrintJson(json);

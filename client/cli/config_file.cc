@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <iterator>
 #include <memory>
+#include <sstream>
 
+#include "cli.h"
 #include "usage.h"
 
 namespace quarry::cli {
@@ -20,11 +23,41 @@ class ConfigFile final : public CLI::ConfigTOML {
 
   // Applies what it reads, and leaves nothing to CLI11.
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-    for (const CLI::ConfigItem& item : CLI::ConfigTOML::from_config(input)) Take(item);
+    std::istringstream text(WithoutComments({std::istreambuf_iterator<char>(input), {}}));
+    for (CLI::ConfigItem& item : CLI::ConfigTOML::from_config(text)) {
+      for (std::string& value : item.inputs) std::ranges::replace(value, kQuotedHash, '#');
+      Take(item);
+    }
     return {};
   }
 
  private:
+  static constexpr char kQuotedHash = '\x1a';
+
+  // CLI11 ends a line at any '#'; one in a string is another character for as long as it reads.
+  static std::string WithoutComments(const std::string& text) {
+    std::string kept;
+    char quote = 0;
+    bool comment = false;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const char c = text[i];
+      if (c == '\n') {
+        quote = 0;
+        comment = false;
+      } else if (quote == 0 && c == '#') {
+        comment = true;
+      }
+      if (comment) continue;
+      kept += quote != 0 && c == '#' ? kQuotedHash : c;
+      if (quote == '"' && c == '\\' && i + 1 < text.size() && text[i + 1] != '\n') {
+        kept += text[++i] == '#' ? kQuotedHash : text[i];
+      } else if (quote != 0 ? c == quote : c == '"' || c == '\'') {
+        quote = quote != 0 ? 0 : c;
+      }
+    }
+    return kept;
+  }
+
   [[noreturn]] void Refuse(const std::string& fault) const {
     throw CLI::ConfigError(fmt::format("{}: {}", app_.get_config_ptr()->as<std::string>(), fault));
   }
@@ -74,8 +107,7 @@ class ConfigFile final : public CLI::ConfigTOML {
     CLI::Option& option = FindOption(verb, item.name);
     for (const std::string& value : item.inputs) {
       if (value.empty() || (value[0] != '"' && value[0] != '\'')) continue;
-      Refuse(fmt::format("{}: the quote of {} is not closed; '#' begins a comment, in a string too",
-                         item.fullname(), value));
+      Refuse(fmt::format("{}: the quote of {} is not closed", item.fullname(), value));
     }
     if (&verb != &ChosenVerb(app_) || !option.empty()) return;
     option.get_expected_min() == 0 ? TakeFlag(item, option) : TakeValues(item, option);
@@ -119,8 +151,10 @@ std::string EffectiveConfig(const CLI::App& app) {
   std::string section = PathOf(verb);
   std::ranges::replace(section, ' ', '.');
   std::string text = fmt::format("# quarry {}\n[{}]\n", QUARRY_VERSION, section);
+  const CLI::Option* const task = verb.get_option_no_throw("--task");
+  const bool node = task != nullptr && (task->count() == 0 || task->results().back() != "link");
   for (const CLI::Option* option : verb.get_options()) {
-    if (!option->get_configurable()) continue;
+    if (!option->get_configurable() || (node && option->get_group() == kLinkGroup)) continue;
     const std::string name = option->get_single_name();
     const std::string standard = option->get_default_str();
     if (option->count() > 0) {

@@ -26,7 +26,7 @@ void PrintFindingsJson(const std::vector<Finding>& findings) {
                     {"value", finding.value},
                     {"fix", finding.fix}});
   }
-  PrintJson(json, 2);
+  PrintJson(json);
 }
 
 void PrintText(const std::vector<Finding>& findings) {
@@ -45,9 +45,18 @@ Result<std::string> PlaceOf(const std::string& address) {
   return FolderOf(*store);
 }
 
+// What `quarry calibrate` kept in the database: 0 where there is none, or it cannot be opened just now.
+double MeasuredReads(const std::string& address) {
+  const auto store = OpenStore(address, "1MiB");
+  if (!store.ok()) return 0;
+  const Result<Manifest> manifest = ManifestOf(**store, address);
+  return manifest.ok() && manifest->device ? manifest->device->random_reads_per_second : 0;
+}
+
 Status Doctor(const DoctorArguments& arguments) {
   QUARRY_TRY(const std::string path, PlaceOf(arguments.path));
-  QUARRY_TRY(const PlaceFacts place, AskPlace(path));
+  QUARRY_TRY(PlaceFacts place, AskPlace(path));
+  place.measured_reads = MeasuredReads(arguments.path);
   std::vector<Finding> findings = JudgeMachine(AskMachine());
   for (Finding& finding : JudgePlace(place)) findings.push_back(std::move(finding));
   arguments.json ? PrintFindingsJson(findings) : PrintText(findings);

@@ -195,20 +195,28 @@ Finding JudgeFreeSpace(const PlaceFacts& facts) {
   return finding;
 }
 
+// Disks that turn give a few hundred.
+constexpr double kTurningReadsMax = 2000;
+
 Finding JudgeDevice(const PlaceFacts& facts) {
   if (facts.device.empty()) return {.what = "device", .value = "no single one"};
   const std::string scheduler = ChosenOf(facts.scheduler);
+  const bool measured = facts.measured_reads > 0;
+  // A measurement outweighs what the device says of itself: virtual disks say that they turn.
+  const bool turns = measured ? facts.measured_reads < kTurningReadsMax : facts.rotational.value_or(false);
+  const std::string kind = measured ? FormatCount(facts.measured_reads) + " random reads/s measured"
+                           : !facts.rotational ? "of unknown kind"
+                           : *facts.rotational ? "rotational"
+                                               : "not rotational";
   Finding finding{.what = "device",
-                  .value = fmt::format("{}, {}, scheduler {}", facts.device,
-                                       !facts.rotational   ? "of unknown kind"
-                                       : *facts.rotational ? "rotational"
-                                                           : "not rotational",
+                  .value = fmt::format("{}, {}, scheduler {}", facts.device, kind,
                                        scheduler.empty() ? "unknown" : scheduler)};
-  if (facts.rotational.value_or(false)) {
+  if (turns) {
     finding.verdict = Verdict::kSlow;
     finding.fix =
-        "a disk that turns takes milliseconds for each scattered read: use an SSD, or train with --plan; a "
-        "virtual one may only say that it turns: quarry calibrate measures it";
+        "a disk that turns takes milliseconds for each scattered read: use an SSD, or train with --plan";
+    if (!measured)
+      finding.fix += "; a virtual one may only say that it turns: quarry calibrate DB measures it";
   } else if (scheduler == "bfq" || scheduler == "kyber") {
     finding.verdict = Verdict::kSlow;
     finding.fix = fmt::format(

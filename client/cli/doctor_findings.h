@@ -37,7 +37,8 @@ struct PlaceFacts {
   uint64_t free_bytes = 0, total_bytes = 0;
   std::string device;              // "nvme0n1"; empty where no single device is under the path
   std::string scheduler;           // "[none] mq-deadline"
-  std::optional<bool> rotational;  // a disk that turns
+  std::optional<bool> rotational;  // a disk that turns, or a virtual one that says so
+  double measured_reads = 0;       // random reads a second, of `quarry calibrate`; 0: not measured
 };
 
 enum class Verdict : uint8_t { kOk, kSlow, kBroken };

@@ -51,8 +51,10 @@ Status Run(const DropArguments& arguments) {
   }
   QUARRY_RETURN_IF_ERROR(store->Maintain(TaskOf(arguments)).status());
   if (arguments.json) {
-    const nlohmann::ordered_json object = {
-        {"kind", arguments.kind}, {"name", arguments.name}, {"bytes", bytes.value_or(0)}};
+    const nlohmann::ordered_json object = {{"path", arguments.path},
+                                           {"kind", arguments.kind},
+                                           {"name", arguments.name},
+                                           {"bytes", bytes.value_or(0)}};
     PrintJson(object);
   } else {
     Print("{} {}: dropped\n", arguments.kind, arguments.name);

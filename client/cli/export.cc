@@ -34,9 +34,9 @@ void PrintReport(const ExportArguments& arguments, const wire::MaintenanceReport
     PrintJson(object);
     return;
   }
-  Print("{}: {} files, {} as of commit {}, in {:.2f} s, {:.0f} MB/s\n", path, figures.Count("files"),
+  Print("{}: {} files, {} as of commit {}, in {:.2f} s, {}\n", path, figures.Count("files"),
         FormatBytes(figures.Count("bytes")), figures.Count("timestamp"), figures.Real("seconds"),
-        figures.Real("bytes") / 1e6 / figures.Real("seconds"));
+        FormatRate(figures.Real("bytes"), figures.Real("seconds")));
   if (report.notes.empty() || !arguments.parts.empty()) return;
   std::string options;
   for (const std::string& option : report.notes) options += " " + option;

@@ -25,10 +25,10 @@ struct GenerateArguments {
 
 void PrintText(const GenerateArguments& arguments, const GenerateSummary& summary, double seconds) {
   const GenerateOptions& options = arguments.options;
-  Print("{}: {} nodes, {} edges, {} classes, features {} x {} {}: {} in {:.1f} s ({:.0f} MB/s)\n",
-        arguments.path, options.node_count, summary.edge_count, options.class_count, options.node_count,
-        options.dim, ElementTypeName(options.element_type), FormatBytes(summary.bytes), seconds,
-        static_cast<double>(summary.bytes) / 1e6 / seconds);
+  Print("{}: {} nodes, {} edges, {} classes, features {} x {} {}: {} in {:.1f} s ({})\n", arguments.path,
+        options.node_count, summary.edge_count, options.class_count, options.node_count, options.dim,
+        ElementTypeName(options.element_type), FormatBytes(summary.bytes), seconds,
+        FormatRate(static_cast<double>(summary.bytes), seconds));
 }
 
 void PrintSummaryJson(const GenerateArguments& arguments, const GenerateSummary& summary, double seconds) {

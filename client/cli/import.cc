@@ -34,6 +34,11 @@ uint64_t FileBytes(const Manifest& manifest) {
   return bytes;
 }
 
+// What a row takes of its file, checksums and the room between rows included.
+uint64_t RowDiskBytes(const TableRecord& table) {
+  return table.row_count == 0 ? 0 : table.file_bytes / table.row_count;
+}
+
 uint64_t EdgeCount(const Manifest& manifest) {
   const TopologyRecord* graph = manifest.FindTopology("graph");
   return graph == nullptr ? 0 : graph->edge_count;
@@ -42,20 +47,20 @@ uint64_t EdgeCount(const Manifest& manifest) {
 void PrintSummary(const ImportArguments& arguments, const Manifest& manifest, double seconds) {
   const TableRecord* features = manifest.FindTable("feature");
   const TopologyRecord* graph = manifest.FindTopology("graph");
-  const double bytes_per_second = static_cast<double>(FileBytes(manifest)) / seconds;
   if (arguments.json) {
-    const nlohmann::json summary = {
-        {"database", arguments.database},
+    const nlohmann::ordered_json summary = {
+        {"path", arguments.database},
         {"nodes", manifest.node_count},
         {"edges", EdgeCount(manifest)},
         {"relations", graph == nullptr ? 0 : graph->relation_count},
         {"weighted", graph != nullptr && graph->weighted},
         {"classes", manifest.class_count},
-        {"feature_dim", features == nullptr ? 0 : features->dim},
-        {"feature_type", features == nullptr ? "" : std::string(ElementTypeName(features->element_type))},
+        {"dim", features == nullptr ? 0 : features->dim},
+        {"element_type", features == nullptr ? "" : std::string(ElementTypeName(features->element_type))},
+        {"row_disk_bytes", features == nullptr ? 0 : RowDiskBytes(*features)},
         {"bytes", FileBytes(manifest)},
         {"seconds", seconds},
-        {"bytes_per_second", bytes_per_second},
+        {"bytes_per_second", static_cast<double>(FileBytes(manifest)) / seconds},
         {"peak_rss_bytes", PeakRssBytes()}};
     PrintJson(summary);
     return;
@@ -66,10 +71,16 @@ void PrintSummary(const ImportArguments& arguments, const Manifest& manifest, do
     text += fmt::format(" of {} relations", graph->relation_count);
   if (features != nullptr) {
     text += fmt::format(", features {} x {}", ElementTypeName(features->element_type), features->dim);
+    // Rows do not cross pages more often than they must, so some sizes leave room between them. (What few rows
+    // lie in is whole pages, and tells nothing.)
+    const uint64_t row_bytes = RowBytes(features->element_type, features->dim);
+    if (features->file_bytes > kMiB && RowDiskBytes(*features) * 10 > row_bytes * 11) {
+      text += fmt::format(" (rows of {} bytes take {} on disk)", row_bytes, RowDiskBytes(*features));
+    }
   }
   if (manifest.class_count > 0) text += fmt::format(", {} classes", manifest.class_count);
-  Print("{}\n{} in {:.2f} s, {:.0f} MB/s\n", text, FormatBytes(FileBytes(manifest)), seconds,
-        bytes_per_second / 1e6);
+  Print("{}\n{} in {:.2f} s, {}\n", text, FormatBytes(FileBytes(manifest)), seconds,
+        FormatRate(static_cast<double>(FileBytes(manifest)), seconds));
 }
 
 Status Run(ImportArguments& arguments) {

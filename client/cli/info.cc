@@ -206,7 +206,7 @@ void PrintInfoJson(const Facts& facts) {
   json["embeddings"] = EmbeddingsJson(facts);
   json["trainings"] = TrainingsJson(manifest);
   json["device"] = DeviceJson(manifest.device);
-  PrintJson(json, 2);
+  PrintJson(json);
 }
 
 // Columns as wide as their widest cell; the first row is the header. Column i is flush right where right[i].
@@ -395,7 +395,7 @@ Status Info(const InfoOptions& options) {
 }  // namespace
 
 void AddInfo(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("info", "Show what a database holds");
+  auto* verb = app.add_subcommand("info", "show what a database holds");
   auto options = std::make_shared<InfoOptions>();
   verb->add_option("DB", options->path, kAddressHelp)->required();
   verb->add_flag("--json", options->json, "one JSON object on stdout");

@@ -142,7 +142,7 @@ Status List(const LayoutArguments& arguments) {
   if (arguments.json) {
     Json json = Json::array();
     for (const LayoutRecord& record : manifest.layouts) json.push_back(RecordJson(record));
-    PrintJson(json, 2);
+    PrintJson(json);
     return Status::Ok();
   }
   for (const LayoutRecord& record : manifest.layouts) PrintRecord(record);
@@ -218,7 +218,13 @@ Status Rebuild(const LayoutArguments& arguments) {
 
 Status Drop(const LayoutArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path));
-  return store->Maintain(wire::DropLayout{arguments.flags.name}).status();
+  QUARRY_RETURN_IF_ERROR(store->Maintain(wire::DropLayout{arguments.flags.name}).status());
+  if (arguments.json) {
+    PrintJson({{"path", arguments.path}, {"kind", "layout"}, {"name", arguments.flags.name}});
+  } else {
+    Print("layout {}: dropped\n", arguments.flags.name);
+  }
+  return Status::Ok();
 }
 
 CLI::App* AddVerb(CLI::App* layout, const std::string& name, const std::string& help,
@@ -229,8 +235,8 @@ CLI::App* AddVerb(CLI::App* layout, const std::string& name, const std::string& 
   if (name != "list") {
     verb->add_option("NAME", arguments->flags.name, "of the layout")->capture_default_str();
   }
+  verb->add_flag("--json", arguments->json, "JSON on stdout");
   if (name != "drop") {
-    verb->add_flag("--json", arguments->json, "JSON on stdout");
     verb->add_option("--memory", arguments->memory,
                      "cap on what the engine holds (default 80% of what the machine or cgroup allows)");
   }

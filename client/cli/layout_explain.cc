@@ -138,20 +138,21 @@ void PrintExplanationJson(const Told& told, uint64_t epochs) {
   json["predicted"] = paths.ToJson(paths.own());
   json["measured"] = MeasuredJson(record);
   json["plan_seconds"] = record.plan_seconds;
-  PrintJson(json, 2);
+  PrintJson(json);
 }
 
+std::string Bytes(double bytes) { return FormatBytes(static_cast<uint64_t>(bytes)); }
+
 void PrintPaths(const Paths& paths) {
-  Print("{:<2}{:<15} {:<17} {:>9} {:>9} {:>7} {:>9} {:>9} {:>10}\n", "", "path", "policy", "GB useful",
-        "GB read", "amplif.", "requests", "s/epoch", "s one-time");
+  Print("{:<2}{:<14} {:<16} {:>9} {:>5} {:>8} {:>7} {:>7}\n", "", "path", "policy", "read", "ampl",
+        "requests", "s/epoch", "s once");
   for (size_t i = 0; i < paths.count(); ++i) {
     const double one_time = paths.Real(i, "one_time_seconds");
-    Print("{:<2}{:<15} {:<17} {:>9.2f} {:>9.2f} {:>7.2f} {:>9} {:>9.2f} {:>10}{}\n",
-          i == paths.best() ? "*" : "", paths.path(i), paths.policy(i), paths.Real(i, "bytes_useful") / 1e9,
-          paths.Real(i, "bytes_read") / 1e9, paths.Real(i, "read_amplification"),
-          FormatCount(paths.Real(i, "requests")), paths.Real(i, "seconds_per_epoch"),
-          one_time > 0 ? fmt::format("{:.2f}", one_time) : "",
-          paths.Real(i, "gather_bound") != 0 ? "  gather" : "");
+    Print("{:<2}{:<14} {:<16} {:>9} {:>5.2f} {:>8} {:>7.2f} {:>7}{}\n", i == paths.best() ? "*" : "",
+          paths.path(i), paths.policy(i), Bytes(paths.Real(i, "bytes_read")),
+          paths.Real(i, "read_amplification"), FormatCount(paths.Real(i, "requests")),
+          paths.Real(i, "seconds_per_epoch"), one_time > 0 ? fmt::format("{:.2f}", one_time) : "",
+          paths.Real(i, "gather_bound") != 0 ? " gather" : "");
   }
 }
 
@@ -163,12 +164,11 @@ void PrintExplanation(const Told& told, const std::string& database) {
   Print("an epoch by each way of reading\n\n");
   PrintPaths(paths);
   Print("\n* {}\n\n", WhyOf(told));
-  Print("this layout  {:>9} {:>9}\n", "s/epoch", "GB read");
-  Print("  predicted  {:>9.2f} {:>9.2f}\n", paths.Real(paths.own(), "seconds_per_epoch"),
-        paths.Real(paths.own(), "bytes_read") / 1e9);
+  Print("this layout  {:>9} {:>9}\n", "s/epoch", "read");
+  Print("  predicted  {:>9.2f} {:>9}\n", paths.Real(paths.own(), "seconds_per_epoch"),
+        Bytes(paths.Real(paths.own(), "bytes_read")));
   if (record.measured_seconds > 0) {
-    Print("  measured   {:>9.2f} {:>9.2f}\n", record.measured_seconds,
-          static_cast<double>(record.measured_bytes) / 1e9);
+    Print("  measured   {:>9.2f} {:>9}\n", record.measured_seconds, FormatBytes(record.measured_bytes));
   } else {
     Print("  measured     not yet: training from it does\n");
   }
@@ -225,7 +225,7 @@ void PrintTraceJson(const Told& told, const std::vector<std::string>& sizes) {
     row.update(figures.Group(fmt::format("hit_ratios.{}", i)));
     json["hit_ratios"].push_back(std::move(row));
   }
-  PrintJson(json, 2);
+  PrintJson(json);
 }
 
 // The shares under their names.

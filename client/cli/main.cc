@@ -11,15 +11,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <new>
 #include <string_view>
 #include <vector>
 
 #include "cli.h"
 #include "config_file.h"
+#include "print_json.h"
 #include "quarry/base/exhaustion.h"
 #include "quarry/base/process_limits.h"
 #include "quarry/base/units.h"
+#include "sql_print.h"
 #include "trace_option.h"
 #include "usage.h"
 #include "version.h"
@@ -96,6 +99,21 @@ Status CheckEnvironment() {
   return Status::Ok();
 }
 
+std::string_view WordOf(const char* word) { return word == nullptr ? std::string_view() : word; }
+
+// A sentence for people, and an object besides where stdout is read by a program and has none yet: reports of
+// `verify` and others say what is wrong. Returns the exit code.
+int Fail(const Status& status, bool json) {
+  PrintError("quarry: " + status.ToString());
+  if (json && !JsonPrinted()) {
+    PrintJson({{"error",
+                {{"code", CodeName(status.code())},
+                 {"message", status.message()},
+                 {"exit_code", ExitCode(status.code())}}}});
+  }
+  return ExitCode(status.code());
+}
+
 // "quarry help train" is `quarry train --help`.
 std::vector<char*> Words(int argc, char** argv) {
   std::vector<char*> words(argv, argv + argc);
@@ -142,12 +160,11 @@ int Main(int given_count, char** given) {
   char** const argv = words.data();
   RaiseDescriptorLimit();
   HandOver(argc, argv);
+  const bool json = std::ranges::find(words, std::string_view("--json"), WordOf) != words.end();
   const Status hears = HearSignals();
-  if (!hears.ok()) {
-    PrintError("quarry: " + hears.ToString());
-    return ExitCode(hears.code());
-  }
+  if (!hears.ok()) return Fail(hears, json);
   CLI::App app("quarry: a storage engine for the data that graph neural networks train on", "quarry");
+  app.formatter(std::make_shared<HelpFormatter>(TerminalWidth(stdout)));
   app.set_version_flag("--version", kVersionLine);
   app.require_subcommand(1);
   app.fallthrough();  // --config may stand behind the verb
@@ -188,13 +205,11 @@ int Main(int given_count, char** given) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    PrintError("quarry: usage: " + UsageFault(app, error));
-    return ExitCode(Code::kUsage);
+    return Fail(Status(Code::kUsage, UsageFault(app, error)), json);
   }
   const Status status =
       CatchExhaustion(app.get_name(), [&] { return Run(app, config_path, trace_path, action); });
-  if (!status.ok()) PrintError("quarry: " + status.ToString());
-  return ExitCode(status.code());
+  return status.ok() ? 0 : Fail(status, json);
 }
 
 }  // namespace quarry::cli

@@ -158,7 +158,7 @@ Status ListPartitionings(const PartitionArguments& arguments) {
     Json json = Json::array();
     for (const PartitioningRecord& record : manifest->partitionings)
       json.push_back(PartitioningJson(*manifest, record));
-    PrintJson(json, 2);
+    PrintJson(json);
     return Status::Ok();
   }
   for (const PartitioningRecord& record : manifest->partitionings) PrintPartitioning(*manifest, record);
@@ -296,7 +296,7 @@ Status ExplainPartitioning(const PartitionArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenPartitioned(arguments));
   QUARRY_TRY(const PartitionExplanation explanation, ExplainOrders(*database, arguments));
   if (arguments.json) {
-    PrintJson(ExplanationJson(explanation), 2);
+    PrintJson(ExplanationJson(explanation));
   } else {
     PrintPartitionExplanation(explanation, arguments.path);
   }

@@ -172,11 +172,9 @@ Status Run(PutArguments& arguments) {
   QUARRY_TRY(const Done done, Put(arguments));
   const PutReport& put = done.put;
   if (arguments.json) {
-    const nlohmann::ordered_json json = {{"timestamp", put.timestamp},
-                                         {"nodes", put.nodes},
-                                         {"rows", put.rows},
-                                         {"seconds", done.seconds},
-                                         {"peak_rss_bytes", PeakRssBytes()}};
+    const nlohmann::ordered_json json = {{"path", arguments.database}, {"timestamp", put.timestamp},
+                                         {"nodes", put.nodes},         {"rows", put.rows},
+                                         {"seconds", done.seconds},    {"peak_rss_bytes", PeakRssBytes()}};
     PrintJson(json);
   } else {
     Print("{} rows of {} nodes committed as {} in {:.2f} s\n", put.rows, put.nodes, put.timestamp,

@@ -37,6 +37,11 @@ Status CheckSound(Store& store, const ProgressFunction& progress) {
 
 Status Run(const RestoreArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckFree(arguments.path));
+  std::error_code error;
+  if (!std::filesystem::exists(arguments.checkpoint, error)) {
+    return MakeStatus(Code::kNotFound, "{}: there is no such checkpoint; `quarry checkpoint DB {}` makes one",
+                      arguments.checkpoint, arguments.checkpoint);
+  }
   QUARRY_TRY(const std::unique_ptr<Database> checkpoint, Database::Open(arguments.checkpoint));
   ProgressBar bar;
   QUARRY_RETURN_IF_ERROR(CheckSound(checkpoint->store(), bar.AsFunction()));

@@ -75,14 +75,18 @@ Result<uint64_t> ParseSqlTemp(const std::string& text) {
   return ParseBytes(text, free_bytes);
 }
 
+std::string MetricsUrl(const Server& server) {
+  return fmt::format("http://127.0.0.1:{}/", server.metrics_port());
+}
+
 void Announce(const ServeArguments& arguments, const Server& server, Database& database) {
   if (arguments.json) {
-    nlohmann::ordered_json json = {{"database", arguments.database},
+    nlohmann::ordered_json json = {{"path", arguments.database},
                                    {"socket", server.socket_path()},
                                    {"memory_bytes", database.budget().limit_bytes()},
                                    {"max_sessions", arguments.options.sessions_max}};
     if (arguments.options.metrics) json["metrics"] = MetricsPath(server.socket_path());
-    if (server.metrics_port() != 0) json["metrics_tcp"] = fmt::format("127.0.0.1:{}", server.metrics_port());
+    if (server.metrics_port() != 0) json["metrics_tcp"] = MetricsUrl(server);
     PrintJson(json);
     std::fflush(stdout);
   }
@@ -90,7 +94,7 @@ void Announce(const ServeArguments& arguments, const Server& server, Database& d
   if (arguments.options.metrics)
     page += fmt::format("; its status is at {}", MetricsPath(server.socket_path()));
   if (server.metrics_port() != 0) {
-    page += fmt::format("; its status is at http://127.0.0.1:{}/", server.metrics_port());
+    page += fmt::format("; its status is at {}", MetricsUrl(server));
   }
   LogInfo("{} is served at {}, within {}{}", arguments.database, server.socket_path(),
           FormatBytes(database.budget().limit_bytes()), page);

@@ -123,7 +123,7 @@ Status Stats(const StatsArguments& arguments) {
   }
   if (arguments.watch_seconds) return WatchInBlocks(source, *arguments.watch_seconds, arguments.json);
   QUARRY_TRY(const Numbers figures, source.Look());
-  arguments.json ? PrintJson(figures, 2) : Print("{}", Text(figures));
+  arguments.json ? PrintJson(figures) : Print("{}", Text(figures));
   return Status::Ok();
 }
 

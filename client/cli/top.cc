@@ -1,6 +1,7 @@
 // quarry top: what a server does, in a terminal.
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -10,6 +11,7 @@
 #include "quarry/client/store.h"
 #include "screen.h"
 #include "server_address.h"
+#include "sql_print.h"
 #include "top_view.h"
 
 namespace quarry::cli {
@@ -42,7 +44,10 @@ Status Watch(client::Store& server) {
   do {
     auto now = Look(server);
     if (now.ok()) {
-      screen.Draw(TopText(*now, before ? &*before : nullptr, {.color = color, .rows_max = Screen::Rows()}));
+      screen.Draw(TopText(*now, before ? &*before : nullptr,
+                          {.color = color,
+                           .rows_max = Screen::Rows(),
+                           .columns_max = std::max<size_t>(1, TerminalWidth(stdout))}));
       before = *std::move(now);
     } else {
       screen.Draw(fmt::format("{}\ntrying again; q ends\n", Printable(now.status().message())));

@@ -37,29 +37,42 @@ std::string Bar(double part, double whole) {
 // Columns as wide as what is in them; the first one flush left, numbers flush right.
 class Table {
  public:
-  explicit Table(std::vector<std::string> heads) { rows_.push_back(std::move(heads)); }
+  // `spare`: columns that may be left out, the first one first.
+  Table(std::vector<std::string> heads, std::vector<size_t> spare) : spare_(std::move(spare)) {
+    rows_.push_back(std::move(heads));
+  }
   void Add(std::vector<std::string> row) {
     for (std::string& cell : row) cell = Printable(cell);  // groups are named by clients
     rows_.push_back(std::move(row));
   }
 
-  void Print(bool color, std::vector<std::string>& lines) const {
+  void Print(const TopOptions& options, std::vector<std::string>& lines) const {
     if (rows_.size() == 1) return;
     std::vector<size_t> widths(rows_[0].size());
-    for (const auto& row : rows_) {
-      for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    size_t width = 2 * (widths.size() - 1);
+    for (size_t i = 0; i < widths.size(); ++i) {
+      for (const auto& row : rows_) widths[i] = std::max(widths[i], row[i].size());
+      width += widths[i];
+    }
+    std::vector<bool> shown(widths.size(), true);
+    for (size_t next = 0; width > options.columns_max && next < spare_.size(); ++next) {
+      shown[spare_[next]] = false;
+      width -= widths[spare_[next]] + 2;
     }
     lines.emplace_back();
     for (const auto& row : rows_) {
       std::string line = fmt::format("{:<{}}", row[0], widths[0]);
-      for (size_t i = 1; i < row.size(); ++i) line += fmt::format("  {:>{}}", row[i], widths[i]);
+      for (size_t i = 1; i < row.size(); ++i) {
+        if (shown[i]) line += fmt::format("  {:>{}}", row[i], widths[i]);
+      }
       const bool head = &row == &rows_[0];
-      lines.push_back(color && head ? "\033[1m" + line + "\033[0m" : line);
+      lines.push_back(options.color && head ? "\033[1m" + line + "\033[0m" : line);
     }
   }
 
  private:
   std::vector<std::vector<std::string>> rows_;
+  std::vector<size_t> spare_;
 };
 
 using Session = wire::SessionStatus;
@@ -137,6 +150,10 @@ std::vector<Latency> LatenciesOf(const CounterValues& figures) {
   return latencies;
 }
 
+std::string Counted(uint64_t count, std::string_view thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
 std::vector<std::string> Summary(const wire::ServerStatus& now, const CounterValues& figures,
                                  const Rates& rates) {
   double requests = 0, queued = 0;
@@ -145,26 +162,28 @@ std::vector<std::string> Summary(const wire::ServerStatus& now, const CounterVal
   }
   for (const auto& [name, value] : figures) queued += name.find("_queued_") != std::string::npos ? value : 0;
   std::vector<std::string> lines = {
-      fmt::format("{} sessions, {} streams   {} of {}   {} requests unanswered, {} queued",
-                  now.sessions.size(), now.streams.size(), Bytes(Sum(now.sessions, &Session::used_bytes)),
-                  Bytes(Sum(now.sessions, &Session::budget_bytes)), Sum(now.sessions, &Session::outstanding),
-                  queued),
-      fmt::format("{} requests/s   {} batches/s   {}/s delivered   {}/s read   {} of rows in memory",
+      fmt::format(
+          "{}, {}   {} of {}   {} requests unanswered, {} queued", Counted(now.sessions.size(), "session"),
+          Counted(now.streams.size(), "stream"), Bytes(Sum(now.sessions, &Session::used_bytes)),
+          Bytes(Sum(now.sessions, &Session::budget_bytes)), Sum(now.sessions, &Session::outstanding), queued),
+      fmt::format("{} requests/s  {} batches/s  {}/s delivered  {}/s read  hits {}",
                   rates.Text(FormatCount(requests)),
                   rates.Text(FormatCount(rates.Sum(now.streams, &Stream::batches))),
                   rates.Text(Bytes(rates.Sum(now.streams, &Stream::bytes))),
                   rates.Text(Bytes(rates.Sum(now.streams, &Stream::read_bytes))),
                   Percent(Sum(now.streams, &Stream::cache_hits), Sum(now.streams, &Stream::cache_lookups)))};
   if (now.sessions_left_out + now.streams_left_out > 0) {
-    lines.push_back(fmt::format("{} sessions and {} streams more, for which an answer has no room",
-                                now.sessions_left_out, now.streams_left_out));
+    lines.push_back(fmt::format("{} and {} more, for which an answer has no room",
+                                Counted(now.sessions_left_out, "session"),
+                                Counted(now.streams_left_out, "stream")));
   }
   return lines;
 }
 
 Table StreamTable(const std::vector<Stream>& streams, const Rates& rates) {
   Table table({"STREAM", "SESSION", "ROAD", "GROUP", "BATCHES", "PER S", "BYTES/S", "READ/S", "HELD", "",
-               "WANTED", "HITS"});
+               "WANTED", "HITS"},
+              {9, 10, 3, 4, 8});
   for (const Stream& stream : streams) {
     table.Add({fmt::format("{}", stream.id), fmt::format("{}", stream.session), stream.road,
                stream.group.empty() ? "-" : stream.group, FormatCount(static_cast<double>(stream.batches)),
@@ -180,7 +199,8 @@ Table StreamTable(const std::vector<Stream>& streams, const Rates& rates) {
 
 Table SessionTable(const std::vector<Session>& sessions, const Rates& rates) {
   Table table({"SESSION", "PID", "UID", "AGE", "MEMORY", "OF", "", "UNANSWERED", "LEASES", "REQUESTS/S",
-               "SENT/S", "SHARED/S"});
+               "SENT/S", "SHARED/S"},
+              {6, 2, 8, 5, 10, 11});
   for (const Session& session : sessions) {
     const auto used = static_cast<double>(session.used_bytes);
     const auto budget = static_cast<double>(session.budget_bytes);
@@ -195,10 +215,16 @@ Table SessionTable(const std::vector<Session>& sessions, const Rates& rates) {
 }
 
 Table LatencyTable(const CounterValues& figures, const Rates& rates) {
-  Table table({"LATENCY OF", "SO FAR", "PER S", "P50", "P99"});
+  Table table({"LATENCY OF", "SO FAR", "PER S", "P50", "P99"}, {});
   for (const Latency& latency : LatenciesOf(figures)) {
     if (latency.count == 0) continue;
-    table.Add({latency.name, FormatCount(latency.count),
+    std::string_view name = latency.name;
+    for (const std::string_view prefix : {"quarry_", "request_seconds_"}) {
+      if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+    }
+    std::string words(name);
+    std::ranges::replace(words, '_', ' ');
+    table.Add({words, FormatCount(latency.count),
                rates.Text(FormatCount(rates.OfFigure(latency.name + "_count", latency.count))),
                Seconds(latency.p50), Seconds(latency.p99)});
   }
@@ -211,9 +237,9 @@ std::string TopText(const TopState& now, const TopState* before, const TopOption
   const Rates rates(now, before);
   const CounterValues figures = ValuesByName(now.status);
   std::vector<std::string> lines = Summary(now.status, figures, rates);
-  StreamTable(now.status.streams, rates).Print(options.color, lines);
-  SessionTable(now.status.sessions, rates).Print(options.color, lines);
-  LatencyTable(figures, rates).Print(options.color, lines);
+  StreamTable(now.status.streams, rates).Print(options, lines);
+  SessionTable(now.status.sessions, rates).Print(options, lines);
+  LatencyTable(figures, rates).Print(options, lines);
   lines.resize(std::min(lines.size(), options.rows_max));
   return fmt::format("{}\n", fmt::join(lines, "\n"));
 }

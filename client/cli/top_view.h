@@ -18,6 +18,7 @@ struct TopState {
 struct TopOptions {
   bool color = false;
   size_t rows_max = SIZE_MAX;
+  size_t columns_max = SIZE_MAX;  // columns are left out, the least telling first, until lines fit
 };
 
 // Rates are of the time since `before`; without it, none are shown. Every line ends with a line feed.

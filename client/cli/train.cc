@@ -20,6 +20,7 @@
 #include "server_address.h"
 #include "train_link.h"
 #include "train_node.h"
+#include "usage.h"
 
 namespace quarry::cli {
 namespace {
@@ -450,6 +451,16 @@ void AddTrain(CLI::App& app, Action& action) {
   node.run.AddTo(verb);
   node.workers.AddTo(verb);
   verb->add_flag("--dry-run", node.dry_run, "say how the memory would be divided, and train nothing");
+  GroupOptions(*verb, "Model",
+               {"--model", "--layers", "--hidden", "--epochs", "--patience", "--lr", "--dropout",
+                "--input-dropout", "--weight-decay", "--normalize-features", "--seed"});
+  GroupOptions(*verb, "Batches", {"--fanout", "--batch-size", "--direction", "--replace", "--ordered"});
+  GroupOptions(
+      *verb, "Memory and threads",
+      {"--cache", "--memory", "--topology", "--threads", "--torch-threads", "--inline", "--dry-run"});
+  GroupOptions(*verb, "Packed layouts",
+               {"--layout", "--plan", "--disk", "--epochs-planned", "--policy", "--seed-order",
+                "--hash-functions", "--resample"});
   AddLinkOptions(verb, arguments->link);
   verb->footer(
       "Peak RSS stays under --memory plus an overhead for code and LibTorch's working set, which is "

@@ -19,7 +19,6 @@
 namespace quarry::cli {
 namespace {
 
-constexpr const char* kLinkGroup = "Link prediction (--task link)";
 constexpr std::string_view kSharedOptions[] = {
     "DB",     "--task",       "--epochs",    "--patience",         "--lr",      "--seed",
     "--json", "--batch-size", "--memory",    "--threads",          "--ordered", "--fanout",

@@ -106,8 +106,8 @@ std::string Sentence(std::string_view what, const std::optional<LinkEvaluation>&
                      filtered.mrr, filtered.hits_1, filtered.hits_3, filtered.hits_10, evaluation->raw.mrr);
 }
 
-constexpr std::string_view kLinkRow =
-    "{:>5} {:>9} {:>8} {:>8} {:>8} {:>9} | {:>8} {:>8} {:>8} {:>8} | {:>9} {:>9} {:>9}\n";
+// For a terminal of 80 columns; JSON has the rest.
+constexpr std::string_view kLinkRow = "{:>5} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>6} {:>8} {:>9}\n";
 
 void PrintRun(const LinkRun& run) {
   const LinkRunStats stats = run.stats();
@@ -123,11 +123,8 @@ void PrintRun(const LinkRun& run) {
 }
 
 void PrintHeader() {
-  std::fputs(
-      fmt::format(fmt::runtime(kLinkRow), "", "", "", "", "", "", "", "waited", "", "", "", "", "").c_str(),
-      stdout);
-  std::fputs(fmt::format(fmt::runtime(kLinkRow), "epoch", "loss", "MRR", "Hits@10", "seconds", "edges/s",
-                         "compute", "compute", "prepare", "update", "rows", "replaced", "peak RSS")
+  std::fputs(fmt::format(fmt::runtime(kLinkRow), "epoch", "loss", "MRR ", "Hits@10", "seconds", "edges/s",
+                         "compute", "waited", "replaced", "peak RSS")
                  .c_str(),
              stdout);
 }
@@ -165,8 +162,6 @@ void LinkReport::Epoch(const LinkEpochReport& epoch) {
                          fmt::format("{:.2f}", epoch.seconds), FormatCount(Rate(epoch.edges, epoch.seconds)),
                          busy(EmbeddingStage::kCompute),
                          fmt::format("{:.2f}", stats.stage(EmbeddingStage::kCompute).wait_seconds),
-                         busy(EmbeddingStage::kPrepare), busy(EmbeddingStage::kUpdate),
-                         FormatCount(static_cast<double>(stats.rows_computed)),
                          FormatCount(static_cast<double>(stats.rows_replaced)), FormatBytes(PeakRssBytes()))
                  .c_str(),
              stdout);

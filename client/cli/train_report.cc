@@ -145,8 +145,8 @@ std::string Sentence(std::string_view what, const std::optional<Evaluation>& eva
   return text;
 }
 
-constexpr std::string_view kNodeRow =
-    "{:>5} {:>9} {:>8} {:>8} | {:>8} {:>8} {:>8} {:>8} | {:>9} {:>9} {:>5} {:>6} | {:>9}\n";
+// For a terminal of 80 columns; JSON has the rest.
+constexpr std::string_view kNodeRow = "{:>5} {:>7} {:>7} {:>8} {:>8} {:>6} {:>9} {:>5} {:>6} {:>9}\n";
 
 }  // namespace
 
@@ -180,27 +180,22 @@ void TrainReport::Epoch(const EpochReport& epoch) {
   }
   if (!header_printed_) {
     const bool auc = epoch.valid && epoch.valid->auc;
-    std::fputs(fmt::format(fmt::runtime(kNodeRow), "", "", "", "", "compute", "waited", "waited", "waited",
-                           "", "", "", "", "")
-                   .c_str(),
-               stdout);
-    std::fputs(fmt::format(fmt::runtime(kNodeRow), "epoch", "loss", auc ? "AUC" : "valid", "seconds", "",
-                           "sample", "extract", "train", "read", "useful", "ampl", "hits", "peak RSS")
+    std::fputs(fmt::format(fmt::runtime(kNodeRow), "epoch", "loss", auc ? "AUC " : "valid ", "seconds",
+                           "compute", "waited", "read", "ampl", "hits", "peak RSS")
                    .c_str(),
                stdout);
     header_printed_ = true;
   }
   const StreamStats& stats = epoch.stats;
   const auto seconds = [](double value) { return fmt::format("{:.2f}", value); };
-  std::fputs(fmt::format(fmt::runtime(kNodeRow), epoch.epoch, fmt::format("{:.4f}", epoch.loss),
-                         Metric(epoch.valid) + (epoch.best ? "*" : " "), seconds(epoch.seconds),
-                         seconds(epoch.compute_seconds), seconds(stats.sample_wait_seconds),
-                         seconds(stats.extract_wait_seconds), seconds(stats.consumer_wait_seconds),
-                         FormatBytes(stats.feature_bytes_read), FormatBytes(stats.bytes_useful),
-                         fmt::format("{:.2f}", ReadAmplification(stats)),
-                         fmt::format("{:.1f}%", 100 * CacheHitRatio(stats)), FormatBytes(PeakRssBytes()))
-                 .c_str(),
-             stdout);
+  std::fputs(
+      fmt::format(fmt::runtime(kNodeRow), epoch.epoch, fmt::format("{:.4f}", epoch.loss),
+                  Metric(epoch.valid) + (epoch.best ? "*" : " "), seconds(epoch.seconds),
+                  seconds(epoch.compute_seconds), seconds(stats.consumer_wait_seconds),
+                  FormatBytes(stats.feature_bytes_read), fmt::format("{:.2f}", ReadAmplification(stats)),
+                  fmt::format("{:.1f}%", 100 * CacheHitRatio(stats)), FormatBytes(PeakRssBytes()))
+          .c_str(),
+      stdout);
   std::fflush(stdout);
 }
 

@@ -62,7 +62,7 @@ Status Upgrade(const UpgradeArguments& arguments) {
                                    {"folder_version", kStoreVersion},
                                    {"files", files},
                                    {"upgraded", behind && !arguments.dry_run ? 1 : 0}};
-    PrintJson(json, 2);
+    PrintJson(json);
     return Status::Ok();
   }
   Print("version {}  VERSION, catalog\n", version);

@@ -103,6 +103,35 @@ const CLI::App& ChosenVerb(const CLI::App& app) {
   return *verb;
 }
 
+void GroupOptions(CLI::App& verb, const std::string& title, std::initializer_list<const char*> names) {
+  for (const char* const name : names) {
+    if (CLI::Option* const option = verb.get_option_no_throw(name)) option->group(title);
+  }
+}
+
+std::string FitHelp(std::string_view text, size_t width) {
+  std::string fitted;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const size_t begin = std::min(line.find_first_not_of(' '), line.size());
+    const bool command = line.find("quarry ") != std::string_view::npos;
+    // Where a second column begins, if there is one.
+    const size_t gap = line.find("  ", begin);
+    const size_t second = gap == std::string_view::npos ? gap : line.find_first_not_of(' ', gap);
+    const size_t indent = second < width / 2 ? second : begin;
+    for (size_t room = width; width > 0 && !command && line.size() > room; room = width - indent) {
+      const size_t space = line.rfind(' ', room);
+      if (space == std::string_view::npos || (room == width && space <= indent)) break;
+      fitted.append(line.substr(0, space)).append("\n").append(indent, ' ');
+      line.remove_prefix(space + 1);
+    }
+    fitted.append(line).append("\n");
+  }
+  return fitted;
+}
+
 std::string Nearest(std::string_view word, std::span<const std::string> candidates) {
   std::string nearest;
   size_t least = word.size() < 6 ? 2 : 3;  // one slip in a short word, two in a long one
@@ -131,6 +160,10 @@ std::string UsageFault(const CLI::App& app, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) return NotConverted(verb, error.what());
   if (&verb == &app && words.empty() && app.get_subcommands().empty()) {
     return "there is no verb: `quarry --help` lists them, `quarry VERB --help` has an example of one";
+  }
+  if (!VerbsOf(verb).empty() && words.empty() && verb.get_subcommands().empty()) {
+    return fmt::format("`quarry {}` goes on with one of {}", PathOf(verb),
+                       fmt::join(NamesOf(VerbsOf(verb)), ", "));
   }
   return error.what();
 }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace quarry::cli {
@@ -18,6 +20,25 @@ std::string PathOf(const CLI::App& verb);
 
 // The deepest verb that was given.
 const CLI::App& ChosenVerb(const CLI::App& app);
+
+// `text` of a help in lines of at most `width` characters (0: of any): what an option or a verb does goes on
+// below where it began. Lines with a command to copy stay whole.
+std::string FitHelp(std::string_view text, size_t width);
+
+// CLI11's help, fitted.
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  explicit HelpFormatter(size_t width) : width_(width) {}
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    return FitHelp(CLI::Formatter::make_help(app, std::move(name), mode), width_);
+  }
+
+ private:
+  const size_t width_;
+};
+
+// Puts options of a verb, by their names, under a title of their own in its help; those that it lacks are passed over.
+void GroupOptions(CLI::App& verb, const std::string& title, std::initializer_list<const char*> names);
 
 // The candidate that `word` is most like, where it is one or two slips of the fingers away; "" where none is.
 std::string Nearest(std::string_view word, std::span<const std::string> candidates);

@@ -72,7 +72,7 @@ Status Verify(const std::string& path, bool json) {
 
 void AddVerify(CLI::App& app, Action& action) {
   auto* verb =
-      app.add_subcommand("verify", "Read a whole database and check every checksum and cross-reference");
+      app.add_subcommand("verify", "read a whole database and check every checksum and cross-reference");
   auto arguments = std::make_shared<RepairArguments>();
   auto repair = std::make_shared<bool>(false);
   verb->add_option("DB", arguments->path, kAddressHelp)->required();

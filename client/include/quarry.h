@@ -33,8 +33,9 @@ extern "C" {
  *   1.2  rows into the caller's memory, a next batch that is waited for so long, imports, layouts and upkeep
  *        (c_admin.h), sampling with replacement
  *   1.3  ids of sampled edges; making and dropping embedding tables
- *   1.4  the upkeep of c_admin.h over a server */
-#define QUARRY_ABI_VERSION 0x00010004
+ *   1.4  the upkeep of c_admin.h over a server
+ *   1.5  labels numbered by an import */
+#define QUARRY_ABI_VERSION 0x00010005
 uint32_t quarry_abi_version(void); /* of the library */
 
 /* Codes, as docs/protocol.md explains them. */

@@ -70,7 +70,8 @@ class Put {
   }
 
   Status WrongRowCount(uint64_t ids, std::string_view or_more) const {
-    return MakeStatus(Code::kInvalidArgument, "{}: {} rows for {} ids{}", source_.features->Position(0),
+    const std::string first = source_.features->Position(0);  // "FILE: row 0"
+    return MakeStatus(Code::kInvalidArgument, "{}: {} rows for {} ids{}", first.substr(0, first.rfind(": ")),
                       source_.features->row_count(), ids, or_more);
   }
 

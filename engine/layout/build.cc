@@ -164,6 +164,7 @@ Status Builder::SampleAnew() {
   QUARRY_RETURN_IF_ERROR(RemoveTree(store_.backend(), place_.building));
   QUARRY_RETURN_IF_ERROR(store_.backend().CreateDirectory(place_.building));
   report_.trace = TraceSummary();
+  QUARRY_RETURN_IF_ERROR(source_->CacheNeighbors(budget_));
   const TraceSpec& spec = source_->spec();
   QUARRY_TRY(report_.trace,
              SampleTrace(source_->neighbors(), spec, store_.backend(), Path(kTraceFile), Path("blocks.tmp"),

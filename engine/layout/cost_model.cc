@@ -373,21 +373,19 @@ std::string Describe(const PathCost& cost) {
 
 // What a path takes most of its time for.
 std::string MainCost(const PathCost& cost) {
-  const auto gigabytes = [](uint64_t bytes) {
-    return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
-  };
   switch (cost.path) {
     case AccessPath::kRowReads:
     case AccessPath::kPageReads:
       return fmt::format("{} requests", FormatCount(static_cast<double>(cost.requests)));
     case AccessPath::kMergedReads:
-      return fmt::format("{} read for {} of rows", gigabytes(cost.read_bytes), gigabytes(cost.useful_bytes));
+      return fmt::format("{} read for {} of rows", FormatBytes(cost.read_bytes),
+                         FormatBytes(cost.useful_bytes));
     case AccessPath::kScanAndPack:
-      return fmt::format("the table is read and {} are written anew", gigabytes(cost.written_bytes));
+      return fmt::format("the table is read and {} are written anew", FormatBytes(cost.written_bytes));
     case AccessPath::kPackedChunks:
     case AccessPath::kSegmentCaches:
-      return fmt::format("{} read, {} packed once", gigabytes(cost.read_bytes),
-                         gigabytes(cost.one_time_bytes));
+      return fmt::format("{} read, {} packed once", FormatBytes(cost.read_bytes),
+                         FormatBytes(cost.one_time_bytes));
   }
   return "";
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "quarry/base/log.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/trace_statistics.h"
@@ -15,10 +16,27 @@ namespace {
 // make the order a shuffle again.
 constexpr uint32_t kSequencesMax = 8;
 
-// What stays free for samplers and batches when indices are put into memory.
+// What stays free for samplers and batches, at least, when memory is given to indices or to a cache of them;
+// filling the cache, which is done before, takes less.
 constexpr uint64_t kSamplingBytes = 128 * kMiB;
+static_assert(kSamplingBytes >= 2 * NeighborCache::kBuildBytes);
+
+// A thread's block, its canonical copy, and its encoded form (sample_trace.cc).
+constexpr uint64_t kWorkingBytesPerNode = 64, kWorkingBytesPerEdge = 12;
 
 }  // namespace
+
+uint64_t NeighborCacheBytes(const SampledBatch& batch, uint64_t batch_count, unsigned threads,
+                            uint64_t node_count, uint64_t indices_bytes, uint64_t available_bytes) {
+  if (batch_count * batch.read_bytes <= indices_bytes) return 0;
+  // Batches differ in size, if little.
+  const uint64_t working_bytes =
+      std::max(kSamplingBytes, threads * (batch.working_bytes + batch.working_bytes / 4));
+  if (available_bytes <= working_bytes) return 0;
+  const uint64_t whole_bytes =
+      IoBuffer::MappedBytes(node_count * sizeof(uint32_t)) + IoBuffer::MappedBytes(indices_bytes);
+  return std::min(available_bytes - working_bytes, whole_bytes);
+}
 
 Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudget& budget,
                                                        const LayoutSpec& spec) {
@@ -38,8 +56,10 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
       QUARRY_RETURN_IF_ERROR(source->topology_->LoadIndices(store.backend(), side));
     }
   }
-  source->neighbors_ = {
-      .topology = source->topology_.get(), .direction = spec.road.direction, .backend = &store.backend()};
+  source->neighbors_ = {.topology = source->topology_.get(),
+                        .direction = spec.road.direction,
+                        .backend = &store.backend(),
+                        .device = ProfileOf(*manifest)};
   std::shared_ptr<const Snapshot> snapshot = spec.snapshot;
   if (snapshot == nullptr) {
     QUARRY_TRY(snapshot, store.TakeSnapshot());
@@ -54,6 +74,45 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
   source->seed_hash_ = HashSeeds(seeds);
   QUARRY_RETURN_IF_ERROR(source->OrderSeeds(spec, seeds, properties.labels));
   return source;
+}
+
+Result<SampledBatch> TraceSource::SampleFirst() const {
+  QUARRY_TRY(const std::unique_ptr<NeighborSampler> sampler, NeighborSampler::Make(neighbors_, spec_.road));
+  const std::vector<NodeId>& seeds = spec_.seeds.front();
+  Block block;
+  QUARRY_RETURN_IF_ERROR(
+      sampler->Sample({seeds.data(), std::min<size_t>(seeds.size(), spec_.road.batch_size)},
+                      MixSeed(spec_.road.seed, spec_.first_pass, 0), block));
+  return SampledBatch{.read_bytes = sampler->stats().bytes_read,
+                      .working_bytes = sampler->scratch_bytes() + block.nodes.size() * kWorkingBytesPerNode +
+                                       block.indices.size() * kWorkingBytesPerEdge};
+}
+
+Status TraceSource::CacheNeighbors(MemoryBudget& budget) {
+  constexpr uint64_t kBatchesMin = 4;  // else the first one, sampled twice, is too much of the work
+  const std::span<const Adjacency> sides = SidesOf(spec_.road.direction);
+  const auto on_disk = [&](Adjacency side) {
+    return topology_->has(side) && topology_->indices(side).empty();
+  };
+  if (!std::ranges::all_of(sides, on_disk) || spec_.batch_count() < kBatchesMin) return Status::Ok();
+  QUARRY_TRY(const SampledBatch first, SampleFirst());
+  const uint64_t bytes =
+      NeighborCacheBytes(first, spec_.batch_count(), spec_.threads, sides.size() * topology_->node_count(),
+                         sides.size() * topology_->IndicesBytes(), budget.available_bytes()) /
+      sides.size();
+  if (bytes == 0) return Status::Ok();
+  QUARRY_TRY(cache_reservation_, budget.Reserve(bytes * sides.size(), "a neighbor cache"));
+  for (const Adjacency side : sides) {
+    auto& cache = neighbor_caches_[static_cast<int>(side)];
+    QUARRY_TRY(cache, NeighborCache::Build(store_.backend(), *topology_, side, bytes));
+    neighbors_.caches[static_cast<int>(side)] = cache.get();
+    LogLine(LogLevel::kDebug,
+            fmt::format("sampling from disk: a neighbor cache of {} has {} lists, {:.1f} % of the edges",
+                        FormatBytes(cache->memory_bytes()), cache->cached_nodes(),
+                        100.0 * static_cast<double>(cache->cached_edges()) /
+                            static_cast<double>(std::max<uint64_t>(1, topology_->edge_count()))));
+  }
+  return Status::Ok();
 }
 
 Status TraceSource::OrderSeeds(const LayoutSpec& spec, const std::vector<NodeId>& seeds,

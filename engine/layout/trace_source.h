@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "quarry/base/budget.h"
+#include "quarry/cache/neighbor_cache.h"
 #include "quarry/layout/layout.h"
 #include "quarry/storage/topology.h"
 
@@ -15,12 +16,29 @@ namespace quarry {
 // else by a scan of them.
 Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topology, Direction direction);
 
+// What one batch of a trace takes that is sampled from disk, as measured on one.
+struct SampledBatch {
+  uint64_t read_bytes = 0;     // of the indices
+  uint64_t working_bytes = 0;  // that a thread holds: scratch, block, and its encoded form
+};
+
+// The bytes of neighbor caches before indices of so many bytes and lists, for `batch_count` batches on `threads`:
+// what is left of `available_bytes` beside their work, and no more than all lists and addresses take. 0 when the
+// batches read less than the scan that fills the caches.
+uint64_t NeighborCacheBytes(const SampledBatch& batch, uint64_t batch_count, unsigned threads,
+                            uint64_t node_count, uint64_t indices_bytes, uint64_t available_bytes);
+
 class TraceSource {
  public:
   // Indices stay in memory where the budget has room for them, else they are sampled from disk. A proximity
   // order needs them in memory (kOutOfBudget). kInvalidArgument without training nodes.
   static Result<std::unique_ptr<TraceSource>> Make(Store& store, MemoryBudget& budget,
                                                    const LayoutSpec& spec);
+
+  // Puts a neighbor cache before indices on disk, of all that sampling leaves of `budget`, when that saves
+  // more than filling it takes, which the first batch tells; does nothing for indices in memory. Nothing else needs the memory meanwhile:
+  // planning comes when the source is gone (Ginex §3.1). The errors of NeighborCache::Build.
+  Status CacheNeighbors(MemoryBudget& budget);
 
   const NeighborSource& neighbors() const { return neighbors_; }
   const TraceSpec& spec() const { return spec_; }
@@ -32,12 +50,14 @@ class TraceSource {
 
  private:
   explicit TraceSource(Store& store) : store_(store) {}
+  Result<SampledBatch> SampleFirst() const;
   Status OrderSeeds(const LayoutSpec& spec, const std::vector<NodeId>& seeds,
                     const std::vector<int64_t>& labels);
 
   Store& store_;
   std::unique_ptr<Topology> topology_;
-  MemoryBudget::Reservation reservation_;
+  MemoryBudget::Reservation reservation_, cache_reservation_;
+  std::unique_ptr<NeighborCache> neighbor_caches_[2];  // by Adjacency
   NeighborSource neighbors_;
   TraceSpec spec_;
   uint64_t seed_hash_ = 0;

@@ -26,8 +26,10 @@ std::string Holder(const std::string& lock_path) {
 }
 
 Status Busy(const std::string& folder, const std::string& lock_path) {
-  return MakeStatus(Code::kBusy, "{} is open in {}, which holds its lock: wait for it to end", folder,
-                    Holder(lock_path));
+  return MakeStatus(Code::kBusy,
+                    "{} is open in {}, which holds its lock: wait for it to end, or, where that is `quarry "
+                    "serve`, give its address, unix:PATH, instead",
+                    folder, Holder(lock_path));
 }
 
 bool SameFile(int descriptor, const std::string& path) {

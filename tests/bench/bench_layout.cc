@@ -2,13 +2,14 @@
 //
 //   roads     an epoch's reads by road and policy, predicted and measured, beside the sequential limit
 //   disk      smaller disk budgets: space, amplification, seconds; the segment search against brute force
+//   sampling  an epoch's trace, indices on disk, with a neighbor cache and without
 //   packing   batched against individual packing
 //   pipeline  pipelined against sequential training
 //
 // All reads are direct, so every run is cold. Roads that would take minutes are timed on a few batches of the
 // epoch, spread over it, and scaled. Exit code 1 when a target is missed.
 //
-//   bench_layout DB [roads|disk|packing|pipeline]... [--cache 10%] [--fanout 10,15,20] [--batch-size 1024]
+//   bench_layout DB [roads|disk|sampling|packing|pipeline]... [--cache 10%] [--fanout 10,15,20] [--batch-size 1024]
 //                [--memory SIZE] [--batches N]
 #include <fmt/format.h>
 
@@ -16,6 +17,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -569,6 +571,60 @@ Status BatchedPacking(Context& context) {
   return Status::Ok();
 }
 
+// --- sampling
+// -----------------------------------------------------------------------------------------------------
+
+uint64_t ProcessBytesRead() {
+  std::ifstream file("/proc/self/io");
+  for (std::string name; file >> name;) {
+    uint64_t value = 0;
+    file >> value;
+    if (name == "read_bytes:") return value;
+  }
+  return 0;
+}
+
+// An epoch's trace, its indices on disk: with the neighbor cache that the rest of the memory holds, and without.
+Status Sampling(Context& context) {
+  Store& store = context.database.store();
+  const LayoutSpec spec = SpecOf(context, PolicyKind::kBelady, SeedOrder::kRandom);
+  const std::string folder = context.options.database + "/layouts/";
+  std::filesystem::create_directories(folder);
+  fmt::print("\nsampling an epoch ahead, within {}\n", FormatBytes(context.database.budget().limit_bytes()));
+  fmt::print("  {:<34}{:>9}{:>9}{:>10}\n", "", "GB read", "seconds", "edges");
+  for (const bool cached : {false, true}) {
+    const double start = MonotonicSeconds();
+    const uint64_t bytes_before = ProcessBytesRead();
+    QUARRY_TRY(const std::unique_ptr<TraceSource> source,
+               TraceSource::Make(store, context.database.budget(), spec));
+    if (cached) QUARRY_RETURN_IF_ERROR(source->CacheNeighbors(context.database.budget()));
+    const NeighborSource& neighbors = source->neighbors();
+    const NeighborCache* const cache = neighbors.caches[0];
+    const double ready = MonotonicSeconds();
+    const uint64_t bytes_ready = ProcessBytesRead();
+    for (const char* const file : {"bench-trace.tmp", "bench-blocks.tmp"}) {
+      QUARRY_RETURN_IF_ERROR(RemoveTree(store.backend(), folder + file));
+    }
+    QUARRY_TRY(const TraceSummary trace,
+               SampleTrace(neighbors, source->spec(), store.backend(), folder + "bench-trace.tmp",
+                           folder + "bench-blocks.tmp", store.manifest()->database_id, 1, {}));
+    std::string name = "no neighbor cache";
+    if (!neighbors.topology->indices(Adjacency::kCsc).empty()) name = "indices in memory: give less --memory";
+    if (cache != nullptr) {
+      name = fmt::format("neighbor cache of {}", FormatBytes(cache->memory_bytes()));
+      fmt::print("  {:<34}{:>9.2f}{:>9.2f}\n", "  to fill it, and open", Giga(bytes_ready - bytes_before),
+                 ready - start);
+    }
+    fmt::print("  {:<34}{:>9.2f}{:>9.2f}{:>9}\n", name, Giga(ProcessBytesRead() - bytes_before),
+               MonotonicSeconds() - start, FormatCount(static_cast<double>(trace.edges)));
+    std::fflush(stdout);
+  }
+  for (const char* const file : {"bench-trace.tmp", "bench-blocks.tmp"}) {
+    QUARRY_RETURN_IF_ERROR(RemoveTree(store.backend(), folder + file));
+  }
+  return Status::Ok();
+}
+
 // --- superbatch
 // ---------------------------------------------------------------------------------------------------
 
@@ -683,6 +739,7 @@ Result<bool> Run(const Options& options) {
   if (options.Wants("roads")) QUARRY_RETURN_IF_ERROR(Roads(context));
   if (options.Wants("disk")) QUARRY_RETURN_IF_ERROR(Disk(context));
   if (options.Wants("search")) QUARRY_RETURN_IF_ERROR(Search(context));
+  if (options.Wants("sampling")) QUARRY_RETURN_IF_ERROR(Sampling(context));
   if (options.Wants("packing")) QUARRY_RETURN_IF_ERROR(BatchedPacking(context));
   if (options.Wants("superbatch")) QUARRY_RETURN_IF_ERROR(Superbatch(context));
   if (options.Wants("pipeline")) QUARRY_RETURN_IF_ERROR(Pipeline(context));

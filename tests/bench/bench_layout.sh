@@ -3,8 +3,8 @@
 # (layout_accuracy.py).
 #
 # usage: ./dev bench layout [PART...]
-#   PART   roads, disk, search, packing, superbatch, pipeline (all of them on 10 M nodes), accuracy, huge (50 M nodes planned in 2 GB);
-#          default: all but huge
+#   PART   roads, disk, search, packing, superbatch, pipeline (all of them on 10 M nodes), sampling (10 M nodes, sampled from disk within 512 and 768 MiB), accuracy, huge (50 M nodes
+#          planned in 2 GB); default: all but huge
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 quarry=build/release/bin/quarry
@@ -22,11 +22,17 @@ make_database() {
 }
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(roads disk search packing superbatch pipeline accuracy)
+[ ${#parts[@]} -gt 0 ] || parts=(roads disk search packing superbatch pipeline sampling accuracy)
 status=0
 for part in "${parts[@]}"; do
   case $part in
     accuracy) python3 tests/bench/layout_accuracy.py || status=1 ;;
+    sampling)
+      make_database layout-10M-16 --nodes 10M --dim 16
+      for memory in 512MiB 768MiB; do
+        build/release/bin/bench_layout "$folder/layout-10M-16.db" sampling --memory $memory || status=1
+      done
+      ;;
     huge)
       make_database layout-50M --nodes 50M --dim 16
       $quarry layout build "$folder/layout-50M.db" bench --fanout 10,15,20 --cache 10% --memory 2GB --json | tee "$folder/huge.json"

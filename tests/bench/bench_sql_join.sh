@@ -8,8 +8,13 @@ cd "$(dirname "$0")/../.."
 quarry=build/release/bin/quarry
 folder=${QUARRY_BENCH_DATA:-build/bench-data}/sql_join
 python=build/bench-duckdb
-# Debian's, whose sqlite3 takes extensions.
-[ -x "$python/bin/python" ] || { /usr/bin/python3 -m venv "$python" && "$python/bin/pip" install -q duckdb numpy; }
+# Debian's Python, whose sqlite3 takes extensions; DuckDB and NumPy of PyPI, in an environment of their own. What an
+# interrupted run left of that is made anew.
+if ! "$python/bin/python" -c "import duckdb, numpy" 2>/dev/null; then
+  rm -rf "$python"
+  /usr/bin/python3 -m venv "$python"
+  "$python/bin/pip" install -q duckdb numpy
+fi
 rm -rf "$folder"
 mkdir -p "$folder"
 trap 'rm -rf "$folder"' EXIT

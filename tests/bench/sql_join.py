@@ -34,6 +34,7 @@ def seconds_of(work):
 def open_duckdb(folder):
     connection = duckdb.connect()
     connection.execute("SET threads = 1")
+    connection.execute(f"SET temp_directory = '{folder}/duckdb'")  # else the folder that this is run in
     edges = np.load(f"{folder}/graph/edges.npy")
     labels = np.load(f"{folder}/graph/labels.npy")
     connection.register("edge_arrays", {"src": edges[0].astype(np.uint32), "dst": edges[1].astype(np.uint32)})

@@ -72,7 +72,7 @@ class Side {
     replace("unix:run/s", "db");
     replace(R"re("(\w*(rss|seconds|per_second|catalog)\w*)": *[-+.e0-9]+)re", "\"$1\": #");
     replace(R"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]+Z)", "#");
-    replace(R"([0-9]+ MB/s|[0-9]+\.[0-9]+(e[-+]?[0-9]+)?)", "#");
+    replace(R"([0-9.]+ [KMGT]?i?B/s|[0-9]+\.[0-9]+(e[-+]?[0-9]+)?)", "#");
     replace("size +[#0-9]+ [KM]iB:.*", "size");  // the catalog's is of its logs
     if (!figures) replace(R"([0-9]+)", "#");
     if (!figures) replace(R"(# *([kM]|[KMG]iB)?/s)", "#/s");

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -64,6 +65,29 @@ TEST(CImportTest, MakesADatabaseOrNothing) {
   EXPECT_EQ(quarry_import((folder / "other.db").c_str(), source.c_str(), &options), QUARRY_INVALID_ARGUMENT);
   EXPECT_EQ(quarry_import(nullptr, source.c_str(), nullptr), QUARRY_USAGE);
   EXPECT_EQ(quarry_import((folder / "other.db").c_str(), "/nothing/there", nullptr), QUARRY_NOT_FOUND);
+}
+
+TEST(CImportTest, NumbersLabelsThatAreCodes) {
+  const TemporaryFolder folder("c_relabel");
+  std::ofstream(folder / "edges.csv") << "0,1\n1,2\n2,0\n";
+  std::ofstream(folder / "labels.csv") << "700000000\n5\n700000000\n";
+  const std::string edges = folder / "edges.csv", labels = folder / "labels.csv", path = folder / "graph.db";
+  quarry_import_options options = {.size = sizeof(options), .labels = labels.c_str()};
+  EXPECT_EQ(quarry_import(path.c_str(), edges.c_str(), &options), QUARRY_INVALID_ARGUMENT);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("relabel"));
+  options.relabel = 1;
+  // A program of an earlier version, whose struct ends before it, does not have it.
+  options.size = offsetof(quarry_import_options, relabel);
+  EXPECT_EQ(quarry_import(path.c_str(), edges.c_str(), &options), QUARRY_INVALID_ARGUMENT);
+  options.size = sizeof(options);
+  ASSERT_EQ(quarry_import(path.c_str(), edges.c_str(), &options), QUARRY_OK) << quarry_last_error();
+  quarry_store* store = nullptr;
+  ASSERT_EQ(quarry_open(path.c_str(), nullptr, &store), QUARRY_OK) << quarry_last_error();
+  quarry_description* description = nullptr;
+  ASSERT_EQ(quarry_describe(store, &description), QUARRY_OK);
+  EXPECT_EQ(quarry_class_count(description), 2u);
+  quarry_description_free(description);
+  quarry_close(store);
 }
 
 TEST_P(CAdminTest, BuildsALayoutTrainsFromItAndDropsIt) {

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -60,7 +61,7 @@ class CliTest : public testing::Test {
   static std::string Refused(const std::string& arguments, int exit_code) {
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_code, exit_code) << arguments << "\n" << outcome.err;
-    EXPECT_EQ(outcome.out, "") << arguments;
+    EXPECT_TRUE(PrintedTheErrorAlone(outcome, arguments)) << arguments << "\n" << outcome.out;
     const std::vector<std::string> lines = Lines(outcome.err);
     EXPECT_FALSE(lines.empty()) << arguments;
     if (lines.empty()) return "";
@@ -1031,6 +1032,36 @@ TEST_F(CliTest, InterruptedLinkPredictionSaysWhereItGoesOn) {
   EXPECT_EQ(summary["resumed_from_epoch"].dump(), place[2].str());
   EXPECT_EQ(Run(train + place[2].str() + " --overwrite --save").exit_code, 0);
   EXPECT_THAT(Refused("train kg-stop --task link --overwrite", 2), HasSubstr("--save"));
+}
+
+TEST_F(CliTest, FailuresAreJsonWhereJsonIsAskedFor) {
+  const Outcome failed = Run("import nosuch.db nosuch --json");
+  const json error = json::parse(failed.out)["error"];
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_EQ(error["code"], "not found");
+  EXPECT_EQ(error["exit_code"], 1);
+  EXPECT_EQ("quarry: not found: " + error["message"].get<std::string>() + "\n", failed.err);
+  const Outcome misspelt = Run("info db --json --lyers 3");
+  EXPECT_EQ(json::parse(misspelt.out)["error"]["code"], "usage");
+  // One line an object, so that line by line is enough for whoever reads.
+  for (const std::string verb : {"info db", "stats db", "layout list db", "doctor db", "upgrade db"}) {
+    const Outcome outcome = Run(verb + " --json");
+    EXPECT_EQ(Lines(outcome.out).size(), 1u) << verb << ": " << outcome.out << outcome.err;
+  }
+}
+
+TEST_F(CliTest, TablesOfTrainingFitEightyColumns) {
+  for (const std::string arguments :
+       {"--fanout 5,5 --hidden 8 --batch-size 512 --epochs 1",
+        "--task link --valid-share 1% --test-share 1% --epochs 1 --dim 8 --negatives 20"}) {
+    const Outcome outcome = Run("train db --memory 512MiB " + arguments);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const std::vector<std::string> lines = Lines(outcome.out);
+    const auto head = std::ranges::find_if(lines, [](const auto& line) { return line.starts_with("epoch"); });
+    ASSERT_LT(head, lines.end() - 1) << outcome.out;
+    EXPECT_LE(head->size(), 80u);
+    EXPECT_EQ(head[1].size(), head->size()) << outcome.out;
+  }
 }
 
 TEST_F(CliTest, InterruptedLinkPredictionStops) {

@@ -26,6 +26,15 @@ struct Outcome {
   std::string err;
 };
 
+// Whether stdout is what a command leaves there that failed before it printed anything: nothing, or, where its
+// `arguments` ask for JSON, one object of the error.
+inline bool PrintedTheErrorAlone(const Outcome& outcome, const std::string& arguments) {
+  if (arguments.find("--json") == std::string::npos) return outcome.out.empty();
+  return outcome.out.starts_with("{\"error\":{\"code\":\"") &&
+         outcome.out.ends_with(",\"exit_code\":" + std::to_string(outcome.exit_code) + "}}\n") &&
+         outcome.out.find('\n') == outcome.out.size() - 1;
+}
+
 inline std::string ReadFile(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};

@@ -289,7 +289,7 @@ TEST_F(TrainRemoteTest, RunsOfAServerAreNeitherLostNorMixedUp) {
   const auto refusal = [&](const std::string& options, int exit_code) {
     const Outcome outcome = Run(train + options);
     EXPECT_EQ(outcome.exit_code, exit_code) << options;
-    EXPECT_EQ(outcome.out, "");
+    EXPECT_TRUE(PrintedTheErrorAlone(outcome, train)) << outcome.out;
     return outcome.err;
   };
   EXPECT_THAT(refusal("--run ../../x", 2), HasSubstr("\"../../x\" is no name of a training run"));
@@ -403,7 +403,7 @@ TEST_F(TrainRemoteTest, RunsOfLinksAreNeitherLostNorMixedUp) {
   const auto refusal = [&](const std::string& options, int exit_code) {
     const Outcome outcome = Run(train + options);
     EXPECT_EQ(outcome.exit_code, exit_code) << options << ": " << outcome.err;
-    EXPECT_EQ(outcome.out, "");
+    EXPECT_TRUE(PrintedTheErrorAlone(outcome, train)) << outcome.out;
     return outcome.err;
   };
   EXPECT_THAT(refusal("--run ../../x", 2), HasSubstr("\"../../x\" is no name of a training run"));

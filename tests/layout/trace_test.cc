@@ -16,6 +16,7 @@
 #include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 #include "support/unsynced_backend.h"
+#include "trace_source.h"
 
 namespace quarry {
 namespace {
@@ -236,6 +237,67 @@ TEST_F(TraceTest, MalformedBatchesAreCorruption) {
     }
     EXPECT_EQ(batch.status().code(), Code::kCorruption) << "record " << i;
   }
+}
+
+TEST_F(TraceTest, ANeighborCacheBeforeIndicesOnDiskChangesNoTraceAndReadsLess) {
+  const auto snapshot = store_->TakeSnapshot();
+  ASSERT_OK(snapshot);
+  const LayoutSpec layout{
+      .road = {.fanouts = {4, 3, 2}, .batch_size = 40, .seed = 17}, .epochs = 2, .snapshot = *snapshot};
+  const TopologyRecord record = *store_->manifest()->FindTopology("graph");
+  // What Make asks for, and a byte less than what would put the indices into memory.
+  MemoryBudget plenty(kGiB);
+  const auto in_memory = TraceSource::Make(*store_, plenty, layout);
+  ASSERT_OK(in_memory);
+  ASSERT_OK((*in_memory)->CacheNeighbors(plenty));
+  EXPECT_EQ((*in_memory)->neighbors().caches[0], nullptr) << "indices in memory need no cache";
+  MemoryBudget tight(plenty.used_bytes() + 128 * kMiB - 1);
+  const auto on_disk = TraceSource::Make(*store_, tight, layout);
+  ASSERT_OK(on_disk);
+  ASSERT_TRUE((*on_disk)->neighbors().topology->indices(Adjacency::kCsc).empty());
+
+  std::string traces[3];
+  uint64_t read_bytes[2] = {};
+  const auto sample = [&](const TraceSource& source, const std::string& name) {
+    const auto summary = SampleTrace(source.neighbors(), source.spec(), faulty_, TracePath(name),
+                                     BlocksPath(name), kTraceId, kTraceGeneration, {});
+    EXPECT_OK(summary);
+    return Bytes(TracePath(name)) + Bytes(BlocksPath(name));
+  };
+  const std::string expected = sample(**in_memory, "memory");
+  EXPECT_EQ(sample(**on_disk, "disk"), expected);
+  ASSERT_OK((*on_disk)->CacheNeighbors(tight));
+  const NeighborCache* const cache = (*on_disk)->neighbors().caches[0];
+  ASSERT_NE(cache, nullptr);
+  EXPECT_GT(cache->cached_nodes(), 0u);
+  EXPECT_LE(cache->memory_bytes(), tight.used_bytes());
+  EXPECT_EQ(sample(**on_disk, "cached"), expected);
+
+  for (const bool cached : {false, true}) {
+    NeighborSource source = (*on_disk)->neighbors();
+    if (!cached) source.caches[0] = nullptr;
+    const auto sampler = NeighborSampler::Make(source, layout.road);
+    ASSERT_OK(sampler);
+    Block block;
+    ASSERT_OK((*sampler)->Sample(database_->graph().SplitNodes(Split::kTrain), 1, block));
+    read_bytes[cached] = (*sampler)->stats().bytes_read;
+  }
+  EXPECT_LE(read_bytes[true], read_bytes[false]);
+}
+
+TEST(NeighborCacheBytesTest, TakesWhatIsLeftWhereItSavesMoreThanItsScan) {
+  const auto bytes = [](uint64_t batches, uint64_t available, unsigned threads = 1, uint64_t working = kMiB) {
+    const SampledBatch batch{.read_bytes = 5'000'000, .working_bytes = working};
+    return NeighborCacheBytes(batch, batches, threads, 1'000'000, 80'000'000, available);
+  };
+  EXPECT_EQ(bytes(16, kGiB), 0u) << "16 batches read as much as the scan";
+  EXPECT_GT(bytes(17, kGiB), 84'000'000u);
+  EXPECT_LT(bytes(17, kGiB), 90'000'000u) << "no more than all lists and their addresses take";
+  EXPECT_EQ(bytes(17, 160 * kMiB), 32 * kMiB) << "128 MiB are for sampling";
+  EXPECT_EQ(bytes(17, 128 * kMiB), 0u);
+  EXPECT_EQ(bytes(17, 0), 0u);
+  EXPECT_EQ(bytes(17, 300 * kMiB, 2, 100 * kMiB), 50 * kMiB) << "and a quarter more than two threads took";
+  EXPECT_EQ(bytes(17, 300 * kMiB, 3, 100 * kMiB), 0u);
 }
 
 }  // namespace

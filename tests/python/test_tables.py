@@ -188,6 +188,14 @@ class ImportTest(unittest.TestCase):
             self.assertNotIn("label", b)
         self.assertEqual(sorted(os.listdir(self.folder)), ["a.db", "b.db", "source"], "no arrays are left over")
 
+    def test_labels_that_are_codes_are_numbered(self):
+        codes = np.array([700_000_000, 5, -1, 700_000_000])
+        with self.assertRaisesRegex(quarry.InvalidArgument, "relabel"):
+            quarry.import_(self.folder / "a.db", edges=[[0, 1, 2], [1, 2, 3]], labels=codes)
+        quarry.import_(self.folder / "a.db", edges=[[0, 1, 2], [1, 2, 3]], labels=codes, relabel=True)
+        with quarry.open(self.folder / "a.db", memory="64MiB") as db:
+            np.testing.assert_array_equal(db["label"][:].ravel(), [1, 0, -1, 1])
+
     def test_what_cannot_be_is_refused_and_nothing_is_left(self):
         with self.assertRaises(quarry.UsageError):
             quarry.import_(self.folder / "a.db")

@@ -35,6 +35,7 @@ def import_(
     both_directions: bool = False,
     deduplicate: bool = False,
     allow_nan: bool = False,
+    relabel: bool = False,
     memory: int | str | None = None,
     progress: ProgressCallable | bool | None = None,
 ) -> None:
@@ -42,7 +43,8 @@ def import_(
     of arrays: edges [2, E] or [E, 2], features [N, D], labels [N], and the nodes of each split as ids or masks.
 
     Arrays may be given as files, too; with a source they take the place of its own. `undirected` stores both
-    directions of every edge; `both_directions` lets batches follow out-edges as well.
+    directions of every edge; `both_directions` lets batches follow out-edges as well. `relabel` numbers the labels
+    0, 1, ... in ascending order of what they are; the SQL table `classes` has what each number stands for.
     """
     numbers: dict[str, int] = {
         "memory_bytes": size(memory, what="memory"),
@@ -52,6 +54,7 @@ def import_(
         "both_directions": both_directions,
         "deduplicate": deduplicate,
         "allow_nan": allow_nan,
+        "relabel": relabel,
     }
     if feature_dtype is not None:
         if feature_dtype not in _FEATURE_TYPES:

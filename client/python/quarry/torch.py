@@ -103,8 +103,8 @@ class Embedding(torch.nn.Module):  # type: ignore[misc,unused-ignore]
     It has no parameters: forward(ids) reads rows, backward gathers their gradients here, and step() applies the
     optimizer to them and commits. Several backwards before a step add up. Any number of modules, threads and
     trainers over a server may train one table at a time: a step whose rows were written meanwhile reads them anew
-    and applies its gradient to the new values, so that no update is lost (optimistic asynchrony control). A module
-    is for one thread at a time.
+    and applies its gradient, which is that of the older values, to the new ones, so that no update is lost (optimistic
+    concurrency control). A module is for one thread at a time.
 
     What is committed is on disk after `save_checkpoint`, and when the database is closed.
     """

@@ -1,8 +1,8 @@
 // EmbeddingService: embedding tables that several trainers train at a time (docs/protocol.md, "Training
 // embeddings together"). One order of commits: an update happens if every row still has the timestamp that
-// its trainer read, under the next timestamp, or not at all. That is the validation of OAC (§3.2.2) with the
-// trainer in the place of the cache: rows that were written meanwhile are not replaced, since the new values
-// are computed elsewhere, but refused.
+// its trainer read, under the next timestamp, or not at all. That is optimistic concurrency control: validated
+// at the commit, refused when stale. It is not OAC (oac.h, Waleffe §3.2.2), which replaces stale rows before
+// the computation and refuses nothing: for that, values would have to be computed here, in one order.
 //
 // Timestamps go on from the last checkpoint. So the tables are, bit for bit, what the commits that happened
 // give one after the other, in the order of their timestamps. A reader sees each row whole, as some commit
