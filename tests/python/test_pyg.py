@@ -194,9 +194,17 @@ next(batches)
         for options, expected in (({"num_workers": 4}, TypeError), ({"disjoint": True}, NotImplementedError), ({"frobnicate": 1}, TypeError)):
             with self.assertRaisesRegex(expected, next(iter(options))):
                 self.Loader(self.db, [2], **options)
-        for wrong in ([], [0], [-1], [2000]):
-            with self.assertRaises(quarry.UsageError):
+        for wrong in ([], [0], [-1], [2000], 10):
+            with self.assertRaisesRegex(quarry.UsageError, "num_neighbors"):
                 self.Loader(self.db, wrong)
+        with self.assertRaisesRegex(quarry.UsageError, "say 1024"):
+            self.Loader(self.db, [5, -1])
+        with self.assertRaisesRegex(NotImplementedError, "by type"):
+            self.Loader(self.db, {("a", "to", "b"): [5]})
+        with self.assertRaisesRegex(quarry.UsageError, "batch_size 0"):
+            self.Loader(self.db, [2], batch_size=0)
+        with self.assertRaisesRegex(quarry.UsageError, "'my.db': a database is wanted"):
+            self.Loader("my.db", [2])
         with self.assertRaises(quarry.UsageError):
             self.Loader(self.db, [2], input_nodes="training")
         with self.assertRaisesRegex(quarry.UsageError, "twice"):

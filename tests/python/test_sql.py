@@ -30,6 +30,13 @@ class SqlTest(DatabaseTest):
         self.assertEqual(self.db.sql("SELECT count(*) FROM nodes").fetchone(), (NODES,))
         self.assertIn("3 rows of id, half, split", repr(result))
 
+    def test_notebooks_show_the_first_rows(self):
+        shown = self.db.sql("SELECT id, '<b>' AS text FROM nodes WHERE id < 30 ORDER BY id")._repr_html_()
+        self.assertIn("30 rows, the first 20", shown)
+        self.assertIn("<tr><th>id</th><th>text</th></tr><tr><td>0</td><td>&lt;b&gt;</td></tr>", shown)
+        self.assertEqual(shown.count("<tr>"), 21)
+        self.assertIn("0 rows", self.db.sql("SELECT id FROM nodes WHERE id < 0")._repr_html_())
+
     def test_values_of_every_type_pass_both_ways(self):
         given = [None, 7, 2.5, "text", b"\0blob"]
         self.assertEqual(self.db.sql("SELECT ?1, ?2, ?3, ?4, ?5", given).fetchall(), [tuple(given)])

@@ -1,5 +1,7 @@
 """Databases and their tables: reading, writing, snapshots, errors, upkeep."""
 
+import html
+import io
 import os
 import pickle
 import shutil
@@ -9,10 +11,12 @@ import tempfile
 import threading
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
 import quarry
+from quarry import _waiting
 from small_graph import DIM, NODES, DatabaseTest, arrays
 
 
@@ -62,6 +66,29 @@ class TablesTest(DatabaseTest):
         self.assertGreater(info["disk_bytes"]["table"], self.graph["features"].nbytes)
         self.assertIn("500 nodes", repr(self.db))
         self.assertIn("500 x 16 float32", repr(self.db["feature"]))
+
+    def test_notebooks_show_tables(self):
+        shown = self.db._repr_html_()
+        for part in ("500 nodes", "<th>on disk</th>", "<td>feature</td><td>500 x 16</td><td>float32</td><td>31.2 KiB</td>"):
+            self.assertIn(part, shown)
+        self.assertIn("<td>500 x 16</td>", self.db["feature"]._repr_html_())
+        self.db.close()
+        self.assertEqual(self.db._repr_html_(), f"<div>{html.escape(repr(self.db))}</div>")
+
+    def test_what_takes_long_shows_a_line_to_those_who_look(self):
+        for terminal, kernel in ((True, False), (False, True), (False, False)):
+            told = io.StringIO()
+            told.isatty = lambda terminal=terminal: terminal
+            with mock.patch.object(sys, "stderr", told), mock.patch.dict(sys.modules, {"ipykernel": html} if kernel else {}):
+                bar = _waiting._Bar()
+                bar.show("packing", 1, 2)
+                self.assertEqual(told.getvalue(), "", "before its time")
+                bar._start -= 2 * _waiting._SHOWN_AFTER_SECONDS
+                bar.show("packing", 1, 2)
+                bar.show("sync", 0, 0)
+                bar.clear()
+            expected = "\rpacking  50%" + "\rsync        " + "\r    \r"
+            self.assertEqual(told.getvalue(), expected if terminal or kernel else "")
 
     def test_a_put_is_one_commit_that_snapshots_before_it_do_not_see(self):
         rows = np.full((2, DIM), 0.25, np.float32)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from . import _quarry
+from . import _html, _quarry
 from ._batches import Stream
 from ._errors import NotFound, Unsupported, UsageError
 from ._sql import Result
@@ -28,6 +28,7 @@ from ._values import (
 from ._waiting import ProgressCallable, run, run_with_progress
 
 _LOOKUP_ROWS = 1 << 20  # of a scan at a time
+_TABLE_COLUMNS = ("table", "shape", "type", "on disk")
 
 
 class Layout(NamedTuple):
@@ -138,6 +139,12 @@ class Table:
 
     def __repr__(self) -> str:
         return f"<quarry.Table '{self.name}': {' x '.join(map(str, self.shape))} {self.stored}, {bytes_text(self.nbytes)}>"
+
+    def _repr_html_(self) -> str:
+        return _html.table(self.name, _TABLE_COLUMNS, [self._shown()])
+
+    def _shown(self) -> tuple[str, str, str, str]:
+        return self.name, " x ".join(map(str, self.shape)), self.stored, bytes_text(self.nbytes)
 
 
 class Snapshot:
@@ -439,6 +446,14 @@ class Database:
             return f"<quarry.Database '{self._address}', closed>"
         tables = ", ".join(f"{name} {rows} x {dim} {TYPE_NAMES[kind]}" for name, rows, dim, _, kind in told["tables"])
         return f"<quarry.Database '{self._address}': {told['nodes']} nodes, {self.num_edges} edges; {tables}>"
+
+    def _repr_html_(self) -> str:
+        try:
+            tables = [Table(self, info[0], None, info) for info in self._store.describe()["tables"]]
+            caption = f"quarry.Database '{self._address}': {self.num_nodes} nodes, {self.num_edges} edges"
+        except Exception:  # noqa: BLE001: as the repr
+            return _html.table(repr(self))
+        return _html.table(caption, _TABLE_COLUMNS, [table._shown() for table in tables])
 
     def _feature_bytes(self, table: str) -> int:
         return self[table].nbytes if table in self else 0

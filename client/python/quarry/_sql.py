@@ -7,7 +7,9 @@ from typing import Any, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from . import _quarry
+from . import _html, _quarry
+
+_SHOWN_ROWS = 20
 
 
 class Result:
@@ -68,3 +70,8 @@ class Result:
 
     def __repr__(self) -> str:
         return f"<quarry.Result: {len(self)} rows of {', '.join(self.columns) or 'nothing'}>"
+
+    def _repr_html_(self) -> str:
+        columns = [self._rows.column(i)[:_SHOWN_ROWS] for i in range(len(self.columns))]
+        caption = f"{len(self)} rows" + (f", the first {_SHOWN_ROWS}" if len(self) > _SHOWN_ROWS else "")
+        return _html.table(caption, self.columns, zip(*columns))

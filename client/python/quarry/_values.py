@@ -35,7 +35,7 @@ def size(value: int | float | str | None, whole: int | None = None, what: str = 
         return 0
     if isinstance(value, str):
         text = value.strip().replace(" ", "")
-        share = re.fullmatch(r"([0-9.]+)(%|x)", text)
+        share = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(%|x)", text)
         if share and whole is not None:
             return int(float(share[1]) * (0.01 if share[2] == "%" else 1) * whole)
         match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kKmMgGtT]?i?)[bB]?", text)

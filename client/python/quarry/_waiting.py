@@ -17,24 +17,34 @@ _SHOWN_AFTER_SECONDS = 2.0
 
 
 class _Bar:
-    """One line on stderr, where that is a terminal, for what takes longer than two seconds."""
+    """One line on stderr, where that is a terminal or a notebook's, for what takes longer than two seconds."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
-        self._shown = False
+        self._length = 0  # of the line that is shown
 
     def show(self, phase: str, done: int, total: int) -> None:
-        if not phase or time.monotonic() - self._start < _SHOWN_AFTER_SECONDS or not sys.stderr.isatty():
+        if not phase or time.monotonic() - self._start < _SHOWN_AFTER_SECONDS or not _seen():
             return
-        share = f" {100 * done // total:3d}%" if total else ""
-        sys.stderr.write(f"\r\x1b[K{phase}{share}")
-        sys.stderr.flush()
-        self._shown = True
+        text = phase + (f" {100 * done // total:3d}%" if total else "")
+        # With blanks over what was longer: notebooks know no control sequences.
+        self._write(text.ljust(self._length))
+        self._length = len(text)
 
     def clear(self) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        if self._length > 0:
+            self._write(" " * self._length + "\r")
+            self._length = 0
+
+    @staticmethod
+    def _write(text: str) -> None:
+        sys.stderr.write("\r" + text)
+        sys.stderr.flush()
+
+
+def _seen() -> bool:
+    """Whether somebody looks at stderr as it is written."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 def run(call: Callable[[], T], cancel: Callable[[], Any], poll: Callable[[], Any] | None = None) -> T:

@@ -3,13 +3,14 @@
 epochs_graphbolt.py in-memory | on-disk FOLDER EPOCHS MEMORY BATCHES
 
 FOLDER is as `epochs.py prepare` leaves it. The sampler and the rows are GraphBolt's, the topology is in memory, and the
-rows of features.npy are read whole or mapped, which is how its features are on disk. As in epochs.py BATCHES are timed
-behind one that is not, and scaled; EPOCHS and MEMORY are not used.
+rows of features.npy are read whole or mapped, which is how its features are on disk; as in epochs.py the kernel is told
+not to read ahead, and BATCHES are timed behind one that is not, and scaled. EPOCHS and MEMORY are not used.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import sys
 import time
 from pathlib import Path
@@ -41,8 +42,10 @@ def main(name: str, folder: Path, limited: int) -> dict[str, Any]:
     torch.set_num_threads(2)
     indptr, indices, labels, train = (torch.from_numpy(np.load(folder / f"{part}.npy")) for part in ("indptr", "indices", "labels", "train"))
     graph = gb.fused_csc_sampling_graph(indptr, indices)
-    data = gb.OnDiskFeatureData(domain="node", type=None, name="feat", format="numpy", path=str(folder / "features.npy"), in_memory=name == "in-memory")
-    store = gb.TorchBasedFeatureStore([data])
+    array = np.load(folder / "features.npy", mmap_mode=None if name == "in-memory" else "r+")  # as its OnDiskFeatureData does
+    if name != "in-memory":
+        array._mmap.madvise(mmap.MADV_RANDOM)
+    store = gb.BasicFeatureStore({("node", None, "feat"): gb.TorchBasedFeature(torch.from_numpy(array))})
     items = gb.ItemSet((train, labels[train]), names=("seed_nodes", "labels"))
     pipe = gb.ItemSampler(items, batch_size=BATCH, shuffle=True)
     pipe = pipe.sample_neighbor(graph, FANOUTS).fetch_feature(store, node_feature_keys=["feat"])

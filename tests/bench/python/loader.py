@@ -1,7 +1,7 @@
 """quarry.pyg.Loader beside the stream under it: `loader.py DB`. The last line is a JSON object.
 
 batches/s   the same passes three ways, in turns: the stream alone (`next`); the stream and one gather of each
-            batch into memory that is there; the Loader, to tensors
+            batch into memory that is there; the Loader, to tensors; and what each takes of the processor
 next        what a trainer waits for, whose steps take longer than a batch: the tensors of the next one, x too
 tensors     what making them takes without x, on the Loader's thread
 gather      bytes of x a second, beside np.copyto of as many bytes
@@ -14,7 +14,7 @@ import json
 import statistics
 import sys
 import time
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import torch
@@ -30,18 +30,32 @@ GROWTH_BATCHES = 10_000
 GOAL, GOAL_MICROSECONDS = 0.97, 50
 
 
-def each(stream: Any, number: int, use: Callable[[Any], None]) -> float:
-    """Batches/s of one pass over the train split, whose batches go to `use`."""
-    count = stream.start("train", number=number)
-    start = time.perf_counter()
-    while (raw := stream._raw.next()) is not None:
-        use(raw)
-        raw.close()
-    return count / (time.perf_counter() - start)
+class Pass(NamedTuple):
+    """Of one pass: batches/s, and the CPU milliseconds a batch of all threads of the process."""
+
+    rate: float
+    cpu: float
 
 
-def rates(db: quarry.Database, plan: bool) -> dict[str, list[float]]:
-    """By way, the batches/s of each round, behind one that is not counted."""
+def timed_pass(count: int, run: Callable[[], None]) -> Pass:
+    start, cpu = time.perf_counter(), time.process_time()
+    run()
+    return Pass(count / (time.perf_counter() - start), (time.process_time() - cpu) * 1e3 / count)
+
+
+def each(stream: Any, number: int, use: Callable[[Any], None]) -> Pass:
+    """One pass over the train split, whose batches go to `use`."""
+
+    def run() -> None:
+        while (raw := stream._raw.next()) is not None:
+            use(raw)
+            raw.close()
+
+    return timed_pass(stream.start("train", number=number), run)
+
+
+def passes(db: quarry.Database, plan: bool) -> dict[str, list[Pass]]:
+    """By way, those of each round, behind one that is not counted."""
     loader = Loader(db, FANOUTS, BATCH, "train", shuffle=True, plan=plan)
     stream = loader._open()
     kept = np.empty((0, 0), np.float32)
@@ -52,18 +66,16 @@ def rates(db: quarry.Database, plan: bool) -> dict[str, list[float]]:
             kept = np.empty((raw.node_count * 5 // 4, raw.dim), np.float32)
         raw.gather(kept[: raw.node_count], FLOAT32, raw.dim * 4)
 
-    def load() -> float:
-        count, start = len(loader), time.perf_counter()
+    def load() -> None:
         for _ in loader:
             pass
-        return count / (time.perf_counter() - start)
 
-    found: dict[str, list[float]] = {"next": [], "gathered": [], "loader": []}
+    found: dict[str, list[Pass]] = {"next": [], "gathered": [], "loader": []}
     for number in range(1, (ROUNDS if plan else ROUNDS_LIVE) + 2):
-        measured = {"next": each(stream, number, lambda raw: None), "gathered": each(stream, number, gather), "loader": load()}
-        for way, rate in measured.items():
+        measured = {"next": each(stream, number, lambda raw: None), "gathered": each(stream, number, gather), "loader": timed_pass(len(loader), load)}
+        for way, one in measured.items():
             if number > 1:
-                found[way].append(rate)
+                found[way].append(one)
     stream.close()
     return found
 
@@ -177,12 +189,14 @@ def main(path: str) -> None:
     with quarry.open(path, memory="4GiB") as db:
         print(f"{'road':<9}{'next alone':>12}{'next + gather':>15}{'Loader':>9}   batches/s, medians; Loader / next + gather; Loader / next")
         for road in ("planned", "live"):
-            found = rates(db, road == "planned")
-            stream, gathered, loader = (statistics.median(found[way]) for way in ("next", "gathered", "loader"))
+            found = passes(db, road == "planned")
+            stream, gathered, loader = (statistics.median(one.rate for one in found[way]) for way in ("next", "gathered", "loader"))
+            cpu = ", ".join(f"{statistics.median(one.cpu for one in found[way]):.1f}" for way in found)
             held &= loader / gathered >= GOAL
             print(
                 f"{road:<9}{stream:>12.1f}{gathered:>15.1f}{loader:>9.1f}   {loader / gathered:.3f} "
-                f"(goal >= {GOAL}: {'PASS' if loader / gathered >= GOAL else 'FAIL'}); {loader / stream:.3f}  rounds {' '.join(f'{rate:.1f}' for rate in found['loader'])}"
+                f"(goal >= {GOAL}: {'PASS' if loader / gathered >= GOAL else 'FAIL'}); {loader / stream:.3f}  "
+                f"rounds {' '.join(f'{one.rate:.1f}' for one in found['loader'])}; CPU {cpu} ms a batch"
             )
         waited = waits(db)
         fast = waited <= GOAL_MICROSECONDS

@@ -73,9 +73,11 @@ class Loader:
                 raise NotImplementedError(f"Loader has no {name} yet")
             raise TypeError(f"Loader has no argument {name!r}")
         self._db = db
-        self._fanouts = [int(fanout) for fanout in num_neighbors]
-        if not self._fanouts or min(self._fanouts) < 1 or max(self._fanouts) > NEIGHBORS_MAX:
-            raise UsageError(f"num_neighbors {self._fanouts}: for each hop a number from 1 to {NEIGHBORS_MAX}")
+        if not hasattr(db, "num_nodes"):
+            raise UsageError(f"a Loader of {db!r}: a database is wanted, as quarry.open gives it")
+        if batch_size < 1:
+            raise UsageError(f"batch_size {batch_size}: 1 seed at least")
+        self._fanouts = fanouts_of(num_neighbors)
         self._batch_size = batch_size
         self._shuffle = shuffle
         self._plan = plan
@@ -212,6 +214,16 @@ class Loader:
     def __repr__(self) -> str:
         seeds = self._split or f"{len(self._seeds) if self._seeds is not None else 0} nodes"
         return f"<quarry.pyg.Loader: {seeds}, num_neighbors {self._fanouts}, batches of {self._batch_size}, plan {self._plan}>"
+
+
+def fanouts_of(num_neighbors: Any) -> list[int]:
+    """Neighbors a hop, as the engine takes them."""
+    if isinstance(num_neighbors, dict):
+        raise NotImplementedError("num_neighbors by type of edge: a database has one type; give a list")
+    fanouts = [int(fanout) for fanout in num_neighbors] if np.iterable(num_neighbors) else []
+    if not fanouts or min(fanouts) < 1 or max(fanouts) > NEIGHBORS_MAX:
+        raise UsageError(f"num_neighbors {num_neighbors}: a list, for each hop a number from 1 to {NEIGHBORS_MAX}" + (f" (where PyG has -1, say {NEIGHBORS_MAX})" if -1 in fanouts else ""))
+    return fanouts
 
 
 def nodes_of_split(db: Database, split: str) -> npt.NDArray[np.int64]:

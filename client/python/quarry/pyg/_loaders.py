@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
 import numpy as np
 import torch
@@ -49,10 +49,6 @@ class NodeLoader(pyg_loader.NodeLoader):
         data: Database | Stores,
         num_neighbors: Sequence[int] | NeighborSampler,
         input_nodes: Any = "train",
-        *,
-        transform: Callable[[Any], Any] | None = None,
-        transform_sampler_output: Callable[[Any], Any] | None = None,
-        filter_per_worker: bool = False,
         **options: Any,
     ) -> None:
         stores, sampler = _parts(data, num_neighbors, options)
@@ -60,9 +56,6 @@ class NodeLoader(pyg_loader.NodeLoader):
             stores,
             sampler,
             input_nodes=_nodes(sampler.db, input_nodes),
-            transform=transform,
-            transform_sampler_output=transform_sampler_output,
-            filter_per_worker=filter_per_worker,
             **options,
         )
 
@@ -94,12 +87,6 @@ class LinkLoader(pyg_loader.LinkLoader):
         num_neighbors: Sequence[int] | NeighborSampler,
         edge_label_index: Any = None,
         edge_label: Any = None,
-        *,
-        neg_sampling: Any = None,
-        neg_sampling_ratio: float | None = None,
-        transform: Callable[[Any], Any] | None = None,
-        transform_sampler_output: Callable[[Any], Any] | None = None,
-        filter_per_worker: bool = False,
         **options: Any,
     ) -> None:
         stores, sampler = _parts(data, num_neighbors, options)
@@ -108,11 +95,6 @@ class LinkLoader(pyg_loader.LinkLoader):
             sampler,
             edge_label_index=(None, _edges(stores[1], edge_label_index)),
             edge_label=edge_label,
-            neg_sampling=neg_sampling,
-            neg_sampling_ratio=neg_sampling_ratio,
-            transform=transform,
-            transform_sampler_output=transform_sampler_output,
-            filter_per_worker=filter_per_worker,
             **options,
         )
 
@@ -127,7 +109,7 @@ class LinkLoader(pyg_loader.LinkLoader):
 
 
 def _parts(data: Database | Stores, num_neighbors: Sequence[int] | NeighborSampler, options: dict[str, Any]) -> tuple[Stores, NeighborSampler]:
-    """Stores and sampler; `options` keeps what is DataLoader's."""
+    """Stores and sampler; `options` keeps what goes to PyG's loader."""
     stores = (FeatureStore(data), GraphStore(data)) if isinstance(data, Database) else data
     for name in ("input_time", "edge_label_time"):
         if options.get(name) is not None:
@@ -147,6 +129,8 @@ def _parts(data: Database | Stores, num_neighbors: Sequence[int] | NeighborSampl
             )
         # The connection of a forked process would be its parent's.
         options.setdefault("multiprocessing_context", "spawn")
+    # PyG's default for stores would read features in the workers.
+    options.setdefault("filter_per_worker", False)
     return stores, sampler
 
 

@@ -20,7 +20,7 @@ from .. import _quarry
 from .._database import Database, direction_of
 from .._errors import UsageError
 from .._values import ids_of
-from ._loader import NEIGHBORS_MAX
+from ._loader import fanouts_of
 
 if TYPE_CHECKING:
     from ._stores import FeatureStore, GraphStore
@@ -67,11 +67,7 @@ class NeighborSampler(BaseSampler):
                 raise TypeError(f"NeighborSampler has no argument {name!r}")
             if getattr(value, "value", value) != ONLY[name]:
                 raise NotImplementedError(f"NeighborSampler has no {name}={value!r}, only {ONLY[name]!r}" + ("; quarry.pyg.Loader has it" if name == "replace" else ""))
-        if isinstance(num_neighbors, dict):
-            raise NotImplementedError("num_neighbors by type of edge: a database has one type; give a list")
-        self.num_neighbors = [int(fanout) for fanout in num_neighbors]
-        if not self.num_neighbors or min(self.num_neighbors) < 1 or max(self.num_neighbors) > NEIGHBORS_MAX:
-            raise UsageError(f"num_neighbors {self.num_neighbors}: for each hop a number from 1 to {NEIGHBORS_MAX}")
+        self.num_neighbors = fanouts_of(num_neighbors)
         self.db = data if isinstance(data, Database) else data[1].db
         self.num_nodes = self.db.num_nodes
         self._direction = direction_of(direction)
