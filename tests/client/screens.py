@@ -24,12 +24,12 @@ VOLATILE = [
     re.compile(r"\b[0-9a-f]{32}\b"),
     re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ?"),
     re.compile(r"\b[\d,.]+(?= ?(s|ms|us|min|h)\b)"),
-    re.compile(r"\b[\d,.]+ ?[kMGT]?i?B?(?=/s\b)"),
+    re.compile(r"\b[\d,.]+ ?[kKMGT]?i?B?(?=/s\b)"),
     re.compile(r"\b[\d,.]+(?= [a-z]+/s\b)"),
     re.compile(r"(?<=catalog )[\d.]+ [KM]iB"),
     re.compile(r"\d+(?= files linked)"),  # tables of the catalog, which RocksDB merges when it likes
     re.compile(r"(?<=copied \()[\d.]+ [KM]iB"),
-    re.compile(r"(?<=peak )[\d,.]+ ?[kMGT]?i?B"),
+    re.compile(r"(?<=peak )[\d,.]+ ?[kKMGT]?i?B"),
 ]
 
 
