@@ -97,8 +97,8 @@ class ArrayOutput final : public Output {
 // Rows become durable together with the run that made them, in the checkpoint that names both.
 class TableOutput final : public Output {
  public:
-  TableOutput(client::Store& store, RemoteStates& states, std::string table, std::string run)
-      : store_(store), states_(states), table_(std::move(table)), run_(std::move(run)) {}
+  TableOutput(client::Store& store, std::string table, std::string run)
+      : store_(store), table_(std::move(table)), run_(std::move(run)) {}
 
   Status Append(std::span<const NodeId> nodes, std::span<const float> rows) override {
     const size_t width = rows.size() / nodes.size();
@@ -130,7 +130,6 @@ class TableOutput final : public Output {
 
  private:
   client::Store& store_;
-  RemoteStates& states_;
   const std::string table_, run_;
 };
 
@@ -257,8 +256,7 @@ class Prediction {
                                                                        .dim = static_cast<uint32_t>(width()),
                                                                        .optimizer = OptimizerKind::kSgd,
                                                                        .init_scale = 0}));
-    return std::unique_ptr<Output>(
-        std::make_unique<TableOutput>(*store_, *states_, arguments_.table, arguments_.run));
+    return std::unique_ptr<Output>(std::make_unique<TableOutput>(*store_, arguments_.table, arguments_.run));
   }
 
   // In pieces of whole batches, as large as a request of the store may be.
