@@ -13,6 +13,7 @@
 #include "opened_store.h"
 #include "option_values.h"
 #include "print_json.h"
+#include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/import/dataset.h"
@@ -99,6 +100,13 @@ class TableOutput final : public Output {
  public:
   TableOutput(client::Store& store, std::string table, std::string run)
       : store_(store), table_(std::move(table)), run_(std::move(run)) {}
+  // A part of the predictions is worth nothing, and would be kept when the store closes.
+  ~TableOutput() override {
+    if (finished_) return;
+    if (const Status dropped = store_.DropEmbeddings(table_); !dropped.ok()) {
+      LogWarn("table \"{}\" is left behind with a part of the rows: {}", table_, dropped.message());
+    }
+  }
 
   Status Append(std::span<const NodeId> nodes, std::span<const float> rows) override {
     const size_t width = rows.size() / nodes.size();
@@ -119,18 +127,21 @@ class TableOutput final : public Output {
 
   Status Finish() override {
     QUARRY_TRY(const client::Training run, store_.ReadTraining(run_));
-    return store_
-        .SaveTraining({.name = run_,
-                       .settings = run.settings,
-                       .config = run.config,
-                       .state = run.state,
-                       .with_embeddings = true})
-        .status();
+    const Status saved = store_
+                             .SaveTraining({.name = run_,
+                                            .settings = run.settings,
+                                            .config = run.config,
+                                            .state = run.state,
+                                            .with_embeddings = true})
+                             .status();
+    finished_ = saved.ok();
+    return saved;
   }
 
  private:
   client::Store& store_;
   const std::string table_, run_;
+  bool finished_ = false;
 };
 
 class Prediction {
