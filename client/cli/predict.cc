@@ -41,8 +41,8 @@ struct PredictArguments {
 
 struct PredictReport {
   uint64_t nodes = 0;
-  uint64_t labelled = 0;  // of them
-  uint64_t correct = 0;   // of those
+  uint64_t labelled = 0;  // nodes among them that have a label
+  uint64_t correct = 0;   // labelled nodes whose likeliest class it is
 };
 
 // The nodes of a file, in its order; each of them once.

@@ -35,9 +35,9 @@ class TraceSource {
   static Result<std::unique_ptr<TraceSource>> Make(Store& store, MemoryBudget& budget,
                                                    const LayoutSpec& spec);
 
-  // Puts a neighbor cache before indices on disk, of all that sampling leaves of `budget`, when that saves
-  // more than filling it takes, which the first batch tells; does nothing for indices in memory. Nothing else needs the memory meanwhile:
-  // planning comes when the source is gone (Ginex §3.1). The errors of NeighborCache::Build.
+  // Puts a neighbor cache before indices on disk, of all that sampling leaves of `budget`, when that saves more
+  // than filling it takes, which the first batch tells; does nothing for indices in memory. Nothing else needs the
+  // memory meanwhile: planning comes when the source is gone (Ginex §3.1). The errors of NeighborCache::Build.
   Status CacheNeighbors(MemoryBudget& budget);
 
   const NeighborSource& neighbors() const { return neighbors_; }
