@@ -1,7 +1,7 @@
 // quarry upgrade DB: which version of the format the files of a database have, and which this build writes.
 //
 // There is one version of files so far. A folder of version 1, whose catalog has no ledger and no anchor,
-// gets both.
+// gets both; one of version 2 gets a ledger of steps.
 #include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -68,8 +68,9 @@ Status Upgrade(const UpgradeArguments& arguments) {
   Print("version {}  VERSION, catalog\n", version);
   for (const std::string& file : files) Print("version {}  {}\n", kFormatVersion, file);
   if (behind) {
-    Print("{}: the catalog {} a ledger and an anchor: version {}\n", arguments.path,
-          arguments.dry_run ? "would get" : "has got", kStoreVersion);
+    Print("{}: the catalog {} a ledger{}: version {}\n", arguments.path,
+          arguments.dry_run ? "would get" : "has got",
+          version < kAnchoredVersion ? " and an anchor" : " of steps", kStoreVersion);
     return Status::Ok();
   }
   Print("{}: up to date: this Quarry writes folders of version {} and files of version {}\n", arguments.path,
@@ -86,9 +87,9 @@ void AddUpgrade(CLI::App& app, Action& action) {
   verb->add_flag("--dry-run", arguments->dry_run, "say what would be done, and change nothing");
   verb->add_flag("--json", arguments->json, "one JSON object on stdout");
   verb->footer(
-      "A folder of version 1 becomes one of version 2: its catalog gets a ledger and an anchor. There is "
-      "one\n"
-      "version of files so far; a file of another is refused by its name.\n"
+      "A folder of version 1 or 2 becomes one of version 3: its catalog gets a ledger of steps, and an "
+      "anchor.\n"
+      "There is one version of files so far; a file of another is refused by its name.\n"
       "Example: quarry upgrade graph.db --dry-run");
   verb->callback([arguments, &action] { action = [arguments] { return Upgrade(*arguments); }; });
 }

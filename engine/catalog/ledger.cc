@@ -1,7 +1,7 @@
 #include "ledger.h"
 
 #include <algorithm>
-#include <cstring>
+#include <functional>
 #include <span>
 
 #include "catalog_keys.h"
@@ -23,31 +23,90 @@ uint64_t WordAt(std::string_view bytes, size_t index) {
   return word;
 }
 
-constexpr size_t kHeadWords = 6 + kFamilyCount;
+constexpr size_t kOldHeadWords = 6 + kFamilyCount;  // without what was folded
+constexpr size_t kHeadWords = kOldHeadWords + 1;
+constexpr size_t kHeadBytes = kHeadWords * sizeof(uint64_t);
 constexpr std::string_view kRowsSection = "rows/";
+
+// Calls `visit` for every step there is, in the order of slots.
+Status ForEachStep(const OpenDatabase& open, const rocksdb::ReadOptions& options, const std::string& path,
+                   const std::function<Status(LedgerStep)>& visit) {
+  const std::unique_ptr<rocksdb::Iterator> records(open.db->NewIterator(options, open[kSchema]));
+  for (records->Seek(ToSlice(kCommitKey));
+       records->Valid() && records->key().starts_with(ToSlice(kCommitKey)); records->Next()) {
+    const std::string_view value = records->value().ToStringView();
+    std::optional<LedgerStep> step = DecodeStep(value);
+    if (!step) {
+      return MakeStatus(Code::kCorruption,
+                        "{}: a record of a commit in the ledger cannot be read: it has {} bytes", path,
+                        value.size());
+    }
+    QUARRY_RETURN_IF_ERROR(visit(*std::move(step)));
+  }
+  return FromRocks(records->status(), "read the ledger", path);
+}
+
+void AddTo(Tally& tally, const Tally& difference) {
+  tally.entries += difference.entries;
+  tally.hashes += difference.hashes;
+}
 
 }  // namespace
 
-std::string EncodeHead(const LedgerHead& head) {
+std::string StepKey(uint64_t commit) {
+  const uint64_t slot = commit % kSteps;
+  std::string key(kCommitKey);
+  key.push_back(static_cast<char>(slot >> 8));
+  key.push_back(static_cast<char>(slot));
+  return key;
+}
+
+std::string EncodeStep(const LedgerHead& head, const Tallies& changes) {
   std::string bytes;
+  bytes.reserve(kHeadBytes + changes.size() * 64);
   for (const uint64_t word :
        {head.catalog_id, head.commits, head.timestamp, head.entries, head.hashes, head.manifest_digest}) {
     AppendWord(bytes, word);
   }
   for (const uint64_t mark : head.marks) AppendWord(bytes, mark);
+  AppendWord(bytes, head.folded);
+  for (const auto& [key, difference] : changes) {
+    AppendWord(bytes, key.size());
+    bytes.append(key);
+    AppendWord(bytes, difference.entries);
+    AppendWord(bytes, difference.hashes);
+  }
   return bytes;
 }
 
-std::optional<LedgerHead> DecodeHead(std::string_view bytes) {
-  if (bytes.size() != kHeadWords * sizeof(uint64_t)) return std::nullopt;
-  LedgerHead head{.catalog_id = WordAt(bytes, 0),
-                  .commits = WordAt(bytes, 1),
-                  .timestamp = WordAt(bytes, 2),
-                  .entries = WordAt(bytes, 3),
-                  .hashes = WordAt(bytes, 4),
-                  .manifest_digest = WordAt(bytes, 5)};
-  for (size_t i = 0; i < kFamilyCount; ++i) head.marks[i] = WordAt(bytes, 6 + i);
-  return head;
+std::optional<LedgerStep> DecodeStep(std::string_view bytes) {
+  constexpr size_t kOldHeadBytes = kOldHeadWords * sizeof(uint64_t);
+  if (bytes.size() != kOldHeadBytes && bytes.size() < kHeadBytes) return std::nullopt;
+  LedgerStep step{.head = {.catalog_id = WordAt(bytes, 0),
+                           .commits = WordAt(bytes, 1),
+                           .timestamp = WordAt(bytes, 2),
+                           .entries = WordAt(bytes, 3),
+                           .hashes = WordAt(bytes, 4),
+                           .manifest_digest = WordAt(bytes, 5)}};
+  for (size_t i = 0; i < kFamilyCount; ++i) step.head.marks[i] = WordAt(bytes, 6 + i);
+  if (bytes.size() == kOldHeadBytes) {
+    step.head.folded = step.head.commits;
+    return step;
+  }
+  step.head.folded = WordAt(bytes, kOldHeadWords);
+  bytes.remove_prefix(kHeadBytes);
+  while (!bytes.empty()) {
+    if (bytes.size() < sizeof(uint64_t)) return std::nullopt;
+    const uint64_t key_bytes = WordAt(bytes, 0);
+    bytes.remove_prefix(sizeof(uint64_t));
+    if (bytes.size() < 2 * sizeof(uint64_t) || key_bytes > bytes.size() - 2 * sizeof(uint64_t))
+      return std::nullopt;
+    Tally& change = step.changes[std::string(bytes.substr(0, key_bytes))];
+    bytes.remove_prefix(key_bytes);
+    change = {.entries = WordAt(bytes, 0), .hashes = WordAt(bytes, 1)};
+    bytes.remove_prefix(2 * sizeof(uint64_t));
+  }
+  return step;
 }
 
 std::string EncodeMark(uint64_t commits) {
@@ -139,9 +198,9 @@ Result<Tallies> Recount(const OpenDatabase& open, const rocksdb::ReadOptions& op
   return counted;
 }
 
-Result<Tallies> ReadTallies(const OpenDatabase& open, const rocksdb::ReadOptions& options,
-                            const std::string& path) {
-  Tallies tallies;
+Result<KeptTallies> ReadTallies(const OpenDatabase& open, const rocksdb::ReadOptions& options,
+                                const std::string& path) {
+  KeptTallies kept;
   const std::unique_ptr<rocksdb::Iterator> entries(open.db->NewIterator(options, open[kSchema]));
   for (entries->Seek(ToSlice(kTallyPrefix));
        entries->Valid() && entries->key().starts_with(ToSlice(kTallyPrefix)); entries->Next()) {
@@ -151,23 +210,30 @@ Result<Tallies> ReadTallies(const OpenDatabase& open, const rocksdb::ReadOptions
       return MakeStatus(Code::kCorruption, "{}: a tally of the ledger has {} bytes instead of 16", path,
                         value.size());
     }
-    tallies.emplace(key, Tally{WordAt(value, 0), WordAt(value, 1)});
+    kept.tallies.emplace(key, Tally{WordAt(value, 0), WordAt(value, 1)});
   }
   QUARRY_RETURN_IF_ERROR(FromRocks(entries->status(), "read the ledger", path));
-  return tallies;
+  QUARRY_TRY(const std::optional<LedgerHead> head, ReadHead(open, options, path));
+  if (!head) return kept;
+  QUARRY_RETURN_IF_ERROR(ForEachStep(open, options, path, [&](const LedgerStep& step) {
+    if (step.head.commits <= head->folded) return Status::Ok();
+    for (const auto& [key, difference] : step.changes) {
+      AddTo(kept.tallies[key], difference);
+      kept.unfolded.push_back(key);
+    }
+    return Status::Ok();
+  }));
+  return kept;
 }
 
 Result<std::optional<LedgerHead>> ReadHead(const OpenDatabase& open, const rocksdb::ReadOptions& options,
                                            const std::string& path) {
-  QUARRY_TRY(const std::optional<std::string> value,
-             ReadValue(open, options, kSchema, kCommitKey, "read the ledger", path));
-  if (!value) return std::optional<LedgerHead>();
-  const std::optional<LedgerHead> head = DecodeHead(*value);
-  if (!head) {
-    return MakeStatus(Code::kCorruption, "{}: the ledger's head has {} bytes instead of {}", path,
-                      value->size(), kHeadWords * sizeof(uint64_t));
-  }
-  return head;
+  std::optional<LedgerHead> newest;
+  QUARRY_RETURN_IF_ERROR(ForEachStep(open, options, path, [&](const LedgerStep& step) {
+    if (!newest || step.head.commits > newest->commits) newest = step.head;
+    return Status::Ok();
+  }));
+  return newest;
 }
 
 Result<uint64_t> ReadManifestDigest(const OpenDatabase& open, const std::string& path) {
@@ -187,6 +253,21 @@ Status CheckHead(const OpenDatabase& open, const LedgerHead& head, const std::st
         "{}: the family \"{}\" ends with commit {} where the ledger says {}: commits are missing; "
         "restore a checkpoint, or run `quarry repair`",
         path, kFamilyNames[family], mark.value_or(0), head.marks[family]);
+  }
+  std::vector<bool> there(head.commits - std::min(head.folded, head.commits));
+  if (there.size() > kSteps) {
+    return MakeStatus(Code::kCorruption, "{}: the ledger ends with commit {} and was folded by commit {}: {}",
+                      path, head.commits, head.folded, kRemedy);
+  }
+  QUARRY_RETURN_IF_ERROR(ForEachStep(open, VerifiedRead(), path, [&](const LedgerStep& step) {
+    const uint64_t at = step.head.commits - head.folded - 1;  // of a commit before: behind all others
+    if (at < there.size() && step.head.catalog_id == head.catalog_id) there[at] = true;
+    return Status::Ok();
+  }));
+  if (const auto missing = std::ranges::find(there, false); missing != there.end()) {
+    return MakeStatus(Code::kCorruption, "{}: what commit {} of {} added to the ledger is missing: {}", path,
+                      head.folded + 1 + static_cast<uint64_t>(missing - there.begin()), head.commits,
+                      kRemedy);
   }
   QUARRY_TRY(const uint64_t digest, ReadManifestDigest(open, path));
   if (digest == head.manifest_digest) return Status::Ok();

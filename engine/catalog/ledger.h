@@ -1,11 +1,12 @@
 // Ledger: what a catalog must hold, counted and hashed with every commit, so that whatever gets lost shows.
 //
-//   head    one record in `schema`, replaced by every commit: how many there were, the newest timestamp, the
-//           sum of all entries' hashes, the digest of the manifest, and for each family the last commit that
-//           wrote to it
+//   step    one record in `schema` for every commit, in kSteps slots that are used in turn: the head, which is how many
+//           commits there were, the newest timestamp, the sum of all entries' hashes, the digest of the manifest, and
+//           for each family the last commit that wrote to it; and what the commit added to tallies
 //   mark    one record in every other family: the last commit that wrote to it
 //   tally   records in `schema`, for each table and range of rows: its versions and the sum of their hashes;
-//           also for names, and for what compactions folded
+//           also for names, and for what compactions folded. They are as of the last commit that folded the steps
+//           before it into them, since one record for each range of rows would double what a small commit writes
 //
 // All of them are part of the commit's own write, so any prefix of the log agrees with itself. RocksDB may
 // lose the end of its log or of its MANIFEST and call the rest whole: then the head is older than the anchor
@@ -28,8 +29,12 @@
 
 namespace quarry {
 
-// The key of the head and of the marks: of no table, since no table's name is empty.
+// The key of the marks, and the beginning of those of steps: of no table, since no table's name is empty. Until version
+// 2 it was the key of the head in `schema`, too: a step that added nothing.
 inline constexpr std::string_view kCommitKey{"\0commit", 7};
+inline constexpr uint64_t kSteps = 1024;
+// Changes of tallies that steps hold together; a commit that passes them folds. A bound of what opening reads.
+inline constexpr uint64_t kStepChangesMax = 4096;
 inline constexpr std::string_view kTallyPrefix = "ledger/";
 // Rows that share a tally: so exactly a repair can say which rows may be old.
 inline constexpr uint64_t kRowsPerTally = uint64_t{1} << 14;
@@ -42,10 +47,9 @@ struct LedgerHead {
   uint64_t hashes = 0;  // the sum over all entries, modulo 2^64
   uint64_t manifest_digest = 0;
   std::array<uint64_t, kFamilyCount> marks{};
+  uint64_t folded = 0;  // the last commit that the tallies' records have
   bool operator==(const LedgerHead&) const = default;
 };
-std::string EncodeHead(const LedgerHead& head);
-std::optional<LedgerHead> DecodeHead(std::string_view bytes);
 std::string EncodeMark(uint64_t commits);
 std::optional<uint64_t> DecodeMark(std::string_view bytes);
 
@@ -71,6 +75,15 @@ std::optional<TallyRange> RangeOfTally(std::string_view key);
 
 using Tallies = std::map<std::string, Tally, std::less<>>;
 
+struct LedgerStep {
+  LedgerHead head;
+  Tallies changes;  // differences, modulo 2^64; none for a commit that folded
+};
+inline constexpr size_t kStepKeyBytes = kCommitKey.size() + 2;
+std::string StepKey(uint64_t commit);
+std::string EncodeStep(const LedgerHead& head, const Tallies& changes);
+std::optional<LedgerStep> DecodeStep(std::string_view bytes);
+
 // The hash of an entry: of its key and its value; for a version, its row without the byte that says what it
 // is.
 uint64_t EntryHash(std::string_view key, std::string_view value);
@@ -91,13 +104,17 @@ class LedgerChange {
 // What the catalog's entries amount to, by reading all of them.
 Result<Tallies> Recount(const OpenDatabase& open, const rocksdb::ReadOptions& options,
                         const std::string& path);
-// What its records say.
-Result<Tallies> ReadTallies(const OpenDatabase& open, const rocksdb::ReadOptions& options,
-                            const std::string& path);
+// What its records say, with the steps that came since.
+struct KeptTallies {
+  Tallies tallies;                    // a tally that became empty since is here, too
+  std::vector<std::string> unfolded;  // those that steps have changed; one may come several times
+};
+Result<KeptTallies> ReadTallies(const OpenDatabase& open, const rocksdb::ReadOptions& options,
+                                const std::string& path);
 // Nothing when the catalog has none: it was made before there were ledgers, or has had no commit yet.
 Result<std::optional<LedgerHead>> ReadHead(const OpenDatabase& open, const rocksdb::ReadOptions& options,
                                            const std::string& path);
-// kCorruption when a family is older than the head says, or the manifest another.
+// kCorruption when a family is older than the head says, the manifest another, or a step is missing.
 Status CheckHead(const OpenDatabase& open, const LedgerHead& head, const std::string& path);
 Result<uint64_t> ReadManifestDigest(const OpenDatabase& open, const std::string& path);
 

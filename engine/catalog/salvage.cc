@@ -57,7 +57,8 @@ Result<std::vector<Doubt>> ReadDoubts(const OpenDatabase& open, const rocksdb::R
   QUARRY_TRY(const std::optional<LedgerHead> head, ReadHead(open, options, path));
   if (!head) return std::vector<Doubt>();
   QUARRY_TRY(const Tallies counted, Recount(open, options, path));
-  QUARRY_TRY(const Tallies expected, ReadTallies(open, options, path));
+  QUARRY_TRY(const KeptTallies kept_tallies, ReadTallies(open, options, path));
+  const Tallies& expected = kept_tallies.tallies;
   std::vector<Doubt> doubts = Differences(counted, expected);
   Tally sum;
   for (const auto& [key, tally] : expected) {
@@ -204,8 +205,10 @@ Result<SalvagedCatalog> Catalog::Salvage(const std::string& database_path, const
       open.db->Put(rocksdb::WriteOptions(), open[kSchema], ToSlice(kTimestampKey), IdBytes(timestamp)),
       "write the last timestamp", path));
   // A ledger of its own: under another id, no anchor and no log of the old one are taken for its own.
+  std::string behind(kCommitKey);
+  ++behind.back();
   QUARRY_RETURN_IF_ERROR(
-      FromRocks(open.db->Delete(rocksdb::WriteOptions(), open[kSchema], ToSlice(kCommitKey)),
+      FromRocks(open.db->DeleteRange(rocksdb::WriteOptions(), open[kSchema], ToSlice(kCommitKey), behind),
                 "write the ledger", path));
   {
     CatalogWriter writer(to_path, path);

@@ -51,7 +51,9 @@ Status CatalogWriter::Load(const OpenDatabase& open) {
     return Rewrite(open, counted);
   }
   QUARRY_RETURN_IF_ERROR(CheckHead(open, *head, path_));
-  QUARRY_TRY(tallies_, ReadTallies(open, VerifiedRead(), path_));
+  QUARRY_TRY(KeptTallies kept, ReadTallies(open, VerifiedRead(), path_));
+  tallies_ = std::move(kept.tallies);
+  unfolded_ = std::move(kept.unfolded);
   head_ = *head;
   // What was recovered from the log RocksDB has written to tables, synced, when it opened the catalog.
   synced_ = head_.commits;
@@ -70,14 +72,30 @@ AnchorRecord CatalogWriter::Promise() const {
   return record;
 }
 
-void CatalogWriter::Apply(const LedgerChange& change, const LedgerHead& head) {
-  for (const auto& [key, difference] : change.changes()) {
+void CatalogWriter::Apply(const Tallies& changes, const LedgerHead& head) {
+  const bool folded = head.folded == head.commits;
+  if (folded) unfolded_.clear();
+  for (const auto& [key, difference] : changes) {
     Tally& tally = tallies_[key];
     tally.entries += difference.entries;
     tally.hashes += difference.hashes;
-    if (tally.empty()) tallies_.erase(key);
+    if (!folded) unfolded_.push_back(key);
   }
   head_ = head;
+}
+
+void CatalogWriter::AddTallies(const Tallies& changes, PendingWrite& write) const {
+  Tallies whole = changes;
+  for (const std::string& key : unfolded_) whole.try_emplace(key);
+  for (auto& [key, tally] : whole) {
+    if (const auto before = tallies_.find(key); before != tallies_.end()) {
+      tally.entries += before->second.entries;
+      tally.hashes += before->second.hashes;
+    }
+    const std::string record = std::string(kTallyPrefix) + key;
+    tally.empty() ? write.Delete(kSchema, record) : write.Put(kSchema, record, EncodeTally(tally));
+  }
+  write.Delete(kSchema, kCommitKey);  // a head of version 2, which is in the tallies now
 }
 
 // Everything that the ledger says about the commit (tallies, marks of the families, the head) goes into the
@@ -89,19 +107,25 @@ void CatalogWriter::Apply(const LedgerChange& change, const LedgerHead& head) {
 // see what is there.
 Status CatalogWriter::Commit(const OpenDatabase& open, PendingWrite& write, bool sync,
                              std::string_view what) {
+  const bool full = head_.commits + 1 - head_.folded >= kSteps ||
+                    unfolded_.size() + write.change().changes().size() > kStepChangesMax;
+  return Commit(open, write, sync, /*fold=*/full, what);
+}
+
+Status CatalogWriter::Commit(const OpenDatabase& open, PendingWrite& write, bool sync, bool fold,
+                             std::string_view what) {
   QUARRY_RETURN_IF_ERROR(broken_);
   QUARRY_RETURN_IF_ERROR(FromRocks(write.status(), what, path_));
   LedgerHead head = head_;
   ++head.commits;
-  for (const auto& [key, difference] : write.change().changes()) {
-    const auto found = tallies_.find(key);
-    Tally tally = found == tallies_.end() ? Tally() : found->second;
-    tally.entries += difference.entries;
-    tally.hashes += difference.hashes;
+  const Tallies& changes = write.change().changes();
+  for (const auto& [key, difference] : changes) {
     head.entries += difference.entries;
     head.hashes += difference.hashes;
-    const std::string record = std::string(kTallyPrefix) + key;
-    tally.empty() ? write.Delete(kSchema, record) : write.Put(kSchema, record, EncodeTally(tally));
+  }
+  if (fold) {
+    head.folded = head.commits;
+    AddTallies(changes, write);
   }
   if (write.manifest_digest()) head.manifest_digest = *write.manifest_digest();
   for (const Family family : {kManifest, kDelta, kProperty}) {
@@ -110,7 +134,7 @@ Status CatalogWriter::Commit(const OpenDatabase& open, PendingWrite& write, bool
     write.Put(family, kCommitKey, EncodeMark(head.commits));
   }
   if (write.timestamp()) head.timestamp = *write.timestamp();
-  write.Put(kSchema, kCommitKey, EncodeHead(head));
+  write.Put(kSchema, StepKey(head.commits), EncodeStep(head, fold ? Tallies() : changes));
   rocksdb::Status status = write.status();
   if (status.ok()) {
     status = write.batch().PutLogData(EncodeCommitMark({head.catalog_id, head.commits, synced_}));
@@ -128,7 +152,7 @@ Status CatalogWriter::Commit(const OpenDatabase& open, PendingWrite& write, bool
     stale_ = true;
     return failed;
   }
-  Apply(write.change(), head);
+  Apply(changes, head);
   if (!sync) return Status::Ok();
   synced_ = head_.commits;
   // The commit stands whatever becomes of the promise: without it, an older one holds.
@@ -140,7 +164,7 @@ Status CatalogWriter::Commit(const OpenDatabase& open, PendingWrite& write, bool
 // Tallies are deleted and put back as they were counted, in one write: a crash leaves the old ledger or the
 // new one.
 Status CatalogWriter::Rewrite(const OpenDatabase& open, const Tallies& counted) {
-  tallies_.clear();
+  Unload();
   head_.entries = head_.hashes = 0;
   PendingWrite write(open);
   write.DeleteAll(kSchema, std::string(kTallyPrefix));
@@ -150,7 +174,7 @@ Status CatalogWriter::Rewrite(const OpenDatabase& open, const Tallies& counted) 
   QUARRY_TRY(const uint64_t digest, ReadManifestDigest(open, path_));
   write.SetManifestDigest(digest);
   for (const Family family : {kManifest, kDelta, kProperty}) write.Touch(family);
-  return Commit(open, write, /*sync=*/true, "write the ledger");
+  return Commit(open, write, /*sync=*/true, /*fold=*/true, "write the ledger");
 }
 
 // The digest covers the files as RocksDB left them, so this comes after its own close.

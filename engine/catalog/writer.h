@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "anchor.h"
 #include "ledger.h"
@@ -31,7 +32,10 @@ class CatalogWriter {
   // the anchor promises.
   Status Load(const OpenDatabase& open);
   // Gives up what Load read: the catalog is closed.
-  void Unload() { tallies_.clear(); }
+  void Unload() {
+    tallies_.clear();
+    unfolded_.clear();
+  }
 
   Status Commit(const OpenDatabase& open, PendingWrite& write, bool sync, std::string_view what);
   // Replaces the ledger by what the entries amount to, and forgets doubts.
@@ -47,13 +51,17 @@ class CatalogWriter {
 
  private:
   AnchorRecord Promise() const;
-  void Apply(const LedgerChange& change, const LedgerHead& head);
+  // True: the commit writes tallies, its own and those that steps before it have changed.
+  Status Commit(const OpenDatabase& open, PendingWrite& write, bool sync, bool fold, std::string_view what);
+  void AddTallies(const Tallies& changes, PendingWrite& write) const;
+  void Apply(const Tallies& changes, const LedgerHead& head);
 
   const std::string database_path_, path_;
   std::optional<Anchor> anchor_;
   LedgerHead head_;
-  Tallies tallies_;
-  uint64_t synced_ = 0;  // commits that are
+  Tallies tallies_;                    // with the steps
+  std::vector<std::string> unfolded_;  // keys of tallies that steps have changed; one may come several times
+  uint64_t synced_ = 0;                // commits that are
   Status broken_;
   bool stale_ = false;
 };

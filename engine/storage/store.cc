@@ -400,10 +400,10 @@ class StoreImpl final : public Store {
     return catalog_;
   }
 
-  bool anchored() const QUARRY_REQUIRES(mutex_) { return version_ >= kStoreVersion; }
+  bool anchored() const QUARRY_REQUIRES(mutex_) { return version_ >= kAnchoredVersion; }
   Result<std::unique_ptr<Catalog>> OpenWriter() QUARRY_REQUIRES(mutex_) {
     QUARRY_TRY(std::unique_ptr<Catalog> catalog, Catalog::Open(path_, /*read_only=*/false, anchored()));
-    if (!anchored()) {
+    if (version_ < kStoreVersion) {
       QUARRY_RETURN_IF_ERROR(WriteVersionFile(backend_, path_));
       version_ = kStoreVersion;
     }
@@ -482,7 +482,7 @@ Result<std::unique_ptr<Store>> Store::Open(IoBackend& backend, const std::string
   QUARRY_TRY(StoreLock lock, StoreLock::Acquire(path));
   QUARRY_TRY(const uint32_t version, ReadVersionFile(backend, path));
   Result<std::unique_ptr<Catalog>> catalog =
-      Catalog::Open(path, /*read_only=*/true, /*anchored=*/version >= kStoreVersion);
+      Catalog::Open(path, /*read_only=*/true, /*anchored=*/version >= kAnchoredVersion);
   if (catalog.status().code() == Code::kNotFound) {
     return MakeStatus(Code::kCorruption, "{}: the folder catalog/ is missing: restore it or import again",
                       path);

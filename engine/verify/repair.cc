@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 Status FaultOfCatalog(IoBackend& backend, const std::string& database_path) {
   const Result<uint32_t> version = ReadVersionFile(backend, database_path);
   if (version.status().code() == Code::kIoError) return version.status();  // it may be read another time
-  const bool anchored = !version.ok() || *version >= kStoreVersion;
+  const bool anchored = !version.ok() || *version >= kAnchoredVersion;
   QUARRY_TRY(const std::unique_ptr<Catalog> catalog,
              Catalog::Open(database_path, /*read_only=*/true, anchored));
   return catalog->ReadManifest().status();

@@ -1,8 +1,12 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rocksdb/db.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "quarry/base/random.h"
 #include "quarry/catalog/catalog.h"
@@ -13,6 +17,7 @@ namespace quarry {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::HasSubstr;
 
 class LedgerTest : public testing::Test {
  protected:
@@ -109,6 +114,71 @@ TEST_F(LedgerTest, AgreesWithARecountAfterAnyWrites) {
         ASSERT_OK(Put(*catalog, table, rows, ++timestamp, rng.Below(1000), rng.Below(2) == 0));
     }
     ASSERT_TRUE(catalog->FindDoubts().value().empty());
+  }
+}
+
+// Commits by the thousand, so that steps are folded into tallies several times, also by commits that touch more ranges
+// than steps may hold, and in catalogs that were opened in between.
+TEST_F(LedgerTest, StepsAreFoldedIntoTallies) {
+  constexpr uint64_t kSeed = 6, kCommits = 4000, kRange = uint64_t{1} << 14;
+  Rng rng(kSeed);
+  auto catalog = Catalog::Create(path_).value();
+  ASSERT_OK(catalog->CommitManifest(WithTables()));
+  for (uint64_t commit = 1; commit <= kCommits; ++commit) {
+    SCOPED_TRACE(testing::Message() << "seed " << kSeed << ", commit " << commit);
+    std::vector<uint64_t> rows(commit % 1500 == 0 ? 5000 : 1 + rng.Below(3));
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = i * kRange + rng.Below(kRange);
+    const std::string_view table = rng.Below(2) == 0 ? "a" : "b";
+    ASSERT_OK(Put(*catalog, table, rows, commit, rng.Below(1000), /*sync=*/false));
+    if (rng.Below(500) == 0) {
+      ASSERT_OK(catalog->DropVersions(table, commit - 1));  // down to tallies that are empty
+    }
+    if (rng.Below(700) == 0) {
+      catalog.reset();
+      catalog = Catalog::Open(path_, false).value();
+    }
+    if (commit % 250 == 0) {
+      ASSERT_TRUE(catalog->FindDoubts().value().empty());
+    }
+  }
+  catalog.reset();
+  ASSERT_OK_AND_ASSIGN(catalog, Catalog::Open(path_, true));
+  EXPECT_TRUE(catalog->FindDoubts().value().empty());
+  EXPECT_EQ(catalog->LastTimestamp().value(), kCommits);
+}
+
+// One step that is gone, of those that no tally has yet: whoever opens the catalog is told.
+TEST_F(LedgerTest, AStepThatIsMissingIsTold) {
+  constexpr uint64_t kPuts = 20;
+  const std::string copy = path_ + "/copy";
+  {
+    const auto catalog = Catalog::Create(path_).value();  // commit 1
+    for (uint64_t row = 1; row <= kPuts; ++row) ASSERT_OK(Put(*catalog, "a", {&row, 1}, row, 5));
+    fs::create_directory(copy);  // as a kill would leave it
+    fs::copy(path_ + "/catalog", copy + "/catalog");
+    fs::copy(path_ + "/ANCHOR", copy + "/ANCHOR");
+  }
+  {
+    std::vector<std::string> names;
+    ASSERT_TRUE(rocksdb::DB::ListColumnFamilies(rocksdb::DBOptions(), copy + "/catalog", &names).ok());
+    std::vector<rocksdb::ColumnFamilyDescriptor> families;
+    for (const std::string& name : names) families.emplace_back(name, rocksdb::ColumnFamilyOptions());
+    std::vector<rocksdb::ColumnFamilyHandle*> handles;
+    rocksdb::DB* opened = nullptr;
+    ASSERT_TRUE(rocksdb::DB::Open(rocksdb::DBOptions(), copy + "/catalog", families, &handles, &opened).ok());
+    const std::unique_ptr<rocksdb::DB> db(opened);
+    const size_t schema = std::ranges::find(names, "schema") - names.begin();
+    const std::string key{"\0commit\0\7", 9};  // docs/format.md
+    std::string value;
+    ASSERT_TRUE(db->Get(rocksdb::ReadOptions(), handles[schema], key, &value).ok());
+    ASSERT_TRUE(db->Delete(rocksdb::WriteOptions(), handles[schema], key).ok());
+    for (rocksdb::ColumnFamilyHandle* handle : handles)
+      ASSERT_TRUE(db->DestroyColumnFamilyHandle(handle).ok());
+    ASSERT_TRUE(db->Close().ok());
+  }
+  for (const bool read_only : {true, false}) {
+    EXPECT_THAT(Catalog::Open(copy, read_only),
+                IsStatus(Code::kCorruption, HasSubstr("what commit 7 of 21 added to the ledger is missing")));
   }
 }
 

@@ -155,38 +155,43 @@ TEST_F(StoreTest, OtherVersionsAreUnsupportedAndGarbageIsCorrupt) {
     std::ofstream(path, std::ios::trunc) << text;
     return Store::Open(*backend_, small_->path()).status().code();
   };
-  EXPECT_EQ(code_with("quarry 3\n"), Code::kUnsupported);
+  EXPECT_EQ(code_with("quarry 4\n"), Code::kUnsupported);
   EXPECT_EQ(code_with("quarry 0\n"), Code::kUnsupported);
   EXPECT_EQ(code_with("quarry 1"), Code::kCorruption);
   EXPECT_EQ(code_with("quarr"), Code::kCorruption);
   EXPECT_EQ(code_with(""), Code::kCorruption);
   EXPECT_EQ(code_with("quarry 1\n"), Code::kOk) << "an older one";
-  EXPECT_EQ(code_with("quarry 2\n"), Code::kOk);
+  EXPECT_EQ(code_with("quarry 2\n"), Code::kOk) << "an older one";
+  EXPECT_EQ(code_with("quarry 3\n"), Code::kOk);
 }
 
-// data/version-1.tar.xz: a database of 64 nodes, with one commit of labels, as a Quarry wrote it that knew of
-// no ledger and no anchor. It is read as it is, and brought up by the first write.
-TEST_F(StoreTest, ADatabaseOfVersionOneGetsAnAnchorWithTheFirstWrite) {
-  const TemporaryFolder folder("version-1");
-  const std::string unpack =
-      fmt::format("tar -xJf '{}/version-1.tar.xz' -C '{}'", QUARRY_STORAGE_DATA, folder.path());
-  ASSERT_EQ(std::system(unpack.c_str()), 0) << unpack;
-  const std::string path = folder / "version-1";
-  {
+// data/version-1.tar.xz and version-2.tar.xz: databases of 64 nodes, with one commit of labels, as a Quarry wrote them
+// that knew of no ledger and no anchor, or of tallies alone. They are read as they are, and brought up by the first write.
+TEST_F(StoreTest, ADatabaseOfAnOlderVersionIsBroughtUpByTheFirstWrite) {
+  for (const uint32_t version : {1u, 2u}) {
+    const std::string name = fmt::format("version-{}", version);
+    SCOPED_TRACE(name);
+    const TemporaryFolder folder(name);
+    const std::string unpack =
+        fmt::format("tar -xJf '{}/{}.tar.xz' -C '{}'", QUARRY_STORAGE_DATA, name, folder.path());
+    ASSERT_EQ(std::system(unpack.c_str()), 0) << unpack;
+    const std::string path = folder / name;
+    {
+      const auto store = Store::Open(*backend_, path).value();
+      EXPECT_EQ(store->version(), version);
+      EXPECT_EQ(store->TakeSnapshot().value()->timestamp, 1u);
+      EXPECT_TRUE(VerifyStore(*store, {}).value().faults.empty());
+      EXPECT_EQ(fs::exists(path + "/ANCHOR"), version >= kAnchoredVersion) << "reading changes nothing";
+      WriteBatch batch;
+      batch.SetLabel(0, 1);
+      ASSERT_OK(store->Write(batch));
+      EXPECT_EQ(store->version(), kStoreVersion);
+    }
     const auto store = Store::Open(*backend_, path).value();
-    EXPECT_EQ(store->version(), 1u);
-    EXPECT_EQ(store->TakeSnapshot().value()->timestamp, 1u);
-    EXPECT_TRUE(VerifyStore(*store, {}).value().faults.empty());
-    EXPECT_FALSE(fs::exists(path + "/ANCHOR")) << "reading changes nothing";
-    WriteBatch batch;
-    batch.SetLabel(0, 1);
-    ASSERT_OK(store->Write(batch));
     EXPECT_EQ(store->version(), kStoreVersion);
+    EXPECT_TRUE(VerifyStore(*store, {}).value().faults.empty());
+    EXPECT_EQ(store->TakeSnapshot().value()->timestamp, 2u);
   }
-  const auto store = Store::Open(*backend_, path).value();
-  EXPECT_EQ(store->version(), kStoreVersion);
-  EXPECT_TRUE(VerifyStore(*store, {}).value().faults.empty());
-  EXPECT_EQ(store->TakeSnapshot().value()->timestamp, 2u);
 }
 
 TEST_F(StoreTest, AnExistingFolderIsNotMadeIntoADatabase) {

@@ -27,9 +27,10 @@ namespace quarry {
 // features/, topology/, LOCK and VERSION, synced.
 Status CreateStoreDirectory(IoBackend& backend, const std::string& path);
 
-// Version 2: the catalog has a ledger and an anchor. A database of version 1 is read as it is, and the first
-// change of its catalog makes it one of version 2.
-inline constexpr uint32_t kStoreVersion = 2;
+// Version 2: the catalog has a ledger and an anchor; 3: the ledger has a step for each commit instead of tallies. An
+// older database is read as it is, and the first change of its catalog makes it one of today.
+inline constexpr uint32_t kStoreVersion = 3;
+inline constexpr uint32_t kAnchoredVersion = 2;
 
 class Store {
  public:
