@@ -4,6 +4,7 @@
 // Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <map>
@@ -62,13 +63,15 @@ class DeltaLog {
     bool done = false;
     Status status;
     uint64_t timestamp = 0;
-    CondVar wake;
+    // Shared, because whoever wakes a writer has given up the latch by then, and the writer may have returned.
+    std::shared_ptr<CondVar> wake = std::make_shared<CondVar>();
   };
 
   Status Load() QUARRY_REQUIRES(mutex_);
   Status Settle() QUARRY_REQUIRES(mutex_);
   Result<const RowBitmap*> RowsSince(const TableRecord& table) QUARRY_REQUIRES(mutex_);
   Result<uint64_t> CommitInTurn(Writer& self) QUARRY_REQUIRES(mutex_);
+  void Gather(Writer& first) QUARRY_REQUIRES(mutex_);
   std::vector<Writer*> TakeGroup() QUARRY_REQUIRES(mutex_);
   Status CheckGroup(std::span<Writer* const> group) const QUARRY_REQUIRES(mutex_);
   Status Commit(std::span<Writer* const> group);
@@ -84,6 +87,9 @@ class DeltaLog {
   uint64_t staged_timestamp_ QUARRY_GUARDED_BY(mutex_) = 0;  // the large write under way; 0 = none
   bool unsettled_ QUARRY_GUARDED_BY(mutex_) = false;       // a commit failed: it may be in the catalog or not
   std::deque<Writer*> writers_ QUARRY_GUARDED_BY(mutex_);  // the first one commits
+  size_t gathered_ QUARRY_GUARDED_BY(mutex_) = 0;  // how many the first one waits for; 0: it does not wait
+  size_t expected_ QUARRY_GUARDED_BY(mutex_) = 0;  // that were told of the last commit, and that waited then
+  std::chrono::steady_clock::duration last_commit_ QUARRY_GUARDED_BY(mutex_){};  // how long it took
   // Rows that have versions above a timestamp, of tables that were asked about.
   std::map<std::pair<std::string, uint64_t>, RowBitmap> touched_ QUARRY_GUARDED_BY(mutex_);
 };

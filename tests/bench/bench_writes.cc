@@ -2,7 +2,7 @@
 // bytes written for a byte of rows, what changed rows cost readers of each road, and compaction beside the
 // disk's rates.
 //
-//   bench_writes DB     a database of features, labels and splits, which it writes to
+//   bench_writes DB [commits]     of commits alone, or of all; DB: a database of features, labels and splits, which is written to
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "quarry/base/process.h"
@@ -149,52 +150,8 @@ Result<double> Touch(Store& store, const TableRecord& table, double share) {
   return static_cast<double>(count) / (MonotonicSeconds() - start);
 }
 
-Status Run(const std::string& path) {
-  QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(path, {.memory_bytes = 4 * kGiB}));
-  Store& store = database->store();
-  QUARRY_RETURN_IF_ERROR(database->Calibrate(true).status());
-  const DeviceRecord device = *database->manifest()->device;
-  const std::shared_ptr<const Manifest> manifest = database->manifest();
-  const TableRecord table = *manifest->FindTable("feature");
-  const uint64_t row_bytes = RowBytes(table.element_type, table.dim);
-  fmt::print("{} rows of {} bytes; device {:.2f} GB/s read, {:.2f} GB/s written\n", table.row_count,
-             row_bytes, device.sequential_bytes_per_second / 1e9, device.write_bytes_per_second / 1e9);
-
-  const uint64_t cache_bytes = table.row_count * row_bytes / 10;
-  QUARRY_RETURN_IF_ERROR(
-      database
-          ->BuildLayout(
-              {.name = "writes", .road = {.fanouts = {10, 15}, .cache_bytes = cache_bytes}, .threads = 2})
-          .status());
-  fmt::print("\nreading an epoch, with a share of the rows changed since table and layout were written\n");
-  fmt::print("  {:>8}{:>12}{:>10}{:>12}{:>10}{:>16}\n", "changed", "live s", "slower", "planned s", "slower",
-             "rows put/s");
-  PassTimes first;
-  for (const double share : {0.0, 0.01, 0.1}) {
-    double put_rate = 0;
-    if (share > 0) {
-      QUARRY_TRY(put_rate, Touch(store, table, share));
-    }
-    QUARRY_TRY(const PassTimes times, MeasurePasses(*database, cache_bytes));
-    if (share == 0) first = times;
-    fmt::print("  {:>7.0f}%{:>12.2f}{:>10.2f}{:>12.2f}{:>10.2f}{:>16.0f}\n", share * 100, times.live,
-               times.live / first.live, times.planned, times.planned / first.planned, put_rate);
-    std::fflush(stdout);
-  }
-
-  QUARRY_TRY(const CompactionReport report, CompactTable(store, database->budget(), "feature", false, {}));
-  const auto bytes = static_cast<double>(report.bytes);
-  const double limit = 1 / (1 / device.sequential_bytes_per_second + 1 / device.write_bytes_per_second);
-  fmt::print(
-      "\ncompaction of {} changed rows: {:.2f} s, {:.0f} MB/s; limit {:.0f} MB/s (read, then written, at the "
-      "device's rates): {:.2f}\n",
-      report.rows_changed, report.seconds, bytes / report.seconds / 1e6, limit / 1e6,
-      bytes / report.seconds / limit);
-  QUARRY_TRY(const PassTimes after, MeasurePasses(*database, cache_bytes));
-  fmt::print("after it: live {:.2f} s ({:.2f}), planned from the older layout {:.2f} s ({:.2f})\n",
-             after.live, after.live / first.live, after.planned, after.planned / first.planned);
-
-  QUARRY_TRY(const double syncs, SyncRate(database->backend(), path));
+Status MeasureCommits(Store& store, const TableRecord& table) {
+  QUARRY_TRY(const double syncs, SyncRate(store.backend(), store.path()));
   fmt::print("\ncommits of one row; the disk does {:.0f} syncs/s of 4 KiB\n", syncs);
   fmt::print("  {:>8}{:>8}{:>12}{:>14}{:>18}\n", "writers", "sync", "commits/s", "of the limit",
              "bytes a row byte");
@@ -210,15 +167,72 @@ Status Run(const std::string& path) {
   return Status::Ok();
 }
 
+Status MeasureReaders(Database& database) {
+  Store& store = database.store();
+  QUARRY_RETURN_IF_ERROR(database.Calibrate(true).status());
+  const DeviceRecord device = *database.manifest()->device;
+  const std::shared_ptr<const Manifest> manifest = database.manifest();
+  const TableRecord table = *manifest->FindTable("feature");
+  const uint64_t row_bytes = RowBytes(table.element_type, table.dim);
+  fmt::print("{} rows of {} bytes; device {:.2f} GB/s read, {:.2f} GB/s written\n", table.row_count,
+             row_bytes, device.sequential_bytes_per_second / 1e9, device.write_bytes_per_second / 1e9);
+
+  const uint64_t cache_bytes = table.row_count * row_bytes / 10;
+  QUARRY_RETURN_IF_ERROR(
+      database
+          .BuildLayout(
+              {.name = "writes", .road = {.fanouts = {10, 15}, .cache_bytes = cache_bytes}, .threads = 2})
+          .status());
+  fmt::print("\nreading an epoch, with a share of the rows changed since table and layout were written\n");
+  fmt::print("  {:>8}{:>12}{:>10}{:>12}{:>10}{:>16}\n", "changed", "live s", "slower", "planned s", "slower",
+             "rows put/s");
+  PassTimes first;
+  for (const double share : {0.0, 0.01, 0.1}) {
+    double put_rate = 0;
+    if (share > 0) {
+      QUARRY_TRY(put_rate, Touch(store, table, share));
+    }
+    QUARRY_TRY(const PassTimes times, MeasurePasses(database, cache_bytes));
+    if (share == 0) first = times;
+    fmt::print("  {:>7.0f}%{:>12.2f}{:>10.2f}{:>12.2f}{:>10.2f}{:>16.0f}\n", share * 100, times.live,
+               times.live / first.live, times.planned, times.planned / first.planned, put_rate);
+    std::fflush(stdout);
+  }
+
+  QUARRY_TRY(const CompactionReport report, CompactTable(store, database.budget(), "feature", false, {}));
+  const auto bytes = static_cast<double>(report.bytes);
+  const double limit = 1 / (1 / device.sequential_bytes_per_second + 1 / device.write_bytes_per_second);
+  fmt::print(
+      "\ncompaction of {} changed rows: {:.2f} s, {:.0f} MB/s; limit {:.0f} MB/s (read, then written, at the "
+      "device's rates): {:.2f}\n",
+      report.rows_changed, report.seconds, bytes / report.seconds / 1e6, limit / 1e6,
+      bytes / report.seconds / limit);
+  QUARRY_TRY(const PassTimes after, MeasurePasses(database, cache_bytes));
+  fmt::print("after it: live {:.2f} s ({:.2f}), planned from the older layout {:.2f} s ({:.2f})\n",
+             after.live, after.live / first.live, after.planned, after.planned / first.planned);
+
+  return Status::Ok();
+}
+
+Status Run(const std::string& path, bool commits_alone) {
+  QUARRY_TRY(const std::unique_ptr<Database> database, Database::Open(path, {.memory_bytes = 4 * kGiB}));
+  if (!commits_alone) QUARRY_RETURN_IF_ERROR(MeasureReaders(*database));
+  const std::shared_ptr<const Manifest> manifest = database->manifest();
+  return MeasureCommits(database->store(), *manifest->FindTable("feature"));
+}
+
 }  // namespace
 }  // namespace quarry::bench
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: bench_writes DB (which is written to: bench_writes.sh makes one)\n");
+  const bool commits_alone = argc == 3 && std::string_view(argv[2]) == "commits";
+  if (argc != 2 && !commits_alone) {
+    std::fprintf(
+        stderr,
+        "usage: bench_writes DB [commits] (a database that is written to: bench_writes.sh makes one)\n");
     return 2;
   }
-  const quarry::Status status = quarry::bench::Run(argv[1]);
+  const quarry::Status status = quarry::bench::Run(argv[1], commits_alone);
   if (!status.ok()) fmt::print(stderr, "bench_writes: {}\n", status.message());
   return quarry::ExitCode(status.code());
 }
