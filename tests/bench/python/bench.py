@@ -25,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tests/python"))
+from memory_cgroup import Cgroup  # noqa: E402
 import run as module_build  # noqa: E402: tests/python/run.py, which builds the module
 
 QUARRY = os.environ.get("QUARRY_BINARY", str(ROOT / "build/release/bin/quarry"))
@@ -51,34 +52,6 @@ def interpreters() -> tuple[Path, Path | None]:
             shutil.rmtree(FOLDER / "dgl", ignore_errors=True)
     dgl = Path(named_dgl) if named_dgl else FOLDER / "dgl/bin/python"
     return python, dgl if dgl.exists() and module_build.has(dgl, ["dgl.graphbolt", "torch_geometric"]) else None
-
-
-class Cgroup:
-    """A memory cgroup (v1 or v2) for one process and its page cache; none where that is not possible."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.folder: Path | None = None
-        v1, v2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
-        try:
-            if v1.is_dir():
-                folder, limit = v1 / f"quarry-{os.getpid()}", "memory.limit_in_bytes"
-            else:
-                (v2 / "cgroup.subtree_control").write_text("+memory")
-                folder, limit = v2 / f"quarry-{os.getpid()}", "memory.max"
-            folder.mkdir()
-            self.folder = folder
-            (folder / limit).write_text(str(limit_bytes))
-        except OSError:
-            self.close()
-
-    def enter(self) -> None:
-        if self.folder is not None:
-            (self.folder / "cgroup.procs").write_text(str(os.getpid()))
-
-    def close(self) -> None:
-        if self.folder is not None:
-            self.folder.rmdir()
-        self.folder = None
 
 
 class Runner:
