@@ -16,7 +16,10 @@
 namespace quarry {
 namespace {
 
-constexpr size_t kTables = 2;  // nodes, then relations
+// What a page file knows of a page, with its slots; and a piece of its map.
+constexpr uint64_t kPageMapBytes = 68, kMapBytes = kMiB;
+// What the tables of a run may be called.
+constexpr std::string_view kTableEnds[] = {"-nodes", "-parts", "-relations"};
 
 class StoredRun final : public LinkRun {
  public:
@@ -31,15 +34,22 @@ class StoredRun final : public LinkRun {
   LinkTables where() const override { return LinkTables::kStored; }
   EmbeddingTable& nodes() override { return tables_.front()->table(); }
   EmbeddingTable* relations() override { return tables_.size() > 1 ? &tables_[1]->table() : nullptr; }
+  PartitionedRoad* road() override { return road_.get(); }
   LinkRunStats stats() const override;
 
  private:
-  std::string TableName(size_t i) const { return name_ + (i == 0 ? "-nodes" : "-relations"); }
+  bool partitioned() const { return options_.partitioning != nullptr; }
+  std::string TableName(size_t i) const {
+    return fmt::format("{}{}", name_, kTableEnds[i == 1 ? 2 : partitioned() ? 1 : 0]);
+  }
   Status CheckStart();
   Status DropTables(bool checkpointed);
   Status MakeTables(std::span<const EmbeddingSpec> specs);
   Status OpenTables(MemoryBudget& budget, uint64_t work_bytes, std::span<const EmbeddingSpec> specs,
                     unsigned workers);
+  Status OpenPool(MemoryBudget& budget, size_t i, uint64_t memory_bytes);
+  Status OpenParts(MemoryBudget& budget, uint64_t work_bytes, const LinkTrainOptions& train);
+  Status CheckPlaceOnRoad() const;
   Status ReadCheckpoint(const TrainingRecord& record, std::span<const EmbeddingSpec> specs,
                         uint64_t epoch_batches);
   Status CheckTables(std::span<const EmbeddingSpec> specs);
@@ -48,9 +58,13 @@ class StoredRun final : public LinkRun {
   Store& store_;
   const std::string name_;                                 // the state's, and the prefix of the tables'
   std::vector<std::unique_ptr<StoredEmbeddings>> tables_;  // one for decoders without relations
+  PartLayout layout_;                                      // of a partitioned run's nodes
+  MemoryBudget::Reservation neighbor_bytes_;
+  std::unique_ptr<PartitionedRoad> road_;
 };
 
 StoredRun::~StoredRun() {
+  road_.reset();
   tables_.clear();
   if (const Status status = DropTables(/*checkpointed=*/false); !status.ok()) {
     LogWarn("{}: tables of run \"{}\" are left behind: {}", store_.path(), name_, status.message());
@@ -60,6 +74,9 @@ StoredRun::~StoredRun() {
 Status StoredRun::Start(MemoryBudget& budget, const LinkTrainOptions& train, const LinkCounts& counts) {
   QUARRY_RETURN_IF_ERROR(CheckStart());
   const std::vector<EmbeddingSpec> specs = LinkTableSpecs(train, counts);
+  if (partitioned()) {
+    QUARRY_TRY(layout_, LayOutParts(specs[0], options_.partitioning->directory().part_starts));
+  }
   const bool resumes = options_.start == LinkRunOptions::Start::kResume;
   const TrainingRecord record = resumes ? *store_.manifest()->FindTraining(name_) : TrainingRecord();
   MemoryBudget::Reservation state_bytes;
@@ -70,7 +87,9 @@ Status StoredRun::Start(MemoryBudget& budget, const LinkTrainOptions& train, con
     }
     QUARRY_RETURN_IF_ERROR(MakeTables(specs));
   }
-  QUARRY_RETURN_IF_ERROR(OpenTables(budget, LinkWorkBytes(train, counts), specs, train.workers));
+  const uint64_t work_bytes = LinkWorkBytes(train, counts);
+  QUARRY_RETURN_IF_ERROR(OpenTables(budget, work_bytes, specs, train.workers));
+  if (partitioned()) QUARRY_RETURN_IF_ERROR(OpenParts(budget, work_bytes, train));
   return resumes ? ReadCheckpoint(record, specs, CeilDiv(counts.train_edges, train.batch_edges))
                  : Status::Ok();
 }
@@ -90,8 +109,9 @@ Status StoredRun::CheckStart() {
       break;
   }
   const EmbeddingRecord* table = nullptr;
-  for (size_t i = 0; i < kTables && table == nullptr; i++) {
-    table = manifest->FindEmbedding(TableName(i));
+  for (const std::string_view end : kTableEnds) {
+    if (table != nullptr) break;
+    table = manifest->FindEmbedding(fmt::format("{}{}", name_, end));
     if (table != nullptr && table->timestamp == kNeverWritten) table = nullptr;
   }
   if (record == nullptr && table == nullptr) return DropTables(/*checkpointed=*/false);
@@ -104,9 +124,9 @@ Status StoredRun::CheckStart() {
 
 // Those without a checkpoint, which crashes leave; or, `checkpointed`, all.
 Status StoredRun::DropTables(bool checkpointed) {
-  for (size_t i = 0; i < kTables; i++) {
+  for (const std::string_view end : kTableEnds) {
     const std::shared_ptr<const Manifest> manifest = store_.manifest();
-    const EmbeddingRecord* const table = manifest->FindEmbedding(TableName(i));
+    const EmbeddingRecord* const table = manifest->FindEmbedding(fmt::format("{}{}", name_, end));
     if (table == nullptr || (table->timestamp != kNeverWritten && !checkpointed)) continue;
     QUARRY_RETURN_IF_ERROR(DropEmbeddings(store_, table->name));
   }
@@ -115,21 +135,25 @@ Status StoredRun::DropTables(bool checkpointed) {
 
 Status StoredRun::MakeTables(std::span<const EmbeddingSpec> specs) {
   for (size_t i = 0; i < specs.size(); i++) {
-    QUARRY_RETURN_IF_ERROR(CreateEmbeddings(store_, TableName(i), specs[i], SmallestPageBytes(specs[i])));
+    const bool parts = partitioned() && i == 0;
+    QUARRY_RETURN_IF_ERROR(CreateEmbeddings(store_, TableName(i), parts ? layout_.file_spec() : specs[i],
+                                            parts ? layout_.page_bytes : SmallestPageBytes(specs[i])));
   }
   return Status::Ok();
 }
 
+// All but those that lie in parts.
 Status StoredRun::OpenTables(MemoryBudget& budget, uint64_t work_bytes, std::span<const EmbeddingSpec> specs,
                              unsigned workers) {
+  const size_t first = partitioned() ? 1 : 0;
   uint64_t least_bytes = 0;
-  for (const EmbeddingSpec& spec : specs) least_bytes += StoredPoolBytes(spec, workers).least;
+  for (const EmbeddingSpec& spec : specs.subspan(first)) least_bytes += StoredPoolBytes(spec, workers).least;
   // For a moment, so that a budget that is too small says what would do.
   QUARRY_RETURN_IF_ERROR(budget.Reserve(work_bytes + least_bytes, "batches and buffer pools").status());
   tables_.resize(specs.size());
   const uint64_t used_bytes = budget.used_bytes();
   // Few relations are used by every batch: their pool comes first.
-  for (size_t i = specs.size(); i-- > 0;) {
+  for (size_t i = specs.size(); i-- > first;) {
     const PoolBytes bytes = StoredPoolBytes(specs[i], workers);
     least_bytes -= bytes.least;
     const uint64_t room = budget.available_bytes() - work_bytes - least_bytes;
@@ -137,6 +161,32 @@ Status StoredRun::OpenTables(MemoryBudget& budget, uint64_t work_bytes, std::spa
                                                   {.memory_bytes = std::min(bytes.most, room)}));
   }
   stats_.pool_bytes = budget.used_bytes() - used_bytes;
+  return Status::Ok();
+}
+
+// The nodes' vectors, and the road that brings them.
+Status StoredRun::OpenParts(MemoryBudget& budget, uint64_t work_bytes, const LinkTrainOptions& train) {
+  const PartitionDirectory& directory = options_.partitioning->directory();
+  const uint64_t used_bytes = budget.used_bytes();
+  const uint64_t frame_bytes = PartedTable::Bytes(layout_, 2) - PartedTable::Bytes(layout_, 1);
+  const uint64_t pages = uint64_t{layout_.parts()} * layout_.pages_per_part();
+  work_bytes += PartedTable::Bytes(layout_, 0) + kPageMapBytes * pages + kMapBytes;
+  const uint64_t room = budget.available_bytes() - std::min(budget.available_bytes(), work_bytes);
+  QUARRY_TRY(const PartitionedRoadOptions road, TuneRoad(directory, options_.road, frame_bytes, room));
+  if (!train.encoder_fanouts.empty()) {
+    // The step's neighbors, twice while they are listed.
+    const uint64_t edges = PartitionedRoad::HeldEdgesMax(directory, road);
+    QUARRY_TRY(neighbor_bytes_, budget.Reserve(4 * edges * sizeof(NodeId) +
+                                                   (directory.node_count() + 1) * sizeof(uint64_t),
+                                               "neighbors between held parts"));
+  }
+  QUARRY_TRY(tables_[0], StoredEmbeddings::OpenParts(store_, budget, TableName(0), layout_,
+                                                     RoadFrames(directory, road)));
+  QUARRY_TRY(road_, PartitionedRoad::Make(*options_.partitioning, store_.backend(), budget,
+                                          tables_[0]->parts(), road, train.seed, train.batch_edges));
+  stats_.pool_bytes += budget.used_bytes() - used_bytes;
+  LogInfo("partitioned road: {} of {} parts are held, {} logical ones, order {}", road.buffer,
+          directory.parts(), road.logical, PartitionOrderName(road.order));
   return Status::Ok();
 }
 
@@ -152,7 +202,7 @@ Status StoredRun::ReadCheckpoint(const TrainingRecord& record, std::span<const E
   last_.timestamp = record.timestamp;
   QUARRY_TRY(const std::vector<std::byte> state, ReadTrainingState(store_, name_));
   Status status = DecodeLinkState(state, last_, tables);
-  if (status.ok()) status = CheckPlace(last_, epoch_batches);
+  if (status.ok()) status = road_ ? CheckPlaceOnRoad() : CheckPlace(last_, epoch_batches);
   if (status.ok() && !in_state) status = CheckTables(specs);
   if (!status.ok()) {
     return MakeStatus(status.code(), "{}/{}: {}; --overwrite begins the run anew", store_.path(), record.file,
@@ -160,6 +210,15 @@ Status StoredRun::ReadCheckpoint(const TrainingRecord& record, std::span<const E
   }
   LogResumed(record, epoch_batches);
   return in_state ? Checkpoint(last_) : Status::Ok();
+}
+
+// An epoch has at least one batch, so no state can name an epoch that it takes long to count up to.
+Status StoredRun::CheckPlaceOnRoad() const {
+  const uint32_t epoch = last_.place.epoch;
+  if (epoch == 0 || int64_t{epoch} > last_.timestamp + 2) return CheckPlace(last_, 0, 0);
+  QUARRY_TRY(const uint64_t before, road_->BatchesBefore(epoch));
+  QUARRY_TRY(const uint64_t batches, road_->BatchesOf(epoch));
+  return CheckPlace(last_, before, batches);
 }
 
 Status StoredRun::CheckTables(std::span<const EmbeddingSpec> specs) {
@@ -205,13 +264,23 @@ LinkRunStats StoredRun::stats() const {
   return stats;
 }
 
+// The parts are those of one build: another has other ids.
+std::string RoadSettings(const StoredPartitioning& partitioning, const PartitionedRoadOptions& road) {
+  const auto number = [](uint32_t count) { return count == 0 ? std::string("tuned") : std::to_string(count); };
+  return fmt::format(" --road partitioned --partitioning {} --partition-order {} --buffer {} --logical {}",
+                     partitioning.record().directory, PartitionOrderName(road.order), number(road.buffer),
+                     number(road.logical));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<LinkRun>> LinkRun::Open(Store& store, MemoryBudget& budget, const LinkData& data,
                                                const LinkTrainOptions& train, const LinkRunOptions& options) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
   QUARRY_RETURN_IF_ERROR(CheckTrainingName(options.name));
-  auto run = std::make_unique<StoredRun>(store, options, LinkSettings(data, train));
+  std::string settings = LinkSettings(data, train);
+  if (options.partitioning != nullptr) settings += RoadSettings(*options.partitioning, options.road);
+  auto run = std::make_unique<StoredRun>(store, options, std::move(settings));
   QUARRY_RETURN_IF_ERROR(run->Start(budget, train, CountsOf(data)));
   return std::unique_ptr<LinkRun>(std::move(run));
 }

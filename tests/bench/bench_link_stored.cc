@@ -128,7 +128,7 @@ class Runner {
                                                    .prepare_workers = train.workers,
                                                    .update_workers = train.workers,
                                                    .last_timestamp = last_timestamp_});
-    task_.StartEpoch(++epoch_, {});
+    QUARRY_RETURN_IF_ERROR(task_.StartEpoch(++epoch_, {}));
     const BufferPoolStats before = PoolStats();
     const double start = MonotonicSeconds();
     QUARRY_RETURN_IF_ERROR(pipeline->Run(task_.first_batch(), setup_.batches));
