@@ -116,8 +116,8 @@ Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data,
 
 Status LinkEncoder::TakeStep(const PartitionedRoad& road) {
   step_topology_.reset();
-  QUARRY_TRY(step_topology_, ListNeighbors(road.step().node_count(),
-                                           [&](const auto& edge) { road.ForEachHeldEdge(edge); }));
+  QUARRY_TRY(step_topology_,
+             ListNeighbors(road.step().node_count(), [&](const auto& edge) { road.ForEachHeldEdge(edge); }));
   step_++;
   return Status::Ok();
 }

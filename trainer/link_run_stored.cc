@@ -176,12 +176,12 @@ Status StoredRun::OpenParts(MemoryBudget& budget, uint64_t work_bytes, const Lin
   if (!train.encoder_fanouts.empty()) {
     // The step's neighbors, twice while they are listed.
     const uint64_t edges = PartitionedRoad::HeldEdgesMax(directory, road);
-    QUARRY_TRY(neighbor_bytes_, budget.Reserve(4 * edges * sizeof(NodeId) +
-                                                   (directory.node_count() + 1) * sizeof(uint64_t),
-                                               "neighbors between held parts"));
+    QUARRY_TRY(neighbor_bytes_,
+               budget.Reserve(4 * edges * sizeof(NodeId) + (directory.node_count() + 1) * sizeof(uint64_t),
+                              "neighbors between held parts"));
   }
-  QUARRY_TRY(tables_[0], StoredEmbeddings::OpenParts(store_, budget, TableName(0), layout_,
-                                                     RoadFrames(directory, road)));
+  QUARRY_TRY(tables_[0],
+             StoredEmbeddings::OpenParts(store_, budget, TableName(0), layout_, RoadFrames(directory, road)));
   QUARRY_TRY(road_, PartitionedRoad::Make(*options_.partitioning, store_.backend(), budget,
                                           tables_[0]->parts(), road, train.seed, train.batch_edges));
   stats_.pool_bytes += budget.used_bytes() - used_bytes;
@@ -266,7 +266,9 @@ LinkRunStats StoredRun::stats() const {
 
 // The parts are those of one build: another has other ids.
 std::string RoadSettings(const StoredPartitioning& partitioning, const PartitionedRoadOptions& road) {
-  const auto number = [](uint32_t count) { return count == 0 ? std::string("tuned") : std::to_string(count); };
+  const auto number = [](uint32_t count) {
+    return count == 0 ? std::string("tuned") : std::to_string(count);
+  };
   return fmt::format(" --road partitioned --partitioning {} --partition-order {} --buffer {} --logical {}",
                      partitioning.record().directory, PartitionOrderName(road.order), number(road.buffer),
                      number(road.logical));

@@ -151,7 +151,8 @@ Status CheckRoadOptions(const CLI::App& verb, const LinkArguments& arguments) {
 Status TrainByParts(const CLI::App& verb, const LinkArguments& arguments, Database& database,
                     const HeldOutShares& shares) {
   MemoryBudget& budget = database.budget();
-  QUARRY_TRY(LinkRunOptions options, RunOptions(verb, arguments.save, "--save, --checkpoint-every or --resume"));
+  QUARRY_TRY(LinkRunOptions options,
+             RunOptions(verb, arguments.save, "--save, --checkpoint-every or --resume"));
   QUARRY_TRY(const auto partitioning,
              StoredPartitioning::Open(database.store(), budget, arguments.partitioning));
   QUARRY_TRY(LinkData data, LoadLinkData(database.store(), budget, shares));
@@ -242,11 +243,10 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
                   "partition build` has cut it")
       ->group(kLinkGroup);
   add("--partitioning", arguments.partitioning, "which, of --road partitioned");
-  AddChoice<PartitionOrder>(verb, "--partition-order", arguments.road.order,
-                            {{"beta", PartitionOrder::kBeta},
-                             {"comet", PartitionOrder::kComet},
-                             {"euler", PartitionOrder::kEuler}},
-                            "in which parts follow one another (default comet)")
+  AddChoice<PartitionOrder>(
+      verb, "--partition-order", arguments.road.order,
+      {{"beta", PartitionOrder::kBeta}, {"comet", PartitionOrder::kComet}, {"euler", PartitionOrder::kEuler}},
+      "in which parts follow one another (default comet)")
       ->group(kLinkGroup);
   add("--buffer", arguments.road.buffer, "parts that are held at once; 0: as many as --memory has room for");
   add("--logical", arguments.road.logical, "logical parts of comet and euler; 0: so many that two are held");

@@ -102,10 +102,9 @@ class PartedTableImpl final : public PartedTable {
       if (is_new && keep.size() < frames_.size()) keep.push_back(part);
       if (is_new && keep.back() == part) coming.push_back(part);
     }
-    working_ = BackgroundTask<Status>::Start("swap parts", [this, keep = std::move(keep),
-                                                            coming = std::move(coming)] {
-      return Bring(keep, coming);
-    });
+    working_ = BackgroundTask<Status>::Start(
+        "swap parts",
+        [this, keep = std::move(keep), coming = std::move(coming)] { return Bring(keep, coming); });
     return Status::Ok();
   }
 
@@ -297,8 +296,8 @@ class PartedTableImpl final : public PartedTable {
   const PartLayout layout_;
   const RowRecord record_;
   const MemoryBudget::Reservation reservation_;
-  std::vector<Frame> frames_;  // those that are not held are the background's while it works
-  std::vector<uint32_t> held_;  // by part: its frame; changes in Hold alone
+  std::vector<Frame> frames_;                // those that are not held are the background's while it works
+  std::vector<uint32_t> held_;               // by part: its frame; changes in Hold alone
   std::vector<std::atomic<uint8_t>> dirty_;  // by page: differs from what the file has
   RowLatches latches_;
 
@@ -329,7 +328,8 @@ Result<PartLayout> LayOutParts(const EmbeddingSpec& rows, std::span<const uint64
   uint64_t largest = 1;
   for (uint32_t part = 0; part < layout.parts(); ++part) largest = std::max(largest, layout.part_rows(part));
   const uint64_t row_bytes = RowRecord(rows).bytes();
-  const uint64_t page_bytes_max = std::max(kPartPageBytesMax, RoundUp(row_bytes + sizeof(PageHeader), kPageBytes));
+  const uint64_t page_bytes_max =
+      std::max(kPartPageBytesMax, RoundUp(row_bytes + sizeof(PageHeader), kPageBytes));
   layout.page_bytes = static_cast<uint32_t>(
       std::min(page_bytes_max, RoundUp(largest * row_bytes + sizeof(PageHeader), kPageBytes)));
   layout.rows_per_page = (layout.page_bytes - sizeof(PageHeader)) / row_bytes;
@@ -350,8 +350,7 @@ Result<std::unique_ptr<PartedTable>> PartedTable::Make(IoBackend& backend, PageF
   QUARRY_TRY(MemoryBudget::Reservation reservation,
              budget.Reserve(Bytes(layout, frames) + file.memory_bytes(),
                             fmt::format("{} of {} parts of vectors", frames, layout.parts())));
-  auto table =
-      std::make_unique<PartedTableImpl>(backend, file, std::move(layout), std::move(reservation));
+  auto table = std::make_unique<PartedTableImpl>(backend, file, std::move(layout), std::move(reservation));
   QUARRY_RETURN_IF_ERROR(table->AllocateFrames(frames));
   return std::unique_ptr<PartedTable>(std::move(table));
 }

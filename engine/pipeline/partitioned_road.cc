@@ -45,8 +45,9 @@ Result<PartitionedRoadOptions> TuneRoad(const PartitionDirectory& directory,
                                         uint64_t memory_bytes) {
   const uint32_t parts = directory.parts();
   if (options.order == PartitionOrder::kNode) {
-    return Status(Code::kUsage,
-                  "partition order node is for node classification; link prediction has beta, comet and euler");
+    return Status(
+        Code::kUsage,
+        "partition order node is for node classification; link prediction has beta, comet and euler");
   }
   const bool is_beta = options.order == PartitionOrder::kBeta;
   uint64_t least = 0;
@@ -68,10 +69,11 @@ Result<PartitionedRoadOptions> TuneRoad(const PartitionDirectory& directory,
     if (least <= memory_bytes) return tuned;
   }
   if (least == 0) return refused;
-  return MakeStatus(Code::kOutOfBudget,
-                    "the least buffer of the {} parts takes {}, and there are {}: give it more, or make more and "
-                    "smaller parts",
-                    parts, FormatBytes(least), FormatBytes(memory_bytes));
+  return MakeStatus(
+      Code::kOutOfBudget,
+      "the least buffer of the {} parts takes {}, and there are {}: give it more, or make more and "
+      "smaller parts",
+      parts, FormatBytes(least), FormatBytes(memory_bytes));
 }
 
 uint32_t RoadFrames(const PartitionDirectory& directory, const PartitionedRoadOptions& options) {
@@ -190,8 +192,8 @@ Status PartitionedRoad::Enter(uint64_t batch) {
     size_t next = buffer_->step_number() + 1;  // that has batches
     while (next < steps.size() && batch_starts_[next + 1] == batch_starts_[next]) ++next;
     QUARRY_RETURN_IF_ERROR(rows_->Hold(buffer_->step().parts, next < steps.size()
-                                                                 ? std::span(steps[next].parts)
-                                                                 : std::span<const uint32_t>()));
+                                                                  ? std::span(steps[next].parts)
+                                                                  : std::span<const uint32_t>()));
   }
   FillStep();
   return Status::Ok();
@@ -211,8 +213,8 @@ void PartitionedRoad::FillStep() {
     step_.node_starts_.push_back(static_cast<NodeId>(directory().part_starts[part]));
   }
   const auto places_of = [&](uint32_t part) {
-    return step_.place_starts_[static_cast<size_t>(std::ranges::lower_bound(step.parts, part) -
-                                                   step.parts.begin())];
+    return step_
+        .place_starts_[static_cast<size_t>(std::ranges::lower_bound(step.parts, part) - step.parts.begin())];
   };
   std::vector<Triple>& edges = step_.edges_;
   edges.clear();
@@ -223,8 +225,8 @@ void PartitionedRoad::FillStep() {
     const bool typed = bucket.in.shape().relation_bytes > 0;
     bucket.in.ForEachList([&](uint32_t node, uint32_t first, std::span<const uint32_t> neighbors) {
       for (size_t i = 0; i < neighbors.size(); ++i) {
-        edges.push_back({static_cast<NodeId>(heads + neighbors[i]),
-                         typed ? bucket.in.Relation(first + i) : 0, static_cast<NodeId>(tails + node)});
+        edges.push_back({static_cast<NodeId>(heads + neighbors[i]), typed ? bucket.in.Relation(first + i) : 0,
+                         static_cast<NodeId>(tails + node)});
       }
     });
   }
