@@ -47,9 +47,8 @@ class StoredRun final : public LinkRun {
   Status MakeTables(std::span<const EmbeddingSpec> specs);
   Status OpenTables(MemoryBudget& budget, uint64_t work_bytes, std::span<const EmbeddingSpec> specs,
                     unsigned workers);
-  Status OpenPool(MemoryBudget& budget, size_t i, uint64_t memory_bytes);
   Status OpenParts(MemoryBudget& budget, uint64_t work_bytes, const LinkTrainOptions& train);
-  Status CheckPlaceOnRoad() const;
+  Status CheckPlaceOnRoad(uint64_t& epoch_batches) const;
   Status ReadCheckpoint(const TrainingRecord& record, std::span<const EmbeddingSpec> specs,
                         uint64_t epoch_batches);
   Status CheckTables(std::span<const EmbeddingSpec> specs);
@@ -202,7 +201,7 @@ Status StoredRun::ReadCheckpoint(const TrainingRecord& record, std::span<const E
   last_.timestamp = record.timestamp;
   QUARRY_TRY(const std::vector<std::byte> state, ReadTrainingState(store_, name_));
   Status status = DecodeLinkState(state, last_, tables);
-  if (status.ok()) status = road_ ? CheckPlaceOnRoad() : CheckPlace(last_, epoch_batches);
+  if (status.ok()) status = road_ ? CheckPlaceOnRoad(epoch_batches) : CheckPlace(last_, epoch_batches);
   if (status.ok() && !in_state) status = CheckTables(specs);
   if (!status.ok()) {
     return MakeStatus(status.code(), "{}/{}: {}; --overwrite begins the run anew", store_.path(), record.file,
@@ -212,13 +211,14 @@ Status StoredRun::ReadCheckpoint(const TrainingRecord& record, std::span<const E
   return in_state ? Checkpoint(last_) : Status::Ok();
 }
 
-// An epoch has at least one batch, so no state can name an epoch that it takes long to count up to.
-Status StoredRun::CheckPlaceOnRoad() const {
+// Sets the batches of the place's epoch. An epoch has at least one, so no state can name an epoch that it takes
+// long to count up to.
+Status StoredRun::CheckPlaceOnRoad(uint64_t& epoch_batches) const {
   const uint32_t epoch = last_.place.epoch;
   if (epoch == 0 || int64_t{epoch} > last_.timestamp + 2) return CheckPlace(last_, 0, 0);
   QUARRY_TRY(const uint64_t before, road_->BatchesBefore(epoch));
-  QUARRY_TRY(const uint64_t batches, road_->BatchesOf(epoch));
-  return CheckPlace(last_, before, batches);
+  QUARRY_TRY(epoch_batches, road_->BatchesOf(epoch));
+  return CheckPlace(last_, before, epoch_batches);
 }
 
 Status StoredRun::CheckTables(std::span<const EmbeddingSpec> specs) {

@@ -103,7 +103,7 @@ Status FillTable(EmbeddingTable& table) {
 
 // One run of one mode.
 struct Outcome {
-  uint64_t batches = 0;
+  uint64_t batches = 0, edges = 0;
   double seconds = 0;
   EmbeddingPipelineStats stages;
   BufferPoolStats pool;  // of the nodes
@@ -145,7 +145,8 @@ class Runner {
       QUARRY_RETURN_IF_ERROR(pipeline->Run(task_.first_batch() + batch, count));
       batch += count;
     }
-    Outcome outcome{batches, MonotonicSeconds() - start, pipeline->stats(), Since(before, PoolStats())};
+    Outcome outcome{batches, task_.EdgesBefore(batches), MonotonicSeconds() - start, pipeline->stats(),
+                    Since(before, PoolStats())};
     last_timestamp_ = pipeline->last_timestamp();
     return outcome;
   }
@@ -201,7 +202,7 @@ Outcome Median(std::vector<Outcome> outcomes) {
   return outcomes[outcomes.size() / 2];
 }
 
-void Print(const Setup& setup, const char* name, const std::vector<Outcome>& outcomes) {
+void Print(const char* name, const std::vector<Outcome>& outcomes) {
   const Outcome median = Median(outcomes);
   const auto batches = static_cast<double>(median.batches);
   const auto [fastest, slowest] = std::ranges::minmax(outcomes, {}, &Outcome::seconds);
@@ -211,7 +212,7 @@ void Print(const Setup& setup, const char* name, const std::vector<Outcome>& out
       "{:<10} {:>9.1f} {:>6.1f} to {:>6.1f} {:>9.0f} | {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f} | {:>9.3f} "
       "{:>7.0f} {:>7.0f} {:>9.3f}\n",
       name, batches / median.seconds, batches / slowest.seconds, batches / fastest.seconds,
-      batches * setup.train.batch_edges / median.seconds, stage(EmbeddingStage::kPrepare).busy_seconds,
+      static_cast<double>(median.edges) / median.seconds, stage(EmbeddingStage::kPrepare).busy_seconds,
       stage(EmbeddingStage::kCompute).busy_seconds, stage(EmbeddingStage::kCompute).wait_seconds,
       stage(EmbeddingStage::kUpdate).busy_seconds,
       pins == 0 ? 1 : static_cast<double>(median.pool.hits) / pins,
@@ -350,7 +351,7 @@ Status ByParts(const Setup& setup, const LinkData& data, Store& store, std::span
         QUARRY_TRY(Outcome outcome, runner.Run(AsyncMode::kOac, UINT64_MAX));
         outcomes.push_back(std::move(outcome));
       }
-      Print(setup, std::string(PartitionOrderName(order)).c_str(), outcomes);
+      Print(std::string(PartitionOrderName(order)).c_str(), outcomes);
       const PartedStats stats = nodes->parts()->stats();
       fmt::print(
           "           {} of {} parts held, {}; an epoch of {} batches reads {}, writes {}, and waits {:.2f} "
@@ -382,12 +383,12 @@ Status Run(const Setup& setup) {
       "           batches/s     lowest to best   edges/s |  prepare  compute    waits   update |      "
       "hits  read/b  writ/b  replaced\n");
   QUARRY_TRY(const std::vector<Outcome> in_memory, InMemory(setup, data, specs));
-  Print(setup, "in memory", in_memory);
+  Print("in memory", in_memory);
   QUARRY_TRY(std::unique_ptr<Store> store, MakeStore(*backend, path));
   QUARRY_TRY(Outcomes outcomes, Stored(setup, data, *store, specs));
-  Print(setup, "sync", outcomes[AsyncMode::kSync]);
-  Print(setup, "async", outcomes[AsyncMode::kAsync]);
-  Print(setup, "oac", outcomes[AsyncMode::kOac]);
+  Print("sync", outcomes[AsyncMode::kSync]);
+  Print("async", outcomes[AsyncMode::kAsync]);
+  Print("oac", outcomes[AsyncMode::kOac]);
 
   const Outcome oac = Median(outcomes[AsyncMode::kOac]);
   const double async = Median(outcomes[AsyncMode::kAsync]).seconds;
