@@ -1,5 +1,6 @@
 // LinkRun stored: vectors in embedding tables of an open database.
 #include <algorithm>
+#include <charconv>
 #include <memory>
 #include <span>
 #include <utility>
@@ -21,11 +22,26 @@ constexpr uint64_t kPageMapBytes = 68, kMapBytes = kMiB;
 // What the tables of a run may be called.
 constexpr std::string_view kTableEnds[] = {"-nodes", "-parts", "-relations"};
 
+// The parts are those of one build: another has other ids.
+std::string RoadSettings(const StoredPartitioning& partitioning, const PartitionedRoadOptions& road) {
+  return fmt::format(" --road partitioned --partitioning {} --partition-order {} --buffer {} --logical {}",
+                     partitioning.record().directory, PartitionOrderName(road.order), road.buffer,
+                     road.logical);
+}
+
+// What is left to tuning, a run that goes on has from its checkpoint, whatever memory there is now.
+void TakeTuned(std::string_view settings, std::string_view option, uint32_t& value) {
+  const std::string_view stored = SettingIn(settings, option);
+  if (value == 0) std::from_chars(stored.data(), stored.data() + stored.size(), value);
+}
+
 class StoredRun final : public LinkRun {
  public:
   StoredRun(Store& store, const LinkRunOptions& options, std::string settings)
       : LinkRun(options, std::move(settings)),
         store_(store),
+        plain_settings_(settings_),
+        road_options_(options.road),
         name_(options.keep ? options.name : options.name + "-scratch") {}
   ~StoredRun() override;
 
@@ -55,6 +71,8 @@ class StoredRun final : public LinkRun {
   Status Save(const LinkState& state) override;
 
   Store& store_;
+  const std::string plain_settings_;                       // without the road's
+  PartitionedRoadOptions road_options_;                    // tuned once the road is open
   const std::string name_;                                 // the state's, and the prefix of the tables'
   std::vector<std::unique_ptr<StoredEmbeddings>> tables_;  // one for decoders without relations
   PartLayout layout_;                                      // of a partitioned run's nodes
@@ -97,6 +115,13 @@ Status StoredRun::Start(MemoryBudget& budget, const LinkTrainOptions& train, con
 Status StoredRun::CheckStart() {
   const std::shared_ptr<const Manifest> manifest = store_.manifest();
   const TrainingRecord* const record = manifest->FindTraining(name_);
+  if (partitioned()) {
+    if (options_.start == LinkRunOptions::Start::kResume && record != nullptr) {
+      TakeTuned(record->settings, "--buffer", road_options_.buffer);
+      TakeTuned(record->settings, "--logical", road_options_.logical);
+    }
+    settings_ = plain_settings_ + RoadSettings(*options_.partitioning, road_options_);
+  }
   switch (options_.start) {
     case LinkRunOptions::Start::kResume:
       return record == nullptr ? ReadTrainingState(store_, name_).status()  // says what there is
@@ -171,7 +196,9 @@ Status StoredRun::OpenParts(MemoryBudget& budget, uint64_t work_bytes, const Lin
   const uint64_t pages = uint64_t{layout_.parts()} * layout_.pages_per_part();
   work_bytes += PartedTable::Bytes(layout_, 0) + kPageMapBytes * pages + kMapBytes;
   const uint64_t room = budget.available_bytes() - std::min(budget.available_bytes(), work_bytes);
-  QUARRY_TRY(const PartitionedRoadOptions road, TuneRoad(directory, options_.road, frame_bytes, room));
+  QUARRY_TRY(road_options_, TuneRoad(directory, road_options_, frame_bytes, room));
+  const PartitionedRoadOptions& road = road_options_;
+  settings_ = plain_settings_ + RoadSettings(*options_.partitioning, road);
   if (!train.encoder_fanouts.empty()) {
     // The step's neighbors, twice while they are listed.
     const uint64_t edges = PartitionedRoad::HeldEdgesMax(directory, road);
@@ -264,25 +291,13 @@ LinkRunStats StoredRun::stats() const {
   return stats;
 }
 
-// The parts are those of one build: another has other ids.
-std::string RoadSettings(const StoredPartitioning& partitioning, const PartitionedRoadOptions& road) {
-  const auto number = [](uint32_t count) {
-    return count == 0 ? std::string("tuned") : std::to_string(count);
-  };
-  return fmt::format(" --road partitioned --partitioning {} --partition-order {} --buffer {} --logical {}",
-                     partitioning.record().directory, PartitionOrderName(road.order), number(road.buffer),
-                     number(road.logical));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<LinkRun>> LinkRun::Open(Store& store, MemoryBudget& budget, const LinkData& data,
                                                const LinkTrainOptions& train, const LinkRunOptions& options) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
   QUARRY_RETURN_IF_ERROR(CheckTrainingName(options.name));
-  std::string settings = LinkSettings(data, train);
-  if (options.partitioning != nullptr) settings += RoadSettings(*options.partitioning, options.road);
-  auto run = std::make_unique<StoredRun>(store, options, std::move(settings));
+  auto run = std::make_unique<StoredRun>(store, options, LinkSettings(data, train));
   QUARRY_RETURN_IF_ERROR(run->Start(budget, train, CountsOf(data)));
   return std::unique_ptr<LinkRun>(std::move(run));
 }

@@ -291,6 +291,27 @@ TEST_F(PartitionedRunTest, LittleMemoryHoldsFewParts) {
   EXPECT_EQ(held, kParts);
 }
 
+TEST_F(PartitionedRunTest, WhatWasTunedStaysWhereMemoryChanges) {
+  LinkTrainOptions train = Training();
+  train.epochs = 1;
+  LinkRunOptions options = Options({});
+  uint32_t held = 0;
+  for (uint64_t memory = 4 * kMiB; held == 0; memory += 512 * kKiB) {
+    MemoryBudget budget(memory);
+    const auto run = LinkRun::Open(*world_.store, budget, data_, train, options);
+    if (!run.ok()) continue;
+    held = (*run)->road()->options().buffer;
+    ASSERT_OK(TrainLinks(data_, train, budget, {}, **run));
+  }
+  ASSERT_LT(held, kParts);
+  train.epochs = 2;
+  options.start = Start::kResume;
+  const auto run = LinkRun::Open(*world_.store, budget_, data_, train, options);
+  ASSERT_OK(run);
+  EXPECT_EQ((*run)->road()->options().buffer, held);
+  EXPECT_OK(TrainLinks(data_, train, budget_, {}, **run));
+}
+
 TEST_F(PartitionedRunTest, NodesAreRenumbered) {
   LinkData old{
       .train = data_.train, .valid = data_.valid, .test = data_.test, .node_count = data_.node_count};

@@ -135,8 +135,8 @@ class LinkRun {
   void LogResumed(const TrainingRecord& record, uint64_t epoch_batches) const;
 
   const LinkRunOptions options_;
-  const std::string settings_;
-  LinkState last_;  // the last checkpoint's
+  std::string settings_;  // those of a partitioned run are complete once its road is tuned
+  LinkState last_;        // the last checkpoint's
   LinkRunStats stats_;
 };
 
