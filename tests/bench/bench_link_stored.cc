@@ -328,7 +328,8 @@ Status ByParts(const Setup& setup, const LinkData& data, Store& store, std::span
   const uint64_t frame_bytes = PartedTable::Bytes(layout, 2) - PartedTable::Bytes(layout, 1);
   bool is_full = false;
   for (const PartitionOrder order : {PartitionOrder::kComet, PartitionOrder::kBeta}) {
-    for (const bool prefetch : {true, false}) {
+    for (const bool prefetch : {false, true}) {
+      if (order == PartitionOrder::kBeta && !prefetch) continue;
       QUARRY_TRY(const PartitionedRoadOptions options,
                  TuneRoad(directory, {.order = order, .prefetch = prefetch}, frame_bytes, memory_bytes));
       QUARRY_TRY(const auto nodes,
