@@ -5,6 +5,7 @@
 
 #include "link_memory.h"
 #include "quarry/base/random.h"
+#include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/edges.h"
 
 namespace quarry {
@@ -117,6 +118,30 @@ Result<LinkData> LoadLinkData(const LinkSource& source, MemoryBudget& budget, co
     return MakeStatus(Code::kInvalidArgument, "{}: the database has no edges to train on", source.path);
   }
   return data;
+}
+
+Status RenumberNodes(const StoredPartitioning& partitioning, MemoryBudget& budget, LinkData& data) {
+  if (data.held_out.valid + data.held_out.test > 0) {
+    return Status(Code::kInvalidArgument,
+                  "--road partitioned trains on all edges of the partitioning: it cannot hold out a share of "
+                  "them; import valid and test edges of their own");
+  }
+  const uint64_t nodes = partitioning.directory().node_count();
+  if (nodes != data.node_count) {
+    return MakeStatus(Code::kInvalidArgument, "partitioning \"{}\" has {} nodes, and the database {}",
+                      partitioning.record().name, nodes, data.node_count);
+  }
+  QUARRY_TRY(const MemoryBudget::Reservation reserved,
+             budget.Reserve(nodes * sizeof(NodeId), "the new ids of nodes"));
+  std::vector<NodeId> new_ids(nodes);
+  QUARRY_RETURN_IF_ERROR(partitioning.ReadNewIds(0, new_ids));
+  for (std::vector<Triple>* const edges : {&data.train, &data.valid, &data.test}) {
+    for (Triple& edge : *edges) {
+      edge.head = new_ids[edge.head];
+      edge.tail = new_ids[edge.tail];
+    }
+  }
+  return Status::Ok();
 }
 
 }  // namespace quarry

@@ -1,5 +1,6 @@
 // LinkRun stored: vectors in embedding tables of an open database.
 #include <algorithm>
+#include <charconv>
 #include <memory>
 #include <span>
 #include <utility>
@@ -16,13 +17,31 @@
 namespace quarry {
 namespace {
 
-constexpr size_t kTables = 2;  // nodes, then relations
+// What a page file knows of a page, with its slots; and a piece of its map.
+constexpr uint64_t kPageMapBytes = 68, kMapBytes = kMiB;
+// What the tables of a run may be called.
+constexpr std::string_view kTableEnds[] = {"-nodes", "-parts", "-relations"};
+
+// The parts are those of one build: another has other ids.
+std::string RoadSettings(const StoredPartitioning& partitioning, const PartitionedRoadOptions& road) {
+  return fmt::format(" --road partitioned --partitioning {} --partition-order {} --buffer {} --logical {}",
+                     partitioning.record().directory, PartitionOrderName(road.order), road.buffer,
+                     road.logical);
+}
+
+// What is left to tuning, a run that goes on has from its checkpoint, whatever memory there is now.
+void TakeTuned(std::string_view settings, std::string_view option, uint32_t& value) {
+  const std::string_view stored = SettingIn(settings, option);
+  if (value == 0) std::from_chars(stored.data(), stored.data() + stored.size(), value);
+}
 
 class StoredRun final : public LinkRun {
  public:
   StoredRun(Store& store, const LinkRunOptions& options, std::string settings)
       : LinkRun(options, std::move(settings)),
         store_(store),
+        plain_settings_(settings_),
+        road_options_(options.road),
         name_(options.keep ? options.name : options.name + "-scratch") {}
   ~StoredRun() override;
 
@@ -31,26 +50,38 @@ class StoredRun final : public LinkRun {
   LinkTables where() const override { return LinkTables::kStored; }
   EmbeddingTable& nodes() override { return tables_.front()->table(); }
   EmbeddingTable* relations() override { return tables_.size() > 1 ? &tables_[1]->table() : nullptr; }
+  PartitionedRoad* road() override { return road_.get(); }
   LinkRunStats stats() const override;
 
  private:
-  std::string TableName(size_t i) const { return name_ + (i == 0 ? "-nodes" : "-relations"); }
+  bool partitioned() const { return options_.partitioning != nullptr; }
+  std::string TableName(size_t i) const {
+    return fmt::format("{}{}", name_, kTableEnds[i == 1 ? 2 : partitioned() ? 1 : 0]);
+  }
   Status CheckStart();
   Status DropTables(bool checkpointed);
   Status MakeTables(std::span<const EmbeddingSpec> specs);
   Status OpenTables(MemoryBudget& budget, uint64_t work_bytes, std::span<const EmbeddingSpec> specs,
                     unsigned workers);
+  Status OpenParts(MemoryBudget& budget, uint64_t work_bytes, const LinkTrainOptions& train);
+  Status CheckPlaceOnRoad(uint64_t& epoch_batches) const;
   Status ReadCheckpoint(const TrainingRecord& record, std::span<const EmbeddingSpec> specs,
                         uint64_t epoch_batches);
   Status CheckTables(std::span<const EmbeddingSpec> specs);
   Status Save(const LinkState& state) override;
 
   Store& store_;
+  const std::string plain_settings_;                       // without the road's
+  PartitionedRoadOptions road_options_;                    // tuned once the road is open
   const std::string name_;                                 // the state's, and the prefix of the tables'
   std::vector<std::unique_ptr<StoredEmbeddings>> tables_;  // one for decoders without relations
+  PartLayout layout_;                                      // of a partitioned run's nodes
+  MemoryBudget::Reservation neighbor_bytes_;
+  std::unique_ptr<PartitionedRoad> road_;
 };
 
 StoredRun::~StoredRun() {
+  road_.reset();
   tables_.clear();
   if (const Status status = DropTables(/*checkpointed=*/false); !status.ok()) {
     LogWarn("{}: tables of run \"{}\" are left behind: {}", store_.path(), name_, status.message());
@@ -60,6 +91,9 @@ StoredRun::~StoredRun() {
 Status StoredRun::Start(MemoryBudget& budget, const LinkTrainOptions& train, const LinkCounts& counts) {
   QUARRY_RETURN_IF_ERROR(CheckStart());
   const std::vector<EmbeddingSpec> specs = LinkTableSpecs(train, counts);
+  if (partitioned()) {
+    QUARRY_TRY(layout_, LayOutParts(specs[0], options_.partitioning->directory().part_starts));
+  }
   const bool resumes = options_.start == LinkRunOptions::Start::kResume;
   const TrainingRecord record = resumes ? *store_.manifest()->FindTraining(name_) : TrainingRecord();
   MemoryBudget::Reservation state_bytes;
@@ -70,7 +104,9 @@ Status StoredRun::Start(MemoryBudget& budget, const LinkTrainOptions& train, con
     }
     QUARRY_RETURN_IF_ERROR(MakeTables(specs));
   }
-  QUARRY_RETURN_IF_ERROR(OpenTables(budget, LinkWorkBytes(train, counts), specs, train.workers));
+  const uint64_t work_bytes = LinkWorkBytes(train, counts);
+  QUARRY_RETURN_IF_ERROR(OpenTables(budget, work_bytes, specs, train.workers));
+  if (partitioned()) QUARRY_RETURN_IF_ERROR(OpenParts(budget, work_bytes, train));
   return resumes ? ReadCheckpoint(record, specs, CeilDiv(counts.train_edges, train.batch_edges))
                  : Status::Ok();
 }
@@ -79,6 +115,13 @@ Status StoredRun::Start(MemoryBudget& budget, const LinkTrainOptions& train, con
 Status StoredRun::CheckStart() {
   const std::shared_ptr<const Manifest> manifest = store_.manifest();
   const TrainingRecord* const record = manifest->FindTraining(name_);
+  if (partitioned()) {
+    if (options_.start == LinkRunOptions::Start::kResume && record != nullptr) {
+      TakeTuned(record->settings, "--buffer", road_options_.buffer);
+      TakeTuned(record->settings, "--logical", road_options_.logical);
+    }
+    settings_ = plain_settings_ + RoadSettings(*options_.partitioning, road_options_);
+  }
   switch (options_.start) {
     case LinkRunOptions::Start::kResume:
       return record == nullptr ? ReadTrainingState(store_, name_).status()  // says what there is
@@ -90,8 +133,9 @@ Status StoredRun::CheckStart() {
       break;
   }
   const EmbeddingRecord* table = nullptr;
-  for (size_t i = 0; i < kTables && table == nullptr; i++) {
-    table = manifest->FindEmbedding(TableName(i));
+  for (const std::string_view end : kTableEnds) {
+    if (table != nullptr) break;
+    table = manifest->FindEmbedding(fmt::format("{}{}", name_, end));
     if (table != nullptr && table->timestamp == kNeverWritten) table = nullptr;
   }
   if (record == nullptr && table == nullptr) return DropTables(/*checkpointed=*/false);
@@ -104,9 +148,9 @@ Status StoredRun::CheckStart() {
 
 // Those without a checkpoint, which crashes leave; or, `checkpointed`, all.
 Status StoredRun::DropTables(bool checkpointed) {
-  for (size_t i = 0; i < kTables; i++) {
+  for (const std::string_view end : kTableEnds) {
     const std::shared_ptr<const Manifest> manifest = store_.manifest();
-    const EmbeddingRecord* const table = manifest->FindEmbedding(TableName(i));
+    const EmbeddingRecord* const table = manifest->FindEmbedding(fmt::format("{}{}", name_, end));
     if (table == nullptr || (table->timestamp != kNeverWritten && !checkpointed)) continue;
     QUARRY_RETURN_IF_ERROR(DropEmbeddings(store_, table->name));
   }
@@ -115,21 +159,25 @@ Status StoredRun::DropTables(bool checkpointed) {
 
 Status StoredRun::MakeTables(std::span<const EmbeddingSpec> specs) {
   for (size_t i = 0; i < specs.size(); i++) {
-    QUARRY_RETURN_IF_ERROR(CreateEmbeddings(store_, TableName(i), specs[i], SmallestPageBytes(specs[i])));
+    const bool parts = partitioned() && i == 0;
+    QUARRY_RETURN_IF_ERROR(CreateEmbeddings(store_, TableName(i), parts ? layout_.file_spec() : specs[i],
+                                            parts ? layout_.page_bytes : SmallestPageBytes(specs[i])));
   }
   return Status::Ok();
 }
 
+// All but those that lie in parts.
 Status StoredRun::OpenTables(MemoryBudget& budget, uint64_t work_bytes, std::span<const EmbeddingSpec> specs,
                              unsigned workers) {
+  const size_t first = partitioned() ? 1 : 0;
   uint64_t least_bytes = 0;
-  for (const EmbeddingSpec& spec : specs) least_bytes += StoredPoolBytes(spec, workers).least;
+  for (const EmbeddingSpec& spec : specs.subspan(first)) least_bytes += StoredPoolBytes(spec, workers).least;
   // For a moment, so that a budget that is too small says what would do.
   QUARRY_RETURN_IF_ERROR(budget.Reserve(work_bytes + least_bytes, "batches and buffer pools").status());
   tables_.resize(specs.size());
   const uint64_t used_bytes = budget.used_bytes();
   // Few relations are used by every batch: their pool comes first.
-  for (size_t i = specs.size(); i-- > 0;) {
+  for (size_t i = specs.size(); i-- > first;) {
     const PoolBytes bytes = StoredPoolBytes(specs[i], workers);
     least_bytes -= bytes.least;
     const uint64_t room = budget.available_bytes() - work_bytes - least_bytes;
@@ -137,6 +185,34 @@ Status StoredRun::OpenTables(MemoryBudget& budget, uint64_t work_bytes, std::spa
                                                   {.memory_bytes = std::min(bytes.most, room)}));
   }
   stats_.pool_bytes = budget.used_bytes() - used_bytes;
+  return Status::Ok();
+}
+
+// The nodes' vectors, and the road that brings them.
+Status StoredRun::OpenParts(MemoryBudget& budget, uint64_t work_bytes, const LinkTrainOptions& train) {
+  const PartitionDirectory& directory = options_.partitioning->directory();
+  const uint64_t used_bytes = budget.used_bytes();
+  const uint64_t frame_bytes = PartedTable::Bytes(layout_, 2) - PartedTable::Bytes(layout_, 1);
+  const uint64_t pages = uint64_t{layout_.parts()} * layout_.pages_per_part();
+  work_bytes += PartedTable::Bytes(layout_, 0) + kPageMapBytes * pages + kMapBytes;
+  const uint64_t room = budget.available_bytes() - std::min(budget.available_bytes(), work_bytes);
+  QUARRY_TRY(road_options_, TuneRoad(directory, road_options_, frame_bytes, room));
+  const PartitionedRoadOptions& road = road_options_;
+  settings_ = plain_settings_ + RoadSettings(*options_.partitioning, road);
+  if (!train.encoder_fanouts.empty()) {
+    // The step's neighbors, twice while they are listed.
+    const uint64_t edges = PartitionedRoad::HeldEdgesMax(directory, road);
+    QUARRY_TRY(neighbor_bytes_,
+               budget.Reserve(4 * edges * sizeof(NodeId) + (directory.node_count() + 1) * sizeof(uint64_t),
+                              "neighbors between held parts"));
+  }
+  QUARRY_TRY(tables_[0],
+             StoredEmbeddings::OpenParts(store_, budget, TableName(0), layout_, RoadFrames(directory, road)));
+  QUARRY_TRY(road_, PartitionedRoad::Make(*options_.partitioning, store_.backend(), budget,
+                                          tables_[0]->parts(), road, train.seed, train.batch_edges));
+  stats_.pool_bytes += budget.used_bytes() - used_bytes;
+  LogInfo("partitioned road: {} of {} parts are held, {} logical ones, order {}", road.buffer,
+          directory.parts(), road.logical, PartitionOrderName(road.order));
   return Status::Ok();
 }
 
@@ -152,7 +228,7 @@ Status StoredRun::ReadCheckpoint(const TrainingRecord& record, std::span<const E
   last_.timestamp = record.timestamp;
   QUARRY_TRY(const std::vector<std::byte> state, ReadTrainingState(store_, name_));
   Status status = DecodeLinkState(state, last_, tables);
-  if (status.ok()) status = CheckPlace(last_, epoch_batches);
+  if (status.ok()) status = road_ ? CheckPlaceOnRoad(epoch_batches) : CheckPlace(last_, epoch_batches);
   if (status.ok() && !in_state) status = CheckTables(specs);
   if (!status.ok()) {
     return MakeStatus(status.code(), "{}/{}: {}; --overwrite begins the run anew", store_.path(), record.file,
@@ -160,6 +236,16 @@ Status StoredRun::ReadCheckpoint(const TrainingRecord& record, std::span<const E
   }
   LogResumed(record, epoch_batches);
   return in_state ? Checkpoint(last_) : Status::Ok();
+}
+
+// Sets the batches of the place's epoch. An epoch has at least one, so no state can name an epoch that it takes
+// long to count up to.
+Status StoredRun::CheckPlaceOnRoad(uint64_t& epoch_batches) const {
+  const uint32_t epoch = last_.place.epoch;
+  if (epoch == 0 || int64_t{epoch} > last_.timestamp + 2) return CheckPlace(last_, 0, 0);
+  QUARRY_TRY(const uint64_t before, road_->BatchesBefore(epoch));
+  QUARRY_TRY(epoch_batches, road_->BatchesOf(epoch));
+  return CheckPlace(last_, before, epoch_batches);
 }
 
 Status StoredRun::CheckTables(std::span<const EmbeddingSpec> specs) {

@@ -210,12 +210,10 @@ Status DecodeLinkState(std::span<const std::byte> bytes, LinkState& state,
   return reader.Finish();
 }
 
-Status CheckPlace(const LinkState& state, uint64_t epoch_batches) {
+Status CheckPlace(const LinkState& state, uint64_t batches_before, uint64_t epoch_batches) {
   const LinkPlace& place = state.place;
-  const auto timestamp_of = [&] {
-    return static_cast<int64_t>((place.epoch - 1) * epoch_batches + place.batches) - 1;
-  };
-  if (place.epoch > 0 && place.batches <= epoch_batches && state.timestamp == timestamp_of()) {
+  const auto timestamp = static_cast<int64_t>(batches_before + place.batches) - 1;
+  if (place.epoch > 0 && place.batches <= epoch_batches && state.timestamp == timestamp) {
     return Status::Ok();
   }
   return MakeStatus(Code::kInvalidArgument,

@@ -2,6 +2,7 @@
 // learned beside the vectors, and the vectors themselves where no embedding tables of the database keep them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -35,8 +36,14 @@ Result<std::vector<std::byte>> EncodeLinkState(const LinkState& state,
 // task or of tables other than these. After an error the tables mean nothing.
 Status DecodeLinkState(std::span<const std::byte> bytes, LinkState& state,
                        std::span<EmbeddingTable* const> tables);
-// kInvalidArgument for a state that cannot occur in a training with `epoch_batches` batches an epoch.
-Status CheckPlace(const LinkState& state, uint64_t epoch_batches);
+// kInvalidArgument for a state that cannot occur in a training whose epoch at that place has `epoch_batches`
+// batches, and the epochs before have `batches_before` together.
+Status CheckPlace(const LinkState& state, uint64_t batches_before, uint64_t epoch_batches);
+// The same where every epoch has as many.
+inline Status CheckPlace(const LinkState& state, uint64_t epoch_batches) {
+  const uint64_t epochs_before = std::max(state.place.epoch, 1U) - 1;
+  return CheckPlace(state, epochs_before * epoch_batches, epoch_batches);
+}
 
 // What EncodeLinkState makes of tables in memory, exactly; and what making it holds, with the encoder's part
 // while that is put together.

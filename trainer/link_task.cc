@@ -47,31 +47,61 @@ void Localize(uint64_t id_count, std::vector<uint32_t>& ids, LinkItem& item, std
 
 }  // namespace
 
-LinkTask::LinkTask(const LinkData& data, const LinkTrainOptions& options)
+LinkTask::LinkTask(const LinkData& data, const LinkTrainOptions& options, PartitionedRoad* road)
     : data_(data),
       options_(options),
+      road_(road),
       has_relations_(options.spec.relation_dim() > 0),
-      order_(data.train.size()),
+      order_(road == nullptr ? data.train.size() : 0),
       decoder_(options.spec, options.compute_threads),
       pool_(options.compute_threads) {
-  if (options.degree_share == 0) return;
-  for (std::vector<NodeId>& ends : ends_) ends.reserve(data.train.size());
-  for (const Triple& edge : data.train) {
+  if (road == nullptr) TakeEnds(data.train);
+}
+
+void LinkTask::TakeEnds(std::span<const Triple> edges) {
+  if (options_.degree_share == 0) return;
+  for (std::vector<NodeId>& ends : ends_) {
+    ends.clear();
+    ends.reserve(edges.size());
+  }
+  for (const Triple& edge : edges) {
     ends_[0].push_back(edge.head);
     ends_[1].push_back(edge.tail);
   }
 }
 
-uint64_t LinkTask::batch_count() const { return CeilDiv(data_.train.size(), options_.batch_edges); }
+uint64_t LinkTask::batch_count() const {
+  return road_ != nullptr ? road_->batch_count() : CeilDiv(data_.train.size(), options_.batch_edges);
+}
 
-void LinkTask::StartEpoch(uint32_t epoch, Progress progress, double loss) {
+uint64_t LinkTask::EdgesBefore(uint64_t batch) const {
+  if (road_ != nullptr) return road_->EdgesBefore(batch);
+  return std::min<uint64_t>(batch * options_.batch_edges, data_.train.size());
+}
+
+Status LinkTask::StartEpoch(uint32_t epoch, Progress progress, double loss) {
   epoch_ = epoch;
   progress_ = std::move(progress);
   loss_ = loss;
   edges_done_ = 0;
+  if (road_ != nullptr) {
+    QUARRY_TRY(first_batch_, road_->BatchesBefore(epoch));
+    return road_->StartEpoch(epoch);
+  }
+  first_batch_ = (epoch - 1) * batch_count();
   std::iota(order_.begin(), order_.end(), 0U);
   Rng rng(MixSeed(options_.seed, kOrderStream, epoch));
   for (size_t i = order_.size(); i > 1; i--) std::swap(order_[i - 1], order_[rng.Below(i)]);
+  return Status::Ok();
+}
+
+Result<uint64_t> LinkTask::Enter(uint64_t batch) {
+  if (road_ == nullptr) return batch_count() - batch;
+  QUARRY_RETURN_IF_ERROR(road_->Enter(batch));
+  const EdgeStep& step = road_->step();
+  TakeEnds(step.edges());
+  if (encoder_) QUARRY_RETURN_IF_ERROR(encoder_->TakeStep(*road_));
+  return step.first_batch() + step.batch_count() - batch;
 }
 
 Status LinkTask::MakeEncoder() {
@@ -95,21 +125,26 @@ Status LinkTask::Prepare(EmbeddingItem& item) {
   if (item.data == nullptr) item.data = std::make_unique<LinkItem>();
   auto& link = static_cast<LinkItem&>(*item.data);
   const uint64_t batch = item.batch - first_batch();
-  const uint64_t first = batch * options_.batch_edges;
-  const size_t count = std::min<uint64_t>(options_.batch_edges, order_.size() - first);
+  const EdgeStep* const step = road_ == nullptr ? nullptr : &road_->step();
+  const uint64_t first = (step == nullptr ? batch : batch - step->first_batch()) * options_.batch_edges;
+  const uint64_t edges = step == nullptr ? order_.size() : step->edges().size();
+  const size_t count = std::min<uint64_t>(options_.batch_edges, edges - first);
   const auto chunks = static_cast<uint32_t>(CeilDiv(count, options_.chunk_edges));
   const size_t negatives = size_t{chunks} * options_.negatives;
   link.edge_count = count;
   link.nodes.resize(2 * (count + negatives));
   link.relations.resize(has_relations_ ? count : 0);
   for (size_t i = 0; i < count; i++) {
-    const Triple& edge = data_.train[order_[first + i]];
+    const Triple& edge = step == nullptr ? data_.train[order_[first + i]] : step->edges()[first + i];
     link.nodes[i] = edge.head;
     link.nodes[count + i] = edge.tail;
     if (has_relations_) link.relations[i] = edge.relation;
   }
   const std::span<NodeId> drawn = std::span(link.nodes).subspan(2 * count);
   DrawNegatives(batch, chunks, drawn.first(negatives), drawn.last(negatives));
+  if (step != nullptr && !encoder_) {
+    for (uint32_t& node : link.nodes) node = step->NodeAt(node);
+  }
   Localize(data_.node_count, link.nodes, link, item.blocks[0].ids);
   if (has_relations_) Localize(data_.relation_count, link.relations, link, item.blocks[1].ids);
   return encoder_ ? SampleNeighbors(item.batch, link, item.blocks[0].ids) : Status::Ok();
@@ -119,6 +154,9 @@ Status LinkTask::Prepare(EmbeddingItem& item) {
 Status LinkTask::SampleNeighbors(uint64_t batch, LinkItem& link, std::vector<RowId>& ids) const {
   link.seeds.assign(ids.begin(), ids.end());
   QUARRY_RETURN_IF_ERROR(encoder_->Sample(batch, link.seeds, link.neighborhood));
+  if (road_ != nullptr) {
+    for (uint32_t& node : link.neighborhood.rows) node = road_->step().NodeAt(node);
+  }
   Localize(data_.node_count, link.neighborhood.rows, link, ids);
   return Status::Ok();
 }
@@ -127,7 +165,8 @@ void LinkTask::DrawNegatives(uint64_t batch, uint32_t chunks, std::span<NodeId> 
                              std::span<NodeId> destination_negatives) const {
   const NegativeOptions options{.degree_share = options_.degree_share, .seed = options_.seed};
   for (uint32_t side = 0; side < 2; side++) {
-    const NegativePool pool{.node_count = data_.node_count, .edge_ends = ends_[side]};
+    const NegativePool pool{.node_count = road_ == nullptr ? data_.node_count : road_->step().node_count(),
+                            .edge_ends = ends_[side]};
     const std::span<NodeId> negatives = side == 0 ? source_negatives : destination_negatives;
     for (uint32_t chunk = 0; chunk < chunks; chunk++) {
       SampleNegatives(options, pool, {.epoch = epoch_, .batch = batch, .chunk = chunk, .side = side},

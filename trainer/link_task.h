@@ -11,6 +11,7 @@
 #include "link_decoder.h"
 #include "link_encoder.h"
 #include "quarry/pipeline/embedding_pipeline.h"
+#include "quarry/pipeline/partitioned_road.h"
 #include "quarry/trainer/link_train.h"
 #include "task_pool.h"
 
@@ -23,17 +24,23 @@ class LinkTask final : public EmbeddingTask {
  public:
   using Progress = std::function<Status(uint64_t edges)>;  // after each batch: computed so far
 
-  // `data` and `options` outlive it.
-  LinkTask(const LinkData& data, const LinkTrainOptions& options);
+  // All outlive it. Without a road, an epoch is one step: all training edges of `data`, among all nodes.
+  LinkTask(const LinkData& data, const LinkTrainOptions& options, PartitionedRoad* road = nullptr);
 
   // Before all else, where the options ask for an encoder. Errors as LinkEncoder::Make.
   Status MakeEncoder();
 
   // Orders the edges for this epoch, of which batches [first_batch(), first_batch() + batch_count()) are
-  // then to be run, or those that are left of them: `loss` is that of the others. Between runs.
-  void StartEpoch(uint32_t epoch, Progress progress, double loss = 0);
-  uint64_t first_batch() const { return (epoch_ - 1) * batch_count(); }
+  // then to be run, or those that are left of them: `loss` is that of the others. Between runs. Errors of the
+  // road.
+  Status StartEpoch(uint32_t epoch, Progress progress, double loss = 0);
+  // Goes to the step of this batch of the epoch, and returns how many batches of it are left from there on: no
+  // run crosses its end. Between runs.
+  Result<uint64_t> Enter(uint64_t batch);
+  uint64_t first_batch() const { return first_batch_; }
   uint64_t batch_count() const;
+  // Edges of the epoch's batches before this one.
+  uint64_t EdgesBefore(uint64_t batch) const;
   double loss() const { return loss_; }  // sum over the edges of the epoch's batches and their sides
 
   // What is learned beside the tables (weights of an encoder and their optimizer's state; nothing without
@@ -51,6 +58,7 @@ class LinkTask final : public EmbeddingTask {
   Status Compute(EmbeddingItem& item) override;
 
  private:
+  void TakeEnds(std::span<const Triple> edges);
   void DrawNegatives(uint64_t batch, uint32_t chunks, std::span<NodeId> source_negatives,
                      std::span<NodeId> destination_negatives) const;
   Status SampleNeighbors(uint64_t batch, LinkItem& link, std::vector<RowId>& ids) const;
@@ -62,12 +70,14 @@ class LinkTask final : public EmbeddingTask {
 
   const LinkData& data_;
   const LinkTrainOptions& options_;
+  PartitionedRoad* const road_;
   const bool has_relations_;
-  std::vector<NodeId> ends_[2];  // heads and tails of all training edges, to draw negatives by degree
 
-  // The epoch; workers read it.
+  // The epoch and its step; workers read them.
   uint64_t epoch_ = 1;
-  std::vector<uint32_t> order_;  // order of the training edges
+  uint64_t first_batch_ = 0;
+  std::vector<uint32_t> order_;  // order of the training edges; empty with a road
+  std::vector<NodeId> ends_[2];  // heads and tails of the step's edges, to draw negatives by degree
 
   // The computing thread owns these.
   Progress progress_;

@@ -85,7 +85,8 @@ class Trainer {
         nodes_(nodes),
         relations_(relations),
         run_(run),
-        task_(data, options) {
+        road_(run == nullptr ? nullptr : run->road()),
+        task_(data, options, road_) {
     std::vector<EmbeddingTable*> tables{&nodes};
     if (relations != nullptr) tables.push_back(relations);
     const int64_t last_timestamp = run == nullptr ? kNeverWritten : run->timestamp();
@@ -158,10 +159,11 @@ class Trainer {
     const EmbeddingPipelineStats before = pipeline_->stats();
     const std::string phase = fmt::format("epoch {}", report.epoch);
     const uint64_t total = data_.train.size();
-    const uint64_t edges_before = std::min(place_.batches * options_.batch_edges, total);
-    task_.StartEpoch(
+    uint64_t edges_before = 0;
+    QUARRY_RETURN_IF_ERROR(task_.StartEpoch(
         report.epoch, [&](uint64_t edges) { return Progress(phase, edges_before + edges, total); },
-        place_.loss);
+        place_.loss));
+    edges_before = task_.EdgesBefore(place_.batches);
     while (place_.batches < task_.batch_count()) QUARRY_RETURN_IF_ERROR(TrainToCheckpoint());
     report.loss = place_.loss / static_cast<double>(total) / 2;
     report.edges = total - edges_before;
@@ -174,7 +176,8 @@ class Trainer {
     const uint64_t done = task_.first_batch() + place_.batches;
     const uint64_t left = task_.batch_count() - place_.batches;
     const uint64_t due = run_ == nullptr ? UINT64_MAX : run_->BatchesToCheckpoint(done);
-    const uint64_t count = std::min(left, due);
+    QUARRY_TRY(const uint64_t in_step, task_.Enter(place_.batches));
+    const uint64_t count = std::min({left, due, in_step});
     QUARRY_RETURN_IF_ERROR(pipeline_->Run(done, count));
     place_.batches += count;
     place_.loss = task_.loss();
@@ -182,8 +185,9 @@ class Trainer {
       return MakeStatus(Code::kInvalidArgument, "the loss of epoch {} is {}: lower the learning rate ({})",
                         place_.epoch, place_.loss, options_.optimizer_options.learning_rate);
     }
-    // The last epoch's comes before its validation, which may take long.
-    const bool at_end = place_.epoch == options_.epochs && count == left;
+    // The last epoch's comes before its validation, which may take long. Parts have to be written back in any
+    // case, so the road's epochs each end with one.
+    const bool at_end = (road_ != nullptr || place_.epoch == options_.epochs) && count == left;
     return count == due || at_end ? Checkpoint() : Status::Ok();
   }
 
@@ -219,6 +223,7 @@ class Trainer {
   EmbeddingTable& nodes_;
   EmbeddingTable* const relations_;
   LinkRun* const run_;
+  PartitionedRoad* const road_;  // null: epochs take the edges of data_
   // Its counts of validations are those before its epoch until the next one begins: a run that goes on behind
   // an epoch's last batch validates that epoch again, and counts it once.
   LinkPlace place_;

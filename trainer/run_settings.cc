@@ -31,6 +31,12 @@ std::string_view ValueIn(const std::vector<Setting>& settings, std::string_view 
 
 }  // namespace
 
+std::string_view SettingIn(std::string_view settings, std::string_view option) {
+  const std::vector<Setting> all = SettingsOf(settings);
+  const auto found = std::ranges::find(all, option, &Setting::option);
+  return found == all.end() ? std::string_view() : found->value;
+}
+
 Status CheckSettings(std::string_view run, std::string_view stored, std::string_view given) {
   const std::vector<Setting> before = SettingsOf(stored);
   const std::vector<Setting> now = SettingsOf(given);

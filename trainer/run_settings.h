@@ -11,4 +11,7 @@ namespace quarry {
 // differs, with both values.
 Status CheckSettings(std::string_view run, std::string_view stored, std::string_view given);
 
+// The value of an option in the same text; empty where it is not there.
+std::string_view SettingIn(std::string_view settings, std::string_view option);
+
 }  // namespace quarry

@@ -11,6 +11,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
+#include "quarry/partition/stored_partitioning.h"
 #include "quarry/trainer/link_run.h"
 #include "train_link_remote.h"
 #include "train_link_report.h"
@@ -138,6 +139,30 @@ Status TrainOn(const CLI::App& verb, const LinkData& data, const LinkTrainOption
   return Status::Ok();
 }
 
+// The road's options without the road are a mistake.
+Status CheckRoadOptions(const CLI::App& verb, const LinkArguments& arguments) {
+  for (const char* const name : {"--partitioning", "--partition-order", "--buffer", "--logical"}) {
+    if (arguments.partitioned || verb.count(name) == 0) continue;
+    return MakeStatus(Code::kUsage, "{} is of --road partitioned: give that too", name);
+  }
+  return Status::Ok();
+}
+
+Status TrainByParts(const CLI::App& verb, const LinkArguments& arguments, Database& database,
+                    const HeldOutShares& shares) {
+  MemoryBudget& budget = database.budget();
+  QUARRY_TRY(LinkRunOptions options,
+             RunOptions(verb, arguments.save, "--save, --checkpoint-every or --resume"));
+  QUARRY_TRY(const auto partitioning,
+             StoredPartitioning::Open(database.store(), budget, arguments.partitioning));
+  QUARRY_TRY(LinkData data, LoadLinkData(database.store(), budget, shares));
+  QUARRY_RETURN_IF_ERROR(RenumberNodes(*partitioning, budget, data));
+  options.partitioning = partitioning.get();
+  options.road = arguments.road;
+  QUARRY_TRY(const auto run, LinkRun::Open(database.store(), budget, data, arguments.train, options));
+  return TrainOn(verb, data, arguments.train, budget, run.get());
+}
+
 Status TrainLinkRemotely(const CLI::App& verb, const std::string& address, const LinkArguments& arguments,
                          const HeldOutShares& shares) {
   const LinkTrainOptions& train = arguments.train;
@@ -213,6 +238,18 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
   add("--valid-every", train.valid_every, "epochs from one validation to the next; 0: none");
   verb->add_flag("--save", arguments.save, "keep the vectors in the database, as a checkpoint at the end")
       ->group(kLinkGroup);
+  AddChoice<bool>(verb, "--road", arguments.partitioned, {{"whole", false}, {"partitioned", true}},
+                  "edges and vectors of the whole graph at a time (default), or part by part, as `quarry "
+                  "partition build` has cut it")
+      ->group(kLinkGroup);
+  add("--partitioning", arguments.partitioning, "which, of --road partitioned");
+  AddChoice<PartitionOrder>(
+      verb, "--partition-order", arguments.road.order,
+      {{"beta", PartitionOrder::kBeta}, {"comet", PartitionOrder::kComet}, {"euler", PartitionOrder::kEuler}},
+      "in which parts follow one another (default comet)")
+      ->group(kLinkGroup);
+  add("--buffer", arguments.road.buffer, "parts that are held at once; 0: as many as --memory has room for");
+  add("--logical", arguments.road.logical, "logical parts of comet and euler; 0: so many that two are held");
   add("--valid-share", arguments.valid_share, "edges to hold out where the database has no valid edges: 5%");
   add("--test-share", arguments.test_share, "the same, of test edges");
 }
@@ -237,8 +274,13 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
   const auto path = verb.get_option("DB")->as<std::string>();
   QUARRY_RETURN_IF_ERROR(CheckInlineFlag(verb.count("--inline") > 0, path));
+  QUARRY_RETURN_IF_ERROR(CheckRoadOptions(verb, arguments));
+  if (IsServerAddress(path) && arguments.partitioned) {
+    return Status(Code::kUsage, "--road partitioned trains on the database itself, and not at a server");
+  }
   if (IsServerAddress(path)) return TrainLinkRemotely(verb, path, arguments, shares);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudget(verb));
+  if (arguments.partitioned) return TrainByParts(verb, arguments, *database, shares);
   MemoryBudget& budget = database->budget();
   QUARRY_TRY(const std::optional<LinkRunOptions> stored, StoredRun(verb, arguments, *database));
   QUARRY_TRY(const LinkData data, LoadLinkData(database->store(), budget, shares));

@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "option_values.h"
+#include "quarry/pipeline/partitioned_road.h"
 #include "quarry/trainer/link_train.h"
 
 namespace quarry::cli {
@@ -25,6 +26,9 @@ struct LinkArguments {
   bool has_encoder = false;
   std::string valid_share = "0", test_share = "0";
   bool save = false;
+  bool partitioned = false;
+  std::string partitioning = "default";
+  PartitionedRoadOptions road;
 };
 
 // Adds those options that only this task has.

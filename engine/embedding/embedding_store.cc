@@ -146,9 +146,8 @@ Status DropEmbeddings(Store& store, std::string_view name) {
   return RemoveLeftovers(store, name);
 }
 
-Result<std::unique_ptr<StoredEmbeddings>> StoredEmbeddings::Open(Store& store, MemoryBudget& budget,
-                                                                 std::string_view name,
-                                                                 const BufferPoolOptions& options) {
+// With its file, as the last checkpoint left it, and nothing in memory.
+Result<std::unique_ptr<StoredEmbeddings>> StoredEmbeddings::OpenFile(Store& store, std::string_view name) {
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   const EmbeddingRecord* const record = manifest->FindEmbedding(name);
   if (record == nullptr) return NoTable(store, name);
@@ -159,10 +158,41 @@ Result<std::unique_ptr<StoredEmbeddings>> StoredEmbeddings::Open(Store& store, M
   opened->file_ = std::move(file).value();
   QUARRY_RETURN_IF_ERROR(LockAlone(opened->file_->file(), name));
   QUARRY_RETURN_IF_ERROR(RemoveLeftovers(store, name));
+  return opened;
+}
+
+Result<std::unique_ptr<StoredEmbeddings>> StoredEmbeddings::Open(Store& store, MemoryBudget& budget,
+                                                                 std::string_view name,
+                                                                 const BufferPoolOptions& options) {
+  QUARRY_TRY(std::unique_ptr<StoredEmbeddings> opened, OpenFile(store, name));
+  QUARRY_TRY(const EmbeddingFiles files, FilesOf(store, opened->record_));
   QUARRY_TRY(opened->pool_, BufferPool::Make(store.backend(), *opened->file_, budget, options,
                                              MakePooledPageInit(files.spec)));
   opened->table_ = MakePooledEmbeddingTable(files.spec, files.shape, *opened->pool_);
   return opened;
+}
+
+Result<std::unique_ptr<StoredEmbeddings>> StoredEmbeddings::OpenParts(Store& store, MemoryBudget& budget,
+                                                                      std::string_view name,
+                                                                      PartLayout layout, uint32_t frames) {
+  QUARRY_TRY(std::unique_ptr<StoredEmbeddings> opened, OpenFile(store, name));
+  QUARRY_TRY(const EmbeddingFiles files, FilesOf(store, opened->record_));
+  if (files.spec != layout.file_spec() || files.pages.page_bytes != layout.page_bytes) {
+    return MakeStatus(Code::kInvalidArgument,
+                      "{}: embedding table \"{}\" was made for other rows than {} of {} floats in {} parts",
+                      files.pages.path, name, layout.rows.row_count, layout.rows.dim, layout.parts());
+  }
+  QUARRY_TRY(opened->parts_,
+             PartedTable::Make(store.backend(), *opened->file_, budget, std::move(layout), frames));
+  return opened;
+}
+
+BufferPoolStats StoredEmbeddings::stats() const {
+  if (pool_) return pool_->stats();
+  const PartedStats parts = parts_->stats();
+  return {.pages_read = parts.pages_read,
+          .pages_written = parts.pages_written,
+          .read_wait_seconds = parts.wait_seconds};
 }
 
 Status StoredEmbeddings::Checkpoint(int64_t timestamp) {
@@ -176,7 +206,7 @@ Status StoredEmbeddings::WriteMap(int64_t timestamp) {
                       "a checkpoint of embedding table \"{}\" at timestamp {}, and there is one at {}",
                       record_.name, timestamp, record_.timestamp);
   }
-  QUARRY_RETURN_IF_ERROR(pool_->Flush());
+  QUARRY_RETURN_IF_ERROR(pool_ ? pool_->Flush() : parts_->Flush());
   KillPoint("embeddings: pages flushed");
   ++next_.map_generation;
   next_.map_file = MapFileName(record_.name, record_.generation, next_.map_generation);

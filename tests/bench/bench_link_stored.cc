@@ -7,7 +7,10 @@
 // same batches on tables in memory (what the decoder can do), and the device reading and writing as many
 // pages, 64 at a time (what the disk can do).
 //
-//   bench_link_stored [DIR (build/bench-data)] [NODES (1000000)] [DIM (100)] [BATCHES (100)]
+// Then by parts, in the same memory: a whole epoch of each order, whose vectors swap part by part.
+//
+//   bench_link_stored [DIR (build/bench-data)] [NODES (1000000)] [DIM (100)] [BATCHES (100)] [EDGES (500000)]
+//                     [PARTS (16)]
 //
 // The database is DIR/link_stored, which goes before and after.
 #include <fmt/format.h>
@@ -28,14 +31,15 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_store.h"
+#include "quarry/import/topology_builder.h"
 #include "quarry/io/buffer.h"
 #include "quarry/io/ring.h"
+#include "quarry/pipeline/partitioned_road.h"
 
 namespace quarry::bench {
 namespace {
 
 constexpr uint32_t kRelations = 100;
-constexpr uint64_t kEdges = 500'000;
 constexpr int kRounds = 3;
 
 struct Setup {
@@ -43,6 +47,8 @@ struct Setup {
   uint64_t nodes = 0;
   LinkTrainOptions train;
   uint64_t batches = 0;  // of each run
+  uint64_t edges = 0;
+  uint32_t parts = 0;
 };
 
 // 0 to count - 1, the i-th in proportion to 1 / (i + 1), nearly.
@@ -51,7 +57,7 @@ uint64_t DrawZipf(Rng& rng, uint64_t count) {
   return std::min(static_cast<uint64_t>(draw), count) - 1;
 }
 
-LinkData SkewedGraph(uint64_t nodes) {
+LinkData SkewedGraph(uint64_t nodes, uint64_t edges) {
   LinkData data;
   data.node_count = nodes;
   data.relation_count = kRelations;
@@ -63,7 +69,7 @@ LinkData SkewedGraph(uint64_t nodes) {
     if (id == kNoNode) id = next++;
     return id;
   };
-  for (uint64_t i = 0; i < kEdges; ++i) {
+  for (uint64_t i = 0; i < edges; ++i) {
     const NodeId head = draw_node();
     data.train.push_back({head, static_cast<uint32_t>(DrawZipf(rng, kRelations)), draw_node()});
   }
@@ -97,6 +103,7 @@ Status FillTable(EmbeddingTable& table) {
 
 // One run of one mode.
 struct Outcome {
+  uint64_t batches = 0, edges = 0;
   double seconds = 0;
   EmbeddingPipelineStats stages;
   BufferPoolStats pool;  // of the nodes
@@ -115,12 +122,12 @@ BufferPoolStats Since(const BufferPoolStats& before, BufferPoolStats stats) {
 // Runs modes in turns on the same tables, whose timestamps go on.
 class Runner {
  public:
-  // `stored` is null for tables in memory.
+  // `stored` is null for tables in memory, `road` for batches of all edges.
   Runner(const Setup& setup, const LinkData& data, std::vector<EmbeddingTable*> tables,
-         const StoredEmbeddings* stored)
-      : setup_(setup), tables_(std::move(tables)), stored_(stored), task_(data, setup.train) {}
+         const StoredEmbeddings* stored, PartitionedRoad* road = nullptr)
+      : setup_(setup), tables_(std::move(tables)), stored_(stored), task_(data, setup.train, road) {}
 
-  Result<Outcome> Run(AsyncMode mode) {
+  Result<Outcome> Run(AsyncMode mode, uint64_t batches) {
     const LinkTrainOptions& train = setup_.train;
     const auto pipeline = EmbeddingPipeline::Make(tables_, task_,
                                                   {.mode = mode,
@@ -128,11 +135,18 @@ class Runner {
                                                    .prepare_workers = train.workers,
                                                    .update_workers = train.workers,
                                                    .last_timestamp = last_timestamp_});
-    task_.StartEpoch(++epoch_, {});
     const BufferPoolStats before = PoolStats();
     const double start = MonotonicSeconds();
-    QUARRY_RETURN_IF_ERROR(pipeline->Run(task_.first_batch(), setup_.batches));
-    Outcome outcome{MonotonicSeconds() - start, pipeline->stats(), Since(before, PoolStats())};
+    QUARRY_RETURN_IF_ERROR(task_.StartEpoch(++epoch_, {}));
+    batches = std::min(batches, task_.batch_count());
+    for (uint64_t batch = 0; batch < batches;) {
+      QUARRY_TRY(const uint64_t in_step, task_.Enter(batch));
+      const uint64_t count = std::min(in_step, batches - batch);
+      QUARRY_RETURN_IF_ERROR(pipeline->Run(task_.first_batch() + batch, count));
+      batch += count;
+    }
+    Outcome outcome{batches, task_.EdgesBefore(batches), MonotonicSeconds() - start, pipeline->stats(),
+                    Since(before, PoolStats())};
     last_timestamp_ = pipeline->last_timestamp();
     return outcome;
   }
@@ -188,9 +202,9 @@ Outcome Median(std::vector<Outcome> outcomes) {
   return outcomes[outcomes.size() / 2];
 }
 
-void Print(const Setup& setup, const char* name, const std::vector<Outcome>& outcomes) {
+void Print(const char* name, const std::vector<Outcome>& outcomes) {
   const Outcome median = Median(outcomes);
-  const auto batches = static_cast<double>(setup.batches);
+  const auto batches = static_cast<double>(median.batches);
   const auto [fastest, slowest] = std::ranges::minmax(outcomes, {}, &Outcome::seconds);
   const auto stage = [&](EmbeddingStage which) { return median.stages.stage(which); };
   const double pins = static_cast<double>(median.pool.hits + median.pool.misses);
@@ -198,7 +212,7 @@ void Print(const Setup& setup, const char* name, const std::vector<Outcome>& out
       "{:<10} {:>9.1f} {:>6.1f} to {:>6.1f} {:>9.0f} | {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f} | {:>9.3f} "
       "{:>7.0f} {:>7.0f} {:>9.3f}\n",
       name, batches / median.seconds, batches / slowest.seconds, batches / fastest.seconds,
-      batches * setup.train.batch_edges / median.seconds, stage(EmbeddingStage::kPrepare).busy_seconds,
+      static_cast<double>(median.edges) / median.seconds, stage(EmbeddingStage::kPrepare).busy_seconds,
       stage(EmbeddingStage::kCompute).busy_seconds, stage(EmbeddingStage::kCompute).wait_seconds,
       stage(EmbeddingStage::kUpdate).busy_seconds,
       pins == 0 ? 1 : static_cast<double>(median.pool.hits) / pins,
@@ -221,7 +235,7 @@ Result<std::vector<Outcome>> InMemory(const Setup& setup, const LinkData& data,
   Runner runner(setup, data, pointers, nullptr);
   std::vector<Outcome> outcomes;
   for (int round = 0; round < kRounds; ++round) {
-    QUARRY_TRY(Outcome outcome, runner.Run(AsyncMode::kSync));
+    QUARRY_TRY(Outcome outcome, runner.Run(AsyncMode::kSync, setup.batches));
     outcomes.push_back(std::move(outcome));
   }
   return outcomes;
@@ -248,15 +262,108 @@ Result<Outcomes> Stored(const Setup& setup, const LinkData& data, Store& store,
     opened.push_back(std::move(table));
   }
   Runner runner(setup, data, tables, opened[0].get());
-  QUARRY_RETURN_IF_ERROR(runner.Run(AsyncMode::kAsync).status());
+  QUARRY_RETURN_IF_ERROR(runner.Run(AsyncMode::kAsync, setup.batches).status());
   Outcomes outcomes;
   for (int round = 0; round < kRounds; ++round) {
     for (const AsyncMode mode : {AsyncMode::kSync, AsyncMode::kAsync, AsyncMode::kOac}) {
-      QUARRY_TRY(Outcome outcome, runner.Run(mode));
+      QUARRY_TRY(Outcome outcome, runner.Run(mode, setup.batches));
       outcomes[mode].push_back(std::move(outcome));
     }
   }
   return outcomes;
+}
+
+Status WriteGraph(const Setup& setup, const LinkData& data, Store& store) {
+  QUARRY_TRY(const auto builder,
+             TopologyBuilder::Create(store.backend(), {.relation_count = kRelations,
+                                                       .memory_bytes = kGiB / 2,
+                                                       .scratch_directory = setup.folder}));
+  std::vector<std::vector<Edge>> edges(kRelations);
+  for (const Triple& edge : data.train) edges[edge.relation].push_back({edge.head, edge.tail});
+  for (uint32_t relation = 0; relation < kRelations; ++relation) {
+    QUARRY_RETURN_IF_ERROR(builder->Add(edges[relation], relation));
+  }
+  TopologyRecord record;
+  QUARRY_TRY(record, builder->Finish(store.path() + "/topology/graph-1.qtp", setup.nodes,
+                                     store.manifest()->database_id, 1));
+  record.name = "graph";
+  record.file = "topology/graph-1.qtp";
+  return store.UpdateManifest([&](Manifest& manifest) {
+    manifest.node_count = setup.nodes;
+    manifest.topologies = {record};
+    return Status::Ok();
+  });
+}
+
+// Holds each part once, so that every page has a place on the disk.
+Status FillParts(PartedTable& table) {
+  const PartLayout& layout = table.layout();
+  for (uint32_t part = 0; part < layout.parts(); ++part) {
+    QUARRY_RETURN_IF_ERROR(table.Hold({&part, 1}, {}));
+    RowBlock block;
+    for (uint64_t row = layout.part_starts[part]; row < layout.part_starts[part + 1]; ++row) {
+      block.ids.push_back(row);
+      if (block.ids.size() < 4096 && row + 1 < layout.part_starts[part + 1]) continue;
+      QUARRY_RETURN_IF_ERROR(table.Read(block));
+      std::ranges::fill(block.timestamps, 0);
+      QUARRY_RETURN_IF_ERROR(table.Write(block));
+      block.ids.clear();
+    }
+  }
+  return Status::Ok();
+}
+
+// An epoch by parts in each order that suits, with a buffer for which vectors and buckets take `memory_bytes`.
+Status ByParts(const Setup& setup, const LinkData& data, Store& store, std::span<const EmbeddingSpec> specs,
+               uint64_t memory_bytes) {
+  QUARRY_RETURN_IF_ERROR(WriteGraph(setup, data, store));
+  MemoryBudget budget(4 * kGiB);
+  QUARRY_RETURN_IF_ERROR(
+      MakePartitioning(store, budget, {}, {.method = PartitionMethod::kRandom, .parts = setup.parts}, {})
+          .status());
+  QUARRY_TRY(const auto partitioning, StoredPartitioning::Open(store, budget, "default"));
+  const PartitionDirectory& directory = partitioning->directory();
+  QUARRY_TRY(const PartLayout layout, LayOutParts(specs[0], directory.part_starts));
+  QUARRY_RETURN_IF_ERROR(CreateEmbeddings(store, "parts", layout.file_spec(), layout.page_bytes));
+  const uint64_t frame_bytes = PartedTable::Bytes(layout, 2) - PartedTable::Bytes(layout, 1);
+  bool is_full = false;
+  for (const PartitionOrder order : {PartitionOrder::kComet, PartitionOrder::kBeta}) {
+    for (const bool prefetch : {false, true}) {
+      if (order == PartitionOrder::kBeta && !prefetch) continue;
+      QUARRY_TRY(const PartitionedRoadOptions options,
+                 TuneRoad(directory, {.order = order, .prefetch = prefetch}, frame_bytes, memory_bytes));
+      QUARRY_TRY(const auto nodes,
+                 StoredEmbeddings::OpenParts(store, budget, "parts", layout, RoadFrames(directory, options)));
+      QUARRY_TRY(
+          const auto relations,
+          StoredEmbeddings::Open(store, budget, "relations",
+                                 {.memory_bytes = StoredPoolBytes(specs[1], setup.train.workers).most}));
+      if (!is_full) {
+        QUARRY_RETURN_IF_ERROR(FillParts(*nodes->parts()));
+        QUARRY_RETURN_IF_ERROR(nodes->Checkpoint(0));
+        is_full = true;
+      }
+      QUARRY_TRY(const auto road,
+                 PartitionedRoad::Make(*partitioning, store.backend(), budget, nodes->parts(), options,
+                                       setup.train.seed, setup.train.batch_edges));
+      Runner runner(setup, data, {&nodes->table(), &relations->table()}, nodes.get(), road.get());
+      std::vector<Outcome> outcomes;
+      for (int round = 0; round < kRounds; ++round) {
+        QUARRY_TRY(Outcome outcome, runner.Run(AsyncMode::kOac, UINT64_MAX));
+        outcomes.push_back(std::move(outcome));
+      }
+      Print(std::string(PartitionOrderName(order)).c_str(), outcomes);
+      const PartedStats stats = nodes->parts()->stats();
+      fmt::print(
+          "           {} of {} parts held, {}; an epoch of {} batches reads {}, writes {}, and waits {:.2f} "
+          "s for them\n",
+          options.buffer, setup.parts, prefetch ? "the next ones prefetched" : "none prefetched",
+          outcomes[0].batches, FormatBytes(stats.pages_read * layout.page_bytes / kRounds),
+          FormatBytes(stats.pages_written * layout.page_bytes / kRounds), stats.wait_seconds / kRounds);
+      std::fflush(stdout);
+    }
+  }
+  return Status::Ok();
 }
 
 Status Run(const Setup& setup) {
@@ -264,7 +371,7 @@ Status Run(const Setup& setup) {
   std::filesystem::remove_all(setup.folder);
   std::filesystem::create_directories(setup.folder);
   const std::string path = setup.folder + "/db";
-  const LinkData data = SkewedGraph(setup.nodes);
+  const LinkData data = SkewedGraph(setup.nodes, setup.edges);
   const EmbeddingSpec specs[] = {NodeTableSpec(setup.train, setup.nodes),
                                  RelationTableSpec(setup.train, kRelations)};
   const uint64_t whole_bytes = StoredPoolBytes(specs[0], setup.train.workers).most;
@@ -277,17 +384,18 @@ Status Run(const Setup& setup) {
       "           batches/s     lowest to best   edges/s |  prepare  compute    waits   update |      "
       "hits  read/b  writ/b  replaced\n");
   QUARRY_TRY(const std::vector<Outcome> in_memory, InMemory(setup, data, specs));
-  Print(setup, "in memory", in_memory);
+  Print("in memory", in_memory);
   QUARRY_TRY(std::unique_ptr<Store> store, MakeStore(*backend, path));
   QUARRY_TRY(Outcomes outcomes, Stored(setup, data, *store, specs));
-  Print(setup, "sync", outcomes[AsyncMode::kSync]);
-  Print(setup, "async", outcomes[AsyncMode::kAsync]);
-  Print(setup, "oac", outcomes[AsyncMode::kOac]);
+  Print("sync", outcomes[AsyncMode::kSync]);
+  Print("async", outcomes[AsyncMode::kAsync]);
+  Print("oac", outcomes[AsyncMode::kOac]);
 
   const Outcome oac = Median(outcomes[AsyncMode::kOac]);
   const double async = Median(outcomes[AsyncMode::kAsync]).seconds;
   const double sync = Median(outcomes[AsyncMode::kSync]).seconds;
   const std::string file = path + "/" + store->manifest()->FindEmbedding("nodes")->file;
+  QUARRY_RETURN_IF_ERROR(ByParts(setup, data, *store, specs, whole_bytes / 4));
   store.reset();
   QUARRY_TRY(const double device, DeviceSeconds(*backend, file, SmallestPageBytes(specs[0]), oac.pool));
   fmt::print("oac / async {:.3f} (at least 0.95 is wanted), async / sync {:.2f}, oac / sync {:.2f}\n",
@@ -308,7 +416,9 @@ int main(int argc, char** argv) {
   };
   quarry::bench::Setup setup{.folder = std::string(argc > 1 ? argv[1] : "build/bench-data") + "/link_stored",
                              .nodes = number(2, 1'000'000),
-                             .batches = number(4, 100)};
+                             .batches = number(4, 100),
+                             .edges = number(5, 500'000),
+                             .parts = static_cast<uint32_t>(number(6, 16))};
   setup.train.spec.dim = static_cast<uint32_t>(number(3, 100));
   setup.train.degree_share = 0.5;
   setup.train.compute_threads = std::max(1U, quarry::ProcessorCount());

@@ -158,7 +158,7 @@ class OneBatch {
  public:
   OneBatch(const LinkData& data, const LinkTrainOptions& options) : task_(data, options) {
     EXPECT_OK(task_.MakeEncoder());
-    task_.StartEpoch(1, {});
+    EXPECT_OK(task_.StartEpoch(1, {}));
     item_.blocks.resize(2);
     EXPECT_OK(task_.Prepare(item_));
     Rng rng(kEncoderSeed + 1);
@@ -319,7 +319,7 @@ TEST(LinkEncoder, TrainingGoesOnFromAStateToTheSameBits) {
   for (LinkTask* task : {&first, &second}) {
     ASSERT_OK(task->MakeEncoder());
     EXPECT_OK(task->TakeState({}));
-    task->StartEpoch(1, {});
+    ASSERT_OK(task->StartEpoch(1, {}));
   }
   run(first, 0);
   run(first, 1);

@@ -8,6 +8,9 @@
 //   in state  the vectors are in memory, and a checkpoint is a state that has them too, wherever states are
 //             kept: by a server, say, whose tables are everybody's
 //
+// A stored run may be *partitioned*: the vectors swap through memory part by part
+// (quarry/pipeline/partitioned_road.h), and a checkpoint ends each epoch.
+//
 // A checkpoint has all batches up to its place, and none later. The edges and negatives of a batch are a
 // function of (seed, epoch, batch), so a run needs nothing but its vectors, its place and what the task has
 // learned beside them. In order, kSync and kOac go on bit for bit as if they had never stopped. A run in
@@ -27,6 +30,7 @@
 #include "quarry/base/status.h"
 #include "quarry/buffer/buffer_pool.h"
 #include "quarry/embedding/embedding_table.h"
+#include "quarry/pipeline/partitioned_road.h"
 #include "quarry/storage/store.h"
 #include "quarry/storage/training_state.h"
 #include "quarry/trainer/link_train.h"
@@ -48,6 +52,11 @@ struct LinkRunOptions {
   // False: the run takes no checkpoint at all. Its tables are scratch (NAME-scratch-nodes,
   // NAME-scratch-relations), made anew whatever crashes have left of them. For stored runs only.
   bool keep = true;
+  // Not null: training edges and nodes' vectors come by parts, on a partitioned road, and the table of nodes
+  // is NAME-parts: its rows are those of the partitioning's new ids, in the layout of parts. `road` is tuned
+  // to the budget. For stored runs only; the partitioning outlives the run.
+  const StoredPartitioning* partitioning = nullptr;
+  PartitionedRoadOptions road = {};
 };
 
 // Where training stands, between two batches.
@@ -98,6 +107,8 @@ class LinkRun {
   virtual EmbeddingTable& nodes() = 0;
   // Null for decoders without vectors of relations.
   virtual EmbeddingTable* relations() = 0;
+  // Null for runs whose epochs take all edges of the data at once.
+  virtual PartitionedRoad* road() { return nullptr; }
 
   // The place at the last checkpoint, or, before the first one, at the beginning of a run.
   const LinkPlace& place() const { return last_.place; }
@@ -124,8 +135,8 @@ class LinkRun {
   void LogResumed(const TrainingRecord& record, uint64_t epoch_batches) const;
 
   const LinkRunOptions options_;
-  const std::string settings_;
-  LinkState last_;  // the last checkpoint's
+  std::string settings_;  // those of a partitioned run are complete once its road is tuned
+  LinkState last_;        // the last checkpoint's
   LinkRunStats stats_;
 };
 

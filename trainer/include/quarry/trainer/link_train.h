@@ -88,6 +88,12 @@ struct LinkSource {
 // The same from a LinkSource. kCorruption for an edge whose nodes or relation do not exist.
 Result<LinkData> LoadLinkData(const LinkSource& source, MemoryBudget& budget, const HeldOutShares& shares);
 
+// Gives the nodes of all edges the new ids of a partitioning, in whose order a partitioned run keeps vectors.
+// kInvalidArgument for data whose held-out edges are a share of the training edges: the partitioning has them
+// among these; kOutOfBudget; errors of reading.
+class StoredPartitioning;
+Status RenumberNodes(const StoredPartitioning& partitioning, MemoryBudget& budget, LinkData& data);
+
 // Where vectors lie while they are trained: in memory, in the database, or in memory with checkpoints that
 // keep them in the state of their run (quarry/trainer/link_run.h).
 enum class LinkTables : uint8_t { kMemory, kStored, kInState };

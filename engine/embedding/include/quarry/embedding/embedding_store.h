@@ -23,6 +23,7 @@
 #include "quarry/base/status.h"
 #include "quarry/buffer/buffer_pool.h"
 #include "quarry/embedding/embedding_table.h"
+#include "quarry/embedding/parted_table.h"
 #include "quarry/format/manifest.h"
 #include "quarry/storage/store.h"
 
@@ -54,10 +55,18 @@ class StoredEmbeddings {
                                                         std::string_view name,
                                                         const BufferPoolOptions& options);
 
-  EmbeddingTable& table() { return *table_; }
+  // The same of a table that was created with a layout's file_spec and page_bytes, for training by parts of
+  // which up to `frames` are in memory. kInvalidArgument for a table of another layout.
+  static Result<std::unique_ptr<StoredEmbeddings>> OpenParts(Store& store, MemoryBudget& budget,
+                                                             std::string_view name, PartLayout layout,
+                                                             uint32_t frames);
+
+  EmbeddingTable& table() { return parts_ ? *parts_ : *table_; }
+  // Null for a table that was opened whole.
+  PartedTable* parts() { return parts_.get(); }
   const EmbeddingRecord& record() const { return record_; }  // the last checkpoint's
   int64_t timestamp() const { return record_.timestamp; }    // its timestamp; kNeverWritten before the first
-  BufferPoolStats stats() const { return pool_->stats(); }
+  BufferPoolStats stats() const;
 
   // As CheckpointAll, for this table alone.
   Status Checkpoint(int64_t timestamp);
@@ -67,6 +76,7 @@ class StoredEmbeddings {
                               const std::function<Status(Manifest&)>& also);
   StoredEmbeddings(Store& store, const EmbeddingRecord& record)
       : store_(store), record_(record), next_(record) {}
+  static Result<std::unique_ptr<StoredEmbeddings>> OpenFile(Store& store, std::string_view name);
   Status WriteMap(int64_t timestamp);
   Status Publish(Manifest& manifest) const;
   void Commit();
@@ -75,8 +85,10 @@ class StoredEmbeddings {
   EmbeddingRecord record_;
   EmbeddingRecord next_;  // names the map written last; its generation is never given again
   std::unique_ptr<PageFile> file_;
+  // Either pool and table, or parts.
   std::unique_ptr<BufferPool> pool_;
   std::unique_ptr<EmbeddingTable> table_;
+  std::unique_ptr<PartedTable> parts_;
 };
 
 // Makes what the tables hold now their state on disk, and applies `also` (which may be empty) to the
