@@ -365,7 +365,7 @@ Result<RoadProbe> LiveRoadImpl::ProbeTraining(uint32_t batches) {
   std::vector<uint8_t> uses(topology_->node_count());
   NeighborSampler& sampler = *samplers_.front();
   const SamplerStats before = sampler.stats();
-  RoadProbe probe{.batches = batches};
+  RoadProbe probe{.batches = batches, .device = device_};
   const size_t batch_size = options_.spec.batch_size;
   size_t next = seeds.size();
   for (uint64_t b = 0, pass = 0; b < batches; ++b) {

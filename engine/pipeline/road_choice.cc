@@ -10,8 +10,10 @@
 namespace quarry {
 namespace {
 
-// What another road must save to be taken instead of the live one.
-constexpr double kWorthBuilding = 0.95;
+// What another road must save to be taken instead of the live one: a part that a prediction can tell, and a time that
+// somebody who waits can.
+constexpr double kSavedPart = 0.05;
+constexpr double kSavedSeconds = 0.5;
 // Shares of what fits that are tried: a smaller cache is read in sooner.
 constexpr uint64_t kCacheShares = 4;
 
@@ -40,7 +42,8 @@ class Chooser {
     std::ranges::stable_sort(choice_.roads, {}, &RoadCost::seconds);
     const auto live = std::ranges::find(choice_.roads, RoadKind::kLive,
                                         [](const RoadCost& cost) { return cost.plan.road; });
-    if (live != choice_.roads.end() && choice_.roads.front().seconds > kWorthBuilding * live->seconds) {
+    const double saved = live == choice_.roads.end() ? 0 : live->seconds - choice_.roads.front().seconds;
+    if (live != choice_.roads.end() && saved < std::max(kSavedSeconds, kSavedPart * live->seconds)) {
       std::rotate(choice_.roads.begin(), live, live + 1);
     }
     return std::move(choice_);

@@ -86,6 +86,7 @@ struct RoadProbe {
   uint64_t edges = 0;
   uint64_t topology_bytes = 0;               // read from disk
   double sample_seconds = 0;                 // on one thread
+  DeviceProfile device = {};                 // as the road prices its reads
   std::vector<uint64_t> nodes_by_uses = {};  // [c]: nodes that c of the batches used
   Block last = {};                           // the last of them
 };

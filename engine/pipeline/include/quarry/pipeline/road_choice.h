@@ -104,7 +104,7 @@ struct RoadChoice {
 };
 
 // Every plan that `facts` offers, priced. The live road is the choice where nothing else is on offer, and where another
-// road is not a twentieth cheaper: it writes nothing and its samples are fresh.
+// road is not a twentieth, and half a second, cheaper: it writes nothing and its samples are fresh.
 RoadChoice ChooseRoad(const RoadFacts& facts);
 
 }  // namespace quarry
