@@ -41,6 +41,10 @@ void Encode(const DeviceRecord& device, schema::DeviceRecord::Builder out) {
   out.setWriteBytesPerSecond(device.write_bytes_per_second);
   out.setGatherBytesPerSecond(device.gather_bytes_per_second);
   out.setMeasuredUtc(ToText(device.measured_utc));
+  out.setChecksumBytesPerSecond(device.core.checksum_bytes_per_second);
+  out.setCopyBytesPerSecond(device.core.copy_bytes_per_second);
+  out.setDecodeBytesPerSecond(device.core.decode_bytes_per_second);
+  out.setRequestSeconds(device.core.request_seconds);
 }
 
 void Encode(const LayoutRecord& layout, schema::LayoutRecord::Builder out) {
@@ -156,7 +160,11 @@ DeviceRecord Decode(schema::DeviceRecord::Reader in) {
           .sequential_bytes_per_second = in.getSequentialBytesPerSecond(),
           .write_bytes_per_second = in.getWriteBytesPerSecond(),
           .gather_bytes_per_second = in.getGatherBytesPerSecond(),
-          .measured_utc = ToString(in.getMeasuredUtc())};
+          .measured_utc = ToString(in.getMeasuredUtc()),
+          .core = {.checksum_bytes_per_second = in.getChecksumBytesPerSecond(),
+                   .copy_bytes_per_second = in.getCopyBytesPerSecond(),
+                   .decode_bytes_per_second = in.getDecodeBytesPerSecond(),
+                   .request_seconds = in.getRequestSeconds()}};
 }
 
 Result<LayoutRecord> Decode(schema::LayoutRecord::Reader in) {
@@ -271,6 +279,13 @@ Status CheckDevice(const DeviceRecord& device, std::string_view path) {
                             device.write_bytes_per_second, device.gather_bytes_per_second}) {
     if (std::isfinite(rate) && rate > 0) continue;
     return MakeStatus(Code::kCorruption, "{}: the manifest's device profile has a rate of {} per second",
+                      path, rate);
+  }
+  const CoreRates& core = device.core;
+  for (const double rate : {core.checksum_bytes_per_second, core.copy_bytes_per_second,
+                            core.decode_bytes_per_second, core.request_seconds}) {
+    if (std::isfinite(rate) && rate >= 0) continue;
+    return MakeStatus(Code::kCorruption, "{}: the manifest's device profile has a rate of {} for a core",
                       path, rate);
   }
   return Status::Ok();

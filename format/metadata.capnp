@@ -48,6 +48,11 @@ struct DeviceRecord {
   writeBytesPerSecond @2 :Float64;
   gatherBytesPerSecond @3 :Float64;
   measuredUtc @4 :Text;
+  # Of one core; 0 = not measured (a record of an older version).
+  checksumBytesPerSecond @5 :Float64;
+  copyBytesPerSecond @6 :Float64;
+  decodeBytesPerSecond @7 :Float64;
+  requestSeconds @8 :Float64;
 }
 
 struct LayoutBase {

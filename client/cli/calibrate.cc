@@ -30,6 +30,10 @@ void PrintCalibrationJson(const std::string& path, const DeviceRecord& device,
                {"sequential_bytes_per_second", device.sequential_bytes_per_second},
                {"write_bytes_per_second", device.write_bytes_per_second},
                {"gather_bytes_per_second", device.gather_bytes_per_second},
+               {"core_checksum_bytes_per_second", device.core.checksum_bytes_per_second},
+               {"core_copy_bytes_per_second", device.core.copy_bytes_per_second},
+               {"core_decode_bytes_per_second", device.core.decode_bytes_per_second},
+               {"core_request_seconds", device.core.request_seconds},
                {"measured_utc", device.measured_utc},
                {"measured_now", fresh.has_value()}};
   if (fresh) {
@@ -49,6 +53,12 @@ void PrintText(const DeviceRecord& device, const std::optional<Calibration>& fre
   Print("sequential reads         {}\n", Bandwidth(device.sequential_bytes_per_second));
   Print("writes                   {}\n", Bandwidth(device.write_bytes_per_second));
   Print("rows gathered in memory  {}\n", Bandwidth(device.gather_bytes_per_second));
+  const CoreRates& core = device.core;
+  if (core.checksum_bytes_per_second > 0) {
+    Print("a core                   {} of checksums, {} of copies, {} of blocks decoded, {:.1f} us a read\n",
+          Bandwidth(core.checksum_bytes_per_second), Bandwidth(core.copy_bytes_per_second),
+          Bandwidth(core.decode_bytes_per_second), core.request_seconds * 1e6);
+  }
   if (!fresh) {
     Print("measured                 {}; --force measures again\n", device.measured_utc);
     return;
@@ -94,7 +104,7 @@ void AddCalibrate(CLI::App& app, Action& action) {
   verb->add_option("DB", options->path, kAddressHelp)->required();
   verb->add_flag("--force", options->force, "measure again what has been measured");
   verb->add_flag("--json", options->json, "one JSON object on stdout");
-  verb->footer("Takes 3 s; run it while nothing else uses the disk.\nExample: quarry calibrate graph.db");
+  verb->footer("Takes 3.5 s; run it while nothing else uses the disk.\nExample: quarry calibrate graph.db");
   verb->callback([options, &action] { action = [options] { return Calibrate(*options); }; });
 }
 

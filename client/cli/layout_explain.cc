@@ -96,6 +96,7 @@ class Paths {
     json["path"] = path(i);
     json["policy"] = policy(i);
     json["gather_bound"] = Real(i, "gather_bound") != 0;
+    json["processor_bound"] = Real(i, "processor_bound") != 0;
     return json;
   }
 
@@ -152,7 +153,9 @@ void PrintPaths(const Paths& paths) {
           paths.path(i), paths.policy(i), Bytes(paths.Real(i, "bytes_read")),
           paths.Real(i, "read_amplification"), FormatCount(paths.Real(i, "requests")),
           paths.Real(i, "seconds_per_epoch"), one_time > 0 ? fmt::format("{:.2f}", one_time) : "",
-          paths.Real(i, "gather_bound") != 0 ? " gather" : "");
+          paths.Real(i, "gather_bound") != 0      ? " gather"
+          : paths.Real(i, "processor_bound") != 0 ? " processors"
+                                                  : "");
   }
 }
 

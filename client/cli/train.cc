@@ -18,6 +18,7 @@
 #include "quarry/server/server.h"
 #include "quarry/trainer/train.h"
 #include "server_address.h"
+#include "train_choice.h"
 #include "train_link.h"
 #include "train_node.h"
 #include "usage.h"
@@ -220,79 +221,71 @@ Status TrainOn(const NodeArguments& arguments, Database& database, const OpenRoa
   return TrainReported(*open.road, arguments, setup, nullptr, last_epoch);
 }
 
-// What a model is trained on.
-struct TrainedOn {
-  uint32_t classes = 0;
-  uint64_t nodes = 0;
-};
-
-// Refuses what the machine has no memory for before anything is sampled, built or loaded.
-Result<TrainedOn> CheckLabels(const NodeArguments& arguments, Database& database) {
-  const std::shared_ptr<const Manifest> manifest = database.manifest();
-  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, database.store().TakeSnapshot());
-  QUARRY_TRY(const NodeProperties properties,
-             LoadNodeProperties(database.store(), manifest->node_count, snapshot));
-  const RoadSpec& spec = arguments.road.spec;
-  QUARRY_RETURN_IF_ERROR(CheckTrainerMemory(
-      arguments.train, static_cast<uint32_t>(manifest->FindTable(spec.feature_table)->dim), properties.labels,
-      BoundHopNodes(spec.batch_size, spec.fanouts, manifest->node_count), false,
-      database.budget().used_bytes(), MemoryLimitBytes()));
-  return TrainedOn{CountClasses(properties.labels), properties.TrainNodes().size()};
-}
-
-// A cache that takes what is left of the budget leaves what training takes beyond what the budget leaves of the machine.
-std::function<uint64_t(uint64_t)> BytesBesideRoad(const NodeArguments& arguments, Database& database,
-                                                  uint32_t classes) {
-  const RoadSpec& spec = arguments.road.spec;
-  const auto dim = static_cast<uint32_t>(database.manifest()->FindTable(spec.feature_table)->dim);
-  const uint64_t machine = MemoryLimitBytes();
-  const uint64_t spare = machine - std::min(machine, database.budget().limit_bytes());
-  return [=, &arguments](uint64_t batch_nodes_max) {
-    const uint64_t trainer = EstimateTrainerBytes(
-        arguments.train, dim, classes,
-        BoundHopNodes(arguments.road.spec.batch_size, arguments.road.spec.fanouts, batch_nodes_max),
-        /*checkpoints=*/true);
-    return trainer - std::min(trainer, spare);
-  };
-}
-
-Status TrainOnDatabase(NodeArguments& arguments) {
-  LiveRoadOptions& road_options = arguments.road;
-  SplitThreads(arguments, road_options, arguments.train);
-  QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudgets(arguments));
-  QUARRY_TRY(const TrainedOn trained_on, CheckLabels(arguments, *database));
-  const std::unique_ptr<TrainingStates> states = TrainingStatesOf(database->store());
-  TrainSetup setup;
+// On the live road: on `open`, or on one that is opened now.
+Status TrainLive(const NodeArguments& arguments, Database& database, std::unique_ptr<LiveRoad> open,
+                 TrainSetup setup, TrainingStates& states) {
   StreamStats last_epoch;
-  if (!arguments.plan && arguments.layout.empty()) {
-    if (arguments.plan_flags.cache == kCacheAuto) {
-      road_options.cache_takes_what_is_left = true;
-      road_options.beside_bytes = BytesBesideRoad(arguments, *database, trained_on.classes);
-    }
-    QUARRY_TRY(setup.run, RunOf(arguments, *database, nullptr, *states));
-    QUARRY_TRY(const OpenRoad open, OpenLive(*database, road_options));
-    return TrainOn(arguments, *database, open, setup, last_epoch);
+  QUARRY_TRY(setup.run, RunOf(arguments, database, nullptr, states));
+  OpenRoad road;
+  if (open == nullptr) {
+    QUARRY_TRY(road, OpenLive(database, arguments.road));
+  } else {
+    LogInfo("{}", open->plan().ToString());
+    road.live = open.get();
+    road.batch_nodes_max = open->plan().batch_nodes_max;
+    road.road = std::move(open);
   }
-  QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, *database->manifest()));
-  QUARRY_TRY(setup.run, RunOf(arguments, *database, &spec, *states));
+  return TrainOn(arguments, database, road, setup, last_epoch);
+}
+
+Status TrainPlanned(const NodeArguments& arguments, Database& database, const TrainedOn& trained_on,
+                    TrainSetup setup, TrainingStates& states) {
+  StreamStats last_epoch;
+  QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, *database.manifest()));
+  QUARRY_TRY(setup.run, RunOf(arguments, database, &spec, states));
   if (arguments.resample) {
-    QUARRY_TRY(const OpenRoad open, OpenSuperbatches(*database, spec, road_options));
-    return TrainOn(arguments, *database, open, setup, last_epoch);
+    QUARRY_TRY(const OpenRoad open, OpenSuperbatches(database, spec, arguments.road));
+    return TrainOn(arguments, database, open, setup, last_epoch);
   }
   LayoutRecord built;
   if (arguments.plan) {
-    QUARRY_RETURN_IF_ERROR(CheckMemoryOfPlan(*database, spec, road_options, trained_on.nodes));
-    QUARRY_RETURN_IF_ERROR(BuildWhatIsMissing(*database, spec, built));
+    QUARRY_RETURN_IF_ERROR(CheckMemoryOfPlan(database, spec, arguments.road, trained_on.train_nodes));
+    QUARRY_RETURN_IF_ERROR(BuildWhatIsMissing(database, spec, built));
   }
   setup.plan_seconds = built.plan_seconds;
   setup.plan_bytes_written = built.plan_bytes_written;
   setup.plan_bytes_read = built.plan_bytes_read;
   {
-    QUARRY_TRY(const OpenRoad open, OpenPlanned(*database, spec.name, road_options));
+    QUARRY_TRY(const OpenRoad open, OpenPlanned(database, spec.name, arguments.road));
     setup.predicted_seconds = open.planned->layout().record().predicted_seconds;
-    QUARRY_RETURN_IF_ERROR(TrainOn(arguments, *database, open, setup, last_epoch));
+    QUARRY_RETURN_IF_ERROR(TrainOn(arguments, database, open, setup, last_epoch));
   }
-  return last_epoch.batches > 0 ? RememberMeasured(*database, spec.name, last_epoch) : Status::Ok();
+  return last_epoch.batches > 0 ? RememberMeasured(database, spec.name, last_epoch) : Status::Ok();
+}
+
+Status TrainOnDatabase(NodeArguments& arguments) {
+  SplitThreads(arguments, arguments.road, arguments.train);
+  QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudgets(arguments));
+  QUARRY_TRY(const TrainedOn trained_on, CheckLabels(arguments, *database));
+  const std::unique_ptr<TrainingStates> states = TrainingStatesOf(database->store());
+  TrainSetup setup;
+  if (arguments.plan || !arguments.layout.empty()) {
+    return TrainPlanned(arguments, *database, trained_on, setup, *states);
+  }
+  NodeArguments decided = arguments;
+  QUARRY_TRY(RoadDecision decision, DecideRoad(decided, *database, trained_on));
+  if (arguments.explain) return Status::Ok();
+  setup.decision = decision.cost;
+  if (decided.plan) {
+    const Status status = TrainPlanned(decided, *database, trained_on, setup, *states);
+    const bool fixed = arguments.given_road || arguments.run.resume;
+    if (fixed || status.code() != Code::kOutOfBudget) return status;
+    LogInfo("that does not fit after all, so the live road is taken: {}", status.message());
+    setup.decision.reset();
+    decided = arguments;
+    TakeWhatIsLeft(decided, *database, trained_on.classes);
+  }
+  return TrainLive(decided, *database, std::move(decision.live), setup, *states);
 }
 
 // A database without a server gets one, for as long as the workers run.
@@ -308,28 +301,6 @@ Status TrainWithWorkers(NodeArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(RunWorkers(count, std::string(client::kServerScheme) + server->socket_path(),
                                     database->budget().limit_bytes(), *folder));
   return server->Stop();
-}
-
-// What is only read where a layout is planned has no effect elsewhere; and what cannot be read is refused before
-// anything is opened.
-Status CheckPlanOptions(const CLI::App& verb, const NodeArguments& arguments) {
-  if (!arguments.plan) {
-    for (const char* const option : {"--disk", "--policy", "--epochs-planned", "--hash-functions"}) {
-      if (verb.count(option) == 0) continue;
-      return MakeStatus(Code::kUsage,
-                        "{} is about the layout that --plan builds, and nothing is planned: give --plan "
-                        "too, or leave it out",
-                        option);
-    }
-  }
-  if (arguments.resample && verb.count("--epochs-planned") > 0) {
-    return Status(Code::kUsage,
-                  "--epochs-planned is about epochs that repeat, and --resample every-epoch plans one "
-                  "at a time: leave one of them out");
-  }
-  if (!arguments.memory.empty())
-    QUARRY_RETURN_IF_ERROR(ParseSize("--memory", arguments.memory, 1024 * kGiB).status());
-  return arguments.plan_flags.Check();
 }
 
 // One trainer alone on a database, or one of a server's; or whoever starts several of the latter.
@@ -442,6 +413,7 @@ void AddTrain(CLI::App& app, Action& action) {
   verb->add_option("--layout", node.layout, "train from this packed layout (quarry layout build)")
       ->type_name("NAME");
   verb->add_flag("--plan", node.plan, "build the layout if it is missing, then train from it");
+  AddRoadChoice(verb, node);
   node.plan_flags.AddPlanOptions(verb);
   AddChoice<bool>(verb, "--resample", node.resample, {{"never", false}, {"every-epoch", true}},
                   "with --plan: repeat the planned epochs (default), or sample and plan every epoch anew "
@@ -459,8 +431,8 @@ void AddTrain(CLI::App& app, Action& action) {
       *verb, "Memory and threads",
       {"--cache", "--memory", "--topology", "--threads", "--torch-threads", "--inline", "--dry-run"});
   GroupOptions(*verb, "Packed layouts",
-               {"--layout", "--plan", "--disk", "--epochs-planned", "--policy", "--seed-order",
-                "--hash-functions", "--resample"});
+               {"--road", "--explain", "--layout", "--plan", "--disk", "--epochs-planned", "--policy",
+                "--seed-order", "--hash-functions", "--resample"});
   AddLinkOptions(verb, arguments->link);
   verb->footer(
       "Peak RSS stays under --memory plus an overhead for code and LibTorch's working set, which is "
@@ -471,6 +443,7 @@ void AddTrain(CLI::App& app, Action& action) {
   verb->callback([verb, arguments, &action] {
     NodeArguments& given = arguments->node;
     if (given.resample) given.plan = true;
+    given.policy_is_given = verb->count("--policy") > 0;
     if (verb->count("--layers") == 0 && !given.plan_flags.road.fanouts.empty()) {
       given.train.layers = static_cast<uint32_t>(given.plan_flags.road.fanouts.size());
     }

@@ -2,11 +2,13 @@
 // on a server have in common.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli.h"
 #include "layout_options.h"
+#include "quarry/pipeline/road_choice.h"
 #include "quarry/trainer/communicator.h"
 #include "quarry/trainer/train.h"
 #include "server_address.h"
@@ -31,6 +33,9 @@ struct NodeArguments {
   bool resample = false;
   bool json = false;
   bool dry_run = false;
+  std::optional<RoadKind> given_road;  // --road; nothing: the cheapest is taken
+  bool policy_is_given = false;        // --policy
+  bool explain = false;
   WorkerFlags workers;
   std::string config;  // all of this as text (config_file.h)
 };

@@ -68,6 +68,11 @@ void AddPlan(const TrainSetup& setup, Json& json) {
     json["merged_epochs"] = road->merged_passes();
     json["plan_wait_seconds"] = road->plan_wait_seconds();
   }
+  if (setup.decision) {
+    json["road"] = quarry::NameOf(setup.decision->plan.road);
+    json["road_seconds_predicted"] = setup.decision->seconds;
+    json["epoch_seconds_predicted"] = setup.decision->epoch_seconds;
+  }
   if (!setup.predicted_seconds) return;
   json["plan_seconds"] = setup.plan_seconds;
   json["plan_bytes_written"] = setup.plan_bytes_written;

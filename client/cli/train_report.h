@@ -7,6 +7,7 @@
 #include <string>
 
 #include "quarry/pipeline/live_road.h"
+#include "quarry/pipeline/road_choice.h"
 #include "quarry/pipeline/superbatch_road.h"
 #include "quarry/trainer/train.h"
 
@@ -24,6 +25,7 @@ struct TrainSetup {
   uint64_t plan_bytes_written = 0;
   uint64_t plan_bytes_read = 0;
   std::optional<double> predicted_seconds;       // reading an epoch; empty on the live road
+  std::optional<RoadCost> decision;              // what the road was chosen by, where one was
   const SuperbatchRoad* superbatches = nullptr;  // for --resample every-epoch; outlives the report
   LiveRoadOptions road;
   TrainOptions train;

@@ -1,5 +1,7 @@
 #include "quarry/io/device.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cassert>
 #include <deque>
@@ -19,6 +21,16 @@ constexpr uint32_t kReadSizes[] = {512, 4 << 10, 16 << 10, 64 << 10, 256 << 10};
 constexpr uint64_t kWriteBytes = 4 * kMiB;
 static_assert(kScratchBytesMin == kProbes * 2 * kWriteBytes);
 static_assert(kMeasureRatesBytes == 64 * kReadSizes[4]);
+
+// Of this process, the kernel's work for it included.
+double ProcessorSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
 
 uint64_t AnySeed() { return static_cast<uint64_t>(MonotonicSeconds() * 1e9); }  // other places each time
 
@@ -152,6 +164,7 @@ Result<DeviceRates> MeasureRates(IoBackend& backend, const RatesProbe& probe) {
     if (bytes >= block_bytes) kinds.push_back({.request_bytes = bytes});
   }
   std::vector<std::vector<double>> measured(kinds.size());
+  std::vector<double> request_seconds;
   for (unsigned i = 0; i < kProbes; ++i) {
     for (size_t kind = 0; kind < kinds.size(); ++kind) {
       // The two that are kept have twice the time of the others.
@@ -159,11 +172,18 @@ Result<DeviceRates> MeasureRates(IoBackend& backend, const RatesProbe& probe) {
       kinds[kind].seconds_max = probe.seconds_max * 2 / 3 * (kind < 2 ? 2 : 1) / shares;
       kinds[kind].seed = AnySeed();
       kinds[kind].buffer = buffer.span();
+      const double processor_start = ProcessorSeconds();
+      const double start = MonotonicSeconds();
       QUARRY_TRY(const double rate, MeasureReads(backend, file, kinds[kind]));
       measured[kind].push_back(rate);
+      if (kind == 0) {
+        request_seconds.push_back((ProcessorSeconds() - processor_start) /
+                                  std::max(1.0, rate * (MonotonicSeconds() - start)));
+      }
     }
   }
   rates.random_reads_per_second = Median(measured[0]);
+  rates.request_seconds = Median(std::move(request_seconds));
   rates.sequential_bytes_per_second = Median(measured[1]) * static_cast<double>(kMiB);
   for (size_t kind = 2; kind < kinds.size(); ++kind) {
     rates.random_reads.push_back({kinds[kind].request_bytes, Median(measured[kind])});

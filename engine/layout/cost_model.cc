@@ -174,8 +174,21 @@ class CostModel {
   void AddSegmentCaches();
   void AddOneTime(uint64_t bytes, PathCost& cost) const;
   // Turns the totals in `cost` into an epoch's, and prices them. `seeks` = requests that cost time of their
-  // own, of the whole trace.
-  void Price(PathCost cost, uint64_t seeks);
+  // own, and `work`: of the whole trace.
+  void Price(PathCost cost, uint64_t seeks, const ProcessorWork& work);
+  // Rows that were read where they lie in the table: the cells that hold them are verified, and they are copied.
+  ProcessorWork ScatteredWork(uint64_t rows, const ReadCount& reads) const {
+    return {
+        .checksum_bytes = static_cast<double>(std::min(rows * options_.geometry.cell_bytes(), reads.bytes)),
+        .copied_bytes = static_cast<double>(rows * stride()),
+        .requests = static_cast<double>(reads.requests)};
+  }
+  // Chunks and blocks are read a MiB at a time, verified whole, and used where they are.
+  ProcessorWork PackedWork(uint64_t region_bytes) const {
+    return {.checksum_bytes = static_cast<double>(region_bytes),
+            .decoded_bytes = static_cast<double>(options_.planned_block_bytes),
+            .requests = static_cast<double>(region_bytes) / static_cast<double>(kMiB)};
+  }
 
   uint64_t epochs() const { return std::max<uint64_t>(1, trace_.batch_count() / options_.batches_per_epoch); }
   uint64_t stride() const { return RowStride(options_.geometry.element_type, options_.geometry.dim); }
@@ -306,7 +319,7 @@ void CostModel::AddScattered(AccessPath path, ReadCount MissTotals::*reads, cons
            .useful_bytes = totals.rows * options_.geometry.row_bytes,
            .read_bytes = (totals.*reads).bytes,
            .requests = (totals.*reads).requests},
-          (totals.*reads).requests);
+          (totals.*reads).requests, ScatteredWork(totals.rows, totals.*reads));
   };
   add(PolicyKind::kLru, lru);
   add(PolicyKind::kBelady, belady);
@@ -314,13 +327,16 @@ void CostModel::AddScattered(AccessPath path, ReadCount MissTotals::*reads, cons
 
 void CostModel::AddScanAndPack(const MissTotals& totals) {
   const uint64_t region_bytes = totals.chunk_bytes + options_.planned_block_bytes;
+  ProcessorWork work = PackedWork(region_bytes);
+  work.checksum_bytes += static_cast<double>(epochs() * options_.geometry.data_bytes() + region_bytes);
+  work.copied_bytes += static_cast<double>(totals.chunk_bytes);
   Price({.path = AccessPath::kScanAndPack,
          .policy = PolicyKind::kBelady,
          .useful_bytes = totals.rows * options_.geometry.row_bytes,
          .read_bytes = epochs() * options_.geometry.data_bytes() + region_bytes,
          .written_bytes = region_bytes,
          .requests = epochs() + trace_.batch_count()},
-        0);
+        0, work);
 }
 
 void CostModel::AddPacked(PolicyKind policy, const MissTotals& totals) {
@@ -331,7 +347,7 @@ void CostModel::AddPacked(PolicyKind policy, const MissTotals& totals) {
                 .read_bytes = region_bytes,
                 .requests = trace_.batch_count()};
   AddOneTime(region_bytes + RoundUp(totals.image_rows * stride(), kPageBytes), cost);
-  Price(cost, 0);
+  Price(cost, 0, PackedWork(region_bytes));
 }
 
 void CostModel::AddSegmentCaches() {
@@ -343,7 +359,10 @@ void CostModel::AddSegmentCaches() {
                 .requests = trace_.batch_count() + segments_->reads.requests};
   AddOneTime(region_bytes + segments_->cache_bytes + RoundUp(segments_->image_rows * stride(), kPageBytes),
              cost);
-  Price(cost, segments_->reads.requests);
+  ProcessorWork work = PackedWork(region_bytes + segments_->reads.bytes);
+  work.copied_bytes = static_cast<double>(segments_->miss_rows * stride());
+  work.requests += static_cast<double>(segments_->reads.requests);
+  Price(cost, segments_->reads.requests, work);
 }
 
 // Packing: the table is read once, front to back, and `bytes` are written.
@@ -352,14 +371,16 @@ void CostModel::AddOneTime(uint64_t bytes, PathCost& cost) const {
   cost.one_time_seconds = ReadSeconds(options_.geometry.data_bytes()) + WriteSeconds(bytes);
 }
 
-void CostModel::Price(PathCost cost, uint64_t seeks) {
+void CostModel::Price(PathCost cost, uint64_t seeks, const ProcessorWork& work) {
   const auto epoch_count = static_cast<double>(epochs());
   const double io_seconds =
       ReadsOf(options_.device).ReadSeconds(cost.read_bytes, seeks) + WriteSeconds(cost.written_bytes);
   const double gather_seconds =
       static_cast<double>(accesses_ * options_.geometry.row_bytes) / options_.device.gather_bytes_per_second;
-  cost.gather_bound = gather_seconds > io_seconds;
-  cost.seconds = std::max(io_seconds, gather_seconds) / epoch_count;
+  const double work_seconds = work.Seconds(options_.device.core) / std::max(1U, options_.processors);
+  cost.processor_bound = work_seconds > std::max(io_seconds, gather_seconds);
+  cost.gather_bound = !cost.processor_bound && gather_seconds > io_seconds;
+  cost.seconds = std::max({io_seconds, gather_seconds, work_seconds}) / epoch_count;
   for (uint64_t PathCost::*figure :
        {&PathCost::useful_bytes, &PathCost::read_bytes, &PathCost::written_bytes, &PathCost::requests}) {
     cost.*figure /= epochs();
@@ -396,15 +417,6 @@ std::string_view AccessPathName(AccessPath path) {
   constexpr std::string_view kNames[] = {"row reads",     "page reads",    "merged reads",
                                          "scan and pack", "packed chunks", "segment caches"};
   return kNames[static_cast<size_t>(path)];
-}
-
-DeviceRecord DeviceOf(const Manifest& manifest) {
-  if (manifest.device) return *manifest.device;
-  const DeviceProfile reads;
-  return {.random_reads_per_second = reads.random_reads_per_second,
-          .sequential_bytes_per_second = reads.sequential_bytes_per_second,
-          .write_bytes_per_second = 2.0e9,
-          .gather_bytes_per_second = 12e9};
 }
 
 uint64_t CostModelBytes(const CostModelOptions& options, uint64_t batch_nodes_max) {
@@ -454,6 +466,8 @@ PathChoice ChoosePath(std::span<const PathCost> paths, uint64_t epochs) {
     choice.why = fmt::format("{}: {:.2f} s an epoch", Describe(*best), best->seconds);
   if (best->gather_bound) {
     choice.why += ", which is what gathering the rows in memory takes, whatever the disk does";
+  } else if (best->processor_bound) {
+    choice.why += ", which is what processors take to verify, copy and decode what is read";
   } else if (next != nullptr) {
     choice.why += fmt::format("; the next best way, {}, takes {:.2f} s ({})", Describe(*next), seconds(*next),
                               MainCost(*next));

@@ -11,6 +11,7 @@
 #include "memory_plan.h"
 #include "probe.h"
 #include "quarry/base/log.h"
+#include "quarry/base/process.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/cache/neighbor_cache.h"
@@ -56,6 +57,7 @@ class LiveRoadImpl final : public LiveRoad {
   std::vector<NodeId> SplitNodes(Split split) const override { return properties_.SplitNodes(split); }
   uint32_t feature_dim() const override { return static_cast<uint32_t>(table_->geometry().dim); }
   const LiveRoadPlan& plan() const override { return plan_; }
+  Result<RoadProbe> ProbeTraining(uint32_t batches) override;
 
  private:
   Status CheckOptions() const;
@@ -351,6 +353,41 @@ Status LiveRoadImpl::AllocateSampling() {
     samplers_.push_back(std::move(sampler));
   }
   return Status::Ok();
+}
+
+// The first batches of the first epochs. The block lies in what the plan has for batches in flight.
+Result<RoadProbe> LiveRoadImpl::ProbeTraining(uint32_t batches) {
+  assert(!streaming_ && batches >= 1 && batches <= UINT8_MAX);
+  std::vector<NodeId> seeds = TrainNodes();
+  if (seeds.empty()) return Status(Code::kInvalidArgument, "there is no training node to probe batches of");
+  QUARRY_TRY(const MemoryBudget::Reservation reservation,
+             budget_.Reserve(topology_->node_count(), "counting the nodes of a few batches"));
+  std::vector<uint8_t> uses(topology_->node_count());
+  NeighborSampler& sampler = *samplers_.front();
+  const SamplerStats before = sampler.stats();
+  RoadProbe probe{.batches = batches, .device = device_};
+  const size_t batch_size = options_.spec.batch_size;
+  size_t next = seeds.size();
+  for (uint64_t b = 0, pass = 0; b < batches; ++b) {
+    QUARRY_RETURN_IF_ERROR(CheckWanted());
+    if (next >= seeds.size()) {
+      ShuffleSeeds(seeds, options_.spec.seed, ++pass);
+      next = 0;
+    }
+    const size_t count = std::min(batch_size, seeds.size() - next);
+    const double start = MonotonicSeconds();
+    QUARRY_RETURN_IF_ERROR(sampler.Sample(std::span(seeds).subspan(next, count),
+                                          MixSeed(options_.spec.seed, kProbeSeed, b), probe.last));
+    probe.sample_seconds += MonotonicSeconds() - start;
+    next += count;
+    probe.input_nodes += probe.last.nodes.size();
+    probe.edges += probe.last.indices.size();
+    for (const NodeId node : probe.last.nodes) ++uses[node];
+  }
+  probe.topology_bytes = sampler.stats().bytes_read - before.bytes_read;
+  probe.nodes_by_uses.resize(batches + 1);
+  for (const uint8_t count : uses) ++probe.nodes_by_uses[count];
+  return probe;
 }
 
 // Before the first pass that would bring in most of the table, where the buffer has room for all of it. Row by row that

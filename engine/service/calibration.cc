@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "core_rates.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
@@ -79,6 +80,7 @@ Result<Calibration> MeasureDevice(Store& store, MemoryBudget& budget) {
   }
   Calibration calibration{.row_bytes = probe.row_bytes};
   DeviceRecord& device = calibration.device;
+  double request_seconds = 0;
   {
     QUARRY_TRY(const MemoryBudget::Reservation reservation,
                budget.Reserve(kMeasureRatesBytes, "measuring the device"));
@@ -88,9 +90,12 @@ Result<Calibration> MeasureDevice(Store& store, MemoryBudget& budget) {
     device.sequential_bytes_per_second = rates.sequential_bytes_per_second;
     device.write_bytes_per_second = rates.write_bytes_per_second;
     calibration.random_reads = std::move(rates.random_reads);
+    request_seconds = rates.request_seconds;
   }
   const ScopedSpan span("measure the memory");
   QUARRY_TRY(device.gather_bytes_per_second, MeasureGather(budget, row_bytes));
+  QUARRY_TRY(device.core, MeasureCoreRates(budget, row_bytes));
+  device.core.request_seconds = request_seconds;
   device.measured_utc = UtcNow();
   QUARRY_RETURN_IF_ERROR(store.UpdateManifest([&](Manifest& manifest) {
     manifest.device = device;

@@ -94,6 +94,7 @@ void AddPath(const PathCost& cost, uint64_t epochs, const std::string& prefix, C
   add("requests", cost.requests);
   add("seconds_per_epoch", cost.seconds);
   add("gather_bound", cost.gather_bound);
+  add("processor_bound", cost.processor_bound);
   add("one_time_seconds", cost.one_time_seconds);
   add("one_time_bytes_written", cost.one_time_bytes);
   add("amortised_seconds_per_epoch", cost.AmortisedSeconds(epochs));
@@ -103,6 +104,7 @@ Result<std::vector<PathCost>> PricePaths(Store& store, MemoryBudget& budget, con
                                          const ProgressFunction& progress) {
   const LayoutRecord& record = layout.record();
   CostModelOptions options{.device = DeviceOf(*store.manifest()),
+                           .processors = ProcessorCount(),
                            .cache_rows = record.cache_rows,
                            .batches_per_epoch = layout.directory().batches_per_epoch,
                            .policy = record.policy,

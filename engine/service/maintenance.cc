@@ -88,7 +88,11 @@ Counters CountersOf(const DeviceRecord& device) {
   return {{"random_reads_per_second", device.random_reads_per_second},
           {"sequential_bytes_per_second", device.sequential_bytes_per_second},
           {"write_bytes_per_second", device.write_bytes_per_second},
-          {"gather_bytes_per_second", device.gather_bytes_per_second}};
+          {"gather_bytes_per_second", device.gather_bytes_per_second},
+          {"core_checksum_bytes_per_second", device.core.checksum_bytes_per_second},
+          {"core_copy_bytes_per_second", device.core.copy_bytes_per_second},
+          {"core_decode_bytes_per_second", device.core.decode_bytes_per_second},
+          {"core_request_seconds", device.core.request_seconds}};
 }
 
 Report ReportOf(const VerifyReport& found) {

@@ -15,6 +15,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -562,6 +563,38 @@ TEST_F(CliTest, ADryRunTellsTheDivisionOfTheMemoryAndTrainsNothing) {
   }
   EXPECT_GT(bytes, 0u);
   EXPECT_LE(bytes, plan["memory_budget_bytes"].get<uint64_t>());
+}
+
+TEST_F(CliTest, TrainingSaysWhichRoadItTakesAndWhy) {
+  CopyDatabase("chosen");
+  const std::string train = std::string("train chosen") + kTrain;
+  const Outcome explained = Run(train + " --explain --json");
+  ASSERT_EQ(explained.exit_code, 0) << explained.err;
+  const auto roads = json::parse(explained.out).at("roads");
+  std::set<std::string> names;
+  for (const auto& road : roads) {
+    names.insert(road.at("road"));
+    EXPECT_GT(road.at("seconds"), 0);
+    EXPECT_GE(road.at("epoch_seconds"), 0);
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"fresh", "live", "planned"}));
+  EXPECT_THAT(Run(train + " --explain").out, AllOf(HasSubstr("s in all"), HasSubstr("road: ")));
+  // Half a second cannot be saved of so little, and what fits is not packed.
+  const Outcome all_fit =
+      Run("train chosen --layers 2 --fanout 5,5 --hidden 32 --epochs 1 --memory 256MiB --json");
+  EXPECT_THAT(all_fit.err, HasSubstr("all rows fit into memory"));
+  EXPECT_FALSE(fs::exists(Path("chosen") / "layouts" / "default-1"));
+
+  const Outcome planned = Run(train + " --road planned --json --run repeated");
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const auto summary = json::parse(Lines(planned.out).back()).at("summary");
+  EXPECT_EQ(summary.at("road"), "planned");
+  EXPECT_GT(summary.at("road_seconds_predicted"), 0);
+  EXPECT_THAT(planned.err, AllOf(HasSubstr("road: planned, packed"), HasSubstr("no other road: ")));
+  // A run goes on along its road, and finds its layout.
+  const Outcome on = Run(train + " --resume --run repeated --epochs 3 --json");
+  ASSERT_EQ(on.exit_code, 0) << on.err;
+  EXPECT_EQ(json::parse(Lines(on.out).back()).at("summary").at("plan_seconds"), 0);
 }
 
 TEST_F(CliTest, OrderedTrainingGivesTheSameLossesForAnyNumberOfThreads) {

@@ -172,14 +172,20 @@ TEST_F(CommandLineTest, ValuesOutOfRangeAreRefusedByValueRangeAndExampleBeforeAn
 }
 
 TEST_F(CommandLineTest, OptionsWithoutEffectInACombinationAreRefused) {
-  for (const char* options : {"--disk 3x", "--policy lru", "--epochs-planned 3", "--hash-functions 4"}) {
+  for (const char* options :
+       {"--disk 3x --road live", "--policy lru", "--epochs-planned 3", "--hash-functions 4 --road live"}) {
     const std::string fault = UsageFault(std::string("train nowhere ") + options);
     EXPECT_THAT(fault, AllOf(HasSubstr(std::string(options).substr(0, std::string(options).find(' '))),
                              HasSubstr("--plan")));
   }
   EXPECT_THAT(UsageFault("train nowhere --plan --resample every-epoch --epochs-planned 3"),
               HasSubstr("leave one of them out"));
-  EXPECT_THAT(Run("train nowhere --plan --policy lru").err, HasSubstr("nowhere")) << "with it they are taken";
+  for (const char* options : {"--plan --road live", "--layout default --explain", "--plan --explain"}) {
+    EXPECT_THAT(UsageFault(std::string("train nowhere ") + options), HasSubstr("leave one out")) << options;
+  }
+  for (const char* options : {"--plan --policy lru", "--road planned --policy lru", "--disk 3x"}) {
+    EXPECT_THAT(Run(std::string("train nowhere ") + options).err, HasSubstr("nowhere")) << "taken: " << options;
+  }
 }
 
 TEST_F(CommandLineTest, ValuesOfTheEnvironmentThatMeanNothingAreRefused) {

@@ -447,6 +447,16 @@ TEST(ManifestTest, ADeviceWithARateThatIsNoneIsCorruption) {
       EXPECT_THAT(DecodeManifest(EncodeManifest(manifest), "catalog"), IsStatus(Code::kCorruption));
     }
   }
+  for (double CoreRates::*const rate :
+       {&CoreRates::checksum_bytes_per_second, &CoreRates::copy_bytes_per_second,
+        &CoreRates::decode_bytes_per_second, &CoreRates::request_seconds}) {
+    Manifest manifest = ExampleManifest();
+    manifest.device->core.*rate = -1;
+    EXPECT_THAT(DecodeManifest(EncodeManifest(manifest), "catalog"), IsStatus(Code::kCorruption));
+    manifest.device->core.*rate = 3e9;
+    ASSERT_OK_AND_ASSIGN(const Manifest back, DecodeManifest(EncodeManifest(manifest), "catalog"));
+    EXPECT_EQ(back.device->core.*rate, 3e9);
+  }
 }
 
 // Cap'n Proto reports bad messages by throwing, which must not leave the room.

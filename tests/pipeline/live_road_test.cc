@@ -172,6 +172,34 @@ TEST_F(LiveRoadTest, ACacheOfTheWholeTableReadsEveryRowOnce) {
   EXPECT_EQ(second.cache_hits, second.cache_lookups);
 }
 
+TEST_F(LiveRoadTest, AProbeCountsTheNodesOfItsBatchesAndChangesNothing) {
+  const OpenRoad open(database().path(), SmallOptions());
+  ASSERT_OK(open.status);
+  LiveRoad* const road = open.road.get();
+  const PassOptions pass{.seeds = TrainNodes(), .pass = 1, .ordered = true};
+  const auto before = RunPass(*road, pass);
+  for (const uint32_t batches : {1, 5, 40, 255}) {
+    SCOPED_TRACE(batches);
+    ASSERT_OK_AND_ASSIGN(const RoadProbe probe, road->ProbeTraining(batches));
+    EXPECT_EQ(probe.batches, batches);
+    ASSERT_EQ(probe.nodes_by_uses.size(), batches + 1);
+    uint64_t nodes = 0, uses = 0;
+    for (uint64_t count = 0; count <= batches; ++count) {
+      nodes += probe.nodes_by_uses[count];
+      uses += count * probe.nodes_by_uses[count];
+    }
+    EXPECT_EQ(nodes, database().graph().nodes);
+    EXPECT_EQ(uses, probe.input_nodes);
+    EXPECT_LE(probe.last.nodes.size(), uses);
+    EXPECT_GT(probe.edges, 0u);
+    EXPECT_GT(probe.sample_seconds, 0);
+    ASSERT_OK_AND_ASSIGN(const RoadProbe again, road->ProbeTraining(batches));
+    EXPECT_EQ(again.nodes_by_uses, probe.nodes_by_uses);
+    EXPECT_EQ(again.last.nodes, probe.last.nodes);
+  }
+  EXPECT_EQ(RunPass(*road, pass), before);
+}
+
 TEST_F(LiveRoadTest, StatsCountWhatWasDelivered) {
   LiveRoadOptions options = SmallOptions();
   options.spec.cache_bytes = 200 * 512;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plain_sage.h"
+#include "quarry/trainer/batch_seconds.h"
 #include "random_block.h"
 #include "sage_layers.h"
 
@@ -216,6 +217,28 @@ TEST(SageModel, HoldsNoMoreThanTheEstimate) {
   EXPECT_LE(model->activation_bytes(),
             estimate * 5 / 4);  // buffers have an eighth of slack and whole huge pages
   EXPECT_GE(model->activation_bytes(), estimate / 2);
+}
+
+// What is measured is thrown away, so the model that is trained afterwards has the same weights.
+TEST(SageModel, WhatABatchTakesIsMeasuredWithoutItsRowsAndLabels) {
+  const ModelProblem problem(4, {20, 200, 900}, 10, 5);
+  const TrainOptions options = ModelOptions(2);
+  auto before = SageModel::Make(options, problem.dim, problem.classes).value();
+  ASSERT_TRUE(before->TrainStep(problem.view(), 1).ok());
+  const BatchSeconds seconds =
+      MeasureBatchSeconds(options, problem.dim, ElementType::kFloat16, problem.classes, problem.block.view(), 2)
+          .value();
+  EXPECT_GT(seconds.train, 0);
+  EXPECT_GT(seconds.evaluate, 0);
+  EXPECT_TRUE(std::isfinite(seconds.train + seconds.evaluate));
+  auto after = SageModel::Make(options, problem.dim, problem.classes).value();
+  ASSERT_TRUE(after->TrainStep(problem.view(), 1).ok());
+  EXPECT_EQ(Copies(before->Parameters()), Copies(after->Parameters()));
+  EXPECT_EQ(MeasureBatchSeconds(ModelOptions(3), problem.dim, ElementType::kFloat32, problem.classes,
+                                problem.block.view(), 1)
+                .status()
+                .code(),
+            Code::kUsage);
 }
 
 }  // namespace

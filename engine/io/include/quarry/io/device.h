@@ -63,6 +63,7 @@ struct DeviceRates {
   double sequential_bytes_per_second = 0;  // reads of 1 MiB, 8 at a time
   double write_bytes_per_second = 0;       // writes of 4 MiB, one after the other, synced
   std::vector<ReadRate> random_reads;      // 512 B, 4, 16, 64, 256 KiB, if the device takes them
+  double request_seconds = 0;  // of processor, the kernel's part too, for one random read of a row
 };
 
 // kUnsupported where the file system has no direct reads; kNoSpace and kIoError from writing.

@@ -12,7 +12,9 @@
 // Seconds are bytes / sequential bandwidth, and for scattered reads also requests / random reads per second,
 // whose first page is then part of that price (512 bytes and 4 KiB take the same time): the two add up,
 // within a tenth of what scattered reads were measured to take (docs/benchmarks.md). No path is faster than
-// the batches' rows can be gathered in memory. Sampling, simulating and training are not priced.
+// the batches' rows can be gathered in memory, nor than the processors verify, copy and decode what was read:
+// a device of 6.7 GB/s gives rows faster than two cores check them. Sampling, simulating and training are not
+// priced here (road_choice.h prices whole runs).
 //
 // Where a cache makes the misses, it is simulated as a cycle of epochs (a policy's start is its end), and a
 // row that must be put back at the end of the cycle is read with the last batch.
@@ -59,6 +61,7 @@ struct PathCost {
   uint64_t requests = 0;       // that start at a new place; the pieces of a long run count once
   double seconds = 0;
   bool gather_bound = false;    // `seconds` is what gathering in memory takes
+  bool processor_bound = false;  // or what verifying, copying and decoding take
   double one_time_seconds = 0;  // before the first epoch
   uint64_t one_time_bytes = 0;  // written then
   double amplification() const {
@@ -70,13 +73,25 @@ struct PathCost {
   }
 };
 
-// The rates that `quarry calibrate` stored, or those of virtio NVMe (docs/benchmarks.md).
+// What the processors have to do with bytes that are read, beside sampling and training.
+struct ProcessorWork {
+  double checksum_bytes = 0;
+  double copied_bytes = 0;
+  double decoded_bytes = 0;  // of planned blocks
+  double requests = 0;
+  // On one core; a rate of 0 is not priced.
+  double Seconds(const CoreRates& core) const;
+};
+
+// The rates that `quarry calibrate` stored, or those of virtio NVMe and of a core of 2020 (docs/benchmarks.md)
+// for what it did not.
 DeviceRecord DeviceOf(const Manifest& manifest);
 
 struct CostModelOptions {
   FeatureGeometry geometry;
   uint32_t block_bytes = kSectorBytes;  // the device's: direct reads are multiples of it
-  DeviceRecord device;                  // every rate positive
+  DeviceRecord device;                  // every rate positive, but a core's
+  unsigned processors = 1;              // that share the work
   uint64_t cache_rows = 0;
   uint64_t batches_per_epoch = 0;    // the trace holds a multiple of them
   uint64_t planned_block_bytes = 0;  // for the whole trace, in whole pages

@@ -28,6 +28,7 @@
 #include "quarry/format/road_spec.h"
 #include "quarry/io/coalesce.h"
 #include "quarry/pipeline/batch_stream.h"
+#include "quarry/sampling/block.h"
 #include "quarry/sampling/sampler.h"
 #include "quarry/storage/store.h"
 
@@ -78,8 +79,25 @@ struct LiveRoadPlan {
   std::string ToString() const;  // one line
 };
 
+// What a few batches of training nodes were like, for whoever prices roads (road_choice.h).
+struct RoadProbe {
+  uint64_t batches = 0;
+  uint64_t input_nodes = 0;  // of all of them
+  uint64_t edges = 0;
+  uint64_t topology_bytes = 0;               // read from disk
+  double sample_seconds = 0;                 // on one thread
+  DeviceProfile device = {};                 // as the road prices its reads
+  std::vector<uint64_t> nodes_by_uses = {};  // [c]: nodes that c of the batches used
+  Block last = {};                           // the last of them
+};
+
 class LiveRoad : public Road {
  public:
+  // Samples `batches` batches, drawn without regard to their epochs; no row is read. The same figures every time, but
+  // for the seconds. kInvalidArgument without training nodes, and the errors of sampling. Not while a stream is open.
+  // REQUIRES: at least 1 and at most 255 batches.
+  virtual Result<RoadProbe> ProbeTraining(uint32_t batches) = 0;
+
   // `store` and `budget` outlive the road.
   static Result<std::unique_ptr<LiveRoad>> Open(Store& store, MemoryBudget& budget,
                                                 const LiveRoadOptions& options);

@@ -1,4 +1,4 @@
-// Measuring the device that a database lies on, and the memory of this machine.
+// Measuring the device that a database lies on, and the memory and the processors of this machine.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Calibration {
   std::vector<ReadRate> random_reads;  // rates for other sizes
 };
 
-// Measures for 3 s, holding up to 300 MiB of the budget and writing up to 512 MiB to a file in the database
+// Measures for 3.5 s, holding up to 300 MiB of the budget and writing up to 512 MiB to a file in the database
 // that is gone afterwards, and stores the result. What else uses the disk meanwhile is measured with it.
 // kUnsupported on a file system without direct reads, kNoSpace when the disk has too little room to be
 // measured, kOutOfBudget.

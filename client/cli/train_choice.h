@@ -1,0 +1,46 @@
+// The road that `quarry train` takes on a database of its own, where the command line leaves it open.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "quarry/database.h"
+#include "quarry/pipeline/live_road.h"
+#include "quarry/pipeline/road_choice.h"
+#include "train_node.h"
+
+namespace quarry::cli {
+
+// What a model is trained on.
+struct TrainedOn {
+  uint32_t classes = 0;
+  uint64_t train_nodes = 0;  // with a label
+  uint64_t valid_nodes = 0;
+  uint64_t test_nodes = 0;
+};
+
+// Refuses what the machine has no memory for before anything is sampled, built or loaded.
+Result<TrainedOn> CheckLabels(const NodeArguments& arguments, Database& database);
+
+// --road and --explain.
+void AddRoadChoice(CLI::App* verb, NodeArguments& arguments);
+
+// kUsage for what is only read where a layout may be planned, and for what cannot be read: before anything is opened.
+Status CheckPlanOptions(const CLI::App& verb, const NodeArguments& arguments);
+
+// Where --cache is auto, makes the live road keep as many rows as the budget has room for beside what training takes.
+// `arguments` outlive the road's opening.
+void TakeWhatIsLeft(NodeArguments& arguments, Database& database, uint32_t classes);
+
+struct RoadDecision {
+  std::optional<RoadCost> cost;    // nothing where there was nothing to choose, or too little to train
+  std::unique_ptr<LiveRoad> live;  // open, where it is the road
+};
+
+// Probes, prices and chooses; sets in `arguments` what the road needs (plan, resample, cache, policy), and says in two
+// lines on stderr what was chosen and why. With --explain it prints all roads on stdout instead, and opens none. A run
+// that goes on takes the road that its checkpoint was trained on.
+Result<RoadDecision> DecideRoad(NodeArguments& arguments, Database& database, const TrainedOn& trained_on);
+
+}  // namespace quarry::cli

@@ -1,0 +1,292 @@
+// Prices of roads. What is counted here once is counted in rows, cells and bytes of one mean batch.
+#include <algorithm>
+#include <cmath>
+
+#include "quarry/base/units.h"
+#include "quarry/format/batch_view.h"
+#include "quarry/io/coalesce.h"
+#include "quarry/layout/cost_model.h"
+#include "quarry/pipeline/road_choice.h"
+
+namespace quarry {
+namespace {
+
+// Measured on the planner (docs/benchmarks.md, "choice"): simulating, encoding and writing a use of a node, on one core.
+constexpr double kPlanSecondsPerUse = 120e-9;
+// A planned block holds an edge in the bits of a local id, and about three bytes a node.
+constexpr double kBlockBytesPerNode = 3;
+
+// What a batch, or several, take of each part of the machine.
+struct Work {
+  double disk_seconds = 0;
+  double sample_seconds = 0;   // of one core, by the samplers
+  double extract_seconds = 0;  // of one core, by the extractors, or by a layout's assembler
+  double model_seconds = 0;    // of all cores
+  double read_bytes = 0;
+};
+
+class Pricer {
+ public:
+  Pricer(const RoadFacts& facts, const RoadPlan& plan)
+      : facts_(facts),
+        plan_(plan),
+        stride_(static_cast<double>(RowStride(facts.geometry.element_type, facts.geometry.dim))) {
+    cost_.plan = plan;
+  }
+
+  RoadCost Run() {
+    switch (plan_.road) {
+      case RoadKind::kLive:
+        PriceLive();
+        break;
+      case RoadKind::kPlanned:
+        PricePlanned();
+        break;
+      case RoadKind::kFresh:
+        PriceFresh();
+        break;
+    }
+    cost_.seconds =
+        cost_.build_seconds + cost_.epoch_seconds * static_cast<double>(facts_.epochs) + cost_.other_seconds;
+    return cost_;
+  }
+
+ private:
+  double cores() const { return std::max(1U, facts_.processors); }
+  double nodes() const { return facts_.uses.BatchNodes(); }
+  double table_bytes() const { return static_cast<double>(facts_.geometry.data_bytes()); }
+  double ScanSeconds(double bytes) const { return bytes / facts_.device.sequential_bytes_per_second; }
+
+  // Rows in scattered places, read by merged requests: where a cell is missed with a chance d, a gap of j cells is there
+  // with d (1 - d)^j, and those up to the device's gap are read through.
+  void ReadScattered(double rows, Work& work) const {
+    const FeatureGeometry& geometry = facts_.geometry;
+    const auto cells = static_cast<double>(std::max<uint64_t>(1, geometry.cell_count()));
+    const auto rows_in_cell = static_cast<double>(std::max<uint64_t>(1, geometry.row_count)) / cells;
+    const double row_chance =
+        std::min(1.0, rows / static_cast<double>(std::max<uint64_t>(1, geometry.row_count)));
+    const double chance = 1 - std::pow(1 - row_chance, std::max(1.0, rows_in_cell));
+    const double missed = cells * chance;
+    const auto cell_bytes = static_cast<double>(geometry.cell_bytes());
+    const DeviceProfile device = {facts_.device.random_reads_per_second,
+                                  facts_.device.sequential_bytes_per_second};
+    const auto gap_cells = std::floor(static_cast<double>(device.GapBytesMax()) / cell_bytes);
+    const double none_within = std::pow(1 - chance, gap_cells + 1);
+    const double requests = std::max(missed > 0 ? 1.0 : 0.0, missed * none_within);
+    // The mean of j where j <= gap_cells, by parts.
+    const double q = 1 - chance;
+    const double bridged =
+        chance >= 1 || chance <= 0 ? 0 : q * (1 - none_within / q * (1 + gap_cells * chance)) / chance;
+    const double bytes =
+        cell_bytes * (missed + missed * std::max(0.0, bridged)) +
+        requests * static_cast<double>(facts_.block_bytes) * (cell_bytes < kPageBytes ? 1 : 0);
+    work.read_bytes += bytes;
+    work.disk_seconds += device.ReadSeconds(static_cast<uint64_t>(bytes), static_cast<uint64_t>(requests));
+    work.extract_seconds += ProcessorWork{.checksum_bytes = missed * cell_bytes,
+                                          .copied_bytes = rows * stride_,
+                                          .requests = std::max(requests, bytes / (256.0 * kKiB))}
+                                .Seconds(facts_.device.core);
+  }
+
+  void Sample(Work& work) const {
+    work.sample_seconds += facts_.sample_seconds;
+    work.read_bytes += facts_.topology_bytes;
+    work.disk_seconds += ScanSeconds(facts_.topology_bytes);
+  }
+
+  Work LiveBatch(double misses, double model_seconds) const {
+    Work work{.model_seconds = model_seconds};
+    Sample(work);
+    ReadScattered(misses, work);
+    return work;
+  }
+
+  double ProcessorSeconds(const Work& work) const {
+    return (work.sample_seconds + work.extract_seconds) / cores() + work.model_seconds;
+  }
+
+  double LiveSeconds(const Work& work) const {
+    const double processors = ProcessorSeconds(work);
+    if (!facts_.reads_overlap) return processors + work.disk_seconds;
+    return std::max({processors, work.disk_seconds,
+                     work.sample_seconds / std::max(1U, facts_.sampler_threads),
+                     work.extract_seconds / std::max(1U, facts_.extractor_threads)});
+  }
+
+  // `count` batches in a row, the first after `before` others; `window`: batches whose nodes the cache holds.
+  double LivePass(uint64_t before, uint64_t count, double window, double model_seconds, double& read_bytes) {
+    double seconds = 0;
+    const auto price = [&](double batches_before, double times) {
+      const Work work = LiveBatch(facts_.uses.MissesAfter(batches_before), model_seconds);
+      seconds += times * LiveSeconds(work);
+      read_bytes += times * work.read_bytes;
+      processors_set_pass_ = ProcessorSeconds(work) >= work.disk_seconds;
+    };
+    const auto end = static_cast<double>(before + count);
+    auto b = static_cast<double>(before);
+    while (b < end && b < window) {  // in steps that grow, as misses fall ever more slowly
+      const double step = std::min({std::max(1.0, std::floor(b / 16)), end - b, std::ceil(window - b)});
+      price(std::min(window, b + (step - 1) / 2), step);
+      b += step;
+    }
+    if (b < end) price(window, end - b);
+    return seconds;
+  }
+
+  void PriceLive() {
+    const auto cache_rows = static_cast<double>(plan_.cache_rows);
+    const bool all_fit = plan_.cache_rows >= facts_.geometry.row_count;
+    const double window = all_fit ? HUGE_VAL : facts_.uses.BatchesOf(cache_rows);
+    double fill_seconds = 0;
+    uint64_t before = 0;
+    const double first_rows = facts_.uses.DistinctNodes(static_cast<double>(facts_.train_batches));
+    double read_bytes = 0, ignored = 0;
+    if (all_fit && first_rows / facts_.device.random_reads_per_second > ScanSeconds(table_bytes())) {
+      // One extractor reads the whole table before the first batch (buffer_fill.h).
+      const double work = ProcessorWork{.checksum_bytes = table_bytes(),
+                                        .copied_bytes = table_bytes(),
+                                        .requests = table_bytes() / (256.0 * kKiB)}
+                              .Seconds(facts_.device.core);
+      fill_seconds = std::max(ScanSeconds(table_bytes()), work);
+      read_bytes += table_bytes();
+      before = uint64_t{1} << 40;
+    }
+    double train_seconds = fill_seconds;
+    for (uint64_t epoch = 0; epoch < facts_.epochs; ++epoch) {
+      train_seconds += LivePass(before, facts_.train_batches, window, facts_.train_seconds, read_bytes);
+      cost_.processor_bound = processors_set_pass_;
+      before += facts_.train_batches;
+      if (facts_.valid_batches == 0) continue;
+      cost_.other_seconds += LivePass(before, facts_.valid_batches, window, facts_.evaluate_seconds, ignored);
+      before += facts_.valid_batches;
+    }
+    cost_.other_seconds += LivePass(before, facts_.test_batches, window, facts_.evaluate_seconds, ignored);
+    cost_.epoch_seconds = train_seconds / static_cast<double>(facts_.epochs);
+    cost_.read_bytes = static_cast<uint64_t>(read_bytes / static_cast<double>(facts_.epochs));
+  }
+
+  double BlockBytes() const {
+    const double bits = std::ceil(std::log2(std::max(2.0, nodes())));
+    return facts_.batch_edges * bits / 8 + nodes() * kBlockBytesPerNode;
+  }
+
+  // A batch from a layout, of which `misses` rows were packed.
+  Work PackedBatch(double misses) const {
+    const double bytes = misses * stride_ + kPageBytes / 2.0 + BlockBytes();
+    Work work{.model_seconds = facts_.train_seconds, .read_bytes = bytes};
+    work.disk_seconds = ScanSeconds(bytes);
+    work.extract_seconds = ProcessorWork{.checksum_bytes = bytes,
+                                         .decoded_bytes = BlockBytes(),
+                                         .requests = bytes / static_cast<double>(kMiB)}
+                               .Seconds(facts_.device.core);
+    // Rows that enter the cache are copied while nobody trains: about half of the misses where the policy changes it.
+    if (plan_.policy == PolicyKind::kBelady) {
+      work.model_seconds += ProcessorWork{.copied_bytes = misses * stride_ / 2}.Seconds(facts_.device.core);
+    }
+    return work;
+  }
+
+  // The same with its rows left in the table.
+  Work MergedBatch(double misses) const {
+    Work work = PackedBatch(0);
+    ReadScattered(misses, work);
+    return work;
+  }
+
+  // An assembler is one thread.
+  double PlannedSeconds(const Work& work) const {
+    return std::max({work.disk_seconds, work.extract_seconds, ProcessorSeconds(work)});
+  }
+
+  // Building: sampling on all cores, planning on one, and packing by a scan of the table.
+  struct Building {
+    double sample_seconds = 0, plan_seconds = 0, pack_disk_seconds = 0, pack_processor_seconds = 0;
+    double layout_bytes = 0;
+  };
+  Building Build(double batches, double misses, bool packed) const {
+    Building build;
+    const Work sampling = [&] {
+      Work work;
+      Sample(work);
+      return work;
+    }();
+    build.sample_seconds = batches * std::max(sampling.sample_seconds / cores(), sampling.disk_seconds);
+    build.plan_seconds = batches * nodes() * kPlanSecondsPerUse;
+    const double blocks = batches * BlockBytes();
+    const double chunks = packed ? misses * stride_ + batches * kPageBytes / 2 : 0;
+    build.layout_bytes = blocks + chunks + batches * nodes() * 2;
+    build.pack_disk_seconds =
+        (packed ? ScanSeconds(table_bytes()) : 0) + (blocks + chunks) / facts_.device.write_bytes_per_second;
+    build.pack_processor_seconds =
+        ProcessorWork{.checksum_bytes = (packed ? table_bytes() : 0) + blocks + chunks,
+                      .copied_bytes = blocks + chunks,
+                      .requests = (table_bytes() + chunks) / (256.0 * kKiB)}
+            .Seconds(facts_.device.core) /
+        cores();
+    return build;
+  }
+
+  // Passes over other seeds are sampled live and have no cache.
+  double OtherSeconds() {
+    const Work work = LiveBatch(nodes(), facts_.evaluate_seconds);
+    const auto batches = static_cast<double>(facts_.epochs * facts_.valid_batches + facts_.test_batches);
+    return batches * LiveSeconds(work);
+  }
+
+  void PricePlanned() {
+    const uint64_t batches = facts_.train_batches * facts_.planned_epochs;
+    const auto count = static_cast<double>(batches), of_epoch = static_cast<double>(facts_.train_batches);
+    const double misses =
+        facts_.uses.CycleMisses(plan_.policy, static_cast<double>(plan_.cache_rows), batches, true);
+    const Building build = Build(count, misses, /*packed=*/true);
+    const double image_bytes = static_cast<double>(plan_.cache_rows) * stride_;
+    if (plan_ != facts_.built) {
+      cost_.build_seconds = build.sample_seconds + build.plan_seconds +
+                            std::max(build.pack_disk_seconds, build.pack_processor_seconds);
+      cost_.build_seconds += image_bytes / facts_.device.write_bytes_per_second;
+    }
+    cost_.disk_bytes = static_cast<uint64_t>(build.layout_bytes + image_bytes);
+    const Work batch = PackedBatch(misses / count);
+    // The image of the cache is read once, before the first batch.
+    cost_.build_seconds += ScanSeconds(image_bytes);
+    cost_.epoch_seconds = of_epoch * PlannedSeconds(batch);
+    cost_.read_bytes = static_cast<uint64_t>(of_epoch * batch.read_bytes);
+    cost_.processor_bound = ProcessorSeconds(batch) >= batch.disk_seconds;
+    cost_.other_seconds = OtherSeconds();
+  }
+
+  void PriceFresh() {
+    const auto count = static_cast<double>(facts_.train_batches);
+    const double misses = facts_.uses.CycleMisses(plan_.policy, static_cast<double>(plan_.cache_rows),
+                                                  facts_.train_batches, false);
+    const Building build = Build(count, misses, plan_.packed);
+    const Work batch = plan_.packed ? PackedBatch(misses / count) : MergedBatch(misses / count);
+    const double build_alone = build.sample_seconds + build.plan_seconds +
+                               std::max(build.pack_disk_seconds, build.pack_processor_seconds);
+    // The next epoch is built beside this one, from the same disk and processors; the last builds none.
+    const double processors =
+        build.sample_seconds + build.plan_seconds / cores() + build.pack_processor_seconds;
+    const double beside = std::max({count * PlannedSeconds(batch), build_alone,
+                                    count * batch.disk_seconds + build.pack_disk_seconds,
+                                    count * ProcessorSeconds(batch) + processors});
+    const auto epochs = static_cast<double>(facts_.epochs);
+    cost_.build_seconds = build_alone;
+    cost_.epoch_seconds = ((epochs - 1) * beside + count * PlannedSeconds(batch)) / epochs;
+    cost_.read_bytes = static_cast<uint64_t>(count * batch.read_bytes);
+    cost_.disk_bytes = static_cast<uint64_t>(2 * build.layout_bytes);  // two are there at a time
+    cost_.processor_bound = ProcessorSeconds(batch) >= batch.disk_seconds;
+    cost_.other_seconds = OtherSeconds();
+  }
+
+  const RoadFacts& facts_;
+  const RoadPlan plan_;
+  const double stride_;
+  bool processors_set_pass_ = false;  // the end of the last live one
+  RoadCost cost_;
+};
+
+}  // namespace
+
+RoadCost PriceRoad(const RoadFacts& facts, const RoadPlan& plan) { return Pricer(facts, plan).Run(); }
+
+}  // namespace quarry
