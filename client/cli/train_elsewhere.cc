@@ -37,17 +37,17 @@ uint64_t TrainerBytes() {
   return kLoadedBytes + 2 * std::max(1U, std::thread::hardware_concurrency()) * kBlasBufferBytes;
 }
 
-// A verb of the program that is not there.
+constexpr const char* kMissing =
+    "there is no quarry-train beside this program, which has the models and is no part of Quarry's package "
+    "for Python: train there with quarry.pyg and any model of PyTorch Geometric, or install the package for "
+    "Debian, or build with LibTorch and -DQUARRY_TRAINER=ON";
+
+// A verb of the program that is not there. Its arguments are not looked at.
 void AddMissing(CLI::App& app, const char* name, const char* description, Action& action) {
   CLI::App* verb = app.add_subcommand(name, description);
-  verb->allow_extras();
-  verb->callback([&action] {
-    action = [] {
-      return Status(Code::kUnsupported,
-                    "there is no quarry-train beside this program, which has the models: build with LibTorch "
-                    "and -DQUARRY_TRAINER=ON");
-    };
-  });
+  verb->footer(std::string("Not here: ") + kMissing + ".");
+  verb->allow_extras()->fallthrough(false);
+  verb->callback([&action] { action = [] { return Status(Code::kUnsupported, kMissing); }; });
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
     run.py BUILD             tests without Torch (NumPy alone), and the examples that need none
     run.py BUILD --torch     the others too: with torch and torch_geometric
-    run.py --wheel FILE      the tests without Torch against a wheel, in a clean environment
+    run.py --wheel FILE      the tests without Torch against a wheel and its command, in a clean environment
 
 BUILD: by the interpreter QUARRY_PYTHON, or else that of BUILD/python/core (BUILD/python/torch), or else this one.
 With --install that environment is made, with packages of PyPI, where it lacks some. Without, nothing is
@@ -105,6 +105,7 @@ def main() -> int:
     if arguments.wheel is not None:
         with tempfile.TemporaryDirectory() as folder:
             python = environment(Path(folder) / "clean", [str(arguments.wheel.resolve()), "numpy>=2.1"])
+            os.environ["QUARRY_BINARY"] = str(python.parent / "quarry")
             return run_tests(python, None, selected)
     folder = arguments.build.resolve() / "python"
     library = arguments.build.resolve() / "client/libquarry.so.0"
