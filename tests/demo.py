@@ -91,9 +91,9 @@ def main():
     _, verify_seconds = run("verify", database)
     mapped_seconds, mapped_bytes, bounded = train_mapped(database, graph)
     shutil.rmtree(graph)
-    live, live_epoch, live_before = train(database, "--memory", str(MEMORY_BYTES))
-    planned, planned_epoch, planned_before = train(database, "--memory", str(MEMORY_BYTES), "--plan")
-    _, memory_epoch, memory_before = train(database, "--memory", str(ALL_BYTES))
+    live, live_epoch, live_before = train(database, "--memory", str(MEMORY_BYTES), "--road", "live")
+    planned, planned_epoch, planned_before = train(database, "--memory", str(MEMORY_BYTES), "--road", "planned")
+    _, memory_epoch, memory_before = train(database, "--memory", str(ALL_BYTES), "--road", "live")
 
     size = sum(file["file_bytes"] for file in info["tables"] + info["topologies"])
     print(f"""
