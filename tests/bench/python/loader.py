@@ -88,6 +88,9 @@ class WithoutFeatures:
     def __init__(self, raw: Any) -> None:
         self._raw = raw
 
+    def pyg_block(self, seeds: Any, *_: Any) -> Any:
+        return self._raw.pyg_block(seeds)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._raw, name)
 
