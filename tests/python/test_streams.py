@@ -122,6 +122,24 @@ class StreamsTest(DatabaseTest):
         self.db.close()
         self.assertGreaterEqual(int(indices.max()), 0, "an array outlives stream and database")
 
+    def test_rows_of_a_loaders_batch_come_new_or_where_they_are_wanted(self):
+        seeds = np.sort(self.graph["train"])
+        with self.db.stream([4, 3], batch_size=64) as stream:
+            stream.start("train")
+            while (raw := stream._raw.next()) is not None:
+                out = np.zeros((raw.node_count, DIM), np.float32)
+                _, n_id, positions, *_, x = raw.pyg_block(seeds, True)
+                *_, elsewhere = raw.pyg_block(seeds, True, out)
+                *_, none = raw.pyg_block(seeds)
+                self.assertIsNone(elsewhere)
+                self.assertIsNone(none)
+                np.testing.assert_array_equal(x, self.graph["features"][n_id])
+                np.testing.assert_array_equal(out, x)
+                np.testing.assert_array_equal(seeds[positions], n_id[: raw.seed_count])
+                with self.assertRaisesRegex(quarry.UsageError, f"{x.nbytes - 4 * DIM} elements, not {x.nbytes}"):
+                    raw.pyg_block(seeds, True, out[1:])
+                raw.close()
+
     def test_batches_do_not_add_up(self):
         with self.db.stream([3], batch_size=4) as stream:
             done, after_warmup = 0, 0

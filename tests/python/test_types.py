@@ -15,7 +15,7 @@ _SOURCE = Path(os.environ.get("QUARRY_EXAMPLES", Path(__file__).resolve().parent
 class TypesTest(unittest.TestCase):
     def test_the_package_is_strictly_typed(self):
         with tempfile.TemporaryDirectory() as cache:
-            done = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", cache, "quarry"], cwd=_SOURCE, capture_output=True, text=True)
+            done = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", cache, "quarry", "quarry_command"], cwd=_SOURCE, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 

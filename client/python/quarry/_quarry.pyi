@@ -55,7 +55,6 @@ def create_embeddings(
 ) -> None: ...
 def drop_embeddings(store: Store, table: str) -> None: ...
 
-def empty_float32(shape: Sequence[int]) -> npt.NDArray[np.float32]: ...
 
 class LiveSpec:
     def __init__(
@@ -99,7 +98,7 @@ class Batch:
     @property
     def closed(self) -> bool: ...
     def pyg_block(
-        self, sorted: npt.NDArray[np.int64]
+        self, sorted: npt.NDArray[np.int64], features: bool = False, out: Any = None
     ) -> tuple[
         npt.NDArray[np.int64],
         npt.NDArray[np.int64],
@@ -108,6 +107,7 @@ class Batch:
         npt.NDArray[np.int64] | None,
         list[int],
         list[int],
+        npt.NDArray[np.float32] | None,
     ]: ...
     def write_node_ids(self, out: Any) -> None: ...
     def gather(self, out: Any, element_type: int, row_bytes: int, threads: int = 0) -> None: ...

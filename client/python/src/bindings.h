@@ -131,7 +131,6 @@ struct LiveSpec {
 };
 
 void BindAdmin(nb::module_& module);
-void BindMemory(nb::module_& module);
 void BindSql(nb::module_& module);
 void BindStreams(nb::module_& module);
 nb::class_<Store> BindTables(nb::module_& module);

@@ -1,6 +1,5 @@
 #include "memory.h"
 
-#include <nanobind/stl/vector.h>
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -70,6 +69,13 @@ void RecycledMemory::GiveBack(Block block) noexcept {
   kept_.pop_front();
 }
 
-void BindMemory(nb::module_& module) { module.def("empty_float32", RecycledArray<float>, nb::arg("shape")); }
+void RecycledMemory::Forget() noexcept {
+  std::list<Block> forgotten;
+  {
+    const std::lock_guard lock(mutex_);
+    forgotten.swap(kept_);
+  }
+  for (const Block& block : forgotten) std::free(block.data);
+}
 
 }  // namespace quarry::python

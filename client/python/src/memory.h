@@ -1,8 +1,8 @@
 // Memory of arrays that are made and forgotten batch by batch. A fresh array of tens of MiB costs more in page faults
 // than the rows that are gathered into it, so what a dead array leaves is given to the next of about its size.
 //
-// One for the process, and any thread. Small blocks come from malloc as ever. What is kept for the next is at most kKept blocks; it is never given back, since
-// arrays may outlive the interpreter's end.
+// One for the process, and any thread; it is never destroyed, since arrays may outlive the interpreter's end. Small blocks
+// come from malloc as ever. What is kept for the next is at most kKept blocks, until a stream is closed.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -27,10 +27,13 @@ class RecycledMemory {
   // At least `bytes`, with anything in them. Throws std::bad_alloc.
   Block Take(size_t bytes);
   void GiveBack(Block block) noexcept;
+  // Frees what is kept.
+  void Forget() noexcept;
 
  private:
-  // Enough for x, edge_index, n_id and e_id of one batch, which die while the next ones have their own.
-  static constexpr size_t kKept = 6;
+  // Enough for x, edge_index, n_id and e_id of four batches: one that dies while the caller gets the next and two are
+  // made ahead. All four die at the end of a pass, and the next pass wants as many.
+  static constexpr size_t kKept = 16;
 
   std::mutex mutex_;
   std::list<Block> kept_;  // the oldest first

@@ -34,5 +34,4 @@ NB_MODULE(_quarry, module) {
   BindStreams(module);
   BindSql(module);
   BindAdmin(module);
-  BindMemory(module);
 }

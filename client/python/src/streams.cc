@@ -70,12 +70,19 @@ void CheckCount(size_t got, size_t wanted, const char* what) {
                                   " elements, not " + std::to_string(wanted)};
 }
 
-// What PyG has of a block, in one call, since each costs a trainer's cold caches some 10 us: edge_index (source and
-// destination of every edge, as local ids), n_id, where each seed stands in `sorted` (which has them all), labels,
-// edge ids (None, where there are none), and how many nodes and edges each hop has, the seeds first.
-nb::tuple PygBlock(const Batch& batch, const Flat<const int64_t>& sorted) {
+// What PyG has of a batch, in one call, since each costs a trainer's cold caches some 10 us, and the lock of Python
+// another wait: edge_index (source and destination of every edge, as local ids), n_id, where each seed stands in `sorted`
+// (which has them all), labels, edge ids (None, where there are none), how many nodes and edges each hop has, the seeds
+// first; and with `features` the rows of a batch that has some, in `out`, or where that is None in an array, which comes last.
+nb::tuple PygBlock(const Batch& batch, const Flat<const int64_t>& sorted, bool features,
+                   const std::optional<Out>& out) {
   const UseOf use(batch);
   const quarry_batch_arrays arrays = batch.arrays();
+  const bool gather = features && arrays.dim > 0;
+  const uint64_t row_bytes = uint64_t{arrays.dim} * sizeof(float);
+  if (out) CheckCount(out->nbytes(), arrays.node_count * row_bytes, "rows, in bytes,");
+  std::optional<nb::ndarray<nb::numpy, float>> x;
+  if (gather && !out) x = RecycledArray<float>({arrays.node_count, arrays.dim});
   const auto edge_index = RecycledArray<int64_t>({2, arrays.edge_count});
   const auto n_id = RecycledArray<int64_t>({arrays.node_count});
   const auto positions = RecycledArray<int64_t>({arrays.seed_count});
@@ -84,6 +91,10 @@ nb::tuple PygBlock(const Batch& batch, const Flat<const int64_t>& sorted) {
   if (arrays.edge_ids != nullptr) edge_ids = RecycledArray<int64_t>({arrays.edge_count});
   {
     const nb::gil_scoped_release free;
+    if (gather) {
+      void* const to = out ? out->data() : x->data();
+      Check(quarry_batch_gather(batch.shared->handle.get(), QUARRY_FLOAT32, to, row_bytes, /*threads=*/0));
+    }
     int64_t* const rows = edge_index.data();
     int64_t* const cols = rows + arrays.edge_count;
     std::copy_n(arrays.indices, arrays.edge_count, rows);
@@ -111,7 +122,7 @@ nb::tuple PygBlock(const Batch& batch, const Flat<const int64_t>& sorted) {
     edges.append(arrays.indptr[to] - arrays.indptr[from]);
     from = to;
   }
-  return nb::make_tuple(edge_index, n_id, positions, labels, edge_ids, nodes, edges);
+  return nb::make_tuple(edge_index, n_id, positions, labels, edge_ids, nodes, edges, x);
 }
 
 void NodeIds(const Batch& batch, const Flat<int64_t>& out) {
@@ -279,6 +290,7 @@ void CloseStream(Stream& stream) {
   stream.handle->Release("the stream is closed");
   const nb::gil_scoped_release free;
   mine.reset();
+  RecycledMemory::Instance().Forget();
 }
 
 nb::dict StreamStats(Stream& stream) {
@@ -342,7 +354,8 @@ void BindBatch(nb::module_& module) {
             return ViewOf<int64_t>(self, arrays.edge_ids, arrays.edge_ids == nullptr ? 0 : arrays.edge_count);
           },
           nb::rv_policy::reference)
-      .def("pyg_block", PygBlock, nb::arg("sorted"))
+      .def("pyg_block", PygBlock, nb::arg("sorted"), nb::arg("features") = false,
+           nb::arg("out").none() = nb::none())
       .def("write_node_ids", NodeIds, nb::arg("out"))
       .def("gather", Gather, nb::arg("out"), nb::arg("element_type"), nb::arg("row_bytes"),
            nb::arg("threads") = 0)

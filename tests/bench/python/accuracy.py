@@ -1,9 +1,10 @@
-"""PyG's GraphSAGE on a real set, trained from Quarry and from memory: `accuracy.py SET FOLDER`. The last line is a JSON
+"""PyG's GraphSAGE on a real set, trained from Quarry and from memory: `accuracy.py SET FOLDER [EPOCHS]`. The last line is a JSON
 object.
 
 In memory the batches are NeighborLoader's, made by a sampler in NumPy that shares no code with Quarry, and x is an array.
 Hyperparameters are those of the best validation accuracy in memory, by one seed; then each road trains with three seeds,
-and its test accuracy is that of the epoch with the best validation accuracy.
+and its test accuracy is that of the epoch with the best validation accuracy. With EPOCHS each training has so many, by the
+first hyperparameters of the grid, unsought.
 """
 
 from __future__ import annotations
@@ -136,16 +137,24 @@ def read(folder: Path, undirected: bool, scaled: bool) -> dict[str, np.ndarray]:
     return graph
 
 
-def main(name: str, folder: Path) -> bool:
-    epochs, batch_size, decay, undirected, scaled = SETS[name]
-    graph = read(folder, undirected, scaled)
-    sizes = (graph["features"].shape[1], int(graph["labels"].max()) + 1)
+def best_hyperparameters(graph: dict[str, np.ndarray], options: tuple[int, int, float, bool, bool], sizes: tuple[int, int]) -> dict[str, float]:
+    epochs, batch_size, decay, *_ = options
     tried = []
     for values in itertools.product(*GRID.values()):
         chosen = dict(zip(GRID, values))
         valid, _ = train(in_memory(graph, batch_size, SEEDS[0]), sizes, epochs, decay, SEEDS[0], **chosen)
         tried.append((valid, chosen))
-    chosen = max(tried, key=lambda one: one[0])[1]
+    return max(tried, key=lambda one: one[0])[1]
+
+
+def main(name: str, folder: Path, epochs_given: int) -> bool:
+    epochs, batch_size, decay, undirected, scaled = SETS[name]
+    graph = read(folder, undirected, scaled)
+    sizes = (graph["features"].shape[1], int(graph["labels"].max()) + 1)
+    if epochs_given:
+        epochs, chosen = epochs_given, {key: values[0] for key, values in GRID.items()}
+    else:
+        chosen = best_hyperparameters(graph, SETS[name], sizes)
     print(f"{name}: hidden {HIDDEN}, {', '.join(f'{key} {value}' for key, value in chosen.items())}, {epochs} epochs, batches of {batch_size}, num_neighbors {','.join(map(str, FANOUTS))}")
     found: dict[str, list[float]] = {"in memory": [], "Quarry, live": [], "Quarry, planned": []}
     for seed in SEEDS:
@@ -170,4 +179,4 @@ def main(name: str, folder: Path) -> bool:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"held": main(sys.argv[1], Path(sys.argv[2]))}))
+    print(json.dumps({"held": main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0)}))

@@ -5,7 +5,8 @@
              GraphBolt read, with memory for a tenth of the features
   accuracy   the real sets of ../shared/data, trained from the Loader and from memory by a sampler in NumPy
 
-usage: bench.py [PART...] [--nodes N] [--epochs N] [--rival-batches N]
+usage: bench.py [PART...] [--nodes N] [--epochs N] [--rival-batches N] [--planned-rounds N]
+                [--sets SET,..] [--accuracy-epochs N]
 
 The parts run in the interpreter QUARRY_PYTHON (torch, torch_geometric, nanobind) and, for GraphBolt,
 QUARRY_PYTHON_DGL (torch 2.2, dgl 2.1, torch_geometric, pydantic, pandas, torchdata 0.7, numpy 1). With neither, both are
@@ -127,7 +128,7 @@ def forget_cached(file: Path) -> None:
 def loader(pyg: Runner, options: argparse.Namespace) -> bool:
     folder = make_graph(options.nodes)
     print(f"\n## Loader: {options.nodes} nodes x {DIM} float32, batches of 1,024, num_neighbors 10,10; {load()}")
-    found = pyg.run("loader.py", folder / "graph.db")
+    found = pyg.run("loader.py", folder / "graph.db", options.planned_rounds)
     print(load())
     return bool(found["held"])
 
@@ -192,7 +193,7 @@ def accuracy(pyg: Runner, options: argparse.Namespace) -> bool:
         held = True
         for name in options.sets.split(","):
             subprocess.run([str(shared / "unpack"), name, str(scratch)], check=True, stdout=subprocess.DEVNULL)
-            held &= bool(pyg.run("accuracy.py", name, scratch / name)["held"])
+            held &= bool(pyg.run("accuracy.py", name, scratch / name, options.accuracy_epochs)["held"])
         return held
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -205,7 +206,9 @@ def main() -> int:
     parser.add_argument("--nodes", default="4M", help="of the generated graph (default: 4M)")
     parser.add_argument("--epochs", type=int, default=4, help="of each contender; the first is not counted (default: 4)")
     parser.add_argument("--rival-batches", type=int, default=4, help="of an epoch that are timed where rows are read from a mapped file (default: 4)")
+    parser.add_argument("--planned-rounds", type=int, default=0, help="of the loader part, which then measures the planned passes and nothing else")
     parser.add_argument("--sets", default="cora,amazon-computers,arxiv-2023", help="of the accuracy part")
+    parser.add_argument("--accuracy-epochs", type=int, default=0, help="of each of its trainings, by hyperparameters that are not sought (default: the set's own, sought by 4 more trainings)")
     options = parser.parse_args()
     parts = options.parts or ["loader", "epochs", "accuracy"]
     if unknown := set(parts) - {"loader", "epochs", "accuracy"}:
