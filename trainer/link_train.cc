@@ -73,11 +73,11 @@ std::vector<Triple> AllEdges(const LinkData& data) {
   return edges;
 }
 
-class Trainer {
+class LinkTrainer {
  public:
   // `relations` is null for decoders without, `run` where tables are in memory.
-  Trainer(const LinkData& data, const LinkTrainOptions& options, const LinkTrainCallbacks& callbacks,
-          EmbeddingTable& nodes, EmbeddingTable* relations, LinkRun* run)
+  LinkTrainer(const LinkData& data, const LinkTrainOptions& options, const LinkTrainCallbacks& callbacks,
+              EmbeddingTable& nodes, EmbeddingTable* relations, LinkRun* run)
       : data_(data),
         options_(options),
         callbacks_(callbacks),
@@ -300,7 +300,7 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
   if (options.spec.relation_dim() > 0) {
     QUARRY_TRY(relations, make(RelationTableSpec(options, counts.relations)));
   }
-  return Trainer(data, options, callbacks, *nodes, relations.get(), nullptr).Run();
+  return LinkTrainer(data, options, callbacks, *nodes, relations.get(), nullptr).Run();
 }
 
 Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
@@ -314,7 +314,7 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
   QUARRY_TRY(const MemoryBudget::Reservation reserved,
              budget.Reserve(LinkWorkBytes(options, CountsOf(data)), "training on edges"));
   Result<LinkTrainSummary> summary =
-      Trainer(data, options, callbacks, run.nodes(), run.relations(), &run).Run();
+      LinkTrainer(data, options, callbacks, run.nodes(), run.relations(), &run).Run();
   if (summary.status().code() == Code::kCancelled) return run.Explain(summary.status());
   return summary;
 }

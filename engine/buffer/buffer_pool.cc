@@ -72,7 +72,7 @@ class BufferPoolImpl final : public BufferPool {
   Status Prefetch(std::span<const PageNumber> pages) override {
     std::vector<uint32_t> claimed;
     for (const PageNumber page : pages) {
-      if (frames_->Holds(page) || file_.entry(page).slot == kNoSlot)
+      if (frames_->Holds(page) || file_.entry(page).slot == kNoPageSlot)
         continue;  // the latter Pin makes as fast
       const uint32_t frame = frames_->TryAcquire();
       if (frame == kNoFrame) break;
@@ -112,7 +112,7 @@ class BufferPoolImpl final : public BufferPool {
 
  private:
   Status Load(PageNumber page, uint32_t frame) {
-    if (file_.entry(page).slot == kNoSlot) {
+    if (file_.entry(page).slot == kNoPageSlot) {
       std::ranges::fill(frames_->Page(frame), std::byte{0});
       if (init_) init_(page, Body(frame));
       return Status::Ok();

@@ -53,7 +53,7 @@ Result<uint64_t> ReadSuperblock(IoBackend& backend, const File& file, const Page
   QUARRY_RETURN_IF_ERROR(
       CheckSuperblock(superblock, FileKind::kPageFile, "page file", {spec.path, spec.generation}, spec));
   QUARRY_TRY(const uint64_t file_bytes, backend.FileBytes(file));
-  return std::min<uint64_t>((file_bytes - kSuperblockBytes) / spec.page_bytes, kNoSlot);
+  return std::min<uint64_t>((file_bytes - kSuperblockBytes) / spec.page_bytes, kNoPageSlot);
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ Status PageFile::LoadMap(const PageMapName& map) {
   entries_ = std::move(entries);
   uses_.assign(slot_count, 0);
   for (const PageEntry& entry : entries_) {
-    if (entry.slot != kNoSlot) uses_[entry.slot] = kCurrent | kCommitted;
+    if (entry.slot != kNoPageSlot) uses_[entry.slot] = kCurrent | kCommitted;
   }
   for (uint32_t slot = static_cast<uint32_t>(slot_count); slot-- > 0;) {
     if (uses_[slot] == 0) free_.push_back(slot);
@@ -157,7 +157,7 @@ void PageFile::SetEntry(PageNumber page, const PageEntry& entry) {
   entries_[page] = entry;
   uses_[entry.slot] = kCurrent;
   unsynced_ = true;
-  if (older_slot != kNoSlot) Drop(older_slot, kCurrent);
+  if (older_slot != kNoPageSlot) Drop(older_slot, kCurrent);
 }
 
 void PageFile::Drop(uint32_t slot, uint8_t uses) {
@@ -168,7 +168,7 @@ void PageFile::Drop(uint32_t slot, uint8_t uses) {
 
 Status PageFile::Read(PageNumber page, std::span<std::byte> bytes) const {
   const PageEntry where = entry(page);
-  assert(where.slot != kNoSlot);
+  assert(where.slot != kNoPageSlot);
   QUARRY_RETURN_IF_ERROR(backend_.ReadAt(file_, SlotOffset(where.slot), bytes));
   return Check(page, where, bytes);
 }
@@ -216,7 +216,7 @@ std::vector<PageEntry> PageFile::MarkWritten() {
     if ((uses & kWritten) != 0) uses = static_cast<uint8_t>((uses & ~kWritten) | kAbandoned);
   }
   for (const PageEntry& entry : entries_) {
-    if (entry.slot != kNoSlot) uses_[entry.slot] |= kWritten;
+    if (entry.slot != kNoPageSlot) uses_[entry.slot] |= kWritten;
   }
   return entries_;
 }

@@ -17,7 +17,7 @@ std::vector<PlacedPage> InOrderOfSlots(const PageFile& file) {
   std::vector<PlacedPage> placed;
   for (PageNumber page = 0; page < file.page_count(); ++page) {
     const PageEntry entry = file.entry(page);
-    if (entry.slot != kNoSlot) placed.push_back({page, entry});
+    if (entry.slot != kNoPageSlot) placed.push_back({page, entry});
   }
   std::ranges::sort(placed, {}, [](const PlacedPage& p) { return p.entry.slot; });
   return placed;

@@ -176,7 +176,7 @@ Status WriteBehind::CollectWrites() {
 
 void WriteBehind::Finish(uint32_t number) {
   const Write write = writes_[number];
-  writes_[number].entry.slot = kNoSlot;
+  writes_[number].entry.slot = kNoPageSlot;
   spare_.push_back(number);
   KillPoint("pages: page written, not in the map");
   // Before the frame may leave: who reads it again needs the new slot.
@@ -200,9 +200,9 @@ void WriteBehind::Fail(const Status& error) {
 void WriteBehind::Abandon() {
   ring_->Drain();
   for (Write& write : writes_) {
-    if (write.entry.slot == kNoSlot) continue;
+    if (write.entry.slot == kNoPageSlot) continue;
     file_.ReleaseSlot(write.entry.slot);
-    write.entry.slot = kNoSlot;
+    write.entry.slot = kNoPageSlot;
     if (frames_.EndWrite(write.dirty.frame, false)) {
       PutBack(write.dirty);
     } else {

@@ -63,7 +63,7 @@ class WriteBehind {
   struct Write {
     DirtyPage dirty;
     PageNumber page = 0;
-    PageEntry entry;  // its slot is kNoSlot where nothing is on the way
+    PageEntry entry;  // its slot is kNoPageSlot where nothing is on the way
   };
 
   WriteBehind(PageFile& file, FrameTable& frames, const WriteBehindOptions& options,

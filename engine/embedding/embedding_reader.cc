@@ -39,7 +39,7 @@ Result<std::unique_ptr<EmbeddingReader>> EmbeddingReader::Open(Store& store, Mem
 Result<int64_t> EmbeddingReader::Read(RowId row, std::span<float> values) {
   assert(row < record_.row_count && values.size() == record_.dim);
   const auto page = static_cast<PageNumber>(row / shape_.rows_per_page);
-  if (file_->entry(page).slot == kNoSlot) {
+  if (file_->entry(page).slot == kNoPageSlot) {
     InitRow(spec_, row, values);
     RoundToStored(spec_.element_type, values);
     return kNeverWritten;

@@ -180,7 +180,7 @@ class PartedTableImpl final : public PartedTable {
   }
 
   Status LoadPage(PageNumber page) {
-    if (file_.entry(page).slot != kNoSlot) return file_.Read(page, visited_.span());
+    if (file_.entry(page).slot != kNoPageSlot) return file_.Read(page, visited_.span());
     InitPage(page, visited_.span());
     return Status::Ok();
   }
@@ -220,7 +220,7 @@ class PartedTableImpl final : public PartedTable {
     std::vector<PageEntry> entries(PageCount(part));
     for (uint32_t i = 0; i < entries.size(); ++i) {
       entries[i] = file_.entry(FirstPage(part) + i);
-      if (entries[i].slot == kNoSlot) {
+      if (entries[i].slot == kNoPageSlot) {
         InitPage(FirstPage(part) + i, PageOf(frame, i));
         continue;
       }
@@ -270,7 +270,7 @@ class PartedTableImpl final : public PartedTable {
     file_.SetWriteError(status);
     for (uint32_t i = 0; i < entries.size(); ++i) {
       const bool unwritten = dirty_[first + i].load(std::memory_order_relaxed) != 0;
-      if (unwritten && entries[i].slot != kNoSlot) file_.ReleaseSlot(entries[i].slot);
+      if (unwritten && entries[i].slot != kNoPageSlot) file_.ReleaseSlot(entries[i].slot);
     }
     return status;
   }

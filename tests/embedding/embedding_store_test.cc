@@ -331,7 +331,7 @@ class DamagedEmbeddingsTest : public EmbeddingStoreTest {
     std::vector<uint64_t> offsets;
     for (PageNumber page = 0; page < record.page_count; ++page) {
       const PageEntry entry = (*file)->entry(page);
-      if (entry.slot != kNoSlot) offsets.push_back((*file)->SlotOffset(entry.slot));
+      if (entry.slot != kNoPageSlot) offsets.push_back((*file)->SlotOffset(entry.slot));
     }
     return offsets;
   }

@@ -47,13 +47,13 @@ struct PageHeader {
 };
 static_assert(sizeof(PageHeader) == 24);
 
-inline constexpr uint32_t kNoSlot = 0xffffffff;
+inline constexpr uint32_t kNoPageSlot = 0xffffffff;
 
 // Where a page lies and what is there, as the map has it.
 struct PageEntry {
-  uint64_t version = 0;     // 0: never written
-  uint32_t slot = kNoSlot;  // kNoSlot: never written
-  uint32_t checksum = 0;    // the low half of that in the page's header
+  uint64_t version = 0;         // 0: never written
+  uint32_t slot = kNoPageSlot;  // kNoPageSlot: never written
+  uint32_t checksum = 0;        // the low half of that in the page's header
   friend bool operator==(const PageEntry&, const PageEntry&) = default;
 };
 static_assert(sizeof(PageEntry) == 16);
