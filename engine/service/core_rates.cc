@@ -16,6 +16,7 @@
 namespace quarry {
 namespace {
 
+constexpr uint32_t kMissed = 0xffffffff;  // the slot of a row that is not cached (kNoSlot of the simulator)
 constexpr double kSecondsEach = 0.1;
 constexpr size_t kRoundsMin = 3;
 constexpr uint64_t kRowsBytes = 32 * kMiB;  // read from, and as much written to: beyond what a core caches
@@ -42,7 +43,7 @@ std::vector<std::byte> EncodedBlock(uint64_t node_count) {
     const uint64_t stride = node_count / kNodes;
     nodes.push_back(static_cast<NodeId>(i * stride + rng.Below(stride)));
   }
-  const std::vector<uint32_t> hop_offsets = {kSeeds, kTargets, kNodes}, slots(kNodes, kNoSlot);
+  const std::vector<uint32_t> hop_offsets = {kSeeds, kTargets, kNodes}, slots(kNodes, kMissed);
   std::vector<uint32_t> indptr = {0}, indices;
   for (uint32_t v = 0; v < kTargets; ++v) {
     for (uint32_t i = 0; i < kDegree; ++i) {
