@@ -263,7 +263,7 @@ class Decider {
     QUARRY_TRY(
         const BatchSeconds seconds,
         MeasureBatchSeconds(arguments_.train, static_cast<uint32_t>(table.dim), table.element_type,
-                            trained_on_.classes, probe.last.view(), batches < kWorthMeasuring ? 1 : 3));
+                            trained_on_.classes, probe.last.view(), batches < kWorthMeasuring ? 2 : 3));
     facts_.train_seconds = seconds.train;
     facts_.evaluate_seconds = seconds.evaluate;
     return Status::Ok();

@@ -17,15 +17,16 @@ DATA = os.environ.get("QUARRY_BENCH_DATA", "build/bench-data") + "/choice"
 
 # Nodes of 128 float32 each (512 bytes), fanouts, epochs, memory, share of nodes that is trained on.
 CASES = {
-    "30MB-2hop-1": ("60k", "10,10", 1, "150%", 0.2),
-    "30MB-2hop-30": ("60k", "10,10", 30, "150%", 0.2),
-    "120MB-1hop-30": ("240k", "15", 30, "40%", 0.2),
-    "120MB-2hop-1": ("240k", "10,10", 1, "60%", 0.2),
-    "250MB-2hop-10": ("500k", "10,10", 10, "50%", 0.1),
-    "500MB-2hop-1": ("1M", "10,10", 1, "40%", 0.1),
-    "500MB-2hop-10": ("1M", "10,10", 10, "40%", 0.1),
-    "500MB-3hop-3": ("1M", "10,10,5", 3, "100%", 0.02),
-    "5GB-2hop-3": ("10M", "10,10", 3, "15%", 0.02),
+    "30MB-2hop-1": ("60k", "10,10", 1, "256MiB", 0.2),
+    "30MB-2hop-30": ("60k", "10,10", 30, "256MiB", 0.2),
+    "120MB-1hop-30": ("240k", "15", 30, "160MiB", 0.2),
+    "120MB-2hop-1": ("240k", "10,10", 1, "200MiB", 0.2),
+    "250MB-1hop-3": ("500k", "10", 3, "192MiB", 0.1),
+    "250MB-2hop-10": ("500k", "10,10", 10, "384MiB", 0.1),
+    "500MB-2hop-1": ("1M", "10,10", 1, "512MiB", 0.1),
+    "500MB-2hop-10": ("1M", "10,10", 10, "512MiB", 0.1),
+    "500MB-3hop-3": ("1M", "10,10,5", 3, "1GiB", 0.02),
+    "5GB-2hop-3": ("10M", "10,10", 3, "2GiB", 0.02),
 }
 ROADS = {
     "auto": [],
@@ -74,6 +75,7 @@ def main(names):
     print(f"{'case':<15} {'flags':<9} {'road':<8} {'wall s':>7} {'/ best':>6} {'train s':>7} {'s/epoch':>7} {'predicted':>9}"
           f" {'p / m':>6}", flush=True)
     within = []
+    load = os.getloadavg()[0]
     for name in names or CASES:
         database = make(CASES[name][0], CASES[name][4])
         runs = {road: run(database, CASES[name], flags) for road, flags in ROADS.items()}
@@ -89,7 +91,8 @@ def main(names):
         if "wall" in runs["auto"]:
             within.append(runs["auto"]["wall"] / best)
     good = sum(ratio <= 1.1 for ratio in within)
-    print(f"{good} of {len(within)} choices within 10 % of the best of all flags; the worst {max(within):.2f}")
+    print(f"{good} of {len(within)} choices within 10 % of the best of all flags; the worst {max(within):.2f}; the load was "
+          f"{load:.1f} before and {os.getloadavg()[0]:.1f} after, on {os.cpu_count()} processors")
 
 
 if __name__ == "__main__":

@@ -184,7 +184,8 @@ TEST_F(CommandLineTest, OptionsWithoutEffectInACombinationAreRefused) {
     EXPECT_THAT(UsageFault(std::string("train nowhere ") + options), HasSubstr("leave one out")) << options;
   }
   for (const char* options : {"--plan --policy lru", "--road planned --policy lru", "--disk 3x"}) {
-    EXPECT_THAT(Run(std::string("train nowhere ") + options).err, HasSubstr("nowhere")) << "taken: " << options;
+    EXPECT_THAT(Run(std::string("train nowhere ") + options).err, HasSubstr("nowhere"))
+        << "taken: " << options;
   }
 }
 

@@ -225,9 +225,9 @@ TEST(SageModel, WhatABatchTakesIsMeasuredWithoutItsRowsAndLabels) {
   const TrainOptions options = ModelOptions(2);
   auto before = SageModel::Make(options, problem.dim, problem.classes).value();
   ASSERT_TRUE(before->TrainStep(problem.view(), 1).ok());
-  const BatchSeconds seconds =
-      MeasureBatchSeconds(options, problem.dim, ElementType::kFloat16, problem.classes, problem.block.view(), 2)
-          .value();
+  const BatchSeconds seconds = MeasureBatchSeconds(options, problem.dim, ElementType::kFloat16,
+                                                   problem.classes, problem.block.view(), 2)
+                                   .value();
   EXPECT_GT(seconds.train, 0);
   EXPECT_GT(seconds.evaluate, 0);
   EXPECT_TRUE(std::isfinite(seconds.train + seconds.evaluate));
