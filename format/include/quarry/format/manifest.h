@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "quarry/base/status.h"
+#include "quarry/format/device_record.h"
 #include "quarry/format/element_type.h"
 #include "quarry/format/road_spec.h"
 
@@ -45,25 +46,6 @@ struct TopologyRecord {
   bool undirected = false;    // both directions of every edge are stored
   bool weighted = false;      // every edge has a weight
   uint64_t file_bytes = 0;
-};
-
-// What one core of the machine does beside the device; 0 = not measured.
-struct CoreRates {
-  double checksum_bytes_per_second = 0;
-  double copy_bytes_per_second = 0;    // rows from where they were read to where they are used
-  double decode_bytes_per_second = 0;  // encoded bytes of planned blocks
-  double request_seconds = 0;          // of processor, for one read request
-};
-
-// What the device and the memory of the machine do, as `quarry calibrate` measured them. Every rate is
-// positive.
-struct DeviceRecord {
-  double random_reads_per_second = 0;  // of one row of the table "feature" each
-  double sequential_bytes_per_second = 0;
-  double write_bytes_per_second = 0;
-  double gather_bytes_per_second = 0;  // rows copied from memory to memory
-  std::string measured_utc = {};       // RFC 3339
-  CoreRates core = {};
 };
 
 // A file of an earlier generation of a layout, "base-GENERATION.qlc" in its folder.
