@@ -413,7 +413,7 @@ void AddTrain(CLI::App& app, Action& action) {
   verb->add_option("--layout", node.layout, "train from this packed layout (quarry layout build)")
       ->type_name("NAME");
   verb->add_flag("--plan", node.plan, "build the layout if it is missing, then train from it");
-  AddRoadChoice(verb, node);
+  AddRoadChoice(verb, node, arguments->link.partitioned);
   node.plan_flags.AddPlanOptions(verb);
   AddChoice<bool>(verb, "--resample", node.resample, {{"never", false}, {"every-epoch", true}},
                   "with --plan: repeat the planned epochs (default), or sample and plan every epoch anew "

@@ -13,6 +13,7 @@
 #include "quarry/base/units.h"
 #include "quarry/layout/cost_model.h"
 #include "quarry/trainer/batch_seconds.h"
+#include "train_link.h"
 
 namespace quarry::cli {
 namespace {
@@ -23,8 +24,8 @@ constexpr uint64_t kProbedMin = 2, kProbedMax = 32;
 // Fewer batches are trained on in less time than the model's steps are measured in.
 constexpr uint64_t kWorthMeasuring = 64;
 
-std::vector<std::pair<std::string, std::optional<RoadKind>>> RoadNames() {
-  std::vector<std::pair<std::string, std::optional<RoadKind>>> names = {{"auto", std::nullopt}};
+Choices<std::optional<RoadKind>> RoadNames() {
+  Choices<std::optional<RoadKind>> names = {{std::string(kAutoRoad), std::nullopt}};
   for (const RoadKind road : {RoadKind::kLive, RoadKind::kPlanned, RoadKind::kFresh}) {
     names.emplace_back(quarry::NameOf(road), road);
   }
@@ -318,12 +319,26 @@ Result<TrainedOn> CheckLabels(const NodeArguments& arguments, Database& database
                    .test_nodes = properties.SplitNodes(Split::kTest).size()};
 }
 
-void AddRoadChoice(CLI::App* verb, NodeArguments& arguments) {
-  AddChoice<std::optional<RoadKind>>(
-      verb, "--road", arguments.given_road, RoadNames(),
-      "auto (default): the one that is predicted to take the least time; live: sample and read; planned: "
-      "repeat "
-      "packed epochs; fresh: sample and plan every epoch while the one before trains");
+void AddRoadChoice(CLI::App* verb, NodeArguments& arguments, bool& partitioned) {
+  const Choices<std::optional<RoadKind>> roads = RoadNames();
+  std::vector<std::string> names;
+  for (const auto& road : roads) names.push_back(road.first);
+  names.emplace_back(kPartitionedRoad);
+  verb->add_option_function<std::string>(
+          "--road",
+          [&arguments, &partitioned, roads](const std::string& chosen) {
+            partitioned = chosen == kPartitionedRoad;
+            for (const auto& [name, road] : roads) {
+              if (name == chosen) arguments.given_road = road;
+            }
+          },
+          "auto (default): the one that is predicted to take the least time; live: sample and read; planned: "
+          "repeat "
+          "packed epochs; fresh: sample and plan every epoch while the one before trains; partitioned, with "
+          "--task link: "
+          "part by part, as `quarry partition build` has cut the graph")
+      ->type_name("NAME")
+      ->check(CLI::IsMember(names));
   verb->add_flag("--explain", arguments.explain,
                  "print what each road is predicted to take, and train nothing");
 }

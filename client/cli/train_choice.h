@@ -24,7 +24,7 @@ struct TrainedOn {
 Result<TrainedOn> CheckLabels(const NodeArguments& arguments, Database& database);
 
 // --road and --explain.
-void AddRoadChoice(CLI::App* verb, NodeArguments& arguments);
+void AddRoadChoice(CLI::App* verb, NodeArguments& arguments, bool& partitioned);
 
 // kUsage for what is only read where a layout may be planned, and for what cannot be read: before anything is opened.
 Status CheckPlanOptions(const CLI::App& verb, const NodeArguments& arguments);

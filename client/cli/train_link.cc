@@ -20,10 +20,11 @@
 namespace quarry::cli {
 namespace {
 
-constexpr std::string_view kSharedOptions[] = {
-    "DB",     "--task",       "--epochs",    "--patience",         "--lr",      "--seed",
-    "--json", "--batch-size", "--memory",    "--threads",          "--ordered", "--fanout",
-    "--run",  "--resume",     "--overwrite", "--checkpoint-every", "--trace",   "--inline"};
+constexpr std::string_view kSharedOptions[] = {"DB",       "--task",    "--epochs",    "--patience",
+                                               "--lr",     "--seed",    "--json",      "--batch-size",
+                                               "--memory", "--threads", "--ordered",   "--fanout",
+                                               "--run",    "--resume",  "--overwrite", "--checkpoint-every",
+                                               "--trace",  "--inline",  "--road"};
 
 template <typename Value>
 Value SharedOption(const CLI::App& verb, const std::string& name, Value value) {
@@ -238,10 +239,6 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
   add("--valid-every", train.valid_every, "epochs from one validation to the next; 0: none");
   verb->add_flag("--save", arguments.save, "keep the vectors in the database, as a checkpoint at the end")
       ->group(kLinkGroup);
-  AddChoice<bool>(verb, "--road", arguments.partitioned, {{"whole", false}, {"partitioned", true}},
-                  "edges and vectors of the whole graph at a time (default), or part by part, as `quarry "
-                  "partition build` has cut it")
-      ->group(kLinkGroup);
   add("--partitioning", arguments.partitioning, "which, of --road partitioned");
   AddChoice<PartitionOrder>(
       verb, "--partition-order", arguments.road.order,
@@ -255,6 +252,12 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
 }
 
 Status CheckTaskOptions(const CLI::App& verb, std::string_view task) {
+  const auto road = SharedOption<std::string>(verb, "--road", std::string(kAutoRoad));
+  if (const std::string_view owner = road == kPartitionedRoad ? "link" : "node";
+      road != kAutoRoad && owner != task) {
+    return MakeStatus(Code::kUsage, "--road {} belongs to --task {}, and this is --task {}", road, owner,
+                      task);
+  }
   for (const CLI::Option* option : verb.get_options()) {
     if (option->count() == 0 || std::ranges::count(kSharedOptions, option->get_name()) > 0) continue;
     const std::string_view owner = option->get_group() == kLinkGroup ? "link" : "node";

@@ -21,6 +21,10 @@ inline Choices<OptimizerKind> Optimizers() {
   return {{"sgd", OptimizerKind::kSgd}, {"adagrad", OptimizerKind::kAdagrad}, {"adam", OptimizerKind::kAdam}};
 }
 
+// Values of --road that are no RoadKind: to choose among those (link prediction: all edges at a time), and part by part.
+inline constexpr std::string_view kAutoRoad = "auto";
+inline constexpr std::string_view kPartitionedRoad = "partitioned";
+
 struct LinkArguments {
   LinkTrainOptions train;
   bool has_encoder = false;
