@@ -11,6 +11,8 @@
 namespace quarry {
 namespace {
 
+constexpr std::string_view kTrainTopology = "graph";
+
 constexpr uint64_t kHeldOutStream = 4;  // apart from other streams of the seed
 
 Result<std::vector<Triple>> ReadTriples(Store& store, MemoryBudget& budget, const TopologyRecord& record) {
@@ -101,7 +103,7 @@ Result<LinkData> LoadLinkData(const LinkSource& source, MemoryBudget& budget, co
   data.held_out = shares;
   data.node_count = manifest.node_count;
   const std::pair<const TopologyRecord*, std::vector<Triple>*> parts[] = {
-      {manifest.FindTopology("graph"), &data.train},
+      {manifest.FindTopology(kTrainTopology), &data.train},
       {manifest.FindTopology("valid"), &data.valid},
       {manifest.FindTopology("test"), &data.test}};
   uint64_t edge_count = 0;
@@ -125,6 +127,13 @@ Status RenumberNodes(const StoredPartitioning& partitioning, MemoryBudget& budge
     return Status(Code::kInvalidArgument,
                   "--road partitioned trains on all edges of the partitioning: it cannot hold out a share of "
                   "them; import valid and test edges of their own");
+  }
+  if (partitioning.record().topology != kTrainTopology) {
+    return MakeStatus(Code::kInvalidArgument,
+                      "partitioning \"{}\" is of topology \"{}\", and training takes the edges of \"{}\": "
+                      "`quarry partition "
+                      "build` one of that",
+                      partitioning.record().name, partitioning.record().topology, kTrainTopology);
   }
   const uint64_t nodes = partitioning.directory().node_count();
   if (nodes != data.node_count) {

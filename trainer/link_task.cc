@@ -97,10 +97,12 @@ Status LinkTask::StartEpoch(uint32_t epoch, Progress progress, double loss) {
 
 Result<uint64_t> LinkTask::Enter(uint64_t batch) {
   if (road_ == nullptr) return batch_count() - batch;
-  QUARRY_RETURN_IF_ERROR(road_->Enter(batch));
+  QUARRY_TRY(const bool entered, road_->Enter(batch));
   const EdgeStep& step = road_->step();
-  TakeEnds(step.edges());
-  if (encoder_) QUARRY_RETURN_IF_ERROR(encoder_->TakeStep(*road_));
+  if (entered) {
+    TakeEnds(step.edges());
+    if (encoder_) QUARRY_RETURN_IF_ERROR(encoder_->TakeStep(*road_));
+  }
   return step.first_batch() + step.batch_count() - batch;
 }
 

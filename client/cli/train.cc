@@ -239,12 +239,13 @@ Status TrainLive(const NodeArguments& arguments, Database& database, std::unique
 }
 
 Status TrainPlanned(const NodeArguments& arguments, Database& database, const TrainedOn& trained_on,
-                    TrainSetup setup, TrainingStates& states) {
+                    TrainSetup setup, TrainingStates& states, bool& began) {
   StreamStats last_epoch;
   QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, *database.manifest()));
   QUARRY_TRY(setup.run, RunOf(arguments, database, &spec, states));
   if (arguments.resample) {
     QUARRY_TRY(const OpenRoad open, OpenSuperbatches(database, spec, arguments.road));
+    began = true;
     return TrainOn(arguments, database, open, setup, last_epoch);
   }
   LayoutRecord built;
@@ -258,6 +259,7 @@ Status TrainPlanned(const NodeArguments& arguments, Database& database, const Tr
   {
     QUARRY_TRY(const OpenRoad open, OpenPlanned(database, spec.name, arguments.road));
     setup.predicted_seconds = open.planned->layout().record().predicted_seconds;
+    began = true;
     QUARRY_RETURN_IF_ERROR(TrainOn(arguments, database, open, setup, last_epoch));
   }
   return last_epoch.batches > 0 ? RememberMeasured(database, spec.name, last_epoch) : Status::Ok();
@@ -269,17 +271,18 @@ Status TrainOnDatabase(NodeArguments& arguments) {
   QUARRY_TRY(const TrainedOn trained_on, CheckLabels(arguments, *database));
   const std::unique_ptr<TrainingStates> states = TrainingStatesOf(database->store());
   TrainSetup setup;
+  bool began = false;  // training, and not only what it needs
   if (arguments.plan || !arguments.layout.empty()) {
-    return TrainPlanned(arguments, *database, trained_on, setup, *states);
+    return TrainPlanned(arguments, *database, trained_on, setup, *states, began);
   }
   NodeArguments decided = arguments;
   QUARRY_TRY(RoadDecision decision, DecideRoad(decided, *database, trained_on));
   if (arguments.explain) return Status::Ok();
   setup.decision = decision.cost;
   if (decided.plan) {
-    const Status status = TrainPlanned(decided, *database, trained_on, setup, *states);
+    const Status status = TrainPlanned(decided, *database, trained_on, setup, *states, began);
     const bool fixed = arguments.given_road || arguments.run.resume;
-    if (fixed || status.code() != Code::kOutOfBudget) return status;
+    if (fixed || began || status.code() != Code::kOutOfBudget) return status;
     LogInfo("that does not fit after all, so the live road is taken: {}", status.message());
     setup.decision.reset();
     decided = arguments;

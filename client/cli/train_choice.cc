@@ -130,10 +130,11 @@ class Decider {
     if (!road.planned) return RoadDecision();
     arguments_.plan = true;
     arguments_.resample = road.resample;
-    arguments_.plan_flags.policy = road.policy;
-    arguments_.plan_flags.epochs = road.epochs;
-    arguments_.plan_flags.cache = road.cache;
-    arguments_.plan_flags.disk = road.disk == "0" ? "" : road.disk;
+    // What was given is held against the run's settings, and refused where it differs.
+    if (!arguments_.policy_is_given) arguments_.plan_flags.policy = road.policy;
+    if (arguments_.plan_flags.epochs == 1) arguments_.plan_flags.epochs = road.epochs;
+    if (CacheIsAuto()) arguments_.plan_flags.cache = road.cache;
+    if (arguments_.plan_flags.disk.empty()) arguments_.plan_flags.disk = road.disk == "0" ? "" : road.disk;
     return RoadDecision();
   }
 
@@ -196,7 +197,14 @@ class Decider {
     if (record == nullptr || !facts_.planned.offered) return;
     layout.policy = record->policy;
     if (CacheIsAuto()) layout.road.cache_bytes = record->cache_rows * stride();
-    if (!IsLayoutOf(*manifest_, *record, layout)) return;
+    if (!IsLayoutOf(*manifest_, *record, layout)) {
+      if (arguments_.given_road) return;
+      facts_.planned = {
+          .why_not = fmt::format("layout \"{}\" is for other batches, and only --plan or --road planned "
+                                 "replaces it",
+                                 record->name)};
+      return;
+    }
     const bool wanted = std::ranges::find(facts_.policies, record->policy) != facts_.policies.end();
     if (!wanted || record->cache_rows > facts_.planned.cache_rows_max) return;
     facts_.built = RoadPlan{RoadKind::kPlanned, record->policy, true, record->cache_rows};

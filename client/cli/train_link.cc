@@ -151,6 +151,14 @@ Status CheckRoadOptions(const CLI::App& verb, const LinkArguments& arguments) {
 
 Status TrainByParts(const CLI::App& verb, const LinkArguments& arguments, Database& database,
                     const HeldOutShares& shares) {
+  for (const char* const name : {"--valid-share", "--test-share"}) {
+    if (verb.count(name) == 0) continue;
+    return MakeStatus(Code::kUsage,
+                      "{} holds out edges that the partitioning has: with --road partitioned, import valid "
+                      "and test edges of "
+                      "their own",
+                      name);
+  }
   MemoryBudget& budget = database.budget();
   QUARRY_TRY(LinkRunOptions options,
              RunOptions(verb, arguments.save, "--save, --checkpoint-every or --resume"));

@@ -87,8 +87,8 @@ void AddUpgrade(CLI::App& app, Action& action) {
   verb->add_flag("--dry-run", arguments->dry_run, "say what would be done, and change nothing");
   verb->add_flag("--json", arguments->json, "one JSON object on stdout");
   verb->footer(
-      "A folder of version 1 or 2 becomes one of version 3: its catalog gets a ledger of steps, and an "
-      "anchor.\n"
+      "A folder of version 1 or 2 becomes one of version 3: its catalog gets a ledger of steps,\n"
+      "and from 1 on an anchor. "
       "There is one version of files so far; a file of another is refused by its name.\n"
       "Example: quarry upgrade graph.db --dry-run");
   verb->callback([arguments, &action] { action = [arguments] { return Upgrade(*arguments); }; });

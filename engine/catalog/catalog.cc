@@ -267,6 +267,7 @@ class RocksCatalog final : public Catalog {
     QUARRY_RETURN_IF_ERROR(Recover());
     QUARRY_TRY(const Use use, Read());
     MutexLock lock(write_mutex_);
+    if (writer_->stale()) return MakeStatus(Code::kIoError, "{}: a write beside it failed: try again", path_);
     QUARRY_TRY(const Tallies counted, Recount(use.open, VerifiedRead(), path_));
     return writer_->Rewrite(use.open, counted);
   }
@@ -384,7 +385,7 @@ class RocksCatalog final : public Catalog {
     MutexLock lock(write_mutex_);
     const Tallies& tallies = writer_->tallies();
     for (auto at = tallies.lower_bound(prefix); at != tallies.end() && at->first.starts_with(prefix); ++at) {
-      write.change().Empty(at->second, at->first);
+      if (!at->second.empty()) write.change().Empty(at->second, at->first);
     }
   }
 

@@ -29,7 +29,7 @@
 
 namespace quarry {
 
-// The key of the marks, and the beginning of those of steps: of no table, since no table's name is empty. Until version
+// The key of the marks, and the beginning of those of steps: of no table, since no table's name is empty. In version
 // 2 it was the key of the head in `schema`, too: a step that added nothing.
 inline constexpr std::string_view kCommitKey{"\0commit", 7};
 inline constexpr uint64_t kSteps = 1024;

@@ -40,7 +40,7 @@ Status CatalogWriter::TakeAnchor(bool anchored) {
 }
 
 // A catalog that has no ledger yet is counted, and gets one: that is how a database of version 1 becomes one
-// of version 2.
+// of today.
 Status CatalogWriter::Load(const OpenDatabase& open) {
   QUARRY_TRY(const std::optional<LedgerHead> head, ReadHead(open, VerifiedRead(), path_));
   QUARRY_RETURN_IF_ERROR(CheckPromise(promised(), head, path_, open.logger->dropped()));
@@ -73,15 +73,19 @@ AnchorRecord CatalogWriter::Promise() const {
 }
 
 void CatalogWriter::Apply(const Tallies& changes, const LedgerHead& head) {
-  const bool folded = head.folded == head.commits;
-  if (folded) unfolded_.clear();
   for (const auto& [key, difference] : changes) {
     Tally& tally = tallies_[key];
     tally.entries += difference.entries;
     tally.hashes += difference.hashes;
-    if (!folded) unfolded_.push_back(key);
+    unfolded_.push_back(key);
   }
   head_ = head;
+  if (head.folded != head.commits) return;
+  for (const std::string& key : unfolded_) {  // records of empty tallies are gone
+    if (const auto tally = tallies_.find(key); tally != tallies_.end() && tally->second.empty())
+      tallies_.erase(tally);
+  }
+  unfolded_.clear();
 }
 
 void CatalogWriter::AddTallies(const Tallies& changes, PendingWrite& write) const {
@@ -98,8 +102,8 @@ void CatalogWriter::AddTallies(const Tallies& changes, PendingWrite& write) cons
   write.Delete(kSchema, kCommitKey);  // a head of version 2, which is in the tallies now
 }
 
-// Everything that the ledger says about the commit (tallies, marks of the families, the head) goes into the
-// commit's own write, so any prefix of the log agrees with itself. In memory the ledger moves on only after
+// Everything that the ledger says about the commit (its step, marks of the families, and tallies where it folds) goes into
+// the commit's own write, so any prefix of the log agrees with itself. In memory the ledger moves on only after
 // the write succeeded.
 //
 // After a failure the two kinds of errors are told apart: a failed sync leaves nobody knowing what is on
@@ -164,6 +168,8 @@ Status CatalogWriter::Commit(const OpenDatabase& open, PendingWrite& write, bool
 // Tallies are deleted and put back as they were counted, in one write: a crash leaves the old ledger or the
 // new one.
 Status CatalogWriter::Rewrite(const OpenDatabase& open, const Tallies& counted) {
+  // Before anything is forgotten, since it may fail.
+  QUARRY_TRY(const uint64_t digest, ReadManifestDigest(open, path_));
   Unload();
   head_.entries = head_.hashes = 0;
   PendingWrite write(open);
@@ -171,7 +177,6 @@ Status CatalogWriter::Rewrite(const OpenDatabase& open, const Tallies& counted) 
   write.DeleteAll(kSchema, std::string(kDoubtPrefix));
   write.Delete(kSchema, kTimestampKey);  // the head has it
   for (const auto& [key, tally] : counted) write.change().Set(key, tally);
-  QUARRY_TRY(const uint64_t digest, ReadManifestDigest(open, path_));
   write.SetManifestDigest(digest);
   for (const Family family : {kManifest, kDelta, kProperty}) write.Touch(family);
   return Commit(open, write, /*sync=*/true, /*fold=*/true, "write the ledger");

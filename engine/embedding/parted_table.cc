@@ -104,7 +104,7 @@ class PartedTableImpl final : public PartedTable {
     }
     working_ = BackgroundTask<Status>::Start(
         "swap parts",
-        [this, keep = std::move(keep), coming = std::move(coming)] { return Bring(keep, coming); });
+        [this, keep = std::move(keep), coming = std::move(coming)] { return Swap(keep, coming); });
     return Status::Ok();
   }
 
@@ -195,23 +195,45 @@ class PartedTableImpl final : public PartedTable {
     return failed_;
   }
 
-  // Brings in those of `wanted` that have no frame, into frames of parts that are not among `keep`, whose rows
-  // are written back before. All of `wanted` are in `keep`, and these are no more than the frames.
-  Status Bring(std::span<const uint32_t> keep, std::span<const uint32_t> wanted) {
-    const ScopedSpan span("swap parts");
+  bool IsDirty(const Frame& frame) const {
+    if (frame.part == kNone) return false;
+    const auto first = dirty_.begin() + FirstPage(frame.part);
+    return std::any_of(first, first + PageCount(frame.part),
+                       [](const auto& dirty) { return dirty.load(std::memory_order_relaxed) != 0; });
+  }
+
+  // Frames of parts that are not among `keep`: the last ones are empty, or differ from the file in nothing.
+  std::vector<Frame*> Leaving(std::span<const uint32_t> keep) {
     std::vector<Frame*> leaving;
     for (Frame& frame : frames_) {
       if (std::ranges::count(keep, frame.part) == 0) leaving.push_back(&frame);
     }
-    for (Frame* const frame : leaving) QUARRY_RETURN_IF_ERROR(WriteBack(*frame));
+    std::ranges::stable_partition(leaving, [this](const Frame* frame) { return IsDirty(*frame); });
+    return leaving;
+  }
+
+  // Brings in those of `wanted` that have no frame, into frames of parts that are not among `keep`, whose rows are
+  // written back before: no more of them than it takes. All of `wanted` are in `keep`, and these are no more than the
+  // frames.
+  Status Bring(std::span<const uint32_t> keep, std::span<const uint32_t> wanted) {
+    const ScopedSpan span("swap parts");
+    std::vector<Frame*> leaving = Leaving(keep);
     for (const uint32_t part : wanted) {
       if (std::ranges::find(frames_, part, &Frame::part) != frames_.end()) continue;
       Frame& frame = *leaving.back();
       leaving.pop_back();
+      QUARRY_RETURN_IF_ERROR(WriteBack(frame));
       frame.part = kNone;
       QUARRY_RETURN_IF_ERROR(ReadPart(part, frame));
       frame.part = part;
     }
+    return Status::Ok();
+  }
+
+  // The background's part of a swap: what left is written back, too, so that the next swap need not.
+  Status Swap(std::span<const uint32_t> keep, std::span<const uint32_t> coming) {
+    QUARRY_RETURN_IF_ERROR(Bring(keep, coming));
+    for (Frame* const frame : Leaving(keep)) QUARRY_RETURN_IF_ERROR(WriteBack(*frame));
     return Status::Ok();
   }
 

@@ -19,10 +19,13 @@ double LogBinomial(double batches, double uses, double probability) {
          uses * std::log(probability) + (batches - uses) * std::log1p(-probability);
 }
 
-// Those that a few batches can tell apart, and those that they have hardly seen.
-std::vector<double> Grid(double batches) {
+// Those that a few batches can tell apart, and those that they have hardly seen. The least is a small part of `mean`, the
+// chance of a mean node: where nearly all nodes are in no batch, whatever they are taken for must not add up to more.
+std::vector<double> Grid(double batches, double mean) {
   std::vector<double> grid;
-  const double least = std::log(0.02 / batches), most = std::log(0.9999);
+  constexpr double kLeast = 0.02;
+  const double least = std::log(kLeast * (mean > 0 ? std::min(1 / batches, mean) : 1 / batches));
+  const double most = std::log(0.9999);
   for (int i = 0; i < kGridPoints; ++i) {
     grid.push_back(std::exp(least + (most - least) * i / (kGridPoints - 1)));
   }
@@ -35,9 +38,12 @@ UseProfile UseProfile::Fit(std::span<const uint64_t> nodes_by_uses) {
   assert(nodes_by_uses.size() >= 2);
   const size_t counts = nodes_by_uses.size();
   const double batches = static_cast<double>(counts - 1);
-  const std::vector<double> grid = Grid(batches);
-  double node_count = 0;
-  for (const uint64_t nodes : nodes_by_uses) node_count += static_cast<double>(nodes);
+  double node_count = 0, uses_of_all = 0;
+  for (size_t uses = 0; uses < counts; ++uses) {
+    node_count += static_cast<double>(nodes_by_uses[uses]);
+    uses_of_all += static_cast<double>(uses) * static_cast<double>(nodes_by_uses[uses]);
+  }
+  const std::vector<double> grid = Grid(batches, uses_of_all / batches / std::max(1.0, node_count));
   std::vector<double> chances(counts * grid.size());  // by uses, then by grid point
   for (size_t uses = 0; uses < counts; ++uses) {
     for (size_t g = 0; g < grid.size(); ++g) {

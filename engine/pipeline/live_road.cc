@@ -370,11 +370,11 @@ Result<RoadProbe> LiveRoadImpl::ProbeTraining(uint32_t batches) {
   size_t next = seeds.size();
   for (uint64_t b = 0, pass = 0; b < batches; ++b) {
     QUARRY_RETURN_IF_ERROR(CheckWanted());
-    if (next >= seeds.size()) {
+    const size_t count = std::min(batch_size, seeds.size());
+    if (seeds.size() - next < count) {  // a short batch would not be like the others
       ShuffleSeeds(seeds, options_.spec.seed, ++pass);
       next = 0;
     }
-    const size_t count = std::min(batch_size, seeds.size() - next);
     const double start = MonotonicSeconds();
     QUARRY_RETURN_IF_ERROR(sampler.Sample(std::span(seeds).subspan(next, count),
                                           MixSeed(options_.spec.seed, kProbeSeed, b), probe.last));

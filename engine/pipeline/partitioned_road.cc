@@ -50,6 +50,11 @@ Result<PartitionedRoadOptions> TuneRoad(const PartitionDirectory& directory,
         "partition order node is for node classification; link prediction has beta, comet and euler");
   }
   const bool is_beta = options.order == PartitionOrder::kBeta;
+  if (is_beta && options.logical != 0 && options.logical != parts) {
+    return MakeStatus(Code::kUsage,
+                      "{} logical parts: those are of comet and euler, and partition order beta has none",
+                      options.logical);
+  }
   uint64_t least = 0;
   Status refused = MakeStatus(Code::kUsage, "{} parts: no buffer suits partition order {} with what is given",
                               parts, PartitionOrderName(options.order));
@@ -69,10 +74,11 @@ Result<PartitionedRoadOptions> TuneRoad(const PartitionDirectory& directory,
     if (least <= memory_bytes) return tuned;
   }
   if (least == 0) return refused;
+  const std::string buffer =
+      options.buffer > 0 ? fmt::format("a buffer of {}", options.buffer) : "the least buffer";
   return MakeStatus(
       Code::kOutOfBudget,
-      "the least buffer of the {} parts takes {}, and there are {}: give it more, or make more and "
-      "smaller parts",
+      "{} of the {} parts takes {}, and there are {}: give it more, or make more and smaller parts", buffer,
       parts, FormatBytes(least), FormatBytes(memory_bytes));
 }
 
@@ -161,7 +167,9 @@ Status PartitionedRoad::StartEpoch(uint32_t epoch) {
   QUARRY_TRY(SwapPlan plan, PlanOf(epoch));
   batch_starts_.assign(1, 0);
   edge_starts_.assign(1, 0);
+  step_edges_max_ = 0;
   for (const SwapStep& step : plan.steps()) {
+    step_edges_max_ = std::max(step_edges_max_, StepEdges(step));
     batch_starts_.push_back(batch_starts_.back() + StepBatches(step));
     edge_starts_.push_back(edge_starts_.back() + StepEdges(step));
   }
@@ -177,9 +185,9 @@ uint64_t PartitionedRoad::EdgesBefore(uint64_t batch) const {
   return edge_starts_[step] + (batch - batch_starts_[step]) * batch_edges_;
 }
 
-Status PartitionedRoad::Enter(uint64_t batch) {
+Result<bool> PartitionedRoad::Enter(uint64_t batch) {
   assert(batch < batch_count());
-  if (step_.batch_count_ > 0 && batch < step_.first_batch_ + step_.batch_count_) return Status::Ok();
+  if (step_.batch_count_ > 0 && batch < step_.first_batch_ + step_.batch_count_) return false;
   const ScopedSpan span("next parts");
   for (;;) {
     QUARRY_TRY(const bool more, buffer_->Next());
@@ -196,7 +204,7 @@ Status PartitionedRoad::Enter(uint64_t batch) {
                                                                   : std::span<const uint32_t>()));
   }
   FillStep();
-  return Status::Ok();
+  return true;
 }
 
 // A step's edges are shuffled as a whole, so that its buckets mix.
@@ -218,7 +226,7 @@ void PartitionedRoad::FillStep() {
   };
   std::vector<Triple>& edges = step_.edges_;
   edges.clear();
-  edges.reserve(StepEdges(step));
+  edges.reserve(step_edges_max_);
   for (const PartPair& pair : step.buckets) {
     const EdgeBucket bucket = buffer_->Bucket(pair.source, pair.destination);
     const uint64_t heads = places_of(pair.source), tails = places_of(pair.destination);

@@ -152,13 +152,20 @@ class Pricer {
       before = uint64_t{1} << 40;
     }
     double train_seconds = fill_seconds;
-    for (uint64_t epoch = 0; epoch < facts_.epochs; ++epoch) {
-      train_seconds += LivePass(before, facts_.train_batches, window, facts_.train_seconds, read_bytes);
+    // Epochs become alike; those after the first few are priced as one of them.
+    constexpr uint64_t kEpochsApart = 16;
+    for (uint64_t epoch = 0; epoch < facts_.epochs;) {
+      const uint64_t alike = epoch < kEpochsApart ? 1 : facts_.epochs - epoch;
+      const auto times = static_cast<double>(alike);
+      double read = 0;
+      train_seconds += times * LivePass(before, facts_.train_batches, window, facts_.train_seconds, read);
+      read_bytes += times * read;
       cost_.processor_bound = processors_set_pass_;
       before += facts_.train_batches;
-      if (facts_.valid_batches == 0) continue;
-      cost_.other_seconds += LivePass(before, facts_.valid_batches, window, facts_.evaluate_seconds, ignored);
+      cost_.other_seconds +=
+          times * LivePass(before, facts_.valid_batches, window, facts_.evaluate_seconds, ignored);
       before += facts_.valid_batches;
+      epoch += alike;
     }
     cost_.other_seconds += LivePass(before, facts_.test_batches, window, facts_.evaluate_seconds, ignored);
     cost_.epoch_seconds = train_seconds / static_cast<double>(facts_.epochs);
@@ -220,7 +227,7 @@ class Pricer {
     build.pack_processor_seconds =
         ProcessorWork{.checksum_bytes = (packed ? table_bytes() : 0) + blocks + chunks,
                       .copied_bytes = blocks + chunks,
-                      .requests = (table_bytes() + chunks) / (256.0 * kKiB)}
+                      .requests = ((packed ? table_bytes() : 0) + chunks) / (256.0 * kKiB)}
             .Seconds(facts_.device.core) /
         cores();
     return build;
@@ -273,7 +280,8 @@ class Pricer {
     cost_.build_seconds = build_alone;
     cost_.epoch_seconds = ((epochs - 1) * beside + count * PlannedSeconds(batch)) / epochs;
     cost_.read_bytes = static_cast<uint64_t>(count * batch.read_bytes);
-    cost_.disk_bytes = static_cast<uint64_t>(2 * build.layout_bytes);  // two are there at a time
+    // Two are there at a time.
+    cost_.disk_bytes = static_cast<uint64_t>((facts_.epochs > 1 ? 2 : 1) * build.layout_bytes);
     cost_.processor_bound = ProcessorSeconds(batch) >= batch.disk_seconds;
     cost_.other_seconds = OtherSeconds();
   }

@@ -88,7 +88,7 @@ class DeltaLog {
   bool unsettled_ QUARRY_GUARDED_BY(mutex_) = false;       // a commit failed: it may be in the catalog or not
   std::deque<Writer*> writers_ QUARRY_GUARDED_BY(mutex_);  // the first one commits
   size_t gathered_ QUARRY_GUARDED_BY(mutex_) = 0;  // how many the first one waits for; 0: it does not wait
-  size_t expected_ QUARRY_GUARDED_BY(mutex_) = 0;  // that were told of the last commit, and that waited then
+  size_t expected_ QUARRY_GUARDED_BY(mutex_) = 0;  // writers of the last commit, and those that waited then
   std::chrono::steady_clock::duration last_commit_ QUARRY_GUARDED_BY(mutex_){};  // how long it took
   // Rows that have versions above a timestamp, of tables that were asked about.
   std::map<std::pair<std::string, uint64_t>, RowBitmap> touched_ QUARRY_GUARDED_BY(mutex_);

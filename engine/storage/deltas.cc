@@ -286,12 +286,14 @@ Result<uint64_t> DeltaLog::Write(const Manifest& manifest, const WriteBatch& bat
 
 // Writers who write one row after another are back a moment after they are told. Without a wait for them, those that
 // waited during a commit are the next group, and those that it told the one after, so that each sync serves half of all.
-// The wait is a small part of what a commit takes, and ends when as many are there as before; who writes alone never waits.
+// The wait is at most a quarter of what a commit takes, and ends when as many are there as before. Where a
+// quarter is less than kWaitMin nobody waits: a timer is late by about as much.
 void DeltaLog::Gather(Writer& first) {
-  constexpr std::chrono::microseconds kWaitMax{200};
+  constexpr std::chrono::microseconds kWaitMin{25}, kWaitMax{200};
   if (!first.sync || first.staged != nullptr || writers_.size() >= expected_) return;
-  const auto deadline = std::chrono::steady_clock::now() +
-                        std::min<std::chrono::steady_clock::duration>(last_commit_ / 4, kWaitMax);
+  const auto wait = std::min<std::chrono::steady_clock::duration>(last_commit_ / 4, kWaitMax);
+  if (wait < kWaitMin) return;
+  const auto deadline = std::chrono::steady_clock::now() + wait;
   gathered_ = expected_;
   while (writers_.size() < expected_ && first.wake->WaitUntil(mutex_, deadline)) {
   }

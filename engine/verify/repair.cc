@@ -228,6 +228,10 @@ Result<std::optional<CatalogRepair>> RepairCatalog(IoBackend& backend, const std
                       paths.damaged);
   }
   QUARRY_TRY(SalvagedCatalog salvaged, SalvageCatalog(backend, paths));
+  // Its ledger is one of today: an older Quarry would miss commits in it.
+  if (const auto version = ReadVersionFile(backend, path); version.ok() && *version < kStoreVersion) {
+    QUARRY_RETURN_IF_ERROR(WriteVersionFile(backend, path));
+  }
   repair.lost_tables = std::move(salvaged.lost_tables);
   repair.timestamp = salvaged.timestamp;
   repair.proven = salvaged.doubts.empty();

@@ -717,10 +717,14 @@ TEST_F(CliTest, AResumedRunKeepsToItsLayout) {
   EXPECT_THAT(Refused(train + "--plan --cache 20% --epochs 2 --resume", 2), HasSubstr("--cache is "));
   EXPECT_TRUE(fs::exists(Path("kept/layouts/default-1")))
       << "it was refused before the layout was built anew";
-  EXPECT_THAT(Refused(train + "--epochs 2 --resume", 2), HasSubstr("--plan is not set, but was default"));
-  const Outcome resumed = Run(train + "--plan --cache 10% --epochs 2 --resume");
-  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_EQ(json::parse(Lines(resumed.out).back()).at("summary")["resumed_from_epoch"], 1);
+  EXPECT_THAT(Refused(train + "--cache 20% --epochs 2 --resume", 2), HasSubstr("--cache is "));
+  uint64_t epochs = 1;
+  for (const char* const road : {"", "--plan --cache 10% "}) {  // the run's own road, unless one is given
+    const Outcome resumed = Run(fmt::format("{}{}--epochs {} --resume", train, road, epochs + 1));
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_EQ(json::parse(Lines(resumed.out).back()).at("summary")["resumed_from_epoch"], epochs++);
+    EXPECT_TRUE(fs::exists(Path("kept/layouts/default-1"))) << "nothing was built anew";
+  }
 }
 
 // What is named does, at every stage.

@@ -111,6 +111,7 @@ inline ssize_t ReceiveWith(int socket, std::span<std::byte> buffer, std::vector<
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   const ssize_t received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  if (received < 0) return received;  // `control` holds nothing
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     const size_t before = fds.size();

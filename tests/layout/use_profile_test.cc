@@ -103,6 +103,18 @@ TEST(UseProfileTest, MissesAreThoseOfTheSimulatedCaches) {
   }
 }
 
+// Of which a few batches see next to nothing: the others must not add up to nodes of a batch.
+TEST(UseProfileTest, ABatchOfALargeGraphHasTheNodesThatWereProbed) {
+  constexpr uint64_t kAll = 500'000'000, kBatch = 100'000;
+  for (const uint64_t batches : {2, 8, 32}) {
+    std::vector<uint64_t> nodes_by_uses(batches + 1);
+    nodes_by_uses[1] = kBatch * batches - 2 * 1000;
+    nodes_by_uses[2] = 1000;
+    nodes_by_uses[0] = kAll - nodes_by_uses[1] - nodes_by_uses[2];
+    EXPECT_NEAR(UseProfile::Fit(nodes_by_uses).BatchNodes(), kBatch, 0.05 * kBatch) << batches << " batches";
+  }
+}
+
 TEST(UseProfileTest, BeladyMissesNoMoreThanTheOthers) {
   const UseProfile profile = FitTo(DrawBatches(3, 8));
   for (const uint64_t batches : {1, 2, 7, 100, 10'000}) {

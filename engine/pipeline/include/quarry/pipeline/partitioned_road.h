@@ -86,9 +86,9 @@ class PartitionedRoad {
   uint64_t batch_count() const { return batch_starts_.back(); }  // of the epoch
   // Edges of the epoch's batches before this one.
   uint64_t EdgesBefore(uint64_t batch) const;
-  // Goes to the step of this batch, which is no earlier than the one that it is at. Errors of the buffer and
-  // of the rows.
-  Status Enter(uint64_t batch);
+  // Goes to the step of this batch, which is no earlier than the one that it is at; false: it is at it. Errors of the
+  // buffer and of the rows.
+  Result<bool> Enter(uint64_t batch);
   const EdgeStep& step() const { return step_; }
   // The edges between held parts, whichever step uses them, as lists of neighbors both ways: by place, the
   // places that it has an edge with. Calls edge(source, destination) for each.
@@ -124,6 +124,7 @@ class PartitionedRoad {
   std::unique_ptr<PartitionBuffer> buffer_;      // the epoch's
   PartitionBufferStats stats_;                   // of the buffers before
   EdgeStep step_;
+  uint64_t step_edges_max_ = 0;  // of the epoch: reserved once, as a list that grows is there twice
 };
 
 template <typename Visit>

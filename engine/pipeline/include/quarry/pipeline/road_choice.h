@@ -11,8 +11,8 @@
 // Stages that have few threads of their own bound it too. Validation and test passes, which planned roads sample live
 // and without a cache, are part of a run.
 //
-// Not known to it: rows in the drive's own cache, what else uses the machine, and --disk's segment caches, whose reads
-// it takes for those of chunks.
+// Not known to it: rows in the drive's own cache, what else uses the machine, where --patience will end the run, and
+// --disk's segment caches, whose reads it takes for those of chunks.
 #pragma once
 
 #include <cstdint>
