@@ -9,6 +9,7 @@ namespace quarry {
 namespace {
 
 constexpr int kGridPoints = 64;
+constexpr double kMost = 0.9999;
 constexpr int kFitRounds = 400;
 // The longest cycle that is looked at whole: of longer ones, so many batches are taken for all.
 constexpr uint64_t kCycleMax = 4096;
@@ -25,7 +26,7 @@ std::vector<double> Grid(double batches, double mean) {
   std::vector<double> grid;
   constexpr double kLeast = 0.02;
   const double least = std::log(kLeast * (mean > 0 ? std::min(1 / batches, mean) : 1 / batches));
-  const double most = std::log(0.9999);
+  const double most = std::log(kMost);
   for (int i = 0; i < kGridPoints; ++i) {
     grid.push_back(std::exp(least + (most - least) * i / (kGridPoints - 1)));
   }
@@ -50,7 +51,12 @@ UseProfile UseProfile::Fit(std::span<const uint64_t> nodes_by_uses) {
       chances[uses * grid.size() + g] = std::exp(LogBinomial(batches, static_cast<double>(uses), grid[g]));
     }
   }
-  std::vector<double> nodes(grid.size(), node_count / static_cast<double>(grid.size())), next;
+  // Each chance has as many uses at first: where next to all nodes are in no batch, rounds hardly move those that start
+  // too high.
+  std::vector<double> nodes, next;
+  double inverse_sum = 0;
+  for (const double chance : grid) inverse_sum += 1 / chance;
+  for (const double chance : grid) nodes.push_back(node_count / inverse_sum / chance);
   for (int round = 0; round < kFitRounds; ++round) {
     next.assign(grid.size(), 0);
     for (size_t uses = 0; uses < counts; ++uses) {
@@ -67,6 +73,11 @@ UseProfile UseProfile::Fit(std::span<const uint64_t> nodes_by_uses) {
   UseProfile profile;
   for (size_t g = 0; g < grid.size(); ++g) {
     if (nodes[g] > 0) profile.shares_.push_back({grid[g], nodes[g]});
+  }
+  // What is known for sure: the nodes of a mean batch.
+  if (const double fitted = profile.BatchNodes(); fitted > 0) {
+    const double scale = uses_of_all / batches / fitted;
+    for (Share& share : profile.shares_) share.probability = std::min(kMost, share.probability * scale);
   }
   return profile;
 }
