@@ -60,10 +60,10 @@ struct PathCost {
   uint64_t written_bytes = 0;  // each epoch
   uint64_t requests = 0;       // that start at a new place; the pieces of a long run count once
   double seconds = 0;
-  bool gather_bound = false;    // `seconds` is what gathering in memory takes
+  bool gather_bound = false;     // `seconds` is what gathering in memory takes
   bool processor_bound = false;  // or what verifying, copying and decoding take
-  double one_time_seconds = 0;  // before the first epoch
-  uint64_t one_time_bytes = 0;  // written then
+  double one_time_seconds = 0;   // before the first epoch
+  uint64_t one_time_bytes = 0;   // written then
   double amplification() const {
     return useful_bytes == 0 ? 1.0 : static_cast<double>(read_bytes) / static_cast<double>(useful_bytes);
   }
