@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 
+#include "anchor.h"
 #include "catalog_keys.h"
 #include "quarry/base/random.h"
 #include "quarry/format/checksum.h"

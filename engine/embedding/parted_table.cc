@@ -208,7 +208,8 @@ class PartedTableImpl final : public PartedTable {
     for (Frame& frame : frames_) {
       if (std::ranges::count(keep, frame.part) == 0) leaving.push_back(&frame);
     }
-    std::ranges::stable_partition(leaving, [this](const Frame* frame) { return IsDirty(*frame); });
+    std::stable_partition(leaving.begin(), leaving.end(),
+                          [this](const Frame* frame) { return IsDirty(*frame); });
     return leaving;
   }
 
