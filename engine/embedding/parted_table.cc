@@ -129,11 +129,11 @@ class PartedTableImpl final : public PartedTable {
   };
 
   PageNumber FirstPage(uint32_t part) const { return part * layout_.pages_per_part(); }
-  // Of a part, those that have rows of it.
+  // Pages of the part that have rows of it.
   uint32_t PageCount(uint32_t part) const {
     return static_cast<uint32_t>(CeilDiv(layout_.part_rows(part), layout_.rows_per_page));
   }
-  // Of the record of a part's row within the part's pages, and within its page.
+  // Where the record of a part's row begins: within the part's pages, and within its page.
   uint64_t OffsetOf(uint64_t row) const {
     return row / layout_.rows_per_page * layout_.page_bytes + InPage(row);
   }

@@ -22,7 +22,7 @@ constexpr uint64_t kWriteBytes = 4 * kMiB;
 static_assert(kScratchBytesMin == kProbes * 2 * kWriteBytes);
 static_assert(kMeasureRatesBytes == 64 * kReadSizes[4]);
 
-// Of this process, the kernel's work for it included.
+// Processor time that this process has taken, the kernel's work for it included.
 double ProcessorSeconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

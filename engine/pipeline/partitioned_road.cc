@@ -22,7 +22,7 @@ uint32_t Incoming(uint32_t parts, const PartitionedRoadOptions& options) {
   return options.order == PartitionOrder::kBeta ? 1 : parts / options.logical;
 }
 
-// Of the c^2 largest buckets: no step has more.
+// Edges in the c^2 largest buckets: no step has more.
 uint64_t StepEdgesMax(const PartitionDirectory& directory, uint32_t buffer) {
   std::vector<uint64_t> edges = directory.BucketEdges();
   const size_t count = std::min(edges.size(), size_t{buffer} * buffer);

@@ -103,7 +103,7 @@ TEST(UseProfileTest, MissesAreThoseOfTheSimulatedCaches) {
   }
 }
 
-// Of which a few batches see next to nothing: the others must not add up to nodes of a batch.
+// A few batches see next to nothing of such a graph. The nodes that they did not see must not swell a batch.
 TEST(UseProfileTest, ABatchOfALargeGraphHasTheNodesThatWereProbed) {
   constexpr uint64_t kAll = 500'000'000, kBatch = 100'000;
   for (const uint64_t batches : {2, 8, 32}) {

@@ -55,7 +55,7 @@ struct PartedStats {
 // rows of it that follow one another. Hold and Flush are one thread's, and nobody reads or writes meanwhile.
 class PartedTable : public EmbeddingTable {
  public:
-  // Of `frames` parts, beside what the page file holds.
+  // What a table with `frames` parts in memory holds, beside its page file.
   static uint64_t Bytes(const PartLayout& layout, uint32_t frames);
   // `frames`: parts that are in memory at most, those included that are being brought in. `file` has pages of
   // layout.file_spec(). kOutOfBudget. Backend, file and budget outlive the table.

@@ -66,7 +66,7 @@ class EdgeStep {
 
 class PartitionedRoad {
  public:
-  // Of edges and buckets, in the largest step that can be. REQUIRES: tuned options.
+  // What the edges and buckets of the largest possible step take. REQUIRES: tuned options.
   static uint64_t Bytes(const PartitionDirectory& directory, const PartitionedRoadOptions& options);
   // The most edges that lie between held parts.
   static uint64_t HeldEdgesMax(const PartitionDirectory& directory, const PartitionedRoadOptions& options);
