@@ -27,7 +27,7 @@ namespace quarry {
 // features/, topology/, LOCK and VERSION, synced.
 Status CreateStoreDirectory(IoBackend& backend, const std::string& path);
 
-// Version 2: the catalog has a ledger and an anchor; 3: a commit leaves a step in the ledger, and tallies now and then. An
+// Version 2: the catalog has a ledger and an anchor; 3: the ledger has a step for each commit instead of tallies. An
 // older database is read as it is, and the first change of its catalog makes it one of today.
 inline constexpr uint32_t kStoreVersion = 3;
 inline constexpr uint32_t kAnchoredVersion = 2;
