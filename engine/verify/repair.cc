@@ -227,11 +227,12 @@ Result<std::optional<CatalogRepair>> RepairCatalog(IoBackend& backend, const std
                       "{}: the catalog of an earlier repair is there; move it away or remove it",
                       paths.damaged);
   }
+  // The salvaged catalog's ledger is one of today, in which an older Quarry would miss commits: so the folder is
+  // closed to it before. A VERSION that says nothing is for Store::Open to report.
+  const Result<uint32_t> version = ReadVersionFile(backend, path);
+  if (!version.ok() && version.status().code() != Code::kCorruption) return version.status();
+  if (version.ok() && *version < kStoreVersion) QUARRY_RETURN_IF_ERROR(WriteVersionFile(backend, path));
   QUARRY_TRY(SalvagedCatalog salvaged, SalvageCatalog(backend, paths));
-  // Its ledger is one of today: an older Quarry would miss commits in it.
-  if (const auto version = ReadVersionFile(backend, path); version.ok() && *version < kStoreVersion) {
-    QUARRY_RETURN_IF_ERROR(WriteVersionFile(backend, path));
-  }
   repair.lost_tables = std::move(salvaged.lost_tables);
   repair.timestamp = salvaged.timestamp;
   repair.proven = salvaged.doubts.empty();
