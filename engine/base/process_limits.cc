@@ -80,9 +80,15 @@ uint64_t ThreadsOfUser() {
 
 }  // namespace
 
-uint64_t DescriptorsLeft() {
+uint64_t DescriptorsLimit() {
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+  const bool limited = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return limited ? limit.rlim_cur : UINT64_MAX;
+}
+
+uint64_t DescriptorsLeft() {
+  const uint64_t limit = DescriptorsLimit();
+  if (limit == UINT64_MAX) return limit;
   DIR* const folder = opendir("/proc/self/fd");
   if (folder == nullptr) return 0;  // not even one to count them with
   uint64_t there = 0;
@@ -90,10 +96,10 @@ uint64_t DescriptorsLeft() {
     if (std::isdigit(static_cast<unsigned char>(entry->d_name[0])) == 0) continue;
     const int descriptor = std::atoi(entry->d_name);
     // The limit is of their numbers: one that was inherited from beyond it takes no place.
-    if (descriptor != dirfd(folder) && static_cast<rlim_t>(descriptor) < limit.rlim_cur) ++there;
+    if (descriptor != dirfd(folder) && static_cast<uint64_t>(descriptor) < limit) ++there;
   }
   closedir(folder);
-  return limit.rlim_cur - std::min<uint64_t>(limit.rlim_cur, there);
+  return limit - std::min(limit, there);
 }
 
 uint64_t ThreadsLeft(const std::string& membership, const std::string& root) {

@@ -76,7 +76,7 @@ class RocksCatalog final : public Catalog {
       AddDropOfVersions(table, write);
       const std::string prefix = FoldedPrefix(table);
       write.DeleteAll(kSchema, prefix);
-      const std::unique_ptr<rocksdb::Iterator> entries(open.db->NewIterator(VerifiedRead(), open[kSchema]));
+      const std::unique_ptr<rocksdb::Iterator> entries = open.Entries(VerifiedRead(), kSchema);
       for (entries->Seek(prefix); entries->Valid() && entries->key().starts_with(prefix); entries->Next()) {
         write.change().Remove(kTallyOfFolded,
                               EntryHash(entries->key().ToStringView(), entries->value().ToStringView()));
@@ -89,8 +89,7 @@ class RocksCatalog final : public Catalog {
                                                 uint64_t timestamp) override {
     QUARRY_TRY(const Use use, Read());
     const std::string prefix = FoldedPrefix(table, generation);
-    const std::unique_ptr<rocksdb::Iterator> entries(
-        use.open.db->NewIterator(VerifiedRead(), use.open[kSchema]));
+    const std::unique_ptr<rocksdb::Iterator> entries = use.open.Entries(VerifiedRead(), kSchema);
     // Also finds the prefix itself: databases of before have all rows under it.
     entries->SeekForPrev(FoldedKey(table, generation, timestamp));
     QUARRY_RETURN_IF_ERROR(FromRocks(entries->status(), "read the rows of a compaction", path_));
@@ -129,8 +128,7 @@ class RocksCatalog final : public Catalog {
   Result<uint64_t> VerifyNames(NameKind kind) override {
     QUARRY_TRY(const Use use, Read());
     const std::string prefix = IdPrefix(kind);
-    const std::unique_ptr<rocksdb::Iterator> entries(
-        use.open.db->NewIterator(VerifiedRead(), use.open[kProperty]));
+    const std::unique_ptr<rocksdb::Iterator> entries = use.open.Entries(VerifiedRead(), kProperty);
     uint64_t count = 0;
     for (entries->Seek(prefix); entries->Valid() && entries->key().starts_with(prefix);
          entries->Next(), ++count) {
@@ -206,8 +204,7 @@ class RocksCatalog final : public Catalog {
   Status ReadVersions(std::string_view table, std::span<const uint64_t> rows, uint64_t timestamp,
                       const std::function<Status(size_t, const RowVersion&)>& visit) override {
     QUARRY_TRY(const Use use, Read());
-    const std::unique_ptr<rocksdb::Iterator> entries(
-        use.open.db->NewIterator(VerifiedRead(), use.open[kDelta]));
+    const std::unique_ptr<rocksdb::Iterator> entries = use.open.Entries(VerifiedRead(), kDelta);
     const std::string prefix = TablePrefix(table);
     for (size_t i = 0; i < rows.size(); ++i) {
       SeekForward(*entries, VersionKey(table, rows[i], timestamp));
@@ -222,8 +219,7 @@ class RocksCatalog final : public Catalog {
   Status ScanVersions(std::string_view table,
                       const std::function<Status(const RowVersion&)>& visit) override {
     QUARRY_TRY(const Use use, Read());
-    const std::unique_ptr<rocksdb::Iterator> entries(
-        use.open.db->NewIterator(VerifiedRead(), use.open[kDelta]));
+    const std::unique_ptr<rocksdb::Iterator> entries = use.open.Entries(VerifiedRead(), kDelta);
     const std::string prefix = TablePrefix(table);
     for (entries->Seek(prefix); entries->Valid() && IsVersionOf(entries->key(), prefix); entries->Next()) {
       QUARRY_TRY(const RowVersion version, ToVersion(table, prefix.size(), *entries, path_));
@@ -404,8 +400,7 @@ class RocksCatalog final : public Catalog {
       write.Clear();
       return Status::Ok();
     };
-    const std::unique_ptr<rocksdb::Iterator> entries(
-        use.open.db->NewIterator(VerifiedRead(), use.open[kDelta]));
+    const std::unique_ptr<rocksdb::Iterator> entries = use.open.Entries(VerifiedRead(), kDelta);
     for (entries->Seek(prefix); entries->Valid() && entries->key().starts_with(prefix); entries->Next()) {
       const std::string_view key = entries->key().ToStringView();
       const uint64_t timestamp = TimestampOfKey(key);

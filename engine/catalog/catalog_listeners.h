@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "quarry/base/mutex.h"
+#include "table_guard.h"
 
 namespace quarry {
 
@@ -60,6 +61,13 @@ class RepairLogger final : public rocksdb::Logger {
 // would write again what a full disk has refused, and be seconds in closing for it.
 class ErrorListener final : public rocksdb::EventListener {
  public:
+  // Both are called in the thread that compacts (table_guard.h).
+  void OnCompactionBegin(rocksdb::DB* /*db*/, const rocksdb::CompactionJobInfo& /*job*/) override {
+    SetThreadCompacts(true);
+  }
+  void OnCompactionCompleted(rocksdb::DB* /*db*/, const rocksdb::CompactionJobInfo& /*job*/) override {
+    SetThreadCompacts(false);
+  }
   void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason /*reason*/, rocksdb::Status /*error*/,
                             bool* retries) override {
     *retries = false;

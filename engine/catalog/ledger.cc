@@ -32,7 +32,7 @@ constexpr std::string_view kRowsSection = "rows/";
 // Calls `visit` for every step there is, in the order of slots.
 Status ForEachStep(const OpenDatabase& open, const rocksdb::ReadOptions& options, const std::string& path,
                    const std::function<Status(LedgerStep)>& visit) {
-  const std::unique_ptr<rocksdb::Iterator> records(open.db->NewIterator(options, open[kSchema]));
+  const std::unique_ptr<rocksdb::Iterator> records = open.Entries(options, kSchema);
   for (records->Seek(ToSlice(kCommitKey));
        records->Valid() && records->key().starts_with(ToSlice(kCommitKey)); records->Next()) {
     const std::string_view value = records->value().ToStringView();
@@ -176,7 +176,7 @@ Result<Tallies> Recount(const OpenDatabase& open, const rocksdb::ReadOptions& op
   Tallies counted;
   const auto count = [&](Family family, std::string_view prefix, size_t skipped,
                          const auto& tally_of) -> Status {
-    const std::unique_ptr<rocksdb::Iterator> entries(open.db->NewIterator(options, open[family]));
+    const std::unique_ptr<rocksdb::Iterator> entries = open.Entries(options, family);
     for (entries->Seek(ToSlice(prefix)); entries->Valid() && entries->key().starts_with(ToSlice(prefix));
          entries->Next()) {
       const std::string_view key = entries->key().ToStringView();
@@ -202,7 +202,7 @@ Result<Tallies> Recount(const OpenDatabase& open, const rocksdb::ReadOptions& op
 Result<KeptTallies> ReadTallies(const OpenDatabase& open, const rocksdb::ReadOptions& options,
                                 const std::string& path) {
   KeptTallies kept;
-  const std::unique_ptr<rocksdb::Iterator> entries(open.db->NewIterator(options, open[kSchema]));
+  const std::unique_ptr<rocksdb::Iterator> entries = open.Entries(options, kSchema);
   for (entries->Seek(ToSlice(kTallyPrefix));
        entries->Valid() && entries->key().starts_with(ToSlice(kTallyPrefix)); entries->Next()) {
     const std::string_view key = entries->key().ToStringView().substr(kTallyPrefix.size());

@@ -15,7 +15,10 @@
 #include "catalog_threads.h"
 #include "ledger.h"
 #include "quarry/base/exhaustion.h"
+#include "quarry/base/process_limits.h"
 #include "quarry/base/regular_file.h"
+#include "quarry/catalog/open_tables.h"
+#include "table_guard.h"
 
 namespace quarry {
 namespace {
@@ -28,7 +31,9 @@ rocksdb::Options MakeOptions() {
   rocksdb::Options options;
   options.env = CatalogEnvironment();
   options.write_buffer_size = 16 << 20;
-  options.max_open_files = 64;
+  constexpr int kOtherFiles = 10;  // that RocksDB takes off
+  options.max_open_files =
+      kOtherFiles + (DescriptorsLimit() <= kFewDescriptors ? kTablesOpenOfFew : kTablesOpen);
   options.max_file_opening_threads = 1;  // RocksDB starts sixteen a family otherwise, at every open
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
@@ -77,6 +82,32 @@ std::vector<rocksdb::ColumnFamilyDescriptor> MakeFamilies(const rocksdb::Options
   return families;
 }
 
+class WatchedIterator final : public rocksdb::Iterator {
+ public:
+  template <typename Open>
+  explicit WatchedIterator(const Open& open) : entries_(open()) {}
+  bool Valid() const override { return !Failed() && entries_->Valid(); }
+  void SeekToFirst() override { entries_->SeekToFirst(); }
+  void SeekToLast() override { entries_->SeekToLast(); }
+  void Seek(const rocksdb::Slice& key) override { entries_->Seek(key); }
+  void SeekForPrev(const rocksdb::Slice& key) override { entries_->SeekForPrev(key); }
+  void Next() override { entries_->Next(); }
+  void Prev() override { entries_->Prev(); }
+  rocksdb::Slice key() const override { return entries_->key(); }
+  rocksdb::Slice value() const override { return entries_->value(); }
+  rocksdb::Status status() const override {
+    rocksdb::Status status = entries_->status();
+    if (status.ok() && Failed()) return TableFailuresOfThread().last;
+    return status;
+  }
+
+ private:
+  bool Failed() const { return TableFailuresOfThread().count != failures_before_; }
+
+  const uint64_t failures_before_ = TableFailuresOfThread().count;  // tables are opened with the iterator
+  const std::unique_ptr<rocksdb::Iterator> entries_;
+};
+
 }  // namespace
 
 Status FromRocks(const rocksdb::Status& status, std::string_view what, const std::string& path) {
@@ -98,6 +129,11 @@ Status FromRocks(const rocksdb::Status& status, std::string_view what, const std
 }
 
 std::shared_ptr<rocksdb::FileSystem> CatalogFileSystem() { return CatalogEnvironment()->GetFileSystem(); }
+
+std::unique_ptr<rocksdb::Iterator> OpenDatabase::Entries(const rocksdb::ReadOptions& options,
+                                                         Family family) const {
+  return std::make_unique<WatchedIterator>([&] { return db->NewIterator(options, handles[family]); });
+}
 
 rocksdb::Status OpenDatabase::Close() {
   if (!db) return rocksdb::Status::OK();
@@ -134,6 +170,7 @@ Result<OpenDatabase> OpenRocks(const std::string& path, OpenAs as) {
   options.create_missing_column_families = as == OpenAs::kNew || as == OpenAs::kRepaired;
   const std::string_view what = as == OpenAs::kNew ? "create the catalog" : "open the catalog";
   QUARRY_RETURN_IF_ERROR(CheckRocksThreads(path, what));
+  if (as != OpenAs::kReader) ForgetFailedCompaction(path);
   QUARRY_RETURN_IF_ERROR(CatchExhaustion(path, [&] {
     rocksdb::DB* db = nullptr;
     const rocksdb::Status status =

@@ -66,6 +66,9 @@ struct OpenDatabase {
   std::shared_ptr<ReplayGuard> replay;
 
   rocksdb::ColumnFamilyHandle* operator[](Family family) const { return handles[family]; }
+  // The family's entries, whose status has what RocksDB's own iterator forgets (table_guard.h): used by the thread
+  // that made it.
+  std::unique_ptr<rocksdb::Iterator> Entries(const rocksdb::ReadOptions& options, Family family) const;
   // Closes it without a flush. Nothing when it is closed.
   rocksdb::Status Close();
 };

@@ -66,7 +66,7 @@ Result<std::vector<Doubt>> ReadDoubts(const OpenDatabase& open, const rocksdb::R
     sum.hashes += tally.hashes;
   }
   if (doubts.empty() && sum != Tally{head->entries, head->hashes}) doubts.push_back({});
-  const std::unique_ptr<rocksdb::Iterator> kept(open.db->NewIterator(options, open[kSchema]));
+  const std::unique_ptr<rocksdb::Iterator> kept = open.Entries(options, kSchema);
   for (kept->Seek(ToSlice(kDoubtPrefix)); kept->Valid() && kept->key().starts_with(ToSlice(kDoubtPrefix));
        kept->Next()) {
     const std::string_view key = kept->key().ToStringView().substr(kDoubtPrefix.size());

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "catalog_files.h"
+#include "quarry/base/mutex.h"
 #include "quarry/format/checksum.h"
 
 namespace quarry {
@@ -131,6 +133,88 @@ class TableEnd {
   const uint64_t file_bytes_;
 };
 
+// Databases of which a compaction could not read a table, by folder. One for the process, as file systems are.
+class FailedCompactions {
+ public:
+  static FailedCompactions& Get() {
+    static auto* const all = new FailedCompactions;  // RocksDB's threads may outlive the end of main
+    return *all;
+  }
+  void Add(const std::string& folder, const rocksdb::IOStatus& status) {
+    MutexLock lock(mutex_);
+    failures_.emplace(folder, status);
+  }
+  void Remove(const std::string& folder) {
+    MutexLock lock(mutex_);
+    failures_.erase(folder);
+  }
+  rocksdb::IOStatus Of(const std::string& folder) {
+    MutexLock lock(mutex_);
+    const auto failure = failures_.find(folder);
+    return failure == failures_.end() ? rocksdb::IOStatus::OK() : failure->second;
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<std::string, rocksdb::IOStatus> failures_ QUARRY_GUARDED_BY(mutex_);
+};
+
+thread_local TableFailures failures_of_thread;
+thread_local bool thread_compacts = false;
+
+std::string FolderOf(const std::string& file) { return file.substr(0, file.rfind('/')); }
+
+// `status`, of opening or reading the table.
+rocksdb::IOStatus Noted(rocksdb::IOStatus status, const std::string& table) {
+  if (status.ok()) return status;
+  ++failures_of_thread.count;
+  failures_of_thread.last = status;
+  if (thread_compacts) FailedCompactions::Get().Add(FolderOf(table), status);
+  return status;
+}
+
+class GuardedTable final : public rocksdb::FSRandomAccessFileOwnerWrapper {
+ public:
+  GuardedTable(std::unique_ptr<rocksdb::FSRandomAccessFile>&& file, std::string name)
+      : FSRandomAccessFileOwnerWrapper(std::move(file)), name_(std::move(name)) {}
+
+  rocksdb::IOStatus Read(uint64_t offset, size_t bytes, const rocksdb::IOOptions& options,
+                         rocksdb::Slice* result, char* scratch,
+                         rocksdb::IODebugContext* debug) const override {
+    return Noted(FSRandomAccessFileOwnerWrapper::Read(offset, bytes, options, result, scratch, debug), name_);
+  }
+  rocksdb::IOStatus MultiRead(rocksdb::FSReadRequest* requests, size_t count,
+                              const rocksdb::IOOptions& options, rocksdb::IODebugContext* debug) override {
+    rocksdb::IOStatus status = FSRandomAccessFileOwnerWrapper::MultiRead(requests, count, options, debug);
+    for (size_t i = 0; i < count; ++i) static_cast<void>(Noted(requests[i].status, name_).ok());
+    return Noted(std::move(status), name_);
+  }
+
+ private:
+  const std::string name_;
+};
+
+class GuardedManifest final : public rocksdb::FSWritableFileOwnerWrapper {
+ public:
+  GuardedManifest(std::unique_ptr<rocksdb::FSWritableFile>&& file, std::string folder)
+      : FSWritableFileOwnerWrapper(std::move(file)), folder_(std::move(folder)) {}
+
+  rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
+                           rocksdb::IODebugContext* debug) override {
+    rocksdb::IOStatus failed = FailedCompactions::Get().Of(folder_);
+    if (!failed.ok()) return failed;
+    return FSWritableFileOwnerWrapper::Append(data, options, debug);
+  }
+  rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
+                           const rocksdb::DataVerificationInfo& /*verification*/,
+                           rocksdb::IODebugContext* debug) override {
+    return Append(data, options, debug);
+  }
+
+ private:
+  const std::string folder_;
+};
+
 class TableGuardFileSystem final : public rocksdb::FileSystemWrapper {
  public:
   using FileSystemWrapper::FileSystemWrapper;
@@ -140,11 +224,25 @@ class TableGuardFileSystem final : public rocksdb::FileSystemWrapper {
                                         std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
                                         rocksdb::IODebugContext* debug) override {
     rocksdb::IOStatus status = FileSystemWrapper::NewRandomAccessFile(name, options, file, debug);
-    if (!status.ok() || !name.ends_with(kTableSuffix)) return status;
+    if (!name.ends_with(kTableSuffix)) return status;
     uint64_t bytes = 0;
-    status = GetFileSize(name, {}, &bytes, debug);
+    if (status.ok()) status = GetFileSize(name, {}, &bytes, debug);
     if (status.ok()) status = TableEnd(**file, name, bytes).Check();
-    if (!status.ok()) file->reset();
+    if (status.ok()) {
+      *file = std::make_unique<GuardedTable>(std::move(*file), name);
+    } else {
+      file->reset();
+    }
+    return Noted(std::move(status), name);
+  }
+
+  rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
+                                    std::unique_ptr<rocksdb::FSWritableFile>* file,
+                                    rocksdb::IODebugContext* debug) override {
+    rocksdb::IOStatus status = FileSystemWrapper::NewWritableFile(name, options, file, debug);
+    if (status.ok() && name.find("/MANIFEST-") != std::string::npos) {
+      *file = std::make_unique<GuardedManifest>(std::move(*file), FolderOf(name));
+    }
     return status;
   }
 };
@@ -154,5 +252,9 @@ class TableGuardFileSystem final : public rocksdb::FileSystemWrapper {
 std::shared_ptr<rocksdb::FileSystem> WithTableGuard(std::shared_ptr<rocksdb::FileSystem> files) {
   return std::make_shared<TableGuardFileSystem>(std::move(files));
 }
+
+const TableFailures& TableFailuresOfThread() { return failures_of_thread; }
+void SetThreadCompacts(bool compacts) { thread_compacts = compacts; }
+void ForgetFailedCompaction(const std::string& path) { FailedCompactions::Get().Remove(path); }
 
 }  // namespace quarry

@@ -8,6 +8,7 @@
 
 #include "quarry/base/process_limits.h"
 #include "quarry/base/units.h"
+#include "quarry/catalog/open_tables.h"
 #include "quarry/layout/layout.h"
 
 namespace quarry {
@@ -19,9 +20,9 @@ constexpr unsigned kSqlWorkers = 4;
 // For io_uring's workers, helpers that copy and sample, and embedding tables that are opened.
 constexpr uint64_t kSpareThreads = 8;
 
-// For tables of the catalog, logs that it starts, files of writes, tables that are opened, and the status
-// page: half of what there is where that is little.
-constexpr uint64_t kSpareDescriptorsMin = 12, kSpareDescriptorsMax = 128;
+// For tables of the catalog, of which few are open when the server starts, logs that it starts, files of writes, tables
+// that are opened, and the status page: half of what there is where that is little.
+constexpr uint64_t kSpareDescriptorsMin = kTablesOpenOfFew + 12, kSpareDescriptorsMax = 128;
 uint64_t SpareDescriptors(uint64_t left) {
   return std::clamp(left / 2, kSpareDescriptorsMin, kSpareDescriptorsMax);
 }

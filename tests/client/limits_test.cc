@@ -207,7 +207,7 @@ class ServerLimitsTest : public LimitsTest {
 };
 
 TEST_F(ServerLimitsTest, StreamsAreRefusedBeforeTheyTakeTheLastDescriptors) {
-  for (const uint64_t descriptors : {30, 60, 128, 1024}) {
+  for (const uint64_t descriptors : {30, 40, 60, 128, 1024}) {
     SCOPED_TRACE(testing::Message() << descriptors << " descriptors");
     const size_t opened = OpenStreams([&] { return Limit(RLIMIT_NOFILE, descriptors); }, "ulimit -n");
     if (descriptors >= 128) {

@@ -20,6 +20,7 @@ import tempfile
 
 SCREEN = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LEFT_OUT = "..."
+FOLDER = "/data"  # what the document calls the folder that its commands run in
 VOLATILE = [
     re.compile(r"\b[0-9a-f]{32}\b"),
     re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ?"),
@@ -30,6 +31,7 @@ VOLATILE = [
     re.compile(r"\d+(?= files linked)"),  # tables of the catalog, which RocksDB merges when it likes
     re.compile(r"(?<=copied \()[\d.]+ [KM]iB"),
     re.compile(r"(?<=peak )[\d,.]+ ?[kKMGT]?i?B"),
+    re.compile(r"(?<=process )\d+"),
 ]
 
 
@@ -68,11 +70,11 @@ def run(command, folder, binary):
         "PATH": f"{binary.parent}:/usr/bin:/bin",
         "HOME": folder,
         "LANG": "C.UTF-8",
-        "QUARRY_LOG": "error",
+        "QUARRY_LOG": "warning",
     }
     done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, text=True)
-    return done.stdout
+    return done.stdout.replace(folder, FOLDER)
 
 
 def main():

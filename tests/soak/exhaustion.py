@@ -150,6 +150,8 @@ class LimitServer(harness.Attack):
         for client in clients:
             client.close()
         server.wait_until(lambda: running.process.poll() is not None or running.status("Threads") <= threads + 4, 10)
+        # Sessions give their descriptors back a little after their sockets are closed.
+        server.wait_until(lambda: running.process.poll() is not None or self.lets_in(running), 10)
         running.check_alive()
         server.settle(running, truth)
         outcome = self.put(trial, running, truth)
@@ -160,6 +162,14 @@ class LimitServer(harness.Attack):
             raise harness.Failure("other", f"{what}: {outcome}")
         running.stop()
         trial.check(database, truth, f"a server with {what}")
+
+    @staticmethod
+    def lets_in(running):
+        try:
+            with server.Client(running.socket):
+                return True
+        except (server.Gone, server.Refused):
+            return False
 
     @staticmethod
     def open_streams(trial, running, clients):

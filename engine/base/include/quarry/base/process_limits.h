@@ -7,7 +7,9 @@
 
 namespace quarry {
 
-// Descriptors that may still be opened: the soft RLIMIT_NOFILE less those that are open.
+// The soft RLIMIT_NOFILE. UINT64_MAX: no limit.
+uint64_t DescriptorsLimit();
+// Descriptors that may still be opened: that limit less those that are open.
 uint64_t DescriptorsLeft();
 
 // Threads that may still be started under RLIMIT_NPROC, which counts all threads of the user and does not

@@ -1,0 +1,170 @@
+// Tables of the catalog that cannot be opened or read, one after the other: RocksDB forgets some of these failures
+// (table_guard.h), and whoever asked would be told of damage, or of less than there is.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "quarry/catalog/catalog.h"
+#include "support/catalog_faults.h"
+#include "support/status_matchers.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kRows = 24;
+
+class TableFaultsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    // In memory, where there is some: openings are synced.
+    const std::string above = fs::exists("/dev/shm") ? "/dev/shm/" : testing::TempDir();
+    folder_ = above + "quarry-storage-tables-" + std::to_string(getpid());
+    fs::remove_all(folder_);
+    fs::create_directories(path());
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  // Each opening leaves tables; dropped versions leave deleted ranges in them.
+  void Make() {
+    Manifest manifest;
+    manifest.node_count = kRows;
+    for (const char* name : {"a", "b"}) {
+      manifest.tables.push_back(
+          {.name = name, .file = std::string("features/") + name + "-1.qft", .row_count = kRows, .dim = 1});
+    }
+    ASSERT_OK(Catalog::Create(path()).value()->CommitManifest(manifest));
+    for (uint64_t row = 0; row < kRows; ++row) {
+      ASSERT_OK_AND_ASSIGN(const auto catalog, Catalog::Open(path(), /*read_only=*/false));
+      if (row % 8 == 5) {
+        ASSERT_OK(catalog->DropAllVersions("b"));
+      }
+
+      ASSERT_OK(Put(*catalog, "a", row, row + 1));
+      ASSERT_OK(Put(*catalog, "b", row, row + 1));
+      ASSERT_OK(catalog->Close());
+    }
+    Check();
+  }
+
+  static Status Put(Catalog& catalog, std::string_view table, uint64_t row, uint64_t timestamp) {
+    const RowVersion version = {table, row, timestamp, std::as_bytes(std::span(&timestamp, 1))};
+    return catalog.PutVersions({&version, 1}, /*sync=*/true);
+  }
+
+  // The newest version of each row of a table, or the error.
+  static Result<std::map<uint64_t, uint64_t>> Rows(Catalog& catalog, std::string_view table) {
+    std::map<uint64_t, uint64_t> rows;
+    QUARRY_RETURN_IF_ERROR(catalog.ScanVersions(table, [&](const RowVersion& version) {
+      rows.emplace(version.row, version.timestamp);
+      return Status::Ok();
+    }));
+    return rows;
+  }
+
+  void Check() const {
+    ASSERT_OK_AND_ASSIGN(const auto catalog, Catalog::Open(path(), /*read_only=*/true));
+    EXPECT_TRUE(catalog->FindDoubts().value().empty());
+    EXPECT_EQ(Rows(*catalog, "a").value().size(), kRows);
+    EXPECT_EQ(Rows(*catalog, "b").value().size(), 3u) << "those since the last drop";
+  }
+
+  std::string path() const { return folder_ + "/made"; }
+
+  std::string folder_;
+};
+
+// What a reader is told when the k-th opening or read of a table fails: all there is, or an error of the disk.
+TEST_F(TableFaultsTest, AReaderIsToldOfEachFailure) {
+  ASSERT_NO_FATAL_FAILURE(Make());
+  std::array<uint64_t, kCatalogFaultCount> struck{};
+  for (const CatalogFault kind : {CatalogFault::kOpen, CatalogFault::kRead}) {
+    for (const bool sticky : {false, true}) {
+      for (uint64_t at = 1;; at += sticky ? 3 : 1) {
+        SCOPED_TRACE(testing::Message()
+                     << "fault " << static_cast<int>(kind) << (sticky ? " from " : " at ") << at);
+        CatalogFaults faults;
+        faults.SetPlan({.kind = kind, .at = at, .sticky = sticky, .error = EMFILE});
+        const auto expect_told = [](const Status& status) {
+          EXPECT_TRUE(status.ok() || status.code() == Code::kIoError) << status.ToString();
+        };
+        if (const auto catalog = Catalog::Open(path(), /*read_only=*/true); catalog.ok()) {
+          for (const auto& [table, count] : {std::pair("a", kRows), {"b", uint64_t{3}}}) {
+            const auto rows = Rows(**catalog, table);
+            expect_told(rows.status());
+            if (rows.ok()) {
+              EXPECT_EQ(rows->size(), count) << table;
+            }
+          }
+          const auto doubts = (*catalog)->FindDoubts();
+          expect_told(doubts.status());
+          if (doubts.ok()) {
+            EXPECT_TRUE(doubts->empty());
+          }
+
+          const auto manifest = (*catalog)->ReadManifest();
+          expect_told(manifest.status());
+          if (manifest.ok()) {
+            EXPECT_EQ(manifest->node_count, kRows);
+          }
+
+        } else {
+          expect_told(catalog.status());
+        }
+        if (faults.strikes() == 0) break;
+        ++struck[static_cast<size_t>(kind)];
+      }
+    }
+  }
+  EXPECT_GT(struck[static_cast<size_t>(CatalogFault::kOpen)], 20u);
+  EXPECT_GT(struck[static_cast<size_t>(CatalogFault::kRead)], 20u);
+}
+
+// A writer, whose tables RocksDB compacts meanwhile: whatever fails, what was acknowledged stays, and the next one writes.
+TEST_F(TableFaultsTest, ACompactionLosesNothing) {
+  ASSERT_NO_FATAL_FAILURE(Make());
+  const std::string original = folder_ + "/original";
+  fs::copy(path(), original, fs::copy_options::recursive);
+  uint64_t struck = 0;
+  for (const CatalogFault kind : {CatalogFault::kOpen, CatalogFault::kRead}) {
+    for (uint64_t at = 1;; at += 11) {
+      SCOPED_TRACE(testing::Message() << "fault " << static_cast<int>(kind) << " at " << at);
+      fs::remove_all(path());
+      fs::copy(original, path(), fs::copy_options::recursive);
+      {
+        CatalogFaults faults;
+        faults.SetPlan({.kind = kind, .at = at, .sticky = false, .error = EIO});
+        for (int open = 0; open < 3; ++open) {
+          const auto catalog = Catalog::Open(path(), /*read_only=*/false);
+          if (!catalog.ok()) {
+            EXPECT_THAT(catalog.status(), IsStatus(Code::kIoError));
+            continue;
+          }
+          for (uint64_t row = 0; row < 4; ++row) {
+            const Status status = Put(**catalog, "a", row, 100 + 10 * static_cast<uint64_t>(open) + row);
+            EXPECT_TRUE(status.ok() || status.code() == Code::kIoError) << status.ToString();
+          }
+          const Status closed = (*catalog)->Close();
+          EXPECT_TRUE(closed.ok() || closed.code() == Code::kIoError) << closed.ToString();
+        }
+        struck += faults.strikes();
+        if (faults.strikes() == 0) break;
+      }
+      ASSERT_NO_FATAL_FAILURE(Check());
+      ASSERT_OK_AND_ASSIGN(const auto catalog, Catalog::Open(path(), /*read_only=*/false));
+      ASSERT_OK(Put(*catalog, "a", 0, 1000));
+    }
+  }
+  EXPECT_GT(struck, 20u);
+}
+
+}  // namespace
+}  // namespace quarry
