@@ -54,6 +54,8 @@ Status EndHalfExchange(IoBackend& backend, const CatalogPaths& paths) {
   }
   QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(paths.database));
   QUARRY_RETURN_IF_ERROR(backend.Rename(anchor, paths.database + "/ANCHOR"));
+  // Before the workspace goes: without it nobody would know of an anchor that the power took back.
+  QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(paths.database));
   Discard(backend, paths.workspace);
   return backend.SyncDirectory(paths.database);
 }

@@ -35,7 +35,10 @@ def use(trial, database, truth, what):
 
 
 def check_write(trial, database, truth, what):
-    """A put is refused, or on top of all that was acknowledged."""
+    """A put is refused, or on top of all that was acknowledged. Not where another was cut off: the database, which may be
+    damaged, cannot be asked what became of it."""
+    if truth.is_open():
+        return
     change = harness.random_change(trial.rng, truth)
     truth.attempt(change)
     if trial.put(database, change, expect=None).code == DONE:

@@ -147,6 +147,10 @@ class Model:
         assert writer.answered == len(writer.changes), "an earlier change is open: settle it first"
         writer.changes.append(change)
 
+    def is_open(self, writer=0):
+        """Whether nobody knows what became of a change."""
+        return self.writers[writer].answered != len(self.writers[writer].changes)
+
     def acknowledge(self, writer=0, synced=True):
         writer = self.writers[writer]
         writer.answered = len(writer.changes)
