@@ -45,6 +45,7 @@ enum Op : uint8_t {
   kSetItems = 'u',
   kEmptyDict = '}',
   kProto = 0x80,
+  kNewObject = 0x81,
   kTuple1 = 0x85,
   kTuple2 = 0x86,
   kTuple3 = 0x87,
@@ -89,6 +90,9 @@ constexpr KnownGlobal kKnownGlobals[] = {
     {"torch", "FloatStorage", PickleGlobal::kFloatStorage},
     {"torch", "DoubleStorage", PickleGlobal::kDoubleStorage},
 };
+
+// Its graphs hold their arrays in a dict (torch_reader.cc); beside it they name their classes alone.
+constexpr std::string_view kObjectModules = "torch_geometric.";
 
 // Reads a stream front to back, and knows how much of it is left.
 class Window {
@@ -301,10 +305,14 @@ class Unpickler {
         QUARRY_TRY(const auto names, Pop(2));
         return PushGlobal(pickle_.TextOf(names[0]), pickle_.TextOf(names[1]));
       }
-      case kReduce: {
+      case kReduce:
+      case kNewObject: {
         QUARRY_TRY(const auto call, Pop(2));
         if (call[0].kind != Kind::kGlobal || call[1].kind != Kind::kTuple) {
           return Bad("a call of what is no function, or without a tuple of arguments");
+        }
+        if (op == kNewObject && static_cast<PickleGlobal>(call[0].number) != PickleGlobal::kObject) {
+          return Bad("an instance of what Quarry knows as a function");
         }
         pickle_.calls.push_back({static_cast<PickleGlobal>(call[0].number), call[1], {}});
         QUARRY_RETURN_IF_ERROR(Hold(sizeof(PickleCall)));
@@ -386,6 +394,9 @@ class Unpickler {
     for (const KnownGlobal& known : kKnownGlobals) {
       if (known.module == module && known.name == name)
         return Push({Kind::kGlobal, static_cast<int64_t>(known.global)});
+    }
+    if (module.starts_with(kObjectModules)) {
+      return Push({Kind::kGlobal, static_cast<int64_t>(PickleGlobal::kObject)});
     }
     return Bad(
         fmt::format("it refers to {}.{}; Quarry runs no code out of files, and takes NumPy arrays, "

@@ -14,7 +14,8 @@
 
 namespace quarry {
 
-// All that a pickle may refer to.
+// All that a pickle may refer to. kObject: any class of PyTorch Geometric, of which no more is known than the state that
+// follows it.
 enum class PickleGlobal : uint8_t {
   kReconstruct,  // an ndarray, which a state follows
   kFromBuffer,   // an ndarray by protocol 5
@@ -35,6 +36,7 @@ enum class PickleGlobal : uint8_t {
   kBFloat16Storage,
   kFloatStorage,
   kDoubleStorage,
+  kObject,
 };
 
 struct PickleValue {

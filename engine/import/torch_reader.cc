@@ -1,4 +1,4 @@
-// .pt: what torch.save makes of a dict of arrays. A pickle says which arrays there are. The elements of NumPy
+// .pt: what torch.save makes of a dict of arrays, or of a graph of PyTorch Geometric, which holds one. A pickle says which arrays there are. The elements of NumPy
 // arrays lie within it; those of tensors lie beside it, in storages, by keys:
 //
 //   since torch 1.6   a zip archive: NAME/data.pkl, and NAME/data/KEY for each storage
@@ -419,6 +419,52 @@ Status ReadLegacy(TorchFile& file) {
   return FindLegacyStorages(file, keys);
 }
 
+// The state of an object of PyTorch Geometric; kNone when it is none.
+PickleValue StateOf(const Pickle& pickle, const PickleValue& value) {
+  if (value.kind != Kind::kCall) return {};
+  const PickleCall& call = pickle.calls[Pickle::Index(value)];
+  return call.function == PickleGlobal::kObject ? call.state : PickleValue();
+}
+
+// The dict of arrays that the file is about:
+//
+//   dict                              its own
+//   Data, of version 2                its _store's _mapping
+//   Data, of version 1                its attributes
+//   (dict or Data, slices, ...)       what InMemoryDataset saves; without slices it is of one graph
+Result<PickleValue> FindDict(const TorchFile& file) {
+  const Pickle& pickle = file.pickle;
+  PickleValue graph = pickle.root;
+  if (graph.kind == Kind::kTuple && pickle.ItemsOf(graph).size() >= 2) {
+    const auto& items = pickle.ItemsOf(graph);
+    if (items[1].kind == Kind::kDict && !pickle.ItemsOf(items[1]).empty()) {
+      return MakeStatus(
+          Code::kUnsupported,
+          "{}: holds many graphs and where each begins (a dataset of PyTorch Geometric); save one of "
+          "them, by torch.save(dataset[0], ...)",
+          file.path);
+    }
+    graph = items[0];
+  }
+  const PickleValue state = StateOf(pickle, graph);
+  if (ItemOf(pickle, state, "_node_store_dict").kind != Kind::kNone) {
+    return MakeStatus(
+        Code::kUnsupported,
+        "{}: holds a HeteroData, whose nodes have types; Quarry imports graphs of one type: save its "
+        ".to_homogeneous()",
+        file.path);
+  }
+  if (state.kind == Kind::kDict) {
+    graph = state;
+    const PickleValue store = StateOf(pickle, ItemOf(pickle, state, "_store"));
+    if (const PickleValue arrays = ItemOf(pickle, store, "_mapping"); arrays.kind == Kind::kDict)
+      graph = arrays;
+  }
+  if (graph.kind == Kind::kDict) return graph;
+  return MakeStatus(Code::kInvalidArgument,
+                    "{}: holds no dict of arrays by names, and no Data of PyTorch Geometric", file.path);
+}
+
 }  // namespace
 
 Result<ArrayArchive> OpenTorchFile(const std::string& path) {
@@ -433,12 +479,10 @@ Result<ArrayArchive> OpenTorchFile(const std::string& path) {
     return NotTorch(path, "it looks like " + DescribePrefix(prefix));
   }
   const Pickle& pickle = file->pickle;
-  if (pickle.root.kind != Kind::kDict) {
-    return MakeStatus(Code::kInvalidArgument, "{}: holds no dict of arrays by names", path);
-  }
+  QUARRY_TRY(const PickleValue dict, FindDict(*file));
   ArrayArchive archive{.path = path};
   std::set<std::string> keys;
-  const auto& items = pickle.ItemsOf(pickle.root);
+  const auto& items = pickle.ItemsOf(dict);
   for (size_t i = 0; i < items.size(); i += 2) {
     const std::string key = pickle.TextOf(items[i]);
     if (items[i].kind != Kind::kText || !keys.insert(key).second) {

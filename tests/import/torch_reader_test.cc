@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Written, TorchFormTest, testing::ValuesIn(kForms),
                          [](const auto& form) { return std::string(form.param); });
 
 TEST(TorchReaderTest, AFileHoldsAGraph) {
-  for (const char* name : {"graph_legacy", "graph_zip"}) {
+  for (const char* name : {"graph_legacy", "graph_zip", "pyg_data", "pyg_data_legacy", "pyg_dataset"}) {
     SCOPED_TRACE(name);
     ASSERT_OK_AND_ASSIGN(auto graph, OpenDataset(Data(name), {}));
     EXPECT_EQ(*ReadAll(*graph.edges[0].reader), (EdgeList{{0, 1}, {1, 3}, {4, 2}}));
@@ -158,7 +158,7 @@ void ExpectSentence(const Status& status, const std::string& path) {
 
 TEST(TorchReaderTest, FilesThatAreCutOffAreRefusedWhereverTheyEnd) {
   const TemporaryFolder folder("torch");
-  for (const char* name : {"legacy5", "graph_legacy", "graph_zip", "tensor"}) {
+  for (const char* name : {"legacy5", "graph_legacy", "graph_zip", "pyg_data", "tensor"}) {
     SCOPED_TRACE(name);
     const std::string path = folder.Write(fmt::format("{}.pt", name), ReadBytes(Data(name)));
     for (uint64_t bytes = std::filesystem::file_size(path); bytes-- > 0;) {
@@ -176,7 +176,7 @@ TEST(TorchReaderTest, FilesWithBitsFlippedAreReadOrRefused) {
   SCOPED_TRACE(fmt::format("seed {}", kSeed));
   Rng random(kSeed);
   size_t refused = 0, rounds = 0;
-  for (const char* name : {"graph_legacy", "graph_zip", "legacy2", "legacy5", "zip5"}) {
+  for (const char* name : {"graph_legacy", "graph_zip", "pyg_data", "legacy2", "legacy5", "zip5"}) {
     const std::string whole = ReadBytes(Data(name));
     for (size_t i = 0; i < 600; i++, rounds++) {
       std::string bytes = whole;
@@ -227,12 +227,20 @@ TEST(TorchReaderTest, PicklesThatDoMoreThanHoldArraysAreRefused) {
        {"a state of a number", Body("K\1Nb."s), {"takes none"}},
        {"a storage by text", Body("X\1\0\0\0aQ."s), {"persistent id"}},
        {"a storage that is none", Body("N\x85Q."s), {"no storage"}},
+       {"an instance of a function", Body("ccollections\nOrderedDict\n)\x81."s), {"an instance"}},
+       {"an object without a state", Body("ctorch_geometric.data.data\nData\n)\x81."s), {"no dict"}},
+       {"an object that is its own state", Body("ctorch_geometric.a\nB\n)\x81q\1h\1b."s), {"no dict"}},
        {"an extension", Body("\x82\1."s), {At(0), "0x82"}},
        {"protocol 0", LegacyTorchFile("(dp0\n."), {"0x64"}},
        {"protocol 9", LegacyTorchFile("\x80\x09}."), {"protocol 9"}},
        {"a module", ReadBytes(Data("code")), {"data.pkl: offset", "torch.nn.modules.linear.Linear"}},
        {"parameters", ReadBytes(Data("parameters")), {"data.pkl: offset", "list or dict"}},
        {"a tensor alone", ReadBytes(Data("tensor")), {"no dict"}}});
+}
+
+TEST(TorchReaderTest, GraphsOfPyTorchGeometricThatAreNotOneGraphOfOneTypeAreRefused) {
+  EXPECT_THAT(OpenTorchFile(Data("pyg_many")), IsStatus(Code::kUnsupported, HasSubstr("dataset[0]")));
+  EXPECT_THAT(OpenTorchFile(Data("pyg_hetero")), IsStatus(Code::kUnsupported, HasSubstr("to_homogeneous")));
 }
 
 TEST(TorchReaderTest, PicklesThatAreNoPicklesAreRefused) {

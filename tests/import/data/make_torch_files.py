@@ -3,7 +3,10 @@
 
     python3 make_torch_files.py [SUFFIX]
 
-They were made by torch 2.2.1 with NumPy 1.26.4, and those with the suffix _numpy2 with NumPy 2.
+They were made by torch 2.2.1 with NumPy 1.26.4, and those with the suffix _numpy2 with NumPy 2. Files of PyTorch Geometric,
+which it need not have, by version 2.8.1 with torch 2.15:
+
+    python3 make_torch_files.py pyg
 torch_reader_test.cc has what they hold.
 """
 import pathlib
@@ -69,7 +72,23 @@ def save(name, value, protocol, new):
     torch.save(value, FOLDER / f"{name}.pt", pickle_protocol=protocol, _use_new_zipfile_serialization=new)
 
 
+def pyg():
+    from torch_geometric.data import Data, HeteroData
+
+    data = Data(**{name: torch.as_tensor(np.asarray(value)) for name, value in graph().items()})
+    save("pyg_data", data, 2, True)
+    save("pyg_data_legacy", data, 2, False)
+    save("pyg_dataset", (data.to_dict(), None, Data), 2, True)  # as InMemoryDataset saves one graph
+    save("pyg_many", (data.to_dict(), {"x": torch.tensor([0, 2, 5])}, Data), 2, True)
+    typed = HeteroData()
+    typed["paper"].x = torch.zeros(2, 2)
+    save("pyg_hetero", typed, 2, True)
+
+
 def main():
+    if sys.argv[1:] == ["pyg"]:
+        pyg()
+        return
     suffix = sys.argv[1] if len(sys.argv) > 1 else ""
     for new, form in ((False, "legacy"), (True, "zip")):
         for protocol in (2, 5) if suffix else (2, 3, 4, 5):
