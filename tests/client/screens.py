@@ -100,7 +100,7 @@ def main():
                     print("\n".join(difflib.unified_diff(normalized("\n".join(stated)), normalized(printed),
                                                          str(arguments.document), "printed", lineterm="")))
                     stated = printed.splitlines()
-                blocks.append("\n".join([f"$ {command}", *stated]))
+                blocks.append("\n".join(["$ " + command.replace("\n", "\n> "), *stated]))
             return "```console\n" + "\n".join(blocks) + "\n```"
 
         updated, screens = SCREEN.subn(held, text)
