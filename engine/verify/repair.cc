@@ -49,13 +49,16 @@ Status EndHalfExchange(IoBackend& backend, const CatalogPaths& paths) {
     return backend.Rename(paths.damaged, paths.catalog);
   }
   const std::string repaired = paths.workspace + "/catalog", anchor = paths.workspace + "/ANCHOR";
-  if (fs::exists(repaired, error) || !fs::exists(anchor, error) || !fs::exists(paths.damaged, error)) {
+  if (fs::exists(repaired, error) || !fs::exists(paths.workspace, error) ||
+      !fs::exists(paths.damaged, error)) {
     return Status::Ok();
   }
   QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(paths.database));
-  QUARRY_RETURN_IF_ERROR(backend.Rename(anchor, paths.database + "/ANCHOR"));
-  // Before the workspace goes: without it nobody would know of an anchor that the power took back.
-  QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(paths.database));
+  if (fs::exists(anchor, error)) {
+    QUARRY_RETURN_IF_ERROR(backend.Rename(anchor, paths.database + "/ANCHOR"));
+    // Before the workspace goes: without it nobody would know of an anchor that the power took back.
+    QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(paths.database));
+  }
   Discard(backend, paths.workspace);
   return backend.SyncDirectory(paths.database);
 }
