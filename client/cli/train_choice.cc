@@ -258,10 +258,10 @@ class Decider {
     facts_.uses = UseProfile::Fit(probe.nodes_by_uses);
     facts_.batch_edges = static_cast<double>(probe.edges) / count;
     facts_.sample_seconds = probe.sample_seconds / count;
-    facts_.topology_bytes = static_cast<double>(probe.topology_bytes) / count;
     facts_.device = DeviceOf(*manifest_);
     facts_.device.random_reads_per_second = probe.device.random_reads_per_second;
     facts_.device.sequential_bytes_per_second = probe.device.sequential_bytes_per_second;
+    ProbeLists(probe, road.plan());
     if (!manifest_->device) {
       LogInfo(
           "the device's rates are guesses where opening did not measure them: `quarry calibrate {}` measures "
@@ -273,9 +273,58 @@ class Decider {
         const BatchSeconds seconds,
         MeasureBatchSeconds(arguments_.train, static_cast<uint32_t>(table.dim), table.element_type,
                             trained_on_.classes, probe.last.view(), batches < kWorthMeasuring ? 2 : 3));
-    facts_.train_seconds = seconds.train;
-    facts_.evaluate_seconds = seconds.evaluate;
+    facts_.train = seconds.train;
+    facts_.evaluate = seconds.evaluate;
     return Status::Ok();
+  }
+
+  // What was read of lists, and where they will lie on each road.
+  void ProbeLists(const RoadProbe& probe, const LiveRoadPlan& plan) {
+    const TopologyRecord& topology = *manifest_->FindTopology(arguments_.road.spec.topology);
+    const auto count = static_cast<double>(probe.batches);
+    const auto mean = [&](uint64_t of_all) { return static_cast<double>(of_all) / count; };
+    const uint64_t sides = SidesOf(arguments_.road.spec.direction).size();
+    facts_.lists = {.lists = mean(probe.lists),
+                    .hits = mean(probe.list_hits),
+                    .reads = {.bytes = mean(probe.topology_bytes), .requests = mean(probe.topology_requests)},
+                    .in_memory = plan.topology_in_memory,
+                    .cache_bytes = plan.neighbor_cache_bytes,
+                    .indices_bytes = sides * topology.edge_count * sizeof(NodeId),
+                    .mean_list_bytes = static_cast<double>(topology.edge_count * sizeof(NodeId)) /
+                                       static_cast<double>(std::max<uint64_t>(1, topology.node_count))};
+    facts_.live.passes = {plan.topology_in_memory, plan.neighbor_cache_bytes};
+    PlaceLists(plan, available_bytes_, facts_.planned_epochs, facts_.planned);
+    PlaceLists(plan, available_bytes_ / 2, 1, facts_.fresh);
+  }
+
+  // While a layout is built in so much memory, and of the passes beside it.
+  void PlaceLists(const LiveRoadPlan& plan, uint64_t available_bytes, uint64_t epochs,
+                  RoadFacts::Offer& offer) const {
+    using Placement = LiveRoadOptions::TopologyPlacement;
+    Result<LayoutSpec> spec = Spec();
+    if (!offer.offered || !spec.ok()) return;
+    const DeviceProfile device = {facts_.device.random_reads_per_second,
+                                  facts_.device.sequential_bytes_per_second};
+    const uint64_t read_bytes = static_cast<uint64_t>(ReadsOfLists(facts_.lists, 0, device).bytes);
+    offer.building = PlaceTopology(*manifest_, *spec, {.read_bytes = read_bytes},
+                                   epochs * facts_.train_batches, available_bytes);
+    spec->road.cache_bytes = offer.cache_rows_max * stride();
+    const uint64_t taken =
+        plan.fixed_bytes + 2 * plan.batch_nodes_max * stride() +
+        PlannedRoad::LeastBytes(*manifest_, *spec, trained_on_.train_nodes, plan.batch_nodes_max);
+    const uint64_t left = available_bytes - std::min(available_bytes, taken);
+    const Placement placement = arguments_.road.topology_placement;
+    const bool in_memory = placement == Placement::kMemory ||
+                           (placement == Placement::kAuto && left >= facts_.lists.indices_bytes);
+    offer.passes = {in_memory, in_memory ? 0 : left};
+  }
+
+  static nlohmann::ordered_json PartsOf(const RoadWork& work) {
+    return {{"disk_seconds", work.disk_seconds},
+            {"sample_seconds", work.sample_seconds},
+            {"extract_seconds", work.extract_seconds},
+            {"model_seconds", work.model.wall},
+            {"model_processor_seconds", work.model.processor}};
   }
 
   void Explain(const RoadChoice& choice) const {
@@ -296,7 +345,12 @@ class Decider {
                                {"seconds", cost.seconds},
                                {"epoch_bytes_read", cost.read_bytes},
                                {"disk_bytes", cost.disk_bytes},
-                               {"processor_bound", cost.processor_bound}});
+                               {"processor_bound", cost.processor_bound},
+                               {"epoch", PartsOf(cost.epoch)},
+                               {"build",
+                                {{"sample_seconds", cost.build.sample},
+                                 {"plan_seconds", cost.build.plan},
+                                 {"pack_seconds", cost.build.pack}}}});
     }
     PrintJson(json);
   }

@@ -72,6 +72,8 @@ void AddPlan(const TrainSetup& setup, Json& json) {
     json["road"] = quarry::NameOf(setup.decision->plan.road);
     json["road_seconds_predicted"] = setup.decision->seconds;
     json["epoch_seconds_predicted"] = setup.decision->epoch_seconds;
+    json["build_seconds_predicted"] = setup.decision->build_seconds;
+    json["other_seconds_predicted"] = setup.decision->other_seconds;
   }
   if (!setup.predicted_seconds) return;
   json["plan_seconds"] = setup.plan_seconds;

@@ -11,7 +11,7 @@
 #include "memory_plan.h"
 #include "probe.h"
 #include "quarry/base/log.h"
-#include "quarry/base/process.h"
+#include "quarry/base/processor_time.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/cache/neighbor_cache.h"
@@ -375,16 +375,19 @@ Result<RoadProbe> LiveRoadImpl::ProbeTraining(uint32_t batches) {
       ShuffleSeeds(seeds, options_.spec.seed, ++pass);
       next = 0;
     }
-    const double start = MonotonicSeconds();
+    const double start = ThreadProcessorSeconds();
     QUARRY_RETURN_IF_ERROR(sampler.Sample(std::span(seeds).subspan(next, count),
                                           MixSeed(options_.spec.seed, kProbeSeed, b), probe.last));
-    probe.sample_seconds += MonotonicSeconds() - start;
+    probe.sample_seconds += ThreadProcessorSeconds() - start;
     next += count;
     probe.input_nodes += probe.last.nodes.size();
     probe.edges += probe.last.indices.size();
+    probe.lists += (probe.last.indptr.size() - 1) * sides_.size();
     for (const NodeId node : probe.last.nodes) ++uses[node];
   }
+  probe.list_hits = sampler.stats().neighbor_cache_hits - before.neighbor_cache_hits;
   probe.topology_bytes = sampler.stats().bytes_read - before.bytes_read;
+  probe.topology_requests = sampler.stats().read_requests - before.read_requests;
   probe.nodes_by_uses.resize(batches + 1);
   for (const uint8_t count : uses) ++probe.nodes_by_uses[count];
   return probe;

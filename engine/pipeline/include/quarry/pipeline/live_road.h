@@ -84,8 +84,11 @@ struct RoadProbe {
   uint64_t batches = 0;
   uint64_t input_nodes = 0;  // of all of them
   uint64_t edges = 0;
+  uint64_t lists = 0;                        // that sampling asked for
+  uint64_t list_hits = 0;                    // of these, found in the neighbor cache
   uint64_t topology_bytes = 0;               // read from disk
-  double sample_seconds = 0;                 // on one thread
+  uint64_t topology_requests = 0;            // by so many requests
+  double sample_seconds = 0;                 // of a processor
   DeviceProfile device = {};                 // as the road prices its reads
   std::vector<uint64_t> nodes_by_uses = {};  // [c]: nodes that c of the batches used
   Block last = {};                           // the last of them
