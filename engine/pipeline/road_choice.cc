@@ -38,7 +38,7 @@ class Chooser {
     }
     if (facts_.built) Take(PriceRoad(facts_, *facts_.built));
     OfferLayouts(RoadKind::kPlanned, facts_.planned, facts_.policies, {true});
-    OfferLayouts(RoadKind::kFresh, facts_.fresh, {{PolicyKind::kBelady}}, {true, false});
+    OfferLayouts(RoadKind::kFresh, facts_.fresh, {{facts_.fresh_policy}}, {true, false});
     std::ranges::stable_sort(choice_.roads, {}, &RoadCost::seconds);
     const auto live = std::ranges::find(choice_.roads, RoadKind::kLive,
                                         [](const RoadCost& cost) { return cost.plan.road; });

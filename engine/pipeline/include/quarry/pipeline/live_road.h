@@ -94,8 +94,20 @@ struct RoadProbe {
   Block last = {};                           // the last of them
 };
 
+// What a live road needs, before it is opened.
+struct LiveRoadNeed {
+  uint64_t batch_nodes_max = 0;  // as LiveRoadPlan
+  // The least budget in which it opens, if nobody else holds any of it: with its cache, or without one where that takes
+  // what is left, and with nothing beside it.
+  uint64_t least_bytes = 0;
+};
+
 class LiveRoad : public Road {
  public:
+  // Probes a few batches as opening does, whatever the budget will be: holds what is resident, and one batch. The
+  // errors of Open, but for kOutOfBudget.
+  static Result<LiveRoadNeed> Measure(Store& store, const LiveRoadOptions& options);
+
   // Samples `batches` batches, drawn without regard to their epochs; no row is read. The same figures every time, but
   // for the seconds. kInvalidArgument without training nodes, and the errors of sampling. Not while a stream is open.
   // REQUIRES: at least 1 and at most 255 batches.

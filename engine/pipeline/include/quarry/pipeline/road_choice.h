@@ -84,6 +84,7 @@ struct RoadFacts {
   uint64_t disk_bytes = 0;        // for layouts
   std::vector<PolicyKind> policies = {PolicyKind::kBelady,
                                       PolicyKind::kStaticFrequency};  // of planned epochs
+  PolicyKind fresh_policy = PolicyKind::kBelady;                      // of epochs that are used once
 };
 
 // What a pass takes of each part of the machine.
