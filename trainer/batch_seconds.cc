@@ -6,11 +6,39 @@
 #include <vector>
 
 #include "quarry/base/process.h"
+#include "quarry/base/processor_time.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "sage_model.h"
 
 namespace quarry {
+namespace {
+
+// The fastest of `rounds`, by `clock`.
+struct Fastest {
+  double train = std::numeric_limits<double>::infinity();
+  double evaluate = std::numeric_limits<double>::infinity();
+};
+
+Result<Fastest> Measure(SageModel& model, const BatchView& view, unsigned rounds, double (*clock)()) {
+  Fastest fastest;
+  for (unsigned round = 0; round < rounds; ++round) {
+    double start = clock();
+    QUARRY_RETURN_IF_ERROR(model.TrainStep(view, round).status());
+    fastest.train = std::min(fastest.train, clock() - start);
+    start = clock();
+    QUARRY_RETURN_IF_ERROR(model.Predict(view).status());
+    fastest.evaluate = std::min(fastest.evaluate, clock() - start);
+  }
+  return fastest;
+}
+
+// No faster than all threads together could be, and no slower than one.
+ModelSeconds Within(double wall, double processor, unsigned threads) {
+  return {.wall = std::clamp(wall, processor / threads, processor), .processor = processor};
+}
+
+}  // namespace
 
 Result<BatchSeconds> MeasureBatchSeconds(const TrainOptions& options, uint32_t feature_dim,
                                          ElementType element_type, uint32_t class_count,
@@ -30,18 +58,20 @@ Result<BatchSeconds> MeasureBatchSeconds(const TrainOptions& options, uint32_t f
                    .element_type = element_type,
                    .dim = feature_dim,
                    .slots = slots};
-  QUARRY_TRY(const std::unique_ptr<SageModel> model, SageModel::Make(options, feature_dim, class_count));
-  BatchSeconds seconds{.train = std::numeric_limits<double>::infinity(),
-                       .evaluate = std::numeric_limits<double>::infinity()};
-  for (unsigned round = 0; round < rounds; ++round) {
-    double start = MonotonicSeconds();
-    QUARRY_RETURN_IF_ERROR(model->TrainStep(view, round).status());
-    seconds.train = std::min(seconds.train, MonotonicSeconds() - start);
-    start = MonotonicSeconds();
-    QUARRY_RETURN_IF_ERROR(model->Predict(view).status());
-    seconds.evaluate = std::min(seconds.evaluate, MonotonicSeconds() - start);
+  TrainOptions alone = options;
+  alone.torch_threads = 1;
+  const auto measure = [&](const TrainOptions& with, double (*clock)()) -> Result<Fastest> {
+    QUARRY_TRY(const std::unique_ptr<SageModel> model, SageModel::Make(with, feature_dim, class_count));
+    return Measure(*model, view, rounds, clock);
+  };
+  QUARRY_TRY(const Fastest one, measure(alone, ThreadProcessorSeconds));
+  Fastest all = one;
+  if (options.torch_threads > 1) {
+    QUARRY_TRY(all, measure(options, MonotonicSeconds));
   }
-  return seconds;
+  const unsigned threads = std::max(1U, options.torch_threads);
+  return BatchSeconds{.train = Within(all.train, one.train, threads),
+                      .evaluate = Within(all.evaluate, one.evaluate, threads)};
 }
 
 }  // namespace quarry

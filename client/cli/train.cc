@@ -20,6 +20,7 @@
 #include "server_address.h"
 #include "train_choice.h"
 #include "train_link.h"
+#include "train_memory.h"
 #include "train_node.h"
 #include "usage.h"
 
@@ -137,30 +138,26 @@ Status BuildWhatIsMissing(Database& database, const LayoutSpec& spec, LayoutReco
   return Status::Ok();
 }
 
-// Refuses a budget in which a layout could be built but not trained from, before it is built: what the planned road
-// takes stands beside the live one of the other passes.
-Status CheckMemoryOfPlan(Database& database, const LayoutSpec& spec, LiveRoadOptions live,
+// Refuses a budget in which a layout could be built but not trained from, before it is built.
+Status CheckMemoryOfPlan(Database& database, RoadKind road, const LayoutSpec& spec, LiveRoadOptions live,
                          uint64_t train_nodes) {
   const std::shared_ptr<const Manifest> manifest = database.manifest();
   if (const LayoutRecord* record = manifest->FindLayout(spec.name);
-      record != nullptr && IsLayoutOf(*manifest, *record, spec)) {
+      road == RoadKind::kPlanned && record != nullptr && IsLayoutOf(*manifest, *record, spec)) {
     return Status::Ok();  // opening it says so
   }
   live.spec = live.spec.ForOtherPasses();
-  live.tells_plan = false;
-  live.beside_bytes = [&](uint64_t batch_nodes_max) {
-    // Building comes first and has all of the memory, of which the live road's rows of a batch are a part.
-    const TableRecord& table = *manifest->FindTable(spec.road.feature_table);
-    const uint64_t live_bytes = batch_nodes_max * RowStride(table.element_type, table.dim);
-    const uint64_t batches = spec.epochs * CeilDiv(train_nodes, uint64_t{spec.road.batch_size});
-    const uint64_t build_bytes = BuildBytesMax(*manifest, spec, batches, batch_nodes_max);
-    return std::max(PlannedRoad::LeastBytes(*manifest, spec, train_nodes, batch_nodes_max),
-                    build_bytes - std::min(build_bytes, live_bytes));
-  };
-  const Status status = database.OpenLiveRoad(live).status();
-  if (status.code() != Code::kOutOfBudget) return status;
-  return MakeStatus(status.code(), "beside the batches of layout \"{}\", {}; nothing has been built",
-                    spec.name, status.message());
+  QUARRY_TRY(const LiveRoadNeed need, LiveRoad::Measure(database.store(), live));
+  const uint64_t least_bytes =
+      LeastBudget(road, *manifest, spec,
+                  {.live = need, .others_bytes = database.budget().used_bytes(), .train_nodes = train_nodes});
+  if (least_bytes <= database.budget().limit_bytes()) return Status::Ok();
+  return MakeStatus(
+      Code::kOutOfBudget,
+      "batches of up to {} input nodes of layout \"{}\", beside those of validation and test, need "
+      "a memory budget of {}MiB, the budget is {}: raise it, or lower the cache, the batch size or "
+      "the fanouts; nothing has been built",
+      need.batch_nodes_max, spec.name, WholeMib(least_bytes), FormatBytes(database.budget().limit_bytes()));
 }
 
 // Remembers what an epoch took, so that `quarry layout explain` can say it beside what was predicted.
@@ -244,13 +241,16 @@ Status TrainPlanned(const NodeArguments& arguments, Database& database, const Tr
   QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, *database.manifest()));
   QUARRY_TRY(setup.run, RunOf(arguments, database, &spec, states));
   if (arguments.resample) {
+    QUARRY_RETURN_IF_ERROR(
+        CheckMemoryOfPlan(database, RoadKind::kFresh, spec, arguments.road, trained_on.train_nodes));
     QUARRY_TRY(const OpenRoad open, OpenSuperbatches(database, spec, arguments.road));
     began = true;
     return TrainOn(arguments, database, open, setup, last_epoch);
   }
   LayoutRecord built;
   if (arguments.plan) {
-    QUARRY_RETURN_IF_ERROR(CheckMemoryOfPlan(database, spec, arguments.road, trained_on.train_nodes));
+    QUARRY_RETURN_IF_ERROR(
+        CheckMemoryOfPlan(database, RoadKind::kPlanned, spec, arguments.road, trained_on.train_nodes));
     QUARRY_RETURN_IF_ERROR(BuildWhatIsMissing(database, spec, built));
   }
   setup.plan_seconds = built.plan_seconds;
@@ -265,6 +265,20 @@ Status TrainPlanned(const NodeArguments& arguments, Database& database, const Tr
   return last_epoch.batches > 0 ? RememberMeasured(database, spec.name, last_epoch) : Status::Ok();
 }
 
+// What would be done, on how much memory.
+void TellDecision(const NodeArguments& arguments, Database& database, const TrainedOn& trained_on,
+                  const RoadDecision& decision, TrainSetup& setup) {
+  const TableRecord& table = *database.manifest()->FindTable(arguments.road.spec.feature_table);
+  setup.memory_budget_bytes = database.budget().limit_bytes();
+  setup.least_budget_bytes = decision.least_bytes;
+  setup.cache_budget_bytes = decision.cost->plan.cache_rows * RowStride(table.element_type, table.dim);
+  setup.overhead_bytes = EstimateTrainerBytes(
+      arguments.train, static_cast<uint32_t>(table.dim), trained_on.classes,
+      BoundHopNodes(arguments.road.spec.batch_size, arguments.road.spec.fanouts, decision.batch_nodes_max),
+      arguments.run.checkpoint_every > 0);
+  TrainReport(setup, arguments.json).Decision(decision.said, decision.live.get());
+}
+
 Status TrainOnDatabase(NodeArguments& arguments) {
   SplitThreads(arguments, arguments.road, arguments.train);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudgets(arguments));
@@ -272,13 +286,22 @@ Status TrainOnDatabase(NodeArguments& arguments) {
   const std::unique_ptr<TrainingStates> states = TrainingStatesOf(database->store());
   TrainSetup setup;
   bool began = false;  // training, and not only what it needs
-  if (arguments.plan || !arguments.layout.empty()) {
+  if (!arguments.layout.empty()) {
     return TrainPlanned(arguments, *database, trained_on, setup, *states, began);
+  }
+  if (arguments.plan) {  // the same choice, among caches and policies of one road
+    arguments.given_road = arguments.resample ? RoadKind::kFresh : RoadKind::kPlanned;
+    arguments.plan_is_given = true;
+    arguments.plan = arguments.resample = false;
   }
   NodeArguments decided = arguments;
   QUARRY_TRY(RoadDecision decision, DecideRoad(decided, *database, trained_on));
   if (arguments.explain) return Status::Ok();
   setup.decision = decision.cost;
+  if (arguments.dry_run && decision.cost) {
+    TellDecision(arguments, *database, trained_on, decision, setup);
+    return Status::Ok();
+  }
   if (decided.plan) {
     const Status status = TrainPlanned(decided, *database, trained_on, setup, *states, began);
     const bool fixed = arguments.given_road || arguments.run.resume;

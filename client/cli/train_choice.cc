@@ -14,6 +14,7 @@
 #include "quarry/layout/cost_model.h"
 #include "quarry/trainer/batch_seconds.h"
 #include "train_link.h"
+#include "train_memory.h"
 
 namespace quarry::cli {
 namespace {
@@ -23,14 +24,6 @@ constexpr uint64_t kBatchesAProbe = 32;
 constexpr uint64_t kProbedMin = 2, kProbedMax = 32;
 // Fewer batches are trained on in less time than the model's steps are measured in.
 constexpr uint64_t kWorthMeasuring = 64;
-
-Choices<std::optional<RoadKind>> RoadNames() {
-  Choices<std::optional<RoadKind>> names = {{std::string(kAutoRoad), std::nullopt}};
-  for (const RoadKind road : {RoadKind::kLive, RoadKind::kPlanned, RoadKind::kFresh}) {
-    names.emplace_back(quarry::NameOf(road), road);
-  }
-  return names;
-}
 
 std::function<uint64_t(uint64_t)> BytesBesideRoad(const NodeArguments& arguments, Database& database,
                                                   uint32_t classes) {
@@ -87,19 +80,22 @@ class Decider {
         available_bytes_(database.budget().available_bytes()) {}
 
   Result<RoadDecision> Run() {
-    if (arguments_.dry_run && !arguments_.explain)
-      return RoadDecision();  // how the live road divides its memory
-    if (arguments_.run.resume && !arguments_.given_road) {
+    if (arguments_.run.resume && (!arguments_.given_road || arguments_.plan_is_given)) {
       const std::string name = arguments_.run.name.empty() ? "node" : arguments_.run.name;
       if (const TrainingRecord* const record = manifest_->FindTraining(name)) return GoOn(record->settings);
     }
     RoadDecision decision;
+    QUARRY_RETURN_IF_ERROR(DescribeRun());
+    QUARRY_RETURN_IF_ERROR(OfferLayouts());
+    QUARRY_RETURN_IF_ERROR(RefuseGivenRoad());
     LiveRoadOptions options = arguments_.road;
     options.tells_plan = false;
+    options.spec.seed_order = SeedOrder::kRandom;
     QUARRY_TRY(decision.live, database_.OpenLiveRoad(options));
-    QUARRY_RETURN_IF_ERROR(MakeOffers(decision.live->plan()));
+    OfferLive(decision.live->plan());
     const bool alone = facts_.live.offered && !facts_.planned.offered && !facts_.fresh.offered;
-    if (alone && facts_.epochs * facts_.train_batches < kWorthMeasuring && !arguments_.explain) {
+    const bool asked = arguments_.explain || arguments_.dry_run;
+    if (alone && facts_.epochs * facts_.train_batches < kWorthMeasuring && !asked) {
       LogInfo("road: live: {}", facts_.planned.why_not.empty() ? "--road says so" : facts_.planned.why_not);
       return decision;
     }
@@ -112,11 +108,12 @@ class Decider {
       Explain(choice);
       return RoadDecision();
     }
-    const std::string said = choice.ToString();
-    const size_t line = said.find('\n');
-    LogInfo("{}", said.substr(0, line));
-    LogInfo("{}", said.substr(line + 1));
+    decision.said = choice.ToString();
+    const size_t line = decision.said.find('\n');
+    LogInfo("{}", decision.said.substr(0, line));
+    LogInfo("{}", decision.said.substr(line + 1));
     decision.cost = choice.best();
+    QUARRY_RETURN_IF_ERROR(FindLeast(choice.best().plan.road, decision));
     if (choice.best().plan.road != RoadKind::kLive) {
       decision.live.reset();
       Take(choice.best().plan);
@@ -149,7 +146,7 @@ class Decider {
   uint64_t stride() const { return RowStride(facts_.geometry.element_type, facts_.geometry.dim); }
   bool Wanted(RoadKind road) const { return !arguments_.given_road || *arguments_.given_road == road; }
 
-  Status MakeOffers(const LiveRoadPlan& plan) {
+  Status DescribeRun() {
     const RoadSpec& spec = arguments_.road.spec;
     const TableRecord& table = *manifest_->FindTable(spec.feature_table);
     QUARRY_TRY(facts_.geometry, FeatureGeometry::Make(table.element_type, table.dim, table.row_count));
@@ -162,31 +159,62 @@ class Decider {
     facts_.valid_batches = CeilDiv(trained_on_.valid_nodes, batch_size);
     facts_.test_batches = CeilDiv(trained_on_.test_nodes, batch_size);
     facts_.planned_epochs = arguments_.plan_flags.epochs;
-    facts_.reads_overlap = plan.batches_in_flight > 1;
-    facts_.live = {.offered = Wanted(RoadKind::kLive), .cache_rows_max = plan.retained_max};
-    const bool all_fit = plan.retained_max >= table.row_count;
-    if (!CacheIsAuto()) facts_.live.cache_is_given = true;
-    if (!arguments_.given_road && all_fit) {
-      facts_.planned.why_not = facts_.fresh.why_not = "all rows fit into memory, so no layout saves reads";
-      return Status::Ok();
+    if (arguments_.policy_is_given) {
+      facts_.policies = {arguments_.plan_flags.policy};
+      facts_.fresh_policy = arguments_.plan_flags.policy;
     }
+    LiveRoadOptions passes = arguments_.road;
+    passes.spec = passes.spec.ForOtherPasses();
+    passes.cache_takes_what_is_left = false;
+    QUARRY_TRY(demand_.live, LiveRoad::Measure(database_.store(), passes));
+    demand_.others_bytes = database_.budget().used_bytes();
+    demand_.trainer_bytes = arguments_.road.beside_bytes(demand_.live.batch_nodes_max);
+    demand_.train_nodes = trained_on_.train_nodes;
+    return Status::Ok();
+  }
+
+  void OfferLive(const LiveRoadPlan& plan) {
+    facts_.reads_overlap = plan.batches_in_flight > 1;
+    facts_.live = {.offered = Wanted(RoadKind::kLive),
+                   .cache_rows_max = plan.retained_max,
+                   .cache_is_given = !CacheIsAuto()};
+    if (arguments_.plan_flags.road.seed_order != SeedOrder::kRandom) {
+      facts_.live = {.why_not = "takes its seeds in random order"};
+    } else if (!arguments_.given_road && plan.retained_max >= facts_.geometry.row_count) {
+      facts_.planned = {.why_not = "all rows fit into memory, so no layout saves reads"};
+      facts_.fresh = facts_.planned;
+    }
+  }
+
+  Status OfferLayouts() {
     if (access(database_.store().path().c_str(), W_OK) != 0) {
       facts_.planned.why_not = facts_.fresh.why_not = "the database's folder cannot be written to";
       return Status::Ok();
     }
     QUARRY_TRY(const LayoutSpec layout, Spec());
-    if (Wanted(RoadKind::kPlanned)) facts_.planned = OfferOf(layout, plan, available_bytes_);
-    if (Wanted(RoadKind::kFresh)) facts_.fresh = OfferOf(layout, plan, available_bytes_ / 2);
+    if (Wanted(RoadKind::kPlanned)) facts_.planned = OfferOf(RoadKind::kPlanned, layout);
+    if (Wanted(RoadKind::kFresh)) facts_.fresh = OfferOf(RoadKind::kFresh, layout);
     if (arguments_.train.ordered && !arguments_.given_road) {
       facts_.planned = {.why_not = "repeats its samples, and --ordered gives those of the live road"};
     }
-    if (arguments_.policy_is_given) facts_.policies = {arguments_.plan_flags.policy};
     std::error_code error;
     const auto space = std::filesystem::space(database_.store().path(), error);
     facts_.disk_bytes = error ? 0 : space.available / 10 * 9;
     if (layout.disk_bytes > 0) facts_.disk_bytes = std::min(facts_.disk_bytes, layout.disk_bytes);
     FindBuilt(layout);
     return Status::Ok();
+  }
+
+  // Where the only road on offer has no room, before anything is opened or sampled for it.
+  Status RefuseGivenRoad() const {
+    if (!arguments_.given_road || *arguments_.given_road == RoadKind::kLive) return Status::Ok();
+    const bool planned = *arguments_.given_road == RoadKind::kPlanned;
+    const RoadFacts::Offer& offer = planned ? facts_.planned : facts_.fresh;
+    if (offer.offered) return Status::Ok();
+    return MakeStatus(Code::kOutOfBudget,
+                      "the {} road {}: raise --memory, or lower --cache, the batch size or "
+                      "the fanouts; nothing has been built",
+                      quarry::NameOf(*arguments_.given_road), offer.why_not);
   }
 
   Result<LayoutSpec> Spec() const { return arguments_.plan_flags.ToSpec(*manifest_); }
@@ -210,31 +238,23 @@ class Decider {
     facts_.built = RoadPlan{RoadKind::kPlanned, record->policy, true, record->cache_rows};
   }
 
-  // What the road takes with so many rows in its cache, beside the live road of its other passes; building comes first
-  // and has all of the memory (train.cc, CheckMemoryOfPlan).
-  uint64_t BytesOf(LayoutSpec layout, const LiveRoadPlan& plan, uint64_t cache_rows) const {
+  // With so many rows in its cache.
+  uint64_t LeastOf(RoadKind road, LayoutSpec layout, uint64_t cache_rows) const {
     layout.road.cache_bytes = cache_rows * stride();
-    const uint64_t nodes = plan.batch_nodes_max, train_nodes = trained_on_.train_nodes;
-    const uint64_t live_rows = 2 * nodes * stride();
-    const uint64_t live = plan.fixed_bytes + plan.topology_bytes + live_rows +
-                          (arguments_.road.beside_bytes ? arguments_.road.beside_bytes(nodes) : 0);
-    const uint64_t batches = layout.epochs * CeilDiv(train_nodes, uint64_t{layout.road.batch_size});
-    const uint64_t build = BuildBytesMax(*manifest_, layout, batches, nodes);
-    const uint64_t bytes =
-        std::max(live + PlannedRoad::LeastBytes(*manifest_, layout, train_nodes, nodes), build);
-    return bytes + bytes / 32;
+    return LeastBudget(road, *manifest_, layout, demand_);
   }
 
-  RoadFacts::Offer OfferOf(const LayoutSpec& layout, const LiveRoadPlan& plan,
-                           uint64_t available_bytes) const {
-    const auto fits = [&](uint64_t rows) { return BytesOf(layout, plan, rows) <= available_bytes; };
-    RoadFacts::Offer offer;
-    if (!CacheIsAuto()) {
-      offer.cache_is_given = true;
-      offer.cache_rows_max = std::min(layout.road.cache_bytes / stride(), facts_.geometry.row_count);
-      offer.offered = fits(offer.cache_rows_max);
-    } else if (fits(0)) {
-      offer.offered = true;
+  uint64_t GivenRows(const LayoutSpec& layout) const {
+    return CacheIsAuto() ? 0 : std::min(layout.road.cache_bytes / stride(), facts_.geometry.row_count);
+  }
+
+  RoadFacts::Offer OfferOf(RoadKind road, const LayoutSpec& layout) const {
+    const uint64_t budget_bytes = database_.budget().limit_bytes();
+    const auto fits = [&](uint64_t rows) { return LeastOf(road, layout, rows) <= budget_bytes; };
+    RoadFacts::Offer offer{.offered = fits(GivenRows(layout)),
+                           .cache_rows_max = GivenRows(layout),
+                           .cache_is_given = !CacheIsAuto()};
+    if (offer.offered && CacheIsAuto()) {
       uint64_t beyond = facts_.geometry.row_count + 1;
       while (beyond - offer.cache_rows_max > 1) {
         const uint64_t rows = offer.cache_rows_max + (beyond - offer.cache_rows_max) / 2;
@@ -242,11 +262,24 @@ class Decider {
       }
     }
     if (!offer.offered) {
-      const uint64_t bytes = BytesOf(layout, plan, offer.cache_rows_max);
-      offer.why_not = fmt::format("needs about {} of memory, and has {}", FormatBytes(bytes),
-                                  FormatBytes(available_bytes));
+      offer.why_not =
+          fmt::format("needs a memory budget of {}MiB, and has {}",
+                      WholeMib(LeastOf(road, layout, offer.cache_rows_max)), FormatBytes(budget_bytes));
     }
     return offer;
+  }
+
+  // What --dry-run says of the road that is taken.
+  Status FindLeast(RoadKind road, RoadDecision& decision) const {
+    decision.batch_nodes_max = demand_.live.batch_nodes_max;
+    if (road != RoadKind::kLive) {
+      QUARRY_TRY(const LayoutSpec layout, Spec());
+      decision.least_bytes = LeastOf(road, layout, GivenRows(layout));
+      return Status::Ok();
+    }
+    QUARRY_TRY(const LiveRoadNeed need, LiveRoad::Measure(database_.store(), arguments_.road));
+    decision.least_bytes = demand_.others_bytes + demand_.trainer_bytes + need.least_bytes;
+    return Status::Ok();
   }
 
   Status Probe(LiveRoad& road) {
@@ -258,10 +291,10 @@ class Decider {
     facts_.uses = UseProfile::Fit(probe.nodes_by_uses);
     facts_.batch_edges = static_cast<double>(probe.edges) / count;
     facts_.sample_seconds = probe.sample_seconds / count;
-    facts_.topology_bytes = static_cast<double>(probe.topology_bytes) / count;
     facts_.device = DeviceOf(*manifest_);
     facts_.device.random_reads_per_second = probe.device.random_reads_per_second;
     facts_.device.sequential_bytes_per_second = probe.device.sequential_bytes_per_second;
+    ProbeLists(probe, road.plan());
     if (!manifest_->device) {
       LogInfo(
           "the device's rates are guesses where opening did not measure them: `quarry calibrate {}` measures "
@@ -273,18 +306,73 @@ class Decider {
         const BatchSeconds seconds,
         MeasureBatchSeconds(arguments_.train, static_cast<uint32_t>(table.dim), table.element_type,
                             trained_on_.classes, probe.last.view(), batches < kWorthMeasuring ? 2 : 3));
-    facts_.train_seconds = seconds.train;
-    facts_.evaluate_seconds = seconds.evaluate;
+    facts_.train = seconds.train;
+    facts_.evaluate = seconds.evaluate;
     return Status::Ok();
+  }
+
+  // What was read of lists, and where they will lie on each road.
+  void ProbeLists(const RoadProbe& probe, const LiveRoadPlan& plan) {
+    const TopologyRecord& topology = *manifest_->FindTopology(arguments_.road.spec.topology);
+    const auto count = static_cast<double>(probe.batches);
+    const auto mean = [&](uint64_t of_all) { return static_cast<double>(of_all) / count; };
+    const uint64_t sides = SidesOf(arguments_.road.spec.direction).size();
+    facts_.lists = {.lists = mean(probe.lists),
+                    .hits = mean(probe.list_hits),
+                    .reads = {.bytes = mean(probe.topology_bytes), .requests = mean(probe.topology_requests)},
+                    .in_memory = plan.topology_in_memory,
+                    .cache_bytes = plan.neighbor_cache_bytes,
+                    .indices_bytes = sides * topology.edge_count * sizeof(NodeId),
+                    .mean_list_bytes = static_cast<double>(topology.edge_count * sizeof(NodeId)) /
+                                       static_cast<double>(std::max<uint64_t>(1, topology.node_count))};
+    facts_.live.passes = {plan.topology_in_memory, plan.neighbor_cache_bytes};
+    PlaceLists(plan, available_bytes_, facts_.planned_epochs, facts_.planned);
+    PlaceLists(plan, available_bytes_ / 2, 1, facts_.fresh);
+  }
+
+  // While a layout is built in so much memory, and of the passes beside it.
+  void PlaceLists(const LiveRoadPlan& plan, uint64_t available_bytes, uint64_t epochs,
+                  RoadFacts::Offer& offer) const {
+    using Placement = LiveRoadOptions::TopologyPlacement;
+    Result<LayoutSpec> spec = Spec();
+    if (!offer.offered || !spec.ok()) return;
+    const DeviceProfile device = {facts_.device.random_reads_per_second,
+                                  facts_.device.sequential_bytes_per_second};
+    const uint64_t read_bytes = static_cast<uint64_t>(ReadsOfLists(facts_.lists, 0, device).bytes);
+    offer.building = PlaceTopology(*manifest_, *spec, {.read_bytes = read_bytes},
+                                   epochs * facts_.train_batches, available_bytes);
+    spec->road.cache_bytes = offer.cache_rows_max * stride();
+    const uint64_t taken =
+        plan.fixed_bytes + 2 * plan.batch_nodes_max * stride() +
+        PlannedRoad::LeastBytes(*manifest_, *spec, trained_on_.train_nodes, plan.batch_nodes_max);
+    const uint64_t left = available_bytes - std::min(available_bytes, taken);
+    const Placement placement = arguments_.road.topology_placement;
+    const bool in_memory = placement == Placement::kMemory ||
+                           (placement == Placement::kAuto && left >= facts_.lists.indices_bytes);
+    offer.passes = {in_memory, in_memory ? 0 : left};
+  }
+
+  static nlohmann::ordered_json PartsOf(const RoadWork& work) {
+    return {{"disk_seconds", work.disk_seconds},
+            {"sample_seconds", work.sample_seconds},
+            {"extract_seconds", work.extract_seconds},
+            {"model_seconds", work.model.wall},
+            {"model_processor_seconds", work.model.processor}};
   }
 
   void Explain(const RoadChoice& choice) const {
     if (!arguments_.json) {
       for (const std::string& line : {choice.Table(), choice.ToString() + "\n"}) Print("{}", line);
+      if (arguments_.train.patience > 0) {
+        Print("all {} epochs are priced: the most that --patience {} leaves\n", facts_.epochs,
+              arguments_.train.patience);
+      }
       return;
     }
     nlohmann::ordered_json json = {{"roads", nlohmann::ordered_json::array()},
-                                   {"not_on_offer", choice.left_out}};
+                                   {"not_on_offer", choice.left_out},
+                                   {"epochs_priced", facts_.epochs},
+                                   {"epochs_are_at_most", arguments_.train.patience > 0}};
     for (const RoadCost& cost : choice.roads) {
       json["roads"].push_back({{"road", quarry::NameOf(cost.plan.road)},
                                {"packed", cost.plan.packed},
@@ -296,7 +384,12 @@ class Decider {
                                {"seconds", cost.seconds},
                                {"epoch_bytes_read", cost.read_bytes},
                                {"disk_bytes", cost.disk_bytes},
-                               {"processor_bound", cost.processor_bound}});
+                               {"processor_bound", cost.processor_bound},
+                               {"epoch", PartsOf(cost.epoch)},
+                               {"build",
+                                {{"sample_seconds", cost.build.sample},
+                                 {"plan_seconds", cost.build.plan},
+                                 {"pack_seconds", cost.build.pack}}}});
     }
     PrintJson(json);
   }
@@ -307,6 +400,7 @@ class Decider {
   const std::shared_ptr<const Manifest> manifest_;
   const uint64_t available_bytes_;
   RoadFacts facts_;
+  RoadDemand demand_;
 };
 
 }  // namespace
@@ -327,65 +421,12 @@ Result<TrainedOn> CheckLabels(const NodeArguments& arguments, Database& database
                    .test_nodes = properties.SplitNodes(Split::kTest).size()};
 }
 
-void AddRoadChoice(CLI::App* verb, NodeArguments& arguments, bool& partitioned) {
-  const Choices<std::optional<RoadKind>> roads = RoadNames();
-  std::vector<std::string> names;
-  for (const auto& road : roads) names.push_back(road.first);
-  names.emplace_back(kPartitionedRoad);
-  verb->add_option_function<std::string>(
-          "--road",
-          [&arguments, &partitioned, roads](const std::string& chosen) {
-            partitioned = chosen == kPartitionedRoad;
-            for (const auto& [name, road] : roads) {
-              if (name == chosen) arguments.given_road = road;
-            }
-          },
-          "auto (default): the one that is predicted to take the least time; live: sample and read; planned: "
-          "repeat "
-          "packed epochs; fresh: sample and plan every epoch while the one before trains; partitioned, with "
-          "--task link: "
-          "part by part, as `quarry partition build` has cut the graph")
-      ->type_name("NAME")
-      ->check(CLI::IsMember(names));
-  verb->add_flag("--explain", arguments.explain,
-                 "print what each road is predicted to take, and train nothing");
-}
-
-Status CheckPlanOptions(const CLI::App& verb, const NodeArguments& arguments) {
-  const auto given = [&](const char* option) { return verb.count(option) > 0; };
-  const bool fixed = arguments.plan || !arguments.layout.empty();
-  for (const char* const option : {"--road", "--explain"}) {
-    if (!fixed || !given(option)) continue;
-    return MakeStatus(Code::kUsage,
-                      "{} is about a road that is still to be chosen, and {} has chosen it: leave one out",
-                      option, arguments.layout.empty() ? "--plan" : "--layout");
-  }
-  const bool may_plan = arguments.plan || arguments.given_road.value_or(RoadKind::kLive) != RoadKind::kLive;
-  for (const char* const option : {"--policy", "--epochs-planned", "--hash-functions"}) {
-    if (may_plan || !given(option)) continue;
-    return MakeStatus(Code::kUsage,
-                      "{} is about the layout that --plan builds, and nothing is planned: give --plan "
-                      "too, or leave it out",
-                      option);
-  }
-  const bool alone = !IsServerAddress(arguments.path) && arguments.workers.count <= 1;
-  const bool may_choose = alone && !arguments.given_road && arguments.layout.empty();
-  if (given("--disk") && !may_plan && !may_choose) {
-    return MakeStatus(Code::kUsage,
-                      "--disk is about the layout that --plan builds, and nothing is planned: leave it out");
-  }
-  if (arguments.resample && given("--epochs-planned")) {
-    return Status(Code::kUsage,
-                  "--epochs-planned is about epochs that repeat, and --resample every-epoch plans one "
-                  "at a time: leave one of them out");
-  }
-  if (!arguments.memory.empty())
-    QUARRY_RETURN_IF_ERROR(ParseSize("--memory", arguments.memory, 1024 * kGiB).status());
-  return arguments.plan_flags.Check();
-}
-
 void TakeWhatIsLeft(NodeArguments& arguments, Database& database, uint32_t classes) {
-  if (arguments.plan_flags.cache != kCacheAuto) return;
+  if (arguments.plan_flags.cache != kCacheAuto) {
+    const uint64_t probe_bytes = database.manifest()->node_count;
+    arguments.road.beside_bytes = [probe_bytes](uint64_t) { return probe_bytes; };
+    return;
+  }
   arguments.road.cache_takes_what_is_left = true;
   arguments.road.beside_bytes = BytesBesideRoad(arguments, database, classes);
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "quarry/database.h"
 #include "quarry/pipeline/live_road.h"
@@ -36,6 +37,10 @@ void TakeWhatIsLeft(NodeArguments& arguments, Database& database, uint32_t class
 struct RoadDecision {
   std::optional<RoadCost> cost;    // nothing where there was nothing to choose, or too little to train
   std::unique_ptr<LiveRoad> live;  // open, where it is the road
+  // For --dry-run, where there is a cost.
+  std::string said;          // what was chosen and why, in two lines
+  uint64_t least_bytes = 0;  // the least budget of the road
+  uint64_t batch_nodes_max = 0;
 };
 
 // Probes, prices and chooses; sets in `arguments` what the road needs (plan, resample, cache, policy), and says in two

@@ -35,6 +35,7 @@ struct NodeArguments {
   bool dry_run = false;
   std::optional<RoadKind> given_road;  // --road; nothing: the cheapest is taken
   bool policy_is_given = false;        // --policy
+  bool plan_is_given = false;          // --plan, which is another word for a road
   bool explain = false;
   WorkerFlags workers;
   std::string config;  // all of this as text (config_file.h)

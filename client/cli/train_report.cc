@@ -72,12 +72,30 @@ void AddPlan(const TrainSetup& setup, Json& json) {
     json["road"] = quarry::NameOf(setup.decision->plan.road);
     json["road_seconds_predicted"] = setup.decision->seconds;
     json["epoch_seconds_predicted"] = setup.decision->epoch_seconds;
+    json["build_seconds_predicted"] = setup.decision->build_seconds;
+    json["other_seconds_predicted"] = setup.decision->other_seconds;
   }
   if (!setup.predicted_seconds) return;
   json["plan_seconds"] = setup.plan_seconds;
   json["plan_bytes_written"] = setup.plan_bytes_written;
   json["plan_bytes_read"] = setup.plan_bytes_read;
   json["predicted_seconds"] = *setup.predicted_seconds;
+}
+
+// How the memory is divided, as far as it is before a layout is built.
+void AddDivision(const TrainSetup& setup, const LiveRoadPlan* plan, Json& json) {
+  json["memory_budget_bytes"] = setup.memory_budget_bytes;
+  json["memory_overhead_bytes"] = setup.overhead_bytes;
+  json["cache_budget_bytes"] = setup.cache_budget_bytes;
+  if (plan == nullptr) return;
+  json["fixed_bytes"] = plan->fixed_bytes;
+  json["cache_bytes"] = plan->cache_bytes;
+  json["flight_bytes"] = plan->flight_bytes;
+  json["topology_bytes"] = plan->topology_bytes;
+  json["neighbor_cache_bytes"] = plan->neighbor_cache_bytes;
+  json["topology_in_memory"] = plan->topology_in_memory;
+  json["batch_nodes_max"] = plan->batch_nodes_max;
+  json["batches_in_flight"] = plan->batches_in_flight;
 }
 
 Json EpochJson(const EpochReport& epoch, const TrainSetup& setup) {
@@ -155,25 +173,37 @@ constexpr std::string_view kNodeRow = "{:>5} {:>7} {:>7} {:>8} {:>8} {:>6} {:>9}
 
 }  // namespace
 
+void TrainReport::Decision(const std::string& said, const LiveRoad* live) {
+  const RoadPlan& plan = setup_.decision->plan;
+  if (!json_) {
+    PrintLine(said);
+    PrintLine(fmt::format("least memory: --memory {}MiB", CeilDiv(setup_.least_budget_bytes, kMiB)));
+    if (live != nullptr) PrintLine(live->plan().ToString());
+    return PrintPeak();
+  }
+  Json json;
+  AddPlan(setup_, json);
+  json["packed"] = plan.packed;
+  json["policy"] = quarry::NameOf(plan.policy);
+  json["cache_rows"] = plan.cache_rows;
+  json["least_memory_bytes"] = RoundUp(setup_.least_budget_bytes, kMiB);
+  AddDivision(setup_, live != nullptr ? &live->plan() : nullptr, json);
+  PrintJson(json);
+  std::fflush(stdout);
+}
+
+void TrainReport::PrintPeak() const {
+  PrintLine(fmt::format("peak RSS: at most {} budget + {} overhead for code and LibTorch",
+                        FormatBytes(setup_.memory_budget_bytes), FormatBytes(setup_.overhead_bytes)));
+}
+
 void TrainReport::Plan(const LiveRoadPlan& plan) {
   if (!json_) {
     PrintLine(plan.ToString());
-    PrintLine(fmt::format("peak RSS: at most {} budget + {} overhead for code and LibTorch",
-                          FormatBytes(setup_.memory_budget_bytes), FormatBytes(setup_.overhead_bytes)));
-    return;
+    return PrintPeak();
   }
   Json json;
-  json["memory_budget_bytes"] = setup_.memory_budget_bytes;
-  json["memory_overhead_bytes"] = setup_.overhead_bytes;
-  json["cache_budget_bytes"] = setup_.cache_budget_bytes;
-  json["fixed_bytes"] = plan.fixed_bytes;
-  json["cache_bytes"] = plan.cache_bytes;
-  json["flight_bytes"] = plan.flight_bytes;
-  json["topology_bytes"] = plan.topology_bytes;
-  json["neighbor_cache_bytes"] = plan.neighbor_cache_bytes;
-  json["topology_in_memory"] = plan.topology_in_memory;
-  json["batch_nodes_max"] = plan.batch_nodes_max;
-  json["batches_in_flight"] = plan.batches_in_flight;
+  AddDivision(setup_, &plan, json);
   PrintJson(json);
   std::fflush(stdout);
 }

@@ -18,6 +18,7 @@ struct TrainSetup {
   bool remote = false;    // the engine is a server's
   uint32_t trainers = 1;  // trainers that share the model
   uint64_t memory_budget_bytes = 0;
+  uint64_t least_budget_bytes = 0;  // of the road; 0 where nobody asked
   uint64_t cache_budget_bytes = 0;
   uint64_t overhead_bytes = 0;  // beyond the memory budget: peak RSS stays under the sum
   // What building the planned road's layout took in this run; 0 when the layout was there.
@@ -36,11 +37,16 @@ struct TrainSetup {
 class TrainReport {
  public:
   TrainReport(const TrainSetup& setup, bool json) : setup_(setup), json_(json) {}
+  // What --dry-run tells: of the live road, how it would divide its memory.
   void Plan(const LiveRoadPlan& plan);
+  // Of a road that was chosen, in the words of the choice; `live`: open, where it is that road.
+  void Decision(const std::string& said, const LiveRoad* live);
   void Epoch(const EpochReport& epoch);
   void Summary(const TrainSummary& summary);
 
  private:
+  void PrintPeak() const;
+
   const TrainSetup setup_;
   const bool json_;
   bool header_printed_ = false;

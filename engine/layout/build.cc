@@ -72,6 +72,7 @@ class Builder {
   uint64_t row_stride() const { return RowStride(geometry_.element_type, geometry_.dim); }
   uint64_t cache_rows() const { return CacheRowsOf(spec_, row_stride(), geometry_.row_count); }
   ReadPlan PlanReads(const DeviceProfile& device) const;
+  double PackedSeconds() const;
 
   Store& store_;
   MemoryBudget& budget_;
@@ -255,15 +256,12 @@ Status Builder::ChoosePacking(const Status& packed) {
   const bool fits = packed.ok();
   if (!fits && packed.code() != Code::kNoSpace) return packed;
   if (spec_.packing == Packing::kCheaper) {
-    const DeviceProfile device = ProfileOf(*store_.manifest());
     QUARRY_TRY(const std::unique_ptr<FeatureTable> table,
                store_.OpenTable(*spec_.snapshot, spec_.road.feature_table));
-    QUARRY_TRY(report_.merged_seconds, MergedReadSeconds(encoder_->miss_reader(), trace_->batch_count(),
-                                                         geometry_, table->block_bytes(), device));
-    const double write_rate = DeviceOf(*store_.manifest()).write_bytes_per_second;
-    report_.packed_seconds = device.ReadSeconds(geometry_.data_bytes(), 0) +
-                             static_cast<double>(encoder_->regions_bytes()) / write_rate +
-                             PlanReads(device).seconds;
+    QUARRY_TRY(report_.merged_seconds,
+               MergedReadSeconds(encoder_->miss_reader(), trace_->batch_count(), geometry_,
+                                 table->block_bytes(), DeviceOf(*store_.manifest())));
+    report_.packed_seconds = PackedSeconds();
     if (fits && report_.packed_seconds <= report_.merged_seconds) return Status::Ok();
   }
   report_.packed = false;
@@ -274,6 +272,25 @@ Status Builder::ChoosePacking(const Status& packed) {
   if (spec_.disk_bytes == 0 || TotalBytes() <= spec_.disk_bytes) return Status::Ok();
   return MakeStatus(Code::kNoSpace, "a layout of {} does not fit: its blocks and trace alone take {}",
                     FormatBytes(spec_.disk_bytes), FormatBytes(TotalBytes()));
+}
+
+// What it takes to pack, on all threads, and to read what was packed, which one thread verifies: each the device's
+// seconds or those of the processors, whichever are more.
+double Builder::PackedSeconds() const {
+  const DeviceRecord device = DeviceOf(*store_.manifest());
+  const auto table_bytes = static_cast<double>(geometry_.data_bytes());
+  const auto regions_bytes = static_cast<double>(encoder_->regions_bytes());
+  const ReadPlan reads = PlanReads(ProfileOf(*store_.manifest()));
+  const double packing =
+      ProcessorWork{.checksum_bytes = table_bytes + regions_bytes, .copied_bytes = regions_bytes}.Seconds(
+          device.core) /
+      std::max(1U, spec_.threads);
+  const double reading =
+      ProcessorWork{.checksum_bytes = static_cast<double>(reads.bytes)}.Seconds(device.core);
+  return std::max(
+             table_bytes / device.sequential_bytes_per_second + regions_bytes / device.write_bytes_per_second,
+             packing) +
+         std::max(reads.seconds, reading);
 }
 
 // Encodes the batches, with segments as small as the disk budget allows, or none.

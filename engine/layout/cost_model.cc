@@ -115,6 +115,13 @@ class MissCounter {
   uint64_t next_page_ = 0;  // no page before it is read again by this batch
 };
 
+// Rows that were read where they lie in the table: the cells that hold them are verified, and they are copied.
+ProcessorWork ScatteredWork(const FeatureGeometry& geometry, uint64_t rows, const ReadCount& reads) {
+  return {.checksum_bytes = static_cast<double>(std::min(rows * geometry.cell_bytes(), reads.bytes)),
+          .copied_bytes = static_cast<double>(rows * RowStride(geometry.element_type, geometry.dim)),
+          .requests = static_cast<double>(reads.requests)};
+}
+
 bool PricesOwnPolicy(const CostModelOptions& options) {
   return options.policy != PolicyKind::kBelady && options.policy != PolicyKind::kStaticFrequency;
 }
@@ -176,13 +183,6 @@ class CostModel {
   // Turns the totals in `cost` into an epoch's, and prices them. `seeks` = requests that cost time of their
   // own, and `work`: of the whole trace.
   void Price(PathCost cost, uint64_t seeks, const ProcessorWork& work);
-  // Rows that were read where they lie in the table: the cells that hold them are verified, and they are copied.
-  ProcessorWork ScatteredWork(uint64_t rows, const ReadCount& reads) const {
-    return {
-        .checksum_bytes = static_cast<double>(std::min(rows * options_.geometry.cell_bytes(), reads.bytes)),
-        .copied_bytes = static_cast<double>(rows * stride()),
-        .requests = static_cast<double>(reads.requests)};
-  }
   // Chunks and blocks are read a MiB at a time, verified whole, and used where they are.
   ProcessorWork PackedWork(uint64_t region_bytes) const {
     return {.checksum_bytes = static_cast<double>(region_bytes),
@@ -319,7 +319,7 @@ void CostModel::AddScattered(AccessPath path, ReadCount MissTotals::*reads, cons
            .useful_bytes = totals.rows * options_.geometry.row_bytes,
            .read_bytes = (totals.*reads).bytes,
            .requests = (totals.*reads).requests},
-          (totals.*reads).requests, ScatteredWork(totals.rows, totals.*reads));
+          (totals.*reads).requests, ScatteredWork(options_.geometry, totals.rows, totals.*reads));
   };
   add(PolicyKind::kLru, lru);
   add(PolicyKind::kBelady, belady);
@@ -440,15 +440,17 @@ Result<std::vector<PathCost>> PredictPaths(IoBackend& backend, const Trace& trac
 
 Result<double> MergedReadSeconds(const MissReader& misses, uint64_t batch_count,
                                  const FeatureGeometry& geometry, uint32_t block_bytes,
-                                 const DeviceProfile& device) {
+                                 const DeviceRecord& device) {
   MissTotals totals;
-  MissCounter counter(geometry, block_bytes, device.GapBytesMax());
+  MissCounter counter(geometry, block_bytes, ReadsOf(device).GapBytesMax());
   for (uint64_t batch = 0; batch < batch_count; ++batch) {
     QUARRY_TRY(const std::span<const NodeId> nodes, misses(batch));
     for (const NodeId node : nodes) counter.Mark(node);
     counter.FinishBatch(totals);
   }
-  return device.ReadSeconds(totals.merged_reads.bytes, totals.merged_reads.requests);
+  const ReadCount& reads = totals.merged_reads;
+  return std::max(ReadsOf(device).ReadSeconds(reads.bytes, reads.requests),
+                  ScatteredWork(geometry, totals.rows, reads).Seconds(device.core));
 }
 
 PathChoice ChoosePath(std::span<const PathCost> paths, uint64_t epochs) {

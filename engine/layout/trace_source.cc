@@ -24,7 +24,31 @@ static_assert(kSamplingBytes >= 2 * NeighborCache::kBuildBytes);
 // A thread's block, its canonical copy, and its encoded form (sample_trace.cc).
 constexpr uint64_t kWorkingBytesPerNode = 64, kWorkingBytesPerEdge = 12;
 
+struct TopologyBytes {
+  uint64_t resident = 0;
+  uint64_t indices = 0;
+  bool FitIn(uint64_t available_bytes) const {
+    return available_bytes >= resident + indices + kSamplingBytes;
+  }
+};
+
+TopologyBytes BytesOf(const Manifest& manifest, const TopologyRecord& record, const LayoutSpec& spec) {
+  return {.resident = Topology::ResidentBytes(record) + NodePropertiesBytes(manifest),
+          .indices = SidesOf(spec.road.direction).size() * record.edge_count * sizeof(NodeId)};
+}
+
 }  // namespace
+
+TopologyPlace PlaceTopology(const Manifest& manifest, const LayoutSpec& spec, const SampledBatch& batch,
+                            uint64_t batch_count, uint64_t available_bytes) {
+  const TopologyRecord* const record = manifest.FindTopology(spec.road.topology);
+  if (record == nullptr) return {};
+  const TopologyBytes bytes = BytesOf(manifest, *record, spec);
+  if (bytes.FitIn(available_bytes)) return {.in_memory = true};
+  const uint64_t left = available_bytes - std::min(available_bytes, bytes.resident);
+  const uint64_t lists = SidesOf(spec.road.direction).size() * record->node_count;
+  return {.cache_bytes = NeighborCacheBytes(batch, batch_count, spec.threads, lists, bytes.indices, left)};
+}
 
 uint64_t NeighborCacheBytes(const SampledBatch& batch, uint64_t batch_count, unsigned threads,
                             uint64_t node_count, uint64_t indices_bytes, uint64_t available_bytes) {
@@ -44,12 +68,11 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   const TopologyRecord* record = manifest->FindTopology(spec.road.topology);
   if (record == nullptr) return store.OpenTopology(spec.road.topology).status();
-  const uint64_t resident_bytes = Topology::ResidentBytes(*record) + NodePropertiesBytes(*manifest);
+  const TopologyBytes bytes = BytesOf(*manifest, *record, spec);
   const std::span<const Adjacency> sides = SidesOf(spec.road.direction);
-  const uint64_t indices_bytes = sides.size() * record->edge_count * sizeof(NodeId);
-  const bool in_memory = budget.available_bytes() >= resident_bytes + indices_bytes + kSamplingBytes;
+  const bool in_memory = bytes.FitIn(budget.available_bytes());
   QUARRY_TRY(source->reservation_,
-             budget.Reserve(resident_bytes + (in_memory ? indices_bytes : 0), "sampling a trace"));
+             budget.Reserve(bytes.resident + (in_memory ? bytes.indices : 0), "sampling a trace"));
   QUARRY_TRY(source->topology_, store.OpenTopology(spec.road.topology));
   for (const Adjacency side : sides) {
     if (in_memory && source->topology_->has(side)) {

@@ -8,6 +8,7 @@
 #include "quarry/base/budget.h"
 #include "quarry/cache/neighbor_cache.h"
 #include "quarry/layout/layout.h"
+#include "quarry/layout/topology_place.h"
 #include "quarry/storage/topology.h"
 
 namespace quarry {
@@ -15,12 +16,6 @@ namespace quarry {
 // By node: how many neighbor lists hold it (PaGraph's out-degree). From indices in memory where they are,
 // else by a scan of them.
 Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topology, Direction direction);
-
-// What one batch of a trace takes that is sampled from disk, as measured on one.
-struct SampledBatch {
-  uint64_t read_bytes = 0;     // of the indices
-  uint64_t working_bytes = 0;  // that a thread holds: scratch, block, and its encoded form
-};
 
 // The bytes of neighbor caches before indices of so many bytes and lists, for `batch_count` batches on `threads`:
 // what is left of `available_bytes` beside their work, and no more than all lists and addresses take. 0 when the

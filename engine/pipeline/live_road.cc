@@ -11,7 +11,7 @@
 #include "memory_plan.h"
 #include "probe.h"
 #include "quarry/base/log.h"
-#include "quarry/base/process.h"
+#include "quarry/base/processor_time.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/cache/neighbor_cache.h"
@@ -51,6 +51,7 @@ class LiveRoadImpl final : public LiveRoad {
   ~LiveRoadImpl() override { assert(!streaming_ && "streams must be gone before their road"); }
 
   Status OpenAll();
+  Result<LiveRoadNeed> Measure();
 
   Result<std::unique_ptr<BatchStream>> StartPass(PassOptions pass) override;
   std::span<const int64_t> labels() const override { return properties_.labels; }
@@ -66,7 +67,7 @@ class LiveRoadImpl final : public LiveRoad {
   Status OpenSnapshot();
   Status MeasureTableDevice();
   Result<uint64_t> ResidentBytes() const;
-  Result<BatchProbe> Probe();
+  Result<BatchProbe> Probe(bool may_load);
   uint64_t ProbedEntriesMax() const;
   uint64_t ProbedEntryBytes() const {
     return kProbedEntryBytes + (options_.spec.edge_ids ? kProbedEdgeIdBytes : 0);
@@ -106,7 +107,8 @@ class LiveRoadImpl final : public LiveRoad {
   BatchProbe probe_;
   bool filled_ = false;  // the buffer has all rows
   uint64_t batch_edges_max_ = 0;
-  uint64_t seeds_max_ = 0;  // most seeds of a pass: the largest split
+  uint64_t candidates_ = 0;  // seeds of all passes
+  uint64_t seeds_max_ = 0;   // most seeds of a pass: the largest split
   bool streaming_ = false;
   bool broken_ = false;
 };
@@ -138,9 +140,26 @@ Status LiveRoadImpl::OpenAll() {
   }
   QUARRY_RETURN_IF_ERROR(OpenBase());
   QUARRY_RETURN_IF_ERROR(CheckWanted());
-  QUARRY_TRY(probe_, Probe());
+  QUARRY_TRY(probe_, Probe(/*may_load=*/true));
   QUARRY_RETURN_IF_ERROR(CheckWanted());
   return Allocate(probe_);
+}
+
+Result<LiveRoadNeed> LiveRoadImpl::Measure() {
+  QUARRY_RETURN_IF_ERROR(CheckOptions());
+  snapshot_ = options_.snapshot;
+  if (snapshot_ == nullptr) {
+    QUARRY_TRY(snapshot_, store_.TakeSnapshot());
+  }
+  QUARRY_RETURN_IF_ERROR(OpenBase());
+  QUARRY_TRY(probe_, Probe(/*may_load=*/false));
+  const MemoryDemand demand = DemandOf(probe_);
+  // Probing comes first, and has to hold a batch too.
+  const uint64_t probed_bytes = (options_.spec.batch_size + probe_.edges_max) * ProbedEntryBytes();
+  const uint64_t probing = resident_bytes() + ProbeScratchBytes(topology_->node_count(), 2 * candidates_) +
+                           (probed_bytes > kProbedBytesAnyway ? probed_bytes : 0);
+  return LiveRoadNeed{.batch_nodes_max = demand.rows_of_batches.front(),
+                      .least_bytes = std::max(probing, LeastBytes(demand))};
 }
 
 // What OpenBase will hold, told by the manifest alone: it is reserved before anything is read.
@@ -211,8 +230,9 @@ Status LiveRoadImpl::LoadIndices() {
   return Status::Ok();
 }
 
-// Samples from disk, unless the indices are so small beside the budget that they will surely stay in memory.
-Result<BatchProbe> LiveRoadImpl::Probe() {
+// Samples from disk, unless the indices may be loaded and are so small beside the budget that they will surely stay in
+// memory. The batches are the same.
+Result<BatchProbe> LiveRoadImpl::Probe(bool may_load) {
   using Placement = LiveRoadOptions::TopologyPlacement;
   std::vector<NodeId> lists[3] = {SplitNodes(Split::kTrain), SplitNodes(Split::kValid),
                                   SplitNodes(Split::kTest)};
@@ -220,16 +240,15 @@ Result<BatchProbe> LiveRoadImpl::Probe() {
     lists[0].resize(topology_->node_count());
     std::iota(lists[0].begin(), lists[0].end(), NodeId{0});
   }
-  uint64_t candidates = 0;
   for (const auto& list : lists) {
-    candidates += list.size();
+    candidates_ += list.size();
     seeds_max_ = std::max<uint64_t>(seeds_max_, list.size());
   }
 
   const uint64_t available = budget_.available_bytes();
-  const uint64_t probe_bytes = ProbeScratchBytes(topology_->node_count(), 2 * candidates);
+  const uint64_t probe_bytes = ProbeScratchBytes(topology_->node_count(), 2 * candidates_);
   const uint64_t wanted = probe_bytes + (options_.cache_takes_what_is_left ? 0 : options_.spec.cache_bytes);
-  const bool in_memory = options_.topology_placement != Placement::kDisk && available > wanted &&
+  const bool in_memory = may_load && options_.topology_placement != Placement::kDisk && available > wanted &&
                          indices_bytes() <= (available - wanted) / 2;
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget_.Reserve(probe_bytes + (in_memory ? indices_bytes() : 0), "probing a few batches"));
@@ -375,16 +394,19 @@ Result<RoadProbe> LiveRoadImpl::ProbeTraining(uint32_t batches) {
       ShuffleSeeds(seeds, options_.spec.seed, ++pass);
       next = 0;
     }
-    const double start = MonotonicSeconds();
+    const double start = ThreadProcessorSeconds();
     QUARRY_RETURN_IF_ERROR(sampler.Sample(std::span(seeds).subspan(next, count),
                                           MixSeed(options_.spec.seed, kProbeSeed, b), probe.last));
-    probe.sample_seconds += MonotonicSeconds() - start;
+    probe.sample_seconds += ThreadProcessorSeconds() - start;
     next += count;
     probe.input_nodes += probe.last.nodes.size();
     probe.edges += probe.last.indices.size();
+    probe.lists += (probe.last.indptr.size() - 1) * sides_.size();
     for (const NodeId node : probe.last.nodes) ++uses[node];
   }
+  probe.list_hits = sampler.stats().neighbor_cache_hits - before.neighbor_cache_hits;
   probe.topology_bytes = sampler.stats().bytes_read - before.bytes_read;
+  probe.topology_requests = sampler.stats().read_requests - before.read_requests;
   probe.nodes_by_uses.resize(batches + 1);
   for (const uint8_t count : uses) ++probe.nodes_by_uses[count];
   return probe;
@@ -443,6 +465,14 @@ std::string LiveRoadPlan::ToString() const {
       FormatBytes(flight_bytes), batches_in_flight, batch_nodes_max,
       FormatBytes(topology_in_memory ? topology_bytes : neighbor_cache_bytes),
       topology_in_memory ? "indices in memory" : "neighbor cache, indices on disk");
+}
+
+Result<LiveRoadNeed> LiveRoad::Measure(Store& store, const LiveRoadOptions& options) {
+  LiveRoadOptions measured = options;
+  measured.beside_bytes = {};
+  // Sampled from disk whatever is planned: the batches are the same.
+  MemoryBudget all(UINT64_MAX / 2);
+  return LiveRoadImpl(store, all, measured).Measure();
 }
 
 Result<std::unique_ptr<LiveRoad>> LiveRoad::Open(Store& store, MemoryBudget& budget,

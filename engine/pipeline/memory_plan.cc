@@ -76,8 +76,18 @@ uint32_t FrameCount(unsigned sampler_threads, unsigned extractor_threads, uint32
   return sampler_threads + std::max(extractor_threads, batches_in_flight) + 1;
 }
 
-Result<LiveRoadPlan> DivideMemory(const MemoryDemand& demand) {
+uint64_t LeastBytes(const MemoryDemand& demand) {
+  const uint64_t rows = demand.cache_takes_what_is_left
+                            ? 0
+                            : std::min(demand.cache_bytes / demand.slot_bytes, demand.node_count);
   uint64_t least_bytes = ~uint64_t{0};
+  for (const Choice choice : ChoicesByPreference(demand)) {
+    least_bytes = std::min(least_bytes, PlanOf(demand, choice, rows).total_bytes());
+  }
+  return least_bytes + demand.beside_bytes;
+}
+
+Result<LiveRoadPlan> DivideMemory(const MemoryDemand& demand) {
   for (const Choice choice : ChoicesByPreference(demand)) {
     const uint64_t rows = demand.cache_takes_what_is_left
                               ? RowsThatFit(demand, choice)
@@ -88,10 +98,9 @@ Result<LiveRoadPlan> DivideMemory(const MemoryDemand& demand) {
       if (!plan.topology_in_memory) plan.neighbor_cache_bytes = demand.available_bytes - bytes;
       return plan;
     }
-    least_bytes = std::min(least_bytes, bytes);
   }
   // Rounded up to whole MiB, so that the figure can be typed as it stands.
-  const uint64_t least_mib = CeilDiv(demand.other_bytes + least_bytes, kMiB);
+  const uint64_t least_mib = CeilDiv(demand.other_bytes + LeastBytes(demand), kMiB);
   return MakeStatus(
       Code::kOutOfBudget,
       "one batch of up to {} input nodes ({} of rows) with a cache of {} needs a memory budget of {}MiB, "

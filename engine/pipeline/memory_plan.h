@@ -42,6 +42,9 @@ struct MemoryDemand {
 // kOutOfBudget names the least budget that would do.
 Result<LiveRoadPlan> DivideMemory(const MemoryDemand& demand);
 
+// The least of `available_bytes` in which DivideMemory finds a division.
+uint64_t LeastBytes(const MemoryDemand& demand);
+
 // Frames that a pass uses: one for each sampler, each batch in flight, and one sampled ahead.
 uint32_t FrameCount(unsigned sampler_threads, unsigned extractor_threads, uint32_t batches_in_flight);
 

@@ -50,6 +50,7 @@ class PlannedRoadImpl final : public PlannedRoad {
   Status CheckLive() const;
   Status OpenTable();
   Status DivideMemory();
+  Status OpenLive();
   Status Allocate();
   // Frames begin at multiples of this many bytes: whole pages and whole rows; whole huge pages where that is
   // not much more, so that no request lies across two.
@@ -109,15 +110,13 @@ Status PlannedRoadImpl::OpenAll() {
   QUARRY_RETURN_IF_ERROR(OpenTable());
   if (options_.live) QUARRY_RETURN_IF_ERROR(CheckLive());
   QUARRY_RETURN_IF_ERROR(DivideMemory());
-  QUARRY_RETURN_IF_ERROR(Allocate());
-  LogLine(options_.tells_plan ? LogLevel::kInfo : LogLevel::kDebug, plan_.ToString());
   if (options_.live) {
-    LiveRoadOptions live = *options_.live;
-    live.snapshot = snapshot_;
-    QUARRY_TRY(live_, LiveRoad::Open(store_, budget_, live));
+    QUARRY_RETURN_IF_ERROR(OpenLive());
   } else {
     QUARRY_TRY(properties_, LoadNodeProperties(store_, directory.node_count, snapshot_));
   }
+  QUARRY_RETURN_IF_ERROR(Allocate());
+  LogLine(options_.tells_plan ? LogLevel::kInfo : LogLevel::kDebug, plan_.ToString());
   state_.labels = labels();
   return Status::Ok();
 }
@@ -180,6 +179,22 @@ Status PlannedRoadImpl::DivideMemory() {
     ++plan_.frame_count;
   }
   QUARRY_TRY(reservation_, budget_.Reserve(plan_.total_bytes(), "the planned road"));
+  return Status::Ok();
+}
+
+// Frames beyond the least are there for speed: the live road has their room where it needs it.
+Status PlannedRoadImpl::OpenLive() {
+  LiveRoadOptions live = *options_.live;
+  live.snapshot = snapshot_;
+  Result<std::unique_ptr<LiveRoad>> opened = LiveRoad::Open(store_, budget_, live);
+  if (opened.status().code() == Code::kOutOfBudget && options_.frame_count == 0 &&
+      plan_.frame_count > kFramesMin) {
+    plan_.frame_count = kFramesMin;
+    reservation_.Release();
+    QUARRY_TRY(reservation_, budget_.Reserve(plan_.total_bytes(), "the planned road"));
+    opened = LiveRoad::Open(store_, budget_, live);
+  }
+  QUARRY_TRY(live_, std::move(opened));
   return Status::Ok();
 }
 

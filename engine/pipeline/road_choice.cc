@@ -38,7 +38,7 @@ class Chooser {
     }
     if (facts_.built) Take(PriceRoad(facts_, *facts_.built));
     OfferLayouts(RoadKind::kPlanned, facts_.planned, facts_.policies, {true});
-    OfferLayouts(RoadKind::kFresh, facts_.fresh, {{PolicyKind::kBelady}}, {true, false});
+    OfferLayouts(RoadKind::kFresh, facts_.fresh, {{facts_.fresh_policy}}, {true, false});
     std::ranges::stable_sort(choice_.roads, {}, &RoadCost::seconds);
     const auto live = std::ranges::find(choice_.roads, RoadKind::kLive,
                                         [](const RoadCost& cost) { return cost.plan.road; });
@@ -133,6 +133,19 @@ std::string RoadChoice::Table() const {
         NameOf(cost.plan.road), cost.plan.packed ? "packed" : "in table", quarry::NameOf(cost.plan.policy),
         FormatCount(static_cast<double>(cost.plan.cache_rows)), cost.build_seconds, cost.epoch_seconds,
         cost.seconds, FormatBytes(cost.read_bytes), FormatBytes(cost.disk_bytes));
+  }
+  text += fmt::format("{:<2}{:<8} {:<9} {:<17} {:>8} {:>8} {:>8} {:>8} | {:>8} {:>8} {:>8} | {:>8}\n", "",
+                      "of these", "", "s/epoch:", "disk", "sample", "extract", "model", "sample", "plan",
+                      "pack", "other");
+  for (size_t i = 0; i < roads.size(); ++i) {
+    const RoadCost& cost = roads[i];
+    text += fmt::format(
+        "{:<2}{:<8} {:<9} {:<17} {:>8.3g} {:>8.3g} {:>8.3g} {:>8.3g} | {:>8.3g} {:>8.3g} {:>8.3g} | "
+        "{:>8.3g}\n",
+        i == 0 ? "*" : "", NameOf(cost.plan.road), cost.plan.packed ? "packed" : "in table",
+        quarry::NameOf(cost.plan.policy), cost.epoch.disk_seconds, cost.epoch.sample_seconds,
+        cost.epoch.extract_seconds, cost.epoch.model.wall, cost.build.sample, cost.build.plan,
+        cost.build.pack, cost.other_seconds);
   }
   for (const std::string& line : left_out) text += fmt::format("not on offer: {}\n", line);
   return text;

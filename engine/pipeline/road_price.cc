@@ -16,14 +16,15 @@ constexpr double kPlanSecondsPerUse = 130e-9;
 // A planned block holds an edge in the bits of a local id, and about three bytes a node.
 constexpr double kBlockBytesPerNode = 3;
 
-// What a batch, or several, take of each part of the machine.
-struct Work {
-  double disk_seconds = 0;
-  double sample_seconds = 0;   // of one core, by the samplers
-  double extract_seconds = 0;  // of one core, by the extractors, or by a layout's assembler
-  double model_seconds = 0;    // of all cores
-  double read_bytes = 0;
-};
+using Work = RoadWork;
+
+Work Times(const Work& work, double times) {
+  return {.disk_seconds = work.disk_seconds * times,
+          .sample_seconds = work.sample_seconds * times,
+          .extract_seconds = work.extract_seconds * times,
+          .model = {.wall = work.model.wall * times, .processor = work.model.processor * times},
+          .read_bytes = work.read_bytes * times};
+}
 
 class Pricer {
  public:
@@ -57,8 +58,11 @@ class Pricer {
   double table_bytes() const { return static_cast<double>(facts_.geometry.data_bytes()); }
   double ScanSeconds(double bytes) const { return bytes / facts_.device.sequential_bytes_per_second; }
 
-  // Rows in scattered places, read by merged requests: where a cell is missed with a chance d, a gap of j cells is there
-  // with d (1 - d)^j, and those up to the device's gap are read through.
+  DeviceProfile device() const {
+    return {facts_.device.random_reads_per_second, facts_.device.sequential_bytes_per_second};
+  }
+
+  // Rows in scattered places, read by merged requests.
   void ReadScattered(double rows, Work& work) const {
     const FeatureGeometry& geometry = facts_.geometry;
     const auto cells = static_cast<double>(std::max<uint64_t>(1, geometry.cell_count()));
@@ -66,43 +70,37 @@ class Pricer {
     const double row_chance =
         std::min(1.0, rows / static_cast<double>(std::max<uint64_t>(1, geometry.row_count)));
     const double chance = 1 - std::pow(1 - row_chance, std::max(1.0, rows_in_cell));
-    const double missed = cells * chance;
     const auto cell_bytes = static_cast<double>(geometry.cell_bytes());
-    const DeviceProfile device = {facts_.device.random_reads_per_second,
-                                  facts_.device.sequential_bytes_per_second};
-    const auto gap_cells = std::floor(static_cast<double>(device.GapBytesMax()) / cell_bytes);
-    const double none_within = std::pow(1 - chance, gap_cells + 1);
-    const double requests = std::max(missed > 0 ? 1.0 : 0.0, missed * none_within);
-    // The mean of j where j <= gap_cells, by parts.
-    const double q = 1 - chance;
-    const double bridged =
-        chance >= 1 || chance <= 0 ? 0 : q * (1 - none_within / q * (1 + gap_cells * chance)) / chance;
-    const double bytes =
-        cell_bytes * (missed + missed * std::max(0.0, bridged)) +
-        requests * static_cast<double>(facts_.block_bytes) * (cell_bytes < kPageBytes ? 1 : 0);
-    work.read_bytes += bytes;
-    work.disk_seconds += device.ReadSeconds(static_cast<uint64_t>(bytes), static_cast<uint64_t>(requests));
-    work.extract_seconds += ProcessorWork{.checksum_bytes = missed * cell_bytes,
+    ScatteredReads reads = MergedReadsOf(cells, cell_bytes, chance, device());
+    if (cell_bytes < kPageBytes) reads.bytes += reads.requests * static_cast<double>(facts_.block_bytes);
+    work.read_bytes += reads.bytes;
+    work.disk_seconds += reads.Seconds(device());
+    work.extract_seconds += ProcessorWork{.checksum_bytes = cells * chance * cell_bytes,
                                           .copied_bytes = rows * stride_,
-                                          .requests = std::max(requests, bytes / (256.0 * kKiB))}
+                                          .requests = std::max(reads.requests, reads.bytes / (256.0 * kKiB))}
                                 .Seconds(facts_.device.core);
   }
 
-  void Sample(Work& work) const {
+  // The processors' share of reading lists, but for requests, is in the seconds that were probed.
+  void Sample(const TopologyPlace& place, Work& work) const {
     work.sample_seconds += facts_.sample_seconds;
-    work.read_bytes += facts_.topology_bytes;
-    work.disk_seconds += ScanSeconds(facts_.topology_bytes);
+    if (place.in_memory) return;
+    const ScatteredReads reads = ReadsOfLists(facts_.lists, place.cache_bytes, device());
+    work.read_bytes += reads.bytes;
+    work.disk_seconds += reads.Seconds(device());
+    if (facts_.lists.in_memory) work.sample_seconds += reads.requests * facts_.device.core.request_seconds;
   }
 
-  Work LiveBatch(double misses, double model_seconds) const {
-    Work work{.model_seconds = model_seconds};
-    Sample(work);
+  Work LiveBatch(double misses, const TopologyPlace& place, const ModelSeconds& model) const {
+    Work work{.model = model};
+    Sample(place, work);
     ReadScattered(misses, work);
     return work;
   }
 
   double ProcessorSeconds(const Work& work) const {
-    return (work.sample_seconds + work.extract_seconds) / cores() + work.model_seconds;
+    return std::max(work.model.wall,
+                    (work.sample_seconds + work.extract_seconds + work.model.processor) / cores());
   }
 
   double LiveSeconds(const Work& work) const {
@@ -114,12 +112,12 @@ class Pricer {
   }
 
   // `count` batches in a row, the first after `before` others; `window`: batches whose nodes the cache holds.
-  double LivePass(uint64_t before, uint64_t count, double window, double model_seconds, double& read_bytes) {
+  double LivePass(uint64_t before, uint64_t count, double window, const ModelSeconds& model, Work& pass) {
     double seconds = 0;
     const auto price = [&](double batches_before, double times) {
-      const Work work = LiveBatch(facts_.uses.MissesAfter(batches_before), model_seconds);
+      const Work work = LiveBatch(facts_.uses.MissesAfter(batches_before), facts_.live.passes, model);
       seconds += times * LiveSeconds(work);
-      read_bytes += times * work.read_bytes;
+      pass += Times(work, times);
       processors_set_pass_ = ProcessorSeconds(work) >= work.disk_seconds;
     };
     const auto end = static_cast<double>(before + count);
@@ -140,7 +138,7 @@ class Pricer {
     double fill_seconds = 0;
     uint64_t before = 0;
     const double first_rows = facts_.uses.DistinctNodes(static_cast<double>(facts_.train_batches));
-    double read_bytes = 0, ignored = 0;
+    Work epochs, ignored;
     if (all_fit && first_rows / facts_.device.random_reads_per_second > ScanSeconds(table_bytes())) {
       // One extractor reads the whole table before the first batch (buffer_fill.h).
       const double work = ProcessorWork{.checksum_bytes = table_bytes(),
@@ -148,7 +146,7 @@ class Pricer {
                                         .requests = table_bytes() / (256.0 * kKiB)}
                               .Seconds(facts_.device.core);
       fill_seconds = std::max(ScanSeconds(table_bytes()), work);
-      read_bytes += table_bytes();
+      epochs.read_bytes += table_bytes();
       before = uint64_t{1} << 40;
     }
     double train_seconds = fill_seconds;
@@ -157,19 +155,18 @@ class Pricer {
     for (uint64_t epoch = 0; epoch < facts_.epochs;) {
       const uint64_t alike = epoch < kEpochsApart ? 1 : facts_.epochs - epoch;
       const auto times = static_cast<double>(alike);
-      double read = 0;
-      train_seconds += times * LivePass(before, facts_.train_batches, window, facts_.train_seconds, read);
-      read_bytes += times * read;
+      Work pass;
+      train_seconds += times * LivePass(before, facts_.train_batches, window, facts_.train, pass);
+      epochs += Times(pass, times);
       cost_.processor_bound = processors_set_pass_;
       before += facts_.train_batches;
-      cost_.other_seconds +=
-          times * LivePass(before, facts_.valid_batches, window, facts_.evaluate_seconds, ignored);
+      cost_.other_seconds += times * LivePass(before, facts_.valid_batches, window, facts_.evaluate, ignored);
       before += facts_.valid_batches;
       epoch += alike;
     }
-    cost_.other_seconds += LivePass(before, facts_.test_batches, window, facts_.evaluate_seconds, ignored);
+    cost_.other_seconds += LivePass(before, facts_.test_batches, window, facts_.evaluate, ignored);
     cost_.epoch_seconds = train_seconds / static_cast<double>(facts_.epochs);
-    cost_.read_bytes = static_cast<uint64_t>(read_bytes / static_cast<double>(facts_.epochs));
+    SetEpoch(Times(epochs, 1 / static_cast<double>(facts_.epochs)));
   }
 
   double BlockBytes() const {
@@ -180,7 +177,7 @@ class Pricer {
   // A batch from a layout, of which `misses` rows were packed.
   Work PackedBatch(double misses) const {
     const double bytes = misses * stride_ + kPageBytes / 2.0 + BlockBytes();
-    Work work{.model_seconds = facts_.train_seconds, .read_bytes = bytes};
+    Work work{.model = facts_.train, .read_bytes = bytes};
     work.disk_seconds = ScanSeconds(bytes);
     work.extract_seconds = ProcessorWork{.checksum_bytes = bytes,
                                          .decoded_bytes = BlockBytes(),
@@ -188,7 +185,9 @@ class Pricer {
                                .Seconds(facts_.device.core);
     // Rows that enter the cache are copied while nobody trains: about half of the misses where the policy changes it.
     if (plan_.policy == PolicyKind::kBelady) {
-      work.model_seconds += ProcessorWork{.copied_bytes = misses * stride_ / 2}.Seconds(facts_.device.core);
+      const double copying = ProcessorWork{.copied_bytes = misses * stride_ / 2}.Seconds(facts_.device.core);
+      work.model.wall += copying;
+      work.model.processor += copying;
     }
     return work;
   }
@@ -200,6 +199,11 @@ class Pricer {
     return work;
   }
 
+  void SetEpoch(const Work& epoch) {
+    cost_.epoch = epoch;
+    cost_.read_bytes = static_cast<uint64_t>(epoch.read_bytes);
+  }
+
   // An assembler is one thread.
   double PlannedSeconds(const Work& work) const {
     return std::max({work.disk_seconds, work.extract_seconds, ProcessorSeconds(work)});
@@ -207,17 +211,25 @@ class Pricer {
 
   // Building: sampling on all cores, planning on one, and packing by a scan of the table.
   struct Building {
-    double sample_seconds = 0, plan_seconds = 0, pack_disk_seconds = 0, pack_processor_seconds = 0;
+    double sample_processor_seconds = 0;  // of all cores
+    double sample_disk_seconds = 0, plan_seconds = 0, pack_disk_seconds = 0, pack_processor_seconds = 0;
     double layout_bytes = 0;
+    BuildSeconds Seconds() const {
+      return {.sample = std::max(sample_processor_seconds, sample_disk_seconds),
+              .plan = plan_seconds,
+              .pack = std::max(pack_disk_seconds, pack_processor_seconds)};
+    }
   };
-  Building Build(double batches, double misses, bool packed) const {
+  Building Build(const TopologyPlace& place, double batches, double misses, bool packed) const {
     Building build;
-    const Work sampling = [&] {
-      Work work;
-      Sample(work);
-      return work;
-    }();
-    build.sample_seconds = batches * std::max(sampling.sample_seconds / cores(), sampling.disk_seconds);
+    Work sampling;
+    Sample(place, sampling);
+    build.sample_processor_seconds = batches * sampling.sample_seconds / cores();
+    build.sample_disk_seconds = batches * sampling.disk_seconds;
+    // The lists, or those of a neighbor cache, come into memory by one scan.
+    if (place.in_memory || place.cache_bytes > 0) {
+      build.sample_disk_seconds += ScanSeconds(static_cast<double>(facts_.lists.indices_bytes));
+    }
     build.plan_seconds = batches * nodes() * kPlanSecondsPerUse;
     const double blocks = batches * BlockBytes();
     const double chunks = packed ? misses * stride_ + batches * kPageBytes / 2 : 0;
@@ -234,8 +246,8 @@ class Pricer {
   }
 
   // Passes over other seeds are sampled live and have no cache.
-  double OtherSeconds() {
-    const Work work = LiveBatch(nodes(), facts_.evaluate_seconds);
+  double OtherSeconds(const TopologyPlace& place) const {
+    const Work work = LiveBatch(nodes(), place, facts_.evaluate);
     const auto batches = static_cast<double>(facts_.epochs * facts_.valid_batches + facts_.test_batches);
     return batches * LiveSeconds(work);
   }
@@ -245,45 +257,46 @@ class Pricer {
     const auto count = static_cast<double>(batches), of_epoch = static_cast<double>(facts_.train_batches);
     const double misses =
         facts_.uses.CycleMisses(plan_.policy, static_cast<double>(plan_.cache_rows), batches, true);
-    const Building build = Build(count, misses, /*packed=*/true);
+    const Building build = Build(facts_.planned.building, count, misses, /*packed=*/true);
     const double image_bytes = static_cast<double>(plan_.cache_rows) * stride_;
     if (plan_ != facts_.built) {
-      cost_.build_seconds = build.sample_seconds + build.plan_seconds +
-                            std::max(build.pack_disk_seconds, build.pack_processor_seconds);
-      cost_.build_seconds += image_bytes / facts_.device.write_bytes_per_second;
+      cost_.build = build.Seconds();
+      cost_.build.pack += image_bytes / facts_.device.write_bytes_per_second;
+      cost_.build_seconds = cost_.build.sample + cost_.build.plan + cost_.build.pack;
     }
     cost_.disk_bytes = static_cast<uint64_t>(build.layout_bytes + image_bytes);
     const Work batch = PackedBatch(misses / count);
     // The image of the cache is read once, before the first batch.
     cost_.build_seconds += ScanSeconds(image_bytes);
     cost_.epoch_seconds = of_epoch * PlannedSeconds(batch);
-    cost_.read_bytes = static_cast<uint64_t>(of_epoch * batch.read_bytes);
+    SetEpoch(Times(batch, of_epoch));
     cost_.processor_bound = ProcessorSeconds(batch) >= batch.disk_seconds;
-    cost_.other_seconds = OtherSeconds();
+    cost_.other_seconds = OtherSeconds(facts_.planned.passes);
   }
 
   void PriceFresh() {
     const auto count = static_cast<double>(facts_.train_batches);
     const double misses = facts_.uses.CycleMisses(plan_.policy, static_cast<double>(plan_.cache_rows),
                                                   facts_.train_batches, false);
-    const Building build = Build(count, misses, plan_.packed);
+    const Building build = Build(facts_.fresh.building, count, misses, plan_.packed);
     const Work batch = plan_.packed ? PackedBatch(misses / count) : MergedBatch(misses / count);
-    const double build_alone = build.sample_seconds + build.plan_seconds +
-                               std::max(build.pack_disk_seconds, build.pack_processor_seconds);
+    cost_.build = build.Seconds();
+    const double build_alone = cost_.build.sample + cost_.build.plan + cost_.build.pack;
     // The next epoch is built beside this one, from the same disk and processors; the last builds none.
     const double processors =
-        build.sample_seconds + build.plan_seconds / cores() + build.pack_processor_seconds;
-    const double beside = std::max({count * PlannedSeconds(batch), build_alone,
-                                    count * batch.disk_seconds + build.pack_disk_seconds,
-                                    count * ProcessorSeconds(batch) + processors});
+        build.sample_processor_seconds + build.plan_seconds / cores() + build.pack_processor_seconds;
+    const double beside =
+        std::max({count * PlannedSeconds(batch), build_alone,
+                  count * batch.disk_seconds + build.sample_disk_seconds + build.pack_disk_seconds,
+                  count * ProcessorSeconds(batch) + processors});
     const auto epochs = static_cast<double>(facts_.epochs);
     cost_.build_seconds = build_alone;
     cost_.epoch_seconds = ((epochs - 1) * beside + count * PlannedSeconds(batch)) / epochs;
-    cost_.read_bytes = static_cast<uint64_t>(count * batch.read_bytes);
+    SetEpoch(Times(batch, count));
     // Two are there at a time.
     cost_.disk_bytes = static_cast<uint64_t>((facts_.epochs > 1 ? 2 : 1) * build.layout_bytes);
     cost_.processor_bound = ProcessorSeconds(batch) >= batch.disk_seconds;
-    cost_.other_seconds = OtherSeconds();
+    cost_.other_seconds = OtherSeconds(facts_.fresh.passes);
   }
 
   const RoadFacts& facts_;
@@ -294,6 +307,16 @@ class Pricer {
 };
 
 }  // namespace
+
+RoadWork& RoadWork::operator+=(const RoadWork& other) {
+  disk_seconds += other.disk_seconds;
+  sample_seconds += other.sample_seconds;
+  extract_seconds += other.extract_seconds;
+  model.wall += other.model.wall;
+  model.processor += other.model.processor;
+  read_bytes += other.read_bytes;
+  return *this;
+}
 
 RoadCost PriceRoad(const RoadFacts& facts, const RoadPlan& plan) { return Pricer(facts, plan).Run(); }
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cassert>
+#include <functional>
 
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
@@ -9,6 +10,7 @@
 #include "quarry/base/trace.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/storage/layout_files.h"
+#include "quarry/storage/node_properties.h"
 
 namespace quarry {
 namespace {
@@ -42,6 +44,13 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     }
     LiveRoadOptions live = options_.live;
     live.snapshot = snapshot_;
+    const std::shared_ptr<const Manifest> manifest = store_.manifest();
+    QUARRY_TRY(const uint64_t train_nodes, CountTrainNodes());
+    const std::function<uint64_t(uint64_t)> others = live.beside_bytes;
+    live.beside_bytes = [this, manifest, train_nodes, others](uint64_t batch_nodes_max) {
+      return PlannedRoad::LeastBytes(*manifest, options_.layout, train_nodes, batch_nodes_max) +
+             (others ? others(batch_nodes_max) : 0);
+    };
     QUARRY_TRY(live_, LiveRoad::Open(store_, budget_, live));
     seed_hash_ = HashSeeds(live_->TrainNodes());
     return Status::Ok();
@@ -83,6 +92,13 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   // Their folders need no locks: whoever opens the database holds its lock, which falls with the process and
   // not before, so nobody who made a folder that is found at an open is still alive.
   std::string NameOf(int which) const { return fmt::format("{}-superbatch-{}", options_.layout.name, which); }
+
+  Result<uint64_t> CountTrainNodes() const {
+    const TopologyRecord* const topology = store_.manifest()->FindTopology(options_.layout.road.topology);
+    if (topology == nullptr) return store_.OpenTopology(options_.layout.road.topology).status();
+    QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store_, topology->node_count, snapshot_));
+    return properties.TrainNodes().size();
+  }
 
   void RemoveFolder(int which) const {
     Discard(store_.backend(), store_.path() + "/" + PassingFolder(NameOf(which)));

@@ -742,6 +742,33 @@ TEST_F(CliTest, AMemoryTooSmallForALayoutIsRefusedBeforeItIsBuiltWithOneThatDoes
   EXPECT_EQ(trained.exit_code, 0) << trained.err;
 }
 
+// Nothing is built to know it; training has exactly that much, and with a MiB less is refused with the same figure.
+TEST_F(CliTest, TheLeastMemoryThatADryRunTellsIsTheLeast) {
+  for (const std::string shape :
+       {"--fanout 5,5 --batch-size 512 --hidden 8", "--fanout 10 --batch-size 128 --hidden 16",
+        "--fanout 4,3,2 --batch-size 256 --hidden 8 --cache 20%"}) {
+    for (const std::string road : {"live", "planned", "fresh"}) {
+      SCOPED_TRACE(fmt::format("{}, {}", shape, road));
+      fs::remove_all(Path("least"));
+      CopyDatabase("least");
+      const std::string train =
+          fmt::format("train least --epochs 2 --json --road {} {} --memory ", road, shape);
+      const Outcome dry = Run(train + "1GiB --dry-run");
+      ASSERT_EQ(dry.exit_code, 0) << dry.err;
+      const json told = json::parse(dry.out);
+      EXPECT_EQ(told.at("road"), road);
+      EXPECT_FALSE(fs::exists(Path("least/layouts/default-1")));
+      const uint64_t least = told.at("least_memory_bytes").get<uint64_t>() >> 20;
+      EXPECT_THAT(Refused(fmt::format("{}{}MiB", train, least - 1), 1),
+                  HasSubstr(fmt::format(" {}MiB", least)));
+      EXPECT_FALSE(fs::exists(Path("least/layouts/default-1")));
+      const Outcome trained = Run(fmt::format("{}{}MiB", train, least));
+      ASSERT_EQ(trained.exit_code, 0) << trained.err;
+      EXPECT_EQ(json::parse(Lines(trained.out).back()).at("summary").at("epochs"), 2);
+    }
+  }
+}
+
 TEST_F(CliTest, CheckpointOptionsThatMakeNoSenseAreRefused) {
   EXPECT_THAT(Refused("train db --resume", 1), HasSubstr("no checkpoint of a training run \"node\""));
   EXPECT_THAT(Refused("train db --checkpoint-every 0", 2), HasSubstr("--checkpoint-every"));

@@ -189,6 +189,39 @@ TEST_F(CommandLineTest, OptionsWithoutEffectInACombinationAreRefused) {
   }
 }
 
+// Every option of roads with every road: taken where it has an effect, and refused by its name where it has none.
+TEST_F(CommandLineTest, OptionsGoWithTheRoadsThatTheyHaveAnEffectOn) {
+  const std::vector<std::string> roads = {"",
+                                          "--road live",
+                                          "--road planned",
+                                          "--plan",
+                                          "--road fresh",
+                                          "--plan --resample every-epoch",
+                                          "--layout default"};
+  // By option, a letter for each road: t for one that takes it, and r for one that refuses.
+  const std::pair<const char*, const char*> cases[] = {
+      {"--cache 10%", "ttttttr"},        {"--policy lru", "rrttttr"}, {"--epochs-planned 3", "rrttrrr"},
+      {"--hash-functions 4", "rrttttr"}, {"--disk 3x", "trttttr"},    {"--seed-order proximity", "trttttr"},
+      {"--topology disk", "ttttttt"},    {"--ordered", "ttttttt"},    {"--patience 3", "ttttttt"},
+      {"--dry-run", "ttttttt"},          {"--explain", "tttrtrr"},    {"--resample never", "rrrtrtr"},
+      {"--explain --dry-run", "rrrrrrr"}};
+  for (const auto& [option, letters] : cases) {
+    for (size_t i = 0; i < roads.size(); ++i) {
+      SCOPED_TRACE(fmt::format("train nowhere {} {}", roads[i], option));
+      if (roads[i].ends_with("every-epoch") && std::string(option).starts_with("--resample")) continue;
+      const Outcome outcome = Run(fmt::format("train nowhere {} {}", roads[i], option));
+      if (letters[i] == 't') {
+        EXPECT_NE(outcome.exit_code, 2) << outcome.err;
+        EXPECT_THAT(outcome.err, HasSubstr("nowhere"));
+        continue;
+      }
+      EXPECT_EQ(outcome.exit_code, 2);
+      const std::string name(option, std::string(option).find(' '));
+      EXPECT_THAT(outcome.err, HasSubstr(name));
+    }
+  }
+}
+
 TEST_F(CommandLineTest, ValuesOfTheEnvironmentThatMeanNothingAreRefused) {
   for (const char* variable : {"QUARRY_LOG=loud", "QUARRY_IO=foo"}) {
     const Outcome outcome = Process("info db", root_, {variable}).Wait();

@@ -46,8 +46,8 @@ RoadFacts Facts() {
   facts.uses = Uses();
   facts.batch_edges = 150'000;
   facts.sample_seconds = 0.01;
-  facts.train_seconds = 0.02;
-  facts.evaluate_seconds = 0.008;
+  facts.train = {.wall = 0.02, .processor = 0.08};
+  facts.evaluate = {.wall = 0.008, .processor = 0.03};
   facts.live = {.offered = true, .cache_rows_max = 100'000};
   facts.planned = {.offered = true, .cache_rows_max = 100'000};
   facts.fresh = {.offered = true, .cache_rows_max = 40'000};
@@ -72,11 +72,23 @@ RoadFacts RandomFacts(uint64_t seed) {
   facts.valid_batches = rng.Below(20);
   facts.planned_epochs = 1 + rng.Below(2);
   facts.sample_seconds = between(0.001, 0.1);
-  facts.train_seconds = between(0.001, 0.3);
+  facts.train = {.wall = between(0.001, 0.3)};
+  facts.train.processor = facts.train.wall * between(1, facts.processors);
+  facts.lists = {.lists = between(1e2, 1e5),
+                 .in_memory = rng.Below(2) > 0,
+                 .cache_bytes = rng.Below(100 * kMiB),
+                 .indices_bytes = 100 * kMiB,
+                 .mean_list_bytes = between(4, 1e4)};
+  facts.lists.hits = facts.lists.lists * between(0.01, 1);
+  facts.lists.reads = {.bytes = between(1e3, 1e8), .requests = between(1, 1e4)};
   facts.live = {.offered = rng.Below(4) > 0, .cache_rows_max = rng.Below(1'100'000)};
   facts.planned = {.offered = rng.Below(4) > 0, .cache_rows_max = rng.Below(1'100'000)};
   facts.fresh = {.offered = !facts.live.offered && !facts.planned.offered ? true : rng.Below(2) > 0,
                  .cache_rows_max = rng.Below(500'000)};
+  for (RoadFacts::Offer* const offer : {&facts.live, &facts.planned, &facts.fresh}) {
+    offer->passes = {.in_memory = rng.Below(2) > 0, .cache_bytes = rng.Below(120 * kMiB)};
+    offer->building = {.in_memory = rng.Below(2) > 0, .cache_bytes = rng.Below(120 * kMiB)};
+  }
   facts.planned.cache_is_given = rng.Below(2) > 0;
   facts.disk_bytes = facts.live.offered ? static_cast<uint64_t>(between(1e8, 1e11)) : 100'000 * kGiB;
   return facts;
@@ -139,7 +151,7 @@ TEST(RoadChoiceTest, ASingleEpochOverDataThatFitsBuildsNoLayout) {
 
 TEST(RoadChoiceTest, ManyEpochsBeyondMemoryArePacked) {
   RoadFacts facts = Facts();
-  facts.train_seconds = 0.001;
+  facts.train = {.wall = 0.001, .processor = 0.004};
   EXPECT_EQ(ChooseRoad(facts).best().plan.road, RoadKind::kPlanned);
   facts.epochs = facts.train_batches = 1;  // too few for anything that is built
   EXPECT_EQ(ChooseRoad(facts).best().plan.road, RoadKind::kLive);
@@ -147,7 +159,7 @@ TEST(RoadChoiceTest, ManyEpochsBeyondMemoryArePacked) {
 
 TEST(RoadChoiceTest, WhatSetsTheTimeWhateverTheRoadIsLeftAlone) {
   RoadFacts facts = Facts();
-  facts.train_seconds = 10;
+  facts.train = {.wall = 10, .processor = 40};
   const RoadChoice choice = ChooseRoad(facts);
   EXPECT_EQ(choice.best().plan.road, RoadKind::kLive);
   EXPECT_TRUE(choice.best().processor_bound);
@@ -155,7 +167,7 @@ TEST(RoadChoiceTest, WhatSetsTheTimeWhateverTheRoadIsLeftAlone) {
 
 TEST(RoadChoiceTest, WithoutRoomOnDiskNothingIsBuilt) {
   RoadFacts facts = Facts();
-  facts.train_seconds = 0.001;
+  facts.train = {.wall = 0.001, .processor = 0.004};
   facts.disk_bytes = kMiB;
   const RoadChoice choice = ChooseRoad(facts);
   EXPECT_EQ(choice.roads.size(), 1u);
@@ -167,7 +179,7 @@ TEST(RoadChoiceTest, WithoutRoomOnDiskNothingIsBuilt) {
 
 TEST(RoadChoiceTest, WhatDoesNotFitIntoMemoryIsNotOffered) {
   RoadFacts facts = Facts();
-  facts.train_seconds = 0.001;
+  facts.train = {.wall = 0.001, .processor = 0.004};
   facts.planned = {.offered = false, .why_not = "needs 495 MiB of memory"};
   facts.fresh = {.offered = false, .why_not = "needs 600 MiB of memory"};
   const RoadChoice choice = ChooseRoad(facts);
@@ -183,7 +195,7 @@ TEST(RoadChoiceTest, ALayoutThatIsThereIsNotBuiltAgain) {
   EXPECT_LT(PriceRoad(facts, built).seconds, anew);
   facts.epochs = 1;
   facts.disk_bytes = 0;
-  facts.train_seconds = 0.001;
+  facts.train = {.wall = 0.001, .processor = 0.004};
   EXPECT_EQ(ChooseRoad(facts).best().plan, built);
 }
 
@@ -204,7 +216,8 @@ TEST(RoadChoiceTest, ProcessorsBoundAFastDevice) {
   facts.device.random_reads_per_second = 10e6;
   facts.processors = 1;
   facts.sampler_threads = facts.extractor_threads = 1;
-  facts.sample_seconds = facts.train_seconds = facts.evaluate_seconds = 0;
+  facts.sample_seconds = 0;
+  facts.train = facts.evaluate = {};
   const RoadPlan live = {.road = RoadKind::kLive, .policy = PolicyKind::kLru};
   const RoadCost cost = PriceRoad(facts, live);
   EXPECT_TRUE(cost.processor_bound);
@@ -215,6 +228,42 @@ TEST(RoadChoiceTest, ProcessorsBoundAFastDevice) {
   EXPECT_LE(cost.epoch_seconds, bytes / 8e9 + bytes / 5e9 + rows * 3.1e-6);
   facts.device.core = {};
   EXPECT_LT(PriceRoad(facts, live).epoch_seconds, cost.epoch_seconds / 2);
+}
+
+// The model leaves idle what its threads do not use: other work has that for nothing.
+TEST(RoadChoiceTest, WorkBesideAModelOfOneThreadHasTheOtherCores) {
+  RoadFacts facts = Facts();
+  facts.processors = 2;
+  facts.sampler_threads = facts.extractor_threads = 1;
+  facts.device = {.random_reads_per_second = 1e9,
+                  .sequential_bytes_per_second = 1e12,
+                  .write_bytes_per_second = 1e12,
+                  .gather_bytes_per_second = 1e12};
+  facts.sample_seconds = 0.04;
+  const RoadPlan live = {.road = RoadKind::kLive, .policy = PolicyKind::kLru};
+  facts.train = {.wall = 0.05, .processor = 0.05};
+  EXPECT_NEAR(PriceRoad(facts, live).epoch_seconds, 100 * 0.05, 1e-3);
+  facts.train = {.wall = 0.05, .processor = 0.1};
+  EXPECT_NEAR(PriceRoad(facts, live).epoch_seconds, 100 * 0.07, 1e-3);
+}
+
+// Lists on disk are scattered: so many requests, whatever the bytes.
+TEST(RoadChoiceTest, ListsOnDiskArePricedByTheirRequests) {
+  RoadFacts facts = Facts();
+  facts.train = facts.evaluate = {};
+  facts.sample_seconds = 0;
+  facts.geometry = FeatureGeometry::Make(ElementType::kFloat32, 1, 1'000'000).value();
+  facts.lists = {.lists = 8000,
+                 .hits = 0,
+                 .reads = {.bytes = 8000 * 4096.0, .requests = 8000},
+                 .in_memory = false,
+                 .indices_bytes = 100 * kGiB,
+                 .mean_list_bytes = 60};
+  const RoadPlan live = {.road = RoadKind::kLive, .policy = PolicyKind::kLru, .cache_rows = 1'000'000};
+  const double in_memory = PriceRoad(facts, live).epoch.disk_seconds;
+  facts.live.passes = {.in_memory = false};
+  const double on_disk = PriceRoad(facts, live).epoch.disk_seconds;
+  EXPECT_NEAR(on_disk - in_memory, 100 * 8000 / 80e3, 0.1);
 }
 
 TEST(RoadChoiceTest, MoreCacheNeverCostsTheLiveRoad) {

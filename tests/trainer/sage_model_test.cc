@@ -228,9 +228,12 @@ TEST(SageModel, WhatABatchTakesIsMeasuredWithoutItsRowsAndLabels) {
   const BatchSeconds seconds = MeasureBatchSeconds(options, problem.dim, ElementType::kFloat16,
                                                    problem.classes, problem.block.view(), 2)
                                    .value();
-  EXPECT_GT(seconds.train, 0);
-  EXPECT_GT(seconds.evaluate, 0);
-  EXPECT_TRUE(std::isfinite(seconds.train + seconds.evaluate));
+  for (const ModelSeconds& part : {seconds.train, seconds.evaluate}) {
+    EXPECT_GT(part.processor, 0);
+    EXPECT_TRUE(std::isfinite(part.processor));
+    EXPECT_LE(part.wall, part.processor);
+    EXPECT_GE(part.wall * options.torch_threads, part.processor * (1 - 1e-9));
+  }
   auto after = SageModel::Make(options, problem.dim, problem.classes).value();
   ASSERT_TRUE(after->TrainStep(problem.view(), 1).ok());
   EXPECT_EQ(Copies(before->Parameters()), Copies(after->Parameters()));

@@ -112,11 +112,12 @@ Result<std::vector<PathCost>> PredictPaths(IoBackend& backend, const Trace& trac
                                            const CostModelOptions& options, const ProgressFunction& progress);
 uint64_t CostModelBytes(const CostModelOptions& options, uint64_t batch_nodes_max);
 
-// Seconds that it takes to read the rows of `misses`, batch after batch, by merged requests. Holds a bit a
-// node and up to 44 bytes a miss of a batch.
+// Seconds that it takes to read the rows of `misses`, batch after batch, by merged requests: the device's, or those of
+// the one thread that verifies and copies what comes (PlannedStream), whichever are more. Holds a bit a node and
+// up to 44 bytes a miss of a batch.
 Result<double> MergedReadSeconds(const MissReader& misses, uint64_t batch_count,
                                  const FeatureGeometry& geometry, uint32_t block_bytes,
-                                 const DeviceProfile& device);
+                                 const DeviceRecord& device);
 
 struct PathChoice {
   size_t best = 0;  // the path with the least amortised seconds, the first of equals

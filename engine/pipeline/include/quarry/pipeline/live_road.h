@@ -84,15 +84,30 @@ struct RoadProbe {
   uint64_t batches = 0;
   uint64_t input_nodes = 0;  // of all of them
   uint64_t edges = 0;
+  uint64_t lists = 0;                        // that sampling asked for
+  uint64_t list_hits = 0;                    // of these, found in the neighbor cache
   uint64_t topology_bytes = 0;               // read from disk
-  double sample_seconds = 0;                 // on one thread
+  uint64_t topology_requests = 0;            // by so many requests
+  double sample_seconds = 0;                 // of a processor
   DeviceProfile device = {};                 // as the road prices its reads
   std::vector<uint64_t> nodes_by_uses = {};  // [c]: nodes that c of the batches used
   Block last = {};                           // the last of them
 };
 
+// What a live road needs, before it is opened.
+struct LiveRoadNeed {
+  uint64_t batch_nodes_max = 0;  // as LiveRoadPlan
+  // The least budget in which it opens, if nobody else holds any of it: with its cache, or without one where that takes
+  // what is left, and with nothing beside it.
+  uint64_t least_bytes = 0;
+};
+
 class LiveRoad : public Road {
  public:
+  // Probes a few batches as opening does, whatever the budget will be: holds what is resident, and one batch. The
+  // errors of Open, but for kOutOfBudget.
+  static Result<LiveRoadNeed> Measure(Store& store, const LiveRoadOptions& options);
+
   // Samples `batches` batches, drawn without regard to their epochs; no row is read. The same figures every time, but
   // for the seconds. kInvalidArgument without training nodes, and the errors of sampling. Not while a stream is open.
   // REQUIRES: at least 1 and at most 255 batches.

@@ -6,13 +6,15 @@
 //   fresh     every epoch is sampled and planned anew while the one before trains (SuperbatchRoad), packed or
 //             not
 //
-// The seconds of an epoch are the larger of what its reads take the disk and what it takes the processors: sampling,
-// verifying, copying and decoding, shared by the cores there are, and the model's arithmetic, which uses them all.
-// Stages that have few threads of their own bound it too. Validation and test passes, which planned roads sample live
-// and without a cache, are part of a run.
+// The seconds of an epoch are the largest of what its reads take the disk, what it takes the processors (sampling,
+// verifying, copying, decoding and the model's arithmetic, shared by the cores there are), and what each stage takes
+// with the threads that it has. All that processors do is measured by their own clocks (processor_time.h), since the
+// clock on the wall says more of who else uses the machine. Validation and test passes, which planned roads sample live
+// and without a cache, are part of a run; so is filling a neighbor cache, which takes one scan of the lists: a stored
+// one would have to be read too, and of a few large lists a scan reads little more.
 //
-// Not known to it: rows in the drive's own cache, what else uses the machine, where --patience will end the run, and
-// --disk's segment caches, whose reads it takes for those of chunks.
+// Not known to it: rows in the drive's own cache, what else uses the machine, where --patience will end the run (it
+// prices all epochs), and --disk's segment caches, whose reads it takes for those of chunks.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +27,10 @@
 #include "quarry/cache/cache_policy.h"
 #include "quarry/format/feature_table.h"
 #include "quarry/format/manifest.h"
+#include "quarry/layout/topology_place.h"
 #include "quarry/layout/use_profile.h"
+#include "quarry/pipeline/model_seconds.h"
+#include "quarry/pipeline/scattered_reads.h"
 
 namespace quarry {
 
@@ -58,10 +63,10 @@ struct RoadFacts {
   // A mean batch, as it was probed.
   UseProfile uses;
   double batch_edges = 0;
-  double sample_seconds = 0;    // on one thread
-  double topology_bytes = 0;    // read from disk by sampling
-  double train_seconds = 0;     // forward, backward and step, on all processors
-  double evaluate_seconds = 0;  // forward
+  double sample_seconds = 0;  // of one core
+  ListsProbe lists;
+  ModelSeconds train;     // forward, backward and step
+  ModelSeconds evaluate;  // forward
 
   // Roads on offer: the most rows that each can cache beside all else that it holds.
   struct Offer {
@@ -69,6 +74,9 @@ struct RoadFacts {
     std::string why_not = {};  // where it is not, in a few words
     uint64_t cache_rows_max = 0;
     bool cache_is_given = false;  // no fewer rows either
+    // Where the lists lie: of passes that are sampled live, and while a layout is built.
+    TopologyPlace passes = {.in_memory = true};
+    TopologyPlace building = {.in_memory = true};
   };
   Offer live, planned, fresh;
   std::optional<RoadPlan> built;  // the planned road whose layout is there already
@@ -76,6 +84,22 @@ struct RoadFacts {
   uint64_t disk_bytes = 0;        // for layouts
   std::vector<PolicyKind> policies = {PolicyKind::kBelady,
                                       PolicyKind::kStaticFrequency};  // of planned epochs
+  PolicyKind fresh_policy = PolicyKind::kBelady;                      // of epochs that are used once
+};
+
+// What a pass takes of each part of the machine.
+struct RoadWork {
+  double disk_seconds = 0;
+  double sample_seconds = 0;   // of one core, by the samplers
+  double extract_seconds = 0;  // of one core, by the extractors, or by a layout's assembler
+  ModelSeconds model = {};
+  double read_bytes = 0;
+  RoadWork& operator+=(const RoadWork& other);
+};
+
+// What building a layout takes, one after the other.
+struct BuildSeconds {
+  double sample = 0, plan = 0, pack = 0;
 };
 
 // Seconds of the whole run, and what they consist of.
@@ -88,6 +112,8 @@ struct RoadCost {
   uint64_t read_bytes = 0;   // by training passes, an epoch
   uint64_t disk_bytes = 0;   // that the layout takes
   bool processor_bound = false;
+  RoadWork epoch = {};      // of a training pass, the mean; a layout that is built meanwhile is not in it
+  BuildSeconds build = {};  // of the first layout; nothing on the live road
   std::string ToString() const;  // "planned, packed, belady, a cache of 51200 rows"
 };
 

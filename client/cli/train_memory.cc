@@ -1,0 +1,31 @@
+#include "train_memory.h"
+
+#include <algorithm>
+
+#include "quarry/base/units.h"
+#include "quarry/format/batch_view.h"
+#include "quarry/pipeline/planned_road.h"
+#include "quarry/storage/node_properties.h"
+#include "quarry/storage/topology.h"
+
+namespace quarry::cli {
+
+uint64_t LeastBudget(RoadKind road, const Manifest& manifest, const LayoutSpec& spec,
+                     const RoadDemand& demand) {
+  const uint64_t nodes = demand.live.batch_nodes_max;
+  const uint64_t epochs = road == RoadKind::kFresh ? 1 : spec.epochs;
+  const uint64_t batches = epochs * CeilDiv(demand.train_nodes, uint64_t{spec.road.batch_size});
+  const uint64_t training = demand.trainer_bytes + demand.live.least_bytes +
+                            PlannedRoad::LeastBytes(manifest, spec, demand.train_nodes, nodes);
+  const uint64_t sampling =
+      Topology::ResidentBytes(*manifest.FindTopology(spec.road.topology)) + NodePropertiesBytes(manifest);
+  const uint64_t building = std::max(sampling, BuildBytesMax(manifest, spec, batches, nodes));
+  // Building comes first and has all of the memory; or, where it goes on beside training, half of it.
+  const uint64_t both =
+      road == RoadKind::kFresh ? 2 * std::max(building, training) : std::max(building, training);
+  return demand.others_bytes + both;
+}
+
+uint64_t WholeMib(uint64_t bytes) { return CeilDiv(bytes, kMiB); }
+
+}  // namespace quarry::cli

@@ -1,0 +1,27 @@
+// Where adjacency lists lie while a layout's batches are sampled: in memory where the budget has room for all of them,
+// else on disk, behind a neighbor cache where that saves more reads than the scan that fills it.
+#pragma once
+
+#include <cstdint>
+
+#include "quarry/format/manifest.h"
+#include "quarry/layout/layout.h"
+
+namespace quarry {
+
+// What one batch of a trace takes that is sampled from disk, measured on one or estimated.
+struct SampledBatch {
+  uint64_t read_bytes = 0;     // of the indices
+  uint64_t working_bytes = 0;  // that a thread holds: scratch, block, and its encoded form
+};
+
+struct TopologyPlace {
+  bool in_memory = false;
+  uint64_t cache_bytes = 0;  // of neighbor caches, in all
+};
+
+// In a budget of which so much is available.
+TopologyPlace PlaceTopology(const Manifest& manifest, const LayoutSpec& spec, const SampledBatch& batch,
+                            uint64_t batch_count, uint64_t available_bytes);
+
+}  // namespace quarry
