@@ -8,6 +8,7 @@ namespace quarry {
 struct LinkCounts {
   uint64_t nodes = 0, relations = 0;
   uint64_t train_edges = 0, edges = 0;  // `edges`: training, validation and test edges together
+  bool sides_apart = false;             // an encoder draws a fanout of each side: part by part
 };
 
 LinkCounts CountsOf(const LinkData& data);

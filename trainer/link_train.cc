@@ -311,8 +311,10 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
     return MakeStatus(Code::kUsage, "epochs is {}, but run \"{}\" is in epoch {}", options.epochs,
                       run.options().name, run.place().epoch);
   }
+  LinkCounts counts = CountsOf(data);
+  counts.sides_apart = run.road() != nullptr;
   QUARRY_TRY(const MemoryBudget::Reservation reserved,
-             budget.Reserve(LinkWorkBytes(options, CountsOf(data)), "training on edges"));
+             budget.Reserve(LinkWorkBytes(options, counts), "training on edges"));
   Result<LinkTrainSummary> summary =
       LinkTrainer(data, options, callbacks, run.nodes(), run.relations(), &run).Run();
   if (summary.status().code() == Code::kCancelled) return run.Explain(summary.status());

@@ -342,8 +342,7 @@ void AddRoadChoice(CLI::App* verb, NodeArguments& arguments, bool& partitioned) 
           },
           "auto (default): the one that is predicted to take the least time; live: sample and read; planned: "
           "repeat "
-          "packed epochs; fresh: sample and plan every epoch while the one before trains; partitioned, with "
-          "--task link: "
+          "packed epochs; fresh: sample and plan every epoch while the one before trains; partitioned: "
           "part by part, as `quarry partition build` has cut the graph")
       ->type_name("NAME")
       ->check(CLI::IsMember(names));
@@ -359,6 +358,13 @@ Status CheckPlanOptions(const CLI::App& verb, const NodeArguments& arguments) {
     return MakeStatus(Code::kUsage,
                       "{} is about a road that is still to be chosen, and {} has chosen it: leave one out",
                       option, arguments.layout.empty() ? "--plan" : "--layout");
+  }
+  for (const char* const option : {"--explain", "--dry-run", "--cache", "--topology", "--seed-order", "--workers"}) {
+    if (!arguments.parts || !given(option)) continue;
+    return MakeStatus(Code::kUsage, "{} is of the other roads: leave it out with --road partitioned", option);
+  }
+  if (arguments.parts && IsServerAddress(arguments.path)) {
+    return Status(Code::kUsage, "--road partitioned trains on the database itself, and not at a server");
   }
   const bool may_plan = arguments.plan || arguments.given_road.value_or(RoadKind::kLive) != RoadKind::kLive;
   for (const char* const option : {"--policy", "--epochs-planned", "--hash-functions"}) {
