@@ -46,7 +46,7 @@ struct BlockBounds {
 
 BlockBounds BoundBlock(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
   std::vector<uint32_t> fanouts = options.encoder_fanouts;
-  if (counts.sides_apart) {
+  if (counts.by_parts) {
     for (uint32_t& fanout : fanouts) fanout *= 2;
   }
   BlockBounds bounds{.hop_nodes = BoundHopNodes(scored, fanouts, counts.nodes)};

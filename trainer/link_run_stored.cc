@@ -291,7 +291,7 @@ Result<std::unique_ptr<LinkRun>> LinkRun::Open(Store& store, MemoryBudget& budge
   QUARRY_RETURN_IF_ERROR(CheckTrainingName(options.name));
   auto run = std::make_unique<StoredRun>(store, options, LinkSettings(data, train));
   LinkCounts counts = CountsOf(data);
-  counts.sides_apart = options.partitioning != nullptr;
+  counts.by_parts = options.partitioning != nullptr;
   QUARRY_RETURN_IF_ERROR(run->Start(budget, train, counts));
   return std::unique_ptr<LinkRun>(std::move(run));
 }

@@ -118,7 +118,7 @@ Result<std::optional<LinkRunOptions>> StoredRun(const CLI::App& verb, const Link
 Status TrainOn(const CLI::App& verb, const LinkData& data, const LinkTrainOptions& train,
                MemoryBudget& budget, LinkRun* run) {
   LogInfo("{} nodes, {} relations, {} + {} + {} edges; threads: {} computing, {} preparing, {} writing back",
-          data.node_count, data.relation_count, data.train.size(), data.valid.size(), data.test.size(),
+          data.node_count, data.relation_count, data.train_count(), data.valid.size(), data.test.size(),
           train.compute_threads, train.workers, train.workers);
   LinkReport report(train, budget, run, EffectiveConfig(*verb.get_parent()), verb.count("--json") > 0);
   ProgressBar bar;
@@ -142,8 +142,7 @@ Status TrainOn(const CLI::App& verb, const LinkData& data, const LinkTrainOption
   return Status::Ok();
 }
 
-Status TrainByParts(const CLI::App& verb, const LinkArguments& arguments, Database& database,
-                    const HeldOutShares& shares) {
+Status TrainByParts(const CLI::App& verb, const LinkArguments& arguments, Database& database) {
   for (const char* const name : {"--valid-share", "--test-share"}) {
     if (verb.count(name) == 0) continue;
     return MakeStatus(Code::kUsage,
@@ -157,8 +156,8 @@ Status TrainByParts(const CLI::App& verb, const LinkArguments& arguments, Databa
              RunOptions(verb, arguments.save, "--save, --checkpoint-every or --resume"));
   QUARRY_TRY(const auto partitioning,
              StoredPartitioning::Open(database.store(), budget, arguments.partitioning));
-  QUARRY_TRY(LinkData data, LoadLinkData(database.store(), budget, shares));
-  QUARRY_RETURN_IF_ERROR(RenumberNodes(*partitioning, budget, data));
+  QUARRY_TRY(const LinkData data,
+             LoadPartedLinkData(database.store(), *partitioning, budget, arguments.has_encoder));
   options.partitioning = partitioning.get();
   options.road = arguments.road;
   QUARRY_TRY(const auto run, LinkRun::Open(database.store(), budget, data, arguments.train, options));
@@ -289,7 +288,7 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   }
   if (IsServerAddress(path)) return TrainLinkRemotely(verb, path, arguments, shares);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudget(verb));
-  if (arguments.partitioned) return TrainByParts(verb, arguments, *database, shares);
+  if (arguments.partitioned) return TrainByParts(verb, arguments, *database);
   MemoryBudget& budget = database->budget();
   QUARRY_TRY(const std::optional<LinkRunOptions> stored, StoredRun(verb, arguments, *database));
   QUARRY_TRY(const LinkData data, LoadLinkData(database->store(), budget, shares));

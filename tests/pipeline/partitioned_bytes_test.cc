@@ -34,7 +34,9 @@ class PartitionedBytesTest : public testing::Test {
     auto layout = LayOutParts(rows, partitioning_->directory().part_starts);
     ASSERT_OK(layout);
     layout_ = *std::move(layout);
-    if (world_.store->manifest()->FindEmbedding("x") != nullptr) ASSERT_OK(DropEmbeddings(*world_.store, "x"));
+    if (world_.store->manifest()->FindEmbedding("x") != nullptr) {
+      ASSERT_OK(DropEmbeddings(*world_.store, "x"));
+    }
     ASSERT_OK(CreateEmbeddings(*world_.store, "x", layout_.file_spec(), layout_.page_bytes));
   }
   void OpenParts() {
@@ -83,7 +85,7 @@ class PartitionedBytesTest : public testing::Test {
 
 TEST_F(PartitionedBytesTest, AnEpochMovesWhatItsPlanSaysToThePage) {
   int counted = 0;
-  for (uint64_t seed = 1; seed <= 24; ++seed) {
+  for (uint64_t seed = 1; seed <= 16; ++seed) {
     Rng rng(MixSeed(41, seed));
     const auto group = static_cast<uint32_t>(1 + rng.Below(2));
     auto logical = static_cast<uint32_t>(3 + rng.Below(4));
@@ -140,9 +142,11 @@ TEST_F(PartitionedBytesTest, AnEpochMovesWhatItsPlanSaysToThePage) {
     }();
     const SwapCost rows = CostOf(plan, page_bytes, std::vector<uint64_t>(size_t{parts} * parts));
     EXPECT_LE(expected, rows.bytes_read);
-    if (!options.prefetch) EXPECT_EQ(expected, rows.bytes_read);
+    if (!options.prefetch) {
+      EXPECT_EQ(expected, rows.bytes_read);
+    }
   }
-  EXPECT_GT(counted, 12);
+  EXPECT_GT(counted, 8);
 }
 
 }  // namespace
