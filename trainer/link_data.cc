@@ -152,23 +152,25 @@ Status LeaveEdgesInParts(const StoredPartitioning& partitioning, Store& store, M
   if (held_out == 0) return Status::Ok();
   uint64_t largest = 0;
   for (const uint64_t bytes : directory.BucketBytes()) largest = std::max(largest, bytes);
-  QUARRY_TRY(const MemoryBudget::Reservation reading,
-             budget.Reserve(RankedPairs::Bytes(held_out) + IoBuffer::MappedBytes(largest), "finding known edges"));
+  QUARRY_TRY(
+      const MemoryBudget::Reservation reading,
+      budget.Reserve(RankedPairs::Bytes(held_out) + IoBuffer::MappedBytes(largest), "finding known edges"));
   const RankedPairs ranked(data);
   QUARRY_TRY(const IoBuffer pages, IoBuffer::Allocate(largest));
   uint64_t known = 0;
   QUARRY_RETURN_IF_ERROR(VisitEdges(partitioning, store.backend(), pages,
                                     [&](const Triple& edge) { known += ranked.Has(edge) ? 1 : 0; }));
   data.reserved.Release();
-  QUARRY_TRY(data.reserved, budget.Reserve((held_out + known) * sizeof(Triple), "the held-out and known edges"));
+  QUARRY_TRY(data.reserved,
+             budget.Reserve((held_out + known) * sizeof(Triple), "the held-out and known edges"));
   data.known.reserve(known);
   return VisitEdges(partitioning, store.backend(), pages, [&](const Triple& edge) {
     if (ranked.Has(edge)) data.known.push_back(edge);
   });
 }
 
-Result<LinkData> LoadPartedLinkData(Store& store, const StoredPartitioning& partitioning, MemoryBudget& budget,
-                                    bool keeps_edges) {
+Result<LinkData> LoadPartedLinkData(Store& store, const StoredPartitioning& partitioning,
+                                    MemoryBudget& budget, bool keeps_edges) {
   const auto read = [&](const TopologyRecord& record) -> Result<std::vector<Triple>> {
     return ReadTriples(store, budget, record);
   };

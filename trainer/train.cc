@@ -128,9 +128,9 @@ class Trainer {
   Status SkipToCheckpoint() {
     const uint32_t behind = progress_.summary.epochs % run_.epochs_of_cycle;
     for (uint32_t i = 1; i <= behind; i++) {
-      QUARRY_TRY(const std::unique_ptr<BatchStream> stream,
-                 road_.StartSplit(Split::kTrain,
-                                  {.pass = progress_.summary.epochs - behind + i, .ordered = true}));
+      QUARRY_TRY(
+          const std::unique_ptr<BatchStream> stream,
+          road_.StartSplit(Split::kTrain, {.pass = progress_.summary.epochs - behind + i, .ordered = true}));
       for (uint64_t done = 0;; done++) {
         QUARRY_RETURN_IF_ERROR(Progress("skipping trained batches", done, stream->batch_count()));
         QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());

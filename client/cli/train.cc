@@ -273,6 +273,17 @@ Status TrainByParts(const NodeArguments& arguments, Database& database) {
   QUARRY_TRY(std::unique_ptr<PartitionedNodeRoad> road,
              PartitionedNodeRoad::Open(database.store(), database.budget(), options));
   LogInfo("{}", road->plan().ToString());
+  const uint64_t used = database.budget().used_bytes();
+  const uint64_t bytes = EstimateTrainerBytes(
+      arguments.train, road->feature_dim(), road->class_count(),
+      BoundHopNodes(options.spec.batch_size, options.spec.fanouts, road->plan().batch_nodes_max));
+  if (bytes + used > MemoryLimitBytes()) {
+    return MakeStatus(
+        Code::kOutOfBudget,
+        "training would take {} beside the engine's {}, and the machine or cgroup allows {}: lower the "
+        "hidden width, the batch size, the fanouts or --buffer",
+        FormatBytes(bytes), FormatBytes(used), FormatBytes(MemoryLimitBytes()));
+  }
   const std::unique_ptr<TrainingStates> states = TrainingStatesOf(database.store());
   TrainSetup setup;
   QUARRY_TRY(setup.run, RunOf(arguments, database, nullptr, *states, road.get()));

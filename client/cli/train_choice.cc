@@ -359,7 +359,8 @@ Status CheckPlanOptions(const CLI::App& verb, const NodeArguments& arguments) {
                       "{} is about a road that is still to be chosen, and {} has chosen it: leave one out",
                       option, arguments.layout.empty() ? "--plan" : "--layout");
   }
-  for (const char* const option : {"--explain", "--dry-run", "--cache", "--topology", "--seed-order", "--workers"}) {
+  for (const char* const option :
+       {"--explain", "--dry-run", "--cache", "--topology", "--seed-order", "--disk", "--workers"}) {
     if (!arguments.parts || !given(option)) continue;
     return MakeStatus(Code::kUsage, "{} is of the other roads: leave it out with --road partitioned", option);
   }

@@ -240,16 +240,16 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
   verb->add_flag("--save", arguments.save, "keep the vectors in the database, as a checkpoint at the end")
       ->group(kLinkGroup);
   add("--partitioning", arguments.partitioning, "which, of --road partitioned");
-  AddChoice<PartitionOrder>(
-      verb, "--partition-order", arguments.road.order,
-      {{"beta", PartitionOrder::kBeta},
-       {"comet", PartitionOrder::kComet},
-       {"euler", PartitionOrder::kEuler},
-       {"node", PartitionOrder::kNode}},
-      "in which parts follow one another (default comet; --task node has node alone)")
+  AddChoice<PartitionOrder>(verb, "--partition-order", arguments.road.order,
+                            {{"beta", PartitionOrder::kBeta},
+                             {"comet", PartitionOrder::kComet},
+                             {"euler", PartitionOrder::kEuler},
+                             {"node", PartitionOrder::kNode}},
+                            "in which parts follow one another (default comet; --task node has node alone)")
       ->group(kLinkGroup);
   add("--buffer", arguments.road.buffer, "parts that are held at once; 0: as many as --memory has room for");
-  add("--logical", arguments.road.logical, "logical parts; 0: of comet and euler so many that two are held, of node as many as parts");
+  add("--logical", arguments.road.logical,
+      "logical parts; 0: of comet and euler so many that two are held, of node as many as parts");
   add("--valid-share", arguments.valid_share, "edges to hold out where the database has no valid edges: 5%");
   add("--test-share", arguments.test_share, "the same, of test edges");
 }

@@ -34,8 +34,8 @@ struct RunFlags {
 struct NodeSettings {
   const RoadSpec& road;
   const TrainOptions& train;
-  const LayoutRecord* built = nullptr;  // --layout
-  const LayoutSpec* planned = nullptr;  // --plan
+  const LayoutRecord* built = nullptr;         // --layout
+  const LayoutSpec* planned = nullptr;         // --plan
   const PartitionedNodeRoad* parts = nullptr;  // --road partitioned
   bool resample = false;
   uint32_t trainers = 1;

@@ -39,7 +39,8 @@ uint64_t PartitionBufferBytesMax(const PartitionDirectory& directory, uint32_t b
   const uint64_t c = buffer;
   const uint64_t stays = c - incoming;
   const uint64_t between = c * (c - 1) + (c * (c - 1) - stays * (stays - std::min<uint64_t>(stays, 1)));
-  const uint64_t rows = options.rows ? IoBuffer::MappedBytes((c + incoming) * directory.row_frame_bytes()) : 0;
+  const uint64_t rows =
+      options.rows ? IoBuffer::MappedBytes((c + incoming) * directory.row_frame_bytes()) : 0;
   return rows + (options.labels ? largest(labels, c + incoming) : 0) + largest(inner, c + incoming) +
          largest(outer, between);
 }
@@ -189,8 +190,7 @@ Result<std::unique_ptr<PartitionBuffer>> PartitionBuffer::MakeForPlans(
              budget.Reserve(PartitionBufferBytesMax(directory, buffer, incoming, options),
                             fmt::format("a buffer of {} of {} parts", buffer, directory.parts())));
   SwapPlan none({.parts = directory.parts(), .buffer = buffer}, {});
-  std::unique_ptr<PartitionBuffer> made(
-      new PartitionBuffer(partitioning, backend, std::move(none), options));
+  std::unique_ptr<PartitionBuffer> made(new PartitionBuffer(partitioning, backend, std::move(none), options));
   made->reservation_ = std::move(reservation);
   QUARRY_RETURN_IF_ERROR(made->AllocateRows(uint64_t{buffer} + incoming));
   return made;
@@ -369,9 +369,8 @@ EdgeBucket PartitionBuffer::Bucket(uint32_t source, uint32_t destination) const 
   assert(HoldsPart(step(), source) && HoldsPart(step(), destination));
   const auto frame = frames_.find(FrameKey{source, destination}.number());
   // An empty bucket has no frame, and its view reads nothing.
-  return partitioning_.View(
-      source, destination,
-      frame == frames_.end() ? std::span<const std::byte>() : frame->second.pages);
+  return partitioning_.View(source, destination,
+                            frame == frames_.end() ? std::span<const std::byte>() : frame->second.pages);
 }
 
 uint64_t PartitionBuffer::held_bytes() const {

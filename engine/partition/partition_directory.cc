@@ -120,7 +120,8 @@ Result<std::vector<uint64_t>> ReadWords(IoBackend& backend, const DataFile& data
                                         uint64_t bytes_max) {
   const Section* const section = data.footer.Find(name);
   if (section == nullptr || section->bytes % sizeof(uint64_t) != 0 || section->bytes > bytes_max) {
-    return MakeStatus(Code::kCorruption, "{}: footer: there is no whole section \"{}\"", data.file.path(), name);
+    return MakeStatus(Code::kCorruption, "{}: footer: there is no whole section \"{}\"", data.file.path(),
+                      name);
   }
   std::vector<uint64_t> words(section->bytes / sizeof(uint64_t));
   if (words.empty()) return words;
@@ -147,7 +148,8 @@ Status ReadSplitCounts(IoBackend& backend, const DataFile& data, PartitionDirect
     }
   }
   if (!fits) {
-    return MakeStatus(Code::kCorruption, "{}: split_counts: {} words for {} parts: build the partitioning again",
+    return MakeStatus(Code::kCorruption,
+                      "{}: split_counts: {} words for {} parts: build the partitioning again",
                       data.file.path(), words.size(), parts);
   }
   directory.class_count = static_cast<uint32_t>(words[0]);
@@ -177,7 +179,8 @@ Status WritePartitionDirectory(DataFileWriter& writer, const PartitionDirectory&
 Result<PartitionDirectory> ReadPartitionDirectory(IoBackend& backend, const DataFile& data) {
   const std::string& path = data.file.path();
   constexpr uint64_t kPartsBytesMax = uint64_t{kPartsMax} * kPartsMax * sizeof(BucketEntry) + kMiB;
-  QUARRY_TRY(const std::vector<uint64_t> words, ReadWords(backend, data, kPartDirectorySection, kPartsBytesMax));
+  QUARRY_TRY(const std::vector<uint64_t> words,
+             ReadWords(backend, data, kPartDirectorySection, kPartsBytesMax));
   if (words.size() < kPartHeadWords || words[0] != kPartitionVersion) {
     return MakeStatus(Code::kUnsupported,
                       "{}: directory version {}; this Quarry reads version {}: build the partitioning again",

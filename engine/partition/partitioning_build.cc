@@ -8,8 +8,8 @@
 #include "quarry/base/kill_point.h"
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
-#include "quarry/io/buffer.h"
 #include "quarry/format/batch_view.h"
+#include "quarry/io/buffer.h"
 #include "quarry/partition/auto_tune.h"
 #include "quarry/partition/edge_source.h"
 #include "quarry/partition/stored_partitioning.h"
@@ -162,13 +162,13 @@ Status PartitioningBuilder::WriteLabels(DataFileWriter& writer) {
   for (const TableRecord* const table : {labels, splits}) {
     const ElementType type = table == labels ? ElementType::kInt64 : ElementType::kUint8;
     if (table->element_type == type && table->dim == 1 && table->row_count == topology_.node_count) continue;
-    return MakeStatus(Code::kCorruption, "{}: table \"{}\" has {} x {} of {}, expected {} x 1 of {}", store_.path(),
-                      table->name, table->row_count, table->dim, ElementTypeName(table->element_type),
-                      topology_.node_count, ElementTypeName(type));
+    return MakeStatus(Code::kCorruption, "{}: table \"{}\" has {} x {} of {}, expected {} x 1 of {}",
+                      store_.path(), table->name, table->row_count, table->dim,
+                      ElementTypeName(table->element_type), topology_.node_count, ElementTypeName(type));
   }
   const auto scatter = [&](const TableRecord& table, std::string_view section, uint64_t bytes) {
-    return ScatterRows({store_, snapshot_, table, section, bytes, bytes}, budget_, directory_, new_ids_, progress_,
-                       writer);
+    return ScatterRows({store_, snapshot_, table, section, bytes, bytes}, budget_, directory_, new_ids_,
+                       progress_, writer);
   };
   const uint64_t labels_at = writer.position();
   QUARRY_RETURN_IF_ERROR(scatter(*labels, kPartLabelsSection, sizeof(int64_t)));
@@ -208,8 +208,8 @@ Status PartitioningBuilder::CountSplits(const File& file, uint64_t labels_at, ui
     }
   }
   if (most >= std::numeric_limits<uint32_t>::max()) {
-    return MakeStatus(Code::kInvalidArgument, "{}: the largest label is {}: a model tells fewer classes apart",
-                      store_.path(), most);
+    return MakeStatus(Code::kInvalidArgument,
+                      "{}: the largest label is {}: a model tells fewer classes apart", store_.path(), most);
   }
   directory_.class_count = static_cast<uint32_t>(most + 1);
   return Status::Ok();
@@ -225,9 +225,9 @@ Status PartitioningBuilder::WriteFile() {
   if (!table_.name.empty()) {
     directory_.row_bytes = RowBytes(table_.element_type, table_.dim);
     directory_.row_stride = RowStride(table_.element_type, table_.dim);
-    QUARRY_RETURN_IF_ERROR(
-        ScatterRows({store_, snapshot_, table_, kPartRowsSection, directory_.row_bytes, directory_.row_stride},
-                    budget_, directory_, new_ids_, progress_, *writer));
+    QUARRY_RETURN_IF_ERROR(ScatterRows(
+        {store_, snapshot_, table_, kPartRowsSection, directory_.row_bytes, directory_.row_stride}, budget_,
+        directory_, new_ids_, progress_, *writer));
     QUARRY_RETURN_IF_ERROR(WriteLabels(*writer));
   }
   QUARRY_RETURN_IF_ERROR(WriteBuckets(store_, budget_, topology_, building_, std::move(new_ids_),
@@ -312,7 +312,8 @@ Status PutTrainingFirst(Store& store, MemoryBudget& budget, Assignment& assignme
     QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store, nodes, snapshot));
     const std::vector<NodeId> training = properties.TrainNodes();
     if (training.empty()) {
-      return MakeStatus(Code::kInvalidArgument, "{}: there is no labelled training node to put first", store.path());
+      return MakeStatus(Code::kInvalidArgument, "{}: there is no labelled training node to put first",
+                        store.path());
     }
     for (const NodeId node : training) is_training[node] = true;
   }

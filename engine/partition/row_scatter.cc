@@ -123,8 +123,8 @@ Status ScatterRows(const RowSource& source, MemoryBudget& budget, const Partitio
 
   QUARRY_TRY(IoBuffer buffer, IoBuffer::Allocate(parts * part_bytes));
   std::vector<uint32_t> checksums(section_bytes / kPageBytes);
-  PartWriters ends(backend, writer.file(), writer.position(), directory, source.row_stride, std::move(buffer), part_bytes,
-                   checksums);
+  PartWriters ends(backend, writer.file(), writer.position(), directory, source.row_stride, std::move(buffer),
+                   part_bytes, checksums);
   QUARRY_TRY(RowScanner scanner, RowScanner::Make(backend, *table, 0, new_ids.size(), kScanBytes));
   std::vector<std::byte> rows(batch_rows * row_bytes);
   std::vector<std::byte> strided(source.row_stride);

@@ -80,7 +80,9 @@ Result<std::unique_ptr<StoredPartitioning>> StoredPartitioning::Open(Store& stor
     QUARRY_TRY(opened->rows_, opened->Load(kPartRowsSection, directory.rows_bytes()));
   }
   if (directory.has_labels()) {
-    const auto bytes = [&](uint64_t value_bytes) { return directory.OffsetOf(directory.parts(), value_bytes); };
+    const auto bytes = [&](uint64_t value_bytes) {
+      return directory.OffsetOf(directory.parts(), value_bytes);
+    };
     QUARRY_TRY(opened->labels_, opened->Load(kPartLabelsSection, bytes(sizeof(int64_t))));
     QUARRY_TRY(opened->splits_, opened->Load(kPartSplitsSection, bytes(sizeof(uint8_t))));
   }

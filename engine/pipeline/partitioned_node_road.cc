@@ -80,16 +80,15 @@ SwapSpec SpecOf(const PartitionDirectory& directory, const PartitionedRoadOption
 }
 
 // The options with what they leave open: the largest buffer for the memory.
-Result<PartitionedNodePlan> Tune(const PartitionDirectory& directory, const PartitionedNodeRoadOptions& options,
-                                 uint64_t memory_bytes) {
+Result<PartitionedNodePlan> Tune(const PartitionDirectory& directory,
+                                 const PartitionedNodeRoadOptions& options, uint64_t memory_bytes) {
   if (options.parts.order != PartitionOrder::kNode) {
     return MakeStatus(Code::kUsage, "partition order {} is of link prediction; node classification has node",
                       PartitionOrderName(options.parts.order));
   }
   const uint32_t parts = directory.parts();
-  PartitionedNodePlan plan{.parts = options.parts,
-                           .part_count = parts,
-                           .training_parts = directory.training_parts()};
+  PartitionedNodePlan plan{
+      .parts = options.parts, .part_count = parts, .training_parts = directory.training_parts()};
   if (plan.parts.logical == 0) plan.parts.logical = parts;
   Status refused = MakeStatus(Code::kUsage, "{} parts: a buffer swaps at least 2", parts);
   uint64_t least = 0;
@@ -111,10 +110,11 @@ Result<PartitionedNodePlan> Tune(const PartitionDirectory& directory, const Part
   if (least == 0) return refused;
   return MakeStatus(
       Code::kOutOfBudget,
-      "{} of the {} parts with their batches take {}, and there are {}: give it more, make more and smaller parts, or "
+      "{} of the {} parts with their batches take {}, and there are {}: give it more, make more and smaller "
+      "parts, or "
       "lower the batch size or the fanouts",
-      options.parts.buffer > 0 ? fmt::format("a buffer of {}", options.parts.buffer) : "the least buffer, 2", parts,
-      FormatBytes(least), FormatBytes(memory_bytes));
+      options.parts.buffer > 0 ? fmt::format("a buffer of {}", options.parts.buffer) : "the least buffer, 2",
+      parts, FormatBytes(least), FormatBytes(memory_bytes));
 }
 
 class PartitionedNodeRoadImpl final : public PartitionedNodeRoad {
@@ -126,17 +126,19 @@ class PartitionedNodeRoadImpl final : public PartitionedNodeRoad {
     QUARRY_TRY(partitioning_, StoredPartitioning::Open(store, budget_, options_.partitioning));
     const PartitioningRecord& record = partitioning_->record();
     if (directory().row_bytes == 0 || record.table != options_.spec.feature_table) {
-      return MakeStatus(Code::kUnsupported,
-                        "{}: partitioning \"{}\" has {}, and batches need those of table \"{}\": build it with --table {}",
-                        store.path(), record.name,
-                        record.table.empty() ? "no rows" : fmt::format("rows of table \"{}\"", record.table),
-                        options_.spec.feature_table, options_.spec.feature_table);
+      return MakeStatus(
+          Code::kUnsupported,
+          "{}: partitioning \"{}\" has {}, and batches need those of table \"{}\": build it with --table {}",
+          store.path(), record.name,
+          record.table.empty() ? "no rows" : fmt::format("rows of table \"{}\"", record.table),
+          options_.spec.feature_table, options_.spec.feature_table);
     }
     if (!directory().has_labels()) {
-      return MakeStatus(Code::kUnsupported,
-                        "{}: partitioning \"{}\" has no labels and splits: the database had none when it was built, or "
-                        "an older Quarry built it; build it again",
-                        store.path(), record.name);
+      return MakeStatus(
+          Code::kUnsupported,
+          "{}: partitioning \"{}\" has no labels and splits: the database had none when it was built, or "
+          "an older Quarry built it; build it again",
+          store.path(), record.name);
     }
     const std::shared_ptr<const Manifest> manifest = store.manifest();
     const TableRecord* const table = manifest->FindTable(record.table);
@@ -165,17 +167,17 @@ class PartitionedNodeRoadImpl final : public PartitionedNodeRoad {
   const PartitionDirectory& directory() const { return partitioning_->directory(); }
 
   Status MakeBuffer() {
-    QUARRY_TRY(buffer_, PartitionBuffer::MakeForPlans(*partitioning_, backend_, budget_, plan_.parts.buffer,
-                                                      Incoming(directory(), plan_.parts),
-                                                      BufferOptions(plan_.parts)));
+    QUARRY_TRY(buffer_,
+               PartitionBuffer::MakeForPlans(*partitioning_, backend_, budget_, plan_.parts.buffer,
+                                             Incoming(directory(), plan_.parts), BufferOptions(plan_.parts)));
     return Status::Ok();
   }
 
   Status MakeSamplers() {
     samplers_.clear();
     for (unsigned i = 0; i < std::max(1U, options_.sampler_threads); ++i) {
-      QUARRY_TRY(auto sampler,
-                 NeighborSampler::Make({.lists = &lists_, .direction = options_.spec.direction}, options_.spec));
+      QUARRY_TRY(auto sampler, NeighborSampler::Make({.lists = &lists_, .direction = options_.spec.direction},
+                                                     options_.spec));
       samplers_.push_back(std::move(sampler));
     }
     return Status::Ok();
@@ -237,11 +239,12 @@ Result<std::unique_ptr<BatchStream>> PartitionedNodeRoadImpl::StartSplit(Split s
 }  // namespace
 
 std::string PartitionedNodePlan::ToString() const {
-  return fmt::format("partitioned road: {} of {} parts are held, {} logical ones; training nodes lie in {}, {}; {} for "
-                     "parts + {} for batches of up to {} nodes",
-                     parts.buffer, part_count, parts.logical, training_parts,
-                     training_stays ? "which stay" : "which swap (every part is read once a pass)",
-                     FormatBytes(buffer_bytes), FormatBytes(batch_bytes), batch_nodes_max);
+  return fmt::format(
+      "partitioned road: {} of {} parts are held, {} logical ones; training nodes lie in {}, {}; {} for "
+      "parts + {} for batches of up to {} nodes",
+      parts.buffer, part_count, parts.logical, training_parts,
+      training_stays ? "which stay" : "which swap (every part is read once a pass)",
+      FormatBytes(buffer_bytes), FormatBytes(batch_bytes), batch_nodes_max);
 }
 
 Result<std::unique_ptr<PartitionedNodeRoad>> PartitionedNodeRoad::Open(

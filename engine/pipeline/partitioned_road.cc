@@ -126,9 +126,8 @@ Result<std::unique_ptr<PartitionedRoad>> PartitionedRoad::Make(const StoredParti
   QUARRY_TRY(road->reservation_,
              budget.Reserve(Bytes(directory, options),
                             fmt::format("edges of {} of {} parts", options.buffer, directory.parts())));
-  road->buffer_budget_ = std::make_unique<MemoryBudget>(
-      PartitionBufferBytesMax(directory, options.buffer, Incoming(directory.parts(), options),
-                              EdgesAlone(options)));
+  road->buffer_budget_ = std::make_unique<MemoryBudget>(PartitionBufferBytesMax(
+      directory, options.buffer, Incoming(directory.parts(), options), EdgesAlone(options)));
   return road;
 }
 

@@ -196,7 +196,8 @@ Status PartitionedStream::EnterStep() {
   resources_.lists->TakeStep(buffer);
   CollectSeeds(buffer.step_number());
   if (seeds_.size() != step_seeds_[buffer.step_number()]) {
-    return MakeStatus(Code::kCorruption, "the parts' labels do not agree with their counts: step {} has {} nodes, not {}",
+    return MakeStatus(Code::kCorruption,
+                      "the parts' labels do not agree with their counts: step {} has {} nodes, not {}",
                       buffer.step_number(), seeds_.size(), step_seeds_[buffer.step_number()]);
   }
   MutexLock lock(mutex_);
@@ -222,8 +223,8 @@ void PartitionedStream::CollectSeeds(uint64_t step) {
     new_ids_.push_back(static_cast<NodeId>(buffer.directory().part_starts[part]));
     uint64_t number = seed_starts_[part];
     for (size_t node = 0; node < splits.size(); ++node, ++place) {
-      const bool counts = splits[node] == wanted &&
-                          (resources_.split != Split::kTrain || labels_.back()[node] >= 0);
+      const bool counts =
+          splits[node] == wanted && (resources_.split != Split::kTrain || labels_.back()[node] >= 0);
       if (!counts) continue;
       if (plan.StepOfNode(part, number++) == step) seeds_.push_back(place);
     }

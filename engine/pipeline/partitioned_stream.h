@@ -95,8 +95,8 @@ class PartitionedStream final : public BatchStream {
   uint64_t batch_count_ = 0;
 
   // The step's; the consumer changes them while no batch is being made.
-  std::vector<NodeId> seeds_;  // places
-  std::vector<NodeId> new_ids_;     // of each held part's first node
+  std::vector<NodeId> seeds_;    // places
+  std::vector<NodeId> new_ids_;  // of each held part's first node
   std::vector<uint64_t> first_rows_;
   std::vector<std::span<const int64_t>> labels_;
   uint64_t delivered_ = 0;

@@ -24,7 +24,8 @@ Status CutWorld(SmallWorld& world) {
   for (uint64_t node = 0; node < world.graph().nodes; ++node) {
     assignment.part_of.push_back(static_cast<uint32_t>(node * 7 % kParts));
   }
-  return BuildPartitioning(world.store(), world.budget(), {.method = "test"}, std::move(assignment), {}).status();
+  return BuildPartitioning(world.store(), world.budget(), {.method = "test"}, std::move(assignment), {})
+      .status();
 }
 
 // Trains from the last checkpoint on, if there is one, in vectors of which two of four parts are held.

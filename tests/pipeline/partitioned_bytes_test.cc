@@ -89,14 +89,15 @@ TEST_F(PartitionedBytesTest, AnEpochMovesWhatItsPlanSaysToThePage) {
     Rng rng(MixSeed(41, seed));
     const auto group = static_cast<uint32_t>(1 + rng.Below(2));
     auto logical = static_cast<uint32_t>(3 + rng.Below(4));
-    PartitionedRoadOptions options{.order = static_cast<PartitionOrder>(rng.Below(3)), .prefetch = rng.Below(3) > 0};
+    PartitionedRoadOptions options{.order = static_cast<PartitionOrder>(rng.Below(3)),
+                                   .prefetch = rng.Below(3) > 0};
     if (options.order == PartitionOrder::kEuler) logical |= 1;
     const uint32_t parts = group * logical;
     const bool is_beta = options.order == PartitionOrder::kBeta;
     options.logical = is_beta ? parts : logical;
     options.buffer = options.order == PartitionOrder::kEuler ? 2 * group
-                     : is_beta                              ? static_cast<uint32_t>(2 + rng.Below(parts - 1))
-                                                            : group * static_cast<uint32_t>(2 + rng.Below(logical - 1));
+                     : is_beta                               ? static_cast<uint32_t>(2 + rng.Below(parts - 1))
+                               : group * static_cast<uint32_t>(2 + rng.Below(logical - 1));
     SCOPED_TRACE(fmt::format("seed {}: {}, {} parts, {} held, {} logical, prefetch {}", seed,
                              PartitionOrderName(options.order), parts, options.buffer, options.logical,
                              options.prefetch));
@@ -109,7 +110,8 @@ TEST_F(PartitionedBytesTest, AnEpochMovesWhatItsPlanSaysToThePage) {
                                      .seed = MixSeed(seed, 11, 2)})
                               .value();
     // Vectors of steps without edges are not brought in: this test is of plans without such steps.
-    const bool all_used = std::ranges::none_of(plan.steps(), [](const SwapStep& step) { return step.buckets.empty(); });
+    const bool all_used =
+        std::ranges::none_of(plan.steps(), [](const SwapStep& step) { return step.buckets.empty(); });
     if (!all_used) continue;
     ++counted;
     buckets_read_ = counted_.Of("parts.qpp").read;
@@ -130,7 +132,8 @@ TEST_F(PartitionedBytesTest, AnEpochMovesWhatItsPlanSaysToThePage) {
       if (options.prefetch && i + 1 < plan.steps().size()) {
         now.insert(plan.steps()[i + 1].parts.begin(), plan.steps()[i + 1].parts.end());
       }
-      for (const uint32_t part : now) expected += kept.contains(part) ? 0 : PagesOf(part) * layout_.page_bytes;
+      for (const uint32_t part : now)
+        expected += kept.contains(part) ? 0 : PagesOf(part) * layout_.page_bytes;
       kept = std::move(now);
     }
     EXPECT_EQ(after.read - before.read, expected);

@@ -80,7 +80,8 @@ class PartitionedNodeRoadTest : public testing::Test {
     for (size_t i = 0; i < batch.nodes.size(); ++i) {
       const NodeId old_id = old_ids_[batch.nodes[i]];
       parts.insert(assignment_.part_of[old_id]);
-      ASSERT_EQ(std::memcmp(batch.features.Row(i), rows.data() + size_t{old_id} * 28, 28), 0) << "node " << old_id;
+      ASSERT_EQ(std::memcmp(batch.features.Row(i), rows.data() + size_t{old_id} * 28, 28), 0)
+          << "node " << old_id;
       if (i < batch.seed_count) {
         ASSERT_EQ(batch.labels[i], LabelOf(old_id));
       }
@@ -142,8 +143,8 @@ TEST_F(PartitionedNodeRoadTest, EachNodeOfASplitIsUsedOnceAPassWithWhatTheDataba
     options.spec.direction = static_cast<Direction>(rng.Below(3));
     options.parts.prefetch = rng.Below(2) == 0;
     options.sampler_threads = static_cast<unsigned>(1 + rng.Below(3));
-    SCOPED_TRACE(fmt::format("seed {}: {} parts, {} held, training nodes in the first {}, {}", seed, parts, buffer,
-                             first, NameOf(options.spec.direction)));
+    SCOPED_TRACE(fmt::format("seed {}: {} parts, {} held, training nodes in the first {}, {}", seed, parts,
+                             buffer, first, NameOf(options.spec.direction)));
     const uint64_t used = world_.budget.used_bytes();
     {
       const auto road = Open(options);
@@ -208,7 +209,8 @@ TEST_F(PartitionedNodeRoadTest, EveryHeldEdgeIsDrawnAlike) {
     lists.TakeStep(**buffer);
     const auto id_of = [&](NodeId place) {
       const HeldLists::Place at = lists.At(place);
-      return static_cast<NodeId>((*partitioning)->directory().part_starts[(*buffer)->step().parts[at.held]] + at.node);
+      return static_cast<NodeId>((*partitioning)->directory().part_starts[(*buffer)->step().parts[at.held]] +
+                                 at.node);
     };
     constexpr uint32_t kFanout = 3, kTimes = 4000;
     const auto sampler = NeighborSampler::Make(
@@ -229,8 +231,9 @@ TEST_F(PartitionedNodeRoadTest, EveryHeldEdgeIsDrawnAlike) {
       Block block;
       for (uint32_t time = 0; time < kTimes; ++time) {
         ASSERT_OK((*sampler)->Sample(std::span(&place, 1), MixSeed(7, time), block));
-        const uint64_t count = apart ? std::min<uint64_t>(kFanout, sum[0]) + std::min<uint64_t>(kFanout, sum[1])
-                                     : std::min<uint64_t>(kFanout, sum[0] + sum[1]);
+        const uint64_t count = apart
+                                   ? std::min<uint64_t>(kFanout, sum[0]) + std::min<uint64_t>(kFanout, sum[1])
+                                   : std::min<uint64_t>(kFanout, sum[0] + sum[1]);
         ASSERT_EQ(block.indices.size(), count);
         for (const uint32_t index : block.indices) ++drawn[block.nodes[index]];
       }
@@ -261,7 +264,8 @@ TEST_F(PartitionedNodeRoadTest, EveryHeldEdgeIsDrawnAlike) {
       }
     }
     ASSERT_GT(freedom, 50);
-    EXPECT_LT(std::abs(chi2 - freedom) / std::sqrt(2 * freedom), 5) << chi2 << " of " << freedom << ", apart " << apart;
+    EXPECT_LT(std::abs(chi2 - freedom) / std::sqrt(2 * freedom), 5)
+        << chi2 << " of " << freedom << ", apart " << apart;
   }
 }
 

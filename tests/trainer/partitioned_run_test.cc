@@ -330,9 +330,10 @@ TEST_F(PartitionedRunTest, EdgesThatStayInPartsTrainAndRankAsThoseInMemory) {
   for (const Triple& edge : train) {
     bool asked = false;
     for (const auto* const edges : {&data_.valid, &data_.test}) {
-      asked = asked || std::ranges::any_of(*edges, [&](const Triple& other) {
-                return other.relation == edge.relation && (other.head == edge.head || other.tail == edge.tail);
-              });
+      asked =
+          asked || std::ranges::any_of(*edges, [&](const Triple& other) {
+            return other.relation == edge.relation && (other.head == edge.head || other.tail == edge.tail);
+          });
     }
     if (asked) known.push_back(edge);
   }

@@ -103,11 +103,12 @@ Status RenumberNodes(const StoredPartitioning& partitioning, MemoryBudget& budge
 // Lets go of the training edges, which a run by parts reads from the buckets, but for the known ones: those that share
 // relation and head, or relation and tail, with a held-out edge. Reads all buckets, one at a time, twice. REQUIRES: the
 // nodes of `data` have new ids. kOutOfBudget; errors of reading.
-Status LeaveEdgesInParts(const StoredPartitioning& partitioning, Store& store, MemoryBudget& budget, LinkData& data);
+Status LeaveEdgesInParts(const StoredPartitioning& partitioning, Store& store, MemoryBudget& budget,
+                         LinkData& data);
 // LoadLinkData for a run by parts, in new ids: with the training edges left in parts, unless `keeps_edges`, as an
 // encoder needs whose rankings take all neighbors of all nodes.
-Result<LinkData> LoadPartedLinkData(Store& store, const StoredPartitioning& partitioning, MemoryBudget& budget,
-                                    bool keeps_edges);
+Result<LinkData> LoadPartedLinkData(Store& store, const StoredPartitioning& partitioning,
+                                    MemoryBudget& budget, bool keeps_edges);
 
 // Where vectors lie while they are trained: in memory, in the database, or in memory with checkpoints that
 // keep them in the state of their run (quarry/trainer/link_run.h).

@@ -42,7 +42,7 @@ struct PartitionBufferStats {
   uint64_t buckets_read = 0;
   uint64_t bytes_read = 0;
   uint64_t bucket_bytes_read = 0;  // of these
-  double wait_seconds = 0;  // in Next, for reads
+  double wait_seconds = 0;         // in Next, for reads
 };
 
 // What a buffer takes at most for any set of `buffer` parts with `incoming` others that are prefetched: the
@@ -116,8 +116,8 @@ class PartitionBuffer {
   };
   struct Frame {
     FrameKey key;
-    IoBuffer own;                 // memory; empty for rows
-    uint32_t row_frame = 0;       // for rows: which of row_frames_
+    IoBuffer own;            // memory; empty for rows
+    uint32_t row_frame = 0;  // for rows: which of row_frames_
     std::span<std::byte> pages;
   };
   static constexpr uint32_t kRows = ~uint32_t{0}, kLabels = kRows - 1, kSplits = kRows - 2;
@@ -149,7 +149,7 @@ class PartitionBuffer {
   const PartitionBufferOptions options_;
   MemoryBudget::Reservation reservation_;
 
-  SwapStep before_;               // the last step of the plan before: what it held is there until the first step
+  SwapStep before_;  // the last step of the plan before: what it held is there until the first step
   uint64_t step_ = ~uint64_t{0};  // before the first
   IoBuffer row_frames_;
   std::vector<uint32_t> free_row_frames_;

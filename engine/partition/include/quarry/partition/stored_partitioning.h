@@ -32,7 +32,7 @@ namespace quarry {
 struct PartitioningSpec {
   std::string name = "default";  // letters, digits, - and _
   std::string topology = "graph";
-  std::string table;   // whose rows parts have; empty: none
+  std::string table;  // whose rows parts have; empty: none
   // MakePartitioning: the training nodes are put into parts of their own, the first ones, part after part as the
   // partitioner has them (Waleffe §5.5): few parts then hold all that is trained on.
   bool training_first = false;

@@ -44,7 +44,7 @@ class HeldLists final : public PiecedLists {
   }
 
   const Direction direction_;
-  std::vector<uint64_t> starts_{0};     // places: of each held part's first node, and the end
+  std::vector<uint64_t> starts_{0};    // places: of each held part's first node, and the end
   std::vector<BucketLists> lists_[2];  // by side: held part of the node * held parts + that of its neighbors
 };
 

@@ -43,8 +43,8 @@ struct PartitionedNodePlan {
   uint32_t training_parts = 0;  // the training nodes lie in so many
   bool training_stays = false;  // and these stay
   uint64_t batch_nodes_max = 0;
-  uint64_t buffer_bytes = 0;  // of parts, with those that are being read
-  uint64_t batch_bytes = 0;   // of batches and samplers
+  uint64_t buffer_bytes = 0;     // of parts, with those that are being read
+  uint64_t batch_bytes = 0;      // of batches and samplers
   std::string ToString() const;  // one line
 };
 
