@@ -1,10 +1,12 @@
 // LoadLinkData: edges with their relations, out of topologies.
 #include <algorithm>
 #include <memory>
+#include <unordered_set>
 #include <utility>
 
 #include "link_memory.h"
 #include "quarry/base/random.h"
+#include "quarry/io/buffer.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/edges.h"
 
@@ -84,7 +86,114 @@ Status HoldOut(const HeldOutShares& shares, MemoryBudget& budget, LinkData& data
   return Status::Ok();
 }
 
+// The pairs of node and relation that rankings ask for.
+class RankedPairs {
+ public:
+  explicit RankedPairs(const LinkData& data) {
+    for (const auto* const edges : {&data.valid, &data.test}) {
+      for (const Triple& edge : *edges) {
+        heads_.insert(Key(edge.head, edge.relation));
+        tails_.insert(Key(edge.tail, edge.relation));
+      }
+    }
+  }
+  bool Has(const Triple& edge) const {
+    return heads_.contains(Key(edge.head, edge.relation)) || tails_.contains(Key(edge.tail, edge.relation));
+  }
+  bool empty() const { return heads_.empty(); }
+  // Of a set of so many edges: what a node of each hash table takes, with its place in the table.
+  static uint64_t Bytes(uint64_t edges) { return 2 * edges * (4 * sizeof(uint64_t)); }
+
+ private:
+  static uint64_t Key(NodeId node, uint32_t relation) { return uint64_t{node} << 32 | relation; }
+  std::unordered_set<uint64_t> heads_, tails_;
+};
+
+// Calls edge(triple), in new ids, for all edges of a partitioning; holds a bucket at a time, which the caller has
+// reserved.
+template <typename Visit>
+Status VisitEdges(const StoredPartitioning& partitioning, IoBackend& backend, const IoBuffer& pages,
+                  const Visit& edge) {
+  const PartitionDirectory& directory = partitioning.directory();
+  for (uint32_t source = 0; source < directory.parts(); source++) {
+    for (uint32_t destination = 0; destination < directory.parts(); destination++) {
+      const std::span<std::byte> bytes = pages.span().first(directory.bucket_bytes(source, destination));
+      if (bytes.empty()) continue;
+      QUARRY_RETURN_IF_ERROR(
+          backend.ReadAt(partitioning.file(), partitioning.BucketAt(source, destination), bytes));
+      QUARRY_RETURN_IF_ERROR(partitioning.VerifyBucket(source, destination, bytes));
+      const BucketLists lists = partitioning.View(source, destination, bytes).in;
+      const bool typed = lists.shape().relation_bytes > 0;
+      const auto heads = static_cast<NodeId>(directory.part_starts[source]);
+      const auto tails = static_cast<NodeId>(directory.part_starts[destination]);
+      lists.ForEachList([&](uint32_t node, uint32_t first, std::span<const uint32_t> neighbors) {
+        for (size_t i = 0; i < neighbors.size(); i++) {
+          edge(Triple{heads + neighbors[i], typed ? lists.Relation(first + i) : 0, tails + node});
+        }
+      });
+    }
+  }
+  return Status::Ok();
+}
+
 }  // namespace
+
+Status LeaveEdgesInParts(const StoredPartitioning& partitioning, Store& store, MemoryBudget& budget,
+                         LinkData& data) {
+  const PartitionDirectory& directory = partitioning.directory();
+  data.train = {};
+  data.known = {};
+  data.relation_count = std::max(data.relation_count, directory.relation_count);
+  data.parted_edges = 0;
+  for (const uint64_t edges : directory.BucketEdges()) data.parted_edges += edges;
+  const uint64_t held_out = data.valid.size() + data.test.size();
+  data.reserved.Release();
+  QUARRY_TRY(data.reserved, budget.Reserve(held_out * sizeof(Triple), "the held-out edges"));
+  if (held_out == 0) return Status::Ok();
+  uint64_t largest = 0;
+  for (const uint64_t bytes : directory.BucketBytes()) largest = std::max(largest, bytes);
+  QUARRY_TRY(
+      const MemoryBudget::Reservation reading,
+      budget.Reserve(RankedPairs::Bytes(held_out) + IoBuffer::MappedBytes(largest), "finding known edges"));
+  const RankedPairs ranked(data);
+  QUARRY_TRY(const IoBuffer pages, IoBuffer::Allocate(largest));
+  uint64_t known = 0;
+  QUARRY_RETURN_IF_ERROR(VisitEdges(partitioning, store.backend(), pages,
+                                    [&](const Triple& edge) { known += ranked.Has(edge) ? 1 : 0; }));
+  data.reserved.Release();
+  QUARRY_TRY(data.reserved,
+             budget.Reserve((held_out + known) * sizeof(Triple), "the held-out and known edges"));
+  data.known.reserve(known);
+  return VisitEdges(partitioning, store.backend(), pages, [&](const Triple& edge) {
+    if (ranked.Has(edge)) data.known.push_back(edge);
+  });
+}
+
+Result<LinkData> LoadPartedLinkData(Store& store, const StoredPartitioning& partitioning,
+                                    MemoryBudget& budget, bool keeps_edges) {
+  const auto read = [&](const TopologyRecord& record) -> Result<std::vector<Triple>> {
+    return ReadTriples(store, budget, record);
+  };
+  const LinkSource source{.path = store.path(), .manifest = *store.manifest(), .read = read};
+  LinkData data;
+  if (keeps_edges) {
+    QUARRY_TRY(data, LoadLinkData(source, budget, {}));
+    QUARRY_RETURN_IF_ERROR(RenumberNodes(partitioning, budget, data));
+    return data;
+  }
+  data.node_count = source.manifest.node_count;
+  for (const auto& [name, edges] : {std::pair("valid", &data.valid), std::pair("test", &data.test)}) {
+    QUARRY_RETURN_IF_ERROR(CheckHeldOut(source, name, 0));
+    const TopologyRecord& record = *source.manifest.FindTopology(name);
+    QUARRY_TRY(*edges, read(record));
+    QUARRY_RETURN_IF_ERROR(CheckEdges(source, record, *edges));
+    data.relation_count = std::max(data.relation_count, record.relation_count);
+  }
+  QUARRY_RETURN_IF_ERROR(RenumberNodes(partitioning, budget, data));
+  QUARRY_RETURN_IF_ERROR(LeaveEdgesInParts(partitioning, store, budget, data));
+  if (data.parted_edges > 0) return data;
+  return MakeStatus(Code::kInvalidArgument, "{}: the database has no edges to train on", source.path);
+}
 
 Result<LinkData> LoadLinkData(Store& store, MemoryBudget& budget, const HeldOutShares& shares) {
   const auto read = [&](const TopologyRecord& record) { return ReadTriples(store, budget, record); };

@@ -21,28 +21,21 @@ constexpr uint64_t kWeightStream = 6;
 // and .114 to .105 and .111: nodes of the batch are then the only ones that lack edges, which gives the
 // answers away.
 //
-// `for_each_edge` calls what it is given with both ends of each edge, twice.
-template <typename ForEach>
-Result<std::unique_ptr<Topology>> ListNeighbors(uint64_t node_count, const ForEach& for_each_edge) {
-  std::vector<uint64_t> indptr(node_count + 1);
-  for_each_edge([&](uint64_t head, uint64_t tail) {
-    indptr[head]++;
-    indptr[tail]++;
-  });
-  // indptr[v] is where v's list ends while it is filled from its end, and where it begins afterwards.
-  for (uint64_t node = 1; node <= node_count; node++) indptr[node] += indptr[node - 1];
-  std::vector<NodeId> neighbors(indptr.back());
-  for_each_edge([&](uint64_t head, uint64_t tail) {
-    neighbors[--indptr[head]] = static_cast<NodeId>(tail);
-    neighbors[--indptr[tail]] = static_cast<NodeId>(head);
-  });
-  return Topology::FromMemory(std::move(indptr), neighbors);
-}
-
+// Where an encoder trains part by part, only EncodeAll reads these.
 Result<std::unique_ptr<Topology>> NeighborsOf(const LinkData& data) {
-  return ListNeighbors(data.node_count, [&](const auto& edge) {
-    for (const Triple& triple : data.train) edge(triple.head, triple.tail);
-  });
+  std::vector<uint64_t> indptr(data.node_count + 1);
+  for (const Triple& edge : data.train) {
+    indptr[edge.head]++;
+    indptr[edge.tail]++;
+  }
+  // indptr[v] is where v's list ends while it is filled from its end, and where it begins afterwards.
+  for (uint64_t node = 1; node <= data.node_count; node++) indptr[node] += indptr[node - 1];
+  std::vector<NodeId> neighbors(indptr.back());
+  for (const Triple& edge : data.train) {
+    neighbors[--indptr[edge.head]] = edge.tail;
+    neighbors[--indptr[edge.tail]] = edge.head;
+  }
+  return Topology::FromMemory(std::move(indptr), neighbors);
 }
 
 // Bounds of a block.
@@ -52,7 +45,10 @@ struct BlockBounds {
 };
 
 BlockBounds BoundBlock(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
-  const std::vector<uint32_t>& fanouts = options.encoder_fanouts;
+  std::vector<uint32_t> fanouts = options.encoder_fanouts;
+  if (counts.by_parts) {
+    for (uint32_t& fanout : fanouts) fanout *= 2;
+  }
   BlockBounds bounds{.hop_nodes = BoundHopNodes(scored, fanouts, counts.nodes)};
   const uint64_t inner = bounds.hop_nodes.back();
   bounds.nodes = std::min(inner * (1 + fanouts.back()), counts.nodes);
@@ -114,20 +110,18 @@ Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data,
   return std::unique_ptr<LinkEncoder>(new LinkEncoder(options, std::move(topology), std::move(layers)));
 }
 
-Status LinkEncoder::TakeStep(const PartitionedRoad& road) {
-  step_topology_.reset();
-  QUARRY_TRY(step_topology_,
-             ListNeighbors(road.step().node_count(), [&](const auto& edge) { road.ForEachHeldEdge(edge); }));
-  step_++;
-  return Status::Ok();
+void LinkEncoder::TakeStep(const PartitionedRoad& road) {
+  road.TakeLists(step_lists_);
+  by_steps_ = true;
 }
 
 Status LinkEncoder::Sample(uint64_t batch, std::span<const NodeId> seeds,
                            LinkNeighborhood& neighborhood) const {
-  if (neighborhood.sampler == nullptr || neighborhood.step != step_) {
-    const Topology* const topology = step_topology_ ? step_topology_.get() : topology_.get();
-    QUARRY_TRY(neighborhood.sampler, NeighborSampler::Make({.topology = topology}, {.fanouts = fanouts_}));
-    neighborhood.step = step_;
+  if (neighborhood.sampler == nullptr) {
+    const NeighborSource source =
+        by_steps_ ? NeighborSource{.lists = &step_lists_, .sides_apart = true, .direction = Direction::kBoth}
+                  : NeighborSource{.topology = topology_.get()};
+    QUARRY_TRY(neighborhood.sampler, NeighborSampler::Make(source, {.fanouts = fanouts_}));
   }
   Block& block = neighborhood.block;
   QUARRY_RETURN_IF_ERROR(neighborhood.sampler->Sample(seeds, MixSeed(sample_seed_, batch), block));

@@ -18,6 +18,7 @@
 
 #include "link_memory.h"
 #include "quarry/base/status.h"
+#include "quarry/pipeline/held_lists.h"
 #include "quarry/pipeline/partitioned_road.h"
 #include "quarry/sampling/block.h"
 #include "quarry/sampling/sampler.h"
@@ -32,7 +33,6 @@ struct LinkNeighborhood {
   Block block;                 // the scored nodes are its seeds
   std::vector<uint32_t> rows;  // by node: its row in the arrays of unique input nodes
   std::unique_ptr<NeighborSampler> sampler;
-  uint64_t step = 0;  // whose edges the sampler reads
 };
 
 class LinkEncoder {
@@ -41,9 +41,9 @@ class LinkEncoder {
   // Holds 8 bytes a node and 8 a training edge.
   static Result<std::unique_ptr<LinkEncoder>> Make(const LinkData& data, const LinkTrainOptions& options);
 
-  // From here on, neighborhoods are of the nodes and edges that the road holds, by place; EncodeAll is of all,
-  // by node, as before. Between runs.
-  Status TakeStep(const PartitionedRoad& road);
+  // From here on, neighborhoods are of the nodes and edges that the road holds, by place, and each fanout is of
+  // in-neighbors and of out-neighbors apart (Waleffe §5.2); EncodeAll is of all, by node, as before. Between runs.
+  void TakeStep(const PartitionedRoad& road);
 
   // Samples the block of `seeds`, a function of seed and batch number. Sets `rows` to the block's nodes, for
   // the caller to number. Any thread, each with a neighborhood of its own. Errors as NeighborSampler's.
@@ -78,8 +78,8 @@ class LinkEncoder {
   const std::vector<uint32_t> fanouts_;
   const uint64_t sample_seed_;
   const std::unique_ptr<Topology> topology_;
-  std::unique_ptr<Topology> step_topology_;  // null without a road
-  uint64_t step_ = 0;                        // counts those that were taken
+  HeldLists step_lists_{Direction::kBoth};
+  bool by_steps_ = false;  // a step was taken
   const std::unique_ptr<SageLayers> layers_;
 };
 

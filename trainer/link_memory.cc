@@ -62,8 +62,9 @@ uint64_t DecoderBytes(const LinkTrainOptions& options, uint64_t node_rows, uint6
 LinkCounts CountsOf(const LinkData& data) {
   return {.nodes = data.node_count,
           .relations = data.relation_count,
-          .train_edges = data.train.size(),
-          .edges = data.train.size() + data.valid.size() + data.test.size()};
+          .train_edges = data.train_count(),
+          .edges = data.train_count() + data.valid.size() + data.test.size(),
+          .known_edges = data.train.size() + data.known.size() + data.valid.size() + data.test.size()};
 }
 
 LinkCounts CountsOf(const Manifest& manifest) {
@@ -75,6 +76,7 @@ LinkCounts CountsOf(const Manifest& manifest) {
     counts.relations = std::max<uint64_t>(counts.relations, record->relation_count);
     counts.edges += record->edge_count;
   }
+  counts.known_edges = counts.edges;
   return counts;
 }
 
@@ -127,8 +129,8 @@ uint64_t LinkWorkBytes(const LinkTrainOptions& options, const LinkCounts& counts
   const uint64_t node_rows = LinkInputNodes(options, counts, slots);
   const uint64_t relation_rows = std::min<uint64_t>(options.batch_edges, counts.relations);
 
-  uint64_t bytes = counts.train_edges * sizeof(uint32_t);  // their order
-  bytes += counts.edges * 2 * sizeof(Triple);              // KnownEdges
+  uint64_t bytes = counts.by_parts ? 0 : counts.train_edges * sizeof(uint32_t);  // their order
+  bytes += counts.known_edges * 2 * sizeof(Triple);                              // KnownEdges
   if (options.degree_share > 0) bytes += counts.train_edges * 2 * sizeof(NodeId);
   // Rows of the batches in flight with their ids, and what preparing them sorts.
   const uint64_t row_bytes = node_rows * (RecordBytes(nodes) + sizeof(RowId)) +

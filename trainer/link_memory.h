@@ -8,6 +8,9 @@ namespace quarry {
 struct LinkCounts {
   uint64_t nodes = 0, relations = 0;
   uint64_t train_edges = 0, edges = 0;  // `edges`: training, validation and test edges together
+  uint64_t known_edges = 0;             // those that filtered rankings leave out, held-out ones included
+  // Part by part: an encoder draws a fanout of each side, and the order of all edges is nowhere.
+  bool by_parts = false;
 };
 
 LinkCounts CountsOf(const LinkData& data);

@@ -76,7 +76,6 @@ class StoredRun final : public LinkRun {
   const std::string name_;                                 // the state's, and the prefix of the tables'
   std::vector<std::unique_ptr<StoredEmbeddings>> tables_;  // one for decoders without relations
   PartLayout layout_;                                      // of a partitioned run's nodes
-  MemoryBudget::Reservation neighbor_bytes_;
   std::unique_ptr<PartitionedRoad> road_;
 };
 
@@ -199,13 +198,6 @@ Status StoredRun::OpenParts(MemoryBudget& budget, uint64_t work_bytes, const Lin
   QUARRY_TRY(road_options_, TuneRoad(directory, road_options_, frame_bytes, room));
   const PartitionedRoadOptions& road = road_options_;
   settings_ = plain_settings_ + RoadSettings(*options_.partitioning, road);
-  if (!train.encoder_fanouts.empty()) {
-    // The step's neighbors, twice while they are listed.
-    const uint64_t edges = PartitionedRoad::HeldEdgesMax(directory, road);
-    QUARRY_TRY(neighbor_bytes_,
-               budget.Reserve(4 * edges * sizeof(NodeId) + (directory.node_count() + 1) * sizeof(uint64_t),
-                              "neighbors between held parts"));
-  }
   QUARRY_TRY(tables_[0],
              StoredEmbeddings::OpenParts(store_, budget, TableName(0), layout_, RoadFrames(directory, road)));
   QUARRY_TRY(road_, PartitionedRoad::Make(*options_.partitioning, store_.backend(), budget,
@@ -298,7 +290,9 @@ Result<std::unique_ptr<LinkRun>> LinkRun::Open(Store& store, MemoryBudget& budge
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
   QUARRY_RETURN_IF_ERROR(CheckTrainingName(options.name));
   auto run = std::make_unique<StoredRun>(store, options, LinkSettings(data, train));
-  QUARRY_RETURN_IF_ERROR(run->Start(budget, train, CountsOf(data)));
+  LinkCounts counts = CountsOf(data);
+  counts.by_parts = options.partitioning != nullptr;
+  QUARRY_RETURN_IF_ERROR(run->Start(budget, train, counts));
   return std::unique_ptr<LinkRun>(std::move(run));
 }
 

@@ -101,7 +101,7 @@ Result<uint64_t> LinkTask::Enter(uint64_t batch) {
   const EdgeStep& step = road_->step();
   if (entered) {
     TakeEnds(step.edges());
-    if (encoder_) QUARRY_RETURN_IF_ERROR(encoder_->TakeStep(*road_));
+    if (encoder_) encoder_->TakeStep(*road_);
   }
   return step.first_batch() + step.batch_count() - batch;
 }

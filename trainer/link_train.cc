@@ -66,8 +66,8 @@ Status ReadAll(EmbeddingTable& table, std::vector<float>& values) {
 
 std::vector<Triple> AllEdges(const LinkData& data) {
   std::vector<Triple> edges;
-  edges.reserve(data.train.size() + data.valid.size() + data.test.size());
-  for (const auto* part : {&data.train, &data.valid, &data.test}) {
+  edges.reserve(data.train.size() + data.known.size() + data.valid.size() + data.test.size());
+  for (const auto* part : {&data.train, &data.known, &data.valid, &data.test}) {
     edges.insert(edges.end(), part->begin(), part->end());
   }
   return edges;
@@ -134,7 +134,7 @@ class LinkTrainer {
       place_ = next;
     }
     if (summary.edges > 0) {
-      summary.seconds_per_epoch = summary.train_seconds * static_cast<double>(data_.train.size()) /
+      summary.seconds_per_epoch = summary.train_seconds * static_cast<double>(data_.train_count()) /
                                   static_cast<double>(summary.edges);
     }
     return Checkpoint();
@@ -158,7 +158,7 @@ class LinkTrainer {
     const double start = MonotonicSeconds();
     const EmbeddingPipelineStats before = pipeline_->stats();
     const std::string phase = fmt::format("epoch {}", report.epoch);
-    const uint64_t total = data_.train.size();
+    const uint64_t total = data_.train_count();
     uint64_t edges_before = 0;
     QUARRY_RETURN_IF_ERROR(task_.StartEpoch(
         report.epoch, [&](uint64_t edges) { return Progress(phase, edges_before + edges, total); },
@@ -235,7 +235,7 @@ class LinkTrainer {
 };
 
 Status CheckEdgeCount(const LinkData& data) {
-  if (data.train.empty()) return Status(Code::kInvalidArgument, "there are no edges to train on");
+  if (data.train_count() == 0) return Status(Code::kInvalidArgument, "there are no edges to train on");
   if (data.train.size() <= UINT32_MAX) return Status::Ok();
   return MakeStatus(Code::kUnsupported, "{} training edges; at most {} can be put in order",
                     data.train.size(), UINT32_MAX);
@@ -311,8 +311,10 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
     return MakeStatus(Code::kUsage, "epochs is {}, but run \"{}\" is in epoch {}", options.epochs,
                       run.options().name, run.place().epoch);
   }
+  LinkCounts counts = CountsOf(data);
+  counts.by_parts = run.road() != nullptr;
   QUARRY_TRY(const MemoryBudget::Reservation reserved,
-             budget.Reserve(LinkWorkBytes(options, CountsOf(data)), "training on edges"));
+             budget.Reserve(LinkWorkBytes(options, counts), "training on edges"));
   Result<LinkTrainSummary> summary =
       LinkTrainer(data, options, callbacks, run.nodes(), run.relations(), &run).Run();
   if (summary.status().code() == Code::kCancelled) return run.Explain(summary.status());

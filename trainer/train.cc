@@ -78,13 +78,13 @@ class Trainer {
     summary.stopped_early = StopsEarly();
     model_->Restore();
     StreamStats test_stats;
-    QUARRY_TRY(summary.test, Evaluate(road_.SplitNodes(Split::kTest), kTestPass, "test", test_stats));
+    QUARRY_TRY(summary.test, Evaluate(Split::kTest, kTestPass, "test", test_stats));
     summary.seconds = Seconds();
     return Status::Ok();
   }
 
   Status Prepare() {
-    class_count_ = CountClasses(road_.labels());
+    class_count_ = road_.class_count();
     if (class_count_ < 2) {
       return MakeStatus(Code::kInvalidArgument,
                         "the database has labels of {} classes; training needs at least 2", class_count_);
@@ -92,12 +92,11 @@ class Trainer {
     if (road_.feature_dim() == 0) {
       return MakeStatus(Code::kInvalidArgument, "the database has no node features to train on");
     }
-    train_nodes_ = road_.TrainNodes();
-    if (train_nodes_.empty()) {
+    train_count_ = road_.CountNodes(Split::kTrain);
+    if (train_count_ == 0) {
       return MakeStatus(Code::kInvalidArgument,
                         "the database's split has no labelled training node; import one with --train");
     }
-    valid_nodes_ = road_.SplitNodes(Split::kValid);
     QUARRY_TRY(model_, SageModel::Make(options_, road_.feature_dim(), class_count_));
     progress_.class_count = class_count_;
     QUARRY_RETURN_IF_ERROR(checkpoints_.Start(progress_, *model_));
@@ -129,8 +128,9 @@ class Trainer {
   Status SkipToCheckpoint() {
     const uint32_t behind = progress_.summary.epochs % run_.epochs_of_cycle;
     for (uint32_t i = 1; i <= behind; i++) {
-      QUARRY_TRY(const std::unique_ptr<BatchStream> stream,
-                 road_.StartPass({train_nodes_, true, progress_.summary.epochs - behind + i, true}));
+      QUARRY_TRY(
+          const std::unique_ptr<BatchStream> stream,
+          road_.StartSplit(Split::kTrain, {.pass = progress_.summary.epochs - behind + i, .ordered = true}));
       for (uint64_t done = 0;; done++) {
         QUARRY_RETURN_IF_ERROR(Progress("skipping trained batches", done, stream->batch_count()));
         QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());
@@ -149,7 +149,7 @@ class Trainer {
     report.epoch = epoch;
     QUARRY_RETURN_IF_ERROR(TrainPass(report));
     const double valid_start = MonotonicSeconds();
-    QUARRY_TRY(report.valid, Evaluate(valid_nodes_, kValidPass, "validation", report.valid_stats));
+    QUARRY_TRY(report.valid, Evaluate(Split::kValid, kValidPass, "validation", report.valid_stats));
     report.valid_seconds = MonotonicSeconds() - valid_start;
     Account(report);
     const Status taken = TakeCheckpoint(report);
@@ -185,7 +185,7 @@ class Trainer {
   Status TrainPass(EpochReport& report) {
     const double start = MonotonicSeconds();
     Result<std::unique_ptr<BatchStream>> started =
-        road_.StartPass({train_nodes_, true, report.epoch, options_.ordered});
+        road_.StartSplit(Split::kTrain, {.pass = report.epoch, .ordered = options_.ordered});
     QUARRY_RETURN_IF_ERROR(Agree(trainers_, started.status()));
     const std::unique_ptr<BatchStream> stream = std::move(started).value();
     std::array<double, 1> loss_sum = {0};
@@ -200,7 +200,7 @@ class Trainer {
       report.compute_seconds += MonotonicSeconds() - step_start;
     }
     if (trainers_ != nullptr) QUARRY_RETURN_IF_ERROR(trainers_->AllReduceSum(loss_sum));
-    report.loss = loss_sum[0] / static_cast<double>(train_nodes_.size());
+    report.loss = loss_sum[0] / static_cast<double>(train_count_);
     if (!std::isfinite(report.loss)) {
       return MakeStatus(
           Code::kInvalidArgument,
@@ -239,20 +239,19 @@ class Trainer {
     return share;
   }
 
-  // Nothing when none of `nodes` has a label. Trainers share the nodes, and all have the result.
-  Result<std::optional<Evaluation>> Evaluate(const std::vector<NodeId>& nodes, uint64_t pass,
-                                             std::string_view phase, StreamStats& stats) {
-    if (nodes.empty()) return std::optional<Evaluation>();
+  // Nothing when none of the split's nodes has a label. Trainers share the nodes, and all have the result.
+  Result<std::optional<Evaluation>> Evaluate(Split split, uint64_t pass, std::string_view phase,
+                                             StreamStats& stats) {
+    if (road_.CountNodes(split) == 0) return std::optional<Evaluation>();
     Scores scores(class_count_);
-    QUARRY_RETURN_IF_ERROR(Agree(trainers_, ScoreAll(nodes, pass, phase, scores, stats)));
+    QUARRY_RETURN_IF_ERROR(Agree(trainers_, ScoreAll(split, pass, phase, scores, stats)));
     if (trainers_ != nullptr) QUARRY_RETURN_IF_ERROR(scores.Gather(*trainers_));
     return scores.Evaluate();
   }
 
-  Status ScoreAll(const std::vector<NodeId>& nodes, uint64_t pass, std::string_view phase, Scores& scores,
-                  StreamStats& stats) {
+  Status ScoreAll(Split split, uint64_t pass, std::string_view phase, Scores& scores, StreamStats& stats) {
     QUARRY_TRY(const std::unique_ptr<BatchStream> stream,
-               road_.StartPass({nodes, false, pass, options_.ordered}));
+               road_.StartSplit(split, {.shuffle = false, .pass = pass, .ordered = options_.ordered}));
     for (uint64_t done = 0;; done++) {
       QUARRY_RETURN_IF_ERROR(Progress(phase, done, stream->batch_count()));
       QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());
@@ -276,8 +275,7 @@ class Trainer {
   double start_ = 0;
   double seconds_before_ = 0;  // this call
   uint32_t class_count_ = 0;
-  std::vector<NodeId> train_nodes_;
-  std::vector<NodeId> valid_nodes_;
+  uint64_t train_count_ = 0;  // training nodes that have a label
   std::unique_ptr<SageModel> model_;
 };
 

@@ -66,6 +66,7 @@ struct PartitionArguments {
   std::string chunk = "10%";
   std::string topology = "graph";
   std::string table = "feature";
+  bool training_first = false;
   uint64_t seed = 0;
   // explain
   uint32_t buffer = 0;  // 0: by auto-tuning
@@ -134,10 +135,14 @@ Status BuildPartition(const PartitionArguments& arguments) {
       "the partitionings are as they were; the next build, or `quarry partition drop {} {}`, removes what "
       "there is of this one",
       arguments.path, arguments.name);
-  const auto built = MakePartitioning(
-      database->store(), database->budget(),
-      {.name = arguments.name, .topology = arguments.topology, .table = table, .method = {}, .seed = 0},
-      options, bar.AsFunction(left));
+  const auto built = MakePartitioning(database->store(), database->budget(),
+                                      {.name = arguments.name,
+                                       .topology = arguments.topology,
+                                       .table = table,
+                                       .training_first = arguments.training_first,
+                                       .method = {},
+                                       .seed = 0},
+                                      options, bar.AsFunction(left));
   bar.Clear();
   QUARRY_RETURN_IF_ERROR(built.status());
   const std::shared_ptr<const Manifest> newest = database->manifest();
@@ -221,7 +226,9 @@ Result<PartitionExplanation> ExplainOrders(Database& database, const PartitionAr
   spec = {.parts = directory.parts(),
           .buffer = arguments.buffer,
           .logical = arguments.logical,
-          .training_parts = arguments.training_parts == 0 ? directory.parts() : arguments.training_parts,
+          .training_parts = arguments.training_parts > 0     ? arguments.training_parts
+                            : directory.training_parts() > 0 ? directory.training_parts()
+                                                             : directory.parts(),
           .seed = arguments.seed};
   if (spec.buffer == 0) {
     QUARRY_TRY(const PartitionTuning tuning, TuneBuffer(directory, tune));
@@ -339,6 +346,9 @@ void AddPartition(CLI::App& app, Action& action) {
       ->capture_default_str();
   build->add_option("--table", arguments->table, "whose rows parts have; none: edges alone")
       ->capture_default_str();
+  build->add_flag(
+      "--training-first", arguments.training_first,
+      "put the training nodes into parts of their own, which stay in memory while others take turns");
   build->add_option("--topology", arguments->topology, "what is cut")->capture_default_str();
   build->add_option("--seed", arguments->seed, "of the partitioner")->capture_default_str();
   build->footer(
@@ -352,8 +362,9 @@ void AddPartition(CLI::App& app, Action& action) {
   explain->add_option("--buffer", arguments->buffer,
                       "parts that are held at once; default: what the memory allows");
   explain->add_option("--logical", arguments->logical, "logical parts; default: so many that two are held");
-  explain->add_option("--training-parts", arguments->training_parts,
-                      "how many of the first parts have training nodes; default: all");
+  explain->add_option(
+      "--training-parts", arguments->training_parts,
+      "how many of the first parts have training nodes; default: as many as have, all without labels");
   explain->add_option("--seed", arguments->seed, "of the epoch")->capture_default_str();
   explain->footer("Example: quarry partition explain db/ --memory 8GiB");
   AddPartitionVerb(partition, "drop", "remove a partitioning, and what an interrupted build of it left",

@@ -174,11 +174,11 @@ Status RememberMeasured(Database& database, const std::string& layout, const Str
 
 // What the run is filed under and goes on from; refused here rather than when a road has been made.
 Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const LayoutSpec* spec,
-                       TrainingStates& states) {
+                       TrainingStates& states, const PartitionedNodeRoad* parts = nullptr) {
   QUARRY_TRY(std::optional<TrainRun> run, arguments.run.NodeRun());
   if (!run) return TrainRun();
   NodeSettings settings{
-      .road = arguments.road.spec, .train = arguments.train, .resample = arguments.resample};
+      .road = arguments.road.spec, .train = arguments.train, .parts = parts, .resample = arguments.resample};
   if (arguments.plan) settings.planned = spec;
   if (!arguments.plan && spec != nullptr) {
     const std::shared_ptr<const Manifest> manifest = database.manifest();
@@ -198,7 +198,7 @@ Status TrainOn(const NodeArguments& arguments, Database& database, const OpenRoa
   setup.cache_budget_bytes = arguments.road.cache_takes_what_is_left ? open.live->plan().cache_bytes
                                                                      : arguments.road.spec.cache_bytes;
   setup.overhead_bytes = EstimateTrainerBytes(
-      arguments.train, open.road->feature_dim(), CountClasses(open.road->labels()),
+      arguments.train, open.road->feature_dim(), open.road->class_count(),
       BoundHopNodes(arguments.road.spec.batch_size, arguments.road.spec.fanouts, open.batch_nodes_max),
       setup.run.states != nullptr);
   setup.superbatches = open.superbatches;
@@ -279,9 +279,38 @@ void TellDecision(const NodeArguments& arguments, Database& database, const Trai
   TrainReport(setup, arguments.json).Decision(decision.said, decision.live.get());
 }
 
+// Part by part: labels and splits are those of the parts, and no list of nodes is ever made.
+Status TrainByParts(const NodeArguments& arguments, Database& database) {
+  PartitionedNodeRoadOptions options = *arguments.parts;
+  options.spec = arguments.road.spec;
+  options.sampler_threads = arguments.road.sampler_threads;
+  QUARRY_TRY(std::unique_ptr<PartitionedNodeRoad> road,
+             PartitionedNodeRoad::Open(database.store(), database.budget(), options));
+  LogInfo("{}", road->plan().ToString());
+  const uint64_t used = database.budget().used_bytes();
+  const uint64_t bytes = EstimateTrainerBytes(
+      arguments.train, road->feature_dim(), road->class_count(),
+      BoundHopNodes(options.spec.batch_size, options.spec.fanouts, road->plan().batch_nodes_max));
+  if (bytes + used > MemoryLimitBytes()) {
+    return MakeStatus(
+        Code::kOutOfBudget,
+        "training would take {} beside the engine's {}, and the machine or cgroup allows {}: lower the "
+        "hidden width, the batch size, the fanouts or --buffer",
+        FormatBytes(bytes), FormatBytes(used), FormatBytes(MemoryLimitBytes()));
+  }
+  const std::unique_ptr<TrainingStates> states = TrainingStatesOf(database.store());
+  TrainSetup setup;
+  QUARRY_TRY(setup.run, RunOf(arguments, database, nullptr, *states, road.get()));
+  OpenRoad open{.batch_nodes_max = road->plan().batch_nodes_max};
+  open.road = std::move(road);
+  StreamStats last_epoch;
+  return TrainOn(arguments, database, open, setup, last_epoch);
+}
+
 Status TrainOnDatabase(NodeArguments& arguments) {
   SplitThreads(arguments, arguments.road, arguments.train);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudgets(arguments));
+  if (arguments.parts) return TrainByParts(arguments, *database);
   QUARRY_TRY(const TrainedOn trained_on, CheckLabels(arguments, *database));
   const std::unique_ptr<TrainingStates> states = TrainingStatesOf(database->store());
   TrainSetup setup;
@@ -327,6 +356,11 @@ Status TrainWithWorkers(NodeArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(RunWorkers(count, std::string(client::kServerScheme) + server->socket_path(),
                                     database->budget().limit_bytes(), *folder));
   return server->Stop();
+}
+
+void TakePartOptions(const CLI::App& verb, const LinkArguments& link, NodeArguments& node) {
+  node.parts = {.partitioning = link.partitioning, .parts = link.road};
+  if (verb.count("--partition-order") == 0) node.parts->parts.order = PartitionOrder::kNode;
 }
 
 // One trainer alone on a database, or one of a server's; or whoever starts several of the latter.
@@ -479,6 +513,7 @@ void AddTrain(CLI::App& app, Action& action) {
     }
     action = [verb, arguments] {
       QUARRY_RETURN_IF_ERROR(CheckTaskOptions(*verb, "node"));
+      if (arguments->link.partitioned) TakePartOptions(*verb, arguments->link, arguments->node);
       arguments->node.config = EffectiveConfig(*verb->get_parent());
       return TrainNode(*verb, arguments->node);
     };

@@ -25,6 +25,8 @@ constexpr std::string_view kSharedOptions[] = {"DB",       "--task",    "--epoch
                                                "--memory", "--threads", "--ordered",   "--fanout",
                                                "--run",    "--resume",  "--overwrite", "--checkpoint-every",
                                                "--trace",  "--inline",  "--road"};
+// The road's, of both tasks.
+constexpr const char* kPartOptions[] = {"--partitioning", "--partition-order", "--buffer", "--logical"};
 
 template <typename Value>
 Value SharedOption(const CLI::App& verb, const std::string& name, Value value) {
@@ -116,7 +118,7 @@ Result<std::optional<LinkRunOptions>> StoredRun(const CLI::App& verb, const Link
 Status TrainOn(const CLI::App& verb, const LinkData& data, const LinkTrainOptions& train,
                MemoryBudget& budget, LinkRun* run) {
   LogInfo("{} nodes, {} relations, {} + {} + {} edges; threads: {} computing, {} preparing, {} writing back",
-          data.node_count, data.relation_count, data.train.size(), data.valid.size(), data.test.size(),
+          data.node_count, data.relation_count, data.train_count(), data.valid.size(), data.test.size(),
           train.compute_threads, train.workers, train.workers);
   LinkReport report(train, budget, run, EffectiveConfig(*verb.get_parent()), verb.count("--json") > 0);
   ProgressBar bar;
@@ -140,17 +142,7 @@ Status TrainOn(const CLI::App& verb, const LinkData& data, const LinkTrainOption
   return Status::Ok();
 }
 
-// The road's options without the road are a mistake.
-Status CheckRoadOptions(const CLI::App& verb, const LinkArguments& arguments) {
-  for (const char* const name : {"--partitioning", "--partition-order", "--buffer", "--logical"}) {
-    if (arguments.partitioned || verb.count(name) == 0) continue;
-    return MakeStatus(Code::kUsage, "{} is of --road partitioned: give that too", name);
-  }
-  return Status::Ok();
-}
-
-Status TrainByParts(const CLI::App& verb, const LinkArguments& arguments, Database& database,
-                    const HeldOutShares& shares) {
+Status TrainByParts(const CLI::App& verb, const LinkArguments& arguments, Database& database) {
   for (const char* const name : {"--valid-share", "--test-share"}) {
     if (verb.count(name) == 0) continue;
     return MakeStatus(Code::kUsage,
@@ -164,8 +156,8 @@ Status TrainByParts(const CLI::App& verb, const LinkArguments& arguments, Databa
              RunOptions(verb, arguments.save, "--save, --checkpoint-every or --resume"));
   QUARRY_TRY(const auto partitioning,
              StoredPartitioning::Open(database.store(), budget, arguments.partitioning));
-  QUARRY_TRY(LinkData data, LoadLinkData(database.store(), budget, shares));
-  QUARRY_RETURN_IF_ERROR(RenumberNodes(*partitioning, budget, data));
+  QUARRY_TRY(const LinkData data,
+             LoadPartedLinkData(database.store(), *partitioning, budget, arguments.has_encoder));
   options.partitioning = partitioning.get();
   options.road = arguments.road;
   QUARRY_TRY(const auto run, LinkRun::Open(database.store(), budget, data, arguments.train, options));
@@ -248,26 +240,32 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
   verb->add_flag("--save", arguments.save, "keep the vectors in the database, as a checkpoint at the end")
       ->group(kLinkGroup);
   add("--partitioning", arguments.partitioning, "which, of --road partitioned");
-  AddChoice<PartitionOrder>(
-      verb, "--partition-order", arguments.road.order,
-      {{"beta", PartitionOrder::kBeta}, {"comet", PartitionOrder::kComet}, {"euler", PartitionOrder::kEuler}},
-      "in which parts follow one another (default comet)")
+  AddChoice<PartitionOrder>(verb, "--partition-order", arguments.road.order,
+                            {{"beta", PartitionOrder::kBeta},
+                             {"comet", PartitionOrder::kComet},
+                             {"euler", PartitionOrder::kEuler},
+                             {"node", PartitionOrder::kNode}},
+                            "in which parts follow one another (default comet; --task node has node alone)")
       ->group(kLinkGroup);
   add("--buffer", arguments.road.buffer, "parts that are held at once; 0: as many as --memory has room for");
-  add("--logical", arguments.road.logical, "logical parts of comet and euler; 0: so many that two are held");
+  add("--logical", arguments.road.logical,
+      "logical parts; 0: of comet and euler so many that two are held, of node as many as parts");
   add("--valid-share", arguments.valid_share, "edges to hold out where the database has no valid edges: 5%");
   add("--test-share", arguments.test_share, "the same, of test edges");
 }
 
 Status CheckTaskOptions(const CLI::App& verb, std::string_view task) {
   const auto road = SharedOption<std::string>(verb, "--road", std::string(kAutoRoad));
-  if (const std::string_view owner = road == kPartitionedRoad ? "link" : "node";
-      road != kAutoRoad && owner != task) {
-    return MakeStatus(Code::kUsage, "--road {} belongs to --task {}, and this is --task {}", road, owner,
-                      task);
+  if (road != kAutoRoad && road != kPartitionedRoad && task != "node") {
+    return MakeStatus(Code::kUsage, "--road {} belongs to --task node, and this is --task {}", road, task);
+  }
+  for (const char* const name : kPartOptions) {
+    if (road == kPartitionedRoad || verb.count(name) == 0) continue;
+    return MakeStatus(Code::kUsage, "{} is of --road partitioned: give that too", name);
   }
   for (const CLI::Option* option : verb.get_options()) {
     if (option->count() == 0 || std::ranges::count(kSharedOptions, option->get_name()) > 0) continue;
+    if (std::ranges::count(kPartOptions, option->get_name()) > 0) continue;
     const std::string_view owner = option->get_group() == kLinkGroup ? "link" : "node";
     if (owner == task) continue;
     return MakeStatus(Code::kUsage, "{} belongs to --task {}, and this is --task {}", option->get_name(),
@@ -285,13 +283,12 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
   const auto path = verb.get_option("DB")->as<std::string>();
   QUARRY_RETURN_IF_ERROR(CheckInlineFlag(verb.count("--inline") > 0, path));
-  QUARRY_RETURN_IF_ERROR(CheckRoadOptions(verb, arguments));
   if (IsServerAddress(path) && arguments.partitioned) {
     return Status(Code::kUsage, "--road partitioned trains on the database itself, and not at a server");
   }
   if (IsServerAddress(path)) return TrainLinkRemotely(verb, path, arguments, shares);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudget(verb));
-  if (arguments.partitioned) return TrainByParts(verb, arguments, *database, shares);
+  if (arguments.partitioned) return TrainByParts(verb, arguments, *database);
   MemoryBudget& budget = database->budget();
   QUARRY_TRY(const std::optional<LinkRunOptions> stored, StoredRun(verb, arguments, *database));
   QUARRY_TRY(const LinkData data, LoadLinkData(database->store(), budget, shares));

@@ -8,6 +8,7 @@
 
 #include "cli.h"
 #include "layout_options.h"
+#include "quarry/pipeline/partitioned_node_road.h"
 #include "quarry/pipeline/road_choice.h"
 #include "quarry/trainer/communicator.h"
 #include "quarry/trainer/train.h"
@@ -36,6 +37,8 @@ struct NodeArguments {
   std::optional<RoadKind> given_road;  // --road; nothing: the cheapest is taken
   bool policy_is_given = false;        // --policy
   bool plan_is_given = false;          // --plan, which is another word for a road
+  // --road partitioned; of the samples and threads, `road` says what.
+  std::optional<PartitionedNodeRoadOptions> parts;
   bool explain = false;
   WorkerFlags workers;
   std::string config;  // all of this as text (config_file.h)

@@ -19,7 +19,7 @@ Choices<std::optional<RoadKind>> RoadNames() {
 }
 
 // Roads as a command line says them, as bits.
-constexpr unsigned kAuto = 1, kLive = 2, kPlanned = 4, kFresh = 8, kBuilt = 16;
+constexpr unsigned kAuto = 1, kLive = 2, kPlanned = 4, kFresh = 8, kBuilt = 16, kParts = 32;
 
 struct RoadOption {
   const char* option;
@@ -37,6 +37,7 @@ constexpr RoadOption kRoadOptions[] = {
 };
 
 unsigned RoadOf(const NodeArguments& arguments) {
+  if (arguments.parts) return kParts;
   if (arguments.plan) return arguments.resample ? kFresh : kPlanned;
   if (!arguments.layout.empty()) return kBuilt;
   if (!arguments.given_road) {  // nothing is chosen where the engine is a server's
@@ -49,6 +50,7 @@ unsigned RoadOf(const NodeArguments& arguments) {
 std::string_view NameOfRoad(unsigned road) {
   if (road == kAuto) return "a road that is chosen";
   if (road == kBuilt) return "--layout";
+  if (road == kParts) return "the partitioned road";
   return road == kLive ? "the live road" : road == kPlanned ? "the planned road" : "the fresh road";
 }
 
@@ -69,8 +71,7 @@ void AddRoadChoice(CLI::App* verb, NodeArguments& arguments, bool& partitioned) 
           },
           "auto (default): the one that is predicted to take the least time; live: sample and read; planned: "
           "repeat "
-          "packed epochs; fresh: sample and plan every epoch while the one before trains; partitioned, with "
-          "--task link: "
+          "packed epochs; fresh: sample and plan every epoch while the one before trains; partitioned: "
           "part by part, as `quarry partition build` has cut the graph")
       ->type_name("NAME")
       ->check(CLI::IsMember(names));
@@ -101,6 +102,13 @@ Status CheckPlanOptions(const CLI::App& verb, const NodeArguments& arguments) {
   if (given("--resample") && !arguments.plan) {
     return Status(Code::kUsage,
                   "--resample is about the layouts of --plan: give --plan too, or leave it out");
+  }
+  for (const char* const option : {"--explain", "--dry-run", "--topology", "--workers"}) {
+    if (!arguments.parts || !given(option)) continue;
+    return MakeStatus(Code::kUsage, "{} is of the other roads: leave it out with --road partitioned", option);
+  }
+  if (arguments.parts && IsServerAddress(arguments.path)) {
+    return Status(Code::kUsage, "--road partitioned trains on the database itself, and not at a server");
   }
   for (const char* const option : {"--explain", "--resume"}) {
     if (!arguments.dry_run || !given(option)) continue;

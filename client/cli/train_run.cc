@@ -22,6 +22,14 @@ std::string LayoutSettings(const LayoutSpec& spec, bool resample) {
                      quarry::NameOf(spec.road.seed_order));
 }
 
+// Which nodes a batch sees depends on what is held with them. The parts are those of one build.
+std::string PartSettings(const PartitionedNodeRoad& road) {
+  const PartitionedRoadOptions& parts = road.plan().parts;
+  return fmt::format("--road partitioned --partitioning {} --partition-order {} --buffer {} --logical {}",
+                     road.partitioning().record().directory, PartitionOrderName(parts.order), parts.buffer,
+                     parts.logical);
+}
+
 }  // namespace
 
 void RunFlags::AddTo(CLI::App* verb) {
@@ -64,6 +72,7 @@ std::string NodeSettings::ToString() const {
   if (trainers > 1) text += fmt::format(" --workers {}", trainers);
   if (built != nullptr) text += " " + LayoutSettings(*built);
   if (planned != nullptr) text += " " + LayoutSettings(*planned, resample);
+  if (parts != nullptr) text += " " + PartSettings(*parts);
   return text;
 }
 

@@ -9,6 +9,7 @@
 #include "cli.h"
 #include "option_values.h"
 #include "quarry/layout/layout.h"
+#include "quarry/pipeline/partitioned_node_road.h"
 #include "quarry/trainer/train.h"
 
 namespace quarry::cli {
@@ -33,8 +34,9 @@ struct RunFlags {
 struct NodeSettings {
   const RoadSpec& road;
   const TrainOptions& train;
-  const LayoutRecord* built = nullptr;  // --layout
-  const LayoutSpec* planned = nullptr;  // --plan
+  const LayoutRecord* built = nullptr;         // --layout
+  const LayoutSpec* planned = nullptr;         // --plan
+  const PartitionedNodeRoad* parts = nullptr;  // --road partitioned
   bool resample = false;
   uint32_t trainers = 1;
   std::string ToString() const;  // "--task node --layers 3 ..."

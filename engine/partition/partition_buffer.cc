@@ -19,10 +19,12 @@ bool HoldsPart(const SwapStep& step, uint32_t part) { return std::ranges::binary
 
 }  // namespace
 
-uint64_t PartitionBufferBytesMax(const PartitionDirectory& directory, uint32_t buffer, uint32_t incoming) {
-  std::vector<uint64_t> rows, inner, outer;  // of frames: parts, buckets within a part, and between two
+uint64_t PartitionBufferBytesMax(const PartitionDirectory& directory, uint32_t buffer, uint32_t incoming,
+                                 const PartitionBufferOptions& options) {
+  std::vector<uint64_t> labels, inner, outer;  // of frames: of nodes, buckets within a part, and between two
   for (uint32_t source = 0; source < directory.parts(); ++source) {
-    rows.push_back(IoBuffer::MappedBytes(directory.part_bytes(source)));
+    labels.push_back(IoBuffer::MappedBytes(directory.BytesOf(source, sizeof(int64_t))) +
+                     IoBuffer::MappedBytes(directory.BytesOf(source, sizeof(uint8_t))));
     for (uint32_t destination = 0; destination < directory.parts(); ++destination) {
       const uint64_t bytes = IoBuffer::MappedBytes(directory.bucket_bytes(source, destination));
       (source == destination ? inner : outer).push_back(bytes);
@@ -37,7 +39,22 @@ uint64_t PartitionBufferBytesMax(const PartitionDirectory& directory, uint32_t b
   const uint64_t c = buffer;
   const uint64_t stays = c - incoming;
   const uint64_t between = c * (c - 1) + (c * (c - 1) - stays * (stays - std::min<uint64_t>(stays, 1)));
-  return largest(rows, c + incoming) + largest(inner, c + incoming) + largest(outer, between);
+  const uint64_t rows =
+      options.rows ? IoBuffer::MappedBytes((c + incoming) * directory.row_frame_bytes()) : 0;
+  return rows + (options.labels ? largest(labels, c + incoming) : 0) + largest(inner, c + incoming) +
+         largest(outer, between);
+}
+
+std::vector<uint64_t> PartBytesRead(const PartitionDirectory& directory,
+                                    const PartitionBufferOptions& options) {
+  std::vector<uint64_t> bytes(directory.parts());
+  for (uint32_t part = 0; part < directory.parts(); ++part) {
+    if (options.rows) bytes[part] += directory.part_bytes(part);
+    if (options.labels) {
+      bytes[part] += directory.BytesOf(part, sizeof(int64_t)) + directory.BytesOf(part, sizeof(uint8_t));
+    }
+  }
+  return bytes;
 }
 
 Result<PartitionTuning> TuneBuffer(const PartitionDirectory& directory, const TuneOptions& options) {
@@ -70,16 +87,27 @@ Result<PartitionTuning> TuneBuffer(const PartitionDirectory& directory, const Tu
 }
 
 uint64_t PartitionBuffer::FrameBytes(const PartitionDirectory& directory, FrameKey key) {
-  return key.destination == kRows ? directory.part_bytes(key.source)
-                                  : directory.bucket_bytes(key.source, key.destination);
+  switch (key.destination) {
+    case kRows:
+      return directory.part_bytes(key.source);
+    case kLabels:
+      return directory.BytesOf(key.source, sizeof(int64_t));
+    case kSplits:
+      return directory.BytesOf(key.source, sizeof(uint8_t));
+    default:
+      return directory.bucket_bytes(key.source, key.destination);
+  }
 }
 
 std::vector<PartitionBuffer::FrameKey> PartitionBuffer::NewFrames(const PartitionDirectory& directory,
+                                                                  const PartitionBufferOptions& options,
                                                                   const SwapStep* before,
                                                                   const SwapStep& step) {
   std::vector<FrameKey> keys;
   for (const uint32_t part : step.parts) {
-    if (before == nullptr || !HoldsPart(*before, part)) keys.push_back({part, kRows});
+    if (before != nullptr && HoldsPart(*before, part)) continue;
+    if (options.rows) keys.push_back({part, kRows});
+    if (options.labels) keys.insert(keys.end(), {{part, kLabels}, {part, kSplits}});
   }
   ForEachNewBucket(before, step, [&](uint32_t source, uint32_t destination) {
     keys.push_back({source, destination});
@@ -88,12 +116,26 @@ std::vector<PartitionBuffer::FrameKey> PartitionBuffer::NewFrames(const Partitio
   return keys;
 }
 
+// Parts with rows that are in memory at once, at most.
+uint64_t PartitionBuffer::RowFrames(const SwapPlan& plan, const PartitionBufferOptions& options) {
+  const std::vector<SwapStep>& steps = plan.steps();
+  uint64_t most = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    uint64_t parts = steps[i].parts.size();
+    if (options.prefetch && i + 1 < steps.size()) {
+      for (const uint32_t part : steps[i + 1].parts) parts += HoldsPart(steps[i], part) ? 0 : 1;
+    }
+    most = std::max(most, parts);
+  }
+  return most;
+}
+
 uint64_t PartitionBuffer::Bytes(const PartitionDirectory& directory, const SwapPlan& plan,
                                 const PartitionBufferOptions& options) {
   const auto bytes_of = [&](const SwapStep* before, const SwapStep& step) {
     uint64_t bytes = 0;
-    for (const FrameKey key : NewFrames(directory, before, step)) {
-      bytes += IoBuffer::MappedBytes(FrameBytes(directory, key));
+    for (const FrameKey key : NewFrames(directory, options, before, step)) {
+      if (key.destination != kRows) bytes += IoBuffer::MappedBytes(FrameBytes(directory, key));
     }
     return bytes;
   };
@@ -103,7 +145,16 @@ uint64_t PartitionBuffer::Bytes(const PartitionDirectory& directory, const SwapP
     const bool next = options.prefetch && i + 1 < steps.size();
     most = std::max(most, bytes_of(nullptr, steps[i]) + (next ? bytes_of(&steps[i], steps[i + 1]) : 0));
   }
-  return most;
+  const uint64_t row_bytes = RowFrames(plan, options) * directory.row_frame_bytes();
+  return most + (options.rows ? IoBuffer::MappedBytes(row_bytes) : 0);
+}
+
+Status PartitionBuffer::AllocateRows(uint64_t frames) {
+  const uint64_t frame_bytes = options_.rows ? partitioning_.directory().row_frame_bytes() : 0;
+  if (frames * frame_bytes == 0) return Status::Ok();
+  QUARRY_TRY(row_frames_, IoBuffer::Allocate(frames * frame_bytes));
+  for (auto frame = static_cast<uint32_t>(frames); frame > 0; --frame) free_row_frames_.push_back(frame - 1);
+  return Status::Ok();
 }
 
 PartitionBuffer::PartitionBuffer(const StoredPartitioning& partitioning, IoBackend& backend, SwapPlan plan,
@@ -127,26 +178,88 @@ Result<std::unique_ptr<PartitionBuffer>> PartitionBuffer::Make(const StoredParti
   std::unique_ptr<PartitionBuffer> buffer(
       new PartitionBuffer(partitioning, backend, std::move(plan), options));
   buffer->reservation_ = std::move(reservation);
+  QUARRY_RETURN_IF_ERROR(buffer->AllocateRows(RowFrames(buffer->plan_, options)));
   return buffer;
+}
+
+Result<std::unique_ptr<PartitionBuffer>> PartitionBuffer::MakeForPlans(
+    const StoredPartitioning& partitioning, IoBackend& backend, MemoryBudget& budget, uint32_t buffer,
+    uint32_t incoming, const PartitionBufferOptions& options) {
+  const PartitionDirectory& directory = partitioning.directory();
+  QUARRY_TRY(auto reservation,
+             budget.Reserve(PartitionBufferBytesMax(directory, buffer, incoming, options),
+                            fmt::format("a buffer of {} of {} parts", buffer, directory.parts())));
+  SwapPlan none({.parts = directory.parts(), .buffer = buffer}, {});
+  std::unique_ptr<PartitionBuffer> made(new PartitionBuffer(partitioning, backend, std::move(none), options));
+  made->reservation_ = std::move(reservation);
+  QUARRY_RETURN_IF_ERROR(made->AllocateRows(uint64_t{buffer} + incoming));
+  return made;
+}
+
+Status PartitionBuffer::Follow(SwapPlan plan) {
+  assert(plan.spec().parts == partitioning_.directory().parts());
+  if (StepAt(step_) != nullptr) before_ = step();
+  plan_ = std::move(plan);
+  step_ = ~uint64_t{0};
+  if (!reading_.valid()) return Status::Ok();
+  const Status status = reading_.Get();
+  for (const Frame& frame : coming_) Free(frame);
+  coming_.clear();
+  return status;
+}
+
+void PartitionBuffer::Free(const Frame& frame) {
+  if (frame.key.destination == kRows) free_row_frames_.push_back(frame.row_frame);
 }
 
 Status PartitionBuffer::MakeFrames(const SwapStep* before, const SwapStep& step) {
   const PartitionDirectory& directory = partitioning_.directory();
-  for (const FrameKey key : NewFrames(directory, before, step)) {
+  for (const FrameKey key : NewFrames(directory, options_, before, step)) {
     const uint64_t bytes = FrameBytes(directory, key);
-    QUARRY_TRY(IoBuffer pages, IoBuffer::Allocate(bytes));
+    Frame& frame = coming_.emplace_back();
+    frame.key = key;
+    if (key.destination == kRows) {
+      assert(!free_row_frames_.empty());
+      frame.row_frame = free_row_frames_.back();
+      free_row_frames_.pop_back();
+      frame.pages = row_frames_.span().subspan(frame.row_frame * directory.row_frame_bytes(), bytes);
+    } else {
+      QUARRY_TRY(frame.own, IoBuffer::Allocate(bytes));
+      frame.pages = frame.own.span();
+    }
+    const bool is_bucket = key.destination < kSplits;
     stats_.parts_read += key.destination == kRows ? 1 : 0;
-    stats_.buckets_read += key.destination == kRows ? 0 : 1;
+    stats_.buckets_read += is_bucket ? 1 : 0;
     stats_.bytes_read += bytes;
-    coming_.push_back({key, std::move(pages)});
+    stats_.bucket_bytes_read += is_bucket ? bytes : 0;
   }
   return Status::Ok();
 }
 
 Status PartitionBuffer::Verify(const Frame& frame) const {
-  return frame.key.destination == kRows
-             ? partitioning_.VerifyRows(frame.key.source, frame.pages.span())
-             : partitioning_.VerifyBucket(frame.key.source, frame.key.destination, frame.pages.span());
+  switch (frame.key.destination) {
+    case kRows:
+      return partitioning_.VerifyRows(frame.key.source, frame.pages);
+    case kLabels:
+      return partitioning_.VerifyLabels(frame.key.source, frame.pages);
+    case kSplits:
+      return partitioning_.VerifySplits(frame.key.source, frame.pages);
+    default:
+      return partitioning_.VerifyBucket(frame.key.source, frame.key.destination, frame.pages);
+  }
+}
+
+uint64_t PartitionBuffer::OffsetOf(FrameKey key) const {
+  switch (key.destination) {
+    case kRows:
+      return partitioning_.RowsAt(key.source);
+    case kLabels:
+      return partitioning_.LabelsAt(key.source);
+    case kSplits:
+      return partitioning_.SplitsAt(key.source);
+    default:
+      return partitioning_.BucketAt(key.source, key.destination);
+  }
 }
 
 // Frames are verified as they arrive, while those behind them are being read.
@@ -158,9 +271,7 @@ Status PartitionBuffer::ReadFrames() {
   std::vector<ReadRequest> requests;
   for (uint64_t i = 0; i < coming_.size(); ++i) {
     const Frame& frame = coming_[i];
-    const uint64_t offset = frame.key.destination == kRows
-                                ? partitioning_.RowsAt(frame.key.source)
-                                : partitioning_.BucketAt(frame.key.source, frame.key.destination);
+    const uint64_t offset = OffsetOf(frame.key);
     for (uint64_t at = 0; at < frame.pages.size(); at += kPartReadBytesMax, ++left[i]) {
       requests.push_back(
           {.file = &partitioning_.file(),
@@ -187,12 +298,16 @@ Status PartitionBuffer::ReadFrames() {
 void PartitionBuffer::Drop(const SwapStep& next) {
   std::erase_if(frames_, [&](const auto& entry) {
     const FrameKey key = entry.second.key;
-    return !HoldsPart(next, key.source) || (key.destination != kRows && !HoldsPart(next, key.destination));
+    const bool is_bucket = key.destination < kSplits;
+    if (HoldsPart(next, key.source) && (!is_bucket || HoldsPart(next, key.destination))) return false;
+    Free(entry.second);
+    return true;
   });
 }
 
 Result<bool> PartitionBuffer::Next() {
-  const SwapStep* const before = StepAt(step_);
+  const bool follows = StepAt(step_) == nullptr && !before_.parts.empty();
+  const SwapStep* const before = follows ? &before_ : StepAt(step_);
   const SwapStep* const now = StepAt(step_ + 1);
   if (now == nullptr) return false;
   const double start = MonotonicSeconds();
@@ -218,27 +333,50 @@ Result<bool> PartitionBuffer::Next() {
   return true;
 }
 
-std::span<const std::byte> PartitionBuffer::Rows(uint32_t part) const {
+const PartitionBuffer::Frame* PartitionBuffer::Find(uint32_t part, uint32_t what) const {
   assert(HoldsPart(step(), part));
-  const auto frame = frames_.find(FrameKey{part, kRows}.number());
-  if (frame == frames_.end()) return {};
+  const auto frame = frames_.find(FrameKey{part, what}.number());
+  return frame == frames_.end() ? nullptr : &frame->second;
+}
+
+std::span<const std::byte> PartitionBuffer::Rows(uint32_t part) const {
+  const Frame* const frame = Find(part, kRows);
+  if (frame == nullptr) return {};
   const PartitionDirectory& directory = partitioning_.directory();
-  return frame->second.pages.span().first(directory.part_nodes(part) * directory.row_stride);
+  return frame->pages.first(directory.part_nodes(part) * directory.row_stride);
+}
+
+uint64_t PartitionBuffer::FirstRow(uint32_t part) const {
+  const Frame* const frame = Find(part, kRows);
+  if (frame == nullptr) return 0;
+  const PartitionDirectory& directory = partitioning_.directory();
+  return frame->row_frame * (directory.row_frame_bytes() / directory.row_stride);
+}
+
+std::span<const int64_t> PartitionBuffer::Labels(uint32_t part) const {
+  const Frame* const frame = Find(part, kLabels);
+  if (frame == nullptr) return {};
+  return {reinterpret_cast<const int64_t*>(frame->pages.data()), partitioning_.directory().part_nodes(part)};
+}
+
+std::span<const uint8_t> PartitionBuffer::Splits(uint32_t part) const {
+  const Frame* const frame = Find(part, kSplits);
+  if (frame == nullptr) return {};
+  return {reinterpret_cast<const uint8_t*>(frame->pages.data()), partitioning_.directory().part_nodes(part)};
 }
 
 EdgeBucket PartitionBuffer::Bucket(uint32_t source, uint32_t destination) const {
   assert(HoldsPart(step(), source) && HoldsPart(step(), destination));
   const auto frame = frames_.find(FrameKey{source, destination}.number());
   // An empty bucket has no frame, and its view reads nothing.
-  return partitioning_.View(
-      source, destination,
-      frame == frames_.end() ? std::span<const std::byte>() : frame->second.pages.span());
+  return partitioning_.View(source, destination,
+                            frame == frames_.end() ? std::span<const std::byte>() : frame->second.pages);
 }
 
 uint64_t PartitionBuffer::held_bytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [number, frame] : frames_) bytes += frame.pages.mapped_bytes();
-  for (const Frame& frame : coming_) bytes += frame.pages.mapped_bytes();
+  uint64_t bytes = row_frames_.mapped_bytes();
+  for (const auto& [number, frame] : frames_) bytes += frame.own.mapped_bytes();
+  for (const Frame& frame : coming_) bytes += frame.own.mapped_bytes();
   return bytes;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "partition_file.h"
 #include "quarry/partition/auto_tune.h"
@@ -10,6 +11,7 @@ namespace quarry {
 namespace {
 
 constexpr std::string_view kPartDirectorySection = "directory";
+constexpr std::string_view kSplitCountsSection = "split_counts";
 constexpr uint64_t kPartitionVersion = 1;
 constexpr uint64_t kPartHeadWords = 6;
 constexpr uint64_t kBucketWords = 4;
@@ -45,10 +47,29 @@ Status CheckPartitions(const PartitionDirectory& directory, const std::string& p
 
 }  // namespace
 
-uint64_t PartitionDirectory::part_offset(uint32_t part) const {
+uint64_t PartitionDirectory::OffsetOf(uint32_t part, uint64_t value_bytes) const {
   uint64_t offset = 0;
-  for (uint32_t i = 0; i < part; ++i) offset += part_bytes(i);
+  for (uint32_t i = 0; i < part; ++i) offset += BytesOf(i, value_bytes);
   return offset;
+}
+
+uint64_t PartitionDirectory::row_frame_bytes() const {
+  if (row_stride == 0) return 0;
+  uint64_t largest = 0;
+  for (uint32_t part = 0; part < parts(); ++part) largest = std::max(largest, part_bytes(part));
+  return RoundUp(largest, std::lcm(row_stride, kPageBytes));
+}
+
+uint64_t PartitionDirectory::NodesIn(Split split) const {
+  uint64_t nodes = 0;
+  for (const SplitCounts& counts : splits) nodes += counts.of(split);
+  return nodes;
+}
+
+uint32_t PartitionDirectory::training_parts() const {
+  auto end = static_cast<uint32_t>(splits.size());
+  while (end > 0 && splits[end - 1].of(Split::kTrain) == 0) --end;
+  return end;
 }
 
 BucketShape PartitionDirectory::in_shape(uint32_t source, uint32_t destination) const {
@@ -92,6 +113,51 @@ std::vector<uint64_t> PartitionDirectory::BucketEdges() const {
   return edges;
 }
 
+namespace {
+
+// The words of a section of the directory. `bytes_max` bounds what is read.
+Result<std::vector<uint64_t>> ReadWords(IoBackend& backend, const DataFile& data, std::string_view name,
+                                        uint64_t bytes_max) {
+  const Section* const section = data.footer.Find(name);
+  if (section == nullptr || section->bytes % sizeof(uint64_t) != 0 || section->bytes > bytes_max) {
+    return MakeStatus(Code::kCorruption, "{}: footer: there is no whole section \"{}\"", data.file.path(),
+                      name);
+  }
+  std::vector<uint64_t> words(section->bytes / sizeof(uint64_t));
+  if (words.empty()) return words;
+  QUARRY_TRY(const std::vector<uint32_t> checksums, LoadChecksums(backend, data, *section));
+  QUARRY_RETURN_IF_ERROR(
+      LoadPages(backend, data, *section, checksums, std::as_writable_bytes(std::span(words))));
+  return words;
+}
+
+// Labels came later than the rest, so a file may have none.
+Status ReadSplitCounts(IoBackend& backend, const DataFile& data, PartitionDirectory& directory) {
+  if (data.footer.Find(kSplitCountsSection) == nullptr) return Status::Ok();
+  const uint64_t parts = directory.parts();
+  QUARRY_TRY(const std::vector<uint64_t> words,
+             ReadWords(backend, data, kSplitCountsSection, (3 * parts + 1) * sizeof(uint64_t)));
+  bool fits = words.size() == 3 * parts + 1 && words[0] <= std::numeric_limits<uint32_t>::max();
+  for (uint32_t part = 0; fits && part < parts; ++part) {
+    SplitCounts& counts = directory.splits.emplace_back();
+    uint64_t room = directory.part_nodes(part);
+    for (size_t i = 0; i < 3; ++i) {
+      counts.nodes[i] = words[1 + 3 * part + i];
+      fits = fits && counts.nodes[i] <= room;
+      room -= std::min(room, counts.nodes[i]);
+    }
+  }
+  if (!fits) {
+    return MakeStatus(Code::kCorruption,
+                      "{}: split_counts: {} words for {} parts: build the partitioning again",
+                      data.file.path(), words.size(), parts);
+  }
+  directory.class_count = static_cast<uint32_t>(words[0]);
+  return Status::Ok();
+}
+
+}  // namespace
+
 Status WritePartitionDirectory(DataFileWriter& writer, const PartitionDirectory& directory) {
   std::vector<uint64_t> head = {kPartitionVersion,   directory.parts(),    directory.relation_count,
                                 directory.row_bytes, directory.row_stride, directory.buckets_bytes};
@@ -99,23 +165,22 @@ Status WritePartitionDirectory(DataFileWriter& writer, const PartitionDirectory&
   writer.BeginSection(kPartDirectorySection, DataFileWriter::Cover::kPages);
   QUARRY_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(head))));
   QUARRY_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(directory.buckets))));
+  QUARRY_RETURN_IF_ERROR(writer.EndSection());
+  if (!directory.has_labels()) return Status::Ok();
+  std::vector<uint64_t> counts = {directory.class_count};
+  for (const SplitCounts& part : directory.splits) {
+    counts.insert(counts.end(), std::begin(part.nodes), std::end(part.nodes));
+  }
+  writer.BeginSection(kSplitCountsSection, DataFileWriter::Cover::kPages);
+  QUARRY_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(counts))));
   return writer.EndSection();
 }
 
 Result<PartitionDirectory> ReadPartitionDirectory(IoBackend& backend, const DataFile& data) {
   const std::string& path = data.file.path();
-  const Section* const section = data.footer.Find(kPartDirectorySection);
   constexpr uint64_t kPartsBytesMax = uint64_t{kPartsMax} * kPartsMax * sizeof(BucketEntry) + kMiB;
-  if (section == nullptr || section->bytes % sizeof(uint64_t) != 0 || section->bytes > kPartsBytesMax) {
-    return MakeStatus(Code::kCorruption, "{}: footer: there is no whole section \"{}\"", path,
-                      kPartDirectorySection);
-  }
-  std::vector<uint64_t> words(section->bytes / sizeof(uint64_t));
-  if (!words.empty()) {
-    QUARRY_TRY(const std::vector<uint32_t> checksums, LoadChecksums(backend, data, *section));
-    QUARRY_RETURN_IF_ERROR(
-        LoadPages(backend, data, *section, checksums, std::as_writable_bytes(std::span(words))));
-  }
+  QUARRY_TRY(const std::vector<uint64_t> words,
+             ReadWords(backend, data, kPartDirectorySection, kPartsBytesMax));
   if (words.size() < kPartHeadWords || words[0] != kPartitionVersion) {
     return MakeStatus(Code::kUnsupported,
                       "{}: directory version {}; this Quarry reads version {}: build the partitioning again",
@@ -131,7 +196,8 @@ Result<PartitionDirectory> ReadPartitionDirectory(IoBackend& backend, const Data
                                .row_stride = words[4],
                                .buckets_bytes = words[5],
                                .part_starts = {},
-                               .buckets = {}};
+                               .buckets = {},
+                               .splits = {}};
   const auto starts = words.begin() + kPartHeadWords;
   const auto buckets = starts + static_cast<ptrdiff_t>(parts) + 1;
   directory.part_starts.assign(starts, buckets);
@@ -140,6 +206,7 @@ Result<PartitionDirectory> ReadPartitionDirectory(IoBackend& backend, const Data
     directory.buckets.push_back({word[0], word[1], word[2], word[3]});
   }
   QUARRY_RETURN_IF_ERROR(CheckPartitions(directory, path));
+  QUARRY_RETURN_IF_ERROR(ReadSplitCounts(backend, data, directory));
   return directory;
 }
 

@@ -12,6 +12,8 @@ namespace quarry {
 inline constexpr std::string_view kNewIdsSection = "new_ids";
 inline constexpr std::string_view kOldIdsSection = "old_ids";
 inline constexpr std::string_view kPartRowsSection = "rows";
+inline constexpr std::string_view kPartLabelsSection = "labels";
+inline constexpr std::string_view kPartSplitsSection = "splits";
 inline constexpr std::string_view kBucketsSection = "buckets";
 
 // Appends the directory's section.

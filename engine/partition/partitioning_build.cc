@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 
 #include "bucket_writer.h"
@@ -8,6 +9,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
 #include "quarry/format/batch_view.h"
+#include "quarry/io/buffer.h"
 #include "quarry/partition/auto_tune.h"
 #include "quarry/partition/edge_source.h"
 #include "quarry/partition/stored_partitioning.h"
@@ -47,6 +49,8 @@ class PartitioningBuilder {
   Status Prepare();
   Status Renumber(Assignment assignment);
   Status WriteIds(DataFileWriter& writer);
+  Status WriteLabels(DataFileWriter& writer);
+  Status CountSplits(const File& file, uint64_t labels_at, uint64_t splits_at);
   Status WriteFile();
   PartitioningRecord Describe() const;
   Status Commit(PartitioningRecord& record);
@@ -150,6 +154,67 @@ Status PartitioningBuilder::WriteIds(DataFileWriter& writer) {
   return write(kOldIdsSection, old_ids);
 }
 
+// Labels and splits, where the database has both: what node classification needs of a part beside its rows.
+Status PartitioningBuilder::WriteLabels(DataFileWriter& writer) {
+  const TableRecord* const labels = snapshot_->FindTable("label");
+  const TableRecord* const splits = snapshot_->FindTable("split");
+  if (labels == nullptr || splits == nullptr) return Status::Ok();
+  for (const TableRecord* const table : {labels, splits}) {
+    const ElementType type = table == labels ? ElementType::kInt64 : ElementType::kUint8;
+    if (table->element_type == type && table->dim == 1 && table->row_count == topology_.node_count) continue;
+    return MakeStatus(Code::kCorruption, "{}: table \"{}\" has {} x {} of {}, expected {} x 1 of {}",
+                      store_.path(), table->name, table->row_count, table->dim,
+                      ElementTypeName(table->element_type), topology_.node_count, ElementTypeName(type));
+  }
+  const auto scatter = [&](const TableRecord& table, std::string_view section, uint64_t bytes) {
+    return ScatterRows({store_, snapshot_, table, section, bytes, bytes}, budget_, directory_, new_ids_,
+                       progress_, writer);
+  };
+  const uint64_t labels_at = writer.position();
+  QUARRY_RETURN_IF_ERROR(scatter(*labels, kPartLabelsSection, sizeof(int64_t)));
+  const uint64_t splits_at = writer.position();
+  QUARRY_RETURN_IF_ERROR(scatter(*splits, kPartSplitsSection, sizeof(uint8_t)));
+  return CountSplits(writer.file(), labels_at, splits_at);
+}
+
+// Reads back what was written of them, part by part.
+Status PartitioningBuilder::CountSplits(const File& file, uint64_t labels_at, uint64_t splits_at) {
+  uint64_t largest = 0;
+  for (uint32_t part = 0; part < directory_.parts(); ++part) {
+    largest = std::max(largest, directory_.BytesOf(part, sizeof(int64_t)));
+  }
+  if (largest == 0) return Status::Ok();
+  QUARRY_TRY(const auto reservation,
+             budget_.Reserve(2 * IoBuffer::MappedBytes(largest), "counting a partitioning's splits"));
+  QUARRY_TRY(const IoBuffer labels, IoBuffer::Allocate(largest));
+  QUARRY_TRY(const IoBuffer splits, IoBuffer::Allocate(largest));
+  int64_t most = -1;
+  for (uint32_t part = 0; part < directory_.parts(); ++part) {
+    SplitCounts& counts = directory_.splits.emplace_back();
+    const uint64_t nodes = directory_.part_nodes(part);
+    if (nodes == 0) continue;
+    QUARRY_RETURN_IF_ERROR(
+        store_.backend().ReadAt(file, labels_at + directory_.OffsetOf(part, sizeof(int64_t)),
+                                labels.span().first(directory_.BytesOf(part, sizeof(int64_t)))));
+    QUARRY_RETURN_IF_ERROR(
+        store_.backend().ReadAt(file, splits_at + directory_.OffsetOf(part, sizeof(uint8_t)),
+                                splits.span().first(directory_.BytesOf(part, sizeof(uint8_t)))));
+    for (uint64_t node = 0; node < nodes; ++node) {
+      const int64_t label = reinterpret_cast<const int64_t*>(labels.data())[node];
+      const auto split = static_cast<Split>(splits.data()[node]);
+      most = std::max(most, label);
+      if (split == Split::kNone || split > Split::kTest || (split == Split::kTrain && label < 0)) continue;
+      ++counts.nodes[static_cast<size_t>(split) - 1];
+    }
+  }
+  if (most >= std::numeric_limits<uint32_t>::max()) {
+    return MakeStatus(Code::kInvalidArgument,
+                      "{}: the largest label is {}: a model tells fewer classes apart", store_.path(), most);
+  }
+  directory_.class_count = static_cast<uint32_t>(most + 1);
+  return Status::Ok();
+}
+
 Status PartitioningBuilder::WriteFile() {
   QUARRY_TRY(const auto writer_reservation,
              budget_.Reserve(IoBuffer::MappedBytes(kPartsWriterBytes) + kMiB, "writing a partitioning"));
@@ -160,8 +225,10 @@ Status PartitioningBuilder::WriteFile() {
   if (!table_.name.empty()) {
     directory_.row_bytes = RowBytes(table_.element_type, table_.dim);
     directory_.row_stride = RowStride(table_.element_type, table_.dim);
-    QUARRY_RETURN_IF_ERROR(
-        ScatterRows({store_, snapshot_, table_}, budget_, directory_, new_ids_, progress_, *writer));
+    QUARRY_RETURN_IF_ERROR(ScatterRows(
+        {store_, snapshot_, table_, kPartRowsSection, directory_.row_bytes, directory_.row_stride}, budget_,
+        directory_, new_ids_, progress_, *writer));
+    QUARRY_RETURN_IF_ERROR(WriteLabels(*writer));
   }
   QUARRY_RETURN_IF_ERROR(WriteBuckets(store_, budget_, topology_, building_, std::move(new_ids_),
                                       std::move(ids_reservation_), progress_, directory_, *writer));
@@ -232,6 +299,39 @@ Result<PartitioningRecord> PartitioningBuilder::Run(Assignment assignment) {
 
 namespace {
 
+// Gives the training nodes parts of their own, in front: nodes are put in a row, training nodes first, each half by
+// part and by number, and the row is cut into parts of one size.
+Status PutTrainingFirst(Store& store, MemoryBudget& budget, Assignment& assignment) {
+  const uint64_t nodes = assignment.part_of.size();
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  QUARRY_TRY(const auto reservation,
+             budget.Reserve(NodePropertiesBytes(*manifest) + nodes / 4, "the training nodes"));
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
+  std::vector<bool> is_training(nodes);
+  {
+    QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store, nodes, snapshot));
+    const std::vector<NodeId> training = properties.TrainNodes();
+    if (training.empty()) {
+      return MakeStatus(Code::kInvalidArgument, "{}: there is no labelled training node to put first",
+                        store.path());
+    }
+    for (const NodeId node : training) is_training[node] = true;
+  }
+  // Of each part: where its training nodes stand in the row, and its other ones.
+  std::vector<uint64_t> next(2 * uint64_t{assignment.parts});
+  const auto group_of = [&](uint64_t node) {
+    return assignment.part_of[node] + (is_training[node] ? 0 : uint64_t{assignment.parts});
+  };
+  for (uint64_t node = 0; node < nodes; ++node) ++next[group_of(node)];
+  std::exclusive_scan(next.begin(), next.end(), next.begin(), uint64_t{0});
+  const uint64_t part_nodes = std::max<uint64_t>(1, CeilDiv(nodes, uint64_t{assignment.parts}));
+  for (uint64_t node = 0; node < nodes; ++node) {
+    const uint64_t place = next[group_of(node)]++;
+    assignment.part_of[node] = static_cast<uint32_t>(place / part_nodes);
+  }
+  return Status::Ok();
+}
+
 // The topology and what is read of it go before the build, which opens it anew.
 Result<Assignment> AssignNodes(Store& store, MemoryBudget& budget, const TopologyRecord& record,
                                PartitionOptions options, const std::string& scratch,
@@ -276,6 +376,10 @@ Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, 
       EnsureSyncedDirectory(store.backend(), fmt::format("{}/{}", store.path(), kPartitionsFolder)));
   QUARRY_RETURN_IF_ERROR(EnsureDirectory(store.backend(), scratch));
   QUARRY_TRY(Assignment assignment, AssignNodes(store, budget, *topology, options, scratch, progress));
+  if (spec.training_first) {
+    QUARRY_RETURN_IF_ERROR(PutTrainingFirst(store, budget, assignment));
+    spec.method += kTrainingFirstMethod;
+  }
   PartitioningBuilder builder(store, budget, spec, progress, start);
   return builder.Run(std::move(assignment));
 }

@@ -21,7 +21,7 @@ class PartWriters {
  public:
   // `buffer`: `bytes` for each part.
   PartWriters(IoBackend& backend, const File& file, uint64_t section_offset,
-              const PartitionDirectory& directory, IoBuffer buffer, uint64_t bytes,
+              const PartitionDirectory& directory, uint64_t row_stride, IoBuffer buffer, uint64_t bytes,
               std::span<uint32_t> checksums)
       : backend_(backend),
         file_(file),
@@ -33,7 +33,7 @@ class PartWriters {
     uint64_t offset = 0;
     for (uint32_t part = 0; part < directory.parts(); ++part) {
       ends_[part].offset = offset;
-      offset += directory.part_bytes(part);
+      offset += directory.BytesOf(part, row_stride);
     }
   }
 
@@ -95,10 +95,10 @@ Status ScatterRows(const RowSource& source, MemoryBudget& budget, const Partitio
                    DataFileWriter& writer) {
   const ScopedSpan span("write rows by part");
   IoBackend& backend = source.store.backend();
-  const uint64_t section_bytes = directory.rows_bytes();
-  const uint64_t row_bytes = directory.row_bytes;
+  const uint64_t section_bytes = directory.OffsetOf(directory.parts(), source.row_stride);
+  const uint64_t row_bytes = source.row_bytes;
   const uint64_t parts = directory.parts();
-  writer.BeginSection(kPartRowsSection, DataFileWriter::Cover::kCells, section_bytes);
+  writer.BeginSection(source.section, DataFileWriter::Cover::kCells, section_bytes);
 
   const uint64_t batch_rows = std::max<uint64_t>(1, kScanBytes / row_bytes);
   // A group of rows may be larger than the scanner's buffer: four of a mebibyte.
@@ -123,11 +123,11 @@ Status ScatterRows(const RowSource& source, MemoryBudget& budget, const Partitio
 
   QUARRY_TRY(IoBuffer buffer, IoBuffer::Allocate(parts * part_bytes));
   std::vector<uint32_t> checksums(section_bytes / kPageBytes);
-  PartWriters ends(backend, writer.file(), writer.position(), directory, std::move(buffer), part_bytes,
-                   checksums);
+  PartWriters ends(backend, writer.file(), writer.position(), directory, source.row_stride, std::move(buffer),
+                   part_bytes, checksums);
   QUARRY_TRY(RowScanner scanner, RowScanner::Make(backend, *table, 0, new_ids.size(), kScanBytes));
   std::vector<std::byte> rows(batch_rows * row_bytes);
-  std::vector<std::byte> strided(directory.row_stride);
+  std::vector<std::byte> strided(source.row_stride);
   for (uint64_t first = 0; first < new_ids.size(); first += batch_rows) {
     const uint64_t count = std::min(batch_rows, new_ids.size() - first);
     const std::span<std::byte> batch = std::span(rows).first(count * row_bytes);

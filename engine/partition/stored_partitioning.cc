@@ -79,6 +79,13 @@ Result<std::unique_ptr<StoredPartitioning>> StoredPartitioning::Open(Store& stor
   if (directory.row_bytes > 0) {
     QUARRY_TRY(opened->rows_, opened->Load(kPartRowsSection, directory.rows_bytes()));
   }
+  if (directory.has_labels()) {
+    const auto bytes = [&](uint64_t value_bytes) {
+      return directory.OffsetOf(directory.parts(), value_bytes);
+    };
+    QUARRY_TRY(opened->labels_, opened->Load(kPartLabelsSection, bytes(sizeof(int64_t))));
+    QUARRY_TRY(opened->splits_, opened->Load(kPartSplitsSection, bytes(sizeof(uint8_t))));
+  }
   return opened;
 }
 
@@ -111,6 +118,24 @@ Status StoredPartitioning::VerifyPages(const CheckedSection& section, uint64_t o
 
 Status StoredPartitioning::VerifyRows(uint32_t part, std::span<const std::byte> pages) const {
   return VerifyPages(rows_, directory_.part_offset(part), pages, fmt::format("rows of part {}", part));
+}
+
+// A model has a row for each class, and readers index by it without further checks.
+Status StoredPartitioning::VerifyLabels(uint32_t part, std::span<const std::byte> pages) const {
+  QUARRY_RETURN_IF_ERROR(VerifyPages(labels_, directory_.OffsetOf(part, sizeof(int64_t)), pages,
+                                     fmt::format("labels of part {}", part)));
+  const auto* const labels = reinterpret_cast<const int64_t*>(pages.data());
+  for (uint64_t node = 0; node < directory_.part_nodes(part); ++node) {
+    if (labels[node] < int64_t{directory_.class_count}) continue;
+    return MakeStatus(Code::kCorruption, "{}: label {} of node {} of part {}: there are {} classes",
+                      data_.file.path(), labels[node], node, part, directory_.class_count);
+  }
+  return Status::Ok();
+}
+
+Status StoredPartitioning::VerifySplits(uint32_t part, std::span<const std::byte> pages) const {
+  return VerifyPages(splits_, directory_.OffsetOf(part, sizeof(uint8_t)), pages,
+                     fmt::format("splits of part {}", part));
 }
 
 Status StoredPartitioning::VerifyBucket(uint32_t source, uint32_t destination,

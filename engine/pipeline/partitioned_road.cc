@@ -30,6 +30,11 @@ uint64_t StepEdgesMax(const PartitionDirectory& directory, uint32_t buffer) {
   return std::accumulate(edges.begin(), edges.begin() + static_cast<ptrdiff_t>(count), uint64_t{0});
 }
 
+// Vectors have frames of their own, and the table's rows are not what link prediction trains on.
+PartitionBufferOptions EdgesAlone(const PartitionedRoadOptions& options) {
+  return {.prefetch = options.prefetch, .rows = false};
+}
+
 SwapSpec SpecOf(const PartitionDirectory& directory, const PartitionedRoadOptions& options, uint64_t seed) {
   return {.order = options.order,
           .parts = directory.parts(),
@@ -103,13 +108,10 @@ PartitionedRoad::PartitionedRoad(const StoredPartitioning& partitioning, IoBacke
       batch_edges_(batch_edges) {}
 
 uint64_t PartitionedRoad::Bytes(const PartitionDirectory& directory, const PartitionedRoadOptions& options) {
-  return PartitionBufferBytesMax(directory, options.buffer, Incoming(directory.parts(), options)) +
+  return PartitionBufferBytesMax(directory, options.buffer, Incoming(directory.parts(), options),
+                                 EdgesAlone(options)) +
+         HeldLists::Bytes(options.buffer, Direction::kBoth) +
          StepEdgesMax(directory, options.buffer) * sizeof(Triple);
-}
-
-uint64_t PartitionedRoad::HeldEdgesMax(const PartitionDirectory& directory,
-                                       const PartitionedRoadOptions& options) {
-  return StepEdgesMax(directory, options.buffer);
 }
 
 Result<std::unique_ptr<PartitionedRoad>> PartitionedRoad::Make(const StoredPartitioning& partitioning,
@@ -124,8 +126,8 @@ Result<std::unique_ptr<PartitionedRoad>> PartitionedRoad::Make(const StoredParti
   QUARRY_TRY(road->reservation_,
              budget.Reserve(Bytes(directory, options),
                             fmt::format("edges of {} of {} parts", options.buffer, directory.parts())));
-  road->buffer_budget_ = std::make_unique<MemoryBudget>(
-      PartitionBufferBytesMax(directory, options.buffer, Incoming(directory.parts(), options)));
+  road->buffer_budget_ = std::make_unique<MemoryBudget>(PartitionBufferBytesMax(
+      directory, options.buffer, Incoming(directory.parts(), options), EdgesAlone(options)));
   return road;
 }
 
@@ -174,7 +176,7 @@ Status PartitionedRoad::StartEpoch(uint32_t epoch) {
     edge_starts_.push_back(edge_starts_.back() + StepEdges(step));
   }
   QUARRY_TRY(buffer_, PartitionBuffer::Make(partitioning_, backend_, *buffer_budget_, std::move(plan),
-                                            {.prefetch = options_.prefetch}));
+                                            EdgesAlone(options_)));
   return Status::Ok();
 }
 

@@ -34,7 +34,34 @@ class MemoryResolver final : public Resolver {
   bool two_sides_ = false;
 };
 
+class ListsResolver final : public Resolver {
+ public:
+  explicit ListsResolver(const PiecedLists& lists) : lists_(lists) {}
+
+  Status Resolve(const PositionTile& tile, NodeId* neighbors, SamplerStats&) override {
+    uint32_t begin = 0;
+    for (size_t i = 0; i < tile.nodes.size(); ++i) {
+      const uint32_t end = tile.ends[i] - tile.first_end;
+      if (end > begin) {
+        lists_.Take(tile.nodes[i], tile.positions.subspan(begin, end - begin), neighbors + begin);
+      }
+      begin = end;
+    }
+    return Status::Ok();
+  }
+
+  uint64_t tile_positions_max() const override { return kMemoryTilePositions; }
+  uint64_t memory_bytes() const override { return sizeof(*this); }
+
+ private:
+  const PiecedLists& lists_;
+};
+
 }  // namespace
+
+std::unique_ptr<Resolver> MakeListsResolver(const PiecedLists& lists) {
+  return std::make_unique<ListsResolver>(lists);
+}
 
 std::unique_ptr<Resolver> MakeMemoryResolver(const NeighborSource& source) {
   return std::make_unique<MemoryResolver>(source);

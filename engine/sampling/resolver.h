@@ -35,6 +35,8 @@ class Resolver {
 };
 
 std::unique_ptr<Resolver> MakeMemoryResolver(const NeighborSource& source);
+// Positions are those of nodes' lists strung together.
+std::unique_ptr<Resolver> MakeListsResolver(const PiecedLists& lists);
 Result<std::unique_ptr<Resolver>> MakeDiskResolver(const NeighborSource& source);
 
 // What the resolver of such a source holds at most, for hops of at most positions_max.

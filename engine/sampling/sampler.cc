@@ -20,6 +20,7 @@ constexpr size_t kNodesAhead = 16;
 constexpr size_t kRenumberMax = 4096;
 
 bool InMemory(const NeighborSource& source) {
+  if (source.lists != nullptr) return true;
   return std::ranges::all_of(SidesOf(source.direction), [&](Adjacency side) {
     return source.topology->indices(side).size() == source.topology->edge_count();
   });
@@ -28,14 +29,18 @@ bool InMemory(const NeighborSource& source) {
 class DenseSampler final : public NeighborSampler {
  public:
   DenseSampler(const NeighborSource& source, const RoadSpec& spec, std::unique_ptr<Resolver> resolver)
-      : node_count_(source.topology->node_count()),
+      : lists_(source.lists),
+        topology_nodes_(source.lists == nullptr ? source.topology->node_count() : 0),
         fanouts_(spec.fanouts),
         replace_(spec.replace),
         edge_ids_(spec.edge_ids),
         entries_max_(source.block_entries_max),
         drawer_(*std::ranges::max_element(spec.fanouts)),
         resolver_(std::move(resolver)),
-        fresh_(kRenumberMax + 1) {
+        fresh_(kRenumberMax + 1),
+        list_sides_(SidesOf(source.direction).size()),
+        sides_apart_(source.sides_apart) {
+    if (lists_ != nullptr) return;
     const std::span<const Adjacency> sides = SidesOf(source.direction);
     for (size_t i = 0; i < sides.size(); ++i) indptr_[i] = source.topology->indptr(sides[i]).data();
   }
@@ -52,9 +57,14 @@ class DenseSampler final : public NeighborSampler {
   Status SampleHop(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block);
   template <bool kTwoSides>
   uint32_t DrawTile(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block);
+  uint32_t DrawOfLists(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block);
+  uint32_t DrawOfList(uint64_t base, uint64_t degree, uint32_t fanout, Rng& rng, uint64_t* out);
+  void GrowPositions(size_t more);
+  uint64_t node_count() const { return lists_ != nullptr ? lists_->node_count() : topology_nodes_; }
   Status Renumber(std::span<uint32_t> ids, Block& block);
 
-  const uint64_t node_count_;
+  const PiecedLists* const lists_;  // null: those of a topology
+  const uint64_t topology_nodes_;
   const std::vector<uint32_t> fanouts_;
   const bool replace_;
   const bool edge_ids_;
@@ -66,6 +76,8 @@ class DenseSampler final : public NeighborSampler {
   std::vector<uint64_t> positions_;  // one tile's
   size_t position_count_ = 0;
   std::vector<NodeId> fresh_;
+  const size_t list_sides_;
+  const bool sides_apart_;
   SamplerStats stats_;
 };
 
@@ -97,9 +109,9 @@ Status DenseSampler::Sample(std::span<const NodeId> seeds, uint64_t stream_seed,
 
 Status DenseSampler::AddSeeds(std::span<const NodeId> seeds, Block& block) {
   for (const NodeId seed : seeds) {
-    if (seed >= node_count_) {
+    if (seed >= node_count()) {
       return MakeStatus(Code::kInvalidArgument, "seed node {} is out of range: the graph has {} nodes", seed,
-                        node_count_);
+                        node_count());
     }
   }
   if (seeds.size() > entries_max_) {
@@ -124,8 +136,9 @@ Status DenseSampler::AddSeeds(std::span<const NodeId> seeds, Block& block) {
 Status DenseSampler::SampleHop(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block) {
   while (begin < end) {
     const uint32_t first_end = block.indptr.back();
-    const uint32_t tile_end = indptr_[1] == nullptr ? DrawTile<false>(fanout, begin, end, rng, block)
-                                                    : DrawTile<true>(fanout, begin, end, rng, block);
+    const uint32_t tile_end = lists_ != nullptr       ? DrawOfLists(fanout, begin, end, rng, block)
+                              : indptr_[1] == nullptr ? DrawTile<false>(fanout, begin, end, rng, block)
+                                                      : DrawTile<true>(fanout, begin, end, rng, block);
     if (block.seed_count() + first_end + position_count_ > entries_max_) {
       return MakeStatus(
           Code::kInvalidArgument,
@@ -163,10 +176,8 @@ uint32_t DenseSampler::DrawTile(uint32_t fanout, uint32_t begin, uint32_t end, R
   size_t count = 0;
   uint32_t i = begin;
   for (; i < end; ++i) {
-    if (count + fanout > positions_.size()) {
-      if (count + fanout > tile_max) break;
-      positions_.resize(std::min(tile_max, std::max(2 * positions_.size(), kMemoryTilePositions)));
-    }
+    if (count + fanout > tile_max) break;
+    GrowPositions(count + fanout);
     if (i + kNodesAhead < end) {
       for (int side = 0; side <= kTwoSides; ++side)
         __builtin_prefetch(&indptr_[side][nodes[i + kNodesAhead]]);
@@ -175,16 +186,8 @@ uint32_t DenseSampler::DrawTile(uint32_t fanout, uint32_t begin, uint32_t end, R
     const uint64_t first_degree = list[1] - list[0];
     const uint64_t* const second = kTwoSides ? &indptr_[1][nodes[i]] : nullptr;
     const uint64_t degree = kTwoSides ? first_degree + second[1] - second[0] : first_degree;
-    const uint64_t most = replace_ && degree > 0 ? fanout : degree;
-    const auto taken = static_cast<uint32_t>(std::min<uint64_t>(fanout, most));
     uint64_t* const out = positions_.data() + count;
-    if (replace_) {
-      for (uint32_t k = 0; k < taken; ++k) out[k] = (kTwoSides ? 0 : list[0]) + rng.Below(degree);
-    } else if (degree > fanout) {
-      drawer_.Draw(rng, kTwoSides ? 0 : list[0], degree, taken, out);
-    } else {
-      for (uint32_t k = 0; k < taken; ++k) out[k] = (kTwoSides ? 0 : list[0]) + k;
-    }
+    const uint32_t taken = DrawOfList(kTwoSides ? 0 : list[0], degree, fanout, rng, out);
     if constexpr (kTwoSides) {
       for (uint32_t k = 0; k < taken; ++k) {
         out[k] = out[k] < first_degree ? list[0] + out[k] : (second[0] + out[k] - first_degree) | kSecondSide;
@@ -196,6 +199,50 @@ uint32_t DenseSampler::DrawTile(uint32_t fanout, uint32_t begin, uint32_t end, R
   }
   position_count_ = count;
   return i;
+}
+
+// The same of lists. Positions are those of a node's lists strung together, and the resolver knows the sides.
+uint32_t DenseSampler::DrawOfLists(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block) {
+  const bool apart = sides_apart_ && list_sides_ == 2;
+  const size_t most = size_t{fanout} * (apart ? 2 : 1);
+  uint32_t edge_end = block.indptr.back();
+  size_t count = 0;
+  uint32_t i = begin;
+  for (; i < end && (count == 0 || count + most <= resolver_->tile_positions_max()); ++i) {
+    GrowPositions(count + most);
+    const uint64_t first = lists_->Degree(0, block.nodes[i]);
+    const uint64_t second = list_sides_ == 2 ? lists_->Degree(1, block.nodes[i]) : 0;
+    uint64_t* const out = positions_.data() + count;
+    uint32_t taken = DrawOfList(0, apart ? first : first + second, fanout, rng, out);
+    if (apart) taken += DrawOfList(first, second, fanout, rng, out + taken);
+    count += taken;
+    edge_end += taken;
+    block.indptr.push_back(edge_end);
+  }
+  position_count_ = count;
+  return i;
+}
+
+// Draws of the positions [base, base + degree); returns how many.
+inline uint32_t DenseSampler::DrawOfList(uint64_t base, uint64_t degree, uint32_t fanout, Rng& rng,
+                                         uint64_t* out) {
+  const uint64_t most = replace_ && degree > 0 ? fanout : degree;
+  const auto taken = static_cast<uint32_t>(std::min<uint64_t>(fanout, most));
+  if (replace_) {
+    for (uint32_t k = 0; k < taken; ++k) out[k] = base + rng.Below(degree);
+  } else if (degree > fanout) {
+    drawer_.Draw(rng, base, degree, taken, out);
+  } else {
+    for (uint32_t k = 0; k < taken; ++k) out[k] = base + k;
+  }
+  return taken;
+}
+
+// Makes room for this many of the tile's positions.
+inline void DenseSampler::GrowPositions(size_t count) {
+  if (count <= positions_.size()) return;
+  const size_t doubled = std::max(2 * positions_.size(), size_t{kMemoryTilePositions});
+  positions_.resize(std::max(count, std::min(size_t{resolver_->tile_positions_max()}, doubled)));
 }
 
 Status DenseSampler::Renumber(std::span<uint32_t> ids, Block& block) {
@@ -222,8 +269,12 @@ Status CheckFanouts(std::span<const uint32_t> fanouts) {
 
 Result<std::unique_ptr<NeighborSampler>> NeighborSampler::Make(const NeighborSource& source,
                                                                const RoadSpec& spec) {
-  assert(source.topology != nullptr);
+  assert((source.topology != nullptr) != (source.lists != nullptr));
   QUARRY_RETURN_IF_ERROR(CheckFanouts(spec.fanouts));
+  if (source.lists != nullptr) {
+    if (spec.edge_ids) return Status(Code::kUnsupported, "neighbors between parts have no edge ids");
+    return std::make_unique<DenseSampler>(source, spec, MakeListsResolver(*source.lists));
+  }
   if (spec.edge_ids && source.direction != Direction::kIn) {
     return MakeStatus(
         Code::kUnsupported,

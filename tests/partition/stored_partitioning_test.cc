@@ -242,6 +242,64 @@ TEST_F(StoredPartitioningTest, ACheckpointHasIt) {
   ASSERT_NO_FATAL_FAILURE(ExpectWhole(**opened, assignment));
 }
 
+TEST_F(StoredPartitioningTest, HasLabelsAndSplitsByPart) {
+  const Assignment assignment = RandomAssignment(SmallStore::kNodes, 7, 4);
+  WriteBatch batch;  // rows that changed are there as they are now
+  batch.SetLabel(77, 3);
+  batch.SetSplit(77, Split::kTest);
+  ASSERT_OK(world_.store->Write(batch));
+  ASSERT_OK(Build({.table = "narrow"}, assignment));
+  const auto parts = Open();
+  const PartitionDirectory& directory = parts->directory();
+  ASSERT_TRUE(directory.has_labels());
+  EXPECT_EQ(directory.class_count, SmallStore::kClasses);
+  std::vector<NodeId> old_ids(SmallStore::kNodes);
+  ASSERT_OK(parts->ReadOldIds(0, old_ids));
+  const auto labels = RowsNow(*world_.store, "label"), splits = RowsNow(*world_.store, "split");
+  for (uint32_t part = 0; part < 7; ++part) {
+    const auto label_pages = ReadPages(*parts, parts->LabelsAt(part), directory.BytesOf(part, 8));
+    const auto split_pages = ReadPages(*parts, parts->SplitsAt(part), directory.BytesOf(part, 1));
+    ASSERT_OK(parts->VerifyLabels(part, label_pages));
+    ASSERT_OK(parts->VerifySplits(part, split_pages));
+    SplitCounts counts;
+    for (uint64_t i = 0; i < directory.part_nodes(part); ++i) {
+      const NodeId node = old_ids[directory.part_starts[part] + i];
+      ASSERT_EQ(std::memcmp(label_pages.data() + 8 * i, labels[node].data(), 8), 0);
+      ASSERT_EQ(split_pages[i], splits[node][0]);
+      int64_t label = 0;
+      std::memcpy(&label, labels[node].data(), 8);
+      const auto split = static_cast<size_t>(splits[node][0]);
+      if (split > 0 && (split > 1 || label >= 0)) ++counts.nodes[split - 1];
+    }
+    for (const Split split : {Split::kTrain, Split::kValid, Split::kTest}) {
+      EXPECT_EQ(directory.splits[part].of(split), counts.of(split)) << "part " << part;
+    }
+  }
+  ASSERT_OK(Build({}, assignment));
+  EXPECT_FALSE(Open()->directory().has_labels()) << "without rows nothing is classified";
+}
+
+TEST_F(StoredPartitioningTest, TrainingNodesComeFirstWhereTheyAreAskedFor) {
+  for (const uint32_t parts : {2U, 5U, 16U}) {
+    const auto record =
+        MakePartitioning(*world_.store, world_.budget, {.table = "narrow", .training_first = true},
+                         {.method = PartitionMethod::kRandom, .parts = parts, .seed = 5}, {});
+    ASSERT_OK(record);
+    EXPECT_EQ(record->method, "random --training-first") << "as the command that makes it again has it";
+    const auto opened = Open();
+    const PartitionDirectory& directory = opened->directory();
+    const uint64_t part_nodes = CeilDiv(SmallStore::kNodes, uint64_t{parts});
+    const uint64_t training = directory.NodesIn(Split::kTrain);
+    EXPECT_EQ(directory.training_parts(), CeilDiv(training, part_nodes));
+    uint64_t left = training;
+    for (uint32_t part = 0; part < parts; ++part) {
+      EXPECT_LE(directory.part_nodes(part), part_nodes);
+      EXPECT_EQ(directory.splits[part].of(Split::kTrain), std::min(left, part_nodes)) << "part " << part;
+      left -= std::min(left, part_nodes);
+    }
+  }
+}
+
 // A flipped bit in any page of the file is found by verifying it, and repaired by dropping what is derived.
 TEST_F(StoredPartitioningTest, EveryDamagedPageIsFound) {
   ASSERT_OK(Build({.table = "narrow"}, RandomAssignment(SmallStore::kNodes, 3, 5)));

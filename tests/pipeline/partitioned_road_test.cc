@@ -124,26 +124,42 @@ TEST_F(PartitionedRoadTest, OneSeedGivesOneOrderFromAnyPlaceOn) {
   }
 }
 
-TEST_F(PartitionedRoadTest, HeldEdgesAreThoseBetweenHeldParts) {
-  const auto road = Make(kOptions[1], 6);
+TEST_F(PartitionedRoadTest, ListsAreOfTheEdgesBetweenHeldParts) {
+  const auto road = Make(kOptions[1], 4);
   ASSERT_OK(road->StartEpoch(1));
-  for (uint64_t batch = 0; batch < road->batch_count(); batch += road->step().batch_count()) {
+  for (uint64_t batch = 0; batch < road->batch_count();) {
     ASSERT_OK(road->Enter(batch));
     const EdgeStep& step = road->step();
-    std::vector<std::pair<NodeId, NodeId>> held, expected;
-    road->ForEachHeldEdge([&](uint64_t source, uint64_t destination) {
-      held.emplace_back(Held(step, source), Held(step, destination));
-    });
     const auto is_held = [&](NodeId node) {
-      return std::ranges::count(step.parts(), directory().PartOf(node)) > 0;
+      return std::ranges::count(step.parts(), directory().PartOf(node)) == 1;
     };
+    using Ends = std::pair<NodeId, NodeId>;
+    std::vector<Ends> expected, in, out;
     for (const auto& [source, destination, relation] : edges_) {
       if (is_held(source) && is_held(destination)) expected.emplace_back(source, destination);
     }
-    std::ranges::sort(held);
-    std::ranges::sort(expected);
-    ASSERT_EQ(held, expected);
-    ASSERT_LE(held.size(), PartitionedRoad::HeldEdgesMax(directory(), road->options()));
+    HeldLists lists(Direction::kBoth);
+    road->TakeLists(lists);
+    ASSERT_EQ(lists.node_count(), step.node_count());
+    for (NodeId place = 0; place < lists.node_count(); ++place) {
+      const uint64_t first = lists.Degree(0, place), all = first + lists.Degree(1, place);
+      std::vector<uint64_t> positions(all);
+      for (uint64_t i = 0; i < all; ++i) positions[i] = all - 1 - i;  // in any order
+      std::vector<NodeId> neighbors(all);
+      lists.Take(place, positions, neighbors.data());
+      for (uint64_t i = 0; i < all; ++i) {
+        const Ends ends(step.NodeAt(neighbors[i]), step.NodeAt(place));
+        if (positions[i] < first) {
+          in.push_back(ends);
+        } else {
+          out.emplace_back(ends.second, ends.first);
+        }
+      }
+    }
+    for (auto* const edges : {&expected, &in, &out}) std::ranges::sort(*edges);
+    ASSERT_EQ(in, expected);
+    ASSERT_EQ(out, expected);
+    batch += step.batch_count();
   }
 }
 

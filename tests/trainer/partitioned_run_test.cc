@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "embedding/trained_tables.h"
 #include "link_memory.h"
@@ -310,6 +313,44 @@ TEST_F(PartitionedRunTest, WhatWasTunedStaysWhereMemoryChanges) {
   ASSERT_OK(run);
   EXPECT_EQ((*run)->road()->options().buffer, held);
   EXPECT_OK(TrainLinks(data_, train, budget_, {}, **run));
+}
+
+// Losses and filtered ranks to the last bit, and less memory.
+TEST_F(PartitionedRunTest, EdgesThatStayInPartsTrainAndRankAsThoseInMemory) {
+  Course course, parted_course;
+  const auto expected = Train(Training(), {.name = "memory"}, &course);
+  ASSERT_OK(expected);
+  const std::vector<Triple> train = data_.train;
+  MemoryBudget budget(64 * kMiB);
+  ASSERT_OK(LeaveEdgesInParts(*partitioning_, *world_.store, budget, data_));
+  EXPECT_TRUE(data_.train.empty());
+  EXPECT_EQ(data_.train_count(), train.size());
+  EXPECT_EQ(budget.used_bytes(), (data_.known.size() + 100) * sizeof(Triple));
+  std::vector<Triple> known;
+  for (const Triple& edge : train) {
+    bool asked = false;
+    for (const auto* const edges : {&data_.valid, &data_.test}) {
+      asked =
+          asked || std::ranges::any_of(*edges, [&](const Triple& other) {
+            return other.relation == edge.relation && (other.head == edge.head || other.tail == edge.tail);
+          });
+    }
+    if (asked) known.push_back(edge);
+  }
+  const auto in_order = [](const std::vector<Triple>& edges) {
+    std::vector<std::tuple<NodeId, uint32_t, NodeId>> sorted;
+    for (const Triple& edge : edges) sorted.emplace_back(edge.head, edge.relation, edge.tail);
+    std::ranges::sort(sorted);
+    return sorted;
+  };
+  EXPECT_LT(known.size(), train.size());
+  EXPECT_EQ(in_order(data_.known), in_order(known));
+  const auto parted = Train(Training(), {.name = "parted"}, &parted_course);
+  ASSERT_OK(parted);
+  EXPECT_EQ(parted_course.epochs(), course.epochs());
+  EXPECT_EQ(parted->test->filtered.mrr, expected->test->filtered.mrr);
+  EXPECT_EQ(parted->test->raw.mrr, expected->test->raw.mrr);
+  EXPECT_EQ(parted->edges, expected->edges);
 }
 
 TEST_F(PartitionedRunTest, NodesAreRenumbered) {

@@ -16,6 +16,7 @@
 #include "quarry/base/units.h"
 #include "quarry/layout/layout.h"
 #include "quarry/pipeline/live_road.h"
+#include "quarry/pipeline/partitioned_node_road.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/pipeline/superbatch_road.h"
 #include "quarry/storage/training_state.h"
@@ -49,7 +50,7 @@ TrainOptions CheckpointOptions() {
   return options;
 }
 
-enum class RoadKind { kLive, kLayout, kSuperbatches };
+enum class RoadKind { kLive, kLayout, kSuperbatches, kParts };
 
 // A database, opened anew for every call to Train, as another process would.
 class TrainDatabase {
@@ -99,6 +100,19 @@ class TrainDatabase {
         spec.packing = Packing::kCheaper;
         QUARRY_TRY(std::unique_ptr<SuperbatchRoad> road,
                    SuperbatchRoad::Open(*store_, budget_, {.layout = spec, .live = live}));
+        return std::unique_ptr<Road>(std::move(road));
+      }
+      case RoadKind::kParts: {
+        if (store_->manifest()->partitionings.empty()) {
+          QUARRY_RETURN_IF_ERROR(MakePartitioning(*store_, budget_, {.table = "feature"},
+                                                  {.method = PartitionMethod::kRandom, .parts = 6}, {})
+                                     .status());
+        }
+        QUARRY_TRY(std::unique_ptr<PartitionedNodeRoad> road,
+                   PartitionedNodeRoad::Open(*store_, budget_,
+                                             {.parts = {.order = PartitionOrder::kNode, .buffer = 3},
+                                              .spec = live.spec,
+                                              .sampler_threads = 2}));
         return std::unique_ptr<Road>(std::move(road));
       }
     }
@@ -207,13 +221,16 @@ TEST_P(ResumedTraining, GoesOnToTheLastBitWhereverItStopped) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Roads, ResumedTraining,
-                         testing::Values(RoadKind::kLive, RoadKind::kLayout, RoadKind::kSuperbatches),
+                         testing::Values(RoadKind::kLive, RoadKind::kLayout, RoadKind::kSuperbatches,
+                                         RoadKind::kParts),
                          [](const auto& road) -> std::string {
                            switch (road.param) {
                              case RoadKind::kLive:
                                return "Live";
                              case RoadKind::kLayout:
                                return "Layout";
+                             case RoadKind::kParts:
+                               return "Parts";
                              default:
                                return "Superbatches";
                            }

@@ -67,10 +67,16 @@ struct HeldOutShares {
 
 struct LinkData {
   std::vector<Triple> train, valid, test;
+  // Of a run by parts, whose batches take their edges from buckets: `train` is empty, and this is how many there are;
+  // and those of them that filtered rankings of `valid` and `test` leave out.
+  uint64_t parted_edges = 0;
+  std::vector<Triple> known;
   uint64_t node_count = 0;
   uint64_t relation_count = 1;         // 1 where edges have no type
   HeldOutShares held_out;              // shares taken from the training edges
   MemoryBudget::Reservation reserved;  // for the edges
+
+  uint64_t train_count() const { return train.empty() ? parted_edges : train.size(); }
 };
 
 // Reads the topologies "graph", "valid" and "test" of a database. kInvalidArgument where one of the latter is
@@ -93,6 +99,16 @@ Result<LinkData> LoadLinkData(const LinkSource& source, MemoryBudget& budget, co
 // among these; kOutOfBudget; errors of reading.
 class StoredPartitioning;
 Status RenumberNodes(const StoredPartitioning& partitioning, MemoryBudget& budget, LinkData& data);
+
+// Lets go of the training edges, which a run by parts reads from the buckets, but for the known ones: those that share
+// relation and head, or relation and tail, with a held-out edge. Reads all buckets, one at a time, twice. REQUIRES: the
+// nodes of `data` have new ids. kOutOfBudget; errors of reading.
+Status LeaveEdgesInParts(const StoredPartitioning& partitioning, Store& store, MemoryBudget& budget,
+                         LinkData& data);
+// LoadLinkData for a run by parts, in new ids: with the training edges left in parts, unless `keeps_edges`, as an
+// encoder needs whose rankings take all neighbors of all nodes.
+Result<LinkData> LoadPartedLinkData(Store& store, const StoredPartitioning& partitioning,
+                                    MemoryBudget& budget, bool keeps_edges);
 
 // Where vectors lie while they are trained: in memory, in the database, or in memory with checkpoints that
 // keep them in the state of their run (quarry/trainer/link_run.h).

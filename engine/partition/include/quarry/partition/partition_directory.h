@@ -21,6 +21,12 @@ struct BucketEntry {
   uint64_t out_lists = 0;  // nodes of the source part with out-neighbors
 };
 
+// Labelled nodes of a part in the splits: training, validation, test.
+struct SplitCounts {
+  uint64_t nodes[3] = {0, 0, 0};
+  uint64_t of(Split split) const { return split == Split::kNone ? 0 : nodes[static_cast<size_t>(split) - 1]; }
+};
+
 // 40 bytes a bucket and part: the index of p^2 buckets stays resident, and nothing of a node or an edge.
 struct PartitionDirectory {
   uint64_t relation_count = 1;
@@ -29,6 +35,14 @@ struct PartitionDirectory {
   uint64_t buckets_bytes = 0;         // of the section of buckets
   std::vector<uint64_t> part_starts;  // part i has the new ids [part_starts[i], part_starts[i + 1])
   std::vector<BucketEntry> buckets;   // by source part * p + destination part
+  // Of labels and splits, which lie beside the rows; empty and 0 where the database had none.
+  std::vector<SplitCounts> splits;  // by part; validation and test nodes count without a label, too
+  uint32_t class_count = 0;
+
+  bool has_labels() const { return !splits.empty(); }
+  uint64_t NodesIn(Split split) const;
+  // k of Algorithm 7: the training nodes lie in the parts [0, k).
+  uint32_t training_parts() const;
 
   uint32_t parts() const { return static_cast<uint32_t>(part_starts.size() - 1); }
   uint64_t node_count() const { return part_starts.back(); }
@@ -42,8 +56,15 @@ struct PartitionDirectory {
 
   // Whole pages that are read for a part's rows, and where they begin in the section of rows.
   uint64_t part_bytes(uint32_t part) const { return RoundUp(part_nodes(part) * row_stride, kPageBytes); }
-  uint64_t part_offset(uint32_t part) const;
+  uint64_t part_offset(uint32_t part) const { return OffsetOf(part, row_stride); }
   uint64_t rows_bytes() const { return part_offset(parts()); }
+  // The same of any section that has a value of this many bytes for each node, part by part: labels and splits.
+  uint64_t OffsetOf(uint32_t part, uint64_t value_bytes) const;
+  uint64_t BytesOf(uint32_t part, uint64_t value_bytes) const {
+    return RoundUp(part_nodes(part) * value_bytes, kPageBytes);
+  }
+  // Rows of several parts lie in one piece of memory, each in a frame of whole rows and whole pages.
+  uint64_t row_frame_bytes() const;
   // The same of a bucket, which begins at its entry's offset.
   uint64_t bucket_bytes(uint32_t source, uint32_t destination) const;
   BucketShape in_shape(uint32_t source, uint32_t destination) const;

@@ -5,6 +5,8 @@
 //                                                part is a range of ids
 //                                     old_ids    and the other way round
 //                                     rows       a part's rows, one behind the other, in whole pages
+//                                     labels     of a part's nodes, in whole pages
+//                                     splits     the same
 //                                     buckets    p^2 buckets of edges (edge_bucket.h), in whole pages each
 //                                     directory  where parts and buckets lie (partition_directory.h)
 #pragma once
@@ -30,10 +32,16 @@ namespace quarry {
 struct PartitioningSpec {
   std::string name = "default";  // letters, digits, - and _
   std::string topology = "graph";
-  std::string table;   // whose rows parts have; empty: none
+  std::string table;  // whose rows parts have; empty: none
+  // MakePartitioning: the training nodes are put into parts of their own, the first ones, part after part as the
+  // partitioner has them (Waleffe §5.5): few parts then hold all that is trained on.
+  bool training_first = false;
   std::string method;  // that the assignment was made with, for its record
   uint64_t seed = 0;   // the same
 };
+
+// What a record's method ends with where the training nodes were put first: the options that make it again.
+inline constexpr std::string_view kTrainingFirstMethod = " --training-first";
 
 // Writes the partitioning of `assignment`, whose order of nodes within a part is that of their old ids, and
 // names it in the catalog once it is whole: a crash at any instant leaves the database as it was, plus a
@@ -78,12 +86,22 @@ class StoredPartitioning {
 
   // Where whole pages lie in file(): directory().part_bytes and bucket_bytes from here on.
   uint64_t RowsAt(uint32_t part) const { return rows_.offset + directory_.part_offset(part); }
+  // Labels (int64_t; below class_count, -1 = none) and splits (uint8_t) of a part: directory().BytesOf(part, 8) and of
+  // 1 from here on. REQUIRES: there are labels.
+  uint64_t LabelsAt(uint32_t part) const {
+    return labels_.offset + directory_.OffsetOf(part, sizeof(int64_t));
+  }
+  uint64_t SplitsAt(uint32_t part) const {
+    return splits_.offset + directory_.OffsetOf(part, sizeof(uint8_t));
+  }
   uint64_t BucketAt(uint32_t source, uint32_t destination) const {
     return buckets_.offset + directory_.bucket(source, destination).offset;
   }
   // Hold what was read from there against its checksums; kCorruption names file, page and part. The bucket's
   // lists are checked, too, so that readers need not.
   Status VerifyRows(uint32_t part, std::span<const std::byte> pages) const;
+  Status VerifyLabels(uint32_t part, std::span<const std::byte> pages) const;
+  Status VerifySplits(uint32_t part, std::span<const std::byte> pages) const;
   Status VerifyBucket(uint32_t source, uint32_t destination, std::span<const std::byte> pages) const;
   EdgeBucket View(uint32_t source, uint32_t destination, std::span<const std::byte> pages) const;
 
@@ -107,7 +125,7 @@ class StoredPartitioning {
   PartitioningRecord record_;
   PartitionDirectory directory_;
   DataFile data_;
-  CheckedSection new_ids_, old_ids_, rows_, buckets_;
+  CheckedSection new_ids_, old_ids_, rows_, labels_, splits_, buckets_;
 };
 
 }  // namespace quarry

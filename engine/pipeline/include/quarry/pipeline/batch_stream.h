@@ -67,6 +67,13 @@ class Road {
   virtual std::vector<NodeId> SplitNodes(Split split) const = 0;  // ascending
   virtual uint32_t feature_dim() const = 0;
 
+  // What training asks for: nodes by split, of which the training ones are those that have a label. Here they are
+  // answered by the lists above; a road that holds nothing of each node has no such lists, and answers them by itself.
+  // StartSplit takes all of `options` but the seeds.
+  virtual Result<std::unique_ptr<BatchStream>> StartSplit(Split split, PassOptions options);
+  virtual uint64_t CountNodes(Split split) const;
+  virtual uint32_t class_count() const;  // as CountClasses; 0 without labels
+
   // The nodes that training passes run over: those of the train split that have a label, ascending.
   std::vector<NodeId> TrainNodes() const {
     std::vector<NodeId> nodes = SplitNodes(Split::kTrain);

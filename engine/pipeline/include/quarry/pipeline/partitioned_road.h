@@ -24,6 +24,7 @@
 #include "quarry/partition/partition_buffer.h"
 #include "quarry/partition/policy.h"
 #include "quarry/partition/stored_partitioning.h"
+#include "quarry/pipeline/held_lists.h"
 
 namespace quarry {
 
@@ -66,10 +67,8 @@ class EdgeStep {
 
 class PartitionedRoad {
  public:
-  // What the edges and buckets of the largest possible step take. REQUIRES: tuned options.
+  // What the edges, buckets and lists of the largest possible step take. REQUIRES: tuned options.
   static uint64_t Bytes(const PartitionDirectory& directory, const PartitionedRoadOptions& options);
-  // The most edges that lie between held parts.
-  static uint64_t HeldEdgesMax(const PartitionDirectory& directory, const PartitionedRoadOptions& options);
   // `options` are tuned. `rows` has the partitioning's layout; null: vectors lie elsewhere. Reserves Bytes.
   // kUsage; kOutOfBudget. All outlive the road.
   static Result<std::unique_ptr<PartitionedRoad>> Make(const StoredPartitioning& partitioning,
@@ -90,10 +89,8 @@ class PartitionedRoad {
   // buffer and of the rows.
   Result<bool> Enter(uint64_t batch);
   const EdgeStep& step() const { return step_; }
-  // The edges between held parts, whichever step uses them, as lists of neighbors both ways: by place, the
-  // places that it has an edge with. Calls edge(source, destination) for each.
-  template <typename Visit>
-  void ForEachHeldEdge(const Visit& edge) const;
+  // Takes the lists of neighbors between held parts, by place; valid until the next call of Enter.
+  void TakeLists(HeldLists& lists) const { lists.TakeStep(*buffer_); }
 
   const StoredPartitioning& partitioning() const { return partitioning_; }
   const PartitionedRoadOptions& options() const { return options_; }
@@ -126,19 +123,5 @@ class PartitionedRoad {
   EdgeStep step_;
   uint64_t step_edges_max_ = 0;  // of the epoch: reserved once, as a list that grows is there twice
 };
-
-template <typename Visit>
-void PartitionedRoad::ForEachHeldEdge(const Visit& edge) const {
-  const std::span<const uint32_t> parts = step_.parts();
-  for (size_t i = 0; i < parts.size(); ++i) {
-    for (size_t j = 0; j < parts.size(); ++j) {
-      const uint64_t sources = step_.place_starts_[i], destinations = step_.place_starts_[j];
-      buffer_->Bucket(parts[i], parts[j])
-          .in.ForEachList([&](uint32_t node, uint32_t, std::span<const uint32_t> neighbors) {
-            for (const uint32_t neighbor : neighbors) edge(sources + neighbor, destinations + node);
-          });
-    }
-  }
-}
 
 }  // namespace quarry

@@ -37,10 +37,28 @@ inline std::span<const Adjacency> SidesOf(Direction direction) {
   return {};
 }
 
+// Lists of neighbors that are no topology's: a node's list is put together of pieces, say of the buckets of the parts
+// that are in memory. They may change between two blocks; one block sees the same lists throughout, and const use is
+// thread-safe.
+class PiecedLists {
+ public:
+  virtual ~PiecedLists() = default;
+  virtual uint64_t node_count() const = 0;
+  // Neighbors of a node on a side of SidesOf(direction).
+  virtual uint64_t Degree(size_t side, NodeId node) const = 0;
+  // Writes the neighbors at these positions of the node's lists, which are strung together side after side. REQUIRES:
+  // positions are below the sum of the degrees.
+  virtual void Take(NodeId node, std::span<const uint64_t> positions, NodeId* neighbors) const = 0;
+};
+
 // Where sampled positions become neighbors. Shared by samplers; immutable, thread-safe. Must not outlive
 // topology and cache.
 struct NeighborSource {
   const Topology* topology = nullptr;
+  const PiecedLists* lists = nullptr;  // in place of a topology; of the direction's sides
+  // Along kBoth, of lists: each side is drawn from by itself, as many as the fanout of each (Waleffe §5.2), and not of
+  // both together.
+  bool sides_apart = false;
   Direction direction = Direction::kIn;
   // On disk when the indices are not loaded: needs a backend; the caches (by Adjacency) may be null.
   IoBackend* backend = nullptr;
@@ -67,8 +85,8 @@ class NeighborSampler {
   static constexpr uint32_t kHopsMax = 8;
 
   // Takes fanouts (each 1..kFanoutMax), replacement and edge ids from the spec. kUsage names a bad fanout;
-  // kInvalidArgument when the direction needs a side that the topology lacks; kUnsupported when it has no edge
-  // ids, and they are asked for.
+  // kInvalidArgument when the direction needs a side that the topology lacks; kUnsupported when it, or the lists, have
+  // no edge ids, and they are asked for.
   static Result<std::unique_ptr<NeighborSampler>> Make(const NeighborSource& source, const RoadSpec& spec);
   virtual ~NeighborSampler() = default;
 

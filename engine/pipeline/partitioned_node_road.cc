@@ -1,0 +1,257 @@
+#include "quarry/pipeline/partitioned_node_road.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "partitioned_stream.h"
+#include "quarry/base/random.h"
+#include "quarry/base/units.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kNodePlanStream = 13;  // apart from other streams of the seed
+
+// The sum of the `count` largest.
+uint64_t SumOfLargest(std::vector<uint64_t> values, uint64_t count) {
+  const auto end = values.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(count, values.size()));
+  std::ranges::partial_sort(values, end, std::greater());
+  return std::accumulate(values.begin(), end, uint64_t{0});
+}
+
+uint64_t HeldNodesMax(const PartitionDirectory& directory, uint32_t buffer) {
+  std::vector<uint64_t> nodes;
+  for (uint32_t part = 0; part < directory.parts(); ++part) nodes.push_back(directory.part_nodes(part));
+  return SumOfLargest(std::move(nodes), buffer);
+}
+
+BatchBounds BoundsOf(const PartitionDirectory& directory, const RoadSpec& spec, uint32_t buffer) {
+  const uint64_t held_nodes = HeldNodesMax(directory, buffer);
+  const uint64_t held_edges = spec.EdgesMax(SumOfLargest(directory.BucketEdges(), uint64_t{buffer} * buffer));
+  BatchBounds bounds{.seeds = std::min<uint64_t>(spec.batch_size, held_nodes)};
+  bounds.nodes = bounds.seeds;
+  for (const uint32_t fanout : spec.fanouts) {
+    bounds.targets = bounds.nodes;
+    bounds.edges += bounds.nodes * fanout;
+    bounds.nodes = std::min(held_nodes, bounds.nodes * (1 + uint64_t{fanout}));
+  }
+  bounds.edges = std::min(bounds.edges, held_edges);
+  return bounds;
+}
+
+// Ids of a step's nodes: no more than its parts have of a split.
+uint64_t SeedBytesMax(const PartitionDirectory& directory, uint32_t buffer) {
+  uint64_t most = 0;
+  for (const Split split : {Split::kTrain, Split::kValid, Split::kTest}) {
+    std::vector<uint64_t> nodes;
+    for (const SplitCounts& counts : directory.splits) nodes.push_back(counts.of(split));
+    most = std::max(most, SumOfLargest(std::move(nodes), buffer));
+  }
+  return most * sizeof(NodeId);
+}
+
+PartitionBufferOptions BufferOptions(const PartitionedRoadOptions& parts) {
+  return {.prefetch = parts.prefetch, .rows = true, .labels = true};
+}
+
+uint32_t Incoming(const PartitionDirectory& directory, const PartitionedRoadOptions& parts) {
+  return parts.prefetch && parts.buffer < directory.parts() ? directory.parts() / parts.logical : 0;
+}
+
+uint32_t FrameCount(const PartitionedNodeRoadOptions& options) { return options.sampler_threads + 2; }
+
+uint64_t BatchBytes(const PartitionDirectory& directory, const PartitionedNodeRoadOptions& options,
+                    uint32_t buffer) {
+  const BatchBounds bounds = BoundsOf(directory, options.spec, buffer);
+  return FrameCount(options) * bounds.frame_bytes() +
+         options.sampler_threads * NeighborSampler::ScratchBytesMax({}, bounds.nodes, bounds.edges, true) +
+         HeldLists::Bytes(buffer, options.spec.direction) + SeedBytesMax(directory, buffer);
+}
+
+SwapSpec SpecOf(const PartitionDirectory& directory, const PartitionedRoadOptions& parts, Split split) {
+  return {.order = PartitionOrder::kNode,
+          .parts = directory.parts(),
+          .buffer = parts.buffer,
+          .logical = parts.logical,
+          .training_parts = split == Split::kTrain ? directory.training_parts() : directory.parts()};
+}
+
+// The options with what they leave open: the largest buffer for the memory.
+Result<PartitionedNodePlan> Tune(const PartitionDirectory& directory,
+                                 const PartitionedNodeRoadOptions& options, uint64_t memory_bytes) {
+  if (options.parts.order != PartitionOrder::kNode) {
+    return MakeStatus(Code::kUsage, "partition order {} is of link prediction; node classification has node",
+                      PartitionOrderName(options.parts.order));
+  }
+  const uint32_t parts = directory.parts();
+  PartitionedNodePlan plan{
+      .parts = options.parts, .part_count = parts, .training_parts = directory.training_parts()};
+  if (plan.parts.logical == 0) plan.parts.logical = parts;
+  Status refused = MakeStatus(Code::kUsage, "{} parts: a buffer swaps at least 2", parts);
+  uint64_t least = 0;
+  for (uint32_t buffer = parts; buffer >= 2; --buffer) {
+    plan.parts.buffer = options.parts.buffer > 0 ? options.parts.buffer : buffer;
+    refused = CheckSwapSpec(SpecOf(directory, plan.parts, Split::kTrain));
+    if (refused.ok()) refused = CheckSwapSpec(SpecOf(directory, plan.parts, Split::kTest));
+    if (refused.ok()) {
+      plan.training_stays = plan.training_parts < plan.parts.buffer;
+      plan.batch_nodes_max = BoundsOf(directory, options.spec, plan.parts.buffer).nodes;
+      plan.buffer_bytes = PartitionBufferBytesMax(directory, plan.parts.buffer,
+                                                  Incoming(directory, plan.parts), BufferOptions(plan.parts));
+      plan.batch_bytes = BatchBytes(directory, options, plan.parts.buffer);
+      least = plan.buffer_bytes + plan.batch_bytes;
+      if (least <= memory_bytes) return plan;
+    }
+    if (options.parts.buffer > 0) break;
+  }
+  if (least == 0) return refused;
+  return MakeStatus(
+      Code::kOutOfBudget,
+      "{} of the {} parts with their batches take {}, and there are {}: give it more, make more and smaller "
+      "parts, or "
+      "lower the batch size or the fanouts",
+      options.parts.buffer > 0 ? fmt::format("a buffer of {}", options.parts.buffer) : "the least buffer, 2",
+      parts, FormatBytes(least), FormatBytes(memory_bytes));
+}
+
+class PartitionedNodeRoadImpl final : public PartitionedNodeRoad {
+ public:
+  PartitionedNodeRoadImpl(Store& store, MemoryBudget& budget, const PartitionedNodeRoadOptions& options)
+      : backend_(store.backend()), budget_(budget), options_(options), lists_(options.spec.direction) {}
+
+  Status Open(Store& store) {
+    QUARRY_TRY(partitioning_, StoredPartitioning::Open(store, budget_, options_.partitioning));
+    const PartitioningRecord& record = partitioning_->record();
+    if (directory().row_bytes == 0 || record.table != options_.spec.feature_table) {
+      return MakeStatus(
+          Code::kUnsupported,
+          "{}: partitioning \"{}\" has {}, and batches need those of table \"{}\": build it with --table {}",
+          store.path(), record.name,
+          record.table.empty() ? "no rows" : fmt::format("rows of table \"{}\"", record.table),
+          options_.spec.feature_table, options_.spec.feature_table);
+    }
+    if (!directory().has_labels()) {
+      return MakeStatus(
+          Code::kUnsupported,
+          "{}: partitioning \"{}\" has no labels and splits: the database had none when it was built, or "
+          "an older Quarry built it; build it again",
+          store.path(), record.name);
+    }
+    const std::shared_ptr<const Manifest> manifest = store.manifest();
+    const TableRecord* const table = manifest->FindTable(record.table);
+    element_type_ = table->element_type;
+    dim_ = static_cast<uint32_t>(table->dim);
+    QUARRY_TRY(plan_, Tune(directory(), options_, budget_.available_bytes()));
+    QUARRY_TRY(reservation_, budget_.Reserve(plan_.batch_bytes, "batches of a partitioned road"));
+    QUARRY_RETURN_IF_ERROR(MakeBuffer());
+    return MakeSamplers();
+  }
+
+  Result<std::unique_ptr<BatchStream>> StartPass(PassOptions) override {
+    return Status(Code::kUnsupported,
+                  "the partitioned road has batches of splits: those of given nodes are the other roads'");
+  }
+  Result<std::unique_ptr<BatchStream>> StartSplit(Split split, PassOptions options) override;
+  std::span<const int64_t> labels() const override { return {}; }
+  std::vector<NodeId> SplitNodes(Split) const override { return {}; }
+  uint64_t CountNodes(Split split) const override { return directory().NodesIn(split); }
+  uint32_t class_count() const override { return directory().class_count; }
+  uint32_t feature_dim() const override { return dim_; }
+  const PartitionedNodePlan& plan() const override { return plan_; }
+  const StoredPartitioning& partitioning() const override { return *partitioning_; }
+
+ private:
+  const PartitionDirectory& directory() const { return partitioning_->directory(); }
+
+  Status MakeBuffer() {
+    QUARRY_TRY(buffer_,
+               PartitionBuffer::MakeForPlans(*partitioning_, backend_, budget_, plan_.parts.buffer,
+                                             Incoming(directory(), plan_.parts), BufferOptions(plan_.parts)));
+    return Status::Ok();
+  }
+
+  Status MakeSamplers() {
+    samplers_.clear();
+    for (unsigned i = 0; i < std::max(1U, options_.sampler_threads); ++i) {
+      QUARRY_TRY(auto sampler, NeighborSampler::Make({.lists = &lists_, .direction = options_.spec.direction},
+                                                     options_.spec));
+      samplers_.push_back(std::move(sampler));
+    }
+    return Status::Ok();
+  }
+
+  IoBackend& backend_;
+  MemoryBudget& budget_;
+  const PartitionedNodeRoadOptions options_;
+  std::unique_ptr<StoredPartitioning> partitioning_;
+  PartitionedNodePlan plan_;
+  ElementType element_type_ = ElementType::kFloat32;
+  uint32_t dim_ = 0;
+  MemoryBudget::Reservation reservation_;
+  std::unique_ptr<PartitionBuffer> buffer_;  // null after a pass that ended in an error
+  HeldLists lists_;
+  std::vector<std::unique_ptr<NeighborSampler>> samplers_;
+  bool streaming_ = false;
+};
+
+Result<std::unique_ptr<BatchStream>> PartitionedNodeRoadImpl::StartSplit(Split split, PassOptions options) {
+  if (streaming_) return Status(Code::kInternal, "a pass is under way: its stream must be gone first");
+  if (buffer_ == nullptr) {
+    QUARRY_RETURN_IF_ERROR(MakeBuffer());
+    QUARRY_RETURN_IF_ERROR(MakeSamplers());
+  }
+  SwapSpec spec = SpecOf(directory(), plan_.parts, split);
+  spec.seed = MixSeed(options_.spec.seed, kNodePlanStream, options.pass);
+  QUARRY_TRY(SwapPlan plan, PlanSwaps(spec));
+  std::vector<uint64_t> step_seeds(plan.steps().size());
+  uint64_t number = 0;  // of a node among those of the split, in the order of parts
+  for (uint32_t part = 0; part < directory().parts(); ++part) {
+    const uint64_t end = number + directory().splits[part].of(split);
+    for (; number < end; ++number) ++step_seeds[plan.StepOfNode(part, number)];
+  }
+  if (const Status followed = buffer_->Follow(std::move(plan)); !followed.ok()) {
+    buffer_.reset();
+    return followed;
+  }
+  const PartitionedResources resources{.buffer = buffer_.get(),
+                                       .lists = &lists_,
+                                       .samplers = samplers_,
+                                       .element_type = element_type_,
+                                       .dim = dim_,
+                                       .batch_size = options_.spec.batch_size,
+                                       .bounds = BoundsOf(directory(), options_.spec, plan_.parts.buffer),
+                                       .frame_count = FrameCount(options_),
+                                       .seed = options_.spec.seed,
+                                       .split = split};
+  streaming_ = true;
+  auto stream = std::make_unique<PartitionedStream>(resources, std::move(options), std::move(step_seeds),
+                                                    [this](bool whole) {
+                                                      streaming_ = false;
+                                                      if (!whole) buffer_.reset();
+                                                    });
+  QUARRY_RETURN_IF_ERROR(stream->Start());
+  return std::unique_ptr<BatchStream>(std::move(stream));
+}
+
+}  // namespace
+
+std::string PartitionedNodePlan::ToString() const {
+  return fmt::format(
+      "partitioned road: {} of {} parts are held, {} logical ones; training nodes lie in {}, {}; {} for "
+      "parts + {} for batches of up to {} nodes",
+      parts.buffer, part_count, parts.logical, training_parts,
+      training_stays ? "which stay" : "which swap (every part is read once a pass)",
+      FormatBytes(buffer_bytes), FormatBytes(batch_bytes), batch_nodes_max);
+}
+
+Result<std::unique_ptr<PartitionedNodeRoad>> PartitionedNodeRoad::Open(
+    Store& store, MemoryBudget& budget, const PartitionedNodeRoadOptions& options) {
+  auto road = std::make_unique<PartitionedNodeRoadImpl>(store, budget, options);
+  QUARRY_RETURN_IF_ERROR(road->Open(store));
+  return std::unique_ptr<PartitionedNodeRoad>(std::move(road));
+}
+
+}  // namespace quarry
