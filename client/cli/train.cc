@@ -265,20 +265,6 @@ Status TrainPlanned(const NodeArguments& arguments, Database& database, const Tr
   return last_epoch.batches > 0 ? RememberMeasured(database, spec.name, last_epoch) : Status::Ok();
 }
 
-// What would be done, on how much memory.
-void TellDecision(const NodeArguments& arguments, Database& database, const TrainedOn& trained_on,
-                  const RoadDecision& decision, TrainSetup& setup) {
-  const TableRecord& table = *database.manifest()->FindTable(arguments.road.spec.feature_table);
-  setup.memory_budget_bytes = database.budget().limit_bytes();
-  setup.least_budget_bytes = decision.least_bytes;
-  setup.cache_budget_bytes = decision.cost->plan.cache_rows * RowStride(table.element_type, table.dim);
-  setup.overhead_bytes = EstimateTrainerBytes(
-      arguments.train, static_cast<uint32_t>(table.dim), trained_on.classes,
-      BoundHopNodes(arguments.road.spec.batch_size, arguments.road.spec.fanouts, decision.batch_nodes_max),
-      arguments.run.checkpoint_every > 0);
-  TrainReport(setup, arguments.json).Decision(decision.said, decision.live.get());
-}
-
 // Part by part: labels and splits are those of the parts, and no list of nodes is ever made.
 Status TrainByParts(const NodeArguments& arguments, Database& database) {
   PartitionedNodeRoadOptions options = *arguments.parts;
@@ -356,11 +342,6 @@ Status TrainWithWorkers(NodeArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(RunWorkers(count, std::string(client::kServerScheme) + server->socket_path(),
                                     database->budget().limit_bytes(), *folder));
   return server->Stop();
-}
-
-void TakePartOptions(const CLI::App& verb, const LinkArguments& link, NodeArguments& node) {
-  node.parts = {.partitioning = link.partitioning, .parts = link.road};
-  if (verb.count("--partition-order") == 0) node.parts->parts.order = PartitionOrder::kNode;
 }
 
 // One trainer alone on a database, or one of a server's; or whoever starts several of the latter.

@@ -445,4 +445,17 @@ Result<RoadDecision> DecideRoad(NodeArguments& arguments, Database& database, co
   return decision;
 }
 
+void TellDecision(const NodeArguments& arguments, Database& database, const TrainedOn& trained_on,
+                  const RoadDecision& decision, TrainSetup& setup) {
+  const TableRecord& table = *database.manifest()->FindTable(arguments.road.spec.feature_table);
+  setup.memory_budget_bytes = database.budget().limit_bytes();
+  setup.least_budget_bytes = decision.least_bytes;
+  setup.cache_budget_bytes = decision.cost->plan.cache_rows * RowStride(table.element_type, table.dim);
+  setup.overhead_bytes = EstimateTrainerBytes(
+      arguments.train, static_cast<uint32_t>(table.dim), trained_on.classes,
+      BoundHopNodes(arguments.road.spec.batch_size, arguments.road.spec.fanouts, decision.batch_nodes_max),
+      arguments.run.checkpoint_every > 0);
+  TrainReport(setup, arguments.json).Decision(decision.said, decision.live.get());
+}
+
 }  // namespace quarry::cli

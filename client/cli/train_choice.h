@@ -9,7 +9,9 @@
 #include "quarry/database.h"
 #include "quarry/pipeline/live_road.h"
 #include "quarry/pipeline/road_choice.h"
+#include "train_link.h"
 #include "train_node.h"
+#include "train_report.h"
 
 namespace quarry::cli {
 
@@ -26,6 +28,9 @@ Result<TrainedOn> CheckLabels(const NodeArguments& arguments, Database& database
 
 // --road and --explain.
 void AddRoadChoice(CLI::App* verb, NodeArguments& arguments, bool& partitioned);
+
+// For --road partitioned, what link prediction's options say of it.
+void TakePartOptions(const CLI::App& verb, const LinkArguments& link, NodeArguments& node);
 
 // kUsage for what is only read where a layout may be planned, and for what cannot be read: before anything is opened.
 Status CheckPlanOptions(const CLI::App& verb, const NodeArguments& arguments);
@@ -47,5 +52,9 @@ struct RoadDecision {
 // lines on stderr what was chosen and why. With --explain it prints all roads on stdout instead, and opens none. A run
 // that goes on takes the road that its checkpoint was trained on.
 Result<RoadDecision> DecideRoad(NodeArguments& arguments, Database& database, const TrainedOn& trained_on);
+
+// --dry-run: what would be done, on how much memory. REQUIRES: the decision has a cost.
+void TellDecision(const NodeArguments& arguments, Database& database, const TrainedOn& trained_on,
+                  const RoadDecision& decision, TrainSetup& setup);
 
 }  // namespace quarry::cli

@@ -79,6 +79,11 @@ void AddRoadChoice(CLI::App* verb, NodeArguments& arguments, bool& partitioned) 
                  "print what each road is predicted to take, and train nothing");
 }
 
+void TakePartOptions(const CLI::App& verb, const LinkArguments& link, NodeArguments& node) {
+  node.parts = {.partitioning = link.partitioning, .parts = link.road};
+  if (verb.count("--partition-order") == 0) node.parts->parts.order = PartitionOrder::kNode;
+}
+
 Status CheckPlanOptions(const CLI::App& verb, const NodeArguments& arguments) {
   const auto given = [&](const char* option) { return verb.count(option) > 0; };
   const bool fixed = arguments.plan || !arguments.layout.empty();
