@@ -2,6 +2,7 @@
 
 #include "option_values.h"
 #include "quarry/pipeline/batch_stream.h"
+#include "quarry/sampling/sampler.h"
 
 namespace quarry::cli {
 
@@ -51,6 +52,42 @@ Status TrainReported(Road& road, const NodeArguments& arguments, const TrainSetu
   bar.Clear();
   if (reports) report.Summary(summary);
   return Status::Ok();
+}
+
+void AddModelOptions(CLI::App* verb, NodeArguments& arguments) {
+  TrainOptions& train = arguments.train;
+  verb->add_option("--model", arguments.model, "sage: GraphSAGE with mean aggregation")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"sage"}))
+      ->capture_default_str();
+  constexpr double kHopsMax = NeighborSampler::kHopsMax;
+  static const std::string layers_words = fmt::format("a number of layers from 1 to {}", kHopsMax);
+  verb->add_option("--layers", train.layers, "one per hop; default: as many as fanouts, else 3")
+      ->check(WholeFrom(1, kHopsMax, layers_words.c_str(), "3"));
+  verb->add_option("--hidden", train.hidden, "width of the hidden layers")
+      ->check(WholeFrom(1, 65536, "a width from 1 to 65536", "256"))
+      ->capture_default_str();
+  verb->add_option("--epochs", train.epochs, "passes over the training nodes, at most")
+      ->check(WholeFrom(1, kUint32Max, "a number of epochs from 1 on", "10"))
+      ->capture_default_str();
+  verb->add_option("--patience", train.patience,
+                   "stop after so many epochs without a better validation metric; 0: never")
+      ->capture_default_str();
+  const CLI::Validator share =
+      NumberIn({.max = 1, .max_included = false, .words = "a share from 0 to below 1", .example = "0.5"});
+  verb->add_option("--lr", train.learning_rate, "Adam's learning rate")
+      ->check(NumberIn({.min_included = false, .words = "a learning rate above 0", .example = "0.003"}))
+      ->capture_default_str();
+  verb->add_option("--dropout", train.dropout, "of hidden activations")->check(share)->capture_default_str();
+  verb->add_option("--input-dropout", train.input_dropout, "of the first layer's inputs")
+      ->check(share)
+      ->capture_default_str();
+  verb->add_option("--weight-decay", train.weight_decay, "L2 penalty, as Adam takes it")
+      ->check(NumberIn({.words = "a penalty of 0 or more", .example = "0.0005"}))
+      ->capture_default_str();
+  AddChoice(verb, "--normalize-features", train.row_norm, RowNorms(),
+            "scale each feature row to norm 1 as it is gathered (default none)");
+  verb->add_option("--seed", train.seed, "of weights, order, samples and dropout")->capture_default_str();
 }
 
 }  // namespace quarry::cli
