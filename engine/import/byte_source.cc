@@ -128,17 +128,17 @@ std::string HowToRead(std::string_view prefix) {
     std::string_view magic, way;
   };
   constexpr std::string_view kFrame =
-      "is a {}, which is not read here: {} gives its columns; save them with np.save, or hand them to "
+      "is {}, which is not read here: {} gives its columns; save them with np.save, or hand them to "
       "quarry.import_ of the Python package";
   const auto way = [&](std::string_view name, std::string_view reader) {
     return fmt::format(fmt::runtime(kFrame), name, reader);
   };
-  if (prefix.starts_with("PAR1")) return way("Parquet file", "pandas.read_parquet");
+  if (prefix.starts_with("PAR1")) return way("a Parquet file", "pandas.read_parquet");
   if (prefix.starts_with("ARROW1") || prefix.starts_with("FEA1")) {
-    return way("Feather (Arrow) file", "pandas.read_feather");
+    return way("a Feather (Arrow) file", "pandas.read_feather");
   }
-  if (prefix.starts_with("\xff\xff\xff\xff")) return way("Arrow stream", "pyarrow.ipc.open_stream");
-  if (prefix.starts_with("\x89HDF")) return way("HDF5 file", "h5py.File");
+  if (prefix.starts_with("\xff\xff\xff\xff")) return way("an Arrow stream", "pyarrow.ipc.open_stream");
+  if (prefix.starts_with("\x89HDF")) return way("an HDF5 file", "h5py.File");
   if (prefix.starts_with("SQLite format 3")) return way("SQLite database", "sqlite3");
   if (prefix.starts_with("MATLAB 5.0")) return way("MATLAB file", "scipy.io.loadmat");
   constexpr Format kPacked[] = {{"\x28\xb5\x2f\xfd", "unzstd"},
