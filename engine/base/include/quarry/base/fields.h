@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -19,7 +20,9 @@ namespace fields_internal {
 // Converts to whatever a member is. Never run.
 struct Anything {
   template <typename T>
-  operator T() const noexcept;  // NOLINT: a conversion is what it is for
+  operator T() const noexcept {  // NOLINT: a conversion is what it is for
+    std::abort();
+  }
 };
 
 template <typename T, size_t... I>
@@ -36,6 +39,10 @@ constexpr size_t Count() {
   }
 }
 
+#pragma GCC diagnostic push
+#ifdef __clang__
+#pragma GCC diagnostic ignored "-Wundefined-internal"  // kNever has no definition, and needs none
+#endif
 // A T that is never made, for the addresses of its members to have names.
 template <typename T>
 struct Holder {
@@ -43,6 +50,7 @@ struct Holder {
 };
 template <typename T>
 extern const Holder<T> kNever;
+#pragma GCC diagnostic pop
 
 // A template's argument may be a pointer to a member of an object, for clang when it is in a struct.
 template <typename T>
@@ -149,11 +157,22 @@ constexpr std::string_view TypeName() {
 // Calls visit(name, field) for each field of `record`.
 template <typename T, typename Visit>
 constexpr void ForEachField(T& record, Visit visit) {
+  using Struct = std::remove_const_t<T>;
   const auto fields = Fields(record);
+  [&]<size_t... I>(std::index_sequence<I...>) { (visit(FieldName<Struct, I>(), std::get<I>(fields)), ...); }
+  (std::make_index_sequence<kFieldCount<Struct>>());
+}
+
+// Calls visit(name, field of a, field of b) for each field of two structs of one type.
+template <typename T, typename Visit>
+constexpr void ForEachField(T& a, const std::remove_const_t<T>& b, Visit visit) {
+  using Struct = std::remove_const_t<T>;
+  const auto of_a = Fields(a);
+  const auto of_b = Fields(b);
   [&]<size_t... I>(std::index_sequence<I...>) {
-    (visit(FieldName<std::remove_const_t<T>, I>(), std::get<I>(fields)), ...);
+    (visit(FieldName<Struct, I>(), std::get<I>(of_a), std::get<I>(of_b)), ...);
   }
-  (std::make_index_sequence<kFieldCount<std::remove_const_t<T>>>());
+  (std::make_index_sequence<kFieldCount<Struct>>());
 }
 
 }  // namespace quarry
