@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 import quarry
-from small_graph import DIM, NODES, DatabaseTest
+from small_graph import DIM, NODES, DatabaseTest, resident_bytes
 
 _EXAMPLES = Path(os.environ.get("QUARRY_EXAMPLES", Path(__file__).resolve().parents[2] / "client/python/examples"))
+_BATCHES_WITHOUT_GROWTH = 2000
 _TORCH = importlib.util.find_spec("torch_geometric") is not None
 
 
@@ -181,6 +182,55 @@ next(batches)
         self.db.close()
         done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=120)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_batches_do_not_add_up(self):
+        loader = self.Loader(self.db, [3], 2, "train", shuffle=True, plan=False)
+        done, after_warmup = 0, 0
+        while done < _BATCHES_WITHOUT_GROWTH:
+            done += sum(1 for _ in loader)
+            if after_warmup == 0 and done >= _BATCHES_WITHOUT_GROWTH // 5:
+                after_warmup = resident_bytes()
+        self.assertLess(resident_bytes() - after_warmup, 16 << 20)
+
+    def test_a_gpu_that_is_not_there_is_said(self):
+        if self.torch.cuda.is_available():
+            self.skipTest("there is one")
+        for device in ("cuda", "cuda:1", 0, self.torch.device("cuda")):
+            with self.assertRaisesRegex(quarry.UsageError, "device 'cuda.*(has no CUDA|finds no GPU).*leave device out"):
+                next(iter(self.Loader(self.db, [3], device=device, shuffle=True, plan=True)))
+        self.assertFalse(self.db.layouts, "nothing was planned for it")
+        self.assertEqual(next(iter(self.Loader(self.db, [3], device="cpu"))).x.device.type, "cpu")
+
+    def test_data_that_lacks_something_is_told_what(self):
+        from torch_geometric.data import Data
+
+        torch = self.torch
+        edges, y = torch.from_numpy(self.graph["edges"]), torch.from_numpy(self.graph["labels"])
+        masks = torch.zeros(NODES, 10, dtype=torch.bool)
+        with self.assertRaisesRegex(quarry.UsageError, r"train_mask has 10 columns.*train_mask\[:, 0\]"):
+            quarry.from_pyg(Data(edge_index=edges, y=y, train_mask=masks, num_nodes=NODES), self.folder / "masks.db")
+        with self.assertRaisesRegex(quarry.InvalidArgument, r"^labels: has shape \[500, 10\]"):
+            quarry.from_pyg(Data(edge_index=edges, y=masks.float(), num_nodes=NODES), self.folder / "labels.db")
+        with self.assertWarnsRegex(UserWarning, "edge_weight of this Data is not taken"):
+            quarry.from_pyg(Data(edge_index=edges, y=y, edge_weight=torch.ones(edges.shape[1]), num_nodes=NODES), self.folder / "splits.db")
+        with quarry.open(self.folder / "splits.db", memory="256MiB") as db:
+            for split in ("train", "valid"):
+                with self.assertRaisesRegex(quarry.UsageError, f"no {split} nodes.*give input_nodes"):
+                    iter(self.Loader(db, [2], input_nodes=split))
+        sizes = (NODES, NODES)
+        adj_t = torch.sparse_coo_tensor(edges.flip(0), torch.ones(edges.shape[1]), sizes).coalesce().to_sparse_csr()
+        quarry.from_pyg(Data(adj_t=adj_t, y=y, num_nodes=NODES), self.folder / "adj.db")
+        with quarry.open(self.folder / "adj.db", memory="256MiB") as db:
+            self.assertEqual(set(map(tuple, db.edges().T)), set(map(tuple, self.graph["edges"].T)))
+
+    def test_types_of_nodes_are_refused(self):
+        from torch_geometric.data import HeteroData
+
+        data = HeteroData()
+        data["author"].x = self.torch.zeros(2, 3)
+        data["author", "writes", "paper"].edge_index = self.torch.zeros(2, 1, dtype=self.torch.int64)
+        with self.assertRaisesRegex(quarry.UsageError, "relations author-writes-paper: .*to_homogeneous"):
+            quarry.from_pyg(data, self.folder / "hetero.db")
 
     def test_rows_that_change_are_the_next_loaders(self):
         with self.db.snapshot() as before:
