@@ -347,7 +347,7 @@ void AddPartition(CLI::App& app, Action& action) {
   build->add_option("--table", arguments->table, "whose rows parts have; none: edges alone")
       ->capture_default_str();
   build->add_flag(
-      "--training-first", arguments.training_first,
+      "--training-first", arguments->training_first,
       "put the training nodes into parts of their own, which stay in memory while others take turns");
   build->add_option("--topology", arguments->topology, "what is cut")->capture_default_str();
   build->add_option("--seed", arguments->seed, "of the partitioner")->capture_default_str();

@@ -274,24 +274,29 @@ TEST_F(PartitionedRunTest, ARunGoesOnByTheSamePartsAlone) {
 }
 
 TEST_F(PartitionedRunTest, LittleMemoryHoldsFewParts) {
-  const LinkTrainOptions train = Training();
-  LinkRunOptions options = Options({});
-  options.keep = false;
-  uint32_t held = 0;
-  for (uint64_t memory = 4 * kMiB; memory < 64 * kMiB; memory += 512 * kKiB) {
-    MemoryBudget budget(memory);
-    const auto run = LinkRun::Open(*world_.store, budget, data_, train, options);
-    if (!run.ok()) {
-      EXPECT_THAT(run, IsStatus(Code::kOutOfBudget));
-      EXPECT_EQ(held, 0u) << "less memory did";
-      continue;
+  for (const bool encoder : {false, true}) {
+    SCOPED_TRACE(fmt::format("encoder {}", encoder));
+    LinkTrainOptions train = Training();
+    if (encoder) train.encoder_fanouts = {20};
+    train.epochs = encoder ? 1 : 3;
+    LinkRunOptions options = Options({});
+    options.keep = false;
+    uint32_t held = 0;
+    for (uint64_t memory = 4 * kMiB; memory < 64 * kMiB; memory += (encoder ? 1024 : 512) * kKiB) {
+      MemoryBudget budget(memory);
+      const auto run = LinkRun::Open(*world_.store, budget, data_, train, options);
+      if (!run.ok()) {
+        EXPECT_THAT(run, IsStatus(Code::kOutOfBudget));
+        EXPECT_EQ(held, 0u) << "less memory did";
+        continue;
+      }
+      EXPECT_GE((*run)->road()->options().buffer, held);
+      held = (*run)->road()->options().buffer;
+      EXPECT_OK(TrainLinks(data_, train, budget, {}, **run));
+      if (held == kParts) break;
     }
-    EXPECT_GE((*run)->road()->options().buffer, held);
-    held = (*run)->road()->options().buffer;
-    EXPECT_OK(TrainLinks(data_, train, budget, {}, **run));
-    if (held == kParts) break;
+    EXPECT_EQ(held, kParts);
   }
-  EXPECT_EQ(held, kParts);
 }
 
 TEST_F(PartitionedRunTest, WhatWasTunedStaysWhereMemoryChanges) {
