@@ -450,11 +450,9 @@ Result<PickleValue> FindDict(const TorchFile& file) {
   // A dataset of one has what .to_dict() makes of it.
   if (ItemOf(pickle, state, "_node_store_dict").kind != Kind::kNone ||
       ItemOf(pickle, graph, "_global_store").kind != Kind::kNone) {
-    return MakeStatus(
-        Code::kUnsupported,
-        "{}: holds a HeteroData, whose nodes have types; Quarry imports graphs of one type: save its "
-        ".to_homogeneous()",
-        file.path);
+    return MakeStatus(Code::kUnsupported,
+                      "{}: holds a HeteroData, whose nodes have types: save its .to_homogeneous()",
+                      file.path);
   }
   if (state.kind == Kind::kDict) {
     graph = state;
