@@ -1,6 +1,7 @@
 // What RocksDB has to say, and who listens. Private to this room.
 #pragma once
 
+#include <rocksdb/db.h>
 #include <rocksdb/env.h>
 #include <rocksdb/listener.h>
 
@@ -61,12 +62,12 @@ class RepairLogger final : public rocksdb::Logger {
 // would write again what a full disk has refused, and be seconds in closing for it.
 class ErrorListener final : public rocksdb::EventListener {
  public:
-  // Both are called in the thread that compacts (table_guard.h).
-  void OnCompactionBegin(rocksdb::DB* /*db*/, const rocksdb::CompactionJobInfo& /*job*/) override {
-    SetThreadCompacts(true);
+  // Both are called in the thread that compacts (table_guard.h); not the second one where the database is being closed.
+  void OnCompactionBegin(rocksdb::DB* db, const rocksdb::CompactionJobInfo& /*job*/) override {
+    SetCompactedByThread(db->GetName());
   }
   void OnCompactionCompleted(rocksdb::DB* /*db*/, const rocksdb::CompactionJobInfo& /*job*/) override {
-    SetThreadCompacts(false);
+    SetCompactedByThread("");
   }
   void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason /*reason*/, rocksdb::Status /*error*/,
                             bool* retries) override {

@@ -47,6 +47,8 @@ rocksdb::Options MakeOptions() {
   table.format_version = 5;  // these two are what table_guard.cc reads
   table.checksum = rocksdb::kXXH3;
   table.block_cache = rocksdb::NewLRUCache(8 << 20);
+  table.max_auto_readahead_size =
+      0;  // a read is a block, which table_guard.cc verifies; the kernel reads ahead
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   return options;
 }
@@ -85,7 +87,8 @@ std::vector<rocksdb::ColumnFamilyDescriptor> MakeFamilies(const rocksdb::Options
 class WatchedIterator final : public rocksdb::Iterator {
  public:
   template <typename Open>
-  explicit WatchedIterator(const Open& open) : entries_(open()) {}
+  WatchedIterator(const std::string& path, const Open& open)
+      : failures_(TableFailuresOfThread(path)), entries_(open()) {}
   bool Valid() const override { return !Failed() && entries_->Valid(); }
   void SeekToFirst() override { entries_->SeekToFirst(); }
   void SeekToLast() override { entries_->SeekToLast(); }
@@ -97,14 +100,15 @@ class WatchedIterator final : public rocksdb::Iterator {
   rocksdb::Slice value() const override { return entries_->value(); }
   rocksdb::Status status() const override {
     rocksdb::Status status = entries_->status();
-    if (status.ok() && Failed()) return TableFailuresOfThread().last;
+    if (status.ok() && Failed()) return failures_.last;
     return status;
   }
 
  private:
-  bool Failed() const { return TableFailuresOfThread().count != failures_before_; }
+  bool Failed() const { return failures_.count != failures_before_; }
 
-  const uint64_t failures_before_ = TableFailuresOfThread().count;  // tables are opened with the iterator
+  const TableFailures& failures_;
+  const uint64_t failures_before_ = failures_.count;  // tables are opened with the iterator
   const std::unique_ptr<rocksdb::Iterator> entries_;
 };
 
@@ -132,7 +136,8 @@ std::shared_ptr<rocksdb::FileSystem> CatalogFileSystem() { return CatalogEnviron
 
 std::unique_ptr<rocksdb::Iterator> OpenDatabase::Entries(const rocksdb::ReadOptions& options,
                                                          Family family) const {
-  return std::make_unique<WatchedIterator>([&] { return db->NewIterator(options, handles[family]); });
+  return std::make_unique<WatchedIterator>(db->GetName(),
+                                           [&] { return db->NewIterator(options, handles[family]); });
 }
 
 rocksdb::Status OpenDatabase::Close() {
@@ -141,8 +146,10 @@ rocksdb::Status OpenDatabase::Close() {
     static_cast<void>(db->DestroyColumnFamilyHandle(handle).ok());  // fails only for a null handle
   }
   handles.clear();
+  const std::string path = db->GetName();
   rocksdb::Status closed = db->Close();
   db.reset();
+  ForgetFailedCompaction(path);
   return closed;
 }
 

@@ -20,7 +20,7 @@ namespace {
 // Tables in other forms are left to RocksDB.
 constexpr size_t kFooterBytes = 53;  // kind of checksum, two handles in 40 bytes, version, magic
 constexpr size_t kHandlesAt = 1, kVersionAt = 41, kMagicAt = 45;
-constexpr char kXxh3 = 4;
+constexpr char kXxh3 = 4, kNoChecksum = 0;
 constexpr uint32_t kVersion = 5;
 constexpr uint64_t kMagic = 0x88e241b785f4cff7;
 constexpr size_t kTrailerBytes = 5;  // kind of compression, checksum
@@ -50,7 +50,7 @@ std::optional<uint64_t> TakeVarint(std::string_view& bytes) {
 struct BlockHandle {
   uint64_t offset = 0, bytes = 0;
 };
-std::optional<BlockHandle> TakeHandle(std::string_view bytes) {
+std::optional<BlockHandle> TakeHandle(std::string_view& bytes) {
   const auto offset = TakeVarint(bytes), size = TakeVarint(bytes);
   if (!offset || !size) return std::nullopt;
   return BlockHandle{*offset, *size};
@@ -63,6 +63,12 @@ uint32_t BlockChecksum(std::string_view block, char last) {
          (static_cast<unsigned char>(last) * kPrime);
 }
 
+// `bytes`: a block and its trailer.
+bool IsWhole(std::string_view bytes) {
+  const size_t block = bytes.size() - kTrailerBytes;
+  return BlockChecksum(bytes.substr(0, block), bytes[block]) == Fixed<uint32_t>(bytes, block + 1);
+}
+
 class TableEnd {
  public:
   TableEnd(rocksdb::FSRandomAccessFile& file, std::string name, uint64_t file_bytes)
@@ -72,13 +78,20 @@ class TableEnd {
     if (file_bytes_ < kFooterBytes) return rocksdb::IOStatus::OK();
     std::string footer;
     rocksdb::IOStatus status = Read({file_bytes_ - kFooterBytes, kFooterBytes}, footer);
-    if (!status.ok() || footer[0] != kXxh3 || Fixed<uint32_t>(footer, kVersionAt) != kVersion ||
+    if (!status.ok() || Fixed<uint32_t>(footer, kVersionAt) != kVersion ||
         Fixed<uint64_t>(footer, kMagicAt) != kMagic) {
       return status;
     }
-    const auto metaindex_at =
-        TakeHandle(std::string_view(footer).substr(kHandlesAt, kVersionAt - kHandlesAt));
-    if (!metaindex_at) return Damaged("footer");
+    if (footer[0] == kNoChecksum) return Damaged("footer");  // RocksDB would believe every block
+    if (footer[0] != kXxh3) return status;
+    std::string_view handles = std::string_view(footer).substr(kHandlesAt, kVersionAt - kHandlesAt);
+    const auto metaindex_at = TakeHandle(handles);
+    const auto index_at = TakeHandle(handles);
+    if (!metaindex_at || !index_at) return Damaged("footer");
+    std::string index;
+    status = ReadBlock("index", *index_at, index);
+    if (!status.ok()) return status;
+    data_bytes_ = index_at->offset;
     std::string metaindex;
     status = ReadBlock("metaindex", *metaindex_at, metaindex);
     if (!status.ok()) return status;
@@ -87,6 +100,8 @@ class TableEnd {
     std::string properties;
     return ReadBlock("properties", *properties_at, properties);
   }
+  // Of the front, which data blocks alone take up; 0: in another form than this one.
+  uint64_t data_bytes() const { return data_bytes_; }
 
  private:
   rocksdb::IOStatus Damaged(std::string_view block) const {
@@ -110,10 +125,9 @@ class TableEnd {
     }
     const rocksdb::IOStatus status = Read({block.offset, block.bytes + kTrailerBytes}, bytes);
     if (!status.ok()) return status;
-    const auto checksum = Fixed<uint32_t>(bytes, block.bytes + 1);
-    const char compression = bytes[block.bytes];
+    if (!IsWhole(bytes)) return Damaged(what);
     bytes.resize(block.bytes);
-    return BlockChecksum(bytes, compression) == checksum ? status : Damaged(what);
+    return status;
   }
 
   // The metaindex has an entry for each of its keys: length shared with the key before (none), the key's own
@@ -122,7 +136,10 @@ class TableEnd {
     while (!metaindex.empty()) {
       const auto shared = TakeVarint(metaindex), key = TakeVarint(metaindex), value = TakeVarint(metaindex);
       if (!shared || !key || !value || *key > metaindex.size() || *value > metaindex.size() - *key) break;
-      if (metaindex.substr(0, *key) == kPropertiesName) return TakeHandle(metaindex.substr(*key, *value));
+      if (metaindex.substr(0, *key) == kPropertiesName) {
+        std::string_view handle = metaindex.substr(*key, *value);
+        return TakeHandle(handle);
+      }
       metaindex.remove_prefix(*key + *value);
     }
     return std::nullopt;
@@ -131,6 +148,7 @@ class TableEnd {
   rocksdb::FSRandomAccessFile& file_;
   const std::string name_;
   const uint64_t file_bytes_;
+  uint64_t data_bytes_ = 0;
 };
 
 // Databases of which a compaction could not read a table, by folder. One for the process, as file systems are.
@@ -159,29 +177,39 @@ class FailedCompactions {
   std::map<std::string, rocksdb::IOStatus> failures_ QUARRY_GUARDED_BY(mutex_);
 };
 
-thread_local TableFailures failures_of_thread;
-thread_local bool thread_compacts = false;
+thread_local std::map<std::string, TableFailures> failures_of_thread;  // by folder
+thread_local std::string compacted_by_thread;                          // the folder; empty: none
 
 std::string FolderOf(const std::string& file) { return file.substr(0, file.rfind('/')); }
 
 // `status`, of opening or reading the table.
 rocksdb::IOStatus Noted(rocksdb::IOStatus status, const std::string& table) {
   if (status.ok()) return status;
-  ++failures_of_thread.count;
-  failures_of_thread.last = status;
-  if (thread_compacts) FailedCompactions::Get().Add(FolderOf(table), status);
+  const std::string folder = FolderOf(table);
+  TableFailures& failures = failures_of_thread[folder];
+  ++failures.count;
+  failures.last = status;
+  if (compacted_by_thread == folder) FailedCompactions::Get().Add(folder, status);
   return status;
 }
 
 class GuardedTable final : public rocksdb::FSRandomAccessFileOwnerWrapper {
  public:
-  GuardedTable(std::unique_ptr<rocksdb::FSRandomAccessFile>&& file, std::string name)
-      : FSRandomAccessFileOwnerWrapper(std::move(file)), name_(std::move(name)) {}
+  GuardedTable(std::unique_ptr<rocksdb::FSRandomAccessFile>&& file, std::string name, uint64_t data_bytes)
+      : FSRandomAccessFileOwnerWrapper(std::move(file)), name_(std::move(name)), data_bytes_(data_bytes) {}
 
   rocksdb::IOStatus Read(uint64_t offset, size_t bytes, const rocksdb::IOOptions& options,
                          rocksdb::Slice* result, char* scratch,
                          rocksdb::IODebugContext* debug) const override {
-    return Noted(FSRandomAccessFileOwnerWrapper::Read(offset, bytes, options, result, scratch, debug), name_);
+    rocksdb::IOStatus status =
+        FSRandomAccessFileOwnerWrapper::Read(offset, bytes, options, result, scratch, debug);
+    // Nothing is read ahead (rocks.cc), so this is a block.
+    const bool is_block = bytes > kTrailerBytes && offset + bytes <= data_bytes_;
+    if (status.ok() && is_block && result->size() == bytes && !IsWhole(result->ToStringView())) {
+      status = rocksdb::IOStatus::Corruption("block checksum mismatch in " + name_ + " offset " +
+                                             std::to_string(offset));
+    }
+    return Noted(std::move(status), name_);
   }
   rocksdb::IOStatus MultiRead(rocksdb::FSReadRequest* requests, size_t count,
                               const rocksdb::IOOptions& options, rocksdb::IODebugContext* debug) override {
@@ -192,6 +220,7 @@ class GuardedTable final : public rocksdb::FSRandomAccessFileOwnerWrapper {
 
  private:
   const std::string name_;
+  const uint64_t data_bytes_;
 };
 
 class GuardedManifest final : public rocksdb::FSWritableFileOwnerWrapper {
@@ -215,6 +244,13 @@ class GuardedManifest final : public rocksdb::FSWritableFileOwnerWrapper {
   const std::string folder_;
 };
 
+// Opening a database finds tables that are missing by their sizes. One that goes later went to a writer's compaction,
+// beside a reader that has not read it yet.
+rocksdb::IOStatus WhileOpen(rocksdb::IOStatus status, const std::string& table) {
+  if (!status.IsPathNotFound() && !status.IsNotFound()) return status;
+  return rocksdb::IOStatus::IOError(table + ": a writer has replaced this table: try again");
+}
+
 class TableGuardFileSystem final : public rocksdb::FileSystemWrapper {
  public:
   using FileSystemWrapper::FileSystemWrapper;
@@ -227,9 +263,11 @@ class TableGuardFileSystem final : public rocksdb::FileSystemWrapper {
     if (!name.ends_with(kTableSuffix)) return status;
     uint64_t bytes = 0;
     if (status.ok()) status = GetFileSize(name, {}, &bytes, debug);
-    if (status.ok()) status = TableEnd(**file, name, bytes).Check();
+    if (!status.ok()) return Noted(WhileOpen(std::move(status), name), name);
+    TableEnd end(**file, name, bytes);
+    status = end.Check();
     if (status.ok()) {
-      *file = std::make_unique<GuardedTable>(std::move(*file), name);
+      *file = std::make_unique<GuardedTable>(std::move(*file), name, end.data_bytes());
     } else {
       file->reset();
     }
@@ -240,7 +278,7 @@ class TableGuardFileSystem final : public rocksdb::FileSystemWrapper {
                                     std::unique_ptr<rocksdb::FSWritableFile>* file,
                                     rocksdb::IODebugContext* debug) override {
     rocksdb::IOStatus status = FileSystemWrapper::NewWritableFile(name, options, file, debug);
-    if (status.ok() && name.find("/MANIFEST-") != std::string::npos) {
+    if (status.ok() && std::string_view(name).substr(name.rfind('/') + 1).starts_with("MANIFEST-")) {
       *file = std::make_unique<GuardedManifest>(std::move(*file), FolderOf(name));
     }
     return status;
@@ -253,8 +291,8 @@ std::shared_ptr<rocksdb::FileSystem> WithTableGuard(std::shared_ptr<rocksdb::Fil
   return std::make_shared<TableGuardFileSystem>(std::move(files));
 }
 
-const TableFailures& TableFailuresOfThread() { return failures_of_thread; }
-void SetThreadCompacts(bool compacts) { thread_compacts = compacts; }
+const TableFailures& TableFailuresOfThread(const std::string& path) { return failures_of_thread[path]; }
+void SetCompactedByThread(const std::string& path) { compacted_by_thread = path; }
 void ForgetFailedCompaction(const std::string& path) { FailedCompactions::Get().Remove(path); }
 
 }  // namespace quarry

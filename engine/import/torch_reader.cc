@@ -1,5 +1,5 @@
-// .pt: what torch.save makes of a dict of arrays, or of a graph of PyTorch Geometric, which holds one. A pickle says which arrays there are. The elements of NumPy
-// arrays lie within it; those of tensors lie beside it, in storages, by keys:
+// .pt: what torch.save makes of a dict of arrays, or of a graph of PyTorch Geometric, which holds one. A pickle
+// says which arrays there are. Elements of NumPy arrays lie within it; those of tensors beside it, by keys:
 //
 //   since torch 1.6   a zip archive: NAME/data.pkl, and NAME/data/KEY for each storage
 //   before            pickles one after another: a magic number, the protocol's version, what system this
@@ -431,7 +431,7 @@ PickleValue StateOf(const Pickle& pickle, const PickleValue& value) {
 //   dict                              its own
 //   Data, of version 2                its _store's _mapping
 //   Data, of version 1                its attributes
-//   (dict or Data, slices, ...)       what InMemoryDataset saves; without slices it is of one graph
+//   (dict or Data, slices, ...)       of InMemoryDataset; without slices it is of one graph
 Result<PickleValue> FindDict(const TorchFile& file) {
   const Pickle& pickle = file.pickle;
   PickleValue graph = pickle.root;
@@ -447,18 +447,18 @@ Result<PickleValue> FindDict(const TorchFile& file) {
     graph = items[0];
   }
   const PickleValue state = StateOf(pickle, graph);
-  if (ItemOf(pickle, state, "_node_store_dict").kind != Kind::kNone) {
-    return MakeStatus(
-        Code::kUnsupported,
-        "{}: holds a HeteroData, whose nodes have types; Quarry imports graphs of one type: save its "
-        ".to_homogeneous()",
-        file.path);
+  // A dataset of one has what .to_dict() makes of it.
+  if (ItemOf(pickle, state, "_node_store_dict").kind != Kind::kNone ||
+      ItemOf(pickle, graph, "_global_store").kind != Kind::kNone) {
+    return MakeStatus(Code::kUnsupported,
+                      "{}: holds a HeteroData, whose nodes have types: save its .to_homogeneous()",
+                      file.path);
   }
   if (state.kind == Kind::kDict) {
     graph = state;
     const PickleValue store = StateOf(pickle, ItemOf(pickle, state, "_store"));
-    if (const PickleValue arrays = ItemOf(pickle, store, "_mapping"); arrays.kind == Kind::kDict)
-      graph = arrays;
+    const PickleValue arrays = ItemOf(pickle, store, "_mapping");
+    if (arrays.kind == Kind::kDict) graph = arrays;
   }
   if (graph.kind == Kind::kDict) return graph;
   return MakeStatus(Code::kInvalidArgument,
@@ -478,8 +478,8 @@ Result<ArrayArchive> OpenTorchFile(const std::string& path) {
   } else {
     return NotTorch(path, "it looks like " + DescribePrefix(prefix));
   }
-  const Pickle& pickle = file->pickle;
   QUARRY_TRY(const PickleValue dict, FindDict(*file));
+  const Pickle& pickle = file->pickle;
   ArrayArchive archive{.path = path};
   std::set<std::string> keys;
   const auto& items = pickle.ItemsOf(dict);

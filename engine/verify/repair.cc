@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 // Why a catalog does not open, or has no manifest.
 Status FaultOfCatalog(IoBackend& backend, const std::string& database_path) {
   const Result<uint32_t> version = ReadVersionFile(backend, database_path);
-  if (version.status().code() == Code::kIoError) return version.status();  // it may be read another time
+  // A disk that fails may be read another time, and a newer Quarry's catalog is not for this one to judge.
+  if (!version.ok() && version.status().code() != Code::kCorruption) return version.status();
   const bool anchored = !version.ok() || *version >= kAnchoredVersion;
   QUARRY_TRY(const std::unique_ptr<Catalog> catalog,
              Catalog::Open(database_path, /*read_only=*/true, anchored));
@@ -74,12 +75,22 @@ Status Exchange(IoBackend& backend, const CatalogPaths& paths) {
   return EndHalfExchange(backend, paths);
 }
 
+// A salvaged catalog's ledger is one of today, in which an older Quarry would miss commits. A VERSION that is damaged
+// lets none in, and is for Store::Open to report.
+Status CloseToOlder(IoBackend& backend, const std::string& database_path) {
+  const Result<uint32_t> version = ReadVersionFile(backend, database_path);
+  if (!version.ok()) return version.status().code() == Code::kCorruption ? Status::Ok() : version.status();
+  return *version < kStoreVersion ? WriteVersionFile(backend, database_path) : Status::Ok();
+}
+
 Result<SalvagedCatalog> SalvageCatalog(IoBackend& backend, const CatalogPaths& paths) {
   std::error_code error;
   QUARRY_RETURN_IF_ERROR(RemoveTree(backend, paths.workspace));
   QUARRY_RETURN_IF_ERROR(backend.CreateDirectory(paths.workspace));
   Result<SalvagedCatalog> salvaged = Catalog::Salvage(paths.database, paths.workspace);
-  const Status status = salvaged.ok() ? Exchange(backend, paths) : salvaged.status();
+  Status status = salvaged.status();
+  if (status.ok()) status = CloseToOlder(backend, paths.database);
+  if (status.ok()) status = Exchange(backend, paths);
   // Where the new catalog has its place and its anchor has not, the next repair goes on with it.
   if (status.ok() || fs::exists(paths.workspace + "/catalog", error)) Discard(backend, paths.workspace);
   QUARRY_RETURN_IF_ERROR(status);
@@ -232,11 +243,6 @@ Result<std::optional<CatalogRepair>> RepairCatalog(IoBackend& backend, const std
                       "{}: the catalog of an earlier repair is there; move it away or remove it",
                       paths.damaged);
   }
-  // The salvaged catalog's ledger is one of today, in which an older Quarry would miss commits: so the folder is
-  // closed to it before. A VERSION that says nothing is for Store::Open to report.
-  const Result<uint32_t> version = ReadVersionFile(backend, path);
-  if (!version.ok() && version.status().code() != Code::kCorruption) return version.status();
-  if (version.ok() && *version < kStoreVersion) QUARRY_RETURN_IF_ERROR(WriteVersionFile(backend, path));
   QUARRY_TRY(SalvagedCatalog salvaged, SalvageCatalog(backend, paths));
   repair.lost_tables = std::move(salvaged.lost_tables);
   repair.timestamp = salvaged.timestamp;

@@ -13,12 +13,14 @@
 
 #include "quarry/catalog/catalog.h"
 #include "support/catalog_faults.h"
+#include "support/flip_byte.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
 
 namespace fs = std::filesystem;
+using testing_util::FlipByte;
 
 constexpr uint64_t kRows = 24;
 
@@ -126,6 +128,38 @@ TEST_F(TableFaultsTest, AReaderIsToldOfEachFailure) {
   }
   EXPECT_GT(struck[static_cast<size_t>(CatalogFault::kOpen)], 20u);
   EXPECT_GT(struck[static_cast<size_t>(CatalogFault::kRead)], 20u);
+}
+
+// Bits that flip anywhere in any table: damage is found, or does no harm.
+TEST_F(TableFaultsTest, AReaderIsToldOfDamagedBlocks) {
+  ASSERT_NO_FATAL_FAILURE(Make());
+  uint64_t found = 0;
+  for (const auto& entry : fs::directory_iterator(path() + "/catalog")) {
+    if (entry.path().extension() != ".sst") continue;
+    const std::string table = entry.path();
+    const uint64_t bytes = fs::file_size(table);
+    for (uint64_t offset = 0; offset < bytes; offset += 1 + bytes / 24) {
+      SCOPED_TRACE(testing::Message() << table << ", byte " << offset);
+      FlipByte(table, offset, 0x10);
+      if (const auto catalog = Catalog::Open(path(), /*read_only=*/true); !catalog.ok()) {
+        EXPECT_THAT(catalog.status(), IsStatus(Code::kCorruption));
+        ++found;
+      } else {
+        for (const auto& [name, count] : {std::pair("a", kRows), {"b", uint64_t{3}}}) {
+          const auto rows = Rows(**catalog, name);
+          if (rows.ok()) {
+            EXPECT_EQ(rows->size(), count) << name;
+          } else {
+            EXPECT_THAT(rows.status(), IsStatus(Code::kCorruption));
+            ++found;
+          }
+        }
+      }
+      FlipByte(table, offset, 0x10);
+    }
+  }
+  EXPECT_GT(found, 20u);
+  Check();
 }
 
 // A writer, whose tables RocksDB compacts meanwhile: whatever fails, what was acknowledged stays, and the next one writes.

@@ -83,6 +83,7 @@ def pyg():
     typed = HeteroData()
     typed["paper"].x = torch.zeros(2, 2)
     save("pyg_hetero", typed, 2, True)
+    save("pyg_hetero_dataset", (typed.to_dict(), None, HeteroData), 2, True)
 
 
 def main():

@@ -5,8 +5,11 @@
 
 namespace quarry {
 
-inline constexpr uint64_t kFewDescriptors = 256;  // up to this limit of the process's descriptors,
-inline constexpr int kTablesOpenOfFew = 10;       // this many, and else
+// A limit of the process's descriptors up to which they are few.
+inline constexpr uint64_t kFewDescriptors = 256;
+// Tables that stay open where they are few: the least that RocksDB takes.
+inline constexpr int kTablesOpenOfFew = 10;
+// Tables that stay open elsewhere.
 inline constexpr int kTablesOpen = 54;
 
 }  // namespace quarry
