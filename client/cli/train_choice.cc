@@ -124,7 +124,11 @@ class Decider {
  private:
   Result<RoadDecision> GoOn(const std::string& settings) {
     QUARRY_TRY(const RunRoad road, RoadOfRun(settings));
-    if (!road.planned) return RoadDecision();
+    if (!road.planned) {  // refused with --plan, as other settings than the run's are
+      arguments_.plan = arguments_.plan_is_given;
+      arguments_.resample = arguments_.plan && arguments_.given_road == RoadKind::kFresh;
+      return RoadDecision();
+    }
     arguments_.plan = true;
     arguments_.resample = road.resample;
     // What was given is held against the run's settings, and refused where it differs.
@@ -240,6 +244,7 @@ class Decider {
 
   // With so many rows in its cache.
   uint64_t LeastOf(RoadKind road, LayoutSpec layout, uint64_t cache_rows) const {
+    if (road == RoadKind::kFresh) layout.packing = Packing::kCheaper;
     layout.road.cache_bytes = cache_rows * stride();
     return LeastBudget(road, *manifest_, layout, demand_);
   }

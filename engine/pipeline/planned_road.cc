@@ -17,6 +17,7 @@ constexpr uint32_t kFramesMax = 4;
 constexpr uint32_t kFramesMin = 2;
 constexpr uint64_t kPlannedStagingBytes = 16 * kMiB;
 constexpr uint64_t kHugePageBytes = 2 * kMiB;
+constexpr uint64_t kUnpackedRequestBytes = kMiB;  // at least Extractor's largest
 
 // Decoded: id and slot a node; id, place and admission a frame row; degree and neighbors.
 uint64_t DecodedBytes(uint64_t nodes, uint64_t frame_rows, uint64_t edges) {
@@ -274,9 +275,17 @@ uint64_t PlannedRoad::LeastBytes(const Manifest& manifest, const LayoutSpec& spe
   const uint64_t frame_bytes = rows_bytes + block_bytes + DecodedBytes(nodes, nodes, edges);
   const uint64_t batches = spec.epochs * CeilDiv(train_nodes, uint64_t{spec.road.batch_size});
   const uint64_t checksum_bytes = CeilDiv(rows_bytes + block_bytes, kPageBytes) * sizeof(uint32_t);
-  return RoundUp(cache_slots * stride, 2 * kHugePageBytes) + SlotTableBytes(cache_slots, nodes) +
-         (spec.disk_bytes > 0 ? kPlannedStagingBytes : 0) + batches * (sizeof(BatchEntry) + checksum_bytes) +
-         kFramesMin * frame_bytes;
+  // Rows that may stay in the table are read from there, past its checksums.
+  const uint64_t cell_bytes = RoundUp(RowBytes(table.element_type, table.dim), kPageBytes);
+  const uint64_t table_bytes =
+      spec.packing == Packing::kAlways
+          ? 0
+          : table.row_count * cell_bytes / kPageBytes * sizeof(uint32_t) +
+                std::max<uint64_t>(cell_bytes + 2 * kPageBytes, kUnpackedRequestBytes) +
+                kPlannedStagingBytes + Extractor::ScratchBytes(std::max(nodes, cache_slots));
+  return table_bytes + RoundUp(cache_slots * stride, 2 * kHugePageBytes) +
+         SlotTableBytes(cache_slots, nodes) + (spec.disk_bytes > 0 ? kPlannedStagingBytes : 0) +
+         batches * (sizeof(BatchEntry) + checksum_bytes) + kFramesMin * frame_bytes;
 }
 
 Result<std::unique_ptr<PlannedRoad>> PlannedRoad::Open(Store& store, MemoryBudget& budget,

@@ -48,7 +48,8 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     QUARRY_TRY(const uint64_t train_nodes, CountTrainNodes());
     const std::function<uint64_t(uint64_t)> others = live.beside_bytes;
     live.beside_bytes = [this, manifest, train_nodes, others](uint64_t batch_nodes_max) {
-      return PlannedRoad::LeastBytes(*manifest, options_.layout, train_nodes, batch_nodes_max) +
+      return NodePropertiesBytes(*manifest) +
+             PlannedRoad::LeastBytes(*manifest, options_.layout, train_nodes, batch_nodes_max) +
              (others ? others(batch_nodes_max) : 0);
     };
     QUARRY_TRY(live_, LiveRoad::Open(store_, budget_, live));

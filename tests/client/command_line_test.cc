@@ -202,7 +202,6 @@ TEST_F(CommandLineTest, OptionsGoWithTheRoadsThatTheyHaveAnEffectOn) {
   const std::pair<const char*, const char*> cases[] = {
       {"--cache 10%", "ttttttr"},        {"--policy lru", "rrttttr"}, {"--epochs-planned 3", "rrttrrr"},
       {"--hash-functions 4", "rrttttr"}, {"--disk 3x", "trttttr"},    {"--seed-order proximity", "trttttr"},
-      {"--topology disk", "ttttttt"},    {"--ordered", "ttttttt"},    {"--patience 3", "ttttttt"},
       {"--dry-run", "ttttttt"},          {"--explain", "tttrtrr"},    {"--resample never", "rrrtrtr"},
       {"--explain --dry-run", "rrrrrrr"}};
   for (const auto& [option, letters] : cases) {
