@@ -215,7 +215,7 @@ TEST_F(CommandLineTest, OptionsGoWithTheRoadsThatTheyHaveAnEffectOn) {
         continue;
       }
       EXPECT_EQ(outcome.exit_code, 2);
-      const std::string name(option, std::string(option).find(' '));
+      const std::string name = std::string(option).substr(0, std::string(option).find(' '));
       EXPECT_THAT(outcome.err, HasSubstr(name));
     }
   }
