@@ -39,7 +39,7 @@ void LayoutFlags::AddRoadOptions(CLI::App* verb) {
   verb->add_option("--cache", cache,
                    "rows that stay in memory: a size, a share of the feature bytes, or auto: as many as "
                    "--memory has room for; "
-                   "where batches are planned, and on a server, 10%")
+                   "`layout build`, and on a server, 10%")
       ->capture_default_str();
 }
 

@@ -416,7 +416,8 @@ void AddTrain(CLI::App& app, Action& action) {
   AddEngineOptions(verb, node);
   verb->add_option("--layout", node.layout, "train from this packed layout (quarry layout build)")
       ->type_name("NAME");
-  verb->add_flag("--plan", node.plan, "build the layout if it is missing, then train from it");
+  verb->add_flag("--plan", node.plan,
+                 "build the layout if it is missing, then train from it: --road planned");
   AddRoadChoice(verb, node, arguments->link.partitioned);
   node.plan_flags.AddPlanOptions(verb);
   AddChoice<bool>(verb, "--resample", node.resample, {{"never", false}, {"every-epoch", true}},
@@ -426,7 +427,8 @@ void AddTrain(CLI::App& app, Action& action) {
                  "one JSON object per epoch on stdout, then {\"summary\": {...}}, and nothing else there");
   node.run.AddTo(verb);
   node.workers.AddTo(verb);
-  verb->add_flag("--dry-run", node.dry_run, "say how the memory would be divided, and train nothing");
+  verb->add_flag("--dry-run", node.dry_run,
+                 "say which road would be taken and the least memory that it needs, and train nothing");
   GroupOptions(*verb, "Model",
                {"--model", "--layers", "--hidden", "--epochs", "--patience", "--lr", "--dropout",
                 "--input-dropout", "--weight-decay", "--normalize-features", "--seed"});
