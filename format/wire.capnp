@@ -436,12 +436,12 @@ struct Description {
   databaseId @0 :Data;
   nodeCount @1 :UInt64;
   classCount @2 :UInt64;
+  path @8 :Text;                 # the folder of the database, where the server runs
   tables @3 :List(TableInfo);
   topologies @4 :List(TopologyInfo);
   layouts @5 :List(LayoutInfo);
   embeddings @6 :List(EmbeddingInfo);
   limits @7 :ServerLimits;
-  path @8 :Text;                 # the folder of the database, where the server runs
 }
 
 struct Rows {

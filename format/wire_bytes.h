@@ -58,62 +58,6 @@ inline Status CheckCount(uint64_t count, uint64_t count_max, std::string_view wh
   return MakeStatus(Code::kInvalidArgument, "{} {}; the limit is {}", count, what, count_max);
 }
 
-// Numbers: List(UIntN) <-> vector.
-template <typename List, typename T>
-Status ReadNumbers(const List& list, uint64_t count_max, std::string_view what, std::vector<T>& out) {
-  QUARRY_RETURN_IF_ERROR(CheckCount(list.size(), count_max, what));
-  out.resize(list.size());
-  for (unsigned i = 0; i < list.size(); ++i) out[i] = list[i];
-  return Status();
-}
-template <typename T, typename List>
-void WriteNumbers(const std::vector<T>& values, List list) {
-  for (unsigned i = 0; i < list.size(); ++i) list.set(i, values[i]);
-}
-
-// Records: List(Struct) <-> vector, by `read` (Reader, T& -> Status) and `write` (T, Builder).
-template <typename List, typename T, typename Read>
-Status ReadRecords(const List& list, std::string_view what, std::vector<T>& out, Read read) {
-  QUARRY_RETURN_IF_ERROR(CheckCount(list.size(), kListedMax, what));
-  out.resize(list.size());
-  for (unsigned i = 0; i < list.size(); ++i) QUARRY_RETURN_IF_ERROR(read(list[i], out[i]));
-  return Status();
-}
-template <typename T, typename List, typename Write>
-void WriteRecords(const std::vector<T>& records, List list, Write write) {
-  for (unsigned i = 0; i < list.size(); ++i) write(records[i], list[i]);
-}
-
 inline unsigned Count(const auto& list) { return static_cast<unsigned>(list.size()); }
-
-inline capnp::Data::Reader ToData(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const capnp::byte*>(bytes.data()), bytes.size()};
-}
-inline std::vector<std::byte> ToBytes(capnp::Data::Reader data) {
-  std::vector<std::byte> bytes(data.size());
-  if (data.size() > 0) std::memcpy(bytes.data(), data.begin(), data.size());
-  return bytes;
-}
-inline Status ReadId(capnp::Data::Reader data, std::string_view what, std::array<std::byte, 16>& out) {
-  if (data.size() != out.size()) {
-    return MakeStatus(Code::kInvalidArgument, "{} of {} bytes instead of {}", what, data.size(), out.size());
-  }
-  std::memcpy(out.data(), data.begin(), out.size());
-  return Status();
-}
-
-inline Range ReadRange(schema::Range::Reader in) {
-  return {.region = in.getRegion(), .offset = in.getOffset(), .bytes = in.getBytes()};
-}
-inline void WriteRange(const Range& range, schema::Range::Builder out) {
-  out.setRegion(range.region);
-  out.setOffset(range.offset);
-  out.setBytes(range.bytes);
-}
-
-// The fault of a union whose alternative this Quarry does not know.
-inline Status UnknownKind(std::string_view what, unsigned kind) {
-  return MakeStatus(Code::kUnsupported, "{} of kind {}, which this Quarry does not know", what, kind);
-}
 
 }  // namespace quarry::wire
