@@ -14,7 +14,7 @@ namespace {
 
 using capnp::schema::Type;
 
-constexpr std::string_view kNone;               // the other one does not have it
+constexpr std::string_view kNone = "";          // the schema does not have it
 constexpr std::string_view kAmongFields = "*";  // its fields lie among those of the struct around it
 
 // Fields that are called otherwise in the schema; "!" before the name: the opposite. A field of a field lies in the
@@ -58,6 +58,10 @@ constexpr Exception kAlternatives[] = {
     {"SuperbatchSpec", "superbatch"},
     {"MaintenanceReport", "maintained"},
 };
+
+std::string Shown(const Exception& exception) {
+  return fmt::format("{}: {}", exception.path, exception.name);
+}
 
 const Exception* FindException(std::span<const Exception> exceptions, std::string_view path) {
   const auto found = std::ranges::find(exceptions, path, &Exception::path);
@@ -108,7 +112,19 @@ bool IsZero(capnp::schema::Value::Reader value) {
 bool Mapper::HasException(std::string_view path) { return FindException(kExceptions, path) != nullptr; }
 bool Mapper::IsAmongFields(std::string_view path) {
   const Exception* const exception = FindException(kExceptions, path);
-  return exception != nullptr && exception->name == kAmongFields;
+  if (exception == nullptr || exception->name != kAmongFields) return false;
+  exceptions_used_.insert(Shown(*exception));
+  return true;
+}
+
+std::set<std::string> Mapper::Exceptions() {
+  std::set<std::string> all;
+  for (const std::span<const Exception> some :
+       {std::span<const Exception>(kExceptions), std::span<const Exception>(kSchemaOnly),
+        std::span<const Exception>(kAlternatives)}) {
+    for (const Exception& exception : some) all.insert(Shown(exception));
+  }
+  return all;
 }
 
 void Mapper::BeginStruct(capnp::StructSchema schema, Slot& slot) {
@@ -124,9 +140,12 @@ void Mapper::EndStruct(capnp::StructSchema schema, std::string_view type, const 
   for (const auto field : schema.getFields()) {
     if (found[field.getIndex()]) continue;
     const std::string_view name = field.getProto().getName().cStr();
-    const bool known = std::ranges::any_of(
+    const auto known = std::ranges::find_if(
         kSchemaOnly, [&](const Exception& only) { return only.path == type && only.name == name; });
-    if (known) continue;
+    if (known != std::end(kSchemaOnly)) {
+      exceptions_used_.insert(Shown(*known));
+      continue;
+    }
     faults_.push_back(fmt::format("{}.{} of the schema is no field of struct {}",
                                   schema.getShortDisplayName().cStr(), name, type));
   }
@@ -136,6 +155,7 @@ void Mapper::EndStruct(capnp::StructSchema schema, std::string_view type, const 
 std::optional<capnp::StructSchema::Field> Mapper::Find(capnp::StructSchema schema, const std::string& path,
                                                        Slot& slot, std::vector<bool>& found) {
   const Exception* const exception = FindException(kExceptions, path);
+  if (exception != nullptr) exceptions_used_.insert(Shown(*exception));
   if (exception != nullptr && exception->name == kNone) return std::nullopt;
   std::string name = exception != nullptr ? std::string(exception->name) : CamelCase(slot.name);
   slot.negated = name.starts_with('!');
@@ -162,7 +182,10 @@ bool Mapper::CheckUnion(capnp::StructSchema schema, size_t alternatives) {
 
 void Mapper::CheckAlternative(std::string_view path, std::string_view member, std::string_view type) {
   const Exception* const exception = FindException(kAlternatives, type);
-  if (exception != nullptr && exception->name == member) return;
+  if (exception != nullptr && exception->name == member) {
+    exceptions_used_.insert(Shown(*exception));
+    return;
+  }
   if (type.size() >= member.size() && std::ranges::equal(member, type.substr(0, member.size()), SameLetters))
     return;
   faults_.push_back(fmt::format("{} of the schema stands where the variant has {}", path, type));

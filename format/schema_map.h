@@ -25,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -54,10 +55,10 @@ struct Source {
 
 // A field of a struct, or an alternative of a union, and its place in the schema's struct.
 struct Slot {
-  std::string name;                            // in C++
+  std::string name;                            // in C++; of an alternative: in the schema
   size_t member = 0;                           // bytes from the beginning of the struct to the field
   unsigned order = 0;                          // of its place in the schema's text
-  capnp::schema::Type::Which type{};           //
+  capnp::schema::Type::Which type{};           // in the schema
   bool group = false;                          // a union that lies among the fields of the struct around it
   bool negated = false;                        // a Bool that means the opposite
   uint32_t at = 0;                             // in its section: in its own size, bits of a Bool, or pointers
@@ -65,7 +66,8 @@ struct Slot {
   uint32_t union_at = 0;                       // where that struct says which alternative it has: in 2 bytes
   std::vector<Slot> slots;                     // of that struct's fields, or one for each alternative
 
-  // Null for an alternative without a value. `field` is what `member` points to.
+  // Null for an alternative without a value. `field` is what `member` points to; more than `records_max` structs in
+  // a list are refused.
   void (*write)(const void* field, const Slot& slot, Target& to) = nullptr;
   Status (*read)(const Source& from, const Slot& slot, uint64_t records_max, void* field) = nullptr;
 };
@@ -126,6 +128,10 @@ class Mapper {
     return root;
   }
   const std::vector<std::string>& faults() const { return faults_; }
+
+  // The exceptions that there are, as "what is excepted: how", and those that were needed so far.
+  static std::set<std::string> Exceptions();
+  const std::set<std::string>& exceptions_used() const { return exceptions_used_; }
 
  private:
   // The struct `slot` points to, by its fields.
@@ -209,7 +215,7 @@ class Mapper {
   }
 
   static bool HasException(std::string_view path);
-  static bool IsAmongFields(std::string_view path);
+  bool IsAmongFields(std::string_view path);
   void BeginStruct(capnp::StructSchema schema, Slot& slot);
   void EndStruct(capnp::StructSchema schema, std::string_view type, const std::vector<bool>& found,
                  Slot& slot);
@@ -222,6 +228,7 @@ class Mapper {
   bool CheckElement(capnp::StructSchema::Field field, std::string_view path, capnp::schema::Type::Which type);
 
   std::vector<std::string> faults_;
+  std::set<std::string> exceptions_used_;
 };
 
 // Ends the program when the map has faults: the struct and the schema are ours.
