@@ -178,27 +178,6 @@ Result<RowList> ListSnapshots(Session& session, const Query&) {
   return rows;
 }
 
-Result<RowList> ListEmbeddings(Session& session, const Query&) {
-  RowList rows;
-  const std::shared_ptr<const Manifest> manifest = session.manifest();
-  for (const EmbeddingRecord& table : manifest->embeddings) {
-    rows.Add({table.name, Integer(table.row_count), Integer(table.dim),
-              std::string(ElementTypeName(table.element_type)),
-              table.timestamp < 0 ? Value() : Value(table.timestamp), table.created_utc});
-  }
-  return rows;
-}
-
-Result<RowList> ListDeviceProfile(Session& session, const Query&) {
-  RowList rows;
-  const std::shared_ptr<const Manifest> manifest = session.manifest();
-  if (const std::optional<DeviceRecord>& device = manifest->device) {
-    rows.Add({device->random_reads_per_second, device->sequential_bytes_per_second,
-              device->write_bytes_per_second, device->gather_bytes_per_second, device->measured_utc});
-  }
-  return rows;
-}
-
 // Rows of the snapshot's tables that have versions newer than their files.
 Result<uint64_t> ChangedRows(Session& session, const std::shared_ptr<const Snapshot>& snapshot) {
   uint64_t rows = 0;
@@ -287,21 +266,34 @@ std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session) {
        {"snapshot", kInteger}},
       ListVersions);
   add("snapshots", {{"timestamp", kInteger}, {"held", kInteger}, {"oldest_seconds", kReal}}, ListSnapshots);
-  add("embeddings",
-      {{"name", kText},
-       {"row_count", kInteger},
-       {"dim", kInteger},
-       {"element_type", kText},
-       {"timestamp", kInteger},
-       {"created_utc", kText}},
-      ListEmbeddings);
-  add("device_profile",
-      {{"random_reads_per_second", kReal},
-       {"sequential_bytes_per_second", kReal},
-       {"write_bytes_per_second", kReal},
-       {"gather_bytes_per_second", kReal},
-       {"measured_utc", kText}},
-      ListDeviceProfile);
+  using M = Manifest;
+  using E = EmbeddingRecord;
+  tables.push_back(MakeRecordTable<E>(
+      session, "embeddings",
+      {{{"name", kText}, [](const M&, const E& e) -> Value { return e.name; }},
+       {{"row_count", kInteger}, [](const M&, const E& e) { return Integer(e.row_count); }},
+       {{"dim", kInteger}, [](const M&, const E& e) { return Integer(e.dim); }},
+       {{"element_type", kText},
+        [](const M&, const E& e) -> Value { return std::string(ElementTypeName(e.element_type)); }},
+       {{"timestamp", kInteger},
+        [](const M&, const E& e) { return e.timestamp < 0 ? Value() : Value(e.timestamp); }},
+       {{"created_utc", kText}, [](const M&, const E& e) -> Value { return e.created_utc; }}},
+      [](const M& manifest) { return std::span(manifest.embeddings); }));
+  using D = DeviceRecord;
+  tables.push_back(MakeRecordTable<D>(
+      session, "device_profile",
+      {{{"random_reads_per_second", kReal},
+        [](const M&, const D& d) -> Value { return d.random_reads_per_second; }},
+       {{"sequential_bytes_per_second", kReal},
+        [](const M&, const D& d) -> Value { return d.sequential_bytes_per_second; }},
+       {{"write_bytes_per_second", kReal},
+        [](const M&, const D& d) -> Value { return d.write_bytes_per_second; }},
+       {{"gather_bytes_per_second", kReal},
+        [](const M&, const D& d) -> Value { return d.gather_bytes_per_second; }},
+       {{"measured_utc", kText}, [](const M&, const D& d) -> Value { return d.measured_utc; }}},
+      [](const M& manifest) {
+        return manifest.device ? std::span<const D>(&*manifest.device, 1) : std::span<const D>();
+      }));
   add("stats", {{"metric", kText}, {"value", kInteger}}, ListStats);
   add("partitions",
       {{"partitioning", kText},

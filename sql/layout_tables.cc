@@ -11,20 +11,6 @@ constexpr int kLayout = 0;  // the column, of all tables but layouts
 
 Value Name(NamedEnum auto value) { return std::string(NameOf(value)); }
 
-Result<RowList> ListLayouts(Session& session, const Query&) {
-  const std::shared_ptr<const Manifest> manifest = session.manifest();
-  RowList rows;
-  for (const LayoutRecord& layout : manifest->layouts) {
-    rows.Add({layout.name, Name(layout.policy), Name(layout.spec.seed_order), layout.spec.feature_table,
-              Integer(layout.spec.batch_size), Integer(layout.epochs), Integer(layout.batch_count),
-              Integer(layout.batches_per_segment), Integer(layout.cache_rows), Integer(layout.accesses),
-              Integer(layout.hits), Integer(layout.total_bytes()), layout.predicted_seconds,
-              layout.measured_seconds == 0 ? Value() : Value(layout.measured_seconds),
-              Flag(IsFresh(*manifest, layout)), Flag(IsServable(*manifest, layout)), layout.created_utc});
-  }
-  return rows;
-}
-
 // Calls visit(layout) with each that the query asks for, opened, one at a time. Those that cannot be served
 // any more are left out: what their directories say is of batches that are no more.
 template <typename Visit>
@@ -120,25 +106,30 @@ std::vector<std::unique_ptr<Table>> MakeLayoutTables(Session& session) {
   const auto add = [&](std::string_view name, std::vector<Column> columns, ListTable::Make make) {
     tables.push_back(std::make_unique<ListTable>(session, name, std::move(columns), std::move(make)));
   };
-  add("layouts",
-      {{"name", kText},
-       {"policy", kText},
-       {"seed_order", kText},
-       {"table", kText},
-       {"batch_size", kInteger},
-       {"epochs", kInteger},
-       {"batches", kInteger},
-       {"batches_per_segment", kInteger},
-       {"cache_rows", kInteger},
-       {"accesses", kInteger},
-       {"hits", kInteger},
-       {"bytes", kInteger},
-       {"predicted_seconds", kReal},
-       {"measured_seconds", kReal},
-       {"fresh", kInteger},
-       {"servable", kInteger},
-       {"created_utc", kText}},
-      ListLayouts);
+  using M = Manifest;
+  using L = LayoutRecord;
+  tables.push_back(MakeRecordTable<L>(
+      session, "layouts",
+      {{{"name", kText}, [](const M&, const L& l) -> Value { return l.name; }},
+       {{"policy", kText}, [](const M&, const L& l) { return Name(l.policy); }},
+       {{"seed_order", kText}, [](const M&, const L& l) { return Name(l.spec.seed_order); }},
+       {{"table", kText}, [](const M&, const L& l) -> Value { return l.spec.feature_table; }},
+       {{"batch_size", kInteger}, [](const M&, const L& l) { return Integer(l.spec.batch_size); }},
+       {{"epochs", kInteger}, [](const M&, const L& l) { return Integer(l.epochs); }},
+       {{"batches", kInteger}, [](const M&, const L& l) { return Integer(l.batch_count); }},
+       {{"batches_per_segment", kInteger},
+        [](const M&, const L& l) { return Integer(l.batches_per_segment); }},
+       {{"cache_rows", kInteger}, [](const M&, const L& l) { return Integer(l.cache_rows); }},
+       {{"accesses", kInteger}, [](const M&, const L& l) { return Integer(l.accesses); }},
+       {{"hits", kInteger}, [](const M&, const L& l) { return Integer(l.hits); }},
+       {{"bytes", kInteger}, [](const M&, const L& l) { return Integer(l.total_bytes()); }},
+       {{"predicted_seconds", kReal}, [](const M&, const L& l) -> Value { return l.predicted_seconds; }},
+       {{"measured_seconds", kReal},
+        [](const M&, const L& l) { return l.measured_seconds == 0 ? Value() : Value(l.measured_seconds); }},
+       {{"fresh", kInteger}, [](const M& m, const L& l) { return Flag(IsFresh(m, l)); }},
+       {{"servable", kInteger}, [](const M& m, const L& l) { return Flag(IsServable(m, l)); }},
+       {{"created_utc", kText}, [](const M&, const L& l) -> Value { return l.created_utc; }}},
+      [](const M& manifest) { return std::span(manifest.layouts); }));
   add("batches",
       {{"layout", kText, Pushdown::kEquality},
        {"batch", kInteger},

@@ -76,4 +76,30 @@ class ListTable final : public Table {
   const Make make_;
 };
 
+// A table of records of the manifest: what each column is called, its type, and its value of a record, told once.
+template <typename T>
+struct RecordColumn {
+  Column column;
+  Value (*value)(const Manifest& manifest, const T& record);
+};
+
+// `records` gives those of a manifest.
+template <typename T, typename Records>
+std::unique_ptr<Table> MakeRecordTable(Session& session, std::string_view name,
+                                       std::vector<RecordColumn<T>> columns, Records records) {
+  std::vector<Column> shown;
+  for (const RecordColumn<T>& column : columns) shown.push_back(column.column);
+  auto make = [columns = std::move(columns), records](Session& asked, const Query&) -> Result<RowList> {
+    RowList rows;
+    const std::shared_ptr<const Manifest> manifest = asked.manifest();
+    for (const T& record : records(*manifest)) {
+      std::vector<Value> row;
+      for (const RecordColumn<T>& column : columns) row.push_back(column.value(*manifest, record));
+      rows.Add(std::move(row));
+    }
+    return rows;
+  };
+  return std::make_unique<ListTable>(session, name, std::move(shown), std::move(make));
+}
+
 }  // namespace quarry::sql

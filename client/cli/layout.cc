@@ -7,6 +7,7 @@
 #include "layout_options.h"
 #include "opened_store.h"
 #include "print_json.h"
+#include "quarry/base/fields.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/format/wire.h"
@@ -28,38 +29,43 @@ struct LayoutArguments {
   bool json = false;
 };
 
+// The fields of the spec that a layout keeps, by their names.
+void AddSpec(const RoadSpec& spec, Json& json) {
+  ForEachField(spec, [&](std::string_view name, const auto& value) {
+    if (name == "cache_bytes" || name == "edge_ids") return;
+    const std::string key(name == "feature_table" ? "table" : name);
+    if constexpr (NamedEnum<std::decay_t<decltype(value)>>) {
+      json[key] = NameOf(value);
+    } else {
+      json[key] = value;
+    }
+  });
+}
+
 Json RecordJson(const LayoutRecord& record) {
-  return {{"name", record.name},
-          {"directory", record.directory},
-          {"policy", NameOf(record.policy)},
-          {"seed_order", NameOf(record.spec.seed_order)},
-          {"fanouts", record.spec.fanouts},
-          {"batch_size", record.spec.batch_size},
-          {"seed", record.spec.seed},
-          {"direction", NameOf(record.spec.direction)},
-          {"replace", record.spec.replace},
-          {"hash_functions", record.hash_functions},
-          {"table", record.spec.feature_table},
-          {"topology", record.spec.topology},
-          {"epochs", record.epochs},
-          {"batches", record.batch_count},
-          {"cache_rows", record.cache_rows},
-          {"accesses", record.accesses},
-          {"hits", record.hits},
-          {"batches_per_segment", record.batches_per_segment},
-          {"disk_bytes", record.total_bytes()},
-          {"disk_bytes_max", record.disk_bytes_max},
-          {"timestamp", record.timestamp},
-          {"files", 2 + record.bases.size()},
-          {"bytes_read", record.row_bytes_read},
-          {"bytes_useful", record.useful_bytes},
-          {"predicted_seconds", record.predicted_seconds},
-          {"measured_seconds", record.measured_seconds},
-          {"measured_bytes", record.measured_bytes},
-          {"plan_seconds", record.plan_seconds},
-          {"plan_bytes_written", record.plan_bytes_written},
-          {"plan_bytes_read", record.plan_bytes_read},
-          {"created_utc", record.created_utc}};
+  Json json = {{"name", record.name}, {"directory", record.directory}, {"policy", NameOf(record.policy)}};
+  AddSpec(record.spec, json);
+  json.update(Json{{"hash_functions", record.hash_functions},
+                   {"epochs", record.epochs},
+                   {"batches", record.batch_count},
+                   {"cache_rows", record.cache_rows},
+                   {"accesses", record.accesses},
+                   {"hits", record.hits},
+                   {"batches_per_segment", record.batches_per_segment},
+                   {"disk_bytes", record.total_bytes()},
+                   {"disk_bytes_max", record.disk_bytes_max},
+                   {"timestamp", record.timestamp},
+                   {"files", 2 + record.bases.size()},
+                   {"bytes_read", record.row_bytes_read},
+                   {"bytes_useful", record.useful_bytes},
+                   {"predicted_seconds", record.predicted_seconds},
+                   {"measured_seconds", record.measured_seconds},
+                   {"measured_bytes", record.measured_bytes},
+                   {"plan_seconds", record.plan_seconds},
+                   {"plan_bytes_written", record.plan_bytes_written},
+                   {"plan_bytes_read", record.plan_bytes_read},
+                   {"created_utc", record.created_utc}});
+  return json;
 }
 
 void PrintRecord(const LayoutRecord& record) {

@@ -1,17 +1,34 @@
 #include "stream_difference.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <variant>
 #include <vector>
 
+#include "quarry/base/fields.h"
+
 namespace quarry {
 namespace {
 
 constexpr std::string_view kRoadsInWords[] = {"a live road", "a planned road", "a superbatch road"};
+
+template <typename T>
+std::string Shown(const T& value) {
+  if constexpr (NamedEnum<T>) {
+    return std::string(IsKnown(value) ? NameOf(value) : "unknown");
+  } else if constexpr (std::is_enum_v<T>) {
+    return std::to_string(static_cast<unsigned>(value));
+  } else {
+    return fmt::format("{}", value);
+  }
+}
+std::string Shown(const std::vector<uint32_t>& values) { return fmt::format("{}", fmt::join(values, ",")); }
 
 // Collects the first field in which two values differ.
 class Comparison {
@@ -19,16 +36,28 @@ class Comparison {
   template <typename T>
   Comparison& Field(std::string_view name, const T& asked, const T& group) {
     if (!difference_.empty() || asked == group) return *this;
-    if constexpr (std::is_enum_v<T>) {
-      Say(name, static_cast<unsigned>(asked), static_cast<unsigned>(group));
+    if constexpr (Record<T>) {
+      Fields(asked, group);
     } else {
-      Say(name, asked, group);
+      std::string words(name);
+      std::ranges::replace(words, '_', ' ');
+      difference_ = fmt::format("{} {}, the group has {}", words, Shown(asked), Shown(group));
     }
     return *this;
   }
-  Comparison& Field(std::string_view name, const std::vector<uint32_t>& asked,
-                    const std::vector<uint32_t>& group) {
-    if (difference_.empty() && asked != group) Say(name, Listed(asked), Listed(group));
+  // What passes over other seeds are sampled with.
+  Comparison& Field(std::string_view name, const std::optional<wire::LiveSpec>& asked,
+                    const std::optional<wire::LiveSpec>& group) {
+    if (asked && group) return Field(name, *asked, *group);
+    if (difference_.empty() && asked) difference_ = "a road for other seeds, the group has none";
+    if (difference_.empty() && group) difference_ = "no road for other seeds, the group has one";
+    return *this;
+  }
+  // Every field of a struct.
+  template <Record T>
+  Comparison& Fields(const T& asked, const T& group) {
+    ForEachField(asked, group,
+                 [&](std::string_view name, const auto& a, const auto& b) { Field(name, a, b); });
     return *this;
   }
   // A field whose values are too long to be told.
@@ -39,41 +68,8 @@ class Comparison {
   const std::string& difference() const { return difference_; }
 
  private:
-  static std::string Listed(const std::vector<uint32_t>& values) {
-    return fmt::format("{}", fmt::join(values, ","));
-  }
-  template <typename A, typename B>
-  void Say(std::string_view name, const A& asked, const B& group) {
-    difference_ = fmt::format("{} {}, the group has {}", name, asked, group);
-  }
   std::string difference_;
 };
-
-void Compare(const wire::LiveSpec& asked, const wire::LiveSpec& group, Comparison& comparison) {
-  comparison.Field("table", asked.feature_table, group.feature_table)
-      .Field("topology", asked.topology, group.topology)
-      .Field("direction", asked.direction, group.direction)
-      .Field("fanouts", asked.fanouts, group.fanouts)
-      .Field("batch size", asked.batch_size, group.batch_size)
-      .Field("cache bytes", asked.cache_bytes, group.cache_bytes)
-      .Field("seed", asked.seed, group.seed)
-      .Field("replace", asked.replace, group.replace)
-      .Field("edge ids", asked.edge_ids, group.edge_ids);
-}
-
-void Compare(const wire::PlannedSpec& asked, const wire::PlannedSpec& group, Comparison& comparison) {
-  comparison.Field("layout", asked.layout, group.layout)
-      .Equal("a road for other seeds", asked.live.has_value() == group.live.has_value());
-  if (asked.live && group.live) Compare(*asked.live, *group.live, comparison);
-}
-
-void Compare(const wire::SuperbatchSpec& asked, const wire::SuperbatchSpec& group, Comparison& comparison) {
-  Compare(asked.live, group.live, comparison);
-  comparison.Field("policy", asked.policy, group.policy)
-      .Field("seed order", asked.live.seed_order, group.live.seed_order)
-      .Field("packing", asked.packing, group.packing)
-      .Field("disk bytes", asked.disk_bytes, group.disk_bytes);
-}
 
 }  // namespace
 
@@ -84,9 +80,7 @@ std::string Difference(const wire::OpenStream& asked, const wire::OpenStream& gr
       .Field("road", kRoadsInWords[asked.road.index()], kRoadsInWords[group.road.index()]);
   if (asked.road.index() != group.road.index()) return comparison.difference();
   std::visit(
-      [&](const auto& road) {
-        Compare(road, std::get<std::decay_t<decltype(road)>>(group.road), comparison);
-      },
+      [&](const auto& road) { comparison.Fields(road, std::get<std::decay_t<decltype(road)>>(group.road)); },
       asked.road);
   return comparison.difference();
 }

@@ -1,61 +1,45 @@
 #include "quarry/service/wire_forms.h"
 
+#include "quarry/base/fields.h"
 #include "quarry/embedding/embedding_table.h"
 #include "quarry/layout/layout.h"
 
 namespace quarry {
 namespace {
 
-wire::LayoutInfo InfoOf(const Manifest& manifest, const LayoutRecord& layout) {
-  return {.name = layout.name,
-          .spec = layout.spec,
-          .policy = layout.policy,
-          .epochs = layout.epochs,
-          .batch_count = layout.batch_count,
-          .cache_rows = layout.cache_rows,
-          .file_bytes = layout.total_bytes(),
-          .servable = IsServable(manifest, layout),
-          .batches_per_segment = layout.batches_per_segment};
+// What a record and what is told of it have in common.
+template <typename Info, typename T>
+Info InfoOf(const T& record) {
+  Info info;
+  CopySameFields(record, info);
+  return info;
 }
-
-wire::EmbeddingInfo InfoOf(const EmbeddingRecord& table) {
-  const EmbeddingSpec spec = {.dim = table.dim, .optimizer = static_cast<OptimizerKind>(table.optimizer)};
-  return {.name = table.name,
-          .row_count = table.row_count,
-          .dim = table.dim,
-          .state_dim = spec.state_dim(),
-          .element_type = table.element_type,
-          .optimizer = table.optimizer};
-}
+static_assert(FieldsLeft<TableRecord, wire::TableInfo>() == 0);
+static_assert(FieldsLeft<TopologyRecord, wire::TopologyInfo>() == 0);
+static_assert(FieldsLeft<LayoutRecord, wire::LayoutInfo>() == 1);        // servable
+static_assert(FieldsLeft<EmbeddingRecord, wire::EmbeddingInfo>() == 1);  // state_dim
+static_assert(FieldsLeft<Manifest, wire::Description>() == 6);           // four lists, limits, path
 
 }  // namespace
 
 wire::Description DescriptionOf(const Store& store) {
   const std::shared_ptr<const Manifest> held = store.manifest();
   const Manifest& manifest = *held;
-  wire::Description out = {.database_id = manifest.database_id,
-                           .node_count = manifest.node_count,
-                           .class_count = manifest.class_count,
-                           .path = store.path()};
-  for (const TableRecord& table : manifest.tables) {
-    out.tables.push_back({.name = table.name,
-                          .element_type = table.element_type,
-                          .row_count = table.row_count,
-                          .dim = table.dim,
-                          .generation = table.generation});
-  }
+  auto out = InfoOf<wire::Description>(manifest);
+  out.path = store.path();
+  for (const TableRecord& table : manifest.tables) out.tables.push_back(InfoOf<wire::TableInfo>(table));
   for (const TopologyRecord& topology : manifest.topologies) {
-    out.topologies.push_back({.name = topology.name,
-                              .node_count = topology.node_count,
-                              .edge_count = topology.edge_count,
-                              .relation_count = topology.relation_count,
-                              .has_csr = topology.has_csr,
-                              .undirected = topology.undirected,
-                              .deduplicated = topology.deduplicated,
-                              .weighted = topology.weighted});
+    out.topologies.push_back(InfoOf<wire::TopologyInfo>(topology));
   }
-  for (const LayoutRecord& layout : manifest.layouts) out.layouts.push_back(InfoOf(manifest, layout));
-  for (const EmbeddingRecord& table : manifest.embeddings) out.embeddings.push_back(InfoOf(table));
+  for (const LayoutRecord& layout : manifest.layouts) {
+    auto& info = out.layouts.emplace_back(InfoOf<wire::LayoutInfo>(layout));
+    info.file_bytes = layout.total_bytes();
+    info.servable = IsServable(manifest, layout);
+  }
+  for (const EmbeddingRecord& table : manifest.embeddings) {
+    const EmbeddingSpec spec = {.dim = table.dim, .optimizer = static_cast<OptimizerKind>(table.optimizer)};
+    out.embeddings.emplace_back(InfoOf<wire::EmbeddingInfo>(table)).state_dim = spec.state_dim();
+  }
   return out;
 }
 

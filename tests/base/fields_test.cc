@@ -65,5 +65,31 @@ TEST(FieldsTest, FieldsAreTheStructsOwn) {
   EXPECT_THAT(seen, ElementsAre(Pair("text", &inner.text), Pair("numbers", &inner.numbers)));
 }
 
+TEST(FieldsTest, FieldsOfOneNameAndOneTypeAreCopied) {
+  struct Told {
+    double has_it = 7;  // has another type
+    std::string other = "stays";
+    uint16_t second = 0;
+    Inner inner;
+  };
+  static_assert(FieldsLeft<Everything, Told>() == 2);
+  static_assert(FieldsLeft<Told, Told>() == 0);
+  Told told;
+  CopySameFields(Everything{.second = 5, .inner = {.text = "t"}, .has_it = true}, told);
+  EXPECT_EQ(told.has_it, 7);
+  EXPECT_EQ(told.other, "stays");
+  EXPECT_EQ(told.second, 5);
+  EXPECT_EQ(told.inner.text, "t");
+}
+
+TEST(FieldsTest, TwoStructsAreWalkedTogether) {
+  const Inner a = {.text = "a"}, b = {.text = "b"};
+  std::vector<std::string_view> different;
+  ForEachField(a, b, [&](std::string_view name, const auto& of_a, const auto& of_b) {
+    if (of_a != of_b) different.push_back(name);
+  });
+  EXPECT_THAT(different, ElementsAre("text"));
+}
+
 }  // namespace
 }  // namespace quarry

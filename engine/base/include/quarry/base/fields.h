@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -19,7 +20,9 @@ namespace fields_internal {
 // Converts to whatever a member is. Never run.
 struct Anything {
   template <typename T>
-  operator T() const noexcept;  // NOLINT: a conversion is what it is for
+  operator T() const noexcept {  // NOLINT: a conversion is what it is for
+    std::abort();
+  }
 };
 
 template <typename T, size_t... I>
@@ -36,6 +39,10 @@ constexpr size_t Count() {
   }
 }
 
+#pragma GCC diagnostic push
+#ifdef __clang__
+#pragma GCC diagnostic ignored "-Wundefined-internal"  // kNever has no definition, and needs none
+#endif
 // A T that is never made, for the addresses of its members to have names.
 template <typename T>
 struct Holder {
@@ -43,6 +50,7 @@ struct Holder {
 };
 template <typename T>
 extern const Holder<T> kNever;
+#pragma GCC diagnostic pop
 
 // A template's argument may be a pointer to a member of an object, for clang when it is in a struct.
 template <typename T>
@@ -149,11 +157,71 @@ constexpr std::string_view TypeName() {
 // Calls visit(name, field) for each field of `record`.
 template <typename T, typename Visit>
 constexpr void ForEachField(T& record, Visit visit) {
+  using Struct = std::remove_const_t<T>;
   const auto fields = Fields(record);
+  [&]<size_t... I>(std::index_sequence<I...>) { (visit(FieldName<Struct, I>(), std::get<I>(fields)), ...); }
+  (std::make_index_sequence<kFieldCount<Struct>>());
+}
+
+// Calls visit(name, field of a, field of b) for each field of two structs of one type.
+template <typename T, typename Visit>
+constexpr void ForEachField(T& a, const std::remove_const_t<T>& b, Visit visit) {
+  using Struct = std::remove_const_t<T>;
+  const auto of_a = Fields(a);
+  const auto of_b = Fields(b);
   [&]<size_t... I>(std::index_sequence<I...>) {
-    (visit(FieldName<std::remove_const_t<T>, I>(), std::get<I>(fields)), ...);
+    (visit(FieldName<Struct, I>(), std::get<I>(of_a), std::get<I>(of_b)), ...);
   }
-  (std::make_index_sequence<kFieldCount<std::remove_const_t<T>>>());
+  (std::make_index_sequence<kFieldCount<Struct>>());
+}
+
+namespace fields_internal {
+
+template <typename T, size_t I>
+using FieldType = std::remove_cvref_t<std::tuple_element_t<I, decltype(Fields(std::declval<T&>()))>>;
+
+// The place of the field of T that has this name and this type; kFieldCount<T> when there is none.
+template <typename T, typename Field>
+constexpr size_t PlaceOf(std::string_view name) {
+  size_t place = kFieldCount<T>;
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    ((std::is_same_v<FieldType<T, I>, Field> && FieldName<T, I>() == name ? static_cast<void>(place = I)
+                                                                          : void()),
+     ...);
+  }
+  (std::make_index_sequence<kFieldCount<T>>());
+  return place;
+}
+
+}  // namespace fields_internal
+
+// Assigns to each field of `to` the field of `from` that has its name and its type.
+template <Record From, Record To>
+constexpr void CopySameFields(const From& from, To& to) {
+  const auto given = Fields(from);
+  const auto fields = Fields(to);
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    const auto copy = [&]<size_t J>(std::integral_constant<size_t, J>) {
+      constexpr size_t kPlace =
+          fields_internal::PlaceOf<From, fields_internal::FieldType<To, J>>(FieldName<To, J>());
+      if constexpr (kPlace < kFieldCount<From>) std::get<J>(fields) = std::get<kPlace>(given);
+    };
+    (copy(std::integral_constant<size_t, I>()), ...);
+  }
+  (std::make_index_sequence<kFieldCount<To>>());
+}
+
+// How many fields of To CopySameFields leaves as they are.
+template <Record From, Record To>
+constexpr size_t FieldsLeft() {
+  return []<size_t... I>(std::index_sequence<I...>) {
+    return (size_t{0} + ... +
+            (fields_internal::PlaceOf<From, fields_internal::FieldType<To, I>>(FieldName<To, I>()) ==
+                     kFieldCount<From>
+                 ? 1
+                 : 0));
+  }
+  (std::make_index_sequence<kFieldCount<To>>());
 }
 
 }  // namespace quarry
