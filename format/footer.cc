@@ -1,35 +1,23 @@
 #include "capnp_bytes.h"
 #include "metadata.capnp.h"
 #include "quarry/format/superblock.h"
+#include "schema_codec.h"
 
 namespace quarry {
 
 std::vector<std::byte> EncodeFooter(const Footer& footer) {
   capnp::MallocMessageBuilder message;
-  auto sections =
-      message.initRoot<schema::Footer>().initSections(static_cast<unsigned>(footer.sections.size()));
-  for (unsigned i = 0; i < sections.size(); ++i) {
-    const Section& section = footer.sections[i];
-    sections[i].setName(ToText(section.name));
-    sections[i].setOffset(section.offset);
-    sections[i].setBytes(section.bytes);
-    sections[i].setChecksum(section.checksum);
-    sections[i].setCheckedBy(ToText(section.checked_by));
-  }
+  format::WriteRoot<schema::Footer>(footer, message.initRoot<schema::Footer>());
   return MessageBytes(message);
 }
 
 Result<Footer> DecodeFooter(std::span<const std::byte> bytes, std::string_view path) {
+  const uint64_t sections_max = bytes.size() / sizeof(capnp::word);  // none is without a word
   return ReadMessage<schema::Footer, Footer>(
-      bytes, path, "footer", [](schema::Footer::Reader reader) -> Result<Footer> {
+      bytes, path, "footer", [&](schema::Footer::Reader reader) -> Result<Footer> {
         Footer footer;
-        for (const auto section : reader.getSections()) {
-          footer.sections.push_back({.name = ToString(section.getName()),
-                                     .offset = section.getOffset(),
-                                     .bytes = section.getBytes(),
-                                     .checksum = section.getChecksum(),
-                                     .checked_by = ToString(section.getCheckedBy())});
-        }
+        const Status status = format::ReadRoot<schema::Footer>(reader, sections_max, footer);
+        if (!status.ok()) return MakeStatus(Code::kCorruption, "{}: the footer: {}", path, status.message());
         return footer;
       });
 }

@@ -1,6 +1,6 @@
 #include "quarry/service/wire_forms.h"
 
-#include "quarry/base/fields.h"
+#include "quarry/base/same_fields.h"
 #include "quarry/embedding/embedding_table.h"
 #include "quarry/layout/layout.h"
 

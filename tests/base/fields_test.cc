@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include "quarry/base/same_fields.h"
+
 namespace quarry {
 namespace {
 

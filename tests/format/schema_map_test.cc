@@ -6,6 +6,7 @@
 
 #include "metadata.capnp.h"
 #include "quarry/format/manifest.h"
+#include "quarry/format/superblock.h"
 #include "quarry/format/wire.h"
 #include "schema_codec.h"
 #include "wire.capnp.h"
@@ -93,6 +94,7 @@ TEST(SchemaMapDeathTest, AFaultEndsTheProgramThatUsesTheMap) {
 TEST(SchemaMapTest, EverythingThatIsStoredOrSentMatchesAndNoExceptionIsLeftOver) {
   Mapper mapper;
   mapper.Root<Manifest>(capnp::Schema::from<schema::Manifest>());
+  mapper.Root<Footer>(capnp::Schema::from<schema::Footer>());
   mapper.Root<wire::Request>(capnp::Schema::from<wire::schema::Request>());
   mapper.Root<wire::Response>(capnp::Schema::from<wire::schema::Response>());
   EXPECT_THAT(mapper.faults(), IsEmpty());
