@@ -52,7 +52,7 @@ Result<T> ReadFrame(const Frame& frame, const Limits& limits, std::string_view w
   return result;
 }
 
-// Lists are refused by their length before memory is taken for them.
+// A limit of what a message has of something; lists of structs are held to theirs before they are read, too.
 inline Status CheckCount(uint64_t count, uint64_t count_max, std::string_view what) {
   if (count <= count_max) return Status();
   return MakeStatus(Code::kInvalidArgument, "{} {}; the limit is {}", count, what, count_max);
