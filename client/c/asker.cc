@@ -13,6 +13,12 @@ Asker::~Asker() {
   thread_.Join();
 }
 
+Asker::Answer Asker::Ask() {
+  QUARRY_TRY(std::unique_ptr<Batch> batch, stream_.Next());
+  if (batch != nullptr && prepare_) prepare_(batch);
+  return batch;
+}
+
 void Asker::Run() {
   while (true) {
     {
@@ -20,7 +26,7 @@ void Asker::Run() {
       while (state_ != State::kAsked && !stopping_) changed_.Wait(mutex_);
       if (state_ != State::kAsked) return;
     }
-    Answer answer = stream_.Next();
+    Answer answer = Ask();
     MutexLock lock(mutex_);
     answer_.emplace(std::move(answer));
     state_ = State::kAnswered;
@@ -77,7 +83,7 @@ Result<std::unique_ptr<Batch>> Asker::Next() {
     MutexLock lock(mutex_);
     if (state_ == State::kAnswered) return Take();
   }
-  return stream_.Next();
+  return Ask();
 }
 
 void Asker::Cancel() {

@@ -9,8 +9,10 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "quarry/base/mutex.h"
 #include "quarry/base/thread.h"
@@ -24,6 +26,11 @@ class Asker {
   ~Asker();  // waits for a batch that is under way
   Asker(const Asker&) = delete;
   Asker& operator=(const Asker&) = delete;
+
+  // Called with every batch of a pass before it is given out, on the thread that asked the stream for it.
+  using Prepare = std::function<void(std::unique_ptr<Batch>&)>;
+  // For the passes to come; while no batch is under way.
+  void PrepareBy(Prepare prepare) { prepare_ = std::move(prepare); }
 
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;
   // The next batch, null behind the last; nothing when the deadline has passed. kCancelled after Cancel, once.
@@ -44,10 +51,12 @@ class Asker {
   using Answer = Result<std::unique_ptr<Batch>>;
 
   void Run();
+  Answer Ask();
   void Break(const Status& why);
   Answer Take() QUARRY_REQUIRES(mutex_);
 
   Stream& stream_;
+  Prepare prepare_;  // of whoever asks the stream, one thread at a time
   Mutex mutex_;
   CondVar changed_;
   State state_ QUARRY_GUARDED_BY(mutex_) = State::kIdle;

@@ -190,6 +190,16 @@ int quarry_start_pass(quarry_stream* stream, const quarry_pass* pass, uint64_t* 
     }
     stream->asker.Forget();
     QUARRY_TRY(const uint64_t batches, stream->stream->StartPass(std::move(start)));
+    quarry::client::Asker::Prepare prepare;
+    if (given.prepare != nullptr) {
+      prepare = [call = given.prepare,
+                 context = given.prepare_context](std::unique_ptr<quarry::client::Batch>& batch) {
+        quarry_batch lent{std::move(batch)};
+        call(&lent, context);
+        batch = std::move(lent.batch);
+      };
+    }
+    stream->asker.PrepareBy(std::move(prepare));
     if (batch_count != nullptr) *batch_count = batches;
     return Status();
   });

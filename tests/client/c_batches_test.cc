@@ -272,5 +272,33 @@ TEST_F(NextWithinTest, ANewPassForgetsWhatWasUnderWay) {
   EXPECT_EQ(IndexOf(batch_), 1u) << "the first was of the pass before";
 }
 
+// By whichever call the batch comes, and of the pass that asked for it alone.
+TEST_F(NextWithinTest, EachBatchIsPreparedOnceBeforeItIsGivenOut) {
+  std::vector<uint64_t> prepared;
+  const quarry_pass pass = {.size = sizeof(pass),
+                            .prepare =
+                                [](const quarry_batch* batch, void* context) {
+                                  quarry_batch_arrays arrays{};
+                                  EXPECT_EQ(quarry_batch_get(batch, &arrays, sizeof(arrays)), QUARRY_OK);
+                                  static_cast<std::vector<uint64_t>*>(context)->push_back(arrays.index);
+                                },
+                            .prepare_context = &prepared};
+  ASSERT_EQ(quarry_start_pass(stream_, &pass, nullptr), QUARRY_OK) << quarry_last_error();
+  for (int i = 0; i < 4; ++i) source_->Allow();
+  ASSERT_EQ(quarry_next_within(stream_, -1, &batch_), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(prepared, std::vector<uint64_t>({0}));
+  EXPECT_EQ(IndexOf(batch_), 0u);
+  ASSERT_EQ(quarry_begin_next(stream_), QUARRY_OK) << quarry_last_error();
+  ASSERT_EQ(quarry_next_within(stream_, -1, &batch_), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(IndexOf(batch_), 1u);
+  ASSERT_EQ(quarry_next(stream_, &batch_), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(IndexOf(batch_), 2u);
+  EXPECT_EQ(prepared, std::vector<uint64_t>({0, 1, 2}));
+  ASSERT_EQ(quarry_start_pass(stream_, nullptr, nullptr), QUARRY_OK) << quarry_last_error();
+  ASSERT_EQ(quarry_next_within(stream_, -1, &batch_), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(IndexOf(batch_), 3u);
+  EXPECT_EQ(prepared.size(), 3u) << "the pass that asked for it is over";
+}
+
 }  // namespace
 }  // namespace quarry

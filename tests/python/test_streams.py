@@ -11,6 +11,7 @@ import weakref
 import numpy as np
 
 import quarry
+from quarry import _quarry
 from small_graph import DIM, DatabaseTest
 
 _BATCHES_WITHOUT_GROWTH = 10_000
@@ -122,23 +123,35 @@ class StreamsTest(DatabaseTest):
         self.db.close()
         self.assertGreaterEqual(int(indices.max()), 0, "an array outlives stream and database")
 
-    def test_rows_of_a_loaders_batch_come_new_or_where_they_are_wanted(self):
-        seeds = np.sort(self.graph["train"])
-        with self.db.stream([4, 3], batch_size=64) as stream:
-            stream.start("train")
+    def test_what_a_loader_has_of_a_batch_is_the_same_ahead_and_on_demand(self):
+        seeds = np.random.default_rng(3).permutation(self.graph["train"])
+        order = np.argsort(seeds)
+        ahead = _quarry.PygPass(seeds[order].astype(np.uint32), order.astype(np.uint32), True)
+        with self.db.stream([4, 3], batch_size=64, edge_ids=True) as stream:
+            stream.start("train", number=1, _pyg=ahead)
             while (raw := stream._raw.next()) is not None:
-                out = np.zeros((raw.node_count, DIM), np.float32)
-                _, n_id, positions, *_, x = raw.pyg_block(seeds, True)
-                *_, elsewhere = raw.pyg_block(seeds, True, out)
-                *_, none = raw.pyg_block(seeds)
-                self.assertIsNone(elsewhere)
-                self.assertIsNone(none)
+                targets = np.repeat(np.arange(len(raw.indptr) - 1), np.diff(raw.indptr))
+                expected = np.stack([raw.indices, targets]), raw.nodes.copy(), raw.labels.copy(), raw.edge_ids.copy()
+                prepared = raw.pyg_block()
+                edge_index, n_id, input_id, labels, edge_ids, nodes, edges, x = prepared
+                for array, wanted in zip((edge_index, n_id, labels, edge_ids), expected, strict=True):
+                    self.assertEqual(array.dtype, np.int64)
+                    np.testing.assert_array_equal(array, wanted)
+                np.testing.assert_array_equal(seeds[input_id], n_id[: raw.seed_count])
                 np.testing.assert_array_equal(x, self.graph["features"][n_id])
-                np.testing.assert_array_equal(out, x)
-                np.testing.assert_array_equal(seeds[positions], n_id[: raw.seed_count])
-                with self.assertRaisesRegex(quarry.UsageError, f"{x.nbytes - 4 * DIM} elements, not {x.nbytes}"):
-                    raw.pyg_block(seeds, True, out[1:])
+                self.assertEqual((sum(nodes), sum(edges)), (len(n_id), edge_index.shape[1]))
+                again = raw.pyg_block(True)  # what was made ahead is taken once
+                for i, (one, other) in enumerate(zip(prepared, again, strict=True)):
+                    if i == 2:
+                        self.assertIsNone(other)
+                    else:
+                        np.testing.assert_array_equal(one, other)
+                self.assertIsNone(raw.pyg_block()[-1])
                 raw.close()
+            stream.start("train", number=1)  # a pass that does not ask for it
+            raw = stream._raw.next()
+            self.assertIsNone(raw.pyg_block()[2])
+            raw.close()
 
     def test_batches_do_not_add_up(self):
         with self.db.stream([3], batch_size=4) as stream:

@@ -16,6 +16,7 @@ from ._values import FLOAT32, NUMPY_TYPES, SPLITS, ids_of
 
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _POLL_SECONDS = 0.1
 _AHEAD = 2  # batches made before they are asked for; with one, the thread would wait for the caller to have woken
@@ -178,7 +179,15 @@ class Stream:
         """Of the snapshot that it reads."""
         return self._raw.timestamp
 
-    def start(self, seeds: Any = "train", *, shuffle: bool = True, ordered: bool = False, number: int | None = None) -> int:
+    def start(
+        self,
+        seeds: Any = "train",
+        *,
+        shuffle: bool = True,
+        ordered: bool = False,
+        number: int | None = None,
+        _pyg: _quarry.PygPass | None = None,
+    ) -> int:
         """Begins a pass; the number of its batches. `seeds`: the name of a split, ids, or a mask; each is used
         once. `number` names the random streams of order and samples: passes of one number are equal."""
         if isinstance(seeds, str) and seeds not in SPLITS:
@@ -188,7 +197,7 @@ class Stream:
         self._turn = object()  # before the lock: a batch that is being made ahead is the last of its pass
         self._refuse_fork()
         with self._use:
-            return self._raw.start_pass(split, ids, shuffle, ordered, self._passes)
+            return self._raw.start_pass(split, ids, shuffle, ordered, self._passes, _pyg)
 
     def next(self, timeout: float | None = None) -> BatchViews | None:
         """The next batch of the pass, in place; None behind the last. Ctrl-C ends it. `TimedOut` when none came
@@ -208,22 +217,35 @@ class Stream:
         """One pass: batches to keep as long as one likes."""
         self.start(seeds, shuffle=shuffle, ordered=ordered, number=number)
         turn = self._turn
-        while batch := self._made(turn, lambda raw: Batch(raw, features)):
+        while batch := self._taken(turn, lambda raw: Batch(raw, features)):
             yield batch.pop()
 
-    def made_ahead(self, seeds: Any, make: Callable[[_quarry.Batch], T], *, shuffle: bool, ordered: bool, number: int) -> Iterator[T]:
-        """One pass, for loaders: make(batch in place) of each, on a thread of its own that is ahead of the
-        caller: a batch is ready and another under way, so that the caller's work hides what making takes. Begin another pass, and this one ends with
-        `UsageError` when it is asked for more. Stopping early costs at most two batches."""
-        self.start(seeds, shuffle=shuffle, ordered=ordered, number=number)
+    def made_ahead(
+        self,
+        seeds: Any,
+        take: Callable[[_quarry.Batch], T],
+        make: Callable[[T], U],
+        *,
+        shuffle: bool,
+        ordered: bool,
+        number: int,
+        pyg: _quarry.PygPass | None = None,
+    ) -> Iterator[U]:
+        """One pass, for loaders: make(take(batch in place)) of each, on a thread of its own that is ahead of the
+        caller: a batch is ready and another under way, so that the caller's work hides what making takes. The engine
+        makes the next one as soon as `take` has what it wants of this one. Begin another pass, and this one ends with
+        `UsageError` when it is asked for more. Stopping early costs at most two batches. `pyg`: what the engine makes
+        of each batch ahead, which `pyg_block` then has. Torch is called here, too: its code has left the caches when a
+        batch has come, so that a batch's tensors took the caller 150 us."""
+        self.start(seeds, shuffle=shuffle, ordered=ordered, number=number, _pyg=pyg)
         turn = self._turn
         wanted: SimpleQueue[bool] = SimpleQueue()
-        made: SimpleQueue[tuple[list[T], BaseException | None]] = SimpleQueue()
+        made: SimpleQueue[tuple[list[U], BaseException | None]] = SimpleQueue()
 
         def work() -> None:
             while _asked(wanted):
                 try:
-                    made.put((self._made(turn, make), None))
+                    made.put(([make(taken) for taken in self._taken(turn, take)], None))
                 except BaseException as error:  # noqa: BLE001: the caller's, below
                     made.put(([], error))
 
@@ -245,8 +267,8 @@ class Stream:
         finally:
             wanted.put(False)
 
-    def _made(self, turn: object, make: Callable[[_quarry.Batch], T]) -> list[T]:
-        """What is made of the next batch of the pass `turn`; nothing behind the last."""
+    def _taken(self, turn: object, take: Callable[[_quarry.Batch], T]) -> list[T]:
+        """What is taken of the next batch of the pass `turn`; nothing behind the last."""
         with self._use:
             raw = None
             while raw is None:
@@ -260,11 +282,11 @@ class Stream:
                 if raw is None:
                     return []
             try:
-                made = [make(raw)]
+                taken = [take(raw)]
             finally:
                 raw.close()
             self._raw.begin_next()  # while this one goes to the caller
-            return made
+            return taken
 
     def _check_turn(self, turn: object) -> None:
         if self._turn is not turn:

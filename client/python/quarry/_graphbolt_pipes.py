@@ -152,7 +152,7 @@ class Loader(IterDataPipe):  # type: ignore[misc,type-arg,unused-ignore]
         if self._stream is None or self._stream.closed:
             self._stream = self._db._shared_stream(**self._spec)
         self._epochs += 1
-        return self._stream.made_ahead(self._seeds, self._minibatch, shuffle=self._shuffle, ordered=not self._shuffle, number=self._epochs)
+        return self._stream.made_ahead(self._seeds, self._minibatch, lambda minibatch: minibatch, shuffle=self._shuffle, ordered=not self._shuffle, number=self._epochs)
 
     def _minibatch(self, raw: Any) -> Any:
         fields: dict[str, Any] = {}

@@ -97,12 +97,10 @@ class Batch:
     def edge_ids(self) -> npt.NDArray[np.int64]: ...
     @property
     def closed(self) -> bool: ...
-    def pyg_block(
-        self, sorted: npt.NDArray[np.int64], features: bool = False, out: Any = None
-    ) -> tuple[
+    def pyg_block(self, features: bool = False, dlpack: bool = False) -> tuple[
         npt.NDArray[np.int64],
         npt.NDArray[np.int64],
-        npt.NDArray[np.int64],
+        npt.NDArray[np.int64] | None,
         npt.NDArray[np.int64] | None,
         npt.NDArray[np.int64] | None,
         list[int],
@@ -116,6 +114,9 @@ class Batch:
 def sample(
     store: Store, topology: str, seeds: npt.NDArray[np.uint32], fanouts: list[int], direction: int, stream_seed: int
 ) -> Batch: ...
+
+class PygPass:
+    def __init__(self, sorted: npt.NDArray[np.uint32], order: npt.NDArray[np.uint32] | None, features: bool) -> None: ...
 
 class Stream:
     @staticmethod
@@ -133,7 +134,15 @@ class Stream:
     def feature_dim(self) -> int: ...
     @property
     def timestamp(self) -> int: ...
-    def start_pass(self, split: int, seeds: npt.NDArray[np.uint32] | None, shuffle: bool, ordered: bool, number: int) -> int: ...
+    def start_pass(
+        self,
+        split: int,
+        seeds: npt.NDArray[np.uint32] | None,
+        shuffle: bool,
+        ordered: bool,
+        number: int,
+        pyg: PygPass | None = None,
+    ) -> int: ...
     def next(self, timeout_seconds: float = -1.0) -> Batch | None: ...
     def begin_next(self) -> None: ...
     def cancel(self) -> None: ...

@@ -8,11 +8,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <array>
 #include <cstddef>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <new>
-#include <vector>
 
 namespace quarry::python {
 
@@ -39,20 +40,42 @@ class RecycledMemory {
   std::list<Block> kept_;  // the oldest first
 };
 
-// NumPy and Torch call the owner of an array when its last view dies.
-template <typename T>
-nanobind::ndarray<nanobind::numpy, T> RecycledArray(const std::vector<size_t>& shape) {
-  size_t bytes = sizeof(T);
-  for (const size_t side : shape) {
-    if (__builtin_mul_overflow(bytes, side, &bytes)) throw std::bad_alloc();
+// An array of such memory that any thread may make and fill, without the interpreter's lock; what Python sees of it is
+// made with the lock.
+template <typename T, size_t Dims>
+class RecycledArray {
+ public:
+  explicit RecycledArray(const std::array<size_t, Dims>& shape) : shape_(shape) {
+    size_t bytes = sizeof(T);
+    for (const size_t side : shape) {
+      if (__builtin_mul_overflow(bytes, side, &bytes)) throw std::bad_alloc();
+    }
+    block_.reset(new Owned(RecycledMemory::Instance().Take(bytes)));
   }
-  auto* const block = new RecycledMemory::Block(RecycledMemory::Instance().Take(bytes));
-  const nanobind::capsule owner(block, [](void* held) noexcept {
-    auto* const owned = static_cast<RecycledMemory::Block*>(held);
-    RecycledMemory::Instance().GiveBack(*owned);
-    delete owned;
-  });
-  return nanobind::ndarray<nanobind::numpy, T>(block->data, shape.size(), shape.data(), owner);
-}
+
+  T* data() const { return static_cast<T*>(block_->block.data); }
+
+  // A NumPy array by nanobind::numpy, without a framework a DLPack capsule. Either calls its owner when the last view dies.
+  template <typename... Framework>
+  nanobind::object ToPython() && {
+    T* const elements = data();
+    const nanobind::capsule owner(block_.get(),
+                                  [](void* held) noexcept { delete static_cast<Owned*>(held); });
+    (void)block_.release();
+    return nanobind::cast(nanobind::ndarray<Framework..., T>(elements, Dims, shape_.data(), owner));
+  }
+
+ private:
+  struct Owned {
+    explicit Owned(RecycledMemory::Block taken) : block(taken) {}
+    ~Owned() { RecycledMemory::Instance().GiveBack(block); }
+    Owned(const Owned&) = delete;
+    Owned& operator=(const Owned&) = delete;
+    RecycledMemory::Block block;
+  };
+
+  std::array<size_t, Dims> shape_;
+  std::unique_ptr<Owned> block_;
+};
 
 }  // namespace quarry::python

@@ -1,5 +1,6 @@
 // Streams and their batches.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -8,9 +9,11 @@
 #include <atomic>
 #include <list>
 #include <optional>
+#include <utility>
 
 #include "bindings.h"
 #include "memory.h"
+#include "pyg_block.h"
 
 namespace quarry::python {
 namespace {
@@ -31,6 +34,7 @@ struct SharedBatch {
 
 struct Batch {
   std::shared_ptr<SharedBatch> shared;
+  std::shared_ptr<PygBlock> prepared;  // where the pass asked for it, until Python has it
 
   quarry_batch_arrays arrays() const {
     quarry_batch_arrays out{};
@@ -70,59 +74,19 @@ void CheckCount(size_t got, size_t wanted, const char* what) {
                                   " elements, not " + std::to_string(wanted)};
 }
 
-// What PyG has of a batch, in one call, since each costs a trainer's cold caches some 10 us, and the lock of Python
-// another wait: edge_index (source and destination of every edge, as local ids), n_id, where each seed stands in `sorted`
-// (which has them all), labels, edge ids (None, where there are none), how many nodes and edges each hop has, the seeds
-// first; and with `features` the rows of a batch that has some, in `out`, or where that is None in an array, which comes last.
-nb::tuple PygBlock(const Batch& batch, const Flat<const int64_t>& sorted, bool features,
-                   const std::optional<Out>& out) {
+std::vector<uint32_t> ListOf(const Ids& ids) { return {ids.data(), ids.data() + ids.size()}; }
+
+nb::tuple PygBlockOf(Batch& batch, bool features, bool dlpack) {
+  if (const auto prepared = std::exchange(batch.prepared, nullptr); prepared != nullptr)
+    return std::move(*prepared).ToPython(dlpack);
   const UseOf use(batch);
-  const quarry_batch_arrays arrays = batch.arrays();
-  const bool gather = features && arrays.dim > 0;
-  const uint64_t row_bytes = uint64_t{arrays.dim} * sizeof(float);
-  if (out) CheckCount(out->nbytes(), arrays.node_count * row_bytes, "rows, in bytes,");
-  std::optional<nb::ndarray<nb::numpy, float>> x;
-  if (gather && !out) x = RecycledArray<float>({arrays.node_count, arrays.dim});
-  const auto edge_index = RecycledArray<int64_t>({2, arrays.edge_count});
-  const auto n_id = RecycledArray<int64_t>({arrays.node_count});
-  const auto positions = RecycledArray<int64_t>({arrays.seed_count});
-  std::optional<nb::ndarray<nb::numpy, int64_t>> labels, edge_ids;
-  if (arrays.labels != nullptr) labels = RecycledArray<int64_t>({arrays.seed_count});
-  if (arrays.edge_ids != nullptr) edge_ids = RecycledArray<int64_t>({arrays.edge_count});
+  quarry_batch* const handle = batch.shared->handle.get();
+  std::unique_ptr<PygBlock> made;
   {
     const nb::gil_scoped_release free;
-    if (gather) {
-      void* const to = out ? out->data() : x->data();
-      Check(quarry_batch_gather(batch.shared->handle.get(), QUARRY_FLOAT32, to, row_bytes, /*threads=*/0));
-    }
-    int64_t* const rows = edge_index.data();
-    int64_t* const cols = rows + arrays.edge_count;
-    std::copy_n(arrays.indices, arrays.edge_count, rows);
-    for (uint32_t target = 0; target < arrays.target_count; ++target) {
-      std::fill(cols + arrays.indptr[target], cols + arrays.indptr[target + 1], int64_t{target});
-    }
-    std::copy_n(arrays.nodes, arrays.node_count, n_id.data());
-    if (labels) std::copy_n(arrays.labels, arrays.seed_count, labels->data());
-    if (edge_ids) std::copy_n(arrays.edge_ids, arrays.edge_count, edge_ids->data());
-    // A binary search of all seeds at once: their loads of a step do not wait for each other.
-    int64_t* const at = positions.data();
-    std::fill_n(at, arrays.seed_count, 0);
-    for (size_t left = sorted.size(); left > 1; left -= left / 2) {
-      const auto half = static_cast<int64_t>(left / 2);
-      const int64_t* const last = sorted.data() + half - 1;
-      for (uint32_t i = 0; i < arrays.seed_count; ++i) at[i] += last[at[i]] < arrays.nodes[i] ? half : 0;
-    }
+    made = std::make_unique<PygBlock>(handle, PygPass{.features = features});
   }
-  nb::list nodes, edges;
-  nodes.append(arrays.hop_offsets[0]);
-  uint32_t from = 0;
-  for (uint32_t hop = 0; hop < arrays.hop_count; ++hop) {
-    const uint32_t to = arrays.hop_offsets[hop];
-    nodes.append(arrays.hop_offsets[hop + 1] - to);
-    edges.append(arrays.indptr[to] - arrays.indptr[from]);
-    from = to;
-  }
-  return nb::make_tuple(edge_index, n_id, positions, labels, edge_ids, nodes, edges, x);
+  return std::move(*made).ToPython(dlpack);
 }
 
 void NodeIds(const Batch& batch, const Flat<int64_t>& out) {
@@ -151,15 +115,24 @@ Batch Sample(const Store& store, const std::string& topology, const Ids& seeds,
     Check(quarry_sample(handle, topology.c_str(), seeds.data(), seeds.size(), fanouts.data(), fanouts.size(),
                         direction, stream_seed, &batch));
   }
-  return {std::make_shared<SharedBatch>(batch, held)};
+  return {std::make_shared<SharedBatch>(batch, held), nullptr};
 }
 
 // ---- streams
 
+// What a stream's pass makes of its batches, ahead of `Next`. The handle of the stream stands on it, whose thread uses it.
+struct Preparations {
+  explicit Preparations(std::shared_ptr<StoreHandle> held) : store(std::move(held)) {}
+  std::shared_ptr<StoreHandle> store;
+  std::unique_ptr<Preparation> current;
+};
+
 struct Stream {
-  explicit Stream(std::shared_ptr<StreamHandle> opened) : handle(std::move(opened)) {}
+  Stream(std::shared_ptr<StreamHandle> opened, std::shared_ptr<Preparations> made)
+      : handle(std::move(opened)), preparations(std::move(made)) {}
   std::shared_ptr<StreamHandle> handle;
   std::list<std::weak_ptr<SharedBatch>> given;  // the oldest first
+  std::shared_ptr<Preparations> preparations;   // which the handle stands on, too
   std::mutex in_use;
 };
 
@@ -219,11 +192,12 @@ std::unique_ptr<Stream> OpenStream(const Store& store, LiveSpec* live,
           : layout ? quarry_open_planned(handle, layout->c_str(), spec, &options, &stream)
                    : quarry_open_live(handle, spec, &options, &stream));
   }
-  return std::make_unique<Stream>(std::make_shared<StreamHandle>(stream, held));
+  auto preparations = std::make_shared<Preparations>(held);
+  return std::make_unique<Stream>(std::make_shared<StreamHandle>(stream, preparations), preparations);
 }
 
 uint64_t StartPass(Stream& stream, int split, const std::optional<Ids>& seeds, bool shuffle, bool ordered,
-                   uint64_t number) {
+                   uint64_t number, const std::shared_ptr<PygPass>& pyg) {
   const Use use(stream);
   quarry_stream* const handle = stream.handle->get();
   MakeRoom(stream, 0, "no pass begins meanwhile");
@@ -236,9 +210,16 @@ uint64_t StartPass(Stream& stream, int split, const std::optional<Ids>& seeds, b
   pass.no_shuffle = shuffle ? 0 : 1;
   pass.ordered = ordered ? 1 : 0;
   pass.pass = number;
+  std::unique_ptr<Preparation> preparation;
+  if (pyg != nullptr) {
+    preparation = std::make_unique<Preparation>(pyg);
+    pass.prepare = Preparation::Run;
+    pass.prepare_context = preparation.get();
+  }
   uint64_t batches = 0;
   const nb::gil_scoped_release free;
   Check(quarry_start_pass(handle, &pass, &batches));
+  stream.preparations->current = std::move(preparation);
   return batches;
 }
 
@@ -270,7 +251,8 @@ std::optional<Batch> Next(Stream& stream, double timeout_seconds) {
   if (batch == nullptr) return std::nullopt;
   auto made = std::make_shared<SharedBatch>(batch, stream.handle);
   stream.given.push_back(made);
-  return Batch{std::move(made)};
+  Preparation* const preparation = stream.preparations->current.get();
+  return Batch{std::move(made), preparation == nullptr ? nullptr : preparation->Take()};
 }
 
 void BeginNext(Stream& stream) {
@@ -354,8 +336,7 @@ void BindBatch(nb::module_& module) {
             return ViewOf<int64_t>(self, arrays.edge_ids, arrays.edge_ids == nullptr ? 0 : arrays.edge_count);
           },
           nb::rv_policy::reference)
-      .def("pyg_block", PygBlock, nb::arg("sorted"), nb::arg("features") = false,
-           nb::arg("out").none() = nb::none())
+      .def("pyg_block", PygBlockOf, nb::arg("features") = false, nb::arg("dlpack") = false)
       .def("write_node_ids", NodeIds, nb::arg("out"))
       .def("gather", Gather, nb::arg("out"), nb::arg("element_type"), nb::arg("row_bytes"),
            nb::arg("threads") = 0)
@@ -379,6 +360,14 @@ void BindStreams(nb::module_& module) {
            nb::arg("batch_size"), nb::arg("cache_bytes"), nb::arg("seed"), nb::arg("replace"),
            nb::arg("edge_ids") = false);
   BindBatch(module);
+  nb::class_<PygPass>(module, "PygPass")
+      .def(
+          "__init__",
+          [](PygPass* self, const Ids& sorted, const std::optional<Ids>& order, bool features) {
+            new (self) PygPass{.sorted = ListOf(sorted), .features = features};
+            if (order) self->order = ListOf(*order);
+          },
+          nb::arg("sorted"), nb::arg("order").none(), nb::arg("features"));
   module.def("sample", Sample, nb::arg("store"), nb::arg("topology"), nb::arg("seeds"), nb::arg("fanouts"),
              nb::arg("direction"), nb::arg("stream_seed"));
   nb::class_<Stream>(module, "Stream")
@@ -390,7 +379,7 @@ void BindStreams(nb::module_& module) {
       .def_prop_ro("timestamp",
                    [](const Stream& self) { return quarry_stream_timestamp(self.handle->get()); })
       .def("start_pass", StartPass, nb::arg("split"), nb::arg("seeds").none(), nb::arg("shuffle"),
-           nb::arg("ordered"), nb::arg("number"))
+           nb::arg("ordered"), nb::arg("number"), nb::arg("pyg").none() = nb::none())
       .def("next", Next, nb::arg("timeout_seconds") = -1.0)
       .def("begin_next", BeginNext)
       .def("cancel", [](const Stream& self) { quarry_stream_cancel(self.handle->get()); })

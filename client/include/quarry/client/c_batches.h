@@ -101,6 +101,8 @@ uint32_t quarry_stream_slots(const quarry_stream* stream); /* batches that may b
 uint32_t quarry_stream_feature_dim(const quarry_stream* stream);
 uint64_t quarry_stream_timestamp(const quarry_stream* stream);
 
+/* Called with each batch of a pass, which it may read. Must not throw, nor call the stream. */
+typedef void (*quarry_prepare)(const quarry_batch* batch, void* context);
 enum quarry_split { QUARRY_TRAIN = 1, QUARRY_VALID = 2, QUARRY_TEST = 3 };
 struct quarry_pass {
   size_t size;
@@ -110,6 +112,11 @@ struct quarry_pass {
   int no_shuffle;
   int ordered;
   uint64_t pass; /* its number: names the random streams */
+  /* Since version 1.6: what the caller wants made of each batch (null: nothing), ahead of the call that takes it:
+   * by the thread of quarry_next_within and quarry_begin_next, before the batch is given out; quarry_next, where
+   * none was begun, does it itself. `context` is used until another pass has been started, or the stream freed. */
+  quarry_prepare prepare;
+  void* prepare_context;
 };
 int quarry_start_pass(quarry_stream* stream, const struct quarry_pass* pass, uint64_t* batch_count);
 /* Null behind the last. */

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import _quarry
 from .._batches import Stream
 from .._errors import UsageError
-from .._values import SPLITS, ids_of
+from .._values import FLOAT32, SPLITS, ids_of
 
 if TYPE_CHECKING:
     from .._database import Database, Snapshot
@@ -89,6 +91,7 @@ class Loader:
         self._direction = direction
         self._snapshot = snapshot
         self._device = device
+        self._pinned = isinstance(device, int) or str(device).startswith("cuda")
         self._transform = transform
         self._progress = progress
         self._split = input_nodes if isinstance(input_nodes, str) else None
@@ -102,63 +105,79 @@ class Loader:
         if self._split is None:
             nodes = np.arange(db.num_nodes) if input_nodes is None else array_of(input_nodes)
             self._seeds = ids_of(nodes, db.num_nodes, "input_nodes")
-        self._order: npt.NDArray[np.int64] | None = None
-        self._sorted: npt.NDArray[np.int64] | None = None
+        self._pass: _quarry.PygPass | None = None
+        self._num_seeds = 0
         self._stream: Stream | None = None
         self._passes = 0
 
     @property
     def num_seeds(self) -> int:
         """Seeds of an epoch. Of the train split those with a label."""
-        self._sort()
-        assert self._sorted is not None
-        return len(self._sorted)
+        self._prepare()
+        return self._num_seeds
 
     def __len__(self) -> int:
         return -(-self.num_seeds // self._batch_size)
 
+    def _check_device(self) -> None:
+        if self._device is None:
+            return
+        torch, _ = _torch()
+        device = torch.device(self._device)
+        if device.type == "cuda" and not torch.cuda.is_available():
+            why = "has no CUDA" if torch.version.cuda is None else "finds no GPU (torch.cuda.is_available() is False)"
+            raise UsageError(f"device {str(device)!r}: the installed torch {torch.__version__} {why}; leave device out, and batches stay in memory")
+
     def __iter__(self) -> Iterator[Any]:
+        self._check_device()
         stream = self._open()
-        self._sort()
+        pyg = self._prepare()
         self._passes += 1
         seeds: Any = self._seeds if self._split is None else self._split
-        return stream.made_ahead(seeds, self._data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes)
+        return stream.made_ahead(seeds, self._take, self._data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes, pyg=pyg)
 
-    def _data(self, raw: Any) -> Any:
-        torch, Data = _torch()
-        pinned = self._device is not None and torch.device(self._device).type == "cuda"
-        pinned_x = torch.empty((raw.node_count, raw.dim), pin_memory=True) if pinned and raw.dim > 0 else None
-        block = raw.pyg_block(self._sorted, True, None if pinned_x is None else pinned_x.numpy())
+    def _take(self, raw: Any) -> Any:
+        """What a batch has for PyG, made by the engine ahead; rows in pinned memory are Torch's to make."""
+        block = raw.pyg_block(dlpack=True)
+        if not self._pinned or raw.dim == 0:
+            return block
+        torch, _ = _torch()
+        x = torch.empty((raw.node_count, raw.dim), pin_memory=True)
+        raw.gather(x.numpy(), FLOAT32, raw.dim * 4)
+        return *block[:-1], x
+
+    def _data(self, block: Any) -> Any:
+        torch, new_data = _torch()
         edge_index, n_id, positions, labels, edge_ids, nodes, edges, x = block
-        attributes: dict[str, Any] = {"batch_size": nodes[0], "num_nodes": len(n_id)}
-        arrays = {"x": x, "edge_index": edge_index, "n_id": n_id, "y": labels, "e_id": edge_ids}
-        arrays["input_id"] = positions if self._order is None else self._order[positions]
+        attributes: dict[str, Any] = {"batch_size": nodes[0], "num_nodes": sum(nodes)}
+        arrays = {"x": x, "edge_index": edge_index, "n_id": n_id, "y": labels, "e_id": edge_ids, "input_id": positions}
         for name, array in arrays.items():
             if array is not None:
-                tensor = torch.from_numpy(array)
-                attributes[name] = tensor.pin_memory() if pinned else tensor
-        if pinned_x is not None:
-            attributes["x"] = pinned_x
+                tensor = array if self._pinned and name == "x" else torch.from_dlpack(array)
+                attributes[name] = tensor.pin_memory() if self._pinned else tensor
         attributes["num_sampled_nodes"], attributes["num_sampled_edges"] = nodes, edges
-        data = Data()
-        # What setting an attribute does in the end, in an eighth of the time.
-        data._store._mapping.update(attributes)
+        data = new_data(attributes)
         if self._transform is not None:
             data = self._transform(data)
-        return data if self._device is None else data.to(self._device, non_blocking=pinned)
+        return data if self._device is None else data.to(self._device, non_blocking=self._pinned)
 
-    def _sort(self) -> None:
-        """The seeds by id, and where each stands in input_nodes."""
-        if self._sorted is not None:
-            return
+    def _seeds_by_id(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32] | None]:
+        """The seeds, ascending, and where each stands in input_nodes, if that is elsewhere."""
         if self._seeds is None:
-            self._sorted = nodes_of_split(self._db, self._split or "train")
-            return
+            return nodes_of_split(self._db, self._split or "train").astype(np.uint32), None
         order = np.argsort(self._seeds, kind="stable")
-        nodes = self._seeds[order].astype(np.int64)
+        nodes = self._seeds[order]
         if np.any(nodes[1:] == nodes[:-1]):
             raise UsageError("input_nodes has a node twice")
-        self._order, self._sorted = order, nodes
+        return nodes, order.astype(np.uint32)
+
+    def _prepare(self) -> _quarry.PygPass:
+        """What the engine makes of each batch, which needs to know the seeds."""
+        if self._pass is None:
+            nodes, order = self._seeds_by_id()
+            self._num_seeds = len(nodes)
+            self._pass = _quarry.PygPass(nodes, order, not self._pinned)
+        return self._pass
 
     def _layout(self) -> str | None:
         """The layout that an epoch is read from, built if it has to be."""
@@ -231,12 +250,29 @@ def nodes_of_split(db: Database, split: str) -> npt.NDArray[np.int64]:
 
 
 @functools.cache
-def _torch() -> tuple[Any, Any]:
-    """torch, and Data: imported once, as the statement takes tens of microseconds in a batch."""
+def _torch() -> tuple[Any, Callable[[dict[str, Any]], Any]]:
+    """torch, and what makes a Data of attributes: imported once, as the statement takes tens of microseconds in a batch."""
     import torch
     from torch_geometric.data import Data
 
-    return torch, Data
+    blank = Data()
+    kind: Any = type(blank._store)
+    fields, stored = blank.__dict__, blank._store.__dict__
+
+    def by_constructor(attributes: dict[str, Any]) -> Any:
+        data = Data()
+        data._store._mapping.update(attributes)
+        return data
+
+    def by_fields(attributes: dict[str, Any]) -> Any:
+        data, store = Data.__new__(Data), kind.__new__(kind)
+        store.__dict__["_mapping"], store.__dict__["_parent"] = attributes, weakref.ref(data)
+        data.__dict__.update(fields, _store=store)
+        return data
+
+    # Both give what setting an attribute does in the end, in an eighth of the time. The second leaves out the constructors,
+    # whose dozen functions of Python meet cold caches in every batch, and is for a PyG whose Data has what it knows of.
+    return torch, by_fields if set(stored) == {"_mapping", "_parent"} and "_store" in fields else by_constructor
 
 
 def array_of(nodes: Any) -> npt.NDArray[Any]:
