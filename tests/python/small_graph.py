@@ -41,6 +41,11 @@ def heed_interrupts(test: unittest.TestCase) -> None:
     test.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
 
 
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
 class DatabaseTest(unittest.TestCase):
     """With self.graph in self.path, opened as self.db."""
 

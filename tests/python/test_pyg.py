@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 import quarry
-from small_graph import DIM, NODES, DatabaseTest
+from small_graph import DIM, NODES, DatabaseTest, resident_bytes
 
 _EXAMPLES = Path(os.environ.get("QUARRY_EXAMPLES", Path(__file__).resolve().parents[2] / "client/python/examples"))
+_BATCHES_WITHOUT_GROWTH = 2000
 _TORCH = importlib.util.find_spec("torch_geometric") is not None
 
 
@@ -181,6 +182,33 @@ next(batches)
         self.db.close()
         done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=120)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_batches_do_not_add_up(self):
+        loader = self.Loader(self.db, [3], 2, "train", shuffle=True, plan=False)
+        done, after_warmup = 0, 0
+        while done < _BATCHES_WITHOUT_GROWTH:
+            done += sum(1 for _ in loader)
+            if after_warmup == 0 and done >= _BATCHES_WITHOUT_GROWTH // 5:
+                after_warmup = resident_bytes()
+        self.assertLess(resident_bytes() - after_warmup, 16 << 20)
+
+    def test_a_gpu_that_is_not_there_is_said(self):
+        if self.torch.cuda.is_available():
+            self.skipTest("there is one")
+        for device in ("cuda", "cuda:1", 0, self.torch.device("cuda")):
+            with self.assertRaisesRegex(quarry.UsageError, "device 'cuda.*(has no CUDA|finds no GPU).*leave device out"):
+                next(iter(self.Loader(self.db, [3], device=device, shuffle=True, plan=True)))
+        self.assertFalse(self.db.layouts, "nothing was planned for it")
+        self.assertEqual(next(iter(self.Loader(self.db, [3], device="cpu"))).x.device.type, "cpu")
+
+    def test_types_of_nodes_are_refused(self):
+        from torch_geometric.data import HeteroData
+
+        data = HeteroData()
+        data["author"].x = self.torch.zeros(2, 3)
+        data["author", "writes", "paper"].edge_index = self.torch.zeros(2, 1, dtype=self.torch.int64)
+        with self.assertRaisesRegex(quarry.UsageError, "relations author-writes-paper: .*to_homogeneous"):
+            quarry.from_pyg(data, self.folder / "hetero.db")
 
     def test_rows_that_change_are_the_next_loaders(self):
         with self.db.snapshot() as before:

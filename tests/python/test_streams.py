@@ -12,14 +12,9 @@ import numpy as np
 
 import quarry
 from quarry import _quarry
-from small_graph import DIM, DatabaseTest
+from small_graph import DIM, DatabaseTest, resident_bytes
 
 _BATCHES_WITHOUT_GROWTH = 10_000
-
-
-def resident_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
 
 
 def check_edge_ids(test, batch, edges, replace=False):

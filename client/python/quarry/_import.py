@@ -88,6 +88,12 @@ def from_pyg(
 ) -> None:
     """Makes the database `path` of a torch_geometric.data.Data: edge_index, x, y, train_mask, val_mask and
     test_mask, as far as it has them. Options as `import_`."""
+    if hasattr(data, "edge_types"):
+        relations = ", ".join("-".join(map(str, relation)) for relation in data.edge_types)
+        raise UsageError(
+            f"a {type(data).__name__} of the relations {relations or 'none'}: a database has one type of nodes and edges. Give one relation between nodes of one "
+            "type as a Data, or data.to_homogeneous() where all nodes have features of one size; which types they had is not kept"
+        )
     if getattr(data, "edge_index", None) is None:
         kind = type(data).__name__
         raise UsageError(f"a {kind} without edge_index: a Data of one type of nodes and edges is what can be taken")
