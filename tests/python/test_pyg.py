@@ -201,6 +201,28 @@ next(batches)
         self.assertFalse(self.db.layouts, "nothing was planned for it")
         self.assertEqual(next(iter(self.Loader(self.db, [3], device="cpu"))).x.device.type, "cpu")
 
+    def test_data_that_lacks_something_is_told_what(self):
+        from torch_geometric.data import Data
+
+        torch = self.torch
+        edges, y = torch.from_numpy(self.graph["edges"]), torch.from_numpy(self.graph["labels"])
+        masks = torch.zeros(NODES, 10, dtype=torch.bool)
+        with self.assertRaisesRegex(quarry.UsageError, r"train_mask has 10 columns.*train_mask\[:, 0\]"):
+            quarry.from_pyg(Data(edge_index=edges, y=y, train_mask=masks, num_nodes=NODES), self.folder / "masks.db")
+        with self.assertRaisesRegex(quarry.InvalidArgument, r"^labels: has shape \[500, 10\]"):
+            quarry.from_pyg(Data(edge_index=edges, y=masks.float(), num_nodes=NODES), self.folder / "labels.db")
+        with self.assertWarnsRegex(UserWarning, "edge_weight of this Data is not taken"):
+            quarry.from_pyg(Data(edge_index=edges, y=y, edge_weight=torch.ones(edges.shape[1]), num_nodes=NODES), self.folder / "splits.db")
+        with quarry.open(self.folder / "splits.db", memory="256MiB") as db:
+            for split in ("train", "valid"):
+                with self.assertRaisesRegex(quarry.UsageError, f"no {split} nodes.*give input_nodes"):
+                    iter(self.Loader(db, [2], input_nodes=split))
+        sizes = (NODES, NODES)
+        adj_t = torch.sparse_coo_tensor(edges.flip(0), torch.ones(edges.shape[1]), sizes).coalesce().to_sparse_csr()
+        quarry.from_pyg(Data(adj_t=adj_t, y=y, num_nodes=NODES), self.folder / "adj.db")
+        with quarry.open(self.folder / "adj.db", memory="256MiB") as db:
+            self.assertEqual(set(map(tuple, db.edges().T)), set(map(tuple, self.graph["edges"].T)))
+
     def test_types_of_nodes_are_refused(self):
         from torch_geometric.data import HeteroData
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import _quarry
-from ._errors import UsageError
+from ._errors import Error, UsageError
 from ._values import TYPE_NAMES, size
 from ._waiting import ProgressCallable, run_with_progress
 
+_MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
+_TAKEN = {"edge_index", "adj_t", "x", "y", "n_id", "e_id", *_MASKS.values()}
 _FEATURE_TYPES = {name: number for number, name in TYPE_NAMES.items() if number <= 4}
 
 
@@ -73,7 +77,11 @@ def import_(
                 continue
             files[name] = os.fspath(value) if isinstance(value, (str, os.PathLike)) else _save(folder, name, value)
         origin = os.fspath(source) if source is not None else _source_of(folder, files)
-        run_with_progress(lambda told: _quarry.import_(os.fspath(path), origin, numbers, files, told), progress)
+        try:
+            run_with_progress(lambda told: _quarry.import_(os.fspath(path), origin, numbers, files, told), progress)
+        except Error as error:
+            # An array is known to its owner by the name of the argument, not by the file that it lay in.
+            raise type(error)(re.sub(re.escape(os.fspath(folder)) + r"/(\w+)\.npy", r"\1", str(error))) from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -86,28 +94,38 @@ def from_pyg(
     progress: ProgressCallable | bool | None = None,
     **options: Any,
 ) -> None:
-    """Makes the database `path` of a torch_geometric.data.Data: edge_index, x, y, train_mask, val_mask and
-    test_mask, as far as it has them. Options as `import_`."""
+    """Makes the database `path` of a torch_geometric.data.Data: edge_index (or adj_t), x, y, train_mask, val_mask and
+    test_mask, as far as it has them; a warning names what else it has. Options as `import_`."""
     if hasattr(data, "edge_types"):
         relations = ", ".join("-".join(map(str, relation)) for relation in data.edge_types)
         raise UsageError(
             f"a {type(data).__name__} of the relations {relations or 'none'}: a database has one type of nodes and edges. Give one relation between nodes of one "
             "type as a Data, or data.to_homogeneous() where all nodes have features of one size; which types they had is not kept"
         )
-    if getattr(data, "edge_index", None) is None:
-        kind = type(data).__name__
-        raise UsageError(f"a {kind} without edge_index: a Data of one type of nodes and edges is what can be taken")
+    edges = getattr(data, "edge_index", None)
+    if edges is None and getattr(data, "adj_t", None) is not None:
+        from torch_geometric.utils import to_edge_index
+
+        edges = to_edge_index(data.adj_t)[0].flip(0)  # its rows are targets
+    if edges is None:
+        raise UsageError(f"a {type(data).__name__} without edge_index: a Data of one type of nodes and edges is what can be taken")
     labels = _numpy(getattr(data, "y", None))
     if labels is not None and labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
+    masks = {split: _numpy(getattr(data, name, None)) for split, name in _MASKS.items()}
+    for split, mask in masks.items():
+        if mask is not None and mask.ndim == 2:
+            name = _MASKS[split]
+            raise UsageError(f"{name} has {mask.shape[1]} columns, a split each: choose one, as data.{name} = data.{name}[:, 0]")
+    others = [name for name in data.keys() if name not in _TAKEN and hasattr(data[name], "shape")]
+    if others:
+        warnings.warn(f"{', '.join(others)} of this {type(data).__name__} is not taken: a database has edges, x, y and masks (attributes of edges: quarry.pyg.FeatureStore(db, edge_attrs=...))", stacklevel=2)
     import_(
         path,
-        edges=_numpy(data.edge_index),
+        edges=_numpy(edges),
         features=_numpy(getattr(data, "x", None)),
         labels=labels,
-        train=_numpy(getattr(data, "train_mask", None)),
-        valid=_numpy(getattr(data, "val_mask", None)),
-        test=_numpy(getattr(data, "test_mask", None)),
+        **masks,
         num_nodes=int(data.num_nodes),
         memory=memory,
         progress=progress,

@@ -130,8 +130,13 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         self._check_device()
-        stream = self._open()
-        pyg = self._prepare()
+        if self.num_seeds == 0 and self._split is not None:
+            labelled = " with labels" if self._split == "train" else ""
+            raise UsageError(
+                f"input_nodes {self._split!r}: the database has no {self._split} nodes{labelled}; give input_nodes ids or a mask, or name them when it is made "
+                f"({self._split}= of import_, {self._split.replace('valid', 'val')}_mask of a Data)"
+            )
+        stream, pyg = self._open(), self._prepare()
         self._passes += 1
         seeds: Any = self._seeds if self._split is None else self._split
         return stream.made_ahead(seeds, self._take, self._data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes, pyg=pyg)
