@@ -121,13 +121,13 @@ class StreamsTest(DatabaseTest):
     def test_what_a_loader_has_of_a_batch_is_the_same_ahead_and_on_demand(self):
         seeds = np.random.default_rng(3).permutation(self.graph["train"])
         order = np.argsort(seeds)
-        ahead = _quarry.PygPass(seeds[order].astype(np.uint32), order.astype(np.uint32), True)
+        ahead = _quarry.PygPass(seeds[order].astype(np.uint32), order.astype(np.uint32))
         with self.db.stream([4, 3], batch_size=64, edge_ids=True) as stream:
             stream.start("train", number=1, _pyg=ahead)
             while (raw := stream._raw.next()) is not None:
                 targets = np.repeat(np.arange(len(raw.indptr) - 1), np.diff(raw.indptr))
                 expected = np.stack([raw.indices, targets]), raw.nodes.copy(), raw.labels.copy(), raw.edge_ids.copy()
-                prepared = raw.pyg_block()
+                prepared = raw.pyg_block(True)
                 edge_index, n_id, input_id, labels, edge_ids, nodes, edges, x = prepared
                 for array, wanted in zip((edge_index, n_id, labels, edge_ids), expected, strict=True):
                     self.assertEqual(array.dtype, np.int64)

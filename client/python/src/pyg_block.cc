@@ -22,10 +22,6 @@ RecycledArray<int64_t, 1> Int64sOf(const auto* from, size_t count) {
 PygBlock::PygBlock(const quarry_batch* batch, const PygPass& pass)
     : edge_index_({2, ArraysOf(batch).edge_count}), n_id_({ArraysOf(batch).node_count}) {
   const quarry_batch_arrays arrays = ArraysOf(batch);
-  if (pass.features && arrays.dim > 0) {
-    x_.emplace(std::array<size_t, 2>{arrays.node_count, arrays.dim});
-    Check(quarry_batch_gather(batch, QUARRY_FLOAT32, x_->data(), /*out_stride_bytes=*/0, /*threads=*/0));
-  }
   WriteEdges(arrays);
   std::copy_n(arrays.nodes, arrays.node_count, n_id_.data());
   if (!pass.sorted.empty()) WritePositions(arrays, pass);
@@ -39,6 +35,13 @@ PygBlock::PygBlock(const quarry_batch* batch, const PygPass& pass)
     edges_.push_back(arrays.indptr[to] - arrays.indptr[from]);
     from = to;
   }
+}
+
+void PygBlock::Gather(const quarry_batch* batch) {
+  const quarry_batch_arrays arrays = ArraysOf(batch);
+  if (arrays.dim == 0) return;
+  x_.emplace(std::array<size_t, 2>{arrays.node_count, arrays.dim});
+  Check(quarry_batch_gather(batch, QUARRY_FLOAT32, x_->data(), /*out_stride_bytes=*/0, /*threads=*/0));
 }
 
 void PygBlock::WriteEdges(const quarry_batch_arrays& arrays) {

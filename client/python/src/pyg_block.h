@@ -1,6 +1,6 @@
 // What PyG has of a batch: ids of 64 bits and rows of float32, in memory of its own. It is made without the
 // interpreter's lock, on the stream's thread where a pass asks for it, so that a Loader's batch has nothing left to
-// convert when it is asked for.
+// convert when it is asked for. Rows come when the batch is taken: made ahead, they would be those of one batch more.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,14 @@ namespace quarry::python {
 struct PygPass {
   std::vector<uint32_t> sorted;  // the seeds, all of them; empty: nobody asks where a seed stands
   std::vector<uint32_t> order;   // where each of them stood before they were sorted; empty: there
-  bool features = false;         // rows, of a batch that has some
 };
 
 class PygBlock {
  public:
   // Throws Failure and std::bad_alloc.
   PygBlock(const quarry_batch* batch, const PygPass& pass);
+  // The rows of its batch, if that has some. Throws as above.
+  void Gather(const quarry_batch* batch);
 
   // In one call, since each costs a trainer's cold caches some 10 us: edge_index (source and destination of every edge,
   // as local ids), n_id, where each seed stood among all of them, labels, edge ids, how many nodes and edges each hop

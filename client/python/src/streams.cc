@@ -77,16 +77,15 @@ void CheckCount(size_t got, size_t wanted, const char* what) {
 std::vector<uint32_t> ListOf(const Ids& ids) { return {ids.data(), ids.data() + ids.size()}; }
 
 nb::tuple PygBlockOf(Batch& batch, bool features, bool dlpack) {
-  if (const auto prepared = std::exchange(batch.prepared, nullptr); prepared != nullptr)
-    return std::move(*prepared).ToPython(dlpack);
   const UseOf use(batch);
   quarry_batch* const handle = batch.shared->handle.get();
-  std::unique_ptr<PygBlock> made;
+  std::shared_ptr<PygBlock> block = std::exchange(batch.prepared, nullptr);
   {
     const nb::gil_scoped_release free;
-    made = std::make_unique<PygBlock>(handle, PygPass{.features = features});
+    if (block == nullptr) block = std::make_shared<PygBlock>(handle, PygPass{});
+    if (features) block->Gather(handle);
   }
-  return std::move(*made).ToPython(dlpack);
+  return std::move(*block).ToPython(dlpack);
 }
 
 void NodeIds(const Batch& batch, const Flat<int64_t>& out) {
@@ -363,11 +362,11 @@ void BindStreams(nb::module_& module) {
   nb::class_<PygPass>(module, "PygPass")
       .def(
           "__init__",
-          [](PygPass* self, const Ids& sorted, const std::optional<Ids>& order, bool features) {
-            new (self) PygPass{.sorted = ListOf(sorted), .features = features};
+          [](PygPass* self, const Ids& sorted, const std::optional<Ids>& order) {
+            new (self) PygPass{.sorted = ListOf(sorted)};
             if (order) self->order = ListOf(*order);
           },
-          nb::arg("sorted"), nb::arg("order").none(), nb::arg("features"));
+          nb::arg("sorted"), nb::arg("order").none());
   module.def("sample", Sample, nb::arg("store"), nb::arg("topology"), nb::arg("seeds"), nb::arg("fanouts"),
              nb::arg("direction"), nb::arg("stream_seed"));
   nb::class_<Stream>(module, "Stream")

@@ -88,14 +88,14 @@ def overhead(db: quarry.Database, plan: bool) -> tuple[float, float, float]:
     by the clock and of the processor."""
     loader = Loader(db, FANOUTS, BATCH, "train", shuffle=True, plan=plan)
     stream = loader._open()
-    without = _quarry.PygPass(*loader._seeds_by_id(), False)
+    without = _quarry.PygPass(*loader._seeds_by_id())
     edges, clock, processor = [], [], []
     for number in range(1, OVERHEAD_PASSES + 1):
         stream.start("train", number=number, _pyg=without)
         while (raw := stream._raw.next()) is not None:
             edges.append(raw.edge_count)
             start, start_processor = time.perf_counter_ns(), time.thread_time_ns()
-            data = loader._data(loader._take(raw))
+            data = loader._data(raw.pyg_block(dlpack=True))
             end_processor, end = time.thread_time_ns(), time.perf_counter_ns()
             clock.append((end - start) / 1e3)
             processor.append((end_processor - start_processor) / 1e3)

@@ -142,8 +142,8 @@ class Loader:
         return stream.made_ahead(seeds, self._take, self._data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes, pyg=pyg)
 
     def _take(self, raw: Any) -> Any:
-        """What a batch has for PyG, made by the engine ahead; rows in pinned memory are Torch's to make."""
-        block = raw.pyg_block(dlpack=True)
+        """What a batch has for PyG: ids, which the engine made ahead, and rows. Pinned memory is Torch's to make."""
+        block = raw.pyg_block(features=not self._pinned, dlpack=True)
         if not self._pinned or raw.dim == 0:
             return block
         torch, _ = _torch()
@@ -181,7 +181,7 @@ class Loader:
         if self._pass is None:
             nodes, order = self._seeds_by_id()
             self._num_seeds = len(nodes)
-            self._pass = _quarry.PygPass(nodes, order, not self._pinned)
+            self._pass = _quarry.PygPass(nodes, order)
         return self._pass
 
     def _layout(self) -> str | None:
