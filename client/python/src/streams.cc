@@ -269,6 +269,8 @@ void CloseStream(Stream& stream) {
   std::shared_ptr<StreamHandle> mine = std::move(stream.handle);
   stream.handle = std::make_shared<StreamHandle>(nullptr, nullptr);
   stream.handle->Release("the stream is closed");
+  // Which holds the store, and the thread of a Loader may know this object for a moment longer.
+  stream.preparations = std::make_shared<Preparations>(nullptr);
   const nb::gil_scoped_release free;
   mine.reset();
   RecycledMemory::Instance().Forget();
