@@ -142,10 +142,16 @@ Status ReadStruct(const Source& from, const Slot& slot, uint64_t records_max, T&
   }
 }
 
+// Texts of a list, whose strings take four times the memory of a message with empty ones: more than any message has.
+inline constexpr uint64_t kTextsMax = uint64_t{1} << 16;
+
 template <typename T>
 Status ReadList(capnp::AnyPointer::Reader in, const Slot& slot, uint64_t records_max, std::vector<T>& out) {
   if constexpr (std::is_same_v<T, std::string>) {
     const auto list = in.getAs<capnp::List<capnp::Text>>();
+    if (list.size() > kTextsMax) {
+      return MakeStatus(Code::kInvalidArgument, "{} {}; the limit is {}", list.size(), slot.name, kTextsMax);
+    }
     out.clear();
     out.reserve(list.size());
     for (const auto text : list) out.push_back(ToString(text));
@@ -155,7 +161,11 @@ Status ReadList(capnp::AnyPointer::Reader in, const Slot& slot, uint64_t records
     for (unsigned i = 0; i < list.size(); ++i) out[i] = list[i];
   } else {
     // Structs may take more memory than their messages, even without any bytes: refused before memory is taken.
-    const auto list = in.getAs<capnp::AnyList>().template as<capnp::List<capnp::AnyStruct>>();
+    const auto any = in.getAs<capnp::AnyList>();
+    if (any.getElementSize() == capnp::ElementSize::BIT) {
+      return MakeStatus(Code::kInvalidArgument, "{} are bits instead of records", slot.name);
+    }
+    const auto list = any.template as<capnp::List<capnp::AnyStruct>>();
     if (list.size() > records_max) {
       return MakeStatus(Code::kInvalidArgument, "{} {}; the limit is {}", list.size(), slot.name,
                         records_max);

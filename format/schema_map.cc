@@ -88,8 +88,20 @@ bool IsZero(capnp::schema::Value::Reader value) {
   switch (value.which()) {
     case Value::BOOL:
       return !value.getBool();
+    case Value::INT8:
+      return value.getInt8() == 0;
+    case Value::INT16:
+      return value.getInt16() == 0;
+    case Value::INT32:
+      return value.getInt32() == 0;
     case Value::INT64:
       return value.getInt64() == 0;
+    case Value::TEXT:
+      return value.getText().size() == 0;
+    case Value::DATA:
+      return value.getData().size() == 0;
+    case Value::ENUM:
+      return value.getEnum() == 0;
     case Value::UINT8:
       return value.getUint8() == 0;
     case Value::UINT16:

@@ -93,6 +93,7 @@ template <typename T>
 constexpr capnp::schema::Type::Which TypeOf() {
   using capnp::schema::Type;
   if constexpr (std::is_enum_v<T>) {
+    static_assert(sizeof(T) == 1, "an enum is a byte in the schema");
     return Type::UINT8;
   } else if constexpr (std::is_same_v<T, bool>) {
     return Type::BOOL;

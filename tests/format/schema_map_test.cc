@@ -117,5 +117,24 @@ TEST(SchemaMapTest, WhatAShorterMessageDoesNotHaveIsZero) {
   EXPECT_EQ(table, wire::SqlTable());
 }
 
+// Lists that take more memory than the message that holds them are refused before it is taken.
+TEST(SchemaMapTest, ListsThatGrowAsTheyAreReadAreRefused) {
+  capnp::MallocMessageBuilder message;
+  auto out = message.initRoot<capnp::AnyPointer>().initAsAnyStruct(0, 2);
+  const auto read = [&] {
+    wire::SqlTable table;
+    return ReadRoot<wire::schema::SqlTable>(out.asReader().as<wire::schema::SqlTable>(), 10, table);
+  };
+  out.getPointerSection()[1].initAs<capnp::List<bool>>(8);
+  EXPECT_EQ(read().code(), Code::kInvalidArgument) << "bits where columns belong";
+  out.getPointerSection()[1].initAs<capnp::List<capnp::AnyPointer>>(11);
+  EXPECT_EQ(read().code(), Code::kInvalidArgument) << "more than ten columns";
+  auto statement = message.initRoot<capnp::AnyPointer>().initAs<wire::schema::Statement>();
+  statement.initColumns((1 << 16) + 1);
+  wire::Statement texts;
+  EXPECT_EQ(ReadRoot<wire::schema::Statement>(statement.asReader(), 10, texts).code(),
+            Code::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace quarry::format
