@@ -127,7 +127,7 @@ TEST(SchemaMapTest, ListsThatGrowAsTheyAreReadAreRefused) {
   };
   out.getPointerSection()[1].initAs<capnp::List<bool>>(8);
   EXPECT_EQ(read().code(), Code::kInvalidArgument) << "bits where columns belong";
-  out.getPointerSection()[1].initAs<capnp::List<capnp::AnyPointer>>(11);
+  out.getPointerSection()[1].initAs<capnp::List<wire::schema::SqlColumn>>(11);
   EXPECT_EQ(read().code(), Code::kInvalidArgument) << "more than ten columns";
   auto statement = message.initRoot<capnp::AnyPointer>().initAs<wire::schema::Statement>();
   statement.initColumns((1 << 16) + 1);
