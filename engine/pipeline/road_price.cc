@@ -236,11 +236,13 @@ class Pricer {
     const double blocks = batches * BlockBytes();
     const double chunks = packed ? misses * stride_ + batches * kPageBytes / 2 : 0;
     build.layout_bytes = blocks + chunks + batches * nodes() * 2;
-    // One segment cache holds every row that is missed once.
+    // One segment cache holds every row that is missed once, whose place takes each block four bytes more.
     const double pinned =
         plan_.policy == PolicyKind::kStaticFrequency ? static_cast<double>(plan_.cache_rows) : 0;
     const double rows = std::min(misses, std::max(0.0, facts_.uses.DistinctNodes(batches) - pinned));
-    build.least_layout_bytes = packed ? build.layout_bytes - (misses - rows) * stride_ : build.layout_bytes;
+    build.least_layout_bytes =
+        packed ? build.layout_bytes - (misses - rows) * stride_ + misses * sizeof(uint32_t)
+               : build.layout_bytes;
     build.pack_disk_seconds =
         (packed ? ScanSeconds(table_bytes()) : 0) + (blocks + chunks) / facts_.device.write_bytes_per_second;
     build.pack_processor_seconds =
