@@ -137,7 +137,8 @@ Status BuildWhatIsMissing(Database& database, const LayoutSpec& spec, LayoutReco
   return Status::Ok();
 }
 
-// Refuses a budget in which a layout could be built but not trained from, before it is built.
+// Refuses a budget in which a layout could be built but not trained from, before it is built. REQUIRES: the road was not
+// chosen, which has found that out.
 Status CheckMemoryOfPlan(Database& database, RoadKind road, const LayoutSpec& spec, LiveRoadOptions live,
                          uint64_t train_nodes) {
   const std::shared_ptr<const Manifest> manifest = database.manifest();
@@ -146,7 +147,7 @@ Status CheckMemoryOfPlan(Database& database, RoadKind road, const LayoutSpec& sp
     return Status::Ok();  // opening it says so
   }
   live.spec = live.spec.ForOtherPasses();
-  QUARRY_TRY(const LiveRoadNeed need, LiveRoad::Measure(database.store(), live));
+  QUARRY_TRY(const LiveRoadNeed need, LiveRoad::Measure(database.store(), database.budget(), live));
   const uint64_t least_bytes =
       LeastBudget(road, *manifest, spec,
                   {.live = need, .others_bytes = database.budget().used_bytes(), .train_nodes = train_nodes});
@@ -240,16 +241,20 @@ Status TrainPlanned(const NodeArguments& arguments, Database& database, const Tr
   QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, *database.manifest()));
   QUARRY_TRY(setup.run, RunOf(arguments, database, &spec, states));
   if (arguments.resample) {
-    QUARRY_RETURN_IF_ERROR(
-        CheckMemoryOfPlan(database, RoadKind::kFresh, spec, arguments.road, trained_on.train_nodes));
+    if (!setup.decision) {
+      QUARRY_RETURN_IF_ERROR(
+          CheckMemoryOfPlan(database, RoadKind::kFresh, spec, arguments.road, trained_on.train_nodes));
+    }
     QUARRY_TRY(const OpenRoad open, OpenSuperbatches(database, spec, arguments.road));
     began = true;
     return TrainOn(arguments, database, open, setup, last_epoch);
   }
   LayoutRecord built;
   if (arguments.plan) {
-    QUARRY_RETURN_IF_ERROR(
-        CheckMemoryOfPlan(database, RoadKind::kPlanned, spec, arguments.road, trained_on.train_nodes));
+    if (!setup.decision) {
+      QUARRY_RETURN_IF_ERROR(
+          CheckMemoryOfPlan(database, RoadKind::kPlanned, spec, arguments.road, trained_on.train_nodes));
+    }
     QUARRY_RETURN_IF_ERROR(BuildWhatIsMissing(database, spec, built));
   }
   setup.plan_seconds = built.plan_seconds;
@@ -427,8 +432,10 @@ void AddTrain(CLI::App& app, Action& action) {
                  "one JSON object per epoch on stdout, then {\"summary\": {...}}, and nothing else there");
   node.run.AddTo(verb);
   node.workers.AddTo(verb);
-  verb->add_flag("--dry-run", node.dry_run,
-                 "say which road would be taken and the least memory that it needs, and train nothing");
+  verb->add_flag(
+      "--dry-run", node.dry_run,
+      "say which road would be taken, why, and the least memory that it needs, or how --layout would "
+      "divide it; train nothing");
   GroupOptions(*verb, "Model",
                {"--model", "--layers", "--hidden", "--epochs", "--patience", "--lr", "--dropout",
                 "--input-dropout", "--weight-decay", "--normalize-features", "--seed"});

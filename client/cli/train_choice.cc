@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "option_values.h"
-#include "print_json.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
@@ -25,22 +25,19 @@ constexpr uint64_t kProbedMin = 2, kProbedMax = 32;
 // Fewer batches are trained on in less time than the model's steps are measured in.
 constexpr uint64_t kWorthMeasuring = 64;
 
-std::function<uint64_t(uint64_t)> BytesBesideRoad(const NodeArguments& arguments, Database& database,
-                                                  uint32_t classes) {
+// With batches of up to so many nodes.
+MachineMemory MemoryOf(const NodeArguments& arguments, const Manifest& manifest, uint32_t classes,
+                       uint64_t batch_nodes_max) {
   const RoadSpec& spec = arguments.road.spec;
-  const std::shared_ptr<const Manifest> manifest = database.manifest();
-  const auto dim = static_cast<uint32_t>(manifest->FindTable(spec.feature_table)->dim);
-  const uint64_t machine = MemoryLimitBytes();
-  const uint64_t spare = machine - std::min(machine, database.budget().limit_bytes());
-  const uint64_t probe_bytes = manifest->node_count;  // a count for each node, while batches are probed
-  return [=, &arguments](uint64_t batch_nodes_max) {
-    const uint64_t trainer = EstimateTrainerBytes(
-        arguments.train, dim, classes,
-        BoundHopNodes(arguments.road.spec.batch_size, arguments.road.spec.fanouts, batch_nodes_max),
-        /*checkpoints=*/true);
-    return trainer - std::min(trainer, spare) + probe_bytes;
-  };
+  const auto dim = static_cast<uint32_t>(manifest.FindTable(spec.feature_table)->dim);
+  return {.machine_bytes = MemoryLimitBytes(),
+          .trainer_bytes = EstimateTrainerBytes(arguments.train, dim, classes,
+                                                BoundHopNodes(spec.batch_size, spec.fanouts, batch_nodes_max),
+                                                /*checkpoints=*/true)};
 }
+
+// A count for each node, while batches are probed.
+uint64_t ProbeBytes(const Manifest& manifest) { return manifest.node_count; }
 
 // The options of the road that a run's checkpoint was trained on; nothing for the live road.
 struct RunRoad {
@@ -77,21 +74,28 @@ class Decider {
         database_(database),
         trained_on_(trained_on),
         manifest_(database.manifest()),
+        others_bytes_(database.budget().used_bytes()),
         available_bytes_(database.budget().available_bytes()) {}
 
   Result<RoadDecision> Run() {
-    if (arguments_.run.resume && (!arguments_.given_road || arguments_.plan_is_given)) {
+    if (arguments_.run.resume) {
       const std::string name = arguments_.run.name.empty() ? "node" : arguments_.run.name;
-      if (const TrainingRecord* const record = manifest_->FindTraining(name)) return GoOn(record->settings);
+      if (const TrainingRecord* const record = manifest_->FindTraining(name)) {
+        return GoOn(name, record->settings);
+      }
     }
     RoadDecision decision;
     QUARRY_RETURN_IF_ERROR(DescribeRun());
-    QUARRY_RETURN_IF_ERROR(OfferLayouts());
+    FindRoomOnDisk();
     QUARRY_RETURN_IF_ERROR(RefuseGivenRoad());
     LiveRoadOptions options = arguments_.road;
     options.tells_plan = false;
     options.spec.seed_order = SeedOrder::kRandom;
-    QUARRY_TRY(decision.live, database_.OpenLiveRoad(options));
+    Result<std::unique_ptr<LiveRoad>> live = database_.OpenLiveRoad(options);
+    if (live.status().code() == Code::kOutOfBudget) return WhyNotLive(live.status());
+    QUARRY_TRY(decision.live, std::move(live));
+    QUARRY_RETURN_IF_ERROR(OfferLayouts(decision.live->NeedWith(0)));
+    QUARRY_RETURN_IF_ERROR(RefuseGivenRoad());
     OfferLive(decision.live->plan());
     const bool alone = facts_.live.offered && !facts_.planned.offered && !facts_.fresh.offered;
     const bool asked = arguments_.explain || arguments_.dry_run;
@@ -102,10 +106,11 @@ class Decider {
     QUARRY_RETURN_IF_ERROR(Probe(*decision.live));
     const RoadChoice choice = ChooseRoad(facts_);
     if (choice.roads.empty()) {
-      return MakeStatus(Code::kOutOfBudget, "no road is on offer: {}", fmt::join(choice.left_out, "; "));
+      return MakeStatus(choice.code, "no road is on offer: {}; nothing has been built",
+                        fmt::join(choice.left_out, "; "));
     }
     if (arguments_.explain) {
-      Explain(choice);
+      PrintRoads(choice, facts_.epochs, arguments_.train.patience, arguments_.json);
       return RoadDecision();
     }
     decision.said = choice.ToString();
@@ -113,7 +118,7 @@ class Decider {
     LogInfo("{}", decision.said.substr(0, line));
     LogInfo("{}", decision.said.substr(line + 1));
     decision.cost = choice.best();
-    QUARRY_RETURN_IF_ERROR(FindLeast(choice.best().plan.road, decision));
+    QUARRY_RETURN_IF_ERROR(FindLeast(decision));
     if (choice.best().plan.road != RoadKind::kLive) {
       decision.live.reset();
       Take(choice.best().plan);
@@ -122,13 +127,19 @@ class Decider {
   }
 
  private:
-  Result<RoadDecision> GoOn(const std::string& settings) {
+  Result<RoadDecision> GoOn(const std::string& name, const std::string& settings) {
     QUARRY_TRY(const RunRoad road, RoadOfRun(settings));
-    if (!road.planned) {  // refused with --plan, as other settings than the run's are
-      arguments_.plan = arguments_.plan_is_given;
-      arguments_.resample = arguments_.plan && arguments_.given_road == RoadKind::kFresh;
-      return RoadDecision();
+    const RoadKind kind = !road.planned   ? RoadKind::kLive
+                          : road.resample ? RoadKind::kFresh
+                                          : RoadKind::kPlanned;
+    if (!Wanted(kind)) {
+      return MakeStatus(
+          Code::kUsage,
+          "run \"{}\" was not trained on the {} road, which {} asks for: leave that out to go on "
+          "along the run's own, or begin the run anew with --overwrite",
+          name, quarry::NameOf(*arguments_.given_road), arguments_.plan_is_given ? "--plan" : "--road");
     }
+    if (!road.planned) return RoadDecision();
     arguments_.plan = true;
     arguments_.resample = road.resample;
     // What was given is held against the run's settings, and refused where it differs.
@@ -148,7 +159,8 @@ class Decider {
 
   bool CacheIsAuto() const { return arguments_.plan_flags.cache == kCacheAuto; }
   uint64_t stride() const { return RowStride(facts_.geometry.element_type, facts_.geometry.dim); }
-  bool Wanted(RoadKind road) const { return !arguments_.given_road || *arguments_.given_road == road; }
+  bool Given(RoadKind road) const { return arguments_.given_road == road; }
+  bool Wanted(RoadKind road) const { return !arguments_.given_road || Given(road); }
 
   Status DescribeRun() {
     const RoadSpec& spec = arguments_.road.spec;
@@ -167,14 +179,20 @@ class Decider {
       facts_.policies = {arguments_.plan_flags.policy};
       facts_.fresh_policy = arguments_.plan_flags.policy;
     }
+    return Status::Ok();
+  }
+
+  // The live road does not open, and so nothing can be priced. Of a road that was given, the least is told.
+  Status WhyNotLive(const Status& refused) {
+    if (!Given(RoadKind::kPlanned) && !Given(RoadKind::kFresh)) return refused;
     LiveRoadOptions passes = arguments_.road;
     passes.spec = passes.spec.ForOtherPasses();
     passes.cache_takes_what_is_left = false;
-    QUARRY_TRY(demand_.live, LiveRoad::Measure(database_.store(), passes));
-    demand_.others_bytes = database_.budget().used_bytes();
-    demand_.trainer_bytes = arguments_.road.beside_bytes(demand_.live.batch_nodes_max);
-    demand_.train_nodes = trained_on_.train_nodes;
-    return Status::Ok();
+    passes.beside_bytes = {};
+    QUARRY_TRY(const LiveRoadNeed need, LiveRoad::Measure(database_.store(), database_.budget(), passes));
+    QUARRY_RETURN_IF_ERROR(OfferLayouts(need));
+    QUARRY_RETURN_IF_ERROR(RefuseGivenRoad());
+    return refused;
   }
 
   void OfferLive(const LiveRoadPlan& plan) {
@@ -190,31 +208,50 @@ class Decider {
     }
   }
 
-  Status OfferLayouts() {
-    if (access(database_.store().path().c_str(), W_OK) != 0) {
-      facts_.planned.why_not = facts_.fresh.why_not = "the database's folder cannot be written to";
-      return Status::Ok();
+  void FindRoomOnDisk() {
+    const std::string& path = database_.store().path();
+    const auto leave_out = [&](std::string why) {
+      facts_.planned = {.why_not = std::move(why), .code = Code::kIoError};
+      facts_.fresh = facts_.planned;
+      writable_ = false;
+    };
+    if (access(path.c_str(), W_OK) != 0) {
+      return leave_out(fmt::format("the database's folder cannot be written to ({})",
+                                   std::generic_category().message(errno)));
     }
+    std::error_code error;
+    const auto space = std::filesystem::space(path, error);
+    if (error) return leave_out(fmt::format("{} does not tell its free space ({})", path, error.message()));
+    facts_.disk_bytes = space.available / 10 * 9;
+  }
+
+  // `passes`: the need of a live road without a cache.
+  Status OfferLayouts(const LiveRoadNeed& passes) {
+    demand_ = {.live = passes,
+               .others_bytes = others_bytes_,
+               .trainer_bytes = ProbeBytes(*manifest_),
+               .train_nodes = trained_on_.train_nodes};
+    if (!writable_) return Status::Ok();
     QUARRY_TRY(const LayoutSpec layout, Spec());
     if (Wanted(RoadKind::kPlanned)) facts_.planned = OfferOf(RoadKind::kPlanned, layout);
     if (Wanted(RoadKind::kFresh)) facts_.fresh = OfferOf(RoadKind::kFresh, layout);
     if (arguments_.train.ordered && !arguments_.given_road) {
       facts_.planned = {.why_not = "repeats its samples, and --ordered gives those of the live road"};
     }
-    std::error_code error;
-    const auto space = std::filesystem::space(database_.store().path(), error);
-    facts_.disk_bytes = error ? 0 : space.available / 10 * 9;
     if (layout.disk_bytes > 0) facts_.disk_bytes = std::min(facts_.disk_bytes, layout.disk_bytes);
     FindBuilt(layout);
     return Status::Ok();
   }
 
-  // Where the only road on offer has no room, before anything is opened or sampled for it.
+  // Where the only road on offer has no room, before anything is priced or built for it.
   Status RefuseGivenRoad() const {
-    if (!arguments_.given_road || *arguments_.given_road == RoadKind::kLive) return Status::Ok();
-    const bool planned = *arguments_.given_road == RoadKind::kPlanned;
-    const RoadFacts::Offer& offer = planned ? facts_.planned : facts_.fresh;
-    if (offer.offered) return Status::Ok();
+    if (!arguments_.given_road || Given(RoadKind::kLive)) return Status::Ok();
+    const RoadFacts::Offer& offer = Given(RoadKind::kPlanned) ? facts_.planned : facts_.fresh;
+    if (offer.why_not.empty()) return Status::Ok();
+    if (offer.code != Code::kOutOfBudget) {
+      return MakeStatus(offer.code, "the {} road is not on offer: {}; --road live writes nothing",
+                        quarry::NameOf(*arguments_.given_road), offer.why_not);
+    }
     return MakeStatus(Code::kOutOfBudget,
                       "the {} road {}: raise --memory, or lower --cache, the batch size or "
                       "the fanouts; nothing has been built",
@@ -242,11 +279,13 @@ class Decider {
     facts_.built = RoadPlan{RoadKind::kPlanned, record->policy, true, record->cache_rows};
   }
 
-  // With so many rows in its cache.
-  uint64_t LeastOf(RoadKind road, LayoutSpec layout, uint64_t cache_rows) const {
+  // With so many rows in its cache, and as much for the trainer as this budget has to leave it, or none.
+  uint64_t LeastOf(RoadKind road, LayoutSpec layout, uint64_t cache_rows, uint64_t trainer_bytes) const {
     if (road == RoadKind::kFresh) layout.packing = Packing::kCheaper;
     layout.road.cache_bytes = cache_rows * stride();
-    return LeastBudget(road, *manifest_, layout, demand_);
+    RoadDemand demand = demand_;
+    demand.trainer_bytes += trainer_bytes;
+    return LeastBudget(road, *manifest_, layout, demand);
   }
 
   uint64_t GivenRows(const LayoutSpec& layout) const {
@@ -255,10 +294,16 @@ class Decider {
 
   RoadFacts::Offer OfferOf(RoadKind road, const LayoutSpec& layout) const {
     const uint64_t budget_bytes = database_.budget().limit_bytes();
-    const auto fits = [&](uint64_t rows) { return LeastOf(road, layout, rows) <= budget_bytes; };
+    MachineMemory memory =
+        MemoryOf(arguments_, *manifest_, trained_on_.classes, demand_.live.batch_nodes_max);
+    if (!CacheIsAuto()) memory.trainer_bytes = 0;  // whoever says what stays has left it room
+    const auto fits = [&](uint64_t rows) {
+      return LeastOf(road, layout, rows, memory.TrainerOf(budget_bytes)) <= budget_bytes;
+    };
     RoadFacts::Offer offer{.offered = fits(GivenRows(layout)),
                            .cache_rows_max = GivenRows(layout),
-                           .cache_is_given = !CacheIsAuto()};
+                           .cache_is_given = !CacheIsAuto(),
+                           .segments = arguments_.given_road && layout.disk_bytes > 0};
     if (offer.offered && CacheIsAuto()) {
       uint64_t beyond = facts_.geometry.row_count + 1;
       while (beyond - offer.cache_rows_max > 1) {
@@ -267,23 +312,23 @@ class Decider {
       }
     }
     if (!offer.offered) {
-      offer.why_not =
-          fmt::format("needs a memory budget of {}MiB, and has {}",
-                      WholeMib(LeastOf(road, layout, offer.cache_rows_max)), FormatBytes(budget_bytes));
+      offer.why_not = WhyTooLittle(memory, LeastOf(road, layout, offer.cache_rows_max, 0), budget_bytes);
     }
     return offer;
   }
 
   // What --dry-run says of the road that is taken.
-  Status FindLeast(RoadKind road, RoadDecision& decision) const {
+  Status FindLeast(RoadDecision& decision) const {
     decision.batch_nodes_max = demand_.live.batch_nodes_max;
-    if (road != RoadKind::kLive) {
-      QUARRY_TRY(const LayoutSpec layout, Spec());
-      decision.least_bytes = LeastOf(road, layout, GivenRows(layout));
+    const RoadKind road = decision.cost->plan.road;
+    if (road == RoadKind::kLive) {
+      const uint64_t cache_bytes = CacheIsAuto() ? 0 : arguments_.road.spec.cache_bytes;
+      decision.least_bytes =
+          others_bytes_ + demand_.trainer_bytes + decision.live->NeedWith(cache_bytes).least_bytes;
       return Status::Ok();
     }
-    QUARRY_TRY(const LiveRoadNeed need, LiveRoad::Measure(database_.store(), arguments_.road));
-    decision.least_bytes = demand_.others_bytes + demand_.trainer_bytes + need.least_bytes;
+    QUARRY_TRY(const LayoutSpec layout, Spec());
+    decision.least_bytes = LeastOf(road, layout, GivenRows(layout), 0);
     return Status::Ok();
   }
 
@@ -357,53 +402,12 @@ class Decider {
     offer.passes = {in_memory, in_memory ? 0 : left};
   }
 
-  static nlohmann::ordered_json PartsOf(const RoadWork& work) {
-    return {{"disk_seconds", work.disk_seconds},
-            {"sample_seconds", work.sample_seconds},
-            {"extract_seconds", work.extract_seconds},
-            {"model_seconds", work.model.wall},
-            {"model_processor_seconds", work.model.processor}};
-  }
-
-  void Explain(const RoadChoice& choice) const {
-    if (!arguments_.json) {
-      for (const std::string& line : {choice.Table(), choice.ToString() + "\n"}) Print("{}", line);
-      if (arguments_.train.patience > 0) {
-        Print("all {} epochs are priced: the most that --patience {} leaves\n", facts_.epochs,
-              arguments_.train.patience);
-      }
-      return;
-    }
-    nlohmann::ordered_json json = {{"roads", nlohmann::ordered_json::array()},
-                                   {"not_on_offer", choice.left_out},
-                                   {"epochs_priced", facts_.epochs},
-                                   {"epochs_are_at_most", arguments_.train.patience > 0}};
-    for (const RoadCost& cost : choice.roads) {
-      json["roads"].push_back({{"road", quarry::NameOf(cost.plan.road)},
-                               {"packed", cost.plan.packed},
-                               {"policy", quarry::NameOf(cost.plan.policy)},
-                               {"cache_rows", cost.plan.cache_rows},
-                               {"build_seconds", cost.build_seconds},
-                               {"epoch_seconds", cost.epoch_seconds},
-                               {"other_seconds", cost.other_seconds},
-                               {"seconds", cost.seconds},
-                               {"epoch_bytes_read", cost.read_bytes},
-                               {"disk_bytes", cost.disk_bytes},
-                               {"processor_bound", cost.processor_bound},
-                               {"epoch", PartsOf(cost.epoch)},
-                               {"build",
-                                {{"sample_seconds", cost.build.sample},
-                                 {"plan_seconds", cost.build.plan},
-                                 {"pack_seconds", cost.build.pack}}}});
-    }
-    PrintJson(json);
-  }
-
   NodeArguments& arguments_;
   Database& database_;
   const TrainedOn& trained_on_;
   const std::shared_ptr<const Manifest> manifest_;
-  const uint64_t available_bytes_;
+  const uint64_t others_bytes_, available_bytes_;  // of the budget, before a road is open
+  bool writable_ = true;
   RoadFacts facts_;
   RoadDemand demand_;
 };
@@ -427,13 +431,17 @@ Result<TrainedOn> CheckLabels(const NodeArguments& arguments, Database& database
 }
 
 void TakeWhatIsLeft(NodeArguments& arguments, Database& database, uint32_t classes) {
+  const std::shared_ptr<const Manifest> manifest = database.manifest();
   if (arguments.plan_flags.cache != kCacheAuto) {
-    const uint64_t probe_bytes = database.manifest()->node_count;
-    arguments.road.beside_bytes = [probe_bytes](uint64_t) { return probe_bytes; };
+    arguments.road.beside_bytes = [bytes = ProbeBytes(*manifest)](uint64_t) { return bytes; };
     return;
   }
   arguments.road.cache_takes_what_is_left = true;
-  arguments.road.beside_bytes = BytesBesideRoad(arguments, database, classes);
+  const uint64_t budget_bytes = database.budget().limit_bytes();
+  arguments.road.beside_bytes = [=, &arguments](uint64_t batch_nodes_max) {
+    return MemoryOf(arguments, *manifest, classes, batch_nodes_max).TrainerOf(budget_bytes) +
+           ProbeBytes(*manifest);
+  };
 }
 
 Result<RoadDecision> DecideRoad(NodeArguments& arguments, Database& database, const TrainedOn& trained_on) {

@@ -1,5 +1,7 @@
 #include "train_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "quarry/base/units.h"
@@ -9,6 +11,18 @@
 #include "quarry/storage/topology.h"
 
 namespace quarry::cli {
+
+std::string WhyTooLittle(const MachineMemory& memory, uint64_t least_bytes, uint64_t budget_bytes) {
+  const std::string needs = fmt::format("needs a memory budget of {}MiB", WholeMib(least_bytes));
+  if (!memory.Holds(least_bytes)) {
+    return fmt::format("{} and {} for training, and the machine or cgroup has {}", needs,
+                       FormatBytes(memory.trainer_bytes), FormatBytes(memory.machine_bytes));
+  }
+  if (least_bytes > budget_bytes) return fmt::format("{}, and has {}", needs, FormatBytes(budget_bytes));
+  return fmt::format("{}, and {} leaves too little of the machine's {} for training, which takes {}", needs,
+                     FormatBytes(budget_bytes), FormatBytes(memory.machine_bytes),
+                     FormatBytes(memory.trainer_bytes));
+}
 
 uint64_t LeastBudget(RoadKind road, const Manifest& manifest, const LayoutSpec& spec,
                      const RoadDemand& demand) {

@@ -2,7 +2,9 @@
 // roads are offered by, and below which training is refused.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "quarry/base/budget.h"
 #include "quarry/layout/layout.h"
@@ -10,6 +12,24 @@
 #include "quarry/pipeline/road_choice.h"
 
 namespace quarry::cli {
+
+// What the machine or cgroup has, and what the trainer takes of it.
+struct MachineMemory {
+  uint64_t machine_bytes = 0;
+  uint64_t trainer_bytes = 0;
+  // What the trainer needs of such a budget, since the machine has no more beside it.
+  uint64_t TrainerOf(uint64_t budget_bytes) const {
+    const uint64_t spare = machine_bytes - std::min(machine_bytes, budget_bytes);
+    return trainer_bytes - std::min(trainer_bytes, spare);
+  }
+  // Whether a road that needs so much, without the trainer, has a budget at all; then that is its least, since a lower
+  // one leaves the trainer more.
+  bool Holds(uint64_t least_bytes) const { return least_bytes + trainer_bytes <= machine_bytes; }
+};
+
+// "needs a memory budget of 12MiB, and has 9.00 MiB": why a road that needs so much, without the trainer, is not on offer
+// within `budget_bytes`.
+std::string WhyTooLittle(const MachineMemory& memory, uint64_t least_bytes, uint64_t budget_bytes);
 
 // What is known of a run before its road is open.
 struct RoadDemand {

@@ -171,7 +171,48 @@ std::string Sentence(std::string_view what, const std::optional<Evaluation>& eva
 // For a terminal of 80 columns; JSON has the rest.
 constexpr std::string_view kNodeRow = "{:>5} {:>7} {:>7} {:>8} {:>8} {:>6} {:>9} {:>5} {:>6} {:>9}\n";
 
+Json PartsOf(const RoadWork& work) {
+  return {{"disk_seconds", work.disk_seconds},
+          {"sample_seconds", work.sample_seconds},
+          {"extract_seconds", work.extract_seconds},
+          {"model_seconds", work.model.wall},
+          {"model_processor_seconds", work.model.processor}};
+}
+
 }  // namespace
+
+void PrintRoads(const RoadChoice& choice, uint64_t epochs, uint32_t patience, bool json_asked) {
+  if (!json_asked) {
+    for (const std::string& line : {choice.Table(), choice.ToString() + "\n"}) Print("{}", line);
+    if (patience > 0) {
+      Print("all {} epochs are priced: the most that --patience {} leaves\n", epochs, patience);
+    }
+    return;
+  }
+  Json json = {{"roads", Json::array()},
+               {"not_on_offer", choice.left_out},
+               {"epochs_priced", epochs},
+               {"epochs_are_at_most", patience > 0}};
+  for (const RoadCost& cost : choice.roads) {
+    json["roads"].push_back({{"road", quarry::NameOf(cost.plan.road)},
+                             {"packed", cost.plan.packed},
+                             {"policy", quarry::NameOf(cost.plan.policy)},
+                             {"cache_rows", cost.plan.cache_rows},
+                             {"build_seconds", cost.build_seconds},
+                             {"epoch_seconds", cost.epoch_seconds},
+                             {"other_seconds", cost.other_seconds},
+                             {"seconds", cost.seconds},
+                             {"epoch_bytes_read", cost.read_bytes},
+                             {"disk_bytes", cost.disk_bytes},
+                             {"processor_bound", cost.processor_bound},
+                             {"epoch", PartsOf(cost.epoch)},
+                             {"build",
+                              {{"sample_seconds", cost.build.sample},
+                               {"plan_seconds", cost.build.plan},
+                               {"pack_seconds", cost.build.pack}}}});
+  }
+  PrintJson(json);
+}
 
 void TrainReport::Decision(const std::string& said, const LiveRoad* live) {
   const RoadPlan& plan = setup_.decision->plan;

@@ -39,7 +39,7 @@ class TrainReport {
   TrainReport(const TrainSetup& setup, bool json) : setup_(setup), json_(json) {}
   // What --dry-run tells: of the live road, how it would divide its memory.
   void Plan(const LiveRoadPlan& plan);
-  // Of a road that was chosen, in the words of the choice; `live`: open, where it is that road.
+  // A road that was chosen, in the words of the choice; `live`: open, where it is that road.
   void Decision(const std::string& said, const LiveRoad* live);
   void Epoch(const EpochReport& epoch);
   void Summary(const TrainSummary& summary);
@@ -51,5 +51,8 @@ class TrainReport {
   const bool json_;
   bool header_printed_ = false;
 };
+
+// What --explain tells of all roads. --patience may leave fewer epochs than are priced.
+void PrintRoads(const RoadChoice& choice, uint64_t epochs, uint32_t patience, bool json);
 
 }  // namespace quarry::cli

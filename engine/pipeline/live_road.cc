@@ -59,6 +59,7 @@ class LiveRoadImpl final : public LiveRoad {
   uint32_t feature_dim() const override { return static_cast<uint32_t>(table_->geometry().dim); }
   const LiveRoadPlan& plan() const override { return plan_; }
   Result<RoadProbe> ProbeTraining(uint32_t batches) override;
+  LiveRoadNeed NeedWith(uint64_t cache_bytes) const override;
 
  private:
   Status CheckOptions() const;
@@ -139,6 +140,7 @@ Status LiveRoadImpl::OpenAll() {
     QUARRY_TRY(snapshot_, store_.TakeSnapshot());
   }
   QUARRY_RETURN_IF_ERROR(OpenBase());
+  QUARRY_RETURN_IF_ERROR(MeasureTableDevice());
   QUARRY_RETURN_IF_ERROR(CheckWanted());
   QUARRY_TRY(probe_, Probe(/*may_load=*/true));
   QUARRY_RETURN_IF_ERROR(CheckWanted());
@@ -152,8 +154,15 @@ Result<LiveRoadNeed> LiveRoadImpl::Measure() {
     QUARRY_TRY(snapshot_, store_.TakeSnapshot());
   }
   QUARRY_RETURN_IF_ERROR(OpenBase());
-  QUARRY_TRY(probe_, Probe(/*may_load=*/false));
-  const MemoryDemand demand = DemandOf(probe_);
+  QUARRY_TRY(probe_, Probe(/*may_load=*/false));  // the batches are the same wherever the lists lie
+  return NeedWith(options_.cache_takes_what_is_left ? 0 : options_.spec.cache_bytes);
+}
+
+LiveRoadNeed LiveRoadImpl::NeedWith(uint64_t cache_bytes) const {
+  MemoryDemand demand = DemandOf(probe_);
+  demand.beside_bytes = 0;
+  demand.cache_bytes = cache_bytes;
+  demand.cache_takes_what_is_left = false;
   // Probing comes first, and has to hold a batch too.
   const uint64_t probed_bytes = (options_.spec.batch_size + probe_.edges_max) * ProbedEntryBytes();
   const uint64_t probing = resident_bytes() + ProbeScratchBytes(topology_->node_count(), 2 * candidates_) +
@@ -193,7 +202,6 @@ Status LiveRoadImpl::OpenBase() {
     return MakeStatus(Code::kInvalidArgument, "{}: topology '{}' has no nodes", topology_->file().path(),
                       options_.spec.topology);
   }
-  QUARRY_RETURN_IF_ERROR(MeasureTableDevice());
   return OpenSnapshot();
 }
 
@@ -467,12 +475,8 @@ std::string LiveRoadPlan::ToString() const {
       topology_in_memory ? "indices in memory" : "neighbor cache, indices on disk");
 }
 
-Result<LiveRoadNeed> LiveRoad::Measure(Store& store, const LiveRoadOptions& options) {
-  LiveRoadOptions measured = options;
-  measured.beside_bytes = {};
-  // Sampled from disk whatever is planned: the batches are the same.
-  MemoryBudget all(UINT64_MAX / 2);
-  return LiveRoadImpl(store, all, measured).Measure();
+Result<LiveRoadNeed> LiveRoad::Measure(Store& store, MemoryBudget& budget, const LiveRoadOptions& options) {
+  return LiveRoadImpl(store, budget, options).Measure();
 }
 
 Result<std::unique_ptr<LiveRoad>> LiveRoad::Open(Store& store, MemoryBudget& budget,

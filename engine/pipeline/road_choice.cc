@@ -16,6 +16,8 @@ constexpr double kSavedPart = 0.05;
 constexpr double kSavedSeconds = 0.5;
 // Shares of what fits that are tried: a smaller cache is read in sooner.
 constexpr uint64_t kCacheShares = 4;
+// Segment caches are not simulated: a tenth more than they are predicted to take has to fit.
+constexpr uint64_t kDiskMargin = 10;
 
 std::vector<uint64_t> CacheSizes(const RoadFacts::Offer& offer, const RoadFacts& facts) {
   const uint64_t most = std::min(offer.cache_rows_max, facts.geometry.row_count);
@@ -34,7 +36,7 @@ class Chooser {
       const uint64_t rows = std::min(facts_.live.cache_rows_max, facts_.geometry.row_count);
       Take(PriceRoad(facts_, {.road = RoadKind::kLive, .policy = PolicyKind::kLru, .cache_rows = rows}));
     } else {
-      LeaveOut(RoadKind::kLive, facts_.live.why_not);
+      LeaveOut(RoadKind::kLive, facts_.live.why_not, facts_.live.code);
     }
     if (facts_.built) Take(PriceRoad(facts_, *facts_.built));
     OfferLayouts(RoadKind::kPlanned, facts_.planned, facts_.policies, {true});
@@ -51,33 +53,59 @@ class Chooser {
 
  private:
   void Take(const RoadCost& cost) { choice_.roads.push_back(cost); }
-  void LeaveOut(RoadKind road, std::string_view why) {
-    if (!why.empty()) choice_.left_out.push_back(fmt::format("{}: {}", NameOf(road), why));
+  void LeaveOut(RoadKind road, std::string_view why, Code code) {
+    if (why.empty()) return;
+    choice_.left_out.push_back(fmt::format("{}: {}", NameOf(road), why));
+    choice_.code = code;
   }
 
   // The cheapest cache of each policy and packing.
   void OfferLayouts(RoadKind road, const RoadFacts::Offer& offer, std::span<const PolicyKind> policies,
                     const std::vector<bool>& packings) {
-    if (!offer.offered) return LeaveOut(road, offer.why_not);
-    uint64_t least_disk = ~uint64_t{0};
-    bool any = false;
+    if (!offer.offered) return LeaveOut(road, offer.why_not, offer.code);
+    std::vector<std::vector<RoadCost>> tried;
     for (const PolicyKind policy : policies) {
       for (const bool packed : packings) {
-        std::vector<RoadCost> costs;
+        std::vector<RoadCost>& costs = tried.emplace_back();
         for (const uint64_t rows : CacheSizes(offer, facts_)) {
-          const RoadCost cost =
-              PriceRoad(facts_, {.road = road, .policy = policy, .packed = packed, .cache_rows = rows});
-          least_disk = std::min(least_disk, cost.disk_bytes);
-          if (cost.disk_bytes <= facts_.disk_bytes) costs.push_back(cost);
+          costs.push_back(
+              PriceRoad(facts_, {.road = road, .policy = policy, .packed = packed, .cache_rows = rows}));
         }
-        if (costs.empty()) continue;
-        any = true;
-        Take(*std::ranges::min_element(costs, {}, &RoadCost::seconds));
       }
     }
-    if (any) return;
-    LeaveOut(road, fmt::format("takes {} of disk, and there is room for {}", FormatBytes(least_disk),
-                               FormatBytes(facts_.disk_bytes)));
+    if (TakeThose(tried, [&](const RoadCost& cost) { return cost.disk_bytes <= facts_.disk_bytes; })) return;
+    const auto least_of = [&](uint64_t RoadCost::*const bytes) {
+      const RoadCost* least = &tried.front().front();
+      for (const std::vector<RoadCost>& costs : tried) {
+        const RoadCost& cost = *std::ranges::min_element(costs, {}, bytes);
+        if (cost.*bytes < least->*bytes) least = &cost;
+      }
+      return *least;
+    };
+    if (!offer.segments) {
+      return LeaveOut(road,
+                      fmt::format("takes {} of disk, and there is room for {}",
+                                  FormatBytes(least_of(&RoadCost::disk_bytes).disk_bytes),
+                                  FormatBytes(facts_.disk_bytes)),
+                      Code::kNoSpace);
+    }
+    const auto surely = [&](const RoadCost& cost) {
+      return cost.least_disk_bytes + cost.least_disk_bytes / kDiskMargin <= facts_.disk_bytes;
+    };
+    if (!TakeThose(tried, surely)) Take(least_of(&RoadCost::least_disk_bytes));
+  }
+
+  template <typename Predicate>
+  bool TakeThose(const std::vector<std::vector<RoadCost>>& tried, const Predicate& fits) {
+    const size_t before = choice_.roads.size();
+    for (const std::vector<RoadCost>& costs : tried) {
+      const RoadCost* best = nullptr;
+      for (const RoadCost& cost : costs) {
+        if (fits(cost) && (best == nullptr || cost.seconds < best->seconds)) best = &cost;
+      }
+      if (best != nullptr) Take(*best);
+    }
+    return choice_.roads.size() > before;
   }
 
   const RoadFacts& facts_;

@@ -102,10 +102,11 @@ class Pricer {
     return work;
   }
 
-  double ProcessorSeconds(const Work& work) const {
-    return std::max(work.model.wall,
-                    (work.sample_seconds + work.extract_seconds + work.model.processor) / cores());
+  // With all cores, if none is ever idle.
+  double SharedSeconds(const Work& work) const {
+    return (work.sample_seconds + work.extract_seconds + work.model.processor) / cores();
   }
+  double ProcessorSeconds(const Work& work) const { return std::max(work.model.wall, SharedSeconds(work)); }
 
   double LiveSeconds(const Work& work) const {
     const double processors = ProcessorSeconds(work);
@@ -217,7 +218,7 @@ class Pricer {
   struct Building {
     double sample_processor_seconds = 0;  // of all cores
     double sample_disk_seconds = 0, plan_seconds = 0, pack_disk_seconds = 0, pack_processor_seconds = 0;
-    double layout_bytes = 0;
+    double layout_bytes = 0, least_layout_bytes = 0;
     BuildSeconds Seconds() const {
       return {.sample = std::max(sample_processor_seconds, sample_disk_seconds),
               .plan = plan_seconds,
@@ -230,14 +231,18 @@ class Pricer {
     Sample(place, sampling);
     build.sample_processor_seconds = batches * sampling.sample_seconds / cores();
     build.sample_disk_seconds = batches * sampling.disk_seconds;
-    // The lists, or those of a neighbor cache, come into memory by one scan.
-    if (place.in_memory || place.cache_bytes > 0) {
-      build.sample_disk_seconds += ScanSeconds(static_cast<double>(facts_.lists.indices_bytes));
-    }
+    build.sample_disk_seconds += ListsSeconds(place);
     build.plan_seconds = batches * nodes() * kPlanSecondsPerUse;
     const double blocks = batches * BlockBytes();
     const double chunks = packed ? misses * stride_ + batches * kPageBytes / 2 : 0;
     build.layout_bytes = blocks + chunks + batches * nodes() * 2;
+    // One segment cache holds every row that is missed once, whose place takes each block four bytes more.
+    const double pinned =
+        plan_.policy == PolicyKind::kStaticFrequency ? static_cast<double>(plan_.cache_rows) : 0;
+    const double rows = std::min(misses, std::max(0.0, facts_.uses.DistinctNodes(batches) - pinned));
+    build.least_layout_bytes =
+        packed ? build.layout_bytes - (misses - rows) * stride_ + misses * sizeof(uint32_t)
+               : build.layout_bytes;
     build.pack_disk_seconds =
         (packed ? ScanSeconds(table_bytes()) : 0) + (blocks + chunks) / facts_.device.write_bytes_per_second;
     build.pack_processor_seconds =
@@ -249,11 +254,17 @@ class Pricer {
     return build;
   }
 
-  // Passes over other seeds are sampled live and have no cache.
+  // The lists, or those of a neighbor cache, come into memory by one scan.
+  double ListsSeconds(const TopologyPlace& place) const {
+    const bool any = place.in_memory || place.cache_bytes > 0;
+    return any ? ScanSeconds(static_cast<double>(facts_.lists.indices_bytes)) : 0;
+  }
+
+  // Passes over other seeds are sampled live and have no cache, by a road that is opened beside the layout.
   double OtherSeconds(const TopologyPlace& place) const {
     const Work work = LiveBatch(nodes(), place, facts_.evaluate);
     const auto batches = static_cast<double>(facts_.epochs * facts_.valid_batches + facts_.test_batches);
-    return batches * LiveSeconds(work);
+    return ListsSeconds(place) + batches * LiveSeconds(work);
   }
 
   void PricePlanned() {
@@ -269,6 +280,7 @@ class Pricer {
       cost_.build_seconds = cost_.build.sample + cost_.build.plan + cost_.build.pack;
     }
     cost_.disk_bytes = static_cast<uint64_t>(build.layout_bytes + image_bytes);
+    cost_.least_disk_bytes = static_cast<uint64_t>(build.least_layout_bytes + image_bytes);
     const Work batch = PackedBatch(misses / count);
     // The image of the cache is read once, before the first batch.
     cost_.build_seconds += ScanSeconds(image_bytes);
@@ -286,19 +298,22 @@ class Pricer {
     const Work batch = plan_.packed ? PackedBatch(misses / count) : MergedBatch(misses / count);
     cost_.build = build.Seconds();
     const double build_alone = cost_.build.sample + cost_.build.plan + cost_.build.pack;
-    // The next epoch is built beside this one, from the same disk and processors; the last builds none.
+    // The next epoch is built beside this one, from the same disk and processors; the last builds none. Where the model's
+    // own pace leaves cores idle, building has those.
     const double processors =
         build.sample_processor_seconds + build.plan_seconds / cores() + build.pack_processor_seconds;
     const double beside =
         std::max({count * PlannedSeconds(batch), build_alone,
                   count * batch.disk_seconds + build.sample_disk_seconds + build.pack_disk_seconds,
-                  count * ProcessorSeconds(batch) + processors});
+                  count * batch.model.wall, count * SharedSeconds(batch) + processors});
     const auto epochs = static_cast<double>(facts_.epochs);
     cost_.build_seconds = build_alone;
     cost_.epoch_seconds = ((epochs - 1) * beside + count * PlannedSeconds(batch)) / epochs;
     SetEpoch(Times(batch, count));
     // Two are there at a time.
-    cost_.disk_bytes = static_cast<uint64_t>((facts_.epochs > 1 ? 2 : 1) * build.layout_bytes);
+    const double times = facts_.epochs > 1 ? 2 : 1;
+    cost_.disk_bytes = static_cast<uint64_t>(times * build.layout_bytes);
+    cost_.least_disk_bytes = static_cast<uint64_t>(times * build.least_layout_bytes);
     cost_.processor_bound = ProcessorSeconds(batch) >= batch.disk_seconds;
     cost_.other_seconds = OtherSeconds(facts_.fresh.passes);
   }

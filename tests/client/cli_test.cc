@@ -727,6 +727,50 @@ TEST_F(CliTest, AResumedRunKeepsToItsLayout) {
   }
 }
 
+// A run trains on along its own road or not at all.
+TEST_F(CliTest, AResumedRunRefusesAnotherRoad) {
+  CopyDatabase("roads");
+  const std::string train =
+      "train roads --json --fanout 5,5 --hidden 8 --batch-size 512 --memory 256MiB --cache 10% "
+      "--checkpoint-every 1 --run ";
+  const std::pair<std::string, std::string> roads[] = {
+      {"live", "--road live"}, {"planned", "--plan"}, {"fresh", "--plan --resample every-epoch"}};
+  for (const auto& [name, begun] : roads) {
+    const Outcome first = Run(fmt::format("{}{} {} --epochs 1", train, name, begun));
+    ASSERT_EQ(first.exit_code, 0) << first.err;
+    for (const std::string given :
+         {"--road live", "--road planned", "--road fresh", "--plan", "--plan --resample every-epoch"}) {
+      const std::string command = fmt::format("{}{} {} --epochs 2 --resume", train, name, given);
+      SCOPED_TRACE(command);
+      const bool own = given == "--road " + name || given == begun;
+      if (!own) {
+        EXPECT_THAT(Refused(command, 2), HasSubstr(fmt::format("run \"{}\" was not trained on the ", name)));
+      } else {
+        const Outcome resumed = Run(std::regex_replace(command, std::regex("--epochs 2"), "--epochs 3"));
+        EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+      }
+    }
+  }
+}
+
+// Segment caches take what chunks have no room for; where not even these have any, building says so.
+TEST_F(CliTest, AnAskedForLayoutIsMadeToFitTheDisk) {
+  ASSERT_EQ(Run("generate crowd --nodes 20k --dim 64 --classes 5 --degree 10 --seed 1").exit_code, 0);
+  ASSERT_EQ(Run("import cramped crowd").exit_code, 0);
+  const std::string train =
+      "train cramped --fanout 10,10 --batch-size 128 --hidden 8 --epochs 1 --epochs-planned 3 --memory 256MiB "
+      "--plan --disk ";
+  for (const char* const cache : {"", " --cache 10%"}) {
+    SCOPED_TRACE(cache);
+    const Outcome trained = Run(train + "0.5x" + cache);
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+    const auto layouts = json::parse(Run("info cramped --json").out).at("layouts");
+    ASSERT_EQ(layouts.size(), 1u);
+    EXPECT_GT(layouts[0].at("batches_per_segment"), 0) << layouts[0];
+    EXPECT_THAT(Refused(train + "0.01x" + cache, 1), HasSubstr("no space"));
+  }
+}
+
 // What is named does, at every stage.
 TEST_F(CliTest, AMemoryTooSmallForALayoutIsRefusedBeforeItIsBuiltWithOneThatDoes) {
   CopyDatabase("tight");

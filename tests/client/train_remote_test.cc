@@ -131,6 +131,16 @@ class TrainRemoteTest : public testing::Test {
     return process;
   }
 
+  // A command with a road; a layout knows its cache.
+  static std::string WithRoad(std::string command, const std::string& road) {
+    const std::string cache = "--cache 25% ";
+    const bool on_layout = road.find("--layout") != std::string::npos;
+    if (const size_t at = command.find(cache); on_layout && at != std::string::npos) {
+      command.erase(at, cache.size());
+    }
+    return command + road;
+  }
+
   static inline fs::path root_;
 };
 
@@ -138,7 +148,7 @@ TEST_F(TrainRemoteTest, ATrainerCannotTellAServerFromADatabase) {
   const std::string roads[] = {"", " --layout default", " --resample every-epoch"};
   std::vector<std::string> embedded;
   for (const std::string& road : roads) {
-    const Outcome outcome = Run("train db --memory 256MiB" + std::string(kTrain) + "128" + road);
+    const Outcome outcome = Run(WithRoad("train db --memory 256MiB" + std::string(kTrain) + "128", road));
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     embedded.push_back(TrainingResultsIn(outcome.out));
   }
@@ -146,7 +156,7 @@ TEST_F(TrainRemoteTest, ATrainerCannotTellAServerFromADatabase) {
   for (size_t i = 0; i < std::size(roads); i++) {
     SCOPED_TRACE("road:" + roads[i]);
     const Outcome outcome =
-        Run("train unix:run/socket --memory 256MiB" + std::string(kTrain) + "128" + roads[i]);
+        Run(WithRoad("train unix:run/socket --memory 256MiB" + std::string(kTrain) + "128", roads[i]));
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_EQ(TrainingResultsIn(outcome.out), embedded[i]);
     const json summary = SummaryIn(outcome.out);
@@ -224,10 +234,11 @@ TEST_F(TrainRemoteTest, ARunGoesOnToTheLastBitWhoeverDies) {
       "--batch-size 128 --checkpoint-every 1 --run killed";
   for (const std::string& road : {std::string(), std::string(" --layout default")}) {
     SCOPED_TRACE("road:" + road);
+    const std::string settings = WithRoad(options, road);
     size_t told = 0;
     {
       const Server server;
-      const Process process("train unix:run/socket --epochs 100000 --overwrite" + options + road, root_);
+      const Process process("train unix:run/socket --epochs 100000 --overwrite" + settings, root_);
       EXPECT_TRUE(process.WaitUntilItPrints());
       process.Signal(SIGKILL);
       const Outcome killed = process.Wait();
@@ -240,11 +251,11 @@ TEST_F(TrainRemoteTest, ARunGoesOnToTheLastBitWhoeverDies) {
     Outcome rest;
     {
       const Server server;
-      rest = Run("train unix:run/socket --resume" + to_end + options + road);
+      rest = Run("train unix:run/socket --resume" + to_end + settings);
       ASSERT_EQ(rest.exit_code, 0) << rest.err;
       EXPECT_GE(SummaryIn(rest.out)["resumed_from_epoch"], told);
     }
-    const Outcome more = Run("train db --resume" + longer + options + road);
+    const Outcome more = Run("train db --resume" + longer + settings);
     ASSERT_EQ(more.exit_code, 0) << more.err;
     EXPECT_EQ(SummaryIn(more.out)["resumed_from_epoch"], told + 3);
     const auto whole = [&](const std::string& epochs) {

@@ -319,6 +319,51 @@ TEST_F(LiveRoadTest, ABudgetTooSmallNamesTheLeastAndTheLeastWorks) {
   EXPECT_EQ(tight, roomy);
 }
 
+// What an open road says of others is what opening them finds; measuring says the same and holds nothing beyond its
+// budget.
+TEST_F(LiveRoadTest, TheNeedIsTheLeastThatOpensWhetherOpenOrMeasured) {
+  const TinyDatabase database({.nodes = 20000});
+  for (const uint64_t cache_bytes : {uint64_t{0}, uint64_t{1000 * 512}}) {
+    for (const Placement placement : {Placement::kAuto, Placement::kDisk, Placement::kMemory}) {
+      SCOPED_TRACE(fmt::format("cache {}, placement {}", cache_bytes, static_cast<int>(placement)));
+      LiveRoadOptions options = SmallOptions();
+      options.spec.batch_size = 512;
+      options.topology_placement = placement;
+      options.cache_takes_what_is_left = true;
+      OpenRoad roomy(database.path(), options, kGiB);
+      ASSERT_OK(roomy.status);
+      const LiveRoadNeed need = roomy.road->NeedWith(cache_bytes);
+      EXPECT_EQ(need.batch_nodes_max, roomy.road->plan().batch_nodes_max);
+      roomy.road.reset();
+      options.cache_takes_what_is_left = false;
+      options.spec.cache_bytes = cache_bytes;
+      MemoryBudget least(need.least_bytes), less(need.least_bytes - 1);
+      ASSERT_OK_AND_ASSIGN(const LiveRoadNeed measured, LiveRoad::Measure(*roomy.store, least, options));
+      EXPECT_EQ(measured.least_bytes, need.least_bytes);
+      EXPECT_EQ(measured.batch_nodes_max, need.batch_nodes_max);
+      EXPECT_EQ(least.used_bytes(), 0u);
+      EXPECT_OK(LiveRoad::Open(*roomy.store, least, options));
+      EXPECT_THAT(LiveRoad::Open(*roomy.store, less, options), IsStatus(Code::kOutOfBudget));
+    }
+  }
+  MemoryBudget nothing(kKiB);
+  EXPECT_THAT(LiveRoad::Measure(*OpenRoad(database.path(), SmallOptions()).store, nothing, SmallOptions()),
+              IsStatus(Code::kOutOfBudget));
+}
+
+// With a budget that is not the road's, a batch of any size was once sampled.
+TEST_F(LiveRoadTest, MeasuringRefusesABatchThatTheBudgetCannotHold) {
+  const TinyDatabase database({.nodes = 200'000, .degree = 20});
+  LiveRoadOptions options = SmallOptions();
+  options.spec.fanouts = {20, 20, 20};
+  options.spec.batch_size = 4096;
+  OpenRoad refused(database.path(), options, 12 * kMiB);
+  ASSERT_THAT(refused.status, IsStatus(Code::kOutOfBudget, HasSubstr("one batch of 4096 seeds")));
+  MemoryBudget small(12 * kMiB);
+  EXPECT_THAT(LiveRoad::Measure(*refused.store, small, options),
+              IsStatus(Code::kOutOfBudget, HasSubstr("one batch of 4096 seeds")));
+}
+
 TEST_F(LiveRoadTest, ManyExtractorsKeepTheOrderWhereOnlyOneBatchFits) {
   const TinyDatabase database({.nodes = 20000});
   const std::vector<NodeId> seeds = database.graph().SplitNodes(Split::kTrain);

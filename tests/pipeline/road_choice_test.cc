@@ -172,9 +172,80 @@ TEST(RoadChoiceTest, WithoutRoomOnDiskNothingIsBuilt) {
   const RoadChoice choice = ChooseRoad(facts);
   EXPECT_EQ(choice.roads.size(), 1u);
   EXPECT_EQ(choice.best().plan.road, RoadKind::kLive);
+  EXPECT_EQ(choice.code, Code::kNoSpace);
   ASSERT_EQ(choice.left_out.size(), 2u);
   EXPECT_THAT(choice.left_out[0], testing::HasSubstr("room for 1.00 MiB"));
   EXPECT_THAT(choice.ToString(), testing::HasSubstr("no other road"));
+}
+
+// Whoever asked for a layout of a size gets one with segment caches, or building's refusal.
+TEST(RoadChoiceTest, ALayoutThatWasAskedForIsOfferedWhateverItTakes) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    RoadFacts facts = RandomFacts(seed);
+    facts.live.offered = facts.fresh.offered = false;
+    facts.planned.offered = true;
+    facts.disk_bytes = 1'000'000 * kGiB;
+    const RoadChoice roomy = ChooseRoad(facts);
+    Rng rng(seed);
+    facts.disk_bytes = roomy.best().disk_bytes * (1 + rng.Below(99)) / 100;
+    const RoadChoice refused = ChooseRoad(facts);
+    facts.planned.segments = true;
+    const RoadChoice choice = ChooseRoad(facts);
+    ASSERT_FALSE(choice.roads.empty());
+
+    if (!refused.roads.empty()) {
+      EXPECT_EQ(choice.best().plan, refused.best().plan) << "segments are for what does not fit without";
+      continue;
+    }
+    EXPECT_EQ(refused.code, Code::kNoSpace);
+    // The cheapest of those that surely fit, by all sizes and policies; or the smallest.
+    double seconds = std::numeric_limits<double>::infinity();
+    uint64_t smallest = ~uint64_t{0};
+    const uint64_t most = std::min(facts.planned.cache_rows_max, facts.geometry.row_count);
+    for (uint64_t quarters = facts.planned.cache_is_given ? 4 : 1; quarters <= 4; ++quarters) {
+      for (const PolicyKind policy : facts.policies) {
+        const RoadCost cost = PriceRoad(facts, {RoadKind::kPlanned, policy, true, most * quarters / 4});
+        smallest = std::min(smallest, cost.least_disk_bytes);
+        if (cost.least_disk_bytes + cost.least_disk_bytes / 10 > facts.disk_bytes) continue;
+        seconds = std::min(seconds, cost.seconds);
+      }
+    }
+    if (std::isinf(seconds)) {
+      EXPECT_EQ(choice.best().least_disk_bytes, smallest);
+    } else {
+      EXPECT_EQ(choice.best().seconds, seconds);
+    }
+  }
+}
+
+// A model of one thread leaves the other cores to what builds the next epoch.
+TEST(RoadChoiceTest, FreshEpochsAreBuiltOnCoresThatTheModelLeavesIdle) {
+  RoadFacts facts = Facts();
+  facts.processors = 4;
+  facts.device = {.random_reads_per_second = 1e9,
+                  .sequential_bytes_per_second = 1e12,
+                  .write_bytes_per_second = 1e12,
+                  .gather_bytes_per_second = 1e12};
+  facts.sample_seconds = 0.05;
+  facts.train = {.wall = 0.1, .processor = 0.1};
+  const RoadPlan fresh = {RoadKind::kFresh, PolicyKind::kBelady, true, 40'000};
+  const RoadCost cost = PriceRoad(facts, fresh);
+  ASSERT_LT(cost.build.sample + cost.build.plan + cost.build.pack, 100 * 0.1);
+  EXPECT_NEAR(cost.epoch_seconds, 100 * 0.1, 0.02);
+}
+
+// The road that is opened for validation and test loads the lists, or fills its cache of them.
+TEST(RoadChoiceTest, PassesBesideALayoutScanTheListsOnce) {
+  RoadFacts facts = Facts();
+  facts.lists = {.lists = 1e4, .indices_bytes = 30 * kGiB, .mean_list_bytes = 60};
+  for (const RoadPlan& plan : {RoadPlan{RoadKind::kPlanned, PolicyKind::kBelady, true, 40'000},
+                               RoadPlan{RoadKind::kFresh, PolicyKind::kBelady, true, 40'000}}) {
+    RoadFacts without = facts;
+    without.lists.indices_bytes = 0;
+    const double scan = 30.0 * kGiB / kDevice.sequential_bytes_per_second;
+    EXPECT_NEAR(PriceRoad(facts, plan).other_seconds - PriceRoad(without, plan).other_seconds, scan, 1e-6);
+  }
 }
 
 TEST(RoadChoiceTest, WhatDoesNotFitIntoMemoryIsNotOffered) {

@@ -94,19 +94,22 @@ struct RoadProbe {
   Block last = {};                           // the last of them
 };
 
-// What a live road needs, before it is opened.
+// What a live road of some batches needs.
 struct LiveRoadNeed {
   uint64_t batch_nodes_max = 0;  // as LiveRoadPlan
-  // The least budget in which it opens, if nobody else holds any of it: with its cache, or without one where that takes
-  // what is left, and with nothing beside it.
+  // The least budget in which it opens, if nobody else holds any of it, and with nothing beside it.
   uint64_t least_bytes = 0;
 };
 
 class LiveRoad : public Road {
  public:
-  // Probes a few batches as opening does, whatever the budget will be: holds what is resident, and one batch. The
-  // errors of Open, but for kOutOfBudget.
-  static Result<LiveRoadNeed> Measure(Store& store, const LiveRoadOptions& options);
+  // Probes a few batches as opening does, for whoever could not open the road: holds what is resident, and one batch, of
+  // `budget`, until it returns. The need is that with its cache, or without one where that takes what is left. The
+  // errors of Open; kOutOfBudget where the budget cannot even hold that.
+  static Result<LiveRoadNeed> Measure(Store& store, MemoryBudget& budget, const LiveRoadOptions& options);
+
+  // The need of a road of the same batches with such a cache, by what opening this one has probed.
+  virtual LiveRoadNeed NeedWith(uint64_t cache_bytes) const = 0;
 
   // Samples `batches` batches, drawn without regard to their epochs; no row is read. The same figures every time, but
   // for the seconds. kInvalidArgument without training nodes, and the errors of sampling. Not while a stream is open.

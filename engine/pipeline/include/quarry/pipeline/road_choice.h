@@ -8,13 +8,14 @@
 //
 // The seconds of an epoch are the largest of what its reads take the disk, what it takes the processors (sampling,
 // verifying, copying, decoding and the model's arithmetic, shared by the cores there are), and what each stage takes
-// with the threads that it has. All that processors do is measured by their own clocks (processor_time.h), since the
-// clock on the wall says more of who else uses the machine. Validation and test passes, which planned roads sample live
-// and without a cache, are part of a run; so is filling a neighbor cache, which takes one scan of the lists: a stored
-// one would have to be read too, and of a few large lists a scan reads little more.
+// with the threads that it has. What processors do is measured by their own clocks (processor_time.h), since the clock on
+// the wall says more of who else uses the machine; only the pace of a model of several threads needs that one. Validation and test passes, which planned roads sample live
+// and without a cache, are part of a run; so is bringing lists into memory or a neighbor cache, which takes one scan of them: a stored
+// cache would have to be read too, and of a few large lists a scan reads little more.
 //
 // Not known to it: rows in the drive's own cache, what else uses the machine, where --patience will end the run (it
-// prices all epochs), and --disk's segment caches, whose reads it takes for those of chunks.
+// prices all epochs), and --disk's segment caches, whose reads it takes for those of chunks: a layout that needs them is
+// on offer only where somebody has chosen the road.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quarry/base/status.h"
 #include "quarry/cache/cache_policy.h"
 #include "quarry/format/feature_table.h"
 #include "quarry/format/manifest.h"
@@ -71,9 +73,12 @@ struct RoadFacts {
   // Roads on offer: the most rows that each can cache beside all else that it holds.
   struct Offer {
     bool offered = false;
-    std::string why_not = {};  // where it is not, in a few words
+    std::string why_not = {};        // where it is not, in a few words
+    Code code = Code::kOutOfBudget;  // and as an error has it
     uint64_t cache_rows_max = 0;
     bool cache_is_given = false;  // no fewer rows either
+    // A layout that is too large gets segment caches, and where these are too large as well, building says so.
+    bool segments = false;
     // Where the lists lie: of passes that are sampled live, and while a layout is built.
     TopologyPlace passes = {.in_memory = true};
     TopologyPlace building = {.in_memory = true};
@@ -105,12 +110,13 @@ struct BuildSeconds {
 // Seconds of the whole run, and what they consist of.
 struct RoadCost {
   RoadPlan plan;
-  double build_seconds = 0;  // before the first epoch
-  double epoch_seconds = 0;  // a training pass, the mean
-  double other_seconds = 0;  // validation and test passes, all of them
-  double seconds = 0;        // all of it
-  uint64_t read_bytes = 0;   // by training passes, an epoch
-  uint64_t disk_bytes = 0;   // that the layout takes
+  double build_seconds = 0;       // before the first epoch
+  double epoch_seconds = 0;       // a training pass, the mean
+  double other_seconds = 0;       // validation and test passes, all of them
+  double seconds = 0;             // all of it
+  uint64_t read_bytes = 0;        // by training passes, an epoch
+  uint64_t disk_bytes = 0;        // that the layout takes
+  uint64_t least_disk_bytes = 0;  // about, where all its batches share one segment cache
   bool processor_bound = false;
   RoadWork epoch = {};      // of a training pass, the mean; a layout that is built meanwhile is not in it
   BuildSeconds build = {};  // of the first layout; nothing on the live road
@@ -122,6 +128,7 @@ RoadCost PriceRoad(const RoadFacts& facts, const RoadPlan& plan);
 struct RoadChoice {
   std::vector<RoadCost> roads;        // of each kind and policy the cheapest cache, ascending by seconds
   std::vector<std::string> left_out;  // "planned: needs 3.1 GiB of disk, and 2.0 GiB are free"
+  Code code = Code::kOutOfBudget;     // as an error has it that the last of these is left out
   const RoadCost& best() const { return roads.front(); }
   // Two lines: what was chosen, and what the next best road of another kind would take, or why there is none.
   std::string ToString() const;

@@ -15,7 +15,7 @@ struct ScatteredReads {
   friend bool operator==(const ScatteredReads&, const ScatteredReads&) = default;
 };
 
-// Of so many units that lie in a row, each is wanted with the same chance: a gap of j units is there with
+// So many units lie in a row, and each is wanted with the same chance: a gap of j units is there with
 // d (1 - d)^j, and those up to the device's are read through.
 ScatteredReads MergedReadsOf(double units, double unit_bytes, double chance, const DeviceProfile& device);
 
