@@ -101,7 +101,7 @@ class RankedPairs {
     return heads_.contains(Key(edge.head, edge.relation)) || tails_.contains(Key(edge.tail, edge.relation));
   }
   bool empty() const { return heads_.empty(); }
-  // Of a set of so many edges: what a node of each hash table takes, with its place in the table.
+  // What a set of so many edges takes: a node of each hash table, with its place in the table.
   static uint64_t Bytes(uint64_t edges) { return 2 * edges * (4 * sizeof(uint64_t)); }
 
  private:

@@ -320,14 +320,14 @@ uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim,
   return bytes;
 }
 
-Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, std::span<const int64_t> labels,
+Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
+                          const std::function<Result<LargestLabel>()>& largest_label,
                           std::span<const uint64_t> hop_nodes_max, bool checkpoints, uint64_t engine_bytes,
                           uint64_t limit_bytes) {
   const auto bytes_of = [&](uint32_t classes) {
     return EstimateTrainerBytes(options, feature_dim, classes, hop_nodes_max, checkpoints);
   };
-  const uint32_t classes = CountClasses(labels);
-  const uint64_t bytes = bytes_of(classes);
+  const uint64_t bytes = bytes_of(class_count);
   if (bytes + engine_bytes <= limit_bytes) return Status::Ok();
   if (bytes_of(2) + engine_bytes > limit_bytes) {
     return MakeStatus(
@@ -336,18 +336,29 @@ Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, std
         "the hidden width, the batch size or the fanouts",
         FormatBytes(bytes), FormatBytes(engine_bytes), FormatBytes(limit_bytes));
   }
-  const auto largest = std::ranges::max_element(labels);
-  int64_t next = -1;
-  for (const int64_t label : labels) {
-    if (label != *largest) next = std::max(next, label);
-  }
+  QUARRY_TRY(const LargestLabel largest, largest_label());
   return MakeStatus(
       Code::kOutOfBudget,
       "training would take {} beside the engine's {}, and the machine or cgroup allows {}: the label "
       "of node {} is {}, so a model would tell {} classes apart; the largest of the others is {}. "
       "Correct the label, or, where labels are codes, import them anew with relabel",
-      FormatBytes(bytes), FormatBytes(engine_bytes), FormatBytes(limit_bytes), largest - labels.begin(),
-      *largest, classes, next);
+      FormatBytes(bytes), FormatBytes(engine_bytes), FormatBytes(limit_bytes), largest.node, largest.label,
+      class_count, largest.next);
+}
+
+Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, std::span<const int64_t> labels,
+                          std::span<const uint64_t> hop_nodes_max, bool checkpoints, uint64_t engine_bytes,
+                          uint64_t limit_bytes) {
+  const auto find = [&]() -> Result<LargestLabel> {
+    const auto largest = std::ranges::max_element(labels);
+    LargestLabel found{.node = static_cast<NodeId>(largest - labels.begin()), .label = *largest};
+    for (const int64_t label : labels) {
+      if (label != *largest) found.next = std::max(found.next, label);
+    }
+    return found;
+  };
+  return CheckTrainerMemory(options, feature_dim, CountClasses(labels), find, hop_nodes_max, checkpoints,
+                            engine_bytes, limit_bytes);
 }
 
 std::vector<uint64_t> BoundHopNodes(uint64_t batch_size, std::span<const uint32_t> fanouts,

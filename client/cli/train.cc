@@ -274,27 +274,28 @@ Status TrainByParts(const NodeArguments& arguments, Database& database) {
   PartitionedNodeRoadOptions options = *arguments.parts;
   options.spec = arguments.road.spec;
   options.sampler_threads = arguments.road.sampler_threads;
+  const std::unique_ptr<TrainingStates> states = TrainingStatesOf(database.store());
+  if (arguments.run.resume) {
+    QUARRY_TRY(const std::optional<TrainRun> run, arguments.run.NodeRun());
+    QUARRY_TRY(const TrainingRecord record, states->Find(run->name));
+    QUARRY_RETURN_IF_ERROR(TakeTunedParts(run->name, record.settings, options.parts));
+  }
   QUARRY_TRY(std::unique_ptr<PartitionedNodeRoad> road,
              PartitionedNodeRoad::Open(database.store(), database.budget(), options));
   LogInfo("{}", road->plan().ToString());
-  const uint64_t used = database.budget().used_bytes();
-  const uint64_t bytes = EstimateTrainerBytes(
-      arguments.train, road->feature_dim(), road->class_count(),
-      BoundHopNodes(options.spec.batch_size, options.spec.fanouts, road->plan().batch_nodes_max));
-  if (bytes + used > MemoryLimitBytes()) {
-    return MakeStatus(
-        Code::kOutOfBudget,
-        "training would take {} beside the engine's {}, and the machine or cgroup allows {}: lower the "
-        "hidden width, the batch size, the fanouts or --buffer",
-        FormatBytes(bytes), FormatBytes(used), FormatBytes(MemoryLimitBytes()));
-  }
-  const std::unique_ptr<TrainingStates> states = TrainingStatesOf(database.store());
+  const auto largest_label = [&] { return road->partitioning().FindLargestLabel(database.budget()); };
+  QUARRY_RETURN_IF_ERROR(CheckTrainerMemory(
+      arguments.train, road->feature_dim(), road->class_count(), largest_label,
+      BoundHopNodes(options.spec.batch_size, options.spec.fanouts, road->plan().batch_nodes_max), false,
+      database.budget().used_bytes(), MemoryLimitBytes()));
   TrainSetup setup;
   QUARRY_TRY(setup.run, RunOf(arguments, database, nullptr, *states, road.get()));
+  NodeArguments taken = arguments;
+  taken.road.sampler_threads = road->plan().samplers;
   OpenRoad open{.batch_nodes_max = road->plan().batch_nodes_max};
   open.road = std::move(road);
   StreamStats last_epoch;
-  return TrainOn(arguments, database, open, setup, last_epoch);
+  return TrainOn(taken, database, open, setup, last_epoch);
 }
 
 Status TrainOnDatabase(NodeArguments& arguments) {

@@ -25,8 +25,8 @@ constexpr std::string_view kSharedOptions[] = {"DB",       "--task",    "--epoch
                                                "--memory", "--threads", "--ordered",   "--fanout",
                                                "--run",    "--resume",  "--overwrite", "--checkpoint-every",
                                                "--trace",  "--inline",  "--road"};
-// The road's, of both tasks.
-constexpr const char* kPartOptions[] = {"--partitioning", "--partition-order", "--buffer", "--logical"};
+// In help: the options of the road, which both tasks have.
+constexpr const char* kPartsGroup = "Part by part (--road partitioned)";
 
 template <typename Value>
 Value SharedOption(const CLI::App& verb, const std::string& name, Value value) {
@@ -239,17 +239,24 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
   add("--valid-every", train.valid_every, "epochs from one validation to the next; 0: none");
   verb->add_flag("--save", arguments.save, "keep the vectors in the database, as a checkpoint at the end")
       ->group(kLinkGroup);
-  add("--partitioning", arguments.partitioning, "which, of --road partitioned");
+  verb->add_option("--partitioning", arguments.partitioning, "which, of those that the database has")
+      ->capture_default_str()
+      ->group(kPartsGroup);
   AddChoice<PartitionOrder>(verb, "--partition-order", arguments.road.order,
                             {{"beta", PartitionOrder::kBeta},
                              {"comet", PartitionOrder::kComet},
                              {"euler", PartitionOrder::kEuler},
                              {"node", PartitionOrder::kNode}},
                             "in which parts follow one another (default comet; --task node has node alone)")
-      ->group(kLinkGroup);
-  add("--buffer", arguments.road.buffer, "parts that are held at once; 0: as many as --memory has room for");
-  add("--logical", arguments.road.logical,
-      "logical parts; 0: of comet and euler so many that two are held, of node as many as parts");
+      ->group(kPartsGroup);
+  verb->add_option("--buffer", arguments.road.buffer,
+                   "parts that are held at once; 0: as many as --memory has room for")
+      ->capture_default_str()
+      ->group(kPartsGroup);
+  verb->add_option("--logical", arguments.road.logical,
+                   "logical parts; 0: of comet and euler so many that two are held, of node as many as parts")
+      ->capture_default_str()
+      ->group(kPartsGroup);
   add("--valid-share", arguments.valid_share, "edges to hold out where the database has no valid edges: 5%");
   add("--test-share", arguments.test_share, "the same, of test edges");
 }
@@ -259,13 +266,12 @@ Status CheckTaskOptions(const CLI::App& verb, std::string_view task) {
   if (road != kAutoRoad && road != kPartitionedRoad && task != "node") {
     return MakeStatus(Code::kUsage, "--road {} belongs to --task node, and this is --task {}", road, task);
   }
-  for (const char* const name : kPartOptions) {
-    if (road == kPartitionedRoad || verb.count(name) == 0) continue;
-    return MakeStatus(Code::kUsage, "{} is of --road partitioned: give that too", name);
-  }
   for (const CLI::Option* option : verb.get_options()) {
     if (option->count() == 0 || std::ranges::count(kSharedOptions, option->get_name()) > 0) continue;
-    if (std::ranges::count(kPartOptions, option->get_name()) > 0) continue;
+    if (option->get_group() == kPartsGroup) {
+      if (road == kPartitionedRoad) continue;
+      return MakeStatus(Code::kUsage, "{} is of --road partitioned: give that too", option->get_name());
+    }
     const std::string_view owner = option->get_group() == kLinkGroup ? "link" : "node";
     if (owner == task) continue;
     return MakeStatus(Code::kUsage, "{} belongs to --task {}, and this is --task {}", option->get_name(),

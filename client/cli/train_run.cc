@@ -60,6 +60,22 @@ Result<std::optional<TrainRun>> RunFlags::NodeRun() const {
                                 .overwrite = overwrite});
 }
 
+Status TakeTunedParts(std::string_view run, const std::string& settings, PartitionedRoadOptions& parts) {
+  PartitionedRoadOptions tuned;
+  CLI::App parser;
+  parser.allow_extras();
+  parser.add_option("--buffer", tuned.buffer);
+  parser.add_option("--logical", tuned.logical);
+  try {
+    parser.parse(settings, /*program_name_included=*/false);
+  } catch (const CLI::ParseError& error) {
+    return MakeStatus(Code::kCorruption, "the settings of run \"{}\" cannot be read: {}", run, error.what());
+  }
+  if (parts.buffer == 0) parts.buffer = tuned.buffer;
+  if (parts.logical == 0) parts.logical = tuned.logical;
+  return Status::Ok();
+}
+
 std::string NodeSettings::ToString() const {
   std::string text = fmt::format(
       "--task node --model sage --layers {} --hidden {} {} --lr {} --dropout {} --input-dropout {} "

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "cli.h"
 #include "option_values.h"
@@ -41,5 +42,9 @@ struct NodeSettings {
   uint32_t trainers = 1;
   std::string ToString() const;  // "--task node --layers 3 ..."
 };
+
+// What `parts` leaves to tuning, taken from the settings of the run that goes on: the memory that there is now may be
+// other than when it began. kCorruption where they cannot be read.
+Status TakeTunedParts(std::string_view run, const std::string& settings, PartitionedRoadOptions& parts);
 
 }  // namespace quarry::cli

@@ -33,7 +33,7 @@ uint64_t PartitionBufferBytesMax(const PartitionDirectory& directory, uint32_t b
   const auto largest = [](std::vector<uint64_t>& bytes, uint64_t count) {
     count = std::min<uint64_t>(count, bytes.size());
     const auto end = bytes.begin() + static_cast<ptrdiff_t>(count);
-    std::ranges::partial_sort(bytes, end, std::greater());
+    std::ranges::nth_element(bytes, end, std::greater());
     return std::accumulate(bytes.begin(), end, uint64_t{0});
   };
   const uint64_t c = buffer;
@@ -203,6 +203,7 @@ Status PartitionBuffer::Follow(SwapPlan plan) {
   step_ = ~uint64_t{0};
   if (!reading_.valid()) return Status::Ok();
   const Status status = reading_.Get();
+  stats_.read_seconds += reading_seconds_;
   for (const Frame& frame : coming_) Free(frame);
   coming_.clear();
   return status;
@@ -228,7 +229,7 @@ Status PartitionBuffer::MakeFrames(const SwapStep* before, const SwapStep& step)
       frame.pages = frame.own.span();
     }
     const bool is_bucket = key.destination < kSplits;
-    stats_.parts_read += key.destination == kRows ? 1 : 0;
+    if (key.destination == kRows) frame.read_number = ++stats_.parts_read;
     stats_.buckets_read += is_bucket ? 1 : 0;
     stats_.bytes_read += bytes;
     stats_.bucket_bytes_read += is_bucket ? bytes : 0;
@@ -265,7 +266,9 @@ uint64_t PartitionBuffer::OffsetOf(FrameKey key) const {
 // Frames are verified as they arrive, while those behind them are being read.
 Status PartitionBuffer::ReadFrames() {
   const ScopedSpan span("read parts");
+  reading_seconds_ = 0;
   if (coming_.empty()) return Status::Ok();
+  const double start = MonotonicSeconds();
   QUARRY_TRY(const std::unique_ptr<IoRing> ring, IoRing::Make(backend_, kPartReadDepth));
   std::vector<uint32_t> left(coming_.size());  // requests of a frame
   std::vector<ReadRequest> requests;
@@ -291,6 +294,7 @@ Status PartitionBuffer::ReadFrames() {
     }
   }
   ring->Drain();
+  reading_seconds_ = MonotonicSeconds() - start;
   return status;
 }
 
@@ -319,6 +323,7 @@ Result<bool> PartitionBuffer::Next() {
     QUARRY_RETURN_IF_ERROR(ReadFrames());
   }
   stats_.wait_seconds += MonotonicSeconds() - start;
+  stats_.read_seconds += reading_seconds_;
   for (Frame& frame : coming_) {
     const uint64_t number = frame.key.number();
     frames_.emplace(number, std::move(frame));
@@ -351,6 +356,11 @@ uint64_t PartitionBuffer::FirstRow(uint32_t part) const {
   if (frame == nullptr) return 0;
   const PartitionDirectory& directory = partitioning_.directory();
   return frame->row_frame * (directory.row_frame_bytes() / directory.row_stride);
+}
+
+uint64_t PartitionBuffer::ReadNumber(uint32_t part) const {
+  const Frame* const frame = Find(part, kRows);
+  return frame == nullptr ? 0 : frame->read_number;
 }
 
 std::span<const int64_t> PartitionBuffer::Labels(uint32_t part) const {

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <numeric>
 
 #include "bucket_writer.h"
@@ -207,11 +206,9 @@ Status PartitioningBuilder::CountSplits(const File& file, uint64_t labels_at, ui
       ++counts.nodes[static_cast<size_t>(split) - 1];
     }
   }
-  if (most >= std::numeric_limits<uint32_t>::max()) {
-    return MakeStatus(Code::kInvalidArgument,
-                      "{}: the largest label is {}: a model tells fewer classes apart", store_.path(), most);
-  }
-  directory_.class_count = static_cast<uint32_t>(most + 1);
+  // Too large a label is for node classification to refuse: edges can be trained on all the same.
+  constexpr uint32_t kMost = PartitionDirectory::kClassesMax;
+  directory_.class_count = most >= kMost ? kMost : static_cast<uint32_t>(most + 1);
   return Status::Ok();
 }
 
@@ -317,7 +314,7 @@ Status PutTrainingFirst(Store& store, MemoryBudget& budget, Assignment& assignme
     }
     for (const NodeId node : training) is_training[node] = true;
   }
-  // Of each part: where its training nodes stand in the row, and its other ones.
+  // By part: where its training nodes stand in the row, and its other ones.
   std::vector<uint64_t> next(2 * uint64_t{assignment.parts});
   const auto group_of = [&](uint64_t node) {
     return assignment.part_of[node] + (is_training[node] ? 0 : uint64_t{assignment.parts});

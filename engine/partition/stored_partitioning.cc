@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "partition_file.h"
+#include "quarry/base/log.h"
 #include "quarry/format/checksum.h"
 #include "quarry/io/buffer.h"
 #include "quarry/storage/partition_files.h"
@@ -43,6 +45,35 @@ bool IsFresh(const Manifest& manifest, const PartitioningRecord& record) {
   if (record.table.empty()) return true;
   const TableRecord* const table = manifest.FindTable(record.table);
   return table != nullptr && table->generation == record.table_generation;
+}
+
+Status CheckLabelsAreFresh(Store& store, const PartitioningRecord& record) {
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
+  const auto check = [&](std::string_view name) -> Status {
+    const TableRecord* const table = snapshot->FindTable(name);
+    if (table == nullptr || table->folded > record.timestamp) {
+      return MakeStatus(
+          Code::kUnsupported,
+          "{}: table \"{}\" has been compacted or dropped since partitioning \"{}\" was built, which "
+          "has what it was then: `quarry partition build` makes it anew",
+          store.path(), name, record.name);
+    }
+    QUARRY_TRY(
+        const std::unique_ptr<RowOverlay> newer,
+        store.OpenOverlay(name, snapshot,
+                          TableVersion{.generation = table->generation, .timestamp = record.timestamp}));
+    if (!newer->empty()) {
+      LogWarn(
+          "rows of table \"{}\" have been written since partitioning \"{}\" was built, which has what they "
+          "were "
+          "then: `quarry partition build` makes it anew",
+          name, record.name);
+    }
+    return Status::Ok();
+  };
+  QUARRY_RETURN_IF_ERROR(check("label"));
+  QUARRY_RETURN_IF_ERROR(check("split"));
+  return record.table.empty() ? Status::Ok() : check(record.table);
 }
 
 Result<std::unique_ptr<StoredPartitioning>> StoredPartitioning::Open(Store& store, MemoryBudget& budget,
@@ -124,6 +155,8 @@ Status StoredPartitioning::VerifyRows(uint32_t part, std::span<const std::byte> 
 Status StoredPartitioning::VerifyLabels(uint32_t part, std::span<const std::byte> pages) const {
   QUARRY_RETURN_IF_ERROR(VerifyPages(labels_, directory_.OffsetOf(part, sizeof(int64_t)), pages,
                                      fmt::format("labels of part {}", part)));
+  if (directory_.class_count == PartitionDirectory::kClassesMax)
+    return Status::Ok();  // nobody indexes by them
   const auto* const labels = reinterpret_cast<const int64_t*>(pages.data());
   for (uint64_t node = 0; node < directory_.part_nodes(part); ++node) {
     if (labels[node] < int64_t{directory_.class_count}) continue;
@@ -131,6 +164,36 @@ Status StoredPartitioning::VerifyLabels(uint32_t part, std::span<const std::byte
                       data_.file.path(), labels[node], node, part, directory_.class_count);
   }
   return Status::Ok();
+}
+
+Result<LargestLabel> StoredPartitioning::FindLargestLabel(MemoryBudget& budget) const {
+  uint64_t bytes_max = 0;
+  for (uint32_t part = 0; part < directory_.parts(); ++part) {
+    bytes_max = std::max(bytes_max, directory_.BytesOf(part, sizeof(int64_t)));
+  }
+  LargestLabel largest;
+  if (bytes_max == 0) return largest;
+  QUARRY_TRY(const auto reservation,
+             budget.Reserve(IoBuffer::MappedBytes(bytes_max), "the labels of a part"));
+  QUARRY_TRY(const IoBuffer buffer, IoBuffer::Allocate(bytes_max));
+  uint64_t place = 0;  // its new id
+  for (uint32_t part = 0; part < directory_.parts(); ++part) {
+    const std::span<std::byte> pages = buffer.span().first(directory_.BytesOf(part, sizeof(int64_t)));
+    if (pages.empty()) continue;
+    QUARRY_RETURN_IF_ERROR(backend_.ReadAt(data_.file, LabelsAt(part), pages));
+    QUARRY_RETURN_IF_ERROR(VerifyLabels(part, pages));
+    const auto* const labels = reinterpret_cast<const int64_t*>(pages.data());
+    for (uint64_t node = 0; node < directory_.part_nodes(part); ++node) {
+      if (labels[node] > largest.label) {
+        largest.next = std::exchange(largest.label, labels[node]);
+        place = directory_.part_starts[part] + node;
+      } else if (labels[node] < largest.label) {
+        largest.next = std::max(largest.next, labels[node]);
+      }
+    }
+  }
+  QUARRY_RETURN_IF_ERROR(ReadOldIds(static_cast<NodeId>(place), std::span(&largest.node, 1)));
+  return largest;
 }
 
 Status StoredPartitioning::VerifySplits(uint32_t part, std::span<const std::byte> pages) const {

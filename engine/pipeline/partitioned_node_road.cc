@@ -18,7 +18,7 @@ constexpr uint64_t kNodePlanStream = 13;  // apart from other streams of the see
 // The sum of the `count` largest.
 uint64_t SumOfLargest(std::vector<uint64_t> values, uint64_t count) {
   const auto end = values.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(count, values.size()));
-  std::ranges::partial_sort(values, end, std::greater());
+  std::ranges::nth_element(values, end, std::greater());
   return std::accumulate(values.begin(), end, uint64_t{0});
 }
 
@@ -61,14 +61,15 @@ uint32_t Incoming(const PartitionDirectory& directory, const PartitionedRoadOpti
   return parts.prefetch && parts.buffer < directory.parts() ? directory.parts() / parts.logical : 0;
 }
 
-uint32_t FrameCount(const PartitionedNodeRoadOptions& options) { return options.sampler_threads + 2; }
+uint32_t FrameCount(unsigned samplers) { return samplers + 2; }
 
-uint64_t BatchBytes(const PartitionDirectory& directory, const PartitionedNodeRoadOptions& options,
-                    uint32_t buffer) {
-  const BatchBounds bounds = BoundsOf(directory, options.spec, buffer);
-  return FrameCount(options) * bounds.frame_bytes() +
-         options.sampler_threads * NeighborSampler::ScratchBytesMax({}, bounds.nodes, bounds.edges, true) +
-         HeldLists::Bytes(buffer, options.spec.direction) + SeedBytesMax(directory, buffer);
+uint64_t BatchBytes(const PartitionDirectory& directory, const RoadSpec& spec, uint32_t buffer,
+                    uint32_t incoming, unsigned samplers) {
+  const BatchBounds bounds = BoundsOf(directory, spec, buffer);
+  return FrameCount(samplers) * bounds.frame_bytes() +
+         samplers * NeighborSampler::ScratchBytesMax({}, bounds.nodes, bounds.edges, true) +
+         HeldLists::Bytes(buffer, spec.direction) + SeedBytesMax(directory, buffer) +
+         UsedRows::Bytes(directory, buffer + incoming);
 }
 
 SwapSpec SpecOf(const PartitionDirectory& directory, const PartitionedRoadOptions& parts, Split split) {
@@ -79,42 +80,73 @@ SwapSpec SpecOf(const PartitionDirectory& directory, const PartitionedRoadOption
           .training_parts = split == Split::kTrain ? directory.training_parts() : directory.parts()};
 }
 
-// The options with what they leave open: the largest buffer for the memory.
+// The plan of a buffer, for as many samplers.
+PartitionedNodePlan PlanOf(const PartitionDirectory& directory, const PartitionedNodeRoadOptions& options,
+                           uint32_t buffer, unsigned samplers) {
+  PartitionedNodePlan plan{.parts = options.parts,
+                           .part_count = directory.parts(),
+                           .training_parts = directory.training_parts(),
+                           .samplers = samplers};
+  plan.parts.buffer = buffer;
+  if (plan.parts.logical == 0) plan.parts.logical = plan.part_count;
+  plan.training_stays = plan.training_parts < buffer;
+  plan.batch_nodes_max = BoundsOf(directory, options.spec, buffer).nodes;
+  const uint32_t incoming = Incoming(directory, plan.parts);
+  plan.buffer_bytes = PartitionBufferBytesMax(directory, buffer, incoming, BufferOptions(plan.parts));
+  plan.batch_bytes = BatchBytes(directory, options.spec, buffer, incoming, samplers);
+  return plan;
+}
+
+// The buffers that may be, ascending: that which was asked for, or any. kUsage where there is none.
+Result<std::vector<uint32_t>> PossibleBuffers(const PartitionDirectory& directory,
+                                              PartitionedRoadOptions parts) {
+  const uint32_t count = directory.parts();
+  const uint32_t asked = parts.buffer;
+  if (parts.logical == 0) parts.logical = count;
+  std::vector<uint32_t> buffers;
+  Status refused = MakeStatus(Code::kUsage, "{} parts: a buffer swaps at least 2", count);
+  for (parts.buffer = asked > 0 ? asked : 2; asked > 0 || parts.buffer <= count; ++parts.buffer) {
+    Status status = CheckSwapSpec(SpecOf(directory, parts, Split::kTrain));
+    if (status.ok()) status = CheckSwapSpec(SpecOf(directory, parts, Split::kTest));
+    if (status.ok()) buffers.push_back(parts.buffer);
+    if (!status.ok() && buffers.empty()) refused = std::move(status);
+    if (asked > 0) break;
+  }
+  if (buffers.empty()) return refused;
+  return buffers;
+}
+
+// The options with what they leave open. The buffer decides what batches hold, and one seed is to give the same for any
+// number of threads: so it is the largest that leaves room for kTunedSamplers, and then as many of the samplers that were
+// asked for are taken as fit.
 Result<PartitionedNodePlan> Tune(const PartitionDirectory& directory,
                                  const PartitionedNodeRoadOptions& options, uint64_t memory_bytes) {
   if (options.parts.order != PartitionOrder::kNode) {
     return MakeStatus(Code::kUsage, "partition order {} is of link prediction; node classification has node",
                       PartitionOrderName(options.parts.order));
   }
-  const uint32_t parts = directory.parts();
-  PartitionedNodePlan plan{
-      .parts = options.parts, .part_count = parts, .training_parts = directory.training_parts()};
-  if (plan.parts.logical == 0) plan.parts.logical = parts;
-  Status refused = MakeStatus(Code::kUsage, "{} parts: a buffer swaps at least 2", parts);
-  uint64_t least = 0;
-  for (uint32_t buffer = parts; buffer >= 2; --buffer) {
-    plan.parts.buffer = options.parts.buffer > 0 ? options.parts.buffer : buffer;
-    refused = CheckSwapSpec(SpecOf(directory, plan.parts, Split::kTrain));
-    if (refused.ok()) refused = CheckSwapSpec(SpecOf(directory, plan.parts, Split::kTest));
-    if (refused.ok()) {
-      plan.training_stays = plan.training_parts < plan.parts.buffer;
-      plan.batch_nodes_max = BoundsOf(directory, options.spec, plan.parts.buffer).nodes;
-      plan.buffer_bytes = PartitionBufferBytesMax(directory, plan.parts.buffer,
-                                                  Incoming(directory, plan.parts), BufferOptions(plan.parts));
-      plan.batch_bytes = BatchBytes(directory, options, plan.parts.buffer);
-      least = plan.buffer_bytes + plan.batch_bytes;
-      if (least <= memory_bytes) return plan;
-    }
-    if (options.parts.buffer > 0) break;
+  QUARRY_TRY(const std::vector<uint32_t> buffers, PossibleBuffers(directory, options.parts));
+  const auto need = [&](uint32_t buffer, unsigned samplers) {
+    return PlanOf(directory, options, buffer, samplers).bytes();
+  };
+  // The larger the buffer, the more it needs: bisected, as each need is that of p^2 buckets.
+  const auto first_too_large = std::ranges::partition_point(buffers, [&](uint32_t buffer) {
+    return need(buffer, PartitionedNodeRoad::kTunedSamplers) <= memory_bytes;
+  });
+  const uint32_t buffer = first_too_large == buffers.begin() ? buffers.front() : *(first_too_large - 1);
+  const uint64_t least = need(buffer, 1);
+  if (least > memory_bytes) {
+    return MakeStatus(Code::kOutOfBudget,
+                      "{} of the {} parts with their batches take {}, and there are {}: give it more, make "
+                      "more and smaller parts, or lower the batch size or the fanouts",
+                      options.parts.buffer > 0 ? fmt::format("a buffer of {}", buffer)
+                                               : fmt::format("the least buffer, {},", buffer),
+                      directory.parts(), FormatBytes(least), FormatBytes(memory_bytes));
   }
-  if (least == 0) return refused;
-  return MakeStatus(
-      Code::kOutOfBudget,
-      "{} of the {} parts with their batches take {}, and there are {}: give it more, make more and smaller "
-      "parts, or "
-      "lower the batch size or the fanouts",
-      options.parts.buffer > 0 ? fmt::format("a buffer of {}", options.parts.buffer) : "the least buffer, 2",
-      parts, FormatBytes(least), FormatBytes(memory_bytes));
+  const uint64_t one_more = need(buffer, 2) - least;
+  const uint64_t fit = 1 + (memory_bytes - least) / std::max<uint64_t>(1, one_more);
+  const unsigned asked = std::max(1U, options.sampler_threads);
+  return PlanOf(directory, options, buffer, static_cast<unsigned>(std::min<uint64_t>(asked, fit)));
 }
 
 class PartitionedNodeRoadImpl final : public PartitionedNodeRoad {
@@ -125,6 +157,13 @@ class PartitionedNodeRoadImpl final : public PartitionedNodeRoad {
   Status Open(Store& store) {
     QUARRY_TRY(partitioning_, StoredPartitioning::Open(store, budget_, options_.partitioning));
     const PartitioningRecord& record = partitioning_->record();
+    if (record.topology != options_.spec.topology) {
+      return MakeStatus(
+          Code::kUnsupported,
+          "{}: partitioning \"{}\" is of topology \"{}\", and batches need \"{}\": build it with "
+          "--topology {}",
+          store.path(), record.name, record.topology, options_.spec.topology, options_.spec.topology);
+    }
     if (directory().row_bytes == 0 || record.table != options_.spec.feature_table) {
       return MakeStatus(
           Code::kUnsupported,
@@ -139,6 +178,16 @@ class PartitionedNodeRoadImpl final : public PartitionedNodeRoad {
           "{}: partitioning \"{}\" has no labels and splits: the database had none when it was built, or "
           "an older Quarry built it; build it again",
           store.path(), record.name);
+    }
+    QUARRY_RETURN_IF_ERROR(CheckLabelsAreFresh(store, record));
+    if (class_count() == PartitionDirectory::kClassesMax) {
+      QUARRY_TRY(const LargestLabel largest, partitioning_->FindLargestLabel(budget_));
+      return MakeStatus(
+          Code::kInvalidArgument,
+          "{}: the label of node {} is {}, and no model tells so many classes apart; the largest of "
+          "the others is {}. Correct the label and build partitioning \"{}\" again, or, where labels "
+          "are codes, import them anew with relabel",
+          store.path(), largest.node, largest.label, largest.next, record.name);
     }
     const std::shared_ptr<const Manifest> manifest = store.manifest();
     const TableRecord* const table = manifest->FindTable(record.table);
@@ -175,7 +224,7 @@ class PartitionedNodeRoadImpl final : public PartitionedNodeRoad {
 
   Status MakeSamplers() {
     samplers_.clear();
-    for (unsigned i = 0; i < std::max(1U, options_.sampler_threads); ++i) {
+    for (unsigned i = 0; i < plan_.samplers; ++i) {
       QUARRY_TRY(auto sampler, NeighborSampler::Make({.lists = &lists_, .direction = options_.spec.direction},
                                                      options_.spec));
       samplers_.push_back(std::move(sampler));
@@ -223,7 +272,7 @@ Result<std::unique_ptr<BatchStream>> PartitionedNodeRoadImpl::StartSplit(Split s
                                        .dim = dim_,
                                        .batch_size = options_.spec.batch_size,
                                        .bounds = BoundsOf(directory(), options_.spec, plan_.parts.buffer),
-                                       .frame_count = FrameCount(options_),
+                                       .frame_count = FrameCount(plan_.samplers),
                                        .seed = options_.spec.seed,
                                        .split = split};
   streaming_ = true;

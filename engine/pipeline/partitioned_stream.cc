@@ -22,6 +22,27 @@ std::vector<uint64_t> SeedStarts(const PartitionDirectory& directory, Split spli
 
 }  // namespace
 
+uint64_t UsedRows::Bytes(const PartitionDirectory& directory, uint64_t row_frames) {
+  if (directory.row_stride == 0) return 0;
+  return row_frames * (directory.row_frame_bytes() / directory.row_stride) / 8 +
+         directory.parts() * sizeof(uint64_t);
+}
+
+void UsedRows::TakeStep(const PartitionBuffer& buffer, uint64_t parts_read_before) {
+  const PartitionDirectory& directory = buffer.directory();
+  if (read_number_.empty()) {
+    used_.resize(buffer.AllRows().size() / directory.row_stride);
+    read_number_.resize(directory.parts());
+  }
+  for (const uint32_t part : buffer.step().parts) {
+    const uint64_t number = buffer.ReadNumber(part);
+    if (number == read_number_[part]) continue;
+    read_number_[part] = number;
+    const auto first = used_.begin() + static_cast<ptrdiff_t>(buffer.FirstRow(part));
+    std::fill_n(first, directory.part_nodes(part), number <= parts_read_before);
+  }
+}
+
 // A frame that is given back; while the stream has it, and then the batch.
 class PartitionedStream::Hold {
  public:
@@ -194,6 +215,7 @@ Status PartitionedStream::EnterStep() {
     batches = BatchesOf(buffer.step_number());
   } while (batches == 0);
   resources_.lists->TakeStep(buffer);
+  used_.TakeStep(buffer, buffer_stats_at_start_.parts_read);
   CollectSeeds(buffer.step_number());
   if (seeds_.size() != step_seeds_[buffer.step_number()]) {
     return MakeStatus(Code::kCorruption,
@@ -260,13 +282,16 @@ Result<std::unique_ptr<Batch>> PartitionedStream::Next() {
   if (!hold) return std::unique_ptr<Batch>();
   std::unique_ptr<Batch> batch = Hold::HandOut(*std::move(hold));
   ++delivered_;
+  used_.Use(batch->view().features.slots);
+  stats_.bytes_useful = used_.count() * resources_.buffer->directory().row_bytes;
   ++stats_.batches;
   stats_.sampled_edges += batch->view().indices.size();
   stats_.input_nodes += batch->view().nodes.size();
   return batch;
 }
 
-// Every row that a batch has is in memory by then, so it counts as a hit, and what parts bring is what is useful.
+// Every row that a batch has is in memory by then, so it counts as a hit; useful are the rows that were read and that any
+// batch had.
 StreamStats PartitionedStream::stats() const {
   const PartitionBufferStats now = resources_.buffer->stats();
   const PartitionBufferStats& then = buffer_stats_at_start_;
@@ -274,10 +299,9 @@ StreamStats PartitionedStream::stats() const {
   StreamStats stats = stats_;
   stats.topology_bytes_read = now.bucket_bytes_read - then.bucket_bytes_read;
   stats.feature_bytes_read = now.bytes_read - then.bytes_read - stats.topology_bytes_read;
-  stats.bytes_useful = stats.feature_bytes_read;
   stats.read_requests = now.parts_read - then.parts_read + now.buckets_read - then.buckets_read;
   stats.cache_lookups = stats.cache_hits = stats.input_nodes;
-  stats.extract_seconds = now.wait_seconds - then.wait_seconds;
+  stats.extract_seconds = now.read_seconds - then.read_seconds;
   return stats;
 }
 

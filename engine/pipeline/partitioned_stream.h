@@ -41,6 +41,28 @@ struct BatchBounds {
   }
 };
 
+// Which rows of a buffer batches have used, each counted once while it stays in memory. One thread.
+class UsedRows {
+ public:
+  static uint64_t Bytes(const PartitionDirectory& directory, uint64_t row_frames);
+
+  // Counts begin here: `buffer` is at a new step. Rows that were read before the buffer had read so many parts do not
+  // count.
+  void TakeStep(const PartitionBuffer& buffer, uint64_t parts_read_before);
+  void Use(std::span<const uint32_t> rows) {
+    for (const uint32_t row : rows) {
+      count_ += used_[row] ? 0 : 1;
+      used_[row] = true;
+    }
+  }
+  uint64_t count() const { return count_; }
+
+ private:
+  std::vector<bool> used_;             // by row of the buffer; or it does not count
+  std::vector<uint64_t> read_number_;  // by part: of the stay that used_ is of
+  uint64_t count_ = 0;
+};
+
 // What a pass works with; owned by the road, which outlives it. One pass at a time.
 struct PartitionedResources {
   PartitionBuffer* buffer = nullptr;  // that follows the pass's plan
@@ -99,6 +121,7 @@ class PartitionedStream final : public BatchStream {
   std::vector<NodeId> new_ids_;  // of each held part's first node
   std::vector<uint64_t> first_rows_;
   std::vector<std::span<const int64_t>> labels_;
+  UsedRows used_;
   uint64_t delivered_ = 0;
   std::atomic<uint32_t> held_{0};  // batches in the consumer's hands
 

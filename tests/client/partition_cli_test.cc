@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "quarry_process.h"
@@ -112,6 +113,49 @@ TEST_F(PartitionCliTest, WhatCannotBeIsRefused) {
   const Outcome none = Run("partition explain db none");
   EXPECT_EQ(none.exit_code, 1);
   EXPECT_THAT(none.err, HasSubstr("`quarry partition build` makes one"));
+}
+
+// The buffer is the run's, whatever a later run would tune.
+TEST_F(PartitionCliTest, ARunByPartsGoesOnWithTheBufferThatItHad) {
+  fs::copy(root_ / "db", root_ / "runs", fs::copy_options::recursive);
+  ASSERT_EQ(Run("partition build runs --method random --parts 8").exit_code, 0);
+  const std::string train =
+      "train runs --road partitioned --fanout 3,3 --hidden 8 --batch-size 256 --ordered --torch-threads 1 "
+      "--run r ";
+  const Outcome begun =
+      Run(train + "--epochs 1 --buffer 4 --logical 4 --threads 2 --memory 256MiB --checkpoint-every 1");
+  ASSERT_EQ(begun.exit_code, 0) << begun.err;
+  EXPECT_THAT(begun.err, HasSubstr("4 of 8 parts are held, 4 logical ones"));
+  const Outcome resumed = Run(train + "--epochs 2 --threads 8 --memory 512MiB --resume");
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("4 of 8 parts are held, 4 logical ones"));
+  const Outcome other = Run(train + "--epochs 3 --buffer 6 --resume");
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("--buffer is 6, but was 4"));
+  EXPECT_THAT(Run("train runs --road partitioned --fanout 3,3 --run none --resume").err, HasSubstr("none"));
+}
+
+// A label of 10^9 makes 10^9 classes: it is the label that is wrong, and not the width.
+TEST_F(PartitionCliTest, OneWrongLabelIsNamed) {
+  fs::copy(root_ / "db", root_ / "wrong", fs::copy_options::recursive);
+  const auto put = [](const std::string& name, int64_t value) {
+    std::ofstream file(root_ / name, std::ios::binary);
+    std::string head = "{'descr': '<i8', 'fortran_order': False, 'shape': (1,), }";
+    head.resize(117, ' ');
+    head += '\n';
+    file << "\x93NUMPY" << '\x01' << '\0' << '\x76' << '\0' << head;
+    file.write(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  put("ids.npy", 17);
+  put("labels.npy", 1'000'000'000);
+  const Outcome written = Run("put wrong --ids ids.npy --labels labels.npy");
+  ASSERT_EQ(written.exit_code, 0) << written.err;
+  ASSERT_EQ(Run("partition build wrong --method random --parts 4").exit_code, 0);
+  const Outcome refused = Run("train wrong --road partitioned --fanout 3,3 --hidden 8 --epochs 1");
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_THAT(refused.err,
+              HasSubstr("the label of node 17 is 1000000000, so a model would tell 1000000001 classes "
+                        "apart; the largest of the others is 3"));
 }
 
 TEST_F(PartitionCliTest, ADamagedOneIsDroppedByARepairThatSaysHowToMakeItAgain) {

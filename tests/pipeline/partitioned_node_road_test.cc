@@ -9,12 +9,14 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "partition/partitioned_store.h"
 #include "pipeline/pass_util.h"
 #include "quarry/base/random.h"
 #include "quarry/pipeline/held_lists.h"
+#include "quarry/storage/compaction.h"
 #include "support/counting_backend.h"
 #include "support/fault_backend.h"
 
@@ -22,6 +24,7 @@ namespace quarry {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using testing_util::HashBatch;
 using testing_util::PartitionedStore;
 using testing_util::RandomAssignment;
@@ -280,7 +283,7 @@ TEST_F(PartitionedNodeRoadTest, ReadsWhatThePlansSayToThePage) {
     ASSERT_OK(road);
     const PartitionDirectory& directory = (*road)->partitioning().directory();
     std::vector<SwapStep> steps;
-    uint64_t before = 0;
+    uint64_t before = 0, useful = 0;
     for (uint64_t pass = 1; pass <= 6; ++pass) {
       const Split split = kSplits[rng.Below(3)];
       SCOPED_TRACE(fmt::format("seed {}, pass {} over split {}", seed, pass, static_cast<int>(split)));
@@ -296,8 +299,24 @@ TEST_F(PartitionedNodeRoadTest, ReadsWhatThePlansSayToThePage) {
       {
         const auto stream = (*road)->StartSplit(split, {.pass = pass});
         ASSERT_OK(stream);
-        while (*(*stream)->Next() != nullptr) continue;
+        std::set<NodeId> used;
+        while (true) {
+          const auto batch = (*stream)->Next();
+          ASSERT_OK(batch);
+          if (*batch == nullptr) break;
+          used.insert((*batch)->view().nodes.begin(), (*batch)->view().nodes.end());
+        }
+        // Each part is there once a pass, or since the one before.
+        const auto stayed = [&](NodeId node) {
+          const uint32_t part = directory.PartOf(node);
+          return !steps.empty() && std::ranges::count(steps.back().parts, part) > 0 &&
+                 std::ranges::count(plan.steps().front().parts, part) > 0;
+        };
+        std::erase_if(used, stayed);
         const StreamStats stats = (*stream)->stats();
+        EXPECT_EQ(stats.bytes_useful, used.size() * directory.row_bytes);
+        EXPECT_LE(stats.bytes_useful, stats.feature_bytes_read);
+        useful += stats.bytes_useful;
         EXPECT_EQ(stats.feature_bytes_read + stats.topology_bytes_read, counted_.Of("parts.qpp").read - read);
       }
       steps.insert(steps.end(), plan.steps().begin(), plan.steps().end());
@@ -306,6 +325,7 @@ TEST_F(PartitionedNodeRoadTest, ReadsWhatThePlansSayToThePage) {
       EXPECT_EQ(counted_.Of("parts.qpp").read - read, cost.bytes_read - before);
       before = cost.bytes_read;
     }
+    EXPECT_GT(useful, 0U);
   }
 }
 
@@ -323,11 +343,63 @@ TEST_F(PartitionedNodeRoadTest, TheTunedBufferIsTheLargestThatFits) {
     }
     EXPECT_GE((*road)->plan().parts.buffer, last);
     last = (*road)->plan().parts.buffer;
+    if (last < 8) {  // one more part, with the samplers that it is tuned for, would not fit
+      MemoryBudget wide(256 * kMiB);
+      PartitionedNodeRoadOptions more = options;
+      more.parts.buffer = last + 1;
+      more.sampler_threads = PartitionedNodeRoad::kTunedSamplers;
+      const auto larger = PartitionedNodeRoad::Open(*world_.store, wide, more);
+      ASSERT_OK(larger);
+      EXPECT_EQ((*larger)->plan().samplers, more.sampler_threads);
+      EXPECT_GT((*larger)->plan().bytes() + (*larger)->partitioning().resident_bytes(), memory);
+    }
     const auto stream = (*road)->StartSplit(Split::kTrain, {.pass = 1});
     ASSERT_OK(stream);
     while (*(*stream)->Next() != nullptr) EXPECT_LE(budget.used_bytes(), memory);
   }
   EXPECT_EQ(last, 8u);
+}
+
+// The buffer decides what batches hold: it must not be that of the machine's threads.
+TEST_F(PartitionedNodeRoadTest, TheTunedBufferIsOneForAnyNumberOfThreads) {
+  ASSERT_NO_FATAL_FAILURE(Cut(8, 6));
+  std::set<uint32_t> buffers;
+  bool took_fewer = false;
+  for (uint64_t memory = 256 * kKiB; memory <= 64 * kMiB; memory += memory / 6) {
+    std::optional<uint32_t> buffer;
+    std::vector<uint64_t> expected;
+    for (const unsigned threads : {1U, 2U, 8U}) {
+      SCOPED_TRACE(fmt::format("{} of memory, {} threads", memory, threads));
+      MemoryBudget budget(memory);
+      PartitionedNodeRoadOptions options = Options(0, 0, 9);
+      options.sampler_threads = threads;
+      const auto road = PartitionedNodeRoad::Open(*world_.store, budget, options);
+      if (!road.ok()) {
+        EXPECT_THAT(road, IsStatus(Code::kOutOfBudget));
+        EXPECT_FALSE(buffer.has_value()) << "fewer threads did";
+        continue;
+      }
+      if (!buffer && threads == 1) buffer = (*road)->plan().parts.buffer;
+      EXPECT_EQ(buffer, (*road)->plan().parts.buffer);
+      EXPECT_LE((*road)->plan().samplers, threads);
+      took_fewer = took_fewer || (*road)->plan().samplers < threads;
+      buffers.insert((*road)->plan().parts.buffer);
+      const auto stream = (*road)->StartSplit(Split::kTrain, {.pass = 2, .ordered = true});
+      ASSERT_OK(stream);
+      std::vector<uint64_t> hashes;
+      while (true) {
+        const auto batch = (*stream)->Next();
+        ASSERT_OK(batch);
+        if (*batch == nullptr) break;
+        hashes.push_back(HashBatch((*batch)->view()));
+        EXPECT_LE(budget.used_bytes(), memory);
+      }
+      if (expected.empty()) expected = hashes;
+      EXPECT_EQ(hashes, expected);
+    }
+  }
+  EXPECT_GT(buffers.size(), 2u);
+  EXPECT_TRUE(took_fewer);
 }
 
 // Reads that fail, once at each place: an error, and the next pass is whole.
@@ -379,6 +451,66 @@ TEST_F(PartitionedNodeRoadTest, APassMayEndAnywhere) {
   EXPECT_EQ(seeds.size(), road->CountNodes(Split::kTrain));
 }
 
+// Labels and splits are those of the build: newer ones are said, and once they are the file's there is no telling.
+TEST_F(PartitionedNodeRoadTest, LabelsThatAreNewerThanThePartsAreNoticed) {
+  for (const std::string& table : {std::string("label"), std::string("split")}) {
+    SCOPED_TRACE(table);
+    ASSERT_NO_FATAL_FAILURE(Cut(4, 9));
+    const auto open = [&](std::string& said) {
+      testing::internal::CaptureStderr();
+      const Status status =
+          PartitionedNodeRoad::Open(*world_.store, world_.budget, Options(2, 0, 1)).status();
+      said = testing::internal::GetCapturedStderr();
+      return status;
+    };
+    std::string said;
+    EXPECT_OK(open(said));
+    EXPECT_THAT(said, Not(HasSubstr("have been written since")));
+    WriteBatch batch;
+    table == "label" ? batch.SetLabel(3, 1) : batch.SetSplit(3, Split::kTest);
+    ASSERT_OK(world_.store->Write(batch));
+    EXPECT_OK(open(said));
+    EXPECT_THAT(said, HasSubstr("rows of table \"" + table + "\" have been written since"));
+    ASSERT_OK(CompactTable(*world_.store, world_.budget, table, false, {}));
+    const Status refused = open(said);
+    EXPECT_THAT(refused, IsStatus(Code::kUnsupported));
+    EXPECT_THAT(refused.ToString(), HasSubstr("table \"" + table + "\" has been compacted"));
+    EXPECT_THAT(refused.ToString(), HasSubstr("`quarry partition build` makes it anew"));
+    EXPECT_OK(StoredPartitioning::Open(*world_.store, world_.budget, "default")) << "edges have no labels";
+    ASSERT_OK(BuildPartitioning(*world_.store, world_.budget, {.table = "narrow"}, assignment_, {}));
+    EXPECT_OK(open(said));
+    EXPECT_THAT(said, Not(HasSubstr("have been written since")));
+  }
+}
+
+TEST_F(PartitionedNodeRoadTest, OneWrongLabelIsNamed) {
+  for (const int64_t wrong :
+       {int64_t{1'000'000'000}, int64_t{0xFFFFFFFE}, int64_t{0xFFFFFFFF}, int64_t{1} << 40}) {
+    SCOPED_TRACE(wrong);
+    WriteBatch batch;
+    batch.SetLabel(5, wrong);
+    ASSERT_OK(world_.store->Write(batch));
+    ASSERT_NO_FATAL_FAILURE(Cut(4, 9));  // link prediction has no use for labels
+    {
+      const auto parts = StoredPartitioning::Open(*world_.store, world_.budget, "default");
+      ASSERT_OK(parts);
+      const auto largest = (*parts)->FindLargestLabel(world_.budget);
+      ASSERT_OK(largest);
+      EXPECT_EQ(largest->node, 5U);
+      EXPECT_EQ(largest->label, wrong);
+      EXPECT_EQ(largest->next, SmallStore::kClasses - 1);
+    }
+    const auto road = PartitionedNodeRoad::Open(*world_.store, world_.budget, Options(2, 0, 1));
+    if (wrong < 0xFFFFFFFE) {
+      ASSERT_OK(road);
+      EXPECT_EQ((*road)->class_count(), wrong + 1);
+      continue;
+    }
+    EXPECT_THAT(road, IsStatus(Code::kInvalidArgument));
+    EXPECT_THAT(road.status().ToString(), HasSubstr(fmt::format("the label of node 5 is {}", wrong)));
+  }
+}
+
 TEST_F(PartitionedNodeRoadTest, WhatCannotBeIsRefused) {
   ASSERT_NO_FATAL_FAILURE(Cut(8, 9));
   const auto refused = [&](const PartitionedNodeRoadOptions& options) {
@@ -388,6 +520,10 @@ TEST_F(PartitionedNodeRoadTest, WhatCannotBeIsRefused) {
   options.spec.feature_table = "feature";
   EXPECT_THAT(refused(options), IsStatus(Code::kUnsupported));
   EXPECT_THAT(refused(options).ToString(), HasSubstr("has rows of table \"narrow\""));
+  options = Options(4, 0, 1);
+  options.spec.topology = "train";
+  EXPECT_THAT(refused(options), IsStatus(Code::kUnsupported));
+  EXPECT_THAT(refused(options).ToString(), HasSubstr("is of topology \"graph\", and batches need \"train\""));
   options = Options(4, 0, 1);
   options.parts.order = PartitionOrder::kComet;
   EXPECT_THAT(refused(options), IsStatus(Code::kUsage));

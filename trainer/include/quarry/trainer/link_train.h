@@ -67,7 +67,7 @@ struct HeldOutShares {
 
 struct LinkData {
   std::vector<Triple> train, valid, test;
-  // Of a run by parts, whose batches take their edges from buckets: `train` is empty, and this is how many there are;
+  // A run by parts, whose batches take their edges from buckets: `train` is empty, and this is how many there are;
   // and those of them that filtered rankings of `valid` and `test` leave out.
   uint64_t parted_edges = 0;
   std::vector<Triple> known;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "quarry/base/status.h"
+#include "quarry/partition/partition_directory.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/storage/node_properties.h"
 #include "quarry/storage/training_state.h"
@@ -141,6 +142,11 @@ uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim,
 // kOutOfBudget where that would not fit beside what the engine holds: names the label and the node that are why,
 // where the number of classes is.
 Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, std::span<const int64_t> labels,
+                          std::span<const uint64_t> hop_nodes_max, bool checkpoints, uint64_t engine_bytes,
+                          uint64_t limit_bytes);
+// The same of labels that nobody holds: `largest_label` finds the largest, and is called where it is named.
+Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
+                          const std::function<Result<LargestLabel>()>& largest_label,
                           std::span<const uint64_t> hop_nodes_max, bool checkpoints, uint64_t engine_bytes,
                           uint64_t limit_bytes);
 

@@ -43,6 +43,7 @@ struct PartitionBufferStats {
   uint64_t bytes_read = 0;
   uint64_t bucket_bytes_read = 0;  // of these
   double wait_seconds = 0;         // in Next, for reads
+  double read_seconds = 0;         // of the reads themselves, beside the use of other parts or not
 };
 
 // What a buffer takes at most for any set of `buffer` parts with `incoming` others that are prefetched: the
@@ -96,6 +97,9 @@ class PartitionBuffer {
   // The memory that has them: row i of a part is its row FirstRow(part) + i.
   std::span<const std::byte> AllRows() const { return row_frames_.span(); }
   uint64_t FirstRow(uint32_t part) const;
+  // How many parts' rows had been read or were being read when this part's were: it tells one stay of a part from
+  // another. 0 without rows.
+  uint64_t ReadNumber(uint32_t part) const;
   // By node of the part; without labels, empty.
   std::span<const int64_t> Labels(uint32_t part) const;
   std::span<const uint8_t> Splits(uint32_t part) const;
@@ -116,8 +120,9 @@ class PartitionBuffer {
   };
   struct Frame {
     FrameKey key;
-    IoBuffer own;            // memory; empty for rows
-    uint32_t row_frame = 0;  // for rows: which of row_frames_
+    IoBuffer own;              // memory; empty for rows
+    uint32_t row_frame = 0;    // for rows: which of row_frames_
+    uint64_t read_number = 0;  // for rows
     std::span<std::byte> pages;
   };
   static constexpr uint32_t kRows = ~uint32_t{0}, kLabels = kRows - 1, kSplits = kRows - 2;
@@ -156,6 +161,7 @@ class PartitionBuffer {
   std::unordered_map<uint64_t, Frame> frames_;
   std::vector<Frame> coming_;  // the thread's while it reads
   PartitionBufferStats stats_;
+  double reading_seconds_ = 0;      // the last reads'; the thread's while it reads
   BackgroundTask<Status> reading_;  // last: ends before what it uses
 };
 

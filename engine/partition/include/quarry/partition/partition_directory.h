@@ -27,6 +27,13 @@ struct SplitCounts {
   uint64_t of(Split split) const { return split == Split::kNone ? 0 : nodes[static_cast<size_t>(split) - 1]; }
 };
 
+// The label that classes are counted by, whose node may be the one that has a wrong label.
+struct LargestLabel {
+  NodeId node = 0;  // as the database numbers it: the first that has it
+  int64_t label = -1;
+  int64_t next = -1;  // the largest of the others; -1: there is none
+};
+
 // 40 bytes a bucket and part: the index of p^2 buckets stays resident, and nothing of a node or an edge.
 struct PartitionDirectory {
   uint64_t relation_count = 1;
@@ -35,9 +42,12 @@ struct PartitionDirectory {
   uint64_t buckets_bytes = 0;         // of the section of buckets
   std::vector<uint64_t> part_starts;  // part i has the new ids [part_starts[i], part_starts[i + 1])
   std::vector<BucketEntry> buckets;   // by source part * p + destination part
-  // Of labels and splits, which lie beside the rows; empty and 0 where the database had none.
+  // About labels and splits, which lie beside the rows; empty and 0 where the database had none.
   std::vector<SplitCounts> splits;  // by part; validation and test nodes count without a label, too
-  uint32_t class_count = 0;
+  uint32_t class_count = 0;         // 1 + the largest label, or kClassesMax
+
+  // No model tells so many classes apart: of labels that no counter of classes holds.
+  static constexpr uint32_t kClassesMax = ~uint32_t{0};
 
   bool has_labels() const { return !splits.empty(); }
   uint64_t NodesIn(Split split) const;

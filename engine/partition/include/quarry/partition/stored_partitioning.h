@@ -66,6 +66,10 @@ Status DropPartitioning(Store& store, std::string_view name);
 // True when the database still has the table's file and the topology that the partitioning was made of.
 bool IsFresh(const Manifest& manifest, const PartitioningRecord& record);
 
+// kUnsupported when labels or splits have been compacted since the partitioning was built, whose parts have older ones;
+// warns of those and of rows that were written since.
+Status CheckLabelsAreFresh(Store& store, const PartitioningRecord& record);
+
 // Where the parts and buckets of a partitioning lie, also of one that is of other data than the database has.
 // kCorruption.
 Result<PartitionDirectory> ReadPartitions(Store& store, const PartitioningRecord& record);
@@ -86,7 +90,10 @@ class StoredPartitioning {
 
   // Where whole pages lie in file(): directory().part_bytes and bucket_bytes from here on.
   uint64_t RowsAt(uint32_t part) const { return rows_.offset + directory_.part_offset(part); }
-  // Labels (int64_t; below class_count, -1 = none) and splits (uint8_t) of a part: directory().BytesOf(part, 8) and of
+  // Reads all labels, part by part. REQUIRES: there are labels.
+  Result<LargestLabel> FindLargestLabel(MemoryBudget& budget) const;
+
+  // Labels (int64_t; below class_count unless that is kClassesMax, -1 = none) and splits (uint8_t) of a part: directory().BytesOf(part, 8) and of
   // 1 from here on. REQUIRES: there are labels.
   uint64_t LabelsAt(uint32_t part) const {
     return labels_.offset + directory_.OffsetOf(part, sizeof(int64_t));

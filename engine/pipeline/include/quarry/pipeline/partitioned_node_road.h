@@ -32,8 +32,9 @@ struct PartitionedNodeRoadOptions {
   // `logical` 0: as many as there are parts, so that one part is swapped at a time, which leaves the buffer more
   // room than the paper's two logical parts.
   PartitionedRoadOptions parts = {.order = PartitionOrder::kNode};
-  RoadSpec spec;                 // cache_bytes does not count
-  unsigned sampler_threads = 1;  // one step's batches are made by as many
+  RoadSpec spec;  // cache_bytes does not count
+  unsigned sampler_threads =
+      1;  // one step's batches are made by as many, or by fewer where memory has no room
 };
 
 // What was decided at Open.
@@ -42,16 +43,21 @@ struct PartitionedNodePlan {
   uint32_t part_count = 0;
   uint32_t training_parts = 0;  // the training nodes lie in so many
   bool training_stays = false;  // and these stay
+  unsigned samplers = 1;        // threads that make batches
   uint64_t batch_nodes_max = 0;
-  uint64_t buffer_bytes = 0;     // of parts, with those that are being read
-  uint64_t batch_bytes = 0;      // of batches and samplers
+  uint64_t buffer_bytes = 0;  // of parts, with those that are being read
+  uint64_t batch_bytes = 0;   // of batches and samplers
+  uint64_t bytes() const { return buffer_bytes + batch_bytes; }
   std::string ToString() const;  // one line
 };
 
 class PartitionedNodeRoad : public Road {
  public:
+  // A tuned buffer leaves room for so many, whatever the number of threads.
+  static constexpr unsigned kTunedSamplers = 4;
+
   // Store and budget outlive the road. As StoredPartitioning::Open; kUnsupported for a partitioning without rows or
-  // labels, or of another table than the spec's; kUsage for what cannot be; kOutOfBudget with the least that would do.
+  // labels, or of another topology or table than the spec's; kUsage for what cannot be; kOutOfBudget with the least that would do.
   static Result<std::unique_ptr<PartitionedNodeRoad>> Open(Store& store, MemoryBudget& budget,
                                                            const PartitionedNodeRoadOptions& options);
   virtual const PartitionedNodePlan& plan() const = 0;
