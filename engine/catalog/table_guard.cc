@@ -244,13 +244,6 @@ class GuardedManifest final : public rocksdb::FSWritableFileOwnerWrapper {
   const std::string folder_;
 };
 
-// Opening a database finds tables that are missing by their sizes. One that goes later went to a writer's compaction,
-// beside a reader that has not read it yet.
-rocksdb::IOStatus WhileOpen(rocksdb::IOStatus status, const std::string& table) {
-  if (!status.IsPathNotFound() && !status.IsNotFound()) return status;
-  return rocksdb::IOStatus::IOError(table + ": a writer has replaced this table: try again");
-}
-
 class TableGuardFileSystem final : public rocksdb::FileSystemWrapper {
  public:
   using FileSystemWrapper::FileSystemWrapper;
@@ -263,7 +256,7 @@ class TableGuardFileSystem final : public rocksdb::FileSystemWrapper {
     if (!name.ends_with(kTableSuffix)) return status;
     uint64_t bytes = 0;
     if (status.ok()) status = GetFileSize(name, {}, &bytes, debug);
-    if (!status.ok()) return Noted(WhileOpen(std::move(status), name), name);
+    if (!status.ok()) return Noted(std::move(status), name);
     TableEnd end(**file, name, bytes);
     status = end.Check();
     if (status.ok()) {
