@@ -259,7 +259,7 @@ TEST_F(TrainRemoteTest, ARunGoesOnToTheLastBitWhoeverDies) {
     ASSERT_EQ(more.exit_code, 0) << more.err;
     EXPECT_EQ(SummaryIn(more.out)["resumed_from_epoch"], told + 3);
     const auto whole = [&](const std::string& epochs) {
-      return Run("train db" + epochs + options + "-not --overwrite" + road);
+      return Run(WithRoad("train db" + epochs + options + "-not --overwrite", road));
     };
     const Outcome all = whole(to_end);
     ASSERT_EQ(all.exit_code, 0) << all.err;
