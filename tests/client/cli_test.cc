@@ -758,7 +758,8 @@ TEST_F(CliTest, AnAskedForLayoutIsMadeToFitTheDisk) {
   ASSERT_EQ(Run("generate crowd --nodes 20k --dim 64 --classes 5 --degree 10 --seed 1").exit_code, 0);
   ASSERT_EQ(Run("import cramped crowd").exit_code, 0);
   const std::string train =
-      "train cramped --fanout 10,10 --batch-size 128 --hidden 8 --epochs 1 --epochs-planned 3 --memory 256MiB "
+      "train cramped --fanout 10,10 --batch-size 128 --hidden 8 --epochs 1 --epochs-planned 3 --memory "
+      "256MiB "
       "--plan --disk ";
   for (const char* const cache : {"", " --cache 10%"}) {
     SCOPED_TRACE(cache);
