@@ -52,7 +52,9 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
              PlannedRoad::LeastBytes(*manifest, options_.layout, train_nodes, batch_nodes_max) +
              (others ? others(batch_nodes_max) : 0);
     };
-    QUARRY_TRY(live_, LiveRoad::Open(store_, budget_, live));
+    Result<std::unique_ptr<LiveRoad>> opened = LiveRoad::Open(store_, budget_, live);
+    QUARRY_RETURN_IF_ERROR(WithHalf(opened.status()));
+    live_ = std::move(opened).value();
     seed_hash_ = HashSeeds(live_->TrainNodes());
     return Status::Ok();
   }
@@ -94,6 +96,14 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   // not before, so nobody who made a folder that is found at an open is still alive.
   std::string NameOf(int which) const { return fmt::format("{}-superbatch-{}", options_.layout.name, which); }
 
+  // The figure of a refusal is what one half lacks.
+  static Status WithHalf(const Status& status) {
+    if (status.code() != Code::kOutOfBudget) return status;
+    return MakeStatus(Code::kOutOfBudget,
+                      "{}; epochs are built in half of a road's memory, so give it twice that",
+                      status.message());
+  }
+
   Result<uint64_t> CountTrainNodes() const {
     const TopologyRecord* const topology = store_.manifest()->FindTopology(options_.layout.road.topology);
     if (topology == nullptr) return store_.OpenTopology(options_.layout.road.topology).status();
@@ -114,11 +124,7 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     const ScopedSpan span("wait for the plan", pass.pass);
     const std::stop_callback give_up(pass.stop, [this] { cancelled_ = true; });
     Result<LayoutRecord> built = building_.Get();
-    if (built.status().code() == Code::kOutOfBudget) {
-      return MakeStatus(Code::kOutOfBudget,
-                        "{}; epochs are built in half of a road's memory, so give it twice that",
-                        built.status().message());
-    }
+    QUARRY_RETURN_IF_ERROR(WithHalf(built.status()));
     return built;
   }
 
