@@ -501,7 +501,8 @@ TEST_P(RequestsTest, WhatDoesNotExistIsSaidByName) {
 
 TEST_P(RequestsTest, AnswersWaitForRoomAndAreRefusedWhereThereCanBeNone) {
   WirePeer small(served_->socket());
-  ASSERT_OK(small.Open(8 << 20, GetParam()));  // an answer of up to 1 MiB
+  // An answer of up to 1 MiB. Sessions of other tests leave a little after their ends.
+  ASSERT_OK(small.Open(8 << 20, GetParam(), /*client=*/1, /*wait_ms=*/30'000));
   const std::vector<NodeId> ids(1800, 7);      // 0.9 MiB
   const uint64_t first = small.Send(wire::Lookup{"feature", ids});
   const auto rows = small.Await(first);

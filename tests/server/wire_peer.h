@@ -160,9 +160,10 @@ class WirePeer {
   // Both, for a client that is named by a number.
   Result<wire::SessionOpened> Open(uint64_t budget_bytes = 32 << 20,
                                    uint64_t capabilities = wire::kSharedMemory | wire::kInline,
-                                   uint8_t client = 1) {
+                                   uint8_t client = 1, uint32_t wait_ms = 0) {
     QUARRY_RETURN_IF_ERROR(Hello(capabilities).status());
-    wire::OpenSession request = {.budget_bytes = budget_bytes, .budget_bytes_min = budget_bytes};
+    wire::OpenSession request = {
+        .budget_bytes = budget_bytes, .budget_bytes_min = budget_bytes, .wait_ms = wait_ms};
     request.client_id.fill(std::byte{client});
     return OpenSession(request);
   }
