@@ -503,7 +503,7 @@ TEST_P(RequestsTest, AnswersWaitForRoomAndAreRefusedWhereThereCanBeNone) {
   WirePeer small(served_->socket());
   // An answer of up to 1 MiB. Sessions of other tests leave a little after their ends.
   ASSERT_OK(small.Open(8 << 20, GetParam(), /*client=*/1, /*wait_ms=*/30'000));
-  const std::vector<NodeId> ids(1800, 7);      // 0.9 MiB
+  const std::vector<NodeId> ids(1800, 7);  // 0.9 MiB
   const uint64_t first = small.Send(wire::Lookup{"feature", ids});
   const auto rows = small.Await(first);
   ASSERT_OK(rows);
