@@ -12,6 +12,7 @@
 #include "anchor.h"
 #include "catalog_files.h"
 #include "catalog_keys.h"
+#include "catalog_threads.h"
 #include "descriptor_reserve.h"
 #include "doubts.h"
 #include "ledger.h"
@@ -354,6 +355,7 @@ class RocksCatalog final : public Catalog {
   // Commits what `build(open, write)` puts together.
   template <typename Build>
   Status Write(bool sync, std::string_view what, const Build& build) {
+    QUARRY_RETURN_IF_ERROR(CheckRoomForWrite(path_, what));
     QUARRY_RETURN_IF_ERROR(Recover());
     QUARRY_TRY(const Use use, Read());
     PendingWrite write(use.open);
@@ -391,6 +393,7 @@ class RocksCatalog final : public Catalog {
   Status DeleteVersions(const std::string& prefix, const Dropped& dropped) {
     constexpr size_t kBatchBytes = 1 << 20;
     MutexLock one_drop(drop_mutex_);  // a version is taken out of the ledger once
+    QUARRY_RETURN_IF_ERROR(CheckRoomForWrite(path_, "drop row versions"));
     QUARRY_RETURN_IF_ERROR(Recover());
     QUARRY_TRY(const Use use, Read());
     PendingWrite write(use.open);

@@ -3,7 +3,9 @@
 #include <rocksdb/env.h>
 
 #include "catalog_environment.h"
+#include "quarry/base/process_limits.h"
 #include "quarry/base/thread.h"
+#include "quarry/base/units.h"
 
 namespace quarry {
 
@@ -21,6 +23,17 @@ Status CheckRocksThreads(const std::string& path, std::string_view what) {
       "{}: cannot {}: it takes {} more threads, and the system starts {}: raise the limit of processes "
       "(ulimit -u, the cgroup's pids.max) or of memory",
       path, what, needed, there);
+}
+
+Status CheckRoomForWrite(const std::string& path, std::string_view what) {
+  // A batch of a mebibyte as it grows, memtables of four families, and what a flush or a compaction beside it takes.
+  constexpr uint64_t kRoom = 96 * kMiB;
+  const uint64_t left = AddressSpaceLeft();
+  if (left >= kRoom) return Status::Ok();
+  return MakeStatus(
+      Code::kOutOfBudget,
+      "{}: cannot {}: it takes {} of address space, and the limit leaves {}: raise it (ulimit -v)", path,
+      what, FormatBytes(kRoom), FormatBytes(left));
 }
 
 }  // namespace quarry

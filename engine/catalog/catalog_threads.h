@@ -14,4 +14,8 @@ namespace quarry {
 // catalog".
 Status CheckRocksThreads(const std::string& path, std::string_view what);
 
+// kOutOfBudget where the limit of address space leaves too little for RocksDB to write: an allocation that fails in the
+// middle of it ends the process, or leaves its locks locked.
+Status CheckRoomForWrite(const std::string& path, std::string_view what);
+
 }  // namespace quarry

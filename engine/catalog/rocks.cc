@@ -177,7 +177,10 @@ Result<OpenDatabase> OpenRocks(const std::string& path, OpenAs as) {
   options.create_missing_column_families = as == OpenAs::kNew || as == OpenAs::kRepaired;
   const std::string_view what = as == OpenAs::kNew ? "create the catalog" : "open the catalog";
   QUARRY_RETURN_IF_ERROR(CheckRocksThreads(path, what));
-  if (as != OpenAs::kReader) ForgetFailedCompaction(path);
+  if (as != OpenAs::kReader) {
+    QUARRY_RETURN_IF_ERROR(CheckRoomForWrite(path, what));
+    ForgetFailedCompaction(path);
+  }
   QUARRY_RETURN_IF_ERROR(CatchExhaustion(path, [&] {
     rocksdb::DB* db = nullptr;
     const rocksdb::Status status =
