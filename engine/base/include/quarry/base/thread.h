@@ -73,7 +73,7 @@ template <typename T>
 class BackgroundTask {
  public:
   BackgroundTask() = default;
-  BackgroundTask(BackgroundTask&&) = default;
+  BackgroundTask(BackgroundTask&&) noexcept = default;
   BackgroundTask& operator=(BackgroundTask&& other) noexcept {
     thread_ = std::move(other.thread_);  // joins ours, which uses our state
     state_ = std::move(other.state_);
