@@ -32,6 +32,7 @@ VOLATILE = [
     re.compile(r"(?<=copied \()[\d.]+ [KM]iB"),
     re.compile(r"(?<=peak )[\d,.]+ ?[kKMGT]?i?B"),
     re.compile(r"(?<=process )\d+"),
+    re.compile(r"(?<=or cgroup allows )[\d.]+ [KMG]iB"),
 ]
 
 
@@ -70,7 +71,7 @@ def run(command, folder, binary):
         "PATH": f"{binary.parent}:/usr/bin:/bin",
         "HOME": folder,
         "LANG": "C.UTF-8",
-        "QUARRY_LOG": "warning",
+        "QUARRY_LOG": "error",
     }
     done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, text=True)
