@@ -100,7 +100,7 @@ class TableEnd {
     std::string properties;
     return ReadBlock("properties", *properties_at, properties);
   }
-  // Of the front, which data blocks alone take up; 0: in another form than this one.
+  // How many bytes the data blocks take up, which lie at the front of the file; 0: the table has another form.
   uint64_t data_bytes() const { return data_bytes_; }
 
  private:

@@ -20,7 +20,7 @@ class CountingBackend final : public BackendWrapper {
   struct Bytes {
     uint64_t read = 0, written = 0;
   };
-  // Of ports' transfers of the files whose paths have this in them.
+  // What ports transferred of files whose paths have this text in them.
   Bytes Of(std::string_view path) {
     MutexLock lock(mutex_);
     Bytes sum;
