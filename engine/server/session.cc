@@ -5,6 +5,13 @@
 
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
+#include "session_bulk.h"
+#include "session_maintenance.h"
+#include "session_reads.h"
+#include "session_sql.h"
+#include "session_streams.h"
+#include "session_trainings.h"
+#include "session_writes.h"
 
 namespace quarry {
 namespace {
@@ -12,11 +19,7 @@ namespace {
 constexpr std::chrono::seconds kHelloWait{5};      // a stranger that says nothing is not kept
 constexpr std::chrono::milliseconds kFlush{1000};  // for the last words to be read
 constexpr std::chrono::milliseconds kAdmissionLook{50};
-constexpr uint64_t kUploadBytesMax = 16 * kMiB;
-constexpr uint64_t kAnswerBytesMax = 256 * kMiB;
-constexpr uint64_t kRegionShare = 8;          // part of a session's budget, for each of its regions
-constexpr uint64_t kInlineBytes = 32 * kKiB;  // copying these costs less than a lease's release
-constexpr uint64_t kMessageOverhead = kKiB;   // an answer beside its bulk
+constexpr uint64_t kMessageOverhead = kKiB;  // an answer beside its bulk
 
 template <typename T>
 constexpr size_t KindOf() {
@@ -31,7 +34,7 @@ bool IsCounted(const wire::Request& request) {
 
 // What a client that may only read is refused. A superbatch road writes its epochs beside the database's
 // files.
-bool Writes(const wire::Request& request) {
+bool IsOfAWriter(const wire::Request& request) {
   const auto* const sql = std::get_if<wire::OpenSql>(&request);
   const auto* const stream = std::get_if<wire::OpenStream>(&request);
   const auto* const maintain = std::get_if<wire::Maintain>(&request);
@@ -62,7 +65,16 @@ Session::Session(ServerCore& core, SessionId id, const Peer& peer, int descripto
       connection_(strand_, descriptor, core.limits),
       deadline_(strand_),
       admission_timer_(strand_),
-      spare_since_(since_.time_since_epoch().count()) {}
+      spare_since_(since_.time_since_epoch().count()),
+      bulk_(std::make_unique<Bulk>(*this)),
+      reads_(std::make_unique<Reads>(*this)),
+      writes_(std::make_unique<Writes>(*this)),
+      streams_(std::make_unique<Streams>(*this)),
+      trainings_(std::make_unique<Trainings>(*this)),
+      upkeep_(std::make_unique<Upkeep>(*this)),
+      sql_(std::make_unique<Sql>(*this)) {}
+
+Session::~Session() = default;
 
 void Session::Start() {
   boost::asio::post(strand_, [self = shared_from_this(), this] {
@@ -169,10 +181,26 @@ void Session::OnFrame(const wire::Frame& frame) {
   if (const Status status = Admit(*request, frame, pending); !status.ok()) return Reply(frame.id, status);
   const ScopedSpan span("request", frame.id);
   const Status status = CatchExhaustion("a request", [&] {
-    std::visit([&](const auto& asked) { On(frame.id, asked); }, *request);
+    Dispatch(frame.id, *request);
     return Status::Ok();
   });
   if (!status.ok()) Reply(frame.id, status);
+}
+
+// To the session itself or the part that it concerns.
+void Session::Dispatch(uint64_t id, const wire::Request& request) {
+  const auto give = [id]<typename Asked, typename... Parts>(const Asked& asked, Parts&... parts) {
+    static_assert((int{kAnswers<Parts, Asked>} + ...) == 1, "one place answers each kind of request");
+    const auto try_one = [&]<typename One>(One& part) {
+      if constexpr (kAnswers<One, Asked>) part.On(id, asked);
+    };
+    (try_one(parts), ...);
+  };
+  std::visit(
+      [&](const auto& asked) {
+        give(asked, *this, *bulk_, *reads_, *writes_, *streams_, *trainings_, *upkeep_, *sql_);
+      },
+      request);
 }
 
 // Whether the request may be asked now, and its message be paid.
@@ -195,7 +223,7 @@ Status Session::Admit(const wire::Request& request, const wire::Frame& frame, Pe
         (stats != nullptr && stats->stream == 0);
     return early ? Status::Ok() : refuse("no session has been opened");
   }
-  if (Writes(request)) {
+  if (IsOfAWriter(request)) {
     const Status may = core_.MayWrite(peer_.uid);
     if (!may.ok()) return refuse(may.message());
   }
@@ -269,14 +297,12 @@ void Session::EndWork() {
   core_.writers.Forget(id_);
   core_.maintainers.Forget(id_);
   core_.hub->CloseSession(id_);
-  leases_.clear();
-  leases_shown_ = 0;
-  snapshots_.clear();
-  streams_.clear();
-  EndAllSql();
-  staged_.reset();
-  DropPut();
-  edges_.reset();
+  bulk_->End();
+  reads_->End();
+  streams_->End();
+  sql_->End();
+  trainings_->End();
+  writes_->End();
 }
 
 void Session::On(uint64_t id, const wire::Hello& hello) {
@@ -300,7 +326,6 @@ void Session::On(uint64_t id, const wire::Hello& hello) {
   shared_memory_ = (capabilities & wire::kSharedMemory) != 0;
   client_limits_.message_bytes_max = std::min(hello.message_bytes_max, core_.limits.message_bytes_max);
   chunk_bytes_max_ = client_limits_.message_bytes_max - kMessageOverhead;
-  inline_bytes_max_ = shared_memory_ ? std::min(chunk_bytes_max_, kInlineBytes) : chunk_bytes_max_;
   connection_.HandshakeDone(core_.limits.message_bytes_max);
   Reply(id, wire::Welcome{.version = *version,
                           .capabilities = capabilities,
@@ -356,8 +381,7 @@ void Session::Opened(uint64_t id, const wire::OpenSession& request, const Result
   budget_ = *grant;
   wire::SessionOpened opened = {.session = id_, .budget_bytes = budget_->limit_bytes()};
   std::vector<File> files;
-  if (const Status status = MakeRegions(opened.regions, files); !status.ok()) {
-    region_reservations_.clear();
+  if (const Status status = bulk_->Open(opened.regions, files); !status.ok()) {
     budget_.reset();
     return Reply(id, status);
   }
@@ -365,44 +389,6 @@ void Session::Opened(uint64_t id, const wire::OpenSession& request, const Result
   budget_shown_.store(budget_.get(), std::memory_order_release);
   state_ = State::kOpen;
   Reply(id, opened, std::move(files));
-}
-
-Result<File> Session::HandOut(const std::shared_ptr<SharedRegion>& region) {
-  QUARRY_TRY(File file, region->HandOut());
-  budget_->HandedOut(region);
-  return file;
-}
-
-Status Session::MakeRegions(std::vector<wire::Region>& announced, std::vector<File>& files) {
-  upload_.reset();
-  if (!shared_memory_) {
-    answers_ = std::make_unique<AnswerMemory>(0, nullptr, *budget_);
-    return Status::Ok();
-  }
-  std::vector<std::shared_ptr<SharedRegion>> regions;
-  const auto make = [&](uint64_t bytes_max, wire::RegionAccess access) -> Status {
-    const uint64_t share = RoundDown(budget_->limit_bytes() / kRegionShare, wire::kLeaseAlignment);
-    const uint64_t bytes = std::min(bytes_max, share);
-    QUARRY_TRY(auto reservation, budget_->Reserve(bytes, "a region of shared memory"));
-    QUARRY_TRY(auto region, SharedRegion::Make(bytes, access));
-    QUARRY_TRY(File file, HandOut(region));
-    files.push_back(std::move(file));
-    region_reservations_.push_back(std::move(reservation));
-    regions.push_back(std::move(region));
-    announced.push_back({.id = ++regions_, .bytes = bytes, .access = access});
-    return Status::Ok();
-  };
-  QUARRY_RETURN_IF_ERROR(make(kUploadBytesMax, wire::RegionAccess::kClientWrites));
-  QUARRY_RETURN_IF_ERROR(make(kAnswerBytesMax, wire::RegionAccess::kClientReads));
-  upload_ = regions[0];
-  upload_region_id_ = announced[0].id;
-  answers_ = std::make_unique<AnswerMemory>(announced[1].id, regions[1], *budget_);
-  return Status::Ok();
-}
-
-void Session::On(uint64_t id, const wire::Stats& request) {
-  if (request.stream == 0) return Reply(id, wire::Counters{core_.metrics.Counters()});
-  ReplyStreamStats(id, request.stream);
 }
 
 void Session::On(uint64_t id, const wire::GetStatus&) { Reply(id, core_.status()); }

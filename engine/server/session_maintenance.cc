@@ -1,4 +1,5 @@
-// Session: what keeps the database in order, on a thread of its own: it may take hours.
+#include "session_maintenance.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -6,7 +7,6 @@
 
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
-#include "session.h"
 
 namespace quarry {
 namespace {
@@ -53,14 +53,14 @@ void Cut(wire::MaintenanceReport& report, uint64_t room) {
 
 // A checkpoint or an export is made with the server's rights, in a place that the client names: only who has
 // these rights may ask for one.
-Status Session::MayMaintain(const wire::MaintenanceTask& task) const {
+Status Session::Upkeep::MayMaintain(const wire::MaintenanceTask& task) const {
   const std::string* const path = PathOf(task);
   if (path == nullptr) return Status::Ok();
-  if (peer_.uid != geteuid() && peer_.uid != 0) {
+  if (user() != geteuid() && user() != 0) {
     return MakeStatus(Code::kUsage,
                       "{} is made with the server's rights: only its own user ({}) and root may ask for one, "
                       "not user {}",
-                      NameOf(task), geteuid(), peer_.uid);
+                      NameOf(task), geteuid(), user());
   }
   if (path->starts_with('/')) return Status::Ok();
   return MakeStatus(
@@ -71,7 +71,7 @@ Status Session::MayMaintain(const wire::MaintenanceTask& task) const {
 
 // At most ten a second, and none while the client has not taken what was sent: a slow reader holds no more for
 // it.
-ProgressFunction Session::ProgressOf(uint64_t id, const std::atomic<bool>& cancelled) {
+ProgressFunction Session::Upkeep::ProgressOf(uint64_t id, const std::atomic<bool>& cancelled) {
   return [this, id, &cancelled, next = Clock::time_point()](std::string_view phase, uint64_t done,
                                                             uint64_t total) mutable {
     if (cancelled) return CancelledStatus();
@@ -79,15 +79,15 @@ ProgressFunction Session::ProgressOf(uint64_t id, const std::atomic<bool>& cance
     if (now < next) return Status::Ok();
     next = now + kProgressPause;
     const wire::Progress progress = {std::string(phase.substr(0, wire::kFailureBytesMax)), done, total};
-    Post([this, id, progress] {
-      if (pending_.contains(id) && connection_.idle()) Send(id, progress);
+    session_.Post([this, id, progress] {
+      if (Find(id) != nullptr && session_.connection_.idle()) session_.Send(id, progress);
     });
     return Status::Ok();
   };
 }
 
 // The turn ends before the answer is sent, so that whoever has it may ask for the next task.
-void Session::On(uint64_t id, const wire::Maintain& request) {
+void Session::Upkeep::On(uint64_t id, const wire::Maintain& request) {
   using Report = wire::MaintenanceReport;
   if (const Status may = MayMaintain(request.task); !may.ok()) return Reply(id, may);
   const auto turn = std::make_shared<MaintenanceTurn::Hold>();
@@ -99,7 +99,7 @@ void Session::On(uint64_t id, const wire::Maintain& request) {
   const auto run = [this, id, task = WithThreads(request.task), turn](const Task& work) -> Result<Report> {
     const ScopedSpan span("maintain");
     const MaintenanceTurn::Hold hold = std::exchange(*turn, nullptr);
-    return core_.maintenance.Run(task, *budget_, ProgressOf(id, work.cancelled));
+    return core_.maintenance.Run(task, budget(), ProgressOf(id, work.cancelled));
   };
   Workers& workers = !IsShort(request.task)    ? core_.maintainers
                      : OnlyReads(request.task) ? core_.readers
@@ -107,17 +107,17 @@ void Session::On(uint64_t id, const wire::Maintain& request) {
   Work<Report>(workers, id, run, [this, id, turn](Result<Report> report) {
     turn->reset();
     if (!report.ok()) return Reply(id, report.status());
-    Cut(*report, chunk_bytes_max_ / 2);
+    Cut(*report, session_.chunk_bytes_max_ / 2);
     Reply(id, *report);
   });
 }
 
-void Session::On(uint64_t id, const wire::ReadManifest&) {
+void Session::Upkeep::On(uint64_t id, const wire::ReadManifest&) {
   const auto bytes = std::make_shared<const std::vector<std::byte>>(EncodeManifest(*core_.store.manifest()));
-  MakeRoom(id, bytes->size(), [this, id, bytes](const std::shared_ptr<BulkAnswer>& bulk) {
-    std::ranges::copy(*bytes, bulk->bytes().begin());
-    ReplyBulk(id, Status::Ok(), *bulk,
-              [](wire::Payload payload) { return wire::ManifestBytes{std::move(payload)}; });
+  bulk().MakeRoom(id, bytes->size(), [this, id, bytes](const std::shared_ptr<Bulk::Answer>& answer) {
+    std::ranges::copy(*bytes, answer->bytes().begin());
+    bulk().ReplyWith(id, Status::Ok(), *answer,
+                     [](wire::Payload payload) { return wire::ManifestBytes{std::move(payload)}; });
   });
 }
 

@@ -1,10 +1,10 @@
-// Session: rows that are put, at once or in pieces, and commits of embeddings.
+#include "session_writes.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "quarry/base/trace.h"
 #include "quarry/service/put_rows.h"
-#include "session.h"
 
 namespace quarry {
 namespace {
@@ -26,61 +26,62 @@ Status PieceDoesNotFollow(const wire::Put& put) {
 
 // A write that another connection of the client has under way is waited for; when it comes to nothing there,
 // since that connection ended before it began, it is done here.
-void Session::Write(uint64_t id, uint64_t number, const WriteWork& work) {
-  const auto found = pending_.find(id);
-  if (found == pending_.end()) return;
-  const auto cancelled = found->second.cancelled;
+void Session::Writes::Write(uint64_t id, uint64_t number, const WriteWork& work) {
+  Pending* const pending = Find(id);
+  if (pending == nullptr) return;
+  const auto cancelled = pending->cancelled;
   const auto mine = std::make_shared<bool>(false);
   const auto answer = [this, id, number, work, cancelled, mine](const Result<wire::Response>& result) {
     if (result.status().code() == Code::kCancelled && !*mine && !*cancelled) return Write(id, number, work);
     Reply(id, result);
   };
-  auto turn = core_.retries.Begin({peer_.uid, client_id_}, number, OnStrand<wire::Response>(answer));
+  auto turn = core_.retries.Begin({user(), session_.client_id_}, number, OnStrand<wire::Response>(answer));
   if (!turn.ok()) return Reply(id, turn.status());
   *mine = *turn != nullptr;
   if (!*mine) {
-    found->second.cancel = [this, id] { Reply(id, CancelledStatus()); };
+    pending->cancel = [this, id] { Reply(id, CancelledStatus()); };
     return;
   }
-  core_.writers.Submit(id_, [self = shared_from_this(), cancelled, turn = *turn, work](unsigned) {
-    if (*cancelled) return;
-    const Result<wire::Response> result = CatchExhaustion("a write", work);
-    Insist([&] { turn->Finish(result); });
-  });
+  core_.writers.Submit(session_id(),
+                       [self = session_.shared_from_this(), cancelled, turn = *turn, work](unsigned) {
+                         if (*cancelled) return;
+                         const Result<wire::Response> result = CatchExhaustion("a write", work);
+                         Insist([&] { turn->Finish(result); });
+                       });
 }
 
-void Session::On(uint64_t id, const wire::Put& request) {
+void Session::Writes::On(uint64_t id, const wire::Put& request) {
   if (request.piece > 0) return PutPiece(id, request);
   Write(id, request.number, [this, request] { return DoPut(request); });
 }
 
-struct Session::PutBatch {
+struct Session::Writes::PutBatch {
   MemoryBudget::Reservation reservation;
   WriteBatch rows;
 };
 
-Result<Session::PutBatch> Session::BatchOf(const wire::Put& request) const {
+Result<Session::Writes::PutBatch> Session::Writes::BatchOf(const wire::Put& request) const {
   uint64_t bytes = 0;
   for (const wire::PutRows& rows : request.tables) bytes += 3 * BytesOf(rows.block) + rows.rows * kEntryBytes;
   PutBatch batch;
   if (bytes > kUnpaidBytes) {
-    QUARRY_TRY(batch.reservation, budget_->Reserve(bytes, "the rows of a put"));
+    QUARRY_TRY(batch.reservation, budget().Reserve(bytes, "the rows of a put"));
   }
   for (const wire::PutRows& rows : request.tables) {
-    QUARRY_TRY(const std::vector<std::byte> block, CopyOf(rows.block));
+    QUARRY_TRY(const std::vector<std::byte> block, bulk().CopyOf(rows.block));
     QUARRY_RETURN_IF_ERROR(AddPutRows(*core_.store.manifest(), rows, block, batch.rows));
   }
   return batch;
 }
 
-Result<wire::Response> Session::DoPut(const wire::Put& request) {
+Result<wire::Response> Session::Writes::DoPut(const wire::Put& request) {
   const ScopedSpan span("put", request.number);
   QUARRY_TRY(const PutBatch batch, BatchOf(request));
   QUARRY_TRY(const uint64_t timestamp, core_.store.Write(batch.rows, {.sync = request.sync}));
   return wire::Response(wire::Written{timestamp});
 }
 
-Status Session::Stage(const wire::Put& request, const std::shared_ptr<StagedPut>& staged) const {
+Status Session::Writes::Stage(const wire::Put& request, const std::shared_ptr<StagedPut>& staged) const {
   const ScopedSpan span("put", request.number);
   std::unique_ptr<LargeWrite> rows;
   if (request.piece == 1) {  // before the put is locked: the turn locks the put that it ends
@@ -95,28 +96,28 @@ Status Session::Stage(const wire::Put& request, const std::shared_ptr<StagedPut>
 }
 
 // The put that this piece continues; null when it continues none, and then what came before is dropped.
-Result<std::shared_ptr<StagedPut>> Session::NextPiece(const wire::Put& request) {
-  const bool under_way = staged_put_ != nullptr && !staged_put_->dropped;
-  if (under_way && staged_put_->number != request.number) {
+Result<std::shared_ptr<StagedPut>> Session::Writes::NextPiece(const wire::Put& request) {
+  const bool under_way = staged_ != nullptr && !staged_->dropped;
+  if (under_way && staged_->number != request.number) {
     return MakeStatus(Code::kBusy, "put {} of this session is under way: commit it, or forget it first",
-                      staged_put_->number);
+                      staged_->number);
   }
   const bool begins = !under_way && request.piece == 1;
-  if (begins) staged_put_ = std::make_shared<StagedPut>(request.number);
-  if (staged_put_ == nullptr || staged_put_->dropped || (!begins && staged_put_->at_work()) ||
-      staged_put_->pieces + 1 != request.piece) {
+  if (begins) staged_ = std::make_shared<StagedPut>(request.number);
+  if (staged_ == nullptr || staged_->dropped || (!begins && staged_->at_work()) ||
+      staged_->pieces + 1 != request.piece) {
     DropPut();
     return std::shared_ptr<StagedPut>();
   }
-  ++staged_put_->pieces;
-  staged_put_->idle_since = 0;
-  return staged_put_;
+  ++staged_->pieces;
+  staged_->idle_since = 0;
+  return staged_;
 }
 
 // A piece that fails, or does not follow the one before, takes those before it with it: a commit without one
 // of its pieces would be worse than none. Only the last piece is remembered for retries, since what comes
 // before it can be sent again.
-void Session::PutPiece(uint64_t id, const wire::Put& request) {
+void Session::Writes::PutPiece(uint64_t id, const wire::Put& request) {
   const auto next = NextPiece(request);
   if (!next.ok()) return Reply(id, next.status());
   const auto stage = [this, request, staged = *next]() -> Status {
@@ -138,23 +139,23 @@ void Session::PutPiece(uint64_t id, const wire::Put& request) {
   Work<wire::Response>(core_.writers, id, add,
                        [this, id, staged = *next](const Result<wire::Response>& done) {
                          if (staged != nullptr) staged->Rest(Clock::now());
-                         if (!done.ok() && staged == staged_put_) DropPut();
+                         if (!done.ok() && staged == staged_) DropPut();
                          Reply(id, done);
                        });
 }
 
 // By a task, since rows are deleted on disk. What is dropped stays where it is, and is dropped again when the
 // session ends: the queue that it waits in goes then.
-void Session::DropPut() {
-  if (staged_put_ == nullptr) return;
-  staged_put_->dropped = true;
-  core_.writers.Submit(id_, [staged = staged_put_](unsigned) {
+void Session::Writes::DropPut() {
+  if (staged_ == nullptr) return;
+  staged_->dropped = true;
+  core_.writers.Submit(session_id(), [staged = staged_](unsigned) {
     staged->End(MakeStatus(Code::kUsage, "put {} has ended: begin at 1", staged->number));
   });
 }
 
-void Session::On(uint64_t id, const wire::ForgetPut& request) {
-  if (staged_put_ == nullptr || staged_put_->number != request.number) return Reply(id, wire::Done{});
+void Session::Writes::On(uint64_t id, const wire::ForgetPut& request) {
+  if (staged_ == nullptr || staged_->number != request.number) return Reply(id, wire::Done{});
   DropPut();
   const auto behind = [](const Task&) -> Result<bool> { return true; };
   Work<bool>(core_.writers, id, behind, [this, id](const Result<bool>& done) {
@@ -162,20 +163,20 @@ void Session::On(uint64_t id, const wire::ForgetPut& request) {
   });
 }
 
-void Session::On(uint64_t id, const wire::CommitEmbeddings& request) {
+void Session::Writes::On(uint64_t id, const wire::CommitEmbeddings& request) {
   Write(id, request.number, [this, request] { return DoCommit(request); });
 }
 
-Result<wire::Response> Session::DoCommit(const wire::CommitEmbeddings& request) {
+Result<wire::Response> Session::Writes::DoCommit(const wire::CommitEmbeddings& request) {
   uint64_t bytes = 0;
   for (const wire::EmbeddingUpdate& update : request.updates) bytes += BytesOf(update.block);
   MemoryBudget::Reservation reservation;
   if (bytes > kUnpaidBytes) {
-    QUARRY_TRY(reservation, budget_->Reserve(bytes, "the rows of a commit"));
+    QUARRY_TRY(reservation, budget().Reserve(bytes, "the rows of a commit"));
   }
   std::vector<EmbeddingService::Update> updates;
   for (const wire::EmbeddingUpdate& update : request.updates) {
-    QUARRY_TRY(std::vector<std::byte> block, CopyOf(update.block));
+    QUARRY_TRY(std::vector<std::byte> block, bulk().CopyOf(update.block));
     updates.push_back({update.table, {update.rows, update.dim, update.state_dim}, std::move(block)});
   }
   QUARRY_TRY(const wire::EmbeddingsCommitted committed, core_.embeddings.Commit(updates));

@@ -1,11 +1,11 @@
-// Session: states of training runs, in pieces as they come up, and edges.
+#include "session_trainings.h"
+
 #include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "quarry/base/trace.h"
 #include "quarry/storage/edges.h"
-#include "session.h"
 
 namespace quarry {
 namespace {
@@ -33,30 +33,30 @@ static_assert(sizeof(Triple) == wire::kEdgeBytes);
 // committed as the database itself commits one: a file, synced, then one manifest. A session that ends, or a
 // trainer that is killed, leaves half a state, which counts for nothing; a client that loses its connection
 // sends all pieces again. The same bytes saved twice are the same state, so this write needs no number.
-struct Session::StagedState {
+struct Session::Trainings::StagedState {
   std::string name;
   uint64_t state_bytes = 0;
   MemoryBudget::Reservation reservation;
   std::vector<std::byte> bytes;
 };
 
-Status Session::Stage(const wire::SaveTraining& request, StagedState& staged) const {
+Status Session::Trainings::Stage(const wire::SaveTraining& request, StagedState& staged) const {
   std::span<const std::byte> piece;
   if (const auto* const bytes = std::get_if<std::vector<std::byte>>(&request.piece)) {
     piece = *bytes;
   } else {
-    QUARRY_TRY(piece, Uploaded(std::get<wire::Range>(request.piece)));
+    QUARRY_TRY(piece, bulk().Uploaded(std::get<wire::Range>(request.piece)));
   }
   if (request.offset == 0) {
     QUARRY_RETURN_IF_ERROR(core_.trainings.CheckRoom(request.name));
-    QUARRY_TRY(staged.reservation, budget_->Reserve(request.state_bytes, "a training state"));
+    QUARRY_TRY(staged.reservation, budget().Reserve(request.state_bytes, "a training state"));
     staged.bytes.reserve(request.state_bytes);
   }
   staged.bytes.insert(staged.bytes.end(), piece.begin(), piece.end());
   return Status::Ok();
 }
 
-void Session::On(uint64_t id, const wire::SaveTraining& request) {
+void Session::Trainings::On(uint64_t id, const wire::SaveTraining& request) {
   std::shared_ptr<StagedState> staged = std::exchange(staged_, nullptr);
   if (request.offset == 0) {
     staged = std::make_shared<StagedState>();
@@ -80,48 +80,45 @@ void Session::On(uint64_t id, const wire::SaveTraining& request) {
   Work<Saved>(core_.writers, id, save, [this, id, staged](const Result<Saved>& saved) {
     if (!saved.ok()) return Reply(id, saved.status());
     if (saved->has_value()) return Reply(id, **saved);
-    if (state_ == State::kOpen) staged_ = staged;
+    if (is_open()) staged_ = staged;
     Reply(id, wire::Done{});
   });
 }
 
 // A state may be larger than the region for answers: it is leased where the file was read to.
-void Session::On(uint64_t id, const wire::ReadTraining& request) {
-  const auto read = [this, request](const Task&) -> Result<HeldState> {
-    QUARRY_TRY(TrainingService::Read training, core_.trainings.ReadTraining(request, *budget_));
+void Session::Trainings::On(uint64_t id, const wire::ReadTraining& request) {
+  const auto read = [this, request](const Task&) -> Result<Bulk::HeldState> {
+    QUARRY_TRY(TrainingService::Read training, core_.trainings.ReadTraining(request, budget()));
     return std::make_shared<TrainingService::Read>(std::move(training));
   };
-  Work<HeldState>(core_.readers, id, read, [this, id](const Result<HeldState>& result) {
+  Work<Bulk::HeldState>(core_.readers, id, read, [this, id](const Result<Bulk::HeldState>& result) {
     if (!result.ok()) return Reply(id, result.status());
-    if (!pending_.contains(id)) return;
-    const HeldState& held = *result;
+    if (Find(id) == nullptr) return;
+    const Bulk::HeldState& held = *result;
     wire::Training answer = held->training;
     if (held->state.size() <= kUnpaidBytes) {
       answer.state = held->state;
     } else {
-      const wire::Lease lease = {++leases_made_, {.bytes = held->state.size()}};
-      leases_.emplace(lease.id, held);
-      leases_shown_ = leases_.size();
-      answer.state = lease;
+      answer.state = bulk().LeaseOut({.bytes = held->state.size()}, held);
     }
     Reply(id, answer);
   });
 }
 
-struct Session::OpenEdges {
+struct Session::Trainings::OpenEdges {
   std::string topology;
   std::unique_ptr<EdgeList> list;
 };
 
 // The list stays open until its last edge is given, or another one is asked for.
-void Session::On(uint64_t id, const wire::ReadEdges& request) {
+void Session::Trainings::On(uint64_t id, const wire::ReadEdges& request) {
   using Edges = std::shared_ptr<OpenEdges>;
   Edges edges = std::exchange(edges_, nullptr);
   if (edges != nullptr && edges->topology != request.topology) edges = nullptr;
   const auto open = [this, request, edges](const Task&) -> Result<Edges> {
     if (edges != nullptr) return edges;
     const ScopedSpan span("open edges");
-    QUARRY_TRY(std::unique_ptr<EdgeList> list, EdgeList::Open(core_.store, *budget_, request.topology));
+    QUARRY_TRY(std::unique_ptr<EdgeList> list, EdgeList::Open(core_.store, budget(), request.topology));
     return std::make_shared<OpenEdges>(OpenEdges{request.topology, std::move(list)});
   };
   Work<Edges>(core_.readers, id, open, [this, id, request](const Result<Edges>& opened) {
@@ -129,22 +126,27 @@ void Session::On(uint64_t id, const wire::ReadEdges& request) {
     const Edges& list = *opened;
     const uint64_t left = list->list->size() - std::min(request.first, list->list->size());
     const uint64_t count = std::min<uint64_t>(request.count, left);
-    if (count < left && state_ == State::kOpen) edges_ = list;
-    MakeRoom(id, count * wire::kEdgeBytes, [=, this](const std::shared_ptr<BulkAnswer>& bulk) {
+    if (count < left && is_open()) edges_ = list;
+    bulk().MakeRoom(id, count * wire::kEdgeBytes, [=, this](const std::shared_ptr<Bulk::Answer>& answer) {
       Work<bool>(
           core_.readers, id,
-          [list, first = request.first, bulk](const Task&) -> Result<bool> {
+          [list, first = request.first, answer](const Task&) -> Result<bool> {
             const ScopedSpan span("read edges");
-            WriteEdges(*list->list, first, bulk->bytes());
+            WriteEdges(*list->list, first, answer->bytes());
             return true;
           },
-          [this, id, count, bulk](const Result<bool>& done) {
-            ReplyBulk(id, done.status(), *bulk, [&](wire::Payload payload) {
+          [this, id, count, answer](const Result<bool>& done) {
+            bulk().ReplyWith(id, done.status(), *answer, [&](wire::Payload payload) {
               return wire::Edges{count, std::move(payload)};
             });
           });
     });
   });
+}
+
+void Session::Trainings::End() {
+  staged_.reset();
+  edges_.reset();
 }
 
 }  // namespace quarry

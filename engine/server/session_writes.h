@@ -1,0 +1,36 @@
+// Session::Writes: rows that are put, at once or in pieces, and commits of embeddings.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "session_bulk.h"
+#include "staged_put.h"
+
+namespace quarry {
+
+class Session::Writes final : Part {
+ public:
+  explicit Writes(Session& session) : Part(session) {}
+  void On(uint64_t id, const wire::Put& request);
+  void On(uint64_t id, const wire::ForgetPut& request);
+  void On(uint64_t id, const wire::CommitEmbeddings& request);
+  void End() { DropPut(); }
+
+ private:
+  struct PutBatch;
+  Result<PutBatch> BatchOf(const wire::Put& request) const;
+  Result<wire::Response> DoPut(const wire::Put& request);
+  Result<std::shared_ptr<StagedPut>> NextPiece(const wire::Put& request);
+  void PutPiece(uint64_t id, const wire::Put& request);
+  Status Stage(const wire::Put& request, const std::shared_ptr<StagedPut>& staged) const;
+  void DropPut();
+  Result<wire::Response> DoCommit(const wire::CommitEmbeddings& request);
+  using WriteWork = std::function<Result<wire::Response>()>;
+  void Write(uint64_t id, uint64_t number, const WriteWork& work);
+
+  std::shared_ptr<StagedPut> staged_;  // the last of them, which may have ended
+};
+
+}  // namespace quarry
