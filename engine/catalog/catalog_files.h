@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "quarry/base/status.h"
@@ -11,8 +12,12 @@ namespace quarry {
 
 inline constexpr std::string_view kTableSuffix = ".sst";
 
-// Makes the folder `to` with the files of `from`. Tables are never changed: the same file will do.
-Status CopyFiles(const std::filesystem::path& from, const std::filesystem::path& to);
+inline constexpr std::string_view kLogSuffix = ".log";
+
+// Makes the folder `to` with the files of `from`, logs aside if these are not wanted. Tables are never changed: the same
+// file will do.
+Status CopyFiles(const std::filesystem::path& from, const std::filesystem::path& to, bool logs = true);
+Status RemoveTable(const std::string& path);
 // With the folder itself, as far as it can be.
 void RemoveFiles(const std::filesystem::path& folder);
 

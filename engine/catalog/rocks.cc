@@ -175,6 +175,8 @@ Result<OpenDatabase> OpenRocks(const std::string& path, OpenAs as) {
   options.create_if_missing = options.error_if_exists = as == OpenAs::kNew;
   // Repair leaves out families of which it found no table.
   options.create_missing_column_families = as == OpenAs::kNew || as == OpenAs::kRepaired;
+  options.disable_auto_compactions =
+      as == OpenAs::kRepaired;  // before it is known which tables count (salvage.cc)
   const std::string_view what = as == OpenAs::kNew ? "create the catalog" : "open the catalog";
   QUARRY_RETURN_IF_ERROR(CheckRocksThreads(path, what));
   if (as != OpenAs::kReader) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <tuple>
 
 #include "anchor.h"
 #include "catalog_files.h"
@@ -114,6 +115,91 @@ Result<std::vector<std::string>> RepairCopy(const std::string& from, const std::
   return lost;
 }
 
+// Numbers of the tables that the MANIFEST in the folder `from` names; empty where it cannot be read. Through a copy without
+// logs, which would be replayed.
+Result<std::set<uint64_t>> NamedTables(const std::string& from, const std::string& to_path) {
+  const std::string path = to_path + ".named";
+  RemoveFiles(path);
+  Status status = CopyFiles(from, path, /*logs=*/false);
+  std::set<uint64_t> named;
+  if (status.ok()) {
+    const Result<OpenDatabase> open = OpenRocks(path, OpenAs::kReader);
+    if (open.ok()) {
+      std::vector<rocksdb::LiveFileMetaData> tables;
+      open->db->GetLiveFilesMetaData(&tables);
+      for (const auto& table : tables) named.insert(table.file_number);
+    } else if (open.status().code() != Code::kCorruption) {
+      status = open.status();
+    }
+  }
+  RemoveFiles(path);
+  QUARRY_RETURN_IF_ERROR(status);
+  return named;
+}
+
+// Compaction sets the number of an entry to 0 where nothing older of its key is left.
+bool HasEntriesWithoutNumber(const rocksdb::LiveFileMetaData& table) { return table.smallest_seqno == 0; }
+
+// Tables that a compaction has replaced, and that were not removed when the process was killed. RocksDB's repair takes in
+// all that there are, and an entry of a replaced table would hide the newer one, whose number is 0 now. A table with a
+// higher number than all that are named may be newer than the MANIFEST.
+std::vector<std::string> ReplacedTables(const OpenDatabase& open, const std::set<uint64_t>& named) {
+  std::vector<rocksdb::LiveFileMetaData> tables;
+  open.db->GetLiveFilesMetaData(&tables);
+  std::vector<std::string> replaced;
+  for (const auto& table : tables) {
+    const bool older = !named.empty() && table.file_number < *named.rbegin();
+    if (older && !named.contains(table.file_number))
+      replaced.push_back(table.directory + "/" + table.relative_filename);
+  }
+  return replaced;
+}
+
+// Where two tables of a family have entries without a number in the same range, one is made of them: an iterator that met
+// one key twice would end the process. Which of two it keeps is not known, and the ledger finds out what is wrong then.
+Status MergeEntriesWithoutNumber(const OpenDatabase& open, const std::string& path) {
+  std::vector<rocksdb::LiveFileMetaData> tables;
+  open.db->GetLiveFilesMetaData(&tables);
+  std::erase_if(tables, [](const auto& table) { return !HasEntriesWithoutNumber(table); });
+  std::ranges::sort(tables, {},
+                    [](const auto& table) { return std::tie(table.column_family_name, table.smallestkey); });
+  std::set<std::string> families;
+  const rocksdb::LiveFileMetaData* reaches = nullptr;  // furthest, of the family so far
+  for (const auto& table : tables) {
+    const bool same_family = reaches != nullptr && reaches->column_family_name == table.column_family_name;
+    if (same_family && table.smallestkey <= reaches->largestkey) families.insert(table.column_family_name);
+    if (!same_family || table.largestkey > reaches->largestkey) reaches = &table;
+  }
+  for (rocksdb::ColumnFamilyHandle* const family : open.handles) {
+    if (!families.contains(family->GetName())) continue;
+    QUARRY_RETURN_IF_ERROR(
+        FromRocks(open.db->CompactRange({}, family, nullptr, nullptr), "merge tables", path));
+  }
+  return Status::Ok();
+}
+
+// The catalog that RocksDB can make of the tables and logs in the folder `from`, in the folder `path`.
+Result<OpenDatabase> OpenCopy(const std::string& from, const std::string& path,
+                              std::vector<std::string>& lost_tables) {
+  QUARRY_TRY(const std::set<uint64_t> named, NamedTables(from, path));
+  QUARRY_TRY(lost_tables, RepairCopy(from, path));
+  QUARRY_TRY(OpenDatabase open, OpenRocks(path, OpenAs::kRepaired));
+  const std::vector<std::string> replaced = ReplacedTables(open, named);
+  if (!replaced.empty()) {
+    QUARRY_RETURN_IF_ERROR(FromRocks(open.Close(), "close the catalog", path));
+    for (const std::string& table : replaced) QUARRY_RETURN_IF_ERROR(RemoveTable(table));
+    bool disk_failed = false;
+    QUARRY_RETURN_IF_ERROR(RepairRocks(path, disk_failed));
+    if (disk_failed)
+      return MakeStatus(Code::kIoError, "{}: the disk failed while the catalog was repaired: try again",
+                        path);
+    RemoveFiles(path + "/lost");  // what was made of tables and logs before
+    QUARRY_TRY(open, OpenRocks(path, OpenAs::kRepaired));
+  }
+  QUARRY_RETURN_IF_ERROR(MergeEntriesWithoutNumber(open, path));
+  return open;
+}
+
 // What the anchor and the logs of the damaged catalog still promise, if anything.
 struct Promised {
   std::optional<AnchorRecord> anchor;
@@ -179,8 +265,8 @@ Status KeepDoubts(const OpenDatabase& open, std::span<const Doubt> doubts, const
 Result<SalvagedCatalog> Catalog::Salvage(const std::string& database_path, const std::string& to_path) {
   const std::string path = to_path + std::string(kCatalogFolder);
   SalvagedCatalog salvaged;
-  QUARRY_TRY(salvaged.lost_tables, RepairCopy(database_path + std::string(kCatalogFolder), path));
-  QUARRY_TRY(OpenDatabase open, OpenRocks(path, OpenAs::kRepaired));
+  QUARRY_TRY(OpenDatabase open,
+             OpenCopy(database_path + std::string(kCatalogFolder), path, salvaged.lost_tables));
   std::string bytes;
   const rocksdb::Status status = open.db->Get(VerifiedRead(), open[kManifest], ToSlice(kManifestKey), &bytes);
   if (status.IsNotFound()) {
