@@ -438,7 +438,8 @@ class RocksCatalog final : public Catalog {
 
   // Copies the files of a catalog that is open for reading only as they are, with what was promised of them.
   Status CopyClosed(const std::string& to_path) {
-    QUARRY_RETURN_IF_ERROR(CopyFiles(path_, to_path + std::string(kCatalogFolder)));
+    QUARRY_RETURN_IF_ERROR(
+        CopyFiles(path_, to_path + std::string(kCatalogFolder), [](const auto&) { return true; }));
     QUARRY_TRY(const std::optional<AnchorRecord> anchor, ReadAnchor(database_path_));
     if (anchor) return CreateAnchor(to_path, *anchor);
     QUARRY_TRY(const std::unique_ptr<Catalog> copy,

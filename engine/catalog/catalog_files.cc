@@ -35,7 +35,8 @@ rocksdb::IOStatus CopyBytes(rocksdb::FileSystem& files, const std::string& from,
 
 }  // namespace
 
-Status CopyFiles(const fs::path& from, const fs::path& to, bool logs) {
+Status CopyFiles(const fs::path& from, const fs::path& to,
+                 const std::function<bool(const fs::path&)>& wanted) {
   rocksdb::FileSystem& files = *CatalogEnvironment()->GetFileSystem();
   QUARRY_RETURN_IF_ERROR(
       FromFileSystem(files.CreateDir(to.string(), kOptions, nullptr), "create the folder", to.string()));
@@ -43,18 +44,13 @@ Status CopyFiles(const fs::path& from, const fs::path& to, bool logs) {
   for (fs::directory_iterator entry(from, error), end; !error && entry != end; entry.increment(error)) {
     std::error_code failed;
     if (!entry->is_regular_file(failed)) continue;
-    if (!logs && entry->path().extension() == kLogSuffix) continue;
+    if (!wanted(entry->path())) continue;
     const std::string source = entry->path().string(), copy = (to / entry->path().filename()).string();
     const bool linked =
         entry->path().extension() == kTableSuffix && files.LinkFile(source, copy, kOptions, nullptr).ok();
     if (!linked) QUARRY_RETURN_IF_ERROR(FromFileSystem(CopyBytes(files, source, copy), "copy", source));
   }
   return error ? ErrnoStatus(error.value(), "list", from.string()) : Status::Ok();
-}
-
-Status RemoveTable(const std::string& path) {
-  rocksdb::FileSystem& files = *CatalogEnvironment()->GetFileSystem();
-  return FromFileSystem(files.DeleteFile(path, kOptions, nullptr), "remove the table", path);
 }
 
 void RemoveFiles(const fs::path& folder) {

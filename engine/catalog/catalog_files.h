@@ -3,7 +3,7 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
+#include <functional>
 #include <string_view>
 
 #include "quarry/base/status.h"
@@ -14,10 +14,9 @@ inline constexpr std::string_view kTableSuffix = ".sst";
 
 inline constexpr std::string_view kLogSuffix = ".log";
 
-// Makes the folder `to` with the files of `from`, logs aside if these are not wanted. Tables are never changed: the same
-// file will do.
-Status CopyFiles(const std::filesystem::path& from, const std::filesystem::path& to, bool logs = true);
-Status RemoveTable(const std::string& path);
+// Makes the folder `to` with those files of `from` that are wanted. Tables are never changed: the same file will do.
+Status CopyFiles(const std::filesystem::path& from, const std::filesystem::path& to,
+                 const std::function<bool(const std::filesystem::path&)>& wanted);
 // With the folder itself, as far as it can be.
 void RemoveFiles(const std::filesystem::path& folder);
 

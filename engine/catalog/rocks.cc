@@ -177,18 +177,19 @@ Result<OpenDatabase> OpenRocks(const std::string& path, OpenAs as) {
   options.create_missing_column_families = as == OpenAs::kNew || as == OpenAs::kRepaired;
   options.disable_auto_compactions =
       as == OpenAs::kRepaired;  // before it is known which tables count (salvage.cc)
+  options.paranoid_checks = as != OpenAs::kTablesUnread;
+  const bool reads = as == OpenAs::kReader || as == OpenAs::kTablesUnread;
   const std::string_view what = as == OpenAs::kNew ? "create the catalog" : "open the catalog";
   QUARRY_RETURN_IF_ERROR(CheckRocksThreads(path, what));
-  if (as != OpenAs::kReader) {
+  if (!reads) {
     QUARRY_RETURN_IF_ERROR(CheckRoomForWrite(path, what));
     ForgetFailedCompaction(path);
   }
   QUARRY_RETURN_IF_ERROR(CatchExhaustion(path, [&] {
     rocksdb::DB* db = nullptr;
     const rocksdb::Status status =
-        as == OpenAs::kReader
-            ? rocksdb::DB::OpenForReadOnly(options, path, MakeFamilies(options), &open.handles, &db)
-            : rocksdb::DB::Open(options, path, MakeFamilies(options), &open.handles, &db);
+        reads ? rocksdb::DB::OpenForReadOnly(options, path, MakeFamilies(options), &open.handles, &db)
+              : rocksdb::DB::Open(options, path, MakeFamilies(options), &open.handles, &db);
     open.db.reset(db);
     return FromRocks(status, what, path);
   }));

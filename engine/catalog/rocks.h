@@ -78,7 +78,8 @@ Result<std::optional<std::string>> ReadValue(const OpenDatabase& open, const roc
                                              Family family, std::string_view key, std::string_view what,
                                              const std::string& path);
 
-enum class OpenAs { kReader, kWriter, kNew, kRepaired };
+// kTablesUnread: a reader of what the MANIFEST says, whatever became of the tables that it names.
+enum class OpenAs { kReader, kTablesUnread, kWriter, kNew, kRepaired };
 Result<OpenDatabase> OpenRocks(const std::string& path, OpenAs as);
 // RocksDB's repair of the catalog in the folder `path`, in place; `disk_failed` when it could not read.
 Status RepairRocks(const std::string& path, bool& disk_failed);

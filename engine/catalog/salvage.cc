@@ -1,7 +1,8 @@
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
-#include <tuple>
+#include <utility>
 
 #include "anchor.h"
 #include "catalog_files.h"
@@ -95,15 +96,18 @@ Status PromiseAll(const OpenDatabase& open, const std::string& database_path) {
 
 namespace {
 
-// RocksDB's repair of a copy, in the folder `path`. Returns the tables of which it made nothing.
-Result<std::vector<std::string>> RepairCopy(const std::string& from, const std::string& path) {
+// RocksDB's repair of a copy, in the folder `path`, without the tables `left_out`. Returns the tables of which it made
+// nothing.
+Result<std::vector<std::string>> RepairCopy(const std::string& from, const std::string& path,
+                                            const std::set<std::string>& left_out) {
   // An error of the disk may pass: what could not be read is tried again before it is given up for lost.
   constexpr int kTriesMax = 2;
   bool disk_failed = true;
   std::error_code error;
   for (int i = 0; disk_failed && i < kTriesMax; ++i) {
     RemoveFiles(path);
-    QUARRY_RETURN_IF_ERROR(CopyFiles(from, path));
+    QUARRY_RETURN_IF_ERROR(
+        CopyFiles(from, path, [&](const fs::path& file) { return !left_out.contains(file.filename()); }));
     QUARRY_RETURN_IF_ERROR(RepairRocks(path, disk_failed));
   }
   std::vector<std::string> lost;
@@ -115,65 +119,75 @@ Result<std::vector<std::string>> RepairCopy(const std::string& from, const std::
   return lost;
 }
 
-// Numbers of the tables that the MANIFEST in the folder `from` names; empty where it cannot be read. Through a copy without
-// logs, which would be replayed.
-Result<std::set<uint64_t>> NamedTables(const std::string& from, const std::string& to_path) {
+// What the MANIFEST of a damaged catalog knows.
+struct Named {
+  std::set<uint64_t> tables;   // their numbers
+  uint64_t last_sequence = 0;  // of all entries when it was written
+};
+
+// Nothing where the MANIFEST in the folder `from` cannot be read. Read from a copy without logs, which would be replayed.
+Result<std::optional<Named>> ReadNamed(const std::string& from, const std::string& to_path) {
   const std::string path = to_path + ".named";
   RemoveFiles(path);
-  Status status = CopyFiles(from, path, /*logs=*/false);
-  std::set<uint64_t> named;
+  Status status = CopyFiles(from, path, [](const fs::path& file) { return file.extension() != kLogSuffix; });
+  std::optional<Named> named;
   if (status.ok()) {
-    const Result<OpenDatabase> open = OpenRocks(path, OpenAs::kReader);
+    const Result<OpenDatabase> open = OpenRocks(path, OpenAs::kTablesUnread);
+    status = open.status();
     if (open.ok()) {
+      named.emplace().last_sequence = open->db->GetLatestSequenceNumber();
       std::vector<rocksdb::LiveFileMetaData> tables;
       open->db->GetLiveFilesMetaData(&tables);
-      for (const auto& table : tables) named.insert(table.file_number);
-    } else if (open.status().code() != Code::kCorruption) {
-      status = open.status();
+      for (const auto& table : tables) named->tables.insert(table.file_number);
     }
   }
   RemoveFiles(path);
-  QUARRY_RETURN_IF_ERROR(status);
+  // What is damaged or unreadable is not known; without memory or threads there is no repair either.
+  if (status.code() == Code::kOutOfBudget) return status;
   return named;
 }
 
-// Compaction sets the number of an entry to 0 where nothing older of its key is left.
-bool HasEntriesWithoutNumber(const rocksdb::LiveFileMetaData& table) { return table.smallest_seqno == 0; }
-
 // Tables that a compaction has replaced, and that were not removed when the process was killed. RocksDB's repair takes in
-// all that there are, and an entry of a replaced table would hide the newer one, whose number is 0 now. A table with a
-// higher number than all that are named may be newer than the MANIFEST.
-std::vector<std::string> ReplacedTables(const OpenDatabase& open, const std::set<uint64_t>& named) {
+// all that there are, and an entry of a replaced table would hide the newer one, whose number compaction has set to 0. What
+// may be newer than the MANIFEST stays.
+std::set<std::string> ReplacedTables(const OpenDatabase& open, const Named& named) {
   std::vector<rocksdb::LiveFileMetaData> tables;
   open.db->GetLiveFilesMetaData(&tables);
-  std::vector<std::string> replaced;
+  std::set<std::string> replaced;
   for (const auto& table : tables) {
-    const bool older = !named.empty() && table.file_number < *named.rbegin();
-    if (older && !named.contains(table.file_number))
-      replaced.push_back(table.directory + "/" + table.relative_filename);
+    const bool older = !named.tables.empty() && table.file_number < *named.tables.rbegin() &&
+                       table.largest_seqno <= named.last_sequence;
+    if (older && !named.tables.contains(table.file_number)) replaced.insert(table.relative_filename);
   }
   return replaced;
 }
 
-// Where two tables of a family have entries without a number in the same range, one is made of them: an iterator that met
-// one key twice would end the process. Which of two it keeps is not known, and the ledger finds out what is wrong then.
+// Where tables of a family have entries without a number in the same range of keys, one is made of them: an iterator that
+// met one key twice would end the process. Which of two entries it keeps is not known, and the ledger finds out what is wrong
+// then.
 Status MergeEntriesWithoutNumber(const OpenDatabase& open, const std::string& path) {
   std::vector<rocksdb::LiveFileMetaData> tables;
   open.db->GetLiveFilesMetaData(&tables);
-  std::erase_if(tables, [](const auto& table) { return !HasEntriesWithoutNumber(table); });
-  std::ranges::sort(tables, {},
-                    [](const auto& table) { return std::tie(table.column_family_name, table.smallestkey); });
-  std::set<std::string> families;
-  const rocksdb::LiveFileMetaData* reaches = nullptr;  // furthest, of the family so far
-  for (const auto& table : tables) {
-    const bool same_family = reaches != nullptr && reaches->column_family_name == table.column_family_name;
-    if (same_family && table.smallestkey <= reaches->largestkey) families.insert(table.column_family_name);
-    if (!same_family || table.largestkey > reaches->largestkey) reaches = &table;
-  }
   for (rocksdb::ColumnFamilyHandle* const family : open.handles) {
-    if (!families.contains(family->GetName())) continue;
-    QUARRY_RETURN_IF_ERROR(
-        FromRocks(open.db->CompactRange({}, family, nullptr, nullptr), "merge tables", path));
+    std::vector<std::pair<std::string, std::string>> ranges;  // first and last key
+    for (const auto& table : tables) {
+      if (table.column_family_name == family->GetName() && table.smallest_seqno == 0) {
+        ranges.emplace_back(table.smallestkey, table.largestkey);
+      }
+    }
+    std::ranges::sort(ranges);
+    for (size_t i = 0; i < ranges.size();) {
+      auto [first, last] = ranges[i];
+      size_t end = i + 1;
+      for (; end < ranges.size() && ranges[end].first <= last; ++end)
+        last = std::max(last, ranges[end].second);
+      if (end - i > 1) {
+        const rocksdb::Slice from(first), to(last);
+        QUARRY_RETURN_IF_ERROR(
+            FromRocks(open.db->CompactRange({}, family, &from, &to), "merge tables", path));
+      }
+      i = end;
+    }
   }
   return Status::Ok();
 }
@@ -181,19 +195,13 @@ Status MergeEntriesWithoutNumber(const OpenDatabase& open, const std::string& pa
 // The catalog that RocksDB can make of the tables and logs in the folder `from`, in the folder `path`.
 Result<OpenDatabase> OpenCopy(const std::string& from, const std::string& path,
                               std::vector<std::string>& lost_tables) {
-  QUARRY_TRY(const std::set<uint64_t> named, NamedTables(from, path));
-  QUARRY_TRY(lost_tables, RepairCopy(from, path));
+  QUARRY_TRY(const std::optional<Named> named, ReadNamed(from, path));
+  QUARRY_TRY(lost_tables, RepairCopy(from, path, {}));
   QUARRY_TRY(OpenDatabase open, OpenRocks(path, OpenAs::kRepaired));
-  const std::vector<std::string> replaced = ReplacedTables(open, named);
+  const std::set<std::string> replaced = named ? ReplacedTables(open, *named) : std::set<std::string>();
   if (!replaced.empty()) {
     QUARRY_RETURN_IF_ERROR(FromRocks(open.Close(), "close the catalog", path));
-    for (const std::string& table : replaced) QUARRY_RETURN_IF_ERROR(RemoveTable(table));
-    bool disk_failed = false;
-    QUARRY_RETURN_IF_ERROR(RepairRocks(path, disk_failed));
-    if (disk_failed)
-      return MakeStatus(Code::kIoError, "{}: the disk failed while the catalog was repaired: try again",
-                        path);
-    RemoveFiles(path + "/lost");  // what was made of tables and logs before
+    QUARRY_TRY(lost_tables, RepairCopy(from, path, replaced));
     QUARRY_TRY(open, OpenRocks(path, OpenAs::kRepaired));
   }
   QUARRY_RETURN_IF_ERROR(MergeEntriesWithoutNumber(open, path));

@@ -6,11 +6,11 @@
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "session_bulk.h"
-#include "session_maintenance.h"
 #include "session_reads.h"
 #include "session_sql.h"
 #include "session_streams.h"
 #include "session_trainings.h"
+#include "session_upkeep.h"
 #include "session_writes.h"
 
 namespace quarry {

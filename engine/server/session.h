@@ -7,7 +7,7 @@
 //
 // Its requests belong to parts, each with the state of one subject: bytes beside messages (session_bulk.h), reads
 // (session_reads.h), writes (session_writes.h), streams (session_streams.h), training runs (session_trainings.h),
-// maintenance (session_maintenance.h), SQL (session_sql.h). The session itself has what concerns all of them: the
+// maintenance (session_upkeep.h), SQL (session_sql.h). The session itself has what concerns all of them: the
 // connection, the budget, and which requests are pending.
 //
 // Everything of a session happens on its strand, but for the work that its requests are: that is done by the
@@ -32,7 +32,6 @@
 
 #include "connection.h"
 #include "quarry/base/exhaustion.h"
-#include "quarry/base/progress.h"
 #include "quarry/format/wire.h"
 #include "server_core.h"
 
@@ -78,7 +77,8 @@ class Session : public std::enable_shared_from_this<Session> {
     unsigned thread = 0;
     const std::atomic<bool>& cancelled;
   };
-  // What handles the requests of one subject. The session's strand alone touches it.
+  // What handles the requests of one subject. Its state is the strand's; what workers call has all it needs in the request,
+  // or in what it was handed (LookupWork, StagedPut, Sql::Hold), and says so.
   class Part;
   class Bulk;
   class Reads;

@@ -30,10 +30,7 @@ Status Session::Bulk::Open(std::vector<wire::Region>& announced, std::vector<Fil
     return Status::Ok();
   }
   const Status made = MakeRegions(announced, files);
-  if (!made.ok()) {
-    upload_.reset();
-    reservations_.clear();
-  }
+  if (!made.ok()) reservations_.clear();
   return made;
 }
 

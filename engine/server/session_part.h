@@ -37,6 +37,10 @@ class Session::Part {
     const auto found = session_.pending_.find(id);
     return found == session_.pending_.end() ? nullptr : &found->second;
   }
+  // What makes an answer come soon when the client cancels the request.
+  void OnCancel(uint64_t id, std::function<void()> cancel) const {
+    if (Pending* const pending = Find(id)) pending->cancel = std::move(cancel);
+  }
   bool is_open() const { return session_.state_ == State::kOpen; }
   SessionId session_id() const { return session_.id_; }
   uid_t user() const { return session_.peer_.uid; }

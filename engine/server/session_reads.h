@@ -26,7 +26,7 @@ class Session::Reads final : Part {
  private:
   struct LookupWork;
   void LookUp(uint64_t id, const std::shared_ptr<LookupWork>& work);
-  Result<bool> LookUpSome(LookupWork& work, const Task& task);
+  Result<bool> LookUpSome(LookupWork& work, const Task& task);  // on a worker
   static Status WriteBlock(const BatchView& block, Bulk::Answer& answer);
 
   uint64_t snapshots_made_ = 0;

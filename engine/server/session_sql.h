@@ -27,6 +27,7 @@ class Session::Sql final : Part {
   void WorkSql(uint64_t id, const std::shared_ptr<Hold>& hold, std::function<Result<T>()> work,
                std::function<void(Result<T>)> then);
   Result<std::shared_ptr<Hold>> FindSql(uint64_t connection) const;
+  // On workers, one at a time for each hold.
   Result<wire::Statement> DoQuery(Hold& hold, uint64_t id, const wire::Query& request);
   Result<wire::Response> DoFetch(Hold& hold, const wire::Fetch& request);
   void Close(std::vector<std::shared_ptr<Hold>> holds);

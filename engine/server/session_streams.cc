@@ -12,7 +12,7 @@ void Session::Streams::On(uint64_t id, const wire::OpenStream& request) {
   const auto view = session_.reads_->FindSnapshot(request.snapshot);
   if (!view.ok()) return Reply(id, view.status());
   if (const Status paid = budget().PayForHeld(); !paid.ok()) return Reply(id, paid);
-  Find(id)->cancel = [this, id] { Reply(id, CancelledStatus()); };
+  OnCancel(id, [this, id] { Reply(id, CancelledStatus()); });
   core_.hub->Open(
       session_id(), session_.client_id_, session_.budget_, request,
       *view == nullptr ? nullptr : (*view)->snapshot(),
@@ -54,7 +54,7 @@ void Session::Streams::On(uint64_t id, const wire::StartPass& request) {
     if (!copy.ok()) return Reply(id, copy.status());
     pass.seeds = wire::NodeIds(std::move(copy).value());
   }
-  Find(id)->cancel = [this, id] { Reply(id, CancelledStatus()); };
+  OnCancel(id, [this, id] { Reply(id, CancelledStatus()); });
   core_.hub->StartPass(session_id(), pass, OnStrand<uint64_t>([this, id](const Result<uint64_t>& batches) {
                          if (!batches.ok()) return Reply(id, batches.status());
                          Reply(id, wire::PassStarted{*batches});
@@ -63,7 +63,7 @@ void Session::Streams::On(uint64_t id, const wire::StartPass& request) {
 
 void Session::Streams::On(uint64_t id, const wire::NextBatch& request) {
   const uint64_t stream = request.stream;
-  Find(id)->cancel = [this, id, stream] { core_.hub->CancelNext(session_id(), stream, id); };
+  OnCancel(id, [this, id, stream] { core_.hub->CancelNext(session_id(), stream, id); });
   using Next = std::optional<StreamBatch>;
   core_.hub->Next(session_id(), stream, id, OnStrand<Next>([this, id, stream](const Result<Next>& batch) {
                     GiveBatch(id, stream, batch);

@@ -19,14 +19,16 @@ class Session::Writes final : Part {
   void End() { DropPut(); }
 
  private:
+  // On workers.
   struct PutBatch;
   Result<PutBatch> BatchOf(const wire::Put& request) const;
   Result<wire::Response> DoPut(const wire::Put& request);
+  Status Stage(const wire::Put& request, const std::shared_ptr<StagedPut>& staged) const;
+  Result<wire::Response> DoCommit(const wire::CommitEmbeddings& request);
+
   Result<std::shared_ptr<StagedPut>> NextPiece(const wire::Put& request);
   void PutPiece(uint64_t id, const wire::Put& request);
-  Status Stage(const wire::Put& request, const std::shared_ptr<StagedPut>& staged) const;
   void DropPut();
-  Result<wire::Response> DoCommit(const wire::CommitEmbeddings& request);
   using WriteWork = std::function<Result<wire::Response>()>;
   void Write(uint64_t id, uint64_t number, const WriteWork& work);
 

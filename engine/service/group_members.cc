@@ -1,6 +1,7 @@
 // Members: how they join, go through passes, and leave. What the producer asks is in group_production.cc.
 #include "group_members.h"
 
+#include <algorithm>
 #include <ranges>
 
 #include "stream_difference.h"
@@ -158,10 +159,12 @@ void GroupMembers::StartPass(uint64_t stream, const wire::StartPass& request, An
   }
   const Status status = CheckStart(*member, request);
   if (!status.ok()) return Tell(answer, status);
+  wire::StartPass asked = request;  // before anything changes: ids may be many, and memory may end
   AnswerPending(*member, MakeStatus(Code::kCancelled, "pass {} was started instead", request.pass));
-  QuitPass(*member, Phase::kAsked);
-  member->request = request;
+  QuitPass(*member, Phase::kIdle);
+  member->request = std::move(asked);
   member->starting = std::move(answer);
+  member->phase = Phase::kAsked;
 }
 
 // All that it waits for but the opening of the stream.
@@ -280,12 +283,12 @@ void GroupMembers::LeaveAll(const Status& why) {
 void GroupMembers::Remove(Member& member, const Status& why) {
   if (member.opening) Tell(std::exchange(member.opening, nullptr), why);
   AnswerPending(member, why);
-  if (member.active()) ++left_;
-  const bool in_pass = member.in_pass();
+  const bool was_active = member.active(), in_pass = member.in_pass();
   QuitPass(member, Phase::kIdle);
   if (in_pass) {
     for (const auto& [hold, batch] : member.held) GiveToOthers(member, batch);
   }
+  if (was_active) ++left_;
   std::erase_if(members_, [&member](const auto& own) { return own.get() == &member; });
   if (std::ranges::none_of(members_, [](const auto& own) { return own->present(); })) {
     closing_ = true;

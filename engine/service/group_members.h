@@ -5,8 +5,10 @@
 //
 //   idle     -> asked      it has asked for a pass [StartPass]
 //   asked    -> starting   so have all others: its batches are made once for all of them [BeginPass]
-//   starting -> passing    the road has begun, and it was told how many batches there are [Begun]
+//   starting -> passing    it was told how many batches there are [Begun], or that the road refuses the pass [EndPass]
 //   passing  -> told       it has had its batches, and was told that the pass is over [Next, EndPass]
+//   passing  -> starting   it has come back before the road has begun, and asks for the pass that it is in [StartPass]
+//   asked    -> idle, starting -> passing   its connection was lost, or its client goes on in another session: nobody is told
 //   any      -> asked      it starts another pass, and what it was in goes on without it
 //   any      -> dropped    it kept others waiting for `lag_max` [TakePlace]: it has nothing any more but what it holds
 //
@@ -26,7 +28,6 @@
 // places of the room included.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -72,8 +73,8 @@ class GroupMembers {
 
   // What the producer remembers while it waits for one place.
   struct Wait {
-    std::vector<uint64_t> laggards;  // the same members have stopped the others
-    Clock::time_point since;         // since then
+    std::vector<uint64_t> laggards;  // the streams that have kept the others waiting
+    Clock::time_point since;         // since when these, and no others, have
     // Until when a place that is large enough is waited for.
     Clock::time_point stuck_until = Clock::time_point::max();
     // When to ask again, if nothing changes before.

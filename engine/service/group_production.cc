@@ -1,4 +1,5 @@
 // What the producer asks of the members: their pass, whose a batch is, and what is in the way of the next one.
+#include <algorithm>
 #include <ranges>
 
 #include "group_members.h"
@@ -10,7 +11,10 @@ void GroupMembers::Opened(const OpenedStream& described, BatchRoom room, uint64_
   described_ = described;
   slot_bytes_ = slot_bytes;
   room_.emplace(std::move(room));
-  for (const auto& member : members_) Tell(std::exchange(member->opening, nullptr), Describe(*member));
+  for (const auto& member : members_) {
+    Tell(member->opening, Describe(*member));
+    member->opening = nullptr;
+  }
 }
 
 std::shared_ptr<const wire::StartPass> GroupMembers::BeginPass() {
@@ -32,8 +36,9 @@ void GroupMembers::Begun(uint64_t batches) {
   pass_batches_ = batches;
   for (const auto& member : members_) {
     if (member->phase != Phase::kStarting) continue;
+    Tell(member->starting, batches);  // before it counts as told: memory may end
+    member->starting = nullptr;
     member->phase = Phase::kPassing;
-    Tell(std::exchange(member->starting, nullptr), batches);
   }
 }
 
@@ -42,8 +47,9 @@ void GroupMembers::EndPass(const Status& status) {
   pass_status_ = status;
   for (const auto& member : members_) {
     if (member->phase == Phase::kStarting) {  // the road has refused the pass
+      Tell(member->starting, status);
+      member->starting = nullptr;
       member->phase = Phase::kPassing;
-      Tell(std::exchange(member->starting, nullptr), status);
     }
     Serve(*member);
   }

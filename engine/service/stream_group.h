@@ -91,9 +91,9 @@ class StreamGroup {
   void GiveUp(const Status& why);
   void OpenAll();
   Status OpenRegion(OpenedRoad opened);
-  bool WaitForPass();
-  void RunPass();
-  Status BeginPass(const std::stop_token& stop);
+  std::shared_ptr<const wire::StartPass> WaitForPass();
+  void RunPass(const wire::StartPass& request);
+  Status BeginPass(const wire::StartPass& request, const std::stop_token& stop);
   Status Produce(const std::stop_token& stop);
   Status ProduceOne(std::unique_ptr<Batch> batch, std::optional<DeficitRoundRobin::Producer>& producer,
                     const std::stop_token& stop);
@@ -126,7 +126,6 @@ class StreamGroup {
   std::shared_ptr<const Snapshot> snapshot_ QUARRY_GUARDED_BY(mutex_);  // null: the road's is not taken yet
   std::stop_source opening_ QUARRY_GUARDED_BY(mutex_);                  // stopped when the group closes
   bool gone_ QUARRY_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<const wire::StartPass> pass_request_ QUARRY_GUARDED_BY(mutex_);
   std::stop_source stop_ QUARRY_GUARDED_BY(mutex_);  // of the pass
   std::unique_ptr<BatchStream> stream_ QUARRY_GUARDED_BY(mutex_);
   StreamStats last_stats_ QUARRY_GUARDED_BY(mutex_);

@@ -17,7 +17,7 @@ void StreamGroup::Run() {
   });
   if (!opened.ok()) Insist([&] { LeaveAll(opened); });
   answers_.Run();
-  while (WaitForPass()) RunPass();
+  while (const auto request = WaitForPass()) RunPass(*request);
   LetGo();
 }
 
@@ -59,35 +59,29 @@ Status StreamGroup::OpenRegion(OpenedRoad opened) {
   return Status::Ok();
 }
 
-// Waits until all members have started a pass. False when the group is closing.
-bool StreamGroup::WaitForPass() {
+// Waits until all members have started a pass. Null when the group is closing.
+std::shared_ptr<const wire::StartPass> StreamGroup::WaitForPass() {
   MutexLock lock(mutex_);
   while (!members_.closing() && !members_.AllHaveStarted()) WaitForChange();
-  if (members_.closing()) return false;
-  pass_request_ = members_.BeginPass();
+  if (members_.closing()) return nullptr;
   last_stats_ = {};
   stop_ = std::stop_source();
-  return true;
+  return members_.BeginPass();
 }
 
-void StreamGroup::RunPass() {
+void StreamGroup::RunPass(const wire::StartPass& request) {
   std::stop_token stop;
   {
     MutexLock lock(mutex_);
     stop = stop_.get_token();
   }
-  const Status begun = CatchExhaustion("a pass", [&] { return BeginPass(stop); });
+  const Status begun = CatchExhaustion("a pass", [&] { return BeginPass(request, stop); });
   answers_.Run();
   EndPass(begun.ok() ? CatchExhaustion("a pass", [&] { return Produce(stop); }) : begun);
 }
 
-Status StreamGroup::BeginPass(const std::stop_token& stop) {
-  std::shared_ptr<const wire::StartPass> request;
-  {
-    MutexLock lock(mutex_);
-    request = pass_request_;
-  }
-  QUARRY_TRY(PassOptions pass, PassOf(*opened_, *request, stop));
+Status StreamGroup::BeginPass(const wire::StartPass& request, const std::stop_token& stop) {
+  QUARRY_TRY(PassOptions pass, PassOf(*opened_, request, stop));
   QUARRY_TRY(std::unique_ptr<BatchStream> stream, opened_->road->StartPass(std::move(pass)));
   counted_ = {};
   MutexLock lock(mutex_);

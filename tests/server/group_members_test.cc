@@ -70,10 +70,10 @@ class Group {
     answers_.Run();
   }
 
-  // Clients have the number of their session; 0 has none.
-  Status Join(uint64_t stream, uint8_t client = 0, SessionId session = 0) {
+  // In a session of its own. Client 0 does not come back.
+  Status Join(uint64_t stream, uint8_t client = 0) {
     const Status joined =
-        members_.Join({session == 0 ? stream : session, IdOf(client)}, stream,
+        members_.Join({stream, IdOf(client)}, stream,
                       [this, stream](const Result<OpenedStream>& opened) { told_[stream].opened = opened; });
     answers_.Run();
     return joined;
@@ -233,10 +233,15 @@ TEST(GroupMembersTest, SharedBatchesGoToAllAndTheEndIsToldAfterTheLast) {
   Group group(StreamMode::kShared, 2);
   BeginWith(group, 2, 2);
   group.Next(1);
+  EXPECT_EQ(group.told(1).answers, 0u) << "there is nothing to say yet";
   ASSERT_OK_AND_ASSIGN(const bool first, group.Produce(0));
   ASSERT_OK_AND_ASSIGN(const bool second, group.Produce(1));
   EXPECT_TRUE(first && second);
+  group.Next(1);
+  group.Next(1);
+  EXPECT_EQ(group.told(1).ends, 0) << "the road may have more";
   group.End();
+  EXPECT_EQ(group.told(1).ends, 1);
   for (int i = 0; i < 3; ++i) {
     group.Next(1);
     group.Next(2);
@@ -284,13 +289,17 @@ TEST(GroupMembersTest, WhoStartsAnotherPassGivesUpTheRest) {
   Group group(StreamMode::kShared, 2);
   BeginWith(group, 2, 6);
   ASSERT_OK(group.Produce(0));
+  ASSERT_OK(group.Produce(1));
   group.Next(1);
+  group.Start(1, 1);
   group.Next(1);
+  EXPECT_THAT(group.told(1).indices(), ElementsAre(0)) << "batch 1 is not for it any more";
   group.Start(1, 1);
   EXPECT_THAT(group.told(1).errors,
               ElementsAre(IsStatus(Code::kCancelled, HasSubstr("pass 1 was started instead"))));
   group.Next(2);
-  EXPECT_THAT(group.told(2).indices(), ElementsAre(0));
+  group.Next(2);
+  EXPECT_THAT(group.told(2).indices(), ElementsAre(0, 1));
   EXPECT_FALSE(group.members().AllHaveStarted());
   group.Start(2, 1);
   EXPECT_TRUE(group.members().AllHaveStarted());
@@ -415,7 +424,8 @@ TEST(GroupMembersTest, ABatchThatFindsNoLargePlaceForLagMaxIsRefused) {
               IsStatus(Code::kOutOfBudget, HasSubstr("release each before the next")));
 }
 
-// Clients do what they like, by seed. The model knows a pass's batches and who was there all along.
+// Clients ask, cancel, release, leave, lose their connection and come back, by seed. The model knows a pass's batches and who
+// was there all along.
 class Random {
  public:
   Random(uint64_t seed, StreamMode mode)
@@ -441,12 +451,15 @@ class Random {
 
   void Enter() {
     const uint64_t stream = ++streams_;
-    if (group_.Join(stream, static_cast<uint8_t>(stream)).ok()) present_.insert(stream);
+    clients_[stream] = static_cast<uint8_t>(stream);
+    if (group_.Join(stream, clients_[stream]).ok()) present_.insert(stream);
   }
 
   void RunPass(uint64_t pass) {
     while (present_.size() < kMembers) Enter();
     used_.clear();
+    carried_.clear();
+    pass_ = pass;
     for (const uint64_t stream : present_) {
       since_[stream] = group_.told(stream).batches.size();
       group_.Start(stream, pass);
@@ -469,18 +482,38 @@ class Random {
 
   void Act() {
     const uint64_t stream = *std::next(present_.begin(), static_cast<ptrdiff_t>(rng_.Below(present_.size())));
-    const uint64_t what = rng_.Below(40);
+    const uint64_t what = rng_.Below(44);
     if (what < 20) {
       Ask(stream, 1);
     } else if (what < 38) {
       ReleaseOne(stream);
-    } else if (present_.size() > 1) {
+    } else if (what < 40) {
+      group_.Do([&] { group_.members().CancelNext(stream, 0); });
+    } else if (what < 42 && mode_ == StreamMode::kShared && present_.size() > 1) {
+      LoseAndComeBack(stream);
+    } else if (what == 42 && present_.size() > 1) {
       const std::vector<uint64_t> had = HadInPass(stream);
-      const size_t released = released_[stream] - since_[stream];
+      const size_t released = carried_[stream].size() + released_[stream] - since_[stream];
       used_.insert(used_.end(), had.begin(), had.begin() + static_cast<ptrdiff_t>(released));
       present_.erase(stream);
       group_.Leave(stream);
     }
+  }
+
+  // What it has not released is given again.
+  void LoseAndComeBack(uint64_t stream) {
+    const std::vector<uint64_t> had = HadInPass(stream);
+    const size_t released = carried_[stream].size() + released_[stream] - since_[stream];
+    const uint64_t back = ++streams_;
+    if (rng_.Below(2) == 0) group_.Lose(stream);
+    clients_[back] = clients_[stream];
+    ASSERT_OK(group_.Join(back, clients_[back]));
+    carried_[back].assign(had.begin(), had.begin() + static_cast<ptrdiff_t>(released));
+    present_.erase(stream);
+    present_.insert(back);
+    group_.Start(back, pass_);
+    ASSERT_EQ(group_.told(back).starts.size(), 1u);
+    EXPECT_OK(group_.told(back).starts[0]);
   }
 
   void Ask(uint64_t stream, int times) {
@@ -502,8 +535,9 @@ class Random {
   }
 
   std::vector<uint64_t> HadInPass(uint64_t stream) {
-    std::vector<uint64_t> had = group_.told(stream).indices();
-    had.erase(had.begin(), had.begin() + static_cast<ptrdiff_t>(since_[stream]));
+    std::vector<uint64_t> had = carried_[stream];
+    const std::vector<uint64_t> told = group_.told(stream).indices();
+    had.insert(had.end(), told.begin() + static_cast<ptrdiff_t>(since_[stream]), told.end());
     return had;
   }
 
@@ -530,7 +564,11 @@ class Random {
   Group group_;
   uint64_t streams_ = 0;
   std::set<uint64_t> present_;
+  uint64_t pass_ = 0;
   std::vector<uint64_t> used_;  // batches of the pass
+  std::map<uint64_t, std::vector<uint64_t>>
+      carried_;  // what a stream's client had released in the one before
+  std::map<uint64_t, uint8_t> clients_;
   std::map<uint64_t, uint64_t> asked_;
   std::map<uint64_t, size_t> released_, since_;
 };

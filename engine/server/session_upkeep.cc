@@ -1,4 +1,4 @@
-#include "session_maintenance.h"
+#include "session_upkeep.h"
 
 #include <unistd.h>
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "quarry/base/progress.h"
 #include "session_bulk.h"
 
 namespace quarry {
