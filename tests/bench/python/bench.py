@@ -36,6 +36,7 @@ DGL_PACKAGES = ["torch==2.2.1", "dgl==2.1.0", "torchdata==0.7.1", "numpy<2", "pa
 DIM = 128
 BATCHES_IN_FLIGHT = 4
 ENGINE_BYTES = 96 << 20  # for its catalog and buffers, whatever the graph
+SMALL_NODES = "200k"
 EPOCH_BATCHES_MIN = 39  # of a small graph, too
 
 
@@ -128,7 +129,7 @@ def forget_cached(file: Path) -> None:
 def loader(pyg: Runner, options: argparse.Namespace) -> bool:
     folder = make_graph(options.nodes)
     print(f"\n## Loader: {options.nodes} nodes x {DIM} float32, batches of 1,024, num_neighbors 10,10; {load()}")
-    found = pyg.run("loader.py", folder / "graph.db", options.planned_rounds)
+    found = pyg.run("loader.py", folder / "graph.db", make_graph(SMALL_NODES) / "graph.db", options.planned_rounds)
     print(load())
     return bool(found["held"])
 
