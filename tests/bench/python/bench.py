@@ -61,7 +61,7 @@ class Runner:
 
     def __init__(self, python: Path, package: Path | None) -> None:
         self.python = python
-        self.environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore", OMP_WAIT_POLICY="PASSIVE")
+        self.environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONUNBUFFERED="1", PYTHONWARNINGS="ignore", OMP_WAIT_POLICY="PASSIVE")
         self.environment["PYTHONPATH"] = os.pathsep.join([str(HERE), *([str(package)] if package else [])])
 
     def run(self, script: str, *arguments: object, limit_bytes: int | None = None) -> dict:
@@ -70,17 +70,18 @@ class Runner:
             print("  no memory cgroup can be made here (root is needed): the page cache serves what reads through it")
         try:
             command = [str(self.python), str(HERE / script), *map(str, arguments)]
-            done = subprocess.run(command, env=self.environment, stdout=subprocess.PIPE, text=True, preexec_fn=cgroup.enter if cgroup else None)
+            with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, text=True, preexec_fn=cgroup.enter if cgroup else None) as process:
+                last = ""
+                for line in process.stdout:  # what takes minutes shows what it has found
+                    if last:
+                        print(last, end="", flush=True)
+                    last = line
         finally:
             if cgroup is not None:
                 cgroup.close()
-        if done.returncode != 0:
-            print(done.stdout)
-            sys.exit(f"{' '.join(command)}: exit {done.returncode}")
-        lines = done.stdout.strip().splitlines()
-        for line in lines[:-1]:
-            print(line, flush=True)
-        return json.loads(lines[-1])
+        if process.returncode != 0:
+            sys.exit(f"{last}{' '.join(command)}: exit {process.returncode}")
+        return json.loads(last)
 
 
 def quarry(*arguments: object) -> None:
