@@ -34,7 +34,8 @@ FOLDER = ROOT / "build/bench-python"
 DATA = Path(os.environ.get("QUARRY_BENCH_DATA", ROOT / "build/bench-data"))
 DGL_PACKAGES = ["torch==2.2.1", "dgl==2.1.0", "torchdata==0.7.1", "numpy<2", "pandas", "pydantic", "pyyaml", "torch_geometric==2.6.1"]
 DIM = 128
-BATCHES_IN_FLIGHT = 4
+BATCHES_IN_FLIGHT = 4  # of the engine
+BATCHES_AHEAD = 3  # of the Loader: two that are made, and one under way
 ENGINE_BYTES = 96 << 20  # for its catalog and buffers, whatever the graph
 SMALL_NODES = "200k"
 EPOCH_BATCHES_MIN = 39  # of a small graph, too
@@ -142,9 +143,10 @@ def epochs(pyg: Runner, dgl: Runner | None, options: argparse.Namespace) -> bool
     print(f"\n## Epochs: {options.nodes} nodes x {DIM} float32 ({feature_bytes / 1e9:.2f} GB), batches of 1,024, num_neighbors 10,10, GraphSAGE of 2 layers; {load()}")
     made = pyg.run("epochs.py", "prepare", folder, options.epochs)
     print(f"device: {made['random_reads_per_second'] / 1e3:.1f} k row reads/s, {made['sequential_bytes_per_second'] / 1e9:.2f} GB/s in order; plan built in {made['plan_seconds']:.1f} s, {made['plan_bytes'] / 1e9:.2f} GB")
-    share = feature_bytes // 10 + BATCHES_IN_FLIGHT * made["batch_bytes"]
-    memory = ENGINE_BYTES + made["topology_bytes"] + share
-    print(f"memory: what the run in memory takes without its features, and {share / 2**20:,.0f} MiB: a tenth of the features, and {BATCHES_IN_FLIGHT} batches")
+    tenth, batch = feature_bytes // 10, made["batch_bytes"]
+    memory = ENGINE_BYTES + made["topology_bytes"] + tenth + BATCHES_IN_FLIGHT * batch
+    share = tenth + (BATCHES_IN_FLIGHT + BATCHES_AHEAD) * batch
+    print(f"memory: what the run in memory takes without its features, and {share / 2**20:,.0f} MiB: a tenth of the features, and {BATCHES_IN_FLIGHT + BATCHES_AHEAD} batches")
 
     print(f"{'':<36}{'s/epoch':>9}{'slowest to quickest':>22}{'batches timed':>15}{'GB read':>8}{'limit MiB':>10}{'peak MiB':>11}{'load':>7}", flush=True)
 
