@@ -121,6 +121,20 @@ uint64_t LengthOf(const Given& given, std::string_view list) {
   return length;
 }
 
+template <typename Given, size_t I, typename Taken, size_t J>
+Status TakeField(const Given& given, Taken& taken) {
+  using From = FieldType<Given, I>;
+  using To = FieldType<Taken, J>;
+  const From from = std::get<I>(Fields(given));
+  To& to = std::get<J>(Fields(taken));
+  if constexpr (kTakesList<From, To>) {
+    if (from != nullptr) to = ListOf(from, LengthOf(given, FieldName<Given, I>()));
+    return Status();
+  } else {
+    return Take(FieldName<Given, I>(), from, to);
+  }
+}
+
 }  // namespace options_internal
 
 // Fills the fields of `taken` that `given` has, too.
@@ -130,15 +144,7 @@ Status TakeOptions(const Given& given, Taken& taken) {
   options_internal::ForEachNumber<Given>([&](auto i) {
     options_internal::ForEachNumber<Taken>([&](auto j) {
       if constexpr (options_internal::Same<Given, i, Taken, j>()) {
-        const auto& from = std::get<i>(Fields(given));
-        auto& to = std::get<j>(Fields(taken));
-        constexpr std::string_view kName = FieldName<Given, i>();
-        if constexpr (options_internal::kTakesList<std::remove_cvref_t<decltype(from)>,
-                                                   std::remove_cvref_t<decltype(to)>>) {
-          if (from != nullptr) to = ListOf(from, options_internal::LengthOf(given, kName));
-        } else if (status.ok()) {
-          status = options_internal::Take(kName, from, to);
-        }
+        if (status.ok()) status = options_internal::TakeField<Given, i, Taken, j>(given, taken);
       }
     });
   });
