@@ -1,5 +1,6 @@
 // The C interface: what keeps a database in order, in this process or a server's.
 #include "handles.h"
+#include "options.h"
 #include "progress.h"
 #include "quarry/format/wire_maintenance.h"
 
@@ -11,6 +12,8 @@ using quarry::Status;
 using quarry::client::Ends;
 using quarry::client::Given;
 using quarry::client::ProgressOf;
+using quarry::client::TakeOptions;
+using quarry::client::TakesAllBut;
 using quarry::client::TextOr;
 namespace wire = quarry::wire;
 
@@ -26,52 +29,25 @@ Status Maintain(quarry_store* store, const wire::MaintenanceTask& task, const Pr
 }
 
 Result<wire::BuildLayout> LayoutOf(const quarry_layout_spec& given) {
-  wire::BuildLayout build = {.name = TextOr(given.name, "default"),
-                             .epochs = std::max(1U, given.epochs),
-                             .disk_bytes = given.disk_bytes,
-                             .threads = given.threads,
-                             .resume = given.resume != 0};
+  static_assert(
+      TakesAllBut<quarry_layout_spec, wire::BuildLayout, quarry::RoadSpec>({"live", "progress", "context"}));
+  wire::BuildLayout build;
   QUARRY_TRY(build.road, quarry::client::SpecOf(given.live));
-  QUARRY_TRY(build.policy, quarry::ParseName<quarry::PolicyKind>(TextOr(given.policy, "belady")));
-  QUARRY_TRY(build.road.seed_order, quarry::ParseName<quarry::SeedOrder>(TextOr(given.seed_order, "random")));
+  QUARRY_RETURN_IF_ERROR(TakeOptions(given, build));
+  QUARRY_RETURN_IF_ERROR(TakeOptions(given, build.road));
   return build;
 }
 
-// What the numbers of C stand for. That a table can be is the engine's to say.
+// That a table can be is the engine's to say.
 Result<quarry::EmbeddingSpec> EmbeddingsOf(const quarry_embedding_spec& given) {
-  quarry::EmbeddingSpec spec = {.row_count = given.row_count, .dim = given.dim, .seed = given.seed};
-  if (given.init_scale != 0) spec.init_scale = given.init_scale;
+  static_assert(TakesAllBut<quarry_embedding_spec, quarry::EmbeddingSpec>({"element_type"}));
+  quarry::EmbeddingSpec spec;
+  QUARRY_RETURN_IF_ERROR(TakeOptions(given, spec));
   if (given.element_type == QUARRY_BFLOAT16) {
     spec.element_type = quarry::ElementType::kBfloat16;
   } else if (given.element_type != 0 && given.element_type != QUARRY_FLOAT32) {
     return MakeStatus(Code::kInvalidArgument,
                       "an embedding table of elements of type {}: float32 or bfloat16", given.element_type);
-  }
-  switch (given.optimizer) {
-    case QUARRY_ADAGRAD:
-      spec.optimizer = quarry::OptimizerKind::kAdagrad;
-      break;
-    case QUARRY_SGD:
-      spec.optimizer = quarry::OptimizerKind::kSgd;
-      break;
-    case QUARRY_ADAM:
-      spec.optimizer = quarry::OptimizerKind::kAdam;
-      break;
-    default:
-      return MakeStatus(Code::kInvalidArgument, "optimizer {} is unknown", given.optimizer);
-  }
-  switch (given.init) {
-    case QUARRY_INIT_UNIFORM:
-      spec.init = quarry::InitKind::kUniform;
-      break;
-    case QUARRY_INIT_NORMAL:
-      spec.init = quarry::InitKind::kNormal;
-      break;
-    case QUARRY_INIT_ZEROS:
-      spec.init = quarry::InitKind::kZeros;
-      break;
-    default:
-      return MakeStatus(Code::kInvalidArgument, "initial values {} are unknown", given.init);
   }
   return spec;
 }

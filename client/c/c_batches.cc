@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "handles.h"
+#include "options.h"
 #include "rows_out.h"
 
 using quarry::Code;
@@ -20,16 +21,9 @@ namespace quarry::client {
 
 Result<quarry::RoadSpec> SpecOf(const quarry_live_spec* spec) {
   QUARRY_TRY(const quarry_live_spec given, Given(spec, "quarry_live_spec"));
+  static_assert(TakesAllBut<quarry_live_spec, quarry::RoadSpec>({"padding"}));
   quarry::RoadSpec live;
-  QUARRY_TRY(live.direction, Listed(given.direction, quarry::Direction::kBoth, "direction"));
-  live.feature_table = TextOr(given.feature_table, "feature");
-  live.topology = TextOr(given.topology, "graph");
-  if (given.fanouts != nullptr) live.fanouts = ListOf(given.fanouts, given.fanout_count);
-  if (given.batch_size != 0) live.batch_size = given.batch_size;
-  live.cache_bytes = given.cache_bytes;
-  live.seed = given.seed;
-  live.replace = given.replace != 0;
-  live.edge_ids = given.edge_ids != 0;
+  QUARRY_RETURN_IF_ERROR(TakeOptions(given, live));
   return live;
 }
 
@@ -38,38 +32,16 @@ Result<quarry::RoadSpec> SpecOf(const quarry_live_spec* spec) {
 namespace {
 
 using quarry::client::SpecOf;
-
-Result<quarry::Packing> PackingOf(int packing) {
-  switch (packing) {
-    case QUARRY_PACK_CHEAPER:
-      return quarry::Packing::kCheaper;
-    case QUARRY_PACK_ALWAYS:
-      return quarry::Packing::kAlways;
-    case QUARRY_PACK_NEVER:
-      return quarry::Packing::kNever;
-    default:
-      return MakeStatus(Code::kInvalidArgument, "packing {} is unknown", packing);
-  }
-}
-
-// The value of that name; null: it stays.
-template <quarry::NamedEnum Enum>
-Status Name(const char* name, Enum& value) {
-  if (name == nullptr) return Status();
-  const auto named = quarry::ParseName<Enum>(name);
-  if (!named.ok()) return Status(Code::kInvalidArgument, std::string(named.status().message()));
-  value = *named;
-  return Status();
-}
+using quarry::client::TakeOptions;
+using quarry::client::TakesAllBut;
 
 template <typename Road>
 Status Open(quarry_store* store, Road road, const quarry_stream_options* options, quarry_stream** stream) {
   QUARRY_TRY(const quarry_stream_options given, Given(options, "quarry_stream_options"));
   wire::OpenStream open;
   open.road = std::move(road);
-  QUARRY_TRY(open.mode, Listed(given.mode, wire::StreamMode::kSplit, "stream mode"));
-  open.group = TextOr(given.group, "");
-  if (given.members != 0) open.members = given.members;
+  static_assert(TakesAllBut<quarry_stream_options, wire::OpenStream>({"snapshot"}));
+  QUARRY_RETURN_IF_ERROR(TakeOptions(given, open));
   open.snapshot = quarry::client::IdOf(given.snapshot);
   QUARRY_TRY(auto opened, store->store->OpenStream(open));
   *stream = new quarry_stream{.stream = std::move(opened)};
@@ -165,11 +137,11 @@ int quarry_open_superbatch(quarry_store* store, const quarry_superbatch_spec* sp
                            const quarry_stream_options* options, quarry_stream** stream) {
   return Ends([&]() -> Status {
     QUARRY_TRY(const quarry_superbatch_spec given, Given(spec, "quarry_superbatch_spec"));
-    wire::SuperbatchSpec superbatch = {.disk_bytes = given.disk_bytes};
+    static_assert(TakesAllBut<quarry_superbatch_spec, wire::SuperbatchSpec, quarry::RoadSpec>({"live"}));
+    wire::SuperbatchSpec superbatch;
     QUARRY_TRY(superbatch.live, SpecOf(given.live));
-    QUARRY_RETURN_IF_ERROR(Name(given.policy, superbatch.policy));
-    QUARRY_RETURN_IF_ERROR(Name(given.seed_order, superbatch.live.seed_order));
-    QUARRY_TRY(superbatch.packing, PackingOf(given.packing));
+    QUARRY_RETURN_IF_ERROR(TakeOptions(given, superbatch));
+    QUARRY_RETURN_IF_ERROR(TakeOptions(given, superbatch.live));
     return Open(store, std::move(superbatch), options, stream);
   });
 }

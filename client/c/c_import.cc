@@ -1,5 +1,6 @@
 // The C interface: making databases. In libquarry alone.
 #include "handles.h"
+#include "options.h"
 #include "progress.h"
 #include "quarry/import/dataset.h"
 #include "quarry/import/import.h"
@@ -11,19 +12,16 @@ using quarry::Status;
 using quarry::client::Ends;
 using quarry::client::Given;
 using quarry::client::ProgressOf;
-using quarry::client::TextOr;
+using quarry::client::TakeOptions;
+using quarry::client::TakesAllBut;
 
 namespace {
 
 Result<quarry::ImportOptions> OptionsOf(const quarry_import_options& given) {
+  static_assert(TakesAllBut<quarry_import_options, quarry::ImportOptions, quarry::SourceHints>(
+      {"progress", "context", "feature_type", "bfloat16"}));
   quarry::ImportOptions options;
-  if (given.memory_bytes != 0) options.memory_bytes = given.memory_bytes;
-  options.undirected = given.undirected != 0;
-  options.add_reverse = given.add_reverse != 0;
-  options.both_directions = given.both_directions != 0;
-  options.deduplicate = given.deduplicate != 0;
-  options.allow_nan = given.allow_nan != 0;
-  options.relabel = given.relabel != 0;
+  QUARRY_RETURN_IF_ERROR(TakeOptions(given, options));
   options.progress = ProgressOf(given.progress, given.context);
   if (given.feature_type == 0) return options;
   if (given.feature_type < QUARRY_FLOAT32 || given.feature_type > QUARRY_INT8) {
@@ -33,17 +31,10 @@ Result<quarry::ImportOptions> OptionsOf(const quarry_import_options& given) {
   return options;
 }
 
-quarry::SourceHints HintsOf(const quarry_import_options& given) {
-  return {.node_count = given.node_count,
-          .feature_dim = given.feature_dim,
-          .u2_is_bfloat16 = given.bfloat16 != 0,
-          .raw_type = TextOr(given.raw_type, ""),
-          .edges = TextOr(given.edges, ""),
-          .features = TextOr(given.features, ""),
-          .labels = TextOr(given.labels, ""),
-          .train = TextOr(given.train, ""),
-          .valid = TextOr(given.valid, ""),
-          .test = TextOr(given.test, "")};
+Result<quarry::SourceHints> HintsOf(const quarry_import_options& given) {
+  quarry::SourceHints hints = {.u2_is_bfloat16 = given.bfloat16 != 0};
+  QUARRY_RETURN_IF_ERROR(TakeOptions(given, hints));
+  return hints;
 }
 
 }  // namespace
@@ -54,7 +45,8 @@ int quarry_import(const char* path, const char* source, const quarry_import_opti
     QUARRY_TRY(const quarry_import_options given, Given(options, "quarry_import_options"));
     QUARRY_TRY(const quarry::ImportOptions import, OptionsOf(given));
     const std::unique_ptr<quarry::IoBackend> backend = quarry::MakeDefaultBackend();
-    QUARRY_TRY(quarry::Dataset dataset, quarry::OpenDataset(source, HintsOf(given)));
+    QUARRY_TRY(const quarry::SourceHints hints, HintsOf(given));
+    QUARRY_TRY(quarry::Dataset dataset, quarry::OpenDataset(source, hints));
     return quarry::ImportDatabase(*backend, path, std::move(dataset), import);
   });
 }

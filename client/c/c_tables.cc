@@ -1,5 +1,6 @@
 // The C interface: stores, what there is, rows, snapshots, embeddings, counters.
 #include "handles.h"
+#include "options.h"
 #include "quarry/format/element_type.h"
 #include "rows_out.h"
 
@@ -28,6 +29,8 @@ using quarry::Status;
 using quarry::client::Ends;
 using quarry::client::Given;
 using quarry::client::ListOf;
+using quarry::client::TakeOptions;
+using quarry::client::TakesAllBut;
 namespace wire = quarry::wire;
 
 // Names are the description's; the structs point to them.
@@ -46,11 +49,9 @@ int quarry_open(const char* address, const quarry_open_options* options, quarry_
   return Ends([&]() -> Status {
     if (address == nullptr) return MakeStatus(Code::kUsage, "no address is given");
     QUARRY_TRY(const quarry_open_options given, Given(options, "quarry_open_options"));
-    quarry::client::OpenOptions open = {.memory_bytes = given.memory_bytes,
-                                        .memory_bytes_min = given.memory_bytes_min,
-                                        .wait_seconds = given.wait_seconds,
-                                        .inline_only = given.inline_only != 0};
-    if (given.timeout_seconds != 0) open.timeout_seconds = given.timeout_seconds;
+    static_assert(TakesAllBut<quarry_open_options, quarry::client::OpenOptions>({}));
+    quarry::client::OpenOptions open;
+    QUARRY_RETURN_IF_ERROR(TakeOptions(given, open));
     QUARRY_TRY(auto opened, quarry::client::Open(address, open));
     *store = new quarry_store{std::move(opened)};
     return Status();

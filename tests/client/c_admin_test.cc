@@ -118,7 +118,7 @@ TEST_P(CAdminTest, BuildsALayoutTrainsFromItAndDropsIt) {
   spec = {.size = sizeof(spec), .live = &with_ids};
   EXPECT_EQ(quarry_build_layout(store_, &spec, nullptr), QUARRY_UNSUPPORTED);
   spec = {.size = sizeof(spec), .policy = "best"};
-  EXPECT_EQ(quarry_build_layout(store_, &spec, nullptr), QUARRY_USAGE);
+  EXPECT_EQ(quarry_build_layout(store_, &spec, nullptr), QUARRY_INVALID_ARGUMENT);
   EXPECT_THAT(quarry_last_error(), HasSubstr("best"));
   ASSERT_EQ(quarry_drop_layout(store_, "plan"), QUARRY_OK) << quarry_last_error();
   EXPECT_EQ(quarry_drop_layout(store_, "plan"), QUARRY_NOT_FOUND);

@@ -1,12 +1,15 @@
 """quarry.pyg.Loader against what PyG's NeighborLoader documents. Needs torch and torch_geometric."""
 
+import copy
 import importlib.util
 import os
+import pickle
 import queue
 import subprocess
 import sys
 import threading
 import unittest
+import unittest.mock
 import weakref
 from pathlib import Path
 
@@ -259,6 +262,41 @@ next(batches)
             self.Loader(self.db, [2], input_nodes="training")
         with self.assertRaisesRegex(quarry.UsageError, "twice"):
             list(self.Loader(self.db, [2], input_nodes=[3, 3]))
+
+    def test_a_data_is_what_its_constructors_make(self):
+        """Though none of them is called."""
+        from torch_geometric.data import Data
+
+        from quarry.pyg._loader import _torch
+
+        raws = self.db.stream([4, 3], batch_size=64)
+        raws.start("train", number=1)
+        raw = raws._raw.next()
+        block = raw.pyg_block(True)
+        data = _torch()[1](block)
+        expected = Data(**raw.pyg_block(True).attributes(self.torch.from_dlpack))
+        self.assertEqual(data.__dict__.keys(), expected.__dict__.keys())
+        self.assertEqual(data._store.__dict__.keys(), expected._store.__dict__.keys())
+        self.assertEqual((type(data._store), data._store._parent()), (type(expected._store), data))
+        for other in (expected, copy.copy(data), data.clone(), pickle.loads(pickle.dumps(data))):
+            self.assertEqual(sorted(data.keys()), sorted(other.keys()))
+            for name, value in other.to_dict().items():
+                self.assertTrue(self.torch.equal(data[name], value) if isinstance(value, self.torch.Tensor) else data[name] == value, name)
+        data.more = 1
+        self.assertNotIn("more", expected)
+        with self.assertRaisesRegex(quarry.UsageError, "was taken"):
+            block.arrays()
+        lost = raw.pyg_block(True)
+        with self.assertRaisesRegex(ZeroDivisionError, "of its own"):
+            lost.attributes(unittest.mock.Mock(side_effect=ZeroDivisionError("of its own")))
+        untaken = raw.pyg_block(True).attributes(lambda capsule: capsule)
+        self.assertIn("dltensor", repr(untaken["x"]))
+        raw.close()
+        raws.close()
+        x, dead = data.x, weakref.ref(data)
+        del data, untaken, lost
+        self.assertIsNone(dead(), "nothing else holds a Data")
+        np.testing.assert_array_equal(x.numpy(), self.graph["features"][expected.n_id.numpy()])
 
     def test_torch_tensors_go_in_and_out(self):
         ids = self.torch.tensor([3, 1, 3])

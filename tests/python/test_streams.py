@@ -127,7 +127,7 @@ class StreamsTest(DatabaseTest):
             while (raw := stream._raw.next()) is not None:
                 targets = np.repeat(np.arange(len(raw.indptr) - 1), np.diff(raw.indptr))
                 expected = np.stack([raw.indices, targets]), raw.nodes.copy(), raw.labels.copy(), raw.edge_ids.copy()
-                prepared = raw.pyg_block(True)
+                prepared = raw.pyg_block(True).arrays()
                 edge_index, n_id, input_id, labels, edge_ids, nodes, edges, x = prepared
                 for array, wanted in zip((edge_index, n_id, labels, edge_ids), expected, strict=True):
                     self.assertEqual(array.dtype, np.int64)
@@ -135,17 +135,17 @@ class StreamsTest(DatabaseTest):
                 np.testing.assert_array_equal(seeds[input_id], n_id[: raw.seed_count])
                 np.testing.assert_array_equal(x, self.graph["features"][n_id])
                 self.assertEqual((sum(nodes), sum(edges)), (len(n_id), edge_index.shape[1]))
-                again = raw.pyg_block(True)  # what was made ahead is taken once
+                again = raw.pyg_block(True).arrays()  # what was made ahead is taken once
                 for i, (one, other) in enumerate(zip(prepared, again, strict=True)):
                     if i == 2:
                         self.assertIsNone(other)
                     else:
                         np.testing.assert_array_equal(one, other)
-                self.assertIsNone(raw.pyg_block()[-1])
+                self.assertIsNone(raw.pyg_block().arrays()[-1])
                 raw.close()
             stream.start("train", number=1)  # a pass that does not ask for it
             raw = stream._raw.next()
-            self.assertIsNone(raw.pyg_block()[2])
+            self.assertIsNone(raw.pyg_block().arrays()[2])
             raw.close()
 
     def test_batches_do_not_add_up(self):

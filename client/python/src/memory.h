@@ -50,32 +50,67 @@ class RecycledArray {
     for (const size_t side : shape) {
       if (__builtin_mul_overflow(bytes, side, &bytes)) throw std::bad_alloc();
     }
-    block_.reset(new Owned(RecycledMemory::Instance().Take(bytes)));
+    owned_ = std::make_unique<Owned>(RecycledMemory::Instance().Take(bytes));
   }
 
-  T* data() const { return static_cast<T*>(block_->block.data); }
+  T* data() const { return static_cast<T*>(owned_->block.data); }
 
-  // A NumPy array by nanobind::numpy, without a framework a DLPack capsule. Either calls its owner when the last view dies.
-  template <typename... Framework>
-  nanobind::object ToPython() && {
+  // Either gives the memory back when its last view dies.
+  nanobind::object ToNumpy() && {
     T* const elements = data();
-    const nanobind::capsule owner(block_.get(),
+    const nanobind::capsule owner(owned_.get(),
                                   [](void* held) noexcept { delete static_cast<Owned*>(held); });
-    (void)block_.release();
-    return nanobind::cast(nanobind::ndarray<Framework..., T>(elements, Dims, shape_.data(), owner));
+    (void)owned_.release();
+    return nanobind::cast(nanobind::ndarray<nanobind::numpy, T>(elements, Dims, shape_.data(), owner));
+  }
+  // A DLPack capsule, for one who takes it once. nanobind's own has three objects of Python's behind it, and wants the
+  // lock where it is let go; this one is the memory's owner itself.
+  nanobind::object ToDlpack() && {
+    Owned& owned = *owned_;
+    int64_t stride = 1;
+    for (size_t side = Dims; side-- > 0;) {
+      owned.sides[side] = static_cast<int64_t>(shape_[side]);
+      owned.strides[side] = stride;
+      stride *= owned.sides[side];
+    }
+    owned.tensor = {.data = owned.block.data,
+                    .device = {nanobind::device::cpu::value, 0},
+                    .ndim = static_cast<int32_t>(Dims),
+                    .dtype = nanobind::dtype<T>(),
+                    .shape = owned.sides.data(),
+                    .strides = owned.strides.data()};
+    owned.deleter = [](DlpackTensor* tensor) { delete static_cast<Owned*>(tensor); };
+    const nanobind::object capsule =
+        nanobind::steal(PyCapsule_New(static_cast<DlpackTensor*>(&owned), kDlpackName, [](PyObject* untaken) {
+          if (PyCapsule_IsValid(untaken, kDlpackName) == 0) return;  // whoever took it has renamed it
+          auto* const tensor = static_cast<DlpackTensor*>(PyCapsule_GetPointer(untaken, kDlpackName));
+          tensor->deleter(tensor);
+        }));
+    if (!capsule.is_valid()) throw nanobind::python_error();
+    (void)owned_.release();
+    return capsule;
   }
 
  private:
-  struct Owned {
+  static constexpr const char* kDlpackName = "dltensor";
+
+  // DLManagedTensor, as DLPack has it.
+  struct DlpackTensor {
+    nanobind::dlpack::dltensor tensor;
+    void* context = nullptr;
+    void (*deleter)(DlpackTensor*) = nullptr;
+  };
+  struct Owned : DlpackTensor {
     explicit Owned(RecycledMemory::Block taken) : block(taken) {}
     ~Owned() { RecycledMemory::Instance().GiveBack(block); }
     Owned(const Owned&) = delete;
     Owned& operator=(const Owned&) = delete;
     RecycledMemory::Block block;
+    std::array<int64_t, Dims> sides{}, strides{};
   };
 
   std::array<size_t, Dims> shape_;
-  std::unique_ptr<Owned> block_;
+  std::unique_ptr<Owned> owned_;
 };
 
 }  // namespace quarry::python

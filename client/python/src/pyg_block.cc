@@ -1,6 +1,7 @@
 #include "pyg_block.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace quarry::python {
 namespace {
@@ -15,6 +16,28 @@ RecycledArray<int64_t, 1> Int64sOf(const auto* from, size_t count) {
   RecycledArray<int64_t, 1> made({count});
   std::copy_n(from, count, made.data());
   return made;
+}
+
+// Names that dictionaries of Python find by their address.
+struct Names {
+  static nb::str Interned(const char* name) { return nb::steal<nb::str>(PyUnicode_InternFromString(name)); }
+  static const Names& Instance() {
+    static const auto* const names =
+        new Names;  // which outlives the interpreter, as nothing may be freed behind it
+    return *names;
+  }
+  const nb::str batch_size = Interned("batch_size"), num_nodes = Interned("num_nodes"), x = Interned("x"),
+                edge_index = Interned("edge_index"), n_id = Interned("n_id"), y = Interned("y"),
+                e_id = Interned("e_id"), input_id = Interned("input_id"),
+                num_sampled_nodes = Interned("num_sampled_nodes"),
+                num_sampled_edges = Interned("num_sampled_edges"), mapping = Interned("_mapping"),
+                parent = Interned("_parent"), store = Interned("_store");
+};
+
+nb::list ListOf(const std::vector<uint32_t>& counts) {
+  nb::list list;
+  for (const uint32_t count : counts) list.append(count);
+  return list;
 }
 
 }  // namespace
@@ -67,16 +90,71 @@ void PygBlock::WritePositions(const quarry_batch_arrays& arrays, const PygPass& 
   for (uint32_t i = 0; i < arrays.seed_count; ++i) at[i] = pass.order[static_cast<size_t>(at[i])];
 }
 
-nb::tuple PygBlock::ToPython(bool dlpack) && {
-  nb::list nodes, edges;
-  for (const uint32_t count : nodes_) nodes.append(count);
-  for (const uint32_t count : edges_) edges.append(count);
-  const auto whole = [dlpack](auto& array) -> nb::object {
-    return dlpack ? std::move(array).template ToPython<>() : std::move(array).template ToPython<nb::numpy>();
+nb::tuple PygBlock::ToArrays() {
+  CheckOnce();
+  const auto array = [](auto& owned) -> nb::object {
+    return owned ? std::move(*owned).ToNumpy() : nb::none();
   };
-  const auto array = [&whole](auto& owned) -> nb::object { return owned ? whole(*owned) : nb::none(); };
-  return nb::make_tuple(whole(edge_index_), whole(n_id_), array(positions_), array(labels_), array(edge_ids_),
-                        nodes, edges, array(x_));
+  return nb::make_tuple(std::move(edge_index_).ToNumpy(), std::move(n_id_).ToNumpy(), array(positions_),
+                        array(labels_), array(edge_ids_), ListOf(nodes_), ListOf(edges_), array(x_));
+}
+
+nb::dict PygBlock::ToAttributes(const nb::object& tensor_of) {
+  CheckOnce();
+  const Names& names = Names::Instance();
+  nb::dict made;
+  made[names.batch_size] = nb::int_(nodes_[0]);
+  made[names.num_nodes] = nb::int_(std::reduce(nodes_.begin(), nodes_.end(), uint64_t{0}));
+  const auto tensor = [&](const nb::str& name, auto& owned) {
+    if (owned) made[name] = tensor_of(std::move(*owned).ToDlpack());
+  };
+  tensor(names.x, x_);
+  made[names.edge_index] = tensor_of(std::move(edge_index_).ToDlpack());
+  made[names.n_id] = tensor_of(std::move(n_id_).ToDlpack());
+  tensor(names.y, labels_);
+  tensor(names.e_id, edge_ids_);
+  tensor(names.input_id, positions_);
+  made[names.num_sampled_nodes] = ListOf(nodes_);
+  made[names.num_sampled_edges] = ListOf(edges_);
+  return made;
+}
+
+void PygBlock::CheckOnce() {
+  if (std::exchange(taken_, true)) throw Failure{QUARRY_USAGE, "what this block has was taken"};
+}
+
+PygData::PygData(nb::object tensor_of, nb::object data, nb::object store, nb::dict fields)
+    : tensor_of_(std::move(tensor_of)),
+      data_(std::move(data)),
+      store_(std::move(store)),
+      fields_(std::move(fields)) {
+  for (const nb::object& type : {data_, store_}) {
+    if (PyType_Check(type.ptr()) == 0) throw Failure{QUARRY_USAGE, "a Data is made of two types"};
+  }
+}
+
+PygData::Blank::Blank(const nb::object& type) {
+  auto* const of = reinterpret_cast<PyTypeObject*>(type.ptr());
+  const auto make = reinterpret_cast<newfunc>(PyType_GetSlot(of, Py_tp_new));
+  object = nb::steal(make(of, nb::tuple().ptr(), nullptr));
+  if (object.is_valid()) fields = nb::steal(PyObject_GenericGetDict(object.ptr(), nullptr));
+  if (!fields.is_valid()) throw nb::python_error();
+}
+
+nb::object PygData::Of(PygBlock& block) const {
+  const Names& names = Names::Instance();
+  const nb::dict attributes = block.ToAttributes(tensor_of_);
+  Blank data(data_), store(store_);
+  const nb::object parent = nb::steal(PyWeakref_NewRef(data.object.ptr(), nullptr));
+  if (!parent.is_valid()) throw nb::python_error();
+  const auto set = [](const nb::object& fields, const nb::str& name, const nb::object& value) {
+    if (PyDict_SetItem(fields.ptr(), name.ptr(), value.ptr()) != 0) throw nb::python_error();
+  };
+  set(store.fields, names.mapping, attributes);
+  set(store.fields, names.parent, parent);
+  if (PyDict_Update(data.fields.ptr(), fields_.ptr()) != 0) throw nb::python_error();
+  set(data.fields, names.store, store.object);
+  return std::move(data.object);
 }
 
 void Preparation::Run(const quarry_batch* batch, void* preparation) noexcept {

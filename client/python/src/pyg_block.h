@@ -28,15 +28,18 @@ class PygBlock {
   // The rows of its batch, if that has some. Throws as above.
   void Gather(const quarry_batch* batch);
 
-  // In one call, since each costs a trainer's cold caches some 10 us: edge_index (source and destination of every edge,
-  // as local ids), n_id, where each seed stood among all of them, labels, edge ids, how many nodes and edges each hop
-  // has, the seeds first, and the rows. None where there are none. Arrays of NumPy, or DLPack's capsules, which Torch
-  // makes a tensor of in half the time. Once, with the lock.
-  nb::tuple ToPython(bool dlpack) &&;
+  // What it has, once, with the lock: edge_index (source and destination of every edge, as local ids), n_id, where each
+  // seed stood among all of them, labels, edge ids, how many nodes and edges each hop has, the seeds first, and the rows;
+  // as arrays of NumPy, None where there are none.
+  nb::tuple ToArrays();
+  // The same by the names of PyG's attributes, without those that are not there. `tensor_of` makes a tensor of a DLPack
+  // capsule, as torch.from_dlpack does.
+  nb::dict ToAttributes(const nb::object& tensor_of);
 
  private:
   using Int64s = RecycledArray<int64_t, 1>;
 
+  void CheckOnce();
   void WriteEdges(const quarry_batch_arrays& arrays);
   void WritePositions(const quarry_batch_arrays& arrays, const PygPass& pass);
 
@@ -45,6 +48,27 @@ class PygBlock {
   std::optional<Int64s> positions_, labels_, edge_ids_;
   std::optional<RecycledArray<float, 2>> x_;
   std::vector<uint32_t> nodes_, edges_;  // of each hop
+  bool taken_ = false;
+};
+
+// Makes a Data of PyG's of a block, in one call: when a batch has come, everything that is touched has left the caches,
+// and a line of Python costs its trainer what a hundred do elsewhere.
+class PygData {
+ public:
+  // `data` and `store`: the types of a Data and of its `_store`; `fields`: what a Data has beside that.
+  PygData(nb::object tensor_of, nb::object data, nb::object store, nb::dict fields);
+  // What the constructors would, without calling them.
+  nb::object Of(PygBlock& block) const;
+
+ private:
+  // An object whose constructor is not called, and its fields.
+  struct Blank {
+    explicit Blank(const nb::object& type);
+    nb::object object, fields;
+  };
+
+  const nb::object tensor_of_, data_, store_;
+  const nb::dict fields_;
 };
 
 // Makes the blocks of a pass, as `quarry_prepare` wants it. There is one batch at a time between Run and Take: the stream

@@ -76,16 +76,15 @@ void CheckCount(size_t got, size_t wanted, const char* what) {
 
 std::vector<uint32_t> ListOf(const Ids& ids) { return {ids.data(), ids.data() + ids.size()}; }
 
-nb::tuple PygBlockOf(Batch& batch, bool features, bool dlpack) {
+std::shared_ptr<PygBlock> PygBlockOf(Batch& batch, bool features) {
   const UseOf use(batch);
   quarry_batch* const handle = batch.shared->handle.get();
   std::shared_ptr<PygBlock> block = std::exchange(batch.prepared, nullptr);
-  {
-    const nb::gil_scoped_release free;
-    if (block == nullptr) block = std::make_shared<PygBlock>(handle, PygPass{});
-    if (features) block->Gather(handle);
-  }
-  return std::move(*block).ToPython(dlpack);
+  if (block != nullptr && !features) return block;
+  const nb::gil_scoped_release free;
+  if (block == nullptr) block = std::make_shared<PygBlock>(handle, PygPass{});
+  if (features) block->Gather(handle);
+  return block;
 }
 
 void NodeIds(const Batch& batch, const Flat<int64_t>& out) {
@@ -337,7 +336,7 @@ void BindBatch(nb::module_& module) {
             return ViewOf<int64_t>(self, arrays.edge_ids, arrays.edge_ids == nullptr ? 0 : arrays.edge_count);
           },
           nb::rv_policy::reference)
-      .def("pyg_block", PygBlockOf, nb::arg("features") = false, nb::arg("dlpack") = false)
+      .def("pyg_block", PygBlockOf, nb::arg("features") = false)
       .def("write_node_ids", NodeIds, nb::arg("out"))
       .def("gather", Gather, nb::arg("out"), nb::arg("element_type"), nb::arg("row_bytes"),
            nb::arg("threads") = 0)
@@ -369,6 +368,13 @@ void BindStreams(nb::module_& module) {
             if (order) self->order = ListOf(*order);
           },
           nb::arg("sorted"), nb::arg("order").none());
+  nb::class_<PygBlock>(module, "PygBlock")
+      .def("arrays", &PygBlock::ToArrays)
+      .def("attributes", &PygBlock::ToAttributes, nb::arg("tensor_of"));
+  nb::class_<PygData>(module, "PygData")
+      .def(nb::init<nb::object, nb::object, nb::object, nb::dict>(), nb::arg("tensor_of"), nb::arg("data"),
+           nb::arg("store"), nb::arg("fields"))
+      .def("__call__", &PygData::Of, nb::arg("block"));
   module.def("sample", Sample, nb::arg("store"), nb::arg("topology"), nb::arg("seeds"), nb::arg("fanouts"),
              nb::arg("direction"), nb::arg("stream_seed"));
   nb::class_<Stream>(module, "Stream")

@@ -34,8 +34,10 @@ FOLDER = ROOT / "build/bench-python"
 DATA = Path(os.environ.get("QUARRY_BENCH_DATA", ROOT / "build/bench-data"))
 DGL_PACKAGES = ["torch==2.2.1", "dgl==2.1.0", "torchdata==0.7.1", "numpy<2", "pandas", "pydantic", "pyyaml", "torch_geometric==2.6.1"]
 DIM = 128
-BATCHES_IN_FLIGHT = 4
+BATCHES_IN_FLIGHT = 4  # of the engine
+BATCHES_AHEAD = 3  # of the Loader: two that are made, and one under way
 ENGINE_BYTES = 96 << 20  # for its catalog and buffers, whatever the graph
+SMALL_NODES = "200k"
 EPOCH_BATCHES_MIN = 39  # of a small graph, too
 
 
@@ -60,7 +62,7 @@ class Runner:
 
     def __init__(self, python: Path, package: Path | None) -> None:
         self.python = python
-        self.environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore", OMP_WAIT_POLICY="PASSIVE")
+        self.environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONUNBUFFERED="1", PYTHONWARNINGS="ignore", OMP_WAIT_POLICY="PASSIVE")
         self.environment["PYTHONPATH"] = os.pathsep.join([str(HERE), *([str(package)] if package else [])])
 
     def run(self, script: str, *arguments: object, limit_bytes: int | None = None) -> dict:
@@ -69,17 +71,18 @@ class Runner:
             print("  no memory cgroup can be made here (root is needed): the page cache serves what reads through it")
         try:
             command = [str(self.python), str(HERE / script), *map(str, arguments)]
-            done = subprocess.run(command, env=self.environment, stdout=subprocess.PIPE, text=True, preexec_fn=cgroup.enter if cgroup else None)
+            with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, text=True, preexec_fn=cgroup.enter if cgroup else None) as process:
+                last = ""
+                for line in process.stdout:  # what takes minutes shows what it has found
+                    if last:
+                        print(last, end="", flush=True)
+                    last = line
         finally:
             if cgroup is not None:
                 cgroup.close()
-        if done.returncode != 0:
-            print(done.stdout)
-            sys.exit(f"{' '.join(command)}: exit {done.returncode}")
-        lines = done.stdout.strip().splitlines()
-        for line in lines[:-1]:
-            print(line, flush=True)
-        return json.loads(lines[-1])
+        if process.returncode != 0:
+            sys.exit(f"{last}{' '.join(command)}: exit {process.returncode}")
+        return json.loads(last)
 
 
 def quarry(*arguments: object) -> None:
@@ -128,7 +131,7 @@ def forget_cached(file: Path) -> None:
 def loader(pyg: Runner, options: argparse.Namespace) -> bool:
     folder = make_graph(options.nodes)
     print(f"\n## Loader: {options.nodes} nodes x {DIM} float32, batches of 1,024, num_neighbors 10,10; {load()}")
-    found = pyg.run("loader.py", folder / "graph.db", options.planned_rounds)
+    found = pyg.run("loader.py", folder / "graph.db", make_graph(SMALL_NODES) / "graph.db", options.planned_rounds)
     print(load())
     return bool(found["held"])
 
@@ -140,9 +143,10 @@ def epochs(pyg: Runner, dgl: Runner | None, options: argparse.Namespace) -> bool
     print(f"\n## Epochs: {options.nodes} nodes x {DIM} float32 ({feature_bytes / 1e9:.2f} GB), batches of 1,024, num_neighbors 10,10, GraphSAGE of 2 layers; {load()}")
     made = pyg.run("epochs.py", "prepare", folder, options.epochs)
     print(f"device: {made['random_reads_per_second'] / 1e3:.1f} k row reads/s, {made['sequential_bytes_per_second'] / 1e9:.2f} GB/s in order; plan built in {made['plan_seconds']:.1f} s, {made['plan_bytes'] / 1e9:.2f} GB")
-    share = feature_bytes // 10 + BATCHES_IN_FLIGHT * made["batch_bytes"]
-    memory = ENGINE_BYTES + made["topology_bytes"] + share
-    print(f"memory: what the run in memory takes without its features, and {share / 2**20:,.0f} MiB: a tenth of the features, and {BATCHES_IN_FLIGHT} batches")
+    tenth, batch = feature_bytes // 10, made["batch_bytes"]
+    memory = ENGINE_BYTES + made["topology_bytes"] + tenth + BATCHES_IN_FLIGHT * batch
+    share = tenth + (BATCHES_IN_FLIGHT + BATCHES_AHEAD) * batch
+    print(f"memory: what the run in memory takes without its features, and {share / 2**20:,.0f} MiB: a tenth of the features, and {BATCHES_IN_FLIGHT + BATCHES_AHEAD} batches")
 
     print(f"{'':<36}{'s/epoch':>9}{'slowest to quickest':>22}{'batches timed':>15}{'GB read':>8}{'limit MiB':>10}{'peak MiB':>11}{'load':>7}", flush=True)
 

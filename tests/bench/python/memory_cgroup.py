@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 
@@ -29,6 +30,12 @@ class Cgroup:
             (self.folder / "cgroup.procs").write_text(str(os.getpid()))
 
     def close(self) -> None:
-        if self.folder is not None:
-            self.folder.rmdir()
+        """Its process has ended, and is taken out of it a moment later."""
+        for _ in range(50):
+            try:
+                if self.folder is not None:
+                    self.folder.rmdir()
+                break
+            except OSError:
+                time.sleep(0.1)
         self.folder = None

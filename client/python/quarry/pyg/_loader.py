@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 import numpy as np
@@ -141,27 +140,21 @@ class Loader:
         seeds: Any = self._seeds if self._split is None else self._split
         return stream.made_ahead(seeds, self._take, self._data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes, pyg=pyg)
 
-    def _take(self, raw: Any) -> Any:
+    def _take(self, raw: Any) -> tuple[_quarry.PygBlock, Any]:
         """What a batch has for PyG: ids, which the engine made ahead, and rows. Pinned memory is Torch's to make."""
-        block = raw.pyg_block(features=not self._pinned, dlpack=True)
+        block = raw.pyg_block(features=not self._pinned)
         if not self._pinned or raw.dim == 0:
-            return block
+            return block, None
         torch, _ = _torch()
         x = torch.empty((raw.node_count, raw.dim), pin_memory=True)
         raw.gather(x.numpy(), FLOAT32, raw.dim * 4)
-        return *block[:-1], x
+        return block, x
 
-    def _data(self, block: Any) -> Any:
-        torch, new_data = _torch()
-        edge_index, n_id, positions, labels, edge_ids, nodes, edges, x = block
-        attributes: dict[str, Any] = {"batch_size": nodes[0], "num_nodes": sum(nodes)}
-        arrays = {"x": x, "edge_index": edge_index, "n_id": n_id, "y": labels, "e_id": edge_ids, "input_id": positions}
-        for name, array in arrays.items():
-            if array is not None:
-                tensor = array if self._pinned and name == "x" else torch.from_dlpack(array)
-                attributes[name] = tensor.pin_memory() if self._pinned else tensor
-        attributes["num_sampled_nodes"], attributes["num_sampled_edges"] = nodes, edges
-        data = new_data(attributes)
+    def _data(self, taken: tuple[_quarry.PygBlock, Any]) -> Any:
+        block, x = taken
+        data = _torch(self._pinned)[1](block)
+        if x is not None:
+            data.x = x
         if self._transform is not None:
             data = self._transform(data)
         return data if self._device is None else data.to(self._device, non_blocking=self._pinned)
@@ -255,29 +248,30 @@ def nodes_of_split(db: Database, split: str) -> npt.NDArray[np.int64]:
 
 
 @functools.cache
-def _torch() -> tuple[Any, Callable[[dict[str, Any]], Any]]:
-    """torch, and what makes a Data of attributes: imported once, as the statement takes tens of microseconds in a batch."""
+def _torch(pinned: bool = False) -> tuple[Any, Callable[[_quarry.PygBlock], Any]]:
+    """torch, and what makes a Data of a block: imported once, as the statement takes tens of microseconds in a batch."""
     import torch
+    from torch.utils.dlpack import from_dlpack
     from torch_geometric.data import Data
 
-    blank = Data()
-    kind: Any = type(blank._store)
-    fields, stored = blank.__dict__, blank._store.__dict__
+    def tensor_of(capsule: Any) -> Any:
+        tensor = from_dlpack(capsule)
+        return tensor.pin_memory() if pinned else tensor
 
-    def by_constructor(attributes: dict[str, Any]) -> Any:
+    def by_constructor(block: _quarry.PygBlock) -> Any:
         data = Data()
-        data._store._mapping.update(attributes)
+        data._store._mapping.update(block.attributes(tensor_of))
         return data
 
-    def by_fields(attributes: dict[str, Any]) -> Any:
-        data, store = Data.__new__(Data), kind.__new__(kind)
-        store.__dict__["_mapping"], store.__dict__["_parent"] = attributes, weakref.ref(data)
-        data.__dict__.update(fields, _store=store)
-        return data
-
-    # Both give what setting an attribute does in the end, in an eighth of the time. The second leaves out the constructors,
-    # whose dozen functions of Python meet cold caches in every batch, and is for a PyG whose Data has what it knows of.
-    return torch, by_fields if set(stored) == {"_mapping", "_parent"} and "_store" in fields else by_constructor
+    # Both give what setting an attribute does in the end. The second calls neither the constructors, whose dozen functions
+    # of Python meet cold caches in every batch, nor Torch's function of Python, which takes arrays too: it is for a PyG
+    # whose Data has what it knows of.
+    blank = Data()
+    fields, store = blank.__dict__, blank._store
+    if set(store.__dict__) != {"_mapping", "_parent"} or "_store" not in fields:
+        return torch, by_constructor
+    direct = tensor_of if pinned else getattr(torch._C, "_from_dlpack", from_dlpack)
+    return torch, _quarry.PygData(direct, Data, type(store), {name: value for name, value in fields.items() if name != "_store"})
 
 
 def array_of(nodes: Any) -> npt.NDArray[Any]:

@@ -122,7 +122,7 @@ class NeighborSampler(BaseSampler):
         stream_seed = int(torch.randint(2**63 - 1, ()))
         wanted = ids_of(seeds, self.num_nodes, "seeds")
         raw = _quarry.sample(self.db._store, self._topology, wanted, self.num_neighbors, self._direction, stream_seed)
-        block, n_id, _, _, edge_ids, num_nodes, num_edges, _ = raw.pyg_block()
+        block, n_id, _, _, edge_ids, num_nodes, num_edges, _ = raw.pyg_block().arrays()
         if edge_ids is None and raw.edge_count == 0:
             edge_ids = np.empty(0, np.int64)  # else there are none along other directions than "in"
         node, edge_index = torch.from_numpy(n_id), torch.from_numpy(block)
