@@ -12,7 +12,7 @@
 namespace quarry {
 namespace {
 
-using ReadRows = std::function<Status(std::span<const RowId>, std::span<float>)>;
+using RowReader = std::function<Status(std::span<const RowId>, std::span<float>)>;
 
 constexpr uint32_t kTaskNodes = 1024;  // whose sums one task adds to
 
@@ -62,11 +62,11 @@ class PartsEncoder {
     return Status::Ok();
   }
 
-  Result<std::unique_ptr<ScratchRows>> Encode(const ReadRows& read_nodes) {
+  Result<std::unique_ptr<ScratchRows>> Encode(const RowReader& read_nodes) {
     std::unique_ptr<ScratchRows> before;
     for (uint32_t layer = 0; layer < encoding_.layer_count; layer++) {
       const ScopedSpan span("encode all", layer);
-      const ReadRows read =
+      const RowReader read =
           layer == 0 ? read_nodes : [&](std::span<const RowId> ids, std::span<float> values) {
             return before->Read(ids, values);
           };
@@ -90,14 +90,14 @@ class PartsEncoder {
   }
 
   // Fills `values` with the rows of these nodes.
-  Status Read(const ReadRows& read, Nodes nodes, std::span<float> values) {
+  Status Read(const RowReader& read, Nodes nodes, std::span<float> values) {
     const std::span ids = std::span(ids_).first(nodes.count);
     std::iota(ids.begin(), ids.end(), RowId{nodes.first});
     return ids.empty() ? Status::Ok() : read(ids, values.first(nodes.count * dim_));
   }
 
   // Of the nodes of parts [first, end).
-  Status SumNeighbors(uint32_t first, uint32_t end, const ReadRows& read) {
+  Status SumNeighbors(uint32_t first, uint32_t end, const RowReader& read) {
     std::ranges::fill(sums_, 0.0F);
     std::ranges::fill(degrees_, 0U);
     const uint64_t first_node = directory_.part_starts[first];
@@ -136,7 +136,7 @@ class PartsEncoder {
   }
 
   // Own rows beside the means of the sums, a tile at a time.
-  Status ApplyLayer(uint32_t layer, uint32_t first, uint32_t end, const ReadRows& read, ScratchRows& out) {
+  Status ApplyLayer(uint32_t layer, uint32_t first, uint32_t end, const RowReader& read, ScratchRows& out) {
     const Nodes nodes = NodesOf(first, end);
     const uint64_t tile = outputs_.size() / dim_;
     for (uint64_t begin = 0; begin < nodes.count; begin += tile) {

@@ -23,8 +23,8 @@ using testing_util::PartitionedStore;
 using testing_util::RandomAssignment;
 using testing_util::SmallStore;
 
-constexpr uint64_t kSeed = 23;
-constexpr uint32_t kDim = 12, kParts = 5;
+constexpr uint64_t kEncodedSeed = 23;
+constexpr uint32_t kEncodedDim = 12, kEncodedParts = 5;
 
 class PartedEncoderTest : public testing::Test {
  protected:
@@ -33,14 +33,14 @@ class PartedEncoderTest : public testing::Test {
     auto opened = StoredPartitioning::Open(*world_.store, world_.budget, "default");
     EXPECT_OK(opened);
     partitioning_ = *std::move(opened);
-    Rng rng(kSeed);
-    vectors_.resize(SmallStore::kNodes * kDim);
+    Rng rng(kEncodedSeed);
+    vectors_.resize(SmallStore::kNodes * kEncodedDim);
     for (float& value : vectors_) value = static_cast<float>(rng.Unit() - 0.5);
   }
 
   static std::unique_ptr<SageLayers> Layers(uint32_t count, unsigned threads = 1) {
-    return SageLayers::Make({.widths = std::vector<uint32_t>(count + 1, kDim),
-                             .seed = kSeed,
+    return SageLayers::Make({.widths = std::vector<uint32_t>(count + 1, kEncodedDim),
+                             .seed = kEncodedSeed,
                              .threads = threads,
                              .input_gradients = true,
                              .split_products = true})
@@ -74,24 +74,25 @@ class PartedEncoderTest : public testing::Test {
                                   .scratch_folder = world_.store->path(),
                                   .layers = *sage,
                                   .layer_count = layers,
-                                  .dim = kDim};
+                                  .dim = kEncodedDim};
     QUARRY_TRY(const auto rows,
                EncodeParts(encoding, budget, pool, [&](std::span<const RowId> ids, std::span<float> values) {
                  for (size_t i = 0; i < ids.size(); ++i) {
-                   std::copy_n(vectors_.begin() + ids[i] * kDim, kDim, values.begin() + i * kDim);
+                   std::copy_n(vectors_.begin() + ids[i] * kEncodedDim, kEncodedDim,
+                               values.begin() + i * kEncodedDim);
                  }
                  return Status::Ok();
                }));
     std::vector<RowId> ids(SmallStore::kNodes);
     std::iota(ids.begin(), ids.end(), RowId{0});
-    std::vector<float> values(ids.size() * kDim);
+    std::vector<float> values(ids.size() * kEncodedDim);
     QUARRY_RETURN_IF_ERROR(rows->Read(ids, values));
     return values;
   }
 
   const std::unique_ptr<IoBackend> disk_ = MakeDefaultBackend();
   PartitionedStore world_{*disk_};
-  const Assignment assignment_ = RandomAssignment(SmallStore::kNodes, kParts, 4);
+  const Assignment assignment_ = RandomAssignment(SmallStore::kNodes, kEncodedParts, 4);
   std::unique_ptr<StoredPartitioning> partitioning_;
   std::vector<float> vectors_;
 };
@@ -101,12 +102,12 @@ TEST_F(PartedEncoderTest, EncodesAsInMemoryToTheSameBitsForAnyThreadsAndMemory) 
     const std::vector<float> expected = EncodedInMemory(layers);
     std::vector<float> first;
     for (const unsigned threads : {1U, 3U}) {
-      for (const uint32_t group : {1U, 2U, 3U, kParts}) {
-        SCOPED_TRACE(
-            fmt::format("seed {}, {} layers, {} threads, sums of {} parts", kSeed, layers, threads, group));
+      for (const uint32_t group : {1U, 2U, 3U, kEncodedParts}) {
+        SCOPED_TRACE(fmt::format("seed {}, {} layers, {} threads, sums of {} parts", kEncodedSeed, layers,
+                                 threads, group));
         const PartitionDirectory& directory = partitioning_->directory();
-        MemoryBudget budget(EncodePartsBytes(directory, kDim, layers, group) -
-                            EncodePartsBytes(directory, kDim, layers, 1));
+        MemoryBudget budget(EncodePartsBytes(directory, kEncodedDim, layers, group) -
+                            EncodePartsBytes(directory, kEncodedDim, layers, 1));
         const auto encoded = Encoded(layers, threads, budget);
         ASSERT_OK(encoded);
         EXPECT_EQ(budget.used_bytes(), 0u);
@@ -135,7 +136,7 @@ TEST_F(PartedEncoderTest, ScratchRowsAreVerified) {
   FlippingBackend disk(*disk_);
   const auto rows = ScratchRows::Make(disk, world_.store->path(), kRows, 7);
   ASSERT_OK(rows);
-  Rng rng(kSeed);
+  Rng rng(kEncodedSeed);
   std::vector<float> values(kRows * 7);
   for (float& value : values) value = static_cast<float>(rng.Unit());
   for (uint64_t first = 0; first < kRows;) {
