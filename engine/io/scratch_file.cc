@@ -7,11 +7,14 @@ namespace quarry {
 Result<File> OpenScratchFile(IoBackend& backend, const std::string& prefix) {
   static std::atomic<uint64_t> serial = 0;
   while (true) {
-    const std::string path = fmt::format("{}-{}.tmp", prefix, serial++);
+    const std::string path = fmt::format("{}-{}.qet", prefix, serial++);
     auto file = backend.Open(path, OpenMode::kCreateDirect);
     if (!file.ok() && file.status().code() == Code::kAlreadyExists) continue;
-    if (file.ok()) QUARRY_RETURN_IF_ERROR(backend.Remove(path));
-    return file;
+    if (!file.ok()) return file;
+    const Status removed = backend.Remove(path);
+    if (removed.ok()) return file;
+    Discard(backend, path);
+    return removed;
   }
 }
 
