@@ -150,41 +150,52 @@ class Mapper {
     }
   }
 
+  // A field of C++ type Field, and the place where it begins in the struct that is mapped.
+  template <typename Field>
+  struct Member {
+    std::string_view name;
+    std::string path;
+    size_t at = 0;
+  };
+  // Visits the members of a T that begins at `base`.
+  template <typename T, typename Visit>
+  static void ForEachMember(const std::string& path, size_t base, const Visit& visit) {
+    T example{};
+    ForEachField(example, [&]<typename Field>(std::string_view name, Field& field) {
+      const auto offset = reinterpret_cast<std::byte*>(&field) - reinterpret_cast<std::byte*>(&example);
+      visit(Member<Field>{name, path + "." + std::string(name), base + static_cast<size_t>(offset)});
+    });
+  }
+
   // The fields of T, which begins at `base` of the struct that is mapped.
   template <typename T>
   void MapFields(capnp::StructSchema schema, const std::string& path, size_t base, std::vector<bool>& found,
                  std::vector<Slot>& slots) {
-    T example{};
-    ForEachField(example, [&]<typename Field>(std::string_view name, Field& field) {
-      const size_t member = base + static_cast<size_t>(reinterpret_cast<std::byte*>(&field) -
-                                                       reinterpret_cast<std::byte*>(&example));
-      const std::string field_path = path + "." + std::string(name);
+    ForEachMember<T>(path, base, [&]<typename Field>(const Member<Field>& member) {
       if constexpr (Record<Field>) {
-        if (IsAmongFields(field_path)) return MapFields<Field>(schema, field_path, member, found, slots);
-        MapOutside<Field>(schema, field_path, member, found, slots);
+        if (IsAmongFields(member.path)) {
+          return MapFields<Field>(schema, member.path, member.at, found, slots);
+        }
+        MapOutside<Field>(schema, member.path, member.at, found, slots);
       }
-      MapField<Field>(schema, field_path, name, member, found, slots);
+      MapField(schema, member, found, slots);
     });
   }
   // Those fields of a struct's field that lie outside of it, in the struct around it.
   template <typename T>
   void MapOutside(capnp::StructSchema schema, const std::string& path, size_t base, std::vector<bool>& found,
                   std::vector<Slot>& slots) {
-    T example{};
-    ForEachField(example, [&]<typename Field>(std::string_view name, Field& field) {
-      const std::string field_path = path + "." + std::string(name);
-      if (!HasException(field_path)) return;
-      const auto offset = reinterpret_cast<std::byte*>(&field) - reinterpret_cast<std::byte*>(&example);
-      MapField<Field>(schema, field_path, name, base + static_cast<size_t>(offset), found, slots);
+    ForEachMember<T>(path, base, [&]<typename Field>(const Member<Field>& member) {
+      if (HasException(member.path)) MapField(schema, member, found, slots);
     });
   }
   template <typename Field>
-  void MapField(capnp::StructSchema schema, const std::string& path, std::string_view name, size_t member,
-                std::vector<bool>& found, std::vector<Slot>& slots) {
-    Slot slot{.name = std::string(name), .member = member};
-    const auto in_schema = Find(schema, path, slot, found);
+  void MapField(capnp::StructSchema schema, const Member<Field>& member, std::vector<bool>& found,
+                std::vector<Slot>& slots) {
+    Slot slot{.name = std::string(member.name), .member = member.at};
+    const auto in_schema = Find(schema, member.path, slot, found);
     if (!in_schema) return;
-    MapValue<Field>(*in_schema, path, slot);
+    MapValue<Field>(*in_schema, member.path, slot);
     slots.push_back(std::move(slot));
   }
   // What the schema's field is, for a field of type T.

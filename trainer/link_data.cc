@@ -4,11 +4,12 @@
 #include <unordered_set>
 #include <utility>
 
-#include "link_memory.h"
+#include "parted_encoder.h"
 #include "quarry/base/random.h"
 #include "quarry/io/buffer.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/edges.h"
+#include "quarry/trainer/link_train.h"
 
 namespace quarry {
 namespace {
@@ -117,12 +118,9 @@ Status VisitEdges(const StoredPartitioning& partitioning, IoBackend& backend, co
   const PartitionDirectory& directory = partitioning.directory();
   for (uint32_t source = 0; source < directory.parts(); source++) {
     for (uint32_t destination = 0; destination < directory.parts(); destination++) {
-      const std::span<std::byte> bytes = pages.span().first(directory.bucket_bytes(source, destination));
-      if (bytes.empty()) continue;
-      QUARRY_RETURN_IF_ERROR(
-          backend.ReadAt(partitioning.file(), partitioning.BucketAt(source, destination), bytes));
-      QUARRY_RETURN_IF_ERROR(partitioning.VerifyBucket(source, destination, bytes));
-      const BucketLists lists = partitioning.View(source, destination, bytes).in;
+      QUARRY_TRY(const EdgeBucket bucket,
+                 ReadBucket(partitioning, backend, source, destination, pages.span()));
+      const BucketLists& lists = bucket.in;
       const bool typed = lists.shape().relation_bytes > 0;
       const auto heads = static_cast<NodeId>(directory.part_starts[source]);
       const auto tails = static_cast<NodeId>(directory.part_starts[destination]);
@@ -150,8 +148,7 @@ Status LeaveEdgesInParts(const StoredPartitioning& partitioning, Store& store, M
   data.reserved.Release();
   QUARRY_TRY(data.reserved, budget.Reserve(held_out * sizeof(Triple), "the held-out edges"));
   if (held_out == 0) return Status::Ok();
-  uint64_t largest = 0;
-  for (const uint64_t bytes : directory.BucketBytes()) largest = std::max(largest, bytes);
+  const uint64_t largest = LargestBucketBytes(directory);
   QUARRY_TRY(
       const MemoryBudget::Reservation reading,
       budget.Reserve(RankedPairs::Bytes(held_out) + IoBuffer::MappedBytes(largest), "finding known edges"));
@@ -170,17 +167,12 @@ Status LeaveEdgesInParts(const StoredPartitioning& partitioning, Store& store, M
 }
 
 Result<LinkData> LoadPartedLinkData(Store& store, const StoredPartitioning& partitioning,
-                                    MemoryBudget& budget, bool keeps_edges) {
+                                    MemoryBudget& budget) {
   const auto read = [&](const TopologyRecord& record) -> Result<std::vector<Triple>> {
     return ReadTriples(store, budget, record);
   };
   const LinkSource source{.path = store.path(), .manifest = *store.manifest(), .read = read};
   LinkData data;
-  if (keeps_edges) {
-    QUARRY_TRY(data, LoadLinkData(source, budget, {}));
-    QUARRY_RETURN_IF_ERROR(RenumberNodes(partitioning, budget, data));
-    return data;
-  }
   data.node_count = source.manifest.node_count;
   for (const auto& [name, edges] : {std::pair("valid", &data.valid), std::pair("test", &data.test)}) {
     QUARRY_RETURN_IF_ERROR(CheckHeldOut(source, name, 0));

@@ -20,8 +20,6 @@ constexpr uint64_t kWeightStream = 6;
 // MRR to .2767 from .2801 (FB15k-237, 10 epochs), and on cora (dot, 5 % and 10 % held out) the MRR from .121
 // and .114 to .105 and .111: nodes of the batch are then the only ones that lack edges, which gives the
 // answers away.
-//
-// Where an encoder trains part by part, only EncodeAll reads these.
 Result<std::unique_ptr<Topology>> NeighborsOf(const LinkData& data) {
   std::vector<uint64_t> indptr(data.node_count + 1);
   for (const Triple& edge : data.train) {
@@ -46,7 +44,7 @@ struct BlockBounds {
 
 BlockBounds BoundBlock(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
   std::vector<uint32_t> fanouts = options.encoder_fanouts;
-  if (counts.by_parts) {
+  if (counts.parts != nullptr) {
     for (uint32_t& fanout : fanouts) fanout *= 2;
   }
   BlockBounds bounds{.hop_nodes = BoundHopNodes(scored, fanouts, counts.nodes)};
@@ -95,32 +93,31 @@ LinkEncoder::LinkEncoder(const LinkTrainOptions& options, std::unique_ptr<Topolo
       topology_(std::move(topology)),
       layers_(std::move(layers)) {}
 
-Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data,
-                                                       const LinkTrainOptions& options) {
+Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data, const LinkTrainOptions& options,
+                                                       bool by_parts) {
   SageLayersOptions layers_options{.learning_rate = options.encoder_learning_rate,
                                    .seed = MixSeed(options.seed, kWeightStream),
                                    .threads = options.compute_threads,
                                    .input_gradients = true,
                                    .split_products = true};
   layers_options.widths.assign(options.encoder_fanouts.size() + 1, options.spec.dim);
-  QUARRY_TRY(std::unique_ptr<Topology> topology, NeighborsOf(data));
-  QUARRY_RETURN_IF_ERROR(
-      NeighborSampler::Make({.topology = topology.get()}, {.fanouts = options.encoder_fanouts}).status());
+  std::unique_ptr<Topology> topology;
+  if (!by_parts) {
+    QUARRY_TRY(topology, NeighborsOf(data));
+    QUARRY_RETURN_IF_ERROR(
+        NeighborSampler::Make({.topology = topology.get()}, {.fanouts = options.encoder_fanouts}).status());
+  }
   QUARRY_TRY(std::unique_ptr<SageLayers> layers, SageLayers::Make(layers_options));
   return std::unique_ptr<LinkEncoder>(new LinkEncoder(options, std::move(topology), std::move(layers)));
-}
-
-void LinkEncoder::TakeStep(const PartitionedRoad& road) {
-  road.TakeLists(step_lists_);
-  by_steps_ = true;
 }
 
 Status LinkEncoder::Sample(uint64_t batch, std::span<const NodeId> seeds,
                            LinkNeighborhood& neighborhood) const {
   if (neighborhood.sampler == nullptr) {
     const NeighborSource source =
-        by_steps_ ? NeighborSource{.lists = &step_lists_, .sides_apart = true, .direction = Direction::kBoth}
-                  : NeighborSource{.topology = topology_.get()};
+        topology_ == nullptr
+            ? NeighborSource{.lists = &step_lists_, .sides_apart = true, .direction = Direction::kBoth}
+            : NeighborSource{.topology = topology_.get()};
     QUARRY_TRY(neighborhood.sampler, NeighborSampler::Make(source, {.fanouts = fanouts_}));
   }
   Block& block = neighborhood.block;
@@ -157,6 +154,18 @@ Status LinkEncoder::EncodeAll(std::vector<float>& values) {
                                values);
 }
 
+Result<std::unique_ptr<ScratchRows>> LinkEncoder::EncodeParts(
+    const PartitionedRoad& road, const std::string& scratch_folder, MemoryBudget& budget, TaskPool& pool,
+    const std::function<Status(std::span<const RowId>, std::span<float>)>& read_nodes) {
+  return quarry::EncodeParts({.partitioning = road.partitioning(),
+                              .backend = road.backend(),
+                              .scratch_folder = scratch_folder,
+                              .layers = *layers_,
+                              .layer_count = static_cast<uint32_t>(fanouts_.size()),
+                              .dim = dim_},
+                             budget, pool, read_nodes);
+}
+
 uint64_t LinkInputNodes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
   if (options.encoder_fanouts.empty()) return std::min(scored, counts.nodes);
   return BoundBlock(options, counts, scored).nodes;
@@ -175,13 +184,16 @@ uint64_t LinkEncoderBytes(const LinkTrainOptions& options, const LinkCounts& cou
   if (options.encoder_fanouts.empty()) return 0;
   const BlockBounds bounds = BoundBlock(options, counts, scored);
   const uint64_t flights = options.mode == AsyncMode::kSync ? 1 : options.batches_in_flight;
+  const uint64_t bytes = flights * NeighborhoodBytes(bounds) + LayerBytes(options, bounds) +
+                         scored * options.spec.dim * sizeof(float);
+  if (counts.parts != nullptr) {
+    const auto layers = static_cast<uint32_t>(options.encoder_fanouts.size());
+    return bytes + EncodePartsBytes(*counts.parts, options.spec.dim, layers, 1);
+  }
   const uint64_t neighbor_bytes = 2 * counts.train_edges * sizeof(NodeId);
   // While the lists are made, they are there twice.
-  uint64_t bytes =
-      (counts.nodes + 1) * sizeof(uint64_t) + neighbor_bytes + IoBuffer::MappedBytes(neighbor_bytes);
-  bytes += flights * NeighborhoodBytes(bounds);
-  bytes += LayerBytes(options, bounds) + scored * options.spec.dim * sizeof(float);
-  return bytes + EncodeAllBytes(counts.nodes, options.spec.dim);
+  return bytes + (counts.nodes + 1) * sizeof(uint64_t) + neighbor_bytes +
+         IoBuffer::MappedBytes(neighbor_bytes) + EncodeAllBytes(counts.nodes, options.spec.dim);
 }
 
 }  // namespace quarry

@@ -12,11 +12,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "link_memory.h"
+#include "parted_encoder.h"
 #include "quarry/base/status.h"
 #include "quarry/pipeline/held_lists.h"
 #include "quarry/pipeline/partitioned_road.h"
@@ -38,12 +41,13 @@ struct LinkNeighborhood {
 class LinkEncoder {
  public:
   // REQUIRES: fanouts, and that BLAS is set to one thread, as LinkDecoder does. kUsage names a bad fanout.
-  // Holds 8 bytes a node and 8 a training edge.
-  static Result<std::unique_ptr<LinkEncoder>> Make(const LinkData& data, const LinkTrainOptions& options);
+  // Holds 8 bytes a node and 8 a training edge, but nothing of them `by_parts`.
+  static Result<std::unique_ptr<LinkEncoder>> Make(const LinkData& data, const LinkTrainOptions& options,
+                                                   bool by_parts = false);
 
-  // From here on, neighborhoods are of the nodes and edges that the road holds, by place, and each fanout is of
-  // in-neighbors and of out-neighbors apart (Waleffe §5.2); EncodeAll is of all, by node, as before. Between runs.
-  void TakeStep(const PartitionedRoad& road);
+  // By parts, before all else: neighborhoods are of the nodes and edges that the road holds, by place, and each fanout is
+  // of in-neighbors and of out-neighbors apart (Waleffe §5.2). Between runs.
+  void TakeStep(const PartitionedRoad& road) { road.TakeLists(step_lists_); }
 
   // Samples the block of `seeds`, a function of seed and batch number. Sets `rows` to the block's nodes, for
   // the caller to number. Any thread, each with a neighborhood of its own. Errors as NeighborSampler's.
@@ -58,12 +62,16 @@ class LinkEncoder {
   Status Backward(const LinkNeighborhood& neighborhood, std::span<const float> values,
                   std::span<float> output_gradients, std::span<float> gradients);
   // Replaces the vectors of all nodes by their representations; holds both for a while. The same bits for any
-  // number of threads.
+  // number of threads. REQUIRES: not by parts.
   // Layer by layer: each takes the rows of all nodes to those of the next, from all neighbors. Every edge is
   // read once a layer, a node has one representation whatever piece of the work it occurs in, and the metric
   // has no noise of samples. Sampling in pieces would hold less, but give a node another vector in each
   // piece.
   Status EncodeAll(std::vector<float>& values);
+  // The same by parts (parted_encoder.h); sums are taken in another order.
+  Result<std::unique_ptr<ScratchRows>> EncodeParts(
+      const PartitionedRoad& road, const std::string& scratch_folder, MemoryBudget& budget, TaskPool& pool,
+      const std::function<Status(std::span<const RowId>, std::span<float>)>& read_nodes);
 
   // Weights, Adam's moments and steps. TakeState: kCorruption for bytes of an encoder of another shape.
   std::vector<std::byte> State() const { return layers_->State(); }
@@ -77,9 +85,8 @@ class LinkEncoder {
   const uint32_t dim_;
   const std::vector<uint32_t> fanouts_;
   const uint64_t sample_seed_;
-  const std::unique_ptr<Topology> topology_;
-  HeldLists step_lists_{Direction::kBoth};
-  bool by_steps_ = false;  // a step was taken
+  const std::unique_ptr<Topology> topology_;  // of all training edges; null by parts
+  HeldLists step_lists_{Direction::kBoth};    // by parts: of what is held
   const std::unique_ptr<SageLayers> layers_;
 };
 
@@ -90,7 +97,7 @@ uint64_t LinkInputNodes(const LinkTrainOptions& options, const LinkCounts& count
 uint64_t LinkEncoderStateBytes(const LinkTrainOptions& options);
 
 // The most that an encoder holds, with the neighborhoods of the batches in flight and the two matrices of
-// EncodeAll; 0 without one.
+// EncodeAll, or what EncodeParts takes; 0 without one.
 uint64_t LinkEncoderBytes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored);
 
 }  // namespace quarry

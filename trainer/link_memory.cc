@@ -129,8 +129,8 @@ uint64_t LinkWorkBytes(const LinkTrainOptions& options, const LinkCounts& counts
   const uint64_t node_rows = LinkInputNodes(options, counts, slots);
   const uint64_t relation_rows = std::min<uint64_t>(options.batch_edges, counts.relations);
 
-  uint64_t bytes = counts.by_parts ? 0 : counts.train_edges * sizeof(uint32_t);  // their order
-  bytes += counts.known_edges * 2 * sizeof(Triple);                              // KnownEdges
+  uint64_t bytes = counts.parts != nullptr ? 0 : counts.train_edges * sizeof(uint32_t);  // their order
+  bytes += counts.known_edges * 2 * sizeof(Triple);                                      // KnownEdges
   if (options.degree_share > 0) bytes += counts.train_edges * 2 * sizeof(NodeId);
   // Rows of the batches in flight with their ids, and what preparing them sorts.
   const uint64_t row_bytes = node_rows * (RecordBytes(nodes) + sizeof(RowId)) +

@@ -1,6 +1,7 @@
 // What link prediction holds, in bytes.
 #pragma once
 
+#include "quarry/partition/partition_directory.h"
 #include "quarry/trainer/link_train.h"
 
 namespace quarry {
@@ -9,8 +10,8 @@ struct LinkCounts {
   uint64_t nodes = 0, relations = 0;
   uint64_t train_edges = 0, edges = 0;  // `edges`: training, validation and test edges together
   uint64_t known_edges = 0;             // those that filtered rankings leave out, held-out ones included
-  // Part by part: an encoder draws a fanout of each side, and the order of all edges is nowhere.
-  bool by_parts = false;
+  // Of a run by parts, where an encoder draws a fanout of each side, and neither all edges nor their order are anywhere.
+  const PartitionDirectory* parts = nullptr;
 };
 
 LinkCounts CountsOf(const LinkData& data);

@@ -51,6 +51,8 @@ class StoredRun final : public LinkRun {
   EmbeddingTable& nodes() override { return tables_.front()->table(); }
   EmbeddingTable* relations() override { return tables_.size() > 1 ? &tables_[1]->table() : nullptr; }
   PartitionedRoad* road() override { return road_.get(); }
+  // Whoever opens a table removes what a crash leaves there.
+  std::string scratch_folder() const override { return store_.path() + "/embeddings"; }
   LinkRunStats stats() const override;
 
  private:
@@ -291,7 +293,7 @@ Result<std::unique_ptr<LinkRun>> LinkRun::Open(Store& store, MemoryBudget& budge
   QUARRY_RETURN_IF_ERROR(CheckTrainingName(options.name));
   auto run = std::make_unique<StoredRun>(store, options, LinkSettings(data, train));
   LinkCounts counts = CountsOf(data);
-  counts.by_parts = options.partitioning != nullptr;
+  if (options.partitioning != nullptr) counts.parts = &options.partitioning->directory();
   QUARRY_RETURN_IF_ERROR(run->Start(budget, train, counts));
   return std::unique_ptr<LinkRun>(std::move(run));
 }

@@ -108,7 +108,7 @@ Result<uint64_t> LinkTask::Enter(uint64_t batch) {
 
 Status LinkTask::MakeEncoder() {
   if (options_.encoder_fanouts.empty()) return Status::Ok();
-  QUARRY_TRY(encoder_, LinkEncoder::Make(data_, options_));
+  QUARRY_TRY(encoder_, LinkEncoder::Make(data_, options_, road_ != nullptr));
   return Status::Ok();
 }
 

@@ -6,10 +6,12 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "link_decoder.h"
 #include "link_encoder.h"
+#include "parted_encoder.h"
 #include "quarry/pipeline/embedding_pipeline.h"
 #include "quarry/pipeline/partitioned_road.h"
 #include "quarry/trainer/link_train.h"
@@ -53,6 +55,12 @@ class LinkTask final : public EmbeddingTask {
   // vectors of all nodes ([node_count, dim]) by it, and holds both for a while. Between runs.
   bool has_encoder() const { return encoder_ != nullptr; }
   Status EncodeAll(std::vector<float>& node_values) { return encoder_->EncodeAll(node_values); }
+  // The same by parts, on disk (parted_encoder.h). REQUIRES: a road.
+  Result<std::unique_ptr<ScratchRows>> EncodeParts(
+      const std::string& scratch_folder, MemoryBudget& budget,
+      const std::function<Status(std::span<const RowId>, std::span<float>)>& read_nodes) {
+    return encoder_->EncodeParts(*road_, scratch_folder, budget, pool_, read_nodes);
+  }
 
   Status Prepare(EmbeddingItem& item) override;
   Status Compute(EmbeddingItem& item) override;

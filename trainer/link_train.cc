@@ -76,10 +76,12 @@ std::vector<Triple> AllEdges(const LinkData& data) {
 class LinkTrainer {
  public:
   // `relations` is null for decoders without, `run` where tables are in memory.
-  LinkTrainer(const LinkData& data, const LinkTrainOptions& options, const LinkTrainCallbacks& callbacks,
-              EmbeddingTable& nodes, EmbeddingTable* relations, LinkRun* run)
+  LinkTrainer(const LinkData& data, const LinkTrainOptions& options, MemoryBudget& budget,
+              const LinkTrainCallbacks& callbacks, EmbeddingTable& nodes, EmbeddingTable* relations,
+              LinkRun* run)
       : data_(data),
         options_(options),
+        budget_(budget),
         callbacks_(callbacks),
         known_(AllEdges(data)),
         nodes_(nodes),
@@ -203,10 +205,10 @@ class LinkTrainer {
     if (edges.empty()) return std::optional<LinkEvaluation>();
     if (relations_ != nullptr) QUARRY_RETURN_IF_ERROR(ReadAll(*relations_, relation_values_));
     if (task_.has_encoder()) {
-      QUARRY_RETURN_IF_ERROR(ReadAll(nodes_, encoded_));
-      QUARRY_RETURN_IF_ERROR(task_.EncodeAll(encoded_));
+      QUARRY_RETURN_IF_ERROR(EncodeAll());
     }
     const auto read_nodes = [this](std::span<const RowId> ids, std::span<float> values) {
+      if (encoded_parts_ != nullptr) return encoded_parts_->Read(ids, values);
       return task_.has_encoder() ? CopyRows(encoded_, ids, values) : ReadRows(nodes_, ids, values);
     };
     QUARRY_TRY(const LinkEvaluation evaluation,
@@ -216,8 +218,22 @@ class LinkTrainer {
     return std::optional<LinkEvaluation>(evaluation);
   }
 
+  Status EncodeAll() {
+    if (road_ == nullptr) {
+      QUARRY_RETURN_IF_ERROR(ReadAll(nodes_, encoded_));
+      return task_.EncodeAll(encoded_);
+    }
+    encoded_parts_.reset();
+    QUARRY_TRY(encoded_parts_, task_.EncodeParts(run_->scratch_folder(), budget_,
+                                                 [this](std::span<const RowId> ids, std::span<float> values) {
+                                                   return ReadRows(nodes_, ids, values);
+                                                 }));
+    return Status::Ok();
+  }
+
   const LinkData& data_;
   const LinkTrainOptions& options_;
+  MemoryBudget& budget_;
   const LinkTrainCallbacks& callbacks_;
   const KnownEdges known_;
   EmbeddingTable& nodes_;
@@ -228,7 +244,9 @@ class LinkTrainer {
   // an epoch's last batch validates that epoch again, and counts it once.
   LinkPlace place_;
   std::vector<float> relation_values_;  // all rows, for ranking
-  std::vector<float> encoded_;          // with an encoder: what it makes of all nodes, for ranking
+  // With an encoder, what it makes of all nodes, for ranking: in memory, or, by parts, on disk.
+  std::vector<float> encoded_;
+  std::unique_ptr<ScratchRows> encoded_parts_;
 
   LinkTask task_;
   std::unique_ptr<EmbeddingPipeline> pipeline_;  // uses what is above
@@ -300,7 +318,7 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
   if (options.spec.relation_dim() > 0) {
     QUARRY_TRY(relations, make(RelationTableSpec(options, counts.relations)));
   }
-  return LinkTrainer(data, options, callbacks, *nodes, relations.get(), nullptr).Run();
+  return LinkTrainer(data, options, budget, callbacks, *nodes, relations.get(), nullptr).Run();
 }
 
 Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
@@ -312,11 +330,11 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                       run.options().name, run.place().epoch);
   }
   LinkCounts counts = CountsOf(data);
-  counts.by_parts = run.road() != nullptr;
+  if (run.road() != nullptr) counts.parts = &run.road()->partitioning().directory();
   QUARRY_TRY(const MemoryBudget::Reservation reserved,
              budget.Reserve(LinkWorkBytes(options, counts), "training on edges"));
   Result<LinkTrainSummary> summary =
-      LinkTrainer(data, options, callbacks, run.nodes(), run.relations(), &run).Run();
+      LinkTrainer(data, options, budget, callbacks, run.nodes(), run.relations(), &run).Run();
   if (summary.status().code() == Code::kCancelled) return run.Explain(summary.status());
   return summary;
 }

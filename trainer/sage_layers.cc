@@ -150,6 +150,16 @@ class SageLayersImpl final : public SageLayers {
     });
   }
 
+  Status ForwardTile(uint32_t l, std::span<const float> inputs, std::span<float> outputs) override {
+    return GuardTorch([&] {
+      const Layer& layer = layers_[l];
+      const auto rows = static_cast<int64_t>(outputs.size() / layer.out);
+      ApplyLayer(l, torch::from_blob(const_cast<float*>(inputs.data()), {rows, 2 * int64_t{layer.in}}),
+                 torch::from_blob(outputs.data(), {rows, layer.out}));
+      return Status::Ok();
+    });
+  }
+
   void Save() override {
     for (Parameter* parameter : parameters_) parameter->saved = parameter->value.clone();
   }
@@ -342,6 +352,12 @@ class SageLayersImpl final : public SageLayers {
     });
   }
 
+  // Without dropout.
+  void ApplyLayer(uint32_t l, const torch::Tensor& input, const torch::Tensor& output) {
+    Multiply(input, layers_[l].weight.value, output, kProductRows);
+    Activate(l, {}, output);
+  }
+
   // Replaces the rows of all nodes, which layer l takes, by those that it gives. The first layer's buffer
   // holds the tiles of all layers.
   Status ForwardGraphLayer(uint32_t l, std::span<const uint64_t> indptr, std::span<const NodeId> indices,
@@ -358,9 +374,8 @@ class SageLayersImpl final : public SageLayers {
       ForRows(begin, end, [&](uint32_t first, uint32_t last) {
         AggregateGraph(rows.data(), layer.in, indptr, indices, first, last, input.row(first - begin));
       });
-      Multiply(input.Rows(0, end - begin), layer.weight.value, output.slice(0, begin, end), kProductRows);
+      ApplyLayer(l, input.Rows(0, end - begin), output.slice(0, begin, end));
     }
-    Activate(l, {}, output);
     rows = std::move(results);
     return Status::Ok();
   }

@@ -75,6 +75,9 @@ class SageLayers {
   virtual Status ForwardGraph(std::span<const uint64_t> indptr, std::span<const NodeId> indices,
                               std::vector<float>& rows) = 0;
 
+  // The rows [n, layer's width] that layer `l` makes of n nodes, each given as [own row | mean of its neighbors' rows].
+  virtual Status ForwardTile(uint32_t l, std::span<const float> inputs, std::span<float> outputs) = 0;
+
   // Sets the weights aside, and takes them back. REQUIRES: Restore after Save.
   virtual void Save() = 0;
   virtual void Restore() = 0;

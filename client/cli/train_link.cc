@@ -156,8 +156,7 @@ Status TrainByParts(const CLI::App& verb, const LinkArguments& arguments, Databa
              RunOptions(verb, arguments.save, "--save, --checkpoint-every or --resume"));
   QUARRY_TRY(const auto partitioning,
              StoredPartitioning::Open(database.store(), budget, arguments.partitioning));
-  QUARRY_TRY(const LinkData data,
-             LoadPartedLinkData(database.store(), *partitioning, budget, arguments.has_encoder));
+  QUARRY_TRY(const LinkData data, LoadPartedLinkData(database.store(), *partitioning, budget));
   options.partitioning = partitioning.get();
   options.road = arguments.road;
   QUARRY_TRY(const auto run, LinkRun::Open(database.store(), budget, data, arguments.train, options));
@@ -290,7 +289,10 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   const auto path = verb.get_option("DB")->as<std::string>();
   QUARRY_RETURN_IF_ERROR(CheckInlineFlag(verb.count("--inline") > 0, path));
   if (IsServerAddress(path) && arguments.partitioned) {
-    return Status(Code::kUsage, "--road partitioned trains on the database itself, and not at a server");
+    return Status(
+        Code::kUsage,
+        "--road partitioned trains on the database itself, and not at a server: stop that and give the "
+        "database's folder, or leave --road out");
   }
   if (IsServerAddress(path)) return TrainLinkRemotely(verb, path, arguments, shares);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudget(verb));

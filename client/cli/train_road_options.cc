@@ -108,12 +108,21 @@ Status CheckPlanOptions(const CLI::App& verb, const NodeArguments& arguments) {
     return Status(Code::kUsage,
                   "--resample is about the layouts of --plan: give --plan too, or leave it out");
   }
-  for (const char* const option : {"--explain", "--dry-run", "--topology", "--workers"}) {
+  if (arguments.parts && given("--workers")) {
+    return Status(
+        Code::kUsage,
+        "--workers divides a server's batches among processes, and --road partitioned holds parts in "
+        "the one that trains: give it --threads instead, or the workers --road live");
+  }
+  for (const char* const option : {"--explain", "--dry-run", "--topology"}) {
     if (!arguments.parts || !given(option)) continue;
     return MakeStatus(Code::kUsage, "{} is of the other roads: leave it out with --road partitioned", option);
   }
   if (arguments.parts && IsServerAddress(arguments.path)) {
-    return Status(Code::kUsage, "--road partitioned trains on the database itself, and not at a server");
+    return Status(
+        Code::kUsage,
+        "--road partitioned trains on the database itself, and not at a server: stop that and give the "
+        "database's folder, or take another --road");
   }
   for (const char* const option : {"--explain", "--resume"}) {
     if (!arguments.dry_run || !given(option)) continue;

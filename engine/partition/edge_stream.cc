@@ -1,7 +1,6 @@
 #include "quarry/partition/edge_stream.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/format/feature_table.h"
+#include "quarry/io/scratch_file.h"
 
 namespace quarry {
 namespace {
@@ -19,18 +19,6 @@ constexpr uint64_t kStreamWriteBytes = 512 * kKiB;
 constexpr uint64_t kBucketWriteBytes = 64 * kKiB;
 constexpr uint64_t kBucketBytesMin = 1 * kMiB;
 constexpr size_t kEdgesPerRead = 16384;
-
-// A file without a name: it goes with its descriptor, also when the process is killed.
-Result<File> OpenScratchFile(const PartitionContext& context) {
-  static std::atomic<uint64_t> serial = 0;
-  while (true) {
-    const std::string path = fmt::format("{}/edges-{}.tmp", context.scratch_directory, serial++);
-    auto file = context.backend.Open(path, OpenMode::kCreateDirect);
-    if (!file.ok() && file.status().code() == Code::kAlreadyExists) continue;
-    if (file.ok()) QUARRY_RETURN_IF_ERROR(context.backend.Remove(path));
-    return file;
-  }
-}
 
 // How many buckets make the buffers of all of them as large as one bucket.
 uint64_t BucketCount(uint64_t edge_count) {
@@ -150,7 +138,7 @@ Result<std::unique_ptr<EdgeStreamWriter>> EdgeStreamWriter::Create(const Partiti
   std::unique_ptr<EdgeStreamWriter> writer(new EdgeStreamWriter(context));
   QUARRY_TRY(writer->reservation_, context.budget.Reserve(WriteBytes(), "writing edges in a random order"));
   QUARRY_TRY(writer->buffer_, IoBuffer::Allocate(kStreamWriteBytes));
-  QUARRY_TRY(writer->file_, OpenScratchFile(context));
+  QUARRY_TRY(writer->file_, OpenScratchFile(context.backend, context.scratch_directory + "/edges"));
   return writer;
 }
 

@@ -4,11 +4,11 @@
 #include <cassert>
 #include <numeric>
 
-#include "broken_road.h"
 #include "buffer_fill.h"
 #include "extractor.h"
 #include "live_stream.h"
 #include "memory_plan.h"
+#include "one_pass.h"
 #include "probe.h"
 #include "quarry/base/log.h"
 #include "quarry/base/processor_time.h"
@@ -48,7 +48,6 @@ class LiveRoadImpl final : public LiveRoad {
  public:
   LiveRoadImpl(Store& store, MemoryBudget& budget, const LiveRoadOptions& options)
       : store_(store), budget_(budget), options_(options), sides_(SidesOf(options.spec.direction)) {}
-  ~LiveRoadImpl() override { assert(!streaming_ && "streams must be gone before their road"); }
 
   Status OpenAll();
   Result<LiveRoadNeed> Measure();
@@ -110,8 +109,7 @@ class LiveRoadImpl final : public LiveRoad {
   uint64_t batch_edges_max_ = 0;
   uint64_t candidates_ = 0;  // seeds of all passes
   uint64_t seeds_max_ = 0;   // most seeds of a pass: the largest split
-  bool streaming_ = false;
-  bool broken_ = false;
+  OnePass pass_;             // last: ends before what streams use
 };
 
 Status LiveRoadImpl::CheckOptions() const {
@@ -384,7 +382,7 @@ Status LiveRoadImpl::AllocateSampling() {
 
 // The first batches of the first epochs. The block lies in what the plan has for batches in flight.
 Result<RoadProbe> LiveRoadImpl::ProbeTraining(uint32_t batches) {
-  assert(!streaming_ && batches >= 1 && batches <= UINT8_MAX);
+  assert(!pass_.under_way() && batches >= 1 && batches <= UINT8_MAX);
   std::vector<NodeId> seeds = TrainNodes();
   if (seeds.empty()) return Status(Code::kInvalidArgument, "there is no training node to probe batches of");
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
@@ -438,9 +436,7 @@ Status LiveRoadImpl::Fill(const PassOptions& pass, LiveResources& resources) {
 }
 
 Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
-  if (streaming_)
-    return Status(Code::kInternal, "StartPass was called while another stream of the road exists");
-  if (broken_) return RoadIsBroken();
+  QUARRY_RETURN_IF_ERROR(pass_.Check());
   if (pass.shuffle) ShuffleSeeds(pass.seeds, options_.spec.seed, pass.pass);
   LiveResources resources{.table = table_.get(),
                           .buffer = buffer_.get(),
@@ -454,13 +450,9 @@ Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
                           .edge_ids = options_.spec.edge_ids,
                           .seed = options_.spec.seed};
   QUARRY_RETURN_IF_ERROR(Fill(pass, resources));
-  auto stream = std::make_unique<LiveStream>(resources, std::move(pass), [this](bool whole) {
-    streaming_ = false;
-    broken_ |= !whole;
+  return pass_.Start([&](std::function<void(bool)> on_end) {
+    return std::make_unique<LiveStream>(resources, std::move(pass), std::move(on_end));
   });
-  streaming_ = true;
-  QUARRY_RETURN_IF_ERROR(stream->Start());
-  return std::unique_ptr<BatchStream>(std::move(stream));
 }
 
 }  // namespace

@@ -10,46 +10,6 @@
 
 namespace quarry {
 
-// A batch's pinned rows and the frame that it gives back; while the stream has it, and then the batch.
-class LiveStream::Hold {
- public:
-  Hold(LiveStream& stream, uint64_t number, std::unique_ptr<Frame> frame)
-      : stream_(stream), number_(number), frame_(std::move(frame)) {}
-  ~Hold() {
-    if (handed_out_) --stream_.held_;
-    stream_.released_.Push(std::move(frame_));
-  }
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
-
-  // What the consumer is given; REQUIRES: once.
-  static std::unique_ptr<Batch> HandOut(std::unique_ptr<Hold> hold) {
-    hold->handed_out_ = true;
-    ++hold->stream_.held_;
-    const BatchView view = hold->View();
-    return std::make_unique<Batch>(view, std::move(hold));
-  }
-
- private:
-  BatchView View() const {
-    const FeatureGeometry& geometry = stream_.resources_.table->geometry();
-    BatchView view = frame_->block.view();
-    view.index = number_;
-    view.labels = frame_->labels;
-    view.features = {.rows = stream_.resources_.buffer->rows(),
-                     .stride_bytes = stream_.resources_.buffer->slot_bytes(),
-                     .element_type = geometry.element_type,
-                     .dim = static_cast<uint32_t>(geometry.dim),
-                     .slots = frame_->slots};
-    return view;
-  }
-
-  LiveStream& stream_;
-  const uint64_t number_;
-  std::unique_ptr<Frame> frame_;
-  bool handed_out_ = false;
-};
-
 LiveStream::LiveStream(const LiveResources& resources, PassOptions options, std::function<void(bool)> on_end)
     : resources_(resources),
       options_(std::move(options)),
@@ -57,9 +17,14 @@ LiveStream::LiveStream(const LiveResources& resources, PassOptions options, std:
       on_end_(std::move(on_end)),
       buffer_stats_at_start_(resources.buffer->stats()),
       frames_(resources.frame_count),
+      released_(resources.frame_count),
+      owner_{.rows = {.rows = resources.buffer->rows(),
+                      .stride_bytes = resources.buffer->slot_bytes(),
+                      .element_type = resources.table->geometry().element_type,
+                      .dim = static_cast<uint32_t>(resources.table->geometry().dim)},
+             .back = released_},
       sampled_(batch_count_, options_.ordered),
-      ready_(batch_count_, options_.ordered),
-      released_(resources.frame_count) {
+      ready_(batch_count_, options_.ordered) {
   stats_.feature_bytes_read = resources.filled.bytes;
   stats_.read_requests = resources.filled.requests;
   for (uint32_t i = 0; i < resources_.frame_count; ++i) {
@@ -88,7 +53,7 @@ Status LiveStream::Start() {
 // The order matters: workers end first, since they may still push batches whose destructors release rows; the
 // releaser ends last, when every pin has been dropped, and only then may the buffer serve another pass.
 LiveStream::~LiveStream() {
-  assert(held_ == 0 && "batches must be gone before their stream");
+  assert(owner_.held == 0 && "batches must be gone before their stream");
   Cancel();
   workers_.clear();
   released_.Close();
@@ -178,7 +143,7 @@ void LiveStream::RunExtractor(Extractor& extractor) {
     for (const NodeId seed : frame.block.view().seeds()) {
       frame.labels.push_back(resources_.labels.empty() ? -1 : resources_.labels[seed]);
     }
-    auto hold = std::make_unique<Hold>(*this, next->number, std::move(next->frame));
+    auto hold = std::make_unique<HeldFrame>(owner_, next->number, std::move(next->frame));
     {
       MutexLock lock(mutex_);
       stats_.extract_wait_seconds += popped - start;
@@ -220,20 +185,13 @@ Status LiveStream::Load(Extractor& extractor, const Frame& frame, const std::vec
 }
 
 Result<std::unique_ptr<Batch>> LiveStream::Next() {
-  if (held_ != 0) {
-    return Status(Code::kInternal,
-                  "Next was called while the previous batch was still held: let it go first");
-  }
+  QUARRY_RETURN_IF_ERROR(owner_.CheckNoneHeld());
   const ScopedSpan span("wait");
-  std::optional<std::unique_ptr<Hold>> hold = ready_.Pop();
+  std::optional<std::unique_ptr<HeldFrame>> hold = ready_.Pop();
   MutexLock lock(mutex_);
   if (!error_.ok()) return error_;
   if (!hold) return std::unique_ptr<Batch>();
-  std::unique_ptr<Batch> batch = Hold::HandOut(*std::move(hold));
-  ++stats_.batches;
-  stats_.sampled_edges += batch->view().indices.size();
-  stats_.input_nodes += batch->view().nodes.size();
-  return batch;
+  return HeldFrame::HandOut(*std::move(hold), stats_);
 }
 
 StreamStats LiveStream::stats() const {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "extractor.h"
+#include "held_frame.h"
 #include "quarry/base/bounded_queue.h"
 #include "quarry/base/mutex.h"
 #include "quarry/base/thread.h"
@@ -49,12 +50,6 @@ struct LiveResources {
   uint64_t filled_rows = 0;  // so many
 };
 
-struct Frame {
-  Block block;
-  std::vector<uint32_t> slots;
-  std::vector<int64_t> labels;
-};
-
 class LiveStream final : public BatchStream {
  public:
   // `seeds` in the order of use. `on_end` is called by the destructor, after the threads have ended;
@@ -70,8 +65,6 @@ class LiveStream final : public BatchStream {
   StreamStats stats() const override;
 
  private:
-  class Hold;
-
   void RunSampler(NeighborSampler& sampler);
   void RunExtractor(Extractor& extractor);
   void RunReleaser();
@@ -88,18 +81,18 @@ class LiveStream final : public BatchStream {
   const FeatureBufferStats buffer_stats_at_start_;
 
   BoundedQueue<std::unique_ptr<Frame>> frames_;
+  BoundedQueue<std::unique_ptr<Frame>> released_;  // never cancelled: pins must be dropped
+  FrameOwner owner_;                               // frames that are given back still pin their rows
   struct Numbered {
     uint64_t number = 0;
     std::unique_ptr<Frame> frame;
   };
   SequencedQueue<Numbered> sampled_;
-  SequencedQueue<std::unique_ptr<Hold>> ready_;
-  BoundedQueue<std::unique_ptr<Frame>> released_;  // never cancelled: pins must be dropped
+  SequencedQueue<std::unique_ptr<HeldFrame>> ready_;
   std::atomic<uint64_t> next_number_{0};
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> broken_{false};
-  std::atomic<uint64_t> held_{0};  // batches that the consumer has and that still pin their rows
-  Mutex admission_;                // held while popping from sampled_ and acquiring: see "In order" above
+  Mutex admission_;  // held while popping from sampled_ and acquiring: see "In order" above
 
   mutable Mutex mutex_;
   Status error_ QUARRY_GUARDED_BY(mutex_);

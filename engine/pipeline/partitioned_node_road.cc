@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "one_pass.h"
 #include "partitioned_stream.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
@@ -243,11 +244,11 @@ class PartitionedNodeRoadImpl final : public PartitionedNodeRoad {
   std::unique_ptr<PartitionBuffer> buffer_;  // null after a pass that ended in an error
   HeldLists lists_;
   std::vector<std::unique_ptr<NeighborSampler>> samplers_;
-  bool streaming_ = false;
+  OnePass pass_;
 };
 
 Result<std::unique_ptr<BatchStream>> PartitionedNodeRoadImpl::StartSplit(Split split, PassOptions options) {
-  if (streaming_) return Status(Code::kInternal, "a pass is under way: its stream must be gone first");
+  QUARRY_RETURN_IF_ERROR(pass_.Check());
   if (buffer_ == nullptr) {
     QUARRY_RETURN_IF_ERROR(MakeBuffer());
     QUARRY_RETURN_IF_ERROR(MakeSamplers());
@@ -275,14 +276,12 @@ Result<std::unique_ptr<BatchStream>> PartitionedNodeRoadImpl::StartSplit(Split s
                                        .frame_count = FrameCount(plan_.samplers),
                                        .seed = options_.spec.seed,
                                        .split = split};
-  streaming_ = true;
-  auto stream = std::make_unique<PartitionedStream>(resources, std::move(options), std::move(step_seeds),
-                                                    [this](bool whole) {
-                                                      streaming_ = false;
-                                                      if (!whole) buffer_.reset();
-                                                    });
-  QUARRY_RETURN_IF_ERROR(stream->Start());
-  return std::unique_ptr<BatchStream>(std::move(stream));
+  return pass_.Start(
+      [&](std::function<void(bool)> on_end) {
+        return std::make_unique<PartitionedStream>(resources, std::move(options), std::move(step_seeds),
+                                                   std::move(on_end));
+      },
+      [this] { buffer_.reset(); });
 }
 
 }  // namespace

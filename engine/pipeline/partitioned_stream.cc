@@ -43,46 +43,6 @@ void UsedRows::TakeStep(const PartitionBuffer& buffer, uint64_t parts_read_befor
   }
 }
 
-// A frame that is given back; while the stream has it, and then the batch.
-class PartitionedStream::Hold {
- public:
-  Hold(PartitionedStream& stream, uint64_t number, std::unique_ptr<Frame> frame)
-      : stream_(stream), number_(number), frame_(std::move(frame)) {}
-  ~Hold() {
-    if (handed_out_) --stream_.held_;
-    stream_.frames_.Push(std::move(frame_));
-  }
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
-
-  // What the consumer is given; REQUIRES: once.
-  static std::unique_ptr<Batch> HandOut(std::unique_ptr<Hold> hold) {
-    hold->handed_out_ = true;
-    ++hold->stream_.held_;
-    const BatchView view = hold->View();
-    return std::make_unique<Batch>(view, std::move(hold));
-  }
-
- private:
-  BatchView View() const {
-    const PartitionBuffer& buffer = *stream_.resources_.buffer;
-    BatchView view = frame_->block.view();
-    view.index = number_;
-    view.labels = frame_->labels;
-    view.features = {.rows = buffer.AllRows(),
-                     .stride_bytes = buffer.directory().row_stride,
-                     .element_type = stream_.resources_.element_type,
-                     .dim = stream_.resources_.dim,
-                     .slots = frame_->slots};
-    return view;
-  }
-
-  PartitionedStream& stream_;
-  const uint64_t number_;
-  std::unique_ptr<Frame> frame_;
-  bool handed_out_ = false;
-};
-
 PartitionedStream::PartitionedStream(const PartitionedResources& resources, PassOptions options,
                                      std::vector<uint64_t> step_seeds, std::function<void(bool)> on_end)
     : resources_(resources),
@@ -97,6 +57,11 @@ PartitionedStream::PartitionedStream(const PartitionedResources& resources, Pass
         return batches;
       }()),
       frames_(resources.frame_count),
+      owner_{.rows = {.rows = resources.buffer->AllRows(),
+                      .stride_bytes = resources.buffer->directory().row_stride,
+                      .element_type = resources.element_type,
+                      .dim = resources.dim},
+             .back = frames_},
       ready_(batch_count_, options_.ordered) {
   seeds_.reserve(step_seeds_.empty() ? 0 : *std::ranges::max_element(step_seeds_));
   const BatchBounds& bounds = resources_.bounds;
@@ -120,7 +85,7 @@ Status PartitionedStream::Start() {
 }
 
 PartitionedStream::~PartitionedStream() {
-  assert(held_ == 0 && "batches must be gone before their stream");
+  assert(owner_.held == 0 && "batches must be gone before their stream");
   Cancel();
   workers_.clear();
   bool whole = false;
@@ -187,7 +152,7 @@ void PartitionedStream::RunSampler(NeighborSampler& sampler) {
       MutexLock lock(mutex_);
       stats_.sample_seconds += MonotonicSeconds() - start;
     }
-    if (!ready_.Push(*number, std::make_unique<Hold>(*this, *number, *std::move(frame)))) return;
+    if (!ready_.Push(*number, std::make_unique<HeldFrame>(owner_, *number, *std::move(frame)))) return;
   }
 }
 
@@ -257,10 +222,7 @@ void PartitionedStream::CollectSeeds(uint64_t step) {
 }
 
 Result<std::unique_ptr<Batch>> PartitionedStream::Next() {
-  if (held_ != 0) {
-    return Status(Code::kInternal,
-                  "Next was called while the previous batch was still held: let it go first");
-  }
+  QUARRY_RETURN_IF_ERROR(owner_.CheckNoneHeld());
   const double start = MonotonicSeconds();
   uint64_t step_end = 0;
   {
@@ -271,7 +233,7 @@ Result<std::unique_ptr<Batch>> PartitionedStream::Next() {
   if (delivered_ == step_end && delivered_ < batch_count_) {
     if (const Status entered = EnterStep(); !entered.ok()) Fail(entered);
   }
-  std::optional<std::unique_ptr<Hold>> hold;
+  std::optional<std::unique_ptr<HeldFrame>> hold;
   {
     const ScopedSpan span("wait");
     hold = ready_.Pop();
@@ -280,13 +242,10 @@ Result<std::unique_ptr<Batch>> PartitionedStream::Next() {
   stats_.consumer_wait_seconds += MonotonicSeconds() - start;
   if (!error_.ok()) return error_;
   if (!hold) return std::unique_ptr<Batch>();
-  std::unique_ptr<Batch> batch = Hold::HandOut(*std::move(hold));
+  std::unique_ptr<Batch> batch = HeldFrame::HandOut(*std::move(hold), stats_);
   ++delivered_;
   used_.Use(batch->view().features.slots);
   stats_.bytes_useful = used_.count() * resources_.buffer->directory().row_bytes;
-  ++stats_.batches;
-  stats_.sampled_edges += batch->view().indices.size();
-  stats_.input_nodes += batch->view().nodes.size();
   return batch;
 }
 

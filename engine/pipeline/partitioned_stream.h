@@ -7,7 +7,6 @@
 // uses what is held, and Next goes to the next step by itself.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "held_frame.h"
 #include "quarry/base/bounded_queue.h"
 #include "quarry/base/mutex.h"
 #include "quarry/base/thread.h"
@@ -92,13 +92,6 @@ class PartitionedStream final : public BatchStream {
   StreamStats stats() const override;
 
  private:
-  struct Frame {
-    Block block;
-    std::vector<uint32_t> slots;
-    std::vector<int64_t> labels;
-  };
-  class Hold;
-
   uint64_t BatchesOf(uint64_t step) const;
   void RunSampler(NeighborSampler& sampler);
   std::optional<uint64_t> TakeNumber();
@@ -123,10 +116,10 @@ class PartitionedStream final : public BatchStream {
   std::vector<std::span<const int64_t>> labels_;
   UsedRows used_;
   uint64_t delivered_ = 0;
-  std::atomic<uint32_t> held_{0};  // batches in the consumer's hands
 
   BoundedQueue<std::unique_ptr<Frame>> frames_;
-  SequencedQueue<std::unique_ptr<Hold>> ready_;
+  FrameOwner owner_;
+  SequencedQueue<std::unique_ptr<HeldFrame>> ready_;
 
   mutable Mutex mutex_;
   CondVar step_changed_;

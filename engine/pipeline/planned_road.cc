@@ -4,7 +4,7 @@
 #include <cassert>
 #include <numeric>
 
-#include "broken_road.h"
+#include "one_pass.h"
 #include "planned_stream.h"
 #include "quarry/base/log.h"
 #include "quarry/base/units.h"
@@ -33,7 +33,6 @@ class PlannedRoadImpl final : public PlannedRoad {
  public:
   PlannedRoadImpl(Store& store, MemoryBudget& budget, const PlannedRoadOptions& options)
       : store_(store), budget_(budget), options_(options) {}
-  ~PlannedRoadImpl() override { assert(!streaming_ && "streams must be gone before their road"); }
 
   Status OpenAll();
 
@@ -79,8 +78,7 @@ class PlannedRoadImpl final : public PlannedRoad {
   MemoryBudget::Reservation reservation_;
   PlannedRoadPlan plan_;
   PlannedState state_;
-  bool streaming_ = false;
-  bool broken_ = false;
+  OnePass pass_;
 };
 
 // Live passes of the same training must see the same graph and the same features.
@@ -234,23 +232,16 @@ Status PlannedRoadImpl::Allocate() {
 }
 
 Result<std::unique_ptr<BatchStream>> PlannedRoadImpl::StartPass(PassOptions pass) {
-  if (streaming_) {
-    return Status(Code::kInternal, "StartPass was called while another stream of the road exists");
-  }
-  if (broken_) return RoadIsBroken();
+  QUARRY_RETURN_IF_ERROR(pass_.Check());
   if (HashSeeds(pass.seeds) != layout_->directory().seed_hash) {
     if (live_) return live_->StartPass(std::move(pass));
     return MakeStatus(Code::kUnsupported,
                       "layout \"{}\" was planned for other seeds than the {} of this pass",
                       layout_->record().name, pass.seeds.size());
   }
-  auto stream = std::make_unique<PlannedStream>(state_, [this](bool whole) {
-    streaming_ = false;
-    broken_ |= !whole;
+  return pass_.Start([this](std::function<void(bool)> on_end) {
+    return std::make_unique<PlannedStream>(state_, std::move(on_end));
   });
-  streaming_ = true;
-  QUARRY_RETURN_IF_ERROR(stream->Start());
-  return std::unique_ptr<BatchStream>(std::move(stream));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 # usage: ./dev bench out_of_core [NODES [MEMORY [CACHE [EPOCHS]]]]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+. tests/bench/memory_group.sh
 nodes=${1:-4M} memory=${2:-1GiB} cache=${3:-10%} epochs=${4:-2}
 quarry=build/release/bin/quarry
 data=${QUARRY_BENCH_DATA:-build/bench-data}/out-of-core-$nodes
@@ -20,19 +21,6 @@ mkdir -p "$(dirname "$data")"
 
 train=(train "$data.db" --layers 3 --hidden 256 --fanout 10,15,20 --batch-size 1024 --epochs "$epochs"
   --memory "$memory" --cache "$cache" --json)
-
-# Makes a memory cgroup of $1 bytes and prints its folder; fails where that is not possible.
-make_cgroup() {
-  local v1=/sys/fs/cgroup/memory/quarry-$$ v2=/sys/fs/cgroup/quarry-$$
-  if [ -d /sys/fs/cgroup/memory ]; then
-    mkdir "$v1" && echo "$1" >"$v1/memory.limit_in_bytes" && echo "$v1"
-  elif grep -qw memory /sys/fs/cgroup/cgroup.controllers; then
-    echo +memory >/sys/fs/cgroup/cgroup.subtree_control
-    mkdir "$v2" && echo "$1" >"$v2/memory.max" && echo 0 >"$v2/memory.swap.max" && echo "$v2"
-  else
-    return 1
-  fi
-}
 
 # The overhead is a property of the plan: one short run tells it, the limited run is held to it.
 plan=$($quarry "${train[@]:0:2}" --dry-run "${train[@]:2}")

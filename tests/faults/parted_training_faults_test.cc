@@ -28,8 +28,9 @@ Status CutWorld(SmallWorld& world) {
       .status();
 }
 
-// Trains from the last checkpoint on, if there is one, in vectors of which two of four parts are held.
-Status TrainByParts(SmallWorld& world) {
+// Trains from the last checkpoint on, if there is one, in vectors of which two of four parts are held. With an encoder, the
+// ranking at the end writes and reads what it makes of all nodes.
+Status TrainByParts(SmallWorld& world, bool encoder) {
   LinkTrainOptions train{.batch_edges = 150,
                          .chunk_edges = 50,
                          .negatives = 10,
@@ -39,6 +40,11 @@ Status TrainByParts(SmallWorld& world) {
                          .ordered = true};
   train.spec.dim = 300;
   train.spec.decoder = DecoderKind::kDot;
+  if (encoder) {
+    train.encoder_fanouts = {3};
+    train.spec.dim = 30;
+    train.epochs = 1;
+  }
   MemoryBudget budget(kGiB);
   QUARRY_TRY(const auto partitioning, StoredPartitioning::Open(world.store(), budget, "default"));
   QUARRY_TRY(const auto edges, EdgeList::Open(world.store(), budget, "graph"));
@@ -46,7 +52,11 @@ Status TrainByParts(SmallWorld& world) {
   data.node_count = world.graph().nodes;
   data.train.resize(edges->size());
   edges->Read(0, data.train);
+  if (encoder) data.test.assign(data.train.begin(), data.train.begin() + 20);
   QUARRY_RETURN_IF_ERROR(RenumberNodes(*partitioning, budget, data));
+  if (encoder) {
+    QUARRY_RETURN_IF_ERROR(LeaveEdgesInParts(*partitioning, world.store(), budget, data));
+  }
   const bool resumes = world.store().manifest()->FindTraining("link") != nullptr;
   QUARRY_TRY(const auto run, LinkRun::Open(world.store(), budget, data, train,
                                            {.start = resumes ? Start::kResume : Start::kNew,
@@ -56,12 +66,12 @@ Status TrainByParts(SmallWorld& world) {
   return TrainLinks(data, train, budget, {}, *run).status();
 }
 
-TEST(PartedTrainingFaultsTest, SwapsAndCheckpoints) {
+void RunAllFaults(bool encoder) {
   std::optional<std::vector<std::byte>> whole;
   int64_t last = kNeverWritten;
   SmallWorld world({
       .prepare = CutWorld,
-      .work = TrainByParts,
+      .work = [=](SmallWorld& w) { return TrainByParts(w, encoder); },
       .check =
           [&](SmallWorld& w, bool done) {
             const std::shared_ptr<const Manifest> manifest = w.store().manifest();
@@ -75,7 +85,7 @@ TEST(PartedTrainingFaultsTest, SwapsAndCheckpoints) {
             EXPECT_EQ(table->timestamp, record->timestamp);
             if (!done) return;
             // The run is at its end, and opening it removes what is left over of its table.
-            EXPECT_OK(TrainByParts(w));
+            EXPECT_OK(TrainByParts(w, encoder));
             // In order, the state tells all losses, and so what the vectors were.
             ASSERT_OK_AND_ASSIGN(const auto state, ReadTrainingState(w.store(), "link"));
             if (!whole) {
@@ -88,6 +98,9 @@ TEST(PartedTrainingFaultsTest, SwapsAndCheckpoints) {
   });
   world.Run();
 }
+
+TEST(PartedTrainingFaultsTest, SwapsAndCheckpoints) { RunAllFaults(false); }
+TEST(PartedTrainingFaultsTest, RankingsOfAnEncoder) { RunAllFaults(true); }
 
 }  // namespace
 }  // namespace quarry

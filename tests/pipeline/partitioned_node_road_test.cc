@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -32,6 +33,15 @@ using testing_util::SmallStore;
 using testing_util::TypedEdge;
 
 constexpr Split kSplits[] = {Split::kTrain, Split::kValid, Split::kTest};
+
+// Visits what is left of a stream, a batch at a time.
+Status ForEachBatch(BatchStream& stream, const std::function<void(const BatchView&)>& visit) {
+  for (;;) {
+    QUARRY_TRY(const std::unique_ptr<Batch> batch, stream.Next());
+    if (batch == nullptr) return Status::Ok();
+    visit(batch->view());
+  }
+}
 
 class PartitionedNodeRoadTest : public testing::Test {
  protected:
@@ -113,16 +123,14 @@ class PartitionedNodeRoadTest : public testing::Test {
     std::vector<NodeId> seeds;
     auto stream = road.StartSplit(split, {.shuffle = split == Split::kTrain, .pass = pass});
     EXPECT_OK(stream);
+    if (!stream.ok()) return seeds;
     uint64_t batches = 0;
-    while (stream.ok()) {
-      auto batch = (*stream)->Next();
-      EXPECT_OK(batch);
-      if (!batch.ok() || *batch == nullptr) break;
+    EXPECT_OK(ForEachBatch(**stream, [&](const BatchView& batch) {
       ++batches;
-      ExpectBatch((*batch)->view(), spec, road.plan().parts.buffer);
-      for (const NodeId seed : (*batch)->view().seeds()) seeds.push_back(old_ids_[seed]);
-    }
-    EXPECT_EQ(batches, stream.ok() ? (*stream)->batch_count() : 0);
+      ExpectBatch(batch, spec, road.plan().parts.buffer);
+      for (const NodeId seed : batch.seeds()) seeds.push_back(old_ids_[seed]);
+    }));
+    EXPECT_EQ(batches, (*stream)->batch_count());
     return seeds;
   }
 
@@ -185,13 +193,10 @@ TEST_F(PartitionedNodeRoadTest, OneSeedGivesOnePassForAnyNumberOfThreads) {
       const auto stream = road->StartSplit(split, {.pass = 5, .ordered = true});
       ASSERT_OK(stream);
       std::vector<uint64_t> hashes;
-      while (true) {
-        const auto batch = (*stream)->Next();
-        ASSERT_OK(batch);
-        if (*batch == nullptr) break;
-        EXPECT_EQ((*batch)->index(), hashes.size());
-        hashes.push_back(HashBatch((*batch)->view()));
-      }
+      ASSERT_OK(ForEachBatch(**stream, [&](const BatchView& batch) {
+        EXPECT_EQ(batch.index, hashes.size());
+        hashes.push_back(HashBatch(batch));
+      }));
       const auto [found, is_new] = expected.emplace(split, hashes);
       EXPECT_EQ(found->second, hashes) << threads << " threads";
     }
@@ -300,12 +305,8 @@ TEST_F(PartitionedNodeRoadTest, ReadsWhatThePlansSayToThePage) {
         const auto stream = (*road)->StartSplit(split, {.pass = pass});
         ASSERT_OK(stream);
         std::set<NodeId> used;
-        while (true) {
-          const auto batch = (*stream)->Next();
-          ASSERT_OK(batch);
-          if (*batch == nullptr) break;
-          used.insert((*batch)->view().nodes.begin(), (*batch)->view().nodes.end());
-        }
+        ASSERT_OK(ForEachBatch(
+            **stream, [&](const BatchView& batch) { used.insert(batch.nodes.begin(), batch.nodes.end()); }));
         // Each part is there once a pass, or since the one before.
         const auto stayed = [&](NodeId node) {
           const uint32_t part = directory.PartOf(node);
@@ -355,7 +356,7 @@ TEST_F(PartitionedNodeRoadTest, TheTunedBufferIsTheLargestThatFits) {
     }
     const auto stream = (*road)->StartSplit(Split::kTrain, {.pass = 1});
     ASSERT_OK(stream);
-    while (*(*stream)->Next() != nullptr) EXPECT_LE(budget.used_bytes(), memory);
+    EXPECT_OK(ForEachBatch(**stream, [&](const BatchView&) { EXPECT_LE(budget.used_bytes(), memory); }));
   }
   EXPECT_EQ(last, 8u);
 }
@@ -387,13 +388,10 @@ TEST_F(PartitionedNodeRoadTest, TheTunedBufferIsOneForAnyNumberOfThreads) {
       const auto stream = (*road)->StartSplit(Split::kTrain, {.pass = 2, .ordered = true});
       ASSERT_OK(stream);
       std::vector<uint64_t> hashes;
-      while (true) {
-        const auto batch = (*stream)->Next();
-        ASSERT_OK(batch);
-        if (*batch == nullptr) break;
-        hashes.push_back(HashBatch((*batch)->view()));
+      ASSERT_OK(ForEachBatch(**stream, [&](const BatchView& batch) {
+        hashes.push_back(HashBatch(batch));
         EXPECT_LE(budget.used_bytes(), memory);
-      }
+      }));
       if (expected.empty()) expected = hashes;
       EXPECT_EQ(hashes, expected);
     }
@@ -410,10 +408,7 @@ TEST_F(PartitionedNodeRoadTest, EveryFailedReadIsAnErrorAndTheNextPassIsWhole) {
   const auto road = Open(options);
   const auto run = [&](uint64_t pass) -> Status {
     QUARRY_TRY(const auto stream, road->StartSplit(Split::kTrain, {.pass = pass}));
-    while (true) {
-      QUARRY_TRY(const auto batch, stream->Next());
-      if (batch == nullptr) return Status::Ok();
-    }
+    return ForEachBatch(*stream, [](const BatchView&) {});
   };
   uint64_t at = 1;
   for (;; ++at) {

@@ -105,10 +105,9 @@ Status RenumberNodes(const StoredPartitioning& partitioning, MemoryBudget& budge
 // nodes of `data` have new ids. kOutOfBudget; errors of reading.
 Status LeaveEdgesInParts(const StoredPartitioning& partitioning, Store& store, MemoryBudget& budget,
                          LinkData& data);
-// LoadLinkData for a run by parts, in new ids: with the training edges left in parts, unless `keeps_edges`, as an
-// encoder needs whose rankings take all neighbors of all nodes.
+// LoadLinkData for a run by parts, in new ids, with the training edges left in parts.
 Result<LinkData> LoadPartedLinkData(Store& store, const StoredPartitioning& partitioning,
-                                    MemoryBudget& budget, bool keeps_edges);
+                                    MemoryBudget& budget);
 
 // Where vectors lie while they are trained: in memory, in the database, or in memory with checkpoints that
 // keep them in the state of their run (quarry/trainer/link_run.h).

@@ -93,6 +93,7 @@ class PartitionedRoad {
   void TakeLists(HeldLists& lists) const { lists.TakeStep(*buffer_); }
 
   const StoredPartitioning& partitioning() const { return partitioning_; }
+  IoBackend& backend() const { return backend_; }
   const PartitionedRoadOptions& options() const { return options_; }
   PartitionBufferStats stats() const;  // of the buckets
 

@@ -1,0 +1,170 @@
+// What an encoder makes of all nodes, from the buckets of a partitioning, beside what it makes of them in memory.
+#include "parted_encoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "partition/partitioned_store.h"
+#include "quarry/base/random.h"
+#include "support/backend_wrapper.h"
+#include "support/status_matchers.h"
+
+namespace quarry {
+namespace {
+
+using testing::HasSubstr;
+using testing_util::PartitionedStore;
+using testing_util::RandomAssignment;
+using testing_util::SmallStore;
+
+constexpr uint64_t kEncodedSeed = 23;
+constexpr uint32_t kEncodedDim = 12, kEncodedParts = 5;
+
+class PartedEncoderTest : public testing::Test {
+ protected:
+  PartedEncoderTest() {
+    EXPECT_OK(BuildPartitioning(*world_.store, world_.budget, {}, assignment_, {}));
+    auto opened = StoredPartitioning::Open(*world_.store, world_.budget, "default");
+    EXPECT_OK(opened);
+    partitioning_ = *std::move(opened);
+    Rng rng(kEncodedSeed);
+    vectors_.resize(SmallStore::kNodes * kEncodedDim);
+    for (float& value : vectors_) value = static_cast<float>(rng.Unit() - 0.5);
+  }
+
+  static std::unique_ptr<SageLayers> Layers(uint32_t count, unsigned threads = 1) {
+    return SageLayers::Make({.widths = std::vector<uint32_t>(count + 1, kEncodedDim),
+                             .seed = kEncodedSeed,
+                             .threads = threads,
+                             .input_gradients = true,
+                             .split_products = true})
+        .value();
+  }
+
+  // The oracle: all lists in memory, the other ends of each node's edges, both ways.
+  std::vector<float> EncodedInMemory(uint32_t layers) const {
+    std::vector<std::vector<NodeId>> lists(SmallStore::kNodes);
+    for (const auto& [source, destination, relation] :
+         world_.EdgesIn(PartitionedStore::NewIds(assignment_))) {
+      lists[source].push_back(destination);
+      lists[destination].push_back(source);
+    }
+    std::vector<uint64_t> indptr(1);
+    std::vector<NodeId> indices;
+    for (const std::vector<NodeId>& list : lists) {
+      indices.insert(indices.end(), list.begin(), list.end());
+      indptr.push_back(indices.size());
+    }
+    std::vector<float> rows = vectors_;
+    EXPECT_OK(Layers(layers)->ForwardGraph(indptr, indices, rows));
+    return rows;
+  }
+
+  Result<std::vector<float>> Encoded(uint32_t layers, unsigned threads, MemoryBudget& budget) {
+    const auto sage = Layers(layers, threads);
+    TaskPool pool(threads);
+    const PartedEncoding encoding{.partitioning = *partitioning_,
+                                  .backend = *disk_,
+                                  .scratch_folder = world_.store->path(),
+                                  .layers = *sage,
+                                  .layer_count = layers,
+                                  .dim = kEncodedDim};
+    QUARRY_TRY(const auto rows,
+               EncodeParts(encoding, budget, pool, [&](std::span<const RowId> ids, std::span<float> values) {
+                 for (size_t i = 0; i < ids.size(); ++i) {
+                   std::copy_n(vectors_.begin() + ids[i] * kEncodedDim, kEncodedDim,
+                               values.begin() + i * kEncodedDim);
+                 }
+                 return Status::Ok();
+               }));
+    std::vector<RowId> ids(SmallStore::kNodes);
+    std::iota(ids.begin(), ids.end(), RowId{0});
+    std::vector<float> values(ids.size() * kEncodedDim);
+    QUARRY_RETURN_IF_ERROR(rows->Read(ids, values));
+    return values;
+  }
+
+  const std::unique_ptr<IoBackend> disk_ = MakeDefaultBackend();
+  PartitionedStore world_{*disk_};
+  const Assignment assignment_ = RandomAssignment(SmallStore::kNodes, kEncodedParts, 4);
+  std::unique_ptr<StoredPartitioning> partitioning_;
+  std::vector<float> vectors_;
+};
+
+TEST_F(PartedEncoderTest, EncodesAsInMemoryToTheSameBitsForAnyThreadsAndMemory) {
+  for (const uint32_t layers : {1U, 2U, 3U}) {
+    const std::vector<float> expected = EncodedInMemory(layers);
+    std::vector<float> first;
+    for (const unsigned threads : {1U, 3U}) {
+      for (const uint32_t group : {1U, 2U, 3U, kEncodedParts}) {
+        SCOPED_TRACE(fmt::format("seed {}, {} layers, {} threads, sums of {} parts", kEncodedSeed, layers,
+                                 threads, group));
+        const PartitionDirectory& directory = partitioning_->directory();
+        MemoryBudget budget(EncodePartsBytes(directory, kEncodedDim, layers, group) -
+                            EncodePartsBytes(directory, kEncodedDim, layers, 1));
+        const auto encoded = Encoded(layers, threads, budget);
+        ASSERT_OK(encoded);
+        EXPECT_EQ(budget.used_bytes(), 0u);
+        if (first.empty()) first = *encoded;
+        EXPECT_TRUE(*encoded == first);
+      }
+    }
+    for (size_t i = 0; i < first.size(); ++i) ASSERT_NEAR(first[i], expected[i], 1e-5) << i;
+  }
+}
+
+// Flips a bit of what is read, once it is told to.
+class FlippingBackend final : public BackendWrapper {
+ public:
+  using BackendWrapper::BackendWrapper;
+  Status ReadAt(const File& file, uint64_t offset, std::span<std::byte> out) override {
+    QUARRY_RETURN_IF_ERROR(inner().ReadAt(file, offset, out));
+    if (flip) out[out.size() / 3] ^= std::byte{4};
+    return Status::Ok();
+  }
+  bool flip = false;
+};
+
+TEST_F(PartedEncoderTest, ScratchRowsAreVerified) {
+  constexpr uint64_t kRows = 100'000;
+  FlippingBackend disk(*disk_);
+  const auto rows = ScratchRows::Make(disk, world_.store->path(), kRows, 7);
+  ASSERT_OK(rows);
+  Rng rng(kEncodedSeed);
+  std::vector<float> values(kRows * 7);
+  for (float& value : values) value = static_cast<float>(rng.Unit());
+  for (uint64_t first = 0; first < kRows;) {
+    const uint64_t count = std::min(kRows - first, 1 + rng.Below(30'000));
+    ASSERT_OK((*rows)->Append(std::span(values).subspan(first * 7, count * 7)));
+    first += count;
+  }
+  for (int round = 0; round < 20; ++round) {
+    std::vector<RowId> ids;
+    for (int i = 0; i < 50; ++i) ids.push_back(rng.Below(kRows));
+    std::vector<float> read(ids.size() * 7);
+    ASSERT_OK((*rows)->Read(ids, read));
+    for (size_t i = 0; i < ids.size(); ++i) {
+      for (size_t c = 0; c < 7; ++c) ASSERT_EQ(read[i * 7 + c], values[ids[i] * 7 + c]) << ids[i];
+    }
+  }
+  std::vector<RowId> ids{0};
+  std::vector<float> read(7);
+  ASSERT_OK((*rows)->Read(ids, read));
+  disk.flip = true;
+  ids[0] = kRows - 1;
+  const Status flipped = (*rows)->Read(ids, read);
+  EXPECT_THAT(flipped, IsStatus(Code::kCorruption));
+  EXPECT_THAT(std::string(flipped.message()), HasSubstr("are not what was written there"));
+  disk.flip = false;
+  ASSERT_OK((*rows)->Read(ids, read));
+  EXPECT_EQ(read[6], values.back());
+}
+
+}  // namespace
+}  // namespace quarry

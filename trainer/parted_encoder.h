@@ -1,0 +1,53 @@
+// EncodeParts: what an encoder makes of the vectors of all nodes, for ranking, where neither these nor the edges fit into
+// memory: the work of SageLayers::ForwardGraph from the buckets of a partitioning.
+//
+//   a layer   a few parts at a time have sums in memory. The rows of one part after the other come in, with the buckets
+//             of edges to and from these parts, and are added; then means and own rows go through the layer, and what
+//             it gives is appended to a file, from which the next layer, or the ranking, reads
+//
+// So what is held is some parts' sums, one part's rows and a bucket. With sums of g of p parts a layer reads all rows
+// p / g times and each bucket twice. A node's neighbors are summed in the order of their parts, those that it has by
+// edges to it before those by edges from it: the same bits for any g and any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/status.h"
+#include "quarry/partition/stored_partitioning.h"
+#include "sage_layers.h"
+#include "scratch_rows.h"
+#include "task_pool.h"
+
+namespace quarry {
+
+struct PartedEncoding {
+  const StoredPartitioning& partitioning;
+  IoBackend& backend;
+  std::string scratch_folder;
+  SageLayers& layers;
+  uint32_t layer_count = 0;
+  uint32_t dim = 0;  // of rows, before and behind each layer
+};
+
+// What EncodeParts holds, and what it leaves, with the sums of `group` parts.
+uint64_t EncodePartsBytes(const PartitionDirectory& directory, uint32_t dim, uint32_t layer_count,
+                          uint32_t group);
+
+// The caller has reserved EncodePartsBytes for one part; for more, `budget` pays with what it has left, until the end.
+// `read_nodes` fills `values` with the vectors of the nodes `ids`, ascending, in new ids; called by this thread.
+Result<std::unique_ptr<ScratchRows>> EncodeParts(
+    const PartedEncoding& encoding, MemoryBudget& budget, TaskPool& pool,
+    const std::function<Status(std::span<const RowId> ids, std::span<float> values)>& read_nodes);
+
+// Reads a bucket into `pages`, which have room for it, and verifies it. Empty without edges.
+Result<EdgeBucket> ReadBucket(const StoredPartitioning& partitioning, IoBackend& backend, uint32_t source,
+                              uint32_t destination, std::span<std::byte> pages);
+// The largest bucket's pages.
+uint64_t LargestBucketBytes(const PartitionDirectory& directory);
+
+}  // namespace quarry
