@@ -152,7 +152,8 @@ Status ListPartitionings(const PartitionArguments& arguments) {
   if (arguments.json) {
     PrintJson(json);
   } else if (manifest.partitionings.empty()) {
-    Print("no partitionings; `quarry partition build {}` makes one\n", arguments.path);
+    QUARRY_TRY(const std::string folder, FolderOf(*store));
+    Print("no partitionings; `quarry partition build {}` makes one\n", folder);
   }
   return Status::Ok();
 }
