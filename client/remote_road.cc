@@ -1,13 +1,14 @@
 #include "remote_road.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "quarry/base/fields.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 
@@ -42,36 +43,12 @@ Status LookUpProperty(client::Store& store, const wire::Description& description
   return Status::Ok();
 }
 
-constexpr std::array<std::pair<std::string_view, uint64_t StreamStats::*>, 9> kCounts = {{
-    {"batches", &StreamStats::batches},
-    {"sampled_edges", &StreamStats::sampled_edges},
-    {"input_nodes", &StreamStats::input_nodes},
-    {"feature_bytes_read", &StreamStats::feature_bytes_read},
-    {"topology_bytes_read", &StreamStats::topology_bytes_read},
-    {"bytes_useful", &StreamStats::bytes_useful},
-    {"read_requests", &StreamStats::read_requests},
-    {"cache_lookups", &StreamStats::cache_lookups},
-    {"cache_hits", &StreamStats::cache_hits},
-}};
-// What a consumer waits is measured here.
-constexpr std::array<std::pair<std::string_view, double StreamStats::*>, 5> kSeconds = {{
-    {"sample_seconds", &StreamStats::sample_seconds},
-    {"sample_wait_seconds", &StreamStats::sample_wait_seconds},
-    {"extract_seconds", &StreamStats::extract_seconds},
-    {"extract_wait_seconds", &StreamStats::extract_wait_seconds},
-    {"update_seconds", &StreamStats::update_seconds},
-}};
-
 StreamStats StatsOf(const wire::Counters& counters) {
   StreamStats stats;
-  for (const wire::Counter& counter : counters.counters) {
-    for (const auto& [name, field] : kCounts) {
-      if (counter.name == name) stats.*field = static_cast<uint64_t>(counter.value);
-    }
-    for (const auto& [name, field] : kSeconds) {
-      if (counter.name == name) stats.*field = counter.value;
-    }
-  }
+  ForEachField(stats, [&]<typename Field>(std::string_view name, Field& field) {
+    const auto counter = std::ranges::find(counters.counters, name, &wire::Counter::name);
+    if (counter != counters.counters.end()) field = static_cast<Field>(counter->value);
+  });
   return stats;
 }
 

@@ -8,6 +8,7 @@
 #include "print_json.h"
 #include "quarry/base/units.h"
 #include "quarry/service/calibration.h"
+#include "record_json.h"
 
 namespace quarry::cli {
 namespace {
@@ -24,24 +25,17 @@ std::string Bandwidth(double bytes_per_second) {
 
 void PrintCalibrationJson(const std::string& path, const DeviceRecord& device,
                           const std::optional<Calibration>& fresh) {
-  using Json = nlohmann::ordered_json;
-  Json json = {{"path", path},
-               {"random_reads_per_second", device.random_reads_per_second},
-               {"sequential_bytes_per_second", device.sequential_bytes_per_second},
-               {"write_bytes_per_second", device.write_bytes_per_second},
-               {"gather_bytes_per_second", device.gather_bytes_per_second},
-               {"core_checksum_bytes_per_second", device.core.checksum_bytes_per_second},
-               {"core_copy_bytes_per_second", device.core.copy_bytes_per_second},
-               {"core_decode_bytes_per_second", device.core.decode_bytes_per_second},
-               {"core_request_seconds", device.core.request_seconds},
-               {"measured_utc", device.measured_utc},
-               {"measured_now", fresh.has_value()}};
+  Json json = {{"path", path}};
+  json.update(FieldsOf(device));
+  const Json core = FieldsOf(device.core);
+  for (const auto& [name, rate] : core.items()) json["core_" + name] = rate;
+  json.erase(std::string("core"));
+  json["measured_now"] = fresh.has_value();
   if (fresh) {
     json["row_read_bytes"] = fresh->row_bytes;
     json["random_reads"] = Json::array();
     for (const ReadRate& rate : fresh->random_reads) {
-      json["random_reads"].push_back(
-          {{"request_bytes", rate.request_bytes}, {"reads_per_second", rate.reads_per_second}});
+      json["random_reads"].push_back(FieldsOf(rate));
     }
   }
   PrintJson(json);

@@ -1,6 +1,7 @@
 #include "fault_json.h"
 
 #include <charconv>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -9,37 +10,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string_view KindName(Damage::Kind kind) {
-  switch (kind) {
-    case Damage::Kind::kCatalog:
-      return "catalog";
-    case Damage::Kind::kOldRows:
-      return "old_rows";
-    case Damage::Kind::kVersion:
-      return "version";
-    case Damage::Kind::kFolder:
-      return "folder";
-    case Damage::Kind::kStray:
-      return "stray";
-    case Damage::Kind::kForeign:
-      return "foreign";
-    case Damage::Kind::kLeftover:
-      return "leftover";
-    case Damage::Kind::kTable:
-      return "table";
-    case Damage::Kind::kTopology:
-      return "topology";
-    case Damage::Kind::kLayout:
-      return "layout";
-    case Damage::Kind::kPartitioning:
-      return "partitioning";
-    case Damage::Kind::kTraining:
-      return "training";
-    case Damage::Kind::kEmbedding:
-      break;
-  }
-  return "embeddings";
-}
+// By Damage::Kind.
+constexpr std::string_view kKinds[] = {"catalog",      "old_rows", "version",   "folder",   "stray",
+                                       "foreign",      "leftover", "table",     "topology", "layout",
+                                       "partitioning", "training", "embeddings"};
+static_assert(std::size(kKinds) == static_cast<size_t>(Damage::Kind::kEmbedding) + 1);
 
 // A fault of a file begins with its path: "db/features/feature-1.qft: page 7: ...".
 Json FileOf(const std::string& database_path, std::string_view fault) {
@@ -75,7 +50,7 @@ Json DamagesJson(std::span<const Damage> damages) {
   Json json = Json::array();
   for (const Damage& damage : damages) {
     const bool rows = damage.row_count > 0;
-    json.push_back({{"kind", KindName(damage.kind)},
+    json.push_back({{"kind", kKinds[static_cast<size_t>(damage.kind)]},
                     {"name", damage.name},
                     {"first_row", rows ? Json(damage.first_row) : Json()},
                     {"row_count", rows ? Json(damage.row_count) : Json()}});

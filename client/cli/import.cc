@@ -12,6 +12,7 @@
 #include "quarry/import/dataset.h"
 #include "quarry/import/import.h"
 #include "quarry/storage/store.h"
+#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
@@ -84,6 +85,7 @@ void PrintSummary(const ImportArguments& arguments, const Manifest& manifest, do
 }
 
 Status Run(ImportArguments& arguments) {
+  QUARRY_RETURN_IF_ERROR(CheckNoServer("import", arguments.database));
   QUARRY_TRY(arguments.options.memory_bytes, ParseSize("--memory", arguments.memory, MemoryLimitBytes()));
   if (!arguments.nodes.empty()) {
     QUARRY_TRY(arguments.hints.node_count, ParseCount(arguments.nodes));

@@ -1,8 +1,12 @@
 // quarry info DB: what a database holds.
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "cli.h"
@@ -10,16 +14,14 @@
 #include "partition.h"
 #include "print_json.h"
 #include "quarry/base/units.h"
-#include "quarry/embedding/embedding_table.h"
 #include "quarry/format/feature_table.h"
 #include "quarry/layout/layout.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/topology.h"
+#include "record_json.h"
 
 namespace quarry::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct InfoOptions {
   std::string path;
@@ -28,326 +30,248 @@ struct InfoOptions {
   std::optional<uint64_t> entity_id, relation_id;
 };
 
-std::string Hex(std::span<const std::byte> bytes) {
-  std::string text;
-  for (const std::byte b : bytes) text += fmt::format("{:02x}", std::to_integer<unsigned>(b));
-  return text;
-}
-
-// What is known of a database.
-struct Facts {
-  Manifest manifest;
-  std::string path;
-  wire::MaintenanceReport report;  // what the manifest does not say
-
-  Figures figures() const { return Figures(report); }
-  uint64_t ChangedRows(const TableRecord& table) const {
-    return figures().Count("changed_rows." + table.name);
+// What is known of a database: a field of its manifest for each that the manifest has, and what it does not say.
+class InfoReport {
+ public:
+  InfoReport(const Manifest& manifest, const std::string& path, const wire::MaintenanceReport& report)
+      : manifest_(manifest), figures_(report) {
+    json_["path"] = path;
+    json_.update(FieldsOf(manifest));
+    const TopologyRecord* const graph = manifest.FindTopology("graph");
+    json_["edges"] = graph == nullptr ? 0 : graph->edge_count;
+    json_["relations"] = graph == nullptr ? 0 : graph->relation_count;
+    json_["classes"] = figures_.Count("classes");
+    json_["timestamp"] = figures_.Count("timestamp");
+    if (manifest.FindTable("split") != nullptr) json_["splits"] = figures_.Group("splits");
+    AddTo("tables", manifest.tables);
+    AddTo("topologies", manifest.topologies);
+    AddTo("layouts", manifest.layouts);
+    AddTo("partitionings", manifest.partitionings);
+    AddTo("embeddings", manifest.embeddings);
+    AddTo("trainings", manifest.trainings);
+    // Files that no record names, and what an interrupted command left, are not in it. The catalog: the manifest, names, and
+    // rows that changed.
+    disk_["catalog"] = figures_.Count("disk_bytes.catalog");
+    json_["disk_bytes"] = disk_;
   }
-  // What whoever opens the table holds throughout, whatever is cached besides: checksums, and which rows changed.
-  uint64_t ResidentBytes(const TableRecord& table) const {
-    const auto geometry = FeatureGeometry::Make(table.element_type, table.dim, table.row_count);
-    return (geometry.ok() ? geometry->cell_count() * sizeof(uint32_t) : 0) +
-           figures().Count("changed_rows_bytes." + table.name);
-  }
-  uint64_t DiskBytes(const EmbeddingRecord& table) const {
-    return figures().Count("disk_bytes.embeddings." + table.name);
-  }
-};
 
-// Disk space of one kind of files. Files that no record names, and what an interrupted command left, are not in it.
-struct DiskKind {
-  const char* key;   // in JSON
-  const char* name;  // in text
-  uint64_t bytes = 0;
-};
+  const Json& json() const { return json_; }
 
-std::vector<DiskKind> DiskKinds(const Facts& facts) {
-  const Manifest& manifest = facts.manifest;
-  DiskKind tables{"tables", "tables"}, topologies{"topologies", "graph"}, layouts{"layouts", "layouts"};
-  DiskKind partitionings{"partitionings", "partitionings"};
-  DiskKind embeddings{"embeddings", "embeddings"}, trainings{"trainings", "training runs"};
-  for (const TableRecord& table : manifest.tables) tables.bytes += table.file_bytes;
-  for (const TopologyRecord& topology : manifest.topologies) topologies.bytes += topology.file_bytes;
-  for (const LayoutRecord& layout : manifest.layouts) layouts.bytes += layout.total_bytes();
-  for (const PartitioningRecord& partitioning : manifest.partitionings)
-    partitionings.bytes += partitioning.file_bytes;
-  for (const EmbeddingRecord& table : manifest.embeddings) embeddings.bytes += facts.DiskBytes(table);
-  for (const TrainingRecord& run : manifest.trainings) trainings.bytes += run.file_bytes;
-  // The catalog: the manifest, names, and rows that changed.
-  return {tables,
-          topologies,
-          layouts,
-          partitionings,
-          embeddings,
-          trainings,
-          {"catalog", "catalog", facts.figures().Count("disk_bytes.catalog")}};
-}
-
-std::string OptimizerName(const EmbeddingRecord& table) {
-  constexpr std::array<const char*, 3> kNames = {"sgd", "adagrad", "adam"};
-  return table.optimizer < kNames.size() ? kNames[table.optimizer] : std::to_string(table.optimizer);
-}
-
-Json EmbeddingsJson(const Facts& facts) {
-  Json json = Json::array();
-  for (const EmbeddingRecord& table : facts.manifest.embeddings) {
-    const bool checkpointed = table.timestamp != kNeverWritten;
-    json.push_back({{"name", table.name},
-                    {"rows", table.row_count},
-                    {"dim", table.dim},
-                    {"element_type", ElementTypeName(table.element_type)},
-                    {"optimizer", OptimizerName(table)},
-                    {"page_bytes", table.page_bytes},
-                    {"disk_bytes", facts.DiskBytes(table)},
-                    {"timestamp", checkpointed ? Json(table.timestamp) : Json(nullptr)},
-                    {"file", table.file},
-                    {"created_utc", table.created_utc}});
-  }
-  return json;
-}
-
-Json TrainingsJson(const Manifest& manifest) {
-  Json json = Json::array();
-  for (const TrainingRecord& run : manifest.trainings) {
-    const bool has_batches = run.timestamp != kNeverWritten;
-    json.push_back({{"name", run.name},
-                    {"settings", run.settings},
-                    {"config", run.config.empty() ? Json(nullptr) : Json(run.config)},
-                    {"timestamp", has_batches ? Json(run.timestamp) : Json(nullptr)},
-                    {"checkpoint_utc", run.created_utc},
-                    {"file", run.file},
-                    {"disk_bytes", run.file_bytes}});
-  }
-  return json;
-}
-
-Json LayoutsJson(const Manifest& manifest) {
-  Json json = Json::array();
-  for (const LayoutRecord& layout : manifest.layouts) {
-    json.push_back({{"name", layout.name},
-                    {"policy", NameOf(layout.policy)},
-                    {"seed_order", NameOf(layout.spec.seed_order)},
-                    {"epochs", layout.epochs},
-                    {"batches", layout.batch_count},
-                    {"batches_per_segment", layout.batches_per_segment},
-                    {"fresh", IsFresh(manifest, layout)},
-                    {"generation", layout.generation},
-                    {"directory", layout.directory},
-                    {"disk_bytes", layout.total_bytes()}});
-  }
-  return json;
-}
-
-Json DeviceJson(const std::optional<DeviceRecord>& device) {
-  if (!device) return nullptr;
-  return {{"random_reads_per_second", device->random_reads_per_second},
-          {"sequential_bytes_per_second", device->sequential_bytes_per_second},
-          {"write_bytes_per_second", device->write_bytes_per_second},
-          {"gather_bytes_per_second", device->gather_bytes_per_second},
-          {"measured_utc", device->measured_utc}};
-}
-
-Json DiskJson(const Facts& facts) {
-  Json json;
-  for (const DiskKind& kind : DiskKinds(facts)) json[kind.key] = kind.bytes;
-  return json;
-}
-
-void PrintInfoJson(const Facts& facts) {
-  const Manifest& manifest = facts.manifest;
-  const TopologyRecord* const graph = manifest.FindTopology("graph");
-  Json json = {{"path", facts.path},
-               {"database_id", Hex(manifest.database_id)},
-               {"nodes", manifest.node_count},
-               {"edges", graph == nullptr ? 0 : graph->edge_count},
-               {"relations", graph == nullptr ? 0 : graph->relation_count},
-               {"classes", facts.figures().Count("classes")},
-               {"source", manifest.source},
-               {"created_utc", manifest.created_utc},
-               {"entity_names", manifest.has_entity_names},
-               {"relation_names", manifest.has_relation_names},
-               {"timestamp", facts.figures().Count("timestamp")},
-               {"disk_bytes", DiskJson(facts)}};
-  if (manifest.FindTable("split") != nullptr) json["splits"] = facts.figures().Group("splits");
-  json["tables"] = Json::array();
-  for (const TableRecord& table : manifest.tables) {
-    json["tables"].push_back({{"name", table.name},
-                              {"element_type", ElementTypeName(table.element_type)},
-                              {"dim", table.dim},
-                              {"rows", table.row_count},
-                              {"changed_rows", facts.ChangedRows(table)},
-                              {"row_bytes", RowBytes(table.element_type, table.dim)},
-                              {"generation", table.generation},
-                              {"file", table.file},
-                              {"file_bytes", table.file_bytes},
-                              {"resident_bytes", facts.ResidentBytes(table)}});
-  }
-  json["topologies"] = Json::array();
-  for (const TopologyRecord& topology : manifest.topologies) {
-    json["topologies"].push_back({{"name", topology.name},
-                                  {"nodes", topology.node_count},
-                                  {"edges", topology.edge_count},
-                                  {"relations", topology.relation_count},
-                                  {"csr", topology.has_csr},
-                                  {"undirected", topology.undirected},
-                                  {"deduplicated", topology.deduplicated},
-                                  {"weighted", topology.weighted},
-                                  {"generation", topology.generation},
-                                  {"file", topology.file},
-                                  {"file_bytes", topology.file_bytes},
-                                  {"resident_bytes", Topology::ResidentBytes(topology)}});
-  }
-  json["layouts"] = LayoutsJson(manifest);
-  json["partitionings"] = Json::array();
-  for (const PartitioningRecord& record : manifest.partitionings) {
-    json["partitionings"].push_back(PartitioningJson(manifest, record));
-  }
-  json["embeddings"] = EmbeddingsJson(facts);
-  json["trainings"] = TrainingsJson(manifest);
-  json["device"] = DeviceJson(manifest.device);
-  PrintJson(json);
-}
-
-// Columns as wide as their widest cell; the first row is the header. Column i is flush right where right[i].
-void PrintTable(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right) {
-  std::vector<size_t> widths(right.size());
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      line +=
-          right[i] ? fmt::format("{:>{}}  ", row[i], widths[i]) : fmt::format("{:<{}}  ", row[i], widths[i]);
+ private:
+  template <typename T>
+  void AddTo(const char* kind, const std::vector<T>& records) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < records.size(); ++i) {
+      Json& json = json_[kind][i];
+      Complete(records[i], json);
+      bytes += json[json.contains("disk_bytes") ? "disk_bytes" : "file_bytes"].template get<uint64_t>();
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    Print("{}\n", line);
+    disk_[kind] = bytes;
   }
+
+  void Complete(const TableRecord& table, Json& json) const {
+    json["row_bytes"] = RowBytes(table.element_type, table.dim);
+    json["changed_rows"] = figures_.Count("changed_rows." + table.name);
+    // What whoever opens it holds throughout, whatever is cached besides: checksums, and which rows changed.
+    const auto geometry = FeatureGeometry::Make(table.element_type, table.dim, table.row_count);
+    json["resident_bytes"] = (geometry.ok() ? geometry->cell_count() * sizeof(uint32_t) : 0) +
+                             figures_.Count("changed_rows_bytes." + table.name);
+  }
+  void Complete(const TopologyRecord& topology, Json& json) const {
+    json["resident_bytes"] = Topology::ResidentBytes(topology);
+  }
+  void Complete(const LayoutRecord& layout, Json& json) const {
+    json = LayoutJson(layout);
+    json["fresh"] = IsFresh(manifest_, layout);
+    json["servable"] = IsServable(manifest_, layout);
+  }
+  void Complete(const PartitioningRecord& record, Json& json) const {
+    json = PartitioningJson(manifest_, record);
+  }
+  void Complete(const EmbeddingRecord& table, Json& json) const {
+    constexpr std::array<const char*, 3> kNames = {"sgd", "adagrad", "adam"};
+    if (table.optimizer < kNames.size()) json["optimizer"] = kNames[table.optimizer];
+    json["disk_bytes"] = figures_.Count("disk_bytes.embeddings." + table.name);
+  }
+  void Complete(const TrainingRecord& /*run*/, Json& json) const {
+    Rename(json, "created_utc", "checkpoint_utc");
+    Rename(json, "file_bytes", "disk_bytes");
+  }
+
+  const Manifest& manifest_;
+  const Figures figures_;
+  Json json_;
+  Json disk_;
+};
+
+// Nothing where the record has no such field, or it is null.
+std::string Text(const Json& record, const char* key) {
+  if (!record.contains(key) || record[key].is_null()) return "";
+  return record[key].is_string() ? record[key].get<std::string>() : record[key].dump();
+}
+std::string Size(const Json& record, const char* key) { return FormatBytes(record[key].get<uint64_t>()); }
+bool Is(const Json& record, const char* key) { return record[key].get<bool>(); }
+
+// A column of a table for people: its head, and what of each record stands in it; flush right where it is a number.
+struct Column {
+  const char* head;
+  std::function<std::string(const Json&)> cell;
+  bool right = false;
+};
+Column Words(const char* head, const char* key) {
+  return {head, [key](const Json& record) { return Text(record, key); }};
+}
+Column Number(const char* head, const char* key) { return {head, Words(head, key).cell, true}; }
+Column Bytes(const char* head, const char* key) {
+  return {head, [key](const Json& record) { return Size(record, key); }, true};
 }
 
-void PrintLayouts(const Manifest& manifest) {
-  std::vector<std::vector<std::string>> rows = {
-      {"layout", "policy", "batches", "segment caches", "size", "built from"}};
-  for (const LayoutRecord& layout : manifest.layouts) {
-    rows.push_back(
-        {layout.name, std::string(NameOf(layout.policy)), std::to_string(layout.batch_count),
-         layout.batches_per_segment == 0 ? std::string("none")
-                                         : fmt::format("of {} batches", layout.batches_per_segment),
-         FormatBytes(layout.total_bytes()),
-         IsFresh(manifest, layout)      ? "these data"
-         : IsServable(manifest, layout) ? "an earlier generation: serves, changed rows from the table"
-                                        : "other data: rebuild it"});
+// Columns as wide as their widest cell.
+void PrintTable(const Json& records, const std::vector<Column>& columns) {
+  std::vector<std::string> lines(records.size() + 1);
+  for (const Column& column : columns) {
+    std::vector<std::string> cells = {column.head};
+    for (const Json& record : records) cells.push_back(column.cell(record));
+    size_t width = 0;
+    for (const std::string& cell : cells) width = std::max(width, cell.size());
+    for (size_t i = 0; i < lines.size(); ++i) {
+      lines[i] +=
+          column.right ? fmt::format("{:>{}}  ", cells[i], width) : fmt::format("{:<{}}  ", cells[i], width);
+    }
   }
-  Print("\n");
-  PrintTable(rows, {false, false, true, false, true, false});
+  for (const std::string& line : lines) Print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
 }
 
-void PrintPartitionings(const Manifest& manifest) {
-  std::vector<std::vector<std::string>> rows = {
-      {"partitioning", "method", "parts", "edges between parts", "size", "built from"}};
-  for (const PartitioningRecord& record : manifest.partitionings) {
-    rows.push_back({record.name, record.method, std::to_string(record.part_count),
-                    fmt::format("{:.1f} %", 100 * CutShare(record)), FormatBytes(record.file_bytes),
-                    IsFresh(manifest, record) ? "these data" : "other data: build it again"});
-  }
-  Print("\n");
-  PrintTable(rows, {false, false, true, true, true, false});
+std::string SegmentsOf(const Json& layout) {
+  const std::string batches = Text(layout, "batches_per_segment");
+  return batches == "0" ? "none" : fmt::format("of {} batches", batches);
 }
 
-void PrintEmbeddings(const Facts& facts) {
-  std::vector<std::vector<std::string>> rows = {
-      {"embeddings", "type", "dim", "rows", "optimizer", "size", "batches at the checkpoint"}};
-  for (const EmbeddingRecord& table : facts.manifest.embeddings) {
-    rows.push_back(
-        {table.name, std::string(ElementTypeName(table.element_type)), std::to_string(table.dim),
-         std::to_string(table.row_count), OptimizerName(table), FormatBytes(facts.DiskBytes(table)),
-         table.timestamp == kNeverWritten ? "no checkpoint" : std::to_string(table.timestamp + 1)});
-  }
-  Print("\n");
-  PrintTable(rows, {false, false, true, true, false, true, true});
+std::string SourceOf(const Json& layout) {
+  if (Is(layout, "fresh")) return "these data";
+  return Is(layout, "servable") ? "an earlier generation: serves, changed rows from the table"
+                                : "other data: rebuild it";
 }
 
-void PrintTrainings(const Manifest& manifest) {
-  std::vector<std::vector<std::string>> rows = {{"run", "checkpoint of", "size", "settings"}};
-  for (const TrainingRecord& run : manifest.trainings) {
-    rows.push_back({run.name, run.created_utc, FormatBytes(run.file_bytes), run.settings});
-  }
-  Print("\n");
-  PrintTable(rows, {false, false, true, false});
+std::string BatchesOf(const Json& table) {
+  const Json& last = table["timestamp"];
+  return last.is_null() ? "no checkpoint" : std::to_string(last.get<int64_t>() + 1);
 }
 
-std::string DescribeDevice(const DeviceRecord& device) {
-  const auto bandwidth = [](double rate) { return FormatBytes(static_cast<uint64_t>(rate)) + "/s"; };
+// Tables and topologies, which have a file each.
+void PrintFiles(const Json& report) {
+  Json files = report["tables"];
+  for (Json topology : report["topologies"]) {
+    topology["element_type"] = Is(topology, "csr") ? "CSC + CSR" : "CSC";
+    Rename(topology, "nodes", "rows");
+    files.push_back(std::move(topology));
+  }
+  PrintTable(files, {Words("name", "name"), Words("type", "element_type"), Number("dim", "dim"),
+                     Number("rows", "rows"), Number("changed", "changed_rows"), Number("edges", "edges"),
+                     Number("row bytes", "row_bytes"), Words("file", "file"), Bytes("size", "file_bytes"),
+                     Bytes("memory", "resident_bytes"), Number("generation", "generation")});
+}
+
+std::string DescribeDevice(const Json& device) {
+  const auto rate = [&](const char* key) { return device[key].get<double>(); };
+  const auto bandwidth = [&](const char* key) {
+    return FormatBytes(static_cast<uint64_t>(rate(key))) + "/s";
+  };
   return fmt::format("{} random reads/s, {} sequential, {} written, {} gathered in memory; measured {}",
-                     FormatCount(device.random_reads_per_second),
-                     bandwidth(device.sequential_bytes_per_second), bandwidth(device.write_bytes_per_second),
-                     bandwidth(device.gather_bytes_per_second), device.measured_utc);
+                     FormatCount(rate("random_reads_per_second")), bandwidth("sequential_bytes_per_second"),
+                     bandwidth("write_bytes_per_second"), bandwidth("gather_bytes_per_second"),
+                     Text(device, "measured_utc"));
 }
 
 // "5.2 MiB: tables 4.1 MiB, graph 1.0 MiB, catalog 84 KiB": the kinds that there are.
-std::string DescribeDisk(const Facts& facts) {
+std::string DescribeDisk(const Json& disk) {
   std::string kinds;
   uint64_t total = 0;
-  for (const DiskKind& kind : DiskKinds(facts)) {
-    total += kind.bytes;
-    if (kind.bytes == 0) continue;
-    kinds += fmt::format("{} {} {}", kinds.empty() ? ":" : ",", kind.name, FormatBytes(kind.bytes));
+  for (const auto& [kind, value] : disk.items()) {
+    const auto bytes = value.get<uint64_t>();
+    total += bytes;
+    if (bytes == 0) continue;
+    const std::string name = kind == "topologies" ? "graph" : kind == "trainings" ? "training runs" : kind;
+    kinds += fmt::format("{} {} {}", kinds.empty() ? ":" : ",", name, FormatBytes(bytes));
   }
   return FormatBytes(total) + kinds;
 }
 
-void PrintText(const Facts& known) {
-  const Manifest& manifest = known.manifest;
-  std::vector<std::vector<std::string>> files = {{"name", "type", "dim", "rows", "changed", "edges",
-                                                  "row bytes", "file", "size", "memory", "generation"}};
-  for (const TableRecord& table : manifest.tables) {
-    files.push_back({table.name, std::string(ElementTypeName(table.element_type)), std::to_string(table.dim),
-                     std::to_string(table.row_count), std::to_string(known.ChangedRows(table)), "",
-                     std::to_string(RowBytes(table.element_type, table.dim)), table.file,
-                     FormatBytes(table.file_bytes), FormatBytes(known.ResidentBytes(table)),
-                     std::to_string(table.generation)});
+// Those of the words whose keys the record says yes to.
+std::string WordsOf(const Json& record, std::initializer_list<std::pair<const char*, const char*>> words) {
+  std::vector<std::string> said;
+  for (const auto& [key, word] : words) {
+    if (Is(record, key)) said.emplace_back(word);
   }
-  for (const TopologyRecord& topology : manifest.topologies) {
-    files.push_back({topology.name, topology.has_csr ? "CSC + CSR" : "CSC", "",
-                     std::to_string(topology.node_count), "", std::to_string(topology.edge_count), "",
-                     topology.file, FormatBytes(topology.file_bytes),
-                     FormatBytes(Topology::ResidentBytes(topology)), std::to_string(topology.generation)});
+  return fmt::format("{}", fmt::join(said, ", "));
+}
+
+void PrintFacts(const Json& report) {
+  const auto line = [](std::string_view what, const std::string& value) {
+    Print("{}\n", value.empty() ? std::string(what) : fmt::format("{:<9}  {}", what, value));
+  };
+  line("database", Text(report, "path"));
+  line("id", Text(report, "database_id"));
+  line("nodes", Text(report, "nodes"));
+  for (const Json& graph : report["topologies"]) {
+    if (Text(graph, "name") != "graph") continue;
+    const std::string kind = WordsOf(
+        graph, {{"undirected", "undirected"}, {"deduplicated", "deduplicated"}, {"weighted", "weighted"}});
+    line("edges", Text(graph, "edges") + (kind.empty() ? "" : ", ") + kind);
+    line("relations", Text(graph, "relations"));
   }
-  std::vector<std::vector<std::string>> facts = {{"database", known.path}, {"id", Hex(manifest.database_id)}};
-  facts.push_back({"nodes", std::to_string(manifest.node_count)});
-  if (const TopologyRecord* graph = manifest.FindTopology("graph")) {
-    facts.push_back(
-        {"edges",
-         fmt::format("{}{}{}{}", graph->edge_count, graph->undirected ? ", undirected" : "",
-                     graph->deduplicated ? ", deduplicated" : "", graph->weighted ? ", weighted" : "")});
-    facts.push_back({"relations", std::to_string(graph->relation_count)});
+  line("classes", Text(report, "classes"));
+  if (report.contains("splits")) {
+    std::string splits;
+    for (const char* const split : {"train", "valid", "test", "none"}) {
+      const std::string nodes = Text(report["splits"], split);
+      splits += fmt::format("{}{} {}", splits.empty() ? "" : ", ", split, nodes.empty() ? "0" : nodes);
+    }
+    line("splits", splits);
   }
-  facts.push_back({"classes", std::to_string(known.figures().Count("classes"))});
-  if (manifest.FindTable("split") != nullptr) {
-    const auto nodes = [&](const char* split) {
-      return known.figures().Count(std::string("splits.") + split);
-    };
-    facts.push_back({"splits", fmt::format("train {}, valid {}, test {}, none {}", nodes("train"),
-                                           nodes("valid"), nodes("test"), nodes("none"))});
-  }
-  if (manifest.has_entity_names || manifest.has_relation_names) {
-    facts.push_back(
-        {"names", fmt::format("{}{}{}", manifest.has_entity_names ? "entities" : "",
-                              manifest.has_entity_names && manifest.has_relation_names ? ", " : "",
-                              manifest.has_relation_names ? "relations" : "")});
-  }
-  facts.push_back({"size", DescribeDisk(known)});
-  facts.push_back({"source", manifest.source});
-  facts.push_back({"created", manifest.created_utc});
-  if (manifest.device) facts.push_back({"device", DescribeDevice(*manifest.device)});
-  PrintTable(facts, {false, false});
+  const std::string names = WordsOf(report, {{"entity_names", "entities"}, {"relation_names", "relations"}});
+  if (!names.empty()) line("names", names);
+  line("size", DescribeDisk(report["disk_bytes"]));
+  line("source", Text(report, "source"));
+  line("created", Text(report, "created_utc"));
+  if (!report["device"].is_null()) line("device", DescribeDevice(report["device"]));
+}
+
+void PrintText(const Json& report) {
+  PrintFacts(report);
   Print("\n");
-  PrintTable(files, {false, false, true, true, true, true, true, false, true, true, true});
-  if (!manifest.layouts.empty()) PrintLayouts(manifest);
-  if (!manifest.partitionings.empty()) PrintPartitionings(manifest);
-  if (!manifest.embeddings.empty()) PrintEmbeddings(known);
-  if (!manifest.trainings.empty()) PrintTrainings(manifest);
+  PrintFiles(report);
+  const auto print = [&](const char* kind, const std::vector<Column>& columns) {
+    if (report[kind].empty()) return;
+    Print("\n");
+    PrintTable(report[kind], columns);
+  };
+  print("layouts", {Words("layout", "name"),
+                    Words("policy", "policy"),
+                    Number("batches", "batches"),
+                    {"segment caches", SegmentsOf},
+                    Bytes("size", "disk_bytes"),
+                    {"built from", SourceOf}});
+  print("partitionings",
+        {Words("partitioning", "name"),
+         Words("method", "method"),
+         Number("parts", "parts"),
+         {"edges between parts",
+          [](const Json& record) { return fmt::format("{:.1f} %", 100 * record["cut_share"].get<double>()); },
+          true},
+         Bytes("size", "disk_bytes"),
+         {"built from", [](const Json& record) {
+            return Is(record, "fresh") ? "these data" : "other data: build it again";
+          }}});
+  print("embeddings", {Words("embeddings", "name"),
+                       Words("type", "element_type"),
+                       Number("dim", "dim"),
+                       Number("rows", "rows"),
+                       Words("optimizer", "optimizer"),
+                       Bytes("size", "disk_bytes"),
+                       {"batches at the checkpoint", BatchesOf, true}});
+  print("trainings", {Words("run", "name"), Words("checkpoint of", "checkpoint_utc"),
+                      Bytes("size", "disk_bytes"), Words("settings", "settings")});
 }
 
 // Prints the one value that the statement finds. False where there is none.
@@ -384,11 +308,11 @@ Status Info(const InfoOptions& options) {
   if (options.entity || options.entity_id || options.relation || options.relation_id) {
     return PrintNames(*store, options);
   }
-  Facts facts;
-  QUARRY_TRY(facts.manifest, ManifestOf(*store, options.path));
-  QUARRY_TRY(facts.path, FolderOf(*store));
-  QUARRY_TRY(facts.report, store->Maintain(wire::InspectDatabase{}));
-  options.json ? PrintInfoJson(facts) : PrintText(facts);
+  QUARRY_TRY(const Manifest manifest, ManifestOf(*store, options.path));
+  QUARRY_TRY(const std::string folder, FolderOf(*store));
+  QUARRY_TRY(const wire::MaintenanceReport figures, store->Maintain(wire::InspectDatabase{}));
+  const InfoReport report(manifest, folder, figures);
+  options.json ? PrintJson(report.json()) : PrintText(report.json());
   return Status::Ok();
 }
 

@@ -7,17 +7,15 @@
 #include "layout_options.h"
 #include "opened_store.h"
 #include "print_json.h"
-#include "quarry/base/fields.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/format/wire.h"
 #include "quarry/layout/rebuild.h"
 #include "quarry/service/maintenance.h"
+#include "record_json.h"
 
 namespace quarry::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct LayoutArguments {
   std::string path;
@@ -28,45 +26,6 @@ struct LayoutArguments {
   bool dry_run = false;
   bool json = false;
 };
-
-// The fields of the spec that a layout keeps, by their names.
-void AddSpec(const RoadSpec& spec, Json& json) {
-  ForEachField(spec, [&](std::string_view name, const auto& value) {
-    if (name == "cache_bytes" || name == "edge_ids") return;
-    const std::string key(name == "feature_table" ? "table" : name);
-    if constexpr (NamedEnum<std::decay_t<decltype(value)>>) {
-      json[key] = NameOf(value);
-    } else {
-      json[key] = value;
-    }
-  });
-}
-
-Json RecordJson(const LayoutRecord& record) {
-  Json json = {{"name", record.name}, {"directory", record.directory}, {"policy", NameOf(record.policy)}};
-  AddSpec(record.spec, json);
-  json.update(Json{{"hash_functions", record.hash_functions},
-                   {"epochs", record.epochs},
-                   {"batches", record.batch_count},
-                   {"cache_rows", record.cache_rows},
-                   {"accesses", record.accesses},
-                   {"hits", record.hits},
-                   {"batches_per_segment", record.batches_per_segment},
-                   {"disk_bytes", record.total_bytes()},
-                   {"disk_bytes_max", record.disk_bytes_max},
-                   {"timestamp", record.timestamp},
-                   {"files", 2 + record.bases.size()},
-                   {"bytes_read", record.row_bytes_read},
-                   {"bytes_useful", record.useful_bytes},
-                   {"predicted_seconds", record.predicted_seconds},
-                   {"measured_seconds", record.measured_seconds},
-                   {"measured_bytes", record.measured_bytes},
-                   {"plan_seconds", record.plan_seconds},
-                   {"plan_bytes_written", record.plan_bytes_written},
-                   {"plan_bytes_read", record.plan_bytes_read},
-                   {"created_utc", record.created_utc}});
-  return json;
-}
 
 void PrintRecord(const LayoutRecord& record) {
   Print("layout {}: {} batches of {} seeds, fanout {}, {} epoch{}, policy {}, order {}\n", record.name,
@@ -112,7 +71,7 @@ Status BuildAndPrint(client::Store& store, const LayoutSpec& spec, const LayoutA
   const bool resumed = report.Count("resumed") > 0;
   QUARRY_TRY(const LayoutRecord record, RecordOf(store, arguments));
   if (arguments.json) {
-    Json json = RecordJson(record);
+    Json json = LayoutJson(record);
     json["edges"] = report.Count("edges");
     json["block_bytes"] = report.Count("block_bytes");
     json["block_bytes_per_edge"] = bytes_per_edge;
@@ -147,7 +106,7 @@ Status List(const LayoutArguments& arguments) {
   QUARRY_TRY(const Manifest manifest, ManifestOf(*store, arguments.path));
   if (arguments.json) {
     Json json = Json::array();
-    for (const LayoutRecord& record : manifest.layouts) json.push_back(RecordJson(record));
+    for (const LayoutRecord& record : manifest.layouts) json.push_back(LayoutJson(record));
     PrintJson(json);
     return Status::Ok();
   }
@@ -212,7 +171,7 @@ Status Rebuild(const LayoutArguments& arguments) {
   const std::string why = done->notes.empty() ? "" : done->notes.front();
   QUARRY_TRY(const LayoutRecord record, RecordOf(*store, arguments));
   if (arguments.json) {
-    Json json = RecordJson(record);
+    Json json = LayoutJson(record);
     json["rebuild"] = RebuildJson(report, why);
     PrintJson(json);
     return Status::Ok();

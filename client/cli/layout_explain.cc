@@ -8,11 +8,10 @@
 #include "print_json.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/cost_model.h"
+#include "record_json.h"
 
 namespace quarry::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct ExplainArguments {
   std::string path;
@@ -119,20 +118,15 @@ Json MeasuredJson(const LayoutRecord& record) {
 
 void PrintExplanationJson(const Told& told, uint64_t epochs) {
   const LayoutRecord& record = told.record;
-  const DeviceRecord device = DeviceOf(told.manifest);
   const Paths paths(told);
   Json json = {{"layout", record.name},
                {"policy", NameOf(record.policy)},
                {"cache_rows", record.cache_rows},
                {"levels", LevelsJson(told)},
                {"epochs", epochs},
-               {"device",
-                {{"measured", told.manifest.device.has_value()},
-                 {"random_reads_per_second", device.random_reads_per_second},
-                 {"sequential_bytes_per_second", device.sequential_bytes_per_second},
-                 {"write_bytes_per_second", device.write_bytes_per_second},
-                 {"gather_bytes_per_second", device.gather_bytes_per_second}}},
+               {"device", FieldsOf(DeviceOf(told.manifest))},
                {"paths", Json::array()}};
+  json["device"]["measured"] = told.manifest.device.has_value();
   for (size_t i = 0; i < paths.count(); ++i) json["paths"].push_back(paths.ToJson(i));
   json["choice"] = {{"path", paths.path(paths.best())}, {"policy", paths.policy(paths.best())}};
   json["why"] = WhyOf(told);

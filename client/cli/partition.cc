@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "opened_store.h"
 #include "option_values.h"
 #include "partition.h"
 #include "print_json.h"
@@ -12,14 +13,10 @@
 #include "quarry/database.h"
 #include "quarry/partition/partition_buffer.h"
 #include "quarry/partition/stored_partitioning.h"
+#include "record_json.h"
 #include "server_address.h"
 
 namespace quarry::cli {
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-}  // namespace
 
 double CutShare(const PartitioningRecord& record) {
   return record.edge_count == 0
@@ -28,22 +25,11 @@ double CutShare(const PartitioningRecord& record) {
 }
 
 Json PartitioningJson(const Manifest& manifest, const PartitioningRecord& record) {
-  return {{"name", record.name},
-          {"directory", record.directory},
-          {"method", record.method},
-          {"seed", record.seed},
-          {"parts", record.part_count},
-          {"topology", record.topology},
-          {"table", record.table.empty() ? Json(nullptr) : Json(record.table)},
-          {"timestamp", record.timestamp},
-          {"nodes", record.node_count},
-          {"edges", record.edge_count},
-          {"cut_edges", record.cut_edges},
-          {"cut_share", CutShare(record)},
-          {"disk_bytes", record.file_bytes},
-          {"fresh", IsFresh(manifest, record)},
-          {"build_seconds", record.build_seconds},
-          {"created_utc", record.created_utc}};
+  Json json = FieldsOf(record);
+  Rename(json, "file_bytes", "disk_bytes");
+  json["cut_share"] = CutShare(record);
+  json["fresh"] = IsFresh(manifest, record);
+  return json;
 }
 
 namespace {
@@ -157,18 +143,17 @@ Status BuildPartition(const PartitionArguments& arguments) {
 }
 
 Status ListPartitionings(const PartitionArguments& arguments) {
-  QUARRY_TRY(const std::unique_ptr<Database> database, OpenPartitioned(arguments));
-  const std::shared_ptr<const Manifest> manifest = database->manifest();
-  if (arguments.json) {
-    Json json = Json::array();
-    for (const PartitioningRecord& record : manifest->partitionings)
-      json.push_back(PartitioningJson(*manifest, record));
-    PrintJson(json);
-    return Status::Ok();
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path, arguments.memory));
+  QUARRY_TRY(const Manifest manifest, ManifestOf(*store, arguments.path));
+  Json json = Json::array();
+  for (const PartitioningRecord& record : manifest.partitionings) {
+    arguments.json ? json.push_back(PartitioningJson(manifest, record)) : PrintPartitioning(manifest, record);
   }
-  for (const PartitioningRecord& record : manifest->partitionings) PrintPartitioning(*manifest, record);
-  if (manifest->partitionings.empty()) {
-    Print("no partitionings; `quarry partition build {}` makes one\n", arguments.path);
+  if (arguments.json) {
+    PrintJson(json);
+  } else if (manifest.partitionings.empty()) {
+    QUARRY_TRY(const std::string folder, FolderOf(*store));
+    Print("no partitionings; `quarry partition build {}` makes one\n", folder);
   }
   return Status::Ok();
 }
@@ -319,7 +304,7 @@ CLI::App* AddPartitionVerb(CLI::App* partition, const std::string& name, const s
                            const std::shared_ptr<PartitionArguments>& arguments, Action& action,
                            Status (*run)(const PartitionArguments&)) {
   CLI::App* verb = partition->add_subcommand(name, help);
-  verb->add_option("DB", arguments->path, "database folder")->required();
+  verb->add_option("DB", arguments->path, name == "list" ? kAddressHelp : "database folder")->required();
   if (name != "list") verb->add_option("NAME", arguments->name, "of the partitioning")->capture_default_str();
   if (name != "drop") {
     verb->add_flag("--json", arguments->json, "JSON on stdout");

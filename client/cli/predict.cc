@@ -151,7 +151,7 @@ class Prediction {
   Result<PredictReport> Run() {
     QUARRY_TRY(store_, OpenStore(arguments_.path, arguments_.memory, MemoryLimitBytes()));
     QUARRY_TRY(manifest_, ManifestOf(*store_, arguments_.path));
-    states_ = std::make_unique<RemoteStates>(*store_, arguments_.path);
+    states_ = StatesOf(*store_, arguments_.path);
     QUARRY_TRY(const TrainingRecord record, states_->Find(arguments_.run));
     QUARRY_TRY(trained_, ReadNodeSettings(arguments_.run, record.settings));
     QUARRY_RETURN_IF_ERROR(Merge());
@@ -317,7 +317,7 @@ class Prediction {
   PredictArguments& arguments_;
   std::unique_ptr<client::Store> store_;  // goes last
   Manifest manifest_;
-  std::unique_ptr<RemoteStates> states_;
+  std::unique_ptr<TrainingStates> states_;
   TrainedNode trained_;
   RoadSpec spec_;
   std::unique_ptr<Predictor> predictor_;

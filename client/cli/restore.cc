@@ -7,6 +7,7 @@
 #include "quarry/embedding/embedding_store.h"
 #include "quarry/embedding/verify_embeddings.h"
 #include "quarry/verify/verify.h"
+#include "server_address.h"
 
 namespace quarry::cli {
 namespace {
@@ -36,6 +37,7 @@ Status CheckSound(Store& store, const ProgressFunction& progress) {
 }
 
 Status Run(const RestoreArguments& arguments) {
+  QUARRY_RETURN_IF_ERROR(CheckNoServer("restore", arguments.path));
   QUARRY_RETURN_IF_ERROR(CheckFree(arguments.path));
   std::error_code error;
   if (!std::filesystem::exists(arguments.checkpoint, error)) {

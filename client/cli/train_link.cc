@@ -2,20 +2,14 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "config_file.h"
 #include "option_values.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
-#include "quarry/base/units.h"
-#include "quarry/database.h"
-#include "quarry/partition/stored_partitioning.h"
-#include "quarry/trainer/link_run.h"
-#include "train_link_remote.h"
+#include "server_address.h"
 #include "train_link_report.h"
-#include "train_node.h"
 
 namespace quarry::cli {
 namespace {
@@ -71,47 +65,22 @@ Result<uint64_t> BudgetBytes(const CLI::App& verb) {
   return memory.empty() ? MemoryLimitBytes() / 10 * 8 : ParseSize("--memory", memory, MemoryLimitBytes());
 }
 
-Result<std::unique_ptr<Database>> OpenWithBudget(const CLI::App& verb) {
-  DatabaseOptions options;
-  QUARRY_TRY(options.memory_bytes, BudgetBytes(verb));
-  return Database::Open(verb.get_option("DB")->as<std::string>(), std::move(options));
-}
-
 // What the run is filed under, how it begins and when it takes checkpoints: `keep` where it takes any.
-// `askers`: the options that ask for them.
-Result<LinkRunOptions> RunOptions(const CLI::App& verb, bool save, std::string_view askers) {
+Result<LinkRunOptions> RunOptions(const CLI::App& verb, const LinkArguments& arguments) {
   using Start = LinkRunOptions::Start;
   LinkRunOptions run{.name = SharedOption<std::string>(verb, "--run", "link"),
                      .config = EffectiveConfig(*verb.get_parent()),
                      .checkpoint_every = SharedOption<uint64_t>(verb, "--checkpoint-every", 0)};
   if (verb.count("--overwrite") > 0) run.start = Start::kOverwrite;
   if (verb.count("--resume") > 0) run.start = Start::kResume;
-  run.keep = save || run.checkpoint_every > 0 || run.start == Start::kResume;
+  run.keep = arguments.save || run.checkpoint_every > 0 || run.start == Start::kResume;
   if (!run.keep && (verb.count("--run") > 0 || run.start == Start::kOverwrite)) {
-    return MakeStatus(Code::kUsage, "{} is of runs with checkpoints: give {} too",
-                      run.start == Start::kOverwrite ? "--overwrite" : "--run", askers);
+    return MakeStatus(Code::kUsage,
+                      "{} is of runs with checkpoints: give {}--checkpoint-every or --resume too",
+                      run.start == Start::kOverwrite ? "--overwrite" : "--run",
+                      IsServerAddress(arguments.path) ? "" : "--save, ");
   }
   return run;
-}
-
-// The run, where its vectors are stored: because the user wants to keep them, or because memory has no room
-// for all. Nothing where they are in memory. Refuses a budget as a whole: the least that would do is for all
-// of it.
-Result<std::optional<LinkRunOptions>> StoredRun(const CLI::App& verb, const LinkArguments& arguments,
-                                                Database& database) {
-  QUARRY_TRY(LinkRunOptions run, RunOptions(verb, arguments.save, "--save, --checkpoint-every or --resume"));
-  const uint64_t in_memory = LinkMemoryBytes(*database.manifest(), arguments.train);
-  const uint64_t stored = LinkMemoryBytes(*database.manifest(), arguments.train, LinkTables::kStored);
-  QUARRY_RETURN_IF_ERROR(
-      database.budget()
-          .Reserve(run.keep ? stored : std::min(stored, in_memory), "edges, batches and the least of vectors")
-          .status());
-  if (!run.keep && in_memory <= database.budget().available_bytes()) return std::optional<LinkRunOptions>();
-  LogInfo("vectors are stored in the database{}",
-          run.keep ? fmt::format(", as those of run \"{}\"", run.name)
-                   : fmt::format(" while they are trained: in memory they would take --memory {}",
-                                 FormatBytes(in_memory)));
-  return std::optional(run);
 }
 
 // Trains and reports. `run` is null where vectors are in memory, without checkpoints.
@@ -142,60 +111,29 @@ Status TrainOn(const CLI::App& verb, const LinkData& data, const LinkTrainOption
   return Status::Ok();
 }
 
-Status TrainByParts(const CLI::App& verb, const LinkArguments& arguments, Database& database) {
-  for (const char* const name : {"--valid-share", "--test-share"}) {
-    if (verb.count(name) == 0) continue;
-    return MakeStatus(Code::kUsage,
-                      "{} holds out edges that the partitioning has: with --road partitioned, import valid "
-                      "and test edges of "
-                      "their own",
-                      name);
+// kUsage for what cannot be had of the database at this address, or on this road.
+Status CheckOrigin(const CLI::App& verb, const LinkArguments& arguments) {
+  QUARRY_RETURN_IF_ERROR(CheckInlineFlag(arguments.inline_only, arguments.path));
+  if (arguments.partitioned) {
+    if (IsServerAddress(arguments.path)) {
+      return Status(
+          Code::kUsage,
+          "--road partitioned trains on the database itself: stop the server and give the database's "
+          "folder, or leave --road out");
+    }
+    for (const char* const name : {"--valid-share", "--test-share"}) {
+      if (verb.count(name) == 0) continue;
+      return MakeStatus(
+          Code::kUsage,
+          "{} holds out edges that the partitioning has: with --road partitioned, import valid and test "
+          "edges of their own",
+          name);
+    }
   }
-  MemoryBudget& budget = database.budget();
-  QUARRY_TRY(LinkRunOptions options,
-             RunOptions(verb, arguments.save, "--save, --checkpoint-every or --resume"));
-  QUARRY_TRY(const auto partitioning,
-             StoredPartitioning::Open(database.store(), budget, arguments.partitioning));
-  QUARRY_TRY(const LinkData data, LoadPartedLinkData(database.store(), *partitioning, budget));
-  options.partitioning = partitioning.get();
-  options.road = arguments.road;
-  QUARRY_TRY(const auto run, LinkRun::Open(database.store(), budget, data, arguments.train, options));
-  return TrainOn(verb, data, arguments.train, budget, run.get());
-}
-
-Status TrainLinkRemotely(const CLI::App& verb, const std::string& address, const LinkArguments& arguments,
-                         const HeldOutShares& shares) {
-  const LinkTrainOptions& train = arguments.train;
-  if (arguments.save) {
-    return Status(
-        Code::kUsage,
-        "--save makes tables of the database itself: give --checkpoint-every here, and `quarry train "
-        "DB --task link --resume` makes them of the run's vectors");
-  }
-  QUARRY_TRY(const LinkRunOptions options, RunOptions(verb, false, "--checkpoint-every or --resume"));
-  const bool inline_only = verb.count("--inline") > 0;
-  QUARRY_TRY(const LinkSource source, OpenLinkSource(address, inline_only));
-  QUARRY_TRY(const uint64_t memory_bytes, BudgetBytes(verb));
-  MemoryBudget budget(memory_bytes);
-  std::unique_ptr<LinkStates> states;
-  if (options.keep) {
-    QUARRY_TRY(states, OpenLinkStates(address, inline_only, source.manifest, train));
-  }
-  const LinkTables tables = options.keep ? LinkTables::kInState : LinkTables::kMemory;
-  // For a moment, so that a budget that is too small says what would do before anything is read.
-  QUARRY_RETURN_IF_ERROR(budget
-                             .Reserve(LinkMemoryBytes(source.manifest, train, tables),
-                                      options.keep ? "edges, batches, vectors and their checkpoints"
-                                                   : "edges, batches and vectors")
-                             .status());
-  QUARRY_TRY(const LinkData data, LoadLinkData(source, budget, shares));
-  std::unique_ptr<LinkRun> run;
-  if (options.keep) {
-    LogInfo("run \"{}\": a checkpoint is of {}, and the server's", options.name,
-            FormatBytes(LinkStateBytes(source.manifest, train)));
-    QUARRY_TRY(run, LinkRun::OpenInState(states->states, budget, data, train, options));
-  }
-  return TrainOn(verb, data, train, budget, run.get());
+  if (!arguments.save || !IsServerAddress(arguments.path)) return Status::Ok();
+  return Status(Code::kUsage,
+                "--save makes tables of the database itself: give --checkpoint-every here, and `quarry train "
+                "DB --task link --resume` makes them of the run's vectors");
 }
 
 }  // namespace
@@ -284,27 +222,17 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckTaskOptions(verb, "link"));
   TakeSharedOptions(verb, train);
   QUARRY_RETURN_IF_ERROR(TakeFanouts(verb, arguments));
-  QUARRY_TRY(const HeldOutShares shares, ParseShares(arguments));
+  QUARRY_TRY(arguments.shares, ParseShares(arguments));
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
-  const auto path = verb.get_option("DB")->as<std::string>();
-  QUARRY_RETURN_IF_ERROR(CheckInlineFlag(verb.count("--inline") > 0, path));
-  if (IsServerAddress(path) && arguments.partitioned) {
-    return Status(
-        Code::kUsage,
-        "--road partitioned trains on the database itself, and not at a server: stop that and give the "
-        "database's folder, or leave --road out");
-  }
-  if (IsServerAddress(path)) return TrainLinkRemotely(verb, path, arguments, shares);
-  QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudget(verb));
-  if (arguments.partitioned) return TrainByParts(verb, arguments, *database);
-  MemoryBudget& budget = database->budget();
-  QUARRY_TRY(const std::optional<LinkRunOptions> stored, StoredRun(verb, arguments, *database));
-  QUARRY_TRY(const LinkData data, LoadLinkData(database->store(), budget, shares));
-  std::unique_ptr<LinkRun> run;
-  if (stored) {
-    QUARRY_TRY(run, LinkRun::Open(database->store(), budget, data, train, *stored));
-  }
-  return TrainOn(verb, data, train, budget, run.get());
+  arguments.path = verb.get_option("DB")->as<std::string>();
+  arguments.inline_only = verb.count("--inline") > 0;
+  QUARRY_RETURN_IF_ERROR(CheckOrigin(verb, arguments));
+  QUARRY_TRY(arguments.run, RunOptions(verb, arguments));
+  QUARRY_TRY(arguments.memory_bytes, BudgetBytes(verb));
+  QUARRY_TRY(const std::unique_ptr<LinkOrigin> origin, OpenLinkOrigin(arguments));
+  QUARRY_TRY(const LinkData data, origin->LoadData());
+  QUARRY_TRY(const std::unique_ptr<LinkRun> run, origin->OpenRun(data));
+  return TrainOn(verb, data, train, origin->budget(), run.get());
 }
 
 }  // namespace quarry::cli

@@ -1,12 +1,14 @@
 // `quarry train --task link`: its options, and the run that they ask for.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "cli.h"
 #include "option_values.h"
 #include "quarry/pipeline/partitioned_road.h"
+#include "quarry/trainer/link_run.h"
 #include "quarry/trainer/link_train.h"
 
 namespace quarry::cli {
@@ -33,7 +35,26 @@ struct LinkArguments {
   bool partitioned = false;
   std::string partitioning = "default";
   PartitionedRoadOptions road;
+  // What both tasks have, as it is read from `verb`:
+  std::string path;
+  bool inline_only = false;
+  uint64_t memory_bytes = 0;
+  HeldOutShares shares;
+  LinkRunOptions run;
 };
+
+// Where edges are and checkpoints are kept: a database that is open in this process, or a server's. Outlives data and run.
+class LinkOrigin {
+ public:
+  virtual ~LinkOrigin() = default;
+  virtual MemoryBudget& budget() = 0;
+  // Once. Refuses a budget that cannot hold all of the training before anything is read.
+  virtual Result<LinkData> LoadData() = 0;
+  // Null where vectors are in memory and there is no checkpoint. REQUIRES: LoadData, which gave `data`.
+  virtual Result<std::unique_ptr<LinkRun>> OpenRun(const LinkData& data) = 0;
+};
+// `arguments` outlive it.
+Result<std::unique_ptr<LinkOrigin>> OpenLinkOrigin(const LinkArguments& arguments);
 
 // Adds those options that only this task has.
 void AddLinkOptions(CLI::App* verb, LinkArguments& arguments);

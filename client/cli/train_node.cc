@@ -1,6 +1,8 @@
 #include "train_node.h"
 
+#include "opened_store.h"
 #include "option_values.h"
+#include "quarry/base/log.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/sampling/sampler.h"
 
@@ -29,10 +31,55 @@ Result<TrainedNode> ReadNodeSettings(std::string_view run, const std::string& se
   return TrainedNode{arguments.train, arguments.plan_flags.road};
 }
 
-Status TrainReported(Road& road, const NodeArguments& arguments, const TrainSetup& setup,
-                     Communicator* trainers, StreamStats& last_epoch) {
+Result<OpenedDatabase> OpenWithMemory(NodeArguments& arguments, const std::string& address,
+                                      uint64_t memory_bytes) {
+  OpenedDatabase opened{.memory_bytes = memory_bytes};
+  uint64_t feature_bytes = 0;
+  const auto open = [&](uint64_t bytes) -> Status {
+    opened.store.reset();
+    QUARRY_TRY(opened.store, client::Open(address, {.memory_bytes = bytes,
+                                                    .timeout_seconds = kTrainerTimeoutSeconds,
+                                                    .inline_only = arguments.inline_only}));
+    QUARRY_TRY(opened.manifest, ManifestOf(*opened.store, address));
+    QUARRY_TRY(feature_bytes, FeatureBytes(opened.manifest, arguments.road.spec.feature_table));
+    QUARRY_TRY(arguments.road.spec.cache_bytes, ParseCache(arguments.plan_flags.cache, feature_bytes));
+    return Status::Ok();
+  };
+  if (memory_bytes == 0 && !arguments.memory.empty()) {
+    if (arguments.memory.ends_with('%')) QUARRY_RETURN_IF_ERROR(open(1));  // asks, and holds nothing
+    QUARRY_TRY(opened.memory_bytes, ParseSize("--memory", arguments.memory, feature_bytes));
+  }
+  QUARRY_RETURN_IF_ERROR(open(opened.memory_bytes));
+  return opened;
+}
+
+Result<std::unique_ptr<TrainingSource>> OpenTrainingSource(NodeArguments& arguments) {
+  const std::string& worker = arguments.workers.address;
+  const std::string& address = worker.empty() ? arguments.path : worker;
+  if (IsServerAddress(address)) return SourceOfServer(arguments, address);
+  QUARRY_TRY(OpenedDatabase opened, OpenWithMemory(arguments, address));
+  return SourceOfDatabase(arguments, std::move(opened.store));
+}
+
+Status TrainFrom(TrainingSource& source, const NodeArguments& arguments) {
+  QUARRY_TRY(TrainingRoad open, source.OpenRoad());
+  if (open.road == nullptr) return Status::Ok();
+  TrainSetup& setup = open.setup;
+  const RoadSpec& spec = arguments.road.spec;
+  setup.overhead_bytes = EstimateTrainerBytes(
+      arguments.train, open.road->feature_dim(), open.road->class_count(),
+      BoundHopNodes(spec.batch_size, spec.fanouts, open.batch_nodes_max), setup.run.states != nullptr);
+  setup.train = arguments.train;
+  setup.config = arguments.config;
+  Communicator* const trainers = source.trainers();
   const bool reports = trainers == nullptr || trainers->rank() == 0;
+  if (reports) LogInfo("{}", setup.ToString());
   TrainReport report(setup, arguments.json);
+  if (arguments.dry_run) {
+    report.Plan(open.live->plan());
+    return Status::Ok();
+  }
+  StreamStats last_epoch;
   ProgressBar bar;
   TrainCallbacks callbacks;
   callbacks.progress = [&](std::string_view phase, uint64_t done, uint64_t total) -> Status {
@@ -48,10 +95,11 @@ Status TrainReported(Road& road, const NodeArguments& arguments, const TrainSetu
     last_epoch = epoch.stats;
     return Status::Ok();
   };
-  QUARRY_TRY(const TrainSummary summary, Train(road, arguments.train, callbacks, setup.run, trainers));
+  QUARRY_TRY(const TrainSummary summary, Train(*open.road, arguments.train, callbacks, setup.run, trainers));
   bar.Clear();
   if (reports) report.Summary(summary);
-  return Status::Ok();
+  open.road.reset();
+  return source.Remember(last_epoch);
 }
 
 void AddModelOptions(CLI::App* verb, NodeArguments& arguments) {

@@ -2,12 +2,15 @@
 // on a server have in common.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli.h"
 #include "layout_options.h"
+#include "quarry/client/store.h"
+#include "quarry/format/manifest.h"
 #include "quarry/pipeline/partitioned_node_road.h"
 #include "quarry/pipeline/road_choice.h"
 #include "quarry/trainer/communicator.h"
@@ -55,13 +58,51 @@ struct TrainedNode {
 // kInvalidArgument for a run of another task.
 Result<TrainedNode> ReadNodeSettings(std::string_view run, const std::string& settings);
 
-// Trains and reports: of several trainers the first alone reports. `setup` has all but what the road tells.
-Status TrainReported(Road& road, const NodeArguments& arguments, const TrainSetup& setup,
-                     Communicator* trainers, StreamStats& last_epoch);
+// A road that is open to be trained on, and what is known of it.
+struct TrainingRoad {
+  std::unique_ptr<Road> road;  // null: there was a question, which is answered (--explain, --dry-run)
+  // Samples whatever a layout does not hold; null of a server's road, and by parts.
+  const LiveRoad* live = nullptr;
+  uint64_t batch_nodes_max = 0;
+  TrainSetup setup;  // but for what the model and the command line say
+};
+
+// What there is to train on: a database that is open in this process, or a server's. Outlives its road.
+class TrainingSource {
+ public:
+  virtual ~TrainingSource() = default;
+  // Once. Refuses what cannot be trained, or has no memory, before a road is made.
+  virtual Result<TrainingRoad> OpenRoad() = 0;
+  // All that train this model together; null: this process alone.
+  virtual Communicator* trainers() { return nullptr; }
+  // Keeps what the last epoch took, once its road is gone.
+  virtual Status Remember(const StreamStats& /*last_epoch*/) { return Status::Ok(); }
+};
+
+// Opens what `arguments` name: their path or, of a worker, the address that it was started with. Which trainers there are,
+// the environment says.
+Result<std::unique_ptr<TrainingSource>> OpenTrainingSource(NodeArguments& arguments);
+
+// The database at an address, as training opens it.
+struct OpenedDatabase {
+  std::unique_ptr<client::Store> store;
+  Manifest manifest;
+  uint64_t memory_bytes = 0;  // 0: as much as is usual
+};
+// With so much memory; 0: with what --memory says. That and --cache may be shares of the feature bytes, which the database
+// tells. Sets the cache of `arguments`.
+Result<OpenedDatabase> OpenWithMemory(NodeArguments& arguments, const std::string& address,
+                                      uint64_t memory_bytes = 0);
+
+// Of a store in this process, and of a server's.
+std::unique_ptr<TrainingSource> SourceOfDatabase(NodeArguments& arguments,
+                                                 std::unique_ptr<client::Store> store);
+Result<std::unique_ptr<TrainingSource>> SourceOfServer(NodeArguments& arguments, const std::string& address);
+
+// Trains and reports: of several trainers the first alone reports.
+Status TrainFrom(TrainingSource& source, const NodeArguments& arguments);
 
 // kUsage for an option of those that train on the database itself, with what to do instead.
 Status CheckRemoteOptions(const CLI::App& verb, const NodeArguments& arguments);
-// Trains on a server's streams, alone or as one of several trainers: which, the environment says.
-Status TrainRemotely(NodeArguments& arguments);
 
 }  // namespace quarry::cli

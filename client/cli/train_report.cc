@@ -8,12 +8,10 @@
 #include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
+#include "record_json.h"
 
 namespace quarry::cli {
 namespace {
-
-// Keeps the fields in the order in which they are added.
-using Json = nlohmann::ordered_json;
 
 // Bytes read for features per byte that was missing; 1 where nothing was read.
 double ReadAmplification(const StreamStats& stats) {
@@ -34,13 +32,6 @@ Json Auc(const std::optional<Evaluation>& evaluation) {
   return evaluation && evaluation->auc ? Json(*evaluation->auc) : Json(nullptr);
 }
 
-void AddIo(const StreamStats& stats, Json& json) {
-  json["bytes_read"] = stats.feature_bytes_read;
-  json["bytes_useful"] = stats.bytes_useful;
-  json["read_amplification"] = ReadAmplification(stats);
-  json["cache_hit_ratio"] = CacheHitRatio(stats);
-}
-
 void AddBudgets(const TrainSetup& setup, Json& json) {
   json["peak_rss_bytes"] = PeakRssBytes();
   json["memory_budget_bytes"] = setup.memory_budget_bytes;
@@ -48,18 +39,12 @@ void AddBudgets(const TrainSetup& setup, Json& json) {
   json["memory_overhead_bytes"] = setup.overhead_bytes;
 }
 
-void AddWork(const StreamStats& stats, Json& json) {
-  json["batches"] = stats.batches;
-  json["input_nodes"] = stats.input_nodes;
-  json["sampled_edges"] = stats.sampled_edges;
-  json["read_requests"] = stats.read_requests;
-  json["topology_bytes_read"] = stats.topology_bytes_read;
-  json["sample_seconds"] = stats.sample_seconds;
-  json["sample_wait_seconds"] = stats.sample_wait_seconds;
-  json["extract_seconds"] = stats.extract_seconds;
-  json["extract_wait_seconds"] = stats.extract_wait_seconds;
-  json["update_seconds"] = stats.update_seconds;
-  json["train_wait_seconds"] = stats.consumer_wait_seconds;
+void AddStats(const StreamStats& stats, Json& json) {
+  json.update(FieldsOf(stats));
+  Rename(json, "feature_bytes_read", "bytes_read");
+  Rename(json, "consumer_wait_seconds", "train_wait_seconds");
+  json["read_amplification"] = ReadAmplification(stats);
+  json["cache_hit_ratio"] = CacheHitRatio(stats);
 }
 
 void AddPlan(const TrainSetup& setup, Json& json) {
@@ -87,15 +72,7 @@ void AddDivision(const TrainSetup& setup, const LiveRoadPlan* plan, Json& json) 
   json["memory_budget_bytes"] = setup.memory_budget_bytes;
   json["memory_overhead_bytes"] = setup.overhead_bytes;
   json["cache_budget_bytes"] = setup.cache_budget_bytes;
-  if (plan == nullptr) return;
-  json["fixed_bytes"] = plan->fixed_bytes;
-  json["cache_bytes"] = plan->cache_bytes;
-  json["flight_bytes"] = plan->flight_bytes;
-  json["topology_bytes"] = plan->topology_bytes;
-  json["neighbor_cache_bytes"] = plan->neighbor_cache_bytes;
-  json["topology_in_memory"] = plan->topology_in_memory;
-  json["batch_nodes_max"] = plan->batch_nodes_max;
-  json["batches_in_flight"] = plan->batches_in_flight;
+  if (plan != nullptr) json.update(FieldsOf(*plan));
 }
 
 Json EpochJson(const EpochReport& epoch, const TrainSetup& setup) {
@@ -106,9 +83,8 @@ Json EpochJson(const EpochReport& epoch, const TrainSetup& setup) {
   json["valid_auc"] = Auc(epoch.valid);
   json["test_accuracy"] = nullptr;  // the test nodes are looked at once, at the end
   json["seconds"] = epoch.seconds;
-  AddIo(epoch.stats, json);
+  AddStats(epoch.stats, json);
   AddBudgets(setup, json);
-  AddWork(epoch.stats, json);
   AddPlan(setup, json);
   json["train_seconds"] = epoch.compute_seconds;
   json["valid_seconds"] = epoch.valid_seconds;
@@ -138,9 +114,8 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup) {
   json["test_auc"] = Auc(summary.test);
   json["seconds"] = summary.seconds;
   json["seconds_per_epoch"] = summary.train_seconds / summary.epochs;
-  AddIo(summary.stats, json);
+  AddStats(summary.stats, json);
   AddBudgets(setup, json);
-  AddWork(summary.stats, json);
   AddPlan(setup, json);
   AddCheckpoints(summary, setup.run, json);
   json["fanouts"] = setup.road.spec.fanouts;
@@ -212,6 +187,18 @@ void PrintRoads(const RoadChoice& choice, uint64_t epochs, uint32_t patience, bo
                                {"pack_seconds", cost.build.pack}}}});
   }
   PrintJson(json);
+}
+
+std::string TrainSetup::ToString() const {
+  if (remote) {
+    return fmt::format("{} trainer{}, {} threads each in LibTorch; memory: {} each for LibTorch and code",
+                       trainers, trainers == 1 ? "" : "s", train.torch_threads, FormatBytes(overhead_bytes));
+  }
+  return fmt::format(
+      "threads: {} sampling, {} extracting, {} in LibTorch; memory: {} for the engine + {} for LibTorch and "
+      "code",
+      road.sampler_threads, road.extractor_threads, train.torch_threads, FormatBytes(memory_budget_bytes),
+      FormatBytes(overhead_bytes));
 }
 
 void TrainReport::Decision(const std::string& said, const LiveRoad* live) {

@@ -32,6 +32,7 @@ struct TrainSetup {
   TrainOptions train;
   TrainRun run;
   std::string config;
+  std::string ToString() const;  // what it takes: threads and memory
 };
 
 class TrainReport {

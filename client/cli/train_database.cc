@@ -1,0 +1,261 @@
+// `quarry train` on a database that this process opens: its road is made here, and chosen by price where it is left open.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "quarry/base/log.h"
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
+#include "quarry/database.h"
+#include "train_choice.h"
+#include "train_memory.h"
+#include "train_node.h"
+
+namespace quarry::cli {
+namespace {
+
+// Half of the engine's threads sample and half extract; each stage has one at least.
+void SplitThreads(NodeArguments& arguments) {
+  LiveRoadOptions& road = arguments.road;
+  const unsigned threads =
+      arguments.plan_flags.threads > 0 ? arguments.plan_flags.threads : std::max(2U, ProcessorCount());
+  road.sampler_threads = std::max(1U, threads / 2);
+  road.extractor_threads = std::max(1U, threads - road.sampler_threads);
+  arguments.train.torch_threads = arguments.torch_threads > 0 ? arguments.torch_threads : ProcessorCount();
+}
+
+// The layout that these arguments ask for.
+Result<LayoutSpec> SpecOf(const NodeArguments& arguments, const Manifest& manifest) {
+  LayoutFlags flags = arguments.plan_flags;
+  if (!arguments.layout.empty()) flags.name = arguments.layout;
+  QUARRY_TRY(LayoutSpec spec, flags.ToSpec(manifest));
+  if (arguments.resample) spec.packing = Packing::kCheaper;
+  return spec;
+}
+
+// Builds the layout unless the database has it already.
+Status BuildWhatIsMissing(Database& database, const LayoutSpec& spec, LayoutRecord& built) {
+  const std::shared_ptr<const Manifest> manifest = database.manifest();
+  if (const LayoutRecord* record = manifest->FindLayout(spec.name)) {
+    if (IsLayoutOf(*database.manifest(), *record, spec)) return Status::Ok();
+    LogInfo("layout \"{}\" was built for something else: it is built again", spec.name);
+  }
+  ProgressBar bar;
+  const std::string left = fmt::format(
+      "layouts/{}.building stays, and the same command takes over what is whole of it", spec.name);
+  QUARRY_TRY(built, database.BuildLayout(spec, /*resume=*/true, bar.AsFunction(left)));
+  return Status::Ok();
+}
+
+// Refuses a budget in which a layout could be built but not trained from, before it is built. REQUIRES: the road was not
+// chosen, which has found that out.
+Status CheckMemoryOfPlan(Database& database, RoadKind road, const LayoutSpec& spec, LiveRoadOptions live,
+                         uint64_t train_nodes) {
+  const std::shared_ptr<const Manifest> manifest = database.manifest();
+  if (const LayoutRecord* record = manifest->FindLayout(spec.name);
+      road == RoadKind::kPlanned && record != nullptr && IsLayoutOf(*manifest, *record, spec)) {
+    return Status::Ok();  // opening it says so
+  }
+  live.spec = live.spec.ForOtherPasses();
+  QUARRY_TRY(const LiveRoadNeed need, LiveRoad::Measure(database.store(), database.budget(), live));
+  const uint64_t least_bytes =
+      LeastBudget(road, *manifest, spec,
+                  {.live = need, .others_bytes = database.budget().used_bytes(), .train_nodes = train_nodes});
+  if (least_bytes <= database.budget().limit_bytes()) return Status::Ok();
+  return MakeStatus(
+      Code::kOutOfBudget,
+      "batches of up to {} input nodes of layout \"{}\", beside those of validation and test, need "
+      "a memory budget of {}MiB, the budget is {}: raise it, or lower the cache, the batch size or "
+      "the fanouts; nothing has been built",
+      need.batch_nodes_max, spec.name, WholeMib(least_bytes), FormatBytes(database.budget().limit_bytes()));
+}
+
+// Remembers what an epoch took, so that `quarry layout explain` can say it beside what was predicted.
+Status RememberMeasured(Database& database, const std::string& layout, const StreamStats& epoch) {
+  return database.store().UpdateManifest([&](Manifest& manifest) {
+    for (LayoutRecord& record : manifest.layouts) {
+      if (record.name != layout) continue;
+      record.measured_seconds = epoch.extract_seconds;
+      record.measured_bytes = epoch.feature_bytes_read + epoch.topology_bytes_read;
+    }
+    return Status::Ok();
+  });
+}
+
+// What the run is filed under and goes on from; refused here rather than when a road has been made.
+Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const LayoutSpec* spec,
+                       TrainingStates& states, const PartitionedNodeRoad* parts = nullptr) {
+  QUARRY_TRY(std::optional<TrainRun> run, arguments.run.NodeRun());
+  if (!run) return TrainRun();
+  NodeSettings settings{
+      .road = arguments.road.spec, .train = arguments.train, .parts = parts, .resample = arguments.resample};
+  if (arguments.plan) settings.planned = spec;
+  if (!arguments.plan && spec != nullptr) {
+    const std::shared_ptr<const Manifest> manifest = database.manifest();
+    settings.built = manifest->FindLayout(spec->name);
+    if (settings.built == nullptr) return *run;  // opening it says so
+  }
+  run->states = &states;
+  run->settings = settings.ToString();
+  run->config = arguments.config;
+  QUARRY_RETURN_IF_ERROR(CheckTrainRun(*run));
+  return *run;
+}
+
+class DatabaseSource final : public TrainingSource {
+ public:
+  DatabaseSource(NodeArguments& arguments, std::unique_ptr<client::Store> store)
+      : arguments_(arguments),
+        store_(std::move(store)),
+        database_(*store_->database()),
+        states_(TrainingStatesOf(database_.store())) {
+    SplitThreads(arguments);
+  }
+
+  Result<TrainingRoad> OpenRoad() override {
+    if (arguments_.parts) return OpenParts();
+    QUARRY_TRY(trained_on_, CheckLabels(arguments_, database_));
+    TrainingRoad open;
+    if (!arguments_.layout.empty()) {
+      QUARRY_RETURN_IF_ERROR(OpenPlan(arguments_, open));
+      return open;
+    }
+    if (arguments_.plan) {  // the same choice, among caches and policies of one road
+      arguments_.given_road = arguments_.resample ? RoadKind::kFresh : RoadKind::kPlanned;
+      arguments_.plan_is_given = true;
+      arguments_.plan = arguments_.resample = false;
+    }
+    decided_ = arguments_;
+    QUARRY_TRY(RoadDecision decision, DecideRoad(decided_, database_, trained_on_));
+    if (arguments_.explain) return TrainingRoad();
+    open.setup.decision = decision.cost;
+    if (arguments_.dry_run && decision.cost) {
+      TellDecision(arguments_, database_, trained_on_, decision, open.setup);
+      return TrainingRoad();
+    }
+    if (decided_.plan) {
+      const Status status = OpenPlan(decided_, open);
+      if (status.ok()) return open;
+      if (arguments_.given_road || arguments_.run.resume || status.code() != Code::kOutOfBudget)
+        return status;
+      LogInfo("that does not fit after all, so the live road is taken: {}", status.message());
+      open = TrainingRoad();
+      decided_ = arguments_;
+      TakeWhatIsLeft(decided_, database_, trained_on_.classes);
+    }
+    QUARRY_RETURN_IF_ERROR(OpenLive(std::move(decision.live), open));
+    return open;
+  }
+
+  Status Remember(const StreamStats& last_epoch) override {
+    if (layout_.empty() || last_epoch.batches == 0) return Status::Ok();
+    return RememberMeasured(database_, layout_, last_epoch);
+  }
+
+ private:
+  // The live road: `opened`, or one that is opened now.
+  Status OpenLive(std::unique_ptr<LiveRoad> opened, TrainingRoad& open) {
+    QUARRY_TRY(open.setup.run, RunOf(decided_, database_, nullptr, *states_));
+    if (opened == nullptr) {
+      QUARRY_TRY(opened, database_.OpenLiveRoad(decided_.road));
+    } else {
+      LogInfo("{}", opened->plan().ToString());
+    }
+    open.live = opened.get();
+    open.batch_nodes_max = open.live->plan().batch_nodes_max;
+    open.road = std::move(opened);
+    SetUp(decided_, open);
+    return Status::Ok();
+  }
+
+  // The road of a layout, which is built first where `arguments` say so; or of one for every epoch.
+  Status OpenPlan(const NodeArguments& arguments, TrainingRoad& open) {
+    QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, *database_.manifest()));
+    QUARRY_TRY(open.setup.run, RunOf(arguments, database_, &spec, *states_));
+    if (arguments.plan && !open.setup.decision) {
+      const RoadKind kind = arguments.resample ? RoadKind::kFresh : RoadKind::kPlanned;
+      QUARRY_RETURN_IF_ERROR(
+          CheckMemoryOfPlan(database_, kind, spec, arguments.road, trained_on_.train_nodes));
+    }
+    LiveRoadOptions passes = arguments.road;
+    passes.spec = passes.spec.ForOtherPasses();
+    if (arguments.resample) {
+      QUARRY_TRY(auto road, database_.OpenSuperbatches({.layout = spec, .live = passes}));
+      open.live = &road->live();
+      open.setup.superbatches = road.get();
+      open.batch_nodes_max = open.live->plan().batch_nodes_max;
+      open.road = std::move(road);
+      SetUp(arguments, open);
+      return Status::Ok();
+    }
+    LayoutRecord built;
+    if (arguments.plan) QUARRY_RETURN_IF_ERROR(BuildWhatIsMissing(database_, spec, built));
+    open.setup.plan_seconds = built.plan_seconds;
+    open.setup.plan_bytes_written = built.plan_bytes_written;
+    open.setup.plan_bytes_read = built.plan_bytes_read;
+    QUARRY_TRY(auto road, database_.OpenLayout({.layout = spec.name, .live = passes}));
+    const LayoutRecord& record = road->layout().record();
+    open.setup.predicted_seconds = record.predicted_seconds;
+    open.setup.run.epochs_of_cycle = record.epochs;
+    open.live = road->live();
+    open.batch_nodes_max =
+        std::max(road->layout().directory().nodes_max(), open.live->plan().batch_nodes_max);
+    open.road = std::move(road);
+    layout_ = spec.name;
+    SetUp(arguments, open);
+    return Status::Ok();
+  }
+
+  // Part by part: labels and splits are those of the parts, and no list of nodes is ever made.
+  Result<TrainingRoad> OpenParts() {
+    PartitionedNodeRoadOptions options = *arguments_.parts;
+    options.spec = arguments_.road.spec;
+    options.sampler_threads = arguments_.road.sampler_threads;
+    if (arguments_.run.resume) {
+      QUARRY_TRY(const std::optional<TrainRun> run, arguments_.run.NodeRun());
+      QUARRY_TRY(const TrainingRecord record, states_->Find(run->name));
+      QUARRY_RETURN_IF_ERROR(TakeTunedParts(run->name, record.settings, options.parts));
+    }
+    QUARRY_TRY(std::unique_ptr<PartitionedNodeRoad> road,
+               PartitionedNodeRoad::Open(database_.store(), database_.budget(), options));
+    LogInfo("{}", road->plan().ToString());
+    const auto largest_label = [&] { return road->partitioning().FindLargestLabel(database_.budget()); };
+    QUARRY_RETURN_IF_ERROR(CheckTrainerMemory(
+        arguments_.train, road->feature_dim(), road->class_count(), largest_label,
+        BoundHopNodes(options.spec.batch_size, options.spec.fanouts, road->plan().batch_nodes_max), false,
+        database_.budget().used_bytes(), MemoryLimitBytes()));
+    TrainingRoad open{.batch_nodes_max = road->plan().batch_nodes_max};
+    QUARRY_TRY(open.setup.run, RunOf(arguments_, database_, nullptr, *states_, road.get()));
+    SetUp(arguments_, open);
+    open.setup.road.sampler_threads = road->plan().samplers;
+    open.road = std::move(road);
+    return open;
+  }
+
+  // What is told of the memory, beside the trainer's own.
+  void SetUp(const NodeArguments& arguments, TrainingRoad& open) const {
+    open.setup.memory_budget_bytes = database_.budget().limit_bytes();
+    open.setup.cache_budget_bytes = arguments.road.cache_takes_what_is_left ? open.live->plan().cache_bytes
+                                                                            : arguments.road.spec.cache_bytes;
+    open.setup.road = arguments.road;
+  }
+
+  NodeArguments& arguments_;
+  NodeArguments decided_;  // with the road that was chosen; outlives it
+  const std::unique_ptr<client::Store> store_;
+  Database& database_;
+  const std::unique_ptr<TrainingStates> states_;
+  TrainedOn trained_on_;
+  std::string layout_;  // that the road reads; empty: none
+};
+
+}  // namespace
+
+std::unique_ptr<TrainingSource> SourceOfDatabase(NodeArguments& arguments,
+                                                 std::unique_ptr<client::Store> store) {
+  return std::make_unique<DatabaseSource>(arguments, std::move(store));
+}
+
+}  // namespace quarry::cli

@@ -1,0 +1,209 @@
+// Where link prediction has its edges from and keeps its checkpoints: a database that is open in this process, whose
+// tables and memory are here too; or a server's, where vectors, batches and ranking are here all the same.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "opened_store.h"
+#include "quarry/base/log.h"
+#include "quarry/base/units.h"
+#include "quarry/database.h"
+#include "quarry/format/wire.h"
+#include "quarry/partition/stored_partitioning.h"
+#include "quarry/storage/edges.h"
+#include "remote_states.h"
+#include "server_address.h"
+#include "train_link.h"
+
+namespace quarry::cli {
+namespace {
+
+constexpr uint64_t kPieceEdges = 256 << 10;  // 3 MiB: small beside what the edges take here
+constexpr uint64_t kFileShare = 512;         // part of a state that covers its checksums, 4 bytes a page
+constexpr uint64_t kEdgesMax = UINT32_MAX;   // that can be put in order
+
+Status CheckEdges(const Manifest& manifest) {
+  for (const TopologyRecord& topology : manifest.topologies) {
+    if (topology.edge_count <= kEdgesMax) continue;
+    return MakeStatus(Code::kUnsupported, "topology \"{}\" has {} edges; at most {} can be trained on",
+                      topology.name, topology.edge_count, kEdgesMax);
+  }
+  return Status::Ok();
+}
+
+// What a session needs for the server to hold so much for it: two eighths of it are shared memory.
+uint64_t SessionBytes(uint64_t bytes) { return bytes / 3 * 4 + 4 * kMiB; }
+
+// A session with so much of the server's memory, and no less.
+Result<std::unique_ptr<client::Store>> OpenSession(const LinkArguments& arguments, uint64_t memory_bytes) {
+  return client::OpenRemote(arguments.path, {.memory_bytes = memory_bytes,
+                                             .memory_bytes_min = memory_bytes,
+                                             .timeout_seconds = kTrainerTimeoutSeconds,
+                                             .inline_only = arguments.inline_only});
+}
+
+Result<std::vector<Triple>> ReadTriples(const LinkArguments& arguments, const TopologyRecord& record) {
+  QUARRY_TRY(const auto store, OpenSession(arguments, SessionBytes(EdgeList::Bytes(record))));
+  std::vector<Triple> triples;
+  triples.reserve(record.edge_count);
+  while (triples.size() < record.edge_count) {
+    const uint64_t count = std::min(kPieceEdges, record.edge_count - triples.size());
+    QUARRY_TRY(const std::vector<uint32_t> numbers, store->ReadEdges(record.name, triples.size(), count));
+    if (numbers.empty()) break;
+    for (size_t i = 0; i < numbers.size(); i += 3) {
+      triples.push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
+    }
+  }
+  return triples;
+}
+
+// The widest vectors whose checkpoints a server takes; 0: none.
+uint32_t LargestDim(const Manifest& manifest, LinkTrainOptions train) {
+  uint32_t fits = 0;
+  for (uint32_t too_wide = train.spec.dim; too_wide - fits > 1;) {
+    train.spec.dim = fits + (too_wide - fits) / 2;
+    (LinkStateBytes(manifest, train) <= wire::kStateBytesMax ? fits : too_wide) = train.spec.dim;
+  }
+  return fits;
+}
+
+Status CheckStateBytes(uint64_t state_bytes, const Manifest& manifest, const LinkTrainOptions& train) {
+  if (state_bytes <= wire::kStateBytesMax) return Status::Ok();
+  const uint32_t dim = LargestDim(manifest, train);
+  return MakeStatus(
+      Code::kUnsupported,
+      "a checkpoint has all vectors, {}, and a server takes at most {}{}: train on the database "
+      "itself, or without --checkpoint-every",
+      FormatBytes(state_bytes), FormatBytes(wire::kStateBytesMax),
+      dim == 0 ? "" : fmt::format(" (with --dim {} or less)", dim));
+}
+
+class DatabaseLinks final : public LinkOrigin {
+ public:
+  DatabaseLinks(const LinkArguments& arguments, std::unique_ptr<client::Store> store)
+      : arguments_(arguments),
+        run_(arguments.run),
+        opened_(std::move(store)),
+        store_(opened_->database()->store()),
+        budget_(opened_->database()->budget()) {}
+
+  MemoryBudget& budget() override { return budget_; }
+
+  Result<LinkData> LoadData() override {
+    if (arguments_.partitioned) {
+      QUARRY_TRY(partitioning_, StoredPartitioning::Open(store_, budget_, arguments_.partitioning));
+      run_.partitioning = partitioning_.get();
+      run_.road = arguments_.road;
+      return LoadPartedLinkData(store_, *partitioning_, budget_);
+    }
+    QUARRY_RETURN_IF_ERROR(PlaceVectors());
+    return LoadLinkData(store_, budget_, arguments_.shares);
+  }
+
+  Result<std::unique_ptr<LinkRun>> OpenRun(const LinkData& data) override {
+    if (in_memory_) return std::unique_ptr<LinkRun>();
+    return LinkRun::Open(store_, budget_, data, arguments_.train, run_);
+  }
+
+ private:
+  // Vectors are stored where the user wants to keep them, or where memory has no room for all. Refuses a budget as a whole:
+  // the least that would do is for all of it.
+  Status PlaceVectors() {
+    const std::shared_ptr<const Manifest> manifest = store_.manifest();
+    const uint64_t in_memory = LinkMemoryBytes(*manifest, arguments_.train);
+    const uint64_t stored = LinkMemoryBytes(*manifest, arguments_.train, LinkTables::kStored);
+    QUARRY_RETURN_IF_ERROR(budget_
+                               .Reserve(run_.keep ? stored : std::min(stored, in_memory),
+                                        "edges, batches and the least of vectors")
+                               .status());
+    in_memory_ = !run_.keep && in_memory <= budget_.available_bytes();
+    if (in_memory_) return Status::Ok();
+    LogInfo("vectors are stored in the database{}",
+            run_.keep ? fmt::format(", as those of run \"{}\"", run_.name)
+                      : fmt::format(" while they are trained: in memory they would take --memory {}",
+                                    FormatBytes(in_memory)));
+    return Status::Ok();
+  }
+
+  const LinkArguments& arguments_;
+  LinkRunOptions run_;
+  const std::unique_ptr<client::Store> opened_;
+  Store& store_;
+  MemoryBudget& budget_;
+  std::unique_ptr<StoredPartitioning> partitioning_;
+  bool in_memory_ = false;
+};
+
+// The server needs memory for one topology at a time, and only meanwhile.
+class ServerLinks final : public LinkOrigin {
+ public:
+  explicit ServerLinks(const LinkArguments& arguments)
+      : arguments_(arguments), budget_(arguments.memory_bytes) {}
+
+  MemoryBudget& budget() override { return budget_; }
+
+  Result<LinkData> LoadData() override {
+    QUARRY_TRY(const auto store,
+               client::OpenRemote(arguments_.path, {.memory_bytes = 1,
+                                                    .timeout_seconds = kTrainerTimeoutSeconds,
+                                                    .inline_only = arguments_.inline_only}));
+    LinkSource source{.path = arguments_.path, .read = [this](const TopologyRecord& record) {
+                        return ReadTriples(arguments_, record);
+                      }};
+    QUARRY_TRY(source.manifest, ManifestOf(*store, arguments_.path));
+    QUARRY_RETURN_IF_ERROR(CheckEdges(source.manifest));
+    const bool keep = arguments_.run.keep;
+    if (keep) QUARRY_RETURN_IF_ERROR(OpenStates(source.manifest));
+    // For a moment, so that a budget that is too small says what would do before anything is read.
+    const LinkTables tables = keep ? LinkTables::kInState : LinkTables::kMemory;
+    QUARRY_RETURN_IF_ERROR(
+        budget_
+            .Reserve(LinkMemoryBytes(source.manifest, arguments_.train, tables),
+                     keep ? "edges, batches, vectors and their checkpoints" : "edges, batches and vectors")
+            .status());
+    return LoadLinkData(source, budget_, arguments_.shares);
+  }
+
+  Result<std::unique_ptr<LinkRun>> OpenRun(const LinkData& data) override {
+    if (states_ == nullptr) return std::unique_ptr<LinkRun>();
+    LogInfo("run \"{}\": a checkpoint is of {}, and the server's", arguments_.run.name,
+            FormatBytes(state_bytes_));
+    return LinkRun::OpenInState(*states_, budget_, data, arguments_.train, arguments_.run);
+  }
+
+ private:
+  // The states of the server's runs, in a session of their own that has room for one of this training: so that no checkpoint
+  // is refused for others who have come in between. kUnsupported for a state that is larger than a server takes, kOutOfBudget
+  // for one that this server has no memory for, with what would do.
+  Status OpenStates(const Manifest& manifest) {
+    state_bytes_ = LinkStateBytes(manifest, arguments_.train);
+    QUARRY_RETURN_IF_ERROR(CheckStateBytes(state_bytes_, manifest, arguments_.train));
+    // The file of a state, which is read as a whole, has checksums beside it.
+    auto session = OpenSession(arguments_, SessionBytes(state_bytes_ + state_bytes_ / kFileShare));
+    if (!session.ok()) {
+      return MakeStatus(session.status().code(),
+                        "a checkpoint has all vectors, {}, which the server holds to save it: {}",
+                        FormatBytes(state_bytes_), session.status().message());
+    }
+    session_ = *std::move(session);
+    states_ = StatesOf(*session_, arguments_.path);
+    return Status::Ok();
+  }
+
+  const LinkArguments& arguments_;
+  MemoryBudget budget_;
+  uint64_t state_bytes_ = 0;
+  std::unique_ptr<client::Store> session_;
+  std::unique_ptr<TrainingStates> states_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<LinkOrigin>> OpenLinkOrigin(const LinkArguments& arguments) {
+  if (IsServerAddress(arguments.path)) return std::make_unique<ServerLinks>(arguments);
+  QUARRY_TRY(auto store, client::Open(arguments.path, {.memory_bytes = arguments.memory_bytes}));
+  return std::make_unique<DatabaseLinks>(arguments, std::move(store));
+}
+
+}  // namespace quarry::cli
