@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -210,6 +211,26 @@ TEST_F(PlotTest, BarsAreAsLongAsWhatIsPredictedAndMeasured) {
   widths = svg.Widths(kVermilion);
   ASSERT_EQ(widths.size(), 2u);
   EXPECT_NEAR(widths[1], 2 * svg.Widths(kBlue)[1 + own], 0.1);
+}
+
+// A bar of a second beside one of a thousandth would leave it a sliver.
+TEST_F(PlotTest, BarsOfVeryDifferentLengthsLieOnALogarithmicAxis) {
+  json explained = {{"epochs", 1}, {"paths", json::array()}};
+  const std::vector<double> seconds = {0.001, 0.01, 1};
+  for (const double value : seconds) {
+    explained["paths"].push_back({{"path", "row reads"},
+                                  {"policy", "lru"},
+                                  {"seconds_per_epoch", value},
+                                  {"amortised_seconds_per_epoch", value}});
+  }
+  Write("far.json", explained.dump(2));
+  const Svg svg = Draw("explain far.json");
+  EXPECT_THAT(svg.texts, Contains("seconds an epoch, on a logarithmic scale"));
+  const std::vector<double> widths = svg.Widths(kBlue);
+  ASSERT_EQ(widths.size(), 1 + seconds.size());
+  EXPECT_NEAR(widths[2] - widths[1], (widths[3] - widths[1]) / 3, 0.2);
+  EXPECT_NEAR(widths[1] / (widths[2] - widths[1]), std::log10(3), 0.01)
+      << "a third of the shortest before it";
 }
 
 // Events as --trace writes them: threads by name, and spans of a microsecond's multiples.
