@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli.h"
@@ -103,10 +104,12 @@ Result<OpenRoad> OpenPlanned(Database& database, const std::string& layout, Live
   return open;
 }
 
-// Every epoch from a layout of its own, built while the one before trains.
-Result<OpenRoad> OpenSuperbatches(Database& database, const LayoutSpec& spec, LiveRoadOptions live) {
+// Every superbatch from a layout of its own, built while the one before trains.
+Result<OpenRoad> OpenSuperbatches(Database& database, const LayoutSpec& spec, LiveRoadOptions live,
+                                  uint32_t epochs) {
   live.spec = live.spec.ForOtherPasses();
-  QUARRY_TRY(std::unique_ptr<SuperbatchRoad> road, database.OpenSuperbatches({.layout = spec, .live = live}));
+  QUARRY_TRY(std::unique_ptr<SuperbatchRoad> road,
+             database.OpenSuperbatches({.layout = spec, .live = live, .last_pass = epochs}));
   OpenRoad open{.live = &road->live(),
                 .superbatches = road.get(),
                 .batch_nodes_max = road->live().plan().batch_nodes_max};
@@ -119,7 +122,10 @@ Result<LayoutSpec> SpecOf(const NodeArguments& arguments, const Manifest& manife
   LayoutFlags flags = arguments.plan_flags;
   if (!arguments.layout.empty()) flags.name = arguments.layout;
   QUARRY_TRY(LayoutSpec spec, flags.ToSpec(manifest));
-  if (arguments.resample) spec.packing = Packing::kCheaper;
+  if (arguments.resample) {
+    spec.packing = Packing::kCheaper;
+    spec.batches = arguments.superbatch;
+  }
   return spec;
 }
 
@@ -245,7 +251,7 @@ Status TrainPlanned(const NodeArguments& arguments, Database& database, const Tr
       QUARRY_RETURN_IF_ERROR(
           CheckMemoryOfPlan(database, RoadKind::kFresh, spec, arguments.road, trained_on.train_nodes));
     }
-    QUARRY_TRY(const OpenRoad open, OpenSuperbatches(database, spec, arguments.road));
+    QUARRY_TRY(const OpenRoad open, OpenSuperbatches(database, spec, arguments.road, arguments.train.epochs));
     began = true;
     return TrainOn(arguments, database, open, setup, last_epoch);
   }
@@ -298,6 +304,21 @@ Status TrainByParts(const NodeArguments& arguments, Database& database) {
   return TrainOn(taken, database, open, setup, last_epoch);
 }
 
+// --layout NAME --plan --dry-run, where that layout would have to be built: the same question as that of --plan, about a
+// cache and a policy that are given.
+Status AskAsChoice(NodeArguments& arguments, const Manifest& manifest) {
+  if (!arguments.dry_run || !arguments.plan || arguments.resample || arguments.layout.empty()) {
+    return Status::Ok();
+  }
+  QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, manifest));
+  const LayoutRecord* const record = manifest.FindLayout(spec.name);
+  if (record != nullptr && IsLayoutOf(manifest, *record, spec)) return Status::Ok();
+  arguments.plan_flags.name = std::exchange(arguments.layout, {});
+  arguments.plan_flags.cache = fmt::format("{}", spec.road.cache_bytes);
+  arguments.policy_is_given = true;
+  return Status::Ok();
+}
+
 Status TrainOnDatabase(NodeArguments& arguments) {
   SplitThreads(arguments, arguments.road, arguments.train);
   QUARRY_TRY(const std::unique_ptr<Database> database, OpenWithBudgets(arguments));
@@ -306,6 +327,7 @@ Status TrainOnDatabase(NodeArguments& arguments) {
   const std::unique_ptr<TrainingStates> states = TrainingStatesOf(database->store());
   TrainSetup setup;
   bool began = false;  // training, and not only what it needs
+  QUARRY_RETURN_IF_ERROR(AskAsChoice(arguments, *database->manifest()));
   if (!arguments.layout.empty()) {
     return TrainPlanned(arguments, *database, trained_on, setup, *states, began);
   }
@@ -446,7 +468,7 @@ void AddTrain(CLI::App& app, Action& action) {
       {"--cache", "--memory", "--topology", "--threads", "--torch-threads", "--inline", "--dry-run"});
   GroupOptions(*verb, "Packed layouts",
                {"--road", "--explain", "--layout", "--plan", "--disk", "--epochs-planned", "--policy",
-                "--seed-order", "--hash-functions", "--resample"});
+                "--seed-order", "--hash-functions", "--resample", "--superbatch"});
   AddLinkOptions(verb, arguments->link);
   verb->footer(
       "Peak RSS stays under --memory plus an overhead for code and LibTorch's working set, which is "

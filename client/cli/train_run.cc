@@ -76,6 +76,27 @@ Status TakeTunedParts(std::string_view run, const std::string& settings, Partiti
   return Status::Ok();
 }
 
+Result<RunRoad> RoadOfRun(const std::string& settings) {
+  RunRoad road;
+  std::string plan, resample;
+  CLI::App parser;
+  parser.allow_extras();
+  parser.add_option("--plan", plan);
+  parser.add_option("--resample", resample);
+  parser.add_option("--cache", road.cache);
+  parser.add_option("--disk", road.disk);
+  parser.add_option("--epochs-planned", road.epochs);
+  AddChoice(&parser, "--policy", road.policy, "");
+  try {
+    parser.parse(settings, /*program_name_included=*/false);
+  } catch (const CLI::ParseError& error) {
+    return MakeStatus(Code::kCorruption, "the settings of the run cannot be read: {}", error.what());
+  }
+  road.resample = !resample.empty();
+  road.planned = road.resample || !plan.empty();
+  return road;
+}
+
 std::string NodeSettings::ToString() const {
   std::string text = fmt::format(
       "--task node --model sage --layers {} --hidden {} {} --lr {} --dropout {} --input-dropout {} "
