@@ -121,6 +121,7 @@ class Decider {
     // What was given is held against the run's settings, and refused where it differs.
     if (!arguments_.policy_is_given) arguments_.plan_flags.policy = road.policy;
     if (arguments_.plan_flags.epochs == 1) arguments_.plan_flags.epochs = road.epochs;
+    if (arguments_.superbatch == 0) arguments_.superbatch = road.superbatch;
     if (CacheIsAuto()) arguments_.plan_flags.cache = road.cache;
     if (arguments_.plan_flags.disk.empty()) arguments_.plan_flags.disk = road.disk == "0" ? "" : road.disk;
     return RoadDecision();

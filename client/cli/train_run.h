@@ -53,6 +53,7 @@ struct RunRoad {
   std::string cache, disk;
   PolicyKind policy = PolicyKind::kBelady;
   uint32_t epochs = 1;
+  uint64_t superbatch = 0;  // batches; 0: an epoch
 };
 // kCorruption where the settings cannot be read.
 Result<RunRoad> RoadOfRun(const std::string& settings);

@@ -15,7 +15,6 @@
 #include "buffer_fill.h"
 #include "pipeline/pass_util.h"
 #include "pipeline/tiny_database.h"
-#include "quarry/pipeline/road_offers.h"
 #include "support/sleeping_threads.h"
 #include "support/status_matchers.h"
 
@@ -548,50 +547,6 @@ TEST(BufferFillTest, DistinctNodesAreEstimatedFromWhatBatchesShare) {
   EXPECT_EQ(DistinctNodes({.distinct_nodes = {40, 40}}, 1000, 400), 40u);
   EXPECT_EQ(DistinctNodes({.distinct_nodes = {40, 80}}, 1'000'000, 400), 400u);
   EXPECT_EQ(DistinctNodes({.distinct_nodes = {40}}, 0, 400), 0u);
-}
-
-// What the choice of a road is told of divisions holds of the roads that open so.
-TEST_F(LiveRoadTest, DivisionsThatAreOfferedOpen) {
-  LiveRoadOptions options = SmallOptions();
-  options.cache_takes_what_is_left = true;
-  OpenRoad roomy(database_->path(), options);
-  ASSERT_OK(roomy.status);
-  const uint64_t least_bytes = roomy.road->NeedWith(0).least_bytes;
-  roomy.road.reset();
-  const TinyGraph graph{.nodes = 2000};
-  const FeatureGeometry geometry = FeatureGeometry::Make(graph.type, graph.dim, graph.nodes).value();
-  const uint64_t stride = RowStride(geometry.element_type, geometry.dim);
-  constexpr uint64_t kRounding = 64 * kKiB;  // of buffers to whole pages
-  int split = 0, in_memory = 0;
-  for (uint64_t step = 0; step < 40; ++step) {
-    for (const Placement placement : {Placement::kAuto, Placement::kMemory, Placement::kDisk}) {
-      SCOPED_TRACE(testing::Message() << "step " << step << ", placement " << static_cast<int>(placement));
-      options.topology_placement = placement;
-      OpenRoad open(database_->path(), options, least_bytes + step * 8 * kKiB);
-      if (!open.status.ok()) continue;
-      RoadFacts::Offer offer;
-      OfferDivisions(*open.road, placement, geometry, offer);
-      ASSERT_GE(offer.cache_rows_max, open.road->plan().retained_max);
-      if (open.road->plan().batches_in_flight < 2) continue;
-      for (uint64_t part = 0; part <= 8; ++part) {
-        const uint64_t rows = offer.cache_rows_max * part / 8;
-        const TopologyPlace place = offer.PlaceWith(rows);
-        const Result<LiveRoadPlan> plan =
-            open.road->DivideWith(place.in_memory ? Placement::kMemory : Placement::kDisk, rows * stride);
-        ASSERT_OK(plan);
-        EXPECT_EQ(plan->retained_max, rows);
-        EXPECT_EQ(plan->topology_in_memory, place.in_memory);
-        EXPECT_LE(plan->total_bytes(), open.budget->limit_bytes());
-        if (!place.in_memory) {
-          EXPECT_NEAR(static_cast<double>(plan->neighbor_cache_bytes), static_cast<double>(place.cache_bytes),
-                      kRounding);
-        }
-        ++(place.in_memory ? in_memory : split);
-      }
-    }
-  }
-  EXPECT_GT(split, 0);
-  EXPECT_GT(in_memory, 0);
 }
 
 }  // namespace
