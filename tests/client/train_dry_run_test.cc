@@ -57,8 +57,7 @@ TEST_F(DryRunTest, ChangesNoByteWhateverItIsAskedOf) {
                                           "--layout absent --plan --cache 20% --disk 100x",
                                           "--layout there --plan --policy fifo",
                                           "--layout there --plan --resample every-epoch"};
-  const std::vector<std::string> options = {"", "--json", "--run first --checkpoint-every 1",
-                                            "--run first --overwrite"};
+  const std::vector<std::string> options = {"", "--json --run first --checkpoint-every 1"};
   const auto before = Everything();
   size_t said = 0;
   for (const std::string& road : roads) {
