@@ -147,7 +147,7 @@ def measure(name):
     case = CASES[name]
     database = make(case[0], case[4])
     # The device and the processors as they are now.
-    subprocess.run([QUARRY, "calibrate", database, "--force"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([QUARRY, "calibrate", database, "--force"], check=True, capture_output=True)
     runs = run_in_turns(database, case)
     subprocess.run([QUARRY, "layout", "drop", database, "default"], capture_output=True, check=False)
     best = min((figures["wall"] for figures in runs.values() if "wall" in figures), default=0)
