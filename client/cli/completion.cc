@@ -1,8 +1,14 @@
 // quarry completion SHELL: a script that asks quarry itself, at each TAB, what the words may go on with.
 #include <algorithm>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "cli.h"
+#include "opened_store.h"
+#include "server_address.h"
 #include "usage.h"
 
 namespace quarry::cli {
@@ -56,6 +62,56 @@ void AddValues(const CLI::Option& option, std::vector<Candidate>& candidates) {
   }
 }
 
+// What a database has names of.
+enum class Named { kNothing, kLayouts, kRuns, kTables, kPartitionings, kEmbeddings };
+
+// Of what the last word is a name: the value of the option before it, or the NAME of a verb.
+Named NamedBy(const CLI::App& verb, std::span<const std::string_view> words) {
+  const std::string_view before = words.size() > 1 ? words[words.size() - 2] : "";
+  constexpr std::pair<std::string_view, Named> kOptions[] = {{"--layout", Named::kLayouts},
+                                                             {"--run", Named::kRuns},
+                                                             {"--table", Named::kTables},
+                                                             {"--partitioning", Named::kPartitionings}};
+  for (const auto& [option, named] : kOptions) {
+    if (before == option) return named;
+  }
+  const CLI::Option* const name = verb.get_option_no_throw("NAME");
+  if (name == nullptr || !name->get_positional() || words.back().starts_with('-')) return Named::kNothing;
+  const std::string path = PathOf(verb);
+  if (path.starts_with("layout")) return Named::kLayouts;
+  if (path.starts_with("partition")) return Named::kPartitionings;
+  constexpr std::pair<std::string_view, Named> kKinds[] = {{"layout", Named::kLayouts},
+                                                           {"training", Named::kRuns},
+                                                           {"table", Named::kTables},
+                                                           {"embeddings", Named::kEmbeddings}};
+  for (const auto& [kind, named] : kKinds) {
+    if (path == "drop" && before == kind) return named;
+  }
+  return Named::kNothing;
+}
+
+// Nothing where no word before the last one is a database, or somebody else has it open.
+void AddNames(Named named, std::span<const std::string_view> words, std::vector<Candidate>& candidates) {
+  const auto database = std::ranges::find_if(words.first(words.size() - 1), [](std::string_view word) {
+    std::error_code error;
+    return IsServerAddress(word) || std::filesystem::is_directory(word, error);
+  });
+  if (named == Named::kNothing || database == words.end() - 1) return;
+  const std::string address(*database);
+  const Result<std::unique_ptr<client::Store>> store = OpenStore(address);
+  if (!store.ok()) return;
+  const Result<Manifest> manifest = ManifestOf(**store, address);
+  if (!manifest.ok()) return;
+  const auto add = [&](const auto& records) {
+    for (const auto& record : records) candidates.push_back({record.name, ""});
+  };
+  if (named == Named::kLayouts) add(manifest->layouts);
+  if (named == Named::kRuns) add(manifest->trainings);
+  if (named == Named::kTables) add(manifest->tables);
+  if (named == Named::kPartitionings) add(manifest->partitionings);
+  if (named == Named::kEmbeddings) add(manifest->embeddings);
+}
+
 // What the last word may become: the value of an option before it, an option, a verb, or a value of one of the
 // verb's arguments.
 std::vector<Candidate> CandidatesFor(const CLI::App& app, std::span<const std::string_view> words) {
@@ -78,6 +134,7 @@ std::vector<Candidate> CandidatesFor(const CLI::App& app, std::span<const std::s
       if (names.back().word != before || option->get_expected_max() == 0) continue;
       std::vector<Candidate> of_option;
       AddValues(*option, of_option);
+      AddNames(NamedBy(*verb, words), words, of_option);
       return of_option;
     }
     if (option->get_positional()) AddValues(*option, values);
@@ -85,6 +142,7 @@ std::vector<Candidate> CandidatesFor(const CLI::App& app, std::span<const std::s
   if (words.back().starts_with('-')) return names;
   for (const CLI::App* below : VerbsOf(*verb))
     values.push_back({below->get_name(), below->get_description()});
+  AddNames(NamedBy(*verb, words), words, values);
   return values;
 }
 

@@ -2,6 +2,7 @@
 #include "plot.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "plot_json.h"
 #include "quarry/format/road_spec.h"
@@ -112,21 +113,34 @@ Status AddLayout(const JsonObject& explained, const std::string& prefix, std::ve
   return Status::Ok();
 }
 
+// Where bars begin: at 0, or, where the longest would leave the others as slivers, on a logarithmic axis, somewhat before
+// the end of the shortest.
+double BarsBegin(const std::vector<Reading>& readings) {
+  constexpr double kSlivers = 20, kBefore = 3;
+  double longest = 0, shortest = HUGE_VAL;
+  for (const Reading& bar : readings) {
+    longest = std::max({longest, bar.predicted + bar.packing, bar.measured.value_or(0)});
+    shortest = std::min({shortest, bar.predicted, bar.measured.value_or(bar.predicted)});
+  }
+  return shortest > 0 && longest > kSlivers * shortest ? shortest / kBefore : 0;
+}
+
 // Bars lie on their side, so that their names can be read.
 Picture PictureOf(const std::vector<Reading>& readings, double epochs) {
   constexpr double kHalf = 0.36;  // of a row's height
   std::string predicted, packing, measured, texts;
   std::vector<std::string> names;
   double longest = 0;
+  const double begin = BarsBegin(readings);
   for (const Reading& bar : readings) {
     const double end = bar.predicted + bar.packing;
     const auto row = static_cast<double>(names.size());
     const double high = bar.measured ? row : row + kHalf;  // alone, a bar takes the place of both
-    predicted += BoxRow(0, bar.predicted, row - kHalf, high);
+    predicted += BoxRow(begin, bar.predicted, row - kHalf, high);
     if (bar.packing > 0) packing += BoxRow(bar.predicted, end, row - kHalf, high);
     texts += fmt::format("{} {}\n", end, (row - kHalf + high) / 2);
     if (bar.measured) {
-      measured += BoxRow(0, *bar.measured, row, row + kHalf);
+      measured += BoxRow(begin, *bar.measured, row, row + kHalf);
       texts += fmt::format("{} {}\n", *bar.measured, row + kHalf / 2);
     }
     names.push_back(bar.label);
@@ -136,8 +150,12 @@ Picture PictureOf(const std::vector<Reading>& readings, double epochs) {
                   .width = 1000,
                   .height = 110 + 44 * static_cast<int>(readings.size())};
   Picture::Panel panel{
-      .x_label = "seconds an epoch",
-      .axes = fmt::format("set xrange [0:{}]\n{}", longest > 0 ? 1.12 * longest : 1, NamedRows(names))};
+      .x_label = begin > 0 ? "seconds an epoch, on a logarithmic scale" : "seconds an epoch",
+      .axes = fmt::format("{}set xrange [{}:{}]\n{}", begin > 0 ? "set logscale x\n" : "", begin,
+                          begin > 0     ? 2 * longest
+                          : longest > 0 ? 1.12 * longest
+                                        : 1,
+                          NamedRows(names))};
   const auto add = [&](const std::string& name, const std::string& style, const std::string& rows) {
     if (rows.empty()) return;
     panel.series.push_back({picture.looks.size(), rows});

@@ -153,7 +153,7 @@ void AddTrain(CLI::App& app, Action& action) {
       {"--cache", "--memory", "--topology", "--threads", "--torch-threads", "--inline", "--dry-run"});
   GroupOptions(*verb, "Packed layouts",
                {"--road", "--explain", "--layout", "--plan", "--disk", "--epochs-planned", "--policy",
-                "--seed-order", "--hash-functions", "--resample"});
+                "--seed-order", "--hash-functions", "--resample", "--superbatch"});
   AddLinkOptions(verb, arguments->link);
   verb->footer(
       "Peak RSS stays under --memory plus an overhead for code and LibTorch's working set, which is "

@@ -12,9 +12,11 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/cost_model.h"
+#include "quarry/pipeline/road_offers.h"
 #include "quarry/trainer/batch_seconds.h"
 #include "train_link.h"
 #include "train_memory.h"
+#include "train_run.h"
 
 namespace quarry::cli {
 namespace {
@@ -38,34 +40,6 @@ MachineMemory MemoryOf(const NodeArguments& arguments, const Manifest& manifest,
 
 // A count for each node, while batches are probed.
 uint64_t ProbeBytes(const Manifest& manifest) { return manifest.node_count; }
-
-// The options of the road that a run's checkpoint was trained on; nothing for the live road.
-struct RunRoad {
-  bool resample = false, planned = false;
-  std::string cache, disk;
-  PolicyKind policy = PolicyKind::kBelady;
-  uint32_t epochs = 1;
-};
-Result<RunRoad> RoadOfRun(const std::string& settings) {
-  RunRoad road;
-  std::string plan, resample;
-  CLI::App parser;
-  parser.allow_extras();
-  parser.add_option("--plan", plan);
-  parser.add_option("--resample", resample);
-  parser.add_option("--cache", road.cache);
-  parser.add_option("--disk", road.disk);
-  parser.add_option("--epochs-planned", road.epochs);
-  AddChoice(&parser, "--policy", road.policy, "");
-  try {
-    parser.parse(settings, /*program_name_included=*/false);
-  } catch (const CLI::ParseError& error) {
-    return MakeStatus(Code::kCorruption, "the settings of the run cannot be read: {}", error.what());
-  }
-  road.resample = !resample.empty();
-  road.planned = road.resample || !plan.empty();
-  return road;
-}
 
 class Decider {
  public:
@@ -96,7 +70,7 @@ class Decider {
     QUARRY_TRY(decision.live, std::move(live));
     QUARRY_RETURN_IF_ERROR(OfferLayouts(decision.live->NeedWith(0)));
     QUARRY_RETURN_IF_ERROR(RefuseGivenRoad());
-    OfferLive(decision.live->plan());
+    OfferLive(*decision.live);
     const bool alone = facts_.live.offered && !facts_.planned.offered && !facts_.fresh.offered;
     const bool asked = arguments_.explain || arguments_.dry_run;
     if (alone && facts_.epochs * facts_.train_batches < kWorthMeasuring && !asked) {
@@ -122,6 +96,8 @@ class Decider {
     if (choice.best().plan.road != RoadKind::kLive) {
       decision.live.reset();
       Take(choice.best().plan);
+    } else if (CacheIsAuto() && choice.best().plan.cache_rows != facts_.open_live_rows) {
+      QUARRY_TRY(decision.live, DivideLive(choice.best(), std::move(decision.live), options));
     }
     return decision;
   }
@@ -145,6 +121,7 @@ class Decider {
     // What was given is held against the run's settings, and refused where it differs.
     if (!arguments_.policy_is_given) arguments_.plan_flags.policy = road.policy;
     if (arguments_.plan_flags.epochs == 1) arguments_.plan_flags.epochs = road.epochs;
+    if (arguments_.superbatch == 0) arguments_.superbatch = road.superbatch;
     if (CacheIsAuto()) arguments_.plan_flags.cache = road.cache;
     if (arguments_.plan_flags.disk.empty()) arguments_.plan_flags.disk = road.disk == "0" ? "" : road.disk;
     return RoadDecision();
@@ -154,7 +131,22 @@ class Decider {
     arguments_.plan = true;
     arguments_.resample = plan.road == RoadKind::kFresh;
     arguments_.plan_flags.policy = plan.policy;
+    arguments_.superbatch = plan.superbatch;
     if (CacheIsAuto()) arguments_.plan_flags.cache = fmt::format("{}", plan.cache_rows * stride());
+  }
+
+  // The live road anew, with the rows and the lists where they were chosen; as it was, where that does not fit after all.
+  Result<std::unique_ptr<LiveRoad>> DivideLive(const RoadCost& cost, std::unique_ptr<LiveRoad> open,
+                                               LiveRoadOptions options) {
+    using Placement = LiveRoadOptions::TopologyPlacement;
+    const Placement placement = cost.lists.in_memory ? Placement::kMemory : Placement::kDisk;
+    const uint64_t cache_bytes = cost.plan.cache_rows * stride();
+    if (!open->DivideWith(placement, cache_bytes).ok()) return open;
+    open.reset();
+    options.topology_placement = arguments_.road.topology_placement = placement;
+    options.spec.cache_bytes = arguments_.road.spec.cache_bytes = cache_bytes;
+    options.cache_takes_what_is_left = arguments_.road.cache_takes_what_is_left = false;
+    return database_.OpenLiveRoad(options);
   }
 
   bool CacheIsAuto() const { return arguments_.plan_flags.cache == kCacheAuto; }
@@ -172,8 +164,8 @@ class Decider {
     facts_.extractor_threads = arguments_.road.extractor_threads;
     facts_.epochs = arguments_.train.epochs;
     facts_.train_batches = std::max<uint64_t>(1, CeilDiv(trained_on_.train_nodes, batch_size));
-    facts_.valid_batches = CeilDiv(trained_on_.valid_nodes, batch_size);
-    facts_.test_batches = CeilDiv(trained_on_.test_nodes, batch_size);
+    facts_.valid_batches = static_cast<double>(trained_on_.valid_nodes) / static_cast<double>(batch_size);
+    facts_.test_batches = static_cast<double>(trained_on_.test_nodes) / static_cast<double>(batch_size);
     facts_.planned_epochs = arguments_.plan_flags.epochs;
     if (arguments_.policy_is_given) {
       facts_.policies = {arguments_.plan_flags.policy};
@@ -195,11 +187,12 @@ class Decider {
     return refused;
   }
 
-  void OfferLive(const LiveRoadPlan& plan) {
+  void OfferLive(const LiveRoad& road) {
+    const LiveRoadPlan& plan = road.plan();
     facts_.reads_overlap = plan.batches_in_flight > 1;
-    facts_.live = {.offered = Wanted(RoadKind::kLive),
-                   .cache_rows_max = plan.retained_max,
-                   .cache_is_given = !CacheIsAuto()};
+    facts_.open_live_rows = plan.retained_max;
+    facts_.live = {.offered = Wanted(RoadKind::kLive), .cache_is_given = !CacheIsAuto()};
+    OfferDivisions(road, arguments_.road.topology_placement, facts_.geometry, facts_.live);
     if (arguments_.plan_flags.road.seed_order != SeedOrder::kRandom) {
       facts_.live = {.why_not = "takes its seeds in random order"};
     } else if (!arguments_.given_road && plan.retained_max >= facts_.geometry.row_count) {
@@ -234,13 +227,28 @@ class Decider {
     if (!writable_) return Status::Ok();
     QUARRY_TRY(const LayoutSpec layout, Spec());
     if (Wanted(RoadKind::kPlanned)) facts_.planned = OfferOf(RoadKind::kPlanned, layout);
-    if (Wanted(RoadKind::kFresh)) facts_.fresh = OfferOf(RoadKind::kFresh, layout);
+    if (Wanted(RoadKind::kFresh)) OfferFresh(layout);
     if (arguments_.train.ordered && !arguments_.given_road) {
       facts_.planned = {.why_not = "repeats its samples, and --ordered gives those of the live road"};
     }
     if (layout.disk_bytes > 0) facts_.disk_bytes = std::min(facts_.disk_bytes, layout.disk_bytes);
     FindBuilt(layout);
     return Status::Ok();
+  }
+
+  std::vector<uint64_t> Superbatches() const {
+    return arguments_.superbatch > 0 ? std::vector{arguments_.superbatch}
+                                     : SuperbatchSizes(facts_.train_batches);
+  }
+
+  // With every size of superbatches that the memory has room for; what the smallest needs, where it has none.
+  void OfferFresh(LayoutSpec layout) {
+    for (const uint64_t batches : Superbatches()) {
+      layout.batches = batches;
+      const RoadFacts::Offer offer = OfferOf(RoadKind::kFresh, layout);
+      if (offer.offered) facts_.superbatches.push_back({batches, offer.cache_rows_max});
+      if (offer.offered || !facts_.fresh.offered) facts_.fresh = offer;
+    }
   }
 
   // Where the only road on offer has no room, before anything is priced or built for it.
@@ -327,7 +335,8 @@ class Decider {
           others_bytes_ + demand_.trainer_bytes + decision.live->NeedWith(cache_bytes).least_bytes;
       return Status::Ok();
     }
-    QUARRY_TRY(const LayoutSpec layout, Spec());
+    QUARRY_TRY(LayoutSpec layout, Spec());
+    if (road == RoadKind::kFresh) layout.batches = Superbatches().back();
     decision.least_bytes = LeastOf(road, layout, GivenRows(layout), 0);
     return Status::Ok();
   }
@@ -373,9 +382,9 @@ class Decider {
                     .in_memory = plan.topology_in_memory,
                     .cache_bytes = plan.neighbor_cache_bytes,
                     .indices_bytes = sides * topology.edge_count * sizeof(NodeId),
+                    .cache_scans = topology.has_csr ? 1.0 : 2.0,
                     .mean_list_bytes = static_cast<double>(topology.edge_count * sizeof(NodeId)) /
                                        static_cast<double>(std::max<uint64_t>(1, topology.node_count))};
-    facts_.live.passes = {plan.topology_in_memory, plan.neighbor_cache_bytes};
     PlaceLists(plan, available_bytes_, facts_.planned_epochs, facts_.planned);
     PlaceLists(plan, available_bytes_ / 2, 1, facts_.fresh);
   }
@@ -391,15 +400,20 @@ class Decider {
     const uint64_t read_bytes = static_cast<uint64_t>(ReadsOfLists(facts_.lists, 0, device).bytes);
     offer.building = PlaceTopology(*manifest_, *spec, {.read_bytes = read_bytes},
                                    epochs * facts_.train_batches, available_bytes);
-    spec->road.cache_bytes = offer.cache_rows_max * stride();
+    spec->road.cache_bytes = 0;
     const uint64_t taken =
         plan.fixed_bytes + 2 * plan.batch_nodes_max * stride() +
         PlannedRoad::LeastBytes(*manifest_, *spec, trained_on_.train_nodes, plan.batch_nodes_max);
-    const uint64_t left = available_bytes - std::min(available_bytes, taken);
+    offer.lists_bytes = available_bytes - std::min(available_bytes, taken);
+    offer.row_bytes = static_cast<double>(stride());
     const Placement placement = arguments_.road.topology_placement;
-    const bool in_memory = placement == Placement::kMemory ||
-                           (placement == Placement::kAuto && left >= facts_.lists.indices_bytes);
-    offer.passes = {in_memory, in_memory ? 0 : left};
+    const uint64_t indices_bytes = facts_.lists.indices_bytes;
+    if (placement == Placement::kDisk ||
+        (placement == Placement::kAuto && offer.lists_bytes < indices_bytes)) {
+      offer.rows_beside_lists.reset();
+    } else if (placement == Placement::kAuto) {
+      offer.rows_beside_lists = (offer.lists_bytes - indices_bytes) / stride();
+    }
   }
 
   NodeArguments& arguments_;

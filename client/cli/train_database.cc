@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
@@ -31,7 +32,10 @@ Result<LayoutSpec> SpecOf(const NodeArguments& arguments, const Manifest& manife
   LayoutFlags flags = arguments.plan_flags;
   if (!arguments.layout.empty()) flags.name = arguments.layout;
   QUARRY_TRY(LayoutSpec spec, flags.ToSpec(manifest));
-  if (arguments.resample) spec.packing = Packing::kCheaper;
+  if (arguments.resample) {
+    spec.packing = Packing::kCheaper;
+    spec.batches = arguments.superbatch;
+  }
   return spec;
 }
 
@@ -104,6 +108,21 @@ Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const
   return *run;
 }
 
+// --layout NAME --plan --dry-run, where that layout would have to be built: the same question as that of --plan, about a
+// cache and a policy that are given.
+Status AskAsChoice(NodeArguments& arguments, const Manifest& manifest) {
+  if (!arguments.dry_run || !arguments.plan || arguments.resample || arguments.layout.empty()) {
+    return Status::Ok();
+  }
+  QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, manifest));
+  const LayoutRecord* const record = manifest.FindLayout(spec.name);
+  if (record != nullptr && IsLayoutOf(manifest, *record, spec)) return Status::Ok();
+  arguments.plan_flags.name = std::exchange(arguments.layout, {});
+  arguments.plan_flags.cache = fmt::format("{}", spec.road.cache_bytes);
+  arguments.policy_is_given = true;
+  return Status::Ok();
+}
+
 class DatabaseSource final : public TrainingSource {
  public:
   DatabaseSource(NodeArguments& arguments, std::unique_ptr<client::Store> store)
@@ -117,6 +136,7 @@ class DatabaseSource final : public TrainingSource {
   Result<TrainingRoad> OpenRoad() override {
     if (arguments_.parts) return OpenParts();
     QUARRY_TRY(trained_on_, CheckLabels(arguments_, database_));
+    QUARRY_RETURN_IF_ERROR(AskAsChoice(arguments_, *database_.manifest()));
     TrainingRoad open;
     if (!arguments_.layout.empty()) {
       QUARRY_RETURN_IF_ERROR(OpenPlan(arguments_, open));
@@ -182,7 +202,8 @@ class DatabaseSource final : public TrainingSource {
     LiveRoadOptions passes = arguments.road;
     passes.spec = passes.spec.ForOtherPasses();
     if (arguments.resample) {
-      QUARRY_TRY(auto road, database_.OpenSuperbatches({.layout = spec, .live = passes}));
+      QUARRY_TRY(auto road, database_.OpenSuperbatches(
+                                {.layout = spec, .live = passes, .last_pass = arguments.train.epochs}));
       open.live = &road->live();
       open.setup.superbatches = road.get();
       open.batch_nodes_max = open.live->plan().batch_nodes_max;

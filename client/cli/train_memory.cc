@@ -27,12 +27,13 @@ std::string WhyTooLittle(const MachineMemory& memory, uint64_t least_bytes, uint
 uint64_t LeastBudget(RoadKind road, const Manifest& manifest, const LayoutSpec& spec,
                      const RoadDemand& demand) {
   const uint64_t nodes = demand.live.batch_nodes_max;
-  const uint64_t epochs = road == RoadKind::kFresh ? 1 : spec.epochs;
-  const uint64_t batches = epochs * CeilDiv(demand.train_nodes, uint64_t{spec.road.batch_size});
+  LayoutSpec planned = spec;
+  if (road == RoadKind::kFresh) planned.epochs = 1;
+  const uint64_t batches = planned.BatchCount(demand.train_nodes);
   // An epoch that is built anew is read by a road that knows no other passes.
   const uint64_t own_properties = road == RoadKind::kFresh ? NodePropertiesBytes(manifest) : 0;
   const uint64_t training = demand.trainer_bytes + demand.live.least_bytes + own_properties +
-                            PlannedRoad::LeastBytes(manifest, spec, demand.train_nodes, nodes);
+                            PlannedRoad::LeastBytes(manifest, planned, demand.train_nodes, nodes);
   const uint64_t sampling =
       Topology::ResidentBytes(*manifest.FindTopology(spec.road.topology)) + NodePropertiesBytes(manifest);
   const uint64_t building = std::max(sampling, BuildBytesMax(manifest, spec, batches, nodes));

@@ -35,6 +35,7 @@ struct NodeArguments {
   std::string layout;  // empty: the live road
   bool plan = false;
   bool resample = false;
+  uint64_t superbatch = 0;  // --superbatch: batches; 0: an epoch, or, where the road is chosen, as is best
   bool json = false;
   bool dry_run = false;
   std::optional<RoadKind> given_road;  // --road; nothing: the cheapest is taken

@@ -32,6 +32,7 @@ constexpr Refusal kRefusals[] = {
     {"--dry-run", "is of memory that is divided here, and this is the server's"},
     {"--road",
      "is chosen where one process opens the database itself: here give --layout, --resample, or neither"},
+    {"--superbatch", kServers},
     {"--explain", "is of the road that is chosen where one process opens the database itself"},
     {"--epochs-planned", "is of layouts that are built here: `quarry layout build`, then --layout"},
     {"--hash-functions", "is of layouts that are built here: `quarry layout build`, then --layout"},

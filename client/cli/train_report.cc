@@ -7,6 +7,7 @@
 
 #include "print_json.h"
 #include "quarry/base/process.h"
+#include "quarry/base/processor_time.h"
 #include "quarry/base/units.h"
 #include "record_json.h"
 
@@ -34,6 +35,7 @@ Json Auc(const std::optional<Evaluation>& evaluation) {
 
 void AddBudgets(const TrainSetup& setup, Json& json) {
   json["peak_rss_bytes"] = PeakRssBytes();
+  json["processor_seconds"] = ProcessProcessorSeconds();
   json["memory_budget_bytes"] = setup.memory_budget_bytes;
   json["cache_budget_bytes"] = setup.cache_budget_bytes;
   json["memory_overhead_bytes"] = setup.overhead_bytes;
@@ -49,8 +51,8 @@ void AddStats(const StreamStats& stats, Json& json) {
 
 void AddPlan(const TrainSetup& setup, Json& json) {
   if (const SuperbatchRoad* const road = setup.superbatches) {
-    json["packed_epochs"] = road->packed_passes();
-    json["merged_epochs"] = road->merged_passes();
+    json["packed_superbatches"] = road->packed_superbatches();
+    json["merged_superbatches"] = road->merged_superbatches();
     json["plan_wait_seconds"] = road->plan_wait_seconds();
   }
   if (setup.decision) {
@@ -59,6 +61,9 @@ void AddPlan(const TrainSetup& setup, Json& json) {
     json["epoch_seconds_predicted"] = setup.decision->epoch_seconds;
     json["build_seconds_predicted"] = setup.decision->build_seconds;
     json["other_seconds_predicted"] = setup.decision->other_seconds;
+    json["build_processor_seconds_predicted"] = setup.decision->build_processor_seconds;
+    json["train_processor_seconds_predicted"] = setup.decision->train_processor_seconds;
+    json["other_processor_seconds_predicted"] = setup.decision->other_processor_seconds;
   }
   if (!setup.predicted_seconds) return;
   json["plan_seconds"] = setup.plan_seconds;
@@ -102,7 +107,7 @@ void AddCheckpoints(const TrainSummary& summary, const TrainRun& run, Json& json
   json["resumed_from_epoch"] = resumed ? Json(*resumed) : Json(nullptr);
 }
 
-Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup) {
+Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup, double began_processor_seconds) {
   Json json;
   json["epochs"] = summary.epochs;
   json["best_epoch"] = summary.best_epoch;
@@ -114,6 +119,7 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup) {
   json["test_auc"] = Auc(summary.test);
   json["seconds"] = summary.seconds;
   json["seconds_per_epoch"] = summary.train_seconds / summary.epochs;
+  json["processor_seconds_before"] = began_processor_seconds;
   AddStats(summary.stats, json);
   AddBudgets(setup, json);
   AddPlan(setup, json);
@@ -173,6 +179,9 @@ void PrintRoads(const RoadChoice& choice, uint64_t epochs, uint32_t patience, bo
                              {"packed", cost.plan.packed},
                              {"policy", quarry::NameOf(cost.plan.policy)},
                              {"cache_rows", cost.plan.cache_rows},
+                             {"superbatch", cost.plan.superbatch},
+                             {"lists_in_memory", cost.lists.in_memory},
+                             {"neighbor_cache_bytes", cost.lists.cache_bytes},
                              {"build_seconds", cost.build_seconds},
                              {"epoch_seconds", cost.epoch_seconds},
                              {"other_seconds", cost.other_seconds},
@@ -180,6 +189,9 @@ void PrintRoads(const RoadChoice& choice, uint64_t epochs, uint32_t patience, bo
                              {"epoch_bytes_read", cost.read_bytes},
                              {"disk_bytes", cost.disk_bytes},
                              {"processor_bound", cost.processor_bound},
+                             {"build_processor_seconds", cost.build_processor_seconds},
+                             {"train_processor_seconds", cost.train_processor_seconds},
+                             {"other_processor_seconds", cost.other_processor_seconds},
                              {"epoch", PartsOf(cost.epoch)},
                              {"build",
                               {{"sample_seconds", cost.build.sample},
@@ -200,6 +212,9 @@ std::string TrainSetup::ToString() const {
       road.sampler_threads, road.extractor_threads, train.torch_threads, FormatBytes(memory_budget_bytes),
       FormatBytes(overhead_bytes));
 }
+
+TrainReport::TrainReport(const TrainSetup& setup, bool json)
+    : setup_(setup), json_(json), began_processor_seconds_(ProcessProcessorSeconds()) {}
 
 void TrainReport::Decision(const std::string& said, const LiveRoad* live) {
   const RoadPlan& plan = setup_.decision->plan;
@@ -263,7 +278,7 @@ void TrainReport::Epoch(const EpochReport& epoch) {
 }
 
 void TrainReport::Summary(const TrainSummary& summary) {
-  if (json_) return PrintJson(SummaryJson(summary, setup_));
+  if (json_) return PrintJson(SummaryJson(summary, setup_, began_processor_seconds_));
   PrintLine(fmt::format("{}, {}; weights of epoch {} of {}{}, {:.2f} s an epoch, {:.1f} s in all",
                         Sentence("test", summary.test), Sentence("validation", summary.valid),
                         summary.best_epoch, summary.epochs, summary.stopped_early ? " (stopped early)" : "",

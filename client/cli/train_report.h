@@ -37,7 +37,7 @@ struct TrainSetup {
 
 class TrainReport {
  public:
-  TrainReport(const TrainSetup& setup, bool json) : setup_(setup), json_(json) {}
+  TrainReport(const TrainSetup& setup, bool json);
   // What --dry-run tells: of the live road, how it would divide its memory.
   void Plan(const LiveRoadPlan& plan);
   // A road that was chosen, in the words of the choice; `live`: open, where it is that road.
@@ -50,6 +50,7 @@ class TrainReport {
 
   const TrainSetup setup_;
   const bool json_;
+  const double began_processor_seconds_;  // used before, by probing and building
   bool header_printed_ = false;
 };
 

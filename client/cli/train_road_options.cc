@@ -32,6 +32,7 @@ constexpr RoadOption kRoadOptions[] = {
     {"--policy", kPlanned | kFresh, "the cache of layouts that --plan or --road planned builds"},
     {"--epochs-planned", kPlanned, "epochs that repeat, as --plan or --road planned packs them"},
     {"--hash-functions", kPlanned | kFresh, "layouts that --plan or --road planned builds"},
+    {"--superbatch", kAuto | kFresh, "batches that the fresh road plans together"},
     {"--disk", kAuto | kPlanned | kFresh, "layouts that --plan or --road planned builds"},
     {"--seed-order", kAuto | kPlanned | kFresh, "layouts that --plan or --road planned builds"},
 };
@@ -75,6 +76,19 @@ void AddRoadChoice(CLI::App* verb, NodeArguments& arguments, bool& partitioned) 
           "part by part, as `quarry partition build` has cut the graph")
       ->type_name("NAME")
       ->check(CLI::IsMember(names));
+  verb->add_option_function<std::string>(
+          "--superbatch",
+          [&arguments](const std::string& batches) {
+            if (batches != kAutoRoad) arguments.superbatch = std::stoull(batches);
+          },
+          "auto (default): as many batches are planned together on the fresh road as are predicted to take "
+          "the "
+          "least time, within memory and --disk; or how many")
+      ->type_name("BATCHES")
+      ->check(CLI::Validator(
+          [number = WholeFrom(1, kUint32Max, "auto, or a number of batches from 1 on", "100")](
+              std::string& batches) { return batches == kAutoRoad ? std::string() : number(batches); },
+          ""));
   verb->add_flag("--explain", arguments.explain,
                  "print what each road is predicted to take, and train nothing");
 }

@@ -17,7 +17,9 @@ std::string LayoutSettings(const LayoutRecord& record) {
 std::string LayoutSettings(const LayoutSpec& spec, bool resample) {
   const std::string epochs = resample ? "--resample every-epoch"
                                       : fmt::format("--plan {} --epochs-planned {}", spec.name, spec.epochs);
-  return fmt::format("{} --cache {} --gpu-cache 0 --disk {} --policy {} --seed-order {}", epochs,
+  // What the cache holds decides the order of a batch's nodes, and so last bits and dropout.
+  return fmt::format("{}{} --cache {} --gpu-cache 0 --disk {} --policy {} --seed-order {}", epochs,
+                     spec.batches > 0 ? fmt::format(" --superbatch {}", spec.batches) : "",
                      spec.road.cache_bytes, spec.disk_bytes, quarry::NameOf(spec.policy),
                      quarry::NameOf(spec.road.seed_order));
 }
@@ -74,6 +76,28 @@ Status TakeTunedParts(std::string_view run, const std::string& settings, Partiti
   if (parts.buffer == 0) parts.buffer = tuned.buffer;
   if (parts.logical == 0) parts.logical = tuned.logical;
   return Status::Ok();
+}
+
+Result<RunRoad> RoadOfRun(const std::string& settings) {
+  RunRoad road;
+  std::string plan, resample;
+  CLI::App parser;
+  parser.allow_extras();
+  parser.add_option("--plan", plan);
+  parser.add_option("--resample", resample);
+  parser.add_option("--cache", road.cache);
+  parser.add_option("--disk", road.disk);
+  parser.add_option("--epochs-planned", road.epochs);
+  parser.add_option("--superbatch", road.superbatch);
+  AddChoice(&parser, "--policy", road.policy, "");
+  try {
+    parser.parse(settings, /*program_name_included=*/false);
+  } catch (const CLI::ParseError& error) {
+    return MakeStatus(Code::kCorruption, "the settings of the run cannot be read: {}", error.what());
+  }
+  road.resample = !resample.empty();
+  road.planned = road.resample || !plan.empty();
+  return road;
 }
 
 std::string NodeSettings::ToString() const {

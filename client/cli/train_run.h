@@ -47,4 +47,15 @@ struct NodeSettings {
 // other than when it began. kCorruption where they cannot be read.
 Status TakeTunedParts(std::string_view run, const std::string& settings, PartitionedRoadOptions& parts);
 
+// The options of the road that a run's checkpoint was trained on; nothing for the live road.
+struct RunRoad {
+  bool resample = false, planned = false;
+  std::string cache, disk;
+  PolicyKind policy = PolicyKind::kBelady;
+  uint32_t epochs = 1;
+  uint64_t superbatch = 0;  // batches; 0: an epoch
+};
+// kCorruption where the settings cannot be read.
+Result<RunRoad> RoadOfRun(const std::string& settings);
+
 }  // namespace quarry::cli

@@ -116,8 +116,8 @@ Status Builder::Prepare(const std::string& folder) {
 
 // What the sampled batches depend on.
 uint64_t Builder::TraceKey() const {
-  return MixSeed(spec_.road.SampleHash(), spec_.first_pass, spec_.epochs, topology_record_.generation,
-                 topology_record_.edge_count, place_.generation, seed_hash_);
+  return MixSeed(spec_.road.SampleHash(), spec_.first_pass, spec_.first_batch, spec_.batches, spec_.epochs,
+                 topology_record_.generation, topology_record_.edge_count, place_.generation, seed_hash_);
 }
 
 Status Builder::WriteMark() const {

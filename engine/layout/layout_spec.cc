@@ -20,6 +20,9 @@ Status CheckSpec(const LayoutSpec& spec) {
   if (spec.road.batch_size == 0) return Status(Code::kUsage, "batch size 0: a batch needs at least one seed");
   if (spec.threads == 0) return Status(Code::kUsage, "0 threads: packing needs at least one thread");
   if (spec.epochs == 0) return Status(Code::kUsage, "0 epochs: a layout holds at least one epoch");
+  if (spec.batches > 0 && (spec.cyclic || spec.epochs != 1)) {
+    return Status(Code::kUsage, "a superbatch is read once, and is no more than one epoch");
+  }
   if (spec.hash_functions > 64) {
     return MakeStatus(Code::kUsage, "{} hash functions: at most 64", spec.hash_functions);
   }

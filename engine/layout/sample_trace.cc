@@ -118,10 +118,11 @@ class TraceSampling {
       number -= batches;
     }
     const std::vector<NodeId>& seeds = spec_.seeds[epoch];
+    const uint64_t of_pass = number + (epoch == 0 ? spec_.first_batch : 0);
     const uint64_t first = number * spec_.road.batch_size;
     const uint64_t count = std::min<uint64_t>(spec_.road.batch_size, seeds.size() - first);
     return sampler.Sample({seeds.data() + first, count},
-                          MixSeed(spec_.road.seed, spec_.first_pass + epoch, number), block);
+                          MixSeed(spec_.road.seed, spec_.first_pass + epoch, of_pass), block);
   }
 
   static void Encode(const std::vector<NodeId>& nodes, const std::vector<uint32_t>& hop_offsets,

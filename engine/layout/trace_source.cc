@@ -105,7 +105,7 @@ Result<SampledBatch> TraceSource::SampleFirst() const {
   Block block;
   QUARRY_RETURN_IF_ERROR(
       sampler->Sample({seeds.data(), std::min<size_t>(seeds.size(), spec_.road.batch_size)},
-                      MixSeed(spec_.road.seed, spec_.first_pass, 0), block));
+                      MixSeed(spec_.road.seed, spec_.first_pass, spec_.first_batch), block));
   return SampledBatch{.read_bytes = sampler->stats().bytes_read,
                       .working_bytes = sampler->scratch_bytes() + block.nodes.size() * kWorkingBytesPerNode +
                                        block.indices.size() * kWorkingBytesPerEdge};
@@ -140,7 +140,10 @@ Status TraceSource::CacheNeighbors(MemoryBudget& budget) {
 
 Status TraceSource::OrderSeeds(const LayoutSpec& spec, const std::vector<NodeId>& seeds,
                                const std::vector<int64_t>& labels) {
-  spec_ = {.road = spec.road, .first_pass = spec.first_pass, .threads = spec.threads};
+  spec_ = {.road = spec.road,
+           .first_pass = spec.first_pass,
+           .first_batch = spec.first_batch,
+           .threads = spec.threads};
   for (uint32_t epoch = 0; epoch < spec.epochs; ++epoch) {
     const uint64_t pass = spec.first_pass + epoch;
     if (spec.road.seed_order == SeedOrder::kRandom) {
@@ -155,6 +158,22 @@ Status TraceSource::OrderSeeds(const LayoutSpec& spec, const std::vector<NodeId>
     sequences_ = ordered.sequences;
     spec_.seeds.push_back(std::move(ordered.seeds));
   }
+  return spec.batches > 0 ? KeepSuperbatch(spec) : Status::Ok();
+}
+
+// Seeds are in the order of the whole pass, so that the superbatches of a pass are the pass.
+Status TraceSource::KeepSuperbatch(const LayoutSpec& spec) {
+  std::vector<NodeId>& seeds = spec_.seeds.front();
+  const uint64_t pass_batches = CeilDiv(seeds.size(), uint64_t{spec.road.batch_size});
+  if (spec.first_batch >= pass_batches) {
+    return MakeStatus(Code::kUsage, "a superbatch from batch {} on of a pass of {}", spec.first_batch,
+                      pass_batches);
+  }
+  const uint64_t count = std::min(spec.batches, pass_batches - spec.first_batch);
+  const auto first = seeds.begin() + static_cast<ptrdiff_t>(spec.first_batch * spec.road.batch_size);
+  const uint64_t left = static_cast<uint64_t>(seeds.end() - first);
+  seeds.erase(first + static_cast<ptrdiff_t>(std::min(left, count * spec.road.batch_size)), seeds.end());
+  seeds.erase(seeds.begin(), first);
   return Status::Ok();
 }
 

@@ -48,6 +48,7 @@ class TraceSource {
   Result<SampledBatch> SampleFirst() const;
   Status OrderSeeds(const LayoutSpec& spec, const std::vector<NodeId>& seeds,
                     const std::vector<int64_t>& labels);
+  Status KeepSuperbatch(const LayoutSpec& spec);
 
   Store& store_;
   std::unique_ptr<Topology> topology_;

@@ -59,6 +59,8 @@ class LiveRoadImpl final : public LiveRoad {
   const LiveRoadPlan& plan() const override { return plan_; }
   Result<RoadProbe> ProbeTraining(uint32_t batches) override;
   LiveRoadNeed NeedWith(uint64_t cache_bytes) const override;
+  Result<LiveRoadPlan> DivideWith(LiveRoadOptions::TopologyPlacement placement,
+                                  uint64_t cache_bytes) const override;
 
  private:
   Status CheckOptions() const;
@@ -133,10 +135,6 @@ Status LiveRoadImpl::CheckWanted() const {
 
 Status LiveRoadImpl::OpenAll() {
   QUARRY_RETURN_IF_ERROR(CheckOptions());
-  snapshot_ = options_.snapshot;
-  if (snapshot_ == nullptr) {
-    QUARRY_TRY(snapshot_, store_.TakeSnapshot());
-  }
   QUARRY_RETURN_IF_ERROR(OpenBase());
   QUARRY_RETURN_IF_ERROR(MeasureTableDevice());
   QUARRY_RETURN_IF_ERROR(CheckWanted());
@@ -147,10 +145,6 @@ Status LiveRoadImpl::OpenAll() {
 
 Result<LiveRoadNeed> LiveRoadImpl::Measure() {
   QUARRY_RETURN_IF_ERROR(CheckOptions());
-  snapshot_ = options_.snapshot;
-  if (snapshot_ == nullptr) {
-    QUARRY_TRY(snapshot_, store_.TakeSnapshot());
-  }
   QUARRY_RETURN_IF_ERROR(OpenBase());
   QUARRY_TRY(probe_, Probe(/*may_load=*/false));  // the batches are the same wherever the lists lie
   return NeedWith(options_.cache_takes_what_is_left ? 0 : options_.spec.cache_bytes);
@@ -169,6 +163,17 @@ LiveRoadNeed LiveRoadImpl::NeedWith(uint64_t cache_bytes) const {
                       .least_bytes = std::max(probing, LeastBytes(demand))};
 }
 
+Result<LiveRoadPlan> LiveRoadImpl::DivideWith(LiveRoadOptions::TopologyPlacement placement,
+                                              uint64_t cache_bytes) const {
+  MemoryDemand demand = DemandOf(probe_);
+  demand.available_bytes += reservation_.bytes();
+  demand.other_bytes -= reservation_.bytes();
+  demand.cache_bytes = cache_bytes;
+  demand.cache_takes_what_is_left = false;
+  demand.placement = placement;
+  return DivideMemory(demand);
+}
+
 // What OpenBase will hold, told by the manifest alone: it is reserved before anything is read.
 Result<uint64_t> LiveRoadImpl::ResidentBytes() const {
   const std::shared_ptr<const Manifest> manifest = store_.manifest();
@@ -185,6 +190,10 @@ Result<uint64_t> LiveRoadImpl::ResidentBytes() const {
 }
 
 Status LiveRoadImpl::OpenBase() {
+  snapshot_ = options_.snapshot;
+  if (snapshot_ == nullptr) {
+    QUARRY_TRY(snapshot_, store_.TakeSnapshot());
+  }
   QUARRY_TRY(const uint64_t resident_bytes, ResidentBytes());
   QUARRY_TRY(resident_reservation_,
              budget_.Reserve(resident_bytes, "what a database keeps resident (indptr, checksums, labels)"));

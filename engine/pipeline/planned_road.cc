@@ -264,7 +264,7 @@ uint64_t PlannedRoad::LeastBytes(const Manifest& manifest, const LayoutSpec& spe
   const uint64_t rows_bytes = RoundUp(nodes * stride, 2 * kHugePageBytes);
   const uint64_t block_bytes = RoundUp((nodes + edges) * sizeof(uint32_t), kPageBytes);
   const uint64_t frame_bytes = rows_bytes + block_bytes + DecodedBytes(nodes, nodes, edges);
-  const uint64_t batches = spec.epochs * CeilDiv(train_nodes, uint64_t{spec.road.batch_size});
+  const uint64_t batches = spec.BatchCount(train_nodes);
   const uint64_t checksum_bytes = CeilDiv(rows_bytes + block_bytes, kPageBytes) * sizeof(uint32_t);
   // Rows that may stay in the table are read from there, past its checksums.
   const uint64_t cell_bytes = RoundUp(RowBytes(table.element_type, table.dim), kPageBytes);

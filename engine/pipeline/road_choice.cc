@@ -14,16 +14,25 @@ namespace {
 // somebody who waits can.
 constexpr double kSavedPart = 0.05;
 constexpr double kSavedSeconds = 0.5;
-// Shares of what fits that are tried: a smaller cache is read in sooner.
-constexpr uint64_t kCacheShares = 4;
+// Shares of what fits that are tried: a smaller cache is read in sooner, and leaves more to the lists. Then the best one's
+// neighborhood is halved so often.
+constexpr uint64_t kCacheShares = 16;
+constexpr int kHalvings = 8;
 // Segment caches are not simulated: a tenth more than they are predicted to take has to fit.
 constexpr uint64_t kDiskMargin = 10;
 
-std::vector<uint64_t> CacheSizes(const RoadFacts::Offer& offer, const RoadFacts& facts) {
-  const uint64_t most = std::min(offer.cache_rows_max, facts.geometry.row_count);
+std::vector<uint64_t> CacheSizes(const RoadFacts::Offer& offer, uint64_t most) {
   if (offer.cache_is_given) return {most};
   std::vector<uint64_t> sizes;
   for (uint64_t share = 1; share <= kCacheShares; ++share) sizes.push_back(most * share / kCacheShares);
+  // Where lists leave memory, seconds jump, and where rows begin to take from them, they bend.
+  for (const uint64_t rows : {offer.rows_beside_lists.value_or(0), offer.rows_free}) {
+    if (rows <= most) sizes.push_back(rows);
+    if (rows < most) sizes.push_back(rows + 1);
+  }
+  std::ranges::sort(sizes);
+  const auto repeated = std::ranges::unique(sizes);
+  sizes.erase(repeated.begin(), repeated.end());
   return sizes;
 }
 
@@ -33,20 +42,24 @@ class Chooser {
 
   RoadChoice Run() {
     if (facts_.live.offered) {
-      const uint64_t rows = std::min(facts_.live.cache_rows_max, facts_.geometry.row_count);
-      Take(PriceRoad(facts_, {.road = RoadKind::kLive, .policy = PolicyKind::kLru, .cache_rows = rows}));
+      OfferLive();
     } else {
       LeaveOut(RoadKind::kLive, facts_.live.why_not, facts_.live.code);
     }
     if (facts_.built) Take(PriceRoad(facts_, *facts_.built));
-    OfferLayouts(RoadKind::kPlanned, facts_.planned, facts_.policies, {true});
-    OfferLayouts(RoadKind::kFresh, facts_.fresh, {{facts_.fresh_policy}}, {true, false});
+    OfferPlanned();
+    OfferFresh();
     std::ranges::stable_sort(choice_.roads, {}, &RoadCost::seconds);
-    const auto live = std::ranges::find(choice_.roads, RoadKind::kLive,
-                                        [](const RoadCost& cost) { return cost.plan.road; });
-    const double saved = live == choice_.roads.end() ? 0 : live->seconds - choice_.roads.front().seconds;
-    if (live != choice_.roads.end() && saved < std::max(kSavedSeconds, kSavedPart * live->seconds)) {
+    // The live road as it is open, then the cheapest.
+    for (const bool open : {true, false}) {
+      const auto live = std::ranges::find_if(choice_.roads, [&](const RoadCost& cost) {
+        return cost.plan.road == RoadKind::kLive && (!open || cost.plan.cache_rows == facts_.open_live_rows);
+      });
+      if (live == choice_.roads.end()) continue;
+      const double saved = live->seconds - choice_.roads.front().seconds;
+      if (saved >= std::max(kSavedSeconds, kSavedPart * live->seconds)) continue;
       std::rotate(choice_.roads.begin(), live, live + 1);
+      break;
     }
     return std::move(choice_);
   }
@@ -59,20 +72,90 @@ class Chooser {
     choice_.code = code;
   }
 
-  // The cheapest cache of each policy and packing.
-  void OfferLayouts(RoadKind road, const RoadFacts::Offer& offer, std::span<const PolicyKind> policies,
-                    const std::vector<bool>& packings) {
-    if (!offer.offered) return LeaveOut(road, offer.why_not, offer.code);
-    std::vector<std::vector<RoadCost>> tried;
-    for (const PolicyKind policy : policies) {
-      for (const bool packed : packings) {
-        std::vector<RoadCost>& costs = tried.emplace_back();
-        for (const uint64_t rows : CacheSizes(offer, facts_)) {
-          costs.push_back(
-              PriceRoad(facts_, {.road = road, .policy = policy, .packed = packed, .cache_rows = rows}));
-        }
+  // Every cache of a plan that is tried, ascending by rows. The cheapest of those that the disk has room for is searched
+  // among its neighbors, on its own side of where lists leave memory.
+  std::vector<RoadCost> TryCaches(RoadPlan plan, const RoadFacts::Offer& offer, uint64_t rows_max) const {
+    const uint64_t most = std::min(rows_max, facts_.geometry.row_count);
+    std::vector<RoadCost> costs;
+    const auto price = [&](uint64_t rows) {
+      plan.cache_rows = rows;
+      return PriceRoad(facts_, plan);
+    };
+    for (const uint64_t rows : CacheSizes(offer, most)) costs.push_back(price(rows));
+    const auto cheaper = [&](const RoadCost& a, const RoadCost& b) {
+      const bool a_fits = a.disk_bytes <= facts_.disk_bytes, b_fits = b.disk_bytes <= facts_.disk_bytes;
+      return a_fits != b_fits ? a_fits : a.seconds < b.seconds;
+    };
+    for (int i = 0; i < kHalvings && costs.size() > 1; ++i) {
+      const auto best = std::ranges::min_element(costs, cheaper);
+      const uint64_t rows = best->plan.cache_rows;
+      std::vector<RoadCost> between;
+      if (best != costs.begin()) {
+        const uint64_t below = (best - 1)->plan.cache_rows;
+        if (rows - below > 1) between.push_back(price(below + (rows - below) / 2));
       }
+      if (best + 1 != costs.end()) {
+        const uint64_t above = (best + 1)->plan.cache_rows;
+        if (above - rows > 1) between.push_back(price(rows + (above - rows) / 2));
+      }
+      if (between.empty()) break;
+      costs.insert(costs.end(), between.begin(), between.end());
+      std::ranges::sort(costs, {}, [](const RoadCost& cost) { return cost.plan.cache_rows; });
     }
+    return costs;
+  }
+
+  void OfferLive() {
+    const RoadPlan plan = {.road = RoadKind::kLive, .policy = PolicyKind::kLru};
+    const std::vector<RoadCost> costs = TryCaches(plan, facts_.live, facts_.live.cache_rows_max);
+    (void)TakeThose({costs}, [](const RoadCost&) { return true; });
+    if (!facts_.open_live_rows || *facts_.open_live_rows > facts_.live.cache_rows_max) return;
+    RoadPlan open = plan;
+    open.cache_rows = std::min(*facts_.open_live_rows, facts_.geometry.row_count);
+    if (std::ranges::find(choice_.roads, open, &RoadCost::plan) == choice_.roads.end()) {
+      Take(PriceRoad(facts_, open));
+    }
+  }
+
+  void OfferPlanned() {
+    const RoadFacts::Offer& offer = facts_.planned;
+    if (!offer.offered) return LeaveOut(RoadKind::kPlanned, offer.why_not, offer.code);
+    std::vector<std::vector<RoadCost>> tried;
+    for (const PolicyKind policy : facts_.policies) {
+      tried.push_back(TryCaches({.road = RoadKind::kPlanned, .policy = policy, .packed = true}, offer,
+                                offer.cache_rows_max));
+    }
+    TakeWhatFits(RoadKind::kPlanned, offer, tried);
+  }
+
+  void OfferFresh() {
+    const RoadFacts::Offer& offer = facts_.fresh;
+    if (!offer.offered) return LeaveOut(RoadKind::kFresh, offer.why_not, offer.code);
+    std::vector<RoadFacts::Superbatch> sizes = facts_.superbatches;
+    if (sizes.empty()) sizes.push_back({.cache_rows_max = offer.cache_rows_max});
+    std::vector<std::vector<RoadCost>> tried;
+    for (const bool packed : {true, false}) {
+      std::vector<RoadCost>& parts = tried.emplace_back();
+      std::vector<RoadCost> epochs;
+      for (const auto& [batches, rows_max] : sizes) {
+        const bool whole = batches == 0 || batches >= facts_.train_batches;
+        const RoadPlan plan = {.road = RoadKind::kFresh,
+                               .policy = facts_.fresh_policy,
+                               .packed = packed,
+                               .superbatch = whole ? 0 : batches};
+        const std::vector<RoadCost> costs = TryCaches(plan, offer, rows_max);
+        std::vector<RoadCost>& to = whole ? epochs : parts;
+        to.insert(to.end(), costs.begin(), costs.end());
+      }
+      tried.push_back(std::move(epochs));
+    }
+    std::erase_if(tried, [](const std::vector<RoadCost>& costs) { return costs.empty(); });
+    TakeWhatFits(RoadKind::kFresh, offer, tried);
+  }
+
+  // Of each of `tried` the cheapest that the disk has room for.
+  void TakeWhatFits(RoadKind road, const RoadFacts::Offer& offer,
+                    const std::vector<std::vector<RoadCost>>& tried) {
     if (TakeThose(tried, [&](const RoadCost& cost) { return cost.disk_bytes <= facts_.disk_bytes; })) return;
     const auto least_of = [&](uint64_t RoadCost::*const bytes) {
       const RoadCost* least = &tried.front().front();
@@ -99,11 +182,14 @@ class Chooser {
   bool TakeThose(const std::vector<std::vector<RoadCost>>& tried, const Predicate& fits) {
     const size_t before = choice_.roads.size();
     for (const std::vector<RoadCost>& costs : tried) {
-      const RoadCost* best = nullptr;
-      for (const RoadCost& cost : costs) {
-        if (fits(cost) && (best == nullptr || cost.seconds < best->seconds)) best = &cost;
+      for (const bool in_memory : {true, false}) {
+        const RoadCost* best = nullptr;
+        for (const RoadCost& cost : costs) {
+          if (cost.lists.in_memory != in_memory || !fits(cost)) continue;
+          if (best == nullptr || cost.seconds < best->seconds) best = &cost;
+        }
+        if (best != nullptr) Take(*best);
       }
-      if (best != nullptr) Take(*best);
     }
     return choice_.roads.size() > before;
   }
@@ -126,7 +212,23 @@ std::string RoadCost::ToString() const {
     text +=
         fmt::format(", {}, {}", plan.packed ? "packed" : "rows in the table", quarry::NameOf(plan.policy));
   }
-  return text + fmt::format(", a cache of {} rows", FormatCount(static_cast<double>(plan.cache_rows)));
+  if (plan.superbatch > 0) text += fmt::format(", superbatches of {} batches", plan.superbatch);
+  text += fmt::format(", a cache of {} rows", FormatCount(static_cast<double>(plan.cache_rows)));
+  if (lists.in_memory) return text;
+  return text + (lists.cache_bytes == 0
+                     ? std::string(", lists on disk")
+                     : fmt::format(", lists on disk behind {} of cache", FormatBytes(lists.cache_bytes)));
+}
+
+std::vector<uint64_t> SuperbatchSizes(uint64_t train_batches) {
+  std::vector<uint64_t> sizes;
+  constexpr uint64_t kPartsMax = 64;
+  for (uint64_t parts = 1; parts <= std::min(train_batches, kPartsMax);
+       parts += std::max<uint64_t>(1, parts / 4)) {
+    const uint64_t batches = CeilDiv(train_batches, parts);
+    if (sizes.empty() || batches < sizes.back()) sizes.push_back(batches);
+  }
+  return sizes;
 }
 
 RoadChoice ChooseRoad(const RoadFacts& facts) { return Chooser(facts).Run(); }
@@ -151,29 +253,36 @@ std::string RoadChoice::ToString() const {
 }
 
 std::string RoadChoice::Table() const {
-  std::string text =
-      fmt::format("{:<2}{:<8} {:<9} {:<17} {:>10} {:>9} {:>9} {:>9} {:>10} {:>10}\n", "", "road", "rows",
-                  "policy", "cache", "s before", "s/epoch", "s in all", "read/epoch", "disk");
+  const auto name = [&](size_t i) {
+    const RoadPlan& plan = roads[i].plan;
+    return fmt::format("{:<2}{:<8} {:<9} {:<17} {:>10}", i == 0 ? "*" : "", NameOf(plan.road),
+                       plan.packed ? "packed" : "in table", quarry::NameOf(plan.policy),
+                       plan.superbatch > 0             ? std::to_string(plan.superbatch)
+                       : plan.road == RoadKind::kFresh ? "an epoch"
+                                                       : "");
+  };
+  std::string text = fmt::format(
+      "{:<2}{:<8} {:<9} {:<17} {:>10} {:>10} {:>13} {:>9} {:>9} {:>9} {:>10} {:>10}\n", "", "road", "rows",
+      "policy", "superbatch", "cache", "lists", "s before", "s/epoch", "s in all", "read/epoch", "disk");
   for (size_t i = 0; i < roads.size(); ++i) {
     const RoadCost& cost = roads[i];
-    text += fmt::format(
-        "{:<2}{:<8} {:<9} {:<17} {:>10} {:>9.3g} {:>9.3g} {:>9.3g} {:>10} {:>10}\n", i == 0 ? "*" : "",
-        NameOf(cost.plan.road), cost.plan.packed ? "packed" : "in table", quarry::NameOf(cost.plan.policy),
-        FormatCount(static_cast<double>(cost.plan.cache_rows)), cost.build_seconds, cost.epoch_seconds,
-        cost.seconds, FormatBytes(cost.read_bytes), FormatBytes(cost.disk_bytes));
+    const std::string lists = cost.lists.in_memory          ? "in memory"
+                              : cost.lists.cache_bytes == 0 ? "on disk"
+                                                            : "+" + FormatBytes(cost.lists.cache_bytes);
+    text += fmt::format("{} {:>10} {:>13} {:>9.3g} {:>9.3g} {:>9.3g} {:>10} {:>10}\n", name(i),
+                        FormatCount(static_cast<double>(cost.plan.cache_rows)), lists, cost.build_seconds,
+                        cost.epoch_seconds, cost.seconds, FormatBytes(cost.read_bytes),
+                        FormatBytes(cost.disk_bytes));
   }
-  text += fmt::format("{:<2}{:<8} {:<9} {:<17} {:>8} {:>8} {:>8} {:>8} | {:>8} {:>8} {:>8} | {:>8}\n", "",
-                      "of these", "", "s/epoch:", "disk", "sample", "extract", "model", "sample", "plan",
-                      "pack", "other");
+  text += fmt::format("{:<2}{:<8} {:<9} {:<17} {:>10} {:>8} {:>8} {:>8} {:>8} | {:>8} {:>8} {:>8} | {:>8}\n",
+                      "", "of these", "", "s/epoch:", "", "disk", "sample", "extract", "model", "sample",
+                      "plan", "pack", "other");
   for (size_t i = 0; i < roads.size(); ++i) {
     const RoadCost& cost = roads[i];
-    text += fmt::format(
-        "{:<2}{:<8} {:<9} {:<17} {:>8.3g} {:>8.3g} {:>8.3g} {:>8.3g} | {:>8.3g} {:>8.3g} {:>8.3g} | "
-        "{:>8.3g}\n",
-        i == 0 ? "*" : "", NameOf(cost.plan.road), cost.plan.packed ? "packed" : "in table",
-        quarry::NameOf(cost.plan.policy), cost.epoch.disk_seconds, cost.epoch.sample_seconds,
-        cost.epoch.extract_seconds, cost.epoch.model.wall, cost.build.sample, cost.build.plan,
-        cost.build.pack, cost.other_seconds);
+    text += fmt::format("{} {:>8.3g} {:>8.3g} {:>8.3g} {:>8.3g} | {:>8.3g} {:>8.3g} {:>8.3g} | {:>8.3g}\n",
+                        name(i), cost.epoch.disk_seconds, cost.epoch.sample_seconds,
+                        cost.epoch.extract_seconds, cost.epoch.model.wall, cost.build.sample, cost.build.plan,
+                        cost.build.pack, cost.other_seconds);
   }
   for (const std::string& line : left_out) text += fmt::format("not on offer: {}\n", line);
   return text;

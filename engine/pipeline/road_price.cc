@@ -18,6 +18,8 @@ constexpr double kPlanSecondsPerUse = 130e-9;
 constexpr double kLookupSecondsPerNode = 130e-9;
 // A planned block holds an edge in the bits of a local id, and about three bytes a node.
 constexpr double kBlockBytesPerNode = 3;
+// Opening the road of a superbatch: its frames and cache are allocated, and its directory is read.
+constexpr double kSuperbatchSeconds = 0.02;
 
 using Work = RoadWork;
 
@@ -36,6 +38,7 @@ class Pricer {
         plan_(plan),
         stride_(static_cast<double>(RowStride(facts.geometry.element_type, facts.geometry.dim))) {
     cost_.plan = plan;
+    cost_.lists = Offer().PlaceWith(plan.cache_rows);
   }
 
   RoadCost Run() {
@@ -50,12 +53,21 @@ class Pricer {
         PriceFresh();
         break;
     }
+    cost_.train_processor_seconds += ProcessorsOf(cost_.epoch) * static_cast<double>(facts_.epochs);
     cost_.seconds =
         cost_.build_seconds + cost_.epoch_seconds * static_cast<double>(facts_.epochs) + cost_.other_seconds;
     return cost_;
   }
 
  private:
+  const RoadFacts::Offer& Offer() const {
+    return plan_.road == RoadKind::kLive      ? facts_.live
+           : plan_.road == RoadKind::kPlanned ? facts_.planned
+                                              : facts_.fresh;
+  }
+  static double ProcessorsOf(const Work& work) {
+    return work.sample_seconds + work.extract_seconds + work.model.processor;
+  }
   double cores() const { return std::max(1U, facts_.processors); }
   double nodes() const { return facts_.uses.BatchNodes(); }
   double table_bytes() const { return static_cast<double>(facts_.geometry.data_bytes()); }
@@ -103,9 +115,7 @@ class Pricer {
   }
 
   // With all cores, if none is ever idle.
-  double SharedSeconds(const Work& work) const {
-    return (work.sample_seconds + work.extract_seconds + work.model.processor) / cores();
-  }
+  double SharedSeconds(const Work& work) const { return ProcessorsOf(work) / cores(); }
   double ProcessorSeconds(const Work& work) const { return std::max(work.model.wall, SharedSeconds(work)); }
 
   double LiveSeconds(const Work& work) const {
@@ -117,19 +127,19 @@ class Pricer {
   }
 
   // `count` batches in a row, the first after `before` others; `window`: batches whose nodes the cache holds.
-  double LivePass(uint64_t before, uint64_t count, double window, const ModelSeconds& model, Work& pass) {
+  double LivePass(double before, double count, double window, const ModelSeconds& model, Work& pass) {
     double seconds = 0;
     const auto price = [&](double batches_before, double times) {
-      const Work work = LiveBatch(facts_.uses.MissesAfter(batches_before), facts_.live.passes, model);
+      const Work work = LiveBatch(facts_.uses.MissesAfter(batches_before), cost_.lists, model);
       seconds += times * LiveSeconds(work);
       pass += Times(work, times);
       processors_set_pass_ = ProcessorSeconds(work) >= work.disk_seconds;
     };
-    const auto end = static_cast<double>(before + count);
-    auto b = static_cast<double>(before);
+    const double end = before + count;
+    double b = before;
     while (b < end && b < window) {  // in steps that grow, as misses fall ever more slowly
       const double step = std::min({std::max(1.0, std::floor(b / 16)), end - b, std::ceil(window - b)});
-      price(std::min(window, b + (step - 1) / 2), step);
+      price(std::min(window, b + std::max(0.0, step - 1) / 2), step);
       b += step;
     }
     if (b < end) price(window, end - b);
@@ -141,35 +151,43 @@ class Pricer {
     const bool all_fit = plan_.cache_rows >= facts_.geometry.row_count;
     const double window = all_fit ? HUGE_VAL : facts_.uses.BatchesOf(cache_rows);
     double fill_seconds = 0;
-    uint64_t before = 0;
+    double before = 0;
     const double first_rows = facts_.uses.DistinctNodes(static_cast<double>(facts_.train_batches));
-    Work epochs, ignored;
+    Work epochs, others;
+    if (facts_.open_live_rows && facts_.open_live_rows != plan_.cache_rows) {
+      fill_seconds = ListsSeconds(cost_.lists);
+    }
     if (all_fit && first_rows / facts_.device.random_reads_per_second > ScanSeconds(table_bytes())) {
       // One extractor reads the whole table before the first batch (buffer_fill.h).
       const double work = ProcessorWork{.checksum_bytes = table_bytes(),
                                         .copied_bytes = table_bytes(),
                                         .requests = table_bytes() / (256.0 * kKiB)}
                               .Seconds(facts_.device.core);
-      fill_seconds = std::max(ScanSeconds(table_bytes()), work);
+      fill_seconds += std::max(ScanSeconds(table_bytes()), work);
+      cost_.train_processor_seconds += work;
       epochs.read_bytes += table_bytes();
-      before = uint64_t{1} << 40;
+      before = 0x1p40;
     }
     double train_seconds = fill_seconds;
+    const auto batches = static_cast<double>(facts_.train_batches);
     // Epochs become alike; those after the first few are priced as one of them.
     constexpr uint64_t kEpochsApart = 16;
     for (uint64_t epoch = 0; epoch < facts_.epochs;) {
       const uint64_t alike = epoch < kEpochsApart ? 1 : facts_.epochs - epoch;
       const auto times = static_cast<double>(alike);
       Work pass;
-      train_seconds += times * LivePass(before, facts_.train_batches, window, facts_.train, pass);
+      train_seconds += times * LivePass(before, batches, window, facts_.train, pass);
       epochs += Times(pass, times);
       cost_.processor_bound = processors_set_pass_;
-      before += facts_.train_batches;
-      cost_.other_seconds += times * LivePass(before, facts_.valid_batches, window, facts_.evaluate, ignored);
+      before += batches;
+      Work valid;
+      cost_.other_seconds += times * LivePass(before, facts_.valid_batches, window, facts_.evaluate, valid);
+      others += Times(valid, times);
       before += facts_.valid_batches;
       epoch += alike;
     }
-    cost_.other_seconds += LivePass(before, facts_.test_batches, window, facts_.evaluate, ignored);
+    cost_.other_seconds += LivePass(before, facts_.test_batches, window, facts_.evaluate, others);
+    cost_.other_processor_seconds = ProcessorsOf(others);
     cost_.epoch_seconds = train_seconds / static_cast<double>(facts_.epochs);
     SetEpoch(Times(epochs, 1 / static_cast<double>(facts_.epochs)));
   }
@@ -218,15 +236,30 @@ class Pricer {
   struct Building {
     double sample_processor_seconds = 0;  // of all cores
     double sample_disk_seconds = 0, plan_seconds = 0, pack_disk_seconds = 0, pack_processor_seconds = 0;
+    double cores = 1;
     double layout_bytes = 0, least_layout_bytes = 0;
     BuildSeconds Seconds() const {
       return {.sample = std::max(sample_processor_seconds, sample_disk_seconds),
               .plan = plan_seconds,
               .pack = std::max(pack_disk_seconds, pack_processor_seconds)};
     }
+    // With all cores, if none is ever idle.
+    double SharedSeconds() const {
+      return sample_processor_seconds + plan_seconds / cores + pack_processor_seconds;
+    }
+    double disk_seconds() const { return sample_disk_seconds + pack_disk_seconds; }
+    double Alone() const {
+      const BuildSeconds seconds = Seconds();
+      return seconds.sample + seconds.plan + seconds.pack;
+    }
   };
-  Building Build(const TopologyPlace& place, double batches, double misses, bool packed) const {
-    Building build;
+  Building Build(TopologyPlace place, double batches, double misses, bool packed) const {
+    Building build{.cores = cores()};
+    // Few batches read less than the scan that fills a neighbor cache, and get none (NeighborCacheBytes).
+    if (!place.in_memory && batches * ReadsOfLists(facts_.lists, 0, device()).bytes <=
+                                static_cast<double>(facts_.lists.indices_bytes)) {
+      place.cache_bytes = 0;
+    }
     Work sampling;
     Sample(place, sampling);
     build.sample_processor_seconds = batches * sampling.sample_seconds / cores();
@@ -254,17 +287,22 @@ class Pricer {
     return build;
   }
 
-  // The lists, or those of a neighbor cache, come into memory by one scan.
+  // The lists come into memory by one scan, on one core; those of a neighbor cache by as many as filling it takes.
   double ListsSeconds(const TopologyPlace& place) const {
-    const bool any = place.in_memory || place.cache_bytes > 0;
-    return any ? ScanSeconds(static_cast<double>(facts_.lists.indices_bytes)) : 0;
+    const auto bytes = static_cast<double>(facts_.lists.indices_bytes);
+    const double scans = place.in_memory ? 1 : place.cache_bytes > 0 ? facts_.lists.cache_scans : 0;
+    const double processor =
+        ProcessorWork{.checksum_bytes = bytes, .requests = bytes / static_cast<double>(kMiB)}.Seconds(
+            facts_.device.core);
+    return scans * std::max(ScanSeconds(bytes), processor);
   }
 
   // Passes over other seeds are sampled live and have no cache, by a road that is opened beside the layout.
-  double OtherSeconds(const TopologyPlace& place) const {
-    const Work work = LiveBatch(nodes(), place, facts_.evaluate);
-    const auto batches = static_cast<double>(facts_.epochs * facts_.valid_batches + facts_.test_batches);
-    return ListsSeconds(place) + batches * LiveSeconds(work);
+  void PriceOthers() {
+    const Work work = LiveBatch(nodes(), cost_.lists, facts_.evaluate);
+    const double batches = static_cast<double>(facts_.epochs) * facts_.valid_batches + facts_.test_batches;
+    cost_.other_seconds = ListsSeconds(cost_.lists) + batches * LiveSeconds(work);
+    cost_.other_processor_seconds = batches * ProcessorsOf(work);
   }
 
   void PricePlanned() {
@@ -278,6 +316,7 @@ class Pricer {
       cost_.build = build.Seconds();
       cost_.build.pack += image_bytes / facts_.device.write_bytes_per_second;
       cost_.build_seconds = cost_.build.sample + cost_.build.plan + cost_.build.pack;
+      cost_.build_processor_seconds = build.SharedSeconds() * cores();
     }
     cost_.disk_bytes = static_cast<uint64_t>(build.layout_bytes + image_bytes);
     cost_.least_disk_bytes = static_cast<uint64_t>(build.least_layout_bytes + image_bytes);
@@ -287,35 +326,65 @@ class Pricer {
     cost_.epoch_seconds = of_epoch * PlannedSeconds(batch);
     SetEpoch(Times(batch, of_epoch));
     cost_.processor_bound = ProcessorSeconds(batch) >= batch.disk_seconds;
-    cost_.other_seconds = OtherSeconds(facts_.planned.passes);
+    PriceOthers();
+  }
+
+  // Batches that are planned together.
+  struct Superbatch {
+    double count = 0;
+    Work batch = {};
+    Building build = {};
+  };
+  Superbatch MakeSuperbatch(uint64_t batches) const {
+    const auto count = static_cast<double>(batches);
+    const double misses =
+        facts_.uses.CycleMisses(plan_.policy, static_cast<double>(plan_.cache_rows), batches,
+                                /*cyclic=*/false);
+    return {.count = count,
+            .batch = plan_.packed ? PackedBatch(misses / count) : MergedBatch(misses / count),
+            .build = Build(facts_.fresh.building, count, misses, plan_.packed)};
+  }
+
+  double ServeSeconds(const Superbatch& now) const {
+    return now.count * PlannedSeconds(now.batch) + kSuperbatchSeconds;
+  }
+
+  // `next` is built beside `now`, from the same disk and processors. Where the model's own pace leaves cores idle, building
+  // has those.
+  double BesideSeconds(const Superbatch& now, const Superbatch& next) const {
+    return std::max({now.count * PlannedSeconds(now.batch), next.build.Alone(),
+                     now.count * now.batch.disk_seconds + next.build.disk_seconds(),
+                     now.count * now.batch.model.wall,
+                     now.count * SharedSeconds(now.batch) + next.build.SharedSeconds()}) +
+           kSuperbatchSeconds;
   }
 
   void PriceFresh() {
-    const auto count = static_cast<double>(facts_.train_batches);
-    const double misses = facts_.uses.CycleMisses(plan_.policy, static_cast<double>(plan_.cache_rows),
-                                                  facts_.train_batches, false);
-    const Building build = Build(facts_.fresh.building, count, misses, plan_.packed);
-    const Work batch = plan_.packed ? PackedBatch(misses / count) : MergedBatch(misses / count);
-    cost_.build = build.Seconds();
-    const double build_alone = cost_.build.sample + cost_.build.plan + cost_.build.pack;
-    // The next epoch is built beside this one, from the same disk and processors; the last builds none. Where the model's
-    // own pace leaves cores idle, building has those.
-    const double processors =
-        build.sample_processor_seconds + build.plan_seconds / cores() + build.pack_processor_seconds;
-    const double beside =
-        std::max({count * PlannedSeconds(batch), build_alone,
-                  count * batch.disk_seconds + build.sample_disk_seconds + build.pack_disk_seconds,
-                  count * batch.model.wall, count * SharedSeconds(batch) + processors});
-    const auto epochs = static_cast<double>(facts_.epochs);
-    cost_.build_seconds = build_alone;
-    cost_.epoch_seconds = ((epochs - 1) * beside + count * PlannedSeconds(batch)) / epochs;
-    SetEpoch(Times(batch, count));
+    const uint64_t of_epoch = facts_.train_batches;
+    const uint64_t size = plan_.superbatch == 0 ? of_epoch : std::min(plan_.superbatch, of_epoch);
+    const uint64_t whole = of_epoch / size, rest = of_epoch % size;
+    const Superbatch full = MakeSuperbatch(size);
+    const Superbatch end = rest > 0 ? MakeSuperbatch(rest) : full;
+    const auto epochs = static_cast<double>(facts_.epochs), fulls = static_cast<double>(whole);
+    const double before_end =
+        (fulls - 1) * BesideSeconds(full, full) + (rest > 0 ? BesideSeconds(full, end) : 0);
+    // The last superbatch of all has nothing beside it.
+    cost_.build = full.build.Seconds();
+    cost_.build_seconds = full.build.Alone();
+    cost_.build_processor_seconds = full.build.SharedSeconds() * cores();
+    cost_.epoch_seconds = before_end + ((epochs - 1) * BesideSeconds(end, full) + ServeSeconds(end)) / epochs;
+    Work epoch = Times(full.batch, full.count * fulls);
+    if (rest > 0) epoch += Times(end.batch, end.count);
+    SetEpoch(epoch);
+    const double built = epochs * fulls - 1;
+    cost_.train_processor_seconds +=
+        cores() * (built * full.build.SharedSeconds() + (rest > 0 ? epochs * end.build.SharedSeconds() : 0));
     // Two are there at a time.
-    const double times = facts_.epochs > 1 ? 2 : 1;
-    cost_.disk_bytes = static_cast<uint64_t>(times * build.layout_bytes);
-    cost_.least_disk_bytes = static_cast<uint64_t>(times * build.least_layout_bytes);
-    cost_.processor_bound = ProcessorSeconds(batch) >= batch.disk_seconds;
-    cost_.other_seconds = OtherSeconds(facts_.fresh.passes);
+    const double times = built + (rest > 0 ? epochs : 0) > 0 ? 2 : 1;
+    cost_.disk_bytes = static_cast<uint64_t>(times * full.build.layout_bytes);
+    cost_.least_disk_bytes = static_cast<uint64_t>(times * full.build.least_layout_bytes);
+    cost_.processor_bound = ProcessorSeconds(full.batch) >= full.batch.disk_seconds;
+    PriceOthers();
   }
 
   const RoadFacts& facts_;
@@ -335,6 +404,13 @@ RoadWork& RoadWork::operator+=(const RoadWork& other) {
   model.processor += other.model.processor;
   read_bytes += other.read_bytes;
   return *this;
+}
+
+TopologyPlace RoadFacts::Offer::PlaceWith(uint64_t cache_rows) const {
+  if (rows_beside_lists && cache_rows <= *rows_beside_lists) return {.in_memory = true};
+  const uint64_t rows = cache_rows - std::min(cache_rows, rows_free);
+  const double left = static_cast<double>(lists_bytes) - row_bytes * static_cast<double>(rows);
+  return {.cache_bytes = left > 0 ? static_cast<uint64_t>(left) : 0};
 }
 
 RoadCost PriceRoad(const RoadFacts& facts, const RoadPlan& plan) { return Pricer(facts, plan).Run(); }

@@ -1,5 +1,6 @@
 #include "quarry/pipeline/superbatch_road.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cassert>
 #include <functional>
@@ -21,6 +22,82 @@ std::string DescribeChoice(const BuildReport& report) {
   return fmt::format("{} (predicted: {:.2f} s to pack and read, {:.2f} s without)", way,
                      report.packed_seconds, report.merged_seconds);
 }
+
+StreamStats Together(StreamStats a, const StreamStats& b) {
+  a.batches += b.batches;
+  a.sampled_edges += b.sampled_edges;
+  a.input_nodes += b.input_nodes;
+  a.feature_bytes_read += b.feature_bytes_read;
+  a.topology_bytes_read += b.topology_bytes_read;
+  a.bytes_useful += b.bytes_useful;
+  a.read_requests += b.read_requests;
+  a.cache_lookups += b.cache_lookups;
+  a.cache_hits += b.cache_hits;
+  a.sample_seconds += b.sample_seconds;
+  a.sample_wait_seconds += b.sample_wait_seconds;
+  a.extract_seconds += b.extract_seconds;
+  a.extract_wait_seconds += b.extract_wait_seconds;
+  a.update_seconds += b.update_seconds;
+  a.consumer_wait_seconds += b.consumer_wait_seconds;
+  return a;
+}
+
+// Which batches a layout is built for: those of a pass from `first_batch` on.
+struct Superbatch {
+  uint64_t pass = 0;
+  uint64_t first_batch = 0;
+  friend bool operator==(const Superbatch&, const Superbatch&) = default;
+};
+
+// The superbatches of a pass, one after the other. `serve` gives the stream of the one that begins at a batch; what it
+// gave before is gone by then.
+class SuperbatchStream final : public BatchStream {
+ public:
+  using Serve = std::function<Result<std::unique_ptr<BatchStream>>(uint64_t first_batch)>;
+  SuperbatchStream(uint64_t batch_count, uint64_t superbatch_batches, std::unique_ptr<BatchStream> first,
+                   Serve serve)
+      : batch_count_(batch_count),
+        superbatch_batches_(superbatch_batches),
+        serve_(std::move(serve)),
+        stream_(std::move(first)) {}
+
+  uint64_t batch_count() const override { return batch_count_; }
+
+  Result<std::unique_ptr<Batch>> Next() override {
+    QUARRY_RETURN_IF_ERROR(error_);
+    QUARRY_TRY(std::unique_ptr<Batch> batch, stream_->Next());
+    while (batch == nullptr && first_batch_ + superbatch_batches_ < batch_count_) {
+      error_ = GoOn();
+      QUARRY_RETURN_IF_ERROR(error_);
+      QUARRY_TRY(batch, stream_->Next());
+    }
+    if (batch == nullptr) return batch;
+    BatchView view = batch->view();
+    view.index += first_batch_;
+    return std::make_unique<Batch>(view, std::shared_ptr<const void>(std::move(batch)));
+  }
+
+  StreamStats stats() const override { return stream_ ? Together(ended_, stream_->stats()) : ended_; }
+
+ private:
+  Status GoOn() {
+    const double start = MonotonicSeconds();
+    ended_ = Together(ended_, stream_->stats());
+    stream_.reset();
+    Result<std::unique_ptr<BatchStream>> next = serve_(first_batch_ + superbatch_batches_);
+    ended_.consumer_wait_seconds += MonotonicSeconds() - start;
+    QUARRY_TRY(stream_, std::move(next));
+    first_batch_ += superbatch_batches_;
+    return Status::Ok();
+  }
+
+  const uint64_t batch_count_, superbatch_batches_;
+  const Serve serve_;
+  std::unique_ptr<BatchStream> stream_;  // null only after an error
+  uint64_t first_batch_ = 0;             // of stream_
+  StreamStats ended_;                    // of the superbatches before
+  Status error_;
+};
 
 class SuperbatchRoadImpl final : public SuperbatchRoad {
  public:
@@ -46,6 +123,9 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     live.snapshot = snapshot_;
     const std::shared_ptr<const Manifest> manifest = store_.manifest();
     QUARRY_TRY(const uint64_t train_nodes, CountTrainNodes());
+    pass_batches_ = CeilDiv(train_nodes, uint64_t{options_.layout.road.batch_size});
+    const uint64_t batches = options_.layout.batches;
+    superbatch_batches_ = batches == 0 ? pass_batches_ : std::min(batches, pass_batches_);
     const std::function<uint64_t(uint64_t)> others = live.beside_bytes;
     live.beside_bytes = [this, manifest, train_nodes, others](uint64_t batch_nodes_max) {
       return NodePropertiesBytes(*manifest) +
@@ -61,25 +141,14 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
 
   Result<std::unique_ptr<BatchStream>> StartPass(PassOptions pass) override {
     if (HashSeeds(pass.seeds) != seed_hash_) return live_->StartPass(std::move(pass));
-    const double start = MonotonicSeconds();
-    if (!building_.valid() || built_pass_ != pass.pass) {
-      GiveUpBuild();
-      StartBuild(pass.pass);
-    }
-    QUARRY_TRY(const LayoutRecord record, WaitForBuild(pass));
-    plan_wait_seconds_ += MonotonicSeconds() - start;
-    LogLine(options_.live.tells_plan ? LogLevel::kInfo : LogLevel::kDebug,
-            fmt::format("epoch {} is read {}", pass.pass, DescribeChoice(report_)));
-    ++(report_.packed ? packed_passes_ : merged_passes_);
-    planned_.reset();
-    RemoveFolder(serving_);
-    serving_ = 1 - serving_;
-    QUARRY_TRY(
-        planned_,
-        PlannedRoad::Open(store_, budget_,
-                          {.record = record, .tells_plan = options_.live.tells_plan, .snapshot = snapshot_}));
-    StartBuild(pass.pass + 1);
-    return planned_->StartPass(std::move(pass));
+    const uint64_t number = pass.pass;
+    QUARRY_TRY(std::unique_ptr<BatchStream> first, Serve({.pass = number}, pass));
+    if (superbatch_batches_ >= pass_batches_) return first;
+    return std::make_unique<SuperbatchStream>(pass_batches_, superbatch_batches_, std::move(first),
+                                              [this, pass = std::move(pass)](uint64_t first_batch) {
+                                                return Serve({.pass = pass.pass, .first_batch = first_batch},
+                                                             pass);
+                                              });
   }
 
   std::span<const int64_t> labels() const override { return live_->labels(); }
@@ -87,8 +156,8 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   uint32_t feature_dim() const override { return live_->feature_dim(); }
   const LiveRoad& live() const override { return *live_; }
   double plan_wait_seconds() const override { return plan_wait_seconds_; }
-  uint64_t packed_passes() const override { return packed_passes_; }
-  uint64_t merged_passes() const override { return merged_passes_; }
+  uint64_t packed_superbatches() const override { return packed_; }
+  uint64_t merged_superbatches() const override { return merged_; }
 
  private:
   // Two are there at a time: the one that is served and the one that is made.
@@ -115,6 +184,32 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     Discard(store_.backend(), store_.path() + "/" + PassingFolder(NameOf(which)));
   }
 
+  // Waits for the layout of `wanted`, and begins to build the one that will be wanted then.
+  Result<std::unique_ptr<BatchStream>> Serve(const Superbatch& wanted, const PassOptions& pass) {
+    const double start = MonotonicSeconds();
+    if (!building_.valid() || built_ != wanted) {
+      GiveUpBuild();
+      StartBuild(wanted);
+    }
+    QUARRY_TRY(const LayoutRecord record, WaitForBuild(pass));
+    plan_wait_seconds_ += MonotonicSeconds() - start;
+    const LogLevel level =
+        options_.live.tells_plan && wanted.first_batch == 0 ? LogLevel::kInfo : LogLevel::kDebug;
+    LogLine(level, fmt::format("epoch {} is read {}", wanted.pass, DescribeChoice(report_)));
+    ++(report_.packed ? packed_ : merged_);
+    planned_.reset();
+    RemoveFolder(serving_);
+    serving_ = 1 - serving_;
+    QUARRY_TRY(planned_, PlannedRoad::Open(store_, budget_,
+                                           {.record = record,
+                                            .tells_plan = options_.live.tells_plan && wanted.first_batch == 0,
+                                            .snapshot = snapshot_}));
+    Superbatch next = {.pass = wanted.pass, .first_batch = wanted.first_batch + superbatch_batches_};
+    if (next.first_batch >= pass_batches_) next = {.pass = wanted.pass + 1};
+    if (options_.last_pass == 0 || next.pass <= options_.last_pass) StartBuild(next);
+    return planned_->StartPass(pass);
+  }
+
   void GiveUpBuild() {
     cancelled_ = true;
     building_ = {};
@@ -128,13 +223,15 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     return built;
   }
 
-  void StartBuild(uint64_t pass) {
+  void StartBuild(const Superbatch& wanted) {
     cancelled_ = false;
-    built_pass_ = pass;
+    built_ = wanted;
     LayoutSpec spec = options_.layout;
     spec.name = NameOf(1 - serving_);
     spec.epochs = 1;
-    spec.first_pass = pass;
+    spec.first_pass = wanted.pass;
+    spec.first_batch = wanted.first_batch;
+    spec.batches = superbatch_batches_ < pass_batches_ ? superbatch_batches_ : 0;
     spec.cyclic = false;
     spec.snapshot = snapshot_;
     report_ = {};
@@ -156,10 +253,11 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   std::unique_ptr<LiveRoad> live_;
   std::unique_ptr<PlannedRoad> planned_;
   uint64_t seed_hash_ = 0;
-  uint64_t built_pass_ = 0;
+  uint64_t pass_batches_ = 0, superbatch_batches_ = 0;
+  Superbatch built_;  // what building_ builds, or has built
   int serving_ = 0;
   double plan_wait_seconds_ = 0;
-  uint64_t packed_passes_ = 0, merged_passes_ = 0;
+  uint64_t packed_ = 0, merged_ = 0;
   std::atomic<bool> cancelled_{false};
   BuildReport report_;  // the builder's until it has ended
   BackgroundTask<Result<LayoutRecord>> building_;

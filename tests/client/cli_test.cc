@@ -767,7 +767,11 @@ TEST_F(CliTest, AnAskedForLayoutIsMadeToFitTheDisk) {
     ASSERT_EQ(trained.exit_code, 0) << trained.err;
     const auto layouts = json::parse(Run("info cramped --json").out).at("layouts");
     ASSERT_EQ(layouts.size(), 1u);
-    EXPECT_GT(layouts[0].at("batches_per_segment"), 0) << layouts[0];
+    EXPECT_LE(layouts[0].at("disk_bytes"), 20'000 * 64 * sizeof(float) / 2) << layouts[0];
+    // A cache that is chosen may be such that chunks fit.
+    if (*cache != '\0') {
+      EXPECT_GT(layouts[0].at("batches_per_segment"), 0) << layouts[0];
+    }
     EXPECT_THAT(Refused(train + "0.01x" + cache, 1), HasSubstr("no space"));
   }
 }

@@ -200,10 +200,10 @@ TEST_F(CommandLineTest, OptionsGoWithTheRoadsThatTheyHaveAnEffectOn) {
                                           "--layout default"};
   // By option, a letter for each road: t for one that takes it, and r for one that refuses.
   const std::pair<const char*, const char*> cases[] = {
-      {"--cache 10%", "ttttttr"},        {"--policy lru", "rrttttr"}, {"--epochs-planned 3", "rrttrrr"},
-      {"--hash-functions 4", "rrttttr"}, {"--disk 3x", "trttttr"},    {"--seed-order proximity", "trttttr"},
-      {"--dry-run", "ttttttt"},          {"--explain", "tttrtrr"},    {"--resample never", "rrrtrtr"},
-      {"--explain --dry-run", "rrrrrrr"}};
+      {"--cache 10%", "ttttttr"},         {"--policy lru", "rrttttr"},  {"--epochs-planned 3", "rrttrrr"},
+      {"--hash-functions 4", "rrttttr"},  {"--disk 3x", "trttttr"},     {"--seed-order proximity", "trttttr"},
+      {"--dry-run", "ttttttt"},           {"--explain", "tttrtrr"},     {"--resample never", "rrrtrtr"},
+      {"--explain --dry-run", "rrrrrrr"}, {"--superbatch 5", "trrrttr"}};
   for (const auto& [option, letters] : cases) {
     for (size_t i = 0; i < roads.size(); ++i) {
       SCOPED_TRACE(fmt::format("train nowhere {} {}", roads[i], option));
@@ -354,6 +354,20 @@ try quarry ""
   EXPECT_EQ(lines[8], "--config");
   EXPECT_EQ(lines[9], "--config");
   EXPECT_EQ(Words(lines[10]), VerbsIn(AllHelp(root_).at("")));
+}
+
+TEST_F(CompletionTest, NamesOfTheDatabaseComplete) {
+  ASSERT_EQ(Run("import named graph").exit_code, 0);
+  ASSERT_EQ(Run("layout build named first-one --fanout 3 --batch-size 100").exit_code, 0);
+  ASSERT_EQ(Run("train named --fanout 3 --batch-size 100 --epochs 1 --hidden 4 --run mine").exit_code, 0);
+  for (const auto& [words, completed] :
+       {std::pair{"layout drop named fi", "first-one"}, std::pair{"layout explain named f", "first-one"},
+        std::pair{"drop named layout fir", "first-one"}, std::pair{"train named --layout f", "first-one"},
+        std::pair{"compact named --table la", "label"}, std::pair{"predict named --run m", "mine"},
+        std::pair{"drop named training m", "mine"}}) {
+    EXPECT_EQ(Run(fmt::format("__complete {}", words)).out, std::string(completed) + "\t\n") << words;
+  }
+  EXPECT_EQ(Run("__complete layout drop nowhere fi").out, "");
 }
 
 TEST_F(CompletionTest, WordsCompleteWithWhatTheyMean) {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -194,10 +196,20 @@ TEST_F(PlotTest, BarsAreAsLongAsWhatIsPredictedAndMeasured) {
   const json explained = json::parse(ReadFile(Path("explain.json")));
   std::vector<double> widths = svg.Widths(kBlue);
   ASSERT_EQ(widths.size(), 1 + explained["paths"].size());
-  const double scale = widths[1] / explained["paths"][0]["seconds_per_epoch"].get<double>();
-  for (size_t i = 0; i < explained["paths"].size(); ++i) {
-    EXPECT_NEAR(widths[1 + i], scale * explained["paths"][i]["seconds_per_epoch"].get<double>(), 0.1) << i;
+  std::vector<double> seconds;
+  double longest = 0;
+  for (const json& path : explained["paths"]) {
+    seconds.push_back(path["seconds_per_epoch"]);
+    longest = std::max(longest, path["amortised_seconds_per_epoch"].get<double>());
   }
+  // On the axis: logarithmic where the longest bar has twenty times the length of the shortest.
+  const double shortest = *std::ranges::min_element(seconds);
+  const auto length = [&](double value) {
+    return longest > 20 * shortest ? std::log(value / (shortest / 3)) : value;
+  };
+  const double scale = widths[1] / length(seconds[0]);
+  for (size_t i = 0; i < seconds.size(); ++i)
+    EXPECT_NEAR(widths[1 + i], scale * length(seconds[i]), 0.2) << i;
   json measured = explained;
   measured["measured"] = {
       {"seconds_per_epoch", 2 * explained["predicted"]["seconds_per_epoch"].get<double>()},
@@ -209,7 +221,28 @@ TEST_F(PlotTest, BarsAreAsLongAsWhatIsPredictedAndMeasured) {
   while (explained["paths"][own] != explained["predicted"]) own++;
   widths = svg.Widths(kVermilion);
   ASSERT_EQ(widths.size(), 2u);
-  EXPECT_NEAR(widths[1], 2 * svg.Widths(kBlue)[1 + own], 0.1);
+  longest = std::max(longest, 2 * seconds[own]);
+  EXPECT_NEAR(widths[1], length(2 * seconds[own]) / length(seconds[own]) * svg.Widths(kBlue)[1 + own], 0.2);
+}
+
+// A bar of a second beside one of a thousandth would leave it a sliver.
+TEST_F(PlotTest, BarsOfVeryDifferentLengthsLieOnALogarithmicAxis) {
+  json explained = {{"epochs", 1}, {"paths", json::array()}};
+  const std::vector<double> seconds = {0.001, 0.01, 1};
+  for (const double value : seconds) {
+    explained["paths"].push_back({{"path", "row reads"},
+                                  {"policy", "lru"},
+                                  {"seconds_per_epoch", value},
+                                  {"amortised_seconds_per_epoch", value}});
+  }
+  Write("far.json", explained.dump(2));
+  const Svg svg = Draw("explain far.json");
+  EXPECT_THAT(svg.texts, Contains("seconds an epoch, on a logarithmic scale"));
+  const std::vector<double> widths = svg.Widths(kBlue);
+  ASSERT_EQ(widths.size(), 1 + seconds.size());
+  EXPECT_NEAR(widths[2] - widths[1], (widths[3] - widths[1]) / 3, 0.2);
+  EXPECT_NEAR(widths[1] / (widths[2] - widths[1]), std::log10(3), 0.01)
+      << "a third of the shortest before it";
 }
 
 // Events as --trace writes them: threads by name, and spans of a microsecond's multiples.

@@ -372,13 +372,56 @@ TEST_F(PlannedRoadTest, SuperbatchesAreTheLiveEpochsAndLeaveNothingBehind) {
       ASSERT_OK_AND_ASSIGN(const auto got, RunEpoch(*road, TrainNodes(), pass));
       ASSERT_EQ(got, expected[pass - 1]) << "pass " << pass;
     }
-    EXPECT_EQ(road->packed_passes(), packing == Packing::kAlways ? 4 : 0);
-    EXPECT_EQ(road->merged_passes(), packing == Packing::kNever ? 4 : 0);
+    EXPECT_EQ(road->packed_superbatches(), packing == Packing::kAlways ? 4 : 0);
+    EXPECT_EQ(road->merged_superbatches(), packing == Packing::kNever ? 4 : 0);
   }
   EXPECT_EQ(open.budget->used_bytes(), 0);
   for (const auto& entry : std::filesystem::directory_iterator(LayoutFolder())) {
     EXPECT_EQ(entry.path().string().find("superbatch"), std::string::npos) << entry.path();
   }
+}
+
+// An epoch in superbatches is the epoch, whatever their size, the last one short.
+TEST_F(PlannedRoadTest, SuperbatchesThatCutAnEpochAreTheLiveEpoch) {
+  OpenRoad open(database().path(), SmallOptions());
+  const auto expected = Live(open, 2);
+  const uint64_t batches = expected.front().size();
+  ASSERT_GT(batches, 4U);
+  LayoutSpec spec = SmallSpec(SmallOptions());
+  spec.road.cache_bytes = FeatureBytes() / 5;
+  for (const Packing packing : {Packing::kAlways, Packing::kNever}) {
+    const std::vector<uint64_t> sizes = packing == Packing::kAlways
+                                            ? std::vector<uint64_t>{1, batches - 1}
+                                            : std::vector<uint64_t>{3, batches, batches + 5};
+    for (const uint64_t size : sizes) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(packing) << " " << size << " of " << batches);
+      spec.packing = packing;
+      spec.batches = size;
+      ASSERT_OK_AND_ASSIGN(auto road,
+                           SuperbatchRoad::Open(*open.store, *open.budget,
+                                                {.layout = spec, .live = SmallOptions(), .last_pass = 2}));
+      for (const uint64_t pass : {1, 2, 1}) {
+        ASSERT_OK_AND_ASSIGN(const auto got, RunEpoch(*road, TrainNodes(), pass));
+        ASSERT_EQ(got, expected[pass - 1]) << "pass " << pass;
+      }
+      const uint64_t built = 3 * CeilDiv(batches, std::min(size, batches));
+      EXPECT_EQ(road->packed_superbatches() + road->merged_superbatches(), built);
+      // A pass that is given up amid a superbatch: the next begins anew.
+      {
+        ASSERT_OK_AND_ASSIGN(const auto stream, road->StartPass({.seeds = TrainNodes(), .pass = 2}));
+        EXPECT_EQ(stream->batch_count(), batches);
+        for (uint64_t i = 0; i < std::min<uint64_t>(2, size); ++i) {
+          ASSERT_OK_AND_ASSIGN(const auto batch, stream->Next());
+          EXPECT_EQ(batch->index(), i);
+        }
+      }
+      ASSERT_OK_AND_ASSIGN(const auto again, RunEpoch(*road, TrainNodes(), 2));
+      EXPECT_EQ(again, expected[1]);
+    }
+  }
+  spec.batches = 2;
+  EXPECT_THAT(BuildLayout(*open.store, *open.budget, spec, false, {}), IsStatus(Code::kUsage));
+  EXPECT_EQ(open.budget->used_bytes(), 0);
 }
 
 TEST_F(PlannedRoadTest, RefusesWhatCannotBe) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -69,7 +70,7 @@ RoadFacts RandomFacts(uint64_t seed) {
   facts.processors = 1 + static_cast<unsigned>(rng.Below(8));
   facts.epochs = 1 + rng.Below(40);
   facts.train_batches = 1 + rng.Below(300);
-  facts.valid_batches = rng.Below(20);
+  facts.valid_batches = static_cast<double>(rng.Below(20));
   facts.planned_epochs = 1 + rng.Below(2);
   facts.sample_seconds = between(0.001, 0.1);
   facts.train = {.wall = between(0.001, 0.3)};
@@ -86,60 +87,169 @@ RoadFacts RandomFacts(uint64_t seed) {
   facts.fresh = {.offered = !facts.live.offered && !facts.planned.offered ? true : rng.Below(2) > 0,
                  .cache_rows_max = rng.Below(500'000)};
   for (RoadFacts::Offer* const offer : {&facts.live, &facts.planned, &facts.fresh}) {
-    offer->passes = {.in_memory = rng.Below(2) > 0, .cache_bytes = rng.Below(120 * kMiB)};
     offer->building = {.in_memory = rng.Below(2) > 0, .cache_bytes = rng.Below(120 * kMiB)};
+    // Lists are in memory beside few rows, beside any, or never.
+    if (const uint64_t kind = rng.Below(3); kind < 2) {
+      offer->rows_beside_lists.reset();
+      if (kind == 1) offer->rows_beside_lists = rng.Below(offer->cache_rows_max + 1);
+      offer->rows_free = rng.Below(offer->cache_rows_max + 1) / 8;
+      offer->row_bytes = 530;
+      offer->lists_bytes =
+          static_cast<uint64_t>(offer->row_bytes * static_cast<double>(offer->cache_rows_max)) +
+          rng.Below(20 * kMiB);
+    }
   }
   facts.planned.cache_is_given = rng.Below(2) > 0;
   facts.disk_bytes = facts.live.offered ? static_cast<uint64_t>(between(1e8, 1e11)) : 100'000 * kGiB;
   return facts;
 }
 
-// The least seconds of all plans that the facts allow.
-double LeastSeconds(const RoadFacts& facts) {
+// The least seconds of all plans that the facts allow: every policy and packing, superbatches of `sizes`, and so many
+// caches of each, evenly apart and where the lists leave memory.
+double LeastSeconds(const RoadFacts& facts, uint64_t caches, const std::vector<uint64_t>& sizes = {0}) {
   double least = std::numeric_limits<double>::infinity();
-  for (const RoadKind road : {RoadKind::kLive, RoadKind::kPlanned, RoadKind::kFresh}) {
-    const RoadFacts::Offer& offer = road == RoadKind::kLive      ? facts.live
-                                    : road == RoadKind::kPlanned ? facts.planned
-                                                                 : facts.fresh;
-    if (!offer.offered) continue;
-    const uint64_t most = std::min(offer.cache_rows_max, facts.geometry.row_count);
-    for (const uint64_t quarters : {1, 2, 3, 4}) {
-      if (quarters < 4 && (road == RoadKind::kLive || offer.cache_is_given)) continue;
-      for (const PolicyKind policy : {PolicyKind::kLru, PolicyKind::kBelady, PolicyKind::kStaticFrequency}) {
-        for (const bool packed : {true, false}) {
-          if ((road == RoadKind::kLive) != (policy == PolicyKind::kLru)) continue;
-          if (road == RoadKind::kLive && packed) continue;
-          if (road == RoadKind::kPlanned && !packed) continue;
-          if (road == RoadKind::kFresh && policy != PolicyKind::kBelady) continue;
-          const RoadCost cost = PriceRoad(facts, {road, policy, packed, most * quarters / 4});
-          if (cost.disk_bytes > facts.disk_bytes) continue;
-          least = std::min(least, cost.seconds);
-        }
+  const auto price = [&](const RoadFacts::Offer& offer, uint64_t rows_max, RoadPlan plan) {
+    const uint64_t most = std::min(rows_max, facts.geometry.row_count);
+    std::vector<uint64_t> rows = {most};
+    for (uint64_t i = 0; !offer.cache_is_given && i < caches; ++i) rows.push_back(most * i / caches);
+    if (!offer.cache_is_given && offer.rows_beside_lists && *offer.rows_beside_lists < most) {
+      rows.push_back(*offer.rows_beside_lists);
+    }
+    for (const uint64_t cache_rows : rows) {
+      plan.cache_rows = cache_rows;
+      const RoadCost cost = PriceRoad(facts, plan);
+      if (plan.road == RoadKind::kLive || cost.disk_bytes <= facts.disk_bytes) {
+        least = std::min(least, cost.seconds);
       }
+    }
+  };
+  if (facts.live.offered) {
+    price(facts.live, facts.live.cache_rows_max, {.road = RoadKind::kLive, .policy = PolicyKind::kLru});
+  }
+  for (const PolicyKind policy : facts.policies) {
+    if (!facts.planned.offered) break;
+    price(facts.planned, facts.planned.cache_rows_max,
+          {.road = RoadKind::kPlanned, .policy = policy, .packed = true});
+  }
+  for (const bool packed : {true, false}) {
+    for (const uint64_t batches : sizes) {
+      if (!facts.fresh.offered) break;
+      price(
+          facts.fresh, facts.fresh.cache_rows_max,
+          {.road = RoadKind::kFresh, .policy = facts.fresh_policy, .packed = packed, .superbatch = batches});
     }
   }
   return least;
 }
 
 TEST(RoadChoiceTest, TakesTheLeastOfAllThatIsOnOffer) {
-  int taken[3] = {};
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
+  int taken[3] = {}, split = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const RoadFacts facts = RandomFacts(seed);
     const RoadChoice choice = ChooseRoad(facts);
     ASSERT_FALSE(choice.roads.empty());
-    const double least = LeastSeconds(facts);
+    const double least = LeastSeconds(facts, 100);
     const RoadCost& best = choice.best();
     ++taken[static_cast<size_t>(best.plan.road)];
-    // The live road is kept where nothing saves a twentieth, and half a second.
+    split += best.lists.in_memory ? 0 : 1;
+    // The live road is kept where nothing saves a twentieth, and half a second; and a hundredth is left to the search.
     const bool live = best.plan.road == RoadKind::kLive;
-    EXPECT_LE(best.seconds, std::max(live ? least / 0.95 : least, live ? least + 0.5 : least) * (1 + 1e-9));
-    EXPECT_GE(best.seconds, least * (1 - 1e-9));
+    EXPECT_LE(best.seconds, 1.01 * std::max(live ? least / 0.95 : least, live ? least + 0.5 : least));
     EXPECT_TRUE(std::ranges::is_sorted(choice.roads.begin() + 1, choice.roads.end(), {}, &RoadCost::seconds));
-    for (const RoadCost& cost : choice.roads) EXPECT_LE(cost.disk_bytes, facts.disk_bytes);
+    for (const RoadCost& cost : choice.roads) {
+      EXPECT_TRUE(cost.plan.road == RoadKind::kLive || cost.disk_bytes <= facts.disk_bytes);
+    }
   }
   EXPECT_GT(taken[0], 0);
   EXPECT_GT(taken[1], 0);
+  EXPECT_GT(split, 10);
+}
+
+// Small fanouts and few batches, whose caches find little or nearly all; disks that turn, and ones that are nearly full.
+RoadFacts OtherFacts(uint64_t seed) {
+  RoadFacts facts = RandomFacts(seed);
+  Rng rng(seed * 7919);
+  const uint64_t probed = 2 + rng.Below(7);
+  std::vector<uint64_t> nodes_by_uses(probed + 1);
+  uint64_t nodes = 1'000'000;
+  for (uint64_t uses = probed; uses > 0; --uses) {
+    nodes_by_uses[uses] = rng.Below(nodes / (2 + 8 * uses) + 1);
+    nodes -= nodes_by_uses[uses];
+  }
+  nodes_by_uses[0] = nodes;
+  facts.uses = UseProfile::Fit(nodes_by_uses);
+  facts.batch_edges = facts.uses.BatchNodes() * 2;
+  facts.train_batches = 1 + rng.Below(40);
+  facts.epochs = 1 + rng.Below(60);
+  if (rng.Below(3) == 0) {
+    facts.device.random_reads_per_second = 150;
+    facts.device.sequential_bytes_per_second = facts.device.write_bytes_per_second = 180e6;
+  }
+  facts.live.offered = rng.Below(2) > 0;
+  facts.planned.offered = rng.Below(3) > 0;
+  facts.fresh.offered = true;
+  facts.fresh.cache_rows_max = 1 + rng.Below(500'000);
+  facts.lists.cache_scans = 1 + static_cast<double>(rng.Below(2));
+  if (rng.Below(2) > 0) facts.open_live_rows = rng.Below(facts.live.cache_rows_max + 1);
+  return facts;
+}
+
+// Whether epochs are cut, how finely, and what its memory is given to are one choice.
+TEST(RoadChoiceTest, SuperbatchesAndTheSplitAreWithinAHundredthOfAllThereAre) {
+  int cut = 0, whole = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    RoadFacts facts = OtherFacts(seed);
+    std::vector<uint64_t> all;
+    for (uint64_t batches = 1; batches <= facts.train_batches; ++batches) all.push_back(batches);
+    for (const uint64_t batches : SuperbatchSizes(facts.train_batches)) {
+      facts.superbatches.push_back({batches, facts.fresh.cache_rows_max});
+    }
+    // Half of the disks have no room for two epochs.
+    const uint64_t epoch_bytes =
+        PriceRoad(facts, {.road = RoadKind::kFresh, .policy = PolicyKind::kBelady, .packed = true})
+            .disk_bytes;
+    if (seed % 2 == 0) facts.disk_bytes = epoch_bytes / 3;
+    const RoadChoice choice = ChooseRoad(facts);
+    const double least = LeastSeconds(facts, 40, all);
+    if (choice.roads.empty()) {
+      EXPECT_TRUE(std::isinf(least));
+      continue;
+    }
+    const RoadCost& best = choice.best();
+    const bool live = best.plan.road == RoadKind::kLive;
+    EXPECT_LE(best.seconds, 1.01 * std::max(live ? least / 0.95 : least, live ? least + 0.5 : least))
+        << choice.Table();
+    if (best.plan.road == RoadKind::kFresh) ++(best.plan.superbatch > 0 ? cut : whole);
+  }
+  EXPECT_GT(cut, 0);
+  EXPECT_GT(whole, 0);
+}
+
+TEST(RoadChoiceTest, SuperbatchSizesDescendFromAPassToItsParts) {
+  for (const uint64_t batches : {1, 2, 3, 10, 97, 1000, 123'456}) {
+    const std::vector<uint64_t> sizes = SuperbatchSizes(batches);
+    ASSERT_FALSE(sizes.empty());
+    EXPECT_EQ(sizes.front(), batches);
+    EXPECT_TRUE(std::ranges::is_sorted(sizes, std::greater()));
+    EXPECT_GE(sizes.back(), 1U);
+    EXPECT_LE(sizes.size(), 30U);
+  }
+}
+
+// One superbatch is what an epoch was; where it is cut, each part packs by a scan, and the first is there sooner.
+TEST(RoadChoiceTest, ASuperbatchOfAllBatchesIsAnEpoch) {
+  const RoadFacts facts = Facts();
+  const RoadPlan epoch = {
+      .road = RoadKind::kFresh, .policy = PolicyKind::kBelady, .packed = true, .cache_rows = 40'000};
+  RoadPlan same = epoch, parts = epoch;
+  same.superbatch = facts.train_batches;
+  parts.superbatch = facts.train_batches / 4;
+  EXPECT_EQ(PriceRoad(facts, same).seconds, PriceRoad(facts, epoch).seconds);
+  EXPECT_LT(PriceRoad(facts, parts).build_seconds, PriceRoad(facts, epoch).build_seconds);
+  EXPECT_LT(PriceRoad(facts, parts).disk_bytes, PriceRoad(facts, epoch).disk_bytes);
+  EXPECT_GT(PriceRoad(facts, parts).read_bytes, PriceRoad(facts, epoch).read_bytes);
 }
 
 TEST(RoadChoiceTest, ASingleEpochOverDataThatFitsBuildsNoLayout) {
@@ -211,10 +321,11 @@ TEST(RoadChoiceTest, ALayoutThatWasAskedForIsOfferedWhateverItTakes) {
         seconds = std::min(seconds, cost.seconds);
       }
     }
-    if (std::isinf(seconds)) {
-      EXPECT_EQ(choice.best().least_disk_bytes, smallest);
+    if (choice.best().least_disk_bytes + choice.best().least_disk_bytes / 10 > facts.disk_bytes) {
+      EXPECT_TRUE(std::isinf(seconds));
+      EXPECT_LE(choice.best().least_disk_bytes, smallest);
     } else {
-      EXPECT_EQ(choice.best().seconds, seconds);
+      EXPECT_LE(choice.best().seconds, seconds);
     }
   }
 }
@@ -332,7 +443,7 @@ TEST(RoadChoiceTest, ListsOnDiskArePricedByTheirRequests) {
                  .mean_list_bytes = 60};
   const RoadPlan live = {.road = RoadKind::kLive, .policy = PolicyKind::kLru, .cache_rows = 1'000'000};
   const double in_memory = PriceRoad(facts, live).epoch.disk_seconds;
-  facts.live.passes = {.in_memory = false};
+  facts.live.rows_beside_lists.reset();
   const double on_disk = PriceRoad(facts, live).epoch.disk_seconds;
   EXPECT_NEAR(on_disk - in_memory, 100 * 8000 / 80e3, 0.1);
 }

@@ -13,6 +13,7 @@
 // buffer holds them, so that they land by DMA where the batch uses them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,6 +45,9 @@ struct LayoutSpec {
   RoadSpec road;
   uint32_t epochs = 1;      // planned; training repeats them
   uint64_t first_pass = 1;  // the live pass whose batches the first planned epoch has
+  // A superbatch is a part of a pass: so many batches from the first one on, or as many as there are; 0: the whole pass.
+  // Of a layout that is read once (cyclic is false) and has one epoch.
+  uint64_t first_batch = 0, batches = 0;
   PolicyKind policy = PolicyKind::kBelady;
   uint64_t disk_bytes = 0;  // the most that the layout may take; 0 = no limit
   uint32_t hash_functions = 8;
@@ -53,6 +57,12 @@ struct LayoutSpec {
   // everything committed so far.
   std::shared_ptr<const Snapshot> snapshot;
   unsigned threads = 1;
+
+  // Batches of the layout, at most, when so many nodes are trained on.
+  uint64_t BatchCount(uint64_t train_nodes) const {
+    const uint64_t pass = CeilDiv(train_nodes, uint64_t{road.batch_size});
+    return batches > 0 ? std::min(batches, pass) : epochs * pass;
+  }
 };
 
 // The device as `quarry calibrate` measured it, or the default.

@@ -18,6 +18,7 @@ struct SampledBatch {
 struct TopologyPlace {
   bool in_memory = false;
   uint64_t cache_bytes = 0;  // of neighbor caches, in all
+  friend bool operator==(const TopologyPlace&, const TopologyPlace&) = default;
 };
 
 // In a budget of which so much is available.

@@ -111,6 +111,10 @@ class LiveRoad : public Road {
   // The need of a road of the same batches with such a cache, by what opening this one has probed.
   virtual LiveRoadNeed NeedWith(uint64_t cache_bytes) const = 0;
 
+  // How the same memory would be divided with lists and cache as they are named here. kOutOfBudget where it cannot.
+  virtual Result<LiveRoadPlan> DivideWith(LiveRoadOptions::TopologyPlacement placement,
+                                          uint64_t cache_bytes) const = 0;
+
   // Samples `batches` batches, drawn without regard to their epochs; no row is read. The same figures every time, but
   // for the seconds. kInvalidArgument without training nodes, and the errors of sampling. Not while a stream is open.
   // REQUIRES: at least 1 and at most 255 batches.

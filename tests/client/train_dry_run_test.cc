@@ -1,0 +1,123 @@
+// A dry run says what would be done, and changes no byte: every road, with every option that says something of it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "quarry_process.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+class DryRunTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    root_ = fs::path(testing::TempDir()) / ("train_dry_run_test-" + std::to_string(getpid()));
+    fs::create_directories(root_);
+    ASSERT_EQ(Run("generate graph --nodes 3k --degree 6 --dim 8 --classes 3 --train-share 20%").exit_code, 0);
+    ASSERT_EQ(Run("import db graph").exit_code, 0);
+    ASSERT_EQ(Run("layout build db there --fanout 3,3 --batch-size 100").exit_code, 0);
+  }
+  static void TearDownTestSuite() { fs::remove_all(root_); }
+  static Outcome Run(const std::string& arguments) { return Process(arguments, root_).Wait(); }
+
+  // All that lies in the database's folder, but for the lock, which says who has it open.
+  static std::map<std::string, std::pair<fs::file_time_type, std::string>> Everything() {
+    std::map<std::string, std::pair<fs::file_time_type, std::string>> files;
+    for (const auto& entry : fs::recursive_directory_iterator(root_ / "db")) {
+      if (entry.path().filename() == "LOCK") continue;
+      files[entry.path()] = {entry.last_write_time(), entry.is_regular_file() ? ReadFile(entry.path()) : ""};
+    }
+    return files;
+  }
+
+  static inline fs::path root_;
+};
+
+TEST_F(DryRunTest, ChangesNoByteWhateverItIsAskedOf) {
+  const std::vector<std::string> roads = {"",
+                                          "--road live",
+                                          "--road planned",
+                                          "--plan",
+                                          "--road fresh",
+                                          "--plan --resample every-epoch",
+                                          "--layout there",
+                                          "--layout there --plan",
+                                          "--layout absent --plan",
+                                          "--layout absent --plan --cache 20% --disk 100x",
+                                          "--layout there --plan --policy fifo",
+                                          "--layout there --plan --resample every-epoch"};
+  const std::vector<std::string> options = {"", "--json --run first --checkpoint-every 1"};
+  const auto before = Everything();
+  size_t said = 0;
+  for (const std::string& road : roads) {
+    for (const std::string& option : options) {
+      const std::string line =
+          "train db --fanout 3,3 --batch-size 100 --memory 256MiB --epochs 2 --dry-run " + road + " " +
+          option;
+      SCOPED_TRACE(line);
+      const Outcome outcome = Run(line);
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+      EXPECT_FALSE(outcome.out.empty());
+      EXPECT_TRUE(Everything() == before) << "the database was changed";
+      ++said;
+    }
+  }
+  EXPECT_EQ(said, roads.size() * options.size());
+}
+
+// The layout would be built with a cache that is given, and the least memory is said of that.
+TEST_F(DryRunTest, ALayoutThatIsNotThereIsSpokenOfAsThatOfAPlan) {
+  const std::string train = "train db --fanout 3,3 --batch-size 100 --memory 256MiB --dry-run --plan ";
+  const Outcome absent = Run(train + "--layout absent");
+  EXPECT_EQ(absent.exit_code, 0) << absent.err;
+  EXPECT_THAT(absent.out, HasSubstr("road: planned, packed, belady"));
+  EXPECT_THAT(absent.out, HasSubstr("least memory: --memory "));
+  const Outcome there = Run(train + "--layout there");
+  EXPECT_THAT(there.out, Not(HasSubstr("least memory")));
+}
+
+// The superbatches of an epoch are its batches: the same losses, but for the order in which floats are added, however it is
+// cut; and a run goes on with those that it began with.
+TEST_F(DryRunTest, LossesDoNotDependOnSuperbatches) {
+  const std::string train =
+      "train db --fanout 3,3 --batch-size 100 --memory 256MiB --ordered --seed 3 --hidden 8 --dropout 0 "
+      "--torch-threads 1 --json --cache 10% ";
+  const auto losses = [&](const std::string& options) {
+    const Outcome outcome = Run(train + options);
+    EXPECT_EQ(outcome.exit_code, 0) << options << outcome.err;
+    std::vector<double> found;
+    for (const std::string& line : Lines(outcome.out)) {
+      const auto object = nlohmann::json::parse(line);
+      if (object.contains("loss")) found.push_back(object["loss"]);
+    }
+    return found;
+  };
+  const std::vector<double> whole = losses("--epochs 2 --road fresh --superbatch 100");
+  ASSERT_EQ(whole.size(), 2U);
+  for (const char* batches : {"1", "2", "4"}) {
+    const std::vector<double> cut = losses(std::string("--epochs 2 --road fresh --superbatch ") + batches);
+    EXPECT_THAT(cut, testing::Pointwise(testing::DoubleNear(1e-4), whole)) << batches;
+  }
+  const std::string run = "--checkpoint-every 1 --road fresh --superbatch 2 --run cut ";
+  const std::vector<double> first = losses(run + "--epochs 1");
+  const std::vector<double> second = losses("--checkpoint-every 1 --run cut --resume --epochs 2");
+  ASSERT_EQ(second.size(), 1U);
+  EXPECT_EQ(second[0], losses("--epochs 2 --road fresh --superbatch 2")[1]);
+  EXPECT_THAT(Run(train + "--checkpoint-every 1 --run cut --resume --epochs 3 --superbatch 3").err,
+              HasSubstr("--superbatch"));
+  EXPECT_EQ(Run("train db --superbatch none").exit_code, 2);
+}
+
+}  // namespace
+}  // namespace quarry
