@@ -1,9 +1,15 @@
 // quarry completion SHELL: a script that asks quarry itself, at each TAB, what the words may go on with.
+#include <unistd.h>
+
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "cli.h"
@@ -65,19 +71,63 @@ void AddValues(const CLI::Option& option, std::vector<Candidate>& candidates) {
 // What a database has names of.
 enum class Named { kNothing, kLayouts, kRuns, kTables, kPartitionings, kEmbeddings };
 
-// Of what the last word is a name: the value of the option before it, or the NAME of a verb.
-Named NamedBy(const CLI::App& verb, std::span<const std::string_view> words) {
-  const std::string_view before = words.size() > 1 ? words[words.size() - 2] : "";
+// The words before the last one, as the command line takes them.
+struct Typed {
+  const CLI::App* verb = nullptr;
+  std::vector<std::string_view> values;  // of the verb's positional arguments
+};
+
+const CLI::Option* FindOption(const CLI::App& app, const CLI::App& verb, std::string_view word) {
+  const CLI::Option* const option = verb.get_option_no_throw(std::string(word));
+  return option != nullptr ? option : app.get_option_no_throw(std::string(word));
+}
+
+Typed Parse(const CLI::App& app, std::span<const std::string_view> words) {
+  Typed typed{.verb = &app};
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    if (words[i].starts_with('-')) {
+      const CLI::Option* const option = FindOption(app, *typed.verb, words[i]);
+      if (option != nullptr && option->get_expected_max() > 0) ++i;  // its value
+      continue;
+    }
+    const std::vector<const CLI::App*> below = VerbsOf(*typed.verb);
+    const auto verb = std::ranges::find(below, words[i], &CLI::App::get_name);
+    if (typed.values.empty() && verb != below.end()) {
+      typed.verb = *verb;
+    } else {
+      typed.values.push_back(words[i]);
+    }
+  }
+  return typed;
+}
+
+// The place among the verb's positional arguments; nothing: it has none of the name.
+std::optional<size_t> PlaceOf(const CLI::App& verb, std::string_view argument) {
+  size_t place = 0;
+  for (const CLI::Option* option : verb.get_options()) {
+    if (!option->get_positional()) continue;
+    if (option->get_name(/*positional=*/true) == argument) return place;
+    ++place;
+  }
+  return {};
+}
+
+// What the value of an option names.
+Named NamedByOption(std::string_view option) {
   constexpr std::pair<std::string_view, Named> kOptions[] = {{"--layout", Named::kLayouts},
                                                              {"--run", Named::kRuns},
                                                              {"--table", Named::kTables},
                                                              {"--partitioning", Named::kPartitionings}};
-  for (const auto& [option, named] : kOptions) {
-    if (before == option) return named;
+  for (const auto& [name, named] : kOptions) {
+    if (name == option) return named;
   }
-  const CLI::Option* const name = verb.get_option_no_throw("NAME");
-  if (name == nullptr || !name->get_positional() || words.back().starts_with('-')) return Named::kNothing;
-  const std::string path = PathOf(verb);
+  return Named::kNothing;
+}
+
+// What the verb's NAME is one of, where it is next.
+Named NamedByArgument(const Typed& typed) {
+  if (PlaceOf(*typed.verb, "NAME") != typed.values.size()) return Named::kNothing;
+  const std::string path = PathOf(*typed.verb);
   if (path.starts_with("layout")) return Named::kLayouts;
   if (path.starts_with("partition")) return Named::kPartitionings;
   constexpr std::pair<std::string_view, Named> kKinds[] = {{"layout", Named::kLayouts},
@@ -85,19 +135,24 @@ Named NamedBy(const CLI::App& verb, std::span<const std::string_view> words) {
                                                            {"table", Named::kTables},
                                                            {"embeddings", Named::kEmbeddings}};
   for (const auto& [kind, named] : kKinds) {
-    if (path == "drop" && before == kind) return named;
+    if (path == "drop" && typed.values.back() == kind) return named;
   }
   return Named::kNothing;
 }
 
-// Nothing where no word before the last one is a database, or somebody else has it open.
-void AddNames(Named named, std::span<const std::string_view> words, std::vector<Candidate>& candidates) {
-  const auto database = std::ranges::find_if(words.first(words.size() - 1), [](std::string_view word) {
-    std::error_code error;
-    return IsServerAddress(word) || std::filesystem::is_directory(word, error);
-  });
-  if (named == Named::kNothing || database == words.end() - 1) return;
-  const std::string address(*database);
+// Nothing where the verb's DB is no database, or somebody else has it open. A server that does not answer is waited for a
+// second, and then nothing completes.
+void AddNames(Named named, const Typed& typed, std::vector<Candidate>& candidates) {
+  const std::optional<size_t> place = PlaceOf(*typed.verb, "DB");
+  if (named == Named::kNothing || !place || *place >= typed.values.size()) return;
+  const std::string address(typed.values[*place]);
+  std::error_code error;
+  if (IsServerAddress(address)) {
+    std::signal(SIGALRM, [](int) { _exit(0); });
+    alarm(1);
+  } else if (!std::filesystem::is_directory(address, error)) {
+    return;
+  }
   const Result<std::unique_ptr<client::Store>> store = OpenStore(address);
   if (!store.ok()) return;
   const Result<Manifest> manifest = ManifestOf(**store, address);
@@ -115,12 +170,8 @@ void AddNames(Named named, std::span<const std::string_view> words, std::vector<
 // What the last word may become: the value of an option before it, an option, a verb, or a value of one of the
 // verb's arguments.
 std::vector<Candidate> CandidatesFor(const CLI::App& app, std::span<const std::string_view> words) {
-  const CLI::App* verb = &app;
-  for (const std::string_view word : words.first(words.size() - 1)) {
-    for (const CLI::App* below : VerbsOf(*verb)) {
-      if (below->get_name() == word) verb = below;
-    }
-  }
+  const Typed typed = Parse(app, words);
+  const CLI::App* const verb = typed.verb;
   std::vector<const CLI::Option*> options = verb->get_options();
   for (const CLI::Option* option : app.get_options()) {  // those of the application stand behind a verb, too
     if (verb != &app && option != app.get_help_ptr()) options.push_back(option);
@@ -134,7 +185,7 @@ std::vector<Candidate> CandidatesFor(const CLI::App& app, std::span<const std::s
       if (names.back().word != before || option->get_expected_max() == 0) continue;
       std::vector<Candidate> of_option;
       AddValues(*option, of_option);
-      AddNames(NamedBy(*verb, words), words, of_option);
+      AddNames(NamedByOption(before), typed, of_option);
       return of_option;
     }
     if (option->get_positional()) AddValues(*option, values);
@@ -142,7 +193,7 @@ std::vector<Candidate> CandidatesFor(const CLI::App& app, std::span<const std::s
   if (words.back().starts_with('-')) return names;
   for (const CLI::App* below : VerbsOf(*verb))
     values.push_back({below->get_name(), below->get_description()});
-  AddNames(NamedBy(*verb, words), words, values);
+  AddNames(NamedByArgument(typed), typed, values);
   return values;
 }
 

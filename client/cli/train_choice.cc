@@ -12,6 +12,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/cost_model.h"
+#include "quarry/layout/topology_place.h"
 #include "quarry/pipeline/road_offers.h"
 #include "quarry/trainer/batch_seconds.h"
 #include "train_link.h"
@@ -97,7 +98,7 @@ class Decider {
       decision.live.reset();
       Take(choice.best().plan);
     } else if (CacheIsAuto() && choice.best().plan.cache_rows != facts_.open_live_rows) {
-      QUARRY_TRY(decision.live, DivideLive(choice.best(), std::move(decision.live), options));
+      QUARRY_RETURN_IF_ERROR(DivideLive(choice, options, decision));
     }
     return decision;
   }
@@ -135,18 +136,37 @@ class Decider {
     if (CacheIsAuto()) arguments_.plan_flags.cache = fmt::format("{}", plan.cache_rows * stride());
   }
 
-  // The live road anew, with the rows and the lists where they were chosen; as it was, where that does not fit after all.
-  Result<std::unique_ptr<LiveRoad>> DivideLive(const RoadCost& cost, std::unique_ptr<LiveRoad> open,
-                                               LiveRoadOptions options) {
+  // The live road anew, with the rows and the lists where they were chosen; as it was opened by `options`, where that does
+  // not fit after all.
+  Status DivideLive(const RoadChoice& choice, const LiveRoadOptions& options, RoadDecision& decision) {
     using Placement = LiveRoadOptions::TopologyPlacement;
-    const Placement placement = cost.lists.in_memory ? Placement::kMemory : Placement::kDisk;
-    const uint64_t cache_bytes = cost.plan.cache_rows * stride();
-    if (!open->DivideWith(placement, cache_bytes).ok()) return open;
-    open.reset();
-    options.topology_placement = arguments_.road.topology_placement = placement;
-    options.spec.cache_bytes = arguments_.road.spec.cache_bytes = cache_bytes;
-    options.cache_takes_what_is_left = arguments_.road.cache_takes_what_is_left = false;
-    return database_.OpenLiveRoad(options);
+    const Placement placement = choice.best().lists.in_memory ? Placement::kMemory : Placement::kDisk;
+    const uint64_t cache_bytes = choice.best().plan.cache_rows * stride();
+    if (!decision.live->DivideWith(placement, cache_bytes).ok()) return StayAsOpen(choice, decision);
+    decision.live.reset();
+    LiveRoadOptions divided = options;
+    divided.topology_placement = placement;
+    divided.spec.cache_bytes = cache_bytes;
+    divided.cache_takes_what_is_left = false;
+    Result<std::unique_ptr<LiveRoad>> opened = database_.OpenLiveRoad(divided);
+    const bool fits = opened.status().code() != Code::kOutOfBudget;
+    if (!fits) opened = database_.OpenLiveRoad(options);
+    QUARRY_TRY(decision.live, std::move(opened));
+    if (!fits) return StayAsOpen(choice, decision);
+    arguments_.road.topology_placement = placement;
+    arguments_.road.spec.cache_bytes = cache_bytes;
+    arguments_.road.cache_takes_what_is_left = false;
+    return Status::Ok();
+  }
+
+  // What is told is then what is predicted of the road as it was opened first.
+  Status StayAsOpen(const RoadChoice& choice, RoadDecision& decision) const {
+    LogInfo("that division of the memory does not fit after all, so the live road keeps its own");
+    for (const RoadCost& cost : choice.roads) {
+      const bool open = cost.plan.road == RoadKind::kLive && cost.plan.cache_rows == facts_.open_live_rows;
+      if (open) decision.cost = cost;
+    }
+    return Status::Ok();
   }
 
   bool CacheIsAuto() const { return arguments_.plan_flags.cache == kCacheAuto; }
@@ -375,16 +395,20 @@ class Decider {
     const TopologyRecord& topology = *manifest_->FindTopology(arguments_.road.spec.topology);
     const auto count = static_cast<double>(probe.batches);
     const auto mean = [&](uint64_t of_all) { return static_cast<double>(of_all) / count; };
-    const uint64_t sides = SidesOf(arguments_.road.spec.direction).size();
-    facts_.lists = {.lists = mean(probe.lists),
-                    .hits = mean(probe.list_hits),
-                    .reads = {.bytes = mean(probe.topology_bytes), .requests = mean(probe.topology_requests)},
-                    .in_memory = plan.topology_in_memory,
-                    .cache_bytes = plan.neighbor_cache_bytes,
-                    .indices_bytes = sides * topology.edge_count * sizeof(NodeId),
-                    .cache_scans = topology.has_csr ? 1.0 : 2.0,
-                    .mean_list_bytes = static_cast<double>(topology.edge_count * sizeof(NodeId)) /
-                                       static_cast<double>(std::max<uint64_t>(1, topology.node_count))};
+    const ListsOnDisk on_disk = ListsOnDiskOf(topology, arguments_.road.spec.direction);
+    facts_.source_bytes = TraceSourceBytes(*manifest_, topology);
+    facts_.train_nodes = trained_on_.train_nodes;
+    facts_.lists = {
+        .lists = mean(probe.lists),
+        .hits = mean(probe.list_hits),
+        .reads = {.bytes = mean(probe.topology_bytes), .requests = mean(probe.topology_requests)},
+        .in_memory = plan.topology_in_memory,
+        .cache_bytes = plan.neighbor_cache_bytes > on_disk.address_bytes ? plan.neighbor_cache_bytes : 0,
+        .indices_bytes = on_disk.indices_bytes,
+        .address_bytes = on_disk.address_bytes,
+        .cache_scans = topology.has_csr ? 1.0 : 2.0,
+        .mean_list_bytes = static_cast<double>(topology.edge_count * sizeof(NodeId)) /
+                           static_cast<double>(std::max<uint64_t>(1, topology.node_count))};
     PlaceLists(plan, available_bytes_, facts_.planned_epochs, facts_.planned);
     PlaceLists(plan, available_bytes_ / 2, 1, facts_.fresh);
   }
@@ -470,19 +494,6 @@ Result<RoadDecision> DecideRoad(NodeArguments& arguments, Database& database, co
         ParseCache(arguments.plan_flags.cache, table.row_count * RowBytes(table.element_type, table.dim)));
   }
   return decision;
-}
-
-void TellDecision(const NodeArguments& arguments, Database& database, const TrainedOn& trained_on,
-                  const RoadDecision& decision, TrainSetup& setup) {
-  const TableRecord& table = *database.manifest()->FindTable(arguments.road.spec.feature_table);
-  setup.memory_budget_bytes = database.budget().limit_bytes();
-  setup.least_budget_bytes = decision.least_bytes;
-  setup.cache_budget_bytes = decision.cost->plan.cache_rows * RowStride(table.element_type, table.dim);
-  setup.overhead_bytes = EstimateTrainerBytes(
-      arguments.train, static_cast<uint32_t>(table.dim), trained_on.classes,
-      BoundHopNodes(arguments.road.spec.batch_size, arguments.road.spec.fanouts, decision.batch_nodes_max),
-      arguments.run.checkpoint_every > 0);
-  TrainReport(setup, arguments.json).Decision(decision.said, decision.live.get());
 }
 
 }  // namespace quarry::cli

@@ -53,8 +53,4 @@ struct RoadDecision {
 // that goes on takes the road that its checkpoint was trained on.
 Result<RoadDecision> DecideRoad(NodeArguments& arguments, Database& database, const TrainedOn& trained_on);
 
-// --dry-run: what would be done, on how much memory. REQUIRES: the decision has a cost.
-void TellDecision(const NodeArguments& arguments, Database& database, const TrainedOn& trained_on,
-                  const RoadDecision& decision, TrainSetup& setup);
-
 }  // namespace quarry::cli

@@ -13,6 +13,7 @@
 #include "train_choice.h"
 #include "train_memory.h"
 #include "train_node.h"
+#include "train_report.h"
 
 namespace quarry::cli {
 namespace {
@@ -27,14 +28,16 @@ void SplitThreads(NodeArguments& arguments) {
   arguments.train.torch_threads = arguments.torch_threads > 0 ? arguments.torch_threads : ProcessorCount();
 }
 
-// The layout that these arguments ask for.
-Result<LayoutSpec> SpecOf(const NodeArguments& arguments, const Manifest& manifest) {
+// The layout that these arguments ask for. Superbatches that are whole epochs are said as such, whatever their size, so that
+// a run that is begun and one that goes on keep the same settings.
+Result<LayoutSpec> SpecOf(const NodeArguments& arguments, const Manifest& manifest, uint64_t train_nodes) {
   LayoutFlags flags = arguments.plan_flags;
   if (!arguments.layout.empty()) flags.name = arguments.layout;
   QUARRY_TRY(LayoutSpec spec, flags.ToSpec(manifest));
   if (arguments.resample) {
     spec.packing = Packing::kCheaper;
-    spec.batches = arguments.superbatch;
+    const bool whole = arguments.superbatch >= CeilDiv(train_nodes, uint64_t{spec.road.batch_size});
+    spec.batches = whole ? 0 : arguments.superbatch;
   }
   return spec;
 }
@@ -110,17 +113,31 @@ Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const
 
 // --layout NAME --plan --dry-run, where that layout would have to be built: the same question as that of --plan, about a
 // cache and a policy that are given.
-Status AskAsChoice(NodeArguments& arguments, const Manifest& manifest) {
+Status AskAsChoice(NodeArguments& arguments, const Manifest& manifest, uint64_t train_nodes) {
   if (!arguments.dry_run || !arguments.plan || arguments.resample || arguments.layout.empty()) {
     return Status::Ok();
   }
-  QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, manifest));
+  QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, manifest, train_nodes));
   const LayoutRecord* const record = manifest.FindLayout(spec.name);
   if (record != nullptr && IsLayoutOf(manifest, *record, spec)) return Status::Ok();
   arguments.plan_flags.name = std::exchange(arguments.layout, {});
   arguments.plan_flags.cache = fmt::format("{}", spec.road.cache_bytes);
   arguments.policy_is_given = true;
   return Status::Ok();
+}
+
+// --dry-run: what would be done, on how much memory. REQUIRES: the decision has a cost.
+void TellDecision(const NodeArguments& arguments, Database& database, const TrainedOn& trained_on,
+                  const RoadDecision& decision, TrainSetup& setup) {
+  const TableRecord& table = *database.manifest()->FindTable(arguments.road.spec.feature_table);
+  setup.memory_budget_bytes = database.budget().limit_bytes();
+  setup.least_budget_bytes = decision.least_bytes;
+  setup.cache_budget_bytes = decision.cost->plan.cache_rows * RowStride(table.element_type, table.dim);
+  setup.overhead_bytes = EstimateTrainerBytes(
+      arguments.train, static_cast<uint32_t>(table.dim), trained_on.classes,
+      BoundHopNodes(arguments.road.spec.batch_size, arguments.road.spec.fanouts, decision.batch_nodes_max),
+      arguments.run.checkpoint_every > 0);
+  TrainReport(setup, arguments.json).Decision(decision.said, decision.live.get());
 }
 
 class DatabaseSource final : public TrainingSource {
@@ -136,7 +153,7 @@ class DatabaseSource final : public TrainingSource {
   Result<TrainingRoad> OpenRoad() override {
     if (arguments_.parts) return OpenParts();
     QUARRY_TRY(trained_on_, CheckLabels(arguments_, database_));
-    QUARRY_RETURN_IF_ERROR(AskAsChoice(arguments_, *database_.manifest()));
+    QUARRY_RETURN_IF_ERROR(AskAsChoice(arguments_, *database_.manifest(), trained_on_.train_nodes));
     TrainingRoad open;
     if (!arguments_.layout.empty()) {
       QUARRY_RETURN_IF_ERROR(OpenPlan(arguments_, open));
@@ -190,9 +207,9 @@ class DatabaseSource final : public TrainingSource {
     return Status::Ok();
   }
 
-  // The road of a layout, which is built first where `arguments` say so; or of one for every epoch.
+  // The road of a layout, which is built first where `arguments` say so; or that of superbatches.
   Status OpenPlan(const NodeArguments& arguments, TrainingRoad& open) {
-    QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, *database_.manifest()));
+    QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, *database_.manifest(), trained_on_.train_nodes));
     QUARRY_TRY(open.setup.run, RunOf(arguments, database_, &spec, *states_));
     if (arguments.plan && !open.setup.decision) {
       const RoadKind kind = arguments.resample ? RoadKind::kFresh : RoadKind::kPlanned;

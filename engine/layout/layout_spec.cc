@@ -21,7 +21,11 @@ Status CheckSpec(const LayoutSpec& spec) {
   if (spec.threads == 0) return Status(Code::kUsage, "0 threads: packing needs at least one thread");
   if (spec.epochs == 0) return Status(Code::kUsage, "0 epochs: a layout holds at least one epoch");
   if (spec.batches > 0 && (spec.cyclic || spec.epochs != 1)) {
-    return Status(Code::kUsage, "a superbatch is read once, and is no more than one epoch");
+    return MakeStatus(
+        Code::kUsage,
+        "batches {} of {} epochs, {}: a superbatch is read once, and is no more than one epoch: set "
+        "epochs to 1 and cyclic to false, or batches to 0",
+        spec.batches, spec.epochs, spec.cyclic ? "cyclic" : "not cyclic");
   }
   if (spec.hash_functions > 64) {
     return MakeStatus(Code::kUsage, "{} hash functions: at most 64", spec.hash_functions);

@@ -21,6 +21,9 @@ constexpr uint32_t kSequencesMax = 8;
 constexpr uint64_t kSamplingBytes = 128 * kMiB;
 static_assert(kSamplingBytes >= 2 * NeighborCache::kBuildBytes);
 
+// With fewer batches the first one, sampled twice for a neighbor cache, is too much of the work.
+constexpr uint64_t kCachedBatchesMin = 4;
+
 // A thread's block, its canonical copy, and its encoded form (sample_trace.cc).
 constexpr uint64_t kWorkingBytesPerNode = 64, kWorkingBytesPerEdge = 12;
 
@@ -33,11 +36,27 @@ struct TopologyBytes {
 };
 
 TopologyBytes BytesOf(const Manifest& manifest, const TopologyRecord& record, const LayoutSpec& spec) {
-  return {.resident = Topology::ResidentBytes(record) + NodePropertiesBytes(manifest),
-          .indices = SidesOf(spec.road.direction).size() * record.edge_count * sizeof(NodeId)};
+  return {.resident = TraceSourceBytes(manifest, record),
+          .indices = ListsOnDiskOf(record, spec.road.direction).indices_bytes};
 }
 
 }  // namespace
+
+uint64_t TraceSourceBytes(const Manifest& manifest, const TopologyRecord& record) {
+  return Topology::ResidentBytes(record) + NodePropertiesBytes(manifest);
+}
+
+ListsOnDisk ListsOnDiskOf(const TopologyRecord& record, Direction direction) {
+  const uint64_t sides = SidesOf(direction).size();
+  return {.indices_bytes = sides * record.edge_count * sizeof(NodeId),
+          .address_bytes = sides * IoBuffer::MappedBytes(record.node_count * sizeof(uint32_t))};
+}
+
+bool MakesNeighborCaches(const ListsOnDisk& lists, uint64_t batch_count, double read_bytes,
+                         uint64_t cache_bytes) {
+  return batch_count >= kCachedBatchesMin && cache_bytes > lists.address_bytes &&
+         static_cast<double>(batch_count) * read_bytes > static_cast<double>(lists.indices_bytes);
+}
 
 TopologyPlace PlaceTopology(const Manifest& manifest, const LayoutSpec& spec, const SampledBatch& batch,
                             uint64_t batch_count, uint64_t available_bytes) {
@@ -46,20 +65,19 @@ TopologyPlace PlaceTopology(const Manifest& manifest, const LayoutSpec& spec, co
   const TopologyBytes bytes = BytesOf(manifest, *record, spec);
   if (bytes.FitIn(available_bytes)) return {.in_memory = true};
   const uint64_t left = available_bytes - std::min(available_bytes, bytes.resident);
-  const uint64_t lists = SidesOf(spec.road.direction).size() * record->node_count;
-  return {.cache_bytes = NeighborCacheBytes(batch, batch_count, spec.threads, lists, bytes.indices, left)};
+  return {.cache_bytes = NeighborCacheBytes(batch, batch_count, spec.threads,
+                                            ListsOnDiskOf(*record, spec.road.direction), left)};
 }
 
 uint64_t NeighborCacheBytes(const SampledBatch& batch, uint64_t batch_count, unsigned threads,
-                            uint64_t node_count, uint64_t indices_bytes, uint64_t available_bytes) {
-  if (batch_count * batch.read_bytes <= indices_bytes) return 0;
+                            const ListsOnDisk& lists, uint64_t available_bytes) {
   // Batches differ in size, if little.
   const uint64_t working_bytes =
       std::max(kSamplingBytes, threads * (batch.working_bytes + batch.working_bytes / 4));
   if (available_bytes <= working_bytes) return 0;
-  const uint64_t whole_bytes =
-      IoBuffer::MappedBytes(node_count * sizeof(uint32_t)) + IoBuffer::MappedBytes(indices_bytes);
-  return std::min(available_bytes - working_bytes, whole_bytes);
+  const uint64_t whole_bytes = lists.address_bytes + IoBuffer::MappedBytes(lists.indices_bytes);
+  const uint64_t bytes = std::min(available_bytes - working_bytes, whole_bytes);
+  return MakesNeighborCaches(lists, batch_count, static_cast<double>(batch.read_bytes), bytes) ? bytes : 0;
 }
 
 Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudget& budget,
@@ -79,6 +97,7 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
       QUARRY_RETURN_IF_ERROR(source->topology_->LoadIndices(store.backend(), side));
     }
   }
+  source->lists_ = ListsOnDiskOf(*record, spec.road.direction);
   source->neighbors_ = {.topology = source->topology_.get(),
                         .direction = spec.road.direction,
                         .backend = &store.backend(),
@@ -112,16 +131,14 @@ Result<SampledBatch> TraceSource::SampleFirst() const {
 }
 
 Status TraceSource::CacheNeighbors(MemoryBudget& budget) {
-  constexpr uint64_t kBatchesMin = 4;  // else the first one, sampled twice, is too much of the work
   const std::span<const Adjacency> sides = SidesOf(spec_.road.direction);
   const auto on_disk = [&](Adjacency side) {
     return topology_->has(side) && topology_->indices(side).empty();
   };
-  if (!std::ranges::all_of(sides, on_disk) || spec_.batch_count() < kBatchesMin) return Status::Ok();
+  if (!std::ranges::all_of(sides, on_disk) || spec_.batch_count() < kCachedBatchesMin) return Status::Ok();
   QUARRY_TRY(const SampledBatch first, SampleFirst());
   const uint64_t bytes =
-      NeighborCacheBytes(first, spec_.batch_count(), spec_.threads, sides.size() * topology_->node_count(),
-                         sides.size() * topology_->IndicesBytes(), budget.available_bytes()) /
+      NeighborCacheBytes(first, spec_.batch_count(), spec_.threads, lists_, budget.available_bytes()) /
       sides.size();
   if (bytes == 0) return Status::Ok();
   QUARRY_TRY(cache_reservation_, budget.Reserve(bytes * sides.size(), "a neighbor cache"));
@@ -166,8 +183,10 @@ Status TraceSource::KeepSuperbatch(const LayoutSpec& spec) {
   std::vector<NodeId>& seeds = spec_.seeds.front();
   const uint64_t pass_batches = CeilDiv(seeds.size(), uint64_t{spec.road.batch_size});
   if (spec.first_batch >= pass_batches) {
-    return MakeStatus(Code::kUsage, "a superbatch from batch {} on of a pass of {}", spec.first_batch,
-                      pass_batches);
+    return MakeStatus(
+        Code::kUsage,
+        "first_batch {}: the pass has {} batches, so a superbatch begins with batch {} at the latest",
+        spec.first_batch, pass_batches, pass_batches - 1);
   }
   const uint64_t count = std::min(spec.batches, pass_batches - spec.first_batch);
   const auto first = seeds.begin() + static_cast<ptrdiff_t>(spec.first_batch * spec.road.batch_size);

@@ -17,11 +17,11 @@ namespace quarry {
 // else by a scan of them.
 Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topology, Direction direction);
 
-// The bytes of neighbor caches before indices of so many bytes and lists, for `batch_count` batches on `threads`:
-// what is left of `available_bytes` beside their work, and no more than all lists and addresses take. 0 when the
-// batches read less than the scan that fills the caches.
+// The bytes of neighbor caches before lists on disk, for `batch_count` batches on `threads`:
+// what is left of `available_bytes` beside their work, and no more than all lists and addresses take. 0 where
+// none are made of that (MakesNeighborCaches).
 uint64_t NeighborCacheBytes(const SampledBatch& batch, uint64_t batch_count, unsigned threads,
-                            uint64_t node_count, uint64_t indices_bytes, uint64_t available_bytes);
+                            const ListsOnDisk& lists, uint64_t available_bytes);
 
 class TraceSource {
  public:
@@ -54,6 +54,7 @@ class TraceSource {
   std::unique_ptr<Topology> topology_;
   MemoryBudget::Reservation reservation_, cache_reservation_;
   std::unique_ptr<NeighborCache> neighbor_caches_[2];  // by Adjacency
+  ListsOnDisk lists_;
   NeighborSource neighbors_;
   TraceSpec spec_;
   uint64_t seed_hash_ = 0;

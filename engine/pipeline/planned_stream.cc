@@ -77,10 +77,12 @@ void PlannedStream::RunLoader() {
   const double start = MonotonicSeconds();
   const Status status = LoadAll();
   if (!status.ok()) return Fail(status);
+  {  // first: once the queues are closed, the stream ends, and its figures are asked for
+    MutexLock lock(mutex_);
+    stats_.extract_wait_seconds = free_.pop_wait_seconds() + loaded_.push_wait_seconds();
+    stats_.extract_seconds += MonotonicSeconds() - start - stats_.extract_wait_seconds;
+  }
   loaded_.Close();
-  MutexLock lock(mutex_);
-  stats_.extract_wait_seconds = free_.pop_wait_seconds() + loaded_.push_wait_seconds();
-  stats_.extract_seconds += MonotonicSeconds() - start - stats_.extract_wait_seconds;
 }
 
 // Keeps the device busy across batches: reads of the next one are submitted as soon as there is a frame.
@@ -194,11 +196,13 @@ void PlannedStream::RunAssembler() {
     if (!status.ok()) return Fail(status);
     if (!ready_.Push(*frame)) return;
   }
+  {  // first, as in RunLoader
+    MutexLock lock(mutex_);
+    stats_.sample_wait_seconds = loaded_.pop_wait_seconds() + ready_.push_wait_seconds();
+    stats_.sample_seconds = MonotonicSeconds() - start - stats_.sample_wait_seconds - row_read_seconds_;
+    stats_.extract_seconds += row_read_seconds_;
+  }
   ready_.Close();
-  MutexLock lock(mutex_);
-  stats_.sample_wait_seconds = loaded_.pop_wait_seconds() + ready_.push_wait_seconds();
-  stats_.sample_seconds = MonotonicSeconds() - start - stats_.sample_wait_seconds - row_read_seconds_;
-  stats_.extract_seconds += row_read_seconds_;
 }
 
 Status PlannedStream::Assemble(PlannedFrame& frame) {

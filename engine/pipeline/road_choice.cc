@@ -153,7 +153,7 @@ class Chooser {
     TakeWhatFits(RoadKind::kFresh, offer, tried);
   }
 
-  // Of each of `tried` the cheapest that the disk has room for.
+  // The cheapest of each of `tried` that the disk has room for.
   void TakeWhatFits(RoadKind road, const RoadFacts::Offer& offer,
                     const std::vector<std::vector<RoadCost>>& tried) {
     if (TakeThose(tried, [&](const RoadCost& cost) { return cost.disk_bytes <= facts_.disk_bytes; })) return;
@@ -262,14 +262,15 @@ std::string RoadChoice::Table() const {
                                                        : "");
   };
   std::string text = fmt::format(
-      "{:<2}{:<8} {:<9} {:<17} {:>10} {:>10} {:>13} {:>9} {:>9} {:>9} {:>10} {:>10}\n", "", "road", "rows",
+      "{:<2}{:<8} {:<9} {:<17} {:>10} {:>10} {:>20} {:>9} {:>9} {:>9} {:>10} {:>10}\n", "", "road", "rows",
       "policy", "superbatch", "cache", "lists", "s before", "s/epoch", "s in all", "read/epoch", "disk");
   for (size_t i = 0; i < roads.size(); ++i) {
     const RoadCost& cost = roads[i];
-    const std::string lists = cost.lists.in_memory          ? "in memory"
-                              : cost.lists.cache_bytes == 0 ? "on disk"
-                                                            : "+" + FormatBytes(cost.lists.cache_bytes);
-    text += fmt::format("{} {:>10} {:>13} {:>9.3g} {:>9.3g} {:>9.3g} {:>10} {:>10}\n", name(i),
+    const std::string lists = cost.lists.in_memory ? "in memory"
+                              : cost.lists.cache_bytes == 0
+                                  ? "on disk"
+                                  : "disk + " + FormatBytes(cost.lists.cache_bytes) + " cache";
+    text += fmt::format("{} {:>10} {:>20} {:>9.3g} {:>9.3g} {:>9.3g} {:>10} {:>10}\n", name(i),
                         FormatCount(static_cast<double>(cost.plan.cache_rows)), lists, cost.build_seconds,
                         cost.epoch_seconds, cost.seconds, FormatBytes(cost.read_bytes),
                         FormatBytes(cost.disk_bytes));

@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cassert>
 #include <functional>
+#include <string_view>
 
+#include "quarry/base/fields.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/thread.h"
@@ -24,21 +26,7 @@ std::string DescribeChoice(const BuildReport& report) {
 }
 
 StreamStats Together(StreamStats a, const StreamStats& b) {
-  a.batches += b.batches;
-  a.sampled_edges += b.sampled_edges;
-  a.input_nodes += b.input_nodes;
-  a.feature_bytes_read += b.feature_bytes_read;
-  a.topology_bytes_read += b.topology_bytes_read;
-  a.bytes_useful += b.bytes_useful;
-  a.read_requests += b.read_requests;
-  a.cache_lookups += b.cache_lookups;
-  a.cache_hits += b.cache_hits;
-  a.sample_seconds += b.sample_seconds;
-  a.sample_wait_seconds += b.sample_wait_seconds;
-  a.extract_seconds += b.extract_seconds;
-  a.extract_wait_seconds += b.extract_wait_seconds;
-  a.update_seconds += b.update_seconds;
-  a.consumer_wait_seconds += b.consumer_wait_seconds;
+  ForEachField(a, b, [](std::string_view, auto& sum, const auto& more) { sum += more; });
   return a;
 }
 

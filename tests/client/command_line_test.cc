@@ -368,6 +368,19 @@ TEST_F(CompletionTest, NamesOfTheDatabaseComplete) {
     EXPECT_EQ(Run(fmt::format("__complete {}", words)).out, std::string(completed) + "\t\n") << words;
   }
   EXPECT_EQ(Run("__complete layout drop nowhere fi").out, "");
+  EXPECT_EQ(Run("__complete train named --fanout fi").out, "") << "a value that is no name";
+  EXPECT_EQ(Run("__complete layout build named --batch-size fi").out, "");
+  EXPECT_EQ(Run("__complete layout build named --policy fi").out, "fifo\t\n") << "no layouts beside policies";
+  EXPECT_EQ(Run("__complete layout drop named first-one fi").out, "") << "a second name";
+  // Folders that are called as verbs or values are, and a database behind options.
+  std::filesystem::create_directory(root_ / "layout");
+  std::filesystem::create_directory(root_ / "training");
+  for (const auto& [words, completed] :
+       {std::pair{"layout drop named fi", "first-one"}, std::pair{"drop named training m", "mine"},
+        std::pair{"layout build --fanout layout named fi", "first-one"},
+        std::pair{"train --epochs 1 named --layout f", "first-one"}}) {
+    EXPECT_EQ(Run(fmt::format("__complete {}", words)).out, std::string(completed) + "\t\n") << words;
+  }
 }
 
 TEST_F(CompletionTest, WordsCompleteWithWhatTheyMean) {

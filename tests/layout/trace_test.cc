@@ -286,9 +286,11 @@ TEST_F(TraceTest, ANeighborCacheBeforeIndicesOnDiskChangesNoTraceAndReadsLess) {
 }
 
 TEST(NeighborCacheBytesTest, TakesWhatIsLeftWhereItSavesMoreThanItsScan) {
-  const auto bytes = [](uint64_t batches, uint64_t available, unsigned threads = 1, uint64_t working = kMiB) {
-    const SampledBatch batch{.read_bytes = 5'000'000, .working_bytes = working};
-    return NeighborCacheBytes(batch, batches, threads, 1'000'000, 80'000'000, available);
+  const ListsOnDisk lists{.indices_bytes = 80'000'000, .address_bytes = 4'000'000};
+  const auto bytes = [&](uint64_t batches, uint64_t available, unsigned threads = 1, uint64_t working = kMiB,
+                         uint64_t read_bytes = 5'000'000) {
+    const SampledBatch batch{.read_bytes = read_bytes, .working_bytes = working};
+    return NeighborCacheBytes(batch, batches, threads, lists, available);
   };
   EXPECT_EQ(bytes(16, kGiB), 0u) << "16 batches read as much as the scan";
   EXPECT_GT(bytes(17, kGiB), 84'000'000u);
@@ -298,6 +300,10 @@ TEST(NeighborCacheBytesTest, TakesWhatIsLeftWhereItSavesMoreThanItsScan) {
   EXPECT_EQ(bytes(17, 0), 0u);
   EXPECT_EQ(bytes(17, 300 * kMiB, 2, 100 * kMiB), 50 * kMiB) << "and a quarter more than two threads took";
   EXPECT_EQ(bytes(17, 300 * kMiB, 3, 100 * kMiB), 0u);
+  EXPECT_EQ(bytes(17, 128 * kMiB + 4'000'000), 0u) << "addresses alone find no list";
+  EXPECT_EQ(bytes(17, 128 * kMiB + 4'000'001), 4'000'001u);
+  EXPECT_EQ(bytes(3, kGiB, 1, kMiB, 80'000'000), 0u) << "however much three batches read";
+  EXPECT_GT(bytes(4, kGiB, 1, kMiB, 80'000'000), 0u);
 }
 
 }  // namespace

@@ -231,6 +231,21 @@ TEST_F(PlannedRoadTest, PacksWhatIsCheaperPacked) {
   EXPECT_OK(open.store->UpdateManifest([&](Manifest& m) { return m = manifest, Status::Ok(); }));
 }
 
+// What reads a pass to its end may ask for its figures at once, whatever the threads behind it are still at.
+TEST_F(PlannedRoadTest, FiguresAreWholeOnceThePassHasEnded) {
+  OpenRoad open(database().path(), SmallOptions());
+  open.road.reset();
+  const LayoutSpec spec = SmallSpec(SmallOptions());
+  ASSERT_OK(BuildLayout(*open.store, *open.budget, spec, false, {}));
+  ASSERT_OK_AND_ASSIGN(const auto road, PlannedRoad::Open(*open.store, *open.budget, {}));
+  for (uint64_t pass = 1; pass <= 40; ++pass) {
+    StreamStats stats;
+    ASSERT_OK(RunEpoch(*road, TrainNodes(), pass, &stats));
+    ASSERT_GT(stats.sample_seconds, 0) << "pass " << pass;
+    ASSERT_GT(stats.extract_seconds, 0) << "pass " << pass;
+  }
+}
+
 TEST_F(PlannedRoadTest, BeladyReadsLeast) {
   OpenRoad open(database().path(), SmallOptions());
   open.road.reset();

@@ -252,6 +252,53 @@ TEST(RoadChoiceTest, ASuperbatchOfAllBatchesIsAnEpoch) {
   EXPECT_GT(PriceRoad(facts, parts).read_bytes, PriceRoad(facts, epoch).read_bytes);
 }
 
+// Each superbatch opens a source of its own: indptr, labels and splits are read, and the seeds of the pass ordered.
+TEST(RoadChoiceTest, EachSuperbatchOpensASource) {
+  RoadFacts facts = Facts();
+  facts.epochs = 3;
+  facts.train = {};
+  facts.sample_seconds = 0;
+  const auto source_seconds = [&](uint64_t superbatch) {
+    const RoadPlan plan = {.road = RoadKind::kFresh,
+                           .policy = PolicyKind::kBelady,
+                           .packed = true,
+                           .cache_rows = 40'000,
+                           .superbatch = superbatch};
+    RoadFacts with = facts;
+    with.source_bytes = 100 * kGiB;  // so much that nothing hides it
+    return PriceRoad(with, plan).seconds - PriceRoad(facts, plan).seconds;
+  };
+  const double read = 100.0 * kGiB / kDevice.sequential_bytes_per_second;
+  EXPECT_GT(source_seconds(facts.train_batches), 2.5 * read);
+  EXPECT_GT(source_seconds(facts.train_batches / 10), 25 * read);
+  const RoadPlan epoch = {.road = RoadKind::kFresh, .policy = PolicyKind::kBelady, .packed = true};
+  const double before = PriceRoad(facts, epoch).build.sample;
+  facts.train_nodes = 1'000'000'000;
+  EXPECT_GT(PriceRoad(facts, epoch).build.sample, before + 1);
+}
+
+// With few batches the first one, sampled twice, is too much of the work; and a cache of addresses alone finds nothing.
+TEST(RoadChoiceTest, CachesThatAreNotMadeAreNotPriced) {
+  RoadFacts facts = Facts();
+  facts.lists = {.lists = 1e6,
+                 .reads = {.bytes = 1e9, .requests = 1e5},
+                 .in_memory = false,
+                 .indices_bytes = kGiB,
+                 .address_bytes = 16 * kMiB,
+                 .mean_list_bytes = 60};
+  const auto sample_seconds = [&](uint64_t superbatch, uint64_t cache_bytes) {
+    facts.fresh.building = {.cache_bytes = cache_bytes};
+    return PriceRoad(facts, {.road = RoadKind::kFresh,
+                             .policy = PolicyKind::kBelady,
+                             .packed = true,
+                             .superbatch = superbatch})
+        .build.sample;
+  };
+  EXPECT_EQ(sample_seconds(3, kGiB), sample_seconds(3, 0));
+  EXPECT_LT(sample_seconds(4, kGiB), sample_seconds(4, 0));
+  EXPECT_EQ(sample_seconds(4, 16 * kMiB), sample_seconds(4, 0));
+}
+
 TEST(RoadChoiceTest, ASingleEpochOverDataThatFitsBuildsNoLayout) {
   RoadFacts facts = Facts();
   facts.live.cache_rows_max = facts.planned.cache_rows_max = facts.geometry.row_count;

@@ -21,6 +21,21 @@ struct TopologyPlace {
   friend bool operator==(const TopologyPlace&, const TopologyPlace&) = default;
 };
 
+// Neighbor caches before lists on disk.
+struct ListsOnDisk {
+  uint64_t indices_bytes = 0;
+  uint64_t address_bytes = 0;  // of the caches: those of no more bytes hold no list, and are not filled
+};
+ListsOnDisk ListsOnDiskOf(const TopologyRecord& record, Direction direction);
+
+// Whether sampling so many batches, each of which reads so many bytes of the lists, makes neighbor caches of `cache_bytes`
+// in all: where the batches are enough, read more than the scan that fills the caches, and the caches hold lists.
+bool MakesNeighborCaches(const ListsOnDisk& lists, uint64_t batch_count, double read_bytes,
+                         uint64_t cache_bytes);
+
+// What is read to open the source of a trace, for each layout anew: indptr, checksums, labels and splits.
+uint64_t TraceSourceBytes(const Manifest& manifest, const TopologyRecord& record);
+
 // In a budget of which so much is available.
 TopologyPlace PlaceTopology(const Manifest& manifest, const LayoutSpec& spec, const SampledBatch& batch,
                             uint64_t batch_count, uint64_t available_bytes);

@@ -72,6 +72,8 @@ struct RoadFacts {
   double batch_edges = 0;
   double sample_seconds = 0;  // of one core
   ListsProbe lists;
+  // For each layout that is built: what is read before its first batch is sampled, and the seeds that are ordered.
+  uint64_t source_bytes = 0, train_nodes = 0;
   ModelSeconds train;     // forward, backward and step
   ModelSeconds evaluate;  // forward
 
@@ -96,7 +98,7 @@ struct RoadFacts {
   Offer live, planned, fresh;
   std::optional<RoadPlan> built;           // the planned road whose layout is there already
   std::optional<uint64_t> open_live_rows;  // the live road that is open: others have to read lists anew
-  // Of the fresh road: how many batches may be planned together, each with the most rows that can then be cached.
+  // For the fresh road: how many batches may be planned together, each with the most rows that can then be cached.
   // Nothing: an epoch, with the offer's.
   struct Superbatch {
     uint64_t batches = 0;
@@ -139,7 +141,7 @@ struct RoadCost {
   TopologyPlace lists = {};  // of passes that are sampled live
   RoadWork epoch = {};       // of a training pass, the mean; a layout that is built meanwhile is not in it
   BuildSeconds build = {};   // of the first layout; nothing on the live road
-  // Of all processors: before the first epoch, in all training passes and what is built beside them, and in the others.
+  // By all processors: before the first epoch, in all training passes and what is built beside them, and in the others.
   double build_processor_seconds = 0, train_processor_seconds = 0, other_processor_seconds = 0;
   std::string ToString() const;  // "planned, packed, belady, a cache of 51200 rows"
 };
@@ -151,7 +153,7 @@ RoadCost PriceRoad(const RoadFacts& facts, const RoadPlan& plan);
 std::vector<uint64_t> SuperbatchSizes(uint64_t train_batches);
 
 struct RoadChoice {
-  // Of each kind, policy, packing, place of the lists, and of whole epochs and superbatches the cheapest, ascending by
+  // The cheapest of each kind, policy, packing and place of the lists, and of whole epochs and superbatches, ascending by
   // seconds.
   std::vector<RoadCost> roads;
   std::vector<std::string> left_out;  // "planned: needs 3.1 GiB of disk, and 2.0 GiB are free"

@@ -27,6 +27,7 @@ struct ListsProbe {
   bool in_memory = true;       // where they were: then no hits and no reads were seen
   uint64_t cache_bytes = 0;    // the neighbor cache's, where they were not
   uint64_t indices_bytes = 0;  // of all lists
+  uint64_t address_bytes = 0;  // of a neighbor cache: one of no more bytes holds no list
   double cache_scans =
       1;  // of all lists, that filling a neighbor cache takes: two where degrees are counted first
   double mean_list_bytes = 0;  // of a list
