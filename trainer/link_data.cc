@@ -4,9 +4,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "parted_encoder.h"
 #include "quarry/base/random.h"
 #include "quarry/io/buffer.h"
+#include "quarry/partition/read_bucket.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/edges.h"
 #include "quarry/trainer/link_train.h"

@@ -156,14 +156,15 @@ Status LinkEncoder::EncodeAll(std::vector<float>& values) {
 
 Result<std::unique_ptr<ScratchRows>> LinkEncoder::EncodeParts(
     const PartitionedRoad& road, const std::string& scratch_folder, MemoryBudget& budget, TaskPool& pool,
-    const std::function<Status(std::span<const RowId>, std::span<float>)>& read_nodes) {
+    const std::function<Status(std::span<const RowId>, std::span<float>)>& read_nodes,
+    const std::function<Status(uint64_t done, uint64_t total)>& progress) {
   return quarry::EncodeParts({.partitioning = road.partitioning(),
                               .backend = road.backend(),
                               .scratch_folder = scratch_folder,
                               .layers = *layers_,
                               .layer_count = static_cast<uint32_t>(fanouts_.size()),
                               .dim = dim_},
-                             budget, pool, read_nodes);
+                             budget, pool, read_nodes, progress);
 }
 
 uint64_t LinkInputNodes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {

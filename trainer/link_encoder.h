@@ -71,7 +71,8 @@ class LinkEncoder {
   // The same by parts (parted_encoder.h); sums are taken in another order.
   Result<std::unique_ptr<ScratchRows>> EncodeParts(
       const PartitionedRoad& road, const std::string& scratch_folder, MemoryBudget& budget, TaskPool& pool,
-      const std::function<Status(std::span<const RowId>, std::span<float>)>& read_nodes);
+      const std::function<Status(std::span<const RowId>, std::span<float>)>& read_nodes,
+      const std::function<Status(uint64_t done, uint64_t total)>& progress);
 
   // Weights, Adam's moments and steps. TakeState: kCorruption for bytes of an encoder of another shape.
   std::vector<std::byte> State() const { return layers_->State(); }

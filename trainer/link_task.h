@@ -58,8 +58,9 @@ class LinkTask final : public EmbeddingTask {
   // The same by parts, on disk (parted_encoder.h). REQUIRES: a road.
   Result<std::unique_ptr<ScratchRows>> EncodeParts(
       const std::string& scratch_folder, MemoryBudget& budget,
-      const std::function<Status(std::span<const RowId>, std::span<float>)>& read_nodes) {
-    return encoder_->EncodeParts(*road_, scratch_folder, budget, pool_, read_nodes);
+      const std::function<Status(std::span<const RowId>, std::span<float>)>& read_nodes,
+      const std::function<Status(uint64_t done, uint64_t total)>& progress) {
+    return encoder_->EncodeParts(*road_, scratch_folder, budget, pool_, read_nodes, progress);
   }
 
   Status Prepare(EmbeddingItem& item) override;

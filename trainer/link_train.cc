@@ -204,11 +204,15 @@ class LinkTrainer {
   Result<std::optional<LinkEvaluation>> Evaluate(const std::vector<Triple>& edges, std::string_view phase) {
     if (edges.empty()) return std::optional<LinkEvaluation>();
     if (relations_ != nullptr) QUARRY_RETURN_IF_ERROR(ReadAll(*relations_, relation_values_));
-    if (task_.has_encoder()) {
-      QUARRY_RETURN_IF_ERROR(EncodeAll());
+    std::unique_ptr<ScratchRows> encoded_parts;  // gives its place on the disk back with the ranking's end
+    if (task_.has_encoder() && road_ != nullptr) {
+      QUARRY_TRY(encoded_parts, EncodeParts(fmt::format("encoding for {}", phase)));
+    } else if (task_.has_encoder()) {
+      QUARRY_RETURN_IF_ERROR(ReadAll(nodes_, encoded_));
+      QUARRY_RETURN_IF_ERROR(task_.EncodeAll(encoded_));
     }
-    const auto read_nodes = [this](std::span<const RowId> ids, std::span<float> values) {
-      if (encoded_parts_ != nullptr) return encoded_parts_->Read(ids, values);
+    const auto read_nodes = [&](std::span<const RowId> ids, std::span<float> values) {
+      if (encoded_parts != nullptr) return encoded_parts->Read(ids, values);
       return task_.has_encoder() ? CopyRows(encoded_, ids, values) : ReadRows(nodes_, ids, values);
     };
     QUARRY_TRY(const LinkEvaluation evaluation,
@@ -218,17 +222,11 @@ class LinkTrainer {
     return std::optional<LinkEvaluation>(evaluation);
   }
 
-  Status EncodeAll() {
-    if (road_ == nullptr) {
-      QUARRY_RETURN_IF_ERROR(ReadAll(nodes_, encoded_));
-      return task_.EncodeAll(encoded_);
-    }
-    encoded_parts_.reset();
-    QUARRY_TRY(encoded_parts_, task_.EncodeParts(run_->scratch_folder(), budget_,
-                                                 [this](std::span<const RowId> ids, std::span<float> values) {
-                                                   return ReadRows(nodes_, ids, values);
-                                                 }));
-    return Status::Ok();
+  Result<std::unique_ptr<ScratchRows>> EncodeParts(std::string_view phase) {
+    return task_.EncodeParts(
+        run_->scratch_folder(), budget_,
+        [this](std::span<const RowId> ids, std::span<float> values) { return ReadRows(nodes_, ids, values); },
+        [&](uint64_t done, uint64_t total) { return Progress(phase, done, total); });
   }
 
   const LinkData& data_;
@@ -244,9 +242,7 @@ class LinkTrainer {
   // an epoch's last batch validates that epoch again, and counts it once.
   LinkPlace place_;
   std::vector<float> relation_values_;  // all rows, for ranking
-  // With an encoder, what it makes of all nodes, for ranking: in memory, or, by parts, on disk.
-  std::vector<float> encoded_;
-  std::unique_ptr<ScratchRows> encoded_parts_;
+  std::vector<float> encoded_;          // with an encoder in memory, what it makes of all nodes, for ranking
 
   LinkTask task_;
   std::unique_ptr<EmbeddingPipeline> pipeline_;  // uses what is above

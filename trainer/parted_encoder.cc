@@ -8,11 +8,13 @@
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/io/buffer.h"
+#include "quarry/partition/read_bucket.h"
 
 namespace quarry {
 namespace {
 
 using RowReader = std::function<Status(std::span<const RowId>, std::span<float>)>;
+using AdditionProgress = std::function<Status(uint64_t done, uint64_t total)>;
 
 constexpr uint32_t kTaskNodes = 1024;  // whose sums one task adds to
 
@@ -43,12 +45,16 @@ struct Nodes {
 
 class PartsEncoder {
  public:
-  PartsEncoder(const PartedEncoding& encoding, TaskPool& pool, uint32_t group)
+  PartsEncoder(const PartedEncoding& encoding, TaskPool& pool, uint32_t group,
+               const AdditionProgress& progress)
       : encoding_(encoding),
         directory_(encoding.partitioning.directory()),
         dim_(encoding.dim),
         pool_(pool),
-        group_(group) {}
+        group_(group),
+        progress_(progress) {
+    for (const uint64_t edges : directory_.BucketEdges()) additions_ += 2 * edges * encoding.layer_count;
+  }
 
   Status Allocate() {
     QUARRY_TRY(bucket_, IoBuffer::Allocate(std::max(kPageBytes, LargestBucketBytes(directory_))));
@@ -76,7 +82,10 @@ class PartsEncoder {
       for (uint32_t first = 0; first < directory_.parts(); first += group_) {
         const uint32_t end = std::min(first + group_, directory_.parts());
         QUARRY_RETURN_IF_ERROR(SumNeighbors(first, end, read));
-        QUARRY_RETURN_IF_ERROR(ApplyLayer(layer, first, end, read, *after));
+        for (uint32_t part = first; part < end; part++) {
+          QUARRY_RETURN_IF_ERROR(progress_(added_, additions_));
+          QUARRY_RETURN_IF_ERROR(ApplyLayer(layer, part, directory_.part_starts[first], read, *after));
+        }
       }
       before = std::move(after);
     }
@@ -84,10 +93,7 @@ class PartsEncoder {
   }
 
  private:
-  Nodes NodesOf(uint32_t first_part, uint32_t end_part) const {
-    return {directory_.part_starts[first_part],
-            directory_.part_starts[end_part] - directory_.part_starts[first_part]};
-  }
+  Nodes NodesOf(uint32_t part) const { return {directory_.part_starts[part], directory_.part_nodes(part)}; }
 
   // Fills `values` with the rows of these nodes.
   Status Read(const RowReader& read, Nodes nodes, std::span<float> values) {
@@ -102,7 +108,8 @@ class PartsEncoder {
     std::ranges::fill(degrees_, 0U);
     const uint64_t first_node = directory_.part_starts[first];
     for (uint32_t other = 0; other < directory_.parts(); other++) {
-      QUARRY_RETURN_IF_ERROR(Read(read, NodesOf(other, other + 1), rows_));
+      QUARRY_RETURN_IF_ERROR(progress_(added_, additions_));
+      QUARRY_RETURN_IF_ERROR(Read(read, NodesOf(other), rows_));
       for (uint32_t part = first; part < end; part++) {
         const uint64_t at = directory_.part_starts[part] - first_node;
         QUARRY_TRY(const EdgeBucket to, Bucket(other, part));
@@ -121,6 +128,7 @@ class PartsEncoder {
   // Adds to the sums of `nodes` nodes, from the one at `at` on, those rows that their lists name.
   void Add(const BucketLists& lists, uint64_t nodes, uint64_t at) {
     if (lists.shape().edge_count == 0) return;
+    added_ += lists.shape().edge_count;
     pool_.Run(static_cast<uint32_t>(CeilDiv(nodes, kTaskNodes)), [&](uint32_t task, unsigned) {
       const uint64_t end = std::min<uint64_t>(nodes, (uint64_t{task} + 1) * kTaskNodes);
       for (uint64_t node = uint64_t{task} * kTaskNodes; node < end; node++) {
@@ -135,9 +143,12 @@ class PartsEncoder {
     });
   }
 
-  // Own rows beside the means of the sums, a tile at a time.
-  Status ApplyLayer(uint32_t layer, uint32_t first, uint32_t end, const RowReader& read, ScratchRows& out) {
-    const Nodes nodes = NodesOf(first, end);
+  // Own rows of a part beside the means of its sums, which lie among those from `sums_first`, a node, on; a tile at a
+  // time. A row's place in a product may show in its last bits, so tiles begin with the part, whatever group it is in.
+  Status ApplyLayer(uint32_t layer, uint32_t part, uint64_t sums_first, const RowReader& read,
+                    ScratchRows& out) {
+    const Nodes nodes = NodesOf(part);
+    const uint64_t at = nodes.first - sums_first;
     const uint64_t tile = outputs_.size() / dim_;
     for (uint64_t begin = 0; begin < nodes.count; begin += tile) {
       const uint64_t count = std::min(tile, nodes.count - begin);
@@ -146,9 +157,9 @@ class PartsEncoder {
       for (uint64_t i = 0; i < count; i++) {
         float* const input = inputs_.data() + i * 2 * dim_;
         std::copy_n(own.data() + i * dim_, dim_, input);
-        const uint32_t degree = degrees_[begin + i];
+        const uint32_t degree = degrees_[at + begin + i];
         const float scale = degree == 0 ? 0.0F : 1.0F / static_cast<float>(degree);
-        const float* const sum = sums_.data() + (begin + i) * dim_;
+        const float* const sum = sums_.data() + (at + begin + i) * dim_;
         for (uint32_t c = 0; c < dim_; c++) input[dim_ + c] = scale * sum[c];
       }
       QUARRY_RETURN_IF_ERROR(
@@ -163,6 +174,8 @@ class PartsEncoder {
   const uint32_t dim_;
   TaskPool& pool_;
   const uint32_t group_;
+  const AdditionProgress& progress_;
+  uint64_t additions_ = 0, added_ = 0;  // of rows to sums
   IoBuffer bucket_;
   std::vector<float> sums_;  // of neighbors, by node of the group
   std::vector<uint32_t> degrees_;
@@ -172,22 +185,6 @@ class PartsEncoder {
 };
 
 }  // namespace
-
-uint64_t LargestBucketBytes(const PartitionDirectory& directory) {
-  uint64_t largest = 0;
-  for (const uint64_t bytes : directory.BucketBytes()) largest = std::max(largest, bytes);
-  return largest;
-}
-
-Result<EdgeBucket> ReadBucket(const StoredPartitioning& partitioning, IoBackend& backend, uint32_t source,
-                              uint32_t destination, std::span<std::byte> pages) {
-  pages = pages.first(partitioning.directory().bucket_bytes(source, destination));
-  if (pages.empty()) return EdgeBucket();
-  QUARRY_RETURN_IF_ERROR(
-      backend.ReadAt(partitioning.file(), partitioning.BucketAt(source, destination), pages));
-  QUARRY_RETURN_IF_ERROR(partitioning.VerifyBucket(source, destination, pages));
-  return partitioning.View(source, destination, pages);
-}
 
 uint64_t EncodePartsBytes(const PartitionDirectory& directory, uint32_t dim, uint32_t layer_count,
                           uint32_t group) {
@@ -200,12 +197,13 @@ uint64_t EncodePartsBytes(const PartitionDirectory& directory, uint32_t dim, uin
 
 Result<std::unique_ptr<ScratchRows>> EncodeParts(
     const PartedEncoding& encoding, MemoryBudget& budget, TaskPool& pool,
-    const std::function<Status(std::span<const RowId> ids, std::span<float> values)>& read_nodes) {
+    const std::function<Status(std::span<const RowId> ids, std::span<float> values)>& read_nodes,
+    const std::function<Status(uint64_t done, uint64_t total)>& progress) {
   const PartitionDirectory& directory = encoding.partitioning.directory();
   const uint64_t sums = std::max<uint64_t>(1, SumBytes(directory, encoding.dim));
   const uint64_t more = std::min<uint64_t>(directory.parts() - 1, budget.available_bytes() / sums);
   QUARRY_TRY(const MemoryBudget::Reservation reserved, budget.Reserve(more * sums, "sums of neighbors"));
-  PartsEncoder encoder(encoding, pool, static_cast<uint32_t>(1 + more));
+  PartsEncoder encoder(encoding, pool, static_cast<uint32_t>(1 + more), progress);
   QUARRY_RETURN_IF_ERROR(encoder.Allocate());
   return encoder.Encode(read_nodes);
 }

@@ -6,8 +6,9 @@
 //             it gives is appended to a file, from which the next layer, or the ranking, reads
 //
 // So what is held is some parts' sums, one part's rows and a bucket. With sums of g of p parts a layer reads all rows
-// p / g times and each bucket twice. A node's neighbors are summed in the order of their parts, those that it has by
-// edges to it before those by edges from it: the same bits for any g and any number of threads.
+// ceil(p / g) + 1 times, once of these as own rows, and each bucket twice. A node's neighbors are summed in the order of
+// their parts, those that it has by edges to it before those by edges from it, and the rows that go through a layer
+// together are of one part: the same bits for any g and any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -39,15 +40,12 @@ uint64_t EncodePartsBytes(const PartitionDirectory& directory, uint32_t dim, uin
                           uint32_t group);
 
 // The caller has reserved EncodePartsBytes for one part; for more, `budget` pays with what it has left, until the end.
-// `read_nodes` fills `values` with the vectors of the nodes `ids`, ascending, in new ids; called by this thread.
+// `read_nodes` fills `values` with the vectors of the nodes `ids`, ascending, in new ids; called by this thread, as is
+// `progress`, before each part whose rows are read: an edge is added to the sums of either end, layer after layer, and
+// `done` of all `total` additions are behind it. What it returns other than OK stops the work.
 Result<std::unique_ptr<ScratchRows>> EncodeParts(
     const PartedEncoding& encoding, MemoryBudget& budget, TaskPool& pool,
-    const std::function<Status(std::span<const RowId> ids, std::span<float> values)>& read_nodes);
-
-// Reads a bucket into `pages`, which have room for it, and verifies it. Empty without edges.
-Result<EdgeBucket> ReadBucket(const StoredPartitioning& partitioning, IoBackend& backend, uint32_t source,
-                              uint32_t destination, std::span<std::byte> pages);
-// The largest bucket's pages.
-uint64_t LargestBucketBytes(const PartitionDirectory& directory);
+    const std::function<Status(std::span<const RowId> ids, std::span<float> values)>& read_nodes,
+    const std::function<Status(uint64_t done, uint64_t total)>& progress);
 
 }  // namespace quarry

@@ -125,8 +125,8 @@ Status CheckPlanOptions(const CLI::App& verb, const NodeArguments& arguments) {
   if (arguments.parts && given("--workers")) {
     return Status(
         Code::kUsage,
-        "--workers divides a server's batches among processes, and --road partitioned holds parts in "
-        "the one that trains: give it --threads instead, or the workers --road live");
+        "--workers starts processes that would each hold the same parts: use --threads, or --road live "
+        "with --workers");
   }
   for (const char* const option : {"--explain", "--dry-run", "--topology"}) {
     if (!arguments.parts || !given(option)) continue;

@@ -111,7 +111,8 @@ class LiveRoadImpl final : public LiveRoad {
   uint64_t batch_edges_max_ = 0;
   uint64_t candidates_ = 0;  // seeds of all passes
   uint64_t seeds_max_ = 0;   // most seeds of a pass: the largest split
-  OnePass pass_;             // last: ends before what streams use
+  OnePass
+      pass_;  // destroyed first, so that a stream that outlives the road is found before what it reads is gone
 };
 
 Status LiveRoadImpl::CheckOptions() const {

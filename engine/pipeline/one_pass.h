@@ -1,4 +1,5 @@
-// OnePass: that a road has one pass at a time, and which streams end it. Private to this room.
+// OnePass: sees to it that a road has one pass at a time. A pass ends when its stream is destroyed. Private to this
+// room.
 #pragma once
 
 #include <cassert>
@@ -23,7 +24,7 @@ class OnePass {
   // pinned or begun to read stay so, and the next pass would wait for them.
   Status Check() const {
     if (under_way_) {
-      return Status(Code::kInternal, "StartPass was called while another stream of the road exists");
+      return Status(Code::kInternal, "a pass was started while the stream of another one of the road exists");
     }
     if (!broken_) return Status::Ok();
     return Status(Code::kOutOfBudget,

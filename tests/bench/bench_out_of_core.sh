@@ -26,7 +26,7 @@ train=(train "$data.db" --layers 3 --hidden 256 --fanout 10,15,20 --batch-size 1
 plan=$($quarry "${train[@]:0:2}" --dry-run "${train[@]:2}")
 limit=$(python3 -c 'import json, sys; p = json.loads(sys.argv[1]); print(p["memory_budget_bytes"] + p["memory_overhead_bytes"])' "$plan")
 if cgroup=$(make_cgroup "$limit" 2>/dev/null); then
-  trap 'rmdir "$cgroup"' EXIT
+  trap 'remove_cgroup "$cgroup"' EXIT
   echo "memory cgroup of $limit bytes: budget plus stated overhead" >&2
 else
   cgroup=

@@ -8,10 +8,12 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "partition/partitioned_store.h"
 #include "quarry/base/random.h"
+#include "quarry/base/units.h"
 #include "support/backend_wrapper.h"
 #include "support/status_matchers.h"
 
@@ -26,20 +28,34 @@ using testing_util::SmallStore;
 constexpr uint64_t kEncodedSeed = 23;
 constexpr uint32_t kEncodedDim = 12, kEncodedParts = 5;
 
+// All but every twelfth node in part 0, so that with wide rows it takes several tiles.
+Assignment LopsidedAssignment() {
+  Assignment assignment{.parts = kEncodedParts, .part_of = {}};
+  for (uint32_t node = 0; node < SmallStore::kNodes; ++node) {
+    assignment.part_of.push_back(node % 12 == 0 ? 1 + node / 12 % (kEncodedParts - 1) : 0);
+  }
+  return assignment;
+}
+
 class PartedEncoderTest : public testing::Test {
  protected:
-  PartedEncoderTest() {
+  PartedEncoderTest() { Cut(RandomAssignment(SmallStore::kNodes, kEncodedParts, 4), kEncodedDim); }
+
+  void Cut(Assignment assignment, uint32_t dim) {
+    assignment_ = std::move(assignment);
+    dim_ = dim;
+    partitioning_.reset();
     EXPECT_OK(BuildPartitioning(*world_.store, world_.budget, {}, assignment_, {}));
     auto opened = StoredPartitioning::Open(*world_.store, world_.budget, "default");
     EXPECT_OK(opened);
     partitioning_ = *std::move(opened);
     Rng rng(kEncodedSeed);
-    vectors_.resize(SmallStore::kNodes * kEncodedDim);
+    vectors_.resize(SmallStore::kNodes * dim_);
     for (float& value : vectors_) value = static_cast<float>(rng.Unit() - 0.5);
   }
 
-  static std::unique_ptr<SageLayers> Layers(uint32_t count, unsigned threads = 1) {
-    return SageLayers::Make({.widths = std::vector<uint32_t>(count + 1, kEncodedDim),
+  std::unique_ptr<SageLayers> Layers(uint32_t count, unsigned threads = 1) const {
+    return SageLayers::Make({.widths = std::vector<uint32_t>(count + 1, dim_),
                              .seed = kEncodedSeed,
                              .threads = threads,
                              .input_gradients = true,
@@ -66,7 +82,16 @@ class PartedEncoderTest : public testing::Test {
     return rows;
   }
 
-  Result<std::vector<float>> Encoded(uint32_t layers, unsigned threads, MemoryBudget& budget) {
+  MemoryBudget BudgetOf(uint32_t layers, uint32_t group) const {
+    const PartitionDirectory& directory = partitioning_->directory();
+    return MemoryBudget(EncodePartsBytes(directory, dim_, layers, group) -
+                        EncodePartsBytes(directory, dim_, layers, 1));
+  }
+
+  // Stops at the call of progress number `stop_at`, from 1 on.
+  Result<std::vector<float>> Encoded(uint32_t layers, unsigned threads, MemoryBudget& budget,
+                                     uint64_t stop_at = 0) {
+    vectors_read_ = calls_ = done_ = total_ = 0;
     const auto sage = Layers(layers, threads);
     TaskPool pool(threads);
     const PartedEncoding encoding{.partitioning = *partitioning_,
@@ -74,48 +99,78 @@ class PartedEncoderTest : public testing::Test {
                                   .scratch_folder = world_.store->path(),
                                   .layers = *sage,
                                   .layer_count = layers,
-                                  .dim = kEncodedDim};
+                                  .dim = dim_};
     QUARRY_TRY(const auto rows,
-               EncodeParts(encoding, budget, pool, [&](std::span<const RowId> ids, std::span<float> values) {
-                 for (size_t i = 0; i < ids.size(); ++i) {
-                   std::copy_n(vectors_.begin() + ids[i] * kEncodedDim, kEncodedDim,
-                               values.begin() + i * kEncodedDim);
-                 }
-                 return Status::Ok();
-               }));
+               EncodeParts(
+                   encoding, budget, pool,
+                   [&](std::span<const RowId> ids, std::span<float> values) {
+                     vectors_read_ += ids.size();
+                     for (size_t i = 0; i < ids.size(); ++i) {
+                       std::copy_n(vectors_.begin() + ids[i] * dim_, dim_, values.begin() + i * dim_);
+                     }
+                     return Status::Ok();
+                   },
+                   [&](uint64_t done, uint64_t total) {
+                     EXPECT_GE(done, done_) << "it goes back";
+                     done_ = done;
+                     total_ = total;
+                     return ++calls_ == stop_at ? Status(Code::kCancelled, "stopped") : Status::Ok();
+                   }));
     std::vector<RowId> ids(SmallStore::kNodes);
     std::iota(ids.begin(), ids.end(), RowId{0});
-    std::vector<float> values(ids.size() * kEncodedDim);
+    std::vector<float> values(ids.size() * dim_);
     QUARRY_RETURN_IF_ERROR(rows->Read(ids, values));
     return values;
   }
 
   const std::unique_ptr<IoBackend> disk_ = MakeDefaultBackend();
   PartitionedStore world_{*disk_};
-  const Assignment assignment_ = RandomAssignment(SmallStore::kNodes, kEncodedParts, 4);
+  Assignment assignment_;
+  uint32_t dim_ = 0;
   std::unique_ptr<StoredPartitioning> partitioning_;
   std::vector<float> vectors_;
+  uint64_t vectors_read_ = 0;
+  uint64_t calls_ = 0, done_ = 0, total_ = 0;  // of progress
 };
 
 TEST_F(PartedEncoderTest, EncodesAsInMemoryToTheSameBitsForAnyThreadsAndMemory) {
-  for (const uint32_t layers : {1U, 2U, 3U}) {
-    const std::vector<float> expected = EncodedInMemory(layers);
-    std::vector<float> first;
-    for (const unsigned threads : {1U, 3U}) {
-      for (const uint32_t group : {1U, 2U, 3U, kEncodedParts}) {
-        SCOPED_TRACE(fmt::format("seed {}, {} layers, {} threads, sums of {} parts", kEncodedSeed, layers,
-                                 threads, group));
-        const PartitionDirectory& directory = partitioning_->directory();
-        MemoryBudget budget(EncodePartsBytes(directory, kEncodedDim, layers, group) -
-                            EncodePartsBytes(directory, kEncodedDim, layers, 1));
-        const auto encoded = Encoded(layers, threads, budget);
-        ASSERT_OK(encoded);
-        EXPECT_EQ(budget.used_bytes(), 0u);
-        if (first.empty()) first = *encoded;
-        EXPECT_TRUE(*encoded == first);
+  for (const bool wide : {false, true}) {
+    if (wide) Cut(LopsidedAssignment(), 256);  // 512 rows go through a layer together
+    for (const uint32_t layers : {1U, 2U, 3U}) {
+      if (wide && layers == 3) continue;
+      const std::vector<float> expected = EncodedInMemory(layers);
+      std::vector<float> first;
+      for (const unsigned threads : {1U, 3U}) {
+        for (const uint32_t group : {1U, 2U, 3U, kEncodedParts}) {
+          SCOPED_TRACE(fmt::format("seed {}, {} floats, {} layers, {} threads, sums of {} parts",
+                                   kEncodedSeed, dim_, layers, threads, group));
+          MemoryBudget budget = BudgetOf(layers, group);
+          const auto encoded = Encoded(layers, threads, budget);
+          ASSERT_OK(encoded);
+          EXPECT_EQ(budget.used_bytes(), 0u);
+          const uint64_t passes = CeilDiv(kEncodedParts, group) + 1;
+          EXPECT_EQ(vectors_read_, passes * SmallStore::kNodes) << "not so many sums at a time";
+          EXPECT_EQ(calls_, layers * passes * kEncodedParts);
+          EXPECT_EQ(done_, total_);
+          EXPECT_EQ(total_, 2 * layers * world_.world.csc.indices.size());
+          if (first.empty()) first = *encoded;
+          EXPECT_TRUE(*encoded == first);
+        }
       }
+      for (size_t i = 0; i < first.size(); ++i) ASSERT_NEAR(first[i], expected[i], 1e-5) << i;
     }
-    for (size_t i = 0; i < first.size(); ++i) ASSERT_NEAR(first[i], expected[i], 1e-5) << i;
+  }
+}
+
+TEST_F(PartedEncoderTest, IsStoppedAtAnyPart) {
+  constexpr uint32_t kLayers = 2, kGroup = 2;
+  MemoryBudget budget = BudgetOf(kLayers, kGroup);
+  ASSERT_OK(Encoded(kLayers, 1, budget));
+  const uint64_t calls = calls_;
+  for (uint64_t call = 1; call <= calls; ++call) {
+    EXPECT_THAT(Encoded(kLayers, 1, budget, call), IsStatus(Code::kCancelled));
+    EXPECT_EQ(calls_, call) << "it went on";
+    EXPECT_EQ(budget.used_bytes(), 0u);
   }
 }
 

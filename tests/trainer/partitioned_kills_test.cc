@@ -6,12 +6,14 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 
 #include "embedding/trained_tables.h"
 #include "partition/partitioned_store.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/random.h"
+#include "quarry/io/scratch_file.h"
 #include "quarry/storage/edges.h"
 #include "quarry/trainer/link_run.h"
 #include "support/killing_backend.h"
@@ -109,6 +111,40 @@ bool TrainAndDie(const std::string& path, uint64_t number) {
     _exit(4);
   }
   return true;
+}
+
+// In the child, which dies when its file of scratch rows has a name yet.
+bool OpenScratchAndDie(const std::string& path, uint64_t) {
+  const auto disk = MakeDefaultBackend();
+  KillingBackend backend(*disk, 2);
+  return OpenScratchFile(backend, path + "/embeddings/rows").ok();
+}
+
+TEST(PartitionedKillsTest, AScratchFileThatKeptItsNameIsALeftoverAndGoes) {
+  const auto backend = MakeDefaultBackend();
+  PartitionedStore home(*backend);
+  const std::string path = home.world.path();
+  ASSERT_OK(BuildPartitioning(*home.store, home.budget, {}, RandomAssignment(SmallStore::kNodes, 8, 8), {}));
+  home.store.reset();
+  World world;
+  ASSERT_OK(world.Open(*backend, path));
+  ASSERT_OK(world.Train({.name = "first"}));  // makes the folder
+  const auto scratch_files = [&] {
+    size_t files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(path + "/embeddings")) {
+      files += entry.path().filename().string().starts_with("rows-") ? 1 : 0;
+    }
+    return files;
+  };
+  ASSERT_EQ(scratch_files(), 0U);
+  const Zygote::Child child = Zygote::Instance().Fork(OpenScratchAndDie, path, 0);
+  ASSERT_FALSE(child.done);
+  const int status = Zygote::Instance().Wait(child.pid);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "status " << status;
+  EXPECT_EQ(scratch_files(), 1U) << "it died elsewhere";
+  EXPECT_THAT(testing_util::FaultsOf(*world.store), testing::IsEmpty());
+  ASSERT_OK(world.Train({.name = "second"}));
+  EXPECT_EQ(scratch_files(), 0U);
 }
 
 TEST(PartitionedKillsTest, TrainingMayDieAnywhere) {

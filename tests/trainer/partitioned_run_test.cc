@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <tuple>
 #include <vector>
 
@@ -31,6 +33,17 @@ using testing_util::TypedEdge;
 using Start = LinkRunOptions::Start;
 
 constexpr uint32_t kParts = 8;
+
+// What encoding by parts holds on disk, by the names that its files had.
+size_t OpenScratchFiles() {
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the one that lists
+    const std::string path = std::filesystem::read_symlink(entry, gone);
+    files += path.find("/embeddings/rows-") != std::string::npos ? 1 : 0;
+  }
+  return files;
+}
 
 // Loss and MRR of each epoch; one that two sessions tell must be told the same.
 class Course {
@@ -242,8 +255,23 @@ TEST_F(PartitionedRunTest, AnEncoderRanksByPartsAsInMemory) {
     ASSERT_OK(LeaveEdgesInParts(*partitioning_, *world_.store, budget, parted));
     const auto run = LinkRun::Open(*world_.store, budget, parted, train, options);
     ASSERT_OK(run);
-    const auto summary = TrainLinks(parted, train, budget, {}, **run);
+    size_t held = 0;  // scratch files, while it ranks
+    std::vector<std::string> phases;
+    LinkTrainCallbacks callbacks;
+    callbacks.progress = [&](std::string_view phase, uint64_t, uint64_t) {
+      if (phases.empty() || phases.back() != phase) phases.emplace_back(phase);
+      if (phase == "test") held = OpenScratchFiles();
+      return Status::Ok();
+    };
+    callbacks.epoch = [&](const LinkEpochReport&) {
+      EXPECT_EQ(OpenScratchFiles(), 0U) << "kept while it trains";
+      return Status::Ok();
+    };
+    const auto summary = TrainLinks(parted, train, budget, callbacks, **run);
     ASSERT_OK(summary);
+    EXPECT_EQ(held, 1U);
+    EXPECT_EQ(OpenScratchFiles(), 0U);
+    EXPECT_THAT(phases, testing::IsSupersetOf({"encoding for validation", "encoding for test"}));
 
     const auto encoder = LinkEncoder::Make(data_, train).value();
     ASSERT_OK(encoder->TakeState((*run)->task_state()));

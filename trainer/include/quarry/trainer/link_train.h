@@ -151,8 +151,8 @@ struct LinkTrainSummary {
 // Any may be empty. An error that one returns stops the training at the next batch, and is returned.
 struct LinkTrainCallbacks {
   std::function<Status(const LinkEpochReport&)> epoch;
-  // After every batch, and every few thousand edges of a ranking: the phase ("epoch 3", "validation",
-  // "test"), and its edges done and in all.
+  // After every batch, every few thousand edges of a ranking, and every part of encoding by parts: the phase ("epoch 3",
+  // "encoding for test", "test"), and its edges done and in all; an encoder counts those of each node in each layer.
   std::function<Status(std::string_view phase, uint64_t done, uint64_t total)> progress;
 };
 
