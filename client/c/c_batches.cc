@@ -12,9 +12,9 @@ using quarry::Split;
 using quarry::Status;
 using quarry::client::Ends;
 using quarry::client::Given;
-using quarry::client::Listed;
 using quarry::client::ListOf;
 using quarry::client::TextOr;
+using quarry::client::ValueOf;
 namespace wire = quarry::wire;
 
 namespace quarry::client {
@@ -65,7 +65,7 @@ int quarry_sample(quarry_store* store, const char* topology, const uint32_t* see
                            .seeds = ListOf(seeds, seed_count),
                            .fanouts = ListOf(fanouts, fanout_count),
                            .stream_seed = stream_seed};
-    QUARRY_TRY(sample.direction, Listed(direction, quarry::Direction::kBoth, "direction"));
+    QUARRY_TRY(sample.direction, ValueOf<quarry::Direction>("direction", direction));
     sample.edge_ids = sample.direction == quarry::Direction::kIn;
     QUARRY_TRY(auto sampled, store->store->Sample(sample));
     *batch = new quarry_batch{std::move(sampled)};
@@ -158,7 +158,7 @@ int quarry_start_pass(quarry_stream* stream, const quarry_pass* pass, uint64_t* 
     if (given.seeds != nullptr) {
       start.seeds = wire::NodeIds(ListOf(given.seeds, given.seed_count));
     } else if (given.split != 0) {
-      QUARRY_TRY(start.seeds, Listed(given.split, Split::kTest, "split"));
+      QUARRY_TRY(start.seeds, ValueOf<Split>("split", given.split));
     }
     stream->asker.Forget();
     QUARRY_TRY(const uint64_t batches, stream->stream->StartPass(std::move(start)));

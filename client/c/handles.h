@@ -89,11 +89,4 @@ inline uint64_t IdOf(const quarry_snapshot* snapshot) {
 
 Result<RoadSpec> SpecOf(const quarry_live_spec* spec);
 
-// A name out of a list that C gives as a number.
-template <typename Enum>
-Result<Enum> Listed(int value, Enum last, const char* what) {
-  if (value >= 0 && value <= static_cast<int>(last)) return static_cast<Enum>(value);
-  return MakeStatus(Code::kInvalidArgument, "{} {} is unknown", what, value);
-}
-
 }  // namespace quarry::client

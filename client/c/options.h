@@ -45,21 +45,49 @@ struct InC<OptimizerKind> {
                                               OptimizerKind::kAdam};
 };
 template <>
+struct InC<Split> {
+  static constexpr Split kValues[] = {Split::kNone, Split::kTrain, Split::kValid, Split::kTest};
+};
+template <>
 struct InC<InitKind> {
   static constexpr InitKind kValues[] = {InitKind::kUniform, InitKind::kNormal, InitKind::kZeros};
 };
-
-namespace options_internal {
 
 template <typename To>
 concept Numbered = requires {
   InC<To>::kValues;
 };
 
+// The value of a number of C; `name` is what an error calls it.
+template <Numbered Enum>
+Result<Enum> ValueOf(std::string_view name, std::integral auto number) {
+  const std::span<const Enum> values = InC<Enum>::kValues;
+  if (std::cmp_less(number, 0) || std::cmp_greater_equal(number, values.size())) {
+    return MakeStatus(Code::kInvalidArgument, "{} {} is unknown", name, number);
+  }
+  return values[static_cast<size_t>(number)];
+}
+
+namespace options_internal {
+
+// Whether every value of From is one of To.
+template <typename From, typename To>
+concept Widens = std::is_arithmetic_v<From> && std::is_arithmetic_v<To> && requires(From from) {
+  To{from};
+};
+// A flag is an int of C, of which all but 0 mean true.
+template <typename From, typename To>
+concept IsFlag = std::same_as<From, int> && std::same_as<To, bool>;
+template <typename From, typename To>
+concept IsNumber = std::integral<From> && Numbered<To>;
+template <typename To>
+concept Worded = std::same_as<To, std::string> || NamedEnum<To>;
+template <typename From, typename To>
+concept IsText = std::same_as<From, const char*> && Worded<To>;
+
 // Which values of C there is a rule for.
 template <typename From, typename To>
-concept Takes = (std::is_arithmetic_v<From> && (std::is_arithmetic_v<To> || Numbered<To>)) ||
-                (std::same_as<From, const char*> && (std::same_as<To, std::string> || NamedEnum<To>));
+concept Takes = Widens<From, To> || IsFlag<From, To> || IsNumber<From, To> || IsText<From, To>;
 template <typename From, typename To>
 inline constexpr bool kTakesList = false;
 template <typename T>
@@ -68,11 +96,7 @@ inline constexpr bool kTakesList<const T*, std::vector<T>> = true;
 template <typename From, typename To>
 requires Takes<From, To> Status Take(std::string_view name, From from, To& to) {
   if constexpr (Numbered<To>) {
-    const std::span<const To> values = InC<To>::kValues;
-    if (from < 0 || static_cast<size_t>(from) >= values.size()) {
-      return MakeStatus(Code::kInvalidArgument, "{} {} is unknown", name, from);
-    }
-    to = values[static_cast<size_t>(from)];
+    QUARRY_TRY(to, ValueOf<To>(name, from));
   } else if constexpr (std::is_arithmetic_v<From>) {
     if (from != 0) to = static_cast<To>(from);
   } else if constexpr (NamedEnum<To>) {
@@ -108,6 +132,19 @@ consteval bool Same() {
   using From = FieldType<Given, I>;
   using To = FieldType<Taken, J>;
   return FieldName<Given, I>() == FieldName<Taken, J>() && (Takes<From, To> || kTakesList<From, To>);
+}
+
+// Whether a field of Given is the length of a list that Taken has, too.
+template <typename Given, size_t I, typename Taken>
+consteval bool IsLengthOfTaken() {
+  bool found = false;
+  ForEachNumber<Given>([&](auto list) {
+    ForEachNumber<Taken>([&](auto j) {
+      found |= kTakesList<FieldType<Given, list>, FieldType<Taken, j>> && Same<Given, list, Taken, j>() &&
+               IsLengthOf(FieldName<Given, I>(), FieldName<Given, list>());
+    });
+  });
+  return found;
 }
 
 template <typename Given>
@@ -159,8 +196,7 @@ consteval bool TakesAllBut(std::initializer_list<std::string_view> others) {
     constexpr std::string_view kName = FieldName<Given, i>();
     bool taken = kName == "size";
     for (const std::string_view other : others) taken |= kName == other;
-    options_internal::ForEachNumber<Given>(
-        [&](auto j) { taken |= options_internal::IsLengthOf(kName, FieldName<Given, j>()); });
+    taken |= (options_internal::IsLengthOfTaken<Given, i, Taken>() || ...);
     (options_internal::ForEachNumber<Taken>(
          [&](auto j) { taken |= options_internal::Same<Given, i, Taken, j>(); }),
      ...);

@@ -1,20 +1,39 @@
 #include "fault_json.h"
 
 #include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <iterator>
-#include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
 namespace quarry::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// By Damage::Kind.
-constexpr std::string_view kKinds[] = {"catalog",      "old_rows", "version",   "folder",   "stray",
-                                       "foreign",      "leftover", "table",     "topology", "layout",
-                                       "partitioning", "training", "embeddings"};
-static_assert(std::size(kKinds) == static_cast<size_t>(Damage::Kind::kEmbedding) + 1);
+constexpr std::pair<Damage::Kind, std::string_view> kKinds[] = {{Damage::Kind::kCatalog, "catalog"},
+                                                                {Damage::Kind::kOldRows, "old_rows"},
+                                                                {Damage::Kind::kVersion, "version"},
+                                                                {Damage::Kind::kFolder, "folder"},
+                                                                {Damage::Kind::kStray, "stray"},
+                                                                {Damage::Kind::kForeign, "foreign"},
+                                                                {Damage::Kind::kLeftover, "leftover"},
+                                                                {Damage::Kind::kTable, "table"},
+                                                                {Damage::Kind::kTopology, "topology"},
+                                                                {Damage::Kind::kLayout, "layout"},
+                                                                {Damage::Kind::kPartitioning, "partitioning"},
+                                                                {Damage::Kind::kTraining, "training"},
+                                                                {Damage::Kind::kEmbedding, "embeddings"}};
+
+consteval bool EachKindHasItsPlace() {
+  for (size_t i = 0; i < std::size(kKinds); ++i) {
+    if (static_cast<size_t>(kKinds[i].first) != i) return false;
+  }
+  return std::size(kKinds) == static_cast<size_t>(Damage::Kind::kEmbedding) + 1;
+}
+static_assert(EachKindHasItsPlace());
 
 // A fault of a file begins with its path: "db/features/feature-1.qft: page 7: ...".
 Json FileOf(const std::string& database_path, std::string_view fault) {
@@ -50,7 +69,7 @@ Json DamagesJson(std::span<const Damage> damages) {
   Json json = Json::array();
   for (const Damage& damage : damages) {
     const bool rows = damage.row_count > 0;
-    json.push_back({{"kind", kKinds[static_cast<size_t>(damage.kind)]},
+    json.push_back({{"kind", kKinds[static_cast<size_t>(damage.kind)].second},
                     {"name", damage.name},
                     {"first_row", rows ? Json(damage.first_row) : Json()},
                     {"row_count", rows ? Json(damage.row_count) : Json()}});

@@ -1,8 +1,8 @@
 // quarry info DB: what a database holds.
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <initializer_list>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -14,6 +14,7 @@
 #include "partition.h"
 #include "print_json.h"
 #include "quarry/base/units.h"
+#include "quarry/format/embedding_spec.h"
 #include "quarry/format/feature_table.h"
 #include "quarry/layout/layout.h"
 #include "quarry/partition/stored_partitioning.h"
@@ -29,6 +30,13 @@ struct InfoOptions {
   std::optional<std::string> entity, relation;
   std::optional<uint64_t> entity_id, relation_id;
 };
+
+// The name of a value that a record keeps by its number; the number of one that this build does not know.
+template <typename Enum>
+Json NumberedName(uint8_t number) {
+  constexpr auto& kNames = EnumNames<Enum>::kNames;
+  return number < std::size(kNames) ? Json(kNames[number]) : Json(number);
+}
 
 // What is known of a database: a field of its manifest for each that the manifest has, and what it does not say.
 class InfoReport {
@@ -89,8 +97,8 @@ class InfoReport {
     json = PartitioningJson(manifest_, record);
   }
   void Complete(const EmbeddingRecord& table, Json& json) const {
-    constexpr std::array<const char*, 3> kNames = {"sgd", "adagrad", "adam"};
-    if (table.optimizer < kNames.size()) json["optimizer"] = kNames[table.optimizer];
+    json["optimizer"] = NumberedName<OptimizerKind>(table.optimizer);
+    json["init"] = NumberedName<InitKind>(table.init);
     json["disk_bytes"] = figures_.Count("disk_bytes.embeddings." + table.name);
   }
   void Complete(const TrainingRecord& /*run*/, Json& json) const {

@@ -144,14 +144,10 @@ class ServerLinks final : public LinkOrigin {
   MemoryBudget& budget() override { return budget_; }
 
   Result<LinkData> LoadData() override {
-    QUARRY_TRY(const auto store,
-               client::OpenRemote(arguments_.path, {.memory_bytes = 1,
-                                                    .timeout_seconds = kTrainerTimeoutSeconds,
-                                                    .inline_only = arguments_.inline_only}));
     LinkSource source{.path = arguments_.path, .read = [this](const TopologyRecord& record) {
                         return ReadTriples(arguments_, record);
                       }};
-    QUARRY_TRY(source.manifest, ManifestOf(*store, arguments_.path));
+    QUARRY_TRY(source.manifest, ReadManifest());
     QUARRY_RETURN_IF_ERROR(CheckEdges(source.manifest));
     const bool keep = arguments_.run.keep;
     if (keep) QUARRY_RETURN_IF_ERROR(OpenStates(source.manifest));
@@ -173,6 +169,14 @@ class ServerLinks final : public LinkOrigin {
   }
 
  private:
+  // In a session that ends with it: those that come after it take all that a full server has room for.
+  Result<Manifest> ReadManifest() {
+    QUARRY_TRY(const auto store,
+               client::OpenRemote(arguments_.path, {.memory_bytes = 1,
+                                                    .timeout_seconds = kTrainerTimeoutSeconds,
+                                                    .inline_only = arguments_.inline_only}));
+    return ManifestOf(*store, arguments_.path);
+  }
   // The states of the server's runs, in a session of their own that has room for one of this training: so that no checkpoint
   // is refused for others who have come in between. kUnsupported for a state that is larger than a server takes, kOutOfBudget
   // for one that this server has no memory for, with what would do.

@@ -95,7 +95,7 @@ struct OpenedDatabase {
 Result<OpenedDatabase> OpenWithMemory(NodeArguments& arguments, const std::string& address,
                                       uint64_t memory_bytes = 0);
 
-// Of a store in this process, and of a server's.
+// The source of a store in this process, and that of a server's.
 std::unique_ptr<TrainingSource> SourceOfDatabase(NodeArguments& arguments,
                                                  std::unique_ptr<client::Store> store);
 Result<std::unique_ptr<TrainingSource>> SourceOfServer(NodeArguments& arguments, const std::string& address);

@@ -38,8 +38,9 @@ struct Script {
 
 std::ostream& operator<<(std::ostream& out, const Script& script) { return out << script.name; }
 
-// The fields of each line of JSON, or of its summary; any other line as it is.
-std::string FieldsIn(const std::string& text, const std::vector<const char*>& fields) {
+// The fields of each line of JSON, or of its summary, whose names it adds to `seen`; any other line as it is.
+std::string FieldsIn(const std::string& text, const std::vector<const char*>& fields,
+                     std::set<std::string>& seen) {
   std::string found;
   for (const std::string& line : Lines(text)) {
     const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -49,7 +50,9 @@ std::string FieldsIn(const std::string& text, const std::vector<const char*>& fi
     }
     const json& record = object.contains("summary") ? object["summary"] : object;
     for (const char* const field : fields) {
-      if (record.contains(field)) found += field + (": " + record[field].dump()) + "\n";
+      if (!record.contains(field)) continue;
+      seen.insert(field);
+      found += field + (": " + record[field].dump()) + "\n";
     }
   }
   return found;
@@ -73,6 +76,8 @@ class Side {
     server_.emplace("serve db --socket run/s --memory 512MiB", folder_);
     ASSERT_TRUE(server_->WaitUntil([this] { return fs::exists(folder_ / "run/s"); }));
   }
+  // The fields of script.only that a line had, so far.
+  const std::set<std::string>& seen() const { return seen_; }
   std::string address() const { return served_ ? "unix:run/s" : "db"; }
   const fs::path& folder() const { return folder_; }
 
@@ -83,8 +88,8 @@ class Side {
   }
 
   // Without what two runs of one command need not have in common: how long it took, and where it ran.
-  std::string Comparable(std::string text, const Script& script) const {
-    if (!script.only.empty()) text = FieldsIn(text, script.only);
+  std::string Comparable(std::string text, const Script& script) {
+    if (!script.only.empty()) text = FieldsIn(text, script.only, seen_);
     const bool figures = script.figures;
     const auto replace = [&](const std::string& what, const char* by) {
       text = std::regex_replace(text, std::regex(what), by);
@@ -105,6 +110,7 @@ class Side {
   const fs::path folder_;
   const bool served_;
   std::optional<Process> server_;
+  std::set<std::string> seen_;
 };
 
 // The sentence of an error; notes are of whoever does the work.
@@ -157,6 +163,9 @@ TEST_P(AddressesTest, APathAndAServerSayTheSame) {
     EXPECT_EQ(server.Comparable(there.out, script), path.Comparable(here.out, script));
     EXPECT_EQ(server.Comparable(ErrorIn(there.err), script), path.Comparable(ErrorIn(here.err), script));
   }
+  const std::set<std::string> fields(script.only.begin(), script.only.end());
+  EXPECT_EQ(path.seen(), fields) << "a field that no line has is equal on both sides";
+  EXPECT_EQ(server.seen(), fields);
   for (const char* made : {"npy", "csv", "graphbolt"}) {  // what an export wrote
     if (!fs::exists(path.folder() / made)) continue;
     for (const auto& entry : fs::directory_iterator(path.folder() / made)) {

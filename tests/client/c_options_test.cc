@@ -21,11 +21,23 @@ struct other_kind {
   size_t size;
   const char* batch_size;
 };
+struct narrower {
+  size_t size;
+  uint64_t batch_size;
+};
+struct no_list {
+  size_t size;
+  size_t topology_count;
+  uint32_t fanouts;
+  size_t fanout_count;
+};
 // NOLINTEND(readability-identifier-naming)
 static_assert(TakesAllBut<quarry_live_spec, RoadSpec>({"padding"}));
 static_assert(!TakesAllBut<stray, RoadSpec>({}), "the engine has no such field");
 static_assert(TakesAllBut<stray, RoadSpec>({"fan_out"}));
 static_assert(!TakesAllBut<other_kind, RoadSpec>({}), "nothing makes a number of a text");
+static_assert(!TakesAllBut<narrower, RoadSpec>({}), "2^32 would be 0");
+static_assert(!TakesAllBut<no_list, RoadSpec>({"fanouts", "topology_count"}), "a length is of a list");
 
 TEST(COptionsTest, FieldsAreTakenByName) {
   const uint32_t fanouts[] = {7, 5, 3};

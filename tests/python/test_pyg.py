@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import quarry
+from quarry import _quarry
 from small_graph import DIM, NODES, DatabaseTest, resident_bytes
 
 _EXAMPLES = Path(os.environ.get("QUARRY_EXAMPLES", Path(__file__).resolve().parents[2] / "client/python/examples"))
@@ -273,7 +274,9 @@ next(batches)
         raws.start("train", number=1)
         raw = raws._raw.next()
         block = raw.pyg_block(True)
-        data = _torch()[1](block)
+        maker = _torch()[1]
+        self.assertIsInstance(maker, _quarry.PygData, "else the constructor would be compared with itself")
+        data = maker(block)
         expected = Data(**raw.pyg_block(True).attributes(self.torch.from_dlpack))
         self.assertEqual(data.__dict__.keys(), expected.__dict__.keys())
         self.assertEqual(data._store.__dict__.keys(), expected._store.__dict__.keys())

@@ -50,7 +50,7 @@ class RecycledArray {
     for (const size_t side : shape) {
       if (__builtin_mul_overflow(bytes, side, &bytes)) throw std::bad_alloc();
     }
-    owned_ = std::make_unique<Owned>(RecycledMemory::Instance().Take(bytes));
+    owned_ = std::make_unique<Owned>(bytes);
   }
 
   T* data() const { return static_cast<T*>(owned_->block.data); }
@@ -101,7 +101,7 @@ class RecycledArray {
     void (*deleter)(DlpackTensor*) = nullptr;
   };
   struct Owned : DlpackTensor {
-    explicit Owned(RecycledMemory::Block taken) : block(taken) {}
+    explicit Owned(size_t bytes) : block(RecycledMemory::Instance().Take(bytes)) {}
     ~Owned() { RecycledMemory::Instance().GiveBack(block); }
     Owned(const Owned&) = delete;
     Owned& operator=(const Owned&) = delete;

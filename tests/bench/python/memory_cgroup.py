@@ -31,11 +31,13 @@ class Cgroup:
 
     def close(self) -> None:
         """Its process has ended, and is taken out of it a moment later."""
-        for _ in range(50):
+        folder, self.folder = self.folder, None
+        deadline = time.monotonic() + 5
+        while folder is not None:
             try:
-                if self.folder is not None:
-                    self.folder.rmdir()
-                break
+                folder.rmdir()
+                folder = None
             except OSError:
+                if time.monotonic() > deadline:
+                    raise
                 time.sleep(0.1)
-        self.folder = None

@@ -55,7 +55,8 @@ struct quarry_layout_spec {
   void* context;
 };
 /* Packs what training will read, in the order of its use, for quarry_open_planned. A layout of the name is
- * replaced. Not while a stream is open. `spec` may be null. */
+ * replaced. Not while a stream is open. `spec` may be null. QUARRY_INVALID_ARGUMENT for an unknown policy or
+ * seed order. */
 int quarry_build_layout(quarry_store* store, const struct quarry_layout_spec* spec, quarry_counters** report);
 int quarry_drop_layout(quarry_store* store, const char* name);
 
