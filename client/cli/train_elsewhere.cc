@@ -65,6 +65,9 @@ void HandOver(int argc, char** argv) {
   // program itself needs some beside them.
   const unsigned threads = std::max(1U, std::thread::hardware_concurrency()) + kOwnThreads;
   if (ProbeThreads(threads) < threads) setenv("OPENBLAS_NUM_THREADS", "1", /*overwrite=*/0);
+  // OpenMP's threads would turn in circles while they have nothing to do, on cores that samplers, extractors and BLAS's own
+  // threads want: epochs of small models took up to four times as long. Read when the library is loaded.
+  setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
   std::error_code unknown;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", unknown);
   execv((self.parent_path() / "quarry-train").c_str(), argv);
