@@ -1090,7 +1090,7 @@ TEST_F(CliTest, AKilledLinkPredictionGoesOnToTheSameVectors) {
   EXPECT_EQ(info["embeddings"][0]["rows"], 120);
   EXPECT_EQ(info["embeddings"][0]["dim"], 16);
   EXPECT_EQ(info["embeddings"][0]["optimizer"], "adagrad");
-  EXPECT_EQ(info["embeddings"][0]["init"], "uniform");
+  EXPECT_EQ(info["embeddings"][0]["init"], "normal");
   EXPECT_GT(info["embeddings"][0]["disk_bytes"], 0);
   EXPECT_EQ(info["embeddings"][0]["timestamp"], expected["batches"].get<int>() - 1);
   ASSERT_EQ(info["trainings"].size(), 2u);
