@@ -31,8 +31,7 @@ std::vector<uint64_t> CacheSizes(const RoadFacts::Offer& offer, uint64_t most) {
     if (rows < most) sizes.push_back(rows + 1);
   }
   std::ranges::sort(sizes);
-  const auto repeated = std::ranges::unique(sizes);
-  sizes.erase(repeated.begin(), repeated.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;
 }
 
