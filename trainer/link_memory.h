@@ -10,7 +10,7 @@ struct LinkCounts {
   uint64_t nodes = 0, relations = 0;
   uint64_t train_edges = 0, edges = 0;  // `edges`: training, validation and test edges together
   uint64_t known_edges = 0;             // those that filtered rankings leave out, held-out ones included
-  // Of a run by parts, where an encoder draws a fanout of each side, and neither all edges nor their order are anywhere.
+  // A run by parts has them: its encoder draws a fanout of each side, and neither all edges nor their order are in memory.
   const PartitionDirectory* parts = nullptr;
 };
 

@@ -102,7 +102,7 @@ class PartsEncoder {
     return ids.empty() ? Status::Ok() : read(ids, values.first(nodes.count * dim_));
   }
 
-  // Of the nodes of parts [first, end).
+  // Fills sums_ and degrees_ for the nodes of parts [first, end), from all buckets that have one of them at either end.
   Status SumNeighbors(uint32_t first, uint32_t end, const RowReader& read) {
     std::ranges::fill(sums_, 0.0F);
     std::ranges::fill(degrees_, 0U);

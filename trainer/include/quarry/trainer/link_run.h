@@ -109,7 +109,7 @@ class LinkRun {
   virtual EmbeddingTable* relations() = 0;
   // Null for runs whose epochs take all edges of the data at once.
   virtual PartitionedRoad* road() { return nullptr; }
-  // Of a run by parts: the folder for files that go with their descriptor.
+  // The folder in which a run by parts has files that go with their descriptor; empty for other runs.
   virtual std::string scratch_folder() const { return {}; }
 
   // The place at the last checkpoint, or, before the first one, at the beginning of a run.

@@ -46,7 +46,7 @@ struct LayoutSpec {
   uint32_t epochs = 1;      // planned; training repeats them
   uint64_t first_pass = 1;  // the live pass whose batches the first planned epoch has
   // A superbatch is a part of a pass: so many batches from the first one on, or as many as there are; 0: the whole pass.
-  // Of a layout that is read once (cyclic is false) and has one epoch.
+  // Only a layout that is read once (cyclic is false) and has one epoch may have a part.
   uint64_t first_batch = 0, batches = 0;
   PolicyKind policy = PolicyKind::kBelady;
   uint64_t disk_bytes = 0;  // the most that the layout may take; 0 = no limit
