@@ -1,7 +1,5 @@
 #include "quarry/io/device.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cassert>
 #include <deque>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "quarry/base/process.h"
+#include "quarry/base/processor_time.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/io/ring.h"
@@ -21,16 +20,6 @@ constexpr uint32_t kReadSizes[] = {512, 4 << 10, 16 << 10, 64 << 10, 256 << 10};
 constexpr uint64_t kWriteBytes = 4 * kMiB;
 static_assert(kScratchBytesMin == kProbes * 2 * kWriteBytes);
 static_assert(kMeasureRatesBytes == 64 * kReadSizes[4]);
-
-// Processor time that this process has taken, the kernel's work for it included.
-double ProcessorSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 uint64_t AnySeed() { return static_cast<uint64_t>(MonotonicSeconds() * 1e9); }  // other places each time
 
@@ -172,12 +161,12 @@ Result<DeviceRates> MeasureRates(IoBackend& backend, const RatesProbe& probe) {
       kinds[kind].seconds_max = probe.seconds_max * 2 / 3 * (kind < 2 ? 2 : 1) / shares;
       kinds[kind].seed = AnySeed();
       kinds[kind].buffer = buffer.span();
-      const double processor_start = ProcessorSeconds();
+      const double processor_start = ProcessProcessorSeconds();
       const double start = MonotonicSeconds();
       QUARRY_TRY(const double rate, MeasureReads(backend, file, kinds[kind]));
       measured[kind].push_back(rate);
       if (kind == 0) {
-        request_seconds.push_back((ProcessorSeconds() - processor_start) /
+        request_seconds.push_back((ProcessProcessorSeconds() - processor_start) /
                                   std::max(1.0, rate * (MonotonicSeconds() - start)));
       }
     }

@@ -8,7 +8,6 @@
 // BATCHES a cycle (the batch size is chosen for it); caches of 5 to 50 % of the rows; 10; 10,10 and 10,10,5 by
 // default.
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -19,6 +18,7 @@
 #include "cache/belady_oracle.h"
 #include "cache_plan.h"
 #include "layout_encoder.h"
+#include "quarry/base/processor_time.h"
 #include "quarry/base/units.h"
 #include "quarry/storage/node_properties.h"
 #include "quarry/storage/store.h"
@@ -54,15 +54,6 @@ Result<Options> ParseOptions(int argc, char** argv) {
   }
   if (options.fanouts.empty()) options.fanouts = {{10}, {10, 10}, {10, 10, 5}};
   return options;
-}
-
-double ProcessorSeconds() {
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 // What a cycle comes to.
@@ -111,7 +102,7 @@ class Shape {
                                    kScratchGeneration, node_count_, stride_, 0));
     Cycle cycle;
     double encoding = 0;
-    const double start = ProcessorSeconds();
+    const double start = ProcessProcessorSeconds();
     std::unique_ptr<NextUses> next_uses;
     if (WantsNextUses(policy)) {
       QUARRY_TRY(next_uses, NextUses::Make(backend, *trace_, node_count_, /*cyclic=*/true, Path("next")));
@@ -124,12 +115,12 @@ class Shape {
                               .degrees = degrees_,
                               .row_bytes = stride_},
                              [&](uint64_t, const TraceBatch& nodes, const CacheStep& step) {
-                               const double before = ProcessorSeconds();
+                               const double before = ProcessProcessorSeconds();
                                const Status status = encoder->AddStep(nodes, step);
-                               encoding += ProcessorSeconds() - before;
+                               encoding += ProcessProcessorSeconds() - before;
                                return status;
                              }));
-    cycle.plan_seconds = ProcessorSeconds() - start - encoding;
+    cycle.plan_seconds = ProcessProcessorSeconds() - start - encoding;
     QUARRY_RETURN_IF_ERROR(encoder->FinishSteps(plan.carried, /*cyclic=*/true));
     QUARRY_RETURN_IF_ERROR(encoder->Encode(0, {}, plan.start, {}));
     cycle.read_bytes = encoder->blocks_bytes() + encoder->chunk_bytes();

@@ -7,13 +7,13 @@
 //
 //   bench_import DIR [EDGES (60M)] [NODES (4M)]
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <filesystem>
 #include <memory>
 #include <vector>
 
 #include "quarry/base/process.h"
+#include "quarry/base/processor_time.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/format/npy_writer.h"
@@ -71,16 +71,6 @@ Status WriteEdges(IoBackend& backend, const std::string& path, uint64_t edges, u
   return Status::Ok();
 }
 
-// The CPU time of this process, all threads: what the import costs where others use the machine too.
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 struct Case {
   const char* name;
   uint64_t memory_bytes;
@@ -100,11 +90,11 @@ Status Measure(IoBackend& backend, const std::string& folder, const Case& which,
     return Status::Ok();
   };
   const double start = MonotonicSeconds();
-  const double cpu_start = CpuSeconds();
+  const double cpu_start = ProcessProcessorSeconds();
   QUARRY_TRY(Dataset dataset, OpenDataset(folder + "/edges.npy", {}));
   QUARRY_RETURN_IF_ERROR(ImportDatabase(backend, database, std::move(dataset), options));
   const double end = MonotonicSeconds();
-  const double cpu_seconds = CpuSeconds() - cpu_start;
+  const double cpu_seconds = ProcessProcessorSeconds() - cpu_start;
   QUARRY_TRY(const auto store, Store::Open(backend, database));
   const std::shared_ptr<const Manifest> manifest = store->manifest();
   const TopologyRecord& record = manifest->topologies[0];

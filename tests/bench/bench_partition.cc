@@ -12,7 +12,6 @@
 // Without a word: all three. FB15k-237, cnr-2000 and arxiv-2023 are taken from ../shared/data, or from where
 // QUARRY_SHARED_DATA points, and left out where they are not.
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -26,6 +25,7 @@
 
 #include "generator/synthetic_graph.h"
 #include "quarry/base/process.h"
+#include "quarry/base/processor_time.h"
 #include "quarry/base/random.h"
 #include "quarry/base/text.h"
 #include "quarry/base/units.h"
@@ -82,15 +82,6 @@ PartitionOptions For(const Method& method, uint32_t parts, uint64_t seed,
           .chunk_share = method.chunk_share,
           .seed = seed,
           .train_nodes = train};
-}
-
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 // --- graphs
@@ -346,9 +337,9 @@ Status RunChild(const Options& options, const PartitionContext& context) {
     if (graph.SplitOf(v) == Split::kTrain) train.push_back(static_cast<NodeId>(v));
   }
   const uint64_t open_bytes = CurrentRssBytes();
-  const double start = CpuSeconds();
+  const double start = ProcessProcessorSeconds();
   QUARRY_TRY(const Assignment assignment, Partition(*edges, For(method, options.parts, 1, train), context));
-  const double seconds = CpuSeconds() - start;
+  const double seconds = ProcessProcessorSeconds() - start;
   const uint64_t peak_bytes = PeakRssBytes();
   QUARRY_TRY(const CutEdges cut, CountCut(*edges, assignment));
   fmt::print("| {} | {:.2f} % | {:.1f} | {} | {} |\n", method.name, 100 * cut.share(), seconds,

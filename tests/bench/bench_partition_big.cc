@@ -8,7 +8,6 @@
 //
 // MEMORY as 8GiB. tests/bench/bench_partition_big.sh runs all three.
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "quarry/base/process.h"
+#include "quarry/base/processor_time.h"
 #include "quarry/base/random.h"
 #include "quarry/base/text.h"
 #include "quarry/base/units.h"
@@ -29,15 +29,6 @@ namespace quarry::bench {
 namespace {
 
 using Words = std::vector<std::string>;
-
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 Status MakeGraph(IoBackend& backend, const std::string& folder, const Words& words) {
   QUARRY_TRY(const uint64_t nodes, ParseCount(words[0]));
@@ -125,7 +116,7 @@ Status Train(IoBackend& backend, const std::string& folder, const Words& words) 
         "of "
         "buckets read, {} and {} pages of vectors read and written\n",
         road.buffer, partitioning->directory().parts(), entered, trained, seconds,
-        static_cast<double>(trained) / seconds, CpuSeconds(), FormatBytes(buckets.bytes_read),
+        static_cast<double>(trained) / seconds, ProcessProcessorSeconds(), FormatBytes(buckets.bytes_read),
         vectors.pages_read, vectors.pages_written);
   };
   const LinkTrainCallbacks callbacks{.epoch = {},
@@ -161,7 +152,7 @@ Status Main(const Words& words) {
   if (is("train", 4)) status = Train(*backend, words[1], {words.begin() + 2, words.end()});
   if (!status.ok()) return status;
   fmt::print("{}: {:.1f} s, {:.1f} of processor time, peak memory {}\n", words[0], MonotonicSeconds() - start,
-             CpuSeconds(), FormatBytes(PeakRssBytes()));
+             ProcessProcessorSeconds(), FormatBytes(PeakRssBytes()));
   return status;
 }
 

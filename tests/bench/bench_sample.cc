@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -19,6 +18,7 @@
 #include <unordered_map>
 
 #include "quarry/base/process.h"
+#include "quarry/base/processor_time.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/sampling/sampler.h"
@@ -91,13 +91,6 @@ class Batches {
   std::vector<NodeId> seeds_;
 };
 
-// Where it lags behind the clock on the wall, others used the processor (or the disk was waited for).
-double ThreadCpuSeconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 Rate Run(NeighborSampler& sampler, const Batches& batches, uint64_t first, uint64_t step, double seconds_min,
          uint64_t batches_max = ~uint64_t{0}) {
   Block block;
@@ -105,7 +98,7 @@ Rate Run(NeighborSampler& sampler, const Batches& batches, uint64_t first, uint6
   // The first batch sizes tables and buffers.
   if (!sampler.Sample(batches[first], 0, block).ok()) std::abort();
   const double start = MonotonicSeconds();
-  const double cpu_start = ThreadCpuSeconds();
+  const double cpu_start = ThreadProcessorSeconds();
   for (uint64_t i = first + step; rate.seconds < seconds_min && rate.batches < batches_max; i += step) {
     if (const Status status = sampler.Sample(batches[i], i, block); !status.ok()) {
       fmt::print(stderr, "{}\n", status.ToString());
@@ -116,7 +109,7 @@ Rate Run(NeighborSampler& sampler, const Batches& batches, uint64_t first, uint6
     ++rate.batches;
     rate.seconds = MonotonicSeconds() - start;
   }
-  rate.cpu_seconds = ThreadCpuSeconds() - cpu_start;
+  rate.cpu_seconds = ThreadProcessorSeconds() - cpu_start;
   return rate;
 }
 
@@ -125,7 +118,7 @@ Rate RunNaive(const NeighborLists& csc, std::span<const uint32_t> fanouts, const
               uint64_t batch_count) {
   Rate rate{.batches = batch_count};
   const double start = MonotonicSeconds();
-  const double cpu_start = ThreadCpuSeconds();
+  const double cpu_start = ThreadProcessorSeconds();
   for (uint64_t b = 1; b <= batch_count; ++b) {
     Rng rng(b);
     std::vector<NodeId> nodes;
@@ -157,7 +150,7 @@ Rate RunNaive(const NeighborLists& csc, std::span<const uint32_t> fanouts, const
     rate.nodes += nodes.size();
   }
   rate.seconds = MonotonicSeconds() - start;
-  rate.cpu_seconds = ThreadCpuSeconds() - cpu_start;
+  rate.cpu_seconds = ThreadProcessorSeconds() - cpu_start;
   return rate;
 }
 
@@ -168,14 +161,14 @@ double LoadsPerSecond(std::span<const NodeId> indices) {
   constexpr uint64_t kLoads = 1 << 23;
   const uint64_t bound = indices.size() - 1;
   uint64_t sum = 0, state = 3;
-  const double start = ThreadCpuSeconds();
+  const double start = ThreadProcessorSeconds();
   for (uint64_t i = 0; i < kLoads; ++i) {
     // A Weyl sequence, so that addresses cost next to nothing.
     state += 0x9e3779b97f4a7c15;
     const uint64_t at = static_cast<uint64_t>((static_cast<uint128_t>(state) * bound) >> 64);
     sum += indices[kDependent ? at + (sum & 1) : at];
   }
-  const double seconds = ThreadCpuSeconds() - start;
+  const double seconds = ThreadProcessorSeconds() - start;
   volatile uint64_t sink = sum;
   (void)sink;
   return kLoads / seconds;
@@ -238,7 +231,7 @@ struct ReadBack {
 ReadBack ReadAgain(const Topology& topology, IoBackend& backend, uint64_t bytes) {
   bytes = std::min(bytes, topology.IndicesBytes());
   std::vector<std::byte> copy(bytes);
-  const double start = MonotonicSeconds(), cpu_start = ThreadCpuSeconds();
+  const double start = MonotonicSeconds(), cpu_start = ThreadProcessorSeconds();
   const auto scanner =
       Must(FileScanner::Make(backend, topology.file(), topology.indices_offset(Adjacency::kCsc), bytes));
   for (uint64_t at = 0; at < bytes;) {
@@ -254,16 +247,16 @@ ReadBack ReadAgain(const Topology& topology, IoBackend& backend, uint64_t bytes)
     std::copy_n(piece.begin(), count, copy.begin() + static_cast<ptrdiff_t>(at));
     at += count;
   }
-  return {MonotonicSeconds() - start, ThreadCpuSeconds() - cpu_start};
+  return {MonotonicSeconds() - start, ThreadProcessorSeconds() - cpu_start};
 }
 
 void BenchDisk(const Topology& topology, IoBackend& backend, std::span<const uint32_t> fanouts,
                const Batches& batches) {
   for (const int percent : {0, 10, 30}) {
     const uint64_t budget = topology.IndicesBytes() * percent / 100;
-    const double start = MonotonicSeconds(), cpu_start = ThreadCpuSeconds();
+    const double start = MonotonicSeconds(), cpu_start = ThreadProcessorSeconds();
     const auto cache = Must(NeighborCache::Build(backend, topology, Adjacency::kCsc, budget));
-    const double build_seconds = MonotonicSeconds() - start, build_cpu = ThreadCpuSeconds() - cpu_start;
+    const double build_seconds = MonotonicSeconds() - start, build_cpu = ThreadProcessorSeconds() - cpu_start;
     const ReadBack again = ReadAgain(topology, backend, cache->memory_bytes());
     const NeighborSource source{.topology = &topology, .backend = &backend, .caches = {cache.get(), nullptr}};
     auto sampler = Must(NeighborSampler::Make(source, {.fanouts = {fanouts.begin(), fanouts.end()}}));
