@@ -68,6 +68,9 @@ void HandOver(int argc, char** argv) {
   // OpenMP's threads would turn in circles while they have nothing to do, on cores that samplers, extractors and BLAS's own
   // threads want: epochs of small models took up to four times as long. Read when the library is loaded.
   setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
+  // OpenBLAS's wait for a tenth of a second by sched_yield, which took 40 % of all processor seconds of a small model: after
+  // 2^16 cycles, about what waking one takes, they sleep.
+  setenv("OPENBLAS_THREAD_TIMEOUT", "16", /*overwrite=*/0);
   std::error_code unknown;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", unknown);
   execv((self.parent_path() / "quarry-train").c_str(), argv);
