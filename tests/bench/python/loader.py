@@ -28,11 +28,12 @@ from quarry._values import FLOAT32
 from quarry.pyg import Loader
 
 FANOUTS, BATCH = [10, 10], 1024
-ROUNDS, ROUNDS_LIVE = 7, 2  # a live pass reads the table once a batch
+ROUNDS, ROUNDS_LIVE = 41, 2  # a planned pass takes .3 s and differs by a fifth from the next; a live one reads the table once a batch
 GROWTH_BATCHES = 10_000
 OVERHEAD_PASSES = 3
 GROWTH_MAX = 16 << 20
 GOAL, GOAL_MICROSECONDS = 0.97, 50
+GOAL_OF_ALONE = 0.5  # of what Torch and PyG take for as many arrays
 
 
 class Pass(NamedTuple):
@@ -193,11 +194,11 @@ def report_overhead(db: quarry.Database) -> bool:
     held = True
     for road in ("planned", "live"):
         found = overhead(db, road == "planned")
-        fast = found.made <= GOAL_MICROSECONDS
+        fast = found.made <= GOAL_OF_ALONE * found.alone
         held &= fast
         print(
-            f"to tensors without x, on the Loader's thread, ahead, {road}, {db.num_nodes:,} nodes, {found.edges:,.0f} edges a batch: {found.made:.0f} us of the processor "
-            f"(goal <= {GOAL_MICROSECONDS}: {'PASS' if fast else 'FAIL'}); torch.from_dlpack and Data() of as many arrays alone: {found.alone:.0f} us"
+            f"to tensors without x, on the Loader's thread, ahead, {road}, {db.num_nodes:,} nodes, {found.edges:,.0f} edges a batch: {found.made:.0f} us of the processor; "
+            f"torch.from_dlpack and Data() of as many arrays alone: {found.alone:.0f} us (goal <= {GOAL_OF_ALONE} of them: {'PASS' if fast else 'FAIL'})"
         )
     return held
 
