@@ -11,9 +11,9 @@
 #include <set>
 #include <thread>
 
+#include "cli_database_test.h"
 #include "quarry/format/checksum.h"
 #include "quarry/format/superblock.h"
-#include "quarry_process.h"
 #include "support/flip_byte.h"
 
 namespace quarry {
@@ -25,30 +25,16 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class AdminCliTest : public testing::Test {
+class AdminCliTest : public CliDatabaseTest {
  protected:
   static void SetUpTestSuite() {
-    root_ = fs::path(testing::TempDir()) / ("admin_cli_test-" + std::to_string(getpid()));
-    fs::create_directories(root_);
-    const Outcome made =
-        Run("generate graph --nodes 4k --degree 8 --dim 32 --classes 4 --train-share 20% --valid-share 5%");
-    ASSERT_EQ(made.exit_code, 0) << made.err;
-    const Outcome imported = Run("import db graph");
+    MakeDatabase("admin_cli_test",
+                 "--nodes 4k --degree 8 --dim 32 --classes 4 --train-share 20% --valid-share 5%");
+    const Outcome imported = Run("import again graph");
     ASSERT_EQ(imported.exit_code, 0) << imported.err;
     EXPECT_EQ(imported.err.find('\r'), std::string::npos) << "progress is for terminals";
   }
-  static void TearDownTestSuite() { fs::remove_all(root_); }
 
-  static Outcome Run(const std::string& arguments) { return Process(arguments, root_).Wait(); }
-  static json RunJson(const std::string& arguments) {
-    const Outcome outcome = Run(arguments);
-    EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.err;
-    return json::parse(outcome.out);
-  }
-  static void CopyDatabase(const std::string& name) {
-    fs::remove_all(root_ / name);
-    fs::copy(root_ / "db", root_ / name, fs::copy_options::recursive);
-  }
   // The one file in a folder whose name begins so.
   static fs::path FileOf(const std::string& folder, const std::string& name) {
     for (const auto& entry : fs::directory_iterator(root_ / folder)) {
@@ -57,8 +43,6 @@ class AdminCliTest : public testing::Test {
     ADD_FAILURE() << folder << " has no " << name;
     return {};
   }
-
-  static inline fs::path root_;
 };
 
 uint64_t BytesIn(const fs::path& folder) {

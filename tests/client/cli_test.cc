@@ -19,7 +19,7 @@
 #include <sstream>
 #include <thread>
 
-#include "quarry_process.h"
+#include "cli_database_test.h"
 
 namespace quarry {
 namespace {
@@ -47,16 +47,14 @@ void WriteTriples(const fs::path& folder) {
 }
 
 // Databases are made once; tests that change one make a copy.
-class CliTest : public testing::Test {
+class CliTest : public CliDatabaseTest {
  protected:
   static void SetUpTestSuite() {
-    root_ = quarry::MakeGeneratedDatabase("cli_test",
-                                          "--nodes 20k --degree 10 --dim 32 --classes 5 --train-share 20% "
-                                          "--valid-share 5% --test-share 5% --seed 7");
+    MakeDatabase(
+        "cli_test",
+        "--nodes 20k --degree 10 --dim 32 --classes 5 --train-share 20% --valid-share 5% --test-share 5% "
+        "--seed 7");
   }
-  static void TearDownTestSuite() { fs::remove_all(root_); }
-
-  static Outcome Run(const std::string& arguments) { return Process(arguments, root_).Wait(); }
 
   // Runs what must fail: the exit code, nothing on stdout, and one line that starts with "quarry: ".
   static std::string Refused(const std::string& arguments, int exit_code) {
@@ -70,11 +68,6 @@ class CliTest : public testing::Test {
     return lines.back();
   }
 
-  static fs::path Path(const std::string& name) { return root_ / name; }
-  static void CopyDatabase(const std::string& name) {
-    fs::remove_all(Path(name));
-    fs::copy(Path("db"), Path(name), fs::copy_options::recursive);
-  }
   // A copy of the database with a layout.
   static void MakePlanned() {
     if (fs::exists(Path("planned"))) return;
@@ -102,8 +95,6 @@ class CliTest : public testing::Test {
   static constexpr const char* kTrain =
       " --layers 2 --fanout 5,5 --hidden 32 --batch-size 512 --epochs 2 --memory 256MiB --cache 25% "
       "--threads 2 --torch-threads 1";
-
-  static inline fs::path root_;
 };
 
 TEST_F(CliTest, HelpOfEveryVerbHasAnExample) {

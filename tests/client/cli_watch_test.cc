@@ -12,8 +12,8 @@
 #include <set>
 #include <thread>
 
+#include "cli_database_test.h"
 #include "fake_server.h"
-#include "quarry_process.h"
 
 namespace quarry {
 namespace {
@@ -27,22 +27,14 @@ using testing::IsSupersetOf;
 using testing::Not;
 using testing_util::FakeServer;
 
-class CliWatchTest : public testing::Test {
+class CliWatchTest : public CliDatabaseTest {
  protected:
   static void SetUpTestSuite() {
-    root_ = fs::path(testing::TempDir()) / ("cli_watch_test-" + std::to_string(getpid()));
-    fs::create_directories(root_);
-    const Outcome made =
-        Run("generate graph --nodes 4k --degree 8 --dim 16 --classes 4 --train-share 20% --valid-share 5% "
-            "--test-share 5%");
-    ASSERT_EQ(made.exit_code, 0) << made.err;
-    const Outcome imported = Run("import db graph --trace import.json");
-    ASSERT_EQ(imported.exit_code, 0) << imported.err;
+    MakeDatabase(
+        "cli_watch_test",
+        "--nodes 4k --degree 8 --dim 16 --classes 4 --train-share 20% --valid-share 5% --test-share 5%",
+        "--trace import.json");
   }
-  static void TearDownTestSuite() { fs::remove_all(root_); }
-  static Outcome Run(const std::string& arguments) { return Process(arguments, root_).Wait(); }
-
-  static inline fs::path root_;
 };
 
 // A trace that was written: names of spans by the name of their thread.

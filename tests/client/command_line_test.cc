@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "quarry_process.h"
+#include "cli_database_test.h"
 
 namespace quarry {
 namespace {
@@ -22,22 +22,12 @@ using testing::IsEmpty;
 using testing::IsSupersetOf;
 using testing::Not;
 
-class CommandLineTest : public testing::Test {
+class CommandLineTest : public CliDatabaseTest {
  protected:
   static void SetUpTestSuite() {
-    root_ = fs::path(testing::TempDir()) / ("command_line_test-" + std::to_string(getpid()));
-    fs::create_directories(root_);
-    ASSERT_EQ(Run("generate graph --nodes 2k --degree 6 --dim 8 --classes 3 --train-share 20%").exit_code, 0);
-    ASSERT_EQ(Run("import db graph").exit_code, 0);
+    MakeDatabase("command_line_test", "--nodes 2k --degree 6 --dim 8 --classes 3 --train-share 20%");
   }
-  static void TearDownTestSuite() { fs::remove_all(root_); }
 
-  static Outcome Run(const std::string& arguments) { return Process(arguments, root_).Wait(); }
-  static void Write(const std::string& name, const std::string& text) {
-    std::ofstream file(root_ / name);
-    file << text;
-    ASSERT_TRUE(file.good());
-  }
   static std::string UsageFault(const std::string& arguments) {
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << arguments;
@@ -45,8 +35,6 @@ class CommandLineTest : public testing::Test {
     EXPECT_TRUE(outcome.err.starts_with("quarry: usage: ")) << outcome.err;
     return outcome.err;
   }
-
-  static inline fs::path root_;
 };
 
 // Names under "Subcommands:".

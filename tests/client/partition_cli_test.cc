@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "quarry_process.h"
+#include "cli_database_test.h"
 #include "support/flip_byte.h"
 
 namespace quarry {
@@ -17,30 +17,17 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-class PartitionCliTest : public testing::Test {
+class PartitionCliTest : public CliDatabaseTest {
  protected:
   static void SetUpTestSuite() {
-    root_ = fs::path(testing::TempDir()) / ("partition_cli_test-" + std::to_string(getpid()));
-    fs::create_directories(root_);
-    ASSERT_EQ(Run("generate graph --nodes 3k --degree 8 --dim 16 --classes 4 --train-share 20%").exit_code,
-              0);
-    ASSERT_EQ(Run("import db graph").exit_code, 0);
+    MakeDatabase("partition_cli_test", "--nodes 3k --degree 8 --dim 16 --classes 4 --train-share 20%");
   }
-  static void TearDownTestSuite() { fs::remove_all(root_); }
 
-  static Outcome Run(const std::string& arguments) { return Process(arguments, root_).Wait(); }
-  static json RunJson(const std::string& arguments) {
-    const Outcome outcome = Run(arguments);
-    EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.err;
-    return outcome.exit_code == 0 ? json::parse(outcome.out) : json();
-  }
   static void ExpectUsage(const std::string& arguments, const std::string& words) {
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr(words)) << arguments;
   }
-
-  static inline fs::path root_;
 };
 
 TEST_F(PartitionCliTest, BuildsListsExplainsAndDrops) {

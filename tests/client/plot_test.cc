@@ -9,7 +9,7 @@
 #include <numeric>
 #include <regex>
 
-#include "quarry_process.h"
+#include "cli_database_test.h"
 
 namespace quarry {
 namespace {
@@ -69,25 +69,15 @@ struct Svg {
   std::vector<std::string> texts;
 };
 
-class PlotTest : public testing::Test {
+class PlotTest : public CliDatabaseTest {
  protected:
   static void SetUpTestSuite() {
-    root_ = fs::path(testing::TempDir()) / ("plot_test-" + std::to_string(getpid()));
-    fs::create_directories(root_);
-    const Outcome made =
-        Run("generate graph --nodes 4k --degree 8 --dim 16 --classes 4 --train-share 20% --valid-share 5% "
-            "--test-share 5%");
-    ASSERT_EQ(made.exit_code, 0) << made.err;
-    const Outcome imported = Run("import db graph --trace import.trace");
-    ASSERT_EQ(imported.exit_code, 0) << imported.err;
+    MakeDatabase(
+        "plot_test",
+        "--nodes 4k --degree 8 --dim 16 --classes 4 --train-share 20% --valid-share 5% --test-share 5%",
+        "--trace import.trace");
   }
-  static void TearDownTestSuite() { fs::remove_all(root_); }
 
-  static Outcome Run(const std::string& arguments, std::vector<std::string> variables = {}) {
-    return Process(arguments, root_, std::move(variables)).Wait();
-  }
-  static fs::path Path(const std::string& name) { return root_ / name; }
-  static void Write(const std::string& name, const std::string& text) { std::ofstream(Path(name)) << text; }
   // What a command prints, as a file.
   static void Save(const std::string& name, const std::string& arguments) {
     const Outcome outcome = Run(arguments);
@@ -117,8 +107,6 @@ class PlotTest : public testing::Test {
                 "--torch-threads 1 --epochs " +
                     std::to_string(epochs));
   }
-
-  static inline fs::path root_;
 };
 
 TEST_F(PlotTest, EveryRunHasACurveOfLossAndOneOfAccuracy) {

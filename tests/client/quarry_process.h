@@ -120,10 +120,11 @@ class Process {
 };
 
 // A folder of the name for this process, with db in it: a graph that was generated and imported so.
-inline std::filesystem::path MakeGeneratedDatabase(const std::string& name, const std::string& generate) {
+inline std::filesystem::path MakeGeneratedDatabase(const std::string& name, const std::string& generate,
+                                                   const std::string& import = "") {
   const auto folder = std::filesystem::path(testing::TempDir()) / (name + "-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
-  for (const std::string& arguments : {"generate graph " + generate, std::string("import db graph")}) {
+  for (const std::string& arguments : {"generate graph " + generate, "import db graph " + import}) {
     const Outcome made = Process(arguments, folder).Wait();
     EXPECT_EQ(made.exit_code, 0) << made.err;
   }

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "quarry_process.h"
+#include "cli_database_test.h"
 #include "support/array_files.h"
 
 namespace quarry {
@@ -22,16 +22,14 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-class SurfacesTest : public testing::Test {
+class SurfacesTest : public CliDatabaseTest {
  protected:
   static void SetUpTestSuite() {
-    root_ = MakeGeneratedDatabase(
-        "surfaces", "--nodes 500 --degree 6 --dim 8 --classes 3 --train-share 20% --valid-share 5%");
+    MakeDatabase("surfaces", "--nodes 500 --degree 6 --dim 8 --classes 3 --train-share 20% --valid-share 5%");
     Expect0("layout build db --fanout 3 --batch-size 64 --cache 10%");
     Expect0(
         "train db --task link --dim 8 --epochs 1 --batch-size 1000 --valid-share 5% --test-share 5% --save");
   }
-  static void TearDownTestSuite() { fs::remove_all(root_); }
 
   // One that hangs is killed, and ends with 128 + SIGKILL.
   static Outcome Run(const std::string& arguments) {
@@ -44,12 +42,6 @@ class SurfacesTest : public testing::Test {
     }
     return process.Wait();
   }
-  static void Expect0(const std::string& arguments) {
-    const Outcome outcome = Run(arguments);
-    EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.err;
-  }
-
-  static inline fs::path root_;
 };
 
 struct Thing {

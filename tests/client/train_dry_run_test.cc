@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "quarry_process.h"
+#include "cli_database_test.h"
 
 namespace quarry {
 namespace {
@@ -19,17 +19,12 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-class DryRunTest : public testing::Test {
+class DryRunTest : public CliDatabaseTest {
  protected:
   static void SetUpTestSuite() {
-    root_ = fs::path(testing::TempDir()) / ("train_dry_run_test-" + std::to_string(getpid()));
-    fs::create_directories(root_);
-    ASSERT_EQ(Run("generate graph --nodes 3k --degree 6 --dim 8 --classes 3 --train-share 20%").exit_code, 0);
-    ASSERT_EQ(Run("import db graph").exit_code, 0);
-    ASSERT_EQ(Run("layout build db there --fanout 3,3 --batch-size 100").exit_code, 0);
+    MakeDatabase("train_dry_run_test", "--nodes 3k --degree 6 --dim 8 --classes 3 --train-share 20%");
+    Expect0("layout build db there --fanout 3,3 --batch-size 100");
   }
-  static void TearDownTestSuite() { fs::remove_all(root_); }
-  static Outcome Run(const std::string& arguments) { return Process(arguments, root_).Wait(); }
 
   // All that lies in the database's folder, but for the lock, which says who has it open.
   static std::map<std::string, std::pair<fs::file_time_type, std::string>> Everything() {
@@ -40,8 +35,6 @@ class DryRunTest : public testing::Test {
     }
     return files;
   }
-
-  static inline fs::path root_;
 };
 
 TEST_F(DryRunTest, ChangesNoByteWhateverItIsAskedOf) {

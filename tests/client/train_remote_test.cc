@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "quarry_process.h"
+#include "cli_database_test.h"
 
 namespace quarry {
 namespace {
@@ -64,16 +64,14 @@ json SummaryIn(const std::string& out) {
   return lines.empty() ? json() : json::parse(lines.back()).value("summary", json());
 }
 
-class TrainRemoteTest : public testing::Test {
+class TrainRemoteTest : public CliDatabaseTest {
  protected:
   static void SetUpTestSuite() {
-    root_ = quarry::MakeGeneratedDatabase("train_remote_test",
-                                          "--nodes 6k --degree 10 --dim 16 --classes 4 --train-share 20% "
-                                          "--valid-share 10% --test-share 10% --seed 7");
-    const Outcome made = Run("layout build db --fanout 5,5 --batch-size 128 --cache 25% --seed 3");
-    ASSERT_EQ(made.exit_code, 0) << made.err;
+    MakeDatabase("train_remote_test",
+                 "--nodes 6k --degree 10 --dim 16 --classes 4 --train-share 20% --valid-share 10% "
+                 "--test-share 10% --seed 7");
+    Expect0("layout build db --fanout 5,5 --batch-size 128 --cache 25% --seed 3");
   }
-  static void TearDownTestSuite() { fs::remove_all(root_); }
 
   static Outcome Run(const std::string& arguments) {
     return Process(arguments, root_, {TemporaryFolders()}).Wait();
@@ -140,8 +138,6 @@ class TrainRemoteTest : public testing::Test {
     }
     return command + road;
   }
-
-  static inline fs::path root_;
 };
 
 TEST_F(TrainRemoteTest, ATrainerCannotTellAServerFromADatabase) {
