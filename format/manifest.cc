@@ -46,6 +46,7 @@ Status CheckLayout(const LayoutRecord& layout, std::string_view path) {
   if (layout.spec.topology.empty()) fault = "names no topology";
   if (layout.spec.batch_size == 0) fault = "has a batch size of 0";
   if (!IsKnown(layout.spec.direction)) fault = "has an unknown direction";
+  if (!IsKnown(layout.spec.sampler)) fault = "has an unknown sampler";
   if (layout.spec.fanouts.empty()) fault = "has no fanouts";
   if (layout.epochs == 0) fault = "plans no epochs";
   if (layout.batch_count < layout.epochs) fault = "has fewer batches than epochs";

@@ -99,6 +99,9 @@ struct LayoutRecord {
   traceGeneration @35 :UInt64;     # 0 = the layout's
   bases @36 :List(LayoutBase);     # of a patched layout
   replace @37 :Bool;
+  sampler @38 :UInt8;              # 0 neighbor, 1 labor
+  batchDependency @39 :UInt32;
+  weighted @40 :Bool;
 }
 
 struct EmbeddingRecord {

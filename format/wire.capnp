@@ -132,6 +132,9 @@ struct LiveSpec {
   seed @6 :UInt64;
   replace @7 :Bool;
   edgeIds @8 :Bool;
+  sampler @9 :UInt8;             # 0 neighbor, 1 labor
+  batchDependency @10 :UInt32;
+  weighted @11 :Bool;
 }
 
 struct PlannedSpec {
@@ -421,6 +424,9 @@ struct LayoutInfo {
   gpuCacheRows @14 :UInt64;
   batchesPerSegment @15 :UInt64;
   replace @16 :Bool;
+  sampler @17 :UInt8;
+  batchDependency @18 :UInt32;
+  weighted @19 :Bool;
 }
 
 struct EmbeddingInfo {

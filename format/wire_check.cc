@@ -14,6 +14,7 @@ Status CheckRoad(const RoadSpec& spec) {
   QUARRY_RETURN_IF_ERROR(CheckName(spec.feature_table, "table"));
   QUARRY_RETURN_IF_ERROR(CheckName(spec.topology, "topology"));
   QUARRY_RETURN_IF_ERROR(CheckKnown(spec.direction));
+  QUARRY_RETURN_IF_ERROR(CheckKnown(spec.sampler));
   QUARRY_RETURN_IF_ERROR(CheckFanouts(spec.fanouts));
   return CheckPositive(spec.batch_size, "the batch size");
 }
@@ -248,6 +249,7 @@ Status Check(const LayoutInfo& layout) {
     QUARRY_RETURN_IF_ERROR(CheckName(name, "layout, or what it was built from,"));
   }
   QUARRY_RETURN_IF_ERROR(CheckKnown(layout.spec.direction));
+  QUARRY_RETURN_IF_ERROR(CheckKnown(layout.spec.sampler));
   return CheckFanouts(layout.spec.fanouts);
 }
 

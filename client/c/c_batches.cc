@@ -21,7 +21,7 @@ namespace quarry::client {
 
 Result<quarry::RoadSpec> SpecOf(const quarry_live_spec* spec) {
   QUARRY_TRY(const quarry_live_spec given, Given(spec, "quarry_live_spec"));
-  static_assert(TakesAllBut<quarry_live_spec, quarry::RoadSpec>({"padding"}));
+  static_assert(TakesAllBut<quarry_live_spec, quarry::RoadSpec>({"padding", "padding_of_edge_ids"}));
   quarry::RoadSpec live;
   QUARRY_RETURN_IF_ERROR(TakeOptions(given, live));
   return live;

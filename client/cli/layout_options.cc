@@ -36,6 +36,18 @@ void LayoutFlags::AddRoadOptions(CLI::App* verb) {
       ->capture_default_str();
   AddChoice(verb, "--direction", road.direction, "along which edges neighbors send");
   verb->add_flag("--replace", road.replace, "draw neighbors with replacement: always as many as the fanout");
+  AddChoice(
+      verb, "--sampler", road.sampler,
+      "neighbor, or labor: the nodes of a hop draw the same neighbors where they can, so that batches have "
+      "fewer nodes");
+  verb->add_option(
+          "--batch-dependency", road.batch_dependency,
+          "with labor: batches that a node is drawn alike in, so that they have much the same nodes; 0: each "
+          "is drawn anew")
+      ->check(WholeFrom(0, kUint32Max, "a number of batches", "64"))
+      ->capture_default_str();
+  verb->add_flag("--weighted", road.weighted,
+                 "draw neighbors with probability proportional to the weights of their edges");
   verb->add_option("--cache", cache,
                    "rows that stay in memory: a size, a share of the feature bytes, or auto: as many as "
                    "--memory has room for; "
@@ -55,8 +67,13 @@ void LayoutFlags::AddTo(CLI::App* verb) {
 }
 
 std::string SampleFlags(const RoadSpec& spec) {
-  return fmt::format("--fanout {} --batch-size {} --direction {}{}", fmt::join(spec.fanouts, ","),
-                     spec.batch_size, NameOf(spec.direction), spec.replace ? " --replace" : "");
+  std::string flags = fmt::format("--fanout {} --batch-size {} --direction {}", fmt::join(spec.fanouts, ","),
+                                  spec.batch_size, NameOf(spec.direction));
+  if (spec.replace) flags += " --replace";
+  if (spec.sampler != SamplerKind::kNeighbor) flags += fmt::format(" --sampler {}", NameOf(spec.sampler));
+  if (spec.batch_dependency > 0) flags += fmt::format(" --batch-dependency {}", spec.batch_dependency);
+  if (spec.weighted) flags += " --weighted";
+  return flags;
 }
 
 Result<uint64_t> ParseCache(const std::string& text, uint64_t feature_bytes) {

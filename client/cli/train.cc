@@ -147,7 +147,9 @@ void AddTrain(CLI::App& app, Action& action) {
   GroupOptions(*verb, "Model",
                {"--model", "--layers", "--hidden", "--epochs", "--patience", "--lr", "--dropout",
                 "--input-dropout", "--weight-decay", "--normalize-features", "--seed"});
-  GroupOptions(*verb, "Batches", {"--fanout", "--batch-size", "--direction", "--replace", "--ordered"});
+  GroupOptions(*verb, "Batches",
+               {"--fanout", "--batch-size", "--direction", "--replace", "--sampler", "--batch-dependency",
+                "--weighted", "--ordered"});
   GroupOptions(
       *verb, "Memory and threads",
       {"--cache", "--memory", "--topology", "--threads", "--torch-threads", "--inline", "--dry-run"});

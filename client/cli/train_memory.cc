@@ -34,8 +34,7 @@ uint64_t LeastBudget(RoadKind road, const Manifest& manifest, const LayoutSpec& 
   const uint64_t own_properties = road == RoadKind::kFresh ? NodePropertiesBytes(manifest) : 0;
   const uint64_t training = demand.trainer_bytes + demand.live.least_bytes + own_properties +
                             PlannedRoad::LeastBytes(manifest, planned, demand.train_nodes, nodes);
-  const uint64_t sampling =
-      Topology::ResidentBytes(*manifest.FindTopology(spec.road.topology)) + NodePropertiesBytes(manifest);
+  const uint64_t sampling = TraceSourceBytes(manifest, *manifest.FindTopology(spec.road.topology), spec.road);
   const uint64_t building = std::max(sampling, BuildBytesMax(manifest, spec, batches, nodes));
   // Building comes first and has all of the memory; or, where it goes on beside training, half of it.
   const uint64_t both =

@@ -35,8 +35,9 @@ extern "C" {
  *   1.3  ids of sampled edges; making and dropping embedding tables
  *   1.4  the upkeep of c_admin.h over a server
  *   1.5  labels numbered by an import
- *   1.6  what is made of a batch ahead of the call that takes it */
-#define QUARRY_ABI_VERSION 0x00010006
+ *   1.6  what is made of a batch ahead of the call that takes it
+ *   1.7  LABOR, batches that depend on each other, weights of edges */
+#define QUARRY_ABI_VERSION 0x00010007
 uint32_t quarry_abi_version(void); /* of the library */
 
 /* Codes, as docs/protocol.md explains them. */

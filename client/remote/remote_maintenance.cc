@@ -78,6 +78,9 @@ Result<wire::MaintenanceReport> RemoteMaintain(Link& link, const wire::Maintenan
   const Deadline deadline = link.NewDeadline();
   QUARRY_TRY(const std::shared_ptr<Session> session, link.Current(deadline));
   QUARRY_RETURN_IF_ERROR(CheckMaintenance(*session));
+  if (const auto* const build = std::get_if<wire::BuildLayout>(&task)) {
+    QUARRY_RETURN_IF_ERROR(session->CheckSampler(build->road));
+  }
   QUARRY_TRY(Connection::Ticket ticket, session->connection().Send(wire::Maintain{task}, deadline));
   return Task(*session, std::move(ticket), link.timeout_seconds(), progress).Finish();
 }

@@ -91,6 +91,15 @@ class RemoteStream final : public Stream {
   std::deque<Connection::Ticket> asked_;  // in at_.session
 };
 
+// What the server draws by; null where all comes from a layout.
+const RoadSpec* SampledBy(const wire::OpenStream& request) {
+  if (const auto* const live = std::get_if<wire::LiveSpec>(&request.road)) return live;
+  if (const auto* const superbatch = std::get_if<wire::SuperbatchSpec>(&request.road))
+    return &superbatch->live;
+  const auto& planned = std::get<wire::PlannedSpec>(request.road);
+  return planned.live ? &*planned.live : nullptr;
+}
+
 RemoteStream::~RemoteStream() {
   if (at_.session == nullptr) return;
   DropAsked();
@@ -101,6 +110,8 @@ RemoteStream::~RemoteStream() {
 Status RemoteStream::OpenIn(const std::shared_ptr<Session>& session, Deadline deadline) {
   if (at_.session == session) return Status();
   wire::OpenStream request = request_;
+  if (const RoadSpec* const sampled = SampledBy(request))
+    QUARRY_RETURN_IF_ERROR(session->CheckSampler(*sampled));
   QUARRY_TRY(request.snapshot, link_->SnapshotIn(session, request_.snapshot, deadline));
   QUARRY_TRY(Connection::Answer answer, session->Call(request, deadline));
   QUARRY_TRY(wire::StreamOpened opened, Expect<wire::StreamOpened>(answer.response, session->path()));

@@ -47,7 +47,7 @@ Status Session::Greet(Deadline deadline) {
   const uint64_t ways = options_.inline_only ? wire::kInline : wire::kSharedMemory | wire::kInline;
   QUARRY_TRY(Connection::Answer answer,
              Call(wire::Hello{.capabilities = ways | wire::kTrainings | wire::kSql | wire::kPutPieces |
-                                              wire::kMaintenance},
+                                              wire::kMaintenance | wire::kSamplers},
                   deadline));
   QUARRY_TRY(const wire::Welcome welcome, Expect<wire::Welcome>(answer.response, path()));
   if (welcome.version != wire::kProtocolVersion) {
@@ -69,6 +69,13 @@ Status Session::CheckTrainings() const {
   if ((capabilities_ & wire::kTrainings) != 0) return Status();
   return MakeStatus(Code::kUnsupported, "{}: the server is of a Quarry that keeps no states of trainings",
                     path());
+}
+
+Status Session::CheckSampler(const RoadSpec& spec) const {
+  if (spec.DrawsPlainly() || (capabilities_ & wire::kSamplers) != 0) return Status();
+  return MakeStatus(
+      Code::kUnsupported,
+      "{}: the server is of a Quarry that draws neighbors uniformly, of each node by itself, alone", path());
 }
 
 Status Session::OpenAs(Deadline deadline) {

@@ -48,6 +48,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const wire::ServerLimits& limits() const { return limits_; }
   // kUnsupported for a server that knows no trainings and edges.
   Status CheckTrainings() const;
+  // kUnsupported for a server that would draw otherwise.
+  Status CheckSampler(const RoadSpec& spec) const;
   bool has_put_pieces() const { return (capabilities_ & wire::kPutPieces) != 0; }
   bool has_maintenance() const { return (capabilities_ & wire::kMaintenance) != 0; }
   uint64_t budget_bytes() const { return budget_bytes_; }  // granted

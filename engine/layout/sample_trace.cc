@@ -121,8 +121,8 @@ class TraceSampling {
     const uint64_t of_pass = number + (epoch == 0 ? spec_.first_batch : 0);
     const uint64_t first = number * spec_.road.batch_size;
     const uint64_t count = std::min<uint64_t>(spec_.road.batch_size, seeds.size() - first);
-    return sampler.Sample({seeds.data() + first, count},
-                          MixSeed(spec_.road.seed, spec_.first_pass + epoch, of_pass), block);
+    return sampler.Sample({seeds.data() + first, count}, spec_.road.SeedOf(spec_.first_pass + epoch, of_pass),
+                          block);
   }
 
   static void Encode(const std::vector<NodeId>& nodes, const std::vector<uint32_t>& hop_offsets,

@@ -36,14 +36,14 @@ struct TopologyBytes {
 };
 
 TopologyBytes BytesOf(const Manifest& manifest, const TopologyRecord& record, const LayoutSpec& spec) {
-  return {.resident = TraceSourceBytes(manifest, record),
+  return {.resident = TraceSourceBytes(manifest, record, spec.road),
           .indices = ListsOnDiskOf(record, spec.road.direction).indices_bytes};
 }
 
 }  // namespace
 
-uint64_t TraceSourceBytes(const Manifest& manifest, const TopologyRecord& record) {
-  return Topology::ResidentBytes(record) + NodePropertiesBytes(manifest);
+uint64_t TraceSourceBytes(const Manifest& manifest, const TopologyRecord& record, const RoadSpec& road) {
+  return NeighborSampler::ResidentBytes(record, road) + NodePropertiesBytes(manifest);
 }
 
 ListsOnDisk ListsOnDiskOf(const TopologyRecord& record, Direction direction) {
@@ -92,6 +92,7 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
   QUARRY_TRY(source->reservation_,
              budget.Reserve(bytes.resident + (in_memory ? bytes.indices : 0), "sampling a trace"));
   QUARRY_TRY(source->topology_, store.OpenTopology(spec.road.topology));
+  QUARRY_RETURN_IF_ERROR(NeighborSampler::LoadWeights(store.backend(), spec.road, *source->topology_));
   for (const Adjacency side : sides) {
     if (in_memory && source->topology_->has(side)) {
       QUARRY_RETURN_IF_ERROR(source->topology_->LoadIndices(store.backend(), side));
@@ -124,7 +125,7 @@ Result<SampledBatch> TraceSource::SampleFirst() const {
   Block block;
   QUARRY_RETURN_IF_ERROR(
       sampler->Sample({seeds.data(), std::min<size_t>(seeds.size(), spec_.road.batch_size)},
-                      MixSeed(spec_.road.seed, spec_.first_pass, spec_.first_batch), block));
+                      spec_.road.SeedOf(spec_.first_pass, spec_.first_batch), block));
   return SampledBatch{.read_bytes = sampler->stats().bytes_read,
                       .working_bytes = sampler->scratch_bytes() + block.nodes.size() * kWorkingBytesPerNode +
                                        block.indices.size() * kWorkingBytesPerEdge};

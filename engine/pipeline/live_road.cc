@@ -66,6 +66,7 @@ class LiveRoadImpl final : public LiveRoad {
   Status CheckOptions() const;
   Status CheckWanted() const;
   Status OpenBase();
+  Status OpenTopology();
   Status OpenSnapshot();
   Status MeasureTableDevice();
   Result<uint64_t> ResidentBytes() const;
@@ -185,7 +186,7 @@ Result<uint64_t> LiveRoadImpl::ResidentBytes() const {
     bytes += geometry.cell_count() * sizeof(uint32_t);
   }
   if (const TopologyRecord* record = manifest->FindTopology(options_.spec.topology)) {
-    bytes += Topology::ResidentBytes(*record);
+    bytes += NeighborSampler::ResidentBytes(*record, options_.spec);
   }
   return bytes + NodePropertiesBytes(*manifest);
 }
@@ -197,9 +198,12 @@ Status LiveRoadImpl::OpenBase() {
   }
   QUARRY_TRY(const uint64_t resident_bytes, ResidentBytes());
   QUARRY_TRY(resident_reservation_,
-             budget_.Reserve(resident_bytes, "what a database keeps resident (indptr, checksums, labels)"));
+             budget_.Reserve(resident_bytes,
+                             options_.spec.weighted
+                                 ? "what a database keeps resident (indptr, weights, checksums, labels)"
+                                 : "what a database keeps resident (indptr, checksums, labels)"));
   QUARRY_TRY(table_, store_.OpenTable(*snapshot_, options_.spec.feature_table));
-  QUARRY_TRY(topology_, store_.OpenTopology(options_.spec.topology));
+  QUARRY_RETURN_IF_ERROR(OpenTopology());
   const FeatureGeometry& geometry = table_->geometry();
   if (geometry.row_count < topology_->node_count()) {
     return MakeStatus(Code::kInvalidArgument, "{}: {} feature rows for the {} nodes of topology '{}'",
@@ -211,6 +215,13 @@ Status LiveRoadImpl::OpenBase() {
                       options_.spec.topology);
   }
   return OpenSnapshot();
+}
+
+// Without indices.
+Status LiveRoadImpl::OpenTopology() {
+  topology_.reset();  // two would not fit into what is reserved for one
+  QUARRY_TRY(topology_, store_.OpenTopology(options_.spec.topology));
+  return NeighborSampler::LoadWeights(store_.backend(), options_.spec, *topology_);
 }
 
 // Rows and labels are those of one snapshot for as long as the road is open, so no buffer ever grows stale.
@@ -332,8 +343,10 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
       nodes_max * (sizeof(NodeId) + sizeof(uint32_t)) + WithMargin(probe.edges_max) * EdgeBytes() +
       WithMargin(probe.targets_max) * sizeof(uint32_t) + options_.spec.batch_size * sizeof(int64_t) + kKiB;
   const uint64_t edges_max = WithMargin(probe.edges_max);
-  demand.memory_sampler_bytes = NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, true);
-  demand.disk_sampler_bytes = NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, false);
+  demand.memory_sampler_bytes =
+      NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, true, options_.spec);
+  demand.disk_sampler_bytes =
+      NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, false, options_.spec);
   demand.extractor_bytes = Extractor::ScratchBytes(nodes_max);
   demand.staging_bytes_min = RoundUp(Extractor::StagingBytesMin(*table_), 2 * kMiB);
   demand.staging_bytes =
@@ -369,7 +382,7 @@ Status LiveRoadImpl::Allocate(const BatchProbe& probe) {
 
 Status LiveRoadImpl::AllocateSampling() {
   if (indices_loaded_ && !plan_.topology_in_memory) {  // probing guessed wrong; a fresh reader holds none
-    QUARRY_TRY(topology_, store_.OpenTopology(options_.spec.topology));
+    QUARRY_RETURN_IF_ERROR(OpenTopology());
   }
   if (!indices_loaded_ && plan_.topology_in_memory) QUARRY_RETURN_IF_ERROR(LoadIndices());
   indices_loaded_ = plan_.topology_in_memory;
@@ -412,7 +425,7 @@ Result<RoadProbe> LiveRoadImpl::ProbeTraining(uint32_t batches) {
     }
     const double start = ThreadProcessorSeconds();
     QUARRY_RETURN_IF_ERROR(sampler.Sample(std::span(seeds).subspan(next, count),
-                                          MixSeed(options_.spec.seed, kProbeSeed, b), probe.last));
+                                          options_.spec.SeedOf(kProbeSeed, b), probe.last));
     probe.sample_seconds += ThreadProcessorSeconds() - start;
     next += count;
     probe.input_nodes += probe.last.nodes.size();
@@ -458,7 +471,7 @@ Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
                           .batch_nodes_max = plan_.batch_nodes_max,
                           .batch_edges_max = batch_edges_max_,
                           .edge_ids = options_.spec.edge_ids,
-                          .seed = options_.spec.seed};
+                          .spec = &options_.spec};
   QUARRY_RETURN_IF_ERROR(Fill(pass, resources));
   return pass_.Start([&](std::function<void(bool)> on_end) {
     return std::make_unique<LiveStream>(resources, std::move(pass), std::move(on_end));

@@ -104,7 +104,7 @@ void LiveStream::RunSampler(NeighborSampler& sampler) {
     Block& block = (*frame)->block;
     const uint64_t bytes_before = sampler.stats().bytes_read;
     const Status status = InSpan("sample", number, [&] {
-      return sampler.Sample(seeds, MixSeed(resources_.seed, options_.pass, number), block);
+      return sampler.Sample(seeds, resources_.spec->SeedOf(options_.pass, number), block);
     });
     if (!status.ok()) return Fail(status);
     {

@@ -3,18 +3,14 @@
 #include <algorithm>
 #include <cassert>
 
-#include "draw.h"
+#include "hop_draw.h"
 #include "node_table.h"
 #include "quarry/base/process.h"
-#include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "resolver.h"
 
 namespace quarry {
 namespace {
-
-// Nodes ahead of the one drawn for whose indptr is fetched.
-constexpr size_t kNodesAhead = 16;
 
 // Ids that are renumbered between two looks at the table's load.
 constexpr size_t kRenumberMax = 4096;
@@ -28,63 +24,47 @@ bool InMemory(const NeighborSource& source) {
 
 class DenseSampler final : public NeighborSampler {
  public:
-  DenseSampler(const NeighborSource& source, const RoadSpec& spec, std::unique_ptr<Resolver> resolver)
+  DenseSampler(const NeighborSource& source, const RoadSpec& spec, std::unique_ptr<Resolver> resolver,
+               std::unique_ptr<HopDraw> draw)
       : lists_(source.lists),
         topology_nodes_(source.lists == nullptr ? source.topology->node_count() : 0),
         fanouts_(spec.fanouts),
-        replace_(spec.replace),
         edge_ids_(spec.edge_ids),
         entries_max_(source.block_entries_max),
-        drawer_(*std::ranges::max_element(spec.fanouts)),
         resolver_(std::move(resolver)),
-        fresh_(kRenumberMax + 1),
-        list_sides_(SidesOf(source.direction).size()),
-        sides_apart_(source.sides_apart) {
-    if (lists_ != nullptr) return;
-    const std::span<const Adjacency> sides = SidesOf(source.direction);
-    for (size_t i = 0; i < sides.size(); ++i) indptr_[i] = source.topology->indptr(sides[i]).data();
-  }
+        draw_(std::move(draw)),
+        fresh_(kRenumberMax + 1) {}
 
-  Status Sample(std::span<const NodeId> seeds, uint64_t stream_seed, Block& block) override;
+  Status Sample(std::span<const NodeId> seeds, const DrawSeed& seed, Block& block) override;
   const SamplerStats& stats() const override { return stats_; }
   uint64_t scratch_bytes() const override {
-    return positions_.capacity() * sizeof(uint64_t) + fresh_.capacity() * sizeof(NodeId) +
-           drawer_.memory_bytes() + table_.memory_bytes() + resolver_->memory_bytes();
+    return drawn_.memory_bytes() + fresh_.capacity() * sizeof(NodeId) + draw_->memory_bytes() +
+           table_.memory_bytes() + resolver_->memory_bytes();
   }
 
  private:
   Status AddSeeds(std::span<const NodeId> seeds, Block& block);
-  Status SampleHop(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block);
-  template <bool kTwoSides>
-  uint32_t DrawTile(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block);
-  uint32_t DrawOfLists(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block);
-  uint32_t DrawOfList(uint64_t base, uint64_t degree, uint32_t fanout, Rng& rng, uint64_t* out);
-  void GrowPositions(size_t more);
+  Status SampleHop(uint32_t hop, uint32_t begin, uint32_t end, Block& block);
   uint64_t node_count() const { return lists_ != nullptr ? lists_->node_count() : topology_nodes_; }
   Status Renumber(std::span<uint32_t> ids, Block& block);
 
   const PiecedLists* const lists_;  // null: those of a topology
   const uint64_t topology_nodes_;
   const std::vector<uint32_t> fanouts_;
-  const bool replace_;
   const bool edge_ids_;
   const uint64_t entries_max_;
-  const uint64_t* indptr_[2] = {nullptr, nullptr};
-  SubsetDrawer drawer_;
   std::unique_ptr<Resolver> resolver_;
+  std::unique_ptr<HopDraw> draw_;  // dies before the resolver
   NodeTable table_;
-  std::vector<uint64_t> positions_;  // one tile's
-  size_t position_count_ = 0;
+  Drawn drawn_;  // one tile's
   std::vector<NodeId> fresh_;
-  const size_t list_sides_;
-  const bool sides_apart_;
   SamplerStats stats_;
 };
 
 // Waleffe Alg. 1, with the arrays growing at their ends instead of their fronts: hop after hop, draw the
 // positions of the neighbors of the nodes that the last hop found, resolve them, and append the nodes not met
 // before.
-Status DenseSampler::Sample(std::span<const NodeId> seeds, uint64_t stream_seed, Block& block) {
+Status DenseSampler::Sample(std::span<const NodeId> seeds, const DrawSeed& seed, Block& block) {
   const double start = MonotonicSeconds();
   block.nodes.clear();
   block.indices.clear();
@@ -93,11 +73,11 @@ Status DenseSampler::Sample(std::span<const NodeId> seeds, uint64_t stream_seed,
   block.indptr.assign(1, 0);
   QUARRY_RETURN_IF_ERROR(AddSeeds(seeds, block));
   block.hop_offsets.push_back(static_cast<uint32_t>(block.nodes.size()));
-  Rng rng(stream_seed);
+  draw_->Begin(seed);
   uint32_t frontier = 0;
-  for (const uint32_t fanout : fanouts_) {
+  for (uint32_t hop = 0; hop < fanouts_.size(); ++hop) {
     const uint32_t known = block.hop_offsets.back();
-    QUARRY_RETURN_IF_ERROR(SampleHop(fanout, frontier, known, rng, block));
+    QUARRY_RETURN_IF_ERROR(SampleHop(hop, frontier, known, block));
     frontier = known;
     block.hop_offsets.push_back(static_cast<uint32_t>(block.nodes.size()));
   }
@@ -133,116 +113,41 @@ Status DenseSampler::AddSeeds(std::span<const NodeId> seeds, Block& block) {
   return Status::Ok();
 }
 
-Status DenseSampler::SampleHop(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block) {
+Status DenseSampler::SampleHop(uint32_t hop, uint32_t begin, uint32_t end, Block& block) {
   while (begin < end) {
     const uint32_t first_end = block.indptr.back();
-    const uint32_t tile_end = lists_ != nullptr       ? DrawOfLists(fanout, begin, end, rng, block)
-                              : indptr_[1] == nullptr ? DrawTile<false>(fanout, begin, end, rng, block)
-                                                      : DrawTile<true>(fanout, begin, end, rng, block);
-    if (block.seed_count() + first_end + position_count_ > entries_max_) {
+    const std::span<const NodeId> nodes = std::span(block.nodes).subspan(begin, end - begin);
+    drawn_.neighbors.clear();
+    QUARRY_TRY(const uint32_t drawn_for,
+               draw_->Draw(nodes, hop, fanouts_[hop], block.indptr, drawn_, stats_));
+    const size_t count = drawn_.count;
+    if (block.seed_count() + first_end + count > entries_max_) {
       return MakeStatus(
           Code::kInvalidArgument,
           "a block of {} seeds has more than {} sampled neighbors: take fewer seeds or smaller fanouts",
           block.seed_count(), entries_max_ - block.seed_count());
     }
-    block.indices.resize(first_end + position_count_);
+    block.indices.resize(first_end + count);
     // Along kIn a position is the edge's id. The resolver destroys it.
     if (edge_ids_) {
-      block.edge_ids.insert(block.edge_ids.end(), positions_.data(), positions_.data() + position_count_);
+      block.edge_ids.insert(block.edge_ids.end(), drawn_.positions.data(), drawn_.positions.data() + count);
     }
-    const PositionTile tile{.nodes = std::span(block.nodes).subspan(begin, tile_end - begin),
-                            .ends = std::span(block.indptr).subspan(begin + 1),
-                            .first_end = first_end,
-                            .positions = {positions_.data(), position_count_}};
     uint32_t* const neighbors = block.indices.data() + first_end;
-    QUARRY_RETURN_IF_ERROR(resolver_->Resolve(tile, neighbors, stats_));
-    for (size_t i = 0; i < position_count_; i += kRenumberMax) {
-      QUARRY_RETURN_IF_ERROR(Renumber({neighbors + i, std::min(kRenumberMax, position_count_ - i)}, block));
+    if (!drawn_.neighbors.empty()) {
+      std::ranges::copy(drawn_.neighbors, neighbors);
+    } else {
+      const PositionTile tile{.nodes = nodes.first(drawn_for),
+                              .ends = std::span(block.indptr).subspan(begin + 1),
+                              .first_end = first_end,
+                              .positions = {drawn_.positions.data(), count}};
+      QUARRY_RETURN_IF_ERROR(resolver_->Resolve(tile, neighbors, stats_));
     }
-    begin = tile_end;
+    for (size_t i = 0; i < count; i += kRenumberMax) {
+      QUARRY_RETURN_IF_ERROR(Renumber({neighbors + i, std::min(kRenumberMax, count - i)}, block));
+    }
+    begin += drawn_for;
   }
   return Status::Ok();
-}
-
-// Draws positions for nodes[begin..], as many nodes as fit a tile; appends to indptr, and returns the first
-// node not drawn for. It reads indptr alone: which neighbors stand at the positions is the resolver's
-// business, so a block does not depend on where the indices lie. With two sides, a node's lists are drawn
-// from as if they were strung together, and each drawn number is then mapped to its side.
-template <bool kTwoSides>
-uint32_t DenseSampler::DrawTile(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block) {
-  const NodeId* const nodes = block.nodes.data();
-  const uint64_t tile_max = resolver_->tile_positions_max();
-  uint32_t edge_end = block.indptr.back();
-  size_t count = 0;
-  uint32_t i = begin;
-  for (; i < end; ++i) {
-    if (count + fanout > tile_max) break;
-    GrowPositions(count + fanout);
-    if (i + kNodesAhead < end) {
-      for (int side = 0; side <= kTwoSides; ++side)
-        __builtin_prefetch(&indptr_[side][nodes[i + kNodesAhead]]);
-    }
-    const uint64_t* const list = &indptr_[0][nodes[i]];
-    const uint64_t first_degree = list[1] - list[0];
-    const uint64_t* const second = kTwoSides ? &indptr_[1][nodes[i]] : nullptr;
-    const uint64_t degree = kTwoSides ? first_degree + second[1] - second[0] : first_degree;
-    uint64_t* const out = positions_.data() + count;
-    const uint32_t taken = DrawOfList(kTwoSides ? 0 : list[0], degree, fanout, rng, out);
-    if constexpr (kTwoSides) {
-      for (uint32_t k = 0; k < taken; ++k) {
-        out[k] = out[k] < first_degree ? list[0] + out[k] : (second[0] + out[k] - first_degree) | kSecondSide;
-      }
-    }
-    count += taken;
-    edge_end += taken;
-    block.indptr.push_back(edge_end);
-  }
-  position_count_ = count;
-  return i;
-}
-
-// The same of lists. Positions are those of a node's lists strung together, and the resolver knows the sides.
-uint32_t DenseSampler::DrawOfLists(uint32_t fanout, uint32_t begin, uint32_t end, Rng& rng, Block& block) {
-  const bool apart = sides_apart_ && list_sides_ == 2;
-  const size_t most = size_t{fanout} * (apart ? 2 : 1);
-  uint32_t edge_end = block.indptr.back();
-  size_t count = 0;
-  uint32_t i = begin;
-  for (; i < end && (count == 0 || count + most <= resolver_->tile_positions_max()); ++i) {
-    GrowPositions(count + most);
-    const uint64_t first = lists_->Degree(0, block.nodes[i]);
-    const uint64_t second = list_sides_ == 2 ? lists_->Degree(1, block.nodes[i]) : 0;
-    uint64_t* const out = positions_.data() + count;
-    uint32_t taken = DrawOfList(0, apart ? first : first + second, fanout, rng, out);
-    if (apart) taken += DrawOfList(first, second, fanout, rng, out + taken);
-    count += taken;
-    edge_end += taken;
-    block.indptr.push_back(edge_end);
-  }
-  position_count_ = count;
-  return i;
-}
-
-// Draws of the positions [base, base + degree); returns how many.
-inline uint32_t DenseSampler::DrawOfList(uint64_t base, uint64_t degree, uint32_t fanout, Rng& rng,
-                                         uint64_t* out) {
-  const uint64_t most = replace_ && degree > 0 ? fanout : degree;
-  const auto taken = static_cast<uint32_t>(std::min<uint64_t>(fanout, most));
-  if (replace_) {
-    for (uint32_t k = 0; k < taken; ++k) out[k] = base + rng.Below(degree);
-  } else if (degree > fanout) {
-    drawer_.Draw(rng, base, degree, taken, out);
-  } else {
-    for (uint32_t k = 0; k < taken; ++k) out[k] = base + k;
-  }
-  return taken;
-}
-
-// Makes room for this many of the tile's positions.
-inline void DenseSampler::GrowPositions(size_t count) {
-  if (count <= positions_.size()) return;
-  const size_t doubled = std::max(2 * positions_.size(), size_t{kMemoryTilePositions});
-  positions_.resize(std::max(count, std::min(size_t{resolver_->tile_positions_max()}, doubled)));
 }
 
 Status DenseSampler::Renumber(std::span<uint32_t> ids, Block& block) {
@@ -265,15 +170,45 @@ Status CheckFanouts(std::span<const uint32_t> fanouts) {
   return Status::Ok();
 }
 
+Status CheckDraws(const NeighborSource& source, const RoadSpec& spec) {
+  if (spec.batch_dependency > 0 && spec.sampler != SamplerKind::kLabor) {
+    return MakeStatus(
+        Code::kUsage,
+        "a batch dependency of {} needs the sampler 'labor': others draw of each node by itself",
+        spec.batch_dependency);
+  }
+  if (spec.replace && spec.sampler == SamplerKind::kLabor) {
+    return Status(Code::kUsage, "the sampler 'labor' draws distinct neighbors: leave out replacement");
+  }
+  if (source.lists == nullptr || spec.DrawsPlainly()) return Status::Ok();
+  return MakeStatus(
+      Code::kUnsupported,
+      "neighbors between parts are drawn uniformly, of each node by itself: take {} from another road",
+      spec.weighted ? "weighted samples" : "the sampler 'labor'");
+}
+
+std::unique_ptr<HopDraw> MakeDraw(const NeighborSource& source, const RoadSpec& spec, Resolver& resolver) {
+  if (spec.sampler == SamplerKind::kLabor) return MakeLaborDraw(source, spec, resolver);
+  if (spec.weighted) return MakeWeightedDraw(source, spec, resolver);
+  return MakeUniformDraw(source, spec, resolver);
+}
+
+std::unique_ptr<NeighborSampler> MakeDense(const NeighborSource& source, const RoadSpec& spec,
+                                           std::unique_ptr<Resolver> resolver) {
+  auto draw = MakeDraw(source, spec, *resolver);
+  return std::make_unique<DenseSampler>(source, spec, std::move(resolver), std::move(draw));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<NeighborSampler>> NeighborSampler::Make(const NeighborSource& source,
                                                                const RoadSpec& spec) {
   assert((source.topology != nullptr) != (source.lists != nullptr));
   QUARRY_RETURN_IF_ERROR(CheckFanouts(spec.fanouts));
+  QUARRY_RETURN_IF_ERROR(CheckDraws(source, spec));
   if (source.lists != nullptr) {
     if (spec.edge_ids) return Status(Code::kUnsupported, "neighbors between parts have no edge ids");
-    return std::make_unique<DenseSampler>(source, spec, MakeListsResolver(*source.lists));
+    return MakeDense(source, spec, MakeListsResolver(*source.lists));
   }
   if (spec.edge_ids && source.direction != Direction::kIn) {
     return MakeStatus(
@@ -289,23 +224,43 @@ Result<std::unique_ptr<NeighborSampler>> NeighborSampler::Make(const NeighborSou
                       source.topology->file().path(),
                       side == Adjacency::kCsc ? "in-neighbor" : "out-neighbor");
   }
+  for (const Adjacency side : SidesOf(source.direction)) {
+    if (!spec.weighted || source.topology->weights(side).size() == source.topology->edge_count()) continue;
+    return MakeStatus(Code::kInvalidArgument, "{}: weighted samples of edges whose weights are not loaded",
+                      source.topology->file().path());
+  }
   std::unique_ptr<Resolver> resolver;
   if (InMemory(source)) {
     resolver = MakeMemoryResolver(source);
   } else {
     QUARRY_TRY(resolver, MakeDiskResolver(source));
   }
-  return std::make_unique<DenseSampler>(source, spec, std::move(resolver));
+  return MakeDense(source, spec, std::move(resolver));
 }
 
 uint64_t NeighborSampler::ScratchBytesMax(const NeighborSource& source, uint64_t nodes_max,
-                                          uint64_t edges_max, bool in_memory) {
+                                          uint64_t edges_max, bool in_memory, const RoadSpec& spec) {
+  const uint64_t tile_max = in_memory ? kMemoryTilePositions : kDiskTilePositions;
   // A hop's positions double their vector, which is filled to the last fanout.
-  const uint64_t tile = std::clamp(2 * (edges_max + kFanoutMax), kMemoryTilePositions,
-                                   in_memory ? kMemoryTilePositions : kDiskTilePositions);
-  return tile * sizeof(uint64_t) + (kRenumberMax + 1) * sizeof(NodeId) +
-         SubsetDrawer(kFanoutMax).memory_bytes() + NodeTable::MemoryBytes(nodes_max + kRenumberMax) +
+  const uint64_t drawn = std::clamp(2 * (edges_max + kFanoutMax), kMemoryTilePositions, tile_max);
+  const uint64_t tile = HopDrawTile(spec, drawn, tile_max);
+  return tile * sizeof(uint64_t) + (kRenumberMax + 1) * sizeof(NodeId) + HopDrawBytesMax(spec, tile) +
+         NodeTable::MemoryBytes(nodes_max + kRenumberMax) +
          (in_memory ? kKiB : DiskResolverBytesMax(source, tile));
+}
+
+uint64_t NeighborSampler::ResidentBytes(const TopologyRecord& record, const RoadSpec& spec) {
+  const uint64_t sides = spec.weighted ? SidesOf(spec.direction).size() : 0;
+  return Topology::ResidentBytes(record) + sides * Topology::WeightsBytes(record);
+}
+
+Status NeighborSampler::LoadWeights(IoBackend& backend, const RoadSpec& spec, Topology& topology) {
+  if (!spec.weighted) return Status::Ok();
+  for (const Adjacency side : SidesOf(spec.direction)) {
+    if (!topology.has(side)) continue;  // Make says what is missing
+    QUARRY_RETURN_IF_ERROR(topology.LoadWeights(backend, side));
+  }
+  return Status::Ok();
 }
 
 }  // namespace quarry

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <cstring>
 
 #include "quarry/base/units.h"
@@ -15,6 +16,7 @@ Result<std::unique_ptr<Topology>> Topology::Open(IoBackend& backend, const std::
   std::unique_ptr<Topology> topology(new Topology());
   topology->node_count_ = record.node_count;
   topology->edge_count_ = record.edge_count;
+  topology->weighted_ = record.weighted;
   QUARRY_TRY(topology->data_, OpenDataFile(backend, database_path + "/" + record.file,
                                            {.kind = FileKind::kTopology,
                                             .database_id = database_id,
@@ -91,7 +93,7 @@ uint64_t Topology::resident_bytes() const {
   uint64_t bytes = 0;
   for (const Side& side : sides_) {
     bytes += side.indptr.size() * sizeof(uint64_t) + side.page_checksums.size() * sizeof(uint32_t) +
-             side.indices.mapped_bytes();
+             side.indices.mapped_bytes() + side.weights.mapped_bytes();
   }
   return bytes;
 }
@@ -106,6 +108,55 @@ Status Topology::LoadIndices(IoBackend& backend, Adjacency adjacency) {
   QUARRY_RETURN_IF_ERROR(CheckRange(adjacency, 0, indices.span()));
   side.indices = std::move(indices);
   return Status::Ok();
+}
+
+uint64_t Topology::WeightsBytes(const TopologyRecord& record) {
+  return record.weighted ? IoBuffer::MappedBytes(record.edge_count * sizeof(float)) : 0;
+}
+
+Status Topology::LoadWeights(IoBackend& backend, Adjacency adjacency) {
+  assert(has(adjacency));
+  if (!weighted_) {
+    return MakeStatus(
+        Code::kInvalidArgument,
+        "{}: the edges have no weights to draw by: import them with edge_weights.npy beside edges.npy",
+        file().path());
+  }
+  Side& side = sides_[static_cast<int>(adjacency)];
+  const uint64_t bytes = edge_count_ * sizeof(float);
+  if (bytes == 0 || side.weights.size() != 0) return Status::Ok();
+  QUARRY_TRY(const Section section, data_.Find(SectionsOf(adjacency).weights, bytes));
+  QUARRY_TRY(const std::vector<uint32_t> checksums, LoadChecksums(backend, data_, section));
+  QUARRY_TRY(IoBuffer weights, IoBuffer::Allocate(bytes));
+  QUARRY_RETURN_IF_ERROR(LoadPages(backend, data_, section, checksums, weights.span()));
+  QUARRY_RETURN_IF_ERROR(
+      CheckWeights(adjacency, {reinterpret_cast<const float*>(weights.data()), edge_count_}));
+  side.weights = std::move(weights);
+  return Status::Ok();
+}
+
+Status Topology::SetWeights(Adjacency adjacency, std::span<const float> weights) {
+  assert(has(adjacency) && weights.size() == edge_count_);
+  QUARRY_RETURN_IF_ERROR(CheckWeights(adjacency, weights));
+  weighted_ = true;
+  if (weights.empty()) return Status::Ok();
+  Side& side = sides_[static_cast<int>(adjacency)];
+  QUARRY_TRY(side.weights, IoBuffer::Allocate(weights.size_bytes()));
+  std::memcpy(side.weights.data(), weights.data(), weights.size_bytes());
+  return Status::Ok();
+}
+
+// Weights may have any sign as what models multiply by, so imports take them; as chances they may not.
+Status Topology::CheckWeights(Adjacency adjacency, std::span<const float> weights) const {
+  const auto bad =
+      std::ranges::find_if(weights, [](float weight) { return !(weight >= 0) || std::isinf(weight); });
+  if (bad == weights.end()) return Status::Ok();
+  const auto edge = static_cast<uint64_t>(bad - weights.begin());
+  const std::span<const uint64_t> indptr = this->indptr(adjacency);
+  const auto node = std::ranges::upper_bound(indptr, edge) - indptr.begin() - 1;
+  return MakeStatus(Code::kInvalidArgument,
+                    "{}: {}[{}], of an edge of node {}, is {}: draws need weights of 0 and more",
+                    file().path(), SectionsOf(adjacency).weights, edge, node, *bad);
 }
 
 Status Topology::VerifyIndexPage(Adjacency adjacency, uint64_t page, std::span<const std::byte> bytes) const {

@@ -32,7 +32,7 @@ struct no_list {
   size_t fanout_count;
 };
 // NOLINTEND(readability-identifier-naming)
-static_assert(TakesAllBut<quarry_live_spec, RoadSpec>({"padding"}));
+static_assert(TakesAllBut<quarry_live_spec, RoadSpec>({"padding", "padding_of_edge_ids"}));
 static_assert(!TakesAllBut<stray, RoadSpec>({}), "the engine has no such field");
 static_assert(TakesAllBut<stray, RoadSpec>({"fan_out"}));
 static_assert(!TakesAllBut<other_kind, RoadSpec>({}), "nothing makes a number of a text");
@@ -52,7 +52,11 @@ TEST(COptionsTest, FieldsAreTakenByName) {
                                   .seed = 13,
                                   .replace = 2,
                                   .padding = 1,
-                                  .edge_ids = -1};
+                                  .edge_ids = -1,
+                                  .padding_of_edge_ids = 1,
+                                  .sampler = "labor",
+                                  .batch_dependency = 17,
+                                  .weighted = 3};
   RoadSpec taken;
   ASSERT_OK(TakeOptions(given, taken));
   EXPECT_EQ(taken, (RoadSpec{.feature_table = "f",
@@ -63,6 +67,9 @@ TEST(COptionsTest, FieldsAreTakenByName) {
                              .cache_bytes = 11,
                              .seed = 13,
                              .replace = true,
+                             .sampler = SamplerKind::kLabor,
+                             .batch_dependency = 17,
+                             .weighted = true,
                              .edge_ids = true}));
 }
 
@@ -72,7 +79,10 @@ TEST(COptionsTest, WhatIsZeroLeavesTheDefault) {
                            .batch_size = 8,
                            .cache_bytes = 16,
                            .seed_order = SeedOrder::kProximity,
-                           .replace = true};
+                           .replace = true,
+                           .sampler = SamplerKind::kLabor,
+                           .batch_dependency = 2,
+                           .weighted = true};
   RoadSpec taken = before;
   ASSERT_OK(TakeOptions(quarry_live_spec{}, taken));
   EXPECT_EQ(taken, before);

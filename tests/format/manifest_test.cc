@@ -26,7 +26,10 @@ LayoutRecord ExampleLayout() {
                    .batch_size = 1000,
                    .seed = 0xfedcba9876543210,
                    .seed_order = SeedOrder::kProximity,
-                   .replace = true},
+                   .replace = true,
+                   .sampler = SamplerKind::kLabor,
+                   .batch_dependency = 64,
+                   .weighted = true},
           .table_generation = 2,
           .topology_generation = 3,
           .timestamp = 4,
@@ -252,6 +255,9 @@ TEST(ManifestTest, EveryFieldOfALayoutAndOfTheDeviceIsCarried) {
   EXPECT_EQ(layout->policy, PolicyKind::kLru);
   EXPECT_EQ(layout->spec.seed_order, SeedOrder::kProximity);
   EXPECT_TRUE(layout->spec.replace);
+  EXPECT_EQ(layout->spec.sampler, SamplerKind::kLabor);
+  EXPECT_EQ(layout->spec.batch_dependency, 64u);
+  EXPECT_TRUE(layout->spec.weighted);
   EXPECT_EQ(layout->epochs, 5u);
   EXPECT_EQ(layout->batch_count, 600u);
   EXPECT_EQ(layout->cache_rows, 123456u);

@@ -114,6 +114,9 @@ class RandomMessage {
   void Fill(LiveSpec& m) {
     m = {Name(), Name(), OneOf(Direction::kBoth), Fanouts(), Any32() | 1, Any(), Any()};
     m.replace = Flip();
+    m.sampler = OneOf(SamplerKind::kLabor);
+    m.batch_dependency = Any32();
+    m.weighted = Flip();
     m.edge_ids = Flip();
   }
   void Fill(PlannedSpec& m) {

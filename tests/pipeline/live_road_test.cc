@@ -22,7 +22,9 @@ namespace quarry {
 namespace {
 
 using testing::HasSubstr;
+using testing_util::DrawsOf;
 using testing_util::OpenRoad;
+using testing_util::OtherDraws;
 using testing_util::PassOutcome;
 using testing_util::RunPass;
 using testing_util::SmallOptions;
@@ -135,6 +137,39 @@ TEST_F(LiveRoadTest, OrderedPassesAreTheSameForAnyThreadsMemoryAndCache) {
     EXPECT_EQ(hashes, expected[0]);
   }
   EXPECT_NE(expected[0].front().second, expected[1].front().second) << "passes shuffle anew";
+}
+
+TEST_F(LiveRoadTest, HoweverNeighborsAreDrawnPassesAreTheSameForAnyThreadsAndMemory) {
+  const TinyDatabase weighted({.nodes = 2000, .weighted = true});
+  const std::vector<NodeId> seeds = TrainNodes();
+  std::set<uint64_t> seen;
+  for (const RoadSpec& draws : OtherDraws()) {
+    SCOPED_TRACE(DrawsOf(draws));
+    std::vector<std::pair<uint64_t, uint64_t>> expected;
+    for (const auto& [threads, placement] :
+         {std::pair(1U, Placement::kMemory), std::pair(4U, Placement::kMemory),
+          std::pair(4U, Placement::kDisk)}) {
+      LiveRoadOptions options = SmallOptions();
+      options.spec = draws;
+      options.sampler_threads = options.extractor_threads = threads;
+      options.topology_placement = placement;
+      OpenRoad open(weighted.path(), options);
+      ASSERT_OK(open.status);
+      const auto hashes = RunPass(*open.road, {.seeds = seeds, .pass = 3, .ordered = true});
+      if (expected.empty()) expected = hashes;
+      EXPECT_EQ(hashes, expected) << threads << " threads";
+    }
+    EXPECT_TRUE(seen.insert(expected.front().second).second) << "as other draws";
+  }
+}
+
+TEST_F(LiveRoadTest, WeightsAreRefusedWhereThereAreNone) {
+  LiveRoadOptions options = SmallOptions();
+  options.spec.weighted = true;
+  const OpenRoad none(database().path(), options);
+  EXPECT_THAT(none.status,
+              IsStatus(Code::kInvalidArgument, HasSubstr("the edges have no weights to draw by")));
+  EXPECT_EQ(none.budget->used_bytes(), 0u);
 }
 
 TEST_F(LiveRoadTest, WithoutShufflingSeedsAreUsedInTheirOrder) {
@@ -349,6 +384,31 @@ TEST_F(LiveRoadTest, TheNeedIsTheLeastThatOpensWhetherOpenOrMeasured) {
   MemoryBudget nothing(kKiB);
   EXPECT_THAT(LiveRoad::Measure(*OpenRoad(database.path(), SmallOptions()).store, nothing, SmallOptions()),
               IsStatus(Code::kOutOfBudget));
+}
+
+TEST_F(LiveRoadTest, TheNeedHasWeightsAndTheListsThatLaborReads) {
+  const TinyDatabase database({.nodes = 20000, .weighted = true});
+  const uint64_t weights_bytes = IoBuffer::MappedBytes(database.graph().Edges().size() * sizeof(float));
+  MemoryBudget roomy(kGiB);
+  LiveRoadOptions options = SmallOptions();
+  options.spec.batch_size = 512;
+  const OpenRoad plain(database.path(), options);
+  ASSERT_OK_AND_ASSIGN(const LiveRoadNeed without, LiveRoad::Measure(*plain.store, roomy, options));
+  for (const RoadSpec& draws : OtherDraws()) {
+    SCOPED_TRACE(DrawsOf(draws));
+    for (const Placement placement : {Placement::kAuto, Placement::kDisk, Placement::kMemory}) {
+      options.spec = draws;
+      options.spec.batch_size = 512;
+      options.topology_placement = placement;
+      ASSERT_OK_AND_ASSIGN(const LiveRoadNeed need, LiveRoad::Measure(*plain.store, roomy, options));
+      if (draws.weighted && draws.sampler == SamplerKind::kNeighbor && placement == Placement::kAuto) {
+        EXPECT_GE(need.least_bytes, without.least_bytes + weights_bytes / 2);
+      }
+      MemoryBudget least(need.least_bytes), less(need.least_bytes - 1);
+      EXPECT_OK(LiveRoad::Open(*plain.store, least, options));
+      EXPECT_THAT(LiveRoad::Open(*plain.store, less, options), IsStatus(Code::kOutOfBudget));
+    }
+  }
 }
 
 // With a budget that is not the road's, a batch of any size was once sampled.

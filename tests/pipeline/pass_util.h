@@ -49,6 +49,25 @@ inline LiveRoadOptions SmallOptions() {
   return options;
 }
 
+// Ways to draw neighbors that differ from that of SmallOptions.
+inline std::vector<RoadSpec> OtherDraws() {
+  std::vector<RoadSpec> specs(6, SmallOptions().spec);
+  specs[0].replace = true;
+  specs[1].sampler = SamplerKind::kLabor;
+  specs[2].sampler = SamplerKind::kLabor;
+  specs[2].batch_dependency = 4;
+  specs[3].weighted = true;
+  specs[4].sampler = SamplerKind::kLabor;
+  specs[4].weighted = true;
+  specs[5].replace = true;
+  specs[5].weighted = true;
+  return specs;
+}
+inline std::string DrawsOf(const RoadSpec& spec) {
+  return fmt::format("{}, dependency {}, weighted {}, replace {}", NameOf(spec.sampler),
+                     spec.batch_dependency, spec.weighted, spec.replace);
+}
+
 // One number for everything that a trainer can see of a batch.
 inline uint64_t HashBatch(const BatchView& batch) {
   uint64_t hash = MixSeed(1, batch.index);

@@ -19,8 +19,10 @@ namespace quarry {
 namespace {
 
 using testing::HasSubstr;
+using testing_util::DrawsOf;
 using testing_util::FlipByte;
 using testing_util::OpenRoad;
+using testing_util::OtherDraws;
 using testing_util::SmallOptions;
 using testing_util::TinyDatabase;
 using testing_util::TinyGraph;
@@ -144,27 +146,44 @@ TEST_F(PlannedRoadTest, RepeatsTheLiveEpochsForEveryPolicyAndDiskBudget) {
   }
 }
 
-TEST_F(PlannedRoadTest, WithReplacementItRepeatsTheLiveEpochsToo) {
-  OpenRoad open(database().path(), SmallOptions());
-  const std::vector<Meaning> distinct = Live(open, 1)[0];
-  LiveRoadOptions live = SmallOptions();
-  live.spec.replace = true;
-  open.Reopen(live);
-  const std::vector<std::vector<Meaning>> expected = Live(open, 2);
-  EXPECT_NE(distinct, expected[0]);
-  LayoutSpec spec = SmallSpec(live);
-  spec.epochs = 2;
-  spec.road.cache_bytes = FeatureBytes() / 5;
-  ASSERT_OK_AND_ASSIGN(const auto record, BuildLayout(*open.store, *open.budget, spec, false, {}));
-  EXPECT_TRUE(IsLayoutOf(*open.store->manifest(), record, spec));
-  LayoutSpec other = spec;
-  other.road.replace = false;
-  EXPECT_FALSE(IsLayoutOf(*open.store->manifest(), record, other));
-  EXPECT_THAT(PlannedRoad::Open(*open.store, *open.budget, {.live = SmallOptions()}), IsStatus(Code::kUsage));
-  ASSERT_OK_AND_ASSIGN(const auto road, PlannedRoad::Open(*open.store, *open.budget, {.live = live}));
-  for (uint32_t pass = 0; pass < 4; ++pass) {
-    ASSERT_OK_AND_ASSIGN(const auto got, RunEpoch(*road, TrainNodes(), 77));
-    ASSERT_EQ(got, expected[pass % 2]) << "pass " << pass;
+TEST_F(PlannedRoadTest, RepeatsTheLiveEpochsHoweverNeighborsAreDrawn) {
+  const TinyDatabase weighted(TinyGraph{.nodes = 2000, .weighted = true});
+  OpenRoad open(weighted.path(), SmallOptions());
+  std::vector<std::vector<Meaning>> seen = {Live(open, 1)[0]};
+  std::optional<LayoutSpec> before;
+  for (const RoadSpec& draws : OtherDraws()) {
+    SCOPED_TRACE(DrawsOf(draws));
+    LiveRoadOptions live = SmallOptions();
+    live.spec = draws;
+    open.Reopen(live);
+    ASSERT_OK(open.status);
+    const std::vector<std::vector<Meaning>> expected = Live(open, 2);
+    for (const std::vector<Meaning>& other : seen) EXPECT_NE(other, expected[0]);
+    seen.push_back(expected[0]);
+    LayoutSpec spec = SmallSpec(live);
+    spec.epochs = 2;
+    spec.road.cache_bytes = FeatureBytes() / 5;
+    ASSERT_OK_AND_ASSIGN(const auto record, BuildLayout(*open.store, *open.budget, spec, false, {}));
+    EXPECT_TRUE(IsLayoutOf(*open.store->manifest(), record, spec));
+    LayoutSpec other = spec;
+    other.road = SmallSpec(SmallOptions()).road;
+    other.road.cache_bytes = spec.road.cache_bytes;
+    EXPECT_FALSE(IsLayoutOf(*open.store->manifest(), record, other));
+    if (before) EXPECT_FALSE(IsLayoutOf(*open.store->manifest(), record, *before));
+    before = spec;
+    EXPECT_THAT(PlannedRoad::Open(*open.store, *open.budget, {.live = SmallOptions()}),
+                IsStatus(Code::kUsage));
+    ASSERT_OK_AND_ASSIGN(const auto road, PlannedRoad::Open(*open.store, *open.budget, {.live = live}));
+    for (uint32_t pass = 0; pass < 4; ++pass) {
+      ASSERT_OK_AND_ASSIGN(const auto got, RunEpoch(*road, TrainNodes(), 77));
+      ASSERT_EQ(got, expected[pass % 2]) << "pass " << pass;
+    }
+    SuperbatchRoadOptions fresh{.layout = SmallSpec(live), .live = live};
+    ASSERT_OK_AND_ASSIGN(const auto superbatch, SuperbatchRoad::Open(*open.store, *open.budget, fresh));
+    for (uint32_t pass = 1; pass <= 2; ++pass) {
+      ASSERT_OK_AND_ASSIGN(const auto got, RunEpoch(*superbatch, TrainNodes(), pass));
+      ASSERT_EQ(got, expected[pass - 1]) << "superbatches of pass " << pass;
+    }
   }
 }
 

@@ -29,6 +29,7 @@ struct TinyGraph {
   bool both_directions = false;
   uint64_t lonely_from = ~uint64_t{0};  // nodes from here on have no in-neighbors
   uint64_t split_from = 0;              // nodes before this one are in no split
+  bool weighted = false;                // edges have the weights of Weight
 
   // The row of a node as `encoding`, by default as it is stored.
   std::vector<std::byte> Row(NodeId node, std::optional<ElementType> encoding = {}) const {
@@ -53,6 +54,10 @@ struct TinyGraph {
       for (const uint64_t source : sources) edges.push_back({source, v});
     }
     return edges;
+  }
+  // A tenth of the edges have a weight of 0.
+  static float Weight(const Edge& edge) {
+    return static_cast<float>(Mix64(edge.source * 31 + edge.destination) % 10) / 4;
   }
   // A node's split by its number: 6 of 10 train, 2 valid, 2 test.
   std::vector<NodeId> SplitNodes(Split split) const {
@@ -92,9 +97,24 @@ class VectorIntReader final : public VectorReader<IntReader, int64_t> {
 class VectorEdgeReader final : public VectorReader<EdgeReader, Edge> {
  public:
   using VectorReader::VectorReader;
+  // With a weight for each edge.
+  VectorEdgeReader(std::vector<Edge> edges, std::vector<float> weights)
+      : VectorReader(std::move(edges)), weights_(std::move(weights)) {}
+  Result<size_t> Read(std::span<Edge> out) override {
+    first_ = next_;
+    return VectorReader::Read(out);
+  }
+  bool weighted() const override { return !weights_.empty(); }
+  std::span<const float> weights() const override {
+    return weighted() ? std::span(weights_).subspan(first_, next_ - first_) : std::span<const float>();
+  }
   uint64_t bytes_read() const override { return next_ * sizeof(Edge); }
   uint64_t bytes_total() const override { return values_.size() * sizeof(Edge); }
   std::string Position(uint64_t edge) const override { return "edge " + std::to_string(edge); }
+
+ private:
+  std::vector<float> weights_;
+  size_t first_ = 0;  // of those that were read last
 };
 
 // Rows as float32: the import converts them.
@@ -133,8 +153,15 @@ inline Dataset TinyDataset(const TinyGraph& graph) {
   dataset.source = "memory";
   dataset.node_count = graph.nodes;
   dataset.features = std::make_unique<TinyRows>(graph);
+  std::vector<Edge> edges = graph.Edges();
+  std::vector<float> weights;
+  for (const Edge& edge : edges) {
+    if (graph.weighted) weights.push_back(TinyGraph::Weight(edge));
+  }
   dataset.edges.push_back(
-      {.name = "", .path = "memory", .reader = std::make_unique<VectorEdgeReader>(graph.Edges())});
+      {.name = "",
+       .path = "memory",
+       .reader = std::make_unique<VectorEdgeReader>(std::move(edges), std::move(weights))});
   if (graph.labels) {
     std::vector<int64_t> labels;
     for (uint64_t v = 0; v < graph.nodes; ++v) labels.push_back(graph.Label(static_cast<NodeId>(v)));

@@ -1,5 +1,6 @@
 // Sampling from disk gives the blocks that sampling from memory gives, whatever is cached and however it is
 // read.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -98,6 +99,80 @@ TEST_F(DiskSampling, EqualsSamplingFromMemory) {
       }
     }
   }
+}
+
+TEST_F(DiskSampling, OfWholeListsAndByWeightEqualsSamplingFromMemory) {
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    Rng rng(seed);
+    Graph graph = RandomGraph(rng, 3000, 20'000 + rng.Below(400'000), static_cast<int>(rng.Below(4)));
+    AddWeights(rng, graph);
+    const auto memory = InMemory(graph);
+    const auto disk = OnDisk(graph);
+    ASSERT_NE(disk, nullptr);
+    const auto cache =
+        Cache(*disk, Adjacency::kCsc, RoundUp(graph.node_count() * 4, 4096) + disk->IndicesBytes() / 5);
+    for (const Direction direction : {Direction::kIn, Direction::kOut, Direction::kBoth}) {
+      for (const bool weighted : {false, true}) {
+        for (const SamplerKind kind : {SamplerKind::kLabor, SamplerKind::kNeighbor}) {
+          RoadSpec spec{.direction = direction, .fanouts = {5, 40}, .sampler = kind, .weighted = weighted};
+          spec.replace = kind == SamplerKind::kNeighbor && rng.Below(2) == 0;
+          spec.edge_ids = direction == Direction::kIn;
+          SCOPED_TRACE(testing::Message()
+                       << "seed " << seed << ", " << NameOf(kind) << ", " << NameOf(direction)
+                       << ", weighted " << weighted << ", replace " << spec.replace);
+          ASSERT_OK(NeighborSampler::LoadWeights(*backend_, spec, *disk));
+          const NeighborSource source{.topology = disk.get(),
+                                      .direction = direction,
+                                      .backend = backend_.get(),
+                                      .caches = {cache.get(), nullptr}};
+          const auto from_memory =
+              NeighborSampler::Make({.topology = memory.get(), .direction = direction}, spec);
+          const auto from_disk = NeighborSampler::Make(source, spec);
+          ASSERT_OK(from_memory);
+          ASSERT_OK(from_disk);
+          Block expected, block;
+          for (uint64_t batch = 0; batch < 2; ++batch) {
+            const std::vector<NodeId> seeds = RandomSeeds(rng, graph.node_count(), 200);
+            ASSERT_OK((*from_memory)->Sample(seeds, batch, expected));
+            ASSERT_OK((*from_disk)->Sample(seeds, batch, block));
+            ASSERT_TRUE(SameBlock(block, expected));
+          }
+          const auto bound = [&](bool in_memory) {
+            return NeighborSampler::ScratchBytesMax(source, graph.node_count(), 1 << 20, in_memory, spec);
+          };
+          EXPECT_LE((*from_memory)->scratch_bytes(), bound(true));
+          EXPECT_LE((*from_disk)->scratch_bytes(), bound(false));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(DiskSampling, ADamagedWeightIsFound) {
+  Rng rng(1);
+  Graph graph = RandomGraph(rng, 300, 5000, 1);
+  AddWeights(rng, graph);
+  const auto disk = OnDisk(graph);
+  ASSERT_NE(disk, nullptr);
+  std::string bytes;
+  {
+    std::ifstream in(directory_ + "/t0", std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const std::string weights(reinterpret_cast<const char*>(graph.csc.weights.data()),
+                            graph.csc.weights.size() * sizeof(float));
+  const size_t at = bytes.find(weights);
+  ASSERT_NE(at, std::string::npos);
+  std::fstream file(directory_ + "/t0", std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(at + 4096 + 7));
+  file.put(static_cast<char>(bytes[at + 4096 + 7] ^ 1));
+  file.close();
+  const Status status = NeighborSampler::LoadWeights(*backend_, {.weighted = true}, *disk);
+  EXPECT_THAT(status, IsStatus(Code::kCorruption, testing::HasSubstr("page 1 of section \"csc_weights\"")));
+  const auto plain =
+      OnDisk({.csc = {.indptr = {0, 1, 1}, .indices = {1}}, .csr = {.indptr = {0, 0, 1}, .indices = {0}}});
+  EXPECT_THAT(NeighborSampler::LoadWeights(*backend_, {.weighted = true}, *plain),
+              IsStatus(Code::kInvalidArgument, testing::HasSubstr("the edges have no weights")));
 }
 
 TEST_F(DiskSampling, EqualsSamplingFromMemoryBeyondATile) {

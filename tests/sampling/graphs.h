@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -53,10 +54,25 @@ inline Graph RandomGraph(Rng& rng, uint64_t node_count, uint64_t edge_count, int
   return graph;
 }
 
+// Weights of many sizes, of which a fifth are 0. Edges have other weights in the other direction: no test asks.
+inline void AddWeights(Rng& rng, Graph& graph) {
+  for (NeighborLists* const lists : {&graph.csc, &graph.csr}) {
+    lists->weights.resize(lists->indices.size());
+    for (float& weight : lists->weights) {
+      weight = rng.Below(5) == 0 ? 0.0F : static_cast<float>(std::exp(6 * rng.Unit() - 3));
+    }
+  }
+}
+
 inline std::unique_ptr<Topology> InMemory(const Graph& graph) {
   auto topology =
       Topology::FromMemory(graph.csc.indptr, graph.csc.indices, graph.csr.indptr, graph.csr.indices);
-  return topology.ok() ? std::move(topology).value() : nullptr;
+  if (!topology.ok()) return nullptr;
+  if (graph.csc.weights.empty()) return std::move(topology).value();
+  if (!(*topology)->SetWeights(Adjacency::kCsc, graph.csc.weights).ok()) return nullptr;
+  if (graph.csr.indptr.size() > 1 && !(*topology)->SetWeights(Adjacency::kCsr, graph.csr.weights).ok())
+    return nullptr;
+  return std::move(topology).value();
 }
 
 // `count` distinct nodes; all of them when there are no more.

@@ -16,6 +16,7 @@ namespace quarry {
 struct NeighborLists {
   std::vector<uint64_t> indptr = {0};
   std::vector<NodeId> indices;
+  std::vector<float> weights = {};  // of the edges, or none
 
   std::span<const NodeId> Of(NodeId node) const {
     return std::span(indices).subspan(indptr[node], indptr[node + 1] - indptr[node]);
@@ -37,6 +38,10 @@ inline Result<std::unique_ptr<Topology>> WriteTopology(IoBackend& backend, const
     QUARRY_RETURN_IF_ERROR(writer->EndSection());
     writer->BeginSection(names.indices, DataFileWriter::Cover::kPages, lists.indices.size() * sizeof(NodeId));
     QUARRY_RETURN_IF_ERROR(writer->Append(std::as_bytes(std::span(lists.indices))));
+    QUARRY_RETURN_IF_ERROR(writer->EndSection());
+    if (lists.weights.empty()) return Status::Ok();
+    writer->BeginSection(names.weights, DataFileWriter::Cover::kPages, lists.weights.size() * sizeof(float));
+    QUARRY_RETURN_IF_ERROR(writer->Append(std::as_bytes(std::span(lists.weights))));
     return writer->EndSection();
   };
   QUARRY_RETURN_IF_ERROR(write_side(Adjacency::kCsc, csc));
@@ -45,7 +50,8 @@ inline Result<std::unique_ptr<Topology>> WriteTopology(IoBackend& backend, const
                         .file = name,
                         .node_count = csc.indptr.size() - 1,
                         .edge_count = csc.indices.size(),
-                        .has_csr = csr != nullptr};
+                        .has_csr = csr != nullptr,
+                        .weighted = !csc.weights.empty()};
   QUARRY_TRY(record.file_bytes, writer->Finish({.kind = FileKind::kTopology,
                                                 .database_id = kTestDatabaseId,
                                                 .generation = record.generation,

@@ -305,6 +305,9 @@ class Database:
         seed: int = 0,
         replace: bool = False,
         edge_ids: bool = False,
+        sampler: str = "neighbor",
+        batch_dependency: int = 0,
+        weighted: bool = False,
         table: str = "feature",
         topology: str = "graph",
         snapshot: Snapshot | None = None,
@@ -314,10 +317,24 @@ class Database:
 
         `cache`: rows that stay in memory, as bytes or a share of the features ('10%'). `edge_ids`: batches say
         which edges were drawn, along "in" and of sampled batches; what is packed has none (`Unsupported`).
+        `sampler`: "neighbor" draws of each node by itself, "labor" the same neighbors for the nodes of a hop where
+        it can, so that batches have fewer nodes; its `batch_dependency` is for how many batches a node is drawn
+        alike. `weighted`: with probability proportional to the weights of edges.
         """
         feature_bytes = self._feature_bytes(table)
         live = _quarry.LiveSpec(
-            table, topology, direction_of(direction), list(fanouts), batch_size, size(cache, feature_bytes, "cache"), seed, replace, edge_ids
+            table,
+            topology,
+            direction_of(direction),
+            list(fanouts),
+            batch_size,
+            size(cache, feature_bytes, "cache"),
+            seed,
+            replace,
+            edge_ids,
+            sampler,
+            batch_dependency,
+            weighted,
         )
         raw = _quarry.Stream.open(
             self._store,
@@ -378,6 +395,9 @@ class Database:
         direction: str = "in",
         seed: int = 0,
         replace: bool = False,
+        sampler: str = "neighbor",
+        batch_dependency: int = 0,
+        weighted: bool = False,
         threads: int = 0,
         resume: bool = False,
         progress: ProgressCallable | bool | None = None,
@@ -385,7 +405,19 @@ class Database:
         """Builds the layout `name`: epochs of the train split, sampled ahead and packed in the order of their
         use, for `db.stream(layout=name)`. Gives a report. Not while a stream is open."""
         feature_bytes = self._feature_bytes("feature")
-        live = _quarry.LiveSpec("feature", "graph", direction_of(direction), list(fanouts), batch_size, size(cache, feature_bytes, "cache"), seed, replace)
+        live = _quarry.LiveSpec(
+            "feature",
+            "graph",
+            direction_of(direction),
+            list(fanouts),
+            batch_size,
+            size(cache, feature_bytes, "cache"),
+            seed,
+            replace,
+            sampler=sampler,
+            batch_dependency=batch_dependency,
+            weighted=weighted,
+        )
         return run_with_progress(
             lambda told: _quarry.build_layout(
                 self._store, name, live, epochs, policy, seed_order, size(disk, feature_bytes, "disk"), threads, resume, told

@@ -95,6 +95,9 @@ class Loader(IterDataPipe):  # type: ignore[misc,type-arg,unused-ignore]
                     their own, and need shuffle. See `Database.stream`
     cache           rows that stay in memory, as bytes or a share of the features
     edge_ids        original_edge_ids too, as positions in `db.edges()`; not from a layout
+    sampler         "neighbor", or "labor": as LayerNeighborSampler, the same neighbors for the nodes of a layer where it
+                    can; with batch_dependency alike for so many mini-batches
+    weighted        with probability proportional to the weights of edges
     feature         the name of the features in node_features
     pin_memory      of the features, for the copy_to that follows
 
@@ -118,6 +121,9 @@ class Loader(IterDataPipe):  # type: ignore[misc,type-arg,unused-ignore]
         direction: str = "in",
         seed: int = 0,
         replace: bool = False,
+        sampler: str = "neighbor",
+        batch_dependency: int = 0,
+        weighted: bool = False,
         edge_ids: bool = False,
         snapshot: Snapshot | None = None,
         feature: str = "feature",
@@ -138,6 +144,9 @@ class Loader(IterDataPipe):  # type: ignore[misc,type-arg,unused-ignore]
             "direction": direction,
             "seed": seed,
             "replace": replace,
+            "sampler": sampler,
+            "batch_dependency": batch_dependency,
+            "weighted": weighted,
             "edge_ids": edge_ids,
             "snapshot": snapshot,
         }

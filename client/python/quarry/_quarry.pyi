@@ -68,6 +68,9 @@ class LiveSpec:
         seed: int,
         replace: bool,
         edge_ids: bool = False,
+        sampler: str = "neighbor",
+        batch_dependency: int = 0,
+        weighted: bool = False,
     ) -> None: ...
 
 class Batch:

@@ -104,13 +104,17 @@ inline nb::dict DictOf(quarry_counters* counters) {
 
 // What a spec points to.
 struct LiveSpec {
-  std::string feature_table, topology;
+  std::string feature_table, topology, sampler;
   std::vector<uint32_t> fanouts;
   quarry_live_spec spec{};
 
   LiveSpec(std::string table, std::string graph, int direction, std::vector<uint32_t> hops,
-           uint32_t batch_size, uint64_t cache_bytes, uint64_t seed, bool replace, bool edge_ids)
-      : feature_table(std::move(table)), topology(std::move(graph)), fanouts(std::move(hops)) {
+           uint32_t batch_size, uint64_t cache_bytes, uint64_t seed, bool replace, bool edge_ids,
+           std::string sampler_name, uint32_t batch_dependency, bool weighted)
+      : feature_table(std::move(table)),
+        topology(std::move(graph)),
+        sampler(std::move(sampler_name)),
+        fanouts(std::move(hops)) {
     spec.size = sizeof spec;
     spec.direction = direction;
     spec.batch_size = batch_size;
@@ -118,12 +122,15 @@ struct LiveSpec {
     spec.seed = seed;
     spec.replace = replace ? 1 : 0;
     spec.edge_ids = edge_ids ? 1 : 0;
+    spec.batch_dependency = batch_dependency;
+    spec.weighted = weighted ? 1 : 0;
   }
   LiveSpec(const LiveSpec&) = delete;
   LiveSpec& operator=(const LiveSpec&) = delete;
   const quarry_live_spec* get() {
     spec.feature_table = feature_table.c_str();
     spec.topology = topology.c_str();
+    spec.sampler = sampler.c_str();
     spec.fanouts = fanouts.data();
     spec.fanout_count = fanouts.size();
     return &spec;

@@ -355,10 +355,11 @@ void BindBatch(nb::module_& module) {
 void BindStreams(nb::module_& module) {
   nb::class_<LiveSpec>(module, "LiveSpec")
       .def(nb::init<std::string, std::string, int, std::vector<uint32_t>, uint32_t, uint64_t, uint64_t, bool,
-                    bool>(),
+                    bool, std::string, uint32_t, bool>(),
            nb::arg("feature_table"), nb::arg("topology"), nb::arg("direction"), nb::arg("fanouts"),
            nb::arg("batch_size"), nb::arg("cache_bytes"), nb::arg("seed"), nb::arg("replace"),
-           nb::arg("edge_ids") = false);
+           nb::arg("edge_ids") = false, nb::arg("sampler") = "neighbor", nb::arg("batch_dependency") = 0,
+           nb::arg("weighted") = false);
   BindBatch(module);
   nb::class_<PygPass>(module, "PygPass")
       .def(

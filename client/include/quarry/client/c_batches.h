@@ -68,6 +68,12 @@ struct quarry_live_spec {
   int padding;  /* as before version 1.3; unused */
   int edge_ids; /* since version 1.3: batches say which edges were drawn. QUARRY_UNSUPPORTED of a direction
                    other than QUARRY_IN, and of what is packed, whose layout does not keep them */
+  int padding_of_edge_ids; /* as before version 1.7; unused */
+  /* Since version 1.7. */
+  const char*
+      sampler; /* null: "neighbor"; "labor": the nodes of a hop choose the same neighbors where they can */
+  uint32_t batch_dependency; /* of labor: batches that a node keeps its number for; 0: each has its own */
+  int weighted;              /* neighbors are drawn with probability proportional to the weights of edges */
 };
 enum quarry_stream_mode { QUARRY_EXCLUSIVE = 0, QUARRY_SHARED = 1, QUARRY_SPLIT = 2 };
 struct quarry_stream_options {

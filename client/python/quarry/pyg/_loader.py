@@ -33,6 +33,9 @@ class Loader:
                    layout has been built; False: never; or the name of a layout of `db.plan`
     cache, disk    rows that stay in memory, and the most that a plan may take, as bytes or shares of the
                    features: "10%", "3x"
+    sampler        "neighbor" draws of each node by itself; "labor" the same neighbors for the nodes of a hop where it
+                   can, with batch_dependency alike for so many batches
+    weighted       neighbors are drawn with probability proportional to the weights of edges
     device         where the tensors go; for a GPU through pinned memory
     transform      called with each batch, on the thread that makes them
 
@@ -58,6 +61,9 @@ class Loader:
         epochs: int = 1,
         seed: int = 0,
         replace: bool = False,
+        sampler: str = "neighbor",
+        batch_dependency: int = 0,
+        weighted: bool = False,
         edge_ids: bool = False,
         direction: str = "in",
         snapshot: Snapshot | None = None,
@@ -69,6 +75,8 @@ class Loader:
         for name in others:
             if name in _OF_DATALOADER:
                 raise TypeError(f"Loader has no {name}: batches are made by threads of the engine, not by worker processes; leave it out")
+            if name == "weight_attr":
+                raise NotImplementedError("Loader has no weight_attr: weights are those of the database's edges, and weighted=True draws by them")
             if name in _NOT_THERE:
                 raise NotImplementedError(f"Loader has no {name} yet")
             raise TypeError(f"Loader has no argument {name!r}")
@@ -85,7 +93,7 @@ class Loader:
         self._disk = disk
         self._epochs = epochs
         self._seed = seed
-        self._replace = replace
+        self._draws: dict[str, Any] = {"replace": replace, "sampler": sampler, "batch_dependency": batch_dependency, "weighted": weighted}
         self._edge_ids = edge_ids
         self._direction = direction
         self._snapshot = snapshot
@@ -177,6 +185,13 @@ class Loader:
             self._pass = _quarry.PygPass(nodes, order)
         return self._pass
 
+    def _suffix(self) -> str:
+        """How neighbors are drawn, in the name of a layout."""
+        suffix = "-r" if self._draws["replace"] else ""
+        if self._draws["sampler"] != "neighbor":
+            suffix += f"-{self._draws['sampler']}{self._draws['batch_dependency'] or ''}"
+        return suffix + ("-w" if self._draws["weighted"] else "")
+
     def _layout(self) -> str | None:
         """The layout that an epoch is read from, built if it has to be."""
         if self._plan is False or self._edge_ids or (self._split == "train" and not self._shuffle):
@@ -185,7 +200,7 @@ class Loader:
         if isinstance(self._plan, str) and self._plan != "auto":
             return self._plan
         fanouts = "-".join(map(str, self._fanouts))
-        name = f"pyg-{fanouts}-b{self._batch_size}-e{self._epochs}-s{self._seed}-{self._direction}{'-r' if self._replace else ''}"
+        name = f"pyg-{fanouts}-b{self._batch_size}-e{self._epochs}-s{self._seed}-{self._direction}{self._suffix()}"
         if name in layouts and layouts[name].servable:
             return name
         if self._plan == "auto" or self._split != "train":
@@ -199,8 +214,8 @@ class Loader:
             epochs=self._epochs,
             direction=self._direction,
             seed=self._seed,
-            replace=self._replace,
             progress=self._progress,
+            **self._draws,
         )
         return name
 
@@ -214,9 +229,9 @@ class Loader:
                 cache=self._cache if layout is None else 0,
                 direction=self._direction,
                 seed=self._seed,
-                replace=self._replace,
                 edge_ids=self._edge_ids,
                 snapshot=self._snapshot,
+                **self._draws,
             )
         return self._stream
 

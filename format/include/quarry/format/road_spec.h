@@ -26,6 +26,10 @@ enum class Direction : uint8_t { kIn, kOut, kBoth };
 // The order in which an epoch uses its seeds (quarry/sampling/seed_order.h).
 enum class SeedOrder : uint8_t { kRandom, kProximity };
 
+// How the neighbors of a batch are chosen (quarry/sampling/sampler.h): of each node by itself, or of all nodes
+// of a hop by one number of each neighbor, so that they choose the same ones where they can.
+enum class SamplerKind : uint8_t { kNeighbor, kLabor };
+
 // Which rows stay in memory between batches (quarry/cache/cache_policy.h).
 enum class PolicyKind : uint8_t { kNone, kStaticDegree, kStaticFrequency, kFifo, kLru, kBelady };
 inline constexpr PolicyKind kAllPolicies[] = {
@@ -52,6 +56,11 @@ template <>
 struct EnumNames<SeedOrder> {
   static constexpr std::string_view kWhat = "seed order";
   static constexpr std::string_view kNames[] = {"random", "proximity"};
+};
+template <>
+struct EnumNames<SamplerKind> {
+  static constexpr std::string_view kWhat = "sampler";
+  static constexpr std::string_view kNames[] = {"neighbor", "labor"};
 };
 template <>
 struct EnumNames<PolicyKind> {
@@ -88,6 +97,17 @@ Result<Enum> ParseName(std::string_view name) {
                     fmt::join(names, ", "));
 }
 
+// What a batch is drawn by: numbers of its own, and those that it has in common with the batches around it.
+struct DrawSeed {
+  // NOLINTNEXTLINE(google-explicit-constructor): a batch that has nothing in common with any other.
+  constexpr DrawSeed(uint64_t of_batch) : own(of_batch), common(of_batch) {}
+  constexpr DrawSeed(uint64_t of_batch, uint64_t of_pass, uint64_t batch_number)
+      : own(of_batch), common(of_pass), number(batch_number) {}
+  uint64_t own = 0;
+  uint64_t common = 0;  // the same for all batches of a pass that depend on each other
+  uint64_t number = 0;  // of the batch, in its pass
+};
+
 struct RoadSpec {
   std::string feature_table = "feature";
   std::string topology = "graph";
@@ -100,6 +120,12 @@ struct RoadSpec {
   // Neighbors are drawn independently, so that one may be drawn again: always as many as the fanout, of a node
   // that has any. Else they are distinct, and at most all.
   bool replace = false;
+  SamplerKind sampler = SamplerKind::kNeighbor;
+  // Of kLabor: how many batches a node keeps its number for, so that batches after each other choose much the
+  // same neighbors. 0 or 1: every batch has numbers of its own.
+  uint32_t batch_dependency = 0;
+  // Neighbors are drawn with probability proportional to the weights of the edges, which the topology must have.
+  bool weighted = false;
   bool edge_ids = false;  // blocks say which edges were drawn; along kIn, and of live roads alone
   bool operator==(const RoadSpec&) const = default;
 
@@ -108,7 +134,18 @@ struct RoadSpec {
     uint64_t hash =
         MixSeed(seed, batch_size, static_cast<uint64_t>(direction), static_cast<uint64_t>(seed_order));
     for (const uint32_t fanout : fanouts) hash = MixSeed(hash, fanout);
-    return replace ? MixSeed(hash, 1) : hash;
+    if (replace) hash = MixSeed(hash, 1);
+    if (sampler != SamplerKind::kNeighbor)
+      hash = MixSeed(hash, 2, static_cast<uint64_t>(sampler), batch_dependency);
+    return weighted ? MixSeed(hash, 3) : hash;
+  }
+  // Whether each node's neighbors are drawn by themselves, and all are alike: what every source of neighbors and every
+  // server can do.
+  bool DrawsPlainly() const { return sampler == SamplerKind::kNeighbor && !weighted; }
+  // What batch `number` of a pass is drawn by.
+  DrawSeed SeedOf(uint64_t pass, uint64_t number) const {
+    const uint64_t own = MixSeed(seed, pass, number);
+    return batch_dependency > 1 ? DrawSeed(own, MixSeed(seed, pass), number) : DrawSeed(own);
   }
   // The most neighbors that a block has, of a topology with so many edges: no node's list is drawn from twice,
   // but with replacement lists do not bound what is drawn.

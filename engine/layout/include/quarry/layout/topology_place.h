@@ -33,8 +33,9 @@ ListsOnDisk ListsOnDiskOf(const TopologyRecord& record, Direction direction);
 bool MakesNeighborCaches(const ListsOnDisk& lists, uint64_t batch_count, double read_bytes,
                          uint64_t cache_bytes);
 
-// What is read to open the source of a trace, for each layout anew: indptr, checksums, labels and splits.
-uint64_t TraceSourceBytes(const Manifest& manifest, const TopologyRecord& record);
+// What is read to open the source of a trace, for each layout anew: indptr, checksums, weights where they are drawn by,
+// labels and splits.
+uint64_t TraceSourceBytes(const Manifest& manifest, const TopologyRecord& record, const RoadSpec& road);
 
 // In a budget of which so much is available.
 TopologyPlace PlaceTopology(const Manifest& manifest, const LayoutSpec& spec, const SampledBatch& batch,

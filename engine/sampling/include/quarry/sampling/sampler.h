@@ -1,12 +1,13 @@
-// NeighborSampler: multi-hop uniform neighbor sampling, without replacement or with it.
+// NeighborSampler: multi-hop neighbor sampling. Neighbors are drawn uniformly or by the weights of their edges,
+// without replacement or with it; of each node by itself, or by numbers that the nodes of a hop share (LABOR).
 //
 // A sampler belongs to one thread and keeps its scratch memory between calls (a hash table of the block's
 // nodes, the frontier's positions). Several samplers share one NeighborSource. The block depends on (seeds,
-// fanouts, stream_seed) and the topology alone: not on the thread, the source (memory or disk) or what was
+// spec, DrawSeed) and the topology alone: not on the thread, the source (memory or disk) or what was
 // sampled before (invariant 6).
 //
-// Positions are drawn from indptr alone, then resolved to neighbors by the source: in memory by prefetched
-// loads, on disk by the neighbor cache and merged page reads.
+// Positions are drawn from indptr and weights, then resolved to neighbors by the source: in memory by
+// prefetched loads, on disk by the neighbor cache and merged page reads. LABOR reads whole lists instead.
 #pragma once
 
 #include <cstdint>
@@ -84,21 +85,28 @@ class NeighborSampler {
   static constexpr uint32_t kFanoutMax = 1024;
   static constexpr uint32_t kHopsMax = 8;
 
-  // Takes fanouts (each 1..kFanoutMax), replacement and edge ids from the spec. kUsage names a bad fanout;
-  // kInvalidArgument when the direction needs a side that the topology lacks; kUnsupported when it, or the lists, have
-  // no edge ids, and they are asked for.
+  // Takes fanouts (each 1..kFanoutMax) and everything about draws from the spec. kUsage names a bad fanout, or options
+  // that contradict each other; kInvalidArgument when the direction needs a side that the topology lacks;
+  // kUnsupported when it, or the lists, have no edge ids, or lists are to be drawn from other than uniformly.
+  // REQUIRES: of a spec that is weighted, LoadWeights.
   static Result<std::unique_ptr<NeighborSampler>> Make(const NeighborSource& source, const RoadSpec& spec);
   virtual ~NeighborSampler() = default;
 
   // An upper bound of the scratch_bytes() of a sampler whose blocks have at most this many nodes and edges,
   // if the source's indices are in memory, or if they are on disk: for planning where to put them.
   static uint64_t ScratchBytesMax(const NeighborSource& source, uint64_t nodes_max, uint64_t edges_max,
-                                  bool in_memory);
+                                  bool in_memory, const RoadSpec& spec = {});
+
+  // What sampling by the spec keeps in memory of a topology besides lists: indptr, checksums and weights.
+  static uint64_t ResidentBytes(const TopologyRecord& record, const RoadSpec& spec);
+  // Loads the weights that sampling by the spec needs; ResidentBytes has them. kInvalidArgument when edges have none,
+  // or one has a negative one; kIoError, kCorruption.
+  static Status LoadWeights(IoBackend& backend, const RoadSpec& spec, Topology& topology);
 
   // Samples the block of `seeds` (unique, in range) into `block`, reusing its memory. kInvalidArgument names
   // a bad seed, or says that the block exceeds the source's block_entries_max; from disk also kIoError and
   // kCorruption. After an error the block means nothing, but the sampler remains usable.
-  virtual Status Sample(std::span<const NodeId> seeds, uint64_t stream_seed, Block& block) = 0;
+  virtual Status Sample(std::span<const NodeId> seeds, const DrawSeed& seed, Block& block) = 0;
   virtual const SamplerStats& stats() const = 0;
   virtual uint64_t scratch_bytes() const = 0;
 };

@@ -4,7 +4,7 @@
 // stay on disk and are read by the sampler through its own ring, page by page with VerifyIndexPage. In CSC,
 // indptr[v]..indptr[v+1] are the in-neighbors (sources) of v, ascending; in CSR the out-neighbors.
 //
-// All const members are thread-safe; LoadIndices is called once, before sharing.
+// All const members are thread-safe; LoadIndices and LoadWeights are called once, before sharing.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +57,18 @@ class Topology {
   // Reads all indices of a side into memory, verified and in range. The caller has reserved IndicesBytes().
   Status LoadIndices(IoBackend& backend, Adjacency side);
 
+  // Reads the weights of a side's edges into memory, verified, for draws in proportion to them. The caller has reserved
+  // WeightsBytes(). kInvalidArgument when the edges have none, or one is negative, whose place the message names.
+  Status LoadWeights(IoBackend& backend, Adjacency side);
+  static uint64_t WeightsBytes(const TopologyRecord& record);  // of a side, loaded
+  // Empty until LoadWeights.
+  std::span<const float> weights(Adjacency side) const {
+    const Side& s = sides_[static_cast<int>(side)];
+    return {reinterpret_cast<const float*>(s.weights.data()), s.weights.size() / sizeof(float)};
+  }
+  // Of a topology without a file: for tests and benchmarks, as FromMemory.
+  Status SetWeights(Adjacency side, std::span<const float> weights);
+
   // Access on disk: indices[i] lies at indices_offset(side) + 4 * i of file(), in 4 KiB pages counted from
   // there.
   const File& file() const { return data_.file; }
@@ -70,15 +82,18 @@ class Topology {
   struct Side {
     std::vector<uint64_t> indptr;
     IoBuffer indices;
+    IoBuffer weights;
     uint64_t indices_offset = 0;
     std::vector<uint32_t> page_checksums;
   };
   Topology() = default;
   Status OpenSide(IoBackend& backend, Adjacency side);
+  Status CheckWeights(Adjacency side, std::span<const float> weights) const;
   Status CheckRange(Adjacency side, uint64_t first_edge, std::span<const std::byte> indices) const;
 
   uint64_t node_count_ = 0;
   uint64_t edge_count_ = 0;
+  bool weighted_ = false;
   Side sides_[2];
   DataFile data_;
 };

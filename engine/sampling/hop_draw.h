@@ -1,0 +1,68 @@
+// HopDraw: how the nodes of a frontier choose their neighbors. One class for each way to choose; a sampler has one, and
+// does the rest: hops, resolving, renumbering.
+//
+//   UniformDraw   uniformly, of each node by itself, without replacement or with it
+//   WeightedDraw  by the weights of edges, of each node by itself, without replacement or with it
+//   LaborDraw     by numbers that the nodes of a hop share, uniformly or by weight
+//
+// Private to this room. One thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/format/road_spec.h"
+#include "quarry/format/types.h"
+#include "quarry/sampling/sampler.h"
+#include "resolver.h"
+
+namespace quarry {
+
+// What was drawn for some nodes of the frontier, their edges one after another.
+struct Drawn {
+  std::vector<uint64_t> positions;  // as PositionTile has them; only [0, count) mean something
+  size_t count = 0;
+  std::vector<NodeId>
+      neighbors;  // at the positions, where the draw had to read them: `count` of them, or none
+
+  // Makes room for so many positions of a tile.
+  void Grow(size_t wanted, uint64_t tile_max) {
+    if (wanted <= positions.size()) return;
+    const size_t doubled = std::max(2 * positions.size(), size_t{kMemoryTilePositions});
+    positions.resize(std::max(wanted, std::min(size_t{tile_max}, doubled)));
+  }
+  uint64_t memory_bytes() const {
+    return positions.capacity() * sizeof(uint64_t) + neighbors.capacity() * sizeof(NodeId);
+  }
+};
+
+class HopDraw {
+ public:
+  virtual ~HopDraw() = default;
+  // A block begins.
+  virtual void Begin(const DrawSeed& seed) = 0;
+  // Draws for the first of `nodes`, as many as it takes at a time, and at least one: appends to `indptr` where the
+  // neighbors of each end, and returns for how many nodes. `hop` counts from 0. REQUIRES: nodes is not empty.
+  virtual Result<uint32_t> Draw(std::span<const NodeId> nodes, uint32_t hop, uint32_t fanout,
+                                std::vector<uint32_t>& indptr, Drawn& drawn, SamplerStats& stats) = 0;
+  virtual uint64_t memory_bytes() const = 0;
+};
+
+// The resolver outlives the draw.
+std::unique_ptr<HopDraw> MakeUniformDraw(const NeighborSource& source, const RoadSpec& spec,
+                                         const Resolver& resolver);
+std::unique_ptr<HopDraw> MakeWeightedDraw(const NeighborSource& source, const RoadSpec& spec,
+                                          const Resolver& resolver);
+std::unique_ptr<HopDraw> MakeLaborDraw(const NeighborSource& source, const RoadSpec& spec,
+                                       Resolver& resolver);
+
+// The positions of a tile, at most, where `drawn` are drawn and the resolver takes so many.
+uint64_t HopDrawTile(const RoadSpec& spec, uint64_t drawn, uint64_t tile_max);
+// What any of them holds at most, in tiles of so many positions, besides the positions in `Drawn`.
+uint64_t HopDrawBytesMax(const RoadSpec& spec, uint64_t tile_positions);
+
+}  // namespace quarry

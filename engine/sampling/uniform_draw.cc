@@ -1,0 +1,131 @@
+#include "draw.h"
+#include "hop_draw.h"
+#include "quarry/base/random.h"
+
+namespace quarry {
+namespace {
+
+// Nodes ahead of the one drawn for whose indptr is fetched.
+constexpr size_t kNodesAhead = 16;
+
+class UniformDraw final : public HopDraw {
+ public:
+  UniformDraw(const NeighborSource& source, const RoadSpec& spec, const Resolver& resolver)
+      : lists_(source.lists),
+        replace_(spec.replace),
+        tile_max_(resolver.tile_positions_max()),
+        drawer_(*std::ranges::max_element(spec.fanouts)),
+        list_sides_(SidesOf(source.direction).size()),
+        sides_apart_(source.sides_apart) {
+    if (lists_ != nullptr) return;
+    const std::span<const Adjacency> sides = SidesOf(source.direction);
+    for (size_t i = 0; i < sides.size(); ++i) indptr_[i] = source.topology->indptr(sides[i]).data();
+  }
+
+  void Begin(const DrawSeed& seed) override { rng_ = Rng(seed.own); }
+  Result<uint32_t> Draw(std::span<const NodeId> nodes, uint32_t /*hop*/, uint32_t fanout,
+                        std::vector<uint32_t>& indptr, Drawn& drawn, SamplerStats& /*stats*/) override {
+    if (lists_ != nullptr) return DrawOfLists(nodes, fanout, indptr, drawn);
+    return indptr_[1] == nullptr ? DrawTile<false>(nodes, fanout, indptr, drawn)
+                                 : DrawTile<true>(nodes, fanout, indptr, drawn);
+  }
+  uint64_t memory_bytes() const override { return drawer_.memory_bytes(); }
+
+ private:
+  template <bool kTwoSides>
+  uint32_t DrawTile(std::span<const NodeId> nodes, uint32_t fanout, std::vector<uint32_t>& indptr,
+                    Drawn& drawn);
+  uint32_t DrawOfLists(std::span<const NodeId> nodes, uint32_t fanout, std::vector<uint32_t>& indptr,
+                       Drawn& drawn);
+  uint32_t DrawOfList(uint64_t base, uint64_t degree, uint32_t fanout, uint64_t* out);
+
+  const PiecedLists* const lists_;  // null: those of a topology
+  const uint64_t* indptr_[2] = {nullptr, nullptr};
+  const bool replace_;
+  const uint64_t tile_max_;
+  SubsetDrawer drawer_;
+  const size_t list_sides_;
+  const bool sides_apart_;
+  Rng rng_{0};
+};
+
+// It reads indptr alone: which neighbors stand at the positions is the resolver's business, so a block does not
+// depend on where the indices lie. With two sides, a node's lists are drawn from as if they were strung together,
+// and each drawn number is then mapped to its side.
+template <bool kTwoSides>
+uint32_t UniformDraw::DrawTile(std::span<const NodeId> nodes, uint32_t fanout, std::vector<uint32_t>& indptr,
+                               Drawn& drawn) {
+  uint32_t edge_end = indptr.back();
+  size_t count = 0;
+  uint32_t i = 0;
+  for (; i < nodes.size(); ++i) {
+    if (count + fanout > tile_max_) break;
+    drawn.Grow(count + fanout, tile_max_);
+    if (i + kNodesAhead < nodes.size()) {
+      for (int side = 0; side <= kTwoSides; ++side)
+        __builtin_prefetch(&indptr_[side][nodes[i + kNodesAhead]]);
+    }
+    const uint64_t* const list = &indptr_[0][nodes[i]];
+    const uint64_t first_degree = list[1] - list[0];
+    const uint64_t* const second = kTwoSides ? &indptr_[1][nodes[i]] : nullptr;
+    const uint64_t degree = kTwoSides ? first_degree + second[1] - second[0] : first_degree;
+    uint64_t* const out = drawn.positions.data() + count;
+    const uint32_t taken = DrawOfList(kTwoSides ? 0 : list[0], degree, fanout, out);
+    if constexpr (kTwoSides) {
+      for (uint32_t k = 0; k < taken; ++k) {
+        out[k] = out[k] < first_degree ? list[0] + out[k] : (second[0] + out[k] - first_degree) | kSecondSide;
+      }
+    }
+    count += taken;
+    edge_end += taken;
+    indptr.push_back(edge_end);
+  }
+  drawn.count = count;
+  return i;
+}
+
+// The same of lists. Positions are those of a node's lists strung together, and the resolver knows the sides.
+uint32_t UniformDraw::DrawOfLists(std::span<const NodeId> nodes, uint32_t fanout,
+                                  std::vector<uint32_t>& indptr, Drawn& drawn) {
+  const bool apart = sides_apart_ && list_sides_ == 2;
+  const size_t most = size_t{fanout} * (apart ? 2 : 1);
+  uint32_t edge_end = indptr.back();
+  size_t count = 0;
+  uint32_t i = 0;
+  for (; i < nodes.size() && (count == 0 || count + most <= tile_max_); ++i) {
+    drawn.Grow(count + most, tile_max_);
+    const uint64_t first = lists_->Degree(0, nodes[i]);
+    const uint64_t second = list_sides_ == 2 ? lists_->Degree(1, nodes[i]) : 0;
+    uint64_t* const out = drawn.positions.data() + count;
+    uint32_t taken = DrawOfList(0, apart ? first : first + second, fanout, out);
+    if (apart) taken += DrawOfList(first, second, fanout, out + taken);
+    count += taken;
+    edge_end += taken;
+    indptr.push_back(edge_end);
+  }
+  drawn.count = count;
+  return i;
+}
+
+// Draws of the positions [base, base + degree); returns how many.
+inline uint32_t UniformDraw::DrawOfList(uint64_t base, uint64_t degree, uint32_t fanout, uint64_t* out) {
+  const uint64_t most = replace_ && degree > 0 ? fanout : degree;
+  const auto taken = static_cast<uint32_t>(std::min<uint64_t>(fanout, most));
+  if (replace_) {
+    for (uint32_t k = 0; k < taken; ++k) out[k] = base + rng_.Below(degree);
+  } else if (degree > fanout) {
+    drawer_.Draw(rng_, base, degree, taken, out);
+  } else {
+    for (uint32_t k = 0; k < taken; ++k) out[k] = base + k;
+  }
+  return taken;
+}
+
+}  // namespace
+
+std::unique_ptr<HopDraw> MakeUniformDraw(const NeighborSource& source, const RoadSpec& spec,
+                                         const Resolver& resolver) {
+  return std::make_unique<UniformDraw>(source, spec, resolver);
+}
+
+}  // namespace quarry
