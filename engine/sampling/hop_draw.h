@@ -22,6 +22,9 @@
 
 namespace quarry {
 
+// Nodes ahead of the one drawn for whose indptr is fetched.
+inline constexpr size_t kNodesAhead = 16;
+
 // What was drawn for some nodes of the frontier, their edges one after another.
 struct Drawn {
   std::vector<uint64_t> positions;  // as PositionTile has them; only [0, count) mean something

@@ -5,9 +5,6 @@
 namespace quarry {
 namespace {
 
-// Nodes ahead of the one drawn for whose indptr is fetched.
-constexpr size_t kNodesAhead = 16;
-
 class UniformDraw final : public HopDraw {
  public:
   UniformDraw(const NeighborSource& source, const RoadSpec& spec, const Resolver& resolver)

@@ -9,8 +9,6 @@
 namespace quarry {
 namespace {
 
-constexpr size_t kNodesAhead = 16;
-
 class WeightedDraw final : public HopDraw {
  public:
   WeightedDraw(const NeighborSource& source, const RoadSpec& spec, const Resolver& resolver)

@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 using Places = std::vector<size_t>;  // what a node drew, ascending
 
-constexpr int kRounds = 40'000;
+constexpr int kDrawRounds = 40'000;
 constexpr double kDeviationsMax = 5;
 constexpr uint64_t kSeeds[] = {1, 2, 3};
 
@@ -118,11 +118,11 @@ double DeviationsOf(const Star& star, Direction direction, const RoadSpec& spec,
   const auto sampler = MakeSampler({.topology = star.topology.get(), .direction = direction}, spec);
   std::map<Places, int> counts;
   Block block;
-  for (int i = 0; i < kRounds; ++i) {
+  for (int i = 0; i < kDrawRounds; ++i) {
     EXPECT_OK(sampler->Sample(std::vector<NodeId>{0}, MixSeed(seed, i), block));
     ++counts[DrawnBy(block, 0)];
   }
-  return ChiSquareDeviations(probabilities, counts, kRounds);
+  return ChiSquareDeviations(probabilities, counts, kDrawRounds);
 }
 
 TEST(Draws, ByWeightAreThoseOfDrawingOneAfterAnother) {
@@ -208,14 +208,14 @@ TEST(Draws, OfLaborShareTheNumbersOfNeighbors) {
           MakeSampler({.topology = topology->get()}, {.fanouts = {kFanout}, .sampler = kind});
       std::map<Both, int> counts;
       Block block;
-      for (int i = 0; i < kRounds; ++i) {
+      for (int i = 0; i < kDrawRounds; ++i) {
         EXPECT_OK(sampler->Sample(std::vector<NodeId>{0, 1}, MixSeed(seed, i), block));
         ++counts[{DrawnBy(block, 0), DrawnBy(block, 1)}];
       }
       return counts;
     };
-    EXPECT_LT(ChiSquareDeviations(probabilities, counts_of(SamplerKind::kLabor), kRounds), kDeviationsMax);
-    EXPECT_GT(ChiSquareDeviations(probabilities, counts_of(SamplerKind::kNeighbor), kRounds), 20)
+    EXPECT_LT(ChiSquareDeviations(probabilities, counts_of(SamplerKind::kLabor), kDrawRounds), kDeviationsMax);
+    EXPECT_GT(ChiSquareDeviations(probabilities, counts_of(SamplerKind::kNeighbor), kDrawRounds), 20)
         << "the test tells them apart";
   }
 }
@@ -237,7 +237,7 @@ TEST(Draws, OfBatchesThatDependOnEachOtherChangeSlowly) {
         return DrawnBy(block, 0);
       };
       int same = 0, same_later = 0, first = 0;
-      for (int pass = 0; pass < kRounds; ++pass) {
+      for (int pass = 0; pass < kDrawRounds; ++pass) {
         const auto number = static_cast<uint64_t>(pass % 100);
         const Places now = choice(pass, number);
         same += now == choice(pass, number + 1) ? 1 : 0;
@@ -246,10 +246,10 @@ TEST(Draws, OfBatchesThatDependOnEachOtherChangeSlowly) {
       }
       const double q = 1.0 / dependency;
       const double expected = (1 - q) * (1 - q) + 2 * q * (1 - q) * 2 / 3 + q * q / 2;
-      const auto tolerance = [](double p) { return 5 * std::sqrt(kRounds * p * (1 - p)); };
-      EXPECT_NEAR(same, kRounds * expected, tolerance(expected));
-      EXPECT_NEAR(same_later, kRounds / 2.0, tolerance(0.5)) << "all numbers are new";
-      EXPECT_NEAR(first, kRounds / 2.0, tolerance(0.5));
+      const auto tolerance = [](double p) { return 5 * std::sqrt(kDrawRounds * p * (1 - p)); };
+      EXPECT_NEAR(same, kDrawRounds * expected, tolerance(expected));
+      EXPECT_NEAR(same_later, kDrawRounds / 2.0, tolerance(0.5)) << "all numbers are new";
+      EXPECT_NEAR(first, kDrawRounds / 2.0, tolerance(0.5));
     }
   }
 }
