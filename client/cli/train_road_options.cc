@@ -26,7 +26,11 @@ struct RoadOption {
   unsigned roads;  // that it has an effect on
   const char* about;
 };
+constexpr unsigned kWhole = kAuto | kLive | kPlanned | kFresh | kBuilt;
 constexpr RoadOption kRoadOptions[] = {
+    {"--sampler", kWhole, "lists of neighbors that are whole"},
+    {"--batch-dependency", kWhole, "lists of neighbors that are whole"},
+    {"--weighted", kWhole, "lists of neighbors that have their weights"},
     {"--cache", kAuto | kLive | kPlanned | kFresh,
      "the rows that stay, and a layout that is there says which do"},
     {"--policy", kPlanned | kFresh, "the cache of layouts that --plan or --road planned builds"},

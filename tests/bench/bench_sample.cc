@@ -223,6 +223,71 @@ void BenchMemory(const Topology& topology, const NeighborLists& csc, std::span<c
              one.edges_per_cpu_second() / naive.edges_per_cpu_second());
 }
 
+// Ways to draw, in turns: ten rounds of a few batches each. "new" are the nodes that the batch before did not have.
+void BenchDraws(const Topology& topology, std::span<const uint32_t> fanouts, const Batches& batches) {
+  constexpr int kRounds = 10;
+  constexpr uint64_t kRoundBatches = 4;
+  const RoadSpec plain{.fanouts = {fanouts.begin(), fanouts.end()}};
+  std::vector<std::pair<std::string_view, RoadSpec>> ways(7, {"neighbor", plain});
+  ways[1].first = "with replacement";
+  ways[1].second.replace = true;
+  ways[2].first = "weighted";
+  ways[2].second.weighted = true;
+  ways[3].first = "weighted, with replacement";
+  ways[3].second.weighted = ways[3].second.replace = true;
+  ways[4].first = "labor";
+  ways[5].first = "labor, weighted";
+  ways[5].second.weighted = true;
+  ways[6].first = "labor, dependency 64";
+  ways[6].second.batch_dependency = 64;
+  for (size_t w = 4; w < ways.size(); ++w) ways[w].second.sampler = SamplerKind::kLabor;
+
+  struct Way {
+    std::unique_ptr<NeighborSampler> sampler;
+    Rate rate;
+    uint64_t fresh = 0;
+    std::vector<uint32_t> last;  // by node, the batch that had it last, from 1
+  };
+  std::vector<Way> all;
+  for (const auto& [name, spec] : ways) {
+    all.push_back({.sampler = Must(NeighborSampler::Make({.topology = &topology}, spec)),
+                   .rate = {},
+                   .last = std::vector<uint32_t>(topology.node_count())});
+  }
+  Block block;
+  for (int round = 0; round < kRounds; ++round) {
+    for (size_t w = 0; w < all.size(); ++w) {
+      Way& way = all[w];
+      for (uint64_t i = 0; i < kRoundBatches; ++i) {
+        const uint64_t number = way.rate.batches++;
+        const double start = ThreadProcessorSeconds();
+        if (!way.sampler->Sample(batches[number], ways[w].second.SeedOf(1, number), block).ok()) std::abort();
+        way.rate.cpu_seconds += ThreadProcessorSeconds() - start;
+        way.rate.edges += block.indices.size();
+        way.rate.nodes += block.nodes.size();
+        for (const NodeId node : block.nodes) {
+          way.fresh += way.last[node] == number && number > 0 ? 0 : 1;
+          way.last[node] = static_cast<uint32_t>(number + 1);
+        }
+      }
+    }
+  }
+  for (size_t w = 0; w < all.size(); ++w) {
+    const Rate& rate = all[w].rate;
+    const auto count = static_cast<double>(rate.batches);
+    const auto share = [](uint64_t a, uint64_t b) { return static_cast<double>(a) / static_cast<double>(b); };
+    const double ns = rate.cpu_seconds / static_cast<double>(rate.edges);
+    fmt::print(
+        "{:<31}{:>7.1f} ns/edge, {:.2f} times neighbor's; a batch: {:.0f} edges, {:.0f} nodes ({:.2f} of "
+        "neighbor's), "
+        "{:.0f} new ({:.2f})\n",
+        ways[w].first, 1e9 * ns, ns * static_cast<double>(all[0].rate.edges) / all[0].rate.cpu_seconds,
+        static_cast<double>(rate.edges) / count, static_cast<double>(rate.nodes) / count,
+        share(rate.nodes, all[0].rate.nodes), static_cast<double>(all[w].fresh) / count,
+        share(all[w].fresh, all[0].fresh));
+  }
+}
+
 // What a cache of so many bytes would take to be read, verified and copied from a file of its own: read here from the
 // indices, which lie on the same device.
 struct ReadBack {
@@ -297,6 +362,11 @@ int Main(uint64_t node_count, uint64_t edge_count, std::span<const uint32_t> fan
   {
     const auto topology = Must(Topology::FromMemory(csc.indptr, csc.indices));
     BenchMemory(*topology, csc, fanouts, batches);
+    Rng rng(3);
+    std::vector<float> weights(edge_count);
+    for (float& weight : weights) weight = static_cast<float>(1 - rng.Unit());
+    if (!topology->SetWeights(Adjacency::kCsc, weights).ok()) std::abort();
+    BenchDraws(*topology, fanouts, batches);
   }
   const auto backend = MakeDefaultBackend();
   std::filesystem::create_directories(directory);
