@@ -198,10 +198,7 @@ Status LiveRoadImpl::OpenBase() {
   }
   QUARRY_TRY(const uint64_t resident_bytes, ResidentBytes());
   QUARRY_TRY(resident_reservation_,
-             budget_.Reserve(resident_bytes,
-                             options_.spec.weighted
-                                 ? "what a database keeps resident (indptr, weights, checksums, labels)"
-                                 : "what a database keeps resident (indptr, checksums, labels)"));
+             budget_.Reserve(resident_bytes, "what a database keeps resident (indptr, checksums, labels)"));
   QUARRY_TRY(table_, store_.OpenTable(*snapshot_, options_.spec.feature_table));
   QUARRY_RETURN_IF_ERROR(OpenTopology());
   const FeatureGeometry& geometry = table_->geometry();
@@ -470,7 +467,6 @@ Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
                           .frame_count = plan_.frame_count,
                           .batch_nodes_max = plan_.batch_nodes_max,
                           .batch_edges_max = batch_edges_max_,
-                          .edge_ids = options_.spec.edge_ids,
                           .spec = &options_.spec};
   QUARRY_RETURN_IF_ERROR(Fill(pass, resources));
   return pass_.Start([&](std::function<void(bool)> on_end) {

@@ -32,7 +32,7 @@ LiveStream::LiveStream(const LiveResources& resources, PassOptions options, std:
     // Sized once, so that growing does not double them.
     frame->block.nodes.reserve(resources_.batch_nodes_max);
     frame->block.indices.reserve(resources_.batch_edges_max);
-    if (resources_.edge_ids) frame->block.edge_ids.reserve(resources_.batch_edges_max);
+    if (resources_.spec->edge_ids) frame->block.edge_ids.reserve(resources_.batch_edges_max);
     frame->slots.reserve(resources_.batch_nodes_max);
     frames_.Push(std::move(frame));
   }

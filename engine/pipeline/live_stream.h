@@ -44,8 +44,7 @@ struct LiveResources {
   uint32_t frame_count = 0;
   uint64_t batch_nodes_max = 0;  // what a frame is sized for at first
   uint64_t batch_edges_max = 0;
-  bool edge_ids = false;           // frames have them
-  const RoadSpec* spec = nullptr;  // of the draws
+  const RoadSpec* spec = nullptr;  // of draws, and whether frames have edge ids
   LoadStats filled;                // reads that brought rows in for this pass before it began
   uint64_t filled_rows = 0;        // so many
 };

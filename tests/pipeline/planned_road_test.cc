@@ -169,7 +169,9 @@ TEST_F(PlannedRoadTest, RepeatsTheLiveEpochsHoweverNeighborsAreDrawn) {
     other.road = SmallSpec(SmallOptions()).road;
     other.road.cache_bytes = spec.road.cache_bytes;
     EXPECT_FALSE(IsLayoutOf(*open.store->manifest(), record, other));
-    if (before) EXPECT_FALSE(IsLayoutOf(*open.store->manifest(), record, *before));
+    if (before) {
+      EXPECT_FALSE(IsLayoutOf(*open.store->manifest(), record, *before));
+    }
     before = spec;
     EXPECT_THAT(PlannedRoad::Open(*open.store, *open.budget, {.live = SmallOptions()}),
                 IsStatus(Code::kUsage));
