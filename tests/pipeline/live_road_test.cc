@@ -401,7 +401,8 @@ TEST_F(LiveRoadTest, TheNeedHasWeightsAndTheListsThatLaborReads) {
       options.spec.batch_size = 512;
       options.topology_placement = placement;
       ASSERT_OK_AND_ASSIGN(const LiveRoadNeed need, LiveRoad::Measure(*plain.store, roomy, options));
-      if (draws.weighted && draws.sampler == SamplerKind::kNeighbor && placement == Placement::kAuto) {
+      // Others find fewer nodes, or read lists.
+      if (draws.weighted && draws.sampler == SamplerKind::kNeighbor && !draws.replace) {
         EXPECT_GE(need.least_bytes, without.least_bytes + weights_bytes / 2);
       }
       MemoryBudget least(need.least_bytes), less(need.least_bytes - 1);
