@@ -6,9 +6,9 @@
 
 #include "quarry/base/units.h"
 #include "quarry/format/batch_view.h"
+#include "quarry/layout/topology_place.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/storage/node_properties.h"
-#include "quarry/storage/topology.h"
 
 namespace quarry::cli {
 

@@ -77,6 +77,46 @@ class StreamsTest(DatabaseTest):
             with self.assertRaisesRegex(quarry.Unsupported, error, msg=options):
                 self.db.stream([4, 3], batch_size=64, edge_ids=True, **options)
 
+    def test_samplers_and_weights_are_those_of_the_engine(self):
+        arrays = self.graph
+        folder = self.folder / "arrays"
+        folder.mkdir()
+        weights = np.arange(arrays["edges"].shape[1], dtype=np.float32) % 7
+        np.save(folder / "edges.npy", arrays["edges"])
+        np.save(folder / "edge_weights.npy", weights)
+        np.save(folder / "features.npy", arrays["features"])
+        np.save(folder / "labels.npy", arrays["labels"])
+        np.save(folder / "train_idx.npy", arrays["train"])
+        path = self.folder / "weighted.db"
+        quarry.import_(path, folder, progress=False)
+        zeros = set(map(tuple, arrays["edges"][:, weights == 0].T))
+
+        def epoch(db, **options):
+            with db.stream([4, 3], batch_size=64, seed=3, **options) as stream:
+                return [batch for batch in stream.epoch("train", ordered=True, number=1)]
+
+        with quarry.open(path, memory="256MiB") as db:
+            plain = epoch(db)
+            labor = epoch(db, sampler="labor")
+            self.assertLess(sum(len(batch.nodes) for batch in labor), sum(len(batch.nodes) for batch in plain))
+            slow = epoch(db, sampler="labor", batch_dependency=8)
+            self.assertFalse(all(np.array_equal(one.nodes, other.nodes) for one, other in zip(labor, slow, strict=True)))
+            for options in ({"weighted": True}, {"weighted": True, "sampler": "labor"}, {"weighted": True, "replace": True}):
+                for batch in epoch(db, **options):
+                    targets = np.repeat(batch.nodes[: len(batch.indptr) - 1], np.diff(batch.indptr))
+                    drawn = set(zip(batch.nodes[batch.indices].tolist(), targets.tolist(), strict=True))
+                    self.assertFalse(drawn & zeros, options)
+            db.plan([4, 3], 64, name="labor", sampler="labor")
+            with self.assertRaises(quarry.UsageError):
+                db.stream([4, 3], batch_size=64, layout="labor")
+            with db.stream([4, 3], batch_size=64, layout="labor", sampler="labor") as stream:
+                self.assertEqual(len(list(stream.epoch("train"))), len(plain))
+            for options, error in (({"sampler": "saint"}, "no sampler 'saint'"), ({"sampler": "labor", "replace": True}, "distinct"), ({"batch_dependency": 4}, "labor")):
+                with self.assertRaisesRegex(ValueError, error, msg=options):
+                    db.stream([4, 3], **options)
+        with self.assertRaisesRegex(quarry.InvalidArgument, "no weights"):
+            self.db.stream([4, 3], weighted=True)
+
     def test_edges_between_the_same_nodes_have_ids_of_their_own(self):
         path = self.folder / "multi.db"
         quarry.import_(path, edges=np.array([[1, 1, 2, 1, 0], [0, 0, 0, 0, 2]]), features=np.zeros((3, 2), np.float32), progress=False)
