@@ -96,8 +96,8 @@ const RoadSpec* SampledBy(const wire::OpenStream& request) {
   if (const auto* const live = std::get_if<wire::LiveSpec>(&request.road)) return live;
   if (const auto* const superbatch = std::get_if<wire::SuperbatchSpec>(&request.road))
     return &superbatch->live;
-  const auto& planned = std::get<wire::PlannedSpec>(request.road);
-  return planned.live ? &*planned.live : nullptr;
+  const auto* const planned = std::get_if<wire::PlannedSpec>(&request.road);
+  return planned != nullptr && planned->live ? &*planned->live : nullptr;
 }
 
 RemoteStream::~RemoteStream() {
