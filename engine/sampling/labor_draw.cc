@@ -115,8 +115,8 @@ class LaborDraw final : public HopDraw {
       const double number = NumberOf(neighbor);
       if (!lists_.weighted()) {
         race_.Enter(number, place, neighbor);
-      } else if (const float weight = lists_.WeightAt(list, place); weight > 0) {
-        race_.Enter(ArrivalOf(number, weight), place, neighbor);
+      } else {
+        race_.EnterWeighted(number, lists_.WeightAt(list, place), place, neighbor);
       }
       ++place;
     }

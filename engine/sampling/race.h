@@ -40,7 +40,15 @@ class Race {
   // REQUIRES: 1 <= winners <= winners_max
   void Start(uint32_t winners) {
     winners_ = winners;
+    last_ = INFINITY;
     first_.clear();
+  }
+  // An edge that arrives after ArrivalOf(unit, weight). Most come too late, which -log(u) >= 1 - u tells without the
+  // logarithm. Nothing of weight 0 arrives.
+  void EnterWeighted(double unit, float weight, uint64_t place, NodeId neighbor) {
+    if (weight > 0 && 1 - unit < last_ * static_cast<double>(weight)) {
+      Enter(ArrivalOf(unit, weight), place, neighbor);
+    }
   }
   void Enter(double key, uint64_t place, NodeId neighbor) {
     const Runner runner{key, place, neighbor};
@@ -52,9 +60,11 @@ class Race {
       first_.push_back(runner);
       if (first_.size() < winners_) return;
       std::make_heap(first_.begin(), first_.end());
+      last_ = first_.front().key;
       return;
     }
     std::push_heap(first_.begin(), first_.end());
+    last_ = first_.front().key;
   }
   // Those that came first, by their places.
   std::span<const Runner> Finish() {
@@ -66,6 +76,7 @@ class Race {
 
  private:
   uint32_t winners_ = 0;
+  double last_ = INFINITY;     // key of the winners, once there are enough
   std::vector<Runner> first_;  // a heap with the last of them in front, once there are enough
 };
 

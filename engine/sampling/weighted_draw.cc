@@ -51,7 +51,7 @@ class WeightedDraw final : public HopDraw {
     race_.Start(fanout);
     lists_.ForEachWeight(list, [&](uint64_t place, float weight) {
       const uint64_t bits = rng_();
-      if (weight > 0) race_.Enter(ArrivalOf(UnitOf(bits), weight), place, 0);
+      race_.EnterWeighted(UnitOf(bits), weight, place, 0);
     });
     for (const Race::Runner& runner : race_.Finish()) out[taken++] = list.PositionOf(runner.place);
     return taken;
