@@ -151,7 +151,7 @@ Status CheckModelOptions(const CLI::App& verb, const ModelSpec& spec) {
     if (!field.only_of || field.only_of == spec.model || verb.count(fmt::format("--{}", field.name)) == 0)
       continue;
     return MakeStatus(Code::kUsage, "--{} is of --model {}, and this is --model {}", field.name,
-                      NameOf(*field.only_of), NameOf(spec.model));
+                      quarry::NameOf(*field.only_of), quarry::NameOf(spec.model));
   }
   return Status::Ok();
 }
