@@ -46,9 +46,10 @@ inline std::vector<std::vector<torch::Tensor>> PlainGnnParameters(const ModelSpe
   return layers;
 }
 
-// What layer `parameters` makes of node v, whose list has the rows `list` of h, without bias.
+// What layer `parameters` makes of node v, whose list has the rows `list` of h, without bias. Of GAT, `z` is h W by head.
 inline torch::Tensor PlainNode(const ModelSpec& spec, const std::vector<torch::Tensor>& parameters, bool last,
-                               const torch::Tensor& h, int64_t v, std::vector<int64_t> list) {
+                               const torch::Tensor& h, const torch::Tensor& z, int64_t v,
+                               std::vector<int64_t> list) {
   const auto rows = [&](const torch::Tensor& from) {
     return from.index_select(0, torch::tensor(list, torch::kLong));
   };
@@ -66,7 +67,6 @@ inline torch::Tensor PlainNode(const ModelSpec& spec, const std::vector<torch::T
   if (spec.model == GnnKind::kGin) {
     return (rows(h).sum(0).matmul(parameters[0]) + parameters[1]).relu().matmul(parameters[2]);
   }
-  const torch::Tensor z = h.matmul(parameters[0]).view({h.size(0), spec.heads, -1});
   const torch::Tensor scores = (z[v] * parameters[1]).sum(-1) + (rows(z) * parameters[2]).sum(-1);
   const torch::Tensor a = torch::leaky_relu(scores, 0.2).softmax(0);
   const torch::Tensor heads = (a.unsqueeze(-1) * rows(z)).sum(0);  // [heads, head_dim]
@@ -78,11 +78,13 @@ inline torch::Tensor PlainGnn(const ModelSpec& spec, const Block& block, torch::
                               const std::vector<std::vector<torch::Tensor>>& layers) {
   for (size_t l = 0; l < layers.size(); l++) {
     const bool last = l + 1 == layers.size();
+    torch::Tensor z;
+    if (spec.model == GnnKind::kGat) z = h.matmul(layers[l][0]).view({h.size(0), spec.heads, -1});
     std::vector<torch::Tensor> outputs;
     for (uint32_t v = 0; v < block.hop_offsets[layers.size() - 1 - l]; v++) {
       std::vector<int64_t> list(block.indices.begin() + block.indptr[v],
                                 block.indices.begin() + block.indptr[v + 1]);
-      outputs.push_back(PlainNode(spec, layers[l], last, h, v, std::move(list)));
+      outputs.push_back(PlainNode(spec, layers[l], last, h, z, v, std::move(list)));
     }
     h = torch::stack(outputs) + layers[l].back();
     if (!last) h = spec.model == GnnKind::kGat ? torch::elu(h) : h.relu();
