@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "elementwise.h"
 #include "kernel.h"
 #include "quarry/base/random.h"
 
@@ -88,11 +89,66 @@ QUARRY_INLINE void AddRow(const std::byte* row, uint32_t dim, RowNorm norm, floa
   for (uint32_t c = 0; c < dim; c++) sum[c] += inverse * decoded[c];
 }
 
-template <ElementType kType, typename Offset>
-QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, const Offset* indptr,
-                                  const uint32_t* indices, size_t edge_count, uint32_t begin, uint32_t end,
-                                  float* out) {
+// Keeps the larger elements, and from which source they are, where `source_of` is not null. Without branches, so that it
+// is vectorized; an element that is no number replaces none.
+QUARRY_INLINE void KeepLarger(const float* __restrict row, uint32_t dim, uint32_t source,
+                              float* __restrict largest, uint32_t* __restrict source_of) {
+  if (source_of == nullptr) {
+    for (uint32_t c = 0; c < dim; c++) largest[c] = row[c] > largest[c] ? row[c] : largest[c];
+    return;
+  }
+  for (uint32_t c = 0; c < dim; c++) {
+    const bool larger = row[c] > largest[c];
+    largest[c] = larger ? row[c] : largest[c];
+    source_of[c] = larger ? source : source_of[c];
+  }
+}
+
+template <ElementType kType>
+QUARRY_INLINE void DecodeRange(const FeatureView& view, RowNorm norm, uint32_t begin, uint32_t end,
+                               float* out) {
+  std::vector<float> decoded(norm == RowNorm::kNone ? 0 : view.dim);
+  for (uint32_t v = begin; v < end; v++) {
+    float* row = out + size_t{v - begin} * view.dim;
+    std::memset(row, 0, view.dim * sizeof(float));
+    AddRow<kType>(view.Row(v), view.dim, norm, decoded.data(), row);
+  }
+}
+
+// As AggregateRange for the largest elements. `source_of` is null, or points at the row of node `begin`.
+template <ElementType kType>
+QUARRY_INLINE void LargestRange(const FeatureView& view, RowNorm norm, const uint32_t* indptr,
+                                const uint32_t* indices, uint32_t begin, uint32_t end, float* out,
+                                uint32_t* source_of) {
   const uint32_t dim = view.dim;
+  std::vector<float> scratch(norm == RowNorm::kNone ? 0 : dim), row(dim);
+  const auto decode = [&](uint32_t u, float* to) __attribute__((always_inline)) {
+    std::memset(to, 0, dim * sizeof(float));
+    AddRow<kType>(view.Row(u), dim, norm, scratch.data(), to);
+  };
+  for (uint32_t v = begin; v < end; v++) {
+    float* self = out + size_t{v - begin} * 2 * dim;
+    float* largest = self + dim;
+    uint32_t* sources = source_of == nullptr ? nullptr : source_of + size_t{v - begin} * dim;
+    decode(v, self);
+    const uint32_t first = indptr[v], last = indptr[v + 1];
+    if (first == last) std::memset(largest, 0, dim * sizeof(float));
+    if (first < last) decode(indices[first], largest);
+    if (sources != nullptr) std::fill_n(sources, dim, first < last ? indices[first] : kNoSource);
+    for (uint32_t e = first + 1; e < last; e++) {
+      decode(indices[e], row.data());
+      KeepLarger(row.data(), dim, indices[e], largest, sources);
+    }
+  }
+}
+
+// Sums and means. The node itself is apart, or one of its neighbors.
+template <ElementType kType, typename Offset>
+QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, Gathering gathering,
+                                  const Offset* indptr, const uint32_t* indices, size_t edge_count,
+                                  uint32_t begin, uint32_t end, float* out) {
+  const uint32_t dim = view.dim;
+  const uint32_t width = gathering.width(dim);
   const std::byte* base = view.rows.data();
   const uint32_t* slots = view.slots.empty() ? nullptr : view.slots.data();
   const auto row = [&](uint32_t i) __attribute__((always_inline)) {
@@ -101,9 +157,9 @@ QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, const O
   const size_t prefetch_bytes = std::min<size_t>(view.stride_bytes, kPrefetchBytesMax);
   std::vector<float> decoded(norm == RowNorm::kNone ? 0 : dim);
   for (uint32_t v = begin; v < end; v++) {
-    float* self = out + size_t{v - begin} * 2 * dim;
-    float* mean = self + dim;
-    std::memset(self, 0, size_t{2} * dim * sizeof(float));
+    float* self = out + size_t{v - begin} * width;
+    float* sum = gathering.self_apart ? self + dim : self;
+    std::memset(self, 0, size_t{width} * sizeof(float));
     AddRow<kType>(row(v), dim, norm, decoded.data(), self);
     const Offset first = indptr[v];
     const Offset last = indptr[v + 1];
@@ -115,20 +171,31 @@ QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, const O
       if (slots != nullptr) __builtin_prefetch(slots + indices[far_ahead]);
       const std::byte* next = row(indices[ahead]);
       for (size_t line = 0; line < prefetch_bytes; line += kLineBytes) __builtin_prefetch(next + line);
-      AddRow<kType>(row(indices[e]), dim, norm, decoded.data(), mean);
+      AddRow<kType>(row(indices[e]), dim, norm, decoded.data(), sum);
     }
-    if (last - first > 1) {
-      const float inverse = 1.0F / static_cast<float>(last - first);
-      for (uint32_t c = 0; c < dim; c++) mean[c] *= inverse;
+    const Offset count = last - first + (gathering.self_apart ? 0 : 1);
+    if (gathering.aggregator == Aggregator::kMean && count > 1) {
+      const float inverse = 1.0F / static_cast<float>(count);
+      for (uint32_t c = 0; c < dim; c++) sum[c] *= inverse;
     }
   }
 }
 
-#define QUARRY_AGGREGATE_KERNEL(type)                                                               \
-  QUARRY_KERNEL void Aggregate##type(const FeatureView& view, RowNorm norm, const uint32_t* indptr, \
-                                     const uint32_t* indices, size_t edge_count, uint32_t begin,    \
-                                     uint32_t end, float* out) {                                    \
-    AggregateRange<ElementType::k##type>(view, norm, indptr, indices, edge_count, begin, end, out); \
+#define QUARRY_AGGREGATE_KERNEL(type)                                                                    \
+  QUARRY_KERNEL void Aggregate##type(const FeatureView& view, RowNorm norm, Gathering gathering,         \
+                                     const uint32_t* indptr, const uint32_t* indices, size_t edge_count, \
+                                     uint32_t begin, uint32_t end, float* out) {                         \
+    AggregateRange<ElementType::k##type>(view, norm, gathering, indptr, indices, edge_count, begin, end, \
+                                         out);                                                           \
+  }                                                                                                      \
+  QUARRY_KERNEL void Largest##type(const FeatureView& view, RowNorm norm, const uint32_t* indptr,        \
+                                   const uint32_t* indices, uint32_t begin, uint32_t end, float* out,    \
+                                   uint32_t* source_of) {                                                \
+    LargestRange<ElementType::k##type>(view, norm, indptr, indices, begin, end, out, source_of);         \
+  }                                                                                                      \
+  QUARRY_KERNEL void Decode##type(const FeatureView& view, RowNorm norm, uint32_t begin, uint32_t end,   \
+                                  float* out) {                                                          \
+    DecodeRange<ElementType::k##type>(view, norm, begin, end, out);                                      \
   }
 QUARRY_AGGREGATE_KERNEL(Float32)
 QUARRY_AGGREGATE_KERNEL(Float16)
@@ -136,29 +203,31 @@ QUARRY_AGGREGATE_KERNEL(Bfloat16)
 QUARRY_AGGREGATE_KERNEL(Int8)
 #undef QUARRY_AGGREGATE_KERNEL
 
+struct TypeKernels {
+  decltype(&AggregateFloat32) aggregate;
+  decltype(&LargestFloat32) largest;
+  decltype(&DecodeFloat32) decode;
+};
+
+TypeKernels KernelsOf(ElementType type) {
+  switch (type) {
+    case ElementType::kFloat16:
+      return {AggregateFloat16, LargestFloat16, DecodeFloat16};
+    case ElementType::kBfloat16:
+      return {AggregateBfloat16, LargestBfloat16, DecodeBfloat16};
+    case ElementType::kInt8:
+      return {AggregateInt8, LargestInt8, DecodeInt8};
+    default:
+      assert(type == ElementType::kFloat32 && "features are of a float type");
+      return {AggregateFloat32, LargestFloat32, DecodeFloat32};
+  }
+}
+
 QUARRY_KERNEL void AggregateFloat32Graph(const FeatureView& view, const uint64_t* indptr,
                                          const NodeId* indices, size_t edge_count, uint32_t begin,
                                          uint32_t end, float* out) {
-  AggregateRange<ElementType::kFloat32>(view, RowNorm::kNone, indptr, indices, edge_count, begin, end, out);
-}
-
-// A 32-bit mixer with low bias (Wellons 2018): two multiplications, so eight or sixteen lanes at a time.
-QUARRY_INLINE uint32_t Mix32(uint32_t x) {
-  x ^= x >> 16;
-  x *= 0x7feb352d;
-  x ^= x >> 15;
-  x *= 0x846ca68b;
-  return x ^ (x >> 16);
-}
-
-QUARRY_INLINE uint32_t RowKey(const DropoutMask& mask, uint32_t row) {
-  return static_cast<uint32_t>(MixSeed(mask.seed, row));
-}
-
-// Elements whose 31-bit hash is below this are dropped; 0 drops none.
-uint32_t DropThreshold(const DropoutMask& mask) {
-  assert(mask.probability >= 0 && mask.probability < 1);
-  return static_cast<uint32_t>(std::lround(mask.probability * 0x1p31));
+  AggregateRange<ElementType::kFloat32>(view, RowNorm::kNone, {}, indptr, indices, edge_count, begin, end,
+                                        out);
 }
 
 QUARRY_KERNEL void DropRange(uint32_t dim, const DropoutMask& mask, uint32_t threshold, uint32_t begin,
@@ -169,9 +238,7 @@ QUARRY_KERNEL void DropRange(uint32_t dim, const DropoutMask& mask, uint32_t thr
     const uint32_t key = RowKey(mask, v);
     for (uint32_t c = 0; c < dim; c++) {
       const float kept = row[c] * scale;
-      row[c] = static_cast<int32_t>(Mix32(key ^ c * 0x9e3779b9) >> 1) < static_cast<int32_t>(threshold)
-                   ? 0.0F
-                   : kept;
+      row[c] = Drops(key, c, threshold) ? 0.0F : kept;
     }
   }
 }
@@ -185,9 +252,39 @@ QUARRY_KERNEL void ActivateRange(const float* __restrict bias, uint32_t dim, con
     for (uint32_t c = 0; c < dim; c++) {
       const float z = row[c] + bias[c];
       const float active = z <= 0 ? 0.0F : z * scale;  // a NaN stays one
-      row[c] = static_cast<int32_t>(Mix32(key ^ c * 0x9e3779b9) >> 1) < static_cast<int32_t>(threshold)
-                   ? 0.0F
-                   : active;
+      row[c] = Drops(key, c, threshold) ? 0.0F : active;
+    }
+  }
+}
+
+QUARRY_KERNEL void ActivateEluRange(const float* __restrict bias, uint32_t dim, const DropoutMask& mask,
+                                    uint32_t threshold, uint32_t begin, uint32_t end,
+                                    float* __restrict values) {
+  const float scale = mask.keep_scale();
+  for (uint32_t v = begin; v < end; v++) {
+    float* row = values + size_t{v - begin} * dim;
+    const uint32_t key = RowKey(mask, v);
+    for (uint32_t c = 0; c < dim; c++) {
+      const float z = row[c] + bias[c];
+      const float below = Exp(z) - 1.0F;
+      const float active = (z > 0 ? z : below) * scale;
+      row[c] = Drops(key, c, threshold) ? 0.0F : active;
+    }
+  }
+}
+
+// Where z is not above 0, the derivative exp(z) is the activation and one.
+QUARRY_KERNEL void BackwardEluRange(uint32_t dim, const DropoutMask& mask, uint32_t threshold, uint32_t begin,
+                                    uint32_t end, const float* __restrict outputs,
+                                    float* __restrict gradients) {
+  const float scale = mask.keep_scale();
+  for (uint32_t v = begin; v < end; v++) {
+    const float* active = outputs + size_t{v - begin} * dim;
+    float* row = gradients + size_t{v - begin} * dim;
+    const uint32_t key = RowKey(mask, v);
+    for (uint32_t c = 0; c < dim; c++) {
+      const float slope = active[c] > 0 ? scale : active[c] + scale;
+      row[c] = Drops(key, c, threshold) ? 0.0F : row[c] * slope;
     }
   }
 }
@@ -207,24 +304,38 @@ constexpr uint32_t kBackwardColumns = 256;
 struct Backflow {
   const uint32_t* offsets;
   const uint32_t* destinations;
-  const float* inverse_degree;
+  const float* weights;
   uint32_t destination_count;
-  const float* grad;  // [destinations, 2 * dim]
-  uint32_t dim;
+  bool self_apart;
+  const float* grad;  // [destinations, width]
+  uint32_t dim, width;
+  const uint32_t* source_of;  // [destinations, dim], of the largest; null: sums
 };
 
 // Columns [first, first + columns) of source u's gradient.
 QUARRY_INLINE void SumBackflow(const Backflow& flow, uint32_t u, uint32_t first, uint32_t columns,
                                float* sum) {
   const uint32_t dim = flow.dim;
-  if (u < flow.destination_count) {
-    std::memcpy(sum, flow.grad + size_t{u} * 2 * dim + first, columns * sizeof(float));
-  } else {
+  const uint32_t neighbors = flow.self_apart ? dim : 0;  // where their part of a row begins
+  if (u >= flow.destination_count) {
     std::memset(sum, 0, columns * sizeof(float));
+  } else if (flow.self_apart) {
+    std::memcpy(sum, flow.grad + size_t{u} * flow.width + first, columns * sizeof(float));
+  } else {
+    const float* row = flow.grad + size_t{u} * flow.width + first;
+    const float weight = flow.weights[u];
+    for (uint32_t c = 0; c < columns; c++) sum[c] = weight * row[c];
   }
   for (uint32_t e = flow.offsets[u]; e < flow.offsets[u + 1]; e++) {
-    const float* row = flow.grad + size_t{flow.destinations[e]} * 2 * dim + dim + first;
-    const float weight = flow.inverse_degree[flow.destinations[e]];
+    const uint32_t v = flow.destinations[e];
+    const float* row = flow.grad + size_t{v} * flow.width + neighbors + first;
+    if (flow.source_of != nullptr) {
+      if (e > flow.offsets[u] && flow.destinations[e - 1] == v) continue;  // a parallel edge tells the same
+      const uint32_t* sources = flow.source_of + size_t{v} * dim + first;
+      for (uint32_t c = 0; c < columns; c++) sum[c] += sources[c] == u ? row[c] : 0.0F;
+      continue;
+    }
+    const float weight = flow.weights[v];
     for (uint32_t c = 0; c < columns; c++) sum[c] += weight * row[c];
   }
 }
@@ -254,32 +365,35 @@ QUARRY_KERNEL void BackwardInputRange(const Backflow& flow, const uint32_t* slot
   }
 }
 
-Backflow FlowOf(const TransposedBlock& transposed, const float* grad, uint32_t dim) {
-  return {transposed.offsets.data(),
-          transposed.destinations.data(),
-          transposed.inverse_degree.data(),
-          static_cast<uint32_t>(transposed.inverse_degree.size()),
-          grad,
-          dim};
+Backflow FlowOf(const TransposedBlock& transposed, const float* grad, uint32_t dim,
+                const uint32_t* source_of) {
+  return {.offsets = transposed.offsets.data(),
+          .destinations = transposed.destinations.data(),
+          .weights = transposed.weights.data(),
+          .destination_count = static_cast<uint32_t>(transposed.weights.size()),
+          .self_apart = transposed.gathering.self_apart,
+          .grad = grad,
+          .dim = dim,
+          .width = transposed.gathering.width(dim),
+          .source_of = source_of};
 }
 
 }  // namespace
 
-void AggregateMean(const FeatureView& view, RowNorm norm, std::span<const uint32_t> indptr,
-                   std::span<const uint32_t> indices, uint32_t begin, uint32_t end, float* out) {
+void Aggregate(Gathering gathering, const FeatureView& view, RowNorm norm, std::span<const uint32_t> indptr,
+               std::span<const uint32_t> indices, uint32_t begin, uint32_t end, float* out,
+               uint32_t* source_of) {
   assert(end < indptr.size() && indptr[end] <= indices.size());
-  const size_t edge_count = indices.size();
-  switch (view.element_type) {
-    case ElementType::kFloat16:
-      return AggregateFloat16(view, norm, indptr.data(), indices.data(), edge_count, begin, end, out);
-    case ElementType::kBfloat16:
-      return AggregateBfloat16(view, norm, indptr.data(), indices.data(), edge_count, begin, end, out);
-    case ElementType::kInt8:
-      return AggregateInt8(view, norm, indptr.data(), indices.data(), edge_count, begin, end, out);
-    default:
-      assert(view.element_type == ElementType::kFloat32 && "features are of a float type");
-      return AggregateFloat32(view, norm, indptr.data(), indices.data(), edge_count, begin, end, out);
+  const TypeKernels kernels = KernelsOf(view.element_type);
+  if (gathering.aggregator == Aggregator::kMax) {
+    assert(gathering.self_apart);
+    return kernels.largest(view, norm, indptr.data(), indices.data(), begin, end, out, source_of);
   }
+  kernels.aggregate(view, norm, gathering, indptr.data(), indices.data(), indices.size(), begin, end, out);
+}
+
+void DecodeRows(const FeatureView& view, RowNorm norm, uint32_t begin, uint32_t end, float* out) {
+  KernelsOf(view.element_type).decode(view, norm, begin, end, out);
 }
 
 void AggregateGraph(const float* rows, uint32_t dim, std::span<const uint64_t> indptr,
@@ -291,13 +405,16 @@ void AggregateGraph(const float* rows, uint32_t dim, std::span<const uint64_t> i
   AggregateFloat32Graph(view, indptr.data(), indices.data(), indices.size(), begin, end, out);
 }
 
-void Transpose(std::span<const uint32_t> indptr, std::span<const uint32_t> indices,
-               uint32_t destination_count, uint32_t source_count, TransposedBlock& transposed) {
+void Transpose(Gathering gathering, std::span<const uint32_t> indptr, std::span<const uint32_t> indices,
+               uint32_t destination_count, uint32_t source_count, TransposedBlock& transposed,
+               bool with_edges) {
   const uint32_t edge_count = indptr[destination_count];
   std::vector<uint32_t>& offsets = transposed.offsets;
   offsets.assign(size_t{source_count} + 1, 0);
+  transposed.gathering = gathering;
   transposed.destinations.resize(edge_count);
-  transposed.inverse_degree.resize(destination_count);
+  transposed.edges.resize(with_edges ? edge_count : 0);
+  transposed.weights.resize(destination_count);
   // A counting sort: offsets[u] is where u's list ends while it is filled from its end, and where it begins
   // afterwards.
   for (uint32_t e = 0; e < edge_count; e++) {
@@ -306,21 +423,27 @@ void Transpose(std::span<const uint32_t> indptr, std::span<const uint32_t> indic
   }
   for (uint32_t u = 1; u <= source_count; u++) offsets[u] += offsets[u - 1];
   for (uint32_t v = destination_count; v-- > 0;) {
-    for (uint32_t e = indptr[v]; e < indptr[v + 1]; e++) transposed.destinations[--offsets[indices[e]]] = v;
-    const uint32_t degree = indptr[v + 1] - indptr[v];
-    transposed.inverse_degree[v] = degree == 0 ? 0.0F : 1.0F / static_cast<float>(degree);
+    for (uint32_t e = indptr[v]; e < indptr[v + 1]; e++) {
+      const uint32_t at = --offsets[indices[e]];
+      transposed.destinations[at] = v;
+      if (with_edges) transposed.edges[at] = e;
+    }
+    const uint32_t count = indptr[v + 1] - indptr[v] + (gathering.self_apart ? 0 : 1);
+    const bool is_mean = gathering.aggregator == Aggregator::kMean;
+    transposed.weights[v] = !is_mean ? 1.0F : count == 0 ? 0.0F : 1.0F / static_cast<float>(count);
   }
 }
 
-void BackwardMean(const TransposedBlock& transposed, const float* grad, uint32_t dim, float keep_scale,
-                  uint32_t begin, uint32_t end, float* hidden) {
-  BackwardRange(FlowOf(transposed, grad, dim), keep_scale, begin, end, hidden);
+void BackwardGather(const TransposedBlock& transposed, const float* grad, uint32_t dim, float keep_scale,
+                    uint32_t begin, uint32_t end, float* hidden, const uint32_t* source_of) {
+  BackwardRange(FlowOf(transposed, grad, dim, source_of), keep_scale, begin, end, hidden);
 }
 
-void BackwardMeanInput(const TransposedBlock& transposed, const float* grad, uint32_t dim,
-                       std::span<const uint32_t> slots, uint32_t begin, uint32_t end, float* gradients) {
+void BackwardGatherInput(const TransposedBlock& transposed, const float* grad, uint32_t dim,
+                         std::span<const uint32_t> slots, uint32_t begin, uint32_t end, float* gradients,
+                         const uint32_t* source_of) {
   assert(end <= slots.size());
-  BackwardInputRange(FlowOf(transposed, grad, dim), slots.data(), begin, end, gradients);
+  BackwardInputRange(FlowOf(transposed, grad, dim, source_of), slots.data(), begin, end, gradients);
 }
 
 void ActivateRows(std::span<const float> bias, const DropoutMask& mask, uint32_t begin, uint32_t end,
@@ -328,6 +451,17 @@ void ActivateRows(std::span<const float> bias, const DropoutMask& mask, uint32_t
   const auto dim = static_cast<uint32_t>(bias.size());
   if (mask.probability == 0) return AddBiasRelu(bias.data(), dim, begin, end, values);
   ActivateRange(bias.data(), dim, mask, DropThreshold(mask), begin, end, values);
+}
+
+void ActivateEluRows(std::span<const float> bias, const DropoutMask& mask, uint32_t begin, uint32_t end,
+                     float* values) {
+  ActivateEluRange(bias.data(), static_cast<uint32_t>(bias.size()), mask, DropThreshold(mask), begin, end,
+                   values);
+}
+
+void BackwardElu(uint32_t dim, const DropoutMask& mask, uint32_t begin, uint32_t end, const float* outputs,
+                 float* gradients) {
+  BackwardEluRange(dim, mask, DropThreshold(mask), begin, end, outputs, gradients);
 }
 
 void DropRows(uint32_t dim, const DropoutMask& mask, uint32_t begin, uint32_t end, float* values) {

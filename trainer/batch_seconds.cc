@@ -5,11 +5,11 @@
 #include <memory>
 #include <vector>
 
+#include "node_model.h"
 #include "quarry/base/process.h"
 #include "quarry/base/processor_time.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
-#include "sage_model.h"
 
 namespace quarry {
 namespace {
@@ -20,7 +20,7 @@ struct Fastest {
   double evaluate = std::numeric_limits<double>::infinity();
 };
 
-Result<Fastest> Measure(SageModel& model, const BatchView& view, unsigned rounds, double (*clock)()) {
+Result<Fastest> Measure(NodeModel& model, const BatchView& view, unsigned rounds, double (*clock)()) {
   Fastest fastest;
   for (unsigned round = 0; round < rounds; ++round) {
     double start = clock();
@@ -61,7 +61,7 @@ Result<BatchSeconds> MeasureBatchSeconds(const TrainOptions& options, uint32_t f
   TrainOptions alone = options;
   alone.torch_threads = 1;
   const auto measure = [&](const TrainOptions& with, double (*clock)()) -> Result<Fastest> {
-    QUARRY_TRY(const std::unique_ptr<SageModel> model, SageModel::Make(with, feature_dim, class_count));
+    QUARRY_TRY(const std::unique_ptr<NodeModel> model, NodeModel::Make(with, feature_dim, class_count));
     return Measure(*model, view, rounds, clock);
   };
   QUARRY_TRY(const Fastest one, measure(alone, ThreadProcessorSeconds));

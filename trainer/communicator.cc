@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "gnn_layers.h"
 #include "quarry/base/process.h"
-#include "sage_layers.h"
 
 namespace quarry {
 namespace {

@@ -36,21 +36,13 @@ Result<std::unique_ptr<Topology>> NeighborsOf(const LinkData& data) {
   return Topology::FromMemory(std::move(indptr), neighbors);
 }
 
-// Bounds of a block.
-struct BlockBounds {
-  std::vector<uint64_t> hop_nodes;  // known after each hop but the last: a layer's rows
-  uint64_t nodes = 0, edges = 0;
-};
-
-BlockBounds BoundBlock(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
+BlockBounds BoundNeighborhood(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
   std::vector<uint32_t> fanouts = options.encoder_fanouts;
   if (counts.parts != nullptr) {
     for (uint32_t& fanout : fanouts) fanout *= 2;
   }
-  BlockBounds bounds{.hop_nodes = BoundHopNodes(scored, fanouts, counts.nodes)};
-  const uint64_t inner = bounds.hop_nodes.back();
-  bounds.nodes = std::min(inner * (1 + fanouts.back()), counts.nodes);
-  bounds.edges = std::min(inner * *std::ranges::max_element(fanouts), 2 * counts.train_edges);
+  BlockBounds bounds = BoundBlock(scored, fanouts, counts.nodes);
+  bounds.edges = std::min(bounds.edges, 2 * counts.train_edges);
   return bounds;
 }
 
@@ -86,7 +78,7 @@ uint64_t LayerBytes(const LinkTrainOptions& options, const BlockBounds& bounds) 
 }  // namespace
 
 LinkEncoder::LinkEncoder(const LinkTrainOptions& options, std::unique_ptr<Topology> topology,
-                         std::unique_ptr<SageLayers> layers)
+                         std::unique_ptr<GnnLayers> layers)
     : dim_(options.spec.dim),
       fanouts_(options.encoder_fanouts),
       sample_seed_(MixSeed(options.seed, kNeighborStream)),
@@ -95,11 +87,11 @@ LinkEncoder::LinkEncoder(const LinkTrainOptions& options, std::unique_ptr<Topolo
 
 Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data, const LinkTrainOptions& options,
                                                        bool by_parts) {
-  SageLayersOptions layers_options{.learning_rate = options.encoder_learning_rate,
-                                   .seed = MixSeed(options.seed, kWeightStream),
-                                   .threads = options.compute_threads,
-                                   .input_gradients = true,
-                                   .split_products = true};
+  GnnLayersOptions layers_options{.learning_rate = options.encoder_learning_rate,
+                                  .seed = MixSeed(options.seed, kWeightStream),
+                                  .threads = options.compute_threads,
+                                  .input_gradients = true,
+                                  .split_products = true};
   layers_options.widths.assign(options.encoder_fanouts.size() + 1, options.spec.dim);
   std::unique_ptr<Topology> topology;
   if (!by_parts) {
@@ -107,7 +99,7 @@ Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data, con
     QUARRY_RETURN_IF_ERROR(
         NeighborSampler::Make({.topology = topology.get()}, {.fanouts = options.encoder_fanouts}).status());
   }
-  QUARRY_TRY(std::unique_ptr<SageLayers> layers, SageLayers::Make(layers_options));
+  QUARRY_TRY(std::unique_ptr<GnnLayers> layers, GnnLayers::Make(layers_options));
   return std::unique_ptr<LinkEncoder>(new LinkEncoder(options, std::move(topology), std::move(layers)));
 }
 
@@ -169,7 +161,7 @@ Result<std::unique_ptr<ScratchRows>> LinkEncoder::EncodeParts(
 
 uint64_t LinkInputNodes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
   if (options.encoder_fanouts.empty()) return std::min(scored, counts.nodes);
-  return BoundBlock(options, counts, scored).nodes;
+  return BoundNeighborhood(options, counts, scored).nodes;
 }
 
 // Values and two moments of a weight and a bias of each layer, with the number of floats before each array,
@@ -183,7 +175,7 @@ uint64_t LinkEncoderStateBytes(const LinkTrainOptions& options) {
 
 uint64_t LinkEncoderBytes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
   if (options.encoder_fanouts.empty()) return 0;
-  const BlockBounds bounds = BoundBlock(options, counts, scored);
+  const BlockBounds bounds = BoundNeighborhood(options, counts, scored);
   const uint64_t flights = options.mode == AsyncMode::kSync ? 1 : options.batches_in_flight;
   const uint64_t bytes = flights * NeighborhoodBytes(bounds) + LayerBytes(options, bounds) +
                          scored * options.spec.dim * sizeof(float);

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "gnn_layers.h"
 #include "link_memory.h"
 #include "parted_encoder.h"
 #include "quarry/base/status.h"
@@ -27,7 +28,7 @@
 #include "quarry/sampling/sampler.h"
 #include "quarry/storage/topology.h"
 #include "quarry/trainer/link_train.h"
-#include "sage_layers.h"
+#include "quarry/trainer/train.h"
 
 namespace quarry {
 
@@ -80,7 +81,7 @@ class LinkEncoder {
 
  private:
   LinkEncoder(const LinkTrainOptions& options, std::unique_ptr<Topology> topology,
-              std::unique_ptr<SageLayers> layers);
+              std::unique_ptr<GnnLayers> layers);
   BatchView View(const LinkNeighborhood& neighborhood, std::span<const float> values) const;
 
   const uint32_t dim_;
@@ -88,7 +89,7 @@ class LinkEncoder {
   const uint64_t sample_seed_;
   const std::unique_ptr<Topology> topology_;  // of all training edges; null by parts
   HeldLists step_lists_{Direction::kBoth};    // by parts: of what is held
-  const std::unique_ptr<SageLayers> layers_;
+  const std::unique_ptr<GnnLayers> layers_;
 };
 
 // The most nodes whose vectors a batch needs that scores `scored` nodes.

@@ -1,5 +1,5 @@
 // EncodeParts: what an encoder makes of the vectors of all nodes, for ranking, where neither these nor the edges fit into
-// memory: the work of SageLayers::ForwardGraph from the buckets of a partitioning.
+// memory: the work of GnnLayers::ForwardGraph from the buckets of a partitioning.
 //
 //   a layer   a few parts at a time have sums in memory. The rows of one part after the other come in, with the buckets
 //             of edges to and from these parts, and are added; then means and own rows go through the layer, and what
@@ -17,10 +17,10 @@
 #include <span>
 #include <string>
 
+#include "gnn_layers.h"
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
 #include "quarry/partition/stored_partitioning.h"
-#include "sage_layers.h"
 #include "scratch_rows.h"
 #include "task_pool.h"
 
@@ -30,7 +30,7 @@ struct PartedEncoding {
   const StoredPartitioning& partitioning;
   IoBackend& backend;
   std::string scratch_folder;
-  SageLayers& layers;
+  GnnLayers& layers;
   uint32_t layer_count = 0;
   uint32_t dim = 0;  // of rows, before and behind each layer
 };

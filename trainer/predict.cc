@@ -4,9 +4,9 @@
 #include <cmath>
 #include <utility>
 
+#include "node_model.h"
 #include "passes.h"
 #include "quarry/base/trace.h"
-#include "sage_model.h"
 #include "train_checkpoint.h"
 
 namespace quarry {
@@ -21,7 +21,7 @@ void Softmax(std::span<float> row) {
 
 class PredictorImpl final : public Predictor {
  public:
-  PredictorImpl(std::unique_ptr<SageModel> model, const TrainOptions& options, uint32_t class_count)
+  PredictorImpl(std::unique_ptr<NodeModel> model, const TrainOptions& options, uint32_t class_count)
       : model_(std::move(model)),
         class_count_(class_count),
         hidden_(options.layers > 1 ? options.hidden : 0) {}
@@ -57,7 +57,7 @@ class PredictorImpl final : public Predictor {
     return std::span<const float>(probabilities_);
   }
 
-  const std::unique_ptr<SageModel> model_;
+  const std::unique_ptr<NodeModel> model_;
   const uint32_t class_count_;
   const uint32_t hidden_;
   std::vector<float> probabilities_;
@@ -73,7 +73,7 @@ Result<std::unique_ptr<Predictor>> Predictor::Open(TrainingStates& states, std::
   };
   const Result<uint32_t> class_count = ClassCountOf(state);
   if (!class_count.ok()) return explain(class_count.status());
-  QUARRY_TRY(std::unique_ptr<SageModel> model, SageModel::Make(options, feature_dim, *class_count));
+  QUARRY_TRY(std::unique_ptr<NodeModel> model, NodeModel::Make(options, feature_dim, *class_count));
   TrainProgress progress{.class_count = *class_count};
   if (const Status taken = DecodeTrainState(state, progress, *model); !taken.ok()) return explain(taken);
   model->Restore();

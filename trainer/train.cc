@@ -7,14 +7,12 @@
 #include <string>
 
 #include "gradient_exchange.h"
+#include "node_model.h"
 #include "passes.h"
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
 #include "quarry/base/trace.h"
-#include "quarry/base/units.h"
 #include "quarry/sampling/sampler.h"
-#include "sage_layers.h"
-#include "sage_model.h"
 #include "scores.h"
 #include "stream_totals.h"
 #include "train_checkpoint.h"
@@ -41,6 +39,7 @@ Status CheckOptions(const TrainOptions& options) {
                                "learning rate", options.learning_rate, "above 0"));
   QUARRY_RETURN_IF_ERROR(
       check(finite_from(options.weight_decay, 0), "weight decay", options.weight_decay, "0 or more"));
+  QUARRY_RETURN_IF_ERROR(CheckModel(options.spec, options.layers, options.hidden));
   return check(options.torch_threads >= 1 && options.torch_threads <= 1024, "torch threads",
                options.torch_threads, "1 to 1024");
 }
@@ -97,7 +96,7 @@ class Trainer {
       return MakeStatus(Code::kInvalidArgument,
                         "the database's split has no labelled training node; import one with --train");
     }
-    QUARRY_TRY(model_, SageModel::Make(options_, road_.feature_dim(), class_count_));
+    QUARRY_TRY(model_, NodeModel::Make(options_, road_.feature_dim(), class_count_));
     progress_.class_count = class_count_;
     QUARRY_RETURN_IF_ERROR(checkpoints_.Start(progress_, *model_));
     seconds_before_ = progress_.summary.seconds;
@@ -276,7 +275,7 @@ class Trainer {
   double seconds_before_ = 0;  // this call
   uint32_t class_count_ = 0;
   uint64_t train_count_ = 0;  // training nodes that have a label
-  std::unique_ptr<SageModel> model_;
+  std::unique_ptr<NodeModel> model_;
 };
 
 }  // namespace
@@ -285,91 +284,6 @@ Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainC
                            const TrainRun& run, Communicator* trainers) {
   QUARRY_RETURN_IF_ERROR(CheckOptions(options));
   return Trainer(road, options, callbacks, run, trainers).Run();
-}
-
-uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
-                              std::span<const uint64_t> hop_nodes_max, bool checkpoints) {
-  // Code and libraries, and what OpenBLAS and OpenMP keep for a thread: training on a tiny graph peaks at 195
-  // MiB with two threads, 20 MiB of which are the engine's.
-  constexpr uint64_t kRuntimeBytes = 208 * kMiB;
-  constexpr uint64_t kThreadBytes = 24 * kMiB;
-  constexpr uint64_t kParameterCopies = 5;  // weight, gradient, Adam's two moments, the best weights
-  // What a checkpoint takes: weights, moments and best weights as bytes, twice while they are put together,
-  // and the file's buffer.
-  constexpr uint64_t kStateCopies = 8;
-  constexpr uint64_t kStateBufferBytes = 6 * kMiB;
-  constexpr uint64_t kLogitCopies = 4;  // for the loss: log-softmax and the gradients that autograd holds
-  // As Matrix allocates: an eighth of slack, whole huge pages.
-  const auto matrix_bytes = [](uint64_t bytes) { return RoundUp(bytes + bytes / 8, 2 * kMiB); };
-  uint64_t bytes =
-      kRuntimeBytes + options.torch_threads * kThreadBytes + (checkpoints ? kStateBufferBytes : 0);
-  bytes += hop_nodes_max[0] * class_count * sizeof(float) * kLogitCopies;
-  for (uint32_t l = 0; l < options.layers; l++) {
-    const uint64_t rows = hop_nodes_max[options.layers - 1 - l];
-    const uint64_t in_bytes = (l == 0 ? feature_dim : options.hidden) * 2 * sizeof(float);
-    const uint64_t out_bytes = (l + 1 == options.layers ? class_count : options.hidden) * sizeof(float);
-    uint64_t input_bytes = matrix_bytes(rows * in_bytes);
-    if (l == 0)
-      input_bytes = std::min(input_bytes, std::max(kKeptInputBytes, matrix_bytes(kTileRowsMin * in_bytes)));
-    bytes += input_bytes + matrix_bytes(rows * out_bytes);
-    bytes +=
-        (in_bytes / sizeof(float) + 1) * out_bytes * (kParameterCopies + (checkpoints ? kStateCopies : 0));
-    // The transposed block of the next layer: an offset and about one edge for each of its sources.
-    if (l + 1 < options.layers) bytes += rows * 3 * sizeof(uint32_t);
-  }
-  return bytes;
-}
-
-Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
-                          const std::function<Result<LargestLabel>()>& largest_label,
-                          std::span<const uint64_t> hop_nodes_max, bool checkpoints, uint64_t engine_bytes,
-                          uint64_t limit_bytes) {
-  const auto bytes_of = [&](uint32_t classes) {
-    return EstimateTrainerBytes(options, feature_dim, classes, hop_nodes_max, checkpoints);
-  };
-  const uint64_t bytes = bytes_of(class_count);
-  if (bytes + engine_bytes <= limit_bytes) return Status::Ok();
-  if (bytes_of(2) + engine_bytes > limit_bytes) {
-    return MakeStatus(
-        Code::kOutOfBudget,
-        "training would take {} beside the engine's {}, and the machine or cgroup allows {}: lower "
-        "the hidden width, the batch size or the fanouts",
-        FormatBytes(bytes), FormatBytes(engine_bytes), FormatBytes(limit_bytes));
-  }
-  QUARRY_TRY(const LargestLabel largest, largest_label());
-  return MakeStatus(
-      Code::kOutOfBudget,
-      "training would take {} beside the engine's {}, and the machine or cgroup allows {}: the label "
-      "of node {} is {}, so a model would tell {} classes apart; the largest of the others is {}. "
-      "Correct the label, or, where labels are codes, import them anew with relabel",
-      FormatBytes(bytes), FormatBytes(engine_bytes), FormatBytes(limit_bytes), largest.node, largest.label,
-      class_count, largest.next);
-}
-
-Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, std::span<const int64_t> labels,
-                          std::span<const uint64_t> hop_nodes_max, bool checkpoints, uint64_t engine_bytes,
-                          uint64_t limit_bytes) {
-  const auto find = [&]() -> Result<LargestLabel> {
-    const auto largest = std::ranges::max_element(labels);
-    LargestLabel found{.node = static_cast<NodeId>(largest - labels.begin()), .label = *largest};
-    for (const int64_t label : labels) {
-      if (label != *largest) found.next = std::max(found.next, label);
-    }
-    return found;
-  };
-  return CheckTrainerMemory(options, feature_dim, CountClasses(labels), find, hop_nodes_max, checkpoints,
-                            engine_bytes, limit_bytes);
-}
-
-std::vector<uint64_t> BoundHopNodes(uint64_t batch_size, std::span<const uint32_t> fanouts,
-                                    uint64_t nodes_max) {
-  std::vector<uint64_t> bounds;
-  uint64_t bound = batch_size;
-  for (const uint32_t fanout : fanouts) {
-    bounds.push_back(std::min(bound, nodes_max));
-    bound = bounds.back() * (1 + uint64_t{fanout});
-  }
-  return bounds;
 }
 
 }  // namespace quarry

@@ -52,7 +52,7 @@ Result<uint32_t> ReadHead(StateReader& reader) {
 
 }  // namespace
 
-std::vector<std::byte> EncodeTrainState(const TrainProgress& progress, const SageModel& model) {
+std::vector<std::byte> EncodeTrainState(const TrainProgress& progress, const NodeModel& model) {
   const TrainSummary& summary = progress.summary;
   StateWriter writer;
   writer.Put(kNodeTask);
@@ -76,7 +76,7 @@ Result<uint32_t> ClassCountOf(std::span<const std::byte> bytes) {
   return ReadHead(reader);
 }
 
-Status DecodeTrainState(std::span<const std::byte> bytes, TrainProgress& progress, SageModel& model) {
+Status DecodeTrainState(std::span<const std::byte> bytes, TrainProgress& progress, NodeModel& model) {
   StateReader reader(bytes);
   QUARRY_TRY(const uint32_t class_count, ReadHead(reader));
   if (class_count != progress.class_count) {
@@ -110,7 +110,7 @@ Status CheckTrainRun(const TrainRun& run) {
                     run.states->path(), run.name, record->created_utc);
 }
 
-Status TrainCheckpoints::Start(TrainProgress& progress, SageModel& model) {
+Status TrainCheckpoints::Start(TrainProgress& progress, NodeModel& model) {
   QUARRY_RETURN_IF_ERROR(CheckTrainRun(run_));
   if (run_.states == nullptr || !run_.resume) return Status::Ok();
   QUARRY_TRY(const TrainingRecord record, run_.states->Find(run_.name));
@@ -133,7 +133,7 @@ bool TrainCheckpoints::Due(uint64_t batches, bool last_epoch) {
   return last_epoch || (run_.checkpoint_every > 0 && batches_since_ >= run_.checkpoint_every);
 }
 
-Result<double> TrainCheckpoints::Take(TrainProgress& progress, const SageModel& model) {
+Result<double> TrainCheckpoints::Take(TrainProgress& progress, const NodeModel& model) {
   const double start = MonotonicSeconds();
   QUARRY_RETURN_IF_ERROR(run_.states->Save({.name = run_.name,
                                             .settings = run_.settings,

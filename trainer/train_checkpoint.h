@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "node_model.h"
 #include "quarry/base/status.h"
 #include "quarry/trainer/train.h"
-#include "sage_model.h"
 
 namespace quarry {
 
@@ -22,13 +22,13 @@ struct TrainProgress {
 };
 
 // REQUIRES: the model's best weights are set aside.
-std::vector<std::byte> EncodeTrainState(const TrainProgress& progress, const SageModel& model);
+std::vector<std::byte> EncodeTrainState(const TrainProgress& progress, const NodeModel& model);
 // How many classes the model of such a state tells apart. kCorruption for bytes of no such state, or of another task;
 // kUnsupported for the state of a later Quarry.
 Result<uint32_t> ClassCountOf(std::span<const std::byte> bytes);
 // REQUIRES: progress.class_count, as the database has it now. kInvalidArgument when that has changed,
 // kCorruption when the bytes are no such state, or of a model of another shape.
-Status DecodeTrainState(std::span<const std::byte> bytes, TrainProgress& progress, SageModel& model);
+Status DecodeTrainState(std::span<const std::byte> bytes, TrainProgress& progress, NodeModel& model);
 
 // The checkpoints of one call to Train; does nothing for a run without a store. One thread.
 class TrainCheckpoints {
@@ -36,13 +36,13 @@ class TrainCheckpoints {
   explicit TrainCheckpoints(const TrainRun& run) : run_(run) {}
 
   // Before training: refuses a run that cannot be (TrainRun), or brings back what it left.
-  Status Start(TrainProgress& progress, SageModel& model);
+  Status Start(TrainProgress& progress, NodeModel& model);
   // True when a checkpoint belongs behind an epoch of `batches`.
   // Only behind whole epochs: in the middle of one there would be half a loss to remember and batches to
   // skip, for at most an epoch of work.
   bool Due(uint64_t batches, bool last_epoch);
   // Adds itself to the summary, and returns its seconds.
-  Result<double> Take(TrainProgress& progress, const SageModel& model);
+  Result<double> Take(TrainProgress& progress, const NodeModel& model);
   // A training that ended so, with what --resume does now.
   Status Explain(const Status& cancelled) const;
 

@@ -207,7 +207,7 @@ class Prediction {
   Status CheckMemory(uint32_t feature_dim) const {
     const uint64_t bytes =
         EstimateTrainerBytes(trained_.train, feature_dim, predictor_->class_count(),
-                             BoundHopNodes(spec_.batch_size, spec_.fanouts, manifest_.node_count));
+                             BoundBlock(spec_.batch_size, spec_.fanouts, manifest_.node_count));
     if (bytes <= MemoryLimitBytes()) return Status::Ok();
     return MakeStatus(
         Code::kOutOfBudget,

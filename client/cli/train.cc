@@ -176,6 +176,7 @@ void AddTrain(CLI::App& app, Action& action) {
     }
     action = [verb, arguments] {
       QUARRY_RETURN_IF_ERROR(CheckTaskOptions(*verb, "node"));
+      QUARRY_RETURN_IF_ERROR(CheckModelOptions(*verb, arguments->node.train.spec));
       if (arguments->link.partitioned) TakePartOptions(*verb, arguments->link, arguments->node);
       arguments->node.config = EffectiveConfig(*verb->get_parent());
       return TrainNode(*verb, arguments->node);

@@ -35,7 +35,7 @@ MachineMemory MemoryOf(const NodeArguments& arguments, const Manifest& manifest,
   const auto dim = static_cast<uint32_t>(manifest.FindTable(spec.feature_table)->dim);
   return {.machine_bytes = MemoryLimitBytes(),
           .trainer_bytes = EstimateTrainerBytes(arguments.train, dim, classes,
-                                                BoundHopNodes(spec.batch_size, spec.fanouts, batch_nodes_max),
+                                                BoundBlock(spec.batch_size, spec.fanouts, batch_nodes_max),
                                                 /*checkpoints=*/true)};
 }
 
@@ -458,10 +458,10 @@ Result<TrainedOn> CheckLabels(const NodeArguments& arguments, Database& database
   QUARRY_TRY(const NodeProperties properties,
              LoadNodeProperties(database.store(), manifest->node_count, snapshot));
   const RoadSpec& spec = arguments.road.spec;
-  QUARRY_RETURN_IF_ERROR(CheckTrainerMemory(
-      arguments.train, static_cast<uint32_t>(manifest->FindTable(spec.feature_table)->dim), properties.labels,
-      BoundHopNodes(spec.batch_size, spec.fanouts, manifest->node_count), false,
-      database.budget().used_bytes(), MemoryLimitBytes()));
+  QUARRY_RETURN_IF_ERROR(
+      CheckTrainerMemory(arguments.train, static_cast<uint32_t>(manifest->FindTable(spec.feature_table)->dim),
+                         properties.labels, BoundBlock(spec.batch_size, spec.fanouts, manifest->node_count),
+                         false, database.budget().used_bytes(), MemoryLimitBytes()));
   return TrainedOn{.classes = CountClasses(properties.labels),
                    .train_nodes = properties.TrainNodes().size(),
                    .valid_nodes = properties.SplitNodes(Split::kValid).size(),

@@ -135,7 +135,7 @@ void TellDecision(const NodeArguments& arguments, Database& database, const Trai
   setup.cache_budget_bytes = decision.cost->plan.cache_rows * RowStride(table.element_type, table.dim);
   setup.overhead_bytes = EstimateTrainerBytes(
       arguments.train, static_cast<uint32_t>(table.dim), trained_on.classes,
-      BoundHopNodes(arguments.road.spec.batch_size, arguments.road.spec.fanouts, decision.batch_nodes_max),
+      BoundBlock(arguments.road.spec.batch_size, arguments.road.spec.fanouts, decision.batch_nodes_max),
       arguments.run.checkpoint_every > 0);
   TrainReport(setup, arguments.json).Decision(decision.said, decision.live.get());
 }
@@ -262,7 +262,7 @@ class DatabaseSource final : public TrainingSource {
     const auto largest_label = [&] { return road->partitioning().FindLargestLabel(database_.budget()); };
     QUARRY_RETURN_IF_ERROR(CheckTrainerMemory(
         arguments_.train, road->feature_dim(), road->class_count(), largest_label,
-        BoundHopNodes(options.spec.batch_size, options.spec.fanouts, road->plan().batch_nodes_max), false,
+        BoundBlock(options.spec.batch_size, options.spec.fanouts, road->plan().batch_nodes_max), false,
         database_.budget().used_bytes(), MemoryLimitBytes()));
     TrainingRoad open{.batch_nodes_max = road->plan().batch_nodes_max};
     QUARRY_TRY(open.setup.run, RunOf(arguments_, database_, nullptr, *states_, road.get()));

@@ -68,7 +68,7 @@ Status TrainFrom(TrainingSource& source, const NodeArguments& arguments) {
   const RoadSpec& spec = arguments.road.spec;
   setup.overhead_bytes = EstimateTrainerBytes(
       arguments.train, open.road->feature_dim(), open.road->class_count(),
-      BoundHopNodes(spec.batch_size, spec.fanouts, open.batch_nodes_max), setup.run.states != nullptr);
+      BoundBlock(spec.batch_size, spec.fanouts, open.batch_nodes_max), setup.run.states != nullptr);
   setup.train = arguments.train;
   setup.config = arguments.config;
   Communicator* const trainers = source.trainers();
@@ -104,10 +104,18 @@ Status TrainFrom(TrainingSource& source, const NodeArguments& arguments) {
 
 void AddModelOptions(CLI::App* verb, NodeArguments& arguments) {
   TrainOptions& train = arguments.train;
-  verb->add_option("--model", arguments.model, "sage: GraphSAGE with mean aggregation")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"sage"}))
-      ->capture_default_str();
+  for (const ModelField& field : ModelFields()) {
+    const auto take = [&train, &field](const std::string& text) { field.take(text, train.spec); };
+    const auto check = [&field](const std::string& text) {
+      ModelSpec spec;
+      return field.take(text, spec) ? std::string() : fmt::format("'{}' is not {}", text, field.values);
+    };
+    verb->add_option_function<std::string>(fmt::format("--{}", field.name), take,
+                                           fmt::format("{}: {}", field.help, field.values))
+        ->type_name(field.is_name ? "NAME" : "")
+        ->check(CLI::Validator(check, ""))
+        ->default_str(field.text(train.spec));
+  }
   constexpr double kHopsMax = NeighborSampler::kHopsMax;
   static const std::string layers_words = fmt::format("a number of layers from 1 to {}", kHopsMax);
   verb->add_option("--layers", train.layers, "one per hop; default: as many as fanouts, else 3")
@@ -136,6 +144,16 @@ void AddModelOptions(CLI::App* verb, NodeArguments& arguments) {
   AddChoice(verb, "--normalize-features", train.row_norm, RowNorms(),
             "scale each feature row to norm 1 as it is gathered (default none)");
   verb->add_option("--seed", train.seed, "of weights, order, samples and dropout")->capture_default_str();
+}
+
+Status CheckModelOptions(const CLI::App& verb, const ModelSpec& spec) {
+  for (const ModelField& field : ModelFields()) {
+    if (!field.only_of || field.only_of == spec.model || verb.count(fmt::format("--{}", field.name)) == 0)
+      continue;
+    return MakeStatus(Code::kUsage, "--{} is of --model {}, and this is --model {}", field.name,
+                      quarry::NameOf(*field.only_of), quarry::NameOf(spec.model));
+  }
+  return Status::Ok();
 }
 
 }  // namespace quarry::cli

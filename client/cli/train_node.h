@@ -25,7 +25,6 @@ namespace quarry::cli {
 struct NodeArguments {
   std::string path;          // the database's, or "unix:" and the server's socket
   bool inline_only = false;  // with a server: no shared memory
-  std::string model = "sage";
   std::string memory;
   unsigned torch_threads = 0;
   LayoutFlags plan_flags = {.road = {.fanouts = {}}};  // fanouts, if none are given: DefaultFanouts
@@ -50,6 +49,8 @@ struct NodeArguments {
 
 // --model, --layers, --hidden and the others of the model.
 void AddModelOptions(CLI::App* verb, NodeArguments& arguments);
+// kUsage for an option of another model than the one that is trained.
+Status CheckModelOptions(const CLI::App& verb, const ModelSpec& spec);
 
 // What a run of node classification was trained with, as its settings say (NodeSettings): the model, and the samples.
 struct TrainedNode {

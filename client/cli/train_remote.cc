@@ -105,11 +105,11 @@ class ServerSource final : public TrainingSource {
     open.setup.memory_budget_bytes = opened_.memory_bytes;
     open.setup.road = arguments_.road;
     open.setup.road.sampler_threads = open.setup.road.extractor_threads = 0;
-    QUARRY_RETURN_IF_ERROR(Agree(
-        trainers(), CheckTrainerMemory(arguments_.train, open.road->feature_dim(), open.road->labels(),
-                                       BoundHopNodes(arguments_.road.spec.batch_size,
-                                                     arguments_.road.spec.fanouts, open.batch_nodes_max),
-                                       open.setup.run.states != nullptr, 0, MemoryLimitBytes())));
+    QUARRY_RETURN_IF_ERROR(
+        Agree(trainers(), CheckTrainerMemory(arguments_.train, open.road->feature_dim(), open.road->labels(),
+                                             BoundBlock(arguments_.road.spec.batch_size,
+                                                        arguments_.road.spec.fanouts, open.batch_nodes_max),
+                                             open.setup.run.states != nullptr, 0, MemoryLimitBytes())));
     return open;
   }
 

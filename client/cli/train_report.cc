@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -126,6 +127,14 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup, double be
   AddCheckpoints(summary, setup.run, json);
   json["fanouts"] = setup.road.spec.fanouts;
   json["batch_size"] = setup.road.spec.batch_size;
+  for (const ModelField& field : ModelFields()) {
+    if (field.only_of && field.only_of != setup.train.spec.model) continue;
+    std::string key(field.name);
+    std::ranges::replace(key, '-', '_');
+    json[key] =
+        field.is_name ? Json(field.text(setup.train.spec)) : Json::parse(field.text(setup.train.spec));
+  }
+  json["layers"] = setup.train.layers;
   json["hidden"] = setup.train.hidden;
   json["seed"] = setup.train.seed;
   json["sampler_threads"] = setup.road.sampler_threads;

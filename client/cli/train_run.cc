@@ -102,10 +102,11 @@ Result<RunRoad> RoadOfRun(const std::string& settings) {
 
 std::string NodeSettings::ToString() const {
   std::string text = fmt::format(
-      "--task node --model sage --layers {} --hidden {} {} --lr {} --dropout {} --input-dropout {} "
+      "--task node {} --layers {} --hidden {} {} --lr {} --dropout {} --input-dropout {} "
       "--weight-decay {} --normalize-features {} --seed {} --ordered {}",
-      train.layers, train.hidden, SampleFlags(road), train.learning_rate, train.dropout, train.input_dropout,
-      train.weight_decay, NameOf(RowNorms(), train.row_norm), train.seed, train.ordered);
+      quarry::ToSettings(train.spec), train.layers, train.hidden, SampleFlags(road), train.learning_rate,
+      train.dropout, train.input_dropout, train.weight_decay, NameOf(RowNorms(), train.row_norm), train.seed,
+      train.ordered);
   // How BLAS shares out a product decides its last bits.
   if (train.ordered) text += fmt::format(" --torch-threads {}", train.torch_threads);
   // The number of trainers decides what a step is.

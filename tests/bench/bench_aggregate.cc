@@ -13,13 +13,13 @@
 #include <numeric>
 #include <vector>
 
+#include "node_model.h"
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/io/buffer.h"
 #include "quarry/sampling/block.h"
 #include "quarry/trainer/aggregate.h"
-#include "sage_model.h"
 
 namespace quarry {
 namespace {
@@ -117,8 +117,8 @@ double ReadRowsSeconds(const Workload& work, const FeatureView& view, std::byte*
 double FusedSeconds(const Workload& work, const FeatureView& view, float* out) {
   return BestSeconds([&] {
     at::parallel_for(0, work.destinations(), 64, [&](int64_t begin, int64_t end) {
-      AggregateMean(view, RowNorm::kNone, work.block.indptr, work.block.indices, static_cast<uint32_t>(begin),
-                    static_cast<uint32_t>(end), out + begin * 2 * kDim);
+      Aggregate({}, view, RowNorm::kNone, work.block.indptr, work.block.indices, static_cast<uint32_t>(begin),
+                static_cast<uint32_t>(end), out + begin * 2 * kDim);
     });
   });
 }
@@ -164,8 +164,8 @@ Status Run(unsigned threads) {
   TrainOptions options;
   options.hidden = kHidden;
   options.torch_threads = threads;
-  QUARRY_TRY(const std::unique_ptr<SageModel> model,
-             SageModel::Make(options, kDim, kClasses));  // sets the threads
+  QUARRY_TRY(const std::unique_ptr<NodeModel> model,
+             NodeModel::Make(options, kDim, kClasses));  // sets the threads
   fmt::print("{} threads; {} destinations, {} edges, {} input rows\n", threads, work.destinations(),
              work.block.indptr[work.destinations()], work.block.nodes.size());
   double aggregate_seconds = 0;

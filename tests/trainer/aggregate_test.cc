@@ -55,7 +55,7 @@ TEST_P(AggregateTypes, GivesTheDecodedRowAndTheMeanOfItsNeighbors) {
       const Block block = RandomBlock(rng, {5, 20, 60}, 12);
       const EncodedRows rows(rng, GetParam(), 60, dim);
       std::vector<float> out(20 * 2 * dim, NAN);
-      AggregateMean(rows.view, norm, block.indptr, block.indices, 0, 20, out.data());
+      Aggregate({}, rows.view, norm, block.indptr, block.indices, 0, 20, out.data());
       for (uint32_t v = 0; v < 20; v++) {
         const auto row = [&](uint32_t i) { return std::span(rows.decoded).subspan(size_t{i} * dim, dim); };
         for (uint32_t c = 0; c < dim; c++) {
@@ -91,7 +91,7 @@ TEST(AggregateMean, DecodesEveryBinary16AsTheFormatDoes) {
   const uint32_t indptr[] = {0, 0};
   const FeatureView view{std::as_bytes(std::span(halves)), 131072, ElementType::kFloat16, 65536};
   std::vector<float> out(2 * 65536);
-  AggregateMean(view, RowNorm::kNone, indptr, {}, 0, 1, out.data());
+  Aggregate({}, view, RowNorm::kNone, indptr, {}, 0, 1, out.data());
   for (size_t i = 0; i < decoded.size(); i++) {
     if (std::isnan(decoded[i])) {
       ASSERT_TRUE(std::isnan(out[i])) << i;
@@ -107,7 +107,7 @@ TEST(AggregateMean, LeavesRowsOfZerosAsTheyAreWhenNormalising) {
   const uint32_t indices[] = {1};
   const FeatureView view{std::as_bytes(std::span(zeros)), 16, ElementType::kFloat32, 4};
   std::vector<float> out(8, NAN);
-  AggregateMean(view, RowNorm::kL2, indptr, indices, 0, 1, out.data());
+  Aggregate({}, view, RowNorm::kL2, indptr, indices, 0, 1, out.data());
   EXPECT_EQ(out, zeros);
 }
 
@@ -116,10 +116,10 @@ TEST(AggregateMean, IsTheSameHoweverRowsAreSharedOut) {
   const Block block = RandomBlock(rng, {100, 400}, 20);
   const EncodedRows rows(rng, ElementType::kBfloat16, 400, 33);
   std::vector<float> whole(100 * 66), parts(100 * 66);
-  AggregateMean(rows.view, RowNorm::kL1, block.indptr, block.indices, 0, 100, whole.data());
+  Aggregate({}, rows.view, RowNorm::kL1, block.indptr, block.indices, 0, 100, whole.data());
   for (uint32_t begin = 0; begin < 100; begin += 7) {
-    AggregateMean(rows.view, RowNorm::kL1, block.indptr, block.indices, begin, std::min(100u, begin + 7),
-                  parts.data() + size_t{begin} * 66);
+    Aggregate({}, rows.view, RowNorm::kL1, block.indptr, block.indices, begin, std::min(100u, begin + 7),
+              parts.data() + size_t{begin} * 66);
   }
   EXPECT_EQ(whole, parts);
 }
@@ -147,13 +147,13 @@ TEST(BackwardMean, IsTheAdjointOfTheAggregationTimesTheActivationsDerivative) {
     for (size_t i = 0; i < expected.size(); i++) expected[i] = hidden[i] > 0 ? expected[i] * 2 : 0;
 
     TransposedBlock transposed;
-    Transpose(block.indptr, block.indices, destinations, sources, transposed);
+    Transpose({}, block.indptr, block.indices, destinations, sources, transposed);
     std::vector<float> parts = hidden;
-    BackwardMean(transposed, grad.data(), dim, 2.0F, 0, sources, hidden.data());
+    BackwardGather(transposed, grad.data(), dim, 2.0F, 0, sources, hidden.data());
     for (size_t i = 0; i < expected.size(); i++) ASSERT_NEAR(hidden[i], expected[i], 1e-5) << i;
     for (uint32_t begin = 0; begin < sources; begin += 33) {
-      BackwardMean(transposed, grad.data(), dim, 2.0F, begin, std::min(sources, begin + 33),
-                   parts.data() + size_t{begin} * dim);
+      BackwardGather(transposed, grad.data(), dim, 2.0F, begin, std::min(sources, begin + 33),
+                     parts.data() + size_t{begin} * dim);
     }
     EXPECT_EQ(parts, hidden);
   }
@@ -163,7 +163,7 @@ TEST(Transpose, ListsTheDestinationsOfEachSourceInOrder) {
   Rng rng(5);
   const Block block = RandomBlock(rng, {30, 100}, 8);
   TransposedBlock transposed;
-  Transpose(block.indptr, block.indices, 30, 100, transposed);
+  Transpose({}, block.indptr, block.indices, 30, 100, transposed);
   std::vector<std::vector<uint32_t>> expected(100);
   for (uint32_t v = 0; v < 30; v++) {
     for (uint32_t e = block.indptr[v]; e < block.indptr[v + 1]; e++) expected[block.indices[e]].push_back(v);

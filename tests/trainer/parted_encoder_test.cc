@@ -54,12 +54,12 @@ class PartedEncoderTest : public testing::Test {
     for (float& value : vectors_) value = static_cast<float>(rng.Unit() - 0.5);
   }
 
-  std::unique_ptr<SageLayers> Layers(uint32_t count, unsigned threads = 1) const {
-    return SageLayers::Make({.widths = std::vector<uint32_t>(count + 1, dim_),
-                             .seed = kEncodedSeed,
-                             .threads = threads,
-                             .input_gradients = true,
-                             .split_products = true})
+  std::unique_ptr<GnnLayers> Layers(uint32_t count, unsigned threads = 1) const {
+    return GnnLayers::Make({.widths = std::vector<uint32_t>(count + 1, dim_),
+                            .seed = kEncodedSeed,
+                            .threads = threads,
+                            .input_gradients = true,
+                            .split_products = true})
         .value();
   }
 

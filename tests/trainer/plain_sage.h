@@ -1,5 +1,5 @@
 // GraphSAGE-mean as plain double-precision Torch with autograd, by index_select and index_add: what
-// SageLayers is held against.
+// GnnLayers is held against.
 #pragma once
 
 #include <torch/torch.h>
@@ -15,7 +15,7 @@ inline torch::Tensor DoubleTensor(std::span<const float> values) {
   return torch::tensor(std::vector<double>(values.begin(), values.end()), torch::kDouble);
 }
 
-// Leaves for the weight and the bias of each layer, of values as SageLayers gives them.
+// Leaves for the weight and the bias of each layer, of values as GnnLayers gives them.
 template <typename Spans>
 std::vector<torch::Tensor> PlainParameters(const Spans& spans) {
   std::vector<torch::Tensor> parameters;

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "fake_road.h"
-#include "sage_model.h"
+#include "node_model.h"
 #include "support/status_matchers.h"
 #include "train_checkpoint.h"
 
@@ -127,7 +127,7 @@ TEST(Predict, EmbeddingsAreWhatTheLastLayerTakes) {
   const std::vector<float> vectors = PredictAll(**predictor, road, nodes, PredictedRows::kEmbeddings);
   const std::vector<float> scores = PredictAll(**predictor, road, nodes, PredictedRows::kScores);
 
-  auto model = SageModel::Make(Trained(), road.feature_dim(), 4);
+  auto model = NodeModel::Make(Trained(), road.feature_dim(), 4);
   ASSERT_OK(model);
   TrainProgress progress{.class_count = 4};
   ASSERT_OK(DecodeTrainState(states.states["sage"], progress, **model));

@@ -161,7 +161,7 @@ Outcome RunTraining(Road& road, const TrainOptions& options, const TrainRun& run
 
 // Weights, best weights and moments of the run's last checkpoint.
 std::vector<std::byte> ModelIn(Store& store, std::string_view run) {
-  auto model = SageModel::Make(CheckpointOptions(), kDim, kClasses).value();
+  auto model = NodeModel::Make(CheckpointOptions(), kDim, kClasses).value();
   TrainProgress progress{.class_count = kClasses};
   const auto state = ReadTrainingState(store, run);
   EXPECT_OK(state);
@@ -368,10 +368,10 @@ TrainProgress ExampleProgress() {
   return progress;
 }
 
-std::unique_ptr<SageModel> ExampleModel(uint32_t hidden = 4) {
+std::unique_ptr<NodeModel> ExampleModel(uint32_t hidden = 4) {
   TrainOptions options = CheckpointOptions();
   options.hidden = hidden;
-  auto model = SageModel::Make(options, 6, 3).value();
+  auto model = NodeModel::Make(options, 6, 3).value();
   model->Save();
   return model;
 }

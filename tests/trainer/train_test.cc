@@ -203,10 +203,16 @@ TEST(Train, RefusesOptionsOutOfRangeByName) {
   EXPECT_THAT(refusal([](TrainOptions& o) { o.layers = 3; }), HasSubstr("one fanout per layer"));
 }
 
-TEST(BoundHopNodes, MultipliesFanoutsButNeverExceedsTheLargestBlock) {
+TEST(BoundBlock, MultipliesFanoutsButNeverExceedsTheLargestBlock) {
   const std::vector<uint32_t> fanouts = {10, 15, 20};
-  EXPECT_EQ(BoundHopNodes(1024, fanouts, 700000), (std::vector<uint64_t>{1024, 11264, 180224}));
-  EXPECT_EQ(BoundHopNodes(1024, fanouts, 5000), (std::vector<uint64_t>{1024, 5000, 5000}));
+  const BlockBounds free = BoundBlock(1024, fanouts, 700000);
+  EXPECT_EQ(free.hop_nodes, (std::vector<uint64_t>{1024, 11264, 180224}));
+  EXPECT_EQ(free.nodes, 700000u);
+  EXPECT_EQ(free.edges, 180224u * 20);
+  const BlockBounds capped = BoundBlock(1024, fanouts, 5000);
+  EXPECT_EQ(capped.hop_nodes, (std::vector<uint64_t>{1024, 5000, 5000}));
+  EXPECT_EQ(capped.nodes, 5000u);
+  EXPECT_EQ(capped.edges, 5000u * 20);
 }
 
 }  // namespace

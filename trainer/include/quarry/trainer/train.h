@@ -1,7 +1,7 @@
 // Train: the training loop of node classification, over any road (docs/architecture.md, "Data flow").
 //
-// GraphSAGE with mean aggregation (Hamilton, Ying, Leskovec 2017) on DENSE blocks (Waleffe §3.3), Adam,
-// cross-entropy, early stopping. Accuracy is that of sampled inference. The trainer sees batches only, so it
+// A graph neural network (quarry/trainer/model_spec.h) on DENSE blocks (Waleffe §3.3), Adam, cross-entropy,
+// early stopping. Accuracy is that of sampled inference. The trainer sees batches only, so it
 // cannot tell one road from another; LibTorch stays behind this header.
 //
 // Training uses two kinds of threads: the engine's, which the road started, and LibTorch's (`torch_threads`:
@@ -22,6 +22,7 @@
 #include "quarry/storage/node_properties.h"
 #include "quarry/storage/training_state.h"
 #include "quarry/trainer/communicator.h"
+#include "quarry/trainer/model_spec.h"
 
 namespace quarry {
 
@@ -29,6 +30,7 @@ namespace quarry {
 enum class RowNorm : uint8_t { kNone, kL1, kL2 };
 
 struct TrainOptions {
+  ModelSpec spec;
   uint32_t layers = 3;  // must equal the hops of the road's blocks
   uint32_t hidden = 256;
   uint32_t epochs = 10;
@@ -132,26 +134,30 @@ Status CheckTrainRun(const TrainRun& run);
 Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks,
                            const TrainRun& run = {}, Communicator* trainers = nullptr);
 
+// What the largest block of a batch may have.
+struct BlockBounds {
+  std::vector<uint64_t> hop_nodes;  // known after each hop but the last, from the seeds on: a layer's rows
+  uint64_t nodes = 0;               // known after the last
+  uint64_t edges = 0;
+};
+// The bounds that batch size and fanouts give, nodes capped by the largest block that was seen.
+BlockBounds BoundBlock(uint64_t batch_size, std::span<const uint32_t> fanouts, uint64_t nodes_max);
+
 // Estimates the memory that training takes beside the engine's budget: code and libraries, BLAS's buffers,
 // activations of the largest block, weights with their gradients and Adam's moments, and what writing a
-// checkpoint holds. `hop_nodes_max[h]` bounds the nodes known after hop h of a block (hop 0 = the seeds);
-// `layers` entries are used.
+// checkpoint holds. REQUIRES: a hop for each layer.
 uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
-                              std::span<const uint64_t> hop_nodes_max, bool checkpoints = false);
+                              const BlockBounds& block, bool checkpoints = false);
 
 // kOutOfBudget where that would not fit beside what the engine holds: names the label and the node that are why,
 // where the number of classes is.
 Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, std::span<const int64_t> labels,
-                          std::span<const uint64_t> hop_nodes_max, bool checkpoints, uint64_t engine_bytes,
+                          const BlockBounds& block, bool checkpoints, uint64_t engine_bytes,
                           uint64_t limit_bytes);
 // The same of labels that nobody holds: `largest_label` finds the largest, and is called where it is named.
 Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
                           const std::function<Result<LargestLabel>()>& largest_label,
-                          std::span<const uint64_t> hop_nodes_max, bool checkpoints, uint64_t engine_bytes,
+                          const BlockBounds& block, bool checkpoints, uint64_t engine_bytes,
                           uint64_t limit_bytes);
-
-// The bound hop_nodes_max that batch size and fanouts give, capped by the largest block that was seen.
-std::vector<uint64_t> BoundHopNodes(uint64_t batch_size, std::span<const uint32_t> fanouts,
-                                    uint64_t nodes_max);
 
 }  // namespace quarry

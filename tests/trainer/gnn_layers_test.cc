@@ -1,4 +1,4 @@
-#include "sage_layers.h"
+#include "gnn_layers.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -46,17 +46,17 @@ struct LayersProblem {
   }
 };
 
-std::unique_ptr<SageLayers> MakeLayers(const SageLayersOptions& options) {
+std::unique_ptr<GnnLayers> MakeLayers(const GnnLayersOptions& options) {
   if (options.split_products) SetBlasThreads(1);
-  return SageLayers::Make(options).value();
+  return GnnLayers::Make(options).value();
 }
 
-SageLayersOptions WidthOptions(std::vector<uint32_t> widths) {
+GnnLayersOptions WidthOptions(std::vector<uint32_t> widths) {
   return {.widths = std::move(widths), .learning_rate = 0.01, .seed = 3, .input_gradients = true};
 }
 
 // Forward, Backward and the gradients of the input rows, those of no node left at `untouched`.
-std::vector<float> RunBlock(SageLayers& layers, const LayersProblem& problem, float untouched = 0) {
+std::vector<float> RunBlock(GnnLayers& layers, const LayersProblem& problem, float untouched = 0) {
   std::vector<float> output_gradients = problem.output_gradients;
   std::vector<float> gradients(problem.values.size(), untouched);
   EXPECT_OK(layers.Forward(problem.view(), std::nullopt));
@@ -70,7 +70,7 @@ void ExpectNear(std::span<const float> got, const torch::Tensor& expected, doubl
   for (size_t i = 0; i < got.size(); i++) ASSERT_NEAR(got[i], flat.data_ptr<double>()[i], tolerance) << i;
 }
 
-TEST(SageLayers, AgreesWithPlainTorchInOutputsAndEveryGradient) {
+TEST(GnnLayers, AgreesWithPlainTorchInOutputsAndEveryGradient) {
   const std::vector<std::vector<uint32_t>> shapes = {{9, 40}, {9, 40, 150}, {700, 1500, 2000, 2100}};
   for (const std::vector<uint32_t>& shape : shapes) {
     for (const bool split : {false, true}) {
@@ -78,7 +78,7 @@ TEST(SageLayers, AgreesWithPlainTorchInOutputsAndEveryGradient) {
       std::vector<uint32_t> widths(shape.size(), 24);
       widths.front() = 10;
       widths.back() = 7;
-      SageLayersOptions options = WidthOptions(widths);
+      GnnLayersOptions options = WidthOptions(widths);
       options.split_products = split;
       options.threads = 2;
       const auto layers = MakeLayers(options);
@@ -102,7 +102,7 @@ TEST(SageLayers, AgreesWithPlainTorchInOutputsAndEveryGradient) {
   }
 }
 
-TEST(SageLayers, RowsOfNoNodeKeepTheirGradients) {
+TEST(GnnLayers, RowsOfNoNodeKeepTheirGradients) {
   const LayersProblem problem(5, {4, 30}, 6, 3);
   const auto layers = MakeLayers(WidthOptions({6, 3}));
   const std::vector<float> gradients = RunBlock(*layers, problem, 7);
@@ -110,7 +110,7 @@ TEST(SageLayers, RowsOfNoNodeKeepTheirGradients) {
 }
 
 // More rows than a piece of a product has, and more than a tile.
-TEST(SageLayers, SplitProductsAreTheSameBitsForAnyNumberOfThreads) {
+TEST(GnnLayers, SplitProductsAreTheSameBitsForAnyNumberOfThreads) {
   const LayersProblem problem(8, {600, 1400, 3000}, 16, 5);
   const std::vector<uint64_t> indptr = {0, 2, 3, 3, 5};
   const std::vector<NodeId> indices = {1, 3, 0, 2, 3};
@@ -118,7 +118,7 @@ TEST(SageLayers, SplitProductsAreTheSameBitsForAnyNumberOfThreads) {
   std::vector<float> gradients, graph;
   for (const unsigned threads : {1U, 2U, 5U}) {
     SCOPED_TRACE(threads);
-    SageLayersOptions options = WidthOptions({16, 40, 5});
+    GnnLayersOptions options = WidthOptions({16, 40, 5});
     options.split_products = true;
     options.threads = threads;
     const auto layers = MakeLayers(options);
@@ -140,7 +140,7 @@ TEST(SageLayers, SplitProductsAreTheSameBitsForAnyNumberOfThreads) {
 }
 
 // As a block all of whose nodes are seeds, with all neighbors; the last tile is a short one.
-TEST(SageLayers, AWholeGraphIsABlockOfAllItsNodes) {
+TEST(GnnLayers, AWholeGraphIsABlockOfAllItsNodes) {
   constexpr uint32_t kNodes = 3000, kDim = 700;  // a tile has 1497 rows
   Rng rng(11);
   Block block = RandomBlock(rng, {kNodes, kNodes}, 4);
@@ -163,8 +163,8 @@ TEST(SageLayers, AWholeGraphIsABlockOfAllItsNodes) {
   for (size_t i = 0; i < rows.size(); i++) ASSERT_NEAR(rows[i], outputs[i], 1e-5) << i;
 }
 
-TEST(SageLayers, StepsAreThoseOfTorchsAdam) {
-  SageLayersOptions options = WidthOptions({8, 12, 4});
+TEST(GnnLayers, StepsAreThoseOfTorchsAdam) {
+  GnnLayersOptions options = WidthOptions({8, 12, 4});
   options.weight_decay = 0.02;
   const auto layers = MakeLayers(options);
   std::vector<torch::Tensor> parameters;
@@ -191,10 +191,10 @@ TEST(SageLayers, StepsAreThoseOfTorchsAdam) {
   }
 }
 
-TEST(SageLayers, TrainingGoesOnFromAStateToTheSameBits) {
+TEST(GnnLayers, TrainingGoesOnFromAStateToTheSameBits) {
   const LayersProblem problem(9, {20, 60, 90}, 8, 3);
   const auto layers = MakeLayers(WidthOptions({8, 6, 3}));
-  const auto train = [&](SageLayers& trained, int steps) {
+  const auto train = [&](GnnLayers& trained, int steps) {
     for (int step = 0; step < steps; step++) {
       RunBlock(trained, problem);
       EXPECT_OK(trained.Step());
@@ -205,12 +205,12 @@ TEST(SageLayers, TrainingGoesOnFromAStateToTheSameBits) {
   layers->Save();
   train(*layers, 2);
   const std::vector<std::byte> state = layers->State();
-  SageLayersOptions other = WidthOptions({8, 6, 3});
+  GnnLayersOptions other = WidthOptions({8, 6, 3});
   other.seed = 4;
   const auto resumed = MakeLayers(other);
   ASSERT_OK(resumed->TakeState(state));
   EXPECT_EQ(resumed->State(), state);
-  for (SageLayers* one : {layers.get(), resumed.get()}) train(*one, 3);
+  for (GnnLayers* one : {layers.get(), resumed.get()}) train(*one, 3);
   EXPECT_EQ(resumed->State(), layers->State());
   resumed->Restore();
   layers->Restore();
@@ -219,7 +219,7 @@ TEST(SageLayers, TrainingGoesOnFromAStateToTheSameBits) {
   EXPECT_EQ(resumed->State(), without_saved);
 }
 
-TEST(SageLayers, RefusesStatesOfOtherWidths) {
+TEST(GnnLayers, RefusesStatesOfOtherWidths) {
   const std::vector<std::byte> state = MakeLayers(WidthOptions({8, 6, 3}))->State();
   for (const std::vector<uint32_t>& widths : {std::vector<uint32_t>{8, 6, 6, 3}, {8, 3}, {8, 7, 3}}) {
     const Status status = MakeLayers(WidthOptions(widths))->TakeState(state);

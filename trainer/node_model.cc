@@ -1,4 +1,4 @@
-#include "sage_model.h"
+#include "node_model.h"
 
 #include <torch/nn/functional/loss.h>
 #include <torch/types.h>
@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "gnn_layers.h"
 #include "matrix.h"
 #include "quarry/base/log.h"
-#include "sage_layers.h"
 
 namespace quarry {
 namespace {
@@ -23,23 +23,24 @@ void SetThreads(unsigned threads) {
   }
 }
 
-SageLayersOptions LayersOptions(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count) {
-  SageLayersOptions layers{.learning_rate = options.learning_rate,
-                           .weight_decay = options.weight_decay,
-                           .dropout = options.dropout,
-                           .input_dropout = options.input_dropout,
-                           .row_norm = options.row_norm,
-                           .seed = options.seed,
-                           .threads = options.torch_threads};
+GnnLayersOptions LayersOptions(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count) {
+  GnnLayersOptions layers{.spec = options.spec,
+                          .learning_rate = options.learning_rate,
+                          .weight_decay = options.weight_decay,
+                          .dropout = options.dropout,
+                          .input_dropout = options.input_dropout,
+                          .row_norm = options.row_norm,
+                          .seed = options.seed,
+                          .threads = options.torch_threads};
   layers.widths.assign(options.layers, options.hidden);
   layers.widths.front() = feature_dim;
   layers.widths.push_back(class_count);
   return layers;
 }
 
-class SageModelImpl final : public SageModel {
+class NodeModelImpl final : public NodeModel {
  public:
-  SageModelImpl(std::unique_ptr<SageLayers> layers, uint32_t class_count)
+  NodeModelImpl(std::unique_ptr<GnnLayers> layers, uint32_t class_count)
       : layers_(std::move(layers)), class_count_(class_count) {}
 
   Result<float> ComputeGradients(const BatchView& batch, uint64_t dropout_seed) override {
@@ -85,7 +86,7 @@ class SageModelImpl final : public SageModel {
     return logits.grad().contiguous();
   }
 
-  const std::unique_ptr<SageLayers> layers_;
+  const std::unique_ptr<GnnLayers> layers_;
   const uint32_t class_count_;
 };
 
@@ -95,22 +96,22 @@ uint32_t CountLabelled(std::span<const int64_t> labels) {
   return static_cast<uint32_t>(std::ranges::count_if(labels, [](int64_t label) { return label >= 0; }));
 }
 
-Result<float> SageModel::TrainStep(const BatchView& batch, uint64_t dropout_seed) {
+Result<float> NodeModel::TrainStep(const BatchView& batch, uint64_t dropout_seed) {
   if (CountLabelled(batch.labels) == 0) return 0.0F;
   QUARRY_TRY(const float loss, ComputeGradients(batch, dropout_seed));
   QUARRY_RETURN_IF_ERROR(Step());
   return loss;
 }
 
-Result<std::unique_ptr<SageModel>> SageModel::Make(const TrainOptions& options, uint32_t feature_dim,
+Result<std::unique_ptr<NodeModel>> NodeModel::Make(const TrainOptions& options, uint32_t feature_dim,
                                                    uint32_t class_count) {
   QUARRY_RETURN_IF_ERROR(GuardTorch([&] {
     SetThreads(options.torch_threads);
     return Status::Ok();
   }));
-  QUARRY_TRY(std::unique_ptr<SageLayers> layers,
-             SageLayers::Make(LayersOptions(options, feature_dim, class_count)));
-  return std::unique_ptr<SageModel>(std::make_unique<SageModelImpl>(std::move(layers), class_count));
+  QUARRY_TRY(std::unique_ptr<GnnLayers> layers,
+             GnnLayers::Make(LayersOptions(options, feature_dim, class_count)));
+  return std::unique_ptr<NodeModel>(std::make_unique<NodeModelImpl>(std::move(layers), class_count));
 }
 
 }  // namespace quarry

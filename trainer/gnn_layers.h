@@ -1,15 +1,14 @@
-// SageLayers: the layers of GraphSAGE-mean, with an explicit forward and backward pass over preallocated
-// buffers, and their optimizer. SageModel puts a loss on them, LinkEncoder a decoder.
+// GnnLayers: the layers of a graph neural network, with an explicit forward and backward pass over preallocated
+// buffers, and their optimizer. NodeModel puts a loss on them, LinkEncoder a decoder.
 //
-// Layer l of k turns the rows of hop k-l+1's prefix into those of hop k-l's (quarry/sampling/block.h):
+// Layer l of k turns the rows of hop k-l+1's prefix into those of hop k-l's (quarry/sampling/block.h). What a layer
+// computes is its own (layer.h: gathered_layer.h, gin_layer.h, gat_layer.h); then all of them have
 //
-//   input_l  = [h | mean of sampled neighbors' h]      [n_l, 2 * width_{l-1}]   AggregateMean
-//   output_l = dropout(relu(input_l W_l + b_l))        [n_l, width_l]           one GEMM, ActivateRows
+//   output_l = dropout(activation(output_l + b_l))        ReLU, or GAT's ELU; the last layer has no activation
 //
-// The last layer has no activation. Why no autograd below the loss: with the buffers in our own hands the
-// gradient of an activation overwrites it, and the gradient of a layer's input overwrites that input, so a
-// step holds each activation once (two to three times less than a tape) and allocates nothing after the first
-// batch.
+// Why no autograd below the loss: with the buffers in our own hands the gradient of an activation overwrites it, and the
+// gradient of a layer's input overwrites that input, so a step holds each activation once (two to three times less than a
+// tape) and allocates nothing after the first batch.
 //
 // One thread drives it; `threads - 1` of its own work under it. LibTorch's faults come back as kInternal, and
 // kOutOfBudget where it finds no memory.
@@ -27,10 +26,12 @@
 #include "quarry/format/batch_view.h"
 #include "quarry/format/types.h"
 #include "quarry/trainer/train.h"
+#include "tiles.h"
 
 namespace quarry {
 
-struct SageLayersOptions {
+struct GnnLayersOptions {
+  ModelSpec spec;
   std::vector<uint32_t> widths;  // width of the input, then of each layer's output
   double learning_rate = 0;      // Adam's
   double weight_decay = 0;       // L2, as Adam takes it
@@ -47,11 +48,11 @@ struct SageLayersOptions {
   bool split_products = false;
 };
 
-class SageLayers {
+class GnnLayers {
  public:
-  // Weights are Glorot uniform, biases 0. REQUIRES: two widths at least, none of them 0.
-  static Result<std::unique_ptr<SageLayers>> Make(const SageLayersOptions& options);
-  virtual ~SageLayers() = default;
+  // Weights are Glorot uniform, biases 0. kUsage as CheckModel. REQUIRES: two widths at least, none of them 0.
+  static Result<std::unique_ptr<GnnLayers>> Make(const GnnLayersOptions& options);
+  virtual ~GnnLayers() = default;
 
   // Leaves output(). With a seed, dropout by masks that depend on it; without one, none. kUsage when the
   // batch's hops are not the layers.
@@ -87,7 +88,8 @@ class SageLayers {
   virtual std::vector<std::byte> State() const = 0;
   virtual Status TakeState(std::span<const std::byte> state) = 0;
 
-  // By layer: weight [2 * in, out] row-major, bias [out]; gradients likewise, of the last Backward.
+  // By layer: its weights, row-major, and its bias [out] the last of them; SAGE's weight is [2 * in, out]. Gradients
+  // likewise, of the last Backward.
   virtual std::vector<std::span<float>> Parameters() = 0;
   virtual std::vector<std::span<float>> Gradients() = 0;
 
@@ -96,12 +98,5 @@ class SageLayers {
 
 // Runs `work`, and returns what it returns or, as a Status, what LibTorch throws in it.
 Status GuardTorch(const std::function<Status()>& work);
-
-// Activations are reused from batch to batch. The first layer's input is kept for the backward pass up to
-// this size and gathered again beyond it: wide rows (thousands of columns) would otherwise need gigabytes.
-inline constexpr uint64_t kKeptInputBytes = uint64_t{256} << 20;
-// A tile of the first layer's input: aggregated, then multiplied while it is in the last-level cache.
-inline constexpr uint64_t kTileBytes = uint64_t{8} << 20;
-inline constexpr uint32_t kTileRowsMin = 512;
 
 }  // namespace quarry

@@ -1,4 +1,4 @@
-#include "sage_model.h"
+#include "node_model.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -6,10 +6,10 @@
 #include <cmath>
 #include <vector>
 
+#include "gnn_layers.h"
 #include "plain_sage.h"
 #include "quarry/trainer/batch_seconds.h"
 #include "random_block.h"
-#include "sage_layers.h"
 
 namespace quarry {
 namespace {
@@ -68,13 +68,13 @@ struct PlainModel {
   }
 };
 
-TEST(SageModel, AgreesWithPlainTorchInLogitsLossAndEveryGradient) {
+TEST(NodeModel, AgreesWithPlainTorchInLogitsLossAndEveryGradient) {
   const std::vector<std::vector<uint32_t>> shapes = {{9, 40}, {9, 40, 150}, {9, 40, 150, 400}};
   for (const std::vector<uint32_t>& shape : shapes) {
     SCOPED_TRACE(shape.size());
     const ModelProblem problem(shape.size(), shape, 10, 5);
     const TrainOptions options = ModelOptions(static_cast<uint32_t>(shape.size() - 1));
-    auto model = SageModel::Make(options, problem.dim, problem.classes).value();
+    auto model = NodeModel::Make(options, problem.dim, problem.classes).value();
     const PlainModel plain(problem, model->Parameters());
     const std::span<const float> logits = model->Predict(problem.view()).value();
     for (size_t i = 0; i < logits.size(); i++) {
@@ -96,13 +96,13 @@ TEST(SageModel, AgreesWithPlainTorchInLogitsLossAndEveryGradient) {
 
 // With dropout there is no plain twin to compare with, but the masks are a function of the seed: so is the
 // loss, and its slope along the gradient must be the gradient's square.
-TEST(SageModel, GradientIsTheSlopeOfTheLossUnderDropout) {
+TEST(NodeModel, GradientIsTheSlopeOfTheLossUnderDropout) {
   const ModelProblem problem(4, {40, 150, 400}, 12, 4);
   TrainOptions options = ModelOptions(2);
   options.dropout = 0.4;
   options.input_dropout = 0.3;
   options.learning_rate = 1e-30;  // TrainStep then leaves the weights as they are
-  auto model = SageModel::Make(options, problem.dim, problem.classes).value();
+  auto model = NodeModel::Make(options, problem.dim, problem.classes).value();
   const auto loss = [&] { return model->TrainStep(problem.view(), 77).value(); };
   loss();
   std::vector<std::vector<float>> gradients;
@@ -127,7 +127,7 @@ TEST(SageModel, GradientIsTheSlopeOfTheLossUnderDropout) {
 }
 
 // Wide rows are gathered twice instead of kept; the result must not depend on it.
-TEST(SageModel, GradientsOfAnInputTooLargeToKeepAreThoseOfPlainTorch) {
+TEST(NodeModel, GradientsOfAnInputTooLargeToKeepAreThoseOfPlainTorch) {
   const auto dim = static_cast<uint32_t>(kKeptInputBytes / sizeof(float) / 2 / 2000 + 1);
   ModelProblem problem(6, {5, 2000, 2100}, 4, 3);
   // All rows are one row of `dim` columns, so that the test needs no gigabytes itself.
@@ -138,7 +138,7 @@ TEST(SageModel, GradientsOfAnInputTooLargeToKeepAreThoseOfPlainTorch) {
   view.features = {std::as_bytes(std::span(row)), 0, ElementType::kFloat32, dim, slots};
   TrainOptions options = ModelOptions(2);
   options.hidden = 2;
-  auto model = SageModel::Make(options, dim, problem.classes).value();
+  auto model = NodeModel::Make(options, dim, problem.classes).value();
   model->TrainStep(view, 0).value();
   EXPECT_LT(model->activation_bytes(), kKeptInputBytes / 2);
   // d loss / d weight[self half, column c] = row[c] * sum over rows of the hidden gradient = row[c] * bias
@@ -152,14 +152,14 @@ TEST(SageModel, GradientsOfAnInputTooLargeToKeepAreThoseOfPlainTorch) {
   }
 }
 
-TEST(SageModel, StepsAreTheSameForAnyNumberOfTorchThreadsInTheKernels) {
+TEST(NodeModel, StepsAreTheSameForAnyNumberOfTorchThreadsInTheKernels) {
   const ModelProblem problem(8, {64, 400, 1500}, 16, 4);
   std::vector<std::vector<float>> reference;
   for (const unsigned threads : {1u, 2u}) {
     TrainOptions options = ModelOptions(2);
     options.dropout = 0.5;
     options.torch_threads = threads;
-    auto model = SageModel::Make(options, problem.dim, problem.classes).value();
+    auto model = NodeModel::Make(options, problem.dim, problem.classes).value();
     for (uint64_t step = 0; step < 3; step++) model->TrainStep(problem.view(), step).value();
     if (threads == 1) {
       reference = Copies(model->Parameters());
@@ -173,9 +173,9 @@ TEST(SageModel, StepsAreTheSameForAnyNumberOfTorchThreadsInTheKernels) {
   }
 }
 
-TEST(SageModel, RestoreBringsBackTheSavedWeights) {
+TEST(NodeModel, RestoreBringsBackTheSavedWeights) {
   const ModelProblem problem(9, {20, 60}, 8, 3);
-  auto model = SageModel::Make(ModelOptions(1), problem.dim, problem.classes).value();
+  auto model = NodeModel::Make(ModelOptions(1), problem.dim, problem.classes).value();
   model->Save();
   const auto before = Copies(model->Parameters());
   model->TrainStep(problem.view(), 0).value();
@@ -184,9 +184,9 @@ TEST(SageModel, RestoreBringsBackTheSavedWeights) {
   EXPECT_EQ(Copies(model->Parameters()), before);
 }
 
-TEST(SageModel, ABatchWithoutLabelsTeachesNothing) {
+TEST(NodeModel, ABatchWithoutLabelsTeachesNothing) {
   const ModelProblem problem(10, {20, 60}, 8, 3);
-  auto model = SageModel::Make(ModelOptions(1), problem.dim, problem.classes).value();
+  auto model = NodeModel::Make(ModelOptions(1), problem.dim, problem.classes).value();
   const auto before = Copies(model->Parameters());
   BatchView view = problem.view();
   const std::vector<int64_t> no_labels(20, -1);
@@ -195,35 +195,37 @@ TEST(SageModel, ABatchWithoutLabelsTeachesNothing) {
   EXPECT_EQ(Copies(model->Parameters()), before);
 }
 
-TEST(SageModel, RefusesBlocksWhoseHopsAreNotItsLayers) {
+TEST(NodeModel, RefusesBlocksWhoseHopsAreNotItsLayers) {
   const ModelProblem problem(11, {20, 60}, 8, 3);
-  auto model = SageModel::Make(ModelOptions(2), problem.dim, problem.classes).value();
+  auto model = NodeModel::Make(ModelOptions(2), problem.dim, problem.classes).value();
   const Status status = model->Predict(problem.view()).status();
   EXPECT_EQ(status.code(), Code::kUsage);
   EXPECT_NE(status.message().find("2 layers"), std::string::npos) << status.ToString();
 }
 
-TEST(SageModel, HoldsNoMoreThanTheEstimate) {
+TEST(NodeModel, HoldsNoMoreThanTheEstimate) {
   const std::vector<uint32_t> shape = {256, 4000, 20000, 30000};
   const ModelProblem problem(12, shape, 64, 5);
   TrainOptions options = ModelOptions(3);
   options.hidden = 128;
-  auto model = SageModel::Make(options, problem.dim, problem.classes).value();
+  auto model = NodeModel::Make(options, problem.dim, problem.classes).value();
   model->TrainStep(problem.view(), 0).value();
-  const std::vector<uint64_t> hops(shape.begin(), shape.end() - 1);
-  const std::vector<uint64_t> no_hops(3, 0);
-  const uint64_t estimate = EstimateTrainerBytes(options, problem.dim, problem.classes, hops) -
-                            EstimateTrainerBytes(options, problem.dim, problem.classes, no_hops);
+  BlockBounds bounds{.hop_nodes = {shape.begin(), shape.end() - 1},
+                     .nodes = shape.back(),
+                     .edges = problem.block.indices.size()};
+  const BlockBounds none{.hop_nodes = std::vector<uint64_t>(3, 0)};
+  const uint64_t estimate = EstimateTrainerBytes(options, problem.dim, problem.classes, bounds) -
+                            EstimateTrainerBytes(options, problem.dim, problem.classes, none);
   EXPECT_LE(model->activation_bytes(),
             estimate * 5 / 4);  // buffers have an eighth of slack and whole huge pages
   EXPECT_GE(model->activation_bytes(), estimate / 2);
 }
 
 // What is measured is thrown away, so the model that is trained afterwards has the same weights.
-TEST(SageModel, WhatABatchTakesIsMeasuredWithoutItsRowsAndLabels) {
+TEST(NodeModel, WhatABatchTakesIsMeasuredWithoutItsRowsAndLabels) {
   const ModelProblem problem(4, {20, 200, 900}, 10, 5);
   const TrainOptions options = ModelOptions(2);
-  auto before = SageModel::Make(options, problem.dim, problem.classes).value();
+  auto before = NodeModel::Make(options, problem.dim, problem.classes).value();
   ASSERT_TRUE(before->TrainStep(problem.view(), 1).ok());
   const BatchSeconds seconds = MeasureBatchSeconds(options, problem.dim, ElementType::kFloat16,
                                                    problem.classes, problem.block.view(), 2)
@@ -234,7 +236,7 @@ TEST(SageModel, WhatABatchTakesIsMeasuredWithoutItsRowsAndLabels) {
     EXPECT_LE(part.wall, part.processor);
     EXPECT_GE(part.wall * options.torch_threads, part.processor * (1 - 1e-9));
   }
-  auto after = SageModel::Make(options, problem.dim, problem.classes).value();
+  auto after = NodeModel::Make(options, problem.dim, problem.classes).value();
   ASSERT_TRUE(after->TrainStep(problem.view(), 1).ok());
   EXPECT_EQ(Copies(before->Parameters()), Copies(after->Parameters()));
   EXPECT_EQ(MeasureBatchSeconds(ModelOptions(3), problem.dim, ElementType::kFloat32, problem.classes,

@@ -1,4 +1,4 @@
-// SageModel: GraphSAGE-mean with cross-entropy on top: SageLayers, a loss, and a step.
+// NodeModel: a model of node classification: GnnLayers, cross-entropy on top, and a step.
 //
 // One thread drives a model; LibTorch's threads work under it.
 #pragma once
@@ -18,13 +18,13 @@ namespace quarry {
 // Seeds that have a label.
 uint32_t CountLabelled(std::span<const int64_t> labels);
 
-class SageModel {
+class NodeModel {
  public:
   // Weights are drawn from options.seed (Glorot uniform), biases are 0. Sets the process's LibTorch and BLAS
   // threads.
-  static Result<std::unique_ptr<SageModel>> Make(const TrainOptions& options, uint32_t feature_dim,
+  static Result<std::unique_ptr<NodeModel>> Make(const TrainOptions& options, uint32_t feature_dim,
                                                  uint32_t class_count);
-  virtual ~SageModel() = default;
+  virtual ~NodeModel() = default;
 
   // Forward and backward: leaves the gradients of the mean loss over the seeds whose label is not -1, and
   // returns it. The dropout masks depend on `dropout_seed`. kUsage when the batch's hops are not the layers.
@@ -45,13 +45,12 @@ class SageModel {
   virtual void Save() = 0;
   virtual void Restore() = 0;
 
-  // SageLayers' state: with it, training goes on to the same bits. TakeState: kCorruption for bytes of a
+  // GnnLayers' state: with it, training goes on to the same bits. TakeState: kCorruption for bytes of a
   // model of other widths; then the weights mean nothing.
   virtual std::vector<std::byte> State() const = 0;
   virtual Status TakeState(std::span<const std::byte> state) = 0;
 
-  // By layer: weight [2 * in, out] row-major, bias [out]; gradients likewise, of the last
-  // ComputeGradients.
+  // As GnnLayers'; gradients likewise, of the last ComputeGradients.
   virtual std::vector<std::span<float>> Parameters() = 0;
   virtual std::vector<std::span<float>> Gradients() = 0;
 

@@ -1,0 +1,113 @@
+// Every model along every road, as people ask for them: trained, resumed, and asked by `quarry predict`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "quarry_process.h"
+
+namespace quarry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class ModelsCliTest : public testing::TestWithParam<const char*> {
+ protected:
+  static void SetUpTestSuite() {
+    root_ = quarry::MakeGeneratedDatabase("models_cli_test",
+                                          "--nodes 3k --degree 8 --dim 16 --classes 4 --train-share 20% "
+                                          "--valid-share 10% --test-share 10% --seed 7");
+    const Outcome made = Run("partition build db --method random --parts 8");
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+  }
+  static void TearDownTestSuite() { fs::remove_all(root_); }
+  static Outcome Run(const std::string& arguments) { return Process(arguments, root_).Wait(); }
+
+  static json Summary(const std::string& arguments) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.err;
+    const std::vector<std::string> lines = Lines(outcome.out);
+    return outcome.exit_code != 0 || lines.empty() ? json()
+                                                   : json::parse(lines.back()).value("summary", json());
+  }
+
+  static constexpr const char* kSettings =
+      " --fanout 5,5 --hidden 16 --batch-size 128 --epochs 2 --lr 0.01 --seed 3 --ordered --torch-threads 1 "
+      "--json --overwrite --memory 256MiB ";
+
+  static inline fs::path root_;
+};
+INSTANTIATE_TEST_SUITE_P(Models, ModelsCliTest,
+                         testing::Values("--model sage", "--model sage --aggregator max",
+                                         "--model sage --aggregator sum", "--model gcn",
+                                         "--model gat --heads 2 --attention-dropout 0.2", "--model gin"));
+
+TEST_P(ModelsCliTest, EveryRoadTrainsEveryModel) {
+  const std::string model = GetParam();
+  const auto train = [&](const std::string& where, const std::string& road) {
+    const json summary = Summary("train " + where + " " + model + kSettings + road);
+    EXPECT_TRUE(summary.contains("loss")) << road;
+    EXPECT_EQ(summary["epochs"], 2) << road;
+    EXPECT_GT(summary["test_accuracy"].get<double>(), 0.3) << road;  // a guess: a quarter
+    EXPECT_EQ("--model " + summary["model"].get<std::string>(), model.substr(0, model.find(' ', 8))) << road;
+    return summary;
+  };
+  const json live = train("db", "--road live --cache 25% --run live");
+  train("db", "--plan --cache 25% --run planned");
+  train("db", "--plan --resample every-epoch --cache 25% --run fresh");
+  train("db", "--plan --resample every-epoch --superbatch 2 --cache 25% --run superbatch");
+  train("db", "--road partitioned --buffer 4 --logical 4 --run parts");
+
+  const Process server("serve db --socket run/socket --memory 512MiB", root_);
+  ASSERT_TRUE(server.WaitUntil([] { return fs::exists(root_ / "run/socket"); }));
+  const json remote = train("unix:run/socket", "--cache 25% --run remote");
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait().exit_code, 0);
+  EXPECT_EQ(remote["loss"], live["loss"]);
+  EXPECT_EQ(remote["test_accuracy"], live["test_accuracy"]);
+
+  for (const char* const run : {"live", "planned", "parts"}) {
+    const Outcome predicted =
+        Run(fmt::format("predict db --run {} --split test --out {}.npy --json", run, run));
+    ASSERT_EQ(predicted.exit_code, 0) << predicted.err;
+    const double accuracy = json::parse(predicted.out)["accuracy"];
+    EXPECT_GT(accuracy, 0.3) << run;
+    if (std::string(run) == "live") {
+      EXPECT_EQ(accuracy, live["test_accuracy"]);
+    }
+  }
+}
+
+// The model is a part of a run's settings.
+TEST_F(ModelsCliTest, ARunGoesOnWithTheModelThatItHas) {
+  const std::string train =
+      "train db --fanout 5,5 --hidden 16 --batch-size 128 --memory 256MiB --checkpoint-every 1 --run kept ";
+  ASSERT_EQ(Run(train + "--model gat --heads 2 --epochs 1").exit_code, 0);
+  EXPECT_EQ(Run(train + "--model gat --heads 2 --epochs 2 --resume").exit_code, 0);
+  EXPECT_THAT(Run(train + "--model gat --heads 8 --epochs 3 --resume").err,
+              HasSubstr("--heads is 8, but was 2"));
+  EXPECT_THAT(Run(train + "--model gcn --epochs 3 --resume").err, HasSubstr("--model is gcn, but was gat"));
+}
+
+TEST_F(ModelsCliTest, RefusesOptionsOfOtherModelsAndValuesThatAreNone) {
+  const auto refused = [](const std::string& options) {
+    const Outcome outcome = Run("train db " + options);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_THAT(refused("--heads 2"), HasSubstr("--heads is of --model gat, and this is --model sage"));
+  EXPECT_THAT(refused("--model gin --aggregator max"), HasSubstr("--aggregator is of --model sage"));
+  EXPECT_THAT(refused("--model gpt"), HasSubstr("'gpt' is not sage, gcn, gat or gin"));
+  EXPECT_THAT(refused("--model gat --heads 0"), HasSubstr("'0' is not a number of heads from 1 to 64"));
+  EXPECT_THAT(refused("--model gat --heads 5 --hidden 24 --fanout 5,5"), HasSubstr("such as 25"));
+}
+
+}  // namespace
+}  // namespace quarry

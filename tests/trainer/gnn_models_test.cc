@@ -1,0 +1,281 @@
+// Every model's layers against plain Torch, and what all of them promise: the same bits for any number of threads, slopes
+// under dropout, no more memory than was estimated, states that are taken up again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "fake_road.h"
+#include "gnn_layers.h"
+#include "matrix.h"
+#include "node_model.h"
+#include "plain_gnn.h"
+#include "random_block.h"
+#include "support/status_matchers.h"
+
+namespace quarry {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<ModelSpec> AllModels() {
+  return {{.model = GnnKind::kSage},
+          {.model = GnnKind::kSage, .aggregator = Aggregator::kMax},
+          {.model = GnnKind::kSage, .aggregator = Aggregator::kSum},
+          {.model = GnnKind::kGcn},
+          {.model = GnnKind::kGat, .heads = 1},
+          {.model = GnnKind::kGat, .heads = 4},
+          {.model = GnnKind::kGin}};
+}
+
+std::string GnnTestName(const testing::TestParamInfo<ModelSpec>& info) {
+  return fmt::format("{}_{}_{}", NameOf(info.param.model), NameOf(info.param.aggregator), info.param.heads);
+}
+
+class GnnModels : public testing::TestWithParam<ModelSpec> {};
+INSTANTIATE_TEST_SUITE_P(All, GnnModels, testing::ValuesIn(AllModels()), GnnTestName);
+
+// A block with isolated nodes, single neighbors, parallel edges and nodes that are their own neighbors, whose input rows
+// lie scattered in a matrix; and a loss that is linear in the outputs.
+struct GnnProblem {
+  Block block;
+  uint32_t dim;
+  std::vector<uint32_t> slots;
+  std::vector<float> values, output_gradients;
+  std::vector<int64_t> labels;
+
+  GnnProblem(uint64_t seed, const std::vector<uint32_t>& hop_offsets, uint32_t in, uint32_t out) : dim(in) {
+    Rng rng(seed);
+    block = RandomBlock(rng, hop_offsets, 6);
+    // The lists of the first nodes: none, one neighbor, itself, and the same twice.
+    block.indptr.resize(1);
+    std::vector<uint32_t> indices;
+    const Block random = RandomBlock(rng, hop_offsets, 6);
+    for (uint32_t v = 0; v + 1 < random.indptr.size(); v++) {
+      std::vector<uint32_t> list(random.indices.begin() + random.indptr[v],
+                                 random.indices.begin() + random.indptr[v + 1]);
+      if (v == 0) list = {};
+      if (v == 1) list = {hop_offsets[1] - 1};
+      if (v == 2) list = {2};
+      if (v == 3) list = {hop_offsets[1] - 1, 0, hop_offsets[1] - 1};
+      indices.insert(indices.end(), list.begin(), list.end());
+      block.indptr.push_back(static_cast<uint32_t>(indices.size()));
+    }
+    block.indices = std::move(indices);
+    slots.resize(block.nodes.size());
+    std::iota(slots.begin(), slots.end(), 0);
+    for (size_t i = slots.size(); i > 1; i--) std::swap(slots[i - 1], slots[rng.Below(i)]);
+    values = RandomMatrix(rng, slots.size() * dim);
+    output_gradients = RandomMatrix(rng, size_t{block.seed_count()} * out);
+    for (uint32_t i = 0; i < block.seed_count(); i++) labels.push_back(static_cast<int64_t>(rng.Below(out)));
+  }
+
+  BatchView view() const {
+    BatchView view = block.view();
+    view.labels = labels;
+    view.features = {.rows = std::as_bytes(std::span(values)),
+                     .stride_bytes = dim * sizeof(float),
+                     .dim = dim,
+                     .slots = slots};
+    return view;
+  }
+};
+
+// Within 1e-4 of the largest element, or the rounding of sums of terms about 1 that cancel out (GAT's score of the node itself).
+void ExpectWithin(std::span<const float> got, const torch::Tensor& expected) {
+  const torch::Tensor flat = expected.contiguous();
+  ASSERT_EQ(static_cast<size_t>(flat.numel()), got.size());
+  const double scale = flat.abs().max().item<double>();
+  for (size_t i = 0; i < got.size(); i++) {
+    ASSERT_NEAR(got[i], flat.data_ptr<double>()[i], 1e-4 * scale + 1e-6) << i;
+  }
+}
+
+TEST_P(GnnModels, AgreesWithPlainTorchInOutputsAndEveryGradient) {
+  struct Shape {
+    std::vector<uint32_t> hops;
+    uint32_t in;
+  };
+  // The last has more than one tile of features.
+  const std::vector<Shape> shapes = {
+      {{9, 40}, 10}, {{9, 40, 150}, 10}, {{7, 30, 60, 90}, 33}, {{5, 60, 700}, 5000}};
+  for (const Shape& shape : shapes) {
+    for (const bool split : {false, true}) {
+      SCOPED_TRACE(
+          fmt::format("{} hops, {} columns, split products {}", shape.hops.size() - 1, shape.in, split));
+      std::vector<uint32_t> widths(shape.hops.size(), 24);
+      widths.front() = shape.in;
+      widths.back() = 7;
+      if (split) SetBlasThreads(1);
+      const auto layers = GnnLayers::Make({.spec = GetParam(),
+                                           .widths = widths,
+                                           .learning_rate = 0.01,
+                                           .seed = 3,
+                                           .threads = 2,
+                                           .input_gradients = true,
+                                           .split_products = split})
+                              .value();
+      // Biases that are not zero, so that activations differ where rows do not.
+      Rng rng(17);
+      for (const std::span<float> parameter : layers->Parameters()) {
+        for (float& value : parameter) value += static_cast<float>(0.02 * (rng.Unit() - 0.5));
+      }
+      const GnnProblem problem(shape.hops.size(), shape.hops, shape.in, 7);
+      const auto parameters = PlainGnnParameters(GetParam(), layers->Parameters(), widths);
+      const torch::Tensor rows = DoubleTensor(problem.values).view({-1, shape.in}).clone().requires_grad_();
+      const std::vector<int64_t> slots(problem.slots.begin(), problem.slots.end());
+      const torch::Tensor outputs = PlainGnn(
+          GetParam(), problem.block, rows.index_select(0, torch::tensor(slots, torch::kLong)), parameters);
+      (outputs.view({-1}) * DoubleTensor(problem.output_gradients)).sum().backward();
+
+      std::vector<float> output_gradients = problem.output_gradients, gradients(problem.values.size());
+      ASSERT_OK(layers->Forward(problem.view(), std::nullopt));
+      ExpectWithin(layers->output(), outputs);
+      ASSERT_OK(layers->Backward(problem.view(), output_gradients.data(), gradients.data()));
+      ExpectWithin(gradients, rows.grad());
+      const auto parameter_gradients = layers->Gradients();
+      size_t p = 0;
+      for (const auto& layer : parameters) {
+        for (const torch::Tensor& parameter : layer) {
+          SCOPED_TRACE(fmt::format("parameter {}", p));
+          ExpectWithin(parameter_gradients[p++], parameter.grad());
+        }
+      }
+    }
+  }
+}
+
+// With dropout there is no plain twin to compare with, but the masks are a function of the seed: so is the
+// loss, and its slope along the gradient must be the gradient's square.
+TEST_P(GnnModels, GradientIsTheSlopeOfTheLossUnderDropout) {
+  const GnnProblem problem(4, {40, 150, 400}, 12, 4);
+  TrainOptions options{.spec = GetParam(),
+                       .layers = 2,
+                       .hidden = 24,
+                       .learning_rate = 1e-30,
+                       .dropout = 0.4,
+                       .input_dropout = 0.3,
+                       .seed = 3};  // TrainStep then leaves the weights as they are
+  options.spec.attention_dropout = options.spec.model == GnnKind::kGat ? 0.3 : 0;
+  const auto model = NodeModel::Make(options, problem.dim, 4).value();
+  const auto loss = [&] { return double{model->TrainStep(problem.view(), 77).value()}; };
+  loss();
+  std::vector<std::vector<float>> gradients;
+  double square = 0;
+  for (const std::span<const float> gradient : model->Gradients()) {
+    gradients.emplace_back(gradient.begin(), gradient.end());
+    for (const float g : gradient) square += double{g} * g;
+  }
+  const auto move = [&](double step) {
+    const auto parameters = model->Parameters();
+    for (size_t p = 0; p < parameters.size(); p++) {
+      for (size_t i = 0; i < parameters[p].size(); i++) {
+        parameters[p][i] += static_cast<float>(step * gradients[p][i]);
+      }
+    }
+  };
+  const double step = 0.01 / std::max(1.0, std::sqrt(square));
+  move(step);
+  const double above = loss();
+  move(-2 * step);
+  const double below = loss();
+  EXPECT_NEAR((above - below) / (2 * step), square, 0.03 * square);
+}
+
+// More rows than a piece of a product has, and more than a tile.
+TEST_P(GnnModels, SplitProductsAreTheSameBitsForAnyNumberOfThreads) {
+  const GnnProblem problem(8, {600, 1400, 3000}, 900, 5);
+  std::vector<std::byte> state;
+  std::vector<float> gradients;
+  SetBlasThreads(1);
+  for (const unsigned threads : {1U, 2U, 4U}) {
+    SCOPED_TRACE(threads);
+    const auto layers = GnnLayers::Make({.spec = GetParam(),
+                                         .widths = {900, 40, 5},
+                                         .learning_rate = 0.01,
+                                         .dropout = 0.3,
+                                         .seed = 3,
+                                         .threads = threads,
+                                         .input_gradients = true,
+                                         .split_products = true})
+                            .value();
+    std::vector<float> last(problem.values.size());
+    for (uint64_t step = 0; step < 3; step++) {
+      std::vector<float> output_gradients = problem.output_gradients;
+      ASSERT_OK(layers->Forward(problem.view(), step));
+      ASSERT_OK(layers->Backward(problem.view(), output_gradients.data(), last.data()));
+      ASSERT_OK(layers->Step());
+    }
+    if (threads == 1) {
+      state = layers->State();
+      gradients = last;
+    }
+    EXPECT_EQ(layers->State(), state);
+    EXPECT_EQ(last, gradients);
+  }
+}
+
+TEST_P(GnnModels, HoldsNoMoreThanTheEstimate) {
+  const std::vector<uint32_t> shape = {256, 4000, 20000, 30000};
+  const GnnProblem problem(12, shape, 64, 5);
+  const TrainOptions options{.spec = GetParam(), .layers = 3, .hidden = 128, .seed = 3};
+  const auto model = NodeModel::Make(options, problem.dim, 5).value();
+  model->TrainStep(problem.view(), 0).value();
+  const BlockBounds bounds{.hop_nodes = {shape.begin(), shape.end() - 1},
+                           .nodes = shape.back(),
+                           .edges = problem.block.indices.size()};
+  const BlockBounds none{.hop_nodes = std::vector<uint64_t>(3, 0)};
+  const uint64_t estimate = EstimateTrainerBytes(options, problem.dim, 5, bounds) -
+                            EstimateTrainerBytes(options, problem.dim, 5, none);
+  EXPECT_LE(model->activation_bytes(), estimate * 11 / 10);  // whole huge pages of many small matrices
+  EXPECT_GE(model->activation_bytes(), estimate / 2);
+}
+
+TEST_P(GnnModels, LearnsFromTheGraphAndGoesOnFromItsState) {
+  FakeRoad road{FakeRoadOptions{}};
+  const TrainOptions options{.spec = GetParam(),
+                             .layers = 2,
+                             .hidden = 32,
+                             .epochs = 20,
+                             .learning_rate = 0.01,
+                             .dropout = 0.3,
+                             .seed = 5};
+  const TrainSummary summary = Train(road, options, {}).value();
+  EXPECT_GT(summary.test->accuracy, 0.6);  // by features alone below 0.5
+
+  const GnnProblem problem(9, {20, 60, 90}, 8, 3);
+  const auto model = NodeModel::Make(options, 8, 3).value();
+  model->TrainStep(problem.view(), 1).value();
+  model->Save();
+  TrainOptions other = options;
+  other.seed = 6;
+  const auto resumed = NodeModel::Make(other, 8, 3).value();
+  ASSERT_OK(resumed->TakeState(model->State()));
+  for (NodeModel* const one : {model.get(), resumed.get()}) one->TrainStep(problem.view(), 2).value();
+  EXPECT_EQ(resumed->State(), model->State());
+}
+
+TEST(ModelSpec, SettingsSayWhatIsNotAsByDefault) {
+  EXPECT_EQ(ToSettings({}), "--model sage");  // as runs of older versions have it
+  EXPECT_EQ(ToSettings({.aggregator = Aggregator::kMax}), "--model sage --aggregator max");
+  EXPECT_EQ(ToSettings({.model = GnnKind::kGcn, .aggregator = Aggregator::kMax, .heads = 8}), "--model gcn");
+  EXPECT_EQ(ToSettings({.model = GnnKind::kGat, .heads = 8, .attention_dropout = 0.6}),
+            "--model gat --heads 8 --attention-dropout 0.6");
+}
+
+TEST(ModelSpec, RefusesWhatDoesNotFit) {
+  EXPECT_OK(CheckModel({.model = GnnKind::kGat, .heads = 5}, 1, 24));  // the only layer has no hidden width
+  EXPECT_THAT(CheckModel({.model = GnnKind::kGat, .heads = 5}, 2, 24),
+              IsStatus(Code::kUsage, HasSubstr("such as 25")));
+  EXPECT_THAT(CheckModel({.model = GnnKind::kGat, .heads = 65}, 2, 130),
+              IsStatus(Code::kUsage, HasSubstr("heads is 65")));
+  EXPECT_THAT(CheckModel({.attention_dropout = 1}, 2, 24), IsStatus(Code::kUsage, HasSubstr("below 1")));
+}
+
+}  // namespace
+}  // namespace quarry

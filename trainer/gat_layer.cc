@@ -1,0 +1,147 @@
+#include "gat_layer.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace quarry {
+namespace {
+
+// Sources whose part of the gradients of the weights of scores is summed together, whatever the number of threads.
+constexpr uint32_t kPieceRows = 1024;
+constexpr Gathering kWithItself = {.aggregator = Aggregator::kSum, .self_apart = false};
+
+}  // namespace
+
+GatLayer::GatLayer(LayerWork& work, uint32_t heads, bool averages, uint32_t in_width, uint32_t out_width,
+                   Rng& rng)
+    : Layer(in_width, out_width),
+      work_(work),
+      heads_(heads),
+      head_dim_(averages ? out_width : out_width / heads),
+      averages_(averages),
+      weight_({in_width, int64_t{heads} * head_dim_}),
+      left_({heads, head_dim_}),
+      right_({heads, head_dim_}) {
+  DrawGlorot(rng, in_width + uint64_t{heads_} * head_dim_, Span(weight_.value));
+  for (Parameter* const scored : {&left_, &right_}) DrawGlorot(rng, heads_ + head_dim_, Span(scored->value));
+}
+
+Status GatLayer::Resize(const LayerInput& input) {
+  const uint64_t members = uint64_t{input.indptr[input.rows]} + input.rows;
+  const uint64_t width = uint64_t{heads_} * head_dim_;
+  QUARRY_RETURN_IF_ERROR(tile_.Resize(std::min(TileRows(in()), input.source_rows), in()));
+  QUARRY_RETURN_IF_ERROR(z_.Resize(input.source_rows, width));
+  QUARRY_RETURN_IF_ERROR(left_scores_.Resize(input.rows, heads_));
+  QUARRY_RETURN_IF_ERROR(right_scores_.Resize(input.source_rows, heads_));
+  QUARRY_RETURN_IF_ERROR(coefficients_.Resize(members, heads_));
+  QUARRY_RETURN_IF_ERROR(score_gradients_.Resize(members, heads_));
+  QUARRY_RETURN_IF_ERROR(left_gradients_.Resize(input.rows, heads_));
+  return partial_weights_.Resize(CeilDiv(input.source_rows, kPieceRows), 2 * width);
+}
+
+template <typename Work>
+void GatLayer::ForEachTile(const LayerInput& input, const Work& work) {
+  const uint32_t tile_rows = TileRows(in());
+  for (uint32_t begin = 0; begin < input.source_rows; begin += tile_rows) {
+    const uint32_t end = std::min(input.source_rows, begin + tile_rows);
+    work_.ForRows(begin, end, [&](uint32_t first, uint32_t last) {
+      float* const rows = tile_.row(first - begin);
+      DecodeRows(input.sources, input.norm, first, last, rows);
+      DropRows(in(), input.mask, first, last, rows);
+    });
+    work(begin, end, tile_.Rows(0, end - begin));
+  }
+}
+
+AttentionBlock GatLayer::BlockOf(const LayerInput& input) {
+  return {.indptr = input.indptr.data(),
+          .indices = input.indices.data(),
+          .rows = input.rows,
+          .edge_count = input.indptr[input.rows],
+          .heads = heads_,
+          .head_dim = head_dim_,
+          .averages = averages_,
+          .left = left_scores_.row(0),
+          .right = right_scores_.row(0),
+          .coefficients = coefficients_.row(0),
+          .mask = input.attention_mask};
+}
+
+void GatLayer::Forward(const LayerInput& input, const torch::Tensor& output) {
+  ForEachTile(input, [&](uint32_t begin, uint32_t end, const torch::Tensor& tile) {
+    work_.Multiply(tile, weight_.value, z_.Rows(begin, end), LayerWork::kProductRows);
+  });
+  const float* const left = Span(left_.value).data();
+  const float* const right = Span(right_.value).data();
+  work_.ForRows(0, input.source_rows, [&](uint32_t begin, uint32_t end) {
+    ScoreHeads(heads_, head_dim_, right, begin, end, z_.row(begin), right_scores_.row(begin));
+    const uint32_t rows_end = std::min(end, input.rows);
+    if (begin >= rows_end) return;
+    ScoreHeads(heads_, head_dim_, left, begin, rows_end, z_.row(begin), left_scores_.row(begin));
+  });
+  const AttentionBlock block = BlockOf(input);
+  float* const rows = output.data_ptr<float>();
+  work_.ForRows(0, input.rows, [&](uint32_t begin, uint32_t end) {
+    Attend(block, z_.row(0), begin, end, rows + uint64_t{begin} * out());
+  });
+}
+
+void GatLayer::Backward(const LayerInput& input, const torch::Tensor& gradient,
+                        const SourceGradients* sources) {
+  const AttentionBlock block = BlockOf(input);
+  const float* const gradients = gradient.data_ptr<float>();
+  work_.ForRows(0, input.rows, [&](uint32_t begin, uint32_t end) {
+    BackwardAttend(block, z_.row(0), gradients, begin, end, score_gradients_.row(0), left_gradients_.row(0));
+  });
+  TransposedBlock& transposed = work_.transposed;
+  Transpose(kWithItself, input.indptr, input.indices, input.rows, input.source_rows, transposed,
+            /*with_edges=*/true);
+  const AttentionWeights weights = {Span(left_.value).data(), Span(right_.value).data()};
+  work_.ForPieces(0, input.source_rows, kPieceRows, [&](uint32_t piece, uint32_t begin, uint32_t end) {
+    float* const partial = partial_weights_.row(piece);
+    std::memset(partial, 0, partial_weights_.columns() * sizeof(float));
+    BackwardSources(block, transposed, weights, gradients, score_gradients_.row(0), left_gradients_.row(0),
+                    begin, end, z_.row(0), partial);
+  });
+  const torch::Tensor scored = partial_weights_.All().sum(0).view({2, heads_, head_dim_});
+  left_.gradient.copy_(scored[0]);
+  right_.gradient.copy_(scored[1]);
+  // z has become its gradient.
+  weight_.gradient.zero_();
+  const torch::Tensor transposed_weight = weight_.value.t();
+  ForEachTile(input, [&](uint32_t begin, uint32_t end, const torch::Tensor& tile) {
+    const torch::Tensor z_gradient = z_.Rows(begin, end);
+    work_.MultiplyAdd(tile.t(), z_gradient, weight_.gradient, LayerWork::kWeightRows);
+    if (sources == nullptr) return;
+    work_.Multiply(z_gradient, transposed_weight, tile, LayerWork::kProductRows);
+    StoreSources(input, begin, end, tile.data_ptr<float>(), *sources);
+  });
+}
+
+void GatLayer::StoreSources(const LayerInput& input, uint32_t begin, uint32_t end, float* gradients,
+                            const SourceGradients& sources) {
+  work_.ForRows(begin, end, [&](uint32_t first, uint32_t last) {
+    float* const rows = gradients + uint64_t{first - begin} * in();
+    if (!input.first) {
+      float* const outputs = sources.rows + uint64_t{first} * in();
+      BackwardElu(in(), sources.mask, first, last, outputs, rows);
+      std::memcpy(outputs, rows, uint64_t{last - first} * in() * sizeof(float));
+      return;
+    }
+    for (uint32_t u = first; u < last; u++) {
+      std::memcpy(sources.rows + uint64_t{sources.slots[u]} * in(), rows + uint64_t{u - first} * in(),
+                  in() * sizeof(float));
+    }
+  });
+}
+
+uint64_t GatLayer::activation_bytes() const {
+  uint64_t bytes = 0;
+  for (const Matrix* const matrix : {&tile_, &z_, &left_scores_, &right_scores_, &coefficients_,
+                                     &score_gradients_, &left_gradients_, &partial_weights_}) {
+    bytes += matrix->mapped_bytes();
+  }
+  return bytes;
+}
+
+}  // namespace quarry

@@ -1,0 +1,52 @@
+// GatLayer: a graph attention network's layer (Velickovic et al. 2018):
+//
+//   z      = sources W                          [sources, heads * head_dim]   one GEMM; the first layer's by tiles
+//   output = sum over a node's list of a z      [rows, out]                   attention.h
+//
+// Heads lie side by side in the output, or, of the last layer, are averaged there. Attention comes after the product, so z
+// is held for every node of the block, and the gradient of z overwrites it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attention.h"
+#include "layer.h"
+
+namespace quarry {
+
+class GatLayer final : public Layer {
+ public:
+  // REQUIRES: `work` outlives the layer; `averages`, or the heads share out_width evenly.
+  GatLayer(LayerWork& work, uint32_t heads, bool averages, uint32_t in_width, uint32_t out_width, Rng& rng);
+
+  std::vector<Parameter*> Parameters() override { return {&weight_, &left_, &right_, &bias()}; }
+  Status Resize(const LayerInput& input) override;
+  void Forward(const LayerInput& input, const torch::Tensor& output) override;
+  void Backward(const LayerInput& input, const torch::Tensor& gradient,
+                const SourceGradients* sources) override;
+  uint64_t activation_bytes() const override;
+
+ private:
+  // Runs work(begin, end, rows) over tiles of the sources, decoded if they are the first layer's. What the rows become is
+  // for the work to say.
+  template <typename Work>
+  void ForEachTile(const LayerInput& input, const Work& work);
+  AttentionBlock BlockOf(const LayerInput& input);
+  void StoreSources(const LayerInput& input, uint32_t begin, uint32_t end, float* gradients,
+                    const SourceGradients& sources);
+
+  LayerWork& work_;
+  const uint32_t heads_, head_dim_;
+  const bool averages_;
+  Parameter weight_;        // [in, heads * head_dim]
+  Parameter left_, right_;  // [heads, head_dim]: what scores a node, and a neighbor
+  Matrix tile_;             // of sources, or of their gradients
+  Matrix z_;
+  Matrix left_scores_, right_scores_;
+  Matrix coefficients_, score_gradients_;  // [edges + rows, heads]
+  Matrix left_gradients_;                  // [rows, heads]
+  Matrix partial_weights_;                 // [pieces of sources, 2 * heads * head_dim]
+};
+
+}  // namespace quarry

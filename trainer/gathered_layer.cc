@@ -1,0 +1,93 @@
+#include "gathered_layer.h"
+
+#include <algorithm>
+
+namespace quarry {
+
+GatheredLayer::GatheredLayer(LayerWork& work, Gathering gathering, uint32_t in_width, uint32_t out_width,
+                             Rng& rng)
+    : Layer(in_width, out_width),
+      work_(work),
+      gathering_(gathering),
+      width_(gathering.width(in_width)),
+      weight_({width_, out_width}) {
+  DrawGlorot(rng, uint64_t{width_} + out_width, Span(weight_.value));
+}
+
+Status GatheredLayer::Resize(const LayerInput& input) {
+  uint64_t rows = input.rows;
+  if (input.first) {
+    kept_ = input.keeps || rows * width_ * sizeof(float) <= kKeptInputBytes;
+    if (!kept_) rows = std::min<uint64_t>(TileRows(width_), rows);
+  }
+  QUARRY_RETURN_IF_ERROR(input_.Resize(rows, width_, input.first ? kKeptInputBytes : UINT64_MAX));
+  const bool asks_sources = gathering_.aggregator == Aggregator::kMax && (!input.first || input.keeps);
+  source_of_.resize(asks_sources ? uint64_t{input.rows} * in() : 0);
+  return Status::Ok();
+}
+
+void GatheredLayer::Forward(const LayerInput& input, const torch::Tensor& output) {
+  if (!input.first) {
+    Gather(input, 0, input.rows, input_.row(0));
+    work_.Multiply(input_.All(), weight_.value, output, LayerWork::kProductRows);
+    return;
+  }
+  ForEachTile(input, [&](uint32_t begin, uint32_t end, const torch::Tensor& tile) {
+    work_.Multiply(tile, weight_.value, output.slice(0, begin, end), LayerWork::kProductRows);
+  });
+}
+
+void GatheredLayer::Backward(const LayerInput& input, const torch::Tensor& gradient,
+                             const SourceGradients* sources) {
+  if (!kept_ && input.first) {
+    weight_.gradient.zero_();
+    ForEachTile(input, [&](uint32_t begin, uint32_t end, const torch::Tensor& tile) {
+      work_.MultiplyAdd(tile.t(), gradient.slice(0, begin, end), weight_.gradient, LayerWork::kWeightRows);
+    });
+    return;
+  }
+  const torch::Tensor gathered = input_.All();
+  work_.Multiply(gathered.t(), gradient, weight_.gradient, LayerWork::kWeightRows);
+  if (sources == nullptr) return;
+  work_.Multiply(gradient, weight_.value.t(), gathered, LayerWork::kProductRows);  // its gradient, over it
+  Scatter(input, *sources);
+}
+
+template <typename Work>
+void GatheredLayer::ForEachTile(const LayerInput& input, const Work& multiply) {
+  const uint32_t tile_rows = TileRows(width_);
+  for (uint32_t begin = 0; begin < input.rows; begin += tile_rows) {
+    const uint32_t end = std::min(input.rows, begin + tile_rows);
+    const uint32_t at = kept_ ? begin : 0;
+    Gather(input, begin, end, input_.row(at));
+    multiply(begin, end, input_.Rows(at, at + end - begin));
+  }
+}
+
+void GatheredLayer::Gather(const LayerInput& input, uint32_t begin, uint32_t end, float* out) {
+  work_.ForRows(begin, end, [&](uint32_t first, uint32_t last) {
+    float* const rows = out + uint64_t{first - begin} * width_;
+    uint32_t* const source_of = source_of_.empty() ? nullptr : source_of_.data() + uint64_t{first} * in();
+    Aggregate(gathering_, input.sources, input.norm, input.indptr, input.indices, first, last, rows,
+              source_of);
+    DropRows(width_, input.mask, first, last, rows);
+  });
+}
+
+void GatheredLayer::Scatter(const LayerInput& input, const SourceGradients& sources) {
+  TransposedBlock& transposed = work_.transposed;
+  Transpose(gathering_, input.indptr, input.indices, input.rows, input.source_rows, transposed);
+  const uint32_t* const source_of = source_of_.empty() ? nullptr : source_of_.data();
+  const float keep_scale = sources.mask.keep_scale();
+  work_.ForRows(0, input.source_rows, [&](uint32_t begin, uint32_t end) {
+    if (input.first) {
+      BackwardGatherInput(transposed, input_.row(0), in(), sources.slots, begin, end, sources.rows,
+                          source_of);
+    } else {
+      BackwardGather(transposed, input_.row(0), in(), keep_scale, begin, end,
+                     sources.rows + uint64_t{begin} * in(), source_of);
+    }
+  });
+}
+
+}  // namespace quarry

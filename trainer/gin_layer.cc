@@ -1,0 +1,43 @@
+#include "gin_layer.h"
+
+namespace quarry {
+
+GinLayer::GinLayer(LayerWork& work, uint32_t in_width, uint32_t out_width, Rng& rng)
+    : Layer(in_width, out_width),
+      work_(work),
+      first_(work, {.aggregator = Aggregator::kSum, .self_apart = false}, in_width, out_width, rng),
+      second_weight_({out_width, out_width}) {
+  DrawGlorot(rng, 2 * uint64_t{out_width}, Span(second_weight_.value));
+}
+
+Status GinLayer::Resize(const LayerInput& input) {
+  QUARRY_RETURN_IF_ERROR(first_.Resize(input));
+  QUARRY_RETURN_IF_ERROR(middle_.Resize(input.rows, out()));
+  return middle_gradient_.Resize(input.rows, out());
+}
+
+void GinLayer::Forward(const LayerInput& input, const torch::Tensor& output) {
+  first_.Forward(input, middle_.All());
+  work_.ForRows(0, input.rows, [&](uint32_t begin, uint32_t end) {
+    ActivateRows(Span(first_.bias().value), {}, begin, end, middle_.row(begin));
+  });
+  work_.Multiply(middle_.All(), second_weight_.value, output, LayerWork::kProductRows);
+}
+
+void GinLayer::Backward(const LayerInput& input, const torch::Tensor& gradient,
+                        const SourceGradients* sources) {
+  const torch::Tensor middle_gradient = middle_gradient_.All();
+  work_.Multiply(middle_.All().t(), gradient, second_weight_.gradient, LayerWork::kWeightRows);
+  work_.Multiply(gradient, second_weight_.value.t(), middle_gradient, LayerWork::kProductRows);
+  // What the ReLU passed is above zero.
+  work_.ForRows(0, input.rows, [&](uint32_t begin, uint32_t end) {
+    const float* const active = middle_.row(begin);
+    float* const values = middle_gradient_.row(begin);
+    const uint64_t count = uint64_t{end - begin} * out();
+    for (uint64_t i = 0; i < count; i++) values[i] = active[i] > 0 ? values[i] : 0.0F;
+  });
+  at::sum_out(first_.bias().gradient, middle_gradient, {0});
+  first_.Backward(input, middle_gradient, sources);
+}
+
+}  // namespace quarry

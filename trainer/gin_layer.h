@@ -1,0 +1,39 @@
+// GinLayer: a graph isomorphism network's layer (Xu, Hu, Leskovec, Jegelka 2019) with epsilon 0, which they found the
+// best:
+//
+//   gathered = h_v + sum of sampled neighbors' h
+//   output   = relu(gathered W1 + b1) W2 + b2
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "gathered_layer.h"
+#include "layer.h"
+
+namespace quarry {
+
+class GinLayer final : public Layer {
+ public:
+  // REQUIRES: `work` outlives the layer.
+  GinLayer(LayerWork& work, uint32_t in_width, uint32_t out_width, Rng& rng);
+
+  std::vector<Parameter*> Parameters() override {
+    return {&first_.weight(), &first_.bias(), &second_weight_, &bias()};
+  }
+  Status Resize(const LayerInput& input) override;
+  void Forward(const LayerInput& input, const torch::Tensor& output) override;
+  void Backward(const LayerInput& input, const torch::Tensor& gradient,
+                const SourceGradients* sources) override;
+  uint64_t activation_bytes() const override {
+    return first_.activation_bytes() + middle_.mapped_bytes() + middle_gradient_.mapped_bytes();
+  }
+
+ private:
+  LayerWork& work_;
+  GatheredLayer first_;
+  Parameter second_weight_;          // [out, out]
+  Matrix middle_, middle_gradient_;  // [rows, out]
+};
+
+}  // namespace quarry

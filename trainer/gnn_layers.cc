@@ -1,0 +1,337 @@
+#include "gnn_layers.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "gat_layer.h"
+#include "gathered_layer.h"
+#include "gin_layer.h"
+#include "layer.h"
+#include "quarry/base/random.h"
+#include "quarry/trainer/aggregate.h"
+#include "state_bytes.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint32_t kAttentionMasks = 64;  // streams of the dropout seed: behind those of the layers
+constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEpsilon = 1e-8;  // Adam's
+
+FeatureView HiddenView(const Matrix& hidden) {
+  return {.rows = hidden.bytes(),
+          .stride_bytes = hidden.columns() * sizeof(float),
+          .dim = static_cast<uint32_t>(hidden.columns())};
+}
+
+// A layer, and what it gave of the current batch.
+struct Level {
+  std::unique_ptr<Layer> layer;
+  Matrix output;
+  uint32_t rows = 0;
+};
+
+std::unique_ptr<Layer> MakeLayer(LayerWork& work, const ModelSpec& spec, bool last, uint32_t in, uint32_t out,
+                                 Rng& rng) {
+  switch (spec.model) {
+    case GnnKind::kGat:
+      return std::make_unique<GatLayer>(work, spec.heads, last, in, out, rng);
+    case GnnKind::kGin:
+      return std::make_unique<GinLayer>(work, in, out, rng);
+    case GnnKind::kGcn:
+      return std::make_unique<GatheredLayer>(work, Gathering{Aggregator::kMean, false}, in, out, rng);
+    case GnnKind::kSage:
+      break;
+  }
+  return std::make_unique<GatheredLayer>(work, Gathering{spec.aggregator, true}, in, out, rng);
+}
+
+class GnnLayersImpl final : public GnnLayers {
+ public:
+  explicit GnnLayersImpl(const GnnLayersOptions& options)
+      : options_(options), work_(std::max(1U, options.threads), options.split_products) {
+    assert(options.widths.size() >= 2);
+    Rng rng(MixSeed(options.seed, 0x5a6e));
+    const size_t count = options.widths.size() - 1;
+    for (size_t l = 0; l < count; l++) {
+      levels_.push_back(
+          {MakeLayer(work_, options.spec, l + 1 == count, options.widths[l], options.widths[l + 1], rng)});
+    }
+    for (const Level& level : levels_) {
+      for (Parameter* const parameter : level.layer->Parameters()) parameters_.push_back(parameter);
+    }
+  }
+
+  Status Forward(const BatchView& batch, std::optional<uint64_t> dropout_seed) override {
+    dropout_seed_ = dropout_seed;
+    return GuardTorch([&] { return ForwardBlock(batch); });
+  }
+
+  std::span<float> output() override {
+    Level& last = levels_.back();
+    return {last.output.row(0), size_t{last.rows} * last.layer->out()};
+  }
+
+  std::span<const float> hidden() override {
+    Level& below = levels_[levels_.size() - 2];
+    return {below.output.row(0), size_t{levels_.back().rows} * below.layer->out()};
+  }
+
+  Status Backward(const BatchView& batch, float* output_gradients, float* input_gradients) override {
+    return GuardTorch([&] {
+      BackwardBlock(batch, output_gradients, input_gradients);
+      return Status::Ok();
+    });
+  }
+
+  // By hand, as LibTorch's own Adam computes: that one files its state under keys that change from version
+  // to version.
+  Status Step() override {
+    return GuardTorch([&] {
+      steps_++;
+      for (Parameter* parameter : parameters_) StepParameter(*parameter);
+      return Status::Ok();
+    });
+  }
+
+  Status ForwardGraph(std::span<const uint64_t> indptr, std::span<const NodeId> indices,
+                      std::vector<float>& rows) override {
+    return GuardTorch([&]() -> Status {
+      for (uint32_t l = 0; l < levels_.size(); l++) {
+        QUARRY_RETURN_IF_ERROR(ForwardGraphLayer(l, indptr, indices, rows));
+      }
+      return Status::Ok();
+    });
+  }
+
+  Status ForwardTile(uint32_t l, std::span<const float> inputs, std::span<float> outputs) override {
+    return GuardTorch([&] {
+      const Layer& layer = *levels_[l].layer;
+      const auto rows = static_cast<int64_t>(outputs.size() / layer.out());
+      ApplyLayer(l, torch::from_blob(const_cast<float*>(inputs.data()), {rows, 2 * int64_t{layer.in()}}),
+                 torch::from_blob(outputs.data(), {rows, layer.out()}));
+      return Status::Ok();
+    });
+  }
+
+  void Save() override {
+    for (Parameter* parameter : parameters_) parameter->saved = parameter->value.clone();
+  }
+
+  void Restore() override {
+    for (Parameter* parameter : parameters_) parameter->value.copy_(parameter->saved);
+  }
+
+  std::vector<std::byte> State() const override {
+    StateWriter writer;
+    writer.Put(steps_);
+    writer.Put(uint8_t{parameters_.front()->saved.defined()});
+    for (const Parameter* parameter : parameters_) {
+      for (const torch::Tensor* tensor : TensorsOf(*parameter)) writer.PutFloats(Span(*tensor));
+    }
+    return writer.Take();
+  }
+
+  Status TakeState(std::span<const std::byte> state) override {
+    StateReader reader(state);
+    steps_ = reader.Get<uint64_t>();
+    const bool has_saved = reader.Get<uint8_t>() != 0;
+    for (Parameter* parameter : parameters_) {
+      parameter->saved = has_saved ? torch::zeros_like(parameter->value) : torch::Tensor();
+      for (const torch::Tensor* tensor : TensorsOf(*parameter)) reader.GetFloats("weights", Span(*tensor));
+    }
+    const Status status = reader.Finish();
+    if (status.ok()) return status;
+    return MakeStatus(status.code(), "{}; the model's layers have the widths {}", status.message(),
+                      fmt::join(options_.widths, ", "));
+  }
+
+  std::vector<std::span<float>> Parameters() override {
+    std::vector<std::span<float>> spans;
+    for (Parameter* parameter : parameters_) spans.push_back(Span(parameter->value));
+    return spans;
+  }
+
+  std::vector<std::span<float>> Gradients() override {
+    std::vector<std::span<float>> spans;
+    for (const Parameter* parameter : parameters_) spans.push_back(Span(parameter->gradient));
+    return spans;
+  }
+
+  uint64_t activation_bytes() const override {
+    uint64_t bytes = graph_tile_.mapped_bytes();
+    for (const Level& level : levels_) bytes += level.layer->activation_bytes() + level.output.mapped_bytes();
+    return bytes;
+  }
+
+ private:
+  // Those that are part of the state.
+  static std::vector<const torch::Tensor*> TensorsOf(const Parameter& parameter) {
+    std::vector<const torch::Tensor*> tensors = {&parameter.value, &parameter.mean, &parameter.square};
+    if (parameter.saved.defined()) tensors.push_back(&parameter.saved);
+    return tensors;
+  }
+
+  void StepParameter(Parameter& parameter) const {
+    torch::Tensor gradient = parameter.gradient;
+    if (options_.weight_decay != 0) gradient = gradient.add(parameter.value, options_.weight_decay);
+    parameter.mean.mul_(kBeta1).add_(gradient, 1 - kBeta1);
+    parameter.square.mul_(kBeta2).addcmul_(gradient, gradient, 1 - kBeta2);
+    const auto steps = static_cast<double>(steps_);
+    const double correction1 = 1 - std::pow(kBeta1, steps);
+    const double correction2 = 1 - std::pow(kBeta2, steps);
+    const torch::Tensor length = (parameter.square.sqrt() / std::sqrt(correction2)).add_(kEpsilon);
+    parameter.value.addcdiv_(parameter.mean, length, -options_.learning_rate / correction1);
+  }
+
+  DropoutMask Mask(double rate, uint64_t stream) const {
+    return {dropout_seed_ ? rate : 0, MixSeed(dropout_seed_.value_or(0), stream)};
+  }
+  DropoutMask HiddenMask(uint32_t l) const { return Mask(options_.dropout, l + 1); }
+
+  Status CheckBatch(const BatchView& batch) const {
+    if (batch.hops() != levels_.size()) {
+      return MakeStatus(
+          Code::kUsage,
+          "the model has {} layers, but batches are sampled over {} hops; give one fanout per layer",
+          levels_.size(), batch.hops());
+    }
+    if (batch.features.dim != levels_[0].layer->in()) {
+      return MakeStatus(Code::kInternal, "a batch has features of width {} for a model of width {}",
+                        batch.features.dim, levels_[0].layer->in());
+    }
+    return Status::Ok();
+  }
+
+  // What layer l is given of the batch; for one above the first, the outputs of the layer below.
+  LayerInput InputOf(const BatchView& batch, uint32_t l) const {
+    LayerInput input{.sources = l == 0 ? batch.features : HiddenView(levels_[l - 1].output),
+                     .indptr = batch.indptr,
+                     .indices = batch.indices,
+                     .rows = levels_[l].rows,
+                     .source_rows = l == 0 ? static_cast<uint32_t>(batch.nodes.size()) : levels_[l - 1].rows,
+                     .attention_mask = Mask(options_.spec.attention_dropout, kAttentionMasks + l),
+                     .first = l == 0,
+                     .keeps = options_.input_gradients};
+    if (l > 0) return input;
+    input.norm = options_.row_norm;
+    input.mask = Mask(options_.input_dropout, 0);
+    return input;
+  }
+
+  Status ForwardBlock(const BatchView& batch) {
+    QUARRY_RETURN_IF_ERROR(CheckBatch(batch));
+    for (uint32_t l = 0; l < levels_.size(); l++) {
+      Level& level = levels_[l];
+      level.rows = batch.hop_offsets[levels_.size() - 1 - l];
+      QUARRY_RETURN_IF_ERROR(level.layer->Resize(InputOf(batch, l)));
+      QUARRY_RETURN_IF_ERROR(level.output.Resize(level.rows, level.layer->out()));
+    }
+    for (uint32_t l = 0; l < levels_.size(); l++) {
+      Level& level = levels_[l];
+      level.layer->Forward(InputOf(batch, l), level.output.All());
+      Activate(l, HiddenMask(l), level.output.All());
+    }
+    return Status::Ok();
+  }
+
+  void Activate(uint32_t l, const DropoutMask& mask, const torch::Tensor& output) {
+    Layer& layer = *levels_[l].layer;
+    if (l + 1 == levels_.size()) {
+      output.add_(layer.bias().value);
+      return;
+    }
+    float* const values = output.data_ptr<float>();
+    const auto activate = options_.spec.model == GnnKind::kGat ? ActivateEluRows : ActivateRows;
+    work_.ForRows(0, static_cast<uint32_t>(output.size(0)), [&](uint32_t begin, uint32_t end) {
+      activate(Span(layer.bias().value), mask, begin, end, values + uint64_t{begin} * layer.out());
+    });
+  }
+
+  // Without dropout.
+  void ApplyLayer(uint32_t l, const torch::Tensor& input, const torch::Tensor& output) {
+    work_.Multiply(input, parameters_[2 * l]->value, output, LayerWork::kProductRows);
+    Activate(l, {}, output);
+  }
+
+  // Replaces the rows of all nodes, which layer l takes, by those that it gives.
+  Status ForwardGraphLayer(uint32_t l, std::span<const uint64_t> indptr, std::span<const NodeId> indices,
+                           std::vector<float>& rows) {
+    const Layer& layer = *levels_[l].layer;
+    Matrix& input = graph_tile_;
+    const auto node_count = static_cast<uint32_t>(indptr.size() - 1);
+    const uint32_t tile_rows = std::min(TileRows(2 * uint64_t{layer.in()}), node_count);
+    QUARRY_RETURN_IF_ERROR(input.Resize(tile_rows, 2 * uint64_t{layer.in()}));
+    std::vector<float> results(uint64_t{node_count} * layer.out());
+    const torch::Tensor output = torch::from_blob(results.data(), {node_count, layer.out()});
+    for (uint32_t begin = 0, end = 0; begin < node_count; begin = end) {
+      end = begin + std::min(tile_rows, node_count - begin);
+      work_.ForRows(begin, end, [&](uint32_t first, uint32_t last) {
+        AggregateGraph(rows.data(), layer.in(), indptr, indices, first, last, input.row(first - begin));
+      });
+      ApplyLayer(l, input.Rows(0, end - begin), output.slice(0, begin, end));
+    }
+    rows = std::move(results);
+    return Status::Ok();
+  }
+
+  // From the last layer to the first. A layer needs the outputs of the one below only until it has the gradients of its
+  // weights: right after that, the gradients of what was activated there replace them.
+  void BackwardBlock(const BatchView& batch, float* output_gradients, float* input_gradients) {
+    for (auto l = static_cast<uint32_t>(levels_.size()); l-- > 0;) {
+      Level& level = levels_[l];
+      const torch::Tensor gradient =
+          l + 1 == levels_.size() ? torch::from_blob(output_gradients, {level.rows, level.layer->out()})
+                                  : level.output.All();
+      at::sum_out(level.layer->bias().gradient, gradient, {0});
+      SourceGradients sources;
+      if (l == 0) {
+        sources = {.rows = input_gradients, .slots = batch.features.slots};
+      } else {
+        sources = {.rows = levels_[l - 1].output.row(0), .mask = HiddenMask(l - 1)};
+      }
+      const bool asked = l > 0 || options_.input_gradients;
+      level.layer->Backward(InputOf(batch, l), gradient, asked ? &sources : nullptr);
+    }
+  }
+
+  const GnnLayersOptions options_;
+  LayerWork work_;
+  std::vector<Level> levels_;
+  std::vector<Parameter*> parameters_;    // those of all layers, in the order of Parameters()
+  Matrix graph_tile_;                     // ForwardGraph's
+  uint64_t steps_ = 0;                    // Adam's
+  std::optional<uint64_t> dropout_seed_;  // the last Forward's
+};
+
+}  // namespace
+
+Status GuardTorch(const std::function<Status()>& work) {
+  try {
+    return work();
+  } catch (const c10::Error& error) {
+    return MakeStatus(Code::kInternal, "LibTorch: {}", error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return MakeStatus(Code::kOutOfBudget,
+                      "LibTorch found no memory for a batch; use a smaller batch or fewer hidden units");
+  } catch (const std::exception& error) {
+    return MakeStatus(Code::kInternal, "LibTorch: {}", error.what());
+  }
+}
+
+Result<std::unique_ptr<GnnLayers>> GnnLayers::Make(const GnnLayersOptions& options) {
+  const auto layer_count = static_cast<uint32_t>(options.widths.size() - 1);
+  QUARRY_RETURN_IF_ERROR(CheckModel(options.spec, layer_count, options.widths[1]));
+  std::unique_ptr<GnnLayers> layers;
+  QUARRY_RETURN_IF_ERROR(GuardTorch([&] {
+    layers = std::make_unique<GnnLayersImpl>(options);
+    return Status::Ok();
+  }));
+  return layers;
+}
+
+}  // namespace quarry

@@ -1,0 +1,66 @@
+// ModelSpec: which graph neural network is trained, and its own settings: those that make it what it is, as
+// --model and the options beside it say.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "quarry/base/status.h"
+#include "quarry/format/road_spec.h"
+
+namespace quarry {
+
+enum class GnnKind : uint8_t {
+  kSage,  // Hamilton, Ying, Leskovec 2017
+  kGcn,   // Kipf, Welling 2017, normalised by the sampled degree
+  kGat,   // Velickovic et al. 2018
+  kGin,   // Xu, Hu, Leskovec, Jegelka 2019
+};
+// What becomes of the rows of a node's neighbors.
+enum class Aggregator : uint8_t { kMean, kMax, kSum };
+
+template <>
+struct EnumNames<GnnKind> {
+  static constexpr std::string_view kWhat = "model";
+  static constexpr std::string_view kNames[] = {"sage", "gcn", "gat", "gin"};
+};
+template <>
+struct EnumNames<Aggregator> {
+  static constexpr std::string_view kWhat = "aggregator";
+  static constexpr std::string_view kNames[] = {"mean", "max", "sum"};
+};
+
+struct ModelSpec {
+  static constexpr uint32_t kHeadsMax = 64;
+
+  GnnKind model = GnnKind::kSage;
+  Aggregator aggregator = Aggregator::kMean;  // SAGE's
+  uint32_t heads = 4;                         // GAT's: they share the hidden width
+  double attention_dropout = 0;               // GAT's: rate for its coefficients
+
+  bool operator==(const ModelSpec&) const = default;
+};
+
+// A field of ModelSpec, as options, settings of runs and JSON have it: this is their one list.
+struct ModelField {
+  std::string_view name;  // "attention-dropout": the option is --name
+  std::string_view help;
+  std::optional<GnnKind> only_of;  // nothing: every model has it
+  std::string_view values;         // what may stand there, in words
+  bool is_name = false;            // one of some names; else a number
+  std::string (*text)(const ModelSpec&);
+  bool (*take)(std::string_view text, ModelSpec&);  // false: not one of the values; the spec is as before
+};
+std::span<const ModelField> ModelFields();
+
+// "--model gat --heads 8": the model, and those of its fields that are not as by default. So runs of models that were
+// trained before a field was there have the same settings now.
+std::string ToSettings(const ModelSpec& spec);
+
+// kUsage names what does not fit: heads that do not share the hidden width evenly, a value out of range.
+Status CheckModel(const ModelSpec& spec, uint32_t layers, uint32_t hidden);
+
+}  // namespace quarry

@@ -1,0 +1,51 @@
+#include "layer.h"
+
+#include <cmath>
+
+namespace quarry {
+
+Status Matrix::Resize(uint64_t rows, uint64_t columns, uint64_t slack_bytes_max) {
+  rows_ = rows;
+  columns_ = columns;
+  const uint64_t bytes = rows * columns * sizeof(float);
+  if (bytes <= buffer_.size()) return Status::Ok();
+  buffer_ = IoBuffer();  // the contents are void: do not hold both at once
+  QUARRY_TRY(buffer_, IoBuffer::Allocate(std::max(bytes, std::min(bytes + bytes / 8, slack_bytes_max))));
+  return Status::Ok();
+}
+
+void DrawGlorot(Rng& rng, uint64_t fans, std::span<float> values) {
+  const double bound = std::sqrt(6.0 / static_cast<double>(fans));
+  for (float& value : values) value = static_cast<float>((2 * rng.Unit() - 1) * bound);
+}
+
+void LayerWork::Multiply(const torch::Tensor& a, const torch::Tensor& b, torch::Tensor out,
+                         int64_t piece_rows) {
+  if (!split_products_) {
+    at::mm_out(out, a, b);
+    return;
+  }
+  const auto pieces = CeilDiv(static_cast<uint64_t>(a.size(0)), static_cast<uint64_t>(piece_rows));
+  pool_.Run(static_cast<uint32_t>(pieces), [&](uint32_t piece, unsigned) {
+    const int64_t begin = piece * piece_rows;
+    const int64_t end = std::min(a.size(0), begin + piece_rows);
+    torch::Tensor part = out.slice(0, begin, end);
+    at::mm_out(part, a.slice(0, begin, end), b);
+  });
+}
+
+void LayerWork::MultiplyAdd(const torch::Tensor& a, const torch::Tensor& b, torch::Tensor out,
+                            int64_t piece_rows) {
+  if (!split_products_) {
+    out.addmm_(a, b);
+    return;
+  }
+  const auto pieces = CeilDiv(static_cast<uint64_t>(a.size(0)), static_cast<uint64_t>(piece_rows));
+  pool_.Run(static_cast<uint32_t>(pieces), [&](uint32_t piece, unsigned) {
+    const int64_t begin = piece * piece_rows;
+    const int64_t end = std::min(a.size(0), begin + piece_rows);
+    out.slice(0, begin, end).addmm_(a.slice(0, begin, end), b);
+  });
+}
+
+}  // namespace quarry

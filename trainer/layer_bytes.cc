@@ -1,0 +1,65 @@
+#include "layer_bytes.h"
+
+#include <algorithm>
+
+#include "quarry/base/units.h"
+#include "tiles.h"
+
+namespace quarry {
+namespace {
+
+// Of what GatheredLayer multiplies.
+uint64_t GatheredWidth(const ModelSpec& spec, const LayerBounds& layer) {
+  return spec.model == GnnKind::kSage ? 2 * uint64_t{layer.in} : layer.in;
+}
+
+// Of GatLayer's z.
+uint64_t HeadsWidth(const ModelSpec& spec, const LayerBounds& layer) {
+  return layer.last ? uint64_t{spec.heads} * layer.out : layer.out;
+}
+
+uint64_t GatheredBytes(const ModelSpec& spec, const LayerBounds& layer) {
+  const uint64_t width = GatheredWidth(spec, layer);
+  const uint64_t input = GrownBytes(layer.rows * width);
+  if (layer.first) return std::min(input, std::max(kKeptInputBytes, GrownBytes(kTileRowsMin * width)));
+  const bool is_max = spec.model == GnnKind::kSage && spec.aggregator == Aggregator::kMax;
+  // The transposed block: an offset of each source and about one edge.
+  return input + layer.sources * 3 * sizeof(uint32_t) +
+         (is_max ? layer.rows * layer.in * sizeof(uint32_t) : 0);
+}
+
+uint64_t AttentionBytes(const ModelSpec& spec, const LayerBounds& layer) {
+  const uint64_t heads = spec.heads, members = layer.edges + layer.rows;
+  const uint64_t tile = std::min(layer.sources, uint64_t{TileRows(layer.in)});
+  return GrownBytes(tile * layer.in) + GrownBytes(layer.sources * HeadsWidth(spec, layer)) +
+         2 * GrownBytes(layer.rows * heads) + GrownBytes(layer.sources * heads) +
+         2 * GrownBytes(members * heads) + (layer.sources + 2 * layer.edges + layer.rows) * sizeof(uint32_t);
+}
+
+}  // namespace
+
+uint64_t LayerParameters(const ModelSpec& spec, const LayerBounds& layer) {
+  if (spec.model == GnnKind::kGat) return (layer.in + 2) * HeadsWidth(spec, layer) + layer.out;
+  const uint64_t gathered = (GatheredWidth(spec, layer) + 1) * layer.out;
+  return spec.model == GnnKind::kGin ? gathered + (uint64_t{layer.out} + 1) * layer.out : gathered;
+}
+
+uint64_t LayerActivationBytes(const ModelSpec& spec, const LayerBounds& layer) {
+  switch (spec.model) {
+    case GnnKind::kGat:
+      return AttentionBytes(spec, layer);
+    case GnnKind::kGin:
+      return GatheredBytes(spec, layer) + 2 * GrownBytes(layer.rows * layer.out);
+    case GnnKind::kSage:
+    case GnnKind::kGcn:
+      break;
+  }
+  return GatheredBytes(spec, layer);
+}
+
+uint64_t GrownBytes(uint64_t floats) {
+  const uint64_t bytes = floats * sizeof(float);
+  return RoundUp(bytes + bytes / 8, 2 * kMiB);
+}
+
+}  // namespace quarry

@@ -1,0 +1,25 @@
+// What a layer of a model takes of memory, for a block of given bounds.
+#pragma once
+
+#include <cstdint>
+
+#include "quarry/trainer/model_spec.h"
+
+namespace quarry {
+
+struct LayerBounds {
+  uint32_t in = 0, out = 0;
+  bool first = false, last = false;
+  uint64_t rows = 0, sources = 0, edges = 0;
+};
+
+// Floats of its weights and biases.
+uint64_t LayerParameters(const ModelSpec& spec, const LayerBounds& layer);
+
+// What it holds between its forward and its backward pass, the block's transposed edges among it, but not its output.
+uint64_t LayerActivationBytes(const ModelSpec& spec, const LayerBounds& layer);
+
+// As Matrix allocates for so many floats: an eighth of slack, whole huge pages.
+uint64_t GrownBytes(uint64_t floats);
+
+}  // namespace quarry

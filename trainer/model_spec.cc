@@ -1,0 +1,92 @@
+#include "quarry/trainer/model_spec.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+namespace quarry {
+namespace {
+
+template <NamedEnum Enum>
+bool TakeName(std::string_view text, Enum& value) {
+  const Result<Enum> parsed = ParseName<Enum>(text);
+  if (parsed.ok()) value = *parsed;
+  return parsed.ok();
+}
+
+template <typename Number, typename Fits>
+bool TakeNumber(std::string_view text, Number& value, const Fits& fits) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || !fits(number)) return false;
+  value = number;
+  return true;
+}
+
+constexpr ModelField kFields[] = {
+    {.name = "model",
+     .help = "the graph neural network: GraphSAGE, GCN (normalised by the sampled degree), GAT or GIN",
+     .only_of = std::nullopt,
+     .values = "sage, gcn, gat or gin",
+     .is_name = true,
+     .text = [](const ModelSpec& spec) { return std::string(NameOf(spec.model)); },
+     .take = [](std::string_view text, ModelSpec& spec) { return TakeName(text, spec.model); }},
+    {.name = "aggregator",
+     .help = "sage: what becomes of the rows of a node's neighbors",
+     .only_of = GnnKind::kSage,
+     .values = "mean, max or sum",
+     .is_name = true,
+     .text = [](const ModelSpec& spec) { return std::string(NameOf(spec.aggregator)); },
+     .take = [](std::string_view text, ModelSpec& spec) { return TakeName(text, spec.aggregator); }},
+    {.name = "heads",
+     .help = "gat: heads of attention, which share the hidden width; the last layer's are averaged",
+     .only_of = GnnKind::kGat,
+     .values = "a number of heads from 1 to 64",
+     .text = [](const ModelSpec& spec) { return fmt::format("{}", spec.heads); },
+     .take =
+         [](std::string_view text, ModelSpec& spec) {
+           return TakeNumber(text, spec.heads,
+                             [](uint32_t heads) { return heads >= 1 && heads <= ModelSpec::kHeadsMax; });
+         }},
+    {.name = "attention-dropout",
+     .help = "gat: of the coefficients of attention",
+     .only_of = GnnKind::kGat,
+     .values = "a share from 0 to below 1",
+     .text = [](const ModelSpec& spec) { return fmt::format("{}", spec.attention_dropout); },
+     .take =
+         [](std::string_view text, ModelSpec& spec) {
+           return TakeNumber(text, spec.attention_dropout,
+                             [](double share) { return share >= 0 && share < 1; });
+         }},
+};
+
+}  // namespace
+
+std::span<const ModelField> ModelFields() { return kFields; }
+
+std::string ToSettings(const ModelSpec& spec) {
+  const ModelSpec by_default;
+  std::string settings;
+  for (const ModelField& field : kFields) {
+    const bool is_model = !field.only_of;
+    if (!is_model && (field.only_of != spec.model || field.text(spec) == field.text(by_default))) continue;
+    settings += fmt::format("{}--{} {}", settings.empty() ? "" : " ", field.name, field.text(spec));
+  }
+  return settings;
+}
+
+Status CheckModel(const ModelSpec& spec, uint32_t layers, uint32_t hidden) {
+  for (const ModelField& field : kFields) {
+    ModelSpec taken = spec;
+    if (field.take(field.text(spec), taken)) continue;
+    return MakeStatus(Code::kUsage, "{} is {}, but must be {}", field.name, field.text(spec), field.values);
+  }
+  if (spec.model == GnnKind::kGat && layers > 1 && hidden % spec.heads != 0) {
+    return MakeStatus(Code::kUsage,
+                      "{} heads cannot share a hidden width of {} evenly: take a multiple of {}, such as {}",
+                      spec.heads, hidden, spec.heads, (hidden / spec.heads + 1) * spec.heads);
+  }
+  return Status::Ok();
+}
+
+}  // namespace quarry

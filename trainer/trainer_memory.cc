@@ -1,0 +1,95 @@
+// What training a model takes of memory, before there is a batch.
+#include <algorithm>
+
+#include "layer_bytes.h"
+#include "quarry/base/units.h"
+#include "quarry/trainer/train.h"
+
+namespace quarry {
+
+uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
+                              const BlockBounds& block, bool checkpoints) {
+  // Code and libraries, and what OpenBLAS and OpenMP keep for a thread: training on a tiny graph peaks at 195
+  // MiB with two threads, 20 MiB of which are the engine's.
+  constexpr uint64_t kRuntimeBytes = 208 * kMiB;
+  constexpr uint64_t kThreadBytes = 24 * kMiB;
+  constexpr uint64_t kParameterCopies = 5;  // weight, gradient, Adam's two moments, the best weights
+  // What a checkpoint takes: weights, moments and best weights as bytes, twice while they are put together,
+  // and the file's buffer.
+  constexpr uint64_t kStateCopies = 8;
+  constexpr uint64_t kStateBufferBytes = 6 * kMiB;
+  constexpr uint64_t kLogitCopies = 4;  // for the loss: log-softmax and the gradients that autograd holds
+  uint64_t bytes =
+      kRuntimeBytes + options.torch_threads * kThreadBytes + (checkpoints ? kStateBufferBytes : 0);
+  bytes += block.hop_nodes[0] * class_count * sizeof(float) * kLogitCopies;
+  const uint64_t fanout_max = block.edges / std::max<uint64_t>(1, block.hop_nodes.back());
+  for (uint32_t l = 0; l < options.layers; l++) {
+    const LayerBounds layer{.in = l == 0 ? feature_dim : options.hidden,
+                            .out = l + 1 == options.layers ? class_count : options.hidden,
+                            .first = l == 0,
+                            .last = l + 1 == options.layers,
+                            .rows = block.hop_nodes[options.layers - 1 - l],
+                            .sources = l == 0 ? block.nodes : block.hop_nodes[options.layers - l],
+                            .edges = block.hop_nodes[options.layers - 1 - l] * fanout_max};
+    bytes += LayerActivationBytes(options.spec, layer) + GrownBytes(layer.rows * layer.out);
+    bytes += LayerParameters(options.spec, layer) * sizeof(float) *
+             (kParameterCopies + (checkpoints ? kStateCopies : 0));
+  }
+  return bytes;
+}
+
+Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
+                          const std::function<Result<LargestLabel>()>& largest_label,
+                          const BlockBounds& block, bool checkpoints, uint64_t engine_bytes,
+                          uint64_t limit_bytes) {
+  const auto bytes_of = [&](uint32_t classes) {
+    return EstimateTrainerBytes(options, feature_dim, classes, block, checkpoints);
+  };
+  const uint64_t bytes = bytes_of(class_count);
+  if (bytes + engine_bytes <= limit_bytes) return Status::Ok();
+  if (bytes_of(2) + engine_bytes > limit_bytes) {
+    return MakeStatus(
+        Code::kOutOfBudget,
+        "training would take {} beside the engine's {}, and the machine or cgroup allows {}: lower "
+        "the hidden width, the batch size or the fanouts",
+        FormatBytes(bytes), FormatBytes(engine_bytes), FormatBytes(limit_bytes));
+  }
+  QUARRY_TRY(const LargestLabel largest, largest_label());
+  return MakeStatus(
+      Code::kOutOfBudget,
+      "training would take {} beside the engine's {}, and the machine or cgroup allows {}: the label "
+      "of node {} is {}, so a model would tell {} classes apart; the largest of the others is {}. "
+      "Correct the label, or, where labels are codes, import them anew with relabel",
+      FormatBytes(bytes), FormatBytes(engine_bytes), FormatBytes(limit_bytes), largest.node, largest.label,
+      class_count, largest.next);
+}
+
+Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, std::span<const int64_t> labels,
+                          const BlockBounds& block, bool checkpoints, uint64_t engine_bytes,
+                          uint64_t limit_bytes) {
+  const auto find = [&]() -> Result<LargestLabel> {
+    const auto largest = std::ranges::max_element(labels);
+    LargestLabel found{.node = static_cast<NodeId>(largest - labels.begin()), .label = *largest};
+    for (const int64_t label : labels) {
+      if (label != *largest) found.next = std::max(found.next, label);
+    }
+    return found;
+  };
+  return CheckTrainerMemory(options, feature_dim, CountClasses(labels), find, block, checkpoints,
+                            engine_bytes, limit_bytes);
+}
+
+BlockBounds BoundBlock(uint64_t batch_size, std::span<const uint32_t> fanouts, uint64_t nodes_max) {
+  BlockBounds block;
+  uint64_t bound = batch_size;
+  for (const uint32_t fanout : fanouts) {
+    block.hop_nodes.push_back(std::min(bound, nodes_max));
+    bound = block.hop_nodes.back() * (1 + uint64_t{fanout});
+  }
+  block.nodes = std::min(bound, nodes_max);
+  // Nodes of earlier hops may have longer lists than those of the last.
+  if (!fanouts.empty()) block.edges = block.hop_nodes.back() * *std::ranges::max_element(fanouts);
+  return block;
+}
+
+}  // namespace quarry
